@@ -293,7 +293,7 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 	if (strcmp(key, "epoch") == 0)
 		b->epoch = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "state") == 0)
-		b->state = (uint32_t)cursor_uint(c, key, BUS_MISSED);
+		b->state = (uint32_t)cursor_uint(c, key, BUS_LEAVING);
 	else if (strcmp(key, "progress") == 0)
 		b->progress = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "expected") == 0)

@@ -108,7 +108,8 @@ struct bus_failed { /* the worker cannot continue; it exits after this */
 enum bus_state {
 	BUS_LOADING = 1,
 	BUS_SERVING,
-	BUS_MISSED, /* serving, but a plan is missing: send the state again */
+	BUS_MISSED,  /* serving, but a plan is missing: send the state again */
+	BUS_LEAVING, /* serving, but asked to end: move its jobs, then send it stop */
 };
 
 /* What a worker that loads is doing. */

@@ -350,10 +350,29 @@ static void keep_beat(struct link *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
+/* Asked to leave, and nothing is left to wait for: no plan can come, or the controller took too long. */
+static bool has_left(struct link *l)
+{
+	if (!link_leaving())
+		return false;
+	if (!l->step || !l->welcome)
+		return true;
+	int64_t now_us = clock_us();
+	if (!l->leave_at_us) {
+		log_info("link", "leaving: the controller moves what runs here, for at most %lld ms",
+			 (long long)l->args->leave_ms);
+		l->leave_at_us = now_us + l->args->leave_ms * 1000;
+		pthread_mutex_lock(&l->lock);
+		link_send_beat(l);
+		pthread_mutex_unlock(&l->lock);
+	}
+	return now_us >= l->leave_at_us;
+}
+
 static int serve(struct link *l, char *why, size_t why_n)
 {
 	int rc = 0;
-	while (!rc && !l->stop && !link_stopping()) {
+	while (!rc && !l->stop && !link_stopping() && !has_left(l)) {
 		zmq_msg_t m;
 		zmq_msg_init(&m);
 		if (link_take(l, &m))

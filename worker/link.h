@@ -25,6 +25,7 @@ struct link_args {
 	int64_t grace_ms;        /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */
 	const struct curve_key *key, *server_key;
+	int64_t leave_ms;  /* after link_leave(): how long the controller may take to move its jobs */
 	bool supervised;   /* a failure that the controller was told of is printed elsewhere */
 	const char *token; /* of the supervisor that started us (local_token.h); NULL: none */
 };
@@ -36,5 +37,9 @@ int link_run(const struct link_args *a, char *why, size_t why_n);
 
 /* End link_run() soon; callable from a signal handler. */
 void link_stop(void);
+
+/* Ask the controller to move this worker's jobs to other replicas, and end link_run() when it has sent stop,
+ * or after leave_ms.  A worker that serves nothing ends at once.  Callable from a signal handler. */
+void link_leave(void);
 
 #endif

@@ -67,6 +67,7 @@ struct link {
 	bool missed;    /* a plan of this epoch was lost */
 	int64_t next_beat_us;
 	int64_t last_seen_us;  /* last message of the controller */
+	int64_t leave_at_us;   /* the end after link_leave(), whatever runs; 0: not asked to */
 	int64_t last_check_us; /* last check of last_seen_us, several times a second */
 	zmq_msg_t stash[STASH];
 	int stash0, n_stash;
@@ -80,6 +81,7 @@ struct link {
 
 /* link_stop() was called. */
 bool link_stopping(void);
+bool link_leaving(void);
 
 int link_open_sockets(struct link *l, char *why, size_t why_n);
 void link_close_sockets(struct link *l); /* with the stash; sockets may be missing */

@@ -27,7 +27,7 @@ enum {
 			      host */
 };
 
-static atomic_bool stop_requested; /* set by the signal handler, read by both threads */
+static atomic_bool stop_requested, leave_requested; /* set by the signal handler, read by both threads */
 
 void link_stop(void)
 {
@@ -37,6 +37,16 @@ void link_stop(void)
 bool link_stopping(void)
 {
 	return atomic_load(&stop_requested);
+}
+
+void link_leave(void)
+{
+	atomic_store(&leave_requested, true);
+}
+
+bool link_leaving(void)
+{
+	return atomic_load(&leave_requested);
 }
 
 /* ---- sending ---- */
@@ -120,9 +130,10 @@ void link_send_beat(struct link *l)
 		.beat =
 			{
 				.epoch = l->epoch,
-				.state = l->loading  ? BUS_LOADING
-					 : l->missed ? BUS_MISSED
-						     : BUS_SERVING,
+				.state = l->loading	  ? BUS_LOADING
+					 : l->missed	  ? BUS_MISSED
+					 : link_leaving() ? BUS_LEAVING
+							  : BUS_SERVING,
 				.progress = l->loading ? atomic_load(&l->permille) : l->ended,
 				.expected = l->ended + 1,
 				.moves = atomic_load(&l->moves),
@@ -231,7 +242,7 @@ static void check_alone(struct link *l)
 			  (long long)l->args->grace_ms);
 		_exit(1);
 	}
-	if (link_stopping())
+	if (link_stopping() || (link_leaving() && l->loading))
 		_exit(0);
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRACE_S = 10, LATE_S = 5 };
+enum { GRACE_S = 10, LATE_S = 5, LEAVE_S = 20 };
 
 static const struct opt options[] = {
 	OPT("bus", OPT_TEXT, "ENDPOINT",
@@ -30,6 +30,10 @@ static const struct opt options[] = {
 	OPT("trace-steps", OPT_TEXT, "FILE", "append a line per step: where its time went"),
 	OPT("grace", OPT_INT, "S", "exit when the controller has been gone for S seconds (10)", .lo = 1,
 	    .hi = 86400),
+	OPT("leave-timeout", OPT_INT, "S",
+	    "at SIGTERM or SIGINT: seconds for its jobs to move to other replicas; a second signal ends it at "
+	    "once (20)",
+	    .lo = 0, .hi = 86400),
 	OPT("rank-timeout", OPT_INT, "S", "give up a rank of the replica that is S seconds late (5)", .lo = 1,
 	    .hi = 86400),
 	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
@@ -53,10 +57,18 @@ static const struct program program = {
 	.n_options = sizeof options / sizeof *options,
 };
 
+/* The supervisor moves jobs before it ends a worker; one that was started by hand asks for that itself. */
+static volatile sig_atomic_t leaves;
+
 static void on_signal(int sig)
 {
 	(void)sig;
-	link_stop();
+	if (leaves) {
+		leaves = 0;
+		link_leave();
+	} else {
+		link_stop();
+	}
 }
 
 static int run(struct opts *o, int argc, char **argv)
@@ -112,7 +124,9 @@ static int run(struct opts *o, int argc, char **argv)
 		.server_key = keyed ? &server_key : NULL,
 		.token = token,
 		.supervised = opts_flag(o, "supervised"),
+		.leave_ms = opts_int(o, "leave-timeout", LEAVE_S) * 1000,
 	};
+	leaves = !a.supervised && a.leave_ms > 0;
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);

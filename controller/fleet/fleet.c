@@ -309,6 +309,10 @@ void fleet_apply(struct fleet *f, int64_t now_us)
 		if (r)
 			fleet_take_down(f, r, now_us, ev->why);
 		break;
+	case LINK_LEAVES:
+		if (r)
+			fleet_leave(f, r, now_us);
+		break;
 	case LINK_GONE:
 	case LINK_FAILED:
 		apply_gone(f, ev, now_us);

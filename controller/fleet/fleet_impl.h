@@ -108,6 +108,8 @@ void fleet_balance(struct fleet *f, int64_t now_us);
  * jobs. */
 void fleet_reserve_drained(struct fleet *f, int64_t now_us);
 void fleet_orders(struct fleet *f, int64_t now_us);
+/* A rank of the replica asks to end: like a drain order, without an answer. */
+void fleet_leave(struct fleet *f, struct replica *r, int64_t now_us);
 /* A worker reported that it cannot serve: fails a scale that needs more replicas than exist. */
 void fleet_orders_failed(struct fleet *f, const char *why);
 

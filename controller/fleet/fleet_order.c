@@ -194,6 +194,12 @@ static void order_drain(struct fleet *f, const struct engine_cmd *c, int64_t now
 		drain(f, r, now_us);
 }
 
+void fleet_leave(struct fleet *f, struct replica *r, int64_t now_us)
+{
+	if (r->state != REPLICA_DRAINING)
+		drain(f, r, now_us);
+}
+
 static void order_scale(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
 {
 	uint32_t have = count(f, REPLICA_SERVING) + count(f, REPLICA_LOADING);

@@ -596,6 +596,8 @@ static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, 
 		worker_plans_executed(k, b->expected, now_us);
 	if (b->state == BUS_MISSED || result_lost)
 		missed(k, result_lost ? "a result" : "a plan", ev);
+	else if (b->state == BUS_LEAVING)
+		*ev = (struct link_event){.kind = LINK_LEAVES, .worker = k, .epoch = k->epoch};
 }
 
 /* A message of a live worker, other than hello. */

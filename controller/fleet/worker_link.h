@@ -17,6 +17,7 @@ enum link_event_kind {
 	LINK_READY,  /* it has loaded what epoch requested */
 	LINK_RESULT, /* from rank 0 */
 	LINK_MISSED, /* a plan or a result was lost on the way: the worker needs the full state again */
+	LINK_LEAVES, /* its host asked it to end: it serves until its jobs have moved; repeated */
 	LINK_GONE,   /* the worker is LOST: why; epoch: its tp_group */
 	LINK_FAILED, /* likewise, by its own report: a retry would fail the same way */
 	LINK_LEFT,   /* it was LEAVING, and has exited */

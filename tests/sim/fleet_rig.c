@@ -388,7 +388,10 @@ static void send_beat(struct fake *f)
 {
 	f->beat_us = clock_us();
 	send_msg(f->s, &(struct bus_msg){.type = BUS_BEAT,
-					 .beat = {f->load.epoch, f->missed ? BUS_MISSED : BUS_SERVING,
+					 .beat = {f->load.epoch,
+						  f->missed      ? BUS_MISSED
+						  : f->w->leaves ? BUS_LEAVING
+								 : BUS_SERVING,
 						  f->expected - 1, f->expected}});
 }
 

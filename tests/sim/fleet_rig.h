@@ -120,6 +120,7 @@ struct fake_worker {
 	struct fake_config c;
 	atomic_int step_us;
 	atomic_bool dies;         /* set by the test: exits at the next plan */
+	atomic_bool leaves;       /* set by the test: its beats ask to leave */
 	atomic_bool hello_again;  /* set by the test: sends hello, as after an interrupted connection */
 	atomic_int n_plans;       /* executed */
 	atomic_int n_group_plans; /* of these, since the last load */

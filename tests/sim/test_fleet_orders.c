@@ -124,6 +124,39 @@ Test(fleet_orders, drain_stops_ranks_without_jobs)
 	rig_free(r);
 }
 
+Test(fleet_orders, jobs_of_a_leaving_worker_move)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker *a = rig_worker(r, &slow);
+	rig_wait_ready(r, true);
+	rig_worker(r, &slow);
+	rig_wait_replicas(r, 2, "serving");
+	rig_submit_many(r, 0, 12, 30, 200);
+	rig_wait_tokens(r, 0, 1);
+	a->leaves = true;
+	while (!a->stopped)
+		usleep(1000);
+	cr_assert(!r->jobs[11].done); /* their end was not waited for */
+	rig_finish_many(r, 0, 12);
+	cr_assert_eq(rig_status(r)->n_workers, 1);
+	rig_free(r);
+}
+
+Test(fleet_orders, leaving_worker_without_a_successor_finishes_its_jobs)
+{
+	struct rig *r = rig_new(NULL);
+	struct fake_worker *a = rig_worker(r, &(struct fake_config){.step_us = 1000});
+	rig_wait_ready(r, true);
+	rig_submit_many(r, 0, 3, 30, 60);
+	rig_wait_tokens(r, 0, 1);
+	a->leaves = true;
+	rig_wait_ready(r, false);
+	while (!a->stopped)
+		usleep(1000);
+	rig_finish_many(r, 0, 3);
+	rig_free(r);
+}
+
 Test(fleet_orders, drain_of_an_unknown_worker_fails)
 {
 	struct rig *r = rig_new(NULL);

@@ -21,6 +21,7 @@ struct peer {
 	size_t id_n;
 	char bytes[1 << 16];
 	size_t n;
+	int64_t leave_ms; /* of the worker; 0: a minute */
 };
 
 static struct peer peer;
@@ -32,7 +33,13 @@ static void on_term(int sig)
 	link_stop();
 }
 
-/* The worker's process; before any socket is opened here. */
+DRIVER_FN void on_leave(int sig)
+{
+	(void)sig;
+	link_leave();
+}
+
+/* The worker's process; before any socket is opened here.  SIGUSR1 asks it to leave. */
 DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 {
 	strcpy(peer.dir, "/tmp/quern-link-XXXXXX");
@@ -41,7 +48,11 @@ DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 	peer.pid = fork();
 	if (peer.pid == 0) {
 		signal(SIGTERM, on_term);
-		const struct link_args a = {.bus = peer.bus, .device = device, .grace_ms = grace_ms};
+		signal(SIGUSR1, on_leave);
+		const struct link_args a = {.bus = peer.bus,
+					    .device = device,
+					    .grace_ms = grace_ms,
+					    .leave_ms = peer.leave_ms ? peer.leave_ms : 60000};
 		int rc = link_run(&a, why, sizeof why);
 		if (rc)
 			fprintf(stderr, "worker: %s\n", why);

@@ -327,3 +327,44 @@ Test(link, a_second_stop_of_a_new_controller_is_meant)
 	close_router();
 	cr_expect_eq(end_worker(), 0);
 }
+
+/* ---- leaving ---- */
+
+static void expect_leaving(void)
+{
+	do
+		expect(BUS_BEAT);
+	while (decoded().beat.state != BUS_LEAVING);
+}
+
+Test(link, a_leaving_worker_serves_until_it_is_sent_stop)
+{
+	begin();
+	kill(peer.pid, SIGUSR1);
+	expect_leaving();
+	send_together(plan_1, send_stop);
+	expect_result(1, 1);
+	expect(BUS_STOP);
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
+Test(link, a_leaving_worker_ends_by_itself_when_no_stop_comes)
+{
+	peer.leave_ms = 300;
+	begin();
+	kill(peer.pid, SIGUSR1);
+	expect_leaving();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
+Test(link, a_worker_that_serves_nothing_leaves_at_once)
+{
+	start_worker(60000);
+	open_router();
+	expect(BUS_HELLO);
+	kill(peer.pid, SIGUSR1);
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
