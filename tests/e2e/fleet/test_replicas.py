@@ -118,6 +118,20 @@ def test_worker_drained_by_hand_exits_and_costs_no_token(undisturbed):
         assert len(c.workers()) == 1
 
 
+def test_worker_that_gets_sigterm_moves_its_jobs_and_exits(undisturbed):
+    with ByHand() as s, JobClient(s.jobs) as c:
+        first = s.worker("--leave-timeout", "60")
+        s.worker()
+        expect_serving(c, 2)
+        jobs = [c.submit(p, **LONG) for p in PROMPTS]
+        for j in jobs:
+            j.first_delta()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+        assert [j.done().tokens for j in jobs] == undisturbed
+        assert len(c.workers()) == 1
+
+
 @pytest.mark.parametrize("isas", [("avx2", "plain"), ("plain", "avx2"), (None, "plain")], ids=str)
 def test_replicas_on_machines_that_differ_compute_in_one_mode(isas):
     """A machine without VNNI, as the instruction set that hides it shows, computes as the first one does."""
