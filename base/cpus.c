@@ -1,5 +1,7 @@
 #include "base/cpus.h"
 
+#include "base/cgroup.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +61,8 @@ int cpus_cores_in(const char *root, const cpu_set_t *mask, int node)
 		if (first >= 0 && first < CPU_SETSIZE)
 			CPU_SET(first, &seen);
 	}
-	int n = CPU_COUNT(&seen);
+	int n = CPU_COUNT(&seen), allowed = cgroup_cpus(root);
+	n = allowed && allowed < n ? allowed : n;
 	return n > 0 ? n : 1;
 }
 

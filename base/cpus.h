@@ -9,7 +9,8 @@
  * holds sys/devices/system). */
 bool cpus_of_node(const char *root, int node, cpu_set_t *out);
 
-/* Cores in the affinity mask, hyperthreads of a core counted once; node -1: of all nodes. */
+/* Cores in the affinity mask, hyperthreads of a core counted once, and no more than the control group of this
+ * process allows (cgroup.h); node -1: of all nodes. */
 int cpus_cores(int node);
 /* The same of a given mask; and of them the share of one of n_sharing processes, at least 1. */
 int cpus_cores_in(const char *root, const cpu_set_t *mask, int node);

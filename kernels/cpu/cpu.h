@@ -155,12 +155,6 @@ void cpu_host_name(char *out, size_t n);
 /* Of this machine or node; where a cgroup allows this process less, that. */
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
 
-/* ---- cgroup.c ---- */
-
-/* The memory that the control groups of this process (version 1 or 2, and those above it) let it
- * have, and what is left of it; false where none of them sets a limit.  root: "" (of tests: a
- * directory that holds proc/self/cgroup and sys/fs/cgroup). */
-bool cpu_cgroup_memory(const char *root, int64_t *limit, int64_t *left);
 /* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */
 int cpu_host_bind(int node, char *why, size_t why_n);
 

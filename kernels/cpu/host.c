@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cgroup.h"
 #include "base/cpus.h"
 #include "base/err.h"
 
@@ -64,7 +65,7 @@ void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
 {
 	int64_t limit, left;
 	machine_memory(node, total, free_now);
-	if (!cpu_cgroup_memory("", &limit, &left))
+	if (!cgroup_memory("", &limit, &left))
 		return;
 	*total = limit < *total ? limit : *total;
 	*free_now = left < *free_now ? left : *free_now;

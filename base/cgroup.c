@@ -1,7 +1,7 @@
-/* cgroup.c - how much memory the control groups of this process let it have. */
-#include "kernels/cpu/cpu.h"
+#include "base/cgroup.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,26 +68,68 @@ static void look(const char *root, const struct files *v, const char *group, int
 	*left = rest < *left ? rest : *left;
 }
 
+/* ---- processors ---- */
+
+/* Version 2 has both numbers in one file, version 1 in two. */
+static void look_cpus(const char *root, int version, const char *group, int *cpus)
+{
+	int64_t quota = -1, period = -1;
+	if (version == 1) {
+		quota = read_number(root, "sys/fs/cgroup/cpu", group, "cpu.cfs_quota_us");
+		period = read_number(root, "sys/fs/cgroup/cpu", group, "cpu.cfs_period_us");
+	} else {
+		FILE *f = open_in(root, "sys/fs/cgroup", group, "cpu.max");
+		if (f && fscanf(f, "%" SCNd64 " %" SCNd64, &quota, &period) != 2)
+			quota = -1;
+		if (f)
+			fclose(f);
+	}
+	if (quota <= 0 || period <= 0 || quota / period >= INT_MAX)
+		return;
+	int n = quota < period ? 1 : (int)(quota / period);
+	*cpus = *cpus == 0 || n < *cpus ? n : *cpus;
+}
+
+/* ---- the groups of this process ---- */
+
+/* Least so far. */
+struct limits {
+	int64_t memory, left;
+	int cpus; /* 0: none */
+};
+
 /* The group, the one above it, and so on: the strictest counts.  In a container the names are those of
  * the host while the files are the container's own: its limit then stands at the top. */
-static void walk(const char *root, const struct files *v, char *group, int64_t *limit, int64_t *left)
+static void walk(const char *root, int version, bool memory, char *group, struct limits *l)
 {
 	for (;;) {
 		char *slash = strrchr(group, '/');
 		if (strcmp(group, "/") == 0)
 			group[0] = '\0';
-		look(root, v, group, limit, left);
+		if (memory)
+			look(root, version == 1 ? &v1 : &v2, group, &l->memory, &l->left);
+		else
+			look_cpus(root, version, group, &l->cpus);
 		if (!slash || !group[0])
 			return;
 		*slash = '\0';
 	}
 }
 
-bool cpu_cgroup_memory(const char *root, int64_t *limit, int64_t *left)
+/* Is name in a list that is separated by commas? */
+static bool has(const char *list, const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+		if (strncmp(p, name, n) == 0 && (p[n] == '\0' || p[n] == ','))
+			return true;
+	return false;
+}
+
+static void read_limits(const char *root, bool memory, struct limits *l)
 {
 	char line[PATH_SIZE];
 	FILE *f = open_in(root, "proc/self", "", "cgroup");
-	*limit = *left = INT64_MAX;
 	/* hierarchy:controllers:/group */
 	while (f && fgets(line, sizeof line, f)) {
 		char *controllers = strchr(line, ':');
@@ -97,11 +139,26 @@ bool cpu_cgroup_memory(const char *root, int64_t *limit, int64_t *left)
 		*group++ = '\0';
 		group[strcspn(group, "\n")] = '\0';
 		if (controllers[1] == '\0')
-			walk(root, &v2, group, limit, left);
-		else if (strcmp(controllers + 1, "memory") == 0)
-			walk(root, &v1, group, limit, left);
+			walk(root, 2, memory, group, l);
+		else if (has(controllers + 1, memory ? "memory" : "cpu"))
+			walk(root, 1, memory, group, l);
 	}
 	if (f)
 		fclose(f);
-	return *limit < INT64_MAX;
+}
+
+bool cgroup_memory(const char *root, int64_t *limit, int64_t *left)
+{
+	struct limits l = {INT64_MAX, INT64_MAX, 0};
+	read_limits(root, true, &l);
+	*limit = l.memory;
+	*left = l.left;
+	return l.memory < INT64_MAX;
+}
+
+int cgroup_cpus(const char *root)
+{
+	struct limits l = {0};
+	read_limits(root, false, &l);
+	return l.cpus;
 }

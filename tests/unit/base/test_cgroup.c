@@ -1,5 +1,6 @@
-/* The limits that control groups set to this process's memory. */
-#include "kernels/cpu/cpu.h"
+/* The limits that control groups set to this process's memory and processors. */
+#include "base/cgroup.h"
+#include "base/cpus.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -37,7 +38,7 @@ static void put(const char *path, const char *text)
 
 static bool ask(int64_t *limit, int64_t *left)
 {
-	return cpu_cgroup_memory(root, limit, left);
+	return cgroup_memory(root, limit, left);
 }
 
 Test(cgroup, without_a_limit_there_is_none)
@@ -84,4 +85,41 @@ Test(cgroup, a_container_of_version_1_has_its_limit_at_the_top)
 	cr_expect_eq(left, 0);
 	put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	cr_expect(!ask(&limit, &left));
+}
+
+Test(cgroup, processors_are_whole_ones_and_the_strictest_group_counts)
+{
+	cr_expect_eq(cgroup_cpus(root), 0);
+	put("proc/self/cgroup", "0::/pod/box\n");
+	put("sys/fs/cgroup/pod/box/cpu.max", "max 100000\n");
+	cr_expect_eq(cgroup_cpus(root), 0);
+	put("sys/fs/cgroup/pod/cpu.max", "390000 100000\n");
+	cr_expect_eq(cgroup_cpus(root), 3);
+	put("sys/fs/cgroup/pod/box/cpu.max", "50000 100000\n");
+	cr_expect_eq(cgroup_cpus(root), 1);
+	put("sys/fs/cgroup/pod/box/cpu.max", "50000 0\n");
+	cr_expect_eq(cgroup_cpus(root), 3);
+}
+
+Test(cgroup, processors_of_version_1)
+{
+	put("proc/self/cgroup", "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n3:cpuset:/\n");
+	put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+	put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+	cr_expect_eq(cgroup_cpus(root), 0);
+	put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
+	cr_expect_eq(cgroup_cpus(root), 2);
+}
+
+Test(cgroup, threads_are_as_many_as_the_group_allows)
+{
+	cpu_set_t all;
+	CPU_ZERO(&all);
+	for (int c = 0; c < 64; c++)
+		CPU_SET(c, &all);
+	cr_expect_eq(cpus_cores_in(root, &all, -1), 64);
+	put("proc/self/cgroup", "0::/pod\n");
+	put("sys/fs/cgroup/pod/cpu.max", "800000 100000\n");
+	cr_expect_eq(cpus_cores_in(root, &all, -1), 8);
+	cr_expect_eq(cpus_share(root, &all, -1, 2), 4);
 }
