@@ -45,7 +45,7 @@ struct opt_value {
 /* An option that the manual names and that is not built. */
 #define OPT_NOT_BUILT(name_) OPT(name_, OPT_UNBUILT, NULL, NULL)
 
-/* An option of another program, for those who know that: an alias of ours, or answered with ours. */
+/* An option of another program, for its users: an alias of ours, or answered with ours. */
 struct opt_alias {
 	const char *other; /* with its dashes: "--max-model-len", "-ngl" */
 	const char *name;  /* of the option that means exactly the same; NULL: none */

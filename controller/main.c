@@ -609,7 +609,7 @@ static int start_http(struct controller *p, char *why, size_t why_n)
 	struct http_config c = {.insecure = opts_flag(o, "insecure")};
 	struct http_app app = endpoints_app(&p->endpoints, front_mailbox(p->front), &p->svc,
 					    (size_t)opts_int(o, "max-file-bytes", 0));
-	/* Without keys all files have one owner, whose quota is what it is given. */
+	/* Without keys all files have one owner, with the quota that is given. */
 	bool keys = opts_has(o, "api-key-file");
 	p->endpoints.quota = (struct file_quota){
 		.files = opts_int(o, "max-files", keys ? MAX_FILES : 0),

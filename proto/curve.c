@@ -162,8 +162,8 @@ int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, 
 	return 0;
 }
 
-/* Can processes of other users read it?  A file of root's that this user reads by its group is private enough:
- * Kubernetes mounts secrets of a pod with an fsGroup so (root:GROUP, 0440). */
+/* Can processes of other users read it?  A file of root's that this user reads by its group is private
+ * enough: Kubernetes mounts secrets of a pod with an fsGroup so (root:GROUP, 0440). */
 static bool is_shared(const struct stat *st)
 {
 	mode_t others = st->st_uid == 0 && geteuid() != 0 ? 037 : 077;

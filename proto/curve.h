@@ -22,8 +22,8 @@ int curve_generate(struct curve_key *out, char *why, size_t why_n);
 int curve_write(const struct curve_key *k, const char *dir, const char *name, char *why, size_t why_n);
 
 /* Reads either file.  secret: the secret half is needed, and no other user may be able to read the file
- * (root's may also be readable by its group, which then is this process's).  The reason never shows the file's
- * contents.  -ENOENT, -EACCES, -EINVAL, ... */
+ * (root's may also be readable by its group, which then is this process's).  The reason never shows the
+ * file's contents.  -ENOENT, -EACCES, -EINVAL, ... */
 int curve_read(const char *path, bool secret, struct curve_key *out, char *why, size_t why_n);
 /* The same from the text of a file: lines "public = KEY" and "secret = KEY", '#' begins a comment. */
 int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, char *why, size_t why_n);

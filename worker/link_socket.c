@@ -130,8 +130,8 @@ void link_send_beat(struct link *l)
 		.beat =
 			{
 				.epoch = l->epoch,
-				.state = l->loading	  ? BUS_LOADING
-					 : l->missed	  ? BUS_MISSED
+				.state = l->loading       ? BUS_LOADING
+					 : l->missed      ? BUS_MISSED
 					 : link_leaving() ? BUS_LEAVING
 							  : BUS_SERVING,
 				.progress = l->loading ? atomic_load(&l->permille) : l->ended,

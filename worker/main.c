@@ -31,7 +31,8 @@ static const struct opt options[] = {
 	OPT("grace", OPT_INT, "S", "exit when the controller has been gone for S seconds (10)", .lo = 1,
 	    .hi = 86400),
 	OPT("leave-timeout", OPT_INT, "S",
-	    "at SIGTERM or SIGINT: seconds for its jobs to move to other replicas; a second signal ends it at "
+	    "at SIGTERM or SIGINT: seconds for its jobs to move to other replicas; a second signal ends it "
+	    "at "
 	    "once (20)",
 	    .lo = 0, .hi = 86400),
 	OPT("rank-timeout", OPT_INT, "S", "give up a rank of the replica that is S seconds late (5)", .lo = 1,

@@ -1,5 +1,5 @@
 /* trace.h - where the time of each step goes: a line of JSON per step in a file, for `quern bench engine` and
- * for a person who wonders why a service is slow.  A worker without one spends a test of a pointer per mark.
+ * to find out why a service is slow.  A worker without one spends a test of a pointer per mark.
  *
  * Marks follow each other, and each ends a stretch of time of its kind:
  *

@@ -21,7 +21,7 @@ void term_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 enum term_style { TERM_PLAIN, TERM_BOLD, TERM_DIM, TERM_GREEN, TERM_YELLOW, TERM_RED };
 bool term_is_tty(FILE *f);
-/* Whether the process has a controlling terminal, whose end sends it SIGHUP. */
+/* Whether the process has a controlling terminal: its end sends SIGHUP. */
 bool term_controls(void);
 /* The escape sequence that begins a style (TERM_PLAIN ends it), or "" where colours are unwanted. */
 const char *term_style(FILE *f, enum term_style s);

@@ -7,7 +7,7 @@
  *            <---- shown ---><held>      until it is complete, or the next token rules it out
  *   start[]  0   4    9 11   16  18      n_shown = 4 of 6 tokens
  *
- * Tokens are shown with all of their text or not at all: who has the first n has the text before start[n],
+ * Tokens are shown with all of their text or not at all: the first n have the text before start[n],
  * and can go on there. */
 #ifndef QUERN_CONTROLLER_JOBS_OUTPUT_H
 #define QUERN_CONTROLLER_JOBS_OUTPUT_H
@@ -55,7 +55,7 @@ struct output {
 	uint32_t *start; /* [log.cap]: bytes of text before the token's own */
 	struct buf text;
 	size_t shown;        /* bytes of text that may be shown */
-	uint32_t n_shown;    /* tokens that may be shown, whose text these bytes are */
+	uint32_t n_shown;    /* tokens that may be shown; these bytes are their text */
 	size_t tail;         /* once it has ended: bytes before what the end added, of a character that
 			      * is not whole; that text is no token's */
 	struct detok *detok; /* NULL once it has ended */

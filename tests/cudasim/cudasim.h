@@ -36,7 +36,7 @@ void cudasim_tensor(int how);
 /* Multiprocessors of devices that are opened from now on; at the start QUERN_CUDASIM_SMS, or 6. */
 void cudasim_sms(int n);
 
-/* From now on a fault whose message has this text ends the process with this status, not by SIGABRT: for
+/* From now on a fault with this text in its message ends the process with this status, not by SIGABRT: for
  * tests that a fault is found, and not another. */
 enum { CUDASIM_EXPECTED = 42 };
 void cudasim_expect(const char *text);

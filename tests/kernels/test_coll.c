@@ -378,7 +378,7 @@ Test(coll, meeting_can_be_cut_short)
 	cr_expect_eq(try_join(0, 2, common->text, &mine, &asked), -ECANCELED);
 	cr_expect(strstr(why, "waiting for 1 of 2 ranks"), "%s", why);
 	cr_expect_null(mine);
-	/* And a rank whose rank 0 waits for others. */
+	/* And a rank while its rank 0 waits for others. */
 	cr_assert_eq(ops->meet_new(&mine, common->text, why, sizeof why), 0);
 	asked = 0;
 	cr_expect_eq(try_join(1, 3, common->text, NULL, &asked), -ECANCELED);

@@ -33,7 +33,7 @@ struct sched_rig {
 	int64_t now;
 	struct plan plan;
 	struct result result;
-	uint32_t n_under_way; /* plans that the device has, and whose results are not applied */
+	uint32_t n_under_way; /* plans that the device has, without a result applied */
 	struct sched_events ev;
 	struct rig_job *jobs; /* [n_want] */
 	uint32_t n_want, n_jobs, n_ended;

@@ -330,7 +330,7 @@ TEMPLATE = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").re
 
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory, service):
-    """A service whose model answers SAYS."""
+    """A service with a model that answers SAYS."""
     with service.client() as c:
         newline = c.tokenize("a\n")[-1]
     s = Service(make_script_model.make(tmp_path_factory.mktemp("model") / "script", {newline: SAYS}, TEMPLATE))

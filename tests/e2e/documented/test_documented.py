@@ -58,7 +58,7 @@ def test_no_example_is_there_twice():
 
 
 def last_of(text):
-    """The last event or line of a stream, whose data is JSON; "[DONE]" is none."""
+    """The last event or line of a stream that has JSON; "[DONE]" is none."""
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("data: {", "{"))]
     return json.loads(lines[-1])
 

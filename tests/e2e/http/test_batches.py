@@ -205,9 +205,9 @@ def test_without_a_journal_files_are_not_implemented(service):
 
 def test_a_batch_of_chats(client):
     n = 20
-    b = create(client, [line(i, temperature=1.0) for i in range(n)], metadata={"who": "me"})
+    b = create(client, [line(i, temperature=1.0) for i in range(n)], metadata={"team": "me"})
     assert (b.object, b.endpoint, b.completion_window) == ("batch", "/v1/chat/completions", "24h")
-    assert b.status == "validating" and b.metadata == {"who": "me"} and b.expires_at == b.created_at + 86400
+    assert b.status == "validating" and b.metadata == {"team": "me"} and b.expires_at == b.created_at + 86400
     b = ended(client, b)
     assert b.status == "completed" and b.error_file_id is None and b.errors is None
     assert (b.request_counts.total, b.request_counts.completed, b.request_counts.failed) == (n, n, 0)

@@ -63,7 +63,7 @@ Test(cgroup, the_strictest_group_above_counts)
 	cr_expect_eq(left, 2500000);
 }
 
-Test(cgroup, files_that_nobody_used_lately_can_be_given_back)
+Test(cgroup, files_unused_lately_can_be_given_back)
 {
 	int64_t limit, left;
 	put("proc/self/cgroup", "0::/\n");

@@ -180,7 +180,7 @@ static void *use_the_end(void *arg)
 	return arg;
 }
 
-/* Also once a large block was freed, and while the thread whose heap it is lives. */
+/* Also once a large block was freed, and while the thread of its heap lives. */
 Test(housekeeper, the_end_of_a_threads_heap_is_given_back)
 {
 	enum { LARGE = 30 << 20 };

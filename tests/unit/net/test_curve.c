@@ -86,22 +86,22 @@ Test(curve, secret_key_readable_by_others_is_refused)
 	cr_expect_str_eq(r.secret, "");
 }
 
-/* As in a pod whose secrets are root's, and readable by the group of its processes. */
+/* As in a pod with secrets of root's that the group of its processes can read. */
 Test(curve, secret_key_of_root_may_be_readable_by_the_group)
 {
-	const uid_t nobody = 65534;
+	const uid_t other = 65534;
 	struct curve_key k = pair(), r;
 	if (getuid() != 0)
 		cr_skip_test("needs root, to change the owner of a file");
 	cr_assert_eq(curve_write(&k, dir, "a", why, sizeof why), 0);
 	cr_assert_eq(chmod(dir, 0711), 0);
-	cr_assert_eq(chown(in_dir("a.key"), 0, nobody), 0);
-	cr_assert_eq(setegid(nobody), 0);
+	cr_assert_eq(chown(in_dir("a.key"), 0, other), 0);
+	cr_assert_eq(setegid(other), 0);
 	const mode_t modes[] = {0440, 0444, 0460};
 	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
 		cr_assert_eq(seteuid(0), 0);
 		cr_assert_eq(chmod(path, modes[i]), 0);
-		cr_assert_eq(seteuid(nobody), 0);
+		cr_assert_eq(seteuid(other), 0);
 		cr_expect_eq(curve_read(path, true, &r, why, sizeof why), modes[i] == 0440 ? 0 : -EACCES,
 			     "mode %o: %s", modes[i], why);
 	}
