@@ -53,7 +53,7 @@ USES_controller/message   := base proto formats controller/tokenizer controller/
 USES_controller/net       := base proto
 USES_controller/metrics   := base proto controller/message
 USES_controller/fleet     := base proto controller/message controller/sched controller/net controller/metrics
-USES_controller/jobs      := base proto formats controller/message controller/tokenizer controller/metrics
+USES_controller/jobs      := base proto formats controller/message controller/sched controller/tokenizer controller/metrics
 USES_controller/request   := base proto formats grammar controller/message controller/chat controller/tokenizer
 USES_controller/jobsock   := base proto controller/message controller/jobs controller/request controller/net \
 	controller/tokenizer

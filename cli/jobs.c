@@ -55,6 +55,16 @@ static const struct usage result_usage = {
 	.max_words = 1,
 };
 
+static const struct usage explain_usage = {
+	.name = "explain",
+	.words = "JOB",
+	.about = "Shows where a job's time went: in the queue and what held it up there, prompt, output, "
+		 "preemptions,\nmoves after a worker was lost.  Of a job that runs: so far.\n"
+		 "The first digits of a job's id are enough where no other job begins with them.",
+	.min_words = 1,
+	.max_words = 1,
+};
+
 static void add_options(struct opts *o, bool json)
 {
 	opts_add(o, command_to_options, command_n_to_options);
@@ -239,6 +249,149 @@ int cmd_result(int argc, char **argv)
 			stream_print_json(reply);
 		else
 			stream_print_done(reply);
+		json_decref(reply);
+		status = term_finish(EXIT_SUCCESS);
+	}
+	opts_fini(&o);
+	return status;
+}
+
+/* --- explain --- */
+
+static json_int_t get(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+static const char *time_text(json_int_t us, char *buf, size_t n)
+{
+	if (us < 10000)
+		snprintf(buf, n, "%.2f ms", (double)us / 1e3);
+	else if (us < 1000000)
+		snprintf(buf, n, "%.0f ms", (double)us / 1e3);
+	else
+		snprintf(buf, n, "%.2f s", (double)us / 1e6);
+	return buf;
+}
+
+/* What held it up in the queue, the longest first. */
+static void put_held(struct buf *b, const json_t *held)
+{
+	static const struct {
+		const char *key, *text;
+	} reasons[] = {{"blocks", "for free blocks of the KV cache"},
+		       {"slots", "for a slot (--max-seqs)"},
+		       {"step", "for room in a step"},
+		       {"alone", "while a job ran alone"},
+		       {"turn", "for its turn"}};
+	for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+		char buf[32];
+		const json_int_t us = get(held, reasons[i].key);
+		if (us)
+			buf_printf(b, "%s%s %s", b->len ? "; " : "", time_text(us, buf, sizeof buf),
+				   reasons[i].text);
+	}
+}
+
+static void put_times(struct buf *b, json_int_t n)
+{
+	if (n > 1)
+		buf_printf(b, "%" PRId64 " times", (int64_t)n);
+}
+
+/* What is known of a phase, in words. */
+static void put_note(struct buf *b, const char *phase, const json_t *p)
+{
+	const json_int_t tokens = get(p, "tokens"), us = get(p, "us");
+	if (strcmp(phase, "prepare") == 0) {
+		buf_puts(b, "received, validated, tokenized");
+	} else if (strcmp(phase, "unassigned") == 0) {
+		buf_puts(b, "no replica took it");
+	} else if (strcmp(phase, "queued") == 0) {
+		put_held(b, json_object_get(p, "held_us"));
+		if (get(p, "jobs_ahead"))
+			buf_printf(b, "%sjobs ahead: %" PRId64, b->len ? "; " : "",
+				   (int64_t)get(p, "jobs_ahead"));
+		if (get(p, "later_jobs_first"))
+			buf_printf(b, "; later ones that went first: %" PRId64,
+				   (int64_t)get(p, "later_jobs_first"));
+		if (get(p, "better_priority_first"))
+			buf_printf(b, "; begun of a better priority: %" PRId64,
+				   (int64_t)get(p, "better_priority_first"));
+	} else if (strcmp(phase, "prefill") == 0 && json_object_get(p, "steps")) {
+		buf_printf(b, "%" PRId64 " tokens in %" PRId64 " steps, %" PRId64 " from the cache",
+			   (int64_t)tokens, (int64_t)get(p, "steps"), (int64_t)get(p, "cached_tokens"));
+	} else if (strcmp(phase, "decode") == 0 && tokens > 1) {
+		char buf[32];
+		buf_printf(b, "%" PRId64 " tokens, %s each", (int64_t)tokens,
+			   time_text(us / (tokens - 1), buf, sizeof buf));
+	} else if (strcmp(phase, "preempted") == 0) {
+		buf_puts(b, "its blocks were given to others ");
+		put_times(b, get(p, "times"));
+	} else if (strcmp(phase, "swapped") == 0) {
+		buf_puts(b, "its blocks were on the host ");
+		put_times(b, get(p, "times"));
+	} else if (strcmp(phase, "moved") == 0) {
+		buf_puts(b, "its worker was lost or drained ");
+		put_times(b, get(p, "times"));
+	} else if (strcmp(phase, "recompute") == 0) {
+		buf_printf(b, "%" PRId64 " tokens computed again", (int64_t)tokens);
+	} else if (strcmp(phase, "journal") == 0) {
+		buf_puts(b, "its end was recorded");
+	} else if (strcmp(phase, "other") == 0) {
+		buf_puts(b, "between the threads of the controller");
+	}
+}
+
+static void print_explained(const json_t *r)
+{
+	const json_int_t total = get(r, "total_us");
+	const char *phase = json_string_value(json_object_get(r, "phase"));
+	struct table t = {0};
+	size_t i;
+	const json_t *p;
+	char buf[32];
+	printf("job %s: %s%s%s, %s, %" PRId64 " prompt tokens, %" PRId64 " output tokens\n\n",
+	       json_string_value(json_object_get(r, "job")), json_string_value(json_object_get(r, "state")),
+	       phase ? ", " : "", phase ? phase : "", time_text(total, buf, sizeof buf),
+	       (int64_t)get(r, "prompt_tokens"), (int64_t)get(r, "completion_tokens"));
+	table_row(&t, "PHASE", "TIME", "%", "", NULL);
+	json_array_foreach(json_object_get(r, "phases"), i, p)
+	{
+		const char *name = json_string_value(json_object_get(p, "phase"));
+		const json_int_t us = get(p, "us");
+		struct buf note = {0};
+		put_note(&note, name, p);
+		buf_putc(&note, '\0');
+		table_begin(&t);
+		table_text(&t, name);
+		table_text(&t, time_text(us, buf, sizeof buf));
+		snprintf(buf, sizeof buf, "%.0f", total ? 100.0 * (double)us / (double)total : 0);
+		table_text(&t, buf);
+		table_text(&t, note.p);
+		buf_fini(&note);
+	}
+	table_print(&t, stdout);
+	table_fini(&t);
+	if (json_is_true(json_object_get(r, "resumed")))
+		printf("\nresumed from the journal: its time before that is not counted\n");
+	if (json_is_false(json_object_get(r, "in_memory")))
+		printf("\nread from the journal, which has these times only\n");
+}
+
+int cmd_explain(int argc, char **argv)
+{
+	struct opts o = {0};
+	json_t *reply;
+	add_options(&o, true);
+	int status = command_parse(&o, &explain_usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = request_job(&o, "explain", &reply);
+	if (status == COMMAND_GO_ON) {
+		if (opts_flag(&o, "json"))
+			stream_print_json(reply);
+		else
+			print_explained(reply);
 		json_decref(reply);
 		status = term_finish(EXIT_SUCCESS);
 	}

@@ -37,6 +37,7 @@ static const struct command commands[] = {
 	{"attach", cmd_attach, "JOB", "print a job's text and follow it"},
 	{"cancel", cmd_cancel, "JOB", "cancel a job"},
 	{"result", cmd_result, "JOB", "print the result of a finished job"},
+	{"explain", cmd_explain, "JOB", "show where a job's time went"},
 	{"status", cmd_status, "", "show what the service is doing; --watch refreshes"},
 	{"workers", cmd_workers, "", "list workers"},
 	{"scale", cmd_scale, "N", "change the number of replicas"},

@@ -34,7 +34,9 @@ struct pending_query {
 	void (*on_status)(void *user, const struct engine_status *s);
 	void (*on_snapshot)(void *user, struct mailbox_snapshot *s);
 	void (*on_done)(void *user, enum code code, const char *why);
-	uint32_t max_jobs; /* of a snapshot */
+	void (*on_explained)(void *user, json_t *explained, enum code code, const char *why);
+	uint32_t max_jobs;      /* of a snapshot */
+	char job[JOBS_ID_SIZE]; /* to be explained */
 	void *user;
 };
 
@@ -116,6 +118,7 @@ static struct pending_query *query_new(struct front *f, const struct mailbox_cmd
 	q->on_status = c->on_status;
 	q->on_snapshot = c->on_snapshot;
 	q->on_done = c->on_done;
+	q->on_explained = c->on_explained;
 	q->max_jobs = c->max_jobs;
 	q->user = c->user;
 	*f->last_query = q;
@@ -186,6 +189,8 @@ static void answer(struct front *f, struct pending_query **at, struct engine_sta
 		answer_snapshot(f, q, status);
 	else if (q->on_status)
 		q->on_status(q->user, status ? *status : NULL);
+	else if (q->on_explained)
+		q->on_explained(q->user, NULL, E_NOT_READY, "the engine does not answer");
 	else
 		q->on_done(q->user, E_NOT_READY, "the service ends");
 	free(q);
@@ -206,6 +211,51 @@ static void on_status_reply(struct front *f, struct engine_event *e)
 	struct pending_query **at = query_find(f, e->tag);
 	if (at)
 		answer(f, at, &e->status);
+}
+
+/* --- where a job's time went --- */
+
+static void explain(struct front *f, const struct mailbox_cmd *c)
+{
+	char why[320] = "no such job", reason[256];
+	struct job *job = jobs_find(f->jobs, c->job);
+	if (job && !job_is_of(job, c->owner[0] ? c->owner : NULL))
+		job = NULL;
+	if (!job) {
+		const bool unread = jobs_unread(f->jobs, reason, sizeof reason);
+		if (unread)
+			snprintf(why, sizeof why,
+				 "no such job, but those of the journal are not known yet: %s", reason);
+		c->on_explained(c->user, NULL, unread ? E_NOT_READY : E_NO_SUCH_JOB, why);
+		return;
+	}
+	if (job_has_ended(job)) {
+		json_t *explained = jobs_explain(job, NULL, clock_us());
+		c->on_explained(c->user, explained, CODE_OK, "");
+		json_decref(explained);
+		return;
+	}
+	struct engine_cmd *e = xcalloc(1, sizeof *e);
+	struct pending_query *q = query_new(f, c, clock_us() + STATUS_WAIT_US);
+	snprintf(q->job, sizeof q->job, "%s", job_id(job));
+	e->kind = ENGINE_EXPLAIN;
+	e->tag = q->tag;
+	e->job = job_number(job);
+	params_init(&e->params);
+	send_engine(f, e);
+}
+
+static void on_explained(struct front *f, const struct engine_event *e)
+{
+	struct pending_query **at = query_find(f, e->tag);
+	if (!at)
+		return;
+	struct pending_query *q = query_take(f, at);
+	const struct job *job = jobs_find(f->jobs, q->job);
+	json_t *explained = job ? jobs_explain(job, e->times, clock_us()) : NULL;
+	q->on_explained(q->user, explained, job ? CODE_OK : E_NO_SUCH_JOB, "no such job");
+	json_decref(explained);
+	free(q);
 }
 
 static void expire_queries(struct front *f, int64_t now)
@@ -248,6 +298,8 @@ static bool read_events(struct front *f)
 			on_status_reply(f, e);
 		else if (e->kind == ENGINE_ORDER_DONE)
 			on_order_done(f, e);
+		else if (e->kind == ENGINE_EXPLAINED)
+			on_explained(f, e);
 		else
 			jobs_event(f->jobs, e, clock_us());
 		engine_event_free(e);
@@ -280,6 +332,9 @@ static void dispatch(struct front *f, struct mailbox_cmd *c)
 		break;
 	case MAILBOX_CANCEL:
 		cancel_job(f, c);
+		break;
+	case MAILBOX_EXPLAIN:
+		explain(f, c);
 		break;
 	case MAILBOX_STATUS:
 	case MAILBOX_SNAPSHOT:

@@ -65,6 +65,7 @@ static const struct http_route routes[] = {
 	{"/", "GET, HEAD", page_call_root, ROUTE_OPEN, NULL, NULL},
 	{"/api/live", "GET, HEAD", page_call_live, ROUTE_ENDLESS, NULL, NULL},
 	{"/api/cancel", "POST", page_call_cancel, ROUTE_JSON, NULL, NULL},
+	{"/api/explain/", "GET, HEAD", info_call_explain, ROUTE_PREFIX, NULL, NULL},
 	{"/api/chat", "POST", ollama_call_chat, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},
 	{"/api/generate", "POST", ollama_call_generate, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},
 	{"/api/embed", "POST", embeddings_call_ollama, ROUTE_COUNTED | ROUTE_QUEUED, NULL, ollama_error},

@@ -14,6 +14,7 @@
 #include "controller/metrics/metrics.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <string.h>
 
@@ -97,6 +98,31 @@ void info_call_metrics(struct exchange *x, const char *rest)
 	exchange_ref(x);
 	exchange_park(x);
 	mailbox_status(apis_of(x)->mailbox, on_metrics_status, x);
+}
+
+/* On the front end's thread.  x: a reference of its own. */
+static void on_explained(void *user, json_t *explained, enum code code, const char *why)
+{
+	struct exchange *x = user;
+	if (explained) {
+		struct buf b = {0};
+		char *text = json_dumps(explained, JSON_COMPACT);
+		buf_puts(&b, text ? text : "{}");
+		free(text);
+		exchange_reply(x, MHD_HTTP_OK, &b);
+	} else {
+		exchange_fail(x, code, "job", why);
+	}
+	exchange_unref(x);
+}
+
+void info_call_explain(struct exchange *x, const char *rest)
+{
+	char owner[COMMON_JOB_OWNER_SIZE];
+	common_job_owner(x, owner);
+	exchange_ref(x);
+	exchange_park(x);
+	mailbox_explain(apis_of(x)->mailbox, rest, owner, on_explained, x);
 }
 
 static void put_model(struct buf *b, const struct exchange *x, const char *name)

@@ -9,6 +9,7 @@ void info_call_health(struct exchange *x, const char *rest);
 /* 503 once a thread that every request needs has not run for a minute. */
 void info_call_live(struct exchange *x, const char *rest);
 void info_call_version(struct exchange *x, const char *rest);
+void info_call_explain(struct exchange *x, const char *rest);
 void info_call_metrics(struct exchange *x, const char *rest);
 void info_call_models(struct exchange *x, const char *rest);
 void info_call_model(struct exchange *x, const char *rest);

@@ -202,6 +202,8 @@ static const struct operation {
 	 NULL, "text/html", true, false},
 	{"/api/live", "get", "live", "Service", "The page's data, as events", NONE, NULL, NULL, NULL,
 	 "text/event-stream", false, false},
+	{"/api/explain/{job}", "get", "explainJob", "Service", "Where a job's time went", NONE, NULL, NULL,
+	 NULL, NULL, false, false},
 	{"/api/cancel", "post", "cancelJob", "Service", "Ends a job, for the page", NONE, NULL, NULL, NULL,
 	 NULL, false, false},
 };

@@ -262,7 +262,16 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 	emit_event(e, ev);
 }
 
-static void emit_end(struct emit *e, const struct sched_event *s, const float *values, int64_t now_us)
+/* A copy of where the time of a group that ends now went. */
+static struct timeline *times_of(const struct sched_events *ev, const struct sched_event *s, int64_t now_us)
+{
+	struct timeline *t = xmemdup(&ev->times[s->times], sizeof *t);
+	timeline_end(t, now_us);
+	return t;
+}
+
+static void emit_end(struct emit *e, const struct sched_events *all, const struct sched_event *s,
+		     int64_t now_us)
 {
 	struct engine_event *ev;
 	switch (s->kind) {
@@ -271,7 +280,7 @@ static void emit_end(struct emit *e, const struct sched_event *s, const float *v
 	case SCHED_POOLED:
 		ev = emit_event_new(ENGINE_POOLED, s->job);
 		ev->n_values = s->n_values;
-		ev->values = xmemdup(values + s->value0, s->n_values * sizeof *values);
+		ev->values = xmemdup(all->values + s->value0, s->n_values * sizeof *ev->values);
 		emit_event(e, ev);
 		break;
 	case SCHED_OUTPUT_DONE:
@@ -288,11 +297,16 @@ static void emit_end(struct emit *e, const struct sched_event *s, const float *v
 		ev->total_us = now_us - s->arrival_us;
 		ev->cached_tokens = s->cached_tokens;
 		ev->class_changed = s->class_changed;
+		ev->times = times_of(all, s, now_us);
 		emit_event(e, ev);
 		emit_drop_prompt(e, s->job);
 		break;
 	case SCHED_GROUP_FAILED:
-		emit_code(e, ENGINE_JOB_FAILED, s->job, s->code, s->why ? s->why : failure_text(s->code));
+		ev = emit_event_new(ENGINE_JOB_FAILED, s->job);
+		ev->code = s->code;
+		snprintf(ev->why, sizeof ev->why, "%s", s->why ? s->why : failure_text(s->code));
+		ev->times = times_of(all, s, now_us);
+		emit_event(e, ev);
 		emit_drop_prompt(e, s->job);
 		break;
 	}
@@ -367,7 +381,7 @@ void emit_events(struct emit *e, struct sched_events *ev, const struct result *r
 	if (r)
 		emit_tokens(e, ev, r, numerics);
 	for (uint32_t i = 0; i < ev->n; i++)
-		emit_end(e, &ev->v[i], ev->values, now_us);
+		emit_end(e, ev, &ev->v[i], now_us);
 	ev->n = 0;
 	ev->n_values = 0;
 }

@@ -108,6 +108,16 @@ static void on_status(struct engine *e, const struct engine_cmd *c, int64_t now_
 	emit_event(e->emit, ev);
 }
 
+static void on_explain(struct engine *e, const struct engine_cmd *c, int64_t now_us)
+{
+	struct engine_event *ev = emit_event_new(ENGINE_EXPLAINED, c->job);
+	struct timeline t;
+	ev->tag = c->tag;
+	if (fleet_times(e->fleet, c->job, now_us, &t))
+		ev->times = xmemdup(&t, sizeof t);
+	emit_event(e->emit, ev);
+}
+
 static void on_command(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	switch (c->kind) {
@@ -119,6 +129,9 @@ static void on_command(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		break;
 	case ENGINE_CANCEL:
 		fleet_cancel(e->fleet, c->job, now_us);
+		break;
+	case ENGINE_EXPLAIN:
+		on_explain(e, c, now_us);
 		break;
 	case ENGINE_STATUS:
 		on_status(e, c, now_us);

@@ -96,6 +96,7 @@ void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const c
 	for (uint32_t i = 0; i < r->n_ranks; i++)
 		if (r->ranks[i]->epoch == r->epoch)
 			worker_idle(r->ranks[i], now_us);
+	sched_clock(r->sched, now_us);
 	if (r->started)
 		sched_lost(r->sched);
 	fleet_move_all(f, r, now_us);
@@ -222,7 +223,7 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 	if (!f->served)
 		f->max_context = 0; /* until now a guess from the model */
 	fleet_update(f, "");
-	fleet_assign_waiting(f);
+	fleet_assign_waiting(f, now_us);
 }
 
 /* The worker may have died of a job: strikes are counted against the jobs under way. */

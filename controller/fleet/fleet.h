@@ -59,6 +59,8 @@ uint32_t fleet_numerics_class(struct fleet *f, const char *numerics);
 void fleet_submit(struct fleet *f, struct group **g, bool resumed, int64_t now_us);
 void fleet_stop(struct fleet *f, uint64_t job, uint32_t index, int64_t now_us);
 void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us);
+/* Where the job's time went so far, as if it ended now.  False: no such job. */
+bool fleet_times(struct fleet *f, uint64_t job, int64_t now_us, struct timeline *out);
 /* ENGINE_SCALE, ENGINE_DRAIN: answered by ENGINE_ORDER_DONE, now or later. */
 void fleet_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us);
 /* Adds block maps to the rows that fleet_status() has just filled in. */

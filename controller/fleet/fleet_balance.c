@@ -28,6 +28,7 @@ struct taker {
 	uint64_t room, tokens; /* tokens left, and taken */
 	uint32_t n_slots, n;   /* sequences left; groups taken */
 	uint32_t n_lookups;
+	int64_t now_us;
 	bool declined; /* a group would end later */
 	/* Of from: */
 	struct sched_ahead running;
@@ -135,7 +136,7 @@ static void take(struct taker *t, struct group *g)
 	t->tokens += tokens;
 	t->room -= tokens;
 	fleet_bind_class(t->from, g);
-	fleet_assign(t->f, t->to, sched_detach(t->from->sched, g));
+	fleet_assign(t->f, t->to, sched_detach(t->from->sched, g), t->now_us);
 }
 
 /* ---- further back in the queue ---- */
@@ -285,7 +286,7 @@ static struct replica *most_queued(const struct fleet *f, const bool *but, uint3
 static void take_over(struct fleet *f, struct replica *r, const struct sched_stats *st, int64_t now_us)
 {
 	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* r itself, and replicas without a group for it */
-	struct taker t = {.f = f, .to = r, .n_slots = f->cfg->max_seqs - st->n_running};
+	struct taker t = {.f = f, .to = r, .n_slots = f->cfg->max_seqs - st->n_running, .now_us = now_us};
 	uint32_t at;
 	t.room = (uint64_t)(st->n_free + st->n_cached) * r->block_size;
 	for (uint32_t i = 0; i < f->n_replicas; i++)

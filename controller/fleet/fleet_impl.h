@@ -79,7 +79,7 @@ void fleet_report_loading(struct fleet *f, int64_t now_us);
 /* Moves all jobs of a replica, none of which runs; poisoned ones fail. */
 void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us);
 /* Assigns the unassigned jobs that a replica takes now. */
-void fleet_assign_waiting(struct fleet *f);
+void fleet_assign_waiting(struct fleet *f, int64_t now_us);
 /* Fails jobs accepted before any size was known that are too long for every replica, once a replica has
  * served and none is loading (which might be larger). */
 void fleet_reject_oversized(struct fleet *f, int64_t now_us);
@@ -92,7 +92,7 @@ bool fleet_fits(const struct replica *r, const struct group *g);
 /* From its first token on, the group is bound to the numerics class that computed it. */
 void fleet_bind_class(const struct replica *r, struct group *g);
 /* The replica gets the group, which is in no scheduler. */
-void fleet_assign(struct fleet *f, struct replica *r, struct group *g);
+void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t now_us);
 /* Queues f->events for the front end.  from: the replica that sent f->result; NULL: no result. */
 void fleet_emit_events(struct fleet *f, const struct replica *from, int64_t now_us);
 

@@ -66,7 +66,7 @@ void fleet_bind_class(const struct replica *r, struct group *g)
 		g->numerics_class = r->numerics_class;
 }
 
-void fleet_assign(struct fleet *f, struct replica *r, struct group *g)
+void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t now_us)
 {
 	/* Prompt logprobs must all be of one numerics class: those of an incomplete prompt are not sent yet,
 	 * and are computed again. */
@@ -79,6 +79,7 @@ void fleet_assign(struct fleet *f, struct replica *r, struct group *g)
 	}
 	g->parked_us = 0;
 	g->unsized = false;
+	sched_clock(r->sched, now_us);
 	sched_adopt(r->sched, &g);
 }
 
@@ -87,10 +88,11 @@ static void place(struct fleet *f, struct group *g, int64_t now_us)
 {
 	struct replica *r = choose(f, g, NULL);
 	if (r) {
-		fleet_assign(f, r, g);
+		fleet_assign(f, r, g, now_us);
 		return;
 	}
 	g->parked_us = now_us;
+	sched_clock(f->unassigned, now_us);
 	sched_adopt(f->unassigned, &g);
 }
 
@@ -121,13 +123,13 @@ void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us)
 	fleet_emit_events(f, NULL, now_us);
 }
 
-void fleet_assign_waiting(struct fleet *f)
+void fleet_assign_waiting(struct fleet *f, int64_t now_us)
 {
 	for (struct group *g = sched_first(f->unassigned), *next; g; g = next) {
 		next = sched_next(f->unassigned, g);
 		struct replica *r = choose(f, g, NULL);
 		if (r)
-			fleet_assign(f, r, sched_detach(f->unassigned, g));
+			fleet_assign(f, r, sched_detach(f->unassigned, g), now_us);
 	}
 }
 
@@ -144,13 +146,13 @@ static bool can_all_move(struct fleet *f, struct replica *r)
 	return true;
 }
 
-static void move_new(struct fleet *f, struct replica *r)
+static void move_new(struct fleet *f, struct replica *r, int64_t now_us)
 {
 	for (struct group *g = sched_first(r->sched), *next; g; g = next) {
 		next = sched_next(r->sched, g);
 		struct replica *to = g->first_run_us ? NULL : choose(f, g, r);
 		if (to)
-			fleet_assign(f, to, sched_detach(r->sched, g));
+			fleet_assign(f, to, sched_detach(r->sched, g), now_us);
 	}
 }
 
@@ -160,11 +162,12 @@ void fleet_drain_jobs(struct fleet *f, int64_t now_us)
 		struct replica *r = f->replicas[i];
 		if (r->state != REPLICA_DRAINING || !sched_first(r->sched))
 			continue;
-		move_new(f, r);
+		move_new(f, r, now_us);
 		/* Running groups leave all together, once no plan is under way; else they finish here. */
 		r->paused = can_all_move(f, r);
 		if (!r->paused || !sched_quiet(r->sched))
 			continue;
+		sched_clock(r->sched, now_us);
 		sched_lost(r->sched);
 		fleet_move_all(f, r, now_us);
 	}
@@ -199,6 +202,16 @@ void fleet_stop(struct fleet *f, uint64_t job, uint32_t index, int64_t now_us)
 	if (s)
 		sched_stop(s, job, index, &f->events);
 	fleet_emit_events(f, NULL, now_us);
+}
+
+bool fleet_times(struct fleet *f, uint64_t job, int64_t now_us, struct timeline *out)
+{
+	struct sched *s = find_holder(f, job);
+	const struct group *g = s ? sched_find(s, job) : NULL;
+	if (!g)
+		return false;
+	sched_times(s, g, now_us, out);
+	return true;
 }
 
 void fleet_cancel(struct fleet *f, uint64_t job, int64_t now_us)

@@ -126,6 +126,7 @@ static void job_free(struct job *job)
 	free(job->cache_salt);
 	free(job->n_saved);
 	free(job->numerics);
+	free(job->times);
 	buf_fini(&job->request);
 	engine_event_free(job->ended);
 	free(job);
@@ -195,6 +196,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	job->hide_logprobs = scored && s->params.logprobs < 0;
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
+	job->received_us = s->received_us;
 	job->submitted_us = now;
 	job->accepted_unix_us = clock_unix_us();
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
@@ -345,7 +347,7 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 static size_t job_bytes(const struct job *job)
 {
 	size_t bytes = sizeof *job + job->n_outputs * sizeof *job->outputs + toklog_bytes(&job->prompt_log) +
-		       job->n_pooled * sizeof *job->pooled;
+		       job->n_pooled * sizeof *job->pooled + (job->times ? sizeof *job->times : 0);
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		bytes += output_bytes(&job->outputs[i]);
 	return bytes;
@@ -396,6 +398,7 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 {
 	assert(!job_finished(job) && !job->recording);
 	job->state = state;
+	job->ended_us = now;
 	for (uint32_t i = 0; i < job->n_outputs; i++) {
 		struct output *o = &job->outputs[i];
 		if (o->finish == FINISH_NONE) {
@@ -454,6 +457,16 @@ const char *job_id(const struct job *job)
 bool job_finished(const struct job *job)
 {
 	return (job->state == JOB_FINISHED || job->state == JOB_FAILED) && !job->recording;
+}
+
+bool job_has_ended(const struct job *job)
+{
+	return job->state == JOB_FINISHED || job->state == JOB_FAILED;
+}
+
+uint64_t job_number(const struct job *job)
+{
+	return job->number;
 }
 
 uint32_t job_n_outputs(const struct job *job)

@@ -104,6 +104,11 @@ json_t *jobs_table(const struct jobs *j, const char *owner, size_t max, int64_t 
  * a fifth of max is reserved.  Only jobs without an owner, and those of API keys, with its name as `owner`.
  */
 json_t *jobs_now(const struct jobs *j, size_t max, int64_t now);
+/* Where the job's time went.  live: an unfinished job's timeline, of the engine; NULL: it has none. */
+json_t *jobs_explain(const struct job *job, const struct timeline *live, int64_t now);
+uint64_t job_number(const struct job *job); /* the engine's id of it */
+/* The engine has nothing to tell of it any more. */
+bool job_has_ended(const struct job *job);
 struct jobs_counts {
 	uint32_t n_queued, n_running, n_finished, n_listeners;
 	size_t finished_bytes;

@@ -119,6 +119,8 @@ static void on_output_done(struct jobs *j, struct job *job, const struct engine_
 
 void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
+	if (e->times && !job->times)
+		job->times = xmemdup(e->times, sizeof *e->times);
 	if (job->settling) {
 		/* Ended before its acceptance is on the disk: JOB_ACCEPTED comes first. */
 		job->ended = xmemdup(e, sizeof *e);
@@ -127,6 +129,7 @@ void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, 
 		job->ended->top_logprobs = NULL;
 		job->ended->values = NULL;
 		job->ended->status = NULL;
+		job->ended->times = NULL;
 		return;
 	}
 	job->cached_tokens = e->cached_tokens;

@@ -58,10 +58,13 @@ struct job {
 	uint32_t n_watches;
 	struct job *same_key_hash;   /* chain of jobs->by_key */
 	struct job *older, *younger; /* all jobs by submission, or finished ones by their end */
+	int64_t received_us;         /* clock_us(); 0: not known */
 	int64_t submitted_us;        /* clock_us() */
 	int64_t accepted_unix_us;
-	int64_t finished_us;
-	size_t bytes; /* once finished: memory that it holds */
+	int64_t ended_us;       /* the engine had ended it */
+	int64_t finished_us;    /* and its end was recorded */
+	struct timeline *times; /* owned; NULL: it has not ended, or its end is of the journal */
+	size_t bytes;           /* once finished: memory that it holds */
 
 	/* The end. */
 	uint32_t completion_tokens, cached_tokens;

@@ -202,6 +202,19 @@ void mailbox_cancel(struct mailbox *m, const char *job, const char *owner,
 	mailbox_cmd_free(c);
 }
 
+void mailbox_explain(struct mailbox *m, const char *job, const char *owner,
+		     void (*cb)(void *user, json_t *explained, enum code code, const char *why), void *user)
+{
+	struct mailbox_cmd *c = cmd_new(MAILBOX_EXPLAIN, user);
+	c->job = xstrdup(job);
+	c->owner = xstrdup(owner);
+	c->on_explained = cb;
+	if (post(m, c))
+		return;
+	cb(user, NULL, E_NOT_READY, "the service ends");
+	mailbox_cmd_free(c);
+}
+
 void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why)
 {
 	struct mailbox_cmd *c = cmd_new(MAILBOX_SETTLED, NULL);

@@ -63,6 +63,11 @@ void mailbox_snapshot(struct mailbox *m, uint32_t n_cells, uint32_t max_jobs,
 void mailbox_cancel(struct mailbox *m, const char *job, const char *owner,
 		    void (*cb)(void *user, enum code code), void *user);
 
+/* Where a job's time went (jobs_explain()), borrowed by cb, or NULL with the reason.  owner: as for
+ * mailbox_cancel(), but never NULL. */
+void mailbox_explain(struct mailbox *m, const char *job, const char *owner,
+		     void (*cb)(void *user, json_t *explained, enum code code, const char *why), void *user);
+
 /* For jobs_recover(), on the journal's thread: the start or the end of a durable job is on disk, or could
  * not be written (rc, why). */
 void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const char *why);
@@ -81,6 +86,7 @@ enum mailbox_cmd_kind {
 	MAILBOX_STATUS,
 	MAILBOX_SNAPSHOT,
 	MAILBOX_CANCEL,
+	MAILBOX_EXPLAIN,
 	MAILBOX_ORDER,
 	MAILBOX_SETTLED,
 	MAILBOX_CONNECT,
@@ -99,9 +105,10 @@ struct mailbox_cmd {
 	void (*on_snapshot)(void *user, struct mailbox_snapshot *s);
 	struct engine_cmd *order; /* ORDER; owned */
 	void (*on_done)(void *user, enum code code, const char *why);
-	char *job;   /* CANCEL, SETTLED; owned */
-	char *owner; /* CANCEL; owned or NULL */
+	char *job;   /* CANCEL, EXPLAIN, SETTLED; owned */
+	char *owner; /* CANCEL, EXPLAIN; owned or NULL */
 	void (*on_cancelled)(void *user, enum code code);
+	void (*on_explained)(void *user, json_t *explained, enum code code, const char *why);
 	void *user; /* of the callback */
 	bool end;   /* SETTLED */
 	int rc;

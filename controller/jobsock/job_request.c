@@ -29,6 +29,7 @@ static const struct op ops[] = {
 	{"cancel", OP_CANCEL, {"job"}},
 	{"attach", OP_ATTACH, {"job", "from"}},
 	{"result", OP_RESULT, {"job"}},
+	{"explain", OP_EXPLAIN, {"job"}},
 	{"jobs", OP_JOBS, {0}},
 	{"status", OP_STATUS, {0}},
 	{"workers", OP_WORKERS, {0}},
@@ -299,6 +300,7 @@ static int parse_op(struct job_request *r, const struct op *op, const struct ser
 	switch (op->op) {
 	case OP_CANCEL:
 	case OP_RESULT:
+	case OP_EXPLAIN:
 		return get_job(r, m);
 	case OP_ATTACH:
 		rc = get_job(r, m);

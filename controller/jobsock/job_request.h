@@ -13,6 +13,7 @@ enum job_request_op {
 	OP_CANCEL,
 	OP_ATTACH,
 	OP_RESULT,
+	OP_EXPLAIN,
 	OP_JOBS,
 	OP_STATUS,
 	OP_WORKERS,
@@ -30,7 +31,7 @@ struct job_request {
 	enum job_request_op op; /* OP_NONE: refused, for the reason in problem */
 	struct api_problem problem;
 	struct submit *submit;       /* OP_SUBMIT; owned */
-	char job[JOBREQ_JOB_MAX];    /* OP_CANCEL, OP_ATTACH, OP_RESULT */
+	char job[JOBREQ_JOB_MAX];    /* OP_CANCEL, OP_ATTACH, OP_RESULT, OP_EXPLAIN */
 	uint32_t from[PARAMS_N_MAX]; /* OP_ATTACH */
 	uint32_t n_from;             /* 0: from[0] is for all outputs */
 	struct token_ids tokens;     /* OP_TOKENIZE: the result */

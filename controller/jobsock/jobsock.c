@@ -1,6 +1,7 @@
 #include "controller/jobsock/jobsock.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/user_socket.h"
@@ -53,6 +54,7 @@ struct call {
 struct letter {
 	struct client *client;
 	bool delimiter;
+	int64_t received_us;
 };
 
 struct jobsock {
@@ -287,6 +289,35 @@ static void do_status(struct jobsock *s, struct client *c, bool delimiter, struc
 	mailbox_status(s->mailbox, on_status, k);
 }
 
+static void on_explained(void *user, json_t *explained, enum code code, const char *why)
+{
+	struct call *k = user;
+	struct jobsock *s = k->sock;
+	s->n_status--;
+	if (k->client && !k->client->lost) {
+		buf_clear(&s->out);
+		if (explained)
+			job_reply_ok(&s->out, &k->id, explained);
+		else
+			job_reply_error(&s->out, &k->id, code, "", why);
+		post(s, k->client, k->delimiter);
+	}
+	call_free(k);
+}
+
+static void do_explain(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
+{
+	if (s->n_status >= STATUS_MAX) {
+		reply_error(s, c, delimiter, &r->id, E_OVERLOADED,
+			    "too many requests to the engine in progress");
+		return;
+	}
+	struct call *k = call_new(s, c, delimiter, &r->id);
+	s->n_status++;
+	const char *owner = clients_owner(c);
+	mailbox_explain(s->mailbox, r->job, owner ? owner : "", on_explained, k);
+}
+
 /* Scale or drain: may take as long as loading a model. */
 static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
@@ -315,7 +346,8 @@ static void own_submit(const struct client *c, struct submit *submit)
 	submit->owner = c->owner[0] ? xstrdup(c->owner) : NULL;
 }
 
-static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r, int64_t now)
+static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r,
+		int64_t received_us, int64_t now)
 {
 	struct listener l;
 	switch (r->op) {
@@ -330,12 +362,16 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 			break;
 		l = listen_as(s, c, delimiter, &r->id);
 		own_submit(c, r->submit);
+		r->submit->received_us = received_us;
 		jobs_submit(s->jobs, &r->submit, &l, now);
 		break;
 	case OP_CANCEL:
 	case OP_ATTACH:
 	case OP_RESULT:
 		do_job(s, c, delimiter, r);
+		break;
+	case OP_EXPLAIN:
+		do_explain(s, c, delimiter, r);
 		break;
 	case OP_JOBS:
 		reply_ok(s, c, delimiter, &r->id,
@@ -480,7 +516,7 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 	if (n > PARSE_INLINE_MAX && n <= s->svc->max_request_bytes) {
 		struct letter *letter = xcalloc(1, sizeof *letter);
 		char name[WORK_CLIENT_SIZE], why[512];
-		*letter = (struct letter){c, delimiter};
+		*letter = (struct letter){c, delimiter, now};
 		pool_name(c, name);
 		if (parser_put(s->parser, name, payload, letter, why, sizeof why) == 0) {
 			c->n_parsing++;
@@ -491,7 +527,7 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 		reply_error(s, c, delimiter, &r.id, E_OVERLOADED, why);
 	} else {
 		job_request_parse(&r, s->svc, mailbox_max_context(s->mailbox), zmq_msg_data(payload), n);
-		act(s, c, delimiter, &r, now);
+		act(s, c, delimiter, &r, now, clock_us());
 	}
 	job_request_fini(&r);
 }
@@ -533,10 +569,11 @@ static void read_parsed(struct jobsock *s, int64_t now)
 		c->n_parsing--;
 		/* on_disconnect=keep: the job runs without the client that submitted it. */
 		if (!c->unlinked) {
-			act(s, c, letter->delimiter, &r, now);
+			act(s, c, letter->delimiter, &r, letter->received_us, now);
 		} else if (r.op == OP_SUBMIT && r.submit->keep) {
 			struct listener none = {.event = ignore_event, .id = mailbox_listener_id(s->mailbox)};
 			own_submit(c, r.submit);
+			r.submit->received_us = letter->received_us;
 			jobs_submit(s->jobs, &r.submit, &none, now);
 			jobs_unlisten(s->jobs, none.id);
 		}

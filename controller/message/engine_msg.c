@@ -36,6 +36,7 @@ void engine_event_fini(struct engine_event *e)
 	free(e->top_logprobs);
 	free(e->values);
 	engine_status_free(e->status);
+	free(e->times);
 }
 
 void engine_event_free(struct engine_event *e)

@@ -14,6 +14,7 @@
 #ifndef QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 #define QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 
+#include "controller/sched/timeline.h"
 #include "proto/codes.h"
 #include "proto/params.h"
 
@@ -26,13 +27,14 @@
 #define ENGINE_OUT "inproc://engine-out"
 
 enum engine_cmd_kind {
-	ENGINE_SUBMIT, /* job, tokens, params, deadline_us */
-	ENGINE_STOP,   /* job, index: end this output, the front end found a stop string */
-	ENGINE_CANCEL, /* job: end all its outputs (finish abort) */
-	ENGINE_STATUS, /* tag, n_cells: answered by ENGINE_STATUS_REPLY with the same tag */
-	ENGINE_SCALE,  /* tag, n_replicas, devices: ENGINE_ORDER_DONE follows when n_replicas serve */
-	ENGINE_DRAIN,  /* tag, worker: ENGINE_ORDER_DONE follows when its jobs have moved and it has ended */
-	ENGINE_QUIT,   /* stop the workers, end the thread */
+	ENGINE_SUBMIT,  /* job, tokens, params, deadline_us */
+	ENGINE_STOP,    /* job, index: end this output, the front end found a stop string */
+	ENGINE_CANCEL,  /* job: end all its outputs (finish abort) */
+	ENGINE_EXPLAIN, /* tag, job: answered by ENGINE_EXPLAINED with the same tag */
+	ENGINE_STATUS,  /* tag, n_cells: answered by ENGINE_STATUS_REPLY with the same tag */
+	ENGINE_SCALE,   /* tag, n_replicas, devices: ENGINE_ORDER_DONE follows when n_replicas serve */
+	ENGINE_DRAIN,   /* tag, worker: ENGINE_ORDER_DONE follows when its jobs have moved and it has ended */
+	ENGINE_QUIT,    /* stop the workers, end the thread */
 };
 
 struct engine_cmd {
@@ -76,11 +78,12 @@ enum engine_event_kind {
 	ENGINE_PROMPT_LOGPROBS, /* job, tokens: logprobs of prompt tokens 1.., ascending, all at once */
 	ENGINE_POOLED,          /* job, values: of a job that is pooled (params.pool) */
 	ENGINE_OUTPUT_DONE,     /* job, index, finish, stop_token */
-	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us */
-	ENGINE_JOB_FAILED,      /* job, code, why */
+	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us, times */
+	ENGINE_JOB_FAILED,      /* job, code, why, times */
 	ENGINE_STATE,           /* ready, max_context, full_kv_bytes: sent at start and on every change */
 	ENGINE_WAITS,           /* why: what a service that is not ready waits for, as it changes */
 	ENGINE_STATUS_REPLY,    /* tag, status */
+	ENGINE_EXPLAINED,       /* tag, times: NULL: the engine has no such job */
 	ENGINE_ORDER_DONE,      /* tag, code, why: the outcome of ENGINE_SCALE or ENGINE_DRAIN */
 };
 
@@ -198,6 +201,7 @@ struct engine_event {
 	uint32_t max_context;   /* STATE: engine_status.max_context */
 	uint64_t full_kv_bytes; /* STATE: a worker's KV pool that would hold model_context; 0: it does */
 	struct engine_status *status; /* owned */
+	struct timeline *times;       /* owned: all its phases have ended; or NULL */
 };
 
 void engine_cmd_free(struct engine_cmd *c); /* NULL is fine */

@@ -26,6 +26,7 @@ struct submit {
 	bool existing;       /* listens to the job with this key; is refused if there is none */
 	uint8_t body[16];    /* with an idempotency key: digest of the request, api_digest() */
 	int64_t deadline_us; /* clock_us(), 0: none */
+	int64_t received_us; /* clock_us() when the request came; 0: not known */
 	char *user;          /* owned or NULL: of the owner: users divide what their owner gets */
 	char *key;           /* owned or NULL: idempotency key */
 	char *owner;         /* owned or NULL: the public key, or the API key, that may see the job */

@@ -16,8 +16,10 @@ enum { AGING_US = 60 * 1000 * 1000, FIRST_PROMPT_ROWS = 128 };
 struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind,
 				    const struct group *g)
 {
-	if (ev->n == 0)
+	if (ev->n == 0) {
 		result_reset(&ev->beam_logprobs);
+		ev->n_times = 0;
+	}
 	array_grow(ev->v, ev->cap, ev->n + 1);
 	struct sched_event *e = &ev->v[ev->n++];
 	*e = (struct sched_event){.kind = kind, .job = g->job, .logprob = -1, .stop_token = -1};
@@ -29,6 +31,7 @@ void sched_events_fini(struct sched_events *e)
 	free(e->v);
 	result_fini(&e->beam_logprobs);
 	free(e->values);
+	free(e->times);
 	*e = (struct sched_events){0};
 }
 
@@ -141,6 +144,7 @@ void sched_begin(struct sched *s, struct group *g, int64_t now_us)
 void sched_enter(struct sched *s, struct seq *q)
 {
 	assert(q->state == SEQ_WAITING && s->n_slots > 0);
+	sched_times_enter(s, q);
 	dequeue(s, q);
 	remove_backlog(s, q);
 	s->n_waiting--;
@@ -190,6 +194,7 @@ void sched_exit(struct sched *s, struct seq *q)
 	q->n_preempted++;
 	s->n_preempted++;
 	sched_wait(s, q);
+	sched_times_exit(s, q);
 }
 
 void sched_wait(struct sched *s, struct seq *q)
@@ -328,6 +333,7 @@ void sched_link(struct sched *s, struct group *g)
 	if (g->deadline_us && g->deadline_us < s->next_deadline)
 		s->next_deadline = g->deadline_us;
 	s->n_suspects += g->suspect;
+	sched_times_queue(s, g);
 	s->newcomer |= queue_join(s->queue, g);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		if (g->seqs[i].state != SEQ_WAITING)
@@ -351,6 +357,7 @@ void sched_add(struct sched *s, struct group **gp, int64_t now_us)
 	*gp = NULL;
 	g->order = s->order + 1;
 	g->arrival_us = now_us;
+	sched_clock(s, now_us);
 	sched_link(s, g);
 }
 
@@ -371,6 +378,7 @@ void sched_unlink(struct sched *s, struct group *g)
 		if (s->refused == q)
 			s->refused = NULL;
 	}
+	sched_times_unqueue(s, g);
 	queue_leave(s->queue, g);
 	sched_beam_forget(s, g);
 	if (s->linked == g)
@@ -442,6 +450,7 @@ void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev)
 	e->first_token_us = g->first_token_us;
 	e->cached_tokens = g->cached_tokens;
 	e->class_changed = g->class_changed;
+	sched_times_end(s, g, ev, e);
 	group_remove(s, g);
 }
 
@@ -455,6 +464,7 @@ static void group_fail(struct sched *s, struct group *g, enum code code, const c
 	struct sched_event *e = sched_add_event(ev, SCHED_GROUP_FAILED, g);
 	e->code = code;
 	e->why = why;
+	sched_times_end(s, g, ev, e);
 	group_remove(s, g);
 }
 
@@ -485,6 +495,7 @@ void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
 
 void sched_expire(struct sched *s, int64_t now_us, struct sched_events *ev)
 {
+	sched_clock(s, now_us);
 	if (now_us < s->next_deadline)
 		return;
 	s->next_deadline = INT64_MAX;
@@ -571,6 +582,8 @@ void sched_lost(struct sched *s)
 		blocks_release(s->host, &f->host_later);
 	}
 	s->n_flight = 0;
+	for (uint32_t i = 0; i < s->n_running; i++)
+		sched_times_phase(s->running[i]->group, PHASE_MOVED, s->now_us);
 	while (s->n_running)
 		sched_recompute(s, s->running[s->n_running - 1], NULL);
 	forget_host(s);
@@ -602,6 +615,8 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 	sched_clear_strikes(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
+	if (g->phase == PHASE_PREFILL || g->phase == PHASE_RECOMPUTE)
+		sched_times_phase(g, PHASE_DECODE, now_us);
 	struct sched_event *e = sched_add_event(ev, SCHED_TOKEN, g);
 	e->index = q->index;
 	e->token = token;
@@ -678,6 +693,7 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		return -EPROTO;
 	/* No longer under way: blocks of sequences that end now are released by the result of the next plan.
 	 */
+	sched_clock(s, now_us);
 	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
 	s->n_flight--;
 	blocks_release(s->blocks, &f->later);

@@ -71,6 +71,7 @@ struct sched_event {
 	int64_t arrival_us, first_run_us, first_token_us; /* GROUP_DONE */
 	uint32_t cached_tokens;                           /* GROUP_DONE */
 	bool class_changed;                               /* GROUP_DONE */
+	uint32_t times; /* GROUP_DONE, GROUP_FAILED: index in the events' times */
 };
 
 struct sched_events {
@@ -79,6 +80,8 @@ struct sched_events {
 	struct result beam_logprobs; /* of tokens of beam searches, which no result of a worker holds */
 	float *values;               /* [n_values] of pooled sequences; NaN: the model gave none */
 	size_t n_values, cap_values; /* n_values: set to 0 with n */
+	struct timeline *times;      /* [n_times] of groups that have ended */
+	uint32_t n_times, cap_times; /* n_times: set to 0 with n */
 };
 void sched_events_fini(struct sched_events *e);
 
@@ -104,6 +107,9 @@ void sched_worker_died(struct sched *s);
 /* The worker is gone: running sequences wait, with the tokens they have; plans under way are void. */
 void sched_lost(struct sched *s);
 
+/* The time of what follows without a time of its own (sched_lost, sched_adopt, the ends of groups). */
+void sched_clock(struct sched *s, int64_t now_us);
+
 /* Queue a group; takes it.  Its events are reported from now on. */
 void sched_add(struct sched *s, struct group **g, int64_t now_us);
 struct group *sched_find(struct sched *s, uint64_t job); /* NULL: no live group */
@@ -125,6 +131,9 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 /* The group with a run in this slot in the oldest plan under way; NULL: none, or it is over.  Call before
  * sched_apply(). */
 const struct group *sched_run_of(const struct sched *s, uint32_t slot);
+
+/* Where the time of a live group went, as if it ended now. */
+void sched_times(struct sched *s, const struct group *g, int64_t now_us, struct timeline *out);
 
 struct sched_stats {
 	uint32_t n_running, n_waiting; /* sequences */

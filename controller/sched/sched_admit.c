@@ -272,6 +272,7 @@ static void forget_swapped(struct sched *s, struct group *g)
 		q->n_computed = q->n_before = 0;
 		s->n_swapped--;
 	}
+	sched_times_phase(g, PHASE_PREEMPTED, s->now_us);
 }
 
 /* Whether slots, and blocks beside what the cache has of it, are free; if so, it has taken the latter. */

@@ -151,6 +151,8 @@ void sched_beam_apply(struct sched *s, struct seq *q, const struct result *r, in
 	sched_clear_strikes(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
+	if (g->phase == PHASE_PREFILL || g->phase == PHASE_RECOMPUTE)
+		sched_times_phase(g, PHASE_DECODE, now_us);
 	if (beam_offer(g->beam, q->index, r->top_ids + l->top0, r->top_logprobs + l->top0, l->n_top))
 		next_step(s, g, ev);
 }

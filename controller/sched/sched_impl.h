@@ -121,7 +121,13 @@ struct sched {
 	uint64_t begun_tokens;
 	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
 	uint64_t prefix_queries, prefix_hits;
-	struct group *linked; /* the last one put into the list of all; NULL: unknown */
+	int64_t now_us; /* the last time that it was given */
+	enum hold held; /* why the last plan admitted no further group */
+	int64_t held_since_us;
+	int64_t held_us[HOLDS];                 /* since the start */
+	uint64_t n_begun;                       /* groups */
+	uint64_t begun_by[TIMELINE_PRIORITIES]; /* of these, by priority from -8 to 8 */
+	struct group *linked;                   /* the last one put into the list of all; NULL: unknown */
 	uint64_t n_order_steps;
 };
 
@@ -135,6 +141,7 @@ struct planning {
 	uint64_t form_bytes;       /* of the forms of sequences that it brings */
 	bool for_age;              /* the sequence being admitted has the turn of its age */
 	bool blocked;              /* a running sequence got no blocks: none is admitted */
+	bool refused;              /* a waiting one got none */
 	bool all_decode;           /* a pass over the running sequences found no prompt */
 	const struct group *alone; /* a suspect, the only group that runs; NULL: no suspect runs */
 };
@@ -164,6 +171,29 @@ bool sched_pool_fits(const struct inflight *f, const struct result *r);
 /* Applies it: sequences with a complete prompt end. */
 void sched_pool_apply(struct sched *s, const struct inflight *f, const struct result *r, int64_t now_us,
 		      struct sched_events *ev);
+
+/* ---- sched_times.c: timelines ---- */
+
+/* The group is queued here, or no longer. */
+void sched_times_queue(struct sched *s, struct group *g);
+void sched_times_unqueue(struct sched *s, struct group *g);
+/* One of its sequences has a slot. */
+void sched_times_enter(struct sched *s, const struct seq *q);
+/* One of its sequences gave its slot up, and waits. */
+void sched_times_exit(struct sched *s, const struct seq *q);
+/* A plan will have that many rows more of it. */
+void sched_times_rows(const struct seq *q, uint32_t rows);
+static inline void sched_times_phase(struct group *g, enum phase p, int64_t now_us)
+{
+	if (g->phase == p)
+		return;
+	g->phase = (uint8_t)p;
+	timeline_enter(g->times, p, now_us);
+}
+/* A plan is made, which admitted no further group for this reason. */
+void sched_times_plan(struct sched *s, enum hold held);
+/* The event of a group's end gets its timeline. */
+void sched_times_end(struct sched *s, struct group *g, struct sched_events *ev, struct sched_event *e);
 
 /* ---- sched.c: groups and sequences ---- */
 

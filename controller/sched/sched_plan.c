@@ -57,6 +57,8 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows, .from = from};
 	if (q->n_computed < g->n_prompt)
 		s->prompt_tokens += rows;
+	if (g->phase != PHASE_DECODE)
+		sched_times_rows(q, rows);
 	q->n_before = q->n_computed;
 	q->n_computed += rows;
 	q->planned = plan->number;
@@ -206,7 +208,7 @@ static void run_prompts(struct sched *s, struct planning *p)
 		if (open && !p->blocked && has_free_slot(s, p))
 			w = queue_pick(s->queue, p->now_us, sched_is_ready, p, &p->for_age);
 		if (w && (!r || p->for_age || queue_before(w, r)))
-			open = sched_admit(s, p, w);
+			p->refused = !(open = sched_admit(s, p, w));
 		else if (!r || !sched_run_seq(s, p, r, false))
 			break;
 		none = false;
@@ -262,6 +264,20 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	return r <= 8 * ROWS_TOGETHER && odd > ROWS_TOGETHER / 2 ? r + ROWS_TOGETHER - odd : r - odd;
 }
 
+/* Why no further group was admitted. */
+static enum hold held_by(const struct sched *s, const struct planning *p)
+{
+	if (queue_n(s->queue) == 0)
+		return HOLD_TURN;
+	if (p->alone)
+		return HOLD_ALONE;
+	if (p->refused || p->blocked)
+		return HOLD_BLOCKS;
+	if (!has_free_slot(s, p))
+		return HOLD_SLOTS;
+	return p->budget == 0 || p->prompt_budget == 0 ? HOLD_STEP : HOLD_TURN;
+}
+
 static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us, struct plan *out)
 {
 	struct inflight *f = &s->flight[(s->first_flight + s->n_flight) % SCHED_AHEAD];
@@ -288,6 +304,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 			run_prompts(s, &p);
 	}
 	s->starved = p.blocked;
+	sched_times_plan(s, held_by(s, &p));
 	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0 && out->n_sets == 0) {
 		assert(f->later.n == 0 && f->host_later.n == 0);
 		return false;
@@ -311,6 +328,7 @@ static struct seq *last_preemptible(const struct sched *s, const struct group *a
 
 bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 {
+	sched_clock(s, now_us);
 	if (!s->blocks || s->n_flight == SCHED_AHEAD)
 		return false;
 	s->served_us = s->served_us ? s->served_us : now_us;

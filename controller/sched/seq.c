@@ -27,6 +27,7 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 		g->params.logprobs = (int32_t)beam_n_candidates(&g->params);
 		g->params.temperature = 0; /* the token that the worker chooses is ignored */
 	}
+	g->times = xcalloc(1, sizeof *g->times);
 	g->seqs = xcalloc(g->n_seqs, sizeof *g->seqs);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		g->seqs[i].group = g;
@@ -74,6 +75,7 @@ void group_free(struct group *g)
 	free(g->seqs);
 	free(g->prompt);
 	free(g->sums);
+	free(g->times);
 	free(g);
 }
 

@@ -19,6 +19,7 @@
 #define QUERN_CONTROLLER_SCHED_SEQ_H
 
 #include "controller/sched/blocks.h"
+#include "controller/sched/timeline.h"
 #include "proto/codes.h"
 #include "proto/params.h"
 
@@ -98,6 +99,8 @@ struct group {
 	struct lane *lane;   /* while it is in a scheduler (queue.h) */
 	uint32_t cached_tokens; /* of the prompt, found in the prefix cache when it began */
 	int64_t arrival_us, first_run_us, first_token_us;
+	struct timeline *times;     /* owned: where its time goes */
+	uint8_t phase;              /* of times, enum phase: a step reads it for each sequence */
 	int64_t since_us;           /* when a plan last had a run of it; before the first, its arrival */
 	int64_t protected_until_us; /* admitted for its age: not preempted for a better priority before */
 	/* Written by the owner of several schedulers (fleet.c): */

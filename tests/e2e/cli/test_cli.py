@@ -28,6 +28,7 @@ COMMANDS = {
     ("attach",): ["--to", "--from"],
     ("cancel",): ["--to"],
     ("result",): ["--to", "--json"],
+    ("explain",): ["--to", "--json"],
     ("status",): ["--to", "--watch", "--json"],
     ("workers",): ["--to", "--watch", "--json"],
     ("scale",): ["--to", "--device", "--timeout", "--json"],
