@@ -142,6 +142,25 @@ static int schema_part(struct form_parser *f, const json_t *part, const struct s
 	return node;
 }
 
+/* "one", "none" or {"pattern": "..."}. */
+static int space_of(struct form_parser *f, const json_t *v, struct schema_options *o)
+{
+	const json_t *pattern = json_object_get(v, "pattern");
+	const char *word = v ? json_string_value(v) : "one";
+	if (word && strcmp(word, "none") == 0)
+		o->space = SCHEMA_SPACE_COMPACT;
+	else if (word && strcmp(word, "one") == 0)
+		o->space = SCHEMA_SPACE_ONE;
+	else if (json_object_size(v) == 1 && json_is_string(pattern) &&
+		 strlen(json_string_value(pattern)) == json_string_length(pattern)) {
+		o->space = SCHEMA_SPACE_PATTERN;
+		o->space_pattern = json_string_value(pattern);
+	} else
+		return fail(f, -EINVAL,
+			    "\"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+	return 0;
+}
+
 static int type_schema(struct form_parser *f, const json_t *part)
 {
 	struct schema_options o = {0};
@@ -154,10 +173,8 @@ static int type_schema(struct form_parser *f, const json_t *part)
 	if (without && (!json_string_length(without) || strpbrk(json_string_value(without), "\"\\")))
 		return fail(f, -EINVAL, "\"without\" must be a text without quotes and backslashes");
 	o.without = json_string_value(without);
-	const json_t *space = json_object_get(part, "space");
-	const char *sp = space ? json_string_value(space) : "one";
-	if (!sp || (strcmp(sp, "one") != 0 && strcmp(sp, "none") != 0))
-		return fail(f, -EINVAL, "\"space\" must be \"one\" or \"none\"");
+	if (space_of(f, json_object_get(part, "space"), &o))
+		return AST_FAILED;
 	const json_t *words = json_object_get(part, "words"), *property = json_object_get(part, "property");
 	const char *w = words ? json_string_value(words) : "json";
 	if (!w || (strcmp(w, "json") != 0 && strcmp(w, "python") != 0))
@@ -167,7 +184,6 @@ static int type_schema(struct form_parser *f, const json_t *part)
 			 strlen(json_string_value(property)) != json_string_length(property)))
 		return fail(f, -EINVAL, "\"property\" must be a string without NUL");
 	o.property = json_string_value(property);
-	o.space = strcmp(sp, "none") == 0 ? SCHEMA_SPACE_COMPACT : SCHEMA_SPACE_ONE;
 	return schema_part(f, part, &o);
 }
 

@@ -8,7 +8,9 @@
  *     type        matches
  *     schema      JSON that "schema" accepts (schema/schema.h); "strings": "json", or "short" for one
  *                 spelling of each, the shortest, which is Python's, too; "without": a text that no
- *                 string in it holds; "space": "one" blank at most behind commas and colons, or "none";
+ *                 string in it holds; "space": "one" blank at most behind commas and colons, or "none", or
+ *                 {"pattern": ...}: wherever JSON has whitespace, what the pattern (regex.h) matches of it,
+ *                 20 characters at most;
  *                 "words": "json", or "python" for True, False, None; "property": only the values of this
  *                 member of the schema's properties
  *     regex       "pattern" (regex.h), the whole text

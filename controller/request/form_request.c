@@ -244,12 +244,21 @@ static int check_options(const struct place *at, const json_t *v)
 		if (json_get(v, flags[i]) && !json_is_boolean(json_get(v, flags[i])))
 			return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.%s must be true or false",
 					at->field, flags[i]);
-	if (json_get(v, "whitespace_pattern"))
-		return api_fail(
-			at->p, E_BAD_REQUEST, at->field,
-			"%s.whitespace_pattern is not supported: at most one blank stands behind commas "
-			"and colons, or none with disable_any_whitespace",
-			at->field);
+	return 0;
+}
+
+/* Whitespace of a part that is a schema, from a field, or a key in it. */
+static int apply_space(const struct place *at, const char *pattern, json_t *part)
+{
+	const char *dot = at->key ? "." : "", *key = at->key ? at->key : "";
+	if (!part || !json_object_get(part, "schema"))
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s%s%s is the whitespace of JSON: it goes with a schema or a JSON object",
+				at->field, dot, key);
+	if (json_object_get(part, "space"))
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s%s%s: the whitespace of the output is set already", at->field, dot, key);
+	json_object_set_new(part, "space", json_pack("{s:s}", "pattern", pattern));
 	return 0;
 }
 
@@ -286,14 +295,21 @@ static json_t *closed_schema(const json_t *v, bool map)
 	return copy;
 }
 
-/* What the options make of a part that is a schema. */
-static void apply_options(const json_t *v, json_t *part)
+/* What the options make of a part that is a schema; NULL: there is none. */
+static int apply_options(const struct place *at, const json_t *v, json_t *part)
 {
-	const json_t *schema = json_object_get(part, "schema");
+	const json_t *schema = json_object_get(part, "schema"), *space = json_get(v, "whitespace_pattern");
+	const struct place in = {at->field, "whitespace_pattern", at->p};
 	if (schema && json_is_true(json_object_get(v, "disable_additional_properties")))
 		json_object_set_new(part, "schema", closed_schema(schema, false));
 	if (schema && json_is_true(json_object_get(v, "disable_any_whitespace")))
 		json_object_set_new(part, "space", json_string("none"));
+	if (!space)
+		return 0;
+	if (!json_is_string(space) || json_string_length(space) > SPACE_BYTES_MAX ||
+	    strlen(json_string_value(space)) != json_string_length(space))
+		return wrong(&in, "a string of at most 1000 bytes without NUL");
+	return json_string_length(space) ? apply_space(&in, json_string_value(space), part) : 0;
 }
 
 static int structured_part(const struct place *at, const json_t *v, json_t **part)
@@ -341,9 +357,7 @@ static int structured_part(const struct place *at, const json_t *v, json_t **par
 		else if (!*part)
 			*part = had;
 	}
-	if (!rc && *part)
-		apply_options(v, *part);
-	return rc;
+	return rc ? rc : apply_options(at, v, *part);
 }
 
 /* ---- the whole ---- */
@@ -381,6 +395,9 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 		*part = one;
 		*field = all[i].name;
 	}
+	if (!rc && f->guided_space)
+		rc = apply_space(&(struct place){"guided_whitespace_pattern", NULL, p}, f->guided_space,
+				 *part);
 	if (rc) {
 		json_decref(*part);
 		*part = NULL;

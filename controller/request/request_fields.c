@@ -414,8 +414,10 @@ static const struct field fields[] = {
 	{"guided_choice", ALL, set_any, AT(guided_choice), 0, 0, "an array of strings: one of them"},
 	{"guided_grammar", ALL, set_any, AT(guided_grammar), 0, 0,
 	 "GBNF where a rule is written with ::=, else Lark"},
-	{"guided_whitespace_pattern", HTTP, only_empty, 0, 0, 0,
-	 "at most one blank stands behind commas and colons"},
+	{"guided_whitespace_pattern", ALL, set_user, AT(guided_space), 0, SPACE_BYTES_MAX,
+	 "of JSON's whitespace, wherever it may stand, what the pattern matches, 20 characters at most (one "
+	 "blank behind "
+	 "commas and colons)"},
 	{"guided_decoding_backend", HTTP, NULL, 0, 0, 0, "there is one"},
 	{"grammar", HTTP, set_any, AT(gbnf), 0, 0, "GBNF, as llama.cpp has it"},
 	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0, "a JSON schema, as llama.cpp has it"},

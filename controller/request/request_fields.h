@@ -8,6 +8,8 @@
 #include "controller/request/field_table.h"
 
 /* The values of a request, or their defaults.  Texts and trees are borrowed from it; NULL: not given. */
+enum { SPACE_BYTES_MAX = 1000 }; /* of a pattern of whitespace */
+
 struct request_fields {
 	double temperature, top_p, min_p, presence, frequency, repetition;
 	double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
@@ -37,6 +39,7 @@ struct request_fields {
 	/* What outputs must look like (form_request.h); gbnf: grammar. */
 	const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice,
 		*guided_grammar, *gbnf, *json_schema;
+	const char *guided_space; /* guided_whitespace_pattern; NULL: none */
 	bool parallel_calls, show_reasoning, add_generation, continue_final;
 	const char *reasoning_effort;
 	const json_t *enable_thinking;

@@ -1,5 +1,6 @@
 /* schema.c - the table of conjunctions, their nodes, and the way in. */
 #include "grammar/schema/schema_impl.h"
+#include "grammar/regex.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -274,22 +275,56 @@ static int set_of(struct ast *a, const char *chars)
 	return ast_set(a, set);
 }
 
+/* What of JSON's whitespace, any, the pattern matches: no product where that is all it matches. */
+static int matching_space(struct schema *s, int any)
+{
+	const char *p = s->o.space_pattern;
+	char why[256];
+	int node = regex_parse(s->ast, p, strlen(p), NULL);
+	if (node == AST_FAILED) {
+		ast_check(s->ast, why, sizeof why);
+		schema_error(s, -ENOTSUP, s->root, "the pattern of whitespace \"%.100s\": %s", p, why);
+		return AST_FAILED;
+	}
+	const int both = ast_and(s->ast, node, any);
+	int rc = regular_is_empty(s, both);
+	if (rc > 0)
+		schema_error(
+			s, -EINVAL, s->root,
+			"the pattern of whitespace \"%.100s\" matches no text of at most %u blanks, tabs, "
+			"newlines and returns",
+			p, s->o.max_space);
+	if (rc)
+		return AST_FAILED;
+	rc = regular_is_empty(s, ast_minus(s->ast, node, any));
+	return rc < 0 ? AST_FAILED : rc ? node : both;
+}
+
 static void make_punctuation(struct schema *s)
 {
 	struct ast *a = s->ast;
 	const enum schema_space space = s->o.space;
-	int blank = space == SCHEMA_SPACE_FLEXIBLE ? ast_repeat(a, set_of(a, " \t\n\r"), 0, s->o.max_space)
-		    : space == SCHEMA_SPACE_ONE    ? ast_option(a, ast_text(a, " "))
-						   : ast_empty(a);
-	int around = space == SCHEMA_SPACE_FLEXIBLE ? blank : ast_empty(a);
+	const bool anywhere = space == SCHEMA_SPACE_FLEXIBLE || space == SCHEMA_SPACE_PATTERN;
+	int blank = anywhere                    ? ast_repeat(a, set_of(a, " \t\n\r"), 0, s->o.max_space)
+		    : space == SCHEMA_SPACE_ONE ? ast_option(a, ast_text(a, " "))
+						: ast_empty(a);
+	if (space == SCHEMA_SPACE_PATTERN)
+		blank = matching_space(s, blank);
+	int around = anywhere ? blank : ast_empty(a);
 	s->open_object = ast_seq2(a, ast_text(a, "{"), around);
-	s->close_object = ast_seq2(a, around, ast_text(a, "}"));
+	s->close_object = ast_text(a, "}");
 	s->open_array = ast_seq2(a, ast_text(a, "["), around);
-	s->close_array = ast_seq2(a, around, ast_text(a, "]"));
-	s->comma = ast_seq3(a, around, ast_text(a, ","), blank);
+	s->close_array = ast_text(a, "]");
+	s->comma = ast_seq2(a, ast_text(a, ","), blank);
+	s->behind = anywhere ? blank : AST_FAILED;
 	s->colon = ast_seq3(a, around, ast_text(a, ":"), blank);
 	s->digit = set_of(a, "0123456789");
 	s->digits = ast_repeat(a, s->digit, 0, -1);
+}
+
+int value_spaced(struct schema *s, int node)
+{
+	return s->behind == AST_FAILED ? node : ast_seq2(s->ast, node, s->behind);
 }
 
 static void schema_fini(struct schema *s)
@@ -357,11 +392,12 @@ int schema_node(struct ast *a, const json_t *schema, const struct schema_options
 	s.queue_end = &s.queue;
 	s.any_char = s.any_name_char = AST_FAILED;
 	*node = AST_FAILED;
-	make_punctuation(&s);
 	s.steps = s.o.steps ? *s.o.steps : 0;
 	int rc = index_build(&s);
-	if (!rc)
-		rc = build(&s, node);
+	if (!rc) {
+		make_punctuation(&s);
+		rc = s.err ? s.err : build(&s, node);
+	}
 	if (s.o.steps)
 		*s.o.steps = s.steps;
 	if (!rc && *node == AST_FAILED)

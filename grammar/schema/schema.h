@@ -22,10 +22,11 @@
 #include <jansson.h>
 
 enum schema_space {
-	SCHEMA_SPACE_DEFAULT, /* SCHEMA_SPACE_ONE */
-	SCHEMA_SPACE_COMPACT, /* none */
-	SCHEMA_SPACE_ONE,     /* at most one blank behind a comma and a colon */
-	SCHEMA_SPACE_FLEXIBLE /* up to max_space of blank, tab, newline and return wherever JSON has them */
+	SCHEMA_SPACE_DEFAULT,  /* SCHEMA_SPACE_ONE */
+	SCHEMA_SPACE_COMPACT,  /* none */
+	SCHEMA_SPACE_ONE,      /* at most one blank behind a comma and a colon */
+	SCHEMA_SPACE_FLEXIBLE, /* up to max_space of blank, tab, newline and return wherever JSON has them */
+	SCHEMA_SPACE_PATTERN   /* of these, the ones that space_pattern matches */
 };
 
 enum schema_strings {
@@ -41,12 +42,14 @@ struct schema_options {
 	const char *property; /* only the values of this member of the root's properties; NULL: of the root */
 	bool python_words;    /* True, False, None */
 	const char *without;  /* strings and unknown names do not hold this text as it is; NULL: any text */
-	unsigned max_space;   /* of SCHEMA_SPACE_FLEXIBLE; 0: 20 */
-	unsigned any_order;   /* an object of at most so many known members takes them in any order; 0: none.
-			       * Longer ones, and all by default: properties as the schema lists them, then
-			       * what it requires beside them, then others */
-	size_t max_steps;     /* of the expansion; 0: 1 << 20 */
-	size_t *steps;        /* of several schemas, which max_steps bounds together; NULL: of this one */
+	unsigned max_space;   /* of SCHEMA_SPACE_FLEXIBLE and SCHEMA_SPACE_PATTERN; 0: 20 */
+	const char *space_pattern; /* regex.h, the whole of each piece of whitespace; NULL but for
+				    * SCHEMA_SPACE_PATTERN */
+	unsigned any_order; /* an object of at most so many known members takes them in any order; 0: none.
+			     * Longer ones, and all by default: properties as the schema lists them, then
+			     * what it requires beside them, then others */
+	size_t max_steps;   /* of the expansion; 0: 1 << 20 */
+	size_t *steps;      /* of several schemas, which max_steps bounds together; NULL: of this one */
 	size_t max_alternatives; /* of one value; 0: 2,000 */
 };
 

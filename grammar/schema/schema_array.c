@@ -113,7 +113,7 @@ static int item_node(struct schema *s, const struct alt *alt, size_t i, const st
 {
 	struct conj *c = item_of(s, alt, i, also, neg);
 	int rc = conj_is_empty(s, c);
-	return rc < 0 ? AST_FAILED : rc ? ast_never(s->ast) : conj_node(s, c);
+	return rc < 0 ? AST_FAILED : rc ? ast_never(s->ast) : value_spaced(s, conj_node(s, c));
 }
 
 static int64_t less(size_t n, size_t by)
@@ -287,8 +287,9 @@ static int unique_items(struct schema *s, const struct alt *alt, const struct ar
 	if (s->err)
 		goto out;
 	json_object_foreach(texts, text, value) values[n++] =
-		json_is_string(value) ? string_literal(s, json_string_value(value), json_string_length(value))
-				      : ast_text(s->ast, text);
+		value_spaced(s, json_is_string(value) ? string_literal(s, json_string_value(value),
+								       json_string_length(value))
+						      : ast_text(s->ast, text));
 	int *memo = xcalloc((size_t)1 << n, sizeof *memo);
 	for (size_t i = 0; i < (size_t)1 << n; i++)
 		memo[i] = AST_FAILED;

@@ -115,6 +115,7 @@ struct schema {
 	struct conj *queue, **queue_end;
 	/* nodes that many values share */
 	int open_object, close_object, open_array, close_array, comma, colon, digit, digits, any_char,
+		behind, /* whitespace behind a value that a comma or the end follows; AST_FAILED: none */
 		any_name_char;
 	int err;
 	char *why;
@@ -136,6 +137,9 @@ struct conj *conj_get(struct schema *s, const struct lits *l);
 int conj_is_empty(struct schema *s, struct conj *c);
 /* A node for its values; AST_FAILED after an error. */
 int conj_node(struct schema *s, struct conj *c);
+/* A member's or item's value, with the whitespace behind it: there is one place between it and the next
+ * character, and one in an empty object or array. */
+int value_spaced(struct schema *s, int node);
 
 /* ---- schema_index.c: places and references ---- */
 int index_build(struct schema *s);

@@ -243,7 +243,8 @@ static int member_node(struct schema *s, int names, struct conj *value)
 	int quote = ast_text(s->ast, "\""), node = conj_node(s, value);
 	if (node == AST_FAILED)
 		return AST_FAILED;
-	return ast_seq(s->ast, (int[]){quote, string_without(s, names), quote, s->colon, node}, 5);
+	return ast_seq(s->ast,
+		       (int[]){quote, string_without(s, names), quote, s->colon, value_spaced(s, node)}, 5);
 }
 
 /* The members of all cells, as one node; with what open asks for, only those. */
@@ -456,7 +457,8 @@ static int make_members(struct object *o)
 		if (value == AST_FAILED)
 			rc = -EINVAL;
 		else
-			m->node = ast_seq3(s->ast, string_literal(s, name, strlen(name)), s->colon, value);
+			m->node = ast_seq3(s->ast, string_literal(s, name, strlen(name)), s->colon,
+					   value_spaced(s, value));
 	}
 	names_free(said);
 	json_decref(names);

@@ -43,6 +43,13 @@ def is_json_object(text):
     assert isinstance(json.loads(text), dict)
 
 
+def is_spaced_story(text):
+    """Every piece of whitespace between tokens of JSON is a newline, and perhaps a tab."""
+    is_story(text)
+    outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
+    assert re.fullmatch(r'\{(\n\t?(""|[][{}:,]|null|\d+))*\n\t?\}', outside), text
+
+
 def matches(pattern):
     def check(text):
         assert re.fullmatch(pattern, text), text
@@ -56,6 +63,8 @@ FORMS = [
     ({"guided_json": json.dumps(SCHEMA)}, is_story),
     ({"structured_outputs": {"json": SCHEMA}}, is_story),
     ({"json_schema": SCHEMA}, is_story),
+    ({"response_format": FORMAT, "guided_whitespace_pattern": r"\n\t?"}, is_spaced_story),
+    ({"structured_outputs": {"json": SCHEMA, "whitespace_pattern": r"\n\t?"}}, is_spaced_story),
     ({"guided_regex": "(cat|dog)( and (cat|dog)){2}!"}, matches("(cat|dog)( and (cat|dog)){2}!")),
     ({"structured_outputs": {"choice": ["yes", "no", "perhaps"]}}, matches("yes|no|perhaps")),
     ({"guided_grammar": 'start: "(" WORD ("," WORD)~2 ")"\nWORD: /[a-z]{1,5}/'}, matches(r"\([a-z]{1,5}(,[a-z]{1,5}){2}\)")),

@@ -28,7 +28,6 @@ def test_values_out_of_range_are_named(wrong, word):
     (lambda: SamplingParams(logits_processors=[print]), "logits_processors"),
     (lambda: SamplingParams(spaces_between_special_tokens=False), "spaces_between_special_tokens"),
     (lambda: BeamSearchParams(2, 5, temperature=0.5), "temperature"),
-    (lambda: StructuredOutputsParams(regex="a", whitespace_pattern=" "), "whitespace_pattern"),
     (lambda: params_of(SamplingParams(truncate_prompt_tokens=3)), "truncate_prompt_tokens"),
     (lambda: params_of(SamplingParams(detokenize=False)), "detokenize"),
 ])
@@ -66,6 +65,12 @@ def test_a_request_has_the_form():
     assert SamplingParams(guided_decoding=GuidedDecodingParams(choice=["a"])).to_request()["structured_outputs"] == {"choice": ["a"]}
     strict = GuidedDecodingParams(json={}, disable_any_whitespace=True, disable_additional_properties=True)
     assert strict.to_request() == {"json": {}, "disable_any_whitespace": True, "disable_additional_properties": True}
+    assert StructuredOutputsParams(json={}, whitespace_pattern="").to_request() == {"json": {}}
+    assert StructuredOutputsParams(json_object=True, whitespace_pattern=r"\n?").to_request() == {
+        "json_object": True, "whitespace_pattern": r"\n?"}
+    for wrong in ({"regex": "a"}, {"json": {}, "disable_any_whitespace": True}):
+        with pytest.raises(ValueError, match="whitespace_pattern"):
+            StructuredOutputsParams(**wrong, whitespace_pattern=" ")
     for wrong in ({}, {"regex": "a", "choice": ["b"]}, {"choice": []}):
         with pytest.raises(ValueError):
             StructuredOutputsParams(**wrong)

@@ -381,7 +381,17 @@ Test(form, what_is_wrong_is_named_by_its_path)
 	expect_refused("{\"type\": \"schema\", \"schema\": true, \"strings\": \"raw\"}", -EINVAL,
 		       "form: #: \"strings\" must be \"json\" or \"short\"");
 	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": 1}", -EINVAL,
-		       "form: #: \"space\" must be \"one\" or \"none\"");
+		       "form: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+	expect_refused(
+		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"-+\"}}", -EINVAL,
+		"form: #/schema: #: the pattern of whitespace \"-+\" matches no text of at most 20 blanks, "
+		"tabs, newlines and returns");
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \" {21}\"}}",
+		       -EINVAL,
+		       "form: #/schema: #: the pattern of whitespace \" {21}\" matches no text of at most 20 "
+		       "blanks, tabs, newlines and returns");
+	expect_refused("{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \"( \"}}", -ENOTSUP,
+		       "form: #/schema: #: the pattern of whitespace \"( \": regex, byte 2: ( without )");
 	expect_refused("{\"type\": \"token\", \"text\": \"\"}", -EINVAL,
 		       "form: #: a token's text must have 1 to 256 bytes");
 	expect_refused("{\"type\": \"budget\", \"tokens\": 0}", -EINVAL,

@@ -70,8 +70,23 @@ Test(schema, whitespace_is_bounded_by_the_policy)
 	const struct schema_options flexible = {.space = SCHEMA_SPACE_FLEXIBLE, .max_space = 2};
 	expect(s, &compact, YES("{\"a\":[1,2]}", "{}"), NO("{\"a\": 1}", "{\"a\":[1, 2]}"));
 	expect(s, NULL, YES("{\"a\":[1, 2]}", "{\"a\": [1,2]}"), NO("{ }", "{\"a\":  1}", "{\"a\" :1}"));
-	expect(s, &flexible, YES("{\n\t\"a\" : [ 1 , 2 ]\r\n}", "{  }"),
-	       NO("{     }", "{\"a\":   1}", " {}"));
+	expect(s, &flexible, YES("{\n\t\"a\" : [ 1 , 2 ]\r\n}", "{  }"), NO("{   }", "{\"a\":   1}", " {}"));
+}
+
+Test(schema, whitespace_is_what_a_pattern_matches_of_it)
+{
+	const char *s =
+		"{\"properties\":{\"a\":{\"items\":{\"type\":\"integer\"}}},\"additionalProperties\":false,"
+		"\"type\":\"object\"}";
+	const struct schema_options lines = {.space = SCHEMA_SPACE_PATTERN, .space_pattern = "(\n )?"};
+	const struct schema_options any = {.space = SCHEMA_SPACE_PATTERN, .space_pattern = "\\s*"};
+	const struct schema_options must = {.space = SCHEMA_SPACE_PATTERN, .space_pattern = " |-"};
+	expect(s, &lines, YES("{}", "{\n \"a\":\n [\n 1,\n 2]}", "{\n }", "{\"a\":[1,2]}"),
+	       NO("{ }", "{\n}", "{\n \n }", "{\"a\": [1]}", "{\"a\":[1, 2]}"));
+	expect(s, &any, YES("{\t\r}", "{\"a\"                    :[ ]}", "{\"a\":[\n1\n,\n2\n]\n}"),
+	       NO("{\f}", "{\xc2\xa0}", "{                     }"));
+	expect(s, &must, YES("{ }", "{ \"a\" : [ 1 , 2 ] }", "{ \"a\" : [ ] }"),
+	       NO("{}", "{  }", "{--}", "{ \"a\":[ 1 ] }"));
 }
 
 Test(schema, members_come_in_the_schemas_order)

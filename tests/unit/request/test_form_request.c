@@ -100,6 +100,17 @@ Test(form_request, options_of_structured_outputs_change_schemas)
 	expect(API_CHAT,
 	       "\"structured_outputs\": {\"json\": {\"type\": \"array\"}, \"disable_any_whitespace\": true}",
 	       GRAMMAR_FORM, "{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},\"space\":\"none\"}");
+	expect(API_CHAT,
+	       "\"structured_outputs\": {\"json_object\": true, \"whitespace_pattern\": \"\\\\s*\"}",
+	       GRAMMAR_FORM,
+	       "{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},\"space\":{\"pattern\":\"\\\\s*\"}}");
+	for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
+		expect(dialects[i],
+		       "\"guided_json\": {\"type\":\"array\"}, \"guided_whitespace_pattern\": \" ?\"",
+		       GRAMMAR_FORM,
+		       "{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},\"space\":{\"pattern\":\" "
+		       "?\"}}");
+	expect(API_CHAT, "\"guided_whitespace_pattern\": \"\"", 0, NULL);
 	expect(API_CHAT, "\"structured_outputs\": {\"regex\": \"a b\", \"disable_any_whitespace\": true}",
 	       GRAMMAR_REGEX, "a b");
 	/* A property may have the name of a keyword; a constant is no schema. */
@@ -166,8 +177,21 @@ Test(form_request, what_is_malformed_is_named)
 		{"\"structured_outputs\": {\"regex\": 1}", "structured_outputs", "structured_outputs.regex"},
 		{"\"structured_outputs\": {\"regex\": \"a\", \"disable_any_whitespace\": 1}",
 		 "structured_outputs", "disable_any_whitespace must be true or false"},
-		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": \" *\"}",
-		 "structured_outputs", "whitespace_pattern is not supported: at most one blank"},
+		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": 1}", "structured_outputs",
+		 "structured_outputs.whitespace_pattern must be a string"},
+		{"\"structured_outputs\": {\"regex\": \"a\", \"whitespace_pattern\": \" \"}",
+		 "structured_outputs", "structured_outputs.whitespace_pattern is the whitespace of JSON"},
+		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": \" \", "
+		 "\"disable_any_whitespace\": true}",
+		 "structured_outputs", "whitespace_pattern: the whitespace of the output is set already"},
+		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": \" \"}, "
+		 "\"guided_whitespace_pattern\": \" \"",
+		 "guided_whitespace_pattern", "is set already"},
+		{"\"guided_whitespace_pattern\": \" \"", "guided_whitespace_pattern", "goes with a schema"},
+		{"\"guided_choice\": [\"a\"], \"guided_whitespace_pattern\": \" \"",
+		 "guided_whitespace_pattern", "goes with a schema"},
+		{"\"guided_json\": {}, \"guided_whitespace_pattern\": []", "guided_whitespace_pattern",
+		 "must be a string"},
 		{"\"structured_outputs\": {\"structural_tag\": \"{}\"}", "structured_outputs",
 		 "must have structures and triggers"},
 		{"\"structured_outputs\": {\"structural_tag\": \"{\"}", "structured_outputs", "not JSON"},

@@ -82,7 +82,7 @@ TABLE: Dict[str, Dict[str, Name]] = {
         **_yes("json", "regex", "choice", "json_object", "disable_any_whitespace", "disable_additional_properties",
                "structural_tag"),
         "grammar": Name("GBNF where a rule is written with \"::=\", else Lark"),
-        "whitespace_pattern": _no("use disable_any_whitespace, or a regex or grammar of the whole output", None, ""),
+        "whitespace_pattern": Name("with json or json_object: blanks, tabs, newlines and returns, at most 20 at a place"),
     },
     "PoolingParams": {
         "dimensions": Name("the first so many values, normalized again"),

@@ -54,6 +54,7 @@ class StructuredOutputsParams:
         grammar: GBNF where a rule is written with "::=", else Lark.
         json_object: any JSON object.
         structural_tag: the JSON text of a structural tag.
+        whitespace_pattern: what stands wherever JSON has whitespace, of blanks, tabs, newlines and returns, at most 20.
     """
 
     json: Optional[Json] = None
@@ -74,12 +75,17 @@ class StructuredOutputsParams:
         _check(len(given) == 1, f"exactly one of {', '.join(self._forms)} must be given, not "
                                 f"{' and '.join(given) or 'none'}")
         _vllm.check("StructuredOutputsParams", vars(self))
+        if self.whitespace_pattern:
+            _check(self.json is not None or bool(self.json_object), "whitespace_pattern goes with json or json_object")
+            _check(not self.disable_any_whitespace, "whitespace_pattern and disable_any_whitespace: only one may be given")
         if self.choice is not None:
             _check(len(self.choice) > 0 and all(isinstance(c, str) for c in self.choice), "choice must be a list of strings")
 
     def to_request(self) -> Dict[str, Any]:
         """As `structured_outputs` of a request."""
-        flags = {n: True for n in ("disable_any_whitespace", "disable_additional_properties") if getattr(self, n)}
+        flags: Dict[str, Any] = {n: True for n in ("disable_any_whitespace", "disable_additional_properties") if getattr(self, n)}
+        if self.whitespace_pattern:
+            flags["whitespace_pattern"] = self.whitespace_pattern
         if self.json is not None:
             return {"json": schema_of(self.json, "json"), **flags}
         name = next(n for n in self._forms if getattr(self, n) not in (None, False))
