@@ -460,11 +460,14 @@ static int start_journal(struct controller *p, char *why, size_t why_n)
 	model_identity(p, model, sizeof model);
 	static const char *const schemas[] = {jobs_schema, file_store_schema, batches_schema,
 					      responses_schema, NULL};
-	static const char *const upgrade[] = {responses_upgrade, responses_schema, NULL};
+	static const char *const from_1[] = {responses_upgrade, responses_schema, NULL};
+	static const char *const from_2[] = {jobs_schema_model, NULL};
+	static const struct journal_migration migrations[] = {{1, from_1}, {2, from_2}};
 	struct journal_config cfg = {.path = path,
 				     .model = model,
 				     .schemas = schemas,
-				     .upgrade = upgrade,
+				     .migrations = migrations,
+				     .n_migrations = sizeof migrations / sizeof *migrations,
 				     .file_margin = margin(&p->o, "file-margin"),
 				     .job_margin = margin(&p->o, "job-margin")};
 	int rc = journal_open(&cfg, &p->journal, why, why_n);

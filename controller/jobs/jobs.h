@@ -32,7 +32,8 @@
 
 struct jobs;
 
-extern const char jobs_schema[]; /* SQL of the journal's tables of jobs */
+extern const char jobs_schema[];       /* SQL of the journal's tables of jobs */
+extern const char jobs_schema_model[]; /* what they have more than in a journal of format 2 */
 
 struct job;
 

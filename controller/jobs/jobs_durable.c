@@ -23,7 +23,7 @@ const char jobs_schema[] =
 	/* state: 0 unfinished, 1 ended.  Times are microseconds since 1970. */
 	"CREATE TABLE jobs(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, key TEXT,"
 	" body BLOB NOT NULL, accepted_at INTEGER NOT NULL, request BLOB, state INTEGER NOT NULL,"
-	" cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT);"
+	" cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT, model TEXT);"
 	"CREATE UNIQUE INDEX jobs_key ON jobs(owner, key) WHERE key IS NOT NULL;"
 	"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0;"
 	"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1;"
@@ -32,6 +32,10 @@ const char jobs_schema[] =
 	"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" data BLOB NOT NULL);"
 	"CREATE INDEX tokens_job ON tokens(job)";
+
+/* The name under which the model was served when the job was submitted; NULL: by a version that did not record
+ * it. */
+const char jobs_schema_model[] = "ALTER TABLE jobs ADD COLUMN model TEXT";
 
 enum {
 	SAVE_US = 250 * 1000, /* tokens are saved at least so often */
@@ -56,6 +60,7 @@ struct durable_op {
 	char id[JOBS_ID_SIZE];
 	uint64_t number;
 	char *key, *owner; /* owned or NULL */
+	const char *model; /* the service's, which outlives the journal */
 	uint8_t body[16];
 	int64_t unix_us, limit;
 	struct buf bytes; /* a record, or rows of tokens */
@@ -134,12 +139,13 @@ static int run_accept(struct journal_op *op, struct journal_db *db)
 {
 	struct durable_op *o = (struct durable_op *)op;
 	return journal_run(db,
-			   "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, state) "
-			   "VALUES(?, ?, ?, ?, ?, ?, ?, 0)",
+			   "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, model, state) "
+			   "VALUES(?, ?, ?, ?, ?, ?, ?, ?, 0)",
 			   JOURNAL_VALUES(journal_int((int64_t)o->number), journal_text(o->id),
 					  journal_text(o->owner ? o->owner : ""), journal_text(o->key),
 					  journal_blob(o->body, sizeof o->body), journal_int(o->unix_us),
-					  journal_blob(o->bytes.p, o->bytes.len)));
+					  journal_blob(o->bytes.p, o->bytes.len),
+					  journal_text(o->model)));
 }
 
 static int run_save(struct journal_op *op, struct journal_db *db)
@@ -283,6 +289,7 @@ void durable_accept(struct jobs *j, struct job *job)
 	o->op.need = JOURNAL_JOB;
 	o->key = job->key ? xstrdup(job->key) : NULL;
 	o->owner = job->owner ? xstrdup(job->owner) : NULL;
+	o->model = j->svc->model_name;
 	memcpy(o->body, job->body, sizeof o->body);
 	o->unix_us = job->accepted_unix_us;
 	o->bytes = job->request;

@@ -100,6 +100,17 @@ struct journal_op {
 	struct journal_op *next; /* the journal's */
 };
 
+/* The format of the file, its user_version.  What changes a table adds 1 here, and a migration from the format
+ * before (controller/main.c). */
+enum { JOURNAL_FORMAT = 3 };
+
+/* Makes a file of format `from` one of the next.  All migrations of an open are one transaction: a file is of
+ * its old format or of this one. */
+struct journal_migration {
+	int from;
+	const char *const *sql; /* statements in their order, NULL-terminated */
+};
+
 struct journal_config {
 	const char *path;
 	/* Recorded in the file when it is made: tokens of one model cannot be continued by another. */
@@ -107,9 +118,10 @@ struct journal_config {
 	/* CREATE statements of the tables, executed in this order when the file is made.  NULL-terminated;
 	 * NULL: none.  Borrowed until the journal is closed. */
 	const char *const *schemas;
-	/* The same for a file of the format before this one, which becomes one of this.  NULL: such a file is
-	 * refused. */
-	const char *const *upgrade;
+	/* From older formats to this one; borrowed likewise.  A file of a format from which they do not lead
+	 * here is refused. */
+	const struct journal_migration *migrations;
+	size_t n_migrations;
 	/* Of the disk, in bytes; 0: by its size (journal_disk.c); negative: none. */
 	int64_t file_margin, job_margin;
 };

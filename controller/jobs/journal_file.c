@@ -16,7 +16,6 @@
 
 enum {
 	APPLICATION_ID = 0x5175726e, /* "Qurn" in the file's header */
-	SCHEMA = 2,                  /* user_version */
 	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not read through when it is opened */
 	PAGE_BYTES = 4096,           /* SQLite's default; only for the number of pages at a checkpoint */
 };
@@ -72,16 +71,20 @@ static int take_lock(struct journal_file *f, char *why, size_t why_n)
 
 /* --- the tables --- */
 
-/* Tables, and the format that has them. */
-static int make_format(struct journal_db *db, const char *const *schemas)
+static int run_all(struct journal_db *db, const char *const *statements)
+{
+	int rc = SQLITE_OK;
+	for (; !rc && statements && *statements; statements++)
+		rc = journal_exec(db, *statements);
+	return rc;
+}
+
+static int mark_format(struct journal_db *db)
 {
 	char pragmas[128];
-	int rc = SQLITE_OK;
-	for (; !rc && schemas && *schemas; schemas++)
-		rc = journal_exec(db, *schemas);
 	snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d",
-		 APPLICATION_ID, SCHEMA);
-	return rc ? rc : journal_exec(db, pragmas);
+		 APPLICATION_ID, JOURNAL_FORMAT);
+	return journal_exec(db, pragmas);
 }
 
 /* All of it in one transaction: a file has all tables or none. */
@@ -92,27 +95,47 @@ static int make_tables(struct journal_file *f, const struct journal_config *cfg)
 	if (!rc)
 		rc = journal_exec(db, "CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID");
 	if (!rc)
-		rc = make_format(db, cfg->schemas);
+		rc = run_all(db, cfg->schemas);
+	if (!rc)
+		rc = mark_format(db);
 	if (!rc)
 		rc = journal_run(db, "INSERT INTO meta VALUES('model', ?)",
 				 JOURNAL_VALUES(journal_text(cfg->model)));
 	return rc ? rc : journal_exec(db, "COMMIT");
 }
 
-/* A file of the format before this one has what this one has beside it. */
-static int upgrade(struct journal_file *f, const struct journal_config *cfg)
+static const struct journal_migration *migration_from(const struct journal_config *cfg, int64_t format)
+{
+	for (size_t i = 0; i < cfg->n_migrations; i++)
+		if (cfg->migrations[i].from == format)
+			return &cfg->migrations[i];
+	return NULL;
+}
+
+/* Whether the migrations lead from this format to that of this program. */
+static bool can_migrate(const struct journal_config *cfg, int64_t format)
+{
+	while (format < JOURNAL_FORMAT && migration_from(cfg, format))
+		format++;
+	return format == JOURNAL_FORMAT;
+}
+
+/* can_migrate() holds for the file. */
+static int migrate(struct journal_file *f, const struct journal_config *cfg)
 {
 	int rc;
-	const int64_t version = journal_get_int(f->db, "PRAGMA user_version", &rc);
-	if (rc || version == SCHEMA)
+	const int64_t had = journal_get_int(f->db, "PRAGMA user_version", &rc);
+	if (rc || had == JOURNAL_FORMAT)
 		return rc;
 	rc = journal_exec(f->db, "BEGIN IMMEDIATE");
+	for (int64_t format = had; !rc && format < JOURNAL_FORMAT; format++)
+		rc = run_all(f->db, migration_from(cfg, format)->sql);
 	if (!rc)
-		rc = make_format(f->db, cfg->upgrade);
+		rc = mark_format(f->db);
 	if (!rc)
 		rc = journal_exec(f->db, "COMMIT");
 	if (!rc)
-		log_info("journal", "%s has format %d now, it had %lld", f->path, SCHEMA, (long long)version);
+		log_info("journal", "%s has format %d now, it had %lld", f->path, JOURNAL_FORMAT, (long long)had);
 	return rc;
 }
 
@@ -130,12 +153,12 @@ static int check_identity(struct journal_file *f, const struct journal_config *c
 			why, why_n, -EBADMSG,
 			"%s is a database of another program, not a journal of quern; name another file",
 			f->path);
-	if (version != SCHEMA && !(version == SCHEMA - 1 && cfg->upgrade))
+	if (!can_migrate(cfg, version))
 		return err_why(
 			why, why_n, -EBADMSG,
 			"journal %s has format %lld, this quern knows %d: use the quern that wrote it, or "
 			"another file",
-			f->path, (long long)version, SCHEMA);
+			f->path, (long long)version, JOURNAL_FORMAT);
 	sqlite3_stmt *s = journal_query(f->db, "SELECT value FROM meta WHERE name = 'model'", NULL, 0);
 	rc = s ? sqlite3_step(s) : journal_error(f->db);
 	const char *had = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
@@ -192,7 +215,7 @@ static int open_db(struct journal_file *f, const struct journal_config *cfg, cha
 		return journal_why(f->path, f->db, rc, why, why_n);
 	if (n && (rc = check_identity(f, cfg, why, why_n)))
 		return rc;
-	if ((rc = journal_exec(f->db, pragmas)) || (rc = n ? upgrade(f, cfg) : make_tables(f, cfg)))
+	if ((rc = journal_exec(f->db, pragmas)) || (rc = n ? migrate(f, cfg) : make_tables(f, cfg)))
 		return journal_why(f->path, f->db, rc, why, why_n);
 	return check_pages(f, why, why_n);
 }

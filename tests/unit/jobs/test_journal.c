@@ -521,31 +521,75 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-Test(journal, a_file_of_the_format_before_gets_the_tables_of_this_one)
+/* The first row of a query that counts, by a connection of its own. */
+static int count_sql(const char *sql)
 {
-	static const char *const schemas[] = {"CREATE TABLE old(a)", "CREATE TABLE new(a, b)", NULL};
-	static const char *const upgrade[] = {"DROP TABLE IF EXISTS new", "CREATE TABLE new(a, b)", NULL};
-	struct journal_config cfg = {.path = path, .model = "m", .schemas = schemas};
+	sqlite3 *db;
+	sqlite3_stmt *q;
+	cr_assert_eq(sqlite3_open(path, &db), SQLITE_OK);
+	cr_assert_eq(sqlite3_prepare_v2(db, sql, -1, &q, NULL), SQLITE_OK, "%s: %s", sql, sqlite3_errmsg(db));
+	cr_assert_eq(sqlite3_step(q), SQLITE_ROW);
+	int n = sqlite3_column_int(q, 0);
+	sqlite3_finalize(q);
+	sqlite3_close(db);
+	return n;
+}
+
+static const char *const migrated_schemas[] = {"CREATE TABLE old(a)", "CREATE TABLE new(a, b, c)", NULL};
+static const char *const migrated_from_1[] = {"DROP TABLE IF EXISTS new", "CREATE TABLE new(a, b)", NULL};
+static const char *const migrated_from_2[] = {"ALTER TABLE new ADD COLUMN c", NULL};
+
+/* A file of format 1, and the configuration of a program that knows JOURNAL_FORMAT. */
+static struct journal_config of_format_1(void)
+{
+	struct journal_config cfg = {.path = path, .model = "m", .schemas = migrated_schemas};
 	struct journal *j = NULL;
 	cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
 	journal_close(j);
-	run_sql("INSERT INTO old VALUES(1); DROP TABLE new; CREATE TABLE new(c); PRAGMA user_version = 1");
-	refused(path, "m", "has format 1");
-	for (int i = 0; i < 2; i++) { /* once: what is in them stays */
-		cfg.upgrade = upgrade;
+	run_sql("INSERT INTO old VALUES(1); DROP TABLE new; CREATE TABLE new(x); PRAGMA user_version = 1");
+	return cfg;
+}
+
+Test(journal, a_file_of_an_old_format_goes_through_all_migrations_once)
+{
+	static const struct journal_migration steps[] = {{2, migrated_from_2}, {1, migrated_from_1}};
+	struct journal_config cfg = of_format_1();
+	struct journal *j = NULL;
+	cfg.migrations = steps;
+	cfg.n_migrations = 2;
+	for (int i = 0; i < 2; i++) { /* what is in its tables stays */
 		cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
 		journal_close(j);
-		run_sql("INSERT INTO new(a, b) SELECT a, a FROM old");
+		run_sql("INSERT INTO new(a, b, c) SELECT a, a, a FROM old");
 	}
-	cfg.upgrade = NULL;
-	cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
-	struct journal_db *db;
-	cr_assert_eq(journal_reader(j, &db, why, sizeof why), 0, "%s", why);
-	sqlite3_stmt *q = journal_query(db, "SELECT count(*) FROM new", NULL, 0);
-	cr_assert_eq(sqlite3_step(q), SQLITE_ROW);
-	cr_expect_eq(sqlite3_column_int(q, 0), 2);
-	journal_reader_close(db);
-	journal_close(j);
+	cr_expect_eq(count_sql("SELECT count(*) FROM new"), 2);
+	cr_expect_eq(count_sql("PRAGMA user_version"), JOURNAL_FORMAT);
+}
+
+Test(journal, an_old_format_without_a_way_to_this_one_is_refused)
+{
+	static const struct journal_migration gap[] = {{1, migrated_from_1}};
+	struct journal_config cfg = of_format_1();
+	struct journal *j = NULL;
+	refused(path, "m", "has format 1");
+	cfg.migrations = gap;
+	cfg.n_migrations = 1;
+	cr_expect_eq(journal_open(&cfg, &j, why, sizeof why), -EBADMSG);
+	cr_expect_eq(count_sql("PRAGMA user_version"), 1);
+	cr_expect_eq(count_sql("SELECT count(x) FROM new"), 0, "nothing was migrated");
+}
+
+Test(journal, a_migration_that_fails_leaves_the_old_format)
+{
+	static const char *const broken[] = {"ALTER TABLE new ADD COLUMN c", "ALTER TABLE nowhere ADD COLUMN c", NULL};
+	static const struct journal_migration steps[] = {{1, migrated_from_1}, {2, broken}};
+	struct journal_config cfg = of_format_1();
+	struct journal *j = NULL;
+	cfg.migrations = steps;
+	cfg.n_migrations = 2;
+	cr_expect_neq(journal_open(&cfg, &j, why, sizeof why), 0);
+	cr_expect_eq(count_sql("PRAGMA user_version"), 1);
+	cr_expect_eq(count_sql("SELECT count(x) FROM new"), 0);
 }
 
 Test(journal, missing_folder_is_named)
