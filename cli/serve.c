@@ -1,11 +1,13 @@
 #include "cli/serve.h"
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/foreign.h"
 #include "cli/launch.h"
+#include "cli/terminal/notify.h"
 #include "cli/supervise.h"
 #include "cli/terminal/environment.h"
 #include "cli/terminal/term.h"
@@ -14,6 +16,9 @@
 
 /* Time to cancel running jobs and finish the step under way. */
 static const int64_t grace_us = 10 * 1000000LL;
+/* Four times what the controller takes between two signs of life. */
+static const int64_t alive_us = 20 * 1000000LL;
+static const int64_t status_us = 1000000; /* between two states of loading for the service manager */
 
 static const struct opt serve_options[] = {
 	OPT("config", OPT_TEXT, "FILE", "INI file with these options by name"),
@@ -23,6 +28,8 @@ static const struct opt serve_options[] = {
 
 struct announce {
 	bool json;
+	struct notify notify;
+	int64_t status_us; /* when the service manager got the last state */
 	bool done; /* the first ready line was announced; later ones are a note, or nothing with --json */
 };
 
@@ -47,14 +54,24 @@ static const char *size_text(json_int_t bytes, char *buf, size_t n)
 
 static void show_loading(void *user, const json_t *loading)
 {
-	(void)user;
+	struct announce *a = user;
+	const int64_t now = clock_us();
 	launch_show_loading(loading);
+	if (now - a->status_us < status_us)
+		return;
+	a->status_us = now;
+	const char *doing = json_string_value(json_object_get(loading, "doing"));
+	notify_send(&a->notify, "STATUS=loading: %s, %.0f of %.0f MiB", doing ? doing : "",
+		    json_number_value(json_object_get(loading, "done")) / (1 << 20),
+		    json_number_value(json_object_get(loading, "total")) / (1 << 20));
 }
 
 static void announce(void *user, const json_t *line)
 {
 	struct announce *a = user;
 	char size[32], hint[400] = "quern submit \"Tell me a story.\"";
+	const char *model = json_string_value(json_object_get(line, "model"));
+	notify_send(&a->notify, "READY=1\nSTATUS=serves %s", model ? model : "the model");
 	if (a->done) {
 		if (!a->json)
 			term_note("ready again");
@@ -69,7 +86,6 @@ static void announce(void *user, const json_t *line)
 		return;
 	}
 	const char *jobs = json_string_value(json_object_get(line, "jobs"));
-	const char *model = json_string_value(json_object_get(line, "model"));
 	char local[LAUNCH_JOBS_SIZE];
 	if (jobs && strcmp(jobs, launch_jobs_endpoint(local)) != 0)
 		snprintf(hint, sizeof hint, "quern submit --to %s \"Tell me a story.\"", jobs);
@@ -137,22 +153,31 @@ int cmd_serve(int argc, char **argv)
 	struct launch l;
 	char why[1024] = "";
 	const char *model;
+	struct announce a = {.notify.fd = -1};
 	int status = read_options(&o, argc, argv, &model);
 	if (status != COMMAND_GO_ON)
 		goto out;
+	a.json = opts_flag(&o, "json");
 	const int format = log_format_parse(opts_text(&o, "log-format", "text"));
 	if (format == LOG_JSON)
 		log_init("quern", LOG_INFO, LOG_JSON);
 	if (format == LOG_JSON || !term_is_tty(stderr))
 		term_to_log("serve");
+	const struct environment env = environment_read();
+	if (notify_open(&a.notify, &env, why, sizeof why)) {
+		status = term_error("%s", why);
+		goto out;
+	}
 	int rc = launch_open(&l, &o, model, false, why, sizeof why);
 	if (rc) {
+		notify_send(&a.notify, "STATUS=%s", why);
 		status = rc == -EINVAL ? term_usage("serve", "%s", why) : term_error("%s", why);
 		goto out;
 	}
-	struct announce a = {.json = opts_flag(&o, "json")};
 	struct supervise_config cfg = {
 		.end_fd = -1,
+		.notify = &a.notify,
+		.alive_us = alive_us,
 		.grace_us = grace_us,
 		/* The end of a terminal is the end of what was started on it. */
 		.reloads = !term_controls(),
@@ -164,8 +189,11 @@ int cmd_serve(int argc, char **argv)
 	rc = supervise(&cfg, why, sizeof why);
 	term_progress_end();
 	launch_close(&l);
+	if (rc)
+		notify_send(&a.notify, "STATUS=%s", why);
 	status = rc ? term_error("%s", why) : term_finish(0);
 out:
+	notify_close(&a.notify);
 	opts_fini(&o);
 	return status;
 }

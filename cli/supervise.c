@@ -61,6 +61,7 @@ struct sup {
 	int ready_fd;           /* -1 once the controller has closed its end */
 	struct buf line;        /* of the ready pipe, incomplete */
 	int64_t ready_after_us; /* time from the first worker's start to service; 0: not yet */
+	int64_t alive_us;       /* the last "alive" of this controller; 0: none yet */
 	int64_t end_signal_us;  /* when the first signal to end came; 0: none yet */
 	bool ending;
 	bool draining;   /* while ending: the controller waits for running requests, and needs its workers */
@@ -128,6 +129,7 @@ static void begin_end(struct sup *s, int64_t now)
 		return;
 	s->ending = true;
 	s->kill_us = now + s->cfg->grace_us;
+	notify_send(s->cfg->notify, "STOPPING=1\nSTATUS=ends");
 	if (s->controller.pid)
 		process_signal(&s->controller, SIGTERM);
 	else
@@ -216,6 +218,8 @@ static void controller_lost(struct sup *s, const char *how, const char *detail, 
 		     RESTARTS_CRASHES, RESTARTS_WINDOW_S, how, detail);
 	else if (!s->cfg->log_dir)
 		term_note("the controller ended (%s)%s; it is started again", how, detail);
+	if (!s->ending)
+		notify_send(s->cfg->notify, "STATUS=the controller ended (%s), and is started again", how);
 }
 
 /* ---- starting ---- */
@@ -310,6 +314,7 @@ static void start_controller_again(struct sup *s, int64_t now)
 {
 	char why[512];
 	s->controller_served = false;
+	s->alive_us = 0;
 	if (start_controller(s, why, sizeof why) && start_refused(s, &s->again, why, now))
 		controller_lost(s, why, "", now);
 }
@@ -477,6 +482,13 @@ static void on_draining(struct sup *s, const json_t *line, int64_t now)
 		return;
 	s->draining = seconds > 0;
 	s->kill_us = now + seconds * 1000000 + s->cfg->grace_us;
+	if (s->draining)
+		notify_send(s->cfg->notify,
+			    "EXTEND_TIMEOUT_USEC=%lld\nSTATUS=ends when %lld jobs and %lld HTTP requests "
+			    "have, or "
+			    "in %lld s",
+			    (long long)(s->kill_us - now + s->cfg->grace_us), (long long)jobs,
+			    (long long)requests, (long long)seconds);
 	if (s->draining && !s->cfg->log_dir)
 		term_note("waiting for running requests (%lld jobs, %lld HTTP requests) for up to %lld s; "
 			  "Ctrl-C or SIGTERM again cuts them",
@@ -500,6 +512,8 @@ static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 		s->cfg->on_loading(s->cfg->user, loading);
 	if (draining)
 		on_draining(s, draining, now);
+	if (json_is_true(json_object_get(o, "alive")))
+		s->alive_us = now;
 	if (error)
 		on_error(s, error, now);
 	else if (json_is_true(json_object_get(o, "ready")))
@@ -657,9 +671,19 @@ static void on_signals(struct sup *s, int64_t now)
 	}
 }
 
+/* Whether the service manager may know so: a controller that hangs is replaced by it, with all else. */
+static bool is_alive(const struct sup *s, int64_t now)
+{
+	return !s->controller.pid || !s->alive_us || !s->cfg->alive_us || s->ending ||
+	       now - s->alive_us <= s->cfg->alive_us;
+}
+
 static int wait_ms(const struct sup *s, int64_t now)
 {
 	int64_t until = now + poll_max_us;
+	const struct notify *n = s->cfg->notify;
+	if (n && n->watchdog_us && n->next_us < until && is_alive(s, now))
+		until = n->next_us;
 	if (s->ending && s->kill_us < until)
 		until = s->kill_us;
 	if (!s->ending && !s->controller.pid && s->again.start_us < until)
@@ -694,6 +718,8 @@ static void step(struct sup *s, struct pollfd *fds)
 	if (s->ending && now >= s->kill_us)
 		kill_all(s);
 	start_due(s, now);
+	if (is_alive(s, now))
+		notify_alive(s->cfg->notify, now);
 }
 
 static int open_signals(struct sup *s)

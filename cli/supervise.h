@@ -14,6 +14,7 @@
  *                          is ended by this line.
  *   {"loading": {"workers": N, "doing": WHAT, "done": BYTES, "total": BYTES, "seconds": S}}
  *                          several times a second until a replica serves
+ *   {"alive": true}        every five seconds, unless one of its threads has not run for a minute
  *   {"draining": {"jobs": N, "requests": N, "seconds": S}}
  *                          told to end, it waits for these for S seconds at most; 0: no longer
  *   {"retire": PID}        this local worker ends on purpose: it is not restarted, and is signalled, then
@@ -24,6 +25,7 @@
 #define QUERN_CLI_SUPERVISE_H
 
 #include "base/options.h"
+#include "cli/terminal/notify.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -47,6 +49,11 @@ struct supervise_config {
 	const char *log_dir; /* of files for the children's stderr; NULL: ours */
 	int end_fd;          /* ends the service when readable or closed; -1: none */
 	int64_t grace_us;    /* for an orderly end; then processes are killed */
+	/* The service manager: it learns of the end, and gets a sign of life while the controller gives its
+	 * own. NULL: none. */
+	struct notify *notify;
+	int64_t alive_us; /* without "alive" for this long, a controller that has written it does not live; 0:
+			   * it always does */
 	void (*on_ready)(void *user, const json_t *line);
 	void (*on_loading)(void *user, const json_t *loading); /* before the first service; may be NULL */
 	void *user;

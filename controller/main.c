@@ -148,6 +148,7 @@ enum {
 	MAX_QUEUED_TOKENS = 8000000,
 	MAX_FILES = 10000, /* of a key */
 	DRAIN_S = 30,
+	ALIVE_MS = 5000,   /* between two signs of life for the supervisor */
 	DRAIN_POLL_MS = 5, /* between two looks at what still runs */
 	/* Some programs signal both a process and its parent, which forwards it: within this time it is one
 	 * signal. */
@@ -180,6 +181,7 @@ struct controller {
 	struct http *http; /* NULL: --http none */
 	int signals;       /* signalfd */
 	int64_t started_us;
+	int64_t alive_us;       /* when the supervisor got the last sign of life */
 	int64_t end_us;         /* when the first signal to end came; 0: none yet */
 	int64_t drain_until_us; /* running requests are given up then */
 	bool drain_told;        /* the supervisor knows that some run */
@@ -774,6 +776,24 @@ static bool drained(struct controller *p)
 	return false;
 }
 
+/* A sign of life for the supervisor, if one is due; a controller of which a thread hangs gives none. */
+static void report_alive(struct controller *p)
+{
+	int64_t now = clock_us(), us;
+	if (!supervisor_is_there(p->supervisor) || now < p->alive_us + ALIVE_MS * 1000LL)
+		return;
+	p->alive_us = now;
+	const char *thread =
+		engine_load_hangs(p->svc.load, mailbox_turned_us(front_mailbox(p->front)), now, &us);
+	if (thread)
+		log_error("main",
+			  "the %s thread has not run for seconds=%lld: the service manager's watchdog, or "
+			  "you, must restart the service",
+			  thread, (long long)(us / 1000000));
+	else
+		supervisor_write(p->supervisor, json_pack("{s:b}", "alive", 1));
+}
+
 /* Until SIGINT or SIGTERM, and then until what runs has finished. */
 static void wait_for_end(struct controller *p)
 {
@@ -781,12 +801,13 @@ static void wait_for_end(struct controller *p)
 			       {.fd = supervisor_fd(p->supervisor), .events = POLLIN}};
 	struct supervisor_ready ready;
 	while (!p->end_us || !drained(p)) {
-		if (poll(fds, 2, p->end_us ? DRAIN_POLL_MS : -1) < 0)
+		if (poll(fds, 2, p->end_us ? DRAIN_POLL_MS : ALIVE_MS) < 0)
 			continue;
 		if ((fds[0].revents & POLLIN) && !on_signals(p))
 			break;
 		if ((fds[1].revents & POLLIN) && supervisor_flush(p->supervisor, &ready) && !p->end_us)
 			report_ready(p, &ready);
+		report_alive(p);
 	}
 	if (p->drain_told)
 		supervisor_write(p->supervisor, json_pack("{s:{s:i}}", "draining", "seconds", 0));

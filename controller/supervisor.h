@@ -4,6 +4,7 @@
  *
  *   {"jobs": ..., "http": ..., "ready": true, ...}   once a replica serves (the main thread's line)
  *   {"loading": {"workers": n, "doing": what, "done": bytes, "total": bytes, "seconds": s}}   until then
+ *   {"alive": true}   every five seconds, while its threads run
  *   {"draining": {"jobs": n, "requests": n, "seconds": s}}   ending, once these have finished or after s
  *   {"draining": {"seconds": 0}}                             they have finished, or are cut
  *   {"error": why}   {"failed": why}   {"lost": pid}   {"scale": {...}}   {"keep": [pid, ...]}   {"retire":

@@ -29,6 +29,9 @@ struct environment environment_read(void)
 		.hub = get("HF_ENDPOINT"),
 		.hub_token = get("HF_TOKEN"),
 		.token = get("QUERN_TOKEN"),
+		.notify_socket = get("NOTIFY_SOCKET"),
+		.watchdog_usec = get("WATCHDOG_USEC"),
+		.watchdog_pid = get("WATCHDOG_PID"),
 		.dumb_terminal = !term || !*term || strcmp(term, "dumb") == 0,
 		.no_color = (no && *no) || (term && strcmp(term, "dumb") == 0),
 	};

@@ -17,8 +17,10 @@ struct environment {
 	const char *hub;              /* HF_ENDPOINT, or NULL */
 	const char *hub_token;        /* HF_TOKEN: for that hub, or NULL */
 	const char *token;            /* QUERN_TOKEN: for the server that is named, or NULL */
-	bool no_color;                /* NO_COLOR is set, or the terminal is dumb */
-	bool dumb_terminal;           /* TERM is dumb, or not set */
+	const char *notify_socket;    /* NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID: sd_notify(3), or NULL */
+	const char *watchdog_usec, *watchdog_pid;
+	bool no_color;      /* NO_COLOR is set, or the terminal is dumb */
+	bool dumb_terminal; /* TERM is dumb, or not set */
 };
 struct environment environment_read(void);
 /* All variables, {"NAME=value", ..., NULL}. */

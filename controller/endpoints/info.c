@@ -18,9 +18,6 @@
 
 #include <string.h>
 
-/* Both loops turn several times a second, whatever they wait for. */
-static const int64_t DEAD_US = 60 * 1000000LL;
-
 void info_call_health(struct exchange *x, const char *rest)
 {
 	(void)rest;
@@ -57,16 +54,13 @@ void info_call_health(struct exchange *x, const char *rest)
 void info_call_live(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	const int64_t now = clock_us();
-	const struct engine_load *load = x->host->svc->load;
-	const int64_t front_us = now - mailbox_turned_us(apis_of(x)->mailbox);
-	const int64_t turned = load ? (int64_t)atomic_load(&load->turned_us) : 0;
-	const int64_t engine_us = turned ? now - turned : 0; /* 0: it has not begun */
-	if (front_us > DEAD_US || engine_us > DEAD_US) {
+	int64_t us;
+	const char *thread = engine_load_hangs(x->host->svc->load, mailbox_turned_us(apis_of(x)->mailbox),
+					       clock_us(), &us);
+	if (thread) {
 		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "not_alive",
-			       "the controller's %s thread has not run for %lld s: restart it",
-			       front_us > DEAD_US ? "front" : "engine",
-			       (long long)((front_us > DEAD_US ? front_us : engine_us) / 1000000));
+			       "the controller's %s thread has not run for %lld s: restart it", thread,
+			       (long long)(us / 1000000));
 		return;
 	}
 	struct buf b = {0};

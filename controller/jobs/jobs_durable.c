@@ -33,8 +33,8 @@ const char jobs_schema[] =
 	" data BLOB NOT NULL);"
 	"CREATE INDEX tokens_job ON tokens(job)";
 
-/* The name under which the model was served when the job was submitted; NULL: by a version that did not record
- * it. */
+/* The name under which the model was served when the job was submitted; NULL: by a version that did not
+ * record it. */
 const char jobs_schema_model[] = "ALTER TABLE jobs ADD COLUMN model TEXT";
 
 enum {
@@ -144,8 +144,7 @@ static int run_accept(struct journal_op *op, struct journal_db *db)
 			   JOURNAL_VALUES(journal_int((int64_t)o->number), journal_text(o->id),
 					  journal_text(o->owner ? o->owner : ""), journal_text(o->key),
 					  journal_blob(o->body, sizeof o->body), journal_int(o->unix_us),
-					  journal_blob(o->bytes.p, o->bytes.len),
-					  journal_text(o->model)));
+					  journal_blob(o->bytes.p, o->bytes.len), journal_text(o->model)));
 }
 
 static int run_save(struct journal_op *op, struct journal_db *db)

@@ -100,8 +100,8 @@ struct journal_op {
 	struct journal_op *next; /* the journal's */
 };
 
-/* The format of the file, its user_version.  What changes a table adds 1 here, and a migration from the format
- * before (controller/main.c). */
+/* The format of the file, its user_version.  What changes a table adds 1 here, and a migration from the
+ * format before (controller/main.c). */
 enum { JOURNAL_FORMAT = 3 };
 
 /* Makes a file of format `from` one of the next.  All migrations of an open are one transaction: a file is of

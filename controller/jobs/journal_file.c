@@ -135,7 +135,8 @@ static int migrate(struct journal_file *f, const struct journal_config *cfg)
 	if (!rc)
 		rc = journal_exec(f->db, "COMMIT");
 	if (!rc)
-		log_info("journal", "%s has format %d now, it had %lld", f->path, JOURNAL_FORMAT, (long long)had);
+		log_info("journal", "%s has format %d now, it had %lld", f->path, JOURNAL_FORMAT,
+			 (long long)had);
 	return rc;
 }
 

@@ -6,6 +6,19 @@
 #include <stdlib.h>
 #include <zmq.h>
 
+/* Both loops turn several times a second, whatever they wait for. */
+static const int64_t hang_us = 60 * 1000000LL;
+
+const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,
+			      int64_t *us)
+{
+	const int64_t front_us = now_us - front_turned_us;
+	const int64_t turned = load ? (int64_t)atomic_load(&load->turned_us) : 0;
+	const int64_t engine_us = turned ? now_us - turned : 0;
+	*us = front_us > hang_us ? front_us : engine_us;
+	return front_us > hang_us ? "front" : engine_us > hang_us ? "engine" : NULL;
+}
+
 void engine_status_free(struct engine_status *s)
 {
 	for (uint32_t i = 0; s && i < s->n_replicas; i++) {

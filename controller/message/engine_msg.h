@@ -219,6 +219,10 @@ struct engine_load {
 	atomic_uint_fast64_t queued_tokens; /* tokens of their prompts */
 	atomic_int_fast64_t turned_us;      /* clock_us() of the last turn of its loop; 0: none yet */
 };
+/* The thread that all requests need and that has not run for a minute, "front" (front_turned_us: its last
+ * turn) or "engine" (load; NULL: it has not begun), and for how long; NULL: both run. */
+const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,
+			      int64_t *us);
 
 /* The loads in progress, all together. */
 struct engine_loading {

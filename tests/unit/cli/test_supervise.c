@@ -1,20 +1,32 @@
 /* test_supervise.c - processes started, restarted and ended; shell scripts stand in for the programs. */
 #include "base/clock.h"
+#include "cli/terminal/notify.h"
 #include "cli/process.h"
 #include "cli/supervise.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* $2 is the number of the ready descriptor; sh itself redirects to one digit only. */
 #define SAY(line) "echo '" line "' >/proc/self/fd/$2; "
 #define READY     SAY("{\"ready\": true, \"jobs\": \"here\"}")
+#define ALIVE     SAY("{\"alive\": true}")
 #define WAIT      "exec sleep 60"
+/* Told to end, it waits for these. */
+#define DRAINS    "trap '" DRAINING "exit 0' TERM; "
+#define DRAINING                                                                                             \
+	"echo {\\\"draining\\\": {\\\"jobs\\\": 2, \\\"requests\\\": 1, \\\"seconds\\\": 30}} "              \
+	">/proc/self/fd/$2; "
 
 static char dir[64], why[512];
 static int end_pipe[2];
@@ -75,6 +87,9 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	return argv;
 }
 
+static struct notify *notify; /* NULL: no service manager */
+static int64_t alive_us;
+
 static int run_n(const char *controller, const char *worker, size_t n_workers, int64_t grace_us,
 		 void (*on_ready)(void *, const json_t *))
 {
@@ -92,6 +107,8 @@ static int run_n(const char *controller, const char *worker, size_t n_workers, i
 		.end_fd = end_pipe[0],
 		.grace_us = grace_us,
 		.on_ready = on_ready,
+		.notify = notify,
+		.alive_us = alive_us,
 	};
 	why[0] = '\0';
 	return supervise(&cfg, why, sizeof why);
@@ -559,4 +576,144 @@ Test(supervise, a_program_that_cannot_be_run_is_named)
 	char *argv[] = {"/nowhere/quern-worker", NULL};
 	cr_expect_eq(process_start(&p, argv, -1, -1, why, sizeof why), -ENOENT);
 	cr_expect(strstr(why, "/nowhere/quern-worker"), "%s", why);
+}
+
+/* ---- the service manager ---- */
+
+static struct {
+	int fd;
+	pthread_t thread;
+	struct notify notify;
+	char states[4096]; /* the datagrams that are not signs of life, one after another, each with a newline
+			    */
+	atomic_int n_alive; /* signs of life */
+	atomic_bool over;
+} manager;
+
+/* Reads what it is sent.  After half a second without anything it creates the file `go`. */
+static void *manage(void *unused)
+{
+	(void)unused;
+	char one[1024];
+	while (!manager.over) {
+		ssize_t n = recv(manager.fd, one, sizeof one - 1, 0);
+		if (n < 0) {
+			close(open("go", O_CREAT | O_WRONLY, 0600));
+			continue;
+		}
+		one[n] = '\0';
+		if (strcmp(one, "WATCHDOG=1") == 0)
+			manager.n_alive++;
+		else
+			strcat(strcat(manager.states, one), "\n");
+	}
+	return NULL;
+}
+
+static void open_manager(const char *watchdog_usec)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "notify"};
+	struct timeval half = {.tv_usec = 500000};
+	char path[128];
+	manager.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	cr_assert_eq(setsockopt(manager.fd, SOL_SOCKET, SO_RCVTIMEO, &half, sizeof half), 0);
+	cr_assert_eq(bind(manager.fd, (struct sockaddr *)&at, sizeof at), 0);
+	snprintf(path, sizeof path, "%s/notify", dir);
+	struct environment env = {.notify_socket = path, .watchdog_usec = watchdog_usec};
+	cr_assert_eq(notify_open(&manager.notify, &env, why, sizeof why), 0, "%s", why);
+	notify = &manager.notify;
+	cr_assert_eq(pthread_create(&manager.thread, NULL, manage, NULL), 0);
+}
+
+static void close_manager(void)
+{
+	manager.over = true;
+	pthread_join(manager.thread, NULL);
+	close(manager.fd);
+	notify_close(&manager.notify);
+	unlink("notify");
+}
+
+Test(supervise, the_service_manager_learns_of_a_drain_and_the_end)
+{
+	long long us = 0;
+	open_manager(NULL);
+	int rc = run_with(DRAINS READY "while :; do sleep 0.01; done", WAIT, 1000000, end_when_ready);
+	cr_expect_eq(rc, 0, "%s", why);
+	close_manager();
+	const char *extend = strstr(manager.states, "EXTEND_TIMEOUT_USEC=");
+	cr_expect_not_null(strstr(manager.states, "STOPPING=1\nSTATUS=ends\n"), "%s", manager.states);
+	cr_assert_not_null(extend, "%s", manager.states);
+	cr_expect_eq(sscanf(extend, "EXTEND_TIMEOUT_USEC=%lld", &us), 1);
+	cr_expect_eq(us, 32 * 1000000, "the drain, the grace before a kill and as long after it: %lld", us);
+	cr_expect_not_null(strstr(extend, "STATUS=ends when 2 jobs and 1 HTTP requests have, or in 30 s\n"));
+}
+
+/* The first controller gives one sign and then hangs until the service manager has missed it, the second
+ * serves. */
+Test(supervise, no_sign_of_life_for_a_controller_that_hangs)
+{
+	open_manager("20000");
+	alive_us = 100 * 1000;
+	int rc = run_with("echo >>note; " READY ALIVE "if [ $(wc -l <note) = 1 ]; then "
+			  "while [ ! -e go ]; do sleep 0.05; done; kill -9 $$; fi; " WAIT,
+			  WAIT, 1000000, end_at_the_second);
+	cr_expect_eq(rc, 0, "%s", why);
+	close_manager();
+	cr_expect_gt(manager.n_alive, 0);
+	cr_expect_not_null(strstr(manager.states,
+				  "STATUS=the controller ended (killed by SIGKILL), and is started again\n"),
+			   "%s", manager.states);
+}
+
+/* As often as the controller says so: the file `go` would show a gap. */
+Test(supervise, signs_of_life_while_the_controller_gives_them)
+{
+	open_manager("20000");
+	alive_us = 60 * 1000000LL;
+	int rc = run_with(READY "for i in 1 2 3 4; do " ALIVE "sleep 0.2; done; " READY WAIT, WAIT, 1000000,
+			  end_at_the_second);
+	cr_expect_eq(rc, 0, "%s", why);
+	close_manager();
+	cr_expect_gt(manager.n_alive, 3);
+}
+
+Test(supervise, without_a_service_manager_nothing_is_sent)
+{
+	struct notify n;
+	struct environment env = {.watchdog_usec = "1000"};
+	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_expect_eq(n.fd, -1);
+	notify_send(&n, "READY=1");
+	notify_alive(&n, 1);
+	notify_close(&n);
+}
+
+Test(supervise, the_watchdog_of_another_process_is_not_answered)
+{
+	struct notify n;
+	struct environment env = {
+		.notify_socket = "@quern-test", .watchdog_usec = "1000", .watchdog_pid = "1"};
+	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_expect_eq(n.watchdog_us, 0);
+	cr_expect_eq(n.to.sun_path[0], '\0', "the abstract namespace");
+	notify_close(&n);
+	env.watchdog_usec = "soon";
+	env.watchdog_pid = NULL;
+	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_expect_eq(n.watchdog_us, 0);
+	notify_close(&n);
+}
+
+Test(supervise, a_socket_that_is_none_is_refused_by_its_name)
+{
+	char longest[200] = "/";
+	memset(longest + 1, 'x', sizeof longest - 2);
+	const char *const names[] = {"run/notify", "/", longest};
+	for (size_t i = 0; i < 3; i++) {
+		struct notify n;
+		struct environment env = {.notify_socket = names[i]};
+		cr_expect_eq(notify_open(&n, &env, why, sizeof why), -EINVAL);
+		cr_expect_not_null(strstr(why, names[i]), "%s", why);
+	}
 }

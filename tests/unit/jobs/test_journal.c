@@ -581,7 +581,8 @@ Test(journal, an_old_format_without_a_way_to_this_one_is_refused)
 
 Test(journal, a_migration_that_fails_leaves_the_old_format)
 {
-	static const char *const broken[] = {"ALTER TABLE new ADD COLUMN c", "ALTER TABLE nowhere ADD COLUMN c", NULL};
+	static const char *const broken[] = {"ALTER TABLE new ADD COLUMN c",
+					     "ALTER TABLE nowhere ADD COLUMN c", NULL};
 	static const struct journal_migration steps[] = {{1, migrated_from_1}, {2, broken}};
 	struct journal_config cfg = of_format_1();
 	struct journal *j = NULL;
