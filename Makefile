@@ -95,6 +95,7 @@ PROGRAMS := $(addprefix $(BUILD)/bin/,quern quern-controller quern-worker quern-
 # msgpack-c's C library changed its name between Debian releases.
 MSGPACK := $(shell pkg-config --libs msgpack-c 2>/dev/null || pkg-config --libs msgpack 2>/dev/null || echo -lmsgpackc)
 LDLIBS_quern-bench := -lcurl # the load generator's HTTP
+LDLIBS_quern-controller := -lcurl # spans to a collector
 LDLIBS_quern       := -lcurl -ledit # quern pull; line editing of quern chat
 LDLIBS  := -lzmq $(MSGPACK) -ljansson -lpcre2-8 -lutf8proc -lxxhash -lmicrohttpd -lsqlite3 -lgnutls -lm -lpthread -ldl
 

@@ -25,6 +25,7 @@
 #include "controller/http/http.h"
 #include "controller/net/zap.h"
 #include "controller/metrics/metrics.h"
+#include "controller/metrics/tracer.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/jobs.h"
@@ -126,6 +127,10 @@ static const struct opt options[] = {
 	    "the service's secret key (quern keygen): TCP sockets require keys"),
 	OPT("allow", OPT_TEXT, "FILE", "public keys of the clients and workers that may connect"),
 	OPT("insecure", OPT_FLAG, NULL, "listen beyond loopback without keys"),
+	OPT("otlp-endpoint", OPT_TEXT, "URL",
+	    "traces go to this OpenTelemetry collector, as http://127.0.0.1:4318 (OTEL_... variables)"),
+	OPT("trace-sample", OPT_NUMBER, "RATE",
+	    "part of the requests without a traceparent that is traced, 0 to 1 (1)"),
 	OPT("drain-timeout", OPT_INT, "S",
 	    "seconds for running requests to finish when the service ends; 0: cut them (30)", .lo = 0,
 	    .hi = 86400),
@@ -482,6 +487,19 @@ static void stop_journal(struct controller *p)
 	journal_close(p->journal);
 }
 
+static int start_tracer(struct controller *p, char *why, size_t why_n)
+{
+	struct tracer_config c;
+	int rc = tracer_configure(opts_text(&p->o, "otlp-endpoint", NULL),
+				  opts_number(&p->o, "trace-sample", -1), tracer_environment, &c, why, why_n);
+	return rc || !c.url ? rc : tracer_start(&c, p->metrics, &p->svc.tracer, why, why_n);
+}
+
+static void stop_tracer(struct controller *p)
+{
+	tracer_stop(p->svc.tracer);
+}
+
 static int start_house(struct controller *p, char *why, size_t why_n)
 {
 	int rc = housekeeper_start(&p->svc.house, why, why_n);
@@ -646,15 +664,11 @@ static const struct part {
 	int (*start)(struct controller *p, char *why, size_t why_n);
 	void (*stop)(struct controller *p);
 } parts[] = {
-	{"model", load_model, unload_model},
-	{"journal", start_journal, stop_journal},
-	{"house", start_house, stop_house},
-	{"pool", start_pool, stop_pool},
-	{"zmq", start_zmq, stop_zmq},
-	{"zap", start_zap, stop_zap},
-	{"front", start_front, free_front},
-	{"engine", start_engine, stop_engine},
-	{"front-to-engine", connect_front, stop_front},
+	{"model", load_model, unload_model},   {"journal", start_journal, stop_journal},
+	{"tracer", start_tracer, stop_tracer}, {"house", start_house, stop_house},
+	{"pool", start_pool, stop_pool},       {"zmq", start_zmq, stop_zmq},
+	{"zap", start_zap, stop_zap},          {"front", start_front, free_front},
+	{"engine", start_engine, stop_engine}, {"front-to-engine", connect_front, stop_front},
 	{"http", start_http, stop_http},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };

@@ -452,7 +452,9 @@ void completion_submit(struct completion *c)
 			break; /* an earlier one was refused */
 		exchange_ref(x);
 		struct listener on = {on_event, on_listener_gone, s, s->listener};
-		s->submit->received_us = c->x->started_us;
+		s->submit->received_us = x->started_us;
+		s->submit->of_http = x->trace.set;
+		exchange_trace_job(x, &s->submit->trace);
 		mailbox_submit(c->mailbox, &s->submit, &on);
 		/* Only now: mailbox_unlisten() of a listener that was not submitted would be lost. */
 		pthread_mutex_lock(&x->lock);

@@ -109,6 +109,11 @@ void access_log_write(struct access_log *a, const struct exchange *x, bool cut)
 		buf_printf(&b, ",\"status\":%u", x->status);
 	put_text(&b, "id", x->request_id[0] ? x->request_id : x->id);
 	put_text(&b, "request", x->drawn_id);
+	if (x->trace.remote || x->trace.sampled) {
+		char trace[TRACE_ID_HEX];
+		trace_context_hex(&x->trace, trace);
+		put_text(&b, "trace", trace);
+	}
 	put_text(&b, "error", x->error);
 	if (x->key) {
 		char name[APIKEY_NAME_MAX];

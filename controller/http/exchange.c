@@ -9,6 +9,8 @@
 #include "controller/http/http_error.h"
 #include "controller/message/service.h"
 #include "controller/metrics/metrics.h"
+#include "controller/metrics/span.h"
+#include "controller/metrics/tracer.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -93,6 +95,7 @@ void exchange_unref(struct exchange *x)
 	if (x->work)
 		x->work->free(x);
 	buf_fini(&x->out);
+	trace_context_fini(&x->trace);
 	pthread_mutex_destroy(&x->lock);
 	free(x);
 	pthread_mutex_lock(&host->lock);
@@ -163,6 +166,51 @@ static void cancel(struct exchange *x)
 		work->cancel(x);
 }
 
+void exchange_trace_job(const struct exchange *x, struct trace_context *out)
+{
+	if (!x->trace.set)
+		return;
+	trace_context_copy(out, &x->trace);
+	memcpy(out->span, x->span, sizeof out->span);
+}
+
+/* The span of the request, under the lock: in the client's trace, or the root of one. */
+static void trace_request(const struct exchange *x, bool cut)
+{
+	struct tracer *tracer = x->host->svc->tracer;
+	struct buf all = {0}, attributes = {0};
+	char name[sizeof x->method + sizeof x->path];
+	if (!tracer || !x->trace.sampled)
+		return;
+	/* The route, not the path: names of spans have few values. */
+	snprintf(name, sizeof name, "%s %s", x->method, x->route ? x->route->path : "");
+	span_attribute_text(&attributes, "http.request.method", x->method);
+	span_attribute_text(&attributes, "url.path", x->path);
+	if (x->route)
+		span_attribute_text(&attributes, "http.route", x->route->path);
+	if (x->status)
+		span_attribute_int(&attributes, "http.response.status_code", x->status);
+	if (x->remote[0])
+		span_attribute_text(&attributes, "client.address", x->remote);
+	if (cut || x->error[0])
+		span_attribute_text(&attributes, "error.type", cut ? "cut" : x->error);
+	struct span s = {.of = &x->trace,
+			 .name = name,
+			 .kind = SPAN_SERVER,
+			 .begin_us = x->started_us,
+			 .end_us = clock_us(),
+			 .shift_us = span_shift(),
+			 .error = cut                ? "the client did not take the whole reply"
+				  : x->status >= 500 ? x->error
+						     : NULL,
+			 .attributes = &attributes};
+	memcpy(s.id, x->span, sizeof s.id);
+	memcpy(s.parent, x->trace.span, sizeof s.parent);
+	span_put(&all, &s);
+	tracer_put(tracer, &all, 1);
+	buf_fini(&attributes);
+}
+
 /* Under the lock. */
 static void count_request(const struct exchange *x, bool cut)
 {
@@ -173,6 +221,7 @@ static void count_request(const struct exchange *x, bool cut)
 						   : METRIC_HTTP_2XX;
 	metrics_add(x->host->svc->metrics, c, 1);
 	access_log_write(x->host->log, x, cut);
+	trace_request(x, cut);
 }
 
 void exchange_close(struct exchange *x, bool cut)

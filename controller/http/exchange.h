@@ -42,6 +42,7 @@
 #define QUERN_CONTROLLER_HTTP_EXCHANGE_H
 
 #include "base/buf.h"
+#include "controller/message/trace_context.h"
 #include "proto/codes.h"
 
 #include <microhttpd.h>
@@ -124,6 +125,8 @@ struct exchange {
 	char remote[64];                /* the client's address, "" unknown */
 	char request_id[64];            /* the client's own, "" for none */
 	char drawn_id[40];              /* "req_..." of a route with ROUTE_REQUEST_ID, "" of others */
+	struct trace_context trace;     /* owned: the request's; its span is the client's */
+	uint8_t span[8];                /* of this exchange */
 	/* The shape of errors; NULL: OpenAI's. */
 	void (*errors)(struct buf *b, const struct http_failure *f);
 	char origin[256];    /* of a page that may see the reply (CORS); "": none */
@@ -181,6 +184,9 @@ void exchange_set_work(struct exchange *x, const struct exchange_work *work, voi
 /* libmicrohttpd has released the connection: work that still runs is cancelled, the request is counted
  * and logged, the connection's reference is released.  cut: the reply was not sent to its end. */
 void exchange_close(struct exchange *x, bool cut);
+
+/* The trace of a job of this exchange, which has none: a span in the exchange's. */
+void exchange_trace_job(const struct exchange *x, struct trace_context *out);
 
 /* A part of the request's body.  false: there is no room for it now. */
 bool exchange_body(struct exchange *x, const char *p, size_t n);

@@ -2,6 +2,7 @@
 
 #include "base/entropy.h"
 #include "controller/message/service.h"
+#include "controller/metrics/tracer.h"
 #include "controller/http/api_keys.h"
 
 #include <arpa/inet.h>
@@ -229,6 +230,16 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 		snprintf(x->request_id, sizeof x->request_id, "%s", id);
 }
 
+/* The client's trace, or for requests that become jobs one of their own. */
+static void note_trace(struct exchange *x, struct MHD_Connection *c)
+{
+	if (!trace_context_read(&x->trace, http_header(c, "traceparent"), http_header(c, "tracestate")) &&
+	    x->route && x->route->flags & ROUTE_QUEUED)
+		tracer_draw(x->host->svc->tracer, &x->trace);
+	if (x->trace.set)
+		trace_context_span(x->span);
+}
+
 bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
 			const char *method, const char *fault)
 {
@@ -237,6 +248,7 @@ bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Con
 	pthread_mutex_lock(&x->lock); /* exchange_n_draining() looks at it */
 	x->route = find_route(&h->app, url);
 	pthread_mutex_unlock(&x->lock);
+	note_trace(x, c);
 	x->errors = x->route ? x->route->errors : NULL;
 	if (!x->errors && h->app.errors_for)
 		x->errors = h->app.errors_for(x);

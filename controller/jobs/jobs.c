@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "controller/jobs/jobs_impl.h"
 #include "controller/metrics/metrics.h"
+#include "controller/metrics/tracer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -127,6 +128,7 @@ static void job_free(struct job *job)
 	free(job->n_saved);
 	free(job->numerics);
 	free(job->times);
+	trace_context_fini(&job->trace);
 	buf_fini(&job->request);
 	engine_event_free(job->ended);
 	free(job);
@@ -197,6 +199,12 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	job->prompt_tokens = s->n_tokens;
 	job->max_tokens = s->params.max_tokens;
 	job->received_us = s->received_us;
+	job->operation = s->params.pool ? "embeddings" : s->chat ? "chat" : "text_completion";
+	job->of_http = s->of_http;
+	job->trace = s->trace;
+	s->trace.state = NULL;
+	if (!job->trace.set)
+		tracer_draw(j->svc->tracer, &job->trace);
 	job->submitted_us = now;
 	job->accepted_unix_us = clock_unix_us();
 	job->rules = (struct output_rules){.tokenizer = j->svc->tokenizer,
@@ -390,6 +398,7 @@ void jobs_conclude(struct jobs *j, struct job *job, int64_t now)
 	for (struct watch *w = job->watches; w; w = w->next)
 		jobs_publish_end(j, job, &w->l);
 	jobs_remove_listeners(j, job);
+	jobs_trace(j, job, job->state == JOB_FAILED ? job->code : CODE_OK, job->why, now);
 	jobs_add_finished(j, job, now);
 }
 
@@ -422,8 +431,12 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 		jobs_publish_deltas(j, job);
 	if (!job->recording)
 		jobs_conclude(j, job, now);
-	log_debug("jobs", "end job=%.8s state=%s tokens=%u code=%s", job->id,
-		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code));
+	char trace[TRACE_ID_HEX] = "-";
+	if (job->trace.remote || job->trace.sampled)
+		trace_context_hex(&job->trace, trace);
+	log_debug("jobs", "end job=%.8s state=%s tokens=%u code=%s trace=%s", job->id,
+		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code),
+		  trace);
 }
 
 static void drop(struct jobs *j, struct job *job)
@@ -436,6 +449,7 @@ static void drop(struct jobs *j, struct job *job)
 void jobs_refuse(struct jobs *j, struct job *job, enum code code, const char *why)
 {
 	jobs_publish_error(job, NULL, code, why);
+	jobs_trace(j, job, code, why, clock_us());
 	drop(j, job);
 }
 

@@ -92,6 +92,11 @@ json_t *jobs_explain(const struct job *job, const struct timeline *live, int64_t
 			sum += put_phase(phases, "journal", end - ended, NULL);
 		put_phase(phases, "other", total > sum ? total - sum : 0, NULL);
 	}
+	if (job->trace.remote || job->trace.sampled) {
+		char trace[TRACE_ID_HEX];
+		trace_context_hex(&job->trace, trace);
+		json_object_set_new(out, "trace", json_string(trace));
+	}
 	json_object_set_new(out, "total_us", json_integer(total));
 	json_object_set_new(out, "cached_tokens", json_integer(job->cached_tokens));
 	json_object_set_new(out, "resumed", json_boolean(job->resumed));

@@ -1,6 +1,6 @@
 /* jobs_impl.h - what jobs.c (the table), jobs_events.c (from the engine), jobs_listeners.c (to listeners),
- * jobs_durable.c (into the journal), jobs_recover.c (out of it) and jobs_table.c (rows) share.  For these
- * only. */
+ * jobs_durable.c (into the journal), jobs_explain.c and jobs_trace.c (where the time went), jobs_recover.c
+ * (out of it) and jobs_table.c (rows) share.  For these only. */
 #ifndef QUERN_CONTROLLER_JOBS_JOBS_IMPL_H
 #define QUERN_CONTROLLER_JOBS_JOBS_IMPL_H
 
@@ -37,6 +37,9 @@ struct job {
 	bool keep;                     /* continues without listeners */
 	bool cancelled;                /* ENGINE_CANCEL was sent */
 	bool dirty;                    /* in jobs->dirty */
+	bool of_http;                  /* its span is in that of an HTTP request */
+	const char *operation;         /* static: "chat", "text_completion" or "embeddings" */
+	struct trace_context trace;    /* owned */
 	char *user, *key, *cache_salt; /* key: idempotency key */
 	char *owner;                   /* the authenticated key that it belongs to; NULL: none */
 	uint64_t seed;
@@ -163,6 +166,10 @@ void jobs_refuse(struct jobs *j, struct job *job, enum code code, const char *wh
 /* jobs_events.c */
 void jobs_accept(struct jobs *j, struct job *job);
 void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now);
+
+/* jobs_trace.c */
+/* The job is over: its spans go to the collector.  code: CODE_OK, or why it failed. */
+void jobs_trace(struct jobs *j, const struct job *job, enum code code, const char *why, int64_t now);
 
 /* jobs_listeners.c */
 struct watch *jobs_add_listener(struct jobs *j, struct job *job, const struct listener *l, bool stream);

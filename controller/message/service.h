@@ -18,6 +18,7 @@ struct metrics;
 struct model_config;
 struct reasoning_marks;
 struct tokenizer;
+struct tracer;
 struct work_pool;
 
 struct service {
@@ -47,6 +48,7 @@ struct service {
 	uint32_t max_queued_jobs;
 	uint64_t max_queued_tokens;
 	struct metrics *metrics; /* NULL: none are kept */
+	struct tracer *tracer;   /* NULL: no spans are recorded */
 	struct checked
 		*checked; /* what requests asked for before (request/checked.h); NULL: nothing is kept */
 	struct housekeeper *house; /* the thread for what is done now and then */

@@ -15,5 +15,6 @@ void submit_free(struct submit *s)
 	free(s->key);
 	free(s->owner);
 	free(s->cache_salt);
+	trace_context_fini(&s->trace);
 	free(s);
 }

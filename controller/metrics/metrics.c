@@ -214,7 +214,10 @@ static void put_counters(struct writer *w, const struct metrics *m)
 		    {METRIC_HTTP_4XX, ",status=\"4xx\""},
 		    {METRIC_HTTP_429, ",status=\"429\""},
 		    {METRIC_HTTP_5XX, ",status=\"5xx\""},
-		    {METRIC_HTTP_CUT, ",status=\"cut\""}};
+		    {METRIC_HTTP_CUT, ",status=\"cut\""}},
+	  spans[] = {{METRIC_SPANS_SENT, ",outcome=\"sent\""},
+		     {METRIC_SPANS_DROPPED, ",outcome=\"dropped\""},
+		     {METRIC_SPANS_FAILED, ",outcome=\"failed\""}};
 	put_one(w, "prompt_tokens_total", "counter", "Prompt tokens of requests that got their first token.",
 		(double)metrics_count(m, METRIC_PROMPT_TOKENS));
 	put_one(w, "generation_tokens_total", "counter", "Tokens generated.",
@@ -228,6 +231,10 @@ static void put_counters(struct writer *w, const struct metrics *m)
 		 "read.");
 	for (size_t i = 0; i < sizeof http / sizeof *http; i++)
 		put_value(w, "http_requests_total", http[i].label, (double)metrics_count(m, http[i].c));
+	put_help(w, "trace_spans_total", "counter",
+		 "Spans, by outcome; dropped: the queue was full; failed: the collector did not take them.");
+	for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
+		put_value(w, "trace_spans_total", spans[i].label, (double)metrics_count(m, spans[i].c));
 }
 
 static void put_engine(struct writer *w, const struct engine_status *s)

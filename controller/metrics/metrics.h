@@ -26,7 +26,10 @@ enum metric_counter {
 	METRIC_HTTP_4XX,
 	METRIC_HTTP_429,
 	METRIC_HTTP_5XX,
-	METRIC_HTTP_CUT, /* the client disconnected or did not read */
+	METRIC_HTTP_CUT,      /* the client disconnected or did not read */
+	METRIC_SPANS_SENT,    /* trace_spans_total{outcome} */
+	METRIC_SPANS_DROPPED, /* the queue was full */
+	METRIC_SPANS_FAILED,  /* the collector did not take them */
 	METRIC_COUNTERS
 };
 

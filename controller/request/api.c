@@ -502,8 +502,9 @@ static int get_max_tokens(struct api_request *r)
 void api_digest(const json_t *request, uint8_t out[16])
 {
 	/* These do not change what is computed. */
-	static const char *const beside[] = {"op",       "id",          "key",  "stream",       "durable",
-					     "priority", "deadline_ms", "user", "on_disconnect"};
+	static const char *const beside[] = {
+		"op",          "id",   "key",           "stream",      "durable",   "priority",
+		"deadline_ms", "user", "on_disconnect", "traceparent", "tracestate"};
 	json_t *body = json_copy((json_t *)request), *v;
 	const char *name;
 	void *next;
@@ -584,6 +585,8 @@ static int read_common(struct api_request *r)
 	s->durable = f->durable;
 	s->priority = (int32_t)f->priority;
 	s->deadline_us = f->deadline_ms ? clock_us() + f->deadline_ms * 1000 : 0;
+	s->chat = f->messages != NULL;
+	trace_context_read(&s->trace, f->traceparent, f->tracestate);
 	s->user = copy(f->user);
 	s->key = copy(f->key);
 	if (s->key)
@@ -604,6 +607,7 @@ static struct submit *copy_common(const struct api_request *r)
 	s->user = copy(from->user);
 	s->key = copy(from->key);
 	s->cache_salt = copy(from->cache_salt);
+	trace_context_copy(&s->trace, &from->trace);
 	/* A drawn seed has 63 bits: replies show it as a signed integer. */
 	s->params.seed = r->fields.has_seed ? (uint64_t)r->fields.seed : entropy_u64() >> 1;
 	return s;

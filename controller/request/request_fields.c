@@ -19,6 +19,7 @@ enum {
 	ALL = PARAMS | HTTP,
 
 	NAME_BYTES_MAX = 256, /* user, key, cache_salt */
+	TRACE_BYTES_MAX = 8192,
 	MODEL_BYTES_MAX = 1024,
 	DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000,
 };
@@ -358,6 +359,9 @@ static const struct field fields[] = {
 	 "cached prefixes are shared with requests of the same salt only"},
 	{"key", SUBMIT, set_str, AT(key), 0, NAME_BYTES_MAX,
 	 "idempotency key: a second submit with it attaches to the first one's job"},
+	{"traceparent", SUBMIT, set_str, AT(traceparent), 0, TRACE_BYTES_MAX,
+	 "W3C Trace Context: the trace that the job belongs to"},
+	{"tracestate", SUBMIT, set_str, AT(tracestate), 0, TRACE_BYTES_MAX, "the same; passed through"},
 	{"deadline_ms", SUBMIT | HTTP, set_int, AT(deadline_ms), 1, DEADLINE_MS_MAX,
 	 "the job is cancelled after this time"},
 	{"on_disconnect", SUBMIT, set_on_disconnect, 0, 0, 0, "cancel or keep (cancel)"},

@@ -44,6 +44,7 @@ struct request_fields {
 	const char *reasoning_effort;
 	const json_t *enable_thinking;
 	int64_t thinking_budget; /* tokens; -1: not given */
+	const char *traceparent, *tracestate;
 	const char *user, *cache_salt, *model;
 	const char *key;   /* idempotency key */
 	char ignored[512]; /* fields without effect, "a, b" */
