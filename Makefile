@@ -77,9 +77,11 @@ USES_cli                  := base proto formats grammar $(addprefix controller/,
 USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
 	cli/terminal cli/models cli
 USES_quant/writer         := base formats
-USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer
+USES_quant/convert        := base formats kernels controller/tokenizer cli/terminal quant/writer
+USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer \
+	quant/convert
 
-FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant
+FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))

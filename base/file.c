@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -89,6 +90,13 @@ void file_unmap(const void *data, size_t bytes)
 {
 	if (data)
 		munmap((void *)data, bytes);
+}
+
+void file_forget(const void *data, size_t bytes)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)data & ~(page - 1);
+	if (bytes)
+		madvise((void *)from, (size_t)((uintptr_t)data - from) + bytes, MADV_DONTNEED);
 }
 
 bool file_exists(const char *path)

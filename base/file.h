@@ -12,6 +12,8 @@ int file_read(const char *path, size_t max, char **data, size_t *bytes, char *wh
 /* A read-only private mapping.  An empty file gives *data = NULL, *bytes = 0. */
 int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n);
 void file_unmap(const void *data, size_t bytes);
+/* Of a mapping, a part that is not read again soon: its pages do not stay in this process's memory. */
+void file_forget(const void *data, size_t bytes);
 
 /* Call first in main(): gives a process that was started without stdin, stdout or stderr (`>&-`) ones that
  * fail. Otherwise the next file or socket that it opens would be "stdout", and receive what is printed. */

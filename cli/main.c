@@ -51,7 +51,7 @@ static const struct command commands[] = {
 	{"rm", cmd_rm, "NAME...", "remove models that were fetched"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", cmd_quantizer, "MODEL DST", "make a smaller model with quantized weights"},
-	{"convert", NULL, NULL, NULL},
+	{"convert", cmd_quantizer, "SRC DST", "write a model in another format, value for value"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

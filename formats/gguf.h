@@ -119,6 +119,13 @@ int gguf_config_load(const char *path, struct model_config *out, char *why, size
 int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
 		      size_t why_n);
 
+/* The word of general.architecture for an architecture of config.json, NULL: it is in no GGUF file that is
+ * read; *pairs: neighbours are rotated, so that q and k of a model that rotates halves are permuted. */
+const char *gguf_arch(enum config_arch id, bool *pairs);
+/* The names of a layer's norms: before and behind attention, before and behind the feed-forward layer; NULL:
+ * none. */
+const char *const *gguf_norm_names(enum config_arch arch);
+
 const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for a type that is not known */
 /* By that name, with the values and bytes of a block.  False: no such type. */
 bool gguf_type_of(const char *name, enum gguf_type *out, int *values, int *bytes);

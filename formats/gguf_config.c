@@ -61,6 +61,19 @@ static const struct {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
+const char *gguf_arch(enum config_arch id, bool *pairs)
+{
+	if (id == ARCH_MISTRAL)
+		id = ARCH_LLAMA;
+	for (size_t i = 0; i < N_FAMILIES; i++) {
+		if (families[i].id != id)
+			continue;
+		*pairs = families[i].pairs;
+		return families[i].name;
+	}
+	return NULL;
+}
+
 static int fail(const struct reader *r, int err, const char *what, const char *text)
 {
 	return err_why(r->why, r->why_n, err, "%s: %s %s", gguf_path(r->g), what, text);

@@ -123,9 +123,7 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 	return rc;
 }
 
-/* The names that llama.cpp gives to a layer's norms: before and behind attention, before and behind the
- * feed-forward layer; NULL: none. */
-static const char *const *norm_names(enum config_arch arch)
+const char *const *gguf_norm_names(enum config_arch arch)
 {
 	static const char *const before[] = {"attn_norm", NULL, "ffn_norm", NULL},
 				 *const behind[] = {NULL, "post_attention_norm", NULL, "post_ffw_norm"},
@@ -139,7 +137,7 @@ static const char *const *norm_names(enum config_arch arch)
 static int find_norms(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
-	const char *const *names = norm_names(c->arch);
+	const char *const *names = gguf_norm_names(c->arch);
 	const bool rows = c->qk_norm == QK_NORM_ROWS;
 	const struct {
 		const char *name;

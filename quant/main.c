@@ -3,6 +3,7 @@
 #include "base/version.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
+#include "quant/convert/convert.h"
 #include "quant/quantize.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 
 static const struct command commands[] = {
-	{"convert", NULL, NULL, NULL},
+	{"convert", cmd_convert, "SRC DST", "write a model in another format, value for value"},
 	{"quantize", cmd_quantize, "MODEL DST", "make a smaller model with quantized weights"},
 	{"compare", NULL, NULL, NULL},
 };

@@ -80,6 +80,10 @@ int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, char
 /* TABLE_BYTE_BPE: what a name of tokenizer.ggml.pre stands for.  -ENOTSUP: the name is not known. */
 int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char *why, size_t why_n);
 
+/* The other way: the first name that stands for these patterns and flags.  False: none does. */
+bool piece_table_pre_name(const char *const *splits, int n, bool nfc, bool ignore_merges, char *out,
+			  size_t out_n);
+
 struct gguf;
 
 /* Readers.  Texts are borrowed from data.  -EINVAL with the reason. */

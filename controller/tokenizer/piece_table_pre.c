@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "controller/tokenizer/splitter.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -53,7 +54,7 @@ static const struct pre {
 	const char *splits[TABLE_SPLITS_MAX]; /* NULL: GPT-2's */
 	int n;
 } pres[] = {
-	{" llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 ",
+	{" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 ",
 	 PRE_IGNORE_MERGES | PRE_BOS,
 	 {LLAMA3("\\p{N}{1,3}")},
 	 1},
@@ -125,4 +126,29 @@ int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char
 	for (int i = 0; i < pre->n; i++)
 		pt->splits[i] = pre->splits[i] ? pre->splits[i] : splitter_gpt2_pattern;
 	return 0;
+}
+
+/* Whether the splits are those of a name; a NULL in the table is GPT-2's pattern. */
+static bool same_splits(const struct pre *pre, const char *const *splits, int n)
+{
+	if (pre->n != n)
+		return false;
+	for (int i = 0; i < n; i++)
+		if (strcmp(pre->splits[i] ? pre->splits[i] : splitter_gpt2_pattern, splits[i]) != 0)
+			return false;
+	return true;
+}
+
+bool piece_table_pre_name(const char *const *splits, int n, bool nfc, bool ignore_merges, char *out,
+			  size_t out_n)
+{
+	for (size_t i = 0; i < sizeof(pres) / sizeof(pres[0]); i++) {
+		const struct pre *pre = &pres[i];
+		if (!(pre->flags & PRE_NFC) != !nfc || !(pre->flags & PRE_IGNORE_MERGES) != !ignore_merges ||
+		    !same_splits(pre, splits, n))
+			continue;
+		snprintf(out, out_n, "%.*s", (int)strcspn(pre->names + 1, " "), pre->names + 1);
+		return true;
+	}
+	return false;
 }

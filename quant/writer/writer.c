@@ -131,7 +131,7 @@ int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, s
 {
 	struct writer_slot s = {.n_dims = t->n_dims, .n_rows = 1};
 	int values, bytes;
-	assert(!w->begun && t->n_dims >= 1 && t->n_dims <= WRITER_DIMS_MAX);
+	assert(!w->begun && t->n_dims >= 0 && t->n_dims <= WRITER_DIMS_MAX);
 	if (!w->form->type(t->type, &s.type, &s.code, &values, &bytes))
 		return err_why(why, why_n, -ENOTSUP, "tensor %s is %s, which %s does not have", t->name,
 			       t->type, w->form->name);
@@ -143,7 +143,7 @@ int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, s
 		if (d < t->n_dims - 1)
 			s.n_rows *= t->shape[d];
 	}
-	const int64_t columns = t->shape[t->n_dims - 1];
+	const int64_t columns = t->n_dims ? t->shape[t->n_dims - 1] : 1;
 	if (columns % values)
 		return err_why(why, why_n, -EINVAL,
 			       "tensor %s has rows of %" PRId64 " values; %s needs multiples of %d", t->name,

@@ -39,6 +39,7 @@ COMMANDS = {
     ("pull",): ["ORG/NAME", "--endpoint", "--include", "--exclude", "--as", "QUERN_TOKEN", "HF_TOKEN"],
     ("list",): ["--json"],
     ("rm",): ["--partial"],
+    ("convert",): ["SRC DST", "--to", "--shard-size", "safetensors", "gguf", "ak48"],
     ("quantize",): ["MODEL DST", "--type"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
@@ -94,6 +95,7 @@ def test_every_program_has_help_and_version(program, usage):
     (["frobnicate"], "frobnicate"), (["sumbit", "a"], "did you mean submit"), (["serve", "--frob", "x"], "--frob"),
     (["serve"], "MODEL"), (["run"], "MODEL"), (["submit"], "PROMPT"), (["attach"], "JOB"), (["cancel"], "JOB"), (["result"], "JOB"),
     (["tokenize"], "MODEL"), (["inspect"], "MODEL"), (["pull"], "ORG/NAME"), (["rm"], "NAME"), (["bench", "everything"], "everything"),
+    (["convert", "a"], "SRC DST"), (["convert", "a", "b"], "--to"), (["convert", "a", "b", "--to", "onnx"], "onnx"),
     (["quantize", "a"], "MODEL DST"), (["quantize", "a", "b"], "--type"), (["quantize", "a", "b", "--type", "q8"], "did you mean q8_0"),
     (["submit", "a", "b"], "b"), (["submit", "a", "-n", "x"], "n"), (["submit", "a", "--temperature", "hot"], "temperature"),
     (["submit", "a", "--temperature"], "temperature"), (["run", DEMO, "a", "--temperature", "nan"], "temperature"),
@@ -112,7 +114,7 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    (["quantize", DEMO, "a", "--type", "q8_0"], "--type q8_0"), (["convert", DEMO], "convert"),
+    (["quantize", DEMO, "a", "--type", "q8_0"], "--type q8_0"), 
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_commands_not_built_yet_are_refused_by_name(run, arguments, word):
     r = run(*arguments)

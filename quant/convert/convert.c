@@ -1,0 +1,81 @@
+#include "quant/convert/convert.h"
+
+#include "base/file.h"
+#include "base/options.h"
+#include "cli/terminal/term.h"
+#include "cli/terminal/usage.h"
+#include "formats/gguf.h"
+#include "quant/convert/ak48_tensors.h"
+#include "quant/convert/to_gguf.h"
+#include "quant/convert/to_safetensors.h"
+#include "quant/writer/writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt convert_options[] = {
+	OPT("to", OPT_TEXT, "FORMAT", "of DST: safetensors, gguf or ak48"),
+	OPT("shard-size", OPT_SIZE, "SIZE", "safetensors: of a file at most, if no tensor is larger (5 GB)"),
+};
+
+static const struct usage usage = {
+	.name = "convert",
+	.words = "SRC DST",
+	.about = "Writes the model SRC in another format to DST, which must not exist: value for value, or "
+		 "not at\n"
+		 "all, with the tensor named that the format cannot hold. DST is a directory (of ak48 with "
+		 "the\n"
+		 "file model.ak48), or the GGUF file itself.\n\n"
+		 "  safetensors  from a directory of safetensors, a GGUF file with floats, an ak48 file\n"
+		 "  gguf         from a directory of safetensors with floats\n"
+		 "  ak48         from a directory of safetensors: Qwen3 in AWQ INT4",
+	.min_words = 2,
+	.max_words = 2,
+};
+
+/* -ENOTSUP: src is no directory of safetensors. */
+static int check_directory(const char *src, enum writer_format to)
+{
+	if (file_is_dir(src) && !gguf_is(src))
+		return COMMAND_GO_ON;
+	if (!file_exists(src))
+		return term_error("%s does not exist", src);
+	return term_error(
+		"%s is no directory of safetensors, which --to %s needs: convert it --to safetensors "
+		"first",
+		src, to == WRITER_GGUF ? "gguf" : "ak48");
+}
+
+static int run(const struct opts *o)
+{
+	const char *to = opts_text(o, "to", NULL), *src = o->words[0], *dst = o->words[1];
+	const int64_t shard = opts_has(o, "shard-size") ? opts_value(o, "shard-size")->n : WRITER_SHARD_BYTES;
+	enum writer_format format;
+	char why[1024];
+	int rc;
+	if (!to)
+		return term_usage(usage.name, "--to is missing: safetensors, gguf or ak48");
+	if (!writer_format_of(to, &format))
+		return term_usage(usage.name, "unknown --to %.40s: safetensors, gguf or ak48", to);
+	if (shard < 1)
+		return term_usage(usage.name, "--shard-size must be at least 1");
+	if (format != WRITER_SAFETENSORS && (rc = check_directory(src, format)) != COMMAND_GO_ON)
+		return rc;
+	interrupt_arm();
+	rc = format == WRITER_SAFETENSORS ? to_safetensors(src, dst, shard, why, sizeof why)
+	     : format == WRITER_GGUF      ? to_gguf(src, dst, NULL, why, sizeof why)
+					  : to_ak48(src, dst, why, sizeof why);
+	interrupt_disarm();
+	return rc ? term_error("%s", why) : EXIT_SUCCESS;
+}
+
+int cmd_convert(int argc, char **argv)
+{
+	struct opts o = {0};
+	opts_add(&o, convert_options, sizeof convert_options / sizeof *convert_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = run(&o);
+	opts_fini(&o);
+	return term_finish(status);
+}

@@ -1,0 +1,232 @@
+#include "quant/convert/hf_files.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/family.h"
+#include "quant/convert/gguf_keys.h"
+#include "quant/convert/hf_vocab_files.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- config.json ---- */
+
+static void put(json_t *o, const char *key, json_t *v)
+{
+	json_object_set_new(o, key, v);
+}
+
+static void put_int(json_t *o, const char *key, int64_t v)
+{
+	put(o, key, json_integer(v));
+}
+
+/* A float by the shortest decimal that stands for it. */
+static void put_float(json_t *o, const char *key, double v)
+{
+	char text[40];
+	for (int digits = 1; digits <= 9; digits++) {
+		snprintf(text, sizeof text, "%.*g", digits, v);
+		if (strtof(text, NULL) == (float)v)
+			break;
+	}
+	put(o, key,
+	    json_real((double)(float)v == v || strtof(text, NULL) == (float)v ? strtod(text, NULL) : v));
+}
+
+static json_t *factors(const double *from, int n)
+{
+	json_t *a = json_array();
+	for (int i = 0; i < n; i++)
+		json_array_append_new(a, json_real(from[i]));
+	return a;
+}
+
+static json_t *scaling_tree(const struct model_config *c)
+{
+	static const char *const names[] = {"", "linear", "dynamic", "llama3", "yarn", "longrope"};
+	if (c->rope == ROPE_NONE)
+		return NULL;
+	json_t *o = json_pack("{s:s}", "rope_type", names[c->rope]);
+	put_float(o, "factor", c->rope_factor);
+	if (c->rope == ROPE_LLAMA3) {
+		put_float(o, "low_freq_factor", c->rope_low);
+		put_float(o, "high_freq_factor", c->rope_high);
+	}
+	if (c->rope == ROPE_YARN) {
+		put_float(o, "beta_fast", c->yarn_beta_fast);
+		put_float(o, "beta_slow", c->yarn_beta_slow);
+	}
+	if (c->rope == ROPE_LLAMA3 || c->rope == ROPE_YARN || c->rope == ROPE_LONGROPE)
+		put_int(o, "original_max_position_embeddings", c->rope_original);
+	if (c->rope == ROPE_LONGROPE) {
+		put(o, "short_factor", factors(c->long_short, c->rope_dim / 2));
+		put(o, "long_factor", factors(c->long_long, c->rope_dim / 2));
+		if (c->yarn_attention_factor > 0)
+			put_float(o, "attention_factor", c->yarn_attention_factor);
+	}
+	return o;
+}
+
+static void put_window(json_t *o, const struct model_config *c, enum family_window kind)
+{
+	json_t *types = json_array();
+	for (int i = 0; i < c->n_layers; i++)
+		json_array_append_new(
+			types, json_string(c->layer_window[i] ? "sliding_attention" : "full_attention"));
+	put(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+	if (kind == WINDOW_PATTERN)
+		json_object_set(o, "layer_types", types);
+	json_decref(types);
+}
+
+static void put_gemma(json_t *o, const struct model_config *c)
+{
+	put(o, "hidden_activation", json_string("gelu_pytorch_tanh"));
+	put_float(o, "query_pre_attn_scalar", round(1 / ((double)c->attn_scale * (double)c->attn_scale)));
+	put(o, "attn_logit_softcapping", c->attn_cap != 0 ? json_real(c->attn_cap) : json_null());
+	put(o, "final_logit_softcapping", c->logit_cap != 0 ? json_real(c->logit_cap) : json_null());
+	if (c->rope_local_theta != 0)
+		put_float(o, "rope_local_base_freq", c->rope_local_theta);
+}
+
+static void put_tokens(json_t *o, const struct model_config *c)
+{
+	put(o, "bos_token_id", c->bos >= 0 ? json_integer(c->bos) : json_null());
+	json_t *eos = json_array();
+	for (int i = 0; i < c->n_eos; i++)
+		json_array_append_new(eos, json_integer(c->eos[i]));
+	put(o, "eos_token_id",
+	    c->n_eos == 1 ? json_integer(c->eos[0])
+	    : c->n_eos    ? json_incref(eos)
+			  : json_null());
+	json_decref(eos);
+}
+
+json_t *hf_config_tree(const struct model_config *c)
+{
+	static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
+	const bool mistral = c->arch == ARCH_LLAMA && c->window;
+	const struct family *f = family_of(mistral ? ARCH_MISTRAL : c->arch);
+	json_t *o = json_pack("{s:[s],s:s}", "architectures", f->arch, "model_type", f->type), *scaling;
+	put_int(o, "vocab_size", c->n_vocab);
+	put_int(o, "hidden_size", c->hidden);
+	put_int(o, "intermediate_size", c->intermediate);
+	put_int(o, "num_hidden_layers", c->n_layers);
+	put_int(o, "num_attention_heads", c->n_heads);
+	put_int(o, "num_key_value_heads", c->n_kv_heads);
+	put_int(o, "head_dim", c->head_dim);
+	put_int(o, "max_position_embeddings", c->max_position);
+	put_float(o, "rms_norm_eps", c->rms_eps);
+	put_float(o, "rope_theta", c->rope_theta);
+	put(o, "tie_word_embeddings", json_boolean(c->tied));
+	put(o, "torch_dtype", json_string(dtypes[c->dtype]));
+	if (f->qkv_bias == BIAS_BY_KEY)
+		put(o, "attention_bias", json_boolean(c->qkv_bias));
+	if (f->mlp_bias == BIAS_BY_KEY)
+		put(o, "mlp_bias", json_boolean(c->mlp_bias));
+	if (f->gemma)
+		put_gemma(o, c);
+	else
+		put(o, "hidden_act", json_string("silu"));
+	if (f->window == WINDOW_ALL || f->window == WINDOW_PATTERN)
+		put_window(o, c, f->window);
+	if (f->partial)
+		put(o, "partial_rotary_factor", json_real((double)c->rope_dim / c->head_dim));
+	if (f->no_rope)
+		put_int(o, "no_rope_layer_interval", 4);
+	if ((scaling = scaling_tree(c)))
+		put(o, "rope_scaling", scaling);
+	if (c->rope == ROPE_LONGROPE)
+		put_int(o, "original_max_position_embeddings", c->rope_original);
+	put_tokens(o, c);
+	return o;
+}
+
+/* A file that the GGUF file holds. */
+static bool source_of(const struct gguf *g, const char *name, struct gguf_string *out)
+{
+	char key[96];
+	snprintf(key, sizeof key, GGUF_SOURCE_KEY "%s", name);
+	return gguf_find_string(g, key, out, NULL, 0) == 0;
+}
+
+/* Whether it is of the sizes that the file's own keys have: they may have been edited since. */
+static bool is_of(const struct gguf_string *text, const struct model_config *c)
+{
+	const struct {
+		const char *key;
+		int v;
+	} sizes[] = {{"hidden_size", c->hidden},
+		     {"intermediate_size", c->intermediate},
+		     {"num_hidden_layers", c->n_layers},
+		     {"num_attention_heads", c->n_heads}};
+	json_t *o;
+	bool same = json_parse(text->p, text->n, &o, NULL, 0) == 0;
+	if (!same)
+		return false;
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		const json_t *v = json_object_get(o, sizes[i].key);
+		same = same && (!v || json_integer_value(v) == sizes[i].v);
+	}
+	json_decref(o);
+	return same;
+}
+
+static int write_source(struct writer *w, const struct gguf *g, const char *name, char *why, size_t why_n)
+{
+	struct gguf_string text;
+	return source_of(g, name, &text) ? writer_file(w, name, text.p, text.n, why, why_n) : 0;
+}
+
+int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
+		    size_t why_n)
+{
+	struct gguf_string text;
+	int rc;
+	if (source_of(g, "config.json", &text) && is_of(&text, c)) {
+		rc = writer_file(w, "config.json", text.p, text.n, why, why_n);
+		return rc ? rc : write_source(w, g, "generation_config.json", why, why_n);
+	}
+	json_t *o = hf_config_tree(c);
+	rc = writer_json(w, "config.json", o, why, why_n);
+	json_decref(o);
+	return rc;
+}
+
+int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
+		   size_t why_n)
+{
+	struct gguf_string text;
+	if (gguf_find_string(g, GGUF_TOKENIZER_KEY, &text, NULL, 0))
+		return hf_vocab_files(w, g, c, why, why_n);
+	int rc = writer_file(w, "tokenizer.json", text.p, text.n, why, why_n);
+	for (const char *const *f = gguf_source_files + 2; !rc && *f; f++)
+		rc = write_source(w, g, *f, why, why_n);
+	return rc;
+}
+
+int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, size_t why_n)
+{
+	static const char *const names[] = {"config.json",
+					    "generation_config.json",
+					    "tokenizer.json",
+					    "tokenizer.model",
+					    "tokenizer_config.json",
+					    "special_tokens_map.json",
+					    "added_tokens.json",
+					    "vocab.json",
+					    "merges.txt",
+					    "chat_template.jinja",
+					    "chat_template.json",
+					    "LICENSE"};
+	bool copied;
+	int rc = 0;
+	for (size_t i = config ? 0 : 1; !rc && i < sizeof names / sizeof *names; i++)
+		rc = writer_copy(w, dir, names[i], &copied, why, why_n);
+	return rc;
+}

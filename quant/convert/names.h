@@ -1,0 +1,30 @@
+/* names.h - the names of a decoder's tensors in Hugging Face's layout and in GGUF files. */
+#ifndef QUERN_QUANT_CONVERT_NAMES_H
+#define QUERN_QUANT_CONVERT_NAMES_H
+
+#include "formats/config.h"
+
+#include <stdbool.h>
+
+enum { NAME_SIZE = 160 };
+
+enum name_part {
+	NAME_LINEAR, /* of a layer; its bias too */
+	NAME_Q,      /* likewise: rows of heads, which may be permuted */
+	NAME_K,
+	NAME_EMBED,
+	NAME_HEAD,
+	NAME_NORM,
+};
+
+struct name {
+	char hf[NAME_SIZE], gguf[NAME_SIZE];
+	enum name_part part;
+	bool bias;
+};
+
+/* By a name of either side.  False: a tensor that the other side has no name for. */
+bool name_of_hf(const struct model_config *c, const char *hf, struct name *out);
+bool name_of_gguf(const struct model_config *c, const char *gguf, struct name *out);
+
+#endif

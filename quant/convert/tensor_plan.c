@@ -1,0 +1,268 @@
+#include "quant/convert/tensor_plan.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "cli/terminal/term.h"
+#include "kernels/half.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_BYTES = 4 << 20, PROGRESS_US = 200000 };
+
+struct tensor_plan_item *tensor_plan_add(struct tensor_plan *p)
+{
+	array_grow(p->items, p->cap, p->n + 1);
+	p->items[p->n] = (struct tensor_plan_item){.slot = -1};
+	return &p->items[p->n++];
+}
+
+void tensor_plan_fini(struct tensor_plan *p)
+{
+	free(p->items);
+	*p = (struct tensor_plan){0};
+}
+
+int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		struct tensor_plan_item *t = &p->items[i];
+		struct writer_tensor to = {.name = t->name, .type = t->type, .n_dims = t->n_dims};
+		memcpy(to.shape, t->shape, sizeof to.shape);
+		t->slot = writer_declare(w, &to, why, why_n);
+		if (t->slot < 0)
+			return t->slot;
+	}
+	return 0;
+}
+
+/* ---- values ---- */
+
+enum real { REAL_F32, REAL_F16, REAL_BF16, REAL_NONE };
+
+static enum real real_of(const char *type)
+{
+	static const char *const names[] = {"F32", "F16", "BF16"};
+	for (int i = 0; i < REAL_NONE; i++)
+		if (strcmp(type, names[i]) == 0)
+			return (enum real)i;
+	return REAL_NONE;
+}
+
+bool tensor_plan_is_float(const char *type)
+{
+	return real_of(type) != REAL_NONE;
+}
+
+static size_t real_bytes(enum real t)
+{
+	return t == REAL_F32 ? 4 : 2;
+}
+
+static void decode(enum real t, const void *in, size_t n, float *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint16_t h = 0;
+		if (t == REAL_F32)
+			memcpy(&out[i], (const char *)in + i * 4, 4);
+		else
+			memcpy(&h, (const char *)in + i * 2, 2);
+		if (t == REAL_F16)
+			out[i] = half_from_f16(h);
+		if (t == REAL_BF16)
+			out[i] = half_from_bf16(h);
+	}
+}
+
+/* How many values were stored: fewer than n where one is not exact. */
+static size_t store(enum real t, const float *in, size_t n, void *out)
+{
+	if (t == REAL_F32) {
+		memcpy(out, in, n * 4);
+		return n;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint16_t h = 0;
+		uint32_t u;
+		memcpy(&u, &in[i], 4);
+		if (t == REAL_BF16 ? (u & 0xffff) != 0 : !half_to_f16(in[i], &h))
+			return i;
+		if (t == REAL_BF16)
+			h = (uint16_t)(u >> 16);
+		memcpy((char *)out + i * 2, &h, 2);
+	}
+	return n;
+}
+
+/* Adds without loss, so that the difference is the value again, its sign too; how many values could be. */
+static size_t add_exactly(float *x, size_t n, float more)
+{
+	for (size_t i = 0; i < n; i++) {
+		const float sum = x[i] + more;
+		if ((double)sum != (double)x[i] + (double)more || (x[i] == 0 && signbit(x[i])))
+			return i;
+		x[i] = sum;
+	}
+	return n;
+}
+
+/* ---- one tensor ---- */
+
+struct run {
+	struct writer *w;
+	const struct tensor_plan_item *t;
+	int64_t n_rows, columns; /* rows that are permuted: of a vector its values, of one column */
+	size_t from_row, to_row; /* bytes */
+	enum real from, to;
+	unsigned char *picked, *out; /* a piece in the order of the result, and as stored */
+	float *values;
+	const char *doing;
+	int64_t started_us, drawn_us;
+	double done, total;
+	char *why;
+	size_t why_n;
+};
+
+/* The row of the source that becomes row r. */
+static int64_t source_row(const struct run *r, int64_t row)
+{
+	if (!r->t->heads)
+		return row;
+	const int64_t size = r->n_rows / r->t->heads, half = size / 2, head = row / size * size,
+		      i = row % size;
+	return head + (r->t->halves ? i % half * 2 + i / half : i % 2 * half + i / 2);
+}
+
+static int inexact(const struct run *r, float value, int64_t at)
+{
+	const struct tensor_plan_item *t = r->t;
+	if (t->add != 0)
+		return err_why(r->why, r->why_n, -ERANGE,
+			       "tensor %s has the value %.9g (number %" PRId64
+			       "), to which %g cannot be added without a loss",
+			       t->source, (double)value, at, (double)t->add);
+	return err_why(r->why, r->why_n, -ERANGE,
+		       "tensor %s has the value %.9g (number %" PRId64 ") in %s, which %s does not hold",
+		       t->source, (double)value, at, t->source_type, t->type);
+}
+
+/* Rows row0 .. row0 + n - 1 as the result has them. */
+static int change(const struct run *r, int64_t row0, int64_t n, const void **out)
+{
+	const struct tensor_plan_item *t = r->t;
+	const unsigned char *from = (const unsigned char *)t->data + (size_t)row0 * r->from_row;
+	if (t->heads) {
+		for (int64_t i = 0; i < n; i++)
+			memcpy(r->picked + (size_t)i * r->from_row,
+			       (const unsigned char *)t->data + (size_t)source_row(r, row0 + i) * r->from_row,
+			       r->from_row);
+		from = r->picked;
+	}
+	*out = from;
+	if (r->from == r->to && !t->encode && t->add == 0)
+		return 0;
+	const size_t values = (size_t)(n * r->columns);
+	decode(r->from, from, values, r->values);
+	size_t good = t->add != 0 ? add_exactly(r->values, values, t->add) : values;
+	if (good == values && t->encode)
+		t->encode(r->values, values, r->out);
+	else if (good == values)
+		good = store(r->to, r->values, values, r->out);
+	*out = r->out;
+	return good == values ? 0 : inexact(r, r->values[good], row0 * r->columns + (int64_t)good);
+}
+
+static void draw(struct run *r, int64_t bytes)
+{
+	const int64_t now = clock_us();
+	r->done += (double)bytes;
+	if (now - r->drawn_us < PROGRESS_US)
+		return;
+	r->drawn_us = now;
+	term_progress(r->doing, r->done, r->total, (double)(now - r->started_us) / 1e6);
+}
+
+static int run_item(struct run *r)
+{
+	const struct tensor_plan_item *t = r->t;
+	const int64_t w_rows = writer_n_rows(r->w, t->slot);
+	int rc = 0;
+	r->from = real_of(t->source_type);
+	r->to = real_of(t->type);
+	r->to_row = writer_row_bytes(r->w, t->slot);
+	r->columns = t->n_dims ? t->shape[t->n_dims - 1] : 1;
+	r->n_rows = w_rows;
+	r->from_row = r->from == REAL_NONE ? r->to_row : (size_t)r->columns * real_bytes(r->from);
+	if (t->n_dims == 1 && t->heads) { /* a bias: its values are permuted as rows are */
+		r->n_rows = r->columns;
+		r->columns = 1;
+		r->from_row = real_bytes(r->from);
+	}
+	const size_t widest = (size_t)r->columns * 4 > r->from_row ? (size_t)r->columns * 4 : r->from_row;
+	int64_t piece = widest ? PIECE_BYTES / (int64_t)widest : 1;
+	if (piece < 1)
+		piece = 1;
+	if (w_rows == 1)
+		piece = r->n_rows;
+	r->picked = xmalloc((size_t)piece * r->from_row + 1);
+	r->values = xmalloc((size_t)piece * (size_t)r->columns * 4 + 4);
+	r->out = xmalloc((size_t)piece *
+				 (r->to_row > (size_t)r->columns * 4 ? r->to_row : (size_t)r->columns * 4) +
+			 4);
+	for (int64_t row = 0; !rc && row < r->n_rows; row += piece) {
+		const int64_t n = piece < r->n_rows - row ? piece : r->n_rows - row;
+		const void *data;
+		if (interrupt_pending())
+			rc = err_why(r->why, r->why_n, -EINTR, "interrupted: nothing was written");
+		if (!rc)
+			rc = change(r, row, n, &data);
+		if (!rc)
+			rc = writer_rows(r->w, t->slot, w_rows == 1 ? 0 : row, w_rows == 1 ? 1 : n, data,
+					 r->why, r->why_n);
+		if (!t->heads && t->mapped)
+			file_forget((const char *)t->data + (size_t)row * r->from_row,
+				    (size_t)n * r->from_row);
+		draw(r, n * (int64_t)r->from_row);
+	}
+	if (t->mapped)
+		file_forget(t->data, (size_t)r->n_rows * r->from_row);
+	free(r->picked);
+	free(r->values);
+	free(r->out);
+	return rc;
+}
+
+static double source_bytes(const struct tensor_plan *p, const struct writer *w)
+{
+	double all = 0;
+	for (size_t i = 0; i < p->n; i++) {
+		const struct tensor_plan_item *t = &p->items[i];
+		const enum real from = real_of(t->source_type);
+		const double rows = (double)writer_n_rows(w, t->slot);
+		all += rows * (from == REAL_NONE ? (double)writer_row_bytes(w, t->slot)
+						 : (double)(t->n_dims ? t->shape[t->n_dims - 1] : 1) *
+							   (double)real_bytes(from));
+	}
+	return all;
+}
+
+int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, char *why, size_t why_n)
+{
+	struct run r = {.w = w,
+			.doing = doing,
+			.started_us = clock_us(),
+			.total = source_bytes(p, w),
+			.why = why,
+			.why_n = why_n};
+	int rc = 0;
+	for (size_t i = 0; !rc && i < p->n; i++) {
+		r.t = &p->items[i];
+		rc = run_item(&r);
+	}
+	term_progress_end();
+	return rc;
+}

@@ -1,0 +1,51 @@
+/* tensor_plan.h - which tensors a new model has, where the values of each come from, and how they change on
+ * the way; then the streaming of all of them.  Of a tensor a few megabytes are in memory at a time. */
+#ifndef QUERN_QUANT_CONVERT_TENSOR_PLAN_H
+#define QUERN_QUANT_CONVERT_TENSOR_PLAN_H
+
+#include "quant/convert/names.h"
+#include "quant/writer/writer.h"
+
+#include <stddef.h>
+
+/* Rows of floats to a stored type: n_values of them, as many rows as they make. */
+typedef void (*tensor_plan_encode)(const float *in, size_t n_values, void *out);
+
+struct tensor_plan_item {
+	char name[NAME_SIZE]; /* in the new model */
+	const char *type;     /* likewise, a static string */
+	int n_dims;
+	int64_t shape[WRITER_DIMS_MAX];
+
+	const char *source; /* name in the old model, borrowed */
+	const char *source_type;
+	const void *data; /* rows one behind the other */
+	bool mapped;      /* ... in a file: pages that were read are given back */
+	int heads;        /* rows are permuted within so many heads; 0: as they are */
+	bool halves;      /* ... to halves, from neighbours; else the other way around */
+	float add;        /* to every value (Gemma's norms) */
+	tensor_plan_encode
+		encode; /* NULL: the type is that of the source, or floats that hold the same values */
+	int slot;       /* in the writer */
+};
+
+struct tensor_plan {
+	struct tensor_plan_item *items; /* [n], owned */
+	size_t n, cap;
+};
+
+/* A new item, zeroed, valid until the next call. */
+struct tensor_plan_item *tensor_plan_add(struct tensor_plan *p);
+void tensor_plan_fini(struct tensor_plan *p);
+
+/* Declares all tensors. */
+int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n);
+/* Writes all of them, with a progress bar; the caller has begun the writer.  -ERANGE: a value that the new
+ * type does not hold exactly, named; -EINTR: interrupted (cli/terminal/term.h). */
+int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, char *why,
+		    size_t why_n);
+
+/* Whether values of this type are floats: "F32", "F16", "BF16". */
+bool tensor_plan_is_float(const char *type);
+
+#endif

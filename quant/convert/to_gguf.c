@@ -1,0 +1,193 @@
+#include "quant/convert/to_gguf.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "formats/family.h"
+#include "formats/safetensors.h"
+#include "quant/convert/gguf_keys.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+	const char *src;
+	const struct gguf_choice *choice;
+	struct model_config c;
+	struct safetensors *files;
+	struct tensor_plan plan;
+	struct writer *w;
+	float *factors[3]; /* owned: tensors that no file has */
+	bool quantized;
+	char *why;
+	size_t why_n;
+};
+
+/* Of old checkpoints: the inverse wave lengths, which follow from the configuration. */
+static bool is_unneeded(const char *name)
+{
+	const char *end = strrchr(name, '.');
+	return end && strcmp(end, ".inv_freq") == 0;
+}
+
+/* Whether q and k are permuted: GGUF's rotation is of neighbours, the model's of halves. */
+static bool permutes(const struct model_config *c)
+{
+	bool pairs = false;
+	gguf_arch(c->arch, &pairs);
+	return pairs && !family_of(c->arch)->rope_pairs;
+}
+
+static int add_tensor(struct job *j, const struct st_tensor *t)
+{
+	const struct model_config *c = &j->c;
+	struct name name;
+	if (!name_of_hf(c, t->name, &name))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s has no name in a GGUF file of this architecture", t->name);
+	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+	p->source = t->name;
+	p->source_type = st_dtype_name(t->dtype);
+	p->data = t->data;
+	p->mapped = true;
+	p->n_dims = t->n_dims;
+	if (t->n_dims < 1 || t->n_dims > 2 || !tensor_plan_is_float(p->source_type))
+		return err_why(
+			j->why, j->why_n, -ENOTSUP,
+			"tensor %s is %s in %d dimensions; a vector or matrix in F32, F16 or BF16 can be "
+			"converted",
+			t->name, p->source_type, t->n_dims);
+	memcpy(p->shape, t->shape, sizeof p->shape);
+	snprintf(p->name, sizeof p->name, "%s", name.gguf);
+	p->type = t->n_dims == 1 ? "F32" : p->source_type;
+	if (permutes(c) && (name.part == NAME_Q || name.part == NAME_K))
+		p->heads = name.part == NAME_Q ? c->n_heads : c->n_kv_heads;
+	if (p->heads && t->shape[0] != (int64_t)p->heads * c->head_dim)
+		return err_why(j->why, j->why_n, -EINVAL, "tensor %s is not of %d heads of %d values",
+			       t->name, p->heads, c->head_dim);
+	if (family_of(c->arch)->gemma && name.part == NAME_NORM)
+		p->add = 1;
+	if (j->choice && t->n_dims == 2) {
+		const char *type = NULL;
+		j->choice->type(&name, t->shape[1], &type, &p->encode);
+		p->type = type ? type : p->type;
+		j->quantized |= type != NULL;
+	}
+	return 0;
+}
+
+static int add_factors(struct job *j)
+{
+	static const char *const names[] = {"rope_freqs.weight", "rope_factors_short.weight",
+					    "rope_factors_long.weight"};
+	for (int i = 0; i < 3; i++) {
+		if (!gguf_keys_factors(&j->c, names[i], NULL))
+			continue;
+		j->factors[i] = xcalloc((size_t)j->c.rope_dim, sizeof *j->factors[i]);
+		gguf_keys_factors(&j->c, names[i], j->factors[i]);
+		struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+		snprintf(p->name, sizeof p->name, "%s", names[i]);
+		p->source = names[i];
+		p->type = p->source_type = "F32";
+		p->data = j->factors[i];
+		p->n_dims = 1;
+		p->shape[0] = j->c.rope_dim / 2;
+	}
+	return 0;
+}
+
+static int make_plan(struct job *j)
+{
+	int rc = 0;
+	for (int i = 0; !rc && i < safetensors_count(j->files); i++) {
+		const struct st_tensor *t = safetensors_at(j->files, i);
+		if (!is_unneeded(t->name))
+			rc = add_tensor(j, t);
+	}
+	return rc ? rc : add_factors(j);
+}
+
+/* The directory's name, without what leads to it. */
+static void model_name(const char *path, char *out, size_t n)
+{
+	size_t end = strlen(path);
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	size_t from = end;
+	while (from > 0 && path[from - 1] != '/')
+		from--;
+	snprintf(out, n, "%.*s", (int)(end - from), path + from);
+}
+
+static int put_keys(struct job *j)
+{
+	char name[256];
+	model_name(j->src, name, sizeof name);
+	const int rc = gguf_keys_config(j->w, &j->c, name, j->why, j->why_n);
+	if (rc)
+		return rc;
+	if (j->quantized)
+		writer_meta_u32(j->w, "general.quantization_version", 2);
+	return gguf_keys_vocab(j->w, &j->c, j->src, j->why, j->why_n);
+}
+
+/* The vectors that F32 holds, by the types that they had. */
+static void put_widened(struct job *j)
+{
+	static const char *const types[] = {"F16", "BF16"}, *const keys[] = {GGUF_F16_KEY, GGUF_BF16_KEY};
+	for (int k = 0; k < 2; k++) {
+		size_t n = 0;
+		for (int pass = 0; pass < 2; pass++) {
+			if (pass && n)
+				writer_meta_strings(j->w, keys[k], n);
+			for (size_t i = 0; i < j->plan.n; i++) {
+				const struct tensor_plan_item *p = &j->plan.items[i];
+				if (p->n_dims != 1 || strcmp(p->source_type, types[k]) != 0)
+					continue;
+				if (pass)
+					writer_meta_item(j->w, p->name, strlen(p->name));
+				else
+					n++;
+			}
+		}
+	}
+}
+
+static int run(struct job *j, const char *dst)
+{
+	int rc = gguf_keys_check(&j->c, j->why, j->why_n);
+	if (!rc)
+		rc = make_plan(j);
+	if (!rc)
+		rc = put_keys(j);
+	if (!rc)
+		put_widened(j);
+	if (!rc)
+		rc = tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
+	if (!rc)
+		rc = writer_begin(j->w, j->why, j->why_n);
+	if (!rc)
+		rc = tensor_plan_run(&j->plan, j->w, dst, j->why, j->why_n);
+	return rc;
+}
+
+int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, char *why, size_t why_n)
+{
+	struct job j = {.src = src, .choice = choice, .why = why, .why_n = why_n};
+	int rc = hf_config_load(src, &j.c, why, why_n);
+	if (rc)
+		return rc;
+	if (!(rc = safetensors_open_dir(src, &j.files, why, why_n)) &&
+	    !(rc = writer_new(dst, WRITER_GGUF, &j.w, why, why_n)))
+		rc = run(&j, dst);
+	if (!rc)
+		rc = writer_commit(&j.w, why, why_n);
+	writer_abort(&j.w);
+	tensor_plan_fini(&j.plan);
+	for (int i = 0; i < 3; i++)
+		free(j.factors[i]);
+	safetensors_close(j.files);
+	model_config_fini(&j.c);
+	return rc;
+}

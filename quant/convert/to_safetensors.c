@@ -1,0 +1,205 @@
+#include "quant/convert/to_safetensors.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "formats/ak48.h"
+#include "formats/family.h"
+#include "formats/gguf.h"
+#include "formats/model_file.h"
+#include "formats/safetensors.h"
+#include "quant/convert/ak48_tensors.h"
+#include "quant/convert/gguf_keys.h"
+#include "quant/convert/hf_files.h"
+#include "quant/convert/tensor_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+	const char *src;
+	struct model_config c;
+	struct tensor_plan plan;
+	struct writer *w;
+	char *why;
+	size_t why_n;
+};
+
+/* ---- another directory: the same tensors, in other shards ---- */
+
+static int plan_directory(struct job *j, const struct safetensors *files)
+{
+	for (int i = 0; i < safetensors_count(files); i++) {
+		const struct st_tensor *t = safetensors_at(files, i);
+		struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+		if (strlen(t->name) >= sizeof p->name || t->n_dims > WRITER_DIMS_MAX)
+			return err_why(j->why, j->why_n, -ENOTSUP,
+				       "tensor %.200s has %d dimensions, or too long a name; up to %d can be "
+				       "converted",
+				       t->name, t->n_dims, WRITER_DIMS_MAX);
+		snprintf(p->name, sizeof p->name, "%s", t->name);
+		p->source = t->name;
+		p->type = p->source_type = st_dtype_name(t->dtype);
+		p->n_dims = t->n_dims;
+		memcpy(p->shape, t->shape, sizeof p->shape);
+		p->data = t->data;
+		p->mapped = true;
+	}
+	return 0;
+}
+
+static int run_plan(struct job *j, const char *dst)
+{
+	int rc = tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
+	if (!rc)
+		rc = writer_begin(j->w, j->why, j->why_n);
+	return rc ? rc : tensor_plan_run(&j->plan, j->w, dst, j->why, j->why_n);
+}
+
+static int from_directory(struct job *j, const char *dst)
+{
+	struct safetensors *files;
+	int rc = safetensors_open_dir(j->src, &files, j->why, j->why_n);
+	if (rc)
+		return rc;
+	rc = plan_directory(j, files);
+	if (!rc)
+		rc = hf_files_copy(j->w, j->src, true, j->why, j->why_n);
+	if (!rc)
+		rc = run_plan(j, dst);
+	safetensors_close(files);
+	return rc;
+}
+
+/* ---- a GGUF file ---- */
+
+/* The names in an array of strings. */
+static json_t *names_in(const struct gguf *g, const char *key)
+{
+	struct gguf_array a;
+	json_t *set = json_object();
+	if (gguf_find_array(g, key, &a, NULL, 0) || a.type != GGUF_STRING)
+		return set;
+	while (a.n > 0) {
+		const struct gguf_string s = gguf_next_string(&a);
+		json_object_setn_new_nocheck(set, s.p, s.n, json_true());
+	}
+	return set;
+}
+
+static bool is_factors(const char *name)
+{
+	return strcmp(name, "rope_freqs.weight") == 0 || strncmp(name, "rope_factors_", 13) == 0;
+}
+
+static int add_gguf(struct job *j, const struct gguf_tensor *t, const json_t *f16, const json_t *bf16)
+{
+	const struct model_config *c = &j->c;
+	struct name name;
+	bool pairs = false;
+	if (!name_of_gguf(c, t->name, &name))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s has no name in Hugging Face's layout of this architecture",
+			       t->name);
+	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+	p->source = t->name;
+	p->source_type = gguf_type_name(t->type);
+	p->data = t->data;
+	p->mapped = true;
+	p->n_dims = t->n_dims;
+	if (t->n_dims < 1 || t->n_dims > 2 || !tensor_plan_is_float(p->source_type))
+		return err_why(
+			j->why, j->why_n, -ENOTSUP,
+			"tensor %s is %s, which safetensors do not have: convert the model that it was made "
+			"of",
+			t->name, p->source_type);
+	for (int d = 0; d < t->n_dims; d++)
+		p->shape[d] = t->size[t->n_dims - 1 - d];
+	snprintf(p->name, sizeof p->name, "%s", name.hf);
+	p->type = json_object_get(f16, t->name)    ? "F16"
+		  : json_object_get(bf16, t->name) ? "BF16"
+						   : p->source_type;
+	gguf_arch(c->arch, &pairs);
+	if (pairs && !family_of(c->arch)->rope_pairs && (name.part == NAME_Q || name.part == NAME_K)) {
+		p->heads = name.part == NAME_Q ? c->n_heads : c->n_kv_heads;
+		p->halves = true;
+		if (p->shape[0] != (int64_t)p->heads * c->head_dim)
+			return err_why(j->why, j->why_n, -EINVAL, "tensor %s is not of %d heads of %d values",
+				       t->name, p->heads, c->head_dim);
+	}
+	if (family_of(c->arch)->gemma && name.part == NAME_NORM)
+		p->add = -1;
+	return 0;
+}
+
+static int from_gguf(struct job *j, const char *dst)
+{
+	struct gguf *g;
+	int rc = gguf_config_load(j->src, &j->c, j->why, j->why_n);
+	if (rc || (rc = gguf_open(j->src, &g, j->why, j->why_n)))
+		return rc;
+	json_t *f16 = names_in(g, GGUF_F16_KEY), *bf16 = names_in(g, GGUF_BF16_KEY);
+	for (int i = 0; !rc && i < gguf_count(g); i++)
+		if (!is_factors(gguf_at(g, i)->name))
+			rc = add_gguf(j, gguf_at(g, i), f16, bf16);
+	json_decref(f16);
+	json_decref(bf16);
+	if (!rc)
+		rc = hf_files_config(j->w, g, &j->c, j->why, j->why_n);
+	if (!rc)
+		rc = hf_files_vocab(j->w, g, &j->c, j->why, j->why_n);
+	if (!rc)
+		rc = run_plan(j, dst);
+	gguf_close(g);
+	return rc;
+}
+
+/* ---- an ak48 file ---- */
+
+static int from_ak48(struct job *j, const char *dst)
+{
+	struct weights *weights;
+	char *slash = strrchr(j->src, '/'),
+	     *dir = slash ? xasprintf("%.*s", (int)(slash - j->src), j->src) : NULL;
+	int rc = ak48_config(j->src, &j->c, j->why, j->why_n);
+	if (!rc && !(rc = ak48_weights(j->src, &j->c, &weights, j->why, j->why_n))) {
+		json_t *tree = hf_config_tree(&j->c);
+		ak48_tensors_plan(&j->plan, weights, &j->c);
+		json_object_set_new(tree, "quantization_config", ak48_tensors_quantization(weights));
+		rc = writer_json(j->w, "config.json", tree, j->why, j->why_n);
+		json_decref(tree);
+		if (!rc)
+			rc = hf_files_copy(j->w, dir ? dir : ".", false, j->why, j->why_n);
+		if (!rc)
+			rc = run_plan(j, dst);
+		weights_close(weights);
+	}
+	free(dir);
+	return rc;
+}
+
+int to_safetensors(const char *src, const char *dst, int64_t shard, char *why, size_t why_n)
+{
+	struct job j = {.src = src, .why = why, .why_n = why_n};
+	const bool directory = file_is_dir(src) && !gguf_is(src);
+	if (!directory && !gguf_is(src) && !ak48_is(src)) {
+		const struct model_file *kind = model_file_of(src);
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s is %s%s; a directory of safetensors, a GGUF file or an ak48 file can be "
+			       "converted "
+			       "to safetensors",
+			       src, kind ? "a file of " : "no model", kind ? kind->name : "");
+	}
+	int rc = writer_new(dst, WRITER_SAFETENSORS, &j.w, why, why_n);
+	if (rc)
+		return rc;
+	writer_shards(j.w, shard);
+	rc = directory ? from_directory(&j, dst) : gguf_is(src) ? from_gguf(&j, dst) : from_ak48(&j, dst);
+	if (!rc)
+		rc = writer_commit(&j.w, why, why_n);
+	writer_abort(&j.w);
+	tensor_plan_fini(&j.plan);
+	model_config_fini(&j.c);
+	return rc;
+}

@@ -1,0 +1,12 @@
+/* to_safetensors.h - a model as a directory of safetensors, from a GGUF file, an ak48 file or another
+ * directory. */
+#ifndef QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
+#define QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* shard: bytes of a file.  -ENOTSUP: a tensor of a type that safetensors do not have, named. */
+int to_safetensors(const char *src, const char *dst, int64_t shard, char *why, size_t why_n);
+
+#endif

@@ -1,0 +1,322 @@
+"""`quern convert`: models go from one format to another and back with the same tensors, tokens and stories; what a format
+cannot hold is named.  Files are read by numpy here, and compared with those of tests/tools/make_gguf_family.py, which
+writes GGUF on its own."""
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import uuid
+
+import numpy as np
+import pytest
+
+from service import DEMO, QUERN, ROOT, SHARED, SLOW, spawn
+
+sys.path.insert(0, str(ROOT / "tests" / "tools"))
+import make_gguf  # noqa: E402
+import make_gguf_family  # noqa: E402
+import make_model  # noqa: E402
+from make_model import llama, mistral, qwen2, qwen3  # noqa: E402
+
+WEIGHTS = SHARED / "weights"
+PROMPT = "Once upon a time"
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+FAMILIES = {
+    "llama": llama(64, 96, 2, 4, 2, 331, 128), "llama3": llama(64, 96, 2, 4, 2, 331, 512, rope_scaling=LLAMA3, tie_word_embeddings=True),
+    "mistral": mistral(64, 96, 2, 4, 2, 331, 128, sliding_window=32), "qwen2": qwen2(64, 96, 2, 4, 2, 331, 128),
+    "qwen3": qwen3(64, 96, 2, 4, 2, 331, 128, head_dim=32), **make_gguf_family.FAMILIES,
+}
+
+
+def safetensors(folder):
+    out = {}
+    for path in folder.glob("*.safetensors"):
+        data = path.read_bytes()
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        header.pop("__metadata__", None)
+        for name, t in header.items():
+            a, b = t["data_offsets"]
+            out[name] = (t["dtype"], t["shape"], data[8 + n + a:8 + n + b])
+    return out
+
+
+def gguf(path):
+    """Keys, and tensors as (type, shape, bytes) of F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K."""
+    data, at = path.read_bytes(), 24
+    sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 14: (256, 210)}
+    simple = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+    def take(code):
+        nonlocal at
+        v, = struct.unpack_from("<" + code, data, at)
+        at += struct.calcsize("<" + code)
+        return v
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            n = take("Q")
+            at += n
+            return data[at - n:at].decode()
+        if kind == 9:
+            inner, n = take("I"), take("Q")
+            return [value(inner) for _ in range(n)]
+        return take(simple[kind])
+
+    assert data[:8] == b"GGUF\3\0\0\0"
+    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
+    keys = {}
+    for _ in range(n_keys):
+        name = value(8)
+        keys[name] = value(take("I"))
+    infos = []
+    for _ in range(n_tensors):
+        name = value(8)
+        shape = [take("Q") for _ in range(take("I"))][::-1]
+        infos.append((name, shape, take("I"), take("Q")))
+    base = -(-at // 32) * 32
+    tensors = {}
+    for name, shape, kind, offset in infos:
+        values, size = sizes[kind]
+        assert offset % 32 == 0
+        tensors[name] = (kind, shape, data[base + offset:base + offset + int(np.prod(shape)) // values * size])
+    return keys, tensors
+
+
+def made(folder, config, dtype="F32", seed=1):
+    make_model.make(str(folder), config, dtype, seed)
+    return folder
+
+
+def convert(run, src, dst, to, *options):
+    r = run("convert", src, dst, "--to", to, *options)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "", "")
+    return dst
+
+
+def story(run, model, *options):
+    r = run("run", model, PROMPT, "--raw", "--temperature", "0", "-m", "48", *options)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
+def ids(run, model, text):
+    r = run("tokenize", model, "--ids", input=text)
+    assert r.returncode == 0, r.stderr
+    return r.stdout
+
+
+def weights(name):
+    if not (WEIGHTS / name).exists():
+        pytest.skip(f"{WEIGHTS / name} is not there")
+    return WEIGHTS / name
+
+
+def made_family(folder, name, dtype="F32"):
+    """The norms of Gemma are such that 1 can be added to them without a loss, as a trained model's are."""
+    made(folder, FAMILIES[name], dtype)
+    if name.startswith("gemma"):
+        path = folder / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        n = int.from_bytes(data[:8], "little")
+        for tensor, t in json.loads(data[8:8 + n]).items():
+            a, b = (8 + n + x for x in t.get("data_offsets", (0, 0)))
+            if "norm" in tensor:
+                data[a:b] = (np.round(np.frombuffer(data[a:b], np.float32) * 1024) / 1024 + 0.0).astype(np.float32).tobytes()
+        path.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_comes_back_from_gguf(run, tmp_path, name):
+    dtype = "F32" if name in make_gguf_family.FAMILIES else "BF16" if name != "qwen2" else "F16"
+    src = made_family(tmp_path / "src", name, dtype)
+    convert(run, src, tmp_path / "m.gguf", "gguf")
+    back = convert(run, tmp_path / "m.gguf", tmp_path / "back", "safetensors")
+    assert safetensors(back) == safetensors(src)
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (back / file).read_bytes() == (src / file).read_bytes()
+
+
+@pytest.mark.parametrize("name", make_gguf_family.FAMILIES)
+def test_a_gguf_file_is_as_an_independent_writer_has_it(run, tmp_path, name):
+    config, src = FAMILIES[name], made_family(tmp_path / "src", name)
+    keys, tensors = gguf(convert(run, src, tmp_path / "m.gguf", "gguf"))
+    want = make_gguf_family.tensors(name, config, str(src))
+    assert tensors == {k: (0, list(x.shape), np.ascontiguousarray(x, np.float32).tobytes()) for k, x in want.items()}
+    want_keys = make_gguf_family.keys(name, config)
+    assert {k: keys.get(k) for k in want_keys} == pytest.approx(want_keys)
+
+
+def without(path, *prefixes):
+    """The file without keys of these names: as another program writes it."""
+    keys, tensors = gguf(path)
+    kept = [k for k in keys if not k.startswith(prefixes)]
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kept))
+    for k in kept:
+        v = keys[k]
+        if isinstance(v, bool):
+            out += make_gguf.text(k) + struct.pack("<IB", 7, v)
+        elif isinstance(v, list) and isinstance(v[0], float):
+            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 6, len(v)) + struct.pack(f"<{len(v)}f", *v)
+        elif isinstance(v, list) and isinstance(v[0], bool):
+            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+        else:
+            out += make_gguf.key(k, v)
+    body = b""
+    for name, (kind, shape, raw) in tensors.items():
+        out += make_gguf.text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1])
+        out += struct.pack("<IQ", kind, len(body))
+        body += raw + bytes(-len(raw) % 32)
+    path.write_bytes(out + bytes(-len(out) % 32) + body)
+    return path
+
+
+TOLD = ["llama3", "gemma3", "phi3-long"]   # stories take most of the time
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_gguf_file_of_another_program_becomes_a_directory(run, tmp_path, name):
+    """Without what quern adds to its files, configuration and tokenizer are made from GGUF's own keys."""
+    src = made_family(tmp_path / "src", name)
+    file = without(convert(run, src, tmp_path / "m.gguf", "gguf"), "quern.", "tokenizer.huggingface.")
+    back = convert(run, file, tmp_path / "back", "safetensors")
+    assert safetensors(back) == safetensors(src)
+    if name in TOLD or os.environ.get("QUERN_TEST_LONG"):
+        assert story(run, back) == story(run, file) == story(run, src)
+
+
+STORIES = ["stories260K-hf-bf16", "stories260K-hf-f32"]
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_sentencepiece_model_comes_back_with_the_same_tokens(run, tmp_path, name):
+    src = weights(name)
+    file = convert(run, src, tmp_path / "m.gguf", "gguf")
+    text = "One day, Lily\n  saw a caf\u00e9  \U0001f600 in <s>the</s> park."
+    assert ids(run, file, text) == ids(run, src, text)
+    assert story(run, file) == story(run, src)
+    assert safetensors(convert(run, file, tmp_path / "back", "safetensors")) == safetensors(src)
+    foreign = convert(run, without(file, "quern.", "tokenizer.huggingface."), tmp_path / "foreign", "safetensors")
+    assert (foreign / "tokenizer.model").exists()
+    assert ids(run, foreign, text) == ids(run, src, text)
+
+
+def test_a_foreign_gguf_file_of_stories_is_the_model_that_it_was_made_of(run, tmp_path):
+    src = weights("stories260K-gguf") / "stories260K-f32.gguf"
+    back = convert(run, src, tmp_path / "back", "safetensors")
+    assert story(run, back) == story(run, src)
+
+
+@pytest.mark.parametrize("name", ["tiny_llama3", "tiny_mistral", "tiny_qwen3"])
+def test_tiny_models_without_a_tokenizer_come_back(run, tmp_path, name):
+    src = weights(f"tiny-random/{name}")
+    back = convert(run, convert(run, src, tmp_path / "m.gguf", "gguf"), tmp_path / "back", "safetensors")
+    assert safetensors(back) == safetensors(src)
+
+
+def awq_demo(folder):
+    """The demo model with the base of RoPE that ak48 files have."""
+    shutil.copytree(DEMO, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1e6}))
+    return folder
+
+
+def test_awq_comes_back_from_ak48(run, tmp_path):
+    src = awq_demo(tmp_path / "src")
+    ak48 = convert(run, src, tmp_path / "ak48", "ak48")
+    assert story(run, ak48 / "model.ak48") == story(run, src)
+    subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_flat.py", src, tmp_path / "want.bin", "ak48"], check=True)
+    assert (ak48 / "model.ak48").read_bytes() == (tmp_path / "want.bin").read_bytes()
+    back = convert(run, ak48 / "model.ak48", tmp_path / "back", "safetensors")
+    assert safetensors(back) == safetensors(src)
+    assert story(run, back) == story(run, src)
+    assert ids(run, back, PROMPT) == ids(run, src, PROMPT)
+
+
+def test_shards_have_at_most_the_size_that_was_asked_for(run, tmp_path):
+    back = convert(run, DEMO, tmp_path / "back", "safetensors", "--shard-size", "1M")
+    shards = list(back.glob("*.safetensors"))
+    assert len(shards) > 2 and all(f.stat().st_size < 1100000 for f in shards)
+    assert safetensors(back) == safetensors(DEMO)
+    assert story(run, back) == story(run, DEMO)
+
+
+def refused(run, src, dst, to, *words):
+    r = run("convert", src, dst, "--to", to)
+    assert (r.returncode, r.stdout) == (1, "") and len(r.stderr.splitlines()) == 1
+    for word in words:
+        assert word in r.stderr
+    assert not dst.exists() and not dst.with_name(dst.name + ".partial").exists()
+
+
+def test_what_a_format_cannot_hold_is_named(run, tmp_path):
+    dst = tmp_path / "dst"
+    refused(run, DEMO, dst, "gguf", "quantized (AWQ)")
+    refused(run, DEMO, dst, "ak48", "base 10000", "1000000")
+    src = made(tmp_path / "bf16", FAMILIES["qwen3"] | {"rope_theta": 1e6}, "BF16")
+    refused(run, src, dst, "ak48", "layers.0.self_attn.q_proj", "AWQ")
+    refused(run, made(tmp_path / "llama", FAMILIES["llama"]), dst, "ak48", "LlamaForCausalLM")
+    zero = made_family(tmp_path / "zero", "gemma2")
+    data = (zero / "model.safetensors").read_bytes()
+    at = 8 + int.from_bytes(data[:8], "little") + json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["model.norm.weight"]["data_offsets"][0]
+    (zero / "model.safetensors").write_bytes(data[:at] + struct.pack("<f", -0.0) + data[at + 4:])
+    refused(run, zero, dst, "gguf", "model.norm.weight has the value -0")
+    refused(run, made(tmp_path / "gemma", FAMILIES["gemma3"]), dst, "gguf", "norm", "1 cannot be added without a loss")
+    q8_0 = tmp_path / "q8_0.gguf"
+    subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf.py", q8_0, "--type", "Q8_0", "--shape", "tiny"], check=True)
+    refused(run, q8_0, dst, "safetensors", "blk.0.attn_k.weight is Q8_0")
+    refused(run, q8_0, dst, "gguf", "no directory of safetensors")
+    refused(run, tmp_path / "none", dst, "safetensors", "none")
+    config = json.loads((src / "config.json").read_text())
+    (src / "config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}))
+    refused(run, src, dst, "gguf", "dynamic")
+
+
+def test_a_result_that_exists_is_left_alone(run, tmp_path):
+    (tmp_path / "dst").mkdir()
+    (tmp_path / "dst" / "mine").write_text("mine")
+    r = run("convert", DEMO, tmp_path / "dst", "--to", "safetensors")
+    assert r.returncode == 1 and "exists already" in r.stderr
+    assert [f.name for f in (tmp_path / "dst").iterdir()] == ["mine"]
+
+
+def test_a_conversion_that_is_ended_leaves_no_model(run, tmp_path):
+    src = made(tmp_path / "src", qwen3(1024, 3072, 4, 8, 2, 8192, 128, head_dim=128), "BF16")
+    for sign, to, dst in ((signal.SIGKILL, "safetensors", tmp_path / "dst"), (signal.SIGINT, "gguf", tmp_path / "m.gguf")):
+        p = spawn([QUERN, "convert", src, dst, "--to", to], uuid.uuid4().hex, stderr=subprocess.PIPE, text=True)
+        partial = dst.with_name(dst.name + ".partial")
+        while p.poll() is None and not partial.exists():
+            pass
+        p.send_signal(sign)
+        err = p.communicate(timeout=60 * SLOW)[1]
+        if p.returncode == 0:
+            continue    # it was faster
+        assert not dst.exists()
+        if sign == signal.SIGINT:
+            assert p.returncode == 1 and "interrupted" in err and not partial.exists()
+        else:
+            assert p.returncode == -signal.SIGKILL
+            assert run("inspect", partial).returncode != 0
+        convert(run, src, dst, to)
+        assert not partial.exists()
+
+
+def test_memory_does_not_grow_with_the_model(run, tmp_path):
+    """Resident memory at its most, of a model four times as large, within a quarter of what it is larger by."""
+    def peak(layers, to):
+        src = made(tmp_path / f"{layers}{to}", qwen3(512, 1024, layers, 4, 2, 512, 128, head_dim=128), "BF16")
+        script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+                  "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)")
+        r = subprocess.run([sys.executable, "-c", script, QUERN, "convert", src, tmp_path / f"{layers}.{to}", "--to", to],
+                           capture_output=True, text=True, check=True)
+        return int(r.stdout), sum(f.stat().st_size for f in src.glob("*.safetensors"))
+    for to in ("safetensors", "gguf"):
+        (small, small_bytes), (large, large_bytes) = peak(2, to), peak(10, to)
+        assert large - small < (large_bytes - small_bytes) / 4
