@@ -86,6 +86,33 @@ static void open_message(struct channels_split *s, const struct channels *c, str
 	}
 }
 
+/* The last occurrence, or NULL. */
+static const char *last_of(const char *p, size_t n, const char *mark)
+{
+	const char *last = NULL;
+	for (const char *q = p; (q = memmem(q, n - (size_t)(q - p), mark, strlen(mark))); q++)
+		last = q;
+	return last;
+}
+
+enum channels_state channels_place(const struct channels *c, const char *prompt, size_t n)
+{
+	struct channels_split s = {0};
+	struct buf call = {0};
+	const char *message = last_of(prompt, n, c->message), *start = last_of(prompt, n, c->start);
+	bool ended = !message || (start && start > message);
+	for (int i = 0; i < CHANNELS_ENDS_MAX && !ended; i++) {
+		const char *end = last_of(prompt, n, c->ends[i]);
+		ended = end && end > message;
+	}
+	if (!ended) {
+		const size_t from = start ? (size_t)(start - prompt) : 0;
+		open_message(&s, c, (struct span){prompt + from, (size_t)(message - prompt) - from}, &call);
+	}
+	buf_fini(&call);
+	return s.state;
+}
+
 static void put_body(struct channels_split *s, const char *p, size_t n, struct buf *thought,
 		     struct buf *answer)
 {

@@ -49,6 +49,9 @@ struct channels_split {
 	bool answers;  /* text of the answer was */
 };
 
+/* What a prompt ends within: CHANNELS_HEADER where a message begins, or between two. */
+enum channels_state channels_place(const struct channels *c, const char *prompt, size_t n);
+
 /* Takes what it can decide from held, and appends it to thought and answer, which may be the same. */
 void channels_take(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
 		   struct buf *answer);

@@ -76,6 +76,9 @@ void chat_stream_init_as(struct chat_stream *s, const struct chat_stream_rules *
 	reasoning_init(&s->splitter, rules->reasoning_open);
 	if (rules->marks)
 		s->splitter.marks = rules->marks;
+	if (rules->continued) /* its first byte begins no line */
+		s->splitter.messages =
+			(struct channels_split){CHANNELS_ANSWER, .began = true, .answers = true};
 	tools_init(&s->parser, rules->tools, rules->declared);
 	if (rules->forced) {
 		struct tools_sink to = sink_of(s);

@@ -22,6 +22,7 @@ struct chat_stream_rules {
 	/* Of it; NULL: the usual ones.  Messages of channels are parsed in any case. */
 	const struct reasoning_marks *marks;
 	bool reasoning_open; /* the prompt ends within the reasoning */
+	bool continued;      /* it ends within the answer, a message of channels */
 	bool show_reasoning; /* false: it is dropped */
 	enum tools_style tools;
 	bool single_call;   /* parallel_tool_calls is false: further calls are dropped */

@@ -11,6 +11,7 @@ enum thought_place {
 	THOUGHT_NONE, /* the model does not think, or the prompt holds the thought */
 	THOUGHT_OPEN, /* the prompt ends within it */
 	THOUGHT_MAY,  /* the model opens one, or does not */
+	THOUGHT_PAST, /* the prompt ends within the answer, a message of channels that is continued */
 };
 
 struct thought_grammar {

@@ -640,6 +640,7 @@ static void fill_rules(struct chat_stream_rules *rules, const struct api_request
 		.reasoning = svc->reasoning,
 		.marks = svc->marks,
 		.reasoning_open = svc->reasoning && (r->thought == THOUGHT_OPEN || svc->reasoning_open),
+		.continued = r->thought == THOUGHT_PAST,
 		.show_reasoning = r->fields.show_reasoning,
 		.tools = r->tools.may_call ? svc->tools : TOOLS_NONE,
 		.single_call = !r->fields.parallel_calls,

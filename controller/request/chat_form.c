@@ -33,10 +33,11 @@ static int tools_part(const struct chat_form *c, const json_t *answer, json_t **
 {
 	const struct tool_request *t = c->tools;
 	json_t *callable = tool_request_callable(t);
+	const bool continued = c->thought == THOUGHT_PAST; /* continued_part() has what else may come */
 	const struct tools_grammar g = {.style = c->svc->tools,
-					.need = t->forced     ? TOOLS_BEGUN
-						: t->required ? TOOLS_REQUIRED
-							      : TOOLS_FREE,
+					.need = t->forced                  ? TOOLS_BEGUN
+						: t->required || continued ? TOOLS_REQUIRED
+									   : TOOLS_FREE,
 					.tools = callable,
 					.named = t->forced,
 					.parallel = c->parallel_calls,
@@ -83,7 +84,7 @@ static json_t *answer_part(const struct chat_form *c, const struct channels *cha
 {
 	json_t *answer = framed(chat_request_marks(c->svc), specials, json_incref((json_t *)c->answer));
 	/* A final message that is continued has its header in the prompt. */
-	return answer && channels && c->thought != THOUGHT_NONE ? channels_answer(channels, specials, answer)
+	return answer && channels && c->thought != THOUGHT_PAST ? channels_answer(channels, specials, answer)
 								: answer;
 }
 
@@ -98,25 +99,46 @@ static json_t *free_part(const struct chat_form *c, const struct channels *chann
 				     c->thought == THOUGHT_MAY ? open : NULL));
 }
 
-/* Calls behind a message that the prompt holds a part of. */
-static json_t *behind_message(const struct channels *c, const struct form_specials *specials, json_t *calls)
+/* A message where the prompt ends behind one. */
+static json_t *next_message(const struct channels *c, const struct form_specials *specials, json_t *message)
 {
 	json_t *parts = json_array();
-	form_put_spelled(parts, c->end, specials);
 	form_put_spelled(parts, c->next, specials);
-	json_array_append_new(parts, calls);
+	json_array_append_new(parts, message);
 	return form_sequence(parts);
+}
+
+/* The rest of a message that the prompt holds a part of, and calls behind it.  Calls alone where the answer
+ * has a form, which its text is all of. */
+static json_t *continued_part(const struct chat_form *f, const struct channels *c,
+			      const struct form_specials *specials, json_t *answer, json_t *calls)
+{
+	json_t *parts = json_array(), *marks = json_pack("[s]", c->start);
+	for (int i = 0; i < CHANNELS_ENDS_MAX; i++)
+		json_array_append_new(marks, json_string(c->ends[i]));
+	form_put_spelled(parts, c->end, specials);
+	json_array_append_new(parts, next_message(c, specials, calls));
+	json_t *behind = form_sequence(parts);
+	if (answer && !f->tools->required) {
+		json_decref(marks);
+		return form_either(json_pack("[O, o]", answer, behind));
+	}
+	return form_sequence(
+		json_pack("[o, o]", form_text(marks), f->tools->required ? behind : form_option(behind)));
 }
 
 int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p)
 {
-	/* A forced call's prompt has closed the thought. */
-	const bool thinks = c->svc->reasoning && c->thought != THOUGHT_NONE && !c->tools->forced;
-	const bool bounded = thinks && c->thinking_budget >= 0;
-	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
 	const struct form_specials specials = specials_of(c->svc);
 	const struct reasoning_marks *marks = chat_request_marks(c->svc);
 	const struct channels *channels = marks->channels;
+	/* A thought that the prompt is within comes to its end, whether the reply shows it or not. */
+	const bool may_think = c->svc->reasoning || (channels && c->thought == THOUGHT_OPEN);
+	/* A forced call's prompt has closed the thought. */
+	const bool thinks =
+		may_think && c->thought != THOUGHT_NONE && c->thought != THOUGHT_PAST && !c->tools->forced;
+	const bool bounded = thinks && c->thinking_budget >= 0;
+	const char *field = tools_ask(c) ? "tools" : c->answer ? c->answer_field : "thinking_token_budget";
 	const struct thought_grammar thought = {.place = c->thought,
 						.open = marks->open,
 						.close = marks->close,
@@ -126,10 +148,12 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 	json_t *part, *answer = answer_part(c, channels, &specials);
 	*out = NULL;
 	int rc = tools_part(c, answer, &part, p);
-	if (!rc && part && channels && c->thought == THOUGHT_NONE && !c->tools->forced)
-		part = behind_message(channels, &specials, part);
+	if (!rc && part && c->thought == THOUGHT_PAST)
+		part = continued_part(c, channels, &specials, answer, part);
 	if (!rc && !part)
 		part = json_incref(answer);
+	if (!rc && part && channels && c->thought == THOUGHT_NONE && !c->tools->forced)
+		part = next_message(channels, &specials, part);
 	if (!rc && !part && bounded)
 		part = free_part(c, channels, thought.open, &specials);
 	if (!rc && part && thinks)

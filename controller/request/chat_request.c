@@ -235,6 +235,19 @@ static json_t *known_fields(const struct service *svc, const struct chat_request
 
 /* --- the prompt --- */
 
+/* What the prompt ends within.  Marks in the request's own text are none. */
+static enum channels_state place_of(const struct channels *c, const struct chat_prompt *prompt)
+{
+	struct buf text = {0};
+	if (prompt->text.len)
+		buf_put(&text, prompt->text.p, prompt->text.len);
+	for (size_t i = 0; i < prompt->n_plain; i++)
+		memset(text.p + prompt->plain[i].start, ' ', prompt->plain[i].end - prompt->plain[i].start);
+	const enum channels_state place = channels_place(c, text.p ? text.p : "", text.len);
+	buf_fini(&text);
+	return place;
+}
+
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
 			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
 			struct api_problem *p)
@@ -270,12 +283,20 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 		return rc;
 	const char *text = out->text.p ? out->text.p : "";
 	const struct reasoning_marks *marks = chat_request_marks(svc);
+	const enum channels_state place = marks->channels ? place_of(marks->channels, out) : CHANNELS_HEADER;
 	*thought = reasoning_is_open(marks, text, out->text.len)     ? THOUGHT_OPEN
 		   : reasoning_is_closed(marks, text, out->text.len) ? THOUGHT_NONE
 								     : THOUGHT_MAY;
-	if (r->tools.forced && marks->channels && *thought == THOUGHT_OPEN)
-		buf_printf(&out->text, "%s%s", marks->close, marks->channels->next);
+	if (place == CHANNELS_CALL)
+		return api_fail(p, E_BAD_REQUEST, "continue_final_message",
+				"continue_final_message: the final message ends within a call of a tool");
+	if (place == CHANNELS_THOUGHT || place == CHANNELS_ANSWER)
+		*thought = place == CHANNELS_THOUGHT ? THOUGHT_OPEN : THOUGHT_PAST;
 	if (r->tools.forced && marks->channels) {
+		if (place != CHANNELS_HEADER)
+			buf_puts(&out->text, marks->channels->end);
+		if (place != CHANNELS_HEADER || *thought == THOUGHT_NONE)
+			buf_puts(&out->text, marks->channels->next);
 		chat_stream_force(&out->text, svc->tools, r->tools.forced);
 		*thought = THOUGHT_NONE;
 	} else if (r->tools.forced) {

@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 					  .reasoning_open = data[0] & 2 && data[0] & 1,
 					  .show_reasoning = true};
 	if (rules.tools == TOOLS_HARMONY || (data[0] / 4 % TOOLS_N_STYLES == TOOLS_NONE && data[1] & 64))
-		rules.marks = reasoning_marks_named("harmony");
+		rules.marks = reasoning_marks_named("harmony"), rules.continued = data[1] & 128;
 	if (rules.tools && data[1] & 16)
 		rules.forced = "f";
 	json_t *declared = data[1] & 32 ? json_loads(tools, 0, NULL) : NULL;

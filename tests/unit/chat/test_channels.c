@@ -123,6 +123,35 @@ Test(channels, text_without_a_header_is_the_answer)
 	expect("<|start|>assistant<|channel|>fin<|start|>assistant" H("final") "a", "a");
 }
 
+Test(channels, a_message_that_the_prompt_began_goes_on)
+{
+	struct chat_stream_rules rules = harmony();
+	rules.continued = true;
+	expect_by(&rules, " far", " far");
+	expect_by(&rules, "to=functions.f is text", "to=functions.f is text");
+	expect_by(&rules, "x" NEXT CALL("f") "{}<|call|>", "x[f|{}]");
+	expect_by(&rules,
+		  "<|end|>"
+		  "<|start|>assistant" H("final") "y",
+		  "\ny");
+	static const struct {
+		const char *prompt;
+		enum channels_state place;
+	} prompts[] = {
+		{"", CHANNELS_HEADER},
+		{"<|start|>user<|message|>a<|end|><|start|>assistant", CHANNELS_HEADER},
+		{"<|start|>user<|message|>a<|end|>", CHANNELS_HEADER},
+		{"<|start|>user<|message|>a<|end|><|start|>assistant" H("final") "so", CHANNELS_ANSWER},
+		{"<|start|>assistant" H("analysis"), CHANNELS_THOUGHT},
+		{"<|start|>assistant" H("analysis") "so", CHANNELS_THOUGHT},
+		{"<|start|>assistant" H("final") "so<|return|>", CHANNELS_HEADER},
+		{"<|start|>assistant" H("commentary") "so", CHANNELS_ANSWER},
+		{"<|start|>assistant" CALL("f") "{", CHANNELS_CALL}};
+	for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++)
+		cr_expect_eq(channels_place(&channels_harmony, prompts[i].prompt, strlen(prompts[i].prompt)),
+			     prompts[i].place, "%s", prompts[i].prompt);
+}
+
 Test(channels, messages_are_taken_apart_without_thoughts_and_tools)
 {
 	struct chat_stream_rules r = harmony();

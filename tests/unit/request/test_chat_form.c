@@ -28,9 +28,12 @@ static struct chat *chat_of(const char *template)
 
 static struct chat *harmony_chat(void)
 {
-	return chat_of(
-		"{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
-		"{{ tools }}<|start|>assistant");
+	return chat_of("{{ tools }}{% for m in messages %}<|start|>{{ m.role }}"
+		       "{% if m.name == 'thought' %}<|channel|>analysis"
+		       "{% elif m.name == 'call' %}<|channel|>commentary to=functions.f"
+		       "{% elif m.role == 'assistant' %}<|channel|>final{% endif %}"
+		       "<|message|>{{ m.content }}<|end|>{% endfor %}"
+		       "{% if add_generation_prompt %}<|start|>assistant{% endif %}");
 }
 
 /* A model that thinks, and calls tools as Qwen's do. */
@@ -65,7 +68,11 @@ TestSuite(chat_form, .init = open_thinker, .fini = close_thinker, .timeout = 60)
 static int ask(const char *fields, struct submit **s, struct api_reply *reply, struct api_problem *p)
 {
 	struct buf text = {0};
-	buf_printf(&text, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}", fields);
+	buf_printf(&text, "{%s%s}",
+		   strncmp(fields, "\"messages\"", 10) == 0
+			   ? ""
+			   : "\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], ",
+		   fields);
 	int rc = submit(API_CHAT, text.p, s, reply, p);
 	buf_fini(&text);
 	return rc;
@@ -198,6 +205,43 @@ Test(chat_form, answers_and_calls_are_messages_of_channels)
 	       LIST(MESSAGE("final") "Hello", A_CALL, MESSAGE("commentary to=x") "y"), LIST(THOUGHT A_CALL));
 	demo.svc.reasoning = false;
 	expect(five, LIST(MESSAGE("final") "5"), LIST("5", THOUGHT MESSAGE("final") "5"));
+	chat_free((struct chat *)demo.svc.chat);
+	demo.svc.chat = chat;
+}
+
+/* The prompt ends within a message, whose header it holds: an answer or a thought. */
+Test(chat_form, a_message_of_a_channel_is_continued)
+{
+#define CONTINUED(name)                                                                                      \
+	"\"messages\": [{\"role\": \"assistant\", \"name\": \"" name                                         \
+	"\", \"content\": \"<|start|>x<|channel|>analysis<|message|> so\"}], \"add_generation_prompt\": "    \
+	"false, "                                                                                            \
+	"\"continue_final_message\": true, "
+#define FIVE  "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": {\"const\": 5}}}"
+#define NAMED "\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}, "
+	demo.svc.tools = TOOLS_HARMONY;
+	demo.svc.marks = reasoning_marks_named("harmony");
+	demo.svc.chat = harmony_chat();
+	expect(CONTINUED("answer") FIVE, LIST("5"),
+	       LIST("6", MESSAGE("final") "5", THOUGHT MESSAGE("final") "5"));
+	expect(CONTINUED("answer") FIVE ", " TOOL("false", A_IS_1), LIST("5", NEXT A_CALL),
+	       LIST("6", A_CALL, "5" NEXT A_CALL, NEXT "5"));
+	expect(CONTINUED("answer") TOOL("true", A_IS_1), LIST("", " far", " far" NEXT A_CALL, NEXT A_CALL),
+	       LIST(NEXT A_CALL "x"));
+	expect(CONTINUED("answer") "\"tool_choice\": \"required\", " TOOL("false", A_IS_1),
+	       LIST(NEXT A_CALL, " far" NEXT A_CALL), LIST("", " far", A_CALL NEXT));
+	expect(CONTINUED("answer") NAMED TOOL("false", A_IS_1), LIST("{\"a\": 1}"),
+	       LIST(NEXT A_CALL, A_CALL));
+	expect(CONTINUED("answer") "\"thinking_token_budget\": 7", NULL, NULL);
+	for (int shown = 1; shown >= 0; shown--) {
+		demo.svc.reasoning = shown;
+		expect(CONTINUED("thought") FIVE, LIST(" I know." NEXT MESSAGE("final") "5"),
+		       LIST("5", MESSAGE("final") "5"));
+	}
+	expect("\"add_generation_prompt\": false, " FIVE, LIST("<|start|>assistant" MESSAGE("final") "5"),
+	       LIST("5", MESSAGE("final") "5"));
+	refused(CONTINUED("call") FIVE, "continue_final_message",
+		"the final message ends within a call of a tool");
 	chat_free((struct chat *)demo.svc.chat);
 	demo.svc.chat = chat;
 }
