@@ -110,6 +110,12 @@ bool file_is_dir(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool file_is_shared(const struct stat *st)
+{
+	mode_t others = st->st_uid == 0 && geteuid() != 0 ? 037 : 077;
+	return st->st_mode & others;
+}
+
 char *file_join(const char *dir, const char *name)
 {
 	size_t n = strlen(dir);

@@ -21,6 +21,10 @@ void file_guard_stdio(void);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
+/* Can processes of other users read it?  A file of root's that this user reads by its group is private:
+ * Kubernetes mounts secrets of a pod with an fsGroup so (root:GROUP, 0440). */
+struct stat;
+bool file_is_shared(const struct stat *st);
 /* dir + "/" + name, to be freed. */
 char *file_join(const char *dir, const char *name);
 

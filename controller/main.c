@@ -96,6 +96,9 @@ static const struct opt options[] = {
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64),
 	OPT("allow-class-change", OPT_FLAG, NULL,
 	    "jobs of a lost worker may continue in another numerics class, and are marked"),
+	OPT("keep-workers", OPT_FLAG, NULL,
+	    "at the end, leave the workers to the next controller, with their weights loaded (for their "
+	    "--grace)"),
 	OPT("tool-parser", OPT_TEXT, "STYLE",
 	    "format of the model's tool calls: auto, none, hermes, qwen3_coder, ... (auto)"),
 	OPT("reasoning-parser", OPT_TEXT, "STYLE",
@@ -383,6 +386,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.silent_us =
 			opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,
 		.stuck_us = stuck_us(o),
+		.keep_workers = opts_flag(o, "keep-workers"),
 		.supervised = supervisor_is_there(p->supervisor),
 		.on_notice = supervisor_notice,
 		.on_notice_user = p->supervisor,

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -162,14 +163,6 @@ int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, 
 	return 0;
 }
 
-/* Can processes of other users read it?  A file of root's that this user reads by its group is private
- * enough: Kubernetes mounts secrets of a pod with an fsGroup so (root:GROUP, 0440). */
-static bool is_shared(const struct stat *st)
-{
-	mode_t others = st->st_uid == 0 && geteuid() != 0 ? 037 : 077;
-	return st->st_mode & others;
-}
-
 int curve_read(const char *path, bool secret, struct curve_key *out, char *why, size_t why_n)
 {
 	char text[FILE_MAX + 1];
@@ -182,7 +175,7 @@ int curve_read(const char *path, bool secret, struct curve_key *out, char *why, 
 	ssize_t n = 0;
 	if (fstat(fd, &st) < 0)
 		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
-	else if (secret && is_shared(&st))
+	else if (secret && file_is_shared(&st))
 		rc = err_why(why, why_n, -EACCES,
 			     "%s: others can read it, which a secret key must not be; chmod 600", path);
 	else if ((n = read(fd, text, sizeof text)) < 0)

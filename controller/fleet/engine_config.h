@@ -49,6 +49,7 @@ struct engine_config {
 	int64_t silent_us;        /* a worker without a message for this long is lost; 0: 2 s, -1: never */
 	int64_t stuck_us;         /* likewise, with heartbeats but no progress; 0: 120 s, -1: never */
 	int64_t stop_us;          /* at the end, for workers to confirm stop; 0: 1.5 s */
+	bool keep_workers;        /* at the end they get no stop: they wait for the next controller */
 	bool supervised;          /* on_notice starts and stops workers of this host */
 	/* Called on the engine thread; must not block.  May be NULL. */
 	void (*on_notice)(void *user, const struct engine_notice *n);

@@ -798,7 +798,8 @@ void worker_link_close(struct worker_link *w)
 		return;
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
 		struct worker *k = &w->table.rows[i];
-		worker_link_retire(w, k, 0);
+		if (!w->cfg.keep_workers)
+			worker_link_retire(w, k, 0);
 		n += k->state == WORKER_LEAVING && !k->broken;
 	}
 	wait_stopped(w, n);

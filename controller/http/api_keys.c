@@ -300,7 +300,7 @@ int api_keys_open(const char *path, struct api_keys **out, char *why, size_t why
 		api_keys_close(k);
 		return rc;
 	}
-	if (stat(path, &st) == 0 && st.st_mode & 0077)
+	if (stat(path, &st) == 0 && file_is_shared(&st))
 		log_warn("http", "keys file %s can be read by others: chmod 600", path);
 	log_info("http", "keys file=%s n=%zu", path, k->n);
 	*out = k;

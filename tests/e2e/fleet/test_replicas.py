@@ -43,9 +43,12 @@ class ByHand:
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.mark = uuid.uuid4().hex
         self.bus, self.jobs = f"ipc://{self.dir.name}/bus", f"ipc://{self.dir.name}/jobs"
+        self.options, self.workers = options, []
+        self.start_controller()
+
+    def start_controller(self):
         self.controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", self.bus, "--jobs", self.jobs,
-                                 "--http", "none", *options], self.mark, **QUIET)
-        self.workers = []
+                                 "--http", "none", *self.options], self.mark, **QUIET)
 
     def worker(self, *options):
         p = spawn([BIN / "quern-worker", "--bus", self.bus, "--threads", "1", *options], self.mark, **QUIET)
@@ -130,6 +133,23 @@ def test_worker_that_gets_sigterm_moves_its_jobs_and_exits(undisturbed):
         assert first.wait(60) == 0
         assert [j.done().tokens for j in jobs] == undisturbed
         assert len(c.workers()) == 1
+
+
+def test_workers_wait_for_the_next_controller(undisturbed):
+    """An upgrade of the controller: the worker is the same process, with its weights loaded."""
+    with ByHand("--keep-workers") as s, JobClient(s.jobs) as c:
+        worker = s.worker("--grace", "20")
+        expect_serving(c, 1)
+        assert c.generate(PROMPTS[0], **LONG).tokens == undisturbed[0]
+        s.controller.send_signal(signal.SIGTERM)
+        assert s.controller.wait(60) == 0
+        s.start_controller()
+        with JobClient(s.jobs) as again:
+            expect_serving(again, 1)
+            assert [w["pid"] for w in again.workers()] == [worker.pid]
+            assert again.generate(PROMPTS[0], **LONG).tokens == undisturbed[0]
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
 
 
 @pytest.mark.parametrize("isas", [("avx2", "plain"), ("plain", "avx2"), (None, "plain")], ids=str)
