@@ -73,6 +73,7 @@ void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *o
 		.ready = f->ready,
 		.max_context = f->max_context,
 		.block_size = f->cfg->block_size,
+		.no_cache = f->cfg->no_prefix_cache,
 		.counts = f->past,
 	};
 	out->counts.n_waiting = st.n_waiting;

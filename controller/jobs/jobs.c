@@ -373,13 +373,33 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 	metrics_observe(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->submitted_us);
 	metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, job->prompt_tokens);
 	metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, o->n_shown);
+	metrics_observe(m, METRIC_REQUEST_MAX_TOKENS, job->max_tokens);
 	if (!o->first_us)
 		return;
 	metrics_observe(m, METRIC_QUEUE, job->queued_us);
 	metrics_observe(m, METRIC_PREFILL, job->first_token_us - job->queued_us);
 	metrics_observe(m, METRIC_DECODE, o->last_us - o->first_us);
+	metrics_observe(m, METRIC_INFERENCE, o->last_us - job->submitted_us - job->queued_us);
 	if (o->log.n > 1)
 		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
+}
+
+/* The same, once for the job. */
+static void count_job(const struct jobs *j, const struct job *job)
+{
+	struct metrics *m = j->svc->metrics;
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < job->n_outputs; i++)
+		most = job->outputs[i].n_shown > most ? job->outputs[i].n_shown : most;
+	metrics_observe(m, METRIC_REQUEST_MOST_TOKENS, most);
+	metrics_observe(m, METRIC_REQUEST_N, job->n_outputs);
+	if (!job->outputs[0].first_us)
+		return;
+	const uint32_t cached =
+		job->cached_tokens < job->prompt_tokens ? job->cached_tokens : job->prompt_tokens;
+	metrics_add(m, METRIC_PROMPT_CACHED, cached);
+	metrics_add(m, METRIC_PROMPT_COMPUTED, job->prompt_tokens - cached);
+	metrics_observe(m, METRIC_PREFILL_COMPUTED, job->prompt_tokens - cached);
 }
 
 void jobs_add_finished(struct jobs *j, struct job *job, int64_t finished_us)
@@ -423,6 +443,7 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 		job->completion_tokens += job->outputs[i].n_shown;
 		count_end(j, job, &job->outputs[i], now);
 	}
+	count_job(j, job);
 	release_running(job);
 	map_remove(&j->by_number, job->number);
 	if (job->durable)

@@ -162,6 +162,7 @@ struct engine_status {
 	bool ready;           /* a replica can serve */
 	uint32_t max_context; /* tokens of a job: the model's context, or what fits the largest pool */
 	uint32_t block_size;
+	bool no_cache;               /* no prefix cache */
 	struct engine_counts counts; /* sum over all replicas; STATUS_TOTAL counters include removed ones */
 	char note[256];              /* for the operator: why workers are idle or jobs wait; or "" */
 	uint32_t n_replicas;

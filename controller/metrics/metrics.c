@@ -29,6 +29,7 @@ static const uint64_t token_bounds[] = {MS(10),  MS(25),  MS(50),  MS(75),  MS(1
 static const uint64_t request_bounds[] = {MS(300), MS(500), MS(800), S(1),    S(1.5),  S(2),  S(2.5), S(5),
 					  S(10),   S(15),   S(20),   S(30),   S(40),   S(50), S(60),  S(120),
 					  S(240),  S(480),  S(960),  S(1920), S(7680), 0};
+static const uint64_t n_bounds[] = {1, 2, 5, 10, 20, 0};
 static const uint64_t iteration_bounds[] = {1,   8,    16,   32,   64,   128,   256,
 					    512, 1024, 2048, 4096, 8192, 16384, 0};
 
@@ -53,12 +54,22 @@ static const struct family families[METRIC_HISTOGRAMS] = {
 			    "Time from a request's first run to its first token.", true, request_bounds},
 	[METRIC_DECODE] = {"request_decode_time_seconds", "Time from a request's first token to its last.",
 			   true, request_bounds},
+	[METRIC_INFERENCE] = {"request_inference_time_seconds",
+			      "Time from a request's first run to its last token.", true, request_bounds},
 	[METRIC_ITERATION_TOKENS] = {"iteration_tokens_total", "Tokens computed in a step of the engine.",
 				     false, iteration_bounds},
 	[METRIC_REQUEST_PROMPT_TOKENS] = {"request_prompt_tokens", "Tokens of a request's prompt.", false,
 					  NULL},
 	[METRIC_REQUEST_GENERATION_TOKENS] = {"request_generation_tokens", "Tokens generated for a request.",
 					      false, NULL},
+	[METRIC_REQUEST_MOST_TOKENS] = {"request_max_num_generation_tokens",
+					"Tokens of the longest output of a request with n of them.", false,
+					NULL},
+	[METRIC_REQUEST_MAX_TOKENS] = {"request_params_max_tokens", "max_tokens of a request.", false, NULL},
+	[METRIC_REQUEST_N] = {"request_params_n", "n of a request.", false, n_bounds},
+	[METRIC_PREFILL_COMPUTED] = {"request_prefill_kv_computed_tokens",
+				     "Tokens of a prompt that were not found in the prefix cache.", false,
+				     NULL},
 };
 
 struct histogram {
@@ -222,6 +233,15 @@ static void put_counters(struct writer *w, const struct metrics *m)
 		(double)metrics_count(m, METRIC_PROMPT_TOKENS));
 	put_one(w, "generation_tokens_total", "counter", "Tokens generated.",
 		(double)metrics_count(m, METRIC_GENERATION_TOKENS));
+	put_help(w, "prompt_tokens_by_source_total", "counter",
+		 "Prompt tokens of requests that ended: computed, or found in the prefix cache.");
+	put_value(w, "prompt_tokens_by_source_total", ",source=\"local_compute\"",
+		  (double)metrics_count(m, METRIC_PROMPT_COMPUTED));
+	put_value(w, "prompt_tokens_by_source_total", ",source=\"local_cache_hit\"",
+		  (double)metrics_count(m, METRIC_PROMPT_CACHED));
+	put_one(w, "prompt_tokens_cached_total", "counter",
+		"Prompt tokens of requests that ended, found in the prefix cache.",
+		(double)metrics_count(m, METRIC_PROMPT_CACHED));
 	put_help(w, "request_success_total", "counter", "Finished requests, by finish reason.");
 	for (size_t i = 0; i < sizeof finished / sizeof *finished; i++)
 		put_value(w, "request_success_total", finished[i].label,
@@ -251,6 +271,21 @@ static void put_engine(struct writer *w, const struct engine_status *s)
 		c->n_blocks ? (double)c->n_held / c->n_blocks : 0);
 	put_one(w, "workers_serving", "gauge", "Serving workers.", serving);
 	put_one(w, "ready", "gauge", "1: a replica can serve.", s->ready);
+}
+
+/* What the cache is, as labels of a 1. */
+static void put_cache_config(struct writer *w, const struct engine_status *s)
+{
+	char more[192];
+	if (!s->counts.n_blocks)
+		return;
+	snprintf(
+		more, sizeof more,
+		",block_size=\"%u\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"%u\",enable_prefix_caching=\"%s\"",
+		s->block_size, s->counts.n_blocks, s->counts.n_host_blocks, s->no_cache ? "False" : "True");
+	put_help(w, "cache_config_info", "gauge",
+		 "The KV cache, in its labels: blocks on devices and on hosts.");
+	put_value(w, "cache_config_info", more, 1);
 }
 
 /* Memory of each worker, labelled by its id. */
@@ -302,6 +337,7 @@ void metrics_write(const struct metrics *m, const char *model, const struct engi
 	put_label(&w.labels, "model_name", model);
 	if (s) {
 		put_engine(&w, s);
+		put_cache_config(&w, s);
 		put_memory(&w, s);
 	}
 	put_counters(&w, m);

@@ -27,6 +27,8 @@ enum metric_counter {
 	METRIC_HTTP_429,
 	METRIC_HTTP_5XX,
 	METRIC_HTTP_CUT,      /* the client disconnected or did not read */
+	METRIC_PROMPT_CACHED, /* prompt_tokens_by_source_total{source}: of jobs that have ended */
+	METRIC_PROMPT_COMPUTED,
 	METRIC_SPANS_SENT,    /* trace_spans_total{outcome} */
 	METRIC_SPANS_DROPPED, /* the queue was full */
 	METRIC_SPANS_FAILED,  /* the collector did not take them */
@@ -42,9 +44,14 @@ enum metric_histogram {
 	METRIC_QUEUE,
 	METRIC_PREFILL,
 	METRIC_DECODE,
+	METRIC_INFERENCE,
 	METRIC_ITERATION_TOKENS,
 	METRIC_REQUEST_PROMPT_TOKENS,
 	METRIC_REQUEST_GENERATION_TOKENS,
+	METRIC_REQUEST_MOST_TOKENS, /* of the longest output of a job */
+	METRIC_REQUEST_MAX_TOKENS,
+	METRIC_REQUEST_N,
+	METRIC_PREFILL_COMPUTED,
 	METRIC_HISTOGRAMS
 };
 

@@ -23,6 +23,11 @@ CONTRACT = {
     "request_time_per_output_token_seconds": "histogram", "e2e_request_latency_seconds": "histogram",
     "request_queue_time_seconds": "histogram", "request_prefill_time_seconds": "histogram",
     "request_decode_time_seconds": "histogram", "iteration_tokens_total": "histogram",
+    "request_inference_time_seconds": "histogram", "request_prompt_tokens": "histogram",
+    "request_generation_tokens": "histogram", "request_max_num_generation_tokens": "histogram",
+    "request_params_max_tokens": "histogram", "request_params_n": "histogram",
+    "request_prefill_kv_computed_tokens": "histogram", "prompt_tokens_by_source": "counter",
+    "prompt_tokens_cached": "counter", "cache_config_info": "gauge",
 }
 
 
@@ -66,6 +71,40 @@ def test_counters_count_requests_and_tokens(service):
     assert grown("iteration_tokens_total_sum") >= reply["usage"]["prompt_tokens"] + 12
     assert grown("http_requests_total", status="2xx") >= 1
     assert value(after, "num_requests_running") == 0
+
+
+def test_parameters_and_sources_are_counted(service):
+    prompt = "A prompt that no other test has, long enough for some blocks of the cache: " + "once upon a time " * 12
+    before = scrape(service)
+    first = complete(service, prompt=prompt, max_tokens=7, n=2, temperature=1, seed=1, ignore_eos=True)["usage"]
+    complete(service, prompt=prompt, max_tokens=3, ignore_eos=True)
+    after = scrape(service)
+
+    def grown(name, **labels):
+        return value(after, name, **labels) - value(before, name, **labels)
+    n_prompt = first["prompt_tokens"]
+    assert grown("request_params_n_sum") == 3 and grown("request_params_n_count") == 2
+    assert grown("request_params_max_tokens_sum") == 7 + 7 + 3
+    assert grown("request_max_num_generation_tokens_sum") == 7 + 3
+    cached = grown("prompt_tokens_cached_total")
+    assert 0 < cached < n_prompt
+    assert grown("prompt_tokens_by_source_total", source="local_cache_hit") == cached
+    assert grown("prompt_tokens_by_source_total", source="local_compute") == 2 * n_prompt - cached
+    assert grown("request_prefill_kv_computed_tokens_sum") == 2 * n_prompt - cached
+    assert grown("request_inference_time_seconds_count") == 3
+    assert grown("request_inference_time_seconds_sum") >= grown("request_decode_time_seconds_sum") > 0
+    info, = after["quern:cache_config_info"].samples
+    assert info.labels["block_size"] == "16" and int(info.labels["num_gpu_blocks"]) > 0
+    assert info.labels["enable_prefix_caching"] == "True"
+
+
+def test_the_rules_of_prometheus_read_only_metrics_that_exist(service):
+    text = (ROOT / "deploy" / "prometheus" / "quern.rules.yml").read_text()
+    names = {s.name for f in scrape(service).values() for s in f.samples}
+    recorded = set(re.findall(r"record: (\S+)", text))
+    used = set(re.findall(r"(?<![\w:])(?:model_name:quern_\w+:\w+|quern:\w+|process_\w+)", text)) - recorded
+    assert len(recorded) >= 10 and len(used) >= 10
+    assert used <= names, used - names
 
 
 def test_errors_are_counted_by_status(service):
