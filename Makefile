@@ -78,10 +78,11 @@ USES_bench                := base proto formats kernels grammar worker $(addpref
 	cli/terminal cli/models cli
 USES_quant/writer         := base formats
 USES_quant/convert        := base formats kernels controller/tokenizer cli/terminal quant/writer
+USES_quant/round          := base formats kernels cli/terminal quant/writer quant/convert
 USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer \
-	quant/convert
+	quant/convert quant/round
 
-FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant
+FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))

@@ -3,13 +3,23 @@
 #include "base/options.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
+#include "quant/round/gguf_quantize.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* By the word of --type. */
+static int run_gguf(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+{
+	interrupt_arm();
+	const int rc = gguf_quantize(src, dst, opts_text(o, "type", NULL), why, why_n);
+	interrupt_disarm();
+	return rc;
+}
+
 static const struct quantize_type types[] = {
-	{"q8_0", NULL},     {"q4_0", NULL}, {"q4_k", NULL}, {"q6_k", NULL},
-	{"int4-rtn", NULL}, {"int8", NULL}, {"fp8", NULL},  {"awq4", NULL},
+	{"q8_0", run_gguf}, {"q4_0", run_gguf}, {"q4_k", run_gguf}, {"q6_k", run_gguf},
+	{"int4-rtn", NULL}, {"int8", NULL},     {"fp8", NULL},      {"awq4", NULL},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -21,9 +31,13 @@ static const struct opt quantize_options[] = {
 static const struct usage usage = {
 	.name = "quantize",
 	.words = "MODEL DST",
-	.about = "Writes the weights of MODEL, which are floats, as a model with quantized weights to DST, "
+	.about = "Writes MODEL, a directory of safetensors with floats, as a model with quantized weights to "
+		 "DST, "
 		 "which\n"
-		 "must not exist.",
+		 "must not exist.\n\n"
+		 "  q8_0, q4_0, q4_k, q6_k  a GGUF file, rounded to nearest as llama.cpp does without an "
+		 "importance\n"
+		 "                          matrix",
 	.min_words = 2,
 	.max_words = 2,
 };

@@ -150,6 +150,15 @@ static int inexact(const struct run *r, float value, int64_t at)
 		       t->source, (double)value, at, t->source_type, t->type);
 }
 
+/* Encoders take finite values, of which an F16 scale can be made. */
+static size_t count_encodable(const float *x, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!(fabsf(x[i]) <= 65504))
+			return i;
+	return n;
+}
+
 /* Rows row0 .. row0 + n - 1 as the result has them. */
 static int change(const struct run *r, int64_t row0, int64_t n, const void **out)
 {
@@ -168,6 +177,8 @@ static int change(const struct run *r, int64_t row0, int64_t n, const void **out
 	const size_t values = (size_t)(n * r->columns);
 	decode(r->from, from, values, r->values);
 	size_t good = t->add != 0 ? add_exactly(r->values, values, t->add) : values;
+	if (good == values && t->encode)
+		good = count_encodable(r->values, values);
 	if (good == values && t->encode)
 		t->encode(r->values, values, r->out);
 	else if (good == values)

@@ -70,7 +70,7 @@ static int add_tensor(struct job *j, const struct st_tensor *t)
 		p->add = 1;
 	if (j->choice && t->n_dims == 2) {
 		const char *type = NULL;
-		j->choice->type(&name, t->shape[1], &type, &p->encode);
+		j->choice->type(j->choice->ctx, &name, c->tied, t->shape[1], &type, &p->encode);
 		p->type = type ? type : p->type;
 		j->quantized |= type != NULL;
 	}
@@ -127,8 +127,10 @@ static int put_keys(struct job *j)
 	const int rc = gguf_keys_config(j->w, &j->c, name, j->why, j->why_n);
 	if (rc)
 		return rc;
-	if (j->quantized)
+	if (j->quantized) {
 		writer_meta_u32(j->w, "general.quantization_version", 2);
+		writer_meta_u32(j->w, "general.file_type", (uint32_t)j->choice->file_type);
+	}
 	return gguf_keys_vocab(j->w, &j->c, j->src, j->why, j->why_n);
 }
 

@@ -6,9 +6,13 @@
 
 #include <stddef.h>
 
-/* The new type of a matrix of rows of so many values, and its encoder; *type NULL: it stays as it is. */
+/* The new type of a matrix of rows of so many values, and its encoder; *type NULL: it stays as it is.  tied:
+ * the embedding serves as the head. */
 struct gguf_choice {
-	void (*type)(const struct name *n, int64_t columns, const char **type, tensor_plan_encode *encode);
+	void (*type)(void *ctx, const struct name *n, bool tied, int64_t columns, const char **type,
+		     tensor_plan_encode *encode);
+	void *ctx;
+	int file_type; /* general.file_type */
 };
 
 /* choice NULL: every matrix keeps its type.  Vectors become F32, which holds their values. */

@@ -2,6 +2,7 @@
 cannot hold is named.  Files are read by numpy here, and compared with those of tests/tools/make_gguf_family.py, which
 writes GGUF on its own."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import uuid
 import numpy as np
 import pytest
 
+from model_files import gguf, safetensors
 from service import DEMO, QUERN, ROOT, SHARED, SLOW, spawn
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
@@ -30,62 +32,6 @@ FAMILIES = {
     "mistral": mistral(64, 96, 2, 4, 2, 331, 128, sliding_window=32), "qwen2": qwen2(64, 96, 2, 4, 2, 331, 128),
     "qwen3": qwen3(64, 96, 2, 4, 2, 331, 128, head_dim=32), **make_gguf_family.FAMILIES,
 }
-
-
-def safetensors(folder):
-    out = {}
-    for path in folder.glob("*.safetensors"):
-        data = path.read_bytes()
-        n = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:8 + n])
-        header.pop("__metadata__", None)
-        for name, t in header.items():
-            a, b = t["data_offsets"]
-            out[name] = (t["dtype"], t["shape"], data[8 + n + a:8 + n + b])
-    return out
-
-
-def gguf(path):
-    """Keys, and tensors as (type, shape, bytes) of F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K."""
-    data, at = path.read_bytes(), 24
-    sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 14: (256, 210)}
-    simple = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-
-    def take(code):
-        nonlocal at
-        v, = struct.unpack_from("<" + code, data, at)
-        at += struct.calcsize("<" + code)
-        return v
-
-    def value(kind):
-        nonlocal at
-        if kind == 8:
-            n = take("Q")
-            at += n
-            return data[at - n:at].decode()
-        if kind == 9:
-            inner, n = take("I"), take("Q")
-            return [value(inner) for _ in range(n)]
-        return take(simple[kind])
-
-    assert data[:8] == b"GGUF\3\0\0\0"
-    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
-    keys = {}
-    for _ in range(n_keys):
-        name = value(8)
-        keys[name] = value(take("I"))
-    infos = []
-    for _ in range(n_tensors):
-        name = value(8)
-        shape = [take("Q") for _ in range(take("I"))][::-1]
-        infos.append((name, shape, take("I"), take("Q")))
-    base = -(-at // 32) * 32
-    tensors = {}
-    for name, shape, kind, offset in infos:
-        values, size = sizes[kind]
-        assert offset % 32 == 0
-        tensors[name] = (kind, shape, data[base + offset:base + offset + int(np.prod(shape)) // values * size])
-    return keys, tensors
 
 
 def made(folder, config, dtype="F32", seed=1):
@@ -320,3 +266,11 @@ def test_memory_does_not_grow_with_the_model(run, tmp_path):
     for to in ("safetensors", "gguf"):
         (small, small_bytes), (large, large_bytes) = peak(2, to), peak(10, to)
         assert large - small < (large_bytes - small_bytes) / 4
+
+
+def test_the_package_gguf_has_read_this_file(run, tmp_path):
+    """tests/golden/make_gguf_encode_golden.py did, and compared tensors and keys."""
+    src = made(tmp_path / "src", llama(64, 96, 2, 4, 2, 331, 128), "BF16")
+    convert(run, src, tmp_path / "m.gguf", "gguf")
+    want = json.loads((ROOT / "tests" / "golden" / "gguf_encode.json").read_text())["file"]
+    assert hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest() == want

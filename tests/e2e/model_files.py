@@ -1,0 +1,62 @@
+"""Tensors and keys of model files, read without quern."""
+
+import json
+import struct
+
+import numpy as np
+
+
+def safetensors(folder):
+    out = {}
+    for path in folder.glob("*.safetensors"):
+        data = path.read_bytes()
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        header.pop("__metadata__", None)
+        for name, t in header.items():
+            a, b = t["data_offsets"]
+            out[name] = (t["dtype"], t["shape"], data[8 + n + a:8 + n + b])
+    return out
+
+
+def gguf(path):
+    """Keys, and tensors as (type, shape, bytes) of F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K."""
+    data, at = path.read_bytes(), 24
+    sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 14: (256, 210)}
+    simple = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+    def take(code):
+        nonlocal at
+        v, = struct.unpack_from("<" + code, data, at)
+        at += struct.calcsize("<" + code)
+        return v
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            n = take("Q")
+            at += n
+            return data[at - n:at].decode()
+        if kind == 9:
+            inner, n = take("I"), take("Q")
+            return [value(inner) for _ in range(n)]
+        return take(simple[kind])
+
+    assert data[:8] == b"GGUF\3\0\0\0"
+    n_tensors, n_keys = struct.unpack_from("<QQ", data, 8)
+    keys = {}
+    for _ in range(n_keys):
+        name = value(8)
+        keys[name] = value(take("I"))
+    infos = []
+    for _ in range(n_tensors):
+        name = value(8)
+        shape = [take("Q") for _ in range(take("I"))][::-1]
+        infos.append((name, shape, take("I"), take("Q")))
+    base = -(-at // 32) * 32
+    tensors = {}
+    for name, shape, kind, offset in infos:
+        values, size = sizes[kind]
+        assert offset % 32 == 0
+        tensors[name] = (kind, shape, data[base + offset:base + offset + int(np.prod(shape)) // values * size])
+    return keys, tensors
