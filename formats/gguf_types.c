@@ -61,6 +61,19 @@ static bytes16 bits_of(bytes16 v, int at, int mask)
 	return v >> at & (uint64_t)mask * 0x0101010101010101u;
 }
 
+/* The sixteen bytes of v as int16. */
+static void put_words(int16_t *p, bytes16 v)
+{
+	typedef uint8_t bytes __attribute__((vector_size(16)));
+	const bytes b = (bytes)v, zero = {0};
+	const bytes low =
+		__builtin_shufflevector(b, zero, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+	const bytes high = __builtin_shufflevector(b, zero, 8, 16, 9, 17, 10, 18, 11, 19, 12, 20, 13, 21, 14,
+						   22, 15, 23);
+	memcpy(p, &low, sizeof low);
+	memcpy(p + 8, &high, sizeof high);
+}
+
 static void nibbles(uint8_t *code, const unsigned char *q, int n)
 {
 	for (int i = 0; i < n; i += 16) {
@@ -171,10 +184,8 @@ static void q2_k(const unsigned char *p, const struct block *to)
 {
 	*to->d = f16_at(p + 80);
 	*to->dmin = f16_at(p + 82);
-	for (int g = 0; g < 16; g++) {
-		to->scale[g] = p[g] & 15;
-		to->offset[g] = p[g] >> 4;
-	}
+	put_words(to->scale, bits_of(sixteen(p), 0, EACH_NIBBLE));
+	put_words(to->offset, bits_of(sixteen(p), 4, EACH_NIBBLE));
 	crumbs(to->code, p + 16);
 }
 

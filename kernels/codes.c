@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/half.h"
+#include "kernels/half4.h"
 
 /* ---- AWQ ---- */
 
@@ -147,26 +147,14 @@ void codes_awq(struct codes *c, const struct kern_linear_part *p, int k, int gro
 
 /* ---- floats ---- */
 
-typedef float floats4 __attribute__((vector_size(16)));
-typedef int32_t ints4 __attribute__((vector_size(16)));
-
-/* Four values from w[at] on. */
-static inline floats4 four(const void *w, enum kern_dtype dtype, size_t at)
+/* The lowest byte of each of 16 values. */
+static inline bytes16 low_bytes(const ints4 v[4])
 {
-	floats4 f;
-	uint16_t h[4];
-	if (dtype == KERN_F32) {
-		memcpy(&f, (const unsigned char *)w + at * 4, sizeof f);
-		return f;
-	}
-	memcpy(h, (const unsigned char *)w + at * 2, sizeof h);
-	const ints4 v = {h[0], h[1], h[2], h[3]};
-	if (dtype == KERN_BF16)
-		return (floats4)(v << 16);
-	/* F16: exponent and mantissa in the places of a F32's, times 2^(127 - 15). */
-	const ints4 size = (v & 0x7fff) << 13, special = size >= 0x0f800000;
-	return (floats4)((ints4)((floats4)size * 0x1p112f) | (v & 0x8000) << 16 |
-			 (special & (0x7f800000 | size)));
+	typedef uint16_t shorts __attribute__((vector_size(16)));
+	const shorts a = __builtin_shufflevector((shorts)v[0], (shorts)v[1], 0, 2, 4, 6, 8, 10, 12, 14);
+	const shorts b = __builtin_shufflevector((shorts)v[2], (shorts)v[3], 0, 2, 4, 6, 8, 10, 12, 14);
+	return __builtin_shufflevector((bytes16)a, (bytes16)b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24,
+				       26, 28, 30);
 }
 
 /* The largest |w|; NaN where there is one. */
@@ -176,7 +164,7 @@ static float largest(const void *w, enum kern_dtype dtype, size_t at, int n)
 	int32_t all = 0;
 	int i = 0;
 	for (; i + 4 <= n; i += 4) {
-		const ints4 v = (ints4)four(w, dtype, at + (size_t)i) & 0x7fffffff, more = v > most;
+		const ints4 v = (ints4)half4_load(w, dtype, at + (size_t)i) & 0x7fffffff, more = v > most;
 		most = (v & more) | (most & ~more);
 	}
 	for (int j = 0; j < 4; j++)
@@ -199,11 +187,14 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 	const float inverse = some ? 127 / most : 0;
 	*scale = most >= 1e-30f || most != most ? most / 127 : 0;
 	int i = 0;
-	for (; some && i + 4 <= n; i += 4) {
+	for (; some && i + 16 <= n; i += 16) {
 		/* Rounded by the sum, ties to even; its lowest byte is the code. */
-		const ints4 v = (ints4)(four(w, dtype, at + (size_t)i) * inverse + 0x1.8p23f) + 128;
+		ints4 v[4];
 		for (int j = 0; j < 4; j++)
-			code[i + j] = (uint8_t)v[j];
+			v[j] = (ints4)(half4_load(w, dtype, at + (size_t)(i + 4 * j)) * inverse +
+				       (0x1.8p23f + 128));
+		const bytes16 q = low_bytes(v);
+		memcpy(code + i, &q, sizeof q);
 	}
 	for (; i < n; i++)
 		code[i] = some ? (uint8_t)(128 + (int)rintf(half_load(w, dtype, at + (size_t)i) * inverse))

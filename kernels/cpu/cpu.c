@@ -126,6 +126,8 @@ static void cpu_close(struct kern_dev *d)
 	alloc_big_free(d->pack, d->pack_bytes);
 	alloc_big_free(d->wide, d->wide_bytes);
 	alloc_big_free(d->quant, d->quant_bytes);
+	alloc_big_free(d->ordered, d->ordered_bytes);
+	alloc_big_free(d->ordered_floats, d->ordered_floats_bytes);
 	alloc_big_free(d->arrived, d->arrived_bytes);
 	alloc_big_free(d->routes, d->routes_bytes);
 	cpu_moe_free(d->moe);

@@ -31,6 +31,8 @@ struct kern_linear {
 	int n_parts;
 	bool as_stored; /* an embedding's table: floats, or codes to read rows from, in every mode */
 	bool exact;     /* a router: plain floats in every mode, computed on floats */
+	bool may_order; /* codes of permuted inputs may stay so: */
+	int32_t *order; /* [k] owned: its i-th value is input order[i] of a row; NULL: input i */
 	enum kern_act act;
 	struct cpu_part parts[3];
 };
@@ -100,6 +102,10 @@ struct kern_dev {
 	size_t wide_bytes;
 	unsigned char *quant; /* operands of ROWS_MAX rows: a head in INT8 of a mode without them */
 	size_t quant_bytes;
+	unsigned char *ordered; /* operands of ROWS_MAX rows with their values in another order */
+	size_t ordered_bytes;
+	float *ordered_floats; /* [rows, at most ROWS_MAX][largest K] */
+	size_t ordered_floats_bytes;
 	atomic_int *arrived; /* [groups of outputs, row cuts]: tiles of a group that are there; linear.c */
 	size_t arrived_bytes;
 	float *routes; /* [rows][largest N of a router]: its outputs */
@@ -191,6 +197,7 @@ void cpu_moe_free(struct cpu_moe *m); /* the scratch; NULL is fine */
 
 /* Of the device's mode; without integer mode, of int16, which a head in INT8 reads. */
 struct cpu_operand cpu_operand(const struct kern_dev *d, int k);
+struct cpu_operand cpu_operand_wide(int k); /* of int16 */
 size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width);
 bool cpu_is_integer(const struct kern_dev *d);
 /* What a linear layer reads is not floats: integer modes and bf16. */
@@ -214,7 +221,7 @@ void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_opera
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n);
 /* Whether rows of these codes come out of a layer as they are stored, to the bit: of one that is as_stored,
  * and of one that computes in the device's mode. */
-bool cpu_codes_give_rows(const struct codes *c);
+bool cpu_codes_give_rows(const struct kern_dev *d, const struct codes *c);
 bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c);
 /* The row id of a packed matrix: floats, or codes that give rows. */
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out);

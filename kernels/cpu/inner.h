@@ -404,6 +404,10 @@ VFN void codes_round(const struct cpu_codes *c, const unsigned char *line, size_
 	const vq mask0 = vq_set1(bits == 8 ? 0xff : 0xf), mask1 = vq_set1(bits == 8 ? 0xff00 : 0xf00);
 	const vq magic0 = vq_set1(0x4b000000), magic1 = vq_set1(0x47000000);
 	const vf zero = v_set1((float)c->zero);
+	for (int i = 0; c->e4m3 && i < n && i < most; i++, out += stride)
+		v_store(out, v_mul(scale, v_load_e4m3(line + i * LANES_N)));
+	if (c->e4m3)
+		return;
 	vq q = vq_load(line);
 	for (int i = 0; i < n && i < most; i++, out += stride) {
 		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high ones; 6 bits: another line. */
@@ -692,6 +696,15 @@ static void inner_mask_block(float *out, const float *x, const uint32_t *mask, i
 	}
 }
 
+static void inner_map_codes(uint8_t *code, size_t n, const uint8_t table[16])
+{
+	size_t i = 0;
+	for (; i + 16 <= n; i += 16)
+		v_lookup(code + i, table);
+	for (; i < n; i++)
+		code[i] = table[code[i] & 15];
+}
+
 static const struct cpu_isa inner_table = {
 	.name = INNER_NAME,
 	.rows_max = INNER_ROWS,
@@ -712,4 +725,5 @@ static const struct cpu_isa inner_table = {
 	.exp_block = inner_exp_block,
 	.weigh_block = inner_weigh_block,
 	.mask_block = inner_mask_block,
+	.map_codes = inner_map_codes,
 };

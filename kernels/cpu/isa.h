@@ -52,7 +52,8 @@ struct cpu_codes {
 	enum cpu_heads heads;
 	int head, super_head; /* bytes of a tile's head of a group, of a super-group */
 	bool minimums;
-	int zero; /* of all groups; but for HEADS_AWQ */
+	bool e4m3; /* codes of 8 bits are floats; a line is then [4 k][16 outputs] */
+	int zero;  /* of all groups; but for HEADS_AWQ */
 };
 
 struct cpu_tile {
@@ -115,6 +116,7 @@ struct cpu_isa {
 	uint64_t (*weigh_block)(const float *p, int n); /* sum of draw_weight(): draw.h */
 	/* out[i] = x[i] where bit i % 32 of mask[i / 32] is set, else other; out may be x. */
 	void (*mask_block)(float *out, const float *x, const uint32_t *mask, int n, float other);
+	void (*map_codes)(uint8_t *code, size_t n, const uint8_t table[16]); /* code = table[code & 15] */
 };
 
 /* NULL where the compiler could not build it or this CPU lacks it. */

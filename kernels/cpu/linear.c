@@ -27,8 +27,15 @@ int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
 	return 0;
 }
 
+/* Bytes of an operand in another order.  Of int8 it is int16: its values are rounded again, which 16 bits do
+ * not show. */
+static size_t ordered_row(const struct kern_dev *d, int k)
+{
+	return d->bf16 ? cpu_bf16_row(d->bf16, k) : cpu_operand_wide(k).row;
+}
+
 /* Scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
-static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
+static int reserve(struct kern_dev *d, int k, int n, bool ordered, char *why, size_t why_n)
 {
 	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
 	const int rows = most < ROWS_MAX ? most : ROWS_MAX;
@@ -39,6 +46,10 @@ static int reserve(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 		e = cpu_grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
 	if (!e && d->dot && !integer)
 		e = cpu_grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
+	if (!e && ordered)
+		e = cpu_grow(&d->ordered_floats, &d->ordered_floats_bytes, (size_t)rows * row, why, why_n);
+	if (!e && ordered && wide)
+		e = cpu_grow(&d->ordered, &d->ordered_bytes, (size_t)rows * ordered_row(d, k), why, why_n);
 	if (e)
 		return e;
 	if (cpu_sample_reserve(d, n))
@@ -84,14 +95,15 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 	w->dev = d;
 	w->act = src->act;
 	w->exact = src->exact;
+	w->may_order = true;
 	*out = NULL;
 	int e = src->exact ? check_exact(src, why, why_n) : 0;
 	if (!e)
 		e = cpu_pack(w, src, why, why_n);
 	if (!e)
-		e = reserve(d, w->k, w->n, why, why_n);
+		e = reserve(d, w->k, w->n, w->order != NULL, why, why_n);
 	if (!e && pair) /* what they give becomes an operand */
-		e = reserve(d, w->parts[0].n, w->n, why, why_n);
+		e = reserve(d, w->parts[0].n, w->n, false, why, why_n);
 	if (!e && pair && cpu_has_operands(d))
 		e = cpu_grow(&d->arrived, &d->arrived_bytes,
 			     most_arrived(d, w->parts[0].n) * sizeof *d->arrived, why, why_n);
@@ -109,6 +121,7 @@ void cpu_linear_fini(struct kern_linear *w)
 {
 	for (int i = 0; i < 3; i++)
 		alloc_beside_free(w->parts[i].w, w->parts[i].bytes);
+	free(w->order);
 }
 
 void cpu_linear_free(struct kern_linear *w)
@@ -121,7 +134,7 @@ void cpu_linear_free(struct kern_linear *w)
 
 int64_t cpu_linear_bytes(const struct kern_linear *w)
 {
-	int64_t n = 0;
+	int64_t n = w->order ? (int64_t)w->k * (int64_t)sizeof *w->order : 0;
 	for (int i = 0; i < w->n_parts; i++)
 		n += (int64_t)w->parts[i].bytes;
 	return n;
@@ -155,7 +168,7 @@ int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct 
 		   size_t why_n)
 {
 	*out = NULL;
-	if (src->dtype == KERN_AWQ4 || (src->dtype == KERN_CODES && !cpu_codes_give_rows(src->table)))
+	if (src->dtype == KERN_AWQ4 || (src->dtype == KERN_CODES && !cpu_codes_give_rows(d, src->table)))
 		return err_why(why, why_n, -ENOTSUP, "an embedding table of such codes is not supported");
 	struct kern_embed *e = xcalloc(1, sizeof *e);
 	e->n_vocab = src->n_vocab;
@@ -163,7 +176,7 @@ int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct 
 	e->linear.dev = e->head.dev = d;
 	int err = pack_table(e, src, why, why_n);
 	if (!err)
-		err = reserve(d, src->hidden, src->n_vocab, why, why_n);
+		err = reserve(d, src->hidden, src->n_vocab, false, why, why_n);
 	if (err) {
 		cpu_embed_free(e);
 		return err;
@@ -412,12 +425,53 @@ static void plan(struct cpu_linear_job *j)
 		j->n_row_cuts = j->n_row_blocks;
 }
 
+/* Row r of the input in the order of the weights. */
+static void order_row(void *arg, int r, int thread)
+{
+	const struct cpu_linear_job *j = arg;
+	const struct kern_linear *w = j->w;
+	const struct kern_dev *d = w->dev;
+	const size_t k = (size_t)w->k;
+	const unsigned char *in = j->in + (size_t)r * j->row;
+	float *x = d->pack + (size_t)r * k, *to = d->ordered_floats + (size_t)r * k;
+	(void)thread;
+	if (d->bf16)
+		cpu_bf16_floats(d->bf16, x, in, w->k);
+	else if (cpu_is_integer(d))
+		for (int k0 = 0; k0 < w->k; k0 += ACT_GROUP)
+			cpu_dequantize(x + k0, in, &j->op, k0, w->k - k0 < ACT_GROUP ? w->k - k0 : ACT_GROUP);
+	else
+		x = (float *)(uintptr_t)in;
+	for (size_t i = 0; i < k; i++)
+		to[i] = x[w->order[i]];
+	if (!cpu_has_operands(d))
+		return;
+	const struct cpu_operand op = cpu_operand_wide(w->k);
+	unsigned char *row = d->ordered + (size_t)r * ordered_row(d, w->k);
+	if (d->bf16)
+		cpu_bf16_round(d->bf16, row, to, w->k);
+	else
+		d->dot->quantize(row, to, &op);
+}
+
+static void order_rows(struct cpu_linear_job *j)
+{
+	struct kern_dev *d = j->w->dev;
+	cpu_run(d, j->n_rows, (int64_t)j->n_rows * j->w->k / 4, order_row, j);
+	j->in = cpu_has_operands(d) ? d->ordered : (const unsigned char *)d->ordered_floats;
+	j->op = cpu_operand_wide(j->w->k);
+	if (cpu_has_operands(d))
+		j->row = ordered_row(d, j->w->k);
+}
+
 static void run_rows(struct cpu_linear_job *j)
 {
 	struct kern_dev *d = j->w->dev;
 	const int64_t per_row = (int64_t)j->w->k * (j->w->n / LANES_N + 1);
 	bool floats = false, dots = false;
 	plan(j);
+	if (j->w->order)
+		order_rows(j);
 	for (int i = 0; i < j->w->n_parts; i++)
 		*(j->w->parts[i].dots ? &dots : &floats) |= !j->w->parts[i].bf16;
 	j->dots = j->in;

@@ -13,15 +13,24 @@ bool cpu_has_operands(const struct kern_dev *d)
 	return cpu_is_integer(d) || d->bf16;
 }
 
-struct cpu_operand cpu_operand(const struct kern_dev *d, int k)
+static struct cpu_operand make_operand(int k, bool wide)
 {
-	struct cpu_operand op = {.k = k, .k_pad = (k + ACT_GROUP - 1) / ACT_GROUP * ACT_GROUP};
-	op.wide = d->args.compute != KERN_COMPUTE_INT8;
+	struct cpu_operand op = {.k = k, .k_pad = (k + ACT_GROUP - 1) / ACT_GROUP * ACT_GROUP, .wide = wide};
 	op.scales = (size_t)op.k_pad * (op.wide ? 2 : 1);
 	op.sums = op.scales + (size_t)(op.k_pad / ACT_GROUP) * sizeof(float);
 	op.row = op.sums + (size_t)(op.k_pad / ACT_SUM + 1) * sizeof(uint32_t);
 	op.row = (op.row + 63) & ~(size_t)63;
 	return op;
+}
+
+struct cpu_operand cpu_operand(const struct kern_dev *d, int k)
+{
+	return make_operand(k, d->args.compute != KERN_COMPUTE_INT8);
+}
+
+struct cpu_operand cpu_operand_wide(int k)
+{
+	return make_operand(k, true);
 }
 
 size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width)

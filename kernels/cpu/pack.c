@@ -1,6 +1,7 @@
 /* pack.c - weights as stored to weights as the inner kernels read them (isa.h draws both ends). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/nodes.h"
+#include "kernels/cpu/pack.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -23,19 +24,12 @@ int cpu_part_tiles(const struct cpu_part *p, int b)
 	return tiles >= 3 ? 4 : tiles;
 }
 
-/* Of one tile; len: the inputs of a group. */
-static size_t codes_group_bytes(const struct cpu_codes *c, int len)
-{
-	const int lines = c->bits == 4 ? (len + 7) / 8 : c->bits == 6 ? (len + 15) / 16 * 3 : (len + 3) / 4;
-	return (size_t)c->head + (size_t)lines * 64;
-}
-
 static size_t codes_tile_bytes(const struct cpu_codes *c, int k)
 {
-	const size_t whole = (size_t)(k / c->group) * codes_group_bytes(c, c->group);
+	const size_t whole = (size_t)(k / c->group) * cpu_pack_group_bytes(c, c->group);
 	const size_t supers = c->super ? (size_t)((k + c->super - 1) / c->super) : 0;
 	return supers * (size_t)c->super_head + whole +
-	       (k % c->group ? codes_group_bytes(c, k % c->group) : 0);
+	       (k % c->group ? cpu_pack_group_bytes(c, k % c->group) : 0);
 }
 
 static size_t tile_bytes(const struct cpu_part *p, int k)
@@ -75,13 +69,6 @@ static int zero_max(bool bf16, int bits)
 	return bf16 && bits == 4 ? 16 : 255;
 }
 
-/* Rows as read, and what their heads hold in F16. */
-struct pack_rows {
-	struct code_rows r;
-	uint16_t *d; /* [n][supers], of HEADS_SUPER; of HEADS_AWQ and HEADS_F16 [n][groups], d times scale */
-	uint16_t *dmin; /* likewise, of HEADS_SUPER with minimums */
-};
-
 static void pack_rows_new(struct pack_rows *r, const struct cpu_part *p, const struct codes *c, int n)
 {
 	const size_t rows = (size_t)n, supers = (size_t)codes_supers(c), groups = (size_t)codes_groups(c);
@@ -99,15 +86,27 @@ static void pack_rows_free(struct pack_rows *r)
 	free(r->dmin);
 }
 
-/* d and dmin of a super-group as F16, and whether the scales of its n groups from g on (and minimums) fit the
+/* Whether n scales, or minimums, are within a head's range. */
+static bool within(const int16_t *scale, size_t n, int least, int most)
+{
+	int16_t low = 0, high = 0;
+	for (size_t i = 0; i < n; i++) {
+		low = scale[i] < low ? scale[i] : low;
+		high = scale[i] > high ? scale[i] : high;
+	}
+	return low >= least && high <= most;
+}
+
+/* d and dmin of an output's super-groups as F16, and whether the scales of its groups (and minimums) fit the
  * heads. */
-static bool super_fits(const struct codes *c, const struct pack_rows *p, size_t s, size_t g, int n)
+static bool supers_fit(const struct codes *c, const struct pack_rows *p, size_t row)
 {
 	const struct code_rows *r = &p->r;
-	bool ok = half_to_f16(r->d[s], &p->d[s]) && (!c->minimums || half_to_f16(r->dmin[s], &p->dmin[s]));
-	for (size_t i = g; i < g + (size_t)n; i++)
-		ok &= r->scale[i] >= -128 && r->scale[i] <= 127 &&
-		      (!c->minimums || (r->offset[i] >= 0 && r->offset[i] <= 255));
+	const size_t supers = (size_t)codes_supers(c), groups = (size_t)codes_groups(c);
+	bool ok = within(r->scale + row * groups, groups, -128, 127) &&
+		  (!c->minimums || within(r->offset + row * groups, groups, 0, 255));
+	for (size_t s = row * supers; ok && s < (row + 1) * supers; s++)
+		ok = half_to_f16(r->d[s], &p->d[s]) && (!c->minimums || half_to_f16(r->dmin[s], &p->dmin[s]));
 	return ok;
 }
 
@@ -126,20 +125,17 @@ static int make_halves(const struct cpu_part *p, const struct codes *c, const st
 	const int groups = codes_groups(c), supers = codes_supers(c), per = c->super / c->group;
 	if (p->codes.heads == HEADS_F32)
 		return -1;
-	for (int row = 0; row < n; row++)
-		for (int s = 0, g = 0; s < supers; s++, g += per) {
-			const int some = groups - g < per ? groups - g : per;
-			const size_t at = (size_t)row * (size_t)groups + (size_t)g;
-			const size_t super = (size_t)row * (size_t)supers + (size_t)s;
-			bool ok = true;
-			if (p->codes.heads == HEADS_SUPER)
-				ok = super_fits(c, r, super, at, some);
-			else
-				for (int i = 0; i < some; i++)
-					ok &= group_fits(p, c, r, super, at + (size_t)i);
-			if (!ok)
-				return row;
-		}
+	for (int row = 0; row < n; row++) {
+		bool ok = true;
+		if (p->codes.heads == HEADS_SUPER)
+			ok = supers_fit(c, r, (size_t)row);
+		else
+			for (int g = 0; g < groups; g++)
+				ok &= group_fits(p, c, r, (size_t)(row * supers + g / per),
+						 (size_t)(row * groups + g));
+		if (!ok)
+			return row;
+	}
 	return -1;
 }
 
@@ -153,145 +149,11 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	int cols = j->to->n - b * BLOCK_N < BLOCK_N ? j->to->n - b * BLOCK_N : BLOCK_N;
 	/* 64 k's at a time, so that the output lines are written while they are near. */
 	for (size_t k0 = 0; k0 < k; k0 += 64) {
-		size_t k1 = k0 + 64 < k ? k0 + 64 : k;
-		for (int c = 0; c < cols; c++) {
-			const unsigned char *in = rows + (size_t)c * k * es;
-			for (size_t i = k0; i < k1; i++)
-				memcpy(out + i * stride + (size_t)c * es, in + i * es, es);
-		}
+		const size_t k1 = k0 + 64 < k ? k0 + 64 : k;
+		cpu_pack_turn(rows + k0 * es, k * es, cols, (int)(k1 - k0), (int)es, out + k0 * stride,
+			      stride);
 	}
 	free(tmp);
-}
-
-/* d and dmin of super-group s of 16 outputs or fewer from row0 on. */
-static void pack_super(const struct codes *c, const struct pack_rows *r, int s, int row0, int rows,
-		       unsigned char *head)
-{
-	for (int n = 0; n < rows; n++) {
-		const size_t at = (size_t)(row0 + n) * (size_t)codes_supers(c) + (size_t)s;
-		memcpy(head + n * 2, &r->d[at], 2);
-		if (c->minimums)
-			memcpy(head + 32 + n * 2, &r->dmin[at], 2);
-	}
-}
-
-/* The head of F32 scales (and minimums) of group g. */
-static void pack_floats(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
-			int row0, int rows, unsigned char *head)
-{
-	for (int n = 0; n < rows; n++) {
-		const size_t row = (size_t)(row0 + n), at = row * (size_t)codes_groups(c) + (size_t)g;
-		const size_t s = row * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
-		const float scale = r->d[s] * (float)r->scale[at];
-		memcpy(head + n * 4, &scale, 4);
-		if (!p->minimums)
-			continue;
-		const float min = r->dmin[s] * (float)r->offset[at];
-		memcpy(head + 64 + n * 4, &min, 4);
-	}
-}
-
-/* Scales and offsets of group g. */
-static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct pack_rows *r, int g,
-		      int row0, int rows, unsigned char *head)
-{
-	const size_t groups = (size_t)codes_groups(c);
-	size_t at = (size_t)row0 * groups + (size_t)g;
-	if (p->heads == HEADS_F32) {
-		pack_floats(p, c, &r->r, g, row0, rows, head);
-		return;
-	}
-	for (int n = 0; n < rows; n++, at += groups)
-		if (p->heads == HEADS_SUPER) {
-			head[n] = (unsigned char)r->r.scale[at];
-			if (p->minimums)
-				head[16 + n] = (unsigned char)r->r.offset[at];
-		} else {
-			memcpy(head + n * 2, &r->d[at], 2);
-			if (p->heads == HEADS_AWQ)
-				head[32 + n] = (unsigned char)(c->zero >= 0 ? c->zero : r->r.offset[at]);
-		}
-}
-
-static uint64_t eight(const uint8_t *code)
-{
-	uint64_t v;
-	memcpy(&v, code, 8);
-	return v;
-}
-
-/* Of eight bytes 0 to 3 and, `at` bits further up, 4 to 7. */
-static uint32_t halves_of(uint64_t v, int at)
-{
-	return (uint32_t)(v | v >> (32 - at));
-}
-
-/* A word of one output of each line of a round of codes, the lines step bytes apart. */
-static inline void pack_round(const int bits, const uint8_t *code, unsigned char *line, size_t step)
-{
-	if (bits == 8) {
-		memcpy(line, code, 4);
-		return;
-	}
-	uint32_t pairs = 0;
-	for (int i = 0; i < (bits == 6 ? 2 : 1); i++) {
-		const uint64_t v = eight(code + 8 * i);
-		const uint32_t word = halves_of(v & 0x0f0f0f0f0f0f0f0fu, 4);
-		pairs |= halves_of(v >> 4 & 0x0303030303030303u, 2) << 4 * i;
-		memcpy(line + (size_t)i * step, &word, 4);
-	}
-	if (bits == 6)
-		memcpy(line + 2 * step, &pairs, 4);
-}
-
-static inline void pack_row(const int bits, const uint8_t *code, int len, unsigned char *line, size_t step)
-{
-	const int per_round = bits == 4 ? 8 : bits == 6 ? 16 : 4;
-	int k = 0;
-	for (; k + per_round <= len; k += per_round, line += bits == 6 ? 3 * step : step)
-		pack_round(bits, code + k, line, step);
-	if (k < len) {
-		uint8_t last[16] = {0};
-		memcpy(last, code + k, (size_t)(len - k));
-		pack_round(bits, last, line, step);
-	}
-}
-
-/* The lines of a group, step bytes apart: len inputs from k0 on. */
-static void pack_lines(int bits, const struct codes *c, const struct code_rows *r, int k0, int len, int row0,
-		       int rows, unsigned char *lines, size_t step)
-{
-	const uint8_t *code = r->code + (size_t)row0 * (size_t)c->k + k0;
-	for (int n = 0; n < rows; n++, code += c->k, lines += 4)
-		if (bits == 4)
-			pack_row(4, code, len, lines, step);
-		else if (bits == 6)
-			pack_row(6, code, len, lines, step);
-		else
-			pack_row(8, code, len, lines, step);
-}
-
-static void pack_codes(const struct cpu_codes *p, const struct codes *c, const struct pack_rows *r, int n,
-		       int tiles, unsigned char *out)
-{
-	for (int g = 0; g < codes_groups(c); g++) {
-		const int k0 = g * c->group, len = c->k - k0 < c->group ? c->k - k0 : c->group;
-		if (p->heads == HEADS_SUPER && k0 % c->super == 0) {
-			for (int t = 0; t * LANES_N < n; t++)
-				pack_super(c, r, k0 / c->super, t * LANES_N,
-					   n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N,
-					   out + t * p->super_head);
-			out += tiles * p->super_head;
-		}
-		unsigned char *lines = out + tiles * p->head;
-		for (int t = 0; t * LANES_N < n; t++) {
-			int rows = n - t * LANES_N < LANES_N ? n - t * LANES_N : LANES_N;
-			pack_head(p, c, r, g, t * LANES_N, rows, out + t * p->head);
-			pack_lines(p->bits, c, &r->r, k0, len, t * LANES_N, rows, lines + t * 64,
-				   (size_t)tiles * 64);
-		}
-		out += (size_t)tiles * codes_group_bytes(p, len);
-	}
 }
 
 static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out)
@@ -309,7 +171,7 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	else if (p->bf16)
 		cpu_bf16_pack_codes(j->bf16, out, c, &r.r, p->codes.heads == HEADS_F32, n, tiles);
 	else
-		pack_codes(&p->codes, c, &r, n, tiles, out);
+		cpu_pack_codes(&p->codes, c, &r, n, tiles, out);
 	pack_rows_free(&r);
 }
 
@@ -351,10 +213,27 @@ static int check_codes(const char *name, const struct codes *c, int n, int k, ch
 	return 0;
 }
 
+/* Whether codes are floats of 8 bits: sign, 4 bits of exponent with a bias of 7, 3 of mantissa; NaN is all
+ * ones (arXiv:2209.05433). */
+static bool is_e4m3(const struct codes *c)
+{
+	if (!c->table || c->bits != 8 || c->zero != 0 || c->minimums)
+		return false;
+	for (int i = 0; i < 256; i++) {
+		const int e = i >> 3 & 15, m = i & 7;
+		const float size = e ? (float)(8 + m) * (float)(1 << e) / 1024 : (float)m / 512;
+		if ((i & 127) != 127 && c->table[i] != (i < 128 ? size : -size))
+			return false;
+	}
+	return true;
+}
+
 /* Whether the mode's kernels read codes as they are: others become floats. */
 static bool takes_codes(const struct kern_dev *d, const struct codes *c)
 {
 	const bool whole = c->group >= c->k;
+	if (!c->perm && is_e4m3(c)) /* where they would become F32 */
+		return d->args.compute == KERN_COMPUTE_F32 || d->args.compute == KERN_COMPUTE_INT16;
 	if (c->table || c->perm || (!is_awq_like(c) && !c->minimums && c->zero < 0))
 		return false;
 	if (d->bf16 && c->zero > zero_max(true, c->bits <= 4 ? 4 : 8))
@@ -373,8 +252,13 @@ static void read_plain(const struct codes *c, int n0, int n1, const struct code_
 	const struct codes *from = c->from[0];
 	const size_t rows = (size_t)(n1 - n0), groups = rows * (size_t)codes_groups(c);
 	from->read(from, n0, n1, out);
-	for (size_t i = 0; from->table && i < rows * (size_t)c->k; i++)
-		out->code[i] = (uint8_t)(128 + (int)from->table[out->code[i] & 15]);
+	if (from->table) {
+		const struct cpu_isa *isa = c->from[1];
+		uint8_t table[16];
+		for (int i = 0; i < 16; i++)
+			table[i] = (uint8_t)(128 + (int)from->table[i]);
+		isa->map_codes(out->code, rows * (size_t)c->k, table);
+	}
 	for (size_t i = 0; i < groups; i++)
 		out->offset[i] = from->table ? 128 : (int16_t)(out->scale[i] * out->offset[i]);
 	if (c->minimums)
@@ -389,10 +273,10 @@ static bool is_whole(const float *table)
 	return true;
 }
 
-static void make_plain(struct codes *c, const struct codes *from)
+static void make_plain(const struct kern_dev *d, struct codes *c, const struct codes *from)
 {
 	*c = *from;
-	if (from->table && from->zero == 0 && !from->minimums && is_whole(from->table)) {
+	if (from->table && from->bits == 4 && from->zero == 0 && !from->minimums && is_whole(from->table)) {
 		c->bits = 8;
 		c->zero = 128;
 		c->table = NULL;
@@ -403,9 +287,60 @@ static void make_plain(struct codes *c, const struct codes *from)
 	}
 	c->read = read_plain;
 	c->from[0] = from;
+	c->from[1] = d->isa;
+}
+
+/* ---- inputs in an order of their own ---- */
+
+static void read_as_ordered(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const struct codes *from = c->from[0];
+	from->read(from, n0, n1, out);
+}
+
+/* Codes of inputs that are those of a row in the order of from->perm. */
+static void make_ordered(struct codes *c, const struct codes *from)
+{
+	*c = *from;
+	c->perm = NULL;
+	c->read = read_as_ordered;
+	c->from[0] = from;
+}
+
+/* Whether all parts are codes that the mode's kernels read, with their inputs in one order. */
+static bool has_order(const struct kern_linear *w, const struct kern_linear_src *src)
+{
+	const struct codes *first = src->parts[0].w;
+	if (!w->may_order)
+		return false;
+	for (int i = 0; i < src->n_parts; i++) {
+		const struct codes *c = src->parts[i].w;
+		struct codes ordered, plain;
+		if (src->parts[i].dtype != KERN_CODES || !c->perm || c->k != src->k ||
+		    memcmp(c->perm, first->perm, (size_t)src->k * sizeof *c->perm))
+			return false;
+		make_ordered(&ordered, c);
+		make_plain(w->dev, &plain, &ordered);
+		if (!takes_codes(w->dev, &plain))
+			return false;
+	}
+	return true;
 }
 
 /* ---- load ---- */
+
+/* Each of k inputs once. */
+static bool is_order(const int32_t *perm, int k)
+{
+	bool *has = xcalloc((size_t)k, sizeof *has), ok = true;
+	for (int i = 0; ok && i < k; i++) {
+		ok = perm[i] >= 0 && perm[i] < k && !has[perm[i]];
+		if (ok)
+			has[perm[i]] = true;
+	}
+	free(has);
+	return ok;
+}
 
 static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
@@ -422,6 +357,10 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, "
 			       "group %d)",
 			       src->name, p->n, src->group);
+	const struct codes *c = p->w;
+	if (p->dtype == KERN_CODES && c->perm && (c->k != src->k || !is_order(c->perm, c->k)))
+		return err_why(why, why_n, -EINVAL, "%s: codes with an order that is not one of %d inputs",
+			       src->name, src->k);
 	if (p->bias && p->bias_dtype != KERN_F32 && p->bias_dtype != KERN_F16 && p->bias_dtype != KERN_BF16)
 		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name, (int)p->bias_dtype);
 	return 0;
@@ -437,9 +376,9 @@ static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *s
 	return int8 && !w->as_stored && !w->exact;
 }
 
-/* How a part is kept: its codes into *c, or c->read NULL for floats. */
-static int part_codes(struct codes *c, const struct kern_linear *w, const struct kern_linear_src *src, int i,
-		      char *why, size_t why_n)
+/* How a part is kept: its codes into *c, or c->read NULL for floats.  ordered: borrowed for c's life. */
+static int part_codes(struct codes *c, struct codes *ordered, const struct kern_linear *w,
+		      const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*c = (struct codes){0};
@@ -449,7 +388,9 @@ static int part_codes(struct codes *c, const struct kern_linear *w, const struct
 		return 0;
 	}
 	if (p->dtype == KERN_CODES) {
-		make_plain(c, p->w);
+		if (w->order)
+			make_ordered(ordered, p->w);
+		make_plain(w->dev, c, w->order ? ordered : p->w);
 		if (!w->as_stored && !takes_codes(w->dev, c) &&
 		    to_int8(w, src)) /* as floats are in this mode */
 			codes_again(c, p->w);
@@ -486,6 +427,7 @@ static struct cpu_codes codes_layout(const struct codes *c, bool dots, bool bf16
 		.head = heads[h][c->minimums],
 		.super_head = h == HEADS_SUPER ? c->minimums ? 64 : 32 : 0,
 		.minimums = c->minimums,
+		.e4m3 = c->table != NULL,
 		.zero = c->minimums ? 0 : c->zero,
 	};
 }
@@ -504,7 +446,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		q->dtype = KERN_F32;
 	} else if (c->read) {
 		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
-		q->dots = to_dots;
+		q->dots = to_dots && !c->table; /* floats of 8 bits are multiplied as floats */
 		q->codes = codes_layout(c, q->dots, q->bf16);
 	}
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
@@ -570,10 +512,15 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 		if (e)
 			return e;
 	}
+	if (has_order(w, src)) {
+		const struct codes *first = src->parts[0].w;
+		w->order = xmalloc((size_t)src->k * sizeof *w->order);
+		memcpy(w->order, first->perm, (size_t)src->k * sizeof *w->order);
+	}
 	for (int i = 0; i < src->n_parts; i++) {
 		struct cpu_part *q = &w->parts[i];
-		struct codes c;
-		int e = part_codes(&c, w, src, i, why, why_n);
+		struct codes c, ordered;
+		int e = part_codes(&c, &ordered, w, src, i, why, why_n);
 		if (!e)
 			e = part_init(q, w, src, i, &c, why, why_n);
 		if (e)
@@ -597,18 +544,18 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 
 /* ---- rows ---- */
 
-bool cpu_codes_give_rows(const struct codes *c)
+bool cpu_codes_give_rows(const struct kern_dev *d, const struct codes *c)
 {
 	struct codes plain;
-	make_plain(&plain, c);
+	make_plain(d, &plain, c);
 	return !plain.table && !plain.perm && (c->minimums || c->zero >= 0);
 }
 
 bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c)
 {
 	struct codes plain;
-	make_plain(&plain, c);
-	return !d->bf16 && cpu_codes_give_rows(c) && takes_codes(d, &plain);
+	make_plain(d, &plain, c);
+	return !d->bf16 && cpu_codes_give_rows(d, c) && takes_codes(d, &plain);
 }
 
 /* Input i of a group in one lane of its lines, step bytes apart. */
@@ -669,7 +616,7 @@ static void unpack_codes(const struct cpu_codes *c, const unsigned char *in, int
 			const float w = h.scale * (float)(code_at(c->bits, line, step, i) - h.zero);
 			out[k0 + i] = c->minimums ? w - h.min : w;
 		}
-		in += (size_t)tiles * codes_group_bytes(c, len);
+		in += (size_t)tiles * cpu_pack_group_bytes(c, len);
 	}
 }
 

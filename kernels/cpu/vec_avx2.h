@@ -99,6 +99,25 @@ VFN vf v_load_u8(const uint8_t *p)
 		    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
 }
 
+VFN vf v_load_e4m3(const uint8_t *p)
+{
+	const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+	const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8);
+	const __m256i size = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7);
+	const __m256i f16 = _mm256_or_si256(sign, size);
+	const __m256 by = _mm256_set1_ps(256);
+	return (vf){_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(f16)), by),
+		    _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(f16, 1)), by)};
+}
+
+VFN void v_lookup(uint8_t *p, const uint8_t table[16])
+{
+	const __m128i low =
+		_mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)p), _mm_set1_epi8(15));
+	_mm_storeu_si128((__m128i *)(void *)p,
+			 _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)table), low));
+}
+
 /* 16 signed bytes */
 VFN vf v_load_i8(const unsigned char *p)
 {

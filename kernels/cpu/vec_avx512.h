@@ -79,6 +79,24 @@ VFN vf v_load_u8(const uint8_t *p)
 	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
+/* 16 values in E4M3.  F16 has one bit more of exponent: the bits in its places are 1/256 of the value. */
+VFN vf v_load_e4m3(const uint8_t *p)
+{
+	const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+	const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8);
+	const __m256i size = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7);
+	return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(sign, size)), _mm512_set1_ps(256));
+}
+
+/* p = table[p & 15], 16 bytes */
+VFN void v_lookup(uint8_t *p, const uint8_t table[16])
+{
+	const __m128i low =
+		_mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)p), _mm_set1_epi8(15));
+	_mm_storeu_si128((__m128i *)(void *)p,
+			 _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)table), low));
+}
+
 /* 16 signed bytes */
 VFN vf v_load_i8(const unsigned char *p)
 {

@@ -88,6 +88,18 @@ VFN vf v_load_u8(const uint8_t *p)
 	return r;
 }
 
+VFN vf v_load_e4m3(const uint8_t *p)
+{
+	vf r;
+	LANES(i) r[i] = half_from_f16((uint16_t)((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)) * 256;
+	return r;
+}
+
+VFN void v_lookup(uint8_t *p, const uint8_t table[16])
+{
+	LANES(i) p[i] = table[p[i] & 15];
+}
+
 /* 16 signed bytes */
 VFN vf v_load_i8(const unsigned char *p)
 {

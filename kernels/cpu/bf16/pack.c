@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "kernels/codes.h"
-#include "kernels/half.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/half4.h"
 
 /* ---- the table ---- */
 
@@ -69,21 +70,58 @@ size_t cpu_bf16_tile_bytes(int k, int group, int bits)
 	return bytes;
 }
 
+/* Four BF16, in the lower halves of v, as pairs in the table's order. */
+static void put_pairs(const struct cpu_bf16 *b, ints4 v, uint32_t *to)
+{
+	const uint32_t x[4] = {(uint32_t)v[0], (uint32_t)v[1], (uint32_t)v[2], (uint32_t)v[3]};
+	to[0] = b->chains ? x[2] | x[0] << 16 : x[0] | x[1] << 16;
+	to[1] = b->chains ? x[3] | x[1] << 16 : x[2] | x[3] << 16;
+}
+
+/* Eight weights in BF16 as they are, but that denormals are 0 and NaN is quiet, as pairs. */
+static void eight_pairs(const struct cpu_bf16 *b, const unsigned char *w, uint32_t *to)
+{
+	typedef int16_t shorts __attribute__((vector_size(16)));
+	shorts v;
+	memcpy(&v, w, sizeof v);
+	const shorts size = v & 0x7fff, none = size<0x0080, nan = size> 0x7f80;
+	v = (v & ~(none & 0x7fff)) | (nan & 0x40);
+	if (b->chains)
+		v = __builtin_shufflevector(v, v, 2, 0, 3, 1, 6, 4, 7, 5);
+	memcpy(to, &v, sizeof v);
+}
+
+/* The pairs of a step of one output: n weights from w[at] on, then zeros. */
+static void step_pairs(const struct cpu_bf16 *b, const void *w, enum kern_dtype dtype, size_t from, int n,
+		       uint32_t pairs[BF16_STEP / 2])
+{
+	int i = 0;
+	for (; dtype == KERN_BF16 && i + 8 <= n; i += 8)
+		eight_pairs(b, (const unsigned char *)w + (from + (size_t)i) * 2, pairs + i / 2);
+	for (; i < BF16_STEP; i += 4) {
+		floats4 v = {0};
+		if (i + 4 <= n)
+			v = half4_load(w, dtype, from + (size_t)i);
+		else
+			for (int j = 0; i + j < n; j++)
+				v[j] = half_load(w, dtype, from + (size_t)(i + j));
+		put_pairs(b, half4_to_bf16(v), pairs + i / 2);
+	}
+}
+
 void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const void *w, enum kern_dtype dtype,
 			  int n, int k, int tiles)
 {
+	uint32_t pairs[LANES_N][BF16_STEP / 2];
 	for (int k0 = 0; k0 < k; k0 += BF16_STEP, out += (size_t)tiles * BF16_BRICK)
-		for (int o = 0; o < n; o++)
-			for (int p = 0; p < BF16_STEP; p++) {
-				const int i = k0 + at(b, p);
-				const size_t to =
-					(size_t)(p / 2 * LANES_N + o % LANES_N) * 2 + (size_t)(p % 2);
-				uint16_t v = 0;
-				if (i < k)
-					v = half_to_bf16(
-						half_load(w, dtype, (size_t)o * (size_t)k + (size_t)i));
-				memcpy(out + o / LANES_N * BF16_BRICK + to * 2, &v, 2);
-			}
+		for (int o = 0; o < n; o += LANES_N) {
+			const int rows = n - o < LANES_N ? n - o : LANES_N;
+			for (int r = 0; r < rows; r++)
+				step_pairs(b, w, dtype, (size_t)(o + r) * (size_t)k + (size_t)k0,
+					   k - k0 < BF16_STEP ? k - k0 : BF16_STEP, pairs[r]);
+			cpu_pack_turn((const unsigned char *)pairs, sizeof pairs[0], rows, BF16_STEP / 2, 4,
+				      out + o / LANES_N * BF16_BRICK, LANES_N * 4);
+		}
 }
 
 void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *block, int tiles, int n,
@@ -115,34 +153,60 @@ static void pack_head(unsigned char *head, const struct codes *c, const struct c
 	head[32 + lane] = (unsigned char)zero;
 }
 
-/* Where value i of a word of 4 or 8 begins. */
-static int bit_of(int bits, int i)
+/* Eight codes of 4 bits. */
+static uint32_t nibbles(const struct cpu_bf16 *b, const uint8_t *code)
 {
-	static const int byte[4] = {0, 2, 1, 3};
-	return bits == 4 ? i / 2 * 4 + i % 2 * 16 : byte[i] * 8;
+	uint64_t v;
+	memcpy(&v, code, sizeof v);
+	if (b->chains) { /* bytes 0, 2, 4, 6 are of two neighbours */
+		v |= v >> 4;
+		return (uint32_t)((v >> 16 & 0xff) | (v >> 40 & 0xff00) | (v & 0xff) << 16 |
+				  (v >> 32 & 0xff) << 24);
+	}
+	uint64_t even = v & 0x000f000f000f000f, odd = v >> 8 & 0x000f000f000f000f;
+	even |= even >> 12;
+	odd |= odd >> 12;
+	return (uint32_t)(((even | even >> 24) & 0xffff) | ((odd | odd >> 24) & 0xffff) << 16);
+}
+
+/* Four of 8 bits, to bytes 0, 2, 1, 3 in the table's order. */
+static uint32_t bytes(const struct cpu_bf16 *b, const uint8_t *code)
+{
+	uint32_t v;
+	memcpy(&v, code, sizeof v);
+	return b->chains ? v >> 16 | v << 16 : (v & 0xff0000ff) | (v & 0xff00) << 8 | (v & 0xff0000) >> 8;
+}
+
+/* The words of a step of one output: n codes, then zeros. */
+static void step_words(const struct cpu_bf16 *b, int bits, const uint8_t *code, int n,
+		       uint32_t words[BF16_STEP / 4])
+{
+	uint8_t last[BF16_STEP] = {0};
+	if (n < BF16_STEP)
+		code = memcpy(last, code, (size_t)n);
+	for (int i = 0; i < bits; i++)
+		words[i] = bits == 4 ? nibbles(b, code + 8 * i) : bytes(b, code + 4 * i);
 }
 
 void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
 			 const struct code_rows *r, bool f32_scales, int n, int tiles)
 {
-	const int bits = c->bits <= 4 ? 4 : 8, per_word = 32 / bits;
+	const int bits = c->bits <= 4 ? 4 : 8;
+	const size_t k = (size_t)c->k;
+	uint32_t words[LANES_N][BF16_STEP / 4];
 	for (int k0 = 0, g = 0; k0 < c->k; k0 += c->group, g++) {
 		const int len = c->k - k0 < c->group ? c->k - k0 : c->group;
 		for (int o = 0; o < n; o++)
 			pack_head(out + o / LANES_N * AWQ_HEAD, c, r, o, g, f32_scales);
 		out += tiles * AWQ_HEAD;
 		for (int s0 = 0; s0 < len; s0 += BF16_STEP, out += (size_t)tiles * brick_bytes(bits))
-			for (int o = 0; o < n; o++)
-				for (int p0 = 0; p0 < BF16_STEP; p0 += per_word) {
-					const uint8_t *code = r->code + (size_t)o * (size_t)c->k + k0;
-					uint32_t word = 0;
-					for (int p = 0; p < per_word; p++) {
-						const int i = s0 + at(b, p0 + p);
-						word |= (i < len ? (uint32_t)code[i] : 0) << bit_of(bits, p);
-					}
-					memcpy(out + (size_t)(o / LANES_N) * brick_bytes(bits) +
-						       (size_t)(p0 / per_word * LANES_N + o % LANES_N) * 4,
-					       &word, 4);
-				}
+			for (int o = 0; o < n; o += LANES_N) {
+				const int rows = n - o < LANES_N ? n - o : LANES_N;
+				for (int i = 0; i < rows; i++)
+					step_words(b, bits, r->code + (size_t)(o + i) * k + (size_t)(k0 + s0),
+						   len - s0 < BF16_STEP ? len - s0 : BF16_STEP, words[i]);
+				cpu_pack_turn((const unsigned char *)words, sizeof words[0], rows, bits, 4,
+					      out + (size_t)(o / LANES_N) * brick_bytes(bits), LANES_N * 4);
+			}
 	}
 }

@@ -1,4 +1,4 @@
-/* emulated_isa_avx512.c - kernels/cpu/isa_avx512.c with the instructions in plain C. */
+/* isa_avx512.c - kernels/cpu/isa_avx512.c with the instructions in plain C. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
 
