@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
+#include "cli/models/kept.h"
 #include "cli/models/report.h"
 #include "cli/models/tensor_stats.h"
 #include "cli/process.h"
@@ -311,16 +312,26 @@ static void default_mode(const json_t *cpu, char *mode, char *kv, size_t n)
 }
 
 /* Of the modes in which a tied embedding is held twice: {"int8": bytes}. */
-static json_t *second_copies(const struct weights *w)
+static json_t *second_copies(const struct model_config *c, const struct weights *w)
 {
-	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
 	json_t *o = json_object();
 	const char *why;
-	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
-		const int64_t bytes = report_second_copy(w, modes[i], &why);
+	for (int m = 0; m < KEPT_MODES; m++) {
+		const char *mode = kept_mode_name((enum kept_mode)m);
+		const int64_t bytes = report_second_copy(w, c, mode, &why);
 		if (bytes)
-			json_object_set_new(o, modes[i], json_integer((json_int_t)bytes));
+			json_object_set_new(o, mode, json_integer((json_int_t)bytes));
 	}
+	return o;
+}
+
+/* Of each mode what a CPU's worker holds of the weights: {"f32": bytes, ...}. */
+static json_t *loaded(const struct model_config *c, const struct weights *w)
+{
+	json_t *o = json_object();
+	for (int m = 0; m < KEPT_MODES; m++)
+		json_object_set_new(o, kept_mode_name((enum kept_mode)m),
+				    json_integer((json_int_t)kept_weights(w, c, (enum kept_mode)m)));
 	return o;
 }
 
@@ -339,8 +350,6 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	char mode[16], type[16];
 	default_mode(cpu, mode, type, sizeof mode);
 	const int64_t kv = inspect_kv_token_bytes(c, type);
-	const char *why;
-	const int64_t second = report_second_copy(w, mode, &why);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:f}", "model",
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
 			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
@@ -366,12 +375,13 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	json_object_set_new(o, "tensors_used", json_integer(w->n_used));
 	json_object_set_new(o, "tensors_unused", json_integer(w->n_unused));
 	json_object_set_new(o, "memory",
-			    json_pack("{s:I, s:o, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
-				      "second_copies", second_copies(w), "kv_per_token", (json_int_t)kv,
-				      "kv_of_a_full_context", (json_int_t)(kv * c->max_position), "kv_type",
-				      type, "compute", mode));
+			    json_pack("{s:I, s:o, s:o, s:I, s:I, s:s, s:s}", "weights", (json_int_t)w->bytes,
+				      "loaded", loaded(c, w), "second_copies", second_copies(c, w),
+				      "kv_per_token", (json_int_t)kv, "kv_of_a_full_context",
+				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
-	json_object_set_new(o, "memory_by_context", report_memory(c, w->bytes + second, kv));
+	json_object_set_new(o, "memory_by_context",
+			    report_memory(c, kept_weights(w, c, kept_mode(mode)), kv));
 	json_t *speed = report_speed(c, w, cpu, kv);
 	if (speed)
 		json_object_set_new(o, "speed", speed);
@@ -436,7 +446,7 @@ static void print_experts(const struct model_config *c)
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
 {
 	const json_t *memory = json_get(o, "memory");
-	char a[32], b[32], d[32];
+	char a[32], b[32], d[32], e[32];
 	printf("%s%s%s: %s, %s parameters", term_style(stdout, TERM_BOLD),
 	       json_string_value(json_get(o, "model")), term_style(stdout, TERM_PLAIN), c->arch_name,
 	       parameters_text(n_parameters(c, w), a, sizeof a));
@@ -457,19 +467,21 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	print_types(json_get(o, "types"));
 	if (w->n_unused)
 		printf("  %-14s%d tensors\n", "not used", w->n_unused);
-	printf("  %-14s%s of weights, %s per token of context (%s for a full one): K and V in %s, as "
+	const char *compute = json_string_value(json_get(memory, "compute"));
+	printf("  %-14s%s of weights, %s when loaded, %s per token of context (%s for a full one): K and V "
+	       "in %s, as "
 	       "--compute %s "
 	       "has them\n",
 	       "memory", term_bytes((double)w->bytes, a, sizeof a),
+	       term_bytes((double)kept_weights(w, c, kept_mode(compute)), e, sizeof e),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_per_token")), b, sizeof b),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
-	       json_string_value(json_get(memory, "kv_type")),
-	       json_string_value(json_get(memory, "compute")));
+	       json_string_value(json_get(memory, "kv_type")), compute);
 	const char *mode, *why;
 	const json_t *copy;
 	json_object_foreach((json_t *)json_get(memory, "second_copies"), mode, copy)
 	{
-		report_second_copy(w, mode, &why);
+		report_second_copy(w, c, mode, &why);
 		printf("  %-14s--compute %s takes %s more, for a second copy of the embedding: %s\n", "",
 		       mode, term_bytes((double)json_integer_value(copy), a, sizeof a), why);
 	}

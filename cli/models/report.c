@@ -1,6 +1,7 @@
 #include "cli/models/report.h"
 
 #include "base/json.h"
+#include "cli/models/kept.h"
 #include "cli/terminal/term.h"
 
 #include <math.h>
@@ -148,73 +149,55 @@ json_t *report_storage(const struct weights *w)
 /* ---- cost ---- */
 
 struct reading {
-	const char *compute;
+	enum kept_mode mode;
 	int64_t bytes;
 };
-
-/* Modes keep floats as they compute with them; codes stay. */
-static int64_t kept_bytes(const struct weights_linear *l, const char *compute)
-{
-	const int64_t values = (int64_t)l->n * l->k;
-	if (l->kind == WEIGHTS_DENSE && strcmp(compute, "int8") == 0)
-		return values + values / 32; /* a F32 scale per 128 inputs */
-	if (l->kind == WEIGHTS_DENSE && strcmp(compute, "bf16") == 0)
-		return 2 * values;
-	return stored_bytes(l);
-}
 
 static void add_reading(void *ctx, const struct weights_linear *l, bool head)
 {
 	struct reading *r = ctx;
 	(void)head;
-	r->bytes += kept_bytes(l, r->compute);
+	r->bytes += kept_parts(&l, 1, r->mode);
 }
 
 /* Bytes of all experts. */
-static int64_t experts_bytes(const struct weights *w, const char *compute)
+static int64_t experts_bytes(const struct weights *w, enum kept_mode mode)
 {
 	int64_t sum = 0;
 	for (int i = 0; i < w->n_layers; i++)
 		for (int e = 0; e < w->layers[i].n_experts; e++) {
 			const struct weights_expert *x = &w->layers[i].experts[e];
-			sum += kept_bytes(&x->gate, compute) + kept_bytes(&x->up, compute) +
-			       kept_bytes(&x->down, compute);
+			sum += kept_expert(&x->gate, mode) + kept_expert(&x->up, mode) +
+			       kept_expert(&x->down, mode);
 		}
 	return sum;
 }
 
 int64_t report_step_bytes(const struct model_config *c, const struct weights *w, const char *compute, int n)
 {
-	struct reading r = {.compute = compute};
+	struct reading r = {.mode = kept_mode(compute)};
 	const struct config_experts *x = &c->experts;
 	weights_each(w, add_reading, &r);
 	if (x->n) /* those that no row has chosen */
 		r.bytes -=
-			(int64_t)((double)experts_bytes(w, compute) * pow(1 - (double)x->n_chosen / x->n, n));
+			(int64_t)((double)experts_bytes(w, r.mode) * pow(1 - (double)x->n_chosen / x->n, n));
 	if (!w->head.w) {
-		const struct weights_linear tied = {.n = 1, .k = w->embed.n, .dtype = w->embed.dtype};
-		add_reading(&r, &tied, true);
+		const struct kept_table table = kept_table(w, c, r.mode);
+		r.bytes += table.head ? table.head : table.rows;
 	}
 	return r.bytes;
 }
 
-int64_t report_second_copy(const struct weights *w, const char *compute, const char **why)
+int64_t report_second_copy(const struct weights *w, const struct model_config *c, const char *compute,
+			   const char **why)
 {
-	const bool codes = w->embed_codes.w != NULL;
-	const struct weights_linear floats = {.n = 1, .k = w->embed.n, .dtype = w->embed.dtype};
-	*why = NULL;
-	if (w->head.w && w->head.w != w->embed_codes.w)
-		return 0;
-	if (codes && strcmp(compute, "bf16") == 0) {
-		*why = "its rows are read from the stored codes, which the head has in the order of BF16 "
-		       "products";
-		return stored_bytes(&w->embed_codes);
-	}
-	if (!codes && strcmp(compute, "int8") == 0) {
-		*why = "its rows are read as they are stored, and the head is in INT8";
-		return kept_bytes(&floats, compute);
-	}
-	return 0;
+	const struct kept_table table = kept_table(w, c, kept_mode(compute));
+	*why = !table.head ? NULL
+	       : w->embed_codes.w && strcmp(compute, "bf16") == 0
+		       ? "its rows are read from the stored codes, which the head has in the order of BF16 "
+			 "products"
+		       : "its rows are read as they are stored, and the head is in INT8";
+	return table.head;
 }
 
 static const int batches[] = {1, 8, 32};

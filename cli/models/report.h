@@ -20,7 +20,8 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 
 /* Of a model with one table as embedding and head: the bytes of the copy that a compute mode has beside the
  * stored table, and why; 0: one copy serves as both. */
-int64_t report_second_copy(const struct weights *w, const char *compute, const char **why);
+int64_t report_second_copy(const struct weights *w, const struct model_config *c, const char *compute,
+			   const char **why);
 
 /* {"contexts": [..], "batches": [..], "bytes": [[..], ..]}: weights (bytes), and K and V of `batch` sequences
  * of `context` tokens. */

@@ -105,7 +105,7 @@ def test_memory_follows_from_the_sizes(run):
     assert by["contexts"] == [1024, 2048]
     for i, context in enumerate(by["contexts"]):
         for j, batch in enumerate(by["batches"]):
-            assert by["bytes"][i][j] == m["weights"] + m["second_copies"].get(m["compute"], 0) + m["kv_per_token"] * context * batch
+            assert by["bytes"][i][j] == m["loaded"][m["compute"]] + m["kv_per_token"] * context * batch
     assert "tokens_per_second" not in shown["speed"] and shown["speed"]["bytes_per_token"] > 0
 
 
@@ -115,9 +115,23 @@ def test_a_tied_embedding_that_is_held_twice_is_told(run, tmp_path):
     assert "--compute int8 takes" in text and "for a second copy of the embedding: its rows are read as they are stored" in text
     gguf = tmp_path / "q6k.gguf"
     subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", gguf, "--type", "Q6_K", "--shape", "tiny"], check=True)
-    assert inspect(run, gguf, "--no-probe")["memory"]["second_copies"] == {"bf16": 512 * 256 * 210 // 256}
+    assert inspect(run, gguf, "--no-probe")["memory"]["second_copies"] == {"bf16": 512 * 256 * 2}    # Q6_K becomes BF16 there
     assert "which the head has in the order of BF16 products" in run("inspect", gguf, "--no-probe").stdout
     assert inspect(run, FLAT / "llama2c2-head.bin", "--no-probe")["memory"]["second_copies"] == {}
+
+
+@pytest.mark.parametrize("kind,compute", [("demo", "int8"), ("Q2_K", "int16"), ("Q6_K", "bf16"), ("IQ4_NL", "f32")])
+def test_what_a_worker_holds_is_what_inspect_says(run, tmp_path, kind, compute):
+    model = DEMO
+    if kind != "demo":
+        model = tmp_path / f"{kind}.gguf"
+        subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", model, "--type", kind, "--shape", "tiny"], check=True)
+    memory = inspect(run, model, "--no-probe")["memory"]
+    p = run("bench", "engine", model, "--batch", "1", "--prompt-tokens", "4", "--max-tokens", "2", "--runs", "1", "--no-steps",
+            "--json", "--compute", compute)
+    assert p.returncode == 0, p.stderr
+    assert memory["loaded"][compute] == json.loads(p.stdout)["weights_bytes"]
+    assert "when loaded" in run("inspect", model, "--no-probe").stdout
 
 
 def test_speed_follows_from_the_bandwidth(run):

@@ -1,0 +1,282 @@
+#include "cli/models/kept.h"
+
+#include <string.h>
+
+enum {
+	LANES = 16,      /* outputs of a tile */
+	BLOCK_TILES = 4, /* of a block; the last one of a part has 1, 2 or 4 */
+	LINE = 64,
+	STEP = 32, /* inputs that mode bf16 takes at once, and up to GROUP_MAX in a group */
+	GROUP_MAX = 256,
+	SEGMENT = 16,     /* groups of the integer modes are a multiple of it */
+	INT8_GROUP = 128, /* of floats that become INT8 */
+};
+
+static const char *const names[KEPT_MODES] = {"f32", "bf16", "int16", "int8"};
+
+enum kept_mode kept_mode(const char *compute)
+{
+	int m = 0;
+	while (m < KEPT_MODES && strcmp(names[m], compute))
+		m++;
+	return m < KEPT_MODES ? (enum kept_mode)m : KEPT_F32;
+}
+
+const char *kept_mode_name(enum kept_mode m)
+{
+	return names[m];
+}
+
+/* How a part lies in memory: codes, or floats where bits is 0. */
+struct form {
+	int bits, group, super; /* super: 0 where there are no heads of super-groups */
+	bool minimums, zeros;   /* of each group */
+	int zero;               /* of all, without those */
+	bool f16, e4m3;         /* scales; codes that are floats */
+	bool dots;              /* for the kernels of the integer modes */
+	size_t float_bytes;     /* of a float */
+};
+
+static int up(int n, int unit)
+{
+	return (n + unit - 1) / unit;
+}
+
+/* ---- what becomes of a type ---- */
+
+static bool is_whole(const float *table)
+{
+	for (int i = 0; i < 16; i++)
+		if (!(table[i] >= -128 && table[i] <= 127) || table[i] != (float)(int)table[i])
+			return false;
+	return true;
+}
+
+static bool awq_like(const struct form *f)
+{
+	return f->bits <= 4 && !f->minimums && f->super == f->group && f->f16;
+}
+
+/* Codes in the form that kernels read, if there is one. */
+static struct form form_of(const struct weights_linear *l)
+{
+	const struct codes *c = &l->codes;
+	if (l->kind == WEIGHTS_AWQ) {
+		const int group = l->group < l->k ? l->group : l->k;
+		return (struct form){.bits = 4, .group = group, .super = group, .zeros = true, .f16 = true};
+	}
+	struct form f = {.bits = c->bits,
+			 .group = c->group,
+			 .super = c->super,
+			 .minimums = c->minimums,
+			 .zeros = !c->minimums && c->zero < 0,
+			 .zero = c->zero,
+			 .f16 = c->d_type == CODES_F16};
+	if (c->table && c->bits == 4 && c->zero == 0 && !c->minimums && is_whole(c->table)) {
+		f.bits = 8;
+		f.zero = 128;
+	} else if (c->table) {
+		f.e4m3 = c->bits == 8;
+	} else if (f.zeros && !awq_like(&f)) {
+		f.zeros = false;
+		f.minimums = true;
+	}
+	return f;
+}
+
+static bool has_form(const struct weights_linear *l, const struct form *f)
+{
+	return l->kind == WEIGHTS_AWQ || !l->codes.table || f->bits == 8;
+}
+
+static bool takes(const struct weights_linear *l, const struct form *f, enum kept_mode m)
+{
+	const bool whole = f->group >= l->k;
+	if (f->e4m3)
+		return m == KEPT_F32 || m == KEPT_INT16;
+	if (!has_form(l, f))
+		return false;
+	if (m == KEPT_BF16)
+		return !f->minimums && (f->zeros || f->zero <= (f->bits <= 4 ? 16 : 255)) &&
+		       (whole || (f->group % STEP == 0 && f->group <= GROUP_MAX));
+	return m == KEPT_F32 || whole || f->group % SEGMENT == 0;
+}
+
+/* ---- sizes ---- */
+
+/* Bytes of a tile's head of a group, and of a super-group. */
+static void heads(const struct form *f, int *group, int *super)
+{
+	*super = 0;
+	if (awq_like(f) && (!f->dots || f->zeros)) {
+		*group = LINE;
+	} else if (!f->f16 || (f->minimums && f->super == f->group)) {
+		*group = f->minimums ? 128 : 64;
+	} else if (f->super == f->group) {
+		*group = 32;
+	} else {
+		*group = f->minimums ? 32 : 16;
+		*super = f->minimums ? 64 : 32;
+	}
+}
+
+static int lines(const struct form *f, int inputs)
+{
+	if (f->bits <= 4)
+		return up(inputs, 8);
+	return f->bits <= 6 && f->group % 16 == 0 ? up(inputs, 16) * 3 : up(inputs, 4);
+}
+
+static int64_t tile_bytes(const struct form *f, int k, enum kept_mode m)
+{
+	int64_t bytes = 0;
+	int head, super;
+	if (!f->bits)
+		return m == KEPT_BF16 && f->float_bytes == 0 ? (int64_t)up(k, STEP) * STEP * LANES * 2
+							     : (int64_t)k * LANES * (int64_t)f->float_bytes;
+	heads(f, &head, &super);
+	for (int k0 = 0; k0 < k; k0 += f->group) {
+		const int len = k - k0 < f->group ? k - k0 : f->group;
+		if (m == KEPT_BF16 && !f->dots) {
+			bytes += LINE + (int64_t)up(len, STEP) * (f->bits <= 4 ? 4 : 8) * LINE;
+			continue;
+		}
+		bytes += head + (int64_t)lines(f, len) * LINE + (k0 % f->super ? 0 : super);
+	}
+	return bytes;
+}
+
+static int64_t part_bytes(const struct weights_linear *l, const struct form *f, enum kept_mode m)
+{
+	const int blocks = up(l->n, LANES * BLOCK_TILES), last = up(l->n, LANES) - (blocks - 1) * BLOCK_TILES;
+	const int tiles = (blocks - 1) * BLOCK_TILES + (last >= 3 ? BLOCK_TILES : last);
+	const int64_t weights = (tile_bytes(f, l->k, m) * tiles + LINE - 1) / LINE * LINE;
+	return weights + (l->bias.data ? (int64_t)up(l->n, 16) * 64 : 0);
+}
+
+static size_t dtype_bytes(enum config_dtype t)
+{
+	return t == CONFIG_F32 ? 4 : 2;
+}
+
+static struct form int8_of_floats(int k)
+{
+	const int group = k < INT8_GROUP ? k : INT8_GROUP;
+	return (struct form){.bits = 8, .group = group, .super = group, .zero = 128, .dots = true};
+}
+
+/* One part; ordered: its permuted inputs may stay so. */
+static int64_t one_part(const struct weights_linear *l, enum kept_mode m, bool ordered)
+{
+	const bool integer = m == KEPT_INT16 || m == KEPT_INT8;
+	struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(l->dtype)};
+	if (l->kind != WEIGHTS_DENSE) {
+		f = form_of(l);
+		f.dots = integer;
+		if (!takes(l, &f, m) || (l->kind == WEIGHTS_CODES && l->codes.perm && !ordered))
+			f = m == KEPT_INT8 && l->kind == WEIGHTS_CODES
+				    ? int8_of_floats(l->k)
+				    : (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
+	} else if (m == KEPT_INT8) {
+		f = int8_of_floats(l->k);
+	}
+	return part_bytes(l, &f, m);
+}
+
+/* Whether all parts are codes with their inputs in one order, which the mode reads. */
+static bool one_order(const struct weights_linear *const *parts, int n, enum kept_mode m)
+{
+	for (int i = 0; i < n; i++) {
+		const struct weights_linear *l = parts[i];
+		const struct form f = form_of(l);
+		if (l->kind != WEIGHTS_CODES || !l->codes.perm || !takes(l, &f, m) ||
+		    memcmp(l->codes.perm, parts[0]->codes.perm, (size_t)l->k * sizeof *l->codes.perm))
+			return false;
+	}
+	return true;
+}
+
+int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m)
+{
+	const bool ordered = one_order(parts, n, m);
+	int64_t bytes = ordered ? (int64_t)parts[0]->k * 4 : 0;
+	for (int i = 0; i < n; i++)
+		bytes += one_part(parts[i], m, ordered);
+	return bytes;
+}
+
+int64_t kept_expert(const struct weights_linear *l, enum kept_mode m)
+{
+	return one_part(l, m, false);
+}
+
+/* ---- a model ---- */
+
+/* Codes that a table of rows is read from; others become F32. */
+static bool gives_rows(const struct weights_linear *l, const struct form *f)
+{
+	return has_form(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
+}
+
+static struct kept_table codes_table(const struct weights_linear *l, bool head, enum kept_mode m)
+{
+	struct form f = form_of(l);
+	struct weights_linear floats = *l;
+	if (!gives_rows(l, &f)) {
+		floats.kind = WEIGHTS_DENSE;
+		floats.dtype = CONFIG_F32;
+		f = (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
+		return (struct kept_table){part_bytes(&floats, &f, m),
+					   head && m == KEPT_INT8 ? one_part(&floats, m, false) : 0};
+	}
+	if (head && m != KEPT_BF16 && takes(l, &f, m))
+		return (struct kept_table){one_part(l, m, false), 0};
+	f.dots = true;
+	return (struct kept_table){part_bytes(l, &f, m), head ? one_part(l, m, false) : 0};
+}
+
+struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m)
+{
+	const bool head = !w->head.w || w->head.w == w->embed_codes.w;
+	const struct weights_linear floats = {
+		.n = w->embed.n / c->hidden, .k = c->hidden, .dtype = w->embed.dtype};
+	if (w->embed_codes.w)
+		return codes_table(&w->embed_codes, head, m);
+	const struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(floats.dtype)};
+	return (struct kept_table){part_bytes(&floats, &f, m),
+				   head && m == KEPT_INT8 ? one_part(&floats, m, false) : 0};
+}
+
+/* Routers are floats in every mode. */
+static int64_t router_bytes(const struct weights_linear *l)
+{
+	const struct form f = {.float_bytes = dtype_bytes(l->dtype)};
+	return l->w ? part_bytes(l, &f, KEPT_F32) : 0;
+}
+
+static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
+{
+	const struct weights_linear *qkv[] = {&l->q, &l->k, &l->v}, *gateup[] = {&l->gate, &l->up},
+				    *o = &l->o, *down = &l->down;
+	int64_t bytes = 4 * ((int64_t)l->attn_norm.n + l->ffn_norm.n + l->attn_post.n + l->ffn_post.n +
+			     l->q_norm.n + l->k_norm.n + l->choice_bias.n);
+	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
+	if (l->gate.w)
+		bytes += kept_parts(gateup, 2, m) + kept_parts(&down, 1, m);
+	for (int e = 0; e < l->n_experts; e++)
+		bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
+			 kept_expert(&l->experts[e].down, m);
+	return bytes + router_bytes(&l->router) + router_bytes(&l->shared_gate);
+}
+
+int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m)
+{
+	const struct kept_table table = kept_table(w, c, m);
+	const struct weights_linear *head = &w->head;
+	int64_t bytes = table.rows + table.head + 4 * (int64_t)w->norm.n;
+	if (w->head.w && w->head.w != w->embed_codes.w)
+		bytes += kept_parts(&head, 1, m);
+	for (int i = 0; i < w->n_layers; i++)
+		bytes += layer_bytes(&w->layers[i], m);
+	return bytes;
+}
