@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 14 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 15 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -104,13 +104,15 @@ struct kern_info {
 	int n_threads;           /* cpu */
 	bool codes;              /* linear_load() takes KERN_CODES */
 	bool embed_codes;        /* embed_load() takes them too, but for some with tables or an order */
+	bool sinks;              /* attention() knows kern_attn_args.sinks */
+	bool clamped;            /* KERN_GELU_SIGMOID, and kern_linear_src.limit and up_plus */
 	int head_max;            /* largest head size of the cache and attention; 0: any */
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
 
 /* Of a gate g: silu(g) = g / (1 + e^-g); gelu by tanh, g / (1 + e^-2u), u = sqrt(2 / pi) (g + 0.044715 g^3)
- * (Hendrycks and Gimpel, arXiv:1606.08415). */
-enum kern_act { KERN_SILU, KERN_GELU_TANH };
+ * (Hendrycks and Gimpel, arXiv:1606.08415); gelu by sigmoid, of the same paper, g / (1 + e^-1.702g). */
+enum kern_act { KERN_SILU, KERN_GELU_TANH, KERN_GELU_SIGMOID };
 
 /* What map() makes of each value x: x * by, or by * tanh(x / by). */
 enum kern_map { KERN_MAP_SCALE, KERN_MAP_SOFTCAP };
@@ -140,7 +142,10 @@ struct kern_linear_src {
 	bool head;         /* gives the logits: kern_open_args.head applies */
 	bool exact;        /* a router: F32, F16 or BF16, for route() only, in F32 whatever the mode */
 	enum kern_act act; /* of gateup_swiglu() */
-	int n_parts;       /* 1 to 3 */
+	float limit;   /* > 0: a gate is at most that, an up from -limit to limit, before act; 0: none.  With
+			  KERN_GELU_SIGMOID only, as is: */
+	float up_plus; /* added to an up, after its limit (gpt-oss: 1) */
+	int n_parts;   /* 1 to 3 */
 	struct kern_linear_part parts[3];
 };
 
@@ -261,6 +266,10 @@ struct kern_attn_args {
 	float cap;   /* > 0: a scaled score s becomes cap * tanh(s / cap) (Gemma 2); 0: it stays */
 	int window;  /* sliding window: a row sees itself and the window-1 positions before
 			it; 0: all positions before it */
+	/* F32 [Hq] on the device: a score of each head, neither scaled nor capped, that counts in the sum by
+	 * which weights are divided and has no value (gpt-oss; Xiao et al. 2023, arXiv:2309.17453).  It
+	 * joins the sum last, behind all positions.  NULL: none. */
+	const void *sinks;
 };
 
 /* How to choose one token from one row of logits.  Order: mask, penalties, DRY, bias, bans, temperature,
@@ -433,8 +442,8 @@ struct kern_ops {
 			   int n_kv_heads, int head_dim);
 	int (*qkv)(struct kern_stream *s, const struct kern_qkv_args *a);
 	int (*attention)(struct kern_stream *s, const struct kern_attn_args *a);
-	/* w has two parts of I outputs, gate and up: out [n_rows, I] = act(gate) * up, an operand; act as
-	 * kern_linear_src says. */
+	/* w has two parts of I outputs, gate and up: out [n_rows, I] = act(gate) * (up + up_plus), an
+	 * operand; act, its limit and up_plus as kern_linear_src says. */
 	int (*gateup_swiglu)(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 			     int n_rows);
 	int (*route)(struct kern_stream *s, const struct kern_route_args *a, int n_rows);

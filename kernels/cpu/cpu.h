@@ -34,6 +34,7 @@ struct kern_linear {
 	bool may_order; /* codes of permuted inputs may stay so: */
 	int32_t *order; /* [k] owned: its i-th value is input order[i] of a row; NULL: input i */
 	enum kern_act act;
+	float limit, up_plus; /* of gate and up; limit INFINITY: none */
 	struct cpu_part parts[3];
 };
 

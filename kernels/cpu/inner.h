@@ -519,19 +519,26 @@ static void inner_store_rows(float *out, size_t out_stride, const float *c, size
 		}
 }
 
-/* act(g) = g / (1 + exp(-a)), a = g (silu) or 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu). */
-VFN vf activated(const int gelu, vf g)
+enum glu { GLU_SILU, GLU_GELU, GLU_CLAMPED };
+
+/* act(g) = g / (1 + exp(-a)), a = g (silu), 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu), 1.702 g (by sigmoid).
+ */
+VFN vf activated(const enum glu how, vf g)
 {
 	vf a = g;
-	if (gelu)
+	if (how == GLU_CLAMPED)
+		a = v_mul(g, v_set1(1.702f));
+	if (how == GLU_GELU)
 		a = v_mul(g, v_fma(v_mul(g, g), v_set1(0.0713548162726f), v_set1(1.5957691216057f)));
 	/* exp's argument is held below its overflow */
 	return v_div(g, v_add(v_set1(1), v_exp(v_min(v_sub(v_zero(), a), v_set1(88)))));
 }
 
-VFN void store_glu(const int gelu, float *out, size_t out_stride, const float *gate, const float *up,
-		   size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n)
+VFN void store_glu(const enum glu how, float *out, size_t out_stride, const float *gate, const float *up,
+		   size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n,
+		   float limit, float plus)
 {
+	const vf most = v_set1(limit), least = v_set1(-limit);
 	for (int r = 0; r < n_rows; r++, out += out_stride, gate += c_stride, up += c_stride)
 		for (int i = 0; i < n; i += 16) {
 			vf g = v_load(gate + i), u = v_load(up + i);
@@ -539,7 +546,11 @@ VFN void store_glu(const int gelu, float *out, size_t out_stride, const float *g
 				g = v_add(g, v_load(gate_bias + i));
 			if (up_bias)
 				u = v_add(u, v_load(up_bias + i));
-			vf a = v_mul(activated(gelu, g), u);
+			if (how == GLU_CLAMPED) { /* of two, NaN gives the second */
+				g = v_min(most, g);
+				u = v_add(v_max(least, v_min(most, u)), v_set1(plus));
+			}
+			vf a = v_mul(activated(how, g), u);
 			if (n - i >= 16)
 				v_store(out + i, a);
 			else
@@ -551,14 +562,22 @@ static void inner_store_swiglu(float *out, size_t out_stride, const float *gate,
 			       size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
 			       int n)
 {
-	store_glu(0, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n);
+	store_glu(GLU_SILU, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, 0, 0);
 }
 
 static void inner_store_geglu(float *out, size_t out_stride, const float *gate, const float *up,
 			      size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
 			      int n)
 {
-	store_glu(1, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n);
+	store_glu(GLU_GELU, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, 0, 0);
+}
+
+static void inner_store_clamped(float *out, size_t out_stride, const float *gate, const float *up,
+				size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+				int n, float limit, float plus)
+{
+	store_glu(GLU_CLAMPED, out, out_stride, gate, up, c_stride, gate_bias, up_bias, n_rows, n, limit,
+		  plus);
 }
 
 /* ---- norm and rotation ---- */
@@ -712,6 +731,7 @@ static const struct cpu_isa inner_table = {
 	.store_rows = inner_store_rows,
 	.store_swiglu = inner_store_swiglu,
 	.store_geglu = inner_store_geglu,
+	.store_clamped = inner_store_clamped,
 	.rmsnorm = inner_rmsnorm,
 	.square_sum = inner_square_sum,
 	.softcap = inner_softcap,

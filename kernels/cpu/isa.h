@@ -99,6 +99,10 @@ struct cpu_isa {
 	/* The same with gelu (kern.h). */
 	void (*store_geglu)(float *out, size_t out_stride, const float *gate, const float *up,
 			    size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows, int n);
+	/* The same with gelu by sigmoid of gates up to `limit`, times ups within it, plus `plus`. */
+	void (*store_clamped)(float *out, size_t out_stride, const float *gate, const float *up,
+			      size_t c_stride, const float *gate_bias, const float *up_bias, int n_rows,
+			      int n, float limit, float plus);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
 	float (*square_sum)(const float *x, int n);

@@ -3,6 +3,7 @@
 #include "kernels/cpu/linear.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,13 +88,21 @@ static int check_exact(const struct kern_linear_src *src, char *why, size_t why_
 	return 0;
 }
 
+void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src)
+{
+	assert(src->act == KERN_GELU_SIGMOID || (src->limit == 0 && src->up_plus == 0));
+	w->act = src->act;
+	w->limit = src->limit > 0 ? src->limit : INFINITY;
+	w->up_plus = src->up_plus;
+}
+
 int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		    char *why, size_t why_n)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
 	const bool pair = src->n_parts == 2 && !src->exact; /* gate and up */
 	w->dev = d;
-	w->act = src->act;
+	cpu_linear_acts(w, src);
 	w->exact = src->exact;
 	w->may_order = true;
 	*out = NULL;
@@ -371,8 +380,14 @@ void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gat
 	const struct kern_linear *w = j->w;
 	const struct cpu_isa *isa = w->dev->isa;
 	const float *b0 = w->parts[0].bias, *b1 = w->parts[1].bias;
-	(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
-		out, j->out_stride, gate, up, c_stride, b0 ? b0 + c0 : NULL, b1 ? b1 + c0 : NULL, n_rows, n);
+	b0 = b0 ? b0 + c0 : NULL;
+	b1 = b1 ? b1 + c0 : NULL;
+	if (w->act == KERN_GELU_SIGMOID)
+		isa->store_clamped(out, j->out_stride, gate, up, c_stride, b0, b1, n_rows, n, w->limit,
+				   w->up_plus);
+	else
+		(w->act == KERN_GELU_TANH ? isa->store_geglu : isa->store_swiglu)(
+			out, j->out_stride, gate, up, c_stride, b0, b1, n_rows, n);
 }
 
 static void linear_task(void *arg, int task, int thread)

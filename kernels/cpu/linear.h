@@ -45,6 +45,8 @@ void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in,
 
 /* Room for at least that much; what was in it is lost.  at: a pointer's address. */
 int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n);
+/* How a layer of gate and up is activated. */
+void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src);
 /* Frees the weights, not the struct. */
 void cpu_linear_fini(struct kern_linear *w);
 

@@ -131,7 +131,7 @@ static int expert_load(struct kern_experts *x, const struct kern_experts_src *sr
 	assert(gateup.n_parts == 2 && gateup.k == src->hidden && gateup.parts[0].n == src->intermediate);
 	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
 	g->dev = o->dev = x->dev;
-	g->act = gateup.act;
+	cpu_linear_acts(g, &gateup);
 	x->n_loaded = e + 1;
 	rc = cpu_pack(g, &gateup, why, why_n);
 	return rc ? rc : cpu_pack(o, &down, why, why_n);

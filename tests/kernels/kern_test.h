@@ -486,12 +486,31 @@ static inline struct kt_part kt_part(enum kern_dtype t, int k, int n, int group,
 	return p;
 }
 
+/* What the device says of itself. */
+static inline struct kern_info kt_info(void)
+{
+	struct kern_info in;
+	struct kt t;
+	kt_open_any(&t, 0, (struct kt_size){.threads = 1, .rows = 1});
+	t.ops->info(t.dev, &in);
+	kt_close(&t);
+	return in;
+}
+
+/* Of gates and ups in tests of KERN_GELU_SIGMOID. */
+#define KT_LIMIT   0.75f
+#define KT_UP_PLUS 1
+
 static inline struct kern_linear *kt_load_act(struct kt *t, int k, int group, struct kt_part *const *parts,
 					      int n, enum kern_act act)
 {
 	char why[256] = "";
 	struct kern_linear *w = NULL;
 	struct kern_linear_src src = {.name = "test", .k = k, .group = group, .act = act, .n_parts = n};
+	if (act == KERN_GELU_SIGMOID) {
+		src.limit = KT_LIMIT;
+		src.up_plus = KT_UP_PLUS;
+	}
 	for (int i = 0; i < n; i++)
 		src.parts[i] = parts[i]->part;
 	int e = t->ops->linear_load(t->dev, &src, &w, why, sizeof why);

@@ -33,7 +33,15 @@ static enum kern_dtype stored(int c)
 struct model {
 	int dim, heads, kv_heads, block_size, window;
 	float cap; /* of scores */
+	bool sinks;
 };
+
+/* The sink of a head: some above all scores, some far below. */
+static float sink_of(int head)
+{
+	static const float sinks[] = {0.5f, -2, 3, -INFINITY, 100, 1.25f};
+	return sinks[head % 6];
+}
 
 /* One sequence: its q, k, v side by side [n][(Hq + 2 Hkv) D], as the qkv operation takes them. */
 struct seq {
@@ -47,7 +55,7 @@ struct world {
 	struct kt t;
 	struct model m;
 	struct kern_kv *kv;
-	void *rope, *q, *in, *out; /* on the device; cos 1, sin 0: no rotation */
+	void *rope, *q, *in, *out, *sinks; /* on the device; cos 1, sin 0: no rotation */
 	int max_rows;
 };
 
@@ -133,6 +141,13 @@ static bool world_open(struct world *w, int c, int way, int threads, const struc
 	w->out = kt_new(&w->t, rows * q_width(m) * op);
 	w->in = kt_new(&w->t, rows * (size_t)width(m) * op);
 	free(rope);
+	if (m->sinks) {
+		float *sinks = xcalloc((size_t)m->heads, sizeof *sinks);
+		for (int h = 0; h < m->heads; h++)
+			sinks[h] = sink_of(h);
+		w->sinks = kt_put(&w->t, sinks, (size_t)m->heads * sizeof *sinks);
+		free(sinks);
+	}
 	return true;
 }
 
@@ -167,6 +182,7 @@ static void run_batch(struct world *w, const struct kern_batch *b)
 		.scale = 1 / sqrtf((float)m->dim),
 		.cap = m->cap,
 		.window = m->window,
+		.sinks = w->sinks,
 	};
 	cr_assert_eq(w->t.ops->batch_set(w->t.s, b), 0);
 	cr_assert_eq(w->t.ops->qkv(w->t.s, &qkv), 0);
@@ -261,6 +277,8 @@ static void reference_row(const struct model *m, const struct seq *s, int row, d
 		}
 		for (int t = from; t <= row; t++)
 			sum += p[t] = exp(p[t] - max);
+		if (m->sinks)
+			sum += exp((double)sink_of(h) - max);
 		for (int d = 0; d < m->dim; d++) {
 			double o = 0;
 			for (int t = from; t <= row; t++)
@@ -383,6 +401,20 @@ Test(attention, scores_have_a_soft_cap)
 		130);
 }
 
+Test(attention, sinks_count_in_the_sum_alone)
+{
+	if (!kt_info().sinks)
+		cr_skip_test("this device has no sinks");
+	check_model((struct model){.dim = 64, .heads = 6, .kv_heads = 2, .block_size = 16, .sinks = true},
+		    kt_brief() ? 90 : 300);
+	check_model(
+		(struct model){
+			.dim = 16, .heads = 6, .kv_heads = 3, .block_size = 16, .window = 40, .sinks = true},
+		kt_brief() ? 270 : 530);
+	check_model((struct model){.dim = 128, .heads = 6, .kv_heads = 1, .block_size = 16, .sinks = true},
+		    40);
+}
+
 /* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference; in each way
  * with that many threads, and one more in the next. */
 static void check_decode(int c, struct model m, const int *rows, size_t n_rows, int length, int threads)
@@ -444,7 +476,11 @@ Test(attention, heads_are_shared_out_with_the_same_bits)
 				     (struct model){.dim = 64, .heads = 16, .kv_heads = 8, .block_size = 16},
 				     rows, sizeof rows / sizeof rows[0], 1100, threads);
 			check_decode(c,
-				     (struct model){.dim = 32, .heads = 6, .kv_heads = 6, .block_size = 16},
+				     (struct model){.dim = 32,
+						    .heads = 6,
+						    .kv_heads = 6,
+						    .block_size = 16,
+						    .sinks = kt_info().sinks},
 				     rows, sizeof rows / sizeof rows[0], 1100, threads);
 		}
 }

@@ -121,6 +121,9 @@ Test(isa, avx512_stores_as_plain_c_does)
 			a->store_geglu(got, WIDE, c, up, WIDE, b0, b1, ROWS, n);
 			b->store_geglu(want, WIDE, c, up, WIDE, b0, b1, ROWS, n);
 			kt_same(got, want, ROWS * WIDE, "store_geglu");
+			a->store_clamped(got, WIDE, c, up, WIDE, b0, b1, ROWS, n, 0.5f, 1);
+			b->store_clamped(want, WIDE, c, up, WIDE, b0, b1, ROWS, n, 0.5f, 1);
+			kt_same(got, want, ROWS * WIDE, "store_clamped");
 			a->softcap(got, n, 0.75f);
 			b->softcap(want, n, 0.75f);
 			kt_same(got, want, ROWS * WIDE, "softcap");

@@ -393,7 +393,19 @@ static double activated(enum kern_act act, double g)
 {
 	if (act == KERN_GELU_TANH)
 		return 0.5 * g * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g)));
+	if (act == KERN_GELU_SIGMOID) {
+		g = fmin(g, (double)KT_LIMIT);
+		return g / (1 + exp(-1.702 * g));
+	}
 	return g / (1 + exp(-g));
+}
+
+/* What an activated gate is multiplied by. */
+static double shifted(enum kern_act act, double u)
+{
+	if (act != KERN_GELU_SIGMOID)
+		return u;
+	return fmax(fmin(u, (double)KT_LIMIT), -(double)KT_LIMIT) + KT_UP_PLUS;
 }
 
 /* act(gate) * up in double, from the references of both. */
@@ -401,12 +413,12 @@ static void swiglu_reference(enum kern_dtype op, enum kern_act act, double *g, d
 			     const double *tol_u, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		const double a = activated(act, g[i]);
-		tol_g[i] = fabs(u[i]) * (tol_g[i] * 1.2 + fabs(a) * 1e-6) + fabs(a) * tol_u[i] +
-			   fabs(a * u[i]) * kt_unit(op) + (op == KERN_F32 ? 1e-9 : 1e-7);
+		const double a = activated(act, g[i]), by = shifted(act, u[i]);
+		tol_g[i] = fabs(by) * (tol_g[i] * 1.2 + fabs(a) * 1e-6) + fabs(a) * tol_u[i] +
+			   fabs(a * by) * kt_unit(op) + (op == KERN_F32 ? 1e-9 : 1e-7);
 		/* gelu's tail: the exponent's error is relative to it */
-		tol_g[i] += act == KERN_GELU_TANH ? fabs(a * u[i]) * 1e-6 * fabs(g[i]) : 0;
-		g[i] = a * u[i];
+		tol_g[i] += act == KERN_SILU ? 0 : fabs(a * by) * 1e-6 * fabs(g[i]);
+		g[i] = a * by;
 	}
 }
 
@@ -442,6 +454,8 @@ static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, enum 
 static void check_swiglu(int c, struct kt_part *g, struct kt_part *u, enum kern_act act, int k)
 {
 	static const int rows[] = {1, 6, 14, 29, 50, 70, 131};
+	if (act == KERN_GELU_SIGMOID && !kt_info().clamped)
+		return;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		float *x = rows_new(kt_operand(c), rows[i], k), *want = NULL;
 		for (int way = 0; way < KT_WAYS; way++) {
@@ -472,6 +486,9 @@ Test(linear, gate_and_up_meet_in_swiglu_and_geglu)
 		check_swiglu(class, &c, &d, KERN_GELU_TANH, K);
 		check_swiglu(class, &a, &c, KERN_GELU_TANH, K);
 		check_swiglu(class, &g, &h, KERN_SILU, K);
+		check_swiglu(class, &c, &d, KERN_GELU_SIGMOID, K);
+		check_swiglu(class, &e, &f, KERN_GELU_SIGMOID, K);
+		check_swiglu(class, &a, &c, KERN_GELU_SIGMOID, K);
 	}
 	struct kt_part *all[] = {&a, &b, &c, &d, &e, &f, &g, &h};
 	for (int i = 0; i < 8; i++)

@@ -189,6 +189,15 @@ static void fold(const struct attn_job *j, const struct span *s, int chunk, int 
 	}
 }
 
+/* What a head's sink adds to the sum of its weights, which are relative to exp(max).  Beyond e^60 of them the
+ * result is nothing, whatever the sink is. */
+static float sink_weight(const struct attn_job *j, int head, float max)
+{
+	enum { MOST = 60 };
+	const float sink = ((const float *)j->a->sinks)[head], x = sink > max + MOST ? max + MOST : sink;
+	return j->a->kv->type->one * j->dev->isa->exp_block(NULL, &x, 1, max, 1);
+}
+
 static void store_results(const struct attn_job *j, const struct span *s, int h0, int h1,
 			  const struct attn_work *w)
 {
@@ -198,12 +207,14 @@ static void store_results(const struct attn_job *j, const struct span *s, int h0
 	for (int h = h0; h < h1; h++)
 		for (int i = 0; i < s->m; i++) {
 			const size_t q = (size_t)(h * s->m + i), at = query_at(j, s, h, i);
-			float *o = w->o + q * pad;
+			float *o = w->o + q * pad, sum = w->sum[q];
+			if (j->a->sinks)
+				sum += sink_weight(j, (int)(at % (size_t)width) / dim, w->max[q]);
 			if (!j->pieces) {
-				d->isa->attn_out((float *)j->a->out + at, o, w->sum[q], dim);
+				d->isa->attn_out((float *)j->a->out + at, o, sum, dim);
 				continue;
 			}
-			d->isa->attn_out(o, o, w->sum[q], dim);
+			d->isa->attn_out(o, o, sum, dim);
 			cpu_quantize_piece(d,
 					   (unsigned char *)j->a->out +
 						   at / (size_t)width * cpu_operand_bytes(d, 1, width),

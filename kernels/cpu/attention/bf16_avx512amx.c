@@ -540,6 +540,7 @@ static void kv_chunk(const struct cpu_kv_chunk *c)
 
 static const struct cpu_kv_type amx_kv = {
 	.name = "bf16 by amx",
+	.one = 1,
 	.span = SPAN,
 	.k_bytes = kv_k_bytes,
 	.v_bytes = kv_v_bytes,

@@ -216,6 +216,7 @@ static void dots_chunk(const struct cpu_kv_chunk *c)
 
 static const struct cpu_kv_type inner_kv_f32 = {
 	.name = "f32",
+	.one = 1,
 	.span = ATTN_SPAN,
 	.k_bytes = f32_k_bytes,
 	.v_bytes = f32_v_bytes,
@@ -228,6 +229,7 @@ static const struct cpu_kv_type inner_kv_f32 = {
 
 static const struct cpu_kv_type inner_kv_bf16 = {
 	.name = "bf16",
+	.one = 1,
 	.span = ATTN_SPAN,
 	.k_bytes = bf16_k_bytes,
 	.v_bytes = bf16_v_bytes,
@@ -240,6 +242,7 @@ static const struct cpu_kv_type inner_kv_bf16 = {
 
 static const struct cpu_kv_type inner_kv_dots = {
 	.name = "bf16 by multiply-adds",
+	.one = 1,
 	.span = ATTN_SPAN,
 	.k_bytes = bf16_k_bytes,
 	.v_bytes = bf16_v_bytes,

@@ -772,8 +772,9 @@ INT_TYPE(16, 2)
 
 #define INT_ENTRY(bits)                                                                                      \
 	{                                                                                                    \
-		.name = "int" #bits " by " INT_NAME, .span = INT_SPAN, .k_bytes = k_bytes_##bits,            \
-		.v_bytes = v_bytes_##bits, .store = store_##bits, .q_bytes = int_q_bytes,                    \
-		.queries = queries_##bits, .work_bytes = int_work_bytes, .chunk = chunk_##bits,              \
+		.name = "int" #bits " by " INT_NAME, .one = 65535, .span = INT_SPAN,                         \
+		.k_bytes = k_bytes_##bits, .v_bytes = v_bytes_##bits, .store = store_##bits,                 \
+		.q_bytes = int_q_bytes, .queries = queries_##bits, .work_bytes = int_work_bytes,             \
+		.chunk = chunk_##bits,                                                                       \
 	}
 static const struct cpu_kv_ints ints_table = {.int8 = INT_ENTRY(8), .int16 = INT_ENTRY(16)};

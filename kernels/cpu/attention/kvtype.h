@@ -55,12 +55,13 @@ struct cpu_kv_chunk {
 	unsigned char *work; /* scratch of work_bytes(dim, n_heads, m), 64-aligned */
 	/* out, each 64-aligned where m and dim_pad allow it */
 	float *max, *sum; /* [n_heads][m] */
-	float *o; /* [n_heads][m][dim_pad], not divided by sum; both with weights exp(score - max), times a
-	      constant of the type */
+	float *o; /* [n_heads][m][dim_pad], not divided by sum; both with weights exp(score - max), times the
+	      type's `one` */
 };
 
 struct cpu_kv_type {
 	const char *name;           /* "f32" */
+	float one;                  /* what a weight of exp(0) counts in the sum and o of a chunk */
 	int span;                   /* queries of a KV head that prefill takes at once, <= KV_QUERIES */
 	size_t (*k_bytes)(int dim); /* of one head in a tile */
 	size_t (*v_bytes)(int dim);
