@@ -179,6 +179,14 @@ static int read_act(const struct reader *r, struct model_config *c)
 	else if (strcmp(act, "silu") != 0)
 		return err_why(r->why, r->why_n, -ENOTSUP,
 			       "%s %.40s is not supported (supported: silu, gelu_pytorch_tanh)", key, act);
+	if (!r->family->clamped)
+		return 0;
+	double limit = 0;
+	if ((rc = get_num(r, r->root, "swiglu_limit", 1e-3, 1e6, &limit)))
+		return rc;
+	c->act = ACT_GELU_SIGMOID;
+	c->act_limit = (float)limit;
+	c->up_plus = 1;
 	return 0;
 }
 
@@ -245,6 +253,7 @@ static int read_switches(const struct reader *r, struct model_config *c)
 	if (mrope)
 		return fail(r, -ENOTSUP, "use_mrope is not supported");
 	c->qk_norm = r->family->qk_norm;
+	c->sinks = r->family->sinks;
 	bool normed = !r->family->qk_norm_by_key;
 	if (!normed && (rc = json_get_bool(o, "use_qk_norm", &normed, r->why, r->why_n)))
 		return rc;

@@ -27,8 +27,9 @@ enum config_arch {
 	ARCH_MIXTRAL,
 	ARCH_OLMOE,
 	ARCH_GLM4_MOE,
+	ARCH_GPT_OSS,
 };
-enum config_act { ACT_SILU, ACT_GELU_TANH };
+enum config_act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_SIGMOID };
 /* RMS norm of q and k before the rotation: of each head, or one over all heads of a row (OLMo 2). */
 enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS };
 enum config_layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_ROPE_NONE };
@@ -57,6 +58,7 @@ struct config_experts {
 	bool shared_gate; /* it is weighed by a gate of its own; else by 1 */
 	enum config_score score;
 	bool choice_bias;            /* a bias that counts for the choice only */
+	bool router_bias, bias;      /* of the router, and of each expert's gate, up and down */
 	int n_groups, groups_chosen; /* 0: none */
 	bool normalize;
 	float scale;
@@ -76,6 +78,8 @@ struct model_config {
 	bool qkv_bias, o_bias, mlp_bias;
 	enum config_qk_norm qk_norm;
 	enum config_act act;
+	float act_limit, up_plus; /* of gate and up, as kern_linear_src (kernels/kern.h) says; 0: none */
+	bool sinks;               /* each head has one: kern_attn_args */
 	/* 0 each: as most models have it. */
 	float norm_offset;                       /* added to the weights of norms (Gemma: 1) */
 	float embed_scale;                       /* the embedding's rows are multiplied by it (Gemma) */

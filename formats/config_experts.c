@@ -100,6 +100,7 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 	double scale = 1;
 	int rc;
 	x->normalize = r->f->normalize;
+	x->router_bias = x->bias = r->f->bias;
 	x->scale = 1;
 	if (!r->f->normalize &&
 	    (rc = json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why, r->why_n)))

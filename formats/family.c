@@ -54,6 +54,17 @@ static const struct family_experts glm4_experts = {
 	.deepseek = true,
 };
 
+static const struct family_experts gpt_oss_experts = {
+	.n = "num_local_experts",
+	.intermediate = "intermediate_size",
+	.module = "mlp",
+	.names = {"gate_up_proj", NULL, "down_proj"},
+	.router = "mlp.router",
+	.fused = true,
+	.bias = true,
+	.normalize = true, /* a softmax of the chosen ones is the whole one, divided by their sum */
+};
+
 static const struct family families[] = {
 	{.arch = "LlamaForCausalLM",
 	 .type = "llama",
@@ -215,6 +226,25 @@ static const struct family families[] = {
 	 .qkv_bias = BIAS_BY_KEY,
 	 .partial = true,
 	 .experts = &glm4_experts},
+	{.arch = "GptOssForCausalLM",
+	 .type = "gpt_oss",
+	 .id = ARCH_GPT_OSS,
+	 .defaults = "{\"num_hidden_layers\": 36, \"hidden_size\": 2880, \"intermediate_size\": 2880, "
+		     "\"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"head_dim\": 64, "
+		     "\"vocab_size\": 201088, \"max_position_embeddings\": 131072, "
+		     "\"rms_norm_eps\": 1e-5, \"attention_bias\": true, \"rope_theta\": 150000.0, "
+		     "\"sliding_window\": 128, \"sliding_window_pattern\": 2, "
+		     "\"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"swiglu_limit\": 7.0, "
+		     "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 32.0, "
+		     "\"beta_fast\": 32.0, \"beta_slow\": 1.0, \"truncate\": false, "
+		     "\"original_max_position_embeddings\": 4096}}",
+	 .norms = PRE_NORMS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .window = WINDOW_PATTERN,
+	 .experts = &gpt_oss_experts,
+	 .sinks = true,
+	 .clamped = true},
 };
 
 enum { N = sizeof families / sizeof families[0] };

@@ -27,7 +27,10 @@ struct family_experts {
 	const char *n, *intermediate; /* keys; the number that a row has is num_experts_per_tok everywhere */
 	const char *module;           /* "mlp": has .gate (the router) and .experts.0.NAME */
 	const char *names[3];         /* of gate, up and down in an expert */
-	const char *shared;           /* "mlp.shared_expert", or NULL */
+	const char *router;           /* "mlp.router", in place of .gate; or NULL */
+	bool fused;              /* experts are stored as gpt-oss has them, all in one tensor: weights.c */
+	bool bias;               /* router and experts have biases */
+	const char *shared;      /* "mlp.shared_expert", or NULL */
 	const char *shared_size; /* key of its intermediate size; NULL: n_shared_experts of an expert's */
 	bool shared_gate;        /* "mlp.shared_expert_gate" weighs it */
 	bool steps;              /* decoder_sparse_step and mlp_only_layers say which layers are sparse */
@@ -50,6 +53,8 @@ struct family {
 	bool rope_pairs;                      /* rotated values are neighbours */
 	bool rope_by_layer; /* layers with a window have a base of their own (rope_local_base_freq) */
 	bool no_rope;       /* no_rope_layers: layers without rotation */
+	bool sinks;         /* of attention; "self_attn.sinks" */
+	bool clamped;       /* gates by a sigmoid, up to swiglu_limit, and ups plus 1 */
 	bool gemma;         /* soft caps, query_pre_attn_scalar, weights of norms + 1, a scaled embedding */
 };
 

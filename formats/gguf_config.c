@@ -30,8 +30,20 @@ static const struct {
 	int large_layers;   /* gemma: the size with scores scaled by hidden / heads has so many */
 	double caps[2];     /* of scores and logits, where no key has them */
 	double local_theta; /* of layers with a window; 0: as others */
+	bool norm_rows;     /* q and k have a norm over all heads */
+	bool experts;       /* may be a mixture: expert_count */
+	bool normalize;     /* the weights of a row's experts are divided by their sum, unless a key says */
+	enum config_score score; /* likewise */
+	bool sinks, clamped;     /* as gpt-oss has them: config.h */
+	bool yarn_exact;         /* yarn_truncate is off */
 } families[] = {
-	{.name = "llama", .arch_name = "LlamaForCausalLM", .id = ARCH_LLAMA, .pairs = true, .window = true},
+	{.name = "llama",
+	 .arch_name = "LlamaForCausalLM",
+	 .id = ARCH_LLAMA,
+	 .pairs = true,
+	 .window = true,
+	 .experts = true, /* Mixtral */
+	 .normalize = true},
 	{.name = "qwen2", .arch_name = "Qwen2ForCausalLM", .id = ARCH_QWEN2},
 	{.name = "qwen3", .arch_name = "Qwen3ForCausalLM", .id = ARCH_QWEN3},
 	{.name = "gemma2",
@@ -52,12 +64,40 @@ static const struct {
 	 .local_theta = 10000},
 	{.name = "phi3", .arch_name = "Phi3ForCausalLM", .id = ARCH_PHI3, .partial = true, .window = true},
 	{.name = "glm4", .arch_name = "Glm4ForCausalLM", .id = ARCH_GLM4, .pairs = true, .partial = true},
-	{.name = "olmo2", .arch_name = "Olmo2ForCausalLM", .id = ARCH_OLMO2},
+	{.name = "olmo2", .arch_name = "Olmo2ForCausalLM", .id = ARCH_OLMO2, .norm_rows = true},
 	{.name = "smollm3",
 	 .arch_name = "SmolLM3ForCausalLM",
 	 .id = ARCH_SMOLLM3,
 	 .pairs = true,
 	 .no_rope = 4},
+	{.name = "qwen2moe", .arch_name = "Qwen2MoeForCausalLM", .id = ARCH_QWEN2_MOE, .experts = true},
+	{.name = "qwen3moe",
+	 .arch_name = "Qwen3MoeForCausalLM",
+	 .id = ARCH_QWEN3_MOE,
+	 .experts = true,
+	 .normalize = true},
+	{.name = "olmoe",
+	 .arch_name = "OlmoeForCausalLM",
+	 .id = ARCH_OLMOE,
+	 .norm_rows = true,
+	 .experts = true},
+	{.name = "glm4moe",
+	 .arch_name = "Glm4MoeForCausalLM",
+	 .id = ARCH_GLM4_MOE,
+	 .partial = true,
+	 .experts = true,
+	 .normalize = true,
+	 .score = SCORE_SIGMOID},
+	{.name = "gpt-oss",
+	 .arch_name = "GptOssForCausalLM",
+	 .id = ARCH_GPT_OSS,
+	 .window = true,
+	 .every = 2,
+	 .experts = true,
+	 .normalize = true,
+	 .sinks = true,
+	 .clamped = true,
+	 .yarn_exact = true},
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
@@ -153,7 +193,7 @@ static int read_arch(struct reader *r, struct model_config *c)
 		r->family = i;
 		return 0;
 	}
-	char names[128] = "";
+	char names[256] = "";
 	for (size_t i = 0; i < N_FAMILIES; i++)
 		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
 			 families[i].name);
@@ -166,22 +206,20 @@ static int read_shape(const struct reader *r, struct model_config *c)
 {
 	const struct gguf_tensor *embed = gguf_find(r->g, "token_embd.weight");
 	double eps = 1e-5;
-	int rc = 0, values, experts = 0;
+	int rc = 0, values, predict = 0;
 	if (!embed)
 		return fail(r, -ENOENT, "tensor token_embd.weight", "is missing");
 	if (embed->n_dims != 2 || embed->size[1] < 1 || embed->size[1] > 1 << 22)
 		return fail(r, -EINVAL, "tensor token_embd.weight", "is no table of 1 to 4194304 tokens");
 	c->n_vocab = (int)embed->size[1];
-	if ((rc = get_int(r, "expert_count", 0, 1 << 20, false, &experts)))
-		return rc;
-	if (experts)
-		return fail(r, -ENOTSUP, r->arch, "with experts (a mixture) is not supported");
 	if ((rc = get_int(r, "block_count", 1, CONFIG_LAYERS_MAX, true, &c->n_layers)) ||
+	    (rc = get_int(r, "nextn_predict_layers", 0, c->n_layers - 1, false, &predict)) ||
 	    (rc = get_int(r, "embedding_length", 1, 1 << 17, true, &c->hidden)) ||
 	    (rc = get_int(r, "feed_forward_length", 1, 1 << 20, true, &c->intermediate)) ||
 	    (rc = get_int(r, "attention.head_count", 1, 4096, true, &c->n_heads)) ||
 	    (rc = get_int(r, "context_length", 1, 1 << 24, true, &c->max_position)))
 		return rc;
+	c->n_layers -= predict; /* layers behind the others, that predict further tokens, are not read */
 	c->n_kv_heads = c->n_heads;
 	if ((rc = get_int(r, "attention.head_count_kv", 1, c->n_heads, false, &c->n_kv_heads)))
 		return rc;
@@ -215,6 +253,12 @@ static bool is_of_layer(const struct gguf_tensor *t, const char *part)
 static void read_switches(const struct reader *r, struct model_config *c)
 {
 	bool f32 = true, bf16 = false, f16 = false;
+	c->sinks = families[r->family].sinks;
+	if (families[r->family].clamped) {
+		c->act = ACT_GELU_SIGMOID;
+		c->act_limit = 7;
+		c->up_plus = 1;
+	}
 	c->tied = !has(r, "output.weight");
 	for (int i = 0; i < gguf_count(r->g); i++) {
 		const struct gguf_tensor *t = gguf_at(r->g, i);
@@ -224,7 +268,7 @@ static void read_switches(const struct reader *r, struct model_config *c)
 		c->mlp_bias |= is_of_layer(t, ".ffn_gate.bias") || is_of_layer(t, ".ffn_up.bias") ||
 			       is_of_layer(t, ".ffn_down.bias");
 		if (is_of_layer(t, ".attn_q_norm.weight") || is_of_layer(t, ".attn_k_norm.weight"))
-			c->qk_norm = c->arch == ARCH_OLMO2 ? QK_NORM_ROWS : QK_NORM_HEADS;
+			c->qk_norm = families[r->family].norm_rows ? QK_NORM_ROWS : QK_NORM_HEADS;
 		if (t->n_dims < 2)
 			continue;
 		f32 &= t->type == GGUF_TYPE_F32;
@@ -233,6 +277,111 @@ static void read_switches(const struct reader *r, struct model_config *c)
 	}
 	/* Of quantized weights alone it is not known what they were: BF16 has the larger range. */
 	c->dtype = f32 ? CONFIG_F32 : f16 && !bf16 ? CONFIG_F16 : CONFIG_BF16;
+}
+
+/* ---- experts ---- */
+
+static bool layer_has(const struct reader *r, int layer, const char *part)
+{
+	char name[96];
+	snprintf(name, sizeof name, "blk.%d.%s", layer, part);
+	return has(r, name);
+}
+
+/* A layer with a router has experts.  What one of them has beside, all must have. */
+static void read_sparse(const struct reader *r, struct model_config *c)
+{
+	struct config_experts *x = &c->experts;
+	for (int i = 0; i < c->n_layers; i++) {
+		c->layer_sparse[i] = layer_has(r, i, "ffn_gate_inp.weight");
+		x->shared_gate |= layer_has(r, i, "ffn_gate_inp_shexp.weight");
+		x->choice_bias |= layer_has(r, i, "exp_probs_b.bias");
+		x->router_bias |= layer_has(r, i, "ffn_gate_inp.bias");
+		x->bias |= layer_has(r, i, "ffn_gate_exps.bias") || layer_has(r, i, "ffn_up_exps.bias") ||
+			   layer_has(r, i, "ffn_down_exps.bias");
+	}
+}
+
+/* How many values the expert has that all rows have: by its own key, or as so many experts, or by its tensor.
+ */
+static int read_shared(const struct reader *r, struct model_config *c)
+{
+	struct config_experts *x = &c->experts;
+	int n = 0, rc;
+	if ((rc = get_int(r, "expert_shared_count", 0, 64, false, &n)))
+		return rc;
+	x->shared = n * x->intermediate;
+	for (int i = 0; !x->shared && i < c->n_layers; i++) {
+		char name[96];
+		snprintf(name, sizeof name, "blk.%d.ffn_gate_shexp.weight", i);
+		const struct gguf_tensor *t = gguf_find(r->g, name);
+		if (t && t->size[1] >= 1 && t->size[1] <= 1 << 20)
+			x->shared = (int)t->size[1];
+	}
+	return get_int(r, "expert_shared_feed_forward_length", 0, 1 << 20, false, &x->shared);
+}
+
+static int read_groups(const struct reader *r, struct config_experts *x)
+{
+	int groups = 1, chosen = 1, rc;
+	if ((rc = get_int(r, "expert_group_count", 0, CONFIG_EXPERTS_MAX, false, &groups)) ||
+	    (rc = get_int(r, "expert_group_used_count", 0, CONFIG_EXPERTS_MAX, false, &chosen)) ||
+	    groups <= 1)
+		return rc;
+	if (chosen < 1 || chosen > groups || x->n % groups || x->n / groups * chosen < x->n_chosen)
+		return fail(r, -EINVAL, "expert_group_count",
+			    "and expert_group_used_count do not go with the number of experts");
+	x->n_groups = groups;
+	x->groups_chosen = chosen;
+	return 0;
+}
+
+/* How rows are routed. */
+static int read_rule(const struct reader *r, struct config_experts *x)
+{
+	enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
+	char key[128];
+	double scale = 1;
+	int how = families[r->family].score == SCORE_SIGMOID ? SIGMOID : SOFTMAX, rc;
+	x->normalize = families[r->family].normalize;
+	if ((rc = get_int(r, "expert_gating_func", 0, 255, false, &how)) ||
+	    (rc = get_num(r, "expert_weights_scale", 0, 1e6, &scale)))
+		return rc;
+	if (how < SOFTMAX || how > SOFTMAX_OF_CHOSEN)
+		return fail(r, -ENOTSUP, key_of(r, "expert_gating_func", key),
+			    "is not supported (supported: 1, 2, 3)");
+	rc = gguf_find_bool(r->g, key_of(r, "expert_weights_norm", key), &x->normalize, r->why, r->why_n);
+	if (rc && rc != -ENOENT)
+		return rc;
+	x->score = how == SIGMOID ? SCORE_SIGMOID : SCORE_SOFTMAX;
+	/* A softmax of the chosen ones is the whole one, divided by their sum. */
+	x->normalize |= how == SOFTMAX_OF_CHOSEN;
+	x->scale = scale > 0 ? (float)scale : 1;
+	return read_groups(r, x);
+}
+
+static int read_experts(const struct reader *r, struct model_config *c)
+{
+	struct config_experts *x = &c->experts;
+	char key[128];
+	int rc = get_int(r, "expert_count", 0, CONFIG_EXPERTS_MAX, false, &x->n);
+	if (rc || !x->n)
+		return rc;
+	if (!families[r->family].experts)
+		return fail(r, -ENOTSUP, r->arch, "with experts (a mixture) is not supported");
+	if (c->arch == ARCH_LLAMA) {
+		c->arch = ARCH_MIXTRAL;
+		snprintf(c->arch_name, sizeof c->arch_name, "MixtralForCausalLM");
+	}
+	x->intermediate = c->intermediate;
+	if ((rc = get_int(r, "expert_used_count", 1, CONFIG_CHOSEN_MAX, true, &x->n_chosen)) ||
+	    (rc = get_int(r, "expert_feed_forward_length", 1, 1 << 20, false, &x->intermediate)))
+		return rc;
+	if (x->n_chosen > x->n)
+		return fail(r, -EINVAL, key_of(r, "expert_used_count", key), "is larger than expert_count");
+	read_sparse(r, c);
+	rc = read_rule(r, x);
+	return rc ? rc : read_shared(r, c);
 }
 
 /* Gemma.  The converter adds 1 to the weights of its norms; the embedding's factor is not rounded. */
@@ -370,7 +519,7 @@ static int read_yarn(const struct reader *r, struct model_config *c, double atte
 	double more = 1, ext = 1;
 	int rc;
 	c->rope = ROPE_YARN;
-	c->yarn_truncate = true;
+	c->yarn_truncate = !families[r->family].yarn_exact;
 	c->yarn_beta_fast = 32;
 	c->yarn_beta_slow = 1;
 	if ((rc = get_num(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c->yarn_beta_fast)) ||
@@ -511,7 +660,8 @@ int gguf_config_load(const char *path, struct model_config *out, char *why, size
 	struct reader r = {.g = g, .why = why, .why_n = why_n};
 	if (!(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
-		if (!(rc = read_gemma(&r, out)) && !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
+		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&
+		    !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
 			rc = read_tokens(&r, out);
 	}
 	gguf_close(g);

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "formats/shard.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,62 @@ static int find_matrix(const struct finder *f, const char *name, int n, int k, s
 	return gguf_codes(t->type, n, k, t->data, &l->codes) ? 0 : wrong_type(f, t, CODED);
 }
 
+/* The same matrix of each of n_experts, in one tensor: expert e's is in experts[e], `at` bytes from its
+ * beginning. */
+static int find_stack(const struct finder *f, const char *module, int n, int k, int n_experts,
+		      struct weights_expert *experts, size_t at)
+{
+	char name[128];
+	snprintf(name, sizeof name, "%s.weight", module);
+	const struct gguf_tensor *t = gguf_find(f->g, name);
+	if (!t)
+		return err_why(f->why, f->why_n, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
+	if (t->size[0] != k || t->size[1] != n || t->size[2] != n_experts || t->size[3] != 1)
+		return err_why(f->why, f->why_n, -EINVAL,
+			       "%s: tensor %s has the sizes [%lld, %lld, %lld, %lld], its keys need [%d, %d, "
+			       "%d]",
+			       gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
+			       (long long)t->size[2], (long long)t->size[3], k, n, n_experts);
+	const size_t each = t->bytes / (size_t)n_experts;
+	f->w->bytes += (int64_t)t->bytes;
+	f->w->n_used++;
+	for (int e = 0; e < n_experts; e++) {
+		struct weights_linear *l = (struct weights_linear *)(void *)((char *)&experts[e] + at);
+		snprintf(l->name, sizeof l->name, "%.80s.%d", module, e);
+		l->n = n;
+		l->k = k;
+		l->w = (const char *)t->data + (size_t)e * each;
+		l->bytes = each;
+		if (is_float(t->type, &l->dtype))
+			continue;
+		l->kind = WEIGHTS_CODES;
+		if (!gguf_codes(t->type, n, k, l->w, &l->codes))
+			return wrong_type(f, t, CODED);
+	}
+	return 0;
+}
+
+/* Their biases, likewise: [n_experts][n]. */
+static int find_stack_bias(const struct finder *f, const char *module, int n, int n_experts,
+			   struct weights_expert *experts, size_t at)
+{
+	char name[128];
+	const struct gguf_tensor *t;
+	enum config_dtype type;
+	snprintf(name, sizeof name, "%s.bias", module);
+	const int rc = find(f, name, n_experts, n, &t);
+	if (rc)
+		return rc;
+	if (!is_float(t->type, &type))
+		return wrong_type(f, t, FLOATS);
+	for (int e = 0; e < n_experts; e++) {
+		struct weights_linear *l = (struct weights_linear *)(void *)((char *)&experts[e] + at);
+		l->bias = (struct weights_vec){
+			(const char *)t->data + t->bytes / (size_t)n_experts * (size_t)e, type, n};
+	}
+	return 0;
+}
+
 static int find_linear(const struct finder *f, const char *module, int n, int k, bool bias,
 		       struct weights_linear *l)
 {
@@ -129,7 +186,10 @@ const char *const *gguf_norm_names(enum config_arch arch)
 				 *const behind[] = {NULL, "post_attention_norm", NULL, "post_ffw_norm"},
 				 *const both[] = {"attn_norm", "post_attention_norm", "ffn_norm",
 						  "post_ffw_norm"};
+	/* This one's name is of what is behind attention, its place is before what follows. */
+	static const char *const next[] = {"attn_norm", NULL, "post_attention_norm", NULL};
 	return arch == ARCH_OLMO2                                                ? behind
+	       : arch == ARCH_GLM4_MOE || arch == ARCH_GPT_OSS                   ? next
 	       : arch == ARCH_GEMMA2 || arch == ARCH_GEMMA3 || arch == ARCH_GLM4 ? both
 										 : before;
 }
@@ -180,9 +240,54 @@ static bool has_rows(const struct finder *f, int i, const char *part, int rows)
 	return t && t->size[1] == rows;
 }
 
+/* A router, plain floats: n outputs. */
+static int find_router(const struct finder *f, const char *name, int n, struct weights_linear *l)
+{
+	const int rc = find_linear(f, name, n, f->c->hidden, n > 1 && f->c->experts.router_bias, l);
+	return rc || l->kind == WEIGHTS_DENSE
+		       ? rc
+		       : err_why(f->why, f->why_n, -ENOTSUP,
+				 "%s: tensor %s.weight is a router, and quantized: " FLOATS " is needed",
+				 gguf_path(f->g), name);
+}
+
+/* All of a mixture but the expert that all rows have. */
+static int find_experts(const struct finder *f, int i, struct weights_layer *l)
+{
+	const struct config_experts *x = &f->c->experts;
+	const int h = f->c->hidden, inter = x->intermediate;
+	const struct {
+		const char *name;
+		int n, k;
+		size_t at;
+	} stacks[] = {{"ffn_gate_exps", inter, h, offsetof(struct weights_expert, gate)},
+		      {"ffn_up_exps", inter, h, offsetof(struct weights_expert, up)},
+		      {"ffn_down_exps", h, inter, offsetof(struct weights_expert, down)}};
+	char name[96];
+	l->n_experts = x->n;
+	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
+	snprintf(name, sizeof name, "blk.%d.ffn_gate_inp", i);
+	int rc = find_router(f, name, x->n, &l->router);
+	snprintf(name, sizeof name, "blk.%d.ffn_gate_inp_shexp", i);
+	if (!rc && x->shared_gate)
+		rc = find_router(f, name, 1, &l->shared_gate);
+	snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", i);
+	if (!rc && x->choice_bias)
+		rc = find_vec(f, name, x->n, &l->choice_bias);
+	for (size_t j = 0; !rc && j < sizeof stacks / sizeof *stacks; j++) {
+		snprintf(name, sizeof name, "blk.%d.%s", i, stacks[j].name);
+		rc = find_stack(f, name, stacks[j].n, stacks[j].k, x->n, l->experts, stacks[j].at);
+		if (!rc && x->bias)
+			rc = find_stack_bias(f, name, stacks[j].n, x->n, l->experts, stacks[j].at);
+	}
+	return rc;
+}
+
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
+	const bool sparse = c->layer_sparse[i];
+	const int inter = sparse ? c->experts.shared : c->intermediate;
 	const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
 	const struct {
 		const char *name;
@@ -194,27 +299,30 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		{"attn_k", kv, c->hidden, c->qkv_bias, &l->k},
 		{"attn_v", kv, c->hidden, c->qkv_bias, &l->v},
 		{"attn_output", c->hidden, q, c->o_bias, &l->o},
-		{"ffn_gate", c->intermediate, c->hidden, c->mlp_bias, &l->gate},
-		{"ffn_up", c->intermediate, c->hidden, c->mlp_bias, &l->up},
-		{"ffn_down", c->hidden, c->intermediate, c->mlp_bias, &l->down},
+		{sparse ? "ffn_gate_shexp" : "ffn_gate", inter, c->hidden, c->mlp_bias, &l->gate},
+		{sparse ? "ffn_up_shexp" : "ffn_up", inter, c->hidden, c->mlp_bias, &l->up},
+		{sparse ? "ffn_down_shexp" : "ffn_down", c->hidden, inter, c->mlp_bias, &l->down},
 	};
 	const struct piece qkv[] = {{q, &l->q}, {kv, &l->k}, {kv, &l->v}},
-			   gate_up[] = {{c->intermediate, &l->gate}, {c->intermediate, &l->up}};
+			   gate_up[] = {{inter, &l->gate}, {inter, &l->up}};
 	char name[96];
 	int rc = find_norms(f, i, l);
+	snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", i);
+	if (!rc && c->sinks)
+		rc = find_vec(f, name, c->n_heads, &l->sinks);
 	snprintf(name, sizeof name, "blk.%d.attn_qkv", i);
 	if (!rc && has(f, i, "attn_qkv"))
 		rc = find_fused(f, name, qkv, 3, c->qkv_bias);
 	snprintf(name, sizeof name, "blk.%d.ffn_up", i);
-	if (!rc && !has(f, i, "ffn_gate") && !has_rows(f, i, "ffn_up", c->intermediate))
+	if (!rc && !sparse && !has(f, i, "ffn_gate") && !has_rows(f, i, "ffn_up", inter))
 		rc = find_fused(f, name, gate_up, 2, c->mlp_bias);
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof *linears; j++) {
-		if (linears[j].to->w)
+		if (linears[j].to->w || !linears[j].n || !linears[j].k) /* fused, or no shared expert */
 			continue;
 		snprintf(name, sizeof name, "blk.%d.%s", i, linears[j].name);
 		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}
-	return rc;
+	return rc || !sparse ? rc : find_experts(f, i, l);
 }
 
 static int find_embed(const struct finder *f)

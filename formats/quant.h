@@ -63,6 +63,11 @@ struct quant {
 	struct quant_scheme schemes[QUANT_SCHEMES_MAX];
 };
 
+/* MXFP4 as gpt-oss's checkpoints have it (OCP Microscaling Formats 1.0): of an output's row, k / 32 blocks of
+ * 16 bytes, each two values, the first in the low bits, and k / 32 exponents.  n rows, each `step` rows
+ * behind the one before; k a multiple of 32.  Reads them in place. */
+void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void *exponents, int step);
+
 /* Reads quantization_config out of config.json's root.  -EINVAL, -ENOTSUP: the reason names the key. */
 int quant_config_read(const json_t *root, struct quant *out, char *why, size_t why_n);
 

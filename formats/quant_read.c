@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "formats/weights.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,6 +176,46 @@ void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *o
 		}
 	}
 	free(stored);
+}
+
+/* ---- MXFP4 ---- */
+
+enum { MX_VALUES = 32, MX_BYTES = 16 };
+
+/* Twice what the codes are: the scale has the other half. */
+static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+static const int mxfp4_steps[] = {0, 1, 2};
+
+static void mxfp4_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	const unsigned char *blocks = c->from[0], *exponents = c->from[1];
+	const size_t each = (size_t)(c->k / MX_VALUES), step = (size_t) * (const int *)c->from[2];
+	for (size_t n = (size_t)n0, at = 0; n < (size_t)n1; n++)
+		for (size_t b = n * step * each, end = b + each; b < end; b++, at++) {
+			const uint32_t e = exponents[b], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+			memcpy(&out->d[at], &bits, 4); /* 2^(e - 128) */
+			out->scale[at] = 1;
+			out->offset[at] = 0;
+			for (size_t i = 0; i < MX_BYTES; i++) {
+				const unsigned char two = blocks[b * MX_BYTES + i];
+				out->code[at * MX_VALUES + 2 * i] = two & 15;
+				out->code[at * MX_VALUES + 2 * i + 1] = two >> 4;
+			}
+		}
+}
+
+void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void *exponents, int step)
+{
+	assert(k % MX_VALUES == 0 && (step == 1 || step == 2));
+	*out = (struct codes){.n = n,
+			      .k = k,
+			      .bits = 4,
+			      .group = MX_VALUES,
+			      .super = MX_VALUES,
+			      .d_type = CODES_BF16,
+			      .table = mxfp4_table,
+			      .read = mxfp4_read,
+			      .from = {blocks, exponents, &mxfp4_steps[step]}};
 }
 
 /* ---- E4M3 ---- */

@@ -200,7 +200,115 @@ static int find_router(const struct finder *f, const char *module, int n, struct
 			       "%s is a router, and quantized: F32, F16 or BF16 is "
 			       "needed",
 			       module);
-	return find_linear(f, module, n, f->c->hidden, false, l);
+	return find_linear(f, module, n, f->c->hidden, f->c->experts.router_bias, l);
+}
+
+/* A tensor of gpt-oss's experts: n_dims sizes, the first the number of experts. */
+static int find_of_experts(const struct finder *f, const char *prefix, const char *name, enum st_dtype dtype,
+			   const int64_t *sizes, int n_dims, const unsigned char **out)
+{
+	char whole[160], have[128];
+	snprintf(whole, sizeof whole, "%s%s", prefix, name);
+	const struct st_tensor *t = safetensors_find(f->files, whole);
+	bool ok = t && t->n_dims == n_dims;
+	if (!t)
+		return err_why(
+			f->why, f->why_n, -ENOENT,
+			"tensor %s is missing (of experts that are stored in one tensor, those in MXFP4 are "
+			"supported)",
+			whole);
+	for (int i = 0; ok && i < n_dims; i++)
+		ok = t->shape[i] == sizes[i];
+	shape_text(t, have, sizeof have);
+	if (!ok)
+		return err_why(f->why, f->why_n, -EINVAL,
+			       "tensor %s has the shape [%s], the configuration needs another: %lld experts, "
+			       "%lld outputs, %lld values or blocks of 32",
+			       whole, have, (long long)sizes[0], (long long)sizes[1],
+			       n_dims > 2 ? (long long)sizes[2] : 1LL);
+	if (t->dtype != dtype)
+		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; %s is needed", whole,
+			       st_dtype_name(t->dtype), st_dtype_name(dtype));
+	f->w->bytes += (int64_t)t->bytes;
+	f->w->n_used++;
+	*out = t->data;
+	return 0;
+}
+
+/* One of the two matrices of all experts in MXFP4: n outputs, of which each `step`-th belongs to the same
+ * layer (gate and up lie row by row); bias: of each expert, n values. */
+struct fused {
+	const unsigned char *blocks, *exponents;
+	struct weights_vec bias;
+};
+
+static int find_fused_experts(const struct finder *f, const char *prefix, const char *name, int n, int k,
+			      struct fused *out)
+{
+	const int64_t e = f->c->experts.n, blocks[] = {e, n, k / 32, 16};
+	char part[64], whole[160];
+	int rc;
+	if (k % 32)
+		return err_why(f->why, f->why_n, -EINVAL,
+			       "%s%s has %d inputs; MXFP4 has them in blocks of 32", prefix, name, k);
+	snprintf(part, sizeof part, "%s_blocks", name);
+	if ((rc = find_of_experts(f, prefix, part, ST_U8, blocks, 4, &out->blocks)))
+		return rc;
+	snprintf(part, sizeof part, "%s_scales", name);
+	if ((rc = find_of_experts(f, prefix, part, ST_U8, blocks, 3, &out->exponents)))
+		return rc;
+	snprintf(whole, sizeof whole, "%s%s_bias", prefix, name);
+	return find_vec(f, whole, (int)e, n, &out->bias);
+}
+
+/* Every step-th of n values from the first on: as they lie, or copied. */
+static struct weights_vec every(const struct finder *f, const struct weights_vec *v, size_t first, int n,
+				size_t step)
+{
+	const size_t each = v->dtype == CONFIG_F32 ? 4 : 2;
+	const unsigned char *from = (const unsigned char *)v->data + first * each;
+	if (step == 1)
+		return (struct weights_vec){from, v->dtype, n};
+	unsigned char *copy = weights_own(f->w, xmalloc((size_t)n * each));
+	for (size_t i = 0; i < (size_t)n; i++)
+		memcpy(copy + i * each, from + i * step * each, each);
+	return (struct weights_vec){copy, v->dtype, n};
+}
+
+/* n outputs of expert e of a fused matrix, every step-th from `first` on. */
+static void take_fused(const struct finder *f, const struct fused *from, const char *name, int e, int first,
+		       int step, int n, int k, struct weights_linear *l)
+{
+	const size_t row = ((size_t)e * (size_t)n * (size_t)step + (size_t)first), each = (size_t)k / 32;
+	snprintf(l->name, sizeof l->name, "%.80s.%d", name, e);
+	l->n = n;
+	l->k = k;
+	l->kind = WEIGHTS_CODES;
+	l->w = from->blocks + row * each * 16;
+	l->bytes = (size_t)n * each * 17;
+	l->bias = every(f, &from->bias, row, n, (size_t)step);
+	quant_mxfp4(&l->codes, n, k, l->w, from->exponents + row * each, step);
+}
+
+/* gpt-oss: gate_up_proj has gate and up in turns, row by row. */
+static int find_fused_layer(const struct finder *f, const char *prefix, struct weights_layer *l)
+{
+	const int h = f->c->hidden, inter = f->c->experts.intermediate;
+	char at[96], name[128];
+	struct fused gateup, down;
+	snprintf(at, sizeof at, "%s%s.experts.", prefix, family_of(f->c->arch)->experts->module);
+	int rc = find_fused_experts(f, at, "gate_up_proj", 2 * inter, h, &gateup);
+	if (rc || (rc = find_fused_experts(f, at, "down_proj", h, inter, &down)))
+		return rc;
+	for (int e = 0; e < l->n_experts; e++) {
+		struct weights_expert *x = &l->experts[e];
+		snprintf(name, sizeof name, "%sgate_up_proj", at);
+		take_fused(f, &gateup, name, e, 0, 2, inter, h, &x->gate);
+		take_fused(f, &gateup, name, e, 1, 2, inter, h, &x->up);
+		snprintf(name, sizeof name, "%sdown_proj", at);
+		take_fused(f, &down, name, e, 0, 1, h, inter, &x->down);
+	}
+	return 0;
 }
 
 static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
@@ -224,7 +332,8 @@ static int find_experts(const struct finder *f, const char *prefix, struct weigh
 	const struct config_experts *x = &f->c->experts;
 	const struct family_experts *names = family_of(f->c->arch)->experts;
 	char name[128];
-	snprintf(name, sizeof name, "%s%s.gate", prefix, names->module);
+	snprintf(name, sizeof name, "%s%s%s", prefix, names->router ? names->router : names->module,
+		 names->router ? "" : ".gate");
 	int rc = find_router(f, name, x->n, &l->router);
 	if (!rc && x->choice_bias) {
 		snprintf(name, sizeof name, "%s%s.gate.e_score_correction_bias", prefix, names->module);
@@ -236,6 +345,8 @@ static int find_experts(const struct finder *f, const char *prefix, struct weigh
 	}
 	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
 	l->n_experts = x->n;
+	if (!rc && names->fused)
+		return find_fused_layer(f, prefix, l);
 	for (int e = 0; !rc && e < x->n; e++)
 		rc = find_expert(f, prefix, e, &l->experts[e]);
 	return rc;
@@ -275,6 +386,9 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	char prefix[64], name[96];
 	snprintf(prefix, sizeof prefix, "%slayers.%d.", f->prefix, i);
 	int rc = find_norms(f, prefix, l);
+	snprintf(name, sizeof name, "%sself_attn.sinks", prefix);
+	if (!rc && c->sinks)
+		rc = find_vec(f, name, 0, c->n_heads, &l->sinks);
 	for (size_t j = 0; !rc && j < n_fused; j++) {
 		snprintf(name, sizeof name, "%s%s", prefix, fused[j].name);
 		if (has_module(f, name))

@@ -47,6 +47,7 @@ struct weights_layer {
 	struct weights_vec attn_norm, ffn_norm; /* before attention and the feed-forward layer; or none */
 	struct weights_vec attn_post, ffn_post; /* of what they give, before it is added; or none */
 	struct weights_vec q_norm, k_norm;      /* [head_dim], or of all heads: config.h, qk_norm */
+	struct weights_vec sinks;               /* [n_heads] or none */
 	struct weights_linear q, k, v, o;
 	/* Of a layer with experts: of the one that all rows have; w NULL: there is none. */
 	struct weights_linear gate, up, down;

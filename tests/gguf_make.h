@@ -54,15 +54,24 @@ static inline void gg_key_text(struct buf *b, const char *key, const char *v)
 	gg_text(b, v);
 }
 
+/* n matrices in one; 0: a tensor of two sizes. */
+static inline void gg_stack(struct buf *b, const char *name, uint64_t columns, uint64_t rows, uint64_t n,
+			    uint32_t type, uint64_t offset)
+{
+	gg_text(b, name);
+	gg_u32(b, n ? 3 : 2);
+	gg_u64(b, columns);
+	gg_u64(b, rows);
+	if (n)
+		gg_u64(b, n);
+	gg_u32(b, type);
+	gg_u64(b, offset);
+}
+
 static inline void gg_tensor(struct buf *b, const char *name, uint64_t columns, uint64_t rows, uint32_t type,
 			     uint64_t offset)
 {
-	gg_text(b, name);
-	gg_u32(b, 2);
-	gg_u64(b, columns);
-	gg_u64(b, rows);
-	gg_u32(b, type);
-	gg_u64(b, offset);
+	gg_stack(b, name, columns, rows, 0, type, offset);
 }
 
 /* Zeros up to the next multiple of 32, and n more bytes. */

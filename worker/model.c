@@ -1,86 +1,16 @@
-#include "worker/model.h"
+#include "worker/model_impl.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "kernels/half.h"
 #include "worker/tp_group.h"
-#include "worker/trace.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-/* A piece of device memory.  0 bytes: a part of another one. */
-struct piece {
-	void *p;
-	size_t bytes;
-};
-
-/* When scratch is in use.  What the layers leave behind, the head does not read, but for the residual
- * stream: the logits and the layers' rows share one piece. */
-enum turn { ALWAYS, IN_LAYERS, IN_HEAD, TURNS };
-
-struct layer {
-	struct kern_linear *qkv; /* [H] to q, k, v side by side */
-	struct kern_linear *o;
-	/* Of a layer with experts: of the one that all rows have, or none. */
-	struct kern_linear *gateup; /* [H] to gate, up */
-	struct kern_linear *down;
-	struct kern_experts *experts; /* NULL: the layer is dense */
-	struct kern_linear *router;
-	struct piece choice_bias;         /* F32 [E], or none */
-	struct piece attn_norm, ffn_norm; /* F32 [H], before a layer; or none */
-	struct piece attn_post, ffn_post; /* F32 [H], of what it gives; or none */
-	struct piece q_norm, k_norm;      /* F32 [D], or [Hq D] and [Hkv D], or none */
-	const struct piece *rope;         /* NULL: no rotation */
-	int window;
-};
-
-struct model {
-	const struct kern_ops *ops; /* borrowed, as are dev, stream and config */
-	struct kern_dev *dev;
-	struct kern_stream *stream;
-	struct kern_info info;
-	const struct model_config *c;
-	const struct shard *shard;
-	struct tp_group *group; /* borrowed; NULL: the model is whole */
-	struct layer *layers;   /* [n_layers] */
-	struct kern_embed *embed;
-	struct kern_linear *own_head; /* NULL: tied */
-	const struct kern_linear *head;
-	struct piece norm;             /* F32 [H] */
-	struct piece rope, rope_local; /* F32 [max_context, rope_dim/2, 2] */
-	int max_rows, max_logits;
-	bool unpacked;              /* codes, as was said in the log */
-	struct loading *loading;    /* borrowed until it is loaded; or NULL */
-	atomic_ullong *moves;       /* progress counter, borrowed; or NULL */
-	void (*at_work)(void *arg); /* as in model_args */
-	void *at_work_arg;
-	struct trace *trace; /* borrowed; or NULL */
-
-	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
-	struct piece x;                /* F32 [T, H] residual */
-	struct piece add;              /* F32 [T, H] what the next norm adds to it */
-	struct piece turns;            /* what the layers use and the head uses, in turn: */
-	struct piece normed;           /* op  [T, H] */
-	struct piece qkv;              /* val [T, (Hq + 2 Hkv) D] */
-	struct piece q;                /* val [T, Hq D] */
-	struct piece squares;          /* F32 [T, 2], of q and k; where one norm is over all heads */
-	struct piece att;              /* op  [T, Hq D] */
-	struct piece ffn;              /* op  [T, I] */
-	struct piece chosen;           /* int32 [T, C] experts of each row */
-	struct piece weights;          /* F32 [T, C] of them */
-	struct piece shared;           /* F32 [T, H] what the expert that all rows have gives */
-	struct piece shared_by;        /* F32 [T] its weights */
-	struct piece last_x, last_add; /* F32 [L, H] */
-	struct piece last;             /* op  [L, H] */
-	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
-	struct piece logits;           /* F32 [L, V]; rank 0 only */
-	int64_t weights_bytes;
-};
 
 /* ---- memory ---- */
 
@@ -154,23 +84,11 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 	return rc;
 }
 
-/* Progress counter, read by the heartbeat thread. */
-static void progress_bump(struct model *m)
-{
-	if (m->moves)
-		atomic_fetch_add_explicit(m->moves, 1, memory_order_relaxed);
-}
-
 /* ---- weights ---- */
 
-static enum kern_dtype dtype_of(enum config_dtype t)
-{
-	return t == CONFIG_F32 ? KERN_F32 : t == CONFIG_F16 ? KERN_F16 : KERN_BF16;
-}
-
-/* The weights of a norm to the device, as F32. */
-static int vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
-		    char *why, size_t why_n)
+/* A vector to the device, as F32. */
+static int vec_load_plus(struct model *m, const struct weights_vec *v, float offset, struct piece *out,
+			 const char *what, char *why, size_t why_n)
 {
 	if (!v->data)
 		return 0;
@@ -181,7 +99,7 @@ static int vec_load(struct model *m, const struct weights_vec *v, struct piece *
 	float *f = xmalloc(bytes);
 	weights_to_f32(v, f);
 	for (int i = 0; i < v->n; i++)
-		f[i] += m->c->norm_offset;
+		f[i] += offset;
 	rc = m->ops->upload(m->stream, out->p, f, bytes);
 	if (!rc)
 		rc = m->ops->stream_sync(m->stream);
@@ -190,11 +108,16 @@ static int vec_load(struct model *m, const struct weights_vec *v, struct piece *
 	return rc ? err_why(why, why_n, rc, "uploading %s failed", what) : 0;
 }
 
-/* A layer as stored, and which part of it a rank has. */
-struct part {
-	const struct weights_linear *whole;
-	enum shard_of of;
-};
+int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
+		   char *why, size_t why_n)
+{
+	return vec_load_plus(m, v, 0, out, what, why, why_n);
+}
+
+static int norm_load(struct model *m, const struct weights_vec *v, struct piece *out, char *why, size_t why_n)
+{
+	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why, why_n);
+}
 
 /* Waits for the disk here and not within the packing, so that a load tells them apart.  Where the kernel
  * cannot do it (before Linux 5.14), packing reads as it goes. */
@@ -271,42 +194,37 @@ static void part_of(struct model *m, const struct weights_linear *l, struct kern
 	}
 }
 
-/* Of a layer whose codes the table has refused.  false: it has none. */
-static bool unpack_all(struct model *m, const struct weights_linear *linears, struct kern_linear_src *src,
-		       void **copies)
+bool model_source_unpack(struct model *m, struct source *s)
 {
 	bool any = false;
-	for (int i = 0; i < src->n_parts; i++) {
-		if (src->parts[i].dtype != KERN_CODES)
+	for (int i = 0; i < s->src.n_parts; i++) {
+		if (s->src.parts[i].dtype != KERN_CODES)
 			continue;
-		assert(!copies[i]);
-		part_unpacked(m, &linears[i], &src->parts[i], &copies[i]);
+		assert(!s->copies[i]);
+		part_unpacked(m, &s->linears[i], &s->src.parts[i], &s->copies[i]);
 		any = true;
 	}
 	return any;
 }
 
-/* A layer for the table, in up to three parts, and what has to be freed when it is loaded. */
-struct source {
-	struct kern_linear_src src;
-	struct weights_linear linears[3];
-	void *copies[3];
-	int64_t bytes; /* in the files */
-};
-
-static void source_fini(struct source *s)
+void model_source_fini(struct source *s)
 {
 	for (int i = 0; i < s->src.n_parts; i++)
 		free(s->copies[i]);
 	*s = (struct source){0};
 }
 
-static void source_init(struct model *m, struct source *s, const struct part *parts, int n)
+void model_source_init(struct model *m, struct source *s, const struct part *parts, int n)
 {
+	static const enum kern_act acts[] = {[ACT_SILU] = KERN_SILU,
+					     [ACT_GELU_TANH] = KERN_GELU_TANH,
+					     [ACT_GELU_SIGMOID] = KERN_GELU_SIGMOID};
 	*s = (struct source){.src = {.name = parts[0].whole->name,
 				     .n_parts = n,
 				     .head = parts[0].of == SHARD_HEAD,
-				     .act = m->c->act == ACT_GELU_TANH ? KERN_GELU_TANH : KERN_SILU}};
+				     .act = acts[m->c->act],
+				     .limit = m->c->act_limit,
+				     .up_plus = m->c->up_plus}};
 	for (int i = 0; i < n; i++) {
 		struct weights_linear *l = &s->linears[i];
 		const struct weights_linear *whole = parts[i].whole;
@@ -328,13 +246,13 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 {
 	struct source s;
 	loading_now(m->loading, BUS_DOING_READ);
-	source_init(m, &s, parts, n);
+	model_source_init(m, &s, parts, n);
 	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
-	if (rc == -ENOTSUP && unpack_all(m, s.linears, &s.src, s.copies))
+	if (rc == -ENOTSUP && model_source_unpack(m, &s))
 		rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
 	loading_add(m->loading, s.bytes);
-	source_fini(&s);
+	model_source_fini(&s);
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", parts[0].whole->name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
@@ -342,100 +260,7 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 	return 0;
 }
 
-/* ---- experts ---- */
-
-/* Routers are whole on every rank, and in floats. */
-static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		       size_t why_n)
-{
-	const struct weights_linear *parts[] = {&w->router, &w->shared_gate};
-	struct kern_linear_src src = {.name = w->router.name,
-				      .k = m->c->hidden,
-				      .exact = true,
-				      .n_parts = w->shared_gate.w ? 2 : 1};
-	for (int i = 0; i < src.n_parts; i++)
-		src.parts[i] = (struct kern_linear_part){.dtype = dtype_of(parts[i]->dtype),
-							 .n = parts[i]->n,
-							 .w = parts[i]->w,
-							 .bias = parts[i]->bias.data,
-							 .bias_dtype = dtype_of(parts[i]->bias.dtype)};
-	int rc = m->ops->linear_load(m->dev, &src, &l->router, why, why_n);
-	if (rc)
-		return err_prefix(why, why_n, rc, "%s", src.name);
-	m->weights_bytes += m->ops->linear_bytes(l->router);
-	return vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
-}
-
-/* The experts of a layer, one after the other. */
-struct experts_reader {
-	struct model *m;
-	const struct weights_layer *w;
-	bool unpack; /* the table has refused their codes */
-	struct source gateup, down;
-};
-
-static void expert_done(struct experts_reader *r)
-{
-	loading_add(r->m->loading, r->gateup.bytes + r->down.bytes);
-	source_fini(&r->gateup);
-	source_fini(&r->down);
-}
-
-static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-		     char *why, size_t why_n)
-{
-	struct experts_reader *r = arg;
-	struct model *m = r->m;
-	const struct weights_expert *x = &r->w->experts[e];
-	const struct part first[] = {{&x->gate, SHARD_FFN}, {&x->up, SHARD_FFN}},
-			  last = {&x->down, SHARD_DOWN};
-	(void)why, (void)why_n;
-	expert_done(r);
-	loading_now(m->loading, BUS_DOING_READ);
-	source_init(m, &r->gateup, first, 2);
-	source_init(m, &r->down, &last, 1);
-	loading_now(m->loading, BUS_DOING_PACK);
-	if (r->unpack) {
-		unpack_all(m, r->gateup.linears, &r->gateup.src, r->gateup.copies);
-		unpack_all(m, r->down.linears, &r->down.src, r->down.copies);
-	}
-	*gateup = r->gateup.src;
-	*down = r->down.src;
-	progress_bump(m);
-	return 0;
-}
-
-static int experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-			size_t why_n)
-{
-	const struct config_experts *x = &m->c->experts;
-	struct experts_reader r = {.m = m, .w = w};
-	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
-					     .n_experts = x->n,
-					     .n_chosen = x->n_chosen,
-					     .hidden = m->c->hidden,
-					     .intermediate = x->intermediate,
-					     .expert = expert_at,
-					     .arg = &r};
-	if (!m->ops->moe)
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"a mixture of experts runs on the CPU only: start the worker with --device cpu");
-	int rc = router_load(m, l, w, why, why_n);
-	if (rc)
-		return rc;
-	rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
-	expert_done(&r);
-	if (rc == -ENOTSUP) {
-		r.unpack = true;
-		rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
-		expert_done(&r);
-	}
-	if (rc)
-		return err_prefix(why, why_n, rc, "%s", src.name);
-	m->weights_bytes += m->ops->experts_bytes(l->experts);
-	return 0;
-}
+/* ---- layers ---- */
 
 /* Weights for n values from the first on, of a norm that is one over those of all ranks. */
 static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
@@ -444,18 +269,23 @@ static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
 	return (struct weights_vec){(const unsigned char *)v->data + (size_t)first * each, v->dtype, n};
 }
 
-static int qk_norms_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-			 size_t why_n)
+/* What heads have: norms of q and k, and sinks. */
+static int heads_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		      size_t why_n)
 {
 	const struct shard *s = m->shard;
 	const int d = m->c->head_dim;
-	struct weights_vec q = w->q_norm, k = w->k_norm;
+	struct weights_vec q = w->q_norm, k = w->k_norm, sinks = w->sinks;
 	if (m->c->qk_norm == QK_NORM_ROWS) {
 		q = vec_cut(&q, s->head0 * d, s->n_heads * d);
 		k = vec_cut(&k, s->kv_head0 * d, s->n_kv_heads * d);
 	}
-	int rc = vec_load(m, &q, &l->q_norm, "a norm", why, why_n);
-	return rc ? rc : vec_load(m, &k, &l->k_norm, "a norm", why, why_n);
+	if (sinks.data)
+		sinks = vec_cut(&sinks, s->head0, s->n_heads);
+	int rc = norm_load(m, &q, &l->q_norm, why, why_n);
+	if (!rc)
+		rc = norm_load(m, &k, &l->k_norm, why, why_n);
+	return rc ? rc : model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why, why_n);
 }
 
 static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
@@ -465,17 +295,17 @@ static int layer_load(struct model *m, struct layer *l, const struct weights_lay
 	const struct part o = {&w->o, SHARD_O}, down = {&w->down, SHARD_DOWN};
 	const struct part gateup[] = {{&w->gate, SHARD_FFN}, {&w->up, SHARD_FFN}};
 	int rc = 0;
-	if ((rc = vec_load(m, &w->attn_norm, &l->attn_norm, "a norm", why, why_n)) ||
-	    (rc = vec_load(m, &w->ffn_norm, &l->ffn_norm, "a norm", why, why_n)) ||
-	    (rc = vec_load(m, &w->attn_post, &l->attn_post, "a norm", why, why_n)) ||
-	    (rc = vec_load(m, &w->ffn_post, &l->ffn_post, "a norm", why, why_n)) ||
-	    (rc = qk_norms_load(m, l, w, why, why_n)) || (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
+	if ((rc = norm_load(m, &w->attn_norm, &l->attn_norm, why, why_n)) ||
+	    (rc = norm_load(m, &w->ffn_norm, &l->ffn_norm, why, why_n)) ||
+	    (rc = norm_load(m, &w->attn_post, &l->attn_post, why, why_n)) ||
+	    (rc = norm_load(m, &w->ffn_post, &l->ffn_post, why, why_n)) ||
+	    (rc = heads_load(m, l, w, why, why_n)) || (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
 	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)))
 		return rc;
 	if (w->gate.w && ((rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
 			  (rc = linear_load(m, &down, 1, &l->down, why, why_n))))
 		return rc;
-	return w->experts ? experts_load(m, l, w, why, why_n) : 0;
+	return w->experts ? model_experts_load(m, l, w, why, why_n) : 0;
 }
 
 static int embed_load(struct model *m, const struct weights *w, bool head, char *why, size_t why_n)
@@ -519,7 +349,7 @@ static int ends_load(struct model *m, const struct weights *w, char *why, size_t
 {
 	const bool tied = !w->head.w || (w->head.w == w->embed_codes.w && m->info.embed_codes);
 	const struct part head = {&w->head, SHARD_HEAD};
-	int rc = vec_load(m, &w->norm, &m->norm, "the last norm", why, why_n);
+	int rc = norm_load(m, &w->norm, &m->norm, why, why_n);
 	if (!rc)
 		rc = embed_load(m, w, tied, why, why_n);
 	if (!rc && !tied)
@@ -566,10 +396,15 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .moves = a->moves,
 			    .at_work = a->at_work,
 			    .at_work_arg = a->at_work_arg,
+			    .load = a->load,
 			    .trace = a->trace};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
-	if ((rc = scratch_new(m, why, why_n)) ||
+	rc = (m->c->sinks && !m->info.sinks) || (m->c->act == ACT_GELU_SIGMOID && !m->info.clamped)
+		     ? err_why(why, why_n, -ENOTSUP,
+			       "%s runs on the CPU only: start the worker with --device cpu", m->c->arch_name)
+		     : 0;
+	if (rc || (rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
 	    (rc = rope_load(m, &m->rope, false, a->max_context, why, why_n)) ||
 	    (a->config->rope_local_theta > 0 &&
 	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why, why_n))) ||
@@ -615,6 +450,7 @@ void model_free(struct model *m)
 		piece_free(m, &l->ffn_post);
 		piece_free(m, &l->q_norm);
 		piece_free(m, &l->k_norm);
+		piece_free(m, &l->sinks);
 	}
 	if (m->own_head)
 		m->ops->linear_free(m->own_head);
@@ -622,6 +458,7 @@ void model_free(struct model *m)
 		m->ops->embed_free(m->embed);
 	for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
 		piece_free(m, pieces[i]);
+	model_experts_fini(m);
 	free(m->layers);
 	free(m);
 }
@@ -701,6 +538,7 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.scale = c->attn_scale > 0 ? c->attn_scale : 1 / sqrtf((float)c->head_dim),
 		.cap = c->attn_cap,
 		.window = l->window,
+		.sinks = l->sinks.p,
 	};
 	int rc = m->ops->qkv(m->stream, &qkv);
 	trace_mark(m->trace, TRACE_ROWS);
@@ -741,47 +579,13 @@ static int qkv(struct model *m, const struct layer *l, int n_rows)
 }
 
 /* What all rows have: the whole layer where it is dense, else the shared expert. */
-static int dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
+int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
 {
 	int rc = m->ops->gateup_swiglu(m->stream, l->gateup, m->ffn.p, m->normed.p, n_rows);
 	if (!rc)
 		rc = m->ops->linear(m->stream, l->down, out, m->ffn.p, n_rows, true);
 	trace_mark(m->trace, TRACE_LINEAR);
 	return rc;
-}
-
-static int sparse_ffn(struct model *m, const struct layer *l, int n_rows)
-{
-	const struct config_experts *x = &m->c->experts;
-	const struct kern_route_args route = {
-		.expert = m->chosen.p,
-		.weight = m->weights.p,
-		.shared = m->shared_by.p,
-		.x = m->x.p,
-		.norm = l->ffn_norm.p,
-		.eps = m->c->rms_eps,
-		.router = l->router,
-		.choice_bias = l->choice_bias.p,
-		.n_experts = x->n,
-		.n_chosen = x->n_chosen,
-		.hidden = m->c->hidden,
-		.n_groups = x->n_groups,
-		.groups_chosen = x->groups_chosen,
-		.score = x->score == SCORE_SIGMOID ? KERN_SCORE_SIGMOID : KERN_SCORE_SOFTMAX,
-		.normalize = x->normalize,
-		.scale = x->scale,
-	};
-	const struct kern_moe_args moe = {.out = m->add.p,
-					  .in = m->normed.p,
-					  .expert = m->chosen.p,
-					  .weight = m->weights.p,
-					  .begin = l->gateup ? m->shared.p : NULL,
-					  .begin_by = m->shared_by.p};
-	int rc = m->ops->route(m->stream, &route, n_rows);
-	trace_mark(m->trace, TRACE_ROWS);
-	if (!rc && l->gateup)
-		rc = dense_ffn(m, l, m->shared.p, n_rows);
-	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);
 }
 
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
@@ -808,7 +612,8 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)) ||
 		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
 		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
-		    (rc = l->experts ? sparse_ffn(m, l, n_rows) : dense_ffn(m, l, m->add.p, n_rows)) ||
+		    (rc = l->experts ? model_experts_ffn(m, l, i, n_rows)
+				     : model_dense_ffn(m, l, m->add.p, n_rows)) ||
 		    (rc = sum(m, &l->ffn_post, n_rows)))
 			return rc;
 		add = m->add.p;

@@ -15,6 +15,7 @@
 #include "formats/shard.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
+#include "worker/expert_load.h"
 #include "worker/loading.h"
 
 #include <stdatomic.h>
@@ -42,7 +43,9 @@ struct model_args {
 				 computed (on a GPU: queued); or NULL */
 	void (*at_work)(void *arg); /* called in a forward pass, behind the first operations; or NULL */
 	void *at_work_arg;
-	struct trace *trace; /* borrowed for its life: marks the operations of a step; or NULL */
+	enum experts_skew skew;   /* EXPERTS_ROUTED but for measurements */
+	struct expert_load *load; /* borrowed for its life: written by steps of a mixture; or NULL */
+	struct trace *trace;      /* borrowed for its life: marks the operations of a step; or NULL */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
@@ -52,6 +55,10 @@ int64_t model_weights_bytes(const struct model *m); /* on the device */
 /* What a step of one row reads of these in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);
 int64_t model_head_bytes(const struct model *m);
+/* Of the layers' bytes: what one expert takes, and how many a row has in all layers; 0: the model is dense.
+ */
+int64_t model_expert_bytes(const struct model *m);
+int64_t model_row_experts(const struct model *m);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct tp_group *g);

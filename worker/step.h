@@ -21,6 +21,7 @@
 #include "proto/bus.h"
 #include "proto/plan.h"
 #include "proto/vocabulary.h"
+#include "worker/expert_load.h"
 #include "worker/loading.h"
 #include "worker/tp_group.h"
 #include "worker/tune.h"
@@ -45,6 +46,8 @@ struct step_args {
 	atomic_ullong *moves;       /* progress counter (model.h); borrowed for the step's life, or NULL */
 	void (*at_work)(void *arg); /* called once in a step, when the device is at work; or NULL */
 	void *at_work_arg;
+	enum experts_skew skew;      /* EXPERTS_ROUTED but for measurements */
+	struct expert_load *experts; /* borrowed for the step's life; or NULL */
 	struct trace *trace; /* where the time goes (trace.h); borrowed for the step's life, or NULL */
 };
 

@@ -294,6 +294,8 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.moves = a->moves,
 		.at_work = a->at_work,
 		.at_work_arg = a->at_work_arg,
+		.skew = a->skew,
+		.load = a->experts,
 		.trace = a->trace,
 	};
 	return model_load(&s->model, &m, why, why_n);
@@ -412,6 +414,8 @@ static void describe(const struct step *s)
 				     .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
 				     .layers_macs = model_config_row_macs(c),
 				     .head_macs = (int64_t)c->hidden * s->shard.widths[s->shard.rank],
+				     .experts = model_row_experts(s->model),
+				     .expert_bytes = model_expert_bytes(s->model),
 			     });
 }
 

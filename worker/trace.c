@@ -20,6 +20,7 @@ enum { KEPT = 128 };
 struct kept {
 	struct trace_step step;
 	int64_t at_ns;
+	int64_t experts; /* that it read, in all layers */
 	int64_t ns[TRACE_KINDS];
 };
 
@@ -58,9 +59,10 @@ static void add_line(struct trace *t, const struct kept *k)
 {
 	buf_printf(&t->lines,
 		   "{\"pid\":%d,\"number\":%" PRIu64 ",\"at_us\":%" PRId64 ",\"rows\":%" PRId64
-		   ",\"seqs\":%" PRId64 ",\"samples\":%" PRId64 ",\"context\":%" PRId64 ",\"ns\":{",
+		   ",\"seqs\":%" PRId64 ",\"samples\":%" PRId64 ",\"context\":%" PRId64
+		   ",\"experts\":%" PRId64 ",\"ns\":{",
 		   (int)getpid(), k->step.number, k->at_ns / 1000, k->step.rows, k->step.seqs,
-		   k->step.samples, k->step.context);
+		   k->step.samples, k->step.context, k->experts);
 	for (int i = 0; i < TRACE_KINDS; i++)
 		buf_printf(&t->lines, "%s\"%s\":%" PRId64, i ? "," : "", trace_name((enum trace_kind)i),
 			   k->ns[i]);
@@ -105,10 +107,17 @@ void trace_load(struct trace *t, const struct trace_load *l)
 	buf_printf(&t->lines,
 		   "{\"load\":1,\"pid\":%d,\"device\":\"%s\",\"mode\":\"%s\",\"isa\":\"%s\",\"threads\":%d,"
 		   "\"layers_bytes\":%" PRId64 ",\"head_bytes\":%" PRId64 ",\"kv_token_bytes\":%" PRId64
-		   ",\"layers_macs\":%" PRId64 ",\"head_macs\":%" PRId64 "}\n",
+		   ",\"layers_macs\":%" PRId64 ",\"head_macs\":%" PRId64 ",\"experts\":%" PRId64
+		   ",\"expert_bytes\":%" PRId64 "}\n",
 		   (int)getpid(), l->device, l->mode, l->isa, l->n_threads, l->layers_bytes, l->head_bytes,
-		   l->kv_token_bytes, l->layers_macs, l->head_macs);
+		   l->kv_token_bytes, l->layers_macs, l->head_macs, l->experts, l->expert_bytes);
 	flush(t);
+}
+
+void trace_experts(struct trace *t, int64_t n)
+{
+	if (t)
+		t->kept[t->n_kept].experts += n;
 }
 
 void trace_add(struct trace *t, enum trace_kind k)

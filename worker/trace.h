@@ -11,8 +11,9 @@
  * done.
  *
  * The first line of a load describes it (struct trace_load), the others are steps:
- *     {"load":1,"pid":..,"compute":"int8",..,"layers_bytes":..,"head_bytes":..,"kv_token_bytes":..}
- *     {"pid":..,"number":7,"at_us":..,"rows":1,"seqs":1,"context":128,"ns":{"linear":..,"sample":..,..}} */
+ *     {"load":1,"pid":..,"compute":"int8",..,"layers_bytes":..,"head_bytes":..,"kv_token_bytes":..,"expert_bytes":..}
+ *     {"pid":..,"number":7,"at_us":..,"rows":1,"seqs":1,"context":128,"experts":0,"ns":{"linear":..,"sample":..,..}}
+ */
 #ifndef QUERN_WORKER_TRACE_H
 #define QUERN_WORKER_TRACE_H
 
@@ -47,6 +48,8 @@ struct trace_load {
 	int64_t layers_bytes, head_bytes; /* of weights */
 	int64_t kv_token_bytes;           /* of K and V of a token, all layers */
 	int64_t layers_macs, head_macs;   /* multiply-adds of a row */
+	int64_t experts,
+		expert_bytes; /* of layers_bytes: experts that a row has in all layers, bytes of one */
 };
 void trace_load(struct trace *t, const struct trace_load *l);
 
@@ -56,6 +59,8 @@ struct trace_step {
 	int64_t context; /* positions that the rows of the step look at, one row of each sequence counted */
 };
 
+/* The step reads n experts in one more layer: the weights of those that some row of it has. */
+void trace_experts(struct trace *t, int64_t n);
 /* The time since the last mark was of this kind. */
 void trace_add(struct trace *t, enum trace_kind k);
 /* The step is over: its line, with all that was marked since the line before. */

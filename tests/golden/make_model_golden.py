@@ -19,6 +19,7 @@ import tempfile
 import numpy as np
 import torch
 import transformers
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,7 +36,7 @@ def read_tensors(path):
     n = int.from_bytes(data[:8], "little")
     header = json.loads(data[8:8 + n])
     header.pop("__metadata__", None)
-    kinds = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I32": np.uint32}
+    kinds = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I32": np.uint32, "U8": np.uint8}
     out = {}
     for name, t in header.items():
         a, b = t["data_offsets"]
@@ -70,7 +71,7 @@ def dequantize(tensors, group):
 def fuse_experts(state, model):
     """Experts as transformers keeps them since version 5: gate and up of all in one tensor, down in another."""
     wanted = model.state_dict()
-    for name in [n for n in wanted if n.endswith("experts.gate_up_proj")]:
+    for name in [n for n in wanted if n.endswith("experts.gate_up_proj") and n not in state]:
         base = name[:-len("gate_up_proj")]
         at = base if base + "0.gate_proj.weight" in state else base.replace(".mlp.", ".block_sparse_moe.")
         parts = ("w1", "w3", "w2") if at != base else ("gate_proj", "up_proj", "down_proj")
@@ -79,6 +80,15 @@ def fuse_experts(state, model):
         state[base + "down_proj"] = torch.stack([x[2] for x in each])
         gate = at.replace("experts.", "gate.weight")
         state[base.replace("experts.", "gate.weight")] = state.pop(gate)
+    return state
+
+
+def unpack_mxfp4(state):
+    """The experts of gpt-oss in floats, by transformers' own function."""
+    for name in [n for n in state if n.endswith("_blocks")]:
+        base = name[:-len("_blocks")]
+        state[base] = convert_moe_packed_tensors(state.pop(name).to(torch.uint8), state.pop(base + "_scales").to(torch.uint8),
+                                                 dtype=torch.float32)
     return state
 
 
@@ -97,7 +107,7 @@ def hf_model(path, context):
     group = (quant or {}).get("group_size", 0)
     state = dequantize(read_tensors(os.path.join(path, "model.safetensors")), group)
     state = {k.removeprefix("language_model."): v for k, v in state.items()}
-    missing, unexpected = model.load_state_dict(fuse_experts(state, model), strict=False)
+    missing, unexpected = model.load_state_dict(fuse_experts(unpack_mxfp4(state), model), strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     if hasattr(model.model.embed_tokens, "embed_scale"):    # as it is where the model runs in its own type

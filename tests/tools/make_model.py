@@ -69,6 +69,18 @@ def qwen3_moe(*args, **more):
                decoder_sparse_step=1) | more)
 
 
+def gpt_oss(*args, **more):
+    scaling = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                   original_max_position_embeddings=4096)
+    layers = args[2]
+    return moe("GptOssForCausalLM", "gpt_oss", *args, **dict(
+        rms_norm_eps=1e-5, rope_theta=150000, head_dim=64, attention_bias=True, sliding_window=128, swiglu_limit=7.0,
+        num_local_experts=32, num_experts_per_tok=4, rope_scaling=scaling,
+        layer_types=["full_attention" if i % 2 else "sliding_attention" for i in range(layers)],
+        quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])) | more)
+
+
 LLAMA3 = dict(rope_theta=500000.0, rope_scaling=dict(
     rope_type="llama3", factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
     original_max_position_embeddings=8192))
@@ -88,6 +100,7 @@ SHAPES = {
     "llama-3.1-8b": llama(4096, 14336, 32, 32, 8, 128256, 131072, **LLAMA3),
     "llama-2-7b": llama(4096, 11008, 32, 32, 32, 32000, 4096),
     "mistral-7b": mistral(4096, 14336, 32, 32, 8, 32768, 32768, rope_theta=1e6),
+    "gpt-oss-20b": gpt_oss(2880, 2880, 24, 64, 8, 201088, 131072),
     "qwen3-30b-a3b": qwen3_moe(2048, 6144, 48, 32, 4, 151936, 40960, num_experts=128, num_experts_per_tok=8,
                                moe_intermediate_size=768),
     "mixtral-8x7b": moe("MixtralForCausalLM", "mixtral", 4096, 14336, 32, 32, 8, 32000, 32768, rms_norm_eps=1e-5,
@@ -274,6 +287,13 @@ FORMS = {
     "fp8-tensor": (compressed("float-quantized", (["Linear"], floats("tensor"))), "bf16"),
     "fp8-channel": (compressed("float-quantized", (["Linear"], floats("channel"))), "f16"),
 }
+TINY |= {
+    "gpt-oss": (gpt_oss(96, 64, 2, 4, 2, 331, 256, head_dim=32, sliding_window=9, num_local_experts=6,
+                        num_experts_per_tok=3, swiglu_limit=1.5, rope_scaling=dict(
+                            rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                            original_max_position_embeddings=32)), "bf16"),
+    "gpt-oss-tp": (gpt_oss(128, 128, 2, 8, 4, 331, 256, head_dim=16, sliding_window=20), "bf16"),
+}
 TINY |= {f"{name}-form-{form}": (make(128, 256, 2, 4, 2, 336, 128, **more, **quant), kind)
          for form, (quant, kind) in FORMS.items()
          for name, make, more in (("llama", llama, {}), ("qwen2", qwen2, {}), ("qwen3", qwen3, dict(head_dim=32)))}
@@ -390,6 +410,8 @@ def compressed_tensors(q, name, n, k, dtype, std):
 
 def linear(config, name, n, k, dtype, bias, gain=1.0):
     quant = config.get("quantization_config")
+    if quant and quant["quant_method"] == "mxfp4":
+        quant = None        # of experts alone
     std = gain / k ** 0.5
     skip = (quant or {}).get("modules_to_not_convert") or []
     if quant and (name != "lm_head" or quant.get("lm_head")) and not any(s in name for s in skip):
@@ -418,6 +440,25 @@ def is_sparse(c, layer):
     if layer in c.get("mlp_only_layers", []) or (layer + 1) % c.get("decoder_sparse_step", 1):
         return False
     return c["model_type"] != "glm4_moe" or layer >= c.get("first_k_dense_replace", 1)
+
+
+def mxfp4(name, experts, n, k, dtype):
+    yield name + "_blocks", "U8", (experts, n, k // 32, 16), "bytes", 0, 256
+    yield name + "_scales", "U8", (experts, n, k // 32), "bytes", *exponents(1 / k ** 0.5)
+    yield name + "_bias", dtype, (experts, n), "value", 0.3, 0
+
+
+def exponents(std):
+    """The lowest of MXFP4, and their number: codes are 2.9 in the mean."""
+    return 126 + round(np.log2(std / 2.9)), 2
+
+
+def gpt_oss_experts(c, p, hidden, dtype):
+    n, inter = c["num_local_experts"], c["intermediate_size"]
+    yield p + "mlp.router.weight", dtype, (n, hidden), "value", 3 / hidden ** 0.5, 0
+    yield p + "mlp.router.bias", dtype, (n,), "value", 0.5, 0
+    yield from mxfp4(p + "mlp.experts.gate_up_proj", n, 2 * inter, hidden, dtype)
+    yield from mxfp4(p + "mlp.experts.down_proj", n, hidden, inter, dtype)
 
 
 def experts(c, p, hidden, dtype):
@@ -478,8 +519,10 @@ def tensors(config, dtype):
             yield from linear(c, p + "self_attn.k_proj", kv, hidden, dtype, qkv_bias, 1.5)
             yield from linear(c, p + "self_attn.v_proj", kv, hidden, dtype, qkv_bias)
         yield from linear(c, p + "self_attn.o_proj", hidden, q, dtype, o_bias)
+        if family == "gpt_oss":
+            yield p + "self_attn.sinks", dtype, (heads,), "value", 1.0, 1
         if is_sparse(c, i):
-            yield from experts(c, p, hidden, dtype)
+            yield from (gpt_oss_experts if family == "gpt_oss" else experts)(c, p, hidden, dtype)
             continue
         if family in ("phi3", "glm", "glm4"):
             yield from linear(c, p + "mlp.gate_up_proj", 2 * inter, hidden, dtype, mlp_bias)
@@ -510,6 +553,9 @@ def pieces(seed, tensor):
             groups = np.arange(n, dtype="<i4") // std
             yield (groups[np.argsort(source.random_raw(n), kind="stable")] if kind == "shuffled" else groups).tobytes()
             continue
+        if kind == "bytes":     # of `mean` kinds, from std on
+            yield (source.random_raw(n) % np.uint64(mean) + np.uint64(std)).astype(np.uint8).tobytes()
+            continue
         size = n * SIZE[dtype]
         words = source.random_raw((size + 7) // 8).view(np.uint32)[:(size + 3) // 4]
         if kind == "zeros":         # zero points near the middle
@@ -517,7 +563,7 @@ def pieces(seed, tensor):
         yield words.astype("<u4").tobytes()[:size]
 
 
-SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I16": 2, "I8": 1, "I64": 8, "F8_E4M3": 1}
+SIZE = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I16": 2, "I8": 1, "I64": 8, "F8_E4M3": 1, "U8": 1}
 
 
 def write_file(path, seed, group, empty):

@@ -439,6 +439,23 @@ Test(config, mixtures_say_which_layers_have_experts_and_how_rows_are_routed)
 	cr_expect(!c.experts.n && !c.layer_sparse[0]);
 }
 
+Test(config, gpt_oss_has_sinks_windows_by_turns_and_clamped_gates)
+{
+	accepted("{\"architectures\": [\"GptOssForCausalLM\"], \"rope_theta\": 150000.0}");
+	cr_expect(c.sinks && c.act == ACT_GELU_SIGMOID && c.act_limit == 7 && c.up_plus == 1);
+	cr_expect(c.experts.n == 128 && c.experts.n_chosen == 4 && c.experts.intermediate == 172);
+	cr_expect(c.experts.normalize && c.experts.bias && c.experts.router_bias && c.qkv_bias && c.o_bias);
+	cr_expect(c.window == 128 && c.layer_window[0] && !c.layer_window[1] && c.layer_window[2]);
+	cr_expect(c.rope == ROPE_YARN && !c.yarn_truncate && c.rope_factor == 32);
+	accepted("{\"architectures\": [\"GptOssForCausalLM\"], \"swiglu_limit\": 1.5, "
+		 "\"quantization_config\": {\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": "
+		 "[\"lm_head\"]}}");
+	cr_expect(c.act_limit == 1.5f);
+	refused("{\"architectures\": [\"GptOssForCausalLM\"], \"swiglu_limit\": 0}", -EINVAL, "swiglu_limit");
+	accepted("{}");
+	cr_expect(!c.sinks && !c.up_plus && c.act == ACT_SILU);
+}
+
 Test(config, mixtures_that_cannot_be_are_named)
 {
 	refused(QWEN3_MOE "\"num_experts_per_tok\": 7}", -EINVAL, "num_experts_per_tok is 7, of 6 experts");

@@ -481,3 +481,114 @@ Test(gguf, a_missing_gate_is_named_where_up_is_not_both)
 		weights_close(w);
 	}
 }
+
+/* ---- mixtures ---- */
+
+static const char *const routers[] = {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_gate_inp_shexp.weight",
+				      "blk.1.exp_probs_b.bias"};
+
+static void put_experts(const char *name, uint32_t n, uint32_t chosen)
+{
+	char key[96];
+	arch = name;
+	snprintf(key, sizeof key, "%s.expert_count", name), gg_key_u32(&b, key, n);
+	snprintf(key, sizeof key, "%s.expert_used_count", name), gg_key_u32(&b, key, chosen);
+}
+
+Test(gguf, layers_with_a_router_have_experts)
+{
+	const struct config_experts *x = &config.experts;
+	n_layers = 3;
+	put_experts("qwen3moe", 6, 2), gg_key_u32(&b, "qwen3moe.expert_feed_forward_length", 5);
+	cr_assert_eq(configured(3, 1, routers), 0, "%s", why);
+	cr_expect(x->n == 6 && x->n_chosen == 2 && x->intermediate == 5 && x->shared == 0);
+	cr_expect(x->normalize && x->score == SCORE_SOFTMAX && x->scale == 1 && !x->choice_bias);
+	cr_expect(!config.layer_sparse[0] && config.layer_sparse[1] && !config.layer_sparse[2]);
+	put_experts("qwen2moe", 6, 2), gg_key_u32(&b, "qwen2moe.expert_shared_feed_forward_length", 7);
+	cr_assert_eq(configured(3, 2, routers), 0, "%s", why);
+	cr_expect(!x->normalize && x->shared == 7 && x->shared_gate && x->intermediate == 8);
+	put_experts("llama", 4, 2);
+	cr_assert_eq(configured(2, 1, routers), 0, "%s", why);
+	cr_expect(config.arch == ARCH_MIXTRAL && x->normalize && x->intermediate == 8);
+	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_shared_count", 2);
+	gg_key_u32(&b, "glm4moe.expert_group_count", 4), gg_key_u32(&b, "glm4moe.expert_group_used_count", 2);
+	gg_key_f32(&b, "glm4moe.expert_weights_scale", 2.5f);
+	gg_key_u32(&b, "glm4moe.nextn_predict_layers", 1);
+	cr_assert_eq(configured(7, 3, routers), 0, "%s", why);
+	cr_expect(x->score == SCORE_SIGMOID && x->choice_bias && x->normalize && x->scale == 2.5f);
+	cr_expect(x->shared == 16 && x->n_groups == 4 && x->groups_chosen == 2 && config.n_layers == 2);
+	put_experts("gpt-oss", 4, 2), gg_key_u32(&b, "gpt-oss.attention.sliding_window", 16);
+	cr_assert_eq(configured(3, 1, routers), 0, "%s", why);
+	cr_expect(config.sinks && config.act == ACT_GELU_SIGMOID && config.act_limit == 7 &&
+		  config.up_plus == 1);
+	has_windows("101");
+}
+
+Test(gguf, mixtures_that_cannot_be_are_named)
+{
+	put_experts("qwen3moe", 6, 7);
+	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
+	cr_expect_not_null(strstr(why, "expert_used_count is larger than expert_count"), "%s", why);
+	put_experts("qwen3moe", 2000, 2);
+	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
+	cr_expect_not_null(strstr(why, "expert_count is 2000, must be from 0 to 1024"), "%s", why);
+	put_experts("gemma2", 6, 2);
+	cr_expect_eq(configured(2, 0, NULL), -ENOTSUP);
+	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_gating_func", 4);
+	cr_expect_eq(configured(3, 0, NULL), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "expert_gating_func is not supported"), "%s", why);
+	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_group_count", 3);
+	cr_expect_eq(configured(3, 0, NULL), -EINVAL);
+	arch = "glm4moe", n_layers = 2, gg_key_u32(&b, "glm4moe.nextn_predict_layers", 2);
+	cr_expect_eq(configured(1, 0, NULL), -EINVAL);
+}
+
+/* Of a file with one layer of two experts, stacked: each has its own part. */
+Test(gguf, stacked_experts_are_cut_apart)
+{
+	static const char *const parts[] = {"attn_norm",   "ffn_norm",     "attn_q",       "attn_k",
+					    "attn_v",      "attn_output",  "ffn_gate_inp", "ffn_gate_exps",
+					    "ffn_up_exps", "ffn_down_exps"};
+	enum { N = sizeof parts / sizeof *parts, EXPERTS = 2 };
+	for (uint64_t n = 1; n <= 3; n++) {
+		struct weights *w = NULL;
+		uint64_t at = 1024;
+		put_experts("qwen3moe", EXPERTS, 1);
+		gg_key_u32(&b, "qwen3moe.block_count", 1), gg_key_u32(&b, "qwen3moe.embedding_length", 8);
+		gg_key_u32(&b, "qwen3moe.feed_forward_length", 8);
+		gg_key_u32(&b, "qwen3moe.attention.head_count", 1);
+		gg_key_u32(&b, "qwen3moe.context_length", 64);
+		struct buf keys = b;
+		b = (struct buf){0};
+		gg_head(&b, 3, N + 2, 8);
+		gg_key_text(&b, "general.architecture", arch);
+		buf_put(&b, keys.p, keys.len);
+		buf_fini(&keys);
+		gg_tensor(&b, "token_embd.weight", 8, 32, 0, 0);
+		for (int i = 0; i < N; i++) {
+			char name[64];
+			const uint64_t rows = i < 2 ? 1 : i == 6 ? EXPERTS : 8, stack = i > 6 ? n : 0;
+			snprintf(name, sizeof name, "blk.0.%s.weight", parts[i]);
+			gg_stack(&b, name, 8, rows, stack, 0, at);
+			at += 32 * rows * (stack ? stack : 1);
+		}
+		gg_tensor(&b, "output_norm.weight", 8, 1, 0, at);
+		gg_data(&b, at + 32);
+		gg_write(path_of("stack.gguf"), b.p, b.len);
+		buf_clear(&b);
+		model_config_fini(&config);
+		cr_assert_eq(gguf_config_load(path_of("stack.gguf"), &config, why, sizeof why), 0, "%s", why);
+		const int rc = gguf_weights_open(path_of("stack.gguf"), &config, &w, why, sizeof why);
+		cr_expect_eq(rc, n == EXPERTS ? 0 : -EINVAL, "%s", why);
+		if (rc) {
+			cr_expect_not_null(strstr(why, "ffn_gate_exps.weight has the sizes [8, 8"), "%s",
+					   why);
+			continue;
+		}
+		const struct weights_layer *l = &w->layers[0];
+		cr_assert_eq(l->n_experts, EXPERTS);
+		cr_expect_eq((const char *)l->experts[1].up.w - (const char *)l->experts[0].up.w, 8 * 8 * 4);
+		cr_expect_eq(w->n_used, N + 2);
+		weights_close(w);
+	}
+}

@@ -17,6 +17,8 @@ enum {
 	VOCAB = 320,
 	TOKENS = 64,
 	CONTEXT = 256,
+	EXPERTS = 4,
+	CHOSEN = 2,
 };
 
 /* Where the scales of a block are, and what they are so that weights are about 0.05. */
@@ -36,11 +38,13 @@ static const struct kind {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+static const char *const archs[] = {"llama", "qwen2", "qwen3", "qwen3moe"};
+enum { ARCHS = sizeof archs / sizeof *archs };
 
 struct tensor {
 	char name[64];
-	int n, k; /* n 0: a vector */
+	int n, k;    /* n 0: a vector */
+	int experts; /* as many matrices; 0: one */
 };
 
 static uint64_t state;
@@ -77,24 +81,35 @@ static int list_tensors(const char *arch, struct tensor *t)
 		{"ffn_gate.weight", INTER, HIDDEN},
 		{"ffn_up.weight", INTER, HIDDEN},
 		{"ffn_down.weight", HIDDEN, INTER},
+		{"ffn_gate_inp.weight", EXPERTS, HIDDEN},
+		{"ffn_gate_exps.weight", INTER, HIDDEN},
+		{"ffn_up_exps.weight", INTER, HIDDEN},
+		{"ffn_down_exps.weight", HIDDEN, INTER},
 		{"attn_q.bias", 0, HEADS * HEAD},
 		{"attn_k.bias", 0, KV_HEADS * HEAD},
 		{"attn_v.bias", 0, KV_HEADS * HEAD},
 		{"attn_q_norm.weight", 0, HEAD},
 		{"attn_k_norm.weight", 0, HEAD},
 	};
-	const bool bias = strcmp(arch, "qwen2") == 0, norms = strcmp(arch, "qwen3") == 0;
+	const bool bias = strcmp(arch, "qwen2") == 0, norms = strncmp(arch, "qwen3", 5) == 0,
+		   moe = strstr(arch, "moe") != NULL;
 	int n = 0;
-	t[n++] = (struct tensor){"token_embd.weight", VOCAB, HIDDEN};
-	t[n++] = (struct tensor){"output_norm.weight", 0, HIDDEN};
+	t[n++] = (struct tensor){"token_embd.weight", VOCAB, HIDDEN, 0};
+	t[n++] = (struct tensor){"output_norm.weight", 0, HIDDEN, 0};
 	if (strcmp(arch, "llama") == 0) /* the others are tied */
-		t[n++] = (struct tensor){"output.weight", VOCAB, HIDDEN};
+		t[n++] = (struct tensor){"output.weight", VOCAB, HIDDEN, 0};
 	for (int l = 0; l < LAYERS; l++)
 		for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
 			if ((strstr(layer[i].name, ".bias") && !bias) ||
 			    ((strstr(layer[i].name, "q_norm") || strstr(layer[i].name, "k_norm")) && !norms))
 				continue;
-			t[n] = (struct tensor){.n = layer[i].n, .k = layer[i].k};
+			const bool stacked = strstr(layer[i].name, "_exps") != NULL,
+				   of_moe = stacked || strstr(layer[i].name, "_inp");
+			if (of_moe != moe && strncmp(layer[i].name, "ffn_", 4) == 0 &&
+			    !strstr(layer[i].name, "norm"))
+				continue;
+			t[n] = (struct tensor){
+				.n = layer[i].n, .k = layer[i].k, .experts = stacked ? EXPERTS : 0};
 			snprintf(t[n++].name, sizeof t->name, "blk.%d.%s", l, layer[i].name);
 		}
 	return n;
@@ -113,30 +128,35 @@ static void write_model(const char *path, const char *arch, const struct kind *t
 	static struct tensor list[64];
 	struct buf b = {0}, data = {0};
 	const int n = list_tensors(arch, list);
+	const bool moe = strstr(arch, "moe") != NULL;
 	state = (uint64_t)t->type + 1;
-	gg_head(&b, 3, (uint64_t)n, 8);
+	gg_head(&b, 3, (uint64_t)n, moe ? 10 : 8);
 	gg_key_text(&b, "general.architecture", arch);
 	key(&b, arch, "block_count", LAYERS), key(&b, arch, "embedding_length", HIDDEN);
 	key(&b, arch, "feed_forward_length", INTER), key(&b, arch, "attention.head_count", HEADS);
 	key(&b, arch, "attention.head_count_kv", KV_HEADS), key(&b, arch, "context_length", CONTEXT);
 	key(&b, arch, "attention.key_length", HEAD);
+	if (moe)
+		key(&b, arch, "expert_count", EXPERTS), key(&b, arch, "expert_used_count", CHOSEN);
 	for (int i = 0; i < n; i++) {
-		const size_t rows = list[i].n ? (size_t)list[i].n : 1, k = (size_t)list[i].k;
-		const bool vector = !list[i].n;
-		gg_tensor(&b, list[i].name, k, rows, floats || vector ? 0 : t->type, data.len);
+		const int each = list[i].n ? list[i].n : 1, stack = list[i].experts ? list[i].experts : 1;
+		const size_t rows = (size_t)(each * stack), k = (size_t)list[i].k;
+		const bool vector = !list[i].n || strstr(list[i].name, "_inp");
+		gg_stack(&b, list[i].name, k, (size_t)each, (size_t)list[i].experts,
+			 floats || vector ? 0 : t->type, data.len);
 		float *f = xmalloc(rows * k * 4);
 		unsigned char *p = NULL;
 		size_t bytes = rows * k * 4;
 		if (vector) {
-			for (size_t j = 0; j < k; j++)
+			for (size_t j = 0; j < rows * k; j++)
 				f[j] = (strstr(list[i].name, "norm") ? 1 : 0) + (float)(rnd() % 256) / 2048;
 		} else {
 			const size_t blocks = rows * k / (size_t)t->values;
 			struct codes c;
 			p = xmalloc(blocks * (size_t)t->bytes);
 			random_blocks(t, p, blocks);
-			cr_assert(gguf_codes(t->type, list[i].n, list[i].k, p, &c));
-			codes_floats(&c, 0, list[i].n, f);
+			cr_assert(gguf_codes(t->type, (int)rows, list[i].k, p, &c));
+			codes_floats(&c, 0, (int)rows, f);
 			if (!floats)
 				bytes = blocks * (size_t)t->bytes;
 		}
@@ -209,17 +229,20 @@ static void check(const char *compute, float tolerance, bool tokens_too, int fir
 	char quantized[128], floats[128];
 	snprintf(quantized, sizeof quantized, "%s/q.gguf", dir);
 	snprintf(floats, sizeof floats, "%s/f.gguf", dir);
-	for (int i = first; i < N_KINDS * 3; i += step) {
-		const struct kind *t = &kinds[i / 3];
-		write_model(quantized, archs[i % 3], t, false);
-		write_model(floats, archs[i % 3], t, true);
+	for (int i = first; i < N_KINDS * ARCHS; i += step) {
+		const struct kind *t = &kinds[i / ARCHS];
+		/* Another choice of experts, where two are nearly equal, is no error of a type. */
+		if (tolerance > 0.01f && strstr(archs[i % ARCHS], "moe"))
+			continue;
+		write_model(quantized, archs[i % ARCHS], t, false);
+		write_model(floats, archs[i % ARCHS], t, true);
 		driver_compute = "f32";
 		run(floats, NULL, b, want);
 		driver_compute = compute;
 		run(quantized, tokens_too ? want : NULL, a, got);
 		const float e = error_of(a, b);
-		cr_expect(e <= tolerance, "%s in %s, %s: %g", gguf_type_name(t->type), compute, archs[i % 3],
-			  e);
+		cr_expect(e <= tolerance, "%s in %s, %s: %g", gguf_type_name(t->type), compute,
+			  archs[i % ARCHS], e);
 	}
 }
 

@@ -68,7 +68,8 @@ static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto",
 					   {"qwen3-moe-awq", 70, 2, "int8", "auto", "auto", FORM},
 					   {"qwen3-moe-awq", 70, 1, "int16", "auto", "auto", PLAIN},
 					   {"glm4-moe", 70, 2, "bf16", "auto", "auto", PLAIN},
-					   {"qwen2-moe", 70, 1, "int8", "auto", "auto", MIROSTAT}};
+					   {"qwen2-moe", 70, 1, "int8", "auto", "auto", MIROSTAT},
+					   {"gpt-oss", 70, 1, "int8", "auto", "auto", PLAIN}};
 enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 6, CASES_MAX = 256 };
 
 /* Every model with every mode, type of the head and of K and V. */

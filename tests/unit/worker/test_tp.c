@@ -34,7 +34,8 @@ static struct tp_case cases[] = {
 	{"gemma3-text", 8},    {"qwen3-moe", 2},
 	{"qwen3-moe-awq", 2},  {"qwen2-moe", 4},
 	{"mixtral", 2},        {"olmoe", 4},
-	{"glm4-moe", 2},
+	{"glm4-moe", 2},       {"gpt-oss-tp", 2},
+	{"gpt-oss-tp", 4},
 };
 
 /* ---- against transformers ---- */

@@ -1,0 +1,283 @@
+/* model_experts.c - the mixtures of experts of a decoder: routers and experts to the device, the layer
+ * itself, and which experts the rows had. */
+#include "worker/model_impl.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- load ---- */
+
+/* Routers are whole on every rank, and in floats. */
+static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		       size_t why_n)
+{
+	const struct weights_linear *parts[] = {&w->router, &w->shared_gate};
+	struct kern_linear_src src = {.name = w->router.name,
+				      .k = m->c->hidden,
+				      .exact = true,
+				      .n_parts = w->shared_gate.w ? 2 : 1};
+	for (int i = 0; i < src.n_parts; i++)
+		src.parts[i] = (struct kern_linear_part){.dtype = dtype_of(parts[i]->dtype),
+							 .n = parts[i]->n,
+							 .w = parts[i]->w,
+							 .bias = parts[i]->bias.data,
+							 .bias_dtype = dtype_of(parts[i]->bias.dtype)};
+	int rc = m->ops->linear_load(m->dev, &src, &l->router, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", src.name);
+	m->weights_bytes += m->ops->linear_bytes(l->router);
+	return model_vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
+}
+
+/* The experts of a layer, one after the other. */
+struct experts_reader {
+	struct model *m;
+	const struct weights_layer *w;
+	bool unpack; /* the table has refused their codes */
+	struct source gateup, down;
+};
+
+static void expert_done(struct experts_reader *r)
+{
+	loading_add(r->m->loading, r->gateup.bytes + r->down.bytes);
+	model_source_fini(&r->gateup);
+	model_source_fini(&r->down);
+}
+
+static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
+		     char *why, size_t why_n)
+{
+	struct experts_reader *r = arg;
+	struct model *m = r->m;
+	const struct weights_expert *x = &r->w->experts[e];
+	const struct part first[] = {{&x->gate, SHARD_FFN}, {&x->up, SHARD_FFN}},
+			  last = {&x->down, SHARD_DOWN};
+	(void)why, (void)why_n;
+	expert_done(r);
+	loading_now(m->loading, BUS_DOING_READ);
+	model_source_init(m, &r->gateup, first, 2);
+	model_source_init(m, &r->down, &last, 1);
+	loading_now(m->loading, BUS_DOING_PACK);
+	if (r->unpack) {
+		model_source_unpack(m, &r->gateup);
+		model_source_unpack(m, &r->down);
+	}
+	*gateup = r->gateup.src;
+	*down = r->down.src;
+	progress_bump(m);
+	return 0;
+}
+
+int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		       size_t why_n)
+{
+	const struct config_experts *x = &m->c->experts;
+	struct experts_reader r = {.m = m, .w = w};
+	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
+					     .n_experts = x->n,
+					     .n_chosen = x->n_chosen,
+					     .hidden = m->c->hidden,
+					     .intermediate = x->intermediate,
+					     .expert = expert_at,
+					     .arg = &r};
+	if (!m->ops->moe)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"a mixture of experts runs on the CPU only: start the worker with --device cpu");
+	int rc = router_load(m, l, w, why, why_n);
+	if (rc)
+		return rc;
+	rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+	expert_done(&r);
+	if (rc == -ENOTSUP) {
+		r.unpack = true;
+		rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+		expert_done(&r);
+	}
+	if (rc)
+		return err_prefix(why, why_n, rc, "%s", src.name);
+	m->weights_bytes += m->ops->experts_bytes(l->experts);
+	return 0;
+}
+
+int64_t model_expert_bytes(const struct model *m)
+{
+	for (int i = 0; i < m->c->n_layers; i++)
+		if (m->layers[i].experts)
+			return m->ops->experts_bytes(m->layers[i].experts) / m->c->experts.n;
+	return 0;
+}
+
+int64_t model_row_experts(const struct model *m)
+{
+	int64_t n = 0;
+	for (int i = 0; i < m->c->n_layers; i++)
+		n += m->layers[i].experts ? m->c->experts.n_chosen : 0;
+	return n;
+}
+
+/* ---- counters ---- */
+
+/* A table of choices, gone through row by row, is as good as new ones and costs a step nothing. */
+enum { CHANCES = 4096 };
+
+struct expert_count {
+	int32_t *chosen; /* [max_rows][n_chosen] of the layer at hand */
+	uint64_t *rows;  /* [n_layers][n] that each expert has had */
+	uint64_t *most;  /* [n_layers] of them */
+	uint64_t *seen;  /* [n] the last call of the layer's that had it */
+	uint64_t calls;
+	int32_t *chances; /* [CHANCES][n_chosen] ascending; NULL: rows have what their router says */
+	int at;           /* the next of them */
+};
+
+static double next_random(uint64_t *state) /* above 0, below 1 */
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return ((double)(*state >> 32) + 0.5) / 4294967296.0;
+}
+
+/* Without putting back, by weights: the largest of log(weight) + Gumbel noise (Kool et al. 2019,
+ * arXiv:1903.06059). */
+static void choose_by_chance(int32_t *out, int n, int n_chosen, enum experts_skew skew, uint64_t *state)
+{
+	double score[KERN_EXPERTS_MAX];
+	bool chosen[KERN_EXPERTS_MAX] = {false};
+	for (int e = 0; e < n; e++)
+		score[e] = -log(-log(next_random(state))) - (skew == EXPERTS_ZIPF ? log(e + 1) : 0);
+	for (int i = 0; i < n_chosen; i++) {
+		int best = -1;
+		for (int e = 0; e < n; e++)
+			if (!chosen[e] && (best < 0 || score[e] > score[best]))
+				best = e;
+		chosen[best] = true;
+	}
+	for (int e = 0; e < n; e++)
+		if (chosen[e])
+			*out++ = e;
+}
+
+int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_t why_n)
+{
+	const struct config_experts *x = &m->c->experts;
+	const size_t n = (size_t)x->n, chosen = (size_t)x->n_chosen;
+	uint64_t state = 1;
+	if (skew != EXPERTS_ROUTED && !x->n)
+		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
+	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
+		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
+	if (!x->n || m->ops->graph_begin)
+		return 0;
+	struct expert_count *c = m->count = xcalloc(1, sizeof *c);
+	c->chosen = xcalloc((size_t)m->max_rows * chosen, sizeof *c->chosen);
+	c->rows = xcalloc((size_t)m->c->n_layers * n, sizeof *c->rows);
+	c->most = xcalloc((size_t)m->c->n_layers, sizeof *c->most);
+	c->seen = xcalloc(n, sizeof *c->seen);
+	if (skew == EXPERTS_ROUTED)
+		return 0;
+	c->chances = xcalloc(CHANCES * chosen, sizeof *c->chances);
+	for (size_t i = 0; i < CHANCES; i++)
+		choose_by_chance(c->chances + i * chosen, x->n, x->n_chosen, skew, &state);
+	return 0;
+}
+
+void model_experts_fini(struct model *m)
+{
+	struct expert_count *c = m->count;
+	if (!c)
+		return;
+	free(c->chosen);
+	free(c->rows);
+	free(c->most);
+	free(c->seen);
+	free(c->chances);
+	free(c);
+}
+
+/* Rows have what the table says, in place of what their router did; the weights stay. */
+static int give_by_chance(struct model *m, int n_rows)
+{
+	struct expert_count *c = m->count;
+	const int chosen = m->c->experts.n_chosen;
+	for (int r = 0; r < n_rows; r++, c->at = (c->at + 1) % CHANCES)
+		memcpy(c->chosen + r * chosen, c->chances + c->at * chosen,
+		       (size_t)chosen * sizeof *c->chosen);
+	return m->ops->upload(m->stream, m->chosen.p, c->chosen,
+			      (size_t)n_rows * (size_t)chosen * sizeof *c->chosen);
+}
+
+static void add(atomic_ullong *to, uint64_t n)
+{
+	atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+}
+
+static int count_rows(struct model *m, int layer, int n_rows)
+{
+	struct expert_count *c = m->count;
+	const int pairs = n_rows * m->c->experts.n_chosen;
+	uint64_t *rows = c->rows + (size_t)layer * (size_t)m->c->experts.n, read = 0, more = 0;
+	int rc = m->ops->download(m->stream, c->chosen, m->chosen.p, (size_t)pairs * sizeof *c->chosen);
+	if (rc || (rc = m->ops->stream_sync(m->stream)))
+		return rc;
+	c->calls++;
+	for (int i = 0; i < pairs; i++) {
+		const int32_t e = c->chosen[i];
+		read += c->seen[e] != c->calls;
+		c->seen[e] = c->calls;
+		if (++rows[e] > c->most[layer]) {
+			c->most[layer] = rows[e];
+			more++;
+		}
+	}
+	trace_experts(m->trace, (int64_t)read);
+	if (m->load) {
+		add(&m->load->rows, (uint64_t)pairs);
+		add(&m->load->reads, read);
+		add(&m->load->busiest, more);
+	}
+	return 0;
+}
+
+/* ---- the step ---- */
+
+int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
+{
+	const struct config_experts *x = &m->c->experts;
+	const struct kern_route_args route = {
+		.expert = m->chosen.p,
+		.weight = m->weights.p,
+		.shared = m->shared_by.p,
+		.x = m->x.p,
+		.norm = l->ffn_norm.p,
+		.eps = m->c->rms_eps,
+		.router = l->router,
+		.choice_bias = l->choice_bias.p,
+		.n_experts = x->n,
+		.n_chosen = x->n_chosen,
+		.hidden = m->c->hidden,
+		.n_groups = x->n_groups,
+		.groups_chosen = x->groups_chosen,
+		.score = x->score == SCORE_SIGMOID ? KERN_SCORE_SIGMOID : KERN_SCORE_SOFTMAX,
+		.normalize = x->normalize,
+		.scale = x->scale,
+	};
+	const struct kern_moe_args moe = {.out = m->add.p,
+					  .in = m->normed.p,
+					  .expert = m->chosen.p,
+					  .weight = m->weights.p,
+					  .begin = l->gateup ? m->shared.p : NULL,
+					  .begin_by = m->shared_by.p};
+	int rc = m->ops->route(m->stream, &route, n_rows);
+	if (!rc && m->count && m->count->chances)
+		rc = give_by_chance(m, n_rows);
+	if (!rc && m->count)
+		rc = count_rows(m, layer, n_rows);
+	trace_mark(m->trace, TRACE_ROWS);
+	if (!rc && l->gateup)
+		rc = model_dense_ffn(m, l, m->shared.p, n_rows);
+	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);
+}
