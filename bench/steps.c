@@ -44,7 +44,7 @@ static enum part part_of(enum trace_kind k)
 }
 
 struct line {
-	int64_t at_us, number, rows, seqs, samples, context;
+	int64_t at_us, number, rows, seqs, samples, context, experts;
 	double us[PARTS];
 };
 
@@ -64,8 +64,9 @@ struct steps {
 	enum probe_kind peak; /* of the arithmetic that the mode uses; PROBE_KINDS: none */
 	int64_t pid;          /* of the worker that is measured */
 	double layers_bytes, head_bytes, kv_token_bytes, layers_macs, head_macs;
-	struct roofs last; /* the latest probes */
-	struct run *runs;  /* [n_runs] */
+	double experts, expert_bytes; /* of layers_bytes: those that a row has */
+	struct roofs last;            /* the latest probes */
+	struct run *runs;             /* [n_runs] */
 	size_t n_runs, cap_runs;
 	struct line *lines; /* [n_lines] in time */
 	size_t n_lines, cap_lines;
@@ -109,7 +110,8 @@ static void add_line(struct steps *s, const json_t *o)
 			   .rows = (int64_t)number(o, "rows"),
 			   .seqs = (int64_t)number(o, "seqs"),
 			   .samples = (int64_t)number(o, "samples"),
-			   .context = (int64_t)number(o, "context")};
+			   .context = (int64_t)number(o, "context"),
+			   .experts = (int64_t)number(o, "experts")};
 	for (int k = 0; k < TRACE_KINDS; k++)
 		l->us[part_of((enum trace_kind)k)] += number(ns, trace_name((enum trace_kind)k)) / 1e3;
 }
@@ -147,6 +149,8 @@ static void take_load(struct steps *s, const json_t *o)
 	s->kv_token_bytes = number(o, "kv_token_bytes");
 	s->layers_macs = number(o, "layers_macs");
 	s->head_macs = number(o, "head_macs");
+	s->experts = number(o, "experts");
+	s->expert_bytes = number(o, "expert_bytes");
 }
 
 static void take_step(struct steps *s, const json_t *o)
@@ -263,6 +267,14 @@ static double mean(double a, double b)
 	return (a + b) / 2;
 }
 
+/* Bytes of a step, of a mixture those of the experts that it really read. */
+static double bytes_of(const struct steps *s, const struct line *l)
+{
+	const double more = l->experts ? ((double)l->experts - s->experts) * s->expert_bytes : 0;
+	return s->layers_bytes + more + (l->samples ? s->head_bytes : 0) +
+	       s->kv_token_bytes * (double)l->context;
+}
+
 /* The run's totals as rates, beside the probes before and after it. */
 static void add_rates(struct figures *f, const struct run *r, double bytes, double macs, double us)
 {
@@ -289,8 +301,7 @@ static void add_run(const struct steps *s, const struct run *r, bool prompts, st
 		samples_add(&f->step_us, step_us);
 		for (int p = 0; p < PARTS; p++)
 			samples_add(&f->part_us[p], prompts && p == WAIT ? 0 : l->us[p]);
-		bytes += s->layers_bytes + (l->samples ? s->head_bytes : 0) +
-			 s->kv_token_bytes * (double)l->context;
+		bytes += bytes_of(s, l);
 		macs += s->layers_macs * (double)l->rows + s->head_macs * (double)l->samples;
 		us += step_us;
 	}

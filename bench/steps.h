@@ -4,7 +4,8 @@
  *     probe | run 1 | probe | run 2 | probe | ...        a run is compared with the probes before and after
  * it
  *
- * The service has nothing to do during a probe. */
+ * The service has nothing to do during a probe.  A step of a mixture is taken to read the experts that some
+ * row of it had, as the worker has counted them. */
 #ifndef QUERN_BENCH_STEPS_H
 #define QUERN_BENCH_STEPS_H
 

@@ -46,6 +46,10 @@ const struct opt launch_model_options[] = {
 	    "GPU: launch every operation of a step separately, without CUDA graphs", .pass = TO_WORKER),
 	OPT("trace-steps", OPT_TEXT, "FILE", "workers append a line per step: where its time went",
 	    .pass = TO_WORKER),
+	OPT("experts-skew", OPT_TEXT, "HOW",
+	    "for measurements, uniform or zipf: a mixture's rows have experts by chance; outputs mean "
+	    "nothing",
+	    .pass = TO_WORKER),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
 	    .hi = 1 << 24, .pass = TO_CONTROLLER),
 	OPT("block-size", OPT_INT, "N", "tokens of a KV block: 16, 32, 64, 128 or 256 (16)", .lo = 16,

@@ -124,14 +124,20 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_str(&pk, "why", m->failed.why);
 		break;
 	case BUS_BEAT:
-		msgpack_pack_map(&pk, m->beat.state == BUS_LOADING ? 8 : 5);
+		msgpack_pack_map(&pk, m->beat.state == BUS_LOADING || m->beat.expert_rows ? 8 : 5);
 		pack_uint(&pk, "epoch", m->beat.epoch);
 		pack_uint(&pk, "state", m->beat.state);
 		pack_uint(&pk, "progress", m->beat.progress);
 		pack_uint(&pk, "expected", m->beat.expected);
 		pack_uint(&pk, "moves", m->beat.moves);
-		if (m->beat.state != BUS_LOADING)
+		if (m->beat.state != BUS_LOADING) {
+			if (m->beat.expert_rows) {
+				pack_uint(&pk, "expert_rows", m->beat.expert_rows);
+				pack_uint(&pk, "expert_reads", m->beat.expert_reads);
+				pack_uint(&pk, "expert_busiest", m->beat.expert_busiest);
+			}
 			break;
+		}
 		pack_uint(&pk, "doing", m->beat.doing);
 		pack_uint(&pk, "done", m->beat.done);
 		pack_uint(&pk, "total", m->beat.total);
@@ -306,6 +312,12 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->done = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "total") == 0)
 		b->total = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "expert_rows") == 0)
+		b->expert_rows = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "expert_reads") == 0)
+		b->expert_reads = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "expert_busiest") == 0)
+		b->expert_busiest = cursor_uint(c, key, INT64_MAX);
 	else
 		cursor_skip(c);
 }

@@ -103,6 +103,8 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.progress_arg = l,
 		.loading = &l->progress,
 		.moves = &l->moves,
+		.skew = l->args->skew,
+		.experts = &l->experts,
 		.trace = l->args->trace,
 		.at_work = link_wake_sender,
 		.at_work_arg = l,

@@ -4,6 +4,7 @@
 #define QUERN_WORKER_LINK_H
 
 #include "proto/curve.h"
+#include "worker/expert_load.h"
 #include "worker/tune.h"
 
 #include <stdbool.h>
@@ -21,6 +22,7 @@ struct link_args {
 	double memory_fraction;  /* of the device, for this worker; 0: its default (worker/cache.h) */
 	struct tune_source tune; /* for loads with --fast */
 	struct trace *trace;     /* where the time of steps goes (trace.h), borrowed; NULL: no trace */
+	enum experts_skew skew;  /* for measurements */
 	int late_ms;             /* in a group: a rank that is later than this is lost */
 	int64_t grace_ms;        /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "proto/bus.h"
 #include "worker/link.h"
+#include "worker/expert_load.h"
 #include "worker/loading.h"
 #include "worker/step.h"
 
@@ -74,6 +75,7 @@ struct link {
 	struct buf beat;
 	atomic_uint permille; /* of the load */
 	struct loading progress;
+	struct expert_load experts;
 	atomic_ullong moves;   /* progress of loads and steps: beats come from another thread */
 	atomic_int calls;      /* loads and stops in the stash, which end the load or step in progress */
 	atomic_bool dismissed; /* the controller's beats since the socket was lent name no group */

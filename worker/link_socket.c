@@ -140,6 +140,9 @@ void link_send_beat(struct link *l)
 				.doing = atomic_load(&l->progress.doing),
 				.done = atomic_load(&l->progress.done),
 				.total = atomic_load(&l->progress.total),
+				.expert_rows = l->loading ? 0 : atomic_load(&l->experts.rows),
+				.expert_reads = atomic_load(&l->experts.reads),
+				.expert_busiest = atomic_load(&l->experts.busiest),
 			},
 	};
 	bus_encode(&m, &l->beat);

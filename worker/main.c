@@ -28,6 +28,8 @@ static const struct opt options[] = {
 	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
 	    "$XDG_CACHE_HOME/quern)"),
 	OPT("trace-steps", OPT_TEXT, "FILE", "append a line per step: where its time went"),
+	OPT("experts-skew", OPT_TEXT, "HOW",
+	    "for measurements, uniform or zipf: rows have experts by chance, not by their router"),
 	OPT("grace", OPT_INT, "S", "exit when the controller has been gone for S seconds (10)", .lo = 1,
 	    .hi = 86400),
 	OPT("leave-timeout", OPT_INT, "S",
@@ -72,6 +74,13 @@ static void on_signal(int sig)
 	}
 }
 
+/* NULL: not given. */
+static bool skew_of(const char *name, enum experts_skew *out)
+{
+	*out = !name ? EXPERTS_ROUTED : strcmp(name, "uniform") == 0 ? EXPERTS_UNIFORM : EXPERTS_ZIPF;
+	return !name || *out == EXPERTS_UNIFORM || strcmp(name, "zipf") == 0;
+}
+
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
@@ -88,6 +97,9 @@ static int run(struct opts *o, int argc, char **argv)
 	const double fraction = opts_number(o, "memory-fraction", 0);
 	if (opts_has(o, "memory-fraction") && !(fraction > 0 && fraction <= 1))
 		return program_usage(&program, "--memory-fraction must be above 0 and at most 1");
+	enum experts_skew skew;
+	if (!skew_of(opts_text(o, "experts-skew", NULL), &skew))
+		return program_usage(&program, "--experts-skew must be uniform or zipf");
 	rc = program_start_log(&program, o, "worker");
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
@@ -118,6 +130,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.tune = {opts_text(o, "tune", NULL), getenv("XDG_CACHE_HOME"), getenv("HOME")},
+		.skew = skew,
 		.trace = trace,
 		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
 		.grace_ms = opts_int(o, "grace", GRACE_S) * 1000,

@@ -214,6 +214,9 @@ static void rates(const struct replica *r, int64_t now_us, struct engine_counts 
 void replica_counts(const struct replica *r, struct engine_counts *out)
 {
 	struct sched_stats st;
+	static const struct worker_experts none;
+	const struct worker_experts *x = r->n_ranks ? &r->ranks[0]->experts : &none,
+				    *before = r->n_ranks ? &r->ranks[0]->experts_before : &none;
 	sched_stats(r->sched, &st);
 	*out = (struct engine_counts){
 		.n_running = st.n_running,
@@ -234,6 +237,9 @@ void replica_counts(const struct replica *r, struct engine_counts *out)
 		.generated_tokens = st.generated_tokens,
 		.n_steps = st.n_plans,
 		.step_us_mean = r->step_us_mean,
+		.expert_rows = x->rows - before->rows,
+		.expert_reads = x->reads - before->reads,
+		.expert_busiest = x->busiest - before->busiest,
 	};
 }
 

@@ -591,6 +591,8 @@ static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, 
 	}
 	if (k->state != WORKER_SERVING)
 		return;
+	if (b->expert_rows > k->experts.rows)
+		k->experts = (struct worker_experts){b->expert_rows, b->expert_reads, b->expert_busiest};
 	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
 	if (k->rank)
 		worker_plans_executed(k, b->expected, now_us);

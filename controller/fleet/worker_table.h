@@ -46,7 +46,10 @@ struct worker {
 	uint32_t progress;               /* permille while loading */
 	struct bus_beat load;            /* LOADING: doing, done and total of the last heartbeat */
 	int64_t load_us, load_logged_us; /* when the load began, and was logged last */
-	uint64_t steps;                  /* results received; for ranks that send none, plans executed */
+	struct worker_experts {
+		uint64_t rows, reads, busiest; /* as a heartbeat has them */
+	} experts, experts_before;             /* of its last heartbeat; when it was loaded last */
+	uint64_t steps; /* results received; for ranks that send none, plans executed */
 	uint32_t step_us;
 	/* For worker_link.c: */
 	uint8_t route[WORKER_ROUTE_MAX];

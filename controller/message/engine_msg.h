@@ -134,6 +134,9 @@ struct engine_counts {
 	uint64_t prefix_queries, prefix_hits;     /* prompt tokens looked up, found; since start */
 	uint64_t prompt_tokens, generated_tokens; /* since start */
 	uint64_t n_steps;                         /* since start */
+	/* Of a mixture of experts, since start: rows times the experts they had, experts that steps read, and
+	 * of the rows those of each layer's busiest expert. */
+	uint64_t expert_rows, expert_reads, expert_busiest;
 	double step_us_mean;           /* device time, moving average; of all replicas: by their steps */
 	double prompt_tps, decode_tps; /* tokens per second over the last seconds */
 };

@@ -399,7 +399,14 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.expected, 5);
 	cr_assert_eq(got.beat.moves, 6);
-	m.beat = (struct bus_beat){3, BUS_LOADING, 500, 1, 6, BUS_DOING_PACK, 1 << 20, (uint64_t)7 << 32};
+	cr_assert_eq(got.beat.expert_rows, 0);
+	m.beat.expert_rows = 900, m.beat.expert_reads = 70, m.beat.expert_busiest = 300;
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert(got.beat.expert_rows == 900 && got.beat.expert_reads == 70 &&
+		  got.beat.expert_busiest == 300);
+	m.beat = (struct bus_beat){3,       BUS_LOADING,       500, 1, 6, BUS_DOING_PACK,
+				   1 << 20, (uint64_t)7 << 32, 0,   0, 0};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.doing, BUS_DOING_PACK);
