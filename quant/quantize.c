@@ -3,7 +3,9 @@
 #include "base/options.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
+#include "quant/int4.h"
 #include "quant/round/gguf_quantize.h"
+#include "quant/round/hf_quantize.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,17 @@ static int run_gguf(const char *src, const char *dst, const struct opts *o, char
 	return rc;
 }
 
+static int run_hf(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+{
+	interrupt_arm();
+	const int rc = hf_quantize(src, dst, opts_text(o, "type", NULL), int4_pack, why, why_n);
+	interrupt_disarm();
+	return rc;
+}
+
 static const struct quantize_type types[] = {
-	{"q8_0", run_gguf}, {"q4_0", run_gguf}, {"q4_k", run_gguf}, {"q6_k", run_gguf},
-	{"int4-rtn", NULL}, {"int8", NULL},     {"fp8", NULL},      {"awq4", NULL},
+	{"q8_0", run_gguf},   {"q4_0", run_gguf}, {"q4_k", run_gguf}, {"q6_k", run_gguf},
+	{"int4-rtn", run_hf}, {"int8", run_hf},   {"fp8", run_hf},    {"awq4", NULL},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -31,13 +41,12 @@ static const struct opt quantize_options[] = {
 static const struct usage usage = {
 	.name = "quantize",
 	.words = "MODEL DST",
-	.about = "Writes MODEL, a directory of safetensors with floats, as a model with quantized weights to "
-		 "DST, "
-		 "which\n"
-		 "must not exist.\n\n"
-		 "  q8_0, q4_0, q4_k, q6_k  a GGUF file, rounded to nearest as llama.cpp does without an "
-		 "importance\n"
-		 "                          matrix",
+	.about =
+		"Writes MODEL, a directory of safetensors with floats, as a model with quantized weights to "
+		"DST,\nwhich must not exist.\n\n"
+		"  q8_0, q4_0, q4_k, q6_k  a GGUF file, rounded to nearest as llama.cpp does without a text\n"
+		"  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
+		"  int8, fp8               a directory: compressed-tensors, a scale for each output",
 	.min_words = 2,
 	.max_words = 2,
 };

@@ -114,7 +114,7 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    (["quantize", DEMO, "a", "--type", "fp8"], "--type fp8"), 
+    (["quantize", DEMO, "a", "--type", "awq4"], "--type awq4"), 
 ], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
 def test_commands_not_built_yet_are_refused_by_name(run, arguments, word):
     r = run(*arguments)

@@ -5,14 +5,15 @@ import json
 import struct
 import sys
 
+import numpy as np
 import pytest
 
-from model_files import gguf
+from model_files import gguf, safetensors
 from service import DEMO, ROOT, SHARED
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_model  # noqa: E402
-from make_model import qwen3  # noqa: E402
+from make_model import family, qwen3  # noqa: E402
 
 WEIGHTS = SHARED / "weights"
 CONFIG = qwen3(256, 512, 2, 4, 2, 331, 128, head_dim=64)
@@ -80,3 +81,90 @@ def test_a_value_that_cannot_be_rounded_is_named(run, tmp_path):
 def test_a_quantized_model_is_not_quantized_again(run, tmp_path):
     r = run("quantize", DEMO, tmp_path / "m.gguf", "--type", "q8_0")
     assert r.returncode == 1 and "quantized (AWQ)" in r.stderr and not list(tmp_path.iterdir())
+
+
+# --- directories ---
+
+def floats(t):
+    kind, shape, data = t
+    x = np.frombuffer(data, np.uint16).astype(np.uint32) << 16 if kind == "BF16" else np.frombuffer(data, np.uint32)
+    return x.view(np.float32).reshape(shape)
+
+
+def e4m3_values():
+    """Of codes 0 to 126."""
+    return np.array([m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0**(e - 7) for e in range(16) for m in range(8)][:127])
+
+
+def nearest_e4m3(x):
+    """Ties to even codes, which are even mantissas."""
+    values, size = e4m3_values(), np.minimum(np.abs(x), 448)
+    at = np.clip(np.searchsorted(values, size), 1, 126)
+    low, high = size - values[at - 1], values[at] - size
+    code = np.where((low < high) | ((low == high) & (at % 2 == 1)), at - 1, at)
+    return (code + np.where(np.signbit(x), 128, 0)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_codes_of_8_bits_are_the_nearest(run, tmp_path, kind):
+    src = made(tmp_path / "src")
+    want, got = safetensors(src), safetensors(quantize(run, src, tmp_path / "q", kind))
+    for name, t in want.items():
+        if "_proj" not in name:
+            assert got.pop(name) == t
+            continue
+        x = floats(t)
+        top = np.float32(127 if kind == "int8" else 448)
+        scale = (np.abs(x).max(axis=1, keepdims=True) / top).astype(np.float32)
+        assert np.array_equal(floats(got.pop(name + "_scale")), scale)
+        q = (x / scale).astype(np.float32)
+        codes = np.rint(q).astype(np.int8) if kind == "int8" else nearest_e4m3(q)
+        assert got.pop(name) == ("I8" if kind == "int8" else "F8_E4M3", list(x.shape), codes.tobytes())
+    assert not got
+    shown = json.loads(run("inspect", tmp_path / "q", "--json").stdout)
+    assert shown["layers"] == 2
+    assert len(story(run, tmp_path / "q")) > 10
+
+
+def test_int4_rtn_is_within_half_a_step(run, tmp_path):
+    src = made(tmp_path / "src")
+    want, got = safetensors(src), safetensors(quantize(run, src, tmp_path / "q", "int4-rtn"))
+    places = [0, 4, 1, 5, 2, 6, 3, 7]
+
+    def unpack(t):
+        words = np.frombuffer(t[2], np.uint32).reshape(t[1])
+        return np.stack([words >> (4 * p) & 15 for p in places], axis=-1).reshape(t[1][0], -1).astype(np.float32)
+
+    for name, t in want.items():
+        if "_proj" not in name:
+            assert got.pop(name) == t
+            continue
+        module, x = name.removesuffix(".weight"), floats(t)
+        codes, zeros = unpack(got.pop(module + ".qweight")), unpack(got.pop(module + ".qzeros"))
+        kind, shape, data = got.pop(module + ".scales")
+        scales = np.frombuffer(data, np.float16).astype(np.float32).reshape(shape)
+        assert kind == "F16" and shape == [x.shape[1] // 128, x.shape[0]]
+        wide = np.repeat(scales, 128, axis=0)
+        back = ((codes - np.repeat(zeros, 128, axis=0)) * wide).T
+        # Rounding of the value and of the zero, and of the scale to F16.
+        assert (np.abs(back - x) <= 1.02 * wide.T).all() and np.abs(back - x).mean() < 0.3 * scales.mean()
+    assert not got
+    config = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
+    assert config == {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm",
+                      "modules_to_not_convert": ["lm_head"]}
+    assert len(story(run, tmp_path / "q")) > 10
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4-rtn"])
+@pytest.mark.parametrize("name", ["phi3", "olmoe"])
+def test_fused_layers_and_experts_are_quantized_too(run, tmp_path, name, kind):
+    configs = {
+        "phi3": family("Phi3ForCausalLM", "phi3", 64, 128, 2, 4, 2, 331, 128),
+        "olmoe": family("OlmoeForCausalLM", "olmoe", 64, 32, 2, 4, 2, 331, 128, num_experts=4, num_experts_per_tok=2),
+    }
+    src = tmp_path / "src"
+    make_model.make(str(src), configs[name], "BF16", 1)
+    found = safetensors(quantize(run, src, tmp_path / "q", kind))
+    for tensor, t in safetensors(src).items():
+        assert (found.get(tensor) == t) == ("_proj" not in tensor), tensor
+    assert len(story(run, tmp_path / "q")) > 10

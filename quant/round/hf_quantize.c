@@ -1,0 +1,375 @@
+#include "quant/round/hf_quantize.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/terminal/term.h"
+#include "formats/safetensors.h"
+#include "formats/weights.h"
+#include "kernels/half.h"
+#include "quant/convert/hf_files.h"
+#include "quant/convert/tensor_plan.h"
+#include "quant/round/hf_rows.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE_VALUES = 1 << 20, CONFIG_BYTES = 16 << 20, WORD = 8 };
+
+enum type { INT8, FP8, INT4 };
+
+/* A linear layer that is quantized, and the tensors that it becomes. */
+struct module {
+	char name[NAME_SIZE];
+	const struct st_tensor *t;
+	int codes, scales, zeros; /* in the writer */
+};
+
+struct job {
+	const char *src;
+	enum type type;
+	int4_packer pack;
+	struct model_config c;
+	struct weights *weights;
+	struct safetensors *files;
+	struct tensor_plan plan; /* what stays */
+	struct module *modules;
+	size_t n, cap;
+	json_t *linear, *kept; /* sets of names: linear layers; those that stay in floats */
+	int group;
+	struct writer *w;
+	int64_t done, total, started_us; /* bytes, of the bar */
+	char *why;
+	size_t why_n;
+};
+
+/* ---- which layers ---- */
+
+static bool is_router(const struct weights *w, const struct weights_linear *l)
+{
+	for (int i = 0; i < w->n_layers; i++)
+		if (l == &w->layers[i].router || l == &w->layers[i].shared_gate)
+			return true;
+	return false;
+}
+
+static void note_linear(void *ctx, const struct weights_linear *l, bool head)
+{
+	struct job *j = ctx;
+	if (head || is_router(j->weights, l))
+		json_object_set_new(j->kept, l->name, json_true());
+	else
+		json_object_set_new(j->linear, l->name, json_true());
+}
+
+/* The module of a tensor that is a linear layer's weight; NULL. */
+static char *module_of(const struct job *j, const struct st_tensor *t)
+{
+	static const char end[] = ".weight";
+	const size_t n = strlen(t->name);
+	if (t->n_dims != 2 || n <= strlen(end) || strcmp(t->name + n - strlen(end), end) != 0)
+		return NULL;
+	char *name = xasprintf("%.*s", (int)(n - strlen(end)), t->name);
+	if (json_object_get(j->linear, name) && strlen(name) < NAME_SIZE - 16)
+		return name;
+	free(name);
+	return NULL;
+}
+
+/* The largest group that divides the inputs of all layers; none: 0. */
+static int choose_group(const struct job *j)
+{
+	static const int groups[] = {128, 64, 32};
+	for (int g = 0; g < 3; g++) {
+		bool fits = true;
+		for (int i = 0; i < safetensors_count(j->files); i++) {
+			const struct st_tensor *t = safetensors_at(j->files, i);
+			char *name = module_of(j, t);
+			fits = fits && (!name || t->shape[1] % groups[g] == 0);
+			free(name);
+		}
+		if (fits)
+			return groups[g];
+	}
+	return 0;
+}
+
+/* ---- declarations ---- */
+
+static int declare(struct job *j, const struct module *m, const char *suffix, const char *type, int64_t rows,
+		   int64_t columns)
+{
+	char name[NAME_SIZE];
+	snprintf(name, sizeof name, "%.*s.%s", NAME_SIZE - 20, m->name, suffix);
+	const struct writer_tensor t = {.name = name, .type = type, .n_dims = 2, .shape = {rows, columns}};
+	return writer_declare(j->w, &t, j->why, j->why_n);
+}
+
+static int add_module(struct job *j, const struct st_tensor *t, const char *name)
+{
+	const int64_t n = t->shape[0], k = t->shape[1];
+	struct module m = {.t = t, .zeros = -1};
+	snprintf(m.name, sizeof m.name, "%s", name);
+	if (!tensor_plan_is_float(st_dtype_name(t->dtype)))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s is %s; F32, F16 or BF16 can be quantized", t->name,
+			       st_dtype_name(t->dtype));
+	if (j->type == INT4) {
+		m.codes = declare(j, &m, "qweight", "I32", k, n / WORD);
+		m.zeros = declare(j, &m, "qzeros", "I32", k / j->group, n / WORD);
+		m.scales = declare(j, &m, "scales", "F16", k / j->group, n);
+	} else {
+		m.codes = declare(j, &m, "weight", j->type == INT8 ? "I8" : "F8_E4M3", n, k);
+		m.scales = declare(j, &m, "weight_scale", "F32", n, 1);
+	}
+	if (m.codes < 0 || m.scales < 0)
+		return m.codes < 0 ? m.codes : m.scales;
+	array_grow(j->modules, j->cap, j->n + 1);
+	j->modules[j->n++] = m;
+	j->total += (int64_t)t->bytes;
+	return 0;
+}
+
+static int add_plain(struct job *j, const struct st_tensor *t)
+{
+	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+	if (strlen(t->name) >= sizeof p->name || t->n_dims > WRITER_DIMS_MAX)
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %.200s has too many dimensions, or too long a name", t->name);
+	snprintf(p->name, sizeof p->name, "%s", t->name);
+	p->source = t->name;
+	p->type = p->source_type = st_dtype_name(t->dtype);
+	p->n_dims = t->n_dims;
+	memcpy(p->shape, t->shape, sizeof p->shape);
+	p->data = t->data;
+	p->mapped = true;
+	return 0;
+}
+
+static int declare_all(struct job *j)
+{
+	int rc = 0;
+	for (int i = 0; !rc && i < safetensors_count(j->files); i++) {
+		const struct st_tensor *t = safetensors_at(j->files, i);
+		char *name = module_of(j, t);
+		const bool whole = j->type != INT4 || (j->group && t->shape[0] % WORD == 0);
+		if (name && whole)
+			rc = add_module(j, t, name);
+		else
+			rc = add_plain(j, t);
+		if (name && !whole)
+			json_object_set_new(j->kept, name, json_true());
+		free(name);
+	}
+	if (!rc && !j->n)
+		rc = err_why(j->why, j->why_n, -ENOTSUP,
+			     "no linear layer of the model has the shape that the type needs");
+	return rc ? rc : tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
+}
+
+/* ---- config.json ---- */
+
+static json_t *names_of(const json_t *set)
+{
+	json_t *list = json_array(), *v;
+	const char *name;
+	json_object_foreach((json_t *)set, name, v) json_array_append_new(list, json_string(name));
+	return list;
+}
+
+static json_t *scheme(const struct job *j)
+{
+	const char *type = j->type == INT8 ? "int" : "float";
+	if (j->type == INT4) {
+		json_t *list = names_of(j->kept);
+		const bool none = json_array_size(list) == 0;
+		json_t *o = json_pack("{s:s,s:i,s:i,s:b,s:s,s:o?}", "quant_method", "awq", "bits", 4,
+				      "group_size", j->group, "zero_point", 1, "version", "gemm",
+				      "modules_to_not_convert", none ? NULL : json_incref(list));
+		json_decref(list);
+		return o;
+	}
+	return json_pack("{s:s,s:s,s:s,s:o,s:{s:{s:[s],s:{s:i,s:s,s:b,s:s,s:b},s:{s:i,s:s,s:b,s:s,s:b}}}}",
+			 "quant_method", "compressed-tensors", "format",
+			 j->type == INT8 ? "int-quantized" : "float-quantized", "quantization_status",
+			 "compressed", "ignore", names_of(j->kept), "config_groups", "group_0", "targets",
+			 "Linear", "weights", "num_bits", 8, "type", type, "symmetric", 1, "strategy",
+			 "channel", "dynamic", 0, "input_activations", "num_bits", 8, "type", type,
+			 "symmetric", 1, "strategy", "token", "dynamic", 1);
+}
+
+static int write_files(struct job *j)
+{
+	char *path = file_join(j->src, "config.json");
+	json_t *root = NULL;
+	int rc = json_read(path, CONFIG_BYTES, &root, j->why, j->why_n);
+	free(path);
+	if (rc)
+		return rc;
+	json_object_set_new(root, "quantization_config", scheme(j));
+	rc = writer_json(j->w, "config.json", root, j->why, j->why_n);
+	json_decref(root);
+	return rc ? rc : hf_files_copy(j->w, j->src, false, j->why, j->why_n);
+}
+
+/* ---- values ---- */
+
+static enum kern_dtype dtype_of(const struct st_tensor *t)
+{
+	return t->dtype == ST_F32 ? KERN_F32 : t->dtype == ST_F16 ? KERN_F16 : KERN_BF16;
+}
+
+static size_t row_bytes(const struct st_tensor *t)
+{
+	return (size_t)t->shape[1] * (t->dtype == ST_F32 ? 4 : 2);
+}
+
+/* Rows as floats, all finite and within F16. */
+static int read_rows(struct job *j, const struct st_tensor *t, int64_t row0, int64_t n, float *out)
+{
+	const char *from = (const char *)t->data + (size_t)row0 * row_bytes(t);
+	const int64_t values = n * t->shape[1];
+	if (interrupt_pending())
+		return err_why(j->why, j->why_n, -EINTR, "interrupted: nothing was written");
+	for (int64_t i = 0; i < values; i++) {
+		out[i] = half_load(from, dtype_of(t), (size_t)i);
+		if (!(fabsf(out[i]) <= 65504))
+			return err_why(j->why, j->why_n, -ERANGE,
+				       "tensor %s has the value %.9g (number %" PRId64
+				       "), which cannot be rounded",
+				       t->name, (double)out[i], row0 * t->shape[1] + i);
+	}
+	file_forget(from, (size_t)n * row_bytes(t));
+	j->done += n * (int64_t)row_bytes(t);
+	term_progress("quantizing", (double)j->done, (double)j->total,
+		      (double)(clock_us() - j->started_us) / 1e6);
+	return 0;
+}
+
+static int write_rows_8(struct job *j, const struct module *m, float *x, int8_t *code, float *scale,
+			int64_t piece)
+{
+	const int64_t n = m->t->shape[0], k = m->t->shape[1];
+	int rc = 0;
+	for (int64_t row = 0; !rc && row < n; row += piece) {
+		const int64_t some = piece < n - row ? piece : n - row;
+		rc = read_rows(j, m->t, row, some, x);
+		for (int64_t i = 0; !rc && i < some; i++) {
+			if (j->type == INT8)
+				round_int8_row(x + i * k, (int)k, code + i * k, &scale[i]);
+			else
+				round_fp8_row(x + i * k, (int)k, (uint8_t *)code + i * k, &scale[i]);
+		}
+		if (!rc)
+			rc = writer_rows(j->w, m->codes, row, some, code, j->why, j->why_n);
+		if (!rc)
+			rc = writer_rows(j->w, m->scales, row, some, scale, j->why, j->why_n);
+	}
+	return rc;
+}
+
+static int run_8(struct job *j, const struct module *m)
+{
+	const int64_t k = m->t->shape[1], piece = k < PIECE_VALUES ? PIECE_VALUES / k : 1;
+	float *x = xmalloc((size_t)(piece * k) * sizeof *x), *scale = xmalloc((size_t)piece * sizeof *scale);
+	int8_t *code = xmalloc((size_t)(piece * k));
+	const int rc = write_rows_8(j, m, x, code, scale, piece);
+	free(x);
+	free(scale);
+	free(code);
+	return rc;
+}
+
+/* Words have codes of eight outputs side by side: a whole layer at a time. */
+static int run_4(struct job *j, const struct module *m)
+{
+	const int64_t n = m->t->shape[0], k = m->t->shape[1], groups = k / j->group;
+	float *x = xmalloc((size_t)(n * k) * sizeof *x);
+	uint32_t *codes = xmalloc((size_t)(k * n / WORD) * 4),
+		 *zeros = xmalloc((size_t)(groups * n / WORD) * 4);
+	uint16_t *scales = xmalloc((size_t)(groups * n) * 2);
+	const int64_t piece = k < PIECE_VALUES ? PIECE_VALUES / k : 1;
+	int rc = 0;
+	for (int64_t row = 0; !rc && row < n; row += piece)
+		rc = read_rows(j, m->t, row, piece < n - row ? piece : n - row, x + row * k);
+	if (!rc) {
+		j->pack(x, (int)n, (int)k, j->group, NULL, codes, zeros, scales);
+		rc = writer_rows(j->w, m->codes, 0, k, codes, j->why, j->why_n);
+	}
+	if (!rc)
+		rc = writer_rows(j->w, m->zeros, 0, groups, zeros, j->why, j->why_n);
+	if (!rc)
+		rc = writer_rows(j->w, m->scales, 0, groups, scales, j->why, j->why_n);
+	free(x);
+	free(codes);
+	free(zeros);
+	free(scales);
+	return rc;
+}
+
+static int run(struct job *j)
+{
+	int rc = declare_all(j);
+	if (!rc)
+		rc = write_files(j);
+	if (!rc)
+		rc = writer_begin(j->w, j->why, j->why_n);
+	j->started_us = clock_us();
+	for (size_t i = 0; !rc && i < j->n; i++)
+		rc = j->type == INT4 ? run_4(j, &j->modules[i]) : run_8(j, &j->modules[i]);
+	term_progress_end();
+	return rc ? rc : tensor_plan_run(&j->plan, j->w, "copying what stays", j->why, j->why_n);
+}
+
+/* ---- entry ---- */
+
+static int open_all(struct job *j)
+{
+	int rc = hf_config_load(j->src, &j->c, j->why, j->why_n);
+	if (rc)
+		return rc;
+	if (j->c.quant.name[0])
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "the model is quantized (%s) already: quantize the model that it was made of",
+			       j->c.quant.name);
+	if ((rc = hf_weights_open(j->src, &j->c, &j->weights, j->why, j->why_n)) ||
+	    (rc = safetensors_open_dir(j->src, &j->files, j->why, j->why_n)))
+		return rc;
+	j->linear = json_object();
+	j->kept = json_object();
+	weights_each(j->weights, note_linear, j);
+	if (j->type == INT4 && !(j->group = choose_group(j)))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "the inputs of its layers are no multiples of 32, which groups of AWQ need");
+	return 0;
+}
+
+int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, char *why, size_t why_n)
+{
+	struct job j = {.src = src,
+			.type = strcmp(type, "int8") == 0  ? INT8
+				: strcmp(type, "fp8") == 0 ? FP8
+							   : INT4,
+			.pack = pack,
+			.why = why,
+			.why_n = why_n};
+	int rc = open_all(&j);
+	if (!rc && !(rc = writer_new(dst, WRITER_SAFETENSORS, &j.w, why, why_n)))
+		rc = run(&j);
+	if (!rc)
+		rc = writer_commit(&j.w, why, why_n);
+	writer_abort(&j.w);
+	tensor_plan_fini(&j.plan);
+	free(j.modules);
+	json_decref(j.linear);
+	json_decref(j.kept);
+	safetensors_close(j.files);
+	weights_close(j.weights);
+	model_config_fini(&j.c);
+	return rc;
+}
