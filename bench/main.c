@@ -1,9 +1,11 @@
-/* main.c - `quern-bench`: what `quern bench` starts.  Its errors are those of `quern bench`. */
+/* main.c - `quern-bench`: what `quern bench` and `quern plan` start.  Its errors are those of `quern bench`.
+ */
 #include "base/file.h"
 #include "base/version.h"
 #include "bench/engine.h"
 #include "bench/grammar.h"
 #include "bench/kernels.h"
+#include "bench/plan.h"
 #include "bench/scheduler.h"
 #include "bench/serve.h"
 #include "bench/tokenizer.h"
@@ -42,5 +44,7 @@ int main(int argc, char **argv)
 		printf("quern-bench %s\n", QUERN_VERSION);
 		return term_finish(EXIT_SUCCESS);
 	}
+	if (strcmp(argv[1], "plan") == 0) /* `quern plan` */
+		return cmd_plan(argc - 1, argv + 1);
 	return command_dispatch(benches, N_BENCHES, "bench", "measure", argc - 1, argv + 1);
 }

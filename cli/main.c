@@ -1,4 +1,5 @@
 /* main.c - `quern`: the table of commands, and the dispatch to one of them. */
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/options.h"
 #include "base/version.h"
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 static int cmd_bench(int argc, char **argv);
+static int cmd_plan(int argc, char **argv);
 static int cmd_quantizer(int argc, char **argv);
 
 static const struct command commands[] = {
@@ -49,6 +51,7 @@ static const struct command commands[] = {
 	{"pull", cmd_pull, "NAME | URL", "fetch a model by HTTP(S), from a hub or another server"},
 	{"list", cmd_list, "", "list the models that were fetched"},
 	{"rm", cmd_rm, "NAME...", "remove models that were fetched"},
+	{"plan", cmd_plan, "MODEL", "say what memory, speed and rate to expect of devices"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", cmd_quantizer, "MODEL DST", "make a smaller model with quantized weights"},
 	{"convert", cmd_quantizer, "SRC DST", "write a model in another format, value for value"},
@@ -89,6 +92,14 @@ static int cmd_quantizer(int argc, char **argv)
 {
 	(void)argc;
 	return become("quern-quantize", argv - 1);
+}
+
+/* It runs the scheduler in simulated time, as `quern bench scheduler` does. */
+static int cmd_plan(int argc, char **argv)
+{
+	char **words = xcalloc((size_t)argc + 2, sizeof *words);
+	memcpy(words + 1, argv, (size_t)argc * sizeof *words);
+	return cmd_bench(argc + 1, words);
 }
 
 int main(int argc, char **argv)

@@ -41,6 +41,7 @@ COMMANDS = {
     ("rm",): ["--partial"],
     ("convert",): ["SRC DST", "--to", "--shard-size", "safetensors", "gguf", "ak48"],
     ("quantize",): ["MODEL DST", "--type"],
+    ("plan",): ["--device", "--rate", "--context", "--slo", "--measured", "--json"],
     ("bench",): ["engine", "kernels", "scheduler", "tokenizer"],
     ("bench", "engine"): ["--json"],
     ("bench", "kernels"): ["--json"],
