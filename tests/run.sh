@@ -62,10 +62,11 @@ if [ "$only" != e2e ]; then
 	sim=$(cd "$build" && pwd)/lib/libquern-cudasim.so
 	if [ -e "$sim" ]; then
 		export QUERN_TEST_DEVICE=cuda:0 QUERN_CUDA_LIBRARY="$sim"
-		for t in kernels/test_attention kernels/test_linear kernels/test_rows kernels/test_sample \
+		for t in kernels/test_attention kernels/test_experts kernels/test_linear kernels/test_rows kernels/test_sample \
 			kernels/test_sample_golden unit/worker/test_model unit/worker/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
+		program "unit/worker/test_tp, emulated CUDA" "$build/tests/unit/worker/test_tp" --filter 'tp/agrees*'
 		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \
 			--filter 'model/@(stories_bf16*|tiny*)'
 		program "kernels/test_linear, 132 multiprocessors, interleaved" \
@@ -75,6 +76,8 @@ if [ "$only" != e2e ]; then
 		if [ -e "$race" ]; then
 			export QUERN_CUDA_LIBRARY="$race"
 			program "kernels/test_rows, race detector" "$build/tests/kernels/test_rows"
+			program "kernels/test_experts, race detector" "$build/tests/kernels/test_experts" \
+				--filter 'experts/@(all_of*|routers*)'
 			program "kernels/test_linear, race detector" "$build/tests/kernels/test_linear" \
 				--filter 'linear/matches_a_double_precision_reference'
 		fi

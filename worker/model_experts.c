@@ -84,10 +84,6 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 					     .intermediate = x->intermediate,
 					     .expert = expert_at,
 					     .arg = &r};
-	if (!m->ops->moe)
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"a mixture of experts runs on the CPU only: start the worker with --device cpu");
 	int rc = router_load(m, l, w, why, why_n);
 	if (rc)
 		return rc;

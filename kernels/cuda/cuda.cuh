@@ -9,6 +9,8 @@
  * sample.cu    from logits to a token
  * graph.cu     a step of decoding, captured
  * linear*.cu   linear layers, in AWQ, F16 and BF16
+ * route.cu     which experts a row has
+ * moe.cu       mixtures of experts
  * blas*.cu     cuBLAS, for --fast
  *
  * Operands and KV are F16 or BF16, one of them for the whole device (dev->operand); the residual
@@ -72,8 +74,20 @@ int cuda_buf_reserve(struct kern_dev *d, struct cuda_buf *b, size_t bytes);
 /* A workspace that linear layers share, in stream order; loading a layer makes it large enough
  * (0, -ENOMEM), operations only use it.  Zeroed when it grows; kernels
  * with counters in it leave them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival
- * counters), CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes). */
-enum cuda_ws { CUDA_WS_PARTIAL, CUDA_WS_COUNT, CUDA_WS_WEIGHTS, CUDA_WS_GATE_UP, CUDA_WS_N };
+ * counters), CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes); of
+ * experts: CUDA_WS_ROUTE (the router's outputs), CUDA_WS_PAIRS (lists of pairs of a row and an expert), and
+ * of each pair CUDA_WS_MIDDLE (what down takes) and CUDA_WS_GIVEN (what it gives). */
+enum cuda_ws {
+	CUDA_WS_PARTIAL,
+	CUDA_WS_COUNT,
+	CUDA_WS_WEIGHTS,
+	CUDA_WS_GATE_UP,
+	CUDA_WS_ROUTE,
+	CUDA_WS_PAIRS,
+	CUDA_WS_MIDDLE,
+	CUDA_WS_GIVEN,
+	CUDA_WS_N
+};
 int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
 
 /* Before a kernel's first launch (KERN_LAUNCH() calls it): all kernels have the same share of L1 as shared
@@ -330,5 +344,20 @@ int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, c
 		bool out_f32);
 int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		       int n_rows);
+
+/* ---- route.cu ---- */
+
+/* A layer that is loaded as exact. */
+int cuda_router_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		     char *why, size_t why_n);
+int cuda_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows);
+
+/* ---- moe.cu ---- */
+
+int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
+		      char *why, size_t why_n);
+void cuda_experts_free(struct kern_experts *x);
+int64_t cuda_experts_bytes(const struct kern_experts *x);
+int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows);
 
 #endif

@@ -167,14 +167,16 @@ static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, c
 	if (!any)
 		return 0;
 	const size_t bytes = (size_t)w->n * sizeof(float);
-	w->bias = (float *)lin_own(w, bytes);
-	if (!w->bias)
+	float *to = (float *)lin_own(w, bytes);
+	if (!to)
 		return err_why(why, why_n, -ENOMEM, "%s: no device memory for the bias", src->name);
+	if (!w->layer)
+		w->bias = to;
 	float *f = (float *)xcalloc((size_t)w->n, sizeof *f);
 	for (int i = 0, n0 = 0; i < src->n_parts; n0 += src->parts[i++].n)
 		for (int c = 0; src->parts[i].bias && c < src->parts[i].n; c++)
 			f[n0 + c] = half_load(src->parts[i].bias, src->parts[i].bias_dtype, (size_t)c);
-	int e = cuda_upload_now(w->dev, w->bias, f, bytes);
+	int e = cuda_upload_now(w->dev, to, f, bytes);
 	free(f);
 	return e ? err_why(why, why_n, e, "%s: the bias could not be copied to the device", src->name) : 0;
 }
@@ -244,23 +246,6 @@ static int allow(const struct kern_linear *w)
 
 /* ---- lifetime ---- */
 
-int64_t cuda_linear_bytes(const struct kern_linear *w)
-{
-	int64_t n = 0;
-	for (int i = 0; i < w->n_owned; i++)
-		n += (int64_t)w->owned[i].bytes;
-	return n;
-}
-
-void cuda_linear_free(struct kern_linear *w)
-{
-	if (!w)
-		return;
-	for (int i = 0; i < w->n_owned; i++)
-		cuda_mem_free(w->dev, w->owned[i].p, w->owned[i].bytes);
-	free(w);
-}
-
 static struct kern_linear *linear_new(struct kern_dev *d, const struct kern_linear_src *src)
 {
 	struct kern_linear *w = (struct kern_linear *)xcalloc(1, sizeof *w);
@@ -273,6 +258,8 @@ int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, stru
 		     char *why, size_t why_n)
 {
 	*out = NULL;
+	if (src->exact)
+		return cuda_router_load(d, src, out, why, why_n);
 	int e = check(src, why, why_n);
 	if (e)
 		return e;
@@ -339,6 +326,95 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 	}
 	*out = w;
 	return 0;
+}
+
+/* ---- layers of one shape: experts ---- */
+
+/* The first of them: its shape and kind. */
+static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int n, struct kern_linear **out,
+		     char *why, size_t why_n)
+{
+	struct kern_linear *w = *out = linear_new(d, src);
+	const struct lin_seg *s = &w->segs[0];
+	w->n_layers = n;
+	if (w->n_segs != 1 || (s->n_parts == 2 ? !s->paired : s->n_parts != 1))
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: the CUDA kernels take experts whose gate and up have one type",
+			       src->name);
+	if (s->kind != LIN_AWQ && s->kind != LIN_DENSE)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: the CUDA kernels take experts in AWQ INT4, F32, F16 or BF16", src->name);
+	int e = lin_stream_list_allow(s->kind, cuda_is_bf16(d));
+	if (!e)
+		e = lin_tile_list_allow(s->kind, d->smem_max, cuda_is_bf16(d));
+	return e ? err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
+			   d->smem_max)
+		 : 0;
+}
+
+static bool has_bias(const struct kern_linear_src *src)
+{
+	bool any = false;
+	for (int i = 0; i < src->n_parts; i++)
+		any = any || src->parts[i].bias;
+	return any;
+}
+
+/* Whether src is as the first was. */
+static bool stack_takes(const struct kern_linear *w, const struct kern_linear_src *src)
+{
+	bool same = src->k == w->k && src->n_parts == w->n_parts && src->act == w->act &&
+		    has_bias(src) == (w->bias != NULL);
+	for (int i = 0; i < src->n_parts && same; i++)
+		same = src->parts[i].n == w->part_n[i] && kind_of(&src->parts[i]) == w->segs[0].kind;
+	return same && (w->segs[0].kind != LIN_AWQ || min(src->group, src->k) == w->group);
+}
+
+int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
+		   struct kern_linear **out, char *why, size_t why_n)
+{
+	int e = check(src, why, why_n);
+	if (!e && layer == 0)
+		e = stack_new(d, src, n, out, why, why_n);
+	if (e)
+		return e;
+	struct kern_linear *w = *out;
+	struct lin_seg seg = w->segs[0];
+	const int owned = w->n_owned;
+	if (layer == 0)
+		w->group = min(src->group, src->k);
+	else if (!stack_takes(w, src))
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: the CUDA kernels take experts of one type, one group size, all with a bias "
+			"or none",
+			src->name);
+	w->layer = layer;
+	w->n_owned = 0; /* each piece once more, for this layer's place in it */
+	e = lin_pack(w, &seg, src, 0, why, why_n);
+	if (!e)
+		e = load_bias(w, src, why, why_n);
+	if (layer == 0)
+		w->segs[0] = seg;
+	else
+		w->n_owned = owned;
+	return e;
+}
+
+void lin_stack_list(const struct kern_linear *w, struct lin_list *l)
+{
+	struct lin_seg *s = &l->a.seg;
+	*s = w->segs[0];
+	l->n_layers = w->n_layers;
+	l->cols = s->n_cols;
+	l->n = w->part_n[0];
+	for (int i = 0; i < s->n_parts; i++)
+		s->parts[i].n = w->n_layers * lin_stack_rows(*s);
+	s->n_cols *= w->n_layers;
+	l->a.bias = w->bias;
+	l->a.gelu = w->act == KERN_GELU_TANH;
+	l->a.splits = 1;
+	l->a.block_slices = s->slices;
 }
 
 /* ---- run ---- */

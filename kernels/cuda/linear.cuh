@@ -6,6 +6,7 @@
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
  * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
+ * moe.cu            several layers of one shape in one launch: experts
  *
  * Y^T = W X^T: the weights are the 16-row operand A of mma.m16n8k16, the rows of the batch are its
  * n = 8, in every kernel.  For one row, 128 bits of weights per lane feed the tensor cores without
@@ -109,6 +110,12 @@ struct kern_linear {
 	float *bias; /* [n] or NULL */
 	struct cuda_buf owned[10];
 	int n_owned;
+	/* Of experts: as many layers of one shape, whose columns lie one after another in a segment; each
+	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
+	int n_layers, layer;
+	int group;                /* of experts in AWQ: inputs of a group */
+	struct cuda_buf stage[9]; /* of experts, while they are packed: what came from the host */
+	float *exact;             /* of a router: [n][k] F32; it has no segments */
 };
 
 /* Everything of a launch; blocks of it: see the kernels. */
@@ -126,6 +133,121 @@ struct lin_args {
 	int splits;        /* blocks that share the slices of an output; 1: none */
 	float4 *partial;   /* [slice][column][t8][lane] */
 	int *counts;       /* [block of outputs and rows], zero between launches */
+};
+
+/* ---- rows of several layers in one launch ---- */
+
+/* Rows that one block takes. */
+struct lin_entry {
+	int layer;
+	int first, n; /* pairs of a row and a layer: places in `from` and `to` */
+};
+
+/* A launch whose entries are made on the device. */
+struct lin_list {
+	struct lin_args a;               /* seg: of all layers; m, partial and counts are not used */
+	int n_layers, cols, n;           /* cols, n: columns and outputs (of a part) of one layer */
+	const struct lin_entry *entries; /* NULL: entry i is pair i alone, of layer[i] */
+	const int *n_entries;
+	const int32_t *layer;
+	const int32_t *from, *to; /* [pair] row of x, row of out; NULL: the pair's number */
+};
+
+/* Which rows a block has, and where its outputs go.  Of a layer by itself: as they lie. */
+struct lin_rows {
+	static constexpr bool listed = false;
+	const struct lin_args &a;
+
+	__device__ __forceinline__ int m() const
+	{
+		return a.m;
+	}
+
+	__device__ __forceinline__ int cols() const
+	{
+		return a.seg.n_cols;
+	}
+
+	__device__ __forceinline__ int n(int part) const
+	{
+		return a.seg.parts[part].n;
+	}
+
+	/* Column of the segment. */
+	__device__ __forceinline__ int col(int c) const
+	{
+		return c;
+	}
+
+	__device__ __forceinline__ const uint16_t *x(int row) const
+	{
+		return a.x + (size_t)row * (size_t)a.ldx;
+	}
+
+	__device__ __forceinline__ int out(int row) const
+	{
+		return row;
+	}
+
+	__device__ __forceinline__ const float *bias() const
+	{
+		return a.bias;
+	}
+};
+
+/* Of an entry of a list. */
+struct lin_listed {
+	static constexpr bool listed = true;
+	const struct lin_list &l;
+	const struct lin_args &a;
+	struct lin_entry e;
+
+	__device__ __forceinline__ lin_listed(const struct lin_list &list, int entry) : l(list), a(list.a)
+	{
+		if (!list.entries)
+			e = {list.layer[entry], entry, 1};
+		else if (entry < *list.n_entries)
+			e = list.entries[entry];
+		else
+			e = {0, 0, 0};
+	}
+
+	__device__ __forceinline__ int m() const
+	{
+		return e.n;
+	}
+
+	__device__ __forceinline__ int cols() const
+	{
+		return l.cols;
+	}
+
+	__device__ __forceinline__ int n(int) const
+	{
+		return l.n;
+	}
+
+	__device__ __forceinline__ int col(int c) const
+	{
+		return e.layer * l.cols + c;
+	}
+
+	__device__ __forceinline__ const uint16_t *x(int row) const
+	{
+		const int pair = e.first + row;
+		return a.x + (size_t)(l.from ? l.from[pair] : pair) * (size_t)a.ldx;
+	}
+
+	__device__ __forceinline__ int out(int row) const
+	{
+		const int pair = e.first + row;
+		return l.to ? l.to[pair] : pair;
+	}
+
+	__device__ __forceinline__ const float *bias() const
+	{
+		return a.bias ? a.bias + (size_t)e.layer * (size_t)(a.seg.n_parts * l.n) : NULL;
+	}
 };
 
 /* ---- how a layer is run ---- */
@@ -156,6 +278,22 @@ int lin_tile_cols(int rows); /* columns of a block */
 /* Shared memory of a block; all_slices: it runs more than one slice itself. */
 int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices);
 
+/* Lists, of F16, BF16 and AWQ: entries of at most p->rows rows (stream 8 or 16, tile 32 or 64), at most n of
+ * them.  A block runs all slices of its outputs. */
+int lin_stream_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
+		    bool bf16);
+int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
+		  bool bf16);
+int lin_stream_list_allow(enum lin_kind kind, bool bf16);
+int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
+
+/* Layer `layer` of n of one shape, which are asked for in ascending order; the first makes *w.  -ENOTSUP: one
+ * differs from the first, or there are no kernels for lists of its kind.  lin_stage_free() after the last. */
+int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
+		   struct kern_linear **w, char *why, size_t why_n);
+/* The segment of all its layers, for a list: the rest of *l is the caller's. */
+void lin_stack_list(const struct kern_linear *w, struct lin_list *l);
+
 /* ---- linear_fast.cu ---- */
 
 /* Chooses fast_above and fast_cols of w's segments and makes the workspaces large enough: 0, -ENOMEM. */
@@ -172,8 +310,9 @@ int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linea
 	     char *why, size_t why_n);
 /* Row-major 16-bit rows of k inputs to rows of ldw, zeros after k; device to device, queued. */
 int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int rows);
-/* Remembers device memory that the layer owns; NULL when there is none left. */
+/* Remembers device memory that the layer owns; NULL when there is none left.  Of experts: of one of them. */
 void *lin_own(struct kern_linear *w, size_t bytes);
+void lin_stage_free(struct kern_linear *w);
 
 /* ---- linear_codes.cu ---- */
 
@@ -190,6 +329,12 @@ static __host__ __device__ __forceinline__ int lin_slice_unit(const struct lin_s
 {
 	const int quanta = (s.units + s.quantum - 1) / s.quantum;
 	return min((int)((int64_t)quanta * slice / s.slices) * s.quantum, s.units);
+}
+
+/* Rows of weights that a layer of a stack has of each part (F16, BF16): whole columns. */
+static __host__ __device__ __forceinline__ int lin_stack_rows(const struct lin_seg &layer)
+{
+	return layer.n_cols * (layer.paired ? LIN_COL / 2 : LIN_COL);
 }
 
 /* The part of a column. */
@@ -466,39 +611,43 @@ static __device__ __forceinline__ void lin_put2(const struct lin_args &a, int ro
 }
 
 /* Bias, SwiGLU, rounding and storing of one fragment: the sums of a column and of 8 rows. */
-template <bool BF16>
-static __device__ __forceinline__ void lin_store(const struct lin_args &a, int col, int t8, float4 v)
+template <bool BF16, class ROWS>
+static __device__ __forceinline__ void lin_store(const ROWS &rows, int col, int t8, float4 v)
 {
 	const int g = lane_id() >> 2, t = lane_id() & 3;
 	const int row = t8 * 8 + 2 * t;
+	const struct lin_args &a = rows.a;
 	const struct lin_seg &s = a.seg;
 	const int p = lin_part_of(s, col);
 	const int i = s.paired ? 8 * col + g : LIN_COL * (col - s.parts[p].col0) + 2 * g;
-	const int left = s.parts[p].n - i; /* outputs from here on */
+	const int left = rows.n(p) - i; /* outputs from here on */
 	const int n = s.parts[p].n0 + i, n1 = s.paired ? s.parts[1].n0 + i : n + 1;
-	if (row >= a.m || left <= 0)
+	if (row >= rows.m() || left <= 0)
 		return;
+	const bool two = row + 1 < rows.m();
+	const int r0 = rows.out(row), r1 = two ? rows.out(row + 1) : 0;
 	if (a.bias) {
-		float b0 = a.bias[n], b1 = s.paired || left > 1 ? a.bias[n1] : 0;
+		const float *bias = rows.bias();
+		float b0 = bias[n], b1 = s.paired || left > 1 ? bias[n1] : 0;
 		v = lin_add(v, make_float4(b0, b0, b1, b1));
 	}
 	if (a.to == LIN_OUT_SWIGLU) {
-		lin_put<BF16>(a, row, i, lin_glu(a.gelu, v.x, v.z));
-		if (row + 1 < a.m)
-			lin_put<BF16>(a, row + 1, i, lin_glu(a.gelu, v.y, v.w));
+		lin_put<BF16>(a, r0, i, lin_glu(a.gelu, v.x, v.z));
+		if (two)
+			lin_put<BF16>(a, r1, i, lin_glu(a.gelu, v.y, v.w));
 	} else if (a.wide && !s.paired && left > 1) {
-		lin_put2<BF16>(a, row, n, v.x, v.z);
-		if (row + 1 < a.m)
-			lin_put2<BF16>(a, row + 1, n, v.y, v.w);
+		lin_put2<BF16>(a, r0, n, v.x, v.z);
+		if (two)
+			lin_put2<BF16>(a, r1, n, v.y, v.w);
 	} else {
 		const bool both = s.paired || left > 1;
-		lin_put<BF16>(a, row, n, v.x);
+		lin_put<BF16>(a, r0, n, v.x);
 		if (both)
-			lin_put<BF16>(a, row, n1, v.z);
-		if (row + 1 < a.m) {
-			lin_put<BF16>(a, row + 1, n, v.y);
+			lin_put<BF16>(a, r0, n1, v.z);
+		if (two) {
+			lin_put<BF16>(a, r1, n, v.y);
 			if (both)
-				lin_put<BF16>(a, row + 1, n1, v.w);
+				lin_put<BF16>(a, r1, n1, v.w);
 		}
 	}
 }

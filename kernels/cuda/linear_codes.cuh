@@ -75,6 +75,12 @@ template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
 	}
 }
 
+/* The same of the kinds that lists have kernels for. */
+template <class F> static inline int lin_by_listed(enum lin_kind kind, F f)
+{
+	return kind == LIN_AWQ ? f(lin_tag<LIN_AWQ>()) : f(lin_tag<LIN_DENSE>());
+}
+
 /* What a lane has of a column's unit. */
 template <int KIND> struct code_unit {
 	uint4 w, more; /* Q8_0: both halves; Q6_K: high bits in more.x and more.y; else only w */

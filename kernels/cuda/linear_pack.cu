@@ -4,6 +4,8 @@
  * buffer is given back: at most one segment is twice in memory. */
 #include "kernels/cuda/linear.cuh"
 
+#include <stdlib.h>
+
 enum { PACK_THREADS = 256 };
 
 /* ---- kernels ---- */
@@ -119,35 +121,63 @@ int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int
 void *lin_own(struct kern_linear *w, size_t bytes)
 {
 	struct cuda_buf *b = &w->owned[w->n_owned];
-	b->p = cuda_mem_new(w->dev, bytes);
-	b->bytes = bytes;
-	if (b->p)
-		w->n_owned++;
-	return b->p;
+	if (w->layer == 0) {
+		b->bytes = bytes * (size_t)max(w->n_layers, 1);
+		b->p = cuda_mem_new(w->dev, b->bytes);
+	}
+	if (!b->p)
+		return NULL;
+	w->n_owned++;
+	return (unsigned char *)b->p + (size_t)w->layer * bytes;
 }
 
-/* What is on the device for the time of packing only. */
+void lin_stage_free(struct kern_linear *w)
+{
+	for (size_t i = 0; i < sizeof w->stage / sizeof w->stage[0]; i++) {
+		cuda_mem_free(w->dev, w->stage[i].p, w->stage[i].bytes);
+		w->stage[i] = cuda_buf();
+	}
+}
+
+int64_t cuda_linear_bytes(const struct kern_linear *w)
+{
+	int64_t n = 0;
+	for (int i = 0; i < w->n_owned; i++)
+		n += (int64_t)w->owned[i].bytes;
+	return n;
+}
+
+void cuda_linear_free(struct kern_linear *w)
+{
+	if (!w)
+		return;
+	lin_stage_free(w);
+	for (int i = 0; i < w->n_owned; i++)
+		cuda_mem_free(w->dev, w->owned[i].p, w->owned[i].bytes);
+	free(w);
+}
+
+/* What is on the device for the time of packing only; w->stage. */
 struct pack_stage {
-	struct kern_dev *dev;
+	struct kern_linear *w;
 	cudaStream_t s;
-	struct cuda_buf buf[9];
 	int n;
 };
 
-static int stage_open(struct pack_stage *t, struct kern_dev *d)
+static int stage_open(struct pack_stage *t, struct kern_linear *w)
 {
 	*t = pack_stage();
-	t->dev = d;
+	t->w = w;
 	return cuda_check(cudaStreamCreateWithFlags(&t->s, cudaStreamNonBlocking),
 			  "a stream to pack weights in");
 }
 
-/* 0 when everything that was queued is done well. */
+/* 0 when everything that was queued is done well.  Experts keep the memory until the last is packed. */
 static int stage_close(struct pack_stage *t)
 {
 	int e = cuda_check(cudaStreamSynchronize(t->s), "packing weights");
-	for (int i = 0; i < t->n; i++)
-		cuda_mem_free(t->dev, t->buf[i].p, t->buf[i].bytes);
+	if (!t->w->n_layers)
+		lin_stage_free(t->w);
 	cudaStreamDestroy(t->s);
 	return e;
 }
@@ -155,14 +185,12 @@ static int stage_close(struct pack_stage *t)
 static int stage_upload(struct pack_stage *t, const void *host, size_t bytes, const void **out,
 			const char *name, char *why, size_t why_n)
 {
-	void *p = cuda_mem_new(t->dev, bytes);
-	*out = p;
-	if (!p)
+	struct cuda_buf *b = &t->w->stage[t->n++];
+	if (b->bytes < bytes && cuda_buf_reserve(t->w->dev, b, bytes))
 		return err_why(why, why_n, -ENOMEM, "%s: no device memory to pack %zu bytes of weights", name,
 			       bytes);
-	t->buf[t->n].p = p;
-	t->buf[t->n++].bytes = bytes;
-	if (cuda_upload_now(t->dev, p, host, bytes))
+	*out = b->p;
+	if (cuda_upload_now(t->w->dev, b->p, host, bytes))
 		return err_why(why, why_n, -EIO, "%s: the weights could not be copied to the device", name);
 	return 0;
 }
@@ -228,14 +256,18 @@ static int pack_awq_seg(struct kern_linear *w, struct lin_seg *seg, const struct
 static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src,
 			 int first, struct pack_stage *t, char *why, size_t why_n)
 {
+	const size_t row = (size_t)seg->ldw * 2;
 	size_t rows = 0;
 	for (int i = 0; i < seg->n_parts; i++)
-		rows += (size_t)seg->parts[i].n;
-	/* Side by side, so that they can be read as one matrix. */
-	uint16_t *out = (uint16_t *)lin_own(w, rows * (size_t)seg->ldw * 2);
-	if (!out)
-		return no_memory(src, rows * (size_t)seg->ldw * 2, why, why_n);
+		rows += (size_t)(w->n_layers ? lin_stack_rows(*seg) : seg->parts[i].n);
+	/* A layer's parts side by side, so that they can be read as one matrix; those of experts apart, so
+	 * that each is one matrix of all experts. */
+	uint16_t *out = w->n_layers ? NULL : (uint16_t *)lin_own(w, rows * row);
 	for (int i = 0; i < seg->n_parts; out += (size_t)seg->parts[i++].n * (size_t)seg->ldw) {
+		if (w->n_layers)
+			out = (uint16_t *)lin_own(w, (size_t)lin_stack_rows(*seg) * row);
+		if (!out)
+			return no_memory(src, rows * row, why, why_n);
 		const struct kern_linear_part *p = &src->parts[first + i];
 		const size_t from = (size_t)p->n * (size_t)src->k * (p->dtype == KERN_F32 ? 4 : 2);
 		const size_t threads = (size_t)p->n * (size_t)seg->ldw;
@@ -264,7 +296,7 @@ int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linea
 	     char *why, size_t why_n)
 {
 	struct pack_stage t;
-	int e = stage_open(&t, w->dev);
+	int e = stage_open(&t, w);
 	if (e)
 		return err_why(why, why_n, e, "%s: no stream to pack the weights in", src->name);
 	if (seg->kind == LIN_AWQ)

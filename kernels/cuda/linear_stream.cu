@@ -197,9 +197,12 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 		}
 	}
 
-	__device__ __forceinline__ void run(const struct lin_args &a, int col0, int t8, int u0, int u1,
+	/* col0: of the segment */
+	template <class ROWS>
+	__device__ __forceinline__ void run(const ROWS &rows, int col0, int t8, int u0, int u1,
 					    unsigned char *ring)
 	{
+		const struct lin_args &a = rows.a;
 		using shape = stream_shape<KIND, N_COLS>;
 		const uint64_t policy = l2_evict_first();
 		const uint16_t *row[N_T8];
@@ -217,8 +220,8 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 		/* Rows past the last repeat it: their sums are not stored. */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
-			row[i] = a.x + (size_t)min((t8 + i) * 8 + (lane_id() >> 2), a.m - 1) * (size_t)a.ldx +
-				 u0 * LIN_UNIT + 8 * (lane_id() & 3);
+			row[i] = rows.x(min((t8 + i) * 8 + (lane_id() >> 2), rows.m() - 1)) + u0 * LIN_UNIT +
+				 8 * (lane_id() & 3);
 		const int k_end = min(a.seg.k, u1 * LIN_UNIT);
 		stream_x<N_T8> x[shape::units];
 #pragma unroll
@@ -284,9 +287,12 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 			this->template half_unit<H>(i, q[i], lin_word(this->head[i].s, 2 * I + H), b, inputs);
 	}
 
-	__device__ __forceinline__ void run(const struct lin_args &a, int col0, int t8, int u0, int u1,
+	/* col0: of the segment */
+	template <class ROWS>
+	__device__ __forceinline__ void run(const ROWS &rows, int col0, int t8, int u0, int u1,
 					    unsigned char *ring)
 	{
+		const struct lin_args &a = rows.a;
 		using shape = stream_shape<KIND, N_COLS>;
 		const uint64_t policy = l2_evict_first();
 		const int own = lane_id() * 16, k_end = min(a.seg.k, u1 * LIN_UNIT);
@@ -303,8 +309,8 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 		/* Rows past the last repeat it: their sums are not stored. */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
-			row[i] = a.x + (size_t)min((t8 + i) * 8 + (lane_id() >> 2), a.m - 1) * (size_t)a.ldx +
-				 u0 * LIN_UNIT + (sixteens ? 4 : 8) * (lane_id() & 3);
+			row[i] = rows.x(min((t8 + i) * 8 + (lane_id() >> 2), rows.m() - 1)) + u0 * LIN_UNIT +
+				 (sixteens ? 4 : 8) * (lane_id() & 3);
 		stream_x<N_T8> x[2];
 #pragma unroll
 		for (int i = 0; i < 2; i++)
@@ -338,25 +344,25 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 	}
 };
 
-/* grid: (blocks of columns, splits, blocks of rows) */
-template <bool BF16, int KIND, int N_COLS, int N_T8>
-static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 && !(KIND == LIN_Q6_K && N_COLS == 2) ? 2 : 1)
-	linear_stream_kernel(const struct lin_args a)
+/* Block `at` of a launch's columns, for the slices of split `split` and the rows from t8 on. */
+template <bool BF16, int KIND, int N_COLS, int N_T8, class ROWS>
+static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, int split, int t8)
 {
 	constexpr int FRAGS = N_COLS * N_T8; /* of a warp */
+	const struct lin_args &a = rows.a;
 	const int n_warps = (int)blockDim.x / 32, warp = warp_id();
 	const int per_block = n_warps / a.block_slices * N_COLS; /* columns */
-	const int slice = (int)blockIdx.y * a.block_slices + warp % a.block_slices;
-	const int block_col = (int)blockIdx.x * per_block, col0 = block_col + warp / a.block_slices * N_COLS;
-	const int t8 = (int)blockIdx.z * N_T8;
+	const int slice = split * a.block_slices + warp % a.block_slices;
+	const int block_col = at * per_block, col0 = block_col + warp / a.block_slices * N_COLS;
 	stream_sum<BF16, KIND, N_COLS, N_T8> s;
-	const bool work = col0 < a.seg.n_cols;
+	const bool work = col0 < rows.cols();
 	if (work)
-		s.run(a, col0, t8, lin_slice_unit(a.seg, slice), lin_slice_unit(a.seg, slice + 1),
+		s.run(rows, rows.col(col0), t8, lin_slice_unit(a.seg, slice),
+		      lin_slice_unit(a.seg, slice + 1),
 		      kern_smem() + warp * stream_shape<KIND, N_COLS>::ring_bytes);
 
 	float4 *meet = (float4 *)(void *)kern_smem(); /* [warp][fragment][lane] */
-	if (a.splits > 1) {
+	if (!ROWS::listed && a.splits > 1) {
 #pragma unroll
 		for (int f = 0; f < FRAGS; f++)
 			if (work)
@@ -378,11 +384,11 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 && !(KIND == LIN
 #pragma unroll 1
 	for (int f = warp; f < per_block * N_T8; f += n_warps) {
 		const int col = block_col + f / N_T8, in_warp = f % FRAGS;
-		if (col >= a.seg.n_cols || (t8 + f % N_T8) * 8 >= a.m)
+		if (col >= rows.cols() || (t8 + f % N_T8) * 8 >= rows.m())
 			continue;
 		const float4 *from = meet + (f / FRAGS * a.block_slices * FRAGS + in_warp) * 32 + lane_id();
 		float4 sum;
-		if (a.splits > 1) {
+		if (!ROWS::listed && a.splits > 1) {
 			uint4 v[LIN_SLICES_MAX];
 			lin_partial_load(a, col, t8 + f % N_T8, v);
 			sum = lin_partial_sum(a, v);
@@ -391,8 +397,28 @@ static __global__ void __launch_bounds__(256, N_COLS *N_T8 <= 2 && !(KIND == LIN
 			for (int i = 1; i < a.block_slices; i++)
 				sum = lin_add(sum, from[i * FRAGS * 32]);
 		}
-		lin_store<BF16>(a, col, t8 + f % N_T8, sum);
+		lin_store<BF16>(rows, col, t8 + f % N_T8, sum);
 	}
+}
+
+#define STREAM_BLOCKS (N_COLS * N_T8 <= 2 && !(KIND == LIN_Q6_K && N_COLS == 2) ? 2 : 1)
+
+/* grid: (blocks of columns, splits, blocks of rows) */
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+static __global__ void __launch_bounds__(256, STREAM_BLOCKS) linear_stream_kernel(const struct lin_args a)
+{
+	stream_block<BF16, KIND, N_COLS, N_T8>(lin_rows{a}, (int)blockIdx.x, (int)blockIdx.y,
+					       (int)blockIdx.z * N_T8);
+}
+
+/* grid: (blocks of columns, entries) */
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+static __global__ void __launch_bounds__(256, STREAM_BLOCKS)
+	linear_stream_list_kernel(const struct lin_list l)
+{
+	const lin_listed rows(l, (int)blockIdx.y);
+	if (rows.m())
+		stream_block<BF16, KIND, N_COLS, N_T8>(rows, (int)blockIdx.x, 0, 0);
 }
 
 /* ---- launching ---- */
@@ -456,5 +482,60 @@ int lin_stream_allow(enum lin_kind kind, bool bf16)
 		/* the smallest device that this is built for has 99 KB */
 		static_assert(8 * stream_shape<tag.kind, 2>::ring_bytes <= 99 * 1024, "");
 		return bf16 ? stream_allow<true, tag.kind>() : stream_allow<false, tag.kind>();
+	});
+}
+
+/* ---- launching lists ---- */
+
+template <bool BF16, int KIND, int N_COLS, int N_T8>
+static int stream_list(struct kern_stream *s, const struct lin_list *l, int n, int warps)
+{
+	const int per_block = warps / l->a.block_slices * N_COLS;
+	const dim3 grid((unsigned)((l->cols + per_block - 1) / per_block), (unsigned)n);
+	return KERN_LAUNCH((linear_stream_list_kernel<BF16, KIND, N_COLS, N_T8>), grid,
+			   dim3((unsigned)warps * 32), (size_t)(stream_smem<KIND, N_COLS, N_T8>(warps)), s->s,
+			   *l);
+}
+
+template <bool BF16, int KIND>
+static int stream_list_size(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p)
+{
+	if (p->rows <= 8)
+		return p->cols == 1 ? stream_list<BF16, KIND, 1, 1>(s, l, n, p->warps)
+				    : stream_list<BF16, KIND, 2, 1>(s, l, n, p->warps);
+	return p->cols == 1 ? stream_list<BF16, KIND, 1, 2>(s, l, n, p->warps)
+			    : stream_list<BF16, KIND, 2, 2>(s, l, n, p->warps);
+}
+
+int lin_stream_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
+		    bool bf16)
+{
+	assert(p->warps % l->a.block_slices == 0 && p->warps <= 8 && l->a.block_slices == l->a.seg.slices);
+	return lin_by_listed(l->a.seg.kind, [&](auto tag) {
+		return bf16 ? stream_list_size<true, tag.kind>(s, l, n, p)
+			    : stream_list_size<false, tag.kind>(s, l, n, p);
+	});
+}
+
+template <bool BF16, int KIND> static int stream_list_allow(void)
+{
+	int e = cuda_smem_allow((const void *)linear_stream_list_kernel<BF16, KIND, 1, 1>,
+				stream_smem<KIND, 1, 1>(8));
+	if (!e)
+		e = cuda_smem_allow((const void *)linear_stream_list_kernel<BF16, KIND, 1, 2>,
+				    stream_smem<KIND, 1, 2>(8));
+	if (!e)
+		e = cuda_smem_allow((const void *)linear_stream_list_kernel<BF16, KIND, 2, 1>,
+				    stream_smem<KIND, 2, 1>(8));
+	if (!e)
+		e = cuda_smem_allow((const void *)linear_stream_list_kernel<BF16, KIND, 2, 2>,
+				    stream_smem<KIND, 2, 2>(8));
+	return e;
+}
+
+int lin_stream_list_allow(enum lin_kind kind, bool bf16)
+{
+	return lin_by_listed(kind, [&](auto tag) {
+		return bf16 ? stream_list_allow<true, tag.kind>() : stream_list_allow<false, tag.kind>();
 	});
 }

@@ -55,15 +55,17 @@ template <int KIND, class SHAPE> struct tile_loader {
 	const uint16_t *row[DENSE ? n_w : 1];
 	const uint4 *w[DENSE ? 1 : n_w];
 
-	__device__ __forceinline__ void open(const struct lin_args &a, int col0, int row0)
+	/* col0: of the segment */
+	template <class ROWS> __device__ __forceinline__ void open(const ROWS &rows, int col0, int row0)
 	{
+		const struct lin_args &a = rows.a;
 		const int tid = (int)threadIdx.x;
 		x_valid = 0;
 #pragma unroll
 		for (int i = 0; i < n_x; i++) {
 			const int r = row0 + (tid + i * SHAPE::threads) / 8;
-			x[i] = a.x + (size_t)min(r, a.m - 1) * (size_t)a.ldx;
-			x_valid |= (uint32_t)(r < a.m) << i;
+			x[i] = rows.x(min(r, rows.m() - 1));
+			x_valid |= (uint32_t)(r < rows.m()) << i;
 		}
 #pragma unroll
 		for (int i = 0; i < n_w; i++) {
@@ -260,19 +262,19 @@ static __device__ __forceinline__ void tile_fold(const struct lin_args &a, int c
 			continue;
 		lin_partial_load(a, col, at, v[0]);
 		lin_partial_load(a, col, min(at + 1, last), v[1]);
-		lin_store<BF16>(a, col, at, lin_partial_sum(a, v[0]));
+		lin_store<BF16>(lin_rows{a}, col, at, lin_partial_sum(a, v[0]));
 		if (at < last)
-			lin_store<BF16>(a, col, at + 1, lin_partial_sum(a, v[1]));
+			lin_store<BF16>(lin_rows{a}, col, at + 1, lin_partial_sum(a, v[1]));
 	}
 }
 
 /* A warp's outputs, of a block that has run all slices; sums: [fragment][thread], of all
  * slices, or where those of the only one go. */
-template <bool BF16, int THREADS, int N_COLS, int N_T8>
-static __device__ __forceinline__ void tile_store(const struct lin_args &a, const float sum[N_COLS][N_T8][4],
+template <bool BF16, int THREADS, int N_COLS, int N_T8, class ROWS>
+static __device__ __forceinline__ void tile_store(const ROWS &rows, const float sum[N_COLS][N_T8][4],
 						  float4 *sums, int col0, int t8)
 {
-	if (a.seg.slices == 1) {
+	if (rows.a.seg.slices == 1) {
 		block_sync(); /* the ring is free */
 #pragma unroll
 		for (int f = 0; f < N_COLS * N_T8; f++) {
@@ -283,22 +285,25 @@ static __device__ __forceinline__ void tile_store(const struct lin_args &a, cons
 #pragma unroll 1
 	for (int f = 0; f < N_COLS * N_T8; f++) {
 		const int col = col0 + f / N_T8;
-		if (col < a.seg.n_cols && (t8 + f % N_T8) * 8 < a.m)
-			lin_store<BF16>(a, col, t8 + f % N_T8, sums[f * THREADS]);
+		if (col < rows.cols() && (t8 + f % N_T8) * 8 < rows.m())
+			lin_store<BF16>(rows, col, t8 + f % N_T8, sums[f * THREADS]);
 	}
 }
 
-/* grid: (blocks of rows, blocks of columns, splits): blocks that share weights run together */
-template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
-static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kernel(const struct lin_args a)
+/* Block at_col of a launch's columns, for the rows from block_row on and the slices of split `split` of
+ * splits. */
+template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES, class ROWS>
+static __device__ __forceinline__ void tile_block(const ROWS &rows, int at_col, int block_row, int split,
+						  int splits)
 {
 	using shape = tile_shape<KIND, N_COLS, N_T8, WARPS_N, WARPS_M, STAGES>;
+	const struct lin_args &a = rows.a;
 	const struct lin_seg &seg = a.seg;
 	const int warp_n = warp_id() % WARPS_N, warp_m = warp_id() / WARPS_N;
-	const int block_col = (int)blockIdx.y * shape::cols, col0 = block_col + warp_n * N_COLS;
-	const int block_row = (int)blockIdx.x * shape::rows, t8 = block_row / 8 + warp_m * N_T8;
-	const int slice0 = seg.slices * (int)blockIdx.z / a.splits;
-	const int slice1 = seg.slices * ((int)blockIdx.z + 1) / a.splits;
+	const int block_col = at_col * shape::cols, col0 = block_col + warp_n * N_COLS;
+	const int w0 = rows.col(col0), t8 = block_row / 8 + warp_m * N_T8;
+	const int slice0 = seg.slices * split / splits;
+	const int slice1 = seg.slices * (split + 1) / splits;
 	const int u0 = lin_slice_unit(seg, slice0), u1 = lin_slice_unit(seg, slice1);
 	unsigned char *ring = kern_smem();
 	float4 *before = (float4 *)(void *)(ring + shape::ring_bytes) + threadIdx.x; /* [fragment][thread] */
@@ -310,7 +315,7 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 	float *inputs = (float *)(void *)(ring + STAGES * shape::stage_bytes);
 
 	tile_loader<KIND, shape> loader;
-	loader.open(a, block_col, block_row);
+	loader.open(rows, rows.col(block_col), block_row);
 #pragma unroll
 	for (int i = 0; i < STAGES - 1; i++) {
 		if (u0 + i < u1)
@@ -318,7 +323,7 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 		cp_async_commit();
 	}
 	tile_sum<BF16, KIND, N_COLS, N_T8> s;
-	s.open(seg, col0, u0);
+	s.open(seg, w0, u0);
 	int slice = slice0, slice_end = lin_slice_unit(seg, slice0 + 1), stage = 0;
 	if constexpr (code_shape<KIND>::minimums) {
 		cp_async_wait<STAGES - 2>();
@@ -336,14 +341,14 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 		stage = stage == STAGES - 1 ? 0 : stage + 1;
 		if (code_shape<KIND>::minimums && u + 1 < u1)
 			tile_inputs<BF16, KIND, shape>(ring + stage * shape::stage_bytes, inputs, u + 1);
-		s.template ahead<true>(seg, col0);
-		s.add(seg, col0, u, at + x_at, at + w_at,
+		s.template ahead<true>(seg, w0);
+		s.add(seg, w0, u, at + x_at, at + w_at,
 		      inputs + (u & 1) * 2 * shape::rows + warp_m * N_T8 * 8, shape::rows);
 		if (u + 1 < slice_end)
 			continue;
 		if (KIND == LIN_AWQ)
 			s.scale();
-		if (a.splits > 1) {
+		if (!ROWS::listed && splits > 1) {
 #pragma unroll
 			for (int f = 0; f < N_COLS * N_T8; f++)
 				lin_partial_store(a, slice, col0 + f / N_T8, t8 + f % N_T8,
@@ -365,12 +370,32 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kern
 
 	float4 *sums = seg.slices > 1 ? before : (float4 *)(void *)ring + threadIdx.x;
 	static_assert(shape::sum_bytes <= shape::ring_bytes, "");
-	if (a.splits > 1) {
-		if (cuda_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, a.splits))
+	if (!ROWS::listed && splits > 1) {
+		if (cuda_last_block(a.counts + blockIdx.y * gridDim.x + blockIdx.x, splits))
 			tile_fold<BF16, N_COLS, N_T8>(a, col0, t8);
 		return;
 	}
-	tile_store<BF16, shape::threads, N_COLS, N_T8>(a, s.sum, sums, col0, t8);
+	tile_store<BF16, shape::threads, N_COLS, N_T8>(rows, s.sum, sums, col0, t8);
+}
+
+/* grid: (blocks of rows, blocks of columns, splits): blocks that share weights run together */
+template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
+static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32) linear_tile_kernel(const struct lin_args a)
+{
+	tile_block<BF16, KIND, N_COLS, N_T8, WARPS_N, WARPS_M, STAGES>(lin_rows{a}, (int)blockIdx.y,
+								       (int)blockIdx.x * WARPS_M * N_T8 * 8,
+								       (int)blockIdx.z, a.splits);
+}
+
+/* grid: (entries, blocks of columns) */
+template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES>
+static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32)
+	linear_tile_list_kernel(const struct lin_list l)
+{
+	const lin_listed rows(l, (int)blockIdx.x);
+	if (rows.m())
+		tile_block<BF16, KIND, N_COLS, N_T8, WARPS_N, WARPS_M, STAGES>(rows, (int)blockIdx.y, 0, 0,
+									       1);
 }
 
 /* The three sizes: 32 rows are bound by memory, so narrow blocks, several to a multiprocessor; 64
@@ -447,5 +472,43 @@ int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struc
 	assert(p->rows == 32 || p->rows == 64 || p->rows == 128);
 	return lin_by_kind(a->seg.kind, [&](auto tag) {
 		return bf16 ? tile_launch<true, tag.kind>(s, a, p) : tile_launch<false, tag.kind>(s, a, p);
+	});
+}
+
+/* ---- launching lists ---- */
+
+template <bool BF16, int KIND>
+static int tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p)
+{
+	const size_t smem = (size_t)tile_smem<KIND>(p->rows, l->a.seg.slices > 1);
+	const dim3 grid((unsigned)n, (unsigned)((l->cols + TILE_COLS - 1) / TILE_COLS));
+	if (p->rows == 32)
+		return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_32>), grid, dim3(128), smem,
+				   s->s, *l);
+	return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_64>), grid, dim3(128), smem, s->s, *l);
+}
+
+int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p, bool bf16)
+{
+	assert(p->rows == 32 || p->rows == 64);
+	return lin_by_listed(l->a.seg.kind, [&](auto tag) {
+		return bf16 ? tile_list<true, tag.kind>(s, l, n, p) : tile_list<false, tag.kind>(s, l, n, p);
+	});
+}
+
+template <bool BF16, int KIND> static int tile_list_allow(int smem_max)
+{
+	int e = cuda_smem_allow((const void *)linear_tile_list_kernel<BF16, KIND, TILE_32>,
+				min(smem_max, tile_smem<KIND>(32, true)));
+	return e ? e
+		 : cuda_smem_allow((const void *)linear_tile_list_kernel<BF16, KIND, TILE_64>,
+				   min(smem_max, tile_smem<KIND>(64, true)));
+}
+
+int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16)
+{
+	return lin_by_listed(kind, [&](auto tag) {
+		return bf16 ? tile_list_allow<true, tag.kind>(smem_max)
+			    : tile_list_allow<false, tag.kind>(smem_max);
 	});
 }

@@ -86,7 +86,7 @@ OBJ_parts := $(patsubst tests/cudasim/%.c,$(BUILD)/obj/gpu/%.o,$(filter-out $(if
 GPUTESTS := $(BUILD)/gpu/test_parts
 GPU_CRITERION ?= -lcriterion
 # The same programs for every table: the device is named when they run.
-TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention linear rows sample sample_golden)
+TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention experts linear rows sample sample_golden)
 WORKERTESTS := $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
 GPUTOOLS := $(addprefix $(BUILD)/gpu/,make_weights report)
 GPU_CHECKS := shapes kernels models service sanitizer

@@ -1,7 +1,9 @@
 /* How the CUDA table computes linear layers: every plan that it has gives the same bits, a table on the
- * device serves as the head, what it cannot pack is refused. */
+ * device serves as the head, what it cannot pack is refused; mixtures in steps of decoding from a graph,
+ * whose null rows come to no expert. */
 #include "tests/cudasim/cuda_test.h"
 #include "tests/cudasim/linear_plan.h"
+#include "tests/kernels/experts_test.h"
 
 enum { ROWS = 128 };
 
@@ -277,3 +279,126 @@ Test(linear_plans, no_device_memory_is_left_behind)
 	kt_close(&t);
 }
 #endif
+
+/* ---- mixtures ---- */
+
+enum { HIDDEN = 64, INTER = 32, EXPERTS = 6, CHOSEN = 2, PADDED = 24, CONTEXT = 16 };
+
+/* n decodes of one block each, padded. */
+static void batch_set(struct kt *t, int n)
+{
+	int32_t token_at[PADDED] = {0}, row0[PADDED + 1] = {0}, pos0[PADDED] = {0}, table[PADDED] = {0};
+	for (int i = 0; i < n; i++)
+		row0[i + 1] = i + 1;
+	const struct kern_batch b = {.n_rows = n,
+				     .n_seqs = n,
+				     .token_at = token_at,
+				     .row0 = row0,
+				     .pos0 = pos0,
+				     .tables = table,
+				     .table_stride = 1,
+				     .n_logits = n,
+				     .logits_row = token_at,
+				     .pad_to = PADDED};
+	cr_assert_eq(t->ops->batch_set(t->s, &b), 0);
+}
+
+/* Experts in a graph, which is captured with one batch and launched for others; its null rows name experts,
+ * as a router's output for them does. */
+static void check_graph(bool bf16, enum kern_dtype type)
+{
+	struct kt t;
+	struct xt_set s;
+	struct xt_rows r;
+	struct kern_graph *g = NULL;
+	const size_t all = PADDED * HIDDEN;
+	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
+	ct_open(&t, bf16,
+		(struct kt_size){.rows = PADDED, .seqs = PADDED, .logits = PADDED, .context = CONTEXT});
+	xt_set_new(&s, EXPERTS, (struct xt_kind){type, 32, false}, HIDDEN, INTER);
+	struct kern_experts *x = xt_load(&t, &s, CHOSEN);
+	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 32, 16, PADDED, 0);
+	xt_rows_new(&t, &r, &s, PADDED, CHOSEN, XT_ONE_FULL);
+	xt_one_by_one(&t, &s, &r, PADDED, CHOSEN, want);
+	struct kern_moe_args a = {.out = kt_new(&t, all * 4),
+				  .in = r.op,
+				  .expert = kt_put(&t, r.expert, PADDED * CHOSEN * 4),
+				  .weight = kt_put(&t, r.weight, PADDED * CHOSEN * 4),
+				  .begin = kt_put(&t, r.begin, all * 4),
+				  .begin_by = kt_put(&t, r.begin_by, PADDED * 4)};
+	batch_set(&t, PADDED);
+	cr_assert_eq(t.ops->moe(t.s, x, &a, PADDED), 0);
+	cr_assert_eq(t.ops->graph_begin(t.s), 0);
+	cr_assert_eq(t.ops->moe(t.s, x, &a, PADDED), 0);
+	cr_assert_eq(t.ops->graph_end(t.s, &g), 0);
+	static const int rows[] = {PADDED, 1, 17, 9};
+	for (int i = 0; i < 4; i++) {
+		const size_t n = (size_t)rows[i] * HIDDEN;
+		batch_set(&t, rows[i]);
+		memset(got, 0xee, all * 4);
+		kt_set(&t, a.out, got, all * 4);
+		cr_assert_eq(t.ops->graph_launch(t.s, g), 0);
+		kt_get(&t, got, a.out, all * 4);
+		kt_same(got, want, n, "from a graph");
+		for (size_t o = n; o < all; o++)
+			cr_assert(got[o] == r.begin_by[o / HIDDEN] * r.begin[o],
+				  "%d rows: a null row has output of experts at %zu", rows[i], o);
+	}
+	t.ops->graph_free(g);
+	t.ops->experts_free(x);
+	t.ops->kv_free(kv);
+	xt_rows_fini(&t, &r);
+	xt_set_fini(&s);
+	free(want);
+	free(got);
+	kt_close(&t);
+}
+
+Test(linear_plans, a_graph_gives_the_bits_of_single_rows_and_null_rows_have_no_expert)
+{
+	check_graph(false, KERN_AWQ4);
+	check_graph(true, KERN_BF16);
+}
+
+static void experts_refused(struct kt *t, struct xt_set *s, int e, const char *reason)
+{
+	char why[256] = "";
+	struct kern_experts *x = NULL;
+	struct kern_info before, after;
+	const struct kern_experts_src src = {.name = "experts",
+					     .n_experts = s->n,
+					     .n_chosen = 1,
+					     .hidden = s->hidden,
+					     .intermediate = s->inter,
+					     .expert = xt_give,
+					     .arg = s};
+	s->asked = 0;
+	t->ops->info(t->dev, &before);
+	cr_expect_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), e, "%s", why);
+	cr_expect(strstr(why, reason), "%s", why);
+	cr_expect_null(x);
+	t->ops->info(t->dev, &after);
+	cr_expect_eq(after.bytes_used, before.bytes_used, "refused experts keep memory");
+}
+
+Test(linear_plans, experts_that_the_kernels_cannot_take_are_refused_by_name)
+{
+	struct kt t;
+	struct xt_set s;
+	ct_open(&t, false, (struct kt_size){.rows = 4});
+	xt_set_new(&s, 3, (struct xt_kind){KERN_CODES, KT_Q8_0, false}, HIDDEN, INTER);
+	experts_refused(&t, &s, -ENOTSUP, "take experts in AWQ INT4");
+	xt_set_fini(&s);
+	xt_set_new(&s, 3, (struct xt_kind){KERN_F16, 0, false}, 36, INTER);
+	experts_refused(&t, &s, -ENOTSUP, "multiple of 8, not 36");
+	xt_set_fini(&s);
+	xt_set_new(&s, 3, (struct xt_kind){KERN_AWQ4, 32, false}, HIDDEN, INTER);
+	kt_part_fini(&s.down[2]);
+	s.down[2] = kt_part(KERN_F16, INTER, HIDDEN, 0, false);
+	experts_refused(&t, &s, -ENOTSUP, "experts of one type");
+	kt_part_fini(&s.gate[1]);
+	s.gate[1] = kt_part(KERN_AWQ4, HIDDEN, INTER, 32, true);
+	experts_refused(&t, &s, -ENOTSUP, "with a bias or none");
+	xt_set_fini(&s);
+	kt_close(&t);
+}

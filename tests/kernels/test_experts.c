@@ -1,8 +1,8 @@
 /* Mixtures of experts: the choice of experts against one in double precision, and what experts give against
  * their layers run one row at a time, to the bit: in every mode, whatever rows come to the same expert. */
-#include "tests/kernels/kern_test.h"
+#include "tests/kernels/experts_test.h"
 
-TestSuite(experts, .timeout = 120);
+TestSuite(experts, .timeout = 600);
 
 enum { HIDDEN = 128, INTER = 96, ROWS = 600 };
 
@@ -18,6 +18,19 @@ static const struct mode modes[] = {
 	{KERN_COMPUTE_INT16, "avx512", 3}, {KERN_COMPUTE_INT8, "avx2", 2},   {KERN_COMPUTE_INT8, "avx512", 2},
 };
 enum { N_MODES = sizeof modes / sizeof modes[0] };
+
+/* On a GPU: the two types of operands. */
+static const struct mode gpu_modes[] = {{KERN_COMPUTE_F32, "f16", 1}, {KERN_COMPUTE_BF16, "bf16", 1}};
+
+static int n_modes(void)
+{
+	return kt_on_cpu() ? N_MODES : 2;
+}
+
+static const struct mode *mode_at(int m)
+{
+	return kt_on_cpu() ? &modes[m] : &gpu_modes[m % 2];
+}
 
 /* False where this machine lacks the instruction set, or the table has no experts. */
 static bool open_mode(struct kt *t, const struct mode *m)
@@ -40,261 +53,111 @@ static bool open_mode(struct kt *t, const struct mode *m)
 
 /* ---- experts ---- */
 
-struct kind {
-	enum kern_dtype dtype;
-	int group;
-	bool bias;
-};
+static const struct xt_kind kinds[] = {{KERN_F32, 0, true},         {KERN_BF16, 0, false},
+				       {KERN_F16, 0, true},         {KERN_AWQ4, 32, false},
+				       {KERN_CODES, KT_Q4_0, true}, {KERN_CODES, KT_Q8_0, false},
+				       {KERN_CODES, KT_W8, true}};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0], N_GPU_KINDS = 4 };
 
-static const struct kind kinds[] = {{KERN_F32, 0, true},         {KERN_BF16, 0, false},
-				    {KERN_F16, 0, true},         {KERN_AWQ4, 32, false},
-				    {KERN_CODES, KT_Q4_0, true}, {KERN_CODES, KT_Q8_0, false},
-				    {KERN_CODES, KT_W8, true}};
-enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
-
-struct expert_set {
-	int n;
-	struct kind kind;
-	struct kt_part gate[16], up[16], down[16];
-	int asked; /* the next one that experts_load() has to ask for */
-};
-
-static int group_of(struct kind kind)
+static int n_kinds(void)
 {
-	return kind.dtype == KERN_AWQ4 ? kind.group : 0;
+	return kt_on_cpu() ? N_KINDS : N_GPU_KINDS;
 }
 
-static void set_new(struct expert_set *s, int n, struct kind kind)
-{
-	*s = (struct expert_set){.n = n, .kind = kind};
-	for (int e = 0; e < n; e++) {
-		s->gate[e] = kt_part(kind.dtype, HIDDEN, INTER, kind.group, kind.bias);
-		s->up[e] = kt_part(kind.dtype, HIDDEN, INTER, kind.group, kind.bias);
-		s->down[e] = kt_part(kind.dtype, INTER, HIDDEN, kind.group, kind.bias);
-	}
-}
-
-static void set_fini(struct expert_set *s)
-{
-	for (int e = 0; e < s->n; e++) {
-		kt_part_fini(&s->gate[e]);
-		kt_part_fini(&s->up[e]);
-		kt_part_fini(&s->down[e]);
-	}
-}
-
-static int give(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down, char *why,
-		size_t why_n)
-{
-	struct expert_set *s = arg;
-	(void)why, (void)why_n;
-	cr_assert_eq(e, s->asked++);
-	*gateup = (struct kern_linear_src){.name = "gate and up",
-					   .k = HIDDEN,
-					   .group = group_of(s->kind),
-					   .n_parts = 2,
-					   .parts = {s->gate[e].part, s->up[e].part}};
-	*down = (struct kern_linear_src){.name = "down",
-					 .k = INTER,
-					 .group = group_of(s->kind),
-					 .n_parts = 1,
-					 .parts = {s->down[e].part}};
-	return 0;
-}
-
-static struct kern_experts *load(struct kt *t, struct expert_set *s, int chosen)
-{
-	char why[256] = "";
-	struct kern_experts *x = NULL;
-	const struct kern_experts_src src = {.name = "experts",
-					     .n_experts = s->n,
-					     .n_chosen = chosen,
-					     .hidden = HIDDEN,
-					     .intermediate = INTER,
-					     .expert = give,
-					     .arg = s};
-	s->asked = 0;
-	cr_assert_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(s->asked, s->n);
-	return x;
-}
-
-/* ---- rows ---- */
-
-/* Which experts rows have: ascending, by a rule that a case chooses. */
-enum spread { EVEN, ALL_THE_SAME, ONE_FULL };
-
-static void choose(enum spread how, int n, int c, int rows, int32_t *expert, float *weight)
-{
-	for (int r = 0; r < rows; r++)
-		for (int i = 0, e = -1; i < c; i++) {
-			const int room = n - c - (e + 1 - i); /* that may be passed over */
-			e += 1 + (how == EVEN            ? (int)(kt_rand() % (uint32_t)(room + 1))
-				  : how == ONE_FULL && i ? (r + i) % (room + 1)
-							 : 0);
-			expert[r * c + i] = e;
-			weight[r * c + i] = fabsf(kt_float());
-		}
-}
-
-struct rows {
-	float *in, *begin, *begin_by, *weight;
-	int32_t *expert;
-	void *x, *op; /* on the device */
-};
-
-static void rows_new(struct kt *t, struct rows *r, int rows, int n, int c, enum spread how)
-{
-	const size_t all = (size_t)rows * HIDDEN;
-	r->in = kt_floats(all);
-	r->begin = kt_floats(all);
-	r->begin_by = kt_floats((size_t)rows);
-	r->weight = xmalloc((size_t)(rows * c) * sizeof *r->weight);
-	r->expert = xmalloc((size_t)(rows * c) * sizeof *r->expert);
-	choose(how, n, c, rows, r->expert, r->weight);
-	r->x = kt_put(t, r->in, all * 4);
-	r->op = kt_new(t, t->ops->operand_bytes(t->dev, rows, HIDDEN));
-	cr_assert_eq(t->ops->rmsnorm(t->s, r->op, r->x, NULL, NULL, rows, HIDDEN, 0), 0);
-}
-
-static void rows_fini(struct kt *t, struct rows *r)
-{
-	kt_del(t, r->x);
-	kt_del(t, r->op);
-	free(r->in);
-	free(r->begin);
-	free(r->begin_by);
-	free(r->weight);
-	free(r->expert);
-}
-
-/* Every row's sum, by the layers of one expert after the other, a row at a time. */
-static void one_by_one(struct kt *t, const struct expert_set *s, const struct rows *r, int rows, int c,
-		       float *out)
-{
-	const struct kern_ops *k = t->ops;
-	struct kern_linear *gateup[16], *down[16];
-	const size_t in_row = k->operand_bytes(t->dev, 1, HIDDEN);
-	void *mid = kt_new(t, k->operand_bytes(t->dev, 1, INTER)), *y = kt_new(t, HIDDEN * 4);
-	float got[HIDDEN];
-	for (int e = 0; e < s->n; e++) {
-		struct kt_part gate = s->gate[e], up = s->up[e], last = s->down[e];
-		gateup[e] = kt_load(t, HIDDEN, group_of(s->kind), (struct kt_part *[]){&gate, &up}, 2);
-		down[e] = kt_load(t, INTER, group_of(s->kind), (struct kt_part *[]){&last}, 1);
-	}
-	for (int i = 0; i < rows * c; i++) {
-		const int row = i / c, e = r->expert[i];
-		float *to = out + (size_t)row * HIDDEN;
-		const char *in = (const char *)r->op + (size_t)row * in_row;
-		cr_assert_eq(k->gateup_swiglu(t->s, gateup[e], mid, in, 1), 0);
-		cr_assert_eq(k->linear(t->s, down[e], y, mid, 1, true), 0);
-		kt_get(t, got, y, sizeof got);
-		for (int o = 0; o < HIDDEN; o++) {
-			if (i % c == 0)
-				to[o] = r->begin_by[row] * r->begin[(size_t)row * HIDDEN + (size_t)o];
-			to[o] += r->weight[i] * got[o];
-		}
-	}
-	for (int e = 0; e < s->n; e++) {
-		k->linear_free(gateup[e]);
-		k->linear_free(down[e]);
-	}
-	kt_del(t, mid);
-	kt_del(t, y);
-}
-
-static void run(struct kt *t, const struct kern_experts *x, const struct rows *r, int rows, int c, float *out)
-{
-	const size_t all = (size_t)rows * HIDDEN * 4, picks = (size_t)(rows * c) * 4;
-	struct kern_moe_args a = {.out = kt_new(t, all),
-				  .in = r->op,
-				  .expert = kt_put(t, r->expert, picks),
-				  .weight = kt_put(t, r->weight, picks),
-				  .begin = kt_put(t, r->begin, all),
-				  .begin_by = kt_put(t, r->begin_by, (size_t)rows * 4)};
-	cr_assert_eq(t->ops->moe(t->s, x, &a, rows), 0);
-	kt_get(t, out, a.out, all);
-	void *mine[] = {a.out, (void *)(uintptr_t)a.expert, (void *)(uintptr_t)a.weight,
-			(void *)(uintptr_t)a.begin, (void *)(uintptr_t)a.begin_by};
-	for (int i = 0; i < 5; i++)
-		kt_del(t, mine[i]);
-}
-
-static void check(const struct mode *m, struct kind kind, int n, int c, int rows, enum spread how)
+static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
+			int rows, enum xt_spread how)
 {
 	struct kt t;
-	struct expert_set s;
-	struct rows r;
+	struct xt_set s;
+	struct xt_rows r;
 	char what[128];
 	if (!open_mode(&t, m))
 		return;
-	set_new(&s, n, kind);
-	struct kern_experts *x = load(&t, &s, c);
-	rows_new(&t, &r, rows, n, c, how);
-	float *want = xmalloc((size_t)rows * HIDDEN * 4), *got = xmalloc((size_t)rows * HIDDEN * 4);
+	xt_set_new(&s, n, kind, hidden, inter);
+	struct kern_experts *x = xt_load(&t, &s, c);
+	xt_rows_new(&t, &r, &s, rows, c, how);
+	const size_t all = (size_t)rows * (size_t)hidden;
+	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
 	cr_assert_gt(t.ops->experts_bytes(x), 0);
-	one_by_one(&t, &s, &r, rows, c, want);
-	run(&t, x, &r, rows, c, got);
+	xt_one_by_one(&t, &s, &r, rows, c, want);
+	xt_run(&t, x, &r, rows, c, got);
 	snprintf(what, sizeof what, "mode %d, %s: %s %d, %d of %d experts, %d rows", m->compute, m->isa,
 		 kt_dtype_name(kind.dtype), kind.group, c, n, rows);
-	kt_same(got, want, (size_t)rows * HIDDEN, what);
+	kt_same(got, want, all, what);
 	t.ops->experts_free(x);
-	rows_fini(&t, &r);
-	set_fini(&s);
+	xt_rows_fini(&t, &r);
+	xt_set_fini(&s);
 	free(want);
 	free(got);
 	kt_close(&t);
 }
 
+static void check(const struct mode *m, struct xt_kind kind, int n, int c, int rows, enum xt_spread how)
+{
+	check_shape(m, kind, HIDDEN, INTER, n, c, rows, how);
+}
+
 Test(experts, give_what_their_layers_give_row_by_row)
 {
 	static const int rows[] = {1, 2, 5, 40};
-	for (int m = 0; m < N_MODES; m++)
-		for (int k = 0; k < N_KINDS; k++)
-			check(&modes[m], kinds[k], 7, 1 + (m + k) % 4, rows[(m + 2 * k) % 4], EVEN);
+	for (int m = 0; m < n_modes(); m++)
+		for (int k = 0; k < n_kinds(); k++)
+			check(mode_at(m), kinds[k], 7, 1 + (m + k) % 4, rows[(m + 2 * k) % 4], XT_EVEN);
 }
 
 Test(experts, rows_come_to_one_expert_or_to_many)
 {
-	for (int m = 0; m < N_MODES; m += 2)
-		for (int how = EVEN; how <= ONE_FULL; how++)
-			check(&modes[m], kinds[(m + how) % N_KINDS], 9, 3, ROWS, (enum spread)how);
+	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 2 : 1)
+		for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
+			check(mode_at(m), kinds[(m + how) % n_kinds()], 9, 3, kt_brief() ? 150 : ROWS,
+			      (enum xt_spread)how);
 }
 
 Test(experts, all_of_them_may_be_chosen)
 {
-	check(&modes[1], kinds[0], 4, 4, 11, EVEN);
-	check(&modes[8], kinds[3], 1, 1, 300, EVEN);
+	check(mode_at(1), kinds[0], 4, 4, 11, XT_EVEN);
+	check(mode_at(8), kinds[3], 1, 1, 300, XT_EVEN);
+}
+
+/* Inputs that a GPU cuts into slices, and numbers of values that fill no unit. */
+Test(experts, of_many_inputs_give_what_their_layers_give)
+{
+	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 4 : 1) {
+		check_shape(mode_at(m), kinds[3], 552, 264, 3, 2, 3, XT_EVEN);
+		check_shape(mode_at(m), kinds[1], 264, 552, 3, 2, 20, XT_ONE_FULL);
+		check_shape(mode_at(m), kinds[1], 264, 36, 3, 2, 3, XT_ONE_FULL);
+		check_shape(mode_at(m), kinds[3], 264, 552, 2, 1, 1, XT_EVEN);
+	}
 }
 
 /* The batch's other rows, and their number, change nothing. */
 Test(experts, a_row_gives_the_same_alone)
 {
 	enum { N = 8, C = 2 };
-	for (int m = 0; m < N_MODES; m++) {
+	for (int m = 0; m < n_modes(); m++) {
 		struct kt t;
-		struct expert_set s;
-		struct rows r;
-		if (!open_mode(&t, &modes[m]))
+		struct xt_set s;
+		struct xt_rows r;
+		if (!open_mode(&t, mode_at(m)))
 			continue;
-		set_new(&s, N, kinds[m % N_KINDS]);
-		struct kern_experts *x = load(&t, &s, C);
-		rows_new(&t, &r, ROWS, N, C, EVEN);
+		xt_set_new(&s, N, kinds[m % n_kinds()], HIDDEN, INTER);
+		struct kern_experts *x = xt_load(&t, &s, C);
+		xt_rows_new(&t, &r, &s, ROWS, C, XT_EVEN);
 		float *all = xmalloc((size_t)ROWS * HIDDEN * 4), one[HIDDEN];
-		run(&t, x, &r, ROWS, C, all);
+		xt_run(&t, x, &r, ROWS, C, all);
 		for (int row = 0; row < ROWS; row += 97) {
-			struct rows alone = r;
+			struct xt_rows alone = r;
 			alone.op = (char *)r.op + (size_t)row * t.ops->operand_bytes(t.dev, 1, HIDDEN);
 			alone.expert += row * C;
 			alone.weight += row * C;
 			alone.begin += row * HIDDEN;
 			alone.begin_by += row;
-			run(&t, x, &alone, 1, C, one);
-			kt_same(one, all + (size_t)row * HIDDEN, HIDDEN, modes[m].isa);
+			xt_run(&t, x, &alone, 1, C, one);
+			kt_same(one, all + (size_t)row * HIDDEN, HIDDEN, mode_at(m)->isa);
 		}
 		t.ops->experts_free(x);
-		rows_fini(&t, &r);
-		set_fini(&s);
+		xt_rows_fini(&t, &r);
+		xt_set_fini(&s);
 		free(all);
 		kt_close(&t);
 	}
@@ -486,10 +349,10 @@ Test(experts, routers_choose_by_every_rule)
 	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
 		int32_t expert[ROUTED * 8] = {0};
 		float weight[ROUTED * 8] = {0};
-		for (int m = 0; m < N_MODES; m++) {
+		for (int m = 0; m < n_modes(); m++) {
 			struct kt t;
 			kt_state = 77 + i;
-			if (!open_mode(&t, &modes[m]))
+			if (!open_mode(&t, mode_at(m)))
 				continue;
 			check_rule(&t, &rules[i], &(struct routed){expert, weight, NULL});
 			kt_close(&t);
@@ -502,7 +365,7 @@ Test(experts, equal_scores_go_to_the_lower_expert)
 {
 	struct kt t;
 	struct rule rule = {KERN_SCORE_SOFTMAX, 12, 5, 0, 0, true, false, false, false, 1, KERN_F32};
-	if (!open_mode(&t, &modes[1]))
+	if (!open_mode(&t, mode_at(1)))
 		cr_skip_test("no experts on this device");
 	struct kt_part p = kt_part(KERN_F32, HIDDEN, rule.n, 0, false);
 	struct kern_linear_src src = {
@@ -543,12 +406,12 @@ Test(experts, outputs_far_below_zero_are_not_chosen)
 {
 	static const float outputs[] = {-100, -89, -1000, -5, 0, 3, -2, -1e4f};
 	static const double sigmoids[] = {0.0066928509, 0.5, 0.9525741268, 0.1192029220};
-	for (int m = 0; m < N_MODES; m++) {
+	for (int m = 0; m < n_modes(); m++) {
 		struct kt t;
 		float w[9 * HIDDEN] = {0}, x[HIDDEN] = {1}, weight[4], shared;
 		int32_t expert[4];
 		char why[256] = "";
-		if (!open_mode(&t, &modes[m]))
+		if (!open_mode(&t, mode_at(m)))
 			continue;
 		for (int e = 0; e < 9; e++)
 			w[e * HIDDEN] = e < 8 ? outputs[e] : -100;
@@ -575,10 +438,10 @@ Test(experts, outputs_far_below_zero_are_not_chosen)
 		kt_get(&t, weight, a.weight, sizeof weight);
 		kt_get(&t, &shared, a.shared, sizeof shared);
 		for (int i = 0; i < 4; i++) {
-			cr_expect_eq(expert[i], 3 + i, "%s: %d", modes[m].isa, expert[i]);
+			cr_expect_eq(expert[i], 3 + i, "%s: %d", mode_at(m)->isa, expert[i]);
 			cr_expect_float_eq(weight[i], sigmoids[i], 1e-6);
 		}
-		cr_expect_float_eq(shared, 0, 1e-30, "%s: %g", modes[m].isa, (double)shared);
+		cr_expect_float_eq(shared, 0, 1e-30, "%s: %g", mode_at(m)->isa, (double)shared);
 		void *mine[] = {a.expert, a.weight, a.shared, (void *)(uintptr_t)a.x};
 		for (int i = 0; i < 4; i++)
 			kt_del(&t, mine[i]);
@@ -590,7 +453,7 @@ Test(experts, outputs_far_below_zero_are_not_chosen)
 Test(experts, a_router_of_codes_is_refused)
 {
 	struct kt t;
-	if (!open_mode(&t, &modes[1]))
+	if (!open_mode(&t, mode_at(1)))
 		cr_skip_test("no experts on this device");
 	struct kt_part p = kt_part(KERN_AWQ4, HIDDEN, 16, 32, false);
 	struct kern_linear_src src = {

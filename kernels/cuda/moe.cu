@@ -1,0 +1,430 @@
+/* moe.cu - mixtures of experts: what each row's experts give, weighted and added.
+ *
+ *   route()     (row, expert) pairs, [row][C], experts ascending
+ *   list        pairs sorted by expert, and what blocks take of them, made on the device:
+ *
+ *       pair    0    1    2    3    4    5    6         sorted
+ *       expert  0    0    2    5    5    5    5
+ *       from    r1   r4   r0   r0   r1   r2   r3        row of x
+ *       to      3    8    1    2    ...                 where what it gives stands: C * row + its place there
+ *       entries {0, first 0, 2 rows}  {2, 2, 1}  {5, 3, 4}     few rows, many rows: a list each
+ *
+ *   gate, up    entry by entry, from rows of x to `middle`, as sorted
+ *   down        from there to `given`, [row][C][H] F32
+ *   sum         a row's C vectors, in that order
+ *
+ * The host knows the most entries that so many rows can make; blocks beyond the list's end leave at once.  So
+ * launches follow from the number of rows, and a graph can hold them.  One row needs no list: its pairs are
+ * its experts.  Within an expert, pairs come in any order: a row's bits do not depend on its place.
+ *
+ * Rows come in pieces of PIECE_ROWS, which bounds `given`. */
+#include "kernels/cuda/linear.cuh"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum {
+	PIECE_ROWS = 1024,
+	LIST_THREADS = 1024, /* one block, a thread for each expert */
+	SUM_THREADS = 256,
+	SUM_AHEAD = 8,
+	FEW_ROWS = 16, /* of an expert: the stream kernel's */
+};
+static_assert((int)LIST_THREADS >= (int)KERN_EXPERTS_MAX, "");
+
+struct kern_experts {
+	struct kern_dev *dev;
+	int n, n_chosen, hidden, inter;
+	int ldm; /* values from pair to pair in `middle`: inter, to a multiple of 8 */
+	struct kern_linear *gateup, *down; /* of all experts */
+};
+
+/* ---- load ---- */
+
+/* Places in CUDA_WS_PAIRS, for `pairs` pairs of n experts. */
+struct places {
+	size_t from, to, few, many, counts, bytes;
+};
+
+static int most_few(int n, int pairs)
+{
+	return min(n, pairs);
+}
+
+/* Entries of `rows` rows of experts that have more than FEW_ROWS. */
+static int most_many(int n, int pairs, int rows)
+{
+	return pairs / rows + min(n, pairs / (FEW_ROWS + 1));
+}
+
+static struct places places_of(int n, int pairs)
+{
+	struct places p;
+	p.from = 0;
+	p.to = p.from + (size_t)pairs * sizeof(int32_t);
+	p.few = (p.to + (size_t)pairs * sizeof(int32_t) + 15) & ~(size_t)15;
+	p.many = p.few + (size_t)most_few(n, pairs) * sizeof(struct lin_entry);
+	p.counts = p.many + (size_t)most_many(n, pairs, 32) * sizeof(struct lin_entry);
+	p.bytes = p.counts + 2 * sizeof(int);
+	return p;
+}
+
+static int most_pairs(const struct kern_experts *x)
+{
+	return min(x->dev->args.max_rows, (int)PIECE_ROWS) * x->n_chosen;
+}
+
+static int reserve(const struct kern_experts *x, const char *name, char *why, size_t why_n)
+{
+	const int pairs = most_pairs(x);
+	const size_t middle = (size_t)pairs * (size_t)x->ldm * 2,
+		     given = (size_t)pairs * (size_t)x->hidden * sizeof(float);
+	int e = cuda_ws_reserve(x->dev, CUDA_WS_PAIRS, places_of(x->n, pairs).bytes);
+	if (!e)
+		e = cuda_ws_reserve(x->dev, CUDA_WS_MIDDLE, middle);
+	if (!e)
+		e = cuda_ws_reserve(x->dev, CUDA_WS_GIVEN, given);
+	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of what experts give", name,
+			   middle + given)
+		 : 0;
+}
+
+static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, char *why,
+		       size_t why_n)
+{
+	struct kern_linear_src gateup = {}, down = {};
+	int rc = src->expert(src->arg, e, &gateup, &down, why, why_n);
+	if (rc)
+		return rc;
+	assert(gateup.n_parts == 2 && gateup.k == src->hidden && gateup.parts[0].n == src->intermediate);
+	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
+	rc = lin_stack_load(x->dev, &gateup, e, x->n, &x->gateup, why, why_n);
+	return rc ? rc : lin_stack_load(x->dev, &down, e, x->n, &x->down, why, why_n);
+}
+
+int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
+		      char *why, size_t why_n)
+{
+	assert(src->n_experts > 0 && src->n_experts <= KERN_EXPERTS_MAX);
+	assert(src->n_chosen > 0 && src->n_chosen <= KERN_CHOSEN_MAX && src->n_chosen <= src->n_experts);
+	*out = NULL;
+	if (src->hidden % 8)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: the CUDA kernels take experts of a hidden size that is a multiple of 8, not %d; "
+			"--device cpu takes any",
+			src->name, src->hidden);
+	struct kern_experts *x = (struct kern_experts *)xcalloc(1, sizeof *x);
+	x->dev = d;
+	x->n = src->n_experts;
+	x->n_chosen = src->n_chosen;
+	x->hidden = src->hidden;
+	x->inter = src->intermediate;
+	x->ldm = (src->intermediate + 7) / 8 * 8;
+	int rc = 0;
+	for (int e = 0; !rc && e < x->n; e++)
+		rc = expert_load(x, src, e, why, why_n);
+	if (x->gateup)
+		lin_stage_free(x->gateup);
+	if (x->down)
+		lin_stage_free(x->down);
+	if (!rc)
+		rc = reserve(x, src->name, why, why_n);
+	if (rc) {
+		cuda_experts_free(x);
+		return rc;
+	}
+	*out = x;
+	return 0;
+}
+
+void cuda_experts_free(struct kern_experts *x)
+{
+	if (!x)
+		return;
+	cuda_linear_free(x->gateup);
+	cuda_linear_free(x->down);
+	free(x);
+}
+
+int64_t cuda_experts_bytes(const struct kern_experts *x)
+{
+	return cuda_linear_bytes(x->gateup) + cuda_linear_bytes(x->down);
+}
+
+/* ---- the list ---- */
+
+struct list_args {
+	const int32_t *expert;   /* [n_rows][C] */
+	const int32_t *token_at; /* of the batch, to pass over its null rows; or NULL */
+	int n_rows, n_chosen, n_experts;
+	int few, many_rows; /* most rows of an expert for the first list; of an entry of the second */
+	int32_t *from, *to;
+	struct lin_entry *few_list, *many_list;
+	int *counts; /* [2] entries of each */
+};
+
+/* Of a warp: the sum of v in this lane and those before it. */
+KERN_DEV int upto(int v)
+{
+	for (int m = 1; m < WARP; m *= 2) {
+		const int other = shfl_up(v, m);
+		v += lane_id() >= m ? other : 0;
+	}
+	return v;
+}
+
+/* Sums of v in the threads before this one; total: of all.  sums: a word a warp, of shared memory. */
+KERN_DEV int before(int v, int *sums, int *total)
+{
+	static_assert((int)LIST_THREADS == WARP * WARP, "a lane for each warp");
+	const int here = upto(v);
+	block_sync(); /* the sums of a call before are read */
+	if (lane_id() == WARP - 1)
+		sums[warp_id()] = here;
+	block_sync();
+	const int all = sums[lane_id()], with = upto(all);
+	*total = shfl(with, WARP - 1);
+	return shfl(with - all, warp_id()) + here - v;
+}
+
+/* One block. */
+static __global__ void __launch_bounds__(LIST_THREADS) moe_list_kernel(const struct list_args a)
+{
+	int *at = (int *)(void *)kern_smem(); /* [LIST_THREADS] an expert's rows, then its next pair */
+	int *sums = at + LIST_THREADS;
+	const int t = (int)threadIdx.x, pairs = a.n_rows * a.n_chosen;
+	at[t] = 0;
+	block_sync();
+#pragma unroll 1
+	for (int i = t; i < pairs; i += LIST_THREADS)
+		if (!a.token_at || a.token_at[i / a.n_chosen] >= 0)
+			atomic_add(&at[a.expert[i]], 1);
+	block_sync();
+	const int n = t < a.n_experts ? at[t] : 0;
+	const int few = n > 0 && n <= a.few, many = n > a.few ? (n + a.many_rows - 1) / a.many_rows : 0;
+	int total, n_few, n_many;
+	const int first = before(n, sums, &total), few_at = before(few, sums, &n_few),
+		  many_at = before(many, sums, &n_many);
+	if (few)
+		a.few_list[few_at] = {t, first, n};
+#pragma unroll 1
+	for (int i = 0; i < many; i++)
+		a.many_list[many_at + i] = {t, first + i * a.many_rows,
+					    min(a.many_rows, n - i * a.many_rows)};
+	if (t == 0) {
+		a.counts[0] = n_few;
+		a.counts[1] = n_many;
+	}
+	at[t] = first;
+	block_sync();
+#pragma unroll 1
+	for (int i = t; i < pairs; i += LIST_THREADS)
+		if (!a.token_at || a.token_at[i / a.n_chosen] >= 0) {
+			const int p = atomic_add(&at[a.expert[i]], 1);
+			a.from[p] = i / a.n_chosen;
+			a.to[p] = i;
+		}
+}
+
+/* ---- the sum ---- */
+
+struct sum_args {
+	float *out;         /* [n_rows][H] */
+	const float *given; /* [n_rows][C][H] */
+	const float *weight;
+	const float *begin, *begin_by; /* or NULL */
+	const int32_t *token_at;       /* as list_args */
+	int hidden, n_chosen;
+};
+
+/* grid: (blocks of outputs, rows).  Null rows, of which nothing is given, have what they begin with. */
+static __global__ void __launch_bounds__(SUM_THREADS) moe_sum_kernel(const struct sum_args a)
+{
+	const size_t row = blockIdx.y, h = (size_t)a.hidden;
+	const int o = (int)blockIdx.x * SUM_THREADS + (int)threadIdx.x;
+	const int n = a.token_at && a.token_at[row] < 0 ? 0 : a.n_chosen;
+	if (o >= a.hidden)
+		return;
+	const float *given = a.given + row * (size_t)a.n_chosen * h + (size_t)o,
+		    *weight = a.weight + row * (size_t)a.n_chosen;
+	float sum = a.begin ? a.begin[row * h + (size_t)o] : 0;
+	if (a.begin && a.begin_by)
+		sum = f32_mul_rn(a.begin_by[row], sum);
+	for (int i0 = 0; i0 < n; i0 += SUM_AHEAD) {
+		float v[SUM_AHEAD], w[SUM_AHEAD];
+#pragma unroll
+		for (int i = 0; i < SUM_AHEAD; i++) {
+			v[i] = i0 + i < n ? given[(size_t)(i0 + i) * h] : 0;
+			w[i] = i0 + i < n ? weight[i0 + i] : 0;
+		}
+#pragma unroll
+		for (int i = 0; i < SUM_AHEAD; i++)
+			if (i0 + i < n)
+				sum = f32_add_rn(sum, f32_mul_rn(w[i], v[i]));
+	}
+	a.out[row * h + (size_t)o] = sum;
+}
+
+/* ---- run ---- */
+
+/* What stands behind each pair's values in `middle`: zeros, which down's loads of 16 bytes reach. */
+static __global__ void moe_pad_kernel(uint16_t *middle, int pairs, int inter, int ldm)
+{
+	const int at = (int)(blockIdx.x * SUM_THREADS + threadIdx.x), pad = ldm - inter;
+	if (at < pairs * pad)
+		middle[(size_t)(at / pad) * (size_t)ldm + (size_t)(inter + at % pad)] = 0;
+}
+
+/* One piece of the rows. */
+struct piece {
+	const struct kern_experts *x;
+	struct kern_stream *s;
+	const int32_t *token_at;
+	int n_rows;
+	int few, many_rows; /* as list_args; many_rows 0: no expert has more than `few` */
+	struct places at;
+	unsigned char *pairs;
+};
+
+static int make_list(const struct piece *p, const int32_t *expert)
+{
+	const struct list_args a = {expert,
+				    p->token_at,
+				    p->n_rows,
+				    p->x->n_chosen,
+				    p->x->n,
+				    p->few,
+				    max(p->many_rows, 1),
+				    (int32_t *)(void *)(p->pairs + p->at.from),
+				    (int32_t *)(void *)(p->pairs + p->at.to),
+				    (struct lin_entry *)(void *)(p->pairs + p->at.few),
+				    (struct lin_entry *)(void *)(p->pairs + p->at.many),
+				    (int *)(void *)(p->pairs + p->at.counts)};
+	return KERN_LAUNCH(moe_list_kernel, dim3(1), dim3(LIST_THREADS),
+			   (LIST_THREADS + LIST_THREADS / WARP) * sizeof(int), p->s->s, a);
+}
+
+static int pad_middle(const struct piece *p)
+{
+	const struct kern_experts *x = p->x;
+	const int pairs = p->n_rows * x->n_chosen, n = pairs * (x->ldm - x->inter);
+	return n ? KERN_LAUNCH(moe_pad_kernel, dim3((unsigned)((n + SUM_THREADS - 1) / SUM_THREADS)),
+			       dim3(SUM_THREADS), 0, p->s->s, (uint16_t *)x->dev->ws[CUDA_WS_MIDDLE].p, pairs,
+			       x->inter, x->ldm)
+		 : 0;
+}
+
+/* One layer of all pairs; l: with its rows and outputs, and of one row the experts. */
+static int run_layer(const struct piece *p, const struct kern_linear *w, struct lin_list *l)
+{
+	const struct kern_dev *d = p->x->dev;
+	const int pairs = p->n_rows * p->x->n_chosen, few = most_few(p->x->n, pairs);
+	const bool bf16 = cuda_is_bf16(d);
+	const int *counts = (const int *)(const void *)(p->pairs + p->at.counts);
+	lin_stack_list(w, l);
+	struct lin_plan plan = {};
+	plan.kernel = LIN_STREAM;
+	plan.rows = p->few;
+	plan.warps = max(4, l->a.seg.slices);
+	plan.cols = (int64_t)l->cols * l->a.seg.slices * few >= 20 * (int64_t)d->sms ? 2 : 1;
+	if (!l->layer) {
+		l->entries = (const struct lin_entry *)(const void *)(p->pairs + p->at.few);
+		l->n_entries = counts;
+	}
+	int e = lin_stream_list(p->s, l, few, &plan, bf16);
+	if (e || !p->many_rows)
+		return e;
+	l->entries = (const struct lin_entry *)(const void *)(p->pairs + p->at.many);
+	l->n_entries = counts + 1;
+	plan.kernel = LIN_TILE;
+	plan.rows = p->many_rows;
+	return lin_tile_list(p->s, l, most_many(p->x->n, pairs, p->many_rows), &plan, bf16);
+}
+
+static int run_layers(const struct piece *p, const struct kern_moe_args *a, size_t row0)
+{
+	const struct kern_experts *x = p->x;
+	const bool one = p->n_rows == 1;
+	struct lin_list l = {};
+	if (one)
+		l.layer = a->expert + row0 * (size_t)x->n_chosen;
+	else
+		l.from = (const int32_t *)(const void *)(p->pairs + p->at.from);
+	l.a.x = (const uint16_t *)a->in + row0 * (size_t)x->hidden;
+	l.a.ldx = one ? 0 : x->hidden; /* all pairs are of the one row */
+	l.a.out = x->dev->ws[CUDA_WS_MIDDLE].p;
+	l.a.ldo = x->ldm;
+	l.a.to = LIN_OUT_SWIGLU;
+	int e = run_layer(p, x->gateup, &l);
+	if (!e)
+		e = pad_middle(p);
+	if (e)
+		return e;
+	if (!one) {
+		l.from = NULL;
+		l.to = (const int32_t *)(const void *)(p->pairs + p->at.to);
+	}
+	l.a.x = (const uint16_t *)x->dev->ws[CUDA_WS_MIDDLE].p;
+	l.a.ldx = x->ldm;
+	l.a.out = x->dev->ws[CUDA_WS_GIVEN].p;
+	l.a.ldo = x->hidden;
+	l.a.to = LIN_OUT_F32;
+	l.a.wide = x->hidden % 2 == 0;
+	return run_layer(p, x->down, &l);
+}
+
+static int run_piece(const struct piece *p, const struct kern_moe_args *a, size_t row0)
+{
+	const struct kern_experts *x = p->x;
+	const size_t c = (size_t)x->n_chosen, h = (size_t)x->hidden;
+	const struct sum_args sum = {(float *)a->out + row0 * h,
+				     (const float *)x->dev->ws[CUDA_WS_GIVEN].p,
+				     a->weight + row0 * c,
+				     a->begin ? (const float *)a->begin + row0 * h : NULL,
+				     a->begin_by ? a->begin_by + row0 : NULL,
+				     p->token_at,
+				     x->hidden,
+				     x->n_chosen};
+	int e = p->n_rows > 1 ? make_list(p, a->expert + row0 * c) : 0;
+	if (!e)
+		e = run_layers(p, a, row0);
+	return e ? e
+		 : KERN_LAUNCH(
+			   moe_sum_kernel,
+			   dim3((unsigned)((x->hidden + SUM_THREADS - 1) / SUM_THREADS), (unsigned)p->n_rows),
+			   dim3(SUM_THREADS), 0, p->s->s, sum);
+}
+
+/* Rows of an entry of many: as many as experts have on average. */
+static int many_rows(const struct kern_experts *x, int n_rows)
+{
+	const enum lin_kind kind = x->gateup->segs[0].kind;
+	if (n_rows <= FEW_ROWS)
+		return 0;
+	return n_rows * x->n_chosen > 32 * x->n && lin_tile_smem(64, kind, true) <= x->dev->smem_max ? 64
+												     : 32;
+}
+
+int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)
+{
+	struct kern_dev *d = s->dev;
+	const struct cuda_batch *b = &d->batch;
+	assert(d == x->dev && n_rows <= d->args.max_rows && a->begin != a->out);
+	for (int r = 0; r < n_rows; r += PIECE_ROWS) {
+		const int n = min(n_rows - r, (int)PIECE_ROWS);
+		struct piece p = {};
+		p.x = x;
+		p.s = s;
+		p.token_at = b->pad_to > 1 && b->pad_to == n_rows ? b->token_at + r : NULL;
+		p.n_rows = n;
+		p.few = n <= 8 ? 8 : (int)FEW_ROWS;
+		p.many_rows = many_rows(x, n);
+		p.at = places_of(x->n, most_pairs(x));
+		p.pairs = (unsigned char *)d->ws[CUDA_WS_PAIRS].p;
+		int e = run_piece(&p, a, (size_t)r);
+		if (e)
+			return e;
+	}
+	return 0;
+}

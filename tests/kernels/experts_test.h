@@ -1,0 +1,189 @@
+/* experts_test.h - made-up experts and rows for the tests of mixtures, and what they must give: their layers,
+ * run one row at a time. */
+#ifndef QUERN_TESTS_KERNELS_EXPERTS_TEST_H
+#define QUERN_TESTS_KERNELS_EXPERTS_TEST_H
+
+#include "tests/kernels/kern_test.h"
+
+/* ---- experts ---- */
+
+struct xt_kind {
+	enum kern_dtype dtype;
+	int group;
+	bool bias;
+};
+
+struct xt_set {
+	int n, hidden, inter;
+	struct xt_kind kind;
+	struct kt_part gate[16], up[16], down[16];
+	int asked; /* the next one that experts_load() has to ask for */
+};
+
+static inline int xt_group_of(struct xt_kind kind)
+{
+	return kind.dtype == KERN_AWQ4 ? kind.group : 0;
+}
+
+static inline void xt_set_new(struct xt_set *s, int n, struct xt_kind kind, int hidden, int inter)
+{
+	*s = (struct xt_set){.n = n, .hidden = hidden, .inter = inter, .kind = kind};
+	for (int e = 0; e < n; e++) {
+		s->gate[e] = kt_part(kind.dtype, hidden, inter, kind.group, kind.bias);
+		s->up[e] = kt_part(kind.dtype, hidden, inter, kind.group, kind.bias);
+		s->down[e] = kt_part(kind.dtype, inter, hidden, kind.group, kind.bias);
+	}
+}
+
+static inline void xt_set_fini(struct xt_set *s)
+{
+	for (int e = 0; e < s->n; e++) {
+		kt_part_fini(&s->gate[e]);
+		kt_part_fini(&s->up[e]);
+		kt_part_fini(&s->down[e]);
+	}
+}
+
+static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
+			  char *why, size_t why_n)
+{
+	struct xt_set *s = arg;
+	(void)why, (void)why_n;
+	cr_assert_eq(e, s->asked++);
+	*gateup = (struct kern_linear_src){.name = "gate and up",
+					   .k = s->hidden,
+					   .group = xt_group_of(s->kind),
+					   .n_parts = 2,
+					   .parts = {s->gate[e].part, s->up[e].part}};
+	*down = (struct kern_linear_src){.name = "down",
+					 .k = s->inter,
+					 .group = xt_group_of(s->kind),
+					 .n_parts = 1,
+					 .parts = {s->down[e].part}};
+	return 0;
+}
+
+static inline struct kern_experts *xt_load(struct kt *t, struct xt_set *s, int chosen)
+{
+	char why[256] = "";
+	struct kern_experts *x = NULL;
+	const struct kern_experts_src src = {.name = "experts",
+					     .n_experts = s->n,
+					     .n_chosen = chosen,
+					     .hidden = s->hidden,
+					     .intermediate = s->inter,
+					     .expert = xt_give,
+					     .arg = s};
+	s->asked = 0;
+	cr_assert_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(s->asked, s->n);
+	return x;
+}
+
+/* ---- rows ---- */
+
+/* Which experts rows have: ascending, by a rule that a case chooses. */
+enum xt_spread { XT_EVEN, XT_ALL_THE_SAME, XT_ONE_FULL };
+
+static inline void xt_choose(enum xt_spread how, int n, int c, int rows, int32_t *expert, float *weight)
+{
+	for (int r = 0; r < rows; r++)
+		for (int i = 0, e = -1; i < c; i++) {
+			const int room = n - c - (e + 1 - i); /* that may be passed over */
+			e += 1 + (how == XT_EVEN            ? (int)(kt_rand() % (uint32_t)(room + 1))
+				  : how == XT_ONE_FULL && i ? (r + i) % (room + 1)
+							    : 0);
+			expert[r * c + i] = e;
+			weight[r * c + i] = fabsf(kt_float());
+		}
+}
+
+struct xt_rows {
+	int hidden;
+	float *in, *begin, *begin_by, *weight;
+	int32_t *expert;
+	void *x, *op; /* on the device */
+};
+
+static inline void xt_rows_new(struct kt *t, struct xt_rows *r, const struct xt_set *s, int rows, int c,
+			       enum xt_spread how)
+{
+	const size_t all = (size_t)rows * (size_t)s->hidden;
+	r->hidden = s->hidden;
+	r->in = kt_floats(all);
+	r->begin = kt_floats(all);
+	r->begin_by = kt_floats((size_t)rows);
+	r->weight = xmalloc((size_t)(rows * c) * sizeof *r->weight);
+	r->expert = xmalloc((size_t)(rows * c) * sizeof *r->expert);
+	xt_choose(how, s->n, c, rows, r->expert, r->weight);
+	r->x = kt_put(t, r->in, all * 4);
+	r->op = kt_new(t, t->ops->operand_bytes(t->dev, rows, s->hidden));
+	cr_assert_eq(t->ops->rmsnorm(t->s, r->op, r->x, NULL, NULL, rows, s->hidden, 0), 0);
+}
+
+static inline void xt_rows_fini(struct kt *t, struct xt_rows *r)
+{
+	kt_del(t, r->x);
+	kt_del(t, r->op);
+	free(r->in);
+	free(r->begin);
+	free(r->begin_by);
+	free(r->weight);
+	free(r->expert);
+}
+
+/* Every row's sum, by the layers of one expert after the other, a row at a time. */
+static inline void xt_one_by_one(struct kt *t, const struct xt_set *s, const struct xt_rows *r, int rows,
+				 int c, float *out)
+{
+	const struct kern_ops *k = t->ops;
+	struct kern_linear *gateup[16], *down[16];
+	const size_t h = (size_t)s->hidden, in_row = k->operand_bytes(t->dev, 1, s->hidden);
+	void *mid = kt_new(t, k->operand_bytes(t->dev, 1, s->inter)), *y = kt_new(t, h * 4);
+	float *got = xmalloc(h * 4);
+	for (int e = 0; e < s->n; e++) {
+		struct kt_part gate = s->gate[e], up = s->up[e], last = s->down[e];
+		gateup[e] = kt_load(t, s->hidden, xt_group_of(s->kind), (struct kt_part *[]){&gate, &up}, 2);
+		down[e] = kt_load(t, s->inter, xt_group_of(s->kind), (struct kt_part *[]){&last}, 1);
+	}
+	for (int i = 0; i < rows * c; i++) {
+		const int row = i / c, e = r->expert[i];
+		float *to = out + (size_t)row * h;
+		const char *in = (const char *)r->op + (size_t)row * in_row;
+		cr_assert_eq(k->gateup_swiglu(t->s, gateup[e], mid, in, 1), 0);
+		cr_assert_eq(k->linear(t->s, down[e], y, mid, 1, true), 0);
+		kt_get(t, got, y, h * 4);
+		for (int o = 0; o < s->hidden; o++) {
+			if (i % c == 0)
+				to[o] = r->begin_by[row] * r->begin[(size_t)row * h + (size_t)o];
+			to[o] += r->weight[i] * got[o];
+		}
+	}
+	for (int e = 0; e < s->n; e++) {
+		k->linear_free(gateup[e]);
+		k->linear_free(down[e]);
+	}
+	kt_del(t, mid);
+	kt_del(t, y);
+	free(got);
+}
+
+static inline void xt_run(struct kt *t, const struct kern_experts *x, const struct xt_rows *r, int rows,
+			  int c, float *out)
+{
+	const size_t all = (size_t)rows * (size_t)r->hidden * 4, picks = (size_t)(rows * c) * 4;
+	struct kern_moe_args a = {.out = kt_new(t, all),
+				  .in = r->op,
+				  .expert = kt_put(t, r->expert, picks),
+				  .weight = kt_put(t, r->weight, picks),
+				  .begin = kt_put(t, r->begin, all),
+				  .begin_by = kt_put(t, r->begin_by, (size_t)rows * 4)};
+	cr_assert_eq(t->ops->moe(t->s, x, &a, rows), 0);
+	kt_get(t, out, a.out, all);
+	void *mine[] = {a.out, (void *)(uintptr_t)a.expert, (void *)(uintptr_t)a.weight,
+			(void *)(uintptr_t)a.begin, (void *)(uintptr_t)a.begin_by};
+	for (int i = 0; i < 5; i++)
+		kt_del(t, mine[i]);
+}
+
+#endif
