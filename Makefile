@@ -284,9 +284,10 @@ bench-http: all deps-test
 clean:
 	rm -rf $(BUILD)/obj $(BUILD)/lib $(BUILD)/bin $(BUILD)/tests $(BUILD)/man $(BUILD)/completion $(BUILD)/gpu $(BUILD)/quern-gpu*
 
-# Each instruction set's kernels are compiled for it alone; the table chooses at start.
-$(BUILD)/obj/kernels/%.o: ISA = $(if $(findstring avx512,$*),-O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
-	$(if $(findstring avx2,$*),-O3 -mavx2 -mfma -mf16c,-O3 -Wno-psabi))
+# Each instruction set's kernels are compiled for it alone; the table chooses at start.  Sanitizers take minutes for one
+# of them at -O3.
+$(BUILD)/obj/kernels/%.o: ISA = $(if $(SAN),-O1,-O3) $(if $(findstring avx512,$*),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c,\
+	$(if $(findstring avx2,$*),-mavx2 -mfma -mf16c,-Wno-psabi))
 
 # Kernels for other instruction sets, emulated: tests/kernels/emulate_avx512.h.  Whether loops are unrolled does not
 # matter there.
