@@ -19,6 +19,7 @@ enum {
 	/* Between the loss of a group and the next hello: the other ranks notice the loss, too, and a
 	 * group that cannot form is not tried in a busy loop. */
 	REGROUP_MS = 100,
+	GONE_MS = 2000, /* a worker that leaves waits no longer for a silent controller */
 };
 
 /* ---- answers ---- */
@@ -368,7 +369,8 @@ static bool has_left(struct link *l)
 		link_send_beat(l);
 		pthread_mutex_unlock(&l->lock);
 	}
-	return now_us >= l->leave_at_us;
+	/* A controller that is gone moves nothing: its beats come every 250 ms. */
+	return now_us >= l->leave_at_us || now_us - l->last_seen_us > GONE_MS * 1000;
 }
 
 static int serve(struct link *l, char *why, size_t why_n)

@@ -368,3 +368,11 @@ Test(link, a_worker_that_serves_nothing_leaves_at_once)
 	cr_expect_eq(end_worker(), 0);
 	close_router();
 }
+
+Test(link, a_leaving_worker_does_not_wait_for_a_controller_that_is_gone)
+{
+	begin();
+	close_router();
+	kill(peer.pid, SIGUSR1);
+	cr_expect_eq(end_worker(), 0); /* in a minute, if it waited; the grace is longer still */
+}
