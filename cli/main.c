@@ -41,6 +41,7 @@ static const struct command commands[] = {
 	{"result", cmd_result, "JOB", "print the result of a finished job"},
 	{"explain", cmd_explain, "JOB", "show where a job's time went"},
 	{"status", cmd_status, "", "show what the service is doing; --watch refreshes"},
+	{"health", cmd_health, "", "succeed if a service can serve new work, for health checks"},
 	{"workers", cmd_workers, "", "list workers"},
 	{"scale", cmd_scale, "N", "change the number of replicas"},
 	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs are moved"},

@@ -254,3 +254,34 @@ int cmd_workers(int argc, char **argv)
 {
 	return command(&workers_usage, print_workers, argc, argv);
 }
+
+static const struct usage health_usage = {
+	.name = "health",
+	.words = "",
+	.about = "Succeeds (exit status 0) while a service answers and can serve new work; otherwise the "
+		 "status is 1,\n"
+		 "with the reason.  For health checks of containers and scripts; over HTTP: /readyz.",
+};
+
+int cmd_health(int argc, char **argv)
+{
+	struct opts o = {0};
+	json_t *reply = NULL;
+	opts_add(&o, command_to_options, command_n_to_options);
+	int status = command_parse(&o, &health_usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = command_request(&o, "ping", &reply);
+	if (status == COMMAND_GO_ON) {
+		const char *model = json_string_value(json_object_get(reply, "model"));
+		if (json_is_true(json_object_get(reply, "ready"))) {
+			printf("ready: serves %s\n", model ? model : "a model");
+			status = term_finish(EXIT_SUCCESS);
+		} else {
+			status = term_error("not ready: no worker serves, or the service is ending; quern "
+					    "status shows it");
+		}
+	}
+	json_decref(reply);
+	opts_fini(&o);
+	return status;
+}

@@ -1,8 +1,9 @@
-/* status.h - `quern status` and `quern workers`: what a running service is doing. */
+/* status.h - `quern status`, `quern workers`, `quern health`: what a running service is doing. */
 #ifndef QUERN_CLI_STATUS_H
 #define QUERN_CLI_STATUS_H
 
 int cmd_status(int argc, char **argv);
 int cmd_workers(int argc, char **argv);
+int cmd_health(int argc, char **argv);
 
 #endif

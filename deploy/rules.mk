@@ -2,9 +2,11 @@
 #   make man         build/man/man1/quern.1, ... from the programs' --help
 #   make install     programs, pages, completion, and the CUDA kernels where they are built
 #   make uninstall   removes what make install copies, and nothing else
+#   make deb         Debian packages: deploy/debian/build.sh
+#   make image       a container image (OCI layout): deploy/container/image.py
 #   make deploy-check   what is under deploy/, tried on the real thing: deploy/check/run.sh
 
-.PHONY: man completion install uninstall deploy-check
+.PHONY: man completion install uninstall deb image deploy-check
 
 man: $(BUILD)/man/man1/quern.1
 $(BUILD)/man/man1/quern.1: $(PROGRAMS) deploy/man.sh deploy/man.awk deploy/help.awk
@@ -34,6 +36,18 @@ uninstall: man
 	$(Q)for f in $(notdir $(PROGRAMS)); do rm -f "$(TO)/bin/$$f"; done
 	$(Q)for f in $(BUILD)/man/man1/*.1; do rm -f "$(TO_MAN)/$${f##*/}"; done
 	$(Q)rm -f "$(TO_BASH)/quern" "$(TO_ZSH)/_quern" "$(TO)/lib/$(notdir $(CUDA_BUILT))"
+
+# NVCC= leaves quern-cuda out.
+deb: deps
+	@deploy/deps.sh packages dpkg-dev
+	@$(MAKE) --no-print-directory -j$$(nproc) all man completion $(if $(NVCC),cuda)
+	@deploy/debian/build.sh $(BUILD)
+
+# CUDA=1: with the CUDA kernels, built before by make cuda.
+image: deps
+	@deploy/deps.sh packages python3 binutils ca-certificates
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@python3 deploy/container/image.py $(BUILD) $(BUILD)/image $(if $(CUDA),--cuda)
 
 # PARTS="debian container": some of them.  STRICT=1: a part that cannot be run here counts as failed.
 PARTS ?=

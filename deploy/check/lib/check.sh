@@ -41,3 +41,34 @@ wait_for() {
 		sleep 0.2
 	done
 }
+
+# The commands of a page of docs/ are the lines of its indented blocks; the part runs each of them:
+#   documented PAGE RUN COMMAND   COMMAND is such a line; RUN: how it is run (machine)
+#   all_documented PAGE           no line was left out
+documented() {
+	grep -qFx -e "    $3" "$1" || fail "$1 has no line \"$3\""
+	printf '%s\n' "    $3" >>"$WORK/documented"
+	echo "\$ $3"
+	$2 sh -c "$3"
+}
+
+all_documented() {
+	touch "$WORK/documented"
+	missing=$(grep '^    [^ ]' "$1" | grep -vFx -f "$WORK/documented" || true)
+	[ -z "$missing" ] || fail "$1 has commands that nothing runs: $missing"
+}
+
+# Where cgroups of version 1 are mounted beside those of version 2, container runtimes refuse: the part goes on in a mount
+# namespace with those of version 2 alone, in a folder of its own.
+with_cgroup2() {
+	[ "$(stat -f -c %T /sys/fs/cgroup)" != cgroup2fs ] && [ -z "${IN_CGROUP2:-}" ] || return 0
+	mount=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+	[ -n "$mount" ] || not_run "cgroups of version 2 are missing (no mount of cgroup2)"
+	cgroup=$mount$(sed -n 's/^0:://p' /proc/self/cgroup)/quern-check-$$
+	mkdir "$cgroup" 2>/dev/null || not_run "cgroups are missing: $cgroup cannot be made"
+	status=0
+	IN_CGROUP2=1 unshare --mount --cgroup sh -c 'mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo 0 >"/sys/fs/cgroup$1/cgroup.procs" &&
+		shift && exec "$@"' sh "${cgroup#"$mount"}" "$0" || status=$?
+	find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
+	exit $status
+}
