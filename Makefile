@@ -16,7 +16,7 @@
 #   make cudasim | gpu-check | gpu-bench         the CUDA kernels, emulated or on a GPU
 #   make sass           what nvcc made of them, against its bounds: docs/performance/cuda.md
 #   make python                                  a wheel of the package in clients/python
-#   make deb | image                             Debian packages, a container image: docs/deploy/
+#   make deb | image | dist                      Debian packages, a container image, an archive: docs/deploy/
 #   make deploy-check                            packages and deployments, on the real thing: deploy/check/run.sh
 #   make gpu-pack                                one archive to check and measure them on another machine
 #   make clean

@@ -4,9 +4,10 @@
 #   make uninstall   removes what make install copies, and nothing else
 #   make deb         Debian packages: deploy/debian/build.sh
 #   make image       a container image (OCI layout): deploy/container/image.py
+#   make dist        a release: an archive that is the same for everyone, its SBOM: deploy/dist.sh, deploy/sbom.py
 #   make deploy-check   what is under deploy/, tried on the real thing: deploy/check/run.sh
 
-.PHONY: man completion install uninstall deb image deploy-check
+.PHONY: man completion install uninstall deb image dist deploy-check
 
 man: $(BUILD)/man/man1/quern.1
 $(BUILD)/man/man1/quern.1: $(PROGRAMS) deploy/man.sh deploy/man.awk deploy/help.awk
@@ -48,6 +49,12 @@ image: deps
 	@deploy/deps.sh packages python3 binutils ca-certificates
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@python3 deploy/container/image.py $(BUILD) $(BUILD)/image $(if $(CUDA),--cuda)
+
+dist: deps
+	@deploy/deps.sh packages git python3
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@deploy/dist.sh $(BUILD)/dist
+	@python3 deploy/sbom.py $(BUILD) "$(BUILD)/dist/quern-$$(deploy/version.sh).spdx.json"
 
 # PARTS="debian container": some of them.  STRICT=1: a part that cannot be run here counts as failed.
 PARTS ?=
