@@ -157,6 +157,7 @@ Test(kept, forms_of_codes)
 		{.bits = 8, .group = 128, .super = 128, .zero = -1, .d_type = CODES_F16},
 		{.bits = 8, .group = 384, .super = 384, .zero = 128, .d_type = CODES_F32},
 		{.bits = 8, .group = 40, .super = 40, .zero = 128, .d_type = CODES_F16},
+		{.bits = 6, .group = 20, .super = 20, .zero = 32, .d_type = CODES_F16},
 		{.bits = 4, .group = 64, .super = 64, .zero = -1, .minimums = true, .d_type = CODES_F16},
 		{.bits = 4, .group = 512, .super = 512, .zero = 8, .d_type = CODES_F16},
 		{.bits = 8, .group = 128, .super = 128, .table = e4m3, .d_type = CODES_F32},
