@@ -341,6 +341,14 @@ int ast_and(struct ast *a, int x, int y)
 	return with_kids(a, AST_AND, (int[]){x, y}, 2);
 }
 
+int ast_counted(struct ast *a, int x, int unit, int64_t min, int64_t max)
+{
+	int node = ast_and(a, x, ast_repeat(a, unit, min, max));
+	if (node != AST_FAILED)
+		a->nodes[node].min = 1;
+	return node;
+}
+
 int ast_unordered(struct ast *a, int separator, const int *members, size_t n, size_t n_required, int other)
 {
 	assert(n_required <= n);
@@ -468,7 +476,8 @@ const struct char_range *ast_ranges(const struct ast *a, int node, size_t *n)
 
 void ast_bounds(const struct ast *a, int node, int64_t *min, int64_t *max)
 {
-	assert(ast_kind(a, node) == AST_REPEAT || ast_kind(a, node) == AST_UNORDERED);
+	assert(ast_kind(a, node) == AST_REPEAT || ast_kind(a, node) == AST_UNORDERED ||
+	       ast_kind(a, node) == AST_AND);
 	*min = a->nodes[node].min;
 	*max = a->nodes[node].max;
 }

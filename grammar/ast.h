@@ -78,6 +78,8 @@ int ast_alt2(struct ast *a, int x, int y);
 int ast_option(struct ast *a, int x);
 int ast_repeat(struct ast *a, int x, int64_t min, int64_t max); /* max -1: no bound; at most AST_REPEAT_MAX */
 int ast_and(struct ast *a, int x, int y);
+/* x, of min to max units, where each text of x is a sequence of units: the intersection, which may say so. */
+int ast_counted(struct ast *a, int x, int unit, int64_t min, int64_t max);
 /* members[0..n), each at most once and in any order, the first n_required of them once, and any number of
  * others among them (AST_FAILED: none); separator, which does not match the empty text, between two. Followed
  * lazily: what is left after each member is a state. */
@@ -115,7 +117,7 @@ const uint8_t *ast_set_of(const struct ast *a, int node);        /* [32]; likewi
 const struct char_range *ast_ranges(const struct ast *a, int node,
 				    size_t *n); /* ascending, apart; likewise */
 void ast_bounds(const struct ast *a, int node, int64_t *min,
-		int64_t *max); /* of unordered members: min are required */
+		int64_t *max); /* of unordered members: min are required; of an intersection, min: counted */
 int ast_rule_of(const struct ast *a, int node);
 int ast_n_rules(const struct ast *a);
 const char *ast_rule_name(const struct ast *a, int rule);

@@ -118,12 +118,15 @@ static uint32_t compile_product(struct compiler *c, int node)
 {
 	uint32_t x = compile_part(c, ast_kid(c->a, node, 0)), y = EXPR_NEVER;
 	bool both = ast_kind(c->a, node) == AST_AND;
+	int64_t counted = 0, max;
 	if (both)
 		y = compile_part(c, ast_kid(c->a, node, 1));
 	if (expr_has_call(c->x, x) || (both && expr_has_call(c->x, y)))
 		return fail(c, -EINVAL,
 			    "an intersection or complement holds a recursive rule, or is nested too deep");
-	return both ? expr_and(c->x, x, y) : expr_not(c->x, x);
+	if (both)
+		ast_bounds(c->a, node, &counted, &max);
+	return !both ? expr_not(c->x, x) : counted ? expr_and_counted(c->x, x, y) : expr_and(c->x, x, y);
 }
 
 /* The kids as the tree has them: separator, others, members. */

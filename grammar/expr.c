@@ -10,6 +10,7 @@
 /* Children of an ALT that a derivative may have, or twice what compilation made if that is more: bounds the
  * positions that are followed at once. */
 enum { WIDTH_MAX = 4096 };
+enum { SHARED_NESTED_MAX = 16, LITERAL_HASHED = 16 };
 enum { ROW_GUESS = 64, TABLE_MIN = 1024 };
 
 static uint32_t mix(uint32_t h, uint32_t v)
@@ -26,6 +27,11 @@ static bool has_kids(const struct expr *n)
 static uint32_t node_hash(const struct exprs *x, const struct expr *n)
 {
 	uint32_t h = mix(n->kind, n->b);
+	if (n->kind == KIND_LITERAL) { /* by its text; of long ones the beginning */
+		for (uint32_t i = 0; i < n->b && i < LITERAL_HASHED; i++)
+			h = mix(h, (uint8_t)x->text[n->a + i]);
+		return h;
+	}
 	if (!has_kids(n))
 		return mix(mix(h, n->a), n->c);
 	h = mix(h, n->c);
@@ -38,7 +44,7 @@ static bool node_equal(const struct exprs *x, const struct expr *m, const struct
 {
 	if (m->kind != n->kind || m->b != n->b || m->c != n->c)
 		return false;
-	return m->a == n->a ||
+	return m->a == n->a || (m->kind == KIND_LITERAL && !memcmp(x->text + m->a, x->text + n->a, n->b)) ||
 	       (has_kids(m) && memcmp(x->kids + m->a, x->kids + n->a, n->b * sizeof *x->kids) == 0);
 }
 
@@ -117,7 +123,12 @@ static uint32_t near_of(const struct exprs *x, const struct expr *n)
 
 static struct expr_memo memo_new(uint32_t near)
 {
-	return (struct expr_memo){.near = near, .first = UINT32_MAX, .row = UINT32_MAX, .clamp = UINT32_MAX};
+	return (struct expr_memo){.near = near,
+				  .first = UINT32_MAX,
+				  .row = UINT32_MAX,
+				  .clamp = UINT32_MAX,
+				  .shortest = UINT16_MAX,
+				  .reach = UINT16_MAX};
 }
 
 static void nodes_grow(struct exprs *x, uint32_t n)
@@ -324,10 +335,13 @@ uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max)
 				       .c = max});
 }
 
-uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b)
+static uint32_t intersection(struct exprs *x, uint32_t a, uint32_t b, uint32_t counted)
 {
 	if (a > b)
-		return expr_and(x, b, a);
+		return intersection(x, b, a,
+				    counted == COUNTED_NOT    ? COUNTED_NOT
+				    : counted == COUNTED_BY_A ? COUNTED_BY_B
+							      : COUNTED_BY_A);
 	if (a == EXPR_NEVER || a == b || b == EXPR_ANY)
 		return a;
 	if (a == EXPR_ANY)
@@ -343,13 +357,29 @@ uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b)
 	}
 	if ((m->kind == KIND_NOT && m->a == b) || (n->kind == KIND_NOT && n->a == a))
 		return EXPR_NEVER;
-	return intern(x,
-		      (struct expr){.kind = KIND_AND,
-				    .flags = (uint8_t)((m->flags & n->flags & EXPR_NULLABLE) |
-						       ((m->flags | n->flags) & EXPR_FINITE) | EXPR_HAS_AND),
-				    .depth = deeper(m->depth > n->depth ? m->depth : n->depth),
-				    .a = a,
-				    .b = b});
+	return intern(x, (struct expr){.kind = KIND_AND,
+				       .flags = (uint8_t)((m->flags & n->flags & EXPR_NULLABLE) |
+							  ((m->flags | n->flags) & EXPR_FINITE) |
+							  EXPR_HAS_AND | (counted ? EXPR_HAS_REPEAT : 0)),
+				       .depth = deeper(m->depth > n->depth ? m->depth : n->depth),
+				       .a = a,
+				       .b = b,
+				       .c = counted});
+}
+
+uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b)
+{
+	return intersection(x, a, b, COUNTED_NOT);
+}
+
+uint32_t expr_and_counted(struct exprs *x, uint32_t a, uint32_t b)
+{
+	return intersection(x, a, b, COUNTED_BY_B);
+}
+
+uint32_t expr_and_like(struct exprs *x, const struct expr *n, uint32_t a, uint32_t b)
+{
+	return intersection(x, a, b, n->c);
 }
 
 uint32_t expr_not(struct exprs *x, uint32_t a)
@@ -567,6 +597,59 @@ static uint32_t alt_node(struct exprs *x, const uint32_t *kids, size_t n)
 	return intern(x, e);
 }
 
+static int by_value(const void *p, const void *q)
+{
+	const uint64_t a = *(const uint64_t *)p, b = *(const uint64_t *)q;
+	return (a > b) - (a < b);
+}
+
+/* Of the children that are sequences, those with the same first part (or last one) become one: a b | a c is
+ * a (b | c), so that what many alternatives share is followed once.  Nested up to SHARED_NESTED_MAX. */
+static size_t merge_shared(struct exprs *x, size_t mark, size_t n, bool last)
+{
+	size_t n_seqs = 0, m = 0;
+	bool any = false;
+	uint64_t few[64], *seqs = n <= 64 ? few : xcalloc(n, sizeof *seqs);
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t e = x->stack[mark + i];
+		const struct expr *k = &x->nodes[e];
+		if (k->kind == KIND_SEQ)
+			seqs[n_seqs++] = (uint64_t)(last ? k->b : k->a) << 32 | e;
+	}
+	if (n_seqs > 1)
+		qsort(seqs, n_seqs, sizeof *seqs, by_value);
+	for (size_t i = 1; i < n_seqs && !any; i++)
+		any = seqs[i] >> 32 == seqs[i - 1] >> 32;
+	if (any) {
+		for (size_t i = 0; i < n; i++)
+			if (x->nodes[x->stack[mark + i]].kind != KIND_SEQ)
+				x->stack[mark + m++] = x->stack[mark + i];
+		x->n_stack = mark + m;
+		x->n_shared++;
+		for (size_t i = 0, k; i < n_seqs; i = k) {
+			const uint32_t shared = (uint32_t)(seqs[i] >> 32);
+			const size_t inner = x->n_stack;
+			for (k = i + 1; k < n_seqs && seqs[k] >> 32 == shared; k++)
+				;
+			if (k == i + 1) {
+				exprs_push(x, (uint32_t)seqs[i]);
+				continue;
+			}
+			for (size_t j = i; j < k; j++) {
+				const struct expr *e = &x->nodes[(uint32_t)seqs[j]];
+				exprs_push(x, last ? e->a : e->b);
+			}
+			const uint32_t rest = exprs_pop_alt(x, inner);
+			exprs_push(x, last ? expr_seq(x, rest, shared) : expr_seq(x, shared, rest));
+		}
+		x->n_shared--;
+		n = sort_unique(x->stack + mark, x->n_stack - mark);
+	}
+	if (seqs != few)
+		free(seqs);
+	return n;
+}
+
 uint32_t exprs_pop_alt(struct exprs *x, size_t mark)
 {
 	uint32_t e = EXPR_NEVER;
@@ -577,6 +660,8 @@ uint32_t exprs_pop_alt(struct exprs *x, size_t mark)
 		n = flatten(x, mark); /* moves the stack */
 		n = sort_unique(x->stack + mark, n);
 		n = merge_repeats(x, mark, merge_sets(x, mark, n));
+		if (n > 1 && x->n_shared < SHARED_NESTED_MAX)
+			n = merge_shared(x, mark, merge_shared(x, mark, n, true), false);
 		/* "" beside a child that matches it: the smallest number comes first. */
 		bool other = false;
 		for (size_t i = 1; i < n; i++)
@@ -666,6 +751,7 @@ void exprs_seal(struct exprs *x)
 {
 	exprs_classify(x);
 	x->sealed = true;
+	x->n_searched = 0;
 	x->base.n_nodes = x->n_nodes;
 	x->base.n_sets = x->n_sets;
 	x->base.n_kids = x->n_kids;

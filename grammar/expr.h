@@ -1,7 +1,8 @@
 /* expr.h - regular expressions over bytes, with calls of recursive rules, as the states of an automaton.
  * Expressions are hash-consed: equal ones are one number.  What is left of an expression after a byte (its
  * derivative, Brzozowski 1964, "Derivatives of regular expressions") is an expression again, so that the
- * numbers are the states of an automaton that is determinized as texts reach it.  Counters stay counters:
+ * numbers are the states of an automaton that is determinized as texts reach it.  Alternatives with the same
+ * first or last part share it: a b | a c is a (b | c).  Counters stay counters:
  * a{0,100000} is followed by a{0,99999}.
  *
  *     number   0 EXPR_NEVER   1 EXPR_EMPTY   2 EXPR_ANY (any bytes)
@@ -36,6 +37,9 @@ uint32_t expr_alt(struct exprs *x, const uint32_t *kids, size_t n);
 uint32_t expr_alt2(struct exprs *x, uint32_t a, uint32_t b);
 uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max);
 uint32_t expr_and(struct exprs *x, uint32_t a, uint32_t b);
+/* The same, where b is a repeat of units, and each text of a a sequence of units: expr_clamp() leaves out a
+ * bound that is far away. */
+uint32_t expr_and_counted(struct exprs *x, uint32_t a, uint32_t b);
 uint32_t expr_not(struct exprs *x, uint32_t a);
 /* kids: a separator that is not nullable, others (EXPR_NEVER: none), n - 2 members of which the first
  * n_required must be there: as ast_unordered(). */
@@ -73,7 +77,10 @@ struct expr_call {
 };
 const struct expr_call *expr_calls(struct exprs *x, uint32_t e, size_t *n);
 
-/* An expression that no text of at most n bytes tells from e as a prefix: counters beyond n are cut. */
+/* An expression that no text of at most n bytes tells from e as a prefix: counters beyond n are cut.  One n
+ * for all. */
 uint32_t expr_clamp(struct exprs *x, uint32_t e, uint32_t n);
+/* Whether no text of at most far bytes, one number for all, tells them apart either. */
+bool expr_clamp_is_far(struct exprs *x, uint32_t e, uint32_t n, uint32_t far);
 
 #endif

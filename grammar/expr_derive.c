@@ -8,6 +8,7 @@
 
 /* States that a search for an accepted text looks at: a product of counters may have very many. */
 enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 64 /* states without an end: parts are looked at */ };
+enum { SEARCH_TOTAL = 4 << 20 /* derivatives of intersections, of all searches of a compilation */ };
 enum { LARGER_MAX = 64 /* states that a difference is compared with */ };
 enum { DERIVED_MIN = 1 << 10, DERIVED_MAX = 1 << 16 };
 
@@ -142,7 +143,7 @@ static uint32_t find_derivative(struct exprs *x, uint32_t e, uint8_t b)
 	}
 	case KIND_AND: {
 		uint32_t d = derive(x, n.a, b);
-		return d == EXPR_NEVER ? EXPR_NEVER : expr_and(x, d, derive(x, n.b, b));
+		return d == EXPR_NEVER ? EXPR_NEVER : expr_and_like(x, &n, d, derive(x, n.b, b));
 	}
 	case KIND_NOT:
 		return expr_not(x, derive(x, n.a, b));
@@ -368,8 +369,9 @@ static uint32_t search_derive(struct exprs *x, struct search *s, uint32_t e, int
 	if (n.kind == KIND_NOT)
 		return expr_not(x, search_derive(x, s, n.a, c));
 	if (n.kind == KIND_AND) {
+		x->n_searched += !x->sealed;
 		const uint32_t d = search_derive(x, s, n.a, c);
-		return d == EXPR_NEVER ? EXPR_NEVER : expr_and(x, d, search_derive(x, s, n.b, c));
+		return d == EXPR_NEVER ? EXPR_NEVER : expr_and_like(x, &n, d, search_derive(x, s, n.b, c));
 	}
 	const size_t had = s->parts.n, width = (size_t)x->n_classes;
 	const size_t row = list_place(&s->parts, e) * width;
@@ -456,7 +458,7 @@ static bool search_life(struct exprs *x, uint32_t e)
 				if (d != EXPR_NEVER)
 					search_add(x, &s, d, i);
 			}
-			if (s.states.n > SEARCH_MAX)
+			if (s.states.n > SEARCH_MAX || x->n_searched > SEARCH_TOTAL)
 				x->over = true;
 			if (pairs && s.states.n > SEARCH_PAIRS && has_dead_pair(x, e))
 				break;
@@ -577,61 +579,4 @@ const struct expr_call *expr_calls(struct exprs *x, uint32_t e, size_t *n)
 		find_calls(x, e);
 	*n = x->n_calls;
 	return x->calls;
-}
-
-/* Without recursion along the sequence: rules that end in each other's names make very long ones. */
-static uint32_t clamp_seq(struct exprs *x, uint32_t e, uint32_t n)
-{
-	const size_t mark = x->n_stack;
-	for (; x->nodes[e].kind == KIND_SEQ && x->nodes[e].flags & EXPR_HAS_REPEAT &&
-	       x->memo[e].clamp == UINT32_MAX;
-	     e = x->nodes[e].b)
-		exprs_push(x, e);
-	uint32_t all = expr_clamp(x, e, n);
-	while (x->n_stack > mark) {
-		e = x->stack[--x->n_stack];
-		uint32_t a = expr_clamp(x, x->nodes[e].a, n);
-		all = expr_seq(x, a, all);
-		if (!x->full && !x->over)
-			x->memo[e].clamp = all;
-	}
-	return all;
-}
-
-static uint32_t find_clamp(struct exprs *x, uint32_t e, uint32_t n)
-{
-	struct expr t = x->nodes[e];
-	size_t mark = x->n_stack;
-	switch (t.kind) {
-	case KIND_SEQ:
-		return clamp_seq(x, e, n);
-	case KIND_ALT:
-		for (uint32_t i = 0; i < t.b; i++)
-			exprs_push(x, expr_clamp(x, x->kids[t.a + i], n));
-		return exprs_pop_alt(x, mark);
-	case KIND_REPEAT:
-		/* A body with a call may match nothing by it, as often as min says. */
-		if (t.b > n && !expr_has_call(x, t.a))
-			t.b = n + 1;
-		if (t.c > n)
-			t.c = EXPR_INFINITE;
-		return expr_repeat(x, t.a, t.b, t.c);
-	default:
-		return e;
-	}
-}
-
-uint32_t expr_clamp(struct exprs *x, uint32_t e, uint32_t n)
-{
-	if (!(x->nodes[e].flags & EXPR_HAS_REPEAT))
-		return e;
-	assert(x->clamp_n == 0 || x->clamp_n == n);
-	x->clamp_n = n;
-	if (x->memo[e].clamp == UINT32_MAX) {
-		uint32_t c = find_clamp(x, e, n);
-		if (!x->full && !x->over)
-			x->memo[e].clamp = c;
-		return c;
-	}
-	return x->memo[e].clamp;
 }

@@ -14,7 +14,7 @@ enum expr_kind {
 	KIND_ALT,     /* a: offset in kids, b: how many; ascending */
 	KIND_REPEAT,  /* a: body, b: min, c: max */
 	KIND_CALL,    /* a: rule */
-	KIND_AND,     /* a < b */
+	KIND_AND,     /* a < b; c: COUNTED_ */
 	KIND_NOT,     /* a */
 	/* a: offset in kids, b: how many (separator, others, members), c: 4 * (how many members, from the
 	 * first on, must still come) + phase */
@@ -24,13 +24,16 @@ enum expr_kind {
 /* Of KIND_UNORDERED: nothing is there yet; behind a member; behind a separator. */
 enum { PHASE_FIRST, PHASE_BEHIND, PHASE_NEXT };
 
+/* Of KIND_AND: whether one part counts the units that the other's texts are made of. */
+enum { COUNTED_NOT, COUNTED_BY_A, COUNTED_BY_B };
+
 enum {
 	EXPR_NULLABLE = 1,
 	EXPR_HAS_CALL = 2,
 	EXPR_HAS_AND = 4,     /* an intersection or complement: may be dead without showing it */
 	EXPR_IS_ALIVE = 8,    /* known */
 	EXPR_IS_DEAD = 16,    /* known */
-	EXPR_HAS_REPEAT = 32, /* a counter, outside intersections */
+	EXPR_HAS_REPEAT = 32, /* a counter, outside intersections, or of one */
 	EXPR_FINITE = 64,     /* finitely many texts; not set: not known */
 };
 
@@ -48,9 +51,11 @@ struct expr_memo {
 	uint32_t first; /* set */
 	uint32_t row;   /* index into rows, in rows of n_classes */
 	uint32_t clamp;
+	uint16_t shortest, reach; /* expr_clamp.c; UINT16_MAX: not yet */
 	/* Of mask_run.c, by slice: characters that may follow, + 1 (0: not known), and bits of those not
 	 * searched for to the end. */
-	uint8_t run[3], run_cut;
+	uint8_t run[3], run_cut : 3;
+	uint8_t clamp_far : 2; /* 1: expr_clamp_is_far(); 2: it is not; 0: not known */
 };
 
 /* A derivative that was found; e 0: none. */
@@ -77,7 +82,9 @@ struct exprs {
 	size_t n_rows, cap_rows; /* in elements of uint32_t */
 	uint32_t *stack;         /* lists under construction */
 	size_t n_stack, cap_stack;
-	uint64_t work; /* of derivatives so far, about in nodes looked at */
+	int n_shared;      /* of alternatives under construction, one within the other */
+	size_t n_searched; /* intersections that searches have derived, until exprs_seal() */
+	uint64_t work;     /* of derivatives so far, about in nodes looked at */
 	/* A cache of single entries, since many states share parts; at most two entries for each node, which
 	 * exprs_memory() leaves out. */
 	struct derived *derived;
@@ -106,6 +113,8 @@ static inline bool set_has(const uint64_t *set, unsigned b)
 	return set[b >> 6] >> (b & 63) & 1;
 }
 
+/* The intersection of a and b, as n has one of its parts. */
+uint32_t expr_and_like(struct exprs *x, const struct expr *n, uint32_t a, uint32_t b);
 uint32_t exprs_intern_set(struct exprs *x, const uint64_t set[4]);
 uint32_t expr_literal_at(struct exprs *x, uint32_t at, uint32_t n);
 void exprs_classify(struct exprs *x); /* before exprs_seal(): classes for what is there */

@@ -420,6 +420,17 @@ uint32_t machine_clamp(struct machine *m, uint32_t state, uint32_t n)
 	return m->states[state].clamp = to;
 }
 
+bool machine_clamp_is_far(struct machine *m, uint32_t state, uint32_t n, uint32_t far)
+{
+	const struct state s = m->states[state];
+	for (uint32_t i = 0; i < s.n_positions; i++) {
+		const struct position p = m->positions[s.positions + i];
+		if (machine_clamp_node(m, p.node, n) != p.node || !expr_clamp_is_far(m->x, p.e, n, far))
+			return false;
+	}
+	return true;
+}
+
 size_t machine_n_states(const struct machine *m)
 {
 	return m->n_states - 1;

@@ -110,6 +110,8 @@ uint32_t machine_clamp_node(struct machine *m, uint32_t node, uint32_t n);
 uint32_t machine_slow_step(struct machine *m, uint32_t state, int class);
 /* A state that no text of at most n bytes tells from this one: counters beyond n are cut. */
 uint32_t machine_clamp(struct machine *m, uint32_t state, uint32_t n);
+/* Whether no text of at most far bytes tells them apart either, as far as that shows. */
+bool machine_clamp_is_far(struct machine *m, uint32_t state, uint32_t n, uint32_t far);
 
 static inline uint32_t machine_step_class(struct machine *m, uint32_t state, int class)
 {

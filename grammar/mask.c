@@ -147,9 +147,12 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 		from = slot_of(g, same);
 	slot = slot_new(g, state, from);
 	uint32_t *mask = g->masks + (size_t)slot * v->n_words;
+	if (from != UINT32_MAX)
+		memcpy(mask, g->masks + (size_t)from * v->n_words, v->n_words * sizeof *mask);
+	if (from != UINT32_MAX && machine_clamp_is_far(g->m, state, LEXICON_LONG_BYTES, v->max_bytes))
+		return slot;
 	if (from != UINT32_MAX) {
 		/* The cut state may allow long tokens that this one does not. */
-		memcpy(mask, g->masks + (size_t)from * v->n_words, v->n_words * sizeof *mask);
 		for (int i = 0; i < v->n_groups; i++)
 			for (uint32_t n = v->groups[i].begin;
 			     v->groups[i].class == LEXICON_LONG && n < v->groups[i].end; n++)

@@ -153,7 +153,8 @@ static int spellings(struct schema *s, const json_t *values, bool name)
 	return node;
 }
 
-static int lengths(struct schema *s, const struct alt *alt, bool name)
+/* of: the strings that are counted; AST_FAILED: all. */
+static int lengths(struct schema *s, const struct alt *alt, bool name, int of)
 {
 	size_t min = 0, max = SIZE_MAX;
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
@@ -165,8 +166,11 @@ static int lengths(struct schema *s, const struct alt *alt, bool name)
 	if (min > max)
 		return ast_never(s->ast);
 	/* Longer than any text: no bound. */
-	return ast_repeat(s->ast, escape_any_char(s, name), (int64_t)(min < INT64_MAX ? min : INT64_MAX),
-			  max > AST_REPEAT_MAX ? -1 : (int64_t)max);
+	const int64_t least = (int64_t)(min < INT64_MAX ? min : INT64_MAX),
+		      most = max > AST_REPEAT_MAX ? -1 : (int64_t)max;
+	const int unit = escape_any_char(s, name);
+	return of == AST_FAILED ? ast_repeat(s->ast, unit, least, most)
+				: ast_counted(s->ast, of, unit, least, most);
 }
 
 static bool has_lengths(const struct alt *alt)
@@ -183,8 +187,7 @@ int string_body(struct schema *s, const struct alt *alt, bool name)
 	const struct atom *values = values_of(alt);
 	if (values)
 		return listed_strings(s, alt, values->value, NULL);
-	int node = has_lengths(alt) ? lengths(s, alt, name) : AST_FAILED;
-	int any = AST_FAILED;
+	int node = AST_FAILED, any = AST_FAILED;
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
 		int part = AST_FAILED;
 		if (a->kind == A_ENUM)
@@ -211,6 +214,8 @@ int string_body(struct schema *s, const struct alt *alt, bool name)
 		else
 			node = node == AST_FAILED ? part : ast_and(t, node, part);
 	}
+	if (has_lengths(alt))
+		return lengths(s, alt, name, node);
 	return node != AST_FAILED ? node : ast_repeat(t, escape_any_char(s, name), 0, -1);
 }
 

@@ -3,6 +3,7 @@
 #include "grammar/expr.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,5 +106,36 @@ Test(expr, a_text_is_found_where_less_is_taken_away_later)
 	const uint32_t taken[] = {expr_seq(x, a, any_of(x, 'a', 'd')), c,
 				  expr_seq(x, any_of(x, 'b', 'b'), d)};
 	cr_expect(expr_alive(x, difference(x, expr_seq(x, any_of(x, 'a', 'b'), c), taken, 3)));
+	exprs_free(x);
+}
+
+/* As many of the letters a to p, all but one, as both counts divide: about 65,000 states to the first text.
+ */
+static uint32_t multiple(struct exprs *x, unsigned without)
+{
+	const uint64_t all = (((uint64_t)1 << 16) - 1) << ('a' - 64);
+	const uint64_t one[4] = {[1] = all},
+		       letters[4] = {[1] = all & ~((uint64_t)1 << ('a' - 64 + without))};
+	uint32_t part[2];
+	for (unsigned c = 0; c < 16; c++) /* classes of their own */
+		expr_set(x, (const uint64_t[4]){[1] = one[1] & (uint64_t)1 << ('a' - 64 + c)});
+	for (uint32_t i = 0; i < 2; i++)
+		part[i] = expr_repeat(x, expr_repeat(x, expr_set(x, letters), i ? 257 : 251, i ? 257 : 251),
+				      1, EXPR_INFINITE);
+	return expr_and(x, part[0], part[1]);
+}
+
+Test(expr, searches_of_a_compilation_are_bounded_together)
+{
+	struct exprs *x = exprs_new(512 << 20);
+	unsigned found = 0;
+	const uint32_t later = multiple(x, 15);
+	while (found < 15 && expr_alive(x, multiple(x, found)))
+		found++;
+	cr_expect(found > 0 && found < 15, "%u", found);
+	cr_expect_eq(exprs_error(x), -E2BIG);
+	exprs_clear_over(x);
+	exprs_seal(x);
+	cr_expect(expr_alive(x, later));
 	exprs_free(x);
 }

@@ -178,9 +178,11 @@ static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 						      {{0xe4, 0xe4}, {'"', '"'}}};
 	int kids[3];
 	uint64_t r = help_random(seed);
-	unsigned kind = depth ? r % 11 : r % 4;
+	uint8_t any_byte[32];
+	memset(any_byte, 0xff, sizeof any_byte);
+	unsigned kind = depth ? r % 12 : r % 4;
 	for (int i = 0; i < 3 && kind >= 4; i++)
-		kids[i] = random_node(a, seed, depth - 1, kind == 10 ? -1 : rule);
+		kids[i] = random_node(a, seed, depth - 1, kind >= 10 ? -1 : rule);
 	r >>= 8;
 	switch (kind) {
 	case 0:
@@ -203,6 +205,9 @@ static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 					  : (int64_t)(r % 3 + r / 8 % 40) - 1);
 	case 9:
 		return ast_repeat(a, kids[0], 0, -1);
+	case 11: /* every byte is a unit */
+		return ast_counted(a, kids[0], ast_set(a, any_byte), (int64_t)(r % 2),
+				   (int64_t)(1 + r / 8 % 90));
 	default:
 		return r & 1 ? ast_minus(a, kids[0], kids[1]) : ast_and(a, kids[0], kids[1]);
 	}
@@ -260,6 +265,126 @@ Test(mask, random_grammars_have_the_masks_of_their_bytes, .timeout = 240)
 }
 
 /* A mask does not depend on which states were made before, nor on what was kept. */
+/* Follows text by bytes, with a mask before each; how many states there are then. */
+static size_t states_along(struct ast *a, int start, const struct lexicon *v, const char *text)
+{
+	struct grammar *g;
+	struct grammar_counts c;
+	char why[256] = "";
+	ast_start(a, start);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
+	ast_free(a);
+	struct matcher *m = matcher_new(g);
+	for (const char *p = text; *p; p++) {
+		const uint32_t *mask;
+		cr_assert_eq(matcher_mask(m, &mask), 0);
+		cr_assert_eq(matcher_accept_bytes(m, p, 1, NULL), 0, "%s", p);
+	}
+	grammar_counts(g, &c);
+	matcher_free(m);
+	grammar_free(g);
+	return c.n_states;
+}
+
+/* Words of a text with a bound: where it is far away, masks are those of words without a bound. */
+Test(mask, a_far_bound_of_a_length_makes_no_states)
+{
+	uint64_t seed = 5;
+	struct lexicon *v = help_random_lexicon(&seed);
+	char text[600];
+	size_t states[2];
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = i % 3 == 2 ? ' ' : 'a';
+	text[sizeof text - 1] = '\0';
+	for (int bounded = 0; bounded < 2; bounded++) {
+		struct ast *a = ast_new(NULL);
+		const struct char_range any = {' ', '~'};
+		const int words = regex_parse(a, "([a-z]+ +)*[a-z ]+", 18, NULL),
+			  unit = ast_chars(a, &any, 1, false);
+		states[bounded] =
+			states_along(a, bounded ? ast_counted(a, words, unit, 0, 5000) : words, v, text);
+	}
+	cr_expect_leq(states[1], states[0] + 2 * sizeof text, "%zu, %zu states", states[0], states[1]);
+	lexicon_free(v);
+}
+
+/* Of a repeat's alternatives, one that is an intersection may be shorter than all whose length shows. */
+Test(mask, what_is_repeated_may_be_short_without_showing_it)
+{
+	static const char as[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", bs[] = "bcbcbcbcbcbcbcbcbcbcbcbcbcbc";
+	struct lexicon_token tokens[] = {{.bytes = as, .n = 20, .kind = LEXICON_TEXT},
+					 {.bytes = as, .n = 21, .kind = LEXICON_TEXT},
+					 {.bytes = as, .n = 28, .kind = LEXICON_TEXT},
+					 {.bytes = bs, .n = 20, .kind = LEXICON_TEXT},
+					 {.bytes = bs, .n = 22, .kind = LEXICON_TEXT}};
+	static const struct {
+		bool hidden;
+		const char *other;
+		int max;
+		uint32_t allowed; /* bits */
+	} cases[] = {{true, "bcdefghijk", 20, 1}, {false, "bc", 10, 8}, {false, "bc", 11, 24}};
+	struct lexicon *v;
+	cr_assert_eq(lexicon_new(tokens, 5, &v, NULL, 0), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ast *a = ast_new(NULL);
+		struct grammar *g;
+		const uint32_t *mask;
+		int body = ast_text(a, cases[i].other);
+		if (cases[i].hidden)
+			body = ast_alt2(
+				a, body,
+				ast_and(a, regex_parse(a, "a|xx", 4, NULL), regex_parse(a, "a|yy", 4, NULL)));
+		ast_start(a, ast_repeat(a, body, 0, cases[i].max));
+		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+		ast_free(a);
+		struct matcher *m = matcher_new(g);
+		cr_assert_eq(matcher_mask(m, &mask), 0);
+		cr_expect_eq(mask[0], cases[i].allowed, "case %zu: %x", i, mask[0]);
+		matcher_free(m);
+		grammar_free(g);
+	}
+	lexicon_free(v);
+}
+
+/* Alternatives that differ behind what they share are followed once as far as that goes. */
+Test(mask, what_alternatives_share_is_followed_once)
+{
+	uint64_t seed = 6;
+	struct lexicon *v = help_random_lexicon(&seed);
+	size_t exprs[2];
+	for (int many = 0; many < 2; many++) {
+		struct ast *a = ast_new(NULL);
+		struct grammar *g;
+		struct grammar_counts before, after;
+		int kids[200];
+		const int n_kids = many ? 200 : 20;
+		for (int i = 0; i < n_kids; i++) {
+			char end[16];
+			const int n = snprintf(end, sizeof end, "-%d;", i);
+			/* {"a number of names":xxx-7;} */
+			const int inner = ast_seq3(a, ast_text(a, "\"a number of names\":"),
+						   ast_repeat(a, ast_text(a, "x"), 0, -1),
+						   ast_literal(a, end, (size_t)n));
+			kids[i] = ast_seq3(a, ast_text(a, "{"), inner, ast_text(a, "}"));
+		}
+		ast_start(a, ast_alt(a, kids, (size_t)n_kids));
+		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+		ast_free(a);
+		struct matcher *m = matcher_new(g);
+		grammar_counts(g, &before);
+		cr_assert_eq(matcher_accept_bytes(m, "{\"a number of names\":xxx",
+						  strlen("{\"a number of names\":xxx"), NULL),
+			     0);
+		grammar_counts(g, &after);
+		exprs[many] = after.n_exprs - before.n_exprs;
+		cr_assert_eq(matcher_accept_bytes(m, "-7;}", 4, NULL), 0);
+		matcher_free(m);
+		grammar_free(g);
+	}
+	cr_expect_leq(exprs[1], exprs[0] + 50, "%zu, %zu expressions", exprs[0], exprs[1]);
+	lexicon_free(v);
+}
+
 Test(mask, a_rebuilt_matcher_has_the_same_masks)
 {
 	uint64_t seed = 99;

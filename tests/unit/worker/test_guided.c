@@ -296,7 +296,7 @@ static void group_keeps_forms(void)
 	driver_close(&d);
 	load.n_ranks = 2;
 	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
-	cr_expect(strstr(d.ready.numerics, " grammar=1 tp=2"), "%s", d.ready.numerics);
+	cr_expect(strstr(d.ready.numerics, " grammar=2 tp=2"), "%s", d.ready.numerics);
 	cr_assert_eq(driver_send_vocabulary(&d), 0, "%s", d.why);
 	driver_form(&d, 1, GRAMMAR_REGEX, "[a-f]{3}(-[0-9]{1,4}){2,5}");
 	driver_form(&d, 2, GRAMMAR_SCHEMA, object);
