@@ -148,8 +148,8 @@ int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 			"the model is quantized (%s), and no type of GGUF has the same values: convert the "
 			"model that it was made of, and quantize the result",
 			c->quant.name);
-	return what ? err_why(why, why_n, -ENOTSUP,
-			      "%s has %s, which GGUF files that quern reads do not have", c->arch_name, what)
+	return what ? err_why(why, why_n, -ENOTSUP, "%s has %s, which quern does not convert to GGUF",
+			      c->arch_name, what)
 		    : 0;
 }
 

@@ -137,7 +137,15 @@ static int from_gguf(struct job *j, const char *dst)
 {
 	struct gguf *g;
 	int rc = gguf_config_load(j->src, &j->c, j->why, j->why_n);
-	if (rc || (rc = gguf_open(j->src, &g, j->why, j->why_n)))
+	if (rc)
+		return rc;
+	if (j->c.experts.n)
+		return err_why(
+			j->why, j->why_n, -ENOTSUP,
+			"%s has experts (%s), which quern does not convert from GGUF: convert the model that "
+			"it was made of",
+			j->src, j->c.arch_name);
+	if ((rc = gguf_open(j->src, &g, j->why, j->why_n)))
 		return rc;
 	json_t *f16 = names_in(g, GGUF_F16_KEY), *bf16 = names_in(g, GGUF_BF16_KEY);
 	for (int i = 0; !rc && i < gguf_count(g); i++)

@@ -132,6 +132,7 @@ static int add_module(struct job *j, const struct st_tensor *t, const char *name
 	array_grow(j->modules, j->cap, j->n + 1);
 	j->modules[j->n++] = m;
 	j->total += (int64_t)t->bytes;
+	json_object_set_new(j->linear, name, json_false()); /* it has a tensor of its own */
 	return 0;
 }
 
@@ -151,6 +152,17 @@ static int add_plain(struct job *j, const struct st_tensor *t)
 	return 0;
 }
 
+/* Every linear layer is a tensor of its own, or fused with others under the name of the whole. */
+static int check_apart(const struct job *j)
+{
+	const char *name;
+	json_t *v;
+	json_object_foreach(j->linear, name, v) if (json_is_true(v)) return err_why(
+		j->why, j->why_n, -ENOTSUP,
+		"layer %.150s is stored within a tensor of several, which is not quantized", name);
+	return 0;
+}
+
 static int declare_all(struct job *j)
 {
 	int rc = 0;
@@ -162,10 +174,14 @@ static int declare_all(struct job *j)
 			rc = add_module(j, t, name);
 		else
 			rc = add_plain(j, t);
-		if (name && !whole)
+		if (name && !whole) {
 			json_object_set_new(j->kept, name, json_true());
+			json_object_set_new(j->linear, name, json_false());
+		}
 		free(name);
 	}
+	if (!rc)
+		rc = check_apart(j);
 	if (!rc && !j->n)
 		rc = err_why(j->why, j->why_n, -ENOTSUP,
 			     "no linear layer of the model has the shape that the type needs");

@@ -83,6 +83,17 @@ def test_a_quantized_model_is_not_quantized_again(run, tmp_path):
     assert r.returncode == 1 and "quantized (AWQ)" in r.stderr and not list(tmp_path.iterdir())
 
 
+def test_experts_that_cannot_be_written_are_named(run, tmp_path):
+    olmoe = family("OlmoeForCausalLM", "olmoe", 64, 32, 2, 4, 2, 331, 128, num_experts=4, num_experts_per_tok=2)
+    oss = make_model.gpt_oss(128, 128, 2, 8, 4, 331, 256, head_dim=16, sliding_window=20)
+    oss.pop("quantization_config")
+    for name, config, kind, word in (("olmoe", olmoe, "q8_0", "OlmoeForCausalLM has experts"), ("oss", oss, "int8", "within a tensor of several")):
+        make_model.make(str(tmp_path / name), config, "BF16", 1)
+        r = run("quantize", tmp_path / name, tmp_path / "out", "--type", kind)
+        assert r.returncode == 1 and word in r.stderr, r.stderr
+        assert not list(tmp_path.glob("out*"))
+
+
 # --- directories ---
 
 def floats(t):
