@@ -121,6 +121,13 @@ static inline void fake_command(struct fake_engine *f, struct engine_cmd *c)
 			fake_send(f, e);
 		}
 		break;
+	case ENGINE_EXPLAIN: /* it has no timelines */
+		if (!atomic_load(&f->silent)) {
+			struct engine_event *e = fake_event(ENGINE_EXPLAINED, c->job);
+			e->tag = c->tag;
+			fake_send(f, e);
+		}
+		break;
 	case ENGINE_SCALE: /* more than three replicas: refused */
 	case ENGINE_DRAIN:
 		if (!atomic_load(&f->silent)) {
