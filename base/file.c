@@ -99,6 +99,16 @@ void file_forget(const void *data, size_t bytes)
 		madvise((void *)from, (size_t)((uintptr_t)data - from) + bytes, MADV_DONTNEED);
 }
 
+void file_read_ahead(const void *p, size_t n)
+{
+#ifdef MADV_POPULATE_READ
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1);
+	(void)madvise((void *)from, (uintptr_t)p + n - from, MADV_POPULATE_READ);
+#else
+	(void)p, (void)n;
+#endif
+}
+
 bool file_exists(const char *path)
 {
 	return access(path, F_OK) == 0;

@@ -14,6 +14,9 @@ int file_map(const char *path, const void **data, size_t *bytes, char *why, size
 void file_unmap(const void *data, size_t bytes);
 /* Of a mapping, a part that is not read again soon: its pages do not stay in this process's memory. */
 void file_forget(const void *data, size_t bytes);
+/* Has the n bytes at p, of a mapping, read from the disk now.  Where the kernel cannot do that (before Linux
+ * 5.14), they are read when they are used. */
+void file_read_ahead(const void *p, size_t n);
 
 /* Call first in main(): gives a process that was started without stdin, stdout or stderr (`>&-`) ones that
  * fail. Otherwise the next file or socket that it opens would be "stdout", and receive what is printed. */

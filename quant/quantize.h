@@ -9,8 +9,7 @@ struct opts;
 /* A type that --type names. */
 struct quantize_type {
 	const char *name;
-	/* Writes the model src as dst, with the command's options.  -errno with the reason.  NULL: not built
-	 * yet. */
+	/* Writes the model src as dst, with the command's options.  -errno with the reason. */
 	int (*run)(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n);
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "kernels/half.h"
 #include "worker/tp_group.h"
@@ -9,8 +10,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- memory ---- */
 
@@ -119,18 +118,6 @@ static int norm_load(struct model *m, const struct weights_vec *v, struct piece 
 	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why, why_n);
 }
 
-/* Waits for the disk here and not within the packing, so that a load tells them apart.  Where the kernel
- * cannot do it (before Linux 5.14), packing reads as it goes. */
-static void read_ahead(const void *p, size_t n)
-{
-#ifdef MADV_POPULATE_READ
-	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p & ~(page - 1);
-	(void)madvise((void *)from, (uintptr_t)p + n - from, MADV_POPULATE_READ);
-#else
-	(void)p, (void)n;
-#endif
-}
-
 /* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes of their kind.
  * Owned. */
 static void *unpack(const struct model *m, const struct codes *c)
@@ -231,10 +218,11 @@ void model_source_init(struct model *m, struct source *s, const struct part *par
 		shard_linear(m->shard, whole, shard_cut(m->shard, m->c, parts[i].of, whole), l,
 			     &s->copies[i]);
 		assert(i == 0 || l->k == s->src.k);
+		/* Waits for the disk here and not within the packing, so that a load tells them apart. */
 		if (l->kind == WEIGHTS_AWQ)
-			read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
+			file_read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
 		else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
-			read_ahead(l->w, (size_t)shard_linear_bytes(l));
+			file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
 		s->bytes += shard_linear_bytes(l);
 		s->src.k = l->k;
 		part_of(m, l, &s->src, &s->src.parts[i], &s->copies[i]);
@@ -324,7 +312,7 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 		src.dtype = KERN_CODES;
 		bytes = shard_linear_bytes(&l);
 		if (m->shard->n_ranks == 1)
-			read_ahead(l.w, (size_t)bytes);
+			file_read_ahead(l.w, (size_t)bytes);
 	}
 	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
@@ -397,7 +385,9 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .at_work = a->at_work,
 			    .at_work_arg = a->at_work_arg,
 			    .load = a->load,
-			    .trace = a->trace};
+			    .trace = a->trace,
+			    .observe = a->observe,
+			    .observe_arg = a->observe_arg};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	rc = (m->c->sinks && !m->info.sinks) || (m->c->act == ACT_GELU_SIGMOID && !m->info.clamped)
@@ -408,7 +398,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 	    (rc = rope_load(m, &m->rope, false, a->max_context, why, why_n)) ||
 	    (a->config->rope_local_theta > 0 &&
 	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why, why_n))) ||
-	    (rc = ends_load(m, a->weights, why, why_n)))
+	    (!a->layers_only && (rc = ends_load(m, a->weights, why, why_n))))
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
 		const uint8_t rope = a->config->layer_rope[i];
@@ -573,6 +563,7 @@ static int norm(struct model *m, const void *add, const struct piece *weight, in
 
 static int qkv(struct model *m, const struct layer *l, int n_rows)
 {
+	observe(m, MODEL_AT_QKV, &m->normed, n_rows);
 	int rc = m->ops->linear(m->stream, l->qkv, m->qkv.p, m->normed.p, n_rows, false);
 	trace_mark(m->trace, TRACE_LINEAR);
 	return rc;
@@ -581,10 +572,37 @@ static int qkv(struct model *m, const struct layer *l, int n_rows)
 /* What all rows have: the whole layer where it is dense, else the shared expert. */
 int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
 {
+	observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
 	int rc = m->ops->gateup_swiglu(m->stream, l->gateup, m->ffn.p, m->normed.p, n_rows);
+	observe(m, MODEL_AT_DOWN, &m->ffn, n_rows);
 	if (!rc)
 		rc = m->ops->linear(m->stream, l->down, out, m->ffn.p, n_rows, true);
 	trace_mark(m->trace, TRACE_LINEAR);
+	return rc;
+}
+
+/* The last one's addend is left to the next norm. */
+static int layers(struct model *m, struct kern_kv *kv, int n_rows)
+{
+	const void *add = NULL;
+	int rc = 0;
+	for (int i = 0; !rc && i < m->c->n_layers; i++) {
+		const struct layer *l = &m->layers[i];
+		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))
+			return rc;
+		if (i == 0 && m->at_work)
+			m->at_work(m->at_work_arg);
+		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)))
+			return rc;
+		observe(m, MODEL_AT_O, &m->att, n_rows);
+		if ((rc = m->ops->linear(m->stream, l->o, m->add.p, m->att.p, n_rows, true)) ||
+		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
+		    (rc = l->experts ? model_experts_ffn(m, l, i, n_rows)
+				     : model_dense_ffn(m, l, m->add.p, n_rows)) ||
+		    (rc = sum(m, &l->ffn_post, n_rows)))
+			return rc;
+		add = m->add.p;
+	}
 	return rc;
 }
 
@@ -593,7 +611,6 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	const struct kern_ops *k = m->ops;
 	const struct model_config *c = m->c;
 	struct kern_stream *s = m->stream;
-	const void *add = NULL;
 	assert(n_rows > 0 && n_rows <= m->max_rows);
 	trace_mark(m->trace, TRACE_PREPARE);
 	int rc = k->embed(s, m->embed, tokens, m->shard->vocab[m->shard->rank], m->x.p);
@@ -603,22 +620,21 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	if (!rc && c->embed_scale > 0)
 		rc = k->map(s, m->x.p, n_rows, c->hidden, KERN_MAP_SCALE, c->embed_scale);
-	for (int i = 0; !rc && i < c->n_layers; i++) {
-		const struct layer *l = &m->layers[i];
-		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))
-			return rc;
-		if (i == 0 && m->at_work)
-			m->at_work(m->at_work_arg);
-		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)) ||
-		    (rc = k->linear(s, l->o, m->add.p, m->att.p, n_rows, true)) ||
-		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
-		    (rc = l->experts ? model_experts_ffn(m, l, i, n_rows)
-				     : model_dense_ffn(m, l, m->add.p, n_rows)) ||
-		    (rc = sum(m, &l->ffn_post, n_rows)))
-			return rc;
-		add = m->add.p;
-	}
-	return rc;
+	return rc ? rc : layers(m, kv, n_rows);
+}
+
+/* A norm without weights adds what is left. */
+int model_layers(struct model *m, struct kern_kv *kv, int n_rows)
+{
+	const struct piece none = {0};
+	assert(n_rows > 0 && n_rows <= m->max_rows && m->c->n_layers > 0);
+	int rc = layers(m, kv, n_rows);
+	return rc ? rc : norm(m, m->add.p, &none, n_rows);
+}
+
+void *model_residual(struct model *m)
+{
+	return m->x.p;
 }
 
 /* The rows are gathered before the last norm, residual and addend alike, so that the norm and

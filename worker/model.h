@@ -26,6 +26,10 @@ struct tp_group;
 struct trace;
 struct model;
 
+/* Where an observer sees what a layer's linear parts read: operands of q, k and v; of o; of gate and up, the
+ * router and the experts; of down.  ROUTED: int32 [n_rows, n_chosen], the experts of each row. */
+enum model_point { MODEL_AT_QKV, MODEL_AT_O, MODEL_AT_GATEUP, MODEL_AT_DOWN, MODEL_AT_ROUTED };
+
 struct model_args {
 	const struct kern_ops *ops; /* these five are borrowed for the model's life, */
 	struct kern_dev *dev;
@@ -46,6 +50,10 @@ struct model_args {
 	enum experts_skew skew;   /* EXPERTS_ROUTED but for measurements */
 	struct expert_load *load; /* borrowed for its life: written by steps of a mixture; or NULL */
 	struct trace *trace;      /* borrowed for its life: marks the operations of a step; or NULL */
+	/* Called in a forward pass with device memory that the next operation may overwrite; or NULL. */
+	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
+	void *observe_arg;
+	bool layers_only; /* no embedding, last norm or head: model_layers() alone */
 };
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
@@ -65,6 +73,11 @@ void model_set_group(struct model *m, struct tp_group *g);
 
 /* The layers for the batch that batch_set() has made current; tokens: the device's token buffer. */
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows);
+/* The layers alone, on the residual stream in model_residual(), F32 [n_rows, hidden] on the device, which
+ * becomes theirs.  For models that are run in parts; model_forward() of one without layers gives the
+ * embedding there, and model_head() of the same reads it. */
+int model_layers(struct model *m, struct kern_kv *kv, int n_rows);
+void *model_residual(struct model *m);
 /* The logits of the current batch's logits rows (at most max_logits), after model_forward() of
  * a batch with the same rows: into model_logits(), F32 [n_logits, n_vocab] on the device. */
 int model_head(struct model *m, int n_logits);

@@ -273,6 +273,9 @@ int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_r
 	if (!rc && m->count)
 		rc = count_rows(m, layer, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
+	if (!l->gateup)
+		observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
+	observe(m, MODEL_AT_ROUTED, &m->chosen, n_rows);
 	if (!rc && l->gateup)
 		rc = model_dense_ffn(m, l, m->shared.p, n_rows);
 	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);

@@ -56,6 +56,8 @@ struct model {
 	struct trace *trace;        /* borrowed; or NULL */
 	struct expert_count *count; /* model_experts.c; NULL: dense, or a device whose steps are graphs */
 	struct expert_load *load;   /* borrowed; or NULL */
+	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
+	void *observe_arg;
 
 	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */
 	struct piece x;                /* F32 [T, H] residual */
@@ -96,6 +98,12 @@ static inline void progress_bump(struct model *m)
 {
 	if (m->moves)
 		atomic_fetch_add_explicit(m->moves, 1, memory_order_relaxed);
+}
+
+static inline void observe(struct model *m, enum model_point at, const struct piece *rows, int n_rows)
+{
+	if (m->observe)
+		m->observe(m->observe_arg, at, rows->p, n_rows);
 }
 
 static inline enum kern_dtype dtype_of(enum config_dtype t)

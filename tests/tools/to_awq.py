@@ -17,7 +17,8 @@ import numpy as np
 NIBBLE = (0, 4, 1, 5, 2, 6, 3, 7)       # of column c of eight
 
 
-def read(path):
+def read_raw(path):
+    """{name: array as stored}; BF16 becomes F32."""
     data = path.read_bytes()
     (n,) = struct.unpack_from("<Q", data)
     header, out = json.loads(data[8:8 + n]), {}
@@ -28,9 +29,13 @@ def read(path):
         if t["dtype"] == "BF16":
             x = (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
         else:
-            x = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[t["dtype"]]).astype("<f4")
+            x = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2", "I32": "<i4"}[t["dtype"]])
         out[name] = x.reshape(t["shape"])
     return out
+
+
+def read(path):
+    return {name: x.astype("<f4") for name, x in read_raw(path).items()}
 
 
 def write(path, tensors):

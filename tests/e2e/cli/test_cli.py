@@ -114,15 +114,6 @@ def test_wrong_usage_is_named_and_exits_2(run, arguments, word):
     assert word in r.stderr and "--help" in r.stderr
 
 
-@pytest.mark.parametrize("arguments, word", [
-    (["quantize", DEMO, "a", "--type", "awq4"], "--type awq4"), 
-], ids=lambda a: " ".join(map(str, a))[-40:] if isinstance(a, list) else "")
-def test_commands_not_built_yet_are_refused_by_name(run, arguments, word):
-    r = run(*arguments)
-    assert (r.returncode, r.stdout) == (1, "")
-    assert word in r.stderr and "not built yet" in r.stderr
-
-
 def test_fast_is_accepted_on_a_cpu_and_changes_nothing(run):
     plain = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12")
     fast = run("run", DEMO, PROMPT, "--seed", "7", "-m", "12", "--fast")

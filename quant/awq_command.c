@@ -1,0 +1,47 @@
+#include "quant/awq_command.h"
+
+#include "base/err.h"
+#include "quant/awq_run.h"
+
+enum { TOKENS_MAX = 1 << 24, WORST_MAX = 100000 };
+
+const struct opt awq_command_options[] = {
+	OPT("calibrate", OPT_TEXT, "FILE", "awq4: a text like those that the model will see"),
+	OPT("tokens", OPT_INT, "N", "awq4: tokens of it that are used (32768)", .lo = 16, .hi = TOKENS_MAX),
+	OPT("group", OPT_INT, "N", "awq4: inputs that share a scale: 32, 64 or 128 (128)", .lo = 32,
+	    .hi = 128),
+	OPT("keep", OPT_LIST, "PATTERN",
+	    "awq4: leave parts of such names in floats, as in --keep 'layers.0.*down_proj'"),
+	OPT("keep-worst", OPT_INT, "N", "awq4: leave the N parts with the worst outputs in floats", .lo = 0,
+	    .hi = WORST_MAX),
+	OPT("report", OPT_LIST, "FILE", "awq4: what it cost, as HTML (.html) or JSON"),
+	OPT("eval", OPT_TEXT, "FILE", "awq4: text on which both models are compared (that of --calibrate)"),
+};
+const size_t awq_command_n_options = sizeof awq_command_options / sizeof *awq_command_options;
+
+int awq_command(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+{
+	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
+	const struct awq_options a = {.source = src,
+				      .dst = dst,
+				      .text = opts_text(o, "calibrate", NULL),
+				      .eval_text = opts_text(o, "eval", NULL),
+				      .n_tokens = (int)opts_int(o, "tokens", AWQ_TOKENS),
+				      .n_eval = (int)opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS),
+				      .group = (int)opts_int(o, "group", 128),
+				      .n_threads = (int)opts_int(o, "threads", 0),
+				      .keep = keep->texts,
+				      .n_keep = keep->n_texts,
+				      .keep_worst = (int)opts_int(o, "keep-worst", 0),
+				      .reports = reports->texts,
+				      .n_reports = reports->n_texts};
+	if (!a.text)
+		return err_why(
+			why, why_n, -EINVAL,
+			"awq4 is calibrated on a text: name one with --calibrate FILE, of at least %d tokens "
+			"and like those that the model will see",
+			a.n_tokens);
+	if (a.group != 32 && a.group != 64 && a.group != 128)
+		return err_why(why, why_n, -EINVAL, "--group %d must be 32, 64 or 128", a.group);
+	return awq_run(&a, why, why_n);
+}

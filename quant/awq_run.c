@@ -1,0 +1,474 @@
+#include "quant/awq_run.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "quant/awq_write.h"
+#include "quant/calibrate.h"
+#include "quant/measure.h"
+#include "quant/progress.h"
+#include "quant/report.h"
+#include "quant/state.h"
+#include "quant/windows.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+/* Part of the fingerprint: results of another version are not gone on with. */
+enum { VERSION = 1 };
+
+/* Shares of the time, for progress: calibration has the rest. */
+#define SHARE_WRITE   0.03
+#define SHARE_MEASURE 0.17
+
+struct run {
+	const struct awq_options *o;
+	struct model_config config;
+	struct weights *weights;
+	struct windows text;
+	struct state *state;
+	struct progress progress;
+	double calibrating; /* share of the time */
+	/* Of all layers, in order. */
+	struct report_linear *linears;
+	float **out_by; /* [n_linears]; owned */
+	int *first;     /* [n_layers + 1] the first part of each layer */
+	int n_linears;
+	char *why;
+	size_t why_n;
+};
+
+/* ---- the model ---- */
+
+static void plan_init(const struct run *r, int layer, struct layer_plan *p)
+{
+	layer_plan_init(p, &r->config, &r->weights->layers[layer], layer, r->o->group, r->o->keep,
+			r->o->n_keep);
+}
+
+static int check_source(struct run *r)
+{
+	const struct weights *w = r->weights;
+	if (!file_is_dir(r->o->source))
+		return err_why(
+			r->why, r->why_n, -ENOTSUP,
+			"%s is not a directory in Hugging Face layout, which awq4 needs: make one with quern "
+			"convert %s DST --to safetensors",
+			r->o->source, r->o->source);
+	int left = 0;
+	if (r->config.act == ACT_GELU_SIGMOID || r->config.experts.bias)
+		return err_why(r->why, r->why_n, -ENOTSUP, "awq4 does not know the experts of %s",
+			       r->config.arch_name);
+	for (int i = 0; i < w->n_layers; i++) {
+		struct layer_plan p;
+		plan_init(r, i, &p);
+		const struct weights_linear *quantized = NULL;
+		for (int l = 0; l < p.n_linears; l++) {
+			if (p.linears[l].from->kind != WEIGHTS_DENSE)
+				quantized = p.linears[l].from;
+			left += !p.linears[l].kept;
+		}
+		layer_plan_fini(&p);
+		if (quantized)
+			return err_why(
+				r->why, r->why_n, -ENOTSUP,
+				"%s is quantized already (%s): quantize the model in floats that it was "
+				"made from",
+				r->o->source, quantized->name);
+	}
+	if (!left)
+		return err_why(
+			r->why, r->why_n, -EINVAL,
+			"no part of %s would be quantized: --keep names them all, or groups of %d do not "
+			"divide their inputs (--group 32 may)",
+			r->o->source, r->o->group);
+	return 0;
+}
+
+static int open_model(struct run *r)
+{
+	int rc = model_config_load(r->o->source, &r->config, r->why, r->why_n);
+	if (!rc)
+		rc = weights_open(r->o->source, &r->config, &r->weights, r->why, r->why_n);
+	return rc ? rc : check_source(r);
+}
+
+static int open_text(struct run *r)
+{
+	int rc = windows_read(&r->text, r->o->source, r->o->text, runner_window(&r->config), r->o->n_tokens,
+			      r->config.n_vocab, r->why, r->why_n);
+	if (!rc && r->text.n < r->o->n_tokens)
+		rc = err_why(r->why, r->why_n, -EINVAL,
+			     "%s has %d tokens, the calibration wants %d: give it a longer text, or allow "
+			     "fewer with "
+			     "--tokens",
+			     r->o->text, r->text.n, r->o->n_tokens);
+	return rc;
+}
+
+/* ---- the fingerprint ---- */
+
+static void hash_file(XXH3_state_t *h, const char *dir, const char *name)
+{
+	struct stat st;
+	char *path = file_join(dir, name);
+	if (stat(path, &st) == 0) {
+		const int64_t facts[3] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+		XXH3_64bits_update(h, name, strlen(name) + 1);
+		XXH3_64bits_update(h, facts, sizeof facts);
+	}
+	free(path);
+}
+
+static void hash_text(XXH3_state_t *h, const char *s)
+{
+	XXH3_64bits_update(h, s, strlen(s) + 1);
+}
+
+static uint64_t fingerprint(const struct run *r)
+{
+	XXH3_state_t *h = XXH3_createState();
+	struct dirent **files = NULL;
+	XXH3_64bits_reset(h);
+	const int n = scandir(r->o->source, &files, NULL, alphasort);
+	for (int i = 0; i < n; i++) {
+		const char *dot = strrchr(files[i]->d_name, '.');
+		if (dot && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".json") == 0))
+			hash_file(h, r->o->source, files[i]->d_name);
+		free(files[i]);
+	}
+	free(files);
+	const int numbers[] = {VERSION, r->o->group, r->o->keep_worst, r->text.n, r->text.length};
+	hash_text(h, r->o->source);
+	XXH3_64bits_update(h, numbers, sizeof numbers);
+	XXH3_64bits_update(h, &r->text.hash, sizeof r->text.hash);
+	for (size_t i = 0; i < r->o->n_keep; i++)
+		hash_text(h, r->o->keep[i]);
+	const uint64_t sum = XXH3_64bits_digest(h);
+	XXH3_freeState(h);
+	return sum;
+}
+
+/* ---- layers ---- */
+
+/* A layer that was read is not read again before the end. */
+static void forget(const struct layer_plan *p)
+{
+	for (int i = 0; i < p->n_linears; i++) {
+		const struct weights_linear *l = p->linears[i].from;
+		file_forget(l->w, (size_t)l->n * (size_t)l->k * (l->dtype == CONFIG_F32 ? 4 : 2));
+	}
+}
+
+static int calibrate_one(struct run *r, struct runner *runner, int layer)
+{
+	const float *in = NULL;
+	float *out = NULL;
+	struct layer_plan p;
+	plan_init(r, layer, &p);
+	int rc = state_rows(r->state, layer, &in, r->why, r->why_n);
+	if (!rc)
+		rc = state_rows_new(r->state, layer + 1, &out, r->why, r->why_n);
+	if (!rc && !(rc = calibrate_layer(&p, runner, in, out, r->text.n, r->why, r->why_n)))
+		rc = state_save(r->state, &p, out, r->why, r->why_n);
+	state_rows_unmap(r->state, in);
+	state_rows_unmap(r->state, out);
+	forget(&p);
+	layer_plan_fini(&p);
+	return rc;
+}
+
+static int embed(struct run *r, struct runner *runner)
+{
+	float *x = NULL;
+	int rc = state_rows_new(r->state, 0, &x, r->why, r->why_n);
+	if (!rc)
+		rc = runner_embed(runner, r->text.tokens, r->text.n, x, r->why, r->why_n);
+	state_rows_unmap(r->state, x);
+	return rc;
+}
+
+static int calibrate_all(struct run *r)
+{
+	const int n = r->config.n_layers;
+	struct runner *runner = NULL;
+	int at = state_n_done(r->state), rc = 0;
+	if (at)
+		log_info("quantize", "%d of %d layers are there from the run before", at, n);
+	progress_begin(&r->progress, r->calibrating * at / n);
+	if (at == n)
+		return 0;
+	rc = runner_open(&runner, &r->config, r->weights, r->text.length, r->o->n_threads, r->why, r->why_n);
+	if (!rc && !at)
+		rc = embed(r, runner);
+	for (; !rc && at < n; at++) {
+		progress_step(&r->progress, r->calibrating * at / n, "layer %d of %d", at + 1, n);
+		rc = calibrate_one(r, runner, at);
+	}
+	runner_close(runner);
+	return rc;
+}
+
+/* ---- what is known of all layers ---- */
+
+static int plan_with_results(void *arg, int layer, bool results, struct layer_plan *out, char *why,
+			     size_t why_n)
+{
+	struct run *r = arg;
+	plan_init(r, layer, out);
+	int rc = results ? state_load(r->state, out, why, why_n) : 0;
+	for (int i = r->first[layer]; !rc && i < r->first[layer + 1]; i++)
+		if (r->linears[i].kept)
+			layer_plan_keep(out, r->linears[i].name, REASON_WORST);
+	if (rc)
+		layer_plan_fini(out);
+	return rc;
+}
+
+static void collect_layer(struct run *r, struct layer_plan *p)
+{
+	for (int i = 0; i < p->n_linears; i++) {
+		struct layer_linear *l = &p->linears[i];
+		struct report_linear *to = &r->linears[r->n_linears];
+		*to = (struct report_linear){.layer = p->index,
+					     .kept = l->kept,
+					     .reason = layer_reason_text(l->reason),
+					     .n_rows = p->blocks[l->block].n_rows,
+					     .weights = l->weights,
+					     .nearest = l->nearest,
+					     .alone = l->outputs};
+		snprintf(to->name, sizeof to->name, "%s", l->name);
+		r->out_by[r->n_linears++] = l->out_by;
+		l->out_by = NULL;
+		if (!l->kept && l->reason)
+			log_warn("quantize", "%s: %s rows=%d", l->name, layer_reason_text(l->reason),
+				 p->blocks[l->block].n_rows);
+		else if (l->kept && l->reason != REASON_ASKED)
+			log_warn("quantize", "%s: %s", l->name, layer_reason_text(l->reason));
+	}
+}
+
+static int collect(struct run *r)
+{
+	const int n = r->config.n_layers;
+	int all = 0, rc = 0;
+	for (int i = 0; i < n; i++) {
+		struct layer_plan p;
+		plan_init(r, i, &p);
+		all += p.n_linears;
+		layer_plan_fini(&p);
+	}
+	r->linears = xcalloc((size_t)all + 1, sizeof *r->linears);
+	r->out_by = xcalloc((size_t)all + 1, sizeof *r->out_by);
+	r->first = xcalloc((size_t)n + 1, sizeof *r->first);
+	for (int i = 0; !rc && i < n; i++) {
+		struct layer_plan p;
+		plan_init(r, i, &p);
+		if (!(rc = state_load(r->state, &p, r->why, r->why_n)))
+			collect_layer(r, &p);
+		r->first[i + 1] = r->n_linears;
+		layer_plan_fini(&p);
+	}
+	return rc;
+}
+
+/* All parts of the worst ones' names. */
+static void choose_worst(struct run *r, const struct report *report)
+{
+	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
+	report_order(report, order);
+	for (int i = 0, n = 0; i < r->n_linears && n < r->o->keep_worst; i++) {
+		const struct report_linear *worst = &r->linears[order[i]];
+		if (worst->kept || !(worst->alone.signal > 0))
+			continue;
+		for (int j = r->first[worst->layer]; j < r->first[worst->layer + 1]; j++)
+			if (j != order[i] && strcmp(r->linears[j].name, worst->name) == 0) {
+				r->linears[j].kept = true;
+				r->linears[j].reason = layer_reason_text(REASON_WORST);
+			}
+		r->linears[order[i]].kept = true;
+		r->linears[order[i]].reason = layer_reason_text(REASON_WORST);
+		n++;
+	}
+	free(order);
+}
+
+/* ---- the result ---- */
+
+static void write_progress(void *arg, double done)
+{
+	struct run *r = arg;
+	progress_step(&r->progress, r->calibrating + SHARE_WRITE * done, "writing %s", r->o->dst);
+}
+
+static void measure_progress(void *arg, double done)
+{
+	struct run *r = arg;
+	progress_step(&r->progress, 1 - SHARE_MEASURE * (1 - done), "measuring");
+}
+
+static int write_result(struct run *r)
+{
+	const struct awq_write_args a = {.source = r->o->source,
+					 .dst = r->o->dst,
+					 .config = &r->config,
+					 .weights = r->weights,
+					 .group = r->o->group,
+					 .plan = plan_with_results,
+					 .arg = r,
+					 .progress = write_progress};
+	return awq_write(&a, r->why, r->why_n);
+}
+
+static const float *out_by_of(void *arg, int layer, int i)
+{
+	const struct run *r = arg;
+	return r->out_by[r->first[layer] + i];
+}
+
+/* The figures of measure_run(), which leaves experts out, to the parts of the report. */
+static void take_accumulated(struct run *r, const struct measure *m)
+{
+	for (int i = 0, j = 0; i < r->n_linears && j < m->n_linears; i++)
+		if (r->linears[i].layer == m->linears[j].layer &&
+		    strcmp(r->linears[i].name, m->linears[j].name) == 0)
+			r->linears[i].accumulated = m->linears[j++].accumulated;
+}
+
+static int measure(struct run *r, struct measure *m)
+{
+	const struct awq_options *o = r->o;
+	struct model_config config = {0};
+	struct weights *weights = NULL;
+	struct windows text = {0};
+	*m = (struct measure){.out_by = out_by_of,
+			      .out_by_arg = r,
+			      .progress = measure_progress,
+			      .progress_arg = r,
+			      .n_threads = o->n_threads};
+	int rc = windows_read(&text, o->source, o->eval_text ? o->eval_text : o->text, r->text.length,
+			      o->n_eval, r->config.n_vocab, r->why, r->why_n);
+	if (!rc)
+		rc = model_config_load(o->dst, &config, r->why, r->why_n);
+	if (!rc)
+		rc = weights_open(o->dst, &config, &weights, r->why, r->why_n);
+	if (!rc) {
+		const struct measure_model a = {o->source, &r->config, r->weights},
+					   b = {o->dst, &config, weights};
+		rc = measure_run(m, &a, &b, &text, r->why, r->why_n);
+	}
+	if (!rc)
+		take_accumulated(r, m);
+	weights_close(weights);
+	model_config_fini(&config);
+	windows_fini(&text);
+	return rc;
+}
+
+static void summary(const struct run *r, const struct report *report)
+{
+	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
+	const struct measure *m = report->network;
+	int kept = 0;
+	for (int i = 0; i < r->n_linears; i++)
+		kept += r->linears[i].kept;
+	report_order(report, order);
+	printf("%s: %d of %d linear parts in INT4, groups of %d\n", r->o->dst, r->n_linears - kept,
+	       r->n_linears, r->o->group);
+	if (m)
+		printf("perplexity %.4f, of the original %.4f (%+.2f%%); KL %.5f; same top token %.2f%%; %d "
+		       "tokens\n",
+		       exp(m->nll[1]), exp(m->nll[0]), 100 * (exp(m->nll[1] - m->nll[0]) - 1), m->kl,
+		       100 * m->agree, m->n_scored);
+	for (int i = 0; i < r->n_linears && i < 3; i++) {
+		const struct report_linear *l = &r->linears[order[i]];
+		if (l->alone.signal > 0)
+			printf("%s %s: %.1f dB%s%s\n", i ? "then" : "worst", l->name,
+			       layer_error_db(&l->alone), l->reason[0] ? ", " : "", l->reason);
+	}
+	free(order);
+}
+
+static int finish(struct run *r, bool written)
+{
+	struct report report = {.source = r->o->source,
+				.result = r->o->dst,
+				.type = "awq4",
+				.group = r->o->group,
+				.n_calibration = r->text.n};
+	struct measure m = {0};
+	int rc = collect(r);
+	if (rc)
+		return rc;
+	report.linears = r->linears;
+	report.n_linears = r->n_linears;
+	choose_worst(r, &report);
+	if (!written)
+		rc = write_result(r);
+	if (!rc && r->o->n_eval && !(rc = measure(r, &m)))
+		report.network = &m;
+	progress_end(&r->progress);
+	for (size_t i = 0; !rc && i < r->o->n_reports; i++)
+		rc = report_write(&report, r->o->reports[i], r->why, r->why_n);
+	if (!rc) {
+		summary(r, &report);
+		state_remove(&r->state);
+	}
+	measure_fini(&m);
+	return rc;
+}
+
+/* DST may be there only as the result of a run that was interrupted behind it. */
+static int check_result(struct run *r, bool *there)
+{
+	char *state = xasprintf("%s.state", r->o->dst);
+	*there = file_exists(r->o->dst) || file_is_dir(r->o->dst);
+	const bool ours = file_is_dir(state);
+	free(state);
+	return *there && !ours ? err_why(r->why, r->why_n, -EEXIST,
+					 "%s exists already: remove it, or name another result", r->o->dst)
+			       : 0;
+}
+
+static void run_fini(struct run *r)
+{
+	state_close(r->state);
+	for (int i = 0; i < r->n_linears; i++)
+		free(r->out_by[i]);
+	free(r->out_by);
+	free(r->linears);
+	free(r->first);
+	windows_fini(&r->text);
+	weights_close(r->weights);
+	model_config_fini(&r->config);
+}
+
+int awq_run(const struct awq_options *o, char *why, size_t why_n)
+{
+	struct run r = {.o = o,
+			.calibrating = 1 - SHARE_WRITE - (o->n_eval ? SHARE_MEASURE : 0),
+			.why = why,
+			.why_n = why_n};
+	bool there = false;
+	int rc = check_result(&r, &there);
+	if (!rc && !(rc = open_model(&r)) && !(rc = open_text(&r)))
+		rc = state_open(&r.state, o->dst, fingerprint(&r), r.config.n_layers, r.text.n,
+				r.config.hidden, why, why_n);
+	if (!rc && there && state_n_done(r.state) < r.config.n_layers)
+		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
+			     o->dst);
+	if (!rc)
+		rc = calibrate_all(&r);
+	if (!rc)
+		rc = finish(&r, there);
+	progress_end(&r.progress);
+	run_fini(&r);
+	return rc;
+}

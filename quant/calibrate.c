@@ -1,0 +1,385 @@
+#include "quant/calibrate.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "quant/awq.h"
+#include "quant/inputs.h"
+#include "quant/int4.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS = MODEL_AT_DOWN + 1 };
+
+/* What the layer's parts read. */
+struct seen {
+	struct runner *r;
+	struct inputs at[POINTS];
+	float *rows;     /* [T, hidden] of MODEL_AT_GATEUP, where there are experts; else NULL */
+	int32_t *routed; /* [T, n_chosen] */
+	int hidden, n_chosen;
+	int rc;
+	char *why;
+	size_t why_n;
+};
+
+static void see(void *arg, enum model_point at, int first, int n, const void *rows)
+{
+	struct seen *s = arg;
+	if (s->rc)
+		return;
+	if (at == MODEL_AT_ROUTED) {
+		memcpy(s->routed + (size_t)first * (size_t)s->n_chosen, rows,
+		       (size_t)n * (size_t)s->n_chosen * sizeof *s->routed);
+		return;
+	}
+	if (at == MODEL_AT_GATEUP && s->rows)
+		memcpy(s->rows + (size_t)first * (size_t)s->hidden, rows,
+		       (size_t)n * (size_t)s->hidden * sizeof *s->rows);
+	if (s->at[at].k)
+		s->rc = inputs_add(&s->at[at], s->r, rows, n, s->why, s->why_n);
+}
+
+static void seen_fini(struct seen *s)
+{
+	for (int i = 0; i < POINTS; i++)
+		inputs_fini(&s->at[i]);
+	free(s->rows);
+	free(s->routed);
+}
+
+static int seen_init(struct seen *s, const struct layer_plan *p, struct runner *r, int n_tokens, char *why,
+		     size_t why_n)
+{
+	const size_t n = (size_t)n_tokens;
+	*s = (struct seen){.r = r,
+			   .hidden = p->c->hidden,
+			   .n_chosen = p->c->experts.n_chosen,
+			   .why = why,
+			   .why_n = why_n};
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct layer_block *b = &p->blocks[i];
+		int rc = b->expert >= 0 ? 0 : inputs_init(&s->at[b->at], b->k, n_tokens, why, why_n);
+		if (rc)
+			return rc;
+	}
+	if (p->w->n_experts) {
+		s->rows = xmalloc(n * (size_t)s->hidden * sizeof *s->rows);
+		s->routed = xmalloc(n * (size_t)s->n_chosen * sizeof *s->routed);
+	}
+	return 0;
+}
+
+/* ---- where scales go ---- */
+
+struct norm_fit {
+	const float *values; /* [k] what rows are multiplied by */
+	float offset;
+	enum config_dtype dtype;
+	int k;
+};
+
+/* The norm as it can be stored decides the scale: nothing is lost by dividing it. */
+static void fit_norm(void *arg, float *scales)
+{
+	const struct norm_fit *f = arg;
+	for (int i = 0; i < f->k; i++) {
+		const float stored = layer_round(f->dtype, f->values[i] / scales[i] - f->offset);
+		const float scale = f->values[i] / (stored + f->offset);
+		scales[i] = isfinite(scale) && scale > 0.5f * scales[i] && scale < 2 * scales[i] ? scale : 1;
+	}
+}
+
+/* Rows that will be quantized can have any scale. */
+static void fit_any(void *arg, float *scales)
+{
+	(void)arg, (void)scales;
+}
+
+/* Rows that stay floats: powers of two change nothing but exponents. */
+static void fit_powers(void *arg, float *scales)
+{
+	const int *k = arg;
+	for (int i = 0; i < *k; i++)
+		scales[i] = exp2f(rintf(log2f(scales[i])));
+}
+
+/* ---- a block ---- */
+
+struct block {
+	struct layer_plan *p;
+	struct layer_block *b;
+	struct runner *r;
+	const struct inputs *in;
+	struct awq_block awq;
+	struct layer_linear *parts[AWQ_PARTS]; /* of awq.parts */
+	float *w[AWQ_PARTS];                   /* owned */
+	struct norm_fit norm;
+	float *norm_values; /* owned */
+};
+
+static void set_fit(struct block *x)
+{
+	struct layer_block *b = x->b;
+	if (b->fold == FOLD_NORM) {
+		x->norm_values = xmalloc((size_t)b->k * sizeof *x->norm_values);
+		weights_to_f32(b->norm, x->norm_values);
+		for (int i = 0; i < b->k; i++)
+			x->norm_values[i] += x->p->c->norm_offset;
+		x->norm = (struct norm_fit){x->norm_values, x->p->c->norm_offset, b->norm->dtype, b->k};
+		x->awq.fit = fit_norm;
+		x->awq.fit_arg = &x->norm;
+	} else if (b->fold == FOLD_ROWS) {
+		const struct layer_linear *rows = &x->p->linears[b->rows_of];
+		x->awq.fit = rows->kept ? fit_powers : fit_any;
+		x->awq.fit_arg = &b->k;
+		x->awq.tie = b->tie;
+		x->awq.n_ties = rows->from->n;
+	}
+}
+
+static void block_init(struct block *x)
+{
+	const int groups = x->b->k / x->p->group;
+	x->awq = (struct awq_block){.k = x->b->k, .group = x->p->group, .in = x->in};
+	x->awq.scales = xmalloc((size_t)x->b->k * sizeof *x->awq.scales);
+	for (int i = 0; i < x->b->n; i++) {
+		struct layer_linear *l = &x->p->linears[x->b->first + i];
+		const size_t n = (size_t)l->from->n;
+		if (l->kept)
+			continue;
+		const int at = x->awq.n_parts++;
+		x->parts[at] = l;
+		x->w[at] = xmalloc(n * (size_t)x->b->k * sizeof *x->w[at]);
+		layer_floats(l->from, x->w[at]);
+		x->awq.parts[at] = (struct awq_part){.w = x->w[at],
+						     .n = l->from->n,
+						     .ratios = xmalloc(n * (size_t)groups * sizeof(float))};
+	}
+	set_fit(x);
+}
+
+static void block_fini(struct block *x)
+{
+	for (int i = 0; i < x->awq.n_parts; i++) {
+		free(x->w[i]);
+		free(x->awq.parts[i].ratios);
+	}
+	free(x->awq.scales);
+	free(x->norm_values);
+}
+
+/* Without a search: a grid over all of each group. */
+static void round_to_nearest(struct awq_block *a)
+{
+	for (int i = 0; i < a->k; i++)
+		a->scales[i] = 1;
+	for (int p = 0; p < a->n_parts; p++)
+		for (int i = 0; i < a->parts[p].n * (a->k / a->group); i++)
+			a->parts[p].ratios[i] = 1;
+}
+
+/* The scales are kept, and given to what takes them up. */
+static void fold(struct block *x)
+{
+	struct layer_block *b = x->b;
+	bool any = false;
+	for (int i = 0; i < b->k; i++)
+		any |= x->awq.scales[i] != 1;
+	if (!any)
+		return;
+	b->in_by = xmemdup(x->awq.scales, (size_t)b->k * sizeof *b->in_by);
+	if (b->fold != FOLD_ROWS)
+		return;
+	struct layer_linear *rows = &x->p->linears[b->rows_of];
+	rows->out_by = xmalloc((size_t)rows->from->n * sizeof *rows->out_by);
+	for (int i = 0; i < b->k; i++)
+		rows->out_by[b->tie ? b->tie[i] : i] = b->in_by[i];
+}
+
+/* W diag(s), rows divided by what the block behind has asked for. */
+static void pack(struct block *x, int i)
+{
+	struct layer_linear *l = x->parts[i];
+	const size_t n = (size_t)l->from->n, k = (size_t)x->b->k, groups = k / (size_t)x->p->group;
+	float *scaled = xmalloc(n * k * sizeof *scaled);
+	awq_scaled(&x->awq, &x->awq.parts[i], scaled);
+	for (size_t row = 0; l->out_by && row < n; row++)
+		for (size_t j = 0; j < k; j++)
+			scaled[row * k + j] /= l->out_by[row];
+	l->qweight = xmalloc(k * (n / 8) * sizeof *l->qweight);
+	l->qzeros = xmalloc(groups * (n / 8) * sizeof *l->qzeros);
+	l->scales = xmalloc(groups * n * sizeof *l->scales);
+	int4_pack(scaled, (int)n, (int)k, x->p->group, x->awq.parts[i].ratios, l->qweight, l->qzeros,
+		  l->scales);
+	free(scaled);
+}
+
+static struct layer_error error_of(double signal, double noise, double cross, double count)
+{
+	const double becomes = signal + 2 * cross + noise;
+	return (struct layer_error){
+		.signal = signal / count,
+		.noise = noise / count,
+		.cosine = signal > 0 && becomes > 0 ? (signal + cross) / sqrt(signal * becomes) : 1};
+}
+
+/* Of weights and, if rows were seen, of outputs. */
+static int measure(struct block *x, int i, char *why, size_t why_n)
+{
+	struct layer_linear *l = x->parts[i];
+	const struct awq_part *part = &x->awq.parts[i];
+	const size_t n = (size_t)part->n * (size_t)x->b->k;
+	double signal = 0, noise = 0, cross = 0, sum = 0;
+	float *d = xmalloc(n * sizeof *d), *y = NULL;
+	int rc = 0;
+	awq_effective(&x->awq, part, d);
+	for (size_t j = 0; j < n; j++) {
+		const double w = part->w[j], off = (double)d[j] - w;
+		signal += w * w;
+		noise += off * off;
+		cross += w * off;
+		sum += fabs(off);
+		d[j] = (float)off;
+	}
+	l->weights = error_of(signal, noise, cross, (double)n);
+	l->weights.mean_abs = sum / (double)n;
+	if (x->in->n_sample) {
+		const size_t outs = (size_t)x->in->n_sample * (size_t)part->n;
+		y = xmalloc(outs * sizeof *y);
+		rc = runner_product(x->r, d, part->n, x->b->k, x->in->sample, x->in->n_sample, y, why, why_n);
+		sum = 0;
+		for (size_t j = 0; !rc && j < outs; j++)
+			sum += fabsf(y[j]);
+		l->outputs = error_of(part->error.signal, part->error.noise, part->error.cross, part->n);
+		l->outputs.mean_abs = sum / (double)outs;
+		l->nearest = (struct layer_error){.signal = part->error.signal / part->n,
+						  .noise = part->nearest / part->n};
+	}
+	free(d);
+	free(y);
+	return rc;
+}
+
+static int quantize_block(struct layer_plan *p, struct layer_block *b, struct runner *r,
+			  const struct inputs *in, char *why, size_t why_n)
+{
+	struct block x = {.p = p, .b = b, .r = r, .in = in};
+	int rc = 0;
+	b->n_rows = in->n;
+	block_init(&x);
+	if (b->expert >= 0 && in->n < CALIBRATE_EXPERT_ROWS) {
+		round_to_nearest(&x.awq);
+		for (int i = 0; i < x.awq.n_parts; i++)
+			x.parts[i]->reason = in->n ? REASON_FEW_ROWS : REASON_NO_ROWS;
+	} else if (x.awq.n_parts) {
+		rc = awq_search(&x.awq, r, why, why_n);
+	}
+	if (!rc && x.awq.n_parts)
+		fold(&x);
+	for (int i = 0; !rc && i < x.awq.n_parts; i++) {
+		pack(&x, i);
+		rc = measure(&x, i, why, why_n);
+	}
+	block_fini(&x);
+	return rc;
+}
+
+/* ---- experts ---- */
+
+static int gather(const struct seen *s, int n_tokens, int expert, float *out)
+{
+	const size_t h = (size_t)s->hidden;
+	int n = 0;
+	for (int i = 0; i < n_tokens; i++)
+		for (int j = 0; j < s->n_chosen; j++)
+			if (s->routed[(size_t)i * (size_t)s->n_chosen + (size_t)j] == expert)
+				memcpy(out + (size_t)n++ * h, s->rows + (size_t)i * h, h * sizeof *out);
+	return n;
+}
+
+static int add_all(struct inputs *in, struct runner *r, const float *rows, int n, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (int at = 0; !rc && at < n; at += RUNNER_BATCH)
+		rc = inputs_add(in, r, rows + (size_t)at * (size_t)in->k,
+				n - at < RUNNER_BATCH ? n - at : RUNNER_BATCH, why, why_n);
+	inputs_end(in);
+	return rc;
+}
+
+/* What an expert has between its parts. */
+static int between(const struct layer_plan *p, const struct weights_expert *e, struct runner *r,
+		   const float *rows, int n, float *out, char *why, size_t why_n)
+{
+	const size_t size = (size_t)e->gate.n * (size_t)e->gate.k;
+	float *gate = xmalloc(2 * size * sizeof *gate), *up = gate + size;
+	layer_floats(&e->gate, gate);
+	layer_floats(&e->up, up);
+	int rc = runner_gateup(r, p->c->act, gate, up, e->gate.n, e->gate.k, rows, n, out, why, why_n);
+	free(gate);
+	return rc;
+}
+
+static int quantize_expert(struct layer_plan *p, struct layer_block *down, struct layer_block *gateup,
+			   struct runner *r, const struct seen *s, int n_tokens, char *why, size_t why_n)
+{
+	struct inputs in = {0}, inner = {0};
+	float *rows = xmalloc((size_t)n_tokens * (size_t)s->hidden * sizeof *rows);
+	const int n = gather(s, n_tokens, down->expert, rows);
+	float *mid = xmalloc(((size_t)n * (size_t)down->k + 1) * sizeof *mid);
+	int rc = 0;
+	if (n)
+		rc = between(p, &p->w->experts[down->expert], r, rows, n, mid, why, why_n);
+	if (!rc && !(rc = inputs_init(&inner, down->k, n, why, why_n)) &&
+	    !(rc = add_all(&inner, r, mid, n, why, why_n)))
+		rc = quantize_block(p, down, r, &inner, why, why_n);
+	inputs_fini(&inner);
+	if (!rc && !(rc = inputs_init(&in, gateup->k, n, why, why_n)) &&
+	    !(rc = add_all(&in, r, rows, n, why, why_n)))
+		rc = quantize_block(p, gateup, r, &in, why, why_n);
+	inputs_fini(&in);
+	free(mid);
+	free(rows);
+	return rc;
+}
+
+int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, float *out, int n_tokens,
+		    char *why, size_t why_n)
+{
+	struct seen s;
+	const struct runner_observer observer = {see, &s};
+	int rc = seen_init(&s, p, r, n_tokens, why, why_n);
+	if (!rc)
+		rc = runner_layer(r, p->index, in, out, n_tokens, &observer, why, why_n);
+	if (!rc)
+		rc = s.rc;
+	for (int i = 0; !rc && i < POINTS; i++)
+		if (s.at[i].k)
+			inputs_end(&s.at[i]);
+	for (int i = 0; !rc && i < p->n_blocks; i++) {
+		struct layer_block *b = &p->blocks[i];
+		if (b->expert < 0) {
+			rc = quantize_block(p, b, r, &s.at[b->at], why, why_n);
+		} else {
+			rc = quantize_expert(p, b, b + 1, r, &s, n_tokens, why, why_n);
+			i++; /* down, then gate and up */
+		}
+	}
+	seen_fini(&s);
+	return rc;
+}
+
+size_t calibrate_bytes(const struct model_config *c, int n_tokens)
+{
+	const size_t hidden = (size_t)c->hidden, heads = (size_t)c->n_heads * (size_t)c->head_dim;
+	const size_t inner = (size_t)(c->intermediate > c->experts.intermediate ? c->intermediate
+										: c->experts.intermediate);
+	const size_t widest = inner > heads ? inner : heads;
+	size_t bytes = inputs_bytes((int)hidden) * 2 + inputs_bytes((int)heads) + inputs_bytes((int)inner);
+	bytes += 4 * widest * hidden * sizeof(float) * 2; /* a block's weights, and what is tried */
+	if (c->experts.n)
+		bytes += 2 * (size_t)n_tokens * (hidden + inner) * sizeof(float);
+	return bytes;
+}

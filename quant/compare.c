@@ -1,0 +1,101 @@
+#include "quant/compare.h"
+
+#include "quant/measure.h"
+#include "quant/progress.h"
+#include "quant/runner.h"
+#include "quant/windows.h"
+
+#include "base/buf.h"
+#include "base/json_write.h"
+
+#include <math.h>
+#include <stdio.h>
+
+struct side {
+	struct model_config config;
+	struct weights *weights;
+};
+
+static int side_open(struct side *s, const char *path, char *why, size_t why_n)
+{
+	int rc = model_config_load(path, &s->config, why, why_n);
+	return rc ? rc : weights_open(path, &s->config, &s->weights, why, why_n);
+}
+
+static void side_close(struct side *s)
+{
+	weights_close(s->weights);
+	model_config_fini(&s->config);
+}
+
+static void show_progress(void *arg, double done)
+{
+	progress_step(arg, done, "comparing");
+}
+
+static void print_json(const struct compare_options *o, const struct measure *m)
+{
+	struct buf b = {0};
+	buf_puts(&b, "{\"a\":");
+	json_write_str(&b, o->a);
+	buf_puts(&b, ",\"b\":");
+	json_write_str(&b, o->b);
+	buf_printf(&b,
+		   ",\"tokens\":%d,\"scored\":%d,\"perplexity_a\":%.9g,\"perplexity_b\":%.9g,\"kl\":%.9g,"
+		   "\"kl_max\":%.9g,\"agreement\":%.9g,\"logits_snr_db\":%.9g,\"layers_snr_db\":[",
+		   m->n_tokens, m->n_scored, exp(m->nll[0]), exp(m->nll[1]), m->kl, m->kl_max, m->agree,
+		   layer_error_db(&m->logits));
+	for (int i = 0; i < m->n_layers; i++)
+		buf_printf(&b, "%s%.9g", i ? "," : "", layer_error_db(&m->layers[i]));
+	buf_puts(&b, "]}\n");
+	fwrite(b.p, 1, b.len, stdout);
+	buf_fini(&b);
+}
+
+static void print_text(const struct compare_options *o, const struct measure *m)
+{
+	printf("%d tokens of %s\n", m->n_scored, o->text);
+	printf("perplexity     %.4f  %s\n", exp(m->nll[0]), o->a);
+	printf("perplexity     %.4f  %s (%+.2f%%)\n", exp(m->nll[1]), o->b,
+	       100 * (exp(m->nll[1] - m->nll[0]) - 1));
+	printf("KL             %.6f nats, %.4f at most\n", m->kl, m->kl_max);
+	printf("same top token %.2f%%\n", 100 * m->agree);
+	printf("logits         %.1f dB signal to noise\n", layer_error_db(&m->logits));
+	for (int i = 0; i < m->n_layers; i++)
+		printf("layer %-8d %.1f dB, accumulated\n", i, layer_error_db(&m->layers[i]));
+}
+
+int compare_run(const struct compare_options *o, char *why, size_t why_n)
+{
+	struct side a = {0}, b = {0};
+	struct windows text = {0};
+	struct progress progress;
+	struct measure m = {.progress = show_progress,
+			    .progress_arg = &progress,
+			    .n_threads = o->n_threads,
+			    .no_linears = true};
+	int rc = side_open(&a, o->a, why, why_n);
+	if (!rc)
+		rc = side_open(&b, o->b, why, why_n);
+	if (!rc) {
+		const int x = runner_window(&a.config), y = runner_window(&b.config);
+		rc = windows_read(&text, o->a, o->text, x < y ? x : y, o->n_tokens, a.config.n_vocab, why,
+				  why_n);
+	}
+	progress_begin(&progress, 0);
+	if (!rc) {
+		const struct measure_model first = {o->a, &a.config, a.weights},
+					   second = {o->b, &b.config, b.weights};
+		rc = measure_run(&m, &first, &second, &text, why, why_n);
+	}
+	progress_end(&progress);
+	if (!rc && o->json)
+		print_json(o, &m);
+	else if (!rc)
+		print_text(o, &m);
+	measure_fini(&m);
+	windows_fini(&text);
+	side_close(&a);
+	side_close(&b);
+	return rc;
+}

@@ -1,0 +1,378 @@
+#include "quant/measure.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "quant/parallel.h"
+#include "quant/runner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLE = 512 /* rows of which outputs are compared */, POINTS = MODEL_AT_DOWN + 1 };
+
+struct sample {
+	float *rows; /* [n, k]; owned */
+	int n, k;
+};
+
+struct side {
+	const struct measure_model *of;
+	struct runner *r;
+	float *x; /* [T, hidden] */
+	size_t bytes;
+	float *logits; /* [RUNNER_LOGITS, V] */
+	struct sample at[POINTS];
+	int step; /* each step-th row is in the sample */
+};
+
+struct pass {
+	struct measure *m;
+	struct side side[2];
+	const struct windows *text;
+	double done, all; /* layers and heads */
+	char *why;
+	size_t why_n;
+};
+
+static void advance(struct pass *p, double by)
+{
+	p->done += by;
+	if (p->m->progress)
+		p->m->progress(p->m->progress_arg, p->done / p->all);
+}
+
+/* ---- a pair of arrays ---- */
+
+struct tally {
+	double signal, other, both, noise, abs;
+	double n;
+};
+
+static void tally_add(struct tally *t, const float *a, const float *b, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const double x = a[i], y = b[i], d = y - x;
+		t->signal += x * x;
+		t->other += y * y;
+		t->both += x * y;
+		t->noise += d * d;
+		t->abs += fabs(d);
+	}
+	t->n += (double)n;
+}
+
+static struct layer_error tally_error(const struct tally *t)
+{
+	if (!(t->n > 0))
+		return (struct layer_error){0};
+	const double norms = sqrt(t->signal) * sqrt(t->other);
+	return (struct layer_error){.signal = t->signal / t->n,
+				    .noise = t->noise / t->n,
+				    .cosine = norms > 0 ? t->both / norms : 1,
+				    .mean_abs = t->abs / t->n};
+}
+
+static struct layer_error error_of(const float *a, const float *b, size_t n)
+{
+	struct tally t = {0};
+	tally_add(&t, a, b, n);
+	return tally_error(&t);
+}
+
+/* ---- linear parts ---- */
+
+static void see(void *arg, enum model_point at, int first, int n, const void *rows)
+{
+	struct side *s = arg;
+	if ((int)at >= POINTS || !s->at[at].rows)
+		return;
+	struct sample *to = &s->at[at];
+	const size_t k = (size_t)to->k;
+	for (int i = 0; i < n && to->n < SAMPLE; i++)
+		if ((first + i) % s->step == 0)
+			memcpy(to->rows + (size_t)to->n++ * k, (const float *)rows + (size_t)i * k,
+			       k * sizeof(float));
+}
+
+static void samples_init(struct side *s, const struct layer_plan *p, int n_tokens)
+{
+	s->step = (n_tokens + SAMPLE - 1) / SAMPLE;
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct layer_block *b = &p->blocks[i];
+		if (b->expert < 0)
+			s->at[b->at] = (struct sample){
+				.rows = xmalloc((size_t)SAMPLE * (size_t)b->k * sizeof(float)), .k = b->k};
+	}
+}
+
+static void samples_fini(struct side *s)
+{
+	for (int i = 0; i < POINTS; i++) {
+		free(s->at[i].rows);
+		s->at[i] = (struct sample){0};
+	}
+}
+
+static int product(struct pass *p, int side, const float *w, int n, const struct sample *x, float *out)
+{
+	return runner_product(p->side[side].r, w, n, x->k, x->rows, x->n, out, p->why, p->why_n);
+}
+
+static int compare_linear(struct pass *p, struct measure_linear *out, const struct weights_linear *a,
+			  const struct weights_linear *b, enum model_point at, const float *out_by)
+{
+	const struct sample *xa = &p->side[0].at[at], *xb = &p->side[1].at[at];
+	const size_t size = (size_t)a->n * (size_t)a->k, outs = (size_t)xa->n * (size_t)a->n;
+	float *wa = xmalloc(2 * size * sizeof *wa), *wb = wa + size;
+	float *ya = xmalloc(2 * outs * sizeof *ya), *yb = ya + outs;
+	layer_floats(a, wa);
+	layer_floats(b, wb);
+	int rc = product(p, 0, wa, a->n, xa, ya);
+	if (!rc && !p->m->out_by) {
+		out->weights = error_of(wa, wb, size);
+		if (!(rc = product(p, 0, wb, a->n, xa, yb)))
+			out->alone = error_of(ya, yb, outs);
+	}
+	if (!rc && !(rc = product(p, 1, wb, a->n, xb, yb))) {
+		for (size_t i = 0; out_by && i < outs; i++)
+			yb[i] *= out_by[i % (size_t)a->n];
+		out->accumulated = error_of(ya, yb, outs);
+	}
+	free(wa);
+	free(ya);
+	return rc;
+}
+
+static int compare_linears(struct pass *p, const struct layer_plan *a, const struct layer_plan *b)
+{
+	struct measure *m = p->m;
+	int rc = 0;
+	for (int i = 0; !rc && i < a->n_linears; i++) {
+		const struct layer_block *block = &a->blocks[a->linears[i].block];
+		if (block->expert >= 0)
+			continue;
+		m->linears = xrealloc(m->linears, (size_t)m->n_linears + 1, sizeof *m->linears);
+		struct measure_linear *l = &m->linears[m->n_linears++];
+		*l = (struct measure_linear){.layer = a->index};
+		snprintf(l->name, sizeof l->name, "%s", a->linears[i].name);
+		rc = compare_linear(p, l, a->linears[i].from, b->linears[i].from, block->at,
+				    m->out_by ? m->out_by(m->out_by_arg, a->index, i) : NULL);
+	}
+	return rc;
+}
+
+/* ---- layers ---- */
+
+static int run_layer(struct pass *p, int side, int layer, bool observed)
+{
+	struct side *s = &p->side[side];
+	const struct runner_observer observer = {see, s};
+	int rc = runner_layer(s->r, layer, s->x, s->x, p->text->n, observed ? &observer : NULL, p->why,
+			      p->why_n);
+	advance(p, 1);
+	return rc;
+}
+
+static int run_pair(struct pass *p, int layer)
+{
+	enum { ANY_GROUP = 8 };
+	struct layer_plan plan[2];
+	const size_t n = (size_t)p->text->n * (size_t)p->side[0].of->config->hidden;
+	int rc = 0;
+	for (int i = 0; i < 2; i++) {
+		const struct measure_model *of = p->side[i].of;
+		layer_plan_init(&plan[i], of->config, &of->weights->layers[layer], layer, ANY_GROUP, NULL, 0);
+		if (!p->m->no_linears)
+			samples_init(&p->side[i], &plan[i], p->text->n);
+	}
+	if (!(rc = run_layer(p, 0, layer, true)) && !(rc = run_layer(p, 1, layer, true))) {
+		p->m->layers[layer] = error_of(p->side[0].x, p->side[1].x, n);
+		rc = p->m->no_linears ? 0 : compare_linears(p, &plan[0], &plan[1]);
+	}
+	for (int i = 0; i < 2; i++) {
+		samples_fini(&p->side[i]);
+		layer_plan_fini(&plan[i]);
+	}
+	return rc;
+}
+
+/* Same number of layers, and each with the same parts. */
+static bool are_alike(const struct measure_model *a, const struct measure_model *b)
+{
+	const struct model_config *x = a->config, *y = b->config;
+	bool alike = x->n_layers == y->n_layers && x->hidden == y->hidden && x->n_heads == y->n_heads &&
+		     x->n_kv_heads == y->n_kv_heads && x->head_dim == y->head_dim &&
+		     x->intermediate == y->intermediate && x->experts.n == y->experts.n;
+	for (int i = 0; alike && i < x->n_layers; i++)
+		alike = x->layer_sparse[i] == y->layer_sparse[i];
+	return alike;
+}
+
+/* ---- logits ---- */
+
+struct row_figures {
+	double nll[2], kl;
+	bool agree;
+};
+
+struct rows {
+	const struct pass *p;
+	int first; /* token of the first row */
+	struct row_figures of[RUNNER_LOGITS];
+};
+
+/* The largest, and log(sum(exp(x - largest))). */
+static void softmax_of(const float *x, int n, int *best, double *log_sum)
+{
+	double sum = 0;
+	*best = 0;
+	for (int i = 1; i < n; i++)
+		if (x[i] > x[*best])
+			*best = i;
+	for (int i = 0; i < n; i++)
+		sum += (double)expf(x[i] - x[*best]);
+	*log_sum = log(sum);
+}
+
+static void row_figures(void *arg, int i)
+{
+	struct rows *r = arg;
+	const int v = r->p->side[0].of->config->n_vocab;
+	const float *x[2];
+	int best[2];
+	double log_sum[2], kl = 0;
+	for (int s = 0; s < 2; s++) {
+		x[s] = r->p->side[s].logits + (size_t)i * (size_t)v;
+		softmax_of(x[s], v, &best[s], &log_sum[s]);
+	}
+	const uint32_t next = r->p->text->tokens[r->first + i + 1];
+	for (int s = 0; s < 2; s++)
+		r->of[i].nll[s] = log_sum[s] - ((double)x[s][next] - (double)x[s][best[s]]);
+	for (int j = 0; j < v; j++) {
+		const double a = (double)x[0][j] - (double)x[0][best[0]] - log_sum[0],
+			     b = (double)x[1][j] - (double)x[1][best[1]] - log_sum[1];
+		if (a > -80)
+			kl += exp(a) * (a - b);
+	}
+	r->of[i].kl = kl > 0 ? kl : 0;
+	r->of[i].agree = best[0] == best[1];
+}
+
+/* n rows of a window, each with a token behind it. */
+static int score_rows(struct pass *p, int first, int n, struct tally *t)
+{
+	struct measure *m = p->m;
+	struct rows rows = {.p = p, .first = first};
+	for (int s = 0; s < 2; s++) {
+		const size_t h = (size_t)p->side[s].of->config->hidden;
+		int rc = runner_head(p->side[s].r, p->side[s].x + (size_t)first * h, n, p->side[s].logits,
+				     p->why, p->why_n);
+		if (rc)
+			return rc;
+	}
+	parallel_for(n, row_figures, &rows);
+	for (int i = 0; i < n; i++) {
+		const struct row_figures *f = &rows.of[i];
+		m->nll[0] += f->nll[0];
+		m->nll[1] += f->nll[1];
+		m->kl += f->kl;
+		m->kl_max = f->kl > m->kl_max ? f->kl : m->kl_max;
+		m->agree += f->agree;
+		m->n_scored++;
+	}
+	tally_add(t, p->side[0].logits, p->side[1].logits,
+		  (size_t)n * (size_t)p->side[0].of->config->n_vocab);
+	return 0;
+}
+
+static int score(struct pass *p)
+{
+	struct measure *m = p->m;
+	struct tally t = {0};
+	int rc = 0;
+	for (int w = 0; !rc && w < p->text->n; w += p->text->length) {
+		const int end = (w + p->text->length < p->text->n ? w + p->text->length : p->text->n) - 1;
+		for (int at = w, n; !rc && at < end; at += n) {
+			n = end - at < RUNNER_LOGITS ? end - at : RUNNER_LOGITS;
+			rc = score_rows(p, at, n, &t);
+			advance(p, p->side[0].of->config->n_layers * (double)n / p->text->n);
+		}
+	}
+	m->logits = tally_error(&t);
+	if (m->n_scored) {
+		m->nll[0] /= m->n_scored;
+		m->nll[1] /= m->n_scored;
+		m->kl /= m->n_scored;
+		m->agree /= m->n_scored;
+	}
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int side_open(struct pass *p, int side, const struct measure_model *of)
+{
+	struct side *s = &p->side[side];
+	s->of = of;
+	s->bytes = (size_t)p->text->n * (size_t)of->config->hidden * sizeof *s->x;
+	int rc = runner_open(&s->r, of->config, of->weights, p->text->length, p->m->n_threads, p->why,
+			     p->why_n);
+	if (rc)
+		return err_prefix(p->why, p->why_n, rc, "%s", of->path);
+	s->x = alloc_big(s->bytes);
+	s->logits = xmalloc((size_t)RUNNER_LOGITS * (size_t)of->config->n_vocab * sizeof *s->logits);
+	if (!s->x)
+		return err_why(p->why, p->why_n, -ENOMEM,
+			       "out of memory: %zu bytes for the rows of %d tokens", s->bytes, p->text->n);
+	return runner_embed(s->r, p->text->tokens, p->text->n, s->x, p->why, p->why_n);
+}
+
+static void side_close(struct side *s)
+{
+	samples_fini(s);
+	runner_close(s->r);
+	alloc_big_free(s->x, s->bytes);
+	free(s->logits);
+}
+
+int measure_run(struct measure *m, const struct measure_model *a, const struct measure_model *b,
+		const struct windows *text, char *why, size_t why_n)
+{
+	struct pass p = {.m = m, .text = text, .why = why, .why_n = why_n};
+	int rc = 0;
+	if (a->config->n_vocab != b->config->n_vocab)
+		return err_why(why, why_n, -EINVAL, "%s has %d tokens, %s has %d: they cannot be compared",
+			       a->path, a->config->n_vocab, b->path, b->config->n_vocab);
+	m->alike = are_alike(a, b);
+	m->n_layers = m->alike ? a->config->n_layers : 0;
+	m->layers = xcalloc((size_t)m->n_layers + 1, sizeof *m->layers);
+	m->n_tokens = text->n;
+	p.all = 2.0 * a->config->n_layers + b->config->n_layers;
+	if ((rc = side_open(&p, 0, a)) || (rc = side_open(&p, 1, b)))
+		goto done;
+	for (int i = 0; !rc && m->alike && i < m->n_layers; i++)
+		rc = run_pair(&p, i);
+	for (int i = 0; !rc && !m->alike && i < a->config->n_layers; i++)
+		rc = run_layer(&p, 0, i, false);
+	for (int i = 0; !rc && !m->alike && i < b->config->n_layers; i++)
+		rc = run_layer(&p, 1, i, false);
+	if (!rc)
+		rc = score(&p);
+done:
+	side_close(&p.side[0]);
+	side_close(&p.side[1]);
+	if (rc)
+		measure_fini(m);
+	return rc;
+}
+
+void measure_fini(struct measure *m)
+{
+	free(m->linears);
+	free(m->layers);
+	m->linears = NULL;
+	m->layers = NULL;
+	m->n_linears = m->n_layers = 0;
+}

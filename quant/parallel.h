@@ -1,0 +1,9 @@
+/* parallel.h - a loop whose turns run on all cores. */
+#ifndef QUERN_QUANT_PARALLEL_H
+#define QUERN_QUANT_PARALLEL_H
+
+/* f(arg, i) for i in 0 .. n - 1, in any order, on one thread per core; returns when all are done.  Results
+ * must not depend on the order. */
+void parallel_for(int n, void (*f)(void *arg, int i), void *arg);
+
+#endif

@@ -1,0 +1,381 @@
+#include "quant/state.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/replace.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static const char mark[] = "quern-quantize 1";
+enum { RUN_MAX = 128 };
+
+struct state {
+	char *dir;
+	int fd; /* of it, locked */
+	uint64_t fingerprint;
+	int n_layers, n_done;
+	size_t bytes; /* of a stream */
+};
+
+static char *path_of(const struct state *s, const char *what, int layer)
+{
+	return xasprintf("%s/%s-%03d", s->dir, what, layer);
+}
+
+static int sys_why(char *why, size_t why_n, const char *path, const char *what)
+{
+	const int err = errno;
+	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
+}
+
+/* ---- the directory ---- */
+
+static void empty_dir(const struct state *s)
+{
+	const int again = dup(s->fd);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
+	if (!d)
+		return;
+	rewinddir(d);
+	for (const struct dirent *e; (e = readdir(d));)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+			unlinkat(s->fd, e->d_name, 0);
+	closedir(d);
+}
+
+static bool is_empty(const struct state *s)
+{
+	const int again = dup(s->fd);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
+	int n = 0;
+	if (!d)
+		return false;
+	rewinddir(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n <= 2;
+}
+
+static int write_run(const struct state *s, char *why, size_t why_n)
+{
+	struct replace r;
+	char *path = file_join(s->dir, "run");
+	int rc = replace_begin(&r, path, 0666, why, why_n);
+	if (!rc) {
+		fprintf(r.f, "%s %016" PRIx64 "\n", mark, s->fingerprint);
+		rc = replace_end(&r, why, why_n);
+	}
+	free(path);
+	return rc;
+}
+
+/* 1: of this run; 0: nothing, or of another one; -EEXIST: not ours. */
+static int check_run(const struct state *s, char *why, size_t why_n)
+{
+	char *path = file_join(s->dir, "run"), *text = NULL, want[RUN_MAX];
+	size_t n;
+	int rc = file_read(path, RUN_MAX, &text, &n, NULL, 0);
+	snprintf(want, sizeof want, "%s %016" PRIx64 "\n", mark, s->fingerprint);
+	if (rc == -ENOENT && is_empty(s))
+		rc = 0;
+	else if (rc || strncmp(text, mark, sizeof mark - 1) != 0)
+		rc = err_why(
+			why, why_n, -EEXIST,
+			"%s exists, and is not what a run left behind: remove it, or name another result",
+			s->dir);
+	else
+		rc = strcmp(text, want) == 0;
+	free(text);
+	free(path);
+	return rc;
+}
+
+static void count_done(struct state *s)
+{
+	for (s->n_done = 0; s->n_done < s->n_layers; s->n_done++) {
+		char *path = path_of(s, "layer", s->n_done);
+		const bool there = file_exists(path);
+		free(path);
+		if (!there)
+			break;
+	}
+}
+
+int state_open(struct state **out, const char *dst, uint64_t fingerprint, int n_layers, int rows, int hidden,
+	       char *why, size_t why_n)
+{
+	struct state *s = xcalloc(1, sizeof *s);
+	size_t n = strlen(dst);
+	while (n > 1 && dst[n - 1] == '/')
+		n--;
+	*s = (struct state){.dir = xasprintf("%.*s.state", (int)n, dst),
+			    .fingerprint = fingerprint,
+			    .n_layers = n_layers,
+			    .bytes = (size_t)rows * (size_t)hidden * sizeof(float)};
+	*out = NULL;
+	int rc = 0;
+	if (mkdir(s->dir, 0777) && errno != EEXIST)
+		rc = sys_why(why, why_n, s->dir, "made");
+	s->fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (!rc && s->fd < 0)
+		rc = sys_why(why, why_n, s->dir, "opened");
+	if (!rc && flock(s->fd, LOCK_EX | LOCK_NB))
+		rc = err_why(why, why_n, -EBUSY, "%s is being made by another run: wait for its end", dst);
+	if (!rc && (rc = check_run(s, why, why_n)) == 0) {
+		empty_dir(s);
+		rc = write_run(s, why, why_n);
+	}
+	if (rc < 0) {
+		state_close(s);
+		return rc;
+	}
+	count_done(s);
+	*out = s;
+	return 0;
+}
+
+void state_close(struct state *s)
+{
+	if (!s)
+		return;
+	if (s->fd >= 0)
+		close(s->fd);
+	free(s->dir);
+	free(s);
+}
+
+void state_remove(struct state **s)
+{
+	if (!*s)
+		return;
+	empty_dir(*s);
+	rmdir((*s)->dir);
+	state_close(*s);
+	*s = NULL;
+}
+
+int state_n_done(const struct state *s)
+{
+	return s->n_done;
+}
+
+/* ---- streams ---- */
+
+int state_rows(struct state *s, int layer, const float **out, char *why, size_t why_n)
+{
+	char *path = path_of(s, "rows", layer);
+	const void *data = NULL;
+	size_t n = 0;
+	int rc = file_map(path, &data, &n, why, why_n);
+	if (!rc && n != s->bytes) {
+		file_unmap(data, n);
+		rc = err_why(why, why_n, -EINVAL, "%s is damaged: remove %s and start again", path, s->dir);
+	}
+	free(path);
+	*out = data;
+	return rc;
+}
+
+int state_rows_new(struct state *s, int layer, float **out, char *why, size_t why_n)
+{
+	char *path = path_of(s, "rows", layer);
+	int rc = 0;
+	void *p = MAP_FAILED;
+	const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		rc = sys_why(why, why_n, path, "made");
+	if (!rc && (rc = posix_fallocate(fd, 0, (off_t)s->bytes))) {
+		errno = rc;
+		rc = sys_why(why, why_n, path, "given its room");
+	}
+	if (!rc && (p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
+		rc = sys_why(why, why_n, path, "mapped");
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	*out = p == MAP_FAILED ? NULL : p;
+	return rc;
+}
+
+void state_rows_unmap(struct state *s, const float *rows)
+{
+	if (rows)
+		munmap((void *)(uintptr_t)rows, s->bytes);
+}
+
+/* ---- results ----
+ *
+ *     mark, fingerprint, layer, per block: rows, scales of inputs; per part: flags, errors, scales of rows,
+ * codes; XXH3 of all that
+ *
+ * Lengths follow from the plan. */
+
+static void put_array(struct buf *b, const void *p, size_t bytes)
+{
+	const unsigned char there = p != NULL;
+	buf_put(b, &there, 1);
+	if (p)
+		buf_put(b, p, bytes);
+}
+
+struct sizes {
+	size_t qweight, qzeros, scales;
+};
+
+static struct sizes sizes_of(const struct layer_plan *p, const struct layer_linear *l)
+{
+	const size_t n = (size_t)l->from->n, k = (size_t)l->from->k, groups = k / (size_t)p->group;
+	return (struct sizes){k * (n / 8) * 4, groups * (n / 8) * 4, groups * n * 2};
+}
+
+static void put_plan(struct buf *b, const struct state *s, const struct layer_plan *p)
+{
+	buf_put(b, mark, sizeof mark);
+	buf_put(b, &s->fingerprint, sizeof s->fingerprint);
+	buf_put(b, &p->index, sizeof p->index);
+	for (int i = 0; i < p->n_blocks; i++) {
+		const struct layer_block *x = &p->blocks[i];
+		buf_put(b, &x->n_rows, sizeof x->n_rows);
+		put_array(b, x->in_by, (size_t)x->k * sizeof(float));
+	}
+	for (int i = 0; i < p->n_linears; i++) {
+		const struct layer_linear *l = &p->linears[i];
+		const struct sizes z = sizes_of(p, l);
+		const int flags[2] = {l->kept, (int)l->reason};
+		buf_put(b, flags, sizeof flags);
+		buf_put(b, &l->weights, sizeof l->weights);
+		buf_put(b, &l->nearest, sizeof l->nearest);
+		buf_put(b, &l->outputs, sizeof l->outputs);
+		put_array(b, l->out_by, (size_t)l->from->n * sizeof(float));
+		put_array(b, l->qweight, z.qweight);
+		put_array(b, l->qzeros, z.qzeros);
+		put_array(b, l->scales, z.scales);
+	}
+	const uint64_t sum = XXH3_64bits(b->p, b->len);
+	buf_put(b, &sum, sizeof sum);
+}
+
+int state_save(struct state *s, const struct layer_plan *p, float *next, char *why, size_t why_n)
+{
+	char *path = path_of(s, "layer", p->index);
+	struct replace r;
+	struct buf b = {0};
+	int rc = 0;
+	assert(p->index == s->n_done);
+	if (next && (msync(next, s->bytes, MS_SYNC)))
+		rc = sys_why(why, why_n, s->dir, "synced");
+	if (!rc && !(rc = replace_begin(&r, path, 0666, why, why_n))) {
+		put_plan(&b, s, p);
+		fwrite(b.p, 1, b.len, r.f);
+		rc = replace_end(&r, why, why_n);
+	}
+	free(path);
+	buf_fini(&b);
+	if (rc)
+		return rc;
+	s->n_done++;
+	path = path_of(s, "rows", p->index);
+	unlink(path);
+	free(path);
+	return 0;
+}
+
+struct cursor {
+	const unsigned char *p;
+	size_t n;
+	bool bad;
+};
+
+static void take(struct cursor *c, void *to, size_t n)
+{
+	if (c->n < n) {
+		c->bad = true;
+		memset(to, 0, n);
+		return;
+	}
+	memcpy(to, c->p, n);
+	c->p += n;
+	c->n -= n;
+}
+
+static void *take_array(struct cursor *c, size_t bytes)
+{
+	unsigned char there = 0;
+	take(c, &there, 1);
+	if (!there || c->n < bytes) {
+		c->bad |= there != 0;
+		return NULL;
+	}
+	void *p = xmemdup(c->p, bytes);
+	c->p += bytes;
+	c->n -= bytes;
+	return p;
+}
+
+static void take_plan(struct cursor *c, const struct state *s, struct layer_plan *p)
+{
+	char head[sizeof mark];
+	uint64_t fingerprint = 0;
+	int index = -1;
+	take(c, head, sizeof head);
+	take(c, &fingerprint, sizeof fingerprint);
+	take(c, &index, sizeof index);
+	c->bad |= memcmp(head, mark, sizeof mark) != 0 || fingerprint != s->fingerprint || index != p->index;
+	for (int i = 0; !c->bad && i < p->n_blocks; i++) {
+		take(c, &p->blocks[i].n_rows, sizeof p->blocks[i].n_rows);
+		p->blocks[i].in_by = take_array(c, (size_t)p->blocks[i].k * sizeof(float));
+	}
+	for (int i = 0; !c->bad && i < p->n_linears; i++) {
+		struct layer_linear *l = &p->linears[i];
+		const struct sizes z = sizes_of(p, l);
+		int flags[2];
+		take(c, flags, sizeof flags);
+		take(c, &l->weights, sizeof l->weights);
+		take(c, &l->nearest, sizeof l->nearest);
+		take(c, &l->outputs, sizeof l->outputs);
+		l->out_by = take_array(c, (size_t)l->from->n * sizeof(float));
+		l->qweight = take_array(c, z.qweight);
+		l->qzeros = take_array(c, z.qzeros);
+		l->scales = take_array(c, z.scales);
+		c->bad |= flags[1] < 0 || flags[1] >= REASONS || flags[0] != (int)l->kept ||
+			  (!l->kept && !(l->qweight && l->qzeros && l->scales));
+		l->reason = c->bad ? REASON_NONE : (enum layer_reason)flags[1];
+	}
+}
+
+int state_load(const struct state *s, struct layer_plan *p, char *why, size_t why_n)
+{
+	char *path = path_of(s, "layer", p->index);
+	const void *data = NULL;
+	size_t n = 0;
+	uint64_t sum = 0;
+	int rc = file_map(path, &data, &n, why, why_n);
+	if (!rc) {
+		struct cursor c = {.p = data, .n = n > sizeof sum ? n - sizeof sum : 0};
+		if (c.n)
+			memcpy(&sum, c.p + c.n, sizeof sum);
+		c.bad = !c.n || XXH3_64bits(c.p, c.n) != sum;
+		if (!c.bad)
+			take_plan(&c, s, p);
+		if (c.bad || c.n)
+			rc = err_why(why, why_n, -EINVAL, "%s is damaged: remove %s and start again", path,
+				     s->dir);
+		file_unmap(data, n);
+	}
+	free(path);
+	return rc;
+}
