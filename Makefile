@@ -252,7 +252,7 @@ inject: deps-test
 $(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(call libs,$(FOLDERS))
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(INJECT_WRAPS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS) -lcriterion -o $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(INJECT_WRAPS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS_quern-controller) $(LDLIBS) -lcriterion -o $@
 
 # Outputs with forms at temperature 1, checked by other means than the engine's.
 GUIDED_OUTPUTS ?= 100000

@@ -13,7 +13,6 @@
 static const struct command commands[] = {
 	{"convert", cmd_convert, "SRC DST", "write a model in another format, value for value"},
 	{"quantize", cmd_quantize, "MODEL DST", "make a smaller model with quantized weights"},
-	{"compare", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

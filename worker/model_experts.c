@@ -37,15 +37,26 @@ static int router_load(struct model *m, struct layer *l, const struct weights_la
 struct experts_reader {
 	struct model *m;
 	const struct weights_layer *w;
-	bool unpack; /* the table has refused their codes */
+	bool unpack;   /* the table has refused their codes */
+	bool codes;    /* some are codes */
+	int64_t added; /* bytes that the progress counts */
 	struct source gateup, down;
 };
 
 static void expert_done(struct experts_reader *r)
 {
+	r->added += r->gateup.bytes + r->down.bytes;
 	loading_add(r->m->loading, r->gateup.bytes + r->down.bytes);
 	model_source_fini(&r->gateup);
 	model_source_fini(&r->down);
+}
+
+static bool has_codes(const struct source *s)
+{
+	for (int i = 0; i < s->src.n_parts; i++)
+		if (s->src.parts[i].dtype == KERN_CODES)
+			return true;
+	return false;
 }
 
 static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
@@ -61,6 +72,7 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	loading_now(m->loading, BUS_DOING_READ);
 	model_source_init(m, &r->gateup, first, 2);
 	model_source_init(m, &r->down, &last, 1);
+	r->codes = r->codes || has_codes(&r->gateup) || has_codes(&r->down);
 	loading_now(m->loading, BUS_DOING_PACK);
 	if (r->unpack) {
 		model_source_unpack(m, &r->gateup);
@@ -89,7 +101,8 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 		return rc;
 	rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
 	expert_done(&r);
-	if (rc == -ENOTSUP) {
+	if (rc == -ENOTSUP && r.codes) {
+		loading_add(m->loading, -r.added); /* they are read again */
 		r.unpack = true;
 		rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
 		expert_done(&r);

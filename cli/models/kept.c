@@ -259,7 +259,7 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 	const struct weights_linear *qkv[] = {&l->q, &l->k, &l->v}, *gateup[] = {&l->gate, &l->up},
 				    *o = &l->o, *down = &l->down;
 	int64_t bytes = 4 * ((int64_t)l->attn_norm.n + l->ffn_norm.n + l->attn_post.n + l->ffn_post.n +
-			     l->q_norm.n + l->k_norm.n + l->choice_bias.n);
+			     l->q_norm.n + l->k_norm.n + l->choice_bias.n + l->sinks.n);
 	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
 	if (l->gate.w)
 		bytes += kept_parts(gateup, 2, m) + kept_parts(&down, 1, m);

@@ -104,7 +104,9 @@ VFN vf v_load_e4m3(const uint8_t *p)
 	const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
 	const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8);
 	const __m256i size = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7);
-	const __m256i f16 = _mm256_or_si256(sign, size);
+	const __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(size, _mm256_set1_epi16(0x3f80)),
+					     _mm256_set1_epi16(0x7c00));
+	const __m256i f16 = _mm256_or_si256(_mm256_or_si256(sign, size), nan);
 	const __m256 by = _mm256_set1_ps(256);
 	return (vf){_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(f16)), by),
 		    _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(f16, 1)), by)};

@@ -79,13 +79,17 @@ VFN vf v_load_u8(const uint8_t *p)
 	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
-/* 16 values in E4M3.  F16 has one bit more of exponent: the bits in its places are 1/256 of the value. */
+/* 16 values in E4M3.  F16 has one bit more of exponent: the bits in its places are 1/256 of the value.  All
+ * ones are NaN. */
 VFN vf v_load_e4m3(const uint8_t *p)
 {
 	const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
 	const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x80)), 8);
 	const __m256i size = _mm256_slli_epi16(_mm256_and_si256(h, _mm256_set1_epi16(0x7f)), 7);
-	return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(sign, size)), _mm512_set1_ps(256));
+	const __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(size, _mm256_set1_epi16(0x3f80)),
+					     _mm256_set1_epi16(0x7c00));
+	const __m256i f16 = _mm256_or_si256(_mm256_or_si256(sign, size), nan);
+	return _mm512_mul_ps(_mm512_cvtph_ps(f16), _mm512_set1_ps(256));
 }
 
 /* p = table[p & 15], 16 bytes */

@@ -91,7 +91,11 @@ VFN vf v_load_u8(const uint8_t *p)
 VFN vf v_load_e4m3(const uint8_t *p)
 {
 	vf r;
-	LANES(i) r[i] = half_from_f16((uint16_t)((p[i] & 0x80) << 8 | (p[i] & 0x7f) << 7)) * 256;
+	LANES(i)
+	{
+		const int size = (p[i] & 0x7f) << 7, nan = size == 0x3f80 ? 0x7c00 : 0;
+		r[i] = half_from_f16((uint16_t)((p[i] & 0x80) << 8 | size | nan)) * 256;
+	}
 	return r;
 }
 

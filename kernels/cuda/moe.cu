@@ -396,14 +396,17 @@ static int run_piece(const struct piece *p, const struct kern_moe_args *a, size_
 			   dim3(SUM_THREADS), 0, p->s->s, sum);
 }
 
-/* Rows of an entry of many: as many as experts have on average. */
+static bool takes_64(const struct kern_linear *w)
+{
+	return lin_tile_smem(64, w->segs[0].kind, true) <= w->dev->smem_max;
+}
+
+/* Rows of an entry of many: as many as experts have on average, in both layers, which may be of two kinds. */
 static int many_rows(const struct kern_experts *x, int n_rows)
 {
-	const enum lin_kind kind = x->gateup->segs[0].kind;
 	if (n_rows <= FEW_ROWS)
 		return 0;
-	return n_rows * x->n_chosen > 32 * x->n && lin_tile_smem(64, kind, true) <= x->dev->smem_max ? 64
-												     : 32;
+	return n_rows * x->n_chosen > 32 * x->n && takes_64(x->gateup) && takes_64(x->down) ? 64 : 32;
 }
 
 int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)

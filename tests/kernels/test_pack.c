@@ -151,6 +151,40 @@ Test(pack, floats_of_8_bits_have_the_bits_of_their_floats)
 			}
 }
 
+/* Output 3 has NaN of either sign among its codes, as a damaged file has. */
+static void read_e4m3_with_nan(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	read_e4m3(c, n0, n1, out);
+	if (n0 <= 3 && n1 > 3) {
+		out->code[(size_t)(3 - n0) * (size_t)c->k + 1] = 0x7f;
+		out->code[(size_t)(3 - n0) * (size_t)c->k + 20] = 0xff;
+	}
+}
+
+Test(pack, floats_of_8_bits_that_are_nan_stay_nan)
+{
+	static const enum kern_compute modes[] = {KERN_COMPUTE_F32, KERN_COMPUTE_INT16};
+	float x[64], y[48];
+	fill_e4m3();
+	for (int i = 0; i < 64; i++)
+		x[i] = 1;
+	for (int mode = 0; mode < 2; mode++)
+		for (int isa = 0; isa < N_ISAS; isa++) {
+			struct kern_dev *d = device(modes[mode], isas[isa]);
+			struct codes c = e4m3_codes(48, 64, 32, CODES_F16);
+			c.read = read_e4m3_with_nan;
+			if (!d)
+				continue;
+			struct kern_linear *w = load_codes(d, &c);
+			run(d, w, x, 1, y);
+			for (int i = 0; i < 48; i++)
+				cr_expect_eq(isnan(y[i]) != 0, i == 3, "%s: output %d is %g", isas[isa], i,
+					     y[i]);
+			kern_cpu_ops.linear_free(w);
+			kern_cpu_ops.close(d);
+		}
+}
+
 Test(pack, floats_of_8_bits_take_a_byte_each)
 {
 	static const double bits[] = {[KERN_COMPUTE_F32] = 8.25,

@@ -208,6 +208,17 @@ void mailbox_cancel(struct mailbox *f, const char *job, const char *owner,
 	cb(user, strcmp(job, "0123456789abcdef0123456789abcdef") == 0 ? CODE_OK : E_NO_SUCH_JOB);
 }
 
+/* Of the same job, likewise. */
+void mailbox_explain(struct mailbox *f, const char *job, const char *owner,
+		     void (*cb)(void *user, json_t *explained, enum code code, const char *why), void *user)
+{
+	(void)f, (void)owner;
+	json_t *it =
+		strcmp(job, "0123456789abcdef0123456789abcdef") == 0 ? json_pack("{s:s}", "job", job) : NULL;
+	cb(user, it, it ? CODE_OK : E_NO_SUCH_JOB, it ? "" : "there is no such job");
+	json_decref(it);
+}
+
 static bool fake_is(const struct fake_job *j, const char *what)
 {
 	const char *all = atomic_load(&fake_all);
