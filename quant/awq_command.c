@@ -43,5 +43,7 @@ int awq_command(const char *src, const char *dst, const struct opts *o, char *wh
 			a.n_tokens);
 	if (a.group != 32 && a.group != 64 && a.group != 128)
 		return err_why(why, why_n, -EINVAL, "--group %d must be 32, 64 or 128", a.group);
+	if (a.n_eval == 1)
+		return err_why(why, why_n, -EINVAL, "--eval-tokens 1: it must be 0, or 2 and more");
 	return awq_run(&a, why, why_n);
 }

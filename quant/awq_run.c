@@ -7,6 +7,7 @@
 #include "quant/awq_write.h"
 #include "quant/calibrate.h"
 #include "quant/measure.h"
+#include "quant/parallel.h"
 #include "quant/progress.h"
 #include "quant/report.h"
 #include "quant/state.h"
@@ -110,6 +111,22 @@ static int open_text(struct run *r)
 			     "fewer with "
 			     "--tokens",
 			     r->o->text, r->text.n, r->o->n_tokens);
+	return rc;
+}
+
+static int read_eval(const struct run *r, struct windows *out)
+{
+	const struct awq_options *o = r->o;
+	return windows_read(out, o->source, o->eval_text ? o->eval_text : o->text, r->text.length, o->n_eval,
+			    r->config.n_vocab, r->why, r->why_n);
+}
+
+/* Before the work of hours, not behind it. */
+static int check_eval(const struct run *r)
+{
+	struct windows text = {0};
+	int rc = r->o->n_eval ? read_eval(r, &text) : 0;
+	windows_fini(&text);
 	return rc;
 }
 
@@ -353,8 +370,7 @@ static int measure(struct run *r, struct measure *m)
 			      .progress = measure_progress,
 			      .progress_arg = r,
 			      .n_threads = o->n_threads};
-	int rc = windows_read(&text, o->source, o->eval_text ? o->eval_text : o->text, r->text.length,
-			      o->n_eval, r->config.n_vocab, r->why, r->why_n);
+	int rc = read_eval(r, &text);
 	if (!rc)
 		rc = model_config_load(o->dst, &config, r->why, r->why_n);
 	if (!rc)
@@ -410,8 +426,8 @@ static int finish(struct run *r, bool written)
 	report.linears = r->linears;
 	report.n_linears = r->n_linears;
 	choose_worst(r, &report);
-	if (!written)
-		rc = write_result(r);
+	if (!written && !(rc = write_result(r)))
+		rc = state_written(r->state, r->o->dst, r->why, r->why_n);
 	if (!rc && r->o->n_eval && !(rc = measure(r, &m)))
 		report.network = &m;
 	progress_end(&r->progress);
@@ -428,7 +444,10 @@ static int finish(struct run *r, bool written)
 /* DST may be there only as the result of a run that was interrupted behind it. */
 static int check_result(struct run *r, bool *there)
 {
-	char *state = xasprintf("%s.state", r->o->dst);
+	size_t n = strlen(r->o->dst);
+	while (n > 1 && r->o->dst[n - 1] == '/')
+		n--;
+	char *state = xasprintf("%.*s.state", (int)n, r->o->dst);
 	*there = file_exists(r->o->dst) || file_is_dir(r->o->dst);
 	const bool ours = file_is_dir(state);
 	free(state);
@@ -457,11 +476,12 @@ int awq_run(const struct awq_options *o, char *why, size_t why_n)
 			.why = why,
 			.why_n = why_n};
 	bool there = false;
+	parallel_limit(o->n_threads);
 	int rc = check_result(&r, &there);
-	if (!rc && !(rc = open_model(&r)) && !(rc = open_text(&r)))
+	if (!rc && !(rc = open_model(&r)) && !(rc = open_text(&r)) && !(rc = check_eval(&r)))
 		rc = state_open(&r.state, o->dst, fingerprint(&r), r.config.n_layers, r.text.n,
 				r.config.hidden, why, why_n);
-	if (!rc && there && state_n_done(r.state) < r.config.n_layers)
+	if (!rc && there && (state_n_done(r.state) < r.config.n_layers || !state_is_written(r.state, o->dst)))
 		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
 			     o->dst);
 	if (!rc)

@@ -6,11 +6,14 @@
 #include "quant/inputs.h"
 #include "quant/int4.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { POINTS = MODEL_AT_DOWN + 1 };
+
+#define F16_MAX 65504
 
 /* What the layer's parts read. */
 struct seen {
@@ -345,9 +348,31 @@ static int quantize_expert(struct layer_plan *p, struct layer_block *down, struc
 	return rc;
 }
 
+/* What other types refuse as well: NaN, infinities, and what F16 does not hold. */
+static int check_values(const struct layer_linear *l, char *why, size_t why_n)
+{
+	const size_t n = (size_t)l->from->n * (size_t)l->from->k;
+	float *w = xmalloc(n * sizeof *w);
+	size_t j = 0;
+	layer_floats(l->from, w);
+	while (j < n && fabsf(w[j]) <= F16_MAX)
+		j++;
+	const float bad = j < n ? w[j] : 0;
+	free(w);
+	return j == n ? 0
+		      : err_why(why, why_n, -ERANGE,
+				"tensor %s.weight has the value %.9g (number %zu), which cannot be rounded",
+				l->name, (double)bad, j);
+}
+
 int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, float *out, int n_tokens,
 		    char *why, size_t why_n)
 {
+	for (int i = 0; i < p->n_linears; i++) {
+		int rc = p->linears[i].kept ? 0 : check_values(&p->linears[i], why, why_n);
+		if (rc)
+			return rc;
+	}
 	struct seen s;
 	const struct runner_observer observer = {see, &s};
 	int rc = seen_init(&s, p, r, n_tokens, why, why_n);

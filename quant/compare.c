@@ -1,6 +1,7 @@
 #include "quant/compare.h"
 
 #include "quant/measure.h"
+#include "quant/parallel.h"
 #include "quant/progress.h"
 #include "quant/runner.h"
 #include "quant/windows.h"
@@ -33,6 +34,16 @@ static void show_progress(void *arg, double done)
 	progress_step(arg, done, "comparing");
 }
 
+/* JSON has neither infinities nor NaN, which a broken model gives. */
+static void put_number(struct buf *b, const char *before, double x)
+{
+	buf_puts(b, before);
+	if (isfinite(x))
+		buf_printf(b, "%.9g", x);
+	else
+		buf_puts(b, "null");
+}
+
 static void print_json(const struct compare_options *o, const struct measure *m)
 {
 	struct buf b = {0};
@@ -40,13 +51,16 @@ static void print_json(const struct compare_options *o, const struct measure *m)
 	json_write_str(&b, o->a);
 	buf_puts(&b, ",\"b\":");
 	json_write_str(&b, o->b);
-	buf_printf(&b,
-		   ",\"tokens\":%d,\"scored\":%d,\"perplexity_a\":%.9g,\"perplexity_b\":%.9g,\"kl\":%.9g,"
-		   "\"kl_max\":%.9g,\"agreement\":%.9g,\"logits_snr_db\":%.9g,\"layers_snr_db\":[",
-		   m->n_tokens, m->n_scored, exp(m->nll[0]), exp(m->nll[1]), m->kl, m->kl_max, m->agree,
-		   layer_error_db(&m->logits));
+	buf_printf(&b, ",\"tokens\":%d,\"scored\":%d", m->n_tokens, m->n_scored);
+	put_number(&b, ",\"perplexity_a\":", exp(m->nll[0]));
+	put_number(&b, ",\"perplexity_b\":", exp(m->nll[1]));
+	put_number(&b, ",\"kl\":", m->kl);
+	put_number(&b, ",\"kl_max\":", m->kl_max);
+	put_number(&b, ",\"agreement\":", m->agree);
+	put_number(&b, ",\"logits_snr_db\":", layer_error_db(&m->logits));
+	buf_puts(&b, ",\"layers_snr_db\":[");
 	for (int i = 0; i < m->n_layers; i++)
-		buf_printf(&b, "%s%.9g", i ? "," : "", layer_error_db(&m->layers[i]));
+		put_number(&b, i ? "," : "", layer_error_db(&m->layers[i]));
 	buf_puts(&b, "]}\n");
 	fwrite(b.p, 1, b.len, stdout);
 	buf_fini(&b);
@@ -67,6 +81,7 @@ static void print_text(const struct compare_options *o, const struct measure *m)
 
 int compare_run(const struct compare_options *o, char *why, size_t why_n)
 {
+	parallel_limit(o->n_threads);
 	struct side a = {0}, b = {0};
 	struct windows text = {0};
 	struct progress progress;

@@ -14,6 +14,13 @@ struct loop {
 	void *arg;
 };
 
+static int limit;
+
+void parallel_limit(int n)
+{
+	limit = n;
+}
+
 static void *run(void *arg)
 {
 	struct loop *l = arg;
@@ -27,7 +34,7 @@ void parallel_for(int n, void (*f)(void *arg, int i), void *arg)
 {
 	struct loop l = {.n = n, .f = f, .arg = arg};
 	pthread_t threads[THREADS_MAX];
-	int n_threads = 0, most = cpus_cores(-1) - 1;
+	int n_threads = 0, most = (limit > 0 ? limit : cpus_cores(-1)) - 1;
 	if (most > n - 1)
 		most = n - 1;
 	if (most > THREADS_MAX)

@@ -102,6 +102,9 @@ static int run(const struct opts *o)
 		return term_usage(usage.name, "--type is missing");
 	if (other)
 		return term_usage(usage.name, "--%s goes with --type awq4", other);
+	if (strcmp(name, "awq4") != 0 && (opts_has(o, "threads") || opts_has(o, "eval-tokens")))
+		return term_usage(usage.name, "--%s goes with --type awq4 or --compare",
+				  opts_has(o, "threads") ? "threads" : "eval-tokens");
 	if (opts_flag(o, "json"))
 		return term_usage(usage.name, "--json goes with --compare");
 	if (o->n_words != 2)

@@ -43,6 +43,7 @@ static int sys_why(char *why, size_t why_n, const char *path, const char *what)
 
 /* ---- the directory ---- */
 
+/* The file `run` goes last: without it the next run would not know the rest. */
 static void empty_dir(const struct state *s)
 {
 	const int again = dup(s->fd);
@@ -51,11 +52,14 @@ static void empty_dir(const struct state *s)
 		return;
 	rewinddir(d);
 	for (const struct dirent *e; (e = readdir(d));)
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		    strcmp(e->d_name, "run") != 0)
 			unlinkat(s->fd, e->d_name, 0);
 	closedir(d);
+	unlinkat(s->fd, "run", 0);
 }
 
+/* But for a file `run` that did not get its name. */
 static bool is_empty(const struct state *s)
 {
 	const int again = dup(s->fd);
@@ -64,8 +68,8 @@ static bool is_empty(const struct state *s)
 	if (!d)
 		return false;
 	rewinddir(d);
-	while (readdir(d))
-		n++;
+	for (const struct dirent *e; (e = readdir(d));)
+		n += strncmp(e->d_name, "run.", 4) != 0;
 	closedir(d);
 	return n <= 2;
 }
@@ -293,6 +297,47 @@ int state_save(struct state *s, const struct layer_plan *p, float *next, char *w
 	free(path);
 	return 0;
 }
+
+/* ---- the result ---- */
+
+/* What tells it from others of its name. */
+static bool identify(const char *dst, char *out, size_t n)
+{
+	struct stat st;
+	if (stat(dst, &st))
+		return false;
+	snprintf(out, n, "%" PRIuMAX " %" PRIuMAX "\n", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	return true;
+}
+
+int state_written(const struct state *s, const char *dst, char *why, size_t why_n)
+{
+	struct replace r;
+	char id[RUN_MAX];
+	if (!identify(dst, id, sizeof id))
+		return sys_why(why, why_n, dst, "found");
+	char *path = file_join(s->dir, "written");
+	int rc = replace_begin(&r, path, 0666, why, why_n);
+	if (!rc) {
+		fputs(id, r.f);
+		rc = replace_end(&r, why, why_n);
+	}
+	free(path);
+	return rc;
+}
+
+bool state_is_written(const struct state *s, const char *dst)
+{
+	char id[RUN_MAX], *path = file_join(s->dir, "written"), *text = NULL;
+	size_t n;
+	const bool is = file_read(path, RUN_MAX, &text, &n, NULL, 0) == 0 && identify(dst, id, sizeof id) &&
+			strcmp(text, id) == 0;
+	free(text);
+	free(path);
+	return is;
+}
+
+/* ---- loading ---- */
 
 struct cursor {
 	const unsigned char *p;

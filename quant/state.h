@@ -12,6 +12,7 @@
 
 #include "quant/layer.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,9 @@ void state_rows_unmap(struct state *s, const float *rows);
 /* The layer's results are durable, as is the stream for the next layer, which was mapped at next (NULL: the
  * last layer); the stream of the layer itself is removed. */
 int state_save(struct state *s, const struct layer_plan *p, float *next, char *why, size_t why_n);
+/* dst is what this run has written; whether it still is, and no other file or directory of that name. */
+int state_written(const struct state *s, const char *dst, char *why, size_t why_n);
+bool state_is_written(const struct state *s, const char *dst);
 /* Into a plan of the same layer, fresh from layer_plan_init().  -EINVAL: damaged. */
 int state_load(const struct state *s, struct layer_plan *p, char *why, size_t why_n);
 

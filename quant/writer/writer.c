@@ -49,7 +49,8 @@ static int open_dir(const char *path)
 	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Removes the files of the directory; it has no others than the writer's. */
+/* Removes the files of the directory; it has no others than the writer's.  The mark goes last: without it the
+ * next run would not know the rest. */
 static void empty_dir(int fd)
 {
 	const int again = dup(fd);
@@ -58,9 +59,25 @@ static void empty_dir(int fd)
 		return;
 	rewinddir(d);
 	for (const struct dirent *e; (e = readdir(d));)
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+		    strcmp(e->d_name, mark) != 0)
 			unlinkat(fd, e->d_name, 0);
 	closedir(d);
+	unlinkat(fd, mark, 0);
+}
+
+static bool is_empty(int fd)
+{
+	const int again = dup(fd);
+	DIR *d = again < 0 ? NULL : fdopendir(again);
+	int n = 0;
+	if (!d)
+		return false;
+	rewinddir(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n <= 2;
 }
 
 static int take_dir(struct writer *w, char *why, size_t why_n)
@@ -77,7 +94,7 @@ static int take_dir(struct writer *w, char *why, size_t why_n)
 		return err_why(why, why_n, -EBUSY, "%s is being written by another run: wait for its end",
 			       w->dst);
 	}
-	if (!made && faccessat(w->dir_fd, mark, F_OK, 0)) {
+	if (!made && faccessat(w->dir_fd, mark, F_OK, 0) && !is_empty(w->dir_fd)) {
 		close(w->dir_fd);
 		w->dir_fd = -1;
 		return err_why(why, why_n, -EEXIST,
@@ -327,7 +344,8 @@ static int publish(struct writer *w)
 			rc = renameat(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst);
 		return rc ? -errno : 0;
 	}
-	if (unlinkat(w->dir_fd, mark, 0) || (fsync(w->dir_fd) && errno != EINVAL))
+	/* Synced before the mark goes: a run that is killed behind that has all but the name. */
+	if ((fsync(w->dir_fd) && errno != EINVAL) || unlinkat(w->dir_fd, mark, 0))
 		return -errno;
 	rc = renameat2(AT_FDCWD, w->temp, AT_FDCWD, w->dst, RENAME_NOREPLACE);
 	if (rc && (errno == EINVAL || errno == ENOSYS))

@@ -181,3 +181,26 @@ def test_wrong_usage_is_refused_with_a_remedy(run, folder, result):
     fails(2, "goes with --type awq4", demo, dst, "--type", "q8_0", "--keep-worst", "1")
     fails(2, "takes two models and a text", "--compare", demo, result[0])
     assert not dst.exists() and not (folder / "never.state").exists()
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan"), 1e6], ids=str)
+def test_values_that_cannot_be_rounded_are_refused_by_tensor(run, tmp_path, folder, bad):
+    weights = floats(DEMO)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    weights[name] = weights[name].copy()
+    weights[name][3, 5] = bad
+    write_model(DEMO, tmp_path / "bad", weights, "f32")
+    r = run("quantize", tmp_path / "bad", tmp_path / "dst", "--type", "awq4", "--calibrate", folder / "text", "--tokens", "64")
+    assert r.returncode == 1 and f"tensor {name} has the value" in r.stderr, r.stderr
+    assert not (tmp_path / "dst").exists()
+
+
+def test_a_text_that_is_missing_for_the_evaluation_is_named_at_once(run, tmp_path, folder):
+    r = run("quantize", folder / "demo", tmp_path / "dst", "--type", "awq4", "--calibrate", folder / "text",
+            "--tokens", "64", "--eval", tmp_path / "none")
+    assert r.returncode == 1 and "none" in r.stderr and not (tmp_path / "dst.state").exists(), r.stderr
+
+
+def test_options_of_awq4_are_refused_with_other_types(run, tmp_path, folder):
+    r = run("quantize", folder / "demo", tmp_path / "dst", "--type", "int8", "--threads", "2")
+    assert r.returncode == 2 and "--threads goes with" in r.stderr

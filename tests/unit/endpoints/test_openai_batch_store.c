@@ -286,14 +286,16 @@ Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
 	atomic_store(&disk.fail_write, 0);
 }
 
-/* Journals of format 1 are opened: they have these tables, and get those of responses. */
-Test(openai_batch_store, tables_are_those_of_format_1_and_those_of_responses)
+/* Tables of a new journal: those of format 1, the jobs' with the model's name (format 3), then those of
+ * responses. */
+Test(openai_batch_store, tables_are_those_that_older_formats_are_migrated_to)
 {
-	static const char format_1[] =
+	static const char tables_of_jobs[] =
 		"CREATE TABLE meta(name TEXT PRIMARY KEY, value) WITHOUT ROWID\n"
 		"CREATE TABLE jobs(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, key "
 		"TEXT, body BLOB NOT NULL, accepted_at INTEGER NOT NULL, request BLOB, state INTEGER NOT "
-		"NULL, cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT)\n"
+		"NULL, cancelled INTEGER NOT NULL DEFAULT 0, finished_at INTEGER, end BLOB, row TEXT, model "
+		"TEXT)\n"
 		"CREATE UNIQUE INDEX jobs_key ON jobs(owner, key) WHERE key IS NOT NULL\n"
 		"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0\n"
 		"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1\n"
@@ -317,10 +319,10 @@ Test(openai_batch_store, tables_are_those_of_format_1_and_those_of_responses)
 	while (sqlite3_step(s) == SQLITE_ROW)
 		buf_printf(&tables, "%s\n", (const char *)sqlite3_column_text(s, 0));
 	journal_reader_close(db);
-	cr_assert_geq(tables.len, strlen(format_1));
-	cr_expect(strstr(tables.p + strlen(format_1), "CREATE TABLE responses(") ==
-		  tables.p + strlen(format_1));
-	tables.p[strlen(format_1)] = 0;
-	cr_expect_str_eq(tables.p, format_1);
+	cr_assert_geq(tables.len, strlen(tables_of_jobs));
+	cr_expect(strstr(tables.p + strlen(tables_of_jobs), "CREATE TABLE responses(") ==
+		  tables.p + strlen(tables_of_jobs));
+	tables.p[strlen(tables_of_jobs)] = 0;
+	cr_expect_str_eq(tables.p, tables_of_jobs);
 	buf_fini(&tables);
 }

@@ -167,15 +167,13 @@ Test(state, damage_is_noticed_wherever_it_is)
 	snprintf(path, sizeof path, "%s.state/layer-000", dst);
 	struct stat st;
 	cr_assert_eq(stat(path, &st), 0);
-	for (off_t at = 0; at <= st.st_size; at += st.st_size / 40) {
+	for (off_t at = 0; at < st.st_size; at += st.st_size / 40) {
 		struct layer_plan p;
 		unsigned char b = 0;
 		const int fd = open(path, O_RDWR);
-		if (at >= st.st_size)
-			cr_assert_eq(ftruncate(fd, at - 1), 0);
 		cr_assert_geq(pread(fd, &b, 1, at), 0);
 		b ^= 16;
-		cr_assert_eq(pwrite(fd, &b, 1, at < st.st_size ? at : at - 1), 1);
+		cr_assert_eq(pwrite(fd, &b, 1, at), 1);
 		plan(&p, 0, false);
 		cr_assert_eq(state_load(s, &p, why, sizeof why), -EINVAL, "byte %ld", (long)at);
 		layer_plan_fini(&p);
@@ -183,5 +181,28 @@ Test(state, damage_is_noticed_wherever_it_is)
 		cr_assert_eq(pwrite(fd, &b, 1, at), 1);
 		close(fd);
 	}
+	struct layer_plan p;
+	cr_assert_eq(truncate(path, st.st_size - 1), 0);
+	plan(&p, 0, false);
+	cr_assert_eq(state_load(s, &p, why, sizeof why), -EINVAL, "one byte short");
+	layer_plan_fini(&p);
+	state_close(s);
+}
+
+Test(state, result_of_another_run_is_told_apart)
+{
+	struct state *s = open_with(5);
+	cr_expect(!state_is_written(s, dst));
+	cr_assert_eq(mkdir(dst, 0700), 0);
+	cr_expect(!state_is_written(s, dst));
+	cr_assert_eq(state_written(s, dst, why, sizeof why), 0, "%s", why);
+	cr_expect(state_is_written(s, dst));
+	char old[200];
+	snprintf(old, sizeof old, "%s.old", dst);
+	cr_assert_eq(rename(dst, old), 0);
+	cr_assert_eq(mkdir(dst, 0700), 0);
+	cr_expect(!state_is_written(s, dst), "another directory of the same name");
+	cr_assert_eq(rmdir(dst), 0);
+	cr_assert_eq(rmdir(old), 0);
 	state_close(s);
 }

@@ -157,10 +157,17 @@ Test(writer, what_is_there_is_never_replaced)
 	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), -EEXIST);
 	cr_assert(strstr(why, dst) && strstr(why, "exists already"), "%s", why);
 	cr_assert_eq(rmdir(dst), 0);
-	cr_assert_eq(mkdir(partial, 0777), 0); /* not of a run */
+	char other[200];
+	snprintf(other, sizeof other, "%s/mine", partial);
+	cr_assert_eq(mkdir(partial, 0777), 0); /* not of a run: a run's first file is its mark */
+	cr_assert_eq(mkdir(other, 0777), 0);
 	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), -EEXIST);
 	cr_assert(strstr(why, partial), "%s", why);
-	cr_assert_eq(access(partial, F_OK), 0);
+	cr_assert_eq(access(other, F_OK), 0);
+	cr_assert_eq(rmdir(other), 0);
+	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), 0, "%s",
+		     why); /* of one that was killed at once */
+	writer_abort(&w);
 }
 
 Test(writer, an_aborted_run_leaves_nothing)
