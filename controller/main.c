@@ -397,8 +397,11 @@ static void stop_journal(struct controller *p)
 static int start_tracer(struct controller *p, char *why, size_t why_n)
 {
 	struct tracer_config c;
-	int rc = tracer_configure(opts_text(&p->o, "otlp-endpoint", NULL),
-				  opts_number(&p->o, "trace-sample", -1), tracer_environment, &c, why, why_n);
+	const double rate = opts_number(&p->o, "trace-sample", -1);
+	if (opts_has(&p->o, "trace-sample") && !(rate >= 0 && rate <= 1))
+		return err_why(why, why_n, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
+	int rc = tracer_configure(opts_text(&p->o, "otlp-endpoint", NULL), rate, tracer_environment, &c, why,
+				  why_n);
 	return rc || !c.url ? rc : tracer_start(&c, p->metrics, &p->svc.tracer, why, why_n);
 }
 

@@ -154,7 +154,8 @@ static bool find_far(struct exprs *x, uint32_t e, uint32_t n, uint32_t far)
 				return false;
 		return true;
 	case KIND_REPEAT:
-		return (t.b <= n || t.b > far) &&
+		/* A minimum that was cut can be met within far. */
+		return (t.b <= n || expr_has_call(x, t.a)) &&
 		       (!is_repeated_beyond(x, &t, n) || is_repeated_beyond(x, &t, far));
 	case KIND_AND:
 		return !is_counted_beyond(x, &t, n) ||

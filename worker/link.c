@@ -358,7 +358,7 @@ static bool has_left(struct link *l)
 {
 	if (!link_leaving())
 		return false;
-	if (!l->step || !l->welcome)
+	if (!l->step || !l->welcome || !step_joined(l->step))
 		return true;
 	int64_t now_us = clock_us();
 	if (!l->leave_at_us) {

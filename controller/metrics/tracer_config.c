@@ -111,6 +111,11 @@ static int set_url(struct tracer_config *c, const char *endpoint, bool whole, ch
 		return err_why(why, why_n, -EINVAL,
 			       "--otlp-endpoint \"%s\": must be an address as http://127.0.0.1:4318",
 			       endpoint);
+	const char *host = strstr(endpoint, "://") + 3;
+	if (memchr(host, '@', strcspn(host, "/?#"))) /* the address is logged */
+		return err_why(why, why_n, -EINVAL,
+			       "the collector's address holds credentials: they belong in "
+			       "OTEL_EXPORTER_OTLP_HEADERS");
 	size_t n = strlen(endpoint);
 	while (!whole && n && endpoint[n - 1] == '/')
 		n--;

@@ -346,6 +346,35 @@ Test(mask, what_is_repeated_may_be_short_without_showing_it)
 	lexicon_free(v);
 }
 
+/* A minimum beyond all tokens is cut for the search, and must not end an output before it is met. */
+Test(mask, a_minimum_beyond_long_tokens_is_not_met_by_one)
+{
+	static const char bytes[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+	struct lexicon_token tokens[] = {{.bytes = bytes, .n = 41, .kind = LEXICON_TEXT},
+					 {.bytes = bytes, .n = 40, .kind = LEXICON_TEXT},
+					 {.bytes = bytes, .n = 1, .kind = LEXICON_TEXT},
+					 {.bytes = bytes + 40, .n = 1, .kind = LEXICON_TEXT}};
+	struct lexicon *v;
+	cr_assert_eq(lexicon_new(tokens, 4, &v, NULL, 0), 0);
+	struct ast *a = ast_new(NULL);
+	struct grammar *g;
+	const uint32_t *mask;
+	ast_start(a, regex_parse(a, "a{500,}b", 8, NULL));
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	ast_free(a);
+	struct matcher *m = matcher_new(g);
+	for (int i = 0; i < 12; i++) {
+		cr_assert_eq(matcher_mask(m, &mask), 0);
+		cr_expect_eq(mask[0], 6, "after %d tokens: %x", i, mask[0]);
+		cr_assert_eq(matcher_accept(m, 1), 0);
+	}
+	cr_assert_eq(matcher_mask(m, &mask), 0);
+	cr_expect_eq(mask[0], 7, "480 are there: %x", mask[0]);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
 /* Alternatives that differ behind what they share are followed once as far as that goes. */
 Test(mask, what_alternatives_share_is_followed_once)
 {
