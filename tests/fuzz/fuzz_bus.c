@@ -167,7 +167,7 @@ static void sound_plan(struct buf *out)
 	struct form *form = form_new(1, "a|b", 3);
 	*plan_add_drop_form(&p) = 6;
 	*plan_add_form(&p) = (struct plan_form){7, form};
-	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, 7, tokens, blocks, &params};
+	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, 7, 5, tokens, blocks, &params};
 	*plan_add_set(&p) = (struct plan_set){3, 1, 3, 8};
 	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
 	*plan_add_fork(&p) = (struct plan_fork){1, 2, 3};
