@@ -458,7 +458,7 @@ int quant_config_read(const json_t *root, struct quant *out, char *why, size_t w
 		return read_ct(&r, o);
 	if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0)
 		return read_fp8(&r, o, method);
-	if (strcmp(method, "mxfp4") == 0) { /* of experts alone, whose tensors say the rest */
+	if (strcmp(method, "mxfp4") == 0) { /* of experts alone: their tensors say the rest */
 		err_why(out->name, sizeof out->name, 0, "%s", "MXFP4");
 		return check_names(&r, o, "modules_to_not_convert");
 	}

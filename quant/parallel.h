@@ -1,4 +1,4 @@
-/* parallel.h - a loop whose turns run on all cores. */
+/* parallel.h - a loop that runs on all cores. */
 #ifndef QUERN_QUANT_PARALLEL_H
 #define QUERN_QUANT_PARALLEL_H
 

@@ -54,7 +54,7 @@ struct model {
 	void (*at_work)(void *arg); /* as in model_args */
 	void *at_work_arg;
 	struct trace *trace;        /* borrowed; or NULL */
-	struct expert_count *count; /* model_experts.c; NULL: dense, or a device whose steps are graphs */
+	struct expert_count *count; /* model_experts.c; NULL: dense, or a device that runs steps as graphs */
 	struct expert_load *load;   /* borrowed; or NULL */
 	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
 	void *observe_arg;
@@ -117,7 +117,7 @@ int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *o
 /* The parts of a layer that this rank has, for the table. */
 void model_source_init(struct model *m, struct source *s, const struct part *parts, int n);
 void model_source_fini(struct source *s);
-/* Of a layer whose codes the table has refused.  false: it has none. */
+/* Of a layer with codes that the table has refused.  false: it has none. */
 bool model_source_unpack(struct model *m, struct source *s);
 /* What all rows have: the whole layer where it is dense, else the shared expert. */
 int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows);

@@ -68,7 +68,7 @@ def stripped(path):
 
 
 class Layer:
-    """A tar archive whose bytes depend on its files' contents alone."""
+    """A tar archive with bytes that depend on its files' contents alone."""
 
     def __init__(self, mtime):
         self.mtime, self.files = mtime, {}

@@ -110,7 +110,7 @@ struct kern_linear {
 	float *bias; /* [n] or NULL */
 	struct cuda_buf owned[10];
 	int n_owned;
-	/* Of experts: as many layers of one shape, whose columns lie one after another in a segment; each
+	/* Of experts: as many layers of one shape: their columns lie one after another in a segment; each
 	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
 	int n_layers, layer;
 	int group;                /* of experts in AWQ: inputs of a group */
@@ -143,7 +143,7 @@ struct lin_entry {
 	int first, n; /* pairs of a row and a layer: places in `from` and `to` */
 };
 
-/* A launch whose entries are made on the device. */
+/* A launch with entries that are made on the device. */
 struct lin_list {
 	struct lin_args a;               /* seg: of all layers; m, partial and counts are not used */
 	int n_layers, cols, n;           /* cols, n: columns and outputs (of a part) of one layer */

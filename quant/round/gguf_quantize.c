@@ -38,7 +38,7 @@ static const struct block_type *type_of(const char *option)
 
 struct choosing {
 	const struct block_type *type;
-	int n_q8, n_plain; /* matrices whose rows are no whole blocks of the type, of 32 */
+	int n_q8, n_plain; /* matrices with rows that are no whole blocks of the type, of 32 */
 };
 
 static void choose(void *ctx, const struct name *n, bool tied, int64_t columns, const char **type,

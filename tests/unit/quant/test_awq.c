@@ -1,4 +1,4 @@
-/* test_awq.c - the search on a layer whose inputs are known: the Gram matrix stands for the tokens, scales
+/* test_awq.c - the search on a layer with known inputs: the Gram matrix stands for the tokens, scales
  * repair what clipping and rounding cannot, and nothing becomes worse than rounding to nearest. */
 #include "quant/awq.h"
 #include "quant/int4.h"

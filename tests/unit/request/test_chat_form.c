@@ -209,7 +209,7 @@ Test(chat_form, answers_and_calls_are_messages_of_channels)
 	demo.svc.chat = chat;
 }
 
-/* The prompt ends within a message, whose header it holds: an answer or a thought. */
+/* The prompt ends within a message and holds its header: an answer or a thought. */
 Test(chat_form, a_message_of_a_channel_is_continued)
 {
 #define CONTINUED(name)                                                                                      \
