@@ -338,9 +338,11 @@ def test_a_plain_job_goes_on_after_the_service_has_ended_and_is_back(start, tmp_
     s = start(DEMO, *options)
     with quern.Client(s.jobs) as c:
         reference = c.generate(PROMPT, LONG)
-        job, mine = c.submit(PROMPT, LONG, stream=stream), c.submit(PROMPT, LONG, stream=stream, key="mine")
-        deltas = [next(job) for _ in range(100)] if stream else []
-        os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # neither ends before the service does
+        pid = s.workers()[0]["pid"]
+        mine = c.submit(PROMPT, {**LONG, "max_tokens": 2000}, stream=stream, key="mine")
+        job = c.submit(PROMPT, LONG, stream=stream)
+        deltas = [next(job) for _ in range(3)] if stream else []
+        os.kill(pid, signal.SIGSTOP)      # neither ends before the service does
         assert job.id and mine.id
         s.end()
         with pytest.raises(quern.NotReady, match="the service ended before the job did") as e:
