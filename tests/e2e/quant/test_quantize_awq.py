@@ -14,7 +14,7 @@ import pytest
 
 from service import BIN, DEMO, ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "tools"))
+sys.path[:0] = [str(ROOT / "tests" / "tools"), str(ROOT / "tests" / "e2e" / "http")]
 import make_model  # noqa: E402
 from from_awq import dequantize, floats, plant, stories, write_model  # noqa: E402
 from to_awq import read, read_raw  # noqa: E402
@@ -109,6 +109,33 @@ def test_the_page_has_both_charts_and_names_the_worst_first(result, folder):
     worst = min(result[1]["linears"], key=lambda x: x["outputs"]["snr_db"])["name"]
     assert result[1]["worst"][0] == worst
     assert re.search(r'<td class="bad"><code>([^<]*)', page).group(1) == worst
+
+
+def test_the_page_is_shown_by_a_browser(result, folder, tmp_path):
+    """Both charts and the tables take room, their figures are the report's, and nothing is fetched or complained of."""
+    from browser import size, start_chromium
+    d = start_chromium(tmp_path)
+    try:
+        size(d, 1100, 1600)
+        d.get((folder / "report.html").as_uri())
+        seen = d.execute_script("""
+            const box = e => { const r = e.getBoundingClientRect(); return [r.width, r.height] };
+            const all = css => [...document.querySelectorAll(css)];
+            return {charts: all('svg').map(box), lines: all('polyline').map(box),
+                    tables: all('table').map(t => [...box(t), t.querySelectorAll('tbody tr').length]),
+                    outside: all('svg text').filter(t => { const s = t.ownerSVGElement.getBoundingClientRect(),
+                        r = t.getBoundingClientRect(); return r.bottom > s.bottom + 1 || r.right > s.right + 1 }).length,
+                    worst: document.querySelector('td.bad').textContent, wide: document.body.scrollWidth,
+                    requests: performance.getEntriesByType('resource').map(e => e.name)}""")
+        log = d.get_log("browser")
+    finally:
+        d.quit()
+    assert len(seen["charts"]) == 2 and all(w > 800 and h > 200 for w, h in seen["charts"]), seen
+    assert len(seen["lines"]) == 15 and all(w > 700 for w, _ in seen["lines"]), seen
+    assert [n for _, _, n in seen["tables"]] == [10, 35] and all(w > 800 for w, _, _ in seen["tables"]), seen
+    assert seen["outside"] == 0 and seen["wide"] <= 1100, seen
+    assert seen["worst"] == result[1]["worst"][0]
+    assert seen["requests"] == [] and log == []
 
 
 def test_a_sensitive_part_is_named_first_and_keeping_it_repairs_the_text(run, folder):
