@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 15 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 16 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -431,6 +431,9 @@ struct kern_ops {
 	/* x = x / rms(x) * weight, both F32: a norm behind a layer, of what is then added to the residual. */
 	int (*rmsnorm_f32)(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden,
 			   float eps);
+	/* x += by[row] * y, all F32, x and y [n_rows, width], by [n_rows]; by NULL: x += y. */
+	int (*add_rows)(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows,
+			int width);
 	/* x F32 [n_rows, width], value by value. */
 	int (*map)(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
 	/* out [n_rows, N] = in [n_rows, K] W^T + bias; in: an operand; out: F32 when out_f32, else values;

@@ -378,6 +378,7 @@ const struct kern_ops kern_cpu_ops = {
 	.embed = cpu_embed,
 	.rmsnorm = cpu_rmsnorm,
 	.rmsnorm_f32 = cpu_rmsnorm_f32,
+	.add_rows = cpu_add_rows,
 	.map = cpu_map,
 	.linear = cpu_linear,
 	.qkv_squares = cpu_qkv_squares,

@@ -154,6 +154,29 @@ int cpu_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_ro
 	return 0;
 }
 
+struct add_job {
+	float *x;
+	const float *y, *by;
+	int width;
+};
+
+static void add_row(void *arg, int t, int thread)
+{
+	const struct add_job *j = arg;
+	float *x = j->x + (size_t)t * (size_t)j->width;
+	const float *y = j->y + (size_t)t * (size_t)j->width, by = j->by ? j->by[t] : 1;
+	(void)thread;
+	for (int i = 0; i < j->width; i++)
+		x[i] += by * y[i];
+}
+
+int cpu_add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width)
+{
+	struct add_job j = {x, y, by, width};
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * width / 8, add_row, &j);
+	return 0;
+}
+
 enum { MAP_PIECE = 4096 }; /* values of a task: logits of one row are many */
 
 static void map_piece(void *arg, int task, int thread)

@@ -365,6 +365,7 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.embed = cuda_embed,
 	.rmsnorm = cuda_rmsnorm,
 	.rmsnorm_f32 = cuda_rmsnorm_f32,
+	.add_rows = cuda_add_rows,
 	.map = cuda_map,
 	.linear = cuda_linear,
 	.qkv_squares = cuda_qkv_squares,

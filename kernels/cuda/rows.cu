@@ -307,6 +307,23 @@ int cuda_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_ma
 			   (float *)x, n, what, by);
 }
 
+/* by: of rows, or NULL. */
+static __global__ void add_rows_kernel(float *x, const float *y, const float *by, size_t n, size_t width)
+{
+	const size_t i = (size_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+	if (i < n)
+		x[i] = f32_add_rn(x[i], by ? f32_mul_rn(by[i / width], y[i]) : y[i]);
+}
+
+int cuda_add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width)
+{
+	const size_t n = (size_t)n_rows * (size_t)width;
+	if (!n)
+		return 0;
+	return KERN_LAUNCH(add_rows_kernel, (unsigned)((n + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0,
+			   s->s, (float *)x, (const float *)y, by, n, (size_t)width);
+}
+
 /* ---- q, k, v ---- */
 
 struct squares_args {

@@ -176,6 +176,40 @@ Test(rows, a_layer_without_a_norm_reads_the_residual)
 
 /* ---- value by value ---- */
 
+static void check_add(int c, int width, bool weighed)
+{
+	enum { ROWS = 3 };
+	const size_t n = ROWS * (size_t)width;
+	const float by[ROWS] = {0.25f, 0, -3};
+	float *x = kt_floats(n), *y = kt_floats(n), *got = xmalloc(n * 4), *want = xmalloc(n * 4);
+	for (size_t i = 0; i < n; i++)
+		want[i] = x[i] + (weighed ? by[i / (size_t)width] * y[i] : y[i]);
+	for (int way = 0; way < KT_WAYS; way++) {
+		struct kt t;
+		if (!kt_open(&t, c, way, (struct kt_size){.threads = 2, .rows = ROWS}))
+			continue;
+		void *dx = kt_put(&t, x, n * 4), *dy = kt_put(&t, y, n * 4), *dby = kt_put(&t, by, sizeof by);
+		cr_assert_eq(t.ops->add_rows(t.s, dx, dy, weighed ? dby : NULL, ROWS, width), 0);
+		kt_get(&t, got, dx, n * 4);
+		kt_same(got, want, n, t.isa);
+		kt_close(&t);
+	}
+	free(x);
+	free(y);
+	free(got);
+	free(want);
+}
+
+Test(rows, weighed_rows_are_added)
+{
+	static const int sizes[] = {1, 47, 4096, 9000};
+	for (int c = 0; c < kt_classes(); c++)
+		for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+			check_add(c, sizes[i], true);
+			check_add(c, sizes[i], false);
+		}
+}
+
 static void check_map(int c, int width, enum kern_map what, float by)
 {
 	const size_t n = 3 * (size_t)width;
