@@ -46,6 +46,14 @@ const struct opt launch_model_options[] = {
 	    "GPU: launch every operation of a step separately, without CUDA graphs", .pass = TO_WORKER),
 	OPT("trace-steps", OPT_TEXT, "FILE", "workers append a line per step: where its time went",
 	    .pass = TO_WORKER),
+	OPT("experts", OPT_TEXT, "WHERE",
+	    "GPU: the experts of a mixture on the cpu, in host memory, or on the device (device)",
+	    .pass = TO_WORKER),
+	OPT("place", OPT_TEXT, "RULES",
+	    "GPU: the same by layers, such as layers.0-9.experts=cuda:0,*.experts=cpu", .pass = TO_WORKER),
+	OPT("experts-compute", OPT_TEXT, "MODE",
+	    "compute mode of experts on the CPU beside a GPU: f32, bf16, int16, int8 or auto (auto)",
+	    .pass = TO_WORKER),
 	OPT("experts-skew", OPT_TEXT, "HOW",
 	    "for measurements, uniform or zipf: a mixture's rows have experts by chance; outputs mean "
 	    "nothing",
@@ -211,6 +219,19 @@ static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
 	return rc;
 }
 
+/* Where the experts of a mixture are to be; the rules themselves are read by the worker. */
+static int check_place(const struct opts *o, char *why, size_t why_n)
+{
+	const char *experts = opts_text(o, "experts", NULL);
+	const bool cpu = experts && strcmp(experts, "cpu") == 0;
+	if (experts && !cpu && strcmp(experts, "device") != 0)
+		return err_why(why, why_n, -EINVAL, "--experts is \"%s\", must be cpu or device", experts);
+	if (experts && opts_has(o, "place"))
+		return err_why(why, why_n, -EINVAL,
+			       "--experts and --place both say where experts are: leave one out");
+	return 0;
+}
+
 static int check(const struct opts *o, const char *model, char *why, size_t why_n)
 {
 	const char *level = opts_text(o, "log-level", "info");
@@ -228,7 +249,7 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	int rc = model_kind_check(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
-	return rc;
+	return rc ? rc : check_place(o, why, why_n);
 }
 
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)

@@ -98,11 +98,19 @@ static void print_numerics(const json_t *replicas)
 	}
 }
 
-/* Memory by use.  The last column: weights and scratch in memory, relative to the weights on disk. */
+/* Memory by use; on the host pools and experts.  The last column: weights and scratch in memory, relative to
+ * the weights on disk. */
 static void print_memory(const json_t *reply)
 {
-	static const char *const keys[] = {"stored_bytes", "weights_bytes", "scratch_bytes", "kv_bytes",
-					   "host_bytes",   "device_used",   "device_bytes"};
+	static const struct {
+		const char *key, *and;
+	} columns[] = {{"stored_bytes", NULL},
+		       {"weights_bytes", NULL},
+		       {"scratch_bytes", NULL},
+		       {"kv_bytes", NULL},
+		       {"host_bytes", "host_weights_bytes"},
+		       {"device_used", NULL},
+		       {"device_bytes", NULL}};
 	struct table t = {0};
 	size_t i;
 	const json_t *w;
@@ -116,10 +124,14 @@ static void print_memory(const json_t *reply)
 			continue; /* nothing is loaded yet */
 		table_begin(&t);
 		table_int(&t, json_object_get(w, "worker"));
-		for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-			table_text(&t, term_bytes(number(w, keys[k]), bytes, sizeof bytes));
+		for (size_t k = 0; k < sizeof columns / sizeof *columns; k++)
+			table_text(&t, term_bytes(number(w, columns[k].key) +
+							  (columns[k].and ? number(w, columns[k].and) : 0),
+						  bytes, sizeof bytes));
 		table_format(&t, "%.1f%% of disk",
-			     percent(number(w, "weights_bytes") + number(w, "scratch_bytes"), stored));
+			     percent(number(w, "weights_bytes") + number(w, "host_weights_bytes") +
+					     number(w, "scratch_bytes"),
+				     stored));
 	}
 	if (t.n_lines > 1) {
 		putchar('\n');

@@ -76,7 +76,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
-	msgpack_pack_map(pk, 18);
+	msgpack_pack_map(pk, 19);
 	pack_uint(pk, "block_bytes", r->block_bytes);
 	pack_uint(pk, "link_bps", r->link_bps);
 	pack_uint(pk, "epoch", r->epoch);
@@ -91,6 +91,7 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 	pack_uint(pk, "stored_bytes", r->stored_bytes);
 	pack_uint(pk, "scratch_bytes", r->scratch_bytes);
 	pack_uint(pk, "host_bytes", r->host_bytes);
+	pack_uint(pk, "host_weights_bytes", r->host_weights_bytes);
 	pack_uint(pk, "device_used", r->device_used);
 	pack_uint(pk, "device_bytes", r->device_bytes);
 	pack_uint(pk, "load_ms", r->load_ms);
@@ -265,7 +266,7 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 		{"stored_bytes", &r->stored_bytes},   {"scratch_bytes", &r->scratch_bytes},
 		{"host_bytes", &r->host_bytes},       {"device_used", &r->device_used},
 		{"device_bytes", &r->device_bytes},   {"block_bytes", &r->block_bytes},
-		{"link_bps", &r->link_bps},
+		{"link_bps", &r->link_bps},           {"host_weights_bytes", &r->host_weights_bytes},
 	};
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
 		if (strcmp(key, sizes[i].key) == 0) {

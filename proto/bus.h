@@ -92,8 +92,9 @@ struct bus_ready {
 	uint64_t stored_bytes;  /* of those weights, in the model's files */
 	uint64_t scratch_bytes; /* everything else that the worker has allocated there, by its own count */
 	uint64_t host_bytes;    /* the host pool */
-	uint64_t device_used;   /* of the device's memory, by all processes; on a CPU: of the machine's */
-	uint64_t device_bytes;  /* its memory */
+	uint64_t host_weights_bytes; /* experts in host memory, beside a device with memory of its own */
+	uint64_t device_used;  /* of the device's memory, by all processes; on a CPU: of the machine's */
+	uint64_t device_bytes; /* its memory */
 	uint32_t load_ms;
 	uint32_t n_threads;
 	uint64_t block_bytes; /* of one block, all layers */

@@ -23,6 +23,9 @@ static int64_t driver_notify_us __attribute__((unused));  /* of groups that form
 static const char *driver_compute __attribute__((unused)) = "f32";
 static const char *driver_head __attribute__((unused)) = "auto";
 static const char *driver_kv __attribute__((unused)) = "auto";
+static const char *driver_place __attribute__((unused)); /* of steps opened alone from now on, as is: */
+static const char *driver_experts_compute __attribute__((unused));
+static struct expert_load driver_experts __attribute__((unused));
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
 
@@ -171,8 +174,13 @@ DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, cons
 DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const char *isa)
 {
 	struct bus_load load = *l;
-	struct step_args a = {
-		.device = driver_device(), .isa = isa, .load = &load, .no_graphs = driver_no_graphs};
+	struct step_args a = {.device = driver_device(),
+			      .isa = isa,
+			      .load = &load,
+			      .place = driver_place,
+			      .experts_compute = driver_experts_compute,
+			      .experts = &driver_experts,
+			      .no_graphs = driver_no_graphs};
 	char path[64];
 	memset(d, 0, sizeof *d);
 	if (l->n_ranks > 1)

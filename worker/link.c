@@ -97,6 +97,8 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.device = l->args->device,
 		.isa = l->args->isa,
 		.memory_fraction = l->args->memory_fraction,
+		.place = l->args->place,
+		.experts_compute = l->args->experts_compute,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.tune = l->args->tune,

@@ -14,11 +14,12 @@
 struct trace;
 
 struct link_args {
-	const char *bus;         /* "ipc:///run/quern/bus", "tcp://host:port" */
-	const char *device;      /* "cpu:0" */
-	const char *isa;         /* NULL: the best */
-	bool no_graphs;          /* as in step_args */
-	uint32_t n_threads;      /* 0: as the controller or the device chooses */
+	const char *bus;                     /* "ipc:///run/quern/bus", "tcp://host:port" */
+	const char *device;                  /* "cpu:0" */
+	const char *isa;                     /* NULL: the best */
+	const char *place, *experts_compute; /* as in step_args */
+	bool no_graphs;                      /* as in step_args */
+	uint32_t n_threads;                  /* 0: as the controller or the device chooses */
 	double memory_fraction;  /* of the device, for this worker; 0: its default (worker/cache.h) */
 	struct tune_source tune; /* for loads with --fast */
 	struct trace *trace;     /* where the time of steps goes (trace.h), borrowed; NULL: no trace */

@@ -5,6 +5,7 @@
 #include "proto/local_token.h"
 #include "worker/inspect.h"
 #include "worker/link.h"
+#include "worker/placement.h"
 #include "worker/trace.h"
 
 #include <signal.h>
@@ -24,6 +25,12 @@ static const struct opt options[] = {
 	OPT("memory-fraction", OPT_NUMBER, "F",
 	    "part of the device's memory for this worker, 0.01 to 1 (0.9 of a GPU; docs/OPERATING.md)"),
 	OPT("no-graphs", OPT_FLAG, NULL, "on a GPU: queue every operation of a step by itself"),
+	OPT("experts", OPT_TEXT, "WHERE",
+	    "of a mixture on a GPU: cpu (in host memory, computed by the CPU) or device (device)"),
+	OPT("place", OPT_TEXT, "RULES",
+	    "the same layer by layer: layers.0-9.experts=cuda:0,*.experts=cpu,*=cuda:0"),
+	OPT("experts-compute", OPT_TEXT, "MODE",
+	    "mode of experts on the CPU: f32, bf16, int16, int8, or auto: as --compute of a CPU (auto)"),
 	OPT("tune", OPT_TEXT, "FILE",
 	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
 	    "$XDG_CACHE_HOME/quern)"),
@@ -81,6 +88,18 @@ static bool skew_of(const char *name, enum experts_skew *out)
 	return !name || *out == EXPERTS_UNIFORM || strcmp(name, "zipf") == 0;
 }
 
+/* --experts is --place in short.  false: not both, or another word. */
+static bool place_of(const struct opts *o, const char **out)
+{
+	const char *experts = opts_text(o, "experts", NULL);
+	*out = opts_text(o, "place", NULL);
+	if (experts && strcmp(experts, "cpu") == 0 && !*out)
+		*out = PLACEMENT_EXPERTS_CPU;
+	else if (experts)
+		return strcmp(experts, "device") == 0 && !*out;
+	return true;
+}
+
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
@@ -100,6 +119,10 @@ static int run(struct opts *o, int argc, char **argv)
 	enum experts_skew skew;
 	if (!skew_of(opts_text(o, "experts-skew", NULL), &skew))
 		return program_usage(&program, "--experts-skew must be uniform or zipf");
+	const char *place;
+	if (!place_of(o, &place))
+		return program_usage(&program,
+				     "--experts must be cpu or device, and is not given with --place");
 	rc = program_start_log(&program, o, "worker");
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
@@ -127,6 +150,8 @@ static int run(struct opts *o, int argc, char **argv)
 		.device = opts_text(o, "device", "cpu"),
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = fraction,
+		.place = place,
+		.experts_compute = opts_text(o, "experts-compute", NULL),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.tune = {opts_text(o, "tune", NULL), getenv("XDG_CACHE_HOME"), getenv("HOME")},

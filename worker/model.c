@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "kernels/half.h"
+#include "worker/placement.h"
 #include "worker/tp_group.h"
 
 #include <assert.h>
@@ -120,11 +121,11 @@ static int norm_load(struct model *m, const struct weights_vec *v, struct piece 
 
 /* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes of their kind.
  * Owned. */
-static void *unpack(const struct model *m, const struct codes *c)
+static void *unpack(const struct kern_info *info, const struct codes *c)
 {
 	enum { ROWS = 64 };
 	const size_t k = (size_t)c->k;
-	if (m->info.operand == KERN_F32) {
+	if (info->operand == KERN_F32) {
 		float *floats = xmalloc((size_t)c->n * k * sizeof *floats);
 		codes_floats(c, 0, c->n, floats);
 		return floats;
@@ -136,16 +137,16 @@ static void *unpack(const struct model *m, const struct codes *c)
 		codes_floats(c, n0, n1, rows);
 		for (size_t i = 0; i < (size_t)(n1 - n0) * k; i++)
 			to[(size_t)n0 * k + i] =
-				m->info.operand == KERN_BF16 ? half_to_bf16(rows[i]) : half_near_f16(rows[i]);
+				info->operand == KERN_BF16 ? half_to_bf16(rows[i]) : half_near_f16(rows[i]);
 	}
 	free(rows);
 	return to;
 }
 
-static void part_unpacked(struct model *m, const struct weights_linear *l, struct kern_linear_part *out,
-			  void **copy)
+static void part_unpacked(struct model *m, const struct kern_info *info, const struct weights_linear *l,
+			  struct kern_linear_part *out, void **copy)
 {
-	const enum kern_dtype type = m->info.operand;
+	const enum kern_dtype type = info->operand;
 	if (!m->unpacked)
 		log_info("model",
 			 "%s: the weights are unpacked to %s, since the kernels take no codes of their kind",
@@ -155,10 +156,10 @@ static void part_unpacked(struct model *m, const struct weights_linear *l, struc
 					     : "F16");
 	m->unpacked = true;
 	out->dtype = type == KERN_F32 || type == KERN_BF16 ? type : KERN_F16;
-	out->w = *copy = unpack(m, &l->codes);
+	out->w = *copy = unpack(info, &l->codes);
 }
 
-static void part_of(struct model *m, const struct weights_linear *l, struct kern_linear_src *src,
+static void part_of(struct model *m, const struct weights_linear *l, struct source *s,
 		    struct kern_linear_part *out, void **copy)
 {
 	*out = (struct kern_linear_part){
@@ -172,12 +173,12 @@ static void part_of(struct model *m, const struct weights_linear *l, struct kern
 		out->dtype = KERN_AWQ4;
 		out->qzeros = l->qzeros;
 		out->scales = l->scales;
-		src->group = l->group;
-	} else if (l->kind == WEIGHTS_CODES && m->info.codes) {
+		s->src.group = l->group;
+	} else if (l->kind == WEIGHTS_CODES && s->info->codes) {
 		out->dtype = KERN_CODES;
 		out->w = &l->codes;
 	} else if (l->kind == WEIGHTS_CODES) {
-		part_unpacked(m, l, out, copy);
+		part_unpacked(m, s->info, l, out, copy);
 	}
 }
 
@@ -188,7 +189,7 @@ bool model_source_unpack(struct model *m, struct source *s)
 		if (s->src.parts[i].dtype != KERN_CODES)
 			continue;
 		assert(!s->copies[i]);
-		part_unpacked(m, &s->linears[i], &s->src.parts[i], &s->copies[i]);
+		part_unpacked(m, s->info, &s->linears[i], &s->src.parts[i], &s->copies[i]);
 		any = true;
 	}
 	return any;
@@ -201,12 +202,14 @@ void model_source_fini(struct source *s)
 	*s = (struct source){0};
 }
 
-void model_source_init(struct model *m, struct source *s, const struct part *parts, int n)
+void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
+		       const struct part *parts, int n)
 {
 	static const enum kern_act acts[] = {[ACT_SILU] = KERN_SILU,
 					     [ACT_GELU_TANH] = KERN_GELU_TANH,
 					     [ACT_GELU_SIGMOID] = KERN_GELU_SIGMOID};
-	*s = (struct source){.src = {.name = parts[0].whole->name,
+	*s = (struct source){.info = info,
+			     .src = {.name = parts[0].whole->name,
 				     .n_parts = n,
 				     .head = parts[0].of == SHARD_HEAD,
 				     .act = acts[m->c->act],
@@ -225,7 +228,7 @@ void model_source_init(struct model *m, struct source *s, const struct part *par
 			file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
 		s->bytes += shard_linear_bytes(l);
 		s->src.k = l->k;
-		part_of(m, l, &s->src, &s->src.parts[i], &s->copies[i]);
+		part_of(m, l, s, &s->src.parts[i], &s->copies[i]);
 	}
 }
 
@@ -234,7 +237,7 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 {
 	struct source s;
 	loading_now(m->loading, BUS_DOING_READ);
-	model_source_init(m, &s, parts, n);
+	model_source_init(m, &m->info, &s, parts, n);
 	loading_now(m->loading, BUS_DOING_PACK);
 	int rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
 	if (rc == -ENOTSUP && model_source_unpack(m, &s))
@@ -318,7 +321,7 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 	int rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
 	if (rc == -ENOTSUP && w->embed_codes.w) {
 		struct kern_linear_part part = {.dtype = KERN_CODES};
-		part_unpacked(m, &l, &part, &copy);
+		part_unpacked(m, &m->info, &l, &part, &copy);
 		src.table = part.w;
 		src.dtype = part.dtype;
 		rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
@@ -387,7 +390,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .load = a->load,
 			    .trace = a->trace,
 			    .observe = a->observe,
-			    .observe_arg = a->observe_arg};
+			    .observe_arg = a->observe_arg,
+			    .beside = a->beside};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	rc = (m->c->sinks && !m->info.sinks) || (m->c->act == ACT_GELU_SIGMOID && !m->info.clamped)
@@ -402,6 +406,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
 		const uint8_t rope = a->config->layer_rope[i];
+		m->layers[i].beside = a->beside && a->placement->cpu[i];
 		m->layers[i].window = a->config->layer_window[i] ? a->config->window : 0;
 		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
 				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
@@ -431,8 +436,7 @@ void model_free(struct model *m)
 		for (int j = 0; j < 5; j++)
 			if (linears[j])
 				m->ops->linear_free(linears[j]);
-		if (l->experts)
-			m->ops->experts_free(l->experts);
+		model_layer_experts_free(m, l);
 		piece_free(m, &l->choice_bias);
 		piece_free(m, &l->attn_norm);
 		piece_free(m, &l->ffn_norm);
@@ -458,6 +462,11 @@ int64_t model_weights_bytes(const struct model *m)
 	return m->weights_bytes;
 }
 
+int64_t model_beside_bytes(const struct model *m)
+{
+	return m->beside_bytes;
+}
+
 int64_t model_layers_bytes(const struct model *m)
 {
 	int64_t bytes = 0;
@@ -467,7 +476,7 @@ int64_t model_layers_bytes(const struct model *m)
 		for (int j = 0; j < 5; j++)
 			bytes += linears[j] ? m->ops->linear_bytes(linears[j]) : 0;
 		if (l->experts)
-			bytes += m->ops->experts_bytes(l->experts) / m->c->experts.n * m->c->experts.n_chosen;
+			bytes += model_layer_expert_bytes(m, l) / m->c->experts.n * m->c->experts.n_chosen;
 	}
 	return bytes;
 }

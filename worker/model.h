@@ -22,6 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct beside;
+struct placement;
 struct tp_group;
 struct trace;
 struct model;
@@ -53,6 +55,10 @@ struct model_args {
 	/* Called in a forward pass with device memory that the next operation may overwrite; or NULL. */
 	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
 	void *observe_arg;
+	/* Where its experts are: NULL: all on the device.  beside: for those on the CPU, borrowed for the
+	 * model's life; the placement for the call. */
+	const struct placement *placement;
+	struct beside *beside;
 	bool layers_only; /* no embedding, last norm or head: model_layers() alone */
 };
 
@@ -60,6 +66,7 @@ struct model_args {
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
 void model_free(struct model *m);                   /* NULL is fine */
 int64_t model_weights_bytes(const struct model *m); /* on the device */
+int64_t model_beside_bytes(const struct model *m);  /* of experts on the CPU beside it */
 /* What a step of one row reads of these in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);
 int64_t model_head_bytes(const struct model *m);
@@ -67,6 +74,8 @@ int64_t model_head_bytes(const struct model *m);
  */
 int64_t model_expert_bytes(const struct model *m);
 int64_t model_row_experts(const struct model *m);
+/* Whether steps from now on, unlike trial steps, count in model_args.load; at first they do. */
+void model_count_experts(struct model *m, bool on);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct tp_group *g);

@@ -33,13 +33,51 @@ static int router_load(struct model *m, struct layer *l, const struct weights_la
 	return model_vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
 }
 
+/* Where a layer's experts are. */
+struct home {
+	const struct kern_ops *ops;
+	struct kern_dev *dev;
+	const struct kern_info *info;
+	int64_t *bytes; /* its sum of them */
+};
+
+static struct home home_of(struct model *m, const struct layer *l)
+{
+	if (!l->beside)
+		return (struct home){m->ops, m->dev, &m->info, &m->weights_bytes};
+	const struct beside_table *t = beside_table(m->beside);
+	return (struct home){t->ops, t->dev, &t->info, &m->beside_bytes};
+}
+
+/* The norm before a layer with experts beside the device, a second time. */
+static int beside_norm_load(struct model *m, struct layer *l, const struct weights_vec *v, char *why,
+			    size_t why_n)
+{
+	const struct beside_table *t = l->beside ? beside_table(m->beside) : NULL;
+	const size_t bytes = (size_t)v->n * sizeof(float);
+	if (!t || !v->data)
+		return 0;
+	if (!(l->beside_norm = t->ops->mem_new(t->dev, bytes)))
+		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a norm on the CPU", bytes);
+	float *f = xmalloc(bytes);
+	weights_to_f32(v, f);
+	for (int i = 0; i < v->n; i++)
+		f[i] += m->c->norm_offset;
+	int rc = t->ops->upload(t->stream, l->beside_norm, f, bytes);
+	if (!rc)
+		rc = t->ops->stream_sync(t->stream);
+	free(f);
+	return rc;
+}
+
 /* The experts of a layer, one after the other. */
 struct experts_reader {
 	struct model *m;
 	const struct weights_layer *w;
-	bool unpack;   /* the table has refused their codes */
-	bool codes;    /* some are codes */
-	int64_t added; /* bytes that the progress counts */
+	const struct kern_info *info; /* of the table that they are for */
+	bool unpack;                  /* the table has refused their codes */
+	bool codes;                   /* some are codes */
+	int64_t added;                /* bytes that the progress counts */
 	struct source gateup, down;
 };
 
@@ -70,8 +108,8 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	(void)why, (void)why_n;
 	expert_done(r);
 	loading_now(m->loading, BUS_DOING_READ);
-	model_source_init(m, &r->gateup, first, 2);
-	model_source_init(m, &r->down, &last, 1);
+	model_source_init(m, r->info, &r->gateup, first, 2);
+	model_source_init(m, r->info, &r->down, &last, 1);
 	r->codes = r->codes || has_codes(&r->gateup) || has_codes(&r->down);
 	loading_now(m->loading, BUS_DOING_PACK);
 	if (r->unpack) {
@@ -88,7 +126,8 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 		       size_t why_n)
 {
 	const struct config_experts *x = &m->c->experts;
-	struct experts_reader r = {.m = m, .w = w};
+	const struct home home = home_of(m, l);
+	struct experts_reader r = {.m = m, .w = w, .info = home.info};
 	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
 					     .n_experts = x->n,
 					     .n_chosen = x->n_chosen,
@@ -96,28 +135,45 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 					     .intermediate = x->intermediate,
 					     .expert = expert_at,
 					     .arg = &r};
-	int rc = router_load(m, l, w, why, why_n);
-	if (rc)
+	int rc;
+	if ((rc = router_load(m, l, w, why, why_n)) ||
+	    (rc = beside_norm_load(m, l, &w->ffn_norm, why, why_n)))
 		return rc;
-	rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+	rc = home.ops->experts_load(home.dev, &src, &l->experts, why, why_n);
 	expert_done(&r);
 	if (rc == -ENOTSUP && r.codes) {
 		loading_add(m->loading, -r.added); /* they are read again */
 		r.unpack = true;
-		rc = m->ops->experts_load(m->dev, &src, &l->experts, why, why_n);
+		rc = home.ops->experts_load(home.dev, &src, &l->experts, why, why_n);
 		expert_done(&r);
 	}
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
-	m->weights_bytes += m->ops->experts_bytes(l->experts);
+	*home.bytes += home.ops->experts_bytes(l->experts);
 	return 0;
+}
+
+void model_layer_experts_free(struct model *m, struct layer *l)
+{
+	if (l->experts)
+		home_of(m, l).ops->experts_free(l->experts);
+	if (l->beside_norm) {
+		const struct beside_table *t = beside_table(m->beside);
+		t->ops->mem_free(t->dev, l->beside_norm, (size_t)m->c->hidden * sizeof(float));
+	}
+}
+
+int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l)
+{
+	const struct kern_ops *ops = l->beside ? beside_table(m->beside)->ops : m->ops;
+	return ops->experts_bytes(l->experts);
 }
 
 int64_t model_expert_bytes(const struct model *m)
 {
 	for (int i = 0; i < m->c->n_layers; i++)
 		if (m->layers[i].experts)
-			return m->ops->experts_bytes(m->layers[i].experts) / m->c->experts.n;
+			return model_layer_expert_bytes(m, &m->layers[i]) / m->c->experts.n;
 	return 0;
 }
 
@@ -135,6 +191,7 @@ int64_t model_row_experts(const struct model *m)
 enum { CHANCES = 4096 };
 
 struct expert_count {
+	bool paused;
 	int32_t *chosen; /* [max_rows][n_chosen] of the layer at hand */
 	uint64_t *rows;  /* [n_layers][n] that each expert has had */
 	uint64_t *most;  /* [n_layers] of them */
@@ -179,7 +236,7 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
 	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
 		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
-	if (!x->n || m->ops->graph_begin)
+	if (!x->n || (m->ops->graph_begin && !m->beside))
 		return 0;
 	struct expert_count *c = m->count = xcalloc(1, sizeof *c);
 	c->chosen = xcalloc((size_t)m->max_rows * chosen, sizeof *c->chosen);
@@ -224,17 +281,16 @@ static void add(atomic_ullong *to, uint64_t n)
 	atomic_fetch_add_explicit(to, n, memory_order_relaxed);
 }
 
-static int count_rows(struct model *m, int layer, int n_rows)
+static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_rows)
 {
 	struct expert_count *c = m->count;
+	if (c->paused)
+		return;
 	const int pairs = n_rows * m->c->experts.n_chosen;
 	uint64_t *rows = c->rows + (size_t)layer * (size_t)m->c->experts.n, read = 0, more = 0;
-	int rc = m->ops->download(m->stream, c->chosen, m->chosen.p, (size_t)pairs * sizeof *c->chosen);
-	if (rc || (rc = m->ops->stream_sync(m->stream)))
-		return rc;
 	c->calls++;
 	for (int i = 0; i < pairs; i++) {
-		const int32_t e = c->chosen[i];
+		const int32_t e = chosen[i];
 		read += c->seen[e] != c->calls;
 		c->seen[e] = c->calls;
 		if (++rows[e] > c->most[layer]) {
@@ -248,15 +304,33 @@ static int count_rows(struct model *m, int layer, int n_rows)
 		add(&m->load->reads, read);
 		add(&m->load->busiest, more);
 	}
-	return 0;
+}
+
+/* Of experts on the device, which is a CPU: others run layers with theirs uncounted, without a wait. */
+static int count_own(struct model *m, int layer, int n_rows)
+{
+	struct expert_count *c = m->count;
+	const size_t pairs = (size_t)n_rows * (size_t)m->c->experts.n_chosen;
+	if (!c || m->ops->graph_begin)
+		return 0;
+	int rc = m->ops->download(m->stream, c->chosen, m->chosen.p, pairs * sizeof *c->chosen);
+	if (!rc && !(rc = m->ops->stream_sync(m->stream)))
+		count_rows(m, layer, c->chosen, n_rows);
+	return rc;
+}
+
+void model_count_experts(struct model *m, bool on)
+{
+	if (m->count)
+		m->count->paused = !on;
 }
 
 /* ---- the step ---- */
 
-int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
+static int route(struct model *m, const struct layer *l, int n_rows)
 {
 	const struct config_experts *x = &m->c->experts;
-	const struct kern_route_args route = {
+	const struct kern_route_args a = {
 		.expert = m->chosen.p,
 		.weight = m->weights.p,
 		.shared = m->shared_by.p,
@@ -274,22 +348,54 @@ int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_r
 		.normalize = x->normalize,
 		.scale = x->scale,
 	};
+	return m->ops->route(m->stream, &a, n_rows);
+}
+
+/* The expert that all rows have. */
+static int shared_ffn(struct model *m, const struct layer *l, int n_rows)
+{
+	if (!l->gateup)
+		observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
+	observe(m, MODEL_AT_ROUTED, &m->chosen, n_rows);
+	return l->gateup ? model_dense_ffn(m, l, m->shared.p, n_rows) : 0;
+}
+
+static int own_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+{
 	const struct kern_moe_args moe = {.out = m->add.p,
 					  .in = m->normed.p,
 					  .expert = m->chosen.p,
 					  .weight = m->weights.p,
 					  .begin = l->gateup ? m->shared.p : NULL,
 					  .begin_by = m->shared_by.p};
-	int rc = m->ops->route(m->stream, &route, n_rows);
-	if (!rc && m->count && m->count->chances)
-		rc = give_by_chance(m, n_rows);
-	if (!rc && m->count)
-		rc = count_rows(m, layer, n_rows);
+	int rc = m->count && m->count->chances ? give_by_chance(m, n_rows) : 0;
+	if (!rc)
+		rc = count_own(m, layer, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
-	if (!l->gateup)
-		observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
-	observe(m, MODEL_AT_ROUTED, &m->chosen, n_rows);
-	if (!rc && l->gateup)
-		rc = model_dense_ffn(m, l, m->shared.p, n_rows);
+	if (!rc)
+		rc = shared_ffn(m, l, n_rows);
 	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);
+}
+
+/* The device computes the shared expert while the CPU has the others. */
+static int beside_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+{
+	int rc = beside_send(m->beside, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
+	trace_mark(m->trace, TRACE_ROWS);
+	if (rc || (rc = shared_ffn(m, l, n_rows)) ||
+	    (rc = beside_compute(m->beside, l->experts, l->beside_norm, m->c->rms_eps, n_rows)) ||
+	    (rc = beside_finish(m->beside, m->stream, m->add.p, n_rows)))
+		return rc;
+	count_rows(m, layer, beside_chosen(m->beside), n_rows);
+	return l->gateup ? m->ops->add_rows(m->stream, m->add.p, m->shared.p, m->shared_by.p, n_rows,
+					    m->c->hidden)
+			 : 0;
+}
+
+int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
+{
+	int rc = route(m, l, n_rows);
+	if (rc)
+		return rc;
+	return l->beside ? beside_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);
 }

@@ -3,6 +3,7 @@
 #ifndef QUERN_WORKER_MODEL_IMPL_H
 #define QUERN_WORKER_MODEL_IMPL_H
 
+#include "worker/beside.h"
 #include "worker/model.h"
 #include "worker/trace.h"
 
@@ -23,6 +24,8 @@ struct layer {
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
 	struct kern_experts *experts; /* NULL: the layer is dense */
+	bool beside;                  /* the experts are on the CPU beside the device */
+	void *beside_norm;            /* then: F32 [H] there, as ffn_norm; or NULL */
 	struct kern_linear *router;
 	struct piece choice_bias;         /* F32 [E], or none */
 	struct piece attn_norm, ffn_norm; /* F32 [H], before a layer; or none */
@@ -77,7 +80,9 @@ struct model {
 	struct piece last;             /* op  [L, H] */
 	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
 	struct piece logits;           /* F32 [L, V]; rank 0 only */
+	struct beside *beside;         /* borrowed; NULL: all is on the device */
 	int64_t weights_bytes;
+	int64_t beside_bytes; /* of experts there */
 };
 
 /* A layer as stored, and which part of it a rank has. */
@@ -86,8 +91,9 @@ struct part {
 	enum shard_of of;
 };
 
-/* A layer for the table, in up to three parts, and what has to be freed when it is loaded. */
+/* A layer for a table, in up to three parts, and what has to be freed when it is loaded. */
 struct source {
+	const struct kern_info *info; /* of the table that it is for */
 	struct kern_linear_src src;
 	struct weights_linear linears[3];
 	void *copies[3];
@@ -114,19 +120,23 @@ static inline enum kern_dtype dtype_of(enum config_dtype t)
 /* model.c: a vector to the device, as F32; none where it has no data. */
 int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
 		   char *why, size_t why_n);
-/* The parts of a layer that this rank has, for the table. */
-void model_source_init(struct model *m, struct source *s, const struct part *parts, int n);
+/* The parts of a layer that this rank has, for the table that info is of. */
+void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
+		       const struct part *parts, int n);
 void model_source_fini(struct source *s);
 /* Of a layer with codes that the table has refused.  false: it has none. */
 bool model_source_unpack(struct model *m, struct source *s);
 /* What all rows have: the whole layer where it is dense, else the shared expert. */
 int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows);
 
-/* model_experts.c.  The counters of a mixture, and the choice by chance of `skew`. */
+/* model_experts.c.  The counters of a mixture, and the choice by chance of `skew`; beside and the layers say
+ * where the experts will be. */
 int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_t why_n);
 void model_experts_fini(struct model *m);
 int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		       size_t why_n);
+void model_layer_experts_free(struct model *m, struct layer *l);
+int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l); /* of all its experts */
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows);
 
 #endif

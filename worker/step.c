@@ -21,7 +21,7 @@ void step_drain(struct step *s)
 }
 
 /* The numerics class: what two workers must share for their bits to be the same.  RoPE scalings
- * that look at the context make it part of the class. */
+ * that look at the context make it part of the class, as do the layers with experts on the CPU. */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n)
 {
 	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
@@ -32,7 +32,13 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 		len += (size_t)snprintf(out + len, n - len, " grammar=%d", GRAMMAR_VERSION);
 	/* Partial rows are added: another number of ranks adds other partial rows. */
 	if (len < n && s->shard.n_ranks > 1)
-		snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
+		len += (size_t)snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
+	if (len < n && s->beside) {
+		char where[PLACEMENT_TEXT];
+		placement_text(&s->placement, where);
+		snprintf(out + len, n - len, " experts=%s on %s", where,
+			 beside_table(s->beside)->info.numerics);
+	}
 }
 
 /* All memory that this worker has allocated there, beside weights and pools, and what the driver took for its
@@ -69,6 +75,7 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.kv_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_blocks,
 		.stored_bytes = (uint64_t)s->stored_bytes,
 		.scratch_bytes = (uint64_t)scratch_bytes(s, &info),
+		.host_weights_bytes = (uint64_t)model_beside_bytes(s->model),
 		.host_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_host_blocks,
 		.device_used = (uint64_t)(info.bytes_total - info.bytes_free),
 		.device_bytes = (uint64_t)info.bytes_total,

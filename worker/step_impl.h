@@ -7,12 +7,14 @@
 #include "formats/shard.h"
 #include "kernels/kern.h"
 #include "worker/batch.h"
+#include "worker/beside.h"
 #include "worker/cache.h"
 #include "worker/graphs.h"
 #include "worker/guide.h"
 #include "worker/tp_group.h"
 #include "worker/model.h"
 #include "worker/pending.h"
+#include "worker/placement.h"
 #include "worker/sampler.h"
 #include "worker/slots.h"
 #include "worker/step.h"
@@ -29,6 +31,8 @@ struct step {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
+	struct placement placement;
+	struct beside *beside; /* for experts on the CPU beside the device; NULL: there are none */
 	struct model *model;
 	struct cache cache;
 	struct guide *guide; /* NULL on ranks that do not choose tokens */

@@ -83,11 +83,11 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 }
 
 /* "auto", or no name, depends on the device. */
-static int compute_mode(const char *name, const struct step_args *a, enum kern_compute *out, char *why,
-			size_t why_n)
+static int compute_mode(const char *name, const char *device, const char *isa, enum kern_compute *out,
+			char *why, size_t why_n)
 {
 	if (!name[0] || strcmp(name, "auto") == 0) {
-		*out = kern_auto_compute(a->device, a->isa);
+		*out = kern_auto_compute(device, isa);
 		return 0;
 	}
 	for (int i = KERN_COMPUTE_F32; i <= KERN_COMPUTE_INT8; i++) {
@@ -162,7 +162,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.n_sharing = (int)s->load.n_sharing,
 		.fast = s->load.fast,
 	};
-	int rc = compute_mode(s->load.compute, a, &args.compute, why, why_n);
+	int rc = compute_mode(s->load.compute, a->device, a->isa, &args.compute, why, why_n);
 	if (rc || (rc = head_type(s->load.head, &args.head, why, why_n)) ||
 	    (rc = kv_type(s->load.kv, &args.kv, why, why_n)) ||
 	    (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
@@ -176,6 +176,70 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	log_device(s, a->device);
 	s->stream = s->ops->stream_new(s->dev);
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
+}
+
+/* ---- experts beside the device ---- */
+
+static int place_experts(struct step *s, const struct step_args *a, char *why, size_t why_n)
+{
+	int rc = placement_parse(&s->placement, a->place, a->device, &s->config, why, why_n);
+	if (!rc && s->placement.n_cpu && s->shard.n_ranks > 1)
+		return err_why(why, why_n, -ENOTSUP,
+			       "experts on the CPU beside a GPU work without --tp only: leave --tp out, or "
+			       "--experts and "
+			       "--place");
+	return rc;
+}
+
+/* Bytes of the experts that the placement gives the CPU, in the model's files. */
+static int64_t beside_stored(const struct step *s, const struct weights *w)
+{
+	int64_t n = 0;
+	for (int i = 0; i < w->n_layers; i++)
+		for (int e = 0; s->placement.cpu[i] && e < w->layers[i].n_experts; e++) {
+			const struct weights_expert *x = &w->layers[i].experts[e];
+			n += shard_linear_bytes(&x->gate) + shard_linear_bytes(&x->up) +
+			     shard_linear_bytes(&x->down);
+		}
+	return n;
+}
+
+static int open_beside(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		       size_t why_n)
+{
+	struct beside_args args = {
+		.ops = s->ops,
+		.dev = s->dev,
+		.cpu = {.model = s->config.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
+			.n_threads = (int)s->load.n_threads,
+			.isa = a->isa,
+			.max_rows = (int)s->lim.max_rows},
+		.hidden = s->config.hidden,
+		.n_chosen = s->config.experts.n_chosen,
+	};
+	if (!s->placement.n_cpu)
+		return 0;
+	int rc = compute_mode(a->experts_compute ? a->experts_compute : "", "cpu", a->isa, &args.cpu.compute,
+			      why, why_n);
+	if (rc || (rc = beside_open(&s->beside, &args, why, why_n)))
+		return err_prefix(why, why_n, rc, "experts on the CPU");
+	const struct kern_info *info = &beside_table(s->beside)->info;
+	const int64_t bytes = beside_stored(s, w);
+	if (bytes > info->bytes_free)
+		return err_why(
+			why, why_n, -ENOMEM,
+			"the experts on the CPU take %lld MiB, but of the %lld MiB of this machine only %lld "
+			"are free: end what else uses them, or leave more layers' experts on the GPU "
+			"(--place)",
+			(long long)(bytes >> 20), (long long)(info->bytes_total >> 20),
+			(long long)(info->bytes_free >> 20));
+	log_info("step",
+		 "experts of %d of %d layers on the CPU: name=\"%s\" mode=\"%s\" threads=%d bytes=%lld",
+		 s->placement.n_cpu, s->placement.n_sparse, info->name, info->mode, info->n_threads,
+		 (long long)bytes);
+	if (info->note[0])
+		log_warn("step", "experts on the CPU: mode=\"%s\": %s", info->mode, info->note);
+	return 0;
 }
 
 static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
@@ -215,7 +279,7 @@ static int plan_cache(struct step *s, const struct weights *w, char *why, size_t
 {
 	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
 	loading_begin(s->loading, s->stored_bytes);
-	const struct cache_args ca = cache_args_of(s, s->stored_bytes);
+	const struct cache_args ca = cache_args_of(s, s->stored_bytes - beside_stored(s, w));
 	s->sized_last = cache_sized_last(&ca);
 	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
 	s->rope_context = s->lim.max_context;
@@ -241,7 +305,12 @@ int step_profile(struct step *s, char *why, size_t why_n)
 	};
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	return info.steps_take_memory ? profile_run(&pa, why, why_n) : 0;
+	if (!info.steps_take_memory)
+		return 0;
+	model_count_experts(s->model, false);
+	int rc = profile_run(&pa, why, why_n);
+	model_count_experts(s->model, true);
+	return rc;
 }
 
 /* When everything else is on the device: what is left. */
@@ -252,9 +321,10 @@ int step_size_last(struct step *s, char *why, size_t why_n)
 	return size_cache(s, &ca, why, why_n);
 }
 
+/* A graph is all of a step: the CPU's layers cannot be in it. */
 static bool wants_graphs(const struct step *s)
 {
-	return !s->no_graphs && s->ops->graph_begin;
+	return !s->no_graphs && s->ops->graph_begin && !s->beside;
 }
 
 /* The larger part of the progress is the layers', the rest the graphs'. */
@@ -297,6 +367,8 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.skew = a->skew,
 		.load = a->experts,
 		.trace = a->trace,
+		.placement = &s->placement,
+		.beside = s->beside,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }
@@ -436,8 +508,9 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
-	    (rc = choose_part(s, w, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
-	    (rc = open_device(s, a, why, why_n)) || (rc = plan_cache(s, w, why, why_n)) ||
+	    (rc = choose_part(s, w, why, why_n)) || (rc = place_experts(s, a, why, why_n)) ||
+	    (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
+	    (rc = open_beside(s, a, w, why, why_n)) || (rc = plan_cache(s, w, why, why_n)) ||
 	    (rc = load_model(s, a, w, why, why_n)) ||
 	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
 				       (rc = step_open_graphs(s, share_progress, &share, why, why_n))))) {
@@ -469,6 +542,7 @@ void step_close(struct step *s)
 	guide_free(s->guide);
 	cache_close(&s->cache);
 	model_free(s->model);
+	beside_close(s->beside);
 	if (s->stream)
 		s->ops->stream_free(s->stream);
 	if (s->dev)

@@ -98,6 +98,7 @@ void worker_status(const struct worker *k, struct engine_worker *out)
 		.stored_bytes = k->ready.stored_bytes,
 		.scratch_bytes = k->ready.scratch_bytes,
 		.host_bytes = k->ready.host_bytes,
+		.host_weights_bytes = k->ready.host_weights_bytes,
 		.device_used = k->ready.device_used,
 		.device_bytes = k->ready.device_bytes,
 		.steps = k->steps,

@@ -239,6 +239,7 @@ json_t *job_reply_workers(const struct engine_status *s)
 		set_int(m, "stored_bytes", (int64_t)w->stored_bytes);
 		set_int(m, "scratch_bytes", (int64_t)w->scratch_bytes);
 		set_int(m, "host_bytes", (int64_t)w->host_bytes);
+		set_int(m, "host_weights_bytes", (int64_t)w->host_weights_bytes);
 		set_int(m, "device_used", (int64_t)w->device_used);
 		set_int(m, "device_bytes", (int64_t)w->device_bytes);
 		set_int(m, "steps", (int64_t)w->steps);

@@ -115,6 +115,7 @@ struct engine_worker {
 	uint64_t stored_bytes;              /* size of those weights in the model's files */
 	uint64_t scratch_bytes;             /* everything else that the worker has on the device */
 	uint64_t host_bytes;                /* host pool for swapped blocks */
+	uint64_t host_weights_bytes;        /* experts in host memory, beside a device */
 	uint64_t device_used, device_bytes; /* device memory: in use by all processes, total */
 	uint64_t steps;                     /* results so far */
 	uint32_t step_us;                   /* device time of the last step */

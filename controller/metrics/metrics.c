@@ -291,13 +291,15 @@ static void put_cache_config(struct writer *w, const struct engine_status *s)
 /* Memory of each worker, labelled by its id. */
 static void put_memory(struct writer *w, const struct engine_status *s)
 {
-	static const char *const kinds[] = {"weights", "scratch", "kv", "host"};
+	static const char *const kinds[] = {"weights", "scratch", "kv", "host", "host_weights"};
 	put_help(w, "worker_memory_bytes", "gauge",
-		 "Memory of a worker: weights, scratch and KV pool on its device, swap pool on the host.");
+		 "Memory of a worker: weights, scratch and KV pool on its device, swap pool and experts on "
+		 "the host.");
 	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++) {
 		const struct engine_worker *k = &s->workers[i];
-		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes, k->kv_bytes, k->host_bytes};
-		for (int j = 0; j < 4 && k->device_bytes; j++) {
+		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes, k->kv_bytes, k->host_bytes,
+					  k->host_weights_bytes};
+		for (int j = 0; j < 5 && k->device_bytes; j++) {
 			char more[64];
 			snprintf(more, sizeof more, ",worker=\"%" PRIu64 "\",kind=\"%s\"", k->id, kinds[j]);
 			put_value(w, "worker_memory_bytes", more, (double)bytes[j]);

@@ -93,6 +93,7 @@ Test(metrics, worker_memory_is_labelled_by_kind)
 					      .scratch_bytes = 500,
 					      .kv_bytes = 70,
 					      .host_bytes = 8,
+					      .host_weights_bytes = 9,
 					      .device_bytes = 9000};
 	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"weights\"}",
 			   &s) == 6000);
@@ -102,6 +103,9 @@ Test(metrics, worker_memory_is_labelled_by_kind)
 		  70);
 	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"host\"}", &s) ==
 		  8);
+	cr_expect(
+		value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"host_weights\"}",
+			 &s) == 9);
 	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"3\",kind=\"kv\"}", &s) ==
 		  -1);
 }

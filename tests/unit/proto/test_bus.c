@@ -378,6 +378,7 @@ Test(bus, control_messages_come_back)
 				       .stored_bytes = 3,
 				       .scratch_bytes = 5,
 				       .host_bytes = 7,
+				       .host_weights_bytes = 17,
 				       .device_used = 1ull << 35,
 				       .device_bytes = 1ull << 36,
 				       .block_bytes = 11,
@@ -390,6 +391,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.ready.stored_bytes, 3);
 	cr_assert_eq(got.ready.scratch_bytes, 5);
 	cr_assert_eq(got.ready.host_bytes, 7);
+	cr_assert_eq(got.ready.host_weights_bytes, 17);
 	cr_assert_eq(got.ready.device_used, 1ull << 35);
 	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
 	cr_assert_eq(got.ready.block_bytes, 11);

@@ -1,0 +1,172 @@
+/* Experts on the CPU beside a GPU, which is the emulated one: each placement gives one result, whatever else
+ * is in the batch, and all placements nearly the same. */
+#include "tests/driver.h"
+#include "worker/placement.h"
+
+#include <criterion/parameterized.h>
+#include <errno.h>
+#include <math.h>
+
+enum { PROMPT = 37, NEW = 5, TOKENS = 48, OTHERS = 3, VOCAB_MAX = 512 };
+
+struct placed {
+	char model[24];
+	char place[48]; /* with one of its two layers of experts on the CPU */
+	char compute[8];
+	float tolerance; /* of the largest logit */
+};
+
+struct trace {
+	uint32_t tokens[NEW];
+	float logits[NEW][VOCAB_MAX];
+	char numerics[256];
+};
+
+static uint32_t prompt[TOKENS];
+
+/* Before the first model: the table is opened once in a process. */
+static void emulate(void)
+{
+	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	if (access(library, R_OK))
+		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
+	setenv("QUERN_CUDA_LIBRARY", library, 1);
+	setenv("QUERN_TEST_DEVICE", "cuda:0", 1);
+	for (uint32_t i = 0; i < TOKENS; i++)
+		prompt[i] = (i * i * 31 + i * 7 + 5) % 330;
+}
+
+TestSuite(beside, .init = emulate, .timeout = 240);
+
+static void open_placed(struct driver *d, const char *model, const char *place)
+{
+	const char *dir = tiny_model(model);
+	if (!dir)
+		cr_skip_test("tiny models need Python with numpy");
+	struct bus_load load = driver_load(dir);
+	load.max_rows = 40;
+	load.max_slots = load.max_runs = OTHERS + 1;
+	load.max_context = 64;
+	driver_place = place;
+	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+}
+
+static void note(struct driver *d, struct trace *t, uint32_t n, uint32_t i)
+{
+	cr_assert_eq(step_logits(d->step, i, t->logits[n]), 0);
+	t->tokens[n] = d->result.tokens[i];
+}
+
+/* The prompt in chunks, then token after token; with `others` sequences of other lengths beside it. */
+static void generate(const struct placed *c, const char *place, uint32_t chunk, uint32_t others,
+		     struct trace *out)
+{
+	struct driver d;
+	struct params p;
+	uint32_t tokens[TOKENS], pos[OTHERS + 1] = {0}, at = 0, n = 0;
+	params_init(&p);
+	p.temperature = 0;
+	open_placed(&d, c->model, place);
+	memset(out, 0, sizeof *out);
+	snprintf(out->numerics, sizeof out->numerics, "%s", d.ready.numerics);
+	memcpy(tokens, prompt, sizeof tokens);
+	driver_seq(&d, 0, tokens, PROMPT, PROMPT, 64, &p);
+	for (uint32_t s = 1; s <= others; s++)
+		driver_seq(&d, s, prompt + s, 1, 1, 64, &p);
+	while (n < NEW) {
+		const uint32_t rows = at >= PROMPT ? 1 : PROMPT - at < chunk ? PROMPT - at : chunk;
+		for (uint32_t s = 1; s <= others; s++)
+			driver_add_run(&d, s, pos[s]++, 1, true);
+		driver_add_run(&d, 0, at, rows, at + rows >= PROMPT);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		at += rows;
+		if (at >= PROMPT)
+			note(&d, out, n++, others);
+	}
+	driver_close(&d);
+}
+
+static void check_near(const struct trace *a, const struct trace *b, float tolerance)
+{
+	float most = 0, off = 0;
+	for (uint32_t i = 0; i < VOCAB_MAX; i++) {
+		most = fmaxf(most, fabsf(a->logits[0][i]));
+		off = fmaxf(off, fabsf(a->logits[0][i] - b->logits[0][i]));
+	}
+	cr_expect(off <= tolerance * most, "logits up to %g differ by %g", (double)most, (double)off);
+	cr_expect(off > 0, "the CPU's experts have the bits of the GPU's: are they used?");
+}
+
+ParameterizedTestParameters(beside, each_placement_gives_one_result)
+{
+	static struct placed cases[] = {
+		/* A shared expert with a gate, in each second layer. */
+		{"qwen2-moe", "layers.2-3.experts=cpu", "f32", 5e-3f},
+		{"qwen3-moe-awq", "layers.1.experts=cpu", "int16", 5e-3f},
+		/* A shared expert, groups of experts, BF16. */
+		{"glm4-moe", "layers.0-1.experts=cuda,*.experts=cpu", "int8", 5e-2f},
+	};
+	return cr_make_param_array(struct placed, cases, sizeof cases / sizeof cases[0]);
+}
+
+ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
+{
+	static struct trace want[3], got;
+	const char *const places[] = {NULL, PLACEMENT_EXPERTS_CPU, c->place};
+	driver_experts_compute = c->compute;
+	for (int i = 0; i < 3; i++) {
+		generate(c, places[i], PROMPT, 0, &want[i]);
+		generate(c, places[i], 5, 0, &got);
+		cr_expect(!memcmp(&want[i], &got, sizeof got), "placement %d: in chunks", i);
+		generate(c, places[i], 17, OTHERS, &got);
+		cr_expect(!memcmp(&want[i], &got, sizeof got), "placement %d: among others", i);
+		for (int k = 0; k < i; k++) {
+			check_near(&want[i], &want[k], c->tolerance);
+			cr_expect_str_neq(want[i].numerics, want[k].numerics);
+		}
+	}
+}
+
+Test(beside, rows_of_experts_on_the_cpu_are_counted)
+{
+	static const struct placed c = {"qwen2-moe", "layers.1.experts=cpu", "f32", 0};
+	static struct trace t;
+	generate(&c, c.place, PROMPT, 0, &t);
+	const uint64_t rows = atomic_load(&driver_experts.rows), reads = atomic_load(&driver_experts.reads),
+		       busiest = atomic_load(&driver_experts.busiest);
+	/* One layer of the two; no row of the steps that the worker has tried before. */
+	cr_expect_eq(rows, (PROMPT + NEW - 1) * 3);
+	cr_expect(reads >= NEW * 3 && reads <= 5 + (NEW - 1) * 3, "%llu", (unsigned long long)reads);
+	cr_expect(busiest >= rows / 5 && busiest <= PROMPT + NEW - 1, "%llu", (unsigned long long)busiest);
+}
+
+Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
+{
+	struct driver d[2];
+	open_placed(&d[0], "qwen2-moe", NULL);
+	open_placed(&d[1], "qwen2-moe", PLACEMENT_EXPERTS_CPU);
+	/* 2 layers of 5 experts with 3 matrices of 64 x 56, which the GPU keeps in 16 bits. */
+	const uint64_t experts = 2 * 5 * 3 * 64 * 56;
+	cr_expect_geq(d[0].ready.weights_bytes - d[1].ready.weights_bytes, 2 * experts);
+	cr_expect_geq(d[1].ready.host_weights_bytes, experts);
+	cr_expect_eq(d[0].ready.host_weights_bytes, 0);
+	driver_close(&d[0]);
+	driver_close(&d[1]);
+}
+
+Test(beside, what_cannot_be_is_refused)
+{
+	struct driver d = {0};
+	struct bus_load load = driver_load(tiny_model("llama3"));
+	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU};
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "no mixture of experts"), "%s", d.why);
+	load = driver_load(tiny_model("qwen2-moe"));
+	load.n_ranks = 2;
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -ENOTSUP);
+	cr_expect(strstr(d.why, "--tp"), "%s", d.why);
+	load.n_ranks = 1;
+	a.experts_compute = "int4";
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "experts on the CPU: compute mode int4"), "%s", d.why);
+}

@@ -1,0 +1,120 @@
+/* Where experts are: the rules of --place. */
+#include "worker/placement.h"
+
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 6 };
+
+/* Six layers, of which the first is dense. */
+static struct model_config mixture(void)
+{
+	struct model_config c = {.n_layers = LAYERS, .experts = {.n = 8, .n_chosen = 2}};
+	for (int i = 1; i < LAYERS; i++)
+		c.layer_sparse[i] = 1;
+	return c;
+}
+
+/* The layers with experts on the CPU, such as "1 2". */
+static const char *placed(const char *spec, const char *device)
+{
+	static char out[64];
+	char why[512] = "";
+	struct placement p;
+	const struct model_config c = mixture();
+	cr_assert_eq(placement_parse(&p, spec, device, &c, why, sizeof why), 0, "%s: %s", spec, why);
+	out[0] = 0;
+	int n = 0;
+	for (int i = 0; i < CONFIG_LAYERS_MAX; i++)
+		if (p.cpu[i]) {
+			n++;
+			snprintf(out + strlen(out), sizeof out - strlen(out), out[0] ? " %d" : "%d", i);
+		}
+	cr_assert(p.n_cpu == n && p.n_sparse == LAYERS - 1);
+	return out;
+}
+
+Test(placement, rules_name_layers)
+{
+	cr_expect_str_eq(placed(NULL, "cuda:0"), "");
+	cr_expect_str_eq(placed("*=cuda:0", "cuda:0"), "");
+	cr_expect_str_eq(placed("*.experts=cpu", "cuda:0"), "1 2 3 4 5");
+	cr_expect_str_eq(placed("layers.3.experts=cpu", "cuda:0"), "3");
+	cr_expect_str_eq(placed("layers.0-2.experts=cuda:0,*.experts=cpu,*=cuda:0", "cuda:0"), "3 4 5");
+	cr_expect_str_eq(placed("*=cuda,*.experts=cpu,layers.0-2.experts=cuda", "cuda:1"), "3 4 5");
+	cr_expect_str_eq(placed("layers.0-2.experts=cpu,*.experts=cuda:0", "cuda:0"), "1 2");
+}
+
+Test(placement, on_a_worker_of_the_cpu_everything_is_its_own)
+{
+	cr_expect_str_eq(placed("*.experts=cpu", "cpu"), "");
+	cr_expect_str_eq(placed("*.experts=cpu,*=cpu", "cpu:0"), "");
+}
+
+Test(placement, the_same_in_other_words_has_the_same_name)
+{
+	static const char *const same[] = {"layers.1-2.experts=cuda:0,*.experts=cpu",
+					   "*.experts=cpu,layers.0-2.experts=cuda", "layers.3-5.experts=cpu"};
+	const struct model_config c = mixture();
+	char first[PLACEMENT_TEXT], text[PLACEMENT_TEXT];
+	struct placement p;
+	for (int i = 0; i < 3; i++) {
+		cr_assert_eq(placement_parse(&p, same[i], "cuda:0", &c, NULL, 0), 0);
+		placement_text(&p, i ? text : first);
+		cr_expect(i == 0 || strcmp(first, text) == 0, "%s, not %s", text, first);
+	}
+	cr_assert_eq(placement_parse(&p, "layers.2-4.experts=cpu", "cuda:0", &c, NULL, 0), 0);
+	placement_text(&p, text);
+	cr_expect_str_neq(first, text);
+}
+
+struct refusal {
+	char spec[80], why[80];
+};
+
+ParameterizedTestParameters(placement, what_cannot_be_is_refused)
+{
+	static struct refusal cases[] = {
+		{"", "PART=DEVICE"},
+		{"*.experts=cpu,", "PART=DEVICE"},
+		{"*.experts", "PART=DEVICE"},
+		{"layers.3=cpu", "no such part"},
+		{"layers.-1.experts=cpu", "no such part"},
+		{"layers.1-.experts=cpu", "no such part"},
+		{"layers.x.experts=cpu", "no such part"},
+		{"layers.1.attention=cpu", "no such part"},
+		{"*.experts=cuda:1", "on cpu or on cuda:0"},
+		{"*.experts=", "on cpu or on cuda:0"},
+		{"layers.6.experts=cpu", "the model has 6 layers, 0 to 5"},
+		{"layers.4-99999999999999999999.experts=cpu", "the model has 6 layers"},
+		{"layers.0.experts=cpu", "names nothing"},
+		{"layers.4-3.experts=cpu", "names nothing"},
+		{"layers.1-5.experts=cpu,*.experts=cuda:0", "names nothing"},
+		{"layers.1-3.experts=cpu,layers.3.experts=cuda:0", "another rule names layer 3"},
+		{"*.experts=cpu,*.experts=cpu", "a second rule"},
+		{"*=cuda:0,*=cuda:0", "a second rule"},
+		{"*=cpu", "only experts can be on the CPU"},
+	};
+	return cr_make_param_array(struct refusal, cases, sizeof cases / sizeof cases[0]);
+}
+
+ParameterizedTest(struct refusal *r, placement, what_cannot_be_is_refused)
+{
+	char why[512] = "";
+	struct placement p;
+	const struct model_config c = mixture();
+	cr_expect_eq(placement_parse(&p, r->spec, "cuda:0", &c, why, sizeof why), -EINVAL, "%s", r->spec);
+	cr_expect(strstr(why, r->why), "%s: %s", r->spec, why);
+}
+
+Test(placement, a_dense_model_has_no_experts_to_place)
+{
+	char why[512] = "";
+	struct placement p;
+	const struct model_config c = {.n_layers = LAYERS};
+	cr_expect_eq(placement_parse(&p, PLACEMENT_EXPERTS_CPU, "cuda:0", &c, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "no mixture of experts"), "%s", why);
+}
