@@ -14,6 +14,7 @@
 #include "cli/terminal/term.h"
 #include "formats/model_file.h"
 #include "formats/model_kind.h"
+#include "formats/shard.h"
 #include "formats/weights.h"
 
 #include <inttypes.h>
@@ -344,6 +345,15 @@ static int n_sparse(const struct model_config *c)
 	return n;
 }
 
+/* Of all routed experts, in the files: what --experts cpu keeps off a GPU. */
+static int64_t experts_bytes(const struct weights *w)
+{
+	int64_t n = 0;
+	for (int i = 0; i < w->n_layers; i++)
+		n += shard_experts_bytes(&w->layers[i]);
+	return n;
+}
+
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
 			      const json_t *cpu)
 {
@@ -360,10 +370,11 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 	if (c->experts.n) {
 		json_object_set_new(o, "active_parameters", json_integer(n_active(c, w)));
 		json_object_set_new(o, "experts",
-				    json_pack("{s:i, s:i, s:i, s:i, s:i}", "number", c->experts.n, "chosen",
-					      c->experts.n_chosen, "intermediate", c->experts.intermediate,
-					      "shared_intermediate", c->experts.shared, "layers",
-					      n_sparse(c)));
+				    json_pack("{s:i, s:i, s:i, s:i, s:i, s:I}", "number", c->experts.n,
+					      "chosen", c->experts.n_chosen, "intermediate",
+					      c->experts.intermediate, "shared_intermediate",
+					      c->experts.shared, "layers", n_sparse(c), "bytes",
+					      (json_int_t)experts_bytes(w)));
 	}
 	if (c->quant.n_schemes)
 		json_object_set_new(o, "quantization",
@@ -431,8 +442,10 @@ static const char *parameters_text(int64_t n, char *out, size_t size)
 	return out;
 }
 
-static void print_experts(const struct model_config *c)
+static void print_experts(const struct model_config *c, const struct weights *w)
 {
+	char experts[32], rest[32];
+	const int64_t bytes = experts_bytes(w);
 	const struct config_experts *x = &c->experts;
 	if (!x->n)
 		return;
@@ -440,7 +453,9 @@ static void print_experts(const struct model_config *c)
 	       n_sparse(c), c->n_layers, x->n_chosen, x->intermediate);
 	if (x->shared)
 		printf("; one of %d for all rows", x->shared);
-	putchar('\n');
+	printf("\n  %-14s--experts cpu keeps %s of experts in host memory, and %s on a GPU\n", "placement",
+	       term_bytes((double)bytes, experts, sizeof experts),
+	       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
 }
 
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
@@ -453,7 +468,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	printf(c->experts.n ? ", %s active\n" : "\n", parameters_text(n_active(c, w), a, sizeof a));
 	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape",
 	       c->n_layers, c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
-	print_experts(c);
+	print_experts(c, w);
 	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
 	       c->tied ? ", embedding and head are one" : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));

@@ -196,11 +196,7 @@ static int64_t beside_stored(const struct step *s, const struct weights *w)
 {
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		for (int e = 0; s->placement.cpu[i] && e < w->layers[i].n_experts; e++) {
-			const struct weights_expert *x = &w->layers[i].experts[e];
-			n += shard_linear_bytes(&x->gate) + shard_linear_bytes(&x->up) +
-			     shard_linear_bytes(&x->down);
-		}
+		n += s->placement.cpu[i] ? shard_experts_bytes(&w->layers[i]) : 0;
 	return n;
 }
 

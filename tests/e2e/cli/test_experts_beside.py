@@ -1,5 +1,6 @@
 """A mixture with its attention on a GPU, which is the emulated one, and its experts in the host's memory."""
 
+import json
 import os
 import signal
 import subprocess
@@ -46,6 +47,13 @@ def test_a_killed_worker_changes_no_token(start, model):
     os.kill(worker["pid"], signal.SIGKILL)
     assert [j.done().tokens for j in jobs] == alone
     assert [w["pid"] for w in s.workers()] != [worker["pid"]]
+
+
+def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
+    experts = 2 * 5 * 3 * 64 * 56 * 4       # layers, experts, matrices, F32
+    o = json.loads(run("inspect", model, "--json").stdout)
+    assert o["experts"]["bytes"] == experts < o["memory"]["weights"]
+    assert "--experts cpu keeps 420 KiB of experts" in run("inspect", model).stdout
 
 
 @pytest.mark.parametrize("arguments, why", [
