@@ -27,5 +27,9 @@ struct form *form_ref(struct form *f); /* one reference more; NULL is fine, and 
 void form_free(struct form *f);        /* one less, and with the last one the form; NULL is fine */
 /* Whether both say the same, byte for byte: the hash alone withstands no intent. */
 bool form_same(const struct form *a, const struct form *b);
+/* The numerics class of an output on a worker that reports `numerics`, into out[size].  Masks choose no token
+ * of an output without a form: the version of the grammar engine (the word grammar=N) is then no part of its
+ * class. */
+void form_class(bool has_form, const char *numerics, char *out, size_t size);
 
 #endif

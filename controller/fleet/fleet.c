@@ -5,6 +5,7 @@
 #include "controller/fleet/fleet_impl.h"
 #include "controller/message/status_fields.h"
 #include "controller/metrics/metrics.h"
+#include "proto/form.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,8 +185,10 @@ static void form_tp_groups(struct fleet *f, int64_t now_us)
 	}
 }
 
-uint32_t fleet_numerics_class(struct fleet *f, const char *numerics)
+uint32_t fleet_numerics_class(struct fleet *f, bool has_form, const char *reported)
 {
+	char numerics[sizeof f->numerics_classes[0].numerics];
+	form_class(has_form, reported, numerics, sizeof numerics);
 	for (uint32_t i = 0; i < f->n_numerics_classes; i++)
 		if (strcmp(f->numerics_classes[i].numerics, numerics) == 0)
 			return i + 1;
@@ -211,7 +214,8 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 		return;
 	}
 	r->started_us = now_us;
-	r->numerics_class = fleet_numerics_class(f, r->numerics);
+	r->numerics_class = fleet_numerics_class(f, true, r->numerics);
+	r->plain_class = fleet_numerics_class(f, false, r->numerics);
 	log_info("fleet", "replica serves replica=%llu tp=%u max_context=%u", (unsigned long long)r->id,
 		 r->n_ranks, r->max_context);
 	if (r->full_kv_bytes)

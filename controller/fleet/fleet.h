@@ -51,9 +51,9 @@ struct fleet_queue {
 struct fleet_queue fleet_queue(const struct fleet *f);
 struct fleet_queue fleet_queue_of(const struct fleet *f, uint64_t account); /* of one account */
 
-/* The number of a numerics class, for group.numerics_class of a job that has begun in it.  No
- * replica of the class need exist. */
-uint32_t fleet_numerics_class(struct fleet *f, const char *numerics);
+/* The number of the numerics class of a job that has begun at a worker that reports `numerics`, for
+ * group.numerics_class.  No replica of the class need exist. */
+uint32_t fleet_numerics_class(struct fleet *f, bool has_form, const char *numerics);
 /* Takes the group.  One that is too long for every replica is rejected once the first replicas serve,
  * unless it is resumed from before a restart: then a replica that is large enough may come back. */
 void fleet_submit(struct fleet *f, struct group **g, bool resumed, int64_t now_us);

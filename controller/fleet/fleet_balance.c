@@ -118,9 +118,9 @@ static bool accepts(const struct group *g, void *user)
 {
 	struct taker *t = user;
 	/* fleet_bind_class() is called only when it leaves. */
-	uint32_t bound = g->first_token_us ? t->from->numerics_class : g->numerics_class;
+	uint32_t bound = g->first_token_us ? fleet_class_at(t->from, g) : g->numerics_class;
 	return longest(g)->n_tokens < t->room && fleet_fits(t->to, g) &&
-	       (!bound || bound == t->to->numerics_class) && gains(t, g);
+	       (!bound || bound == fleet_class_at(t->to, g)) && gains(t, g);
 }
 
 static bool is_full(const struct taker *t)

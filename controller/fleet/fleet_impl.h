@@ -89,6 +89,12 @@ void fleet_expire(struct fleet *f, int64_t now_us);
 void fleet_drain_jobs(struct fleet *f, int64_t now_us);
 /* Whether the replica has a context that is long enough for the group. */
 bool fleet_fits(const struct replica *r, const struct group *g);
+/* The numerics class, by number, of the group's tokens there. */
+static inline uint32_t fleet_class_at(const struct replica *r, const struct group *g)
+{
+	return g->params.form ? r->numerics_class : r->plain_class;
+}
+
 /* From its first token on, the group is bound to the numerics class that computed it. */
 void fleet_bind_class(const struct replica *r, struct group *g);
 /* The replica gets the group, which is in no scheduler. */

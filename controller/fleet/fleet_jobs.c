@@ -26,7 +26,7 @@ static uint32_t candidates(struct fleet *f, const struct group *g, const struct 
 	for (uint32_t i = 0; i < f->n_replicas; i++) {
 		struct replica *r = f->replicas[i];
 		if (r != but && r->state == REPLICA_SERVING && fleet_fits(r, g) &&
-		    (any_class || !g->numerics_class || g->numerics_class == r->numerics_class))
+		    (any_class || !g->numerics_class || g->numerics_class == fleet_class_at(r, g)))
 			out[n++] = r;
 	}
 	return n;
@@ -63,7 +63,7 @@ static struct replica *choose(struct fleet *f, const struct group *g, const stru
 void fleet_bind_class(const struct replica *r, struct group *g)
 {
 	if (g->first_token_us)
-		g->numerics_class = r->numerics_class;
+		g->numerics_class = fleet_class_at(r, g);
 }
 
 void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t now_us)
@@ -72,9 +72,9 @@ void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t n
 	 * and are computed again. */
 	if (!g->numerics_class && g->first_run_us && g->params.prompt_logprobs >= 0)
 		emit_drop_prompt(f->emit, g->job);
-	if (g->numerics_class && g->numerics_class != r->numerics_class) {
+	if (g->numerics_class && g->numerics_class != fleet_class_at(r, g)) {
 		log_warn("fleet", "job=%llu continues in another numerics class", (unsigned long long)g->job);
-		g->numerics_class = r->numerics_class;
+		g->numerics_class = fleet_class_at(r, g);
 		g->class_changed = true;
 	}
 	g->parked_us = 0;

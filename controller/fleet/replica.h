@@ -39,6 +39,7 @@ struct replica {
 	/* As its workers reported with ready: */
 	char numerics[256];      /* fingerprint of its numerics class ... */
 	uint32_t numerics_class; /* ... and its number (fleet_numerics_class()) */
+	uint32_t plain_class;    /* the number of the class of its outputs without a form (form_class()) */
 	uint32_t max_context;    /* the longest sequence it accepts */
 	uint64_t block_bytes, link_bps;
 	/* Measured: */

@@ -281,6 +281,7 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	c->n_tokens = s->n_tokens;
 	s->tokens = NULL;
 	c->params = s->params;
+	job->has_form = s->params.form;
 	c->params.n = job->n_outputs;
 	if (job->hide_logprobs)
 		c->params.logprobs = 0;

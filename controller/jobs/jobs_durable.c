@@ -11,6 +11,7 @@
 #include "controller/jobs/jobs_impl.h"
 #include "controller/jobs/journal.h"
 #include "controller/jobs/record.h"
+#include "proto/form.h"
 #include "proto/mp.h"
 
 #include <errno.h>
@@ -352,9 +353,15 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 	}
 }
 
-void durable_class(struct job *job, const char *numerics)
+void durable_class(struct job *job, const char *reported)
 {
-	if (job->restarts || !numerics[0] || (job->numerics && strcmp(job->numerics, numerics) == 0))
+	char numerics[256], had[256];
+	if (job->restarts || !reported[0])
+		return;
+	form_class(job->has_form, reported, numerics, sizeof numerics);
+	/* Older journals name the grammar engine for all jobs. */
+	form_class(job->has_form, job->numerics ? job->numerics : "", had, sizeof had);
+	if (strcmp(had, numerics) == 0)
 		return;
 	job->class_changed = job->class_changed || job->numerics;
 	free(job->numerics);

@@ -52,6 +52,7 @@ struct job {
 	uint32_t n_outputs;  /* more than n_returned until the best are chosen: no deltas before */
 	struct output *outputs;
 	bool hide_logprobs;       /* kept to choose by, not requested */
+	bool has_form;            /* its outputs must look like something: params.form */
 	struct toklog prompt_log; /* logprobs of the prompt's tokens 1.. */
 	bool has_prompt_log, class_changed;
 	bool service_ended; /* which cut it */
@@ -199,8 +200,8 @@ enum {
 /* jobs_durable.c */
 /* "WHAT ID": the name that a record of the job is sealed with. */
 void durable_name(char *out, size_t n, const char *what, const struct job *job);
-/* Tokens have come from a replica of this numerics class. */
-void durable_class(struct job *job, const char *numerics);
+/* Tokens have come from a replica that reports this numerics class. */
+void durable_class(struct job *job, const char *reported);
 /* Whether a durable job can be accepted now: CODE_OK, or the error and its reason. */
 enum code durable_refuses(struct jobs *j, char *why, size_t why_n);
 /* A new job: its record is made while the request is still there. */

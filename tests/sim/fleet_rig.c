@@ -117,6 +117,7 @@ void rig_free(struct rig *r)
 	}
 	zmq_ctx_term(r->zmq);
 	pthread_mutex_destroy(&r->lock);
+	form_free(r->form);
 	free(r);
 }
 
@@ -197,6 +198,7 @@ static struct engine_cmd *submit_command(struct rig *r, uint64_t job, uint32_t f
 	c->params.n = j->n = n;
 	c->params.seed = job;
 	c->account = r->account;
+	c->params.form = form_ref(r->form);
 	return c;
 }
 

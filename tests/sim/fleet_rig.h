@@ -42,6 +42,7 @@ struct rig {
 	bool status_here, ready;
 	char unready_why[256];    /* of the last ENGINE_STATE that was not ready */
 	uint64_t account;         /* of the next jobs; 0: none */
+	struct form *form;        /* of the next jobs, owned; NULL: none */
 	const char *order_device; /* of the next rig_order(): where new workers run; NULL: as at the start */
 	bool order_here;
 	enum code order;

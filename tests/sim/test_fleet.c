@@ -145,6 +145,33 @@ Test(fleet, allowed_change_of_numerics_class_over_a_restart_is_marked)
 	rig_free(r);
 }
 
+/* The version of the grammar engine is of no account to a job without a form. */
+static struct rig *resume_at_newer_grammar(struct form *form)
+{
+	struct rig *r = rig_new(&short_wait);
+	rig_worker(r, &(struct fake_config){.numerics = "class a grammar=2 tp=1"});
+	rig_wait_ready(r, true);
+	r->form = form;
+	rig_resume(r, 0, 30, 20, 5, "class a grammar=1 tp=1", false);
+	return r;
+}
+
+Test(fleet, job_without_a_form_goes_on_with_a_newer_grammar_engine)
+{
+	struct rig *r = resume_at_newer_grammar(NULL);
+	rig_finish(r, 0);
+	cr_assert(!r->jobs[0].class_changed);
+	rig_free(r);
+}
+
+Test(fleet, job_with_a_form_stays_with_its_grammar_engine)
+{
+	struct rig *r = resume_at_newer_grammar(form_new(1, "a+", 2));
+	rig_wait_failed(r, 0, E_WORKER_LOST);
+	cr_assert_eq(r->jobs[0].n_out, 5);
+	rig_free(r);
+}
+
 /* ---- jobs too long for some replicas ---- */
 
 enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* blocks of a small pool; tokens that exceed it */

@@ -25,6 +25,26 @@ Test(durable_class, resumes_in_the_class_of_its_tokens)
 	recorder_free(e);
 }
 
+/* A journal of before names the grammar engine for each job. */
+Test(durable_class, newer_grammar_engine_is_no_change_without_a_form)
+{
+	struct recorder *e = recorder_new(), *f = recorder_new();
+	uint64_t job = start_durable(durable_request("k"), e);
+	numerics = "class a grammar=1";
+	generate(job, 0, "Once upon");
+	jobs_save(jobs);
+	restart();
+	cr_expect_str_eq(resumed_in(), "class a");
+	numerics = "class a grammar=2";
+	cr_assert_eq(jobs_attach(jobs, find(e->job), &f->l, true, NULL), 0);
+	generate(job, 0, " a");
+	finish_job(job);
+	settle(1);
+	cr_expect(!f->class_changed);
+	recorder_free(e);
+	recorder_free(f);
+}
+
 Test(durable_class, without_tokens_resumes_in_any_class)
 {
 	struct recorder *e = recorder_new();
