@@ -146,10 +146,10 @@ Test(fleet, allowed_change_of_numerics_class_over_a_restart_is_marked)
 }
 
 /* The version of the grammar engine is of no account to a job without a form. */
-static struct rig *resume_at_newer_grammar(struct form *form)
+static struct rig *resume_at_newer_grammar(struct form *form, struct fake_worker **newer)
 {
 	struct rig *r = rig_new(&short_wait);
-	rig_worker(r, &(struct fake_config){.numerics = "class a grammar=2 tp=1"});
+	*newer = rig_worker(r, &(struct fake_config){.numerics = "class a grammar=2 tp=1"});
 	rig_wait_ready(r, true);
 	r->form = form;
 	rig_resume(r, 0, 30, 20, 5, "class a grammar=1 tp=1", false);
@@ -158,16 +158,20 @@ static struct rig *resume_at_newer_grammar(struct form *form)
 
 Test(fleet, job_without_a_form_goes_on_with_a_newer_grammar_engine)
 {
-	struct rig *r = resume_at_newer_grammar(NULL);
+	struct fake_worker *newer;
+	struct rig *r = resume_at_newer_grammar(NULL, &newer);
 	rig_finish(r, 0);
+	cr_assert_gt(newer->n_plans, 0);
 	cr_assert(!r->jobs[0].class_changed);
 	rig_free(r);
 }
 
 Test(fleet, job_with_a_form_stays_with_its_grammar_engine)
 {
-	struct rig *r = resume_at_newer_grammar(form_new(1, "a+", 2));
+	struct fake_worker *newer;
+	struct rig *r = resume_at_newer_grammar(form_new(1, "a+", 2), &newer);
 	rig_wait_failed(r, 0, E_WORKER_LOST);
+	cr_assert_eq(newer->n_plans, 0);
 	cr_assert_eq(r->jobs[0].n_out, 5);
 	rig_free(r);
 }
