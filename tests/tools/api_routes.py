@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""docs/apis/routes.md: every path that HTTP serves, from the service's own description of itself.
+
+    api_routes.py ADDRESS    writes it: http://127.0.0.1:8080 of a service that runs
+"""
+import json
+import pathlib
+import sys
+import urllib.request
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "apis" / "routes.md"
+HEAD = """# Every path
+
+What HTTP serves, by API: the index of this reference. `GET` is answered to `HEAD`, too. "Refused" paths are other servers' that this one
+names and does not have: the reply says what to use instead. Fields of requests are on the [pages of the APIs](README.md); what
+all have in common is in [PROTOCOL.md](../PROTOCOL.md#http). `GET /openapi.json` has all of this for programs.
+
+Written by `tests/tools/api_routes.py`; a test compares it with the service, and with its table of routes.
+"""
+
+
+def page(document):
+    groups = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method in ("get", "post", "delete", "put", "patch"):
+                tag = (operation.get("tags") or ["Service"])[0]
+                groups.setdefault(tag, []).append((path, method.upper(), operation["summary"]))
+    out = [HEAD]
+    for tag, rows in groups.items():
+        out.append(f"## {tag}\n\n| path | method | |\n|---|---|---|")
+        out += [f"| `{path}` | {method} | {summary} |" for path, method, summary in rows]
+        out.append("")
+    return "\n".join(out).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    with urllib.request.urlopen(sys.argv[1] + "/openapi.json") as f:
+        PAGE.write_text(page(json.load(f)))
