@@ -19,9 +19,10 @@ import os
 import re
 import shlex
 import subprocess
+import urllib.request
 from pathlib import Path
 
-from service import BIN, BUILD, ROOT, SLOW, Service
+from service import BIN, ROOT, SLOW, Service
 
 DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -168,7 +169,7 @@ class Run:
             (self.folder / name).symlink_to(ROOT / name)
 
     def env(self):
-        env = {**os.environ, "PATH": f"{BIN}:{BUILD.parent / 'build' / 'venv' / 'bin'}:{os.environ['PATH']}",
+        env = {**os.environ, "PATH": f"{BIN}:{ROOT / 'build' / 'venv' / 'bin'}:{os.environ['PATH']}",
                "HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder), "QUERN_MODELS": str(self.folder / "pulled")}
         if self.service:
             env["QUERN_TO"] = self.service.jobs
@@ -229,6 +230,5 @@ def run_page(page, folder):
 
 
 def openapi(http):
-    import urllib.request
     with urllib.request.urlopen(f"{http}/openapi.json", timeout=30) as reply:
         return json.load(reply)

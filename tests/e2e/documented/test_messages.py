@@ -1,0 +1,38 @@
+"""docs/MESSAGES.md explains messages that the programs have: the longest constant part of each is in a source."""
+
+import re
+
+from service import ROOT
+from test_tables import codes, rows
+
+SOURCES = ("base", "cli", "controller", "formats", "grammar", "kernels", "proto", "quant", "worker")
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+def literals():
+    """Every string of the sources, with those beside each other as one; a conversion of printf is a line break."""
+    found = []
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.[chu]*")):
+            text = re.sub(r"\bPRI\w+\b", '""', path.read_text(errors="replace"))
+            text = re.sub(r'"\s*"', "", re.sub(r'"[ \t]*(?:\\)?\n\s*"', "", text))
+            found += LITERAL.findall(text)
+    return re.sub(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]", "\n",
+                  "\n\n".join(found).replace("\\\"", '"').replace("\\n", "\n"))
+
+
+def constant(message):
+    """The longest part of a message of the page without what differs: capital letters, `..`, names of files and hosts."""
+    parts = re.split(r"\.\.\.?|\b[A-Z]\b(?:-wal)?|\[\.\.\]|\b[A-Z]{2,}\b|\b\d[\d,]*\b|[\"`]|--[a-z-]+|\||\b(?:client|adapter) of\b", message)
+    return max((p.strip(" :,;()[]") for p in parts), key=len)
+
+
+def test_every_message_is_one_of_the_programs():
+    text = re.sub(r"[ \t]+", " ", literals()).replace("`", "")
+    parts = {p.strip() for p in text.split("\n") if len(p.strip()) >= 10}
+    page = (ROOT / "docs" / "MESSAGES.md").read_text()
+    messages = [m for r in rows(page) for cell in r[:2] for m in codes(cell.replace("\\|", "|")) if cell is r[0] or "E_" in r[0]]
+    assert len(messages) > 120
+    # What a conversion puts into the middle of the longest part of the page leaves parts of the source that are on the page.
+    lost = [m for m in messages if 7 < len(constant(m)) and constant(m) not in text and not any(p in m for p in parts)]
+    assert not lost, "no source has these messages:\n" + "\n".join(lost)
