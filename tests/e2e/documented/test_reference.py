@@ -82,6 +82,12 @@ def test_the_page_has_every_option_that_is_answered():
     assert len(names) > 80 and not names - {w for _, words, _, _ in PEER_ROWS for w in words}
 
 
+def test_an_option_that_is_taken_is_the_one_that_the_page_names():
+    same = dict(re.findall(r'SAME\("(-[^"]+)", "([^"]+)"', (ROOT / "cli" / "foreign.c").read_text()))
+    told = {w: codes(here)[0] for _, words, here, how in PEER_ROWS if how == "taken" for w in words if w in same}
+    assert told == {w: "MODEL" if same[w] == "model" else f"--{same[w]}" for w in told} and set(told) == set(same)
+
+
 def test_metrics_of_the_peers_page_are_served(service):
     with urllib.request.urlopen(f"{service.http}/metrics", timeout=30) as reply:
         text = reply.read().decode()
