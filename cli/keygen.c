@@ -1,17 +1,24 @@
 #include "cli/keygen.h"
 
+#include "base/alloc.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/options.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 #include "proto/curve.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct opt options[] = {
 	OPT("out", OPT_TEXT, "DIR", "where to write them, created if needed (.)"),
 	OPT("name", OPT_TEXT, "NAME", "the files are NAME.key and NAME.pub (quern)"),
+	OPT("fleet", OPT_FLAG, NULL, "keys of a service, its workers and its operator, and their allow file"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 };
 
@@ -21,7 +28,11 @@ static const struct usage usage = {
 	.about =
 		"Makes a key pair (CURVE): NAME.key is secret and stays where it is (serve --curve-key, and\n"
 		"--key of clients and workers), NAME.pub may be given away (--server-key; its key goes into\n"
-		"the service's --allow file).  Never overwrites a file.",
+		"the service's --allow file).  Never overwrites a file.\n"
+		"With --fleet: the pairs service, worker and admin, and allow, which lists the last two.\n"
+		"Workers of all machines can share worker.key; `quern worker --join` finds it and "
+		"service.pub\n"
+		"in ~/.config/quern or /etc/quern.",
 };
 
 static bool name_fits(const char *s)
@@ -44,6 +55,95 @@ static int report(const struct curve_key *k, const char *dir, const char *name, 
 	return term_finish(EXIT_SUCCESS);
 }
 
+/* ---- a fleet ---- */
+
+enum { FLEET = 3 };
+static const char *const fleet_names[FLEET] = {"service", "worker", "admin"};
+
+static bool exists_in(const char *dir, const char *name, const char *ending, char *why, size_t why_n)
+{
+	char *path = xasprintf("%s/%s%s", dir, name, ending);
+	const bool there = file_exists(path);
+	if (there)
+		err_why(why, why_n, -EEXIST, "%s exists: choose another --out, or move it away", path);
+	free(path);
+	return there;
+}
+
+/* Nothing is written where one of the files exists already. */
+static bool fleet_exists(const char *dir, char *why, size_t why_n)
+{
+	bool there = exists_in(dir, "allow", "", why, why_n);
+	for (int i = 0; i < FLEET && !there; i++)
+		there = exists_in(dir, fleet_names[i], ".key", why, why_n) ||
+			exists_in(dir, fleet_names[i], ".pub", why, why_n);
+	return there;
+}
+
+/* The list of peers that may connect; the service's own key has every right without a line. */
+static int write_allow(const char *path, const struct curve_key *k, char *why, size_t why_n)
+{
+	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+	const int put = dprintf(fd, "worker %s workers\nadmin %s admin\n", k[1].public, k[2].public);
+	int rc = put < 0 || fsync(fd) < 0 ? -errno : 0;
+	if (close(fd) < 0 && !rc)
+		rc = -errno;
+	if (!rc)
+		return 0;
+	unlink(path);
+	return err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+}
+
+static void remove_pair(const char *dir, const char *name)
+{
+	char *secret = xasprintf("%s/%s.key", dir, name), *public = xasprintf("%s/%s.pub", dir, name);
+	unlink(secret);
+	unlink(public);
+	free(secret);
+	free(public);
+}
+
+/* All of it or nothing.  k: the pairs; their secret halves are wiped. */
+static int make_fleet(struct curve_key k[FLEET], const char *dir, char *why, size_t why_n)
+{
+	int rc = fleet_exists(dir, why, why_n) ? -EEXIST : 0, n = 0;
+	for (; !rc && n < FLEET; n += !rc) {
+		rc = curve_generate(&k[n], why, why_n);
+		if (!rc)
+			rc = curve_write(&k[n], dir, fleet_names[n], why, why_n);
+		explicit_bzero(k[n].secret, sizeof k[n].secret);
+	}
+	char *allow = xasprintf("%s/allow", dir);
+	if (!rc)
+		rc = write_allow(allow, k, why, why_n);
+	for (int i = 0; rc && i < n; i++)
+		remove_pair(dir, fleet_names[i]);
+	free(allow);
+	return rc;
+}
+
+static int report_fleet(const struct curve_key k[FLEET], const char *dir, bool json)
+{
+	if (json) {
+		json_t *o = json_pack("{s:s, s:s, s:s, s:s+}", "service", k[0].public, "worker", k[1].public,
+				      "admin", k[2].public, "allow", dir, "/allow");
+		if (o)
+			json_dumpf(o, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(o);
+	} else {
+		printf("%s/service.key, allow       stay here:  quern serve MODEL --bus tcp://0.0.0.0:7430\n"
+		       "                            --curve-key %s/service.key --allow %s/allow\n"
+		       "%s/worker.key, service.pub  to ~/.config/quern of each worker's machine:\n"
+		       "                            quern worker --join HOST\n"
+		       "%s/admin.key, service.pub   to the operator:  --key, --server-key\n",
+		       dir, dir, dir, dir, dir);
+	}
+	return term_finish(EXIT_SUCCESS);
+}
+
 int cmd_keygen(int argc, char **argv)
 {
 	struct opts o = {0};
@@ -59,6 +159,16 @@ int cmd_keygen(int argc, char **argv)
 		goto out;
 	}
 	curve_protect();
+	if (opts_flag(&o, "fleet")) {
+		struct curve_key pairs[FLEET] = {0};
+		if (opts_has(&o, "name"))
+			status = term_usage("keygen", "--fleet has names of its own: leave out --name");
+		else if (make_fleet(pairs, dir, why, sizeof why))
+			status = term_error("%s", why);
+		else
+			status = report_fleet(pairs, dir, opts_flag(&o, "json"));
+		goto out;
+	}
 	int rc = curve_generate(&k, why, sizeof why);
 	if (!rc)
 		rc = curve_write(&k, dir, name, why, sizeof why);

@@ -29,6 +29,7 @@
 static int cmd_bench(int argc, char **argv);
 static int cmd_plan(int argc, char **argv);
 static int cmd_quantizer(int argc, char **argv);
+static int cmd_worker(int argc, char **argv);
 
 static const struct command commands[] = {
 	{"serve", cmd_serve, "MODEL", "start a service on this machine, until Ctrl-C"},
@@ -42,6 +43,7 @@ static const struct command commands[] = {
 	{"explain", cmd_explain, "JOB", "show where a job's time went"},
 	{"status", cmd_status, "", "show what the service is doing; --watch refreshes"},
 	{"health", cmd_health, "", "succeed if a service can serve new work, for health checks"},
+	{"worker", cmd_worker, "", "join a service on another machine: --join HOST"},
 	{"workers", cmd_workers, "", "list workers"},
 	{"scale", cmd_scale, "N", "change the number of replicas"},
 	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs are moved"},
@@ -86,6 +88,12 @@ static int cmd_bench(int argc, char **argv)
 {
 	(void)argc;
 	return become("quern-bench", argv);
+}
+
+static int cmd_worker(int argc, char **argv)
+{
+	(void)argc;
+	return become("quern-worker", argv);
 }
 
 /* argv[-1] is the program's own name. */

@@ -11,7 +11,7 @@ commands() { records "$@" | awk -F '\t' '$1 == "C" { print $2, $4 }'; }
 
 version=$("$bin/quern" --version)
 version=${version#quern }
-top=$(commands "$bin/quern")
+top=$(commands "$bin/quern" | grep -v '^worker ') # quern-worker has its page
 measures=$(commands "$bin/quern-bench")
 pages="quern quern-controller quern-worker
 $(echo "$top" | sed 's/ .*//; s/^/quern-/')

@@ -161,6 +161,11 @@ static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 	return o;
 }
 
+bool inspect_opens(const char *device)
+{
+	return opens(device, NULL, KERN_COMPUTE_F32);
+}
+
 int inspect_devices(const char *kind, bool probe)
 {
 	const bool gpu = strcmp(kind, "gpu") == 0;

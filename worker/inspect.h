@@ -10,4 +10,7 @@
  * device to stdout, or {"error": REASON} when none opens.  Returns the exit status. */
 int inspect_devices(const char *kind, bool probe);
 
+/* Does this device open, with the smallest sizes? */
+bool inspect_opens(const char *device);
+
 #endif

@@ -4,6 +4,7 @@
 #include "base/program.h"
 #include "proto/local_token.h"
 #include "worker/inspect.h"
+#include "worker/join.h"
 #include "worker/link.h"
 #include "worker/placement.h"
 #include "worker/trace.h"
@@ -17,8 +18,11 @@ enum { GRACE_S = 10, LATE_S = 5, LEAVE_S = 20 };
 
 static const struct opt options[] = {
 	OPT("bus", OPT_TEXT, "ENDPOINT",
-	    "the controller's worker bus: ipc://PATH or tcp://HOST:PORT (required)"),
-	OPT("device", OPT_TEXT, "D", "cpu, cpu:0 (NUMA node), cuda:0 (cpu)"),
+	    "the controller's worker bus: ipc://PATH or tcp://HOST:PORT (this or --join is required)"),
+	OPT("join", OPT_TEXT, "HOST[:PORT]",
+	    "the same on another machine (port 7430), with keys and device found: worker.key and service.pub "
+	    "in $XDG_CONFIG_HOME/quern, ~/.config/quern or /etc/quern; the first GPU, else the CPU"),
+	OPT("device", OPT_TEXT, "D", "cpu, cpu:0 (NUMA node), cuda:0 (cpu; with --join: found)"),
 	OPT("threads", OPT_INT, "N", "threads on the CPU (the controller's choice, or one per core)", .lo = 0,
 	    .hi = 4096),
 	OPT("isa", OPT_TEXT, "NAME", "avx512, avx2 or plain (the best that the CPU has)"),
@@ -60,7 +64,7 @@ static const struct opt options[] = {
 
 static const struct program program = {
 	.name = "quern-worker",
-	.usage = "--bus ENDPOINT [options]",
+	.usage = "--bus ENDPOINT | --join HOST[:PORT] [options]",
 	.about = "One device of a quern service: connects to the controller's worker bus, loads the model\n"
 		 "that the controller assigns, and executes its plans until the controller ends it.\n",
 	.options = options,
@@ -100,6 +104,46 @@ static bool place_of(const struct opts *o, const char **out)
 	return true;
 }
 
+/* Where the bus is, by --bus or --join (written to buf).  NULL after an error of usage was printed. */
+static const char *find_bus(const struct opts *o, char buf[JOIN_ENDPOINT_SIZE])
+{
+	char why[256] = "--bus or --join is missing";
+	if (opts_has(o, "bus") && !opts_has(o, "join"))
+		return opts_text(o, "bus", "");
+	if (opts_has(o, "bus"))
+		snprintf(why, sizeof why, "--bus and --join exclude each other");
+	else if (opts_has(o, "join") && !join_endpoint(opts_text(o, "join", ""), buf, why, sizeof why))
+		return buf;
+	program_usage(&program, why);
+	return NULL;
+}
+
+/* By option and environment; with --join also where files of these names usually are. */
+static int find_keys(const struct opts *o, struct curve_key *key, struct curve_key *server_key, bool *keyed,
+		     char *why, size_t why_n)
+{
+	struct curve_sources from = {opts_text(o, "key", NULL), opts_text(o, "server-key", NULL),
+				     getenv("QUERN_KEY"), getenv("QUERN_SERVER_KEY")};
+	const bool named = from.key || from.server_key || from.env_key || from.env_server_key;
+	if (named || !opts_has(o, "join"))
+		return curve_pair(&from, key, server_key, keyed, why, why_n);
+	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	char *config = xdg && *xdg == '/'     ? file_join(xdg, "quern")
+		       : home && *home == '/' ? file_join(home, ".config/quern")
+					      : NULL;
+	const char *const dirs[] = {config, "/etc/quern"};
+	char *own, *server;
+	int rc = join_keys(dirs, 2, &own, &server, why, why_n);
+	from.key = own;
+	from.server_key = server;
+	if (!rc)
+		rc = curve_pair(&from, key, server_key, keyed, why, why_n);
+	free(own);
+	free(server);
+	free(config);
+	return rc;
+}
+
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
@@ -111,8 +155,10 @@ static int run(struct opts *o, int argc, char **argv)
 		return program_usage(&program, "--inspect must be cpu or gpu");
 	if (kind)
 		return inspect_devices(kind, !opts_flag(o, "no-probe"));
-	if (!opts_has(o, "bus"))
-		return program_usage(&program, "--bus is missing");
+	char joined[JOIN_ENDPOINT_SIZE];
+	const char *bus = find_bus(o, joined);
+	if (!bus)
+		return PROGRAM_USAGE;
 	const double fraction = opts_number(o, "memory-fraction", 0);
 	if (opts_has(o, "memory-fraction") && !(fraction > 0 && fraction <= 1))
 		return program_usage(&program, "--memory-fraction must be above 0 and at most 1");
@@ -131,11 +177,8 @@ static int run(struct opts *o, int argc, char **argv)
 	char token[LOCAL_TOKEN_SIZE] = "";
 	rc = 0;
 	/* On ipc:// the controller checks the user of this process instead of a key. */
-	if (strncmp(opts_text(o, "bus", ""), "tcp://", 6) == 0)
-		rc = curve_pair(&(struct curve_sources){opts_text(o, "key", NULL),
-							opts_text(o, "server-key", NULL), getenv("QUERN_KEY"),
-							getenv("QUERN_SERVER_KEY")},
-				&key, &server_key, &keyed, why, sizeof why);
+	if (strncmp(bus, "tcp://", 6) == 0)
+		rc = find_keys(o, &key, &server_key, &keyed, why, sizeof why);
 	if (!rc && opts_has(o, "local-token"))
 		rc = local_token_read(opts_text(o, "local-token", ""), token, why, sizeof why);
 	struct trace *trace = NULL;
@@ -146,8 +189,8 @@ static int run(struct opts *o, int argc, char **argv)
 		return 1;
 	}
 	struct link_args a = {
-		.bus = opts_text(o, "bus", ""),
-		.device = opts_text(o, "device", "cpu"),
+		.bus = bus,
+		.device = opts_text(o, "device", opts_has(o, "join") ? join_device() : "cpu"),
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = fraction,
 		.place = place,
@@ -165,6 +208,8 @@ static int run(struct opts *o, int argc, char **argv)
 		.supervised = opts_flag(o, "supervised"),
 		.leave_ms = opts_int(o, "leave-timeout", LEAVE_S) * 1000,
 	};
+	if (opts_has(o, "join"))
+		log_info("main", "join bus=%s device=%s keys=%s", a.bus, a.device, keyed ? "yes" : "no");
 	leaves = !a.supervised && a.leave_ms > 0;
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -333,6 +334,48 @@ def test_worker_with_a_listed_key_joins(keys):
         assert controller.wait(30) == 0
     assert w.wait(60) == 0
     no_processes_left(mark)
+
+
+def test_worker_joins_with_the_keys_of_a_fleet_by_one_command(run, tmp_path, monkeypatch):
+    """Made by keygen --fleet; the worker finds its two in its usual folder."""
+    fleet, config = tmp_path / "fleet", tmp_path / "config" / "quern"
+    r = run("keygen", "--fleet", "--out", fleet)
+    assert r.returncode == 0, r.stderr
+    assert {p.name: p.stat().st_mode & 0o777 for p in fleet.glob("*.key")} == dict.fromkeys(("admin.key", "service.key", "worker.key"), 0o600)
+    before = {p.name: p.read_bytes() for p in fleet.iterdir()}
+    r = run("keygen", "--fleet", "--out", fleet)
+    assert r.returncode == 1 and "exists" in r.stderr
+    assert {p.name: p.read_bytes() for p in fleet.iterdir()} == before
+
+    config.mkdir(parents=True)
+    for name in ("worker.key", "service.pub"):
+        shutil.copy(fleet / name, config)
+    mark, port = uuid.uuid4().hex, free_port()
+    jobs = f"tcp://127.0.0.1:{free_port()}"
+    quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--jobs", jobs, "--http", "none",
+                        "--curve-key", fleet / "service.key", "--allow", fleet / "allow"], mark, **quiet)
+    w = spawn([QUERN, "worker", "--join", f"127.0.0.1:{port}"], mark, env={"XDG_CONFIG_HOME": str(tmp_path / "config")}, **quiet)
+    try:
+        monkeypatch.setenv("QUERN_KEY", str(fleet / "admin.key"))
+        monkeypatch.setenv("QUERN_SERVER_KEY", str(fleet / "service.pub"))
+        r = run("submit", PROMPT, "-m", "5", "--to", jobs)
+        assert r.returncode == 0 and r.stdout, r.stderr
+        r = run("workers", "--json", "--to", jobs)
+        assert f'"pid":{w.pid}' in r.stdout.replace(" ", "")
+    finally:
+        controller.terminate()
+        assert controller.wait(30) == 0
+    assert w.wait(60) == 0
+    no_processes_left(mark)
+
+
+def test_worker_with_half_of_its_keys_names_the_other(tmp_path):
+    (tmp_path / "quern").mkdir()
+    (tmp_path / "quern" / "service.pub").touch()
+    r = subprocess.run([QUERN, "worker", "--join", "127.0.0.1:1"], env={"XDG_CONFIG_HOME": str(tmp_path)}, capture_output=True, text=True,
+                       timeout=30)
+    assert r.returncode == 1 and "worker.key is missing" in r.stderr and "--fleet" in r.stderr
 
 
 def test_worker_with_a_removed_key_is_lost_at_once_and_its_jobs_continue(keys):

@@ -1,0 +1,73 @@
+/* What `quern worker --join HOST` finds by itself. */
+#include "worker/join.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char out[JOIN_ENDPOINT_SIZE], why[512];
+
+Test(join, has_the_usual_port_unless_one_is_given)
+{
+	cr_assert_eq(join_endpoint("head-1.example", out, why, sizeof why), 0);
+	cr_assert_str_eq(out, "tcp://head-1.example:7430");
+	cr_assert_eq(join_endpoint("10.0.0.7:65535", out, why, sizeof why), 0);
+	cr_assert_str_eq(out, "tcp://10.0.0.7:65535");
+}
+
+Test(join, names_what_is_not_a_host_and_port)
+{
+	char longest[256];
+	memset(longest, 'a', 254);
+	longest[254] = '\0';
+	const char *const bad[] = {"",          ":7430", "a:",  "a:0",        "a:65536",      "a:7x", "a:+1",
+				   "tcp://a:1", "a b",   "::1", "[::1]:7430", "a:4294974726", longest};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		why[0] = '\0';
+		cr_assert_eq(join_endpoint(bad[i], out, why, sizeof why), -EINVAL, "%s", bad[i]);
+		cr_assert(strstr(why, "--join"), "%s", bad[i]);
+	}
+}
+
+static char dir[] = "/tmp/quern-join-XXXXXX", key_path[64], pub_path[64];
+
+static void open_dir(void)
+{
+	cr_assert(mkdtemp(dir));
+	snprintf(key_path, sizeof key_path, "%s/worker.key", dir);
+	snprintf(pub_path, sizeof pub_path, "%s/service.pub", dir);
+}
+
+static void remove_dir(void)
+{
+	unlink(key_path);
+	unlink(pub_path);
+	rmdir(dir);
+}
+
+static void touch(const char *path)
+{
+	FILE *f = fopen(path, "w");
+	cr_assert(f);
+	fclose(f);
+}
+
+Test(join, takes_both_keys_or_none, .init = open_dir, .fini = remove_dir)
+{
+	const char *const dirs[] = {NULL, "/nowhere", dir};
+	char *key, *server;
+	cr_assert_eq(join_keys(dirs, 3, &key, &server, why, sizeof why), 0);
+	cr_assert(!key && !server);
+	touch(key_path);
+	cr_assert_eq(join_keys(dirs, 3, &key, &server, why, sizeof why), -ENOENT);
+	cr_assert(!key && !server && strstr(why, pub_path), "%s", why);
+	touch(pub_path);
+	cr_assert_eq(join_keys(dirs, 3, &key, &server, why, sizeof why), 0);
+	cr_assert_str_eq(key, key_path);
+	cr_assert_str_eq(server, pub_path);
+	free(key);
+	free(server);
+}
