@@ -453,9 +453,11 @@ static void print_experts(const struct model_config *c, const struct weights *w)
 	       n_sparse(c), c->n_layers, x->n_chosen, x->intermediate);
 	if (x->shared)
 		printf("; one of %d for all rows", x->shared);
-	printf("\n  %-14s--experts cpu keeps %s of experts in host memory, and %s on a GPU\n", "placement",
-	       term_bytes((double)bytes, experts, sizeof experts),
-	       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
+	printf("\n");
+	if (!c->sinks) /* no GPU has them yet */
+		printf("  %-14s--experts cpu keeps %s of the files in host memory, and %s on a GPU\n",
+		       "placement", term_bytes((double)bytes, experts, sizeof experts),
+		       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
 }
 
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)

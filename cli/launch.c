@@ -50,7 +50,7 @@ const struct opt launch_model_options[] = {
 	    "GPU: the experts of a mixture on the cpu, in host memory, or on the device (device)",
 	    .pass = TO_WORKER),
 	OPT("place", OPT_TEXT, "RULES",
-	    "GPU: the same by layers, such as layers.0-9.experts=cuda:0,*.experts=cpu", .pass = TO_WORKER),
+	    "GPU: the same by layers, such as layers.0-9.experts=cuda,*.experts=cpu", .pass = TO_WORKER),
 	OPT("experts-compute", OPT_TEXT, "MODE",
 	    "compute mode of experts on the CPU beside a GPU: f32, bf16, int16, int8 or auto (auto)",
 	    .pass = TO_WORKER),
@@ -403,10 +403,15 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 		argv_add_option(&argv, "key", opts_text(l->o, "curve-key", NULL));
 		argv_add_option(&argv, "server-key", opts_text(l->o, "curve-key", NULL));
 	}
-	if (n > 1 && strncmp(device, "cpu", 3) == 0 && !opts_has(l->o, "threads")) {
+	const bool cpu = strncmp(device, "cpu", 3) == 0;
+	/* Workers of all GPUs have experts on the same cores. */
+	const size_t sharing = cpu                                                    ? n
+			       : opts_has(l->o, "experts") || opts_has(l->o, "place") ? l->n_workers
+										      : 1;
+	if (sharing > 1 && !opts_has(l->o, "threads")) {
 		char number[16];
-		int cores = cpus_cores(device[3] == ':' ? atoi(device + 4) : -1);
-		int share = cores / (int)n;
+		int cores = cpus_cores(cpu && device[3] == ':' ? atoi(device + 4) : -1);
+		int share = cores / (int)sharing;
 		snprintf(number, sizeof number, "%d", share ? share : 1);
 		argv_add_option(&argv, "threads", number);
 	}

@@ -230,7 +230,9 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	}
 	int rc = 0;
 	trace_mark(l->args->trace, TRACE_MESSAGE);
-	if (under_way(l) == STEP_AHEAD && (rc = finish(l, why, why_n)))
+	/* A step that waits for the device in each of its layers would keep the tokens before it back. */
+	const int most = step_waits(l->step) ? 1 : STEP_AHEAD;
+	if (under_way(l) == most && (rc = finish(l, why, why_n)))
 		return rc;
 	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n))) {
 		link_lend(l, false);

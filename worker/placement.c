@@ -78,7 +78,7 @@ static int device(const struct parser *p, struct rule *r, const char *s, const c
 	r->cpu = is(s, end, "cpu") && strcmp(kind, "cpu") != 0;
 	if (r->cpu || is(s, end, p->device) || is(s, end, kind))
 		return 0;
-	return wrong(p, r, "a part of this worker can be on cpu or on %s, its --device", p->device);
+	return wrong(p, r, "a part of this worker can be on cpu or on %s, its --device", kind);
 }
 
 static int read_rule(const struct parser *p, struct rule *r)

@@ -82,7 +82,7 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.load_ms = s->load_ms,
 		.block_bytes = (uint64_t)s->cache.block_bytes,
 		.link_bps = s->cache.link_bps,
-		.n_threads = (uint32_t)info.n_threads,
+		.n_threads = (uint32_t)(s->beside ? beside_table(s->beside)->info.n_threads : info.n_threads),
 	};
 	step_numerics(s, &info, ready->numerics, sizeof ready->numerics);
 	snprintf(ready->device_name, sizeof ready->device_name, "%s", info.name);
@@ -269,6 +269,11 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 	s->ended = f->number;
 	pending_drop(s->pending);
 	return rc ? err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)r->number) : 0;
+}
+
+bool step_waits(const struct step *s)
+{
+	return s->beside;
 }
 
 int step_under_way(const struct step *s)

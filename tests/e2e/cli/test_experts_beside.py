@@ -53,14 +53,14 @@ def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
     experts = 2 * 5 * 3 * 64 * 56 * 4       # layers, experts, matrices, F32
     o = json.loads(run("inspect", model, "--json").stdout)
     assert o["experts"]["bytes"] == experts < o["memory"]["weights"]
-    assert "--experts cpu keeps 420 KiB of experts" in run("inspect", model).stdout
+    assert "--experts cpu keeps 420 KiB of the files" in run("inspect", model).stdout
 
 
 @pytest.mark.parametrize("arguments, why", [
     (("--experts", "gpu"), "must be cpu or device"),
     (("--experts", "cpu", "--place", "*.experts=cpu"), "leave one out"),
     (("--place", "layers.9.experts=cpu"), "the model has 4 layers"),
-    (("--place", "*.experts=cuda:1"), "on cpu or on cuda:0"),
+    (("--place", "*.experts=cuda:1"), "on cpu or on cuda,"),
     (("--experts", "cpu", "--device", "cuda:0,cuda:0", "--tp", "2"), "--tp"),
 ])
 def test_a_placement_that_cannot_be_is_named(run, model, arguments, why):
