@@ -190,7 +190,8 @@ static int run(struct opts *o, int argc, char **argv)
 	}
 	struct link_args a = {
 		.bus = bus,
-		.device = opts_text(o, "device", opts_has(o, "join") ? join_device() : "cpu"),
+		.device = opts_has(o, "join") && !opts_has(o, "device") ? join_device()
+									: opts_text(o, "device", "cpu"),
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = fraction,
 		.place = place,

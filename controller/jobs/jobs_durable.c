@@ -359,13 +359,12 @@ void durable_class(struct job *job, const char *reported)
 	if (job->restarts || !reported[0])
 		return;
 	form_class(job->has_form, reported, numerics, sizeof numerics);
-	/* Older journals name the grammar engine for all jobs. */
 	form_class(job->has_form, job->numerics ? job->numerics : "", had, sizeof had);
 	if (strcmp(had, numerics) == 0)
 		return;
 	job->class_changed = job->class_changed || job->numerics;
 	free(job->numerics);
-	job->numerics = xstrdup(numerics);
+	job->numerics = xstrdup(reported); /* whole: a controller of before compares all of it */
 	job->numerics_unsaved = true;
 }
 

@@ -355,10 +355,11 @@ def test_worker_joins_with_the_keys_of_a_fleet_by_one_command(run, tmp_path, mon
     quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--jobs", jobs, "--http", "none",
                         "--curve-key", fleet / "service.key", "--allow", fleet / "allow"], mark, **quiet)
-    w = spawn([QUERN, "worker", "--join", f"127.0.0.1:{port}"], mark, env={"XDG_CONFIG_HOME": str(tmp_path / "config")}, **quiet)
+    w = spawn([QUERN, "worker", "--join", f"127.0.0.1:{port}", "--grace", "60"], mark, env={"XDG_CONFIG_HOME": str(tmp_path / "config")}, **quiet)
     try:
         monkeypatch.setenv("QUERN_KEY", str(fleet / "admin.key"))
         monkeypatch.setenv("QUERN_SERVER_KEY", str(fleet / "service.pub"))
+        eventually(lambda: f'"pid":{w.pid}' in run("workers", "--json", "--to", jobs).stdout.replace(" ", ""), 60, "the worker")
         r = run("submit", PROMPT, "-m", "5", "--to", jobs)
         assert r.returncode == 0 and r.stdout, r.stderr
         r = run("workers", "--json", "--to", jobs)
