@@ -132,7 +132,10 @@ def test_preempted_jobs_have_the_same_tokens(service, start, options):
     jobs[5] = dict(prompt=STORY, guided_grammar=WORDS, use_beam_search=True, n=3, beam_width=4, max_tokens=60, logprobs=1)
     known = [answer_alone(service, job) for job in jobs]
     small = start(DEMO, "--kv-bytes", "1M", *options)
-    assert together(small, jobs=jobs) == known
+    for _ in range(6):  # on a busy machine jobs may come so slowly that all find room
+        assert together(small, jobs=jobs) == known
+        if small.idle()["preemptions"]:
+            break
     assert small.idle()["preemptions"] > 0
 
 
