@@ -62,8 +62,8 @@ static int open_library(void **lib, char *path, size_t path_n, char *why, size_t
 		return e;
 	if (access(path, F_OK))
 		return err_why(why, why_n, -ENODEV,
-			       "the CUDA kernels are not there (%s): build them with `make cuda`, or use "
-			       "--device cpu",
+			       "the CUDA kernels are not there (%s): install quern-cuda, or build them with "
+			       "`make cuda`, or use --device cpu",
 			       path);
 	*lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!*lib) {

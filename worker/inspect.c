@@ -26,12 +26,11 @@ static int open_device(const char *name, const char *isa, enum kern_compute comp
 	return rc ? rc : (*ops)->open(dev, &a, why, why_n);
 }
 
-static bool opens(const char *name, const char *isa, enum kern_compute compute)
+static bool opens(const char *name, const char *isa, enum kern_compute compute, char *why, size_t why_n)
 {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
-	char why[512];
-	if (open_device(name, isa, compute, &ops, &dev, why, sizeof why))
+	if (open_device(name, isa, compute, &ops, &dev, why, why_n))
 		return false;
 	ops->close(dev);
 	return true;
@@ -42,8 +41,9 @@ static json_t *isas_that_open(const char *device)
 {
 	static const char *const isa[] = {"avx512", "avx2", "plain"};
 	json_t *list = json_array();
+	char why[512];
 	for (int i = 0; i < 3; i++)
-		if (opens(device, isa[i], KERN_COMPUTE_F32))
+		if (opens(device, isa[i], KERN_COMPUTE_F32, why, sizeof why))
 			json_array_append_new(list, json_string(isa[i]));
 	return list;
 }
@@ -161,9 +161,9 @@ static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 	return o;
 }
 
-bool inspect_opens(const char *device)
+bool inspect_opens(const char *device, char *why, size_t why_n)
 {
-	return opens(device, NULL, KERN_COMPUTE_F32);
+	return opens(device, NULL, KERN_COMPUTE_F32, why, why_n);
 }
 
 int inspect_devices(const char *kind, bool probe)

@@ -4,13 +4,14 @@
 #define QUERN_WORKER_INSPECT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* kind: "cpu" (the whole machine) or "gpu" (every GPU that opens); probe: of a CPU also what it measures of
  * bandwidth and peaks, in about a second.  Prints a JSON array with an object per
  * device to stdout, or {"error": REASON} when none opens.  Returns the exit status. */
 int inspect_devices(const char *kind, bool probe);
 
-/* Does this device open, with the smallest sizes? */
-bool inspect_opens(const char *device);
+/* Does this device open, with the smallest sizes?  If not, why. */
+bool inspect_opens(const char *device, char *why, size_t why_n);
 
 #endif

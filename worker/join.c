@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { HOST_MAX = 253, PORT_DIGITS = 5 };
 
@@ -37,34 +38,53 @@ int join_endpoint(const char *word, char out[JOIN_ENDPOINT_SIZE], char *why, siz
 	return 0;
 }
 
+/* 1: the file is there, 0: it is not.  -errno with the reason: that cannot be told, as in a directory that
+ * this user may not search; without its keys the worker would knock in vain, or talk in clear. */
+static int has(const char *path, char *why, size_t why_n)
+{
+	struct stat st;
+	if (stat(path, &st) == 0)
+		return 1;
+	const int e = errno;
+	if (e == ENOENT || e == ENOTDIR)
+		return 0;
+	return err_why(why, why_n, -e, "%s: %s: let this user read it, or give --key and --server-key", path,
+		       strerror(e));
+}
+
+/* Both files of one directory.  1: *key and *server_key are set; 0: neither is there. */
+static int keys_in(const char *dir, char **key, char **server_key, char *why, size_t why_n)
+{
+	char *own = file_join(dir, "worker.key"), *server = file_join(dir, "service.pub");
+	const int has_own = has(own, why, why_n);
+	const int has_server = has_own < 0 ? 0 : has(server, why, why_n);
+	int rc = has_own < 0 ? has_own : has_server < 0 ? has_server : has_own && has_server;
+	if (rc == 0 && (has_own || has_server))
+		rc = err_why(why, why_n, -ENOENT,
+			     "%s is missing beside %s: copy it from where `quern keygen --fleet` "
+			     "made it, or give --key and --server-key",
+			     has_own ? server : own, has_own ? own : server);
+	if (rc == 1) {
+		*key = own;
+		*server_key = server;
+		return 1;
+	}
+	free(own);
+	free(server);
+	return rc;
+}
+
 int join_keys(const char *const *dirs, size_t n, char **key, char **server_key, char *why, size_t why_n)
 {
 	*key = *server_key = NULL;
-	for (size_t i = 0; i < n; i++) {
-		if (!dirs[i])
-			continue;
-		char *own = file_join(dirs[i], "worker.key"), *server = file_join(dirs[i], "service.pub");
-		const bool has_own = file_exists(own), has_server = file_exists(server);
-		if (has_own && has_server) {
-			*key = own;
-			*server_key = server;
-			return 0;
-		}
-		int rc = 0;
-		if (has_own || has_server)
-			rc = err_why(why, why_n, -ENOENT,
-				     "%s is missing beside %s: copy it from where `quern keygen --fleet` "
-				     "made it, or give --key and --server-key",
-				     has_own ? server : own, has_own ? own : server);
-		free(own);
-		free(server);
-		if (rc)
-			return rc;
-	}
-	return 0;
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		if (dirs[i])
+			rc = keys_in(dirs[i], key, server_key, why, why_n);
+	return rc < 0 ? rc : 0;
 }
 
-const char *join_device(void)
+const char *join_device(char *why, size_t why_n)
 {
-	return inspect_opens("cuda:0") ? "cuda:0" : "cpu";
+	return inspect_opens("cuda:0", why, why_n) ? "cuda:0" : "cpu";
 }

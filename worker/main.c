@@ -144,6 +144,18 @@ static int find_keys(const struct opts *o, struct curve_key *key, struct curve_k
 	return rc;
 }
 
+/* By option; with --join also the first GPU, if one opens. */
+static const char *find_device(const struct opts *o)
+{
+	if (!opts_has(o, "join") || opts_has(o, "device"))
+		return opts_text(o, "device", "cpu");
+	char why[512] = "";
+	const char *device = join_device(why, sizeof why);
+	if (why[0])
+		log_warn("main", "join device=%s: no GPU is used: %s", device, why);
+	return device;
+}
+
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
@@ -190,8 +202,7 @@ static int run(struct opts *o, int argc, char **argv)
 	}
 	struct link_args a = {
 		.bus = bus,
-		.device = opts_has(o, "join") && !opts_has(o, "device") ? join_device()
-									: opts_text(o, "device", "cpu"),
+		.device = find_device(o),
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = fraction,
 		.place = place,

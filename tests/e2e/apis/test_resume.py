@@ -246,8 +246,9 @@ def test_what_is_refused(durable, path):
     Stream(durable, path, body, key=key).events()
     other = Stream(durable, path, {**body, "model": "demo", "seed": 1, "options": {"num_predict": 3}}, key=key)
     assert other.status == 422 and "Idempotency-Key" in message(other.json())
-    unknown = Stream(durable, path, body, key="unknown", after=1)
-    assert unknown.status == 404 and "Last-Event-ID" in message(unknown.json())
+    for after in (0, 1):
+        unknown = Stream(durable, path, body, key="unknown", after=after)
+        assert unknown.status == 404 and "Last-Event-ID" in message(unknown.json())
     for head, named in (({"after": 1}, "Last-Event-ID"), ({"key": "a b"}, "Idempotency-Key"), ({"key": "a" * 256}, "Idempotency-Key"),
                         ({"key": key, "after": "x"}, "Last-Event-ID"), ({"key": key, "after": -1}, "Last-Event-ID"),
                         ({"key": key, "after": 1, "stream": False}, "Last-Event-ID")):

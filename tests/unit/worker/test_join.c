@@ -71,3 +71,34 @@ Test(join, takes_both_keys_or_none, .init = open_dir, .fini = remove_dir)
 	free(key);
 	free(server);
 }
+
+Test(join, a_directory_that_cannot_be_searched_is_not_one_without_keys, .init = open_dir, .fini = remove_dir)
+{
+	/* A link to itself: as with a directory of another user, nothing is known of what is in it, also by
+	 * root. */
+	char loop[64];
+	snprintf(loop, sizeof loop, "%s/loop", dir);
+	cr_assert_eq(symlink(loop, loop), 0);
+	const char *const dirs[] = {loop, dir};
+	char *key, *server;
+	const int rc = join_keys(dirs, 2, &key, &server, why, sizeof why);
+	unlink(loop);
+	cr_assert_eq(rc, -ELOOP);
+	cr_assert(!key && !server);
+	cr_assert(strstr(why, loop) && strstr(why, "--key and --server-key"), "%s", why);
+}
+
+Test(join, a_file_in_place_of_a_directory_has_no_keys)
+{
+	const char *const dirs[] = {"/dev/null"};
+	char *key, *server;
+	cr_assert_eq(join_keys(dirs, 1, &key, &server, why, sizeof why), 0);
+	cr_assert(!key && !server);
+}
+
+Test(join, names_why_it_is_not_a_gpu)
+{
+	why[0] = '\0';
+	const char *device = join_device(why, sizeof why);
+	cr_assert((strcmp(device, "cuda:0") == 0) == (why[0] == '\0'), "%s: %s", device, why);
+}
