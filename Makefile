@@ -43,9 +43,10 @@ FLAGS = -std=c11 -D_GNU_SOURCE -I. -ffp-contract=off $(WARN) $(CFLAGS) \
 USES_base                 :=
 USES_proto                := base
 USES_formats              := base
+USES_formats/place        := base formats
 USES_kernels              := base
 USES_grammar              := base
-USES_worker               := base proto formats kernels grammar
+USES_worker               := base proto formats formats/place kernels grammar
 USES_controller/tokenizer := base formats
 USES_controller/jinja     := base
 USES_controller/chat      := base formats grammar controller/tokenizer controller/jinja
@@ -72,10 +73,10 @@ ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched 
 	request jobsock http apis apis/openai apis/anthropic apis/ollama apis/llamacpp endpoints)
 USES_controller           := base proto formats $(ROOMS)
 USES_cli/terminal         := base
-USES_cli/models           := base formats cli/terminal
-USES_cli                  := base proto formats grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
+USES_cli/models           := base formats formats/place cli/terminal
+USES_cli                  := base proto formats formats/place grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
 	cli/models
-USES_bench                := base proto formats kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
+USES_bench                := base proto formats formats/place kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
 	cli/terminal cli/models cli
 USES_quant/writer         := base formats
 USES_quant/convert        := base formats kernels controller/tokenizer cli/terminal quant/writer
@@ -83,7 +84,7 @@ USES_quant/round          := base formats kernels cli/terminal quant/writer quan
 USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer \
 	quant/convert quant/round
 
-FOLDERS := base proto formats kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
+FOLDERS := base proto formats formats/place kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
@@ -325,6 +326,7 @@ $(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(ab
 TESTS_ALSO_test_inspect        := kernels
 TESTS_ALSO_test_durable_damage := controller
 TESTS_ALSO_test_vocabulary     := controller
+TESTS_ALSO_place               := formats/place
 TESTS_ALSO_grammar             := controller/tokenizer
 TESTS_ALSO_apis                := $(addprefix controller/apis/,anthropic ollama llamacpp openai)
 HELPERS = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out tests/tools/% tests/$1/test_%,$(wildcard tests/$1/*.c tests/$1/emulated/*.c)))

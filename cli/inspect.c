@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
-#include "cli/models/kept.h"
+#include "formats/place/kept.h"
 #include "cli/models/report.h"
 #include "cli/models/tensor_stats.h"
 #include "cli/process.h"

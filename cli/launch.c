@@ -9,6 +9,7 @@
 #include "cli/process.h"
 #include "cli/terminal/term.h"
 #include "formats/model_kind.h"
+#include "formats/place/placement.h"
 #include "formats/shard.h"
 #include "proto/local_token.h"
 
@@ -219,17 +220,32 @@ static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
 	return rc;
 }
 
-/* Where the experts of a mixture are to be; the rules themselves are read by the worker. */
-static int check_place(const struct opts *o, char *why, size_t why_n)
+/* Rules of a placement against the model, for each device.  The workers would report it, too, but each of
+ * them. */
+static int check_rules(const struct opts *o, const char *model, const char *spec, char *why, size_t why_n)
 {
-	const char *experts = opts_text(o, "experts", NULL);
-	const bool cpu = experts && strcmp(experts, "cpu") == 0;
-	if (experts && !cpu && strcmp(experts, "device") != 0)
-		return err_why(why, why_n, -EINVAL, "--experts is \"%s\", must be cpu or device", experts);
-	if (experts && opts_has(o, "place"))
-		return err_why(why, why_n, -EINVAL,
-			       "--experts and --place both say where experts are: leave one out");
-	return 0;
+	struct launch l;
+	struct model_config c;
+	struct placement p;
+	int rc = plan_workers(o, &l, why, why_n);
+	if (rc || model_config_load(model, &c, NULL, 0))
+		return rc; /* an invalid model is refused by the worker */
+	for (size_t i = 0; !rc && i < l.n_devices; i++) {
+		rc = placement_parse(&p, spec, l.devices[i].name, &c, why, why_n);
+		if (!rc)
+			rc = placement_check_ranks(&p, (int)opts_int(o, "tp", 1), why, why_n);
+	}
+	model_config_fini(&c);
+	return rc;
+}
+
+/* Where the experts of a mixture are to be. */
+static int check_place(const struct opts *o, const char *model, char *why, size_t why_n)
+{
+	const char *spec;
+	int rc = placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &spec, why,
+				   why_n);
+	return rc || !spec ? rc : check_rules(o, model, spec, why, why_n);
 }
 
 static int check(const struct opts *o, const char *model, char *why, size_t why_n)
@@ -249,7 +265,7 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	int rc = model_kind_check(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
-	return rc ? rc : check_place(o, why, why_n);
+	return rc ? rc : check_place(o, model, why, why_n);
 }
 
 int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)

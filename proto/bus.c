@@ -53,11 +53,12 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 18);
+	msgpack_pack_map(pk, 19);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
 	pack_str(pk, "kv", l->kv);
+	pack_str(pk, "experts_compute", l->experts_compute);
 	pack_uint(pk, "epoch", l->epoch);
 	pack_uint(pk, "block_size", l->block_size);
 	pack_uint(pk, "max_context", l->max_context);
@@ -104,8 +105,9 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 6);
+		msgpack_pack_map(&pk, 7);
 		pack_str(&pk, "compute", m->hello.compute);
+		pack_str(&pk, "experts_compute", m->hello.experts_compute);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
 		pack_str(&pk, "meet", m->hello.meet);
@@ -197,6 +199,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		cursor_str(c, key, h->token, sizeof h->token);
 	else if (strcmp(key, "compute") == 0)
 		cursor_str(c, key, h->compute, sizeof h->compute);
+	else if (strcmp(key, "experts_compute") == 0)
+		cursor_str(c, key, h->experts_compute, sizeof h->experts_compute);
 	else
 		cursor_skip(c);
 }
@@ -220,6 +224,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_str(c, key, l->model, sizeof l->model);
 	else if (strcmp(key, "compute") == 0)
 		cursor_str(c, key, l->compute, sizeof l->compute);
+	else if (strcmp(key, "experts_compute") == 0)
+		cursor_str(c, key, l->experts_compute, sizeof l->experts_compute);
 	else if (strcmp(key, "head") == 0)
 		cursor_str(c, key, l->head, sizeof l->head);
 	else if (strcmp(key, "kv") == 0)

@@ -55,14 +55,18 @@ struct bus_hello {
 	 * takes host and pid for true.  "": none. */
 	char token[LOCAL_TOKEN_SIZE];
 	char compute[8]; /* the mode that it takes by itself ("auto"): "int16" */
+	/* The same for experts on the CPU beside its device, where it may have some and is free to choose
+	 * (--experts-compute auto); else "". */
+	char experts_compute[8];
 };
 
 /* What the worker is to serve.  0: the worker chooses. */
 struct bus_load {
-	char model[2048]; /* path as the worker sees it */
-	char compute[8];  /* "f32"; "" or "auto": what the device is best at */
-	char head[8];     /* "stored", "int8"; "" or "auto": as the compute mode has it */
-	char kv[8];       /* "f32", "bf16", "int16", "int8"; likewise */
+	char model[2048];        /* path as the worker sees it */
+	char compute[8];         /* "f32"; "" or "auto": what the device is best at */
+	char experts_compute[8]; /* of experts on the CPU beside the device, where its hello asks for one */
+	char head[8];            /* "stored", "int8"; "" or "auto": as the compute mode has it */
+	char kv[8];              /* "f32", "bf16", "int16", "int8"; likewise */
 	uint64_t epoch;
 	uint32_t block_size;  /* tokens */
 	uint32_t max_context; /* tokens of a sequence */

@@ -178,11 +178,12 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .isa = isa,
 			      .load = &load,
 			      .place = driver_place,
-			      .experts_compute = driver_experts_compute,
 			      .experts = &driver_experts,
 			      .no_graphs = driver_no_graphs};
 	char path[64];
 	memset(d, 0, sizeof *d);
+	if (driver_experts_compute)
+		snprintf(load.experts_compute, sizeof load.experts_compute, "%s", driver_experts_compute);
 	if (l->n_ranks > 1)
 		return driver_open_group(d, l, isa);
 	load.fast = driver_fast(path, sizeof path);

@@ -98,7 +98,6 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.isa = l->args->isa,
 		.memory_fraction = l->args->memory_fraction,
 		.place = l->args->place,
-		.experts_compute = l->args->experts_compute,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.tune = l->args->tune,
@@ -179,6 +178,8 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	l->ended = 0;
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
+	if (l->args->experts_compute)
+		snprintf(load->experts_compute, sizeof load->experts_compute, "%s", l->args->experts_compute);
 	if (!l->step || !step_serves(l->step, load)) {
 		rc = open_step(l, load, &ready, why, why_n);
 	} else if (load->n_ranks <= 1) {

@@ -115,6 +115,9 @@ void link_send_hello(struct link *l)
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
 	snprintf(m.hello.compute, sizeof m.hello.compute, "%s",
 		 kern_compute_name(kern_auto_compute(l->args->device, l->args->isa)));
+	if (l->args->place && !l->args->experts_compute)
+		snprintf(m.hello.experts_compute, sizeof m.hello.experts_compute, "%s",
+			 kern_compute_name(kern_auto_compute("cpu", l->args->isa)));
 	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
 		m.hello.host[0] = '\0';
 	bus_encode(&m, &l->out);

@@ -6,7 +6,7 @@
 #include "worker/inspect.h"
 #include "worker/join.h"
 #include "worker/link.h"
-#include "worker/placement.h"
+#include "formats/place/placement.h"
 #include "worker/trace.h"
 
 #include <signal.h>
@@ -92,16 +92,9 @@ static bool skew_of(const char *name, enum experts_skew *out)
 	return !name || *out == EXPERTS_UNIFORM || strcmp(name, "zipf") == 0;
 }
 
-/* --experts is --place in short.  false: not both, or another word. */
-static bool place_of(const struct opts *o, const char **out)
+static const char *unless_auto(const char *mode)
 {
-	const char *experts = opts_text(o, "experts", NULL);
-	*out = opts_text(o, "place", NULL);
-	if (experts && strcmp(experts, "cpu") == 0 && !*out)
-		*out = PLACEMENT_EXPERTS_CPU;
-	else if (experts)
-		return strcmp(experts, "device") == 0 && !*out;
-	return true;
+	return mode && strcmp(mode, "auto") == 0 ? NULL : mode;
 }
 
 /* Where the bus is, by --bus or --join (written to buf).  NULL after an error of usage was printed. */
@@ -178,9 +171,9 @@ static int run(struct opts *o, int argc, char **argv)
 	if (!skew_of(opts_text(o, "experts-skew", NULL), &skew))
 		return program_usage(&program, "--experts-skew must be uniform or zipf");
 	const char *place;
-	if (!place_of(o, &place))
-		return program_usage(&program,
-				     "--experts must be cpu or device, and is not given with --place");
+	if (placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &place, why,
+			      sizeof why))
+		return program_usage(&program, why);
 	rc = program_start_log(&program, o, "worker");
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
@@ -206,7 +199,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = fraction,
 		.place = place,
-		.experts_compute = opts_text(o, "experts-compute", NULL),
+		.experts_compute = unless_auto(opts_text(o, "experts-compute", NULL)),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.tune = {opts_text(o, "tune", NULL), getenv("XDG_CACHE_HOME"), getenv("HOME")},

@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "formats/place/placement.h"
 #include "kernels/half.h"
-#include "worker/placement.h"
 #include "worker/tp_group.h"
 
 #include <assert.h>

@@ -38,10 +38,9 @@ struct step_args {
 	const char *isa;             /* NULL: the best */
 	double memory_fraction;      /* of the device, for this worker; 0: cache.h */
 	const struct bus_load *load; /* fields that are 0: the worker chooses */
-	const char *place;           /* where its experts are (worker/placement.h); NULL: all on the device */
-	const char *experts_compute; /* mode of those on the CPU beside a GPU; NULL: "auto" */
-	bool no_graphs;              /* run every step operation by operation */
-	struct tune_source tune;     /* for load->fast: where to look for its crossovers */
+	const char *place; /* where its experts are (formats/place/placement.h); NULL: all on the device */
+	bool no_graphs;    /* run every step operation by operation */
+	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 	struct loading *loading;    /* written while it opens; or NULL */

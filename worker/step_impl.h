@@ -4,6 +4,7 @@
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
+#include "formats/place/placement.h"
 #include "formats/shard.h"
 #include "kernels/kern.h"
 #include "worker/batch.h"
@@ -14,7 +15,6 @@
 #include "worker/tp_group.h"
 #include "worker/model.h"
 #include "worker/pending.h"
-#include "worker/placement.h"
 #include "worker/sampler.h"
 #include "worker/slots.h"
 #include "worker/step.h"

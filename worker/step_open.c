@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "formats/place/kept.h"
 #include "formats/weights.h"
 #include "worker/profile.h"
 
@@ -183,12 +184,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 static int place_experts(struct step *s, const struct step_args *a, char *why, size_t why_n)
 {
 	int rc = placement_parse(&s->placement, a->place, a->device, &s->config, why, why_n);
-	if (!rc && s->placement.n_cpu && s->shard.n_ranks > 1)
-		return err_why(why, why_n, -ENOTSUP,
-			       "experts on the CPU beside a GPU work without --tp only: leave --tp out, or "
-			       "--experts and "
-			       "--place");
-	return rc;
+	return rc ? rc : placement_check_ranks(&s->placement, s->shard.n_ranks, why, why_n);
 }
 
 /* Bytes of the experts that the placement gives the CPU, in the model's files. */
@@ -197,6 +193,16 @@ static int64_t beside_stored(const struct step *s, const struct weights *w)
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
 		n += s->placement.cpu[i] ? shard_experts_bytes(&w->layers[i]) : 0;
+	return n;
+}
+
+/* The same as the CPU's table will hold them. */
+static int64_t beside_kept(const struct step *s, const struct weights *w, enum kern_compute compute)
+{
+	const enum kept_mode mode = kept_mode(kern_compute_name(compute));
+	int64_t n = 0;
+	for (int i = 0; i < w->n_layers; i++)
+		n += s->placement.cpu[i] ? kept_experts(&w->layers[i], mode) : 0;
 	return n;
 }
 
@@ -215,20 +221,20 @@ static int open_beside(struct step *s, const struct step_args *a, const struct w
 	};
 	if (!s->placement.n_cpu)
 		return 0;
-	int rc = compute_mode(a->experts_compute ? a->experts_compute : "", "cpu", a->isa, &args.cpu.compute,
-			      why, why_n);
+	int rc = compute_mode(s->load.experts_compute, "cpu", a->isa, &args.cpu.compute, why, why_n);
 	if (rc || (rc = beside_open(&s->beside, &args, why, why_n)))
 		return err_prefix(why, why_n, rc, "experts on the CPU");
 	const struct kern_info *info = &beside_table(s->beside)->info;
-	const int64_t bytes = beside_stored(s, w);
+	const int64_t bytes = beside_kept(s, w, args.cpu.compute);
 	if (bytes > info->bytes_free)
 		return err_why(
 			why, why_n, -ENOMEM,
-			"the experts on the CPU take %lld MiB, but of the %lld MiB of this machine only %lld "
-			"are free: end what else uses them, or leave more layers' experts on the GPU "
-			"(--place)",
-			(long long)(bytes >> 20), (long long)(info->bytes_total >> 20),
-			(long long)(info->bytes_free >> 20));
+			"the experts on the CPU take %lld MiB in mode %s, but of the %lld MiB of this "
+			"machine "
+			"only %lld are free: end what else uses them, leave more layers' experts on the GPU "
+			"(--place), or give a smaller --experts-compute",
+			(long long)(bytes >> 20), kern_compute_name(args.cpu.compute),
+			(long long)(info->bytes_total >> 20), (long long)(info->bytes_free >> 20));
 	log_info("step",
 		 "experts of %d of %d layers on the CPU: name=\"%s\" mode=\"%s\" threads=%d bytes=%lld",
 		 s->placement.n_cpu, s->placement.n_sparse, info->name, info->mode, info->n_threads,
@@ -270,12 +276,25 @@ static int size_cache(struct step *s, const struct cache_args *ca, char *why, si
 	return 0;
 }
 
+/* What its weights will take on the device: on a CPU as its table holds them, of a rank its share. */
+static int64_t planned_bytes(const struct step *s, const struct step_args *a, const struct weights *w)
+{
+	enum kern_compute compute;
+	struct kern_info info;
+	s->ops->info(s->dev, &info);
+	if (info.steps_take_memory || compute_mode(s->load.compute, a->device, a->isa, &compute, NULL, 0))
+		return s->stored_bytes - beside_stored(s, w);
+	const int64_t all = kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)));
+	return (int64_t)((double)all * ((double)s->stored_bytes / (double)w->bytes));
+}
+
 /* Before anything is loaded: what is known by now, and what can be refused by now. */
-static int plan_cache(struct step *s, const struct weights *w, char *why, size_t why_n)
+static int plan_cache(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		      size_t why_n)
 {
 	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
 	loading_begin(s->loading, s->stored_bytes);
-	const struct cache_args ca = cache_args_of(s, s->stored_bytes - beside_stored(s, w));
+	const struct cache_args ca = cache_args_of(s, planned_bytes(s, a, w));
 	s->sized_last = cache_sized_last(&ca);
 	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
 	s->rope_context = s->lim.max_context;
@@ -506,7 +525,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
 	    (rc = choose_part(s, w, why, why_n)) || (rc = place_experts(s, a, why, why_n)) ||
 	    (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
-	    (rc = open_beside(s, a, w, why, why_n)) || (rc = plan_cache(s, w, why, why_n)) ||
+	    (rc = open_beside(s, a, w, why, why_n)) || (rc = plan_cache(s, a, w, why, why_n)) ||
 	    (rc = load_model(s, a, w, why, why_n)) ||
 	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
 				       (rc = step_open_graphs(s, share_progress, &share, why, why_n))))) {
@@ -553,11 +572,12 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       strcmp(l->head, have->head) == 0 && strcmp(l->kv, have->kv) == 0 && l->fast == have->fast &&
-	       l->block_size == have->block_size && l->max_context == have->max_context &&
-	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
-	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
-	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
+	       strcmp(l->experts_compute, have->experts_compute) == 0 && strcmp(l->head, have->head) == 0 &&
+	       strcmp(l->kv, have->kv) == 0 && l->fast == have->fast && l->block_size == have->block_size &&
+	       l->max_context == have->max_context && l->max_rows == have->max_rows &&
+	       l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
+	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
+	       l->n_threads == have->n_threads &&
 	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
 	       l->rank == (uint32_t)s->shard.rank;
 }

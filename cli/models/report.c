@@ -1,7 +1,7 @@
 #include "cli/models/report.h"
 
 #include "base/json.h"
-#include "cli/models/kept.h"
+#include "formats/place/kept.h"
 #include "cli/terminal/term.h"
 
 #include <math.h>
@@ -165,11 +165,7 @@ static int64_t experts_bytes(const struct weights *w, enum kept_mode mode)
 {
 	int64_t sum = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		for (int e = 0; e < w->layers[i].n_experts; e++) {
-			const struct weights_expert *x = &w->layers[i].experts[e];
-			sum += kept_expert(&x->gate, mode) + kept_expert(&x->up, mode) +
-			       kept_expert(&x->down, mode);
-		}
+		sum += kept_experts(&w->layers[i], mode);
 	return sum;
 }
 

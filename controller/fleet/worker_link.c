@@ -238,6 +238,26 @@ static const char *compute_of(struct worker_link *w, const struct worker *k)
 	return mode;
 }
 
+/* The same for experts on the CPU beside k's device; "" where it has none, or was told by its user. */
+static const char *experts_compute_of(struct worker_link *w, const struct worker *k)
+{
+	const char *own = k->hello.experts_compute;
+	bool first;
+	if (!own[0])
+		return own;
+	const char *agreed = agree_compute(&w->agree, "auto", "experts on the CPU", own, &first);
+	if (first)
+		log_info("bus", "experts_compute=%s device=%s: --experts-compute auto, as worker=%llu has it",
+			 agreed, k->hello.device, (unsigned long long)k->id);
+	else if (strcmp(agreed, own) != 0)
+		log_warn("bus",
+			 "experts_compute=%s device=%s worker=%llu: by itself it would take %s, but replicas "
+			 "of "
+			 "one mode give the same tokens; --experts-compute %s: all take that",
+			 agreed, k->hello.device, (unsigned long long)k->id, own, own);
+	return agreed;
+}
+
 /* The same message to all ranks. */
 static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_t n, const struct buf *bytes)
 {
@@ -268,6 +288,8 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
 		snprintf(m.load.compute, sizeof m.load.compute, "%s", compute_of(w, k));
+		snprintf(m.load.experts_compute, sizeof m.load.experts_compute, "%s",
+			 experts_compute_of(w, k));
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		m.load.fast = w->cfg.fast;

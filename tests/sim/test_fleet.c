@@ -501,6 +501,30 @@ Test(fleet, workers_of_a_kind_take_the_mode_of_the_first)
 	rig_free(r);
 }
 
+Test(fleet, experts_beside_devices_are_computed_in_the_mode_of_the_first)
+{
+	static const struct {
+		const char *device, *own, *want;
+	} workers[] = {{"cuda:0", "", ""},
+		       {"cuda:0", "int16", "int16"},
+		       {"cuda:1", "f32", "int16"},
+		       {"cuda:1", "", ""}};
+	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
+	for (int i = 0; i < 4; i++) {
+		struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .host = "here", .compute = "f32"}};
+		struct bus_load load;
+		char name[] = {(char)('a' + i), '\0'};
+		void *peer = rig_peer(r, name);
+		snprintf(m.hello.device, sizeof m.hello.device, "%s", workers[i].device);
+		snprintf(m.hello.experts_compute, sizeof m.hello.experts_compute, "%s", workers[i].own);
+		rig_peer_send(peer, &m);
+		cr_assert_eq(rig_peer_recv(peer, &load), BUS_LOAD);
+		cr_expect_str_eq(load.experts_compute, workers[i].want, "worker %d", i);
+		cr_expect_str_eq(load.compute, "f32");
+	}
+	rig_free(r);
+}
+
 Test(fleet, workers_take_the_mode_that_is_asked_for)
 {
 	struct rig *r = rig_new(&(struct engine_config){.compute = "int8"});

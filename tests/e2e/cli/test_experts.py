@@ -1,27 +1,18 @@
 """A mixture of experts that is served: what the counters say of it, and experts by chance for measurements."""
 
 import json
-import subprocess
-import sys
 import time
 import urllib.request
 
 import pytest
 
-from service import ROOT
-
 LAYERS, EXPERTS, CHOSEN = 2, 32, 4
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def model(tiny):
     """gpt-oss's form, with random weights."""
-    out = tmp_path_factory.mktemp("models") / "tiny"
-    made = subprocess.run([sys.executable, ROOT / "tests/tools/make_model.py", out, "--tiny", "gpt-oss-tp"],
-                          capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"tiny models need Python with numpy: {made.stderr[-200:]}")
-    return out
+    return tiny("gpt-oss-tp")
 
 
 def counters(service):

@@ -4,34 +4,22 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
-from service import BIN, DEMO, ROOT
-
-LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
+from service import BIN, DEMO, eventually, spawn
 
 # The emulated device is slow, and at the start it runs a step of every size.
 SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M", "--kv-bytes", "2M"
 PROMPTS = [list(range(40)), list(range(7, 20)), [5, 3, 300], list(range(100, 160, 2))]
 
 
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch):
-    if not LIBRARY.exists():
-        pytest.skip("the emulated CUDA device is not built; make cudasim-tests")
-    monkeypatch.setenv("QUERN_CUDA_LIBRARY", str(LIBRARY))
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    out = tmp_path_factory.mktemp("models") / "tiny"
-    made = subprocess.run([sys.executable, ROOT / "tests/tools/make_model.py", out, "--tiny", "qwen2-moe"],
-                          capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"tiny models need Python with numpy: {made.stderr[-200:]}")
-    return out
+def model(tiny):
+    return tiny("qwen2-moe")
 
 
 def test_a_killed_worker_changes_no_token(start, model):
@@ -42,6 +30,8 @@ def test_a_killed_worker_changes_no_token(start, model):
     alone = [client.generate(None, tokens=p, **options).tokens for p in PROMPTS]
     worker, = s.workers()
     assert worker["device"] == "cuda:0" and worker["host_weights_bytes"] > 0
+    # What was compared with the memory that is free.
+    assert f'mode="int8 by' in s.log() and f"bytes={worker['host_weights_bytes']}\n" in s.log()
     jobs = [client.submit(None, tokens=p, **options) for p in PROMPTS]
     jobs[0].first_delta()
     os.kill(worker["pid"], signal.SIGKILL)
@@ -54,6 +44,30 @@ def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
     o = json.loads(run("inspect", model, "--json").stdout)
     assert o["experts"]["bytes"] == experts < o["memory"]["weights"]
     assert "--experts cpu keeps 420 KiB of the files" in run("inspect", model).stdout
+
+
+def test_replicas_on_machines_that_differ_compute_experts_in_one_mode(start, model, tmp_path):
+    """One without VNNI, as the instruction set that hides it shows, takes the mode of the first."""
+    bus = f"ipc://{tmp_path}/bus"
+    s = start(model, "--device", "cuda:0", "--experts", "cpu", "--threads", "1", "--bus", bus, *SMALL)
+    other = spawn([BIN / "quern-worker", "--bus", bus, "--device", "cuda:0", "--experts", "cpu", "--isa", "plain",
+                   "--threads", "1"], s.mark, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with s.client() as c:
+        replicas = eventually(lambda: [r for r in c.status()["replicas"] if r["state"] == "serving"][1:] and
+                              c.status()["replicas"], what="two replicas that serve")
+        assert len({r["numerics"] for r in replicas}) == 1 and "experts=all on" in replicas[0]["numerics"]
+        tokens = c.generate(None, tokens=PROMPTS[0], max_tokens=8, seed=3, ignore_eos=True).tokens
+        os.kill(next(w["pid"] for w in c.workers() if w["pid"] != other.pid), signal.SIGKILL)
+        assert c.generate(None, tokens=PROMPTS[0], max_tokens=8, seed=3, ignore_eos=True).tokens == tokens
+    s.stop()
+    assert other.wait(60) is not None
+
+
+def test_a_placement_is_checked_before_workers_start(run, model, monkeypatch):
+    """No device is needed to find that a layer is not there."""
+    monkeypatch.setenv("QUERN_CUDA_LIBRARY", "/nonexistent")
+    p = run("serve", model, "--device", "cuda:0", "--http", "none", "--place", "layers.9.experts=cpu", timeout=60)
+    assert p.returncode in (1, 2) and "layers.9.experts=cpu" in p.stderr and "nonexistent" not in p.stderr, p.stderr
 
 
 @pytest.mark.parametrize("arguments, why", [

@@ -1,34 +1,21 @@
 """`--fast` and `bench kernels --tune`, with `--device cuda:0` on the emulated device (tests/cudasim)."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from service import BIN, DEMO, ROOT
+from service import DEMO
 
 # Few rows and sequences: what a worker tries and captures when it loads takes long in the emulator.
 SMALL = "--device", "cuda:0", "--kv-bytes", "2M", "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
-LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
 
-
-@pytest.fixture(autouse=True)
-def emulated(monkeypatch):
-    if not LIBRARY.exists():
-        pytest.skip("the emulated CUDA device is not built; make cudasim-tests")
-    monkeypatch.setenv("QUERN_CUDA_LIBRARY", str(LIBRARY))
+pytestmark = pytest.mark.usefixtures("emulated")
 
 
 @pytest.fixture(scope="module")
-def tiny_awq(tmp_path_factory):
-    """A model of random weights: two layers, AWQ in groups of 32."""
-    out = tmp_path_factory.mktemp("models") / "tiny"
-    made = subprocess.run([sys.executable, ROOT / "tests/tools/make_model.py", out, "--tiny", "qwen3-awq-g32"],
-                          capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"tiny models need Python with numpy: {made.stderr[-200:]}")
-    return out
+def tiny_awq(tiny):
+    """Two layers, AWQ in groups of 32."""
+    return tiny("qwen3-awq-g32")
 
 
 def test_fast_is_a_numerics_class_of_its_own(run, start):

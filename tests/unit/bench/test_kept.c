@@ -1,6 +1,6 @@
-/* What `quern inspect` says that a layer will take (cli/models/kept.h) is what the CPU's table takes for it,
- * in every mode and for every form of its weights. */
-#include "cli/models/kept.h"
+/* What `quern inspect` says that a layer will take (formats/place/kept.h) is what the CPU's table takes for
+ * it, in every mode and for every form of its weights. */
+#include "formats/place/kept.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

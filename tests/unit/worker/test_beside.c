@@ -1,7 +1,8 @@
 /* Experts on the CPU beside a GPU, which is the emulated one: each placement gives one result, whatever else
  * is in the batch, and all placements nearly the same. */
+#include "formats/place/kept.h"
+#include "formats/place/placement.h"
 #include "tests/driver.h"
-#include "worker/placement.h"
 
 #include <criterion/parameterized.h>
 #include <errno.h>
@@ -154,6 +155,32 @@ Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
 	driver_close(&d[1]);
 }
 
+/* What the worker compares with the memory that is free, before it loads them. */
+Test(beside, what_experts_take_is_known_before_they_are_loaded)
+{
+	static const char *const models[] = {"qwen2-moe", "qwen3-moe-awq", "glm4-moe"};
+	for (int i = 0; i < 3; i++)
+		for (int m = 0; m < KEPT_MODES; m++) {
+			const char *dir = tiny_model(models[i]);
+			struct model_config c;
+			struct weights *w;
+			struct driver d;
+			int64_t bytes = 0;
+			driver_experts_compute = kept_mode_name((enum kept_mode)m);
+			open_placed(&d, models[i], PLACEMENT_EXPERTS_CPU);
+			cr_assert_eq(model_config_load(dir, &c, NULL, 0), 0);
+			cr_assert_eq(weights_open(dir, &c, &w, NULL, 0), 0);
+			for (int l = 0; l < w->n_layers; l++)
+				bytes += kept_experts(&w->layers[l], (enum kept_mode)m);
+			cr_expect_eq(d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld", models[i],
+				     driver_experts_compute, (long long)bytes,
+				     (long long)d.ready.host_weights_bytes);
+			weights_close(w);
+			model_config_fini(&c);
+			driver_close(&d);
+		}
+}
+
 Test(beside, what_cannot_be_is_refused)
 {
 	struct driver d = {0};
@@ -166,7 +193,7 @@ Test(beside, what_cannot_be_is_refused)
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -ENOTSUP);
 	cr_expect(strstr(d.why, "--tp"), "%s", d.why);
 	load.n_ranks = 1;
-	a.experts_compute = "int4";
+	strcpy(load.experts_compute, "int4");
 	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
 	cr_expect(strstr(d.why, "experts on the CPU: compute mode int4"), "%s", d.why);
 }

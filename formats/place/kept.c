@@ -1,4 +1,4 @@
-#include "cli/models/kept.h"
+#include "formats/place/kept.h"
 
 #include <string.h>
 
@@ -210,6 +210,15 @@ int64_t kept_expert(const struct weights_linear *l, enum kept_mode m)
 	return one_part(l, m, false);
 }
 
+int64_t kept_experts(const struct weights_layer *l, enum kept_mode m)
+{
+	int64_t bytes = 0;
+	for (int e = 0; e < l->n_experts; e++)
+		bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
+			 kept_expert(&l->experts[e].down, m);
+	return bytes;
+}
+
 /* ---- a model ---- */
 
 /* Codes that a table of rows is read from; others become F32. */
@@ -263,10 +272,7 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
 	if (l->gate.w)
 		bytes += kept_parts(gateup, 2, m) + kept_parts(&down, 1, m);
-	for (int e = 0; e < l->n_experts; e++)
-		bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
-			 kept_expert(&l->experts[e].down, m);
-	return bytes + router_bytes(&l->router) + router_bytes(&l->shared_gate);
+	return bytes + kept_experts(l, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
 }
 
 int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m)

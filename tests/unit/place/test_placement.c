@@ -1,5 +1,5 @@
 /* Where experts are: the rules of --place. */
-#include "worker/placement.h"
+#include "formats/place/placement.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>

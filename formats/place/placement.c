@@ -1,4 +1,4 @@
-#include "worker/placement.h"
+#include "formats/place/placement.h"
 
 #include "base/err.h"
 
@@ -172,6 +172,28 @@ int placement_parse(struct placement *out, const char *spec, const char *device_
 		at += r.n;
 	}
 	return spec ? add_rest(&p) : 0;
+}
+
+int placement_options(const char *experts, const char *place, const char **spec, char *why, size_t why_n)
+{
+	const bool cpu = experts && strcmp(experts, "cpu") == 0;
+	*spec = cpu ? PLACEMENT_EXPERTS_CPU : place;
+	if (experts && !cpu && strcmp(experts, "device") != 0)
+		return err_why(why, why_n, -EINVAL, "--experts is \"%s\", must be cpu or device", experts);
+	if (experts && place)
+		return err_why(why, why_n, -EINVAL,
+			       "--experts and --place both say where experts are: leave one out");
+	return 0;
+}
+
+int placement_check_ranks(const struct placement *p, int n_ranks, char *why, size_t why_n)
+{
+	if (!p->n_cpu || n_ranks <= 1)
+		return 0;
+	return err_why(
+		why, why_n, -ENOTSUP,
+		"experts on the CPU beside a GPU work without --tp only: leave --tp out, or --experts and "
+		"--place");
 }
 
 /* ---- its name ---- */

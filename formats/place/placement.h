@@ -9,8 +9,8 @@
  *
  * The order of the rules means nothing.  What no rule names is on the worker's own device, which goes by its
  * name ("cuda:0") or kind ("cuda"). */
-#ifndef QUERN_WORKER_PLACEMENT_H
-#define QUERN_WORKER_PLACEMENT_H
+#ifndef QUERN_FORMATS_PLACE_PLACEMENT_H
+#define QUERN_FORMATS_PLACE_PLACEMENT_H
 
 #include "formats/config.h"
 
@@ -19,6 +19,10 @@
 
 /* What --experts cpu stands for. */
 #define PLACEMENT_EXPERTS_CPU "*.experts=cpu"
+
+/* The rules that --experts and --place stand for, one of which is NULL, in *spec; NULL: all is on the device.
+ * -EINVAL: both are given, or --experts is another word than cpu or device. */
+int placement_options(const char *experts, const char *place, const char **spec, char *why, size_t why_n);
 
 struct placement {
 	bool cpu[CONFIG_LAYERS_MAX]; /* this layer's experts, beside a device that is no CPU */
@@ -30,6 +34,9 @@ struct placement {
  * is not there, the same layer, nothing, or a device that is not the worker's; a dense model. */
 int placement_parse(struct placement *out, const char *spec, const char *device, const struct model_config *c,
 		    char *why, size_t why_n);
+
+/* -ENOTSUP with the reason: ranks of a group have no experts on the CPU beside their devices. */
+int placement_check_ranks(const struct placement *p, int n_ranks, char *why, size_t why_n);
 
 /* A short text that two placements share only if they are the same, but for a chance of 2^-64. */
 enum { PLACEMENT_TEXT = 64 };

@@ -1,8 +1,8 @@
 /* kept.h - the bytes of a model's weights as a worker on a CPU holds them.  Types grow when they are loaded
  * (codes of 2 bits lie in 4) or become another (floats in mode int8): what kernels/cpu/pack.c does, of which
  * only sizes are here.  Tests compare both. */
-#ifndef QUERN_CLI_MODELS_KEPT_H
-#define QUERN_CLI_MODELS_KEPT_H
+#ifndef QUERN_FORMATS_PLACE_KEPT_H
+#define QUERN_FORMATS_PLACE_KEPT_H
 
 #include "formats/config.h"
 #include "formats/weights.h"
@@ -20,6 +20,8 @@ const char *kept_mode_name(enum kept_mode m);
 int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m);
 /* The same of an expert's. */
 int64_t kept_expert(const struct weights_linear *l, enum kept_mode m);
+/* Of all experts of a layer, but one that all rows have; 0: it is dense. */
+int64_t kept_experts(const struct weights_layer *l, enum kept_mode m);
 /* Of a table that is the head too (or not): the copy that its rows are read from, and the one that computes,
  * 0 where one serves as both. */
 struct kept_table {
