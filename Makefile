@@ -46,7 +46,8 @@ USES_formats              := base
 USES_formats/place        := base formats
 USES_kernels              := base
 USES_grammar              := base
-USES_worker               := base proto formats formats/place kernels grammar
+USES_store                := base proto formats
+USES_worker               := base proto formats formats/place kernels grammar store
 USES_controller/tokenizer := base formats
 USES_controller/jinja     := base
 USES_controller/chat      := base formats grammar controller/tokenizer controller/jinja
@@ -71,20 +72,20 @@ USES_controller/endpoints := $(USES_controller/apis) controller/metrics controll
 	$(addprefix controller/apis/,openai anthropic ollama llamacpp)
 ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched message net metrics fleet jobs \
 	request jobsock http apis apis/openai apis/anthropic apis/ollama apis/llamacpp endpoints)
-USES_controller           := base proto formats $(ROOMS)
+USES_controller           := base proto formats store $(ROOMS)
 USES_cli/terminal         := base
 USES_cli/models           := base formats formats/place cli/terminal
 USES_cli                  := base proto formats formats/place grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
 	cli/models
-USES_bench                := base proto formats formats/place kernels grammar worker $(addprefix controller/,tokenizer chat jinja sched) \
+USES_bench                := base proto formats formats/place kernels grammar store worker $(addprefix controller/,tokenizer chat jinja sched) \
 	cli/terminal cli/models cli
 USES_quant/writer         := base formats
 USES_quant/convert        := base formats kernels controller/tokenizer cli/terminal quant/writer
 USES_quant/round          := base formats kernels cli/terminal quant/writer quant/convert
-USES_quant                := base proto formats kernels grammar worker controller/tokenizer cli/terminal quant/writer \
+USES_quant                := base proto formats kernels grammar store worker controller/tokenizer cli/terminal quant/writer \
 	quant/convert quant/round
 
-FOLDERS := base proto formats formats/place kernels grammar worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
+FOLDERS := base proto formats formats/place kernels grammar store worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 $(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))

@@ -37,6 +37,7 @@
 #include "controller/tokenizer/tokenizer.h"
 #include "formats/config.h"
 #include "proto/bus.h"
+#include "store/files.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -263,6 +264,25 @@ static int64_t stuck_us(const struct opts *o)
 	return s ? s * 1000000 : -1;
 }
 
+/* What workers compare their model with.  A controller may have no weights (a volume of its own): then they
+ * compare nothing. */
+static void sketch_model(struct engine_config *c)
+{
+	struct store_files files;
+	char why[512];
+	int64_t t0 = clock_us();
+	if (store_files_list(c->model, &files, why, sizeof why)) {
+		log_info("main", "workers cannot compare their model with the controller's: %s", why);
+		return;
+	}
+	if (store_files_sketch(&files, c->sketch, why, sizeof why)) {
+		log_warn("main", "workers cannot compare their model with the controller's: %s", why);
+		c->sketch[0] = '\0';
+	}
+	log_debug("main", "model sketch files=%zu us=%lld", files.n, (long long)(clock_us() - t0));
+	store_files_fini(&files);
+}
+
 static int start_engine(struct controller *p, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
@@ -310,6 +330,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	char *path = realpath(p->dir, NULL);
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
+	sketch_model(&c);
 	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
 	if (opts_has(o, "local-token") &&
 	    local_token_read(opts_text(o, "local-token", ""), c.local_token, why, why_n))

@@ -53,7 +53,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 19);
+	msgpack_pack_map(pk, 20);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
@@ -73,6 +73,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "n_sharing", l->n_sharing);
 	pack_str(pk, "meet", l->meet);
 	pack_uint(pk, "fast", l->fast);
+	pack_str(pk, "sketch", l->sketch);
 }
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
@@ -240,6 +241,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
 	else if (strcmp(key, "meet") == 0)
 		cursor_str(c, key, l->meet, sizeof l->meet);
+	else if (strcmp(key, "sketch") == 0)
+		cursor_str(c, key, l->sketch, sizeof l->sketch);
 	else if (strcmp(key, "fast") == 0)
 		l->fast = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "kv_bytes") == 0)

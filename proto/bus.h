@@ -42,7 +42,7 @@ enum bus_type {
 	BUS_VOCABULARY,
 };
 
-enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64 };
+enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64, BUS_SKETCH_SIZE = 99 };
 
 struct bus_hello {
 	char device[32]; /* "cpu:0" */
@@ -81,6 +81,9 @@ struct bus_load {
 	uint32_t n_sharing; /* ranks, this one among them, that run on the same cores; 0: this one alone */
 	char meet[BUS_MEET_SIZE]; /* of rank 0's hello */
 	bool fast;                /* --fast: results may depend on the batch */
+	/* What the controller's model is, opaque here (store/files.h): the worker's must be the same.  "": it
+	 * does not know, having no weights. */
+	char sketch[BUS_SKETCH_SIZE];
 };
 
 struct bus_ready {

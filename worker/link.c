@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "store/files.h"
 #include "worker/tp_group.h"
 #include "worker/trace.h"
 
@@ -82,6 +83,20 @@ static int join(struct link *l, const struct bus_load *load, struct bus_ready *r
 	return rc;
 }
 
+/* That all workers of a service have the same weights.  A path where nothing can be read is reported by what
+ * opens the model, which knows more about what is missing. */
+static int check_model(const struct bus_load *load, char *why, size_t why_n)
+{
+	_Static_assert((int)BUS_SKETCH_SIZE == (int)SKETCH_SIZE, "a sketch fits a message");
+	const int rc = load->sketch[0] ? store_files_check(load->model, load->sketch, why, why_n) : 0;
+	const size_t n = strlen(why);
+	if (rc == -EINVAL)
+		snprintf(why + n, why_n - n,
+			 "; copy the controller's files there, or restart the service if its model was "
+			 "replaced");
+	return rc == -EINVAL ? rc : 0;
+}
+
 static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
 		     size_t why_n)
 {
@@ -111,7 +126,9 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.at_work = link_wake_sender,
 		.at_work_arg = l,
 	};
-	int rc = step_open(&l->step, &a, ready, why, why_n);
+	int rc = check_model(load, why, why_n);
+	if (!rc)
+		rc = step_open(&l->step, &a, ready, why, why_n);
 	link_reclaim(l);
 	return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "controller/message/engine_msg.h"
+#include "proto/bus.h"
 #include "proto/local_token.h"
 
 #include <stdbool.h>
@@ -13,9 +14,10 @@ struct metrics;
 struct zap;
 
 struct engine_config {
-	char model[2048]; /* directory, as workers see it */
-	char bus[256];    /* endpoint to bind */
-	struct zap *zap;  /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
+	char model[2048];             /* directory, as workers see it */
+	char sketch[BUS_SKETCH_SIZE]; /* bus_load.sketch */
+	char bus[256];                /* endpoint to bind */
+	struct zap *zap;              /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
 	/* What workers that the supervisor started send over TCP; "": it gives none. */
 	char local_token[LOCAL_TOKEN_SIZE];
 	char compute[8];

@@ -292,6 +292,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 			 experts_compute_of(w, k));
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
+		snprintf(m.load.sketch, sizeof m.load.sketch, "%s", w->cfg.sketch);
 		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;

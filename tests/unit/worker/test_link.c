@@ -2,6 +2,7 @@
  * controller. */
 #include "base/clock.h"
 #include "grammar/source.h"
+#include "store/files.h"
 #include "tests/unit/worker/link_peer.h"
 
 /* A worker that serves its first controller; the model's directory. */
@@ -375,4 +376,65 @@ Test(link, a_leaving_worker_does_not_wait_for_a_controller_that_is_gone)
 	close_router();
 	kill(peer.pid, SIGUSR1);
 	cr_expect_eq(end_worker(), 0); /* in a minute, if it waited; the grace is longer still */
+}
+
+/* ---- the model ---- */
+
+static void send_load_of(const char *dir, const char *sketch, uint64_t epoch)
+{
+	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(dir)};
+	m.load.epoch = epoch;
+	snprintf(m.load.sketch, sizeof m.load.sketch, "%s", sketch);
+	send_msg(&m);
+}
+
+static void expect_refused(const char *sketch, uint64_t epoch)
+{
+	expect(BUS_FAILED);
+	cr_expect_eq(decoded().failed.epoch, epoch);
+	cr_expect(strstr(decoded().failed.why, "is not the model that the controller serves: their weights"),
+		  "%s", decoded().failed.why);
+	cr_expect_eq(end_worker(), 1, "%s", sketch);
+	close_router();
+}
+
+/* The sketch of the model at dir, and that of another with the same configuration and sizes. */
+static void sketches(const char *dir, char right[SKETCH_SIZE], char wrong[SKETCH_SIZE])
+{
+	struct store_files l;
+	cr_assert_eq(store_files_list(dir, &l, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_sketch(&l, right, why, sizeof why), 0, "%s", why);
+	store_files_fini(&l);
+	strcpy(wrong, right);
+	wrong[SKETCH_SIZE - 2] = right[SKETCH_SIZE - 2] == '0' ? '1' : '0';
+}
+
+Test(link, another_model_than_the_controllers_is_refused)
+{
+	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	const char *dir = model();
+	sketches(dir, right, wrong);
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load_of(dir, wrong, 1);
+	expect_refused(wrong, 1);
+}
+
+/* As after a controller's restart, with other files at the same path. */
+Test(link, a_worker_does_not_keep_the_weights_of_another_model)
+{
+	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	const char *dir = model();
+	sketches(dir, right, wrong);
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load_of(dir, right, 1);
+	expect(BUS_READY);
+	send_load_of(dir, right, 2);
+	expect(BUS_READY);
+	cr_expect_eq(decoded().ready.epoch, 2);
+	send_load_of(dir, wrong, 3);
+	expect_refused(wrong, 3);
 }

@@ -1,0 +1,358 @@
+#include "store/files.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/model_file.h"
+#include "store/digest.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	JSON_MAX = 256 << 20, /* of an index of tensors, which is the largest */
+	HEAD_BYTES = 64 << 10,
+	SAMPLES = 32,
+	SAMPLE_BYTES = 4 << 10,
+	PART_DIGITS = 5, /* NAME-00001-of-00003.gguf */
+	PART_TAIL = sizeof "-00001-of-00003.gguf" - 1,
+	CUT_BYTES = 16, /* of each digest of a sketch */
+	CUT_TEXT = 2 * CUT_BYTES,
+};
+_Static_assert(SKETCH_SIZE == 3 * CUT_TEXT + 3, "three digests, two points and a NUL");
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static int64_t nanoseconds(struct timespec t)
+{
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+struct store_id store_id_of(const struct stat *st)
+{
+	return (struct store_id){(uint64_t)st->st_dev, (uint64_t)st->st_ino, (int64_t)st->st_size,
+				 nanoseconds(st->st_mtim), nanoseconds(st->st_ctim)};
+}
+
+bool store_id_equal(const struct store_id *a, const struct store_id *b)
+{
+	return a->dev == b->dev && a->ino == b->ino && a->size == b->size && a->mtime_ns == b->mtime_ns &&
+	       a->ctime_ns == b->ctime_ns;
+}
+
+/* ---- the list ---- */
+
+void store_files_fini(struct store_files *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->files[i].name);
+	free(l->files);
+	free(l->dir);
+	free(l->first);
+	*l = (struct store_files){0};
+}
+
+static int add(struct store_files *l, const char *name, char *why, size_t why_n)
+{
+	struct stat st;
+	char *path = file_join(l->dir, name);
+	int rc = 0;
+	if (l->n == STORE_FILES_MAX)
+		rc = err_why(why, why_n, -E2BIG, "%s: more than %d files", l->dir, STORE_FILES_MAX);
+	else if (stat(path, &st) < 0)
+		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+	else if (!S_ISREG(st.st_mode))
+		rc = err_why(why, why_n, -EINVAL, "%s is not a file", path);
+	if (!rc) {
+		array_grow(l->files, l->cap, l->n + 1);
+		l->files[l->n++] = (struct store_file){xstrdup(name), store_id_of(&st)};
+	}
+	free(path);
+	return rc;
+}
+
+/* Where it is there. */
+static int add_optional(struct store_files *l, const char *name, char *why, size_t why_n)
+{
+	char *path = file_join(l->dir, name);
+	int rc = file_exists(path) ? add(l, name, why, why_n) : 0;
+	free(path);
+	return rc;
+}
+
+/* All files of the directory that end so. */
+static int add_ending(struct store_files *l, const char *end, char *why, size_t why_n)
+{
+	DIR *d = opendir(l->dir);
+	int rc = d ? 0 : err_why(why, why_n, -errno, "%s: %s", l->dir, strerror(errno));
+	for (const struct dirent *e; d && !rc && (e = readdir(d));)
+		if (e->d_name[0] != '.' && ends_with(e->d_name, end) && strncmp(e->d_name, "mmproj", 6) != 0)
+			rc = add(l, e->d_name, why, why_n);
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+static bool is_plain(const char *name)
+{
+	return name && name[0] && name[0] != '.' && !strchr(name, '/');
+}
+
+/* The files that an index of tensors names, each once. */
+static int add_indexed(struct store_files *l, const char *index, char *why, size_t why_n)
+{
+	json_t *o = NULL, *seen = json_object();
+	const char *tensor;
+	json_t *v;
+	int rc = json_read(index, JSON_MAX, &o, why, why_n);
+	json_object_foreach(json_object_get(o, "weight_map"), tensor, v)
+	{
+		const char *name = json_string_value(v);
+		if (rc || (name && json_object_get(seen, name)))
+			continue;
+		if (!is_plain(name))
+			rc = err_why(why, why_n, -EINVAL, "%s: \"%.60s\" is not a file's name", index,
+				     name ? name : "");
+		else if (!(rc = add(l, name, why, why_n)))
+			json_object_set_new(seen, name, json_true());
+	}
+	json_decref(seen);
+	json_decref(o);
+	return rc;
+}
+
+/* How a model of embeddings pools: modules.json, and SUB/config.json of its modules. */
+static int add_modules(struct store_files *l, char *why, size_t why_n)
+{
+	char *path = file_join(l->dir, "modules.json");
+	json_t *o = NULL, *m;
+	size_t i;
+	int rc = 0;
+	if (file_exists(path) && !(rc = add(l, "modules.json", why, why_n)))
+		rc = json_read(path, JSON_MAX, &o, why, why_n);
+	json_array_foreach(o, i, m)
+	{
+		const char *sub = json_string_value(json_object_get(m, "path"));
+		char *name = is_plain(sub) ? file_join(sub, "config.json") : NULL;
+		if (name && !rc)
+			rc = add_optional(l, name, why, why_n);
+		free(name);
+	}
+	json_decref(o);
+	free(path);
+	return rc;
+}
+
+/* As hf_config_load() and safetensors_open_dir() look for them. */
+static int list_hf(struct store_files *l, char *why, size_t why_n)
+{
+	static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors";
+	char *index = file_join(l->dir, index_name), *single = file_join(l->dir, single_name);
+	int rc = add(l, "config.json", why, why_n);
+	if (!rc && !(rc = add_optional(l, "generation_config.json", why, why_n)))
+		rc = add_modules(l, why, why_n);
+	const size_t n = l->n;
+	if (rc)
+		;
+	else if (file_exists(single))
+		rc = add(l, single_name, why, why_n);
+	else if (file_exists(index))
+		rc = (rc = add(l, index_name, why, why_n)) ? rc : add_indexed(l, index, why, why_n);
+	else
+		rc = add_ending(l, ".safetensors", why, why_n);
+	if (!rc && l->n == n)
+		rc = err_why(why, why_n, -ENOENT, "%s has no *.safetensors", l->dir);
+	free(index);
+	free(single);
+	return rc;
+}
+
+/* The number of parts of a split GGUF file; 0: the name is not that of a part. */
+static unsigned parts_of(const char *name)
+{
+	unsigned part, of;
+	int end = 0;
+	const size_t n = strlen(name);
+	if (n <= PART_TAIL || sscanf(name + n - PART_TAIL, "-%5u-of-%5u.gguf%n", &part, &of, &end) != 2 ||
+	    end != PART_TAIL)
+		return 0;
+	return of;
+}
+
+/* The file of the path, and the other parts. */
+static int list_file(struct store_files *l, char *why, size_t why_n)
+{
+	const unsigned of = parts_of(l->first);
+	int rc = of ? 0 : add(l, l->first, why, why_n);
+	for (unsigned i = 1; i <= of && !rc; i++) {
+		char *name = xasprintf("%.*s-%0*u-of-%0*u.gguf", (int)(strlen(l->first) - PART_TAIL),
+				       l->first, PART_DIGITS, i, PART_DIGITS, of);
+		rc = add(l, name, why, why_n);
+		free(name);
+	}
+	return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct store_file *)a)->name, ((const struct store_file *)b)->name);
+}
+
+int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n)
+{
+	struct stat st;
+	*out = (struct store_files){0};
+	if (stat(path, &st) < 0)
+		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+	int rc;
+	if (S_ISDIR(st.st_mode)) {
+		const struct model_file *kind = model_file_or_dir(path);
+		out->dir = xstrdup(path);
+		rc = strcmp(kind->name, "GGUF") == 0 ? add_ending(out, ".gguf", why, why_n)
+						     : list_hf(out, why, why_n);
+	} else {
+		const char *slash = strrchr(path, '/');
+		out->dir = !slash ? xstrdup(".") : slash == path ? xstrdup("/") : xstrdup(path);
+		if (slash && slash > path)
+			out->dir[slash - path] = '\0';
+		out->first = xstrdup(slash ? slash + 1 : path);
+		rc = list_file(out, why, why_n);
+	}
+	if (rc)
+		store_files_fini(out);
+	else
+		qsort(out->files, out->n, sizeof *out->files, by_name);
+	return rc;
+}
+
+bool store_files_same(const struct store_files *a, const struct store_files *b)
+{
+	bool same = a->n == b->n;
+	for (size_t i = 0; same && i < a->n; i++)
+		same = strcmp(a->files[i].name, b->files[i].name) == 0 &&
+		       store_id_equal(&a->files[i].id, &b->files[i].id);
+	return same;
+}
+
+/* ---- the sketch ---- */
+
+static bool is_json(const char *name)
+{
+	return ends_with(name, ".json");
+}
+
+/* Bytes from..from+n of a file, as many as there are. */
+static int add_part(struct digest *d, int fd, int64_t from, int64_t n)
+{
+	char piece[16 << 10];
+	while (n > 0) {
+		const ssize_t got =
+			pread(fd, piece, n < (int64_t)sizeof piece ? (size_t)n : sizeof piece, (off_t)from);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -errno : 0;
+		digest_add(d, piece, (size_t)got);
+		from += got;
+		n -= got;
+	}
+	return 0;
+}
+
+struct sketching {
+	struct digest *config, *files, *samples;
+	int64_t step, at; /* bytes of weights between two samples; those of the files before */
+};
+
+static int sketch_file(struct sketching *s, const char *dir, const struct store_file *f, char *why,
+		       size_t why_n)
+{
+	char *path = file_join(dir, f->name);
+	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : 0;
+	const int64_t size = f->id.size;
+	digest_add(s->files, f->name, strlen(f->name) + 1);
+	digest_add(s->files, &size, sizeof size);
+	if (!rc && is_json(f->name)) {
+		digest_add(s->config, f->name, strlen(f->name) + 1);
+		rc = add_part(s->config, fd, 0, size);
+	} else if (!rc) {
+		rc = add_part(s->samples, fd, 0, HEAD_BYTES);
+		/* Sample i is at i * step of all weights. */
+		for (int64_t i = (s->at + s->step - 1) / s->step; !rc && i * s->step < s->at + size; i++)
+			rc = add_part(s->samples, fd, i * s->step - s->at, SAMPLE_BYTES);
+		s->at += size;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (rc)
+		err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+	free(path);
+	return rc;
+}
+
+static char *end_cut(struct digest *d, char *out, char then)
+{
+	uint8_t bytes[DIGEST_BYTES];
+	digest_end(d, bytes);
+	digest_hex(bytes, CUT_BYTES, out);
+	out[CUT_TEXT] = then;
+	return out + CUT_TEXT + 1;
+}
+
+int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n)
+{
+	struct sketching s = {digest_new(), digest_new(), digest_new(), 0, 0};
+	int64_t bytes = 0;
+	int rc = 0;
+	for (size_t i = 0; i < l->n; i++)
+		bytes += is_json(l->files[i].name) ? 0 : l->files[i].id.size;
+	s.step = bytes / SAMPLES + 1;
+	for (size_t i = 0; i < l->n && !rc; i++)
+		rc = sketch_file(&s, l->dir, &l->files[i], why, why_n);
+	out = end_cut(s.config, out, '.');
+	out = end_cut(s.files, out, '.');
+	end_cut(s.samples, out, '\0');
+	return rc;
+}
+
+const char *sketch_difference(const char *a, const char *b)
+{
+	static const char *const texts[] = {"their configurations (*.json) differ",
+					    "their files have other names or sizes",
+					    "their weights differ, in files of the same names and sizes"};
+	if (strcmp(a, b) == 0)
+		return NULL;
+	if (strlen(a) != SKETCH_SIZE - 1 || strlen(b) != SKETCH_SIZE - 1)
+		return "one of the two is not known";
+	for (int i = 0; i < 2; i++)
+		if (strncmp(a + i * (CUT_TEXT + 1), b + i * (CUT_TEXT + 1), CUT_TEXT) != 0)
+			return texts[i];
+	return texts[2];
+}
+
+int store_files_check(const char *path, const char *sketch, char *why, size_t why_n)
+{
+	struct store_files l;
+	char mine[SKETCH_SIZE];
+	int rc = store_files_list(path, &l, why, why_n);
+	if (rc)
+		return rc;
+	rc = store_files_sketch(&l, mine, why, why_n);
+	const char *what = rc ? NULL : sketch_difference(mine, sketch);
+	if (what)
+		rc = err_why(why, why_n, -EINVAL,
+			     "%s on this host is not the model that the controller serves: %s", path, what);
+	store_files_fini(&l);
+	return rc;
+}

@@ -1,0 +1,223 @@
+/* The files that a worker reads of a model, and their sketch. */
+#include "store/files.h"
+
+#include "base/buf.h"
+#include "store/digest.h"
+#include "tests/unit/store/store_help.h"
+
+#include <errno.h>
+
+enum { WEIGHTS = 3 << 20 };
+
+static struct buf index_text;
+
+/* A directory in Hugging Face layout with two files of weights, and files that no worker reads. */
+static char *new_model(void)
+{
+	char *dir = new_dir(), *bytes = noise(WEIGHTS, 1);
+	put(dir, "config.json", "{\"hidden_size\": 8}");
+	put(dir, "tokenizer.json", "{}");
+	put(dir, "README.md", "a model");
+	put(dir, "model.safetensors.index.json",
+	    "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\", "
+	    "\"b\": \"model-00002-of-00002.safetensors\", \"c\": \"model-00001-of-00002.safetensors\"}}");
+	put_bytes(dir, "model-00001-of-00002.safetensors", bytes, WEIGHTS);
+	put_bytes(dir, "model-00002-of-00002.safetensors", bytes, WEIGHTS / 2);
+	put(dir, "other.safetensors", "of no index");
+	free(bytes);
+	return dir;
+}
+
+static struct store_files list(const char *path)
+{
+	struct store_files l;
+	cr_assert_eq(store_files_list(path, &l, why, sizeof why), 0, "%s", why);
+	return l;
+}
+
+static void expect_names(const char *path, const char *names)
+{
+	struct store_files l = list(path);
+	char text[512] = "";
+	for (size_t i = 0; i < l.n; i++)
+		snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", l.files[i].name);
+	cr_expect_str_eq(text, names);
+	store_files_fini(&l);
+}
+
+static void sketch(const char *path, char out[SKETCH_SIZE])
+{
+	struct store_files l = list(path);
+	cr_assert_eq(store_files_sketch(&l, out, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(strlen(out), SKETCH_SIZE - 1);
+	store_files_fini(&l);
+}
+
+Test(files, of_a_directory_are_those_that_its_index_names)
+{
+	char *dir = new_model();
+	expect_names(dir, "config.json model-00001-of-00002.safetensors model-00002-of-00002.safetensors "
+			  "model.safetensors.index.json ");
+	put(dir, "modules.json", "[{\"path\": \"\"}, {\"path\": \"1_Pooling\"}, {\"path\": \"../x\"}]");
+	put(dir, "1_Pooling/config.json", "{}");
+	put(dir, "generation_config.json", "{}");
+	put(dir, "model.safetensors", "one");
+	expect_names(dir, "1_Pooling/config.json config.json generation_config.json model.safetensors "
+			  "modules.json ");
+	remove_dir(dir);
+}
+
+Test(files, of_gguf_are_all_parts)
+{
+	char *dir = new_dir();
+	put(dir, "m-00001-of-00002.gguf", "GGUF");
+	put(dir, "m-00002-of-00002.gguf", "GGUF");
+	put(dir, "mmproj-f16.gguf", "GGUF");
+	expect_names(dir, "m-00001-of-00002.gguf m-00002-of-00002.gguf ");
+	char *path = file_join(dir, "m-00002-of-00002.gguf");
+	expect_names(path, "m-00001-of-00002.gguf m-00002-of-00002.gguf ");
+	struct store_files l = list(path);
+	cr_expect_str_eq(l.first, "m-00002-of-00002.gguf");
+	cr_expect_str_eq(l.dir, dir);
+	store_files_fini(&l);
+	free(path);
+	path = file_join(dir, "mmproj-f16.gguf");
+	expect_names(path, "mmproj-f16.gguf ");
+	free(path);
+	remove_dir(dir);
+}
+
+Test(files, that_are_missing_are_named)
+{
+	struct store_files l;
+	char *dir = new_model(), *shard = file_join(dir, "model-00002-of-00002.safetensors");
+	unlink(shard);
+	cr_expect_eq(store_files_list(dir, &l, why, sizeof why), -ENOENT);
+	cr_expect(strstr(why, "model-00002-of-00002.safetensors"), "%s", why);
+	put(dir, "model.safetensors.index.json", "{\"weight_map\": {\"a\": \"../../etc/passwd\"}}");
+	cr_expect_eq(store_files_list(dir, &l, why, sizeof why), -EINVAL);
+	free(shard);
+	remove_dir(dir);
+	dir = new_dir();
+	put(dir, "config.json", "{}");
+	cr_expect_eq(store_files_list(dir, &l, why, sizeof why), -ENOENT);
+	cr_expect(strstr(why, "safetensors"), "%s", why);
+	remove_dir(dir);
+	cr_expect_eq(store_files_list("/nowhere/model", &l, why, sizeof why), -ENOENT);
+}
+
+/* Where the files lie and when they were written does not matter. */
+Test(files, copies_have_one_sketch)
+{
+	char *a = new_model(), *b = new_model(), one[SKETCH_SIZE], two[SKETCH_SIZE];
+	put(b, "tokenizer.json", "{\"another\": 1}");
+	sketch(a, one);
+	sketch(b, two);
+	cr_expect_str_eq(one, two);
+	cr_expect_null(sketch_difference(one, two));
+	cr_expect_eq(store_files_check(b, one, why, sizeof why), 0, "%s", why);
+	remove_dir(a);
+	remove_dir(b);
+}
+
+static void expect_difference(const char *dir, const char *before, const char *what)
+{
+	char now[SKETCH_SIZE];
+	sketch(dir, now);
+	const char *got = sketch_difference(before, now);
+	cr_expect(got && strstr(got, what), "%s: %s", what, got ? got : "no difference");
+	why[0] = '\0';
+	cr_expect_eq(store_files_check(dir, before, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, what) && strstr(why, dir), "%s", why);
+}
+
+Test(files, a_sketch_shows_what_differs)
+{
+	char before[SKETCH_SIZE];
+	char *dir = new_model();
+	sketch(dir, before);
+	put(dir, "config.json", "{\"hidden_size\": 9}");
+	expect_difference(dir, before, "configurations");
+	put(dir, "config.json", "{\"hidden_size\": 8}");
+	cr_expect_eq(store_files_check(dir, before, why, sizeof why), 0, "%s", why);
+
+	char *other = noise(WEIGHTS, 2); /* another fine-tune: names, sizes and a header in common */
+	char *same = noise(WEIGHTS, 1);
+	memcpy(other, same, 128 << 10);
+	put_bytes(dir, "model-00001-of-00002.safetensors", other, WEIGHTS);
+	expect_difference(dir, before, "weights differ");
+	put_bytes(dir, "model-00001-of-00002.safetensors", same, WEIGHTS);
+	flip(dir, "model-00002-of-00002.safetensors", 9); /* in a header */
+	expect_difference(dir, before, "weights differ");
+	put_bytes(dir, "model-00002-of-00002.safetensors", same, WEIGHTS / 2 - 1);
+	expect_difference(dir, before, "sizes");
+	cr_expect(sketch_difference(before, "short"));
+	free(other);
+	free(same);
+	remove_dir(dir);
+}
+
+/* 32 samples over the weights of all files, wherever the borders between these are. */
+Test(files, a_sketch_of_many_files_samples_each)
+{
+	enum { SIZE = 300 << 10, N = 8, HEAD = 64 << 10 };
+	char before[SKETCH_SIZE], name[32], *dir = new_dir(), *bytes = noise(SIZE, 3);
+	put(dir, "config.json", "{}");
+	buf_clear(&index_text);
+	for (int i = 0; i < N; i++) {
+		snprintf(name, sizeof name, "part-%d.safetensors", i);
+		put_bytes(dir, name, bytes, SIZE);
+		buf_printf(&index_text, "%s\"t%d\": \"%s\"", i ? ", " : "{\"weight_map\": {", i, name);
+	}
+	buf_puts(&index_text, "}}");
+	put(dir, "model.safetensors.index.json", index_text.p);
+	sketch(dir, before);
+	memset(bytes + HEAD, 0, SIZE - HEAD);
+	for (int i = 0; i < N; i++) {
+		snprintf(name, sizeof name, "part-%d.safetensors", i);
+		put_bytes(dir, name, bytes, SIZE);
+		expect_difference(dir, before, "weights differ");
+		char *same = noise(SIZE, 3);
+		put_bytes(dir, name, same, SIZE);
+		free(same);
+	}
+	cr_expect_eq(store_files_check(dir, before, why, sizeof why), 0, "%s", why);
+	buf_fini(&index_text);
+	free(bytes);
+	remove_dir(dir);
+}
+
+Test(files, a_change_of_any_file_shows_in_its_identity)
+{
+	char *dir = new_model();
+	struct store_files a = list(dir), b = list(dir);
+	cr_expect(store_files_same(&a, &b));
+	store_files_fini(&b);
+	put(dir, "config.json", "{\"hidden_size\": 8} ");
+	b = list(dir);
+	cr_expect(!store_files_same(&a, &b));
+	store_files_fini(&a);
+	store_files_fini(&b);
+	remove_dir(dir);
+}
+
+/* FIPS 180-4, "abc" and the empty message. */
+Test(files, digests_are_sha256)
+{
+	uint8_t out[DIGEST_BYTES], back[DIGEST_BYTES];
+	char text[DIGEST_TEXT];
+	struct digest *d = digest_new();
+	digest_add(d, "a", 1);
+	digest_add(d, "bc", 2);
+	digest_end(d, out);
+	digest_hex(out, DIGEST_BYTES, text);
+	cr_expect_str_eq(text, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	cr_expect(digest_read(text, back) && memcmp(out, back, sizeof out) == 0);
+	digest_end(digest_new(), out);
+	digest_hex(out, DIGEST_BYTES, text);
+	cr_expect_str_eq(text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+	text[63] = 'g';
+	cr_expect(!digest_read(text, back));
+	text[63] = '\0';
+	cr_expect(!digest_read(text, back));
+}
