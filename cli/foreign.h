@@ -1,4 +1,4 @@
-/* foreign.h - options of vLLM's and llama.cpp's servers, as those of `quern serve`. */
+/* foreign.h - options of vLLM's, llama.cpp's and SGLang's servers, as those of `quern serve`. */
 #ifndef QUERN_CLI_FOREIGN_H
 #define QUERN_CLI_FOREIGN_H
 

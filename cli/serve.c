@@ -121,7 +121,8 @@ static const struct usage usage = {
 		"Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
 		"QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
 		"line\n"
-		"wins, then the environment.  Options of vLLM and llama.cpp are answered with those here.",
+		"wins, then the environment.  Options of vLLM, llama.cpp and SGLang are answered\n"
+		"with those here.",
 	.max_words = 1,
 };
 

@@ -43,7 +43,7 @@ def test_every_route_is_in_the_reference(document):
     assert seen == set(described), f"described and not served: {set(described) - seen}"
 
 
-PEER_ROWS = [(peer, words, here, how) for peer in ("vLLM", "llama.cpp's server")
+PEER_ROWS = [(peer, words, here, how) for peer in ("vLLM", "llama.cpp's server", "SGLang")
              for there, here, how in rows(section(PEERS, peer)) for words in [codes(there)]]
 
 
