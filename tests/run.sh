@@ -84,16 +84,27 @@ if [ "$only" != e2e ]; then
 		unset QUERN_TEST_DEVICE QUERN_CUDA_LIBRARY
 	fi
 fi
-if [ "$only" != unit ]; then
-	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider tests/lint tests/sass tests/e2e tests/chaos >"$log" 2>&1
+# pytests NAME FOLDERS [OPTION...]: tests in Python, their line, and what failed in them
+pytests() {
+	name=$1 folders=$2
+	shift 2
+	start=$(date +%s)
+	# shellcheck disable=SC2086
+	QUERN_BUILD=$build build/venv/bin/python -m pytest -q -rfEs --maxfail=20 -p no:cacheprovider "$@" $folders >"$log" 2>&1
 	rc=$?
 	p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
 	bad=$((${f:-0} + ${e:-0}))
 	[ "$rc" != 0 ] && [ "$bad" = 0 ] && bad=1
-	printf '%-44s %4s passed %3s failed %3s skipped\n' "end to end" "${p:-0}" "$bad" "${s:-0}"
+	printf '%-44s %4s passed %3s failed %3s skipped %4ss\n' "$name" "${p:-0}" "$bad" "${s:-0}" "$(($(date +%s) - start))"
 	if [ "$bad" = 0 ]; then grep -a '^SKIPPED' "$log"; else sed 's/^/    /' "$log"; fi
 	[ "$bad" = 0 ] || grep -aE '^(FAILED|ERROR) ' "$log" >>"$names" || echo "pytest: exit status $rc" >>"$names"
 	passed=$((passed + ${p:-0})) failed=$((failed + bad)) skipped=$((skipped + ${s:-0}))
+}
+
+if [ "$only" != unit ]; then
+	# Most of such a test is waiting: two files at a time.  Storms of kills and cut links have the machine alone.
+	pytests "end to end" "tests/lint tests/sass tests/e2e" -n "${QUERN_TEST_JOBS:-2}" --dist loadfile
+	pytests "end to end, chaos" tests/chaos
 fi
 [ ! -s "$names" ] || { echo "what failed:"; cut -c1-300 "$names"; }
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -383,7 +383,7 @@ def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
         with client_of(s) as c, s.client() as jobs:
             b = create(c, [line(i, max_tokens=100, ignore_eos=True) for i in range(n)])
             eventually(lambda: c.batches.retrieve(b.id).request_counts.completed >= 10, 60, "lines that are done")
-            request = jobs.submit(PROMPT, max_tokens=1900, ignore_eos=True, n=4)
+            request = jobs.submit(PROMPT, max_tokens=1900, ignore_eos=True, n=2)
             request.first_delta()
             s.process.send_signal(signal.SIGTERM)
             eventually(lambda: "waiting for running requests" in s.log(), what="a service that waits")

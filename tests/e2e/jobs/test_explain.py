@@ -92,16 +92,24 @@ def test_a_job_of_another_api_key_is_not_explained(start, tmp_path):
     assert e.value.code == 404
 
 
+def kill_under(client):
+    """A job whose worker is killed while it runs, explained; on a slow machine it may end before that."""
+    job = client.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=3, stream=True)
+    job.first_delta()
+    busy = [r["workers"][0] for r in client.status()["replicas"] if r["running"]]
+    for pid in [w["pid"] for w in client.workers() if w["worker"] in busy]:
+        os.kill(pid, signal.SIGKILL)
+    job.done()
+    return client.call("explain", job=job.job)
+
+
 def test_a_lost_worker_is_a_move(start):
     service = start(DEMO, "--replicas", "2")
     with service.client() as client:
-        job = client.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=3, stream=True)
-        job.first_delta()
-        busy = [r for r in client.status()["replicas"] if r["running"]][0]["workers"][0]
-        pid = [w["pid"] for w in client.workers() if w["worker"] == busy][0]
-        os.kill(pid, signal.SIGKILL)
-        job.done()
-        explained = client.call("explain", job=job.job)
+        for _ in range(5):
+            explained = kill_under(client)
+            if explained["moves"]:
+                break
         assert explained["moves"] >= 1
         assert "moved" in phases(explained) and phases(explained)["recompute"]["tokens"] > 0
 
