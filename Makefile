@@ -88,7 +88,8 @@ USES_quant                := base proto formats kernels grammar store worker con
 FOLDERS := base proto formats formats/place kernels grammar store worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
-$(foreach f,$(filter-out kernels grammar,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
+SRC_worker := $(filter-out %/main.c,$(wildcard worker/*.c worker/*/*.c))
+$(foreach f,$(filter-out kernels grammar worker,$(FOLDERS)),$(eval SRC_$f := $(filter-out %/main.c,$(wildcard $f/*.c))))
 $(foreach f,$(FOLDERS),$(eval LIB_$f := $(BUILD)/lib/lib$(subst /,-,$f).a))
 # closure FOLDERS: these and all that they use; libs FOLDERS: the libraries of those.
 closure = $(sort $1 $(foreach f,$1,$(call closure,$(USES_$f))))

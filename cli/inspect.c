@@ -4,9 +4,11 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/replace.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
 #include "formats/place/kept.h"
+#include "cli/models/graph.h"
 #include "cli/models/report.h"
 #include "cli/models/tensor_stats.h"
 #include "cli/process.h"
@@ -25,6 +27,11 @@ static const struct opt inspect_options[] = {
 	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files, with statistics of its values"),
 	OPT("no-probe", OPT_FLAG, NULL, "do not measure bandwidth and peaks, which takes a second"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
+	OPT("graph", OPT_TEXT, "FILE",
+	    "instead, draw a step: its operations, their weights and data (FILE.svg, or FILE.dot for "
+	    "Graphviz)"),
+	OPT("errors", OPT_TEXT, "FILE",
+	    "with --graph: colours by the errors in a report of quern quantize (FILE.json)"),
 };
 
 static const struct usage usage = {
@@ -50,22 +57,28 @@ static void print_json(json_t *o)
 
 /* ---- a device ---- */
 
-/* Only a worker has kernels: it describes the devices, as JSON. */
-static int read_devices(const char *kind, bool probe, json_t **out, char *why, size_t why_n)
+/* Only a worker has kernels: what it prints as JSON for `option` WHAT. */
+static int ask_worker(const char *option, const char *what, const char *more, json_t **out, char *why,
+		      size_t why_n)
 {
 	char *program = process_program("quern-worker", why, why_n);
 	if (!program)
 		return -ENOENT;
 	struct buf text = {0};
-	char option[] = "--inspect", no_probe[] = "--no-probe", status_text[64];
-	char *argv[] = {program, option, (char *)kind, probe ? NULL : no_probe, NULL};
+	char status_text[64];
+	char *argv[] = {program, (char *)option, (char *)what, (char *)more, NULL};
 	int status, rc = process_output(argv, &text, &status, why, why_n);
 	if (!rc && json_parse(text.p ? text.p : "", text.len, out, NULL, 0))
-		rc = err_why(why, why_n, -EIO, "%s --inspect %s: %s", program, kind,
+		rc = err_why(why, why_n, -EIO, "%s %s %s: %s", program, option, what,
 			     process_status_text(status, status_text, sizeof status_text));
 	buf_fini(&text);
 	free(program);
 	return rc;
+}
+
+static int read_devices(const char *kind, bool probe, json_t **out, char *why, size_t why_n)
+{
+	return ask_worker("--inspect", kind, probe ? NULL : "--no-probe", out, why, why_n);
 }
 
 static void print_list(const char *label, const json_t *list)
@@ -534,6 +547,77 @@ static void print_tensors(const struct weights *w)
 	table_fini(&t);
 }
 
+/* ---- a step ---- */
+
+static bool ends_in(const char *path, const char *what)
+{
+	const size_t n = strlen(path), m = strlen(what);
+	return n > m && strcmp(path + n - m, what) == 0;
+}
+
+static int write_text(const char *path, const struct buf *text, char *why, size_t why_n)
+{
+	struct replace file;
+	int rc = replace_begin(&file, path, 0666, why, why_n);
+	if (rc)
+		return rc;
+	fwrite(text->p, 1, text->len, file.f);
+	return replace_end(&file, why, why_n);
+}
+
+/* dir: of the model; model: as it was named. */
+static int draw_step(const struct opts *o, const char *dir, const char *model)
+{
+	const char *path = opts_text(o, "graph", ""), *report = opts_text(o, "errors", NULL), *error;
+	char why[1024];
+	json_t *list;
+	struct graph g;
+	struct buf text = {0};
+	if (ask_worker("--operations", dir, NULL, &list, why, sizeof why))
+		return term_error("%s", why);
+	if ((error = json_string_value(json_get(list, "error")))) {
+		const int status = term_error("%s", error);
+		json_decref(list);
+		return status;
+	}
+	int rc = graph_read(&g, list, model, why, sizeof why);
+	json_decref(list);
+	if (rc)
+		return term_error("%s", why);
+	if (report)
+		rc = graph_errors(&g, report, why, sizeof why);
+	if (!rc) {
+		graph_fold(&g);
+		if (ends_in(path, ".svg"))
+			graph_svg(&g, &text);
+		else
+			graph_dot(&g, &text);
+		rc = write_text(path, &text, why, sizeof why);
+	}
+	if (!rc)
+		printf("%s: the %d operations of a step, %d layers\n", path, g.n_operations, g.n_layers);
+	buf_fini(&text);
+	graph_fini(&g);
+	return rc ? term_error("%s", why) : 0;
+}
+
+/* COMMAND_GO_ON: --graph and what belongs to it are given rightly, or not at all. */
+static int check_graph(const struct opts *o, bool device)
+{
+	const char *path = opts_text(o, "graph", NULL);
+	if (!path && opts_has(o, "errors"))
+		return term_usage("inspect", "--errors colours a drawing: give --graph FILE.svg, too");
+	if (!path)
+		return COMMAND_GO_ON;
+	if (device)
+		return term_usage("inspect", "--graph draws a step of a model, not a device: name a model");
+	if (opts_flag(o, "json") || opts_flag(o, "tensors"))
+		return term_usage("inspect", "--graph is not given with --json or --tensors");
+	if (!ends_in(path, ".svg") && !ends_in(path, ".dot"))
+		return term_usage("inspect", "--graph %s: the file's name must end in .svg or .dot", path);
+	return COMMAND_GO_ON;
+}
+
 static int inspect_model(const struct opts *o, const char *model)
 {
 	char dir[PATH_MAX], name[CACHED_NAME];
@@ -553,6 +637,11 @@ static int inspect_model(const struct opts *o, const char *model)
 		model_config_fini(&c);
 		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
 		return term_error("%s", why);
+	}
+	if (opts_has(o, "graph")) {
+		weights_close(w);
+		model_config_fini(&c);
+		return draw_step(o, dir, model);
 	}
 	json_t *cpu = read_cpu(!opts_flag(o, "no-probe")), *d = describe_model(dir, &c, w, cpu);
 	json_decref(cpu);
@@ -578,10 +667,10 @@ int cmd_inspect(int argc, char **argv)
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		const char *what = o.words[0];
-		if (strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0)
-			status = inspect_devices(&o, what);
-		else
-			status = inspect_model(&o, what);
+		const bool device = strcmp(what, "cpu") == 0 || strcmp(what, "gpu") == 0;
+		status = check_graph(&o, device);
+		if (status == COMMAND_GO_ON)
+			status = device ? inspect_devices(&o, what) : inspect_model(&o, what);
 		status = term_finish(status);
 	}
 	opts_fini(&o);

@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 16 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 17 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -133,6 +133,9 @@ struct kern_linear_part {
 	const void *scales;
 	const void *bias; /* [n] of bias_dtype, or NULL */
 	enum kern_dtype bias_dtype;
+	/* For tables that only list what is loaded (worker/inspect/operations.h); others read neither. */
+	const char *name; /* of this part; NULL: not known */
+	int64_t bytes;    /* as stored, without bias; 0: not known */
 };
 
 struct kern_linear_src {

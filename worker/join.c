@@ -2,7 +2,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
-#include "worker/inspect.h"
+#include "worker/inspect/inspect.h"
 
 #include <errno.h>
 #include <stdio.h>

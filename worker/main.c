@@ -3,10 +3,11 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "proto/local_token.h"
-#include "worker/inspect.h"
+#include "worker/inspect/inspect.h"
 #include "worker/join.h"
 #include "worker/link.h"
 #include "formats/place/placement.h"
+#include "worker/inspect/operations.h"
 #include "worker/trace.h"
 
 #include <signal.h>
@@ -57,6 +58,7 @@ static const struct opt options[] = {
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
 	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)"),
 	OPT("inspect", OPT_TEXT, "KIND", "print what this machine offers of cpu or gpu as JSON, and exit"),
+	OPT("operations", OPT_TEXT, "MODEL", "print the operations of a model's step as JSON, and exit"),
 	OPT("no-probe", OPT_FLAG, NULL, "with --inspect: do not measure the CPU's bandwidth and peaks"),
 	OPT("help", OPT_FLAG, NULL, "this text"),
 	OPT("version", OPT_FLAG, NULL, "the version"),
@@ -160,6 +162,8 @@ static int run(struct opts *o, int argc, char **argv)
 		return program_usage(&program, "--inspect must be cpu or gpu");
 	if (kind)
 		return inspect_devices(kind, !opts_flag(o, "no-probe"));
+	if (opts_has(o, "operations"))
+		return operations_print(opts_text(o, "operations", ""));
 	char joined[JOIN_ENDPOINT_SIZE];
 	const char *bus = find_bus(o, joined);
 	if (!bus)

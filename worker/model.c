@@ -94,7 +94,7 @@ static int vec_load_plus(struct model *m, const struct weights_vec *v, float off
 		return 0;
 	size_t bytes = (size_t)v->n * sizeof(float);
 	int rc = piece_new(m, out, bytes, what, why, why_n);
-	if (rc)
+	if (rc || m->unread)
 		return rc;
 	float *f = xmalloc(bytes);
 	weights_to_f32(v, f);
@@ -168,6 +168,8 @@ static void part_of(struct model *m, const struct weights_linear *l, struct sour
 		.w = l->w,
 		.bias = l->bias.data,
 		.bias_dtype = dtype_of(l->bias.dtype),
+		.name = l->name,
+		.bytes = shard_linear_bytes(l),
 	};
 	if (l->kind == WEIGHTS_AWQ) {
 		out->dtype = KERN_AWQ4;
@@ -202,6 +204,15 @@ void model_source_fini(struct source *s)
 	*s = (struct source){0};
 }
 
+/* Waits for the disk here and not within the packing, so that a load tells them apart. */
+static void read_ahead(struct model *m, const struct weights_linear *l)
+{
+	if (l->kind == WEIGHTS_AWQ)
+		file_read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
+	else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
+		file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
+}
+
 void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
 		       const struct part *parts, int n)
 {
@@ -221,11 +232,8 @@ void model_source_init(struct model *m, const struct kern_info *info, struct sou
 		shard_linear(m->shard, whole, shard_cut(m->shard, m->c, parts[i].of, whole), l,
 			     &s->copies[i]);
 		assert(i == 0 || l->k == s->src.k);
-		/* Waits for the disk here and not within the packing, so that a load tells them apart. */
-		if (l->kind == WEIGHTS_AWQ)
-			file_read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
-		else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
-			file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
+		if (!m->unread)
+			read_ahead(m, l);
 		s->bytes += shard_linear_bytes(l);
 		s->src.k = l->k;
 		part_of(m, l, s, &s->src.parts[i], &s->copies[i]);
@@ -314,7 +322,7 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 		src.table = &l.codes;
 		src.dtype = KERN_CODES;
 		bytes = shard_linear_bytes(&l);
-		if (m->shard->n_ranks == 1)
+		if (m->shard->n_ranks == 1 && !m->unread)
 			file_read_ahead(l.w, (size_t)bytes);
 	}
 	loading_now(m->loading, BUS_DOING_PACK);
@@ -354,7 +362,7 @@ static int rope_load(struct model *m, struct piece *out, bool local, int max_con
 {
 	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
 	int rc = piece_new(m, out, bytes, "the rotations of all positions", why, why_n);
-	if (rc)
+	if (rc || m->unread)
 		return rc;
 	float *table = alloc_big(bytes);
 	if (!table)
@@ -391,6 +399,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .trace = a->trace,
 			    .observe = a->observe,
 			    .observe_arg = a->observe_arg,
+			    .unread = a->unread,
 			    .beside = a->beside};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);

@@ -59,6 +59,8 @@ struct model_args {
 	 * model's life; the placement for the call. */
 	const struct placement *placement;
 	struct beside *beside;
+	/* The table lists what it is given and computes nothing: no weights are read from the disk. */
+	bool unread;
 	bool layers_only; /* no embedding, last norm or head: model_layers() alone */
 };
 

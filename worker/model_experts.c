@@ -25,7 +25,9 @@ static int router_load(struct model *m, struct layer *l, const struct weights_la
 							 .n = parts[i]->n,
 							 .w = parts[i]->w,
 							 .bias = parts[i]->bias.data,
-							 .bias_dtype = dtype_of(parts[i]->bias.dtype)};
+							 .bias_dtype = dtype_of(parts[i]->bias.dtype),
+							 .name = parts[i]->name,
+							 .bytes = shard_linear_bytes(parts[i])};
 	int rc = m->ops->linear_load(m->dev, &src, &l->router, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);

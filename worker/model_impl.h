@@ -51,6 +51,7 @@ struct model {
 	struct piece norm;             /* F32 [H] */
 	struct piece rope, rope_local; /* F32 [max_context, rope_dim/2, 2] */
 	int max_rows, max_logits;
+	bool unread;                /* as in model_args */
 	bool unpacked;              /* codes, as was said in the log */
 	struct loading *loading;    /* borrowed until it is loaded; or NULL */
 	atomic_ullong *moves;       /* progress counter, borrowed; or NULL */

@@ -1,7 +1,7 @@
 /* inspect.h - `quern-worker --inspect`: what a kind of device offers, and which kernels it would use.
  * `quern inspect cpu|gpu` starts it and reads what it prints. */
-#ifndef QUERN_WORKER_INSPECT_H
-#define QUERN_WORKER_INSPECT_H
+#ifndef QUERN_WORKER_INSPECT_INSPECT_H
+#define QUERN_WORKER_INSPECT_INSPECT_H
 
 #include <stdbool.h>
 #include <stddef.h>

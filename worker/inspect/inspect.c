@@ -1,4 +1,4 @@
-#include "worker/inspect.h"
+#include "worker/inspect/inspect.h"
 
 #include "base/options.h"
 #include "kernels/cpu/machine.h"

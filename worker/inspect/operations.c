@@ -1,0 +1,698 @@
+#include "worker/inspect/operations.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "formats/config.h"
+#include "formats/weights.h"
+#include "kernels/kern.h"
+#include "worker/model.h"
+
+#include <assert.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WRITTEN_MAX = 64, BLOCK = 16, CONTEXT = 16 };
+
+/* Data that an operation has left at an address. */
+struct written {
+	uintptr_t at;
+	int op;
+	json_t *data; /* owned: an element of "out" */
+};
+
+struct kern_linear {
+	json_t *weights; /* owned, of each part */
+	int n, k;
+};
+
+struct kern_embed {
+	struct kern_linear rows; /* the table, as an embedding or as the head */
+	int hidden;
+};
+
+struct kern_experts {
+	json_t *weights; /* owned: gate, up, down */
+	int hidden, n, n_chosen;
+};
+
+struct kern_stream {
+	struct kern_dev *d;
+};
+
+/* The device that lists: modes and layouts of data are those of the CPU's table. */
+struct kern_dev {
+	const struct kern_ops *real;
+	struct kern_dev *real_dev;
+	struct kern_info info;
+	const struct weights *w; /* borrowed */
+	struct kern_stream stream;
+	uintptr_t next; /* address of the next piece */
+	uintptr_t kv;   /* that of the cache: attention reads what its own layer has written last */
+	struct written written[WRITTEN_MAX];
+	int n_written;
+	json_t *list; /* owned: the operations so far */
+	json_t *op;   /* the last of them */
+	int layer;    /* -1: none */
+	const char *rows;
+};
+
+/* ---- operations and their data ---- */
+
+static void op_begin(struct kern_stream *s, const char *name)
+{
+	struct kern_dev *d = s->d;
+	d->op = json_pack("{s:s, s:[], s:[], s:[]}", "op", name, "in", "out", "weights");
+	if (d->layer >= 0)
+		json_object_set_new(d->op, "layer", json_integer(d->layer));
+	json_array_append_new(d->list, d->op);
+}
+
+static void op_about(struct kern_stream *s, const char *text)
+{
+	json_object_set_new(s->d->op, "about", json_string(text));
+}
+
+static void op_weights(struct kern_stream *s, json_t *weights)
+{
+	json_array_extend(json_object_get(s->d->op, "weights"), weights);
+}
+
+/* Vectors are known by what they do: their names stay with the model. */
+static void op_vector(struct kern_stream *s, const void *p, const char *name, int n)
+{
+	if (p)
+		json_array_append_new(json_object_get(s->d->op, "weights"),
+				      json_pack("{s:s, s:[i], s:s, s:I}", "name", name, "shape", n, "type",
+						"F32", "bytes", (json_int_t)n * 4));
+}
+
+static struct written *find(struct kern_dev *d, uintptr_t at)
+{
+	for (int i = 0; i < d->n_written; i++)
+		if (d->written[i].at == at)
+			return &d->written[i];
+	return NULL;
+}
+
+static void op_reads(struct kern_stream *s, uintptr_t at)
+{
+	const struct written *w = at ? find(s->d, at) : NULL;
+	if (!w)
+		return;
+	json_t *data = json_copy(w->data);
+	json_object_set_new(data, "from", json_integer(w->op));
+	json_array_append_new(json_object_get(s->d->op, "in"), data);
+}
+
+static void op_writes(struct kern_stream *s, uintptr_t at, const char *name, int width, const char *type,
+		      size_t bytes)
+{
+	struct kern_dev *d = s->d;
+	struct written *w = find(d, at);
+	if (!at)
+		return;
+	if (!w) {
+		assert(d->n_written < WRITTEN_MAX);
+		w = &d->written[d->n_written++];
+	}
+	json_decref(w->data);
+	json_t *data = json_pack("{s:s, s:[s,i], s:s, s:I}", "name", name, "shape", d->rows, width, "type",
+				 type, "bytes", (json_int_t)bytes);
+	json_array_append(json_object_get(d->op, "out"), data);
+	*w = (struct written){at, (int)json_array_size(d->list) - 1, data};
+}
+
+static void writes_f32(struct kern_stream *s, const void *p, const char *name, int width)
+{
+	op_writes(s, (uintptr_t)p, name, width, "f32", (size_t)width * 4);
+}
+
+static void writes_operand(struct kern_stream *s, const void *p, const char *name, int width)
+{
+	struct kern_dev *d = s->d;
+	char type[32];
+	snprintf(type, sizeof type, "%.*s", (int)strcspn(d->info.mode, " ,"), d->info.mode);
+	op_writes(s, (uintptr_t)p, name, width, type, d->real->operand_bytes(d->real_dev, 1, width));
+}
+
+static void writes_values(struct kern_stream *s, const void *p, const char *name, int width)
+{
+	const enum kern_dtype t = s->d->info.operand;
+	op_writes(s, (uintptr_t)p, name, width,
+		  t == KERN_F32    ? "f32"
+		  : t == KERN_BF16 ? "bf16"
+				   : "f16",
+		  (size_t)width * (t == KERN_F32 ? 4 : 2));
+}
+
+/* ---- device, memory ---- */
+
+static void info(struct kern_dev *d, struct kern_info *out)
+{
+	*out = d->info;
+}
+
+/* Addresses lie far apart, so that a piece's parts are its own. */
+static void *mem_new(struct kern_dev *d, size_t bytes)
+{
+	void *p = (void *)d->next;
+	d->next += (bytes + 8191) & ~(uintptr_t)4095;
+	return p;
+}
+
+static void mem_free(struct kern_dev *d, void *p, size_t bytes)
+{
+	(void)d, (void)p, (void)bytes;
+}
+
+static int sync_nothing(struct kern_stream *s)
+{
+	(void)s;
+	return 0;
+}
+
+static int upload(struct kern_stream *s, void *dst, const void *src, size_t bytes)
+{
+	(void)s, (void)dst, (void)src, (void)bytes;
+	return 0;
+}
+
+/* What a step would read back are the experts of its rows: the first ones. */
+static int download(struct kern_stream *s, void *dst, const void *src, size_t bytes)
+{
+	(void)s, (void)src;
+	memset(dst, 0, bytes);
+	return 0;
+}
+
+static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
+{
+	return d->real->operand_bytes(d->real_dev, n_rows, width);
+}
+
+/* ---- weights ---- */
+
+/* The type of the file's tensor that codes are read from, where that says more than their bits. */
+static void codes_type(const struct kern_dev *d, const struct codes *c, char *out, size_t n)
+{
+	const struct weights_files *f = &d->w->files;
+	snprintf(out, n, "%d-bit", c->bits);
+	for (int i = 0; i < f->n_tensors; i++) {
+		struct weights_tensor t;
+		f->tensor(f->at, i, &t);
+		const char *p = t.data, *at = c->from[0];
+		if (at >= p && at < p + t.bytes && strcmp(t.type, "I32") != 0 && strcmp(t.type, "U8") != 0)
+			snprintf(out, n, "%s", t.type);
+	}
+	if (c->group < c->k)
+		snprintf(out + strlen(out), n - strlen(out), " g%d", c->group);
+}
+
+static void part_type(const struct kern_dev *d, const struct kern_linear_src *src,
+		      const struct kern_linear_part *p, char *out, size_t n)
+{
+	if (p->dtype == KERN_CODES)
+		codes_type(d, p->w, out, n);
+	else if (p->dtype == KERN_AWQ4)
+		snprintf(out, n, "AWQ g%d", src->group);
+	else
+		snprintf(out, n, "%s", p->dtype == KERN_F32 ? "F32" : p->dtype == KERN_F16 ? "F16" : "BF16");
+}
+
+static int64_t part_bytes(const struct kern_linear_src *src, const struct kern_linear_part *p)
+{
+	const int64_t values = (int64_t)p->n * src->k, bias = p->bias_dtype == KERN_F32 ? 4 : 2;
+	const int64_t groups = src->group ? (src->k + src->group - 1) / src->group : 0;
+	return (p->dtype == KERN_AWQ4 ? values / 2 + groups * p->n / 2 + groups * p->n * 2 : p->bytes) +
+	       (p->bias ? bias * p->n : 0);
+}
+
+/* What part i is, if the file has it in one tensor with others (Phi-3, gpt-oss); NULL: its name says it. */
+static const char *part_of_tensor(const struct kern_linear_src *src, int i)
+{
+	static const char *const qkv_parts[] = {"q", "k", "v"}, *const gateup_parts[] = {"gate", "up"};
+	const char *name = src->parts[i].name, *other = src->parts[i ? 0 : 1].name;
+	if (src->n_parts < 2 || !name || !other || strcmp(name, other) != 0)
+		return NULL;
+	return src->n_parts == 3 ? qkv_parts[i] : gateup_parts[i];
+}
+
+static json_t *part_json(const struct kern_dev *d, const struct kern_linear_src *src, int i)
+{
+	const struct kern_linear_part *p = &src->parts[i];
+	char type[64];
+	part_type(d, src, p, type, sizeof type);
+	return json_pack("{s:s, s:s*, s:[i,i], s:s, s:I}", "name", p->name ? p->name : src->name, "part",
+			 part_of_tensor(src, i), "shape", p->n, src->k, "type", type, "bytes",
+			 (json_int_t)part_bytes(src, p));
+}
+
+static int linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		       char *why, size_t why_n)
+{
+	struct kern_linear *w = xcalloc(1, sizeof *w);
+	(void)why, (void)why_n;
+	*w = (struct kern_linear){.weights = json_array(), .k = src->k};
+	for (int i = 0; i < src->n_parts; i++) {
+		json_array_append_new(w->weights, part_json(d, src, i));
+		w->n += src->parts[i].n;
+	}
+	*out = w;
+	return 0;
+}
+
+static void linear_free(struct kern_linear *w)
+{
+	json_decref(w->weights);
+	free(w);
+}
+
+/* Nothing is on a device. */
+static int64_t linear_bytes(const struct kern_linear *w)
+{
+	(void)w;
+	return 0;
+}
+
+/* The name of all experts: of the first one's number, which stands between dots or at the end. */
+static void name_all(json_t *weight)
+{
+	char name[128];
+	snprintf(name, sizeof name, "%s", json_string_value(json_object_get(weight, "name")));
+	const size_t n = strlen(name);
+	char *at = strstr(name, ".experts.0.");
+	if (at)
+		at[strlen(".experts.")] = '*';
+	else if (n > 2 && strcmp(name + n - 2, ".0") == 0)
+		name[n - 1] = '*';
+	json_object_set_new(weight, "name", json_string(name));
+}
+
+static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
+			char *why, size_t why_n)
+{
+	struct kern_experts *x = xcalloc(1, sizeof *x);
+	int64_t bytes[3] = {0};
+	enum kern_dtype first[3] = {KERN_F32};
+	bool mixed[3] = {false};
+	*x = (struct kern_experts){json_array(), src->hidden, src->n_experts, src->n_chosen};
+	for (int e = 0; e < src->n_experts; e++) {
+		struct kern_linear_src gateup, down;
+		src->expert(src->arg, e, &gateup, &down, why, why_n); /* of the model's, which cannot fail */
+		for (int i = 0; i < 3; i++) {
+			const struct kern_linear_src *from = i < 2 ? &gateup : &down;
+			const struct kern_linear_part *p = &from->parts[i % 2];
+			if (e == 0) {
+				json_array_append_new(x->weights, part_json(d, from, i % 2));
+				first[i] = p->dtype;
+			}
+			mixed[i] = mixed[i] || p->dtype != first[i];
+			bytes[i] += part_bytes(from, p);
+		}
+	}
+	for (size_t i = 0; i < 3; i++) {
+		json_t *weight = json_array_get(x->weights, i);
+		name_all(weight);
+		json_object_set_new(weight, "bytes", json_integer((json_int_t)bytes[i]));
+		json_object_set_new(weight, "count", json_integer(src->n_experts));
+		if (mixed[i])
+			json_object_set_new(weight, "type", json_string("mixed"));
+	}
+	*out = x;
+	return 0;
+}
+
+static void experts_free(struct kern_experts *x)
+{
+	if (!x)
+		return;
+	json_decref(x->weights);
+	free(x);
+}
+
+static int64_t experts_bytes(const struct kern_experts *x)
+{
+	(void)x;
+	return 0;
+}
+
+static int embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+		      char *why, size_t why_n)
+{
+	struct kern_embed *e = xcalloc(1, sizeof *e);
+	const int64_t values = (int64_t)src->n_vocab * src->hidden;
+	const struct kern_linear_src table = {
+		.name = "embed_tokens",
+		.k = src->hidden,
+		.n_parts = 1,
+		.parts = {{.dtype = src->dtype,
+			   .n = src->n_vocab,
+			   .w = src->table,
+			   .bytes = src->dtype == KERN_CODES ? (int64_t)d->w->embed_codes.bytes
+							     : values * (src->dtype == KERN_F32 ? 4 : 2)}}};
+	(void)why, (void)why_n;
+	e->rows = (struct kern_linear){json_array(), src->n_vocab, src->hidden};
+	json_array_append_new(e->rows.weights, part_json(d, &table, 0));
+	e->hidden = src->hidden;
+	*out = e;
+	return 0;
+}
+
+static void embed_free(struct kern_embed *e)
+{
+	json_decref(e->rows.weights);
+	free(e);
+}
+
+static int64_t embed_bytes(const struct kern_embed *e)
+{
+	(void)e;
+	return 0;
+}
+
+static const struct kern_linear *embed_linear(const struct kern_embed *e)
+{
+	return &e->rows;
+}
+
+/* ---- the step ---- */
+
+static int embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *tokens, int first, void *x)
+{
+	(void)tokens, (void)first;
+	op_begin(s, "embed");
+	op_weights(s, e->rows.weights);
+	writes_f32(s, x, "residual", e->hidden);
+	return 0;
+}
+
+static int rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
+		   int hidden, float eps)
+{
+	(void)n_rows, (void)eps;
+	op_begin(s, "rmsnorm");
+	if (add)
+		op_about(s, weight ? "adds to the residual stream, then norms it"
+				   : "adds to the residual stream");
+	op_vector(s, weight, "norm", hidden);
+	op_reads(s, (uintptr_t)x);
+	op_reads(s, (uintptr_t)add);
+	if (add)
+		writes_f32(s, x, "residual", hidden);
+	writes_operand(s, out, "normed", hidden);
+	return 0;
+}
+
+static int rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps)
+{
+	(void)n_rows, (void)eps;
+	op_begin(s, "rmsnorm_f32");
+	op_vector(s, weight, "norm", hidden);
+	op_reads(s, (uintptr_t)x);
+	writes_f32(s, x, "normed", hidden);
+	return 0;
+}
+
+static int add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width)
+{
+	(void)n_rows;
+	op_begin(s, "add_rows");
+	op_reads(s, (uintptr_t)x);
+	op_reads(s, (uintptr_t)y);
+	op_reads(s, (uintptr_t)by);
+	writes_f32(s, x, "sum", width);
+	return 0;
+}
+
+static int map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by)
+{
+	char text[64];
+	(void)n_rows;
+	snprintf(text, sizeof text, what == KERN_MAP_SCALE ? "times %g" : "soft cap of %g", (double)by);
+	op_begin(s, "map");
+	op_about(s, text);
+	op_reads(s, (uintptr_t)x);
+	writes_f32(s, x, what == KERN_MAP_SCALE ? "residual" : "logits", width);
+	return 0;
+}
+
+static int linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
+		  bool out_f32)
+{
+	(void)n_rows;
+	op_begin(s, "linear");
+	op_weights(s, w->weights);
+	op_reads(s, (uintptr_t)in);
+	if (strcmp(s->d->rows, "L") == 0)
+		writes_f32(s, out, "logits", w->n);
+	else if (out_f32)
+		writes_f32(s, out, "rows", w->n);
+	else
+		writes_values(s, out, "rows", w->n);
+	return 0;
+}
+
+static int qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
+		       int n_kv_heads, int head_dim)
+{
+	(void)n_rows, (void)n_q_heads, (void)n_kv_heads, (void)head_dim;
+	op_begin(s, "qkv_squares");
+	op_about(s, "of q and of k, over all heads");
+	op_reads(s, (uintptr_t)qkv);
+	writes_f32(s, squares, "squares", 2);
+	return 0;
+}
+
+static const char *kv_name(enum kern_kv_type t)
+{
+	static const char *const names[] = {"", "f32", "f16", "bf16", "int16", "int8"};
+	return names[t];
+}
+
+static int qkv(struct kern_stream *s, const struct kern_qkv_args *a)
+{
+	struct kern_dev *d = s->d;
+	char about[128];
+	snprintf(about, sizeof about, "%s%d heads, %d KV heads of %d",
+		 a->rope_dim ? "rotates; " : "no rotation; ", a->n_q_heads, a->n_kv_heads, a->head_dim);
+	op_begin(s, "qkv");
+	op_about(s, about);
+	op_vector(s, a->q_norm, "q_norm", a->squares ? a->n_q_heads * a->head_dim : a->head_dim);
+	op_vector(s, a->k_norm, "k_norm", a->squares ? a->n_kv_heads * a->head_dim : a->head_dim);
+	op_reads(s, (uintptr_t)a->qkv);
+	op_reads(s, (uintptr_t)a->squares);
+	writes_values(s, a->q, "q", a->n_q_heads * a->head_dim);
+	op_writes(s, d->kv, "K, V", 2 * a->n_kv_heads * a->head_dim, kv_name(d->info.kv),
+		  (size_t)d->real->kv_block_bytes(d->real_dev, 1, a->n_kv_heads, a->head_dim, BLOCK) / BLOCK);
+	return 0;
+}
+
+static int attention(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	char about[128], window[48] = "all positions before it";
+	if (a->window)
+		snprintf(window, sizeof window, "a window of %d", a->window);
+	snprintf(about, sizeof about, "a row sees %s", window);
+	op_begin(s, "attention");
+	op_about(s, about);
+	op_vector(s, a->sinks, "sinks", a->n_q_heads);
+	op_reads(s, (uintptr_t)a->q);
+	op_reads(s, s->d->kv);
+	writes_operand(s, a->out, "rows", a->n_q_heads * a->head_dim);
+	return 0;
+}
+
+static int gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
+			 int n_rows)
+{
+	(void)n_rows;
+	op_begin(s, "gateup_swiglu");
+	op_weights(s, w->weights);
+	op_reads(s, (uintptr_t)in);
+	writes_operand(s, out, "rows", w->n / 2);
+	return 0;
+}
+
+static int route(struct kern_stream *s, const struct kern_route_args *a, int n_rows)
+{
+	char about[64];
+	(void)n_rows;
+	snprintf(about, sizeof about, "%d of %d experts", a->n_chosen, a->n_experts);
+	op_begin(s, "route");
+	op_about(s, about);
+	op_weights(s, a->router->weights);
+	op_vector(s, a->norm, "norm", a->hidden);
+	op_vector(s, a->choice_bias, "choice_bias", a->n_experts);
+	op_reads(s, (uintptr_t)a->x);
+	op_writes(s, (uintptr_t)a->expert, "experts", a->n_chosen, "int32", (size_t)a->n_chosen * 4);
+	writes_f32(s, a->weight, "weights", a->n_chosen);
+	writes_f32(s, a->shared, "shared weight", 1);
+	return 0;
+}
+
+static int moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)
+{
+	char about[64];
+	(void)n_rows;
+	snprintf(about, sizeof about, "a row is computed by %d of %d", x->n_chosen, x->n);
+	op_begin(s, "moe");
+	op_about(s, about);
+	op_weights(s, x->weights);
+	op_reads(s, (uintptr_t)a->in);
+	op_reads(s, (uintptr_t)a->expert);
+	op_reads(s, (uintptr_t)a->weight);
+	op_reads(s, (uintptr_t)a->begin);
+	op_reads(s, (uintptr_t)a->begin_by);
+	writes_f32(s, a->out, "rows", x->hidden);
+	return 0;
+}
+
+static int gather(struct kern_stream *s, void *out, const void *x, int hidden)
+{
+	op_begin(s, "gather");
+	op_about(s, "the rows that logits are needed of");
+	op_reads(s, (uintptr_t)x);
+	writes_f32(s, out, "rows", hidden);
+	return 0;
+}
+
+static const struct kern_ops listing = {
+	.abi = KERN_ABI,
+	.name = "listing",
+	.info = info,
+	.mem_new = mem_new,
+	.mem_free = mem_free,
+	.stream_sync = sync_nothing,
+	.upload = upload,
+	.download = download,
+	.operand_bytes = operand_bytes,
+	.linear_load = linear_load,
+	.linear_free = linear_free,
+	.linear_bytes = linear_bytes,
+	.experts_load = experts_load,
+	.experts_free = experts_free,
+	.experts_bytes = experts_bytes,
+	.embed_load = embed_load,
+	.embed_free = embed_free,
+	.embed_bytes = embed_bytes,
+	.embed_linear = embed_linear,
+	.embed = embed,
+	.rmsnorm = rmsnorm,
+	.rmsnorm_f32 = rmsnorm_f32,
+	.add_rows = add_rows,
+	.map = map,
+	.linear = linear,
+	.qkv_squares = qkv_squares,
+	.qkv = qkv,
+	.attention = attention,
+	.gateup_swiglu = gateup_swiglu,
+	.route = route,
+	.moe = moe,
+	.gather = gather,
+};
+
+/* ---- a model ---- */
+
+/* A layer begins with the norm before its q, k and v. */
+static void see(void *arg, enum model_point at, const void *rows, int n_rows)
+{
+	struct kern_dev *d = arg;
+	(void)rows, (void)n_rows;
+	if (at == MODEL_AT_QKV)
+		json_object_set_new(d->op, "layer", json_integer(++d->layer));
+}
+
+static int real_open(struct kern_dev *d, const struct model_config *c, char *why, size_t why_n)
+{
+	struct kern_open_args a = {.compute = kern_auto_compute("cpu", NULL),
+				   .model = c->dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
+				   .n_threads = 1,
+				   .max_rows = 1,
+				   .max_seqs = 1,
+				   .max_logits = 1,
+				   .max_context = CONTEXT,
+				   .max_blocks_per_seq = 1,
+				   .n_vocab = c->n_vocab};
+	int rc = kern_find("cpu", &d->real, &a.index, why, why_n);
+	if (rc || (rc = d->real->open(&d->real_dev, &a, why, why_n)))
+		return rc;
+	d->real->info(d->real_dev, &d->info);
+	d->info.codes = d->info.embed_codes = true; /* of any kind: weights are listed as they are stored */
+	return 0;
+}
+
+static int list_step(struct kern_dev *d, const struct model_config *c, const struct weights *w, char *why,
+		     size_t why_n)
+{
+	struct shard shard;
+	struct model *m = NULL;
+	int rc = shard_init(&shard, c, w, 0, 1, why, why_n);
+	if (rc)
+		return rc;
+	const struct model_args a = {.ops = &listing,
+				     .dev = d,
+				     .stream = &d->stream,
+				     .config = c,
+				     .shard = &shard,
+				     .weights = w,
+				     .max_rows = 1,
+				     .max_logits = 1,
+				     .max_context = CONTEXT,
+				     .observe = see,
+				     .observe_arg = d,
+				     .unread = true};
+	if ((rc = model_load(&m, &a, why, why_n)))
+		return rc;
+	d->kv = d->next;
+	rc = model_forward(m, NULL, NULL, 1);
+	d->layer = -1;
+	d->rows = "L";
+	if (!rc)
+		rc = model_head(m, 1);
+	model_free(m);
+	return rc ? err_why(why, why_n, rc, "the step could not be listed") : 0;
+}
+
+static int list(const char *model, json_t **out, char *why, size_t why_n)
+{
+	struct kern_dev d = {.next = 1 << 20, .layer = -1, .rows = "T", .list = json_array()};
+	struct model_config c;
+	struct weights *w = NULL;
+	d.stream.d = &d;
+	int rc = model_config_load(model, &c, why, why_n);
+	if (rc)
+		goto fail;
+	if (!(rc = weights_open(model, &c, &w, why, why_n))) {
+		d.w = w;
+		rc = real_open(&d, &c, why, why_n);
+	}
+	if (!rc)
+		rc = list_step(&d, &c, w, why, why_n);
+	if (!rc)
+		*out = json_pack("{s:s, s:s, s:i, s:O}", "architecture", c.arch_name, "mode", d.info.mode,
+				 "layers", c.n_layers, "operations", d.list);
+	for (int i = 0; i < d.n_written; i++)
+		json_decref(d.written[i].data);
+	if (d.real_dev)
+		d.real->close(d.real_dev);
+	weights_close(w);
+	model_config_fini(&c);
+fail:
+	json_decref(d.list);
+	return rc;
+}
+
+int operations_print(const char *model)
+{
+	char why[1024] = "";
+	json_t *out = NULL;
+	const int rc = list(model, &out, why, sizeof why);
+	if (rc)
+		out = json_pack("{s:s}", "error", why);
+	const int bad = json_dumpf(out, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(out);
+	return rc || bad || fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
