@@ -122,6 +122,8 @@ int gguf_weights_open(const char *path, const struct model_config *c, struct wei
 /* The word of general.architecture for an architecture of config.json, NULL: it is in no GGUF file that is
  * read; *pairs: neighbours are rotated, so that q and k of a model that rotates halves are permuted. */
 const char *gguf_arch(enum config_arch id, bool *pairs);
+/* Of a mixture, by the architecture: the weights of a row's experts are divided by their sum. */
+bool gguf_normalizes(enum config_arch id);
 /* The names of a layer's norms: before and behind attention, before and behind the feed-forward layer; NULL:
  * none. */
 const char *const *gguf_norm_names(enum config_arch arch);

@@ -101,17 +101,30 @@ static const struct {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
+/* In families; -1: none. */
+static int index_of(enum config_arch id)
+{
+	if (id == ARCH_MISTRAL || id == ARCH_MIXTRAL)
+		id = ARCH_LLAMA;
+	for (int i = 0; i < (int)N_FAMILIES; i++)
+		if (families[i].id == id)
+			return i;
+	return -1;
+}
+
 const char *gguf_arch(enum config_arch id, bool *pairs)
 {
-	if (id == ARCH_MISTRAL)
-		id = ARCH_LLAMA;
-	for (size_t i = 0; i < N_FAMILIES; i++) {
-		if (families[i].id != id)
-			continue;
-		*pairs = families[i].pairs;
-		return families[i].name;
-	}
-	return NULL;
+	const int i = index_of(id);
+	if (i < 0)
+		return NULL;
+	*pairs = families[i].pairs;
+	return families[i].name;
+}
+
+bool gguf_normalizes(enum config_arch id)
+{
+	const int i = index_of(id);
+	return i >= 0 && families[i].normalize;
 }
 
 static int fail(const struct reader *r, int err, const char *what, const char *text)

@@ -41,6 +41,12 @@ static void put_f32(const struct keys *k, const char *name, double v)
 	writer_meta_f32(k->w, key_of(k, name, key), (float)v);
 }
 
+static void put_bool(const struct keys *k, const char *name, bool v)
+{
+	char key[128];
+	writer_meta_bool(k->w, key_of(k, name, key), v);
+}
+
 static void put_str(const struct keys *k, const char *name, const char *v)
 {
 	char key[128];
@@ -122,6 +128,27 @@ static int put_rope(const struct keys *k, const struct model_config *c, char *wh
 
 /* ---- the configuration ---- */
 
+/* What of a mixture GGUF files of its architecture do not say; NULL: nothing. */
+static const char *not_of_mixtures(const struct model_config *c)
+{
+	const struct config_experts *x = &c->experts;
+	int dense = 0;
+	if (!x->n)
+		return NULL;
+	if (family_of(c->arch)->experts->fused)
+		return "experts in MXFP4, several in one tensor";
+	while (dense < c->n_layers && !c->layer_sparse[dense])
+		dense++;
+	if (dense && !family_of(c->arch)->experts->first_dense)
+		return "layers without experts";
+	for (int i = dense; i < c->n_layers; i++)
+		if (!c->layer_sparse[i])
+			return "layers without experts among those that have some";
+	if (!family_of(c->arch)->experts->deepseek && x->normalize != gguf_normalizes(c->arch))
+		return x->normalize ? "norm_topk_prob" : "no norm_topk_prob";
+	return NULL;
+}
+
 /* What llama.cpp has in its code must be as the model has it. */
 int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 {
@@ -130,8 +157,7 @@ int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 	const char *what = NULL;
 	if (!gguf_arch(c->arch, &pairs))
 		return err_why(why, why_n, -ENOTSUP, "%s is in no GGUF file that quern reads", c->arch_name);
-	if (c->experts.n)
-		what = "experts";
+	what = not_of_mixtures(c);
 	if (c->text_only)
 		what = "parts other than text";
 	if (c->pool == CONFIG_POOL_OTHER || c->embeds)
@@ -190,6 +216,33 @@ static void put_shape(const struct keys *k, const struct model_config *c)
 	put_u32(k, "vocab_size", c->n_vocab);
 }
 
+static void put_experts(const struct keys *k, const struct model_config *c)
+{
+	enum { SIGMOID = 2 };
+	const struct config_experts *x = &c->experts;
+	const struct family_experts *f = family_of(c->arch)->experts;
+	int dense = 0;
+	put_u32(k, "expert_count", x->n);
+	put_u32(k, "expert_used_count", x->n_chosen);
+	if (strcmp(f->intermediate, "intermediate_size") != 0)
+		put_u32(k, "expert_feed_forward_length", x->intermediate);
+	if (f->shared_size)
+		put_u32(k, "expert_shared_feed_forward_length", x->shared);
+	if (!f->deepseek)
+		return;
+	while (dense < c->n_layers && !c->layer_sparse[dense])
+		dense++;
+	put_u32(k, "leading_dense_block_count", dense);
+	put_u32(k, "expert_shared_count", x->shared / x->intermediate);
+	put_u32(k, "expert_gating_func", SIGMOID);
+	put_f32(k, "expert_weights_scale", x->scale);
+	put_bool(k, "expert_weights_norm", x->normalize);
+	if (!x->n_groups)
+		return;
+	put_u32(k, "expert_group_count", x->n_groups);
+	put_u32(k, "expert_group_used_count", x->groups_chosen);
+}
+
 int gguf_keys_config(struct writer *w, const struct model_config *c, const char *name, char *why,
 		     size_t why_n)
 {
@@ -198,6 +251,8 @@ int gguf_keys_config(struct writer *w, const struct model_config *c, const char 
 	writer_meta_str(w, "general.architecture", k.arch);
 	writer_meta_str(w, "general.name", name);
 	put_shape(&k, c);
+	if (c->experts.n)
+		put_experts(&k, c);
 	if (c->attn_cap != 0)
 		put_f32(&k, "attn_logit_softcapping", c->attn_cap);
 	if (c->logit_cap != 0)

@@ -107,6 +107,38 @@ static void put_tokens(json_t *o, const struct model_config *c)
 	json_decref(eos);
 }
 
+static void put_experts(json_t *o, const struct model_config *c, const struct family_experts *f)
+{
+	const struct config_experts *x = &c->experts;
+	int dense = 0;
+	while (dense < c->n_layers && !c->layer_sparse[dense])
+		dense++;
+	put_int(o, f->n, x->n);
+	put_int(o, "num_experts_per_tok", x->n_chosen);
+	put_int(o, f->intermediate, x->intermediate);
+	if (!f->normalize)
+		put(o, "norm_topk_prob", json_boolean(x->normalize));
+	if (f->shared_size)
+		put_int(o, f->shared_size, x->shared);
+	else if (f->shared)
+		put_int(o, "n_shared_experts", x->shared / x->intermediate);
+	if (f->first_dense)
+		put_int(o, "first_k_dense_replace", dense);
+	if (f->steps) {
+		json_t *list = json_array();
+		for (int i = 0; i < c->n_layers; i++)
+			if (!c->layer_sparse[i])
+				json_array_append_new(list, json_integer(i));
+		put_int(o, "decoder_sparse_step", 1);
+		put(o, "mlp_only_layers", list);
+	}
+	if (f->deepseek) {
+		put_float(o, "routed_scaling_factor", x->scale);
+		put_int(o, "n_group", x->n_groups ? x->n_groups : 1);
+		put_int(o, "topk_group", x->n_groups ? x->groups_chosen : 1);
+	}
+}
+
 json_t *hf_config_tree(const struct model_config *c)
 {
 	static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
@@ -137,6 +169,10 @@ json_t *hf_config_tree(const struct model_config *c)
 		put_window(o, c, f->window);
 	if (f->partial)
 		put(o, "partial_rotary_factor", json_real((double)c->rope_dim / c->head_dim));
+	if (f->experts)
+		put_experts(o, c, f->experts);
+	if (f->qk_norm_by_key)
+		put(o, "use_qk_norm", json_boolean(c->qk_norm != QK_NORM_NONE));
 	if (f->no_rope)
 		put_int(o, "no_rope_layer_interval", 4);
 	if ((scaling = scaling_tree(c)))

@@ -41,7 +41,7 @@ static bool is(const char *text, size_t n, const char *name)
 
 static void fill(struct name *out, const struct pair *p, int layer, const char *suffix)
 {
-	out->part = p->part;
+	*out = (struct name){.part = p->part};
 	out->bias = strcmp(suffix, ".bias") == 0;
 	if (layer < 0) {
 		snprintf(out->hf, sizeof out->hf, "%s%s", p->hf, suffix);
@@ -51,6 +51,119 @@ static void fill(struct name *out, const struct pair *p, int layer, const char *
 	snprintf(out->hf, sizeof out->hf, "model.layers.%d.%s%s", layer, p->hf, suffix);
 	snprintf(out->gguf, sizeof out->gguf, "blk.%d.%s%s", layer, p->gguf, suffix);
 }
+
+/* ---- mixtures ---- */
+
+static const char choice_suffix[] = ".e_score_correction_bias", choice_gguf[] = "exp_probs_b";
+
+/* What a layer of the mixture has beside its experts. */
+static bool find_beside(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
+			const char *suffix, struct name *out)
+{
+	const struct family_experts *x = family_of(c->arch)->experts;
+	static const char *const ffn[][2] = {{"gate_proj", "ffn_gate_shexp"},
+					     {"up_proj", "ffn_up_shexp"},
+					     {"down_proj", "ffn_down_shexp"}};
+	char hf[96];
+	struct pair p = {hf, "ffn_gate_inp", NAME_ROUTER};
+	snprintf(hf, sizeof hf, "%s.gate", x->module);
+	if (is(text, n, gguf ? p.gguf : p.hf)) {
+		fill(out, &p, layer, suffix);
+		return true;
+	}
+	for (int i = 0; x->shared && i < 4; i++) {
+		if (i < 3)
+			snprintf(hf, sizeof hf, "%s.%s", x->shared, ffn[i][0]);
+		else
+			snprintf(hf, sizeof hf, "%s_gate", x->shared);
+		p.gguf = i < 3 ? ffn[i][1] : "ffn_gate_inp_shexp";
+		p.part = i < 3 ? NAME_LINEAR : NAME_SHARED_GATE;
+		if (!is(text, n, gguf ? p.gguf : p.hf))
+			continue;
+		fill(out, &p, layer, suffix);
+		return true;
+	}
+	return false;
+}
+
+/* The number of an expert at text, as it is written: no sign, no leading zero.  Its digits; 0: none. */
+static size_t expert_number(const char *text, size_t n, int *out)
+{
+	size_t digits = 0;
+	*out = 0;
+	while (digits < n && digits < 5 && text[digits] >= '0' && text[digits] <= '9')
+		*out = *out * 10 + (text[digits++] - '0');
+	return digits > 1 && text[0] == '0' ? 0 : digits;
+}
+
+static bool find_expert(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
+			const char *suffix, struct name *out)
+{
+	const struct family_experts *x = family_of(c->arch)->experts;
+	static const char *const stacks[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+	char hf[96];
+	int expert = 0;
+	const size_t head = (size_t)snprintf(hf, sizeof hf, "%s.experts.", x->module);
+	if (!gguf) {
+		if (n <= head || memcmp(text, hf, head) != 0)
+			return false;
+		const size_t digits = expert_number(text + head, n - head, &expert);
+		if (!digits || n <= head + digits || text[head + digits] != '.' || expert >= c->experts.n)
+			return false;
+		text += head + digits + 1;
+		n -= head + digits + 1;
+	}
+	for (int i = 0; i < 3; i++) {
+		const struct pair p = {hf, stacks[i], NAME_EXPERT};
+		if (!is(text, n, gguf ? stacks[i] : x->names[i]))
+			continue;
+		snprintf(hf + head, sizeof hf - head, "%d.%s", expert, x->names[i]);
+		fill(out, &p, layer, suffix);
+		out->expert = expert;
+		return true;
+	}
+	return false;
+}
+
+static bool find_choice(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
+			const char *suffix, struct name *out)
+{
+	char hf[96];
+	snprintf(hf, sizeof hf, "%s.gate", family_of(c->arch)->experts->module);
+	if (!c->experts.choice_bias || !is(text, n, gguf ? choice_gguf : hf) ||
+	    strcmp(suffix, gguf ? ".bias" : choice_suffix) != 0)
+		return false;
+	*out = (struct name){.part = NAME_CHOICE_BIAS, .bias = true};
+	snprintf(out->hf, sizeof out->hf, "model.layers.%d.%s%s", layer, hf, choice_suffix);
+	snprintf(out->gguf, sizeof out->gguf, "blk.%d.%s.bias", layer, choice_gguf);
+	return true;
+}
+
+static bool find_in_mixture(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
+			    const char *suffix, struct name *out)
+{
+	const struct family_experts *x = family_of(c->arch)->experts;
+	if (layer < 0 || !x || x->fused || !c->layer_sparse[layer])
+		return false;
+	if (find_choice(c, text, n, gguf, layer, suffix, out))
+		return true;
+	return strcmp(suffix, ".weight") == 0 && (find_beside(c, text, n, gguf, layer, suffix, out) ||
+						  find_expert(c, text, n, gguf, layer, suffix, out));
+}
+
+void name_expert(struct name *n, int expert)
+{
+	static const char mark[] = ".experts.";
+	char *at = strstr(n->hf, mark), tail[NAME_SIZE];
+	if (!at)
+		return;
+	at += strlen(mark);
+	snprintf(tail, sizeof tail, "%s", at + strspn(at, "0123456789"));
+	snprintf(at, sizeof n->hf - (size_t)(at - n->hf), "%d%s", expert, tail);
+	n->expert = expert;
+}
+
+/* ---- any name ---- */
 
 /* text[0..n): without the layer before it and the suffix behind it. */
 static bool find(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
@@ -83,18 +196,23 @@ static bool name_of(const struct model_config *c, const char *text, const char *
 {
 	const char *suffix = strrchr(text, '.');
 	int layer = -1;
-	if (!suffix || (strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0))
+	const bool choice = suffix && !gguf && strcmp(suffix, choice_suffix) == 0;
+	if (!suffix || (!choice && strcmp(suffix, ".weight") != 0 && strcmp(suffix, ".bias") != 0))
 		return false;
 	if (strncmp(text, layers, strlen(layers)) == 0) {
 		char *end;
 		text += strlen(layers);
-		const long n = strtol(text, &end, 10);
-		if (end == text || *text == '+' || *text == '-' || *end != '.' || n >= c->n_layers)
+		const long number = strtol(text, &end, 10);
+		if (end == text || *text == '+' || *text == '-' || *end != '.' || number >= c->n_layers)
 			return false;
-		layer = (int)n;
+		layer = (int)number;
 		text = end + 1;
 	}
-	return text < suffix && find(c, text, (size_t)(suffix - text), gguf, layer, suffix, out);
+	if (text >= suffix)
+		return false;
+	const size_t n = (size_t)(suffix - text);
+	return (!choice && find(c, text, n, gguf, layer, suffix, out)) ||
+	       find_in_mixture(c, text, n, gguf, layer, suffix, out);
 }
 
 bool name_of_hf(const struct model_config *c, const char *hf, struct name *out)

@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "cli/terminal/term.h"
+#include "formats/family.h"
+#include "formats/gguf.h"
 #include "kernels/half.h"
 
 #include <inttypes.h>
@@ -27,12 +29,52 @@ void tensor_plan_fini(struct tensor_plan *p)
 	*p = (struct tensor_plan){0};
 }
 
+int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why, size_t why_n)
+{
+	struct tensor_plan_item *item = tensor_plan_add(p);
+	if (strlen(t->name) >= sizeof item->name || t->n_dims > WRITER_DIMS_MAX)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"tensor %.200s has %d dimensions, or too long a name; up to %d and %zu bytes can "
+			"be written",
+			t->name, t->n_dims, WRITER_DIMS_MAX, sizeof item->name - 1);
+	snprintf(item->name, sizeof item->name, "%s", t->name);
+	item->source = t->name;
+	item->type = item->source_type = st_dtype_name(t->dtype);
+	item->n_dims = t->n_dims;
+	memcpy(item->shape, t->shape, sizeof item->shape);
+	item->data = t->data;
+	item->mapped = true;
+	return 0;
+}
+
+int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
+			bool halves, char *why, size_t why_n)
+{
+	bool pairs = false;
+	gguf_arch(c->arch, &pairs);
+	if (!pairs || family_of(c->arch)->rope_pairs || (part != NAME_Q && part != NAME_K))
+		return 0;
+	p->heads = part == NAME_Q ? c->n_heads : c->n_kv_heads;
+	p->halves = halves;
+	return p->shape[0] == (int64_t)p->heads * c->head_dim
+		       ? 0
+		       : err_why(why, why_n, -EINVAL, "tensor %s is not of %d heads of %d values", p->source,
+				 p->heads, c->head_dim);
+}
+
 int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		struct tensor_plan_item *t = &p->items[i];
-		struct writer_tensor to = {.name = t->name, .type = t->type, .n_dims = t->n_dims};
-		memcpy(to.shape, t->shape, sizeof to.shape);
+		const int outer = t->stack ? 1 : 0;
+		struct writer_tensor to = {.name = t->name, .type = t->type, .n_dims = t->n_dims + outer};
+		if (t->stack && t->place) {
+			t->slot = p->items[i - 1].slot;
+			continue;
+		}
+		to.shape[0] = t->stack;
+		memcpy(to.shape + outer, t->shape, sizeof to.shape - (size_t)outer * sizeof *to.shape);
 		t->slot = writer_declare(w, &to, why, why_n);
 		if (t->slot < 0)
 			return t->slot;
@@ -200,7 +242,8 @@ static void draw(struct run *r, int64_t bytes)
 static int run_item(struct run *r)
 {
 	const struct tensor_plan_item *t = r->t;
-	const int64_t w_rows = writer_n_rows(r->w, t->slot);
+	const int64_t w_rows = t->stack ? t->shape[0] : writer_n_rows(r->w, t->slot);
+	const int64_t row0 = t->stack ? t->place * t->shape[0] : 0;
 	int rc = 0;
 	r->from = real_of(t->source_type);
 	r->to = real_of(t->type);
@@ -232,8 +275,8 @@ static int run_item(struct run *r)
 		if (!rc)
 			rc = change(r, row, n, &data);
 		if (!rc)
-			rc = writer_rows(r->w, t->slot, w_rows == 1 ? 0 : row, w_rows == 1 ? 1 : n, data,
-					 r->why, r->why_n);
+			rc = writer_rows(r->w, t->slot, w_rows == 1 ? row0 : row0 + row, w_rows == 1 ? 1 : n,
+					 data, r->why, r->why_n);
 		if (!t->heads && t->mapped)
 			file_forget((const char *)t->data + (size_t)row * r->from_row,
 				    (size_t)n * r->from_row);
@@ -253,7 +296,7 @@ static double source_bytes(const struct tensor_plan *p, const struct writer *w)
 	for (size_t i = 0; i < p->n; i++) {
 		const struct tensor_plan_item *t = &p->items[i];
 		const enum real from = real_of(t->source_type);
-		const double rows = (double)writer_n_rows(w, t->slot);
+		const double rows = (double)(t->stack ? t->shape[0] : writer_n_rows(w, t->slot));
 		all += rows * (from == REAL_NONE ? (double)writer_row_bytes(w, t->slot)
 						 : (double)(t->n_dims ? t->shape[t->n_dims - 1] : 1) *
 							   (double)real_bytes(from));

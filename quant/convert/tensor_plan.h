@@ -3,6 +3,7 @@
 #ifndef QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 #define QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 
+#include "formats/safetensors.h"
 #include "quant/convert/names.h"
 #include "quant/writer/writer.h"
 
@@ -26,7 +27,10 @@ struct tensor_plan_item {
 	float add;        /* to every value (Gemma's norms) */
 	tensor_plan_encode
 		encode; /* NULL: the type is that of the source, or floats that hold the same values */
-	int slot;       /* in the writer */
+	/* Rows of one of `stack` matrices that are a tensor of three dimensions, the place-th: of a stack all
+	 * items are side by side, and the first has the tensor's name.  0: a tensor of its own. */
+	int stack, place;
+	int slot; /* in the writer */
 };
 
 struct tensor_plan {
@@ -37,6 +41,13 @@ struct tensor_plan {
 /* A new item, zeroed, valid until the next call. */
 struct tensor_plan_item *tensor_plan_add(struct tensor_plan *p);
 void tensor_plan_fini(struct tensor_plan *p);
+
+/* An item that is the tensor as it is.  -ENOTSUP: its name is too long, or it has too many dimensions. */
+int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why, size_t why_n);
+/* Rows of q and k of a model that rotates halves, where the GGUF file rotates neighbours: p is permuted, to
+ * halves or from them.  Nothing for other parts and models.  -EINVAL: it has another number of rows. */
+int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
+			bool halves, char *why, size_t why_n);
 
 /* Declares all tensors. */
 int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n);

@@ -31,50 +31,84 @@ static bool is_unneeded(const char *name)
 	return end && strcmp(end, ".inv_freq") == 0;
 }
 
-/* Whether q and k are permuted: GGUF's rotation is of neighbours, the model's of halves. */
-static bool permutes(const struct model_config *c)
+static bool is_vector(const struct st_tensor *t, enum name_part part)
 {
-	bool pairs = false;
-	gguf_arch(c->arch, &pairs);
-	return pairs && !family_of(c->arch)->rope_pairs;
+	return t->n_dims == 1 || (part == NAME_SHARED_GATE && t->n_dims == 2 && t->shape[0] == 1);
 }
 
-static int add_tensor(struct job *j, const struct st_tensor *t)
+static int add_item(struct job *j, const struct st_tensor *t, const struct name *name)
 {
 	const struct model_config *c = &j->c;
-	struct name name;
-	if (!name_of_hf(c, t->name, &name))
-		return err_why(j->why, j->why_n, -ENOTSUP,
-			       "tensor %s has no name in a GGUF file of this architecture", t->name);
+	const bool vector = is_vector(t, name->part);
 	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
 	p->source = t->name;
 	p->source_type = st_dtype_name(t->dtype);
 	p->data = t->data;
 	p->mapped = true;
-	p->n_dims = t->n_dims;
+	p->n_dims = vector ? 1 : t->n_dims;
 	if (t->n_dims < 1 || t->n_dims > 2 || !tensor_plan_is_float(p->source_type))
 		return err_why(
 			j->why, j->why_n, -ENOTSUP,
 			"tensor %s is %s in %d dimensions; a vector or matrix in F32, F16 or BF16 can be "
 			"converted",
 			t->name, p->source_type, t->n_dims);
-	memcpy(p->shape, t->shape, sizeof p->shape);
-	snprintf(p->name, sizeof p->name, "%s", name.gguf);
-	p->type = t->n_dims == 1 ? "F32" : p->source_type;
-	if (permutes(c) && (name.part == NAME_Q || name.part == NAME_K))
-		p->heads = name.part == NAME_Q ? c->n_heads : c->n_kv_heads;
-	if (p->heads && t->shape[0] != (int64_t)p->heads * c->head_dim)
-		return err_why(j->why, j->why_n, -EINVAL, "tensor %s is not of %d heads of %d values",
-			       t->name, p->heads, c->head_dim);
-	if (family_of(c->arch)->gemma && name.part == NAME_NORM)
+	memcpy(p->shape, t->shape + (t->n_dims - p->n_dims), (size_t)p->n_dims * sizeof *p->shape);
+	snprintf(p->name, sizeof p->name, "%s", name->gguf);
+	p->type = vector || name->part == NAME_ROUTER ? "F32" : p->source_type;
+	if (family_of(c->arch)->gemma && name->part == NAME_NORM)
 		p->add = 1;
-	if (j->choice && t->n_dims == 2) {
+	if (j->choice && !vector && name->part != NAME_ROUTER) {
 		const char *type = NULL;
-		j->choice->type(j->choice->ctx, &name, c->tied, t->shape[1], &type, &p->encode);
+		j->choice->type(j->choice->ctx, name, c->tied, t->shape[1], &type, &p->encode);
 		p->type = type ? type : p->type;
 		j->quantized |= type != NULL;
 	}
-	return 0;
+	return tensor_plan_permute(p, c, name->part, false, j->why, j->why_n);
+}
+
+static int missing(const struct job *j, const char *name)
+{
+	return err_why(j->why, j->why_n, -ENOENT, "tensor %s is missing: a layer has %d experts", name,
+		       j->c.experts.n);
+}
+
+/* The same matrix of all experts, one behind the other. */
+static int add_stack(struct job *j, struct name name)
+{
+	const struct st_tensor *first = NULL;
+	int rc = 0;
+	for (int e = 0; !rc && e < j->c.experts.n; e++) {
+		name_expert(&name, e);
+		const struct st_tensor *t = safetensors_find(j->files, name.hf);
+		if (!t)
+			return missing(j, name.hf);
+		if (!(rc = add_item(j, t, &name)) && t->n_dims != 2)
+			rc = err_why(j->why, j->why_n, -EINVAL, "tensor %s is not a matrix", t->name);
+		first = e ? first : t;
+		if (!rc && (t->dtype != first->dtype || t->shape[0] != first->shape[0] ||
+			    t->shape[1] != first->shape[1]))
+			rc = err_why(j->why, j->why_n, -ENOTSUP,
+				     "tensor %s has another type or shape than %s, with which a GGUF file "
+				     "has it in one tensor",
+				     t->name, first->name);
+		j->plan.items[j->plan.n - 1].stack = j->c.experts.n;
+		j->plan.items[j->plan.n - 1].place = e;
+	}
+	return rc;
+}
+
+static int add_tensor(struct job *j, const struct st_tensor *t)
+{
+	struct name name;
+	if (!name_of_hf(&j->c, t->name, &name))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s has no name in a GGUF file of this architecture", t->name);
+	if (name.part != NAME_EXPERT)
+		return add_item(j, t, &name);
+	if (name.expert == 0)
+		return add_stack(j, name);
+	name_expert(&name, 0);
+	return safetensors_find(j->files, name.hf) ? 0 : missing(j, name.hf);
 }
 
 static int add_factors(struct job *j)
@@ -134,7 +168,7 @@ static int put_keys(struct job *j)
 	return gguf_keys_vocab(j->w, &j->c, j->src, j->why, j->why_n);
 }
 
-/* The vectors that F32 holds, by the types that they had. */
+/* The vectors and routers that F32 holds, by the types that they had. */
 static void put_widened(struct job *j)
 {
 	static const char *const types[] = {"F16", "BF16"}, *const keys[] = {GGUF_F16_KEY, GGUF_BF16_KEY};
@@ -145,7 +179,7 @@ static void put_widened(struct job *j)
 				writer_meta_strings(j->w, keys[k], n);
 			for (size_t i = 0; i < j->plan.n; i++) {
 				const struct tensor_plan_item *p = &j->plan.items[i];
-				if (p->n_dims != 1 || strcmp(p->source_type, types[k]) != 0)
+				if (strcmp(p->type, "F32") != 0 || strcmp(p->source_type, types[k]) != 0)
 					continue;
 				if (pass)
 					writer_meta_item(j->w, p->name, strlen(p->name));

@@ -30,23 +30,10 @@ struct job {
 
 static int plan_directory(struct job *j, const struct safetensors *files)
 {
-	for (int i = 0; i < safetensors_count(files); i++) {
-		const struct st_tensor *t = safetensors_at(files, i);
-		struct tensor_plan_item *p = tensor_plan_add(&j->plan);
-		if (strlen(t->name) >= sizeof p->name || t->n_dims > WRITER_DIMS_MAX)
-			return err_why(j->why, j->why_n, -ENOTSUP,
-				       "tensor %.200s has %d dimensions, or too long a name; up to %d can be "
-				       "converted",
-				       t->name, t->n_dims, WRITER_DIMS_MAX);
-		snprintf(p->name, sizeof p->name, "%s", t->name);
-		p->source = t->name;
-		p->type = p->source_type = st_dtype_name(t->dtype);
-		p->n_dims = t->n_dims;
-		memcpy(p->shape, t->shape, sizeof p->shape);
-		p->data = t->data;
-		p->mapped = true;
-	}
-	return 0;
+	int rc = 0;
+	for (int i = 0; !rc && i < safetensors_count(files); i++)
+		rc = tensor_plan_copy(&j->plan, safetensors_at(files, i), j->why, j->why_n);
+	return rc;
 }
 
 static int run_plan(struct job *j, const char *dst)
@@ -93,44 +80,71 @@ static bool is_factors(const char *name)
 	return strcmp(name, "rope_freqs.weight") == 0 || strncmp(name, "rope_factors_", 13) == 0;
 }
 
-static int add_gguf(struct job *j, const struct gguf_tensor *t, const json_t *f16, const json_t *bf16)
+/* The types that vectors and routers had before they became F32. */
+struct widened {
+	json_t *f16, *bf16; /* sets of names */
+};
+
+static int add_item(struct job *j, const struct gguf_tensor *t, const struct name *name,
+		    const struct widened *w)
 {
-	const struct model_config *c = &j->c;
-	struct name name;
-	bool pairs = false;
-	if (!name_of_gguf(c, t->name, &name))
-		return err_why(j->why, j->why_n, -ENOTSUP,
-			       "tensor %s has no name in Hugging Face's layout of this architecture",
-			       t->name);
 	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
 	p->source = t->name;
 	p->source_type = gguf_type_name(t->type);
 	p->data = t->data;
 	p->mapped = true;
 	p->n_dims = t->n_dims;
-	if (t->n_dims < 1 || t->n_dims > 2 || !tensor_plan_is_float(p->source_type))
+	if (!tensor_plan_is_float(p->source_type))
 		return err_why(
 			j->why, j->why_n, -ENOTSUP,
 			"tensor %s is %s, which safetensors do not have: convert the model that it was made "
 			"of",
 			t->name, p->source_type);
+	if (t->n_dims < 1 || t->n_dims > 2)
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s has %d dimensions, where a vector or a matrix is needed", t->name,
+			       t->n_dims);
 	for (int d = 0; d < t->n_dims; d++)
 		p->shape[d] = t->size[t->n_dims - 1 - d];
-	snprintf(p->name, sizeof p->name, "%s", name.hf);
-	p->type = json_object_get(f16, t->name)    ? "F16"
-		  : json_object_get(bf16, t->name) ? "BF16"
-						   : p->source_type;
-	gguf_arch(c->arch, &pairs);
-	if (pairs && !family_of(c->arch)->rope_pairs && (name.part == NAME_Q || name.part == NAME_K)) {
-		p->heads = name.part == NAME_Q ? c->n_heads : c->n_kv_heads;
-		p->halves = true;
-		if (p->shape[0] != (int64_t)p->heads * c->head_dim)
-			return err_why(j->why, j->why_n, -EINVAL, "tensor %s is not of %d heads of %d values",
-				       t->name, p->heads, c->head_dim);
+	if (name->part == NAME_SHARED_GATE && t->n_dims == 1) {
+		p->n_dims = 2;
+		p->shape[1] = p->shape[0];
+		p->shape[0] = 1;
 	}
-	if (family_of(c->arch)->gemma && name.part == NAME_NORM)
+	snprintf(p->name, sizeof p->name, "%s", name->hf);
+	p->type = json_object_get(w->f16, t->name)    ? "F16"
+		  : json_object_get(w->bf16, t->name) ? "BF16"
+						      : p->source_type;
+	if (family_of(j->c.arch)->gemma && name->part == NAME_NORM)
 		p->add = -1;
-	return 0;
+	return tensor_plan_permute(p, &j->c, name->part, true, j->why, j->why_n);
+}
+
+/* A tensor for each expert. */
+static int add_experts(struct job *j, const struct gguf_tensor *t, struct name name, const struct widened *w)
+{
+	const int n = j->c.experts.n;
+	int rc = 0;
+	if (t->size[2] != n || t->size[3] != 1)
+		return err_why(j->why, j->why_n, -EINVAL, "tensor %s is not of %d experts", t->name, n);
+	for (int e = 0; !rc && e < n; e++) {
+		struct gguf_tensor one = *t;
+		one.n_dims = 2;
+		one.data = (const char *)t->data + t->bytes / (size_t)n * (size_t)e;
+		name_expert(&name, e);
+		rc = add_item(j, &one, &name, w);
+	}
+	return rc;
+}
+
+static int add_gguf(struct job *j, const struct gguf_tensor *t, const struct widened *w)
+{
+	struct name name;
+	if (!name_of_gguf(&j->c, t->name, &name))
+		return err_why(j->why, j->why_n, -ENOTSUP,
+			       "tensor %s has no name in Hugging Face's layout of this architecture",
+			       t->name);
+	return name.part == NAME_EXPERT ? add_experts(j, t, name, w) : add_item(j, t, &name, w);
 }
 
 static int from_gguf(struct job *j, const char *dst)
@@ -139,20 +153,20 @@ static int from_gguf(struct job *j, const char *dst)
 	int rc = gguf_config_load(j->src, &j->c, j->why, j->why_n);
 	if (rc)
 		return rc;
-	if (j->c.experts.n)
+	if (family_of(j->c.arch)->experts && family_of(j->c.arch)->experts->fused)
 		return err_why(
 			j->why, j->why_n, -ENOTSUP,
-			"%s has experts (%s), which quern does not convert from GGUF: convert the model that "
-			"it was made of",
+			"%s has experts in MXFP4 (%s), which quern does not convert from GGUF: convert the "
+			"model that it was made of",
 			j->src, j->c.arch_name);
 	if ((rc = gguf_open(j->src, &g, j->why, j->why_n)))
 		return rc;
-	json_t *f16 = names_in(g, GGUF_F16_KEY), *bf16 = names_in(g, GGUF_BF16_KEY);
+	const struct widened w = {names_in(g, GGUF_F16_KEY), names_in(g, GGUF_BF16_KEY)};
 	for (int i = 0; !rc && i < gguf_count(g); i++)
 		if (!is_factors(gguf_at(g, i)->name))
-			rc = add_gguf(j, gguf_at(g, i), f16, bf16);
-	json_decref(f16);
-	json_decref(bf16);
+			rc = add_gguf(j, gguf_at(g, i), &w);
+	json_decref(w.f16);
+	json_decref(w.bf16);
 	if (!rc)
 		rc = hf_files_config(j->w, g, &j->c, j->why, j->why_n);
 	if (!rc)

@@ -136,22 +136,6 @@ static int add_module(struct job *j, const struct st_tensor *t, const char *name
 	return 0;
 }
 
-static int add_plain(struct job *j, const struct st_tensor *t)
-{
-	struct tensor_plan_item *p = tensor_plan_add(&j->plan);
-	if (strlen(t->name) >= sizeof p->name || t->n_dims > WRITER_DIMS_MAX)
-		return err_why(j->why, j->why_n, -ENOTSUP,
-			       "tensor %.200s has too many dimensions, or too long a name", t->name);
-	snprintf(p->name, sizeof p->name, "%s", t->name);
-	p->source = t->name;
-	p->type = p->source_type = st_dtype_name(t->dtype);
-	p->n_dims = t->n_dims;
-	memcpy(p->shape, t->shape, sizeof p->shape);
-	p->data = t->data;
-	p->mapped = true;
-	return 0;
-}
-
 /* Every linear layer is a tensor of its own, or fused with others under the name of the whole. */
 static int check_apart(const struct job *j)
 {
@@ -173,7 +157,7 @@ static int declare_all(struct job *j)
 		if (name && whole)
 			rc = add_module(j, t, name);
 		else
-			rc = add_plain(j, t);
+			rc = tensor_plan_copy(&j->plan, t, j->why, j->why_n);
 		if (name && !whole) {
 			json_object_set_new(j->kept, name, json_true());
 			json_object_set_new(j->linear, name, json_false());

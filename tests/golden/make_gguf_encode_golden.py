@@ -18,6 +18,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tools"))
+import make_gguf_family  # noqa: E402
 import make_model  # noqa: E402
 
 N = 1 << 14
@@ -72,11 +73,53 @@ def check_file(quern):
             return hashlib.sha256(f.read()).hexdigest()
 
 
+def check_mixture(quern):
+    """The same of a mixture: experts are stacked, routers are F32, the keys are those of qwen2moe."""
+    with tempfile.TemporaryDirectory() as tmp:
+        src, dst, config = os.path.join(tmp, "src"), os.path.join(tmp, "m.gguf"), make_gguf_family.FAMILIES["qwen2moe"]
+        make_model.make(src, config, "BF16", 1)
+        subprocess.run([quern, "convert", src, dst, "--to", "gguf"], check=True)
+        r = gguf.GGUFReader(dst)
+        assert r.get_field("general.architecture").contents() == "qwen2moe"
+        for key, want in (("expert_count", 5), ("expert_used_count", 3), ("expert_feed_forward_length", 56),
+                          ("expert_shared_feed_forward_length", 88)):
+            assert r.get_field("qwen2moe." + key).contents() == want
+        with open(os.path.join(src, "model.safetensors"), "rb") as f:
+            data = f.read()
+        n = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + n])
+        header.pop("__metadata__", None)
+
+        def bf16(name):
+            a, b = header[name]["data_offsets"]
+            return np.frombuffer(data[8 + n + a:8 + n + b], np.uint16).reshape(header[name]["shape"])
+        found, names = {t.name: t for t in r.tensors}, set(gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2MOE, 4).mapping)
+        known = {gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2MOE, 4).get_name(k) for k in names}
+        assert all(t.rpartition(".")[0] in known for t in found)
+        experts = 0
+        for name in header:
+            layer = name.split(".")[2] if name.startswith("model.layers.") else None
+            if ".experts." in name:
+                e, part = int(name.split(".")[5]), name.split(".")[6].removesuffix("_proj")
+                t = found[f"blk.{layer}.ffn_{part}_exps.weight"]
+                assert t.tensor_type == gguf.GGMLQuantizationType.BF16
+                assert np.array_equal(np.asarray(t.data).view(np.uint16).reshape(5, *header[name]["shape"])[e], bf16(name))
+                experts += 1
+            elif "mlp.gate." in name or "shared_expert_gate" in name:
+                t = found[f"blk.{layer}.ffn_gate_inp{'_shexp' if 'shared' in name else ''}.weight"]
+                assert t.tensor_type == gguf.GGMLQuantizationType.F32
+                assert np.array_equal(np.asarray(t.data).ravel(), (bf16(name).astype(np.uint32) << 16).view(np.float32).ravel())
+        assert experts == 4 * 5 * 3
+        with open(dst, "rb") as f:
+            return hashlib.sha256(f.read()).hexdigest()
+
+
 def main():
     x = values()
     kinds = {"q8_0": gguf.GGMLQuantizationType.Q8_0, "q4_0": gguf.GGMLQuantizationType.Q4_0}
     out = {name: checksum(gguf.quants.quantize(x, kind).tobytes()) for name, kind in kinds.items()}
     out["file"] = check_file(sys.argv[1])
+    out["mixture"] = check_mixture(sys.argv[1])
     with open(os.path.join(HERE, "gguf_encode.json"), "w") as f:
         json.dump(out, f, indent=1)
         f.write("\n")

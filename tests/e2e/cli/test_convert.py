@@ -27,12 +27,12 @@ from make_model import llama, mistral, qwen2, qwen3  # noqa: E402
 WEIGHTS = SHARED / "weights"
 PROMPT = "Once upon a time"
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
-MIXTURES = [name for name in make_gguf_family.FAMILIES if name.endswith(("moe", "mixtral", "gpt-oss"))]
-DENSE = {k: v for k, v in make_gguf_family.FAMILIES.items() if k not in MIXTURES}
+CHECKED = {k: v for k, v in make_gguf_family.FAMILIES.items() if k != "gpt-oss"}    # another program writes them too
+MIXTURES = [k for k, v in CHECKED.items() if "num_experts_per_tok" in v]
 FAMILIES = {
     "llama": llama(64, 96, 2, 4, 2, 331, 128), "llama3": llama(64, 96, 2, 4, 2, 331, 512, rope_scaling=LLAMA3, tie_word_embeddings=True),
     "mistral": mistral(64, 96, 2, 4, 2, 331, 128, sliding_window=32), "qwen2": qwen2(64, 96, 2, 4, 2, 331, 128),
-    "qwen3": qwen3(64, 96, 2, 4, 2, 331, 128, head_dim=32), **DENSE,
+    "qwen3": qwen3(64, 96, 2, 4, 2, 331, 128, head_dim=32), **CHECKED,
 }
 
 
@@ -82,7 +82,7 @@ def made_family(folder, name, dtype="F32"):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_comes_back_from_gguf(run, tmp_path, name):
-    dtype = "F32" if name in DENSE else "BF16" if name != "qwen2" else "F16"
+    dtype = "F16" if name in ("qwen2", "olmoe") else "F32" if name in CHECKED and name not in MIXTURES else "BF16"
     src = made_family(tmp_path / "src", name, dtype)
     convert(run, src, tmp_path / "m.gguf", "gguf")
     back = convert(run, tmp_path / "m.gguf", tmp_path / "back", "safetensors")
@@ -91,7 +91,7 @@ def test_every_family_comes_back_from_gguf(run, tmp_path, name):
         assert (back / file).read_bytes() == (src / file).read_bytes()
 
 
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("name", CHECKED)
 def test_a_gguf_file_is_as_an_independent_writer_has_it(run, tmp_path, name):
     config, src = FAMILIES[name], made_family(tmp_path / "src", name)
     keys, tensors = gguf(convert(run, src, tmp_path / "m.gguf", "gguf"))
@@ -125,7 +125,7 @@ def without(path, *prefixes):
     return path
 
 
-TOLD = ["llama3", "gemma3", "phi3-long"]   # stories take most of the time
+TOLD = ["llama3", "gemma3", "phi3-long", "glm4moe"]   # stories take most of the time
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -221,13 +221,43 @@ def test_what_a_format_cannot_hold_is_named(run, tmp_path):
     subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf.py", q8_0, "--type", "Q8_0", "--shape", "tiny"], check=True)
     refused(run, q8_0, dst, "safetensors", "blk.0.attn_k.weight is Q8_0")
     refused(run, q8_0, dst, "gguf", "no directory of safetensors")
-    for name in MIXTURES:
-        mixture = made(tmp_path / name, make_gguf_family.FAMILIES[name])
-        refused(run, mixture, dst, "gguf", "GGUF")
+    refused(run, made(tmp_path / "oss", make_gguf_family.FAMILIES["gpt-oss"]), dst, "gguf", "MXFP4")
+    subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf_family.py", "gpt-oss", tmp_path / "oss.gguf"], check=True)
+    refused(run, tmp_path / "oss.gguf", dst, "safetensors", "MXFP4")
+    refused(run, made(tmp_path / "apart", make_model.TINY["qwen3-moe"][0]), dst, "gguf", "layers without experts")
+    refused(run, made(tmp_path / "weighed", FAMILIES["olmoe"] | {"norm_topk_prob": True}), dst, "gguf", "has norm_topk_prob")
     refused(run, tmp_path / "none", dst, "safetensors", "none")
     config = json.loads((src / "config.json").read_text())
     (src / "config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}))
     refused(run, src, dst, "gguf", "dynamic")
+
+
+def edit(folder, change):
+    """The header of the only file, its places kept."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    change(header)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + n:])
+    return folder
+
+
+def test_an_expert_that_is_missing_or_unlike_the_others_is_named(run, tmp_path):
+    at, dst = "model.layers.1.mlp.experts.{}.up_proj.weight", tmp_path / "m.gguf"
+    made(tmp_path / "src", FAMILIES["qwen3moe"], "BF16")
+
+    def of(name, change):
+        shutil.copytree(tmp_path / "src", tmp_path / name)
+        return edit(tmp_path / name, change)
+    for e in (0, 3, 5):
+        refused(run, of(f"without{e}", lambda h: h.update({at.format(e) + "x": h.pop(at.format(e))})), dst, "gguf",
+                at.format(e))
+    refused(run, of("type", lambda h: h[at.format(2)].update(dtype="F16")), dst, "gguf", at.format(2), "another type or shape")
+    refused(run, of("shape", lambda h: h[at.format(2)].update(shape=h[at.format(2)]["shape"][::-1])), dst, "gguf", at.format(2))
+    for spelled in ("06", "6", "+1", "", "1.0"):
+        refused(run, of(f"number{spelled}", lambda h: h.update({at.format(spelled): h.pop(at.format(5))})), dst, "gguf", ".experts.")
 
 
 def test_a_result_that_exists_is_left_alone(run, tmp_path):
@@ -273,9 +303,10 @@ def test_memory_does_not_grow_with_the_model(run, tmp_path):
         assert large - small < (large_bytes - small_bytes) / 4
 
 
-def test_the_package_gguf_has_read_this_file(run, tmp_path):
+@pytest.mark.parametrize("name", ["llama", "qwen2moe"])
+def test_the_package_gguf_has_read_this_file(run, tmp_path, name):
     """tests/golden/make_gguf_encode_golden.py did, and compared tensors and keys."""
-    src = made(tmp_path / "src", llama(64, 96, 2, 4, 2, 331, 128), "BF16")
-    convert(run, src, tmp_path / "m.gguf", "gguf")
-    want = json.loads((ROOT / "tests" / "golden" / "gguf_encode.json").read_text())["file"]
+    config = llama(64, 96, 2, 4, 2, 331, 128) if name == "llama" else FAMILIES[name]
+    convert(run, made(tmp_path / "src", config, "BF16"), tmp_path / "m.gguf", "gguf")
+    want = json.loads((ROOT / "tests" / "golden" / "gguf_encode.json").read_text())["file" if name == "llama" else "mixture"]
     assert hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest() == want

@@ -84,14 +84,48 @@ def test_a_quantized_model_is_not_quantized_again(run, tmp_path):
 
 
 def test_experts_that_cannot_be_written_are_named(run, tmp_path):
-    olmoe = family("OlmoeForCausalLM", "olmoe", 64, 32, 2, 4, 2, 331, 128, num_experts=4, num_experts_per_tok=2)
     oss = make_model.gpt_oss(128, 128, 2, 8, 4, 331, 256, head_dim=16, sliding_window=20)
     oss.pop("quantization_config")
-    for name, config, kind, word in (("olmoe", olmoe, "q8_0", "OlmoeForCausalLM has experts"), ("oss", oss, "int8", "within a tensor of several")):
-        make_model.make(str(tmp_path / name), config, "BF16", 1)
-        r = run("quantize", tmp_path / name, tmp_path / "out", "--type", kind)
+    make_model.make(str(tmp_path / "oss"), oss, "BF16", 1)
+    for kind, word in (("q8_0", "experts in MXFP4"), ("int8", "within a tensor of several")):
+        r = run("quantize", tmp_path / "oss", tmp_path / "out", "--type", kind)
         assert r.returncode == 1 and word in r.stderr, r.stderr
         assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("kind, matrix", [("q8_0", Q8_0), ("q4_0", Q4_0), ("q4_k", Q4_K), ("q6_k", Q6_K)])
+def test_experts_have_the_blocks_of_dense_layers(run, tmp_path, kind, matrix):
+    """An expert's blocks are those that a dense model with the same matrix has; routers stay floats."""
+    shape = dict(head_dim=64, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=256, norm_topk_prob=True)
+    src = tmp_path / "src"
+    make_model.make(str(src), family("Qwen3MoeForCausalLM", "qwen3_moe", 256, 512, 1, 4, 2, 331, 128, **shape), "BF16", 1)
+    _, found = gguf(quantize(run, src, tmp_path / "m.gguf", kind))
+    assert {k: t[0] for k, t in found.items() if "_exps" in k or "_inp" in k} == {
+        "blk.0.ffn_gate_exps.weight": matrix, "blk.0.ffn_up_exps.weight": matrix, "blk.0.ffn_down_exps.weight": matrix,
+        "blk.0.ffn_gate_inp.weight": F32}
+    tensors = safetensors(src)
+    for e in range(3):
+        dense, path = tmp_path / f"dense{e}", f"model.layers.0.mlp.experts.{e}."
+        made(dense, intermediate_size=256, num_hidden_layers=1)
+        put(dense, {k.replace(f"experts.{e}.", ""): t for k, t in tensors.items() if k.startswith(path)})
+        _, want = gguf(quantize(run, dense, tmp_path / f"dense{e}.gguf", kind))
+        for part in ("gate", "up", "down"):
+            (_, shape, blocks), (_, one, alone) = found[f"blk.0.ffn_{part}_exps.weight"], want[f"blk.0.ffn_{part}.weight"]
+            assert shape == [3, *one] and blocks[len(alone) * e:len(alone) * (e + 1)] == alone
+    assert len(story(run, tmp_path / "m.gguf")) > 10
+
+
+def put(folder, tensors):
+    """Other values for some tensors of the only file."""
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    n = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + n])
+    for name, (kind, shape, raw) in tensors.items():
+        assert (header[name]["dtype"], header[name]["shape"]) == (kind, shape)
+        a, b = (8 + n + x for x in header[name]["data_offsets"])
+        data[a:b] = raw
+    path.write_bytes(data)
 
 
 # --- directories ---
