@@ -81,8 +81,9 @@ static void on_metrics_status(void *user, const struct engine_status *s)
 {
 	struct exchange *x = user;
 	struct buf b = {0};
-	metrics_write(x->host->svc->metrics, x->host->svc->model_name, s, &b);
-	exchange_reply_as(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
+	const enum metrics_format format = x->openmetrics ? METRICS_OPENMETRICS : METRICS_TEXT;
+	metrics_write(x->host->svc->metrics, x->host->svc->model_name, s, format, &b);
+	exchange_reply_as(x, MHD_HTTP_OK, metrics_content_type(format), &b);
 	exchange_unref(x);
 }
 

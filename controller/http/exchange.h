@@ -129,6 +129,7 @@ struct exchange {
 	uint8_t span[8];                /* of this exchange */
 	/* The shape of errors; NULL: OpenAI's. */
 	void (*errors)(struct buf *b, const struct http_failure *f);
+	bool openmetrics;    /* Accept names OpenMetrics */
 	char origin[256];    /* of a page that may see the reply (CORS); "": none */
 	struct api_key *key; /* NULL: the service has no keys, or the path needs none */
 	uint64_t max_body;   /* bytes of the body */

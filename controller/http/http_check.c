@@ -2,6 +2,7 @@
 
 #include "base/entropy.h"
 #include "controller/message/service.h"
+#include "controller/metrics/metrics.h"
 #include "controller/metrics/tracer.h"
 #include "controller/http/api_keys.h"
 
@@ -222,6 +223,7 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 			  sizeof x->remote);
 	snprintf(x->method, sizeof x->method, "%s", method);
 	snprintf(x->path, sizeof x->path, "%s", url);
+	x->openmetrics = metrics_format(http_header(c, MHD_HTTP_HEADER_ACCEPT)) == METRICS_OPENMETRICS;
 	const char *origin = http_header(c, MHD_HTTP_HEADER_ORIGIN);
 	if (origin && strlen(origin) < sizeof x->origin && cors_allows(h->cors, origin))
 		snprintf(x->origin, sizeof x->origin, "%s", origin);

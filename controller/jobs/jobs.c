@@ -370,19 +370,20 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 						      [FINISH_ABORT] = METRIC_FINISHED_ABORT,
 						      [FINISH_ERROR] = METRIC_FINISHED_ERROR};
 	struct metrics *m = j->svc->metrics;
+	const struct trace_context *of = &job->trace;
 	metrics_add(m, reasons[o->finish], 1);
-	metrics_observe(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->submitted_us);
+	metrics_observe_traced(m, METRIC_E2E, (o->last_us ? o->last_us : now) - job->submitted_us, of);
 	metrics_observe(m, METRIC_REQUEST_PROMPT_TOKENS, job->prompt_tokens);
 	metrics_observe(m, METRIC_REQUEST_GENERATION_TOKENS, o->n_shown);
 	metrics_observe(m, METRIC_REQUEST_MAX_TOKENS, job->max_tokens);
 	if (!o->first_us)
 		return;
-	metrics_observe(m, METRIC_QUEUE, job->queued_us);
-	metrics_observe(m, METRIC_PREFILL, job->first_token_us - job->queued_us);
-	metrics_observe(m, METRIC_DECODE, o->last_us - o->first_us);
-	metrics_observe(m, METRIC_INFERENCE, o->last_us - job->submitted_us - job->queued_us);
+	metrics_observe_traced(m, METRIC_QUEUE, job->queued_us, of);
+	metrics_observe_traced(m, METRIC_PREFILL, job->first_token_us - job->queued_us, of);
+	metrics_observe_traced(m, METRIC_DECODE, o->last_us - o->first_us, of);
+	metrics_observe_traced(m, METRIC_INFERENCE, o->last_us - job->submitted_us - job->queued_us, of);
 	if (o->log.n > 1)
-		metrics_observe(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1));
+		metrics_observe_traced(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1), of);
 }
 
 /* The same, once for the job. */

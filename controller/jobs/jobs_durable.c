@@ -29,7 +29,9 @@ const char jobs_schema[] =
 	"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0;"
 	"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1;"
 	/* Progress of unfinished jobs, in order: the tokens from `first` on; first = OUTPUT_ENDED: an output
-	 * that has ended; JOB_CLASS: the numerics class of the rows that follow. */
+	 * that has ended; JOB_CLASS: the numerics class of the rows that follow; JOB_TRACE: the job's trace.
+	 * A reader passes over rows of an output that is not one of the job's, so a new kind of them needs no
+	 * migration, and a downgrade loses no more than what they say. */
 	"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" data BLOB NOT NULL);"
 	"CREATE INDEX tokens_job ON tokens(job)";
@@ -65,6 +67,7 @@ struct durable_op {
 	uint8_t body[16];
 	int64_t unix_us, limit;
 	struct buf bytes; /* a record, or rows of tokens */
+	struct buf trace; /* a record, or empty */
 	char *row;        /* owned */
 	struct saved *saved;
 	uint32_t n_saved, saved_cap;
@@ -75,6 +78,7 @@ static void op_free(struct durable_op *o)
 	free(o->key);
 	free(o->owner);
 	buf_fini(&o->bytes);
+	buf_fini(&o->trace);
 	free(o->row);
 	free(o->saved);
 	free(o);
@@ -132,20 +136,36 @@ static struct durable_op *op_new(struct jobs *j, const struct job *job,
 
 static void op_put(struct jobs *j, struct durable_op *o)
 {
-	o->op.bytes = sizeof *o + o->bytes.cap + o->n_saved * sizeof *o->saved;
+	o->op.bytes = sizeof *o + o->bytes.cap + o->trace.cap + o->n_saved * sizeof *o->saved;
 	journal_put(j->journal, &o->op);
+}
+
+static int put_row(struct journal_db *db, uint64_t number, int64_t output, int64_t first, const void *p,
+		   size_t n)
+{
+	return journal_run(db, "INSERT INTO tokens(job, output, first, data) VALUES(?, ?, ?, ?)",
+			   JOURNAL_VALUES(journal_int((int64_t)number), journal_int(output),
+					  journal_int(first), journal_blob(p, n)));
+}
+
+static int delete_rows(struct journal_db *db, uint64_t number)
+{
+	return journal_run(db, "DELETE FROM tokens WHERE job = ?",
+			   JOURNAL_VALUES(journal_int((int64_t)number)));
 }
 
 static int run_accept(struct journal_op *op, struct journal_db *db)
 {
 	struct durable_op *o = (struct durable_op *)op;
-	return journal_run(db,
-			   "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, model, state) "
-			   "VALUES(?, ?, ?, ?, ?, ?, ?, ?, 0)",
-			   JOURNAL_VALUES(journal_int((int64_t)o->number), journal_text(o->id),
-					  journal_text(o->owner ? o->owner : ""), journal_text(o->key),
-					  journal_blob(o->body, sizeof o->body), journal_int(o->unix_us),
-					  journal_blob(o->bytes.p, o->bytes.len), journal_text(o->model)));
+	int rc = journal_run(db,
+			     "INSERT INTO jobs(n, id, owner, key, body, accepted_at, request, model, state) "
+			     "VALUES(?, ?, ?, ?, ?, ?, ?, ?, 0)",
+			     JOURNAL_VALUES(journal_int((int64_t)o->number), journal_text(o->id),
+					    journal_text(o->owner ? o->owner : ""), journal_text(o->key),
+					    journal_blob(o->body, sizeof o->body), journal_int(o->unix_us),
+					    journal_blob(o->bytes.p, o->bytes.len), journal_text(o->model)));
+	return rc || !o->trace.len ? rc
+				   : put_row(db, o->number, OF_THE_JOB, JOB_TRACE, o->trace.p, o->trace.len);
 }
 
 static int run_save(struct journal_op *op, struct journal_db *db)
@@ -154,10 +174,7 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 	int rc = SQLITE_OK;
 	for (uint32_t i = 0; !rc && i < o->n_saved; i++) {
 		const struct saved *v = &o->saved[i];
-		rc = journal_run(db, "INSERT INTO tokens(job, output, first, data) VALUES(?, ?, ?, ?)",
-				 JOURNAL_VALUES(journal_int((int64_t)v->number), journal_int(v->output),
-						journal_int(v->first),
-						journal_blob(o->bytes.p + v->at, v->n)));
+		rc = put_row(db, v->number, v->output, v->first, o->bytes.p + v->at, v->n);
 	}
 	return rc;
 }
@@ -172,8 +189,9 @@ static int run_cancel(struct journal_op *op, struct journal_db *db)
 static int run_retract(struct journal_op *op, struct journal_db *db)
 {
 	struct durable_op *o = (struct durable_op *)op;
-	return journal_run(db, "DELETE FROM jobs WHERE n = ?",
-			   JOURNAL_VALUES(journal_int((int64_t)o->number)));
+	int rc = journal_run(db, "DELETE FROM jobs WHERE n = ?",
+			     JOURNAL_VALUES(journal_int((int64_t)o->number)));
+	return rc ? rc : delete_rows(db, o->number);
 }
 
 static int run_end(struct journal_op *op, struct journal_db *db)
@@ -184,9 +202,7 @@ static int run_end(struct journal_op *op, struct journal_db *db)
 		db, "UPDATE jobs SET state = 1, finished_at = ?, end = ?, row = ? WHERE n = ? AND state = 0",
 		JOURNAL_VALUES(journal_int(o->unix_us), journal_blob(o->bytes.p, o->bytes.len),
 			       journal_text(o->row), journal_int((int64_t)o->number)));
-	return rc ? rc
-		  : journal_run(db, "DELETE FROM tokens WHERE job = ?",
-				JOURNAL_VALUES(journal_int((int64_t)o->number)));
+	return rc ? rc : delete_rows(db, o->number);
 }
 
 static int run_sweep(struct journal_op *op, struct journal_db *db)
@@ -294,6 +310,12 @@ void durable_accept(struct jobs *j, struct job *job)
 	o->unix_us = job->accepted_unix_us;
 	o->bytes = job->request;
 	job->request = (struct buf){0};
+	if (job->trace.set) {
+		char name[64];
+		record_put_trace(&o->trace, &job->trace);
+		durable_name(name, sizeof name, "trace", job);
+		record_seal(&o->trace, name);
+	}
 	op_put(j, o);
 }
 

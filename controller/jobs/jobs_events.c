@@ -51,10 +51,10 @@ static void count_token(const struct jobs *j, const struct job *job, struct outp
 	struct metrics *m = j->svc->metrics;
 	metrics_add(m, METRIC_GENERATION_TOKENS, 1);
 	if (o->last_us) {
-		metrics_observe(m, METRIC_ITL, now - o->last_us);
+		metrics_observe_traced(m, METRIC_ITL, now - o->last_us, &job->trace);
 	} else {
 		o->first_us = now;
-		metrics_observe(m, METRIC_TTFT, now - job->submitted_us);
+		metrics_observe_traced(m, METRIC_TTFT, now - job->submitted_us, &job->trace);
 		if (o->index == 0)
 			metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
 	}
@@ -102,7 +102,7 @@ static void on_pooled(struct jobs *j, struct job *job, const struct engine_event
 	job->pooled = xmemdup(e->values, e->n_values * sizeof *e->values);
 	job->n_pooled = e->n_values;
 	metrics_add(m, METRIC_PROMPT_TOKENS, job->prompt_tokens);
-	metrics_observe(m, METRIC_TTFT, now - job->submitted_us);
+	metrics_observe_traced(m, METRIC_TTFT, now - job->submitted_us, &job->trace);
 	job->outputs[0].first_us = job->outputs[0].last_us = now;
 }
 

@@ -195,6 +195,9 @@ enum {
 	END_FIELDS = 13,   /* and the outputs */
 	OUTPUT_ENDED = -1, /* tokens.first of an output that has ended */
 	JOB_CLASS = -2,    /* tokens.first of the numerics class of the rows that follow */
+	JOB_TRACE = -3,    /* tokens.first of the job's trace, with OF_THE_JOB for an output */
+	OF_THE_JOB = -1, /* tokens.output of what belongs to no output: a reader passes over what it does not
+			    know */
 };
 
 /* jobs_durable.c */

@@ -184,6 +184,27 @@ static void take_class(struct job *job, const void *bytes, size_t n)
 		log_warn("jobs", "job=%s may continue in another numerics class: %s", job->id, why);
 }
 
+/* In place of the one that was drawn for this life.  An unreadable one leaves that. */
+static void take_trace(struct job *job, const void *bytes, size_t n)
+{
+	char name[64], why[256];
+	struct cursor c;
+	struct trace_context trace = {0};
+	durable_name(name, sizeof name, "trace", job);
+	int rc = record_open(&c, bytes, n, name, why, sizeof why);
+	if (!rc) {
+		record_get_trace(&c, &trace);
+		rc = record_close(&c, why, sizeof why);
+	}
+	if (rc) {
+		trace_context_fini(&trace);
+		log_warn("jobs", "job=%s goes on in a trace of its own: %s", job->id, why);
+		return;
+	}
+	trace_context_fini(&job->trace);
+	job->trace = trace;
+}
+
 /* The saved tokens of its outputs; those that cannot be read are computed again. */
 static int load_tokens(struct jobs *j, struct job *job, int64_t now)
 {
@@ -198,6 +219,8 @@ static int load_tokens(struct jobs *j, struct job *job, int64_t now)
 		const void *data = sqlite3_column_blob(s, 2);
 		if (first == JOB_CLASS)
 			take_class(job, data ? data : "", (size_t)sqlite3_column_bytes(s, 2));
+		if (first == JOB_TRACE && index == OF_THE_JOB)
+			take_trace(job, data ? data : "", (size_t)sqlite3_column_bytes(s, 2));
 		if (first == JOB_CLASS || index < 0 || index >= job->n_outputs ||
 		    job->outputs[index].finish != FINISH_NONE)
 			continue;

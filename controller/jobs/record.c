@@ -185,6 +185,46 @@ int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64
 	return rc;
 }
 
+/* --- the trace --- */
+
+enum { TRACE_FIELDS = 4, TRACE_SAMPLED = 1, TRACE_REMOTE = 2 };
+
+void record_put_trace(struct buf *out, const struct trace_context *t)
+{
+	mp_put_array(out, TRACE_FIELDS);
+	put_bin(out, t->trace, sizeof t->trace);
+	put_bin(out, t->span, sizeof t->span);
+	mp_put_uint(out, (t->sampled ? TRACE_SAMPLED : 0) | (t->remote ? TRACE_REMOTE : 0));
+	put_bin(out, t->state ? t->state : "", t->state ? strlen(t->state) : 0);
+}
+
+void record_get_trace(struct cursor *c, struct trace_context *out)
+{
+	uint32_t n_trace, n_span, n_state;
+	char state[TRACE_STATE_MAX + 1];
+	*out = (struct trace_context){0};
+	if (cursor_array(c, "trace") != TRACE_FIELDS)
+		cursor_fail(c, "trace: the wrong number of fields");
+	const void *trace = cursor_bin(c, "trace", 1, sizeof out->trace, &n_trace);
+	const void *span = cursor_bin(c, "span", 1, sizeof out->span, &n_span);
+	const uint64_t flags = cursor_uint(c, "flags", TRACE_SAMPLED | TRACE_REMOTE);
+	const void *text = cursor_bin(c, "state", 1, TRACE_STATE_MAX, &n_state);
+	if (!c->bad && (n_trace != sizeof out->trace || n_span != sizeof out->span))
+		cursor_fail(c, "trace: an id of the wrong length");
+	if (c->bad)
+		return;
+	memcpy(out->trace, trace, n_trace);
+	memcpy(out->span, span, n_span);
+	out->set = true;
+	out->sampled = flags & TRACE_SAMPLED;
+	out->remote = flags & TRACE_REMOTE;
+	if (n_state)
+		memcpy(state, text, n_state);
+	state[n_state] = '\0';
+	if (trace_context_is_state(state))
+		out->state = xstrdup(state);
+}
+
 /* --- tokens --- */
 
 static uint32_t n_top(const struct toklog *t, uint32_t i)

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "controller/jobs/output.h"
 #include "controller/message/submit.h"
+#include "controller/message/trace_context.h"
 #include "proto/cursor.h"
 
 /* Appends the checksum.  name: which record of which job; not stored. */
@@ -27,6 +28,11 @@ void record_put_request(struct buf *out, const struct submit *s, int64_t now_us,
 /* *out is the caller's, on success. */
 int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
 		       struct submit **out, char *why, size_t why_n);
+
+/* The trace that a job belongs to, without which it could not go on in it after a restart. */
+void record_put_trace(struct buf *out, const struct trace_context *t);
+/* *out: trace_context_fini(); empty if the cursor has failed. */
+void record_get_trace(struct cursor *c, struct trace_context *out);
 
 /* Tokens [from, to), with their logprobs if t has them, and if mu is not NULL with mirostat's mu behind them.
  */

@@ -50,7 +50,7 @@ static bool get_parent(struct trace_context *t, const char *p)
 	return !is_zero(t->trace, sizeof t->trace) && !is_zero(t->span, sizeof t->span);
 }
 
-static bool is_state(const char *p)
+bool trace_context_is_state(const char *p)
 {
 	const size_t n = strlen(p);
 	for (size_t i = 0; i < n; i++)
@@ -67,7 +67,7 @@ bool trace_context_read(struct trace_context *t, const char *traceparent, const 
 		return false;
 	}
 	t->set = t->remote = true;
-	t->state = tracestate && is_state(tracestate) ? xstrdup(tracestate) : NULL;
+	t->state = tracestate && trace_context_is_state(tracestate) ? xstrdup(tracestate) : NULL;
 	return true;
 }
 

@@ -21,6 +21,8 @@ struct trace_context {
 /* Reads the headers; either may be NULL.  false: there is no valid traceparent, and *t is empty.  A
  * tracestate that is too long or not printable is dropped. */
 bool trace_context_read(struct trace_context *t, const char *traceparent, const char *tracestate);
+/* A tracestate that is passed on: printable, 1 to TRACE_STATE_MAX bytes. */
+bool trace_context_is_state(const char *text);
 /* A new trace: its first span has no parent. */
 void trace_context_draw(struct trace_context *t, bool sampled);
 void trace_context_copy(struct trace_context *to, const struct trace_context *from);

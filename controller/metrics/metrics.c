@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "controller/message/status_fields.h"
+#include "controller/message/trace_context.h"
 #include "controller/metrics/loghist.h"
 
 #include <inttypes.h>
@@ -72,9 +73,17 @@ static const struct family families[METRIC_HISTOGRAMS] = {
 				     NULL},
 };
 
+/* The last observation of a bucket that belongs to a trace.  seq is odd while one thread writes; others that
+ * come then leave theirs out, and a reader whose seq has changed shows none: no thread waits. */
+struct exemplar {
+	atomic_uint_fast64_t seq; /* 0: none yet */
+	atomic_uint_fast64_t trace[2], value, unix_us;
+};
+
 struct histogram {
 	uint64_t bounds[BOUNDS_MAX];
 	int n; /* bounds; bucket n is +Inf */
+	struct exemplar exemplar[BOUNDS_MAX + 1];
 	atomic_uint_fast64_t bucket[BOUNDS_MAX + 1];
 	atomic_uint_fast64_t sum;
 };
@@ -126,7 +135,42 @@ void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n)
 		atomic_fetch_add_explicit(&m->counter[c], n, memory_order_relaxed);
 }
 
+static void put_exemplar(struct exemplar *e, uint64_t value, const uint8_t trace[16])
+{
+	uint64_t id[2];
+	uint_fast64_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
+	memcpy(id, trace, sizeof id);
+	if (seq % 2 || !atomic_compare_exchange_strong_explicit(&e->seq, &seq, seq + 1, memory_order_acquire,
+								memory_order_relaxed))
+		return;
+	atomic_thread_fence(memory_order_release);
+	atomic_store_explicit(&e->trace[0], id[0], memory_order_relaxed);
+	atomic_store_explicit(&e->trace[1], id[1], memory_order_relaxed);
+	atomic_store_explicit(&e->value, value, memory_order_relaxed);
+	atomic_store_explicit(&e->unix_us, (uint64_t)clock_unix_us(), memory_order_relaxed);
+	atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
+}
+
+/* false: there is none, or it is being written. */
+static bool get_exemplar(const struct exemplar *e, uint64_t *value, uint8_t trace[16], uint64_t *unix_us)
+{
+	const uint_fast64_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
+	const uint64_t id[2] = {atomic_load_explicit(&e->trace[0], memory_order_relaxed),
+				atomic_load_explicit(&e->trace[1], memory_order_relaxed)};
+	*value = atomic_load_explicit(&e->value, memory_order_relaxed);
+	*unix_us = atomic_load_explicit(&e->unix_us, memory_order_relaxed);
+	atomic_thread_fence(memory_order_acquire);
+	memcpy(trace, id, sizeof id);
+	return seq && seq % 2 == 0 && atomic_load_explicit(&e->seq, memory_order_relaxed) == seq;
+}
+
 void metrics_observe(struct metrics *m, enum metric_histogram which, int64_t value)
+{
+	metrics_observe_traced(m, which, value, NULL);
+}
+
+void metrics_observe_traced(struct metrics *m, enum metric_histogram which, int64_t value,
+			    const struct trace_context *of)
 {
 	if (!m)
 		return;
@@ -141,6 +185,8 @@ void metrics_observe(struct metrics *m, enum metric_histogram which, int64_t val
 		i++;
 	atomic_fetch_add_explicit(&h->sum, x, memory_order_relaxed);
 	atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
+	if (of && of->sampled)
+		put_exemplar(&h->exemplar[i], x, of->trace);
 }
 
 const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h)
@@ -157,12 +203,27 @@ uint64_t metrics_count(const struct metrics *m, enum metric_counter c)
 
 struct writer {
 	struct buf *b;
+	enum metrics_format format;
 	struct buf labels; /* model_name="..." */
 };
 
+/* name: with its prefix. */
+static void put_head(struct writer *w, const char *name, const char *type, const char *help)
+{
+	static const char total[] = "_total";
+	size_t n = strlen(name);
+	/* OpenMetrics: a counter's samples have the suffix, the counter has not. */
+	if (w->format == METRICS_OPENMETRICS && strcmp(type, "counter") == 0 && n > strlen(total) &&
+	    strcmp(name + n - strlen(total), total) == 0)
+		n -= strlen(total);
+	buf_printf(w->b, "# HELP %.*s %s\n# TYPE %.*s %s\n", (int)n, name, help, (int)n, name, type);
+}
+
 static void put_help(struct writer *w, const char *name, const char *type, const char *help)
 {
-	buf_printf(w->b, "# HELP quern:%s %s\n# TYPE quern:%s %s\n", name, help, name, type);
+	char whole[128];
+	snprintf(whole, sizeof whole, "quern:%s", name);
+	put_head(w, whole, type, help);
 }
 
 /* more: further labels, ",a=\"b\"", or "". */
@@ -192,6 +253,18 @@ static void put_label(struct buf *b, const char *name, const char *value)
 	buf_putc(b, '"');
 }
 
+/* Behind a bucket: " # {trace_id="..."} VALUE SECONDS". */
+static void put_exemplar_text(struct buf *b, const struct exemplar *e, double unit)
+{
+	struct trace_context of = {0};
+	char hex[TRACE_ID_HEX];
+	uint64_t value, unix_us;
+	if (!get_exemplar(e, &value, of.trace, &unix_us))
+		return;
+	trace_context_hex(&of, hex);
+	buf_printf(b, " # {trace_id=\"%s\"} %.17g %.6f", hex, (double)value * unit, (double)unix_us * 1e-6);
+}
+
 static void put_histogram(struct writer *w, const struct family *f, const struct histogram *h)
 {
 	double unit = f->seconds ? 1e-6 : 1;
@@ -205,7 +278,10 @@ static void put_histogram(struct writer *w, const struct family *f, const struct
 		else /* as Prometheus' clients write floats */
 			buf_printf(w->b, "%.10g%s", (double)h->bounds[i] * unit,
 				   f->seconds && h->bounds[i] % 1000000 ? "" : ".0");
-		buf_printf(w->b, "\"} %" PRIu64 "\n", n);
+		buf_printf(w->b, "\"} %" PRIu64, n);
+		if (w->format == METRICS_OPENMETRICS)
+			put_exemplar_text(w->b, &h->exemplar[i], unit);
+		buf_putc(w->b, '\n');
 	}
 	buf_printf(w->b, "quern:%s_count{%s} %" PRIu64 "\n", f->name, w->labels.p, n);
 	buf_printf(w->b, "quern:%s_sum{%s} %.17g\n", f->name, w->labels.p,
@@ -318,24 +394,32 @@ static void put_process(struct writer *w, const struct metrics *m)
 	if (f)
 		fclose(f);
 	getrusage(RUSAGE_SELF, &u);
-	buf_printf(w->b,
-		   "# HELP process_cpu_seconds_total CPU time of the controller.\n"
-		   "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total %.6f\n",
+	put_head(w, "process_cpu_seconds_total", "counter", "CPU time of the controller.");
+	buf_printf(w->b, "process_cpu_seconds_total %.6f\n",
 		   (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
 			   (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6);
-	buf_printf(w->b,
-		   "# HELP process_resident_memory_bytes Memory of the controller.\n"
-		   "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %lld\n",
-		   pages * sysconf(_SC_PAGESIZE));
-	buf_printf(w->b,
-		   "# HELP process_start_time_seconds Start time of the controller, seconds since 1970.\n"
-		   "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %" PRId64 "\n",
-		   m->started_unix);
+	put_head(w, "process_resident_memory_bytes", "gauge", "Memory of the controller.");
+	buf_printf(w->b, "process_resident_memory_bytes %lld\n", pages * sysconf(_SC_PAGESIZE));
+	put_head(w, "process_start_time_seconds", "gauge",
+		 "Start time of the controller, seconds since 1970.");
+	buf_printf(w->b, "process_start_time_seconds %" PRId64 "\n", m->started_unix);
 }
 
-void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s, struct buf *b)
+enum metrics_format metrics_format(const char *accept)
 {
-	struct writer w = {.b = b};
+	return accept && strstr(accept, "application/openmetrics-text") ? METRICS_OPENMETRICS : METRICS_TEXT;
+}
+
+const char *metrics_content_type(enum metrics_format format)
+{
+	return format == METRICS_OPENMETRICS ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+					     : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s,
+		   enum metrics_format format, struct buf *b)
+{
+	struct writer w = {.b = b, .format = format};
 	put_label(&w.labels, "model_name", model);
 	if (s) {
 		put_engine(&w, s);
@@ -346,5 +430,7 @@ void metrics_write(const struct metrics *m, const char *model, const struct engi
 	for (int i = 0; i < METRIC_HISTOGRAMS; i++)
 		put_histogram(&w, &families[i], &m->h[i]);
 	put_process(&w, m);
+	if (format == METRICS_OPENMETRICS)
+		buf_puts(b, "# EOF\n");
 	buf_fini(&w.labels);
 }

@@ -14,6 +14,7 @@
 
 struct metrics;
 struct loghist;
+struct trace_context;
 
 enum metric_counter {
 	METRIC_PROMPT_TOKENS,
@@ -62,12 +63,27 @@ void metrics_free(struct metrics *m); /* NULL is fine */
 /* m NULL: no effect.  TTFT and ITL also go into a loghist, for the live stream's percentiles. */
 void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n);
 void metrics_observe(struct metrics *m, enum metric_histogram h, int64_t value);
+/* The same of a request that belongs to a trace: if that is recorded, it becomes the exemplar of its bucket,
+ * which leads from a slow bucket to a slow request. */
+void metrics_observe_traced(struct metrics *m, enum metric_histogram h, int64_t value,
+			    const struct trace_context *of);
 /* The loghist of METRIC_TTFT or METRIC_ITL; NULL for other histograms, or m NULL. */
 const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h);
 uint64_t metrics_count(const struct metrics *m, enum metric_counter c);
 
-/* Appends all metrics to b in Prometheus' text format 0.0.4; model is the label model_name.  s: gauges
- * and counters of the engine; NULL: the engine did not answer, they are left out. */
-void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s, struct buf *b);
+enum metrics_format {
+	METRICS_TEXT,        /* Prometheus' text format 0.0.4: without exemplars */
+	METRICS_OPENMETRICS, /* OpenMetrics 1.0: counters are named without _total in their heads, # EOF */
+};
+
+/* The format for a request's Accept; NULL: it has none. */
+enum metrics_format metrics_format(const char *accept);
+/* Its Content-Type. */
+const char *metrics_content_type(enum metrics_format format);
+
+/* Appends all metrics to b; model is the label model_name.  s: gauges and counters of the engine; NULL: the
+ * engine did not answer, they are left out. */
+void metrics_write(const struct metrics *m, const char *model, const struct engine_status *s,
+		   enum metrics_format format, struct buf *b);
 
 #endif

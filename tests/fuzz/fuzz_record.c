@@ -49,6 +49,25 @@ static void request(struct cursor *c)
 	buf_fini(&b);
 }
 
+static void trace(struct cursor *c)
+{
+	struct trace_context t, got;
+	record_get_trace(c, &t);
+	assert(t.set == !c->bad);
+	if (t.set) {
+		struct buf b = {0};
+		struct cursor again;
+		record_put_trace(&b, &t);
+		cursor_init(&again, b.p, b.len);
+		record_get_trace(&again, &got);
+		assert(got.set && memcmp(got.trace, t.trace, sizeof t.trace) == 0 &&
+		       (!t.state || strcmp(got.state, t.state) == 0));
+		trace_context_fini(&got);
+		buf_fini(&b);
+	}
+	trace_context_fini(&t);
+}
+
 static void tokens(struct cursor *c)
 {
 	struct record_tokens t;
@@ -83,7 +102,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	cursor_init(&c, data + 1, n - 1);
 	switch (data[0] % 4) {
 	case 0:
-		request(&c);
+		if (data[0] < 128)
+			request(&c);
+		else
+			trace(&c);
 		break;
 	case 1:
 		tokens(&c);

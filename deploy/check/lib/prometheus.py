@@ -52,7 +52,7 @@ def configure(service, prometheus):
     rules = Path("deploy/prometheus/quern.rules.yml").read_text()
     (WORK / "quern.rules.yml").write_text(rules.replace("interval: 30s", "interval: 1s"))
     return ["prometheus", f"--config.file={WORK}/prometheus.yml", f"--storage.tsdb.path={WORK}/data",
-            f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=warn"]
+            f"--web.listen-address=127.0.0.1:{prometheus}", "--log.level=warn", "--enable-feature=exemplar-storage"]
 
 
 def quern(endpoint, *words):
@@ -71,7 +71,7 @@ def main():
         jobs = json.loads(service.stdout.readline())["jobs"]
         prometheus = subprocess.Popen(configure(web, port), stderr=plog)
         try:
-            check(api, jobs, service)
+            check(api, web, jobs, service)
         finally:
             for process in (prometheus, service):
                 if process.poll() is None:
@@ -85,13 +85,14 @@ def value(api, query):
     return float(result[0]["value"][1]) if result else None
 
 
-def check(api, jobs, service):
+def check(api, web, jobs, service):
     submit(jobs, 5)
     wait_for(lambda: value(api, "quern:generation_tokens_total") == 50, "tokens of five jobs in Prometheus")
     submit(jobs, 5)    # so that there are rates
     wait_for(lambda: value(api, "quern:generation_tokens_total") == 100, "tokens of ten jobs")
     rules(api)
     dashboard(api)
+    exemplars(api, web)
     worker_dies(api, jobs)
     print("== the service ends: an alert")
     service.send_signal(signal.SIGTERM)
@@ -137,6 +138,23 @@ def dashboard(api):
     print(f"{n} queries")
 
 
+def exemplars(api, web):
+    print("== a bucket leads to the trace of a request")
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 10, "ignore_eos": True}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{web}/v1/completions", body,
+                                     {"Content-Type": "application/json", "traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        reply.read()
+
+    def found():
+        now = time.time()
+        query = {"query": "quern:time_to_first_token_seconds_bucket", "start": now - 600, "end": now + 60}
+        data = get(f"{api}/query_exemplars?" + urllib.parse.urlencode(query))["data"]
+        return any(e["labels"] == {"trace_id": trace} for series in data for e in series["exemplars"])
+    wait_for(found, "an exemplar with the request's trace")
+
+
 def worker_dies(api, jobs):
     print("== a worker is killed: another one serves")
     pid = json.loads(quern(jobs, "workers", "--json"))["workers"][0]["pid"]
@@ -147,7 +165,7 @@ def worker_dies(api, jobs):
         return any(w["state"] == "serving" and w["pid"] != pid for w in rows)
     wait_for(other, "another worker")
     submit(jobs, 1)
-    wait_for(lambda: value(api, "quern:generation_tokens_total") == 110, "the tokens of a job after that")
+    wait_for(lambda: value(api, "quern:generation_tokens_total") == 120, "the tokens of a job after that")
     wait_for(lambda: value(api, "quern:workers_serving") == 1, "a serving worker in Prometheus")
 
 

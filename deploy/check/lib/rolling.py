@@ -25,7 +25,8 @@ PROGRAMS = ("quern", "quern-controller", "quern-worker")
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "demo"
 STREAM = {"prompt": "Once upon a time", "max_tokens": 1500, "temperature": 1, "seed": 7, "ignore_eos": True}
 PLAIN = {**STREAM, "prompt": "The little dog", "max_tokens": 16}
-FIELDS = {"Content-Type": "application/json"}
+# Programs of before pass over the trace in the journal.
+FIELDS = {"Content-Type": "application/json", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 WAIT_S = 120 * float(os.environ.get("QUERN_TEST_SLOW", "1"))    # by how much longer everything may take: sanitizers
 BEYOND_S = 20    # a request that is refused for longer than this fails the check; the goal is 2 s
 GONE = (OSError, http.client.HTTPException)

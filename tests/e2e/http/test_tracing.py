@@ -1,16 +1,19 @@
 """Traces: a client's context in, spans to a collector out, by OTLP over HTTP."""
 
 import http.server
+import io
 import json
 import os
+import signal
 import threading
 import time
 import urllib.error
 import urllib.request
 
 import pytest
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
-from service import DEMO, Service, eventually
+from service import DEMO, Service, eventually, marked
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
@@ -164,6 +167,45 @@ def test_the_job_socket_takes_the_context_and_the_key_does_not_change(traced, co
     spans = by_name(collector.trace(trace, 5))
     job = spans["text_completion demo"]
     assert (job["parentSpanId"], job["kind"], job["traceState"]) == (PARENT, 2, "a=b")
+
+
+def test_a_durable_job_goes_on_in_its_trace_after_a_crash(start, collector, tmp_path):
+    trace, parent = context(79)
+    options = ("--otlp-endpoint", collector.url, "--trace-sample", "0", "--journal", tmp_path / "journal", "--threads", "1")
+    first = start(DEMO, *options)
+    with first.client() as client:
+        job = client.send({"op": "submit", "prompt": PROMPT, "params": {"max_tokens": 1500, "ignore_eos": True}, "durable": True,
+                           "stream": True, "traceparent": parent, "tracestate": "a=b"})
+        number = client.recv(job)["job"]
+        assert client.recv(job)["op"] == "delta"
+        for pid in marked(first.mark):
+            os.kill(pid, signal.SIGKILL)
+    second = start(DEMO, *options)
+    with second.client() as client:
+        assert client.attach(number).done().tokens
+        assert client.call("explain", job=number)["trace"] == trace
+    spans = by_name(collector.trace(trace, 4))
+    job = spans["text_completion demo"]
+    assert (job["parentSpanId"], job["traceState"]) == (PARENT, "a=b") and attributes(job)["quern.resumed"] == "1"
+
+
+def test_buckets_of_metrics_lead_to_traces(traced):
+    trace, parent = context(80)
+    post(traced, "/v1/completions", {"prompt": PROMPT, "max_tokens": 3}, traceparent=parent)
+
+    def metrics(**headers):
+        with urllib.request.urlopen(urllib.request.Request(traced.http + "/metrics", headers=headers), timeout=60) as reply:
+            return reply.headers["Content-Type"], reply.read().decode()
+    kind, text = metrics(Accept="application/openmetrics-text;version=1.0.0;q=0.8, text/plain;q=0.5")
+    assert kind.startswith("application/openmetrics-text; version=1.0.0")
+    families = {f.name: f for f in text_fd_to_metric_families(io.StringIO(text))}
+    with_traces = {name for name, f in families.items() for x in f.samples
+                   if x.exemplar and x.exemplar.labels == {"trace_id": trace} and x.exemplar.value <= float(x.labels["le"])}
+    assert with_traces >= {f"quern:{name}_seconds" for name in ("time_to_first_token", "inter_token_latency", "e2e_request_latency",
+                                                                "request_queue_time", "request_decode_time")}
+    assert families["quern:generation_tokens"].type == "counter"
+    kind, text = metrics()
+    assert kind.startswith("text/plain; version=0.0.4") and "trace_id" not in text and "# EOF" not in text
 
 
 def test_what_is_not_sampled_or_malformed_is_not_sent(traced, collector):

@@ -2,6 +2,7 @@
 #include "controller/metrics/metrics.h"
 
 #include "controller/jobs/jobs.h"
+#include "controller/message/trace_context.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "tests/testdata.h"
 
@@ -28,7 +29,7 @@ TestSuite(metrics, .init = make, .fini = drop);
 static double value_of(const char *line, const struct engine_status *s)
 {
 	struct buf b = {0};
-	metrics_write(m, "demo", s, &b);
+	metrics_write(m, "demo", s, METRICS_TEXT, &b);
 	char *at = strstr(b.p, line);
 	double v = at && at[strlen(line)] == ' ' ? atof(at + strlen(line)) : -1;
 	buf_fini(&b);
@@ -113,7 +114,7 @@ Test(metrics, worker_memory_is_labelled_by_kind)
 Test(metrics, label_values_are_escaped)
 {
 	struct buf b = {0};
-	metrics_write(m, "a\"b\\c\nd", NULL, &b);
+	metrics_write(m, "a\"b\\c\nd", NULL, METRICS_TEXT, &b);
 	cr_expect_not_null(strstr(b.p, "{model_name=\"a\\\"b\\\\c\\nd\"}"));
 	buf_fini(&b);
 }
@@ -229,4 +230,74 @@ Test(metrics, finished_job_adds_its_latencies_and_finish_reasons)
 	}
 	jobs_free(j);
 	tokenizer_free(tok);
+}
+
+/* --- exemplars --- */
+
+static const struct trace_context slow = {.trace = {0x4b, 0xf9, 0x2f}, .set = true, .sampled = true};
+
+static char *written(enum metrics_format format)
+{
+	struct buf b = {0};
+	metrics_write(m, "demo", NULL, format, &b);
+	return b.p;
+}
+
+Test(metrics, a_bucket_leads_to_the_trace_of_its_last_request)
+{
+	static const struct trace_context quick = {.trace = {7}, .set = true, .sampled = true},
+					  unsampled = {.trace = {9}, .set = true};
+	metrics_observe_traced(m, METRIC_TTFT, 900, &quick);
+	metrics_observe_traced(m, METRIC_TTFT, 30000000, &quick);
+	metrics_observe_traced(m, METRIC_TTFT, 25000000, &slow);
+	metrics_observe_traced(m, METRIC_TTFT, 24000000, &unsampled);
+	metrics_observe(m, METRIC_TTFT, 23000000);
+	char *text = written(METRICS_OPENMETRICS);
+	cr_expect(strstr(text, "time_to_first_token_seconds_bucket{model_name=\"demo\",le=\"40.0\"} 5 # "
+			       "{trace_id=\"4bf92f00000000000000000000000000\"} 25 "));
+	cr_expect(strstr(text, "le=\"0.001\"} 1 # {trace_id=\"07000000000000000000000000000000\"} "));
+	cr_expect(strstr(text, "time_to_first_token_seconds_bucket{model_name=\"demo\",le=\"20.0\"} 1\n"),
+		  "without one");
+	free(text);
+}
+
+Test(metrics, older_readers_get_no_exemplars)
+{
+	metrics_observe_traced(m, METRIC_TTFT, 25000000, &slow);
+	char *text = written(METRICS_TEXT);
+	cr_expect_null(strstr(text, "trace_id"));
+	cr_expect_null(strstr(text, "# EOF"));
+	cr_expect(strstr(text, "# TYPE quern:generation_tokens_total counter\n"));
+	free(text);
+	cr_expect_eq(metrics_format(NULL), METRICS_TEXT);
+	cr_expect_eq(metrics_format("text/plain;version=0.0.4, */*"), METRICS_TEXT);
+	cr_expect_eq(metrics_format("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2"),
+		     METRICS_OPENMETRICS);
+}
+
+static void *observe_many(void *of)
+{
+	for (int i = 0; i < 20000; i++)
+		metrics_observe_traced(m, METRIC_ITL, 1, of);
+	return NULL;
+}
+
+Test(metrics, an_exemplar_is_one_observation_whatever_writes_beside_it)
+{
+	struct trace_context of[2] = {{.set = true, .sampled = true}, {.set = true, .sampled = true}};
+	pthread_t t[2];
+	memset(of[0].trace, 0x11, sizeof of[0].trace);
+	memset(of[1].trace, 0x22, sizeof of[1].trace);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&t[i], NULL, observe_many, &of[i]);
+	for (int i = 0; i < 200; i++) {
+		char *text = written(METRICS_OPENMETRICS), *at = strstr(text, "trace_id=\"");
+		if (at)
+			cr_assert(strncmp(at + 10, "11111111111111111111111111111111", 32) == 0 ||
+					  strncmp(at + 10, "22222222222222222222222222222222", 32) == 0,
+				  "%.32s", at + 10);
+		free(text);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
 }

@@ -55,3 +55,32 @@ Test(record, unknown_bus_version_is_an_error)
 		cr_expect_null(s);
 	}
 }
+
+Test(record, a_trace_comes_back_and_what_is_none_is_refused)
+{
+	static const char *const states[] = {NULL, "vendor=1,other=2"};
+	for (int i = 0; i < 2; i++) {
+		struct trace_context t, got;
+		struct buf b = {0};
+		struct cursor c;
+		char why[128] = "";
+		cr_assert(trace_context_read(&t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+					     states[i]));
+		record_put_trace(&b, &t);
+		cursor_init(&c, b.p, b.len);
+		record_get_trace(&c, &got);
+		cr_assert_eq(record_close(&c, why, sizeof why), 0, "%s", why);
+		cr_expect(memcmp(got.trace, t.trace, 16) == 0 && memcmp(got.span, t.span, 8) == 0);
+		cr_expect(got.set && got.remote && got.sampled);
+		cr_expect((!got.state && !t.state) || strcmp(got.state, t.state) == 0);
+		trace_context_fini(&got);
+		for (size_t n = 0; n < b.len; n++) {
+			cursor_init(&c, b.p, n);
+			record_get_trace(&c, &got);
+			cr_expect(record_close(&c, why, sizeof why) == -EBADMSG && !got.set);
+			trace_context_fini(&got);
+		}
+		trace_context_fini(&t);
+		buf_fini(&b);
+	}
+}
