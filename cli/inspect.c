@@ -7,7 +7,6 @@
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
-#include "formats/place/kept.h"
 #include "cli/models/graph.h"
 #include "cli/models/report.h"
 #include "cli/models/tensor_stats.h"
@@ -16,6 +15,7 @@
 #include "cli/terminal/term.h"
 #include "formats/model_file.h"
 #include "formats/model_kind.h"
+#include "formats/place/proposal.h"
 #include "formats/shard.h"
 #include "formats/weights.h"
 
@@ -26,6 +26,9 @@
 static const struct opt inspect_options[] = {
 	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files, with statistics of its values"),
 	OPT("no-probe", OPT_FLAG, NULL, "do not measure bandwidth and peaks, which takes a second"),
+	OPT("gpu-bytes", OPT_SIZE, "SIZE",
+	    "of a mixture: where its experts should be beside a GPU of so much memory (this machine's "
+	    "first)"),
 	OPT("json", OPT_FLAG, NULL, "as JSON"),
 	OPT("graph", OPT_TEXT, "FILE",
 	    "instead, draw a step: its operations, their weights and data (FILE.svg, or FILE.dot for "
@@ -367,8 +370,40 @@ static int64_t experts_bytes(const struct weights *w)
 	return n;
 }
 
+/* Of a GPU's memory a worker's part, as serve has it by default. */
+static const double gpu_part = 0.9;
+
+/* Of the first GPU, or of the one that was told; 0: there is none. */
+static int64_t gpu_bytes(const struct opts *o)
+{
+	char why[1024];
+	json_t *list;
+	const int64_t told = opts_int(o, "gpu-bytes", 0);
+	if (told || read_devices("gpu", false, &list, why, sizeof why))
+		return told;
+	const int64_t bytes = json_integer_value(json_get(json_array_get(list, 0), "bytes_total"));
+	json_decref(list);
+	return bytes;
+}
+
+/* Beside a GPU of so many bytes; NULL: there is none, or not for this model. */
+static json_t *describe_placement(const struct model_config *c, const struct weights *w, const char *mode,
+				  int64_t bytes)
+{
+	struct proposal p;
+	if (bytes <= 0 || !c->experts.n || c->sinks) /* no GPU has sinks yet */
+		return NULL;
+	proposal_make(&p, c, w, (int64_t)(gpu_part * (double)bytes), kept_mode(mode));
+	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes", (json_int_t)bytes,
+			 "fits", p.fits, "layers_on_gpu", p.n_sparse - p.n_cpu, "layers_on_host", p.n_cpu,
+			 "gpu_weights", (json_int_t)p.device_bytes, "gpu_room", (json_int_t)p.room_bytes,
+			 "host_weights", (json_int_t)p.host_bytes, "gpu_per_token",
+			 (json_int_t)p.device_token_bytes, "host_per_token", (json_int_t)p.host_token_bytes,
+			 "options", p.options);
+}
+
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
-			      const json_t *cpu)
+			      const json_t *cpu, int64_t gpu)
 {
 	char mode[16], type[16];
 	default_mode(cpu, mode, type, sizeof mode);
@@ -389,6 +424,9 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 					      c->experts.shared, "layers", n_sparse(c), "bytes",
 					      (json_int_t)experts_bytes(w)));
 	}
+	json_t *placement = describe_placement(c, w, mode, gpu);
+	if (placement)
+		json_object_set_new(o, "placement", placement);
 	if (c->quant.n_schemes)
 		json_object_set_new(o, "quantization",
 				    json_pack("{s:s, s:i, s:i, s:i}", "method", c->quant.name, "bits",
@@ -473,6 +511,29 @@ static void print_experts(const struct model_config *c, const struct weights *w)
 		       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
 }
 
+static void print_placement(const json_t *p)
+{
+	const char *options = json_string_value(json_get(p, "options"));
+	char a[32], b[32], d[32];
+	printf("  %-14son a GPU of %s ", "", bytes_text(p, "gpu_bytes", a, sizeof a));
+	if (!json_is_true(json_get(p, "fits"))) {
+		printf("not even all but the experts (%s) fits: --device cpu, or several with --tp\n",
+		       bytes_text(p, "gpu_weights", b, sizeof b));
+		return;
+	}
+	printf("(%.0f%% of it): about %s of weights with the experts of %lld layers, %s for K and V\n",
+	       100 * gpu_part, bytes_text(p, "gpu_weights", b, sizeof b),
+	       (long long)json_integer_value(json_get(p, "layers_on_gpu")),
+	       bytes_text(p, "gpu_room", d, sizeof d));
+	if (json_integer_value(json_get(p, "layers_on_host")))
+		printf("  %-14sin host memory the experts of %lld layers: %s\n", "",
+		       (long long)json_integer_value(json_get(p, "layers_on_host")),
+		       bytes_text(p, "host_weights", a, sizeof a));
+	printf("  %-14sa token reads %s there and %s on the host; quern serve MODEL --device cuda:0%s%s\n",
+	       "", bytes_text(p, "gpu_per_token", a, sizeof a), bytes_text(p, "host_per_token", b, sizeof b),
+	       options[0] ? " " : "", options);
+}
+
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)
 {
 	const json_t *memory = json_get(o, "memory");
@@ -484,6 +545,8 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	printf("  %-14s%d layers, hidden %d, intermediate %d, %d heads and %d KV heads of %d\n", "shape",
 	       c->n_layers, c->hidden, c->intermediate, c->n_heads, c->n_kv_heads, c->head_dim);
 	print_experts(c, w);
+	if (json_get(o, "placement"))
+		print_placement(json_get(o, "placement"));
 	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
 	       c->tied ? ", embedding and head are one" : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
@@ -643,7 +706,8 @@ static int inspect_model(const struct opts *o, const char *model)
 		model_config_fini(&c);
 		return draw_step(o, dir, model);
 	}
-	json_t *cpu = read_cpu(!opts_flag(o, "no-probe")), *d = describe_model(dir, &c, w, cpu);
+	json_t *cpu = read_cpu(!opts_flag(o, "no-probe")),
+	       *d = describe_model(dir, &c, w, cpu, c.experts.n ? gpu_bytes(o) : 0);
 	json_decref(cpu);
 	if (opts_flag(o, "json")) {
 		if (opts_flag(o, "tensors"))

@@ -20,11 +20,11 @@ def sources(root):
 
 
 def folder(path):
-    """The folder that sets a file's rules: controller/apis/x, controller/x, cli/x, quant/x, else the first of its path."""
+    """The folder that sets a file's rules: controller/apis/x, controller/x, formats/x, cli/x, quant/x, else the first."""
     parts = path.parts
     if parts[:2] == ("controller", "apis") and len(parts) > 3:
         return "/".join(parts[:3])
-    return "/".join(parts[:2]) if parts[0] in ("controller", "cli", "quant") and len(parts) > 2 else parts[0]
+    return "/".join(parts[:2]) if parts[0] in ("controller", "formats", "cli", "quant") and len(parts) > 2 else parts[0]
 
 
 def read(root, path):
