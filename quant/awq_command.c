@@ -3,19 +3,13 @@
 #include "base/err.h"
 #include "quant/awq_run.h"
 
-enum { TOKENS_MAX = 1 << 24, WORST_MAX = 100000 };
+enum { TOKENS_MAX = 1 << 24 };
 
 const struct opt awq_command_options[] = {
 	OPT("calibrate", OPT_TEXT, "FILE", "awq4: a text like those that the model will see"),
 	OPT("tokens", OPT_INT, "N", "awq4: tokens of it that are used (32768)", .lo = 16, .hi = TOKENS_MAX),
 	OPT("group", OPT_INT, "N", "awq4: inputs that share a scale: 32, 64 or 128 (128)", .lo = 32,
 	    .hi = 128),
-	OPT("keep", OPT_LIST, "PATTERN",
-	    "awq4: leave parts of such names in floats, as in --keep 'layers.0.*down_proj'"),
-	OPT("keep-worst", OPT_INT, "N", "awq4: leave the N parts with the worst outputs in floats", .lo = 0,
-	    .hi = WORST_MAX),
-	OPT("report", OPT_LIST, "FILE", "awq4: what it cost, as HTML (.html) or JSON"),
-	OPT("eval", OPT_TEXT, "FILE", "awq4: text on which both models are compared (that of --calibrate)"),
 };
 const size_t awq_command_n_options = sizeof awq_command_options / sizeof *awq_command_options;
 

@@ -15,7 +15,6 @@
 
 #include <dirent.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -388,30 +387,6 @@ static int measure(struct run *r, struct measure *m)
 	return rc;
 }
 
-static void summary(const struct run *r, const struct report *report)
-{
-	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
-	const struct measure *m = report->network;
-	int kept = 0;
-	for (int i = 0; i < r->n_linears; i++)
-		kept += r->linears[i].kept;
-	report_order(report, order);
-	printf("%s: %d of %d linear parts in INT4, groups of %d\n", r->o->dst, r->n_linears - kept,
-	       r->n_linears, r->o->group);
-	if (m)
-		printf("perplexity %.4f, of the original %.4f (%+.2f%%); KL %.5f; same top token %.2f%%; %d "
-		       "tokens\n",
-		       exp(m->nll[1]), exp(m->nll[0]), 100 * (exp(m->nll[1] - m->nll[0]) - 1), m->kl,
-		       100 * m->agree, m->n_scored);
-	for (int i = 0; i < r->n_linears && i < 3; i++) {
-		const struct report_linear *l = &r->linears[order[i]];
-		if (l->alone.signal > 0)
-			printf("%s %s: %.1f dB%s%s\n", i ? "then" : "worst", l->name,
-			       layer_error_db(&l->alone), l->reason[0] ? ", " : "", l->reason);
-	}
-	free(order);
-}
-
 static int finish(struct run *r, bool written)
 {
 	struct report report = {.source = r->o->source,
@@ -434,7 +409,9 @@ static int finish(struct run *r, bool written)
 	for (size_t i = 0; !rc && i < r->o->n_reports; i++)
 		rc = report_write(&report, r->o->reports[i], r->why, r->why_n);
 	if (!rc) {
-		summary(r, &report);
+		char as[48];
+		snprintf(as, sizeof as, "INT4, groups of %d", r->o->group);
+		report_summary(&report, as);
 		state_remove(&r->state);
 	}
 	measure_fini(&m);

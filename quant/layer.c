@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "kernels/half.h"
+#include "quant/round/keep.h"
 
-#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,7 @@ const char *layer_reason_text(enum layer_reason r)
 		[REASON_GROUP] = "kept: its inputs are not a multiple of the group size",
 		[REASON_WORDS] = "kept: its outputs are not a multiple of 8",
 		[REASON_WORST] = "kept: among the worst",
+		[REASON_SHAPE] = "kept: its shape is not that of whole blocks",
 		[REASON_FEW_ROWS] = "rounded to nearest: the calibration hardly reaches it",
 		[REASON_NO_ROWS] = "rounded to nearest: the calibration does not reach it",
 	};
@@ -86,17 +87,6 @@ void layer_floats(const struct weights_linear *l, float *out)
 
 /* ---- the plan ---- */
 
-static bool named(const char *name, char *const *keep, size_t n_keep)
-{
-	char pattern[256];
-	for (size_t i = 0; i < n_keep; i++) {
-		snprintf(pattern, sizeof pattern, "*%s*", keep[i]);
-		if (fnmatch(pattern, name, 0) == 0)
-			return true;
-	}
-	return false;
-}
-
 struct builder {
 	struct layer_plan *p;
 	char *const *keep;
@@ -109,7 +99,7 @@ static int add_linear(const struct builder *b, const struct weights_linear *from
 	struct layer_linear *l = &p->linears[p->n_linears];
 	*l = (struct layer_linear){.from = from, .block = p->n_blocks};
 	snprintf(l->name, sizeof l->name, "%s", from->name);
-	if (named(l->name, b->keep, b->n_keep))
+	if (keep_matches(b->keep, b->n_keep, l->name))
 		l->reason = REASON_ASKED;
 	else if (from->k % p->group)
 		l->reason = REASON_GROUP;

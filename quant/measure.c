@@ -24,7 +24,9 @@ struct side {
 	size_t bytes;
 	float *logits; /* [RUNNER_LOGITS, V] */
 	struct sample at[POINTS];
-	int step; /* each step-th row is in the sample */
+	int step;        /* each step-th row is in the sample */
+	int32_t *routed; /* [SAMPLE, n_chosen] of the rows at MODEL_AT_GATEUP; owned; NULL: no mixture */
+	int n_routed;    /* rows */
 };
 
 struct pass {
@@ -86,6 +88,11 @@ static struct layer_error error_of(const float *a, const float *b, size_t n)
 static void see(void *arg, enum model_point at, int first, int n, const void *rows)
 {
 	struct side *s = arg;
+	const size_t chosen = (size_t)s->of->config->experts.n_chosen;
+	for (int i = 0; at == MODEL_AT_ROUTED && s->routed && i < n && s->n_routed < SAMPLE; i++)
+		if ((first + i) % s->step == 0)
+			memcpy(s->routed + (size_t)s->n_routed++ * chosen,
+			       (const int32_t *)rows + (size_t)i * chosen, chosen * sizeof *s->routed);
 	if ((int)at >= POINTS || !s->at[at].rows)
 		return;
 	struct sample *to = &s->at[at];
@@ -96,15 +103,23 @@ static void see(void *arg, enum model_point at, int first, int n, const void *ro
 			       k * sizeof(float));
 }
 
-static void samples_init(struct side *s, const struct layer_plan *p, int n_tokens)
+static void sample_init(struct sample *s, int k)
+{
+	if (!s->rows)
+		*s = (struct sample){.rows = xmalloc((size_t)SAMPLE * (size_t)k * sizeof(float)), .k = k};
+}
+
+/* routed: the experts of the rows, too. */
+static void samples_init(struct side *s, const struct layer_plan *p, int n_tokens, bool routed)
 {
 	s->step = (n_tokens + SAMPLE - 1) / SAMPLE;
 	for (int i = 0; i < p->n_blocks; i++) {
 		const struct layer_block *b = &p->blocks[i];
-		if (b->expert < 0)
-			s->at[b->at] = (struct sample){
-				.rows = xmalloc((size_t)SAMPLE * (size_t)b->k * sizeof(float)), .k = b->k};
+		if (b->expert < 0 || (routed && b->at == MODEL_AT_GATEUP))
+			sample_init(&s->at[b->at], b->k);
 	}
+	if (routed && p->w->n_experts)
+		s->routed = xmalloc((size_t)SAMPLE * (size_t)p->c->experts.n_chosen * sizeof *s->routed);
 }
 
 static void samples_fini(struct side *s)
@@ -113,6 +128,9 @@ static void samples_fini(struct side *s)
 		free(s->at[i].rows);
 		s->at[i] = (struct sample){0};
 	}
+	free(s->routed);
+	s->routed = NULL;
+	s->n_routed = 0;
 }
 
 static int product(struct pass *p, int side, const float *w, int n, const struct sample *x, float *out)
@@ -120,26 +138,115 @@ static int product(struct pass *p, int side, const float *w, int n, const struct
 	return runner_product(p->side[side].r, w, n, x->k, x->rows, x->n, out, p->why, p->why_n);
 }
 
-static int compare_linear(struct pass *p, struct measure_linear *out, const struct weights_linear *a,
-			  const struct weights_linear *b, enum model_point at, const float *out_by)
+/* Rows of q or k that were permuted for a GGUF file, which rotates neighbours, as halves again. */
+static void unpermute(float *w, int n, int k, int heads)
 {
+	const size_t row = (size_t)k * sizeof *w;
+	const int size = n / heads, half = size / 2;
+	float *head = xmalloc((size_t)size * row);
+	for (int h = 0; h < heads; h++) {
+		float *at = w + (size_t)h * (size_t)size * (size_t)k;
+		memcpy(head, at, (size_t)size * row);
+		for (int i = 0; i < size; i++)
+			memcpy(at + (size_t)i * (size_t)k,
+			       head + (size_t)(i % half * 2 + i / half) * (size_t)k, row);
+	}
+	free(head);
+}
+
+/* Part i of a plan as floats, its rows in A's order. */
+static void floats_of_b(const struct pass *p, const struct layer_plan *b, int i, float *out)
+{
+	const struct model_config *c = b->c;
+	const struct layer_block *block = &b->blocks[b->linears[i].block];
+	const struct weights_linear *l = b->linears[i].from;
+	const int part = i - block->first;
+	layer_floats(l, out);
+	if (block->at == MODEL_AT_QKV && part < 2 && c->rope_pairs && !p->side[0].of->config->rope_pairs)
+		unpermute(out, l->n, l->k, part ? c->n_kv_heads : c->n_heads);
+}
+
+static int compare_linear(struct pass *p, struct measure_linear *out, const struct layer_plan *plan_a,
+			  const struct layer_plan *plan_b, int i, const float *out_by)
+{
+	const struct weights_linear *a = plan_a->linears[i].from;
+	const enum model_point at = plan_a->blocks[plan_a->linears[i].block].at;
 	const struct sample *xa = &p->side[0].at[at], *xb = &p->side[1].at[at];
 	const size_t size = (size_t)a->n * (size_t)a->k, outs = (size_t)xa->n * (size_t)a->n;
 	float *wa = xmalloc(2 * size * sizeof *wa), *wb = wa + size;
 	float *ya = xmalloc(2 * outs * sizeof *ya), *yb = ya + outs;
 	layer_floats(a, wa);
-	layer_floats(b, wb);
+	floats_of_b(p, plan_b, i, wb);
 	int rc = product(p, 0, wa, a->n, xa, ya);
 	if (!rc && !p->m->out_by) {
 		out->weights = error_of(wa, wb, size);
 		if (!(rc = product(p, 0, wb, a->n, xa, yb)))
 			out->alone = error_of(ya, yb, outs);
+		out->n_rows = xa->n;
 	}
 	if (!rc && !(rc = product(p, 1, wb, a->n, xb, yb))) {
-		for (size_t i = 0; out_by && i < outs; i++)
-			yb[i] *= out_by[i % (size_t)a->n];
+		for (size_t j = 0; out_by && j < outs; j++)
+			yb[j] *= out_by[j % (size_t)a->n];
 		out->accumulated = error_of(ya, yb, outs);
 	}
+	free(wa);
+	free(ya);
+	return rc;
+}
+
+/* The rows of the sample that A's router sends the expert; rows is the caller's. */
+static struct sample rows_of_expert(const struct side *s, int expert)
+{
+	const struct sample *all = &s->at[MODEL_AT_GATEUP];
+	const size_t k = (size_t)all->k, chosen = (size_t)s->of->config->experts.n_chosen;
+	struct sample out = {.rows = xmalloc((size_t)SAMPLE * k * sizeof *out.rows), .k = all->k};
+	const int n = all->n < s->n_routed ? all->n : s->n_routed;
+	for (int i = 0; i < n; i++)
+		for (size_t j = 0; j < chosen; j++)
+			if (s->routed[(size_t)i * chosen + j] == expert)
+				memcpy(out.rows + (size_t)out.n++ * k, all->rows + (size_t)i * k,
+				       k * sizeof *out.rows);
+	return out;
+}
+
+/* What the expert has between its parts, of these rows: they are replaced. */
+static int inner_rows(struct pass *p, const struct weights_expert *x, struct sample *rows)
+{
+	const size_t size = (size_t)x->gate.n * (size_t)x->gate.k;
+	float *gate = xmalloc(2 * size * sizeof *gate), *up = gate + size;
+	float *mid = xmalloc((size_t)SAMPLE * (size_t)x->gate.n * sizeof *mid);
+	int rc = 0;
+	layer_floats(&x->gate, gate);
+	layer_floats(&x->up, up);
+	if (rows->n)
+		rc = runner_gateup(p->side[0].r, p->side[0].of->config->act, gate, up, x->gate.n, x->gate.k,
+				   rows->rows, rows->n, mid, p->why, p->why_n);
+	free(gate);
+	free(rows->rows);
+	rows->rows = mid;
+	rows->k = x->gate.n;
+	return rc;
+}
+
+static int compare_expert(struct pass *p, struct measure_linear *out, const struct layer_plan *a,
+			  const struct layer_plan *b, int i)
+{
+	const struct layer_block *block = &a->blocks[a->linears[i].block];
+	const struct weights_linear *la = a->linears[i].from;
+	const size_t size = (size_t)la->n * (size_t)la->k;
+	float *wa = xmalloc(2 * size * sizeof *wa), *wb = wa + size;
+	struct sample x = rows_of_expert(&p->side[0], block->expert);
+	float *ya = xmalloc((2 * (size_t)x.n * (size_t)la->n + 1) * sizeof *ya),
+	      *yb = ya + (size_t)x.n * (size_t)la->n;
+	int rc = block->at == MODEL_AT_DOWN ? inner_rows(p, &a->w->experts[block->expert], &x) : 0;
+	layer_floats(la, wa);
+	layer_floats(b->linears[i].from, wb);
+	out->weights = error_of(wa, wb, size);
+	out->n_rows = x.n;
+	if (!rc && x.n && !(rc = product(p, 0, wa, la->n, &x, ya)) &&
+	    !(rc = product(p, 0, wb, la->n, &x, yb)))
+		out->alone = error_of(ya, yb, (size_t)x.n * (size_t)la->n);
+	free(x.rows);
 	free(wa);
 	free(ya);
 	return rc;
@@ -151,14 +258,18 @@ static int compare_linears(struct pass *p, const struct layer_plan *a, const str
 	int rc = 0;
 	for (int i = 0; !rc && i < a->n_linears; i++) {
 		const struct layer_block *block = &a->blocks[a->linears[i].block];
-		if (block->expert >= 0)
+		if (block->expert >= 0 && m->out_by)
 			continue;
 		m->linears = xrealloc(m->linears, (size_t)m->n_linears + 1, sizeof *m->linears);
 		struct measure_linear *l = &m->linears[m->n_linears++];
-		*l = (struct measure_linear){.layer = a->index};
+		*l = (struct measure_linear){.layer = a->index,
+					     .same = b->linears[i].from->kind == WEIGHTS_DENSE};
 		snprintf(l->name, sizeof l->name, "%s", a->linears[i].name);
-		rc = compare_linear(p, l, a->linears[i].from, b->linears[i].from, block->at,
-				    m->out_by ? m->out_by(m->out_by_arg, a->index, i) : NULL);
+		if (block->expert >= 0)
+			rc = compare_expert(p, l, a, b, i);
+		else
+			rc = compare_linear(p, l, a, b, i,
+					    m->out_by ? m->out_by(m->out_by_arg, a->index, i) : NULL);
 	}
 	return rc;
 }
@@ -185,7 +296,7 @@ static int run_pair(struct pass *p, int layer)
 		const struct measure_model *of = p->side[i].of;
 		layer_plan_init(&plan[i], of->config, &of->weights->layers[layer], layer, ANY_GROUP, NULL, 0);
 		if (!p->m->no_linears)
-			samples_init(&p->side[i], &plan[i], p->text->n);
+			samples_init(&p->side[i], &plan[i], p->text->n, !i && !p->m->out_by);
 	}
 	if (!(rc = run_layer(p, 0, layer, true)) && !(rc = run_layer(p, 1, layer, true))) {
 		p->m->layers[layer] = error_of(p->side[0].x, p->side[1].x, n);

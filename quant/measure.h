@@ -22,12 +22,15 @@ struct measure_model {
 	const struct weights *weights;
 };
 
-/* A linear part of both; not of experts, since routes may differ. */
+/* A linear part of both.  Experts are accumulated by none, since routes may differ, and are listed only where
+ * B is plain: their outputs alone are those of the rows that A's router sends them. */
 struct measure_linear {
 	char name[96];
 	int layer;
 	struct layer_error accumulated;    /* of outputs: a part of A on A's rows, of B on B's */
 	struct layer_error weights, alone; /* of weights; of outputs on A's rows.  Only where B is plain */
+	int n_rows;                        /* of alone */
+	bool same;                         /* B has it in floats; likewise */
 };
 
 struct measure {

@@ -6,41 +6,47 @@
 #include "quant/awq_command.h"
 #include "quant/awq_run.h"
 #include "quant/compare.h"
-#include "quant/int4.h"
-#include "quant/round/gguf_quantize.h"
-#include "quant/round/hf_quantize.h"
+#include "quant/round_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* By the word of --type. */
-static int run_gguf(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+/* Types that are rounded to nearest. */
+static int run_round(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
 {
-	interrupt_arm();
-	const int rc = gguf_quantize(src, dst, opts_text(o, "type", NULL), why, why_n);
-	interrupt_disarm();
-	return rc;
-}
-
-static int run_hf(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
-{
-	interrupt_arm();
-	const int rc = hf_quantize(src, dst, opts_text(o, "type", NULL), int4_pack, why, why_n);
-	interrupt_disarm();
-	return rc;
+	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
+	const struct round_options r = {.source = src,
+					.dst = dst,
+					.type = opts_text(o, "type", NULL),
+					.text = opts_text(o, "eval", NULL),
+					.n_eval = (int)opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS),
+					.n_threads = (int)opts_int(o, "threads", 0),
+					.keep = keep->texts,
+					.n_keep = keep->n_texts,
+					.keep_worst = (int)opts_int(o, "keep-worst", 0),
+					.reports = reports->texts,
+					.n_reports = reports->n_texts};
+	return round_run(&r, why, why_n);
 }
 
 static const struct quantize_type types[] = {
-	{"q8_0", run_gguf},   {"q4_0", run_gguf}, {"q4_k", run_gguf}, {"q6_k", run_gguf},
-	{"int4-rtn", run_hf}, {"int8", run_hf},   {"fp8", run_hf},    {"awq4", awq_command},
+	{"q8_0", run_round},     {"q4_0", run_round}, {"q4_k", run_round}, {"q6_k", run_round},
+	{"int4-rtn", run_round}, {"int8", run_round}, {"fp8", run_round},  {"awq4", awq_command},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-enum { EVAL_TOKENS_MAX = 1 << 24, THREADS_MAX = 1024 };
+enum { EVAL_TOKENS_MAX = 1 << 24, THREADS_MAX = 1024, WORST_MAX = 100000 };
 
 static const struct opt quantize_options[] = {
 	OPT("type", OPT_TEXT, "TYPE",
 	    "of the new weights: q8_0, q4_0, q4_k, q6_k, int4-rtn, int8, fp8, awq4"),
+	OPT("keep", OPT_LIST, "PATTERN",
+	    "leave parts of such names in floats, as in --keep 'layers.0.*down_proj'"),
+	OPT("keep-worst", OPT_INT, "N", "leave the N parts with the worst outputs in floats", .lo = 0,
+	    .hi = WORST_MAX),
+	OPT("report", OPT_LIST, "FILE", "what it cost, as HTML (.html) or JSON"),
+	OPT("eval", OPT_TEXT, "FILE",
+	    "text on which both models are compared (awq4: that of --calibrate; other types: no comparison)"),
 	OPT("compare", OPT_FLAG, NULL, "instead: perplexity of two models on a text, and KL between them"),
 	OPT("json", OPT_FLAG, NULL, "--compare: figures as JSON"),
 	OPT("eval-tokens", OPT_INT, "N", "compare models on at most so many tokens (8192); 0: do not",
@@ -80,31 +86,57 @@ static int compare(const struct opts *o)
 	return compare_run(&c, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
 }
 
-/* An option of awq4 with another type, or with --compare. */
-static const char *misplaced(const struct opts *o, const char *type)
+/* An option that says how a model is written, of those that are given. */
+static const char *of_writing(const struct opts *o)
+{
+	static const char *const names[] = {"keep", "keep-worst", "report", "eval"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (opts_has(o, names[i]))
+			return names[i];
+	return NULL;
+}
+
+/* An option of awq4. */
+static const char *of_awq4(const struct opts *o)
 {
 	for (size_t i = 0; i < awq_command_n_options; i++)
-		if (opts_has(o, awq_command_options[i].name) && (!type || strcmp(type, "awq4") != 0))
+		if (opts_has(o, awq_command_options[i].name))
 			return awq_command_options[i].name;
 	return NULL;
+}
+
+/* Options that measure, without a text. */
+static int check_text(const struct opts *o)
+{
+	static const char *const names[] = {"report", "keep-worst", "threads", "eval-tokens"};
+	if (!opts_has(o, "eval") && opts_int(o, "keep-worst", 0) == 0 && !opts_has(o, "report") &&
+	    !opts_has(o, "threads") && !opts_has(o, "eval-tokens"))
+		return 0;
+	for (size_t i = 0; !opts_has(o, "eval") && i < sizeof names / sizeof *names; i++)
+		if (opts_has(o, names[i]))
+			return term_usage(usage.name,
+					  "--%s needs a text to measure on: name one with --eval FILE",
+					  names[i]);
+	if (opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS) < 2)
+		return term_usage(usage.name, "--eval needs --eval-tokens of 2 or more");
+	return 0;
 }
 
 static int run(const struct opts *o)
 {
 	char why[1024];
 	const char *name = opts_text(o, "type", NULL), *names[N_TYPES];
-	const char *other = misplaced(o, name);
+	const char *awq4 = of_awq4(o), *writing = of_writing(o), *other = awq4 ? awq4 : writing;
 	if (opts_flag(o, "compare") && !name && !other)
 		return compare(o);
 	if (opts_flag(o, "compare"))
 		return term_usage(usage.name, "--%s does not go with --compare", name ? "type" : other);
 	if (!name)
 		return term_usage(usage.name, "--type is missing");
-	if (other)
-		return term_usage(usage.name, "--%s goes with --type awq4", other);
-	if (strcmp(name, "awq4") != 0 && (opts_has(o, "threads") || opts_has(o, "eval-tokens")))
-		return term_usage(usage.name, "--%s goes with --type awq4 or --compare",
-				  opts_has(o, "threads") ? "threads" : "eval-tokens");
+	if (awq4 && strcmp(name, "awq4") != 0)
+		return term_usage(usage.name, "--%s goes with --type awq4", awq4);
+	if (strcmp(name, "awq4") != 0 && check_text(o))
+		return EXIT_USAGE;
 	if (opts_flag(o, "json"))
 		return term_usage(usage.name, "--json goes with --compare");
 	if (o->n_words != 2)

@@ -4,6 +4,7 @@
 #include "base/json_write.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,28 @@ void report_order(const struct report *r, int *out)
 	for (int i = 0; i < r->n_linears; i++)
 		out[i] = i;
 	qsort_r(out, (size_t)r->n_linears, sizeof *out, compare, r->linears);
+}
+
+void report_summary(const struct report *r, const char *as)
+{
+	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order), kept = 0;
+	const struct measure *m = r->network;
+	for (int i = 0; i < r->n_linears; i++)
+		kept += r->linears[i].kept;
+	report_order(r, order);
+	printf("%s: %d of %d linear parts in %s\n", r->result, r->n_linears - kept, r->n_linears, as);
+	if (m)
+		printf("perplexity %.4f, of the original %.4f (%+.2f%%); KL %.5f; same top token %.2f%%; %d "
+		       "tokens\n",
+		       exp(m->nll[1]), exp(m->nll[0]), 100 * (exp(m->nll[1] - m->nll[0]) - 1), m->kl,
+		       100 * m->agree, m->n_scored);
+	for (int i = 0; i < r->n_linears && i < 3; i++) {
+		const struct report_linear *l = &r->linears[order[i]];
+		if (l->alone.signal > 0)
+			printf("%s %s: %.1f dB%s%s\n", i ? "then" : "worst", l->name,
+			       layer_error_db(&l->alone), l->reason[0] ? ", " : "", l->reason);
+	}
+	free(order);
 }
 
 /* ---- JSON ---- */

@@ -32,6 +32,9 @@ struct report {
  * without outputs last: out [n_linears]. */
 void report_order(const struct report *r, int *out);
 
+/* A few lines to stdout: how many parts are quantized, to what ("INT4, groups of 128"), what the text lost,
+ * the worst parts. */
+void report_summary(const struct report *r, const char *as);
 void report_json(const struct report *r, struct buf *out);
 void report_html(const struct report *r, struct buf *out);
 

@@ -59,7 +59,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 		p->add = 1;
 	if (j->choice && !vector && name->part != NAME_ROUTER) {
 		const char *type = NULL;
-		j->choice->type(j->choice->ctx, name, c->tied, t->shape[1], &type, &p->encode);
+		j->choice->type(j->choice->ctx, c, name, t->shape[1], &type, &p->encode);
 		p->type = type ? type : p->type;
 		j->quantized |= type != NULL;
 	}

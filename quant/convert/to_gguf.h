@@ -6,11 +6,10 @@
 
 #include <stddef.h>
 
-/* The new type of a matrix of rows of so many values, and its encoder; *type NULL: it stays as it is.  tied:
- * the embedding serves as the head. */
+/* The new type of a matrix of rows of so many values, and its encoder; *type NULL: it stays as it is. */
 struct gguf_choice {
-	void (*type)(void *ctx, const struct name *n, bool tied, int64_t columns, const char **type,
-		     tensor_plan_encode *encode);
+	void (*type)(void *ctx, const struct model_config *c, const struct name *n, int64_t columns,
+		     const char **type, tensor_plan_encode *encode);
 	void *ctx;
 	int file_type; /* general.file_type */
 };

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BLOCK = 32, SUPER = 256 };
@@ -38,14 +39,19 @@ static const struct block_type *type_of(const char *option)
 
 struct choosing {
 	const struct block_type *type;
+	const struct keep *keep;
 	int n_q8, n_plain; /* matrices with rows that are no whole blocks of the type, of 32 */
 };
 
-static void choose(void *ctx, const struct name *n, bool tied, int64_t columns, const char **type,
-		   tensor_plan_encode *encode)
+static void choose(void *ctx, const struct model_config *config, const struct name *n, int64_t columns,
+		   const char **type, tensor_plan_encode *encode)
 {
 	struct choosing *c = ctx;
-	const bool head = n->part == NAME_HEAD || (n->part == NAME_EMBED && tied);
+	char module[NAME_SIZE];
+	snprintf(module, sizeof module, "%.*s", (int)(strrchr(n->hf, '.') - n->hf), n->hf);
+	if (keep_of(c->keep, module, config->experts.n))
+		return;
+	const bool head = n->part == NAME_HEAD || (n->part == NAME_EMBED && config->tied);
 	const struct block_type *t = head && c->type->fine_head ? type_of("q6_k") : c->type;
 	if (columns % t->values) {
 		t = type_of("q8_0");
@@ -60,9 +66,10 @@ static void choose(void *ctx, const struct name *n, bool tied, int64_t columns, 
 	*encode = t->encode;
 }
 
-int gguf_quantize(const char *src, const char *dst, const char *option, char *why, size_t why_n)
+int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep, char *why,
+		  size_t why_n)
 {
-	struct choosing c = {.type = type_of(option)};
+	struct choosing c = {.type = type_of(option), .keep = keep};
 	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = c.type->file_type};
 	const int rc = to_gguf(src, dst, &choice, why, why_n);
 	if (!rc && c.n_q8)

@@ -6,9 +6,12 @@
 #ifndef QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 #define QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 
+#include "quant/round/keep.h"
+
 #include <stddef.h>
 
-/* type: "q8_0", "q4_0", "q4_k", "q6_k". */
-int gguf_quantize(const char *src, const char *dst, const char *type, char *why, size_t why_n);
+/* type: "q8_0", "q4_0", "q4_k", "q6_k".  keep: what stays as it is. */
+int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep, char *why,
+		  size_t why_n);
 
 #endif

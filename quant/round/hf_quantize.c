@@ -34,6 +34,7 @@ struct job {
 	const char *src;
 	enum type type;
 	int4_packer pack;
+	const struct keep *keep;
 	struct model_config c;
 	struct weights *weights;
 	struct safetensors *files;
@@ -153,8 +154,9 @@ static int declare_all(struct job *j)
 	for (int i = 0; !rc && i < safetensors_count(j->files); i++) {
 		const struct st_tensor *t = safetensors_at(j->files, i);
 		char *name = module_of(j, t);
-		const bool whole = j->type != INT4 || (j->group && t->shape[0] % WORD == 0);
-		if (name && whole)
+		const bool whole = name && !keep_of(j->keep, name, 0) &&
+				   (j->type != INT4 || (j->group && t->shape[0] % WORD == 0));
+		if (whole)
 			rc = add_module(j, t, name);
 		else
 			rc = tensor_plan_copy(&j->plan, t, j->why, j->why_n);
@@ -167,8 +169,10 @@ static int declare_all(struct job *j)
 	if (!rc)
 		rc = check_apart(j);
 	if (!rc && !j->n)
-		rc = err_why(j->why, j->why_n, -ENOTSUP,
-			     "no linear layer of the model has the shape that the type needs");
+		rc = err_why(
+			j->why, j->why_n, -ENOTSUP,
+			"no linear layer of the model has the shape that the type needs, or --keep names "
+			"them all");
 	return rc ? rc : tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
 }
 
@@ -349,13 +353,15 @@ static int open_all(struct job *j)
 	return 0;
 }
 
-int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, char *why, size_t why_n)
+int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, const struct keep *keep,
+		char *why, size_t why_n)
 {
 	struct job j = {.src = src,
 			.type = strcmp(type, "int8") == 0  ? INT8
 				: strcmp(type, "fp8") == 0 ? FP8
 							   : INT4,
 			.pack = pack,
+			.keep = keep,
 			.why = why,
 			.why_n = why_n};
 	int rc = open_all(&j);

@@ -10,6 +10,8 @@
 #ifndef QUERN_QUANT_ROUND_HF_QUANTIZE_H
 #define QUERN_QUANT_ROUND_HF_QUANTIZE_H
 
+#include "quant/round/keep.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,8 +20,8 @@
 typedef void (*int4_packer)(const float *w, int n, int k, int group, const float *ratios, uint32_t *qweight,
 			    uint32_t *qzeros, uint16_t *scales);
 
-/* type: "int8", "fp8", "int4-rtn"; pack: of the last one. */
-int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, char *why,
-		size_t why_n);
+/* type: "int8", "fp8", "int4-rtn"; pack: of the last one.  keep: what stays as it is. */
+int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, const struct keep *keep,
+		char *why, size_t why_n);
 
 #endif

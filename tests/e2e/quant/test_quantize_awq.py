@@ -219,7 +219,7 @@ def test_wrong_usage_is_refused_with_a_remedy(run, folder, result):
     fails(1, "is quantized already", DEMO, dst, "--type", "awq4", *text, "--tokens", "512")
     fails(1, "no part of", demo, dst, "--type", "awq4", *text, "--tokens", "512", "--keep", "proj")
     fails(1, "must be 32, 64 or 128", demo, dst, "--type", "awq4", *text, "--group", "100")
-    fails(2, "goes with --type awq4", demo, dst, "--type", "q8_0", "--keep-worst", "1")
+    fails(2, "--tokens goes with --type awq4", demo, dst, "--type", "q8_0", "--tokens", "64")
     fails(2, "takes two models and a text", "--compare", demo, result[0])
     assert not dst.exists() and not (folder / "never.state").exists()
 
@@ -240,8 +240,3 @@ def test_a_text_that_is_missing_for_the_evaluation_is_named_at_once(run, tmp_pat
     r = run("quantize", folder / "demo", tmp_path / "dst", "--type", "awq4", "--calibrate", folder / "text",
             "--tokens", "64", "--eval", tmp_path / "none")
     assert r.returncode == 1 and "none" in r.stderr and not (tmp_path / "dst.state").exists(), r.stderr
-
-
-def test_options_of_awq4_are_refused_with_other_types(run, tmp_path, folder):
-    r = run("quantize", folder / "demo", tmp_path / "dst", "--type", "int8", "--threads", "2")
-    assert r.returncode == 2 and "--threads goes with" in r.stderr

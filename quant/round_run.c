@@ -1,0 +1,275 @@
+#include "quant/round_run.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "cli/terminal/term.h"
+#include "quant/int4.h"
+#include "quant/measure.h"
+#include "quant/parallel.h"
+#include "quant/progress.h"
+#include "quant/report.h"
+#include "quant/round/gguf_quantize.h"
+#include "quant/round/hf_quantize.h"
+#include "quant/runner.h"
+#include "quant/windows.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct model {
+	struct model_config config;
+	struct weights *weights;
+};
+
+struct run {
+	const struct round_options *o;
+	bool gguf;
+	struct model source;
+	struct windows text;
+	struct keep keep;
+	struct report_linear *linears; /* owned */
+	int n_linears;
+	double from, to; /* shares of the time of what is measured now */
+	struct progress progress;
+	char *why;
+	size_t why_n;
+};
+
+static int model_open(struct model *m, const char *path, char *why, size_t why_n)
+{
+	int rc = model_config_load(path, &m->config, why, why_n);
+	return rc ? rc : weights_open(path, &m->config, &m->weights, why, why_n);
+}
+
+static void model_close(struct model *m)
+{
+	weights_close(m->weights);
+	model_config_fini(&m->config);
+	*m = (struct model){0};
+}
+
+/* ---- writing ---- */
+
+static int quantize(struct run *r, const char *dst)
+{
+	const struct round_options *o = r->o;
+	interrupt_arm();
+	const int rc = r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why, r->why_n)
+			       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why, r->why_n);
+	interrupt_disarm();
+	return rc;
+}
+
+/* ---- measuring ---- */
+
+static void show_progress(void *arg, double done)
+{
+	struct run *r = arg;
+	progress_step(&r->progress, r->from + (r->to - r->from) * done, "measuring");
+}
+
+static int measure(struct run *r, const char *path, struct measure *m)
+{
+	struct model result = {0};
+	*m = (struct measure){.progress = show_progress, .progress_arg = r, .n_threads = r->o->n_threads};
+	progress_begin(&r->progress, r->from);
+	int rc = model_open(&result, path, r->why, r->why_n);
+	if (!rc) {
+		const struct measure_model a = {r->o->source, &r->source.config, r->source.weights},
+					   b = {r->o->dst, &result.config, result.weights};
+		rc = measure_run(m, &a, &b, &r->text, r->why, r->why_n);
+	}
+	progress_end(&r->progress);
+	model_close(&result);
+	return rc;
+}
+
+/* ---- the report ---- */
+
+/* Whether a part is kept; experts of a GGUF file are one tensor. */
+static enum keep_by kept_by(const struct run *r, const char *name)
+{
+	return keep_of(&r->keep, name, r->gguf ? r->source.config.experts.n : 0);
+}
+
+/* Why the result has it in floats. */
+static enum layer_reason reason_of(const struct run *r, const struct measure_linear *l)
+{
+	const enum keep_by by = kept_by(r, l->name);
+	return by == KEEP_PATTERN ? REASON_ASKED : by == KEEP_NAME ? REASON_WORST : REASON_SHAPE;
+}
+
+/* Figures of a part that the result has in floats are those that it had before, if there are any. */
+static void collect(struct run *r, const struct measure *m)
+{
+	if (!r->linears)
+		r->linears = xcalloc((size_t)m->n_linears + 1, sizeof *r->linears);
+	for (int i = 0; i < m->n_linears; i++) {
+		const struct measure_linear *l = &m->linears[i];
+		struct report_linear *to = &r->linears[i];
+		snprintf(to->name, sizeof to->name, "%s", l->name);
+		to->layer = l->layer;
+		to->kept = l->same;
+		to->reason = layer_reason_text(l->same ? reason_of(r, l) : REASON_NONE);
+		to->accumulated = l->accumulated;
+		if (l->same)
+			continue;
+		to->n_rows = l->n_rows;
+		to->weights = l->weights;
+		to->alone = l->alone;
+	}
+	r->n_linears = m->n_linears;
+}
+
+static struct report report_of(const struct run *r)
+{
+	return (struct report){.source = r->o->source,
+			       .result = r->o->dst,
+			       .type = r->o->type,
+			       .linears = r->linears,
+			       .n_linears = r->n_linears};
+}
+
+static void choose_worst(struct run *r)
+{
+	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
+	const struct report report = report_of(r);
+	report_order(&report, order);
+	for (int i = 0, n = 0; i < r->n_linears && n < r->o->keep_worst; i++) {
+		const struct report_linear *l = &r->linears[order[i]];
+		if (l->kept || !(l->alone.signal > 0) || kept_by(r, l->name))
+			continue; /* also: stored in one tensor with one that was chosen */
+		keep_add(&r->keep, l->name);
+		n++;
+	}
+	free(order);
+}
+
+/* ---- the trial ---- */
+
+/* DST.trial: a directory of this run, with the result of everything quantized in it. */
+static int trial_begin(struct run *r, char *dir, const char *model)
+{
+	if (mkdir(dir, 0777))
+		return err_why(r->why, r->why_n, -errno,
+			       errno == EEXIST
+				       ? "%s exists, and may be what a run that was killed left behind: "
+					 "remove it"
+				       : "%s cannot be made",
+			       dir);
+	return quantize(r, model);
+}
+
+static void remove_flat(const char *dir)
+{
+	struct dirent **files = NULL;
+	const int n = scandir(dir, &files, NULL, alphasort);
+	for (int i = 0; i < n; i++) {
+		char *path = file_join(dir, files[i]->d_name);
+		unlink(path);
+		free(path);
+		free(files[i]);
+	}
+	free(files);
+	rmdir(dir);
+}
+
+static void trial_end(const char *dir, const char *model)
+{
+	if (file_is_dir(model))
+		remove_flat(model);
+	remove_flat(dir);
+}
+
+/* Everything is quantized and measured, the worst are chosen. */
+static int find_worst(struct run *r)
+{
+	size_t n = strlen(r->o->dst);
+	while (n > 1 && r->o->dst[n - 1] == '/')
+		n--;
+	char *dir = xasprintf("%.*s.trial", (int)n, r->o->dst), *model = file_join(dir, "model");
+	struct measure m = {0};
+	const bool there = file_exists(dir) || file_is_dir(dir);
+	int rc = trial_begin(r, dir, model);
+	if (!rc && !(rc = measure(r, model, &m))) {
+		collect(r, &m);
+		choose_worst(r);
+	}
+	if (!there)
+		trial_end(dir, model);
+	measure_fini(&m);
+	free(model);
+	free(dir);
+	return rc;
+}
+
+/* ---- the whole ---- */
+
+static int open_source(struct run *r)
+{
+	const struct round_options *o = r->o;
+	if (file_exists(o->dst) || file_is_dir(o->dst))
+		return err_why(r->why, r->why_n, -EEXIST,
+			       "%s exists already: remove it, or name another result", o->dst);
+	if (!file_is_dir(o->source))
+		return err_why(
+			r->why, r->why_n, -ENOTSUP,
+			"%s is not a directory of safetensors, which --type %s needs: make one with quern "
+			"convert %s DST --to safetensors",
+			o->source, o->type, o->source);
+	int rc = model_open(&r->source, o->source, r->why, r->why_n);
+	if (!rc)
+		rc = windows_read(&r->text, o->source, o->text, runner_window(&r->source.config), o->n_eval,
+				  r->source.config.n_vocab, r->why, r->why_n);
+	return rc;
+}
+
+static int measure_result(struct run *r)
+{
+	struct measure m;
+	int rc = measure(r, r->o->dst, &m);
+	if (rc)
+		return err_prefix(r->why, r->why_n, rc, "%s is written, but not measured", r->o->dst);
+	collect(r, &m);
+	struct report report = report_of(r);
+	report.network = &m;
+	for (size_t i = 0; !rc && i < r->o->n_reports; i++)
+		rc = report_write(&report, r->o->reports[i], r->why, r->why_n);
+	if (!rc)
+		report_summary(&report, r->o->type);
+	measure_fini(&m);
+	return rc;
+}
+
+int round_run(const struct round_options *o, char *why, size_t why_n)
+{
+	struct run r = {.o = o,
+			.gguf = o->type[0] == 'q',
+			.keep = {.patterns = o->keep, .n_patterns = o->n_keep},
+			.to = o->keep_worst ? 0.5 : 1,
+			.why = why,
+			.why_n = why_n};
+	int rc = 0;
+	parallel_limit(o->n_threads);
+	if (o->text)
+		rc = open_source(&r);
+	if (!rc && o->keep_worst) {
+		rc = find_worst(&r);
+		r.from = r.to;
+		r.to = 1;
+	}
+	if (!rc)
+		rc = quantize(&r, o->dst);
+	if (!rc && o->text)
+		rc = measure_result(&r);
+	keep_fini(&r.keep);
+	free(r.linears);
+	windows_fini(&r.text);
+	model_close(&r.source);
+	return rc;
+}
