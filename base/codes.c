@@ -101,39 +101,70 @@ void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int 
 
 /* ---- floats ---- */
 
-/* n inputs of one group, in the order of their codes; `by`: the float of their super-group times their scale.
- */
-static void group_floats(const struct codes *c, const uint8_t *code, int n, float by, int zero, float min,
-			 float *out)
+typedef float floats4 __attribute__((vector_size(16)));
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint16_t shorts8 __attribute__((vector_size(16)));
+typedef int32_t ints4 __attribute__((vector_size(16)));
+
+/* Codes 4 j .. 4 j + 3 of 16. */
+static inline floats4 four_codes(const shorts8 half[2], int j)
 {
-	typedef float floats4 __attribute__((vector_size(16)));
-	const float *table = c->table, from = (float)zero;
-	int i = 0;
-	for (; i + 4 <= n; i += 4) { /* four at once: compilers leave these loops as they are */
-		const uint8_t *q = code + i;
-		floats4 v = {q[0], q[1], q[2], q[3]};
-		if (table)
-			v = (floats4){table[q[0]], table[q[1]], table[q[2]], table[q[3]]};
-		v = by * (v - from);
-		memcpy(out + i, &v, sizeof v);
-	}
-	for (; i < n; i++)
-		out[i] = by * ((table ? table[code[i]] : (float)code[i]) - from);
-	for (i = 0; c->minimums && i < n; i++)
-		out[i] -= min;
+	const shorts8 none = {0}, h = half[j / 2];
+	const shorts8 v = j & 1 ? __builtin_shufflevector(h, none, 4, 8, 5, 9, 6, 10, 7, 11)
+				: __builtin_shufflevector(h, none, 0, 8, 1, 9, 2, 10, 3, 11);
+	return __builtin_convertvector((ints4)v, floats4);
 }
 
-/* Row n, in the order of the codes. */
-static void row_floats(const struct codes *c, const struct code_rows *r, int n, float *out)
+static inline void sixteen_floats(const struct codes_group *g, const uint8_t *q, float *out)
 {
-	const size_t groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c), k = (size_t)c->k;
-	for (int i = 0; i < c->k; i += c->group) {
-		const size_t g = (size_t)n * groups + (size_t)(i / c->group);
-		const size_t s = (size_t)n * supers + (size_t)(i / c->super);
-		const int zero = c->minimums ? 0 : c->zero >= 0 ? c->zero : r->offset[g];
-		group_floats(c, r->code + (size_t)n * k + (size_t)i,
-			     c->k - i < c->group ? c->k - i : c->group, r->d[s] * (float)r->scale[g], zero,
-			     c->minimums ? r->dmin[s] * (float)r->offset[g] : 0, out + i);
+	const bytes16 none = {0};
+	bytes16 code;
+	memcpy(&code, q, sizeof code);
+	const shorts8 half[2] = {(shorts8)__builtin_shufflevector(code, none, 0, 16, 1, 17, 2, 18, 3, 19, 4,
+								  20, 5, 21, 6, 22, 7, 23),
+				 (shorts8)__builtin_shufflevector(code, none, 8, 24, 9, 25, 10, 26, 11, 27,
+								  12, 28, 13, 29, 14, 30, 15, 31)};
+	for (int j = 0; j < 4; j++) {
+		const uint8_t *at = q + 4 * j;
+		const float *t = g->table;
+		floats4 v = t ? (floats4){t[at[0]], t[at[1]], t[at[2]], t[at[3]]} : four_codes(half, j);
+		v = g->by * (v - g->zero) - g->min;
+		memcpy(out + 4 * j, &v, sizeof v);
+	}
+}
+
+void codes_group_floats(const struct codes_group *g, const uint8_t *code, int n, float *out)
+{
+	int i = 0;
+	for (; i + 16 <= n; i += 16) /* by vectors: compilers leave such loops as they are */
+		sixteen_floats(g, code + i, out + i);
+	for (; i < n; i++) {
+		const float v = g->table ? g->table[code[i]] : (float)code[i];
+		out[i] = g->by * (v - g->zero) - g->min;
+	}
+}
+
+void codes_row_floats(const struct codes *c, const struct code_rows *r, int n, codes_group_fn *floats,
+		      float *out)
+{
+	const size_t row = (size_t)n, groups = (size_t)codes_groups(c), supers = (size_t)codes_supers(c);
+	const uint8_t *code = r->code + row * (size_t)c->k;
+	size_t at = row * groups;
+	int left = c->k;
+	for (size_t s = row * supers; s < (row + 1) * supers; s++) {
+		const int end = left < c->super ? left : c->super;
+		for (int i = 0; i < end; i += c->group, at++) {
+			const int zero = c->minimums ? 0 : c->zero >= 0 ? c->zero : r->offset[at];
+			const struct codes_group g = {.table = c->table,
+						      .by = r->d[s] * (float)r->scale[at],
+						      .zero = (float)zero,
+						      .min = c->minimums ? r->dmin[s] * (float)r->offset[at]
+									 : 0};
+			floats(&g, code + i, end - i < c->group ? end - i : c->group, out + i);
+		}
+		code += end;
+		out += end;
+		left -= end;
 	}
 }
 
@@ -144,7 +175,7 @@ void codes_floats(const struct codes *c, int n0, int n1, float *out)
 	codes_rows_new(&r, c, n1 - n0);
 	c->read(c, n0, n1, &r);
 	for (int n = 0; n < n1 - n0; n++, out += c->k) {
-		row_floats(c, &r, n, row ? row : out);
+		codes_row_floats(c, &r, n, codes_group_floats, row ? row : out);
 		for (int i = 0; row && i < c->k; i++)
 			out[c->perm[i]] = row[i];
 	}

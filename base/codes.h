@@ -52,6 +52,20 @@ bool codes_can_cut(const struct codes *c, int k0, int k);
 /* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of `whole`, which is borrowed for out's life. */
 void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int k0, int k);
 
+/* What a group's codes become: by * (v - zero) - min, v the code or its value in the table.  Every operation
+ * is rounded by itself, so that all functions of this type give the same bits. */
+struct codes_group {
+	const float *table; /* or NULL */
+	float by, zero,
+		min; /* by: the float of the super-group times the group's scale; min: 0 changes no bit */
+};
+typedef void codes_group_fn(const struct codes_group *g, const uint8_t *code, int n, float *out);
+codes_group_fn codes_group_floats;
+
+/* Row n of r, which c has read, as floats in the order of the codes: out [k]. */
+void codes_row_floats(const struct codes *c, const struct code_rows *r, int n, codes_group_fn *floats,
+		      float *out);
+
 /* Outputs n0 .. n1 - 1 as floats, inputs in the layer's order: out [n1 - n0][k]. */
 void codes_floats(const struct codes *c, int n0, int n1, float *out);
 

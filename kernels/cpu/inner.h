@@ -724,6 +724,15 @@ static void inner_map_codes(uint8_t *code, size_t n, const uint8_t table[16])
 		code[i] = table[code[i] & 15];
 }
 
+static void inner_code_floats(const struct codes_group *g, const uint8_t *code, int n, float *out)
+{
+	const vf by = v_set1(g->by), zero = v_set1(g->zero), min = v_set1(g->min);
+	int i = 0;
+	for (; !g->table && i + 16 <= n; i += 16)
+		v_store(out + i, v_sub(v_mul(by, v_sub(v_load_u8(code + i), zero)), min));
+	codes_group_floats(g, code + i, n - i, out + i);
+}
+
 static const struct cpu_isa inner_table = {
 	.name = INNER_NAME,
 	.rows_max = INNER_ROWS,
@@ -746,4 +755,5 @@ static const struct cpu_isa inner_table = {
 	.weigh_block = inner_weigh_block,
 	.mask_block = inner_mask_block,
 	.map_codes = inner_map_codes,
+	.code_floats = inner_code_floats,
 };

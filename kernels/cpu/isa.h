@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/codes.h"
 #include "kernels/kern.h"
 
 enum {
@@ -121,6 +122,7 @@ struct cpu_isa {
 	/* out[i] = x[i] where bit i % 32 of mask[i / 32] is set, else other; out may be x. */
 	void (*mask_block)(float *out, const float *x, const uint32_t *mask, int n, float other);
 	void (*map_codes)(uint8_t *code, size_t n, const uint8_t table[16]); /* code = table[code & 15] */
+	codes_group_fn *code_floats;
 };
 
 /* NULL where the compiler could not build it or this CPU lacks it. */

@@ -45,6 +45,7 @@ struct pack_job {
 	const struct cpu_part *to;
 	const struct codes *codes; /* of a quantized part */
 	const struct cpu_bf16 *bf16;
+	const struct cpu_isa *isa;
 	atomic_int *refused; /* 1 + an output with a scale or zero that the layout does not hold; 0: none */
 };
 
@@ -169,7 +170,7 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 	if (refused >= 0)
 		atomic_store(j->refused, n0 + refused + 1);
 	else if (p->bf16)
-		cpu_bf16_pack_codes(j->bf16, out, c, &r.r, p->codes.heads == HEADS_F32, n, tiles);
+		cpu_bf16_pack_codes(j->bf16, out, c, &r, p->codes.heads == HEADS_F32, n, tiles);
 	else
 		cpu_pack_codes(&p->codes, c, &r, n, tiles, out);
 	pack_rows_free(&r);
@@ -178,11 +179,20 @@ static void pack_codes_block(const struct pack_job *j, int b, unsigned char *out
 static void pack_bf16_block(const struct pack_job *j, int b, unsigned char *out)
 {
 	const int n0 = b * BLOCK_N, n = j->to->n - n0 < BLOCK_N ? j->to->n - n0 : BLOCK_N;
-	enum kern_dtype dtype;
-	float *tmp;
-	const unsigned char *rows = block_rows(j, b, &dtype, &tmp);
-	cpu_bf16_pack_floats(j->bf16, out, rows, dtype, n, j->src->k, cpu_part_tiles(j->to, b));
-	free(tmp);
+	const int tiles = cpu_part_tiles(j->to, b), k = j->src->k;
+	if (!j->codes) {
+		const enum kern_dtype dtype = j->from->dtype;
+		cpu_bf16_pack_floats(j->bf16, out,
+				     (const unsigned char *)j->from->w +
+					     (size_t)n0 * (size_t)k * dtype_bytes(dtype),
+				     dtype, n, k, tiles);
+		return;
+	}
+	struct code_rows r;
+	codes_rows_new(&r, j->codes, n);
+	j->codes->read(j->codes, n0, n0 + n, &r);
+	cpu_bf16_pack_values(j->bf16, out, j->codes, &r, j->isa->code_floats, n, tiles);
+	codes_rows_free(&r);
 }
 
 static void pack_task(void *arg, int task, int thread)
@@ -534,6 +544,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 				     .to = q,
 				     .codes = c.read ? &c : NULL,
 				     .bf16 = w->dev->bf16,
+				     .isa = w->dev->isa,
 				     .refused = &refused};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 		if (refused)

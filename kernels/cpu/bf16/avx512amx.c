@@ -481,7 +481,8 @@ static void walk_rows(const struct seg *s)
 		squares(s, whole, n);
 }
 
-static const struct cpu_bf16 amx_table = {.name = "amx", .round = round_pairs, .tile = walk_tile};
+static const struct cpu_bf16 amx_table = {
+	.name = "amx", .round = round_pairs, .weights = round_pairs, .tile = walk_tile};
 
 #ifdef BF16_EMULATED
 

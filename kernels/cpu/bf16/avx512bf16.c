@@ -149,8 +149,11 @@ static void walk_rows(const struct seg *s)
 		vdp_group(s, at, s->n_steps - at < s->group_steps ? s->n_steps - at : s->group_steps, heads);
 }
 
-static const struct cpu_bf16 vdp_table = {
-	.name = "avx512bf16", .chains = true, .round = round_chains, .tile = walk_tile};
+static const struct cpu_bf16 vdp_table = {.name = "avx512bf16",
+					  .chains = true,
+					  .round = round_chains,
+					  .weights = round_chains,
+					  .tile = walk_tile};
 
 #ifdef BF16_EMULATED
 

@@ -59,6 +59,7 @@ struct cpu_bf16 {
 	bool chains; /* order 2, 0, 3, 1 of every four inputs; else ascending */
 	bool floats; /* operands are F32 */
 	void (*round)(void *row, const float *x, int k);
+	void (*weights)(void *row, const float *x, int k); /* as the operand of a table that has BF16 */
 	void (*tile)(const struct cpu_bf16_tile *t);
 };
 
@@ -80,12 +81,16 @@ void cpu_bf16_floats(const struct cpu_bf16 *b, float *x, const void *row, int k)
 /* Packing of one tile: kernels/cpu/pack.c calls these for a block's tiles. */
 struct codes;
 struct code_rows;
+struct pack_rows;
 size_t cpu_bf16_tile_bytes(int k, int group, int bits);
-/* Of output 0 to n - 1 (at most BLOCK_N) of a block of `tiles` tiles: w as stored, [n][k]. */
+/* Output 0 to n - 1 (at most BLOCK_N) of a block of `tiles` tiles: of w as stored, [n][k]; of codes' values.
+ */
 void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const void *w, enum kern_dtype dtype,
 			  int n, int k, int tiles);
+void cpu_bf16_pack_values(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
+			  const struct code_rows *r, codes_group_fn *floats, int n, int tiles);
 void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
-			 const struct code_rows *r, bool f32_scales, int n, int tiles);
+			 const struct pack_rows *r, bool f32_scales, int n, int tiles);
 /* Output n of a block of floats. */
 void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *block, int tiles, int n,
 		     int k);

@@ -183,4 +183,4 @@ static void walk_rows(const struct seg *s)
 }
 
 static const struct cpu_bf16 fma_table = {
-	.name = FMA_NAME, .floats = true, .round = round_floats, .tile = walk_tile};
+	.name = FMA_NAME, .floats = true, .round = round_floats, .weights = round_pairs, .tile = walk_tile};

@@ -1,8 +1,10 @@
 /* pack.c - operands and weights of mode bf16, as bf16.h draws them. */
 #include "kernels/cpu/bf16/bf16.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "kernels/codes.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/half4.h"
@@ -124,6 +126,35 @@ void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const vo
 		}
 }
 
+/* Output n of r in BF16: row; x: room for a row, or for two. */
+static void values_row(const struct cpu_bf16 *b, const struct codes *c, const struct code_rows *r, int n,
+		       codes_group_fn *floats, float *x, void *row)
+{
+	float *ordered = c->perm ? x + c->k : x;
+	codes_row_floats(c, r, n, floats, x);
+	for (int i = 0; c->perm && i < c->k; i++)
+		ordered[c->perm[i]] = x[i];
+	b->weights(row, ordered, c->k);
+}
+
+void cpu_bf16_pack_values(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
+			  const struct code_rows *r, codes_group_fn *floats, int n, int tiles)
+{
+	const size_t row = (size_t)padded(c->k) * 2 | 64; /* an odd number of lines, as cpu_bf16_row() has */
+	float *x = xmalloc((size_t)c->k * sizeof *x * (c->perm ? 2 : 1));
+	unsigned char *rows = xmalloc(LANES_N * row);
+	for (int o = 0; o < n; o += LANES_N) {
+		const int some = n - o < LANES_N ? n - o : LANES_N;
+		unsigned char *brick = out + o / LANES_N * BF16_BRICK;
+		for (int i = 0; i < some; i++)
+			values_row(b, c, r, o + i, floats, x, rows + (size_t)i * row);
+		for (int k0 = 0; k0 < c->k; k0 += BF16_STEP, brick += (size_t)tiles * BF16_BRICK)
+			cpu_pack_turn(rows + (size_t)k0 * 2, row, some, BF16_STEP / 2, 4, brick, LANES_N * 4);
+	}
+	free(rows);
+	free(x);
+}
+
 void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *block, int tiles, int n,
 		     int k)
 {
@@ -136,20 +167,19 @@ void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *
 }
 
 /* Scales and zeros of group g of output n: those that cpu_pack() has found to fit. */
-static void pack_head(unsigned char *head, const struct codes *c, const struct code_rows *r, int n, int g,
+static void pack_head(unsigned char *head, const struct codes *c, const struct pack_rows *rows, int n, int g,
 		      bool f32_scales)
 {
+	const struct code_rows *r = &rows->r;
 	const size_t i = (size_t)n * (size_t)codes_groups(c) + (size_t)g;
-	const size_t s = (size_t)n * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
-	const float scale = r->d[s] * (float)r->scale[i];
 	const int lane = n % LANES_N, zero = c->zero >= 0 ? c->zero : r->offset[i];
 	if (f32_scales) {
+		const size_t s = (size_t)n * (size_t)codes_supers(c) + (size_t)(g * c->group / c->super);
+		const float scale = r->d[s] * (float)r->scale[i];
 		memcpy(head + lane * 4, &scale, 4);
 		return;
 	}
-	uint16_t f16 = 0;
-	half_to_f16(scale, &f16);
-	memcpy(head + lane * 2, &f16, 2);
+	memcpy(head + lane * 2, &rows->d[i], 2);
 	head[32 + lane] = (unsigned char)zero;
 }
 
@@ -189,7 +219,7 @@ static void step_words(const struct cpu_bf16 *b, int bits, const uint8_t *code, 
 }
 
 void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
-			 const struct code_rows *r, bool f32_scales, int n, int tiles)
+			 const struct pack_rows *r, bool f32_scales, int n, int tiles)
 {
 	const int bits = c->bits <= 4 ? 4 : 8;
 	const size_t k = (size_t)c->k;
@@ -203,7 +233,8 @@ void cpu_bf16_pack_codes(const struct cpu_bf16 *b, unsigned char *out, const str
 			for (int o = 0; o < n; o += LANES_N) {
 				const int rows = n - o < LANES_N ? n - o : LANES_N;
 				for (int i = 0; i < rows; i++)
-					step_words(b, bits, r->code + (size_t)(o + i) * k + (size_t)(k0 + s0),
+					step_words(b, bits,
+						   r->r.code + (size_t)(o + i) * k + (size_t)(k0 + s0),
 						   len - s0 < BF16_STEP ? len - s0 : BF16_STEP, words[i]);
 				cpu_pack_turn((const unsigned char *)words, sizeof words[0], rows, bits, 4,
 					      out + (size_t)(o / LANES_N) * brick_bytes(bits), LANES_N * 4);
