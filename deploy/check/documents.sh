@@ -9,7 +9,7 @@ make -s install DESTDIR="$WORK/root" PREFIX=/usr BUILD="${BUILD#"$PWD"/}"
 step "the pages"
 python=build/venv/bin/python
 [ -x "$python" ] || not_run "build/venv is missing: make deps-test"
-QUERN_BUILD=$WORK/root/usr "$python" -m pytest -q -p no:cacheprovider tests/e2e/documented
+QUERN_TEST_LONG=1 QUERN_BUILD=$WORK/root/usr "$python" -m pytest -q -p no:cacheprovider tests/e2e/documented
 
 step "not run here"
 grep -rn '^# needs ' docs README.md

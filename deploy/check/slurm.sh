@@ -75,14 +75,10 @@ wait_for 30 "an idle node" sh -c 'sinfo -h -o %T | grep -q idle'
 step "a service as a job"
 export PATH=$BUILD/bin:$PATH QUERN_DIR=$WORK/service QUERN_MODEL=$root/models/demo QUERN_HOST=127.0.0.1
 export QUERN_HTTP_PORT=18480 QUERN_JOBS_PORT=18420 QUERN_BUS_PORT=18430 QUERN_DRAIN=20 QUERN_REQUEUE=1
-for name in service worker client; do
-	quern keygen --out service/keys --name $name >/dev/null
-done
-public() { sed -n 's/^public = //p' "service/keys/$1.pub"; }
-printf 'worker %s workers\nadmin %s me\n' "$(public worker)" "$(public client)" >service/keys/allow
+quern keygen --fleet --out service/keys >/dev/null
 echo "sk-slurm-check-0123456789 name=me" >service/keys/api
 chmod 600 service/keys/api
-export QUERN_TO=tcp://127.0.0.1:18420 QUERN_KEY=$WORK/service/keys/client.key QUERN_SERVER_KEY=$WORK/service/keys/service.pub
+export QUERN_TO=tcp://127.0.0.1:18420 QUERN_KEY=$WORK/service/keys/admin.key QUERN_SERVER_KEY=$WORK/service/keys/service.pub
 service=$(sbatch --parsable --ntasks=2 --output=service.out "$root/deploy/slurm/quern.sbatch")
 serving() { quern status --json 2>/dev/null | python3 -c '
 import json, sys

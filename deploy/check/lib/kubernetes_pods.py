@@ -184,22 +184,16 @@ class Load:
 
 def quern(*argv):
     keys = WORK / "made-keys"
-    return sh(BIN / "quern", *argv, "--to", "tcp://127.0.0.1:7420", "--key", keys / "client.key", "--server-key",
+    return sh(BIN / "quern", *argv, "--to", "tcp://127.0.0.1:7420", "--key", keys / "admin.key", "--server-key",
               keys / "service.pub", capture_output=True, text=True).stdout
 
 
 def make_secrets():
     """As docs/deploy/kubernetes.md has it."""
     made = WORK / "made-keys"
-    for name in ("service", "worker", "client"):
-        sh(BIN / "quern", "keygen", "--out", made, "--name", name, stdout=subprocess.DEVNULL)
-
-    def public(name):
-        return (made / f"{name}.pub").read_text().split("public = ")[1].split()[0]
-
+    sh(BIN / "quern", "keygen", "--fleet", "--out", made, stdout=subprocess.DEVNULL)
     secrets = {"quern-service-keys": ["service.key", "allow"], "quern-worker-keys": ["worker.key", "service.pub"],
                "quern-api-keys": ["keys"]}
-    (made / "allow").write_text(f"worker {public('worker')} workers\nadmin {public('client')} admin\n")
     (made / "keys").write_text(f"{API_KEY} name=check\n")
     for secret, files in secrets.items():
         to = WORK / "secrets" / secret
@@ -271,7 +265,7 @@ def main():
     controller.wait_probe("readinessProbe")
     for _ in range(240):
         r = subprocess.run([BIN / "quern", "result", job, "--to", "tcp://127.0.0.1:7420", "--key",
-                            WORK / "made-keys/client.key", "--server-key", WORK / "made-keys/service.pub"],
+                            WORK / "made-keys/admin.key", "--server-key", WORK / "made-keys/service.pub"],
                            capture_output=True, text=True)
         if r.returncode == 0:
             break

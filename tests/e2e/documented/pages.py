@@ -19,6 +19,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -28,7 +29,10 @@ DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NEEDS = "# needs "
 # What may stand behind "# needs ": the beginning of a reason.
-REASONS = ("a GPU", "root", "the network", "a cluster", "other machines", "a model", "a terminal", "an idle machine")
+REASONS = ("a GPU", "root", "the network", "a cluster", "a container engine", "other machines", "a model", "a terminal",
+           "an idle machine")
+# Pages that take a minute: run by `make deploy-check PARTS=documents`, or with QUERN_TEST_LONG=1.
+LONG = ("OPERATING.md", "QUANTIZE.md")
 RUN_S = 60 * SLOW
 PROGRAMS = ("quern-controller", "quern-worker", "quern-quantize")
 
@@ -167,6 +171,16 @@ class Run:
         (self.folder / "models" / "demo").symlink_to(ROOT / "models" / "demo")
         for name in ("docs", "deploy"):
             (self.folder / name).symlink_to(ROOT / name)
+        self.floats = None
+
+    def made(self):
+        """A model with floats, as MODEL stands for in QUANTIZE.md, and a text beside it."""
+        if not self.floats:
+            self.floats = "models/floats"
+            subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_model.py", self.folder / self.floats, "--shape", "small-3m",
+                            "--type", "bf16"], check=True, capture_output=True, timeout=RUN_S)
+            (self.folder / "text.txt").write_text("".join(p.read_text() for p in sorted(DOCS.glob("*.md"))))
+        return self.floats
 
     def env(self):
         env = {**os.environ, "PATH": f"{BIN}:{ROOT / 'build' / 'venv' / 'bin'}:{os.environ['PATH']}",
@@ -175,8 +189,10 @@ class Run:
             env["QUERN_TO"] = self.service.jobs
         return env
 
-    def here(self, text):
-        """The text with the addresses of the page's service."""
+    def here(self, text, page=None):
+        """The text with the addresses of the page's service, and what words of the page stand for."""
+        if page and page.name == "QUANTIZE.md":
+            text = re.sub(r"\bMODEL\b", lambda _: self.made(), text)
         if self.service:
             address = self.service.http.removeprefix("http://")
             text = re.sub(r"(127\.0\.0\.1|localhost):8080", address, text)
@@ -188,6 +204,7 @@ class Run:
         words = shlex.split(block.text.replace("\\\n", " "), comments=True)
         assert words[:2] == ["quern", "serve"], f"{block}: a service is a block of its own"
         self.stop()
+        words = [w.replace("tcp://0.0.0.0:7420", "tcp://127.0.0.1:*") for w in words]
         before = os.getcwd()
         os.chdir(self.folder)
         try:
@@ -201,7 +218,7 @@ class Run:
             self.serve(block)
             return None
         argv = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}[block.kind]
-        done = subprocess.run([*argv, self.here(block.text)], cwd=self.folder, env=self.env(), capture_output=True,
+        done = subprocess.run([*argv, self.here(block.text, block.page)], cwd=self.folder, env=self.env(), capture_output=True,
                               text=True, timeout=RUN_S, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, f"{block}: exit status {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout

@@ -1,5 +1,6 @@
 """The pages of docs/ say what is so: their commands run, their options exist, their tables are the programs'."""
 
+import os
 import re
 import subprocess
 
@@ -13,6 +14,8 @@ FENCED = [p for p in pages.ALL if any(b.kind == "sh" for b in pages.blocks(p))]
 
 @pytest.mark.parametrize("page", FENCED, ids=lambda p: p.name)
 def test_a_page_runs(page, tmp_path):
+    if page.name in pages.LONG and not os.environ.get("QUERN_TEST_LONG"):
+        pytest.skip("takes a minute: make deploy-check PARTS=documents, or QUERN_TEST_LONG=1")
     pages.run_page(page, tmp_path)
 
 
