@@ -59,6 +59,9 @@ const struct opt launch_model_options[] = {
 	    "for measurements, uniform or zipf: a mixture's rows have experts by chance; outputs mean "
 	    "nothing",
 	    .pass = TO_WORKER),
+	OPT("least-step-ms", OPT_INT, "MS",
+	    "for measurements and tests: a step takes at least this long, as a slower device's would (0)",
+	    .lo = 0, .hi = 10000, .pass = TO_WORKER),
 	OPT("context", OPT_INT, "N", "longest prompt and output together (default: the model's)", .lo = 16,
 	    .hi = 1 << 24, .pass = TO_CONTROLLER),
 	OPT("block-size", OPT_INT, "N", "tokens of a KV block: 16, 32, 64, 128 or 256 (16)", .lo = 16,
@@ -91,6 +94,18 @@ const struct opt launch_model_options[] = {
 	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
 	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
 	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
+	OPT("max-replicas", OPT_INT, "N",
+	    "as the load rises, up to N copies, and back to --replicas (then 1) as it falls (never)", .lo = 1,
+	    .hi = 64, .pass = TO_CONTROLLER),
+	OPT("scale-at", OPT_NUMBER, "N",
+	    "with --max-replicas: requests that run or wait for which there is a replica (16)",
+	    .pass = TO_CONTROLLER),
+	OPT("scale-period", OPT_INT, "S",
+	    "with --max-replicas: seconds between two decisions, each by the mean load of twice that (15)",
+	    .lo = 1, .hi = 60, .pass = TO_CONTROLLER),
+	OPT("scale-down-after", OPT_INT, "S",
+	    "with --max-replicas: seconds of a lower load before replicas end (120)", .lo = 1, .hi = 3600,
+	    .pass = TO_CONTROLLER),
 	OPT("tokenizer", OPT_TEXT, "PATH",
 	    "tokenizer.json, tokenizer.model or tokenizer.bin, or its directory (default: the model's, or "
 	    "beside its file)",
@@ -187,17 +202,25 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 	int rc = devices_parse(opts_text(o, "device", "cpu"), l->devices, &l->n_devices, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--device");
+	const bool scales = opts_has(o, "max-replicas");
 	int64_t tp = opts_int(o, "tp", 1), n = (int64_t)l->n_devices;
-	int64_t replicas = opts_int(o, "replicas", n > tp ? n / tp : 1);
-	if (replicas * tp > SUPERVISE_WORKERS_MAX)
+	int64_t replicas = opts_int(o, "replicas", n > tp && !scales ? n / tp : 1);
+	const int64_t most = opts_int(o, "max-replicas", replicas);
+	const char *which = scales ? "--max-replicas" : "--replicas";
+	if (most * tp > SUPERVISE_WORKERS_MAX)
 		return err_why(why, why_n, -EINVAL,
-			       "--replicas %" PRId64 " with --tp %" PRId64 ": more than %d workers", replicas,
-			       tp, SUPERVISE_WORKERS_MAX);
-	if (n > replicas * tp || (!opts_has(o, "replicas") && n > tp && n % tp))
+			       "%s %" PRId64 " with --tp %" PRId64 ": more than %d workers", which, most, tp,
+			       SUPERVISE_WORKERS_MAX);
+	if (most < replicas)
+		return err_why(why, why_n, -EINVAL,
+			       "--max-replicas %" PRId64 " is below --replicas %" PRId64
+			       ", which is the least",
+			       most, replicas);
+	if (n > most * tp || (!scales && !opts_has(o, "replicas") && n > tp && n % tp))
 		return err_why(why, why_n, -EINVAL,
 			       "--device names %" PRId64 " devices, some of which --tp %" PRId64
-			       " and --replicas %" PRId64 " leave unused",
-			       n, tp, replicas);
+			       " and %s %" PRId64 " leave unused",
+			       n, tp, which, most);
 	l->n_workers = (size_t)(replicas * tp);
 	return 0;
 }
@@ -262,6 +285,14 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 	if (!(fraction >= 0.01 && fraction <= 1))
 		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1",
 			       fraction);
+	static const char *const of_scale[] = {"scale-at", "scale-period", "scale-down-after"};
+	for (size_t i = 0; i < sizeof of_scale / sizeof *of_scale; i++)
+		if (opts_has(o, of_scale[i]) && !opts_has(o, "max-replicas"))
+			return err_why(why, why_n, -EINVAL, "--%s: only with --max-replicas", of_scale[i]);
+	const double scale_at = opts_number(o, "scale-at", 1);
+	if (!(scale_at >= 0.01 && scale_at <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--scale-at is %g, must be from 0.01 to 1000000",
+			       scale_at);
 	int rc = model_kind_check(model, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
 		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
@@ -359,9 +390,11 @@ static int bus_for_worker(const char *bus, char *out, size_t n, char *why, size_
 	return 0;
 }
 
-static char **controller_argv(const struct opts *o, const char *model, const char *bus,
-			      const struct rundir *own, const char *token, char *program)
+static char **controller_argv(const struct launch *l, const char *model, const char *bus,
+			      const struct rundir *own, char *program)
 {
+	const struct opts *o = l->o;
+	const char *token = l->token;
 	char **argv = NULL;
 	argv_add(&argv, program);
 	char *path = realpath(model, NULL);
@@ -382,6 +415,11 @@ static char **controller_argv(const struct opts *o, const char *model, const cha
 		argv_add_option(&argv, "log-level", "error");
 	if (token)
 		argv_add_option(&argv, "local-token", token);
+	if (opts_has(o, "max-replicas")) {
+		char number[32];
+		snprintf(number, sizeof number, "%" PRId64, (int64_t)l->n_workers / opts_int(o, "tp", 1));
+		argv_add_option(&argv, "min-replicas", number);
+	}
 	argv_pass(&argv, o, TO_CONTROLLER);
 	return argv;
 }
@@ -482,7 +520,7 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 		rc = local_token_create(l->token, why, why_n);
 	}
 	if (!rc)
-		l->controller = controller_argv(o, path, bus, own ? &l->dir : NULL, l->token, controller);
+		l->controller = controller_argv(l, path, bus, own ? &l->dir : NULL, controller);
 	/* Its directory is called by its commit. */
 	if (!rc && name[0] && (own || !opts_has(o, "name")))
 		argv_add_option(&l->controller, "name", name);

@@ -348,22 +348,36 @@ static void add_missing(struct sup *s)
 			add_worker(s, m->device, m->memory_fraction);
 }
 
-/* Wants n workers, round robin over the devices, and adds the missing ones, now or as others end. */
+/* A device may be named more than once. */
+static bool is_named_before(const struct device_name *devices, size_t d)
+{
+	for (size_t k = 0; k < d; k++)
+		if (strcmp(devices[k].name, devices[d].name) == 0)
+			return true;
+	return false;
+}
+
+/* Wants n workers, round robin over the devices, and adds the missing ones, now or as others end.  Those that
+ * are on later devices than the first n, since others have ended, count as well. */
 static void want_workers(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
 			 double memory_fraction)
 {
-	s->n_missing = 0;
+	size_t left = n;
 	for (size_t d = 0; d < n_devices; d++) {
+		size_t have = is_named_before(devices, d) ? 0 : count_on(s, devices[d].name);
+		left -= have < left ? have : left;
+	}
+	s->n_missing = 0;
+	for (size_t d = 0; d < n_devices && left; d++) {
 		size_t wanted = 0, have = count_on(s, devices[d].name);
-		bool again = false; /* a device may be named more than once */
-		for (size_t k = 0; k < d && !again; k++)
-			again = strcmp(devices[k].name, devices[d].name) == 0;
-		for (size_t i = 0; i < n && !again; i++)
+		for (size_t i = 0; i < n && !is_named_before(devices, d); i++)
 			wanted += strcmp(devices[i % n_devices].name, devices[d].name) == 0;
 		if (wanted <= have)
 			continue;
 		struct missing *m = &s->missing[s->n_missing++];
-		*m = (struct missing){.memory_fraction = memory_fraction, .n = wanted - have};
+		*m = (struct missing){.memory_fraction = memory_fraction,
+				      .n = wanted - have < left ? wanted - have : left};
+		left -= m->n;
 		snprintf(m->device, sizeof m->device, "%s", devices[d].name);
 	}
 	add_missing(s);

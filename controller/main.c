@@ -283,6 +283,20 @@ static void sketch_model(struct engine_config *c)
 	store_files_fini(&files);
 }
 
+/* autoscale.h; max 0 without --max-replicas. */
+static struct autoscale_config autoscale_of(const struct opts *o)
+{
+	const int64_t period_us = opts_int(o, "scale-period", AUTOSCALE_PERIOD_S) * 1000000;
+	return (struct autoscale_config){
+		.min = (uint32_t)opts_int(o, "min-replicas", 1),
+		.max = (uint32_t)opts_int(o, "max-replicas", 0),
+		.target = opts_number(o, "scale-at", AUTOSCALE_TARGET),
+		.period_us = period_us,
+		.window_us = 2 * period_us,
+		.down_us = opts_int(o, "scale-down-after", AUTOSCALE_DOWN_S) * 1000000,
+	};
+}
+
 static int start_engine(struct controller *p, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
@@ -311,6 +325,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.stuck_us = stuck_us(o),
 		.keep_workers = opts_flag(o, "keep-workers"),
 		.supervised = supervisor_is_there(p->supervisor),
+		.autoscale = autoscale_of(o),
 		.on_notice = supervisor_notice,
 		.on_notice_user = p->supervisor,
 	};
@@ -321,6 +336,11 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	if (c.block_size < 16 || c.block_size & (c.block_size - 1))
 		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
 			       c.block_size);
+	if (c.autoscale.max && !c.supervised)
+		return err_why(
+			why, why_n, -EINVAL,
+			"--max-replicas: this controller does not start workers; quern serve does, or a "
+			"scheduler by its metrics (docs/deploy/kubernetes.md)");
 	/* On the bus 0 lets the worker choose; less than a block means no swap pool. */
 	if (opts_has(o, "swap-bytes") && c.swap_bytes == 0)
 		c.swap_bytes = 1;

@@ -121,6 +121,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.loading = &l->progress,
 		.moves = &l->moves,
 		.skew = l->args->skew,
+		.least_us = l->args->least_step_us,
 		.experts = &l->experts,
 		.trace = l->args->trace,
 		.at_work = link_wake_sender,

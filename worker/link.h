@@ -25,6 +25,7 @@ struct link_args {
 	struct tune_source tune;     /* for loads with --fast */
 	struct trace *trace;         /* where the time of steps goes (trace.h), borrowed; NULL: no trace */
 	enum experts_skew skew;      /* for measurements */
+	int64_t least_step_us;       /* likewise: of a step (step.h) */
 	int late_ms;                 /* in a group: a rank that is later than this is lost */
 	int64_t grace_ms;            /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 /* Drops all plans under way, with their results. */
 void step_drain(struct step *s)
@@ -244,6 +245,9 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 		tp_group_settled(s->group);
 	trace_plan(s, p);
 	s->expected++;
+	const int64_t left_us = s->least_us ? t0 + s->least_us - clock_us() : 0;
+	if (left_us > 0)
+		usleep((useconds_t)left_us);
 	return 0;
 }
 

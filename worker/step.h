@@ -48,6 +48,7 @@ struct step_args {
 	void (*at_work)(void *arg); /* called once in a step, when the device is at work; or NULL */
 	void *at_work_arg;
 	enum experts_skew skew;      /* EXPERTS_ROUTED but for measurements */
+	int64_t least_us;            /* a step takes at least this long, as a slower device's would; 0: no */
 	struct expert_load *experts; /* borrowed for the step's life; or NULL */
 	struct trace *trace; /* where the time goes (trace.h); borrowed for the step's life, or NULL */
 };

@@ -50,6 +50,7 @@ struct step {
 	uint32_t rope_context;   /* that the rotations were made for: some are others for a longer one */
 	double memory_fraction;  /* of the device; 0: as cache.h says */
 	struct loading *loading; /* borrowed while it opens; or NULL */
+	int64_t least_us;        /* as in step_args */
 	struct trace *trace;     /* borrowed; or NULL */
 	atomic_ullong *moves;    /* borrowed; or NULL */
 	int64_t stored_bytes;    /* of this rank's weights, in the model's files */

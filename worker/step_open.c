@@ -519,6 +519,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->no_graphs = a->no_graphs;
 	s->loading = a->loading;
 	s->trace = a->trace;
+	s->least_us = a->least_us;
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||

@@ -13,6 +13,22 @@
 struct metrics;
 struct zap;
 
+/* The rule by which a service changes the number of its replicas itself (autoscale.h), and its defaults,
+ * which deploy/kubernetes/autoscaling.yaml has as well. */
+enum {
+	AUTOSCALE_TARGET = 16,   /* requests that run or wait, of each replica */
+	AUTOSCALE_WINDOW_S = 30, /* the load is its mean over this time */
+	AUTOSCALE_PERIOD_S = 15, /* between two decisions */
+	AUTOSCALE_DOWN_S = 120,  /* a lower number must have been wished for this long */
+};
+struct autoscale_config {
+	uint32_t min, max; /* replicas; max 0: the service does not scale itself */
+	double target;     /* the rest: 0 is the default */
+	double tolerance;  /* of load over target, within which nothing changes: 0.1 */
+	int64_t window_us, period_us, down_us;
+	int64_t up_us; /* the same for a higher number; 0: the last wish decides */
+};
+
 struct engine_config {
 	char model[2048];             /* directory, as workers see it */
 	char sketch[BUS_SKETCH_SIZE]; /* bus_load.sketch */
@@ -53,6 +69,7 @@ struct engine_config {
 	int64_t stop_us;          /* at the end, for workers to confirm stop; 0: 1.5 s */
 	bool keep_workers;        /* at the end they get no stop: they wait for the next controller */
 	bool supervised;          /* on_notice starts and stops workers of this host */
+	struct autoscale_config autoscale;
 	/* Called on the engine thread; must not block.  May be NULL. */
 	void (*on_notice)(void *user, const struct engine_notice *n);
 	void *on_notice_user;

@@ -353,6 +353,7 @@ void fleet_tick(struct fleet *f, int64_t now_us)
 		fleet_expire(f, now_us);
 		for (uint32_t i = 0; i < f->n_replicas; i++)
 			replica_tick(f->replicas[i], now_us);
+		fleet_autoscale(f, now_us);
 	}
 	fleet_report_loading(f, now_us);
 	fleet_orders(f, now_us);
@@ -390,6 +391,7 @@ int fleet_open(void *zmq_context, const struct engine_config *cfg, struct emit *
 	f->emit = emit;
 	f->tp = cfg->tp ? cfg->tp : 1;
 	f->max_context = cfg->model_context;
+	autoscale_init(&f->autoscale, &cfg->autoscale);
 	int rc = worker_link_open(zmq_context, cfg, &f->link, why, why_n);
 	if (rc) {
 		free(f);

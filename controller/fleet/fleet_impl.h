@@ -1,8 +1,10 @@
 /* fleet_impl.h - shared by fleet.c (workers and tp_groups), fleet_jobs.c (jobs and replicas),
- * fleet_balance.c (work stealing), fleet_order.c (scale, drain) and fleet_status.c.  For these only. */
+ * fleet_balance.c (work stealing), fleet_order.c (scale, drain), fleet_autoscale.c and fleet_status.c.  For
+ * these only. */
 #ifndef QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
 #define QUERN_CONTROLLER_FLEET_FLEET_IMPL_H
 
+#include "controller/fleet/autoscale.h"
 #include "controller/fleet/fleet.h"
 #include "controller/fleet/replica.h"
 #include "controller/sched/sched_move.h"
@@ -47,6 +49,11 @@ struct fleet {
 	struct engine_counts past;    /* totals of replicas that have ended */
 	struct order orders[FLEET_ORDERS];
 	int64_t ticked_us; /* last check of deadlines */
+	/* Of a service that scales itself: */
+	struct autoscale autoscale;
+	uint32_t n_wanted; /* replicas, as it decided last; 0: it has not served yet */
+	bool scale_failed; /* its last scale */
+	int64_t scale_us;  /* no further one before */
 	/* Scratch of one turn. */
 	struct link_event event;
 	struct plan plan;
@@ -118,5 +125,13 @@ void fleet_orders(struct fleet *f, int64_t now_us);
 void fleet_leave(struct fleet *f, struct replica *r, int64_t now_us);
 /* A worker reported that it cannot serve: fails a scale that needs more replicas than exist. */
 void fleet_orders_failed(struct fleet *f, const char *why);
+/* The service's own scale: as ENGINE_SCALE, but no client waits for it. */
+void fleet_scale(struct fleet *f, uint32_t n_replicas, int64_t now_us);
+bool fleet_scales(const struct fleet *f); /* a scale is under way */
+
+/* ---- fleet_autoscale.c ---- */
+
+/* Several times a second: notes the load, and now and then scales by it. */
+void fleet_autoscale(struct fleet *f, int64_t now_us);
 
 #endif

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 static const int64_t wait_default_us = 600 * 1000000LL;
+/* Of a scale that no client waits for (fleet_scale()). */
+static const uint64_t own_tag = UINT64_MAX;
 
 __attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64_t tag, enum code code,
 							 const char *fmt, ...)
@@ -22,7 +24,16 @@ __attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64
 	va_start(ap, fmt);
 	vsnprintf(ev->why, sizeof ev->why, fmt, ap);
 	va_end(ap);
-	emit_event(f->emit, ev);
+	if (tag != own_tag) {
+		emit_event(f->emit, ev);
+		return;
+	}
+	if (code && code != E_OVERLOADED) { /* not where the next one replaces it */
+		log_warn("fleet", "the service does not reach the number of replicas that it wants: %s",
+			 ev->why);
+		f->scale_failed = true;
+	}
+	engine_event_free(ev);
 }
 
 /* ---- replicas and supervised workers ---- */
@@ -203,6 +214,12 @@ void fleet_leave(struct fleet *f, struct replica *r, int64_t now_us)
 static void order_scale(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
 {
 	uint32_t have = count(f, REPLICA_SERVING) + count(f, REPLICA_LOADING);
+	if (f->cfg->autoscale.max && c->tag != own_tag) {
+		answer(f, c->tag, E_BAD_REQUEST,
+		       "the service itself keeps %u to %u replicas, by its load (--replicas, --max-replicas)",
+		       f->cfg->autoscale.min, f->cfg->autoscale.max);
+		return;
+	}
 	if ((uint64_t)c->n_replicas * f->tp > ENGINE_WORKERS_MAX) {
 		answer(f, c->tag, E_BAD_REQUEST, "%u replicas of %u workers are more than %d workers",
 		       c->n_replicas, f->tp, ENGINE_WORKERS_MAX);
@@ -228,6 +245,20 @@ void fleet_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
 		order_drain(f, c, now_us);
 	else
 		order_scale(f, c, now_us);
+}
+
+void fleet_scale(struct fleet *f, uint32_t n_replicas, int64_t now_us)
+{
+	order_scale(f, &(struct engine_cmd){.kind = ENGINE_SCALE, .tag = own_tag, .n_replicas = n_replicas},
+		    now_us);
+}
+
+bool fleet_scales(const struct fleet *f)
+{
+	for (uint32_t i = 0; i < FLEET_ORDERS; i++)
+		if (f->orders[i].used && !f->orders[i].drain)
+			return true;
+	return false;
 }
 
 /* The worker is known and has not exited. */

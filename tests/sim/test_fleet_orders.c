@@ -309,3 +309,50 @@ Test(fleet_orders, idle_worker_of_another_device_does_not_count_for_a_scale)
 	gethostname(host, sizeof host - 1);
 	cr_assert_eq(requested_workers(&(struct fake_config){.host = host, .pid = getpid()}, "cuda:0"), 2);
 }
+
+/* ---- which replica goes ---- */
+
+static uint64_t n_seqs(const struct fake_worker *w)
+{
+	return (uint64_t)w->n_seqs;
+}
+
+Test(fleet_orders, scale_down_takes_idle_replicas)
+{
+	struct rig *r = rig_new(&supervised);
+	struct fake_worker *w[4];
+	for (int i = 0; i < 4; i++) {
+		w[i] = rig_worker(r, &slow);
+		rig_wait_replicas(r, (uint32_t)i + 1, "serving");
+	}
+	rig_submit_many(r, 0, 2, 30, 200); /* at two of them */
+	rig_wait_tokens(r, 0, 1);
+	rig_wait_tokens(r, 1, 1);
+	rig_order(r, ENGINE_SCALE, 2, 0);
+	rig_expect_order(r);
+	rig_finish_many(r, 0, 2);
+	for (int i = 0; i < 4; i++)
+		cr_expect(w[i]->stopped == (n_seqs(w[i]) == 0), "worker %d ran %lu sequences", i,
+			  (unsigned long)n_seqs(w[i]));
+	rig_free(r);
+}
+
+Test(fleet_orders, scale_down_takes_replicas_with_the_least_work)
+{
+	struct rig *r = rig_new(&supervised);
+	struct fake_worker *a = rig_worker(r, &slow);
+	rig_wait_ready(r, true);
+	rig_submit_many(r, 0, 3, 60, 150);
+	for (uint64_t i = 0; i < 3; i++)
+		rig_wait_tokens(r, i, 1);
+	struct fake_worker *b = rig_worker(r, &slow);
+	rig_wait_replicas(r, 2, "serving");
+	rig_submit(r, 3, 0, 20, 200); /* at the idle one */
+	rig_wait_tokens(r, 3, 1);
+	cr_assert_eq(n_seqs(b), 1);
+	rig_order(r, ENGINE_SCALE, 1, 0);
+	rig_expect_order(r);
+	cr_assert(b->stopped && !a->stopped);
+	rig_finish_many(r, 0, 4);
+	rig_free(r);
+}

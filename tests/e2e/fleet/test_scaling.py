@@ -67,6 +67,17 @@ def test_unused_devices_are_named(run, options):
     assert r.returncode == 2 and "--device" in r.stderr
 
 
+def test_workers_on_later_devices_count_when_scaled_up(start, run):
+    s = start(DEMO, "--device", "cpu,cpu,cpu:0")
+    with s.client() as c:
+        for w in all_serve(c, 3):
+            if w["device"] == "cpu":
+                assert run("drain", str(w["worker"]), "--to", s.jobs).returncode == 0
+        assert run("scale", "2", "--to", s.jobs).returncode == 0
+        assert sorted(w["device"] for w in all_serve(c, 2)) == ["cpu", "cpu:0"]
+    assert s.log().count("worker joins") == 4
+
+
 def test_scaling_up_and_down_while_jobs_run(start, run):
     s = start(DEMO)
     with s.client() as c:
