@@ -77,15 +77,16 @@ USES_cli/terminal         := base
 USES_cli/models           := base formats formats/place cli/terminal
 USES_cli                  := base proto formats formats/place grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
 	cli/models
+USES_bench/sim            := base proto formats formats/place $(addprefix controller/,sched message net metrics fleet) cli/models cli
 USES_bench                := base proto formats formats/place kernels grammar store worker $(addprefix controller/,tokenizer chat jinja sched) \
-	cli/terminal cli/models cli
+	$(addprefix controller/,message net metrics fleet) cli/terminal cli/models cli bench/sim
 USES_quant/writer         := base formats
 USES_quant/convert        := base formats kernels controller/tokenizer cli/terminal quant/writer
 USES_quant/round          := base formats kernels cli/terminal quant/writer quant/convert
 USES_quant                := base proto formats kernels grammar store worker controller/tokenizer cli/terminal quant/writer \
 	quant/convert quant/round
 
-FOLDERS := base proto formats formats/place kernels grammar store worker $(ROOMS) controller cli/terminal cli/models cli bench quant/writer quant/convert quant/round quant
+FOLDERS := base proto formats formats/place kernels grammar store worker $(ROOMS) controller cli/terminal cli/models cli bench/sim bench quant/writer quant/convert quant/round quant
 SRC_kernels := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c)
 SRC_grammar := $(wildcard grammar/*.c grammar/*/*.c)
 SRC_worker := $(filter-out %/main.c,$(wildcard worker/*.c worker/*/*.c))

@@ -8,7 +8,7 @@
 #include "cli/launch.h"
 #include "cli/private.h"
 #include "cli/rundir.h"
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 #include "bench/steps.h"
 #include "cli/stream.h"
 #include "cli/terminal/table.h"

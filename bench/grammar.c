@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "bench/pyjson.h"
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 #include "controller/tokenizer/tokenizer.h"

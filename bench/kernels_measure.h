@@ -9,7 +9,7 @@
 #ifndef QUERN_BENCH_KERNELS_MEASURE_H
 #define QUERN_BENCH_KERNELS_MEASURE_H
 
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/kern.h"
 

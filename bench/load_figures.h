@@ -12,7 +12,7 @@
 #define QUERN_BENCH_LOAD_FIGURES_H
 
 #include "bench/loadgen.h"
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 
 #include <jansson.h>
 #include <stddef.h>

@@ -2,6 +2,7 @@
  */
 #include "base/file.h"
 #include "base/version.h"
+#include "bench/autoscale.h"
 #include "bench/engine.h"
 #include "bench/grammar.h"
 #include "bench/kernels.h"
@@ -17,6 +18,8 @@
 #include <string.h>
 
 static const struct command benches[] = {
+	{"autoscale", cmd_bench_autoscale, "",
+	 "a service that scales itself, in simulated time, under a trace of arrivals"},
 	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
 	{"grammar", cmd_bench_grammar, "DIR", "masks of JSON schemas: what they accept, how long they take"},
 	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},

@@ -2,9 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "bench/costmodel.h"
-#include "bench/replay.h"
-#include "bench/traces.h"
+#include "bench/sim/costmodel.h"
+#include "bench/sim/replay.h"
+#include "bench/sim/traces.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
 #include "cli/terminal/table.h"

@@ -3,12 +3,12 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "cli/command.h"
-#include "bench/costmodel.h"
+#include "bench/sim/costmodel.h"
 #include "bench/plot.h"
-#include "bench/replay.h"
+#include "bench/sim/replay.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
-#include "bench/traces.h"
+#include "bench/sim/traces.h"
 
 #include <inttypes.h>
 #include <jansson.h>

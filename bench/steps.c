@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 #include "kernels/cpu/probe.h"
 #include "worker/trace.h"
 

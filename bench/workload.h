@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "bench/loadgen.h"
-#include "bench/traces.h"
+#include "bench/sim/traces.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* What devices and models cost, for `quern plan`. */
-#include "bench/costmodel.h"
+#include "bench/sim/costmodel.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "bench/scheduler.h"
 #include "bench/plot.h"
-#include "bench/replay.h"
+#include "bench/sim/replay.h"
 #include "tests/testdata.h"
 
 #include <criterion/criterion.h>

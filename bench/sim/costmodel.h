@@ -7,8 +7,8 @@
  * Every row is counted as compute, those of decoding sequences too: a large batch is as slow as
  * its multiplications (where decode_row_us was measured, that counts instead).  The FLOP of attention are
  * left out. */
-#ifndef QUERN_BENCH_COSTMODEL_H
-#define QUERN_BENCH_COSTMODEL_H
+#ifndef QUERN_BENCH_SIM_COSTMODEL_H
+#define QUERN_BENCH_SIM_COSTMODEL_H
 
 #include "proto/plan.h"
 

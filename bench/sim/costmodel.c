@@ -1,4 +1,4 @@
-#include "bench/costmodel.h"
+#include "bench/sim/costmodel.h"
 
 #include "base/buf.h"
 #include "base/err.h"

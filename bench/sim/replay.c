@@ -1,4 +1,4 @@
-#include "bench/replay.h"
+#include "bench/sim/replay.h"
 
 #include "controller/sched/pace.h"
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-#include "bench/traces.h"
+#include "bench/sim/traces.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

@@ -8,12 +8,12 @@
  * Tokens are a hash of (chat, position), so that the next turn of a chat repeats its history without storing
  * it. The decisions of the scheduler depend on the configuration and the seed only; measured CPU times vary.
  */
-#ifndef QUERN_BENCH_REPLAY_H
-#define QUERN_BENCH_REPLAY_H
+#ifndef QUERN_BENCH_SIM_REPLAY_H
+#define QUERN_BENCH_SIM_REPLAY_H
 
-#include "bench/costmodel.h"
-#include "bench/samples.h"
-#include "bench/traces.h"
+#include "bench/sim/costmodel.h"
+#include "bench/sim/samples.h"
+#include "bench/sim/traces.h"
 #include "controller/sched/sched.h"
 
 #include <stddef.h>

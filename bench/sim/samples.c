@@ -1,4 +1,4 @@
-#include "bench/samples.h"
+#include "bench/sim/samples.h"
 
 #include "base/alloc.h"
 

@@ -1,6 +1,6 @@
 /* samples.h - measured values and their percentiles. */
-#ifndef QUERN_BENCH_SAMPLES_H
-#define QUERN_BENCH_SAMPLES_H
+#ifndef QUERN_BENCH_SIM_SAMPLES_H
+#define QUERN_BENCH_SIM_SAMPLES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
  *
  * A file is CSV with a heading that names TIMESTAMP, ContextTokens and GeneratedTokens (others
  * are ignored): a date and time, or seconds; the tokens of the prompt and of the output. */
-#ifndef QUERN_BENCH_TRACES_H
-#define QUERN_BENCH_TRACES_H
+#ifndef QUERN_BENCH_SIM_TRACES_H
+#define QUERN_BENCH_SIM_TRACES_H
 
 #include <stddef.h>
 #include <stdint.h>

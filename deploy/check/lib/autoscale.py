@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""autoscale_live.py - a service that scales itself with CPU workers, under a load that rises and falls.
+"""autoscale.py - a service that scales itself with CPU workers, under a load that rises and falls.
 
-    autoscale_live.py [--seconds N] [--peak R] [--low R] [--step-ms MS] [--seqs N] [--scale-at N] [--json]
+    autoscale.py [--seconds N] [--peak R] [--low R] [--step-ms MS] [--seqs N] [--scale-at N] [--json]
 
 Starts `quern serve models/demo --replicas 1 --max-replicas 4`.  Each worker has a thread and --seqs slots, and a step
 takes --step-ms at least (--least-step-ms), so that four workers do four times the work of one although they share the
@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "e2e"))
 
 from service import DEMO, QUERN, Service, eventually, marked     # noqa: E402
 

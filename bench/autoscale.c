@@ -1,0 +1,337 @@
+#include "bench/autoscale.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "bench/sim/costmodel.h"
+#include "bench/sim/fewest.h"
+#include "bench/sim/fleet_replay.h"
+#include "bench/sim/traces.h"
+#include "cli/command.h"
+#include "cli/terminal/table.h"
+#include "cli/terminal/term.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_SIZE = 16, MAX_ROWS = 2048, CHUNK = 512, STEP_MS = 25, ROWS_SHOWN = 60 };
+
+static const struct opt autoscale_options[] = {
+	OPT("trace", OPT_TEXT, "FILE",
+	    "arrivals: CSV with TIMESTAMP,ContextTokens,GeneratedTokens (required)"),
+	OPT("rate", OPT_NUMBER, "X", "factor of the trace's rate (1)"),
+	OPT("duration", OPT_NUMBER, "S", "seconds of arrivals, at that rate (all)"),
+	OPT("device", OPT_TEXT, "NAME",
+	    "of a worker: h200, h100, a100, 4090 or cpu, with Qwen3-8B AWQ (h100)"),
+	OPT("max-seqs", OPT_INT, "N", "sequences of a step (256)", .lo = 1, .hi = 4096),
+	OPT("context", OPT_INT, "N", "longest prompt and output together (40960)", .lo = 16,
+	    .hi = TRACE_TOKENS_MAX),
+	OPT("start", OPT_NUMBER, "S", "from the order of a worker until it serves (30)"),
+	OPT("first", OPT_INT, "N", "workers that serve at the beginning (--replicas)", .lo = 1, .hi = 64),
+	OPT("replicas", OPT_INT, "N", "the least (1)", .lo = 1, .hi = 64),
+	OPT("max-replicas", OPT_INT, "N", "the most (32)", .lo = 1, .hi = 64),
+	OPT("scale-at", OPT_NUMBER, "N", "requests that run or wait for which there is a replica (16)"),
+	OPT("scale-period", OPT_NUMBER, "S",
+	    "seconds between two decisions, each by the mean load of twice that (15)"),
+	OPT("scale-down-after", OPT_NUMBER, "S", "seconds of a lower load before replicas end (120)"),
+	OPT("slo", OPT_TEXT, "LIST", "objectives of a good request, in ms (ttft:1000,tpot:50)"),
+	OPT("fewest", OPT_FLAG, NULL,
+	    "also search the fewest workers that keep the objectives, with the future known"),
+	OPT("share", OPT_NUMBER, "X", "with --fewest: of the requests that must be good (0.95)"),
+	OPT("slot", OPT_NUMBER, "S", "with --fewest: their number may change so often (30)"),
+	OPT("seed", OPT_INT, "N", "seed of tokens (1)", .lo = 0, .hi = INT64_MAX),
+	OPT("json", OPT_FLAG, NULL, "as JSON"),
+};
+
+static const struct usage usage = {
+	.name = "bench autoscale",
+	.words = "",
+	.about = "Runs a service that changes the number of its replicas by its load (quern serve "
+		 "--max-replicas) under a\n"
+		 "trace, in simulated time: the controller's own code, and workers by their cost model.  "
+		 "Prints "
+		 "what clients\n"
+		 "would see, and the workers used.",
+};
+
+struct bench {
+	struct fleet_replay_config cfg;
+	struct trace trace;
+	double share, slot_s;
+	uint32_t most;
+	bool search;
+	struct fleet_replay_report report;
+	struct fewest fewest;
+};
+
+/* ---- options ---- */
+
+static int seconds(const struct opts *o, const char *name, double otherwise, double least, int64_t *us,
+		   char *why, size_t why_n)
+{
+	const double s = opts_number(o, name, otherwise);
+	if (!(s >= least && s <= 86400))
+		return err_why(why, why_n, -EINVAL, "--%s must be %g to 86400 seconds", name, least);
+	*us = (int64_t)(s * 1e6);
+	return 0;
+}
+
+static int read_rule(const struct opts *o, struct bench *b, char *why, size_t why_n)
+{
+	struct autoscale_config *a = &b->cfg.engine.autoscale;
+	a->min = (uint32_t)opts_int(o, "replicas", 1);
+	a->max = b->most = (uint32_t)opts_int(o, "max-replicas", 32);
+	a->target = opts_number(o, "scale-at", AUTOSCALE_TARGET);
+	b->cfg.n_first = (uint32_t)opts_int(o, "first", a->min);
+	if (a->max < a->min || b->cfg.n_first < a->min || b->cfg.n_first > a->max)
+		return err_why(why, why_n, -EINVAL,
+			       "--replicas %u, --first %u, --max-replicas %u: must not fall in this order",
+			       a->min, b->cfg.n_first, a->max);
+	if (!(a->target >= 0.01 && a->target <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--scale-at must be 0.01 to 1000000");
+	int rc = seconds(o, "scale-period", AUTOSCALE_PERIOD_S, 0.1, &a->period_us, why, why_n);
+	if (!rc)
+		rc = seconds(o, "scale-down-after", AUTOSCALE_DOWN_S, 0.1, &a->down_us, why, why_n);
+	a->window_us = 2 * a->period_us;
+	return rc;
+}
+
+static int read_options(const struct opts *o, struct bench *b, char *why, size_t why_n)
+{
+	struct fleet_replay_config *c = &b->cfg;
+	int64_t slot_us = 0;
+	int rc = costmodel_named(opts_text(o, "device", "h100"), &c->cost, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "--device");
+	c->engine.block_size = BLOCK_SIZE;
+	c->engine.max_rows = MAX_ROWS;
+	c->engine.chunk = CHUNK;
+	c->engine.step_us = STEP_MS * 1000;
+	c->engine.step_auto = true;
+	c->engine.max_seqs = (uint32_t)opts_int(o, "max-seqs", 256);
+	if (c->engine.max_seqs > MAX_ROWS)
+		c->engine.max_rows = c->engine.max_seqs;
+	snprintf(c->engine.preempt, sizeof c->engine.preempt, "auto");
+	c->n_blocks = costmodel_blocks(&c->cost, costmodel_kv_bytes(&c->cost), BLOCK_SIZE);
+	c->max_context = (uint32_t)opts_int(o, "context", 40960);
+	c->seed = (uint64_t)opts_int(o, "seed", 1);
+	b->search = opts_flag(o, "fewest");
+	b->share = opts_number(o, "share", 0.95);
+	if (!(b->share > 0 && b->share <= 1))
+		return err_why(why, why_n, -EINVAL, "--share must be above 0 and at most 1");
+	rc = slo_parse(opts_text(o, "slo", "ttft:1000,tpot:50"), &c->slo, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "--slo");
+	if ((rc = seconds(o, "start", 30, 0, &c->start_us, why, why_n)) ||
+	    (rc = seconds(o, "slot", 30, 1, &slot_us, why, why_n)))
+		return rc;
+	b->slot_s = (double)slot_us / 1e6;
+	return read_rule(o, b, why, why_n);
+}
+
+static int read_trace(const struct opts *o, struct bench *b, char *why, size_t why_n)
+{
+	const double rate = opts_number(o, "rate", 1), duration = opts_number(o, "duration", 0);
+	if (!opts_has(o, "trace"))
+		return err_why(why, why_n, -EINVAL, "--trace is missing: a CSV file of arrivals");
+	if (!(rate >= 1e-6 && rate <= 1e6))
+		return err_why(why, why_n, -EINVAL, "--rate must be 1e-6 to 1e6");
+	if (opts_has(o, "duration") && !(duration > 0 && duration <= 1e9))
+		return err_why(why, why_n, -EINVAL, "--duration must be above 0 and at most 1e9 seconds");
+	int rc = trace_read(opts_text(o, "trace", ""), &b->trace, why, why_n);
+	if (rc)
+		return rc;
+	trace_scale(&b->trace, rate);
+	if (opts_has(o, "duration"))
+		trace_cut(&b->trace, (int64_t)(duration * 1e6));
+	return 0;
+}
+
+/* ---- the report ---- */
+
+/* Worker seconds within [from, to) of what was measured. */
+static double workers_between(const struct fleet_replay_report *r, int64_t from_us, int64_t to_us)
+{
+	double sum = 0;
+	for (size_t i = 0; i < r->n_points; i++) {
+		int64_t a = r->points[i].at_us,
+			b = i + 1 < r->n_points ? r->points[i + 1].at_us : (int64_t)(r->sim_s * 1e6);
+		a = a > from_us ? a : from_us;
+		b = b < to_us ? b : to_us;
+		if (b > a)
+			sum += (double)(b - a) / 1e6 * r->points[i].n_workers;
+	}
+	return sum;
+}
+
+static json_t *percentiles(struct samples *s)
+{
+	return json_pack("{s:f, s:f, s:f}", "p50", samples_percentile(s, 50), "p90",
+			 samples_percentile(s, 90), "p99", samples_percentile(s, 99));
+}
+
+static json_t *report_json(struct fleet_replay_report *r)
+{
+	return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:I, s:f, s:o, s:o}", "requests",
+			 (json_int_t)r->n_requests, "refused", (json_int_t)r->n_refused, "done",
+			 (json_int_t)r->n_done, "lost", (json_int_t)r->n_lost, "good_share",
+			 fleet_replay_good(r), "worker_seconds", r->worker_s, "most_workers",
+			 (json_int_t)r->n_most, "workers_started", (json_int_t)r->n_started, "sim_seconds",
+			 r->sim_s, "ttft_ms", percentiles(&r->ttft_ms), "tpot_ms", percentiles(&r->tpot_ms));
+}
+
+static void print_json(struct bench *b)
+{
+	const int64_t slot_us = (int64_t)(b->slot_s * 1e6);
+	json_t *o = report_json(&b->report), *slots = json_array();
+	for (int64_t at = 0; at < (int64_t)(b->report.sim_s * 1e6); at += slot_us)
+		json_array_append_new(slots,
+				      json_real(workers_between(&b->report, at, at + slot_us) / b->slot_s));
+	json_object_set_new(o, "workers_by_slot", slots);
+	json_object_set_new(o, "slot_seconds", json_real(b->slot_s));
+	json_object_set_new(o, "device", json_string(b->cfg.cost.name));
+	if (b->search) {
+		json_t *few = report_json(&b->fewest.report), *numbers = json_array();
+		for (size_t i = 0; i < b->fewest.n; i++)
+			json_array_append_new(numbers, json_integer(b->fewest.schedule[i]));
+		json_object_set_new(few, "schedule", numbers);
+		json_object_set_new(few, "simulations", json_integer(b->fewest.n_runs));
+		json_object_set_new(o, "fewest", few);
+		json_object_set_new(o, "over_fewest",
+				    json_real(b->report.worker_s / b->fewest.report.worker_s));
+		json_object_set_new(o, "constant",
+				    json_pack("{s:I, s:f}", "workers", (json_int_t)b->fewest.constant,
+					      "worker_seconds", b->fewest.constant_worker_s));
+	}
+	json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	json_decref(o);
+}
+
+static void print_row(struct table *t, const char *name, struct fleet_replay_report *r)
+{
+	table_begin(t);
+	table_text(t, name);
+	table_format(t, "%.2f", 100 * fleet_replay_good(r));
+	table_format(t, "%.0f", samples_percentile(&r->ttft_ms, 50));
+	table_format(t, "%.0f", samples_percentile(&r->ttft_ms, 95));
+	table_format(t, "%.0f", samples_percentile(&r->ttft_ms, 99));
+	table_format(t, "%.1f", samples_percentile(&r->tpot_ms, 50));
+	table_format(t, "%.1f", samples_percentile(&r->tpot_ms, 95));
+	table_format(t, "%.3f", r->worker_s / 3600);
+	table_format(t, "%u", r->n_most);
+	table_format(t, "%" PRIu64, r->n_lost);
+}
+
+static void print_slots(const struct bench *b)
+{
+	const struct fleet_replay_report *r = &b->report;
+	struct table t = {0};
+	const size_t all = (size_t)ceil(r->sim_s / b->slot_s), step = (all + ROWS_SHOWN - 1) / ROWS_SHOWN;
+	if (b->search)
+		table_row(&t, "FROM s", "REQUESTS/s", "WORKERS", "FEWEST", NULL);
+	else
+		table_row(&t, "FROM s", "REQUESTS/s", "WORKERS", NULL);
+	for (size_t i = 0, k = 0; i < all; i += step) {
+		const double from = (double)i * b->slot_s, s = (double)step * b->slot_s;
+		size_t n = 0;
+		double few = 0;
+		for (; k < b->trace.n && b->trace.v[k].at_us < (int64_t)((from + s) * 1e6); k++)
+			n++;
+		for (size_t j = i; j < i + step && j < b->fewest.n; j++)
+			few += b->fewest.schedule[j] / (double)step;
+		table_begin(&t);
+		table_format(&t, "%.0f", from);
+		table_format(&t, "%.1f", (double)n / s);
+		table_format(&t, "%.1f",
+			     workers_between(r, (int64_t)(from * 1e6), (int64_t)((from + s) * 1e6)) / s);
+		if (b->search)
+			table_format(&t, "%.1f", few);
+	}
+	table_print(&t, stdout);
+	table_fini(&t);
+}
+
+static void print_text(struct bench *b)
+{
+	struct table t = {0};
+	const struct fleet_replay_report *r = &b->report;
+	printf("%" PRIu64
+	       " requests in %.0f s, workers of %s that take %.0f s to start; one for %g requests\n\n",
+	       r->n_requests, r->sim_s, b->cfg.cost.name, (double)b->cfg.start_us / 1e6,
+	       b->cfg.engine.autoscale.target);
+	print_slots(b);
+	printf("\n");
+	table_row(&t, "", "GOOD %", "TTFT p50 ms", "p95", "p99", "TPOT p50 ms", "p95", "WORKER h", "MOST",
+		  "LOST", NULL);
+	print_row(&t, "by load", &b->report);
+	if (b->search)
+		print_row(&t, "fewest", &b->fewest.report);
+	table_print(&t, stdout);
+	table_fini(&t);
+	if (r->n_refused)
+		printf("\n%" PRIu64 " requests are refused as too long\n", r->n_refused);
+	if (b->search)
+		printf("\n%.3f times the fewest found (%u simulations); a constant number that keeps the "
+		       "objectives is %u, %.3f h\n",
+		       r->worker_s / b->fewest.report.worker_s, b->fewest.n_runs, b->fewest.constant,
+		       b->fewest.constant_worker_s / 3600);
+}
+
+static void show_progress(const struct fewest *f)
+{
+	if (term_is_tty(stderr))
+		fprintf(stderr, "\r%u simulations, %.3f worker hours", f->n_runs, f->report.worker_s / 3600);
+}
+
+static int run(struct bench *b, char *why, size_t why_n)
+{
+	int rc = fleet_replay_run(&b->cfg, &b->trace, &b->report, why, why_n);
+	if (rc || !b->search)
+		return rc;
+	rc = fewest_find(&b->cfg, &b->trace, (int64_t)(b->slot_s * 1e6), b->most, b->share, show_progress,
+			 &b->fewest, why, why_n);
+	if (term_is_tty(stderr))
+		fprintf(stderr, "\r\033[K");
+	return rc;
+}
+
+int cmd_bench_autoscale(int argc, char **argv)
+{
+	struct opts o = {0};
+	struct bench *b = xcalloc(1, sizeof *b);
+	char why[512];
+	opts_add(&o, autoscale_options, sizeof autoscale_options / sizeof *autoscale_options);
+	int status = command_parse(&o, &usage, argc, argv);
+	if (status != COMMAND_GO_ON)
+		goto out;
+	log_init("bench", LOG_ERROR, LOG_TEXT);
+	if (read_options(&o, b, why, sizeof why)) {
+		status = term_usage("bench autoscale", "%s", why);
+		goto out;
+	}
+	int rc = read_trace(&o, b, why, sizeof why);
+	if (rc == -EINVAL && !b->trace.n) {
+		status = term_usage("bench autoscale", "%s", why);
+		goto out;
+	}
+	if (!rc)
+		rc = run(b, why, sizeof why);
+	if (!rc && opts_flag(&o, "json"))
+		print_json(b);
+	else if (!rc)
+		print_text(b);
+	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+out:
+	fleet_replay_report_fini(&b->report);
+	fewest_fini(&b->fewest);
+	trace_fini(&b->trace);
+	free(b);
+	opts_fini(&o);
+	return status;
+}
