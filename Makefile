@@ -55,7 +55,7 @@ USES_controller/sched     := base proto
 USES_controller/message   := base proto formats controller/tokenizer controller/chat controller/sched
 USES_controller/net       := base proto
 USES_controller/metrics   := base proto controller/message
-USES_controller/fleet     := base proto controller/message controller/sched controller/net controller/metrics
+USES_controller/fleet     := base proto formats store controller/message controller/sched controller/net controller/metrics
 USES_controller/jobs      := base proto formats controller/message controller/sched controller/tokenizer controller/metrics
 USES_controller/request   := base proto formats grammar controller/message controller/chat controller/tokenizer
 USES_controller/jobsock   := base proto controller/message controller/jobs controller/request controller/net \
@@ -74,8 +74,8 @@ ROOMS                     := $(addprefix controller/,tokenizer jinja chat sched 
 	request jobsock http apis apis/openai apis/anthropic apis/ollama apis/llamacpp endpoints)
 USES_controller           := base proto formats store $(ROOMS)
 USES_cli/terminal         := base
-USES_cli/models           := base formats formats/place cli/terminal
-USES_cli                  := base proto formats formats/place grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
+USES_cli/models           := base proto formats formats/place store cli/terminal
+USES_cli                  := base proto formats formats/place store grammar $(addprefix controller/,tokenizer chat jinja sched) cli/terminal \
 	cli/models
 USES_bench/sim            := base proto formats formats/place $(addprefix controller/,sched message net metrics fleet) cli/models cli
 USES_bench                := base proto formats formats/place kernels grammar store worker $(addprefix controller/,tokenizer chat jinja sched) \

@@ -401,6 +401,10 @@ static char **controller_argv(const struct launch *l, const char *model, const c
 	argv_add_option(&argv, "model", path ? path : model);
 	free(path);
 	argv_add_option(&argv, "bus", bus);
+	char *cache = cache_root(NULL, 0);
+	if (cache)
+		argv_add_option(&argv, "cache", cache);
+	free(cache);
 	if (own) {
 		char *jobs = xasprintf("ipc://%s/jobs", own->path);
 		argv_add_option(&argv, "jobs", jobs);

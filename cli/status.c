@@ -38,6 +38,17 @@ static long long integer(const json_t *o, const char *key)
 	return (long long)json_integer_value(json_object_get(o, key));
 }
 
+/* "fetching 37%", ..; what waits has no figure. */
+static void print_load(struct table *t, const json_t *w)
+{
+	const char *doing = json_string_value(json_object_get(w, "doing"));
+	if (doing && strcmp(doing, "waiting") == 0)
+		table_text(t, "waiting for files");
+	else
+		table_format(t, "%s %.0f%%", doing && *doing ? doing : "loading",
+			     100 * number(w, "progress"));
+}
+
 static void print_workers(const json_t *reply)
 {
 	struct table t = {0};
@@ -63,7 +74,7 @@ static void print_workers(const json_t *reply)
 		table_text(&t, json_string_value(json_object_get(w, "isa")));
 		table_int(&t, json_object_get(w, "threads"));
 		if (state && strcmp(state, "loading") == 0)
-			table_format(&t, "loading %.0f%%", 100 * number(w, "progress"));
+			print_load(&t, w);
 		else
 			table_text(&t, state);
 		table_text(&t, term_bytes(number(w, "weights_bytes"), bytes, sizeof bytes));

@@ -16,6 +16,7 @@
 #include "controller/request/checked.h"
 #include "controller/net/endpoint.h"
 #include "controller/fleet/engine.h"
+#include "controller/fleet/model_server.h"
 #include "base/entropy.h"
 #include "controller/front.h"
 #include "controller/model_vocabulary.h"
@@ -37,7 +38,7 @@
 #include "controller/tokenizer/tokenizer.h"
 #include "formats/config.h"
 #include "proto/bus.h"
-#include "store/files.h"
+#include "store/cached.h"
 
 #include <jansson.h>
 #include <poll.h>
@@ -89,6 +90,7 @@ struct controller {
 	struct zap *zap;
 	struct front *front;
 	struct engine *engine;
+	struct model_server *model_server; /* NULL: there are no weights */
 	struct endpoints endpoints;
 	struct http *http; /* NULL: --http none */
 	int signals;       /* signalfd */
@@ -264,23 +266,15 @@ static int64_t stuck_us(const struct opts *o)
 	return s ? s * 1000000 : -1;
 }
 
-/* What workers compare their model with.  A controller may have no weights (a volume of its own): then they
- * compare nothing. */
-static void sketch_model(struct engine_config *c)
+/* A controller may have no weights (a volume of its own): workers then compare nothing, and fetch nothing. */
+static void start_model_server(struct controller *p, const char *path)
 {
-	struct store_files files;
 	char why[512];
-	int64_t t0 = clock_us();
-	if (store_files_list(c->model, &files, why, sizeof why)) {
+	const char *cache = opts_text(&p->o, "cache", NULL);
+	char *records = cache ? cached_records(cache) : NULL;
+	if (model_server_start(&p->model_server, path, p->svc.model_name, records, why, sizeof why))
 		log_info("main", "workers cannot compare their model with the controller's: %s", why);
-		return;
-	}
-	if (store_files_sketch(&files, c->sketch, why, sizeof why)) {
-		log_warn("main", "workers cannot compare their model with the controller's: %s", why);
-		c->sketch[0] = '\0';
-	}
-	log_debug("main", "model sketch files=%zu us=%lld", files.n, (long long)(clock_us() - t0));
-	store_files_fini(&files);
+	free(records);
 }
 
 /* autoscale.h; max 0 without --max-replicas. */
@@ -350,7 +344,8 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	char *path = realpath(p->dir, NULL);
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
-	sketch_model(&c);
+	start_model_server(p, c.model);
+	c.model_server = p->model_server;
 	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
 	if (opts_has(o, "local-token") &&
 	    local_token_read(opts_text(o, "local-token", ""), c.local_token, why, why_n))
@@ -360,7 +355,10 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype", "auto"));
 	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype", "auto"));
 	c.fast = opts_flag(o, "fast");
-	return engine_start(p->zmq, &c, &p->engine, why, why_n);
+	int rc = engine_start(p->zmq, &c, &p->engine, why, why_n);
+	if (rc)
+		model_server_stop(p->model_server);
+	return rc;
 }
 
 static void stop_engine(struct controller *p)
@@ -374,6 +372,7 @@ static void stop_engine(struct controller *p)
 	if (engine_msg_send(s, c) < 0)
 		abort();
 	engine_join(p->engine);
+	model_server_stop(p->model_server);
 	zmq_close(s);
 }
 

@@ -7,6 +7,10 @@ const struct opt controller_options[CONTROLLER_N_OPTIONS] = {
 	OPT("name", OPT_TEXT, "NAME,...",
 	    "the model's name for clients, and others that it answers to (default: the directory's)"),
 	OPT("bus", OPT_TEXT, "ENDPOINT", "worker bus to listen on (required), ipc://PATH or tcp://HOST:PORT"),
+	OPT("cache", OPT_TEXT, "DIR",
+	    "models of this user: checksums of the model's files are kept there, for workers that fetch it "
+	    "(they "
+	    "are computed at each start)"),
 	OPT("jobs", OPT_TEXT, "ENDPOINT",
 	    "job socket, or none (tcp://127.0.0.1:7420; with --api-key-file one of this user)"),
 	OPT("http", OPT_TEXT, "ADDR", "HTTP address, or none (127.0.0.1:8080)"),

@@ -53,7 +53,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 20);
+	msgpack_pack_map(pk, 22);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
@@ -74,6 +74,8 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_str(pk, "meet", l->meet);
 	pack_uint(pk, "fast", l->fast);
 	pack_str(pk, "sketch", l->sketch);
+	pack_str(pk, "fingerprint", l->fingerprint);
+	pack_uint(pk, "offers", l->offers);
 }
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
@@ -146,6 +148,13 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_uint(&pk, "done", m->beat.done);
 		pack_uint(&pk, "total", m->beat.total);
 		break;
+	case BUS_WANT:
+		msgpack_pack_map(&pk, 4);
+		pack_uint(&pk, "epoch", m->want.epoch);
+		pack_uint(&pk, "file", m->want.file);
+		pack_uint(&pk, "offset", m->want.offset);
+		pack_uint(&pk, "bytes", m->want.bytes);
+		break;
 	default:
 		msgpack_pack_map(&pk, 0);
 	}
@@ -165,7 +174,7 @@ int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size
 		return err_why(why, why_n, -EPROTO,
 			       "the peer speaks version %llu of the bus, this program %d",
 			       (unsigned long long)version, BUS_VERSION);
-	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_VOCABULARY)
+	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_CHUNK)
 		return err_why(why, why_n, -EBADMSG, "a message of unknown type %llu",
 			       (unsigned long long)type);
 	return (int)type;
@@ -243,6 +252,10 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_str(c, key, l->meet, sizeof l->meet);
 	else if (strcmp(key, "sketch") == 0)
 		cursor_str(c, key, l->sketch, sizeof l->sketch);
+	else if (strcmp(key, "fingerprint") == 0)
+		cursor_str(c, key, l->fingerprint, sizeof l->fingerprint);
+	else if (strcmp(key, "offers") == 0)
+		l->offers = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "fast") == 0)
 		l->fast = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "kv_bytes") == 0)
@@ -332,6 +345,20 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		cursor_skip(c);
 }
 
+static void read_want(struct cursor *c, const char *key, struct bus_want *w)
+{
+	if (strcmp(key, "epoch") == 0)
+		w->epoch = cursor_uint(c, key, UINT64_MAX);
+	else if (strcmp(key, "file") == 0)
+		w->file = (uint32_t)cursor_uint(c, key, BUS_WANT_LIST);
+	else if (strcmp(key, "offset") == 0)
+		w->offset = cursor_uint(c, key, MANIFEST_BYTES_MAX);
+	else if (strcmp(key, "bytes") == 0)
+		w->bytes = (uint32_t)cursor_uint(c, key, BUS_CHUNK_MAX);
+	else
+		cursor_skip(c);
+}
+
 /* Unknown keys are skipped: a later program of the same version may add some. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n)
 {
@@ -341,9 +368,10 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 		return type;
 	memset(out, 0, sizeof *out);
 	out->type = (enum bus_type)type;
-	if (type == BUS_PLAN || type == BUS_RESULT || type == BUS_VOCABULARY)
+	if (type == BUS_PLAN || type == BUS_RESULT || type == BUS_VOCABULARY || type == BUS_FILES ||
+	    type == BUS_CHUNK)
 		return err_why(why, why_n, -EBADMSG,
-			       "a plan, a result or a vocabulary where another message was due");
+			       "a plan, a result, a vocabulary or files where another message was due");
 	uint32_t keys = cursor_map(&c, "body");
 	for (uint32_t i = 0; i < keys && !c.bad; i++) {
 		char key[32];
@@ -360,6 +388,8 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 			read_failed(&c, key, &out->failed);
 		else if (type == BUS_BEAT)
 			read_beat(&c, key, &out->beat);
+		else if (type == BUS_WANT)
+			read_want(&c, key, &out->want);
 		else
 			cursor_skip(&c);
 	}

@@ -5,22 +5,22 @@
  *   worker      -> hello                  device, host, process
  *   controller  -> load                   the model to serve, and how
  *   controller  -> vocabulary             its tokens, for outputs with a form; before the first plan
- *   worker      -> beat (loading) ...     every 250 ms
- *   worker      -> ready | failed
- *   controller  -> plan, plan, ...        at most two under way
- *   worker      -> result, result, ...    and beats
- *   controller  -> beat, every 250 ms; stop, which the worker answers with stop
+ *   worker      -> want, controller -> files, chunk ...   where the worker lacks the model, and the load
+ * offers worker      -> beat (loading) ...     every 250 ms worker      -> ready | failed controller  ->
+ * plan, plan, ...        at most two under way worker      -> result, result, ...    and beats controller  ->
+ * beat, every 250 ms; stop, which the worker answers with stop
  *
  * All input is checked: sizes, counts, types, versions.  A malformed message is -EBADMSG with a reason; one
  * of another version -EPROTO.
  *
  * bus.c has the envelope and the control messages, bus_plan.c plans and results, bus_vocabulary.c the
- * vocabulary. */
+ * vocabulary, bus_model.c the files of a model. */
 #ifndef QUERN_PROTO_BUS_H
 #define QUERN_PROTO_BUS_H
 
 #include "base/buf.h"
 #include "proto/local_token.h"
+#include "proto/manifest.h"
 #include "proto/plan.h"
 #include "proto/vocabulary.h"
 
@@ -28,7 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { BUS_VERSION = 4, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20 };
+enum { BUS_VERSION = 4, BUS_BEAT_MS = 250, BUS_MESSAGE_MAX = 256 << 20, BUS_CHUNK_MAX = 256 << 10 };
 
 enum bus_type {
 	BUS_HELLO = 1,
@@ -40,6 +40,9 @@ enum bus_type {
 	BUS_BEAT,
 	BUS_STOP,
 	BUS_VOCABULARY,
+	BUS_WANT, /* from here on: only where a load has `offers` */
+	BUS_FILES,
+	BUS_CHUNK,
 };
 
 enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64, BUS_SKETCH_SIZE = 99 };
@@ -84,6 +87,8 @@ struct bus_load {
 	/* What the controller's model is, opaque here (store/files.h): the worker's must be the same.  "": it
 	 * does not know, having no weights. */
 	char sketch[BUS_SKETCH_SIZE];
+	char fingerprint[MANIFEST_FINGERPRINT]; /* of all contents (store/fingerprint.h); "": not known yet */
+	bool offers;                            /* the controller answers BUS_WANT */
 };
 
 struct bus_ready {
@@ -113,6 +118,22 @@ struct bus_failed { /* the worker cannot continue; it exits after this */
 	char why[512];
 };
 
+/* A worker's request: the list of files, or bytes of one. */
+#define BUS_WANT_LIST UINT32_MAX
+struct bus_want {
+	uint64_t epoch;
+	uint32_t file; /* by its place in the list; BUS_WANT_LIST */
+	uint64_t offset;
+	uint32_t bytes; /* at most BUS_CHUNK_MAX */
+};
+
+struct bus_chunk {
+	uint32_t file;
+	uint64_t offset;
+	const void *bytes; /* borrowed */
+	uint32_t n;
+};
+
 enum bus_state {
 	BUS_LOADING = 1,
 	BUS_SERVING,
@@ -127,6 +148,9 @@ enum bus_doing {
 	BUS_DOING_PACK,  /* weights into the form and the place that the kernels need */
 	BUS_DOING_CACHE, /* the pools */
 	BUS_DOING_WARM_UP,
+	BUS_DOING_WAIT,  /* for another worker of the host, or for the controller, to have the model */
+	BUS_DOING_CHECK, /* checksums of files that are here */
+	BUS_DOING_FETCH, /* files from the controller */
 	BUS_DOINGS,
 };
 
@@ -153,7 +177,8 @@ struct bus_msg {
 		struct bus_ready ready;
 		struct bus_failed failed;
 		struct bus_beat beat;
-	}; /* stop has no body; plan, result and vocabulary have decoders of their own */
+		struct bus_want want;
+	}; /* stop has no body; plan, result, vocabulary, files and chunk have decoders of their own */
 };
 
 /* Append the bytes of a message to out (which is cleared first). */
@@ -171,7 +196,7 @@ void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab);
 
 /* The type of a message, or -EBADMSG, -EPROTO. */
 int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
-/* All but plan, result and vocabulary. */
+/* All but plan, result, vocabulary, files and chunk. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n);
 /* Decodes into a plan, which is reset first.  The arrays that its seqs point to belong to the plan until the
  * next reset.  A message beyond a limit is refused. */
@@ -195,5 +220,13 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
  * sent, by its checksum, is -EBADMSG; so is one of more than n_vocab tokens. */
 int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out, char *why,
 			  size_t why_n);
+
+/* refusal: why there is none, or ""; m is zeroed then. */
+void bus_encode_files(const struct manifest *m, const char *refusal, struct buf *out);
+void bus_encode_chunk(const struct bus_chunk *k, const char *refusal, struct buf *out);
+/* -ENODATA: the controller refuses, for the reason in why.  A list is the caller's (manifest_fini()), and
+ * empty after an error; the bytes of a chunk are the message's. */
+int bus_decode_files(const void *bytes, size_t n, struct manifest *out, char *why, size_t why_n);
+int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, char *why, size_t why_n);
 
 #endif

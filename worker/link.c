@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "store/files.h"
 #include "worker/tp_group.h"
 #include "worker/trace.h"
 
@@ -83,20 +82,6 @@ static int join(struct link *l, const struct bus_load *load, struct bus_ready *r
 	return rc;
 }
 
-/* That all workers of a service have the same weights.  A path where nothing can be read is reported by what
- * opens the model, which knows more about what is missing. */
-static int check_model(const struct bus_load *load, char *why, size_t why_n)
-{
-	_Static_assert((int)BUS_SKETCH_SIZE == (int)SKETCH_SIZE, "a sketch fits a message");
-	const int rc = load->sketch[0] ? store_files_check(load->model, load->sketch, why, why_n) : 0;
-	const size_t n = strlen(why);
-	if (rc == -EINVAL)
-		snprintf(why + n, why_n - n,
-			 "; copy the controller's files there, or restart the service if its model was "
-			 "replaced");
-	return rc == -EINVAL ? rc : 0;
-}
-
 static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
 		     size_t why_n)
 {
@@ -107,6 +92,9 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	l->step = NULL;
 	atomic_store(&l->permille, 0);
 	loading_begin(&l->progress, 0);
+	int rc = link_find_model(l, load, &l->found, why, why_n);
+	if (rc)
+		return rc;
 	link_lend(l, true);
 	const struct step_args a = {
 		.device = l->args->device,
@@ -115,6 +103,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.place = l->args->place,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
+		.path = l->found.path,
 		.tune = l->args->tune,
 		.progress = set_progress,
 		.progress_arg = l,
@@ -127,9 +116,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.at_work = link_wake_sender,
 		.at_work_arg = l,
 	};
-	int rc = check_model(load, why, why_n);
-	if (!rc)
-		rc = step_open(&l->step, &a, ready, why, why_n);
+	rc = step_open(&l->step, &a, ready, why, why_n);
 	link_reclaim(l);
 	return rc;
 }
@@ -183,6 +170,13 @@ static int finish_all(struct link *l, char *why, size_t why_n)
 
 /* ---- loads and plans ---- */
 
+/* A model that was looked up by its fingerprint is kept for one with that fingerprint only; one of a path,
+ * for the same path and sketch. */
+static bool same_contents(const struct link *l, const struct bus_load *load)
+{
+	return !l->found.fingerprint[0] || strcmp(l->found.fingerprint, load->fingerprint) == 0;
+}
+
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
 {
 	struct bus_ready ready = {0};
@@ -198,7 +192,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 		load->n_threads = l->args->n_threads;
 	if (l->args->experts_compute)
 		snprintf(load->experts_compute, sizeof load->experts_compute, "%s", l->args->experts_compute);
-	if (!l->step || !step_serves(l->step, load)) {
+	if (!l->step || !step_serves(l->step, load) || !same_contents(l, load)) {
 		rc = open_step(l, load, &ready, why, why_n);
 	} else if (load->n_ranks <= 1) {
 		step_reset(l->step, load->epoch, &ready);
@@ -206,6 +200,10 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	}
 	if (!rc && load->n_ranks > 1)
 		rc = join(l, load, &ready, why, why_n);
+	if (rc == -ECANCELED && !l->step) {
+		group_lost(l, "the load is void");
+		return 0;
+	}
 	if (rc && l->step && tp_group_broke(rc)) {
 		group_lost(l, why);
 		return 0;
@@ -311,6 +309,8 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		link_send_answer(l);
 	if (type == BUS_VOCABULARY)
 		return handle_vocabulary(l, bytes, n, why, why_n);
+	if (type == BUS_FILES || type == BUS_CHUNK)
+		return 0; /* of a load that is void */
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu: %s", n,

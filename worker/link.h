@@ -32,6 +32,8 @@ struct link_args {
 	const struct curve_key *key, *server_key;
 	int64_t leave_ms;  /* after link_leave(): how long the controller may take to move its jobs */
 	bool supervised;   /* a failure that the controller was told of is printed elsewhere */
+	const char *cache; /* of models (store/cached.h), where one that is fetched goes to; NULL: nowhere */
+	bool fetch;        /* from the controller, where this host has no such model */
 	const char *token; /* of the supervisor that started us (local_token.h); NULL: none */
 };
 

@@ -27,18 +27,26 @@
 #include "worker/loading.h"
 #include "worker/step.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <zmq.h>
 
 enum { STASH = 16 }; /* messages received while the main thread was busy; at most STEP_AHEAD are plans */
 
+/* Where a model was found. */
+struct model_found {
+	char path[PATH_MAX];
+	char fingerprint[MANIFEST_FINGERPRINT]; /* of one that was looked up or fetched; "": by its path */
+};
+
 struct link {
 	const struct link_args *args;
 	void *ctx;
-	void *sock;        /* DEALER */
-	void *monitor;     /* PAIR: the socket's events */
-	struct step *step; /* NULL until a model is loaded */
+	void *sock;               /* DEALER */
+	void *monitor;            /* PAIR: the socket's events */
+	struct step *step;        /* NULL until a model is loaded */
+	struct model_found found; /* the model of step */
 	struct plan plan;
 	struct result result;
 	/* from here to `stop`: of the thread that holds the socket, as the monitor */
@@ -101,7 +109,13 @@ int link_send(struct link *l, const struct bus_msg *m);
 void link_send_hello(struct link *l);
 void link_send_beat(struct link *l); /* under the lock */
 bool link_take(struct link *l, zmq_msg_t *m);
+void link_put_back(struct link *l, zmq_msg_t *m); /* it is taken next; dropped where the stash is full */
 void link_read_monitor(struct link *l);
 bool link_grace_over(struct link *l); /* no sign of the controller for the grace period */
+
+/* link_model.c: finds the model of a load, on the main thread with the socket its own.  -ECANCELED: the load
+ * is void, by what the next message or the link's state says. */
+int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
+		    size_t why_n);
 
 #endif

@@ -327,6 +327,19 @@ bool link_take(struct link *l, zmq_msg_t *m)
 	return true;
 }
 
+void link_put_back(struct link *l, zmq_msg_t *m)
+{
+	if (l->n_stash == STASH) {
+		log_warn("link", "message dropped: %d wait already", STASH);
+		return;
+	}
+	l->stash0 = (l->stash0 + STASH - 1) % STASH;
+	l->n_stash++;
+	atomic_fetch_add(&l->calls, is_call(m));
+	zmq_msg_init(&l->stash[l->stash0]);
+	zmq_msg_move(&l->stash[l->stash0], m);
+}
+
 /* ---- set-up ---- */
 
 static int set_int(void *sock, int option, int value)

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "proto/local_token.h"
+#include "store/cached.h"
 #include "worker/inspect/inspect.h"
 #include "worker/join.h"
 #include "worker/link.h"
@@ -56,6 +57,11 @@ static const struct opt options[] = {
 	    .hi = 86400),
 	OPT("key", OPT_TEXT, "FILE", "this worker's secret key (else $QUERN_KEY)"),
 	OPT("server-key", OPT_TEXT, "FILE", "the controller's public key (else $QUERN_SERVER_KEY)"),
+	OPT("fetch", OPT_TEXT, "WHEN",
+	    "where this host lacks the controller's model: auto: from the controller, or never (auto)"),
+	OPT("cache", OPT_TEXT, "DIR",
+	    "models of this user, where it is looked for and fetched to ($QUERN_MODELS, "
+	    "$XDG_CACHE_HOME/quern/models or ~/.cache/quern/models)"),
 	OPT("local-token", OPT_TEXT, "FILE", "from `quern serve`: proves on TCP that it started this worker"),
 	OPT("supervised", OPT_FLAG, NULL, "from `quern serve`: it prints why this worker cannot serve"),
 	OPT("log-level", OPT_TEXT, "LEVEL", "debug, info, warn, error (info)"),
@@ -154,6 +160,30 @@ static const char *find_device(const struct opts *o)
 	return device;
 }
 
+/* Options whose values are checked here. */
+struct choices {
+	double fraction;
+	enum experts_skew skew;
+	const char *place;
+	bool fetch;
+};
+
+/* The error of usage, or NULL. */
+static const char *read_choices(const struct opts *o, struct choices *c, char *why, size_t why_n)
+{
+	const char *when = opts_text(o, "fetch", "auto");
+	c->fraction = opts_number(o, "memory-fraction", 0);
+	c->fetch = strcmp(when, "auto") == 0;
+	if (opts_has(o, "memory-fraction") && !(c->fraction > 0 && c->fraction <= 1))
+		return "--memory-fraction must be above 0 and at most 1";
+	if (!skew_of(opts_text(o, "experts-skew", NULL), &c->skew))
+		return "--experts-skew must be uniform or zipf";
+	if (placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &c->place, why,
+			      why_n))
+		return why;
+	return c->fetch || strcmp(when, "never") == 0 ? NULL : "--fetch must be auto or never";
+}
+
 static int run(struct opts *o, int argc, char **argv)
 {
 	char why[512] = "";
@@ -171,16 +201,10 @@ static int run(struct opts *o, int argc, char **argv)
 	const char *bus = find_bus(o, joined);
 	if (!bus)
 		return PROGRAM_USAGE;
-	const double fraction = opts_number(o, "memory-fraction", 0);
-	if (opts_has(o, "memory-fraction") && !(fraction > 0 && fraction <= 1))
-		return program_usage(&program, "--memory-fraction must be above 0 and at most 1");
-	enum experts_skew skew;
-	if (!skew_of(opts_text(o, "experts-skew", NULL), &skew))
-		return program_usage(&program, "--experts-skew must be uniform or zipf");
-	const char *place;
-	if (placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &place, why,
-			      sizeof why))
-		return program_usage(&program, why);
+	struct choices choices;
+	const char *wrong = read_choices(o, &choices, why, sizeof why);
+	if (wrong)
+		return program_usage(&program, wrong);
 	rc = program_start_log(&program, o, "worker");
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
@@ -200,17 +224,19 @@ static int run(struct opts *o, int argc, char **argv)
 		log_error("main", "%s", why);
 		return 1;
 	}
+	char *cache = cached_root(opts_text(o, "cache", getenv("QUERN_MODELS")), getenv("XDG_CACHE_HOME"),
+				  getenv("HOME"));
 	struct link_args a = {
 		.bus = bus,
 		.device = find_device(o),
 		.isa = opts_text(o, "isa", NULL),
-		.memory_fraction = fraction,
-		.place = place,
+		.memory_fraction = choices.fraction,
+		.place = choices.place,
 		.experts_compute = unless_auto(opts_text(o, "experts-compute", NULL)),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
 		.tune = {opts_text(o, "tune", NULL), getenv("XDG_CACHE_HOME"), getenv("HOME")},
-		.skew = skew,
+		.skew = choices.skew,
 		.least_step_us = opts_int(o, "least-step-ms", 0) * 1000,
 		.trace = trace,
 		.late_ms = (int)opts_int(o, "rank-timeout", LATE_S) * 1000,
@@ -218,6 +244,8 @@ static int run(struct opts *o, int argc, char **argv)
 		.key = keyed ? &key : NULL,
 		.server_key = keyed ? &server_key : NULL,
 		.token = token,
+		.cache = cache,
+		.fetch = choices.fetch,
 		.supervised = opts_flag(o, "supervised"),
 		.leave_ms = opts_int(o, "leave-timeout", LEAVE_S) * 1000,
 	};
@@ -230,6 +258,7 @@ static int run(struct opts *o, int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 	rc = link_run(&a, why, sizeof why);
 	trace_close(trace);
+	free(cache);
 	curve_forget(&key);
 	if (rc && why[0])
 		log_error("main", "%s", why);

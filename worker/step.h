@@ -34,10 +34,12 @@ struct step;
 struct trace;
 
 struct step_args {
-	const char *device;          /* "cpu", "cpu:0", "cuda:1" */
-	const char *isa;             /* NULL: the best */
-	double memory_fraction;      /* of the device, for this worker; 0: cache.h */
-	const struct bus_load *load; /* fields that are 0: the worker chooses */
+	const char *device;     /* "cpu", "cpu:0", "cuda:1" */
+	const char *isa;        /* NULL: the best */
+	double memory_fraction; /* of the device, for this worker; 0: cache.h */
+	const struct bus_load *load;
+	const char *path;
+	/* of the model on this host; NULL: load->model */ /* fields that are 0: the worker chooses */
 	const char *place; /* where its experts are (formats/place/placement.h); NULL: all on the device */
 	bool no_graphs;    /* run every step operation by operation */
 	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */

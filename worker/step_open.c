@@ -522,12 +522,12 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->least_us = a->least_us;
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
-	if ((rc = model_config_load(s->load.model, &s->config, why, why_n)) ||
-	    (rc = weights_open(s->load.model, &s->config, &w, why, why_n)) ||
-	    (rc = choose_part(s, w, why, why_n)) || (rc = place_experts(s, a, why, why_n)) ||
-	    (rc = choose_sizes(s, why, why_n)) || (rc = open_device(s, a, why, why_n)) ||
-	    (rc = open_beside(s, a, w, why, why_n)) || (rc = plan_cache(s, a, w, why, why_n)) ||
-	    (rc = load_model(s, a, w, why, why_n)) ||
+	const char *path = a->path ? a->path : s->load.model;
+	if ((rc = model_config_load(path, &s->config, why, why_n)) ||
+	    (rc = weights_open(path, &s->config, &w, why, why_n)) || (rc = choose_part(s, w, why, why_n)) ||
+	    (rc = place_experts(s, a, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
+	    (rc = open_device(s, a, why, why_n)) || (rc = open_beside(s, a, w, why, why_n)) ||
+	    (rc = plan_cache(s, a, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
 	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
 				       (rc = step_open_graphs(s, share_progress, &share, why, why_n))))) {
 		weights_close(w);

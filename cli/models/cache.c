@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/terminal/environment.h"
+#include "store/cached.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,19 +24,9 @@ enum { MANIFEST_MAX = 8 << 20, DEPTH_MAX = SOURCE_DEPTH_MAX + 2 };
 char *cache_root(char *why, size_t why_n)
 {
 	const struct environment env = environment_read();
-	char *root = env.models_dir                           ? xstrdup(env.models_dir)
-		     : env.cache_dir && *env.cache_dir == '/' ? xasprintf("%s/quern/models", env.cache_dir)
-		     : env.home && *env.home                  ? xasprintf("%s/.cache/quern/models", env.home)
-							      : NULL;
-	if (!root) {
+	char *root = cached_root(env.models_dir, env.cache_dir, env.home);
+	if (!root)
 		err_why(why, why_n, -ENOENT, "no place for models: set QUERN_MODELS to a directory");
-		return NULL;
-	}
-	if (*root != '/') {
-		char cwd[PATH_MAX], *full = getcwd(cwd, sizeof cwd) ? file_join(cwd, root) : xstrdup(root);
-		free(root);
-		root = full;
-	}
 	return root;
 }
 
@@ -262,6 +253,12 @@ bool cache_matches(const struct cached *c, const char *text)
 	       (strlen(at + 1) >= 7 && strncmp(c->commit, at + 1, strlen(at + 1)) == 0);
 }
 
+/* By a worker, from its controller: it has no tokenizer, and is meant by its whole name only. */
+static bool is_fetched(const struct cached *c)
+{
+	return strncmp(c->name, CACHED_FETCHED "/", sizeof CACHED_FETCHED) == 0;
+}
+
 void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME])
 {
 	struct cache_list l;
@@ -274,6 +271,8 @@ void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME])
 	for (size_t i = 0; i < l.n; i++) {
 		const struct cached *c = &l.entries[i];
 		if (c->partial || !cache_matches(c, word))
+			continue;
+		if (is_fetched(c) && strncmp(word, c->name, strlen(c->name)) != 0)
 			continue;
 		if (found && strcmp(found->name, c->name) != 0) {
 			found = NULL;

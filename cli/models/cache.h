@@ -9,6 +9,8 @@
  *         .COMMIT.part/             under way
  *         .COMMIT.old/              replaced or being removed
  *
+ * Workers put what they fetch from a controller beside them (store/cached.h).
+ *
  * Directories appear and go by rename(2): a reader sees a model as a whole or not at all. */
 #ifndef QUERN_CLI_MODELS_CACHE_H
 #define QUERN_CLI_MODELS_CACHE_H

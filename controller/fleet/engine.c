@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "controller/fleet/emit.h"
 #include "controller/fleet/fleet.h"
+#include "controller/fleet/model_server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -165,7 +166,7 @@ static void turn(struct engine *e, int64_t now_us)
 		fleet_apply(e->fleet, now_us);
 	take_commands(e, now_us);         /* new jobs, cancellations, orders */
 	fleet_schedule(e->fleet, now_us); /* jobs to replicas, the next plans */
-	fleet_send(e->fleet, now_us);     /* plans to workers */
+	fleet_send(e->fleet, now_us);     /* plans to workers, then parts of the model */
 	fleet_tick(e->fleet, now_us);     /* timers */
 	fleet_publish(e->fleet, now_us);  /* tokens to the front end */
 }
@@ -173,13 +174,15 @@ static void turn(struct engine *e, int64_t now_us)
 static void *engine_main(void *arg)
 {
 	struct engine *e = arg;
-	zmq_pollitem_t items[3] = {{.socket = e->in}};
+	struct model_server *files = e->cfg.model_server;
+	zmq_pollitem_t items[4] = {{.socket = e->in}, [3] = {.fd = files ? model_server_fd(files) : -1}};
+	const int n_items = files ? 4 : 3;
 	fleet_poll(e->fleet, &items[1].socket, &items[2].socket);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < n_items; i++)
 		items[i].events = ZMQ_POLLIN;
 	int64_t now_us = clock_us();
 	while (!e->quit) {
-		zmq_poll(items, 3, fleet_wait_ms(e->fleet, now_us));
+		zmq_poll(items, n_items, fleet_wait_ms(e->fleet, now_us));
 		now_us = clock_us();
 		turn(e, now_us);
 	}

@@ -4,13 +4,13 @@
 
 #include "base/buf.h"
 #include "controller/message/engine_msg.h"
-#include "proto/bus.h"
 #include "proto/local_token.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct metrics;
+struct model_server;
 struct zap;
 
 /* The rule by which a service changes the number of its replicas itself (autoscale.h), and its defaults,
@@ -30,10 +30,12 @@ struct autoscale_config {
 };
 
 struct engine_config {
-	char model[2048];             /* directory, as workers see it */
-	char sketch[BUS_SKETCH_SIZE]; /* bus_load.sketch */
-	char bus[256];                /* endpoint to bind */
-	struct zap *zap;              /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
+	char model[2048]; /* directory, as workers see it */
+	/* Of the model's files; NULL: this host has no weights, workers compare and fetch nothing.  Borrowed.
+	 */
+	struct model_server *model_server;
+	char bus[256];   /* endpoint to bind */
+	struct zap *zap; /* keys that may join the bus (zap.h); NULL: any peer.  Borrowed */
 	/* What workers that the supervisor started send over TCP; "": it gives none. */
 	char local_token[LOCAL_TOKEN_SIZE];
 	char compute[8];

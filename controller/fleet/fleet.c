@@ -342,6 +342,7 @@ void fleet_send(struct fleet *f, int64_t now_us)
 {
 	for (uint32_t i = 0; i < f->n_replicas; i++)
 		replica_send(f->replicas[i], f->link, now_us);
+	worker_link_send_files(f->link);
 }
 
 void fleet_tick(struct fleet *f, int64_t now_us)

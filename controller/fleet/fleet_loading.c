@@ -18,9 +18,14 @@ enum {
 static const char *doing_text(uint32_t doing)
 {
 	static const char *const texts[] = {
-		[BUS_DOING_OPEN] = "opening the model",        [BUS_DOING_READ] = "reading weights",
-		[BUS_DOING_PACK] = "packing weights",          [BUS_DOING_CACHE] = "allocating the KV cache",
+		[BUS_DOING_OPEN] = "opening the model",
+		[BUS_DOING_READ] = "reading weights",
+		[BUS_DOING_PACK] = "packing weights",
+		[BUS_DOING_CACHE] = "allocating the KV cache",
 		[BUS_DOING_WARM_UP] = "warming up the device",
+		[BUS_DOING_WAIT] = "waiting for the model's files",
+		[BUS_DOING_CHECK] = "checking the model's files",
+		[BUS_DOING_FETCH] = "fetching the model",
 	};
 	return texts[doing < BUS_DOINGS ? doing : BUS_DOING_OPEN];
 }

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "controller/fleet/agree.h"
+#include "controller/fleet/model_server.h"
 #include "controller/net/conns.h"
 #include "controller/net/zap.h"
 
@@ -20,6 +21,7 @@ enum {
 	TURN_MAX = 256,
 	/* Largest pool accepted from a worker: tables of this size are allocated here. */
 	POOL_MAX = 1 << 24,
+	FILES_MAX = 8,         /* parts of a model sent per turn, behind all plans */
 	WARN_US = 1000 * 1000, /* between two warnings that any peer can cause */
 	/* A lost worker stays visible this long, unless another one takes its place. */
 	LOST_SHOWN_US = 60 * 1000 * 1000,
@@ -280,6 +282,12 @@ static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_
 	zmq_msg_close(&all);
 }
 
+/* Weights are not for any local user: workers have keys, or are this user's (zap_guard()). */
+static bool offers_model(const struct worker_link *w)
+{
+	return w->cfg.model_server && (w->zap || strncmp(w->cfg.bus, "ipc://", 6) == 0);
+}
+
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
@@ -292,7 +300,13 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 			 experts_compute_of(w, k));
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
-		snprintf(m.load.sketch, sizeof m.load.sketch, "%s", w->cfg.sketch);
+		if (w->cfg.model_server) {
+			snprintf(m.load.sketch, sizeof m.load.sketch, "%s",
+				 model_server_sketch(w->cfg.model_server));
+			model_server_fingerprint(w->cfg.model_server, m.load.fingerprint);
+			model_server_forget(w->cfg.model_server, k->id);
+			m.load.offers = offers_model(w);
+		}
 		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;
@@ -625,6 +639,34 @@ static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, 
 		*ev = (struct link_event){.kind = LINK_LEAVES, .worker = k, .epoch = k->epoch};
 }
 
+/* Of a worker that has been sent its load.  One that asks for more than it may have at once asks again. */
+static void on_want(struct worker_link *w, struct worker *k, const struct bus_want *want, int64_t now_us)
+{
+	if (!offers_model(w) || k->state != WORKER_LOADING || want->epoch != k->epoch)
+		return;
+	if (!model_server_ask(w->cfg.model_server, k->id, want) && may_warn(w, now_us))
+		log_warn("bus", "worker=%llu asks for too many parts of the model at once",
+			 (unsigned long long)k->id);
+}
+
+void worker_link_send_files(struct worker_link *w)
+{
+	uint64_t id;
+	struct buf answer;
+	for (int i = 0; w->cfg.model_server && i < FILES_MAX; i++) {
+		if (!model_server_take(w->cfg.model_server, &id, &answer))
+			return;
+		struct worker *k = worker_table_find(&w->table, id);
+		if (k && k->state == WORKER_LOADING) {
+			const bool broken = k->broken;
+			send_all(w, &k, 1, &answer);
+			k->broken = broken; /* it asks again for what it does not get; heartbeats tell a lost
+					       one */
+		}
+		buf_fini(&answer);
+	}
+}
+
 /* A message of a live worker, other than hello. */
 static void on_message(struct worker_link *w, struct worker *k, const void *bytes, size_t n, int type,
 		       int64_t now_us, struct result *result, struct link_event *ev)
@@ -651,6 +693,8 @@ static void on_message(struct worker_link *w, struct worker *k, const void *byte
 		lose(w, k, now_us, LINK_GONE, "it exits", ev);
 	else if (m.type == BUS_BEAT)
 		on_beat(k, &m.beat, now_us, ev);
+	else if (m.type == BUS_WANT)
+		on_want(w, k, &m.want, now_us);
 }
 
 /* Whether a peer has sent messages without hello for longer than its grace. */

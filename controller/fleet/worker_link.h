@@ -56,6 +56,8 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
  * reached. */
 void worker_link_send_plan(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t number,
 			   const struct buf *bytes, int64_t now_us);
+/* Parts of the model that were read for workers that lack it; a few per turn. */
+void worker_link_send_files(struct worker_link *w);
 /* Gives the worker up: it is sent stop and is LOST. */
 void worker_link_drop(struct worker_link *w, struct worker *k, int64_t now_us);
 /* The worker is sent stop and is LEAVING; LINK_LEFT follows. */

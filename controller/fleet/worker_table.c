@@ -81,6 +81,15 @@ struct worker *worker_table_add(struct worker_table *t, const struct bus_hello *
 	return k;
 }
 
+/* In a word; of all that is not about the model's files "loading". */
+static const char *doing_name(uint32_t doing)
+{
+	return doing == BUS_DOING_WAIT    ? "waiting"
+	       : doing == BUS_DOING_CHECK ? "checking"
+	       : doing == BUS_DOING_FETCH ? "fetching"
+					  : "loading";
+}
+
 void worker_status(const struct worker *k, struct engine_worker *out)
 {
 	static const char *const names[] = {"", "joining", "loading", "serving", "draining", "lost"};
@@ -110,6 +119,8 @@ void worker_status(const struct worker *k, struct engine_worker *out)
 	snprintf(out->device_name, sizeof out->device_name, "%s", k->ready.device_name);
 	snprintf(out->isa, sizeof out->isa, "%s", k->ready.isa);
 	snprintf(out->state, sizeof out->state, "%s", names[k->state]);
+	if (k->state == WORKER_LOADING)
+		snprintf(out->doing, sizeof out->doing, "%s", doing_name(k->load.doing));
 }
 
 /* ---- state changes ---- */

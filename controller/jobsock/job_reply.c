@@ -222,8 +222,9 @@ json_t *job_reply_workers(const struct engine_status *s)
 	json_t *rows = json_array();
 	for (uint32_t i = 0; i < s->n_workers; i++) {
 		const struct engine_worker *w = &s->workers[i];
-		json_t *m = json_pack("{s:s, s:s, s:s, s:s, s:s}", "host", w->host, "device", w->device,
-				      "device_name", w->device_name, "isa", w->isa, "state", w->state);
+		json_t *m = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "host", w->host, "device", w->device,
+				      "device_name", w->device_name, "isa", w->isa, "state", w->state,
+				      "doing", w->doing);
 		if (!m)
 			continue; /* a peer's text that is not UTF-8 */
 		set_int(m, "worker", (int64_t)w->id);

@@ -110,6 +110,7 @@ struct engine_worker {
 	char isa[32];
 	char state[16];    /* "joining" (unassigned), "loading", "serving", "draining", "lost" */
 	uint32_t progress; /* permille while loading */
+	char doing[16]; /* while loading: "waiting", "checking", "fetching" (the model), "loading"; else "" */
 	uint32_t n_blocks, n_host_blocks;
 	uint64_t weights_bytes, kv_bytes;   /* on the device */
 	uint64_t stored_bytes;              /* size of those weights in the model's files */

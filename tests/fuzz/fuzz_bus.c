@@ -1,11 +1,10 @@
 /* Messages of the worker bus: plans, results and all others.
  *   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -g -O1 -I. tests/fuzz/fuzz_bus.c \
- *         proto/{bus,bus_plan,bus_vocabulary,cursor,form,plan,params,vocabulary}.c base/{alloc,buf,err}.c \
- *         -lmsgpackc -lxxhash -o build/fuzz_bus
- *   build/fuzz_bus -max_total_time=180
- * The first byte chooses the decoder, which gets a copy of the exact size; two more choose the meaning of
- * the rest: the message, or replacements of bytes in a valid message, so that mutations reach beyond the
- * envelope.  A decoded message must survive another encoding and decoding unchanged. */
+ *         proto/{bus,bus_model,bus_plan,bus_vocabulary,cursor,form,manifest,plan,params,vocabulary}.c
+ * base/{alloc,buf,err}.c \ -lmsgpackc -lxxhash -o build/fuzz_bus build/fuzz_bus -max_total_time=180 The first
+ * byte chooses the decoder, which gets a copy of the exact size; two more choose the meaning of the rest: the
+ * message, or replacements of bytes in a valid message, so that mutations reach beyond the envelope.  A
+ * decoded message must survive another encoding and decoding unchanged. */
 #include "proto/bus.h"
 
 #include "base/alloc.h"
@@ -131,6 +130,48 @@ static void fuzz_vocabulary(const uint8_t *data, size_t n)
 	buf_fini(&two);
 }
 
+static void fuzz_files(const uint8_t *data, size_t n)
+{
+	struct manifest m, k;
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode_files(data, n, &m, why, sizeof why) == 0) {
+		for (uint32_t i = 0; i < m.n; i++)
+			if (!manifest_name_is_valid(m.files[i].name) ||
+			    strstr(m.files[i].name, "..") == m.files[i].name || m.files[i].size < 0)
+				wrong("a file out of range");
+		bus_encode_files(&m, "", &one);
+		if (bus_decode_files(one.p, one.len, &k, why, sizeof why))
+			wrong(why);
+		bus_encode_files(&k, "", &two);
+		same(&one, &two);
+		manifest_fini(&k);
+		manifest_fini(&m);
+	} else if (m.n) {
+		wrong("a refused list is not empty");
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
+static void fuzz_chunk(const uint8_t *data, size_t n)
+{
+	struct bus_chunk k, again;
+	struct buf one = {0}, two = {0};
+	char why[64];
+	if (bus_decode_chunk(data, n, &k, why, sizeof why) == 0) {
+		if (k.n == 0 || k.n > BUS_CHUNK_MAX)
+			wrong("a chunk out of range");
+		bus_encode_chunk(&k, "", &one);
+		if (bus_decode_chunk(one.p, one.len, &again, why, sizeof why))
+			wrong(why);
+		bus_encode_chunk(&again, "", &two);
+		same(&one, &two);
+	}
+	buf_fini(&one);
+	buf_fini(&two);
+}
+
 static void fuzz_message(const uint8_t *data, size_t n)
 {
 	struct bus_msg m, k;
@@ -206,11 +247,28 @@ static void sound_vocabulary(struct buf *out)
 	vocabulary_fini(&v);
 }
 
+static void sound_files(struct buf *out)
+{
+	static const uint8_t digest[MANIFEST_DIGEST] = {1, 2, 3};
+	struct manifest m = {.model = "demo"};
+	manifest_add(&m, "1_Pooling/config.json", 5, digest, NULL, 0);
+	manifest_add(&m, "config.json", 100, digest, NULL, 0);
+	manifest_add(&m, "model.safetensors", (int64_t)5 << 30, digest, NULL, 0);
+	bus_encode_files(&m, "", out);
+	manifest_fini(&m);
+}
+
+static void sound_chunk(struct buf *out)
+{
+	const struct bus_chunk k = {2, 1 << 20, "some bytes", 10};
+	bus_encode_chunk(&k, "", out);
+}
+
 static void sound_message(struct buf *out, unsigned kind)
 {
 	struct bus_msg m = {.type = BUS_HELLO,
 			    .hello = {.device = "cpu:0", .host = "here", .pid = 17, .compute = "int16"}};
-	switch (kind % 6) {
+	switch (kind % 7) {
 	case 1:
 		m = (struct bus_msg){.type = BUS_LOAD,
 				     .load = {.model = "models/demo", .epoch = 3, .fast = true}};
@@ -231,6 +289,9 @@ static void sound_message(struct buf *out, unsigned kind)
 		break;
 	case 5:
 		m = (struct bus_msg){.type = BUS_STOP};
+		break;
+	case 6:
+		m = (struct bus_msg){.type = BUS_WANT, .want = {3, 2, 1 << 20, BUS_CHUNK_MAX}};
 		break;
 	}
 	bus_encode(&m, out);
@@ -254,7 +315,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	if (n < 3)
 		return 0;
-	unsigned which = data[0] % 4;
+	unsigned which = data[0] % 6;
 	struct buf sound = {0};
 	const uint8_t *bytes = data + 3;
 	size_t len = n - 3;
@@ -265,6 +326,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 			sound_result(&sound);
 		else if (which == 3)
 			sound_vocabulary(&sound);
+		else if (which == 4)
+			sound_files(&sound);
+		else if (which == 5)
+			sound_chunk(&sound);
 		else
 			sound_message(&sound, data[2]);
 		len = spoil(&sound, bytes, len);
@@ -277,6 +342,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		fuzz_result(exact, len);
 	else if (which == 3)
 		fuzz_vocabulary(exact, len);
+	else if (which == 4)
+		fuzz_files(exact, len);
+	else if (which == 5)
+		fuzz_chunk(exact, len);
 	else
 		fuzz_message(exact, len);
 	free(exact);

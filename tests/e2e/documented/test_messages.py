@@ -5,7 +5,7 @@ import re
 from service import ROOT
 from test_tables import codes, rows
 
-SOURCES = ("base", "cli", "controller", "formats", "grammar", "kernels", "proto", "quant", "worker")
+SOURCES = ("base", "cli", "controller", "formats", "grammar", "kernels", "proto", "quant", "store", "worker")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 

@@ -21,7 +21,9 @@ struct peer {
 	size_t id_n;
 	char bytes[1 << 16];
 	size_t n;
-	int64_t leave_ms; /* of the worker; 0: a minute */
+	int64_t leave_ms;  /* of the worker; 0: a minute */
+	const char *cache; /* as in link_args */
+	bool fetch;
 };
 
 static struct peer peer;
@@ -52,6 +54,8 @@ DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 		const struct link_args a = {.bus = peer.bus,
 					    .device = device,
 					    .grace_ms = grace_ms,
+					    .cache = peer.cache,
+					    .fetch = peer.fetch,
 					    .leave_ms = peer.leave_ms ? peer.leave_ms : 60000};
 		int rc = link_run(&a, why, sizeof why);
 		if (rc)
