@@ -10,6 +10,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <zmq.h>
 
@@ -83,6 +84,15 @@ DRIVER_FN void close_router(void)
 {
 	zmq_close(peer.sock);
 	zmq_ctx_term(peer.ctx);
+}
+
+/* How much longer things take than on a quiet machine without sanitizers: QUERN_TEST_SLOW, as for the tests in
+ * Python. */
+DRIVER_FN int slow(void)
+{
+	const char *times = getenv("QUERN_TEST_SLOW");
+	const int n = times ? atoi(times) : 1;
+	return n > 0 ? n : 1;
 }
 
 DRIVER_FN int end_worker(void)
