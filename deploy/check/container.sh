@@ -4,7 +4,7 @@
 . deploy/check/lib/check.sh
 need_root
 need_namespaces
-packages crun umoci skopeo jq procps
+packages crun umoci skopeo jq procps curl
 with_cgroup2
 limit_mb=60
 
@@ -18,6 +18,7 @@ tag=$(jq -r '.manifests[0].annotations["org.opencontainers.image.ref.name"]' "$i
 skopeo inspect --raw "oci:$image:$tag" >"$WORK/manifest.json"
 bytes=$(jq "[.layers[].size] | add" "$WORK/manifest.json")
 [ "$bytes" -lt $((limit_mb * 1000000)) ] || fail "the image has $bytes bytes"
+echo "image: $bytes bytes compressed, $(gzip -dc "$image/blobs/sha256/$(jq -r '.layers[0].digest' "$WORK/manifest.json" | cut -d: -f2)" | wc -c) unpacked"
 umoci unpack --image "$image:$tag" "$WORK/bundle"
 skopeo copy -q "oci:$image:$tag" "docker-archive:$WORK/docker.tar:quern:check"
 tar -xOf "$WORK/docker.tar" "$(tar -xOf "$WORK/docker.tar" manifest.json | jq -r '.[0].Config')" | jq -e '.config.User == "10001:10001"' >/dev/null ||
@@ -53,9 +54,7 @@ job() { inside /usr/bin/quern submit --raw "Once upon a time" --seed 7 "$@"; }
 trap clean_up EXIT
 
 step "started: process 1, user 10001, no capabilities, nothing to write to"
-began=$(date +%s%N)
 start
-echo "ready after $((($(date +%s%N) - began) / 1000000)) ms"
 pid=$(process)
 [ "$(awk '/^NSpid/ { print $NF }' "/proc/$pid/status")" = 1 ] || fail "quern is not process 1"
 grep -q '^Uid:.10001.10001.10001.10001$' "/proc/$pid/status" || fail "another user than 10001"
@@ -93,4 +92,40 @@ start
 inside /usr/bin/quern result "$(cat "$WORK/durable")" >/dev/null || fail "the journal was lost"
 $crun kill "$name" TERM
 wait $runtime || fail "the container ended with status $?"
-echo "image: $bytes bytes compressed"
+
+step "from the runtime's start to /readyz, several times"
+begin() {
+	rm -f "$WORK/pid"
+	$crun run --bundle "$WORK/bundle" --pid-file "$WORK/pid" "$name" >>"$WORK/container.log" 2>&1 &
+	runtime=$!
+}
+ready() { [ -s "$WORK/pid" ] && nsenter -t "$(cat "$WORK/pid")" -n curl -sf http://127.0.0.1:8080/readyz; }
+end() {
+	$crun kill "$name" TERM
+	wait $runtime || fail "the container ended with status $?"
+	$crun delete --force "$name" >/dev/null 2>&1 || true
+}
+$crun delete --force "$name" >/dev/null 2>&1 || true
+starts 9 container begin ready end
+
+[ -e "$BUILD/lib/libquern-cuda.so" ] || { echo "the CUDA image: not tried, $BUILD/lib/libquern-cuda.so is not built (make cuda)"; exit; }
+step "the image with CUDA kernels: nothing of the toolkit or the driver, and a reason where there is no GPU"
+python3 deploy/container/image.py "$BUILD" "$WORK/cuda" --cuda
+rm -rf "$WORK/bundle"
+umoci unpack --image "$WORK/cuda:$(jq -r '.manifests[0].annotations["org.opencontainers.image.ref.name"]' "$WORK/cuda/index.json")" "$WORK/bundle"
+cp "$WORK/config.json" "$WORK/bundle/config.json"
+find "$WORK/bundle/rootfs" -name 'libcuda*' -o -name 'libcublas*' -o -name 'libnv*' -o -name 'libnccl*' >"$WORK/toolkit"
+[ ! -s "$WORK/toolkit" ] || fail "the image has files of the toolkit or the driver: $(cat "$WORK/toolkit")"
+# run_once ARGUMENTS: its output, and its exit status
+run_once() {
+	jq --argjson args "$(printf '%s\n' "$@" | jq -R . | jq -s .)" '.process.args = $args' "$WORK/config.json" >"$WORK/bundle/config.json"
+	timeout 60 $crun run --bundle "$WORK/bundle" "$name" </dev/null 2>&1
+}
+if run_once /usr/bin/quern inspect gpu >"$WORK/inspect"; then fail "a GPU was found: $(cat "$WORK/inspect")"; fi
+grep -q 'no NVIDIA driver is installed' "$WORK/inspect" || fail "no reason: $(cat "$WORK/inspect")"
+if run_once /usr/bin/quern worker --join 127.0.0.1:1 --grace 1 >"$WORK/join"; then fail "a worker without a controller succeeded"; fi
+grep -q 'join device=cpu: no GPU is used: .*no NVIDIA driver is installed' "$WORK/join" || fail "no reason: $(cat "$WORK/join")"
+cp "$WORK/config.json" "$WORK/bundle/config.json"
+start
+job -m 2
+end

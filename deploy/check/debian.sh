@@ -16,6 +16,10 @@ step "packages"
 documented $page local_run "make deb"
 deb=$(ls "$BUILD"/deb/quern_*.deb)
 version=$(dpkg-deb -f "$deb" Version)
+cuda=$(ls "$BUILD"/deb/quern-cuda_*.deb 2>/dev/null || true)
+for package in "$deb" $cuda; do
+	echo "${package##*/}: $(stat -c %s "$package") bytes, Installed-Size $(dpkg-deb -f "$package" Installed-Size) KiB"
+done
 cp "$deb" "$WORK/first.deb"
 deploy/debian/build.sh "$BUILD" >/dev/null
 cmp "$WORK/first.deb" "$deb" || fail "two builds of one commit differ"
@@ -90,6 +94,12 @@ wait $running || fail "the request was cut"
 [ "$want" = "$(cat "$WORK/text")" ] || fail "the request was cut short"
 [ "$(machine systemctl show -P Result quern)" = success ] || fail "the unit did not end in success"
 
+step "started, several times: systemctl start returns when the service is ready"
+begin() { machine systemctl start quern; }
+# More starts in a row than the unit's limit are meant here.
+end() { machine systemctl stop quern && machine systemctl reset-failed quern; }
+starts 9 "quern.service" begin true end
+
 step "a worker of another unit"
 machine sed -i 's,^#bus = .*,bus = tcp://127.0.0.1:7430,' /etc/quern/quern.conf
 machine systemctl start quern
@@ -97,6 +107,28 @@ documented $page machine "sudo systemctl enable --now quern-worker@cpu"
 two() { [ "$(machine quern workers --json | grep -o '"state":"serving"' | wc -l)" = 2 ]; }
 wait_for 60 "two workers" two
 documented $page machine "quern workers"
+
+if [ -n "$cuda" ]; then
+	step "the CUDA kernels, without a driver: installed, the service serves on the CPU, and a reason where a GPU is wanted"
+	cp "$cuda" "$WORK/root/root/"
+	[ "$(dpkg-deb -c "$cuda" | awk '{ print $6 }' | grep -v -e '/$' -e /usr/share/doc/)" = "./usr/lib/libquern-cuda.so
+./usr/lib/systemd/system/quern-worker@.service.d/cuda.conf
+./usr/lib/systemd/system/quern.service.d/cuda.conf" ] || fail "quern-cuda has other files: $(dpkg-deb -c "$cuda")"
+	! dpkg-deb -f "$cuda" Depends | grep -qE 'libcuda|libcublas|libnccl|nvidia' || fail "quern-cuda depends on the toolkit"
+	# Of the version that is installed; the driver's library, which it recommends, is in no archive of free software.
+	dpkg-deb -R "$cuda" "$WORK/next-cuda"
+	sed -i -e "s/^Version: .*/Version: $version+1/" -e "s/quern (= $version)/quern (= $version+1)/" "$WORK/next-cuda/DEBIAN/control"
+	dpkg-deb --root-owner-group -b "$WORK/next-cuda" "$WORK/root/root/next-cuda.deb" >/dev/null
+	machine apt-get -qq install -y --no-install-recommends ./next-cuda.deb
+	wait_for 60 "the service with the CUDA kernels beside it" serves
+	# A unit that was read before the drop-in was there has private devices; installing must have it read again.
+	[ "$(machine systemctl show -P PrivateDevices quern)" = no ] || fail "the unit's drop-in is not in force"
+	machine systemd-analyze security --threshold=20 quern.service >/dev/null || fail "exposure beyond 2.0 with quern-cuda"
+	if machine quern inspect gpu >"$WORK/inspect" 2>&1; then fail "a GPU was found"; fi
+	grep -q 'no NVIDIA driver is installed' "$WORK/inspect" || fail "no reason: $(cat "$WORK/inspect")"
+	machine apt-get -qq remove -y quern-cuda
+	machine test ! -e /usr/lib/libquern-cuda.so || fail "remove left the kernels"
+fi
 
 step "removed, and purged"
 machine apt-get -qq remove -y quern

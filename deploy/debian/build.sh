@@ -99,4 +99,6 @@ control quern-cuda "$(depends "$cuda"), quern (= $version)" "LLM inference servi
  (--device cuda:0).  NVIDIA's driver must be installed; NCCL (several GPUs for
  one model) and cuBLAS (--fast) are opened where they are." "Recommends: libcuda1
 Suggests: libnccl2"
+install -m 755 "$here/cuda.postinst" "$root/DEBIAN/postinst"
+install -m 755 "$here/cuda.postrm" "$root/DEBIAN/postrm"
 finish quern-cuda

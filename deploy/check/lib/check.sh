@@ -42,6 +42,24 @@ wait_for() {
 	done
 }
 
+# starts N WHAT START READY STOP: how long N starts take from START until READY succeeds, each ended by STOP.  Printed for
+# docs/performance/deployment.md; no time decides whether a part passes.
+starts() {
+	n=$1
+	: >"$WORK/starts"
+	while [ "$n" -gt 0 ]; do
+		n=$((n - 1)) began=$(date +%s%N)
+		$3
+		until $4 >/dev/null 2>&1; do
+			[ $(($(date +%s%N) - began)) -lt 60000000000 ] || fail "waited in vain for $2"
+		done
+		echo $((($(date +%s%N) - began) / 1000000)) >>"$WORK/starts"
+		$5
+	done
+	sort -n "$WORK/starts" | awk -v what="$2" '{ ms[NR] = $1 } END {
+		printf "%s: ready after %d ms (median of %d starts; %d to %d ms)\n", what, ms[int((NR + 1) / 2)], NR, ms[1], ms[NR] }'
+}
+
 # The commands of a page of docs/ are the lines of its indented blocks; the part runs each of them:
 #   documented PAGE RUN COMMAND   COMMAND is such a line; RUN: how it is run (machine)
 #   all_documented PAGE           no line was left out
