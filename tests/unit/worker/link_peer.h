@@ -86,8 +86,8 @@ DRIVER_FN void close_router(void)
 	zmq_ctx_term(peer.ctx);
 }
 
-/* How much longer things take than on a quiet machine without sanitizers: QUERN_TEST_SLOW, as for the tests in
- * Python. */
+/* How much longer things take than on a quiet machine without sanitizers: QUERN_TEST_SLOW, as for the tests
+ * in Python. */
 DRIVER_FN int slow(void)
 {
 	const char *times = getenv("QUERN_TEST_SLOW");
