@@ -16,7 +16,7 @@ struct rig {
 	struct store_files files;
 	struct manifest m;
 	struct checksums sums;
-	uint64_t sent; /* bytes */
+	int64_t sent; /* bytes */
 };
 
 static void rig_open(struct rig *r)
@@ -113,7 +113,7 @@ Test(incoming, goes_on_where_it_was_interrupted)
 		cr_expect_eq(incoming_done(in), there);
 		cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
 		expect_published(&r, in);
-		cr_expect_eq(r.sent, r.m.bytes, "%d: %llu bytes", n, (unsigned long long)r.sent);
+		cr_expect_eq(r.sent, r.m.bytes, "%d: %lld bytes", n, (long long)r.sent);
 		rig_close(&r);
 	}
 }
@@ -256,7 +256,7 @@ Test(incoming, a_damaged_entry_is_replaced)
 	in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
 	expect_published(&r, in);
-	cr_expect_eq(r.sent, strlen("[{\"path\": \"1_Pooling\"}]"));
+	cr_expect_eq(r.sent, (int64_t)strlen("[{\"path\": \"1_Pooling\"}]"));
 	rig_close(&r);
 }
 

@@ -9,7 +9,7 @@ static char cache[64], missing[] = "/nowhere/model";
 static struct manifest list;
 static struct store_files files;
 static char sketch[SKETCH_SIZE];
-static uint64_t asked; /* bytes */
+static int64_t asked; /* bytes */
 
 /* The worker gets the tiny model, which is at dir here. */
 static void begin(const char *dir, bool fetch)
