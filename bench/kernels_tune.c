@@ -127,7 +127,7 @@ static int add_of_model(struct tuning *t, char *why, size_t why_n)
 	t->model = c.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16;
 	for (int r = 0; r < t->a->tp && !rc; r++) {
 		struct shard s;
-		rc = shard_init(&s, &c, w, r, t->a->tp, why, why_n);
+		rc = shard_init(&s, &c, w, (struct shard_rank){r, t->a->tp, false}, why, why_n);
 		if (!rc)
 			add_rank(t, &c, w, &s);
 	}

@@ -91,6 +91,9 @@ const struct opt launch_model_options[] = {
 	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)",
 	    .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64, .pass = TO_CONTROLLER),
+	OPT("ep", OPT_FLAG, NULL,
+	    "with --tp, on CPUs: ranks have whole experts of a mixture, not a part of each",
+	    .pass = TO_CONTROLLER),
 	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
 	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
 	OPT("replicas", OPT_INT, "N", "copies of the model (one per device)", .lo = 1, .hi = 64),
@@ -226,7 +229,7 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 }
 
 /* Can the model be split into tp parts?  The workers would report it, too, but each of them. */
-static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
+static int check_parts(const char *model, int tp, bool ep, char *why, size_t why_n)
 {
 	struct model_config c;
 	struct weights *w;
@@ -236,10 +239,21 @@ static int check_parts(const char *model, int64_t tp, char *why, size_t why_n)
 		return 0;
 	int rc = 0;
 	if (weights_open(model, &c, &w, why, why_n) == 0) {
-		rc = shard_init(&s, &c, w, 0, (int)tp, why, why_n);
+		rc = shard_init(&s, &c, w, (struct shard_rank){0, tp, ep}, why, why_n);
 		weights_close(w);
 	}
 	model_config_fini(&c);
+	return rc;
+}
+
+/* What one of the devices does not know is refused by each worker, too. */
+static int check_ep(const struct opts *o, char *why, size_t why_n)
+{
+	struct launch l;
+	const bool ep = opts_flag(o, "ep");
+	int rc = ep ? plan_workers(o, &l, why, why_n) : 0;
+	for (size_t i = 0; ep && !rc && i < l.n_devices; i++)
+		rc = shard_check_ep(ep, (int)opts_int(o, "tp", 1), l.devices[i].name, why, why_n);
 	return rc;
 }
 
@@ -294,8 +308,10 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 		return err_why(why, why_n, -EINVAL, "--scale-at is %g, must be from 0.01 to 1000000",
 			       scale_at);
 	int rc = model_kind_check(model, why, why_n);
+	if (!rc)
+		rc = check_ep(o, why, why_n);
 	if (!rc && opts_int(o, "tp", 1) > 1)
-		rc = check_parts(model, opts_int(o, "tp", 1), why, why_n);
+		rc = check_parts(model, (int)opts_int(o, "tp", 1), opts_flag(o, "ep"), why, why_n);
 	return rc ? rc : check_place(o, model, why, why_n);
 }
 

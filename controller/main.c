@@ -313,6 +313,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.metrics = p->metrics,
 		.load = &p->load,
 		.tp = (uint32_t)opts_int(o, "tp", 1),
+		.ep = opts_flag(o, "ep"),
 		.class_change = opts_flag(o, "allow-class-change"),
 		.silent_us =
 			opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,
@@ -330,6 +331,10 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	if (c.block_size < 16 || c.block_size & (c.block_size - 1))
 		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
 			       c.block_size);
+	if (c.ep && c.tp < 2)
+		return err_why(
+			why, why_n, -EINVAL,
+			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
 	if (c.autoscale.max && !c.supervised)
 		return err_why(
 			why, why_n, -EINVAL,

@@ -49,6 +49,8 @@ const struct opt controller_options[CONTROLLER_N_OPTIONS] = {
 	    "seconds without progress in a step after which a worker is lost; 0: never (120)", .lo = 0,
 	    .hi = 86400),
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64),
+	OPT("ep", OPT_FLAG, NULL,
+	    "with --tp, on CPUs: ranks have whole experts of a mixture, not a part of each"),
 	OPT("min-replicas", OPT_INT, "N", "with --max-replicas: the least that there are to be (1)", .lo = 1,
 	    .hi = 64),
 	OPT("max-replicas", OPT_INT, "N",

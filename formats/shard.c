@@ -74,7 +74,7 @@ static int check_ffn(const struct weights_linear *gate, const struct weights_lin
 	return rc;
 }
 
-static int check_linears(const struct weights *w, int n_ranks, char *why, size_t why_n)
+static int check_linears(const struct weights *w, int n_ranks, bool ep, char *why, size_t why_n)
 {
 	int rc = 0;
 	for (int i = 0; !rc && i < w->n_layers; i++) {
@@ -83,7 +83,7 @@ static int check_linears(const struct weights *w, int n_ranks, char *why, size_t
 		    (rc = check_inputs(&l->o, n_ranks, why, why_n)) ||
 		    (rc = check_ffn(&l->gate, &l->up, &l->down, n_ranks, why, why_n)))
 			return rc;
-		for (int e = 0; !rc && e < l->n_experts; e++)
+		for (int e = 0; !rc && !ep && e < l->n_experts; e++)
 			rc = check_ffn(&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down, n_ranks,
 				       why, why_n);
 	}
@@ -91,7 +91,7 @@ static int check_linears(const struct weights *w, int n_ranks, char *why, size_t
 }
 
 /* Feed-forward layers that the model has are cut evenly. */
-static int check_widths(const struct model_config *c, int n, char *why, size_t why_n)
+static int check_widths(const struct model_config *c, int n, bool ep, char *why, size_t why_n)
 {
 	bool dense = false, sparse = false;
 	for (int i = 0; i < c->n_layers; i++)
@@ -99,7 +99,10 @@ static int check_widths(const struct model_config *c, int n, char *why, size_t w
 	if (dense && c->intermediate % n)
 		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
 			       c->intermediate, n);
-	if (sparse && c->experts.intermediate % n)
+	if (sparse && ep && c->experts.n < n)
+		return err_why(why, why_n, -EINVAL,
+			       "there are only %d experts, and some ranks would have none", c->experts.n);
+	if (sparse && !ep && c->experts.intermediate % n)
 		return err_why(why, why_n, -EINVAL,
 			       "an expert's intermediate size is %d, not a multiple of %d",
 			       c->experts.intermediate, n);
@@ -110,7 +113,8 @@ static int check_widths(const struct model_config *c, int n, char *why, size_t w
 	return 0;
 }
 
-static int check(const struct model_config *c, const struct weights *w, int n, char *why, size_t why_n)
+static int check(const struct model_config *c, const struct weights *w, int n, bool ep, char *why,
+		 size_t why_n)
 {
 	if (c->n_heads % n)
 		return err_why(why, why_n, -EINVAL, "num_attention_heads is %d, not a multiple of %d",
@@ -123,21 +127,42 @@ static int check(const struct model_config *c, const struct weights *w, int n, c
 	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
 	    w->layers[0].k.kind == WEIGHTS_AWQ)
 		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
-	int rc = check_widths(c, n, why, why_n);
+	int rc = check_widths(c, n, ep, why, why_n);
 	if (rc)
 		return rc;
 	if (c->n_vocab < n)
 		return err_why(why, why_n, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
-	return check_linears(w, n, why, why_n);
+	return check_linears(w, n, ep, why, why_n);
 }
 
-static void add_possible(const struct model_config *c, const struct weights *w, char *why, size_t why_n)
+static void add_possible(const struct model_config *c, const struct weights *w, bool ep, char *why,
+			 size_t why_n)
 {
 	size_t len = why ? strlen(why) : 0;
-	for (int n = 1; n <= SHARD_RANKS_MAX && len < why_n; n++)
-		if (check(c, w, n, NULL, 0) == 0)
-			len += (size_t)snprintf(why + len, why_n - len, "%s%d",
-						n == 1 ? "; possible: --tp " : ", ", n);
+	const char *before = "; possible: --tp ";
+	for (int n = 1 + ep; n <= SHARD_RANKS_MAX && len < why_n; n++) {
+		if (check(c, w, n, ep, NULL, 0))
+			continue;
+		len += (size_t)snprintf(why + len, why_n - len, "%s%d", before, n);
+		before = ", ";
+	}
+}
+
+int shard_check_ep(bool ep, int n_ranks, const char *device, char *why, size_t why_n)
+{
+	if (!ep)
+		return 0;
+	if (n_ranks < 2)
+		return err_why(
+			why, why_n, -EINVAL,
+			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
+	if (strncmp(device, "cpu", 3) != 0)
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"--ep works between CPU workers only, not on %s: leave it out, and --tp %d gives "
+			"each rank a part of every expert",
+			device, n_ranks);
+	return 0;
 }
 
 /* ---- the parts ---- */
@@ -152,19 +177,22 @@ static void cut_vocab(struct shard *s, int n_vocab)
 		s->widths[r] = s->vocab[r + 1] - s->vocab[r];
 }
 
-int shard_init(struct shard *s, const struct model_config *c, const struct weights *w, int rank, int n_ranks,
-	       char *why, size_t why_n)
+int shard_init(struct shard *s, const struct model_config *c, const struct weights *w,
+	       struct shard_rank which, char *why, size_t why_n)
 {
+	const int rank = which.rank, n_ranks = which.n_ranks;
+	if (which.ep && !c->experts.n)
+		return err_why(why, why_n, -EINVAL, "--ep: the model is no mixture of experts; leave it out");
 	if (n_ranks < 1 || n_ranks > SHARD_RANKS_MAX || rank < 0 || rank >= n_ranks)
 		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", rank, n_ranks,
 			       SHARD_RANKS_MAX);
-	int rc = n_ranks > 1 ? check(c, w, n_ranks, why, why_n) : 0;
+	int rc = n_ranks > 1 ? check(c, w, n_ranks, which.ep, why, why_n) : 0;
 	if (rc) {
-		err_prefix(why, why_n, rc, "--tp %d", n_ranks);
-		add_possible(c, w, why, why_n);
+		err_prefix(why, why_n, rc, "--tp %d%s", n_ranks, which.ep ? " --ep" : "");
+		add_possible(c, w, which.ep, why, why_n);
 		return rc;
 	}
-	*s = (struct shard){.rank = rank, .n_ranks = n_ranks};
+	*s = (struct shard){.rank = rank, .n_ranks = n_ranks, .ep = which.ep};
 	s->n_heads = c->n_heads / n_ranks;
 	s->head0 = rank * s->n_heads;
 	s->n_kv_heads = c->n_kv_heads > n_ranks ? c->n_kv_heads / n_ranks : 1;
@@ -188,10 +216,32 @@ struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, 
 		return (struct shard_cut){s->rank * (l->n / s->n_ranks), l->n / s->n_ranks, 0, h};
 	case SHARD_DOWN:
 		return (struct shard_cut){0, h, s->rank * (l->k / s->n_ranks), l->k / s->n_ranks};
+	case SHARD_WHOLE:
+		return (struct shard_cut){0, l->n, 0, l->k};
 	case SHARD_HEAD:
 		break;
 	}
 	return (struct shard_cut){s->vocab[s->rank], s->widths[s->rank], 0, h};
+}
+
+bool shard_has_expert(const struct shard *s, int e)
+{
+	return !s->ep || e % s->n_ranks == s->rank;
+}
+
+int shard_n_experts(const struct shard *s, int n_experts)
+{
+	return s->ep ? (n_experts - s->rank + s->n_ranks - 1) / s->n_ranks : n_experts;
+}
+
+enum shard_of shard_of_gateup(const struct shard *s)
+{
+	return s->ep ? SHARD_WHOLE : SHARD_FFN;
+}
+
+enum shard_of shard_of_down(const struct shard *s)
+{
+	return s->ep ? SHARD_WHOLE : SHARD_DOWN;
 }
 
 /* ---- size ---- */
@@ -315,6 +365,14 @@ struct weights_vec shard_embed(const struct shard *s, const struct model_config 
 	return v;
 }
 
+static double expert_bytes(const struct shard *s, const struct model_config *c,
+			   const struct weights_expert *x)
+{
+	return part_bytes(&x->gate, shard_cut(s, c, shard_of_gateup(s), &x->gate)) +
+	       part_bytes(&x->up, shard_cut(s, c, shard_of_gateup(s), &x->up)) +
+	       part_bytes(&x->down, shard_cut(s, c, shard_of_down(s), &x->down));
+}
+
 static double ffn_bytes(const struct shard *s, const struct model_config *c,
 			const struct weights_linear *gate, const struct weights_linear *up,
 			const struct weights_linear *down)
@@ -343,7 +401,7 @@ int64_t shard_bytes(const struct shard *s, const struct model_config *c, const s
 		       ffn_bytes(s, c, &l->gate, &l->up, &l->down) + linear_bytes(&l->router) +
 		       linear_bytes(&l->shared_gate);
 		for (int e = 0; e < l->n_experts; e++)
-			sum += ffn_bytes(s, c, &l->experts[e].gate, &l->experts[e].up, &l->experts[e].down);
+			sum += shard_has_expert(s, e) ? expert_bytes(s, c, &l->experts[e]) : 0;
 	}
 	return (int64_t)sum;
 }

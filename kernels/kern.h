@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 17 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 18 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -158,8 +158,12 @@ struct kern_experts_src {
 	const char *name;        /* for messages */
 	int n_experts, n_chosen; /* of them, by a row */
 	int hidden, intermediate;
+	/* [n_experts] those that are loaded, at least one: moe() adds what they give, and passes over a
+	 * row's other experts, which are another rank's.  NULL: all. */
+	const bool *here;
 	/* Gives the layers of expert e, the first with two parts; what they point to holds until the next
-	 * call.  Experts are asked for in ascending order, once each.  0, or an error with the reason. */
+	 * call.  Experts that are loaded are asked for in ascending order, once each.  0, or an error with
+	 * the reason. */
 	int (*expert)(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
 		      char *why, size_t why_n);
 	void *arg;
@@ -393,7 +397,7 @@ struct kern_ops {
 			   char *why, size_t why_n);
 	void (*linear_free)(struct kern_linear *w);
 	int64_t (*linear_bytes)(const struct kern_linear *w); /* on the device */
-	/* -ENOTSUP: this table has no kernels for experts of such a kind or size. */
+	/* -ENOTSUP: this table has no kernels for experts of such a kind or size, or for a part of them. */
 	int (*experts_load)(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
 			    char *why, size_t why_n);
 	void (*experts_free)(struct kern_experts *x); /* NULL is fine */

@@ -53,7 +53,7 @@ static void pack_uint(msgpack_packer *pk, const char *key, uint64_t value)
 
 static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 {
-	msgpack_pack_map(pk, 22);
+	msgpack_pack_map(pk, 23);
 	pack_str(pk, "model", l->model);
 	pack_str(pk, "compute", l->compute);
 	pack_str(pk, "head", l->head);
@@ -72,6 +72,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "rank", l->rank);
 	pack_uint(pk, "n_sharing", l->n_sharing);
 	pack_str(pk, "meet", l->meet);
+	pack_uint(pk, "ep", l->ep);
 	pack_uint(pk, "fast", l->fast);
 	pack_str(pk, "sketch", l->sketch);
 	pack_str(pk, "fingerprint", l->fingerprint);
@@ -256,6 +257,8 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		cursor_str(c, key, l->fingerprint, sizeof l->fingerprint);
 	else if (strcmp(key, "offers") == 0)
 		l->offers = cursor_uint(c, key, 1) == 1;
+	else if (strcmp(key, "ep") == 0)
+		l->ep = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "fast") == 0)
 		l->fast = cursor_uint(c, key, 1) == 1;
 	else if (strcmp(key, "kv_bytes") == 0)

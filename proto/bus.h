@@ -83,7 +83,8 @@ struct bus_load {
 	uint32_t rank;      /* this worker's, from 0 */
 	uint32_t n_sharing; /* ranks, this one among them, that run on the same cores; 0: this one alone */
 	char meet[BUS_MEET_SIZE]; /* of rank 0's hello */
-	bool fast;                /* --fast: results may depend on the batch */
+	bool ep;   /* --ep: each rank has some experts of a mixture whole, and not a part of each */
+	bool fast; /* --fast: results may depend on the batch */
 	/* What the controller's model is, opaque here (store/files.h): the worker's must be the same.  "": it
 	 * does not know, having no weights. */
 	char sketch[BUS_SKETCH_SIZE];

@@ -86,7 +86,7 @@ int runner_open(struct runner **out, const struct model_config *c, const struct 
 		r->tables[i] = i;
 	for (int i = 0; i < RUNNER_LOGITS; i++)
 		r->logits_row[i] = i;
-	int rc = shard_init(&r->shard, c, w, 0, 1, why, why_n);
+	int rc = shard_init(&r->shard, c, w, (struct shard_rank){.n_ranks = 1}, why, why_n);
 	if (!rc)
 		rc = open_device(r, n_threads, why, why_n);
 	if (rc)

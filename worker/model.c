@@ -205,11 +205,11 @@ void model_source_fini(struct source *s)
 }
 
 /* Waits for the disk here and not within the packing, so that a load tells them apart. */
-static void read_ahead(struct model *m, const struct weights_linear *l)
+static void read_ahead(const struct weights_linear *l, bool whole)
 {
 	if (l->kind == WEIGHTS_AWQ)
 		file_read_ahead(l->w, (size_t)((int64_t)l->n * l->k / 2));
-	else if (l->kind == WEIGHTS_DENSE || m->shard->n_ranks == 1)
+	else if (l->kind == WEIGHTS_DENSE || whole)
 		file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
 }
 
@@ -233,7 +233,7 @@ void model_source_init(struct model *m, const struct kern_info *info, struct sou
 			     &s->copies[i]);
 		assert(i == 0 || l->k == s->src.k);
 		if (!m->unread)
-			read_ahead(m, l);
+			read_ahead(l, l->n == whole->n && l->k == whole->k);
 		s->bytes += shard_linear_bytes(l);
 		s->src.k = l->k;
 		part_of(m, l, s, &s->src.parts[i], &s->copies[i]);
@@ -485,7 +485,7 @@ int64_t model_layers_bytes(const struct model *m)
 		for (int j = 0; j < 5; j++)
 			bytes += linears[j] ? m->ops->linear_bytes(linears[j]) : 0;
 		if (l->experts)
-			bytes += model_layer_expert_bytes(m, l) / m->c->experts.n * m->c->experts.n_chosen;
+			bytes += model_layer_expert_bytes(m, l) * m->c->experts.n_chosen / m->c->experts.n;
 	}
 	return bytes;
 }

@@ -4,7 +4,8 @@
  *
  * One rank of a tensor-parallel group holds a part of the weights (formats/shard.h), computes
  * partial rows and meets the others three times: after the embedding, and after o and down of
- * every layer, where rows are added; and for the logits, which rank 0 gathers.
+ * every layer, where rows are added; and for the logits, which rank 0 gathers.  Of a mixture it has
+ * a part of every expert or, where shard.ep, some experts whole: what they give to a row is its part.
  *
  * Every row of a step is computed from that row alone (kern.h), so the same tokens give the
  * same bits whatever else is in the batch. */
@@ -72,8 +73,8 @@ int64_t model_beside_bytes(const struct model *m);  /* of experts on the CPU bes
 /* What a step of one row reads of these in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);
 int64_t model_head_bytes(const struct model *m);
-/* Of the layers' bytes: what one expert takes, and how many a row has in all layers; 0: the model is dense.
- */
+/* Of the layers' bytes: what one expert takes, and how many a row has in all layers, where other ranks have
+ * experts of their own in the mean; 0: the model is dense. */
 int64_t model_expert_bytes(const struct model *m);
 int64_t model_row_experts(const struct model *m);
 /* Whether steps from now on, unlike trial steps, count in model_args.load; at first they do. */

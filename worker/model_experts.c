@@ -105,8 +105,9 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	struct experts_reader *r = arg;
 	struct model *m = r->m;
 	const struct weights_expert *x = &r->w->experts[e];
-	const struct part first[] = {{&x->gate, SHARD_FFN}, {&x->up, SHARD_FFN}},
-			  last = {&x->down, SHARD_DOWN};
+	const enum shard_of cut = shard_of_gateup(m->shard);
+	const struct part first[] = {{&x->gate, cut}, {&x->up, cut}},
+			  last = {&x->down, shard_of_down(m->shard)};
 	(void)why, (void)why_n;
 	expert_done(r);
 	loading_now(m->loading, BUS_DOING_READ);
@@ -130,11 +131,15 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 	const struct config_experts *x = &m->c->experts;
 	const struct home home = home_of(m, l);
 	struct experts_reader r = {.m = m, .w = w, .info = home.info};
+	bool here[KERN_EXPERTS_MAX];
+	for (int e = 0; e < x->n; e++)
+		here[e] = shard_has_expert(m->shard, e);
 	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
 					     .n_experts = x->n,
 					     .n_chosen = x->n_chosen,
 					     .hidden = m->c->hidden,
 					     .intermediate = x->intermediate,
+					     .here = m->shard->ep ? here : NULL,
 					     .expert = expert_at,
 					     .arg = &r};
 	int rc;
@@ -175,7 +180,8 @@ int64_t model_expert_bytes(const struct model *m)
 {
 	for (int i = 0; i < m->c->n_layers; i++)
 		if (m->layers[i].experts)
-			return model_layer_expert_bytes(m, &m->layers[i]) / m->c->experts.n;
+			return model_layer_expert_bytes(m, &m->layers[i]) /
+			       shard_n_experts(m->shard, m->c->experts.n);
 	return 0;
 }
 
@@ -184,7 +190,7 @@ int64_t model_row_experts(const struct model *m)
 	int64_t n = 0;
 	for (int i = 0; i < m->c->n_layers; i++)
 		n += m->layers[i].experts ? m->c->experts.n_chosen : 0;
-	return n;
+	return n ? n * shard_n_experts(m->shard, m->c->experts.n) / m->c->experts.n : 0;
 }
 
 /* ---- counters ---- */
@@ -290,17 +296,20 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 		return;
 	const int pairs = n_rows * m->c->experts.n_chosen;
 	uint64_t *rows = c->rows + (size_t)layer * (size_t)m->c->experts.n, read = 0, more = 0;
+	int64_t mine = 0; /* of those that are read, which may be another rank's */
 	c->calls++;
 	for (int i = 0; i < pairs; i++) {
 		const int32_t e = chosen[i];
-		read += c->seen[e] != c->calls;
+		const bool first = c->seen[e] != c->calls;
+		read += first;
+		mine += first && shard_has_expert(m->shard, e);
 		c->seen[e] = c->calls;
 		if (++rows[e] > c->most[layer]) {
 			c->most[layer] = rows[e];
 			more++;
 		}
 	}
-	trace_experts(m->trace, (int64_t)read);
+	trace_experts(m->trace, mine);
 	if (m->load) {
 		add(&m->load->rows, (uint64_t)pairs);
 		add(&m->load->reads, read);

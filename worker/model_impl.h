@@ -138,7 +138,8 @@ void model_experts_fini(struct model *m);
 int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		       size_t why_n);
 void model_layer_experts_free(struct model *m, struct layer *l);
-int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l); /* of all its experts */
+/* Of all its experts that this rank has. */
+int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l);
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows);
 
 #endif

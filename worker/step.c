@@ -33,7 +33,8 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 		len += (size_t)snprintf(out + len, n - len, " grammar=%d", GRAMMAR_VERSION);
 	/* Partial rows are added: another number of ranks adds other partial rows. */
 	if (len < n && s->shard.n_ranks > 1)
-		len += (size_t)snprintf(out + len, n - len, " tp=%d", s->shard.n_ranks);
+		len += (size_t)snprintf(out + len, n - len, " tp=%d%s", s->shard.n_ranks,
+					s->shard.ep ? " ep" : "");
 	if (len < n && s->beside) {
 		char where[PLACEMENT_TEXT];
 		placement_text(&s->placement, where);

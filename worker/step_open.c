@@ -392,14 +392,15 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 static int choose_part(struct step *s, const struct weights *w, char *why, size_t why_n)
 {
 	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
-	int rc = shard_init(&s->shard, &s->config, w, (int)s->load.rank, n_ranks, why, why_n);
-	if (rc)
+	const struct shard_rank which = {(int)s->load.rank, n_ranks, s->load.ep};
+	int rc = shard_check_ep(which.ep, n_ranks, s->device, why, why_n);
+	if (rc || (rc = shard_init(&s->shard, &s->config, w, which, why, why_n)))
 		return rc;
 	s->part = s->config;
 	s->part.n_heads = s->shard.n_heads;
 	s->part.n_kv_heads = s->shard.n_kv_heads;
 	s->part.intermediate /= n_ranks;
-	s->part.experts.intermediate /= n_ranks;
+	s->part.experts.intermediate /= which.ep ? 1 : n_ranks;
 	s->part.experts.shared /= n_ranks;
 	return 0;
 }
@@ -488,9 +489,10 @@ static int open_alone(struct step *s, char *why, size_t why_n)
 /* To the trace: what its steps read and compute. */
 static void describe(const struct step *s)
 {
-	const struct model_config *c = &s->part;
+	struct model_config c = s->part;
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
+	c.experts.intermediate = s->config.experts.intermediate / s->shard.n_ranks; /* in the mean, with ep */
 	trace_load(s->trace, &(struct trace_load){
 				     .device = s->ops->name,
 				     .mode = info.mode,
@@ -499,8 +501,8 @@ static void describe(const struct step *s)
 				     .layers_bytes = model_layers_bytes(s->model),
 				     .head_bytes = model_head_bytes(s->model),
 				     .kv_token_bytes = s->cache.block_bytes / (int64_t)s->block_size,
-				     .layers_macs = model_config_row_macs(c),
-				     .head_macs = (int64_t)c->hidden * s->shard.widths[s->shard.rank],
+				     .layers_macs = model_config_row_macs(&c),
+				     .head_macs = (int64_t)c.hidden * s->shard.widths[s->shard.rank],
 				     .experts = model_row_experts(s->model),
 				     .expert_bytes = model_expert_bytes(s->model),
 			     });
@@ -581,5 +583,5 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
 	       l->n_threads == have->n_threads &&
 	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
-	       l->rank == (uint32_t)s->shard.rank;
+	       l->rank == (uint32_t)s->shard.rank && l->ep == s->shard.ep;
 }

@@ -307,6 +307,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 			model_server_forget(w->cfg.model_server, k->id);
 			m.load.offers = offers_model(w);
 		}
+		m.load.ep = w->cfg.ep;
 		m.load.fast = w->cfg.fast;
 		m.load.epoch = epoch;
 		m.load.block_size = w->cfg.block_size;

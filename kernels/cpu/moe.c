@@ -24,8 +24,9 @@ enum { PIECE_ROWS = 512 };
 struct kern_experts {
 	struct kern_dev *dev;
 	int n, n_chosen, hidden, inter;
-	int n_loaded;
-	struct kern_linear *gateup, *down; /* [n] */
+	int n_here, first;                 /* number of those that are loaded, and the lowest */
+	bool *here;                        /* [n] */
+	struct kern_linear *gateup, *down; /* [n]; zeros of those that are not */
 };
 
 struct cut {
@@ -89,8 +90,9 @@ static int reserve(struct kern_dev *d, const struct kern_experts *x, char *why, 
 	struct cpu_moe *m = d->moe;
 	const int rows = d->args.max_rows < PIECE_ROWS ? d->args.max_rows : PIECE_ROWS;
 	const int pairs = rows * x->n_chosen;
-	const int cuts = (x->n < pairs ? x->n : pairs) + pairs / ROWS_MAX;
-	const int tasks = tasks_of(&x->gateup[0], cuts), wide = x->hidden > x->inter ? x->hidden : x->inter;
+	const int cuts = (x->n_here < pairs ? x->n_here : pairs) + pairs / ROWS_MAX;
+	const int tasks = tasks_of(&x->gateup[x->first], cuts),
+		  wide = x->hidden > x->inter ? x->hidden : x->inter;
 	const size_t n = (size_t)pairs;
 	bool floats = false;
 	for (int e = 0; e < x->n; e++)
@@ -132,7 +134,6 @@ static int expert_load(struct kern_experts *x, const struct kern_experts_src *sr
 	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
 	g->dev = o->dev = x->dev;
 	cpu_linear_acts(g, &gateup);
-	x->n_loaded = e + 1;
 	rc = cpu_pack(g, &gateup, why, why_n);
 	return rc ? rc : cpu_pack(o, &down, why, why_n);
 }
@@ -149,11 +150,18 @@ int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, str
 				   .n_chosen = src->n_chosen,
 				   .hidden = src->hidden,
 				   .inter = src->intermediate};
+	x->here = xcalloc((size_t)x->n, sizeof *x->here);
 	x->gateup = xcalloc((size_t)x->n, sizeof *x->gateup);
 	x->down = xcalloc((size_t)x->n, sizeof *x->down);
 	int rc = 0;
-	for (int e = 0; !rc && e < x->n; e++)
+	for (int e = 0; !rc && e < x->n; e++) {
+		if (src->here && !src->here[e])
+			continue;
+		x->here[e] = true;
+		x->first = x->n_here++ ? x->first : e;
 		rc = expert_load(x, src, e, why, why_n);
+	}
+	assert(x->n_here > 0);
 	if (!rc)
 		rc = reserve(d, x, why, why_n);
 	if (rc) {
@@ -168,10 +176,11 @@ void cpu_experts_free(struct kern_experts *x)
 {
 	if (!x)
 		return;
-	for (int e = 0; e < x->n_loaded; e++) {
+	for (int e = 0; e < x->n; e++) {
 		cpu_linear_fini(&x->gateup[e]);
 		cpu_linear_fini(&x->down[e]);
 	}
+	free(x->here);
 	free(x->gateup);
 	free(x->down);
 	free(x);
@@ -234,7 +243,7 @@ static void add_cuts(struct moe_job *j, int e, int pair0, int n)
 	}
 }
 
-/* Sorts the pairs by experts. */
+/* Sorts the pairs by experts; those of experts that are not here come to no cut. */
 static void plan_pairs(struct moe_job *j)
 {
 	const int c = j->x->n_chosen, n = j->n_rows * c;
@@ -253,12 +262,14 @@ static void plan_pairs(struct moe_job *j)
 		j->m->weight[p] = weight[i];
 	}
 	for (int e = 0; e < j->x->n; e++)
-		add_cuts(j, e, start[e], start[e + 1] - start[e]);
+		if (j->x->here[e])
+			add_cuts(j, e, start[e], start[e + 1] - start[e]);
 }
 
 static void plan_tasks(struct moe_job *j)
 {
-	const int blocks = j->x->gateup[0].parts[0].n_blocks, down = j->x->down[0].parts[0].n_blocks;
+	const int first = j->x->first;
+	const int blocks = j->x->gateup[first].parts[0].n_blocks, down = j->x->down[first].parts[0].n_blocks;
 	const int each = tasks_per_block(j->dev, blocks * j->n_cuts);
 	j->gateup_tiles = BLOCK_TILES / each;
 	j->down_tiles = BLOCK_TILES / tasks_per_block(j->dev, down);
@@ -349,7 +360,7 @@ static void down_task(void *arg, int task, int thread)
 	const struct cpu_scratch *s = &j->dev->scratch[thread];
 	const int per_block = BLOCK_TILES / j->down_tiles;
 	const int block = task / per_block, t0 = task % per_block * j->down_tiles;
-	const int tiles = cpu_part_tiles(&j->x->down[0].parts[0], block);
+	const int tiles = cpu_part_tiles(&j->x->down[j->x->first].parts[0], block);
 	const int tn = tiles < j->down_tiles ? tiles : j->down_tiles;
 	const int c0 = block * BLOCK_N + t0 * LANES_N, left = j->x->hidden - c0;
 	const int n = left < tn * LANES_N ? left : tn * LANES_N;
@@ -376,7 +387,7 @@ static void run_piece(struct moe_job *j)
 	const struct kern_experts *x = j->x;
 	const int64_t pairs = (int64_t)j->n_rows * x->n_chosen,
 		      width = (int64_t)x->hidden * x->inter / LANES_N;
-	const int down_blocks = x->down[0].parts[0].n_blocks;
+	const int down_blocks = x->down[x->first].parts[0].n_blocks;
 	plan_pairs(j);
 	plan_tasks(j);
 	cpu_run(j->dev, j->n_cuts, pairs * x->hidden / 8, prepare_cut, j);

@@ -108,6 +108,10 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 	assert(src->n_experts > 0 && src->n_experts <= KERN_EXPERTS_MAX);
 	assert(src->n_chosen > 0 && src->n_chosen <= KERN_CHOSEN_MAX && src->n_chosen <= src->n_experts);
 	*out = NULL;
+	if (src->here)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: the CUDA kernels take all experts of a layer, not a part of them",
+			       src->name);
 	if (src->hidden % 8)
 		return err_why(
 			why, why_n, -ENOTSUP,

@@ -64,8 +64,8 @@ static int n_kinds(void)
 	return kt_on_cpu() ? N_KINDS : N_GPU_KINDS;
 }
 
-static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
-			int rows, enum xt_spread how)
+static void check_part(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
+		       int rows, enum xt_spread how, const bool *here)
 {
 	struct kt t;
 	struct xt_set s;
@@ -74,6 +74,7 @@ static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, i
 	if (!open_mode(&t, m))
 		return;
 	xt_set_new(&s, n, kind, hidden, inter);
+	s.here = here;
 	struct kern_experts *x = xt_load(&t, &s, c);
 	xt_rows_new(&t, &r, &s, rows, c, how);
 	const size_t all = (size_t)rows * (size_t)hidden;
@@ -90,6 +91,12 @@ static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, i
 	free(want);
 	free(got);
 	kt_close(&t);
+}
+
+static void check_shape(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
+			int rows, enum xt_spread how)
+{
+	check_part(m, kind, hidden, inter, n, c, rows, how, NULL);
 }
 
 static void check(const struct mode *m, struct xt_kind kind, int n, int c, int rows, enum xt_spread how)
@@ -128,6 +135,43 @@ Test(experts, of_many_inputs_give_what_their_layers_give)
 		check_shape(mode_at(m), kinds[1], 264, 36, 3, 2, 3, XT_ONE_FULL);
 		check_shape(mode_at(m), kinds[3], 264, 552, 2, 1, 1, XT_EVEN);
 	}
+}
+
+/* A rank's: the sum of those that it has, also of rows that have none of them, and of a batch without any. */
+Test(experts, of_a_part_give_the_sum_of_that_part)
+{
+	enum { N = 9, C = 3 };
+	static const int rows[] = {1, 4, 33, ROWS};
+	if (!kt_on_cpu())
+		cr_skip_test("the CUDA kernels take all experts of a layer");
+	for (int m = 0; m < n_modes(); m++)
+		for (int every = 2; every <= N; every += 3) {
+			bool here[N];
+			for (int e = 0; e < N; e++)
+				here[e] = e % every == m % every;
+			for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
+				check_part(mode_at(m), kinds[(m + every) % n_kinds()], HIDDEN, INTER, N, C,
+					   rows[(m + how) % 4], (enum xt_spread)how, here);
+		}
+}
+
+Test(experts, of_a_part_are_refused_by_a_gpu)
+{
+	static const bool here[4] = {true, false, true, false};
+	struct kt t;
+	char why[256] = "";
+	struct kern_experts *x = NULL;
+	if (kt_on_cpu() || !open_mode(&t, mode_at(0)))
+		cr_skip_test("of the CUDA table");
+	const struct kern_experts_src src = {.name = "experts",
+					     .n_experts = 4,
+					     .n_chosen = 2,
+					     .hidden = HIDDEN,
+					     .intermediate = INTER,
+					     .here = here};
+	cr_expect_eq(t.ops->experts_load(t.dev, &src, &x, why, sizeof why), -ENOTSUP);
+	cr_expect(strstr(why, "not a part of them"), "%s", why);
+	kt_close(&t);
 }
 
 /* The batch's other rows, and their number, change nothing. */

@@ -628,7 +628,7 @@ static int list_step(struct kern_dev *d, const struct model_config *c, const str
 {
 	struct shard shard;
 	struct model *m = NULL;
-	int rc = shard_init(&shard, c, w, 0, 1, why, why_n);
+	int rc = shard_init(&shard, c, w, (struct shard_rank){.n_ranks = 1}, why, why_n);
 	if (rc)
 		return rc;
 	const struct model_args a = {.ops = &listing,

@@ -238,7 +238,7 @@ Test(quant, ranks_have_the_parts_of_the_whole)
 			cr_skip_test("tiny models need Python with numpy");
 		cr_assert_eq(model_config_load(dir, &config, why, sizeof why), 0, "%s", why);
 		cr_assert_eq(weights_open(dir, &config, &w, why, sizeof why), 0, "%s", why);
-		const int rc = shard_init(&s, &config, w, 1, 2, why, sizeof why);
+		const int rc = shard_init(&s, &config, w, (struct shard_rank){1, 2, false}, why, sizeof why);
 		if (rc && w->layers[0].down.kind == WEIGHTS_CODES && w->layers[0].down.codes.perm)
 			cr_expect(strstr(why, "order of its own"), "%s", why);
 		for (int down = 0; !rc && down < 2; down++) {

@@ -107,6 +107,95 @@ Test(shard, codes_are_not_cut_within_a_group_or_by_permuted_inputs)
 	cr_expect(!codes_can_cut(&l.codes, 0, 32) && codes_can_cut(&l.codes, 0, K));
 }
 
+/* ---- experts dealt out ---- */
+
+enum { EXPERTS = 5, INTER = 40 };
+
+/* A layer of experts of F16 that no number of ranks cuts evenly. */
+static void mixture(struct weights *w, struct weights_layer *layer, struct weights_expert *experts,
+		    struct model_config *c)
+{
+	static const uint16_t bytes[INTER * N];
+	const struct weights_linear
+		wide = {.name = "gate", .w = bytes, .n = INTER, .k = N, .dtype = CONFIG_F16},
+		down = {.name = "down", .w = bytes, .n = N, .k = INTER, .dtype = CONFIG_F16};
+	for (int e = 0; e < EXPERTS; e++)
+		experts[e] = (struct weights_expert){.gate = wide, .up = wide, .down = down};
+	*layer = (struct weights_layer){.experts = experts, .n_experts = EXPERTS};
+	*w = (struct weights){.layers = layer, .n_layers = 1};
+	*c = (struct model_config){.n_heads = 12,
+				   .n_kv_heads = 12,
+				   .head_dim = 48,
+				   .hidden = N,
+				   .n_vocab = 64,
+				   .n_layers = 1,
+				   .layer_sparse = {true},
+				   .experts = {.n = EXPERTS, .n_chosen = 2, .intermediate = INTER}};
+}
+
+Test(shard, experts_are_dealt_out_whole)
+{
+	static struct weights_expert experts[EXPERTS];
+	static struct weights_layer layer;
+	static struct model_config c;
+	struct weights w;
+	char why[512];
+	mixture(&w, &layer, experts, &c);
+	for (int n = 2; n <= 4; n++) {
+		int owners[EXPERTS] = {0};
+		for (int r = 0; r < n; r++) {
+			struct shard s;
+			int has = 0;
+			cr_assert_eq(shard_init(&s, &c, &w, (struct shard_rank){r, n, true}, why, sizeof why),
+				     0, "%s", why);
+			for (int e = 0; e < EXPERTS; e++) {
+				owners[e] += shard_has_expert(&s, e);
+				has += shard_has_expert(&s, e);
+			}
+			cr_expect_eq(shard_n_experts(&s, EXPERTS), has);
+			cr_expect(has == EXPERTS / n || has == EXPERTS / n + 1);
+			/* A rank reads its experts, and nothing of the others. */
+			cr_expect_eq(shard_bytes(&s, &c, &w), (int64_t)has * 3 * N * INTER * 2);
+			const struct shard_cut cut = shard_cut(&s, &c, shard_of_gateup(&s), &experts[0].gate);
+			cr_expect(cut.n0 == 0 && cut.n == INTER && cut.k0 == 0 && cut.k == N);
+		}
+		for (int e = 0; e < EXPERTS; e++)
+			cr_expect_eq(owners[e], 1, "expert %d of %d ranks", e, n);
+	}
+}
+
+static void not_dealt(const struct model_config *c, const struct weights *w, int n, const char *reason)
+{
+	struct shard s;
+	char why[512] = "";
+	cr_expect_eq(shard_init(&s, c, w, (struct shard_rank){0, n, true}, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, reason), "\"%s\" does not say \"%s\"", why, reason);
+}
+
+Test(shard, experts_that_cannot_be_dealt_out_are_named)
+{
+	static struct weights_expert experts[EXPERTS];
+	static struct weights_layer layer;
+	static struct model_config c;
+	struct weights w;
+	struct shard s;
+	char why[512];
+	mixture(&w, &layer, experts, &c);
+	not_dealt(&c, &w, 6, "--tp 6 --ep: there are only 5 experts, and some ranks would have none");
+	not_dealt(&c, &w, 6, "; possible: --tp 2, 3, 4");
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 3, false}, why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "an expert's intermediate size is 40, not a multiple of 3"), "%s",
+			   why);
+	c.experts.n = 0;
+	not_dealt(&c, &w, 2, "the model is no mixture of experts");
+	cr_expect_eq(shard_check_ep(false, 1, "cuda:0", why, sizeof why), 0);
+	cr_expect_eq(shard_check_ep(true, 2, "cpu:1", why, sizeof why), 0);
+	cr_expect_eq(shard_check_ep(true, 1, "cpu", why, sizeof why), -EINVAL);
+	cr_expect_not_null(strstr(why, "give --tp N"), "%s", why);
+	cr_expect_eq(shard_check_ep(true, 2, "cuda:0", why, sizeof why), -ENOTSUP);
+	cr_expect_not_null(strstr(why, "between CPU workers only, not on cuda:0"), "%s", why);
+}
+
 Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 {
 	static int32_t perm[K];
@@ -122,13 +211,13 @@ Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 		*all[i] = layer_of(false, GROUP, SUPER);
 	snprintf(layer.down.name, sizeof layer.down.name, "%s", "down");
 	layer.o.codes.super = K;
-	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), -EINVAL);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), -EINVAL);
 	cr_expect_not_null(
 		strstr(why, "the 192 inputs of down cannot be cut into 2 parts of whole groups of 64"), "%s",
 		why);
 	layer.down.codes.super = 32;
-	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), 0, "%s", why);
 	layer.down.codes.perm = perm;
-	cr_expect_eq(shard_init(&s, &c, &w, 0, 2, why, sizeof why), -ENOTSUP);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), -ENOTSUP);
 	cr_expect_not_null(strstr(why, "down has its inputs in an order of its own"), "%s", why);
 }

@@ -357,6 +357,7 @@ Test(bus, control_messages_come_back)
 	m.load.rank = 3;
 	m.load.n_sharing = 2;
 	strcpy(m.load.meet, "shm:/x");
+	m.load.ep = true;
 	m.load.fast = true;
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
@@ -372,6 +373,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.rank, 3);
 	cr_assert_eq(got.load.n_sharing, 2);
 	cr_assert_str_eq(got.load.meet, "shm:/x");
+	cr_assert(got.load.ep);
 	cr_assert(got.load.fast);
 	m = (struct bus_msg){.type = BUS_READY,
 			     .ready = {.n_blocks = 9,

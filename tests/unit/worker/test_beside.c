@@ -172,8 +172,8 @@ Test(beside, what_experts_take_is_known_before_they_are_loaded)
 			cr_assert_eq(weights_open(dir, &c, &w, NULL, 0), 0);
 			for (int l = 0; l < w->n_layers; l++)
 				bytes += kept_experts(&w->layers[l], (enum kept_mode)m);
-			cr_expect_eq((int64_t)d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld", models[i],
-				     driver_experts_compute, (long long)bytes,
+			cr_expect_eq((int64_t)d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld",
+				     models[i], driver_experts_compute, (long long)bytes,
 				     (long long)d.ready.host_weights_bytes);
 			weights_close(w);
 			model_config_fini(&c);

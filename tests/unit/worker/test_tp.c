@@ -48,6 +48,13 @@ static struct tp_case cases[] = {
 	{"gpt-oss-tp", 4},
 };
 
+/* Experts whole: more on one rank than on another, those that cannot be cut, an expert that all rows have,
+ * biases, groups. */
+static struct tp_case ep_cases[] = {
+	{"qwen3-moe", 2}, {"qwen3-moe-awq", 4}, {"qwen2-moe", 2}, {"qwen2-moe", 4},  {"mixtral", 4},
+	{"olmoe", 2},     {"glm4-moe", 2},      {"gpt-oss", 2},   {"gpt-oss-tp", 4},
+};
+
 /* On a GPU, which here is an emulated one. */
 static struct tp_case gpu_cases[] = {
 	{"qwen3-awq-g32", 2},
@@ -124,20 +131,14 @@ static struct bus_load load_of(const struct tp_case *c)
 	return load;
 }
 
-ParameterizedTestParameters(tp, agrees_with_transformers)
-{
-	if (!on_cpu())
-		return cr_make_param_array(struct tp_case, gpu_cases, sizeof gpu_cases / sizeof gpu_cases[0]);
-	return cr_make_param_array(struct tp_case, cases, sizeof cases / sizeof cases[0]);
-}
-
-ParameterizedTest(struct tp_case *c, tp, agrees_with_transformers)
+static void check_agrees(const struct tp_case *c, bool ep)
 {
 	const json_t *g = golden(c->name);
 	struct bus_load load = load_of(c);
 	struct driver d;
 	struct params p;
 	uint32_t n;
+	load.ep = ep;
 	load.max_context = (uint32_t)json_integer_value(json_get(g, "context"));
 	cr_assert_eq(driver_open(&d, &load), 0, "%s of %u ranks: %s", c->name, c->n_ranks, d.why);
 	params_init(&p);
@@ -155,6 +156,30 @@ ParameterizedTest(struct tp_case *c, tp, agrees_with_transformers)
 	}
 	free(prompt);
 	driver_close(&d);
+}
+
+ParameterizedTestParameters(tp, agrees_with_transformers)
+{
+	if (!on_cpu())
+		return cr_make_param_array(struct tp_case, gpu_cases, sizeof gpu_cases / sizeof gpu_cases[0]);
+	return cr_make_param_array(struct tp_case, cases, sizeof cases / sizeof cases[0]);
+}
+
+ParameterizedTest(struct tp_case *c, tp, agrees_with_transformers)
+{
+	check_agrees(c, false);
+}
+
+ParameterizedTestParameters(tp, whole_experts_agree_with_transformers)
+{
+	return cr_make_param_array(struct tp_case, ep_cases, sizeof ep_cases / sizeof ep_cases[0]);
+}
+
+ParameterizedTest(struct tp_case *c, tp, whole_experts_agree_with_transformers)
+{
+	if (!on_cpu())
+		cr_skip_test("experts are dealt out between CPU workers only");
+	check_agrees(c, true);
 }
 
 /* ---- what a rank holds ---- */

@@ -28,6 +28,7 @@ _VLLM: Dict[str, str] = {
     "tensor_parallel_size": "tp", "max_model_len": "context", "gpu_memory_utilization": "memory_fraction",
     "max_num_seqs": "max_seqs", "max_num_batched_tokens": "max_batch_tokens", "served_model_name": "name",
     "data_parallel_size": "replicas", "long_prefill_token_threshold": "chunk", "enforce_eager": "no_graphs",
+    "enable_expert_parallel": "ep",
     "max_num_queued_reqs": "max_queued_jobs", "max_num_queued_tokens": "max_queued_tokens",
 }
 _MODES = {"auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "f32": "f32", "bf16": "bf16", "int16": "int16",

@@ -188,6 +188,7 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "long_prefill_token_threshold": Name("chunk; 0: the service's own"), "served_model_name": Name("name"),
         "max_num_queued_reqs": Name("max_queued_jobs"), "max_num_queued_tokens": Name("max_queued_tokens"),
         "enable_prefix_caching": Name("False: no_prefix_cache"), "enforce_eager": Name("no_graphs"),
+        "enable_expert_parallel": Name("ep, on CPUs, with tensor_parallel_size"),
         "dtype": Name("compute: auto, float32, bfloat16, int16, int8"),
         "kv_cache_dtype": Name("auto, float32, bfloat16, int16, int8"),
         "block_size": Name("16 to 256"), "tokenizer": Name("a path"), "reasoning_parser": Name("by the service's names"),
@@ -250,7 +251,7 @@ _REST: Tuple[Tuple[str, str], ...] = (
         "dcp_kv_cache_interleave_size dcp_q_replicate decode_context_parallel_size device_ids "
         "disable_nccl_for_dp_synchronization distributed_executor_backend distributed_timeout_seconds "
         "dp_sync_interval elastic_ep_max_dp_size enable_batch_sharded_sampling enable_dbo enable_elastic_ep "
-        "enable_ep_weight_filter enable_eplb enable_expert_parallel enable_hc_sp enable_nccl_comm_suspend "
+        "enable_ep_weight_filter enable_eplb enable_hc_sp enable_nccl_comm_suspend "
         "enable_return_routed_experts enable_shm_tensor_arena eplb_config expert_placement_strategy master_addr "
         "master_port max_parallel_loading_workers nnodes node_rank numa_bind numa_bind_cpus numa_bind_nodes "
         "prefill_context_parallel_size ray_workers_use_nsight ubatch_size worker_cls worker_extension_cls"),
