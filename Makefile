@@ -214,7 +214,7 @@ chaos: deps-test
 #   make fuzz FUZZ_SECONDS=600 FUZZ="fuzz_bus fuzz_mp"
 FUZZ_SECONDS ?= 4
 FUZZ ?=
-FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c tests/fuzz/*/fuzz_*.c))
 fuzz:
 	@deploy/deps.sh fuzz
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g" \

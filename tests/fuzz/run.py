@@ -3,32 +3,50 @@
 
     run.py BUILD/fuzz SECONDS [TARGET...]        TARGET: fuzz_bus, ...; default: all
 
-Each starts from its seeds and dictionary in tests/fuzz and its corpus of earlier runs (TARGET.corpus
-beside it).  Prints a line for each: executions, coverage, CPU seconds.  A finding is printed in full,
-its input kept as BUILD/fuzz/TARGET.found-*, and the other targets continue; the exit status is then 1.
+Each starts from its seeds (tests/fuzz/seeds/TARGET), its dictionary (TARGET.dict beside the source) and its
+corpus of earlier runs (TARGET.corpus beside the program), which is merged to what adds coverage once it is large.
+Prints a line for each: executions, coverage, CPU seconds.  A finding is printed in full, its input kept as
+TARGET.found-* there, and the other targets continue; the exit status is then 1.
 CPU time instead of elapsed time, so that results on a busy machine can be compared.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 ROUND = 120  # seconds of one process: what it has found goes to the corpus, and a line is printed
-HERE = os.path.dirname(os.path.abspath(__file__))
+CORPUS = 5000  # inputs of a corpus, from which on it is merged
+HERE = Path(__file__).resolve().parent
+TARGETS = {p.stem: p.relative_to(HERE).with_suffix("") for p in sorted(HERE.rglob("fuzz_*.c"))}
 
 
 def command(folder, name, seconds):
-    program = os.path.join(folder, name)
+    program = os.path.join(folder, TARGETS[name])
     os.makedirs(program + ".corpus", exist_ok=True)
     args = [program, f"-max_total_time={max(1, round(seconds))}", "-rss_limit_mb=4096", "-timeout=20", "-verbosity=0",
             "-print_final_stats=1", f"-artifact_prefix={program}.found-"]
-    words = os.path.join(HERE, name + ".dict")
-    if os.path.exists(words):
-        args.append("-dict=" + words)
-    seeds = os.path.join(HERE, "seeds", name)
-    return args + [program + ".corpus"] + ([seeds] if os.path.isdir(seeds) else [])
+    words, seeds = HERE / TARGETS[name].with_suffix(".dict"), HERE / "seeds" / name
+    if words.exists():
+        args.append(f"-dict={words}")
+    return args + [program + ".corpus"] + ([str(seeds)] if seeds.is_dir() else [])
+
+
+def bound(folder, name):
+    """A corpus of too many inputs, most of which later ones have made superfluous."""
+    program = os.path.join(folder, TARGETS[name])
+    corpus, merged = Path(program + ".corpus"), Path(program + ".merged")
+    if not corpus.is_dir() or len(list(corpus.iterdir())) <= CORPUS:
+        return
+    shutil.rmtree(merged, ignore_errors=True)
+    merged.mkdir()
+    if subprocess.run([program, "-merge=1", "-rss_limit_mb=4096", "-timeout=20", merged, corpus], stdin=subprocess.DEVNULL,
+                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+        shutil.rmtree(corpus)
+        merged.rename(corpus)
 
 
 def one_round(folder, name, seconds):
@@ -46,6 +64,7 @@ def one_round(folder, name, seconds):
 def fuzz(folder, name, seconds):
     """Runs a target for its time; True: no finding."""
     cpu, runs = 0.0, 0
+    bound(folder, name)
     while cpu < seconds:
         if cpu:
             print(f"{name:22} {runs:12,} runs {cpu:7.0f} s of CPU so far", flush=True)
@@ -56,15 +75,19 @@ def fuzz(folder, name, seconds):
         if status:
             print(f"{name}: FOUND after {runs} runs, {cpu:.0f} s of CPU\n{text}", flush=True)
             return False
-    corpus = len(os.listdir(os.path.join(folder, name + ".corpus")))
+    corpus = len(os.listdir(os.path.join(folder, f"{TARGETS[name]}.corpus")))
     print(f"{name:22} {runs:12,} runs {cpu:7.0f} s of CPU {corpus:6} inputs kept, no finding", flush=True)
     return True
 
 
 def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     folder, seconds, names = sys.argv[1], float(sys.argv[2]), sys.argv[3:]
-    if not names:
-        names = sorted(f[:-2] for f in os.listdir(HERE) if f.startswith("fuzz_") and f.endswith(".c"))
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown:
+        sys.exit(f"no target {unknown[0]}; there are: {' '.join(sorted(TARGETS))}")
+    names = names or sorted(TARGETS)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         good = list(pool.map(lambda name: fuzz(folder, name, seconds), names))
     if not all(good):

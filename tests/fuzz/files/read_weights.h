@@ -1,6 +1,6 @@
 /* read_weights.h - reads every tensor of a model that was opened, as a sanitizer wants it: each byte. */
-#ifndef QUERN_TESTS_FUZZ_READ_WEIGHTS_H
-#define QUERN_TESTS_FUZZ_READ_WEIGHTS_H
+#ifndef QUERN_TESTS_FUZZ_FILES_READ_WEIGHTS_H
+#define QUERN_TESTS_FUZZ_FILES_READ_WEIGHTS_H
 
 #include "base/alloc.h"
 #include "formats/weights.h"
@@ -53,14 +53,20 @@ static inline void read_weights(const struct weights *w)
 	read_linear(&w->head);
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		const struct weights_linear *linears[] = {&l->q,    &l->k,  &l->v,   &l->o,
-							  &l->gate, &l->up, &l->down};
-		const struct weights_vec *vecs[] = {&l->attn_norm, &l->ffn_norm, &l->attn_post,
-						    &l->ffn_post,  &l->q_norm,   &l->k_norm};
+		const struct weights_linear *linears[] = {
+			&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->router, &l->shared_gate};
+		const struct weights_vec *vecs[] = {&l->attn_norm, &l->ffn_norm,   &l->attn_post,
+						    &l->ffn_post,  &l->q_norm,     &l->k_norm,
+						    &l->sinks,     &l->choice_bias};
 		for (size_t j = 0; j < sizeof linears / sizeof *linears; j++)
 			read_linear(linears[j]);
 		for (size_t j = 0; j < sizeof vecs / sizeof *vecs; j++)
 			read_vec(vecs[j]);
+		for (int e = 0; e < l->n_experts; e++) {
+			read_linear(&l->experts[e].gate);
+			read_linear(&l->experts[e].up);
+			read_linear(&l->experts[e].down);
+		}
 	}
 	for (int i = 0; i < w->files.n_tensors; i++) {
 		struct weights_tensor t;
@@ -69,8 +75,8 @@ static inline void read_weights(const struct weights *w)
 	}
 }
 
-/* The model at `path`, of any kind: refused with a reason, or all of it is read. */
-static inline void read_model(const char *path)
+/* The model at `path`, of any kind: refused with a reason, or all of it is read, which is true. */
+static inline bool read_model(const char *path)
 {
 	char why[512] = "";
 	struct model_config c;
@@ -85,6 +91,7 @@ static inline void read_model(const char *path)
 		model_config_fini(&c);
 	}
 	assert(!rc || why[0]);
+	return !rc;
 }
 
 #endif

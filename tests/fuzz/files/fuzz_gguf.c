@@ -3,7 +3,7 @@
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_gguf CORPUS */
 #include "formats/gguf.h"
-#include "tests/fuzz/read_weights.h"
+#include "tests/fuzz/files/read_weights.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_safetensors CORPUS */
 #include "formats/safetensors.h"
-#include "tests/fuzz/read_weights.h"
+#include "tests/fuzz/files/read_weights.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_flat CORPUS */
 #include "formats/model_file.h"
-#include "tests/fuzz/read_weights.h"
+#include "tests/fuzz/files/read_weights.h"
 
 #include <stdio.h>
 #include <string.h>
