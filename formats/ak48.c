@@ -111,6 +111,33 @@ static void take_norms(const struct reader *r, const char *name, int n, size_t o
 			flat_take(r->f, "F16", 2, 0, n, "layers.%d.%s", i, name), CONFIG_F16, n};
 }
 
+/* A product with one that is not would not be a number. */
+static int check_scales(const char *path, const struct weights_linear *l, char *why, size_t why_n)
+{
+	const size_t n = (size_t)((l->k + l->group - 1) / l->group) * (size_t)l->n;
+	for (size_t i = 0; i < n; i++) {
+		uint16_t f16;
+		memcpy(&f16, (const char *)l->scales + i * sizeof f16, sizeof f16);
+		if ((f16 & 0x7c00) == 0x7c00)
+			return err_why(why, why_n, -EINVAL,
+				       "%s: tensor %s.scales: value %zu is not a finite number", path,
+				       l->name, i);
+	}
+	return 0;
+}
+
+static int check_layers(const char *path, const struct weights *w, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (int i = 0; i < w->n_layers; i++) {
+		const struct weights_layer *l = &w->layers[i];
+		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+		for (size_t j = 0; !rc && j < sizeof all / sizeof *all; j++)
+			rc = check_scales(path, all[j], why, why_n);
+	}
+	return rc;
+}
+
 #define OF(field) offsetof(struct weights_layer, field)
 
 int ak48_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
@@ -144,5 +171,8 @@ int ak48_weights(const char *path, const struct model_config *c, struct weights 
 	}
 	take_norms(&r, "q_norm", r.h.head_dim, OF(q_norm));
 	take_norms(&r, "k_norm", r.h.head_dim, OF(k_norm));
-	return flat_finish(r.w, out, why, why_n);
+	rc = flat_finish(r.w, out, why, why_n);
+	if (!rc && (rc = check_layers(path, *out, why, why_n)))
+		weights_close(*out);
+	return rc;
 }

@@ -86,7 +86,7 @@ bool piece_table_pre_name(const char *const *splits, int n, bool nfc, bool ignor
 
 struct gguf;
 
-/* Readers.  Texts are borrowed from data.  -EINVAL with the reason. */
+/* Readers.  Texts are borrowed from data, which is NULL of an empty file.  -EINVAL with the reason. */
 int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
 int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
 /* From the keys tokenizer.ggml.*.  -ENOENT: it has none; -ENOTSUP: of

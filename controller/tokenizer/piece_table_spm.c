@@ -244,9 +244,10 @@ static int find_special(const struct reader *whole, struct piece_table *pt)
 
 int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n)
 {
-	struct reader r = {data, (const uint8_t *)data + n, data, (const uint8_t *)data + n, why, why_n};
+	const uint8_t *p = n ? data : (const uint8_t *)"";
+	struct reader r = {p, p + n, p, p + n, why, why_n};
 	pt->model = TABLE_UNIGRAM;
-	int rc = each_field(&r, data, n, on_model_field, pt);
+	int rc = each_field(&r, p, n, on_model_field, pt);
 	if (rc && pt->n)
 		rc = err_prefix(why, why_n, rc, "behind piece %zu", pt->n - 1);
 	if (rc == 0 && pt->n == 0)

@@ -269,10 +269,15 @@ static void put_ids(struct writer *w, const struct model_config *c, const struct
 {
 	static const char *const ends[] = {KEY("eos_token_id"), KEY("eot_token_id"), KEY("eom_token_id")};
 	const int64_t bos = pt->bos >= 0 ? pt->bos : c->bos;
+	int n_ends = 0;
 	if (bos >= 0 && bos < c->n_vocab)
 		writer_meta_u32(w, KEY("bos_token_id"), (uint32_t)bos);
-	for (int i = 0; i < 3 && i < c->n_eos; i++)
-		writer_meta_u32(w, ends[i], c->eos[i]);
+	/* The one that is added to a text has the first key, whatever else ends one. */
+	if (pt->add_eos && pt->eos >= 0)
+		writer_meta_u32(w, ends[n_ends++], (uint32_t)pt->eos);
+	for (int i = 0; n_ends < 3 && i < c->n_eos; i++)
+		if (!pt->add_eos || c->eos[i] != pt->eos)
+			writer_meta_u32(w, ends[n_ends++], c->eos[i]);
 	if (pt->model != TABLE_BYTE_BPE && pt->unk >= 0)
 		writer_meta_u32(w, KEY("unknown_token_id"), (uint32_t)pt->unk);
 	writer_meta_bool(w, KEY("add_bos_token"), pt->add_bos);
@@ -317,6 +322,8 @@ static void put_vocab(struct writer *w, const struct model_config *c, const stru
 	}
 	if (pt->model == TABLE_UNIGRAM)
 		writer_meta_bool(w, KEY("remove_extra_whitespaces"), pt->remove_extra_whitespaces);
+	if (pt->charsmap_n)
+		writer_meta_u8s(w, KEY("precompiled_charsmap"), pt->charsmap, pt->charsmap_n);
 	put_ids(w, c, pt);
 }
 

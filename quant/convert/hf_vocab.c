@@ -334,6 +334,30 @@ static int read_json(struct reader *r)
 	return rc;
 }
 
+/* ---- tokenizer.model ---- */
+
+static int check_spm(const struct piece_table *pt, char *why, size_t why_n)
+{
+	const bool bpe = pt->model == TABLE_SCORE_BPE;
+	const char *what = pt->whitespace_suffix                 ? "puts the space behind a word"
+			   : !pt->escape_whitespaces             ? "keeps spaces as they are"
+			   : bpe && pt->charsmap_n               ? "normalizes text, as a BPE"
+			   : bpe && pt->remove_extra_whitespaces ? "removes white space, as a BPE"
+								 : NULL;
+	return what ? err_why(why, why_n, -ENOTSUP,
+			      "tokenizer.model: it %s, which the keys of a GGUF file cannot say", what)
+		    : 0;
+}
+
+static int read_spm(struct hf_vocab *v, const char *path, char *why, size_t why_n)
+{
+	int rc = file_map(path, &v->mapped, &v->mapped_n, why, why_n);
+	if (rc)
+		return rc;
+	rc = spm_file_read(v->mapped, v->mapped_n, &v->table, why, why_n);
+	return rc ? err_prefix(why, why_n, rc, "%s", path) : check_spm(&v->table, why, why_n);
+}
+
 int hf_vocab_read(const char *dir, struct hf_vocab *v, char *why, size_t why_n)
 {
 	struct reader r = {.v = v, .why = why, .why_n = why_n};
@@ -346,9 +370,7 @@ int hf_vocab_read(const char *dir, struct hf_vocab *v, char *why, size_t why_n)
 		if (!rc)
 			rc = read_json(&r);
 	} else if (file_exists(spm)) {
-		rc = file_map(spm, &v->mapped, &v->mapped_n, why, why_n);
-		if (!rc)
-			rc = spm_file_read(v->mapped, v->mapped_n, &v->table, why, why_n);
+		rc = read_spm(v, spm, why, why_n);
 	} else {
 		rc = err_why(why, why_n, -ENOENT, "%s has no tokenizer.json or tokenizer.model", dir);
 	}

@@ -145,7 +145,9 @@ static size_t add_exactly(float *x, size_t n, float more)
 {
 	for (size_t i = 0; i < n; i++) {
 		const float sum = x[i] + more;
-		if ((double)sum != (double)x[i] + (double)more || (x[i] == 0 && signbit(x[i])))
+		/* Far smaller values vanish in the sum of doubles, too. */
+		if ((double)sum != (double)x[i] + (double)more || sum - more != x[i] ||
+		    (x[i] == 0 && signbit(x[i])))
 			return i;
 		x[i] = sum;
 	}

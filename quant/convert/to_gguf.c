@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
+#include "formats/weights.h"
 #include "quant/convert/gguf_keys.h"
 
 #include <math.h>
@@ -66,12 +67,6 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	return tensor_plan_permute(p, c, name->part, false, j->why, j->why_n);
 }
 
-static int missing(const struct job *j, const char *name)
-{
-	return err_why(j->why, j->why_n, -ENOENT, "tensor %s is missing: a layer has %d experts", name,
-		       j->c.experts.n);
-}
-
 /* The same matrix of all experts, one behind the other. */
 static int add_stack(struct job *j, struct name name)
 {
@@ -81,7 +76,7 @@ static int add_stack(struct job *j, struct name name)
 		name_expert(&name, e);
 		const struct st_tensor *t = safetensors_find(j->files, name.hf);
 		if (!t)
-			return missing(j, name.hf);
+			return err_why(j->why, j->why_n, -ENOENT, "tensor %s is missing", name.hf);
 		if (!(rc = add_item(j, t, &name)) && t->n_dims != 2)
 			rc = err_why(j->why, j->why_n, -EINVAL, "tensor %s is not a matrix", t->name);
 		first = e ? first : t;
@@ -105,10 +100,7 @@ static int add_tensor(struct job *j, const struct st_tensor *t)
 			       "tensor %s has no name in a GGUF file of this architecture", t->name);
 	if (name.part != NAME_EXPERT)
 		return add_item(j, t, &name);
-	if (name.expert == 0)
-		return add_stack(j, name);
-	name_expert(&name, 0);
-	return safetensors_find(j->files, name.hf) ? 0 : missing(j, name.hf);
+	return name.expert == 0 ? add_stack(j, name) : 0; /* the others come with the first */
 }
 
 static int add_factors(struct job *j)
@@ -190,9 +182,20 @@ static void put_widened(struct job *j)
 	}
 }
 
+/* Every tensor that the architecture needs is there, in its shape: readers refuse a file without one. */
+static int check_complete(struct job *j)
+{
+	struct weights *w = NULL;
+	const int rc = hf_weights_open(j->src, &j->c, &w, j->why, j->why_n);
+	weights_close(w);
+	return rc;
+}
+
 static int run(struct job *j, const char *dst)
 {
 	int rc = gguf_keys_check(&j->c, j->why, j->why_n);
+	if (!rc)
+		rc = check_complete(j);
 	if (!rc)
 		rc = make_plan(j);
 	if (!rc)

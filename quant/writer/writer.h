@@ -65,6 +65,7 @@ void writer_meta_str(struct writer *w, const char *key, const char *s);
 void writer_meta_u32(struct writer *w, const char *key, uint32_t v);
 void writer_meta_f32(struct writer *w, const char *key, float v);
 void writer_meta_bool(struct writer *w, const char *key, bool v);
+void writer_meta_u8s(struct writer *w, const char *key, const void *v, size_t n);
 void writer_meta_i32s(struct writer *w, const char *key, const int32_t *v, size_t n);
 void writer_meta_f32s(struct writer *w, const char *key, const float *v, size_t n);
 void writer_meta_bools(struct writer *w, const char *key, const bool *v, size_t n);

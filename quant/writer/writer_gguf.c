@@ -83,6 +83,12 @@ static void put_array(struct writer *w, const char *key, enum gguf_value type, s
 	put_u64(&w->meta, n);
 }
 
+void writer_meta_u8s(struct writer *w, const char *key, const void *v, size_t n)
+{
+	put_array(w, key, GGUF_U8, n);
+	buf_put(&w->meta, v, n);
+}
+
 void writer_meta_i32s(struct writer *w, const char *key, const int32_t *v, size_t n)
 {
 	put_array(w, key, GGUF_I32, n);

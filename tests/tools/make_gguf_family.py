@@ -223,8 +223,8 @@ def key(name, value):
     return text(name) + (struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value))
 
 
-def make(name, out):
-    config = FAMILIES[name]
+def write(name, config, out):
+    """A model of the family that the name begins with."""
     with tempfile.TemporaryDirectory() as tmp:
         make_model.make(os.path.join(tmp, "hf"), config, "F32", 1)
         found = tensors(name, config, os.path.join(tmp, "hf"))
@@ -243,6 +243,10 @@ def make(name, out):
         for x in found.values():
             f.write(np.ascontiguousarray(x, None if x.dtype == np.uint8 else np.float32).tobytes() + bytes(-x.nbytes % 32))
     os.rename(part, out)
+
+
+def make(name, out):
+    write(name, FAMILIES[name], out)
 
 
 if __name__ == "__main__":

@@ -214,8 +214,9 @@ def test_what_a_format_cannot_hold_is_named(run, tmp_path):
     zero = made_family(tmp_path / "zero", "gemma2")
     data = (zero / "model.safetensors").read_bytes()
     at = 8 + int.from_bytes(data[:8], "little") + json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["model.norm.weight"]["data_offsets"][0]
-    (zero / "model.safetensors").write_bytes(data[:at] + struct.pack("<f", -0.0) + data[at + 4:])
-    refused(run, zero, dst, "gguf", "model.norm.weight has the value -0")
+    for value in (-0.0, 2.0 ** -60):
+        (zero / "model.safetensors").write_bytes(data[:at] + struct.pack("<f", value) + data[at + 4:])
+        refused(run, zero, dst, "gguf", f"model.norm.weight has the value {value:.9g} ")
     refused(run, made(tmp_path / "gemma", FAMILIES["gemma3"]), dst, "gguf", "norm", "1 cannot be added without a loss")
     q8_0 = tmp_path / "q8_0.gguf"
     subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_gguf.py", q8_0, "--type", "Q8_0", "--shape", "tiny"], check=True)
@@ -244,6 +245,63 @@ def edit(folder, change):
     return folder
 
 
+def append(folder, name, x):
+    """One more tensor in the only file."""
+    path = folder / "model.safetensors"
+    n = path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little")
+    with path.open("ab") as f:
+        f.write(x.tobytes())
+    edit(folder, lambda h: h.update({name: {"dtype": "F32", "shape": list(x.shape), "data_offsets": [n, n + x.nbytes]}}))
+
+
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.down_proj.weight", "model.norm.weight"])
+def test_a_model_without_one_of_its_tensors_is_no_gguf_file(run, tmp_path, name):
+    """Readers would refuse it."""
+    src = edit(made(tmp_path / "src", FAMILIES["llama"]), lambda h: h.update({"unused.weight": h.pop(name)}))
+    refused(run, src, tmp_path / "m.gguf", "gguf", name)
+
+
+TOKENIZERS = ROOT / "tests" / "golden" / "tokenizer"
+TEXT = "The cat's  A\u030a \U0001f999  \u2581 12345\n\n donkey  \ufb01 x "
+
+
+def with_tokenizer(folder, tokenizer, file):
+    """A model that has as many tokens."""
+    n = 660 if file == "tokenizer.model" else 402
+    made(folder, llama(64, 96, 2, 4, 2, n, 128))
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    shutil.copyfile(TOKENIZERS / tokenizer / file, folder / file)
+    return folder
+
+
+def special_ids(run, model):
+    r = run("tokenize", model, "--ids", "--add-special", input=TEXT)
+    assert r.returncode == 0, r.stderr
+    return r.stdout.split()
+
+
+def test_the_token_that_ends_a_text_is_added_from_gguf_keys(run, tmp_path):
+    src = with_tokenizer(tmp_path / "src", "llama3", "tokenizer.json")
+    file = convert(run, src, tmp_path / "m.gguf", "gguf")
+    assert special_ids(run, file) == special_ids(run, src) and special_ids(run, src)[-1] == "401"
+
+
+@pytest.mark.parametrize("name", ["spm_unigram_bytes", "spm_unigram_ties"])
+def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name):
+    src = with_tokenizer(tmp_path / "src", name, "tokenizer.model")
+    file = without(convert(run, src, tmp_path / "m.gguf", "gguf"), "quern.")
+    assert special_ids(run, file) == special_ids(run, src)
+
+
+def test_a_sentencepiece_model_that_gguf_keys_cannot_say_is_refused(run, tmp_path):
+    for name, what in (("spm_suffix", "behind a word"), ("spm_bpe_user", "normalizes"), ("spm_bpe_ties", "removes white space")):
+        refused(run, with_tokenizer(tmp_path / name, name, "tokenizer.model"), tmp_path / "m.gguf", "gguf", "tokenizer.model", what)
+    empty = with_tokenizer(tmp_path / "empty", "spm_bpe", "tokenizer.model")
+    (empty / "tokenizer.model").write_bytes(b"")
+    refused(run, empty, tmp_path / "m.gguf", "gguf", "tokenizer.model", "no pieces")
+
+
 def test_an_expert_that_is_missing_or_unlike_the_others_is_named(run, tmp_path):
     at, dst = "model.layers.1.mlp.experts.{}.up_proj.weight", tmp_path / "m.gguf"
     made(tmp_path / "src", FAMILIES["qwen3moe"], "BF16")
@@ -256,6 +314,9 @@ def test_an_expert_that_is_missing_or_unlike_the_others_is_named(run, tmp_path):
                 at.format(e))
     refused(run, of("type", lambda h: h[at.format(2)].update(dtype="F16")), dst, "gguf", at.format(2), "another type or shape")
     refused(run, of("shape", lambda h: h[at.format(2)].update(shape=h[at.format(2)]["shape"][::-1])), dst, "gguf", at.format(2))
+    stray = made(tmp_path / "stray", FAMILIES["glm4moe"])     # its first layer has no experts
+    append(stray, "model.layers.0.mlp.experts.3.up_proj.weight", np.zeros((2, 2), np.float32))
+    refused(run, stray, dst, "gguf", "layers.0.mlp.experts.3.up_proj.weight has no name")
     for spelled in ("06", "6", "+1", "", "1.0"):
         refused(run, of(f"number{spelled}", lambda h: h.update({at.format(spelled): h.pop(at.format(5))})), dst, "gguf", ".experts.")
 

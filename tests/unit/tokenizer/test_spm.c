@@ -411,6 +411,7 @@ static void refuse(const void *p, size_t n, piece_table_reader read, const char 
 Test(spm, bad_models_are_refused)
 {
 	REFUSE("", "no pieces");
+	refuse(NULL, 0, spm_file_read, "no pieces"); /* an empty file, mapped */
 	REFUSE("\x12\x02\x18\x03" UNK, "WORD");
 	REFUSE("\x12\x02\x18\x04" UNK, "CHAR");
 	REFUSE("\x12\x02\x18\x09" UNK, "an unknown kind of model");

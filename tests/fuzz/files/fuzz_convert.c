@@ -1,0 +1,154 @@
+/* Any bytes as a model that `quern convert` is given: the result is complete and can be read, or is absent
+ * and there is a reason.  Bytes that begin with a brace are a directory: config.json up to a zero byte, the
+ * rest model.safetensors; it becomes another directory, a GGUF file and an ak48 file, and each of these a
+ * directory again, with the same tensors.  Other bytes are a GGUF or ak48 file, which becomes a directory and
+ * that a GGUF file.
+ *
+ *   make fuzz FUZZ=fuzz_convert; seeds: tests/fuzz/files/make_seeds.py */
+#include "formats/ak48.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+#include "quant/convert/ak48_tensors.h"
+#include "quant/convert/to_gguf.h"
+#include "quant/convert/to_safetensors.h"
+#include "quant/writer/writer.h"
+#include "tests/fuzz/files/folder.h"
+#include "tests/fuzz/files/read_weights.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+enum { SHARD = 4096 }; /* bytes: models of a few kilobytes have several */
+
+static char why[1024];
+
+static bool is_there(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+/* What a conversion to dst must have left behind; true: a result. */
+static bool made(int rc, const char *dst)
+{
+	char partial[FOLDER_PATH];
+	snprintf(partial, sizeof partial, "%.*s.partial", FOLDER_PATH - 16, dst);
+	assert(!is_there(partial));
+	assert(rc ? !is_there(dst) && why[0] : is_there(dst));
+	return !rc;
+}
+
+static bool to(enum writer_format format, const char *src, const char *dst)
+{
+	folder_remove(dst);
+	why[0] = '\0';
+	return made(format == WRITER_GGUF   ? to_gguf(src, dst, NULL, why, sizeof why)
+		    : format == WRITER_AK48 ? to_ak48(src, dst, why, sizeof why)
+					    : to_safetensors(src, dst, SHARD, why, sizeof why),
+		    dst);
+}
+
+/* Inverse wave lengths of old checkpoints, which a GGUF file is made without. */
+static bool is_left_out(const char *name)
+{
+	const size_t n = strlen(name);
+	return n >= 9 && strcmp(name + n - 9, ".inv_freq") == 0;
+}
+
+static bool is_float(enum st_dtype t)
+{
+	return t == ST_F32 || t == ST_F16 || t == ST_BF16;
+}
+
+/* The tensors of two directories.  floats: those of b are F16 where those of a are of another type. */
+static void check_same(const char *a, const char *b, bool exact)
+{
+	struct safetensors *x, *y;
+	int n = 0;
+	assert(safetensors_open_dir(a, &x, why, sizeof why) == 0);
+	assert(safetensors_open_dir(b, &y, why, sizeof why) == 0);
+	for (int i = 0; i < safetensors_count(x); i++) {
+		const struct st_tensor *s = safetensors_at(x, i), *t = safetensors_find(y, s->name);
+		if (!exact && !t) {
+			assert(is_left_out(s->name));
+			continue;
+		}
+		assert(t && t->n_dims == s->n_dims);
+		assert(!s->n_dims || memcmp(s->shape, t->shape, (size_t)s->n_dims * sizeof *s->shape) == 0);
+		assert(s->dtype == t->dtype && s->bytes == t->bytes);
+		assert(!s->bytes || memcmp(s->data, t->data, s->bytes) == 0);
+		n++;
+	}
+	assert(n == safetensors_count(y));
+	safetensors_close(x);
+	safetensors_close(y);
+}
+
+/* Its tensors, but in F16 what is neither in words nor in halves. */
+static void check_words(const char *a, const char *b)
+{
+	struct safetensors *x, *y;
+	assert(safetensors_open_dir(a, &x, why, sizeof why) == 0);
+	assert(safetensors_open_dir(b, &y, why, sizeof why) == 0);
+	for (int i = 0; i < safetensors_count(y); i++) {
+		const struct st_tensor *t = safetensors_at(y, i), *s = safetensors_find(x, t->name);
+		assert(s && (s->dtype == t->dtype || (is_float(s->dtype) && t->dtype == ST_F16)));
+		assert(s->dtype != t->dtype ||
+		       (s->bytes == t->bytes && (!s->bytes || memcmp(s->data, t->data, s->bytes) == 0)));
+	}
+	safetensors_close(x);
+	safetensors_close(y);
+}
+
+static void from_directory(const uint8_t *data, size_t n)
+{
+	char src[FOLDER_PATH], name[FOLDER_PATH], dst[FOLDER_PATH], back[FOLDER_PATH];
+	const uint8_t *end = memchr(data, 0, n);
+	if (!end)
+		return;
+	folder_name(src, "src");
+	mkdir(src, 0700);
+	folder_put(folder_name(name, "src/config.json"), data, (size_t)(end - data));
+	folder_put(folder_name(name, "src/model.safetensors"), end + 1, n - (size_t)(end + 1 - data));
+	const bool loads = read_model(src);
+	folder_name(back, "back");
+	if (to(WRITER_SAFETENSORS, src, folder_name(dst, "dir"))) {
+		check_same(src, dst, true);
+		assert(read_model(dst) == loads);
+	}
+	if (to(WRITER_GGUF, src, folder_name(dst, "m.gguf"))) {
+		assert(gguf_is(dst) && read_model(dst));
+		assert(to(WRITER_SAFETENSORS, dst, back));
+		check_same(src, back, false);
+		assert(read_model(back));
+	}
+	if (to(WRITER_AK48, src, folder_name(dst, "ak"))) {
+		folder_name(name, "ak/model.ak48");
+		assert(ak48_is(name) && read_model(name));
+		assert(to(WRITER_SAFETENSORS, name, back));
+		check_words(src, back);
+		assert(read_model(back));
+	}
+}
+
+static void from_file(const uint8_t *data, size_t n)
+{
+	char src[FOLDER_PATH], dst[FOLDER_PATH], back[FOLDER_PATH];
+	folder_put(folder_name(src, "model"), data, n);
+	if (!gguf_is(src) && !ak48_is(src))
+		return;
+	const bool loads = read_model(src);
+	if (!to(WRITER_SAFETENSORS, src, folder_name(dst, "dir")))
+		return;
+	assert(!loads || read_model(dst));
+	if (to(WRITER_GGUF, dst, folder_name(back, "m.gguf")))
+		assert(read_model(back));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+	folder_begin();
+	if (n && data[0] == '{')
+		from_directory(data, n);
+	else
+		from_file(data, n);
+	return 0;
+}
