@@ -11,6 +11,9 @@ struct inject_case {
 	/* The path; frees everything that it made, also after an error.  0, or an error with its reason in
 	 * why. */
 	int (*run)(char *why, size_t why_n);
+	/* What is wrong with the files that it left in its folder, however it ended; NULL: nothing.  May be
+	 * NULL. */
+	const char *(*left)(const char *dir);
 };
 
 extern const struct inject_case inject_cases[];
@@ -35,5 +38,13 @@ void workers_prepare(void);
 int workers_serve(char *why, size_t why_n);
 int workers_scale(char *why, size_t why_n);
 int workers_group(char *why, size_t why_n);
+
+/* Conversion and quantization of models (quantize.c). */
+void quantize_prepare(void);
+void quantize_cleanup(void);
+int quantize_conversions(char *why, size_t why_n);
+int quantize_models(char *why, size_t why_n);
+const char *quantize_conversions_left(const char *dir);
+const char *quantize_left(const char *dir);
 
 #endif

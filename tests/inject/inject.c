@@ -119,8 +119,11 @@ void inject_dir_free(const char *dir)
 	DIR *d = opendir(dir);
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char name[512];
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
 		snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
-		unlink(name);
+		if (unlink(name) && errno == EISDIR)
+			inject_dir_free(name);
 	}
 	if (d)
 		closedir(d);
@@ -130,6 +133,11 @@ void inject_dir_free(const char *dir)
 const char *inject_dir(void)
 {
 	return last_dir;
+}
+
+void inject_dir_set(const char *dir)
+{
+	snprintf(last_dir, sizeof last_dir, "%s", dir);
 }
 
 static EARLY bool fails(enum inject_kind kind, const void *caller, int calls, int error)

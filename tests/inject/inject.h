@@ -33,8 +33,9 @@ void inject_pause(bool on);
  * disk would only be slow.  One at a time, by the process that forks. */
 enum { INJECT_DIR_SIZE = 64 };
 void inject_dir_new(char dir[INJECT_DIR_SIZE]);
-void inject_dir_free(const char *dir); /* with the files in it */
-/* The one made last. */
+void inject_dir_free(const char *dir); /* with all that is in it */
+/* The one made last, or set. */
 const char *inject_dir(void);
+void inject_dir_set(const char *dir);
 
 #endif

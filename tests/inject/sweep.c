@@ -1,6 +1,6 @@
 /* Fails the Nth allocation, read, write or send, for every N: each path of cases.c runs in a process of its
  * own for each of them.  It must end: succeed all the same, or fail with a reason, or abort for want of small
- * metadata with the message of alloc.h; it must not crash, hang or leak.
+ * metadata with the message of alloc.h; it must not crash, hang or leak, nor leave half of a result.
  *
  *   build/inject/inject/sweep [--most N] [-j N] [CASE...]    all cases, every call; --list: their names
  *
@@ -104,6 +104,7 @@ static void launch(const struct inject_case *c, enum inject_kind kind, unsigned 
 	fflush(NULL);
 	k->pid = fork();
 	if (k->pid == 0) {
+		dup2(k->output, STDOUT_FILENO);
 		dup2(k->output, STDERR_FILENO);
 		alarm(PATIENCE_S);
 		_exit(attempt(c, kind, nth));
@@ -151,6 +152,11 @@ static int reap(unsigned long *nth)
 		exit(2);
 	}
 	int end = judge(k, status);
+	const char *wrong = k->c->left && end != FINDING ? k->c->left(k->dir) : NULL;
+	if (wrong) {
+		printf("%s: %s %lu: %s\n", k->c->name, kind_names[k->kind], k->nth, wrong);
+		end = FINDING;
+	}
 	*nth = k->nth;
 	close(k->output);
 	inject_dir_free(k->dir);
@@ -282,5 +288,6 @@ int main(int argc, char **argv)
 		}
 	}
 	serving_cleanup();
+	quantize_cleanup();
 	return findings || !ran;
 }
