@@ -184,6 +184,8 @@ const struct opt launch_listen_options[] = {
 	    .pass = TO_CONTROLLER),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout",
 	    .pass = TO_CONTROLLER),
+	OPT("expert-metrics", OPT_FLAG, NULL,
+	    "of a mixture: /metrics has the rows of each expert of each layer", .pass = TO_CONTROLLER),
 	OPT("otlp-endpoint", OPT_TEXT, "URL",
 	    "traces go to this OpenTelemetry collector, as http://127.0.0.1:4318 (OTEL_... variables)",
 	    .pass = TO_CONTROLLER),

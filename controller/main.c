@@ -314,6 +314,7 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.load = &p->load,
 		.tp = (uint32_t)opts_int(o, "tp", 1),
 		.ep = opts_flag(o, "ep"),
+		.expert_metrics = opts_flag(o, "expert-metrics"),
 		.class_change = opts_flag(o, "allow-class-change"),
 		.silent_us =
 			opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,

@@ -71,6 +71,8 @@ const struct opt controller_options[CONTROLLER_N_OPTIONS] = {
 	    "format of the model's tool calls: auto, none, hermes, qwen3_coder, ... (auto)"),
 	OPT("reasoning-parser", OPT_TEXT, "STYLE",
 	    "marks of the model's reasoning: auto, none, qwen3, deepseek_r1, mistral, ... (auto)"),
+	OPT("expert-metrics", OPT_FLAG, NULL,
+	    "of a mixture: /metrics has the rows of each expert of each layer"),
 	OPT("access-log", OPT_TEXT, "FILE", "one line of JSON per HTTP request there; -: stdout"),
 	OPT("api-key-file", OPT_TEXT, "FILE", "HTTP requires one of its keys (docs/OPERATING.md)"),
 	OPT("cors-origin", OPT_TEXT, "ORIGIN,...",

@@ -4,7 +4,7 @@
 
 #include "base/options.h"
 
-enum { CONTROLLER_N_OPTIONS = 68 };
+enum { CONTROLLER_N_OPTIONS = 69 };
 extern const struct opt controller_options[CONTROLLER_N_OPTIONS];
 
 #endif

@@ -103,6 +103,37 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 	pack_uint(pk, "n_threads", r->n_threads);
 }
 
+static void pack_beat(msgpack_packer *pk, const struct bus_beat *b)
+{
+	const bool loading = b->state == BUS_LOADING, rows = !loading && b->expert_rows,
+		   cells = !loading && b->cells.n;
+	msgpack_pack_map(pk, 5u + 3 * (loading || rows) + 4 * cells);
+	pack_uint(pk, "epoch", b->epoch);
+	pack_uint(pk, "state", b->state);
+	pack_uint(pk, "progress", b->progress);
+	pack_uint(pk, "expected", b->expected);
+	pack_uint(pk, "moves", b->moves);
+	if (rows) {
+		pack_uint(pk, "expert_rows", b->expert_rows);
+		pack_uint(pk, "expert_reads", b->expert_reads);
+		pack_uint(pk, "expert_busiest", b->expert_busiest);
+	}
+	if (cells) {
+		pack_uint(pk, "cells", b->cells.n_all);
+		pack_uint(pk, "cells_experts", b->cells.n_experts);
+		pack_uint(pk, "cells_from", b->cells.from);
+		pack_key(pk, "cells_rows");
+		msgpack_pack_array(pk, b->cells.n);
+		for (uint32_t i = 0; i < b->cells.n; i++)
+			msgpack_pack_uint64(pk, b->cells.rows[i]);
+	}
+	if (loading) {
+		pack_uint(pk, "doing", b->doing);
+		pack_uint(pk, "done", b->done);
+		pack_uint(pk, "total", b->total);
+	}
+}
+
 void bus_encode(const struct bus_msg *m, struct buf *out)
 {
 	msgpack_packer pk;
@@ -131,23 +162,7 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_str(&pk, "why", m->failed.why);
 		break;
 	case BUS_BEAT:
-		msgpack_pack_map(&pk, m->beat.state == BUS_LOADING || m->beat.expert_rows ? 8 : 5);
-		pack_uint(&pk, "epoch", m->beat.epoch);
-		pack_uint(&pk, "state", m->beat.state);
-		pack_uint(&pk, "progress", m->beat.progress);
-		pack_uint(&pk, "expected", m->beat.expected);
-		pack_uint(&pk, "moves", m->beat.moves);
-		if (m->beat.state != BUS_LOADING) {
-			if (m->beat.expert_rows) {
-				pack_uint(&pk, "expert_rows", m->beat.expert_rows);
-				pack_uint(&pk, "expert_reads", m->beat.expert_reads);
-				pack_uint(&pk, "expert_busiest", m->beat.expert_busiest);
-			}
-			break;
-		}
-		pack_uint(&pk, "doing", m->beat.doing);
-		pack_uint(&pk, "done", m->beat.done);
-		pack_uint(&pk, "total", m->beat.total);
+		pack_beat(&pk, &m->beat);
 		break;
 	case BUS_WANT:
 		msgpack_pack_map(&pk, 4);
@@ -320,6 +335,15 @@ static void read_failed(struct cursor *c, const char *key, struct bus_failed *f)
 		cursor_skip(c);
 }
 
+static void read_cells(struct cursor *c, struct bus_cells *s)
+{
+	const uint32_t n = cursor_array(c, "cells_rows");
+	if (n > BUS_CELLS)
+		cursor_fail(c, "cells_rows: too many");
+	for (s->n = 0; s->n < n && !c->bad; s->n++)
+		s->rows[s->n] = cursor_uint(c, "cells_rows", INT64_MAX);
+}
+
 static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 {
 	if (strcmp(key, "epoch") == 0)
@@ -344,6 +368,14 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->expert_reads = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "expert_busiest") == 0)
 		b->expert_busiest = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "cells") == 0)
+		b->cells.n_all = (uint32_t)cursor_uint(c, key, BUS_CELLS_MAX);
+	else if (strcmp(key, "cells_experts") == 0)
+		b->cells.n_experts = (uint32_t)cursor_uint(c, key, BUS_CELLS);
+	else if (strcmp(key, "cells_from") == 0)
+		b->cells.from = (uint32_t)cursor_uint(c, key, BUS_CELLS_MAX);
+	else if (strcmp(key, "cells_rows") == 0)
+		read_cells(c, &b->cells);
 	else
 		cursor_skip(c);
 }

@@ -155,6 +155,15 @@ enum bus_doing {
 	BUS_DOINGS,
 };
 
+/* Rows of experts since the epoch began, n of the n_all cells of a model, from one on; a cell is that of
+ * layer i / n_experts and expert i % n_experts.  Heartbeats have them in turns. */
+enum { BUS_CELLS = 1024, BUS_CELLS_MAX = 1 << 17 };
+struct bus_cells {
+	uint32_t n_all, n_experts; /* 0: there are none */
+	uint32_t from, n;
+	uint64_t rows[BUS_CELLS];
+};
+
 struct bus_beat {
 	uint64_t epoch;    /* from the controller: of the worker's group; 0: none */
 	uint32_t state;    /* enum bus_state (from a worker) */
@@ -168,6 +177,7 @@ struct bus_beat {
 	/* While serving a mixture of experts, since the process began (worker/expert_load.h); 0: the model
 	 * has none. */
 	uint64_t expert_rows, expert_reads, expert_busiest;
+	struct bus_cells cells;
 };
 
 struct bus_msg {

@@ -188,6 +188,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	l->missed = false;
 	l->epoch = load->epoch;
 	l->ended = 0;
+	l->turn = (struct expert_turn){0}; /* the controller knows of no cell in this epoch */
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (l->args->experts_compute)
@@ -459,6 +460,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 	}
 	link_close_sockets(l);
 	step_close(l->step);
+	expert_load_fini(&l->experts);
 	tp_group_meet_free(l->meet);
 	bus_plan_fini(&l->plan);
 	result_fini(&l->result);

@@ -84,6 +84,7 @@ struct link {
 	atomic_uint permille; /* of the load */
 	struct loading progress;
 	struct expert_load experts;
+	struct expert_turn turn;
 	atomic_ullong moves;   /* progress of loads and steps: beats come from another thread */
 	atomic_int calls;      /* loads and stops in the stash, which end the load or step in progress */
 	atomic_bool dismissed; /* the controller's beats since the socket was lent name no group */

@@ -125,10 +125,24 @@ void link_send_hello(struct link *l)
 	l->meet_published = !l->hello_due;
 }
 
+/* Some of the cells of experts, in turns. */
+static void put_cells(struct link *l, struct bus_cells *out)
+{
+	uint32_t from, n;
+	struct expert_cells *c = expert_load_next(&l->experts, &l->turn, BUS_CELLS, &from, &n);
+	if (!c || c->n > BUS_CELLS_MAX)
+		return;
+	out->n_all = c->n;
+	out->n_experts = c->n_experts;
+	out->from = from;
+	for (out->n = 0; out->n < n; out->n++)
+		out->rows[out->n] = atomic_load_explicit(&c->rows[from + out->n], memory_order_relaxed);
+}
+
 /* Under the lock, by the thread that holds the socket. */
 void link_send_beat(struct link *l)
 {
-	const struct bus_msg m = {
+	struct bus_msg m = {
 		.type = BUS_BEAT,
 		.beat =
 			{
@@ -148,6 +162,8 @@ void link_send_beat(struct link *l)
 				.expert_busiest = atomic_load(&l->experts.busiest),
 			},
 	};
+	if (!l->loading)
+		put_cells(l, &m.beat.cells);
 	bus_encode(&m, &l->beat);
 	link_send_bytes(l, &l->beat);
 	l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;

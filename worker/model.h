@@ -77,8 +77,10 @@ int64_t model_head_bytes(const struct model *m);
  * experts of their own in the mean; 0: the model is dense. */
 int64_t model_expert_bytes(const struct model *m);
 int64_t model_row_experts(const struct model *m);
-/* Whether steps from now on, unlike trial steps, count in model_args.load; at first they do. */
+/* Whether steps from now on, unlike trial steps, count in model_args.load; at first they do.  begin: its
+ * cells count from 0 again. */
 void model_count_experts(struct model *m, bool on);
+void model_begin_counts(struct model *m);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct tp_group *g);

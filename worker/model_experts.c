@@ -244,7 +244,11 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
 	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
 		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
-	if (!x->n || (m->ops->graph_begin && !m->beside))
+	const bool counts = x->n && (!m->ops->graph_begin || m->beside);
+	if (m->load) /* all ranks see the same rows: one of them counts for the group */
+		expert_load_shape(m->load, counts && m->shard->rank == 0 ? (uint32_t)m->c->n_layers : 0,
+				  (uint32_t)x->n);
+	if (!counts)
 		return 0;
 	struct expert_count *c = m->count = xcalloc(1, sizeof *c);
 	c->chosen = xcalloc((size_t)m->max_rows * chosen, sizeof *c->chosen);
@@ -295,6 +299,8 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 	if (c->paused)
 		return;
 	const int pairs = n_rows * m->c->experts.n_chosen;
+	struct expert_cells *cells =
+		m->load ? atomic_load_explicit(&m->load->cells, memory_order_relaxed) : NULL;
 	uint64_t *rows = c->rows + (size_t)layer * (size_t)m->c->experts.n, read = 0, more = 0;
 	int64_t mine = 0; /* of those that are read, which may be another rank's */
 	c->calls++;
@@ -304,6 +310,8 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 		read += first;
 		mine += first && shard_has_expert(m->shard, e);
 		c->seen[e] = c->calls;
+		if (cells)
+			expert_load_row(cells, (uint32_t)layer, (uint32_t)e);
 		if (++rows[e] > c->most[layer]) {
 			c->most[layer] = rows[e];
 			more++;
@@ -334,6 +342,12 @@ void model_count_experts(struct model *m, bool on)
 {
 	if (m->count)
 		m->count->paused = !on;
+}
+
+void model_begin_counts(struct model *m)
+{
+	if (m->load)
+		expert_load_reset(m->load);
 }
 
 /* ---- the step ---- */

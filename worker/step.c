@@ -63,6 +63,7 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 	s->ended = 0;
 	s->broken = false;
 	slots_reset(s->slots);
+	model_begin_counts(s->model);
 	if (s->guide)
 		guide_reset(s->guide);
 	if (!ready)

@@ -66,6 +66,7 @@ struct engine_config {
 	int64_t worker_wait_us;   /* how long a job waits for a worker, then E_WORKER_LOST */
 	uint32_t tp;              /* workers of a replica; 0: 1 */
 	bool ep;                  /* they have whole experts of a mixture, not parts of all (bus_load.ep) */
+	bool expert_metrics;      /* /metrics has the rows of each expert */
 	bool class_change;        /* a job that has begun may move to another numerics class */
 	int64_t silent_us;        /* a worker without a message for this long is lost; 0: 2 s, -1: never */
 	int64_t stuck_us;         /* likewise, with heartbeats but no progress; 0: 120 s, -1: never */

@@ -81,6 +81,8 @@ void fleet_status(const struct fleet *f, int64_t now_us, struct engine_status *o
 	put_replicas(f, now_us, out);
 	put_workers(f, out);
 	describe_unassigned(f, out);
+	expert_table_status(&f->workers->experts, &out->experts);
+	out->experts.listed = f->cfg->expert_metrics;
 }
 
 static struct engine_cell *map_new(const struct blocks *b, uint32_t n_cells, uint32_t *n)

@@ -610,7 +610,8 @@ static void on_result(struct worker_link *w, struct worker *k, const void *bytes
 }
 
 /* Messages of a worker arrive in order: a result sent before this heartbeat was read before it. */
-static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, struct link_event *ev)
+static void on_beat(struct worker_link *w, struct worker *k, const struct bus_beat *b, int64_t now_us,
+		    struct link_event *ev)
 {
 	watchdog_beat(&k->watchdog, b->moves, now_us);
 	/* Loads are not timed: parts of one report no progress. */
@@ -631,6 +632,8 @@ static void on_beat(struct worker *k, const struct bus_beat *b, int64_t now_us, 
 		return;
 	if (b->expert_rows > k->experts.rows)
 		k->experts = (struct worker_experts){b->expert_rows, b->expert_reads, b->expert_busiest};
+	if (k->rank == 0 && b->cells.n)
+		expert_table_add(&w->table.experts, (uint32_t)(k - w->table.rows), k->epoch, &b->cells);
 	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
 	if (k->rank)
 		worker_plans_executed(k, b->expected, now_us);
@@ -693,7 +696,7 @@ static void on_message(struct worker_link *w, struct worker *k, const void *byte
 	else if (m.type == BUS_STOP)
 		lose(w, k, now_us, LINK_GONE, "it exits", ev);
 	else if (m.type == BUS_BEAT)
-		on_beat(k, &m.beat, now_us, ev);
+		on_beat(w, k, &m.beat, now_us, ev);
 	else if (m.type == BUS_WANT)
 		on_want(w, k, &m.want, now_us);
 }
@@ -875,5 +878,6 @@ void worker_link_close(struct worker_link *w)
 	wait_stopped(w, n);
 	close_sockets(w);
 	buf_fini(&w->out);
+	expert_table_fini(&w->table.experts);
 	free(w);
 }

@@ -17,6 +17,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_WORKER_TABLE_H
 #define QUERN_CONTROLLER_FLEET_WORKER_TABLE_H
 
+#include "controller/fleet/expert_table.h"
 #include "controller/fleet/watchdog.h"
 #include "controller/message/engine_msg.h"
 #include "proto/bus.h"
@@ -74,6 +75,7 @@ struct worker {
 struct worker_table {
 	struct worker rows[ENGINE_WORKERS_MAX];
 	uint64_t last_id;
+	struct expert_table experts; /* what they have reported */
 };
 
 /* ---- rows ---- */

@@ -25,6 +25,8 @@ void engine_status_free(struct engine_status *s)
 		free(s->replicas[i].map);
 		free(s->replicas[i].host_map);
 	}
+	if (s)
+		free(s->experts.rows);
 	free(s);
 }
 

@@ -163,6 +163,13 @@ struct engine_replica {
 	uint32_t n_map, n_host_map;
 };
 
+/* Rows of each expert of each layer of a mixture, over all workers; layers without experts have none. */
+struct engine_experts {
+	uint32_t n_layers, n_experts;
+	uint64_t *rows; /* [n_layers][n_experts], owned; NULL: nothing was counted */
+	bool listed;    /* --expert-metrics: /metrics has each of them */
+};
+
 struct engine_status {
 	bool ready;           /* a replica can serve */
 	uint32_t max_context; /* tokens of a job: the model's context, or what fits the largest pool */
@@ -174,6 +181,7 @@ struct engine_status {
 	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
 	uint32_t n_workers;
 	struct engine_worker workers[ENGINE_WORKERS_MAX];
+	struct engine_experts experts;
 };
 
 void engine_status_free(struct engine_status *s); /* NULL is fine */

@@ -383,6 +383,46 @@ static void put_memory(struct writer *w, const struct engine_status *s)
 	}
 }
 
+/* Of all its experts; most: of the busiest, or NULL. */
+static uint64_t layer_rows(const struct engine_experts *x, uint32_t layer, uint64_t *most)
+{
+	const uint64_t *rows = x->rows + (size_t)layer * x->n_experts;
+	uint64_t sum = 0, highest = 0;
+	for (uint32_t e = 0; e < x->n_experts; e++) {
+		sum += rows[e];
+		highest = rows[e] > highest ? rows[e] : highest;
+	}
+	if (most)
+		*most = highest;
+	return sum;
+}
+
+/* Of each layer with experts the rows of the busiest over the mean; those of each where they are listed. */
+static void put_experts(struct writer *w, const struct engine_experts *x)
+{
+	static const char all[] = "expert_layer_rows_total";
+	char more[64];
+	if (!x->rows)
+		return;
+	put_help(w, "expert_imbalance", "gauge",
+		 "Of a layer's experts, the rows of the busiest over the mean: 1 where all are alike.");
+	for (uint32_t l = 0; l < x->n_layers; l++) {
+		uint64_t most, sum = layer_rows(x, l, &most);
+		snprintf(more, sizeof more, ",layer=\"%" PRIu32 "\"", l);
+		if (sum)
+			put_value(w, "expert_imbalance", more, (double)most * x->n_experts / (double)sum);
+	}
+	if (!x->listed)
+		return;
+	put_help(w, all, "counter", "Rows that an expert of a layer had.");
+	for (uint32_t i = 0; i < x->n_layers * x->n_experts; i++) {
+		snprintf(more, sizeof more, ",layer=\"%" PRIu32 "\",expert=\"%" PRIu32 "\"", i / x->n_experts,
+			 i % x->n_experts);
+		if (layer_rows(x, i / x->n_experts, NULL))
+			put_value(w, all, more, (double)x->rows[i]);
+	}
+}
+
 /* The controller's process, under the names of Prometheus' own clients. */
 static void put_process(struct writer *w, const struct metrics *m)
 {
@@ -425,6 +465,7 @@ void metrics_write(const struct metrics *m, const char *model, const struct engi
 		put_engine(&w, s);
 		put_cache_config(&w, s);
 		put_memory(&w, s);
+		put_experts(&w, &s->experts);
 	}
 	put_counters(&w, m);
 	for (int i = 0; i < METRIC_HISTOGRAMS; i++)

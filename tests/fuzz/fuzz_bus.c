@@ -286,6 +286,8 @@ static void sound_message(struct buf *out, unsigned kind)
 		break;
 	case 4:
 		m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
+		m.beat.cells = (struct bus_cells){
+			.n_all = 20, .n_experts = 5, .from = 5, .n = 3, .rows = {7, 1 << 20, 0}};
 		break;
 	case 5:
 		m = (struct bus_msg){.type = BUS_STOP};

@@ -1,10 +1,15 @@
 """A mixture of experts that is served: what the counters say of it, and experts by chance for measurements."""
 
 import json
+import os
+import re
+import signal
 import time
 import urllib.request
 
 import pytest
+
+from service import eventually
 
 LAYERS, EXPERTS, CHOSEN = 2, 32, 4
 
@@ -13,6 +18,16 @@ LAYERS, EXPERTS, CHOSEN = 2, 32, 4
 def model(tiny):
     """gpt-oss's form, with random weights."""
     return tiny("gpt-oss-tp")
+
+
+def by_expert(service):
+    """Rows of each (layer, expert), and the imbalance of each layer."""
+    with urllib.request.urlopen(service.http + "/metrics") as reply:
+        text = reply.read().decode()
+    rows = {(int(m[1]), int(m[2])): int(m[3]) for m in re.finditer(
+        r'^quern:expert_layer_rows_total\{[^}]*layer="(\d+)",expert="(\d+)"\} (\d+)$', text, re.M)}
+    return rows, {int(m[1]): float(m[2]) for m in
+                  re.finditer(r'^quern:expert_imbalance\{[^}]*layer="(\d+)"\} (\S+)$', text, re.M)}
 
 
 def counters(service):
@@ -36,6 +51,42 @@ def test_counters_grow_by_the_rows_that_were_computed(start, model):
     assert 8 * CHOSEN * LAYERS < grown["reads"] <= 8 * CHOSEN * LAYERS + EXPERTS * LAYERS
     status = client.call("status")["experts"]
     assert status["rows"] >= grown["rows"] and status["rows"] / EXPERTS <= status["busiest_rows"] <= status["rows"]
+
+
+ROWS = 40 + 8
+
+
+@pytest.mark.parametrize("options", [(), ("--tp", 2), ("--tp", 2, "--ep")], ids=["one worker", "columns", "whole experts"])
+def test_rows_of_each_expert_add_up(start, model, options):
+    """In a group of ranks, too, each row once; and after the loss of a worker."""
+    service = start(model, "--expert-metrics", "--threads", 1, *options)
+
+    def all_counted(times):
+        rows, imbalance = by_expert(service)
+        return sum(rows.values()) == times * ROWS * CHOSEN * LAYERS and (rows, imbalance)
+
+    with service.client() as client:
+        client.generate(tokens=list(range(40)), max_tokens=9, ignore_eos=True, seed=1)
+        rows, imbalance = eventually(lambda: all_counted(1), what="all rows of the job")
+        assert set(rows) == {(layer, e) for layer in range(LAYERS) for e in range(EXPERTS)}
+        for layer in range(LAYERS):
+            of_layer = [rows[layer, e] for e in range(EXPERTS)]
+            assert sum(of_layer) == ROWS * CHOSEN and max(of_layer) <= ROWS
+            assert imbalance[layer] == pytest.approx(max(of_layer) * EXPERTS / sum(of_layer))
+        victim = service.workers()[0]["pid"]
+        os.kill(victim, signal.SIGKILL)
+        eventually(lambda: victim not in [w["pid"] for w in service.workers()], what="the loss of the worker")
+        client.generate(tokens=list(range(40)), max_tokens=9, ignore_eos=True, seed=1)
+        again, _ = eventually(lambda: all_counted(2), what="the rows of both jobs")
+        assert again == {k: 2 * v for k, v in rows.items()}, "the same prompt has the same experts"
+
+
+def test_each_expert_is_listed_only_where_it_is_asked_for(start, model):
+    service = start(model)
+    service.client().generate(tokens=list(range(40)), max_tokens=2, ignore_eos=True)
+    imbalance = eventually(lambda: by_expert(service)[1], what="the imbalance of the layers")
+    assert set(imbalance) == set(range(LAYERS)) and all(1 <= x <= EXPERTS for x in imbalance.values())
+    assert by_expert(service)[0] == {}
 
 
 def read_of(trace):

@@ -411,13 +411,42 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert(got.beat.expert_rows == 900 && got.beat.expert_reads == 70 &&
 		  got.beat.expert_busiest == 300);
-	m.beat = (struct bus_beat){3,       BUS_LOADING,       500, 1, 6, BUS_DOING_PACK,
-				   1 << 20, (uint64_t)7 << 32, 0,   0, 0};
+	m.beat = (struct bus_beat){.epoch = 3,
+				   .state = BUS_LOADING,
+				   .progress = 500,
+				   .doing = BUS_DOING_PACK,
+				   .done = 1 << 20,
+				   .total = (uint64_t)7 << 32};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.doing, BUS_DOING_PACK);
 	cr_assert_eq(got.beat.done, 1 << 20);
 	cr_assert_eq(got.beat.total, (uint64_t)7 << 32);
+	buf_fini(&b);
+}
+
+Test(bus, rows_of_experts_come_back_within_their_bound)
+{
+	static struct bus_msg m, got;
+	struct buf b = {0};
+	char why[128];
+	m = (struct bus_msg){.type = BUS_BEAT, .beat = {.epoch = 3, .state = BUS_SERVING}};
+	m.beat.cells =
+		(struct bus_cells){.n_all = BUS_CELLS_MAX, .n_experts = 128, .from = 256, .n = BUS_CELLS};
+	for (uint32_t i = 0; i < BUS_CELLS; i++)
+		m.beat.cells.rows[i] = (uint64_t)i << 33 | 5;
+	bus_encode(&m, &b);
+	cr_assert_lt(b.len, 10u << 10);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert(!memcmp(&got.beat.cells, &m.beat.cells, sizeof got.beat.cells));
+	/* No number of cells is taken for granted: 1,025 where 1,024 have room, and half of them. */
+	unsigned char *n = memmem(b.p, b.len, "cells_rows", 10);
+	cr_assert(n && n[10] == 0xdc && n[11] == 4 && n[12] == 0, "an array of 16-bit length");
+	n[12] = 1;
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), -EBADMSG);
+	cr_assert(strstr(why, "cells_rows"), "%s", why);
+	n[11] = 2, n[12] = 0;
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), -EBADMSG);
 	buf_fini(&b);
 }
 

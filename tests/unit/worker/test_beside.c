@@ -135,6 +135,12 @@ Test(beside, rows_of_experts_on_the_cpu_are_counted)
 	generate(&c, c.place, PROMPT, 0, &t);
 	const uint64_t rows = atomic_load(&driver_experts.rows), reads = atomic_load(&driver_experts.reads),
 		       busiest = atomic_load(&driver_experts.busiest);
+	const struct expert_cells *cells = atomic_load(&driver_experts.cells);
+	uint64_t of_layers[4] = {0};
+	cr_assert(cells && cells->n == 4 * 5 && cells->n_experts == 5);
+	for (uint32_t i = 0; i < cells->n; i++)
+		of_layers[i / 5] += atomic_load(&cells->rows[i]);
+	cr_expect(of_layers[1] == rows && !of_layers[0] && !of_layers[2] && !of_layers[3]);
 	/* One layer of the two; no row of the steps that the worker has tried before. */
 	cr_expect_eq(rows, (PROMPT + NEW - 1) * 3);
 	cr_expect(reads >= NEW * 3 && reads <= 5 + (NEW - 1) * 3, "%llu", (unsigned long long)reads);
