@@ -58,6 +58,13 @@ static bool is_pointer(const char *head)
 	return begins_with(head, "version https://git-lfs.github.com/spec/");
 }
 
+bool model_kind_is_pointer(const char *path)
+{
+	char head[64];
+	read_head(path, head);
+	return is_pointer(head);
+}
+
 static void look_at(struct holding *h, const char *dir, const char *name)
 {
 	char head[64];

@@ -45,7 +45,7 @@ enum bus_type {
 	BUS_CHUNK,
 };
 
-enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64, BUS_SKETCH_SIZE = 99 };
+enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64, BUS_SKETCH_SIZE = 128 };
 
 struct bus_hello {
 	char device[32]; /* "cpu:0" */
@@ -86,7 +86,7 @@ struct bus_load {
 	bool ep;   /* --ep: each rank has some experts of a mixture whole, and not a part of each */
 	bool fast; /* --fast: results may depend on the batch */
 	/* What the controller's model is, opaque here (store/files.h): the worker's must be the same.  "": it
-	 * does not know, having no weights. */
+	 * does not know, having no weights; of another version's rule: it tells nothing. */
 	char sketch[BUS_SKETCH_SIZE];
 	char fingerprint[MANIFEST_FINGERPRINT]; /* of all contents (store/fingerprint.h); "": not known yet */
 	bool offers;                            /* the controller answers BUS_WANT */

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/model_file.h"
+#include "formats/model_kind.h"
 #include "store/digest.h"
 
 #include <dirent.h>
@@ -24,8 +25,14 @@ enum {
 	PART_TAIL = sizeof "-00001-of-00003.gguf" - 1,
 	CUT_BYTES = 16, /* of each digest of a sketch */
 	CUT_TEXT = 2 * CUT_BYTES,
+	VERSION_TEXT = sizeof "1:" - 1,
+	POINTER_MAX = 1024, /* a git-lfs pointer is smaller, by its specification */
 };
-_Static_assert(SKETCH_SIZE == 3 * CUT_TEXT + 3, "three digests, two points and a NUL");
+_Static_assert(SKETCH_SIZE == VERSION_TEXT + 3 * CUT_TEXT + 3,
+	       "a version, three digests, two points and a NUL");
+
+/* A change of what a sketch is made of changes this. */
+static const char version[] = "1:";
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -62,6 +69,16 @@ void store_files_fini(struct store_files *l)
 	*l = (struct store_files){0};
 }
 
+/* What stands for weights that are not here. */
+static int check_there(const char *path, const struct stat *st, char *why, size_t why_n)
+{
+	if (!st->st_size)
+		return err_why(why, why_n, -ENODATA, "%s is empty", path);
+	if (st->st_size < POINTER_MAX && model_kind_is_pointer(path))
+		return err_why(why, why_n, -ENODATA, "%s is a git-lfs pointer, not the file itself", path);
+	return 0;
+}
+
 static int add(struct store_files *l, const char *name, char *why, size_t why_n)
 {
 	struct stat st;
@@ -73,6 +90,8 @@ static int add(struct store_files *l, const char *name, char *why, size_t why_n)
 		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
 	else if (!S_ISREG(st.st_mode))
 		rc = err_why(why, why_n, -EINVAL, "%s is not a file", path);
+	else
+		rc = check_there(path, &st, why, why_n);
 	if (!rc) {
 		array_grow(l->files, l->cap, l->n + 1);
 		l->files[l->n++] = (struct store_file){xstrdup(name), store_id_of(&st)};
@@ -320,10 +339,16 @@ int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char 
 	s.step = bytes / SAMPLES + 1;
 	for (size_t i = 0; i < l->n && !rc; i++)
 		rc = sketch_file(&s, l->dir, &l->files[i], why, why_n);
-	out = end_cut(s.config, out, '.');
+	memcpy(out, version, VERSION_TEXT);
+	out = end_cut(s.config, out + VERSION_TEXT, '.');
 	out = end_cut(s.files, out, '.');
 	end_cut(s.samples, out, '\0');
 	return rc;
+}
+
+bool sketch_is_known(const char *s)
+{
+	return strncmp(s, version, VERSION_TEXT) == 0 && strlen(s) == SKETCH_SIZE - 1;
 }
 
 const char *sketch_difference(const char *a, const char *b)
@@ -331,10 +356,10 @@ const char *sketch_difference(const char *a, const char *b)
 	static const char *const texts[] = {"their configurations (*.json) differ",
 					    "their files have other names or sizes",
 					    "their weights differ, in files of the same names and sizes"};
-	if (strcmp(a, b) == 0)
+	if (!sketch_is_known(a) || !sketch_is_known(b) || strcmp(a, b) == 0)
 		return NULL;
-	if (strlen(a) != SKETCH_SIZE - 1 || strlen(b) != SKETCH_SIZE - 1)
-		return "one of the two is not known";
+	a += VERSION_TEXT;
+	b += VERSION_TEXT;
 	for (int i = 0; i < 2; i++)
 		if (strncmp(a + i * (CUT_TEXT + 1), b + i * (CUT_TEXT + 1), CUT_TEXT) != 0)
 			return texts[i];

@@ -1,11 +1,10 @@
 /* files.h - which files of a model a worker reads: configuration and weights, and of those what tells two
  * models apart without reading them whole.
  *
- *     sketch   CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, cut)
- *              CONFIG   the contents of all *.json
- *              FILES    the names and sizes of all files
- *              SAMPLES  of each file of weights the first bytes (a safetensors header, say), and 32 pieces of
- *                       4 KiB, at even distances over the weights of all files
+ *     sketch   1:CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, cut); 1 is the version of this
+ * rule CONFIG   the contents of all *.json FILES    the names and sizes of all files SAMPLES  of each file of
+ * weights the first bytes (a safetensors header, say), and 32 pieces of 4 KiB, at even distances over the
+ * weights of all files
  *
  * Two fine-tunes of one model, which have names, sizes and headers in common, differ in SAMPLES.  A single
  * changed weight does not show: that takes a fingerprint (manifest.h), for which every byte is read. */
@@ -16,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FILES_MAX = 8192, SKETCH_SIZE = 99 };
+enum { STORE_FILES_MAX = 8192, SKETCH_SIZE = 101 };
 
 /* A file's contents as far as stat(2) tells them apart. */
 struct store_id {
@@ -38,17 +37,22 @@ struct store_files {
 };
 
 /* Of a directory in Hugging Face layout, a directory of GGUF files, or a file (with the other parts of a
- * split GGUF).  Links are followed.  -ENOENT and others, where weights are missing too, with the reason. */
+ * split GGUF).  Links are followed.  -ENOENT and others, where weights are missing too, with the reason;
+ * -ENODATA: a file is empty, or a git-lfs pointer. */
 int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n);
 void store_files_fini(struct store_files *l);
 /* Whether nothing has been written or replaced in between. */
 bool store_files_same(const struct store_files *a, const struct store_files *b);
 /* Milliseconds, however large the model is. */
 int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n);
-/* Whether the model at path has this sketch.  -EINVAL: it is another one; -ENOENT and others as above. */
+/* Whether the model at path has this sketch; one that is not known fits every model.  -EINVAL: it is another
+ * one; -ENOENT and others as above. */
 int store_files_check(const char *path, const char *sketch, char *why, size_t why_n);
-/* What differs first, for a message: "their configurations differ", ...; NULL: nothing.  Either may be
- * malformed. */
+/* Whether it is of this version's rule.  Another program's may be of another, or "": then it tells nothing.
+ */
+bool sketch_is_known(const char *s);
+/* What differs first, for a message: "their configurations differ", ...; NULL: nothing, or one of them is not
+ * known. */
 const char *sketch_difference(const char *a, const char *b);
 
 struct stat;

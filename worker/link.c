@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "store/files.h"
 #include "worker/tp_group.h"
 #include "worker/trace.h"
 
@@ -170,11 +171,13 @@ static int finish_all(struct link *l, char *why, size_t why_n)
 
 /* ---- loads and plans ---- */
 
-/* A model that was looked up by its fingerprint is kept for one with that fingerprint only; one of a path,
- * for the same path and sketch. */
+/* Of the same path.  A model that was looked up by its fingerprint is kept for one with that fingerprint
+ * only; where one of the two has none, as of a path or of an older controller, their sketches decide. */
 static bool same_contents(const struct link *l, const struct bus_load *load)
 {
-	return !l->found.fingerprint[0] || strcmp(l->found.fingerprint, load->fingerprint) == 0;
+	if (l->found.fingerprint[0] && load->fingerprint[0])
+		return strcmp(l->found.fingerprint, load->fingerprint) == 0;
+	return !sketch_difference(l->found.sketch, load->sketch);
 }
 
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)

@@ -38,6 +38,7 @@ enum { STASH = 16 }; /* messages received while the main thread was busy; at mos
 struct model_found {
 	char path[PATH_MAX];
 	char fingerprint[MANIFEST_FINGERPRINT]; /* of one that was looked up or fetched; "": by its path */
+	char sketch[BUS_SKETCH_SIZE];           /* "": not known */
 };
 
 struct link {

@@ -368,19 +368,37 @@ static int search(struct search *s, struct model_found *out, char *why, size_t w
 	return fetch(s, out, why, why_n);
 }
 
+/* What the controller did not compare, so that one of a later version can.  "": it cannot be told. */
+static void sketch_own(struct search *s, const char *path, char out[BUS_SKETCH_SIZE])
+{
+	struct store_files l;
+	work_begin(s, BUS_DOING_OPEN, 0);
+	if (!store_files_list(path, &l, NULL, 0)) {
+		if (store_files_sketch(&l, out, NULL, 0))
+			out[0] = '\0';
+		store_files_fini(&l);
+	}
+	work_end(s);
+}
+
 int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
 		    size_t why_n)
 {
 	struct search s = {.l = l, .load = load, .root = l->args->cache};
-	_Static_assert((int)BUS_SKETCH_SIZE == (int)SKETCH_SIZE, "a sketch fits a message");
+	_Static_assert((int)BUS_SKETCH_SIZE >= (int)SKETCH_SIZE, "a sketch fits a message");
 	*out = (struct model_found){0};
 	if (!load->sketch[0]) {
 		snprintf(out->path, sizeof out->path, "%s", load->model);
+		sketch_own(&s, out->path, out->sketch);
 		return 0;
 	}
 	s.records = s.root ? cached_records(s.root) : NULL;
 	s.sums = (struct checksums){.records = s.records, .bytes = &l->progress.done};
 	int rc = search(&s, out, why, why_n);
+	if (!rc && sketch_is_known(load->sketch))
+		snprintf(out->sketch, sizeof out->sketch, "%s", load->sketch);
+	else if (!rc)
+		sketch_own(&s, out->path, out->sketch);
 	put_back(&s);
 	manifest_fini(&s.files);
 	free(s.records);

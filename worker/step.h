@@ -83,7 +83,7 @@ bool step_waits(const struct step *s);     /* step_begin() waits for the device 
 /* Wait for the plans under way and drop their results, forget every sequence, and begin a new epoch at
  * plan 1.  The weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
-/* True: the model as loaded fits `load`, a reset is enough. */
+/* True: the model as loaded fits `load`, as far as its path tells; a reset is enough. */
 bool step_serves(const struct step *s, const struct bus_load *load);
 
 /* The tokens' bytes, which outputs with a form need: once the step serves, before the first plan with one.

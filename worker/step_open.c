@@ -574,8 +574,7 @@ void step_close(struct step *s)
 bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
-	return strcmp(l->model, have->model) == 0 && strcmp(l->sketch, have->sketch) == 0 &&
-	       strcmp(l->compute, have->compute) == 0 &&
+	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
 	       strcmp(l->experts_compute, have->experts_compute) == 0 && strcmp(l->head, have->head) == 0 &&
 	       strcmp(l->kv, have->kv) == 0 && l->fast == have->fast && l->block_size == have->block_size &&
 	       l->max_context == have->max_context && l->max_rows == have->max_rows &&

@@ -243,6 +243,21 @@ def test_a_name_means_what_was_pulled(model, tmp_path):
     assert r.returncode == 0 and r.stdout.split(), r.stderr
 
 
+def test_a_controller_with_pointers_serves_workers_that_have_the_model(model, namespaces, tmp_path):
+    """A clone without git lfs beside the controller, which needs the configuration and the tokenizer only."""
+    known = of_path(model, tmp_path)
+    real = shutil.copytree(model, tmp_path / "real")
+    (model / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n")
+    with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
+        h = Hosts(model, d)
+        try:
+            h.worker(mounts=f'mount --bind "{real}" "{model}"')
+            assert h.tokens() == known
+            assert "model.safetensors is a git-lfs pointer" in h.controller_log.read_text()
+        finally:
+            h.close()
+
+
 def test_never_fetches_nothing(hosts):
     w = hosts.worker("--fetch", "never")
     assert w.wait(60) == 1

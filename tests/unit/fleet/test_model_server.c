@@ -182,5 +182,8 @@ Test(model_server, a_model_without_weights_has_none)
 	put(empty, "config.json", "{}");
 	cr_expect_eq(model_server_start(&none, empty, "x", NULL, why, sizeof why), -ENOENT);
 	cr_expect(strstr(why, "no *.safetensors"), "%s", why);
+	put(empty, "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n");
+	cr_expect_eq(model_server_start(&none, empty, "x", NULL, why, sizeof why), -ENODATA);
+	cr_expect(strstr(why, "git-lfs pointer"), "%s", why);
 	remove_dir(empty);
 }

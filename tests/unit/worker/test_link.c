@@ -421,6 +421,69 @@ Test(link, another_model_than_the_controllers_is_refused)
 	expect_refused(wrong, 1);
 }
 
+/* A copy of the model at dir, of which `less` removes the weights: what then opens it again fails. */
+static char copied[64];
+
+static void copy_of(const char *dir)
+{
+	char command[512];
+	strcpy(copied, "/tmp/quern-model-XXXXXX");
+	cr_assert(mkdtemp(copied));
+	snprintf(command, sizeof command, "cp '%s'/* '%s'", dir, copied);
+	cr_assert_eq(system(command), 0);
+}
+
+static void less(const char *glob)
+{
+	char command[512];
+	snprintf(command, sizeof command, "rm -rf '%s'%s", copied, glob);
+	cr_assert_eq(system(command), 0);
+}
+
+/* Controllers of several versions, one after the other: one without sketches, or with those of another rule,
+ * and then one that knows the model. */
+Test(link, weights_stay_where_a_controller_does_not_tell_the_model)
+{
+	char right[SKETCH_SIZE], wrong[SKETCH_SIZE], later[SKETCH_SIZE];
+	copy_of(model());
+	sketches(copied, right, wrong);
+	strcpy(later, wrong);
+	later[0] = '2';
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load_of(copied, "", 1);
+	expect(BUS_READY);
+	less("/*.safetensors");
+	const char *const then[] = {right, later, "", right};
+	for (uint64_t i = 0; i < sizeof then / sizeof *then; i++) {
+		send_load_of(copied, then[i], 2 + i);
+		expect(BUS_READY);
+		cr_expect_eq(decoded().ready.epoch, 2 + i);
+	}
+	send_load_of(copied, wrong, 9); /* also what no controller compared */
+	expect(BUS_FAILED);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
+	less("");
+}
+
+Test(link, a_model_that_the_controller_cannot_compare_is_opened)
+{
+	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	const char *dir = model();
+	sketches(dir, right, wrong);
+	wrong[0] = '2';
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	send_load_of(dir, wrong, 1);
+	expect(BUS_READY);
+	send_stop();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
 /* As after a controller's restart, with other files at the same path. */
 Test(link, a_worker_does_not_keep_the_weights_of_another_model)
 {
