@@ -140,8 +140,9 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 7);
+		msgpack_pack_map(&pk, 8);
 		pack_str(&pk, "compute", m->hello.compute);
+		pack_uint(&pk, "loaded", m->hello.loaded);
 		pack_str(&pk, "experts_compute", m->hello.experts_compute);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
@@ -227,6 +228,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		cursor_str(c, key, h->compute, sizeof h->compute);
 	else if (strcmp(key, "experts_compute") == 0)
 		cursor_str(c, key, h->experts_compute, sizeof h->experts_compute);
+	else if (strcmp(key, "loaded") == 0)
+		h->loaded = cursor_uint(c, key, 1) == 1;
 	else
 		cursor_skip(c);
 }

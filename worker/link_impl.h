@@ -65,6 +65,7 @@ struct link {
 	bool unknown;        /* the controller does not accept this worker's key */
 	bool reported;       /* the controller was told why this worker cannot serve */
 	bool stop;
+	const char *compute, *experts_compute; /* of the last step, static; NULL: none was loaded yet */
 
 	pthread_t beater;
 	pthread_mutex_t lock; /* of all that follows */

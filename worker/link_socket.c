@@ -105,6 +105,19 @@ static void renew_meet(struct link *l)
 		log_info("link", "this worker can be in no group: %s", why);
 }
 
+/* After a restart the controller has forgotten what was agreed; what is loaded still is as it was. */
+static void put_modes(const struct link *l, struct bus_hello *h)
+{
+	const bool beside = l->args->place && strncmp(l->args->device, "cpu", 3) != 0;
+	const char *own = kern_compute_name(kern_auto_compute(l->args->device, l->args->isa));
+	const char *experts = kern_compute_name(kern_auto_compute("cpu", l->args->isa));
+	h->loaded = l->compute != NULL;
+	snprintf(h->compute, sizeof h->compute, "%s", h->loaded ? l->compute : own);
+	if (beside && !l->args->experts_compute)
+		snprintf(h->experts_compute, sizeof h->experts_compute, "%s",
+			 h->loaded ? l->experts_compute : experts);
+}
+
 void link_send_hello(struct link *l)
 {
 	struct bus_msg m = {.type = BUS_HELLO, .hello.pid = getpid()};
@@ -113,11 +126,7 @@ void link_send_hello(struct link *l)
 	if (l->args->token)
 		snprintf(m.hello.token, sizeof m.hello.token, "%s", l->args->token);
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
-	snprintf(m.hello.compute, sizeof m.hello.compute, "%s",
-		 kern_compute_name(kern_auto_compute(l->args->device, l->args->isa)));
-	if (l->args->place && !l->args->experts_compute)
-		snprintf(m.hello.experts_compute, sizeof m.hello.experts_compute, "%s",
-			 kern_compute_name(kern_auto_compute("cpu", l->args->isa)));
+	put_modes(l, &m.hello);
 	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
 		m.hello.host[0] = '\0';
 	bus_encode(&m, &l->out);
@@ -320,6 +329,8 @@ void link_reclaim(struct link *l)
 	if (l->step) {
 		l->epoch = step_epoch(l->step);
 		l->ended = step_ended(l->step);
+		l->compute = step_compute(l->step);
+		l->experts_compute = step_experts_compute(l->step);
 	}
 	pthread_mutex_unlock(&l->lock);
 }

@@ -78,7 +78,11 @@ void step_leave(struct step *s);        /* the other ranks notice; no effect wit
 bool step_joined(const struct step *s); /* it can run plans; always true without a group */
 int step_rank(const struct step *s);
 int step_group_size(const struct step *s); /* ranks; 1: no group */
-bool step_waits(const struct step *s);     /* step_begin() waits for the device in every layer, or on some */
+/* The compute mode of the model as loaded, and of its experts on the CPU beside the device; "": it has none.
+ */
+const char *step_compute(const struct step *s);
+const char *step_experts_compute(const struct step *s);
+bool step_waits(const struct step *s); /* step_begin() waits for the device in every layer, or on some */
 
 /* Wait for the plans under way and drop their results, forget every sequence, and begin a new epoch at
  * plan 1.  The weights stay. */

@@ -32,6 +32,7 @@ struct step {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	struct placement placement;
+	enum kern_compute compute, experts_compute; /* as chosen; the latter where there is `beside` */
 	struct beside *beside; /* for experts on the CPU beside the device; NULL: there are none */
 	struct model *model;
 	struct cache cache;

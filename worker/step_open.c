@@ -175,6 +175,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
 		return rc;
 	log_device(s, a->device);
+	s->compute = args.compute;
 	s->stream = s->ops->stream_new(s->dev);
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
 }
@@ -224,6 +225,7 @@ static int open_beside(struct step *s, const struct step_args *a, const struct w
 	int rc = compute_mode(s->load.experts_compute, "cpu", a->isa, &args.cpu.compute, why, why_n);
 	if (rc || (rc = beside_open(&s->beside, &args, why, why_n)))
 		return err_prefix(why, why_n, rc, "experts on the CPU");
+	s->experts_compute = args.cpu.compute;
 	const struct kern_info *info = &beside_table(s->beside)->info;
 	const int64_t bytes = beside_kept(s, w, args.cpu.compute);
 	if (bytes > info->bytes_free)
@@ -569,6 +571,16 @@ void step_close(struct step *s)
 		close(s->fd); /* the device does not write to it any more */
 	model_config_fini(&s->config);
 	free(s);
+}
+
+const char *step_compute(const struct step *s)
+{
+	return kern_compute_name(s->compute);
+}
+
+const char *step_experts_compute(const struct step *s)
+{
+	return s->beside ? kern_compute_name(s->experts_compute) : "";
 }
 
 bool step_serves(const struct step *s, const struct bus_load *l)

@@ -14,7 +14,7 @@ static const char *known(const char *mode)
 }
 
 const char *agree_compute(struct agree *a, const char *wanted, const char *device, const char *own,
-			  bool *first)
+			  bool loaded, bool *first)
 {
 	*first = false;
 	if (strcmp(wanted, "auto") != 0)
@@ -22,13 +22,17 @@ const char *agree_compute(struct agree *a, const char *wanted, const char *devic
 	const int length = (int)strcspn(device, ":");
 	char kind[sizeof a->kinds[0].kind];
 	snprintf(kind, sizeof kind, "%.*s", length, device);
-	for (int i = 0; i < a->n; i++)
-		if (strcmp(a->kinds[i].kind, kind) == 0)
-			return a->kinds[i].mode;
-	if (a->n == AGREE_KINDS)
+	int i = 0;
+	while (i < a->n && strcmp(a->kinds[i].kind, kind) != 0)
+		i++;
+	if (i == AGREE_KINDS)
 		return wanted;
-	*first = true;
-	memcpy(a->kinds[a->n].kind, kind, sizeof kind);
-	snprintf(a->kinds[a->n].mode, sizeof a->kinds[a->n].mode, "%s", known(own));
-	return a->kinds[a->n++].mode;
+	*first = i == a->n || (loaded && !a->kinds[i].loaded && strcmp(a->kinds[i].mode, known(own)) != 0);
+	if (*first) {
+		memcpy(a->kinds[i].kind, kind, sizeof kind);
+		snprintf(a->kinds[i].mode, sizeof a->kinds[i].mode, "%s", known(own));
+	}
+	a->kinds[i].loaded |= loaded;
+	a->n += i == a->n;
+	return a->kinds[i].mode;
 }

@@ -225,38 +225,41 @@ static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t 
 static const char *compute_of(struct worker_link *w, const struct worker *k)
 {
 	const struct bus_hello *h = &k->hello;
+	const char *reason = h->loaded                   ? "has it loaded"
+			     : strcmp(h->compute, "f32") ? "has VNNI or AMX"
+							 : "has no VNNI";
 	bool first;
-	const char *mode = agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, &first);
+	const char *mode = agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, h->loaded, &first);
 	if (first)
-		log_info("bus", "compute=%s device=%s: --compute auto, and worker=%llu has %s", mode,
-			 h->device, (unsigned long long)k->id,
-			 strcmp(mode, "f32") ? "VNNI or AMX" : "no VNNI");
+		log_info("bus", "compute=%s device=%s: --compute auto, and worker=%llu %s", mode, h->device,
+			 (unsigned long long)k->id, reason);
 	else if (strcmp(w->cfg.compute, "auto") == 0 && strcmp(mode, h->compute) != 0)
 		log_warn("bus",
-			 "compute=%s device=%s worker=%llu: by itself it would take %s, but replicas of one "
-			 "mode "
+			 "compute=%s device=%s worker=%llu: %s %s, but replicas of one mode "
 			 "give the same tokens; --compute %s: all take that",
-			 mode, h->device, (unsigned long long)k->id, h->compute, h->compute);
+			 mode, h->device, (unsigned long long)k->id,
+			 h->loaded ? "it has loaded" : "by itself it would take", h->compute, h->compute);
 	return mode;
 }
 
 /* The same for experts on the CPU beside k's device; "" where it has none, or was told by its user. */
 static const char *experts_compute_of(struct worker_link *w, const struct worker *k)
 {
-	const char *own = k->hello.experts_compute;
+	const struct bus_hello *h = &k->hello;
+	const char *own = h->experts_compute;
 	bool first;
 	if (!own[0])
 		return own;
-	const char *agreed = agree_compute(&w->agree, "auto", "experts on the CPU", own, &first);
+	const char *agreed = agree_compute(&w->agree, "auto", "experts on the CPU", own, h->loaded, &first);
 	if (first)
 		log_info("bus", "experts_compute=%s device=%s: --experts-compute auto, as worker=%llu has it",
-			 agreed, k->hello.device, (unsigned long long)k->id);
+			 agreed, h->device, (unsigned long long)k->id);
 	else if (strcmp(agreed, own) != 0)
 		log_warn("bus",
-			 "experts_compute=%s device=%s worker=%llu: by itself it would take %s, but replicas "
-			 "of "
-			 "one mode give the same tokens; --experts-compute %s: all take that",
-			 agreed, k->hello.device, (unsigned long long)k->id, own, own);
+			 "experts_compute=%s device=%s worker=%llu: %s %s, but replicas of one mode give the "
+			 "same tokens; --experts-compute %s: all take that",
+			 agreed, h->device, (unsigned long long)k->id,
+			 h->loaded ? "it has loaded" : "by itself it would take", own, own);
 	return agreed;
 }
 

@@ -479,9 +479,11 @@ Test(fleet, ranks_know_how_many_share_their_cores)
 }
 
 /* What a worker is told to take that would take `own` by itself. */
+static bool has_loaded;
+
 static void check_told(struct rig *r, const char *name, const char *device, const char *own, const char *want)
 {
-	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .host = "here"}};
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .host = "here", .loaded = has_loaded}};
 	struct bus_load load;
 	void *peer = rig_peer(r, name);
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", device);
@@ -498,6 +500,18 @@ Test(fleet, workers_of_a_kind_take_the_mode_of_the_first)
 	check_told(r, "b", "cpu:1", "f32", "int16");
 	check_told(r, "c", "cuda:0", "f32", "f32");
 	check_told(r, "d", "cpu", "int16", "int16");
+	rig_free(r);
+}
+
+Test(fleet, what_workers_have_loaded_is_agreed_on_again)
+{
+	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
+	check_told(r, "a", "cpu", "int16", "int16"); /* a new one came first */
+	has_loaded = true;
+	check_told(r, "b", "cpu", "f32", "f32");
+	check_told(r, "c", "cpu", "f32", "f32");
+	has_loaded = false;
+	check_told(r, "d", "cpu", "int16", "f32");
 	rig_free(r);
 }
 

@@ -168,6 +168,27 @@ def test_replicas_on_machines_that_differ_compute_in_one_mode(isas):
         assert outputs[0] == outputs[1]
 
 
+def test_a_restarted_controller_agrees_on_the_mode_that_is_loaded():
+    """The worker whose mode was agreed on ends with the controller; the other one by itself would take another."""
+    job = dict(max_tokens=40, ignore_eos=True, temperature=0, logprobs=1)
+    with ByHand("--keep-workers") as s, JobClient(s.jobs) as c:
+        first = s.worker("--isa", "plain", "--grace", "1")
+        expect_serving(c, 1)
+        second = s.worker("--grace", "60")
+        expect_serving(c, 2)
+        first.kill()
+        expect_serving(c, 1)
+        known = serving(c)[0]["numerics"], [c.generate(p, **job).outputs for p in PROMPTS[:3]]
+        s.controller.kill()
+        s.controller.wait()
+        s.start_controller()
+        with JobClient(s.jobs) as again:
+            expect_serving(again, 1)
+            assert (serving(again)[0]["numerics"], [again.generate(p, **job).outputs for p in PROMPTS[:3]]) == known
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0
+
+
 def test_scale_up_without_a_supervisor_names_the_command():
     with ByHand() as s, JobClient(s.jobs) as c:
         s.worker()

@@ -4,11 +4,14 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+static bool loaded; /* what the workers say of themselves */
+
 static void check(struct agree *a, const char *wanted, const char *device, const char *own, const char *want,
 		  bool decides)
 {
 	bool first;
-	cr_expect_str_eq(agree_compute(a, wanted, device, own, &first), want, "%s on %s", own, device);
+	cr_expect_str_eq(agree_compute(a, wanted, device, own, loaded, &first), want, "%s on %s", own,
+			 device);
 	cr_expect_eq(first, decides, "%s on %s", own, device);
 }
 
@@ -48,4 +51,27 @@ Test(agree, kinds_beyond_those_that_are_kept_choose_for_themselves)
 	}
 	check(&a, "auto", "cpu", "int16", "auto", false);
 	check(&a, "auto", "kind0:7", "int16", "bf16", false);
+}
+
+/* After a restart of the controller. */
+Test(agree, a_worker_that_has_loaded_a_model_counts_more)
+{
+	struct agree a = {0};
+	check(&a, "auto", "cpu", "int16", "int16", true);
+	loaded = true;
+	check(&a, "auto", "cpu", "f32", "f32", true);
+	check(&a, "auto", "cpu", "int8", "f32", false); /* of another service: the first of them stays */
+	check(&a, "auto", "cuda:0", "bf16", "bf16", true);
+	loaded = false;
+	check(&a, "auto", "cpu", "int16", "f32", false);
+	check(&a, "auto", "cuda:0", "f32", "bf16", false);
+}
+
+Test(agree, a_loaded_mode_that_was_agreed_on_decides_nothing_more)
+{
+	struct agree a = {0};
+	check(&a, "auto", "cpu", "int16", "int16", true);
+	loaded = true;
+	check(&a, "auto", "cpu", "int16", "int16", false);
+	check(&a, "auto", "cpu", "f32", "int16", false);
 }

@@ -25,6 +25,7 @@ struct peer {
 	int64_t leave_ms;  /* of the worker; 0: a minute */
 	const char *cache; /* as in link_args */
 	bool fetch;
+	const char *place;
 };
 
 static struct peer peer;
@@ -56,6 +57,7 @@ DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 					    .device = device,
 					    .grace_ms = grace_ms,
 					    .cache = peer.cache,
+					    .place = peer.place,
 					    .fetch = peer.fetch,
 					    .leave_ms = peer.leave_ms ? peer.leave_ms : 60000};
 		int rc = link_run(&a, why, sizeof why);

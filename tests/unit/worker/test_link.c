@@ -298,6 +298,50 @@ Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
 	stop();
 }
 
+/* A mode that was agreed on with the controller before is not forgotten with that. */
+Test(link, a_hello_names_the_mode_that_is_loaded)
+{
+	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(model())};
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	const struct bus_hello before = decoded().hello;
+	cr_expect(!before.loaded);
+	m.load.epoch = 1;
+	strcpy(m.load.compute, strcmp(before.compute, "f32") == 0 ? "int16" : "f32");
+	send_msg(&m);
+	expect(BUS_READY);
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	cr_expect(decoded().hello.loaded);
+	cr_expect_str_eq(decoded().hello.compute, m.load.compute);
+	send_stop();
+	expect(BUS_HELLO);
+	send_stop();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+}
+
+static void check_experts(const char *device, bool named)
+{
+	peer.place = "*.experts=cpu";
+	start_worker_on(device, 10000);
+	open_router();
+	expect(BUS_HELLO);
+	cr_expect_eq(decoded().hello.experts_compute[0] != '\0', named, "%s", device);
+	send_stop();
+	end_worker();
+	close_router();
+}
+
+Test(link, a_cpu_has_no_experts_beside_itself)
+{
+	check_experts("cpu", false);
+	check_experts("cpu:0", false);
+	check_experts("cuda:0", true);
+}
+
 /* A restarted controller answers a message of the time before it with stop. */
 Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
 {
