@@ -82,6 +82,7 @@ static void on_metrics_status(void *user, const struct engine_status *s)
 	struct exchange *x = user;
 	struct buf b = {0};
 	const enum metrics_format format = x->openmetrics ? METRICS_OPENMETRICS : METRICS_TEXT;
+	x->vary = MHD_HTTP_HEADER_ACCEPT;
 	metrics_write(x->host->svc->metrics, x->host->svc->model_name, s, format, &b);
 	exchange_reply_as(x, MHD_HTTP_OK, metrics_content_type(format), &b);
 	exchange_unref(x);

@@ -194,8 +194,9 @@ static const struct operation {
 	{"/livez", "get", "livez", "Service", "200 while the process works", NONE, NULL, NULL, NULL, NULL,
 	 true, false},
 	{"/version", "get", "version", "Service", "The version", NONE, NULL, NULL, NULL, NULL, true, false},
-	{"/metrics", "get", "metrics", "Service", "Metrics in Prometheus' text format", NONE, NULL, NULL,
-	 NULL, "text/plain", false, false},
+	{"/metrics", "get", "metrics", "Service",
+	 "Metrics in Prometheus' text format or OpenMetrics, by Accept", NONE, NULL, NULL, NULL,
+	 "text/plain,application/openmetrics-text", false, false},
 	{"/openapi.json", "get", "openapi", "Service", "This document", NONE, NULL, NULL, NULL, NULL, true,
 	 false},
 	{"/", "get", "page", "Service", "A page that shows the service and lets one chat", NONE, NULL, NULL,
@@ -278,7 +279,11 @@ static json_t *parameters_of(const struct operation *o)
 static json_t *replies_of(const struct operation *o)
 {
 	json_t *content = json_object();
-	json_object_set_new(content, o->reply ? o->reply : "application/json", json_object());
+	json_t *types = names(o->reply ? o->reply : "application/json"), *type;
+	size_t i;
+	json_array_foreach(types, i, type)
+		json_object_set_new(content, json_string_value(type), json_object());
+	json_decref(types);
 	if (o->streams)
 		json_object_set_new(content, "text/event-stream", json_object());
 	return json_pack("{s:{s:s, s:o}, s:{s:s}}", "200", "description", "the reply", "content", content,

@@ -129,7 +129,7 @@ struct exchange {
 	uint8_t span[8];                /* of this exchange */
 	/* The shape of errors; NULL: OpenAI's. */
 	void (*errors)(struct buf *b, const struct http_failure *f);
-	bool openmetrics;    /* Accept names OpenMetrics */
+	bool openmetrics;    /* Accept prefers OpenMetrics */
 	char origin[256];    /* of a page that may see the reply (CORS); "": none */
 	struct api_key *key; /* NULL: the service has no keys, or the path needs none */
 	uint64_t max_body;   /* bytes of the body */
@@ -167,6 +167,7 @@ struct exchange {
 	char error[32];    /* code or type of an error, for the access log */
 	char policy[320];  /* header Content-Security-Policy of a page, "" for none */
 	const char *allow; /* header Allow, static, or NULL */
+	const char *vary;  /* header Vary: what the reply was chosen by, static, or NULL */
 	struct buf out;    /* the reply's body, or the unread part of the stream */
 	size_t out_head;   /* bytes of out that libmicrohttpd has taken */
 	size_t counted;    /* this exchange's part of the host's unread_bytes */

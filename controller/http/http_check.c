@@ -19,6 +19,7 @@ enum {
 	/* A body that is refused is read to its end, so that the client gets to see the reply, but only
 	 * when it is at most this many times the limit. */
 	PASS_OVER = 4,
+	ACCEPT_MAX = 1024,
 	PASS_OVER_STRANGER = 1 << 20, /* bytes, without a key */
 };
 
@@ -209,6 +210,17 @@ bool http_take_body(struct exchange *x, const char *p, size_t n)
 	return x->body_seen <= pass_over(x);
 }
 
+/* Lines of one field are one list; one that does not fit is left out. */
+static enum MHD_Result join_accept(void *joined, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+	char *to = joined;
+	const size_t n = strlen(to);
+	(void)kind;
+	if (value && strcasecmp(name, MHD_HTTP_HEADER_ACCEPT) == 0 && n + strlen(value) + 2 < ACCEPT_MAX)
+		snprintf(to + n, ACCEPT_MAX - n, "%s%s", n ? ", " : "", value);
+	return MHD_YES;
+}
+
 /* The client, and the fields that the access log shows. */
 static void note_request(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
 			 const char *method)
@@ -221,9 +233,11 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 	else if (a && a->sa_family == AF_INET6)
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, x->remote,
 			  sizeof x->remote);
+	char accept[ACCEPT_MAX] = "";
 	snprintf(x->method, sizeof x->method, "%s", method);
 	snprintf(x->path, sizeof x->path, "%s", url);
-	x->openmetrics = metrics_format(http_header(c, MHD_HTTP_HEADER_ACCEPT)) == METRICS_OPENMETRICS;
+	MHD_get_connection_values(c, MHD_HEADER_KIND, join_accept, accept);
+	x->openmetrics = metrics_format(accept[0] ? accept : NULL) == METRICS_OPENMETRICS;
 	const char *origin = http_header(c, MHD_HTTP_HEADER_ORIGIN);
 	if (origin && strlen(origin) < sizeof x->origin && cors_allows(h->cors, origin))
 		snprintf(x->origin, sizeof x->origin, "%s", origin);

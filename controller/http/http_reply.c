@@ -121,6 +121,8 @@ static enum MHD_Result send_reply(struct exchange *x, struct MHD_Connection *c)
 		add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
 	if (x->allow)
 		add_header(r, MHD_HTTP_HEADER_ALLOW, x->allow);
+	if (x->vary)
+		add_header(r, MHD_HTTP_HEADER_VARY, x->vary);
 	if (x->policy[0])
 		add_page_headers(r, x);
 	add_about(r, x);

@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "controller/message/status_fields.h"
 #include "controller/message/trace_context.h"
+#include "controller/metrics/accept.h"
+#include "controller/metrics/exemplar.h"
 #include "controller/metrics/loghist.h"
 
 #include <inttypes.h>
@@ -73,13 +75,6 @@ static const struct family families[METRIC_HISTOGRAMS] = {
 				     NULL},
 };
 
-/* The last observation of a bucket that belongs to a trace.  seq is odd while one thread writes; others that
- * come then leave theirs out, and a reader whose seq has changed shows none: no thread waits. */
-struct exemplar {
-	atomic_uint_fast64_t seq; /* 0: none yet */
-	atomic_uint_fast64_t trace[2], value, unix_us;
-};
-
 struct histogram {
 	uint64_t bounds[BOUNDS_MAX];
 	int n; /* bounds; bucket n is +Inf */
@@ -135,35 +130,6 @@ void metrics_add(struct metrics *m, enum metric_counter c, uint64_t n)
 		atomic_fetch_add_explicit(&m->counter[c], n, memory_order_relaxed);
 }
 
-static void put_exemplar(struct exemplar *e, uint64_t value, const uint8_t trace[16])
-{
-	uint64_t id[2];
-	uint_fast64_t seq = atomic_load_explicit(&e->seq, memory_order_relaxed);
-	memcpy(id, trace, sizeof id);
-	if (seq % 2 || !atomic_compare_exchange_strong_explicit(&e->seq, &seq, seq + 1, memory_order_acquire,
-								memory_order_relaxed))
-		return;
-	atomic_thread_fence(memory_order_release);
-	atomic_store_explicit(&e->trace[0], id[0], memory_order_relaxed);
-	atomic_store_explicit(&e->trace[1], id[1], memory_order_relaxed);
-	atomic_store_explicit(&e->value, value, memory_order_relaxed);
-	atomic_store_explicit(&e->unix_us, (uint64_t)clock_unix_us(), memory_order_relaxed);
-	atomic_store_explicit(&e->seq, seq + 2, memory_order_release);
-}
-
-/* false: there is none, or it is being written. */
-static bool get_exemplar(const struct exemplar *e, uint64_t *value, uint8_t trace[16], uint64_t *unix_us)
-{
-	const uint_fast64_t seq = atomic_load_explicit(&e->seq, memory_order_acquire);
-	const uint64_t id[2] = {atomic_load_explicit(&e->trace[0], memory_order_relaxed),
-				atomic_load_explicit(&e->trace[1], memory_order_relaxed)};
-	*value = atomic_load_explicit(&e->value, memory_order_relaxed);
-	*unix_us = atomic_load_explicit(&e->unix_us, memory_order_relaxed);
-	atomic_thread_fence(memory_order_acquire);
-	memcpy(trace, id, sizeof id);
-	return seq && seq % 2 == 0 && atomic_load_explicit(&e->seq, memory_order_relaxed) == seq;
-}
-
 void metrics_observe(struct metrics *m, enum metric_histogram which, int64_t value)
 {
 	metrics_observe_traced(m, which, value, NULL);
@@ -185,8 +151,11 @@ void metrics_observe_traced(struct metrics *m, enum metric_histogram which, int6
 		i++;
 	atomic_fetch_add_explicit(&h->sum, x, memory_order_relaxed);
 	atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
-	if (of && of->sampled)
-		put_exemplar(&h->exemplar[i], x, of->trace);
+	if (of && of->sampled) {
+		struct exemplar_value v = {.value = x, .unix_us = (uint64_t)clock_unix_us()};
+		memcpy(v.trace, of->trace, sizeof v.trace);
+		exemplar_put(&h->exemplar[i], &v);
+	}
 }
 
 const struct loghist *metrics_fine(const struct metrics *m, enum metric_histogram h)
@@ -257,12 +226,14 @@ static void put_label(struct buf *b, const char *name, const char *value)
 static void put_exemplar_text(struct buf *b, const struct exemplar *e, double unit)
 {
 	struct trace_context of = {0};
+	struct exemplar_value v;
 	char hex[TRACE_ID_HEX];
-	uint64_t value, unix_us;
-	if (!get_exemplar(e, &value, of.trace, &unix_us))
+	if (!exemplar_get(e, &v))
 		return;
+	memcpy(of.trace, v.trace, sizeof v.trace);
 	trace_context_hex(&of, hex);
-	buf_printf(b, " # {trace_id=\"%s\"} %.17g %.6f", hex, (double)value * unit, (double)unix_us * 1e-6);
+	buf_printf(b, " # {trace_id=\"%s\"} %.17g %.6f", hex, (double)v.value * unit,
+		   (double)v.unix_us * 1e-6);
 }
 
 static void put_histogram(struct writer *w, const struct family *f, const struct histogram *h)
@@ -447,7 +418,12 @@ static void put_process(struct writer *w, const struct metrics *m)
 
 enum metrics_format metrics_format(const char *accept)
 {
-	return accept && strstr(accept, "application/openmetrics-text") ? METRICS_OPENMETRICS : METRICS_TEXT;
+	const struct accept open = accept_weigh(accept, "application/openmetrics-text", "1.0.0"),
+			    text = accept_weigh(accept, "text/plain", "0.0.4");
+	/* Of equals the one that is named: a star alone is of an older reader, or a browser. */
+	return open.q > text.q || (open.q && open.q == text.q && open.by >= ACCEPT_TYPE && open.by >= text.by)
+		       ? METRICS_OPENMETRICS
+		       : METRICS_TEXT;
 }
 
 const char *metrics_content_type(enum metrics_format format)

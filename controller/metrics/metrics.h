@@ -76,7 +76,7 @@ enum metrics_format {
 	METRICS_OPENMETRICS, /* OpenMetrics 1.0: counters are named without _total in their heads, # EOF */
 };
 
-/* The format for a request's Accept; NULL: it has none. */
+/* The format for a request's Accept (accept.h), OpenMetrics where the two are as good; NULL: it has none. */
 enum metrics_format metrics_format(const char *accept);
 /* Its Content-Type. */
 const char *metrics_content_type(enum metrics_format format);

@@ -195,6 +195,7 @@ def test_buckets_of_metrics_lead_to_traces(traced):
 
     def metrics(**headers):
         with urllib.request.urlopen(urllib.request.Request(traced.http + "/metrics", headers=headers), timeout=60) as reply:
+            assert reply.headers.get_all("Vary") == ["Accept"]
             return reply.headers["Content-Type"], reply.read().decode()
     kind, text = metrics(Accept="application/openmetrics-text;version=1.0.0;q=0.8, text/plain;q=0.5")
     assert kind.startswith("application/openmetrics-text; version=1.0.0")

@@ -271,33 +271,35 @@ Test(metrics, older_readers_get_no_exemplars)
 	free(text);
 	cr_expect_eq(metrics_format(NULL), METRICS_TEXT);
 	cr_expect_eq(metrics_format("text/plain;version=0.0.4, */*"), METRICS_TEXT);
-	cr_expect_eq(metrics_format("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2"),
-		     METRICS_OPENMETRICS);
 }
 
-static void *observe_many(void *of)
+Test(metrics, readers_choose_the_format)
 {
-	for (int i = 0; i < 20000; i++)
-		metrics_observe_traced(m, METRIC_ITL, 1, of);
-	return NULL;
-}
-
-Test(metrics, an_exemplar_is_one_observation_whatever_writes_beside_it)
-{
-	struct trace_context of[2] = {{.set = true, .sampled = true}, {.set = true, .sampled = true}};
-	pthread_t t[2];
-	memset(of[0].trace, 0x11, sizeof of[0].trace);
-	memset(of[1].trace, 0x22, sizeof of[1].trace);
-	for (int i = 0; i < 2; i++)
-		pthread_create(&t[i], NULL, observe_many, &of[i]);
-	for (int i = 0; i < 200; i++) {
-		char *text = written(METRICS_OPENMETRICS), *at = strstr(text, "trace_id=\"");
-		if (at)
-			cr_assert(strncmp(at + 10, "11111111111111111111111111111111", 32) == 0 ||
-					  strncmp(at + 10, "22222222222222222222222222222222", 32) == 0,
-				  "%.32s", at + 10);
-		free(text);
-	}
-	for (int i = 0; i < 2; i++)
-		pthread_join(t[i], NULL);
+	static const struct {
+		const char *accept;
+		enum metrics_format format;
+	} readers[] = {
+		{"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2", METRICS_OPENMETRICS},
+		/* Prometheus 2 and 3 */
+		{"application/openmetrics-text;version=1.0.0,application/"
+		 "openmetrics-text;version=0.0.1;q=0.75,"
+		 "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+		 METRICS_OPENMETRICS},
+		{"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/"
+		 "openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+		 "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+		 METRICS_OPENMETRICS},
+		{"application/openmetrics-text", METRICS_OPENMETRICS},
+		{"application/openmetrics-text, text/plain", METRICS_OPENMETRICS},
+		{"application/openmetrics-text;q=0, */*", METRICS_TEXT},
+		{"application/openmetrics-text;q=0.2,text/plain;q=0.5", METRICS_TEXT},
+		{"application/openmetrics-text;version=0.0.1, text/plain;q=0.1", METRICS_TEXT},
+		{"text/html;note=\"application/openmetrics-text\"", METRICS_TEXT},
+		{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", METRICS_TEXT},
+		{"application/*, text/*", METRICS_TEXT},
+		{"image/png", METRICS_TEXT},
+		{"*/*", METRICS_TEXT},
+	};
+	for (size_t i = 0; i < sizeof readers / sizeof *readers; i++)
+		cr_expect_eq(metrics_format(readers[i].accept), readers[i].format, "%s", readers[i].accept);
 }

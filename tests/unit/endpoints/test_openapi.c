@@ -53,6 +53,18 @@ Test(openapi, every_route_and_method_is_described)
 	json_decref(doc);
 }
 
+Test(openapi, metrics_come_in_two_formats)
+{
+	json_t *doc = openapi_document(), *content = NULL;
+	cr_assert_eq(json_unpack(doc, "{s:{s:{s:{s:{s:{s:o}}}}}}", "paths", "/metrics", "get", "responses",
+				 "200", "content", &content),
+		     0);
+	cr_expect_eq(json_object_size(content), 2u);
+	cr_expect(json_object_get(content, "text/plain") &&
+		  json_object_get(content, "application/openmetrics-text"));
+	json_decref(doc);
+}
+
 Test(openapi, everything_described_is_a_route)
 {
 	size_t n;
