@@ -255,6 +255,7 @@ static int run(struct opts *o, int argc, char **argv)
 	struct sigaction sa = {.sa_handler = on_signal};
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file beyond RLIMIT_FSIZE is an error with a reason */
 	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 	rc = link_run(&a, why, sizeof why);
 	trace_close(trace);

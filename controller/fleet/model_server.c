@@ -23,11 +23,27 @@ enum {
 	ANSWERS_MAX = 64,      /* read ahead of the engine thread: 16 MiB */
 };
 
+/* What of the answers may lie unread at the sockets, in bytes: of a worker, and of all.  A worker that reads
+ * asks for 4 MiB at a time.  The last answer may go beyond; and a worker of which nothing is there gets one
+ * beyond the limit of all, so that no number of others keeps it waiting. */
+#define WORKER_UNREAD ((size_t)8 << 20)
+#define ALL_UNREAD    ((size_t)64 << 20)
+
+/* A worker with requests that were not answered, or answers that were not sent. */
+struct tally {
+	struct tally *next;
+	uint64_t worker;
+	uint32_t n; /* of both */
+	size_t unread;
+};
+
 struct asked {
 	struct asked *next;
-	uint64_t worker;
+	struct tally *of;
+	struct model_server *server;
 	struct bus_want want;
 	struct buf answer;
+	bool forgotten; /* while it was answered */
 };
 
 struct queue {
@@ -52,6 +68,10 @@ struct model_server {
 	pthread_cond_t wake;
 	struct queue requests, answers;
 	uint32_t n_answers;
+	struct asked *busy; /* being answered; NULL: none */
+	struct tally *tallies;
+	size_t unread;
+	uint32_t n_users; /* the server itself, and each answer that was taken */
 	char fingerprint[MANIFEST_FINGERPRINT];
 };
 
@@ -72,18 +92,61 @@ static struct asked *take(struct queue *q)
 	return a;
 }
 
+/* ---- tallies, under the lock ---- */
+
+static struct tally *tally_of(struct model_server *s, uint64_t worker)
+{
+	struct tally *t = s->tallies;
+	while (t && t->worker != worker)
+		t = t->next;
+	if (!t) {
+		t = xcalloc(1, sizeof *t);
+		*t = (struct tally){.next = s->tallies, .worker = worker};
+		s->tallies = t;
+	}
+	return t;
+}
+
+static void tally_drop(struct model_server *s, struct tally *t)
+{
+	struct tally **at = &s->tallies;
+	if (--t->n)
+		return;
+	while (*at != t)
+		at = &(*at)->next;
+	*at = t->next;
+	free(t);
+}
+
 static void asked_free(struct asked *a)
 {
+	struct model_server *s = a->server;
+	s->unread -= a->answer.len;
+	a->of->unread -= a->answer.len;
+	tally_drop(s, a->of);
 	buf_fini(&a->answer);
 	free(a);
 }
 
-static uint32_t count(const struct queue *q, uint64_t worker)
+static bool may_answer(const struct model_server *s, const struct tally *t)
 {
-	uint32_t n = 0;
-	for (const struct asked *a = q->first; a; a = a->next)
-		n += a->worker == worker;
-	return n;
+	return t->unread < WORKER_UNREAD && (s->unread < ALL_UNREAD || !t->unread);
+}
+
+/* The first request that may be answered now; NULL: none. */
+static struct asked *take_request(struct model_server *s)
+{
+	struct asked **at = &s->requests.first, *a;
+	if (s->n_answers >= ANSWERS_MAX)
+		return NULL;
+	while ((a = *at) && !may_answer(s, a->of))
+		at = &a->next;
+	if (!a)
+		return NULL;
+	*at = a->next;
+	if (!a->next)
+		s->requests.last = at;
+	return a;
 }
 
 static uint32_t drop(struct queue *q, uint64_t worker)
@@ -91,7 +154,7 @@ static uint32_t drop(struct queue *q, uint64_t worker)
 	uint32_t n = 0;
 	q->last = &q->first;
 	for (struct asked *a; (a = *q->last);)
-		if (a->worker == worker) {
+		if (a->of->worker == worker) {
 			*q->last = a->next;
 			asked_free(a);
 			n++;
@@ -203,7 +266,7 @@ static void *serve(void *arg)
 	setpriority(PRIO_PROCESS, 0, NICE); /* of this thread: it may read and hash gigabytes */
 	pthread_mutex_lock(&s->lock);
 	while (!atomic_load(&s->stop)) {
-		struct asked *a = s->n_answers < ANSWERS_MAX ? take(&s->requests) : NULL;
+		struct asked *a = s->busy = take_request(s);
 		if (!a) {
 			pthread_cond_wait(&s->wake, &s->lock);
 			continue;
@@ -214,6 +277,13 @@ static void *serve(void *arg)
 		else
 			answer_chunk(s, &a->want, &a->answer);
 		pthread_mutex_lock(&s->lock);
+		s->busy = NULL;
+		s->unread += a->answer.len;
+		a->of->unread += a->answer.len;
+		if (a->forgotten) {
+			asked_free(a);
+			continue;
+		}
 		put(&s->answers, a);
 		s->n_answers++;
 		eventfd_write(s->fd, 1);
@@ -224,9 +294,14 @@ static void *serve(void *arg)
 
 /* ---- lifecycle ---- */
 
-static void server_free(struct model_server *s)
+/* A user less: the last one frees it.  Under the lock, which it lets go. */
+static void server_leave(struct model_server *s)
 {
 	struct asked *a;
+	const bool last = --s->n_users == 0;
+	pthread_mutex_unlock(&s->lock);
+	if (!last)
+		return;
 	while ((a = take(&s->requests)) || (a = take(&s->answers)))
 		asked_free(a);
 	if (s->open >= 0)
@@ -253,6 +328,7 @@ int model_server_start(struct model_server **out, const char *path, const char *
 	s->records = records ? xstrdup(records) : NULL;
 	s->sums = (struct checksums){.records = s->records, .stop = &s->stop};
 	s->open = s->fd = -1;
+	s->n_users = 1;
 	s->requests.last = &s->requests.first;
 	s->answers.last = &s->answers.first;
 	pthread_mutex_init(&s->lock, NULL);
@@ -281,7 +357,8 @@ int model_server_start(struct model_server **out, const char *path, const char *
 	return 0;
 
 fail:
-	server_free(s);
+	pthread_mutex_lock(&s->lock);
+	server_leave(s);
 	return rc;
 }
 
@@ -294,7 +371,8 @@ void model_server_stop(struct model_server *s)
 	pthread_cond_signal(&s->wake);
 	pthread_mutex_unlock(&s->lock);
 	pthread_join(s->thread, NULL);
-	server_free(s);
+	pthread_mutex_lock(&s->lock);
+	server_leave(s);
 }
 
 /* ---- for the engine's thread ---- */
@@ -314,11 +392,12 @@ void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPR
 bool model_server_ask(struct model_server *s, uint64_t worker, const struct bus_want *w)
 {
 	pthread_mutex_lock(&s->lock);
-	const bool fits = count(&s->requests, worker) + count(&s->answers, worker) < MODEL_SERVER_ASKED;
+	struct tally *t = tally_of(s, worker);
+	const bool fits = t->n < MODEL_SERVER_ASKED;
 	if (fits) {
 		struct asked *a = xcalloc(1, sizeof *a);
-		a->worker = worker;
-		a->want = *w;
+		*a = (struct asked){.of = t, .server = s, .want = *w};
+		t->n++;
 		put(&s->requests, a);
 		pthread_cond_signal(&s->wake);
 	}
@@ -331,7 +410,19 @@ int model_server_fd(const struct model_server *s)
 	return s->fd;
 }
 
-bool model_server_take(struct model_server *s, uint64_t *worker, struct buf *out)
+/* The bytes have been written to the connection, or are of no use any more.  Any thread. */
+static void release(void *bytes, void *answer)
+{
+	struct asked *a = answer;
+	struct model_server *s = a->server;
+	(void)bytes;
+	pthread_mutex_lock(&s->lock);
+	asked_free(a);
+	pthread_cond_signal(&s->wake);
+	server_leave(s);
+}
+
+bool model_server_take(struct model_server *s, struct model_answer *out)
 {
 	eventfd_t n;
 	pthread_mutex_lock(&s->lock);
@@ -340,19 +431,18 @@ bool model_server_take(struct model_server *s, uint64_t *worker, struct buf *out
 		eventfd_read(s->fd, &n);
 	else if (s->n_answers-- == ANSWERS_MAX)
 		pthread_cond_signal(&s->wake);
+	s->n_users += a != NULL;
+	if (a)
+		*out = (struct model_answer){a->of->worker, a->answer.p, a->answer.len, release, a};
 	pthread_mutex_unlock(&s->lock);
-	if (!a)
-		return false;
-	*worker = a->worker;
-	*out = a->answer;
-	a->answer = (struct buf){0};
-	asked_free(a);
-	return true;
+	return a != NULL;
 }
 
 void model_server_forget(struct model_server *s, uint64_t worker)
 {
 	pthread_mutex_lock(&s->lock);
+	if (s->busy && s->busy->of->worker == worker)
+		s->busy->forgotten = true;
 	drop(&s->requests, worker);
 	s->n_answers -= drop(&s->answers, worker);
 	pthread_cond_signal(&s->wake);

@@ -4,9 +4,13 @@
  *
  *     engine thread   ask ............ poll fd, take, send
  *     this thread          read, hash, encode
+ *     ZeroMQ's                                             write, release
  *
  * The files are those of the start: one that was changed or replaced since is refused, since workers that
- * serve already have the others' contents.  At most MODEL_SERVER_ASKED requests of a worker wait. */
+ * serve already have the others' contents.
+ *
+ * At most MODEL_SERVER_ASKED requests of a worker wait, and for one that does not read its answers no more of
+ * them are made: 8 MiB lie unread, and 64 MiB of all workers (with one answer of each beyond). */
 #ifndef QUERN_CONTROLLER_FLEET_MODEL_SERVER_H
 #define QUERN_CONTROLLER_FLEET_MODEL_SERVER_H
 
@@ -35,9 +39,18 @@ void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPR
 bool model_server_ask(struct model_server *s, uint64_t worker, const struct bus_want *w);
 /* Readable when there is an answer. */
 int model_server_fd(const struct model_server *s);
-/* The next answer: its bytes are the caller's (buf_fini()).  false: there is none now. */
-bool model_server_take(struct model_server *s, uint64_t *worker, struct buf *out);
-/* Forgets what the worker has asked for. */
+/* An answer, encoded.  release(bytes, hint) gives the bytes back when they have been written, or were not;
+ * any thread may call it (zmq_msg_init_data()), also after model_server_stop(). */
+struct model_answer {
+	uint64_t worker;
+	char *bytes;
+	size_t n;
+	void (*release)(void *bytes, void *hint);
+	void *hint;
+};
+/* The next one, which the caller releases.  false: there is none now. */
+bool model_server_take(struct model_server *s, struct model_answer *out);
+/* Forgets what the worker has asked for, but what was taken. */
 void model_server_forget(struct model_server *s, uint64_t worker);
 
 #endif

@@ -656,21 +656,24 @@ static void on_want(struct worker_link *w, struct worker *k, const struct bus_wa
 			 (unsigned long long)k->id);
 }
 
+/* A worker asks again for what it does not get; heartbeats tell a lost one. */
+static void send_answer(struct worker_link *w, const struct worker *k, const struct model_answer *a)
+{
+	zmq_msg_t m;
+	zmq_msg_init_data(&m, a->bytes, a->n, a->release, a->hint);
+	if (k && k->state == WORKER_LOADING && !send_route(w, k->route, k->route_n) &&
+	    zmq_msg_send(&m, w->socket, ZMQ_DONTWAIT) < 0)
+		end_half(w);
+	zmq_msg_close(&m);
+}
+
 void worker_link_send_files(struct worker_link *w)
 {
-	uint64_t id;
-	struct buf answer;
+	struct model_answer a;
 	for (int i = 0; w->cfg.model_server && i < FILES_MAX; i++) {
-		if (!model_server_take(w->cfg.model_server, &id, &answer))
+		if (!model_server_take(w->cfg.model_server, &a))
 			return;
-		struct worker *k = worker_table_find(&w->table, id);
-		if (k && k->state == WORKER_LOADING) {
-			const bool broken = k->broken;
-			send_all(w, &k, 1, &answer);
-			k->broken = broken; /* it asks again for what it does not get; heartbeats tell a lost
-					       one */
-		}
-		buf_fini(&answer);
+		send_answer(w, worker_table_find(&w->table, a.worker), &a);
 	}
 }
 

@@ -12,10 +12,13 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 import uuid
 from pathlib import Path
 
+import msgpack
 import pytest
+import zmq
 
 from jobclient import JobClient
 from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
@@ -357,6 +360,151 @@ def test_a_small_disk_is_named(hosts):
     assert "MiB free: quern rm, or --cache on another disk" in log
     with JobClient(hosts.jobs) as c:
         assert not c.ping()["ready"]
+
+
+def test_a_limit_on_the_size_of_files_is_named(hosts):
+    w = hosts.worker(mounts="ulimit -f 1000")
+    assert w.wait(60) == 1
+    assert "model.safetensors in " in w.log.read_text() and "File too large; what was fetched is kept" in w.log.read_text()
+
+
+class OneHost:
+    """A mount namespace that outlives its workers: the controller's path is an empty folder, the cache a small disk."""
+
+    def __init__(self, hosts, mib):
+        self.hosts, self.disk, ready = hosts, hosts.folder / "small", hosts.folder / "mounted"
+        self.disk.mkdir()
+        script = f'mount -t tmpfs none "$0" && mount -t tmpfs -o size={mib}m none "{self.disk}" && : > "{ready}" && exec sleep 3600'
+        self.holder = hosts._spawn(["unshare", "-rm", "sh", "-c", script, hosts.model])
+        eventually(ready.exists, what="the mounts")
+        self.enter = ["nsenter", "-t", str(self.holder.pid), "-U", "-m", "--preserve-credentials"]
+
+    def worker(self):
+        h = self.hosts
+        p = h._spawn([*self.enter, BIN / "quern-worker", "--bus", h.bus, "--cache", self.disk / "cache", *h.of_worker])
+        p.log = h.logs[-1]
+        return p
+
+    def run(self, script):
+        r = subprocess.run([*self.enter, "sh", "-c", script, self.disk], capture_output=True, text=True, timeout=60)
+        return r.stdout
+
+    def part(self):
+        return int(self.run('cat "$0"/cache/_fetched/*/.*.part/.model.safetensors.part 2>&- | wc -c'))
+
+
+def test_a_disk_that_fills_during_a_fetch_is_named_and_what_came_stays(model, namespaces, tmp_path):
+    pad(model, 24)
+    with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
+        hosts = Hosts(model, d)
+        hosts.bus = f"ipc://{d}/relayed"
+        relay = Relay(Path(d) / "relayed", Path(d) / "bus", 8 * MIB)
+        try:
+            host = OneHost(hosts, 64)
+            w = host.worker()
+            eventually(lambda: relay.passed >= relay.allowed and host.part() >= 6 * MIB, what="a part of the model")
+            host.run('dd if=/dev/zero of="$0"/others bs=64k')     # until the disk is full
+            there = host.part()
+            relay.allow(1 << 40)
+            assert w.wait(60) == 1
+            log = w.log.read_text()
+            assert "the disk is full: quern rm, or --cache on another disk; what was fetched is kept" in log
+            assert host.part() >= there
+            w = host.worker()      # while it is full
+            assert w.wait(60) == 1
+            assert "MiB free: quern rm, or --cache on another disk" in w.log.read_text()
+            host.run('rm "$0"/others')
+            w = host.worker()
+            assert hosts.tokens() == of_path(model, tmp_path)
+            assert hosts.resumed_at(w.log) >= there // MIB and w.poll() is None
+        finally:
+            relay.listener.close()
+            hosts.close()
+
+
+@pytest.mark.parametrize("caches", [1, 2])
+def test_a_group_of_two_fetches_its_model(model, namespaces, tmp_path, caches):
+    """Its ranks share a cache, in which one waits for the other, or each has its own."""
+    pad(model, 24)
+    with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
+        hosts = Hosts(model, d, of_controller=("--tp", "2"))
+        try:
+            both = [hosts.worker(cache=hosts.folder / f"cache{i % caches}") for i in range(2)]
+            assert hosts.tokens() == of_path(model, tmp_path)
+            logs = [w.log.read_text() for w in both]
+            assert sum("model fetched" in log for log in logs) == caches
+            assert [w.poll() for w in both] == [None, None]
+            assert sorted(w["rank"] for w in hosts.workers()) == [0, 1]
+        finally:
+            hosts.close()
+
+
+def test_a_group_forms_when_its_last_rank_has_the_model(model, namespaces, tmp_path):
+    """The other one has it, and waits for longer than a rank may be late in a step."""
+    pad(model, 24)
+    with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
+        hosts = Hosts(model, d, of_controller=("--tp", "2"), of_worker=("--rank-timeout", "1"))
+        bus, hosts.bus = hosts.bus, f"ipc://{d}/relayed"
+        relay = Relay(Path(d) / "relayed", Path(d) / "bus", 4 * MIB)
+        try:
+            late = hosts.worker()
+            early = hosts._spawn([BIN / "quern-worker", "--bus", bus, "--rank-timeout", "1", "--cache", hosts.folder / "none"])
+            eventually(lambda: relay.passed >= relay.allowed and len(hosts.workers()) == 2, what="a rank that fetches")
+            time.sleep(1.5)
+            relay.allow(1 << 40)
+            assert hosts.tokens() == of_path(model, tmp_path)
+            assert late.poll() is None and early.poll() is None
+            assert "model fetched" in late.log.read_text()
+        finally:
+            relay.listener.close()
+            hosts.close()
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as f:
+        return int(f.read().split()[1]) * 4096
+
+
+def hello(device, **more):
+    return msgpack.packb([4, 1, {"device": device, "host": "here", "pid": 1, "compute": "f32", **more}])
+
+
+def test_a_worker_that_does_not_read_costs_little_memory(hosts, model):
+    """It asks for parts of the model, again and again; the controller makes it no more than a few MiB of them."""
+    bus = zmq.Context.instance().socket(zmq.DEALER)
+    bus.setsockopt(zmq.RCVHWM, 1)
+    bus.setsockopt(zmq.LINGER, 0)
+    bus.connect(hosts.bus)
+    bus.send(hello("cpu"))
+    load = {}
+    while not load:
+        version, kind, body = msgpack.unpackb(bus.recv())
+        load = body if kind == 2 else {}
+    assert load["offers"] == 1
+
+    def want(file, n):
+        bus.send(msgpack.packb([version, 10, {"epoch": load["epoch"], "file": file, "offset": 0, "bytes": n}]))
+
+    def beat():
+        bus.send(msgpack.packb([version, 7, {"epoch": load["epoch"], "state": 1, "progress": 0, "expected": 1, "moves": 1}]))
+    want((1 << 32) - 1, 0)
+    kind = 0
+    while kind != 11:
+        version, kind, body = msgpack.unpackb(bus.recv())
+    weights = [f[0] for f in body[3]].index("model.safetensors")
+    before = resident(hosts.controller.pid)
+    with JobClient(hosts.jobs) as c:
+        for i in range(3000):                  # unread, these would be 6 GB
+            for _ in range(8):
+                want(weights, 256 << 10)
+            c.ping()                           # the controller goes on
+            if i % 50 == 0:
+                beat()
+                assert resident(hosts.controller.pid) - before < 64 * MIB
+    bus.close()
+    w = hosts.worker()                         # others are served
+    eventually(lambda: "serving" in [x["state"] for x in hosts.workers()], what="a worker that serves")
+    assert w.poll() is None
 
 
 def test_files_that_were_replaced_are_not_given_out(hosts, model, tmp_path):

@@ -31,16 +31,29 @@ static void end(void)
 	remove_dir(dir);
 }
 
+static struct model_answer next_answer(void)
+{
+	struct pollfd fd = {model_server_fd(server), POLLIN, 0};
+	struct model_answer a;
+	do
+		cr_assert_eq(poll(&fd, 1, 60000), 1);
+	while (!model_server_take(server, &a));
+	return a;
+}
+
+static void give_back(const struct model_answer *a)
+{
+	a->release(a->bytes, a->hint);
+}
+
 /* The next answer, which is waited for. */
 static struct buf answer_of(uint64_t worker)
 {
-	struct pollfd fd = {model_server_fd(server), POLLIN, 0};
-	uint64_t id;
+	const struct model_answer a = next_answer();
 	struct buf b = {0};
-	do
-		cr_assert_eq(poll(&fd, 1, 60000), 1);
-	while (!model_server_take(server, &id, &b));
-	cr_assert_eq(id, worker);
+	cr_assert_eq(a.worker, worker);
+	buf_put(&b, a.bytes, a.n);
+	give_back(&a);
 	return b;
 }
 
@@ -151,6 +164,69 @@ Test(model_server, a_worker_that_asks_too_often_is_not_answered)
 	model_server_forget(server, 1);
 	struct buf b = answer_of(2);
 	buf_fini(&b);
+	manifest_fini(&m);
+	end();
+}
+
+/* Answers that were taken, and are unread. */
+static struct model_answer unread[1024];
+static size_t n_unread;
+
+/* Takes answers until this worker has one; how many come for the other.  Requests are looked at in their
+ * order: what the other one can have comes first. */
+static size_t taken_before(uint64_t worker, uint64_t other)
+{
+	size_t n = 0;
+	do {
+		unread[n_unread] = next_answer();
+		n += unread[n_unread].worker == other;
+	} while (unread[n_unread++].worker != worker);
+	return n;
+}
+
+Test(model_server, a_worker_that_does_not_read_is_given_no_more)
+{
+	const struct bus_want w = chunk(1, 0, BUS_CHUNK_MAX);
+	begin();
+	struct manifest m = list_of(1);
+	for (int i = 0; i < MODEL_SERVER_ASKED; i++)
+		ask(1, w);
+	ask(2, w);
+	cr_expect_eq(taken_before(2, 1), (8u << 20) / BUS_CHUNK_MAX);
+	cr_expect(!model_server_ask(server, 1, &w), "unread answers count");
+	/* One is read: one comes. */
+	give_back(&unread[0]);
+	ask(3, w);
+	cr_expect_eq(taken_before(3, 1), 1u);
+	for (size_t i = 1; i < n_unread - 1; i++)
+		give_back(&unread[i]);
+	manifest_fini(&m);
+	end();
+	give_back(&unread[n_unread - 1]); /* of a connection that is closed last */
+}
+
+Test(model_server, workers_that_do_not_read_leave_others_their_part)
+{
+	enum { WORKERS = 20 };
+	const struct bus_want w = chunk(1, 0, BUS_CHUNK_MAX);
+	size_t bytes = 0, of[WORKERS + 2] = {0};
+	begin();
+	struct manifest m = list_of(1);
+	for (uint64_t k = 1; k <= WORKERS; k++)
+		for (int i = 0; i < 40; i++)
+			ask(k, w);
+	ask(WORKERS + 1, w);
+	taken_before(WORKERS + 1, 1);
+	for (size_t i = 0; i < n_unread; i++) {
+		bytes += unread[i].n;
+		of[unread[i].worker]++;
+	}
+	cr_expect(bytes > (size_t)64 << 20 && bytes < ((size_t)64 << 20) + (WORKERS + 1) * 300000, "%zu",
+		  bytes);
+	for (int k = 1; k <= WORKERS + 1; k++)
+		cr_expect_geq(of[k], 1u, "worker %d", k);
+	for (size_t i = 0; i < n_unread; i++)
+		give_back(&unread[i]);
 	manifest_fini(&m);
 	end();
 }
