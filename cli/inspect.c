@@ -347,8 +347,9 @@ static json_t *loaded(const struct model_config *c, const struct weights *w)
 {
 	json_t *o = json_object();
 	for (int m = 0; m < KEPT_MODES; m++)
-		json_object_set_new(o, kept_mode_name((enum kept_mode)m),
-				    json_integer((json_int_t)kept_weights(w, c, (enum kept_mode)m)));
+		json_object_set_new(
+			o, kept_mode_name((enum kept_mode)m),
+			json_integer((json_int_t)kept_weights(w, c, (enum kept_mode)m, KEPT_HEAD_MODE)));
 	return o;
 }
 
@@ -443,7 +444,7 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 				      (json_int_t)(kv * c->max_position), "kv_type", type, "compute", mode));
 	json_object_set_new(o, "storage", report_storage(w));
 	json_object_set_new(o, "memory_by_context",
-			    report_memory(c, kept_weights(w, c, kept_mode(mode)), kv));
+			    report_memory(c, kept_weights(w, c, kept_mode(mode), KEPT_HEAD_MODE), kv));
 	json_t *speed = report_speed(c, w, cpu, kv);
 	if (speed)
 		json_object_set_new(o, "speed", speed);
@@ -566,7 +567,7 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	       "--compute %s "
 	       "has them\n",
 	       "memory", term_bytes((double)w->bytes, a, sizeof a),
-	       term_bytes((double)kept_weights(w, c, kept_mode(compute)), e, sizeof e),
+	       term_bytes((double)kept_weights(w, c, kept_mode(compute), KEPT_HEAD_MODE), e, sizeof e),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_per_token")), b, sizeof b),
 	       term_bytes((double)json_integer_value(json_get(memory, "kv_of_a_full_context")), d, sizeof d),
 	       json_string_value(json_get(memory, "kv_type")), compute);

@@ -286,7 +286,8 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 	s->ops->info(s->dev, &info);
 	if (info.steps_take_memory || compute_mode(s->load.compute, a->device, a->isa, &compute, NULL, 0))
 		return s->stored_bytes - beside_stored(s, w);
-	const int64_t all = kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)));
+	const int64_t all =
+		kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)), kept_head(s->load.head));
 	return (int64_t)((double)all * ((double)s->stored_bytes / (double)w->bytes));
 }
 

@@ -178,7 +178,7 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 		r.bytes -=
 			(int64_t)((double)experts_bytes(w, r.mode) * pow(1 - (double)x->n_chosen / x->n, n));
 	if (!w->head.w) {
-		const struct kept_table table = kept_table(w, c, r.mode);
+		const struct kept_table table = kept_table(w, c, r.mode, KEPT_HEAD_MODE);
 		r.bytes += table.head ? table.head : table.rows;
 	}
 	return r.bytes;
@@ -187,7 +187,7 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 int64_t report_second_copy(const struct weights *w, const struct model_config *c, const char *compute,
 			   const char **why)
 {
-	const struct kept_table table = kept_table(w, c, kept_mode(compute));
+	const struct kept_table table = kept_table(w, c, kept_mode(compute), KEPT_HEAD_MODE);
 	*why = !table.head ? NULL
 	       : w->embed_codes.w && strcmp(compute, "bf16") == 0
 		       ? "its rows are read from the stored codes, which the head has in the order of BF16 "

@@ -27,6 +27,19 @@ const char *kept_mode_name(enum kept_mode m)
 	return names[m];
 }
 
+enum kept_head kept_head(const char *name)
+{
+	return strcmp(name, "int8") == 0     ? KEPT_HEAD_INT8
+	       : strcmp(name, "stored") == 0 ? KEPT_HEAD_STORED
+					     : KEPT_HEAD_MODE;
+}
+
+/* Whether floats become INT8; of what is no head: KEPT_HEAD_MODE. */
+static bool to_int8(enum kept_mode m, enum kept_head head)
+{
+	return head == KEPT_HEAD_INT8 || (m == KEPT_INT8 && head == KEPT_HEAD_MODE);
+}
+
 /* How a part lies in memory: codes, or floats where bits is 0. */
 struct form {
 	int bits, group, super; /* super: 0 where there are no heads of super-groups */
@@ -166,7 +179,7 @@ static struct form int8_of_floats(int k)
 }
 
 /* One part; ordered: its permuted inputs may stay so. */
-static int64_t one_part(const struct weights_linear *l, enum kept_mode m, bool ordered)
+static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head, bool ordered)
 {
 	const bool integer = m == KEPT_INT16 || m == KEPT_INT8;
 	struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(l->dtype)};
@@ -174,10 +187,10 @@ static int64_t one_part(const struct weights_linear *l, enum kept_mode m, bool o
 		f = form_of(l);
 		f.dots = integer;
 		if (!takes(l, &f, m) || (l->kind == WEIGHTS_CODES && l->codes.perm && !ordered))
-			f = m == KEPT_INT8 && l->kind == WEIGHTS_CODES
+			f = to_int8(m, head) && l->kind == WEIGHTS_CODES
 				    ? int8_of_floats(l->k)
 				    : (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
-	} else if (m == KEPT_INT8) {
+	} else if (to_int8(m, head)) {
 		f = int8_of_floats(l->k);
 	}
 	return part_bytes(l, &f, m);
@@ -196,18 +209,29 @@ static bool one_order(const struct weights_linear *const *parts, int n, enum kep
 	return true;
 }
 
-int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m)
+static int64_t all_parts(const struct weights_linear *const *parts, int n, enum kept_mode m,
+			 enum kept_head head)
 {
 	const bool ordered = one_order(parts, n, m);
 	int64_t bytes = ordered ? (int64_t)parts[0]->k * 4 : 0;
 	for (int i = 0; i < n; i++)
-		bytes += one_part(parts[i], m, ordered);
+		bytes += one_part(parts[i], m, head, ordered);
 	return bytes;
+}
+
+int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m)
+{
+	return all_parts(parts, n, m, KEPT_HEAD_MODE);
+}
+
+int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head)
+{
+	return all_parts(&l, 1, m, head);
 }
 
 int64_t kept_expert(const struct weights_linear *l, enum kept_mode m)
 {
-	return one_part(l, m, false);
+	return one_part(l, m, KEPT_HEAD_MODE, false);
 }
 
 int64_t kept_experts(const struct weights_layer *l, enum kept_mode m)
@@ -227,7 +251,8 @@ static bool gives_rows(const struct weights_linear *l, const struct form *f)
 	return has_form(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
 }
 
-static struct kept_table codes_table(const struct weights_linear *l, bool head, enum kept_mode m)
+static struct kept_table codes_table(const struct weights_linear *l, bool is_head, enum kept_mode m,
+				     enum kept_head head)
 {
 	struct form f = form_of(l);
 	struct weights_linear floats = *l;
@@ -236,24 +261,26 @@ static struct kept_table codes_table(const struct weights_linear *l, bool head, 
 		floats.dtype = CONFIG_F32;
 		f = (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
 		return (struct kept_table){part_bytes(&floats, &f, m),
-					   head && m == KEPT_INT8 ? one_part(&floats, m, false) : 0};
+					   is_head && to_int8(m, head) ? one_part(&floats, m, head, false)
+								       : 0};
 	}
-	if (head && m != KEPT_BF16 && takes(l, &f, m))
-		return (struct kept_table){one_part(l, m, false), 0};
+	if (is_head && m != KEPT_BF16 && takes(l, &f, m))
+		return (struct kept_table){one_part(l, m, head, false), 0};
 	f.dots = true;
-	return (struct kept_table){part_bytes(l, &f, m), head ? one_part(l, m, false) : 0};
+	return (struct kept_table){part_bytes(l, &f, m), is_head ? one_part(l, m, head, false) : 0};
 }
 
-struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m)
+struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m,
+			     enum kept_head head)
 {
-	const bool head = !w->head.w || w->head.w == w->embed_codes.w;
+	const bool is_head = !w->head.w || w->head.w == w->embed_codes.w;
 	const struct weights_linear floats = {
 		.n = w->embed.n / c->hidden, .k = c->hidden, .dtype = w->embed.dtype};
 	if (w->embed_codes.w)
-		return codes_table(&w->embed_codes, head, m);
+		return codes_table(&w->embed_codes, is_head, m, head);
 	const struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(floats.dtype)};
 	return (struct kept_table){part_bytes(&floats, &f, m),
-				   head && m == KEPT_INT8 ? one_part(&floats, m, false) : 0};
+				   is_head && to_int8(m, head) ? one_part(&floats, m, head, false) : 0};
 }
 
 /* Routers are floats in every mode. */
@@ -275,13 +302,13 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 	return bytes + kept_experts(l, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
 }
 
-int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m)
+int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m,
+		     enum kept_head head)
 {
-	const struct kept_table table = kept_table(w, c, m);
-	const struct weights_linear *head = &w->head;
+	const struct kept_table table = kept_table(w, c, m, head);
 	int64_t bytes = table.rows + table.head + 4 * (int64_t)w->norm.n;
 	if (w->head.w && w->head.w != w->embed_codes.w)
-		bytes += kept_parts(&head, 1, m);
+		bytes += kept_head_part(&w->head, m, head);
 	for (int i = 0; i < w->n_layers; i++)
 		bytes += layer_bytes(&w->layers[i], m);
 	return bytes;

@@ -16,9 +16,16 @@ enum kept_mode { KEPT_F32, KEPT_BF16, KEPT_INT16, KEPT_INT8, KEPT_MODES };
 enum kept_mode kept_mode(const char *compute);
 const char *kept_mode_name(enum kept_mode m);
 
+/* Of the weights that give the logits (--head-dtype); KEPT_HEAD_MODE: as the compute mode has them. */
+enum kept_head { KEPT_HEAD_MODE, KEPT_HEAD_STORED, KEPT_HEAD_INT8 };
+/* "stored", "int8"; KEPT_HEAD_MODE if it is none of them. */
+enum kept_head kept_head(const char *name);
+
 /* Parts of one layer, side by side (q, k and v). */
 int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m);
-/* The same of an expert's. */
+/* A head that is no table of rows. */
+int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head);
+/* As kept_parts(), of an expert's. */
 int64_t kept_expert(const struct weights_linear *l, enum kept_mode m);
 /* Of all experts of a layer, but one that all rows have; 0: it is dense. */
 int64_t kept_experts(const struct weights_layer *l, enum kept_mode m);
@@ -27,8 +34,10 @@ int64_t kept_experts(const struct weights_layer *l, enum kept_mode m);
 struct kept_table {
 	int64_t rows, head;
 };
-struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m);
+struct kept_table kept_table(const struct weights *w, const struct model_config *c, enum kept_mode m,
+			     enum kept_head head);
 /* All of it, with norms. */
-int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m);
+int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m,
+		     enum kept_head head);
 
 #endif

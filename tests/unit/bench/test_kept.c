@@ -11,14 +11,18 @@
 #include "formats/gguf.h"
 #include "kernels/cpu/cpu.h"
 
-static struct kern_dev *device(enum kept_mode m)
+static struct kern_dev *device(enum kept_mode m, enum kept_head head)
 {
 	static const enum kern_compute modes[] = {[KEPT_F32] = KERN_COMPUTE_F32,
 						  [KEPT_BF16] = KERN_COMPUTE_BF16,
 						  [KEPT_INT16] = KERN_COMPUTE_INT16,
 						  [KEPT_INT8] = KERN_COMPUTE_INT8};
+	static const enum kern_head heads[] = {[KEPT_HEAD_MODE] = KERN_HEAD_MODE,
+					       [KEPT_HEAD_STORED] = KERN_HEAD_STORED,
+					       [KEPT_HEAD_INT8] = KERN_HEAD_INT8};
 	struct kern_open_args a = {.index = -1,
 				   .compute = modes[m],
+				   .head = heads[head],
 				   .n_threads = 1,
 				   .max_rows = 1,
 				   .max_seqs = 1,
@@ -34,14 +38,19 @@ static struct kern_dev *device(enum kept_mode m)
 
 static const uint16_t bias[256];
 
-/* A layer of these parts, loaded. */
-static int64_t loaded(enum kept_mode m, const struct weights_linear *const *parts, int n)
+static const enum kern_dtype dtypes[] = {
+	[CONFIG_F32] = KERN_F32, [CONFIG_F16] = KERN_F16, [CONFIG_BF16] = KERN_BF16};
+
+/* A layer of these parts, loaded; head NULL: it is none. */
+static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
+			 const struct weights_linear *const *parts, int n)
 {
-	static const enum kern_dtype dtypes[] = {
-		[CONFIG_F32] = KERN_F32, [CONFIG_F16] = KERN_F16, [CONFIG_BF16] = KERN_BF16};
-	struct kern_dev *d = device(m);
-	struct kern_linear_src src = {
-		.name = parts[0]->name, .k = parts[0]->k, .group = parts[0]->group, .n_parts = n};
+	struct kern_dev *d = device(m, head ? *head : KEPT_HEAD_MODE);
+	struct kern_linear_src src = {.name = parts[0]->name,
+				      .k = parts[0]->k,
+				      .group = parts[0]->group,
+				      .n_parts = n,
+				      .head = head};
 	struct kern_linear *w;
 	char why[256] = "";
 	for (int i = 0; i < n; i++) {
@@ -63,6 +72,25 @@ static int64_t loaded(enum kept_mode m, const struct weights_linear *const *part
 	return bytes;
 }
 
+static int64_t loaded(enum kept_mode m, const struct weights_linear *const *parts, int n)
+{
+	return loaded_as(m, NULL, parts, n);
+}
+
+/* The same as the layer that gives the logits, with each --head-dtype. */
+static void check_head(const struct weights_linear *l, const char *what)
+{
+	for (int m = 0; m < KEPT_MODES; m++)
+		for (int h = KEPT_HEAD_MODE; h <= KEPT_HEAD_INT8; h++) {
+			const enum kept_head head = (enum kept_head)h;
+			const int64_t want = loaded_as((enum kept_mode)m, &head, &l, 1),
+				      got = kept_head_part(l, (enum kept_mode)m, head);
+			cr_expect_eq(got, want, "head of %s, %d x %d, %s, %d: %lld, not %lld", what, l->n,
+				     l->k, kept_mode_name((enum kept_mode)m), h, (long long)got,
+				     (long long)want);
+		}
+}
+
 static void check_parts(const struct weights_linear *const *parts, int n, const char *what)
 {
 	for (int m = 0; m < KEPT_MODES; m++) {
@@ -81,6 +109,7 @@ static void check(struct weights_linear l, const char *what)
 		l.n = l.codes.n = outputs[i];
 		l.bias = (struct weights_vec){i == 1 ? bias : NULL, CONFIG_F16, l.n};
 		check_parts((const struct weights_linear *[]){&l}, 1, what);
+		check_head(&l, what);
 	}
 }
 
@@ -93,6 +122,44 @@ Test(kept, floats)
 		for (int k = 100; k <= 300; k += 100)
 			check((struct weights_linear){.k = k, .dtype = types[t], .w = w}, names[t]);
 	free(w);
+}
+
+/* A table that is the head too, or is not. */
+static void check_table(const struct weights *w, int n, int k, const char *what)
+{
+	const struct model_config c = {.hidden = k, .n_vocab = n};
+	const bool is_head = !w->head.w;
+	for (int m = 0; m < KEPT_MODES; m++)
+		for (int h = KEPT_HEAD_MODE; h <= KEPT_HEAD_INT8; h++) {
+			const struct kept_table got = kept_table(w, &c, (enum kept_mode)m, (enum kept_head)h);
+			struct kern_dev *d = device((enum kept_mode)m, (enum kept_head)h);
+			const struct kern_embed_src src = {w->embed.data, dtypes[w->embed.dtype], n, k,
+							   is_head};
+			struct kern_embed *e;
+			char why[256] = "";
+			cr_assert_eq(kern_cpu_ops.embed_load(d, &src, &e, why, sizeof why), 0, "%s", why);
+			const int64_t want = kern_cpu_ops.embed_bytes(e);
+			cr_expect_eq(got.rows + got.head, want,
+				     "%s, head %d, %s, %d: %lld and %lld, not %lld", what, is_head,
+				     kept_mode_name((enum kept_mode)m), h, (long long)got.rows,
+				     (long long)got.head, (long long)want);
+			kern_cpu_ops.embed_free(e);
+			kern_cpu_ops.close(d);
+		}
+}
+
+Test(kept, tables_of_rows)
+{
+	static const char *const names[] = {"F32", "F16", "BF16"};
+	static const enum config_dtype types[] = {CONFIG_F32, CONFIG_F16, CONFIG_BF16};
+	void *table = xcalloc(200 * 320, 4);
+	for (int t = 0; t < 3; t++)
+		for (int head = 0; head < 2; head++) {
+			const struct weights w = {.embed = {table, types[t], 200 * 320},
+						  .head = {.w = head ? table : NULL}};
+			check_table(&w, 200, 320, names[t]);
+		}
+	free(table);
 }
 
 Test(kept, awq)
