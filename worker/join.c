@@ -76,12 +76,21 @@ static int keys_in(const char *dir, char **key, char **server_key, char *why, si
 
 int join_keys(const char *const *dirs, size_t n, char **key, char **server_key, char *why, size_t why_n)
 {
+	char other[512];
+	int hidden = 0;
 	*key = *server_key = NULL;
-	int rc = 0;
-	for (size_t i = 0; i < n && rc == 0; i++)
-		if (dirs[i])
-			rc = keys_in(dirs[i], key, server_key, why, why_n);
-	return rc < 0 ? rc : 0;
+	for (size_t i = 0; i < n; i++) {
+		if (!dirs[i])
+			continue;
+		int rc = keys_in(dirs[i], key, server_key, hidden ? other : why,
+				 hidden ? sizeof other : why_n);
+		if (rc > 0)
+			return 0;
+		if (rc == -ENOENT)
+			return hidden ? err_why(why, why_n, rc, "%s", other) : rc;
+		hidden = hidden ? hidden : rc;
+	}
+	return hidden;
 }
 
 const char *join_device(char *why, size_t why_n)

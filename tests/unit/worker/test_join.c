@@ -82,10 +82,20 @@ Test(join, a_directory_that_cannot_be_searched_is_not_one_without_keys, .init = 
 	const char *const dirs[] = {loop, dir};
 	char *key, *server;
 	const int rc = join_keys(dirs, 2, &key, &server, why, sizeof why);
-	unlink(loop);
 	cr_assert_eq(rc, -ELOOP);
 	cr_assert(!key && !server);
 	cr_assert(strstr(why, loop) && strstr(why, "--key and --server-key"), "%s", why);
+	touch(pub_path);
+	cr_assert_eq(join_keys(dirs, 2, &key, &server, why, sizeof why), -ENOENT);
+	cr_assert(strstr(why, key_path), "%s", why);
+	/* A home that a service may not see does not hide the keys of /etc/quern. */
+	touch(key_path);
+	cr_assert_eq(join_keys(dirs, 2, &key, &server, why, sizeof why), 0, "%s", why);
+	cr_assert_str_eq(key, key_path);
+	cr_assert_str_eq(server, pub_path);
+	free(key);
+	free(server);
+	unlink(loop);
 }
 
 Test(join, a_file_in_place_of_a_directory_has_no_keys)
