@@ -91,6 +91,19 @@ Test(durable_trace, rows_of_an_unknown_kind_are_passed_over)
 	recorder_free(e);
 }
 
+/* The service ends before its journal has answered: the job and its trace are on the disk, and taken back. */
+Test(durable_trace, nothing_is_left_of_it_when_its_job_was_retracted)
+{
+	struct recorder *e = recorder_new();
+	start(traced_request(), e);
+	stop_service();
+	cr_expect_eq(e->code, E_NOT_READY);
+	cr_expect_eq(count("SELECT count(*) FROM jobs"), 0);
+	cr_expect_eq(count("SELECT count(*) FROM tokens"), 0);
+	cr_assert_eq(start_service(), 0, "%s", why);
+	recorder_free(e);
+}
+
 Test(durable_trace, nothing_is_left_of_it_when_its_job_has_ended)
 {
 	struct recorder *e = recorder_new();
