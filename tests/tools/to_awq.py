@@ -29,7 +29,7 @@ def read_raw(path):
         if t["dtype"] == "BF16":
             x = (np.frombuffer(raw, "<u2").astype("<u4") << 16).view("<f4")
         else:
-            x = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2", "I32": "<i4"}[t["dtype"]])
+            x = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8"}[t["dtype"]])
         out[name] = x.reshape(t["shape"])
     return out
 
