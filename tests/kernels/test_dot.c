@@ -51,6 +51,7 @@ static const struct format formats[] = {
 	{"5 bits, minimums, 32", 5, 32, 1, -1, true, CODES_F32},
 	{"6 bits, zero 32, 16 in 256", 6, 16, 16, 32, false, CODES_F16},
 	{"2 bits, minimums, 16 in 256", 2, 16, 16, -1, true, CODES_F16},
+	{"3 bits, zero 4, 16 in 256", 3, 16, 16, 4, false, CODES_F16},
 	{"4 bits, zero 8, 32", 4, 32, 1, 8, false, CODES_F16},
 	{"8 bits, zero 128, 32", 8, 32, 1, 128, false, CODES_F16},
 	{"5 bits, minimums, 32 in 256", 5, 32, 8, -1, true, CODES_F16},

@@ -287,19 +287,20 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)                               \
 		UNROLL for (int b = 0; b < xp; b++) UNROLL for (int w = 0; w < wp; w++)
 
-/* The first segment of a run. */
-VFN void seg_dot(const int tn, const int m, const int bits, const int wide, const struct seg *s)
+/* Exact sums of the first segment of a run; rounds: of a segment. */
+VFN void seg_sums(const int tn, const int m, const int bits, const int wide, const int rounds,
+		  const struct seg *s, qa sum[4][DOT_ROWS])
 {
 	enum { ROWS = DOT_ROWS };
 	const int xp = wide ? 2 : 1, wp = bits != 4 && DOT_SPLIT8 ? 2 : 1;
-	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, chunk = DOT_FOLD ? 8 / quads : s->rounds;
+	const int quads = bits == 8 ? 1 : bits == 6 ? 4 : 2, chunk = DOT_FOLD ? 8 / quads : rounds;
 	const size_t low = (size_t)s->t->op->k_pad, ahead = s->ahead, step = s->step;
 	size_t k = 0;
 	const unsigned char *p = s->lines, *x[ROWS];
 	qa acc[4][ROWS][2][2];
 	UNROLL for (int r = 0; r < m; r++) x[r] = s->x + (size_t)r * s->t->op->row;
 	SEG_EACH acc[v][r][b][w] = qa_zero();
-	for (int left = s->rounds; left > 0; left -= chunk) {
+	for (int left = rounds; left > 0; left -= chunk) {
 		qh h[4][ROWS][2][2];
 		const int n = left < chunk ? left : chunk;
 		SEG_EACH h[v][r][b][w] = qh_begin(acc[v][r][b][w]);
@@ -311,25 +312,96 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 		}
 		SEG_EACH acc[v][r][b][w] = qh_end(acc[v][r][b][w], h[v][r][b][w]);
 	}
-	struct seg_acts acts;
-	seg_acts_of(s, m, &acts);
-	UNROLL for (int v = 0; v < tn; v++)
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
 	{
-		qa sum[ROWS];
-		UNROLL for (int r = 0; r < m; r++)
-		{
-			qa part[2];
-			UNROLL for (int b = 0; b < xp; b++) part[b] =
-				wp == 2 ? qa_add(acc[v][r][b][0], qa_shl(acc[v][r][b][1], 4))
-					: acc[v][r][b][0];
-			sum[r] = wide ? qa_add(qa_shl(part[0], 8), part[1]) : part[0];
-		}
-		seg_scale(s, v, m, sum, s->t->tn, &acts);
+		qa part[2];
+		UNROLL for (int b = 0; b < xp; b++) part[b] =
+			wp == 2 ? qa_add(acc[v][r][b][0], qa_shl(acc[v][r][b][1], 4)) : acc[v][r][b][0];
+		sum[v][r] = wide ? qa_add(qa_shl(part[0], 8), part[1]) : part[0];
 	}
 }
 
+/* The first segment of a run. */
+VFN void seg_dot(const int tn, const int m, const int bits, const int wide, const struct seg *s)
+{
+	struct seg_acts acts;
+	qa sum[4][DOT_ROWS];
+	seg_sums(tn, m, bits, wide, s->rounds, s, sum);
+	seg_acts_of(s, m, &acts);
+	UNROLL for (int v = 0; v < tn; v++) seg_scale(s, v, m, sum[v], s->t->tn, &acts);
+}
+
+/* A run of short segments: outputs and the scales of the super-group stay in registers.  group: inputs of a
+ * segment; kind, minimums: of the heads. */
+VFN void seg_short(const int tn, const int m, const int bits, const int wide, const int group,
+		   const enum cpu_heads kind, const int minimums, const struct seg *run)
+{
+	const struct cpu_codes *codes = &run->t->codes;
+	const size_t super_head = (size_t)codes->super_head, stride = (size_t)run->t->tn * 16;
+	const size_t head = kind == HEADS_SUPER ? minimums ? 32 : 16 : 32;
+	const int rounds = group / (bits == 8 ? 4 : bits == 6 ? 16 : 8);
+	struct seg s = *run;
+	vf y[4][DOT_ROWS], d[4], d_min[4];
+	UNROLL for (int v = 0; v < tn; v++)
+	{
+		const uint16_t *super = (const uint16_t *)(const void *)(s.supers + (size_t)v * super_head);
+		if (kind == HEADS_SUPER)
+			d[v] = v_load_f16(super);
+		if (minimums)
+			d_min[v] = v_load_f16(super + 16);
+		UNROLL for (int r = 0; r < m; r++) y[v][r] = v_load(s.c + (size_t)r * stride + v * 16);
+	}
+	for (; s.n; seg_next(&s)) {
+		struct seg_acts acts;
+		qa sum[4][DOT_ROWS];
+		seg_sums(tn, m, bits, wide, rounds, &s, sum);
+		seg_acts_of(&s, m, &acts);
+		UNROLL for (int v = 0; v < tn; v++)
+		{
+			const unsigned char *h = s.heads + (size_t)v * head;
+			const vf scale = kind == HEADS_SUPER ? v_mul(d[v], v_load_i8(h))
+							     : v_load_f16((const uint16_t *)(const void *)h);
+			UNROLL for (int r = 0; r < m; r++)
+			{
+				const vf a = v_set1(acts.a[r]);
+				const qa x = minimums ? sum[v][r] : qa_add(sum[v][r], qa_set1(acts.zero[r]));
+				y[v][r] = v_fma(v_mul(scale, a), qa_float(x), y[v][r]);
+				if (minimums)
+					y[v][r] = v_fma(v_mul(v_mul(d_min[v], v_load_u8(h + 16)), a),
+							v_set1(acts.minus_f[r]), y[v][r]);
+			}
+		}
+	}
+	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)
+		v_store(s.c + (size_t)r * stride + v * 16, y[v][r]);
+}
+
+/* Whether outputs fit the registers beside sums and scales. */
+#define SEG_HOLDS(tn, m, bits, wide)                                                                         \
+	((tn) == 4 && 3 * (tn) * (m) * ((wide) + 1) * ((bits) != 4 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC)
+
 VFN void seg_run(const int tn, const int m, const int bits, const int wide, const struct seg *run)
 {
+	const struct cpu_codes *c = &run->t->codes;
+	if (SEG_HOLDS(tn, m, bits, wide) && run->n > 1) { /* so all are of a whole group */
+		const bool super = c->heads == HEADS_SUPER;
+		if (super && c->group == 16 && !c->minimums) {
+			seg_short(tn, m, bits, wide, 16, HEADS_SUPER, 0, run);
+			return;
+		}
+		if (super && c->group == 16 && c->minimums) {
+			seg_short(tn, m, bits, wide, 16, HEADS_SUPER, 1, run);
+			return;
+		}
+		if (super && c->group == 32 && c->minimums) {
+			seg_short(tn, m, bits, wide, 32, HEADS_SUPER, 1, run);
+			return;
+		}
+		if (c->heads == HEADS_F16 && c->group == 32) {
+			seg_short(tn, m, bits, wide, 32, HEADS_F16, 0, run);
+			return;
+		}
+	}
 	for (struct seg s = *run; s.n; seg_next(&s))
 		seg_dot(tn, m, bits, wide, &s);
 }
