@@ -139,7 +139,8 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	    (rc = get_int(r, o, "intermediate_size", 1, 1 << 20, true, &c->intermediate)) ||
 	    (rc = get_int(r, o, "num_attention_heads", 1, 4096, true, &c->n_heads)) ||
 	    (rc = get_int(r, o, "vocab_size", 1, 1 << 22, true, &c->n_vocab)) ||
-	    (rc = get_int(r, o, "max_position_embeddings", 1, 1 << 24, true, &c->max_position)))
+	    (rc = get_int(r, o, "max_position_embeddings", 1, 1 << 24, true, &c->max_position)) ||
+	    (rc = get_int(r, o, "num_nextn_predict_layers", 0, CONFIG_LAYERS_MAX, false, &c->n_predict)))
 		return rc;
 	c->n_kv_heads = c->n_heads;
 	if ((rc = get_int(r, o, "num_key_value_heads", 1, c->n_heads, false, &c->n_kv_heads)))

@@ -69,6 +69,7 @@ struct model_config {
 	char arch_name[64]; /* "Qwen3ForCausalLM" */
 	bool text_only;     /* the model has other parts (vision), which are not read */
 	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
+	int n_predict; /* layers behind the others, which predict further tokens (MTP): they are not read */
 	int max_position; /* context of the model */
 	float rms_eps;
 	struct config_experts experts;

@@ -219,20 +219,20 @@ static int read_shape(const struct reader *r, struct model_config *c)
 {
 	const struct gguf_tensor *embed = gguf_find(r->g, "token_embd.weight");
 	double eps = 1e-5;
-	int rc = 0, values, predict = 0;
+	int rc = 0, values;
 	if (!embed)
 		return fail(r, -ENOENT, "tensor token_embd.weight", "is missing");
 	if (embed->n_dims != 2 || embed->size[1] < 1 || embed->size[1] > 1 << 22)
 		return fail(r, -EINVAL, "tensor token_embd.weight", "is no table of 1 to 4194304 tokens");
 	c->n_vocab = (int)embed->size[1];
 	if ((rc = get_int(r, "block_count", 1, CONFIG_LAYERS_MAX, true, &c->n_layers)) ||
-	    (rc = get_int(r, "nextn_predict_layers", 0, c->n_layers - 1, false, &predict)) ||
+	    (rc = get_int(r, "nextn_predict_layers", 0, c->n_layers - 1, false, &c->n_predict)) ||
 	    (rc = get_int(r, "embedding_length", 1, 1 << 17, true, &c->hidden)) ||
 	    (rc = get_int(r, "feed_forward_length", 1, 1 << 20, true, &c->intermediate)) ||
 	    (rc = get_int(r, "attention.head_count", 1, 4096, true, &c->n_heads)) ||
 	    (rc = get_int(r, "context_length", 1, 1 << 24, true, &c->max_position)))
 		return rc;
-	c->n_layers -= predict; /* layers behind the others, that predict further tokens, are not read */
+	c->n_layers -= c->n_predict;
 	c->n_kv_heads = c->n_heads;
 	if ((rc = get_int(r, "attention.head_count_kv", 1, c->n_heads, false, &c->n_kv_heads)))
 		return rc;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "kernels/half.h"
+#include "quant/convert/hf_files.h"
 #include "quant/writer/writer.h"
 
 #include <stdio.h>
@@ -12,22 +13,6 @@
 #include <string.h>
 
 enum { CONFIG_MAX = 16 << 20, NAME_MAX_BYTES = 160 };
-
-/* Beside config.json, which is changed, and the weights. */
-static const char *const copied_files[] = {
-	"generation_config.json",
-	"tokenizer.json",
-	"tokenizer_config.json",
-	"tokenizer.model",
-	"special_tokens_map.json",
-	"added_tokens.json",
-	"vocab.json",
-	"merges.txt",
-	"chat_template.jinja",
-	"chat_template.json",
-	"preprocessor_config.json",
-	"processor_config.json",
-};
 
 /* A tensor of the source. */
 struct source {
@@ -204,11 +189,8 @@ static int write_config(struct job *j)
 
 static int write_files(struct job *j)
 {
-	bool copied;
-	int rc = write_config(j);
-	for (size_t i = 0; !rc && i < sizeof copied_files / sizeof *copied_files; i++)
-		rc = writer_copy(j->w, j->a->source, copied_files[i], &copied, j->why, j->why_n);
-	return rc;
+	const int rc = write_config(j);
+	return rc ? rc : hf_files_copy(j->w, j->a->source, false, j->why, j->why_n);
 }
 
 /* ---- data ---- */

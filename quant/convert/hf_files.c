@@ -6,6 +6,8 @@
 #include "base/json.h"
 #include "formats/family.h"
 #include "quant/convert/gguf_keys.h"
+#include "quant/convert/hf_experts.h"
+#include "quant/convert/hf_number.h"
 #include "quant/convert/hf_vocab_files.h"
 
 #include <math.h>
@@ -25,17 +27,9 @@ static void put_int(json_t *o, const char *key, int64_t v)
 	put(o, key, json_integer(v));
 }
 
-/* A float by the shortest decimal that stands for it. */
 static void put_float(json_t *o, const char *key, double v)
 {
-	char text[40];
-	for (int digits = 1; digits <= 9; digits++) {
-		snprintf(text, sizeof text, "%.*g", digits, v);
-		if (strtof(text, NULL) == (float)v)
-			break;
-	}
-	put(o, key,
-	    json_real((double)(float)v == v || strtof(text, NULL) == (float)v ? strtod(text, NULL) : v));
+	put(o, key, hf_number(v));
 }
 
 static json_t *factors(const double *from, int n)
@@ -107,38 +101,6 @@ static void put_tokens(json_t *o, const struct model_config *c)
 	json_decref(eos);
 }
 
-static void put_experts(json_t *o, const struct model_config *c, const struct family_experts *f)
-{
-	const struct config_experts *x = &c->experts;
-	int dense = 0;
-	while (dense < c->n_layers && !c->layer_sparse[dense])
-		dense++;
-	put_int(o, f->n, x->n);
-	put_int(o, "num_experts_per_tok", x->n_chosen);
-	put_int(o, f->intermediate, x->intermediate);
-	if (!f->normalize)
-		put(o, "norm_topk_prob", json_boolean(x->normalize));
-	if (f->shared_size)
-		put_int(o, f->shared_size, x->shared);
-	else if (f->shared)
-		put_int(o, "n_shared_experts", x->shared / x->intermediate);
-	if (f->first_dense)
-		put_int(o, "first_k_dense_replace", dense);
-	if (f->steps) {
-		json_t *list = json_array();
-		for (int i = 0; i < c->n_layers; i++)
-			if (!c->layer_sparse[i])
-				json_array_append_new(list, json_integer(i));
-		put_int(o, "decoder_sparse_step", 1);
-		put(o, "mlp_only_layers", list);
-	}
-	if (f->deepseek) {
-		put_float(o, "routed_scaling_factor", x->scale);
-		put_int(o, "n_group", x->n_groups ? x->n_groups : 1);
-		put_int(o, "topk_group", x->n_groups ? x->groups_chosen : 1);
-	}
-}
-
 json_t *hf_config_tree(const struct model_config *c)
 {
 	static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
@@ -169,8 +131,7 @@ json_t *hf_config_tree(const struct model_config *c)
 		put_window(o, c, f->window);
 	if (f->partial)
 		put(o, "partial_rotary_factor", json_real((double)c->rope_dim / c->head_dim));
-	if (f->experts)
-		put_experts(o, c, f->experts);
+	hf_experts_put(o, c);
 	if (f->qk_norm_by_key)
 		put(o, "use_qk_norm", json_boolean(c->qk_norm != QK_NORM_NONE));
 	if (f->no_rope)
@@ -191,26 +152,24 @@ static bool source_of(const struct gguf *g, const char *name, struct gguf_string
 	return gguf_find_string(g, key, out, NULL, 0) == 0;
 }
 
-/* Whether it is of the sizes that the file's own keys have: they may have been edited since. */
-static bool is_of(const struct gguf_string *text, const struct model_config *c)
+static bool same_number(const json_t *o, const char *key, double v)
 {
-	const struct {
-		const char *key;
-		int v;
-	} sizes[] = {{"hidden_size", c->hidden},
-		     {"intermediate_size", c->intermediate},
-		     {"num_hidden_layers", c->n_layers},
-		     {"num_attention_heads", c->n_heads}};
-	json_t *o;
-	bool same = json_parse(text->p, text->n, &o, NULL, 0) == 0;
-	if (!same)
-		return false;
-	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-		const json_t *v = json_object_get(o, sizes[i].key);
-		same = same && (!v || json_integer_value(v) == sizes[i].v);
-	}
-	json_decref(o);
-	return same;
+	const json_t *found = json_object_get(o, key);
+	return !json_is_number(found) || (float)json_number_value(found) == (float)v;
+}
+
+/* Whether a config.json says what the file's own keys do: they may have been edited since. */
+static bool is_of(const json_t *o, const struct model_config *c)
+{
+	return same_number(o, "vocab_size", c->n_vocab) && same_number(o, "hidden_size", c->hidden) &&
+	       same_number(o, "intermediate_size", c->intermediate) &&
+	       same_number(o, "num_hidden_layers", c->n_layers) &&
+	       same_number(o, "num_attention_heads", c->n_heads) &&
+	       same_number(o, "num_key_value_heads", c->n_kv_heads) &&
+	       same_number(o, "head_dim", c->head_dim) &&
+	       same_number(o, "max_position_embeddings", c->max_position) &&
+	       same_number(o, "rms_norm_eps", (double)c->rms_eps) &&
+	       same_number(o, "rope_theta", c->rope_theta) && !hf_experts_check(o, c, NULL, 0);
 }
 
 static int write_source(struct writer *w, const struct gguf *g, const char *name, char *why, size_t why_n)
@@ -222,14 +181,26 @@ static int write_source(struct writer *w, const struct gguf *g, const char *name
 int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
 		    size_t why_n)
 {
+	static const char predict[] =
+		"num_nextn_predict_layers"; /* left out of the file, if there were any */
 	struct gguf_string text;
+	json_t *old = NULL, *o;
 	int rc;
-	if (source_of(g, "config.json", &text) && is_of(&text, c)) {
-		rc = writer_file(w, "config.json", text.p, text.n, why, why_n);
+	if (source_of(g, "config.json", &text) && json_parse(text.p, text.n, &old, NULL, 0) == 0 &&
+	    json_is_object(old) && is_of(old, c)) {
+		if (json_integer_value(json_object_get(old, predict)) == 0) {
+			rc = writer_file(w, "config.json", text.p, text.n, why, why_n);
+		} else {
+			put_int(old, predict, 0);
+			rc = writer_json(w, "config.json", old, why, why_n);
+		}
+		json_decref(old);
 		return rc ? rc : write_source(w, g, "generation_config.json", why, why_n);
 	}
-	json_t *o = hf_config_tree(c);
-	rc = writer_json(w, "config.json", o, why, why_n);
+	json_decref(old);
+	o = hf_config_tree(c);
+	if (!(rc = hf_experts_check(o, c, why, why_n)))
+		rc = writer_json(w, "config.json", o, why, why_n);
 	json_decref(o);
 	return rc;
 }
@@ -259,6 +230,8 @@ int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, siz
 					    "merges.txt",
 					    "chat_template.jinja",
 					    "chat_template.json",
+					    "preprocessor_config.json",
+					    "processor_config.json",
 					    "LICENSE"};
 	bool copied;
 	int rc = 0;

@@ -163,6 +163,24 @@ void name_expert(struct name *n, int expert)
 	n->expert = expert;
 }
 
+/* ---- layers that are left out ---- */
+
+bool name_is_of_predictor(const struct model_config *c, const char *name)
+{
+	static const char *const layers[] = {"model.layers.", "blk."};
+	for (int i = 0; i < 2; i++) {
+		const size_t n = strlen(layers[i]);
+		if (strncmp(name, layers[i], n) != 0)
+			continue;
+		const size_t digits = strspn(name + n, "0123456789");
+		if (!digits || digits > 5 || name[n + digits] != '.')
+			return false;
+		const long layer = strtol(name + n, NULL, 10);
+		return layer >= c->n_layers && layer < (long)c->n_layers + c->n_predict;
+	}
+	return false;
+}
+
 /* ---- any name ---- */
 
 /* text[0..n): without the layer before it and the suffix behind it. */

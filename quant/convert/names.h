@@ -28,6 +28,10 @@ struct name {
 	int expert; /* of hf, with NAME_EXPERT */
 };
 
+/* Whether the name is that of a tensor of a layer behind the model's own, which predicts further tokens
+ * (MTP).  quern does not read those layers. */
+bool name_is_of_predictor(const struct model_config *c, const char *name);
+
 /* By a name of either side.  False: a tensor that the other side has no name for. */
 bool name_of_hf(const struct model_config *c, const char *hf, struct name *out);
 bool name_of_gguf(const struct model_config *c, const char *gguf, struct name *out);

@@ -7,6 +7,7 @@
 #include "cli/terminal/term.h"
 #include "formats/family.h"
 #include "formats/gguf.h"
+#include "formats/weights.h"
 #include "kernels/half.h"
 
 #include <inttypes.h>
@@ -63,8 +64,27 @@ int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c
 				 p->heads, c->head_dim);
 }
 
+int tensor_plan_check(const char *src, const struct model_config *c, char *why, size_t why_n)
+{
+	struct weights *w = NULL;
+	const int rc = weights_open(src, c, &w, why, why_n);
+	weights_close(w);
+	return rc;
+}
+
+void tensor_plan_leave_out(struct tensor_plan *p, const struct model_config *c)
+{
+	p->n_left_out++;
+	p->left_out_from = c->n_layers;
+}
+
 int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n)
 {
+	if (p->n_left_out)
+		term_note(
+			"left out, since quern does not read them: layers from %d on, which predict further "
+			"tokens (MTP): tensors=%d",
+			p->left_out_from, p->n_left_out);
 	for (size_t i = 0; i < p->n; i++) {
 		struct tensor_plan_item *t = &p->items[i];
 		const int outer = t->stack ? 1 : 0;

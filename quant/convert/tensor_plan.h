@@ -36,6 +36,7 @@ struct tensor_plan_item {
 struct tensor_plan {
 	struct tensor_plan_item *items; /* [n], owned */
 	size_t n, cap;
+	int n_left_out, left_out_from; /* tensors of layers that predict further tokens, the first of those */
 };
 
 /* A new item, zeroed, valid until the next call. */
@@ -49,6 +50,11 @@ int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why
 int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
 			bool halves, char *why, size_t why_n);
 
+/* Whether the model src is complete: the loader names what is missing, so that what is converted can be
+ * loaded. -ENOENT, -EINVAL, ... with the reason. */
+int tensor_plan_check(const char *src, const struct model_config *c, char *why, size_t why_n);
+/* Counts a tensor of name_is_of_predictor(): a line says so when the tensors are declared. */
+void tensor_plan_leave_out(struct tensor_plan *p, const struct model_config *c);
 /* Declares all tensors. */
 int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n);
 /* Writes all of them, with a progress bar; the caller has begun the writer.  -ERANGE: a value that the new

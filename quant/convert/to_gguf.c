@@ -4,7 +4,6 @@
 #include "base/err.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
-#include "formats/weights.h"
 #include "quant/convert/gguf_keys.h"
 
 #include <math.h>
@@ -20,7 +19,7 @@ struct job {
 	struct tensor_plan plan;
 	struct writer *w;
 	float *factors[3]; /* owned: tensors that no file has */
-	bool quantized;
+	bool quantized;   
 	char *why;
 	size_t why_n;
 };
@@ -128,7 +127,9 @@ static int make_plan(struct job *j)
 	int rc = 0;
 	for (int i = 0; !rc && i < safetensors_count(j->files); i++) {
 		const struct st_tensor *t = safetensors_at(j->files, i);
-		if (!is_unneeded(t->name))
+		if (name_is_of_predictor(&j->c, t->name))
+			tensor_plan_leave_out(&j->plan, &j->c);
+		else if (!is_unneeded(t->name))
 			rc = add_tensor(j, t);
 	}
 	return rc ? rc : add_factors(j);
@@ -182,22 +183,18 @@ static void put_widened(struct job *j)
 	}
 }
 
-/* Every tensor that the architecture needs is there, in its shape: readers refuse a file without one. */
-static int check_complete(struct job *j)
-{
-	struct weights *w = NULL;
-	const int rc = hf_weights_open(j->src, &j->c, &w, j->why, j->why_n);
-	weights_close(w);
-	return rc;
-}
-
 static int run(struct job *j, const char *dst)
 {
 	int rc = gguf_keys_check(&j->c, j->why, j->why_n);
 	if (!rc)
-		rc = check_complete(j);
+		rc = tensor_plan_check(j->src, &j->c, j->why, j->why_n);
 	if (!rc)
 		rc = make_plan(j);
+	if (!rc && j->choice && !j->quantized)
+		rc = err_why(
+			j->why, j->why_n, -ENOTSUP,
+			"no linear layer of the model has rows of whole blocks, which the type needs, or "
+			"--keep names them all");
 	if (!rc)
 		rc = put_keys(j);
 	if (!rc)

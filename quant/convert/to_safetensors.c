@@ -147,6 +147,22 @@ static int add_gguf(struct job *j, const struct gguf_tensor *t, const struct wid
 	return name.part == NAME_EXPERT ? add_experts(j, t, name, w) : add_item(j, t, &name, w);
 }
 
+static int plan_gguf(struct job *j, const struct gguf *g)
+{
+	const struct widened w = {names_in(g, GGUF_F16_KEY), names_in(g, GGUF_BF16_KEY)};
+	int rc = 0;
+	for (int i = 0; !rc && i < gguf_count(g); i++) {
+		const struct gguf_tensor *t = gguf_at(g, i);
+		if (name_is_of_predictor(&j->c, t->name))
+			tensor_plan_leave_out(&j->plan, &j->c);
+		else if (!is_factors(t->name))
+			rc = add_gguf(j, t, &w);
+	}
+	json_decref(w.f16);
+	json_decref(w.bf16);
+	return rc;
+}
+
 static int from_gguf(struct job *j, const char *dst)
 {
 	struct gguf *g;
@@ -161,14 +177,11 @@ static int from_gguf(struct job *j, const char *dst)
 			j->src, j->c.arch_name);
 	if ((rc = gguf_open(j->src, &g, j->why, j->why_n)))
 		return rc;
-	const struct widened w = {names_in(g, GGUF_F16_KEY), names_in(g, GGUF_BF16_KEY)};
-	for (int i = 0; !rc && i < gguf_count(g); i++)
-		if (!is_factors(gguf_at(g, i)->name))
-			rc = add_gguf(j, gguf_at(g, i), &w);
-	json_decref(w.f16);
-	json_decref(w.bf16);
+	rc = hf_files_config(j->w, g, &j->c, j->why, j->why_n);
 	if (!rc)
-		rc = hf_files_config(j->w, g, &j->c, j->why, j->why_n);
+		rc = plan_gguf(j, g);
+	if (!rc)
+		rc = tensor_plan_check(j->src, &j->c, j->why, j->why_n);
 	if (!rc)
 		rc = hf_files_vocab(j->w, g, &j->c, j->why, j->why_n);
 	if (!rc)

@@ -68,21 +68,41 @@ static void note_linear(void *ctx, const struct weights_linear *l, bool head)
 		json_object_set_new(j->linear, l->name, json_true());
 }
 
-/* The module of a tensor that is a linear layer's weight; NULL. */
-static char *module_of(const struct job *j, const struct st_tensor *t)
+/* Of a matrix W.weight: W, the caller's; NULL: another tensor. */
+static char *matrix_of(const struct st_tensor *t)
 {
 	static const char end[] = ".weight";
 	const size_t n = strlen(t->name);
 	if (t->n_dims != 2 || n <= strlen(end) || strcmp(t->name + n - strlen(end), end) != 0)
 		return NULL;
-	char *name = xasprintf("%.*s", (int)(n - strlen(end)), t->name);
-	if (json_object_get(j->linear, name) && strlen(name) < NAME_SIZE - 16)
+	return xasprintf("%.*s", (int)(n - strlen(end)), t->name);
+}
+
+/* The module of a tensor that is a linear layer's weight; NULL. */
+static char *module_of(const struct job *j, const struct st_tensor *t)
+{
+	char *name = matrix_of(t);
+	if (name && json_object_get(j->linear, name) && strlen(name) < NAME_SIZE - 16)
 		return name;
 	free(name);
 	return NULL;
 }
 
-/* The largest group that divides the inputs of all layers; none: 0. */
+/* A layer that predicts further tokens is copied as it is; other programs must know that it is in floats. */
+static void keep_predictor(struct job *j, const struct st_tensor *t)
+{
+	char *name = name_is_of_predictor(&j->c, t->name) ? matrix_of(t) : NULL;
+	if (name && !strstr(name, "embed_tokens"))
+		json_object_set_new(j->kept, name, json_true());
+	free(name);
+}
+
+static bool is_kept(const struct job *j, const char *name, const struct st_tensor *t)
+{
+	return keep_of(j->keep, name, 0) || (j->type == INT4 && t->shape[0] % WORD);
+}
+
+/* The largest group that divides the inputs of all layers that are quantized; none: 0. */
 static int choose_group(const struct job *j)
 {
 	static const int groups[] = {128, 64, 32};
@@ -91,7 +111,7 @@ static int choose_group(const struct job *j)
 		for (int i = 0; i < safetensors_count(j->files); i++) {
 			const struct st_tensor *t = safetensors_at(j->files, i);
 			char *name = module_of(j, t);
-			fits = fits && (!name || t->shape[1] % groups[g] == 0);
+			fits = fits && (!name || is_kept(j, name, t) || t->shape[1] % groups[g] == 0);
 			free(name);
 		}
 		if (fits)
@@ -154,8 +174,7 @@ static int declare_all(struct job *j)
 	for (int i = 0; !rc && i < safetensors_count(j->files); i++) {
 		const struct st_tensor *t = safetensors_at(j->files, i);
 		char *name = module_of(j, t);
-		const bool whole = name && !keep_of(j->keep, name, 0) &&
-				   (j->type != INT4 || (j->group && t->shape[0] % WORD == 0));
+		const bool whole = name && !is_kept(j, name, t);
 		if (whole)
 			rc = add_module(j, t, name);
 		else
@@ -164,6 +183,7 @@ static int declare_all(struct job *j)
 			json_object_set_new(j->kept, name, json_true());
 			json_object_set_new(j->linear, name, json_false());
 		}
+		keep_predictor(j, t);
 		free(name);
 	}
 	if (!rc)

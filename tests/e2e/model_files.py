@@ -1,9 +1,15 @@
-"""Tensors and keys of model files, read without quern."""
+"""Tensors and keys of model files, read and written without quern."""
 
 import json
 import struct
+import sys
 
 import numpy as np
+
+from service import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "tools"))
+import make_gguf  # noqa: E402
 
 
 def safetensors(folder):
@@ -60,3 +66,35 @@ def gguf(path):
         assert offset % 32 == 0
         tensors[name] = (kind, shape, data[base + offset:base + offset + int(np.prod(shape)) // values * size])
     return keys, tensors
+
+
+def write_safetensors(folder, tensors):
+    """The only file of a directory, from what safetensors() gives."""
+    header, body = {}, b""
+    for name, (kind, shape, raw) in tensors.items():
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+    return folder
+
+
+def write_gguf(path, keys, tensors):
+    """From what gguf() gives: integers become UINT32."""
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    for k, v in keys.items():
+        if isinstance(v, bool):
+            out += make_gguf.text(k) + struct.pack("<IB", 7, v)
+        elif isinstance(v, list) and isinstance(v[0], float):
+            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 6, len(v)) + struct.pack(f"<{len(v)}f", *v)
+        elif isinstance(v, list) and isinstance(v[0], bool):
+            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+        else:
+            out += make_gguf.key(k, v)
+    body = b""
+    for name, (kind, shape, raw) in tensors.items():
+        out += make_gguf.text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1])
+        out += struct.pack("<IQ", kind, len(body))
+        body += raw + bytes(-len(raw) % 32)
+    path.write_bytes(out + bytes(-len(out) % 32) + body)
+    return path

@@ -15,11 +15,10 @@ import uuid
 import numpy as np
 import pytest
 
-from model_files import gguf, safetensors
+from model_files import gguf, safetensors, write_gguf
 from service import DEMO, QUERN, ROOT, SHARED, SLOW, spawn
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
-import make_gguf  # noqa: E402
 import make_gguf_family  # noqa: E402
 import make_model  # noqa: E402
 from make_model import llama, mistral, qwen2, qwen3  # noqa: E402
@@ -104,25 +103,7 @@ def test_a_gguf_file_is_as_an_independent_writer_has_it(run, tmp_path, name):
 def without(path, *prefixes):
     """The file without keys of these names: as another program writes it."""
     keys, tensors = gguf(path)
-    kept = [k for k in keys if not k.startswith(prefixes)]
-    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kept))
-    for k in kept:
-        v = keys[k]
-        if isinstance(v, bool):
-            out += make_gguf.text(k) + struct.pack("<IB", 7, v)
-        elif isinstance(v, list) and isinstance(v[0], float):
-            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 6, len(v)) + struct.pack(f"<{len(v)}f", *v)
-        elif isinstance(v, list) and isinstance(v[0], bool):
-            out += make_gguf.text(k) + struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
-        else:
-            out += make_gguf.key(k, v)
-    body = b""
-    for name, (kind, shape, raw) in tensors.items():
-        out += make_gguf.text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape[::-1])
-        out += struct.pack("<IQ", kind, len(body))
-        body += raw + bytes(-len(raw) % 32)
-    path.write_bytes(out + bytes(-len(out) % 32) + body)
-    return path
+    return write_gguf(path, {k: v for k, v in keys.items() if not k.startswith(prefixes)}, tensors)
 
 
 TOLD = ["llama3", "gemma3", "phi3-long", "glm4moe"]   # stories take most of the time
