@@ -13,22 +13,12 @@ const struct opt awq_command_options[] = {
 };
 const size_t awq_command_n_options = sizeof awq_command_options / sizeof *awq_command_options;
 
-int awq_command(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+int awq_command(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n)
 {
-	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
-	const struct awq_options a = {.source = src,
-				      .dst = dst,
+	const struct awq_options a = {.all = q,
 				      .text = opts_text(o, "calibrate", NULL),
-				      .eval_text = opts_text(o, "eval", NULL),
 				      .n_tokens = (int)opts_int(o, "tokens", AWQ_TOKENS),
-				      .n_eval = (int)opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS),
-				      .group = (int)opts_int(o, "group", 128),
-				      .n_threads = (int)opts_int(o, "threads", 0),
-				      .keep = keep->texts,
-				      .n_keep = keep->n_texts,
-				      .keep_worst = (int)opts_int(o, "keep-worst", 0),
-				      .reports = reports->texts,
-				      .n_reports = reports->n_texts};
+				      .group = (int)opts_int(o, "group", 128)};
 	if (!a.text)
 		return err_why(
 			why, why_n, -EINVAL,
@@ -37,7 +27,7 @@ int awq_command(const char *src, const char *dst, const struct opts *o, char *wh
 			a.n_tokens);
 	if (a.group != 32 && a.group != 64 && a.group != 128)
 		return err_why(why, why_n, -EINVAL, "--group %d must be 32, 64 or 128", a.group);
-	if (a.n_eval == 1)
+	if (q->n_eval == 1)
 		return err_why(why, why_n, -EINVAL, "--eval-tokens 1: it must be 0, or 2 and more");
 	return awq_run(&a, why, why_n);
 }

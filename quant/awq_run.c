@@ -30,6 +30,7 @@ enum { VERSION = 1 };
 
 struct run {
 	const struct awq_options *o;
+	const struct quantize_options *q;
 	struct model_config config;
 	struct weights *weights;
 	struct windows text;
@@ -49,19 +50,19 @@ struct run {
 
 static void plan_init(const struct run *r, int layer, struct layer_plan *p)
 {
-	layer_plan_init(p, &r->config, &r->weights->layers[layer], layer, r->o->group, r->o->keep,
-			r->o->n_keep);
+	layer_plan_init(p, &r->config, &r->weights->layers[layer], layer, r->o->group, r->q->keep,
+			r->q->n_keep);
 }
 
 static int check_source(struct run *r)
 {
 	const struct weights *w = r->weights;
-	if (!file_is_dir(r->o->source))
+	if (!file_is_dir(r->q->source))
 		return err_why(
 			r->why, r->why_n, -ENOTSUP,
 			"%s is not a directory in Hugging Face layout, which awq4 needs: make one with quern "
 			"convert %s DST --to safetensors",
-			r->o->source, r->o->source);
+			r->q->source, r->q->source);
 	int left = 0;
 	if (r->config.act == ACT_GELU_SIGMOID || r->config.experts.bias)
 		return err_why(r->why, r->why_n, -ENOTSUP, "awq4 does not know the experts of %s",
@@ -81,28 +82,28 @@ static int check_source(struct run *r)
 				r->why, r->why_n, -ENOTSUP,
 				"%s is quantized already (%s): quantize the model in floats that it was "
 				"made from",
-				r->o->source, quantized->name);
+				r->q->source, quantized->name);
 	}
 	if (!left)
 		return err_why(
 			r->why, r->why_n, -EINVAL,
 			"no part of %s would be quantized: --keep names them all, or groups of %d do not "
 			"divide their inputs (--group 32 may)",
-			r->o->source, r->o->group);
+			r->q->source, r->o->group);
 	return 0;
 }
 
 static int open_model(struct run *r)
 {
-	int rc = model_config_load(r->o->source, &r->config, r->why, r->why_n);
+	int rc = model_config_load(r->q->source, &r->config, r->why, r->why_n);
 	if (!rc)
-		rc = weights_open(r->o->source, &r->config, &r->weights, r->why, r->why_n);
+		rc = weights_open(r->q->source, &r->config, &r->weights, r->why, r->why_n);
 	return rc ? rc : check_source(r);
 }
 
 static int open_text(struct run *r)
 {
-	int rc = windows_read(&r->text, r->o->source, r->o->text, runner_window(&r->config), r->o->n_tokens,
+	int rc = windows_read(&r->text, r->q->source, r->o->text, runner_window(&r->config), r->o->n_tokens,
 			      r->config.n_vocab, r->why, r->why_n);
 	if (!rc && r->text.n < r->o->n_tokens)
 		rc = err_why(r->why, r->why_n, -EINVAL,
@@ -115,16 +116,16 @@ static int open_text(struct run *r)
 
 static int read_eval(const struct run *r, struct windows *out)
 {
-	const struct awq_options *o = r->o;
-	return windows_read(out, o->source, o->eval_text ? o->eval_text : o->text, r->text.length, o->n_eval,
-			    r->config.n_vocab, r->why, r->why_n);
+	const char *text = r->q->eval ? r->q->eval : r->o->text;
+	return windows_read(out, r->q->source, text, r->text.length, r->q->n_eval, r->config.n_vocab, r->why,
+			    r->why_n);
 }
 
 /* Before the work of hours, not behind it. */
 static int check_eval(const struct run *r)
 {
 	struct windows text = {0};
-	int rc = r->o->n_eval ? read_eval(r, &text) : 0;
+	int rc = r->q->n_eval ? read_eval(r, &text) : 0;
 	windows_fini(&text);
 	return rc;
 }
@@ -153,20 +154,20 @@ static uint64_t fingerprint(const struct run *r)
 	XXH3_state_t *h = XXH3_createState();
 	struct dirent **files = NULL;
 	XXH3_64bits_reset(h);
-	const int n = scandir(r->o->source, &files, NULL, alphasort);
+	const int n = scandir(r->q->source, &files, NULL, alphasort);
 	for (int i = 0; i < n; i++) {
 		const char *dot = strrchr(files[i]->d_name, '.');
 		if (dot && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".json") == 0))
-			hash_file(h, r->o->source, files[i]->d_name);
+			hash_file(h, r->q->source, files[i]->d_name);
 		free(files[i]);
 	}
 	free(files);
-	const int numbers[] = {VERSION, r->o->group, r->o->keep_worst, r->text.n, r->text.length};
-	hash_text(h, r->o->source);
+	const int numbers[] = {VERSION, r->o->group, r->q->keep_worst, r->text.n, r->text.length};
+	hash_text(h, r->q->source);
 	XXH3_64bits_update(h, numbers, sizeof numbers);
 	XXH3_64bits_update(h, &r->text.hash, sizeof r->text.hash);
-	for (size_t i = 0; i < r->o->n_keep; i++)
-		hash_text(h, r->o->keep[i]);
+	for (size_t i = 0; i < r->q->n_keep; i++)
+		hash_text(h, r->q->keep[i]);
 	const uint64_t sum = XXH3_64bits_digest(h);
 	XXH3_freeState(h);
 	return sum;
@@ -221,7 +222,7 @@ static int calibrate_all(struct run *r)
 	progress_begin(&r->progress, r->calibrating * at / n);
 	if (at == n)
 		return 0;
-	rc = runner_open(&runner, &r->config, r->weights, r->text.length, r->o->n_threads, r->why, r->why_n);
+	rc = runner_open(&runner, &r->config, r->weights, r->text.length, r->q->n_threads, r->why, r->why_n);
 	if (!rc && !at)
 		rc = embed(r, runner);
 	for (; !rc && at < n; at++) {
@@ -253,7 +254,8 @@ static void collect_layer(struct run *r, struct layer_plan *p)
 	for (int i = 0; i < p->n_linears; i++) {
 		struct layer_linear *l = &p->linears[i];
 		struct report_linear *to = &r->linears[r->n_linears];
-		*to = (struct report_linear){.layer = p->index,
+		*to = (struct report_linear){.part = l->part,
+					     .layer = p->index,
 					     .kept = l->kept,
 					     .reason = layer_reason_text(l->reason),
 					     .n_rows = p->blocks[l->block].n_rows,
@@ -300,7 +302,7 @@ static void choose_worst(struct run *r, const struct report *report)
 {
 	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
 	report_order(report, order);
-	for (int i = 0, n = 0; i < r->n_linears && n < r->o->keep_worst; i++) {
+	for (int i = 0, n = 0; i < r->n_linears && n < r->q->keep_worst; i++) {
 		const struct report_linear *worst = &r->linears[order[i]];
 		if (worst->kept || !(worst->alone.signal > 0))
 			continue;
@@ -321,7 +323,7 @@ static void choose_worst(struct run *r, const struct report *report)
 static void write_progress(void *arg, double done)
 {
 	struct run *r = arg;
-	progress_step(&r->progress, r->calibrating + SHARE_WRITE * done, "writing %s", r->o->dst);
+	progress_step(&r->progress, r->calibrating + SHARE_WRITE * done, "writing %s", r->q->dst);
 }
 
 static void measure_progress(void *arg, double done)
@@ -332,8 +334,8 @@ static void measure_progress(void *arg, double done)
 
 static int write_result(struct run *r)
 {
-	const struct awq_write_args a = {.source = r->o->source,
-					 .dst = r->o->dst,
+	const struct awq_write_args a = {.source = r->q->source,
+					 .dst = r->q->dst,
 					 .config = &r->config,
 					 .weights = r->weights,
 					 .group = r->o->group,
@@ -360,7 +362,6 @@ static void take_accumulated(struct run *r, const struct measure *m)
 
 static int measure(struct run *r, struct measure *m)
 {
-	const struct awq_options *o = r->o;
 	struct model_config config = {0};
 	struct weights *weights = NULL;
 	struct windows text = {0};
@@ -368,15 +369,15 @@ static int measure(struct run *r, struct measure *m)
 			      .out_by_arg = r,
 			      .progress = measure_progress,
 			      .progress_arg = r,
-			      .n_threads = o->n_threads};
+			      .n_threads = r->q->n_threads};
 	int rc = read_eval(r, &text);
 	if (!rc)
-		rc = model_config_load(o->dst, &config, r->why, r->why_n);
+		rc = model_config_load(r->q->dst, &config, r->why, r->why_n);
 	if (!rc)
-		rc = weights_open(o->dst, &config, &weights, r->why, r->why_n);
+		rc = weights_open(r->q->dst, &config, &weights, r->why, r->why_n);
 	if (!rc) {
-		const struct measure_model a = {o->source, &r->config, r->weights},
-					   b = {o->dst, &config, weights};
+		const struct measure_model a = {r->q->source, &r->config, r->weights},
+					   b = {r->q->dst, &config, weights};
 		rc = measure_run(m, &a, &b, &text, r->why, r->why_n);
 	}
 	if (!rc)
@@ -389,8 +390,8 @@ static int measure(struct run *r, struct measure *m)
 
 static int finish(struct run *r, bool written)
 {
-	struct report report = {.source = r->o->source,
-				.result = r->o->dst,
+	struct report report = {.source = r->q->source,
+				.result = r->q->dst,
 				.type = "awq4",
 				.group = r->o->group,
 				.n_calibration = r->text.n};
@@ -402,12 +403,12 @@ static int finish(struct run *r, bool written)
 	report.n_linears = r->n_linears;
 	choose_worst(r, &report);
 	if (!written && !(rc = write_result(r)))
-		rc = state_written(r->state, r->o->dst, r->why, r->why_n);
-	if (!rc && r->o->n_eval && !(rc = measure(r, &m)))
+		rc = state_written(r->state, r->q->dst, r->why, r->why_n);
+	if (!rc && r->q->n_eval && !(rc = measure(r, &m)))
 		report.network = &m;
 	progress_end(&r->progress);
-	for (size_t i = 0; !rc && i < r->o->n_reports; i++)
-		rc = report_write(&report, r->o->reports[i], r->why, r->why_n);
+	if (!rc)
+		rc = report_write_all(&report, r->q, r->why, r->why_n);
 	if (!rc) {
 		char as[48];
 		snprintf(as, sizeof as, "INT4, groups of %d", r->o->group);
@@ -421,15 +422,15 @@ static int finish(struct run *r, bool written)
 /* DST may be there only as the result of a run that was interrupted behind it. */
 static int check_result(struct run *r, bool *there)
 {
-	size_t n = strlen(r->o->dst);
-	while (n > 1 && r->o->dst[n - 1] == '/')
+	size_t n = strlen(r->q->dst);
+	while (n > 1 && r->q->dst[n - 1] == '/')
 		n--;
-	char *state = xasprintf("%.*s.state", (int)n, r->o->dst);
-	*there = file_exists(r->o->dst) || file_is_dir(r->o->dst);
+	char *state = xasprintf("%.*s.state", (int)n, r->q->dst);
+	*there = file_exists(r->q->dst) || file_is_dir(r->q->dst);
 	const bool ours = file_is_dir(state);
 	free(state);
 	return *there && !ours ? err_why(r->why, r->why_n, -EEXIST,
-					 "%s exists already: remove it, or name another result", r->o->dst)
+					 "%s exists already: remove it, or name another result", r->q->dst)
 			       : 0;
 }
 
@@ -448,19 +449,22 @@ static void run_fini(struct run *r)
 
 int awq_run(const struct awq_options *o, char *why, size_t why_n)
 {
+	const struct quantize_options *q = o->all;
 	struct run r = {.o = o,
-			.calibrating = 1 - SHARE_WRITE - (o->n_eval ? SHARE_MEASURE : 0),
+			.q = q,
+			.calibrating = 1 - SHARE_WRITE - (q->n_eval ? SHARE_MEASURE : 0),
 			.why = why,
 			.why_n = why_n};
 	bool there = false;
-	parallel_limit(o->n_threads);
+	parallel_limit(q->n_threads);
 	int rc = check_result(&r, &there);
-	if (!rc && !(rc = open_model(&r)) && !(rc = open_text(&r)) && !(rc = check_eval(&r)))
-		rc = state_open(&r.state, o->dst, fingerprint(&r), r.config.n_layers, r.text.n,
+	if (!rc && !(rc = report_check_all(q, why, why_n)) && !(rc = open_model(&r)) &&
+	    !(rc = open_text(&r)) && !(rc = check_eval(&r)))
+		rc = state_open(&r.state, q->dst, fingerprint(&r), r.config.n_layers, r.text.n,
 				r.config.hidden, why, why_n);
-	if (!rc && there && (state_n_done(r.state) < r.config.n_layers || !state_is_written(r.state, o->dst)))
+	if (!rc && there && (state_n_done(r.state) < r.config.n_layers || !state_is_written(r.state, q->dst)))
 		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
-			     o->dst);
+			     q->dst);
 	if (!rc)
 		rc = calibrate_all(&r);
 	if (!rc)

@@ -7,23 +7,18 @@
 #ifndef QUERN_QUANT_AWQ_RUN_H
 #define QUERN_QUANT_AWQ_RUN_H
 
+#include "quant/quantize.h"
+
 #include <stddef.h>
 
-enum { AWQ_TOKENS = 32768, AWQ_EVAL_TOKENS = 8192 };
+enum { AWQ_TOKENS = 32768 };
 
 struct awq_options {
-	const char *source, *dst;
-	const char *text;      /* of the calibration */
-	const char *eval_text; /* NULL: that of the calibration */
-	int n_tokens;          /* of the calibration: so many, or -EINVAL */
-	int n_eval;            /* at most; 0: the result is not measured */
-	int group;             /* 32, 64, 128 */
-	int n_threads;         /* 0: one per core */
-	char *const *keep;     /* patterns */
-	size_t n_keep;
-	int keep_worst;
-	char *const *reports; /* paths */
-	size_t n_reports;
+	const struct quantize_options *all; /* eval NULL: the text of the calibration; n_eval 0: the result is
+					       not measured */
+	const char *text;                   /* of the calibration */
+	int n_tokens;                       /* of it: so many, or -EINVAL */
+	int group;                          /* 32, 64, 128 */
 };
 
 /* Prints a summary to stdout.  -errno with the reason. */

@@ -97,7 +97,7 @@ static int add_linear(const struct builder *b, const struct weights_linear *from
 {
 	struct layer_plan *p = b->p;
 	struct layer_linear *l = &p->linears[p->n_linears];
-	*l = (struct layer_linear){.from = from, .block = p->n_blocks};
+	*l = (struct layer_linear){.from = from, .part = "", .block = p->n_blocks};
 	snprintf(l->name, sizeof l->name, "%s", from->name);
 	if (keep_matches(b->keep, b->n_keep, l->name))
 		l->reason = REASON_ASKED;
@@ -107,6 +107,16 @@ static int add_linear(const struct builder *b, const struct weights_linear *from
 		l->reason = REASON_WORDS;
 	l->kept = l->reason != REASON_NONE;
 	return p->n_linears++;
+}
+
+/* Parts of one tensor (Phi-3) have its name, all of a block or none. */
+static void name_parts(struct layer_linear *l, int n, enum model_point at)
+{
+	static const char *const names[2][3] = {{"q", "k", "v"}, {"gate", "up"}};
+	if (n < 2 || strcmp(l[0].name, l[1].name) != 0)
+		return;
+	for (int i = 0; i < n; i++)
+		l[i].part = names[at != MODEL_AT_QKV][i];
 }
 
 /* A block of the parts that are there.  Returns it, or NULL. */
@@ -125,6 +135,7 @@ static struct layer_block *add_block(const struct builder *b, enum model_point a
 	block->n = p->n_linears - block->first;
 	if (!block->n)
 		return NULL;
+	name_parts(&p->linears[block->first], block->n, at);
 	p->n_blocks++;
 	return block;
 }

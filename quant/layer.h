@@ -43,6 +43,7 @@ const char *layer_reason_text(enum layer_reason r); /* "" for none */
 struct layer_linear {
 	const struct weights_linear *from; /* borrowed */
 	char name[96];                     /* from->name: "model.layers.3.mlp.up_proj" */
+	const char *part; /* which part of the tensor of that name, where several are one: "q"; else "" */
 	int block;
 	bool kept; /* not quantized */
 	enum layer_reason reason;

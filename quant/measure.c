@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "cli/terminal/term.h"
 #include "quant/parallel.h"
 #include "quant/runner.h"
 
@@ -43,6 +44,12 @@ static void advance(struct pass *p, double by)
 	p->done += by;
 	if (p->m->progress)
 		p->m->progress(p->m->progress_arg, p->done / p->all);
+}
+
+/* -EINTR once a signal came, where the caller has armed interrupts (cli/terminal/term.h). */
+static int stopped(const struct pass *p)
+{
+	return interrupt_pending() ? err_why(p->why, p->why_n, -EINTR, "interrupted") : 0;
 }
 
 /* ---- a pair of arrays ---- */
@@ -256,13 +263,14 @@ static int compare_linears(struct pass *p, const struct layer_plan *a, const str
 {
 	struct measure *m = p->m;
 	int rc = 0;
-	for (int i = 0; !rc && i < a->n_linears; i++) {
+	for (int i = 0; !rc && !(rc = stopped(p)) && i < a->n_linears; i++) {
 		const struct layer_block *block = &a->blocks[a->linears[i].block];
 		if (block->expert >= 0 && m->out_by)
 			continue;
 		m->linears = xrealloc(m->linears, (size_t)m->n_linears + 1, sizeof *m->linears);
 		struct measure_linear *l = &m->linears[m->n_linears++];
-		*l = (struct measure_linear){.layer = a->index,
+		*l = (struct measure_linear){.part = a->linears[i].part,
+					     .layer = a->index,
 					     .same = b->linears[i].from->kind == WEIGHTS_DENSE};
 		snprintf(l->name, sizeof l->name, "%s", a->linears[i].name);
 		if (block->expert >= 0)
@@ -405,7 +413,7 @@ static int score(struct pass *p)
 	int rc = 0;
 	for (int w = 0; !rc && w < p->text->n; w += p->text->length) {
 		const int end = (w + p->text->length < p->text->n ? w + p->text->length : p->text->n) - 1;
-		for (int at = w, n; !rc && at < end; at += n) {
+		for (int at = w, n; !rc && !(rc = stopped(p)) && at < end; at += n) {
 			n = end - at < RUNNER_LOGITS ? end - at : RUNNER_LOGITS;
 			rc = score_rows(p, at, n, &t);
 			advance(p, p->side[0].of->config->n_layers * (double)n / p->text->n);

@@ -26,6 +26,7 @@ struct measure_model {
  * B is plain: their outputs alone are those of the rows that A's router sends them. */
 struct measure_linear {
 	char name[96];
+	const char *part; /* static, as in struct layer_linear */
 	int layer;
 	struct layer_error accumulated;    /* of outputs: a part of A on A's rows, of B on B's */
 	struct layer_error weights, alone; /* of weights; of outputs on A's rows.  Only where B is plain */
@@ -57,7 +58,7 @@ struct measure {
 };
 
 /* The two need vocabularies of one size; windows of the text fit both (runner_window()).  -EINVAL, -ENOMEM,
- * ... with the reason. */
+ * -EINTR (cli/terminal/term.h), ... with the reason. */
 int measure_run(struct measure *m, const struct measure_model *a, const struct measure_model *b,
 		const struct windows *text, char *why, size_t why_n);
 void measure_fini(struct measure *m); /* what was measured */

@@ -4,29 +4,17 @@
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
 #include "quant/awq_command.h"
-#include "quant/awq_run.h"
 #include "quant/compare.h"
 #include "quant/round_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Types that are rounded to nearest. */
-static int run_round(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n)
+/* Types that are rounded to nearest have no options of their own. */
+static int run_round(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n)
 {
-	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
-	const struct round_options r = {.source = src,
-					.dst = dst,
-					.type = opts_text(o, "type", NULL),
-					.text = opts_text(o, "eval", NULL),
-					.n_eval = (int)opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS),
-					.n_threads = (int)opts_int(o, "threads", 0),
-					.keep = keep->texts,
-					.n_keep = keep->n_texts,
-					.keep_worst = (int)opts_int(o, "keep-worst", 0),
-					.reports = reports->texts,
-					.n_reports = reports->n_texts};
-	return round_run(&r, why, why_n);
+	(void)o;
+	return round_run(q, why, why_n);
 }
 
 static const struct quantize_type types[] = {
@@ -78,7 +66,7 @@ static int compare(const struct opts *o)
 	const struct compare_options c = {.a = o->words[0],
 					  .b = o->words[1],
 					  .text = o->words[2],
-					  .n_tokens = (int)opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS),
+					  .n_tokens = (int)opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS),
 					  .n_threads = (int)opts_int(o, "threads", 0),
 					  .json = opts_flag(o, "json")};
 	if (c.n_tokens < 2)
@@ -117,14 +105,31 @@ static int check_text(const struct opts *o)
 			return term_usage(usage.name,
 					  "--%s needs a text to measure on: name one with --eval FILE",
 					  names[i]);
-	if (opts_int(o, "eval-tokens", AWQ_EVAL_TOKENS) < 2)
+	if (opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS) < 2)
 		return term_usage(usage.name, "--eval needs --eval-tokens of 2 or more");
 	return 0;
 }
 
-static int run(const struct opts *o)
+static int write_model(const struct quantize_type *type, const struct opts *o)
 {
 	char why[1024];
+	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
+	const struct quantize_options q = {.source = o->words[0],
+					   .dst = o->words[1],
+					   .type = type->name,
+					   .eval = opts_text(o, "eval", NULL),
+					   .n_eval = (int)opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS),
+					   .n_threads = (int)opts_int(o, "threads", 0),
+					   .keep = keep->texts,
+					   .n_keep = keep->n_texts,
+					   .keep_worst = (int)opts_int(o, "keep-worst", 0),
+					   .reports = reports->texts,
+					   .n_reports = reports->n_texts};
+	return type->run(&q, o, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
+}
+
+static int run(const struct opts *o)
+{
 	const char *name = opts_text(o, "type", NULL), *names[N_TYPES];
 	const char *awq4 = of_awq4(o), *writing = of_writing(o), *other = awq4 ? awq4 : writing;
 	if (opts_flag(o, "compare") && !name && !other)
@@ -143,10 +148,8 @@ static int run(const struct opts *o)
 		return term_usage(usage.name, "two arguments are needed: MODEL DST");
 	for (size_t i = 0; i < N_TYPES; i++) {
 		names[i] = types[i].name;
-		if (strcmp(types[i].name, name) != 0)
-			continue;
-		return types[i].run(o->words[0], o->words[1], o, why, sizeof why) ? term_error("%s", why)
-										  : EXIT_SUCCESS;
+		if (strcmp(types[i].name, name) == 0)
+			return write_model(&types[i], o);
 	}
 	const char *near = nearest_name(name, names, N_TYPES);
 	return term_usage(usage.name, "unknown --type %.40s%s%s%s", name, near ? "; did you mean " : "",

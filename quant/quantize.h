@@ -6,11 +6,26 @@
 
 struct opts;
 
+enum { QUANTIZE_EVAL_TOKENS = 8192 };
+
+/* What every type has. */
+struct quantize_options {
+	const char *source, *dst, *type;
+	const char *eval;  /* text on which both models are compared; NULL: none was given */
+	int n_eval;        /* tokens of it, at most */
+	int n_threads;     /* 0: one per core */
+	char *const *keep; /* patterns */
+	size_t n_keep;
+	int keep_worst;
+	char *const *reports; /* paths */
+	size_t n_reports;
+};
+
 /* A type that --type names. */
 struct quantize_type {
 	const char *name;
-	/* Writes the model src as dst, with the command's options.  -errno with the reason. */
-	int (*run)(const char *src, const char *dst, const struct opts *o, char *why, size_t why_n);
+	/* Writes the model; o has the options of this type alone.  -errno with the reason. */
+	int (*run)(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n);
 };
 
 int cmd_quantize(int argc, char **argv);

@@ -30,10 +30,17 @@ void report_order(const struct report *r, int *out)
 	qsort_r(out, (size_t)r->n_linears, sizeof *out, compare, r->linears);
 }
 
+const char *report_name(const struct report_linear *l, char out[REPORT_NAME])
+{
+	snprintf(out, REPORT_NAME, "%s%s%s", l->name, l->part[0] ? ": " : "", l->part);
+	return out;
+}
+
 void report_summary(const struct report *r, const char *as)
 {
 	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order), kept = 0;
 	const struct measure *m = r->network;
+	char name[REPORT_NAME];
 	for (int i = 0; i < r->n_linears; i++)
 		kept += r->linears[i].kept;
 	report_order(r, order);
@@ -46,7 +53,7 @@ void report_summary(const struct report *r, const char *as)
 	for (int i = 0; i < r->n_linears && i < 3; i++) {
 		const struct report_linear *l = &r->linears[order[i]];
 		if (l->alone.signal > 0)
-			printf("%s %s: %.1f dB%s%s\n", i ? "then" : "worst", l->name,
+			printf("%s %s: %.1f dB%s%s\n", i ? "then" : "worst", report_name(l, name),
 			       layer_error_db(&l->alone), l->reason[0] ? ", " : "", l->reason);
 	}
 	free(order);
@@ -106,6 +113,7 @@ static void network_json(struct buf *b, const struct measure *m)
 void report_json(const struct report *r, struct buf *b)
 {
 	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
+	char name[REPORT_NAME];
 	buf_puts(b, "{\"source\":");
 	json_write_str(b, r->source);
 	buf_puts(b, ",\"result\":");
@@ -119,13 +127,15 @@ void report_json(const struct report *r, struct buf *b)
 	report_order(r, order);
 	for (int i = 0; i < r->n_linears && i < WORST; i++) {
 		buf_puts(b, i ? "," : "");
-		json_write_str(b, r->linears[order[i]].name);
+		json_write_str(b, report_name(&r->linears[order[i]], name));
 	}
 	buf_puts(b, "],\"linears\":[");
 	for (int i = 0; i < r->n_linears; i++) {
 		const struct report_linear *l = &r->linears[i];
 		buf_puts(b, i ? ",\n{\"name\":" : "\n{\"name\":");
 		json_write_str(b, l->name);
+		if (l->part[0])
+			buf_printf(b, ",\"part\":\"%s\"", l->part);
 		buf_printf(b, ",\"layer\":%d,\"kept\":%s,\"reason\":", l->layer, l->kept ? "true" : "false");
 		json_write_str(b, l->reason);
 		buf_printf(b, ",\"calibration_rows\":%d", l->n_rows);

@@ -6,11 +6,15 @@
 #include "base/buf.h"
 #include "quant/layer.h"
 #include "quant/measure.h"
+#include "quant/quantize.h"
 
 #include <stdbool.h>
 
+enum { REPORT_NAME = 112 };
+
 struct report_linear {
 	char name[96];
+	const char *part; /* of the tensor of that name, where it has several: "q"; static, "" for none */
 	int layer;
 	bool kept;          /* in floats: the errors are those that its quantized form has */
 	const char *reason; /* static; "" for none */
@@ -32,13 +36,18 @@ struct report {
  * without outputs last: out [n_linears]. */
 void report_order(const struct report *r, int *out);
 
+/* "model.layers.3.mlp.up_proj", "model.layers.3.self_attn.qkv_proj: q".  Returns out. */
+const char *report_name(const struct report_linear *l, char out[REPORT_NAME]);
+
 /* A few lines to stdout: how many parts are quantized, to what ("INT4, groups of 128"), what the text lost,
  * the worst parts. */
 void report_summary(const struct report *r, const char *as);
 void report_json(const struct report *r, struct buf *out);
 void report_html(const struct report *r, struct buf *out);
 
-/* Writes path: HTML where it ends in .html or .htm, else JSON; as a whole or not at all. */
-int report_write(const struct report *r, const char *path, char *why, size_t why_n);
+/* Whether the files of the options can be written: before the work of hours.  They stay as they are. */
+int report_check_all(const struct quantize_options *q, char *why, size_t why_n);
+/* Writes them: HTML where the name ends in .html or .htm, else JSON; each as a whole or not at all. */
+int report_write_all(const struct report *r, const struct quantize_options *q, char *why, size_t why_n);
 
 #endif

@@ -1,6 +1,8 @@
 /* report_file.c - reports on disk. */
 #include "quant/report.h"
 
+#include "base/err.h"
+#include "base/file.h"
 #include "base/replace.h"
 
 #include <string.h>
@@ -11,7 +13,7 @@ static bool ends_in(const char *path, const char *what)
 	return n >= m && strcmp(path + n - m, what) == 0;
 }
 
-int report_write(const struct report *r, const char *path, char *why, size_t why_n)
+static int write_one(const struct report *r, const char *path, char *why, size_t why_n)
 {
 	struct replace file;
 	struct buf text = {0};
@@ -25,5 +27,27 @@ int report_write(const struct report *r, const char *path, char *why, size_t why
 		rc = replace_end(&file, why, why_n);
 	}
 	buf_fini(&text);
+	return rc;
+}
+
+int report_check_all(const struct quantize_options *q, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (size_t i = 0; !rc && i < q->n_reports; i++) {
+		struct replace file;
+		if (file_is_dir(q->reports[i]))
+			return err_why(why, why_n, -EISDIR, "--report %s is a directory: name a file",
+				       q->reports[i]);
+		if (!(rc = replace_begin(&file, q->reports[i], 0666, why, why_n)))
+			replace_drop(&file);
+	}
+	return rc ? err_prefix(why, why_n, rc, "--report") : 0;
+}
+
+int report_write_all(const struct report *r, const struct quantize_options *q, char *why, size_t why_n)
+{
+	int rc = 0;
+	for (size_t i = 0; !rc && i < q->n_reports; i++)
+		rc = write_one(r, q->reports[i], why, why_n);
 	return rc;
 }

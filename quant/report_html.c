@@ -309,8 +309,9 @@ static void cell(struct buf *b, const struct layer_error *e, bool whole)
 
 static void row(struct buf *b, const struct report_linear *l, bool bad)
 {
+	char name[REPORT_NAME];
 	buf_puts(b, bad ? "<tr><td class=\"bad\"><code>" : "<tr><td><code>");
-	text(b, l->name);
+	text(b, report_name(l, name));
 	buf_puts(b, "</code></td>");
 	cell(b, &l->weights, true);
 	cell(b, &l->alone, true);

@@ -13,13 +13,11 @@
 #include "quant/round/hf_quantize.h"
 #include "quant/runner.h"
 #include "quant/windows.h"
+#include "quant/writer/own_dir.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct model {
 	struct model_config config;
@@ -27,7 +25,7 @@ struct model {
 };
 
 struct run {
-	const struct round_options *o;
+	const struct quantize_options *o;
 	bool gguf;
 	struct model source;
 	struct windows text;
@@ -57,12 +55,9 @@ static void model_close(struct model *m)
 
 static int quantize(struct run *r, const char *dst)
 {
-	const struct round_options *o = r->o;
-	interrupt_arm();
-	const int rc = r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why, r->why_n)
-			       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why, r->why_n);
-	interrupt_disarm();
-	return rc;
+	const struct quantize_options *o = r->o;
+	return r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why, r->why_n)
+		       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why, r->why_n);
 }
 
 /* ---- measuring ---- */
@@ -113,6 +108,7 @@ static void collect(struct run *r, const struct measure *m)
 		const struct measure_linear *l = &m->linears[i];
 		struct report_linear *to = &r->linears[i];
 		snprintf(to->name, sizeof to->name, "%s", l->name);
+		to->part = l->part;
 		to->layer = l->layer;
 		to->kept = l->same;
 		to->reason = layer_reason_text(l->same ? reason_of(r, l) : REASON_NONE);
@@ -152,57 +148,31 @@ static void choose_worst(struct run *r)
 
 /* ---- the trial ---- */
 
-/* DST.trial: a directory of this run, with the result of everything quantized in it. */
-static int trial_begin(struct run *r, char *dir, const char *model)
+/* DST.trial/model, of everything quantized: measured, and the worst are chosen. */
+static int try_model(struct run *r, const char *model)
 {
-	if (mkdir(dir, 0777))
-		return err_why(r->why, r->why_n, -errno,
-			       errno == EEXIST
-				       ? "%s exists, and may be what a run that was killed left behind: "
-					 "remove it"
-				       : "%s cannot be made",
-			       dir);
-	return quantize(r, model);
-}
-
-static void remove_flat(const char *dir)
-{
-	struct dirent **files = NULL;
-	const int n = scandir(dir, &files, NULL, alphasort);
-	for (int i = 0; i < n; i++) {
-		char *path = file_join(dir, files[i]->d_name);
-		unlink(path);
-		free(path);
-		free(files[i]);
-	}
-	free(files);
-	rmdir(dir);
-}
-
-static void trial_end(const char *dir, const char *model)
-{
-	if (file_is_dir(model))
-		remove_flat(model);
-	remove_flat(dir);
-}
-
-/* Everything is quantized and measured, the worst are chosen. */
-static int find_worst(struct run *r)
-{
-	size_t n = strlen(r->o->dst);
-	while (n > 1 && r->o->dst[n - 1] == '/')
-		n--;
-	char *dir = xasprintf("%.*s.trial", (int)n, r->o->dst), *model = file_join(dir, "model");
 	struct measure m = {0};
-	const bool there = file_exists(dir) || file_is_dir(dir);
-	int rc = trial_begin(r, dir, model);
+	int rc = quantize(r, model);
 	if (!rc && !(rc = measure(r, model, &m))) {
 		collect(r, &m);
 		choose_worst(r);
 	}
-	if (!there)
-		trial_end(dir, model);
 	measure_fini(&m);
+	return rc == -EINTR ? err_why(r->why, r->why_n, rc, "interrupted: nothing was written") : rc;
+}
+
+static int find_worst(struct run *r)
+{
+	static const char mark[] = ".quern-trial";
+	size_t n = strlen(r->o->dst);
+	while (n > 1 && r->o->dst[n - 1] == '/')
+		n--;
+	char *dir = xasprintf("%.*s.trial", (int)n, r->o->dst), *model = file_join(dir, "model");
+	int fd;
+	int rc = own_dir_take(dir, r->o->dst, mark, &fd, r->why, r->why_n);
+	if (!rc)
+		rc = try_model(r, model);
+	own_dir_remove(dir, mark, &fd);
 	free(model);
 	free(dir);
 	return rc;
@@ -212,7 +182,7 @@ static int find_worst(struct run *r)
 
 static int open_source(struct run *r)
 {
-	const struct round_options *o = r->o;
+	const struct quantize_options *o = r->o;
 	if (file_exists(o->dst) || file_is_dir(o->dst))
 		return err_why(r->why, r->why_n, -EEXIST,
 			       "%s exists already: remove it, or name another result", o->dst);
@@ -224,7 +194,7 @@ static int open_source(struct run *r)
 			o->source, o->type, o->source);
 	int rc = model_open(&r->source, o->source, r->why, r->why_n);
 	if (!rc)
-		rc = windows_read(&r->text, o->source, o->text, runner_window(&r->source.config), o->n_eval,
+		rc = windows_read(&r->text, o->source, o->eval, runner_window(&r->source.config), o->n_eval,
 				  r->source.config.n_vocab, r->why, r->why_n);
 	return rc;
 }
@@ -233,20 +203,19 @@ static int measure_result(struct run *r)
 {
 	struct measure m;
 	int rc = measure(r, r->o->dst, &m);
-	if (rc)
+	if (rc) /* also: interrupted */
 		return err_prefix(r->why, r->why_n, rc, "%s is written, but not measured", r->o->dst);
 	collect(r, &m);
 	struct report report = report_of(r);
 	report.network = &m;
-	for (size_t i = 0; !rc && i < r->o->n_reports; i++)
-		rc = report_write(&report, r->o->reports[i], r->why, r->why_n);
+	rc = report_write_all(&report, r->o, r->why, r->why_n);
 	if (!rc)
 		report_summary(&report, r->o->type);
 	measure_fini(&m);
 	return rc;
 }
 
-int round_run(const struct round_options *o, char *why, size_t why_n)
+int round_run(const struct quantize_options *o, char *why, size_t why_n)
 {
 	struct run r = {.o = o,
 			.gguf = o->type[0] == 'q',
@@ -254,9 +223,10 @@ int round_run(const struct round_options *o, char *why, size_t why_n)
 			.to = o->keep_worst ? 0.5 : 1,
 			.why = why,
 			.why_n = why_n};
-	int rc = 0;
 	parallel_limit(o->n_threads);
-	if (o->text)
+	interrupt_arm(); /* until the end: a signal while the model is committed stops what comes next */
+	int rc = report_check_all(o, why, why_n);
+	if (!rc && o->eval)
 		rc = open_source(&r);
 	if (!rc && o->keep_worst) {
 		rc = find_worst(&r);
@@ -265,8 +235,9 @@ int round_run(const struct round_options *o, char *why, size_t why_n)
 	}
 	if (!rc)
 		rc = quantize(&r, o->dst);
-	if (!rc && o->text)
+	if (!rc && o->eval)
 		rc = measure_result(&r);
+	interrupt_disarm();
 	keep_fini(&r.keep);
 	free(r.linears);
 	windows_fini(&r.text);

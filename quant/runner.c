@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "cli/terminal/term.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -220,6 +221,8 @@ int runner_layer(struct runner *r, int layer, const float *in, float *out, int n
 		return rc;
 	for (int n; !rc && r->first < n_tokens; r->first += n) {
 		n = rows_of_batch(r, r->first, n_tokens);
+		if (interrupt_pending() && (rc = -EINTR))
+			break;
 		if ((rc = r->ops->upload(r->stream, model_residual(m), in + (size_t)r->first * h,
 					 (size_t)n * h * sizeof *in)) ||
 		    (rc = batch(r, n, r->window, 0)) || (rc = model_layers(m, r->kv, n)) ||
@@ -231,6 +234,8 @@ int runner_layer(struct runner *r, int layer, const float *in, float *out, int n
 	r->first = 0;
 	r->observer = NULL;
 	model_free(m);
+	if (rc == -EINTR)
+		return err_why(why, why_n, rc, "interrupted");
 	return rc ? err_why(why, why_n, rc, "layer %d cannot be computed", layer) : 0;
 }
 

@@ -42,7 +42,7 @@ struct runner_observer {
 
 /* n_tokens: whole windows, but for the last one.  x: F32 [n_tokens, hidden]. */
 int runner_embed(struct runner *r, const uint32_t *tokens, int n_tokens, float *x, char *why, size_t why_n);
-/* in to out, which may be the same.  observer: or NULL. */
+/* in to out, which may be the same.  observer: or NULL.  -EINTR between batches (cli/terminal/term.h). */
 int runner_layer(struct runner *r, int layer, const float *in, float *out, int n_tokens,
 		 const struct runner_observer *observer, char *why, size_t why_n);
 /* The logits of n rows of x, at most RUNNER_LOGITS: F32 [n, n_vocab], the caller's. */

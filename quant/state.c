@@ -5,21 +5,20 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/replace.h"
+#include "quant/writer/own_dir.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-static const char mark[] = "quern-quantize 1";
+static const char run_file[] = "run", mark[] = "quern-quantize 1";
 enum { RUN_MAX = 128 };
 
 struct state {
@@ -43,41 +42,10 @@ static int sys_why(char *why, size_t why_n, const char *path, const char *what)
 
 /* ---- the directory ---- */
 
-/* The file `run` goes last: without it the next run would not know the rest. */
-static void empty_dir(const struct state *s)
-{
-	const int again = dup(s->fd);
-	DIR *d = again < 0 ? NULL : fdopendir(again);
-	if (!d)
-		return;
-	rewinddir(d);
-	for (const struct dirent *e; (e = readdir(d));)
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-		    strcmp(e->d_name, "run") != 0)
-			unlinkat(s->fd, e->d_name, 0);
-	closedir(d);
-	unlinkat(s->fd, "run", 0);
-}
-
-/* But for a file `run` that did not get its name. */
-static bool is_empty(const struct state *s)
-{
-	const int again = dup(s->fd);
-	DIR *d = again < 0 ? NULL : fdopendir(again);
-	int n = 0;
-	if (!d)
-		return false;
-	rewinddir(d);
-	for (const struct dirent *e; (e = readdir(d));)
-		n += strncmp(e->d_name, "run.", 4) != 0;
-	closedir(d);
-	return n <= 2;
-}
-
 static int write_run(const struct state *s, char *why, size_t why_n)
 {
 	struct replace r;
-	char *path = file_join(s->dir, "run");
+	char *path = file_join(s->dir, run_file);
 	int rc = replace_begin(&r, path, 0666, why, why_n);
 	if (!rc) {
 		fprintf(r.f, "%s %016" PRIx64 "\n", mark, s->fingerprint);
@@ -87,14 +55,15 @@ static int write_run(const struct state *s, char *why, size_t why_n)
 	return rc;
 }
 
-/* 1: of this run; 0: nothing, or of another one; -EEXIST: not ours. */
+/* The file without a name of its own yet ("run.*") does not count.  1: of this run; 0: nothing, or of another
+ * one; -EEXIST: not ours. */
 static int check_run(const struct state *s, char *why, size_t why_n)
 {
-	char *path = file_join(s->dir, "run"), *text = NULL, want[RUN_MAX];
+	char *path = file_join(s->dir, run_file), *text = NULL, want[RUN_MAX];
 	size_t n;
 	int rc = file_read(path, RUN_MAX, &text, &n, NULL, 0);
 	snprintf(want, sizeof want, "%s %016" PRIx64 "\n", mark, s->fingerprint);
-	if (rc == -ENOENT && is_empty(s))
+	if (rc == -ENOENT && own_dir_is_empty(s->fd, "run."))
 		rc = 0;
 	else if (rc || strncmp(text, mark, sizeof mark - 1) != 0)
 		rc = err_why(
@@ -131,16 +100,9 @@ int state_open(struct state **out, const char *dst, uint64_t fingerprint, int n_
 			    .n_layers = n_layers,
 			    .bytes = (size_t)rows * (size_t)hidden * sizeof(float)};
 	*out = NULL;
-	int rc = 0;
-	if (mkdir(s->dir, 0777) && errno != EEXIST)
-		rc = sys_why(why, why_n, s->dir, "made");
-	s->fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (!rc && s->fd < 0)
-		rc = sys_why(why, why_n, s->dir, "opened");
-	if (!rc && flock(s->fd, LOCK_EX | LOCK_NB))
-		rc = err_why(why, why_n, -EBUSY, "%s is being made by another run: wait for its end", dst);
+	int rc = own_dir_lock(s->dir, dst, &s->fd, why, why_n);
 	if (!rc && (rc = check_run(s, why, why_n)) == 0) {
-		empty_dir(s);
+		own_dir_empty(s->fd, run_file);
 		rc = write_run(s, why, why_n);
 	}
 	if (rc < 0) {
@@ -166,8 +128,7 @@ void state_remove(struct state **s)
 {
 	if (!*s)
 		return;
-	empty_dir(*s);
-	rmdir((*s)->dir);
+	own_dir_remove((*s)->dir, run_file, &(*s)->fd);
 	state_close(*s);
 	*s = NULL;
 }

@@ -19,7 +19,7 @@ struct job {
 	struct tensor_plan plan;
 	struct writer *w;
 	float *factors[3]; /* owned: tensors that no file has */
-	bool quantized;   
+	bool quantized;    /* a linear layer, and not the embedding or the head alone */
 	char *why;
 	size_t why_n;
 };
@@ -61,7 +61,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 		const char *type = NULL;
 		j->choice->type(j->choice->ctx, c, name, t->shape[1], &type, &p->encode);
 		p->type = type ? type : p->type;
-		j->quantized |= type != NULL;
+		j->quantized |= type && name->part != NAME_EMBED && name->part != NAME_HEAD;
 	}
 	return tensor_plan_permute(p, c, name->part, false, j->why, j->why_n);
 }

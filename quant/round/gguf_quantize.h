@@ -10,7 +10,8 @@
 
 #include <stddef.h>
 
-/* type: "q8_0", "q4_0", "q4_k", "q6_k".  keep: what stays as it is. */
+/* type: "q8_0", "q4_0", "q4_k", "q6_k".  keep: what stays as it is.  -ENOTSUP, ... with the reason: also
+ * where no linear layer would be quantized. */
 int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep, char *why,
 		  size_t why_n);
 

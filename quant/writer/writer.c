@@ -3,15 +3,14 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "quant/writer/own_dir.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,79 +35,10 @@ bool writer_format_of(const char *name, enum writer_format *out)
 	return false;
 }
 
-/* ---- the temporary directory ---- */
-
 static int sys_why(char *why, size_t why_n, const char *path, const char *what)
 {
 	const int err = errno;
 	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
-}
-
-static int open_dir(const char *path)
-{
-	return open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-/* Removes the files of the directory; it has no others than the writer's.  The mark goes last: without it the
- * next run would not know the rest. */
-static void empty_dir(int fd)
-{
-	const int again = dup(fd);
-	DIR *d = again < 0 ? NULL : fdopendir(again);
-	if (!d)
-		return;
-	rewinddir(d);
-	for (const struct dirent *e; (e = readdir(d));)
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-		    strcmp(e->d_name, mark) != 0)
-			unlinkat(fd, e->d_name, 0);
-	closedir(d);
-	unlinkat(fd, mark, 0);
-}
-
-static bool is_empty(int fd)
-{
-	const int again = dup(fd);
-	DIR *d = again < 0 ? NULL : fdopendir(again);
-	int n = 0;
-	if (!d)
-		return false;
-	rewinddir(d);
-	while (readdir(d))
-		n++;
-	closedir(d);
-	return n <= 2;
-}
-
-static int take_dir(struct writer *w, char *why, size_t why_n)
-{
-	const bool made = mkdir(w->temp, 0777) == 0;
-	if (!made && errno != EEXIST)
-		return sys_why(why, why_n, w->temp, "made");
-	w->dir_fd = open_dir(w->temp);
-	if (w->dir_fd < 0)
-		return sys_why(why, why_n, w->temp, "opened");
-	if (flock(w->dir_fd, LOCK_EX | LOCK_NB)) {
-		close(w->dir_fd);
-		w->dir_fd = -1;
-		return err_why(why, why_n, -EBUSY, "%s is being written by another run: wait for its end",
-			       w->dst);
-	}
-	if (!made && faccessat(w->dir_fd, mark, F_OK, 0) && !is_empty(w->dir_fd)) {
-		close(w->dir_fd);
-		w->dir_fd = -1;
-		return err_why(why, why_n, -EEXIST,
-			       "%s exists, and is not what a run left behind: remove it, or name another "
-			       "result",
-			       w->temp);
-	}
-	if (!made)
-		empty_dir(w->dir_fd);
-	const int fd = openat(w->dir_fd, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return sys_why(why, why_n, w->temp, "written");
-	close(fd);
-	return 0;
 }
 
 int writer_new(const char *dst, enum writer_format format, struct writer **out, char *why, size_t why_n)
@@ -128,7 +58,7 @@ int writer_new(const char *dst, enum writer_format format, struct writer **out, 
 		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
 			     w->dst);
 	if (!rc)
-		rc = take_dir(w, why, why_n);
+		rc = own_dir_take(w->temp, w->dst, mark, &w->dir_fd, why, why_n);
 	if (rc) {
 		writer_abort(&w);
 		return rc;
@@ -390,10 +320,8 @@ int writer_commit(struct writer **wp, char *why, size_t why_n)
 		return rc;
 	}
 	*wp = NULL;
-	if (w->form->single) {
-		empty_dir(w->dir_fd);
-		rmdir(w->temp);
-	}
+	if (w->form->single)
+		own_dir_remove(w->temp, mark, &w->dir_fd);
 	rc = sync_parent(w->dst);
 	if (rc)
 		err_why(why, why_n, rc, "%s is written, but not synced: %s", w->dst, strerror(-rc));
@@ -407,9 +335,6 @@ void writer_abort(struct writer **wp)
 	*wp = NULL;
 	if (!w)
 		return;
-	if (w->dir_fd >= 0) {
-		empty_dir(w->dir_fd);
-		rmdir(w->temp);
-	}
+	own_dir_remove(w->temp, mark, &w->dir_fd);
 	forget(w);
 }

@@ -51,7 +51,7 @@ static int safetensors(const char *src, const char *dst, char *why, size_t why_n
 
 static int nearest(const char *type, const char *src, const char *dst, char *why, size_t why_n)
 {
-	return round_run(&(struct round_options){.source = src, .dst = dst, .type = type, .n_threads = 1},
+	return round_run(&(struct quantize_options){.source = src, .dst = dst, .type = type, .n_threads = 1},
 			 why, why_n);
 }
 
@@ -68,13 +68,11 @@ static int int8(const char *src, const char *dst, char *why, size_t why_n)
 static int awq4(const char *src, const char *dst, char *why, size_t why_n)
 {
 	char text[PATH];
-	return awq_run(&(struct awq_options){.source = src,
-					     .dst = dst,
-					     .text = join(text, kept, "text"),
-					     .n_tokens = CALIBRATION,
-					     .group = 32,
-					     .n_threads = 1},
-		       why, why_n);
+	const struct quantize_options all = {.source = src, .dst = dst, .type = "awq4", .n_threads = 1};
+	return awq_run(
+		&(struct awq_options){
+			.all = &all, .text = join(text, kept, "text"), .n_tokens = CALIBRATION, .group = 32},
+		why, why_n);
 }
 
 static const struct step conversions[] = {{"m.gguf", "qwen2", gguf},

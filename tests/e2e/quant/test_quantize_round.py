@@ -3,13 +3,16 @@ weights are computed from the files with numpy here, apart from the quantizer.""
 
 import json
 import re
+import signal
+import subprocess
 import sys
+import uuid
 
 import numpy as np
 import pytest
 
 from model_files import gguf, safetensors
-from service import DEMO, ROOT
+from service import DEMO, QUERN, ROOT, SLOW, spawn
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_model  # noqa: E402
@@ -30,6 +33,7 @@ def folder(tmp_path_factory):
     make_model.make(str(d / "llama"), llama(128, 96, 2, 4, 2, 331, 512), "F32", 1)
     make_model.make(str(d / "mixture"), MIXTURE, "F32", 1)
     (d / "text").write_text(stories(77, 4_000))
+    (d / "long").write_text(stories(77, 80_000))
     return d
 
 
@@ -159,9 +163,85 @@ def test_options_that_measure_need_a_text(run, folder, tmp_path):
     fails(2, "--eval-tokens of 2 or more", "--type", "int8", "--eval", folder / "text", "--eval-tokens", "1")
     fails(2, "--keep does not go with --compare", "--compare", "--keep", "x")
     fails(1, "none", "--type", "int8", "--eval", tmp_path / "none")
-    fails(1, "or --keep names them all", "--type", "int8", "--keep", "proj")
+    for kind in ("int8", "int4-rtn", "q8_0", "q4_k"):
+        for pattern in ("proj", "*"):     # of a GGUF file "proj" leaves the embedding and the head
+            fails(1, "or --keep names them all", "--type", kind, "--keep", pattern)
     (tmp_path / "dst.trial").mkdir()
     (tmp_path / "dst.trial" / "mine").write_text("mine")
-    fails(1, "dst.trial exists, and may be what a run that was killed left behind", "--type", "int8", "--eval", folder / "text",
-          "--keep-worst", "1")
+    fails(1, "dst.trial exists, and is not what a run left behind", "--type", "int8", "--eval", folder / "text", "--keep-worst", "1")
     assert (tmp_path / "dst.trial" / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["int8", "q8_0", "awq4"])
+def test_a_report_that_cannot_be_written_is_refused_at_once(run, folder, tmp_path, kind):
+    (tmp_path / "old.json").write_text("old")
+    (tmp_path / "folder").mkdir()
+    text = ("--calibrate", folder / "text", "--tokens", "64") if kind == "awq4" else ("--eval", folder / "text")
+    for bad in (tmp_path / "no" / "report.html", tmp_path / "folder"):
+        r = run("quantize", folder / "demo", tmp_path / "dst", "--type", kind, *text, "--report", tmp_path / "old.json", "--report", bad)
+        assert r.returncode == 1 and "--report" in r.stderr and str(bad) in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr
+        assert sorted(f.name for f in tmp_path.iterdir()) == ["folder", "old.json"] and (tmp_path / "old.json").read_text() == "old"
+
+
+def test_the_width_of_a_part_that_is_kept_does_not_set_the_group(run, folder, tmp_path):
+    """Inputs of down_proj are 96, those of the others 128."""
+    for keep, group in (((), 32), (("--keep", "down_proj"), 128)):
+        quantize(run, folder / "llama", tmp_path / str(group), "int4-rtn", *keep)
+        config = json.loads((tmp_path / str(group) / "config.json").read_text())["quantization_config"]
+        assert config["group_size"] == group
+
+
+# --- runs that end early ---
+
+def started(folder, dst, kind, until, *options):
+    """A run that measures for a while, once this path is there."""
+    p = spawn([QUERN, "quantize", folder / "demo", dst, "--type", kind, "--eval", folder / "long", "--eval-tokens", "60000", *options],
+              uuid.uuid4().hex, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while p.poll() is None and not until.exists():
+        pass
+    assert p.poll() is None, "it ended before it could be stopped"
+    return p
+
+
+def left(dst):
+    return sorted(f.name for f in dst.parent.iterdir() if f.name.startswith(dst.name))
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "int8"])
+def test_a_signal_while_a_trial_is_measured_leaves_nothing(folder, tmp_path, kind):
+    dst = tmp_path / "dst"
+    p = started(folder, dst, kind, tmp_path / "dst.trial" / "model", "--keep-worst", "1")
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60 * SLOW)
+    assert (p.returncode, out) == (1, "") and "interrupted: nothing was written" in err and left(dst) == []
+
+
+def test_a_signal_while_the_result_is_measured_leaves_the_result(run, folder, tmp_path):
+    dst = tmp_path / "dst"
+    p = started(folder, dst, "int8", dst, "--report", tmp_path / "report.json")
+    p.send_signal(signal.SIGTERM)
+    out, err = p.communicate(timeout=60 * SLOW)
+    assert (p.returncode, out) == (1, "") and "is written, but not measured: interrupted" in err
+    assert left(dst) == ["dst"] and not (tmp_path / "report.json").exists()
+    assert json.loads(run("inspect", dst, "--json").stdout)["layers"] == 5
+
+
+def test_what_a_killed_run_left_is_taken_over(run, folder, tmp_path):
+    dst = tmp_path / "dst"
+    p = started(folder, dst, "q8_0", tmp_path / "dst.trial" / "model", "--keep-worst", "1")
+    p.kill()
+    p.communicate(timeout=60 * SLOW)
+    assert left(dst) == ["dst.trial"]
+    _, report = measured(run, folder, "demo", dst, "q8_0", "--keep-worst", "1")
+    assert sum(x["kept"] for x in report["linears"]) == 1 and left(dst) == ["dst", "dst.json"]
+
+
+def test_two_runs_do_not_share_a_trial(run, folder, tmp_path):
+    dst = tmp_path / "dst"
+    p = started(folder, dst, "q8_0", tmp_path / "dst.trial" / "model", "--keep-worst", "1")
+    r = run("quantize", folder / "demo", dst, "--type", "q8_0", "--eval", folder / "text", "--keep-worst", "1")
+    assert r.returncode == 1 and "dst is being written by another run: wait for its end" in r.stderr
+    assert p.poll() is None and (tmp_path / "dst.trial" / "model").exists()
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=60 * SLOW)
+    assert left(dst) == []
