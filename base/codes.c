@@ -99,6 +99,13 @@ void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int 
 	out->from[0] = whole;
 }
 
+const struct codes *codes_whole(const struct codes *c)
+{
+	while (c->read == read_cut)
+		c = c->from[0];
+	return c;
+}
+
 /* ---- floats ---- */
 
 typedef float floats4 __attribute__((vector_size(16)));

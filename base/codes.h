@@ -52,6 +52,9 @@ bool codes_can_cut(const struct codes *c, int k0, int k);
 /* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of `whole`, which is borrowed for out's life. */
 void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int k0, int k);
 
+/* The codes that a cut is of, as they are stored; c itself where it is none. */
+const struct codes *codes_whole(const struct codes *c);
+
 /* What a group's codes become: by * (v - zero) - min, v the code or its value in the table.  Every operation
  * is rounded by itself, so that all functions of this type give the same bits. */
 struct codes_group {

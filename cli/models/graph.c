@@ -186,6 +186,15 @@ static bool take_error(struct graph_row *r, const json_t *linear)
 	return true;
 }
 
+/* Of parts of one tensor each has an error of its own. */
+enum { KEY = 208 };
+
+static const char *key_of(const char *name, const char *part, char out[KEY])
+{
+	snprintf(out, KEY, "%s%s%s", name, part[0] ? ": " : "", part);
+	return out;
+}
+
 static int row_errors(struct graph_row *r, const json_t *by_name)
 {
 	const char *star = strchr(r->name, '*');
@@ -193,12 +202,12 @@ static int row_errors(struct graph_row *r, const json_t *by_name)
 	if (!r->weight)
 		return 0;
 	for (int e = 0; e < (star ? r->count : 1); e++) {
-		char name[192];
+		char name[192], key[KEY];
 		if (star)
 			snprintf(name, sizeof name, "%.*s%d%s", (int)(star - r->name), r->name, e, star + 1);
 		else
 			snprintf(name, sizeof name, "%s", r->name);
-		n += take_error(r, json_object_get(by_name, name));
+		n += take_error(r, json_object_get(by_name, key_of(name, r->part, key)));
 	}
 	return n;
 }
@@ -220,9 +229,10 @@ int graph_errors(struct graph *g, const char *report, char *why, size_t why_n)
 	for (size_t i = 0; i < json_array_size(linears); i++) {
 		json_t *l = json_array_get(linears, i);
 		const char *name = json_string_value(json_get(l, "name"));
+		char key[KEY];
 		const json_int_t layer = json_integer_value(json_get(l, "layer"));
 		if (name)
-			json_object_set(by_name, name, l);
+			json_object_set(by_name, key_of(name, text_of(l, "part"), key), l);
 		if (layer >= n_layers && layer < g->n_layers)
 			n_layers = (int)layer + 1;
 	}

@@ -54,7 +54,8 @@ void proposal_make(struct proposal *out, const struct model_config *c, const str
 		   int64_t gpu_bytes, enum kept_mode mode)
 {
 	const int n = c->experts.n ? c->experts.n : 1;
-	const int64_t embed = (int64_t)w->embed.n * (w->embed.dtype == CONFIG_F32 ? 4 : 2);
+	const int64_t embed =
+		2 * (int64_t)w->embed.n; /* in 16 bits on a GPU, of whatever type the file has it */
 	int64_t linears = 0, experts = 0, device_experts = 0;
 	*out = (struct proposal){.last = -1};
 	weights_each(w, add_linear, &linears); /* with experts and head */

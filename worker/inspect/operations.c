@@ -194,16 +194,23 @@ static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
 
 /* ---- weights ---- */
 
-/* The type of the file's tensor that codes are read from, where that says more than their bits. */
-static void codes_type(const struct kern_dev *d, const struct codes *c, char *out, size_t n)
+/* The type of the file's tensor that holds the codes, where that says more than their bits: one of GGUF,
+ * which says the groups too, or FP8. */
+static void codes_type(const struct kern_dev *d, const struct codes *c, const char *name, char *out, size_t n)
 {
 	const struct weights_files *f = &d->w->files;
+	const size_t len = strlen(name);
 	snprintf(out, n, "%d-bit", c->bits);
 	for (int i = 0; i < f->n_tensors; i++) {
 		struct weights_tensor t;
 		f->tensor(f->at, i, &t);
-		const char *p = t.data, *at = c->from[0];
-		if (at >= p && at < p + t.bytes && strcmp(t.type, "I32") != 0 && strcmp(t.type, "U8") != 0)
+		const char *p = t.data, *at = codes_whole(c)->from[0];
+		if (at >= p && at < p + t.bytes) {
+			snprintf(out, n, "%s", t.type);
+			return;
+		}
+		if (strncmp(t.name, name, len) == 0 && strcmp(t.name + len, ".weight") == 0 &&
+		    strncmp(t.type, "F8_", 3) == 0)
 			snprintf(out, n, "%s", t.type);
 	}
 	if (c->group < c->k)
@@ -214,7 +221,7 @@ static void part_type(const struct kern_dev *d, const struct kern_linear_src *sr
 		      const struct kern_linear_part *p, char *out, size_t n)
 {
 	if (p->dtype == KERN_CODES)
-		codes_type(d, p->w, out, n);
+		codes_type(d, p->w, p->name ? p->name : src->name, out, n);
 	else if (p->dtype == KERN_AWQ4)
 		snprintf(out, n, "AWQ g%d", src->group);
 	else

@@ -121,6 +121,34 @@ def test_equal_layers_are_drawn_once(run, tmp_path):
     assert dot.count("{") == dot.count("}") and "layers 2 to 4" in dot
 
 
+def types(model):
+    return {w["type"] for op in operations(model)["operations"] for w in op["weights"] if len(w["shape"]) == 2}
+
+
+@pytest.mark.parametrize("kind", ["Q6_K", "Q4_K", "Q8_0", "IQ4_XS"])
+def test_a_type_of_gguf_has_its_own_name(tmp_path, kind):
+    """Of matrices, of the embedding, and of the head that it is."""
+    subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf_family.py", f"llama-{kind}", tmp_path / "m.gguf"], check=True)
+    found = types(tmp_path / "m.gguf")
+    assert kind in found and not any("bit" in t or " g" in t for t in found), found
+
+
+def test_a_type_of_a_directory_says_its_bits_and_groups(run, tmp_path):
+    make_model.make(str(tmp_path / "floats"), make_model.TINY["llama3"][0], "F32", 1)
+    for kind, name in (("fp8", "F8_E4M3"), ("int8", "8-bit")):
+        r = run("quantize", tmp_path / "floats", tmp_path / kind, "--type", kind)
+        assert r.returncode == 0, r.stderr
+        assert name in types(tmp_path / kind), types(tmp_path / kind)
+
+
+def test_the_type_of_experts_in_a_gguf_file_is_named(run, tmp_path):
+    config = make_model.TINY["qwen3-moe"][0] | {"mlp_only_layers": [], "hidden_size": 128, "moe_intermediate_size": 64}
+    make_model.make(str(tmp_path / "floats"), config, "F32", 1)
+    r = run("quantize", tmp_path / "floats", tmp_path / "m.gguf", "--type", "q8_0")
+    assert r.returncode == 0, r.stderr
+    assert types(tmp_path / "m.gguf") == {"Q8_0", "F32"}      # routers are F32
+
+
 def test_layers_in_turns_are_drawn_once(run, tmp_path):
     config, dtype = make_model.TINY["gpt-oss-tp"]
     config = dict(config, num_hidden_layers=9, layer_types=["sliding_attention", "full_attention"] * 4 + ["sliding_attention"])
@@ -137,8 +165,9 @@ def report_of(model, db):
         for w in op["weights"]:
             for e in range(w.get("count", 1)) if len(w["shape"]) == 2 and "layer" in op and op["op"] != "route" else ():
                 name = w["name"].replace("*", str(e))
-                linears.append({"name": name, "layer": op["layer"], "kept": db(name) is None,
-                                "weights": {"snr_db": 3}, "outputs": {"snr_db": db(name) or 2}})
+                error = db(f"{name}: {w['part']}" if "part" in w else name)
+                linears.append({"name": name, **({"part": w["part"]} if "part" in w else {}), "layer": op["layer"], "kept": error is None,
+                                "weights": {"snr_db": 3}, "outputs": {"snr_db": error or 2}})
     return json.dumps({"source": "its model", "linears": linears})
 
 
@@ -156,6 +185,29 @@ def test_errors_are_colours_of_the_parts_that_have_them(run, tmp_path):
     assert [fills[8:].count(c) for c in legend] == [0, 1, 0, 4 * 7 - 2, 0, 0, 1]    # layer 2 is as layer 1
     dot = draw(run, DEMO, tmp_path / "out.dot", "--errors", report)
     assert re.search(rf'BGCOLOR="{legend[1]}">12.3 dB', dot)
+
+
+def test_parts_of_one_tensor_have_errors_of_their_own(run, tmp_path):
+    """By a report as if the quantizer had written it, and by its own."""
+    model, report = model_of("phi3", tmp_path), tmp_path / "report.json"
+    qkv, gateup = "model.layers.0.self_attn.qkv_proj", "model.layers.1.mlp.gate_up_proj"
+    errors = {f"{qkv}: q": 11.5, f"{qkv}: k": None, f"{gateup}: up": 7.5}
+    report.write_text(report_of(model, lambda name: errors.get(name, 28)))
+    shown = [(r[0], r[-1]) for r in rows(draw(run, model, tmp_path / "out.svg", "--errors", report)) if len(r) > 3]
+    want = [("q", "11.5 dB"), ("k", "kept in floats"), ("v", "28.0 dB"), ("q", "28.0 dB"), ("k", "28.0 dB"), ("v", "28.0 dB")]
+    assert [r for r in shown if "qkv" in r[0]] == [(f"self_attn.qkv_proj: {part}", db) for part, db in want]
+    assert [r[1] for r in shown if r[0] == "mlp.gate_up_proj: up"] == ["28.0 dB", "7.5 dB"]
+    (tmp_path / "text").write_text("Once upon a time there was a little girl. " * 40)
+    make_model.make(str(tmp_path / "floats"), make_model.TINY["phi3"][0] | {"hidden_size": 128, "intermediate_size": 128}, "F32", 1)
+    r = run("quantize", tmp_path / "floats", tmp_path / "m.gguf", "--type", "q4_0", "--eval", tmp_path / "text", "--eval-tokens", "64",
+            "--report", report)
+    assert r.returncode == 0, r.stderr
+    linears = json.loads(report.read_text())["linears"]
+    assert [x["part"] for x in linears if x["name"] == qkv] == ["q", "k", "v"]
+    shown = [(r[0], r[-1]) for r in rows(draw(run, tmp_path / "floats", tmp_path / "own.svg", "--errors", report)) if len(r) > 3]
+    for x in linears:
+        name = ".".join(x["name"].split(".")[3:]) + (": " + x["part"] if "part" in x else "")
+        assert (name, f"{x['outputs']['snr_db']:.1f} dB") in shown
 
 
 def test_of_experts_the_worst_error_is_shown(run, tmp_path):

@@ -65,6 +65,20 @@ Test(proposal, a_large_gpu_has_all)
 	cr_expect_eq(p.device_token_bytes, rest - each + 5 * layer * CHOSEN / EXPERTS);
 }
 
+/* A GPU has it in 16 bits, quantized or F32 as it may be in the file; a tied one is its own head. */
+Test(proposal, an_embedding_takes_16_bits_for_a_value)
+{
+	struct made m;
+	make(&m, CONFIG_F16);
+	m.w.embed.dtype = CONFIG_F32;
+	cr_expect_eq(of(&m, 64 << 20).device_bytes, rest + 5 * layer);
+	m.w.embed.data = NULL;
+	m.w.embed_codes = m.w.head;
+	const struct proposal p = of(&m, 64 << 20);
+	cr_expect_eq(p.device_bytes, rest + 5 * layer);
+	cr_expect_eq(p.device_token_bytes, rest - each + 5 * layer * CHOSEN / EXPERTS);
+}
+
 Test(proposal, what_does_not_fit_is_left_to_the_host)
 {
 	struct made m;
