@@ -31,8 +31,7 @@ enum { VERSION = 1 };
 struct run {
 	const struct awq_options *o;
 	const struct quantize_options *q;
-	struct model_config config;
-	struct weights *weights;
+	struct measure_model model;
 	struct windows text;
 	struct state *state;
 	struct progress progress;
@@ -50,13 +49,13 @@ struct run {
 
 static void plan_init(const struct run *r, int layer, struct layer_plan *p)
 {
-	layer_plan_init(p, &r->config, &r->weights->layers[layer], layer, r->o->group, r->q->keep,
+	layer_plan_init(p, &r->model.config, &r->model.weights->layers[layer], layer, r->o->group, r->q->keep,
 			r->q->n_keep);
 }
 
 static int check_source(struct run *r)
 {
-	const struct weights *w = r->weights;
+	const struct weights *w = r->model.weights;
 	if (!file_is_dir(r->q->source))
 		return err_why(
 			r->why, r->why_n, -ENOTSUP,
@@ -64,9 +63,9 @@ static int check_source(struct run *r)
 			"convert %s DST --to safetensors",
 			r->q->source, r->q->source);
 	int left = 0;
-	if (r->config.act == ACT_GELU_SIGMOID || r->config.experts.bias)
+	if (r->model.config.act == ACT_GELU_SIGMOID || r->model.config.experts.bias)
 		return err_why(r->why, r->why_n, -ENOTSUP, "awq4 does not know the experts of %s",
-			       r->config.arch_name);
+			       r->model.config.arch_name);
 	for (int i = 0; i < w->n_layers; i++) {
 		struct layer_plan p;
 		plan_init(r, i, &p);
@@ -95,16 +94,14 @@ static int check_source(struct run *r)
 
 static int open_model(struct run *r)
 {
-	int rc = model_config_load(r->q->source, &r->config, r->why, r->why_n);
-	if (!rc)
-		rc = weights_open(r->q->source, &r->config, &r->weights, r->why, r->why_n);
+	const int rc = measure_model_open(&r->model, r->q->source, r->why, r->why_n);
 	return rc ? rc : check_source(r);
 }
 
 static int open_text(struct run *r)
 {
-	int rc = windows_read(&r->text, r->q->source, r->o->text, runner_window(&r->config), r->o->n_tokens,
-			      r->config.n_vocab, r->why, r->why_n);
+	int rc = windows_read(&r->text, r->q->source, r->o->text, runner_window(&r->model.config),
+			      r->o->n_tokens, r->model.config.n_vocab, r->why, r->why_n);
 	if (!rc && r->text.n < r->o->n_tokens)
 		rc = err_why(r->why, r->why_n, -EINVAL,
 			     "%s has %d tokens, the calibration wants %d: give it a longer text, or allow "
@@ -117,8 +114,8 @@ static int open_text(struct run *r)
 static int read_eval(const struct run *r, struct windows *out)
 {
 	const char *text = r->q->eval ? r->q->eval : r->o->text;
-	return windows_read(out, r->q->source, text, r->text.length, r->q->n_eval, r->config.n_vocab, r->why,
-			    r->why_n);
+	return windows_read(out, r->q->source, text, r->text.length, r->q->n_eval, r->model.config.n_vocab,
+			    r->why, r->why_n);
 }
 
 /* Before the work of hours, not behind it. */
@@ -214,7 +211,7 @@ static int embed(struct run *r, struct runner *runner)
 
 static int calibrate_all(struct run *r)
 {
-	const int n = r->config.n_layers;
+	const int n = r->model.config.n_layers;
 	struct runner *runner = NULL;
 	int at = state_n_done(r->state), rc = 0;
 	if (at)
@@ -222,7 +219,8 @@ static int calibrate_all(struct run *r)
 	progress_begin(&r->progress, r->calibrating * at / n);
 	if (at == n)
 		return 0;
-	rc = runner_open(&runner, &r->config, r->weights, r->text.length, r->q->n_threads, r->why, r->why_n);
+	rc = runner_open(&runner, &r->model.config, r->model.weights, r->text.length, r->q->n_threads, r->why,
+			 r->why_n);
 	if (!rc && !at)
 		rc = embed(r, runner);
 	for (; !rc && at < n; at++) {
@@ -275,7 +273,7 @@ static void collect_layer(struct run *r, struct layer_plan *p)
 
 static int collect(struct run *r)
 {
-	const int n = r->config.n_layers;
+	const int n = r->model.config.n_layers;
 	int all = 0, rc = 0;
 	for (int i = 0; i < n; i++) {
 		struct layer_plan p;
@@ -336,8 +334,8 @@ static int write_result(struct run *r)
 {
 	const struct awq_write_args a = {.source = r->q->source,
 					 .dst = r->q->dst,
-					 .config = &r->config,
-					 .weights = r->weights,
+					 .config = &r->model.config,
+					 .weights = r->model.weights,
 					 .group = r->o->group,
 					 .plan = plan_with_results,
 					 .arg = r,
@@ -362,8 +360,7 @@ static void take_accumulated(struct run *r, const struct measure *m)
 
 static int measure(struct run *r, struct measure *m)
 {
-	struct model_config config = {0};
-	struct weights *weights = NULL;
+	struct measure_model result = {0};
 	struct windows text = {0};
 	*m = (struct measure){.out_by = out_by_of,
 			      .out_by_arg = r,
@@ -372,18 +369,12 @@ static int measure(struct run *r, struct measure *m)
 			      .n_threads = r->q->n_threads};
 	int rc = read_eval(r, &text);
 	if (!rc)
-		rc = model_config_load(r->q->dst, &config, r->why, r->why_n);
+		rc = measure_model_open(&result, r->q->dst, r->why, r->why_n);
 	if (!rc)
-		rc = weights_open(r->q->dst, &config, &weights, r->why, r->why_n);
-	if (!rc) {
-		const struct measure_model a = {r->q->source, &r->config, r->weights},
-					   b = {r->q->dst, &config, weights};
-		rc = measure_run(m, &a, &b, &text, r->why, r->why_n);
-	}
+		rc = measure_run(m, &r->model, &result, &text, r->why, r->why_n);
 	if (!rc)
 		take_accumulated(r, m);
-	weights_close(weights);
-	model_config_fini(&config);
+	measure_model_close(&result);
 	windows_fini(&text);
 	return rc;
 }
@@ -443,8 +434,7 @@ static void run_fini(struct run *r)
 	free(r->linears);
 	free(r->first);
 	windows_fini(&r->text);
-	weights_close(r->weights);
-	model_config_fini(&r->config);
+	measure_model_close(&r->model);
 }
 
 int awq_run(const struct awq_options *o, char *why, size_t why_n)
@@ -460,9 +450,10 @@ int awq_run(const struct awq_options *o, char *why, size_t why_n)
 	int rc = check_result(&r, &there);
 	if (!rc && !(rc = report_check_all(q, why, why_n)) && !(rc = open_model(&r)) &&
 	    !(rc = open_text(&r)) && !(rc = check_eval(&r)))
-		rc = state_open(&r.state, q->dst, fingerprint(&r), r.config.n_layers, r.text.n,
-				r.config.hidden, why, why_n);
-	if (!rc && there && (state_n_done(r.state) < r.config.n_layers || !state_is_written(r.state, q->dst)))
+		rc = state_open(&r.state, q->dst, fingerprint(&r), r.model.config.n_layers, r.text.n,
+				r.model.config.hidden, why, why_n);
+	if (!rc && there &&
+	    (state_n_done(r.state) < r.model.config.n_layers || !state_is_written(r.state, q->dst)))
 		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
 			     q->dst);
 	if (!rc)

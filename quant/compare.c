@@ -12,23 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 
-struct side {
-	struct model_config config;
-	struct weights *weights;
-};
-
-static int side_open(struct side *s, const char *path, char *why, size_t why_n)
-{
-	int rc = model_config_load(path, &s->config, why, why_n);
-	return rc ? rc : weights_open(path, &s->config, &s->weights, why, why_n);
-}
-
-static void side_close(struct side *s)
-{
-	weights_close(s->weights);
-	model_config_fini(&s->config);
-}
-
 static void show_progress(void *arg, double done)
 {
 	progress_step(arg, done, "comparing");
@@ -82,27 +65,24 @@ static void print_text(const struct compare_options *o, const struct measure *m)
 int compare_run(const struct compare_options *o, char *why, size_t why_n)
 {
 	parallel_limit(o->n_threads);
-	struct side a = {0}, b = {0};
+	struct measure_model a = {0}, b = {0};
 	struct windows text = {0};
 	struct progress progress;
 	struct measure m = {.progress = show_progress,
 			    .progress_arg = &progress,
 			    .n_threads = o->n_threads,
 			    .no_linears = true};
-	int rc = side_open(&a, o->a, why, why_n);
+	int rc = measure_model_open(&a, o->a, why, why_n);
 	if (!rc)
-		rc = side_open(&b, o->b, why, why_n);
+		rc = measure_model_open(&b, o->b, why, why_n);
 	if (!rc) {
 		const int x = runner_window(&a.config), y = runner_window(&b.config);
 		rc = windows_read(&text, o->a, o->text, x < y ? x : y, o->n_tokens, a.config.n_vocab, why,
 				  why_n);
 	}
 	progress_begin(&progress, 0);
-	if (!rc) {
-		const struct measure_model first = {o->a, &a.config, a.weights},
-					   second = {o->b, &b.config, b.weights};
-		rc = measure_run(&m, &first, &second, &text, why, why_n);
-	}
+	if (!rc)
+		rc = measure_run(&m, &a, &b, &text, why, why_n);
 	progress_end(&progress);
 	if (!rc && o->json)
 		print_json(o, &m);
@@ -110,7 +90,7 @@ int compare_run(const struct compare_options *o, char *why, size_t why_n)
 		print_text(o, &m);
 	measure_fini(&m);
 	windows_fini(&text);
-	side_close(&a);
-	side_close(&b);
+	measure_model_close(&a);
+	measure_model_close(&b);
 	return rc;
 }

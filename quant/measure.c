@@ -52,6 +52,22 @@ static int stopped(const struct pass *p)
 	return interrupt_pending() ? err_why(p->why, p->why_n, -EINTR, "interrupted") : 0;
 }
 
+/* ---- models ---- */
+
+int measure_model_open(struct measure_model *m, const char *path, char *why, size_t why_n)
+{
+	*m = (struct measure_model){.path = path};
+	const int rc = model_config_load(path, &m->config, why, why_n);
+	return rc ? rc : weights_open(path, &m->config, &m->weights, why, why_n);
+}
+
+void measure_model_close(struct measure_model *m)
+{
+	weights_close(m->weights);
+	model_config_fini(&m->config);
+	*m = (struct measure_model){0};
+}
+
 /* ---- a pair of arrays ---- */
 
 struct tally {
@@ -95,7 +111,7 @@ static struct layer_error error_of(const float *a, const float *b, size_t n)
 static void see(void *arg, enum model_point at, int first, int n, const void *rows)
 {
 	struct side *s = arg;
-	const size_t chosen = (size_t)s->of->config->experts.n_chosen;
+	const size_t chosen = (size_t)s->of->config.experts.n_chosen;
 	for (int i = 0; at == MODEL_AT_ROUTED && s->routed && i < n && s->n_routed < SAMPLE; i++)
 		if ((first + i) % s->step == 0)
 			memcpy(s->routed + (size_t)s->n_routed++ * chosen,
@@ -169,7 +185,7 @@ static void floats_of_b(const struct pass *p, const struct layer_plan *b, int i,
 	const struct weights_linear *l = b->linears[i].from;
 	const int part = i - block->first;
 	layer_floats(l, out);
-	if (block->at == MODEL_AT_QKV && part < 2 && c->rope_pairs && !p->side[0].of->config->rope_pairs)
+	if (block->at == MODEL_AT_QKV && part < 2 && c->rope_pairs && !p->side[0].of->config.rope_pairs)
 		unpermute(out, l->n, l->k, part ? c->n_kv_heads : c->n_heads);
 }
 
@@ -205,7 +221,7 @@ static int compare_linear(struct pass *p, struct measure_linear *out, const stru
 static struct sample rows_of_expert(const struct side *s, int expert)
 {
 	const struct sample *all = &s->at[MODEL_AT_GATEUP];
-	const size_t k = (size_t)all->k, chosen = (size_t)s->of->config->experts.n_chosen;
+	const size_t k = (size_t)all->k, chosen = (size_t)s->of->config.experts.n_chosen;
 	struct sample out = {.rows = xmalloc((size_t)SAMPLE * k * sizeof *out.rows), .k = all->k};
 	const int n = all->n < s->n_routed ? all->n : s->n_routed;
 	for (int i = 0; i < n; i++)
@@ -226,7 +242,7 @@ static int inner_rows(struct pass *p, const struct weights_expert *x, struct sam
 	layer_floats(&x->gate, gate);
 	layer_floats(&x->up, up);
 	if (rows->n)
-		rc = runner_gateup(p->side[0].r, p->side[0].of->config->act, gate, up, x->gate.n, x->gate.k,
+		rc = runner_gateup(p->side[0].r, p->side[0].of->config.act, gate, up, x->gate.n, x->gate.k,
 				   rows->rows, rows->n, mid, p->why, p->why_n);
 	free(gate);
 	free(rows->rows);
@@ -298,11 +314,12 @@ static int run_pair(struct pass *p, int layer)
 {
 	enum { ANY_GROUP = 8 };
 	struct layer_plan plan[2];
-	const size_t n = (size_t)p->text->n * (size_t)p->side[0].of->config->hidden;
+	const size_t n = (size_t)p->text->n * (size_t)p->side[0].of->config.hidden;
 	int rc = 0;
 	for (int i = 0; i < 2; i++) {
 		const struct measure_model *of = p->side[i].of;
-		layer_plan_init(&plan[i], of->config, &of->weights->layers[layer], layer, ANY_GROUP, NULL, 0);
+		layer_plan_init(&plan[i], &of->config, &of->weights->layers[layer], layer, ANY_GROUP, NULL,
+				0);
 		if (!p->m->no_linears)
 			samples_init(&p->side[i], &plan[i], p->text->n, !i && !p->m->out_by);
 	}
@@ -320,7 +337,7 @@ static int run_pair(struct pass *p, int layer)
 /* Same number of layers, and each with the same parts. */
 static bool are_alike(const struct measure_model *a, const struct measure_model *b)
 {
-	const struct model_config *x = a->config, *y = b->config;
+	const struct model_config *x = &a->config, *y = &b->config;
 	bool alike = x->n_layers == y->n_layers && x->hidden == y->hidden && x->n_heads == y->n_heads &&
 		     x->n_kv_heads == y->n_kv_heads && x->head_dim == y->head_dim &&
 		     x->intermediate == y->intermediate && x->experts.n == y->experts.n;
@@ -358,7 +375,7 @@ static void softmax_of(const float *x, int n, int *best, double *log_sum)
 static void row_figures(void *arg, int i)
 {
 	struct rows *r = arg;
-	const int v = r->p->side[0].of->config->n_vocab;
+	const int v = r->p->side[0].of->config.n_vocab;
 	const float *x[2];
 	int best[2];
 	double log_sum[2], kl = 0;
@@ -385,7 +402,7 @@ static int score_rows(struct pass *p, int first, int n, struct tally *t)
 	struct measure *m = p->m;
 	struct rows rows = {.p = p, .first = first};
 	for (int s = 0; s < 2; s++) {
-		const size_t h = (size_t)p->side[s].of->config->hidden;
+		const size_t h = (size_t)p->side[s].of->config.hidden;
 		int rc = runner_head(p->side[s].r, p->side[s].x + (size_t)first * h, n, p->side[s].logits,
 				     p->why, p->why_n);
 		if (rc)
@@ -401,8 +418,7 @@ static int score_rows(struct pass *p, int first, int n, struct tally *t)
 		m->agree += f->agree;
 		m->n_scored++;
 	}
-	tally_add(t, p->side[0].logits, p->side[1].logits,
-		  (size_t)n * (size_t)p->side[0].of->config->n_vocab);
+	tally_add(t, p->side[0].logits, p->side[1].logits, (size_t)n * (size_t)p->side[0].of->config.n_vocab);
 	return 0;
 }
 
@@ -416,7 +432,7 @@ static int score(struct pass *p)
 		for (int at = w, n; !rc && !(rc = stopped(p)) && at < end; at += n) {
 			n = end - at < RUNNER_LOGITS ? end - at : RUNNER_LOGITS;
 			rc = score_rows(p, at, n, &t);
-			advance(p, p->side[0].of->config->n_layers * (double)n / p->text->n);
+			advance(p, p->side[0].of->config.n_layers * (double)n / p->text->n);
 		}
 	}
 	m->logits = tally_error(&t);
@@ -435,13 +451,13 @@ static int side_open(struct pass *p, int side, const struct measure_model *of)
 {
 	struct side *s = &p->side[side];
 	s->of = of;
-	s->bytes = (size_t)p->text->n * (size_t)of->config->hidden * sizeof *s->x;
-	int rc = runner_open(&s->r, of->config, of->weights, p->text->length, p->m->n_threads, p->why,
+	s->bytes = (size_t)p->text->n * (size_t)of->config.hidden * sizeof *s->x;
+	int rc = runner_open(&s->r, &of->config, of->weights, p->text->length, p->m->n_threads, p->why,
 			     p->why_n);
 	if (rc)
 		return err_prefix(p->why, p->why_n, rc, "%s", of->path);
 	s->x = alloc_big(s->bytes);
-	s->logits = xmalloc((size_t)RUNNER_LOGITS * (size_t)of->config->n_vocab * sizeof *s->logits);
+	s->logits = xmalloc((size_t)RUNNER_LOGITS * (size_t)of->config.n_vocab * sizeof *s->logits);
 	if (!s->x)
 		return err_why(p->why, p->why_n, -ENOMEM,
 			       "out of memory: %zu bytes for the rows of %d tokens", s->bytes, p->text->n);
@@ -461,21 +477,21 @@ int measure_run(struct measure *m, const struct measure_model *a, const struct m
 {
 	struct pass p = {.m = m, .text = text, .why = why, .why_n = why_n};
 	int rc = 0;
-	if (a->config->n_vocab != b->config->n_vocab)
+	if (a->config.n_vocab != b->config.n_vocab)
 		return err_why(why, why_n, -EINVAL, "%s has %d tokens, %s has %d: they cannot be compared",
-			       a->path, a->config->n_vocab, b->path, b->config->n_vocab);
+			       a->path, a->config.n_vocab, b->path, b->config.n_vocab);
 	m->alike = are_alike(a, b);
-	m->n_layers = m->alike ? a->config->n_layers : 0;
+	m->n_layers = m->alike ? a->config.n_layers : 0;
 	m->layers = xcalloc((size_t)m->n_layers + 1, sizeof *m->layers);
 	m->n_tokens = text->n;
-	p.all = 2.0 * a->config->n_layers + b->config->n_layers;
+	p.all = 2.0 * a->config.n_layers + b->config.n_layers;
 	if ((rc = side_open(&p, 0, a)) || (rc = side_open(&p, 1, b)))
 		goto done;
 	for (int i = 0; !rc && m->alike && i < m->n_layers; i++)
 		rc = run_pair(&p, i);
-	for (int i = 0; !rc && !m->alike && i < a->config->n_layers; i++)
+	for (int i = 0; !rc && !m->alike && i < a->config.n_layers; i++)
 		rc = run_layer(&p, 0, i, false);
-	for (int i = 0; !rc && !m->alike && i < b->config->n_layers; i++)
+	for (int i = 0; !rc && !m->alike && i < b->config.n_layers; i++)
 		rc = run_layer(&p, 1, i, false);
 	if (!rc)
 		rc = score(&p);

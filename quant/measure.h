@@ -17,10 +17,15 @@
 #include <stddef.h>
 
 struct measure_model {
-	const char *path;
-	const struct model_config *config;
-	const struct weights *weights;
+	const char *path; /* borrowed */
+	struct model_config config;
+	struct weights *weights;
 };
+
+/* -ENOENT, -EINVAL, ... with the reason.  measure_model_close() is due after an error, too; of {0} it is
+ * fine. */
+int measure_model_open(struct measure_model *m, const char *path, char *why, size_t why_n);
+void measure_model_close(struct measure_model *m);
 
 /* A linear part of both.  Experts are accumulated by none, since routes may differ, and are listed only where
  * B is plain: their outputs alone are those of the rows that A's router sends them. */

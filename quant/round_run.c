@@ -19,15 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct model {
-	struct model_config config;
-	struct weights *weights;
-};
-
 struct run {
 	const struct quantize_options *o;
 	bool gguf;
-	struct model source;
+	struct measure_model source;
 	struct windows text;
 	struct keep keep;
 	struct report_linear *linears; /* owned */
@@ -37,19 +32,6 @@ struct run {
 	char *why;
 	size_t why_n;
 };
-
-static int model_open(struct model *m, const char *path, char *why, size_t why_n)
-{
-	int rc = model_config_load(path, &m->config, why, why_n);
-	return rc ? rc : weights_open(path, &m->config, &m->weights, why, why_n);
-}
-
-static void model_close(struct model *m)
-{
-	weights_close(m->weights);
-	model_config_fini(&m->config);
-	*m = (struct model){0};
-}
 
 /* ---- writing ---- */
 
@@ -70,17 +52,16 @@ static void show_progress(void *arg, double done)
 
 static int measure(struct run *r, const char *path, struct measure *m)
 {
-	struct model result = {0};
+	struct measure_model result = {0};
 	*m = (struct measure){.progress = show_progress, .progress_arg = r, .n_threads = r->o->n_threads};
 	progress_begin(&r->progress, r->from);
-	int rc = model_open(&result, path, r->why, r->why_n);
+	int rc = measure_model_open(&result, path, r->why, r->why_n);
 	if (!rc) {
-		const struct measure_model a = {r->o->source, &r->source.config, r->source.weights},
-					   b = {r->o->dst, &result.config, result.weights};
-		rc = measure_run(m, &a, &b, &r->text, r->why, r->why_n);
+		result.path = r->o->dst; /* of the trial, too: for messages */
+		rc = measure_run(m, &r->source, &result, &r->text, r->why, r->why_n);
 	}
 	progress_end(&r->progress);
-	model_close(&result);
+	measure_model_close(&result);
 	return rc;
 }
 
@@ -192,7 +173,7 @@ static int open_source(struct run *r)
 			"%s is not a directory of safetensors, which --type %s needs: make one with quern "
 			"convert %s DST --to safetensors",
 			o->source, o->type, o->source);
-	int rc = model_open(&r->source, o->source, r->why, r->why_n);
+	int rc = measure_model_open(&r->source, o->source, r->why, r->why_n);
 	if (!rc)
 		rc = windows_read(&r->text, o->source, o->eval, runner_window(&r->source.config), o->n_eval,
 				  r->source.config.n_vocab, r->why, r->why_n);
@@ -241,6 +222,6 @@ int round_run(const struct quantize_options *o, char *why, size_t why_n)
 	keep_fini(&r.keep);
 	free(r.linears);
 	windows_fini(&r.text);
-	model_close(&r.source);
+	measure_model_close(&r.source);
 	return rc;
 }
