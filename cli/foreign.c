@@ -322,7 +322,7 @@ const struct opt_alias foreign_options[] = {
 	HINT("--dp", "quern has --replicas N, copies of the model"),
 	HINT("--dp-size", "quern has --replicas N, copies of the model"),
 	HINT("--pp-size", "quern splits a model by --tp N only"),
-	HINT("--ep-size", "quern has --tp N --ep: ranks of the same number, on CPUs"),
+	HINT("--ep-size", "quern has --tp N --ep: ranks of the same number"),
 	HINT("--schedule-policy", scheduling),
 	HINT("--schedule-conservativeness", scheduling),
 	HINT("--enable-priority-scheduling", scheduling),

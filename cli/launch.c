@@ -91,8 +91,7 @@ const struct opt launch_model_options[] = {
 	OPT("log-format", OPT_TEXT, "FORMAT", "text or json: one object a line (text)",
 	    .pass = TO_CONTROLLER | TO_WORKER),
 	OPT("tp", OPT_INT, "N", "devices that share the model (1)", .lo = 1, .hi = 64, .pass = TO_CONTROLLER),
-	OPT("ep", OPT_FLAG, NULL,
-	    "with --tp, on CPUs: ranks have whole experts of a mixture, not a part of each",
+	OPT("ep", OPT_FLAG, NULL, "with --tp: ranks have whole experts of a mixture, not a part of each",
 	    .pass = TO_CONTROLLER),
 	OPT("rank-timeout", OPT_INT, "S", "with --tp: seconds after which a late rank is given up (5)",
 	    .lo = 1, .hi = 86400, .pass = TO_WORKER),
@@ -248,17 +247,6 @@ static int check_parts(const char *model, int tp, bool ep, char *why, size_t why
 	return rc;
 }
 
-/* What one of the devices does not know is refused by each worker, too. */
-static int check_ep(const struct opts *o, char *why, size_t why_n)
-{
-	struct launch l;
-	const bool ep = opts_flag(o, "ep");
-	int rc = ep ? plan_workers(o, &l, why, why_n) : 0;
-	for (size_t i = 0; ep && !rc && i < l.n_devices; i++)
-		rc = shard_check_ep(ep, (int)opts_int(o, "tp", 1), l.devices[i].name, why, why_n);
-	return rc;
-}
-
 /* Rules of a placement against the model, for each device.  The workers would report it, too, but each of
  * them. */
 static int check_rules(const struct opts *o, const char *model, const char *spec, char *why, size_t why_n)
@@ -310,9 +298,7 @@ static int check(const struct opts *o, const char *model, char *why, size_t why_
 		return err_why(why, why_n, -EINVAL, "--scale-at is %g, must be from 0.01 to 1000000",
 			       scale_at);
 	int rc = model_kind_check(model, why, why_n);
-	if (!rc)
-		rc = check_ep(o, why, why_n);
-	if (!rc && opts_int(o, "tp", 1) > 1)
+	if (!rc && (opts_int(o, "tp", 1) > 1 || opts_flag(o, "ep")))
 		rc = check_parts(model, (int)opts_int(o, "tp", 1), opts_flag(o, "ep"), why, why_n);
 	return rc ? rc : check_place(o, model, why, why_n);
 }

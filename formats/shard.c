@@ -148,23 +148,6 @@ static void add_possible(const struct model_config *c, const struct weights *w, 
 	}
 }
 
-int shard_check_ep(bool ep, int n_ranks, const char *device, char *why, size_t why_n)
-{
-	if (!ep)
-		return 0;
-	if (n_ranks < 2)
-		return err_why(
-			why, why_n, -EINVAL,
-			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
-	if (strncmp(device, "cpu", 3) != 0)
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"--ep works between CPU workers only, not on %s: leave it out, and --tp %d gives "
-			"each rank a part of every expert",
-			device, n_ranks);
-	return 0;
-}
-
 /* ---- the parts ---- */
 
 static void cut_vocab(struct shard *s, int n_vocab)
@@ -181,6 +164,10 @@ int shard_init(struct shard *s, const struct model_config *c, const struct weigh
 	       struct shard_rank which, char *why, size_t why_n)
 {
 	const int rank = which.rank, n_ranks = which.n_ranks;
+	if (which.ep && n_ranks < 2)
+		return err_why(
+			why, why_n, -EINVAL,
+			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
 	if (which.ep && !c->experts.n)
 		return err_why(why, why_n, -EINVAL, "--ep: the model is no mixture of experts; leave it out");
 	if (n_ranks < 1 || n_ranks > SHARD_RANKS_MAX || rank < 0 || rank >= n_ranks)

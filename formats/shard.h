@@ -40,8 +40,6 @@ struct shard {
  * possible; or why experts cannot be dealt out. */
 int shard_init(struct shard *s, const struct model_config *c, const struct weights *w,
 	       struct shard_rank which, char *why, size_t why_n);
-/* -EINVAL, -ENOTSUP with the reason: ep with so many ranks on such a device ("cuda:0") cannot be. */
-int shard_check_ep(bool ep, int n_ranks, const char *device, char *why, size_t why_n);
 
 /* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of a linear layer. */
 struct shard_cut {

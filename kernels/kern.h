@@ -397,7 +397,7 @@ struct kern_ops {
 			   char *why, size_t why_n);
 	void (*linear_free)(struct kern_linear *w);
 	int64_t (*linear_bytes)(const struct kern_linear *w); /* on the device */
-	/* -ENOTSUP: this table has no kernels for experts of such a kind or size, or for a part of them. */
+	/* -ENOTSUP: this table has no kernels for experts of such a kind or size. */
 	int (*experts_load)(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
 			    char *why, size_t why_n);
 	void (*experts_free)(struct kern_experts *x); /* NULL is fine */

@@ -66,7 +66,8 @@ if [ "$only" != e2e ]; then
 			kernels/test_sample_golden unit/worker/test_model unit/worker/test_step; do
 			program "$t, emulated CUDA" "$build/tests/$t"
 		done
-		program "unit/worker/test_tp, emulated CUDA" "$build/tests/unit/worker/test_tp" --filter 'tp/agrees*'
+		program "unit/worker/test_tp, emulated CUDA" "$build/tests/unit/worker/test_tp" --filter 'tp/@(agrees*|whole*)'
+		program "unit/worker/test_ep, emulated CUDA" "$build/tests/unit/worker/test_ep"
 		program "unit/worker/test_model, emulated CUDA, --fast" env QUERN_TEST_FAST=1 "$build/tests/unit/worker/test_model" \
 			--filter 'model/@(stories_bf16*|tiny*)'
 		program "kernels/test_linear, 132 multiprocessors, interleaved" \

@@ -396,8 +396,8 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 {
 	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
 	const struct shard_rank which = {(int)s->load.rank, n_ranks, s->load.ep};
-	int rc = shard_check_ep(which.ep, n_ranks, s->device, why, why_n);
-	if (rc || (rc = shard_init(&s->shard, &s->config, w, which, why, why_n)))
+	int rc = shard_init(&s->shard, &s->config, w, which, why, why_n);
+	if (rc)
 		return rc;
 	s->part = s->config;
 	s->part.n_heads = s->shard.n_heads;

@@ -15,7 +15,8 @@
  *
  * The host knows the most entries that so many rows can make; blocks beyond the list's end leave at once.  So
  * launches follow from the number of rows, and a graph can hold them.  One row needs no list: its pairs are
- * its experts.  Within an expert, pairs come in any order: a row's bits do not depend on its place.
+ * its experts.  Where a rank has a part of the experts, the list leaves the others' pairs out, and so does
+ * the sum.  Within an expert, pairs come in any order: a row's bits do not depend on its place.
  *
  * Rows come in pieces of PIECE_ROWS, which bounds `given`. */
 #include "kernels/cuda/linear.cuh"
@@ -34,9 +35,11 @@ static_assert((int)LIST_THREADS >= (int)KERN_EXPERTS_MAX, "");
 
 struct kern_experts {
 	struct kern_dev *dev;
-	int n, n_chosen, hidden, inter;
-	int ldm; /* values from pair to pair in `middle`: inter, to a multiple of 8 */
-	struct kern_linear *gateup, *down; /* of all experts */
+	int n, n_chosen, hidden, inter; /* n: in the stacks below */
+	int n_all;                      /* of the layer, which rows choose from */
+	int32_t *place; /* on the device, [n_all] of an expert in the stacks, or -1; NULL: all are there */
+	int ldm;        /* values from pair to pair in `middle`: inter, to a multiple of 8 */
+	struct kern_linear *gateup, *down; /* of all experts that are loaded */
 };
 
 /* ---- load ---- */
@@ -89,7 +92,8 @@ static int reserve(const struct kern_experts *x, const char *name, char *why, si
 		 : 0;
 }
 
-static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, char *why,
+/* Expert e, at a place in the stacks. */
+static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, int at, char *why,
 		       size_t why_n)
 {
 	struct kern_linear_src gateup = {}, down = {};
@@ -98,8 +102,29 @@ static int expert_load(struct kern_experts *x, const struct kern_experts_src *sr
 		return rc;
 	assert(gateup.n_parts == 2 && gateup.k == src->hidden && gateup.parts[0].n == src->intermediate);
 	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
-	rc = lin_stack_load(x->dev, &gateup, e, x->n, &x->gateup, why, why_n);
-	return rc ? rc : lin_stack_load(x->dev, &down, e, x->n, &x->down, why, why_n);
+	rc = lin_stack_load(x->dev, &gateup, at, x->n, &x->gateup, why, why_n);
+	return rc ? rc : lin_stack_load(x->dev, &down, at, x->n, &x->down, why, why_n);
+}
+
+/* Where experts are in the stacks: those that are loaded, ascending; x->n of them. */
+static void set_places(struct kern_experts *x, const bool *here, int32_t *place)
+{
+	x->n = 0;
+	for (int e = 0; e < x->n_all; e++)
+		place[e] = !here || here[e] ? x->n++ : -1;
+	assert(x->n > 0);
+}
+
+static int load_places(struct kern_experts *x, const int32_t *place, const char *name, char *why,
+		       size_t why_n)
+{
+	const size_t bytes = (size_t)x->n_all * sizeof *place;
+	x->place = (int32_t *)cuda_mem_new(x->dev, bytes);
+	if (!x->place)
+		return err_why(why, why_n, -ENOMEM, "%s: no device memory for %zu bytes of places", name,
+			       bytes);
+	int e = cuda_upload_now(x->dev, x->place, place, bytes);
+	return e ? err_why(why, why_n, e, "%s: places could not be copied to the device", name) : 0;
 }
 
 int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
@@ -108,10 +133,6 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 	assert(src->n_experts > 0 && src->n_experts <= KERN_EXPERTS_MAX);
 	assert(src->n_chosen > 0 && src->n_chosen <= KERN_CHOSEN_MAX && src->n_chosen <= src->n_experts);
 	*out = NULL;
-	if (src->here)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: the CUDA kernels take all experts of a layer, not a part of them",
-			       src->name);
 	if (src->hidden % 8)
 		return err_why(
 			why, why_n, -ENOTSUP,
@@ -120,14 +141,16 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 			src->name, src->hidden);
 	struct kern_experts *x = (struct kern_experts *)xcalloc(1, sizeof *x);
 	x->dev = d;
-	x->n = src->n_experts;
+	x->n_all = src->n_experts;
 	x->n_chosen = src->n_chosen;
 	x->hidden = src->hidden;
 	x->inter = src->intermediate;
 	x->ldm = (src->intermediate + 7) / 8 * 8;
-	int rc = 0;
-	for (int e = 0; !rc && e < x->n; e++)
-		rc = expert_load(x, src, e, why, why_n);
+	int32_t place[KERN_EXPERTS_MAX];
+	set_places(x, src->here, place);
+	int rc = x->n < x->n_all ? load_places(x, place, src->name, why, why_n) : 0;
+	for (int e = 0; !rc && e < x->n_all; e++)
+		rc = place[e] < 0 ? 0 : expert_load(x, src, e, place[e], why, why_n);
 	if (x->gateup)
 		lin_stage_free(x->gateup);
 	if (x->down)
@@ -148,6 +171,8 @@ void cuda_experts_free(struct kern_experts *x)
 		return;
 	cuda_linear_free(x->gateup);
 	cuda_linear_free(x->down);
+	if (x->place)
+		cuda_mem_free(x->dev, x->place, (size_t)x->n_all * sizeof *x->place);
 	free(x);
 }
 
@@ -160,6 +185,7 @@ int64_t cuda_experts_bytes(const struct kern_experts *x)
 
 struct list_args {
 	const int32_t *expert;   /* [n_rows][C] */
+	const int32_t *place;    /* as kern_experts */
 	const int32_t *token_at; /* of the batch, to pass over its null rows; or NULL */
 	int n_rows, n_chosen, n_experts;
 	int few, many_rows; /* most rows of an expert for the first list; of an entry of the second */
@@ -192,6 +218,14 @@ KERN_DEV int before(int v, int *sums, int *total)
 	return shfl(with - all, warp_id()) + here - v;
 }
 
+/* Where the expert of pair i is in the stacks; -1: nowhere, or the row is a null row. */
+KERN_DEV int pair_place(const struct list_args &a, int i)
+{
+	if (a.token_at && a.token_at[i / a.n_chosen] < 0)
+		return -1;
+	return a.place ? a.place[a.expert[i]] : a.expert[i];
+}
+
 /* One block. */
 static __global__ void __launch_bounds__(LIST_THREADS) moe_list_kernel(const struct list_args a)
 {
@@ -201,9 +235,11 @@ static __global__ void __launch_bounds__(LIST_THREADS) moe_list_kernel(const str
 	at[t] = 0;
 	block_sync();
 #pragma unroll 1
-	for (int i = t; i < pairs; i += LIST_THREADS)
-		if (!a.token_at || a.token_at[i / a.n_chosen] >= 0)
-			atomic_add(&at[a.expert[i]], 1);
+	for (int i = t; i < pairs; i += LIST_THREADS) {
+		const int e = pair_place(a, i);
+		if (e >= 0)
+			atomic_add(&at[e], 1);
+	}
 	block_sync();
 	const int n = t < a.n_experts ? at[t] : 0;
 	const int few = n > 0 && n <= a.few, many = n > a.few ? (n + a.many_rows - 1) / a.many_rows : 0;
@@ -223,12 +259,14 @@ static __global__ void __launch_bounds__(LIST_THREADS) moe_list_kernel(const str
 	at[t] = first;
 	block_sync();
 #pragma unroll 1
-	for (int i = t; i < pairs; i += LIST_THREADS)
-		if (!a.token_at || a.token_at[i / a.n_chosen] >= 0) {
-			const int p = atomic_add(&at[a.expert[i]], 1);
+	for (int i = t; i < pairs; i += LIST_THREADS) {
+		const int e = pair_place(a, i);
+		if (e >= 0) {
+			const int p = atomic_add(&at[e], 1);
 			a.from[p] = i / a.n_chosen;
 			a.to[p] = i;
 		}
+	}
 }
 
 /* ---- the sum ---- */
@@ -237,8 +275,8 @@ struct sum_args {
 	float *out;         /* [n_rows][H] */
 	const float *given; /* [n_rows][C][H] */
 	const float *weight;
-	const float *begin, *begin_by; /* or NULL */
-	const int32_t *token_at;       /* as list_args */
+	const float *begin, *begin_by;            /* or NULL */
+	const int32_t *expert, *place, *token_at; /* as list_args */
 	int hidden, n_chosen;
 };
 
@@ -252,19 +290,22 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_sum_kernel(const struc
 		return;
 	const float *given = a.given + row * (size_t)a.n_chosen * h + (size_t)o,
 		    *weight = a.weight + row * (size_t)a.n_chosen;
+	const int32_t *expert = a.expert + row * (size_t)a.n_chosen;
 	float sum = a.begin ? a.begin[row * h + (size_t)o] : 0;
 	if (a.begin && a.begin_by)
 		sum = f32_mul_rn(a.begin_by[row], sum);
 	for (int i0 = 0; i0 < n; i0 += SUM_AHEAD) {
 		float v[SUM_AHEAD], w[SUM_AHEAD];
+		bool here[SUM_AHEAD];
 #pragma unroll
 		for (int i = 0; i < SUM_AHEAD; i++) {
-			v[i] = i0 + i < n ? given[(size_t)(i0 + i) * h] : 0;
-			w[i] = i0 + i < n ? weight[i0 + i] : 0;
+			here[i] = i0 + i < n && (!a.place || a.place[expert[i0 + i]] >= 0);
+			v[i] = here[i] ? given[(size_t)(i0 + i) * h] : 0;
+			w[i] = here[i] ? weight[i0 + i] : 0;
 		}
 #pragma unroll
 		for (int i = 0; i < SUM_AHEAD; i++)
-			if (i0 + i < n)
+			if (here[i])
 				sum = f32_add_rn(sum, f32_mul_rn(w[i], v[i]));
 	}
 	a.out[row * h + (size_t)o] = sum;
@@ -286,6 +327,7 @@ struct piece {
 	struct kern_stream *s;
 	const int32_t *token_at;
 	int n_rows;
+	bool one;           /* a row whose experts are all there: it needs no list */
 	int few, many_rows; /* as list_args; many_rows 0: no expert has more than `few` */
 	struct places at;
 	unsigned char *pairs;
@@ -294,6 +336,7 @@ struct piece {
 static int make_list(const struct piece *p, const int32_t *expert)
 {
 	const struct list_args a = {expert,
+				    p->x->place,
 				    p->token_at,
 				    p->n_rows,
 				    p->x->n_chosen,
@@ -349,7 +392,7 @@ static int run_layer(const struct piece *p, const struct kern_linear *w, struct 
 static int run_layers(const struct piece *p, const struct kern_moe_args *a, size_t row0)
 {
 	const struct kern_experts *x = p->x;
-	const bool one = p->n_rows == 1;
+	const bool one = p->one;
 	struct lin_list l = {};
 	if (one)
 		l.layer = a->expert + row0 * (size_t)x->n_chosen;
@@ -387,10 +430,12 @@ static int run_piece(const struct piece *p, const struct kern_moe_args *a, size_
 				     a->weight + row0 * c,
 				     a->begin ? (const float *)a->begin + row0 * h : NULL,
 				     a->begin_by ? a->begin_by + row0 : NULL,
+				     a->expert + row0 * c,
+				     x->place,
 				     p->token_at,
 				     x->hidden,
 				     x->n_chosen};
-	int e = p->n_rows > 1 ? make_list(p, a->expert + row0 * c) : 0;
+	int e = !p->one ? make_list(p, a->expert + row0 * c) : 0;
 	if (!e)
 		e = run_layers(p, a, row0);
 	return e ? e
@@ -425,6 +470,7 @@ int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct k
 		p.s = s;
 		p.token_at = b->pad_to > 1 && b->pad_to == n_rows ? b->token_at + r : NULL;
 		p.n_rows = n;
+		p.one = n == 1 && !x->place;
 		p.few = n <= 8 ? 8 : (int)FEW_ROWS;
 		p.many_rows = many_rows(x, n);
 		p.at = places_of(x->n, most_pairs(x));

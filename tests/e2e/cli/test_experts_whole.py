@@ -66,7 +66,6 @@ def test_a_group_of_experts_is_measured(run, model):
 @pytest.mark.parametrize("arguments, why", [
     ((DEMO, "--tp", "2"), "--ep: the model is no mixture of experts"),
     (("MODEL",), "give --tp N"),
-    (("MODEL", "--tp", "2", "--device", "cuda:0,cuda:1"), "between CPU workers only, not on cuda:0"),
     (("MODEL", "--tp", "8"), "--tp 8 --ep: num_attention_heads is 4, not a multiple of 8; possible: --tp 2, 4"),
 ])
 def test_what_cannot_be_is_refused_before_workers_start(run, model, arguments, why):

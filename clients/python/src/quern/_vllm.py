@@ -188,7 +188,7 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "long_prefill_token_threshold": Name("chunk; 0: the service's own"), "served_model_name": Name("name"),
         "max_num_queued_reqs": Name("max_queued_jobs"), "max_num_queued_tokens": Name("max_queued_tokens"),
         "enable_prefix_caching": Name("False: no_prefix_cache"), "enforce_eager": Name("no_graphs"),
-        "enable_expert_parallel": Name("ep, on CPUs, with tensor_parallel_size"),
+        "enable_expert_parallel": Name("ep, with tensor_parallel_size"),
         "dtype": Name("compute: auto, float32, bfloat16, int16, int8"),
         "kv_cache_dtype": Name("auto, float32, bfloat16, int16, int8"),
         "block_size": Name("16 to 256"), "tokenizer": Name("a path"), "reasoning_parser": Name("by the service's names"),
