@@ -280,8 +280,9 @@ static void put_ids(struct writer *w, const struct model_config *c, const struct
 			writer_meta_u32(w, ends[n_ends++], c->eos[i]);
 	if (pt->model != TABLE_BYTE_BPE && pt->unk >= 0)
 		writer_meta_u32(w, KEY("unknown_token_id"), (uint32_t)pt->unk);
-	writer_meta_bool(w, KEY("add_bos_token"), pt->add_bos);
-	writer_meta_bool(w, KEY("add_eos_token"), pt->add_eos);
+	/* Without a key of the token, readers would add the one of the usual id. */
+	writer_meta_bool(w, KEY("add_bos_token"), pt->add_bos && pt->bos >= 0);
+	writer_meta_bool(w, KEY("add_eos_token"), pt->add_eos && pt->eos >= 0);
 }
 
 static void put_pieces(struct writer *w, const struct piece_table *pt, size_t n)

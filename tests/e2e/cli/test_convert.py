@@ -268,6 +268,13 @@ def test_the_token_that_ends_a_text_is_added_from_gguf_keys(run, tmp_path):
     assert special_ids(run, file) == special_ids(run, src) and special_ids(run, src)[-1] == "401"
 
 
+def test_no_token_is_added_from_gguf_keys_where_the_tokenizer_has_none(run, tmp_path):
+    src = with_tokenizer(tmp_path / "src", "spm_bpe", "tokenizer.model")
+    path = src / "tokenizer.model"
+    path.write_bytes(path.read_bytes().replace(b"<s>", b"<x>"))
+    assert special_ids(run, convert(run, src, tmp_path / "m.gguf", "gguf")) == special_ids(run, src)
+
+
 @pytest.mark.parametrize("name", ["spm_unigram_bytes", "spm_unigram_ties"])
 def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name):
     src = with_tokenizer(tmp_path / "src", name, "tokenizer.model")
