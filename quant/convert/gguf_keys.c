@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/terminal/term.h"
 #include "formats/family.h"
 #include "quant/convert/hf_vocab.h"
 
@@ -398,8 +399,17 @@ int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *
 {
 	struct hf_vocab v;
 	int rc = hf_vocab_read(dir, &v, why, why_n);
+	const char *first = NULL;
+	const int flagged = rc ? 0 : hf_vocab_flagged(&v, c->arch == ARCH_PHI3, &first);
 	if (!rc)
 		put_vocab(w, c, &v);
+	if (flagged)
+		term_note(
+			"the keys of a GGUF file do not say which added tokens take white space beside them "
+			"or "
+			"stand alone only (lstrip, rstrip, single_word): texts that have them may get other "
+			"ids: tokens=%d first=\"%s\"",
+			flagged, first);
 	hf_vocab_fini(&v);
 	return rc && rc != -ENOENT ? rc : put_sources(w, dir, why, why_n);
 }

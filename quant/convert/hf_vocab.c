@@ -379,6 +379,23 @@ int hf_vocab_read(const char *dir, struct hf_vocab *v, char *why, size_t why_n)
 	return rc;
 }
 
+int hf_vocab_flagged(const struct hf_vocab *v, bool phi3, const char **first)
+{
+	const json_t *token;
+	size_t i;
+	int n = 0;
+	json_array_foreach(json_get(v->tree, "added_tokens"), i, token)
+	{
+		const char *text = text_of(token, "content");
+		const bool flagged = json_is_true(json_object_get(token, "lstrip")) ||
+				     json_is_true(json_object_get(token, "single_word")) ||
+				     (!phi3 && json_is_true(json_object_get(token, "rstrip")));
+		if (flagged && text && n++ == 0)
+			*first = text;
+	}
+	return n;
+}
+
 void hf_vocab_fini(struct hf_vocab *v)
 {
 	piece_table_fini(&v->table);

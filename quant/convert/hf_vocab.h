@@ -22,4 +22,9 @@ struct hf_vocab {
 int hf_vocab_read(const char *dir, struct hf_vocab *out, char *why, size_t why_n);
 void hf_vocab_fini(struct hf_vocab *v);
 
+/* Added tokens with flags that GGUF's keys do not have (lstrip, single_word, and rstrip but for Phi-3's,
+ * which readers know by its name): how many, and the text of the first in *first, borrowed.  Read from the
+ * keys alone, a text that has them may get other ids. */
+int hf_vocab_flagged(const struct hf_vocab *v, bool phi3, const char **first);
+
 #endif

@@ -275,6 +275,19 @@ def test_no_token_is_added_from_gguf_keys_where_the_tokenizer_has_none(run, tmp_
     assert special_ids(run, convert(run, src, tmp_path / "m.gguf", "gguf")) == special_ids(run, src)
 
 
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
+def test_added_tokens_whose_flags_have_no_key_are_named(run, tmp_path, flag):
+    src = with_tokenizer(tmp_path / "src", "llama3", "tokenizer.json")
+    tree = json.loads((src / "tokenizer.json").read_text())
+    tree["added_tokens"][1][flag] = True
+    (src / "tokenizer.json").write_text(json.dumps(tree))
+    r = run("convert", src, tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 0 and len(r.stderr.splitlines()) == 1, r.stderr
+    assert f'tokens=1 first="{tree["added_tokens"][1]["content"]}"' in r.stderr
+    back = convert(run, tmp_path / "m.gguf", tmp_path / "back", "safetensors")
+    assert (back / "tokenizer.json").read_text() == (src / "tokenizer.json").read_text()
+
+
 @pytest.mark.parametrize("name", ["spm_unigram_bytes", "spm_unigram_ties"])
 def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name):
     src = with_tokenizer(tmp_path / "src", name, "tokenizer.model")
