@@ -171,8 +171,11 @@ int ak48_weights(const char *path, const struct model_config *c, struct weights 
 	}
 	take_norms(&r, "q_norm", r.h.head_dim, OF(q_norm));
 	take_norms(&r, "k_norm", r.h.head_dim, OF(k_norm));
-	rc = flat_finish(r.w, out, why, why_n);
-	if (!rc && (rc = check_layers(path, *out, why, why_n)))
-		weights_close(*out);
+	struct weights *w = NULL;
+	rc = flat_finish(r.w, &w, why, why_n);
+	if (!rc && (rc = check_layers(path, w, why, why_n)))
+		weights_close(w);
+	else if (!rc)
+		*out = w;
 	return rc;
 }

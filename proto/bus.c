@@ -74,7 +74,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_str(pk, "meet", l->meet);
 	pack_uint(pk, "ep", l->ep);
 	pack_uint(pk, "fast", l->fast);
-	pack_str(pk, "sketch", l->sketch);
+	pack_str(pk, "model_sketch", l->sketch);
 	pack_str(pk, "fingerprint", l->fingerprint);
 	pack_uint(pk, "offers", l->offers);
 }
@@ -269,7 +269,7 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
 	else if (strcmp(key, "meet") == 0)
 		cursor_str(c, key, l->meet, sizeof l->meet);
-	else if (strcmp(key, "sketch") == 0)
+	else if (strcmp(key, "model_sketch") == 0)
 		cursor_str(c, key, l->sketch, sizeof l->sketch);
 	else if (strcmp(key, "fingerprint") == 0)
 		cursor_str(c, key, l->fingerprint, sizeof l->fingerprint);

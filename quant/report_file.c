@@ -30,11 +30,22 @@ static int write_one(const struct report *r, const char *path, char *why, size_t
 	return rc;
 }
 
+/* In the folder that the result is going to be. */
+static bool is_in(const char *dst, const char *path)
+{
+	size_t n = strlen(dst);
+	while (n > 1 && dst[n - 1] == '/')
+		n--;
+	return strncmp(path, dst, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+}
+
 int report_check_all(const struct quantize_options *q, char *why, size_t why_n)
 {
 	int rc = 0;
 	for (size_t i = 0; !rc && i < q->n_reports; i++) {
 		struct replace file;
+		if (is_in(q->dst, q->reports[i]))
+			continue;
 		if (file_is_dir(q->reports[i]))
 			return err_why(why, why_n, -EISDIR, "--report %s is a directory: name a file",
 				       q->reports[i]);

@@ -72,7 +72,7 @@ void store_files_fini(struct store_files *l)
 /* What stands for weights that are not here. */
 static int check_there(const char *path, const struct stat *st, char *why, size_t why_n)
 {
-	if (!st->st_size)
+	if (!st->st_size && !ends_with(path, ".json"))
 		return err_why(why, why_n, -ENODATA, "%s is empty", path);
 	if (st->st_size < POINTER_MAX && model_kind_is_pointer(path))
 		return err_why(why, why_n, -ENODATA, "%s is a git-lfs pointer, not the file itself", path);

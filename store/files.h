@@ -1,10 +1,12 @@
 /* files.h - which files of a model a worker reads: configuration and weights, and of those what tells two
  * models apart without reading them whole.
  *
- *     sketch   1:CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, cut); 1 is the version of this
- * rule CONFIG   the contents of all *.json FILES    the names and sizes of all files SAMPLES  of each file of
- * weights the first bytes (a safetensors header, say), and 32 pieces of 4 KiB, at even distances over the
- * weights of all files
+ *     sketch   1:CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, cut)
+ *              1        the version of this rule
+ *              CONFIG   the contents of all *.json
+ *              FILES    the names and sizes of all files
+ *              SAMPLES  of each file of weights the first bytes (a safetensors header, say), and 32
+ *                       pieces of 4 KiB, at even distances over the weights of all files
  *
  * Two fine-tunes of one model, which have names, sizes and headers in common, differ in SAMPLES.  A single
  * changed weight does not show: that takes a fingerprint (manifest.h), for which every byte is read. */

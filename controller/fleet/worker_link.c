@@ -221,15 +221,32 @@ static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t 
 	return sharing;
 }
 
-/* The mode that k is to take, and in the log which worker has chosen it. */
-static const char *compute_of(struct worker_link *w, const struct worker *k)
+/* The mode that k is to take. */
+static const char *compute_of(struct worker_link *w, const struct worker *k, bool *first)
+{
+	const struct bus_hello *h = &k->hello;
+	return agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, h->loaded, first);
+}
+
+/* The same for experts on the CPU beside k's device; "" where it has none, or was told by its user. */
+static const char *experts_compute_of(struct worker_link *w, const struct worker *k, bool *first)
+{
+	const struct bus_hello *h = &k->hello;
+	*first = false;
+	if (!h->experts_compute[0])
+		return h->experts_compute;
+	return agree_compute(&w->agree, "auto", "experts on the CPU", h->experts_compute, h->loaded, first);
+}
+
+/* Lets k take part in the choice of the mode, and says which worker has chosen it. */
+static void agree_with(struct worker_link *w, const struct worker *k)
 {
 	const struct bus_hello *h = &k->hello;
 	const char *reason = h->loaded                   ? "has it loaded"
 			     : strcmp(h->compute, "f32") ? "has VNNI or AMX"
 							 : "has no VNNI";
 	bool first;
-	const char *mode = agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, h->loaded, &first);
+	const char *mode = compute_of(w, k, &first);
 	if (first)
 		log_info("bus", "compute=%s device=%s: --compute auto, and worker=%llu %s", mode, h->device,
 			 (unsigned long long)k->id, reason);
@@ -239,18 +256,15 @@ static const char *compute_of(struct worker_link *w, const struct worker *k)
 			 "give the same tokens; --compute %s: all take that",
 			 mode, h->device, (unsigned long long)k->id,
 			 h->loaded ? "it has loaded" : "by itself it would take", h->compute, h->compute);
-	return mode;
 }
 
-/* The same for experts on the CPU beside k's device; "" where it has none, or was told by its user. */
-static const char *experts_compute_of(struct worker_link *w, const struct worker *k)
+/* The same of experts on the CPU beside k's device. */
+static void agree_on_experts_with(struct worker_link *w, const struct worker *k)
 {
 	const struct bus_hello *h = &k->hello;
 	const char *own = h->experts_compute;
 	bool first;
-	if (!own[0])
-		return own;
-	const char *agreed = agree_compute(&w->agree, "auto", "experts on the CPU", own, h->loaded, &first);
+	const char *agreed = experts_compute_of(w, k, &first);
 	if (first)
 		log_info("bus", "experts_compute=%s device=%s: --experts-compute auto, as worker=%llu has it",
 			 agreed, h->device, (unsigned long long)k->id);
@@ -260,7 +274,6 @@ static const char *experts_compute_of(struct worker_link *w, const struct worker
 			 "same tokens; --experts-compute %s: all take that",
 			 agreed, h->device, (unsigned long long)k->id,
 			 h->loaded ? "it has loaded" : "by itself it would take", own, own);
-	return agreed;
 }
 
 /* The same message to all ranks. */
@@ -294,13 +307,18 @@ static bool offers_model(const struct worker_link *w)
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
+	bool first;
+	for (uint32_t i = 0; i < n; i++) { /* before any is told: a later rank may change the mode of all */
+		agree_with(w, ranks[i]);
+		agree_on_experts_with(w, ranks[i]);
+	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct worker *k = ranks[i];
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
-		snprintf(m.load.compute, sizeof m.load.compute, "%s", compute_of(w, k));
+		snprintf(m.load.compute, sizeof m.load.compute, "%s", compute_of(w, k, &first));
 		snprintf(m.load.experts_compute, sizeof m.load.experts_compute, "%s",
-			 experts_compute_of(w, k));
+			 experts_compute_of(w, k, &first));
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		if (w->cfg.model_server) {

@@ -455,7 +455,7 @@ static int many_rows(const struct kern_experts *x, int n_rows)
 {
 	if (n_rows <= FEW_ROWS)
 		return 0;
-	return n_rows * x->n_chosen > 32 * x->n && takes_64(x->gateup) && takes_64(x->down) ? 64 : 32;
+	return n_rows * x->n_chosen > 32 * x->n_all && takes_64(x->gateup) && takes_64(x->down) ? 64 : 32;
 }
 
 int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)

@@ -167,8 +167,9 @@ void name_expert(struct name *n, int expert)
 
 bool name_is_of_predictor(const struct model_config *c, const char *name)
 {
-	static const char *const layers[] = {"model.layers.", "blk."};
-	for (int i = 0; i < 2; i++) {
+	static const char *const layers[] = {"model.layers.", "language_model.model.layers.",
+					     "model.language_model.layers.", "layers.", "blk."};
+	for (int i = 0; i < 5; i++) {
 		const size_t n = strlen(layers[i]);
 		if (strncmp(name, layers[i], n) != 0)
 			continue;

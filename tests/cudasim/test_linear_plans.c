@@ -372,7 +372,7 @@ static void experts_refused(struct kt *t, struct xt_set *s, int e, const char *r
 					     .intermediate = s->inter,
 					     .expert = xt_give,
 					     .arg = s};
-	s->asked = 0;
+	s->asked = -1;
 	t->ops->info(t->dev, &before);
 	cr_expect_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), e, "%s", why);
 	cr_expect(strstr(why, reason), "%s", why);

@@ -515,6 +515,26 @@ Test(fleet, what_workers_have_loaded_is_agreed_on_again)
 	rig_free(r);
 }
 
+Test(fleet, ranks_of_a_group_are_told_one_mode)
+{
+	struct rig *r = rig_new(&(struct engine_config){.tp = 2, .compute = "auto"});
+	struct bus_load load;
+	void *peers[2];
+	for (int i = 0; i < 2; i++) { /* the second has loaded what counts more than the first one's own */
+		struct bus_msg m = {.type = BUS_HELLO,
+				    .hello = {.pid = 1, .host = "here", .device = "cpu", .meet = "x"}};
+		m.hello.loaded = i;
+		snprintf(m.hello.compute, sizeof m.hello.compute, "%s", i ? "f32" : "int16");
+		peers[i] = rig_peer(r, i ? "b" : "a");
+		rig_peer_send(peers[i], &m);
+	}
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(rig_peer_recv(peers[i], &load), BUS_LOAD);
+		cr_expect_str_eq(load.compute, "f32", "rank %u", load.rank);
+	}
+	rig_free(r);
+}
+
 Test(fleet, experts_beside_devices_are_computed_in_the_mode_of_the_first)
 {
 	static const struct {

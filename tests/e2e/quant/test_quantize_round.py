@@ -50,6 +50,11 @@ def measured(run, folder, source, dst, kind, *options):
     return out, json.loads(report.read_text())
 
 
+def test_a_report_may_lie_in_the_result(run, folder, tmp_path):
+    quantize(run, folder / "llama", tmp_path / "m", "int8", "--eval", folder / "text", "--eval-tokens", "300", "--report", tmp_path / "m" / "report.json", "--report", tmp_path / "m" / "r.html")
+    assert json.loads((tmp_path / "m" / "report.json").read_text())["type"] == "int8" and (tmp_path / "m" / "r.html").stat().st_size
+
+
 def db(w, d):
     return 10 * np.log10(np.sum(w.astype(np.float64) ** 2) / np.sum(d.astype(np.float64) ** 2))
 

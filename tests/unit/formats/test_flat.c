@@ -331,7 +331,9 @@ Test(flat, a_group_larger_than_any_row_is_the_row)
 	weights_close(w);
 	memset(data + 256, 0xff, sizeof data - 256); /* a scale that is not a number */
 	file = put(data, sizeof data);
+	w = NULL;
 	cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL);
+	cr_expect_null(w); /* as callers rely on, that close it whatever the result */
 	cr_expect(strstr(why, "layers.0.wq.scales: value 0 is not a finite number"), "%s", why);
 	model_config_fini(&c);
 }
