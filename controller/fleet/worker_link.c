@@ -238,42 +238,34 @@ static const char *experts_compute_of(struct worker_link *w, const struct worker
 	return agree_compute(&w->agree, "auto", "experts on the CPU", h->experts_compute, h->loaded, first);
 }
 
-/* Lets k take part in the choice of the mode, and says which worker has chosen it. */
-static void agree_with(struct worker_link *w, const struct worker *k)
+static void log_mode(const struct worker *k, const char *name, const char *option, const char *mode,
+		     const char *own, bool first)
 {
 	const struct bus_hello *h = &k->hello;
-	const char *reason = h->loaded                   ? "has it loaded"
-			     : strcmp(h->compute, "f32") ? "has VNNI or AMX"
-							 : "has no VNNI";
-	bool first;
-	const char *mode = compute_of(w, k, &first);
+	const unsigned long long id = k->id;
+	const char *reason = h->loaded            ? "has it loaded"
+			     : strcmp(own, "f32") ? "has VNNI or AMX"
+						  : "has no VNNI";
 	if (first)
-		log_info("bus", "compute=%s device=%s: --compute auto, and worker=%llu %s", mode, h->device,
-			 (unsigned long long)k->id, reason);
-	else if (strcmp(w->cfg.compute, "auto") == 0 && strcmp(mode, h->compute) != 0)
+		log_info("bus", "%s=%s device=%s: %s auto, and worker=%llu %s", name, mode, h->device, option,
+			 id, reason);
+	else if (strcmp(mode, own) != 0)
 		log_warn("bus",
-			 "compute=%s device=%s worker=%llu: %s %s, but replicas of one mode "
-			 "give the same tokens; --compute %s: all take that",
-			 mode, h->device, (unsigned long long)k->id,
-			 h->loaded ? "it has loaded" : "by itself it would take", h->compute, h->compute);
+			 "%s=%s device=%s worker=%llu: %s %s, but replicas of one mode give the same tokens; "
+			 "%s %s: all take that",
+			 name, mode, h->device, id, h->loaded ? "it has loaded" : "by itself it would take",
+			 own, option, own);
 }
 
-/* The same of experts on the CPU beside k's device. */
-static void agree_on_experts_with(struct worker_link *w, const struct worker *k)
+/* Lets k take part in the choice of the modes, and says which worker has chosen them. */
+static void agree_with(struct worker_link *w, const struct worker *k)
 {
-	const struct bus_hello *h = &k->hello;
-	const char *own = h->experts_compute;
 	bool first;
-	const char *agreed = experts_compute_of(w, k, &first);
-	if (first)
-		log_info("bus", "experts_compute=%s device=%s: --experts-compute auto, as worker=%llu has it",
-			 agreed, h->device, (unsigned long long)k->id);
-	else if (strcmp(agreed, own) != 0)
-		log_warn("bus",
-			 "experts_compute=%s device=%s worker=%llu: %s %s, but replicas of one mode give the "
-			 "same tokens; --experts-compute %s: all take that",
-			 agreed, h->device, (unsigned long long)k->id,
-			 h->loaded ? "it has loaded" : "by itself it would take", own, own);
+	const char *mode = compute_of(w, k, &first);
+	if (strcmp(w->cfg.compute, "auto") == 0)
+		log_mode(k, "compute", "--compute", mode, k->hello.compute, first);
+	mode = experts_compute_of(w, k, &first);
+	log_mode(k, "experts_compute", "--experts-compute", mode, k->hello.experts_compute, first);
 }
 
 /* The same message to all ranks. */
@@ -308,10 +300,8 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		      int64_t now_us)
 {
 	bool first;
-	for (uint32_t i = 0; i < n; i++) { /* before any is told: a later rank may change the mode of all */
+	for (uint32_t i = 0; i < n; i++) /* before any is told: a later rank may change the mode of all */
 		agree_with(w, ranks[i]);
-		agree_on_experts_with(w, ranks[i]);
-	}
 	for (uint32_t i = 0; i < n; i++) {
 		struct worker *k = ranks[i];
 		struct bus_msg m = {.type = BUS_LOAD};
