@@ -102,7 +102,7 @@ def test_a_skewed_router_reads_fewer_experts_than_a_uniform_one(run, model, tmp_
     read = {}
     for skew in ("uniform", "zipf"):
         trace = tmp_path / skew
-        p = run("bench", "engine", model, "--batch", "1,3", "--prompt-tokens", "40", "--max-tokens", "40", "--runs", "1",
+        p = run("bench", "engine", model, "--batch", "1,3", "--prompt-tokens", "40", "--max-tokens", "40", "--runs", "6",
                 "--experts-skew", skew, "--trace-steps", trace, "--json", timeout=60)
         assert p.returncode == 0, p.stderr
         read[skew] = read_of(trace)
