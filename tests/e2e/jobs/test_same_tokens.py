@@ -29,8 +29,7 @@ def alone(service):
 
 def together(service, copies=1):
     with service.client() as c:
-        jobs = [c.submit(**{"stream": False, **job}) for _ in range(copies) for job in JOBS]
-        return [answer(j.done()) for j in jobs]
+        return [answer(j.done()) for j in service.submit_together(c, JOBS * copies)]
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +101,7 @@ def test_preempted_jobs_have_the_same_tokens(service, start, options):
         known = [answer(c.generate(**job)) for job in jobs]
     small = start(DEMO, "--kv-bytes", "2M", *options)
     with small.client() as c:
-        waiting = [c.submit(**{"stream": False, **job}) for job in jobs]
-        assert [answer(w.done()) for w in waiting] == known
+        assert [answer(j.done()) for j in small.submit_together(c, jobs)] == known
         status = small.idle()
         assert status["preemptions"] > 0
         assert status["blocks"]["free"] + status["blocks"]["cached"] == status["blocks"]["total"]
