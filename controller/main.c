@@ -21,6 +21,7 @@
 #include "controller/front.h"
 #include "controller/model_vocabulary.h"
 #include "controller/options.h"
+#include "controller/sched/sched.h"
 #include "controller/supervisor.h"
 #include "controller/endpoints/endpoints.h"
 #include "controller/apis/openai/responses_runs.h"
@@ -304,6 +305,8 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.chunk = (uint32_t)opts_int(o, "chunk", 512),
 		.step_us = opts_int(o, "max-step-ms", 25) * 1000,
 		.step_auto = !opts_has(o, "max-step-ms"),
+		.mixture_rows = sched_mixture_rows((uint32_t)p->config.experts.n,
+						   (uint32_t)p->config.experts.n_chosen),
 		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes", 0),
 		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes", 0),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),

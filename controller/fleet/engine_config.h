@@ -52,6 +52,7 @@ struct engine_config {
 	uint32_t chunk;               /* largest part of a prompt in a step; 0: the whole budget */
 	int64_t step_us;              /* target length of a step that holds prompts; 0: the whole budget */
 	bool step_auto;               /* or twice as long as its decodes alone, where that is longer */
+	uint32_t mixture_rows;        /* with step_auto, of a step of prompts alone: sched_mixture_rows() */
 	bool prefill_separate;        /* prompts in steps of their own */
 	bool no_prefix_cache;
 	char preempt[16];  /* "auto", "swap", "recompute" */

@@ -29,6 +29,7 @@ struct sched *replica_sched_new(const struct engine_config *cfg)
 		.chunk = cfg->chunk,
 		.step_us = cfg->step_us,
 		.step_auto = cfg->step_auto,
+		.mixture_rows = cfg->mixture_rows,
 		.probe_us = PROBE_US,
 		.prefill_separate = cfg->prefill_separate,
 		.no_cache = cfg->no_prefix_cache,

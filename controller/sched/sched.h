@@ -47,6 +47,9 @@ struct sched_config {
 	 * least twice. */
 	bool step_auto;
 	uint32_t first_prompt_rows; /* of prompts in a step, while its costs are unknown; 0: 128 */
+	/* With step_auto, a step of prompts alone has room for at least this many rows, however long it takes
+	 * (sched_mixture_rows); 0: its costs alone count. */
+	uint32_t mixture_rows;
 	int64_t probe_us; /* how long a new worker serves before suspects run on it (sched_worker_died) */
 	int64_t aging_us; /* a group that waits longer has a share of the turns (queue.h); 0: 60 s */
 };
@@ -97,6 +100,11 @@ struct sched_costs {
 	double decode_us; /* and for each sequence that decodes */
 };
 void sched_step_costs(struct sched *s, struct sched_costs c);
+
+/* Rows that give each of n experts, of which a row has n_chosen, as many as kernels work on at once: with
+ * fewer, each further row of a step has experts read for itself, so that rows seem dear however many would
+ * be cheap.  0: not a mixture. */
+uint32_t sched_mixture_rows(uint32_t n_experts, uint32_t n_chosen);
 /* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
 /* Call before sched_lost(), unless the worker was ended on purpose: every sequence under way gets a strike.

@@ -224,6 +224,11 @@ static void add_drops(struct sched *s, struct plan *plan)
 	s->n_drops = 0;
 }
 
+uint32_t sched_mixture_rows(uint32_t n_experts, uint32_t n_chosen)
+{
+	return n_experts ? ROWS_TOGETHER * n_experts / n_chosen : 0;
+}
+
 /* How long a step with prompts may take beside n decodes, which alone take decode_us.  Where even these take
  * as long as it should, prompts still go on: a quarter of their time is added.  By default a slow device
  * takes more: small parts of prompts would cost it too much.  Where nothing decodes, no stream is held up,
@@ -247,12 +252,15 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
 	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
 		return s->cfg.max_rows;
+	const uint32_t alone = n || !s->cfg.step_auto ? 0 : s->cfg.mixture_rows;
 	if (s->costs.row_us <= 0)
-		return s->cfg.first_prompt_rows;
+		return alone > s->cfg.first_prompt_rows ? alone : s->cfg.first_prompt_rows;
 	const double alone_us = s->costs.fixed_us + n * s->costs.decode_us;
 	const double rows = (prompt_step_us(s, n, alone_us) - alone_us) / s->costs.row_us;
 	if (rows >= s->cfg.max_rows)
 		return s->cfg.max_rows;
+	if (rows < alone)
+		return alone;
 	/* By default a few rows are too few whatever they seem to cost: on a busy machine that may be wrong,
 	 * and as long as prompts come in the smallest parts, decodes are never measured alone. */
 	const uint32_t least = !s->cfg.step_auto || !n ? 1

@@ -39,6 +39,8 @@ struct sim {
 	uint32_t prompts_done;
 };
 
+static uint32_t mixture_rows; /* of the replicas that sim_open() makes */
+
 static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool automatic)
 {
 	struct engine_config cfg = {.block_size = 16,
@@ -46,7 +48,8 @@ static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool au
 				    .max_rows = ROWS,
 				    .model_context = CONTEXT,
 				    .step_us = step_us,
-				    .step_auto = automatic};
+				    .step_auto = automatic,
+				    .mixture_rows = mixture_rows};
 	struct worker *ranks[] = {&m->worker};
 	uint32_t odd;
 	char why[128];
@@ -312,6 +315,34 @@ Test(pace, prompts_alone_come_in_parts_that_are_worth_a_step)
 	cr_expect_leq(steps, 1000 / 48 + 2);
 	cr_expect_geq(known, steps - 2);
 	sim_close(&m);
+}
+
+/* A step of a mixture in which few rows come to an expert is slow for each of them: rows seem dear, and parts
+ * would stay small.  Beside streams, their gaps count. */
+Test(pace, prompts_of_a_mixture_come_in_parts_that_share_experts)
+{
+	for (int automatic = 0; automatic < 2; automatic++) {
+		struct sim m;
+		uint32_t decodes, prompts = 0, steps = 0;
+		mixture_rows = sched_mixture_rows(128, 8);
+		sim_open(&m, slow, 25000, automatic);
+		mixture_rows = 0;
+		add(&m, 1000, 1);
+		while (step(&m, &decodes, &prompts) > 0)
+			steps++;
+		if (automatic)
+			cr_expect_eq(steps, 4, "256 rows a step: %u steps", steps);
+		else
+			cr_expect_gt(steps, 100, "%u steps", steps);
+		add(&m, 30, 400);
+		while (step(&m, &decodes, &prompts) > 0 && !decodes)
+			;
+		for (add(&m, 1000, 1), steps = 0; step(&m, &decodes, &prompts) > 0 && decodes;)
+			cr_expect_leq(prompts, 32, "%u rows beside a stream", prompts);
+		sim_close(&m);
+	}
+	cr_expect_eq(sched_mixture_rows(0, 0), 0);
+	cr_expect_eq(sched_mixture_rows(8, 2), 64);
 }
 
 static double expected(const struct pace *p, double decodes, double prompts)

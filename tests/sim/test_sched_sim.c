@@ -76,6 +76,7 @@ static void choose(struct sched_rig *r)
 	r->cfg.step_us = rig_rnd(r, 2) ? rig_rnd(r, 100) * 1000 : 0;
 	r->cfg.step_auto = rig_rnd(r, 2);
 	r->cfg.first_prompt_rows = 1 + rig_rnd(r, 40);
+	r->cfg.mixture_rows = rig_rnd(r, 3) ? 0 : 1 + rig_rnd(r, 80);
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
 }
 

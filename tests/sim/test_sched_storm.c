@@ -163,6 +163,7 @@ static uint32_t choose(struct storm *m)
 	r->cfg.step_us = rig_rnd(r, 2) ? rig_rnd(r, 100) * 1000 : 0;
 	r->cfg.step_auto = rig_rnd(r, 2);
 	r->cfg.first_prompt_rows = 1 + rig_rnd(r, 40);
+	r->cfg.mixture_rows = rig_rnd(r, 3) ? 0 : 1 + rig_rnd(r, 80);
 	r->n_blocks = 2 + rig_rnd(r, pools[rig_rnd(r, 4)]);
 	r->n_host = rig_rnd(r, 3) ? rig_rnd(r, 2 * r->n_blocks) : 0;
 	m->n_max = ns[rig_rnd(r, 4)];

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with random weights of one type, for measurements: the shape of Qwen3-0.6B, or a smaller one.
+"""Writes a GGUF file with random weights of one type, for measurements: the shape of a Qwen3 model, or a smaller one.
 
-    tests/tools/make_gguf.py OUT.gguf --type Q4_K [--embedding Q6_K] [--shape 0.6B]
+    tests/tools/make_gguf.py OUT.gguf --type Q4_K [--embedding Q6_K] [--shape 0.6B|30B-A3B] [--layers N]
 
 Blocks are random bytes with fixed scales, so that weights are about 0.05 and files of several GB are made in
 seconds.  Needs numpy only.
@@ -15,7 +15,13 @@ import numpy as np
 
 SHAPES = {
     "0.6B": {"hidden": 1024, "inter": 3072, "layers": 28, "heads": 16, "kv": 8, "head": 128, "vocab": 151936},
+    "30B-A3B": {
+        "hidden": 2048, "inter": 768, "layers": 48, "heads": 32, "kv": 4, "head": 128, "vocab": 151936, "experts": 128, "chosen": 8,
+    },
     "tiny": {"hidden": 256, "inter": 512, "layers": 2, "heads": 4, "kv": 2, "head": 64, "vocab": 512},
+    "tiny-moe": {
+        "hidden": 256, "inter": 256, "layers": 2, "heads": 4, "kv": 2, "head": 64, "vocab": 512, "experts": 8, "chosen": 2,
+    },
 }
 
 # type: number, values and bytes of a block, [(offset of an F16, its bits)]
@@ -42,6 +48,13 @@ def text(s):
     return struct.pack("<Q", len(s)) + s
 
 
+def feed_forward(z):
+    h, inter, n = z["hidden"], z["inter"], z.get("experts")
+    if n is None:
+        return ("ffn_gate", (inter, h)), ("ffn_up", (inter, h)), ("ffn_down", (h, inter))
+    return ("ffn_gate_exps", (n, inter, h)), ("ffn_up_exps", (n, inter, h)), ("ffn_down_exps", (n, h, inter))
+
+
 def tensors(z, kind, embedding):
     h, q, kv = z["hidden"], z["heads"] * z["head"], z["kv"] * z["head"]
     yield "token_embd.weight", (z["vocab"], h), embedding
@@ -52,13 +65,13 @@ def tensors(z, kind, embedding):
             ("attn_k", (kv, h)),
             ("attn_v", (kv, h)),
             ("attn_output", (h, q)),
-            ("ffn_gate", (z["inter"], h)),
-            ("ffn_up", (z["inter"], h)),
-            ("ffn_down", (h, z["inter"])),
+            *feed_forward(z),
         ):
             yield f"blk.{i}.{name}.weight", shape, kind
         for name, n in (("attn_norm", h), ("ffn_norm", h), ("attn_q_norm", z["head"]), ("attn_k_norm", z["head"])):
             yield f"blk.{i}.{name}.weight", (n,), "F32"
+        if "experts" in z:
+            yield f"blk.{i}.ffn_gate_inp.weight", (z["experts"], h), "F32"
 
 
 def size(shape, kind):
@@ -103,21 +116,24 @@ def main():
     p.add_argument("--type", choices=TYPES, default="Q4_0")
     p.add_argument("--embedding", choices=TYPES, help="of the embedding, which is the head too (as --type)")
     p.add_argument("--shape", choices=SHAPES, default="0.6B")
+    p.add_argument("--layers", type=int, help="fewer layers than the shape has")
     a = p.parse_args()
-    z = SHAPES[a.shape]
+    z = dict(SHAPES[a.shape])
+    z["layers"] = a.layers or z["layers"]
     list_ = list(tensors(z, a.type, a.embedding or a.type))
+    arch = "qwen3moe" if "experts" in z else "qwen3"
     keys = {
-        "general.architecture": "qwen3",
-        "qwen3.block_count": z["layers"],
-        "qwen3.embedding_length": z["hidden"],
-        "qwen3.feed_forward_length": z["inter"],
-        "qwen3.attention.head_count": z["heads"],
-        "qwen3.attention.head_count_kv": z["kv"],
-        "qwen3.attention.key_length": z["head"],
-        "qwen3.attention.value_length": z["head"],
-        "qwen3.context_length": 4096,
-        "qwen3.rope.freq_base": 1e6,
-        "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
+        "general.architecture": arch,
+        f"{arch}.block_count": z["layers"],
+        f"{arch}.embedding_length": z["hidden"],
+        f"{arch}.feed_forward_length": z["inter"],
+        f"{arch}.attention.head_count": z["heads"],
+        f"{arch}.attention.head_count_kv": z["kv"],
+        f"{arch}.attention.key_length": z["head"],
+        f"{arch}.attention.value_length": z["head"],
+        f"{arch}.context_length": 4096,
+        f"{arch}.rope.freq_base": 1e6,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": vocabulary(z["vocab"]),
@@ -125,6 +141,12 @@ def main():
         "tokenizer.ggml.merges": ["a b"],
         "tokenizer.ggml.eos_token_id": z["vocab"] - 1,
     }
+    if "experts" in z:
+        keys |= {
+            f"{arch}.expert_count": z["experts"],
+            f"{arch}.expert_used_count": z["chosen"],
+            f"{arch}.expert_feed_forward_length": z["inter"],
+        }
     keys["tokenizer.ggml.tokens"][256] = "ab"
     head = b"GGUF" + struct.pack("<IQQ", 3, len(list_), len(keys)) + b"".join(key(k, v) for k, v in keys.items())
     at = 0
