@@ -128,6 +128,19 @@ Test(times, a_queued_job_knows_that_slots_held_it_up)
 	cr_expect_eq(t.held_us[HOLD_SLOTS], 500);
 }
 
+Test(times, a_wait_belongs_to_what_held_up_the_plan_before_it)
+{
+	sched_start(sched, BLOCKS, 0, 1);
+	add(1, 10, 9, 0, 1000);
+	add(2, 10, 9, 0, 1000);
+	step(1000, 1050);
+	add(3, 10, 9, 0, 1100);
+	step(1200, 1250); /* the first plan that finds no slot for it */
+	const struct timeline t = times(3, 1350);
+	cr_expect_eq(t.held_us[HOLD_TURN], 100);
+	cr_expect_eq(t.held_us[HOLD_SLOTS], 150);
+}
+
 Test(times, a_queued_job_knows_that_blocks_held_it_up)
 {
 	sched_start(sched, 8, 0, 1);
@@ -148,7 +161,7 @@ Test(times, jobs_of_a_better_priority_that_went_first_are_counted)
 	add(2, 10, 2, 0, 1000);
 	step(1000, 1100);
 	add(3, 10, 9, 5, 1100);
-	add(4, 10, 9, 0, 1150);
+	add(4, 10, 2, 0, 1150);
 	add(5, 10, 9, 5, 1150);
 	add(6, 10, 9, -100, 1150);
 	step(1200, 1300);
@@ -158,6 +171,14 @@ Test(times, jobs_of_a_better_priority_that_went_first_are_counted)
 	cr_expect_eq(t.n_begun, 2);
 	cr_expect_eq(t.n_better, 2);
 	cr_expect_eq(times(5, 1400).n_better, 2);
+	/* Job 4 has ended, and job 3, of the same priority, begins before job 5. */
+	int64_t now = 1400;
+	for (; times(3, now).phase == PHASE_QUEUED && now < 2000; now += 100)
+		step(now, now + 100);
+	t = times(5, now);
+	cr_expect_eq(t.phase, PHASE_QUEUED);
+	cr_expect_eq(t.n_begun, 3);
+	cr_expect_eq(t.n_better, 2);
 }
 
 Test(times, a_preempted_job_and_a_swapped_one_tell_so)
