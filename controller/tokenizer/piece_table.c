@@ -232,6 +232,12 @@ static bool find_bytes(const struct piece_table *pt, uint32_t byte_id[256])
 	return all;
 }
 
+bool piece_table_has_bytes(const struct piece_table *pt)
+{
+	uint32_t byte_id[256];
+	return find_bytes(pt, byte_id);
+}
+
 static void load_scores(struct tokenizer *t, const struct piece_table *pt, const uint32_t byte_id[256])
 {
 	float *score = xcalloc(pt->n, sizeof(score[0]));

@@ -72,6 +72,8 @@ struct tokenizer;
 void piece_table_init(struct piece_table *pt);
 void piece_table_fini(struct piece_table *pt);
 void piece_table_add(struct piece_table *pt, const char *p, size_t n, float score, int type);
+/* There is a ROW_BYTE for each of the 256. */
+bool piece_table_has_bytes(const struct piece_table *pt);
 
 /* Makes the model and the steps around it: t is zeroed but for added_init().  Copies what it needs.
  * -EINVAL: why names the piece or the merge. */

@@ -343,7 +343,9 @@ static int check_spm(const struct piece_table *pt, char *why, size_t why_n)
 			   : !pt->escape_whitespaces             ? "keeps spaces as they are"
 			   : bpe && pt->charsmap_n               ? "normalizes text, as a BPE"
 			   : bpe && pt->remove_extra_whitespaces ? "removes white space, as a BPE"
-								 : NULL;
+			   : !pt->byte_fallback && piece_table_has_bytes(pt)
+				   ? "has pieces of all bytes and does not use them"
+				   : NULL;
 	return what ? err_why(why, why_n, -ENOTSUP,
 			      "tokenizer.model: it %s, which the keys of a GGUF file cannot say", what)
 		    : 0;

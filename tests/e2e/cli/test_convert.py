@@ -246,6 +246,9 @@ TOKENIZERS = ROOT / "tests" / "golden" / "tokenizer"
 TEXT = "The cat's  A\u030a \U0001f999  \u2581 12345\n\n donkey  \ufb01 x "
 
 
+BYTE_FALLBACK = b"\x98\2"     # field 35 of a tokenizer.model's trainer_spec, a number
+
+
 def with_tokenizer(folder, tokenizer, file):
     """A model that has as many tokens."""
     n = 660 if file == "tokenizer.model" else 402
@@ -298,6 +301,11 @@ def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name)
 def test_a_sentencepiece_model_that_gguf_keys_cannot_say_is_refused(run, tmp_path):
     for name, what in (("spm_suffix", "behind a word"), ("spm_bpe_user", "normalizes"), ("spm_bpe_ties", "removes white space")):
         refused(run, with_tokenizer(tmp_path / name, name, "tokenizer.model"), tmp_path / "m.gguf", "gguf", "tokenizer.model", what)
+    unused = with_tokenizer(tmp_path / "unused", "spm_unigram_bytes", "tokenizer.model")
+    model = (unused / "tokenizer.model").read_bytes()
+    assert model.count(BYTE_FALLBACK + b"\1") == 1
+    (unused / "tokenizer.model").write_bytes(model.replace(BYTE_FALLBACK + b"\1", BYTE_FALLBACK + b"\0"))
+    refused(run, unused, tmp_path / "m.gguf", "gguf", "tokenizer.model", "pieces of all bytes")
     empty = with_tokenizer(tmp_path / "empty", "spm_bpe", "tokenizer.model")
     (empty / "tokenizer.model").write_bytes(b"")
     refused(run, empty, tmp_path / "m.gguf", "gguf", "tokenizer.model", "no pieces")
