@@ -15,8 +15,8 @@ The mutants stand in tests/mutate/*.toml:
 `test` is a Criterion program below tests/ with a filter, or a pytest file with a test's name
 (`e2e/http/test_keys.py::name`).  `table = "cudasim"` or `"cudarace"`, where it is given, runs a test of the
 kernels on the emulated device, or on that with its race detector.  The sources are copied to DIR/tree, where the tests must pass before they
-must fail.  PATTERN: a part of a file's name or of a promise.  Exit status 1: a mutant lived, or could not
-be tried."""
+must fail.  PATTERN: a part of a file's name or of a promise.  A mutant that does not compile, whether its test
+builds its file or not, has shown nothing.  Exit status 1: a mutant lived, or could not be tried."""
 import argparse
 import os
 import shutil
@@ -31,6 +31,7 @@ ROOT = HERE.parents[1]
 FIELDS = {"promise", "file", "old", "new", "test"}
 TABLES = {"cudasim": "build/lib/libquern-cudasim.so", "cudarace": "build/lib/libquern-cudarace.so"}
 TEST_SECONDS = 600
+DOES_NOT_COMPILE = "does not compile"
 
 
 def read_mutants():
@@ -102,6 +103,19 @@ def build(tree, mutants):
     return run(tree, "make", "--no-print-directory", f"-j{os.cpu_count()}", "WERROR=", *sorted(targets))
 
 
+def compile_alone(tree, file):
+    """What the compiler says of a file; "": it compiles, or has no compiler of its own."""
+    if file.endswith(".py"):
+        try:
+            compile((tree / file).read_text(), file, "exec")
+        except SyntaxError as e:
+            return str(e)
+    if file.endswith(".c"):
+        r = run(tree, "make", "--no-print-directory", "WERROR=", f"build/obj/{file.removesuffix('.c')}.o")
+        return r.stdout.decode(errors="replace") if r.returncode else ""
+    return ""
+
+
 def run_test(tree, m):
     """(passed, ran anything, output)"""
     program, name = split_test(m["test"])
@@ -127,9 +141,13 @@ def try_mutant(tree, m):
     whole = path.read_text()
     path.write_text(whole.replace(m["old"], m["new"]))
     try:
+        # A test may be built without the file, and a script that cannot be read fails every test.
+        why = compile_alone(tree, m["file"])
+        if why:
+            return DOES_NOT_COMPILE, why
         b = build(tree, [m])
         if b.returncode:
-            return "does not build", b.stdout.decode(errors="replace")
+            return DOES_NOT_COMPILE, b.stdout.decode(errors="replace")
         passed, _, _ = run_test(tree, m)
         return ("lived", "") if passed else ("killed", "")
     finally:
@@ -170,7 +188,7 @@ def main():
         start = time.monotonic()
         became, why = try_mutant(tree, m)
         bad += became != "killed"
-        print(f"{i + 1:>3}/{len(mutants)} {became:<14} {m['file']:<32} {m['promise']}  "
+        print(f"{i + 1:>3}/{len(mutants)} {became:<16} {m['file']:<32} {m['promise']}  "
               f"({time.monotonic() - start:.0f} s)\n{tail(why) if why else ''}", end="", flush=True)
     print(f"{len(mutants) - bad} killed, {bad} not")
     return 1 if bad else 0
