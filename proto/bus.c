@@ -140,10 +140,11 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 	bus_pack_head(&pk, out, m->type);
 	switch (m->type) {
 	case BUS_HELLO:
-		msgpack_pack_map(&pk, 8);
+		msgpack_pack_map(&pk, 9);
 		pack_str(&pk, "compute", m->hello.compute);
 		pack_uint(&pk, "loaded", m->hello.loaded);
 		pack_str(&pk, "experts_compute", m->hello.experts_compute);
+		pack_uint(&pk, "experts_loaded", m->hello.experts_loaded);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
 		pack_str(&pk, "meet", m->hello.meet);
@@ -230,6 +231,8 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 		cursor_str(c, key, h->experts_compute, sizeof h->experts_compute);
 	else if (strcmp(key, "loaded") == 0)
 		h->loaded = cursor_uint(c, key, 1) == 1;
+	else if (strcmp(key, "experts_loaded") == 0)
+		h->experts_loaded = cursor_uint(c, key, 1) == 1;
 	else
 		cursor_skip(c);
 }

@@ -61,9 +61,10 @@ struct bus_hello {
 	/* The same for experts on the CPU beside its device, where it may have some and is free to choose
 	 * (--experts-compute auto); else "". */
 	char experts_compute[8];
-	/* The two are the modes of the model that it loaded last, for this or an earlier controller, instead
-	 * of those that it takes by itself. */
+	/* The mode is that of the model that it loaded last, for this or an earlier controller, instead of
+	 * the one that it takes by itself. */
 	bool loaded;
+	bool experts_loaded; /* of experts_compute: the model has experts on the CPU there */
 };
 
 /* What the worker is to serve.  0: the worker chooses. */

@@ -113,9 +113,12 @@ static void put_modes(const struct link *l, struct bus_hello *h)
 	const char *experts = kern_compute_name(kern_auto_compute("cpu", l->args->isa));
 	h->loaded = l->compute != NULL;
 	snprintf(h->compute, sizeof h->compute, "%s", h->loaded ? l->compute : own);
-	if (beside && !l->args->experts_compute)
-		snprintf(h->experts_compute, sizeof h->experts_compute, "%s",
-			 h->loaded ? l->experts_compute : experts);
+	if (!beside || l->args->experts_compute)
+		return;
+	/* A model without experts on the CPU chose none, but the next one may have some. */
+	h->experts_loaded = h->loaded && l->experts_compute[0];
+	snprintf(h->experts_compute, sizeof h->experts_compute, "%s",
+		 h->experts_loaded ? l->experts_compute : experts);
 }
 
 void link_send_hello(struct link *l)

@@ -588,12 +588,12 @@ bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       strcmp(l->experts_compute, have->experts_compute) == 0 && strcmp(l->head, have->head) == 0 &&
-	       strcmp(l->kv, have->kv) == 0 && l->fast == have->fast && l->block_size == have->block_size &&
-	       l->max_context == have->max_context && l->max_rows == have->max_rows &&
-	       l->max_slots == have->max_slots && l->max_runs == have->max_runs &&
-	       l->kv_bytes == have->kv_bytes && l->swap_bytes == have->swap_bytes &&
-	       l->n_threads == have->n_threads &&
+	       (!s->beside || strcmp(l->experts_compute, have->experts_compute) == 0) &&
+	       strcmp(l->head, have->head) == 0 && strcmp(l->kv, have->kv) == 0 && l->fast == have->fast &&
+	       l->block_size == have->block_size && l->max_context == have->max_context &&
+	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&
+	       l->max_runs == have->max_runs && l->kv_bytes == have->kv_bytes &&
+	       l->swap_bytes == have->swap_bytes && l->n_threads == have->n_threads &&
 	       (l->n_ranks ? l->n_ranks : 1) == (uint32_t)s->shard.n_ranks &&
 	       l->rank == (uint32_t)s->shard.rank && l->ep == s->shard.ep;
 }

@@ -1,5 +1,7 @@
 #include "controller/fleet/agree.h"
 
+#include "base/log.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -13,26 +15,115 @@ static const char *known(const char *mode)
 	return "f32";
 }
 
+/* The index of the kind of `device`, whose name goes to kind; a->n: it is new. */
+static int find_kind(const struct agree *a, const char *device, char *kind, size_t kind_n)
+{
+	int i = 0;
+	snprintf(kind, kind_n, "%.*s", (int)strcspn(device, ":"), device);
+	while (i < a->n && strcmp(a->kinds[i].kind, kind) != 0)
+		i++;
+	return i;
+}
+
 const char *agree_compute(struct agree *a, const char *wanted, const char *device, const char *own,
 			  bool loaded, bool *first)
 {
 	*first = false;
 	if (strcmp(wanted, "auto") != 0)
 		return wanted;
-	const int length = (int)strcspn(device, ":");
 	char kind[sizeof a->kinds[0].kind];
-	snprintf(kind, sizeof kind, "%.*s", length, device);
-	int i = 0;
-	while (i < a->n && strcmp(a->kinds[i].kind, kind) != 0)
-		i++;
+	const int i = find_kind(a, device, kind, sizeof kind);
 	if (i == AGREE_KINDS)
 		return wanted;
-	*first = i == a->n || (loaded && !a->kinds[i].loaded && strcmp(a->kinds[i].mode, known(own)) != 0);
+	*first = i == a->n || (loaded && !a->kinds[i].settled && strcmp(a->kinds[i].mode, known(own)) != 0);
 	if (*first) {
 		memcpy(a->kinds[i].kind, kind, sizeof kind);
 		snprintf(a->kinds[i].mode, sizeof a->kinds[i].mode, "%s", known(own));
 	}
-	a->kinds[i].loaded |= loaded;
+	a->kinds[i].settled |= loaded;
 	a->n += i == a->n;
 	return a->kinds[i].mode;
+}
+
+/* ---- a worker ---- */
+
+#define EXPERTS "experts on the CPU" /* a kind of device */
+
+static const char *compute_of(struct agree *a, const char *wanted, const struct bus_hello *h, bool *first)
+{
+	return agree_compute(a, wanted, h->device, h->compute, h->loaded, first);
+}
+
+static const char *experts_of(struct agree *a, const struct bus_hello *h, bool *first)
+{
+	*first = false;
+	if (!h->experts_compute[0])
+		return h->experts_compute;
+	return agree_compute(a, "auto", EXPERTS, h->experts_compute, h->experts_loaded, first);
+}
+
+struct choice {
+	const char *name, *option;
+	const char *mode, *own;
+	bool loaded, first;
+};
+
+static void log_choice(const struct choice *c, const char *device, uint64_t worker)
+{
+	const unsigned long long id = worker;
+	const char *reason = c->loaded               ? "has it loaded"
+			     : strcmp(c->own, "f32") ? "has VNNI or AMX"
+						     : "has no VNNI";
+	if (c->first)
+		log_info("bus", "%s=%s device=%s: %s auto, and worker=%llu %s", c->name, c->mode, device,
+			 c->option, id, reason);
+	else if (strcmp(c->mode, c->own) != 0)
+		log_warn("bus",
+			 "%s=%s device=%s worker=%llu: %s %s, but replicas of one mode give the same tokens; "
+			 "%s %s: all take that",
+			 c->name, c->mode, device, id,
+			 c->loaded ? "it loads again what it has loaded in" : "by itself it would take",
+			 c->own, c->option, c->own);
+}
+
+void agree_join(struct agree *a, const char *wanted, const struct bus_hello *h, uint64_t worker)
+{
+	struct choice c = {.name = "compute", .option = "--compute", .own = h->compute, .loaded = h->loaded};
+	c.mode = compute_of(a, wanted, h, &c.first);
+	if (strcmp(wanted, "auto") == 0)
+		log_choice(&c, h->device, worker);
+	c = (struct choice){.name = "experts_compute",
+			    .option = "--experts-compute",
+			    .own = h->experts_compute,
+			    .loaded = h->experts_loaded};
+	c.mode = experts_of(a, h, &c.first);
+	log_choice(&c, h->device, worker);
+}
+
+void agree_modes(struct agree *a, const char *wanted, const struct bus_hello *h, struct agree_modes *out)
+{
+	bool first;
+	snprintf(out->compute, sizeof out->compute, "%s", compute_of(a, wanted, h, &first));
+	snprintf(out->experts, sizeof out->experts, "%s", experts_of(a, h, &first));
+}
+
+static void settle(struct agree *a, const char *device)
+{
+	char kind[sizeof a->kinds[0].kind];
+	const int i = find_kind(a, device, kind, sizeof kind);
+	if (i < a->n)
+		a->kinds[i].settled = true;
+}
+
+bool agree_settle(struct agree *a, const char *wanted, const struct bus_hello *h,
+		  const struct agree_modes *modes)
+{
+	struct agree_modes now;
+	agree_modes(a, wanted, h, &now);
+	if (strcmp(now.compute, modes->compute) != 0 || strcmp(now.experts, modes->experts) != 0)
+		return false;
+	settle(a, h->device);
+	if (h->experts_compute[0])
+		settle(a, EXPERTS);
+	return true;
 }

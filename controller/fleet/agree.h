@@ -7,19 +7,28 @@
  *
  * The next controller agrees on the same again, for the jobs of its journal and the workers that wait with
  * their weights: a worker that has loaded a model names the mode of that, which counts more than what a
- * worker without one would take.  Where such a one came first, it keeps its mode until its next load.  Pure.
- */
+ * worker without one would take, until the first of the kind serves.  What has been loading meanwhile loads
+ * again.
+ *
+ *     first worker        load (int16) . . . . . . ready      load (f32) . . ready
+ *     another, with f32               hello, load (f32) . . . . ready: settled
+ *     one more, with int8                                                   hello, load (f32)
+ *
+ * No sockets, no clock. */
 #ifndef QUERN_CONTROLLER_FLEET_AGREE_H
 #define QUERN_CONTROLLER_FLEET_AGREE_H
 
+#include "proto/bus.h"
+
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { AGREE_KINDS = 4 };
 
 struct agree { /* zeroed: nothing is agreed on */
 	struct {
 		char kind[32], mode[8];
-		bool loaded;  /* a worker that had loaded a model decided */
+		bool settled; /* a worker of the kind serves in it, or had loaded a model in it */
 	} kinds[AGREE_KINDS]; /* [n] */
 	int n;
 };
@@ -29,5 +38,20 @@ struct agree { /* zeroed: nothing is agreed on */
  * too many. *first: this worker has decided.  The result is valid as long as its arguments and a. */
 const char *agree_compute(struct agree *a, const char *wanted, const char *device, const char *own,
 			  bool loaded, bool *first);
+/* What a worker is to load. */
+struct agree_modes {
+	char compute[8];
+	char experts[8]; /* of experts on the CPU beside its device; "": it has none, or its user chose */
+};
+
+/* A worker takes part in the choice, by its hello; the log has which of them has chosen, and which take
+ * another mode than their own.  wanted: --compute. */
+void agree_join(struct agree *a, const char *wanted, const struct bus_hello *h, uint64_t worker);
+/* The modes of a worker that has joined. */
+void agree_modes(struct agree *a, const char *wanted, const struct bus_hello *h, struct agree_modes *out);
+/* A worker is ready that has loaded `modes`: from now on no other worker changes them.  false: they have
+ * changed meanwhile, and it must load again. */
+bool agree_settle(struct agree *a, const char *wanted, const struct bus_hello *h,
+		  const struct agree_modes *modes);
 
 #endif

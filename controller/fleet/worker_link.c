@@ -221,53 +221,6 @@ static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t 
 	return sharing;
 }
 
-/* The mode that k is to take. */
-static const char *compute_of(struct worker_link *w, const struct worker *k, bool *first)
-{
-	const struct bus_hello *h = &k->hello;
-	return agree_compute(&w->agree, w->cfg.compute, h->device, h->compute, h->loaded, first);
-}
-
-/* The same for experts on the CPU beside k's device; "" where it has none, or was told by its user. */
-static const char *experts_compute_of(struct worker_link *w, const struct worker *k, bool *first)
-{
-	const struct bus_hello *h = &k->hello;
-	*first = false;
-	if (!h->experts_compute[0])
-		return h->experts_compute;
-	return agree_compute(&w->agree, "auto", "experts on the CPU", h->experts_compute, h->loaded, first);
-}
-
-static void log_mode(const struct worker *k, const char *name, const char *option, const char *mode,
-		     const char *own, bool first)
-{
-	const struct bus_hello *h = &k->hello;
-	const unsigned long long id = k->id;
-	const char *reason = h->loaded            ? "has it loaded"
-			     : strcmp(own, "f32") ? "has VNNI or AMX"
-						  : "has no VNNI";
-	if (first)
-		log_info("bus", "%s=%s device=%s: %s auto, and worker=%llu %s", name, mode, h->device, option,
-			 id, reason);
-	else if (strcmp(mode, own) != 0)
-		log_warn("bus",
-			 "%s=%s device=%s worker=%llu: %s %s, but replicas of one mode give the same tokens; "
-			 "%s %s: all take that",
-			 name, mode, h->device, id, h->loaded ? "it has loaded" : "by itself it would take",
-			 own, option, own);
-}
-
-/* Lets k take part in the choice of the modes, and says which worker has chosen them. */
-static void agree_with(struct worker_link *w, const struct worker *k)
-{
-	bool first;
-	const char *mode = compute_of(w, k, &first);
-	if (strcmp(w->cfg.compute, "auto") == 0)
-		log_mode(k, "compute", "--compute", mode, k->hello.compute, first);
-	mode = experts_compute_of(w, k, &first);
-	log_mode(k, "experts_compute", "--experts-compute", mode, k->hello.experts_compute, first);
-}
-
 /* The same message to all ranks. */
 static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_t n, const struct buf *bytes)
 {
@@ -299,16 +252,15 @@ static bool offers_model(const struct worker_link *w)
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
-	bool first;
 	for (uint32_t i = 0; i < n; i++) /* before any is told: a later rank may change the mode of all */
-		agree_with(w, ranks[i]);
+		agree_join(&w->agree, w->cfg.compute, &ranks[i]->hello, ranks[i]->id);
 	for (uint32_t i = 0; i < n; i++) {
 		struct worker *k = ranks[i];
 		struct bus_msg m = {.type = BUS_LOAD};
 		snprintf(m.load.model, sizeof m.load.model, "%s", w->cfg.model);
-		snprintf(m.load.compute, sizeof m.load.compute, "%s", compute_of(w, k, &first));
-		snprintf(m.load.experts_compute, sizeof m.load.experts_compute, "%s",
-			 experts_compute_of(w, k, &first));
+		agree_modes(&w->agree, w->cfg.compute, &k->hello, &k->modes);
+		snprintf(m.load.compute, sizeof m.load.compute, "%s", k->modes.compute);
+		snprintf(m.load.experts_compute, sizeof m.load.experts_compute, "%s", k->modes.experts);
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		if (w->cfg.model_server) {
@@ -567,6 +519,14 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 	}
 	if (r->n_blocks > POOL_MAX || r->n_host_blocks > POOL_MAX) {
 		lose(w, k, now_us, LINK_GONE, "it claims more blocks than any pool has", ev);
+		return;
+	}
+	if (!agree_settle(&w->agree, w->cfg.compute, &k->hello, &k->modes)) {
+		*ev = (struct link_event){.kind = LINK_HELLO, .worker = k, .epoch = k->epoch};
+		err_why(ev->why, sizeof ev->why, 0,
+			"worker %lld on %s loads again: compute=%s%s%s, but all take another mode by now",
+			(long long)k->hello.pid, k->hello.device, k->modes.compute,
+			k->modes.experts[0] ? " experts_compute=" : "", k->modes.experts);
 		return;
 	}
 	k->ready = *r;

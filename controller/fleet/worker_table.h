@@ -17,6 +17,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_WORKER_TABLE_H
 #define QUERN_CONTROLLER_FLEET_WORKER_TABLE_H
 
+#include "controller/fleet/agree.h"
 #include "controller/fleet/expert_table.h"
 #include "controller/fleet/watchdog.h"
 #include "controller/message/engine_msg.h"
@@ -43,6 +44,7 @@ struct worker {
 	/* Of its last load.  epoch 0: in no tp_group now; n_ranks 0: never loaded. */
 	uint64_t epoch;
 	uint32_t rank, n_ranks;
+	struct agree_modes modes;
 	struct bus_ready ready;          /* valid once it has been SERVING */
 	uint32_t progress;               /* permille while loading */
 	struct bus_beat load;            /* LOADING: doing, done and total of the last heartbeat */

@@ -515,6 +515,51 @@ Test(fleet, what_workers_have_loaded_is_agreed_on_again)
 	rig_free(r);
 }
 
+/* A hello of a worker that would take `own`; its load, which is to be in mode `want`. */
+static void *expect_mode(struct rig *r, const char *name, const char *own, const char *want,
+			 struct bus_load *load)
+{
+	struct bus_msg m = {.type = BUS_HELLO,
+			    .hello = {.pid = 1, .host = "here", .device = "cpu", .loaded = has_loaded}};
+	void *peer = rig_peer(r, name);
+	snprintf(m.hello.compute, sizeof m.hello.compute, "%s", own);
+	rig_peer_send(peer, &m);
+	cr_assert_eq(rig_peer_recv(peer, load), BUS_LOAD);
+	cr_expect_str_eq(load->compute, want, "worker %s", name);
+	return peer;
+}
+
+Test(fleet, a_worker_that_joins_late_does_not_change_the_mode_of_those_that_serve)
+{
+	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
+	struct bus_load load;
+	void *a = expect_mode(r, "a", "int16", "int16", &load);
+	rig_peer_ready(a, &load);
+	rig_wait_ready(r, true);
+	has_loaded = true;
+	expect_mode(r, "b", "f32", "int16", &load);
+	has_loaded = false;
+	expect_mode(r, "c", "f32", "int16", &load);
+	rig_free(r);
+}
+
+Test(fleet, a_worker_that_loaded_while_the_mode_changed_loads_again)
+{
+	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
+	struct bus_load first, again, other;
+	void *a = expect_mode(r, "a", "int16", "int16", &first);
+	has_loaded = true;
+	void *b = expect_mode(r, "b", "f32", "f32", &other);
+	rig_peer_ready(a, &first);
+	cr_assert_eq(rig_peer_recv(a, &again), BUS_LOAD);
+	cr_expect_str_eq(again.compute, "f32");
+	cr_expect_gt(again.epoch, first.epoch);
+	rig_peer_ready(a, &again);
+	rig_peer_ready(b, &other);
+	rig_wait_replicas(r, 2, "serving");
+	rig_free(r);
+}
+
 Test(fleet, ranks_of_a_group_are_told_one_mode)
 {
 	struct rig *r = rig_new(&(struct engine_config){.tp = 2, .compute = "auto"});

@@ -75,3 +75,64 @@ Test(agree, a_loaded_mode_that_was_agreed_on_decides_nothing_more)
 	check(&a, "auto", "cpu", "int16", "int16", false);
 	check(&a, "auto", "cpu", "f32", "int16", false);
 }
+
+static struct bus_hello hello(const char *device, const char *own, const char *experts)
+{
+	struct bus_hello h = {.loaded = loaded, .experts_loaded = loaded};
+	snprintf(h.device, sizeof h.device, "%s", device);
+	snprintf(h.compute, sizeof h.compute, "%s", own);
+	snprintf(h.experts_compute, sizeof h.experts_compute, "%s", experts);
+	return h;
+}
+
+/* A worker joins; its modes. */
+static struct agree_modes join(struct agree *a, const struct bus_hello *h)
+{
+	struct agree_modes m;
+	agree_join(a, "auto", h, 1);
+	agree_modes(a, "auto", h, &m);
+	return m;
+}
+
+Test(agree, the_modes_of_workers_that_serve_stay)
+{
+	struct agree a = {0};
+	const struct bus_hello first = hello("cuda:0", "f32", "int16");
+	struct agree_modes m = join(&a, &first);
+	cr_expect(agree_settle(&a, "auto", &first, &m));
+	loaded = true;
+	const struct bus_hello late = hello("cuda:1", "bf16", "int8"), other = hello("cpu", "f32", "");
+	m = join(&a, &late);
+	cr_expect_str_eq(m.compute, "f32");
+	cr_expect_str_eq(m.experts, "int16");
+	cr_expect(agree_settle(&a, "auto", &late, &m));
+	m = join(&a, &other); /* nothing was agreed on for its kind */
+	cr_expect_str_eq(m.compute, "f32");
+	cr_expect_str_eq(m.experts, "");
+}
+
+Test(agree, modes_that_changed_while_a_worker_loaded_do_not_hold)
+{
+	struct agree a = {0};
+	const struct bus_hello first = hello("cuda:0", "f32", "int16");
+	const struct agree_modes m = join(&a, &first);
+	loaded = true;
+	const struct bus_hello second = hello("cuda:0", "f32", "int8");
+	cr_expect_str_eq(join(&a, &second).experts, "int8");
+	cr_expect(!agree_settle(&a, "auto", &first, &m));
+	const struct agree_modes again = join(&a, &first);
+	cr_expect_str_eq(again.experts, "int8");
+	cr_expect(agree_settle(&a, "auto", &first, &again));
+}
+
+Test(agree, a_loaded_model_without_experts_chooses_no_mode_for_them)
+{
+	struct agree a = {0};
+	struct bus_hello h = hello("cuda:0", "f32", "int16");
+	cr_expect_str_eq(join(&a, &h).experts, "int16");
+	h = hello("cuda:0", "f32", "int8");
+	h.loaded = true;
+	cr_expect_str_eq(join(&a, &h).experts, "int16");
+	h.experts_loaded = true;
+	cr_expect_str_eq(join(&a, &h).experts, "int8");
+}

@@ -329,7 +329,7 @@ Test(bus, a_hello_comes_back)
 	strcpy(m.hello.token, "secret");
 	strcpy(m.hello.compute, "int16");
 	strcpy(m.hello.experts_compute, "int8");
-	m.hello.loaded = true;
+	m.hello.loaded = m.hello.experts_loaded = true;
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_expect_str_eq(got.hello.device, "cpu:1");
@@ -338,7 +338,7 @@ Test(bus, a_hello_comes_back)
 	cr_expect_str_eq(got.hello.token, "secret");
 	cr_expect_str_eq(got.hello.compute, "int16");
 	cr_expect_str_eq(got.hello.experts_compute, "int8");
-	cr_expect(got.hello.loaded);
+	cr_expect(got.hello.loaded && got.hello.experts_loaded);
 	cr_expect_eq(got.hello.pid, 17);
 	buf_fini(&b);
 }

@@ -231,3 +231,36 @@ Test(link_ahead, a_signal_ends_a_worker_with_plans_under_way)
 	cr_expect_eq(end_worker(), 0);
 	close_router();
 }
+
+/* ---- modes ---- */
+
+/* What a worker with this placement says of its experts' mode once the model is loaded. */
+static struct bus_hello hello_of_loaded(const char *place)
+{
+	peer.place = place;
+	open_worker(10000);
+	const char *dir = tiny_model("qwen2-moe");
+	cr_assert(dir);
+	send_load(dir, 1);
+	expect(BUS_READY);
+	close_router();
+	open_router();
+	expect(BUS_HELLO);
+	const struct bus_hello h = decoded().hello;
+	send_load(dir, 2);
+	expect(BUS_READY);
+	send_stop();
+	cr_expect_eq(end_worker(), 0);
+	close_router();
+	return h;
+}
+
+/* The next controller may have a model with experts there, in the mode of all workers. */
+Test(link_ahead, a_model_without_experts_on_the_cpu_leaves_their_mode_open)
+{
+	const struct bus_hello with = hello_of_loaded("*.experts=cpu"),
+			       none = hello_of_loaded("*.experts=cuda");
+	cr_expect(with.loaded && with.experts_loaded);
+	cr_expect(none.loaded && !none.experts_loaded);
+	cr_expect_str_eq(none.experts_compute, with.experts_compute); /* of this machine, by itself */
+}
