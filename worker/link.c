@@ -172,11 +172,14 @@ static int finish_all(struct link *l, char *why, size_t why_n)
 /* ---- loads and plans ---- */
 
 /* Of the same path.  A model that was looked up by its fingerprint is kept for one with that fingerprint
- * only; where one of the two has none, as of a path or of an older controller, their sketches decide. */
-static bool same_contents(const struct link *l, const struct bus_load *load)
+ * only; where one of the two has none, as of a path or of an older controller, their sketches decide.  A
+ * controller that has none (git-lfs pointers) means the files that are there now. */
+static bool same_contents(struct link *l, const struct bus_load *load)
 {
 	if (l->found.fingerprint[0] && load->fingerprint[0])
 		return strcmp(l->found.fingerprint, load->fingerprint) == 0;
+	if (!sketch_is_known(load->sketch))
+		return link_model_unchanged(l);
 	return !sketch_difference(l->found.sketch, load->sketch);
 }
 

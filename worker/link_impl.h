@@ -120,5 +120,8 @@ bool link_grace_over(struct link *l); /* no sign of the controller for the grace
  * is void, by what the next message or the link's state says. */
 int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
 		    size_t why_n);
+/* Whether the files of l->found still are those that were loaded, as far as their sketch tells; true where
+ * they are gone, or were not compared then. */
+bool link_model_unchanged(struct link *l);
 
 #endif

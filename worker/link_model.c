@@ -118,16 +118,16 @@ static int want(struct search *s, uint32_t file, uint64_t offset, uint32_t bytes
 /* ---- work on the disk ---- */
 
 /* The socket is the beat thread's, until work_end(). */
-static void work_begin(struct search *s, enum bus_doing doing, int64_t total)
+static void work_begin(struct link *l, enum bus_doing doing, int64_t total)
 {
-	loading_begin(&s->l->progress, total);
-	loading_now(&s->l->progress, doing);
-	link_lend(s->l, true);
+	loading_begin(&l->progress, total);
+	loading_now(&l->progress, doing);
+	link_lend(l, true);
 }
 
-static void work_end(struct search *s)
+static void work_end(struct link *l)
 {
-	link_reclaim(s->l);
+	link_reclaim(l);
 }
 
 /* ---- the path ---- */
@@ -156,11 +156,11 @@ static int check_contents(struct search *s, char *why, size_t why_n)
 
 static int look_at_path(struct search *s, char *why, size_t why_n)
 {
-	work_begin(s, BUS_DOING_OPEN, 0);
+	work_begin(s->l, BUS_DOING_OPEN, 0);
 	int rc = store_files_check(s->load->model, s->load->sketch, why, why_n);
 	if (!rc)
 		rc = check_contents(s, why, why_n);
-	work_end(s);
+	work_end(s->l);
 	return rc;
 }
 
@@ -192,9 +192,9 @@ static int ask_list(struct search *s, char *why, size_t why_n)
 
 static int look_in_cache(struct search *s, struct model_found *out, char *why, size_t why_n)
 {
-	work_begin(s, BUS_DOING_CHECK, s->files.bytes);
+	work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
 	int rc = cached_find(s->root, &s->files, &s->sums, out->path, why, why_n);
-	work_end(s);
+	work_end(s->l);
 	if (!rc)
 		log_info("link", "model found in the cache path=%s", out->path);
 	else if (why[0])
@@ -286,9 +286,9 @@ static int open_incoming(struct search *s, struct incoming **in, struct model_fo
 		int rc = waits ? look_in_cache(s, out, why, why_n) : -ENOENT;
 		if (rc != -ENOENT)
 			return rc;
-		work_begin(s, BUS_DOING_CHECK, s->files.bytes);
+		work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
 		rc = incoming_open(in, s->root, &s->files, &s->sums, why, why_n);
-		work_end(s);
+		work_end(s->l);
 		if (rc != -EBUSY)
 			return rc;
 		if (!waits)
@@ -312,9 +312,9 @@ static int fetch(struct search *s, struct model_found *out, char *why, size_t wh
 	if (rc || !in)
 		return rc;
 	if (!(rc = pull(s, in, why, why_n))) {
-		work_begin(s, BUS_DOING_CHECK, s->files.bytes);
+		work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
 		rc = incoming_publish(in, out->path, why, why_n);
-		work_end(s);
+		work_end(s->l);
 	}
 	if (!rc)
 		log_info("link", "model fetched path=%s", out->path);
@@ -369,16 +369,30 @@ static int search(struct search *s, struct model_found *out, char *why, size_t w
 }
 
 /* What the controller did not compare, so that one of a later version can.  "": it cannot be told. */
-static void sketch_own(struct search *s, const char *path, char out[BUS_SKETCH_SIZE])
+static void sketch_own(struct link *l, const char *path, char out[BUS_SKETCH_SIZE])
 {
-	struct store_files l;
-	work_begin(s, BUS_DOING_OPEN, 0);
-	if (!store_files_list(path, &l, NULL, 0)) {
-		if (store_files_sketch(&l, out, NULL, 0))
+	struct store_files files;
+	work_begin(l, BUS_DOING_OPEN, 0);
+	if (!store_files_list(path, &files, NULL, 0)) {
+		if (store_files_sketch(&files, out, NULL, 0))
 			out[0] = '\0';
-		store_files_fini(&l);
+		store_files_fini(&files);
 	}
-	work_end(s);
+	work_end(l);
+}
+
+bool link_model_unchanged(struct link *l)
+{
+	char now[BUS_SKETCH_SIZE] = "";
+	const uint64_t epoch = l->epoch, ended = l->ended;
+	sketch_own(l, l->found.path, now);
+	l->epoch = epoch; /* of the new load; the step is of the one before */
+	l->ended = ended;
+	const char *what = sketch_difference(l->found.sketch, now);
+	if (what)
+		log_warn("link", "%s was replaced since it was loaded (%s): it is loaded again",
+			 l->found.path, what);
+	return !what;
 }
 
 int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
@@ -389,7 +403,7 @@ int link_find_model(struct link *l, const struct bus_load *load, struct model_fo
 	*out = (struct model_found){0};
 	if (!load->sketch[0]) {
 		snprintf(out->path, sizeof out->path, "%s", load->model);
-		sketch_own(&s, out->path, out->sketch);
+		sketch_own(l, out->path, out->sketch);
 		return 0;
 	}
 	s.records = s.root ? cached_records(s.root) : NULL;
@@ -398,7 +412,7 @@ int link_find_model(struct link *l, const struct bus_load *load, struct model_fo
 	if (!rc && sketch_is_known(load->sketch))
 		snprintf(out->sketch, sizeof out->sketch, "%s", load->sketch);
 	else if (!rc)
-		sketch_own(&s, out->path, out->sketch);
+		sketch_own(l, out->path, out->sketch);
 	put_back(&s);
 	manifest_fini(&s.files);
 	free(s.records);

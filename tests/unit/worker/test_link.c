@@ -545,3 +545,29 @@ Test(link, a_worker_does_not_keep_the_weights_of_another_model)
 	send_load_of(dir, wrong, 3);
 	expect_refused(wrong, 3);
 }
+
+/* The controller cannot compare: the worker compares with what it has loaded. */
+Test(link, weights_that_were_replaced_on_the_disk_are_not_kept)
+{
+	char command[512];
+	copy_of(model());
+	start_worker(10000);
+	open_router();
+	expect(BUS_HELLO);
+	for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+		send_load_of(copied, "", epoch);
+		expect(BUS_READY);
+		cr_expect_eq(decoded().ready.epoch, epoch);
+	}
+	snprintf(command, sizeof command,
+		 "cd '%s' && for f in *.safetensors; do printf x | dd of=$f bs=1 seek=9 conv=notrunc "
+		 "status=none; done",
+		 copied);
+	cr_assert_eq(system(command), 0);
+	send_load_of(copied, "", 3);
+	expect(BUS_FAILED); /* of the same size, and no model: it was read again */
+	cr_expect_eq(decoded().failed.epoch, 3);
+	cr_expect_eq(end_worker(), 1);
+	close_router();
+	less("");
+}
