@@ -19,6 +19,8 @@ static const char threads[] = "quern has --threads N; the kernels' threads poll 
 static const char no_images[] = "quern serves texts only: images and sound are not built";
 static const char no_offload[] =
 	"a GPU holds the whole model; the experts of a mixture may stay on the CPU: --experts cpu, --place";
+static const char hot_experts[] =
+	"quern has --experts cpu --hot-experts BYTES --expert-counts FILE: the most asked are on the GPU";
 static const char no_slots[] =
 	"not built: prefixes are cached in memory by themselves, and durable jobs are in --journal";
 static const char from_request[] = "each request has its own: GBNF, a JSON schema, a pattern or choices";
@@ -323,6 +325,8 @@ const struct opt_alias foreign_options[] = {
 	HINT("--dp-size", "quern has --replicas N, copies of the model"),
 	HINT("--pp-size", "quern splits a model by --tp N only"),
 	HINT("--ep-size", "quern has --tp N --ep: ranks of the same number"),
+	HINT("--kt-num-gpu-experts", hot_experts),
+	HINT("--init-expert-location", hot_experts),
 	HINT("--schedule-policy", scheduling),
 	HINT("--schedule-conservativeness", scheduling),
 	HINT("--enable-priority-scheduling", scheduling),

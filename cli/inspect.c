@@ -367,7 +367,7 @@ static int64_t experts_bytes(const struct weights *w)
 {
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		n += shard_experts_bytes(&w->layers[i]);
+		n += shard_experts_bytes(&w->layers[i], NULL);
 	return n;
 }
 

@@ -5,11 +5,12 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "cli/models/cache.h"
 #include "cli/process.h"
 #include "cli/terminal/term.h"
 #include "formats/model_kind.h"
-#include "formats/place/placement.h"
+#include "formats/place/hot.h"
 #include "formats/shard.h"
 #include "proto/local_token.h"
 
@@ -55,6 +56,12 @@ const struct opt launch_model_options[] = {
 	OPT("experts-compute", OPT_TEXT, "MODE",
 	    "compute mode of experts on the CPU beside a GPU: f32, bf16, int16, int8 or auto (auto)",
 	    .pass = TO_WORKER),
+	OPT("hot-experts", OPT_SIZE, "BYTES",
+	    "GPU: of experts on the CPU those that most rows had on the GPU, within BYTES, by "
+	    "--expert-counts",
+	    .pass = TO_WORKER),
+	OPT("expert-counts", OPT_TEXT, "FILE",
+	    "for --hot-experts: the text of /metrics of a service with --expert-metrics"),
 	OPT("experts-skew", OPT_TEXT, "HOW",
 	    "for measurements, uniform or zipf: a mixture's rows have experts by chance; outputs mean "
 	    "nothing",
@@ -249,8 +256,10 @@ static int check_parts(const char *model, int tp, bool ep, char *why, size_t why
 
 /* Rules of a placement against the model, for each device.  The workers would report it, too, but each of
  * them. */
-static int check_rules(const struct opts *o, const char *model, const char *spec, char *why, size_t why_n)
+static int check_rules(const struct opts *o, const char *model, const char *spec,
+		       const struct hot_options *hot, char *why, size_t why_n)
 {
+	struct expert_counts counts = {0};
 	struct launch l;
 	struct model_config c;
 	struct placement p;
@@ -261,7 +270,12 @@ static int check_rules(const struct opts *o, const char *model, const char *spec
 		rc = placement_parse(&p, spec, l.devices[i].name, &c, why, why_n);
 		if (!rc)
 			rc = placement_check_ranks(&p, (int)opts_int(o, "tp", 1), why, why_n);
+		if (!rc)
+			rc = hot_check_placement(hot, &p, l.devices[i].name, why, why_n);
 	}
+	if (!rc && hot->given)
+		rc = expert_counts_read(&counts, hot->counts, &c, why, why_n);
+	expert_counts_fini(&counts);
 	model_config_fini(&c);
 	return rc;
 }
@@ -270,9 +284,14 @@ static int check_rules(const struct opts *o, const char *model, const char *spec
 static int check_place(const struct opts *o, const char *model, char *why, size_t why_n)
 {
 	const char *spec;
+	const struct hot_options hot = {.given = opts_has(o, "hot-experts"),
+					.bytes = opts_int(o, "hot-experts", 0),
+					.counts = opts_text(o, "expert-counts", NULL)};
 	int rc = placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &spec, why,
 				   why_n);
-	return rc || !spec ? rc : check_rules(o, model, spec, why, why_n);
+	if (rc || (rc = hot_check_options(&hot, spec, why, why_n)))
+		return rc;
+	return spec ? check_rules(o, model, spec, &hot, why, why_n) : 0;
 }
 
 static int check(const struct opts *o, const char *model, char *why, size_t why_n)
@@ -459,6 +478,8 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 	if (l->token)
 		argv_add_option(&argv, "local-token", l->token);
 	argv_pass(&argv, l->o, TO_WORKER);
+	if (l->counts)
+		argv_add_option(&argv, "expert-counts", l->counts);
 	argv_add_fraction(&argv, l->o, device, n, memory_fraction);
 	/* A worker that we start has the rights of the service itself. */
 	if (!l->own && opts_has(l->o, "curve-key")) {
@@ -496,6 +517,25 @@ static bool is_none(const struct opts *o, const char *name)
 	return value && strcmp(value, "none") == 0;
 }
 
+/* A copy for all workers of this service: one that is started later has the same hot experts, whatever has
+ * become of the file. */
+static int keep_counts(struct launch *l, const char *path, char *why, size_t why_n)
+{
+	char *text;
+	size_t bytes;
+	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why, why_n);
+	if (rc)
+		return err_prefix(why, why_n, rc, "--expert-counts");
+	l->counts = xasprintf("%s/expert-counts", l->dir.path);
+	struct replace r;
+	if (!(rc = replace_begin(&r, l->counts, 0600, why, why_n))) {
+		fwrite(text, 1, bytes, r.f);
+		rc = replace_end(&r, why, why_n);
+	}
+	free(text);
+	return rc;
+}
+
 int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
 {
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
@@ -523,6 +563,8 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 	char *bus = own || !opts_has(o, "bus") ? xasprintf("ipc://%s/bus", l->dir.path)
 					       : xstrdup(opts_text(o, "bus", NULL));
 	rc = bus_for_worker(bus, l->worker_bus, sizeof l->worker_bus, why, why_n);
+	if (!rc && opts_has(o, "expert-counts"))
+		rc = keep_counts(l, opts_text(o, "expert-counts", NULL), why, why_n);
 	if (!rc && strncmp(bus, "ipc://", 6) != 0) {
 		l->token = xasprintf("%s/token", l->dir.path);
 		rc = local_token_create(l->token, why, why_n);
@@ -538,6 +580,7 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 		return 0;
 	}
 	free(l->token);
+	free(l->counts);
 	rundir_remove(&l->dir);
 fail_rundir:
 	free(l->worker);
@@ -571,5 +614,6 @@ void launch_close(struct launch *l)
 	argv_free(l->controller);
 	free(l->worker);
 	free(l->token);
+	free(l->counts);
 	rundir_remove(&l->dir);
 }

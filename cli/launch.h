@@ -31,7 +31,8 @@ struct launch {
 	char **controller; /* owned */
 	char *worker;      /* path of the program, owned */
 	char worker_bus[512];
-	char *token; /* its file, for a bus on TCP (local_token.h); owned, NULL on ipc */
+	char *counts; /* copy of --expert-counts in dir, owned; NULL: not given */
+	char *token;  /* its file, for a bus on TCP (local_token.h); owned, NULL on ipc */
 	struct device_name devices[DEVICES_MAX];
 	size_t n_devices, n_workers; /* dealt over the devices */
 };

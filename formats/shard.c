@@ -249,12 +249,13 @@ int64_t shard_linear_bytes(const struct weights_linear *l)
 	return (int64_t)linear_bytes(l);
 }
 
-int64_t shard_experts_bytes(const struct weights_layer *l)
+int64_t shard_experts_bytes(const struct weights_layer *l, const bool *but)
 {
 	int64_t n = 0;
 	for (int e = 0; e < l->n_experts; e++)
-		n += shard_linear_bytes(&l->experts[e].gate) + shard_linear_bytes(&l->experts[e].up) +
-		     shard_linear_bytes(&l->experts[e].down);
+		if (!but || !but[e])
+			n += shard_linear_bytes(&l->experts[e].gate) + shard_linear_bytes(&l->experts[e].up) +
+			     shard_linear_bytes(&l->experts[e].down);
 	return n;
 }
 

@@ -65,8 +65,9 @@ void shard_linear(const struct shard *s, const struct weights_linear *whole, str
 
 /* Bytes of a layer, or of a part of it, in the files: without its bias, and nearly so for AWQ. */
 int64_t shard_linear_bytes(const struct weights_linear *l);
-/* Likewise of all experts of a layer, but one that all rows have; 0: it is dense. */
-int64_t shard_experts_bytes(const struct weights_layer *l);
+/* Likewise of all experts of a layer, but one that all rows have, and those of but[n_experts], or NULL; 0: it
+ * is dense. */
+int64_t shard_experts_bytes(const struct weights_layer *l, const bool *but);
 
 /* This rank's rows of an embedding in floats; of one in codes their number. */
 struct weights_vec shard_embed(const struct shard *s, const struct model_config *c, const struct weights *w);

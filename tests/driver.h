@@ -24,6 +24,7 @@ static const char *driver_compute __attribute__((unused)) = "f32";
 static const char *driver_head __attribute__((unused)) = "auto";
 static const char *driver_kv __attribute__((unused)) = "auto";
 static const char *driver_place __attribute__((unused)); /* of steps opened alone from now on, as is: */
+static const struct hot_options *driver_hot __attribute__((unused));
 static const char *driver_experts_compute __attribute__((unused));
 static struct expert_load driver_experts __attribute__((unused));
 
@@ -178,6 +179,7 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .isa = isa,
 			      .load = &load,
 			      .place = driver_place,
+			      .hot = driver_hot,
 			      .experts = &driver_experts,
 			      .no_graphs = driver_no_graphs};
 	char path[64];

@@ -102,6 +102,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.isa = l->args->isa,
 		.memory_fraction = l->args->memory_fraction,
 		.place = l->args->place,
+		.hot = l->args->hot,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.path = l->found.path,

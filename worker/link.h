@@ -11,23 +11,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct hot_options;
 struct trace;
 
 struct link_args {
-	const char *bus;             /* "ipc:///run/quern/bus", "tcp://host:port" */
-	const char *device;          /* "cpu:0" */
-	const char *isa;             /* NULL: the best */
-	const char *place;           /* as in step_args */
-	const char *experts_compute; /* of experts on the CPU beside a GPU; NULL: as the controller says */
-	bool no_graphs;              /* as in step_args */
-	uint32_t n_threads;          /* 0: as the controller or the device chooses */
-	double memory_fraction;      /* of the device, for this worker; 0: its default (worker/cache.h) */
-	struct tune_source tune;     /* for loads with --fast */
-	struct trace *trace;         /* where the time of steps goes (trace.h), borrowed; NULL: no trace */
-	enum experts_skew skew;      /* for measurements */
-	int64_t least_step_us;       /* likewise: of a step (step.h) */
-	int late_ms;                 /* in a group: a rank that is later than this is lost */
-	int64_t grace_ms;            /* the longest time without a message from the controller */
+	const char *bus;               /* "ipc:///run/quern/bus", "tcp://host:port" */
+	const char *device;            /* "cpu:0" */
+	const char *isa;               /* NULL: the best */
+	const char *place;             /* as in step_args */
+	const struct hot_options *hot; /* likewise */
+	const char *experts_compute;   /* of experts on the CPU beside a GPU; NULL: as the controller says */
+	bool no_graphs;                /* as in step_args */
+	uint32_t n_threads;            /* 0: as the controller or the device chooses */
+	double memory_fraction;        /* of the device, for this worker; 0: its default (worker/cache.h) */
+	struct tune_source tune;       /* for loads with --fast */
+	struct trace *trace;           /* where the time of steps goes (trace.h), borrowed; NULL: no trace */
+	enum experts_skew skew;        /* for measurements */
+	int64_t least_step_us;         /* likewise: of a step (step.h) */
+	int late_ms;                   /* in a group: a rank that is later than this is lost */
+	int64_t grace_ms;              /* the longest time without a message from the controller */
 	/* CURVE, both or none: our key, and the controller's public one. */
 	const struct curve_key *key, *server_key;
 	int64_t leave_ms;  /* after link_leave(): how long the controller may take to move its jobs */

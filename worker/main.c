@@ -7,7 +7,7 @@
 #include "worker/inspect/inspect.h"
 #include "worker/join.h"
 #include "worker/link.h"
-#include "formats/place/placement.h"
+#include "formats/place/hot.h"
 #include "worker/inspect/operations.h"
 #include "worker/trace.h"
 
@@ -37,6 +37,10 @@ static const struct opt options[] = {
 	    "the same layer by layer: layers.0-9.experts=cuda:0,*.experts=cpu,*=cuda:0"),
 	OPT("experts-compute", OPT_TEXT, "MODE",
 	    "mode of experts on the CPU: f32, bf16, int16, int8, or auto: as --compute of a CPU (auto)"),
+	OPT("hot-experts", OPT_SIZE, "BYTES",
+	    "of experts on the CPU those that most rows had on the GPU, within BYTES, by --expert-counts"),
+	OPT("expert-counts", OPT_TEXT, "FILE",
+	    "for --hot-experts: the text of /metrics of a service with --expert-metrics"),
 	OPT("tune", OPT_TEXT, "FILE",
 	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
 	    "$XDG_CACHE_HOME/quern)"),
@@ -94,6 +98,15 @@ static void on_signal(int sig)
 	} else {
 		link_stop();
 	}
+}
+
+static void catch_signals(void)
+{
+	struct sigaction sa = {.sa_handler = on_signal};
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGINT, &sa, NULL);
+	signal(SIGXFSZ, SIG_IGN); /* a file beyond RLIMIT_FSIZE is an error with a reason */
+	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
 }
 
 /* NULL: not given. */
@@ -160,11 +173,12 @@ static const char *find_device(const struct opts *o)
 	return device;
 }
 
-/* Options whose values are checked here. */
+/* Options with values that are checked here. */
 struct choices {
 	double fraction;
 	enum experts_skew skew;
 	const char *place;
+	struct hot_options hot;
 	bool fetch;
 };
 
@@ -178,8 +192,12 @@ static const char *read_choices(const struct opts *o, struct choices *c, char *w
 		return "--memory-fraction must be above 0 and at most 1";
 	if (!skew_of(opts_text(o, "experts-skew", NULL), &c->skew))
 		return "--experts-skew must be uniform or zipf";
+	c->hot = (struct hot_options){.given = opts_has(o, "hot-experts"),
+				      .bytes = opts_int(o, "hot-experts", 0),
+				      .counts = opts_text(o, "expert-counts", NULL)};
 	if (placement_options(opts_text(o, "experts", NULL), opts_text(o, "place", NULL), &c->place, why,
-			      why_n))
+			      why_n) ||
+	    hot_check_options(&c->hot, c->place, why, why_n))
 		return why;
 	return c->fetch || strcmp(when, "never") == 0 ? NULL : "--fetch must be auto or never";
 }
@@ -232,6 +250,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.isa = opts_text(o, "isa", NULL),
 		.memory_fraction = choices.fraction,
 		.place = choices.place,
+		.hot = &choices.hot,
 		.experts_compute = unless_auto(opts_text(o, "experts-compute", NULL)),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),
@@ -252,11 +271,7 @@ static int run(struct opts *o, int argc, char **argv)
 	if (opts_has(o, "join"))
 		log_info("main", "join bus=%s device=%s keys=%s", a.bus, a.device, keyed ? "yes" : "no");
 	leaves = !a.supervised && a.leave_ms > 0;
-	struct sigaction sa = {.sa_handler = on_signal};
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGINT, &sa, NULL);
-	signal(SIGXFSZ, SIG_IGN); /* a file beyond RLIMIT_FSIZE is an error with a reason */
-	signal(SIGPIPE, SIG_IGN); /* the reader of the log may end first */
+	catch_signals();
 	rc = link_run(&a, why, sizeof why);
 	trace_close(trace);
 	free(cache);

@@ -58,7 +58,8 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		{&m->ffn, IN_LAYERS, ffn ? op(m->dev, m->max_rows, ffn) : 0, "the feed-forward layer"},
 		{&m->chosen, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the rows' experts"},
 		{&m->weights, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the experts' weights"},
-		{&m->shared, IN_LAYERS, c->experts.shared ? t * h * 4 : 0, "the shared expert"},
+		{&m->shared, IN_LAYERS, c->experts.shared || m->hot ? t * h * 4 : 0,
+		 "the shared expert, or the CPU's"},
 		{&m->shared_by, IN_LAYERS, c->experts.shared_gate ? t * 4 : 0, "the shared expert's weights"},
 		{&m->last_x, IN_HEAD, l * h * 4, "the rows of the head"},
 		{&m->last_add, IN_HEAD, l * h * 4, "the rows of the head"},
@@ -400,7 +401,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .observe = a->observe,
 			    .observe_arg = a->observe_arg,
 			    .unread = a->unread,
-			    .beside = a->beside};
+			    .beside = a->beside,
+			    .hot = a->hot};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	rc = (m->c->sinks && !m->info.sinks) || (m->c->act == ACT_GELU_SIGMOID && !m->info.clamped)

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 struct beside;
+struct hot;
 struct placement;
 struct tp_group;
 struct trace;
@@ -60,6 +61,8 @@ struct model_args {
 	 * model's life; the placement for the call. */
 	const struct placement *placement;
 	struct beside *beside;
+	const struct hot
+		*hot; /* of the layers on the CPU those that are not; borrowed for its life; or NULL */
 	/* The table lists what it is given and computes nothing: no weights are read from the disk. */
 	bool unread;
 	bool layers_only; /* no embedding, last norm or head: model_layers() alone */
@@ -67,7 +70,10 @@ struct model_args {
 
 /* -ENOMEM, -EINVAL, -ENOTSUP with what failed, and the bytes where memory did. */
 int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
-void model_free(struct model *m);                   /* NULL is fine */
+void model_free(struct model *m); /* NULL is fine */
+/* What one of the layer's experts takes on the device, which holds one for the time of the call; of *a the
+ * first six fields and unread are read.  Errors as model_load(). */
+int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n);
 int64_t model_weights_bytes(const struct model *m); /* on the device */
 int64_t model_beside_bytes(const struct model *m);  /* of experts on the CPU beside it */
 /* What a step of one row reads of these in all layers, and in the head. */

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/place/hot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,10 +44,15 @@ struct home {
 	int64_t *bytes; /* its sum of them */
 };
 
+static struct home home_on_device(struct model *m)
+{
+	return (struct home){m->ops, m->dev, &m->info, &m->weights_bytes};
+}
+
 static struct home home_of(struct model *m, const struct layer *l)
 {
 	if (!l->beside)
-		return (struct home){m->ops, m->dev, &m->info, &m->weights_bytes};
+		return home_on_device(m);
 	const struct beside_table *t = beside_table(m->beside);
 	return (struct home){t->ops, t->dev, &t->info, &m->beside_bytes};
 }
@@ -125,45 +131,77 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	return 0;
 }
 
-int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		       size_t why_n)
+/* Those that `here` says, of which one is there at least; NULL: all. */
+static int experts_to(struct model *m, const struct home *home, const struct weights_layer *w,
+		      const bool *here, struct kern_experts **out, char *why, size_t why_n)
 {
 	const struct config_experts *x = &m->c->experts;
-	const struct home home = home_of(m, l);
-	struct experts_reader r = {.m = m, .w = w, .info = home.info};
-	bool here[KERN_EXPERTS_MAX];
-	for (int e = 0; e < x->n; e++)
-		here[e] = shard_has_expert(m->shard, e);
+	struct experts_reader r = {.m = m, .w = w, .info = home->info};
 	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
 					     .n_experts = x->n,
 					     .n_chosen = x->n_chosen,
 					     .hidden = m->c->hidden,
 					     .intermediate = x->intermediate,
-					     .here = m->shard->ep ? here : NULL,
+					     .here = here,
 					     .expert = expert_at,
 					     .arg = &r};
-	int rc;
-	if ((rc = router_load(m, l, w, why, why_n)) ||
-	    (rc = beside_norm_load(m, l, &w->ffn_norm, why, why_n)))
-		return rc;
-	rc = home.ops->experts_load(home.dev, &src, &l->experts, why, why_n);
+	int rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
 	expert_done(&r);
 	if (rc == -ENOTSUP && r.codes) {
 		loading_add(m->loading, -r.added); /* they are read again */
 		r.unpack = true;
-		rc = home.ops->experts_load(home.dev, &src, &l->experts, why, why_n);
+		rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
 		expert_done(&r);
 	}
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
-	*home.bytes += home.ops->experts_bytes(l->experts);
+	*home->bytes += home->ops->experts_bytes(*out);
 	return 0;
+}
+
+int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
+		       size_t why_n)
+{
+	const int n = m->c->experts.n, layer = (int)(l - m->layers);
+	const struct home home = home_of(m, l), device = home_on_device(m);
+	const bool *hot = l->beside && m->hot && hot_any(m->hot, layer) ? hot_layer(m->hot, layer) : NULL;
+	bool here[KERN_EXPERTS_MAX];
+	int rc;
+	for (int e = 0; e < n; e++)
+		here[e] = shard_has_expert(m->shard, e) && !(hot && hot[e]);
+	if ((rc = router_load(m, l, w, why, why_n)) ||
+	    (rc = beside_norm_load(m, l, &w->ffn_norm, why, why_n)) ||
+	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why, why_n))))
+		return rc;
+	return experts_to(m, &home, w, hot || m->shard->ep ? here : NULL, &l->experts, why, why_n);
+}
+
+int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n)
+{
+	struct model m = {.ops = a->ops,
+			  .dev = a->dev,
+			  .stream = a->stream,
+			  .c = a->config,
+			  .shard = a->shard,
+			  .unread = a->unread,
+			  .unpacked = true /* the log has it when the model is loaded */};
+	const bool here[KERN_EXPERTS_MAX] = {true};
+	const struct home home = home_on_device(&m);
+	struct kern_experts *one;
+	m.ops->info(m.dev, &m.info);
+	int rc = experts_to(&m, &home, &a->weights->layers[layer], here, &one, why, why_n);
+	if (!rc)
+		m.ops->experts_free(one);
+	*bytes = m.weights_bytes;
+	return rc;
 }
 
 void model_layer_experts_free(struct model *m, struct layer *l)
 {
 	if (l->experts)
 		home_of(m, l).ops->experts_free(l->experts);
+	if (l->hot)
+		m->ops->experts_free(l->hot);
 	if (l->beside_norm) {
 		const struct beside_table *t = beside_table(m->beside);
 		t->ops->mem_free(t->dev, l->beside_norm, (size_t)m->c->hidden * sizeof(float));
@@ -173,7 +211,7 @@ void model_layer_experts_free(struct model *m, struct layer *l)
 int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l)
 {
 	const struct kern_ops *ops = l->beside ? beside_table(m->beside)->ops : m->ops;
-	return ops->experts_bytes(l->experts);
+	return ops->experts_bytes(l->experts) + (l->hot ? m->ops->experts_bytes(l->hot) : 0);
 }
 
 int64_t model_expert_bytes(const struct model *m)
@@ -385,7 +423,8 @@ static int shared_ffn(struct model *m, const struct layer *l, int n_rows)
 	return l->gateup ? model_dense_ffn(m, l, m->shared.p, n_rows) : 0;
 }
 
-static int own_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+/* What the layer's experts on the device give, and the shared one, which all rows begin with. */
+static int device_moe(struct model *m, const struct layer *l, const struct kern_experts *experts, int n_rows)
 {
 	const struct kern_moe_args moe = {.out = m->add.p,
 					  .in = m->normed.p,
@@ -393,28 +432,43 @@ static int own_experts(struct model *m, const struct layer *l, int layer, int n_
 					  .weight = m->weights.p,
 					  .begin = l->gateup ? m->shared.p : NULL,
 					  .begin_by = m->shared_by.p};
+	return m->ops->moe(m->stream, experts, &moe, n_rows);
+}
+
+static int own_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+{
 	int rc = m->count && m->count->chances ? give_by_chance(m, n_rows) : 0;
 	if (!rc)
 		rc = count_own(m, layer, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
 	if (!rc)
 		rc = shared_ffn(m, l, n_rows);
-	return rc ? rc : m->ops->moe(m->stream, l->experts, &moe, n_rows);
+	return rc ? rc : device_moe(m, l, l->experts, n_rows);
 }
 
-/* The device computes the shared expert while the CPU has the others. */
+/* The CPU's sum, and what the device has of the row: the shared expert, or hot experts with it. */
+static int beside_add(struct model *m, const struct layer *l, int n_rows)
+{
+	const int hidden = m->c->hidden;
+	struct piece *to = l->hot ? &m->shared : &m->add;
+	int rc = beside_finish(m->beside, m->stream, to->p, n_rows);
+	if (rc || !(l->hot || l->gateup))
+		return rc;
+	return m->ops->add_rows(m->stream, m->add.p, m->shared.p, l->hot ? NULL : m->shared_by.p, n_rows,
+				hidden);
+}
+
+/* The device computes the shared expert and the hot ones while the CPU has the others. */
 static int beside_experts(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	int rc = beside_send(m->beside, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
-	if (rc || (rc = shared_ffn(m, l, n_rows)) ||
+	if (rc || (rc = shared_ffn(m, l, n_rows)) || (l->hot && (rc = device_moe(m, l, l->hot, n_rows))) ||
 	    (rc = beside_compute(m->beside, l->experts, l->beside_norm, m->c->rms_eps, n_rows)) ||
-	    (rc = beside_finish(m->beside, m->stream, m->add.p, n_rows)))
+	    (rc = beside_add(m, l, n_rows)))
 		return rc;
 	count_rows(m, layer, beside_chosen(m->beside), n_rows);
-	return l->gateup ? m->ops->add_rows(m->stream, m->add.p, m->shared.p, m->shared_by.p, n_rows,
-					    m->c->hidden)
-			 : 0;
+	return 0;
 }
 
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)

@@ -24,7 +24,8 @@ struct layer {
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
 	struct kern_experts *experts; /* NULL: the layer is dense */
-	bool beside;                  /* the experts are on the CPU beside the device */
+	bool beside;                  /* the experts are on the CPU beside the device, */
+	struct kern_experts *hot;     /* but for these, which are on it; NULL: none */
 	void *beside_norm;            /* then: F32 [H] there, as ffn_norm; or NULL */
 	struct kern_linear *router;
 	struct piece choice_bias;         /* F32 [E], or none */
@@ -76,13 +77,15 @@ struct model {
 	struct piece ffn;              /* op  [T, I] */
 	struct piece chosen;           /* int32 [T, C] experts of each row */
 	struct piece weights;          /* F32 [T, C] of them */
-	struct piece shared;           /* F32 [T, H] what the expert that all rows have gives */
+	struct piece shared;           /* F32 [T, H] what the expert that all rows have gives; then, of
+					  layers with hot experts, what the CPU's give */
 	struct piece shared_by;        /* F32 [T] its weights */
 	struct piece last_x, last_add; /* F32 [L, H] */
 	struct piece last;             /* op  [L, H] */
 	struct piece part;             /* F32 [L, this rank's part of V]; none where that is all */
 	struct piece logits;           /* F32 [L, V]; rank 0 only */
 	struct beside *beside;         /* borrowed; NULL: all is on the device */
+	const struct hot *hot;         /* borrowed; NULL: of layers beside it all is there */
 	int64_t weights_bytes;
 	int64_t beside_bytes; /* of experts there */
 };

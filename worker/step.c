@@ -36,9 +36,10 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 		len += (size_t)snprintf(out + len, n - len, " tp=%d%s", s->shard.n_ranks,
 					s->shard.ep ? " ep" : "");
 	if (len < n && s->beside) {
-		char where[PLACEMENT_TEXT];
+		char where[PLACEMENT_TEXT], hot[HOT_TEXT];
 		placement_text(&s->placement, where);
-		snprintf(out + len, n - len, " experts=%s on %s", where,
+		hot_text(&s->hot, s->config.n_layers, hot);
+		snprintf(out + len, n - len, " experts=%s%s%s on %s", where, hot[0] ? " " : "", hot,
 			 beside_table(s->beside)->info.numerics);
 	}
 }

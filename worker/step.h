@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct hot_options;
 struct step;
 struct trace;
 
@@ -41,8 +42,9 @@ struct step_args {
 	const char *path;
 	/* of the model on this host; NULL: load->model */ /* fields that are 0: the worker chooses */
 	const char *place; /* where its experts are (formats/place/placement.h); NULL: all on the device */
-	bool no_graphs;    /* run every step operation by operation */
-	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
+	const struct hot_options *hot; /* of layers on the CPU (formats/place/hot.h); NULL: none */
+	bool no_graphs;                /* run every step operation by operation */
+	struct tune_source tune;       /* for load->fast: where to look for its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 	struct loading *loading;    /* written while it opens; or NULL */

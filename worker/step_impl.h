@@ -4,6 +4,7 @@
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
+#include "formats/place/hot.h"
 #include "formats/place/placement.h"
 #include "formats/shard.h"
 #include "kernels/kern.h"
@@ -32,6 +33,7 @@ struct step {
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	struct placement placement;
+	struct hot hot;                             /* of the layers on the CPU; zeros: none */
 	enum kern_compute compute, experts_compute; /* as chosen; the latter where there is `beside` */
 	struct beside *beside; /* for experts on the CPU beside the device; NULL: there are none */
 	struct model *model;

@@ -185,15 +185,65 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 static int place_experts(struct step *s, const struct step_args *a, char *why, size_t why_n)
 {
 	int rc = placement_parse(&s->placement, a->place, a->device, &s->config, why, why_n);
-	return rc ? rc : placement_check_ranks(&s->placement, s->shard.n_ranks, why, why_n);
+	if (rc || (rc = placement_check_ranks(&s->placement, s->shard.n_ranks, why, why_n)))
+		return rc;
+	if (!a->hot)
+		return 0;
+	if ((rc = hot_check_options(a->hot, a->place, why, why_n)))
+		return rc;
+	return hot_check_placement(a->hot, &s->placement, a->device, why, why_n);
 }
 
-/* Bytes of the experts that the placement gives the CPU, in the model's files. */
+/* The size of an expert on the device is measured: the table knows its layouts. */
+static int expert_sizes(const struct step *s, const struct weights *w, int64_t *bytes, char *why,
+			size_t why_n)
+{
+	const struct model_args m = {.ops = s->ops,
+				     .dev = s->dev,
+				     .stream = s->stream,
+				     .config = &s->part,
+				     .shard = &s->shard,
+				     .weights = w};
+	int rc = 0;
+	for (int i = 0; !rc && i < s->config.n_layers; i++)
+		if (s->placement.cpu[i])
+			rc = model_expert_size(&m, i, &bytes[i], why, why_n);
+	return rc;
+}
+
+/* Before anything is sized: the CPU does not hold those that are on the device. */
+static int choose_hot(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		      size_t why_n)
+{
+	int64_t sizes[CONFIG_LAYERS_MAX] = {0};
+	struct expert_counts counts;
+	struct kern_info info;
+	if (!a->hot || !a->hot->given || !s->placement.n_cpu)
+		return 0;
+	s->ops->info(s->dev, &info);
+	if (a->hot->bytes > info.bytes_total)
+		return err_why(why, why_n, -EINVAL,
+			       "--hot-experts is %lld MiB, more than the %lld MiB of the device: give less",
+			       (long long)(a->hot->bytes >> 20), (long long)(info.bytes_total >> 20));
+	int rc = expert_counts_read(&counts, a->hot->counts, &s->config, why, why_n);
+	if (rc)
+		return rc;
+	const struct hot_choice choice = {&counts, sizes, a->hot->bytes};
+	if (!(rc = expert_sizes(s, w, sizes, why, why_n)))
+		rc = hot_choose(&s->hot, &s->placement, &choice, why, why_n);
+	expert_counts_fini(&counts);
+	if (!rc)
+		log_info("step", "hot experts on the device: n=%d of=%d bytes=%lld", s->hot.n,
+			 s->placement.n_sparse * s->hot.n_experts, (long long)s->hot.bytes);
+	return rc;
+}
+
+/* Bytes of the experts that are on the CPU, in the model's files. */
 static int64_t beside_stored(const struct step *s, const struct weights *w)
 {
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		n += s->placement.cpu[i] ? shard_experts_bytes(&w->layers[i]) : 0;
+		n += s->placement.cpu[i] ? shard_experts_bytes(&w->layers[i], hot_layer(&s->hot, i)) : 0;
 	return n;
 }
 
@@ -203,7 +253,7 @@ static int64_t beside_kept(const struct step *s, const struct weights *w, enum k
 	const enum kept_mode mode = kept_mode(kern_compute_name(compute));
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		n += s->placement.cpu[i] ? kept_experts(&w->layers[i], mode) : 0;
+		n += s->placement.cpu[i] ? kept_experts(&w->layers[i], hot_layer(&s->hot, i), mode) : 0;
 	return n;
 }
 
@@ -387,6 +437,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.trace = a->trace,
 		.placement = &s->placement,
 		.beside = s->beside,
+		.hot = s->hot.n ? &s->hot : NULL,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }
@@ -511,11 +562,26 @@ static void describe(const struct step *s)
 			     });
 }
 
+static int fill_device(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+		       size_t why_n)
+{
+	struct share share = {a, LAYERS_PERMILLE, 1000};
+	int rc;
+	if ((rc = plan_cache(s, a, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
+	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
+				       (rc = step_open_graphs(s, share_progress, &share, why, why_n)))))
+		return rc == -ENOMEM && s->hot.n
+			       ? err_prefix(why, why_n, rc,
+					    "with %lld MiB of hot experts on the device (--hot-experts)",
+					    (long long)(s->hot.bytes >> 20))
+			       : rc;
+	return 0;
+}
+
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
 {
 	struct step *s = xcalloc(1, sizeof *s);
 	struct weights *w = NULL;
-	struct share share = {a, LAYERS_PERMILLE, 1000};
 	int64_t t0 = clock_us();
 	int rc;
 	s->fd = -1;
@@ -531,10 +597,8 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	if ((rc = model_config_load(path, &s->config, why, why_n)) ||
 	    (rc = weights_open(path, &s->config, &w, why, why_n)) || (rc = choose_part(s, w, why, why_n)) ||
 	    (rc = place_experts(s, a, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
-	    (rc = open_device(s, a, why, why_n)) || (rc = open_beside(s, a, w, why, why_n)) ||
-	    (rc = plan_cache(s, a, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
-	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
-				       (rc = step_open_graphs(s, share_progress, &share, why, why_n))))) {
+	    (rc = open_device(s, a, why, why_n)) || (rc = choose_hot(s, a, w, why, why_n)) ||
+	    (rc = open_beside(s, a, w, why, why_n)) || (rc = fill_device(s, a, w, why, why_n))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
@@ -563,6 +627,7 @@ void step_close(struct step *s)
 	guide_free(s->guide);
 	cache_close(&s->cache);
 	model_free(s->model);
+	hot_fini(&s->hot);
 	beside_close(s->beside);
 	if (s->stream)
 		s->ops->stream_free(s->stream);

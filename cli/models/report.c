@@ -165,7 +165,7 @@ static int64_t experts_bytes(const struct weights *w, enum kept_mode mode)
 {
 	int64_t sum = 0;
 	for (int i = 0; i < w->n_layers; i++)
-		sum += kept_experts(&w->layers[i], mode);
+		sum += kept_experts(&w->layers[i], NULL, mode);
 	return sum;
 }
 

@@ -234,12 +234,13 @@ int64_t kept_expert(const struct weights_linear *l, enum kept_mode m)
 	return one_part(l, m, KEPT_HEAD_MODE, false);
 }
 
-int64_t kept_experts(const struct weights_layer *l, enum kept_mode m)
+int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_mode m)
 {
 	int64_t bytes = 0;
 	for (int e = 0; e < l->n_experts; e++)
-		bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
-			 kept_expert(&l->experts[e].down, m);
+		if (!but || !but[e])
+			bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
+				 kept_expert(&l->experts[e].down, m);
 	return bytes;
 }
 
@@ -299,7 +300,7 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
 	if (l->gate.w)
 		bytes += kept_parts(gateup, 2, m) + kept_parts(&down, 1, m);
-	return bytes + kept_experts(l, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
+	return bytes + kept_experts(l, NULL, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
 }
 
 int64_t kept_weights(const struct weights *w, const struct model_config *c, enum kept_mode m,

@@ -27,8 +27,9 @@ int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_m
 int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head);
 /* As kept_parts(), of an expert's. */
 int64_t kept_expert(const struct weights_linear *l, enum kept_mode m);
-/* Of all experts of a layer, but one that all rows have; 0: it is dense. */
-int64_t kept_experts(const struct weights_layer *l, enum kept_mode m);
+/* Of all experts of a layer, but one that all rows have, and those of but[n_experts], or NULL; 0: it is
+ * dense. */
+int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_mode m);
 /* Of a table that is the head too (or not): the copy that its rows are read from, and the one that computes,
  * 0 where one serves as both. */
 struct kept_table {

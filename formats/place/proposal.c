@@ -74,7 +74,7 @@ void proposal_make(struct proposal *out, const struct model_config *c, const str
 		full = full || out->room_bytes - bytes < room_wanted(c, gpu_bytes);
 		if (full) {
 			out->n_cpu++;
-			out->host_bytes += kept_experts(&w->layers[i], mode);
+			out->host_bytes += kept_experts(&w->layers[i], NULL, mode);
 			continue;
 		}
 		out->last = i;

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import subprocess
+import time
+import urllib.request
 
 import pytest
 
@@ -37,6 +39,94 @@ def test_a_killed_worker_changes_no_token(start, model):
     os.kill(worker["pid"], signal.SIGKILL)
     assert [j.done().tokens for j in jobs] == alone
     assert [w["pid"] for w in s.workers()] != [worker["pid"]]
+
+
+def counts_of(service):
+    """What /metrics has of the experts, when all rows of the jobs before are there."""
+    def read():
+        with urllib.request.urlopen(service.http + "/metrics") as reply:
+            return reply.read().decode()
+    last = read()
+    while (text := (time.sleep(1.2), read())[1]).count("expert_layer_rows") < 10 or rows_of(text) != rows_of(last):
+        last = text
+    return text
+
+
+def rows_of(text):
+    return [line for line in text.splitlines() if line.startswith("quern:expert_layer_rows_total")]
+
+
+# In 16 bits on the GPU; each of the two layers has five.
+EXPERT = 3 * 64 * 56 * 2
+HOT = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "9"
+
+
+def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
+    """A worker that takes over has the same experts on the GPU, also where the file of counts is gone by then.
+    The file is made as the manual says, of a service that has had prompts."""
+    options = {"max_tokens": 24, "seed": 3, "ignore_eos": True}
+    own = tmp_path / "metrics.txt"
+    s = start(model, *HOT, "--expert-metrics", *SMALL)
+    with s.client() as c:
+        for p in PROMPTS:
+            c.generate(None, tokens=p, **options)
+        worker, = s.workers()
+        weights, host = worker["weights_bytes"], worker["host_weights_bytes"]
+        own.write_text(counts_of(s))
+    s.stop()
+    s = start(model, *HOT, "--hot-experts", 5 * EXPERT - 1, "--expert-counts", own, *SMALL)
+    own.unlink()
+    client = s.client()
+    alone = [client.generate(None, tokens=p, **options).tokens for p in PROMPTS]
+    worker, = s.workers()
+    assert worker["weights_bytes"] == weights + 4 * EXPERT
+    assert worker["host_weights_bytes"] == host * 6 // 10
+    assert f"hot experts on the device: n=4 of=10 bytes={4 * EXPERT}\n" in s.log()
+    assert f"bytes={worker['host_weights_bytes']}\n" in s.log()
+    numerics = client.status()["replicas"][0]["numerics"]
+    assert " hot=4:" in numerics
+    jobs = [client.submit(None, tokens=p, **options) for p in PROMPTS]
+    jobs[0].first_delta()
+    os.kill(worker["pid"], signal.SIGKILL)
+    assert [j.done().tokens for j in jobs] == alone
+    assert [w["pid"] for w in s.workers()] != [worker["pid"]]
+    assert client.status()["replicas"][0]["numerics"] == numerics
+
+
+@pytest.fixture
+def counts(tmp_path):
+    """Of the model's two layers with five experts."""
+    path = tmp_path / "COUNTS"
+    path.write_text("".join(f'quern:expert_layer_rows_total{{model_name="m",layer="{layer}",expert="{e}"}} {e}\n'
+                            for layer in (1, 3) for e in range(5)))
+    return path
+
+
+@pytest.mark.parametrize("arguments, why", [
+    (("--hot-experts", "100K"), "--expert-metrics"),
+    (("--expert-counts", "COUNTS"), "is for --hot-experts"),
+    (("--hot-experts", "0", "--expert-counts", "COUNTS"), "more than 0 bytes"),
+    (("--hot-experts", "100K", "--expert-counts", "/nonexistent/counts"), "/nonexistent/counts"),
+    (("--hot-experts", "100K", "--expert-counts", "OTHER"), "another model"),
+    (("--hot-experts", "100K", "--expert-counts", "EMPTY"), "has no rows of experts"),
+    (("--hot-experts", "1T", "--expert-counts", "COUNTS"), "of the device: give less"),
+    (("--hot-experts", "1M", "--expert-counts", "COUNTS"), "room for all experts"),
+    (("--hot-experts", "1K", "--expert-counts", "COUNTS"), "one expert takes 21504"),
+])
+def test_hot_experts_that_cannot_be_are_named(run, model, tmp_path, counts, arguments, why):
+    (tmp_path / "OTHER").write_text(counts.read_text().replace('expert="4"', 'expert="5"'))
+    (tmp_path / "EMPTY").write_text("quern:tokens 1\n")
+    arguments = [tmp_path / a if a.isupper() and a.isalpha() else a for a in arguments]
+    p = run("run", model, "x", "--device", "cuda:0", "--experts", "cpu", *arguments, timeout=60)
+    assert p.returncode in (1, 2) and why in p.stderr, p.stderr
+
+
+def test_without_experts_on_the_cpu_none_is_hot(run, model, counts):
+    hot = "--hot-experts", "100K", "--expert-counts", counts
+    p = run("run", model, "x", "--device", "cuda:0", *hot, timeout=60)
+    assert p.returncode in (1, 2) and "--experts cpu or --place" in p.stderr, p.stderr
+    p = run("run", model, "x", "--device", "cuda:0", "--place", "*.experts=cuda", *hot, timeout=60)
+    assert p.returncode in (1, 2) and "leaves all experts on the device" in p.stderr, p.stderr
 
 
 def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):

@@ -96,7 +96,7 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 		     "%s", why);
 	cr_expect_eq(placed.n_cpu, 3);
 	cr_expect(!placed.cpu[1] && !placed.cpu[2] && placed.cpu[3]);
-	cr_expect_eq(p.host_bytes, 3 * kept_experts(&m.layers[1], KEPT_F32));
+	cr_expect_eq(p.host_bytes, 3 * kept_experts(&m.layers[1], NULL, KEPT_F32));
 	cr_expect_eq(p.host_token_bytes, p.host_bytes / EXPERTS * CHOSEN);
 }
 

@@ -1,5 +1,6 @@
 /* Experts on the CPU beside a GPU, which is the emulated one: each placement gives one result, whatever else
  * is in the batch, and all placements nearly the same. */
+#include "formats/place/hot.h"
 #include "formats/place/kept.h"
 #include "formats/place/placement.h"
 #include "tests/driver.h"
@@ -24,6 +25,7 @@ struct trace {
 };
 
 static uint32_t prompt[TOKENS];
+static struct bus_ready ready; /* of the last step that was opened */
 
 /* Before the first model: the table is opened once in a process. */
 static void emulate(void)
@@ -50,6 +52,25 @@ static void open_placed(struct driver *d, const char *model, const char *place)
 	load.max_context = 64;
 	driver_place = place;
 	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+	ready = d->ready;
+}
+
+/* Counts of a service of the model's: all experts of a layer had rows, of which the most had the last. */
+static void write_counts(const char *model, char *path, size_t n)
+{
+	struct model_config c;
+	cr_assert_eq(model_config_load(tiny_model(model), &c, NULL, 0), 0);
+	snprintf(path, n, "/tmp/quern-test-counts-%d", (int)getpid());
+	FILE *f = fopen(path, "w");
+	cr_assert(f);
+	for (int l = 0; l < c.n_layers; l++)
+		for (int e = 0; c.layer_sparse[l] && e < c.experts.n; e++)
+			fprintf(f,
+				"quern:expert_layer_rows_total{model_name=\"m\",layer=\"%d\",expert=\"%d\"} "
+				"%d\n",
+				l, e, 10 * e + l);
+	fclose(f);
+	model_config_fini(&c);
 }
 
 static void note(struct driver *d, struct trace *t, uint32_t n, uint32_t i)
@@ -112,11 +133,23 @@ ParameterizedTestParameters(beside, each_placement_gives_one_result)
 
 ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
 {
-	static struct trace want[3], got;
-	const char *const places[] = {NULL, PLACEMENT_EXPERTS_CPU, c->place};
+	enum { ON_GPU, ON_CPU, SOME, HOT, SOME_HOT, PLACES };
+	static struct trace want[PLACES], got;
+	const char *const places[] = {NULL, PLACEMENT_EXPERTS_CPU, c->place, PLACEMENT_EXPERTS_CPU, c->place};
+	struct bus_ready as[PLACES];
+	struct hot_options hot = {.given = true};
+	char counts[64];
 	driver_experts_compute = c->compute;
-	for (int i = 0; i < 3; i++) {
+	write_counts(c->model, counts, sizeof counts);
+	hot.counts = counts;
+	for (int i = 0; i < PLACES; i++) {
+		driver_hot = i >= HOT ? &hot : NULL;
+		if (i >= HOT) /* half of what the experts take, and a byte that is of no use */
+			hot.bytes =
+				(int64_t)(as[ON_GPU].weights_bytes - as[i - HOT + ON_CPU].weights_bytes) / 2 +
+				1;
 		generate(c, places[i], PROMPT, 0, &want[i]);
+		as[i] = ready;
 		generate(c, places[i], 5, 0, &got);
 		cr_expect(!memcmp(&want[i], &got, sizeof got), "placement %d: in chunks", i);
 		generate(c, places[i], 17, OTHERS, &got);
@@ -125,7 +158,59 @@ ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
 			check_near(&want[i], &want[k], c->tolerance);
 			cr_expect_str_neq(want[i].numerics, want[k].numerics);
 		}
+		if (i < HOT)
+			continue;
+		const struct bus_ready *without = &as[i - HOT + ON_CPU];
+		cr_expect(ready.weights_bytes > without->weights_bytes &&
+			  ready.weights_bytes <= without->weights_bytes + (uint64_t)hot.bytes);
+		cr_expect(ready.host_weights_bytes > 0 &&
+			  ready.host_weights_bytes < without->host_weights_bytes);
+		cr_expect(strstr(want[i].numerics, " hot="), "%s", want[i].numerics);
 	}
+	unlink(counts);
+}
+
+Test(beside, rows_of_hot_experts_are_counted_too)
+{
+	static const struct placed c = {"qwen2-moe", "layers.1.experts=cpu", "f32", 0};
+	static struct trace t;
+	char counts[64];
+	write_counts(c.model, counts, sizeof counts);
+	/* 2 of the layer's 5 experts with 3 matrices of 64 x 56 in 16 bits. */
+	const struct hot_options hot = {true, 2 * 3 * 64 * 56 * 2, counts};
+	driver_hot = &hot;
+	generate(&c, c.place, PROMPT, 0, &t);
+	cr_expect(strstr(t.numerics, " hot=2:"), "%s", t.numerics);
+	cr_expect_eq(atomic_load(&driver_experts.rows), (PROMPT + NEW - 1) * 3);
+	unlink(counts);
+}
+
+Test(beside, hot_experts_that_cannot_be_are_refused)
+{
+	struct driver d = {0};
+	char counts[64];
+	write_counts("qwen2-moe", counts, sizeof counts);
+	struct bus_load load = driver_load(tiny_model("qwen2-moe"));
+	struct hot_options hot = {true, (int64_t)1 << 50, counts};
+	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .hot = &hot};
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "of the device: give less"), "%s", d.why);
+	hot.bytes = 2 * 5 * 3 * 64 * 56 * 2;
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "room for all experts"), "%s", d.why);
+	hot.bytes = 100;
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "one expert takes 21504 on the device"), "%s", d.why);
+	hot.bytes = 1 << 16;
+	write_counts("glm4-moe", counts, sizeof counts);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "another model"), "%s", d.why);
+	unlink(counts);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -ENOENT);
+	cr_expect(strstr(d.why, counts), "%s", d.why);
+	a.place = NULL;
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
+	cr_expect(strstr(d.why, "--experts cpu or --place"), "%s", d.why);
 }
 
 Test(beside, rows_of_experts_on_the_cpu_are_counted)
@@ -177,7 +262,7 @@ Test(beside, what_experts_take_is_known_before_they_are_loaded)
 			cr_assert_eq(model_config_load(dir, &c, NULL, 0), 0);
 			cr_assert_eq(weights_open(dir, &c, &w, NULL, 0), 0);
 			for (int l = 0; l < w->n_layers; l++)
-				bytes += kept_experts(&w->layers[l], (enum kept_mode)m);
+				bytes += kept_experts(&w->layers[l], NULL, (enum kept_mode)m);
 			cr_expect_eq((int64_t)d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld",
 				     models[i], driver_experts_compute, (long long)bytes,
 				     (long long)d.ready.host_weights_bytes);
