@@ -395,12 +395,12 @@ static json_t *describe_placement(const struct model_config *c, const struct wei
 	if (bytes <= 0 || !c->experts.n || c->sinks) /* no GPU has sinks yet */
 		return NULL;
 	proposal_make(&p, c, w, (int64_t)(gpu_part * (double)bytes), kept_mode(mode));
-	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes", (json_int_t)bytes,
-			 "fits", p.fits, "layers_on_gpu", p.n_sparse - p.n_cpu, "layers_on_host", p.n_cpu,
-			 "gpu_weights", (json_int_t)p.device_bytes, "gpu_room", (json_int_t)p.room_bytes,
-			 "host_weights", (json_int_t)p.host_bytes, "gpu_per_token",
-			 (json_int_t)p.device_token_bytes, "host_per_token", (json_int_t)p.host_token_bytes,
-			 "options", p.options);
+	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes",
+			 (json_int_t)bytes, "fits", p.fits, "layers_on_gpu", p.n_sparse - p.n_cpu,
+			 "layers_on_host", p.n_cpu, "gpu_weights", (json_int_t)p.device_bytes, "gpu_experts",
+			 (json_int_t)p.hot_bytes, "gpu_room", (json_int_t)p.room_bytes, "host_weights",
+			 (json_int_t)p.host_bytes, "gpu_per_token", (json_int_t)p.device_token_bytes,
+			 "host_per_token", (json_int_t)p.host_token_bytes, "options", p.options);
 }
 
 static json_t *describe_model(const char *dir, const struct model_config *c, const struct weights *w,
@@ -533,6 +533,12 @@ static void print_placement(const json_t *p)
 	printf("  %-14sa token reads %s there and %s on the host; quern serve MODEL --device cuda:0%s%s\n",
 	       "", bytes_text(p, "gpu_per_token", a, sizeof a), bytes_text(p, "host_per_token", b, sizeof b),
 	       options[0] ? " " : "", options);
+	const json_int_t hot = json_integer_value(json_get(p, "gpu_experts")) >> 20;
+	if (hot && json_integer_value(json_get(p, "layers_on_host")))
+		printf("  %-14sor the most asked experts of all layers there, by the counts of a service: "
+		       "--experts "
+		       "cpu --hot-experts %lldM --expert-counts FILE\n",
+		       "", (long long)hot);
 }
 
 static void print_model(const json_t *o, const struct model_config *c, const struct weights *w)

@@ -85,5 +85,6 @@ void proposal_make(struct proposal *out, const struct model_config *c, const str
 	out->host_token_bytes = out->host_bytes / n * c->experts.n_chosen;
 	/* A tied embedding is its own head. */
 	out->device_token_bytes = rest - (w->head.w ? embed : 0) + device_experts / n * c->experts.n_chosen;
+	out->hot_bytes = device_experts;
 	put_options(out, c);
 }

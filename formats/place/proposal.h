@@ -17,6 +17,7 @@ struct proposal {
 	int n_sparse, n_cpu;  /* layers with experts; those whose experts are in host memory */
 	int last;             /* the last layer whose experts are on the GPU; -1: none */
 	int64_t device_bytes; /* of weights on the GPU */
+	int64_t hot_bytes;    /* of these, of experts: what --hot-experts may have instead of whole layers */
 	int64_t room_bytes;   /* left on it for K and V, and scratch */
 	int64_t host_bytes;   /* of experts in host memory */
 	/* Of both what a token reads. */

@@ -98,6 +98,7 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 	cr_expect(!placed.cpu[1] && !placed.cpu[2] && placed.cpu[3]);
 	cr_expect_eq(p.host_bytes, 3 * kept_experts(&m.layers[1], NULL, KEPT_F32));
 	cr_expect_eq(p.host_token_bytes, p.host_bytes / EXPERTS * CHOSEN);
+	cr_expect_eq(p.hot_bytes, 2 * layer);
 }
 
 Test(proposal, a_small_gpu_has_no_experts)
@@ -108,5 +109,6 @@ Test(proposal, a_small_gpu_has_no_experts)
 	cr_expect(p.fits);
 	cr_expect_eq(p.n_cpu, 5);
 	cr_expect_str_eq(p.options, "--experts cpu");
+	cr_expect_eq(p.hot_bytes, 0);
 	cr_expect(!none.fits);
 }
