@@ -392,7 +392,7 @@ static json_t *describe_placement(const struct model_config *c, const struct wei
 				  int64_t bytes)
 {
 	struct proposal p;
-	if (bytes <= 0 || !c->experts.n || c->sinks) /* no GPU has sinks yet */
+	if (bytes <= 0 || !c->experts.n)
 		return NULL;
 	proposal_make(&p, c, w, (int64_t)(gpu_part * (double)bytes), kept_mode(mode));
 	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes",
@@ -506,10 +506,9 @@ static void print_experts(const struct model_config *c, const struct weights *w)
 	if (x->shared)
 		printf("; one of %d for all rows", x->shared);
 	printf("\n");
-	if (!c->sinks) /* no GPU has them yet */
-		printf("  %-14s--experts cpu keeps %s of the files in host memory, and %s on a GPU\n",
-		       "placement", term_bytes((double)bytes, experts, sizeof experts),
-		       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
+	printf("  %-14s--experts cpu keeps %s of the files in host memory, and %s on a GPU\n", "placement",
+	       term_bytes((double)bytes, experts, sizeof experts),
+	       term_bytes((double)(w->bytes - bytes), rest, sizeof rest));
 }
 
 static void print_placement(const json_t *p)

@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 18 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 19 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -104,8 +104,6 @@ struct kern_info {
 	int n_threads;           /* cpu */
 	bool codes;              /* linear_load() takes KERN_CODES */
 	bool embed_codes;        /* embed_load() takes them too, but for some with tables or an order */
-	bool sinks;              /* attention() knows kern_attn_args.sinks */
-	bool clamped;            /* KERN_GELU_SIGMOID, and kern_linear_src.limit and up_plus */
 	int head_max;            /* largest head size of the cache and attention; 0: any */
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };

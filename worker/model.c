@@ -405,11 +405,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .hot = a->hot};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
-	rc = (m->c->sinks && !m->info.sinks) || (m->c->act == ACT_GELU_SIGMOID && !m->info.clamped)
-		     ? err_why(why, why_n, -ENOTSUP,
-			       "%s runs on the CPU only: start the worker with --device cpu", m->c->arch_name)
-		     : 0;
-	if (rc || (rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
+	if ((rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
 	    (rc = rope_load(m, &m->rope, false, a->max_context, why, why_n)) ||
 	    (a->config->rope_local_theta > 0 &&
 	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why, why_n))) ||

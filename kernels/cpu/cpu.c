@@ -209,7 +209,7 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	memset(out, 0, sizeof *out);
 	cpu_host_name(out->name, sizeof out->name);
 	snprintf(out->isa, sizeof out->isa, "%s", d->isa->name);
-	out->codes = out->embed_codes = out->sinks = out->clamped = true;
+	out->codes = out->embed_codes = true;
 	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
 	const char *mode = modes[d->args.compute], *head = "";
 	if (d->args.compute == KERN_COMPUTE_INT8)

@@ -13,7 +13,8 @@
  *    tile runs for its other rows' sake.
  *  - A chunk begins with nothing: maximum -inf, sum 0, output 0.  Chunks are folded in ascending
  *    order by one function (fold()), and folding a chunk of which a row sees nothing changes
- *    nothing.  The last thing done adds +0, which makes -0 and 0 one.
+ *    nothing.  A sink joins the sum behind the last one.  The last thing done adds +0, which makes -0 and
+ *    0 one.
  *
  * Two kernels walk the tiles, and call the same functions on the same fragments:
  *
@@ -52,6 +53,7 @@ struct attn_args {
 	int window, stages;
 	float scale_log2;  /* scale x log2 e; of capped scores: log2 e */
 	float cap, in_cap; /* CAP: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
+	const float *sinks; /* [n_q] or NULL */
 };
 
 /* What a block works on. */
@@ -311,6 +313,17 @@ KERN_DEV float fold(float x, float chunk, const struct folding &f)
 	return f32_fma_rn(x, f.before, f32_mul_rn(chunk, f.chunk));
 }
 
+/* 1 by the sum of a query's weights, which are relative to 2^(max scale_log2), and of its head's sink.  Beyond
+ * 2^87 of them the result is nothing, whatever the sink is. */
+KERN_DEV float one_by(const struct attn_args &a, int head, float max, float sum)
+{
+	if (a.sinks) {
+		const float x = f32_fma_rn(a.sinks[head], 1.44269504088896341f, -f32_mul_rn(max, a.scale_log2));
+		sum = f32_add_rn(sum, f32_exp2_fast(fminf(x, 87.0f)));
+	}
+	return f32_div_rn(1.0f, sum);
+}
+
 KERN_DEV float finish(float o, float one_by_sum)
 {
 	return f32_add_rn(f32_mul_rn(o, one_by_sum), 0.0f);
@@ -399,7 +412,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 			const int query = query_of(e2);
 			if (query >= k.n_queries)
 				continue;
-			const float by = f32_div_rn(1.0f, w->sum[e2]);
+			const float by = one_by(a, k.head + query % k.n_heads, w->max[e2], w->sum[e2]);
 			uint16_t *out = a.out + query_at(a, k, query);
 #pragma unroll
 			for (int i = 0; i < PAIRS * 2; i++) {
@@ -480,7 +493,7 @@ template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, cons
 				}
 			}
 		}
-		const float by = f32_div_rn(1.0f, sum);
+		const float by = one_by(a, w.head + query % w.n_heads, max, sum);
 		uint16_t *out = a.out + query_at(a, w, query);
 #pragma unroll
 		for (int i = 0; i < N; i++) {
@@ -686,6 +699,7 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.at_once = p->at_once;
 	a.queries = p->queries;
 	a.window = in->window;
+	a.sinks = (const float *)in->sinks;
 	a.cap = in->cap;
 	a.in_cap = in->cap > 0 ? in->scale / in->cap : 0;
 	a.scale_log2 = (in->cap > 0 ? 1.0f : in->scale) * 1.44269504088896341f;

@@ -295,7 +295,7 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
 	snprintf(out->mode, sizeof out->mode, "%s", d->operand == KERN_BF16 ? "bf16" : "f16");
 	/* tensor cores of other generations add in another order */
-	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s codes1 draw2%s", d->cc,
+	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s codes2 draw2%s", d->cc,
 		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
 	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
 	out->operand = d->operand;

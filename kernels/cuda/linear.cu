@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,9 +128,10 @@ static enum lin_kind kind_of(const struct kern_linear_part *p)
 /* Parts of one kind in a row become one segment, so one launch. */
 static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 {
+	assert(src->act == KERN_GELU_SIGMOID || (!(src->limit > 0) && !(src->up_plus > 0)));
 	w->k = src->k;
 	w->n_parts = src->n_parts;
-	w->act = src->act;
+	w->act = {src->act, src->limit > 0 ? src->limit : INFINITY, src->up_plus};
 	for (int i = 0; i < src->n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[i];
 		const enum lin_kind kind = kind_of(p);
@@ -254,6 +256,13 @@ static struct kern_linear *linear_new(struct kern_dev *d, const struct kern_line
 	return w;
 }
 
+static int pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
+		char *why, size_t why_n)
+{
+	return lin_is_codes(seg->kind) ? lin_pack_codes(w, seg, src, first, why, why_n)
+				       : lin_pack(w, seg, src, first, why, why_n);
+}
+
 int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		     char *why, size_t why_n)
 {
@@ -269,8 +278,7 @@ int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, stru
 		err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
 			d->smem_max);
 	for (int i = 0, first = 0; !e && i < w->n_segs; first += w->segs[i++].n_parts)
-		e = lin_is_codes(w->segs[i].kind) ? lin_pack_codes(w, &w->segs[i], src, first, why, why_n)
-						  : lin_pack(w, &w->segs[i], src, first, why, why_n);
+		e = pack(w, &w->segs[i], src, first, why, why_n);
 	if (!e)
 		e = load_bias(w, src, why, why_n);
 	if (!e)
@@ -341,9 +349,6 @@ static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int 
 		return err_why(why, why_n, -ENOTSUP,
 			       "%s: the CUDA kernels take experts whose gate and up have one type",
 			       src->name);
-	if (s->kind != LIN_AWQ && s->kind != LIN_DENSE)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: the CUDA kernels take experts in AWQ INT4, F32, F16 or BF16", src->name);
 	int e = lin_stream_list_allow(s->kind, cuda_is_bf16(d));
 	if (!e)
 		e = lin_tile_list_allow(s->kind, d->smem_max, cuda_is_bf16(d));
@@ -363,7 +368,7 @@ static bool has_bias(const struct kern_linear_src *src)
 /* Whether src is as the first was. */
 static bool stack_takes(const struct kern_linear *w, const struct kern_linear_src *src)
 {
-	bool same = src->k == w->k && src->n_parts == w->n_parts && src->act == w->act &&
+	bool same = src->k == w->k && src->n_parts == w->n_parts && src->act == w->act.act &&
 		    has_bias(src) == (w->bias != NULL);
 	for (int i = 0; i < src->n_parts && same; i++)
 		same = src->parts[i].n == w->part_n[i] && kind_of(&src->parts[i]) == w->segs[0].kind;
@@ -391,7 +396,7 @@ int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int la
 			src->name);
 	w->layer = layer;
 	w->n_owned = 0; /* each piece once more, for this layer's place in it */
-	e = lin_pack(w, &seg, src, 0, why, why_n);
+	e = pack(w, &seg, src, 0, why, why_n);
 	if (!e)
 		e = load_bias(w, src, why, why_n);
 	if (layer == 0)
@@ -412,7 +417,7 @@ void lin_stack_list(const struct kern_linear *w, struct lin_list *l)
 		s->parts[i].n = w->n_layers * lin_stack_rows(*s);
 	s->n_cols *= w->n_layers;
 	l->a.bias = w->bias;
-	l->a.gelu = w->act == KERN_GELU_TANH;
+	l->a.act = w->act;
 	l->a.splits = 1;
 	l->a.block_slices = s->slices;
 }
@@ -493,7 +498,7 @@ int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const
 	a.m = n_rows;
 	a.out = out;
 	a.to = to;
-	a.gelu = w->act == KERN_GELU_TANH;
+	a.act = w->act;
 	a.ldo = to == LIN_OUT_SWIGLU ? w->part_n[0] : w->n;
 	a.bias = w->bias;
 	a.partial =
@@ -521,14 +526,14 @@ int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, c
 
 template <bool BF16>
 static __global__ void __launch_bounds__(256)
-	swiglu_kernel(uint16_t *out, const float *gate_up, bool gelu, int rows, int n)
+	swiglu_kernel(uint16_t *out, const float *gate_up, struct lin_act act, int rows, int n)
 {
 	const size_t at = (size_t)blockIdx.x * 256 + threadIdx.x;
 	const size_t row = at / (size_t)n, i = at % (size_t)n;
 	if (row >= (size_t)rows)
 		return;
 	const float *in = gate_up + row * 2 * (size_t)n;
-	const float v = lin_glu(gelu, in[i], in[(size_t)n + i]);
+	const float v = lin_glu(act, in[i], in[(size_t)n + i]);
 	out[at] = BF16 ? bf16_of_f32(v) : f16_of_f32(v);
 }
 
@@ -540,7 +545,6 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 	if (w->segs[0].paired)
 		return lin_run(s, w, out, in, n_rows, LIN_OUT_SWIGLU, NULL);
 	const int rows = d->args.max_rows, n = w->part_n[0];
-	const bool gelu = w->act == KERN_GELU_TANH;
 	float *both = (float *)(void *)((unsigned char *)d->ws[CUDA_WS_PARTIAL].p + ws_rows_bytes(w, rows) +
 					ws_partial_bytes(w, rows));
 	int e = lin_run(s, w, both, in, n_rows, LIN_OUT_F32, NULL);
@@ -549,7 +553,7 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 	const dim3 grid((unsigned)(((size_t)n_rows * (size_t)n + 255) / 256));
 	if (cuda_is_bf16(d))
 		return KERN_LAUNCH(swiglu_kernel<true>, grid, dim3(256), 0, s->s, (uint16_t *)out,
-				   (const float *)both, gelu, n_rows, n);
+				   (const float *)both, w->act, n_rows, n);
 	return KERN_LAUNCH(swiglu_kernel<false>, grid, dim3(256), 0, s->s, (uint16_t *)out,
-			   (const float *)both, gelu, n_rows, n);
+			   (const float *)both, w->act, n_rows, n);
 }

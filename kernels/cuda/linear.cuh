@@ -2,7 +2,7 @@
  *
  * linear.cu         layers, and which kernel computes them
  * linear_pack.cu    weights as stored to weights as the kernels read them
- * linear_codes.*    weights in small groups: GGUF's Q4_0, Q8_0, Q4_K and Q6_K
+ * linear_codes.*    weights in small groups: GGUF's Q4_0, Q8_0, Q4_K and Q6_K, and MXFP4
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
  * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
@@ -57,8 +57,8 @@ enum {
 	LIN_SLICES_MAX = 8,
 };
 
-/* Of a segment's weights.  DENSE: F16 or BF16, as the operands are; the last four: linear_codes.cuh. */
-enum lin_kind { LIN_DENSE, LIN_AWQ, LIN_Q4_0, LIN_Q8_0, LIN_Q4_K, LIN_Q6_K, LIN_KINDS };
+/* Of a segment's weights.  DENSE: F16 or BF16, as the operands are; from LIN_Q4_0 on: linear_codes.cuh. */
+enum lin_kind { LIN_DENSE, LIN_AWQ, LIN_Q4_0, LIN_Q8_0, LIN_Q4_K, LIN_Q6_K, LIN_MXFP4, LIN_KINDS };
 
 static __host__ __device__ constexpr bool lin_is_codes(int kind)
 {
@@ -66,6 +66,12 @@ static __host__ __device__ constexpr bool lin_is_codes(int kind)
 }
 
 enum lin_out { LIN_OUT_OPERAND, LIN_OUT_F32, LIN_OUT_SWIGLU };
+
+/* What becomes of gate and up (kern.h). */
+struct lin_act {
+	enum kern_act act;
+	float limit, up_plus; /* of KERN_GELU_SIGMOID; limit INFINITY: none */
+};
 
 struct lin_part {
 	const void *w; /* F16, BF16: [n][ldw] */
@@ -104,7 +110,7 @@ struct kern_linear {
 	int k, n;
 	int n_parts;
 	int part_n[3];
-	enum kern_act act;
+	struct lin_act act;
 	int n_segs;
 	struct lin_seg segs[3];
 	float *bias; /* [n] or NULL */
@@ -114,7 +120,7 @@ struct kern_linear {
 	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
 	int n_layers, layer;
 	int group;                /* of experts in AWQ: inputs of a group */
-	struct cuda_buf stage[9]; /* of experts, while they are packed: what came from the host */
+	struct cuda_buf stage[10]; /* of experts, while they are packed: what came from the host */
 	float *exact;             /* of a router: [n][k] F32; it has no segments */
 };
 
@@ -126,7 +132,7 @@ struct lin_args {
 	void *out; /* [m][ldo] of what `to` says */
 	int ldo;
 	enum lin_out to;
-	bool gelu;         /* of LIN_OUT_SWIGLU: gelu in silu's place */
+	struct lin_act act; /* of LIN_OUT_SWIGLU */
 	bool wide;         /* neighbours may be stored together */
 	const float *bias; /* [layer's n] or NULL */
 	int block_slices;  /* stream: slices of a block */
@@ -278,7 +284,7 @@ int lin_tile_cols(int rows); /* columns of a block */
 /* Shared memory of a block; all_slices: it runs more than one slice itself. */
 int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices);
 
-/* Lists, of F16, BF16 and AWQ: entries of at most p->rows rows (stream 8 or 16, tile 32 or 64), at most n of
+/* Lists: entries of at most p->rows rows (stream 8 or 16, tile 32 or 64), at most n of
  * them.  A block runs all slices of its outputs. */
 int lin_stream_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
 		    bool bf16);
@@ -288,7 +294,7 @@ int lin_stream_list_allow(enum lin_kind kind, bool bf16);
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 
 /* Layer `layer` of n of one shape, which are asked for in ascending order; the first makes *w.  -ENOTSUP: one
- * differs from the first, or there are no kernels for lists of its kind.  lin_stage_free() after the last. */
+ * differs from the first.  lin_stage_free() after the last. */
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **w, char *why, size_t why_n);
 /* The segment of all its layers, for a list: the rest of *l is the caller's. */
@@ -580,12 +586,18 @@ static __device__ __forceinline__ float4 lin_add(float4 a, float4 b)
 			   f32_add_rn(a.w, b.w));
 }
 
-/* act(gate) * up: silu, or gelu by tanh (kern.h). */
-static __device__ __forceinline__ float lin_glu(bool gelu, float gate, float up)
+/* act(gate) * (up + up_plus), as kern.h has it. */
+static __device__ __forceinline__ float lin_glu(const struct lin_act &f, float gate, float up)
 {
 	float a = gate;
-	if (gelu)
+	if (f.act == KERN_GELU_SIGMOID) {
+		gate = gate > f.limit ? f.limit : gate;
+		up = up > f.limit ? f.limit : up < -f.limit ? -f.limit : up;
+		up = f32_add_rn(up, f.up_plus);
+		a = f32_mul_rn(gate, 1.702f);
+	} else if (f.act == KERN_GELU_TANH) {
 		a = f32_mul_rn(gate, f32_fma_rn(f32_mul_rn(gate, gate), 0.0713548162726f, 1.5957691216057f));
+	}
 	return f32_mul_rn(f32_div_rn(gate, f32_add_rn(1.0f, expf(-a))), up);
 }
 
@@ -632,9 +644,9 @@ static __device__ __forceinline__ void lin_store(const ROWS &rows, int col, int 
 		v = lin_add(v, make_float4(b0, b0, b1, b1));
 	}
 	if (a.to == LIN_OUT_SWIGLU) {
-		lin_put<BF16>(a, r0, i, lin_glu(a.gelu, v.x, v.z));
+		lin_put<BF16>(a, r0, i, lin_glu(a.act, v.x, v.z));
 		if (two)
-			lin_put<BF16>(a, r1, i, lin_glu(a.gelu, v.y, v.w));
+			lin_put<BF16>(a, r1, i, lin_glu(a.act, v.y, v.w));
 	} else if (a.wide && !s.paired && left > 1) {
 		lin_put2<BF16>(a, r0, n, v.x, v.z);
 		if (two)

@@ -4,6 +4,7 @@
  * no layer more than CHUNK_BYTES are there twice. */
 #include "kernels/cuda/linear_codes.cuh"
 
+#include <assert.h>
 #include <stdlib.h>
 
 extern "C" {
@@ -16,8 +17,23 @@ enum {
 	SUPER = 256, /* inputs of a super-block */
 };
 
+/* Whether codes stand for twice what E2M1 has (OCP Microscaling Formats 1.0), with scales that fit. */
+static bool is_mxfp4(const struct codes *c)
+{
+	static const float values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+	if (!c->table || c->perm || c->bits != 4 || c->minimums || c->zero || c->super != c->group ||
+	    c->d_type != CODES_BF16 || (c->group % 32 && c->group < c->k))
+		return false;
+	for (int i = 0; i < 16; i++)
+		if (c->table[i] < values[i] || c->table[i] > values[i])
+			return false;
+	return true;
+}
+
 enum lin_kind lin_kind_of_codes(const struct codes *c)
 {
+	if (is_mxfp4(c))
+		return LIN_MXFP4;
 	if (c->table || c->perm || c->d_type != CODES_F16)
 		return LIN_KINDS;
 	if (c->super == SUPER && c->k % SUPER == 0) {
@@ -134,6 +150,8 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_heads_kernel(
 			else if (s.kind == LIN_Q6_K)
 				word[h] |= (uint32_t)(scale[i] + 128) << 8 * e |
 					   (uint32_t)(scale[i + 1] + 128) << (16 + 8 * e);
+			else if (s.kind == LIN_MXFP4)
+				word[h] |= (uint32_t)bf16_of_f32(of[k / p.super]) << 16 * e;
 			else
 				word[h] |= (uint32_t)f16_of_f32(of[k / p.super]) << 16 * e;
 		}
@@ -158,7 +176,7 @@ struct range {
 	const struct codes *c;
 	int most;
 	struct code_rows host;
-	struct cuda_buf dev[5]; /* code, scale, offset, d, dmin */
+	struct cuda_buf own[5], *dev; /* code, scale, offset, d, dmin; dev: own, or a stack's stage */
 };
 
 static void range_sizes(const struct range *r, int n, size_t bytes[5])
@@ -171,19 +189,17 @@ static void range_sizes(const struct range *r, int n, size_t bytes[5])
 	bytes[4] = r->c->minimums ? bytes[3] : 0;
 }
 
-static int range_open(struct range *r, struct kern_dev *d, const struct codes *c)
+static int range_open(struct range *r, struct kern_dev *d, const struct codes *c, struct cuda_buf *stage)
 {
 	size_t bytes[5];
 	r->c = c;
+	r->dev = stage ? stage : r->own;
 	r->most = (int)min((int64_t)c->n, max((int64_t)1, (int64_t)CHUNK_BYTES / c->k / LIN_COL) * LIN_COL);
 	codes_rows_new(&r->host, c, r->most);
 	range_sizes(r, r->most, bytes);
-	for (int i = 0; i < 5; i++) {
-		r->dev[i].bytes = bytes[i];
-		r->dev[i].p = cuda_mem_new(d, bytes[i]);
-		if (!r->dev[i].p)
+	for (int i = 0; i < 5; i++)
+		if (cuda_buf_reserve(d, &r->dev[i], bytes[i]))
 			return -ENOMEM;
-	}
 	return 0;
 }
 
@@ -193,7 +209,7 @@ static void range_close(struct range *r, struct kern_dev *d)
 		return;
 	codes_rows_free(&r->host);
 	for (int i = 0; i < 5; i++)
-		cuda_mem_free(d, r->dev[i].p, r->dev[i].bytes);
+		cuda_mem_free(d, r->own[i].p, r->own[i].bytes);
 }
 
 /* Whether scales and minimums are what the kind has room for. */
@@ -306,8 +322,10 @@ int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern
 	int e = cuda_check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "a stream to pack codes in");
 	if (!e)
 		e = pack_new(w, seg, &a);
+	assert(!w->n_layers || 5 * seg->n_parts <= (int)(sizeof w->stage / sizeof w->stage[0]));
 	for (int i = 0; i < seg->n_parts && !e; i++)
-		e = range_open(&r[i], w->dev, (const struct codes *)src->parts[first + i].w);
+		e = range_open(&r[i], w->dev, (const struct codes *)src->parts[first + i].w,
+			       w->n_layers ? &w->stage[5 * i] : NULL); /* a stack keeps it to the last */
 	for (int i = 0; i < seg->n_parts && !e; i += seg->paired ? 2 : 1)
 		e = pack_parts(w->dev, &a, r, i, seg->paired ? 2 : 1, s);
 	for (int i = 0; i < seg->n_parts; i++)

@@ -8,11 +8,14 @@
  *     Q8_0   8 bits           y += d_g * sum (q - 128) x                    32
  *     Q4_K   4 bits           y += d_S s_g * sum q x; y -= dmin_S m_g * X_g  32, super-block of 256
  *     Q6_K   6 bits           y += d_S s_g * sum (q - 32) x                  16, super-block of 256
+ *     MXFP4  E2M1             y += d_g * sum 2 q x                          32
  *
  * Products of d and s are exact in F32.  X_g, the sum of a row's inputs, is a chain of two mma like the
  * others, with ones for weights: few rows, each warp makes it beside its sums; many, the block makes it once,
  * a unit ahead. Q4_0 and Q8_0 take any layer of 4 bits with the zero 8, or of 8 bits with 128, in groups of a
- * multiple of 32 inputs or whole rows: a group's scale then stands there several times.
+ * multiple of 32 inputs or whole rows: a group's scale then stands there several times.  Of MXFP4 (OCP
+ * Microscaling Formats 1.0) d is half the block's scale, a power of two, and a code's bits are those of a float:
+ * moved to their places in one, they are its value times a power of two.
  *
  * Which inputs a step holds: as in linear.cuh.  Q6_K's steps are its groups, so a lane has 8 bytes of each:
  *
@@ -20,10 +23,10 @@
  *     lane             t=0   t=1   t=2   t=3    t=0   t=1   t=2   t=3        4 inputs each: b0 b1
  *                      step 2h                  step 2h + 1
  *
- * Weights, [column][unit] of 512, 1024, 512 and 768 bytes; r: register of operand A (0 to 3), x, y: first and
+ * Weights, [column][unit] of 512, Q8_0 1024 and Q6_K 768 bytes; r: register of operand A (0 to 3), x, y: first and
  * second of its pair:
  *
- *     Q4_0, Q4_K  [lane] uint4, as AWQ
+ *     Q4_0, Q4_K, MXFP4  [lane] uint4, as AWQ
  *     Q8_0        [half][lane] uint4; words 2 p, 2 p + 1 = step p
  *                 bytes r0.x r1.x r0.y r1.y, r2.x r3.x r2.y r3.y
  *                 F16: the code; BF16: the code less 128, in two's complement
@@ -32,7 +35,7 @@
  *
  * Scales, [column][chunk][g] uint4; word = half of a unit:
  *
- *     Q4_0, Q8_0  F16 of place 2g, of 2g + 1
+ *     Q4_0, Q8_0  F16 of place 2g, of 2g + 1; MXFP4: BF16
  *     Q4_K        bytes s of 2g, s of 2g + 1, m of 2g, m of 2g + 1
  *     Q6_K        bytes s + 128 of 2g, of 2g + 1, of the first step, then of the second
  *
@@ -70,15 +73,11 @@ template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
 		return f(lin_tag<LIN_Q4_K>());
 	case LIN_Q6_K:
 		return f(lin_tag<LIN_Q6_K>());
+	case LIN_MXFP4:
+		return f(lin_tag<LIN_MXFP4>());
 	default:
 		return f(lin_tag<LIN_DENSE>());
 	}
-}
-
-/* The same of the kinds that lists have kernels for. */
-template <class F> static inline int lin_by_listed(enum lin_kind kind, F f)
-{
-	return kind == LIN_AWQ ? f(lin_tag<LIN_AWQ>()) : f(lin_tag<LIN_DENSE>());
 }
 
 /* What a lane has of a column's unit. */
@@ -138,6 +137,19 @@ static __device__ __forceinline__ void code_unpack6(uint32_t a[4], uint32_t w, u
 	}
 }
 
+/* A step's word of E2M1 to operand A: twice their values, exact.  A code's exponent and mantissa become the
+ * lowest two bits of one and the highest of the other; where they are subnormal, so is the float. */
+template <bool BF16> static __device__ __forceinline__ void code_unpack_e2m1(uint32_t a[4], uint32_t w)
+{
+	constexpr uint32_t sign = 0x80008000u, size = BF16 ? 0x01c001c0u : 0x0e000e00u;
+#pragma unroll
+	for (int r = 0; r < 4; r++) { /* to the highest nibble of each half: that of r = 3 is there */
+		const uint32_t v = r == 0 ? w << 12 : r == 1 ? w << 4 : r == 2 ? w << 8 : w;
+		const uint32_t h = lop3<0xea>(v >> (BF16 ? 6 : 3), size, v & sign);
+		a[r] = BF16 ? bf16x2_fma(h, 0x7f007f00u, sign) : f16x2_mul(h, 0x78007800u); /* 2^127, 2^15 */
+	}
+}
+
 /* Half H of a unit to operands A of its two steps: integers, exact. */
 template <bool BF16, int KIND, int H>
 static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_unit<KIND> &u)
@@ -150,6 +162,9 @@ static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_
 		const uint32_t high = H ? u.more.y : u.more.x;
 		code_unpack6<BF16, 0>(a[0], lin_word(u.w, 2 * H), high);
 		code_unpack6<BF16, 1>(a[1], lin_word(u.w, 2 * H + 1), high);
+	} else if constexpr (KIND == LIN_MXFP4) {
+		code_unpack_e2m1<BF16>(a[0], lin_word(u.w, 2 * H));
+		code_unpack_e2m1<BF16>(a[1], lin_word(u.w, 2 * H + 1));
 	} else {
 		constexpr uint32_t zero = KIND == LIN_Q4_0 ? 8 : 0;
 		constexpr uint32_t lo = (BF16 ? 0xc300u | zero : 0x6400u | zero) * 0x00010001u;
@@ -206,8 +221,9 @@ template <int KIND> struct code_head {
 	{
 		struct code_scales v;
 		if constexpr (!code_shape<KIND>::supers) {
-			v.of[0][0] = f32_of_f16((uint16_t)word);
-			v.of[0][1] = f32_of_f16((uint16_t)(word >> 16));
+			const uint16_t d0 = (uint16_t)word, d1 = (uint16_t)(word >> 16);
+			v.of[0][0] = KIND == LIN_MXFP4 ? f32_of_bf16(d0) : f32_of_f16(d0);
+			v.of[0][1] = KIND == LIN_MXFP4 ? f32_of_bf16(d1) : f32_of_f16(d1);
 			return v;
 		}
 		const float d0 = f32_of_f16((uint16_t)d.x), d1 = f32_of_f16((uint16_t)(d.x >> 16));

@@ -117,7 +117,7 @@ template <bool BF16> static __device__ __forceinline__ float fast_finite(uint16_
 /* out [m][ldo], n of it = act(gate) * up, of gate_up [m][2 n]; N: outputs of a thread. */
 template <bool BF16, int N>
 static __global__ void __launch_bounds__(FAST_THREADS)
-	linear_fast_swiglu_kernel(uint16_t *out, const uint16_t *gate_up, bool gelu, int m, int n, int ldo)
+	linear_fast_swiglu_kernel(uint16_t *out, const uint16_t *gate_up, struct lin_act act, int m, int n, int ldo)
 {
 	const size_t at = ((size_t)blockIdx.x * FAST_THREADS + threadIdx.x) * N;
 	const size_t row = at / (size_t)n, i = at % (size_t)n;
@@ -131,14 +131,14 @@ static __global__ void __launch_bounds__(FAST_THREADS)
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
 			const uint32_t gj = lin_word(g, j), uj = lin_word(u, j);
-			v[j] = op2_of_f32<BF16>(lin_glu(gelu, fast_finite<BF16>((uint16_t)gj),
+			v[j] = op2_of_f32<BF16>(lin_glu(act, fast_finite<BF16>((uint16_t)gj),
 							fast_finite<BF16>((uint16_t)uj)),
-						lin_glu(gelu, fast_finite<BF16>((uint16_t)(gj >> 16)),
+						lin_glu(act, fast_finite<BF16>((uint16_t)(gj >> 16)),
 							fast_finite<BF16>((uint16_t)(uj >> 16))));
 		}
 		st_global_128(out, make_uint4(v[0], v[1], v[2], v[3]));
 	} else {
-		out[0] = op_of_f32<BF16>(lin_glu(gelu, fast_finite<BF16>(gate[0]), fast_finite<BF16>(up[0])));
+		out[0] = op_of_f32<BF16>(lin_glu(act, fast_finite<BF16>(gate[0]), fast_finite<BF16>(up[0])));
 	}
 }
 
@@ -318,14 +318,14 @@ static int swiglu(struct kern_stream *s, const struct lin_args *a, const struct 
 	const bool bf16 = cuda_is_bf16(s->dev);
 	if (wide && bf16)
 		return KERN_LAUNCH((linear_fast_swiglu_kernel<true, 8>), grid, block, 0, s->s, out, gate_up,
-				   a->gelu, a->m, t->n, a->ldo);
+				   a->act, a->m, t->n, a->ldo);
 	if (wide)
 		return KERN_LAUNCH((linear_fast_swiglu_kernel<false, 8>), grid, block, 0, s->s, out, gate_up,
-				   a->gelu, a->m, t->n, a->ldo);
+				   a->act, a->m, t->n, a->ldo);
 	if (bf16)
 		return KERN_LAUNCH((linear_fast_swiglu_kernel<true, 1>), grid, block, 0, s->s, out, gate_up,
-				   a->gelu, a->m, t->n, a->ldo);
-	return KERN_LAUNCH((linear_fast_swiglu_kernel<false, 1>), grid, block, 0, s->s, out, gate_up, a->gelu,
+				   a->act, a->m, t->n, a->ldo);
+	return KERN_LAUNCH((linear_fast_swiglu_kernel<false, 1>), grid, block, 0, s->s, out, gate_up, a->act,
 			   a->m, t->n, a->ldo);
 }
 

@@ -511,7 +511,7 @@ int lin_stream_list(struct kern_stream *s, const struct lin_list *l, int n, cons
 		    bool bf16)
 {
 	assert(p->warps % l->a.block_slices == 0 && p->warps <= 8 && l->a.block_slices == l->a.seg.slices);
-	return lin_by_listed(l->a.seg.kind, [&](auto tag) {
+	return lin_by_kind(l->a.seg.kind, [&](auto tag) {
 		return bf16 ? stream_list_size<true, tag.kind>(s, l, n, p)
 			    : stream_list_size<false, tag.kind>(s, l, n, p);
 	});
@@ -535,7 +535,7 @@ template <bool BF16, int KIND> static int stream_list_allow(void)
 
 int lin_stream_list_allow(enum lin_kind kind, bool bf16)
 {
-	return lin_by_listed(kind, [&](auto tag) {
+	return lin_by_kind(kind, [&](auto tag) {
 		return bf16 ? stream_list_allow<true, tag.kind>() : stream_list_allow<false, tag.kind>();
 	});
 }

@@ -491,7 +491,7 @@ static int tile_list(struct kern_stream *s, const struct lin_list *l, int n, con
 int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p, bool bf16)
 {
 	assert(p->rows == 32 || p->rows == 64);
-	return lin_by_listed(l->a.seg.kind, [&](auto tag) {
+	return lin_by_kind(l->a.seg.kind, [&](auto tag) {
 		return bf16 ? tile_list<true, tag.kind>(s, l, n, p) : tile_list<false, tag.kind>(s, l, n, p);
 	});
 }
@@ -507,7 +507,7 @@ template <bool BF16, int KIND> static int tile_list_allow(int smem_max)
 
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16)
 {
-	return lin_by_listed(kind, [&](auto tag) {
+	return lin_by_kind(kind, [&](auto tag) {
 		return bf16 ? tile_list_allow<true, tag.kind>(smem_max)
 			    : tile_list_allow<false, tag.kind>(smem_max);
 	});

@@ -151,11 +151,12 @@ Test(linear_plans, codes_give_the_same_bits_in_every_plan)
 	static const struct {
 		enum kt_codes kind;
 		int k, n;
-	} of[] = {{KT_Q4_0, 1056, 152}, {KT_Q8_0, 1120, 35}, {KT_Q4_K, 2304, 40}, {KT_Q6_K, 2304, 40}};
+	} of[] = {{KT_Q4_0, 1056, 152}, {KT_Q8_0, 1120, 35}, {KT_Q4_K, 2304, 40}, {KT_Q6_K, 2304, 40},
+		  {KT_MXFP4, 1056, 152}};
 	for (int bf16 = 0; bf16 < 2; bf16++) {
 		struct kt t;
 		ct_open(&t, bf16, (struct kt_size){.rows = ROWS});
-		for (int i = bf16; i < 4; i += ct_brief() ? 2 : 1) {
+		for (int i = bf16; i < 5; i += ct_brief() ? 2 : 1) {
 			struct kt_part p = kt_part(KERN_CODES, of[i].k, of[i].n, of[i].kind, true);
 			check_plans(&t, &(struct kt_part *){&p}, 1, of[i].k, 0, false);
 			kt_part_fini(&p);
@@ -305,7 +306,7 @@ static void batch_set(struct kt *t, int n)
 
 /* Experts in a graph, which is captured with one batch and launched for others; its null rows name experts,
  * as a router's output for them does. */
-static void check_graph(bool bf16, enum kern_dtype type)
+static void check_graph(bool bf16, enum kern_dtype type, enum kern_act act)
 {
 	struct kt t;
 	struct xt_set s;
@@ -315,7 +316,7 @@ static void check_graph(bool bf16, enum kern_dtype type)
 	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
 	ct_open(&t, bf16,
 		(struct kt_size){.rows = PADDED, .seqs = PADDED, .logits = PADDED, .context = CONTEXT});
-	xt_set_new(&s, EXPERTS, (struct xt_kind){type, 32, false}, HIDDEN, INTER);
+	xt_set_new(&s, EXPERTS, (struct xt_kind){type, type == KERN_CODES ? KT_MXFP4 : 32, true, act}, HIDDEN, INTER);
 	struct kern_experts *x = xt_load(&t, &s, CHOSEN);
 	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 32, 16, PADDED, 0);
 	xt_rows_new(&t, &r, &s, PADDED, CHOSEN, XT_ONE_FULL);
@@ -356,8 +357,9 @@ static void check_graph(bool bf16, enum kern_dtype type)
 
 Test(linear_plans, a_graph_gives_the_bits_of_single_rows_and_null_rows_have_no_expert)
 {
-	check_graph(false, KERN_AWQ4);
-	check_graph(true, KERN_BF16);
+	check_graph(false, KERN_AWQ4, KERN_SILU);
+	check_graph(true, KERN_BF16, KERN_SILU);
+	check_graph(true, KERN_CODES, KERN_GELU_SIGMOID);
 }
 
 static void experts_refused(struct kt *t, struct xt_set *s, int e, const char *reason)
@@ -386,13 +388,14 @@ Test(linear_plans, experts_that_the_kernels_cannot_take_are_refused_by_name)
 	struct kt t;
 	struct xt_set s;
 	ct_open(&t, false, (struct kt_size){.rows = 4});
-	xt_set_new(&s, 3, (struct xt_kind){KERN_CODES, KT_Q8_0, false}, HIDDEN, INTER);
-	experts_refused(&t, &s, -ENOTSUP, "take experts in AWQ INT4");
+	xt_set_new(&s, 3, (struct xt_kind){KERN_CODES, KT_Q8_0, false, KERN_SILU}, HIDDEN, INTER);
+	((struct codes *)s.gate[0].w)->bits = 5;
+	experts_refused(&t, &s, -ENOTSUP, "codes of 5 bits in groups of 32");
 	xt_set_fini(&s);
-	xt_set_new(&s, 3, (struct xt_kind){KERN_F16, 0, false}, 36, INTER);
+	xt_set_new(&s, 3, (struct xt_kind){KERN_F16, 0, false, KERN_SILU}, 36, INTER);
 	experts_refused(&t, &s, -ENOTSUP, "multiple of 8, not 36");
 	xt_set_fini(&s);
-	xt_set_new(&s, 3, (struct xt_kind){KERN_AWQ4, 32, false}, HIDDEN, INTER);
+	xt_set_new(&s, 3, (struct xt_kind){KERN_AWQ4, 32, false, KERN_SILU}, HIDDEN, INTER);
 	kt_part_fini(&s.down[2]);
 	s.down[2] = kt_part(KERN_F16, INTER, HIDDEN, 0, false);
 	experts_refused(&t, &s, -ENOTSUP, "experts of one type");

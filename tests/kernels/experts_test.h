@@ -11,6 +11,7 @@ struct xt_kind {
 	enum kern_dtype dtype;
 	int group;
 	bool bias;
+	enum kern_act act;
 };
 
 struct xt_set {
@@ -29,6 +30,11 @@ static inline bool xt_is_here(const struct xt_set *s, int e)
 static inline int xt_group_of(struct xt_kind kind)
 {
 	return kind.dtype == KERN_AWQ4 ? kind.group : 0;
+}
+
+static inline bool xt_clamped(struct xt_kind kind)
+{
+	return kind.act == KERN_GELU_SIGMOID;
 }
 
 static inline void xt_set_new(struct xt_set *s, int n, struct xt_kind kind, int hidden, int inter)
@@ -62,6 +68,9 @@ static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, stru
 	*gateup = (struct kern_linear_src){.name = "gate and up",
 					   .k = s->hidden,
 					   .group = xt_group_of(s->kind),
+					   .act = s->kind.act,
+					   .limit = xt_clamped(s->kind) ? KT_LIMIT : 0,
+					   .up_plus = xt_clamped(s->kind) ? KT_UP_PLUS : 0,
 					   .n_parts = 2,
 					   .parts = {s->gate[e].part, s->up[e].part}};
 	*down = (struct kern_linear_src){.name = "down",
@@ -154,7 +163,8 @@ static inline void xt_one_by_one(struct kt *t, const struct xt_set *s, const str
 	float *got = xmalloc(h * 4);
 	for (int e = 0; e < s->n; e++) {
 		struct kt_part gate = s->gate[e], up = s->up[e], last = s->down[e];
-		gateup[e] = kt_load(t, s->hidden, xt_group_of(s->kind), (struct kt_part *[]){&gate, &up}, 2);
+		gateup[e] = kt_load_act(t, s->hidden, xt_group_of(s->kind), (struct kt_part *[]){&gate, &up},
+					2, s->kind.act);
 		down[e] = kt_load(t, s->inter, xt_group_of(s->kind), (struct kt_part *[]){&last}, 1);
 	}
 	for (int i = 0; i < rows * c; i++) {

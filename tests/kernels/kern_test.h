@@ -405,7 +405,7 @@ static inline void kt_awq(struct kt_part *p, int k, int n, int group)
 }
 
 /* Codes as GGUF has them, and such as stand for every weight of 4 or 8 bits: `group` of kt_part(). */
-enum kt_codes { KT_Q4_0 = 1, KT_Q8_0, KT_Q4_K, KT_Q6_K, KT_W4, KT_W8 };
+enum kt_codes { KT_Q4_0 = 1, KT_Q8_0, KT_Q4_K, KT_Q6_K, KT_W4, KT_W8, KT_MXFP4 };
 
 static inline uint32_t kt_code_bits(const struct codes *c, int n, int i, uint32_t what)
 {
@@ -421,6 +421,8 @@ static inline uint32_t kt_code_bits(const struct codes *c, int n, int i, uint32_
 static inline float kt_code_d(const struct codes *c, int n, int i, uint32_t what)
 {
 	const uint32_t h = kt_code_bits(c, n, i, what);
+	if (c->d_type == CODES_BF16) /* powers of two, some below all of F16 */
+		return ldexpf(1, h % 8 ? -10 - (int)(h >> 8) % 4 : -40);
 	return half_from_f16((uint16_t)((h & 0x83ff) | (3 + (h >> 16) % 3) << 10)); /* 2^-12 and around */
 }
 
@@ -449,6 +451,7 @@ static inline void kt_codes_read(const struct codes *c, int n0, int n1, const st
 
 static inline void kt_codes(struct kt_part *p, int k, int n, enum kt_codes kind)
 {
+	static const float e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 	static const struct codes kinds[] = {
 		[KT_Q4_0] = {.bits = 4, .group = 32, .super = 32, .zero = 8},
 		[KT_Q8_0] = {.bits = 8, .group = 32, .super = 32, .zero = 128},
@@ -456,13 +459,14 @@ static inline void kt_codes(struct kt_part *p, int k, int n, enum kt_codes kind)
 		[KT_Q6_K] = {.bits = 6, .group = 16, .super = 256, .zero = 32},
 		[KT_W4] = {.bits = 4, .group = 96, .super = 96, .zero = 8},
 		[KT_W8] = {.bits = 8, .group = 1 << 20, .super = 1 << 20, .zero = 128},
+		[KT_MXFP4] = {.bits = 4, .group = 32, .super = 32, .table = e2m1},
 	};
 	struct codes *c = p->w = xmemdup(&kinds[kind], sizeof *c);
 	c->n = n;
 	c->k = k;
 	c->group = c->group < k ? c->group : k;
 	c->super = c->super < k ? c->super : k;
-	c->d_type = CODES_F16;
+	c->d_type = kind == KT_MXFP4 ? CODES_BF16 : CODES_F16;
 	c->read = kt_codes_read;
 	p->f = xmalloc((size_t)k * (size_t)n * sizeof *p->f);
 	codes_floats(c, 0, n, p->f);

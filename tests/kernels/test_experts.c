@@ -4,7 +4,7 @@
 
 TestSuite(experts, .timeout = 600);
 
-enum { HIDDEN = 128, INTER = 96, ROWS = 600 };
+enum { HIDDEN = 128, INTER = 96, ROWS = 600, MOST_ROWS = 2100 };
 
 struct mode {
 	enum kern_compute compute;
@@ -39,7 +39,7 @@ static bool open_mode(struct kt *t, const struct mode *m)
 	struct kern_open_args a = {.compute = m->compute,
 				   .isa = kt_on_cpu() ? m->isa : NULL,
 				   .n_threads = m->threads,
-				   .max_rows = ROWS,
+				   .max_rows = MOST_ROWS,
 				   .max_seqs = 1,
 				   .max_logits = 1,
 				   .max_context = 1,
@@ -53,16 +53,17 @@ static bool open_mode(struct kt *t, const struct mode *m)
 
 /* ---- experts ---- */
 
-static const struct xt_kind kinds[] = {{KERN_F32, 0, true},         {KERN_BF16, 0, false},
-				       {KERN_F16, 0, true},         {KERN_AWQ4, 32, false},
-				       {KERN_CODES, KT_Q4_0, true}, {KERN_CODES, KT_Q8_0, false},
-				       {KERN_CODES, KT_W8, true}};
-enum { N_KINDS = sizeof kinds / sizeof kinds[0], N_GPU_KINDS = 4 };
-
-static int n_kinds(void)
-{
-	return kt_on_cpu() ? N_KINDS : N_GPU_KINDS;
-}
+static const struct xt_kind kinds[] = {
+	{KERN_F32, 0, true, KERN_SILU},
+	{KERN_BF16, 0, false, KERN_GELU_TANH},
+	{KERN_F16, 0, true, KERN_GELU_SIGMOID},
+	{KERN_AWQ4, 32, false, KERN_SILU},
+	{KERN_CODES, KT_Q4_0, true, KERN_SILU},
+	{KERN_CODES, KT_Q8_0, false, KERN_SILU},
+	{KERN_CODES, KT_W8, true, KERN_SILU},
+	{KERN_CODES, KT_MXFP4, true, KERN_GELU_SIGMOID},
+};
+enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 /* All pairs come to one expert of those that are here. */
 static void run_all_here(struct kt *t, const struct kern_experts *x, const struct xt_rows *r, int rows, int c,
@@ -125,7 +126,7 @@ Test(experts, give_what_their_layers_give_row_by_row)
 {
 	static const int rows[] = {1, 2, 5, 40};
 	for (int m = 0; m < n_modes(); m++)
-		for (int k = 0; k < n_kinds(); k++)
+		for (int k = 0; k < N_KINDS; k++)
 			check(mode_at(m), kinds[k], 7, 1 + (m + k) % 4, rows[(m + 2 * k) % 4], XT_EVEN);
 }
 
@@ -133,7 +134,7 @@ Test(experts, rows_come_to_one_expert_or_to_many)
 {
 	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 2 : 1)
 		for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
-			check(mode_at(m), kinds[(m + how) % n_kinds()], 9, 3, kt_brief() ? 150 : ROWS,
+			check(mode_at(m), kinds[(m + how) % N_KINDS], 9, 3, kt_brief() ? 150 : ROWS,
 			      (enum xt_spread)how);
 }
 
@@ -151,7 +152,29 @@ Test(experts, of_many_inputs_give_what_their_layers_give)
 		check_shape(mode_at(m), kinds[1], 264, 552, 3, 2, 20, XT_ONE_FULL);
 		check_shape(mode_at(m), kinds[1], 264, 36, 3, 2, 3, XT_ONE_FULL);
 		check_shape(mode_at(m), kinds[3], 264, 552, 2, 1, 1, XT_EVEN);
+		check_shape(mode_at(m), kinds[7], 288, 544, 3, 2, 20, XT_EVEN);
 	}
+}
+
+/* Super-blocks: whole ones of 256. */
+Test(experts, of_gguf_give_what_their_layers_give)
+{
+	static const int rows[] = {1, 6, 21, 90};
+	static const struct xt_kind of[] = {{KERN_CODES, KT_Q4_K, true, KERN_SILU},
+					    {KERN_CODES, KT_Q6_K, false, KERN_GELU_TANH}};
+	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 2 : 1)
+		for (int k = 0; k < 2; k++)
+			for (int i = 0; i < 4; i++)
+				check_shape(mode_at(m), of[k], 256, k ? 256 : 512, 4, 2, rows[i],
+					    i % 2 ? XT_ONE_FULL : XT_EVEN);
+}
+
+/* More rows than a GPU takes at once. */
+Test(experts, of_thousands_of_rows_give_what_their_layers_give)
+{
+	const int most = kt_brief() ? 1100 : 2100;
+	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 3 : 1)
+		check_shape(mode_at(m), kinds[7], 32, 32, 4, 2, most, XT_ONE_FULL);
 }
 
 /* A rank's: the sum of those that it has, also of rows that have none of them, and of a batch without any. */
@@ -165,7 +188,7 @@ Test(experts, of_a_part_give_the_sum_of_that_part)
 			for (int e = 0; e < N; e++)
 				here[e] = e % every == m % every;
 			for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
-				check_part(mode_at(m), kinds[(m + every) % n_kinds()], HIDDEN, INTER, N, C,
+				check_part(mode_at(m), kinds[(m + every) % N_KINDS], HIDDEN, INTER, N, C,
 					   rows[(m + how) % 4], (enum xt_spread)how, here);
 		}
 }
@@ -180,7 +203,7 @@ Test(experts, a_row_gives_the_same_alone)
 		struct xt_rows r;
 		if (!open_mode(&t, mode_at(m)))
 			continue;
-		xt_set_new(&s, N, kinds[m % n_kinds()], HIDDEN, INTER);
+		xt_set_new(&s, N, kinds[m % N_KINDS], HIDDEN, INTER);
 		struct kern_experts *x = xt_load(&t, &s, C);
 		xt_rows_new(&t, &r, &s, ROWS, C, XT_EVEN);
 		float *all = xmalloc((size_t)ROWS * HIDDEN * 4), one[HIDDEN];

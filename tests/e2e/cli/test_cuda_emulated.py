@@ -29,6 +29,19 @@ def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
     assert [w["device"] for w in client.workers()] == ["cuda:0"]
 
 
+@pytest.mark.parametrize("options", [(), ("--experts", "cpu")], ids=["all on it", "experts beside it"])
+def test_a_mixture_of_gpt_oss_gives_the_same_tokens_alone_and_among_others(start, tiny, options):
+    """Sinks, windows by turns, biases, clamped gates and experts in MXFP4."""
+    s = start(tiny("gpt-oss-tp"), "--device", "cuda:0", "--chunk", "7", "--kv-bytes", "2M", *SMALL, *options)
+    client = s.client()
+    prompts = [list(range(40)), [5, 3, 300], list(range(100, 160, 2)), [7]]
+    args = {"max_tokens": 6, "seed": 3, "ignore_eos": True}
+    alone = [client.generate(None, tokens=p, **args).tokens for p in prompts]
+    jobs = [client.submit(None, tokens=p, **args) for p in prompts]
+    assert [j.done().tokens for j in jobs] == alone
+    assert "experts.0.gate_proj: the weights are unpacked" not in s.log()
+
+
 def test_the_reference_story_is_generated(start, stories_model):
     reference = json.loads((SHARED / "weights" / "stories260K-reference.json").read_text())["hf-f32"]
     s = start(stories_model, "--device", "cuda:0", "--kv-bytes", "8M", *SMALL)
