@@ -160,8 +160,8 @@ struct kern_experts_src {
 	 * row's other experts, which are another rank's.  NULL: all. */
 	const bool *here;
 	/* Gives the layers of expert e, the first with two parts; what they point to holds until the next
-	 * call.  Experts that are loaded are asked for in ascending order, once each.  0, or an error with
-	 * the reason. */
+	 * call.  Experts that are loaded are asked for in ascending order, once each; where they are of
+	 * several kinds, perhaps from the first again, up to three times.  0, or an error with the reason. */
 	int (*expert)(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
 		      char *why, size_t why_n);
 	void *arg;

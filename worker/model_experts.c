@@ -86,6 +86,7 @@ struct experts_reader {
 	bool unpack;                  /* the table has refused their codes */
 	bool codes;                   /* some are codes */
 	int64_t added;                /* bytes that the progress counts */
+	int last;                     /* the expert at hand */
 	struct source gateup, down;
 };
 
@@ -116,6 +117,11 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 			  last = {&x->down, shard_of_down(m->shard)};
 	(void)why, (void)why_n;
 	expert_done(r);
+	if (e <= r->last) { /* they are read again */
+		loading_add(m->loading, -r->added);
+		r->added = 0;
+	}
+	r->last = e;
 	loading_now(m->loading, BUS_DOING_READ);
 	model_source_init(m, r->info, &r->gateup, first, 2);
 	model_source_init(m, r->info, &r->down, &last, 1);
@@ -136,7 +142,7 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 		      const bool *here, struct kern_experts **out, char *why, size_t why_n)
 {
 	const struct config_experts *x = &m->c->experts;
-	struct experts_reader r = {.m = m, .w = w, .info = home->info};
+	struct experts_reader r = {.m = m, .w = w, .info = home->info, .last = -1};
 	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
 					     .n_experts = x->n,
 					     .n_chosen = x->n_chosen,
@@ -148,7 +154,6 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 	int rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
 	expert_done(&r);
 	if (rc == -ENOTSUP && r.codes) {
-		loading_add(m->loading, -r.added); /* they are read again */
 		r.unpack = true;
 		rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
 		expert_done(&r);

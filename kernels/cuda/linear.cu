@@ -338,25 +338,6 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 
 /* ---- layers of one shape: experts ---- */
 
-/* The first of them: its shape and kind. */
-static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int n, struct kern_linear **out,
-		     char *why, size_t why_n)
-{
-	struct kern_linear *w = *out = linear_new(d, src);
-	const struct lin_seg *s = &w->segs[0];
-	w->n_layers = n;
-	if (w->n_segs != 1 || (s->n_parts == 2 ? !s->paired : s->n_parts != 1))
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: the CUDA kernels take experts whose gate and up have one type",
-			       src->name);
-	int e = lin_stream_list_allow(s->kind, cuda_is_bf16(d));
-	if (!e)
-		e = lin_tile_list_allow(s->kind, d->smem_max, cuda_is_bf16(d));
-	return e ? err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
-			   d->smem_max)
-		 : 0;
-}
-
 static bool has_bias(const struct kern_linear_src *src)
 {
 	bool any = false;
@@ -365,20 +346,42 @@ static bool has_bias(const struct kern_linear_src *src)
 	return any;
 }
 
-/* Whether src is as the first was. */
-static bool stack_takes(const struct kern_linear *w, const struct kern_linear_src *src)
+int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, char *why, size_t why_n)
 {
-	bool same = src->k == w->k && src->n_parts == w->n_parts && src->act == w->act.act &&
-		    has_bias(src) == (w->bias != NULL);
-	for (int i = 0; i < src->n_parts && same; i++)
-		same = src->parts[i].n == w->part_n[i] && kind_of(&src->parts[i]) == w->segs[0].kind;
-	return same && (w->segs[0].kind != LIN_AWQ || min(src->group, src->k) == w->group);
+	int e = check(src, why, why_n);
+	if (e)
+		return e;
+	const enum lin_kind kind = kind_of(&src->parts[0]);
+	*out = {kind, kind == LIN_AWQ ? min(src->group, src->k) : 0, has_bias(src)};
+	if (src->n_parts == 2 && kind_of(&src->parts[1]) != kind)
+		return err_why(why, why_n, -ENOTSUP,
+			       "%s: the CUDA kernels take experts whose gate and up have one type; --experts cpu "
+			       "computes others on the CPU",
+			       src->name);
+	return 0;
+}
+
+/* The first of them: its shape and kind. */
+static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int n, struct kern_linear **out,
+		     char *why, size_t why_n)
+{
+	struct kern_linear *w = *out = linear_new(d, src);
+	const enum lin_kind kind = w->segs[0].kind;
+	assert(w->n_segs == 1 && (src->n_parts == 1 || w->segs[0].paired));
+	w->n_layers = n;
+	int e = lin_stream_list_allow(kind, cuda_is_bf16(d));
+	if (!e)
+		e = lin_tile_list_allow(kind, d->smem_max, cuda_is_bf16(d));
+	return e ? err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
+			   d->smem_max)
+		 : 0;
 }
 
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **out, char *why, size_t why_n)
 {
-	int e = check(src, why, why_n);
+	struct lin_likeness like;
+	int e = lin_stack_like(src, &like, why, why_n);
 	if (!e && layer == 0)
 		e = stack_new(d, src, n, out, why, why_n);
 	if (e)
@@ -387,13 +390,9 @@ int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int la
 	struct lin_seg seg = w->segs[0];
 	const int owned = w->n_owned;
 	if (layer == 0)
-		w->group = min(src->group, src->k);
-	else if (!stack_takes(w, src))
-		return err_why(
-			why, why_n, -ENOTSUP,
-			"%s: the CUDA kernels take experts of one type, one group size, all with a bias "
-			"or none",
-			src->name);
+		w->like = like;
+	assert(lin_alike(&w->like, &like) && src->k == w->k && src->act == w->act.act);
+	assert(src->n_parts == w->n_parts && src->parts[0].n == w->part_n[0]);
 	w->layer = layer;
 	w->n_owned = 0; /* each piece once more, for this layer's place in it */
 	e = pack(w, &seg, src, 0, why, why_n);

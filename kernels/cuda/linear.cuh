@@ -105,6 +105,13 @@ struct lin_seg {
 	int fast_cols;  /* columns of a tile there */
 };
 
+/* What layers of a stack have in common beside their shape. */
+struct lin_likeness {
+	enum lin_kind kind;
+	int group; /* AWQ: inputs of a group; else 0 */
+	bool bias;
+};
+
 struct kern_linear {
 	struct kern_dev *dev;
 	int k, n;
@@ -119,7 +126,7 @@ struct kern_linear {
 	/* Of experts: as many layers of one shape: their columns lie one after another in a segment; each
 	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
 	int n_layers, layer;
-	int group;                /* of experts in AWQ: inputs of a group */
+	struct lin_likeness like; /* of experts */
 	struct cuda_buf stage[10]; /* of experts, while they are packed: what came from the host */
 	float *exact;             /* of a router: [n][k] F32; it has no segments */
 };
@@ -293,10 +300,16 @@ int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const 
 int lin_stream_list_allow(enum lin_kind kind, bool bf16);
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 
-/* Layer `layer` of n of one shape, which are asked for in ascending order; the first makes *w.  -ENOTSUP: one
- * differs from the first.  lin_stage_free() after the last. */
+/* Layer `layer` of n of one shape and likeness, in ascending order; the first makes *w.  lin_stage_free() after
+ * the last. */
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **w, char *why, size_t why_n);
+/* What a stack has to be of that src goes into: 0, or as lin_stack_load() with the reason. */
+int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, char *why, size_t why_n);
+static inline bool lin_alike(const struct lin_likeness *a, const struct lin_likeness *b)
+{
+	return a->kind == b->kind && a->group == b->group && a->bias == b->bias;
+}
 /* The segment of all its layers, for a list: the rest of *l is the caller's. */
 void lin_stack_list(const struct kern_linear *w, struct lin_list *l);
 

@@ -18,6 +18,9 @@
  * its experts.  Where a rank has a part of the experts, the list leaves the others' pairs out, and so does
  * the sum.  Within an expert, pairs come in any order: a row's bits do not depend on its place.
  *
+ * Experts of several kinds - types, sizes of groups, with and without a bias - are in a stack each, and list,
+ * gate, up and down follow one after another for each stack; the sum is one.
+ *
  * Rows come in pieces of PIECE_ROWS, which bounds `given`. */
 #include "kernels/cuda/linear.cuh"
 
@@ -30,16 +33,24 @@ enum {
 	SUM_THREADS = 256,
 	SUM_AHEAD = 8,
 	FEW_ROWS = 16, /* of an expert: the stream kernel's */
+	STACKS_MAX = 8,
 };
 static_assert((int)LIST_THREADS >= (int)KERN_EXPERTS_MAX, "");
 
+/* Experts of one kind. */
+struct stack {
+	int n;
+	int32_t *place; /* on the device, [n_all] of an expert in the stack, or -1; NULL: all are there */
+	struct kern_linear *gateup, *down;
+};
+
 struct kern_experts {
 	struct kern_dev *dev;
-	int n, n_chosen, hidden, inter; /* n: in the stacks below */
-	int n_all;                      /* of the layer, which rows choose from */
-	int32_t *place; /* on the device, [n_all] of an expert in the stacks, or -1; NULL: all are there */
+	int n_all, n_chosen, hidden, inter; /* n_all: of the layer, which rows choose from */
+	int32_t *place; /* on the device, [n_all] at least 0 where an expert is in some stack; NULL: all are */
 	int ldm;        /* values from pair to pair in `middle`: inter, to a multiple of 8 */
-	struct kern_linear *gateup, *down; /* of all experts that are loaded */
+	int n_stacks;
+	struct stack stacks[STACKS_MAX];
 };
 
 /* ---- load ---- */
@@ -82,7 +93,9 @@ static int reserve(const struct kern_experts *x, const char *name, char *why, si
 	const int pairs = most_pairs(x);
 	const size_t middle = (size_t)pairs * (size_t)x->ldm * 2,
 		     given = (size_t)pairs * (size_t)x->hidden * sizeof(float);
-	int e = cuda_ws_reserve(x->dev, CUDA_WS_PAIRS, places_of(x->n, pairs).bytes);
+	int e = 0;
+	for (int i = 0; i < x->n_stacks && !e; i++)
+		e = cuda_ws_reserve(x->dev, CUDA_WS_PAIRS, places_of(x->stacks[i].n, pairs).bytes);
 	if (!e)
 		e = cuda_ws_reserve(x->dev, CUDA_WS_MIDDLE, middle);
 	if (!e)
@@ -92,39 +105,147 @@ static int reserve(const struct kern_experts *x, const char *name, char *why, si
 		 : 0;
 }
 
-/* Expert e, at a place in the stacks. */
-static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, int at, char *why,
-		       size_t why_n)
+/* Which stack each expert belongs in; -1: none, it is not here. */
+struct plan {
+	const struct kern_experts_src *src;
+	int8_t stack[KERN_EXPERTS_MAX];
+	int n_stacks;
+	struct lin_likeness like[STACKS_MAX][2]; /* gate and up, down */
+};
+
+static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
+	       struct lin_likeness like[2], char *why, size_t why_n)
 {
-	struct kern_linear_src gateup = {}, down = {};
-	int rc = src->expert(src->arg, e, &gateup, &down, why, why_n);
+	const struct kern_experts_src *src = p->src;
+	*gateup = *down = {};
+	int rc = src->expert(src->arg, e, gateup, down, why, why_n);
 	if (rc)
 		return rc;
-	assert(gateup.n_parts == 2 && gateup.k == src->hidden && gateup.parts[0].n == src->intermediate);
-	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
-	rc = lin_stack_load(x->dev, &gateup, at, x->n, &x->gateup, why, why_n);
-	return rc ? rc : lin_stack_load(x->dev, &down, at, x->n, &x->down, why, why_n);
+	assert(gateup->n_parts == 2 && gateup->k == src->hidden && gateup->parts[0].n == src->intermediate);
+	assert(gateup->parts[1].n == src->intermediate);
+	assert(down->n_parts == 1 && down->k == src->intermediate && down->parts[0].n == src->hidden);
+	rc = lin_stack_like(gateup, &like[0], why, why_n);
+	return rc ? rc : lin_stack_like(down, &like[1], why, why_n);
 }
 
-/* Where experts are in the stacks: those that are loaded, ascending; x->n of them. */
-static void set_places(struct kern_experts *x, const bool *here, int32_t *place)
+/* The stack of that likeness, a new one where there is none; -1: there are too many. */
+static int plan_stack(struct plan *p, const struct lin_likeness like[2])
 {
-	x->n = 0;
-	for (int e = 0; e < x->n_all; e++)
-		place[e] = !here || here[e] ? x->n++ : -1;
-	assert(x->n > 0);
+	int i = 0;
+	while (i < p->n_stacks &&
+	       !(lin_alike(&p->like[i][0], &like[0]) && lin_alike(&p->like[i][1], &like[1])))
+		i++;
+	if (i == STACKS_MAX)
+		return -1;
+	if (i == p->n_stacks) {
+		p->like[i][0] = like[0];
+		p->like[i][1] = like[1];
+		p->n_stacks++;
+	}
+	return i;
 }
 
-static int load_places(struct kern_experts *x, const int32_t *place, const char *name, char *why,
-		       size_t why_n)
+/* All experts that are here in the stacks of their kinds. */
+static int plan_sort(struct plan *p, char *why, size_t why_n)
+{
+	struct kern_linear_src gateup, down;
+	struct lin_likeness like[2];
+	p->n_stacks = 0;
+	for (int e = 0; e < p->src->n_experts; e++) {
+		int rc = p->stack[e] < 0 ? 0 : ask(p, e, &gateup, &down, like, why, why_n);
+		if (rc)
+			return rc;
+		const int i = p->stack[e] < 0 ? -1 : plan_stack(p, like);
+		if (p->stack[e] >= 0 && i < 0)
+			return err_why(why, why_n, -ENOTSUP,
+				       "%s: experts of more than %d kinds (types of gate, up and down, sizes of "
+				       "groups, bias) in one layer; --experts cpu computes them on the CPU",
+				       gateup.name, STACKS_MAX);
+		p->stack[e] = (int8_t)i;
+	}
+	return 0;
+}
+
+/* Expert e, at a place in its stack; 1: it is of another kind. */
+static int expert_load(struct kern_experts *x, const struct plan *p, int e, int at, char *why, size_t why_n)
+{
+	struct kern_linear_src gateup, down;
+	struct lin_likeness like[2];
+	struct stack *s = &x->stacks[p->stack[e]];
+	int rc = ask(p, e, &gateup, &down, like, why, why_n);
+	if (rc)
+		return rc;
+	if (at && !(lin_alike(&s->gateup->like, &like[0]) && lin_alike(&s->down->like, &like[1])))
+		return 1;
+	rc = lin_stack_load(x->dev, &gateup, at, s->n, &s->gateup, why, why_n);
+	return rc ? rc : lin_stack_load(x->dev, &down, at, s->n, &s->down, why, why_n);
+}
+
+/* A map on the device, unless all experts are in it. */
+static int place_load(const struct kern_experts *x, const int32_t *place, int32_t **out, const char *name,
+		      char *why, size_t why_n)
 {
 	const size_t bytes = (size_t)x->n_all * sizeof *place;
-	x->place = (int32_t *)cuda_mem_new(x->dev, bytes);
-	if (!x->place)
+	int n = 0;
+	for (int e = 0; e < x->n_all; e++)
+		n += place[e] >= 0;
+	if (n == x->n_all)
+		return 0;
+	*out = (int32_t *)cuda_mem_new(x->dev, bytes);
+	if (!*out)
 		return err_why(why, why_n, -ENOMEM, "%s: no device memory for %zu bytes of places", name,
 			       bytes);
-	int e = cuda_upload_now(x->dev, x->place, place, bytes);
+	int e = cuda_upload_now(x->dev, *out, place, bytes);
 	return e ? err_why(why, why_n, e, "%s: places could not be copied to the device", name) : 0;
+}
+
+static int places_load(struct kern_experts *x, const struct plan *p, char *why, size_t why_n)
+{
+	int32_t place[KERN_EXPERTS_MAX];
+	for (int e = 0; e < x->n_all; e++)
+		place[e] = p->stack[e];
+	int rc = place_load(x, place, &x->place, p->src->name, why, why_n);
+	for (int i = 0; i < p->n_stacks && !rc; i++) {
+		struct stack *s = &x->stacks[i];
+		for (int e = 0; e < x->n_all; e++)
+			place[e] = p->stack[e] == i ? s->n++ : -1;
+		assert(s->n > 0);
+		rc = place_load(x, place, &s->place, p->src->name, why, why_n);
+	}
+	return rc;
+}
+
+/* 1: an expert is of another kind than its stack's first. */
+static int stacks_load(struct kern_experts *x, const struct plan *p, char *why, size_t why_n)
+{
+	int at[STACKS_MAX] = {};
+	x->n_stacks = p->n_stacks;
+	int rc = places_load(x, p, why, why_n);
+	for (int e = 0; !rc && e < x->n_all; e++)
+		rc = p->stack[e] < 0 ? 0 : expert_load(x, p, e, at[p->stack[e]]++, why, why_n);
+	for (int i = 0; i < x->n_stacks; i++) {
+		if (x->stacks[i].gateup)
+			lin_stage_free(x->stacks[i].gateup);
+		if (x->stacks[i].down)
+			lin_stage_free(x->stacks[i].down);
+	}
+	return rc;
+}
+
+static void stacks_free(struct kern_experts *x)
+{
+	const size_t bytes = (size_t)x->n_all * sizeof *x->place;
+	for (int i = 0; i < x->n_stacks; i++) {
+		cuda_linear_free(x->stacks[i].gateup);
+		cuda_linear_free(x->stacks[i].down);
+		if (x->stacks[i].place)
+			cuda_mem_free(x->dev, x->stacks[i].place, bytes);
+		x->stacks[i] = {};
+	}
+	if (x->place)
+		cuda_mem_free(x->dev, x->place, bytes);
+	x->place = NULL;
+	x->n_stacks = 0;
 }
 
 int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
@@ -146,15 +267,19 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 	x->hidden = src->hidden;
 	x->inter = src->intermediate;
 	x->ldm = (src->intermediate + 7) / 8 * 8;
-	int32_t place[KERN_EXPERTS_MAX];
-	set_places(x, src->here, place);
-	int rc = x->n < x->n_all ? load_places(x, place, src->name, why, why_n) : 0;
-	for (int e = 0; !rc && e < x->n_all; e++)
-		rc = place[e] < 0 ? 0 : expert_load(x, src, e, place[e], why, why_n);
-	if (x->gateup)
-		lin_stage_free(x->gateup);
-	if (x->down)
-		lin_stage_free(x->down);
+	struct plan p = {};
+	p.src = src;
+	p.n_stacks = 1;
+	for (int e = 0; src->here && e < src->n_experts; e++)
+		p.stack[e] = src->here[e] ? 0 : -1;
+	int rc = stacks_load(x, &p, why, why_n);
+	if (rc == 1) { /* most layers have experts of one kind: only others are read twice */
+		stacks_free(x);
+		rc = plan_sort(&p, why, why_n);
+		if (!rc)
+			rc = stacks_load(x, &p, why, why_n);
+		assert(rc <= 0);
+	}
 	if (!rc)
 		rc = reserve(x, src->name, why, why_n);
 	if (rc) {
@@ -169,23 +294,23 @@ void cuda_experts_free(struct kern_experts *x)
 {
 	if (!x)
 		return;
-	cuda_linear_free(x->gateup);
-	cuda_linear_free(x->down);
-	if (x->place)
-		cuda_mem_free(x->dev, x->place, (size_t)x->n_all * sizeof *x->place);
+	stacks_free(x);
 	free(x);
 }
 
 int64_t cuda_experts_bytes(const struct kern_experts *x)
 {
-	return cuda_linear_bytes(x->gateup) + cuda_linear_bytes(x->down);
+	int64_t n = 0;
+	for (int i = 0; i < x->n_stacks; i++)
+		n += cuda_linear_bytes(x->stacks[i].gateup) + cuda_linear_bytes(x->stacks[i].down);
+	return n;
 }
 
 /* ---- the list ---- */
 
 struct list_args {
 	const int32_t *expert;   /* [n_rows][C] */
-	const int32_t *place;    /* as kern_experts */
+	const int32_t *place;    /* as struct stack */
 	const int32_t *token_at; /* of the batch, to pass over its null rows; or NULL */
 	int n_rows, n_chosen, n_experts;
 	int few, many_rows; /* most rows of an expert for the first list; of an entry of the second */
@@ -276,7 +401,7 @@ struct sum_args {
 	const float *given; /* [n_rows][C][H] */
 	const float *weight;
 	const float *begin, *begin_by;            /* or NULL */
-	const int32_t *expert, *place, *token_at; /* as list_args */
+	const int32_t *expert, *place, *token_at; /* as list_args; place: as kern_experts */
 	int hidden, n_chosen;
 };
 
@@ -321,9 +446,10 @@ static __global__ void moe_pad_kernel(uint16_t *middle, int pairs, int inter, in
 		middle[(size_t)(at / pad) * (size_t)ldm + (size_t)(inter + at % pad)] = 0;
 }
 
-/* One piece of the rows. */
+/* One piece of the rows, and a stack of experts. */
 struct piece {
 	const struct kern_experts *x;
+	const struct stack *k;
 	struct kern_stream *s;
 	const int32_t *token_at;
 	int n_rows;
@@ -336,11 +462,11 @@ struct piece {
 static int make_list(const struct piece *p, const int32_t *expert)
 {
 	const struct list_args a = {expert,
-				    p->x->place,
+				    p->k->place,
 				    p->token_at,
 				    p->n_rows,
 				    p->x->n_chosen,
-				    p->x->n,
+				    p->k->n,
 				    p->few,
 				    max(p->many_rows, 1),
 				    (int32_t *)(void *)(p->pairs + p->at.from),
@@ -366,7 +492,7 @@ static int pad_middle(const struct piece *p)
 static int run_layer(const struct piece *p, const struct kern_linear *w, struct lin_list *l)
 {
 	const struct kern_dev *d = p->x->dev;
-	const int pairs = p->n_rows * p->x->n_chosen, few = most_few(p->x->n, pairs);
+	const int pairs = p->n_rows * p->x->n_chosen, few = most_few(p->k->n, pairs);
 	const bool bf16 = cuda_is_bf16(d);
 	const int *counts = (const int *)(const void *)(p->pairs + p->at.counts);
 	lin_stack_list(w, l);
@@ -386,7 +512,7 @@ static int run_layer(const struct piece *p, const struct kern_linear *w, struct 
 	l->n_entries = counts + 1;
 	plan.kernel = LIN_TILE;
 	plan.rows = p->many_rows;
-	return lin_tile_list(p->s, l, most_many(p->x->n, pairs, p->many_rows), &plan, bf16);
+	return lin_tile_list(p->s, l, most_many(p->k->n, pairs, p->many_rows), &plan, bf16);
 }
 
 static int run_layers(const struct piece *p, const struct kern_moe_args *a, size_t row0)
@@ -403,7 +529,7 @@ static int run_layers(const struct piece *p, const struct kern_moe_args *a, size
 	l.a.out = x->dev->ws[CUDA_WS_MIDDLE].p;
 	l.a.ldo = x->ldm;
 	l.a.to = LIN_OUT_SWIGLU;
-	int e = run_layer(p, x->gateup, &l);
+	int e = run_layer(p, p->k->gateup, &l);
 	if (!e)
 		e = pad_middle(p);
 	if (e)
@@ -418,10 +544,33 @@ static int run_layers(const struct piece *p, const struct kern_moe_args *a, size
 	l.a.ldo = x->hidden;
 	l.a.to = LIN_OUT_F32;
 	l.a.wide = x->hidden % 2 == 0;
-	return run_layer(p, x->down, &l);
+	return run_layer(p, p->k->down, &l);
 }
 
-static int run_piece(const struct piece *p, const struct kern_moe_args *a, size_t row0)
+static bool takes_64(const struct kern_linear *w)
+{
+	return lin_tile_smem(64, w->segs[0].kind, true) <= w->dev->smem_max;
+}
+
+/* Rows of an entry of many: as many as experts have on average, in both layers, which may be of two kinds. */
+static int many_rows(const struct kern_experts *x, const struct stack *k, int n_rows)
+{
+	if (n_rows <= FEW_ROWS)
+		return 0;
+	return n_rows * x->n_chosen > 32 * x->n_all && takes_64(k->gateup) && takes_64(k->down) ? 64 : 32;
+}
+
+static int run_stack(struct piece *p, const struct kern_moe_args *a, size_t row0)
+{
+	const struct kern_experts *x = p->x;
+	p->one = p->n_rows == 1 && !p->k->place;
+	p->many_rows = many_rows(x, p->k, p->n_rows);
+	p->at = places_of(p->k->n, most_pairs(x));
+	int e = !p->one ? make_list(p, a->expert + row0 * (size_t)x->n_chosen) : 0;
+	return e ? e : run_layers(p, a, row0);
+}
+
+static int run_piece(struct piece *p, const struct kern_moe_args *a, size_t row0)
 {
 	const struct kern_experts *x = p->x;
 	const size_t c = (size_t)x->n_chosen, h = (size_t)x->hidden;
@@ -435,27 +584,16 @@ static int run_piece(const struct piece *p, const struct kern_moe_args *a, size_
 				     p->token_at,
 				     x->hidden,
 				     x->n_chosen};
-	int e = !p->one ? make_list(p, a->expert + row0 * c) : 0;
-	if (!e)
-		e = run_layers(p, a, row0);
-	return e ? e
-		 : KERN_LAUNCH(
-			   moe_sum_kernel,
-			   dim3((unsigned)((x->hidden + SUM_THREADS - 1) / SUM_THREADS), (unsigned)p->n_rows),
-			   dim3(SUM_THREADS), 0, p->s->s, sum);
-}
-
-static bool takes_64(const struct kern_linear *w)
-{
-	return lin_tile_smem(64, w->segs[0].kind, true) <= w->dev->smem_max;
-}
-
-/* Rows of an entry of many: as many as experts have on average, in both layers, which may be of two kinds. */
-static int many_rows(const struct kern_experts *x, int n_rows)
-{
-	if (n_rows <= FEW_ROWS)
-		return 0;
-	return n_rows * x->n_chosen > 32 * x->n_all && takes_64(x->gateup) && takes_64(x->down) ? 64 : 32;
+	for (int i = 0; i < x->n_stacks; i++) {
+		p->k = &x->stacks[i];
+		int e = run_stack(p, a, row0);
+		if (e)
+			return e;
+	}
+	return KERN_LAUNCH(
+		moe_sum_kernel,
+		dim3((unsigned)((x->hidden + SUM_THREADS - 1) / SUM_THREADS), (unsigned)p->n_rows),
+		dim3(SUM_THREADS), 0, p->s->s, sum);
 }
 
 int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)
@@ -464,16 +602,12 @@ int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct k
 	const struct cuda_batch *b = &d->batch;
 	assert(d == x->dev && n_rows <= d->args.max_rows && a->begin != a->out);
 	for (int r = 0; r < n_rows; r += PIECE_ROWS) {
-		const int n = min(n_rows - r, (int)PIECE_ROWS);
 		struct piece p = {};
 		p.x = x;
 		p.s = s;
 		p.token_at = b->pad_to > 1 && b->pad_to == n_rows ? b->token_at + r : NULL;
-		p.n_rows = n;
-		p.one = n == 1 && !x->place;
-		p.few = n <= 8 ? 8 : (int)FEW_ROWS;
-		p.many_rows = many_rows(x, n);
-		p.at = places_of(x->n, most_pairs(x));
+		p.n_rows = min(n_rows - r, (int)PIECE_ROWS);
+		p.few = p.n_rows <= 8 ? 8 : (int)FEW_ROWS;
 		p.pairs = (unsigned char *)d->ws[CUDA_WS_PAIRS].p;
 		int e = run_piece(&p, a, (size_t)r);
 		if (e)

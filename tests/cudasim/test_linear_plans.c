@@ -396,12 +396,15 @@ Test(linear_plans, experts_that_the_kernels_cannot_take_are_refused_by_name)
 	experts_refused(&t, &s, -ENOTSUP, "multiple of 8, not 36");
 	xt_set_fini(&s);
 	xt_set_new(&s, 3, (struct xt_kind){KERN_AWQ4, 32, false, KERN_SILU}, HIDDEN, INTER);
-	kt_part_fini(&s.down[2]);
-	s.down[2] = kt_part(KERN_F16, INTER, HIDDEN, 0, false);
-	experts_refused(&t, &s, -ENOTSUP, "experts of one type");
-	kt_part_fini(&s.gate[1]);
-	s.gate[1] = kt_part(KERN_AWQ4, HIDDEN, INTER, 32, true);
-	experts_refused(&t, &s, -ENOTSUP, "with a bias or none");
+	kt_part_fini(&s.up[2]);
+	s.up[2] = kt_part(KERN_F16, HIDDEN, INTER, 0, false);
+	experts_refused(&t, &s, -ENOTSUP, "gate and up have one type; --experts cpu");
+	xt_set_fini(&s);
+	enum { MANY = 9 };
+	xt_set_new(&s, MANY, (struct xt_kind){KERN_AWQ4, 32, false, KERN_SILU}, 320, 320);
+	for (int e = 0; e < MANY; e++)
+		xt_set_kind(&s, e, (struct xt_kind){KERN_AWQ4, 32 * (e + 1), false, KERN_SILU});
+	experts_refused(&t, &s, -ENOTSUP, "more than 8 kinds");
 	xt_set_fini(&s);
 	kt_close(&t);
 }

@@ -16,9 +16,10 @@ struct xt_kind {
 
 struct xt_set {
 	int n, hidden, inter;
-	struct xt_kind kind;
+	struct xt_kind kind[16]; /* of each */
 	struct kt_part gate[16], up[16], down[16];
 	int asked;        /* the last one that experts_load() has asked for */
+	int rounds;       /* how often it began again */
 	const bool *here; /* [n] those that it has to ask for; NULL: all */
 };
 
@@ -39,21 +40,36 @@ static inline bool xt_clamped(struct xt_kind kind)
 
 static inline void xt_set_new(struct xt_set *s, int n, struct xt_kind kind, int hidden, int inter)
 {
-	*s = (struct xt_set){.n = n, .hidden = hidden, .inter = inter, .kind = kind};
+	*s = (struct xt_set){.n = n, .hidden = hidden, .inter = inter};
 	for (int e = 0; e < n; e++) {
+		s->kind[e] = kind;
 		s->gate[e] = kt_part(kind.dtype, hidden, inter, kind.group, kind.bias);
 		s->up[e] = kt_part(kind.dtype, hidden, inter, kind.group, kind.bias);
 		s->down[e] = kt_part(kind.dtype, inter, hidden, kind.group, kind.bias);
 	}
 }
 
+static inline void xt_part_fini(struct xt_set *s, int e)
+{
+	kt_part_fini(&s->gate[e]);
+	kt_part_fini(&s->up[e]);
+	kt_part_fini(&s->down[e]);
+}
+
+/* Expert e becomes one of another kind. */
+static inline void xt_set_kind(struct xt_set *s, int e, struct xt_kind kind)
+{
+	xt_part_fini(s, e);
+	s->kind[e] = kind;
+	s->gate[e] = kt_part(kind.dtype, s->hidden, s->inter, kind.group, kind.bias);
+	s->up[e] = kt_part(kind.dtype, s->hidden, s->inter, kind.group, kind.bias);
+	s->down[e] = kt_part(kind.dtype, s->inter, s->hidden, kind.group, kind.bias);
+}
+
 static inline void xt_set_fini(struct xt_set *s)
 {
-	for (int e = 0; e < s->n; e++) {
-		kt_part_fini(&s->gate[e]);
-		kt_part_fini(&s->up[e]);
-		kt_part_fini(&s->down[e]);
-	}
+	for (int e = 0; e < s->n; e++)
+		xt_part_fini(s, e);
 }
 
 static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
@@ -61,21 +77,25 @@ static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, stru
 {
 	struct xt_set *s = arg;
 	(void)why, (void)why_n;
+	if (e <= s->asked) { /* from the first again */
+		s->asked = -1;
+		s->rounds++;
+	}
 	do
 		s->asked++;
 	while (!xt_is_here(s, s->asked));
 	cr_assert_eq(e, s->asked);
 	*gateup = (struct kern_linear_src){.name = "gate and up",
 					   .k = s->hidden,
-					   .group = xt_group_of(s->kind),
-					   .act = s->kind.act,
-					   .limit = xt_clamped(s->kind) ? KT_LIMIT : 0,
-					   .up_plus = xt_clamped(s->kind) ? KT_UP_PLUS : 0,
+					   .group = xt_group_of(s->kind[e]),
+					   .act = s->kind[e].act,
+					   .limit = xt_clamped(s->kind[e]) ? KT_LIMIT : 0,
+					   .up_plus = xt_clamped(s->kind[e]) ? KT_UP_PLUS : 0,
 					   .n_parts = 2,
 					   .parts = {s->gate[e].part, s->up[e].part}};
 	*down = (struct kern_linear_src){.name = "down",
 					 .k = s->inter,
-					 .group = xt_group_of(s->kind),
+					 .group = xt_group_of(s->kind[e]),
 					 .n_parts = 1,
 					 .parts = {s->down[e].part}};
 	return 0;
@@ -94,6 +114,7 @@ static inline struct kern_experts *xt_load(struct kt *t, struct xt_set *s, int c
 					     .expert = xt_give,
 					     .arg = s};
 	s->asked = -1;
+	s->rounds = 0;
 	cr_assert_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), 0, "%s", why);
 	for (int e = s->asked + 1; e < s->n; e++)
 		cr_assert(!xt_is_here(s, e), "expert %d was not asked for", e);
@@ -163,9 +184,10 @@ static inline void xt_one_by_one(struct kt *t, const struct xt_set *s, const str
 	float *got = xmalloc(h * 4);
 	for (int e = 0; e < s->n; e++) {
 		struct kt_part gate = s->gate[e], up = s->up[e], last = s->down[e];
-		gateup[e] = kt_load_act(t, s->hidden, xt_group_of(s->kind), (struct kt_part *[]){&gate, &up},
-					2, s->kind.act);
-		down[e] = kt_load(t, s->inter, xt_group_of(s->kind), (struct kt_part *[]){&last}, 1);
+		const struct xt_kind kind = s->kind[e];
+		gateup[e] = kt_load_act(t, s->hidden, xt_group_of(kind), (struct kt_part *[]){&gate, &up}, 2,
+					kind.act);
+		down[e] = kt_load(t, s->inter, xt_group_of(kind), (struct kt_part *[]){&last}, 1);
 	}
 	for (int i = 0; i < rows * c; i++) {
 		const int row = i / c, e = r->expert[i];

@@ -80,34 +80,41 @@ static void run_all_here(struct kt *t, const struct kern_experts *x, const struc
 	free(all.expert);
 }
 
+static void check_set(struct kt *t, struct xt_set *s, const char *what, int c, int rows, enum xt_spread how)
+{
+	const bool *here = s->here;
+	struct xt_rows r;
+	struct kern_experts *x = xt_load(t, s, c);
+	xt_rows_new(t, &r, s, rows, c, how);
+	const size_t all = (size_t)rows * (size_t)s->hidden;
+	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
+	cr_assert_gt(t->ops->experts_bytes(x), 0);
+	xt_one_by_one(t, s, &r, rows, c, want);
+	if (here) /* so that scratch has what pairs gave before, where now another rank's come */
+		run_all_here(t, x, &r, rows, c, here, got);
+	xt_run(t, x, &r, rows, c, got);
+	kt_same(got, want, all, what);
+	t->ops->experts_free(x);
+	xt_rows_fini(t, &r);
+	free(want);
+	free(got);
+}
+
 static void check_part(const struct mode *m, struct xt_kind kind, int hidden, int inter, int n, int c,
 		       int rows, enum xt_spread how, const bool *here)
 {
 	struct kt t;
 	struct xt_set s;
-	struct xt_rows r;
 	char what[128];
 	if (!open_mode(&t, m))
 		return;
 	xt_set_new(&s, n, kind, hidden, inter);
 	s.here = here;
-	struct kern_experts *x = xt_load(&t, &s, c);
-	xt_rows_new(&t, &r, &s, rows, c, how);
-	const size_t all = (size_t)rows * (size_t)hidden;
-	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
-	cr_assert_gt(t.ops->experts_bytes(x), 0);
-	xt_one_by_one(&t, &s, &r, rows, c, want);
-	if (here) /* so that scratch has what pairs gave before, where now another rank's come */
-		run_all_here(&t, x, &r, rows, c, here, got);
-	xt_run(&t, x, &r, rows, c, got);
 	snprintf(what, sizeof what, "mode %d, %s: %s %d, %d of %d experts, %d rows", m->compute, m->isa,
 		 kt_dtype_name(kind.dtype), kind.group, c, n, rows);
-	kt_same(got, want, all, what);
-	t.ops->experts_free(x);
-	xt_rows_fini(&t, &r);
+	check_set(&t, &s, what, c, rows, how);
+	cr_expect_eq(s.rounds, 0, "%s: experts of one kind are read %d times", what, 1 + s.rounds);
 	xt_set_fini(&s);
-	free(want);
-	free(got);
 	kt_close(&t);
 }
 
@@ -190,6 +197,36 @@ Test(experts, of_a_part_give_the_sum_of_that_part)
 			for (int how = XT_EVEN; how <= XT_ONE_FULL; how++)
 				check_part(mode_at(m), kinds[(m + every) % N_KINDS], HIDDEN, INTER, N, C,
 					   rows[(m + how) % 4], (enum xt_spread)how, here);
+		}
+}
+
+/* Types, sizes of groups, with a bias and without, in one layer; also of a rank that has a part of them. */
+Test(experts, of_several_kinds_give_what_their_layers_give)
+{
+	enum { N = 9, C = 3 };
+	static const struct xt_kind of[] = {{KERN_AWQ4, 32, false, KERN_SILU},
+					    {KERN_AWQ4, 64, true, KERN_SILU},
+					    {KERN_BF16, 0, false, KERN_SILU},
+					    {KERN_CODES, KT_Q4_0, false, KERN_SILU},
+					    {KERN_AWQ4, 64, false, KERN_SILU}};
+	const int rows[] = {1, 5, 33, kt_brief() ? 70 : ROWS};
+	bool here[N];
+	for (int e = 0; e < N; e++)
+		here[e] = e % 4 != 2;
+	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 3 : 1)
+		for (int i = 0; i < 4; i++) {
+			struct kt t;
+			struct xt_set s;
+			if (!open_mode(&t, mode_at(m)))
+				continue;
+			xt_set_new(&s, N, of[0], HIDDEN, INTER);
+			for (int e = 0; e < N; e++)
+				xt_set_kind(&s, e, of[e * (i + 1) % (i ? 5 : 2)]);
+			s.here = i % 2 ? here : NULL;
+			check_set(&t, &s, "experts of several kinds", C, rows[(m + i) % 4],
+				  (enum xt_spread)((m + i) % 3));
+			xt_set_fini(&s);
+			kt_close(&t);
 		}
 }
 
