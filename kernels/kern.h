@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 19 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 20 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -182,6 +182,8 @@ struct kern_route_args {  /* pointers: device memory */
 	float *weight;    /* out [T, C] F32 */
 	float *shared;    /* out [T] F32: the sigmoid of the output of the router's second part, which
 			     weighs an expert that all rows have; NULL: it has none */
+	uint32_t *counts; /* in, out [E]: 1 more for each row that has the expert, null rows aside, modulo
+			     2^32; NULL: they are not counted */
 	const void *x;    /* F32 [T, H]: what rmsnorm() has left there */
 	const void *norm; /* F32 [H]; NULL: z is of x itself */
 	float eps;

@@ -27,10 +27,10 @@ void expert_load_reset(struct expert_load *l)
 }
 
 /* One thread writes: nothing is lost between the two. */
-void expert_load_row(struct expert_cells *c, uint32_t layer, uint32_t expert)
+void expert_load_rows(struct expert_cells *c, uint32_t layer, uint32_t expert, uint32_t n)
 {
 	atomic_ullong *at = &c->rows[layer * c->n_experts + expert];
-	atomic_store_explicit(at, atomic_load_explicit(at, memory_order_relaxed) + 1, memory_order_relaxed);
+	atomic_store_explicit(at, atomic_load_explicit(at, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
 struct expert_cells *expert_load_next(const struct expert_load *l, struct expert_turn *t, uint32_t max,

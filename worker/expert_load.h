@@ -25,7 +25,7 @@ struct expert_load {
  * model before stay until fini(), since the other thread may read them. */
 void expert_load_shape(struct expert_load *l, uint32_t n_layers, uint32_t n_experts);
 void expert_load_reset(struct expert_load *l); /* cells to 0 */
-void expert_load_row(struct expert_cells *c, uint32_t layer, uint32_t expert);
+void expert_load_rows(struct expert_cells *c, uint32_t layer, uint32_t expert, uint32_t n);
 void expert_load_fini(struct expert_load *l);
 
 /* Of the other thread: where it is in the cells, which it reports a part at a time; zeros: at the start. */

@@ -87,6 +87,12 @@ int64_t model_row_experts(const struct model *m);
  * cells count from 0 again. */
 void model_count_experts(struct model *m, bool on);
 void model_begin_counts(struct model *m);
+/* Of experts that a device with graphs computes: queues a copy of its counters behind the step at hand, one
+ * of MODEL_COUNTS under way, at % MODEL_COUNTS; take, once that step is done: counts what came since the
+ * last. */
+enum { MODEL_COUNTS = 2 };
+int model_queue_counts(struct model *m, uint64_t at);
+void model_take_counts(struct model *m, uint64_t at);
 
 /* The group that the next steps are computed in; borrowed.  Needed where the shard is a part. */
 void model_set_group(struct model *m, struct tp_group *g);

@@ -250,7 +250,16 @@ struct expert_count {
 	uint64_t calls;
 	int32_t *chances; /* [CHANCES][n_chosen] ascending; NULL: rows have what their router says */
 	int at;           /* the next of them */
+	/* Of a device with graphs; NULL: another. */
+	uint32_t *device;             /* there, [n_layers][n] rows since it began, modulo 2^32 */
+	uint32_t *host[MODEL_COUNTS]; /* copies of it, pinned: of steps under way */
+	uint32_t *before;             /* the last that was taken, or what there was when the epoch began */
 };
+
+static size_t n_counts(const struct model *m)
+{
+	return (size_t)m->c->n_layers * (size_t)m->c->experts.n;
+}
 
 static double next_random(uint64_t *state) /* above 0, below 1 */
 {
@@ -278,6 +287,32 @@ static void choose_by_chance(int32_t *out, int n, int n_chosen, enum experts_ske
 			*out++ = e;
 }
 
+static int device_counts_new(struct model *m, char *why, size_t why_n)
+{
+	struct expert_count *c = m->count;
+	const size_t bytes = n_counts(m) * sizeof *c->device;
+	c->before = xcalloc(n_counts(m), sizeof *c->before);
+	c->device = m->ops->mem_new(m->dev, bytes);
+	for (int i = 0; i < MODEL_COUNTS; i++)
+		c->host[i] = m->ops->host_new(m->dev, bytes);
+	return c->device && c->host[0] && c->host[1]
+		       ? 0
+		       : err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the counters of experts",
+				 bytes);
+}
+
+static void device_counts_free(struct model *m)
+{
+	struct expert_count *c = m->count;
+	const size_t bytes = n_counts(m) * sizeof *c->device;
+	for (int i = 0; i < MODEL_COUNTS; i++)
+		if (c->host[i])
+			m->ops->host_free(m->dev, c->host[i], bytes);
+	if (c->device)
+		m->ops->mem_free(m->dev, c->device, bytes);
+	free(c->before);
+}
+
 int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_t why_n)
 {
 	const struct config_experts *x = &m->c->experts;
@@ -287,17 +322,18 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
 	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
 		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
-	const bool counts = x->n && (!m->ops->graph_begin || m->beside);
 	if (m->load) /* all ranks see the same rows: one of them counts for the group */
-		expert_load_shape(m->load, counts && m->shard->rank == 0 ? (uint32_t)m->c->n_layers : 0,
+		expert_load_shape(m->load, x->n && m->shard->rank == 0 ? (uint32_t)m->c->n_layers : 0,
 				  (uint32_t)x->n);
-	if (!counts)
+	if (!x->n)
 		return 0;
 	struct expert_count *c = m->count = xcalloc(1, sizeof *c);
 	c->chosen = xcalloc((size_t)m->max_rows * chosen, sizeof *c->chosen);
 	c->rows = xcalloc((size_t)m->c->n_layers * n, sizeof *c->rows);
 	c->most = xcalloc((size_t)m->c->n_layers, sizeof *c->most);
 	c->seen = xcalloc(n, sizeof *c->seen);
+	if (m->ops->graph_begin)
+		return device_counts_new(m, why, why_n);
 	if (skew == EXPERTS_ROUTED)
 		return 0;
 	c->chances = xcalloc(CHANCES * chosen, sizeof *c->chances);
@@ -311,6 +347,7 @@ void model_experts_fini(struct model *m)
 	struct expert_count *c = m->count;
 	if (!c)
 		return;
+	device_counts_free(m);
 	free(c->chosen);
 	free(c->rows);
 	free(c->most);
@@ -354,7 +391,7 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 		mine += first && shard_has_expert(m->shard, e);
 		c->seen[e] = c->calls;
 		if (cells)
-			expert_load_row(cells, (uint32_t)layer, (uint32_t)e);
+			expert_load_rows(cells, (uint32_t)layer, (uint32_t)e, 1);
 		if (++rows[e] > c->most[layer]) {
 			c->most[layer] = rows[e];
 			more++;
@@ -368,12 +405,12 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 	}
 }
 
-/* Of experts on the device, which is a CPU: others run layers with theirs uncounted, without a wait. */
+/* Of experts on the device, which is a CPU: others count there (model_queue_counts()), without a wait. */
 static int count_own(struct model *m, int layer, int n_rows)
 {
 	struct expert_count *c = m->count;
 	const size_t pairs = (size_t)n_rows * (size_t)m->c->experts.n_chosen;
-	if (!c || m->ops->graph_begin)
+	if (c->device)
 		return 0;
 	int rc = m->ops->download(m->stream, c->chosen, m->chosen.p, pairs * sizeof *c->chosen);
 	if (!rc && !(rc = m->ops->stream_sync(m->stream)))
@@ -391,17 +428,64 @@ void model_begin_counts(struct model *m)
 {
 	if (m->load)
 		expert_load_reset(m->load);
+	/* Trial steps have counted there, and plans whose results were dropped.  A failure is the next
+	 * step's. */
+	struct expert_count *c = m->count;
+	if (c && c->device &&
+	    !m->ops->download(m->stream, c->before, c->device, n_counts(m) * sizeof *c->before))
+		m->ops->stream_sync(m->stream);
+}
+
+int model_queue_counts(struct model *m, uint64_t at)
+{
+	struct expert_count *c = m->count;
+	return c && c->device ? m->ops->download(m->stream, c->host[at % MODEL_COUNTS], c->device,
+						 n_counts(m) * sizeof *c->device)
+			      : 0;
+}
+
+void model_take_counts(struct model *m, uint64_t at)
+{
+	struct expert_count *c = m->count;
+	const size_t n = (size_t)m->c->experts.n;
+	uint64_t pairs = 0, reads = 0, more = 0;
+	if (!c || !c->device)
+		return;
+	const uint32_t *now = c->host[at % MODEL_COUNTS];
+	struct expert_cells *cells =
+		m->load ? atomic_load_explicit(&m->load->cells, memory_order_relaxed) : NULL;
+	for (size_t i = 0; i < n_counts(m); i++) {
+		const uint32_t rows = now[i] - c->before[i];
+		if (!rows)
+			continue;
+		c->before[i] = now[i];
+		pairs += rows;
+		reads++;
+		if (cells)
+			expert_load_rows(cells, (uint32_t)(i / n), (uint32_t)(i % n), rows);
+		if ((c->rows[i] += rows) > c->most[i / n]) {
+			more += c->rows[i] - c->most[i / n];
+			c->most[i / n] = c->rows[i];
+		}
+	}
+	if (m->load) {
+		add(&m->load->rows, pairs);
+		add(&m->load->reads, reads);
+		add(&m->load->busiest, more);
+	}
 }
 
 /* ---- the step ---- */
 
-static int route(struct model *m, const struct layer *l, int n_rows)
+static int route(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	const struct config_experts *x = &m->c->experts;
+	uint32_t *const counts = l->beside ? NULL : m->count->device;
 	const struct kern_route_args a = {
 		.expert = m->chosen.p,
 		.weight = m->weights.p,
 		.shared = m->shared_by.p,
+		.counts = counts ? counts + (size_t)layer * (size_t)x->n : NULL,
 		.x = m->x.p,
 		.norm = l->ffn_norm.p,
 		.eps = m->c->rms_eps,
@@ -442,7 +526,7 @@ static int device_moe(struct model *m, const struct layer *l, const struct kern_
 
 static int own_experts(struct model *m, const struct layer *l, int layer, int n_rows)
 {
-	int rc = m->count && m->count->chances ? give_by_chance(m, n_rows) : 0;
+	int rc = m->count->chances ? give_by_chance(m, n_rows) : 0;
 	if (!rc)
 		rc = count_own(m, layer, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
@@ -478,7 +562,7 @@ static int beside_experts(struct model *m, const struct layer *l, int layer, int
 
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
 {
-	int rc = route(m, l, n_rows);
+	int rc = route(m, l, layer, n_rows);
 	if (rc)
 		return rc;
 	return l->beside ? beside_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);

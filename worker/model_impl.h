@@ -59,8 +59,7 @@ struct model {
 	void (*at_work)(void *arg); /* as in model_args */
 	void *at_work_arg;
 	struct trace *trace;        /* borrowed; or NULL */
-	struct expert_count *count; /* model_experts.c; NULL: dense, or all of its experts are in steps
-				     that run as graphs */
+	struct expert_count *count; /* model_experts.c; NULL: dense */
 	struct expert_load *load;   /* borrowed; or NULL */
 	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
 	void *observe_arg;

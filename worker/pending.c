@@ -131,6 +131,7 @@ struct pending_plan *pending_add(struct pending *p)
 	f->n_wants = 0;
 	f->n_top = 0;
 	f->n_pools = 0;
+	f->counted = false;
 	return f;
 }
 

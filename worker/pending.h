@@ -41,6 +41,7 @@ struct pending_pool {
 struct pending_plan {
 	uint64_t epoch, number;
 	int64_t begin_us; /* when it was begun */
+	bool counted;     /* a copy of the counters of experts is under way: model_take_counts() */
 	struct kern_event *done;
 	struct pending_want *wants; /* [n_wants] */
 	uint32_t n_wants;

@@ -95,7 +95,8 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 
 /* ---- a plan ---- */
 
-_Static_assert((int)STEP_AHEAD == (int)PENDING_AHEAD, "as many plans as there is memory for");
+_Static_assert((int)STEP_AHEAD == (int)PENDING_AHEAD && (int)STEP_AHEAD == (int)MODEL_COUNTS,
+	       "as many plans as there is memory for");
 
 int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n)
 {
@@ -174,6 +175,8 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 		return err_why(why, why_n, rc, "setting the batch failed");
 	rc = b->pad_to ? graphs_launch(s->graphs, b->pad_to)
 		       : model_forward(s->model, s->cache.kv, slots_buffer(s->slots), b->n_rows);
+	if (!rc && !(rc = model_queue_counts(s->model, f->number)))
+		f->counted = true;
 	if (rc)
 		return device_why(s, rc, "the model failed on the device", why, why_n);
 	if ((rc = step_pool_begin(s, f, why, why_n)) || (rc = run_head(s, f, why, why_n)))
@@ -268,6 +271,8 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 		rc = sampler_take(s->sampler, f, r, why, why_n);
 	if (!rc)
 		step_pool_take(s, f, r);
+	if (!rc && f->counted)
+		model_take_counts(s->model, f->number);
 	/* It worked on the one before until that was ended. */
 	const int64_t now = clock_us(), since = f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
 	r->step_us = (uint32_t)(now - since);

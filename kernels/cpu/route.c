@@ -145,5 +145,7 @@ int cpu_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows
 	cpu_run(d, n_rows, (int64_t)n_rows * a->hidden * 2, norm_row, &j);
 	cpu_linear_floats(w, d->routes, d->wide, n_rows);
 	cpu_run(d, n_rows, (int64_t)n_rows * a->n_experts * 4, route_row, &j);
+	for (int i = 0; a->counts && i < n_rows * a->n_chosen; i++)
+		a->counts[a->expert[i]]++;
 	return 0;
 }

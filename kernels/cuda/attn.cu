@@ -51,8 +51,8 @@ struct attn_args {
 	int cuts, at_once;             /* lanes of a KV head, and their query heads at most */
 	int queries;                   /* of a partial result at most */
 	int window, stages;
-	float scale_log2;  /* scale x log2 e; of capped scores: log2 e */
-	float cap, in_cap; /* CAP: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
+	float scale_log2;   /* scale x log2 e; of capped scores: log2 e */
+	float cap, in_cap;  /* CAP: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
 	const float *sinks; /* [n_q] or NULL */
 };
 
@@ -313,12 +313,13 @@ KERN_DEV float fold(float x, float chunk, const struct folding &f)
 	return f32_fma_rn(x, f.before, f32_mul_rn(chunk, f.chunk));
 }
 
-/* 1 by the sum of a query's weights, which are relative to 2^(max scale_log2), and of its head's sink.  Beyond
+/* 1 by the sum of a query's weights, which are relative to 2^(max scale_log2), and of its head's sink. Beyond
  * 2^87 of them the result is nothing, whatever the sink is. */
 KERN_DEV float one_by(const struct attn_args &a, int head, float max, float sum)
 {
 	if (a.sinks) {
-		const float x = f32_fma_rn(a.sinks[head], 1.44269504088896341f, -f32_mul_rn(max, a.scale_log2));
+		const float x =
+			f32_fma_rn(a.sinks[head], 1.44269504088896341f, -f32_mul_rn(max, a.scale_log2));
 		sum = f32_add_rn(sum, f32_exp2_fast(fminf(x, 87.0f)));
 	}
 	return f32_div_rn(1.0f, sum);

@@ -354,10 +354,11 @@ int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, 
 	const enum lin_kind kind = kind_of(&src->parts[0]);
 	*out = {kind, kind == LIN_AWQ ? min(src->group, src->k) : 0, has_bias(src)};
 	if (src->n_parts == 2 && kind_of(&src->parts[1]) != kind)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: the CUDA kernels take experts whose gate and up have one type; --experts cpu "
-			       "computes others on the CPU",
-			       src->name);
+		return err_why(
+			why, why_n, -ENOTSUP,
+			"%s: the CUDA kernels take experts whose gate and up have one type; --experts cpu "
+			"computes others on the CPU",
+			src->name);
 	return 0;
 }
 

@@ -126,9 +126,9 @@ struct kern_linear {
 	/* Of experts: as many layers of one shape: their columns lie one after another in a segment; each
 	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
 	int n_layers, layer;
-	struct lin_likeness like; /* of experts */
+	struct lin_likeness like;  /* of experts */
 	struct cuda_buf stage[10]; /* of experts, while they are packed: what came from the host */
-	float *exact;             /* of a router: [n][k] F32; it has no segments */
+	float *exact;              /* of a router: [n][k] F32; it has no segments */
 };
 
 /* Everything of a launch; blocks of it: see the kernels. */
@@ -140,12 +140,12 @@ struct lin_args {
 	int ldo;
 	enum lin_out to;
 	struct lin_act act; /* of LIN_OUT_SWIGLU */
-	bool wide;         /* neighbours may be stored together */
-	const float *bias; /* [layer's n] or NULL */
-	int block_slices;  /* stream: slices of a block */
-	int splits;        /* blocks that share the slices of an output; 1: none */
-	float4 *partial;   /* [slice][column][t8][lane] */
-	int *counts;       /* [block of outputs and rows], zero between launches */
+	bool wide;          /* neighbours may be stored together */
+	const float *bias;  /* [layer's n] or NULL */
+	int block_slices;   /* stream: slices of a block */
+	int splits;         /* blocks that share the slices of an output; 1: none */
+	float4 *partial;    /* [slice][column][t8][lane] */
+	int *counts;        /* [block of outputs and rows], zero between launches */
 };
 
 /* ---- rows of several layers in one launch ---- */
@@ -300,8 +300,8 @@ int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const 
 int lin_stream_list_allow(enum lin_kind kind, bool bf16);
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 
-/* Layer `layer` of n of one shape and likeness, in ascending order; the first makes *w.  lin_stage_free() after
- * the last. */
+/* Layer `layer` of n of one shape and likeness, in ascending order; the first makes *w.  lin_stage_free()
+ * after the last. */
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **w, char *why, size_t why_n);
 /* What a stack has to be of that src goes into: 0, or as lin_stack_load() with the reason. */

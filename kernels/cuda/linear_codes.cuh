@@ -14,8 +14,8 @@
  * others, with ones for weights: few rows, each warp makes it beside its sums; many, the block makes it once,
  * a unit ahead. Q4_0 and Q8_0 take any layer of 4 bits with the zero 8, or of 8 bits with 128, in groups of a
  * multiple of 32 inputs or whole rows: a group's scale then stands there several times.  Of MXFP4 (OCP
- * Microscaling Formats 1.0) d is half the block's scale, a power of two, and a code's bits are those of a float:
- * moved to their places in one, they are its value times a power of two.
+ * Microscaling Formats 1.0) d is half the block's scale, a power of two, and a code's bits are those of a
+ * float: moved to their places in one, they are its value times a power of two.
  *
  * Which inputs a step holds: as in linear.cuh.  Q6_K's steps are its groups, so a lane has 8 bytes of each:
  *
@@ -23,8 +23,8 @@
  *     lane             t=0   t=1   t=2   t=3    t=0   t=1   t=2   t=3        4 inputs each: b0 b1
  *                      step 2h                  step 2h + 1
  *
- * Weights, [column][unit] of 512, Q8_0 1024 and Q6_K 768 bytes; r: register of operand A (0 to 3), x, y: first and
- * second of its pair:
+ * Weights, [column][unit] of 512, Q8_0 1024 and Q6_K 768 bytes; r: register of operand A (0 to 3), x, y:
+ * first and second of its pair:
  *
  *     Q4_0, Q4_K, MXFP4  [lane] uint4, as AWQ
  *     Q8_0        [half][lane] uint4; words 2 p, 2 p + 1 = step p

@@ -117,7 +117,8 @@ template <bool BF16> static __device__ __forceinline__ float fast_finite(uint16_
 /* out [m][ldo], n of it = act(gate) * up, of gate_up [m][2 n]; N: outputs of a thread. */
 template <bool BF16, int N>
 static __global__ void __launch_bounds__(FAST_THREADS)
-	linear_fast_swiglu_kernel(uint16_t *out, const uint16_t *gate_up, struct lin_act act, int m, int n, int ldo)
+	linear_fast_swiglu_kernel(uint16_t *out, const uint16_t *gate_up, struct lin_act act, int m, int n,
+				  int ldo)
 {
 	const size_t at = ((size_t)blockIdx.x * FAST_THREADS + threadIdx.x) * N;
 	const size_t row = at / (size_t)n, i = at % (size_t)n;

@@ -47,8 +47,9 @@ struct stack {
 struct kern_experts {
 	struct kern_dev *dev;
 	int n_all, n_chosen, hidden, inter; /* n_all: of the layer, which rows choose from */
-	int32_t *place; /* on the device, [n_all] at least 0 where an expert is in some stack; NULL: all are */
-	int ldm;        /* values from pair to pair in `middle`: inter, to a multiple of 8 */
+	int32_t *
+		place; /* on the device, [n_all] at least 0 where an expert is in some stack; NULL: all are */
+	int ldm;       /* values from pair to pair in `middle`: inter, to a multiple of 8 */
 	int n_stacks;
 	struct stack stacks[STACKS_MAX];
 };
@@ -157,10 +158,11 @@ static int plan_sort(struct plan *p, char *why, size_t why_n)
 			return rc;
 		const int i = p->stack[e] < 0 ? -1 : plan_stack(p, like);
 		if (p->stack[e] >= 0 && i < 0)
-			return err_why(why, why_n, -ENOTSUP,
-				       "%s: experts of more than %d kinds (types of gate, up and down, sizes of "
-				       "groups, bias) in one layer; --experts cpu computes them on the CPU",
-				       gateup.name, STACKS_MAX);
+			return err_why(
+				why, why_n, -ENOTSUP,
+				"%s: experts of more than %d kinds (types of gate, up and down, sizes of "
+				"groups, bias) in one layer; --experts cpu computes them on the CPU",
+				gateup.name, STACKS_MAX);
 		p->stack[e] = (int8_t)i;
 	}
 	return 0;
@@ -590,10 +592,9 @@ static int run_piece(struct piece *p, const struct kern_moe_args *a, size_t row0
 		if (e)
 			return e;
 	}
-	return KERN_LAUNCH(
-		moe_sum_kernel,
-		dim3((unsigned)((x->hidden + SUM_THREADS - 1) / SUM_THREADS), (unsigned)p->n_rows),
-		dim3(SUM_THREADS), 0, p->s->s, sum);
+	return KERN_LAUNCH(moe_sum_kernel,
+			   dim3((unsigned)((x->hidden + SUM_THREADS - 1) / SUM_THREADS), (unsigned)p->n_rows),
+			   dim3(SUM_THREADS), 0, p->s->s, sum);
 }
 
 int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows)

@@ -194,6 +194,8 @@ static __global__ void __launch_bounds__(SLICES * 32) route_outputs_kernel(const
 struct choice_args {
 	int32_t *expert;
 	float *weight, *shared;
+	uint32_t *counts;        /* as kern_route_args */
+	const int32_t *token_at; /* of the batch, whose null rows are not counted; or NULL */
 	const float *z, *choice_bias;
 	int n_rows, stride; /* of z */
 	int n, n_chosen, n_groups, groups_chosen;
@@ -343,6 +345,9 @@ static __global__ void __launch_bounds__(CHOICE_ROWS * 32) route_choice_kernel(c
 	}
 	if (a.shared && lane_id() == 0)
 		a.shared[row] = sigmoid(z[a.n]);
+	if (a.counts && !(a.token_at && a.token_at[row] < 0))
+		for (int i = lane_id(); i < a.n_chosen; i += WARP)
+			atomic_add(&a.counts[expert[i]], 1u);
 }
 
 /* ---- run ---- */
@@ -374,10 +379,23 @@ int cuda_route(struct kern_stream *s, const struct kern_route_args *r, int n_row
 				       n_rows,
 				       w->n,
 				       w->k};
-	const struct choice_args c = {
-		r->expert,        r->weight, r->shared,    o.z,         (const float *)r->choice_bias,
-		n_rows,           w->n,      r->n_experts, r->n_chosen, r->n_groups,
-		r->groups_chosen, r->score,  r->normalize, r->scale};
+	const struct cuda_batch *b = &d->batch;
+	const struct choice_args c = {r->expert,
+				      r->weight,
+				      r->shared,
+				      r->counts,
+				      b->pad_to > 1 && b->pad_to == n_rows ? b->token_at : NULL,
+				      o.z,
+				      (const float *)r->choice_bias,
+				      n_rows,
+				      w->n,
+				      r->n_experts,
+				      r->n_chosen,
+				      r->n_groups,
+				      r->groups_chosen,
+				      r->score,
+				      r->normalize,
+				      r->scale};
 	int e = n_rows > FEW_ROWS ? outputs<MANY_ROWS, 8>(s, o) : outputs<1, 4>(s, o);
 	if (!e)
 		e = KERN_LAUNCH(route_choice_kernel,

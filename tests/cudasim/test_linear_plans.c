@@ -151,7 +151,10 @@ Test(linear_plans, codes_give_the_same_bits_in_every_plan)
 	static const struct {
 		enum kt_codes kind;
 		int k, n;
-	} of[] = {{KT_Q4_0, 1056, 152}, {KT_Q8_0, 1120, 35}, {KT_Q4_K, 2304, 40}, {KT_Q6_K, 2304, 40},
+	} of[] = {{KT_Q4_0, 1056, 152},
+		  {KT_Q8_0, 1120, 35},
+		  {KT_Q4_K, 2304, 40},
+		  {KT_Q6_K, 2304, 40},
 		  {KT_MXFP4, 1056, 152}};
 	for (int bf16 = 0; bf16 < 2; bf16++) {
 		struct kt t;
@@ -316,7 +319,8 @@ static void check_graph(bool bf16, enum kern_dtype type, enum kern_act act)
 	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
 	ct_open(&t, bf16,
 		(struct kt_size){.rows = PADDED, .seqs = PADDED, .logits = PADDED, .context = CONTEXT});
-	xt_set_new(&s, EXPERTS, (struct xt_kind){type, type == KERN_CODES ? KT_MXFP4 : 32, true, act}, HIDDEN, INTER);
+	xt_set_new(&s, EXPERTS, (struct xt_kind){type, type == KERN_CODES ? KT_MXFP4 : 32, true, act}, HIDDEN,
+		   INTER);
 	struct kern_experts *x = xt_load(&t, &s, CHOSEN);
 	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 32, 16, PADDED, 0);
 	xt_rows_new(&t, &r, &s, PADDED, CHOSEN, XT_ONE_FULL);

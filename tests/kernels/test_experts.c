@@ -54,14 +54,10 @@ static bool open_mode(struct kt *t, const struct mode *m)
 /* ---- experts ---- */
 
 static const struct xt_kind kinds[] = {
-	{KERN_F32, 0, true, KERN_SILU},
-	{KERN_BF16, 0, false, KERN_GELU_TANH},
-	{KERN_F16, 0, true, KERN_GELU_SIGMOID},
-	{KERN_AWQ4, 32, false, KERN_SILU},
-	{KERN_CODES, KT_Q4_0, true, KERN_SILU},
-	{KERN_CODES, KT_Q8_0, false, KERN_SILU},
-	{KERN_CODES, KT_W8, true, KERN_SILU},
-	{KERN_CODES, KT_MXFP4, true, KERN_GELU_SIGMOID},
+	{KERN_F32, 0, true, KERN_SILU},         {KERN_BF16, 0, false, KERN_GELU_TANH},
+	{KERN_F16, 0, true, KERN_GELU_SIGMOID}, {KERN_AWQ4, 32, false, KERN_SILU},
+	{KERN_CODES, KT_Q4_0, true, KERN_SILU}, {KERN_CODES, KT_Q8_0, false, KERN_SILU},
+	{KERN_CODES, KT_W8, true, KERN_SILU},   {KERN_CODES, KT_MXFP4, true, KERN_GELU_SIGMOID},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -352,9 +348,11 @@ static void route(struct kt *t, const struct rule *rule, const struct kern_linea
 		  const float *norm, const float *add, int rows, struct routed *out)
 {
 	const size_t picks = (size_t)(rows * rule->c) * 4;
+	uint32_t counted[128] = {3, 0, UINT32_MAX}, got[128];
 	struct kern_route_args a = {.expert = kt_new(t, picks),
 				    .weight = kt_new(t, picks),
 				    .shared = rule->shared ? kt_new(t, (size_t)rows * 4) : NULL,
+				    .counts = kt_put(t, counted, sizeof counted),
 				    .x = kt_put(t, x, (size_t)rows * HIDDEN * 4),
 				    .norm = kt_put(t, norm, HIDDEN * 4),
 				    .eps = 1e-6f,
@@ -371,6 +369,10 @@ static void route(struct kt *t, const struct rule *rule, const struct kern_linea
 	float *after = xmalloc((size_t)rows * HIDDEN * 4);
 	cr_assert_eq(t->ops->route(t->s, &a, rows), 0);
 	kt_get(t, out->expert, a.expert, picks);
+	kt_get(t, got, a.counts, sizeof got);
+	for (int i = 0; i < rows * rule->c; i++)
+		counted[out->expert[i]]++;
+	cr_assert_arr_eq(got, counted, sizeof got, "rows of each expert are added to what was counted");
 	kt_get(t, out->weight, a.weight, picks);
 	if (rule->shared)
 		kt_get(t, out->shared, a.shared, (size_t)rows * 4);
@@ -380,10 +382,11 @@ static void route(struct kt *t, const struct rule *rule, const struct kern_linea
 	void *mine[] = {a.expert,
 			a.weight,
 			a.shared,
+			a.counts,
 			(void *)(uintptr_t)a.x,
 			(void *)(uintptr_t)a.norm,
 			(void *)(uintptr_t)a.choice_bias};
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 7; i++)
 		if (mine[i])
 			kt_del(t, mine[i]);
 }

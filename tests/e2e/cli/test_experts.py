@@ -54,6 +54,32 @@ def test_counters_grow_by_the_rows_that_were_computed(start, model):
 
 
 ROWS = 40 + 8
+# The emulated device is slow, and at the start it runs a step of every size.
+ON_GPU = "--device", "cuda:0", "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M", "--kv-bytes", "2M"
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("options", [(), ("--no-graphs",), ("--experts", "cpu"), ("--place", "layers.0.experts=cuda,*.experts=cpu")],
+                         ids=["graphs", "no graphs", "beside", "both"])
+def test_rows_of_experts_on_a_gpu_add_up(start, model, options):
+    service = start(model, "--expert-metrics", "--threads", 1, *ON_GPU, *options)
+    jobs = 3
+    with service.client() as client:
+        for seed in range(jobs):
+            client.generate(tokens=list(range(seed, seed + 40)), max_tokens=9, ignore_eos=True, seed=seed)   # no prefix is shared
+
+        def counted():
+            rows, imbalance = by_expert(service)
+            return sum(rows.values()) == jobs * ROWS * CHOSEN * LAYERS and (rows, imbalance)
+
+        rows, imbalance = eventually(counted, what="all rows of the jobs")
+    for layer in range(LAYERS):
+        of_layer = [rows[layer, e] for e in range(EXPERTS)]
+        assert sum(of_layer) == jobs * ROWS * CHOSEN and max(of_layer) <= jobs * ROWS
+        assert imbalance[layer] == pytest.approx(max(of_layer) * EXPERTS / sum(of_layer))
+    total = counters(service)
+    assert total["rows"] == jobs * ROWS * CHOSEN * LAYERS
+    assert total["rows"] / EXPERTS <= total["busiest_rows"] <= jobs * ROWS * LAYERS and total["reads"] <= total["rows"]
 
 
 @pytest.mark.parametrize("options", [(), ("--tp", 2), ("--tp", 2, "--ep")], ids=["one worker", "columns", "whole experts"])

@@ -213,23 +213,37 @@ Test(beside, hot_experts_that_cannot_be_are_refused)
 	cr_expect(strstr(d.why, "--experts cpu or --place"), "%s", d.why);
 }
 
-Test(beside, rows_of_experts_on_the_cpu_are_counted)
+/* By layer: those of one on the CPU, which counts them, and of one on the GPU, which does. */
+static void check_counts(const char *place)
 {
-	static const struct placed c = {"qwen2-moe", "layers.1.experts=cpu", "f32", 0};
+	static const struct placed c = {"qwen2-moe", "", "f32", 0};
 	static struct trace t;
-	generate(&c, c.place, PROMPT, 0, &t);
-	const uint64_t rows = atomic_load(&driver_experts.rows), reads = atomic_load(&driver_experts.reads),
-		       busiest = atomic_load(&driver_experts.busiest);
+	const uint64_t rows0 = atomic_load(&driver_experts.rows), reads0 = atomic_load(&driver_experts.reads),
+		       busiest0 = atomic_load(&driver_experts.busiest);
+	generate(&c, place, PROMPT, 0, &t);
+	const uint64_t rows = atomic_load(&driver_experts.rows) - rows0,
+		       reads = atomic_load(&driver_experts.reads) - reads0,
+		       busiest = atomic_load(&driver_experts.busiest) - busiest0;
 	const struct expert_cells *cells = atomic_load(&driver_experts.cells);
 	uint64_t of_layers[4] = {0};
 	cr_assert(cells && cells->n == 4 * 5 && cells->n_experts == 5);
 	for (uint32_t i = 0; i < cells->n; i++)
 		of_layers[i / 5] += atomic_load(&cells->rows[i]);
-	cr_expect(of_layers[1] == rows && !of_layers[0] && !of_layers[2] && !of_layers[3]);
-	/* One layer of the two; no row of the steps that the worker has tried before. */
-	cr_expect_eq(rows, (PROMPT + NEW - 1) * 3);
-	cr_expect(reads >= NEW * 3 && reads <= 5 + (NEW - 1) * 3, "%llu", (unsigned long long)reads);
-	cr_expect(busiest >= rows / 5 && busiest <= PROMPT + NEW - 1, "%llu", (unsigned long long)busiest);
+	/* No row of the steps that the worker has tried before, and no null row of a graph. */
+	cr_expect_eq(rows, 2 * (PROMPT + NEW - 1) * 3);
+	cr_expect(of_layers[1] == rows / 2 && of_layers[3] == rows / 2, "%s", place);
+	cr_expect_eq(of_layers[0] + of_layers[1] + of_layers[2] + of_layers[3], rows);
+	cr_expect(reads >= 2 * NEW * 3 && reads <= 2 * (5 + (NEW - 1) * 3), "%llu",
+		  (unsigned long long)reads);
+	cr_expect(busiest >= rows / 5 && busiest <= 2 * (PROMPT + NEW - 1), "%llu",
+		  (unsigned long long)busiest);
+}
+
+Test(beside, rows_of_experts_are_counted_wherever_they_are)
+{
+	check_counts("layers.1.experts=cpu");
+	check_counts("*.experts=cpu");
+	check_counts("*.experts=cuda");
 }
 
 Test(beside, host_memory_holds_the_experts_and_not_the_gpu)

@@ -10,9 +10,9 @@ Test(expert_load, rows_are_counted_by_layer_and_expert)
 	expert_load_shape(&load, 3, 5);
 	struct expert_cells *c = atomic_load(&load.cells);
 	cr_assert(c && c->n == 15 && c->n_experts == 5);
-	expert_load_row(c, 2, 4);
-	expert_load_row(c, 2, 4);
-	expert_load_row(c, 0, 1);
+	expert_load_rows(c, 2, 4, 1);
+	expert_load_rows(c, 2, 4, 1);
+	expert_load_rows(c, 0, 1, 1);
 	cr_expect(c->rows[14] == 2 && c->rows[1] == 1 && c->rows[0] == 0);
 	expert_load_reset(&load);
 	cr_expect(c->rows[14] == 0 && c->rows[1] == 0);
@@ -25,7 +25,7 @@ Test(expert_load, cells_of_a_model_before_stay_and_serve_again)
 {
 	expert_load_shape(&load, 2, 4);
 	struct expert_cells *first = atomic_load(&load.cells);
-	expert_load_row(first, 1, 3);
+	expert_load_rows(first, 1, 3, 1);
 	expert_load_shape(&load, 2, 8);
 	struct expert_cells *second = atomic_load(&load.cells);
 	cr_expect(second != first && second->n == 16 && first->rows[7] == 1);
