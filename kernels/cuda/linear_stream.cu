@@ -411,9 +411,11 @@ static __global__ void __launch_bounds__(256, STREAM_BLOCKS) linear_stream_kerne
 					       (int)blockIdx.z * N_T8);
 }
 
+#define STREAM_LIST_BLOCKS (KIND == LIN_Q4_K && N_T8 == 2 ? 1 : STREAM_BLOCKS)
+
 /* grid: (blocks of columns, entries) */
 template <bool BF16, int KIND, int N_COLS, int N_T8>
-static __global__ void __launch_bounds__(256, STREAM_BLOCKS)
+static __global__ void __launch_bounds__(256, STREAM_LIST_BLOCKS)
 	linear_stream_list_kernel(const struct lin_list l)
 {
 	const lin_listed rows(l, (int)blockIdx.y);
