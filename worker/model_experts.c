@@ -428,7 +428,7 @@ void model_begin_counts(struct model *m)
 {
 	if (m->load)
 		expert_load_reset(m->load);
-	/* Trial steps have counted there, and plans whose results were dropped.  A failure is the next
+	/* Trial steps have counted there, and plans that were dropped.  A failure is the next
 	 * step's. */
 	struct expert_count *c = m->count;
 	if (c && c->device &&

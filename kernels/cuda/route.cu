@@ -195,7 +195,7 @@ struct choice_args {
 	int32_t *expert;
 	float *weight, *shared;
 	uint32_t *counts;        /* as kern_route_args */
-	const int32_t *token_at; /* of the batch, whose null rows are not counted; or NULL */
+	const int32_t *token_at; /* of the batch: its null rows are not counted; or NULL */
 	const float *z, *choice_bias;
 	int n_rows, stride; /* of z */
 	int n, n_chosen, n_groups, groups_chosen;
