@@ -181,7 +181,7 @@ Test(beside, rows_of_hot_experts_are_counted_too)
 	driver_hot = &hot;
 	generate(&c, c.place, PROMPT, 0, &t);
 	cr_expect(strstr(t.numerics, " hot=2:"), "%s", t.numerics);
-	cr_expect_eq(atomic_load(&driver_experts.rows), (PROMPT + NEW - 1) * 3);
+	cr_expect_eq(atomic_load(&driver_experts.rows), 2 * (PROMPT + NEW - 1) * 3);
 	unlink(counts);
 }
 
