@@ -15,7 +15,7 @@ static const char *known(const char *mode)
 	return "f32";
 }
 
-/* The index of the kind of `device`, whose name goes to kind; a->n: it is new. */
+/* The index of the kind of `device`; the name of that kind goes to kind. a->n: it is new. */
 static int find_kind(const struct agree *a, const char *device, char *kind, size_t kind_n)
 {
 	int i = 0;

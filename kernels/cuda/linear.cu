@@ -356,7 +356,7 @@ int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, 
 	if (src->n_parts == 2 && kind_of(&src->parts[1]) != kind)
 		return err_why(
 			why, why_n, -ENOTSUP,
-			"%s: the CUDA kernels take experts whose gate and up have one type; --experts cpu "
+			"%s: the CUDA kernels take experts with one type of gate and up; --experts cpu "
 			"computes others on the CPU",
 			src->name);
 	return 0;

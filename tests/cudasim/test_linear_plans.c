@@ -402,7 +402,7 @@ Test(linear_plans, experts_that_the_kernels_cannot_take_are_refused_by_name)
 	xt_set_new(&s, 3, (struct xt_kind){KERN_AWQ4, 32, false, KERN_SILU}, HIDDEN, INTER);
 	kt_part_fini(&s.up[2]);
 	s.up[2] = kt_part(KERN_F16, HIDDEN, INTER, 0, false);
-	experts_refused(&t, &s, -ENOTSUP, "gate and up have one type; --experts cpu");
+	experts_refused(&t, &s, -ENOTSUP, "one type of gate and up; --experts cpu");
 	xt_set_fini(&s);
 	enum { MANY = 9 };
 	xt_set_new(&s, MANY, (struct xt_kind){KERN_AWQ4, 32, false, KERN_SILU}, 320, 320);
