@@ -502,13 +502,15 @@ static char **worker_argv(void *launch, const char *device, size_t n, double mem
 }
 
 /* --fast is accepted on a CPU, so that one configuration serves machines of both kinds. */
-static void note_fast(const struct launch *l)
+static void note_gpu_only(const struct launch *l)
 {
 	for (size_t i = 0; i < l->n_devices; i++)
 		if (strncmp(l->devices[i].name, "cpu", 3) != 0)
 			return;
 	if (opts_flag(l->o, "fast"))
 		term_note("--fast has no effect on a CPU");
+	if (opts_has(l->o, "hot-experts"))
+		term_note("--hot-experts has no effect on a CPU, which has all experts");
 }
 
 static bool is_none(const struct opts *o, const char *name)
@@ -548,7 +550,7 @@ int launch_open(struct launch *l, const struct opts *o, const char *model, bool 
 			"--http none and --jobs none leave no way to reach the service: give one of them");
 	if (rc || (rc = plan_workers(o, l, why, why_n)))
 		return rc;
-	note_fast(l);
+	note_gpu_only(l);
 	char *controller = process_program("quern-controller", why, why_n);
 	if (!controller)
 		return -ENOENT;

@@ -61,8 +61,8 @@ struct model_args {
 	 * model's life; the placement for the call. */
 	const struct placement *placement;
 	struct beside *beside;
-	const struct hot
-		*hot; /* of the layers on the CPU those that are not; borrowed for its life; or NULL */
+	/* Experts of layers on the CPU that are on the device; borrowed for its life; or NULL. */
+	const struct hot *hot;
 	/* The table lists what it is given and computes nothing: no weights are read from the disk. */
 	bool unread;
 	bool layers_only; /* no embedding, last norm or head: model_layers() alone */

@@ -181,6 +181,23 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 	return experts_to(m, &home, w, hot || m->shard->ep ? here : NULL, &l->experts, why, why_n);
 }
 
+/* Of the layer's experts the one with the most bytes in the files. */
+static int largest(const struct weights_layer *w)
+{
+	int64_t most = -1;
+	int at = 0;
+	for (int e = 0; e < w->n_experts; e++) {
+		const struct weights_expert *x = &w->experts[e];
+		const int64_t n = shard_linear_bytes(&x->gate) + shard_linear_bytes(&x->up) +
+				  shard_linear_bytes(&x->down);
+		if (n > most) {
+			most = n;
+			at = e;
+		}
+	}
+	return at;
+}
+
 int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n)
 {
 	struct model m = {.ops = a->ops,
@@ -189,11 +206,13 @@ int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, cha
 			  .c = a->config,
 			  .shard = a->shard,
 			  .unread = a->unread,
+			  .moves = a->moves,
 			  .unpacked = true /* the log has it when the model is loaded */};
-	const bool here[KERN_EXPERTS_MAX] = {true};
+	bool here[KERN_EXPERTS_MAX] = {false};
 	const struct home home = home_on_device(&m);
 	struct kern_experts *one;
 	m.ops->info(m.dev, &m.info);
+	here[largest(&a->weights->layers[layer])] = true;
 	int rc = experts_to(&m, &home, &a->weights->layers[layer], here, &one, why, why_n);
 	if (!rc)
 		m.ops->experts_free(one);

@@ -194,7 +194,7 @@ static int place_experts(struct step *s, const struct step_args *a, char *why, s
 	return hot_check_placement(a->hot, &s->placement, a->device, why, why_n);
 }
 
-/* The size of an expert on the device is measured: the table knows its layouts. */
+/* The size of a layer's largest expert on the device is measured: the table knows its layouts. */
 static int expert_sizes(const struct step *s, const struct weights *w, int64_t *bytes, char *why,
 			size_t why_n)
 {
@@ -203,6 +203,7 @@ static int expert_sizes(const struct step *s, const struct weights *w, int64_t *
 				     .stream = s->stream,
 				     .config = &s->part,
 				     .shard = &s->shard,
+				     .moves = s->moves,
 				     .weights = w};
 	int rc = 0;
 	for (int i = 0; !rc && i < s->config.n_layers; i++)
@@ -229,12 +230,15 @@ static int choose_hot(struct step *s, const struct step_args *a, const struct we
 	if (rc)
 		return rc;
 	const struct hot_choice choice = {&counts, sizes, a->hot->bytes};
-	if (!(rc = expert_sizes(s, w, sizes, why, why_n)))
+	const int of = s->placement.n_cpu * counts.n_experts;
+	if ((rc = expert_sizes(s, w, sizes, why, why_n)))
+		err_prefix(why, why_n, rc, "--hot-experts has experts on the device (without it: none)");
+	else
 		rc = hot_choose(&s->hot, &s->placement, &choice, why, why_n);
 	expert_counts_fini(&counts);
 	if (!rc)
-		log_info("step", "hot experts on the device: n=%d of=%d bytes=%lld", s->hot.n,
-			 s->placement.n_sparse * s->hot.n_experts, (long long)s->hot.bytes);
+		log_info("step", "hot experts on the device: n=%d of=%d bytes=%lld", s->hot.n, of,
+			 (long long)s->hot.bytes);
 	return rc;
 }
 
@@ -572,7 +576,7 @@ static int fill_device(struct step *s, const struct step_args *a, const struct w
 				       (rc = step_open_graphs(s, share_progress, &share, why, why_n)))))
 		return rc == -ENOMEM && s->hot.n
 			       ? err_prefix(why, why_n, rc,
-					    "with %lld MiB of hot experts on the device (--hot-experts)",
+					    "%lld MiB of experts are on the device by --hot-experts",
 					    (long long)(s->hot.bytes >> 20))
 			       : rc;
 	return 0;

@@ -6,9 +6,8 @@
  * It stays until the controller ends: jobs are bound to it.
  *
  * The next controller agrees on the same again, for the jobs of its journal and the workers that wait with
- * their weights: a worker that has loaded a model names the mode of that, which counts more than what a
- * worker without one would take, until the first of the kind serves.  What has been loading meanwhile loads
- * again.
+ * their weights: a worker that has loaded a model names the mode of that, and the first such worker of a kind
+ * settles it, unless one serves already.  What has been loading in another mode loads again.
  *
  *     first worker        load (int16) . . . . . . ready      load (f32) . . ready
  *     another, with f32               hello, load (f32) . . . . ready: settled

@@ -522,11 +522,15 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 		return;
 	}
 	if (!agree_settle(&w->agree, w->cfg.compute, &k->hello, &k->modes)) {
+		struct agree_modes now;
+		agree_modes(&w->agree, w->cfg.compute, &k->hello, &now);
 		*ev = (struct link_event){.kind = LINK_HELLO, .worker = k, .epoch = k->epoch};
 		err_why(ev->why, sizeof ev->why, 0,
-			"worker %lld on %s loads again: compute=%s%s%s, but all take another mode by now",
+			"worker %lld on %s loads again: it has loaded compute=%s%s%s, and all take "
+			"compute=%s%s%s by now",
 			(long long)k->hello.pid, k->hello.device, k->modes.compute,
-			k->modes.experts[0] ? " experts_compute=" : "", k->modes.experts);
+			k->modes.experts[0] ? " experts_compute=" : "", k->modes.experts, now.compute,
+			now.experts[0] ? " experts_compute=" : "", now.experts);
 		return;
 	}
 	k->ready = *r;

@@ -245,6 +245,15 @@ static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us
 	return fmax(2 * decode_us, fmin(4 * decode_us, PATIENT_US));
 }
 
+/* A beam group whose tokens are under way is in every other plan only: it decodes all the same. */
+static bool some_decodes(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->n_running; i++)
+		if (seq_decodes(s->running[i]))
+			return true;
+	return false;
+}
+
 /* Rows of prompts beside n decodes.  All rows of the step together are a multiple of ROWS_TOGETHER, unless
  * that leaves too few: the nearest, since the next rows cost little, or where there are many the one below.
  */
@@ -252,7 +261,8 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
 	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
 		return s->cfg.max_rows;
-	const uint32_t alone = n || !s->cfg.step_auto ? 0 : s->cfg.mixture_rows;
+	const bool streams = n || !s->cfg.step_auto || !s->cfg.mixture_rows || some_decodes(s);
+	const uint32_t alone = streams ? 0 : s->cfg.mixture_rows;
 	if (s->costs.row_us <= 0)
 		return alone > s->cfg.first_prompt_rows ? alone : s->cfg.first_prompt_rows;
 	const double alone_us = s->costs.fixed_us + n * s->costs.decode_us;

@@ -18,7 +18,7 @@ struct parser {
 	struct expert_counts *out;
 	const struct model_config *c;
 	const char *from;
-	int *listed; /* [n_layers] lines of the layer, in the first of the texts */
+	int *listed; /* [n_layers * n_experts] lines of an expert */
 	int line, n_lines;
 	char *why;
 	size_t why_n;
@@ -105,7 +105,7 @@ static int add_line(struct parser *p, const char *line)
 	}
 	uint64_t *rows = &p->out->rows[x.layer * p->c->experts.n + x.expert];
 	*rows += (uint64_t)x.rows;
-	p->listed[x.layer]++;
+	p->listed[x.layer * p->c->experts.n + x.expert]++;
 	p->n_lines++;
 	return *rows <= (uint64_t)rows_max ? 0 : unreadable(p);
 }
@@ -115,13 +115,14 @@ static int add_line(struct parser *p, const char *line)
 /* A service lists all experts of a layer. */
 static int check_lists(const struct parser *p)
 {
-	for (int i = 0; i < p->c->n_layers; i++)
-		if (p->listed[i] % p->c->experts.n)
-			return err_why(
-				p->why, p->why_n, -EINVAL,
-				"%s has %d counts for layer %d, which has %d experts: a part of them is "
-				"missing, or they are of another model. " EXPERT_COUNTS_REMEDY,
-				p->from, p->listed[i], i, p->c->experts.n);
+	const int n = p->c->experts.n;
+	for (int i = 0; i < p->c->n_layers * n; i++)
+		if (p->listed[i] != p->listed[i / n * n])
+			return err_why(p->why, p->why_n, -EINVAL,
+				       "%s has %d counts of expert %d of layer %d, and %d of expert 0: a "
+				       "part of the "
+				       "text is missing, or it is of another model. " EXPERT_COUNTS_REMEDY,
+				       p->from, p->listed[i], i % n, i / n, p->listed[i / n * n]);
 	return p->n_lines ? 0
 			  : err_why(p->why, p->why_n, -EINVAL,
 				    "%s has no rows of experts. " EXPERT_COUNTS_REMEDY, p->from);
@@ -131,9 +132,12 @@ int expert_counts_parse(struct expert_counts *out, const char *text, const char 
 			const struct model_config *c, char *why, size_t why_n)
 {
 	struct parser p = {.out = out, .c = c, .from = from, .why = why, .why_n = why_n};
+	const size_t n = (size_t)c->n_layers * (size_t)c->experts.n;
 	*out = (struct expert_counts){.n_layers = c->n_layers, .n_experts = c->experts.n};
-	out->rows = xcalloc((size_t)c->n_layers * (size_t)c->experts.n + 1, sizeof *out->rows);
-	p.listed = xcalloc((size_t)c->n_layers, sizeof *p.listed);
+	if (!n)
+		return err_why(why, why_n, -EINVAL, "%s: the model is no mixture of experts", from);
+	out->rows = xcalloc(n, sizeof *out->rows);
+	p.listed = xcalloc(n, sizeof *p.listed);
 	int rc = 0;
 	for (const char *at = text, *end; !rc && at; at = end ? end + 1 : NULL) {
 		end = strchr(at, '\n');
@@ -158,7 +162,11 @@ int expert_counts_read(struct expert_counts *out, const char *path, const struct
 	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--expert-counts");
-	rc = expert_counts_parse(out, text, path, c, why, why_n);
+	if (strlen(text) != bytes)
+		rc = err_why(why, why_n, -EINVAL, "--expert-counts: %s is no text: byte %zu is 0", path,
+			     strlen(text));
+	else
+		rc = expert_counts_parse(out, text, path, c, why, why_n);
 	free(text);
 	return rc;
 }

@@ -26,7 +26,7 @@ struct expert_counts {
 };
 
 /* from: the name of the text, for messages.  -EINVAL with the line and the remedy: there is no such line, one
- * cannot be read, or they are of a model of another shape. */
+ * cannot be read, some of a layer are missing, or they are of a model of another shape or without experts. */
 int expert_counts_parse(struct expert_counts *out, const char *text, const char *from,
 			const struct model_config *c, char *why, size_t why_n);
 /* Of a file; also -ENOENT and the like with the reason. */

@@ -70,7 +70,7 @@ static void sim_close(struct sim *m)
 	sched_events_fini(&m->ev);
 }
 
-static uint64_t add(struct sim *m, uint32_t n_prompt, uint32_t max_tokens)
+static uint64_t add_search(struct sim *m, uint32_t n_prompt, uint32_t max_tokens, uint32_t beams)
 {
 	struct params params;
 	uint32_t *prompt = xmalloc(n_prompt * sizeof *prompt);
@@ -80,9 +80,15 @@ static uint64_t add(struct sim *m, uint32_t n_prompt, uint32_t max_tokens)
 	params_init(&params);
 	params.max_tokens = max_tokens;
 	params.ignore_eos = true;
+	params.beam_width = beams;
 	struct group *g = group_new(job, prompt, n_prompt, &params);
 	sched_add(m->r->sched, &g, m->now_us);
 	return job;
+}
+
+static uint64_t add(struct sim *m, uint32_t n_prompt, uint32_t max_tokens)
+{
+	return add_search(m, n_prompt, max_tokens, 0);
 }
 
 static double step_us(struct sim *m, uint32_t decodes, uint32_t prompts)
@@ -343,6 +349,28 @@ Test(pace, prompts_of_a_mixture_come_in_parts_that_share_experts)
 	}
 	cr_expect_eq(sched_mixture_rows(0, 0), 0);
 	cr_expect_eq(sched_mixture_rows(8, 2), 64);
+}
+
+/* A plan holds its hypotheses only once the tokens of the plan before are known: the others seem to have
+ * prompts alone. */
+Test(pace, prompts_of_a_mixture_do_not_hold_up_a_beam_search)
+{
+	struct sim m;
+	uint32_t decodes = 0, prompts = 0, beside = 0;
+	mixture_rows = sched_mixture_rows(128, 8);
+	sim_open(&m, slow, 25000, true);
+	mixture_rows = 0;
+	add_search(&m, 30, 400, 2);
+	for (int i = 0; i < 20; i++)
+		cr_assert_gt(step(&m, &decodes, &prompts), 0);
+	add(&m, 1000, 1);
+	for (int i = 0; i < 20; i++) {
+		cr_assert_gt(step(&m, &decodes, &prompts), 0);
+		cr_expect_lt(prompts, 128, "%u rows", prompts);
+		beside += prompts;
+	}
+	cr_expect_gt(beside, 100, "%u rows", beside);
+	sim_close(&m);
 }
 
 static double expected(const struct pace *p, double decodes, double prompts)

@@ -5,6 +5,7 @@
 #include <criterion/parameterized.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAYERS = 3, EXPERTS = 2 };
@@ -66,7 +67,7 @@ Test(expert_counts, of_several_services_are_added)
 }
 
 struct refusal {
-	char text[160], why[64];
+	char text[320], why[64];
 };
 
 #define BAD(rest) "quern:expert_layer_rows_total{" rest "\n"
@@ -80,7 +81,9 @@ ParameterizedTestParameters(expert_counts, what_cannot_be_is_refused)
 		{ROWS(1, 2, 1), "layer 1, expert 2, where the model has 3 layers of 2 experts"},
 		{ROWS(99999999999999999999, 0, 1), "another model"},
 		{ROWS(0, 1, 1), "layer 0 has no experts"},
-		{ROWS(1, 0, 1), "1 counts for layer 1, which has 2 experts"},
+		{ROWS(1, 0, 1), "0 counts of expert 1 of layer 1, and 1 of expert 0"},
+		{ROWS(1, 0, 1) ROWS(1, 0, 1), "0 counts of expert 1 of layer 1"},
+		{ROWS(1, 1, 1) ROWS(2, 0, 1) ROWS(2, 1, 1), "1 counts of expert 1 of layer 1, and 0"},
 		{BAD("layer=\"1\"} 5"), "line 1: no count"},
 		{BAD("expert=\"1\"} 5"), "line 1: no count"},
 		{BAD("layer=\"1\",expert=\"\"} 5"), "no count"},
@@ -106,6 +109,30 @@ ParameterizedTest(struct refusal *r, expert_counts, what_cannot_be_is_refused)
 	cr_expect_eq(parse(&x, r->text, why, sizeof why), -EINVAL, "%s", r->text);
 	cr_expect(strstr(why, r->why), "%s: %s", r->text, why);
 	cr_expect_null(x.rows);
+}
+
+Test(expert_counts, of_a_dense_model_are_refused)
+{
+	const struct model_config dense = {.n_layers = LAYERS};
+	struct expert_counts x;
+	char why[512] = "";
+	cr_expect_eq(expert_counts_parse(&x, "", "rows.txt", &dense, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "no mixture of experts"), "%s", why);
+	cr_expect_null(x.rows);
+}
+
+Test(expert_counts, a_file_with_a_zero_byte_is_no_text)
+{
+	static const char text[] = ROWS(1, 0, 1) ROWS(1, 1, 1) "\0" ROWS(2, 0, 1);
+	const struct model_config c = mixture();
+	struct expert_counts x;
+	char why[512] = "", path[] = "/tmp/quern-counts-XXXXXX";
+	FILE *f = fdopen(mkstemp(path), "wb");
+	cr_assert(f && fwrite(text, 1, sizeof text - 1, f) == sizeof text - 1 && fclose(f) == 0);
+	cr_expect_eq(expert_counts_read(&x, path, &c, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "is no text"), "%s", why);
+	cr_expect_null(x.rows);
+	remove(path);
 }
 
 Test(expert_counts, a_missing_file_is_named)
