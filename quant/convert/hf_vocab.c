@@ -147,7 +147,7 @@ static int read_split(const struct reader *r, const json_t *o)
 		   *regex = text_of(json_object_get(o, "pattern"), "Regex");
 	const json_t *use = json_object_get(o, "use_regex");
 	if (is_type(o, "ByteLevel")) {
-		if (json_is_true(json_object_get(o, "add_prefix_space")))
+		if (!json_is_false(json_object_get(o, "add_prefix_space")))
 			return cannot(r, "it puts a space before the text");
 		return json_is_false(use) ? 0 : add_split(r, splitter_gpt2_pattern);
 	}

@@ -291,6 +291,18 @@ def test_added_tokens_whose_flags_have_no_key_are_named(run, tmp_path, flag):
     assert (back / "tokenizer.json").read_text() == (src / "tokenizer.json").read_text()
 
 
+def test_a_byte_level_bpe_that_puts_a_space_before_the_text_is_refused(run, tmp_path):
+    """By its flag, and without it, as the default has it."""
+    src = with_tokenizer(tmp_path / "src", "llama3", "tokenizer.json")
+    tree = json.loads((src / "tokenizer.json").read_text())
+    (step,) = [s for s in tree["pre_tokenizer"]["pretokenizers"] if s["type"] == "ByteLevel"]
+    assert step["add_prefix_space"] is False
+    for change in (lambda: step.update(add_prefix_space=True), lambda: step.pop("add_prefix_space")):
+        change()
+        (src / "tokenizer.json").write_text(json.dumps(tree))
+        refused(run, src, tmp_path / "m.gguf", "gguf", "tokenizer.json", "a space before the text")
+
+
 @pytest.mark.parametrize("name", ["spm_unigram_bytes", "spm_unigram_ties"])
 def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name):
     src = with_tokenizer(tmp_path / "src", name, "tokenizer.model")
