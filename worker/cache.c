@@ -59,7 +59,7 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 	return r;
 }
 
-/* The host pool of a device whose own memory is the host's comes out of the same room. */
+/* A device that has the host's memory has its host pool in the same room. */
 static int64_t blocks_beside_swap(const struct cache *c, const struct cache_args *a, int64_t bytes)
 {
 	if (bytes < 0)

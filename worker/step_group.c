@@ -53,7 +53,7 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 
 /* Ranks of different kinds are detected before they compute together.  Where one has its pool still to make
  * of what is left, all of them run the steps that show it: also those that have theirs from a group
- * before, whose sequences are forgotten by now. */
+ * before, of which the sequences are forgotten by now. */
 static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
 {
 	const bool wants = !s->cache.kv && s->sized_last;

@@ -16,7 +16,7 @@
 enum {
 	TAKE_MAX = 16,    /* groups that a replica takes in one turn */
 	LOOKUPS_MAX = 64, /* groups looked up in the prefix caches for it */
-	LINE_MAX = 1024,  /* waiting groups, by arrival, whose place in the queue is estimated */
+	LINE_MAX = 1024,  /* waiting groups, by arrival, with an estimated place in the queue */
 	LEFT_MAX = 1024,  /* tokens: outputs mostly end long before an open-ended max_tokens */
 	LOOK_US = 20000,  /* after a look at jobs that all end earlier where they are */
 };
