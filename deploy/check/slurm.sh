@@ -21,6 +21,10 @@ finish() {
 		for ((i = 0; i < 20; i++)); do kill -0 "${daemons[@]}" 2>/dev/null && sleep 1; done
 		kill -KILL "${daemons[@]}" 2>/dev/null
 	fi
+	# A step's own daemon outlives them where it could not report its end: ours have our configuration.
+	for pid in $(pgrep -x slurmstepd); do
+		grep -qzxF "SLURM_CONF=$WORK/slurm.conf" "/proc/$pid/environ" 2>/dev/null && kill -KILL "$pid"
+	done
 	wait
 	[ $status = 0 ] || tail -n 15 ./*.out slurmctld.log slurmd.log controller.log 2>/dev/null
 }
