@@ -1,33 +1,11 @@
 /* Any bytes as tokenizer.json: refused with a reason, or a tokenizer that encodes and decodes, streamed text
  * included, which must equal the decoded text.
  * clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/<name>/tokenizer.json */
-#include "controller/tokenizer/detok.h"
-#include "controller/tokenizer/tokenizer_impl.h"
+#include "tests/fuzz/files/text_back.h"
 
-#include <assert.h>
 #include <stdint.h>
-#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
-static void use(const struct tokenizer *t, const char *text, size_t n, unsigned flags)
-{
-	struct token_ids ids = {0};
-	struct buf whole = {0}, parts = {0};
-	struct text_span span = {n / 3, n / 2};
-	if (tokenizer_encode(t, text, n, flags, &span, 1, &ids, NULL, 0) == 0) {
-		struct detok *d = detok_new(t, true, false);
-		assert(tokenizer_decode(t, ids.ids, ids.n, true, &whole) == 0);
-		for (size_t i = 0; i < ids.n; i++)
-			detok_push(d, ids.ids[i], &parts);
-		detok_flush(d, &parts);
-		assert(parts.len == whole.len && (!whole.len || memcmp(parts.p, whole.p, whole.len) == 0));
-		detok_free(d);
-	}
-	buf_fini(&whole);
-	buf_fini(&parts);
-	token_ids_fini(&ids);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -39,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		assert(why[0]);
 		return 0;
 	}
-	use(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL);
-	use(t, text, sizeof text - 1, TOKENIZER_NO_SPECIAL);
+	text_back(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL);
+	text_back(t, text, sizeof text - 1, TOKENIZER_NO_SPECIAL);
 	tokenizer_free(t);
 	return 0;
 }
