@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.request
 
 import pytest
@@ -42,18 +41,17 @@ def test_a_killed_worker_changes_no_token(start, model):
 
 
 def counts_of(service):
-    """What /metrics has of the experts, when all rows of the jobs before are there."""
-    def read():
+    """What /metrics has of the experts, once workers have reported all rows of the jobs before: docs/OPTIONS.md."""
+    def complete():
         with urllib.request.urlopen(service.http + "/metrics") as reply:
-            return reply.read().decode()
-    last = read()
-    while (text := (time.sleep(1.2), read())[1]).count("expert_layer_rows") < 10 or rows_of(text) != rows_of(last):
-        last = text
-    return text
+            text = reply.read().decode()
+        rows = sum_of(text, "quern:expert_layer_rows_total")
+        return text if 0 < rows == sum_of(text, "quern:expert_rows_total") else None
+    return eventually(complete, what="counts of all rows")
 
 
-def rows_of(text):
-    return [line for line in text.splitlines() if line.startswith("quern:expert_layer_rows_total")]
+def sum_of(text, name):
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + "{"))
 
 
 # In 16 bits on the GPU; each of the two layers has five.
