@@ -32,12 +32,12 @@ BEYOND_S = 20    # a request that is refused for longer than this fails the chec
 GONE = (OSError, http.client.HTTPException)
 
 
-def wait_for(what, condition):
+def wait_for(what, condition, every_s=0.05):
     end = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end:
             raise AssertionError(f"waited {WAIT_S} s for {what}")
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def free_port():
@@ -129,9 +129,10 @@ class Side:
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[0]
 
-    def upgrade(self, programs):
+    def upgrade(self, programs, under_way):
         """The controller first; its worker waits for the next one.  Then a new worker, and the old one leaves."""
         self.install(programs)
+        wait_for("a stream that is under way", under_way, 0.005)
         self.controller.send_signal(signal.SIGTERM)
         assert self.controller.wait(WAIT_S) == 0, "the controller did not end in order"
         self.start_controller()
@@ -243,6 +244,10 @@ class Stream:
         self.side, self.key = side, key
         self.text, self.last, self.connections, self.whole = "", 0, 0, False
 
+    def under_way(self):
+        """It has just begun: later, the service may have sent all that this reader has still to read."""
+        return 0 < self.last < STREAM["max_tokens"] // 24
+
     def read_some(self):
         c = http.client.HTTPConnection("127.0.0.1", self.side.port, timeout=WAIT_S)
         try:
@@ -290,6 +295,7 @@ class Load:
         self.sides, self.proxy, self.want = sides, proxy, want
         self.over, self.lock, self.wrong = threading.Event(), threading.Lock(), []
         self.n_plain, self.refused_s, self.streams, self.versions = 0, [0.0], [], set()
+        self.now = {}    # the stream that each thread reads
         works = [(self.one_plain,)] * 2 + [(self.one_stream, s, i) for s in sides for i in range(2)]
         self.threads = [threading.Thread(target=self.run, args=work, daemon=True) for work in works]
         for t in self.threads:
@@ -318,7 +324,10 @@ class Load:
         self.over.wait(0.03)
 
     def one_stream(self, n, side, i):
-        s = Stream(side, f"stream-{i}-{n}").read()
+        s = Stream(side, f"stream-{i}-{n}")
+        with self.lock:
+            self.now[side, i] = s
+        s.read()
         with self.lock:
             self.streams.append(s)
         assert s.whole, f"a stream ended for good after event {s.last}"
@@ -327,6 +336,10 @@ class Load:
                                                f"connections, from character {same} on: {s.text[same:same + 60]!r}, not "
                                                f"{self.want['stream'][same:same + 60]!r}; {len(s.text)} characters, not "
                                                f"{len(self.want['stream'])}")
+
+    def under_way(self, side):
+        with self.lock:
+            return any(s.side is side and s.under_way() for s in self.now.values())
 
     def finish(self):
         self.over.set()
@@ -354,7 +367,7 @@ def roll(old, new, work, popen=subprocess.Popen, rounds=1):
         for n in range(rounds):
             for s in sides:
                 durable += [(s, s.submit_durable()) for _ in range(2)]
-                s.upgrade(old if n % 2 else new)
+                s.upgrade(old if n % 2 else new, lambda s=s: load.under_way(s))
         load.finish()
         for s, job in durable:
             wait_for(f"the durable job {job}", lambda s=s, job=job: s.quern("result", job).returncode == 0)

@@ -20,7 +20,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from ._protocol import Call, JobCall, Session
-from .errors import AuthError, ConnectionLost
+from .errors import AuthError, ConnectionLost, QuernError
 from .keys import Keys
 
 HEARTBEAT_MS = 2000
@@ -60,7 +60,11 @@ class Connection:
 
     def start(self, call: Call) -> None:
         """Sends the call as soon as there is a connection."""
-        self._do(lambda: self._session.start(call))
+        def do() -> None:
+            if self._refused and not self._closing:
+                self._connect()
+            self._session.start(call)
+        self._do(do)
 
     def forget(self, call: Call) -> None:
         """Its replies are not wanted any more."""
@@ -110,6 +114,7 @@ class Connection:
     # --- the connection's thread ---
 
     def _connect(self) -> None:
+        self._refused = False   # for good: ZeroMQ does not connect again; the next call does
         self._socket: "Optional[zmq.Socket[bytes]]" = None
         self._monitor: "Optional[zmq.Socket[bytes]]" = None
         s = self._context.socket(zmq.DEALER)
@@ -129,6 +134,12 @@ class Connection:
         s.connect(self.address)
         self._poller.register(s, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
+
+    def _refuse(self, e: QuernError) -> None:
+        """The service was reached and said no."""
+        self._drop_socket()
+        self._refused = True
+        self._session.fail_all(e)
 
     def _drop_socket(self) -> None:
         for s in (self._socket, self._monitor):
@@ -196,8 +207,8 @@ class Connection:
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._session.came_up()
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                self._session.fail_all(AuthError("E_AUTH", f"the service at {self.address} does not accept this key: its "
-                                                 "public half must be in the service's --allow file"))
+                self._refuse(AuthError("E_AUTH", f"the service at {self.address} does not accept this key: its "
+                                       "public half must be in the service's --allow file"))
             elif event == zmq.EVENT_DISCONNECTED and self._session.up:
                 while self._receive(READS_PER_TURN):    # what had arrived before
                     pass
@@ -208,5 +219,7 @@ class Connection:
                            zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECTED):
                 self._session.why = "something answers, but not as a job socket of quern " + (
                     "with this server key" if self._keys is not None else "without keys")
-                if event != zmq.EVENT_CONNECTED and not self._session.reached:
+                if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and not self._session.reached:
+                    self._refuse(ConnectionLost(self._session.no_service()))
+                elif event != zmq.EVENT_CONNECTED and not self._session.reached:
                     self._session.fail_all(ConnectionLost(self._session.no_service()))
