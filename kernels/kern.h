@@ -33,7 +33,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { KERN_ABI = 20 }; /* version of this header: a shared object of another version is refused */
+enum { KERN_ABI = 21 }; /* version of this header: a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -402,6 +402,19 @@ struct kern_ops {
 			    char *why, size_t why_n);
 	void (*experts_free)(struct kern_experts *x); /* NULL is fine */
 	int64_t (*experts_bytes)(const struct kern_experts *x);
+	/* Experts that lie in host memory as this table packs them and come to the device to be computed; all
+	 * NULL in a table whose device has the host's memory.
+	 *
+	 *     experts_load -> x, experts_save(x, host)              at the start, a layer after the other
+	 *     experts_place(x, at)                                  once `at` is there
+	 *     upload(copies, at, host, packed bytes), moe(s, x)     whenever they are needed, in this order
+	 *
+	 * packed_bytes: of that form, at least 1.  save: writes it to host and gives the weights' device
+	 * memory back: 0 or -EIO; moe() is not called before place().  place: moe() calls from now on read
+	 * device memory `at`, aligned to 256 bytes, which is the caller's; several may share it. */
+	size_t (*experts_packed_bytes)(const struct kern_experts *x);
+	int (*experts_save)(struct kern_experts *x, void *host);
+	void (*experts_place)(struct kern_experts *x, void *at);
 	/* -ENOTSUP: this table has no embeddings of such codes.  The rows of codes are what they stand for,
 	 * to the bit.  embed_linear(): where src->head, the embedding as the head; the embedding owns it. */
 	int (*embed_load)(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,

@@ -359,6 +359,9 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 		      char *why, size_t why_n);
 void cuda_experts_free(struct kern_experts *x);
 int64_t cuda_experts_bytes(const struct kern_experts *x);
+size_t cuda_experts_packed_bytes(const struct kern_experts *x);
+int cuda_experts_save(struct kern_experts *x, void *host);
+void cuda_experts_place(struct kern_experts *x, void *at);
 int cuda_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows);
 
 #endif

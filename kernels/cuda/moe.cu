@@ -50,6 +50,7 @@ struct kern_experts {
 	int32_t *
 		place; /* on the device, [n_all] at least 0 where an expert is in some stack; NULL: all are */
 	int ldm;       /* values from pair to pair in `middle`: inter, to a multiple of 8 */
+	bool away;     /* saved: the memory of the stacks' weights is not theirs */
 	int n_stacks;
 	struct stack stacks[STACKS_MAX];
 };
@@ -238,6 +239,8 @@ static void stacks_free(struct kern_experts *x)
 {
 	const size_t bytes = (size_t)x->n_all * sizeof *x->place;
 	for (int i = 0; i < x->n_stacks; i++) {
+		if (x->away)
+			x->stacks[i].gateup->n_owned = x->stacks[i].down->n_owned = 0;
 		cuda_linear_free(x->stacks[i].gateup);
 		cuda_linear_free(x->stacks[i].down);
 		if (x->stacks[i].place)
@@ -306,6 +309,119 @@ int64_t cuda_experts_bytes(const struct kern_experts *x)
 	for (int i = 0; i < x->n_stacks; i++)
 		n += cuda_linear_bytes(x->stacks[i].gateup) + cuda_linear_bytes(x->stacks[i].down);
 	return n;
+}
+
+/* ---- weights that come and go ----
+ *
+ *     | gate, up of stack 0: weights | scales | ... | down of stack 0: ... | gate, up of stack 1: ... |
+ *
+ * Each piece of memory that a layer of a stack owns, at a multiple of SAVED_ALIGN.  What maps experts to
+ * places stays on the device. */
+
+enum { SAVED_ALIGN = 256 };
+
+static size_t saved_piece(const struct cuda_buf *b)
+{
+	return (b->bytes + SAVED_ALIGN - 1) / SAVED_ALIGN * SAVED_ALIGN;
+}
+
+static size_t saved_bytes(const struct kern_linear *w)
+{
+	size_t n = 0;
+	for (int i = 0; i < w->n_owned; i++)
+		n += saved_piece(&w->owned[i]);
+	return n;
+}
+
+size_t cuda_experts_packed_bytes(const struct kern_experts *x)
+{
+	size_t n = 0;
+	for (int i = 0; i < x->n_stacks; i++)
+		n += saved_bytes(x->stacks[i].gateup) + saved_bytes(x->stacks[i].down);
+	return n;
+}
+
+static int layer_save(struct kern_linear *w, unsigned char *to)
+{
+	for (int i = 0; i < w->n_owned; i++) {
+		const struct cuda_buf *b = &w->owned[i];
+		int e = cuda_check(cudaMemcpy(to, b->p, b->bytes, cudaMemcpyDeviceToHost), "saving experts");
+		if (e)
+			return e;
+		to += saved_piece(b);
+	}
+	return 0;
+}
+
+/* The addresses stay, as names of the pieces: layer_place(). */
+static void layer_leave(struct kern_linear *w)
+{
+	for (int i = 0; i < w->n_owned; i++)
+		cuda_mem_free(w->dev, w->owned[i].p, w->owned[i].bytes);
+}
+
+int cuda_experts_save(struct kern_experts *x, void *host)
+{
+	unsigned char *to = (unsigned char *)host;
+	assert(!x->away);
+	for (int i = 0; i < x->n_stacks; i++) {
+		struct kern_linear *both[] = {x->stacks[i].gateup, x->stacks[i].down};
+		for (int j = 0; j < 2; j++) {
+			int e = layer_save(both[j], to);
+			if (e)
+				return -EIO;
+			to += saved_bytes(both[j]);
+		}
+	}
+	for (int i = 0; i < x->n_stacks; i++) {
+		layer_leave(x->stacks[i].gateup);
+		layer_leave(x->stacks[i].down);
+	}
+	x->away = true;
+	return 0;
+}
+
+/* Where the piece that begins at p is now. */
+template <typename T> static void piece_move(const struct kern_linear *w, T **p, unsigned char *at)
+{
+	if (!*p)
+		return;
+	for (int i = 0; i < w->n_owned; i++) {
+		if ((const void *)*p == w->owned[i].p) {
+			*p = (T *)(void *)at;
+			return;
+		}
+		at += saved_piece(&w->owned[i]);
+	}
+	assert(!"weights of experts begin where a piece of theirs does");
+}
+
+static void layer_place(struct kern_linear *w, unsigned char *at)
+{
+	struct lin_seg *s = &w->segs[0];
+	for (int i = 0; s->kind == LIN_DENSE && i < s->n_parts; i++)
+		piece_move(w, &s->parts[i].w, at);
+	piece_move(w, &s->w, at);
+	piece_move(w, &s->scales, at);
+	piece_move(w, &s->zeros, at);
+	piece_move(w, &s->heads, at);
+	piece_move(w, &w->bias, at);
+	for (int i = 0; i < w->n_owned; i++) {
+		w->owned[i].p = at;
+		at += saved_piece(&w->owned[i]);
+	}
+}
+
+void cuda_experts_place(struct kern_experts *x, void *at)
+{
+	unsigned char *to = (unsigned char *)at;
+	assert(x->away && (uintptr_t)at % SAVED_ALIGN == 0);
+	for (int i = 0; i < x->n_stacks; i++) {
+		layer_place(x->stacks[i].gateup, to);
+		to += saved_bytes(x->stacks[i].gateup);
+		layer_place(x->stacks[i].down, to);
+		to += saved_bytes(x->stacks[i].down);
+	}
 }
 
 /* ---- the list ---- */

@@ -76,6 +76,33 @@ static void run_all_here(struct kt *t, const struct kern_experts *x, const struc
 	free(all.expert);
 }
 
+/* Saved, and brought to other memory than they were loaded to, and then to other memory again, which overlaps
+ * it. */
+static void check_saved(struct kt *t, struct kern_experts *x, const struct xt_rows *r, int rows, int c,
+			const float *want, size_t n, const char *what)
+{
+	const size_t bytes = t->ops->experts_packed_bytes(x);
+	struct kern_info before, after;
+	void *host = t->ops->host_new(t->dev, bytes), *at = t->ops->mem_new(t->dev, 256 + bytes);
+	float *got = xmalloc(n * 4);
+	cr_assert(host && at);
+	t->ops->info(t->dev, &before);
+	cr_assert_eq(t->ops->experts_save(x, host), 0);
+	t->ops->info(t->dev, &after);
+	cr_expect_geq(before.bytes_used - after.bytes_used, t->ops->experts_bytes(x), "%s", what);
+	for (int i = 0; i < 2; i++) {
+		void *there = (char *)at + 256 * (size_t)i;
+		t->ops->experts_place(x, there);
+		cr_assert_eq(t->ops->upload(t->s, there, host, bytes), 0);
+		xt_run(t, x, r, rows, c, got);
+		kt_same(got, want, n, what);
+	}
+	t->ops->experts_free(x);
+	t->ops->mem_free(t->dev, at, 256 + bytes);
+	t->ops->host_free(t->dev, host, bytes);
+	free(got);
+}
+
 static void check_set(struct kt *t, struct xt_set *s, const char *what, int c, int rows, enum xt_spread how)
 {
 	const bool *here = s->here;
@@ -90,7 +117,10 @@ static void check_set(struct kt *t, struct xt_set *s, const char *what, int c, i
 		run_all_here(t, x, &r, rows, c, here, got);
 	xt_run(t, x, &r, rows, c, got);
 	kt_same(got, want, all, what);
-	t->ops->experts_free(x);
+	if (t->ops->experts_save)
+		check_saved(t, x, &r, rows, c, want, all, what);
+	else
+		t->ops->experts_free(x);
 	xt_rows_fini(t, &r);
 	free(want);
 	free(got);
