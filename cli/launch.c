@@ -62,6 +62,10 @@ const struct opt launch_model_options[] = {
 	    .pass = TO_WORKER),
 	OPT("expert-counts", OPT_TEXT, "FILE",
 	    "for --hot-experts: the text of /metrics of a service with --expert-metrics"),
+	OPT("send-experts-above", OPT_INT, "ROWS",
+	    "--fast: a step of more rows has experts on the CPU sent to the GPU; 0: none has (by the "
+	    "model's shape)",
+	    .lo = 0, .hi = 1 << 16, .pass = TO_WORKER),
 	OPT("experts-skew", OPT_TEXT, "HOW",
 	    "for measurements, uniform or zipf: a mixture's rows have experts by chance; outputs mean "
 	    "nothing",
@@ -291,6 +295,10 @@ static int check_place(const struct opts *o, const char *model, char *why, size_
 				   why_n);
 	if (rc || (rc = hot_check_options(&hot, spec, why, why_n)))
 		return rc;
+	if (opts_has(o, "send-experts-above") && !(spec && opts_flag(o, "fast")))
+		return err_why(why, why_n, -EINVAL,
+			       "--send-experts-above is for --fast with experts on the CPU (--experts cpu or "
+			       "--place)");
 	return spec ? check_rules(o, model, spec, &hot, why, why_n) : 0;
 }
 

@@ -178,8 +178,8 @@ struct bus_beat {
 	uint32_t doing; /* enum bus_doing */
 	uint64_t done,
 		total; /* bytes of the model's files on the device, and in all; total 0: not known yet */
-	/* While serving a mixture of experts, since the process began (worker/expert_load.h); 0: the model
-	 * has none. */
+	/* While serving a mixture of experts, since the process began (worker/experts/expert_load.h); 0: the
+	 * model has none. */
 	uint64_t expert_rows, expert_reads, expert_busiest;
 	struct bus_cells cells;
 };

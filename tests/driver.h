@@ -26,6 +26,7 @@ static const char *driver_kv __attribute__((unused)) = "auto";
 static const char *driver_place __attribute__((unused)); /* of steps opened alone from now on, as is: */
 static const struct hot_options *driver_hot __attribute__((unused));
 static const char *driver_experts_compute __attribute__((unused));
+static int driver_send_above __attribute__((unused));
 static struct expert_load driver_experts __attribute__((unused));
 
 enum { DRIVER_BLOCKS = 512, DRIVER_RANKS = 8, DRIVER_LATE_MS = 60000 };
@@ -180,6 +181,7 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .load = &load,
 			      .place = driver_place,
 			      .hot = driver_hot,
+			      .send_experts_above = driver_send_above,
 			      .experts = &driver_experts,
 			      .no_graphs = driver_no_graphs};
 	char path[64];
@@ -188,10 +190,11 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 		snprintf(load.experts_compute, sizeof load.experts_compute, "%s", driver_experts_compute);
 	if (l->n_ranks > 1)
 		return driver_open_group(d, l, isa);
-	load.fast = driver_fast(path, sizeof path);
-	a.tune.file = load.fast ? path : NULL;
+	const bool all_fast = driver_fast(path, sizeof path);
+	load.fast = load.fast || all_fast;
+	a.tune.file = all_fast ? path : NULL;
 	int rc = step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
-	if (load.fast)
+	if (all_fast)
 		unlink(path);
 	return rc;
 }

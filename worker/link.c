@@ -103,6 +103,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.memory_fraction = l->args->memory_fraction,
 		.place = l->args->place,
 		.hot = l->args->hot,
+		.send_experts_above = l->args->send_experts_above,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.path = l->found.path,

@@ -4,7 +4,7 @@
 #define QUERN_WORKER_LINK_H
 
 #include "proto/curve.h"
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 #include "worker/tune.h"
 
 #include <stdbool.h>
@@ -20,6 +20,7 @@ struct link_args {
 	const char *isa;               /* NULL: the best */
 	const char *place;             /* as in step_args */
 	const struct hot_options *hot; /* likewise */
+	int send_experts_above;        /* likewise */
 	const char *experts_compute;   /* of experts on the CPU beside a GPU; NULL: as the controller says */
 	bool no_graphs;                /* as in step_args */
 	uint32_t n_threads;            /* 0: as the controller or the device chooses */

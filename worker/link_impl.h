@@ -23,7 +23,7 @@
 #include "base/buf.h"
 #include "proto/bus.h"
 #include "worker/link.h"
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 #include "worker/loading.h"
 #include "worker/step.h"
 

@@ -41,6 +41,10 @@ static const struct opt options[] = {
 	    "of experts on the CPU those that most rows had on the GPU, within BYTES, by --expert-counts"),
 	OPT("expert-counts", OPT_TEXT, "FILE",
 	    "for --hot-experts: the text of /metrics of a service with --expert-metrics"),
+	OPT("send-experts-above", OPT_INT, "ROWS",
+	    "with --fast: a step of more rows has experts on the CPU sent to the GPU; 0: none has (by the "
+	    "model's shape)",
+	    .lo = 0, .hi = 1 << 16),
 	OPT("tune", OPT_TEXT, "FILE",
 	    "with --fast: what `quern bench kernels --tune` wrote (tune-DEVICE.json in "
 	    "$XDG_CACHE_HOME/quern)"),
@@ -173,6 +177,13 @@ static const char *find_device(const struct opts *o)
 	return device;
 }
 
+/* As struct step_args has it, where 0 is no choice. */
+static int send_above(const struct opts *o)
+{
+	const int given = (int)opts_int(o, "send-experts-above", 0);
+	return opts_has(o, "send-experts-above") && !given ? -1 : given;
+}
+
 /* Options with values that are checked here. */
 struct choices {
 	double fraction;
@@ -251,6 +262,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.memory_fraction = choices.fraction,
 		.place = choices.place,
 		.hot = &choices.hot,
+		.send_experts_above = send_above(o),
 		.experts_compute = unless_auto(opts_text(o, "experts-compute", NULL)),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads", 0),

@@ -402,7 +402,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .observe_arg = a->observe_arg,
 			    .unread = a->unread,
 			    .beside = a->beside,
-			    .hot = a->hot};
+			    .hot = a->hot,
+			    .send_above = a->send_above};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
@@ -423,6 +424,8 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 		if (a->progress)
 			a->progress(a->progress_arg, (unsigned)(1000 * (int64_t)(i + 1) / n_layers));
 	}
+	if ((rc = model_experts_ready(m, why, why_n)))
+		goto fail;
 	loading_complete(m->loading);
 	m->loading = NULL;
 	*out = m;
@@ -471,7 +474,12 @@ int64_t model_weights_bytes(const struct model *m)
 
 int64_t model_beside_bytes(const struct model *m)
 {
-	return m->beside_bytes;
+	return m->beside_bytes + (m->prefetch ? prefetch_host_bytes(m->prefetch) : 0);
+}
+
+uint64_t model_sent(const struct model *m)
+{
+	return m->sent;
 }
 
 int64_t model_layers_bytes(const struct model *m)
@@ -601,7 +609,7 @@ int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_row
 static int layers(struct model *m, struct kern_kv *kv, int n_rows)
 {
 	const void *add = NULL;
-	int rc = 0;
+	int rc = model_experts_begin(m, n_rows);
 	for (int i = 0; !rc && i < m->c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
 		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))

@@ -16,7 +16,7 @@
 #include "formats/shard.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 #include "worker/loading.h"
 
 #include <stdatomic.h>
@@ -63,6 +63,9 @@ struct model_args {
 	struct beside *beside;
 	/* Experts of layers on the CPU that are on the device; borrowed for its life; or NULL. */
 	const struct hot *hot;
+	/* Experts on the CPU come to the device for steps of more rows than this, where its table can compute
+	 * them and they are in pinned memory a second time; 0: they never do. */
+	int send_above;
 	/* The table lists what it is given and computes nothing: no weights are read from the disk. */
 	bool unread;
 	bool layers_only; /* no embedding, last norm or head: model_layers() alone */
@@ -75,7 +78,9 @@ void model_free(struct model *m); /* NULL is fine */
  * first six fields and unread are read.  Errors as model_load(). */
 int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n);
 int64_t model_weights_bytes(const struct model *m); /* on the device */
-int64_t model_beside_bytes(const struct model *m);  /* of experts on the CPU beside it */
+/* Host memory of experts beside the device: the CPU's, and those in pinned memory. */
+int64_t model_beside_bytes(const struct model *m);
+uint64_t model_sent(const struct model *m); /* steps for which experts on the CPU came to the device */
 /* What a step of one row reads of these in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);
 int64_t model_head_bytes(const struct model *m);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "formats/place/hot.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ struct home {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	const struct kern_info *info;
-	int64_t *bytes; /* its sum of them */
+	int64_t *bytes; /* its sum of them; NULL: they do not stay, and are elsewhere as well */
 };
 
 static struct home home_on_device(struct model *m)
@@ -85,6 +86,7 @@ struct experts_reader {
 	const struct kern_info *info; /* of the table that they are for */
 	bool unpack;                  /* the table has refused their codes */
 	bool codes;                   /* some are codes */
+	bool again;                   /* another table has them: the progress does not count them twice */
 	int64_t added;                /* bytes that the progress counts */
 	int last;                     /* the expert at hand */
 	struct source gateup, down;
@@ -92,8 +94,9 @@ struct experts_reader {
 
 static void expert_done(struct experts_reader *r)
 {
-	r->added += r->gateup.bytes + r->down.bytes;
-	loading_add(r->m->loading, r->gateup.bytes + r->down.bytes);
+	const int64_t bytes = r->again ? 0 : r->gateup.bytes + r->down.bytes;
+	r->added += bytes;
+	loading_add(r->m->loading, bytes);
 	model_source_fini(&r->gateup);
 	model_source_fini(&r->down);
 }
@@ -142,7 +145,7 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 		      const bool *here, struct kern_experts **out, char *why, size_t why_n)
 {
 	const struct config_experts *x = &m->c->experts;
-	struct experts_reader r = {.m = m, .w = w, .info = home->info, .last = -1};
+	struct experts_reader r = {.m = m, .w = w, .info = home->info, .again = !home->bytes, .last = -1};
 	const struct kern_experts_src src = {.name = w->experts[0].gate.name,
 					     .n_experts = x->n,
 					     .n_chosen = x->n_chosen,
@@ -160,8 +163,41 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 	}
 	if (rc)
 		return err_prefix(why, why_n, rc, "%s", src.name);
-	*home->bytes += home->ops->experts_bytes(*out);
+	if (home->bytes)
+		*home->bytes += home->ops->experts_bytes(*out);
 	return 0;
+}
+
+static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
+{
+	return err_prefix(why, why_n, rc,
+			  "experts on the CPU are to come to the device for steps of more than %d rows "
+			  "(--send-experts-above 0: they stay there)",
+			  m->send_above);
+}
+
+/* What the CPU has of a layer once more, packed for the device, which has it for a moment.  A layer that the
+ * device's table cannot compute stays with the CPU. */
+static int packed_load(struct model *m, struct layer *l, const struct weights_layer *w, const bool *here,
+		       char *why, size_t why_n)
+{
+	const struct home home = {m->ops, m->dev, &m->info, NULL};
+	struct kern_experts *x;
+	int rc = experts_to(m, &home, w, here, &x, why, why_n);
+	if (rc == -ENOTSUP) {
+		log_warn("model", "experts of layer %d are computed by the CPU, however many the rows: %s",
+			 (int)(l - m->layers), why);
+		return 0;
+	}
+	if (rc)
+		return rc;
+	if (!m->prefetch && (rc = prefetch_open(&m->prefetch, m->ops, m->dev, m->c->n_layers, why, why_n))) {
+		m->ops->experts_free(x);
+		return rc;
+	}
+	rc = prefetch_add(m->prefetch, &x, &l->place, why, why_n);
+	l->comes = !rc;
+	return rc;
 }
 
 int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
@@ -178,7 +214,17 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 	    (rc = beside_norm_load(m, l, &w->ffn_norm, why, why_n)) ||
 	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why, why_n))))
 		return rc;
-	return experts_to(m, &home, w, hot || m->shard->ep ? here : NULL, &l->experts, why, why_n);
+	const bool *const those = hot || m->shard->ep ? here : NULL;
+	rc = experts_to(m, &home, w, those, &l->experts, why, why_n);
+	if (!rc && l->beside && m->send_above && (rc = packed_load(m, l, w, those, why, why_n)))
+		return cannot_come(m, rc, why, why_n);
+	return rc;
+}
+
+int model_experts_ready(struct model *m, char *why, size_t why_n)
+{
+	int rc = m->prefetch ? prefetch_ready(m->prefetch, why, why_n) : 0;
+	return rc ? cannot_come(m, rc, why, why_n) : 0;
 }
 
 /* Of the layer's experts the one with the most bytes in the files. */
@@ -364,6 +410,7 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 void model_experts_fini(struct model *m)
 {
 	struct expert_count *c = m->count;
+	prefetch_close(m->prefetch);
 	if (!c)
 		return;
 	device_counts_free(m);
@@ -496,10 +543,26 @@ void model_take_counts(struct model *m, uint64_t at)
 
 /* ---- the step ---- */
 
+/* Whether a step of n_rows has these experts, which the CPU has, on the device. */
+static bool comes(const struct model *m, const struct layer *l, int n_rows)
+{
+	return l->comes && n_rows > m->send_above;
+}
+
+int model_experts_begin(struct model *m, int n_rows)
+{
+	if (!m->prefetch || n_rows <= m->send_above)
+		return 0;
+	if (!m->count->paused && !m->sent++)
+		log_info("model", "experts on the CPU came to the device: rows=%d above=%d", n_rows,
+			 m->send_above);
+	return prefetch_begin(m->prefetch);
+}
+
 static int route(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	const struct config_experts *x = &m->c->experts;
-	uint32_t *const counts = l->beside ? NULL : m->count->device;
+	uint32_t *const counts = l->beside && !comes(m, l, n_rows) ? NULL : m->count->device;
 	const struct kern_route_args a = {
 		.expert = m->chosen.p,
 		.weight = m->weights.p,
@@ -531,16 +594,22 @@ static int shared_ffn(struct model *m, const struct layer *l, int n_rows)
 	return l->gateup ? model_dense_ffn(m, l, m->shared.p, n_rows) : 0;
 }
 
-/* What the layer's experts on the device give, and the shared one, which all rows begin with. */
-static int device_moe(struct model *m, const struct layer *l, const struct kern_experts *experts, int n_rows)
+static int device_moe_to(struct model *m, void *out, const void *begin, const struct kern_experts *experts,
+			 int n_rows)
 {
-	const struct kern_moe_args moe = {.out = m->add.p,
+	const struct kern_moe_args moe = {.out = out,
 					  .in = m->normed.p,
 					  .expert = m->chosen.p,
 					  .weight = m->weights.p,
-					  .begin = l->gateup ? m->shared.p : NULL,
-					  .begin_by = m->shared_by.p};
+					  .begin = begin,
+					  .begin_by = begin ? m->shared_by.p : NULL};
 	return m->ops->moe(m->stream, experts, &moe, n_rows);
+}
+
+/* What the layer's experts on the device give, and the shared one, which all rows begin with. */
+static int device_moe(struct model *m, const struct layer *l, const struct kern_experts *experts, int n_rows)
+{
+	return device_moe_to(m, m->add.p, l->gateup ? m->shared.p : NULL, experts, n_rows);
 }
 
 static int own_experts(struct model *m, const struct layer *l, int layer, int n_rows)
@@ -579,10 +648,27 @@ static int beside_experts(struct model *m, const struct layer *l, int layer, int
 	return 0;
 }
 
+/* All of them on the device, where those that are the CPU's otherwise have come.  Hot experts are summed
+ * apart, as they are beside the CPU. */
+static int come_experts(struct model *m, const struct layer *l, int n_rows)
+{
+	const struct kern_experts *x;
+	int rc = shared_ffn(m, l, n_rows);
+	if (!rc && l->hot)
+		rc = device_moe(m, l, l->hot, n_rows);
+	if (rc || (rc = prefetch_take(m->prefetch, m->stream, l->place, &x)) ||
+	    (rc = l->hot ? device_moe_to(m, m->shared.p, NULL, x, n_rows) : device_moe(m, l, x, n_rows)) ||
+	    (rc = prefetch_give(m->prefetch, m->stream, l->place)) || !l->hot)
+		return rc;
+	return m->ops->add_rows(m->stream, m->add.p, m->shared.p, NULL, n_rows, m->c->hidden);
+}
+
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	int rc = route(m, l, layer, n_rows);
 	if (rc)
 		return rc;
+	if (comes(m, l, n_rows))
+		return come_experts(m, l, n_rows);
 	return l->beside ? beside_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);
 }

@@ -3,7 +3,8 @@
 #ifndef QUERN_WORKER_MODEL_IMPL_H
 #define QUERN_WORKER_MODEL_IMPL_H
 
-#include "worker/beside.h"
+#include "worker/experts/beside.h"
+#include "worker/experts/prefetch.h"
 #include "worker/model.h"
 #include "worker/trace.h"
 
@@ -27,6 +28,8 @@ struct layer {
 	bool beside;                  /* the experts are on the CPU beside the device, */
 	struct kern_experts *hot;     /* but for these, which are on it; NULL: none */
 	void *beside_norm;            /* then: F32 [H] there, as ffn_norm; or NULL */
+	bool comes;                   /* the experts on the CPU come to the device for many rows, */
+	int place;                    /* then: their number in model.prefetch */
 	struct kern_linear *router;
 	struct piece choice_bias;         /* F32 [E], or none */
 	struct piece attn_norm, ffn_norm; /* F32 [H], before a layer; or none */
@@ -85,6 +88,9 @@ struct model {
 	struct piece logits;           /* F32 [L, V]; rank 0 only */
 	struct beside *beside;         /* borrowed; NULL: all is on the device */
 	const struct hot *hot;         /* borrowed; NULL: of layers beside it all is there */
+	struct prefetch *prefetch;     /* experts that come to the device; NULL: none do */
+	int send_above;                /* then: for steps of more rows */
+	uint64_t sent;                 /* steps that they came for, but trial steps */
 	int64_t weights_bytes;
 	int64_t beside_bytes; /* of experts there */
 };
@@ -142,6 +148,9 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 void model_layer_experts_free(struct model *m, struct layer *l);
 /* Of all its experts that this rank has. */
 int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l);
+/* When all layers are loaded, and when a step begins. */
+int model_experts_ready(struct model *m, char *why, size_t why_n);
+int model_experts_begin(struct model *m, int n_rows);
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows);
 
 #endif

@@ -354,6 +354,11 @@ uint64_t step_replayed(const struct step *s)
 	return graphs_launched(s->graphs);
 }
 
+uint64_t step_sent(const struct step *s)
+{
+	return model_sent(s->model);
+}
+
 int step_logits(struct step *s, uint32_t i, float *out)
 {
 	const struct batch *b = s->batch;

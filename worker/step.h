@@ -21,7 +21,7 @@
 #include "proto/bus.h"
 #include "proto/plan.h"
 #include "proto/vocabulary.h"
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 #include "worker/loading.h"
 #include "worker/tp_group.h"
 #include "worker/tune.h"
@@ -43,8 +43,11 @@ struct step_args {
 	/* of the model on this host; NULL: load->model */ /* fields that are 0: the worker chooses */
 	const char *place; /* where its experts are (formats/place/placement.h); NULL: all on the device */
 	const struct hot_options *hot; /* of layers on the CPU (formats/place/hot.h); NULL: none */
-	bool no_graphs;                /* run every step operation by operation */
-	struct tune_source tune;       /* for load->fast: where to look for its crossovers */
+	/* For load->fast, of layers on the CPU: experts come to the device for steps of more rows; 0: of more
+	 * than prefetch_crossover() says; -1: they never do. */
+	int send_experts_above;
+	bool no_graphs;                                 /* run every step operation by operation */
+	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
 	struct loading *loading;    /* written while it opens; or NULL */
@@ -130,6 +133,8 @@ const struct model_config *step_config(const struct step *s);
 
 /* Number of steps that were replayed from a graph (graphs.h). */
 uint64_t step_replayed(const struct step *s);
+/* Number of steps for which experts on the CPU came to the device. */
+uint64_t step_sent(const struct step *s);
 
 /* For tests: the logits [n_vocab] that the i-th token of the plan begun last was chosen from.
  * -ENOENT: it had no such token, or more rows of logits than are kept. */

@@ -9,7 +9,7 @@
 #include "formats/shard.h"
 #include "kernels/kern.h"
 #include "worker/batch.h"
-#include "worker/beside.h"
+#include "worker/experts/beside.h"
 #include "worker/cache.h"
 #include "worker/graphs.h"
 #include "worker/guide.h"
@@ -36,6 +36,7 @@ struct step {
 	struct hot hot;                             /* of the layers on the CPU; zeros: none */
 	enum kern_compute compute, experts_compute; /* as chosen; the latter where there is `beside` */
 	struct beside *beside; /* for experts on the CPU beside the device; NULL: there are none */
+	int send_above;        /* rows of a step, as in model_args; 0: experts never come to the device */
 	struct model *model;
 	struct cache cache;
 	struct guide *guide; /* NULL on ranks that do not choose tokens */

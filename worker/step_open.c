@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "formats/place/kept.h"
 #include "formats/weights.h"
+#include "worker/experts/prefetch.h"
 #include "worker/profile.h"
 
 #include <errno.h>
@@ -261,6 +262,70 @@ static int64_t beside_kept(const struct step *s, const struct weights *w, enum k
 	return n;
 }
 
+/* Of layers on the CPU: what one expert takes on the device, on average of them all, and what they all take.
+ */
+static int64_t packed_bytes(const struct step *s, const int64_t *sizes, double *each)
+{
+	const int n_experts = s->config.experts.n;
+	int64_t bytes = 0, n = 0;
+	for (int i = 0; i < s->config.n_layers; i++) {
+		const bool *hot = hot_layer(&s->hot, i);
+		for (int e = 0; s->placement.cpu[i] && e < n_experts; e++)
+			if (!hot || !hot[e]) {
+				bytes += sizes[i];
+				n++;
+			}
+	}
+	*each = (double)bytes / (double)n;
+	return bytes;
+}
+
+/* With --fast: from how many rows of a step on the CPU's experts come to the device, for which pinned memory
+ * has them once more.  kept: bytes that the CPU's table will take. */
+static int plan_sending(struct step *s, const struct step_args *a, const struct weights *w, int64_t kept,
+			char *why, size_t why_n)
+{
+	const struct config_experts *x = &s->config.experts;
+	const struct kern_info *cpu = &beside_table(s->beside)->info;
+	int64_t sizes[CONFIG_LAYERS_MAX] = {0};
+	double each;
+	if (!s->load.fast || !s->ops->experts_save || a->send_experts_above < 0)
+		return 0;
+	int rc = expert_sizes(s, w, sizes, why, why_n);
+	if (rc == -ENOTSUP)
+		log_warn("step", "experts on the CPU stay there for all steps: %s", why);
+	if (rc)
+		return rc == -ENOTSUP ? 0
+				      : err_prefix(why, why_n, rc,
+						   "experts on the CPU are to come to the device "
+						   "(--send-experts-above 0: they stay there)");
+	const int64_t bytes = packed_bytes(s, sizes, &each);
+	const struct prefetch_shape shape = {x->n, x->n_chosen,
+					     each / (3.0 * s->config.hidden * x->intermediate),
+					     cpu->n_threads, strstr(cpu->mode, " by amx") != NULL};
+	const int above = a->send_experts_above ? a->send_experts_above : prefetch_crossover(&shape);
+	if (above >= (int)s->lim.max_rows) {
+		log_info("step",
+			 "experts on the CPU stay there for all steps: to send them pays above %d rows, and "
+			 "steps have at most %u (--max-batch-tokens)",
+			 above, s->lim.max_rows);
+		return 0;
+	}
+	if (kept + bytes > cpu->bytes_free)
+		return err_why(
+			why, why_n, -ENOMEM,
+			"the experts on the CPU take %lld MiB, and for steps of more than %d rows, which "
+			"--fast sends to the GPU, %lld MiB of pinned memory once more, but only %lld are "
+			"free: leave them on the CPU for all steps (--send-experts-above 0), or leave more "
+			"layers' experts on the GPU (--place)",
+			(long long)(kept >> 20), above, (long long)(bytes >> 20),
+			(long long)(cpu->bytes_free >> 20));
+	log_info("step", "experts on the CPU come to the device: above=%d rows pinned=%lld", above,
+		 (long long)bytes);
+	s->send_above = above;
+	return 0;
+}
+
 static int open_beside(struct step *s, const struct step_args *a, const struct weights *w, char *why,
 		       size_t why_n)
 {
@@ -297,7 +362,7 @@ static int open_beside(struct step *s, const struct step_args *a, const struct w
 		 (long long)bytes);
 	if (info->note[0])
 		log_warn("step", "experts on the CPU: mode=\"%s\": %s", info->mode, info->note);
-	return 0;
+	return plan_sending(s, a, w, bytes, why, why_n);
 }
 
 static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
@@ -442,6 +507,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.placement = &s->placement,
 		.beside = s->beside,
 		.hot = s->hot.n ? &s->hot : NULL,
+		.send_above = s->send_above,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }

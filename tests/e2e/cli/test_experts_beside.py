@@ -91,6 +91,33 @@ def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
     assert client.status()["replicas"][0]["numerics"] == numerics
 
 
+def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
+    """With --fast, by steps of more rows than asked for; short ones have the tokens that they have without it."""
+    options = {"max_tokens": 8, "seed": 3, "ignore_eos": True}
+    beside = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "32", "--max-step-ms", "0", *SMALL
+    s = start(model, *beside)
+    with s.client() as c:
+        short = [c.generate(None, tokens=p, **options).tokens for p in PROMPTS[1:3]]
+        host = s.workers()[0]["host_weights_bytes"]
+    s.stop()
+    s = start(model, *beside, "--fast", "--send-experts-above", "20")
+    with s.client() as c:
+        assert [c.generate(None, tokens=p, **options).tokens for p in PROMPTS[1:3]] == short
+        assert "experts on the CPU come to the device: above=20 rows pinned=" in s.log()
+        assert "came to the device" not in s.log()
+        assert len(c.generate(None, tokens=PROMPTS[0], **options).tokens) == 8
+        assert "experts on the CPU came to the device: rows=32 above=20\n" in s.log()
+        assert " fast " in c.status()["replicas"][0]["numerics"]
+        # Two layers of five experts, once more.
+        assert s.workers()[0]["host_weights_bytes"] - host >= 10 * EXPERT
+
+
+@pytest.mark.parametrize("arguments", [("--experts", "cpu"), ("--fast",)])
+def test_sending_experts_needs_fast_and_experts_on_the_cpu(run, model, arguments):
+    p = run("run", model, "x", "--device", "cuda:0", "--send-experts-above", "9", *arguments, timeout=60)
+    assert p.returncode in (1, 2) and "--send-experts-above is for --fast" in p.stderr, p.stderr
+
+
 @pytest.fixture
 def counts(tmp_path):
     """Of the model's two layers with five experts."""

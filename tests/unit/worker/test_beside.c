@@ -1,123 +1,12 @@
 /* Experts on the CPU beside a GPU, which is the emulated one: each placement gives one result, whatever else
  * is in the batch, and all placements nearly the same. */
-#include "formats/place/hot.h"
 #include "formats/place/kept.h"
-#include "formats/place/placement.h"
-#include "tests/driver.h"
+#include "tests/unit/worker/placed.h"
 
 #include <criterion/parameterized.h>
 #include <errno.h>
-#include <math.h>
-
-enum { PROMPT = 37, NEW = 5, TOKENS = 48, OTHERS = 3, VOCAB_MAX = 512 };
-
-struct placed {
-	char model[24];
-	char place[48]; /* with one of its two layers of experts on the CPU */
-	char compute[8];
-	float tolerance; /* of the largest logit */
-};
-
-struct trace {
-	uint32_t tokens[NEW];
-	float logits[NEW][VOCAB_MAX];
-	char numerics[256];
-};
-
-static uint32_t prompt[TOKENS];
-static struct bus_ready ready; /* of the last step that was opened */
-
-/* Before the first model: the table is opened once in a process. */
-static void emulate(void)
-{
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
-	if (access(library, R_OK))
-		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
-	setenv("QUERN_CUDA_LIBRARY", library, 1);
-	setenv("QUERN_TEST_DEVICE", "cuda:0", 1);
-	for (uint32_t i = 0; i < TOKENS; i++)
-		prompt[i] = (i * i * 31 + i * 7 + 5) % 330;
-}
 
 TestSuite(beside, .init = emulate, .timeout = 240);
-
-static void open_placed(struct driver *d, const char *model, const char *place)
-{
-	const char *dir = tiny_model(model);
-	if (!dir)
-		cr_skip_test("tiny models need Python with numpy");
-	struct bus_load load = driver_load(dir);
-	load.max_rows = 40;
-	load.max_slots = load.max_runs = OTHERS + 1;
-	load.max_context = 64;
-	driver_place = place;
-	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
-	ready = d->ready;
-}
-
-/* Counts of a service of the model's: all experts of a layer had rows, of which the most had the last. */
-static void write_counts(const char *model, char *path, size_t n)
-{
-	struct model_config c;
-	cr_assert_eq(model_config_load(tiny_model(model), &c, NULL, 0), 0);
-	snprintf(path, n, "/tmp/quern-test-counts-%d", (int)getpid());
-	FILE *f = fopen(path, "w");
-	cr_assert(f);
-	for (int l = 0; l < c.n_layers; l++)
-		for (int e = 0; c.layer_sparse[l] && e < c.experts.n; e++)
-			fprintf(f,
-				"quern:expert_layer_rows_total{model_name=\"m\",layer=\"%d\",expert=\"%d\"} "
-				"%d\n",
-				l, e, 10 * e + l);
-	fclose(f);
-	model_config_fini(&c);
-}
-
-static void note(struct driver *d, struct trace *t, uint32_t n, uint32_t i)
-{
-	cr_assert_eq(step_logits(d->step, i, t->logits[n]), 0);
-	t->tokens[n] = d->result.tokens[i];
-}
-
-/* The prompt in chunks, then token after token; with `others` sequences of other lengths beside it. */
-static void generate(const struct placed *c, const char *place, uint32_t chunk, uint32_t others,
-		     struct trace *out)
-{
-	struct driver d;
-	struct params p;
-	uint32_t tokens[TOKENS], pos[OTHERS + 1] = {0}, at = 0, n = 0;
-	params_init(&p);
-	p.temperature = 0;
-	open_placed(&d, c->model, place);
-	memset(out, 0, sizeof *out);
-	snprintf(out->numerics, sizeof out->numerics, "%s", d.ready.numerics);
-	memcpy(tokens, prompt, sizeof tokens);
-	driver_seq(&d, 0, tokens, PROMPT, PROMPT, 64, &p);
-	for (uint32_t s = 1; s <= others; s++)
-		driver_seq(&d, s, prompt + s, 1, 1, 64, &p);
-	while (n < NEW) {
-		const uint32_t rows = at >= PROMPT ? 1 : PROMPT - at < chunk ? PROMPT - at : chunk;
-		for (uint32_t s = 1; s <= others; s++)
-			driver_add_run(&d, s, pos[s]++, 1, true);
-		driver_add_run(&d, 0, at, rows, at + rows >= PROMPT);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
-		at += rows;
-		if (at >= PROMPT)
-			note(&d, out, n++, others);
-	}
-	driver_close(&d);
-}
-
-static void check_near(const struct trace *a, const struct trace *b, float tolerance)
-{
-	float most = 0, off = 0;
-	for (uint32_t i = 0; i < VOCAB_MAX; i++) {
-		most = fmaxf(most, fabsf(a->logits[0][i]));
-		off = fmaxf(off, fabsf(a->logits[0][i] - b->logits[0][i]));
-	}
-	cr_expect(off <= tolerance * most, "logits up to %g differ by %g", (double)most, (double)off);
-	cr_expect(off > 0, "the CPU's experts have the bits of the GPU's: are they used?");
-}
 
 ParameterizedTestParameters(beside, each_placement_gives_one_result)
 {

@@ -1,5 +1,5 @@
 /* Counters of experts' rows: of the model that is loaded, from 0 with each epoch. */
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 
 #include <criterion/criterion.h>
 

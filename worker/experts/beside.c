@@ -1,4 +1,4 @@
-#include "worker/beside.h"
+#include "worker/experts/beside.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

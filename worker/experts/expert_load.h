@@ -1,7 +1,7 @@
 /* expert_load.h - how the rows of steps are spread over experts: counted by the thread that computes, read by
  * the one that sends heartbeats. */
-#ifndef QUERN_WORKER_EXPERT_LOAD_H
-#define QUERN_WORKER_EXPERT_LOAD_H
+#ifndef QUERN_WORKER_EXPERTS_EXPERT_LOAD_H
+#define QUERN_WORKER_EXPERTS_EXPERT_LOAD_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/expert_load.h"
+#include "worker/experts/expert_load.h"
 
 #include "base/alloc.h"
 

@@ -7,8 +7,8 @@
  * its table knows: the norm is computed once more, by the CPU's table.  A row's bits depend on that row
  * alone, since both tables keep that rule, and where an expert is computed is fixed when the model is loaded.
  * All memory is allocated at the start.  Knows nothing of models or layers. */
-#ifndef QUERN_WORKER_BESIDE_H
-#define QUERN_WORKER_BESIDE_H
+#ifndef QUERN_WORKER_EXPERTS_BESIDE_H
+#define QUERN_WORKER_EXPERTS_BESIDE_H
 
 #include "kernels/kern.h"
 

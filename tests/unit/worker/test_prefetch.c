@@ -1,0 +1,318 @@
+/* Experts on the CPU that come to the GPU, which is the emulated one, for steps of many rows: the bits of a
+ * GPU that has them always, and below that those of the CPU. */
+#include "worker/experts/prefetch.h"
+#include "tests/kernels/experts_test.h"
+#include "tests/unit/worker/placed.h"
+
+#include <criterion/parameterized.h>
+
+TestSuite(prefetch, .init = emulate, .timeout = 240);
+
+/* ---- layers by themselves ---- */
+
+enum { LAYERS = 5, STEPS = 3, ROWS = 20, CHOSEN = 2, HIDDEN = 128 };
+
+/* Layers of other kinds, sizes and numbers of experts: the last is not the largest. */
+static void layers_new(struct xt_set *sets)
+{
+	static const struct xt_kind kinds[LAYERS] = {{KERN_AWQ4, 32, false, KERN_SILU},
+						     {KERN_F16, 0, true, KERN_SILU},
+						     {KERN_CODES, KT_Q8_0, false, KERN_SILU},
+						     {KERN_F16, 0, false, KERN_GELU_TANH},
+						     {KERN_CODES, KT_Q4_0, true, KERN_SILU}};
+	for (int i = 0; i < LAYERS; i++)
+		xt_set_new(&sets[i], 4 + i % 3, kinds[i], HIDDEN, i % 2 ? 96 : 64);
+	xt_set_kind(&sets[3], 2, kinds[0]);
+}
+
+/* The rows of all layers, on the device: each with two of the four experts that every layer has. */
+static struct kern_moe_args rows_put(struct kt *t, struct xt_rows *r, const struct xt_set *s)
+{
+	const size_t picks = (size_t)ROWS * CHOSEN * 4;
+	xt_rows_new(t, r, s, ROWS, CHOSEN, XT_EVEN);
+	return (struct kern_moe_args){.in = r->op,
+				      .expert = kt_put(t, r->expert, picks),
+				      .weight = kt_put(t, r->weight, picks),
+				      .begin = kt_put(t, r->begin, (size_t)ROWS * HIDDEN * 4),
+				      .begin_by = kt_put(t, r->begin_by, (size_t)ROWS * 4)};
+}
+
+static void open_table(struct kt *t)
+{
+	kt_open_any(t, 0, (struct kt_size){.rows = ROWS});
+}
+
+static const struct kern_ops *real;
+static struct kern_stream *step_stream; /* NULL: copies come when the step waits for them */
+
+/* Copies as early as they can be: done when they are queued, with what they wait for. */
+static int record_early(struct kern_event *e, struct kern_stream *s)
+{
+	int rc = real->event_record(e, s);
+	return rc || !step_stream || s == step_stream ? rc : real->stream_sync(s);
+}
+
+/* Steps that are queued at once: each layer's experts are there when they are computed, and until then. */
+Test(prefetch, layers_take_turns_in_two_slots)
+{
+	enum { BYTES = ROWS * HIDDEN * 4 };
+	static struct xt_set sets[LAYERS];
+	static float want[LAYERS][ROWS * HIDDEN], got[ROWS * HIDDEN];
+	struct kt t;
+	struct xt_rows r;
+	struct kern_info before, after;
+	void *out[STEPS][LAYERS];
+	open_table(&t);
+	layers_new(sets);
+	struct kern_moe_args a = rows_put(&t, &r, &sets[0]);
+	struct kern_ops ops = *t.ops;
+	real = t.ops;
+	ops.event_record = record_early;
+	for (int i = 0; i < STEPS * LAYERS; i++)
+		out[i / LAYERS][i % LAYERS] = kt_new(&t, BYTES);
+	for (uint64_t seed = 1; seed <= 4; seed++) {
+		struct prefetch *p;
+		const struct kern_experts *x;
+		char why[256] = "";
+		int place;
+		kt_seed(seed);
+		step_stream = seed % 2 ? NULL : t.s;
+		t.ops->info(t.dev, &before);
+		cr_assert_eq(prefetch_open(&p, &ops, t.dev, LAYERS, why, sizeof why), 0, "%s", why);
+		for (int i = 0; i < LAYERS; i++) {
+			struct kern_experts *loaded = xt_load(&t, &sets[i], CHOSEN);
+			xt_run(&t, loaded, &r, ROWS, CHOSEN, want[i]);
+			cr_assert_eq(prefetch_add(p, &loaded, &place, why, sizeof why), 0, "%s", why);
+			cr_assert(place == i && !loaded);
+		}
+		cr_assert_eq(prefetch_ready(p, why, sizeof why), 0, "%s", why);
+		for (int n = 0; n < STEPS; n++) {
+			cr_assert_eq(prefetch_begin(p), 0);
+			for (int i = 0; i < LAYERS; i++) {
+				a.out = out[n][i];
+				cr_assert_eq(prefetch_take(p, t.s, i, &x), 0);
+				cr_assert_eq(t.ops->moe(t.s, x, &a, ROWS), 0);
+				cr_assert_eq(prefetch_give(p, t.s, i), 0);
+			}
+		}
+		for (int i = 0; i < STEPS * LAYERS; i++) {
+			kt_get(&t, got, out[i / LAYERS][i % LAYERS], BYTES);
+			kt_same(got, want[i % LAYERS], ROWS * HIDDEN, "a layer that took its turn");
+		}
+		prefetch_close(p);
+		t.ops->info(t.dev, &after);
+		cr_expect_leq(after.bytes_used - before.bytes_used, 8 << 20, "scratch of the first alone");
+	}
+	for (int i = 0; i < LAYERS; i++)
+		xt_set_fini(&sets[i]);
+	xt_rows_fini(&t, &r);
+	kt_close(&t);
+}
+
+static bool no_host, no_device;
+
+static void *host_new(struct kern_dev *d, size_t bytes)
+{
+	return no_host ? NULL : real->host_new(d, bytes);
+}
+
+static void *mem_new(struct kern_dev *d, size_t bytes)
+{
+	return no_device ? NULL : real->mem_new(d, bytes);
+}
+
+Test(prefetch, memory_that_is_short_is_named)
+{
+	struct kt t;
+	struct xt_set s;
+	struct prefetch *p;
+	char why[256] = "";
+	int place;
+	open_table(&t);
+	real = t.ops;
+	struct kern_ops ops = *real;
+	ops.host_new = host_new;
+	ops.mem_new = mem_new;
+	xt_set_new(&s, 4, (struct xt_kind){KERN_F16, 0, false, KERN_SILU}, HIDDEN, 64);
+	cr_assert_eq(prefetch_open(&p, &ops, t.dev, 2, why, sizeof why), 0);
+	struct kern_experts *x = xt_load(&t, &s, CHOSEN);
+	no_host = true;
+	cr_expect_eq(prefetch_add(p, &x, &place, why, sizeof why), -ENOMEM);
+	cr_expect(strstr(why, "196608 bytes of pinned memory"), "%s", why);
+	cr_expect_null(x);
+	no_host = false;
+	x = xt_load(&t, &s, CHOSEN);
+	cr_assert_eq(prefetch_add(p, &x, &place, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(prefetch_host_bytes(p), 196608);
+	no_device = true;
+	cr_expect_eq(prefetch_ready(p, why, sizeof why), -ENOMEM);
+	cr_expect(strstr(why, "2 x 196608 bytes on the device"), "%s", why);
+	prefetch_close(p);
+	xt_set_fini(&s);
+	kt_close(&t);
+}
+
+/* At 4 bits, and more of them with more threads or wider weights. */
+Test(prefetch, rows_that_pay_follow_from_the_shape)
+{
+	const struct prefetch_shape m = {128, 8, 0.52, 16, false};
+	struct prefetch_shape o = m;
+	cr_expect_eq(prefetch_crossover(&m), 293); /* 18.3 rows an expert */
+	o.n_threads = 32;
+	cr_expect_eq(prefetch_crossover(&o), 586);
+	o = m;
+	o.weight_bytes = 2;
+	cr_expect_eq(prefetch_crossover(&o), 1127);
+	o = m;
+	o.n_chosen = 16;
+	cr_expect_eq(prefetch_crossover(&o), 147);
+	o = m;
+	o.amx = true;
+	cr_expect_eq(prefetch_crossover(&o), 1265);
+}
+
+/* ---- models ---- */
+
+ParameterizedTestParameters(prefetch, long_prompts_have_the_bits_of_the_gpu)
+{
+	static struct placed cases[] = {
+		{"qwen2-moe", "layers.3.experts=cpu", "f32", 5e-3f},
+		{"qwen3-moe-awq", "layers.1.experts=cpu", "int16", 5e-3f},
+		{"glm4-moe", "layers.2.experts=cpu", "int8", 5e-2f},
+		{"gpt-oss", PLACEMENT_EXPERTS_CPU, "f32", 5e-2f},
+	};
+	return cr_make_param_array(struct placed, cases, sizeof cases / sizeof cases[0]);
+}
+
+/* The logits behind the prompt, and all that follow. */
+static void check_first(const struct trace *a, const struct trace *b, const char *what)
+{
+	cr_expect(!memcmp(a->logits[0], b->logits[0], sizeof a->logits[0]), "%s", what);
+}
+
+static void check_all(const struct trace *a, const struct trace *b, const char *what)
+{
+	cr_expect(!memcmp(a->tokens, b->tokens, sizeof a->tokens) &&
+			  !memcmp(a->logits, b->logits, sizeof a->logits),
+		  "%s", what);
+}
+
+ParameterizedTest(struct placed *c, prefetch, long_prompts_have_the_bits_of_the_gpu)
+{
+	static struct trace gpu, cpu, got;
+	driver_experts_compute = c->compute;
+	generate(c, NULL, PROMPT, 0, &gpu);
+	for (int i = 0; i < 2; i++) {
+		const char *place = i ? c->place : PLACEMENT_EXPERTS_CPU;
+		placed_fast = false;
+		generate(c, place, PROMPT, 0, &cpu);
+		cr_expect_eq(placed_sent, 0);
+		placed_fast = true;
+		driver_send_above = PROMPT - 1;
+		generate(c, place, PROMPT, 0, &got);
+		cr_expect_eq(placed_sent, 1);
+		check_first(&got, &gpu, "a prompt of more rows");
+		check_near(&got, &cpu, c->tolerance);
+		cr_expect(strstr(got.numerics, " fast ") && !strstr(cpu.numerics, " fast "), "%s",
+			  got.numerics);
+		driver_send_above = PROMPT;
+		generate(c, place, PROMPT, 0, &got);
+		cr_expect_eq(placed_sent, 0);
+		check_all(&got, &cpu, "a prompt of as many rows");
+		/* 16, 16 and 5 rows, and 3 of others. */
+		driver_send_above = 18;
+		generate(c, place, 16, OTHERS, &got);
+		cr_expect_eq(placed_sent, 2);
+		check_close(&got, &cpu, c->tolerance); /* of the last layer alone: no K or V is another */
+		driver_send_above = -1;
+		generate(c, place, PROMPT, 0, &got);
+		check_all(&got, &cpu, "never");
+	}
+}
+
+Test(prefetch, hot_experts_stay_and_the_others_come)
+{
+	static const struct placed c = {"qwen2-moe", "layers.1.experts=cpu", "f32", 5e-3f};
+	static struct trace gpu, got;
+	char counts[64];
+	generate(&c, NULL, PROMPT, 0, &gpu);
+	write_counts(c.model, counts, sizeof counts);
+	const struct hot_options hot = {true, 2 * 3 * 64 * 56 * 2, counts};
+	driver_hot = &hot;
+	placed_fast = true;
+	driver_send_above = 30;
+	generate(&c, c.place, PROMPT, 0, &got);
+	cr_expect_eq(placed_sent, 1);
+	cr_expect(strstr(got.numerics, " hot=2:"), "%s", got.numerics);
+	/* Both sums are the GPU's, of other parts. */
+	check_close(&got, &gpu, 1e-5f);
+	unlink(counts);
+}
+
+/* By the shape: 2 bytes a weight, 2 threads, 3 of 5 experts. */
+Test(prefetch, steps_of_more_rows_than_the_shape_says_send_experts)
+{
+	static const struct placed c = {"qwen2-moe", "", "f32", 0};
+	static struct trace t;
+	placed_fast = true;
+	driver_experts_compute = "f32";
+	generate(&c, PLACEMENT_EXPERTS_CPU, 15, 0, &t);
+	cr_expect_eq(placed_sent, 0);
+	generate(&c, PLACEMENT_EXPERTS_CPU, 16, 0, &t);
+	cr_expect_eq(placed_sent, 2);
+}
+
+/* Host memory has them twice, the device two layers of them; where no step has as many rows, neither has. */
+Test(prefetch, copies_and_slots_are_accounted_for)
+{
+	enum { LAYER = 5 * 3 * 64 * 56 * 2 };
+	struct driver d[3];
+	placed_fast = true;
+	for (int i = 0; i < 3; i++) {
+		driver_send_above = i == 0 ? -1 : i == 1 ? 39 : 40;
+		open_placed(&d[i], "qwen2-moe", PLACEMENT_EXPERTS_CPU);
+	}
+	const uint64_t copies = d[1].ready.host_weights_bytes - d[0].ready.host_weights_bytes,
+		       slots = d[1].ready.scratch_bytes - d[0].ready.scratch_bytes;
+	cr_expect(copies >= 2 * LAYER && copies <= 3 * LAYER, "%llu", (unsigned long long)copies);
+	cr_expect(slots >= 2 * LAYER, "%llu", (unsigned long long)slots);
+	cr_expect_eq(d[1].ready.weights_bytes, d[0].ready.weights_bytes);
+	cr_expect_eq(d[2].ready.host_weights_bytes, d[0].ready.host_weights_bytes);
+	for (int i = 0; i < 3; i++)
+		driver_close(&d[i]);
+}
+
+Test(prefetch, the_pool_has_what_the_slots_leave)
+{
+	enum { LAYER = 5 * 3 * 64 * 56 * 2 };
+	uint64_t pool[2];
+	placed_fast = placed_unsized = true;
+	for (int i = 0; i < 2; i++) {
+		struct driver d;
+		driver_send_above = i ? 20 : -1;
+		open_placed(&d, "qwen2-moe", PLACEMENT_EXPERTS_CPU);
+		pool[i] = d.ready.kv_bytes;
+		cr_expect_eq(step_sent(d.step), 0, "steps that were tried are not counted");
+		driver_close(&d);
+	}
+	cr_expect(pool[0] - pool[1] >= 2 * LAYER && pool[0] - pool[1] < 20 * LAYER, "%llu and %llu",
+		  (unsigned long long)pool[0], (unsigned long long)pool[1]);
+}
+
+/* Of steps that send them, and of those that do not. */
+Test(prefetch, rows_of_experts_that_come_are_counted_too)
+{
+	static const struct placed c = {"qwen2-moe", "", "f32", 0};
+	static struct trace t;
+	placed_fast = true;
+	driver_send_above = 9;
+	generate(&c, "layers.1.experts=cpu", 15, 0, &t);
+	cr_expect_eq(placed_sent, 2);
+	cr_expect_eq(atomic_load(&driver_experts.rows), 2 * (PROMPT + NEW - 1) * 3);
+	const struct expert_cells *cells = atomic_load(&driver_experts.cells);
+	uint64_t of_layers[4] = {0};
+	for (uint32_t i = 0; i < cells->n; i++)
+		of_layers[i / 5] += atomic_load(&cells->rows[i]);
+	cr_expect_eq(of_layers[1], of_layers[3]);
+	cr_expect_eq(of_layers[1] + of_layers[3], 2 * (PROMPT + NEW - 1) * 3);
+}
