@@ -420,6 +420,7 @@ void sched_end(struct sched *s, struct seq *q)
 	if (s->refused == q)
 		s->refused = NULL;
 	sched_clear_strikes(s, q);
+	q->n_pending = 0; /* tokens of plans under way are cut */
 	q->state = SEQ_FINISHED;
 }
 

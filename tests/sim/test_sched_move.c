@@ -117,6 +117,10 @@ static void add_job(struct sim *m)
 	j->params.n = rnd(m, 3) ? 1 : 1 + rnd(m, 4);
 	j->params.seed = rnd(m, 1u << 30);
 	j->params.max_tokens = 1 + rnd(m, OUT);
+	if (rnd(m, 2)) { /* outputs of a job end at different times */
+		j->params.stop_ids = xmemdup(&(uint32_t){DEVICE_STOP}, sizeof(uint32_t));
+		j->params.n_stop_ids = 1;
+	}
 	if (rnd(m, 4) == 0)
 		j->params.beam_width = j->params.n + rnd(m, 4);
 	j->n_prompt = 1 + rnd(m, CONTEXT - OUT);
@@ -315,6 +319,53 @@ Test(sched_move, reports_the_cached_part_of_a_prompt)
 	cr_assert_eq(sched_cached(s, tokens, 80, 5), 0);
 	sched_free(s);
 	sched_free(none);
+}
+
+/* The token of the next plan was under way when a stop string of the first output was found. */
+Test(sched_move, a_job_moves_when_one_of_its_outputs_is_over)
+{
+	struct sched *from = small(true), *to = small(true);
+	struct device *d = device_new(4, 16, 0, 16, CONTEXT);
+	struct plan p[2] = {0};
+	struct result r = {0};
+	struct sched_events ev = {0};
+	struct params params;
+	params_init(&params);
+	params.n = 2;
+	params.max_tokens = 10;
+	struct group *g = group_new(1, xcalloc(4, sizeof(uint32_t)), 4, &params);
+	sched_add(from, &g, 1);
+	for (int i = 0; i < 2; i++) {
+		cr_assert(sched_plan(from, 1, &p[i]));
+		device_submit(d, &p[i]);
+	}
+	device_answer(d, &r);
+	cr_assert_eq(sched_apply(from, &r, 1, &ev), 0);
+	sched_stop(from, 1, 0, &ev);
+	device_answer(d, &r);
+	cr_assert_eq(sched_apply(from, &r, 1, &ev), 0);
+	sched_lost(from);
+	struct group *moved = sched_detach(from, sched_first(from));
+	sched_adopt(to, &moved);
+	sched_check(to);
+	device_free(d);
+	d = device_new(4, 16, 0, 16, CONTEXT);
+	uint32_t n_tokens = 2;
+	for (ev.n = 0; sched_plan(to, 1, &p[0]);) {
+		device_step(d, &p[0], &r);
+		cr_assert_eq(sched_apply(to, &r, 1, &ev), 0);
+	}
+	for (uint32_t i = 0; i < ev.n; i++)
+		n_tokens += ev.v[i].kind == SCHED_TOKEN && ev.v[i].index == 1;
+	cr_expect_eq(n_tokens, 10);
+	cr_expect_eq(ev.v[ev.n - 1].kind, SCHED_GROUP_DONE);
+	device_free(d);
+	plan_fini(&p[0]);
+	plan_fini(&p[1]);
+	result_fini(&r);
+	sched_events_fini(&ev);
+	sched_free(from);
+	sched_free(to);
 }
 
 Test(sched_move, keeps_the_order_of_arrival)
