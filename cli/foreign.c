@@ -19,6 +19,8 @@ static const char threads[] = "quern has --threads N; the kernels' threads poll 
 static const char no_images[] = "quern serves texts only: images and sound are not built";
 static const char no_offload[] =
 	"a GPU holds the whole model; the experts of a mixture may stay on the CPU: --experts cpu, --place";
+static const char sent_experts[] = "quern has --experts cpu --fast --send-experts-above ROWS: steps of more "
+				   "rows have experts on the GPU";
 static const char hot_experts[] =
 	"quern has --experts cpu --hot-experts BYTES --expert-counts FILE: the most asked are on the GPU";
 static const char no_slots[] =
@@ -227,6 +229,9 @@ const struct opt_alias foreign_options[] = {
 	HINT("--cpu-moe", "quern has --experts cpu"),
 	HINT("-ncmoe", "quern has --place layers.0-N.experts=cpu,*.experts=cuda"),
 	HINT("--n-cpu-moe", "quern has --place layers.0-N.experts=cpu,*.experts=cuda"),
+	HINT("-nopo", sent_experts),
+	HINT("--no-op-offload", sent_experts),
+	HINT("--op-offload", sent_experts),
 	HINT("-dev", "quern has --device cpu or cuda:0; quern inspect gpu lists them"),
 	HINT("--list-devices", "quern inspect cpu, quern inspect gpu"),
 	HINT("--fit",
@@ -327,6 +332,7 @@ const struct opt_alias foreign_options[] = {
 	HINT("--ep-size", "quern has --tp N --ep: ranks of the same number"),
 	HINT("--kt-num-gpu-experts", hot_experts),
 	HINT("--init-expert-location", hot_experts),
+	HINT("--kt-gpu-prefill-token-threshold", sent_experts),
 	HINT("--schedule-policy", scheduling),
 	HINT("--schedule-conservativeness", scheduling),
 	HINT("--enable-priority-scheduling", scheduling),

@@ -81,7 +81,8 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
-	msgpack_pack_map(pk, 19);
+	msgpack_pack_map(pk, 20);
+	pack_uint(pk, "send_above", r->send_above);
 	pack_uint(pk, "block_bytes", r->block_bytes);
 	pack_uint(pk, "link_bps", r->link_bps);
 	pack_uint(pk, "epoch", r->epoch);
@@ -296,8 +297,9 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 		const char *key;
 		uint32_t *at;
 	} words[] = {
-		{"n_blocks", &r->n_blocks}, {"n_host_blocks", &r->n_host_blocks}, {"n_vocab", &r->n_vocab},
-		{"load_ms", &r->load_ms},   {"n_threads", &r->n_threads},
+		{"n_blocks", &r->n_blocks},   {"n_host_blocks", &r->n_host_blocks},
+		{"n_vocab", &r->n_vocab},     {"load_ms", &r->load_ms},
+		{"n_threads", &r->n_threads}, {"send_above", &r->send_above},
 	};
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		if (strcmp(key, words[i].key) == 0) {

@@ -116,6 +116,9 @@ struct bus_ready {
 	uint32_t n_threads;
 	uint64_t block_bytes; /* of one block, all layers */
 	uint64_t link_bps;    /* bytes per second between device and host pool, measured; 0: no host pool */
+	/* Weights come to the device for steps of more rows than this, which then take about as long whatever
+	 * their rows; 0: for none. */
+	uint32_t send_above;
 };
 
 struct bus_failed { /* the worker cannot continue; it exits after this */

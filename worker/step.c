@@ -86,6 +86,7 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.load_ms = s->load_ms,
 		.block_bytes = (uint64_t)s->cache.block_bytes,
 		.link_bps = s->cache.link_bps,
+		.send_above = (uint32_t)s->send_above,
 		.n_threads = (uint32_t)(s->beside ? beside_table(s->beside)->info.n_threads : info.n_threads),
 	};
 	step_numerics(s, &info, ready->numerics, sizeof ready->numerics);

@@ -311,15 +311,9 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 			 above, s->lim.max_rows);
 		return 0;
 	}
-	if (kept + bytes > cpu->bytes_free)
-		return err_why(
-			why, why_n, -ENOMEM,
-			"the experts on the CPU take %lld MiB, and for steps of more than %d rows, which "
-			"--fast sends to the GPU, %lld MiB of pinned memory once more, but only %lld are "
-			"free: leave them on the CPU for all steps (--send-experts-above 0), or leave more "
-			"layers' experts on the GPU (--place)",
-			(long long)(kept >> 20), above, (long long)(bytes >> 20),
-			(long long)(cpu->bytes_free >> 20));
+	const struct prefetch_room room = {kept, bytes, cpu->bytes_free, above};
+	if ((rc = prefetch_check_room(&room, why, why_n)))
+		return rc;
 	log_info("step", "experts on the CPU come to the device: above=%d rows pinned=%lld", above,
 		 (long long)bytes);
 	s->send_above = above;

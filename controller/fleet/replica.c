@@ -95,6 +95,8 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	r->full_kv_bytes = pool < r->model_context ? full * r->block_bytes : 0;
 	snprintf(r->numerics, sizeof r->numerics, "%s", first->numerics);
 	sched_start(r->sched, n_blocks, n_host, r->epoch);
+	r->send_above = first->send_above;
+	sched_fill_steps(r->sched, r->send_above > 0);
 	update_speed(r);
 	r->started = true;
 	r->state = REPLICA_SERVING;
@@ -152,8 +154,11 @@ static void measure_decode(struct replica *r, const struct result *result)
 	r->decode_us = r->decode_us == 0 ? result->step_us : 0.9 * r->decode_us + 0.1 * result->step_us;
 }
 
+/* Steps for which weights come to the device say nothing of what rows cost in others. */
 static void measure_pace(struct replica *r, const struct result *result)
 {
+	if (r->send_above && replica_rows(r, result) > r->send_above)
+		return;
 	pace_note(&r->pace, replica_rows(r, result), r->prompt_rows[result->number % SCHED_AHEAD],
 		  result->step_us);
 	sched_step_costs(r->sched, pace_costs(&r->pace));

@@ -42,6 +42,7 @@ struct replica {
 	uint32_t plain_class;    /* the number of the class of its outputs without a form (form_class()) */
 	uint32_t max_context;    /* the longest sequence it accepts */
 	uint64_t block_bytes, link_bps;
+	uint32_t send_above; /* rows of a step, as in bus_ready */
 	/* Measured: */
 	double step_us_mean;
 	struct pace pace;

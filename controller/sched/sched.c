@@ -550,6 +550,11 @@ void sched_step_costs(struct sched *s, struct sched_costs c)
 	s->costs = c;
 }
 
+void sched_fill_steps(struct sched *s, bool on)
+{
+	s->fills_steps = on;
+}
+
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)
 {
 	s->prefill_tps = prefill_tokens_per_s;

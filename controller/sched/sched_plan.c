@@ -261,8 +261,9 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
 	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
 		return s->cfg.max_rows;
-	const bool streams = n || !s->cfg.step_auto || !s->cfg.mixture_rows || some_decodes(s);
-	const uint32_t alone = streams ? 0 : s->cfg.mixture_rows;
+	const uint32_t least_alone = s->fills_steps ? s->cfg.max_rows : s->cfg.mixture_rows;
+	const bool streams = n || !s->cfg.step_auto || !least_alone || some_decodes(s);
+	const uint32_t alone = streams ? 0 : least_alone;
 	if (s->costs.row_us <= 0)
 		return alone > s->cfg.first_prompt_rows ? alone : s->cfg.first_prompt_rows;
 	const double alone_us = s->costs.fixed_us + n * s->costs.decode_us;

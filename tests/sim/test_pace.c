@@ -39,7 +39,8 @@ struct sim {
 	uint32_t prompts_done;
 };
 
-static uint32_t mixture_rows; /* of the replicas that sim_open() makes */
+static uint32_t mixture_rows, send_above; /* of the replicas that sim_open() makes */
+enum { SENT_US = 600000 };                /* a step of more rows than send_above */
 
 static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool automatic)
 {
@@ -54,7 +55,7 @@ static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool au
 	uint32_t odd;
 	char why[128];
 	*m = (struct sim){.speed = speed, .slower = 1, .rng = 1, .now_us = 1};
-	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS};
+	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS, .send_above = send_above};
 	m->r = replica_new(&cfg, 1, 1, ranks, 1);
 	m->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
 	cr_assert_eq(replica_start(m->r, &odd, why, sizeof why), 0, "%s", why);
@@ -95,8 +96,8 @@ static double step_us(struct sim *m, uint32_t decodes, uint32_t prompts)
 {
 	m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
 	const double more = (double)(m->rng >> 33) / (1u << 31) * m->speed.noise / 100;
-	return (m->speed.fixed_us + prompts * m->speed.row_us + decodes * m->speed.decode_us) * (1 + more) *
-	       m->slower;
+	const double rows = m->speed.fixed_us + prompts * m->speed.row_us + decodes * m->speed.decode_us;
+	return (send_above && decodes + prompts > send_above ? SENT_US : rows) * (1 + more) * m->slower;
 }
 
 /* One step later, with a plan under way as ever.  Its length; *decodes, *prompts: its rows.  0: nothing to
@@ -349,6 +350,32 @@ Test(pace, prompts_of_a_mixture_come_in_parts_that_share_experts)
 	}
 	cr_expect_eq(sched_mixture_rows(0, 0), 0);
 	cr_expect_eq(sched_mixture_rows(8, 2), 64);
+}
+
+/* Where experts come to the device for steps of many rows, prompts alone fill such steps; beside a stream
+ * they come in the parts that what was seen of other steps allows, however cheap the rows of full ones were.
+ */
+Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
+{
+	struct sim m;
+	uint32_t decodes, prompts = 0, steps = 0;
+	mixture_rows = sched_mixture_rows(128, 8);
+	send_above = 290;
+	sim_open(&m, slow, 25000, true);
+	mixture_rows = 0;
+	for (int i = 0; i < 20; i++) {
+		add(&m, 1000, 1);
+		for (steps = 0; step(&m, &decodes, &prompts) > 0; steps++)
+			;
+		cr_expect_eq(steps, (1000 + ROWS - 1) / ROWS, "%u steps", steps);
+	}
+	add(&m, 30, 400);
+	while (step(&m, &decodes, &prompts) > 0 && !decodes)
+		;
+	for (add(&m, 1000, 1), steps = 0; step(&m, &decodes, &prompts) > 0 && decodes;)
+		cr_expect_leq(prompts, 32, "%u rows beside a stream", prompts);
+	send_above = 0;
+	sim_close(&m);
 }
 
 /* A plan holds its hypotheses only once the tokens of the plan before are known: the others seem to have

@@ -169,7 +169,22 @@ int prefetch_give(struct prefetch *p, struct kern_stream *s, int place)
 	return rc || place + SLOTS >= p->n ? rc : fill(p, place + SLOTS);
 }
 
-/* ---- when ---- */
+/* ---- whether, and when ---- */
+
+int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
+{
+	if (r->kept + r->bytes <= r->free)
+		return 0;
+	return err_why(
+		why, why_n, -ENOMEM,
+		"the experts on the CPU take %lld MiB, and for steps of more than %d rows, which --fast "
+		"sends "
+		"to the GPU, %lld MiB of pinned memory once more, but only %lld are free: leave them on the "
+		"CPU for all steps (--send-experts-above 0), or leave more layers' experts on the GPU "
+		"(--place)",
+		(long long)(r->kept >> 20), r->above, (long long)(r->bytes >> 20),
+		(long long)(r->free >> 20));
+}
 
 /* Of n rows, n C / E come to an expert: 2 n C / E operations a weight on the CPU, weight_bytes on the link.
  * The CPU's memory is faster than the link, so that few rows never pay. */

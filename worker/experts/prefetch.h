@@ -38,6 +38,14 @@ int prefetch_begin(struct prefetch *p);
 int prefetch_take(struct prefetch *p, struct kern_stream *s, int place, const struct kern_experts **x);
 int prefetch_give(struct prefetch *p, struct kern_stream *s, int place);
 
+/* Whether the host has room for bytes beside `kept`, which the CPU's table takes, of free ones.  -ENOMEM with
+ * the figures and the remedy. */
+struct prefetch_room {
+	int64_t kept, bytes, free;
+	int above; /* for the message */
+};
+int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n);
+
 /* From more than how many rows of a step on it takes less time to send a layer's experts than to compute them
  * on the CPU, by the rates in docs/performance/moe.md. */
 struct prefetch_shape {

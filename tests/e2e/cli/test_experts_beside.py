@@ -94,7 +94,7 @@ def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
 def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
     """With --fast, by steps of more rows than asked for; short ones have the tokens that they have without it."""
     options = {"max_tokens": 8, "seed": 3, "ignore_eos": True}
-    beside = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "32", "--max-step-ms", "0", *SMALL
+    beside = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "32", *SMALL
     s = start(model, *beside)
     with s.client() as c:
         short = [c.generate(None, tokens=p, **options).tokens for p in PROMPTS[1:3]]

@@ -388,7 +388,8 @@ Test(bus, control_messages_come_back)
 				       .device_used = 1ull << 35,
 				       .device_bytes = 1ull << 36,
 				       .block_bytes = 11,
-				       .link_bps = 13}};
+				       .link_bps = 13,
+				       .send_above = 19}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.ready.n_blocks, 9);
@@ -400,8 +401,7 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.ready.host_weights_bytes, 17);
 	cr_assert_eq(got.ready.device_used, 1ull << 35);
 	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
-	cr_assert_eq(got.ready.block_bytes, 11);
-	cr_assert_eq(got.ready.link_bps, 13);
+	cr_assert(got.ready.block_bytes == 11 && got.ready.link_bps == 13 && got.ready.send_above == 19);
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);

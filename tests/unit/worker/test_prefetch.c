@@ -152,6 +152,19 @@ Test(prefetch, memory_that_is_short_is_named)
 	kt_close(&t);
 }
 
+Test(prefetch, host_memory_has_room_for_both_copies)
+{
+	struct prefetch_room r = {100 << 20, 50 << 20, 150 << 20, 293};
+	char why[512] = "";
+	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), 0, "%s", why);
+	r.free--;
+	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), -ENOMEM);
+	cr_expect(strstr(why, "take 100 MiB, and for steps of more than 293 rows") &&
+			  strstr(why, "50 MiB of pinned memory once more, but only 149 are free") &&
+			  strstr(why, "--send-experts-above 0"),
+		  "%s", why);
+}
+
 /* At 4 bits, and more of them with more threads or wider weights. */
 Test(prefetch, rows_that_pay_follow_from_the_shape)
 {
@@ -247,6 +260,42 @@ Test(prefetch, hot_experts_stay_and_the_others_come)
 	/* Both sums are the GPU's, of other parts. */
 	check_close(&got, &gpu, 1e-5f);
 	unlink(counts);
+}
+
+/* A prompt in two plans, the second begun before the first is done: both have experts sent, or the first. */
+Test(prefetch, steps_begun_ahead_give_the_same)
+{
+	enum { FIRST = 20 };
+	static const struct placed c = {"qwen3-moe", PLACEMENT_EXPERTS_CPU, "f32", 0};
+	static struct trace want;
+	static float got[VOCAB_MAX];
+	const int above[] = {10, FIRST - 1};
+	driver_experts_compute = c.compute;
+	placed_fast = true;
+	for (int i = 0; i < 2; i++) {
+		struct driver d;
+		struct params p;
+		params_init(&p);
+		driver_send_above = above[i];
+		generate(&c, c.place, FIRST, 0, &want);
+		open_placed(&d, c.model, c.place);
+		driver_seq(&d, 0, prompt, PROMPT, PROMPT, 64, &p);
+		for (uint32_t at = 0; at < PROMPT; at += FIRST) {
+			const uint32_t rows = PROMPT - at < FIRST ? PROMPT - at : FIRST;
+			driver_add_run(&d, 0, at, rows, at + rows == PROMPT);
+			d.plan.epoch = driver_epoch;
+			d.plan.number = ++d.number;
+			cr_assert_eq(step_begin(d.step, &d.plan, d.why, sizeof d.why), 0, "%s", d.why);
+			plan_reset(&d.plan);
+		}
+		cr_expect_eq(step_under_way(d.step), 2);
+		while (step_under_way(d.step))
+			cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_logits(d.step, 0, got), 0);
+		cr_expect(!memcmp(got, want.logits[0], sizeof got), "above %d", above[i]);
+		cr_expect_eq(step_sent(d.step), i ? 1 : 2);
+		driver_close(&d);
+	}
 }
 
 /* By the shape: 2 bytes a weight, 2 threads, 3 of 5 experts. */
