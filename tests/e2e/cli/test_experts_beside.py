@@ -108,6 +108,11 @@ def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
         assert len(c.generate(None, tokens=PROMPTS[0], **options).tokens) == 8
         assert "experts on the CPU came to the device: rows=32 above=20\n" in s.log()
         assert " fast " in c.status()["replicas"][0]["numerics"]
+        jobs = [c.submit(None, tokens=PROMPTS[0], **options | {"max_tokens": 24}) for _ in range(2)]
+        jobs[0].first_delta()
+        os.kill(s.workers()[0]["pid"], signal.SIGKILL)
+        assert [len(j.done().tokens) for j in jobs] == [24, 24]
+        eventually(lambda: s.log().count("experts on the CPU came to the device: rows=") == 2, what="the other worker's line")
         # Two layers of five experts, once more.
         assert s.workers()[0]["host_weights_bytes"] - host >= 10 * EXPERT
 

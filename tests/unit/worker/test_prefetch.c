@@ -1,6 +1,7 @@
 /* Experts on the CPU that come to the GPU, which is the emulated one, for steps of many rows: the bits of a
  * GPU that has them always, and below that those of the CPU. */
 #include "worker/experts/prefetch.h"
+#include "tests/cudasim/cudasim.h"
 #include "tests/kernels/experts_test.h"
 #include "tests/unit/worker/placed.h"
 
@@ -346,6 +347,46 @@ Test(prefetch, the_pool_has_what_the_slots_leave)
 	}
 	cr_expect(pool[0] - pool[1] >= 2 * LAYER && pool[0] - pool[1] < 20 * LAYER, "%llu and %llu",
 		  (unsigned long long)pool[0], (unsigned long long)pool[1]);
+}
+
+/* Whatever does not fit: the reason is there, and nothing stays behind. */
+Test(prefetch, a_device_that_is_too_small_is_refused)
+{
+	struct cudasim_counters (*stats)(void);
+	void (*memory)(uint64_t, uint64_t);
+	void *so = dlopen(getenv("QUERN_CUDA_LIBRARY"), RTLD_NOW);
+	cr_assert(so);
+	*(void **)&stats = dlsym(so, "cudasim_stats");
+	*(void **)&memory = dlsym(so, "cudasim_memory");
+	cr_assert(stats && memory);
+	struct bus_load load = driver_load(tiny_model("qwen2-moe"));
+	const struct step_args a = {
+		.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .send_experts_above = 30};
+	struct driver d = {0};
+	int named = 0, refused = 0;
+	load.fast = true;
+	load.max_rows = 40;
+	load.max_slots = load.max_runs = 4;
+	load.max_context = 64;
+	load.kv_bytes = 1 << 20;
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	const uint64_t all = stats().live_bytes;
+	step_close(d.step);
+	const uint64_t none = stats().live_bytes;
+	for (uint64_t less = 900 << 10; less < 1900 << 10; less += 48 << 10) {
+		memory(all - less, 0);
+		d.why[0] = 0;
+		if (step_open(&d.step, &a, &d.ready, d.why, sizeof d.why) == 0) {
+			step_close(d.step);
+		} else {
+			refused++;
+			named += strstr(d.why, "are to come to the device for steps of more than 30 rows") !=
+				 NULL;
+			cr_expect(d.why[0]);
+		}
+		cr_expect_eq(stats().live_bytes, none);
+	}
+	cr_expect(named > 0 && refused > named, "%d of %d", named, refused);
 }
 
 /* Of steps that send them, and of those that do not. */
