@@ -16,7 +16,7 @@ import pytest
 
 from jobclient import JobClient
 from load import specs, tokens_of, undisturbed
-from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
 
 
 def ip(*words):
@@ -256,12 +256,6 @@ class SlowLink(threading.Thread):
                 self.far, self.under_way = {}, []
         for sock in [self.listening, *self.far]:
             sock.close()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_workers_at_the_end_of_a_slow_link(dice, long, figures):

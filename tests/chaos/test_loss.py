@@ -5,7 +5,6 @@ import http.client
 import random
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -17,7 +16,7 @@ import pytest
 
 from jobclient import JobClient
 from load import Load, specs, undisturbed
-from service import BIN, DEMO, eventually, no_processes_left, spawn
+from service import BIN, DEMO, eventually, free_port, no_processes_left, spawn
 from test_kills import processes, send
 
 
@@ -159,9 +158,7 @@ class ByHand:
     def __init__(self, n_workers, *options):
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.mark = uuid.uuid4().hex
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.bus, self.jobs, self.http = f"ipc://{self.dir.name}/bus", f"ipc://{self.dir.name}/jobs", f"http://127.0.0.1:{port}"
         self.argv = [BIN / "quern-controller", "--model", DEMO, "--bus", self.bus, "--jobs", self.jobs, "--http", f"127.0.0.1:{port}",
                      "--worker-wait", 300, *options]
@@ -234,6 +231,7 @@ def test_no_endpoint_reports_ready_while_no_worker_can_serve(dice, long, figures
             since = time.monotonic()
             denied.append(since - begin)
             time.sleep(dice.uniform(0.2, 1))
+            eventually(lambda: watch.between(since, time.monotonic()), what="a sample")
             if dice.random() < 0.5:
                 s.new_controller()
                 eventually(lambda: watch.all_report(False), 60, "a controller that answers")

@@ -73,6 +73,15 @@ class Job:
     def cancel(self):
         return self.client.cancel(self.job)
 
+    def unfinished(self):
+        """The service has no result of it yet."""
+        try:
+            self.accepted().client.result(self.job)
+            return False
+        except JobError as e:
+            assert e.code == "E_NOT_READY", e
+            return True
+
 
 # One for all: a context that the collector finds before its socket waits for that socket for ever.
 CONTEXT = zmq.Context()

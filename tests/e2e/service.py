@@ -1,11 +1,14 @@
 """service.py - a running `quern serve` for a test, and a check that no process is left afterwards."""
 
+import contextlib
 import ctypes
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +27,7 @@ SHARED = Path(os.environ.get("QUERN_SHARED_DATA", ROOT.parent / "shared" / "data
 START_S = 90 * SLOW    # loading on a busy machine; a test never waits longer for a service
 END_S = 30 * SLOW
 MARK = "QUERN_TEST_MARK"
+TRIES = 10             # of what may come too late on a busy machine
 
 # Of the variables that the programs read, those of the shell that runs the tests do not count: a developer's
 # QUERN_CONTEXT would be an option of every service.
@@ -96,6 +100,21 @@ def eventually(condition, timeout=30, what="the condition"):
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not hold within {timeout * SLOW} s; last: {value!r}")
         time.sleep(0.02)
+
+
+def free_port():
+    """A port to be bound later, by another process: none that the system gives to connections meanwhile."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(min(10000, first - 1000), first)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+
+
+def whole_lines(path):
+    """The lines of a log in JSON; the last one may be on its way."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 def no_processes_left(mark, timeout=20):
@@ -186,19 +205,58 @@ class Service:
         with JobClient(self.jobs) as c:
             return c.workers()
 
-    def submit_together(self, client, jobs):
-        """The jobs are accepted while no worker goes on: on a busy machine, too, they run at the same time."""
+    @contextlib.contextmanager
+    def paused(self):
+        """Meanwhile no worker goes on, for as long as --worker-timeout and the supervisor let a stopped one be: a second and a
+        half at least.  Yields their pids."""
         pids = [w["pid"] for w in self.workers()]
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
-            sent = [client.submit(**{"stream": False, **job}) for job in jobs]
-            for job in sent:
-                job.accepted()
+            yield pids
         finally:
             for pid in pids:
-                os.kill(pid, signal.SIGCONT)
-        return sent
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    def submit_together(self, client, jobs):
+        """The jobs are accepted while no worker goes on: on a busy machine, too, they run at the same time."""
+        for _ in range(TRIES):
+            with self.paused() as pids:
+                sent = [client.submit(**{"stream": False, **job}) for job in jobs]
+                for job in sent:
+                    job.accepted()
+                if pids == [w["pid"] for w in self.workers()]:
+                    return sent
+            for job in sent:    # a stopped worker was replaced before all were accepted
+                job.done()
+        raise AssertionError("the jobs were never accepted while the workers were stopped")
+
+    def kill_amid(self, client, jobs, n_steps=10):
+        """Kills the only worker after so many steps more, and waits for another one.  False: a job had ended before."""
+        (worker,) = client.workers()
+        was = client.status()["steps"]
+        eventually(lambda: client.status()["steps"] > was + n_steps or not all(j.unfinished() for j in jobs), what="some steps")
+        with self.paused():
+            if not all(j.unfinished() for j in jobs):
+                return False
+            with contextlib.suppress(ProcessLookupError):    # it was stopped for so long that it is lost already
+                os.kill(worker["pid"], signal.SIGKILL)
+
+        def another():
+            return [w for w in client.workers() if w["state"] == "serving" and w["pid"] != worker["pid"]]
+        eventually(another, what="another worker")
+        return True
+
+    def kill(self, name=""):
+        """SIGKILL for the processes whose names begin so; by default for all, and waits for their end."""
+        for pid, is_name in sorted(marked(self.mark).items()):
+            if is_name.startswith(name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if not name:
+            self.process.wait(END_S)
+            eventually(lambda: not marked(self.mark), what="an end of all")
 
     def end(self, sig=signal.SIGINT, timeout=END_S):
         """Sends the signal and returns the exit status."""

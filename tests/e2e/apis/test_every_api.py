@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service import DEMO, ROOT, eventually
+from service import DEMO, ROOT, eventually, whole_lines
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e" / "http"))
 from test_http import ask  # noqa: E402
@@ -242,7 +242,7 @@ def test_a_key_s_requests_are_in_the_access_log(keys, path):
         assert ask(keys, path, APIS[path][0], headers=headers)[0] == 200
 
     def logged():
-        lines = [json.loads(line) for line in keys.access.read_text().splitlines()]
+        lines = whole_lines(keys.access)
         found = [x for x in lines if x["path"] == path and x["status"] == 200]
         return len(found) == 2 and found
     for line in eventually(logged, what="two lines of the access log"):
@@ -262,7 +262,7 @@ def test_errors_and_streams_are_lines_of_the_access_log_without_contents(keys, p
     assert ask(keys, path, asked, headers=mine)[0] == 401
 
     def logged():
-        lines = [json.loads(line) for line in keys.access.read_text().splitlines()]
+        lines = whole_lines(keys.access)
         found = {x["status"]: x for x in lines if x.get("id") == mine["X-Request-Id"]}
         return len(found) == 3 and found
     found = eventually(logged, what="the lines of the access log")
@@ -282,7 +282,7 @@ def test_keys_share_no_prefixes(keys, path):
         assert ask(keys, path, asked, headers=headers)[0] == 200
 
         def logged():
-            lines = [json.loads(line) for line in keys.access.read_text().splitlines()]
+            lines = whole_lines(keys.access)
             return [x["cached_tokens"] for x in lines if (x.get("id"), x["path"]) == (id, path)]
         return eventually(logged, what="a line of the access log")[0]
     assert cached(ALICE, "first") == 0 and cached(ALICE, "again") > 0

@@ -2,7 +2,6 @@
 of its client, strictly: as validated data, not as the client reads them."""
 
 import json
-import os
 import signal
 import sys
 
@@ -141,13 +140,11 @@ def test_in_the_background(stored, valid):
 
 
 def test_cancelled_deleted_and_its_input(stored, valid):
-    (worker,) = stored.workers()
-    os.kill(worker["pid"], signal.SIGSTOP)    # it does not end by itself
-    begun = good(valid, stored, PATH, {"input": CALLED[:1], "background": True})
-    path = f"{PATH}/{begun['id']}"
-    assert good(valid, stored, path)["status"] in ("queued", "in_progress")
-    assert good(valid, stored, path + "/cancel", {})["status"] in ("in_progress", "cancelled")
-    os.kill(worker["pid"], signal.SIGCONT)
+    with stored.paused():     # it does not end by itself
+        begun = good(valid, stored, PATH, {"input": CALLED[:1], "background": True})
+        path = f"{PATH}/{begun['id']}"
+        assert good(valid, stored, path)["status"] in ("queued", "in_progress")
+        assert good(valid, stored, path + "/cancel", {})["status"] in ("in_progress", "cancelled")
     eventually(lambda: good(valid, stored, path)["status"] == "cancelled", what="a cancelled response")
     _, _, items = ask(stored, path + "/input_items")
     valid(items, "ResponseItemList", ITEMS)

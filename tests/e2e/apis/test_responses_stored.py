@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 import openai
 import pytest
@@ -148,30 +147,22 @@ def test_texts_with_nul_are_stored_as_others(api, stored):
     _, _, again = ask(stored, f"{PATH}/{b['id']}?stream=true", headers=head)
     last = json.loads(again.split("data: ")[-1])
     assert last["type"] == "response.incomplete" and last["response"]["metadata"] == body["metadata"]
-    (worker,) = named(stored, "quern-worke")
-    os.kill(worker, signal.SIGSTOP)     # not done before it is cancelled
-    try:
+    with stored.paused():       # not done before it is cancelled
         long = {**body, **SEEDED["extra_body"], "background": True, "max_output_tokens": 1500}
         _, _, b = ask(stored, PATH, long, headers=head)
         _, _, r = ask(stored, f"{PATH}/{b['id']}/cancel", {}, headers=head)
-    finally:
-        os.kill(worker, signal.SIGCONT)
     assert r and r["status"] == "cancelled" and r["metadata"] == body["metadata"]
     assert done(api, b["id"]).status == "cancelled"
 
 
 def test_the_background_counts_for_the_key_until_it_ends(stored, api):
-    (worker,) = named(stored, "quern-worke")
-    os.kill(worker, signal.SIGSTOP)     # neither is done before the third comes
-    try:
+    with stored.paused():       # neither is done before the third comes
         both = [api.responses.create(**STORY, max_output_tokens=1500, background=True, **SEEDED) for _ in range(2)]
         assert both[0].status == "in_progress" and both[0].background is True
         with pytest.raises(openai.RateLimitError):
             api.responses.create(**STORY, max_output_tokens=1)
         for b in both:
             assert api.responses.cancel(b.id).status == "cancelled"
-    finally:
-        os.kill(worker, signal.SIGCONT)
     for b in both:
         assert done(api, b.id).status == "cancelled"
     assert eventually(lambda: can(api), 30, "room for the key's jobs")
@@ -223,9 +214,7 @@ def test_only_the_background_streams_again(api):
 
 
 def kill_all(service):
-    for pid in marked(service.mark):
-        os.kill(pid, signal.SIGKILL)
-    service.process.wait(30)
+    service.kill()
     service.stop()
 
 
@@ -304,10 +293,12 @@ def test_what_expired_is_not_there(tmp_path):
     try:
         with client_of(s) as c:
             r = c.responses.create(**STORY, max_output_tokens=1)
-            time.sleep(0.3)
             db = sqlite3.connect(tmp_path / "j")
-            with db:
-                assert db.execute("UPDATE responses SET expires_at = 1000000000").rowcount == 1
+
+            def expired():
+                with db:
+                    return db.execute("UPDATE responses SET expires_at = 1000000000").rowcount == 1
+            eventually(expired, what="a stored response")
             with pytest.raises(openai.NotFoundError):
                 c.responses.retrieve(r.id)
             c.responses.create(**STORY, max_output_tokens=1)

@@ -217,12 +217,13 @@ def test_streams_go_on_after_the_death_of_anything(tmp_path):
             streams = {name: Stream(s, *KILLED[name], key=f"{victim}{name}".replace(" ", "")) for name in KILLED}
             os.kill(worker_of(s), signal.SIGSTOP)    # no job ends before the kill
             got = {name: x.some(2) for name, x in streams.items()}
-            for pid in [victim(s)] if victim else marked(s.mark):
-                os.kill(pid, signal.SIGKILL)
+            if victim:
+                os.kill(victim(s), signal.SIGKILL)
+            else:
+                s.kill()
             if victim is worker_of:
                 whole = {name: got[name] + list(x) for name, x in streams.items()}
             if not victim:
-                s.process.wait(30)
                 s.stop()
                 s = Service(DEMO, "--journal", tmp_path / "j")
             for name, x in streams.items():
@@ -271,19 +272,18 @@ def test_the_limit_of_a_key_holds_until_the_job_ends(tmp_path):
     alice, bob = {"token": "sk-alice-0123456789"}, {"token": "sk-bob-0123456789abc"}
     body, short = {"messages": MESSAGES, "max_tokens": 1500, **LONG}, {"messages": MESSAGES, "max_tokens": 1}
     try:
-        first = Stream(s, CHAT, body, key="a", **alice)
-        begun = first.some(1)
-        os.kill(worker_of(s), signal.SIGSTOP)
-        first.close()
-        assert Stream(s, CHAT, short, **alice).status == 429
-        assert Stream(s, CHAT, short, key="b", **alice).status == 429
-        assert Stream(s, CHAT, {**short, "max_tokens": 2}, key="b", stream=False, **alice).status == 429
-        rest = Stream(s, CHAT, body, key="a", after=1, **alice)    # the same job, with and without the header
-        same = Stream(s, CHAT, body, key="a", **alice)
-        assert rest.status == same.status == 200
-        theirs = Stream(s, CHAT, body, key="a", after=1, **bob)    # a key of bob's own
-        assert theirs.status == 404
-        os.kill(worker_of(s), signal.SIGCONT)
+        with s.paused():    # the job does not end before its key is refused another one
+            first = Stream(s, CHAT, body, key="a", **alice)
+            begun = first.some(1)
+            first.close()
+            assert Stream(s, CHAT, short, **alice).status == 429
+            assert Stream(s, CHAT, short, key="b", **alice).status == 429
+            assert Stream(s, CHAT, {**short, "max_tokens": 2}, key="b", stream=False, **alice).status == 429
+            rest = Stream(s, CHAT, body, key="a", after=1, **alice)    # the same job, with and without the header
+            same = Stream(s, CHAT, body, key="a", **alice)
+            assert rest.status == same.status == 200
+            theirs = Stream(s, CHAT, body, key="a", after=1, **bob)    # a key of bob's own
+            assert theirs.status == 404
         whole = same.events()
         assert begun + rest.events() == whole and len(whole) > 1000
         assert eventually(lambda: Stream(s, CHAT, short, **alice).status == 200, 30)
@@ -306,12 +306,12 @@ def test_a_service_ends_while_streams_are_without_clients(tmp_path):
     s = Service(DEMO, "--journal", tmp_path / "j", "--api-key-file", tmp_path / "keys")
     body, alice = {"messages": MESSAGES, "max_tokens": 1500, **LONG}, {"token": "sk-alice-0123456789"}
     try:
-        left, open_ = (Stream(s, CHAT, body, key=k, **alice) for k in "ab")
-        begun = left.some(1), open_.some(1)
-        os.kill(worker_of(s), signal.SIGSTOP)
-        left.close()
-        s.process.send_signal(signal.SIGINT)
-        last = list(open_)
+        with s.paused():    # neither ends before the service does
+            left, open_ = (Stream(s, CHAT, body, key=k, **alice) for k in "ab")
+            begun = left.some(1), open_.some(1)
+            left.close()
+            s.process.send_signal(signal.SIGINT)
+            last = list(open_)
         assert not last[-2].startswith("id:") and "error" in last[-2]    # an error has no number
         s.end()
         assert "still holds requests" not in s.log()

@@ -19,12 +19,12 @@ import pytest
 import zmq
 
 from jobclient import CONTEXT, JobClient, JobError
-from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 SHORT = dict(max_tokens=8, temperature=0, ignore_eos=True)
 LONG = dict(max_tokens=400, seed=3, ignore_eos=True)
-QUIET_S = 1.5   # how long a refused peer waits for an answer, which would take milliseconds
+QUIET_S = 0.7   # how long a refused peer waits for an answer, which would take milliseconds
 
 
 class Keys:
@@ -87,12 +87,6 @@ class KeyedClient(JobClient):
 def keys():
     with tempfile.TemporaryDirectory(prefix="quern-keys-") as d:
         yield Keys(d)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The end of a service: running requests finish first, new ones are refused (--drain-timeout)."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -11,11 +12,12 @@ import urllib.request
 import pytest
 
 from jobclient import JobClient, JobError
-from service import DEMO, Service, eventually, marked, no_processes_left
+from service import DEMO, TRIES, Service, eventually, marked, no_processes_left
 from terminal import Terminal
 
 PROMPT = "Once upon a time"
 LONG = dict(max_tokens=2000, n=4, ignore_eos=True, seed=1)     # seconds of work
+ENDLESS = dict(LONG, n=64)              # far more than a test waits for
 PATIENT = ("--drain-timeout", "600")    # longer than a test may take: never waited out
 
 
@@ -32,15 +34,18 @@ def ask(service, path, body=None):
 
 
 class Stream:
-    """A streamed completion, begun."""
+    """A streamed completion, whose reply has begun; first: its first event."""
 
     def __init__(self, service, **params):
         self.connection = http.client.HTTPConnection(service.http.removeprefix("http://"), timeout=150)
         body = {"model": "demo", "prompt": PROMPT, "stream": True, **params}
         self.connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+
+    def begun(self):
         self.reply = self.connection.getresponse()
         assert self.reply.status == 200
         self.first = self.event()
+        return self
 
     def event(self):
         while not (line := self.reply.readline()).startswith(b"data: "):
@@ -67,11 +72,21 @@ def drains(service):
 
 def test_running_requests_finish_and_new_ones_are_refused(start):
     s = start(DEMO, *PATIENT)
-    streamed, client = Stream(s, **LONG), s.client()
-    job = client.submit(PROMPT, **LONG)
-    job.first_delta()
-    s.process.send_signal(signal.SIGTERM)
-    drains(s)
+    client = s.client()
+    with s.paused():    # neither ends before all questions are asked
+        streamed, job = Stream(s, **LONG), client.submit(PROMPT, **LONG).accepted()
+        eventually(lambda: len(client.jobs()) == 2, what="both jobs")
+        s.process.send_signal(signal.SIGTERM)
+        drains(s)
+        is_refused_everywhere(s, client)
+    assert {o["finish_reason"] for o in job.done().outputs} == {"length"}
+    events = streamed.begun().rest()
+    assert events[-1] == b"[DONE]" and finished(events) == ["length"] * LONG["n"]
+    assert s.process.wait(60) == 0
+    no_processes_left(s.mark)
+
+
+def is_refused_everywhere(s, client):
     for path in ("/health", "/ready", "/readyz"):
         status, headers, reply = ask(s, path)
         assert status == 503 and headers["Retry-After"], (path, reply)
@@ -85,11 +100,6 @@ def test_running_requests_finish_and_new_ones_are_refused(start):
     with JobClient(s.jobs) as admin, pytest.raises(JobError, match="E_NOT_READY.*ending"):
         admin.call("scale", replicas=2)
     assert client.ping()["ready"] is False
-    assert {o["finish_reason"] for o in job.done().outputs} == {"length"}
-    events = streamed.rest()
-    assert events[-1] == b"[DONE]" and finished(events) == ["length"] * LONG["n"]
-    assert s.process.wait(60) == 0
-    no_processes_left(s.mark)
 
 
 def test_a_waiting_job_runs_before_the_end(start):
@@ -106,7 +116,7 @@ def test_a_waiting_job_runs_before_the_end(start):
 
 def test_a_second_signal_cuts_running_requests(start):
     s = start(DEMO, *PATIENT)
-    streamed = Stream(s, **LONG)
+    streamed = Stream(s, **ENDLESS).begun()
     s.process.send_signal(signal.SIGTERM)
     drains(s)
     time.sleep(0.2)     # two signals within 100 ms count as one
@@ -150,14 +160,21 @@ def test_a_worker_that_dies_meanwhile_is_replaced(start):
     s = start(DEMO, *PATIENT)
     with s.client() as c:
         known = c.generate(PROMPT, max_tokens=1500, ignore_eos=True, seed=7, temperature=1).tokens
-        others = c.submit(PROMPT, **LONG)
-        job = c.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=7, temperature=1)
-        others.first_delta()
-        job.first_delta()
-        s.process.send_signal(signal.SIGTERM)
-        drains(s)
-        (worker,) = c.workers()
-        os.kill(worker["pid"], signal.SIGKILL)
+        for _ in range(TRIES):
+            others = c.submit(PROMPT, **LONG)
+            job = c.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=7, temperature=1)
+            others.first_delta()
+            job.first_delta()
+            with s.paused() as (worker,):
+                if job.unfinished() and others.unfinished():
+                    s.process.send_signal(signal.SIGTERM)
+                    drains(s)
+                    with contextlib.suppress(ProcessLookupError):   # stopped for too long, and replaced already
+                        os.kill(worker, signal.SIGKILL)
+                    break
+            assert (job.done().tokens, len(others.done().outputs)) == (known, LONG["n"])
+        else:
+            pytest.fail("the jobs ended before their worker could die")
         assert job.done().tokens == known
         assert {o["finish_reason"] for o in others.done().outputs} == {"length"}
     assert s.process.wait(60) == 0

@@ -9,16 +9,14 @@ import pytest
 import zmq
 
 from jobclient import CONTEXT
-from service import BIN, DEMO, eventually, marked, spawn
+from service import BIN, DEMO, eventually, free_port, marked, spawn
 
 PROMPT = "Once upon a time"
 
 
 @pytest.fixture
 def on_tcp(start):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--threads", "1")
     s.bus = f"tcp://127.0.0.1:{port}"
     return s

@@ -21,7 +21,7 @@ import pytest
 import zmq
 
 from jobclient import JobClient
-from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 SHORT = dict(max_tokens=16, temperature=0, ignore_eos=True)
@@ -515,12 +515,6 @@ def test_files_that_were_replaced_are_not_given_out(hosts, model, tmp_path):
     w = hosts.worker()
     assert w.wait(60) == 1
     assert "was changed or replaced since the service started: restart it" in w.log.read_text()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_on_tcp_workers_with_keys_fetch_and_others_do_not(model, namespaces, tmp_path):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobclient import JobClient, JobError
-from service import BIN, DEMO, QUERN, eventually, marked, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 LONG = dict(max_tokens=500, ignore_eos=True, temperature=1.0, seed=4)
@@ -455,9 +455,7 @@ def test_worker_started_by_hand_serves():
 
 def test_garbage_on_the_worker_bus_is_ignored(start):
     """A bus on TCP can be reached by any process of this host."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}")
     with s.client() as c:
         job = c.submit(PROMPT, **LONG)

@@ -15,7 +15,7 @@ import msgpack
 import pytest
 import zmq
 
-from service import BIN, DEMO, QUERN, eventually, no_processes_left, spawn
+from service import BIN, DEMO, QUERN, eventually, free_port, no_processes_left, spawn
 
 F32 = ("--compute", "f32")
 SMALL = (*F32, "--kv-bytes", "4M")    # 51 blocks of 16 tokens
@@ -128,9 +128,7 @@ class LoadingWorker(threading.Thread):
 def test_a_service_that_loads_says_what_and_how_far(tmp_path):
     """In its log, to its supervisor, and to probes."""
     mark, bus = uuid.uuid4().hex, f"ipc://{tmp_path}/bus"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     out, to_supervisor = os.pipe()
     with open(tmp_path / "log", "wb") as log:
         p = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", bus, "--jobs", "none", "--http", address, "--ready-fd",

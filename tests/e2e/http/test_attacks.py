@@ -20,7 +20,7 @@ import msgpack
 import pytest
 
 from jobclient import JobClient, JobError
-from service import BIN, DEMO, eventually, marked, no_processes_left, spawn
+from service import BIN, DEMO, eventually, free_port, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 SHORT = dict(max_tokens=6, temperature=0, ignore_eos=True)
@@ -241,9 +241,7 @@ def test_many_slow_requests_delay_no_other_request(service, client, others):
 
 def test_a_stranger_on_the_bus_writes_nowhere(start):
     """Results and tables with absurd numbers, from a peer that never was a worker."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}")
     words = struct.pack("<8I", *[0xffffffff] * 8)
     result = [1, 6, [1, 1, 1, words, words * 4, words, words]]
@@ -279,9 +277,7 @@ def many_descriptors():
 
 @pytest.mark.parametrize("sent", [b"", SHAKEN_HANDS], ids=["silent", "after the handshake"])
 def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descriptors, sent):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}", "--threads", "1")
     (pid,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-contr")]
     before = len(os.listdir(f"/proc/{pid}/fd"))
@@ -312,10 +308,8 @@ def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descri
 
 def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors):
     """More than its bound: connections that sent nothing are closed, others stay."""
-    with tempfile.TemporaryDirectory(prefix="quern-jobs-") as d, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory(prefix="quern-jobs-") as d:
+        port = free_port()
         mark, jobs = uuid.uuid4().hex, f"tcp://127.0.0.1:{port}"
         p = spawn(["prlimit", "--nofile=1100:1100", BIN / "quern-controller", "--model", DEMO, "--bus", f"ipc://{d}/bus", "--jobs", jobs,
                    "--http", "none"], mark, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -343,10 +337,8 @@ def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors)
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP], ids=lambda s: s.name)
 def test_health_is_not_ok_while_the_only_worker_is_gone(sig):
     """Started by hand, so that no supervisor starts it again."""
-    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        free.close()
+    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
+        address = f"127.0.0.1:{free_port()}"
         mark, quiet = uuid.uuid4().hex, dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         controller = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", f"ipc://{d}/bus", "--jobs", f"ipc://{d}/jobs",
                             "--http", address], mark, **quiet)

@@ -344,10 +344,7 @@ def test_a_batch_survives_everything(tmp_path):
             expected = {r["custom_id"]: r["response"]["body"]["choices"] for r in results(c, reference.output_file_id)}
             b = create(c, lines)
             time.sleep(0.3)
-        for pid in marked(s.mark):
-            os.kill(pid, signal.SIGKILL)
-        s.process.wait(30)
-        s.stop()
+        kill_all(s)
         s = start()
         (pid,) = [p for p, name in marked(s.mark).items() if name.startswith("quern-contr")]
         time.sleep(0.2)
@@ -359,7 +356,7 @@ def test_a_batch_survives_everything(tmp_path):
             try:
                 with client_of(s) as c:
                     return ended(c, b)
-            except openai.APIConnectionError:
+            except (openai.APIConnectionError, openai.InternalServerError):     # or it does not know its batches yet
                 return None
         b = eventually(look, 120, "the end of the batch")
         with client_of(s) as c:
@@ -378,12 +375,13 @@ def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
     """A request keeps the service for seconds in which lines would be refused: none of them fails for it."""
     n = 300
     start = lambda *options: Service(DEMO, "--journal", tmp_path / "j", *options)
-    s = start("--drain-timeout", "600")
+    # Slow, however fast the machine: 300 lines of 100 tokens, 8 at a time, take 15 s.
+    s = start("--drain-timeout", "600", "--max-seqs", "8", "--least-step-ms", "4")
     try:
         with client_of(s) as c, s.client() as jobs:
             b = create(c, [line(i, max_tokens=100, ignore_eos=True) for i in range(n)])
             eventually(lambda: c.batches.retrieve(b.id).request_counts.completed >= 10, 60, "lines that are done")
-            request = jobs.submit(PROMPT, max_tokens=1900, ignore_eos=True, n=2)
+            request = jobs.submit(PROMPT, max_tokens=250, ignore_eos=True, n=2)
             request.first_delta()
             s.process.send_signal(signal.SIGTERM)
             eventually(lambda: "waiting for running requests" in s.log(), what="a service that waits")
@@ -409,9 +407,7 @@ def half_done(client, **more):
 
 
 def kill_all(service):
-    for pid in marked(service.mark):
-        os.kill(pid, signal.SIGKILL)
-    service.process.wait(30)
+    service.kill()
     service.stop()
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobclient import JobError
-from service import BIN, DEMO, eventually, no_processes_left, spawn
+from service import BIN, DEMO, eventually, free_port, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 
@@ -333,10 +333,8 @@ def test_three_megabytes_in_chunks_of_one_byte(service):
 def test_health_is_503_while_nothing_can_serve():
     """A controller without any worker."""
     mark = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d, socket.socket() as port:
-        port.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:%d" % port.getsockname()[1]
-        port.close()
+    with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
+        address = f"127.0.0.1:{free_port()}"
         p = spawn([BIN / "quern-controller", "--model", DEMO, "--bus", f"ipc://{d}/bus", "--jobs", "none", "--http", address], mark,
                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         alone = types.SimpleNamespace(http="http://" + address)

@@ -155,7 +155,11 @@ def test_a_changed_file_is_read_again(keys):
     text = keys.file.read_text()
     keys.file.write_text(text + f"{new} name=dave\n")
     eventually(lambda: complete(keys, new)[0] == 200, what="the new key")
-    keys.file.write_text(text)
+    # In one step: between two, no key would be known, and the next test has one.
+    whole = keys.file.with_name("whole")
+    whole.write_text(text)
+    whole.chmod(0o600)
+    whole.replace(keys.file)
     eventually(lambda: complete(keys, new)[0] == 401, what="the key's end")
 
 

@@ -60,7 +60,7 @@ MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='
 
 def test_a_running_job_is_shown_without_its_markup_and_cancelled(chromium, service):
     p = Page(chromium, service.http).live()
-    thread = background(service.http, prompt="Once", max_tokens=2000, ignore_eos=True, n=8, user=MARKUP)
+    thread = background(service.http, prompt="Once", max_tokens=2000, ignore_eos=True, n=64, user=MARKUP)
     p.until(lambda: "running" in p.text("#jobs tr:first-child td:nth-child(2)"), "a running job")
     assert p.text("#jobs tr:first-child td:nth-child(3)") == MARKUP, "as text"
     assert not p.all("#jobs img, #jobs script") and chromium.title == "demo · quern"

@@ -4,7 +4,6 @@ import http.server
 import io
 import json
 import os
-import signal
 import threading
 import time
 import urllib.error
@@ -13,7 +12,7 @@ import urllib.request
 import pytest
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families
 
-from service import DEMO, Service, eventually, marked
+from service import DEMO, Service, eventually, whole_lines
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
@@ -135,7 +134,7 @@ def test_a_request_has_a_span_its_job_another_and_each_phase_one(traced, collect
     assert path == "/v1/traces" and headers["Content-Type"] == "application/json"
     resource = {a["key"]: a["value"] for a in collector.bodies[-1]["resourceSpans"][0]["resource"]["attributes"]}
     assert resource["service.name"] == {"stringValue": "quern"}
-    line = eventually(lambda: [x for x in map(json.loads, traced.access.read_text().splitlines()) if x.get("trace")])[0]
+    line = eventually(lambda: [x for x in whole_lines(traced.access) if x.get("trace")])[0]
     assert line["trace"] == TRACE
 
 
@@ -173,13 +172,11 @@ def test_a_durable_job_goes_on_in_its_trace_after_a_crash(start, collector, tmp_
     trace, parent = context(79)
     options = ("--otlp-endpoint", collector.url, "--trace-sample", "0", "--journal", tmp_path / "journal", "--threads", "1")
     first = start(DEMO, *options)
-    with first.client() as client:
+    with first.paused(), first.client() as client:     # the job does not end before the crash
         job = client.send({"op": "submit", "prompt": PROMPT, "params": {"max_tokens": 1500, "ignore_eos": True}, "durable": True,
                            "stream": True, "traceparent": parent, "tracestate": "a=b"})
         number = client.recv(job)["job"]
-        assert client.recv(job)["op"] == "delta"
-        for pid in marked(first.mark):
-            os.kill(pid, signal.SIGKILL)
+    first.kill()
     second = start(DEMO, *options)
     with second.client() as client:
         assert client.attach(number).done().tokens
@@ -239,15 +236,17 @@ def metric(service, outcome):
     raise AssertionError("no such metric")
 
 
-def test_without_a_parent_the_rate_decides(start, collector):
-    service = start(DEMO, "--otlp-endpoint", collector.url, "--trace-sample", "1")
-    before = len(collector.spans())
-    with service.client() as client:
-        client.generate(PROMPT, max_tokens=2)
-    new = eventually(lambda: collector.spans()[before:])
-    root = by_name(new)["text_completion demo"]
-    assert "parentSpanId" not in root
-    assert eventually(lambda: metric(service, "sent")) == len(new)
+def test_without_a_parent_the_rate_decides(start):
+    own = Collector()
+    try:
+        service = start(DEMO, "--otlp-endpoint", own.url, "--trace-sample", "1")
+        with service.client() as client:
+            client.generate(PROMPT, max_tokens=2)
+        root = eventually(lambda: by_name(own.spans()).get("text_completion demo"), what="the job's span")
+        assert "parentSpanId" not in root
+        eventually(lambda: metric(service, "sent") == len(own.spans()), what="a count of the spans")
+    finally:
+        own.close()
 
 
 @pytest.mark.parametrize("fault", [dict(status=500), dict(status=400), dict(hang=True)], ids=str)

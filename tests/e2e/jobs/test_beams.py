@@ -1,13 +1,11 @@
 """Beam search: the hypotheses of Hugging Face transformers, also beside other jobs and after faults."""
 
 import json
-import os
-import signal
 import urllib.request
 
 import pytest
 
-from service import DEMO, ROOT, eventually, served
+from service import DEMO, ROOT, TRIES, served
 
 STORY = ("Once upon a time there was a little dog. The dog lived in a small house near the woods. Every day "
          "the dog went to the river to look for fish. ")
@@ -137,13 +135,13 @@ def test_a_killed_worker_does_not_change_the_hypotheses(start, client):
     known = client.generate(**job).outputs
     s = start(DEMO, *F32)
     with s.client() as c:
-        searches = [c.submit(**job, stream=False).accepted() for _ in range(2)]
-        for _ in range(3):
-            steps = c.status()["steps"]
-            eventually(lambda was=steps: c.status()["steps"] > was + 10, what="some steps of the searches")
-            os.kill(c.workers()[0]["pid"], signal.SIGKILL)
-            eventually(lambda: c.ping()["ready"] and c.workers()[0]["state"] == "serving", what="another worker")
-        assert [r.done().outputs for r in searches] == [known] * 2
+        for _ in range(TRIES):
+            searches = [c.submit(**job, stream=False).accepted() for _ in range(2)]
+            killed = all(s.kill_amid(c, searches) for _ in range(3))
+            assert [r.done().outputs for r in searches] == [known] * 2
+            if killed:
+                return
+    pytest.fail("the searches ended before their workers were killed")
 
 
 def test_over_http(service, client):

@@ -62,7 +62,7 @@ def test_stop_strings_end_the_outputs_that_have_them(client, six):
 
 
 def test_cancelled_before_the_choice(client):
-    job = client.submit(**{**SAMPLED, "max_tokens": 400}, n=2, best_of=6, ignore_eos=True)
+    job = client.submit(**{**SAMPLED, "max_tokens": 2000}, n=2, best_of=64, ignore_eos=True)
     job.accepted().cancel()
     assert {o["finish_reason"] for o in job.done().outputs} == {"abort"}
 

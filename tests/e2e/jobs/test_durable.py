@@ -4,7 +4,6 @@ an undisturbed run.  QUERN_CRASH_JOBS and QUERN_CRASH_KILLS make the storm longe
 import json
 import os
 import random
-import signal
 import subprocess
 import time
 import urllib.request
@@ -13,7 +12,7 @@ import msgpack
 import pytest
 
 from jobclient import JobClient, JobError
-from service import DEMO, QUERN, Service, eventually, marked
+from service import DEMO, QUERN, Service, eventually
 
 PROMPT = "Once upon a time"
 LONG = {"max_tokens": 1200, "ignore_eos": True, "seed": 5, "temperature": 1.0}
@@ -35,19 +34,6 @@ def serve(journal):
     yield start
     for s in started:
         s.stop()
-
-
-def kill(service, name=""):
-    """SIGKILL for the service's processes of that name; all by default."""
-    for pid, n in sorted(marked(service.mark).items()):
-        if n.startswith(name):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-    if not name:
-        service.process.wait(30)
-        eventually(lambda: not marked(service.mark), what="an end of all")
 
 
 def patiently(service, ask, timeout=90):
@@ -85,7 +71,7 @@ def test_after_killing_every_process_a_job_continues_token_for_token(serve, more
     for _ in range(30):
         job.event()
     time.sleep(0.4)
-    kill(s)
+    s.kill()
 
     s = serve()
     c = s.client()
@@ -105,7 +91,7 @@ def test_a_killed_controller_restarts_with_its_jobs(serve):
     s = serve()
     reference = s.client().generate(PROMPT, **LONG)
     job = s.client().submit(PROMPT, durable=True, **LONG).accepted()
-    kill(s, "quern-contr")
+    s.kill("quern-contr")
     done = patiently(s, lambda c: c.attach(job.job).done())
     assert done.tokens == reference.tokens
     assert s.process.poll() is None
@@ -124,7 +110,7 @@ def test_jobs_continue_after_an_orderly_restart(serve):
 def test_a_key_is_one_job_across_a_restart(serve):
     s = serve()
     first = s.client().generate(PROMPT, durable=True, key="once", max_tokens=20)
-    kill(s)
+    s.kill()
     s = serve()
     c = s.client()
     again = c.generate(PROMPT, durable=True, key="once", max_tokens=20)
@@ -141,7 +127,7 @@ def test_a_cancelled_job_stays_cancelled(serve):
     job.first_delta()
     job.cancel()
     assert job.done().finish_reason == "abort"
-    kill(s)
+    s.kill()
     assert serve().client().call("result", job=job.job)["outputs"][0]["finish_reason"] == "abort"
 
 
@@ -153,7 +139,7 @@ def test_logprobs_and_several_outputs_survive(serve):
     for _ in range(20):
         job.event()
     time.sleep(0.4)
-    kill(s)
+    s.kill()
     done = serve().client().attach(job.job).done()
     assert outputs(done.reply) == outputs(reference.reply)
     assert done.reply["prompt_logprobs"] == reference.reply["prompt_logprobs"]
@@ -238,7 +224,7 @@ def test_submit_durable_on_the_command_line(serve):
     argv = [QUERN, "submit", "--raw", PROMPT, "--to", s.jobs, "--durable", "--max-tokens", "5", "--seed", "1"]
     job = subprocess.run(argv + ["--detach"], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
     text = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
-    kill(s)
+    s.kill()
     s = serve()
     attached = subprocess.run([QUERN, "attach", job, "--to", s.jobs], capture_output=True, text=True, timeout=60)
     assert attached.stdout == text, attached.stderr
@@ -314,7 +300,7 @@ def test_every_output_exists_once_after_any_number_of_kills(serve):
         with JobClient(s.jobs) as c:
             gather(c, submit_storm(c, due), jobs, time.monotonic() + r.uniform(0.05, 1.2))
         target = r.choice(["quern-contr", "quern-worker", "quern-contr", ""])
-        kill(s, target)
+        s.kill(target)
         if not target:
             n_all += 1
             s = serve("--keep-durable", "86400")

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from jobclient import JobError
-from service import DEMO, eventually
+from service import DEMO, eventually, whole_lines
 
 PROMPT = "Once upon a time"
 ENDLESS = dict(max_tokens=2000, n=64, ignore_eos=True, seed=1)
@@ -85,7 +85,7 @@ def test_a_job_of_another_api_key_is_not_explained(start, tmp_path):
     body = json.dumps({"model": "demo", "prompt": PROMPT, "max_tokens": 3}).encode()
     urllib.request.urlopen(urllib.request.Request(service.http + "/v1/completions", body, {
         "Content-Type": "application/json", "Authorization": "Bearer sk-alice-0123456789abcdef"})).read()
-    job = eventually(lambda: log.read_text() and json.loads(log.read_text().splitlines()[0]).get("jobs"))[0]
+    job = eventually(lambda: whole_lines(log) and whole_lines(log)[0].get("jobs"))[0]
     assert get(service, f"/api/explain/{job}", "sk-alice-0123456789abcdef")["job"] == job
     with pytest.raises(urllib.error.HTTPError) as e:
         get(service, f"/api/explain/{job}", "sk-bob-0123456789abcdefgh")

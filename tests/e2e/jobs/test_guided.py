@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jobclient import JobError
-from service import DEMO, ROOT, Service, eventually, marked
+from service import DEMO, ROOT, TRIES, Service
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import guided_outputs  # noqa: E402
@@ -140,31 +140,28 @@ def answer_alone(service, job):
         return answer(c.generate(**job))
 
 
+def killed(service, times, jobs, known):
+    """So many workers are killed under the jobs, which have these answers."""
+    with service.client() as c:
+        for _ in range(TRIES):
+            sent = [c.submit(**job, stream=False).accepted() for job in jobs]
+            all_hit = all(service.kill_amid(c, sent, 20) for _ in range(times))
+            assert [answer(j.done()) for j in sent] == known
+            if all_hit:
+                return
+    pytest.fail("the jobs ended before their workers were killed")
+
+
 def test_a_killed_worker_does_not_change_the_tokens(start, service):
     jobs = [dict(prompt=STORY[i:], guided_grammar=LINES, temperature=1.0, seed=i, max_tokens=700, logprobs=0, n=1 + i % 2)
             for i in range(4)]
     known = [answer_alone(service, job) for job in jobs]
-    s = start(DEMO)
-    with s.client() as c:
-        sent = [c.submit(**job, stream=False).accepted() for job in jobs]
-        for _ in range(2):
-            steps = c.status()["steps"]
-            eventually(lambda was=steps: c.status()["steps"] > was + 20, what="some steps")
-            os.kill(c.workers()[0]["pid"], signal.SIGKILL)
-            eventually(lambda: c.ping()["ready"] and c.workers()[0]["state"] == "serving", what="another worker")
-        assert [answer(j.done()) for j in sent] == known
+    killed(start(DEMO), 2, jobs, known)
 
 
 def test_a_killed_worker_does_not_change_a_search(start, service):
     job = dict(prompt=STORY, guided_grammar=LINES, use_beam_search=True, n=3, beam_width=4, max_tokens=600, logprobs=1)
-    known = answer_alone(service, job)
-    s = start(DEMO)
-    with s.client() as c:
-        sent = c.submit(**job, stream=False).accepted()
-        eventually(lambda: c.status()["steps"] > 20, what="some steps")
-        assert c.status()["running"], "it ended before the worker was killed"
-        os.kill(c.workers()[0]["pid"], signal.SIGKILL)
-        assert answer(sent.done()) == known
+    killed(start(DEMO), 1, [job], [answer_alone(service, job)])
 
 
 def test_after_killing_every_process_a_form_is_kept_token_for_token(tmp_path):
@@ -178,9 +175,7 @@ def test_after_killing_every_process_a_form_is_kept_token_for_token(tmp_path):
             for _ in range(30):
                 sent.event()
         time.sleep(0.4)
-        for pid in marked(s.mark):
-            os.kill(pid, signal.SIGKILL)
-        s.process.wait(30)
+        s.kill()
         again = Service(DEMO, "--journal", tmp_path / "journal")
         with again.client() as c:
             done = c.attach(sent.job).done()

@@ -5,7 +5,6 @@ import ctypes
 import errno
 import json
 import os
-import signal
 import threading
 import urllib.error
 import urllib.request
@@ -14,7 +13,7 @@ import uuid
 import pytest
 
 from jobclient import JobError
-from service import DEMO, Service, eventually, marked
+from service import DEMO, Service, eventually
 
 MIB = 1 << 20
 LONG = {"max_tokens": 300, "ignore_eos": True, "seed": 5, "temperature": 1.0}
@@ -151,16 +150,6 @@ class Interactive(threading.Thread):
         return self.n
 
 
-def crash(s):
-    for pid in marked(s.mark):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    s.process.wait(30)
-    eventually(lambda: not marked(s.mark), what="an end of all")
-
-
 def test_a_disk_filled_by_uploads(serve, disk):
     s = serve()
     reference = s.client().generate(PROMPT, **LONG)
@@ -186,7 +175,7 @@ def test_a_disk_filled_by_uploads(serve, disk):
 
     # The room that the deletes made goes, too; and the machine fails.
     disk.fill()
-    crash(s)
+    s.kill()
     disk.fill()
     s = serve()
     assert complete(s)[0] == 200
@@ -233,7 +222,7 @@ def test_a_start_without_the_journal_serves_and_opens_it_later(serve, disk, disk
     finished = s.client().generate(PROMPT, durable=True, key="once", max_tokens=8, seed=1)
     status, file = upload(s, b"{}\n")
     jobs = [s.client().submit(PROMPT, durable=True, **LONG).accepted().job for _ in range(3)]
-    crash(s)
+    s.kill()
     if disk_state == "full":
         (disk.path / "journal-ballast").unlink()
         (disk.path / "journal-shm").unlink()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from service import DEMO, QUERN, Service, eventually, marked
+from service import DEMO, QUERN, Service, eventually, free_port, served
 
 PROMPT = "Once upon a time"
 
@@ -133,13 +133,25 @@ def test_an_idempotency_key_makes_two_submits_one_job(service):
     assert jobs[0].stdout == jobs[1].stdout != ""
 
 
-def test_an_interrupted_batch_continues(service, client, batch):
+@pytest.fixture(scope="module")
+def slow():
+    """By sleeping: a line of 300 tokens takes 6 s at least, however fast the machine."""
+    yield from served(DEMO, ("--least-step-ms", "20"))
+
+
+def begun(slow, path, part, n):
+    """A command with n results or more, far from its end: the lines from n on are long, and 8 run at a time."""
+    p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", slow.jobs, "--concurrency", "8"], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    eventually(lambda: part.exists() and part.read_text().count("custom_id") >= n, what="some results")
+    return p
+
+
+def test_an_interrupted_batch_continues(service, slow, client, batch):
     n = 60
-    path, out = batch([line(i, max_tokens=300, ignore_eos=True, temperature=1.0) for i in range(n)])
+    path, out = batch([line(i, max_tokens=300 if i >= 5 else 5, ignore_eos=True, temperature=1.0) for i in range(n)])
     part = out.with_name(out.name + ".part")
-    argv = [QUERN, "submit", "--batch", path, "--to", service.jobs, "--concurrency", "8"]
-    p = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    eventually(lambda: part.exists() and part.read_text().count("custom_id") >= 5, what="some results")
+    p = begun(slow, path, part, 5)
     p.send_signal(signal.SIGINT)
     _, output = p.communicate(timeout=30)
     assert p.returncode == 1 and "the same command continues" in output, output
@@ -155,15 +167,13 @@ def test_an_interrupted_batch_continues(service, client, batch):
     assert got[59]["response"]["body"]["choices"][0]["text"] == direct.text
 
 
-def test_a_changed_input_does_not_keep_old_results(service, batch):
-    lines = lambda t: [line(i, max_tokens=300, ignore_eos=True, temperature=t) for i in range(60)]
+def test_a_changed_input_does_not_keep_old_results(service, slow, batch):
+    lines = lambda t: [line(i, max_tokens=300 if i else 5, ignore_eos=True, temperature=t) for i in range(60)]
     path, out = batch(lines(0.7))
     part = out.with_name(out.name + ".part")
-    p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", service.jobs, "--concurrency", "8"],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    eventually(lambda: part.exists() and "custom_id" in part.read_text(), what="a result")
+    p = begun(slow, path, part, 1)
     p.send_signal(signal.SIGINT)
-    p.wait(30)
+    p.communicate(timeout=30)
     size = path.stat().st_size
     batch(lines(0.8))
     assert path.stat().st_size == size
@@ -191,9 +201,9 @@ def test_more_lines_than_the_service_queues_are_all_done(tmp_path, batch):
 def test_with_a_journal_a_batch_survives_killing_every_process(tmp_path, batch):
     n = 40
     path, out = batch([line(i, max_tokens=200, ignore_eos=True, temperature=1.0) for i in range(n)])
-    port = "tcp://127.0.0.1:*"
-    start = lambda jobs: Service(DEMO, "--journal", tmp_path / "j", "--jobs", jobs)
-    s = start(port)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    start = lambda: Service(DEMO, "--journal", tmp_path / "j", "--jobs", address)
+    s = start()
     try:
         reference = {}
         with s.client() as c:
@@ -204,12 +214,9 @@ def test_with_a_journal_a_batch_survives_killing_every_process(tmp_path, batch):
         p = subprocess.Popen([QUERN, "submit", "--batch", path, "--to", s.jobs, "--durable"], stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True)
         time.sleep(0.3)
-        for pid in marked(s.mark):
-            os.kill(pid, signal.SIGKILL)
-        s.process.wait(30)
-        where = s.jobs
+        s.kill()
         s.stop()
-        s = start(where)
+        s = start()
         output, error = p.communicate(timeout=90)
         assert p.returncode == 0, error
         assert {g["custom_id"]: g["response"]["body"]["choices"][0]["text"] for g in read(out)} == reference
@@ -223,7 +230,8 @@ def test_a_batch_goes_on_after_the_service_has_ended_and_is_back(tmp_path, batch
     """Lines that the end of the service cut are not results."""
     n = 12
     lines = [line(i, max_tokens=200, ignore_eos=True) for i in range(n)]
-    s = Service(DEMO)
+    address = "--jobs", f"tcp://127.0.0.1:{free_port()}"
+    s = Service(DEMO, *address)
     try:
         path, out = batch(lines)
         assert run(s, path).returncode == 0
@@ -234,9 +242,8 @@ def test_a_batch_goes_on_after_the_service_has_ended_and_is_back(tmp_path, batch
                              stderr=subprocess.PIPE, text=True)
         with s.client() as c:
             eventually(lambda: len(c.jobs()) == 2 * n)
-        where = s.jobs
         s.stop()
-        s = Service(DEMO, "--jobs", where)
+        s = Service(DEMO, *address)
         _, error = p.communicate(timeout=90)
         assert p.returncode == 0, error
         assert {g["custom_id"]: g["response"]["body"]["choices"] for g in read(out)} == reference

@@ -9,6 +9,8 @@ import quern
 from service import DEMO, eventually, marked
 
 PROMPT = "Once upon a time"
+# Far longer than a test waits: only a cancel ends it.
+ENDLESS = {"max_tokens": 2000, "n": 64, "ignore_eos": True}
 
 
 def run(coroutine):
@@ -54,7 +56,7 @@ def test_a_stream_and_calls(service, py):
 def test_a_cancelled_task_cancels_its_job(service, py):
     async def main():
         async with quern.AsyncClient(service.jobs) as c:
-            task = asyncio.ensure_future(c.generate(PROMPT, {"max_tokens": 2000, "ignore_eos": True}, user="cancelled"))
+            task = asyncio.ensure_future(c.generate(PROMPT, ENDLESS, user="cancelled"))
             while not [r for r in await c.jobs() if r.get("user") == "cancelled" and r["state"] == "running"]:
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -68,7 +70,7 @@ def test_a_cancelled_task_cancels_its_job(service, py):
 def test_a_time_limit(service):
     async def main():
         async with quern.AsyncClient(service.jobs) as c:
-            async with c.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}, stream=False, timeout=0.05) as job:
+            async with c.submit(PROMPT, ENDLESS, stream=False, timeout=0.05) as job:
                 with pytest.raises(quern.RequestTimeout, match="within 0.05 s"):
                     await job.result()
         async with quern.AsyncClient("tcp://127.0.0.1:1", connect_timeout=0.2) as c:

@@ -14,23 +14,12 @@ import pytest
 import zmq
 
 import quern
-from service import DEMO, QUERN, eventually, marked
+from service import DEMO, QUERN, eventually, free_port
 
 PROMPT = "Once upon a time"
 LONG = {"max_tokens": 1200, "seed": 5, "ignore_eos": True, "n": 2, "logprobs": 1}
-
-
-def kill(service, name=""):
-    """SIGKILL for the service's processes of that name; all by default."""
-    for pid, n in sorted(marked(service.mark).items()):
-        if n.startswith(name):
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
-    if not name:
-        service.process.wait(30)
-        eventually(lambda: not marked(service.mark), what="an end of all")
+# Far longer than a test waits: only a cancel or a loss ends it.
+ENDLESS = {"max_tokens": 2000, "n": 64, "ignore_eos": True}
 
 
 def joined(deltas, result):
@@ -101,28 +90,28 @@ def test_calls_with_one_reply(py):
 
 
 def test_a_block_that_is_left_cancels_its_job(py, service):
-    with py.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}) as job:
+    with py.submit(PROMPT, ENDLESS) as job:
         next(job)
     assert eventually(lambda: [r for r in py.jobs() if r["job"] == job.id and r["state"] == "done"])[0]["cancelled"]
 
 
 def test_a_job_that_is_left_before_it_is_accepted_is_cancelled(py, service):
     for _ in range(20):
-        py.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}, user="left").close()
+        py.submit(PROMPT, ENDLESS, user="left").close()
     py.ping()
     service.idle()      # jobs that were left before they were sent are not known at all
     assert all(r["cancelled"] for r in py.jobs() if r.get("user") == "left")
 
 
 def test_a_cancelled_job_ends_in_abort(py):
-    job = py.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True})
+    job = py.submit(PROMPT, ENDLESS)
     job.cancel()
     assert job.result().finish_reason == "abort"
 
 
 def test_a_client_that_closes_leaves_nothing_running(service):
     client = quern.Client(service.jobs)
-    jobs = [client.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}) for _ in range(10)]
+    jobs = [client.submit(PROMPT, {**ENDLESS, "n": 4}) for _ in range(10)]     # which run together
     next(jobs[-1])
     client.close()
     service.idle()
@@ -195,9 +184,7 @@ def test_a_request_that_is_too_large_is_refused_once(py, mib):
 
 
 def test_no_service():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{s.getsockname()[1]}"
+    address = f"tcp://127.0.0.1:{free_port()}"
     with quern.Client(address, connect_timeout=0.3) as c, pytest.raises(quern.ConnectionLost, match="quern serve MODEL"):
         c.ping()
     with pytest.raises(ValueError, match="not an address"):
@@ -289,7 +276,7 @@ def test_a_job_that_is_cancelled_by_its_id_after_a_loss_is_not_run_again(journal
     proxy = Cutter(journaled.jobs, [3000])
     try:
         with quern.Client(proxy.address) as c:
-            job = c.submit(PROMPT, {"max_tokens": 2000, "ignore_eos": True}, on_disconnect="keep")
+            job = c.submit(PROMPT, ENDLESS, on_disconnect="keep")
             while not proxy.cuts:
                 next(job)
             c.cancel(job.id)
@@ -308,7 +295,7 @@ def test_a_stream_survives_kill_9(start, tmp_path, victim, durable):
         for i, d in enumerate(job):
             deltas.append(d)
             if i == 100:
-                kill(s, victim)
+                s.kill(victim)
         result = job.result()
     joined(deltas, result)
     same(result, reference)
@@ -325,7 +312,7 @@ def test_a_durable_stream_survives_a_restart_of_everything(start, tmp_path, grac
         if graceful:
             s.end()
         else:
-            kill(s)
+            s.kill()
         start(DEMO, *options)
         deltas += job
         joined(deltas, job.result())
@@ -339,7 +326,7 @@ def test_a_plain_job_goes_on_after_the_service_has_ended_and_is_back(start, tmp_
     with quern.Client(s.jobs) as c:
         reference = c.generate(PROMPT, LONG)
         pid = s.workers()[0]["pid"]
-        mine = c.submit(PROMPT, {**LONG, "max_tokens": 2000}, stream=stream, key="mine")
+        mine = c.submit(PROMPT, ENDLESS, stream=stream, key="mine")
         job = c.submit(PROMPT, LONG, stream=stream)
         deltas = [next(job) for _ in range(3)] if stream else []
         os.kill(pid, signal.SIGSTOP)      # neither ends before the service does
@@ -362,7 +349,7 @@ def test_a_result_without_a_stream_survives_too(start, tmp_path):
         reference = c.generate(PROMPT, LONG)
         job = c.submit(PROMPT, LONG, stream=False)
         assert job.id
-        kill(s, "quern-contr")
+        s.kill("quern-contr")
         same(job.result(), reference)
 
 
@@ -371,16 +358,16 @@ def test_calls_wait_for_the_service_to_come_back(start):
     with quern.Client(s.jobs) as c:
         assert c.ping()
         for _ in range(3):
-            kill(s, "quern-contr")
+            s.kill("quern-contr")
             assert c.ping()["model"] == "demo"
 
 
 def test_a_service_that_does_not_come_back(start):
     s = start(DEMO)
     with quern.Client(s.jobs, reconnect_timeout=0.5) as c:
-        job = c.submit(PROMPT, {**LONG, "max_tokens": 2000})
+        job = c.submit(PROMPT, ENDLESS)
         next(job)
-        kill(s)
+        s.kill()
         with pytest.raises(quern.ConnectionLost, match="did not come back within 0.5 s"):
             job.result()
 
