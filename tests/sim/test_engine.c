@@ -121,7 +121,7 @@ Test(engine, an_account_leaves_room_in_the_queue)
 
 static void wait_load(struct engine_load *load, uint32_t n_queued, uint64_t tokens)
 {
-	for (int i = 0; i < 3000 && (load->n_queued != n_queued || load->queued_tokens != tokens); i++)
+	for (int i = 0; i < 30000 && (load->n_queued != n_queued || load->queued_tokens != tokens); i++)
 		usleep(1000);
 	cr_expect_eq(load->n_queued, n_queued);
 	cr_expect_eq(load->queued_tokens, tokens);
@@ -145,7 +145,7 @@ Test(engine, reason_of_a_failed_load_is_reported)
 {
 	struct rig *r = rig_new(NULL);
 	rig_worker(r, &(struct fake_config){.fail_load = true});
-	for (int i = 0; !r->unready_why[0] && i < 3000; i++) {
+	for (int i = 0; !r->unready_why[0] && i < 30000; i++) {
 		rig_status(r);
 		usleep(1000);
 	}

@@ -618,7 +618,7 @@ Test(fleet, ranks_of_different_numerics_classes_form_no_tp_group)
 	struct fake_worker *a = rig_worker(r, NULL);
 	rig_status(r);
 	struct fake_worker *b = rig_worker(r, &class_b);
-	for (int i = 0; !a->stopped && !b->stopped && i < 1000; i++)
+	for (int i = 0; !a->stopped && !b->stopped && i < 3000; i++)
 		usleep(10000);
 	cr_assert(a->stopped != b->stopped); /* one of them is given up */
 	rig_worker(r, a->stopped ? &class_b : NULL);

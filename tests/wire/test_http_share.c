@@ -148,7 +148,7 @@ Test(http_share, bodies_under_way_are_bounded_together)
 	/* Their memory is free when they have gone. */
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
-	for (int i = 0; i < 1000 && refused; i++) {
+	for (int i = 0; i < 3000 && refused; i++) {
 		struct answer a = client_answer(send_post("/v1/completions", NULL, part));
 		refused = a.status == 429;
 		answer_fini(&a);
