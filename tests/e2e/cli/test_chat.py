@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_script_model  # noqa: E402
 
 GREEDY = ("-t", "0", "-m", "60")
-ENDLESS = ("-n", "64", "-m", "800", "--ignore-eos")    # work for a while
+ENDLESS = ("-n", "64", "-m", "1500", "--ignore-eos")    # work for a while
 
 
 def save(t, path):

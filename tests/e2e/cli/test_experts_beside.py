@@ -37,7 +37,7 @@ def test_a_killed_worker_changes_no_token(start, model):
     jobs[0].first_delta()
     os.kill(worker["pid"], signal.SIGKILL)
     assert [j.done().tokens for j in jobs] == alone
-    assert [w["pid"] for w in s.workers()] != [worker["pid"]]
+    eventually(lambda: worker["pid"] not in [w["pid"] for w in s.workers()], what="the loss of the worker")
 
 
 def counts_of(service):
@@ -87,7 +87,8 @@ def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
     jobs[0].first_delta()
     os.kill(worker["pid"], signal.SIGKILL)
     assert [j.done().tokens for j in jobs] == alone
-    assert [w["pid"] for w in s.workers()] != [worker["pid"]]
+    eventually(lambda: worker["pid"] not in [w["pid"] for w in s.workers()], what="the loss of the worker")
+    eventually(lambda: client.ping()["ready"], what="another worker")
     assert client.status()["replicas"][0]["numerics"] == numerics
 
 

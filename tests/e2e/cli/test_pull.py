@@ -581,7 +581,7 @@ def test_https_is_not_left_by_a_redirect(hub, run, certificate):
 
 def test_progress_is_a_bar_on_a_terminal(hub, cache):
     h = hub()
-    h.faults.append(lambda a, hub: large(a) and a.send(BIG, pace=lambda: time.sleep(0.2)))
+    h.faults.append(lambda a, hub: large(a) and a.send(BIG, pace=lambda: time.sleep(0.05)))
     t = Terminal("pull", "org/name", **{k: v for k, v in os.environ.items() if k.startswith(("QUERN_", "HF_"))})
     try:
         t.expect("[")

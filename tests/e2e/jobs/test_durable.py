@@ -1,9 +1,11 @@
 """Durable jobs: an accepted job is on disk, and after any crash each job's output exists once and is the one of
 an undisturbed run.  QUERN_CRASH_JOBS and QUERN_CRASH_KILLS make the storm longer (make crash)."""
 
+import contextlib
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import time
 import urllib.request
@@ -36,6 +38,17 @@ def serve(journal):
         s.stop()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sweeps(tmp_path_factory):
+    """A service that keeps no finished job; it had one when the first test began."""
+    s = Service(DEMO, "--journal", tmp_path_factory.mktemp("sweeps") / "j", "--keep", "0", "--keep-durable", "0")
+    with s.client() as c:
+        s.finished = c.generate(PROMPT, durable=True, max_tokens=2).job
+    yield s
+    s.stop()
+    Service.used.remove(s)
+
+
 def patiently(service, ask, timeout=90):
     """ask(client), again with a new client while the controller is down or has not all jobs yet."""
     end = time.monotonic() + timeout
@@ -50,6 +63,13 @@ def patiently(service, ask, timeout=90):
                 raise
 
 
+def saved(journal, job):
+    """The journal has tokens of the job, or its end."""
+    with contextlib.closing(sqlite3.connect(journal)) as db:
+        return db.execute("SELECT 1 FROM jobs WHERE id = ? AND (state = 1 OR EXISTS (SELECT 1 FROM tokens WHERE job = n AND output = 0))",
+                          (job,)).fetchone()
+
+
 def outputs(done):
     return [{k: v for k, v in o.items() if k != "index"} for o in done["outputs"]]
 
@@ -62,7 +82,7 @@ def test_without_a_journal_durable_is_refused(service):
 
 @pytest.mark.parametrize("more", [{}, {"mirostat": 2, "mirostat_tau": 3, "mirostat_eta": 0.5}],
                          ids=["plain", "mirostat"])
-def test_after_killing_every_process_a_job_continues_token_for_token(serve, more):
+def test_after_killing_every_process_a_job_continues_token_for_token(serve, journal, more):
     s = serve()
     c = s.client()
     reference = c.generate(PROMPT, **LONG, **more)
@@ -70,7 +90,7 @@ def test_after_killing_every_process_a_job_continues_token_for_token(serve, more
     job = c.submit(PROMPT, durable=True, **LONG, **more).accepted()
     for _ in range(30):
         job.event()
-    time.sleep(0.4)
+    eventually(lambda: saved(journal, job.job), what="tokens in the journal")
     s.kill()
 
     s = serve()
@@ -131,14 +151,14 @@ def test_a_cancelled_job_stays_cancelled(serve):
     assert serve().client().call("result", job=job.job)["outputs"][0]["finish_reason"] == "abort"
 
 
-def test_logprobs_and_several_outputs_survive(serve):
+def test_logprobs_and_several_outputs_survive(serve, journal):
     s = serve()
     keys = dict(LONG, n=3, logprobs=2, prompt_logprobs=1, stop=["zebra"])
     reference = s.client().generate(PROMPT, **keys)
     job = s.client().submit(PROMPT, durable=True, **keys).accepted()
     for _ in range(20):
         job.event()
-    time.sleep(0.4)
+    eventually(lambda: saved(journal, job.job), what="tokens in the journal")
     s.kill()
     done = serve().client().attach(job.job).done()
     assert outputs(done.reply) == outputs(reference.reply)
@@ -204,19 +224,6 @@ def test_another_file_is_refused_as_a_journal(tmp_path):
     assert r.returncode == 1
     assert "not a journal of quern" in r.stderr
     assert letter.read_text() == "Dear aunt,\n" * 100
-
-
-def test_finished_jobs_are_swept(serve):
-    s = serve("--keep", "0", "--keep-durable", "0")
-    job = s.client().generate(PROMPT, durable=True, max_tokens=2).job
-    c = s.client()
-
-    def gone():
-        try:
-            c.call("result", job=job)
-        except JobError as e:
-            return e.code == "E_NO_SUCH_JOB"
-    eventually(gone, 60, "a swept job")
 
 
 def test_submit_durable_on_the_command_line(serve):
@@ -322,3 +329,17 @@ def test_every_output_exists_once_after_any_number_of_kills(serve):
     assert sorted(row["key"] for row in rows) == sorted(f"storm {i}" for i in range(N_JOBS))
     assert all(row["state"] == "done" for row in rows)
     print(f"{N_JOBS} jobs, {N_KILLS} kills, {n_all} of them of everything")
+
+
+# --- the sweep ---
+
+def test_finished_jobs_are_swept(sweeps):
+    """Every ten seconds, of which the tests before take most."""
+    c = sweeps.client()
+
+    def gone():
+        try:
+            c.call("result", job=sweeps.finished)
+        except JobError as e:
+            return e.code == "E_NO_SUCH_JOB"
+    eventually(gone, 60, "a swept job")

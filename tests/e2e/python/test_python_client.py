@@ -192,7 +192,7 @@ def test_no_service():
 
 
 def test_an_http_address_is_not_a_job_socket(service):
-    with quern.Client(service.http.replace("http", "tcp"), connect_timeout=20) as c, \
+    with quern.Client(service.http.replace("http", "tcp"), connect_timeout=7) as c, \
             pytest.raises(quern.ConnectionLost, match="not as a job socket"):
         c.ping()
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import uuid
 
 import numpy as np
@@ -203,7 +204,7 @@ def started(folder, dst, kind, until, *options):
     p = spawn([QUERN, "quantize", folder / "demo", dst, "--type", kind, "--eval", folder / "long", "--eval-tokens", "60000", *options],
               uuid.uuid4().hex, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while p.poll() is None and not until.exists():
-        pass
+        time.sleep(0.001)
     assert p.poll() is None, "it ended before it could be stopped"
     return p
 
