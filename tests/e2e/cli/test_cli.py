@@ -684,11 +684,11 @@ def test_inspect_shows_a_model(run):
 
 
 def test_inspect_shows_the_cache_of_the_default_mode(run):
-    memory = json.loads(run("inspect", DEMO, "--json").stdout)["memory"]
+    memory = json.loads(run("inspect", DEMO, "--no-probe", "--json").stdout)["memory"]
     [cpu] = json.loads(run("inspect", "cpu", "--no-probe", "--json").stdout)
     assert memory["compute"] == cpu["auto"]
     assert memory["kv_type"] == next(m["kv"] for m in cpu["compute"] if m["compute"] == cpu["auto"])
-    shown = run("inspect", DEMO).stdout
+    shown = run("inspect", DEMO, "--no-probe").stdout
     assert f"K and V in {memory['kv_type']}, as --compute {memory['compute']} has them" in shown
 
 

@@ -162,13 +162,13 @@ def test_without_experts_on_the_cpu_none_is_hot(run, model, counts):
 
 def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
     experts = 2 * 5 * 3 * 64 * 56 * 4       # layers, experts, matrices, F32
-    o = json.loads(run("inspect", model, "--json").stdout)
+    o = json.loads(run("inspect", model, "--no-probe", "--json").stdout)
     assert o["experts"]["bytes"] == experts < o["memory"]["weights"]
-    assert "--experts cpu keeps 420 KiB of the files" in run("inspect", model).stdout
+    assert "--experts cpu keeps 420 KiB of the files" in run("inspect", model, "--no-probe").stdout
     # 420 KiB of the files are the experts of two layers on the GPU, of which one fits beside all else.
-    p = json.loads(run("inspect", model, "--json", "--gpu-bytes", "650K").stdout)["placement"]
+    p = json.loads(run("inspect", model, "--no-probe", "--json", "--gpu-bytes", "650K").stdout)["placement"]
     assert (p["fits"], p["layers_on_gpu"], p["layers_on_host"]) == (True, 1, 1), p
-    assert p["options"] in run("inspect", model, "--gpu-bytes", "650K").stdout
+    assert p["options"] in run("inspect", model, "--no-probe", "--gpu-bytes", "650K").stdout
     assert p["options"] == "--place layers.1-1.experts=cuda,*.experts=cpu"
 
 

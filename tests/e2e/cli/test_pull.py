@@ -170,7 +170,7 @@ def test_commands_find_what_was_pulled(hub, run):
     h = hub({f.name: f.read_bytes() for f in DEMO.iterdir() if f.suffix in (".json", ".safetensors", ".jinja")})
     assert run("pull", h.url + "/org/name/tree/main").returncode == 0
     for word in ("org/name", "name", "org/name@main", "name@" + COMMIT[:7]):
-        assert "parameters" in run("inspect", word).stdout
+        assert "parameters" in run("inspect", word, "--no-probe").stdout
     assert run("tokenize", "name", input="Once upon").returncode == 0
     ours = run("run", "org/name", "--raw", "Once upon a time", "--max-tokens", "8", "--temperature", "0")
     assert ours.stdout == run("run", DEMO, "--raw", "Once upon a time", "--max-tokens", "8", "--temperature", "0").stdout != ""

@@ -166,7 +166,7 @@ def test_codes_of_8_bits_are_the_nearest(run, tmp_path, kind):
         codes = np.rint(q).astype(np.int8) if kind == "int8" else nearest_e4m3(q)
         assert got.pop(name) == ("I8" if kind == "int8" else "F8_E4M3", list(x.shape), codes.tobytes())
     assert not got
-    shown = json.loads(run("inspect", tmp_path / "q", "--json").stdout)
+    shown = json.loads(run("inspect", tmp_path / "q", "--no-probe", "--json").stdout)
     assert shown["layers"] == 2
     assert len(story(run, tmp_path / "q")) > 10
 

@@ -493,7 +493,8 @@ def test_keys(keyed, tmp_path):
         for _ in range(2):    # the second begins after the refusal
             with pytest.raises(quern.AuthError, match="--allow"):
                 c.ping()
-    with quern.Client(keyed.jobs) as c, pytest.raises(quern.ConnectionLost, match="not as a job socket of quern without keys"):
+    with quern.Client(keyed.jobs, connect_timeout=5) as c, \
+            pytest.raises(quern.ConnectionLost, match="not as a job socket of quern without keys"):
         c.ping()
     assert time.monotonic() - began < 60
     with pytest.raises(ValueError, match="no line \"secret"):
