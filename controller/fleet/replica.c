@@ -96,7 +96,7 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	snprintf(r->numerics, sizeof r->numerics, "%s", first->numerics);
 	sched_start(r->sched, n_blocks, n_host, r->epoch);
 	r->send_above = first->send_above;
-	sched_fill_steps(r->sched, r->send_above > 0);
+	sched_send_above(r->sched, r->send_above);
 	update_speed(r);
 	r->started = true;
 	r->state = REPLICA_SERVING;

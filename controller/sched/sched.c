@@ -550,9 +550,9 @@ void sched_step_costs(struct sched *s, struct sched_costs c)
 	s->costs = c;
 }
 
-void sched_fill_steps(struct sched *s, bool on)
+void sched_send_above(struct sched *s, uint32_t rows)
 {
-	s->fills_steps = on;
+	s->send_above = rows;
 }
 
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)

@@ -105,8 +105,10 @@ void sched_step_costs(struct sched *s, struct sched_costs c);
  * fewer, each further row of a step has experts read for itself, so that rows seem dear however many would
  * be cheap.  0: not a mixture. */
 uint32_t sched_mixture_rows(uint32_t n_experts, uint32_t n_chosen);
-/* With step_auto: a step of prompts alone has as many rows as it may, since it takes as long with fewer. */
-void sched_fill_steps(struct sched *s, bool on);
+/* A step of more rows has weights sent to the device, and takes about as long whatever its rows: with
+ * step_auto one of prompts alone has as many as it may, and others have their prompts in parts that are not
+ * sent for, unless decodes leave hardly any rows for these.  0: none has. */
+void sched_send_above(struct sched *s, uint32_t rows);
 /* The costs of swapping and recomputing on it, for SCHED_AUTO; 0: unknown (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);
 /* Call before sched_lost(), unless the worker was ended on purpose: every sequence under way gets a strike.

@@ -85,7 +85,7 @@ struct sched {
 	double prefill_tps, link_bps; /* 0: unknown */
 	struct sched_costs costs;
 	uint64_t block_bytes;
-	bool fills_steps; /* sched_fill_steps() */
+	uint32_t send_above; /* rows: sched_send_above(); 0: unset */
 
 	struct seq **running; /* [n_running] by (priority, order, index) */
 	uint32_t n_running;

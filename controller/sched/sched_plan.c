@@ -254,16 +254,11 @@ static bool some_decodes(const struct sched *s)
 	return false;
 }
 
-/* Rows of prompts beside n decodes.  All rows of the step together are a multiple of ROWS_TOGETHER, unless
- * that leaves too few: the nearest, since the next rows cost little, or where there are many the one below.
- */
-static uint32_t prompt_rows(const struct sched *s, uint32_t n)
+/* Rows of prompts beside n decodes, of which a step of prompts alone has at least `alone`.  All rows of the
+ * step together are a multiple of ROWS_TOGETHER, unless that leaves too few: the nearest, since the next rows
+ * cost little, or where there are many the one below. */
+static uint32_t rows_by_costs(const struct sched *s, uint32_t n, uint32_t alone)
 {
-	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
-		return s->cfg.max_rows;
-	const uint32_t least_alone = s->fills_steps ? s->cfg.max_rows : s->cfg.mixture_rows;
-	const bool streams = n || !s->cfg.step_auto || !least_alone || some_decodes(s);
-	const uint32_t alone = streams ? 0 : least_alone;
 	if (s->costs.row_us <= 0)
 		return alone > s->cfg.first_prompt_rows ? alone : s->cfg.first_prompt_rows;
 	const double alone_us = s->costs.fixed_us + n * s->costs.decode_us;
@@ -281,6 +276,21 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	if (r <= 2 * ROWS_TOGETHER)
 		return r;
 	return r <= 8 * ROWS_TOGETHER && odd > ROWS_TOGETHER / 2 ? r + ROWS_TOGETHER - odd : r - odd;
+}
+
+/* What a step takes that weights are sent for is no part of the costs: by these its rows would seem few
+ * enough.  So none is sent for a part of a prompt, unless the decodes take nearly as long. */
+static uint32_t prompt_rows(const struct sched *s, uint32_t n)
+{
+	const uint32_t above = s->send_above;
+	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
+		return s->cfg.max_rows;
+	const uint32_t least_alone = above ? s->cfg.max_rows : s->cfg.mixture_rows;
+	const bool streams = n || !s->cfg.step_auto || !least_alone || some_decodes(s);
+	const uint32_t rows = rows_by_costs(s, n, streams ? 0 : least_alone);
+	if (!above || !streams || n + rows <= above)
+		return rows;
+	return above >= n + ROWS_TOGETHER ? above - n : s->cfg.max_rows;
 }
 
 /* Why no further group was admitted. */

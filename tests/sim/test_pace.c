@@ -378,6 +378,57 @@ Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
 	sim_close(&m);
 }
 
+/* What the steps of a device that experts are sent to have beside a stream: prompts of 1,000 tokens. */
+static uint32_t most_beside_stream(uint32_t above, uint32_t streams, int64_t step_us, bool automatic,
+				   uint32_t *least)
+{
+	struct sim m;
+	uint32_t decodes, prompts, most = 0;
+	*least = UINT32_MAX;
+	mixture_rows = sched_mixture_rows(8, 2);
+	send_above = above;
+	sim_open(&m, cpu, step_us, automatic);
+	for (uint32_t i = 0; i < streams; i++)
+		add(&m, 20, 700);
+	for (int i = 0; i < 300; i++) {
+		if (i % 20 == 10)
+			add(&m, 1000, 1);
+		cr_assert(step(&m, &decodes, &prompts) > 0);
+		if (decodes < streams || !prompts)
+			continue;
+		most = prompts + decodes > most ? prompts + decodes : most;
+		*least = prompts < *least ? prompts : *least;
+	}
+	mixture_rows = send_above = 0;
+	sim_close(&m);
+	return most;
+}
+
+/* Beside streams no part of a prompt is what experts are sent for, which takes long whatever its rows and is
+ * in no cost that is known; where decodes leave hardly any rows below, parts are whole ones. */
+Test(pace, beside_streams_no_experts_are_sent_for_a_part_of_a_prompt)
+{
+	uint32_t least;
+	cr_expect_eq(most_beside_stream(40, 1, 25000, true, &least), 40);
+	cr_expect_eq(most_beside_stream(100, 4, 500000, false, &least), 100);
+	cr_expect_leq(most_beside_stream(400, 4, 25000, true, &least), 100);
+	cr_expect_gt(most_beside_stream(20, 8, 25000, true, &least), 200);
+}
+
+/* In a time given by hand, neither has a step of prompts alone. */
+Test(pace, a_time_given_by_hand_sends_no_experts_for_prompts_alone)
+{
+	struct sim m;
+	uint32_t decodes, prompts;
+	send_above = 40;
+	sim_open(&m, cpu, 100000, false);
+	add(&m, 1000, 1);
+	while (step(&m, &decodes, &prompts) > 0)
+		cr_expect_leq(prompts, 40);
+	send_above = 0;
+	sim_close(&m);
+}
+
 /* A plan holds its hypotheses only once the tokens of the plan before are known: the others seem to have
  * prompts alone. */
 Test(pace, prompts_of_a_mixture_do_not_hold_up_a_beam_search)
