@@ -376,7 +376,8 @@ struct kern_ops {
 	struct kern_event *(*event_new)(struct kern_dev *d);
 	void (*event_free)(struct kern_event *e);
 	int (*event_record)(struct kern_event *e, struct kern_stream *s);
-	int (*event_wait)(struct kern_event *e, struct kern_stream *s); /* later work on s waits for e */
+	int (*event_wait)(struct kern_event *e,
+			  struct kern_stream *s); /* later work on s waits for e; never recorded: done */
 	bool (*event_done)(struct kern_event *e);
 	int (*event_sync)(struct kern_event *e); /* waits for e: 0, or -EIO */
 	/* Adds 1 to the eventfd fd soon after the last recording of e completes, without delaying work

@@ -210,6 +210,8 @@ static const char *read_choices(const struct opts *o, struct choices *c, char *w
 			      why_n) ||
 	    hot_check_options(&c->hot, c->place, why, why_n))
 		return why;
+	if (opts_has(o, "send-experts-above") && !c->place)
+		return "--send-experts-above is for experts on the CPU (--experts cpu or --place)";
 	return c->fetch || strcmp(when, "never") == 0 ? NULL : "--fetch must be auto or never";
 }
 

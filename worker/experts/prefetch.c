@@ -111,15 +111,16 @@ int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, char *
 
 int prefetch_ready(struct prefetch *p, char *why, size_t why_n)
 {
+	const int n_slots = p->n < SLOTS ? p->n : SLOTS;
 	size_t most = 0;
 	for (int i = 0; i < p->n; i++)
 		most = p->layers[i].bytes > most ? p->layers[i].bytes : most;
 	p->slot_bytes = most;
-	for (int i = 0; i < SLOTS && p->n; i++)
+	for (int i = 0; i < n_slots; i++)
 		if (!(p->slots[i].p = p->ops->mem_new(p->dev, most)))
 			return err_why(why, why_n, -ENOMEM,
 				       "out of memory: %d x %zu bytes on the device for a layer's experts",
-				       SLOTS, most);
+				       n_slots, most);
 	for (int i = 0; i < p->n; i++)
 		p->ops->experts_place(p->layers[i].x, p->slots[i % SLOTS].p);
 	return 0;
@@ -135,7 +136,8 @@ int64_t prefetch_host_bytes(const struct prefetch *p)
 
 /* ---- a step ---- */
 
-/* Layer i to its slot, once the experts in it have been computed; before the first of all there are none. */
+/* Layer i to its slot, once the experts in it have been computed; the event of a slot that
+ * had none is done. */
 static int fill(struct prefetch *p, int i)
 {
 	const struct packed *l = &p->layers[i];
@@ -177,12 +179,11 @@ int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
 		return 0;
 	return err_why(
 		why, why_n, -ENOMEM,
-		"the experts on the CPU take %lld MiB, and for steps of more than %d rows, which --fast "
-		"sends "
-		"to the GPU, %lld MiB of pinned memory once more, but only %lld are free: leave them on the "
-		"CPU for all steps (--send-experts-above 0), or leave more layers' experts on the GPU "
-		"(--place)",
-		(long long)(r->kept >> 20), r->above, (long long)(r->bytes >> 20),
+		"the experts on the CPU take %lld MiB, and %lld MiB of pinned memory once more for steps of "
+		"more than %d rows, for which --fast sends them to the GPU, but only %lld are free: leave "
+		"them on the CPU for all steps (--send-experts-above 0), or leave more layers' experts on "
+		"the GPU (--place)",
+		(long long)(r->kept >> 20), (long long)(r->bytes >> 20), r->above,
 		(long long)(r->free >> 20));
 }
 

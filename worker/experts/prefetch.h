@@ -1,7 +1,8 @@
 /* prefetch.h - experts of layers beside a GPU that come to it for a step of many rows, a layer ahead.
  *
  * Their weights lie in pinned host memory as the GPU's table packs them, a second copy beside the one that
- * the CPU computes with.  The device has two slots, each as large as the largest layer:
+ * the CPU computes with.  The device has two slots, each as large as the largest layer (one, of one
+ * layer):
  *
  *     copies   | 0 -> slot 0 | 1 -> slot 1 |   | 2 -> slot 0 |     | 3 -> slot 1 |
  *     step       attention 0  | experts 0    |  attention 1 | experts 1 |  attention 2 | experts 2 ...
@@ -22,7 +23,8 @@ struct prefetch;
 /* For at most n_layers.  0, -EIO with the reason. */
 int prefetch_open(struct prefetch **out, const struct kern_ops *ops, struct kern_dev *dev, int n_layers,
 		  char *why, size_t why_n);
-void prefetch_close(struct prefetch *p); /* with the experts; waits for what is under way; NULL is fine */
+/* With the experts; waits for copies under way.  The streams of steps have done their work.  NULL is fine. */
+void prefetch_close(struct prefetch *p);
 
 /* While a model is loaded: the next layer's experts, consumed; *place: its number, from 0.  -ENOMEM: no
  * pinned memory, -EIO. */

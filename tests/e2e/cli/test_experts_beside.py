@@ -124,6 +124,12 @@ def test_sending_experts_needs_fast_and_experts_on_the_cpu(run, model, arguments
     assert p.returncode in (1, 2) and "--send-experts-above is for --fast" in p.stderr, p.stderr
 
 
+def test_a_worker_by_itself_sends_experts_only_from_the_cpu(run):
+    """Whether it is fast is the controller's to say."""
+    p = run("worker", "--bus", "ipc:///nonexistent/bus", "--device", "cuda:0", "--send-experts-above", "9", timeout=60)
+    assert p.returncode == 2 and "--send-experts-above is for experts on the CPU (--experts cpu or --place)" in p.stderr, p.stderr
+
+
 @pytest.fixture
 def counts(tmp_path):
     """Of the model's two layers with five experts."""

@@ -147,7 +147,7 @@ Test(prefetch, memory_that_is_short_is_named)
 	cr_expect_eq(prefetch_host_bytes(p), 196608);
 	no_device = true;
 	cr_expect_eq(prefetch_ready(p, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "2 x 196608 bytes on the device"), "%s", why);
+	cr_expect(strstr(why, "1 x 196608 bytes on the device"), "%s", why); /* one layer takes no turns */
 	prefetch_close(p);
 	xt_set_fini(&s);
 	kt_close(&t);
@@ -160,9 +160,9 @@ Test(prefetch, host_memory_has_room_for_both_copies)
 	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), 0, "%s", why);
 	r.free--;
 	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "take 100 MiB, and for steps of more than 293 rows") &&
-			  strstr(why, "50 MiB of pinned memory once more, but only 149 are free") &&
-			  strstr(why, "--send-experts-above 0"),
+	cr_expect(strstr(why, "take 100 MiB, and 50 MiB of pinned memory once more for steps of more than "
+			      "293 rows") &&
+			  strstr(why, "but only 149 are free") && strstr(why, "--send-experts-above 0"),
 		  "%s", why);
 }
 
