@@ -14,14 +14,14 @@ static _Thread_local struct {
 	uint8_t t[8][16][64];
 } amx;
 
-/* Rows of all tiles but 2 and 3, which have 16. */
-static inline void amx_configure(int n_rows)
+/* Rows of all tiles but 2 and 3, which have 16: n1 of 1, 6 and 7, n0 of the others. */
+static inline void amx_configure(int n0, int n1)
 {
 	memset(&amx, 0, sizeof amx);
 	amx.on = true;
-	assert(n_rows >= 1 && n_rows <= 16);
+	assert(n0 >= 1 && n0 <= 16 && n1 >= 1 && n1 <= 16);
 	for (int t = 0; t < 8; t++)
-		amx.rows[t] = t == 2 || t == 3 ? 16 : n_rows;
+		amx.rows[t] = t == 2 || t == 3 ? 16 : t == 1 || t > 5 ? n1 : n0;
 }
 
 static inline void amx_load(int t, const void *p, size_t stride)
@@ -49,7 +49,7 @@ static inline void amx_zero(int t)
 /* TDPBSSD: c[m][n] += sum of a[m][4 k + i] * b[k][4 n + i], both signed */
 static inline void amx_dot(int c, int a, int b)
 {
-	assert(amx.on && amx.loaded[a] && amx.loaded[b] && amx.loaded[c]);
+	assert(amx.on && amx.loaded[a] && amx.loaded[b] && amx.loaded[c] && amx.rows[a] == amx.rows[c]);
 	for (int m = 0; m < amx.rows[c]; m++)
 		for (int n = 0; n < 16; n++) {
 			uint32_t sum;

@@ -240,9 +240,10 @@ static void check_formats(enum kern_compute compute)
 	static const struct {
 		int k, n, rows;
 	} shapes[] = {
-		{512, 136, 1}, {256, 72, 5},   {384, 64, 16},  {200, 40, 3},   {640, 33, 37},
-		{72, 16, 70},  {2176, 16, 66}, {328, 520, 75}, {256, 256, 40}, /* tasks of 4 and 2 tiles */
-		{512, 520, 1}, {256, 520, 2}};                                 /* few rows, 4 tiles */
+		{512, 136, 1},  {256, 72, 5},   {384, 64, 16},  {200, 40, 3},   {640, 33, 37},
+		{72, 16, 70},   {2176, 16, 66}, {328, 520, 75}, {256, 256, 40},  /* tasks of 4 and 2 tiles */
+		{512, 520, 1},  {256, 520, 2},                                   /* few rows, 4 tiles */
+		{648, 520, 17}, {512, 256, 23}, {384, 520, 32}, {512, 520, 53}}; /* one pass, and two */
 	for (size_t f = 0; f < N_FORMATS; f++)
 		for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 			check_format(compute, &formats[f], shapes[s].k, shapes[s].n, shapes[s].rows);

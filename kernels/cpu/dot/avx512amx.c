@@ -1,7 +1,8 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
- * Up to 31 rows, and rows that are left over; "few rows" says what is different up to 16:
+ * Up to 16 rows that more leave over, and any number with minimums; "few rows" and "passes" say what is
+ * different for others:
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
@@ -10,7 +11,7 @@
  * Codes become signed bytes as they are unpacked, zero already taken away.  B stays in its tiles while the
  * rows of a panel pass by.  A sum takes 50 cycles from its last instruction to memory, and its tile cannot be
  * begun again before: so four are under way, each begun, summed and stored in one go (other orders took
- * twice as long), and sums are scaled two turns later.  From 32 rows on see "many rows". */
+ * twice as long), and sums are scaled two turns later. */
 #include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -29,7 +30,7 @@ enum {
 	AMX_DELAY = 2,
 	AMX_SUMS = 2 * BLOCK_TILES, /* of few rows: two segments; else AMX_TURNS */
 	AMX_RING = 5,               /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
-	AMX_WINDOW = 2 * AMX_ROWS,  /* rows of a step of many rows */
+	AMX_PASS = 2 * AMX_ROWS,    /* rows */
 };
 
 #ifndef DOT_EMULATED
@@ -53,23 +54,16 @@ enum {
 	{                                                                                                    \
 		64, 64, 64, 64, 64, 64, 64, 64                                                               \
 	}
-#define AMX_SHAPE(n)                                                                                         \
-	{                                                                                                    \
-		.palette = 1, .bytes = AMX_BYTES, .rows = { n, n, 16, 16, n, n, n, n }                       \
-	}
-
-/* Tiles of rows have n_rows rows or 16, those of codes 16. */
-static void amx_configure(int n_rows)
+/* Tiles of rows have n0 rows, but 1, 6 and 7 n1; those of codes 16. */
+static void amx_configure(int n0, int n1)
 {
-	static const struct {
+	const uint8_t a = (uint8_t)n0, b = (uint8_t)n1;
+	const struct {
 		uint8_t palette, start_row, reserved[14];
 		uint16_t bytes[16];
 		uint8_t rows[16];
-	} configs[AMX_ROWS] = {AMX_SHAPE(1),  AMX_SHAPE(2),  AMX_SHAPE(3),  AMX_SHAPE(4),
-			       AMX_SHAPE(5),  AMX_SHAPE(6),  AMX_SHAPE(7),  AMX_SHAPE(8),
-			       AMX_SHAPE(9),  AMX_SHAPE(10), AMX_SHAPE(11), AMX_SHAPE(12),
-			       AMX_SHAPE(13), AMX_SHAPE(14), AMX_SHAPE(15), AMX_SHAPE(16)};
-	__asm__ volatile("ldtilecfg %0" ::"m"(configs[n_rows - 1]));
+	} config = {.palette = 1, .bytes = AMX_BYTES, .rows = {a, b, 16, 16, a, a, b, b}};
+	__asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 
 #endif
@@ -220,7 +214,7 @@ struct amx {
 	const struct cpu_dot_tile *t;
 	struct amx_sums sums[AMX_SUMS];
 	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
-	/* Windows of AMX_WINDOW rows; segment after segment as they are unpacked; likewise, one block of
+	/* In passes; segment after segment as they are unpacked; likewise, one block of
 	 * rows. */
 	bool many, one, few;
 	int turn, c_turn, a_turn;
@@ -301,23 +295,59 @@ static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 	}
 }
 
-/* ---- many rows ---- */
+static void amx_finish(struct amx *m)
+{
+	for (int i = 0; i < AMX_TURNS; i++)
+		amx_flush(&m->sums[m->turn++ % AMX_TURNS]);
+}
 
-/* In steps of 32 rows by 2 tiles of a segment and, in int16, one plane of the activations.  Products go on
- * while vectors scale the sums of steps before.  That takes an order in which no instruction waits for what
- * is not ready, since those after it then wait too: codes and rows are loaded one product ahead, a sum is
- * stored four products after its last one.  Outputs of a window, its activations of a segment and the sums of
- * two steps fill half of the first-level cache; codes pass it by. */
+/* ---- passes: 17 to 32 rows ---- */
+
+/* A pass takes its rows through segments.  A step is all rows by 2 tiles of a segment and, in int16, one
+ * plane of the activations.  While its products go on, vectors scale the sums of the steps before and, where
+ * the call has no more rows, unpack tiles of the next segment, a quarter of a tile by each of eight units.
+ * That takes an order in which no instruction waits for what is not ready, since those after it then wait
+ * too: codes and rows are loaded one product ahead, a sum is stored four products after its last one. Outputs
+ * of a pass, its activations of a segment and the sums of two steps fill half of the first-level cache; codes
+ * pass it by where they were unpacked long before. */
 
 struct amx_step {
-	const int32_t *high, *low; /* sums, [2 tiles][AMX_WINDOW][16]; low: of the second plane */
+	const int32_t *high, *low; /* sums, [2 tiles][AMX_PASS][16]; low: of the second plane */
 	const float *scales;       /* [2][16] of the outputs */
 	const unsigned char *act;  /* a scale of each row, op->row apart */
 	float *c;                  /* NULL: none */
 };
 
-/* Rows 4 q to 4 q + 3. */
-VFN void amx_unit(const struct amx_step *s, int q, size_t row, size_t out, const int wide)
+/* Rows and codes of a step, in their order of use. */
+struct amx_tiles {
+	const unsigned char *a, *b;
+	int n_k;
+};
+
+/* Tiles that are unpacked beside products. */
+struct amx_work {
+	struct amx_seg *g; /* NULL: none */
+	int unit;          /* of its first tile: the one that is next */
+	const unsigned char *p;
+	unsigned char *to;
+	qv zero;
+};
+
+struct amx_pass {
+	struct cpu_dot_tile t; /* of its rows alone */
+	size_t first;          /* bytes from the call's first row to the pass's */
+	struct amx_seg segs[AMX_RING];
+	int n_segs, at;
+	const struct amx_seg *now; /* unpacked, to be multiplied; NULL: none */
+	struct amx_tiles tiles;    /* of its first step: in the tiles */
+	struct amx_step one, two;  /* the step before, and the one before that */
+	int32_t *late;             /* where the sums go that are in tiles still; NULL: none are */
+	struct amx_work work;
+	_Alignas(64) int32_t sums[4][2 * AMX_PASS * 16];
+};
+
+/* Rows 4 q to 4 q + 3, of `rows`. */
+VFN void amx_unit(const struct amx_step *s, int q, int rows, size_t row, size_t out, const int wide)
 {
 	const vf scale[2] = {v_load(s->scales), v_load(s->scales + 16)};
 	const unsigned char *act = s->act + (size_t)(4 * q) * row;
@@ -325,10 +355,12 @@ VFN void amx_unit(const struct amx_step *s, int q, size_t row, size_t out, const
 	float *c = s->c + (size_t)(4 * q) * out;
 	UNROLL for (int r = 0; r < 4; r++, act += row, c += out)
 	{
+		if (4 * q + r >= rows)
+			break;
 		const vf a = v_set1(*(const float *)(const void *)act);
 		UNROLL for (int v = 0; v < 2; v++)
 		{
-			const size_t at = (size_t)(v * AMX_WINDOW + r) * 16;
+			const size_t at = (size_t)(v * AMX_PASS + r) * 16;
 			qa sum = qv_load((const void *)(high + at));
 			if (wide)
 				sum = qa_add(qa_shl(sum, 8), qv_load((const void *)(low + at)));
@@ -337,16 +369,41 @@ VFN void amx_unit(const struct amx_step *s, int q, size_t row, size_t out, const
 	}
 }
 
-/* Rows and codes of a step, in their order of use. */
-struct amx_tiles {
-	const unsigned char *a, *b;
-	int n_k;
-};
+/* The next quarter of a tile. */
+static __attribute__((noinline)) void amx_more(struct amx_work *w)
+{
+	struct amx_seg *g = w->g;
+	const struct seg *s = &g->s;
+	const int bits = s->t->codes.bits, whole = ACT_GROUP / (bits == 4 ? 8 : bits == 6 ? 16 : 4);
+	const int v = w->unit / 4, quarter = w->unit++ % 4;
+	if (quarter == 0) {
+		qa rest;
+		w->zero = qa_mul(amx_zeros(s, v, &rest), qa_set1(0x01010101));
+		w->p = s->lines + (size_t)v * 64;
+		w->to = (unsigned char *)(uintptr_t)g->b + (size_t)(v * g->n_k) * 1024;
+		v_store(g->scales + v * 16, seg_scales(s, v));
+		g->fixed |= qa_hsum(qa_mul(rest, rest)) != 0;
+	}
+	if (s->rounds != whole) {
+		if (quarter == 0)
+			amx_unpack(s, v, w->to, g->n_k);
+		return;
+	}
+	if (bits == 4)
+		w->to = amx_rounds(s, w->p, w->zero, w->to, 4, ACT_GROUP / 8 / 4);
+	else if (bits == 6)
+		w->to = amx_rounds(s, w->p, w->zero, w->to, 6, ACT_GROUP / 16 / 4);
+	else
+		w->to = amx_rounds(s, w->p, w->zero, w->to, 8, ACT_GROUP / 4 / 4);
+	w->p += (size_t)(whole / 4 * (bits == 6 ? 3 : 1)) * s->step;
+}
 
 #define AMX_UNIT(on, s, q)                                                                                   \
 	do {                                                                                                 \
+		if ((on) && !whole && work->g)                                                               \
+			amx_more(work);                                                                      \
 		if ((on) && (s)->c)                                                                          \
-			amx_unit(s, q, row, out, wide);                                                      \
+			amx_unit(s, q, rows, row, out, wide);                                                \
 	} while (0)
 #define AMX_LATE(c, at)                                                                                      \
 	do {                                                                                                 \
@@ -354,12 +411,16 @@ struct amx_tiles {
 			AMX_STORE(c, late + (at)*16, 64);                                                    \
 	} while (0)
 
-/* A step.  In tiles are its first rows and codes, and the sums of the step before, which go to late; scaled
- * are the second half of two's rows and the first of one's, where wanted. */
-VFN void amx_step(const struct amx_tiles *now, const struct amx_tiles *next, int32_t *late, size_t row,
-		  size_t out, const struct amx_step *two, const struct amx_step *one, const int with_two,
-		  const int with_one, const int wide)
+/* A step.  In tiles are its first rows and codes, and the sums of the step before, which go to p->late;
+ * scaled are the second half of two's rows and the first of one's, where wanted. */
+VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct amx_tiles *next,
+		  const struct amx_step *two, const struct amx_step *one, const int with_two,
+		  const int with_one, const int wide, const int whole)
 {
+	const size_t row = p->t.op->row, out = (size_t)p->t.tn * 16;
+	const int rows = whole ? AMX_PASS : p->t.n_rows;
+	struct amx_work *work = &p->work;
+	int32_t *late = p->late;
 	const unsigned char *a = now->a, *a2 = a + AMX_ROWS * row, *b = now->b, *b2 = b + now->n_k * 1024;
 	AMX_LOAD_ONCE(3, b2, 64);
 	AMX_LATE(4, 0);
@@ -367,7 +428,7 @@ VFN void amx_step(const struct amx_tiles *now, const struct amx_tiles *next, int
 	AMX_DOT(4, 0, 2);
 	AMX_UNIT(with_two, two, 4);
 	AMX_LOAD(1, a2, row);
-	AMX_LATE(5, AMX_WINDOW);
+	AMX_LATE(5, AMX_PASS);
 	AMX_ZERO(5);
 	AMX_DOT(5, 0, 3);
 	AMX_UNIT(with_two, two, 5);
@@ -375,7 +436,7 @@ VFN void amx_step(const struct amx_tiles *now, const struct amx_tiles *next, int
 	AMX_ZERO(6);
 	AMX_DOT(6, 1, 2);
 	AMX_UNIT(with_two, two, 6);
-	AMX_LATE(7, AMX_WINDOW + AMX_ROWS);
+	AMX_LATE(7, AMX_PASS + AMX_ROWS);
 	AMX_ZERO(7);
 	if (now->n_k == 2) {
 		AMX_LOAD(0, a + AMX_K, row);
@@ -390,98 +451,175 @@ VFN void amx_step(const struct amx_tiles *now, const struct amx_tiles *next, int
 		AMX_UNIT(with_one, one, 1);
 		AMX_DOT(6, 1, 2);
 		AMX_UNIT(with_one, one, 2);
+		AMX_UNIT(with_one, one, 3);
 		AMX_LOAD(0, next->a, row);
 		AMX_LOAD_ONCE(2, next->b, 64);
 		AMX_DOT(7, 1, 3);
-		AMX_UNIT(with_one, one, 3);
 		return;
 	}
-	AMX_LOAD(0, next->a, row);
-	AMX_LOAD_ONCE(2, next->b, 64);
-	AMX_DOT(7, 1, 3);
 	AMX_UNIT(with_two, two, 7);
 	for (int q = 0; q < 4; q++)
 		AMX_UNIT(with_one, one, q);
+	AMX_LOAD(0, next->a, row);
+	AMX_LOAD_ONCE(2, next->b, 64);
+	AMX_DOT(7, 1, 3);
 }
 
-/* The sums of the last step, in tiles. */
-static void amx_store_all(int32_t *to)
+/* Rows r0 to r0 + n - 1 of a call. */
+static void pass_begin(struct amx_pass *p, const struct cpu_dot_tile *call, int r0, int n)
 {
-	AMX_STORE(4, to, 64);
-	AMX_STORE(5, to + AMX_WINDOW * 16, 64);
-	AMX_STORE(6, to + AMX_ROWS * 16, 64);
-	AMX_STORE(7, to + (AMX_WINDOW + AMX_ROWS) * 16, 64);
+	p->t = *call;
+	p->first = (size_t)r0 * call->op->row;
+	p->t.x += p->first;
+	p->t.c += (size_t)r0 * (size_t)call->tn * 16;
+	p->t.next = call->next ? call->next + (size_t)r0 * call->next_stride : NULL;
+	p->t.n_rows = n;
+	p->n_segs = p->at = 0;
+	p->now = NULL;
+	p->late = NULL;
+	p->one.c = p->two.c = NULL;
+	amx_configure(AMX_ROWS, n - AMX_ROWS);
 }
 
-/* Row r of what is written next, into the second-level cache: by then its lines are there. */
-static void amx_fetch_next(const struct cpu_dot_tile *t, int r)
+/* The sums in tiles, and what is not scaled yet. */
+static void pass_flush(struct amx_pass *p)
 {
-	const float *p = t->next + (size_t)r * t->next_stride;
-	for (int v = 0; v < t->tn; v++)
-		__builtin_prefetch(p + v * 16, 0, 2);
-}
-
-/* n segments, rows r to r + 31. */
-VFN void amx_window(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r, const int wide)
-{
-	_Alignas(64) int32_t sums[4][2 * AMX_WINDOW * 16];
+	const struct cpu_dot_tile *t = &p->t;
 	const size_t row = t->op->row, out = (size_t)t->tn * 16;
-	const unsigned char *x = t->x + (size_t)r * row;
-	struct amx_step one = {.c = NULL}, two = {.c = NULL};
-	struct amx_tiles now = {x + (segs->s.x - t->x), segs->b, segs->n_k};
-	int32_t *late = NULL;
-	AMX_LOAD(0, now.a, row);
-	AMX_LOAD_ONCE(2, now.b, 64);
-	for (int i = 0, at = 0; i < n; i++) {
-		const struct amx_seg *g = &segs[i], *after = i + 1 < n ? g + 1 : g;
-		for (int k = AMX_WINDOW * i / n; t->next && k < AMX_WINDOW * (i + 1) / n; k++)
-			amx_fetch_next(t, r + k);
-		for (int v = 0; v < t->tn; v += 2, at ^= wide ? 2 : 1) {
-			const struct amx_step step = {
-				.high = sums[at],
-				.low = sums[at + wide],
-				.scales = g->scales + v * 16,
-				.act = x + t->op->scales + (size_t)(g->s.k0 / ACT_GROUP) * sizeof(float),
-				.c = t->c + (size_t)r * out + v * 16,
-			};
-			const struct amx_tiles low = {now.a + t->op->k_pad, now.b, now.n_k};
-			struct amx_tiles next = {now.a, now.b + (size_t)(2 * now.n_k) * 1024, now.n_k};
-			if (v + 2 >= t->tn)
-				next = (struct amx_tiles){x + (after->s.x - t->x), after->b, after->n_k};
-			if (wide) {
-				amx_step(&now, &low, late, row, out, &two, &one, 0, 1, 1);
-				amx_step(&low, &next, sums[at], row, out, &one, &two, 1, 0, 1);
-				late = sums[at + 1];
-			} else {
-				amx_step(&now, &next, late, row, out, &two, &one, 1, 1, 0);
-				late = sums[at];
-			}
-			two = one;
-			one = step;
-			now = next;
-		}
+	const bool wide = t->op->wide;
+	if (p->late) {
+		AMX_STORE(4, p->late, 64);
+		AMX_STORE(5, p->late + AMX_PASS * 16, 64);
+		AMX_STORE(6, p->late + AMX_ROWS * 16, 64);
+		AMX_STORE(7, p->late + (AMX_PASS + AMX_ROWS) * 16, 64);
 	}
-	amx_store_all(late);
-	for (int q = 4; !wide && two.c && q < 8; q++)
-		amx_unit(&two, q, row, out, 0);
-	for (int q = 0; q < 8; q++)
-		amx_unit(&one, q, row, out, wide);
+	for (int q = 4; !wide && p->two.c && q < 8; q++)
+		amx_unit(&p->two, q, t->n_rows, row, out, 0);
+	for (int q = 0; p->one.c && q < 8; q++)
+		amx_unit(&p->one, q, t->n_rows, row, out, wide);
+	p->late = NULL;
+	p->one.c = p->two.c = NULL;
 }
 
-static void amx_window_narrow(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r)
+/* The tiles of the segment now, g's after it.  whole: 32 rows, and nothing is to be unpacked. */
+VFN void pass_steps(struct amx_pass *p, const struct amx_seg *g, const int wide, const int whole)
 {
-	amx_window(t, segs, n, r, 0);
+	const struct cpu_dot_tile *t = &p->t;
+	const struct amx_seg *s = p->now;
+	for (int v = 0; v < t->tn; v += 2, p->at ^= wide ? 2 : 1) {
+		const struct amx_step step = {
+			.high = p->sums[p->at],
+			.low = p->sums[p->at + wide],
+			.scales = s->scales + v * 16,
+			.act = t->x + t->op->scales + (size_t)(s->s.k0 / ACT_GROUP) * sizeof(float),
+			.c = t->c + v * 16,
+		};
+		const struct amx_tiles now = p->tiles, low = {now.a + t->op->k_pad, now.b, now.n_k};
+		p->tiles.b += (size_t)(2 * now.n_k) * 1024;
+		if (v + 2 >= t->tn)
+			p->tiles = g ? (struct amx_tiles){g->s.x + p->first, g->b, g->n_k} : now;
+		if (wide) {
+			amx_step(p, &now, &low, &p->two, &p->one, 0, 1, 1, whole);
+			p->late = p->sums[p->at];
+			amx_step(p, &low, &p->tiles, &p->one, &p->two, 1, 0, 1, whole);
+			p->late = p->sums[p->at + 1];
+		} else {
+			amx_step(p, &now, &p->tiles, &p->two, &p->one, 1, 1, 0, whole);
+			p->late = p->sums[p->at];
+		}
+		p->two = p->one;
+		p->one = step;
+	}
 }
 
-static void amx_window_wide(const struct cpu_dot_tile *t, const struct amx_seg *segs, int n, int r)
+#define PASS_STEPS(name, wide, whole)                                                                        \
+	static void name(struct amx_pass *p, const struct amx_seg *g)                                        \
+	{                                                                                                    \
+		pass_steps(p, g, wide, whole);                                                               \
+	}
+PASS_STEPS(pass_narrow, 0, 0)
+PASS_STEPS(pass_narrow_whole, 0, 1)
+PASS_STEPS(pass_wide, 1, 0)
+PASS_STEPS(pass_wide_whole, 1, 1)
+
+/* Segment i of n is g, or there is none: the one before is multiplied, while g is unpacked where it has to
+ * be. */
+static void pass_turn(struct amx_pass *p, struct amx_seg *g, bool unpack, int i, int n)
 {
-	amx_window(t, segs, n, r, 1);
+	const struct cpu_dot_tile *t = &p->t;
+	/* Lines of what is written next, into the second-level cache: by then they are there. */
+	for (int r = t->n_rows * i / n; g && t->next && r < t->n_rows * (i + 1) / n && r < t->n_rows; r++)
+		for (int v = 0; v < t->tn; v++)
+			__builtin_prefetch(t->next + (size_t)r * t->next_stride + v * 16, 0, 2);
+	p->work = (struct amx_work){.g = unpack ? g : NULL};
+	const bool whole = t->n_rows == AMX_PASS && !p->work.g;
+	if (p->now && t->op->wide)
+		(whole ? pass_wide_whole : pass_wide)(p, g);
+	else if (p->now)
+		(whole ? pass_narrow_whole : pass_narrow)(p, g);
+	while (p->work.g && p->work.unit < 4 * t->tn)
+		amx_more(&p->work);
+	if (!p->now && g) {
+		p->tiles = (struct amx_tiles){g->s.x + p->first, g->b, g->n_k};
+		AMX_LOAD(0, p->tiles.a, t->op->row);
+		AMX_LOAD_ONCE(2, p->tiles.b, 64);
+	}
+	p->now = g;
 }
 
-static void amx_finish(struct amx *m)
+static void pass_end(struct amx_pass *p)
 {
-	for (int i = 0; i < AMX_TURNS; i++)
-		amx_flush(&m->sums[m->turn++ % AMX_TURNS]);
+	if (p->now)
+		pass_turn(p, NULL, false, 0, 1);
+	pass_flush(p);
+}
+
+/* A segment with zeros that are to be corrected: alone, as rows are that are left over. */
+static void pass_general(struct amx_pass *p)
+{
+	struct amx m = {.t = &p->t};
+	const struct amx_seg *g = p->now;
+	p->now = NULL;
+	pass_flush(p);
+	amx_configure(AMX_ROWS, AMX_ROWS);
+	amx_rows(&m, g, 0, p->t.n_rows);
+	amx_finish(&m);
+	amx_configure(AMX_ROWS, p->t.n_rows - AMX_ROWS);
+}
+
+static void pass_add(void *arg, const struct seg *run)
+{
+	struct amx_pass *p = arg;
+	const int n = (p->t.k + ACT_GROUP - 1) / ACT_GROUP;
+	for (struct seg s = *run; s.n; seg_next(&s)) {
+		struct amx_seg *g = &p->segs[p->n_segs % AMX_RING];
+		g->s = s;
+		g->b = p->t.scratch + (size_t)(p->n_segs % 2 * BLOCK_TILES) * 2048;
+		g->n_k = (s.k1 - s.k0 + AMX_K - 1) / AMX_K;
+		g->fixed = false;
+		pass_turn(p, g, true, p->n_segs++, n);
+		if (g->fixed)
+			pass_general(p);
+	}
+}
+
+/* All rows of a call, 17 to 32. */
+static void amx_pass(const struct cpu_dot_tile *t)
+{
+	struct amx_pass p;
+	pass_begin(&p, t, 0, t->n_rows);
+	dots_walk(&p.t, pass_add, &p);
+	pass_end(&p);
+}
+
+/* 17 to 32 rows from r on, segments that are unpacked. */
+static void amx_window(const struct cpu_dot_tile *t, struct amx_seg *segs, int n, int r, int n_rows)
+{
+	struct amx_pass p;
+	pass_begin(&p, t, r, n_rows);
+	for (int i = 0; i < n; i++)
+		pass_turn(&p, &segs[i], false, i, n);
+	pass_end(&p);
 }
 
 /* ---- few rows ---- */
@@ -598,11 +736,12 @@ static void amx_run(struct amx *m, int first, int end)
 	int r = 0;
 	for (int i = first; i < end; i++)
 		many &= !m->segs[i].fixed;
-	for (; many && r + AMX_WINDOW <= n; r += AMX_WINDOW)
-		if (m->t->op->wide)
-			amx_window_wide(m->t, m->segs + first, end - first, r);
-		else
-			amx_window_narrow(m->t, m->segs + first, end - first, r);
+	for (int rows; many && n - r > AMX_ROWS; r += rows) {
+		rows = n - r < AMX_PASS ? n - r : AMX_PASS;
+		amx_window(m->t, m->segs + first, end - first, r, rows);
+	}
+	if (many)
+		amx_configure(AMX_ROWS, AMX_ROWS);
 	for (; r < n; r += AMX_PANEL)
 		for (int i = first; i < end; i++)
 			amx_rows(m, &m->segs[i], r, n - r < AMX_PANEL ? n : r + AMX_PANEL);
@@ -658,7 +797,7 @@ static void amx_tile(const struct cpu_dot_tile *t)
 		return;
 	}
 	m.t = t;
-	m.many = t->n_rows >= AMX_WINDOW && t->tn > 1 && !t->codes.minimums;
+	m.many = t->n_rows > AMX_ROWS && t->tn > 1 && !t->codes.minimums;
 	m.one = !m.many && t->n_rows <= AMX_PANEL;
 	m.few = t->n_rows <= AMX_ROWS;
 	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
@@ -666,7 +805,13 @@ static void amx_tile(const struct cpu_dot_tile *t)
 	for (int i = 0; i < AMX_SUMS; i++)
 		m.sums[i].g = NULL;
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
-	amx_configure(t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS);
+	if (m.many && t->n_rows <= AMX_PASS) {
+		amx_pass(t);
+		AMX_RELEASE();
+		return;
+	}
+	const int n = t->n_rows < AMX_ROWS ? t->n_rows : AMX_ROWS;
+	amx_configure(n, n);
 	dots_walk(t, amx_add_run, &m);
 	if (m.few)
 		for (int i = m.n_segs; i < m.n_segs + 3; i++)
