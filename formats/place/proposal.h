@@ -14,8 +14,8 @@ enum { PROPOSAL_OPTIONS = 96 };
 
 struct proposal {
 	bool fits;            /* all else does; if not, the rest says nothing */
-	int n_sparse, n_cpu;  /* layers with experts; those whose experts are in host memory */
-	int last;             /* the last layer whose experts are on the GPU; -1: none */
+	int n_sparse, n_cpu;  /* layers with experts; those with experts in host memory */
+	int last;             /* the last layer with experts on the GPU; -1: none */
 	int64_t device_bytes; /* of weights on the GPU */
 	int64_t hot_bytes;    /* of these, of experts: what --hot-experts may have instead of whole layers */
 	int64_t room_bytes;   /* left on it for K and V, and scratch */

@@ -156,7 +156,7 @@ VFN vf v_keep_range(vf a, int from, int to, vf other)
 	return _mm512_mask_mov_ps(other, (__mmask16)(v_first(to) & ~v_first(from)), a);
 }
 
-/* a in lanes whose bit is set, other elsewhere */
+/* a in lanes with their bit set, other elsewhere */
 VFN vf v_keep_bits(vf a, uint32_t bits, vf other)
 {
 	return _mm512_mask_mov_ps(other, (__mmask16)bits, a);

@@ -275,7 +275,7 @@ static int pack_columns(const struct pack_codes &a, cudaStream_t s)
 	return e ? e : cuda_check(cudaStreamSynchronize(s), "packing codes");
 }
 
-/* Parts p0 .. p0 + n - 1, whose columns are the same: one, or both of a paired layer. */
+/* Parts p0 .. p0 + n - 1, with the same columns: one, or both of a paired layer. */
 static int pack_parts(struct kern_dev *d, struct pack_codes *a, struct range *r, int p0, int n,
 		      cudaStream_t s)
 {

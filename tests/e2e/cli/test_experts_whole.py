@@ -1,4 +1,4 @@
-"""A mixture whose experts are dealt out between the ranks of a group: `--tp N --ep`."""
+"""A mixture with its experts dealt out between the ranks of a group: `--tp N --ep`."""
 
 import os
 import signal

@@ -93,7 +93,7 @@ def test_a_job_of_another_api_key_is_not_explained(start, tmp_path):
 
 
 def kill_under(client):
-    """A job whose worker is killed while it runs, explained; on a slow machine it may end before that."""
+    """A job that lost its worker while it ran, explained; on a slow machine it may end before that."""
     job = client.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=3, stream=True)
     job.first_delta()
     busy = [r["workers"][0] for r in client.status()["replicas"] if r["running"]]
