@@ -30,7 +30,7 @@ static void codes_from(const struct codes *c, int n0, int n1, const struct code_
 struct format {
 	const char *name;
 	int bits, group, per_super; /* group 0: whole rows */
-	int zero;                   /* -1: of each group */
+	int zero;                   /* -1: of each group; -2: of each, in some beyond a signed byte */
 	bool minimums;
 	enum codes_float d_type;
 };
@@ -40,6 +40,7 @@ static const struct format formats[] = {
 	{"4 bits, zeros, 32", 4, 32, 1, -1, false, CODES_F16},
 	{"4 bits, zeros, 96", 4, 96, 1, -1, false, CODES_F16},
 	{"4 bits, zeros, rows", 4, 0, 1, -1, false, CODES_F16},
+	{"4 bits, zeros to 200, 128", 4, 128, 1, -2, false, CODES_F16},
 	{"3 bits, symmetric, 64", 3, 64, 1, 4, false, CODES_F16},
 	{"4 bits, minimums, 32 in 256", 4, 32, 8, -1, true, CODES_F16},
 	{"8 bits, symmetric, 32", 8, 32, 1, 128, false, CODES_F32},
@@ -71,7 +72,7 @@ static struct made_codes *codes_new(const struct format *f, int k, int n)
 			      .group = group,
 			      .super = group * f->per_super,
 			      .minimums = f->minimums,
-			      .zero = f->zero,
+			      .zero = f->zero < 0 ? -1 : f->zero,
 			      .d_type = f->d_type,
 			      .read = codes_from,
 			      .from = {c}};
@@ -86,6 +87,8 @@ static struct made_codes *codes_new(const struct format *f, int k, int n)
 	for (int i = 0; i < n * g; i++) {
 		c->scale[i] = (int16_t)(f->per_super > 1 ? 1 + (int)(kt_rand() % 63) : 1);
 		c->offset[i] = (int16_t)(f->zero >= 0 ? f->zero : (int)(kt_rand() % (unsigned)(top + 1)));
+		if (f->zero == -2 && i % g % 3 == 1)
+			c->offset[i] = 200;
 	}
 	for (int i = 0; i < n * s; i++) {
 		c->d[i] = half_from_f16(kt_half(KERN_F16) & 0x7fff);
@@ -269,7 +272,7 @@ Test(dot, int16_has_the_same_bits_in_every_kernel)
 Test(dot, a_rows_bits_depend_on_nothing_but_the_row)
 {
 	enum { K = 416, N = 200, ROWS = 70 };
-	static const struct format *const kinds[] = {&formats[0], &formats[6], &formats[5]};
+	static const struct format *const kinds[] = {&formats[0], &formats[7], &formats[6]};
 	for (int compute = KERN_COMPUTE_INT16; compute <= KERN_COMPUTE_INT8; compute++)
 		for (int f = 0; f < 3; f++)
 			for (int i = 0; i < N_DOTS; i++) {

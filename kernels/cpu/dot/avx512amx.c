@@ -1,8 +1,8 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
- * Up to 16 rows that more leave over, and any number with minimums; "few rows" and "passes" say what is
- * different for others:
+ * Rows that passes leave over, and all rows where codes have minimums, zeros that are to be corrected, or one
+ * tile ("few rows" and "passes" say what is different there):
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
@@ -29,8 +29,8 @@ enum {
 	AMX_TURNS = 4,
 	AMX_DELAY = 2,
 	AMX_SUMS = 2 * BLOCK_TILES, /* of few rows: two segments; else AMX_TURNS */
-	AMX_RING = 5,               /* segments: one is unpacked, one computed, those of AMX_DELAY sums */
-	AMX_PASS = 2 * AMX_ROWS,    /* rows */
+	AMX_RING = 5, /* segments: one is unpacked, one computed, those of sums that are not scaled yet */
+	AMX_PASS = 2 * AMX_ROWS, /* rows */
 };
 
 #ifndef DOT_EMULATED
@@ -54,7 +54,7 @@ enum {
 	{                                                                                                    \
 		64, 64, 64, 64, 64, 64, 64, 64                                                               \
 	}
-/* Tiles of rows have n0 rows, but 1, 6 and 7 n1; those of codes 16. */
+/* Rows of all tiles but 2 and 3, which have 16: n1 of 1, 6 and 7, n0 of the others. */
 static void amx_configure(int n0, int n1)
 {
 	const uint8_t a = (uint8_t)n0, b = (uint8_t)n1;
@@ -93,6 +93,12 @@ VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 	const qa z = seg_zeros(s, v), near = s->t->codes.bits < 8 ? qa_and(z, qa_set1(127)) : qa_set1(128);
 	*rest = qa_add(z, qa_mul(near, qa_set1(-1)));
 	return near;
+}
+
+/* The zero of a whole part can be taken away; zeros of groups are looked at one by one. */
+static bool amx_whole_zero(const struct cpu_codes *c)
+{
+	return c->heads == HEADS_AWQ || (c->bits < 8 ? c->zero < 128 : c->zero == 128);
 }
 
 /* n rounds.  What of s is needed is read once: stores of bytes could be to it, as far as a compiler knows. */
@@ -214,8 +220,7 @@ struct amx {
 	const struct cpu_dot_tile *t;
 	struct amx_sums sums[AMX_SUMS];
 	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
-	/* In passes; segment after segment as they are unpacked; likewise, one block of
-	 * rows. */
+	/* Rows are taken in passes; segments are computed as they are unpacked; likewise, in one block. */
 	bool many, one, few;
 	int turn, c_turn, a_turn;
 	int n_segs;
@@ -295,6 +300,14 @@ static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 	}
 }
 
+static void amx_begin_sums(struct amx *m, const struct cpu_dot_tile *t)
+{
+	m->t = t;
+	m->turn = m->c_turn = m->a_turn = 0;
+	for (int i = 0; i < AMX_SUMS; i++)
+		m->sums[i].g = NULL;
+}
+
 static void amx_finish(struct amx *m)
 {
 	for (int i = 0; i < AMX_TURNS; i++)
@@ -305,7 +318,7 @@ static void amx_finish(struct amx *m)
 
 /* A pass takes its rows through segments.  A step is all rows by 2 tiles of a segment and, in int16, one
  * plane of the activations.  While its products go on, vectors scale the sums of the steps before and, where
- * the call has no more rows, unpack tiles of the next segment, a quarter of a tile by each of eight units.
+ * the call has no more rows, unpack tiles of the next segment, a quarter of a tile beside four rows.
  * That takes an order in which no instruction waits for what is not ready, since those after it then wait
  * too: codes and rows are loaded one product ahead, a sum is stored four products after its last one. Outputs
  * of a pass, its activations of a segment and the sums of two steps fill half of the first-level cache; codes
@@ -327,7 +340,7 @@ struct amx_tiles {
 /* Tiles that are unpacked beside products. */
 struct amx_work {
 	struct amx_seg *g; /* NULL: none */
-	int unit;          /* of its first tile: the one that is next */
+	int quarter;       /* of its tiles: the next one */
 	const unsigned char *p;
 	unsigned char *to;
 	qv zero;
@@ -339,7 +352,7 @@ struct amx_pass {
 	struct amx_seg segs[AMX_RING];
 	int n_segs, at;
 	const struct amx_seg *now; /* unpacked, to be multiplied; NULL: none */
-	struct amx_tiles tiles;    /* of its first step: in the tiles */
+	struct amx_tiles tiles;    /* of the next step; its first are loaded */
 	struct amx_step one, two;  /* the step before, and the one before that */
 	int32_t *late;             /* where the sums go that are in tiles still; NULL: none are */
 	struct amx_work work;
@@ -369,13 +382,13 @@ VFN void amx_unit(const struct amx_step *s, int q, int rows, size_t row, size_t 
 	}
 }
 
-/* The next quarter of a tile. */
+/* The next quarter of a tile; of a short segment all of it with the first. */
 static __attribute__((noinline)) void amx_more(struct amx_work *w)
 {
 	struct amx_seg *g = w->g;
 	const struct seg *s = &g->s;
 	const int bits = s->t->codes.bits, whole = ACT_GROUP / (bits == 4 ? 8 : bits == 6 ? 16 : 4);
-	const int v = w->unit / 4, quarter = w->unit++ % 4;
+	const int v = w->quarter / 4, quarter = w->quarter++ % 4;
 	if (quarter == 0) {
 		qa rest;
 		w->zero = qa_mul(amx_zeros(s, v, &rest), qa_set1(0x01010101));
@@ -501,7 +514,7 @@ static void pass_flush(struct amx_pass *p)
 	p->one.c = p->two.c = NULL;
 }
 
-/* The tiles of the segment now, g's after it.  whole: 32 rows, and nothing is to be unpacked. */
+/* Multiplies p->now; g comes after it, or NULL.  whole: 32 rows, and nothing is to be unpacked. */
 VFN void pass_steps(struct amx_pass *p, const struct amx_seg *g, const int wide, const int whole)
 {
 	const struct cpu_dot_tile *t = &p->t;
@@ -542,8 +555,8 @@ PASS_STEPS(pass_narrow_whole, 0, 1)
 PASS_STEPS(pass_wide, 1, 0)
 PASS_STEPS(pass_wide_whole, 1, 1)
 
-/* Segment i of n is g, or there is none: the one before is multiplied, while g is unpacked where it has to
- * be. */
+/* The segment before g is multiplied (g: NULL after the last one); unpack: g is unpacked meanwhile.  i, n:
+ * part i of n of what is written next is fetched. */
 static void pass_turn(struct amx_pass *p, struct amx_seg *g, bool unpack, int i, int n)
 {
 	const struct cpu_dot_tile *t = &p->t;
@@ -557,7 +570,7 @@ static void pass_turn(struct amx_pass *p, struct amx_seg *g, bool unpack, int i,
 		(whole ? pass_wide_whole : pass_wide)(p, g);
 	else if (p->now)
 		(whole ? pass_narrow_whole : pass_narrow)(p, g);
-	while (p->work.g && p->work.unit < 4 * t->tn)
+	while (p->work.g && p->work.quarter < 4 * t->tn)
 		amx_more(&p->work);
 	if (!p->now && g) {
 		p->tiles = (struct amx_tiles){g->s.x + p->first, g->b, g->n_k};
@@ -574,11 +587,12 @@ static void pass_end(struct amx_pass *p)
 	pass_flush(p);
 }
 
-/* A segment with zeros that are to be corrected: alone, as rows are that are left over. */
+/* A segment with zeros of its own that are to be corrected: alone, as rows are that are left over. */
 static void pass_general(struct amx_pass *p)
 {
-	struct amx m = {.t = &p->t};
 	const struct amx_seg *g = p->now;
+	struct amx m;
+	amx_begin_sums(&m, &p->t);
 	p->now = NULL;
 	pass_flush(p);
 	amx_configure(AMX_ROWS, AMX_ROWS);
@@ -612,8 +626,8 @@ static void amx_pass(const struct cpu_dot_tile *t)
 	pass_end(&p);
 }
 
-/* 17 to 32 rows from r on, segments that are unpacked. */
-static void amx_window(const struct cpu_dot_tile *t, struct amx_seg *segs, int n, int r, int n_rows)
+/* Rows r to r + n_rows - 1, 17 to 32, over segments that are unpacked. */
+static void pass_over(const struct cpu_dot_tile *t, struct amx_seg *segs, int n, int r, int n_rows)
 {
 	struct amx_pass p;
 	pass_begin(&p, t, r, n_rows);
@@ -738,7 +752,7 @@ static void amx_run(struct amx *m, int first, int end)
 		many &= !m->segs[i].fixed;
 	for (int rows; many && n - r > AMX_ROWS; r += rows) {
 		rows = n - r < AMX_PASS ? n - r : AMX_PASS;
-		amx_window(m->t, m->segs + first, end - first, r, rows);
+		pass_over(m->t, m->segs + first, end - first, r, rows);
 	}
 	if (many)
 		amx_configure(AMX_ROWS, AMX_ROWS);
@@ -796,14 +810,12 @@ static void amx_tile(const struct cpu_dot_tile *t)
 		dots_tile(t);
 		return;
 	}
-	m.t = t;
-	m.many = t->n_rows > AMX_ROWS && t->tn > 1 && !t->codes.minimums;
+	m.many = t->n_rows > AMX_ROWS && t->tn > 1 && !t->codes.minimums && amx_whole_zero(&t->codes);
 	m.one = !m.many && t->n_rows <= AMX_PANEL;
 	m.few = t->n_rows <= AMX_ROWS;
-	m.turn = m.c_turn = m.a_turn = m.n_segs = 0;
+	amx_begin_sums(&m, t);
+	m.n_segs = 0;
 	m.used = 0;
-	for (int i = 0; i < AMX_SUMS; i++)
-		m.sums[i].g = NULL;
 	memset(t->c, 0, (size_t)t->n_rows * (size_t)t->tn * 16 * sizeof *t->c);
 	if (m.many && t->n_rows <= AMX_PASS) {
 		amx_pass(t);
