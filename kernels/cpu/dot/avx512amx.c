@@ -2,7 +2,7 @@
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
  * Rows that passes leave over, and all rows where codes have minimums, zeros that are to be corrected, or one
- * tile ("few rows" and "passes" say what is different there):
+ * tile ("few rows" and amx_pass.h say what is different there):
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
  *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
