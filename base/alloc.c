@@ -1,5 +1,5 @@
-/* alloc.c - checked allocation.  The guard and the count are a thread's own; the bytes of large pools
- * are the process's. */
+/* alloc.c - checked allocation.
+ * The guard and the count are per thread; the bytes of large pools are per process. */
 #include "base/alloc.h"
 
 #include <errno.h>
@@ -117,8 +117,8 @@ size_t array_capacity(size_t cap, size_t n, size_t most)
 	return cap;
 }
 
-/* Aligned to huge pages and advised to be such; bytes a multiple of them.  mmap's zeroed pages cost nothing
- * until they are touched, so a large pool does not slow the start. */
+/* Map memory that is aligned to huge pages and advised to use them; bytes must be a multiple of their size.
+ * mmap's zeroed pages take no memory until they are touched, so a large pool does not slow the start. */
 static void *map_huge(size_t bytes)
 {
 	char *raw = mmap(NULL, bytes + huge_page, PROT_READ | PROT_WRITE,
@@ -196,9 +196,9 @@ void alloc_big_free(void *p, size_t bytes)
 		munmap(p, round_up(bytes, huge_page));
 }
 
-/* ---- areas side by side ---- */
+/* ---- adjacent areas ---- */
 
-/* The sanitizer's red zones, which mmap's memory does not have by itself. */
+/* Gap between areas for the address sanitizer's red zones, which mmap's memory does not have by itself. */
 #ifdef ASAN_POISON_MEMORY_REGION
 static const size_t gap = 64;
 #else
@@ -207,16 +207,16 @@ static const size_t gap;
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)0)
 #endif
 
-/* Areas are cut from the slab's begin; what is behind them is not touched, hence takes no memory. */
+/* Areas are cut from the beginning of the slab.  The rest is not touched, and so takes no memory. */
 struct slab {
 	struct slab *next;
 	char *p;
 	size_t used;
-	int areas; /* not yet freed */
+	int areas; /* number of areas not yet freed */
 };
 
 static pthread_mutex_t slabs_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct slab *slabs; /* the first is the one being cut */
+static struct slab *slabs; /* new areas are cut from the first slab */
 
 static struct slab *slab_new(void)
 {
@@ -278,7 +278,7 @@ void alloc_touch(void *p, size_t bytes)
 	const uintptr_t page = 4096, from = (uintptr_t)p & ~(page - 1), to = (uintptr_t)p + bytes;
 	if (!bytes || !madvise((void *)from, round_up(to - from, page), MADV_POPULATE_WRITE))
 		return;
-	/* A system from before Linux 5.14. */
+	/* The kernel is older than Linux 5.14: write to each page. */
 	for (uintptr_t at = (uintptr_t)p; at < to; at = (at & ~(page - 1)) + page)
 		atomic_fetch_add((_Atomic unsigned char *)at, 0);
 }

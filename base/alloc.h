@@ -1,8 +1,8 @@
 /* alloc.h - checked allocation.
- * Small metadata comes from x*(), which abort when memory is out (and print the size); large pools
- * (weights, KV, scratch) from alloc_big(), which returns NULL.
- * The step path allocates nothing: a test arms alloc_guard(), and any x*() call of that thread then
- * aborts.  Any thread. */
+ * The x*() functions allocate small metadata; when memory is out they print the size and abort.
+ * alloc_big() allocates large pools (weights, KV, scratch) and returns NULL when memory is out.
+ * The step path allocates nothing: a test arms alloc_guard(), and then any x*() call of that thread aborts.
+ * Any thread may call them. */
 #ifndef QUERN_BASE_ALLOC_H
 #define QUERN_BASE_ALLOC_H
 
@@ -13,17 +13,18 @@
 
 void *xmalloc(size_t bytes);
 void *xcalloc(size_t n, size_t bytes);           /* zeroed; checks n * bytes */
-void *xrealloc(void *p, size_t n, size_t bytes); /* to n * bytes, checked */
+void *xrealloc(void *p, size_t n, size_t bytes); /* resizes to n * bytes, checked */
 char *xstrdup(const char *s);
 void *xmemdup(const void *p, size_t bytes);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* vsnprintf() that cannot fail: out of memory, or a broken format, aborts.  The length of the text. */
+/* Format like vsnprintf(), but abort if memory is out or the format is broken.  Returns the length of the
+ * text. */
 size_t format_text(char *out, size_t n, const char *fmt, va_list ap) __attribute__((format(printf, 3, 0)));
 
-/* array_grow(array, cap, n): array has room for at least n elements.  array is a pointer or NULL and cap its
- * capacity in elements, of any unsigned type: both lvalues, evaluated more than once.  Capacities double,
- * from 16, so that a steady state stops allocating; one that its type cannot hold aborts.  New elements are
- * not initialised. */
+/* array_grow(array, cap, n): grow array to at least n elements.  array is a pointer or NULL; cap is its
+ * capacity in elements, of any unsigned type.  Both are lvalues and are evaluated more than once.  Capacities
+ * start at 16 and double, so that a steady state stops allocating.  A capacity that its type cannot hold
+ * aborts.  New elements are not initialised. */
 #define array_grow(array, cap, n)                                                                            \
 	do {                                                                                                 \
 		const size_t array_n_ = (n);                                                                 \
@@ -32,11 +33,11 @@ size_t format_text(char *out, size_t n, const char *fmt, va_list ap) __attribute
 			(array) = xrealloc((array), (cap), sizeof *(array));                                 \
 		}                                                                                            \
 	} while (0)
-/* The capacity alone, for arrays of one length side by side; most: the largest that is possible. */
+/* Return the new capacity alone, for parallel arrays of one length.  most: the largest possible capacity. */
 size_t array_capacity(size_t cap, size_t n, size_t most);
 
-/* array_grow() for an array that may become large: one of 4 MB or more has pages of its own, which are
- * moved as it grows, so that no call copies it.  Freed by pages_free(array, cap, sizeof *array). */
+/* array_grow() for an array that may become large: from 4 MB on the array has pages of its own, and growing
+ * moves the pages instead of copying them.  Free it with pages_free(array, cap, sizeof *array). */
 #define pages_grow(array, cap, n)                                                                            \
 	do {                                                                                                 \
 		const size_t array_n_ = (n), array_had_ = (cap);                                             \
@@ -45,31 +46,32 @@ size_t array_capacity(size_t cap, size_t n, size_t most);
 			(array) = pages_realloc((array), array_had_, (cap), sizeof *(array));                \
 		}                                                                                            \
 	} while (0)
-/* From had * bytes, what this function returned, or NULL, to n * bytes, at least as many. */
+/* Resize p from had * bytes to n * bytes, which must not be less.  p is NULL or was returned by this
+ * function. */
 void *pages_realloc(void *p, size_t had, size_t n, size_t bytes);
 void pages_free(void *p, size_t n, size_t bytes); /* NULL is fine */
 
-/* Zeroed, aligned to 64 bytes (2 MB when bytes is larger than that, and advised to be
- * huge pages).  NULL when memory is out: the caller reports what it was for. */
+/* Allocate zeroed memory, aligned to 64 bytes; above 2 MB, aligned to 2 MB and advised to be huge pages.
+ * Returns NULL when memory is out; the caller reports the purpose. */
 void *alloc_big(size_t bytes);
 void alloc_big_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_big() */
-/* As those, for areas that are made and freed together, such as the layers of a model: they lie side by side,
- * so that those too small for huge pages of their own share them.  The memory goes back when the last of
- * its neighbours is freed. */
+/* alloc_big() and alloc_big_free() for areas that are allocated and freed together, such as the layers of a
+ * model.  The areas are adjacent, so that areas too small for a huge page share one.  The memory is returned
+ * to the system when the last of the neighbouring areas is freed. */
 void *alloc_beside(size_t bytes);
 void alloc_beside_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_beside() */
-/* Has the system give the pages of an area now, which would otherwise be given, and cleared, when they are
- * first written.  Contents stay as they are, also while other threads write them. */
+/* Make the system allocate the pages of an area now instead of at the first write.  The contents do not
+ * change, even while other threads write to them. */
 void alloc_touch(void *p, size_t bytes);
-/* Bytes that this process holds from alloc_big() and alloc_beside() now, touched or not. */
+/* Bytes that this process holds from alloc_big() and alloc_beside(), touched or not. */
 size_t alloc_big_bytes(void);
-/* Of all that this process has touched: bytes on huge pages, from /proc/self/smaps_rollup (root: "", or of
- * tests a directory that holds it); -1 where the system does not tell. */
+/* Bytes of this process's resident memory on huge pages, from /proc/self/smaps_rollup; -1 if the system does
+ * not report them.  root: ""; tests pass a directory that holds such a file. */
 int64_t alloc_huge_bytes(const char *root);
 
 /* While on, every x*() call of this thread aborts. */
 void alloc_guard(bool on);
-/* How many x*() calls this thread has made. */
+/* Number of x*() calls that this thread has made. */
 unsigned long alloc_count(void);
 
 #endif

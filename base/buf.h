@@ -1,5 +1,6 @@
-/* buf.h - a growable byte buffer; always NUL-terminated behind len, so that text can be
- * used as a C string.  Zero-initialised is empty. */
+/* buf.h - a growable byte buffer.
+ * A NUL always follows the len bytes, so that text can be used as a C string.  A zero-initialised buffer is
+ * empty. */
 #ifndef QUERN_BASE_BUF_H
 #define QUERN_BASE_BUF_H
 
@@ -18,6 +19,6 @@ void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(print
 void buf_reserve(struct buf *b, size_t more);
 void buf_clear(struct buf *b); /* keeps the memory */
 void buf_fini(struct buf *b);
-char *buf_take(struct buf *b); /* the text, now the caller's (never NULL); b is empty */
+char *buf_take(struct buf *b); /* returns the text (never NULL), which the caller frees; empties b */
 
 #endif

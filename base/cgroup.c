@@ -8,14 +8,14 @@
 
 enum { PATH_SIZE = 4096 };
 
-/* The names of version 1's files and of version 2's. */
+/* Names of the files of cgroup version 1 and version 2. */
 struct files {
 	const char *base, *limit, *used;
 };
 static const struct files v1 = {"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"};
 static const struct files v2 = {"sys/fs/cgroup", "memory.max", "memory.current"};
 
-/* Version 1 says "no limit" as a number of pages that no machine has. */
+/* Version 1 expresses "no limit" as a number of bytes that no machine has. */
 static const int64_t unlimited = INT64_MAX / 2;
 
 static FILE *open_in(const char *root, const char *base, const char *group, const char *name)
@@ -25,7 +25,7 @@ static FILE *open_in(const char *root, const char *base, const char *group, cons
 	return n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* A file of one number; -1 where there is none ("max"). */
+/* Read a file that holds one number; -1 if it holds none ("max") or is missing. */
 static int64_t read_number(const char *root, const char *base, const char *group, const char *name)
 {
 	int64_t v = -1;
@@ -38,7 +38,7 @@ static int64_t read_number(const char *root, const char *base, const char *group
 	return v;
 }
 
-/* Inactive pages of files are reclaimed first: they do not count as used. */
+/* Return the bytes of inactive file pages.  They are reclaimed first, and do not count as used. */
 static int64_t read_reclaimable(const char *root, const char *base, const char *group)
 {
 	char line[256];
@@ -53,7 +53,7 @@ static int64_t read_reclaimable(const char *root, const char *base, const char *
 	return v > 0 ? v : 0;
 }
 
-/* One group's word, into the least so far. */
+/* Lower *limit and *left to the values of one group. */
 static void look(const char *root, const struct files *v, const char *group, int64_t *limit, int64_t *left)
 {
 	int64_t max = read_number(root, v->base, group, v->limit);
@@ -70,7 +70,7 @@ static void look(const char *root, const struct files *v, const char *group, int
 
 /* ---- processors ---- */
 
-/* Version 2 has both numbers in one file, version 1 in two. */
+/* Version 2 has quota and period in one file, version 1 in two. */
 static void look_cpus(const char *root, int version, const char *group, int *cpus)
 {
 	int64_t quota = -1, period = -1;
@@ -92,14 +92,14 @@ static void look_cpus(const char *root, int version, const char *group, int *cpu
 
 /* ---- the groups of this process ---- */
 
-/* Least so far. */
+/* The strictest limits found so far. */
 struct limits {
 	int64_t memory, left;
 	int cpus; /* 0: none */
 };
 
-/* The group, the one above it, and so on: the strictest counts.  In a container the names are those of
- * the host while the files are the container's own: its limit then stands at the top. */
+/* Apply the limits of the group and of each ancestor: the strictest counts.  In a container, the names are
+ * the host's while the files are the container's own.  The container's limit is then found at the root. */
 static void walk(const char *root, int version, bool memory, char *group, struct limits *l)
 {
 	for (;;) {
@@ -116,7 +116,7 @@ static void walk(const char *root, int version, bool memory, char *group, struct
 	}
 }
 
-/* Is name in a list that is separated by commas? */
+/* Return whether name is in a comma-separated list. */
 static bool has(const char *list, const char *name)
 {
 	size_t n = strlen(name);

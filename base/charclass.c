@@ -24,7 +24,7 @@ struct range {
 	uint32_t from, to;
 };
 
-/* Letters and numbers of Unicode 15.0, 15.1 and 16.0.  Ascending. */
+/* Letters and numbers added in Unicode 15.0, 15.1 and 16.0.  Ascending. */
 static const struct range newer_letters[] = {
 	{0x1c89, 0x1c8a},   {0xa7cb, 0xa7cd},   {0xa7da, 0xa7dc},   {0x105c0, 0x105f3}, {0x10d4a, 0x10d65},
 	{0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x1123f, 0x11240}, {0x11380, 0x11389}, {0x1138b, 0x1138b},
@@ -38,7 +38,7 @@ static const struct range newer_numbers[] = {
 	{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9}, {0x11f50, 0x11f59}, {0x16130, 0x16139},
 	{0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1d2c0, 0x1d2d3}, {0x1e4f0, 0x1e4f9}, {0x1e5f1, 0x1e5fa},
 };
-/* Alphabetic, yet neither letter, letter number nor mark: circled and squared letters. */
+/* Alphabetic characters that are neither letters, letter numbers nor marks: circled and squared letters. */
 static const struct range alphabetic_symbols[] = {
 	{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
 

@@ -1,6 +1,6 @@
-/* charclass.h - what kind of character: the few classes that split patterns are made of.
- * Unicode 16, as the reference (Hugging Face's tokenizers 0.23) has it: utf8proc's categories,
- * and the letters and numbers assigned since. */
+/* charclass.h - the few character classes that split patterns use.
+ * The data is Unicode 16, as in the reference (Hugging Face's tokenizers 0.23): utf8proc's categories, plus
+ * the letters and numbers assigned since. */
 #ifndef QUERN_BASE_CHARCLASS_H
 #define QUERN_BASE_CHARCLASS_H
 
@@ -13,7 +13,7 @@ enum charclass {
 	CHAR_OTHER,
 	CHAR_LETTER,  /* \p{L} */
 	CHAR_NUMBER,  /* \p{N} */
-	CHAR_SPACE,   /* \s but the next two */
+	CHAR_SPACE,   /* \s except \r and \n */
 	CHAR_NEWLINE, /* \r, \n */
 };
 
@@ -28,8 +28,8 @@ static inline enum charclass charclass_of(uint32_t cp)
 bool charclass_is_space(uint32_t cp); /* White_Space */
 bool charclass_is_word(uint32_t cp);  /* \w: Alphabetic, marks, Nd, Pc, joiners */
 
-/* Append the ranges of letters or numbers that PCRE2 (Unicode 14 or later) may not know, as
- * "\x{a}-\x{b}..." for a character class. */
+/* Append the ranges of letters or numbers that PCRE2 (Unicode 14 or later) may not know, as "\x{a}-\x{b}..."
+ * for a character class. */
 void charclass_newer(enum charclass c, struct buf *out);
 
 #endif

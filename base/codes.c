@@ -52,7 +52,7 @@ bool codes_can_cut(const struct codes *c, int k0, int k)
 	       is_border(k0, c->super, c->k) && is_border(k0 + k, c->super, c->k);
 }
 
-/* Every row's part of an array with one value per `per` inputs. */
+/* Copy the cut of every row of an array that has one value per `per` inputs. */
 static void cut_rows(void *out, const void *in, size_t size, int n, const struct codes *whole,
 		     const struct codes *part, int per)
 {
@@ -113,7 +113,7 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef uint16_t shorts8 __attribute__((vector_size(16)));
 typedef int32_t ints4 __attribute__((vector_size(16)));
 
-/* Codes 4 j .. 4 j + 3 of 16. */
+/* Return codes 4 j .. 4 j + 3 of 16 as floats. */
 static inline floats4 four_codes(const shorts8 half[2], int j)
 {
 	const shorts8 none = {0}, h = half[j / 2];
@@ -143,7 +143,7 @@ static inline void sixteen_floats(const struct codes_group *g, const uint8_t *q,
 void codes_group_floats(const struct codes_group *g, const uint8_t *code, int n, float *out)
 {
 	int i = 0;
-	for (; i + 16 <= n; i += 16) /* by vectors: compilers leave such loops as they are */
+	for (; i + 16 <= n; i += 16) /* explicit vectors, because compilers do not vectorize such loops */
 		sixteen_floats(g, code + i, out + i);
 	for (; i < n; i++) {
 		const float v = g->table ? g->table[code[i]] : (float)code[i];

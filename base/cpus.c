@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The first line of a small file of /sys; false if it cannot be read. */
+/* Read the first line of a small file in /sys; false if it cannot be read. */
 static bool read_line(const char *path, char *buf, size_t n)
 {
 	FILE *f = fopen(path, "re");
@@ -17,7 +17,7 @@ static bool read_line(const char *path, char *buf, size_t n)
 	return ok;
 }
 
-/* "0-3,8-11" into a set; stops at the first character that is not part of a list. */
+/* Parse "0-3,8-11" into a set; stops at the first character that is not part of a list. */
 static void parse_cpulist(const char *s, cpu_set_t *set)
 {
 	CPU_ZERO(set);
@@ -42,7 +42,7 @@ bool cpus_of_node(const char *root, int node, cpu_set_t *out)
 	return true;
 }
 
-/* Threads of one core name the same first sibling. */
+/* Hyperthreads of one core list the same first sibling. */
 int cpus_cores_in(const char *root, const cpu_set_t *mask, int node)
 {
 	cpu_set_t in = *mask, seen, want;

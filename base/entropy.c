@@ -5,7 +5,7 @@
 uint64_t entropy_u64(void)
 {
 	uint64_t v;
-	/* Short or interrupted only before the system's generator is ready. */
+	/* getrandom() returns less, or is interrupted, only before the system's generator is ready. */
 	while (getrandom(&v, sizeof v, 0) != sizeof v)
 		;
 	return v;

@@ -1,4 +1,4 @@
-/* entropy.h - random bits from the system: names that cannot be guessed, seeds. */
+/* entropy.h - random bits from the system, for seeds and names that cannot be guessed. */
 #ifndef QUERN_BASE_ENTROPY_H
 #define QUERN_BASE_ENTROPY_H
 

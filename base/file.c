@@ -14,7 +14,7 @@
 static int open_regular(const char *path, int *fd, size_t *bytes, char *why, size_t why_n)
 {
 	struct stat st;
-	*fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe is not waited for */
+	*fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* O_NONBLOCK: do not wait for a pipe's writer */
 	if (*fd < 0)
 		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
 	if (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)) {
@@ -27,7 +27,7 @@ static int open_regular(const char *path, int *fd, size_t *bytes, char *why, siz
 
 void file_guard_stdio(void)
 {
-	/* The lowest number that is free is the one that open() gives. */
+	/* open() returns the lowest free descriptor. */
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fcntl(fd, F_GETFD) < 0 &&
 		    open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
@@ -130,4 +130,17 @@ char *file_join(const char *dir, const char *name)
 {
 	size_t n = strlen(dir);
 	return xasprintf("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}
+
+int file_sync_folder(const char *path)
+{
+	char *folder = xstrdup(path), *slash = strrchr(folder, '/');
+	if (slash)
+		slash[slash == folder] = '\0';
+	const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
+	free(folder);
+	return rc == -EINVAL || rc == -EACCES ? 0 : rc;
 }

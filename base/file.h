@@ -1,34 +1,39 @@
-/* file.h - files read whole or mapped, with a limit and a reason. */
+/* file.h - read or map whole files, with a size limit and a reason for errors. */
 #ifndef QUERN_BASE_FILE_H
 #define QUERN_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The whole file, NUL-terminated, to be freed by the caller.  -EFBIG beyond max bytes;
- * -ENOENT, -EACCES, ... as open(2) has them; why names the path. */
+/* Read the whole file, NUL-terminated; the caller frees it.  -EFBIG if it has more than max bytes; -ENOENT,
+ * -EACCES, ... as from open(2); why names the path. */
 int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n);
 
-/* A read-only private mapping.  An empty file gives *data = NULL, *bytes = 0. */
+/* Map a file, read-only and private.  An empty file gives *data = NULL, *bytes = 0. */
 int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n);
 void file_unmap(const void *data, size_t bytes);
-/* Of a mapping, a part that is not read again soon: its pages do not stay in this process's memory. */
+/* Drop a range of a mapping from this process's memory.  For data that is not read again soon. */
 void file_forget(const void *data, size_t bytes);
-/* Has the n bytes at p, of a mapping, read from the disk now.  Where the kernel cannot do that (before Linux
- * 5.14), they are read when they are used. */
+/* Read the n mapped bytes at p from the disk now.  If the kernel cannot do that (before Linux 5.14), they are
+ * read when they are used. */
 void file_read_ahead(const void *p, size_t n);
 
-/* Call first in main(): gives a process that was started without stdin, stdout or stderr (`>&-`) ones that
- * fail. Otherwise the next file or socket that it opens would be "stdout", and receive what is printed. */
+/* Call first in main().  If the process was started without stdin, stdout or stderr (`>&-`), open a
+ * descriptor that fails in its place.  Otherwise the next file or socket opened would become "stdout" and
+ * receive what is printed. */
 void file_guard_stdio(void);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);
-/* Can processes of other users read it?  A file of root's that this user reads by its group is private:
- * Kubernetes mounts secrets of a pod with an fsGroup so (root:GROUP, 0440). */
+/* Return whether processes of other users can read the file.  A file of root's that this user reads through
+ * its group counts as private: Kubernetes mounts the secrets of a pod with an fsGroup so (root:GROUP,
+ * 0440). */
 struct stat;
 bool file_is_shared(const struct stat *st);
-/* dir + "/" + name, to be freed. */
+/* Sync the folder that holds PATH, so that a rename to PATH survives a power cut.  Also returns 0 if the file
+ * system cannot sync a folder or this user may not list it. */
+int file_sync_folder(const char *path);
+/* Return dir + "/" + name, which the caller frees. */
 char *file_join(const char *dir, const char *name);
 
 #endif

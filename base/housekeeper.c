@@ -25,19 +25,20 @@ struct slot {
 struct housekeeper {
 	pthread_t thread;
 	int wake;             /* eventfd */
-	pthread_mutex_t lock; /* guards the fields below; not held while a part is called */
+	pthread_mutex_t lock; /* guards the fields below; not held during a call of a part */
 	pthread_cond_t called;
 	struct slot slots[HOUSEKEEPER_PARTS_MAX];
-	int running; /* the part that is called, -1: none */
+	int running; /* index of the part being called; -1: none */
 	bool quit;
 };
 
 static void wake(struct housekeeper *h)
 {
-	eventfd_write(h->wake, 1); /* EAGAIN: it was woken already */
+	eventfd_write(h->wake, 1); /* EAGAIN: already woken */
 }
 
-/* Milliseconds until the first part is due, and the descriptors: fds[0] is the housekeeper's own. */
+/* Fill in the descriptors (fds[0] is the housekeeper's own), and return the milliseconds until the first part
+ * is due. */
 static int prepare(const struct housekeeper *h, struct pollfd fds[1 + HOUSEKEEPER_PARTS_MAX])
 {
 	int64_t due = INT64_MAX, now = clock_us();
@@ -54,7 +55,7 @@ static int prepare(const struct housekeeper *h, struct pollfd fds[1 + HOUSEKEEPE
 	return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-/* Under the lock, which is released for the calls. */
+/* Call part i if it is ready or due.  Called with the lock held; releases it during the part's functions. */
 static void serve(struct housekeeper *h, int i, bool ready)
 {
 	struct slot *s = &h->slots[i];
@@ -64,7 +65,7 @@ static void serve(struct housekeeper *h, int i, bool ready)
 	if (!s->used || !(ready || due))
 		return;
 	if (due)
-		s->due_us = INT64_MAX; /* a wake-up during the call counts */
+		s->due_us = INT64_MAX; /* a wake-up during the call must still count */
 	h->running = i;
 	pthread_mutex_unlock(&h->lock);
 	if (ready)
@@ -94,7 +95,7 @@ static void *house_loop(void *arg)
 			eventfd_read(h->wake, &ignored);
 		pthread_mutex_lock(&h->lock);
 		for (int i = 0; i < HOUSEKEEPER_PARTS_MAX; i++)
-			/* The descriptor may be another part's since. */
+			/* The descriptor may belong to another part by now. */
 			serve(h, i, n > 0 && fds[1 + i].revents && h->slots[i].part.fd == fds[1 + i].fd);
 	}
 	pthread_mutex_unlock(&h->lock);
@@ -162,7 +163,7 @@ void housekeeper_remove(struct housekeeper *h, int part)
 	while (h->running == part)
 		pthread_cond_wait(&h->called, &h->lock);
 	pthread_mutex_unlock(&h->lock);
-	wake(h); /* its descriptor is not polled any more */
+	wake(h); /* stop polling its descriptor */
 }
 
 void housekeeper_wake(struct housekeeper *h, int part)

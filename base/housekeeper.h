@@ -1,5 +1,4 @@
-/* housekeeper.h - one thread for what is done now and then, or when a descriptor is ready: for work that is
- * short and that nothing waits for.
+/* housekeeper.h - one thread for short periodic or descriptor-driven work that nothing waits for.
  *
  *   poll: [wake][fd of part 0][fd of part 1] ...   until the first part is due
  *      --> part 0: ready()     part 1: tick()      one after another, without the housekeeper's lock */
@@ -14,24 +13,25 @@ struct housekeeper;
 enum { HOUSEKEEPER_PARTS_MAX = 16 };
 
 struct house_part {
-	int fd;                    /* -1: none; stays open until it is removed */
-	void (*ready)(void *user); /* fd is readable; NULL without fd */
-	int64_t (*tick)(void *user,
-			int64_t now_us); /* returns when it is next due, by clock_us(); INT64_MAX:
-					  * when it is woken.  NULL: never.  First called at once */
+	int fd;                                      /* -1: none; must stay open until the part is removed */
+	void (*ready)(void *user);                   /* fd is readable; NULL without fd */
+	int64_t (*tick)(void *user, int64_t now_us); /* returns the clock_us() time of its next call;
+						      * INT64_MAX: when woken.  NULL: never called.  The first
+						      * call is at once */
 	void *user;
 };
 
 /* -errno with the reason. */
 int housekeeper_start(struct housekeeper **out, char *why, size_t why_n);
-void housekeeper_stop(struct housekeeper *h); /* NULL is fine; all parts have been removed */
+void housekeeper_stop(struct housekeeper *h); /* NULL is fine; all parts must have been removed */
 
-/* The part's number.  There is always room: the parts of a program are counted.  Any thread. */
+/* Add a part and return its number.  There is always room: the number of parts in a program is fixed.  Any
+ * thread. */
 int housekeeper_add(struct housekeeper *h, const struct house_part *part);
-/* Its functions are not called any more; waits for a call under way.  Not from within one, and with no lock
- * held that they take. */
+/* Stop calling the part's functions, and wait for a call in flight.  Not allowed from within such a call, or
+ * while holding a lock that the functions take. */
 void housekeeper_remove(struct housekeeper *h, int part);
-/* The part's tick() is due now.  Any thread, also from within a call. */
+/* Make the part's tick() due now.  Any thread, also from within a call. */
 void housekeeper_wake(struct housekeeper *h, int part);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that need no escape within quotes: printable ASCII but quote and backslash. */
+/* Return whether a byte needs no escape within quotes: printable ASCII except quote and backslash. */
 static bool is_plain(unsigned char c)
 {
 	return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
@@ -58,7 +58,7 @@ void json_write_string(struct buf *b, const char *s, size_t n)
 			buf_put(b, s + i, (size_t)len);
 		else
 			utf8_put_replacement(b);
-		/* A truncated character at the end is one replacement. */
+		/* A truncated character at the end becomes one U+FFFD. */
 		i = len ? i + (size_t)abs(len) : n;
 	}
 	buf_putc(b, '"');

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 1024, ESCAPED_MAX = 6 * TEXT_MAX /* \u001f for each byte */ };
+enum { TEXT_MAX = 1024, ESCAPED_MAX = 6 * TEXT_MAX /* up to \u001f for each byte */ };
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
@@ -42,7 +42,7 @@ bool log_is_json(void)
 	return log_how == LOG_JSON;
 }
 
-/* ISO 8601 with milliseconds and the zone's offset: 2026-11-22T19:10:16.123+01:00. */
+/* Format the time in ISO 8601 with milliseconds and the zone's offset: 2026-11-22T19:10:16.123+01:00. */
 static size_t put_time(char *out, size_t n)
 {
 	struct timespec ts;
@@ -55,8 +55,8 @@ static size_t put_time(char *out, size_t n)
 	return k + (size_t)snprintf(out + k, n - k, ".%03ld%.3s:%.2s", ts.tv_nsec / 1000000, zone, zone + 3);
 }
 
-/* The inside of a JSON string; what is not UTF-8 becomes U+FFFD.  Allocates nothing: lines are logged where
- * memory has run out. */
+/* Escape text for a JSON string; bytes that are not UTF-8 become U+FFFD.  Allocates nothing, because lines
+ * are also logged when memory is out. */
 static size_t escape(const char *text, size_t n, char out[ESCAPED_MAX + 1])
 {
 	size_t k = 0;
@@ -65,7 +65,7 @@ static size_t escape(const char *text, size_t n, char out[ESCAPED_MAX + 1])
 		const unsigned char c = (unsigned char)text[i];
 		if (len <= 0) {
 			k += (size_t)snprintf(out + k, ESCAPED_MAX + 1 - k, "\\ufffd");
-			i += len < 0 ? (size_t)-len : n - i; /* cut in the middle of a character */
+			i += len < 0 ? (size_t)-len : n - i; /* the text is cut within a character */
 			continue;
 		}
 		if (c < 0x20 || c == '"' || c == '\\')
@@ -86,13 +86,14 @@ static void write_text(enum log_level level, const char *component, const char *
 			      component, text);
 	if (n > sizeof line - 2)
 		n = sizeof line - 2;
-	/* Names from clients and files may hold control characters: they must not fake a line. */
+	/* Replace control characters, which names from clients and files may contain: they must not fake a
+	 * line. */
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)line[i] < 0x20)
 			line[i] = '?';
 	line[n++] = '\n';
 	if (write(STDERR_FILENO, line, n) < 0)
-		return; /* nowhere left to report it */
+		return; /* there is nowhere else to report the failure */
 }
 
 static void write_json(enum log_level level, const char *component, const char *text)
@@ -105,7 +106,7 @@ static void write_json(enum log_level level, const char *component, const char *
 			 "\"message\":\"%s\"}\n",
 			 when, level_names[level], log_program, component, message);
 	if (write(STDERR_FILENO, line, (size_t)n) < 0)
-		return; /* nowhere left to report it */
+		return; /* there is nowhere else to report the failure */
 }
 
 void log_line(enum log_level level, const char *component, const char *fmt, ...)

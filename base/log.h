@@ -1,5 +1,5 @@
 /* log.h - one function, one line on stderr: time, level, component, key=value.
- * Any thread (one write(2) a line), also without memory.  Never called per token.
+ * Any thread may call it (one write(2) per line), also when memory is out.  Never called per token.
  *
  *   text   2026-11-22T19:10:16.123+01:00 info controller/main: ready model=demo
  *   json   {"time":"2026-11-22T19:10:16.123+01:00","level":"info","program":"controller","part":"main",
@@ -13,13 +13,13 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 enum log_format { LOG_TEXT, LOG_JSON };
 
-/* program: a static string, in every line ("controller"); level: the lowest that is shown. */
+/* program: a static string shown in every line ("controller"); level: the lowest level shown. */
 void log_init(const char *program, enum log_level level, enum log_format format);
 bool log_is_json(void);
 
-/* "debug", "info", "warn" or "error" to its level; -EINVAL for anything else. */
+/* Return the level for "debug", "info", "warn" or "error"; -EINVAL for anything else. */
 int log_level_parse(const char *name);
-/* "text" or "json"; -EINVAL for anything else. */
+/* Return the format for "text" or "json"; -EINVAL for anything else. */
 int log_format_parse(const char *name);
 
 void log_line(enum log_level level, const char *component, const char *fmt, ...)

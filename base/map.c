@@ -18,7 +18,7 @@ void map_fini(struct map *m)
 	*m = (struct map){0};
 }
 
-/* The slot of key, or the free one where it would go. */
+/* Return the slot of key, or the free slot where it would be inserted. */
 static size_t find(const struct map *m, uint64_t key)
 {
 	size_t i = home(m, key);
@@ -61,7 +61,7 @@ void map_remove(struct map *m, uint64_t key)
 	if (!m->slots[hole].value)
 		return;
 	m->n--;
-	/* Close the hole: entries pushed past it by a collision move up. */
+	/* Close the hole: move up entries that a collision had pushed past it. */
 	for (size_t i = (hole + 1) & (m->cap - 1); m->slots[i].value; i = (i + 1) & (m->cap - 1)) {
 		size_t from = home(m, m->slots[i].key);
 		if (((i - from) & (m->cap - 1)) >= ((i - hole) & (m->cap - 1))) {

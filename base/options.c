@@ -1,6 +1,7 @@
 #include "base/options.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
 
@@ -10,45 +11,106 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A larger configuration file is a mistake. */
+/* Size limit of a configuration file; a larger file is a mistake. */
 static const size_t ini_bytes_max = 1 << 20;
-/* A longer word is not a misspelling worth a suggestion. */
+/* Longest word for which a similar name is suggested. */
 enum { NAME_MAX_BYTES = 64 };
+
+static void add(struct opts *o, const struct opt *row, int64_t lo, int64_t hi)
+{
+	/* Names are unique: a second option of the same name would never be found. */
+	for (size_t i = 0; i < o->n_values; i++)
+		assert(strcmp(o->values[i].spec->name, row->name) != 0);
+	o->values = xrealloc(o->values, o->n_values + 1, sizeof *o->values);
+	o->values[o->n_values++] = (struct opt_value){.spec = row, .lo = lo, .hi = hi};
+}
 
 void opts_add(struct opts *o, const struct opt *table, size_t n)
 {
-	o->values = xrealloc(o->values, o->n_values + n, sizeof *o->values);
-	for (size_t i = 0; i < n; i++) {
-		/* One name, one meaning: the second of the same name would never be found. */
-		for (size_t k = 0; k < o->n_values; k++)
-			assert(strcmp(o->values[k].spec->name, table[i].name) != 0);
-		o->values[o->n_values++] = (struct opt_value){.spec = &table[i]};
+	for (size_t i = 0; i < n; i++)
+		add(o, &table[i], table[i].lo, table[i].hi);
+}
+
+void opts_add_row(struct opts *o, const struct opt *row, uint64_t program)
+{
+	const bool wide = row->wide & program;
+	add(o, row, wide ? row->wide_lo : row->lo, wide ? row->wide_hi : row->hi);
+}
+
+/* Add a copy of `other` for each of the blank-separated names. */
+static void add_others(struct opts *o, const char *names, const struct opt_other *other)
+{
+	for (; *names; names += strspn(names, " ")) {
+		const size_t n = strcspn(names, " ");
+		o->others = xrealloc(o->others, o->n_others + 1, sizeof *o->others);
+		struct opt_other *new = &o->others[o->n_others++];
+		*new = *other;
+		new->name = xasprintf("%.*s", (int)n, names);
+		new->hint = other->hint ? xstrdup(other->hint) : NULL;
+		names += n;
 	}
 }
 
 void opts_alias(struct opts *o, const struct opt_alias *table, size_t n)
 {
-	o->aliases = table;
-	o->n_aliases = n;
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct opt *s = o->values[i].spec;
+		if (s->same)
+			add_others(o, s->same, &(struct opt_other){.own = s->name});
+		if (!s->near)
+			continue;
+		char *hint = s->note  ? xasprintf("quern has --%s%s", s->name, s->note)
+			     : s->arg ? xasprintf("quern has --%s %s", s->name, s->arg)
+				      : xasprintf("quern has --%s", s->name);
+		add_others(o, s->near, &(struct opt_other){.hint = hint});
+		free(hint);
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct opt_alias *a = &table[i];
+		char *hint = a->hint ? xstrdup(a->hint) : NULL;
+		add_others(o, a->others,
+			   &(struct opt_other){
+				   .own = a->name, .values = a->values, .unless = a->unless, .hint = hint});
+		free(hint);
+	}
+}
+
+static void texts_clear(char ***texts, size_t *n)
+{
+	for (size_t i = 0; i < *n; i++)
+		free((*texts)[i]);
+	free(*texts);
+	*texts = NULL;
+	*n = 0;
+}
+
+/* Append text, which the list takes over. */
+static void texts_add(char ***texts, size_t *n, char *text)
+{
+	*texts = xrealloc(*texts, *n + 1, sizeof **texts);
+	(*texts)[(*n)++] = text;
 }
 
 static void value_clear(struct opt_value *v)
 {
-	for (size_t i = 0; i < v->n_texts; i++)
-		free(v->texts[i]);
-	free(v->texts);
-	v->texts = NULL;
-	v->n_texts = 0;
+	texts_clear(&v->texts, &v->n_texts);
 }
 
 void opts_fini(struct opts *o)
 {
 	for (size_t i = 0; i < o->n_values; i++)
 		value_clear(&o->values[i]);
-	for (size_t i = 0; i < o->n_words; i++)
-		free(o->words[i]);
+	texts_clear(&o->words, &o->n_words);
+	texts_clear(&o->refused, &o->n_refused);
+	for (size_t i = 0; i < o->n_taken; i++)
+		free(o->taken[i].text);
+	free(o->taken);
+	for (size_t i = 0; i < o->n_others; i++) {
+		free(o->others[i].name);
+		free(o->others[i].hint);
+	}
+	free(o->others);
 	free(o->values);
-	free(o->words);
 	*o = (struct opts){0};
 }
 
@@ -67,7 +129,7 @@ int size_parse(const char *text, int64_t *bytes, char *why, size_t why_n)
 {
 	static const char units[] = "KMGT";
 	char *end;
-	/* strtod would take "inf", "nan" and "0x10" too. */
+	/* Check for digits first: strtod would also accept "inf", "nan" and "0x10". */
 	size_t digits = strspn(text, "0123456789.");
 	double x = strtod(text, &end);
 	if (digits == 0 || end != text + digits)
@@ -107,7 +169,7 @@ static int parse_flag(const char *text, int64_t *out)
 	return -EINVAL;
 }
 
-/* text NULL: a flag without a value.  shown: how the option was named there. */
+/* Set a value.  text NULL: a flag without a value.  shown: the option as the user wrote it. */
 static int value_set(struct opt_value *v, const char *text, const char *shown, char *why, size_t why_n)
 {
 	const struct opt *s = v->spec;
@@ -122,10 +184,10 @@ static int value_set(struct opt_value *v, const char *text, const char *shown, c
 		text = text ? text : "true";
 		break;
 	case OPT_INT:
-		if (parse_int(text, s->lo, s->hi, &v->n))
+		if (parse_int(text, v->lo, v->hi, &v->n))
 			return err_why(why, why_n, -EINVAL,
 				       "%s is \"%.100s\", must be an integer from %lld to %lld", shown, text,
-				       (long long)s->lo, (long long)s->hi);
+				       (long long)v->lo, (long long)v->hi);
 		break;
 	case OPT_NUMBER: {
 		char *end;
@@ -146,12 +208,11 @@ static int value_set(struct opt_value *v, const char *text, const char *shown, c
 	}
 	if (s->kind != OPT_LIST)
 		value_clear(v);
-	v->texts = xrealloc(v->texts, v->n_texts + 1, sizeof *v->texts);
-	v->texts[v->n_texts++] = xstrdup(text);
+	texts_add(&v->texts, &v->n_texts, xstrdup(text));
 	return 0;
 }
 
-/* name[0..n) */
+/* Find the option named name[0..n). */
 static struct opt_value *find(const struct opts *o, const char *name, size_t n)
 {
 	for (size_t i = 0; i < o->n_values; i++)
@@ -160,19 +221,20 @@ static struct opt_value *find(const struct opts *o, const char *name, size_t n)
 	return NULL;
 }
 
-/* The row of another program's option, typed[0..n) with its dashes; NULL: none, or none for these tables. */
-static const struct opt_alias *find_alias(const struct opts *o, const char *typed, size_t n)
+/* Find the row of another program's option, typed[0..n) with its dashes; NULL if there is none, or its own
+ * option is not in these tables. */
+static const struct opt_other *find_other(const struct opts *o, const char *typed, size_t n)
 {
-	for (size_t i = 0; i < o->n_aliases; i++) {
-		const struct opt_alias *a = &o->aliases[i];
-		if (strncmp(a->other, typed, n) == 0 && !a->other[n] &&
-		    (!a->name || find(o, a->name, strlen(a->name))))
+	for (size_t i = 0; i < o->n_others; i++) {
+		const struct opt_other *a = &o->others[i];
+		if (strncmp(a->name, typed, n) == 0 && !a->name[n] &&
+		    (!a->own || find(o, a->own, strlen(a->own))))
 			return a;
 	}
 	return NULL;
 }
 
-/* typed: without dashes, which are how it was written there. */
+/* Report an unknown option.  typed: its name without dashes; dashes: those that the user wrote. */
 static int unknown_name(const struct opts *o, const char *typed, const char *dashes, char *why, size_t why_n)
 {
 	const char **names = xmalloc((o->n_values + 1) * sizeof *names);
@@ -181,19 +243,19 @@ static int unknown_name(const struct opts *o, const char *typed, const char *das
 	const char *near = nearest_name(typed, names, o->n_values);
 	free(names);
 	char *dashed = xasprintf("--%s", typed);
-	const struct opt_alias *alias = find_alias(o, dashed, strlen(dashed));
+	const struct opt_other *alias = find_other(o, dashed, strlen(dashed));
 	free(dashed);
 	if (alias && alias->hint)
 		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s: %s", dashes, typed,
 			       alias->hint);
-	near = alias ? alias->name : near;
+	near = alias ? alias->own : near;
 	if (near)
 		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s; did you mean %s%s?", dashes,
 			       typed, dashes, near);
 	return err_why(why, why_n, -EINVAL, "unknown option %s%.100s", dashes, typed);
 }
 
-/* Sets v from `text`, or from the next argument where that is NULL and the option needs a value. */
+/* Set v from `text`, or from the next argument if text is NULL and the option needs a value. */
 static int take_value(struct opt_value *v, const char *shown, const char *text, int *i, int argc, char **argv,
 		      char *why, size_t why_n)
 {
@@ -205,16 +267,74 @@ static int take_value(struct opt_value *v, const char *shown, const char *text, 
 	return value_set(v, text, shown, why, why_n);
 }
 
+/* Find the word of values that is "text" or begins with "text="; NULL if none does. */
+static const char *find_word(const char *values, const char *text)
+{
+	const size_t n = strcspn(text, " =") == strlen(text) ? strlen(text) : 0;
+	for (const char *p = values; *p; p += strspn(p, " ")) {
+		const size_t k = strcspn(p, " ");
+		if ((k == 1 && *p == '*') || (n && k >= n && !strncmp(p, text, n) && (k == n || p[n] == '=')))
+			return p;
+		p += k;
+	}
+	return NULL;
+}
+
+/* Accept another program's option that lists its values.  text: the value given; NULL: it would be the next
+ * argument. */
+static int take_alias(struct opts *o, const struct opt_other *a, const char *text, int *i, int argc,
+		      char **argv, char *why, size_t why_n)
+{
+	const bool may_lack = a->values[0] == '?';
+	const char *words = a->values + (may_lack ? 1 : 0), *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+	if (!*a->values && text)
+		return err_why(why, why_n, -EINVAL, "%s takes no value", a->name);
+	int64_t on = 1;
+	if (*a->values && !text && next &&
+	    (!may_lack || find_word(words, next) || (!parse_flag(next, &on) && !on))) {
+		text = next;
+		++*i;
+	}
+	if (*a->values && !text && !may_lack)
+		return err_why(why, why_n, -EINVAL, "%s needs a value", a->name);
+	const char *word = text ? find_word(words, text) : a->values;
+	if (!word)
+		return err_why(why, why_n, -EINVAL, "%s is \"%.100s\": %s", a->name, text, a->hint);
+	const size_t n = text ? strlen(text) : 0;
+	if (text && *word != '*' && word[n] == '=') {
+		char *ours = xasprintf("%.*s", (int)strcspn(word + n + 1, " "), word + n + 1);
+		int rc = value_set(find(o, a->own, strlen(a->own)), ours, a->name, why, why_n);
+		free(ours);
+		return rc;
+	}
+	o->taken = xrealloc(o->taken, o->n_taken + 1, sizeof *o->taken);
+	o->taken[o->n_taken++] = (struct opt_taken){
+		(size_t)(a - o->others),
+		xasprintf("%s%s%.100s: %s", a->name, text ? " " : "", text ? text : "", a->hint)};
+	return 0;
+}
+
+/* Accept another program's option.  text: its value, or NULL. */
+static int take_other(struct opts *o, const struct opt_other *a, const char *text, int *i, int argc,
+		      char **argv, char *why, size_t why_n)
+{
+	if (a->values)
+		return take_alias(o, a, text, i, argc, argv, why, why_n);
+	if (!a->own)
+		return err_why(why, why_n, -EINVAL, "unknown option %s: %s", a->name, a->hint);
+	return take_value(find(o, a->own, strlen(a->own)), a->name, text, i, argc, argv, why, why_n);
+}
+
 static int parse_long(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why, size_t why_n)
 {
-	const char *eq = strchr(arg, '=');
+	const char *eq = strchr(arg, '='), *text = eq ? eq + 1 : NULL;
 	const size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
 	struct opt_value *v = find(o, arg + 2, n - 2);
-	const struct opt_alias *alias = v ? NULL : find_alias(o, arg, n);
+	const struct opt_other *alias = v ? NULL : find_other(o, arg, n);
+	if (alias)
+		return take_other(o, alias, text, i, argc, argv, why, why_n);
 	char *typed = xasprintf("%.*s", (int)(n < 200 ? n : 200), arg);
-	if (alias && alias->name)
-		v = find(o, alias->name, strlen(alias->name));
-	int rc = v ? take_value(v, typed, eq ? eq + 1 : NULL, i, argc, argv, why, why_n)
+	int rc = v ? take_value(v, typed, text, i, argc, argv, why, why_n)
 		   : unknown_name(o, typed + 2, "--", why, why_n);
 	free(typed);
 	return rc;
@@ -227,15 +347,15 @@ static int parse_short(struct opts *o, const char *arg, int *i, int argc, char *
 	for (size_t k = 0; k < o->n_values && !v; k++)
 		if (o->values[k].spec->letter && o->values[k].spec->letter == arg[1])
 			v = &o->values[k];
-	/* "-ngl" is not the letter n with a value; a letter of ours is no other program's. */
-	const struct opt_alias *alias = v && !arg[2] ? NULL : find_alias(o, arg, strcspn(arg, "="));
-	if (alias && !alias->name)
-		return err_why(why, why_n, -EINVAL, "unknown option %s: %s", alias->other, alias->hint);
-	if (alias) {
-		const char *eq = strchr(arg, '=');
-		v = find(o, alias->name, strlen(alias->name));
-		return take_value(v, alias->other, eq ? eq + 1 : NULL, i, argc, argv, why, why_n);
-	}
+	/* "-ngl" is not the letter n with a value.  A single letter of ours takes precedence over other
+	 * programs. */
+	const size_t n = strcspn(arg, "=");
+	const struct opt_other *alias = v && !arg[2] ? NULL : find_other(o, arg, n);
+	if (alias)
+		return take_other(o, alias, arg[n] ? arg + n + 1 : NULL, i, argc, argv, why, why_n);
+	/* "-O3" is the letter O with a value. */
+	if (!v && (alias = find_other(o, arg, 2)))
+		return take_other(o, alias, arg[2] ? arg + 2 : NULL, i, argc, argv, why, why_n);
 	if (!v)
 		return err_why(why, why_n, -EINVAL,
 			       "unknown option %.100s (a word that begins with a dash goes behind --)", arg);
@@ -248,26 +368,66 @@ static int parse_short(struct opts *o, const char *arg, int *i, int argc, char *
 	return rc;
 }
 
+/* Record an error; *rc becomes the result for all errors so far. */
+static void refuse(struct opts *o, int *rc, int one, const char *why)
+{
+	if (!one)
+		return;
+	texts_add(&o->refused, &o->n_refused, xstrdup(why));
+	*rc = *rc && *rc != one ? -EINVAL : one;
+}
+
+static int join_refused(const struct opts *o, int rc, char *why, size_t why_n)
+{
+	struct buf all = {0};
+	for (size_t i = 0; i < o->n_refused; i++)
+		buf_printf(&all, "%s%s", i ? "; " : "", o->refused[i]);
+	if (rc)
+		err_why(why, why_n, rc, "%s", all.p);
+	buf_fini(&all);
+	return rc;
+}
+
+/* Return whether arg is a negative number: after a refused option it is the option's value, though it looks
+ * like an option. */
+static bool is_negative(const char *arg)
+{
+	return arg && arg[0] == '-' && (isdigit((unsigned char)arg[1]) || arg[1] == '.');
+}
+
 int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n)
 {
 	bool only_words = false;
+	int all = 0;
+	char one[512];
+	texts_clear(&o->refused, &o->n_refused);
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i];
 		int rc = 0;
-		if (only_words || a[0] != '-' || !a[1]) {
-			o->words = xrealloc(o->words, o->n_words + 1, sizeof *o->words);
-			o->words[o->n_words++] = xstrdup(a);
-		} else if (strcmp(a, "--") == 0) {
+		if (only_words || a[0] != '-' || !a[1])
+			texts_add(&o->words, &o->n_words, xstrdup(a));
+		else if (strcmp(a, "--") == 0)
 			only_words = true;
-		} else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+		else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
 			return OPTS_HELP;
-		} else if (a[1] == '-') {
-			rc = parse_long(o, a, &i, argc, argv, why, why_n);
-		} else {
-			rc = parse_short(o, a, &i, argc, argv, why, why_n);
-		}
-		if (rc)
-			return rc;
+		else if (a[1] == '-')
+			rc = parse_long(o, a, &i, argc, argv, one, sizeof one);
+		else
+			rc = parse_short(o, a, &i, argc, argv, one, sizeof one);
+		refuse(o, &all, rc, one);
+		if (rc && i + 1 < argc && is_negative(argv[i + 1]))
+			i++;
+	}
+	return join_refused(o, all, why, why_n);
+}
+
+int opts_check_taken(const struct opts *o, char *why, size_t why_n)
+{
+	for (size_t i = 0; i < o->n_taken; i++) {
+		const struct opt_other *a = &o->others[o->taken[i].other];
+		if (a->unless && opts_has(o, a->unless))
+			return err_why(why, why_n, -EINVAL, "%s and --%s: give one of them", a->name,
+				       a->unless);
 	}
 	return 0;
 }
@@ -287,7 +447,7 @@ void opts_unset(struct opts *o, const char *name)
 	value_clear(opts_value(o, name));
 }
 
-/* "MAX_SEQS" (up to its '=') is the name "max-seqs". */
+/* Return whether "MAX_SEQS" (up to its '=') is the variable of the name "max-seqs". */
 static bool is_variable(const char *variable, const char *name)
 {
 	for (; *name; name++, variable++)
@@ -298,20 +458,20 @@ static bool is_variable(const char *variable, const char *name)
 	return *variable == '=';
 }
 
-/* A variable named like another program's option is answered as that is on the command line.  text: its
- * value; Kubernetes sets NAME_PORT=tcp://... for a service called NAME. */
+/* Refuse a variable named like another program's option, with the same error as on the command line.  text:
+ * the variable's value.  Kubernetes sets NAME_PORT=tcp://... for a service called NAME, which is ignored. */
 static int foreign_variable(const struct opts *o, const char *prefix, const char *variable, const char *shown,
 			    const char *text, char *why, size_t why_n)
 {
-	for (size_t i = 0; i < o->n_aliases; i++) {
-		const struct opt_alias *a = &o->aliases[i];
+	for (size_t i = 0; i < o->n_others; i++) {
+		const struct opt_other *a = &o->others[i];
 		char own[64];
-		if (strncmp(a->other, "--", 2) != 0 || !is_variable(variable, a->other + 2) ||
-		    (a->name && !find(o, a->name, strlen(a->name))) || strstr(text, "://"))
+		if (strncmp(a->name, "--", 2) != 0 || !is_variable(variable, a->name + 2) ||
+		    (a->own && !find(o, a->own, strlen(a->own))) || strstr(text, "://"))
 			continue;
-		if (!a->name)
+		if (a->hint)
 			return err_why(why, why_n, -EINVAL, "unknown option %s: %s", shown, a->hint);
-		snprintf(own, sizeof own, "%s", a->name);
+		snprintf(own, sizeof own, "%s", a->own);
 		for (char *p = own; *p; p++)
 			*p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
 		return err_why(why, why_n, -EINVAL, "unknown option %s; did you mean %s%s?", shown, prefix,
@@ -320,26 +480,37 @@ static int foreign_variable(const struct opts *o, const char *prefix, const char
 	return 0;
 }
 
+/* Set an option from one variable.  shown: the variable's name. */
+static int take_variable(struct opts *o, const char *prefix, const char *variable, const char *shown,
+			 const char *text, char *why, size_t why_n)
+{
+	for (size_t i = 0; i < o->n_values; i++) {
+		struct opt_value *v = &o->values[i];
+		if (!is_variable(variable, v->spec->name))
+			continue;
+		if (v->n_texts || (v->spec->kind == OPT_INT && strstr(text, "://")))
+			return 0;
+		return value_set(v, text, shown, why, why_n);
+	}
+	return foreign_variable(o, prefix, variable, shown, text, why, why_n);
+}
+
 int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n)
 {
 	const size_t n_prefix = strlen(prefix);
+	int all = 0;
+	char one[512];
+	texts_clear(&o->refused, &o->n_refused);
 	for (; *env; env++) {
 		const char *text = strchr(*env, '=');
 		if (!text || !text[1] || strncmp(*env, prefix, n_prefix) != 0)
 			continue;
 		char *shown = xasprintf("%.*s", (int)(text - *env), *env);
-		struct opt_value *v = NULL;
-		for (size_t i = 0; !v && i < o->n_values; i++)
-			if (is_variable(*env + n_prefix, o->values[i].spec->name))
-				v = &o->values[i];
-		int rc = !v ? foreign_variable(o, prefix, *env + n_prefix, shown, text + 1, why, why_n)
-			 : v->n_texts ? 0
-				      : value_set(v, text + 1, shown, why, why_n);
+		refuse(o, &all, take_variable(o, prefix, *env + n_prefix, shown, text + 1, one, sizeof one),
+		       one);
 		free(shown);
-		if (rc)
-			return rc;
 	}
-	return 0;
+	return join_refused(o, all, why, why_n);
 }
 
 static char *trim(char *s)
@@ -351,7 +522,7 @@ static char *trim(char *s)
 	return s;
 }
 
-/* One line, trimmed and modifiable.  fresh[i]: the command line does not set option i. */
+/* Parse one line, which is trimmed and modifiable.  fresh[i]: option i is not set on the command line. */
 static int ini_line(struct opts *o, char *s, const char *section, const bool *fresh, char *why, size_t why_n)
 {
 	size_t n = strlen(s);
@@ -379,7 +550,7 @@ static int ini_line(struct opts *o, char *s, const char *section, const bool *fr
 	struct opt_value *v = find(o, name, strlen(name));
 	if (!v || strcmp(name, "config") == 0)
 		return unknown_name(o, name, "", why, why_n);
-	/* The command line overrides the file; the value there is not checked. */
+	/* The command line overrides the file; an overridden value is not checked. */
 	return fresh[v - o->values] ? value_set(v, text, name, why, why_n) : 0;
 }
 
@@ -393,18 +564,20 @@ int opts_ini(struct opts *o, const char *text, size_t n, const char *section, ch
 	bool *fresh = xmalloc(o->n_values + 1);
 	for (size_t i = 0; i < o->n_values; i++)
 		fresh[i] = o->values[i].n_texts == 0;
-	int rc = 0, line = 0;
-	char *rest = copy;
-	while (!rc && rest) {
+	int all = 0, line = 0;
+	char *rest = copy, one[512];
+	texts_clear(&o->refused, &o->n_refused);
+	while (rest) {
 		char *s = strsep(&rest, "\n");
 		line++;
-		rc = ini_line(o, trim(s), section, fresh, why, why_n);
+		int rc = ini_line(o, trim(s), section, fresh, one, sizeof one);
+		if (rc)
+			err_prefix(one, sizeof one, rc, "line %d", line);
+		refuse(o, &all, rc, one);
 	}
-	if (rc)
-		err_prefix(why, why_n, rc, "line %d", line);
 	free(fresh);
 	free(copy);
-	return rc;
+	return join_refused(o, all, why, why_n);
 }
 
 int opts_ini_file(struct opts *o, const char *path, const char *section, char *why, size_t why_n)
@@ -431,10 +604,15 @@ void opts_help(const struct opts *o, FILE *f)
 			int n = snprintf(left, sizeof left, "%c%c%c --%s%s%s", s->letter ? '-' : ' ',
 					 s->letter ? s->letter : ' ', s->letter ? ',' : ' ', s->name,
 					 s->arg ? " " : "", s->arg ? s->arg : "");
-			if (pass == 0)
+			if (pass == 0) {
 				width = n > width ? n : width;
-			else
-				fprintf(f, "  %-*s  %s\n", width, left, s->help);
+				continue;
+			}
+			fprintf(f, "  %-*s  %s", width, left, s->help);
+			if (s->def || s->unset)
+				fprintf(f, " (default %s%s%s)", s->def ? s->def : "",
+					s->def && s->unset ? ", " : "", s->unset ? s->unset : "");
+			fputc('\n', f);
 		}
 	}
 }
@@ -456,23 +634,59 @@ bool opts_flag(const struct opts *o, const char *name)
 	return opts_has(o, name) && opts_value(o, name)->n;
 }
 
-const char *opts_text(const struct opts *o, const char *name, const char *otherwise)
+/* Return the value of the row's default, which is in its range; zeroes if it has none. */
+static struct opt_value default_of(const struct opt_value *v)
+{
+	struct opt_value d = {.spec = v->spec, .lo = v->lo, .hi = v->hi};
+	if (v->spec->def) {
+		int rc = value_set(&d, v->spec->def, v->spec->name, NULL, 0);
+		assert(!rc);
+		value_clear(&d);
+	}
+	return d;
+}
+
+const char *opts_text(const struct opts *o, const char *name)
 {
 	const struct opt_value *v = opts_value(o, name);
-	return v->n_texts ? v->texts[v->n_texts - 1] : otherwise;
+	return v->n_texts ? v->texts[v->n_texts - 1] : v->spec->def;
 }
 
-int64_t opts_int(const struct opts *o, const char *name, int64_t otherwise)
+int64_t opts_int(const struct opts *o, const char *name)
 {
-	return opts_has(o, name) ? opts_value(o, name)->n : otherwise;
+	const struct opt_value *v = opts_value(o, name);
+	return v->n_texts ? v->n : default_of(v).n;
 }
 
-double opts_number(const struct opts *o, const char *name, double otherwise)
+double opts_number(const struct opts *o, const char *name)
 {
-	return opts_has(o, name) ? opts_value(o, name)->x : otherwise;
+	const struct opt_value *v = opts_value(o, name);
+	return v->n_texts ? v->x : default_of(v).x;
 }
 
-/* The next part of a comma-separated list, copied out; false when the list is over. */
+/* Return whether the option was given.  Only for rows without a default. */
+static bool given(const struct opts *o, const char *name)
+{
+	assert(!opts_value(o, name)->spec->def);
+	return opts_has(o, name);
+}
+
+const char *opts_text_or(const struct opts *o, const char *name, const char *otherwise)
+{
+	return given(o, name) ? opts_text(o, name) : otherwise;
+}
+
+int64_t opts_int_or(const struct opts *o, const char *name, int64_t otherwise)
+{
+	return given(o, name) ? opts_int(o, name) : otherwise;
+}
+
+double opts_number_or(const struct opts *o, const char *name, double otherwise)
+{
+	return given(o, name) ? opts_number(o, name) : otherwise;
+}
+
+/* Copy the next item of a comma-separated list; false at the end of the list. */
 static bool next_part(const char **s, char *part, size_t n)
 {
 	if (!*s)
@@ -493,7 +707,7 @@ static bool device_valid(const char *s)
 			continue;
 		if (!s[n])
 			return true;
-		/* strtoll would take blanks and signs. */
+		/* Check for digits first: strtoll would also accept blanks and signs. */
 		return s[n] == ':' && strspn(s + n + 1, "0123456789") == strlen(s + n + 1) &&
 		       parse_int(s + n + 1, 0, 1023, &number) == 0;
 	}
@@ -532,11 +746,11 @@ int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t ma
 	return 0;
 }
 
-/* How many letters must be inserted, deleted, replaced, or swapped with their neighbour (optimal
- * string alignment); both shorter than NAME_MAX_BYTES. */
+/* Return the number of letters to insert, delete, replace, or swap with a neighbour to turn a into b (optimal
+ * string alignment).  Both must be shorter than NAME_MAX_BYTES. */
 static int distance(const char *a, const char *b)
 {
-	int d[3][NAME_MAX_BYTES + 1]; /* rows i - 2, i - 1 and i of the table, by i % 3 */
+	int d[3][NAME_MAX_BYTES + 1]; /* rows i - 2, i - 1 and i of the table, indexed by i % 3 */
 	int na = (int)strlen(a), nb = (int)strlen(b);
 	for (int j = 0; j <= nb; j++)
 		d[0][j] = j;
@@ -559,7 +773,7 @@ static int distance(const char *a, const char *b)
 const char *nearest_name(const char *typed, const char *const *names, size_t n)
 {
 	size_t len = strlen(typed);
-	/* Up to one wrong letter in three is a misspelling. */
+	/* Up to one wrong letter in three counts as a misspelling. */
 	int best = (int)len / 3 + 1;
 	const char *near = NULL;
 	if (!len || len >= NAME_MAX_BYTES)

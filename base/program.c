@@ -13,8 +13,8 @@ int program_usage(const struct program *p, const char *why)
 
 int program_parse(const struct program *p, struct opts *o, int argc, char **argv)
 {
-	char why[512];
-	opts_add(o, p->options, p->n_options);
+	char why[2048];
+	opts_add_program(o, p->program);
 	int rc = opts_parse(o, argc, argv, why, sizeof why);
 	if (rc == OPTS_HELP || (rc == 0 && opts_flag(o, "help"))) {
 		printf("usage: %s %s\n\n%s\n", p->name, p->usage, p->about);
@@ -32,12 +32,12 @@ int program_parse(const struct program *p, struct opts *o, int argc, char **argv
 
 int program_start_log(const struct program *p, const struct opts *o, const char *role)
 {
-	int level = log_level_parse(opts_text(o, "log-level", "info"));
+	int level = log_level_parse(opts_text(o, "log-level"));
 	if (o->n_words)
 		return program_usage(p, "arguments that are not options");
 	if (level < 0)
 		return program_usage(p, "--log-level must be debug, info, warn or error");
-	int format = log_format_parse(opts_text(o, "log-format", "text"));
+	int format = log_format_parse(opts_text(o, "log-format"));
 	if (format < 0)
 		return program_usage(p, "--log-format must be text or json");
 	log_init(role, (enum log_level)level, (enum log_format)format);

@@ -3,7 +3,9 @@
 #include "base/alloc.h"
 #include "base/entropy.h"
 #include "base/err.h"
+#include "base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,21 +31,6 @@ int replace_begin(struct replace *r, const char *path, mode_t mode, char *why, s
 	return 0;
 }
 
-/* The folder's entries: the new name is on the disk, too. */
-static int sync_folder(const char *path)
-{
-	char *folder = xstrdup(path), *slash = strrchr(folder, '/');
-	if (slash)
-		slash[slash == folder] = '\0';
-	const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	free(folder);
-	/* Some file systems cannot sync a folder; one that cannot be listed can still be written. */
-	return rc == -EINVAL || rc == -EACCES ? 0 : rc;
-}
-
 int replace_end(struct replace *r, char *why, size_t why_n)
 {
 	const bool was_bad = ferror(r->f);
@@ -56,7 +43,7 @@ int replace_end(struct replace *r, char *why, size_t why_n)
 	if (!rc) {
 		free(r->temp);
 		r->temp = NULL;
-		rc = sync_folder(r->path);
+		rc = file_sync_folder(r->path);
 	}
 	if (rc)
 		err_why(why, why_n, rc, "%s cannot be written: %s", r->path, strerror(-rc));
@@ -73,4 +60,18 @@ void replace_drop(struct replace *r)
 	free(r->temp);
 	free(r->path);
 	*r = (struct replace){0};
+}
+
+int replace_json(const char *path, const json_t *o, char *why, size_t why_n)
+{
+	struct replace r;
+	int rc = replace_begin(&r, path, 0666, why, why_n);
+	if (rc)
+		return rc;
+	if (!json_dumpf(o, r.f, JSON_INDENT(1)))
+		return replace_end(&r, why, why_n);
+	rc = err_why(why, why_n, errno ? -errno : -EIO, "%s cannot be written: %s", path,
+		     strerror(errno ? errno : EIO));
+	replace_drop(&r);
+	return rc;
 }

@@ -1,24 +1,29 @@
-/* replace.h - a file that is replaced as a whole: written beside it under a name of its own, then renamed.
- * At every time, also after a power cut, the path has what it had before or all of the new bytes. */
+/* replace.h - replace a file atomically: write a temporary file in the same directory, then rename it.
+ * At any time, also after a power cut, the path has either its previous contents or all of the new ones. */
 #ifndef QUERN_BASE_REPLACE_H
 #define QUERN_BASE_REPLACE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/types.h>
 
 struct replace {
-	FILE *f; /* to be written */
+	FILE *f; /* the new file, to write to */
 	char *path, *temp;
 };
 
-/* Opens the new file, with permissions mode less the umask.  A negative errno, with *r empty. */
+/* Open the new file, with permissions mode less the umask.  On error, a negative errno and *r is empty. */
 int replace_begin(struct replace *r, const char *path, mode_t mode, char *why, size_t why_n);
-/* The new file takes its place, and is on the disk.  A negative errno where that fails, and where an earlier
- * write to r->f has failed: the path is as it was, and the new file is gone.  Frees *r either way. */
+/* Sync the new file and rename it to the path.  If that fails, or an earlier write to r->f has failed, return
+ * a negative errno; the path is unchanged and the new file removed.  Frees *r in both cases. */
 int replace_end(struct replace *r, char *why, size_t why_n);
-/* The new file is removed, the path stays as it was.  Frees *r; harmless after either of the above. */
+/* Remove the new file and leave the path unchanged.  Frees *r; harmless after replace_end() or a failed
+ * replace_begin(). */
 void replace_drop(struct replace *r);
+
+/* Replace the file at PATH with o as indented JSON. */
+int replace_json(const char *path, const json_t *o, char *why, size_t why_n);
 
 #endif

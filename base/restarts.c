@@ -4,13 +4,13 @@
 
 static const int64_t delay_first_us = 100 * 1000;
 static const int64_t delay_max_us = 5 * 1000000LL;
-/* Five attempts take 12 s. */
+/* Minimum wait if a process cannot be started: five attempts take 12 s. */
 static const int64_t delay_refused_us = 1000 * 1000;
-/* A stopped process is given up by its peers within two seconds; the time to start another one is included.
- */
+/* A stopped process is killed after this time.  Its peers give it up after two seconds, and starting another
+ * process must fit in. */
 static const int64_t stop_patience_us = 1600 * 1000;
-/* A retired worker finishes a step and frees its device: SIGTERM after this time, SIGKILL after twice that.
- */
+/* A retired worker finishes a step and frees its device: SIGTERM after this time, SIGKILL after twice this
+ * time. */
 static const int64_t retire_patience_us = 10 * 1000000LL;
 
 void restarts_reset(struct restarts *r)
@@ -25,7 +25,7 @@ bool restarts_died(struct restarts *r, bool served, int64_t now)
 		restarts_reset(r);
 	} else {
 		r->deaths_us[r->n_deaths++ % RESTARTS_CRASHES] = now;
-		/* When the ring is full, the next place holds the oldest. */
+		/* When the ring is full, the next slot holds the oldest death. */
 		if (r->n_deaths >= RESTARTS_CRASHES &&
 		    now - r->deaths_us[r->n_deaths % RESTARTS_CRASHES] < RESTARTS_WINDOW_S * 1000000LL)
 			return false;

@@ -21,7 +21,7 @@ void trim_init(void)
 	mallopt(M_TRIM_THRESHOLD, END_BYTES);
 }
 
-/* Bytes; 0: not known. */
+/* Return this process's resident bytes; 0: unknown. */
 static size_t resident(void)
 {
 	char text[128];

@@ -1,5 +1,6 @@
-/* tsan.h - what ThreadSanitizer cannot see for itself: memory that one thread hands to another through a
- * library that was not built with it (a pointer in a ZeroMQ message).  No code without the sanitizer. */
+/* tsan.h - annotations for ThreadSanitizer: memory that one thread passes to another through a library that
+ * was built without it (a pointer in a ZeroMQ message).
+ * No code without the sanitizer. */
 #ifndef QUERN_BASE_TSAN_H
 #define QUERN_BASE_TSAN_H
 
@@ -19,7 +20,8 @@ void __tsan_release(void *p);
 #define __tsan_release(p) ((void)(p))
 #endif
 
-/* Before the thread gives up what p points at, and after the other one has received p. */
+/* Call tsan_hand_over() before the thread gives up what p points at, and tsan_take_over() in the other thread
+ * after it has received p. */
 static inline void tsan_hand_over(void *p)
 {
 	__tsan_release(p);

@@ -13,7 +13,7 @@
 
 enum { N_PLACES = 2, DIR_SIZE = 72 };
 
-/* Directory i of those that may hold it; false: there is no such place. */
+/* Store the i-th directory that may hold the socket; false if it is not available. */
 static bool place(int i, char out[DIR_SIZE])
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
@@ -24,7 +24,8 @@ static bool place(int i, char out[DIR_SIZE])
 	return snprintf(out, DIR_SIZE, "%s/quern", base) > 0;
 }
 
-/* -ENOENT: it is not there; -EPERM: not this user's alone. */
+/* Check that a directory belongs to this user alone.  -ENOENT: it does not exist; -EPERM: others can access
+ * it. */
 static int check(const char *dir)
 {
 	struct stat s;
@@ -69,7 +70,7 @@ bool user_socket_answers(const char *path)
 	if (fd < 0)
 		return false;
 	snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-	/* EAGAIN: its queue of connections is full. */
+	/* EAGAIN: a process listens, but its connection queue is full. */
 	bool answers = !connect(fd, (struct sockaddr *)&a, sizeof a) || errno == EAGAIN;
 	close(fd);
 	return answers;

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* The first byte decides the length and the range of the second (no surrogates, nothing
- * overlong, nothing beyond U+10FFFF); the others are 80..bf. */
+/* Return the length of a character from its first byte, 0 if invalid, and the range of the second byte.  The
+ * range excludes surrogates, overlong forms and values beyond U+10FFFF.  Later bytes are 80..bf. */
 static int lead(unsigned char b, unsigned char *lo, unsigned char *hi)
 {
 	*lo = 0x80;

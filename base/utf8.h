@@ -8,22 +8,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How many bytes of p[0..n) are whole, valid characters: n when all are. */
+/* Return the length of the longest prefix of p[0..n) that is whole, valid characters; n if all are valid. */
 size_t utf8_valid(const char *p, size_t n);
 
-/* What p[0..n), n > 0, begins with: > 0, the bytes of a valid character; < 0, that many bytes
- * which can never become one; 0, the beginning of a character that ends behind n. */
+/* Classify the beginning of p[0..n), n > 0.  > 0: the bytes of a valid character.  < 0: that many bytes that
+ * cannot become valid.  0: a character that is cut off by the end of the text. */
 int utf8_classify(const char *p, size_t n);
 
-/* Append p[0..n) with each maximal invalid part as U+FFFD.  An unfinished character at the
- * end is left out; returns how many bytes were used. */
+/* Append p[0..n), with U+FFFD in place of each maximal invalid sequence.  An unfinished character at the end
+ * is left out.  Returns the number of bytes used. */
 size_t utf8_put_lossy(struct buf *out, const char *p, size_t n);
 void utf8_put_replacement(struct buf *out);
 
-/* Encode cp (a Unicode scalar value) into s; returns the bytes, 1 to 4. */
+/* Encode cp (a Unicode scalar value) into s; returns the number of bytes, 1 to 4. */
 int utf8_encode(uint32_t cp, char s[4]);
 
-/* Characters that begin in p[0..n), of text known to be valid but for its ends. */
+/* Count the characters that begin in p[0..n), of text that is valid except for its ends. */
 static inline size_t utf8_chars(const char *p, size_t n)
 {
 	size_t k = 0;
@@ -32,7 +32,7 @@ static inline size_t utf8_chars(const char *p, size_t n)
 	return k;
 }
 
-/* The character at p, of text known to be valid; *len is its bytes. */
+/* Decode the character at p, in text known to be valid; *len is its bytes. */
 static inline uint32_t utf8_at(const char *p, int *len)
 {
 	const unsigned char *s = (const unsigned char *)p;
@@ -53,7 +53,7 @@ static inline uint32_t utf8_at(const char *p, int *len)
 	       (s[3] & 0x3f);
 }
 
-/* The character that ends at p + at (at > 0), of text known to be valid; *len is its bytes. */
+/* Decode the character that ends at p + at (at > 0), in text known to be valid; *len is its bytes. */
 static inline uint32_t utf8_before(const char *p, size_t at, int *len)
 {
 	size_t i = at - 1;

@@ -2,6 +2,6 @@
 #ifndef QUERN_BASE_VERSION_H
 #define QUERN_BASE_VERSION_H
 
-#define QUERN_VERSION "0.1.0"
+#define QUERN_VERSION "0.2.0"
 
 #endif

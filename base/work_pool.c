@@ -1,6 +1,7 @@
 #include "base/work_pool.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <errno.h>
@@ -10,25 +11,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	PIECE_BYTES = 4096, /* served with each piece, beside its own */
-};
+/* Expected CPU time of an item that has not run yet: PIECE_US, plus 1 us for each BYTES_PER_US bytes. */
+enum { PIECE_US = 20, BYTES_PER_US = 16 };
 
 const struct work_limits work_limits_usual = {
-	.n_threads = 3, .items = 4096, .bytes = 256 << 20, .client_items = 1024, .client_bytes = 64 << 20};
+	.n_threads = 3, .items = 32768, .bytes = 256 << 20, .client_items = 8192, .client_bytes = 64 << 20};
 
 struct queue {
-	struct work *first, **last; /* last: where the next one is linked */
+	struct work *first, **last; /* last: where the next item is linked */
 };
 
-/* A client with work that waits or runs. */
+/* A client with waiting or running work. */
 struct client {
 	struct client *next;
 	char name[WORK_CLIENT_SIZE];
-	struct queue small, large; /* each first come, first served; in_order: small has all */
-	size_t n, bytes;           /* that wait */
+	struct queue small, large; /* each first come, first served; items with in_order are all in small */
+	size_t n, bytes;           /* of waiting work */
 	unsigned n_running;
-	uint64_t served; /* bytes, and PIECE_BYTES a piece */
+	uint64_t served; /* microseconds of CPU used, plus the expected time of running items */
 };
 
 struct work_pool {
@@ -38,7 +38,7 @@ struct work_pool {
 	pthread_mutex_t lock; /* guards the fields below */
 	pthread_cond_t more;
 	struct client *clients;
-	size_t n, bytes; /* that wait */
+	size_t n, bytes; /* of waiting work */
 	unsigned n_running;
 	bool quit;
 };
@@ -48,7 +48,7 @@ struct thread {
 	bool small_only;
 };
 
-/* --- queues --- */
+/* ---- queues ---- */
 
 static void queue_init(struct queue *q)
 {
@@ -107,16 +107,26 @@ static void client_drop_idle(struct work_pool *p, const struct client *c)
 	free(gone);
 }
 
-/* The queue that a thread may serve now; NULL: none. */
+static bool is_small(const struct work *w)
+{
+	return !w->costly && w->bytes <= WORK_SMALL_BYTES;
+}
+
+static uint64_t expected_us(const struct work *w)
+{
+	return PIECE_US + w->bytes / BYTES_PER_US;
+}
+
+/* Return the queue that a thread may serve now; NULL: none. */
 static struct queue *client_ready(struct client *c, bool small_only)
 {
 	if (c->small.first && !(c->small.first->in_order && c->n_running) &&
-	    !(small_only && c->small.first->bytes > WORK_SMALL_BYTES))
+	    !(small_only && !is_small(c->small.first)))
 		return &c->small;
 	return c->large.first && !small_only ? &c->large : NULL;
 }
 
-/* --- the threads --- */
+/* ---- threads ---- */
 
 static struct work *take(struct work_pool *p, bool small_only, struct client **from)
 {
@@ -126,13 +136,13 @@ static struct work *take(struct work_pool *p, bool small_only, struct client **f
 			best = c;
 	if (!best)
 		return NULL;
-	/* Only the first thread is kept for small work: the others begin with the large. */
+	/* Only the first thread is reserved for small work; the others take large work first. */
 	struct queue *q = !small_only && best->large.first ? &best->large : client_ready(best, small_only);
 	struct work *w = queue_take(q);
 	best->n--;
 	best->bytes -= w->bytes;
 	best->n_running++;
-	best->served += w->bytes + PIECE_BYTES;
+	best->served += expected_us(w);
 	p->n--;
 	p->bytes -= w->bytes;
 	p->n_running++;
@@ -156,12 +166,16 @@ static void *work_loop(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&p->lock);
+		const uint64_t expected = expected_us(w);
+		const int64_t begun = p->limits.cpu_us();
 		w->run(w);
+		const uint64_t took = (uint64_t)(p->limits.cpu_us() - begun);
 		pthread_mutex_lock(&p->lock);
+		c->served += (took > PIECE_US ? took : PIECE_US) - expected;
 		p->n_running--;
 		c->n_running--;
 		client_drop_idle(p, c);
-		/* The client's next piece may have waited for this one; the end may wait for the last. */
+		/* The client's next item may wait for this one, and work_pool_stop() for the last. */
 		pthread_cond_broadcast(&p->more);
 	}
 	pthread_mutex_unlock(&p->lock);
@@ -172,6 +186,8 @@ int work_pool_start(const struct work_limits *limits, struct work_pool **out, ch
 {
 	struct work_pool *p = xcalloc(1, sizeof *p);
 	p->limits = *limits;
+	if (!p->limits.cpu_us)
+		p->limits.cpu_us = clock_thread_cpu_us;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->more, NULL);
 	for (; p->n_threads < limits->n_threads && p->n_threads < WORK_THREADS_MAX; p->n_threads++) {
@@ -228,12 +244,12 @@ int work_pool_put(struct work_pool *p, const char *client, struct work *w, char 
 	if (!rc) {
 		if (!c)
 			c = client_add(p, client);
-		queue_put(w->in_order || w->bytes <= WORK_SMALL_BYTES ? &c->small : &c->large, w);
+		queue_put(w->in_order || is_small(w) ? &c->small : &c->large, w);
 		c->n++;
 		c->bytes += w->bytes;
 		p->n++;
 		p->bytes += w->bytes;
-		/* All of them: not every thread may take it. */
+		/* Wake all threads, because not every thread may take this item. */
 		pthread_cond_broadcast(&p->more);
 	}
 	pthread_mutex_unlock(&p->lock);

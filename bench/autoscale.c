@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option_table.h"
 #include "bench/sim/costmodel.h"
 #include "bench/sim/fewest.h"
 #include "bench/sim/fleet_replay.h"
@@ -20,33 +21,6 @@
 #include <string.h>
 
 enum { BLOCK_SIZE = 16, MAX_ROWS = 2048, CHUNK = 512, STEP_MS = 25, ROWS_SHOWN = 60 };
-
-static const struct opt autoscale_options[] = {
-	OPT("trace", OPT_TEXT, "FILE",
-	    "arrivals: CSV with TIMESTAMP,ContextTokens,GeneratedTokens (required)"),
-	OPT("rate", OPT_NUMBER, "X", "factor of the trace's rate (1)"),
-	OPT("duration", OPT_NUMBER, "S", "seconds of arrivals, at that rate (all)"),
-	OPT("device", OPT_TEXT, "NAME",
-	    "of a worker: h200, h100, a100, 4090 or cpu, with Qwen3-8B AWQ (h100)"),
-	OPT("max-seqs", OPT_INT, "N", "sequences of a step (256)", .lo = 1, .hi = 4096),
-	OPT("context", OPT_INT, "N", "longest prompt and output together (40960)", .lo = 16,
-	    .hi = TRACE_TOKENS_MAX),
-	OPT("start", OPT_NUMBER, "S", "from the order of a worker until it serves (30)"),
-	OPT("first", OPT_INT, "N", "workers that serve at the beginning (--replicas)", .lo = 1, .hi = 64),
-	OPT("replicas", OPT_INT, "N", "the least (1)", .lo = 1, .hi = 64),
-	OPT("max-replicas", OPT_INT, "N", "the most (32)", .lo = 1, .hi = 64),
-	OPT("scale-at", OPT_NUMBER, "N", "requests that run or wait for which there is a replica (16)"),
-	OPT("scale-period", OPT_NUMBER, "S",
-	    "seconds between two decisions, each by the mean load of twice that (15)"),
-	OPT("scale-down-after", OPT_NUMBER, "S", "seconds of a lower load before replicas end (120)"),
-	OPT("slo", OPT_TEXT, "LIST", "objectives of a good request, in ms (ttft:1000,tpot:50)"),
-	OPT("fewest", OPT_FLAG, NULL,
-	    "also search the fewest workers that keep the objectives, with the future known"),
-	OPT("share", OPT_NUMBER, "X", "with --fewest: of the requests that must be good (0.95)"),
-	OPT("slot", OPT_NUMBER, "S", "with --fewest: their number may change so often (30)"),
-	OPT("seed", OPT_INT, "N", "seed of tokens (1)", .lo = 0, .hi = INT64_MAX),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 
 static const struct usage usage = {
 	.name = "bench autoscale",
@@ -71,10 +45,9 @@ struct bench {
 
 /* ---- options ---- */
 
-static int seconds(const struct opts *o, const char *name, double otherwise, double least, int64_t *us,
-		   char *why, size_t why_n)
+static int seconds(const struct opts *o, const char *name, double least, int64_t *us, char *why, size_t why_n)
 {
-	const double s = opts_number(o, name, otherwise);
+	const double s = opts_number(o, name);
 	if (!(s >= least && s <= 86400))
 		return err_why(why, why_n, -EINVAL, "--%s must be %g to 86400 seconds", name, least);
 	*us = (int64_t)(s * 1e6);
@@ -84,19 +57,19 @@ static int seconds(const struct opts *o, const char *name, double otherwise, dou
 static int read_rule(const struct opts *o, struct bench *b, char *why, size_t why_n)
 {
 	struct autoscale_config *a = &b->cfg.engine.autoscale;
-	a->min = (uint32_t)opts_int(o, "replicas", 1);
-	a->max = b->most = (uint32_t)opts_int(o, "max-replicas", 32);
-	a->target = opts_number(o, "scale-at", AUTOSCALE_TARGET);
-	b->cfg.n_first = (uint32_t)opts_int(o, "first", a->min);
+	a->min = (uint32_t)opts_int(o, "replicas");
+	a->max = b->most = (uint32_t)opts_int(o, "max-replicas");
+	a->target = opts_number(o, "scale-at");
+	b->cfg.n_first = (uint32_t)opts_int_or(o, "first", a->min);
 	if (a->max < a->min || b->cfg.n_first < a->min || b->cfg.n_first > a->max)
 		return err_why(why, why_n, -EINVAL,
 			       "--replicas %u, --first %u, --max-replicas %u: must not fall in this order",
 			       a->min, b->cfg.n_first, a->max);
 	if (!(a->target >= 0.01 && a->target <= 1e6))
 		return err_why(why, why_n, -EINVAL, "--scale-at must be 0.01 to 1000000");
-	int rc = seconds(o, "scale-period", AUTOSCALE_PERIOD_S, 0.1, &a->period_us, why, why_n);
+	int rc = seconds(o, "scale-period", 0.1, &a->period_us, why, why_n);
 	if (!rc)
-		rc = seconds(o, "scale-down-after", AUTOSCALE_DOWN_S, 0.1, &a->down_us, why, why_n);
+		rc = seconds(o, "scale-down-after", 0.1, &a->down_us, why, why_n);
 	a->window_us = 2 * a->period_us;
 	return rc;
 }
@@ -105,7 +78,7 @@ static int read_options(const struct opts *o, struct bench *b, char *why, size_t
 {
 	struct fleet_replay_config *c = &b->cfg;
 	int64_t slot_us = 0;
-	int rc = costmodel_named(opts_text(o, "device", "h100"), &c->cost, why, why_n);
+	int rc = costmodel_named(opts_text(o, "device"), &c->cost, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--device");
 	c->engine.block_size = BLOCK_SIZE;
@@ -113,22 +86,22 @@ static int read_options(const struct opts *o, struct bench *b, char *why, size_t
 	c->engine.chunk = CHUNK;
 	c->engine.step_us = STEP_MS * 1000;
 	c->engine.step_auto = true;
-	c->engine.max_seqs = (uint32_t)opts_int(o, "max-seqs", 256);
+	c->engine.max_seqs = (uint32_t)opts_int(o, "max-seqs");
 	if (c->engine.max_seqs > MAX_ROWS)
 		c->engine.max_rows = c->engine.max_seqs;
 	snprintf(c->engine.preempt, sizeof c->engine.preempt, "auto");
 	c->n_blocks = costmodel_blocks(&c->cost, costmodel_kv_bytes(&c->cost), BLOCK_SIZE);
-	c->max_context = (uint32_t)opts_int(o, "context", 40960);
-	c->seed = (uint64_t)opts_int(o, "seed", 1);
+	c->max_context = (uint32_t)opts_int(o, "context");
+	c->seed = (uint64_t)opts_int(o, "seed");
 	b->search = opts_flag(o, "fewest");
-	b->share = opts_number(o, "share", 0.95);
+	b->share = opts_number(o, "share");
 	if (!(b->share > 0 && b->share <= 1))
 		return err_why(why, why_n, -EINVAL, "--share must be above 0 and at most 1");
-	rc = slo_parse(opts_text(o, "slo", "ttft:1000,tpot:50"), &c->slo, why, why_n);
+	rc = slo_parse(opts_text(o, "slo"), &c->slo, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--slo");
-	if ((rc = seconds(o, "start", 30, 0, &c->start_us, why, why_n)) ||
-	    (rc = seconds(o, "slot", 30, 1, &slot_us, why, why_n)))
+	if ((rc = seconds(o, "start", 0, &c->start_us, why, why_n)) ||
+	    (rc = seconds(o, "slot", 1, &slot_us, why, why_n)))
 		return rc;
 	b->slot_s = (double)slot_us / 1e6;
 	return read_rule(o, b, why, why_n);
@@ -136,14 +109,14 @@ static int read_options(const struct opts *o, struct bench *b, char *why, size_t
 
 static int read_trace(const struct opts *o, struct bench *b, char *why, size_t why_n)
 {
-	const double rate = opts_number(o, "rate", 1), duration = opts_number(o, "duration", 0);
+	const double rate = opts_number(o, "rate"), duration = opts_number(o, "duration");
 	if (!opts_has(o, "trace"))
 		return err_why(why, why_n, -EINVAL, "--trace is missing: a CSV file of arrivals");
 	if (!(rate >= 1e-6 && rate <= 1e6))
 		return err_why(why, why_n, -EINVAL, "--rate must be 1e-6 to 1e6");
 	if (opts_has(o, "duration") && !(duration > 0 && duration <= 1e9))
 		return err_why(why, why_n, -EINVAL, "--duration must be above 0 and at most 1e9 seconds");
-	int rc = trace_read(opts_text(o, "trace", ""), &b->trace, why, why_n);
+	int rc = trace_read(opts_text(o, "trace"), &b->trace, why, why_n);
 	if (rc)
 		return rc;
 	trace_scale(&b->trace, rate);
@@ -154,7 +127,7 @@ static int read_trace(const struct opts *o, struct bench *b, char *why, size_t w
 
 /* ---- the report ---- */
 
-/* Worker seconds within [from, to) of what was measured. */
+/* Return the worker seconds of the report within [from, to). */
 static double workers_between(const struct fleet_replay_report *r, int64_t from_us, int64_t to_us)
 {
 	double sum = 0;
@@ -306,7 +279,7 @@ int cmd_bench_autoscale(int argc, char **argv)
 	struct opts o = {0};
 	struct bench *b = xcalloc(1, sizeof *b);
 	char why[512];
-	opts_add(&o, autoscale_options, sizeof autoscale_options / sizeof *autoscale_options);
+	opts_add_program(&o, OPTION_BENCH_AUTOSCALE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;

@@ -1,5 +1,5 @@
-/* autoscale.h - `quern bench autoscale`: a service that changes the number of its replicas by its load, under
- * a trace in simulated time (fleet_replay.h), beside the fewest workers that a search finds. */
+/* autoscale.h - `quern bench autoscale`: simulates an autoscaling service under a trace (fleet_replay.h), and
+ * compares it with the fewest workers that a search finds. */
 #ifndef QUERN_BENCH_AUTOSCALE_H
 #define QUERN_BENCH_AUTOSCALE_H
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/private.h"
@@ -20,27 +21,12 @@
 #include <string.h>
 
 enum { BATCHES_MAX = 32, BATCH_MAX = 4096 };
-/* No reply for this long while jobs run: an error. */
-enum { QUIET_MS = 120000, SCHEMA_BYTES_MAX = 16 << 20 };
-/* Random prompts draw from its tokens. */
+/* QUIET_MS: time without a reply after which the service's progress is requested. */
+enum { QUIET_MS = 500, SCHEMA_BYTES_MAX = 16 << 20 };
+/* Random prompts draw from the tokens of this text. */
 static const char sample_text[] =
 	"Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. The sons had to "
 	"grind, the donkey had to fetch grain and carry away flour, and the cat had to drive off the mice.";
-
-static const struct opt bench_options[] = {
-	OPT("batch", OPT_TEXT, "N,...", "jobs run at once, one measurement for each N (1,4,16)"),
-	OPT("prompt-tokens", OPT_INT, "N", "length of the prompts (128)", .lo = 1, .hi = 1 << 24),
-	OPT("max-tokens", OPT_INT, "N", "length of the outputs (64)", .lo = 2, .hi = 1 << 24),
-	OPT("runs", OPT_INT, "N", "runs of each measurement, of which the median is reported (3)", .lo = 1,
-	    .hi = 1000),
-	OPT("guided", OPT_TEXT, "FILE",
-	    "a JSON schema: each run once more with outputs that keep to it, and what that costs; "
-	    "or an array of schemas: another one for each job"),
-	OPT("no-steps", OPT_FLAG, NULL,
-	    "not where the time of a step goes, nor its share of what probes of this machine reach"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-	OPT("verbose", OPT_FLAG, NULL, "show the log of the private service"),
-};
 
 static const struct usage usage = {
 	.name = "bench engine",
@@ -63,7 +49,7 @@ struct bench_job {
 	bool done;
 };
 
-/* n tokens received at a time. */
+/* n tokens received together. */
 struct arrival {
 	int64_t at_us;
 	int64_t n;
@@ -74,24 +60,25 @@ struct bench {
 	int64_t prompt_tokens, max_tokens, runs;
 	json_int_t *alphabet;
 	size_t n_alphabet;
-	json_t *schema; /* --guided; NULL: none */
-	bool guided;    /* the outputs of this run keep to it */
+	json_t *schema; /* schema of --guided, or an array of schemas; NULL: none */
+	bool guided;    /* the outputs of the current run follow the schema */
 	uint64_t random;
 	struct bench_job jobs[BATCH_MAX];
 	struct arrival *arrivals; /* of one run */
 	size_t n_arrivals, cap_arrivals;
-	double weights_bytes; /* of the worker; 0: unknown */
-	double read_bytes;    /* of them by a step, where steps are measured; else all */
-	char numerics[256];   /* class of the first replica, reported with the figures */
+	double weights_bytes; /* the worker's weights; 0: unknown */
+	double read_bytes;    /* weights read per step if steps are measured; else weights_bytes */
+	char numerics[256];   /* numerics class of the first replica, reported with the figures */
 	struct steps *steps;  /* NULL: not measured */
 };
 
 /* The results of one batch size. */
 struct figures {
 	int64_t batch;
-	struct samples prefill_tps, decode_tps; /* one per run */
-	struct samples ttft_ms, itl_ms;         /* pooled over runs */
-	struct samples guided_tps, ratio;       /* with --guided: of decode; time, with a form over without */
+	struct samples prefill_tps, decode_tps; /* one sample per run */
+	struct samples ttft_ms, itl_ms;         /* pooled over all runs */
+	struct samples guided_tps, ratio;       /* with --guided: guided decode speed; guided time over
+						 * unguided time */
 };
 
 static void figures_fini(struct figures *f)
@@ -106,7 +93,7 @@ static void figures_fini(struct figures *f)
 
 /* ---- one run ---- */
 
-/* xorshift64: the same prompts in every measurement. */
+/* xorshift64, which gives the same prompts in every measurement. */
 static uint64_t next_random(struct bench *b)
 {
 	b->random ^= b->random << 13;
@@ -115,7 +102,7 @@ static uint64_t next_random(struct bench *b)
 	return b->random;
 }
 
-/* An array of schemas: each job has another one, from the first on again behind the last. */
+/* Return the schema of a job.  If --guided gives an array, the jobs use its schemas in turn. */
 static json_t *schema_of(const struct bench *b, const struct bench_job *j)
 {
 	const size_t n = json_array_size(b->schema);
@@ -151,10 +138,45 @@ static void on_tokens(struct bench *b, struct bench_job *j, int64_t n, struct sa
 	b->arrivals[b->n_arrivals++] = (struct arrival){.at_us = now, .n = n};
 }
 
-/* Sends n jobs and receives their replies until all are done. */
+/* Waiting for a prompt has no time limit.  While no token arrives, the service is asked for the number of
+ * prompt tokens computed, which is shown as progress on a terminal.  Only a service that does not answer this
+ * request within CALL_MS is given up. */
+struct quiet {
+	uint64_t asked; /* id of the request in flight; 0: none */
+	int64_t asked_us;
+	int64_t before; /* prompt tokens computed before the run; -1: not known yet */
+	int64_t total;  /* prompt tokens of the run */
+	int64_t begin_us;
+};
+
+static int quiet_ask(struct bench *b, struct quiet *q, char *why, size_t why_n)
+{
+	if (q->asked)
+		return clock_us() - q->asked_us < (int64_t)CALL_MS * 1000
+			       ? 0
+			       : err_why(why, why_n, -ETIMEDOUT, "the service does not answer");
+	json_t *request = json_pack("{s:s}", "op", "status");
+	const int rc = client_send(b->c, request, &q->asked, why, why_n);
+	json_decref(request);
+	q->asked_us = clock_us();
+	return rc;
+}
+
+static void quiet_answer(struct quiet *q, const json_t *status)
+{
+	const int64_t computed = json_integer_value(json_object_get(status, "prompt_tokens"));
+	q->asked = 0;
+	if (q->before < 0)
+		q->before = computed;
+	term_progress("computing prompts (tokens)", (double)(computed - q->before), (double)q->total,
+		      (double)(clock_us() - q->begin_us) / 1e6);
+}
+
+/* Send n jobs and receive their replies until all are done. */
 static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct samples *itl_ms, char *why,
 		    size_t why_n)
 {
+	struct quiet quiet = {.before = -1, .total = (int64_t)n * b->prompt_tokens, .begin_us = clock_us()};
 	int rc = 0;
 	b->n_arrivals = 0;
 	for (size_t i = 0; i < n && !rc; i++)
@@ -162,9 +184,15 @@ static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct sample
 	for (size_t left = n; left && !rc;) {
 		json_t *reply;
 		rc = client_recv(b->c, QUIET_MS, &reply, why, why_n);
+		if (rc == -ETIMEDOUT) {
+			rc = quiet_ask(b, &quiet, why, why_n);
+			continue;
+		}
 		if (rc)
 			break;
-		/* Numbers are given in ascending order. */
+		if (quiet.asked && client_reply_id(reply) == quiet.asked)
+			quiet_answer(&quiet, reply);
+		/* Ids are assigned in ascending order. */
 		uint64_t nth = client_reply_id(reply) - b->jobs[0].id;
 		const char *op = client_reply_op(reply);
 		if (nth < n && strcmp(op, "error") == 0) {
@@ -183,10 +211,11 @@ static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct sample
 	for (size_t i = 0; i < n && !rc; i++)
 		if (!b->jobs[i].first_us)
 			rc = err_why(why, why_n, -EPROTO, "a job ended without a token");
+	term_progress_end();
 	return rc;
 }
 
-/* Times of a run:
+/* Measure a run:
  *
  *     first request ---- prefill ---- last first token ---- decode ---- first end of a job
  *                                                       (the batch is complete) */
@@ -206,7 +235,7 @@ static void measure(struct bench *b, struct figures *f)
 			tokens += b->arrivals[i].n;
 	samples_add(&f->prefill_tps,
 		    (double)(b->prompt_tokens * f->batch) * 1e6 / (double)(all_first - begin));
-	/* A short output may end before the last prompt is computed: then there is no decode time. */
+	/* A short output may end before the last prompt is computed; then there is no decode time. */
 	if (first_end > all_first)
 		samples_add(&f->decode_tps, (double)tokens * 1e6 / (double)(first_end - all_first));
 }
@@ -221,7 +250,7 @@ static int bench_run(struct bench *b, struct figures *f, struct steps *steps, ch
 	return rc;
 }
 
-/* The run once more, with outputs that have a form. */
+/* Repeat the run with outputs that follow the schema. */
 static int bench_guided(struct bench *b, struct figures *f, char *why, size_t why_n)
 {
 	struct figures guided = {.batch = f->batch};
@@ -290,7 +319,8 @@ static void learn_mode(struct bench *b)
 	json_decref(request);
 }
 
-/* A step reads the weights once, and gives every job of the batch a token. */
+/* Return the rate at which weights are read.  A step reads the weights once and produces one token per
+ * job. */
 static double gb_per_s(const struct bench *b, struct figures *f)
 {
 	return b->read_bytes * samples_percentile(&f->decode_tps, 50) / (double)f->batch / 1e9;
@@ -411,7 +441,7 @@ static int bench_at(struct bench *b, const char *endpoint, struct figures *f, si
 	return rc;
 }
 
-/* The service writes what it has of its trace when it ends. */
+/* Run the benchmark with a private service.  The service writes the rest of its trace when it ends. */
 static int bench_traced(struct bench *b, const struct opts *o, struct figures *f, size_t n, const char *trace,
 			char *why, size_t why_n)
 {
@@ -431,7 +461,7 @@ static int bench_traced(struct bench *b, const struct opts *o, struct figures *f
 	return !rc && b->steps ? steps_read(b->steps, why, why_n) : rc;
 }
 
-/* The trace is kept only where the user named it. */
+/* Run bench_traced() with a trace file.  The file is kept only if the user named it. */
 static int bench_private(struct bench *b, struct opts *o, struct figures *f, size_t n, char *why,
 			 size_t why_n)
 {
@@ -439,7 +469,7 @@ static int bench_private(struct bench *b, struct opts *o, struct figures *f, siz
 	if (opts_flag(o, "no-steps"))
 		return bench_traced(b, o, f, n, NULL, why, why_n);
 	if (opts_has(o, "trace-steps"))
-		return bench_traced(b, o, f, n, opts_text(o, "trace-steps", ""), why, why_n);
+		return bench_traced(b, o, f, n, opts_text(o, "trace-steps"), why, why_n);
 	int rc = rundir_open(&dir, why, why_n);
 	if (rc)
 		return rc;
@@ -455,18 +485,18 @@ static int bench(struct opts *o, const int64_t *batches, size_t n, char *why, si
 {
 	struct bench *b = xcalloc(1, sizeof *b);
 	struct figures f[BATCHES_MAX] = {0};
-	b->prompt_tokens = opts_int(o, "prompt-tokens", 128);
-	b->max_tokens = opts_int(o, "max-tokens", 64);
-	b->runs = opts_int(o, "runs", 3);
+	b->prompt_tokens = opts_int(o, "prompt-tokens");
+	b->max_tokens = opts_int(o, "max-tokens");
+	b->runs = opts_int(o, "runs");
 	b->random = 0x9e3779b97f4a7c15u;
 	for (size_t i = 0; i < n; i++)
 		f[i].batch = batches[i];
 	int rc = 0;
 	if (opts_has(o, "guided"))
-		rc = json_read(opts_text(o, "guided", ""), SCHEMA_BYTES_MAX, &b->schema, why, why_n);
+		rc = json_read(opts_text(o, "guided"), SCHEMA_BYTES_MAX, &b->schema, why, why_n);
 	if (!rc)
 		rc = o->n_words ? bench_private(b, o, f, n, why, why_n)
-				: bench_at(b, opts_text(o, "to", LAUNCH_JOBS), f, n, why, why_n);
+				: bench_at(b, opts_text_or(o, "to", OPTION_JOBS), f, n, why, why_n);
 	if (!rc)
 		print(b, o, f, n);
 	for (size_t i = 0; i < n; i++)
@@ -485,14 +515,11 @@ int cmd_bench_engine(int argc, char **argv)
 	int64_t batches[BATCHES_MAX];
 	size_t n;
 	char why[1024];
-	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, launch_model_options, launch_n_model_options);
+	opts_add_program(&o, OPTION_BENCH_ENGINE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	int rc = ints_parse(opts_text(&o, "batch", "1,4,16"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, why,
-			    sizeof why);
+	int rc = ints_parse(opts_text(&o, "batch"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, why, sizeof why);
 	if (rc)
 		err_prefix(why, sizeof why, rc, "--batch");
 	else if (o.n_words && opts_has(&o, "to"))

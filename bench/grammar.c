@@ -1,9 +1,8 @@
-/* The files are those of MaskBench (github.com/guidance-ai/jsonschemabench): {"schema": ..., "tests":
- * [{"data":
- * ..., "valid": true}, ...]}.  A schema passes if it compiles, every text that is valid is followed to its
- * end, and every other one is refused at some token; beyond MaskBench's rules, the grammar must be able to
- * end behind a valid text.  Times are of this thread's processor, so that other load of the machine does not
- * count. */
+/* The files are in the format of MaskBench (github.com/guidance-ai/jsonschemabench): {"schema": ..., "tests":
+ * [{"data": ..., "valid": true}, ...]}.  A schema passes if it compiles, every valid text is accepted to its
+ * end, and every invalid text is rejected at some token.  In addition to MaskBench's rules, the grammar must
+ * be able to end after a valid text.  Times are this thread's CPU time, so that other load on the machine
+ * does not count. */
 #include "bench/grammar.h"
 
 #include "base/alloc.h"
@@ -11,6 +10,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "bench/pyjson.h"
 #include "bench/sim/samples.h"
 #include "cli/command.h"
@@ -26,16 +26,6 @@
 #include <time.h>
 
 enum { FILE_BYTES_MAX = 64 << 20, ANY_ORDER_MEMBERS = 100 };
-
-static const struct opt bench_options[] = {
-	OPT("tokenizer", OPT_TEXT, "DIR", "model directory with the vocabulary that is masked"),
-	OPT("space", OPT_TEXT, "none|one|N",
-	    "whitespace: none, one blank behind , and :, or up to N anywhere (one)"),
-	OPT("order", OPT_TEXT, "schema|any", "order of an object's members (any)"),
-	OPT("every", OPT_INT, "N", "take each Nth file (1)", .lo = 1, .hi = 1000000),
-	OPT("results", OPT_TEXT, "FILE", "write a JSON object for each schema, one per line"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 
 static const struct usage usage = {
 	.name = "bench grammar",
@@ -54,13 +44,14 @@ struct bench {
 	FILE *results;
 	struct samples mask_us, compile_us;
 	size_t n_schemas, n_passing, n_refused, n_invalid, n_accepted,
-		n_tokens; /* n_accepted: but not valid */
+		n_tokens; /* n_accepted: schemas that accepted an invalid text */
 };
 
-/* Of one schema. */
+/* Result of one schema. */
 struct outcome {
 	double compile_us, mask_us, mask_max_us;
 	size_t n_tokens;
+	uint64_t work; /* units of compilation work (grammar/work.h) */
 	bool too_strict, too_loose;
 	char why[600];
 };
@@ -97,20 +88,25 @@ static int make_vocab(struct bench *b, char *why, size_t why_n)
 	return rc;
 }
 
-static int compile(struct bench *b, const json_t *schema, struct grammar **g, char *why, size_t why_n)
+static int compile(struct bench *b, const json_t *schema, struct grammar **g, uint64_t *work, char *why,
+		   size_t why_n)
 {
 	int node, rc;
-	struct ast *a = ast_new(NULL);
+	struct grammar_account account = {.units = UINT64_MAX};
+	const struct grammar_limits limits = {.work = {.account = &account}};
+	struct ast *a = ast_new(&(struct ast_limits){.account = &account});
 	rc = schema_node(a, schema, &b->options, &node, why, why_n);
 	if (rc == 0) {
 		ast_start(a, node);
-		rc = grammar_new(a, b->vocab, NULL, g, why, why_n);
+		rc = grammar_new(a, b->vocab, &limits, g, why, why_n);
 	}
+	*work = account.used;
 	ast_free(a);
 	return rc;
 }
 
-/* Token by token, with a mask before each; false: the grammar refuses one, or cannot end. */
+/* Follow a text token by token, with a mask before each.  Returns false if the grammar rejects a token, or
+ * cannot end after a valid text. */
 static bool follow(struct bench *b, struct grammar *g, const struct token_ids *ids, bool valid,
 		   struct outcome *out)
 {
@@ -119,6 +115,8 @@ static bool follow(struct bench *b, struct grammar *g, const struct token_ids *i
 	for (size_t i = 0; i < ids->n && taken; i++) {
 		const uint32_t *mask, id = ids->ids[i];
 		double begin = now_us();
+		grammar_allow(g, (struct grammar_work){.units = GRAMMAR_MASK_WORK_MAX}); /* a worker's
+											  * limit */
 		taken = matcher_mask(m, &mask) == 0 && mask[id / 32] >> id % 32 & 1;
 		if (taken)
 			taken = matcher_accept(m, id) == 0;
@@ -170,9 +168,9 @@ static void write_result(struct bench *b, const char *name, const struct outcome
 {
 	if (!b->results)
 		return;
-	json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:I}", "id", name, "ttfm_us", out->compile_us, "masks_us",
-			      out->mask_us, "max_mask_us", out->mask_max_us, "num_tokens",
-			      (json_int_t)out->n_tokens);
+	json_t *o = json_pack("{s:s, s:f, s:I, s:f, s:f, s:I}", "id", name, "ttfm_us", out->compile_us,
+			      "work", (json_int_t)out->work, "masks_us", out->mask_us, "max_mask_us",
+			      out->mask_max_us, "num_tokens", (json_int_t)out->n_tokens);
 	if (out->why[0])
 		json_object_set_new(o, refused ? "compile_error" : "validation_error", json_string(out->why));
 	json_dumpf(o, b->results, JSON_COMPACT);
@@ -186,13 +184,13 @@ static int run_file(struct bench *b, const char *path, const char *name, char *w
 	struct grammar *g = NULL;
 	json_t *file = NULL;
 	b->n_schemas++;
-	/* JSON that base/json.h does not take, such as integers beyond 64 bits, is refused as a schema is. */
+	/* A file that base/json.h rejects counts as a refused schema. */
 	int rc = json_read(path, FILE_BYTES_MAX, &file, out.why, sizeof out.why);
 	if (rc == -ENOENT || rc == -EACCES)
 		return err_why(why, why_n, rc, "%s", out.why);
 	if (rc == 0) {
 		double begin = now_us();
-		rc = compile(b, json_object_get(file, "schema"), &g, out.why, sizeof out.why);
+		rc = compile(b, json_object_get(file, "schema"), &g, &out.work, out.why, sizeof out.why);
 		out.compile_us = now_us() - begin;
 	}
 	if (rc) {
@@ -217,7 +215,7 @@ static int run_file(struct bench *b, const char *path, const char *name, char *w
 	return rc;
 }
 
-/* ---- the table ---- */
+/* ---- report ---- */
 
 static const double percentiles[] = {25, 50, 75, 90, 95, 99, 99.9, 100};
 
@@ -268,7 +266,7 @@ static void report(struct bench *b, bool as_json)
 		printf("| %-18s | %10zu |\n", rows[i].name, rows[i].n);
 }
 
-/* ---- the way in ---- */
+/* ---- input ---- */
 
 static int is_json(const struct dirent *e)
 {
@@ -324,18 +322,19 @@ static int bench_grammar(const struct opts *o)
 {
 	struct bench b = {0};
 	char why[1024];
-	const char *results = opts_text(o, "results", NULL);
-	int rc = parse_space(opts_text(o, "space", "one"), &b.options, why, sizeof why);
+	const char *results = opts_text(o, "results");
+	int rc = parse_space(opts_text(o, "space"), &b.options, why, sizeof why);
 	if (rc == 0)
-		rc = parse_order(opts_text(o, "order", "any"), &b.options, why, sizeof why);
+		rc = parse_order(opts_text(o, "order"), &b.options, why, sizeof why);
+	b.options.bounded = !opts_flag(o, "exact");
 	if (rc == 0)
-		rc = tokenizer_load(opts_text(o, "tokenizer", NULL), &b.tokenizer, why, sizeof why);
+		rc = tokenizer_load(opts_text(o, "tokenizer"), &b.tokenizer, why, sizeof why);
 	if (rc == 0)
 		rc = make_vocab(&b, why, sizeof why);
 	if (rc == 0 && results && !(b.results = fopen(results, "w")))
 		rc = err_why(why, sizeof why, -errno, "%s: %s", results, strerror(errno));
 	if (rc == 0)
-		rc = run_dir(&b, o->words[0], (size_t)opts_int(o, "every", 1), why, sizeof why);
+		rc = run_dir(&b, o->words[0], (size_t)opts_int(o, "every"), why, sizeof why);
 	if (b.results && fclose(b.results) && rc == 0)
 		rc = err_why(why, sizeof why, -errno, "%s: %s", results, strerror(errno));
 	if (rc == 0)
@@ -350,11 +349,11 @@ static int bench_grammar(const struct opts *o)
 int cmd_bench_grammar(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
+	opts_add_program(&o, OPTION_BENCH_GRAMMAR);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = opts_text(&o, "tokenizer", NULL) ? term_finish(bench_grammar(&o))
-							  : term_usage(usage.name, "--tokenizer is missing");
+		status = opts_text(&o, "tokenizer") ? term_finish(bench_grammar(&o))
+						    : term_usage(usage.name, "--tokenizer is missing");
 	opts_fini(&o);
 	return status;
 }

@@ -1,5 +1,6 @@
-/* grammar.h - `quern bench grammar`: a directory of JSON schemas with texts that each accepts or refuses, as
- * a table: how many are supported and right, how long compiling and masks take. */
+/* grammar.h - `quern bench grammar`: runs a directory of JSON schemas, each with texts that it accepts or
+ * rejects.
+ * Prints a table: how many schemas are supported and right, and how long compiling and masks take. */
 #ifndef QUERN_BENCH_GRAMMAR_H
 #define QUERN_BENCH_GRAMMAR_H
 

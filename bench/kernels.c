@@ -1,7 +1,6 @@
 #include "bench/kernels.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,49 +10,51 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "bench/kernels_ops.h"
 #include "bench/kernels_tune.h"
 #include "bench/roofline.h"
 #include "cli/models/cache.h"
 #include "cli/terminal/environment.h"
+#include "cli/terminal/usage.h"
 #include "kernels/kern.h"
 
 enum { MAX_ROWS_LISTED = 16, N_MODES = 4, N_KV = 5 };
 
-static const char *const mode_names[N_MODES] = {"f32", "bf16", "int16", "int8"}; /* enum kern_compute */
+static const char *const mode_names[N_MODES] = {"f32", "bf16", "int16", "int8"}; /* by enum kern_compute */
 static const char *const kv_names[N_KV] = {"f32", "f16", "bf16", "int16",
-					   "int8"};                 /* enum kern_kv_type, from 1 */
-static const char *const head_names[] = {"auto", "stored", "int8"}; /* enum kern_head */
+					   "int8"};                 /* by enum kern_kv_type, from 1 */
+static const char *const head_names[] = {"auto", "stored", "int8"}; /* by enum kern_head */
 enum part { LAYERS, HEAD, ATTENTION, NORM, SAMPLE, N_PARTS };
 static const char *const part_names[N_PARTS] = {"layers", "head", "attention", "norm", "sample"};
 
 struct options {
 	const struct layers_model *model;
-	const char *model_dir; /* --tune: instead of it */
+	const char *model_dir; /* with --tune: replaces model */
 	const char *device, *isa, *out, *plot, *from;
 	enum kern_dtype dtype;
-	int gguf; /* of KERN_CODES */
+	int gguf; /* GGUF type, for KERN_CODES */
 	enum kern_head head;
 	int threads, context, tp, n_rows, ms, cold_mb;
 	int rows[MAX_ROWS_LISTED];
-	unsigned modes, kv, parts; /* bits; 0: all that open */
+	unsigned modes, kv, parts; /* bit masks; 0: all that the device supports */
 	bool json, fast, tune, rows_given;
 };
 
 struct bench {
 	struct options o;
 	struct kernels_meter meter;
-	struct kernels_point *points; /* of all measurements */
+	struct kernels_point *points; /* results of all measurements */
 	size_t n_points, cap_points;
-	const char *mode, *kv; /* being measured */
-	json_t *modes;         /* for JSON: those that were measured */
-	struct kern_info info; /* of the first device */
-	bool headed;           /* the machine is printed, and probed */
+	const char *mode, *kv; /* mode and KV type being measured */
+	json_t *modes;         /* modes that were measured, for JSON */
+	struct kern_info info; /* from the first device */
+	bool headed;           /* the machine was printed and probed */
 };
 
 /* ---- results ---- */
 
-/* "30.4 G" or "6.24 T" operations per second; "-" where there are none. */
+/* Format "30.4 G" or "6.24 T" operations per second; "-" for none. */
 static const char *rate_text(double gops, char *out, size_t n)
 {
 	if (gops <= 0)
@@ -135,9 +136,9 @@ static void print_json(struct bench *b)
 	json_decref(o);
 }
 
-/* ---- the picture ---- */
+/* ---- the plot ---- */
 
-/* The shape of a measurement's mark, or -1: it is not drawn. */
+/* Return the shape of a measurement's mark; -1: it is not drawn. */
 static int shape_of(const char *op)
 {
 	static const char *const ops[ROOFLINE_SHAPES] = {"layer", "head", "attention decode",
@@ -148,7 +149,8 @@ static int shape_of(const char *op)
 	return -1;
 }
 
-/* Attention by its type of K and V; types that are no mode are not drawn. */
+/* Return the colour of a measurement: for attention, that of its KV type.  -1: the type is not a compute
+ * mode, and is not drawn. */
 static int colour_of(const struct kernels_point *p)
 {
 	for (int i = 0; i < N_MODES; i++)
@@ -157,7 +159,8 @@ static int colour_of(const struct kernels_point *p)
 	return -1;
 }
 
-/* Attention on a type of K and V is the same kernel in every mode: drawn once. */
+/* Return whether an equal point is drawn already: attention on one KV type runs the same kernel in every
+ * mode. */
 static bool is_drawn(const struct bench *b, size_t i)
 {
 	const struct kernels_point *p = &b->points[i];
@@ -186,7 +189,7 @@ static int plot(struct bench *b)
 	snprintf(subtitle, sizeof subtitle, "%s, %d threads; shapes of %s", b->info.name, b->info.n_threads,
 		 b->o.model->name);
 	r.subtitle = subtitle;
-	/* What a better instruction replaces is no roof of this machine. */
+	/* An instruction that a better one replaces is not a roof of this machine. */
 	const bool vnni = b->meter.rates[PROBE_INT8_VNNI].n,
 		   any = vnni || b->meter.rates[PROBE_INT8_AVXVNNI].n;
 	for (size_t i = 0; i < sizeof roofs / sizeof *roofs; i++)
@@ -225,7 +228,7 @@ static int index_of(const char *s, const char *const *names, int n)
 	return -1;
 }
 
-/* What is drawn of a file that --json wrote: its points, and the medians of its probes. */
+/* Add the results and probe medians of a file that --json wrote, as far as they are drawn. */
 static void take_results(struct bench *b, const json_t *file)
 {
 	static const char *const ops[] = {"layer", "head", "attention decode", "attention prefill"};
@@ -256,7 +259,7 @@ static void take_results(struct bench *b, const json_t *file)
 	b->info.n_threads = (int)json_integer_value(json_get(file, "threads"));
 }
 
-/* --from: the picture of runs made one by one. */
+/* --from: plot the results of earlier runs. */
 static int draw(struct bench *b)
 {
 	enum { FILE_MAX = 16 << 20 };
@@ -277,38 +280,16 @@ static int draw(struct bench *b)
 
 /* ---- options ---- */
 
-static const char usage[] =
-	"usage: quern bench kernels [options]\n"
-	"Measures linear layers, head, attention, norms and sampling of a model's shapes in every compute\n"
-	"mode, and what share each reaches of its roof: the lower of memory bandwidth times operations per\n"
-	"byte, and the peak of the instruction that it runs on. Probes of both alternate with what is\n"
-	"measured; rates and shares are medians of up to 20 such pairs.\n\n"
-	"  --model NAME      qwen3-0.6b (default) or qwen3-8b; with --tune also a model's directory\n"
-	"  --dtype TYPE      awq (default; the head is F16), f16, bf16, f32, or a type of GGUF's blocks:\n"
-	"                    q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, "
-	"mxfp4\n"
-	"  --rows LIST       rows of a batch, ascending (default 1,2,4,8,16,64,256,512; the head: up to 64)\n"
-	"  --compute LIST    modes: f32, bf16, int16, int8 (default: all that this machine has)\n"
-	"  --kv-cache-dtype LIST  attention on K and V in f32, f16, bf16, int16, int8 (default: all there "
-	"are)\n"
-	"  --head-dtype TYPE auto, stored or int8 (default auto: as the mode has it)\n"
-	"  --only LIST       layers, head, attention, norm, sample (default: all)\n"
-	"  --cold-mb N       the copies of a layer that are read in turn, so that no cache holds them (256)\n"
-	"  --ms N            most that one measurement takes, once three pairs are there (300)\n"
-	"  --plot FILE       also draw the roofline, as SVG\n"
-	"  --from LIST       with --plot: draw what runs with --json have written, and measure nothing\n"
-	"  --context N       tokens that attention looks back on (default 2048)\n"
-	"  --device D        cpu (default), cpu:NODE, cuda:N\n"
-	"  --isa NAME        avx512, avx2 or plain (default: the best there is)\n"
-	"  --threads N       (default: one per core)\n"
-	"  --fast            on a GPU: layers of many rows through cuBLAS; bits then depend on the batch\n"
-	"  --tune            on a GPU: from how many rows on --fast is faster, layer by layer, 1 to 8192\n"
-	"                    rows; writes what it finds for workers that serve with --fast\n"
-	"  --tp N            --tune: the parts of the model's layers that N devices have (1)\n"
-	"  --out FILE        --tune: the file (default: where workers look, tune-DEVICE.json in\n"
-	"                    $XDG_CACHE_HOME/quern or ~/.cache/quern)\n"
-	"  --json            one JSON object on stdout\n"
-	"  --help            this text\n";
+static const struct usage usage = {
+	.name = "bench kernels",
+	.words = "",
+	.about =
+		"Measures linear layers, head, attention, norms and sampling of a model's shapes in every "
+		"compute\nmode, and what share each reaches of its roof: the lower of memory bandwidth times "
+		"operations per\nbyte, and the peak of the instruction that it runs on. Probes of both "
+		"alternate "
+		"with what is\nmeasured; rates and shares are medians of up to 20 such pairs.",
+};
 
 static int bad(const char *fmt, const char *arg)
 {
@@ -353,7 +334,7 @@ static int parse_name(const char *s, const char *const *names, int n)
 	return -1;
 }
 
-/* "a,b" or "all": a bit for each; 0: all. */
+/* Parse "a,b" or "all" as a bit mask; 0: all. */
 static int parse_set(const char *s, const char *const *names, int n, unsigned *out)
 {
 	char *list = xstrdup(s), *save = NULL;
@@ -372,9 +353,9 @@ static int parse_set(const char *s, const char *const *names, int n, unsigned *o
 	return e;
 }
 
-enum { GO_ON = -1 };
+enum { GO_ON = COMMAND_GO_ON };
 
-/* Combinations that make no sense.  GO_ON, or the exit status. */
+/* Refuse combinations that make no sense.  GO_ON, or the exit status. */
 static int check_options(struct options *o)
 {
 	if (o->model_dir && !o->tune)
@@ -398,146 +379,82 @@ static int check_options(struct options *o)
 	return GO_ON;
 }
 
-static const struct option longs[] = {
-	{"model", required_argument, NULL, 'm'},
-	{"dtype", required_argument, NULL, 't'},
-	{"rows", required_argument, NULL, 'r'},
-	{"context", required_argument, NULL, 'c'},
-	{"compute", required_argument, NULL, 'C'},
-	{"kv-cache-dtype", required_argument, NULL, 'K'},
-	{"head-dtype", required_argument, NULL, 'H'},
-	{"only", required_argument, NULL, 'O'},
-	{"ms", required_argument, NULL, 'M'},
-	{"cold-mb", required_argument, NULL, 'B'},
-	{"plot", required_argument, NULL, 'P'},
-	{"from", required_argument, NULL, 'F'},
-	{"device", required_argument, NULL, 'd'},
-	{"isa", required_argument, NULL, 'i'},
-	{"threads", required_argument, NULL, 'j'},
-	{"fast", no_argument, NULL, 'f'},
-	{"tune", no_argument, NULL, 'T'},
-	{"tp", required_argument, NULL, 'p'},
-	{"out", required_argument, NULL, 'o'},
-	{"json", no_argument, NULL, 'J'},
-	{"help", no_argument, NULL, 'h'},
-	{NULL, 0, NULL, 0},
-};
-
-/* An option with a checked value.  GO_ON, or the exit status. */
-static int parse_value(struct options *o, int letter, const char *value)
+/* The read_*() functions check and store the value of one option, which is borrowed.  GO_ON, or the exit
+ * status. */
+static int read_model(struct options *o, const char *value)
 {
-	static const char *const dtypes[] = {"f32", "f16", "bf16", "awq"}; /* in the order of kern_dtype */
 	const char *const models[LAYERS_MODELS] = {layers_models[0].name, layers_models[1].name};
 	static char dir[PATH_MAX];
 	char name[CACHED_NAME];
-	int i;
-	switch (letter) {
-	case 'm':
-		i = parse_name(value, models, LAYERS_MODELS);
-		cache_find(value, dir, name);
-		o->model_dir = i < 0 ? dir : NULL;
-		o->model = &layers_models[i < 0 ? 0 : i];
-		return GO_ON;
-	case 't':
-		i = parse_name(value, dtypes, 4);
-		o->dtype = (enum kern_dtype)(i < 0 ? 0 : i);
-		if (i < 0 && (i = layers_gguf_find(value)) >= 0) {
-			o->dtype = KERN_CODES;
-			o->gguf = i;
-		}
-		return i < 0 ? bad("'%s' is not a type of weights", value) : GO_ON;
-	case 'r':
-		o->rows_given = true;
-		return parse_rows(o, value) ? bad("'%s' is not an ascending list of 1 to 8192 rows", value)
-					    : GO_ON;
-	case 'C':
-		return parse_set(value, mode_names, N_MODES, &o->modes)
-			       ? bad("'%s' is not a list of f32, bf16, int16, int8", value)
-			       : GO_ON;
-	case 'K':
-		return parse_set(value, kv_names, N_KV, &o->kv)
-			       ? bad("'%s' is not a list of f32, f16, bf16, int16, int8", value)
-			       : GO_ON;
-	case 'O':
-		return parse_set(value, part_names, N_PARTS, &o->parts)
-			       ? bad("'%s' is not a list of layers, head, attention, norm, sample", value)
-			       : GO_ON;
-	case 'H':
-		i = parse_name(value, head_names, 3);
-		o->head = (enum kern_head)(i < 0 ? 0 : i);
-		return i < 0 ? bad("'%s' is not auto, stored or int8", value) : GO_ON;
-	case 'B':
-		return parse_number(value, 0, 1 << 20, &o->cold_mb) ? bad("'%s' is not a size in MB", value)
-								    : GO_ON;
-	case 'M':
-		return parse_number(value, 1, 60000, &o->ms) ? bad("'%s' is not a time in ms", value) : GO_ON;
-	case 'p':
-		return parse_number(value, 1, 64, &o->tp) ? bad("'%s' is not a number of devices", value)
-							  : GO_ON;
-	case 'c':
-		return parse_number(value, 16, 1 << 20, &o->context)
-			       ? bad("'%s' is not a context length", value)
-			       : GO_ON;
-	default: /* 'j' */
-		return parse_number(value, 1, 4096, &o->threads)
-			       ? bad("'%s' is not a number of threads", value)
-			       : GO_ON;
-	}
+	const int i = parse_name(value, models, LAYERS_MODELS);
+	cache_find(value, dir, name);
+	o->model_dir = i < 0 ? dir : NULL;
+	o->model = &layers_models[i < 0 ? 0 : i];
+	return GO_ON;
 }
 
-/* GO_ON, or the exit status. */
-static int parse_options(struct options *o, int argc, char **argv)
+static int read_dtype(struct options *o, const char *value)
 {
-	int c, status = GO_ON;
-	*o = (struct options){.model = &layers_models[0],
-			      .device = "cpu",
-			      .dtype = KERN_AWQ4,
-			      .context = 2048,
-			      .tp = 1,
-			      .ms = 300,
-			      .cold_mb = LAYERS_COLD_BYTES >> 20};
-	parse_rows(o, "1,2,4,8,16,64,256,512");
-	optind = 1;
-	while (status == GO_ON && (c = getopt_long(argc, argv, "", longs, NULL)) != -1)
-		switch (c) {
-		case 'f':
-			o->fast = true;
-			break;
-		case 'T':
-			o->tune = true;
-			break;
-		case 'F':
-			o->from = optarg;
-			break;
-		case 'P':
-			o->plot = optarg;
-			break;
-		case 'J':
-			o->json = true;
-			break;
-		case 'd':
-			o->device = optarg;
-			break;
-		case 'i':
-			o->isa = optarg;
-			break;
-		case 'o':
-			o->out = optarg;
-			break;
-		case 'h':
-			fputs(usage, stdout);
-			return 0;
-		case '?':
-			return 2;
-		default:
-			status = parse_value(o, c, optarg);
-		}
-	if (status != GO_ON)
-		return status;
-	return optind < argc ? bad("'%s' is not expected", argv[optind]) : check_options(o);
+	static const char *const dtypes[] = {"f32", "f16", "bf16", "awq"}; /* by kern_dtype */
+	int i = parse_name(value, dtypes, 4);
+	o->dtype = (enum kern_dtype)(i < 0 ? 0 : i);
+	if (i < 0 && (i = layers_gguf_find(value)) >= 0) {
+		o->dtype = KERN_CODES;
+		o->gguf = i;
+	}
+	return i < 0 ? bad("'%s' is not a type of weights", value) : GO_ON;
 }
 
-/* ---- the run ---- */
+static int read_head(struct options *o, const char *value)
+{
+	const int i = parse_name(value, head_names, 3);
+	o->head = (enum kern_head)(i < 0 ? 0 : i);
+	return i < 0 ? bad("'%s' is not auto, stored or int8", value) : GO_ON;
+}
+
+static int read_lists(struct options *o, const struct opts *given)
+{
+	const char *rows = opts_text(given, "rows"), *modes = opts_text(given, "compute"),
+		   *kv = opts_text(given, "kv-cache-dtype"), *parts = opts_text(given, "only");
+	if (parse_rows(o, rows))
+		return bad("'%s' is not an ascending list of 1 to 8192 rows", rows);
+	if (parse_set(modes, mode_names, N_MODES, &o->modes))
+		return bad("'%s' is not a list of f32, bf16, int16, int8", modes);
+	if (parse_set(kv, kv_names, N_KV, &o->kv))
+		return bad("'%s' is not a list of f32, f16, bf16, int16, int8", kv);
+	if (parse_set(parts, part_names, N_PARTS, &o->parts))
+		return bad("'%s' is not a list of layers, head, attention, norm, sample", parts);
+	return GO_ON;
+}
+
+/* Read all options; given must outlive o.  GO_ON, or the exit status. */
+static int read_options(struct options *o, const struct opts *given)
+{
+	*o = (struct options){.device = opts_text(given, "device"),
+			      .isa = opts_text(given, "isa"),
+			      .out = opts_text(given, "out"),
+			      .plot = opts_text(given, "plot"),
+			      .from = opts_text(given, "from"),
+			      .context = (int)opts_int(given, "context"),
+			      .threads = (int)opts_int(given, "threads"),
+			      .tp = (int)opts_int(given, "tp"),
+			      .ms = (int)opts_int(given, "ms"),
+			      .cold_mb = (int)opts_int(given, "cold-mb"),
+			      .rows_given = opts_has(given, "rows"),
+			      .json = opts_flag(given, "json"),
+			      .fast = opts_flag(given, "fast"),
+			      .tune = opts_flag(given, "tune")};
+	int status = read_model(o, opts_text(given, "model"));
+	if (status == GO_ON)
+		status = read_dtype(o, opts_text(given, "dtype"));
+	if (status == GO_ON)
+		status = read_head(o, opts_text(given, "head-dtype"));
+	if (status == GO_ON)
+		status = read_lists(o, given);
+	return status == GO_ON ? check_options(o) : status;
+}
+
+/* ---- run ---- */
 
 static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute mode, enum kern_kv_type kv,
 		       char *why, size_t why_n)
@@ -588,7 +505,7 @@ static void close_device(struct kernels_run *r)
 	r->ops->close(r->dev);
 }
 
-/* Of the first device that opens: what the machine is, and its probes. */
+/* When the first device is open, print the machine and its probes. */
 static int begin(struct bench *b, const struct kernels_run *r)
 {
 	char why[256];
@@ -629,12 +546,14 @@ static int run_mode(struct bench *b, struct kernels_run *r)
 		e = kernels_linears(r, wanted(b, LAYERS), wanted(b, HEAD));
 	if (!e && wanted(b, NORM))
 		e = kernels_norms(r);
-	if (!e && wanted(b, SAMPLE) && json_array_size(b->modes) == 1) /* the same in every mode */
+	if (!e && wanted(b, SAMPLE) && json_array_size(b->modes) == 1) /* sampling is the same in every
+								        * mode */
 		e = kernels_sampling(r);
 	return e;
 }
 
-/* What opens of `mode` (and then of each type of K and V); named modes and types have to. */
+/* Measure a mode, and attention for each KV type.  Modes and types that do not open are skipped, unless the
+ * user named them. */
 static int bench_mode(struct bench *b, enum kern_compute mode)
 {
 	struct kernels_run r;
@@ -682,16 +601,11 @@ static int tune(const struct options *o)
 						   .json = o->json});
 }
 
-int cmd_bench_kernels(int argc, char **argv)
+/* Run all measurements.  Returns the exit status. */
+static int measure(const struct options *o)
 {
-	struct bench b = {0};
-	int e = parse_options(&b.o, argc, argv);
-	if (e != GO_ON)
-		return e;
-	if (b.o.tune)
-		return tune(&b.o);
-	b.modes = json_array();
-	e = b.o.from ? draw(&b) : 0;
+	struct bench b = {.o = *o, .modes = json_array()};
+	int e = b.o.from ? draw(&b) : 0;
 	for (int i = 0; i < N_MODES && !e && !b.o.from; i++)
 		if (!b.o.modes || (b.o.modes >> i & 1))
 			e = bench_mode(&b, (enum kern_compute)i);
@@ -706,4 +620,18 @@ int cmd_bench_kernels(int argc, char **argv)
 	probe_free(b.meter.probe);
 	free(b.points);
 	return e ? 1 : 0;
+}
+
+int cmd_bench_kernels(int argc, char **argv)
+{
+	struct opts given = {0};
+	struct options o;
+	opts_add_program(&given, OPTION_BENCH_KERNELS);
+	int status = command_parse(&given, &usage, argc, argv);
+	if (status == COMMAND_GO_ON)
+		status = read_options(&o, &given);
+	if (status == GO_ON)
+		status = o.tune ? tune(&o) : measure(&o);
+	opts_fini(&given);
+	return status;
 }

@@ -1,8 +1,8 @@
-/* kernels.h - `quern bench kernels`: single operations, relative to the peak rates of the machine. */
+/* kernels.h - `quern bench kernels`: times single operations, relative to the machine's peak rates. */
 #ifndef QUERN_BENCH_KERNELS_H
 #define QUERN_BENCH_KERNELS_H
 
-/* argv[0] is the command's name; returns the exit status. */
+/* Run the command; argv[0] is its name.  Returns the exit status. */
 int cmd_bench_kernels(int argc, char **argv);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum {
 	PASS_US = 2000,
-	CALLS_MAX = 2000, /* of a pass */
+	CALLS_MAX = 2000, /* calls per pass */
 	PAIRS_LEAST = 3,
 	FIRST_PASSES = 5,
 };
@@ -37,7 +37,8 @@ double kernels_meter_rate(struct kernels_meter *m, enum probe_kind k)
 	return k < PROBE_KINDS ? samples_percentile(&m->rates[k], 50) : 0;
 }
 
-/* n calls from the i-th on, behind one that is not timed and wakes the threads; us of one. */
+/* Time n calls, from call i + 1 on.  Call i is not timed; it wakes the threads.  Returns the microseconds per
+ * call. */
 static double calls(struct kernels_meter *m, const struct kernels_case *c, int i, int n)
 {
 	c->call(c->arg, i);
@@ -50,7 +51,7 @@ static double calls(struct kernels_meter *m, const struct kernels_case *c, int i
 	return (double)(us ? us : 1) / n;
 }
 
-/* What limits the case, in bytes per second: memory, or the peak at its intensity. */
+/* The limits of a case in bytes per second: memory bandwidth, and the compute peak at its intensity. */
 struct roof {
 	double memory, peak; /* 1e9 bytes per second; peak INFINITY: none */
 };

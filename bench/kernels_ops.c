@@ -27,7 +27,8 @@ enum probe_kind kernels_peak_of(const char *mode)
 	return strncmp(mode, "f32", 3) == 0 ? PROBE_F32 : PROBE_KINDS;
 }
 
-/* A product of a query or weight of two bytes takes two of one byte, or three where K and V have two. */
+/* A product of a 2-byte query or weight takes two 1-byte products if K and V have one byte, and three if they
+ * have two. */
 enum probe_kind kernels_attention_peak(const char *isa, enum kern_kv_type kv, bool bf16, double *part)
 {
 	static const enum probe_kind best[] = {PROBE_INT8_AMX, PROBE_INT8_VNNI, PROBE_INT8_AVXVNNI,
@@ -60,7 +61,7 @@ static void call_linear(void *arg, int i)
 	layers_call(x->r->ops, x->r->stream, x->z, x->l.copies[i % x->l.n_copies], x->out, x->in, x->rows);
 }
 
-/* n random floats on the device, of its type for values or F32; NULL: no memory. */
+/* Allocate n random floats on the device, of its operand type or F32; NULL: out of memory. */
 static void *random_floats(const struct kernels_run *r, enum kern_dtype t, size_t n, size_t *bytes)
 {
 	*bytes = n * (t == KERN_F32 ? 4 : 2);
@@ -74,7 +75,7 @@ static void *random_floats(const struct kernels_run *r, enum kern_dtype t, size_
 	return p;
 }
 
-/* A device has room for operands of the widths of its layers: one of k inputs. */
+/* Load a layer with k inputs: a device has room for operands only of the widths of its layers. */
 static struct kern_linear *reader(const struct kernels_run *r, int k)
 {
 	enum { N = 16 };
@@ -88,7 +89,7 @@ static struct kern_linear *reader(const struct kernels_run *r, int k)
 	return w;
 }
 
-/* Random rows as the operand that a norm makes of them; in has room for them. */
+/* Fill `in`, which has room for them, with the operands that a norm makes of random rows. */
 static int make_operand(const struct kernels_run *r, void *in, int rows, int k)
 {
 	size_t x_bytes, w_bytes;
@@ -101,7 +102,8 @@ static int make_operand(const struct kernels_run *r, void *in, int rows, int k)
 	return e;
 }
 
-/* Where the products run.  Floats that an integer mode keeps as they are stored are multiplied in FP32. */
+/* Set the probe of the instruction that the products use.  Floats that an integer mode keeps as stored are
+ * multiplied in FP32. */
 static void set_peak(const struct kernels_run *r, bool codes, bool head, struct kernels_case *c)
 {
 	const bool int8 = r->compute == KERN_COMPUTE_INT8, int16 = r->compute == KERN_COMPUTE_INT16;
@@ -109,7 +111,7 @@ static void set_peak(const struct kernels_run *r, bool codes, bool head, struct 
 	char mode[40];
 	snprintf(mode, sizeof mode, "%s", r->info.mode);
 	c->peak_part = 1;
-	if (int8_head && !int8 && !int16) /* the mode's own operands become those of int16 first */
+	if (int8_head && !int8 && !int16) /* the mode's operands are first converted to those of int16 */
 		snprintf(mode, sizeof mode, "int16%s",
 			 strstr(r->info.mode, " by ") ? strstr(r->info.mode, " by ") : "");
 	c->peak = kernels_peak_of(mode);
@@ -119,7 +121,7 @@ static void set_peak(const struct kernels_run *r, bool codes, bool head, struct 
 		c->peak_part = 0.5;
 }
 
-/* A service computes logits of the last rows only. */
+/* Limit of the head's rows, because a service computes logits of the last rows only. */
 enum { HEAD_ROWS_MAX = 64 };
 
 static int bench_shape(struct kernels_run *r, const struct layer_shape *z, struct kernels_point *layer)
@@ -155,8 +157,8 @@ static int bench_shape(struct kernels_run *r, const struct layer_shape *z, struc
 		r->report(r->arg, &p);
 		if (z->head)
 			continue;
-		/* Of all shapes together: gbs and gops hold bytes and operations, roof_gbs the time that the
-		 * roof would take. */
+		/* Sums over all shapes: gbs and gops hold bytes and operations, roof_gbs the time at the
+		 * roof. */
 		layer[i].us += p.us;
 		layer[i].gbs += c.bytes;
 		layer[i].gops += c.ops;
@@ -200,7 +202,7 @@ int kernels_linears(struct kernels_run *r, bool layers, bool head)
 struct attention {
 	const struct kernels_run *r;
 	struct kern_attn_args a;
-	int n_layers, blocks; /* of one sequence */
+	int n_layers, blocks; /* blocks of one sequence */
 	void *qkv, *q, *out, *rope;
 	size_t qkv_bytes, q_bytes, rope_bytes;
 	int32_t *tables, *row0, *pos0, *token_at;
@@ -229,8 +231,8 @@ static void set_batch(struct attention *x, int seqs, int rows, int pos)
 								.table_stride = x->blocks});
 }
 
-/* Keys and values of the first sequence, copied to the others: memory that was never written is one page of
- * zeros. */
+/* Compute keys and values of the first sequence, and copy them to the others.  Memory that was never written
+ * would be a single page of zeros. */
 static void fill_cache(struct attention *x, int seqs)
 {
 	const struct kernels_run *r = x->r;
@@ -292,7 +294,7 @@ static int attention_init(struct attention *x, const struct kernels_run *r, int 
 	x->pos0 = xcalloc((size_t)seqs, sizeof(int32_t));
 	x->token_at = xcalloc((size_t)KERNELS_PREFILL, sizeof(int32_t));
 	for (int i = 0; i < n; i++)
-		x->tables[i] = (int)((int64_t)i * 7919 % n); /* scattered */
+		x->tables[i] = (int)((int64_t)i * 7919 % n); /* scattered over the pool */
 	x->a = (struct kern_attn_args){
 		.out = x->out,
 		.q = x->q,
@@ -308,7 +310,7 @@ static int attention_init(struct attention *x, const struct kernels_run *r, int 
 	return -ENOMEM;
 }
 
-/* seqs sequences at the end of the context, rows new tokens each. */
+/* Measure seqs sequences at the end of the context, with rows new tokens each. */
 static int bench_attention(struct kernels_run *r, const char *op, int seqs, int rows)
 {
 	const struct layers_model *m = r->model;
@@ -361,7 +363,7 @@ static void call_norm(void *arg, int i)
 			   1e-6f);
 }
 
-/* With the residual's sum and, in an integer mode, the quantization of what a linear layer reads. */
+/* The norm includes the residual addition and, in an integer mode, the quantization of its output. */
 int kernels_norms(struct kernels_run *r)
 {
 	const int k = r->model->shapes[0].k, most = r->rows[r->n_rows - 1];
@@ -371,7 +373,7 @@ int kernels_norms(struct kernels_run *r)
 	struct norm n = {.r = r, .out = r->ops->mem_new(r->dev, out_bytes)};
 	n.x = random_floats(r, KERN_F32, (size_t)most * (size_t)k, &x_bytes);
 	n.w = random_floats(r, KERN_F32, (size_t)k, &w_bytes);
-	n.add = r->ops->mem_new(r->dev, add_bytes = x_bytes); /* zeros: x stays what it is */
+	n.add = r->ops->mem_new(r->dev, add_bytes = x_bytes); /* zeros, so that x does not change */
 	struct kern_linear *w = reader(r, k);
 	const bool ok = n.out && n.x && n.add && n.w && w;
 	if (!ok)
@@ -435,7 +437,7 @@ static void bench_sample(struct sampling *x, const char *op, int n, struct kern_
 	x->r->report(x->r->arg, &p);
 }
 
-/* Sums of uniform values, like a model's logits. */
+/* Allocate sums of uniform values, distributed like a model's logits. */
 static void *random_logits(const struct kernels_run *r, size_t n)
 {
 	float *host = xmalloc(n * sizeof *host);

@@ -22,24 +22,25 @@
 enum {
 	LAYERS_MAX = 64,
 	ROWS_MAX = 32,
-	HEAD_ROWS_MAX = 512, /* a step has no more rows of logits, and each is 600 kB */
-	CALLS_MAX = 4096,    /* of a measurement */
-	LEAST_US = 3000,     /* duration of a measurement */
-	ENOUGH_US = 30000,   /* of all measurements of a number of rows, or */
+	HEAD_ROWS_MAX = 512, /* a step has no more rows of logits, and each row is 600 kB */
+	CALLS_MAX = 4096,    /* calls per measurement */
+	LEAST_US = 3000,     /* least duration of a measurement */
+	ENOUGH_US = 30000,   /* repeat the measurement of a number of rows until this total, at most
+			      * REPEATS_MAX times */
 	REPEATS_MAX = 7,
 };
 
-/* One kind of layer, and its measurements. */
+/* One kind of layer and its measurements. */
 struct layer {
 	struct layer_shape shape;
 	enum kern_dtype dtype;
 	int group;
 	int n_rows;
-	double us[2][ROWS_MAX]; /* default, fast */
+	double us[2][ROWS_MAX]; /* [default, fast] */
 	int above;
 };
 
-/* The device, opened both ways. */
+/* The device, opened in one of the two modes. */
 struct way {
 	struct kern_dev *dev;
 	struct kern_stream *s;
@@ -49,10 +50,10 @@ struct way {
 struct tuning {
 	const struct kernels_tune *a;
 	const struct kern_ops *ops;
-	struct way ways[2]; /* default, fast */
+	struct way ways[2]; /* [default, fast] */
 	struct layer layers[LAYERS_MAX];
 	int n;
-	enum kern_dtype model; /* what it was trained in */
+	enum kern_dtype model; /* type in which the model was trained */
 };
 
 /* ---- the layers ---- */
@@ -75,7 +76,7 @@ static void add_layer(struct tuning *t, const char *name, enum kern_dtype dtype,
 static void add_named(struct tuning *t)
 {
 	const struct layers_model *m = t->a->model;
-	/* F32 weights are kept as operands */
+	/* F32 weights are converted to the operand type */
 	const enum kern_dtype dtype = t->a->dtype == KERN_F32 ? KERN_F16 : t->a->dtype;
 	t->model = dtype == KERN_BF16 ? KERN_BF16 : KERN_F16;
 	for (int i = 0; i < LAYERS_SHAPES; i++) {
@@ -87,10 +88,11 @@ static void add_named(struct tuning *t)
 
 static enum kern_dtype dtype_of(const struct tuning *t, const struct weights_linear *w)
 {
-	return w->kind == WEIGHTS_AWQ ? KERN_AWQ4 : t->model; /* of any float type */
+	return w->kind == WEIGHTS_AWQ ? KERN_AWQ4 : t->model; /* for any float type */
 }
 
-/* Adds layers with parts of one kind; others use the built-in crossovers. */
+/* Add the layers of a rank.  A layer with parts of different kinds is left out; it uses the built-in
+ * crossovers. */
 static void add_rank(struct tuning *t, const struct model_config *c, const struct weights *w,
 		     const struct shard *s)
 {
@@ -104,7 +106,7 @@ static void add_rank(struct tuning *t, const struct model_config *c, const struc
 		if (l->q.kind == l->k.kind && l->q.kind == l->v.kind)
 			add_layer(t, "qkv", dtype_of(t, &l->q), l->q.group, q.k, q.n + 2 * kv.n, 1, false);
 		add_layer(t, "o", dtype_of(t, &l->o), l->o.group, o.k, o.n, 1, false);
-		if (!l->gate.w) /* experts without one for all rows */
+		if (!l->gate.w) /* experts without a shared expert */
 			continue;
 		if (l->gate.kind == l->up.kind)
 			add_layer(t, "gate+up", dtype_of(t, &l->gate), l->gate.group, ffn.k, 2 * ffn.n, 2,
@@ -189,7 +191,7 @@ static void close_both(struct tuning *t)
 
 /* ---- measuring ---- */
 
-/* Microseconds of n calls on the copies in turn. */
+/* Return the microseconds of n calls, which use the copies in turn. */
 static double calls_us(struct tuning *t, struct way *w, const struct layer *l, const struct layer_copies *b,
 		       int n, int rows, void *out, const void *in, int *rc)
 {
@@ -201,7 +203,7 @@ static double calls_us(struct tuning *t, struct way *w, const struct layer *l, c
 	return (double)(clock_us() - t0);
 }
 
-/* A call, in microseconds: the fastest of several measurements of many in a row. */
+/* Return the microseconds per call: the fastest of several measurements of many consecutive calls. */
 static double measure(struct tuning *t, struct way *w, const struct layer *l, const struct layer_copies *b,
 		      int rows, void *out, const void *in, int *rc)
 {
@@ -269,7 +271,7 @@ static int tune_layer(struct tuning *t, struct layer *l, char *why, size_t why_n
 
 /* ---- the file ---- */
 
-/* Entries of the file for other layers are kept, if they are of this device and build. */
+/* Write the file.  Its entries for other layers are kept if they are of this device and build. */
 static int save(const struct tuning *t, char *path, size_t path_n, char *why, size_t why_n)
 {
 	const struct kern_info *info = &t->ways[0].info;
@@ -307,7 +309,7 @@ static int save(const struct tuning *t, char *path, size_t path_n, char *why, si
 
 static const char *type_name(enum kern_dtype t)
 {
-	static const char *const names[] = {"f32", "f16", "bf16", "awq"}; /* in the order of kern_dtype */
+	static const char *const names[] = {"f32", "f16", "bf16", "awq"}; /* by kern_dtype */
 	return names[t];
 }
 

@@ -56,7 +56,7 @@ int layers_copy(struct layer_copies *l, const struct kern_ops *ops, struct kern_
 		const struct kern_linear_src *src, size_t w_bytes, size_t cold_bytes)
 {
 	char why[256] = "";
-	/* Tiny layers are in a cache in practice, too. */
+	/* Tiny layers stay in a cache in practice, too. */
 	size_t copies = w_bytes < TINY_BYTES ? 1 : cold_bytes / w_bytes + 1;
 	*l = (struct layer_copies){.copies = xcalloc(copies, sizeof *l->copies)};
 	int e = 0;

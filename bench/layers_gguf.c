@@ -1,4 +1,4 @@
-/* Linear layers of random blocks of GGUF's types. */
+/* Linear layers with random blocks of GGUF types. */
 #include "bench/layers.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "formats/gguf.h"
 
-/* Values and bytes of a block, and where its scales in F16 are. */
+/* Values and bytes of a block, and the offsets of its F16 scales; -1: none. */
 static const struct {
 	const char *name;
 	enum gguf_type type;
@@ -47,7 +47,7 @@ int layers_load_gguf(struct layer_copies *l, const struct kern_ops *ops, struct 
 	for (size_t b = 0; b < n; b++) {
 		for (int j = 0; j < 2 && blocks[i].at[j] >= 0; j++)
 			layers_fill_floats(w + b * (size_t)blocks[i].bytes + blocks[i].at[j], KERN_F16, 1);
-		if (type == GGUF_TYPE_MXFP4) /* a power of two */
+		if (type == GGUF_TYPE_MXFP4) /* the scale, a power of two */
 			w[b * (size_t)blocks[i].bytes] = 120;
 	}
 	bool known = gguf_codes((enum gguf_type)type, z->n / z->parts, z->k, w, &codes);

@@ -70,7 +70,7 @@ static void add_request(struct load_figures *f, const struct load_request *r, co
 	double ms[LOAD_METRICS] = {0};
 	uint32_t n = output_tokens(r);
 	if (!r->n_chunks)
-		return; /* load_run() makes it an error */
+		return; /* load_run() has set an error */
 	f->completed++;
 	f->total_input += r->got_prompt ? r->got_prompt : r->n_prompt;
 	f->total_output += n;
@@ -87,7 +87,7 @@ static void add_request(struct load_figures *f, const struct load_request *r, co
 	f->good += slo && is_good(slo, ms);
 }
 
-/* Tokens of each second of the run; those of a request are spread evenly over its chunks. */
+/* Return the most tokens in one second of the run.  A request's tokens are spread evenly over its chunks. */
 static double best_second(const struct load_request *v, size_t n, int64_t duration_us)
 {
 	size_t n_seconds = (size_t)(duration_us / 1000000) + 1;
@@ -109,7 +109,7 @@ void load_figures_make(struct load_figures *f, const struct load_request *v, siz
 {
 	*f = (struct load_figures){.duration_s = (double)duration_us / 1e6};
 	for (size_t i = 0; i < n; i++) {
-		if (v[i].sent_us < 0)
+		if (v[i].sent_us < 0 && !v[i].error)
 			continue;
 		if (v[i].error) {
 			f->failed++;

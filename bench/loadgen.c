@@ -17,24 +17,24 @@
 #include <unistd.h>
 
 enum { EVENTS_AT_ONCE = 256, PROGRESS_US = 200 * 1000, IDLE_US = 1000 * 1000 };
-/* Largest reply that is not a stream: the text of an error, or the JSON of load_call(). */
+/* Maximum size of replies that are not streams: the JSON of load_call(), and the text of an error. */
 enum { REPLY_MAX = 16 << 20, ERROR_BODY_MAX = 64 << 10 };
 enum { CONNECT_TIMEOUT_MS = 30000, CALL_TIMEOUT_MS = 60000 };
 
-/* A running request, and a curl handle that is reused. */
+/* A running request, with a curl handle that is reused. */
 struct slot {
 	struct run *run;
 	CURL *easy;
 	struct slot *next_free;
 	struct load_request *request;
 	struct buf body;  /* of the request */
-	struct buf reply; /* of an error */
-	struct buf text;  /* of the output, where kept */
+	struct buf reply; /* body of an error reply */
+	struct buf text;  /* output text, if kept */
 	struct sse sse;
 	int64_t sent_us; /* clock_us() */
-	bool is_stream;  /* by the Content-Type; known with the first bytes of the reply */
+	bool is_stream;  /* by the Content-Type; known when the first bytes of the reply arrive */
 	bool head_seen;
-	bool finished, done; /* a finish_reason came; [DONE] came */
+	bool finished, done; /* finish_reason received; [DONE] received */
 	char *error;         /* owned; the first error */
 	char curl_error[CURL_ERROR_SIZE];
 };
@@ -42,17 +42,18 @@ struct slot {
 struct run {
 	const struct load_config *config;
 	struct load_request *requests;
-	size_t n, next; /* requests[next] is the next to send */
+	size_t n, next; /* requests[next] is sent next by its time; it follows no other request */
 	CURLM *multi;
 	struct curl_slist *headers;
 	int epoll_fd, timer_fd;
 	int64_t start_us;
-	int64_t curl_due_us; /* when libcurl wants to be called; -1: not */
-	struct slot **slots; /* [n_slots] owned, all there are */
+	int64_t curl_due_us; /* time at which libcurl must be called; -1: none */
+	struct slot **slots; /* [n_slots] owned, all slots */
 	size_t n_slots;
 	struct slot *free;
 	size_t n_running, n_done, n_failed, max_running;
 	uint64_t n_tokens;
+	bool cut; /* interrupted */
 };
 
 void load_request_fini(struct load_request *r)
@@ -64,7 +65,7 @@ void load_request_fini(struct load_request *r)
 	r->text = r->error = NULL;
 }
 
-/* ---- a chunk ---- */
+/* ---- chunks ---- */
 
 static const char *text_of(const json_t *o, const char *key)
 {
@@ -84,7 +85,7 @@ static void read_choice(const json_t *choice, struct load_chunk *out)
 	out->has_choice = true;
 	out->finished = json_is_string(json_object_get(choice, "finish_reason"));
 	if (!delta) {
-		/* A token that is only a part of a character arrives with an empty text. */
+		/* A token that is an incomplete character arrives with an empty text. */
 		out->text = text_of(choice, "text");
 		out->has_tokens = *out->text || !out->finished;
 		return;
@@ -109,7 +110,7 @@ void load_chunk_read(const json_t *event, struct load_chunk *out)
 			json_is_string(error) ? json_string_value(error) : text_of(error, "message");
 		out->error = *message ? message : "an error without a message";
 	}
-	/* Of several choices (n > 1 in --extra-body), each chunk brings one. */
+	/* With several choices (n > 1 in --extra-body), each chunk contains one of them. */
 	const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
 	if (json_is_object(choice))
 		read_choice(choice, out);
@@ -118,7 +119,7 @@ void load_chunk_read(const json_t *event, struct load_chunk *out)
 	out->got_output = count_of(usage, "completion_tokens");
 }
 
-/* ---- a stream ---- */
+/* ---- streams ---- */
 
 static void fail(struct slot *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void fail(struct slot *s, const char *fmt, ...)
@@ -130,7 +131,7 @@ static void fail(struct slot *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	int n = vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	/* No incomplete character at the end. */
+	/* Cut off an incomplete character at the end. */
 	for (size_t k = sizeof text - 1; n >= (int)sizeof text && k && (text[k - 1] & 0x80); k--)
 		text[k - 1] = 0;
 	s->error = xstrdup(text);
@@ -180,7 +181,7 @@ static int on_event(void *ctx, const char *data, size_t n)
 	return rc;
 }
 
-/* Determines the kind of reply from its head. */
+/* Determine the kind of reply from its header. */
 static void read_head(struct slot *s)
 {
 	static const char kind[] = "text/event-stream";
@@ -209,7 +210,7 @@ static size_t on_bytes(char *p, size_t size, size_t n, void *ctx)
 	return rc ? CURL_WRITEFUNC_ERROR : n;
 }
 
-/* "HTTP 429: the queue is full", for a reply that is not a stream. */
+/* Fail with an error such as "HTTP 429: the queue is full", for a reply that is not a stream. */
 static void fail_by_reply(struct slot *s, long status)
 {
 	json_t *reply = NULL;
@@ -237,6 +238,7 @@ static struct slot *slot_new(struct run *r)
 	if (!s->easy)
 		abort(); /* out of memory, as in xmalloc */
 	curl_easy_setopt(s->easy, CURLOPT_URL, r->config->url);
+	curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, r->config->socket);
 	curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(s->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(s->easy, CURLOPT_NOSIGNAL, 1L);
@@ -288,6 +290,24 @@ static void start(struct run *r, struct load_request *q)
 		abort(); /* out of memory, as in xmalloc */
 }
 
+/* Skip the request that was sent, and the requests that follow it. */
+static void pass_over(struct run *r)
+{
+	do
+		r->next++;
+	while (r->next < r->n && r->requests[r->next].follows);
+}
+
+/* Fail the requests that follow a failed request.  They are not sent. */
+static void fail_followers(struct run *r, const struct load_request *q)
+{
+	for (size_t i = (size_t)(q - r->requests) + 1; i < r->n && r->requests[i].follows; i++) {
+		r->requests[i].error = xstrdup("a request before it, which it follows, failed");
+		r->n_done++;
+		r->n_failed++;
+	}
+}
+
 static void finish(struct run *r, struct slot *s)
 {
 	struct load_request *q = s->request;
@@ -302,6 +322,10 @@ static void finish(struct run *r, struct slot *s)
 	r->n_running--;
 	r->n_done++;
 	r->n_failed += q->error != NULL;
+	if (q->error && !r->cut)
+		fail_followers(r, q);
+	else if (!q->error && q + 1 < r->requests + r->n && q[1].follows)
+		start(r, q + 1);
 }
 
 static void judge(struct slot *s, CURLcode result)
@@ -368,8 +392,8 @@ static bool place_free(const struct run *r)
 	return !r->config->max_running || r->n_running < r->config->max_running;
 }
 
-/* Sleeps until something happens or is due: to the microsecond, which epoll_wait's milliseconds
- * are not. */
+/* Wait for an event or the next deadline, with a timer of microseconds: epoll_wait() has milliseconds
+ * only. */
 static int wait_events(struct run *r, struct epoll_event *events, int64_t progress_us)
 {
 	int64_t now = clock_us(), due = now + IDLE_US;
@@ -415,15 +439,17 @@ static void show_progress(struct run *r)
 {
 	struct load_progress p = {r->n_done, r->n_failed, r->n_running,
 				  0,         r->n_tokens, clock_us() - r->start_us};
-	for (size_t i = r->next; i < r->n && r->requests[i].at_us <= p.now_us; i++)
-		p.n_waiting++;
+	for (size_t i = r->next; i < r->n && (r->requests[i].follows || r->requests[i].at_us <= p.now_us);
+	     i++)
+		p.n_waiting += !r->requests[i].follows;
 	if (r->config->progress)
 		r->config->progress(r->config->ctx, &p);
 }
 
-/* Ctrl-C: running requests are ended. */
+/* End the running requests after Ctrl-C. */
 static void cut(struct run *r)
 {
+	r->cut = true;
 	for (size_t i = 0; i < r->n_slots; i++)
 		if (r->slots[i]->request) {
 			fail(r->slots[i], "interrupted");
@@ -443,8 +469,10 @@ static void loop(struct run *r, struct load_totals *out)
 			progress_us = now + PROGRESS_US;
 		}
 		while (r->next < r->n && place_free(r) &&
-		       r->start_us + r->requests[r->next].at_us <= clock_us())
-			start(r, &r->requests[r->next++]);
+		       r->start_us + r->requests[r->next].at_us <= clock_us()) {
+			start(r, &r->requests[r->next]);
+			pass_over(r);
+		}
 		handle_events(r, events, wait_events(r, events, progress_us));
 		take_ended(r);
 		if (interrupt_pending() && !out->interrupted) {
@@ -455,7 +483,7 @@ static void loop(struct run *r, struct load_totals *out)
 	show_progress(r);
 }
 
-/* ---- a run ---- */
+/* ---- run ---- */
 
 /* Each running request has a connection. */
 static void raise_file_limit(void)
@@ -470,7 +498,7 @@ static void raise_file_limit(void)
 static struct curl_slist *headers_new(const char *api_key)
 {
 	struct curl_slist *h = curl_slist_append(NULL, "Content-Type: application/json");
-	/* Without it, curl delays a body beyond 1 MiB for "100 Continue". */
+	/* Without this header, curl delays a body larger than 1 MiB for "100 Continue". */
 	h = curl_slist_append(h, "Expect:");
 	if (api_key) {
 		char *line = xasprintf("Authorization: Bearer %s", api_key);
@@ -535,7 +563,7 @@ fail_fds:
 	return rc;
 }
 
-/* ---- one call ---- */
+/* ---- single calls ---- */
 
 static size_t collect(char *p, size_t size, size_t n, void *ctx)
 {
@@ -546,7 +574,8 @@ static size_t collect(char *p, size_t size, size_t n, void *ctx)
 	return size * n;
 }
 
-int load_call(const char *url, const char *api_key, const char *body, json_t **out, char *why, size_t why_n)
+int load_call(const char *url, const char *socket, const char *api_key, const char *body, json_t **out,
+	      char *why, size_t why_n)
 {
 	struct buf reply = {0};
 	char error[CURL_ERROR_SIZE] = "";
@@ -554,11 +583,13 @@ int load_call(const char *url, const char *api_key, const char *body, json_t **o
 	long status = 0;
 	int rc = 0;
 	CURL *easy = curl_easy_init();
+	char *where = socket ? xasprintf("unix:%s, %s", socket, url) : xstrdup(url);
 	struct curl_slist *headers = headers_new(api_key);
 	if (!easy)
 		abort(); /* out of memory, as in xmalloc */
 	*out = NULL;
 	curl_easy_setopt(easy, CURLOPT_URL, url);
+	curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
@@ -572,15 +603,15 @@ int load_call(const char *url, const char *api_key, const char *body, json_t **o
 	CURLcode result = curl_easy_perform(easy);
 	curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
 	if (result != CURLE_OK)
-		rc = err_why(why, why_n, -ECONNREFUSED, "%s: %s", url,
+		rc = err_why(why, why_n, -ECONNREFUSED, "%s: %s", where,
 			     *error ? error : curl_easy_strerror(result));
 	else if (json_parse(reply.p ? reply.p : "", reply.len, out, NULL, 0) == 0)
 		load_chunk_read(*out, &chunk);
 	if (!rc && (status != 200 || chunk.error))
-		rc = err_why(why, why_n, -EREMOTEIO, "%s: HTTP %ld%s%s", url, status, chunk.error ? ": " : "",
-			     chunk.error ? chunk.error : "");
+		rc = err_why(why, why_n, -EREMOTEIO, "%s: HTTP %ld%s%s", where, status,
+			     chunk.error ? ": " : "", chunk.error ? chunk.error : "");
 	else if (!rc && !*out)
-		rc = err_why(why, why_n, -EPROTO, "%s: the reply is not JSON", url);
+		rc = err_why(why, why_n, -EPROTO, "%s: the reply is not JSON", where);
 	if (rc) {
 		json_decref(*out);
 		*out = NULL;
@@ -588,5 +619,6 @@ int load_call(const char *url, const char *api_key, const char *body, json_t **o
 	curl_slist_free_all(headers);
 	curl_easy_cleanup(easy);
 	buf_fini(&reply);
+	free(where);
 	return rc;
 }

@@ -1,5 +1,5 @@
-/* main.c - `quern-bench`: what `quern bench` and `quern plan` start.  Its errors are those of `quern bench`.
- */
+/* main.c - `quern-bench`: the program that `quern bench` and `quern plan` start.
+ * Its errors are printed as errors of `quern bench`. */
 #include "base/file.h"
 #include "base/version.h"
 #include "bench/autoscale.h"

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "bench/sim/costmodel.h"
 #include "bench/sim/replay.h"
 #include "bench/sim/traces.h"
@@ -21,37 +22,16 @@
 
 enum {
 	CONTEXT = 8192,
-	BLOCK_SIZE = 16,
-	MAX_SEQS = 256, /* as `serve` has it; doubled as long as it is what holds requests up */
 	MAX_SEQS_MOST = 1024,
-	MAX_ROWS = 2048,
-	CHUNK = 512,
-	STEP_MS = 25,
-	REQUESTS = 400, /* of a simulation, about */
+	REQUESTS = 400, /* approximate number of requests in a simulation */
 	REQUESTS_MOST = 8000,
 	SECONDS_LEAST = 10,
 	SECONDS_MOST = 900,
 	SEARCH_STEPS = 6,
 	DOUBLINGS = 12,
 };
-/* A rate is served when as many of its requests are good. */
+/* A rate is served if at least this fraction of its requests is good. */
 static const double good_enough = 0.95;
-
-static const struct opt plan_options[] = {
-	OPT("device", OPT_TEXT, "NAMExN",
-	    "h200, h100, a100, 4090 or cpu (this machine's); x2: two of them (cpu)"),
-	OPT("tp", OPT_INT, "N", "devices that share the model (the fewest that hold it)", .lo = 1, .hi = 64),
-	OPT("context", OPT_INT, "N", "longest prompt and output together (the model's, at most 8192)",
-	    .lo = 16, .hi = TRACE_TOKENS_MAX),
-	OPT("rate", OPT_NUMBER, "X", "requests per second, by Poisson (1)"),
-	OPT("lengths", OPT_TEXT, "HOW", "of prompts and outputs: sharegpt, fixed:IN,OUT (sharegpt)"),
-	OPT("slo", OPT_TEXT, "LIST", "objectives of a good request, in ms (ttft:1000,tpot:50)"),
-	OPT("measured", OPT_TEXT, "FILE",
-	    "costs of a step, as quern bench engine MODEL --batch 1,16 --json wrote them on one such device"),
-	OPT("memory-fraction", OPT_NUMBER, "F", "part of a device's memory for its worker (0.9)"),
-	OPT("seed", OPT_INT, "N", "seed of arrivals and lengths (1)", .lo = 0, .hi = INT64_MAX),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 
 static const struct usage usage = {
 	.name = "plan",
@@ -71,33 +51,34 @@ struct planner {
 	const char *path;
 	struct costmodel_device device;
 	struct costmodel_model model;
-	uint32_t tp, replicas, max_seqs, context;
+	struct sched_config serve; /* configuration of `quern serve` without options */
+	uint32_t tp, replicas, context;
+	uint32_t max_seqs; /* starts at that of serve, and is doubled while it limits the running requests */
 	double rate, memory_fraction;
 	struct lengths lengths;
 	struct slo slo;
 	uint64_t seed;
-	double kv_bytes; /* of a device */
+	double kv_bytes; /* KV bytes of one device */
 	uint32_t n_blocks;
-	struct replay_report at_rate; /* of one replica, at its part of the rate */
-	double best_rate;             /* of all replicas; 0: not even a slow one is good */
+	struct replay_report at_rate; /* one replica, at its share of the rate */
+	double best_rate;             /* highest rate of all replicas; 0: none meets the objectives */
 };
 
 /* ---- memory ---- */
 
-/* K and V in a device's memory beside its part of the weights, and room for what a step computes. */
+/* Return the bytes left for K and V on a device, after its shard of the weights and the scratch of a step. */
 static double kv_room(const struct planner *p, uint32_t tp)
 {
-	const double scratch =
-		64.0 * MAX_ROWS * 1024; /* activations of a step: some KiB for each of its rows */
+	const double scratch = 64.0 * p->serve.max_rows * 1024; /* activations of a step: 64 KiB per row */
 	return p->device.cost.memory_bytes * p->memory_fraction - p->model.stored_bytes / tp - scratch;
 }
 
 static bool holds(const struct planner *p, uint32_t tp)
 {
-	return kv_room(p, tp) >= p->model.kv_token_bytes / tp * (p->context + BLOCK_SIZE);
+	return kv_room(p, tp) >= p->model.kv_token_bytes / tp * (p->context + p->serve.block_size);
 }
 
-/* The fewest devices that hold the weights and one sequence of the whole context. */
+/* Choose the fewest devices that hold the weights and one sequence of the full context. */
 static int choose_tp(struct planner *p, int64_t given, char *why, size_t why_n)
 {
 	char weights[32], memory[32];
@@ -131,15 +112,15 @@ static int plan_memory(struct planner *p, int64_t tp, char *why, size_t why_n)
 		return rc;
 	const struct costmodel c = costmodel_replica(&p->device, &p->model, p->tp);
 	p->kv_bytes = kv_room(p, p->tp);
-	if (p->device.cpu) /* its memory is for other programs, too */
-		p->kv_bytes = fmin(p->kv_bytes, p->model.kv_token_bytes * p->context * MAX_SEQS);
-	p->n_blocks = costmodel_blocks(&c, p->kv_bytes, BLOCK_SIZE);
+	if (p->device.cpu) /* a CPU's memory is also used by other programs */
+		p->kv_bytes = fmin(p->kv_bytes, p->model.kv_token_bytes * p->context * p->serve.max_seqs);
+	p->n_blocks = costmodel_blocks(&c, p->kv_bytes, p->serve.block_size);
 	return 0;
 }
 
 /* ---- simulation ---- */
 
-/* One replica under requests of this rate. */
+/* Simulate one replica with requests at this rate. */
 static int simulate(const struct planner *p, double rate, struct replay_report *out, char *why, size_t why_n)
 {
 	struct replay_config cfg = {.cost = costmodel_replica(&p->device, &p->model, p->tp),
@@ -152,12 +133,8 @@ static int simulate(const struct planner *p, double rate, struct replay_report *
 				    .slo = p->slo};
 	struct synthetic s = {.shape = 1, .rate = rate, .lengths = p->lengths, .seed = p->seed};
 	struct trace t = {0};
-	cfg.sched = (struct sched_config){.block_size = BLOCK_SIZE,
-					  .max_seqs = p->max_seqs,
-					  .max_rows = MAX_ROWS,
-					  .chunk = CHUNK,
-					  .step_us = STEP_MS * 1000,
-					  .step_auto = true};
+	cfg.sched = p->serve;
+	cfg.sched.max_seqs = p->max_seqs;
 	s.duration_us = (int64_t)(1e6 * fmin(fmax(REQUESTS / rate, fmin(SECONDS_LEAST, REQUESTS_MOST / rate)),
 					     SECONDS_MOST));
 	trace_synthetic(&s, &t);
@@ -173,7 +150,7 @@ static double good_share(const struct replay_report *r)
 	return n ? (double)r->n_good / (double)n : 1;
 }
 
-/* Whether one replica serves this rate.  *rc: an error. */
+/* Return whether one replica serves this rate.  *rc: an error. */
 static bool serves(const struct planner *p, double rate, int *rc, char *why, size_t why_n)
 {
 	struct replay_report r;
@@ -183,7 +160,7 @@ static bool serves(const struct planner *p, double rate, int *rc, char *why, siz
 	return good;
 }
 
-/* The highest rate of one replica that is good: between two that are and are not, by halves. */
+/* Find the highest rate that one replica serves, by doubling and bisection. */
 static int find_best(struct planner *p, char *why, size_t why_n)
 {
 	int rc = 0;
@@ -213,7 +190,7 @@ static int find_best(struct planner *p, char *why, size_t why_n)
 static int run(struct planner *p, char *why, size_t why_n)
 {
 	int rc;
-	for (p->max_seqs = MAX_SEQS;; p->max_seqs *= 2) {
+	for (p->max_seqs = p->serve.max_seqs;; p->max_seqs *= 2) {
 		rc = simulate(p, p->rate / p->replicas, &p->at_rate, why, why_n);
 		if (rc || p->at_rate.running_max < p->max_seqs || p->max_seqs >= MAX_SEQS_MOST)
 			break;
@@ -222,9 +199,9 @@ static int run(struct planner *p, char *why, size_t why_n)
 	return rc ? rc : find_best(p, why, why_n);
 }
 
-/* ---- the report ---- */
+/* ---- report ---- */
 
-/* Devices of this kind for the rate; 0: no number of them. */
+/* Return the number of devices that the rate takes; 0: no number suffices. */
 static uint64_t enough(const struct planner *p)
 {
 	return p->best_rate > 0 ? (uint64_t)ceil(p->rate / (p->best_rate / p->replicas)) * p->tp : 0;
@@ -246,11 +223,11 @@ static void put_serve(const struct planner *p, struct buf *b)
 		buf_printf(b, " --tp %u", p->tp);
 	if ((int)p->context < p->model.max_position)
 		buf_printf(b, " --context %u", p->context);
-	if (p->max_seqs != MAX_SEQS)
+	if (p->max_seqs != p->serve.max_seqs)
 		buf_printf(b, " --max-seqs %u", p->max_seqs);
-	if (p->memory_fraction != 0.9)
+	if (p->memory_fraction != OPTION_GPU_FRACTION)
 		buf_printf(b, " --memory-fraction %g", p->memory_fraction);
-	if (p->device.cpu) /* a CPU worker takes less by itself */
+	if (p->device.cpu) /* a CPU worker would take less by default */
 		buf_printf(b, " --kv-bytes %.0fM", floor(p->kv_bytes / (1 << 20)));
 }
 
@@ -282,8 +259,8 @@ static void print_json(struct planner *p)
 				      p->device.cost.memory_bytes, "weights_bytes",
 				      p->model.stored_bytes / p->tp, "kv_bytes", p->kv_bytes,
 				      "kv_token_bytes", p->model.kv_token_bytes / p->tp, "tokens",
-				      (json_int_t)p->n_blocks * BLOCK_SIZE, "sequences_of_context",
-				      (double)p->n_blocks * BLOCK_SIZE / p->context));
+				      (json_int_t)p->n_blocks * p->serve.block_size, "sequences_of_context",
+				      (double)p->n_blocks * p->serve.block_size / p->context));
 	json_object_set_new(o, "ttft_ms", percentiles(&r->ttft_ms));
 	json_object_set_new(o, "tpot_ms", percentiles(&r->tpot_ms));
 	json_object_set_new(o, "itl_ms", percentiles(&r->itl_ms));
@@ -325,7 +302,8 @@ static void print_text(struct planner *p)
 	printf("memory    %s each: weights %s, KV cache %s: %" PRIu64 " tokens, %.1f sequences of %u\n",
 	       term_bytes(p->device.cost.memory_bytes, a, sizeof a),
 	       term_bytes(p->model.stored_bytes / p->tp, b, sizeof b), term_bytes(p->kv_bytes, c, sizeof c),
-	       (uint64_t)p->n_blocks * BLOCK_SIZE, (double)p->n_blocks * BLOCK_SIZE / p->context, p->context);
+	       (uint64_t)p->n_blocks * p->serve.block_size,
+	       (double)p->n_blocks * p->serve.block_size / p->context, p->context);
 	printf("\nat %g requests a second\n\n", p->rate);
 	table_row(&t, "ms", "p50", "p90", "p99", NULL);
 	latency_row(&t, "TTFT", &r->ttft_ms);
@@ -353,24 +331,32 @@ static void print_text(struct planner *p)
 
 static int read_options(const struct opts *o, struct planner *p, char *why, size_t why_n)
 {
-	p->rate = opts_number(o, "rate", 1);
-	p->memory_fraction = opts_number(o, "memory-fraction", 0.9);
-	p->seed = (uint64_t)opts_int(o, "seed", 1);
+	p->serve = (struct sched_config){
+		.block_size = (uint32_t)option_default(OPTION_SERVE, "block-size"),
+		.max_seqs = (uint32_t)option_default(OPTION_SERVE, "max-seqs"),
+		.max_rows = (uint32_t)option_default(OPTION_SERVE, "max-batch-tokens"),
+		.chunk = (uint32_t)option_default(OPTION_SERVE, "chunk"),
+		.step_us = option_default(OPTION_SERVE, "max-step-ms") * 1000,
+		.step_auto = true,
+	};
+	p->rate = opts_number(o, "rate");
+	p->memory_fraction = opts_number(o, "memory-fraction");
+	p->seed = (uint64_t)opts_int(o, "seed");
 	if (!(p->rate >= 1e-3 && p->rate <= 1e5))
 		return err_why(why, why_n, -EINVAL, "--rate must be 0.001 to 100000 requests a second");
 	if (!(p->memory_fraction >= 0.01 && p->memory_fraction <= 1))
 		return err_why(why, why_n, -EINVAL, "--memory-fraction must be 0.01 to 1");
-	int rc = lengths_parse(opts_text(o, "lengths", "sharegpt"), &p->lengths, why, why_n);
+	int rc = lengths_parse(opts_text(o, "lengths"), &p->lengths, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--lengths");
-	rc = slo_parse(opts_text(o, "slo", "ttft:1000,tpot:50"), &p->slo, why, why_n);
+	rc = slo_parse(opts_text(o, "slo"), &p->slo, why, why_n);
 	return rc ? err_prefix(why, why_n, rc, "--slo") : 0;
 }
 
-/* The model and the devices, without which there is no plan. */
+/* Read the figures of the model and the devices. */
 static int read_costs(const struct opts *o, struct planner *p, char *why, size_t why_n)
 {
-	int rc = costmodel_device_read(opts_text(o, "device", "cpu"), &p->device, why, why_n);
+	int rc = costmodel_device_read(opts_text(o, "device"), &p->device, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--device");
 	rc = costmodel_model_read(p->path, &p->device, &p->model, why, why_n);
@@ -378,9 +364,9 @@ static int read_costs(const struct opts *o, struct planner *p, char *why, size_t
 		return rc;
 	costmodel_load(&p->device, &p->model);
 	if (opts_has(o, "measured"))
-		rc = costmodel_measured(&p->device, opts_text(o, "measured", ""), why, why_n);
+		rc = costmodel_measured(&p->device, opts_text(o, "measured"), why, why_n);
 	const int most = p->model.max_position;
-	p->context = (uint32_t)opts_int(o, "context", most < CONTEXT ? most : CONTEXT);
+	p->context = (uint32_t)opts_int_or(o, "context", most < CONTEXT ? most : CONTEXT);
 	if (!rc && (int64_t)p->context > most)
 		rc = err_why(why, why_n, -EINVAL, "--context %u: the model's context is %d", p->context,
 			     most);
@@ -393,7 +379,7 @@ int cmd_plan(int argc, char **argv)
 	struct planner *p = xcalloc(1, sizeof *p);
 	char why[1024];
 	char path[PATH_MAX], name[CACHED_NAME];
-	opts_add(&o, plan_options, sizeof plan_options / sizeof *plan_options);
+	opts_add_program(&o, OPTION_PLAN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
@@ -405,7 +391,7 @@ int cmd_plan(int argc, char **argv)
 	p->path = path;
 	int rc = read_costs(&o, p, why, sizeof why);
 	if (!rc)
-		rc = plan_memory(p, opts_int(&o, "tp", 0), why, sizeof why);
+		rc = plan_memory(p, opts_int(&o, "tp"), why, sizeof why);
 	if (!rc)
 		rc = run(p, why, sizeof why);
 	if (!rc && opts_flag(&o, "json"))

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The document and the area of the lines within it, in its units.
+/* Size of the document, and the plot area within it:
  *
  *   +--------------------------+
  *   | title                    |
@@ -20,7 +20,7 @@ enum { TICKS_MAX = 16, LEGEND_X = RIGHT + 16, LEGEND_STEP = 20 };
 
 struct axis {
 	bool log;
-	double lo, hi; /* what it spans */
+	double lo, hi; /* range of the axis */
 	double ticks[TICKS_MAX];
 	size_t n_ticks;
 };
@@ -62,7 +62,7 @@ static void span(struct axis *a, double v)
 	a->hi = fmax(a->hi, v);
 }
 
-/* Steps of 1, 2 or 5 times a power of ten, about five of them. */
+/* Choose ticks at multiples of 1, 2 or 5 times a power of ten, about five of them. */
 static void ticks_linear(struct axis *a)
 {
 	if (a->hi <= a->lo)
@@ -76,8 +76,8 @@ static void ticks_linear(struct axis *a)
 		a->ticks[a->n_ticks++] = (first + (double)i) * step;
 }
 
-/* Powers of ten, and 2 and 5 times them as long as there is room.  Of a long range not all, so that
- * the labels do not touch. */
+/* Choose ticks at powers of ten, and at 2 and 5 times these if there is room.  For a long range, skip powers
+ * so that the labels do not touch. */
 static void ticks_log(struct axis *a)
 {
 	static const double parts[] = {1, 2, 5};
@@ -104,7 +104,7 @@ static void axes_of(const struct plot *p, struct axis *x, struct axis *y)
 				span(x, p->series[k].x[i]);
 				span(y, p->series[k].y[i]);
 			}
-	if (!isfinite(x->hi)) { /* nothing to show: an empty frame */
+	if (!isfinite(x->hi)) { /* nothing to show: draw an empty frame */
 		x->hi = y->hi = 1;
 		y->lo = p->log_y ? 0.1 : 0;
 	}
@@ -115,7 +115,7 @@ static void axes_of(const struct plot *p, struct axis *x, struct axis *y)
 		ticks_linear(y);
 }
 
-/* 0 at lo, 1 at hi. */
+/* Map v to 0 at lo, 1 at hi. */
 static double part(const struct axis *a, double v)
 {
 	if (a->log)
@@ -166,7 +166,7 @@ static void put_series(const struct plot *p, size_t k, const struct axis *x, con
 	const struct plot_series *s = &p->series[k];
 	const char *dash = s->dashed ? " dash" : "";
 	unsigned c = s->colour % PLOT_SERIES_MAX;
-	bool down = false; /* the pen */
+	bool down = false; /* the pen is down */
 	buf_printf(out, "<path class=\"line s%u%s\" d=\"", c, dash);
 	for (size_t i = 0; i < s->n; i++) {
 		if (usable(p, s, i))
@@ -174,7 +174,7 @@ static void put_series(const struct plot *p, size_t k, const struct axis *x, con
 		down = usable(p, s, i);
 	}
 	buf_puts(out, "\"/>\n");
-	/* A point alone has no line: every point is marked. */
+	/* Mark every point, because a single point has no line. */
 	for (size_t i = 0; i < s->n; i++)
 		if (usable(p, s, i))
 			buf_printf(out, "<circle class=\"line s%u\" cx=\"%.1f\" cy=\"%.1f\" r=\"1.2\"/>", c,

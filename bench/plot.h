@@ -1,4 +1,4 @@
-/* plot.h - a line plot as SVG: axes with round ticks, a legend, colours for light and for dark. */
+/* plot.h - a line plot as SVG: axes with round ticks, a legend, colours for light and dark mode. */
 #ifndef QUERN_BENCH_PLOT_H
 #define QUERN_BENCH_PLOT_H
 
@@ -11,9 +11,9 @@ enum { PLOT_SERIES_MAX = 8 };
 
 struct plot_series {
 	const char *name;
-	const double *x, *y; /* [n] borrowed, by x; values that are not finite are left out */
+	const double *x, *y; /* [n] borrowed, sorted by x; values that are not finite are left out */
 	size_t n;
-	unsigned colour; /* below PLOT_SERIES_MAX */
+	unsigned colour; /* index, less than PLOT_SERIES_MAX */
 	bool dashed;
 };
 
@@ -24,7 +24,7 @@ struct plot {
 	size_t n_series;
 };
 
-/* The whole document into out (appended). */
+/* Append the whole document to out. */
 void plot_svg(const struct plot *p, struct buf *out);
 int plot_write(const struct plot *p, const char *path, char *why, size_t why_n);
 

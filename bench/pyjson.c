@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* repr(float): the fewest digits that read as the same double; an exponent below 1e-4 and from 1e16. */
+/* Write a float as repr(float): the fewest digits that parse as the same double; with an exponent below 1e-4
+ * and from 1e16 on. */
 static void put_real(struct buf *out, double x)
 {
 	char text[48], digits[24];

@@ -1,4 +1,5 @@
-/* pyjson.h - JSON as Python's json.dumps(ensure_ascii=False) writes it: the texts of schema benchmarks. */
+/* pyjson.h - writes JSON as Python's json.dumps(ensure_ascii=False) does: the format of texts in schema
+ * benchmarks. */
 #ifndef QUERN_BENCH_PYJSON_H
 #define QUERN_BENCH_PYJSON_H
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The document and the area of the points within it, in its units; the legend stands to the right. */
+/* Size of the document, and the plot area within it.  The legend is to its right. */
 enum { WIDTH = 980, HEIGHT = 620, LEFT = 76, RIGHT = 800, TOP = 66, BOTTOM = 560 };
 enum { LEGEND_X = RIGHT + 22, LEGEND_STEP = 22, LABEL_W = 7, LABEL_H = 11, RADIUS = 5 };
 
@@ -44,7 +44,7 @@ static void put_text(struct buf *out, const char *s)
 			buf_putc(out, *s);
 }
 
-/* ---- what is taken already ---- */
+/* ---- occupied space ---- */
 
 struct box {
 	double x0, y0, x1, y1;
@@ -53,8 +53,8 @@ struct box {
 struct drawing {
 	const struct roofline *r;
 	struct buf *out;
-	double x0, x1, y0, y1; /* decades: log10 at the frame's edges */
-	struct box *boxes;     /* of labels and points */
+	double x0, x1, y0, y1; /* log10 of the values at the frame's edges */
+	struct box *boxes;     /* space of labels and points */
 	size_t n, cap;
 };
 
@@ -93,7 +93,7 @@ static double at_y(const struct drawing *d, double v)
 	return BOTTOM - (log10(v) - d->y0) / (d->y1 - d->y0) * (BOTTOM - TOP);
 }
 
-/* Half decades around the points and the highest roof. */
+/* Choose half decades around the points and the highest roof. */
 static void set_axes(struct drawing *d)
 {
 	const struct roofline *r = d->r;
@@ -110,7 +110,7 @@ static void set_axes(struct drawing *d)
 	for (size_t i = 0; i < r->n_roofs; i++) {
 		hi_y = fmax(hi_y, r->roofs[i].gops);
 		lo_y = fmin(lo_y, r->roofs[i].gops);
-		if (r->read_gbs > 0) /* each roof has a length */
+		if (r->read_gbs > 0) /* so that each flat roof has some length */
 			hi_x = fmax(hi_x, 2 * r->roofs[i].gops / r->read_gbs);
 	}
 	lo_y = isfinite(lo_y) ? fmin(lo_y, hi_y / 10) : 0.1;
@@ -120,7 +120,7 @@ static void set_axes(struct drawing *d)
 	d->y1 = ceil(2 * log10(hi_y * 1.6)) / 2;
 }
 
-/* 1, 2 and 5 times a power of ten; in units of a thousand from there on. */
+/* Write a tick's label; rates from 1000 G on are in T. */
 static void put_tick(struct buf *out, double v, bool rate)
 {
 	if (rate && v >= 1000)
@@ -168,7 +168,7 @@ static void put_axes(struct drawing *d)
 
 /* ---- roofs ---- */
 
-/* Above or below its line, as far to the right as there is room beside the points. */
+/* Write a roof's label above or below its line, as far to the right as the points leave room. */
 static void put_roof_label(struct drawing *d, double x, double y, const char *name, double gops)
 {
 	char text[96];
@@ -190,7 +190,7 @@ static void put_roof_label(struct drawing *d, double x, double y, const char *na
 		}
 }
 
-/* Along the line from (x0, y0) to (x1, y1), above it, as low as there is room beside the points. */
+/* Write the label above the line from (x0, y0) to (x1, y1), as low as the points leave room. */
 static void put_memory_label(struct drawing *d, double x0, double y0, double x1, double y1)
 {
 	enum { PIECES_MAX = 32, PIECE = 9 };
@@ -265,7 +265,7 @@ static void put_shape(struct buf *out, unsigned colour, unsigned shape, double x
 	buf_puts(out, "\"/>\n");
 }
 
-/* The label beside its point, at the first of eight places that is free; else it is left out. */
+/* Write a point's label at the first free of eight positions around it.  If none is free, omit it. */
 static void put_label(struct drawing *d, const struct roofline_point *p)
 {
 	static const double places[8][2] = {{0, -1}, {0, 1},  {1, 0}, {-1, 0},
@@ -294,7 +294,7 @@ static bool same_chain(const struct roofline_point *a, const struct roofline_poi
 static void put_points(struct drawing *d)
 {
 	const struct roofline *r = d->r;
-	bool down = false; /* the pen */
+	bool down = false; /* the pen is down */
 	for (size_t i = 0; i < r->n_points; i++) {
 		const struct roofline_point *p = &r->points[i];
 		if (!usable(p))

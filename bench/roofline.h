@@ -1,5 +1,5 @@
-/* roofline.h - measured kernels under the roofs of a machine, as SVG: operations per byte against operations
- * per second on log axes, in colours for light and for dark. */
+/* roofline.h - a roofline plot as SVG: measured kernels under a machine's roofs.
+ * The log axes are operations per byte and operations per second; colours are for light and dark mode. */
 #ifndef QUERN_BENCH_ROOFLINE_H
 #define QUERN_BENCH_ROOFLINE_H
 
@@ -16,9 +16,9 @@ struct roofline_roof {
 
 struct roofline_point {
 	double intensity, gops; /* both above 0; other points are left out */
-	unsigned colour;        /* below ROOFLINE_SERIES */
-	unsigned shape;         /* below ROOFLINE_SHAPES */
-	char label[16];         /* drawn where there is room for it */
+	unsigned colour;        /* index, less than ROOFLINE_SERIES */
+	unsigned shape;         /* index, less than ROOFLINE_SHAPES */
+	char label[16];         /* drawn if there is room for it */
 };
 
 struct roofline {
@@ -26,14 +26,15 @@ struct roofline {
 	double read_gbs;
 	struct roofline_roof roofs[ROOFLINE_ROOFS_MAX];
 	size_t n_roofs;
-	const char *colours[ROOFLINE_SERIES]; /* of the legend; NULL: not used */
+	const char *colours[ROOFLINE_SERIES]; /* legend of each colour; NULL: not used */
 	const char *shapes[ROOFLINE_SHAPES];
-	const struct roofline_point *points; /* those of a colour and a shape in a row are joined by a line */
+	const struct roofline_point *points; /* consecutive points of one colour and shape are joined by a
+					      * line */
 	size_t n_points;
 };
 
-void roofline_svg(const struct roofline *r, struct buf *out); /* appended */
-/* 0 or -errno with the reason. */
+void roofline_svg(const struct roofline *r, struct buf *out); /* appends to out */
+/* Write the plot to a file.  0 or -errno with the reason. */
 int roofline_write(const struct roofline *r, const char *path, char *why, size_t why_n);
 
 #endif

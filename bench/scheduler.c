@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "bench/sim/costmodel.h"
 #include "bench/plot.h"
@@ -18,66 +19,8 @@
 
 enum { RATES_MAX = 32, ARRIVALS_MAX = 20000000, RUNNING_MAX = 65536, USERS_SHOWN = 32 };
 
-/* Bounds of rates and speeds, which keep times within microseconds of 64 bits. */
+/* Bounds of rates and speeds, which keep times within 64 bits of microseconds. */
 static const double number_min = 1e-6, number_max = 1e9;
-
-static const struct opt bench_options[] = {
-	OPT("trace", OPT_TEXT, "FILE", "arrivals: CSV with TIMESTAMP,ContextTokens,GeneratedTokens"),
-	OPT("arrivals", OPT_TEXT, "HOW", "synthetic arrivals: poisson, gamma:SHAPE (poisson)"),
-	OPT("rate", OPT_NUMBER, "X", "requests per second (10); with --trace, a factor of its rate (1)"),
-	OPT("rates", OPT_TEXT, "X,...", "one simulation for each"),
-	OPT("lengths", OPT_TEXT, "HOW", "lengths of prompts and outputs: sharegpt, fixed:IN,OUT (sharegpt)"),
-	OPT("duration", OPT_NUMBER, "S", "seconds of arrivals (300; of a trace: all)"),
-	OPT("multi-turn", OPT_INT, "N", "chats of N requests, each with the history before it (1)", .lo = 1,
-	    .hi = 1000),
-	OPT("think", OPT_NUMBER, "S", "mean time between the turns of a chat (10)"),
-	OPT("shared-prefix", OPT_INT, "N", "tokens put before every prompt, the same for all (0)", .lo = 0,
-	    .hi = TRACE_TOKENS_MAX),
-	OPT("users", OPT_TEXT, "N[:SKEW]", "users; the first sends SKEW times as much as the last (1)"),
-	OPT("only-user", OPT_INT, "N", "simulate the arrivals of this user only (0: the first)", .lo = 0,
-	    .hi = TRACE_USERS_MAX),
-	OPT("seed", OPT_INT, "N", "seed of arrivals and lengths (1)", .lo = 0, .hi = INT64_MAX),
-	OPT("slo", OPT_TEXT, "LIST", "objectives of a good request, in ms (ttft:1000,tpot:50)"),
-	OPT("running", OPT_INT, "N", "instead of arrivals: N sequences that decode all the time", .lo = 1,
-	    .hi = RUNNING_MAX),
-	OPT("steps", OPT_INT, "N", "steps measured with --running (2000)", .lo = 1, .hi = 10000000),
-	OPT("prompt-tokens", OPT_INT, "N", "length of the prompts with --running (512)", .lo = 1,
-	    .hi = 1 << 20),
-	OPT("per-user", OPT_FLAG, NULL, "also report each user"),
-	OPT("plot", OPT_TEXT, "FILE", "latency against rate, as SVG"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
-
-static const struct opt device_options[] = {
-	OPT("device", OPT_TEXT, "NAME", "h200, h100, a100, 4090 or cpu, with Qwen3-8B AWQ (h200)"),
-	OPT("memory", OPT_SIZE, "SIZE", "its memory"),
-	OPT("gb-per-s", OPT_NUMBER, "X", "achieved memory bandwidth"),
-	OPT("link-gb-per-s", OPT_NUMBER, "X", "achieved bandwidth between device and host"),
-	OPT("tflops", OPT_NUMBER, "X", "achieved FLOP rate"),
-	OPT("step-ms", OPT_NUMBER, "X", "minimum duration of a step"),
-	OPT("weights-bytes", OPT_SIZE, "SIZE", "bytes of weights that a step reads"),
-	OPT("params", OPT_NUMBER, "B", "parameters of the model, in billions"),
-	OPT("kv-token-bytes", OPT_SIZE, "SIZE", "K and V of one token"),
-};
-
-static const struct opt sched_options[] = {
-	OPT("kv-bytes", OPT_SIZE, "SIZE", "KV cache on the device (9/10 of its memory, less the weights)"),
-	OPT("swap-bytes", OPT_SIZE, "SIZE", "KV cache on the host (0)"),
-	OPT("block-size", OPT_INT, "N", "tokens of a block (16)", .lo = 1, .hi = 1024),
-	OPT("context", OPT_INT, "N", "longest prompt and output together (40960)", .lo = 2,
-	    .hi = TRACE_TOKENS_MAX),
-	OPT("max-seqs", OPT_INT, "N", "sequences of a step (256)", .lo = 1, .hi = RUNNING_MAX),
-	OPT("max-batch-tokens", OPT_INT, "N", "tokens of a step (2048)", .lo = 1, .hi = 1 << 20),
-	OPT("chunk", OPT_INT, "N", "largest part of a prompt in a step; 0: no limit (512)", .lo = 0,
-	    .hi = 1 << 20),
-	OPT("max-step-ms", OPT_INT, "MS",
-	    "approximate bound on a step with prompts; 0: none (25, on a slow device more)", .lo = 0,
-	    .hi = 10000),
-	OPT("prefill", OPT_TEXT, "HOW", "mixed: prompts along with decoding; separate (mixed)"),
-	OPT("no-prefix-cache", OPT_FLAG, NULL, "do not reuse common prefixes of prompts"),
-	OPT("preempt", OPT_TEXT, "HOW", "swap, recompute or auto (auto)"),
-	OPT("fcfs", OPT_FLAG, NULL, "no fairness between users: first come, first served"),
-};
 
 static const struct usage usage = {
 	.name = "bench scheduler",
@@ -90,12 +33,12 @@ static const struct usage usage = {
 
 struct bench {
 	struct replay_config cfg;
-	const char *trace_path; /* NULL: synthetic */
-	struct trace trace;     /* as read */
+	const char *trace_path; /* NULL: synthetic arrivals */
+	struct trace trace;     /* the trace as read */
 	struct synthetic synthetic;
 	struct users users;
-	int64_t only_user; /* -1: all */
-	double duration_s; /* 0: all of a trace */
+	int64_t only_user; /* -1: all users */
+	double duration_s; /* 0: the whole trace */
 	double rates[RATES_MAX];
 	size_t n_rates;
 	struct replay_report reports[RATES_MAX];
@@ -108,7 +51,7 @@ static int number_above(const struct opts *o, const char *name, double scale, do
 {
 	if (!opts_has(o, name))
 		return 0;
-	double x = opts_number(o, name, 0);
+	double x = opts_number(o, name);
 	if (!(x >= number_min && x <= number_max))
 		return err_why(why, why_n, -EINVAL, "--%s is not %g to %g", name, number_min, number_max);
 	*out = x * scale;
@@ -117,7 +60,7 @@ static int number_above(const struct opts *o, const char *name, double scale, do
 
 static int device_of(const struct opts *o, struct costmodel *c, char *why, size_t why_n)
 {
-	int rc = costmodel_named(opts_text(o, "device", "h200"), c, why, why_n);
+	int rc = costmodel_named(opts_text(o, "device"), c, why, why_n);
 	if (!rc)
 		rc = number_above(o, "gb-per-s", 1e9, &c->bytes_per_s, why, why_n);
 	if (!rc)
@@ -128,9 +71,9 @@ static int device_of(const struct opts *o, struct costmodel *c, char *why, size_
 		rc = number_above(o, "step-ms", 1e3, &c->base_us, why, why_n);
 	if (!rc)
 		rc = number_above(o, "params", 2e9, &c->flop_per_token, why, why_n);
-	c->memory_bytes = (double)opts_int(o, "memory", (int64_t)c->memory_bytes);
-	c->weights_bytes = (double)opts_int(o, "weights-bytes", (int64_t)c->weights_bytes);
-	c->kv_token_bytes = (double)opts_int(o, "kv-token-bytes", (int64_t)c->kv_token_bytes);
+	c->memory_bytes = (double)opts_int_or(o, "memory", (int64_t)c->memory_bytes);
+	c->weights_bytes = (double)opts_int_or(o, "weights-bytes", (int64_t)c->weights_bytes);
+	c->kv_token_bytes = (double)opts_int_or(o, "kv-token-bytes", (int64_t)c->kv_token_bytes);
 	if (!rc && c->kv_token_bytes < 1)
 		rc = err_why(why, why_n, -EINVAL, "--kv-token-bytes must be above 0");
 	return rc;
@@ -138,12 +81,12 @@ static int device_of(const struct opts *o, struct costmodel *c, char *why, size_
 
 static int policy_of(const struct opts *o, struct sched_config *s, char *why, size_t why_n)
 {
-	const char *prefill = opts_text(o, "prefill", "mixed"), *preempt = opts_text(o, "preempt", "auto");
-	s->block_size = (uint32_t)opts_int(o, "block-size", 16);
-	s->max_seqs = (uint32_t)opts_int(o, "max-seqs", 256);
-	s->max_rows = (uint32_t)opts_int(o, "max-batch-tokens", 2048);
-	s->chunk = (uint32_t)opts_int(o, "chunk", 512);
-	s->step_us = opts_int(o, "max-step-ms", 25) * 1000;
+	const char *prefill = opts_text(o, "prefill"), *preempt = opts_text(o, "preempt");
+	s->block_size = (uint32_t)opts_int(o, "block-size");
+	s->max_seqs = (uint32_t)opts_int(o, "max-seqs");
+	s->max_rows = (uint32_t)opts_int(o, "max-batch-tokens");
+	s->chunk = (uint32_t)opts_int(o, "chunk");
+	s->step_us = opts_int(o, "max-step-ms") * 1000;
 	s->step_auto = !opts_has(o, "max-step-ms");
 	s->no_cache = opts_flag(o, "no-prefix-cache");
 	s->prefill_separate = strcmp(prefill, "separate") == 0;
@@ -160,13 +103,14 @@ static int policy_of(const struct opts *o, struct sched_config *s, char *why, si
 	return 0;
 }
 
-/* The pool: as given, or what the weights leave of the memory; for --running, at least the need. */
+/* Set the size of the pool: as given, or what the weights leave of the memory.  For --running, at least what
+ * the sequences need. */
 static int pool_of(const struct opts *o, struct replay_config *c, char *why, size_t why_n)
 {
 	uint32_t size = c->sched.block_size;
-	int64_t kv_bytes = opts_int(o, "kv-bytes", (int64_t)costmodel_kv_bytes(&c->cost));
+	int64_t kv_bytes = opts_int_or(o, "kv-bytes", (int64_t)costmodel_kv_bytes(&c->cost));
 	c->n_blocks = costmodel_blocks(&c->cost, (double)kv_bytes, size);
-	c->n_host_blocks = costmodel_blocks(&c->cost, (double)opts_int(o, "swap-bytes", 0), size);
+	c->n_host_blocks = costmodel_blocks(&c->cost, (double)opts_int(o, "swap-bytes"), size);
 	if (c->running && !opts_has(o, "kv-bytes")) {
 		uint64_t need = replay_running_blocks(c);
 		if (need > COSTMODEL_BLOCKS_MAX)
@@ -191,7 +135,7 @@ static int rates_of(const struct opts *o, struct bench *b, char *why, size_t why
 		return err_why(why, why_n, -EINVAL, "either --rate or --rates");
 	if (!opts_has(o, "rates"))
 		return number_above(o, "rate", 1, &b->rates[0], why, why_n);
-	const char *text = opts_text(o, "rates", ""), *p = text;
+	const char *text = opts_text(o, "rates"), *p = text;
 	for (b->n_rates = 0; b->n_rates < RATES_MAX; p++) {
 		char *end;
 		double x = strtod(p, &end);
@@ -213,24 +157,24 @@ static int arrivals_of(const struct opts *o, struct bench *b, char *why, size_t 
 	static const char *const steady[] = {"trace",      "arrivals", "rate", "rates",
 					     "multi-turn", "users",    "plot"};
 	struct synthetic *s = &b->synthetic;
-	b->trace_path = opts_text(o, "trace", NULL);
+	b->trace_path = opts_text(o, "trace");
 	for (size_t i = 0; b->trace_path && i < sizeof synthetic / sizeof *synthetic; i++)
 		if (opts_has(o, synthetic[i]))
 			return err_why(why, why_n, -EINVAL, "either --trace or --%s", synthetic[i]);
 	for (size_t i = 0; opts_has(o, "running") && i < sizeof steady / sizeof *steady; i++)
 		if (opts_has(o, steady[i]))
 			return err_why(why, why_n, -EINVAL, "either --running or --%s", steady[i]);
-	s->seed = b->cfg.seed = (uint64_t)opts_int(o, "seed", 1);
-	int rc = arrivals_parse(opts_text(o, "arrivals", "poisson"), &s->shape, why, why_n);
+	s->seed = b->cfg.seed = (uint64_t)opts_int(o, "seed");
+	int rc = arrivals_parse(opts_text(o, "arrivals"), &s->shape, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--arrivals");
-	rc = lengths_parse(opts_text(o, "lengths", "sharegpt"), &s->lengths, why, why_n);
+	rc = lengths_parse(opts_text(o, "lengths"), &s->lengths, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--lengths");
-	rc = users_parse(opts_text(o, "users", "1"), &b->users, why, why_n);
+	rc = users_parse(opts_text(o, "users"), &b->users, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--users");
-	b->only_user = opts_int(o, "only-user", -1);
+	b->only_user = opts_int_or(o, "only-user", -1);
 	if (b->only_user >= (int64_t)b->users.n)
 		return err_why(why, why_n, -EINVAL, "--only-user: there are %u users", b->users.n);
 	b->duration_s = b->trace_path ? 0 : 300;
@@ -255,15 +199,15 @@ static int config_of(const struct opts *o, struct bench *b, char *why, size_t wh
 	if (rc)
 		return rc;
 	c->lengths = b->synthetic.lengths;
-	c->n_turns = (uint32_t)opts_int(o, "multi-turn", 1);
+	c->n_turns = (uint32_t)opts_int(o, "multi-turn");
 	c->n_users = b->users.n;
 	c->fcfs = opts_flag(o, "fcfs");
-	c->shared_prefix = (uint32_t)opts_int(o, "shared-prefix", 0);
-	c->max_context = (uint32_t)opts_int(o, "context", 40960);
-	c->running = (uint32_t)opts_int(o, "running", 0);
-	c->steps = (uint32_t)opts_int(o, "steps", 2000);
-	c->running_prompt = (uint32_t)opts_int(o, "prompt-tokens", 512);
-	double think_s = opts_number(o, "think", 10);
+	c->shared_prefix = (uint32_t)opts_int(o, "shared-prefix");
+	c->max_context = (uint32_t)opts_int(o, "context");
+	c->running = (uint32_t)opts_int(o, "running");
+	c->steps = (uint32_t)opts_int(o, "steps");
+	c->running_prompt = (uint32_t)opts_int(o, "prompt-tokens");
+	double think_s = opts_number(o, "think");
 	if (think_s < 0 || think_s > 1e6)
 		return err_why(why, why_n, -EINVAL, "--think is not 0 to 1e6 seconds");
 	c->think_us = think_s * 1e6;
@@ -274,7 +218,7 @@ static int config_of(const struct opts *o, struct bench *b, char *why, size_t wh
 		c->max_context = most > c->max_context ? (uint32_t)most : c->max_context;
 		b->n_rates = 1;
 	}
-	rc = slo_parse(opts_text(o, "slo", "ttft:1000,tpot:50"), &c->slo, why, why_n);
+	rc = slo_parse(opts_text(o, "slo"), &c->slo, why, why_n);
 	return rc ? err_prefix(why, why_n, rc, "--slo") : pool_of(o, c, why, why_n);
 }
 
@@ -290,7 +234,7 @@ static void arrivals_at(const struct bench *b, double rate, struct trace *t)
 			trace_cut(t, (int64_t)fmin(b->duration_s * 1e6, 9e18));
 	} else {
 		struct synthetic s = b->synthetic;
-		/* The rate counts requests: a chat has several. */
+		/* The rate counts requests, and a chat has several. */
 		s.rate = rate / b->cfg.n_turns;
 		s.duration_us = (int64_t)(b->duration_s * 1e6);
 		trace_synthetic(&s, t);
@@ -314,7 +258,7 @@ static int run_all(struct bench *b, char *why, size_t why_n)
 	return 0;
 }
 
-/* ---- the report ---- */
+/* ---- report ---- */
 
 static double share(double part, double whole)
 {
@@ -413,7 +357,7 @@ static json_t *report_json(const struct bench *b, size_t i, struct replay_report
 	return o;
 }
 
-/* One simulation is one object, several are an array in an object. */
+/* Print one simulation as an object, several as an array in an object. */
 static void print_json(struct bench *b, bool per_user)
 {
 	json_t *runs = json_array();
@@ -599,9 +543,7 @@ int cmd_bench_scheduler(int argc, char **argv)
 	struct opts o = {0};
 	struct bench *b = xcalloc(1, sizeof *b);
 	char why[512];
-	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
-	opts_add(&o, device_options, sizeof device_options / sizeof *device_options);
-	opts_add(&o, sched_options, sizeof sched_options / sizeof *sched_options);
+	opts_add_program(&o, OPTION_BENCH_SCHEDULER);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
@@ -620,7 +562,7 @@ int cmd_bench_scheduler(int argc, char **argv)
 	else if (!rc)
 		print_text(b, per_user);
 	if (!rc && opts_has(&o, "plot"))
-		rc = draw(b, opts_text(&o, "plot", NULL), why, sizeof why);
+		rc = draw(b, opts_text(&o, "plot"), why, sizeof why);
 	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
 out:
 	for (size_t i = 0; i < RATES_MAX; i++)

@@ -1,6 +1,6 @@
-/* scheduler.h - `quern bench scheduler`: the real scheduler in simulated time, under a
- * trace of arrivals, with the cost model of a device: the latencies that clients would see, and the
- * cost of the scheduler itself. */
+/* scheduler.h - `quern bench scheduler`: runs the real scheduler in simulated time, under a trace of
+ * arrivals, with the cost model of a device.
+ * Reports the latencies that clients would see, and the scheduler's own cost. */
 #ifndef QUERN_BENCH_SCHEDULER_H
 #define QUERN_BENCH_SCHEDULER_H
 

@@ -4,12 +4,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/terminal/environment.h"
 #include "cli/launch.h"
 #include "bench/load_figures.h"
 #include "bench/loadgen.h"
 #include "bench/plot.h"
+#include "bench/replay.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
 #include "bench/workload.h"
@@ -24,53 +26,10 @@
 #include <unistd.h>
 
 enum { PERCENTILES_MAX = 16, PLOT_POINTS = 200 };
-/* As in vLLM: requests may queue for long under overload. */
-enum { TIMEOUT_S = 6 * 3600 };
-/* Random prompts draw from its tokens. */
+/* Random prompts draw from the tokens of this text. */
 static const char sample_text[] =
 	"Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. The sons had to "
 	"grind, the donkey had to fetch grain and carry away flour, and the cat had to drive off the mice.";
-
-static const struct opt bench_options[] = {
-	OPT("base-url", OPT_TEXT, "URL", "the server (http://" LAUNCH_HTTP "); the key is $OPENAI_API_KEY"),
-	OPT("to", OPT_TEXT, "URL", "the same"),
-	OPT("endpoint", OPT_TEXT, "NAME", "completions or chat (completions)"),
-	OPT("model", OPT_TEXT, "NAME", "model name at the server (the first that it lists)"),
-	OPT("num-prompts", OPT_INT, "N", "requests (1000); of a trace: at most (all)", .letter = 'n', .lo = 1,
-	    .hi = WORKLOAD_REQUESTS_MAX),
-	OPT("request-rate", OPT_TEXT, "R", "requests per second; inf: all at once (inf)"),
-	OPT("burstiness", OPT_NUMBER, "B",
-	    "shape of the gaps: 1 is Poisson, below it bursts, above it even (1)"),
-	OPT("max-concurrency", OPT_INT, "N", "requests in flight at most; the others wait, unmeasured",
-	    .letter = 'c', .lo = 1, .hi = 1 << 20),
-	OPT("trace", OPT_TEXT, "FILE",
-	    "arrivals and lengths of a CSV with TIMESTAMP, ContextTokens, GeneratedTokens"),
-	OPT("trace-speed", OPT_NUMBER, "F", "factor by which the trace is played faster (1)"),
-	OPT("input-len", OPT_INT, "N", "tokens of a prompt (1024)", .lo = 1, .hi = 1 << 24),
-	OPT("output-len", OPT_INT, "N", "tokens of an output (128)", .lo = 1, .hi = 1 << 24),
-	OPT("range-ratio", OPT_NUMBER, "R", "lengths uniform between N(1-R) and N(1+R) (0)"),
-	OPT("lengths", OPT_TEXT, "KIND", "sharegpt (lognormal, long tails) or fixed:IN,OUT"),
-	OPT("prefix-len", OPT_INT, "N", "tokens put before each prompt, the same for all (0)", .lo = 0,
-	    .hi = 1 << 24),
-	OPT("max-input-len", OPT_INT, "N", "longest prompt; longer ones are cut", .lo = 1, .hi = 1 << 24),
-	OPT("max-output-len", OPT_INT, "N", "longest output; longer ones are cut", .lo = 1, .hi = 1 << 24),
-	OPT("prompts", OPT_TEXT, "KIND",
-	    "words, ids (of the server's /tokenize) or ids:LO,HI (default: ids for completions, if the "
-	    "server has /tokenize)"),
-	OPT("ignore-eos", OPT_FLAG, NULL, "generate outputs of their full length"),
-	OPT("temperature", OPT_NUMBER, "T", "sampling temperature (0)"),
-	OPT("extra-body", OPT_TEXT, "JSON", "an object, merged into each request"),
-	OPT("seed", OPT_INT, "N", "seed of arrivals, lengths and prompts (0)", .lo = 0, .hi = INT64_MAX),
-	OPT("warmups", OPT_INT, "N", "requests before the test, one by one; the first checks the server (1)",
-	    .lo = 0, .hi = 1000),
-	OPT("timeout", OPT_NUMBER, "SECONDS", "of each request (21600)"),
-	OPT("goodput", OPT_TEXT, "SLO", "objectives in ms, such as ttft:200,tpot:50,e2el:3000"),
-	OPT("percentiles", OPT_TEXT, "P,...", "percentiles of the latencies to report (99)"),
-	OPT("json", OPT_FLAG, NULL, "print the result as JSON, with the keys of `vllm bench serve`"),
-	OPT("save", OPT_TEXT, "FILE", "write the same JSON to a file"),
-	OPT("save-detailed", OPT_FLAG, NULL, "include the times, text and error of each request"),
-	OPT("plot", OPT_TEXT, "FILE", "latencies by percentile, as SVG"),
-};
 
 static const struct usage usage = {
 	.name = "bench serve",
@@ -83,16 +42,19 @@ static const struct usage usage = {
 struct bench {
 	const struct opts *opts;
 	bool chat, json;
-	char *root;  /* owned: the URL without /v1 */
-	char *url;   /* owned: where the requests go */
-	char *model; /* owned */
+	char *root;         /* owned; the URL without /v1 */
+	const char *socket; /* path of --base-url unix:PATH, borrowed; NULL: none */
+	char *url;          /* owned; URL of the requests */
+	char *model;        /* owned */
 	const char *api_key;
-	char *head; /* owned: each request's JSON up to the prompt */
+	json_t *common; /* owned; members of every request */
+	char *head;     /* owned; each request's JSON up to the prompt; NULL with --replay */
 	struct workload load;
+	struct replay replay; /* requests of --replay */
 	double percentiles[PERCENTILES_MAX];
 	size_t n_percentiles;
 	struct load_slo slo;
-	json_t *extra; /* owned, or NULL */
+	json_t *extra; /* owned; --extra-body, or NULL */
 	struct load_request *requests;
 	size_t n_requests;
 	struct load_totals totals;
@@ -147,6 +109,19 @@ static int parse_prompts(struct bench *b, const char *text, char *why, size_t wh
 	return 0;
 }
 
+/* Refuse options that do not apply to --replay, because the file has its own prompts. */
+static int check_replay(const struct bench *b, char *why, size_t why_n)
+{
+	static const char *const others[] = {"endpoint",   "trace",         "trace-speed",
+					     "input-len",  "range-ratio",   "lengths",
+					     "prefix-len", "max-input-len", "prompts"};
+	for (size_t i = 0; opts_has(b->opts, "replay") && i < sizeof others / sizeof *others; i++)
+		if (opts_has(b->opts, others[i]))
+			return err_why(why, why_n, -EINVAL, "--replay has its own requests: no --%s",
+				       others[i]);
+	return 0;
+}
+
 static int parse_workload(struct bench *b, char *why, size_t why_n)
 {
 	static const char *const of_lengths[] = {"input-len", "output-len", "range-ratio"};
@@ -154,17 +129,17 @@ static int parse_workload(struct bench *b, char *why, size_t why_n)
 					       "output-len",   "range-ratio", "lengths"};
 	const struct opts *o = b->opts;
 	struct workload *w = &b->load;
-	w->trace = opts_text(o, "trace", NULL);
-	w->trace_speed = opts_number(o, "trace-speed", 1);
-	w->n = (size_t)opts_int(o, "num-prompts", w->trace ? 0 : 1000);
-	w->burstiness = opts_number(o, "burstiness", 1);
-	w->n_prompt = (uint32_t)opts_int(o, "input-len", 1024);
-	w->n_output = (uint32_t)opts_int(o, "output-len", 128);
-	w->range_ratio = opts_number(o, "range-ratio", 0);
-	w->n_prefix = (uint32_t)opts_int(o, "prefix-len", 0);
-	w->max_prompt = (uint32_t)opts_int(o, "max-input-len", 0);
-	w->max_output = (uint32_t)opts_int(o, "max-output-len", 0);
-	w->seed = (uint64_t)opts_int(o, "seed", 0);
+	w->trace = opts_text(o, "trace");
+	w->trace_speed = opts_number(o, "trace-speed");
+	w->n = (size_t)opts_int_or(o, "num-prompts", w->trace || opts_has(o, "replay") ? 0 : 1000);
+	w->burstiness = opts_number(o, "burstiness");
+	w->n_prompt = (uint32_t)opts_int(o, "input-len");
+	w->n_output = (uint32_t)opts_int(o, "output-len");
+	w->range_ratio = opts_number(o, "range-ratio");
+	w->n_prefix = (uint32_t)opts_int(o, "prefix-len");
+	w->max_prompt = (uint32_t)opts_int(o, "max-input-len");
+	w->max_output = (uint32_t)opts_int(o, "max-output-len");
+	w->seed = (uint64_t)opts_int(o, "seed");
 	w->by_lengths = opts_has(o, "lengths");
 	for (size_t i = 0; w->trace && i < sizeof of_trace / sizeof *of_trace; i++)
 		if (opts_has(o, of_trace[i]))
@@ -177,43 +152,50 @@ static int parse_workload(struct bench *b, char *why, size_t why_n)
 		return err_why(why, why_n, -EINVAL, "--trace-speed is for --trace");
 	if (!(w->trace_speed >= 1e-6 && w->trace_speed <= 1e6))
 		return err_why(why, why_n, -EINVAL, "--trace-speed must be 1e-6 to 1e6");
-	/* For smaller shapes, the power in rng_gamma() underflows. */
+	/* With smaller shapes, the power in rng_gamma() underflows. */
 	if (!(w->burstiness >= 0.01 && w->burstiness <= 1e6))
 		return err_why(why, why_n, -EINVAL, "--burstiness must be 0.01 to 1e6");
 	if (!(w->range_ratio >= 0 && w->range_ratio < 1))
 		return err_why(why, why_n, -EINVAL, "--range-ratio must be 0 to below 1");
-	int rc = parse_rate(opts_text(o, "request-rate", "inf"), &w->rate, why, why_n);
+	int rc = parse_rate(opts_text(o, "request-rate"), &w->rate, why, why_n);
 	if (!rc && w->by_lengths) {
-		rc = lengths_parse(opts_text(o, "lengths", ""), &w->lengths, why, why_n);
+		rc = lengths_parse(opts_text(o, "lengths"), &w->lengths, why, why_n);
 		if (rc)
 			err_prefix(why, why_n, rc, "--lengths");
 	}
 	if (!rc && opts_has(o, "prompts"))
-		rc = parse_prompts(b, opts_text(o, "prompts", ""), why, why_n);
+		rc = parse_prompts(b, opts_text(o, "prompts"), why, why_n);
 	return rc;
 }
 
-/* "http://host:port/v1/" to "http://host:port". */
+/* Turn "http://host:port/v1/" into "http://host:port". */
 static int parse_url(struct bench *b, char *why, size_t why_n)
 {
-	const char *given = opts_text(b->opts, "base-url", opts_text(b->opts, "to", "http://" LAUNCH_HTTP));
+	const char *given =
+		opts_text_or(b->opts, "base-url", opts_text_or(b->opts, "to", "http://" OPTION_HTTP));
 	if (opts_has(b->opts, "base-url") && opts_has(b->opts, "to"))
 		return err_why(why, why_n, -EINVAL, "either --base-url or --to");
-	if (strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0)
-		return err_why(why, why_n, -EINVAL, "\"%.200s\": must begin with http:// or https://", given);
-	b->root = xstrdup(given);
+	const bool bare = !strstr(given, "://");
+	if (!strncmp(given, "unix:", 5)) {
+		b->socket = given + 5;
+		given = "http://localhost";
+		if (!*b->socket)
+			return err_why(why, why_n, -EINVAL, "\"unix:\": must be unix:PATH");
+	} else if (!bare && strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0)
+		return err_why(why, why_n, -EINVAL,
+			       "\"%.200s\": must begin with http://, https:// or unix:", given);
+	b->root = xasprintf("%s%s", bare && !b->socket ? "http://" : "", given);
 	size_t n = strlen(b->root);
 	while (n && b->root[n - 1] == '/')
 		b->root[--n] = 0;
 	if (n > 3 && strcmp(b->root + n - 3, "/v1") == 0)
 		b->root[n - 3] = 0;
-	b->url = xasprintf("%s/v1/%s", b->root, b->chat ? "chat/completions" : "completions");
 	return 0;
 }
 
 static int parse_extra(struct bench *b, char *why, size_t why_n)
 {
-	const char *text = opts_text(b->opts, "extra-body", NULL);
+	const char *text = opts_text(b->opts, "extra-body");
 	if (!text)
 		return 0;
 	int rc = json_parse(text, strlen(text), &b->extra, why, why_n);
@@ -225,8 +207,8 @@ static int parse_extra(struct bench *b, char *why, size_t why_n)
 static int parse(struct bench *b, char *why, size_t why_n)
 {
 	const struct opts *o = b->opts;
-	const char *endpoint = opts_text(o, "endpoint", "completions");
-	double timeout = opts_number(o, "timeout", TIMEOUT_S);
+	const char *endpoint = opts_text(o, "endpoint");
+	double timeout = opts_number(o, "timeout");
 	b->chat = strcmp(endpoint, "chat") == 0;
 	b->json = opts_flag(o, "json");
 	b->api_key = environment_read().api_key;
@@ -237,11 +219,13 @@ static int parse(struct bench *b, char *why, size_t why_n)
 		return err_why(why, why_n, -EINVAL, "--timeout must be 0.001 to 1e6 seconds");
 	int rc = parse_url(b, why, why_n);
 	if (!rc)
+		rc = check_replay(b, why, why_n);
+	if (!rc)
 		rc = parse_workload(b, why, why_n);
 	if (!rc)
-		rc = parse_percentiles(b, opts_text(o, "percentiles", "99"), why, why_n);
+		rc = parse_percentiles(b, opts_text(o, "percentiles"), why, why_n);
 	if (!rc && opts_has(o, "goodput")) {
-		rc = load_slo_parse(opts_text(o, "goodput", ""), &b->slo, why, why_n);
+		rc = load_slo_parse(opts_text(o, "goodput"), &b->slo, why, why_n);
 		if (rc)
 			err_prefix(why, why_n, rc, "--goodput");
 	}
@@ -253,13 +237,13 @@ static int parse(struct bench *b, char *why, size_t why_n)
 static int learn_model(struct bench *b, char *why, size_t why_n)
 {
 	json_t *reply;
-	const char *given = opts_text(b->opts, "model", NULL);
+	const char *given = opts_text(b->opts, "model");
 	if (given) {
 		b->model = xstrdup(given);
 		return 0;
 	}
 	char *url = xasprintf("%s/v1/models", b->root);
-	int rc = load_call(url, b->api_key, NULL, &reply, why, why_n);
+	int rc = load_call(url, b->socket, b->api_key, NULL, &reply, why, why_n);
 	if (!rc) {
 		const json_t *first = json_array_get(json_object_get(reply, "data"), 0);
 		const char *id = json_string_value(json_object_get(first, "id"));
@@ -273,13 +257,13 @@ static int learn_model(struct bench *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* The ids of sample_text, by the server's own tokenizer (vLLM's and quern's /tokenize). */
+/* Get the ids of sample_text from the server's tokenizer (/tokenize of vLLM and quern). */
 static int learn_ids(struct bench *b, char *why, size_t why_n)
 {
 	json_t *reply, *request = json_pack("{s:s, s:s}", "model", b->model, "prompt", sample_text);
 	char *body = json_dumps(request, JSON_COMPACT), *url = xasprintf("%s/tokenize", b->root);
 	json_decref(request);
-	int rc = body ? load_call(url, b->api_key, body, &reply, why, why_n)
+	int rc = body ? load_call(url, b->socket, b->api_key, body, &reply, why, why_n)
 		      : err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
 	free(body);
 	if (!rc) {
@@ -303,7 +287,7 @@ static int learn_ids(struct bench *b, char *why, size_t why_n)
 static int learn_prompts(struct bench *b, char *why, size_t why_n)
 {
 	bool given = opts_has(b->opts, "prompts");
-	if ((given && b->load.prompts != WORKLOAD_IDS) || b->chat)
+	if ((given && b->load.prompts != WORKLOAD_IDS) || b->chat || b->replay.n)
 		return 0;
 	int rc = learn_ids(b, why, why_n);
 	if (rc && given)
@@ -314,20 +298,56 @@ static int learn_prompts(struct bench *b, char *why, size_t why_n)
 
 /* ---- requests ---- */
 
-/* The part common to all requests: a JSON object without its closing brace. */
-static int make_head(struct bench *b, char *why, size_t why_n)
+/* Make the requests of --replay.  Requests that follow no other arrive at the times of the workload. */
+static int replay_requests(struct bench *b, const char *path, char *why, size_t why_n)
 {
-	json_t *o = json_pack("{s:s, s:b, s:{s:b}, s:f}", "model", b->model, "stream", 1, "stream_options",
-			      "include_usage", 1, "temperature", opts_number(b->opts, "temperature", 0));
-	if (o && opts_flag(b->opts, "ignore-eos"))
-		json_object_set_new(o, "ignore_eos", json_true());
-	if (o && b->extra)
-		json_object_update(o, b->extra);
-	b->head = o ? json_dumps(o, JSON_COMPACT) : NULL;
-	json_decref(o);
-	if (!b->head)
+	struct workload arrivals = b->load;
+	struct load_request *v;
+	size_t n = 0;
+	int rc = replay_read(path, b->load.n, &b->replay, why, why_n);
+	if (!rc && b->replay.batch && opts_has(b->opts, "output-len"))
+		rc = err_why(why, why_n, -EINVAL, "%s: a batch has its own lengths: no --output-len", path);
+	if (rc)
+		return rc;
+	b->chat = b->replay.chat;
+	b->n_requests = b->replay.n;
+	b->requests = xcalloc(b->n_requests, sizeof *b->requests);
+	arrivals.n = b->n_requests;
+	rc = workload_make(&arrivals, &v, &arrivals.n, why, why_n);
+	for (size_t i = 0; !rc && i < b->n_requests; i++)
+		b->requests[i] = (struct load_request){.at_us = v[b->replay.v[i].follows ? 0 : n++].at_us,
+						       .follows = b->replay.v[i].follows};
+	free(v);
+	return rc;
+}
+
+static int make_requests(struct bench *b, char *why, size_t why_n)
+{
+	const char *path = opts_text(b->opts, "replay");
+	if (path)
+		return replay_requests(b, path, why, why_n);
+	int rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
+	return rc || b->n_requests ? rc : err_why(why, why_n, -EINVAL, "%s holds no request", b->load.trace);
+}
+
+/* Set the members of all requests.  Lines of a batch keep their own temperature. */
+static int make_common(struct bench *b, char *why, size_t why_n)
+{
+	json_t *o = json_pack("{s:s, s:b, s:{s:b}}", "model", b->model, "stream", 1, "stream_options",
+			      "include_usage", 1);
+	if (!o)
 		return err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
-	b->head[strlen(b->head) - 1] = 0;
+	if (!b->replay.batch || opts_has(b->opts, "temperature"))
+		json_object_set_new(o, "temperature", json_real(opts_number(b->opts, "temperature")));
+	if (opts_flag(b->opts, "ignore-eos"))
+		json_object_set_new(o, "ignore_eos", json_true());
+	if (b->extra)
+		json_object_update(o, b->extra);
+	b->common = o;
+	if (b->replay.n)
+		return 0;
+	b->head = json_dumps(o, JSON_COMPACT);
+	b->head[strlen(b->head) - 1] = 0; /* cut off the closing brace */
 	return 0;
 }
 
@@ -335,6 +355,10 @@ static void put_body(void *ctx, size_t nth, struct buf *out)
 {
 	struct bench *b = ctx;
 	const struct load_request *r = &b->requests[nth];
+	if (b->replay.n) {
+		replay_put(&b->replay.v[nth], b->common, b->load.n_output, b->load.max_output, out);
+		return;
+	}
 	buf_puts(out, b->head);
 	buf_printf(out, ",\"max_tokens\":%u,", r->n_output);
 	buf_puts(out, b->chat ? "\"messages\":[{\"role\":\"user\",\"content\":" : "\"prompt\":");
@@ -360,9 +384,10 @@ static struct load_config config_of(struct bench *b)
 {
 	return (struct load_config){
 		.url = b->url,
+		.socket = b->socket,
 		.api_key = b->api_key,
-		.max_running = (size_t)opts_int(b->opts, "max-concurrency", 0),
-		.timeout_us = (int64_t)(opts_number(b->opts, "timeout", TIMEOUT_S) * 1e6),
+		.max_running = (size_t)opts_int(b->opts, "max-concurrency"),
+		.timeout_us = (int64_t)(opts_number(b->opts, "timeout") * 1e6),
 		.keep_text = opts_flag(b->opts, "save-detailed"),
 		.body = put_body,
 		.progress = term_is_tty(stderr) ? show_progress : NULL,
@@ -370,13 +395,13 @@ static struct load_config config_of(struct bench *b)
 	};
 }
 
-/* One at a time, copies of the first request; a failure ends the run. */
+/* Send copies of the first request, one at a time.  A failure ends the run. */
 static int warm_up(struct bench *b, char *why, size_t why_n)
 {
 	struct load_config c = config_of(b);
 	int rc = 0;
 	c.progress = NULL;
-	for (int64_t i = opts_int(b->opts, "warmups", 1); i > 0 && !rc; i--) {
+	for (int64_t i = opts_int(b->opts, "warmups"); i > 0 && !rc; i--) {
 		struct load_request r = b->requests[0];
 		struct load_totals totals;
 		r.at_us = 0;
@@ -400,13 +425,15 @@ static int measure(struct bench *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- the report ---- */
+/* ---- report ---- */
 
 static const char *prompts_name(const struct bench *b)
 {
-	return b->load.prompts == WORKLOAD_WORDS ? "words"
-	       : b->load.prompts == WORKLOAD_IDS ? "ids"
-						 : "id range";
+	return b->replay.n && b->replay.batch      ? "batch"
+	       : b->replay.n                       ? "conversations"
+	       : b->load.prompts == WORKLOAD_WORDS ? "words"
+	       : b->load.prompts == WORKLOAD_IDS   ? "ids"
+						   : "id range";
 }
 
 static double cpu_us_per_token(const struct bench *b)
@@ -437,7 +464,7 @@ static json_t *result_json(struct bench *b)
 		json_object_set_new(o, "request_rate",
 				    isfinite(w->rate) ? json_real(w->rate) : json_string("inf"));
 	json_object_set_new(o, "burstiness", w->trace ? json_null() : json_real(w->burstiness));
-	int64_t bound = opts_int(b->opts, "max-concurrency", 0);
+	int64_t bound = opts_int(b->opts, "max-concurrency");
 	json_object_set_new(o, "max_concurrency", bound ? json_integer(bound) : json_null());
 	json_object_set_new(o, "seed", json_integer((json_int_t)w->seed));
 	json_object_set_new(o, "prompts", json_string(prompts_name(b)));
@@ -476,8 +503,8 @@ static void print_report(struct bench *b)
 {
 	const struct load_figures *f = &b->figures;
 	double s = f->duration_s > 0 ? f->duration_s : 1;
-	printf("%s, %s of %s, prompts of %s\n", b->url, b->chat ? "chats" : "completions", b->model,
-	       prompts_name(b));
+	printf("%s%s%s%s, %s of %s, prompts of %s\n", b->socket ? "unix:" : "", b->socket ? b->socket : "",
+	       b->socket ? ", " : "", b->url, b->chat ? "chats" : "completions", b->model, prompts_name(b));
 	printf("%zu requests completed, %zu failed, in %.2f s%s\n", f->completed, f->failed, f->duration_s,
 	       b->totals.interrupted ? " (interrupted)" : "");
 	printf("tokens      %" PRIu64 " in, %" PRIu64 " out\n", f->total_input, f->total_output);
@@ -495,7 +522,7 @@ static void print_report(struct bench *b)
 		printf("%s%zu failed: %s\n", i ? "" : "\n", f->failures[i].n, f->failures[i].error);
 }
 
-/* Called before the run: otherwise a result that cannot be written is detected only at its end. */
+/* Check before the run that a result can be written; otherwise the error would occur only at the end. */
 static int check_writable(const char *path, char *why, size_t why_n)
 {
 	struct stat st;
@@ -551,7 +578,7 @@ static int draw(struct bench *b, const char *path, char *why, size_t why_n)
 static int report(struct bench *b, char *why, size_t why_n)
 {
 	json_t *o = result_json(b);
-	const char *path = opts_text(b->opts, "save", NULL), *plot = opts_text(b->opts, "plot", NULL);
+	const char *path = opts_text(b->opts, "save"), *plot = opts_text(b->opts, "plot");
 	int rc = path ? save(path, o, why, why_n) : 0;
 	if (!rc && plot)
 		rc = draw(b, plot, why, why_n);
@@ -572,19 +599,18 @@ static int report(struct bench *b, char *why, size_t why_n)
 
 static int run(struct bench *b, char *why, size_t why_n)
 {
-	int rc = check_writable(opts_text(b->opts, "save", NULL), why, why_n);
+	int rc = check_writable(opts_text(b->opts, "save"), why, why_n);
 	if (!rc)
-		rc = check_writable(opts_text(b->opts, "plot", NULL), why, why_n);
+		rc = check_writable(opts_text(b->opts, "plot"), why, why_n);
 	if (!rc)
-		rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
-	if (!rc && !b->n_requests)
-		rc = err_why(why, why_n, -EINVAL, "%s holds no request", b->load.trace);
+		rc = make_requests(b, why, why_n);
+	b->url = xasprintf("%s/v1/%s", b->root, b->chat ? "chat/completions" : "completions");
 	if (!rc)
 		rc = learn_model(b, why, why_n);
 	if (!rc)
 		rc = learn_prompts(b, why, why_n);
 	if (!rc)
-		rc = make_head(b, why, why_n);
+		rc = make_common(b, why, why_n);
 	if (rc)
 		return rc;
 	interrupt_arm();
@@ -602,7 +628,9 @@ static void bench_fini(struct bench *b)
 	free(b->requests);
 	load_figures_fini(&b->figures);
 	free(b->load.ids);
+	replay_fini(&b->replay);
 	json_decref(b->extra);
+	json_decref(b->common);
 	free(b->head);
 	free(b->model);
 	free(b->url);
@@ -614,7 +642,7 @@ int cmd_bench_serve(int argc, char **argv)
 	struct opts o = {0};
 	struct bench b = {.opts = &o};
 	char why[1024] = "";
-	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
+	opts_add_program(&o, OPTION_BENCH_SERVE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;

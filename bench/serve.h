@@ -1,4 +1,4 @@
-/* serve.h - `quern bench serve`: an OpenAI-compatible server under load. */
+/* serve.h - `quern bench serve`: puts an OpenAI-compatible server under load. */
 #ifndef QUERN_BENCH_SERVE_H
 #define QUERN_BENCH_SERVE_H
 

@@ -6,7 +6,7 @@
 static int end_event(struct sse *s, sse_event *on_event, void *ctx)
 {
 	if (!s->data.len)
-		return 0; /* no data: no event */
+		return 0; /* an event without data is no event */
 	s->data.p[--s->data.len] = 0;
 	int rc = on_event(ctx, s->data.p, s->data.len);
 	buf_clear(&s->data);
@@ -39,7 +39,7 @@ static int end_line(struct sse *s, sse_event *on_event, void *ctx)
 	return rc;
 }
 
-/* The first line end in [p, end), or end. */
+/* Return the first line end in [p, end), or end. */
 static const char *line_end(const char *p, const char *end)
 {
 	const char *lf = memchr(p, '\n', (size_t)(end - p));

@@ -1,4 +1,5 @@
-/* steps.c - lines of a trace to medians per batch size, and their shares of what probes reach. */
+/* steps.c - computes medians per batch size from the lines of a trace, and their shares of the probed
+ * rates. */
 #include "bench/steps.h"
 
 #include "base/alloc.h"
@@ -14,7 +15,7 @@
 
 enum { PROBE_US = 60 * 1000, LINE_MAX_BYTES = 1 << 12 };
 
-/* What is printed: kinds of the trace, some together. */
+/* Phases that are printed.  Some combine several kinds of the trace. */
 enum part { LINEAR, ROWS, ATTENTION, HEAD, MASK, SAMPLE, GROUP, WAIT, PARTS };
 static const char *const part_names[PARTS] = {"linear", "norm_rope", "attention", "head",
 					      "masks",  "sampling",  "group",     "waiting"};
@@ -61,14 +62,14 @@ struct run {
 struct steps {
 	char *path; /* owned */
 	struct probe *probe;
-	enum probe_kind peak; /* of the arithmetic that the mode uses; PROBE_KINDS: none */
-	int64_t pid;          /* of the worker that is measured */
+	enum probe_kind peak; /* probe of the arithmetic that the mode uses; PROBE_KINDS: none */
+	int64_t pid;          /* pid of the measured worker */
 	double layers_bytes, head_bytes, kv_token_bytes, layers_macs, head_macs;
-	double experts, expert_bytes; /* of layers_bytes: those that a row has */
+	double experts, expert_bytes; /* experts per row, and bytes of one; in layers_bytes */
 	struct roofs last;            /* the latest probes */
 	struct run *runs;             /* [n_runs] */
 	size_t n_runs, cap_runs;
-	struct line *lines; /* [n_lines] in time */
+	struct line *lines; /* [n_lines] in order of time */
 	size_t n_lines, cap_lines;
 };
 
@@ -79,7 +80,7 @@ static double number(const json_t *o, const char *key)
 	return json_number_value(json_object_get(o, key));
 }
 
-/* What multiplies: "int8 by amx", "bf16", ... */
+/* Return the probe of the arithmetic of a mode: "int8 by amx", "bf16", ... */
 static enum probe_kind peak_of(const char *mode)
 {
 	static const struct {
@@ -116,7 +117,7 @@ static void add_line(struct steps *s, const json_t *o)
 		l->us[part_of((enum trace_kind)k)] += number(ns, trace_name((enum trace_kind)k)) / 1e3;
 }
 
-/* Calls fn for each line; a line cut off at the end (a worker that was killed) is left out. */
+/* Call fn for each line.  A truncated last line (the worker was killed) is skipped. */
 static int each_line(const char *path, void (*fn)(struct steps *s, const json_t *o), struct steps *s,
 		     char *why, size_t why_n)
 {
@@ -221,13 +222,13 @@ int steps_read(struct steps *s, char *why, size_t why_n)
 	return each_line(s->path, take_step, s, why, why_n);
 }
 
-/* ---- the figures ---- */
+/* ---- figures ---- */
 
-/* One kind of step of one batch size: a sample per step, or per run. */
+/* Steps of one kind and one batch size: a sample per step, or per run. */
 struct figures {
 	struct samples step_us, part_us[PARTS];
 	struct samples gb_per_s, memory_share, gop_per_s, peak_share; /* per run */
-	double rows, us;                                              /* of the run at hand */
+	double rows, us;                                              /* the current run */
 };
 
 static void figures_fini(struct figures *f)
@@ -249,7 +250,8 @@ static double total_us(const struct line *l)
 	return us;
 }
 
-/* A step that decodes the whole batch, directly behind another one: nothing waits for a client. */
+/* Return whether a step decodes the whole batch and directly follows another such step, so that it does not
+ * wait for a client. */
 static bool decodes(const struct steps *s, size_t i, int64_t batch)
 {
 	const struct line *l = &s->lines[i], *before = i ? l - 1 : NULL;
@@ -267,7 +269,8 @@ static double mean(double a, double b)
 	return (a + b) / 2;
 }
 
-/* Bytes of a step, of a mixture those of the experts that it really read. */
+/* Return the bytes that a step reads.  For a mixture-of-experts model, these include the experts actually
+ * read. */
 static double bytes_of(const struct steps *s, const struct line *l)
 {
 	const double more = l->experts ? ((double)l->experts - s->experts) * s->expert_bytes : 0;
@@ -275,7 +278,7 @@ static double bytes_of(const struct steps *s, const struct line *l)
 	       s->kv_token_bytes * (double)l->context;
 }
 
-/* The run's totals as rates, beside the probes before and after it. */
+/* Add the run's totals as rates, and as shares of the probes before and after the run. */
 static void add_rates(struct figures *f, const struct run *r, double bytes, double macs, double us)
 {
 	if (us <= 0)
@@ -347,9 +350,13 @@ static void add_row(const struct steps *s, struct table *t, int64_t batch, bool 
 
 void steps_table(const struct steps *s, struct table *t)
 {
-	table_row(t, "BATCH", "STEP ms", headings[LINEAR], headings[ROWS], headings[ATTENTION],
-		  headings[HEAD], headings[SAMPLE], headings[WAIT], "GB/s", "of memory", "GOP/s", "of peak",
-		  NULL);
+	static const char *const roofs[] = {"GB/s", "of memory", "GOP/s", "of peak"};
+	table_row(t, "BATCH", "STEP ms", NULL);
+	for (int p = 0; p < PARTS; p++)
+		if (p != GROUP)
+			table_text(t, headings[p]);
+	for (size_t i = 0; i < sizeof roofs / sizeof *roofs; i++)
+		table_text(t, roofs[i]);
 	for (size_t i = 0; i < s->n_runs; i++) {
 		size_t first = 0;
 		while (s->runs[first].batch != s->runs[i].batch)

@@ -1,6 +1,6 @@
-/* One thread.  The reference runs beside it, turn by turn in one invocation, so that both meet the same
- * load of the machine; its conversion of ids to Python lists is not counted, and the ids of both are
- * compared. */
+/* Everything runs in one thread.  The reference runs alternate with our runs in one invocation, so that both
+ * see the same load of the machine.  The reference's conversion of ids to Python lists is not counted.  The
+ * ids of both are compared. */
 #include "bench/tokenizer.h"
 
 #include "base/alloc.h"
@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 #include "cli/models/cache.h"
@@ -26,15 +27,6 @@
 
 enum { TEXT_MAX = 1 << 30, RUNS_MAX = 1000, REPLY_MS = 600 * 1000 };
 
-static const struct opt bench_options[] = {
-	OPT("text", OPT_TEXT, "FILE", "what to tokenize (UTF-8)"),
-	OPT("runs", OPT_INT, "N", "runs, of which the median is reported (5)", .lo = 1, .hi = RUNS_MAX),
-	OPT("chunk", OPT_SIZE, "BYTES", "bytes per call (0: the whole text in one call)"),
-	OPT("compare", OPT_FLAG, NULL, "also measure the Python package `tokenizers`, in turns"),
-	OPT("python", OPT_TEXT, "PATH", "interpreter that has the package (python3)"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
-
 static const struct usage usage = {
 	.name = "bench tokenizer",
 	.words = "MODEL",
@@ -43,7 +35,7 @@ static const struct usage usage = {
 	.max_words = 1,
 };
 
-/* argv: tokenizer.json, text, chunk.  One line for each line on stdin: seconds, ids, CRC-32. */
+/* Arguments: tokenizer.json, text, chunk.  Prints one line per line on stdin: seconds, ids, CRC-32. */
 static const char python_script[] =
 	"import sys, time, zlib, array\n"
 	"import tokenizers\n"
@@ -119,7 +111,7 @@ static int python_start(struct python *py, const char *program, const struct ben
 	return rc ? err_why(why, why_n, -rc, "%s: %s", program, strerror(rc)) : 0;
 }
 
-/* The next line of its output, without the newline, in py->line. */
+/* Read the next line of the reference's output into py->line, without the newline. */
 static int python_line(struct python *py, char *why, size_t why_n)
 {
 	char c;
@@ -164,7 +156,7 @@ static void python_stop(struct python *py)
 
 /* ---- one run ---- */
 
-/* CRC-32 as zlib has it. */
+/* Compute CRC-32 as zlib does. */
 static uint32_t crc32_of(const void *data, size_t n)
 {
 	uint32_t table[256], crc = UINT32_MAX;
@@ -179,7 +171,7 @@ static uint32_t crc32_of(const void *data, size_t n)
 	return ~crc;
 }
 
-/* End of the chunk that begins at `at`, at a character boundary. */
+/* Return the end of the chunk that begins at `at`, at a character boundary. */
 static size_t chunk_end(const struct bench *b, size_t at)
 {
 	size_t to = b->chunk && b->chunk < b->n - at ? at + b->chunk : b->n;
@@ -246,7 +238,7 @@ static void print_line(const char *name, const char *version, const struct bench
 	       (double)b->n / 1e6 / seconds, (double)r->n_ids / seconds, r->n_ids);
 }
 
-/* The exit status: 1 when the ids differ. */
+/* Print the results.  Returns the exit status: 1 if the ids differ. */
 static int report(struct bench *b, const struct python *py, bool json)
 {
 	double ours = median(b->ours, b->runs), theirs = py ? median(b->theirs, b->runs) : 0;
@@ -282,11 +274,11 @@ static int run_bench(struct bench *b, const struct opts *o, char *why, size_t wh
 	bool with = opts_flag(o, "compare");
 	int rc = 0, status = 1;
 	if (with) {
-		/* One thread for both; a dead child is an error of write(), not a signal. */
+		/* Use one thread for both.  A dead child must be an error of write(), not a signal. */
 		setenv("TOKENIZERS_PARALLELISM", "false", 1);
 		setenv("RAYON_NUM_THREADS", "1", 1);
 		signal(SIGPIPE, SIG_IGN);
-		rc = python_start(&py, opts_text(o, "python", "python3"), b, why, why_n);
+		rc = python_start(&py, opts_text(o, "python"), b, why, why_n);
 		if (rc == 0)
 			rc = python_line(&py, why, why_n);
 		snprintf(py.version, sizeof py.version, "%.60s", py.line.p ? py.line.p : "");
@@ -302,9 +294,9 @@ static int bench_tokenizer(const struct opts *o)
 {
 	struct bench *b = xcalloc(1, sizeof *b);
 	char why[1024];
-	b->text_path = opts_text(o, "text", NULL);
-	b->runs = opts_int(o, "runs", 5);
-	b->chunk = (size_t)opts_int(o, "chunk", 0);
+	b->text_path = opts_text(o, "text");
+	b->runs = opts_int(o, "runs");
+	b->chunk = (size_t)opts_int(o, "chunk");
 	char dir[PATH_MAX], name[CACHED_NAME];
 	cache_find(o->words[0], dir, name);
 	b->tokenizer_path = file_join(dir, "tokenizer.json");
@@ -327,11 +319,11 @@ static int bench_tokenizer(const struct opts *o)
 int cmd_bench_tokenizer(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, bench_options, sizeof bench_options / sizeof *bench_options);
+	opts_add_program(&o, OPTION_BENCH_TOKENIZER);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
-		status = opts_text(&o, "text", NULL) ? term_finish(bench_tokenizer(&o))
-						     : term_usage(usage.name, "--text is missing");
+		status = opts_text(&o, "text") ? term_finish(bench_tokenizer(&o))
+					       : term_usage(usage.name, "--text is missing");
 	opts_fini(&o);
 	return status;
 }

@@ -1,5 +1,5 @@
-/* tokenizer.h - `quern bench tokenizer`: encoding and decoding speed, alone or beside the Python package
- * `tokenizers`. */
+/* tokenizer.h - `quern bench tokenizer`: encoding and decoding speed, optionally compared with the Python
+ * package `tokenizers`. */
 #ifndef QUERN_BENCH_TOKENIZER_H
 #define QUERN_BENCH_TOKENIZER_H
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Common enough to be one token, with the space before it, in most vocabularies. */
+/* Words that are common enough to be one token, with the preceding space, in most vocabularies. */
 static const char *const words[] = {
 	"the",    "and",   "was",    "that",   "with",  "for",   "his",   "her",   "they",    "said",
 	"one",    "day",   "time",   "little", "big",   "went",  "came",  "saw",   "house",   "tree",
@@ -18,7 +18,7 @@ static const char *const words[] = {
 	"should", "never", "each",   "other"};
 enum { N_WORDS = sizeof words / sizeof *words };
 
-/* Independent streams of random numbers. */
+/* Seeds of independent random streams. */
 enum { FOR_GAPS = 0x67617073, FOR_LENGTHS = 0x6c656e67, FOR_PREFIX = 0x70726566, FOR_PROMPT = 0x70726f6d };
 
 static uint32_t uniform(struct rng *r, uint32_t lo, uint32_t hi)
@@ -26,7 +26,7 @@ static uint32_t uniform(struct rng *r, uint32_t lo, uint32_t hi)
 	return lo + (uint32_t)(rng_unit(r) * ((double)(hi - lo) + 1));
 }
 
-/* As vLLM's --random-range-ratio: both ends included. */
+/* Draw a length as vLLM's --random-range-ratio does: both ends are included. */
 static uint32_t around(struct rng *r, uint32_t n, double ratio)
 {
 	double lo = floor(n * (1 - ratio)), hi = ceil(n * (1 + ratio));

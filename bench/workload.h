@@ -1,5 +1,5 @@
 /* workload.h - the requests of a load test: arrival times, lengths, prompts.
- * They depend on the options and the seed only. */
+ * They depend only on the options and the seed. */
 #ifndef QUERN_BENCH_WORKLOAD_H
 #define QUERN_BENCH_WORKLOAD_H
 
@@ -17,21 +17,22 @@ enum { WORKLOAD_REQUESTS_MAX = 10000000 };
 enum workload_prompts {
 	WORKLOAD_WORDS,    /* English words, about a token each */
 	WORKLOAD_IDS,      /* token ids drawn from a list */
-	WORKLOAD_ID_RANGE, /* ... from id_lo to id_hi */
+	WORKLOAD_ID_RANGE, /* token ids from id_lo to id_hi */
 };
 
 struct workload {
-	size_t n;           /* requests; with a trace: at most (0: all of it) */
+	size_t n;           /* requests; with a trace, an upper limit (0: the whole trace) */
 	double rate;        /* per second; INFINITY: all at once */
-	double burstiness;  /* shape of the gaps' gamma distribution; 1: Poisson */
-	const char *trace;  /* a file (traces.h), or NULL; then rate and lengths do not count */
-	double trace_speed; /* its times are divided by it */
-	bool by_lengths;    /* lengths counts, else the next four */
+	double burstiness;  /* shape of the gamma distribution of gaps; 1: Poisson */
+	const char *trace;  /* a file (traces.h), or NULL; with a trace, rate and lengths are ignored */
+	double trace_speed; /* the trace's times are divided by it */
+	bool by_lengths;    /* use `lengths` instead of n_prompt, n_output and range_ratio */
 	struct lengths lengths;
 	uint32_t n_prompt, n_output;
 	double range_ratio;              /* lengths uniform in [n (1 - r), n (1 + r)] */
-	uint32_t max_prompt, max_output; /* longer ones are cut to it; 0: none */
-	uint32_t n_prefix;               /* the first tokens of all prompts are the same; beyond n_prompt */
+	uint32_t max_prompt, max_output; /* longer lengths are cut to it; 0: no limit */
+	uint32_t n_prefix;               /* tokens of a prefix that all prompts share, in addition to
+					  * n_prompt */
 	enum workload_prompts prompts;
 	uint32_t *ids; /* [n_ids] borrowed */
 	size_t n_ids;
@@ -39,10 +40,10 @@ struct workload {
 	uint64_t seed;
 };
 
-/* Arrival times and lengths.  *v is owned by the caller (load_request_fini() each, then free). */
+/* Make arrival times and lengths.  The caller owns *v (load_request_fini() each, then free). */
 int workload_make(const struct workload *w, struct load_request **v, size_t *n, char *why, size_t why_n);
 
-/* The prompt of request nth, with n_prompt tokens, as JSON: a string of words, or an array of ids. */
+/* Append the prompt of request nth, with n_prompt tokens, as JSON: a string of words, or an array of ids. */
 void workload_prompt(const struct workload *w, size_t nth, uint32_t n_prompt, struct buf *out);
 
 #endif

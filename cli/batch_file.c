@@ -7,7 +7,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/replace.h"
-#include "cli/openai_body.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/terminal/term.h"
@@ -26,24 +25,15 @@
 enum {
 	LINES_MAX = 10 * 1000 * 1000,
 	LINE_BYTES_MAX = 16 << 20,
-	WINDOW = 256,         /* jobs under way, without --concurrency */
-	RETRY_MS = 500,       /* after a temporary refusal, or while the service is away */
-	DRAW_US = 100 * 1000, /* between two updates of the progress bar */
+	RETRY_MS = 500,       /* wait after a temporary refusal, or while the service is away */
+	DRAW_US = 100 * 1000, /* interval between two updates of the progress bar */
 };
 
-const struct opt batch_file_options[] = {
-	OPT("batch", OPT_TEXT, "FILE", "run a file of requests (OpenAI batch lines, JSONL)"),
-	OPT("output", OPT_TEXT, "FILE", "where the results go (FILE with .out before its extension)"),
-	OPT("concurrency", OPT_INT, "N", "requests of the file in flight at once (256)", .lo = 1,
-	    .hi = 65536),
-};
-const size_t batch_file_n_options = sizeof batch_file_options / sizeof *batch_file_options;
-
-/* States of a line.  A line that runs goes back to LINE_WAITS when the service refuses it for now, or goes
+/* States of a line.  A running line returns to LINE_WAITS if the service refuses it temporarily or goes
  * away. */
 enum { LINE_WAITS, LINE_RUNS, LINE_DONE };
 
-/* Where the result of a line stands in the .part file. */
+/* Position of a line's result in the .part file. */
 struct result {
 	int64_t at;
 	uint32_t n;
@@ -51,7 +41,7 @@ struct result {
 };
 
 struct under_way {
-	uint64_t id; /* of the request */
+	uint64_t id; /* id of the request */
 	uint32_t line;
 };
 
@@ -61,23 +51,22 @@ struct batch {
 	const void *input; /* mapped */
 	size_t input_n;
 	char *output, *part_path;
-	char *model; /* served, for lines without a model; NULL: unknown */
 	FILE *part;
 	int64_t part_n;
-	char run[33];    /* random, in hex: part of the jobs' idempotency keys */
-	uint64_t digest; /* of the input */
+	char run[33];    /* random, in hexadecimal; part of the jobs' idempotency keys */
+	uint64_t digest; /* hash of the input */
 	struct batch_line *lines;
 	struct result *results; /* [n_lines] */
 	uint32_t n_lines, next, n_done, n_failed;
-	uint32_t window, window_max; /* limit of n_running: halved while the service refuses */
+	uint32_t window, window_max; /* limit of n_running; halved while the service refuses */
 	struct under_way *running;   /* [window_max] */
 	uint32_t n_running;
 	int64_t began_us, drawn_us;
-	uint32_t n_before; /* done by an earlier command */
+	uint32_t n_before; /* lines done by an earlier command */
 	bool away;
 };
 
-/* --- progress --- */
+/* ---- progress ---- */
 
 static void draw(struct batch *b, bool last)
 {
@@ -103,17 +92,17 @@ static void draw(struct batch *b, bool last)
 	fflush(stderr);
 }
 
-/* --- the input --- */
+/* ---- input ---- */
 
 static void line_where(const struct batch *b, char *out, size_t n, size_t line)
 {
-	snprintf(out, n, "%s: line %zu", opts_text(b->o, "batch", ""), line);
+	snprintf(out, n, "%s: line %zu", opts_text(b->o, "batch"), line);
 }
 
 static int read_input(struct batch *b, char *why, size_t why_n)
 {
 	struct batch_scan s;
-	int rc = file_map(opts_text(b->o, "batch", ""), &b->input, &b->input_n, why, why_n);
+	int rc = file_map(opts_text(b->o, "batch"), &b->input, &b->input_n, why, why_n);
 	if (rc)
 		return rc;
 	b->digest = XXH3_64bits(b->input, b->input_n);
@@ -137,7 +126,7 @@ static int read_input(struct batch *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* "in.jsonl" to "in.out.jsonl" */
+/* Return the output's name: "in.jsonl" becomes "in.out.jsonl". */
 static char *output_of(const char *input)
 {
 	const char *dot = strrchr(input, '.'), *slash = strrchr(input, '/');
@@ -146,7 +135,7 @@ static char *output_of(const char *input)
 	return xasprintf("%.*s.out%s", (int)(dot - input), input, dot);
 }
 
-/* --- the results so far --- */
+/* ---- the .part file ---- */
 
 static int write_part(struct batch *b, const struct buf *text, char *why, size_t why_n)
 {
@@ -156,7 +145,7 @@ static int write_part(struct batch *b, const struct buf *text, char *why, size_t
 	return 0;
 }
 
-/* A record: "LINE FAILED BYTES\n", the result, "\n". */
+/* Append a record: "LINE FAILED BYTES\n", the result, "\n". */
 static int store(struct batch *b, uint32_t line, bool failed, const struct buf *result, char *why,
 		 size_t why_n)
 {
@@ -174,7 +163,7 @@ static int store(struct batch *b, uint32_t line, bool failed, const struct buf *
 	return rc;
 }
 
-/* Copies the first line of p: sscanf() on p would scan for the end of the whole file. */
+/* Copy the first line of p.  sscanf() on p itself would scan to the end of the whole file. */
 static bool head_of(const char *p, size_t n, char *out, size_t out_n)
 {
 	const char *end = memchr(p, '\n', n < out_n ? n : out_n);
@@ -185,7 +174,7 @@ static bool head_of(const char *p, size_t n, char *out, size_t out_n)
 	return true;
 }
 
-/* Reads the records of an interrupted command; an incomplete one at the end is cut off. */
+/* Read the records of an interrupted command.  An incomplete record at the end is cut off. */
 static int load_part(struct batch *b, const char *text, size_t n, char *why, size_t why_n)
 {
 	uint64_t size, digest;
@@ -259,7 +248,7 @@ static int open_part(struct batch *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* All results, in the order of the input. */
+/* Write all results in the order of the input. */
 static int write_output(struct batch *b, char *why, size_t why_n)
 {
 	struct replace out;
@@ -280,70 +269,53 @@ static int write_output(struct batch *b, char *why, size_t why_n)
 		replace_drop(&out);
 	else
 		rc = replace_end(&out, why, why_n);
-	/* Only now: the output's name is on the disk before the .part file goes. */
+	/* Remove the .part file only now, when the output's name is on the disk. */
 	if (!rc)
 		unlink(b->part_path);
 	return rc;
 }
 
-/* --- lines --- */
+/* ---- lines ---- */
 
-static json_t *parse_line(const struct batch *b, uint32_t line, const char **custom_id, const json_t **body,
-			  const char **url)
+/* Parse a line; the caller owns the tree.  NULL: the file has changed. */
+static json_t *parse_line(const struct batch *b, uint32_t line, struct batch_line_request *request)
 {
 	const struct batch_line *l = &b->lines[line];
-	struct batch_line_request request;
 	struct batch_line_problem problem;
-	if (batch_line_parse((const char *)b->input + l->at, l->n, NULL, &request, &problem)) {
-		json_decref(request.tree);
+	if (batch_line_parse((const char *)b->input + l->at, l->n, NULL, request, &problem)) {
+		json_decref(request->tree);
 		return NULL;
 	}
-	*custom_id = request.custom_id;
-	*body = request.body;
-	*url = json_string_value(json_object_get(request.tree, "url"));
-	return request.tree;
+	return request->tree;
 }
 
-/* Stores an error for a line that is not sent. */
-static int refuse_line(struct batch *b, uint32_t line, const char *custom_id, const char *message, char *why,
-		       size_t why_n)
+static json_t *line_request(const struct batch *b, uint32_t line, const struct batch_line_request *l)
 {
-	struct buf body = {0}, result = {0};
-	openai_body_error(&body, message);
-	batch_line_result(&result, custom_id, 400, "", body.p, body.len);
-	int rc = store(b, line, true, &result, why, why_n);
-	buf_fini(&body);
-	buf_fini(&result);
-	return rc;
+	char key[80];
+	snprintf(key, sizeof key, "batch %s %u", b->run, line);
+	json_t *request = json_pack(
+		"{s:s, s:O, s:o, s:s, s:s}", "op", "request", "url", json_object_get(l->tree, "url"), "body",
+		json_stringn(l->body_text, l->body_text_n), "key", key, "on_disconnect", "keep");
+	if (opts_flag(b->o, "durable"))
+		json_object_set_new(request, "durable", json_true());
+	if (opts_has(b->o, "priority"))
+		json_object_set_new(request, "priority", json_integer(opts_int(b->o, "priority")));
+	return request;
 }
 
 static int send_line(struct batch *b, uint32_t line, char *why, size_t why_n)
 {
-	const char *custom_id, *url;
-	const json_t *body;
-	char key[80], wrong[256];
-	json_t *tree = parse_line(b, line, &custom_id, &body, &url);
+	struct batch_line_request l;
+	json_t *tree = parse_line(b, line, &l);
 	if (!tree)
 		return err_why(why, why_n, -EIO, "the input file has changed");
-	json_t *request = openai_body_request(body, url, wrong, sizeof wrong);
-	int rc;
-	if (!request) {
-		rc = refuse_line(b, line, custom_id, wrong, why, why_n);
-	} else {
-		snprintf(key, sizeof key, "batch %s %u", b->run, line);
-		json_object_set_new(request, "key", json_string(key));
-		json_object_set_new(request, "on_disconnect", json_string("keep"));
-		if (opts_flag(b->o, "durable"))
-			json_object_set_new(request, "durable", json_true());
-		if (opts_has(b->o, "priority"))
-			json_object_set_new(request, "priority", json_integer(opts_int(b->o, "priority", 0)));
-		struct under_way *u = &b->running[b->n_running];
-		u->line = line;
-		rc = client_send(*b->client, request, &u->id, why, why_n);
-		if (!rc) {
-			b->lines[line].state = LINE_RUNS;
-			b->n_running++;
-		}
+	json_t *request = line_request(b, line, &l);
+	struct under_way *u = &b->running[b->n_running];
+	u->line = line;
+	int rc = client_send(*b->client, request, &u->id, why, why_n);
+	if (!rc) {
+		b->lines[line].state = LINE_RUNS;
+		b->n_running++;
 	}
 	json_decref(request);
 	json_decref(tree);
@@ -361,7 +333,7 @@ static int send_lines(struct batch *b, char *why, size_t why_n)
 	return rc;
 }
 
-/* Returns a running line to LINE_WAITS. */
+/* Return a running line to LINE_WAITS. */
 static void put_back(struct batch *b, uint32_t i)
 {
 	uint32_t line = b->running[i].line;
@@ -371,7 +343,7 @@ static void put_back(struct batch *b, uint32_t i)
 		b->next = line;
 }
 
-/* Index in running of the request; -1: none. */
+/* Return the index in running of a request; -1: none. */
 static int64_t find_running(const struct batch *b, uint64_t id)
 {
 	for (uint32_t i = 0; i < b->n_running; i++)
@@ -386,41 +358,45 @@ static bool is_code(const json_t *reply, const char *code)
 	return c && strcmp(c, code) == 0;
 }
 
-/* 0, or 1: the service refuses for now.  Negative with the reason: the batch cannot continue. */
-static int take_reply(struct batch *b, const json_t *reply, char *why, size_t why_n)
+/* Write the error of a request that the service refused, as the route of its url would.  Return the HTTP
+ * status. */
+static json_int_t put_refusal(struct buf *out, const json_t *reply)
 {
-	const char *op = client_reply_op(reply), *custom_id, *url;
-	const json_t *body;
-	int64_t at = find_running(b, client_reply_id(reply));
-	bool done = strcmp(op, "done") == 0;
-	if (at < 0 || (!done && strcmp(op, "error") != 0))
-		return 0;
-	uint32_t line = b->running[at].line;
-	bool named = json_object_get(reply, "job") != NULL;
-	if (!done && (is_code(reply, "E_OVERLOADED") || is_code(reply, "E_NOT_READY") ||
-		      (is_code(reply, "E_INTERNAL") && !named))) {
-		client_reply_error(reply, why, why_n);
-		put_back(b, (uint32_t)at);
-		return 1;
-	}
-	if (done && json_is_true(json_object_get(reply, "service_ended"))) {
-		snprintf(why, why_n, "the service ended before the job did");
-		put_back(b, (uint32_t)at);
-		return 1;
-	}
-	const char *message = json_string_value(json_object_get(reply, "message"));
-	if (!done && !named && message && strncmp(message, "durable: ", 9) == 0) {
-		client_reply_error(reply, why, why_n);
-		return -EREMOTEIO; /* every line would be refused */
-	}
-	json_t *tree = parse_line(b, line, &custom_id, &body, &url);
+	const bool too_long = is_code(reply, "E_TOO_LONG");
+	json_t *error =
+		json_pack("{s:{s:O?, s:s, s:O?, s:s?}}", "error", "message",
+			  json_object_get(reply, "message"), "type", "invalid_request_error", "param",
+			  json_object_get(reply, "field"), "code", too_long ? "request_too_large" : NULL);
+	char *text = json_dumps(error, JSON_COMPACT);
+	buf_puts(out, text ? text : "null");
+	free(text);
+	json_decref(error);
+	return too_long ? 413 : 400;
+}
+
+static bool names_field(const json_t *reply, const char *field)
+{
+	const char *f = json_string_value(json_object_get(reply, "field"));
+	return f && strcmp(f, field) == 0;
+}
+
+/* Store the result of a line that has ended. */
+static int take_result(struct batch *b, uint32_t line, const json_t *reply, char *why, size_t why_n)
+{
+	struct batch_line_request l;
+	json_t *tree = parse_line(b, line, &l);
 	if (!tree)
 		return err_why(why, why_n, -EIO, "the input file has changed");
+	const json_t *body = json_object_get(reply, "body");
+	const char *id = json_string_value(json_object_get(reply, "request_id"));
 	struct buf text = {0}, result = {0};
-	unsigned status = openai_body_reply(&text, reply, body, url, b->model);
-	const char *job = json_string_value(json_object_get(reply, "job"));
-	batch_line_result(&result, custom_id, status, job ? job : "", text.p, text.len);
-	b->running[at] = b->running[--b->n_running];
+	json_int_t status = json_integer_value(json_object_get(reply, "status_code"));
+	if (json_string_length(body)) {
+		buf_put(&text, json_string_value(body), json_string_length(body));
+	} else {
+		status = put_refusal(&text, reply);
+	}
+	batch_line_result(&result, l.custom_id, (unsigned)status, id ? id : "", text.p, text.len);
 	int rc = store(b, line, status != 200, &result, why, why_n);
 	buf_fini(&text);
 	buf_fini(&result);
@@ -428,9 +404,34 @@ static int take_reply(struct batch *b, const json_t *reply, char *why, size_t wh
 	return rc;
 }
 
-/* --- the run --- */
+/* Handle a reply.  0, or 1: the service refuses temporarily.  Negative with the reason: the batch cannot
+ * continue. */
+static int take_reply(struct batch *b, const json_t *reply, char *why, size_t why_n)
+{
+	const int64_t at = find_running(b, client_reply_id(reply));
+	const bool failed = strcmp(client_reply_op(reply), "error") == 0;
+	if (at < 0)
+		return 0;
+	if (failed && (is_code(reply, "E_OVERLOADED") || is_code(reply, "E_NOT_READY") ||
+		       is_code(reply, "E_INTERNAL"))) {
+		client_reply_error(reply, why, why_n);
+		put_back(b, (uint32_t)at);
+		return 1;
+	}
+	/* Every line would be refused: the service has no journal, is older, or does not accept the key. */
+	if (failed &&
+	    (names_field(reply, "durable") || names_field(reply, "op") || is_code(reply, "E_AUTH"))) {
+		client_reply_error(reply, why, why_n);
+		return -EREMOTEIO;
+	}
+	uint32_t line = b->running[at].line;
+	b->running[at] = b->running[--b->n_running];
+	return take_result(b, line, reply, why, why_n);
+}
 
-/* The service has gone away: lines under way are submitted again, under the same keys. */
+/* ---- the run ---- */
+
+/* The service has gone away: reconnect, and submit the lines in flight again under the same keys. */
 static int reconnect(struct batch *b, char *why, size_t why_n)
 {
 	client_close(*b->client);
@@ -466,7 +467,7 @@ static int run_lines(struct batch *b, char *why, size_t why_n)
 		if (b->n_done > n_done && b->window < b->window_max)
 			b->window++;
 		if (rc == 1) {
-			/* A full queue refuses many lines at once: the window is halved once. */
+			/* A full queue refuses many lines at once: halve the window only once. */
 			if (clock_us() >= wait_until)
 				b->window = b->window > 16 ? b->window / 2 : b->window > 8 ? 8 : b->window;
 			wait_until = clock_us() + RETRY_MS * 1000;
@@ -482,8 +483,8 @@ static int run_lines(struct batch *b, char *why, size_t why_n)
 
 static int open_all(struct batch *b, char *why, size_t why_n)
 {
-	const char *output = opts_text(b->o, "output", NULL);
-	b->output = output ? xstrdup(output) : output_of(opts_text(b->o, "batch", ""));
+	const char *output = opts_text(b->o, "output");
+	b->output = output ? xstrdup(output) : output_of(opts_text(b->o, "batch"));
 	b->part_path = xasprintf("%s.part", b->output);
 	if (file_exists(b->output) && !file_exists(b->part_path))
 		return err_why(why, why_n, -EEXIST,
@@ -492,23 +493,12 @@ static int open_all(struct batch *b, char *why, size_t why_n)
 	return rc ? rc : open_part(b, why, why_n);
 }
 
-static int learn_model(struct batch *b, char *why, size_t why_n)
-{
-	struct client_about about;
-	int rc = client_about(*b->client, CALL_MS, &about, why, why_n);
-	if (!rc && *about.model)
-		b->model = xstrdup(about.model);
-	return rc;
-}
-
 int batch_file_run(struct client **c, const struct opts *o)
 {
 	char why[1024];
-	uint32_t window = (uint32_t)opts_int(o, "concurrency", WINDOW);
+	uint32_t window = (uint32_t)opts_int(o, "concurrency");
 	struct batch b = {.client = c, .o = o, .window = window, .window_max = window};
 	int rc = open_all(&b, why, sizeof why), status;
-	if (!rc)
-		rc = learn_model(&b, why, sizeof why);
 	b.began_us = clock_us();
 	if (!rc)
 		rc = run_lines(&b, why, sizeof why);
@@ -534,7 +524,6 @@ int batch_file_run(struct client **c, const struct opts *o)
 	free(b.results);
 	free(b.running);
 	free(b.output);
-	free(b.model);
 	free(b.part_path);
 	return status;
 }

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/request.h"
@@ -18,17 +19,17 @@
 #include <sys/stat.h>
 
 struct chat {
-	struct client **c; /* *c NULL: the service has gone away */
+	struct client **c; /* *c is NULL after the service has gone away */
 	struct opts *o;
 	bool reopen;
 	struct client_about about;
 	struct line_editor *in;
 	struct conversation talk;
-	bool over;   /* /quit */
-	bool failed; /* without a terminal: something went wrong */
+	bool over;   /* /quit was given */
+	bool failed; /* without a terminal: a message or command has failed */
 };
 
-/* --- answers --- */
+/* ---- answers ---- */
 
 static void report(struct chat *h, const char *why)
 {
@@ -36,15 +37,15 @@ static void report(struct chat *h, const char *why)
 	h->failed = true;
 }
 
-/* The service may be another one by now. */
+/* Reconnect if needed.  The service may be a different one by now. */
 static int connect_again(struct chat *h, char *why, size_t why_n)
 {
 	int rc = *h->c ? 0 : command_open(h->o, h->c, why, why_n);
 	return rc ? rc : client_about(*h->c, CALL_MS, &h->about, why, why_n);
 }
 
-/* Answers the conversation, which ends with a user's message, and adds the answer; without one that message
- * is dropped.  0, -ECANCELED (stopped; the text so far is the answer), -ECONNRESET, or another error. */
+/* Answer the conversation, which ends with a user message, and append the answer.  On failure, drop that
+ * message.  0, -ECANCELED (stopped; the text so far is the answer), -ECONNRESET, or another error. */
 static int answer(struct chat *h, char *why, size_t why_n)
 {
 	struct buf text = {0};
@@ -66,7 +67,7 @@ static int answer(struct chat *h, char *why, size_t why_n)
 	return rc;
 }
 
-/* answer(), with errors reported; those that end the chat are returned. */
+/* answer(), but errors are reported.  Returns only errors that end the chat. */
 static int answer_or_report(struct chat *h, char *why, size_t why_n)
 {
 	int rc = answer(h, why, why_n);
@@ -86,9 +87,9 @@ static int answer_or_report(struct chat *h, char *why, size_t why_n)
 	return 0;
 }
 
-/* --- commands --- */
+/* ---- commands ---- */
 
-/* Each gets what follows its name, without blanks around it.  0, or an error with its reason. */
+/* Commands receive the text after their name, without surrounding blanks.  0, or an error with its reason. */
 static int do_help(struct chat *h, char *rest, char *why, size_t why_n);
 
 static int do_quit(struct chat *h, char *rest, char *why, size_t why_n)
@@ -189,7 +190,7 @@ static int do_help(struct chat *h, char *rest, char *why, size_t why_n)
 	return 0;
 }
 
-/* line begins with a slash. */
+/* Run the command in line, which begins with a slash. */
 static int run_command(struct chat *h, char *line, char *why, size_t why_n)
 {
 	const char *names[N_CHAT_COMMANDS];
@@ -210,7 +211,7 @@ static int run_command(struct chat *h, char *line, char *why, size_t why_n)
 		       near ? "?" : "/help lists them, and // begins a message with a slash");
 }
 
-/* --- input --- */
+/* ---- input ---- */
 
 static bool ends_with(const struct buf *b, const char *s)
 {
@@ -218,7 +219,7 @@ static bool ends_with(const struct buf *b, const char *s)
 	return b->len >= n && memcmp(b->p + b->len - n, s, n) == 0;
 }
 
-/* A message or a command, of one line or more.  Errors as line_editor_read(). */
+/* Read a message or command of one or more lines.  Errors as line_editor_read(). */
 static int read_message(struct chat *h, struct buf *message)
 {
 	static const char quotes[] = "\"\"\"";
@@ -237,7 +238,7 @@ static int read_message(struct chat *h, struct buf *message)
 			message->p[--message->len] = '\0';
 		rc = line_editor_read(h->in, "...", &line, &n);
 		if (rc == -ENODATA)
-			return 0; /* the message is what there is */
+			return 0; /* the input has ended: the message is complete */
 		if (rc)
 			return rc;
 		line_editor_remember(h->in, line);
@@ -256,7 +257,7 @@ static bool is_blank(const struct buf *b)
 	return !b->len || strspn(b->p, " \t\n") == b->len;
 }
 
-/* One message or command.  0 to go on; others end the chat. */
+/* Read and handle one message or command.  0 to continue; errors end the chat. */
 static int turn(struct chat *h, struct buf *message, char *why, size_t why_n)
 {
 	interrupt_arm();
@@ -290,7 +291,8 @@ static int turn(struct chat *h, struct buf *message, char *why, size_t why_n)
 	return rc;
 }
 
-/* The file of former lines, its folder made where it is missing; NULL: none is kept.  The caller's. */
+/* Return the path of the history file, and make its folder; NULL: no history is kept.  The caller frees the
+ * path. */
 static char *history_file(void)
 {
 	struct environment env = environment_read();
@@ -322,7 +324,7 @@ int chat_run(struct client **c, struct opts *o, bool reopen, char *why, size_t w
 			     *h.about.model ? h.about.model : "the model",
 			     reopen ? "submit PROMPT" : "run MODEL PROMPT");
 	if (!rc)
-		rc = conversation_init(&h.talk, opts_text(o, "system", NULL), why, why_n);
+		rc = conversation_init(&h.talk, opts_text(o, "system"), why, why_n);
 	if (rc)
 		return rc;
 	char *history = history_file();
@@ -355,8 +357,7 @@ int cmd_chat(int argc, char **argv)
 	struct opts o = {0};
 	struct client *c;
 	char why[1024];
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, request_options, request_n_options);
+	opts_add_program(&o, OPTION_CHAT);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = command_connect(&o, &c);

@@ -14,17 +14,17 @@
 #include <string.h>
 #include <zmq.h>
 
-/* A host that vanishes silently is detected within this time. */
+/* A host that vanishes silently is detected within HEARTBEAT_TIMEOUT_MS. */
 enum { HEARTBEAT_MS = 2000, HEARTBEAT_TIMEOUT_MS = 10000, LINGER_MS = 500 };
 
 struct client {
 	void *context;
 	void *socket;     /* DEALER */
-	void *monitor;    /* PAIR: events of the connection */
-	struct buf bytes; /* of the request being sent */
+	void *monitor;    /* PAIR: the connection's events */
+	struct buf bytes; /* the encoded request */
 	uint64_t last_id;
 	char endpoint[256];
-	bool keyed;     /* CURVE */
+	bool keyed;     /* uses CURVE */
 	bool connected; /* the endpoint accepts connections */
 	bool gone;      /* the connection was lost */
 };
@@ -34,7 +34,7 @@ static void set_int(void *socket, int option, int value)
 	zmq_setsockopt(socket, option, &value, sizeof value);
 }
 
-/* One event of the connection; 0 when there is none. */
+/* Return the next event of the connection; 0 if there is none. */
 static uint16_t next_event(struct client *c)
 {
 	uint16_t event = 0;
@@ -42,7 +42,7 @@ static uint16_t next_event(struct client *c)
 	zmq_msg_init(&m);
 	if (zmq_msg_recv(&m, c->monitor, ZMQ_DONTWAIT) >= (int)sizeof event)
 		memcpy(&event, zmq_msg_data(&m), sizeof event);
-	/* The second part names the endpoint. */
+	/* Discard the second part of the message, which names the endpoint. */
 	bool more = zmq_msg_more(&m);
 	zmq_msg_close(&m);
 	while (more) {
@@ -65,7 +65,7 @@ static int no_service(const struct client *c, int err, char *why, size_t why_n)
 		       c->endpoint);
 }
 
-/* Waits for the socket, the monitor or Ctrl-C.  -EINTR, -ETIMEDOUT or 0. */
+/* Wait for the socket, the monitor or Ctrl-C.  -EINTR, -ETIMEDOUT or 0. */
 static int wait_any(struct client *c, int64_t until_us, bool *readable)
 {
 	zmq_pollitem_t items[] = {{.socket = c->socket, .events = ZMQ_POLLIN},
@@ -81,7 +81,7 @@ static int wait_any(struct client *c, int64_t until_us, bool *readable)
 	return 0;
 }
 
-/* The handshake was not completed. */
+/* Report that the handshake was not completed. */
 static int no_handshake(const struct client *c, uint16_t event, char *why, size_t why_n)
 {
 	if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
@@ -130,13 +130,37 @@ static int wait_connected(struct client *c, int timeout_ms, char *why, size_t wh
 	}
 }
 
+/* Complete an endpoint: a path becomes ipc://, HOST:PORT becomes tcp://.  A final slash of a tcp endpoint is
+ * removed. */
+static void complete_endpoint(const char *given, char *out, size_t n)
+{
+	const bool whole = strstr(given, "://") || strncmp(given, "unix:", 5) == 0;
+	snprintf(out, n, "%s%s", whole ? "" : strchr(given, '/') ? "ipc://" : "tcp://", given);
+	const size_t len = strlen(out);
+	if (strncmp(out, "tcp://", 6) == 0 && out[len - 1] == '/')
+		out[len - 1] = '\0';
+}
+
+static int bad_endpoint(const char *endpoint, char *why, size_t why_n)
+{
+	if (strncmp(endpoint, "http", 4) == 0 || strncmp(endpoint, "unix:", 5) == 0)
+		return err_why(
+			why, why_n, -EINVAL,
+			"%s is HTTP's address; this command speaks to the job socket, tcp://HOST:PORT or "
+			"ipc://PATH, which quern serve prints as \"jobs\"",
+			endpoint);
+	return err_why(why, why_n, -EINVAL, "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH",
+		       endpoint, zmq_strerror(errno));
+}
+
 int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
 		char *why, size_t why_n)
 {
 	struct client *c = xcalloc(1, sizeof *c);
 	char events[64];
 	int rc;
-	snprintf(c->endpoint, sizeof c->endpoint, "%s", endpoint);
+	complete_endpoint(endpoint, c->endpoint, sizeof c->endpoint);
+	endpoint = c->endpoint;
 	snprintf(events, sizeof events, "inproc://client-%p", (void *)c);
 	c->context = zmq_ctx_new();
 	c->socket = c->context ? zmq_socket(c->context, ZMQ_DEALER) : NULL;
@@ -149,9 +173,9 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	set_int(c->socket, ZMQ_LINGER, 0);
 	set_int(c->socket, ZMQ_HEARTBEAT_IVL, HEARTBEAT_MS);
 	set_int(c->socket, ZMQ_HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS);
-	/* Not ZMQ_IMMEDIATE, which discards received but unread messages when the service ends:
-	 * that is how the jobs have ended. */
-	set_int(c->socket, ZMQ_SNDHWM, 0); /* the sender bounds what is under way */
+	/* ZMQ_IMMEDIATE is not set, because it discards received but unread messages when the service ends,
+	 * and these report how the jobs have ended. */
+	set_int(c->socket, ZMQ_SNDHWM, 0); /* the sender bounds the requests in flight */
 	set_int(c->socket, ZMQ_RCVHWM, 0); /* replies are requested, and their size is bounded */
 	int64_t max = (int64_t)mp_limits_reply().bytes;
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
@@ -166,9 +190,7 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 		goto fail;
 	}
 	if (zmq_connect(c->socket, endpoint) < 0) {
-		rc = err_why(why, why_n, -EINVAL,
-			     "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH", endpoint,
-			     zmq_strerror(errno));
+		rc = bad_endpoint(endpoint, why, why_n);
 		goto fail;
 	}
 	rc = wait_connected(c, timeout_ms, why, why_n);
@@ -201,12 +223,12 @@ void client_close(struct client *c)
 static int gone_away(struct client *c, char *why, size_t why_n)
 {
 	c->gone = true;
-	/* Unsent requests must not reach the next process that listens there. */
+	/* Drop unsent requests: they must not reach the next process that listens there. */
 	set_int(c->socket, ZMQ_LINGER, 0);
 	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
 }
 
-/* Handles all pending events of the connection. */
+/* Handle all pending events, and return whether the connection was lost. */
 static bool is_gone(struct client *c)
 {
 	for (uint16_t event; !c->gone && (event = next_event(c)) != 0;)
@@ -227,7 +249,7 @@ int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size
 	return gone_away(c, why, why_n);
 }
 
-/* Receives without waiting.  -EAGAIN: no message. */
+/* Receive a reply without waiting.  -EAGAIN: no message. */
 static int take(struct client *c, json_t **reply, char *why, size_t why_n)
 {
 	const struct mp_limits limits = mp_limits_reply();
@@ -264,7 +286,7 @@ int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, siz
 			return err_why(why, why_n, rc, "interrupted");
 		if (rc)
 			return err_why(why, why_n, rc, "the service at %s does not answer", c->endpoint);
-		/* Replies received before the connection was lost are delivered first. */
+		/* Deliver replies received before the connection was lost first. */
 		if (!readable && is_gone(c)) {
 			rc = take(c, reply, why, why_n);
 			return rc != -EAGAIN ? rc : gone_away(c, why, why_n);

@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/terminal/environment.h"
 #include "cli/launch.h"
 #include "cli/terminal/term.h"
@@ -9,28 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct opt command_to_options[] = {
-	OPT("to", OPT_TEXT, "ENDPOINT",
-	    "the service's job socket (else $QUERN_TO, one of this user, or " LAUNCH_JOBS ")"),
-	OPT("key", OPT_TEXT, "FILE", "the client's secret key, for a service with keys (else $QUERN_KEY)"),
-	OPT("server-key", OPT_TEXT, "FILE", "the service's public key (else $QUERN_SERVER_KEY)"),
-};
-const size_t command_n_to_options = sizeof command_to_options / sizeof *command_to_options;
-
 int command_open(const struct opts *o, struct client **c, char *why, size_t why_n)
 {
 	struct client_keys keys;
 	struct environment env = environment_read();
 	bool keyed;
-	int rc =
-		curve_pair(&(struct curve_sources){opts_text(o, "key", NULL),
-						   opts_text(o, "server-key", NULL), env.key, env.server_key},
-			   &keys.own, &keys.server, &keyed, why, why_n);
+	int rc = curve_pair(&(struct curve_sources){opts_text(o, "key"), opts_text(o, "server-key"), env.key,
+						    env.server_key},
+			    &keys.own, &keys.server, &keyed, why, why_n);
 	if (!rc) {
 		char local[LAUNCH_JOBS_SIZE];
-		const char *to = opts_text(o, "to", env.to);
+		const char *to = opts_text_or(o, "to", env.to);
 		if (!to)
-			to = keyed ? LAUNCH_JOBS : launch_jobs_endpoint(local);
+			to = keyed ? OPTION_JOBS : launch_jobs_endpoint(local);
 		rc = client_open(to, keyed ? &keys : NULL, CONNECT_MS, c, why, why_n);
 	}
 	curve_forget(&keys.own);

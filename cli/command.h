@@ -1,4 +1,4 @@
-/* command.h - what commands of a running service share: the connection to it. */
+/* command.h - the connection to a running service, shared by the commands that use one. */
 #ifndef QUERN_CLI_COMMAND_H
 #define QUERN_CLI_COMMAND_H
 
@@ -10,17 +10,15 @@
 
 enum { CONNECT_MS = 5000, CALL_MS = 30000 };
 
-/* The functions below return COMMAND_GO_ON, or the exit status after --help or an error was printed. */
+/* The functions below, except command_open(), return COMMAND_GO_ON, or the exit status after printing --help
+ * or an error. */
 
-/* --to ENDPOINT: for commands that talk to a running service. */
-extern const struct opt command_to_options[];
-extern const size_t command_n_to_options;
-/* Connects as the options and the environment say, with their keys if any; errors as client_open(). */
+/* Connect according to the options and the environment, with their keys if any.  Errors as client_open(). */
 int command_open(const struct opts *o, struct client **c, char *why, size_t why_n);
-/* The same, with errors reported. */
+/* command_open(), but errors are reported. */
 int command_connect(const struct opts *o, struct client **c);
 
-/* Connects, sends {"op": op}, stores the reply, closes. */
+/* Connect, send {"op": op}, store the reply, and close. */
 int command_request(const struct opts *o, const char *op, json_t **reply);
 
 #endif

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A larger file is not a saved conversation. */
+/* Size limit of a saved conversation. */
 static const size_t bytes_max = 64 << 20;
 
 int conversation_init(struct conversation *v, const char *system, char *why, size_t why_n)
@@ -75,7 +75,7 @@ json_t *conversation_all(const struct conversation *v)
 	return all;
 }
 
-/* The messages of a saved conversation. */
+/* Read the messages of a saved conversation. */
 static int read_saved(const char *path, json_t **out, char *why, size_t why_n)
 {
 	size_t i;

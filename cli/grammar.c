@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 #include "grammar/grammar.h"
@@ -12,17 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct opt grammar_options[] = {
-	OPT("schema", OPT_TEXT, "FILE", "JSON schema"),
-	OPT("regex", OPT_TEXT, "R", "regular expression; the whole text matches it"),
-	OPT("gbnf", OPT_TEXT, "FILE", "grammar as llama.cpp writes them"),
-	OPT("lark", OPT_TEXT, "FILE", "grammar in a subset of Lark's language"),
-	OPT("choice", OPT_TEXT, "FILE", "JSON array of strings: one of them"),
-	OPT("form", OPT_TEXT, "FILE", "JSON document that combines grammars"),
-	OPT("accepts", OPT_FLAG, NULL, "read texts from stdin, one per line: yes, or no and where"),
-	OPT("print", OPT_FLAG, NULL, "print the grammar as rules"),
-};
 
 static const struct usage usage = {
 	.name = "grammar",
@@ -42,7 +32,7 @@ static const struct {
 };
 enum { N_LANGUAGES = sizeof languages / sizeof *languages, PRINT_MAX = 1 << 20 };
 
-/* yes, or no and at which byte: the line ends there, or what follows is refused. */
+/* Print "yes", or "no" and the byte at which the line is refused or ends too early. */
 static int check_line(struct grammar *g, const char *line, size_t n)
 {
 	struct matcher *m = matcher_new(g);
@@ -129,12 +119,15 @@ static int run(const struct opts *o)
 	if (which < 0)
 		return term_usage(usage.name,
 				  "one of --schema, --regex, --gbnf, --lark, --choice and --form is needed");
-	const char *text = opts_text(o, languages[which].option, "");
+	const char *text = opts_text(o, languages[which].option);
 	if (languages[which].language == GRAMMAR_REGEX)
 		return compile(o, GRAMMAR_REGEX, text, strlen(text));
 	if (file_read(text, GRAMMAR_SOURCE_MAX, &file, &n, why, sizeof why))
 		return term_error("%s", why);
-	int status = compile(o, languages[which].language, file, n);
+	enum grammar_language language = languages[which].language;
+	if (language == GRAMMAR_SCHEMA && !opts_flag(o, "exact"))
+		language = GRAMMAR_SCHEMA_BOUNDED;
+	int status = compile(o, language, file, n);
 	free(file);
 	return status;
 }
@@ -142,7 +135,7 @@ static int run(const struct opts *o)
 int cmd_grammar(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, grammar_options, sizeof grammar_options / sizeof *grammar_options);
+	opts_add_program(&o, OPTION_GRAMMAR);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = term_finish(run(&o));

@@ -1,4 +1,5 @@
-/* grammar.h - `quern grammar`: what a grammar compiles to, and which texts it accepts, without a model. */
+/* grammar.h - `quern grammar`: shows what a grammar compiles to and which texts it accepts, without a
+ * model. */
 #ifndef QUERN_CLI_GRAMMAR_H
 #define QUERN_CLI_GRAMMAR_H
 

@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
@@ -22,20 +23,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct opt inspect_options[] = {
-	OPT("tensors", OPT_FLAG, NULL, "every tensor of the model's files, with statistics of its values"),
-	OPT("no-probe", OPT_FLAG, NULL, "do not measure bandwidth and peaks, which takes a second"),
-	OPT("gpu-bytes", OPT_SIZE, "SIZE",
-	    "of a mixture: where its experts should be beside a GPU of so much memory (this machine's "
-	    "first)"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-	OPT("graph", OPT_TEXT, "FILE",
-	    "instead, draw a step: its operations, their weights and data (FILE.svg, or FILE.dot for "
-	    "Graphviz)"),
-	OPT("errors", OPT_TEXT, "FILE",
-	    "with --graph: colours by the errors in a report of quern quantize (FILE.json)"),
-};
 
 static const struct usage usage = {
 	.name = "inspect",
@@ -60,7 +47,7 @@ static void print_json(json_t *o)
 
 /* ---- a device ---- */
 
-/* Only a worker has kernels: what it prints as JSON for `option` WHAT. */
+/* Run quern-worker with `option` WHAT and parse the JSON that it prints.  Only a worker has the kernels. */
 static int ask_worker(const char *option, const char *what, const char *more, json_t **out, char *why,
 		      size_t why_n)
 {
@@ -92,7 +79,7 @@ static void print_list(const char *label, const json_t *list)
 	putchar('\n');
 }
 
-/* The modes, what runs each, and the one that --compute auto takes. */
+/* Print the compute modes, the instructions that each uses, and the mode that --compute auto selects. */
 static void print_modes(const json_t *o)
 {
 	const json_t *list = json_get(o, "compute");
@@ -140,7 +127,7 @@ static void print_machine(const json_t *m)
 			       : "not granted by the system (arch_prctl): VNNI is used instead");
 }
 
-/* Of one thread and of all. */
+/* Print the probed rates of one thread and of all threads. */
 static void print_probes(const json_t *o)
 {
 	const char *name;
@@ -217,7 +204,7 @@ static void count(void *ctx, const struct weights_linear *l, bool head)
 
 static struct counts counts_of(const struct model_config *c, const struct weights *w)
 {
-	struct counts n = {.tied = c->tied};
+	struct counts n = {.tied = c->tied && !w->untied};
 	weights_each(w, count, &n);
 	return n;
 }
@@ -233,13 +220,13 @@ static int64_t n_parameters(const struct model_config *c, const struct weights *
 	return n;
 }
 
-/* Of them, those that one row is multiplied by. */
+/* Return the number of parameters that one row is multiplied by. */
 static int64_t n_active(const struct model_config *c, const struct weights *w)
 {
 	return n_parameters(c, w) - (model_config_layer_weights(c) - model_config_row_macs(c));
 }
 
-/* {"F16": {"tensors": 12, "bytes": 4096}, ...} */
+/* Return {"F16": {"tensors": 12, "bytes": 4096}, ...}. */
 static json_t *types_of(const struct weights_files *files)
 {
 	json_t *o = json_object();
@@ -292,13 +279,14 @@ int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type)
 {
 	const bool int8 = strcmp(type, "int8") == 0, int16 = strcmp(type, "int16") == 0;
 	const int value = int8 ? 1 : int16 || strcmp(type, "bf16") == 0 ? 2 : 4;
-	/* K's rows are padded, and scales of K and V follow those in integers. */
+	/* K's rows are padded, and in the integer types the scales of K and V follow them. */
 	const int together = int8 || int16 ? 4 : 2, scales = int8 || int16 ? 8 : 0;
 	const int k = (c->head_dim + together - 1) / together * together, v = (c->head_dim + 15) / 16 * 16;
 	return (int64_t)c->n_layers * c->n_kv_heads * ((k + v) * value + scales);
 }
 
-/* What this machine's CPU is, with its bandwidth if wanted; NULL: no worker tells. */
+/* Return the description of this machine's CPU, with its bandwidth if probe is set; NULL if no worker reports
+ * it. */
 static json_t *read_cpu(bool probe)
 {
 	char why[1024];
@@ -310,7 +298,7 @@ static json_t *read_cpu(bool probe)
 	return cpu;
 }
 
-/* Its mode that is the default, and the type of K and V there.  mode and kv: f32, if no worker tells. */
+/* Store the CPU's default compute mode and its type of K and V; "f32" if no worker reports them. */
 static void default_mode(const json_t *cpu, char *mode, char *kv, size_t n)
 {
 	const json_t *modes = json_get(cpu, "compute");
@@ -328,7 +316,7 @@ static void default_mode(const json_t *cpu, char *mode, char *kv, size_t n)
 	}
 }
 
-/* Of the modes in which a tied embedding is held twice: {"int8": bytes}. */
+/* Return the modes in which a tied embedding is stored twice: {"int8": bytes}. */
 static json_t *second_copies(const struct model_config *c, const struct weights *w)
 {
 	json_t *o = json_object();
@@ -342,7 +330,7 @@ static json_t *second_copies(const struct model_config *c, const struct weights 
 	return o;
 }
 
-/* Of each mode what a CPU's worker holds of the weights: {"f32": bytes, ...}. */
+/* Return the bytes of weights that a CPU worker holds in each mode: {"f32": bytes, ...}. */
 static json_t *loaded(const struct model_config *c, const struct weights *w)
 {
 	json_t *o = json_object();
@@ -353,7 +341,7 @@ static json_t *loaded(const struct model_config *c, const struct weights *w)
 	return o;
 }
 
-/* Layers with experts. */
+/* Return the number of layers with experts. */
 static int n_sparse(const struct model_config *c)
 {
 	int n = 0;
@@ -362,7 +350,7 @@ static int n_sparse(const struct model_config *c)
 	return n;
 }
 
-/* Of all routed experts, in the files: what --experts cpu keeps off a GPU. */
+/* Return the bytes of all routed experts in the files, which --experts cpu keeps off a GPU. */
 static int64_t experts_bytes(const struct weights *w)
 {
 	int64_t n = 0;
@@ -371,15 +359,15 @@ static int64_t experts_bytes(const struct weights *w)
 	return n;
 }
 
-/* Of a GPU's memory a worker's part, as serve has it by default. */
+/* Fraction of a GPU's memory for a worker; the default of serve. */
 static const double gpu_part = 0.9;
 
-/* Of the first GPU, or of the one that was told; 0: there is none. */
+/* Return the memory of the first GPU, or the size given by --gpu-bytes; 0: there is no GPU. */
 static int64_t gpu_bytes(const struct opts *o)
 {
 	char why[1024];
 	json_t *list;
-	const int64_t told = opts_int(o, "gpu-bytes", 0);
+	const int64_t told = opts_int(o, "gpu-bytes");
 	if (told || read_devices("gpu", false, &list, why, sizeof why))
 		return told;
 	const int64_t bytes = json_integer_value(json_get(json_array_get(list, 0), "bytes_total"));
@@ -387,7 +375,8 @@ static int64_t gpu_bytes(const struct opts *o)
 	return bytes;
 }
 
-/* Beside a GPU of so many bytes; NULL: there is none, or not for this model. */
+/* Describe where the experts should be placed with a GPU of so many bytes.  NULL: there is no GPU, or the
+ * model has no experts. */
 static json_t *describe_placement(const struct model_config *c, const struct weights *w, const char *mode,
 				  int64_t bytes)
 {
@@ -413,7 +402,8 @@ static json_t *describe_model(const char *dir, const struct model_config *c, con
 			      dir, "architecture", c->arch_name, "layers", c->n_layers, "hidden", c->hidden,
 			      "intermediate", c->intermediate, "heads", c->n_heads, "kv_heads", c->n_kv_heads,
 			      "head_dim", c->head_dim, "vocabulary", c->n_vocab, "context", c->max_position,
-			      "tied", c->tied, "rope", rope_name(c->rope), "rope_theta", c->rope_theta);
+			      "tied", c->tied && !w->untied, "rope", rope_name(c->rope), "rope_theta",
+			      c->rope_theta);
 	json_object_set_new(o, "sliding_window", json_integer(c->window));
 	json_object_set_new(o, "parameters", json_integer(n_parameters(c, w)));
 	if (c->experts.n) {
@@ -467,7 +457,7 @@ static void print_types(const json_t *types)
 	putchar('\n');
 }
 
-/* How layers differ: windows and rotations. */
+/* Print how layers differ in windows and rotary embeddings. */
 static void print_layers(const struct model_config *c)
 {
 	int windows = 0, local = 0, none = 0;
@@ -486,7 +476,7 @@ static void print_layers(const struct model_config *c)
 		printf(", none in %d of %d layers", none, c->n_layers);
 }
 
-/* "1.23 billion" */
+/* Format "1.23 billion". */
 static const char *parameters_text(int64_t n, char *out, size_t size)
 {
 	const bool billion = n >= 1000000000;
@@ -554,10 +544,20 @@ static void print_model(const json_t *o, const struct model_config *c, const str
 	if (json_get(o, "placement"))
 		print_placement(json_get(o, "placement"));
 	printf("  %-14s%d tokens%s\n", "vocabulary", c->n_vocab,
-	       c->tied ? ", embedding and head are one" : "");
+	       c->tied && !w->untied ? ", embedding and head are one"
+
+	       : w->untied ? "; a head of its own, though tie_word_embeddings is true"
+			   : "");
 	printf("  %-14s%d tokens, rope %s", "context", c->max_position, rope_name(c->rope));
 	print_layers(c);
 	putchar('\n');
+	if (model_config_long_factors(c, c->max_position))
+		printf("  %-14sthe long factors, above a served context of %d; --context %d has the short "
+		       "ones\n",
+		       "", c->rope_original, c->rope_original);
+	if (w->n_beyond)
+		printf("  %-14s%d layers that the files have beyond those of config.json\n", "not used",
+		       w->n_beyond);
 	if (c->text_only)
 		printf("  %-14sof the text only; the parts that see are not read\n", "weights");
 	if (c->quant.n_schemes)
@@ -634,10 +634,10 @@ static int write_text(const char *path, const struct buf *text, char *why, size_
 	return replace_end(&file, why, why_n);
 }
 
-/* dir: of the model; model: as it was named. */
+/* Draw a step of the model in dir; model: its name as given. */
 static int draw_step(const struct opts *o, const char *dir, const char *model)
 {
-	const char *path = opts_text(o, "graph", ""), *report = opts_text(o, "errors", NULL), *error;
+	const char *path = opts_text(o, "graph"), *report = opts_text(o, "errors"), *error;
 	char why[1024];
 	json_t *list;
 	struct graph g;
@@ -670,10 +670,11 @@ static int draw_step(const struct opts *o, const char *dir, const char *model)
 	return rc ? term_error("%s", why) : 0;
 }
 
-/* COMMAND_GO_ON: --graph and what belongs to it are given rightly, or not at all. */
+/* Check the use of --graph and its options.  Returns COMMAND_GO_ON if they are given correctly or not at all,
+ * else the exit status. */
 static int check_graph(const struct opts *o, bool device)
 {
-	const char *path = opts_text(o, "graph", NULL);
+	const char *path = opts_text(o, "graph");
 	if (!path && opts_has(o, "errors"))
 		return term_usage("inspect", "--errors colours a drawing: give --graph FILE.svg, too");
 	if (!path)
@@ -704,7 +705,7 @@ static int inspect_model(const struct opts *o, const char *model)
 	}
 	if (weights_open(dir, &c, &w, why, sizeof why)) {
 		model_config_fini(&c);
-		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
+		model_kind_check(dir, why, sizeof why); /* may give a better reason */
 		return term_error("%s", why);
 	}
 	if (opts_has(o, "graph")) {
@@ -733,7 +734,7 @@ static int inspect_model(const struct opts *o, const char *model)
 int cmd_inspect(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, inspect_options, sizeof inspect_options / sizeof *inspect_options);
+	opts_add_program(&o, OPTION_INSPECT);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		const char *what = o.words[0];

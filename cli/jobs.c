@@ -2,6 +2,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/stream.h"
 #include "cli/terminal/table.h"
@@ -12,16 +13,8 @@
 #include <string.h>
 
 enum {
-	JOB_ID_SIZE = 80,   /* an id is 32 digits; the service refuses what is longer */
-	MATCHES_SHOWN = 10, /* of an ambiguous prefix */
-};
-
-static const struct opt json_options[] = {
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
-
-static const struct opt attach_options[] = {
-	OPT("from", OPT_INT, "N", "first token of each output to print (0)", .lo = 0, .hi = INT32_MAX),
+	JOB_ID_SIZE = 80,   /* an id is 32 digits; the service refuses longer ids */
+	MATCHES_SHOWN = 10, /* number of matches of an ambiguous prefix to print */
 };
 
 static const struct usage jobs_usage = {
@@ -65,14 +58,7 @@ static const struct usage explain_usage = {
 	.max_words = 1,
 };
 
-static void add_options(struct opts *o, bool json)
-{
-	opts_add(o, command_to_options, command_n_to_options);
-	if (json)
-		opts_add(o, json_options, sizeof json_options / sizeof *json_options);
-}
-
-/* "350 ms", "12 s", "3 min", "5 h" */
+/* Format an age: "350 ms", "12 s", "3 min", "5 h". */
 static const char *age_text(json_int_t ms, char *buf, size_t n)
 {
 	if (ms < 1000)
@@ -86,8 +72,8 @@ static const char *age_text(json_int_t ms, char *buf, size_t n)
 	return buf;
 }
 
-/* The id of the job that `typed` begins.  Only a unique prefix needs the list of jobs; what matches none goes
- * to the service, which says so. */
+/* Complete `typed` to the id of the only job that begins with it.  If none does, the service reports the
+ * error. */
 static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], char *why, size_t why_n)
 {
 	const size_t n = strlen(typed);
@@ -121,7 +107,7 @@ static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], 
 	return rc;
 }
 
-/* Sends {"op": op, "job": the job that the command's word begins}.  COMMAND_GO_ON, or the exit status. */
+/* Send {"op": op, "job": the job that the command's word names}.  COMMAND_GO_ON, or the exit status. */
 static int request_job(const struct opts *o, const char *op, json_t **reply)
 {
 	struct client *c;
@@ -171,7 +157,7 @@ int cmd_jobs(int argc, char **argv)
 {
 	struct opts o = {0};
 	json_t *reply;
-	add_options(&o, true);
+	opts_add_program(&o, OPTION_JOBS_LIST);
 	int status = command_parse(&o, &jobs_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = command_request(&o, "jobs", &reply);
@@ -195,13 +181,12 @@ int cmd_attach(int argc, char **argv)
 	struct opts o = {0};
 	struct client *c;
 	char why[1024];
-	add_options(&o, true);
-	opts_add(&o, attach_options, sizeof attach_options / sizeof *attach_options);
+	opts_add_program(&o, OPTION_ATTACH);
 	int status = command_parse(&o, &attach_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = command_connect(&o, &c);
 	if (status == COMMAND_GO_ON) {
-		int64_t from = opts_int(&o, "from", 0);
+		int64_t from = opts_int(&o, "from");
 		struct stream how = {.json = opts_flag(&o, "json"), .partial = from > 0, .watch = true};
 		char job[JOB_ID_SIZE];
 		json_t *request = NULL;
@@ -224,7 +209,7 @@ int cmd_cancel(int argc, char **argv)
 {
 	struct opts o = {0};
 	json_t *reply;
-	add_options(&o, false);
+	opts_add_program(&o, OPTION_CANCEL);
 	int status = command_parse(&o, &cancel_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = request_job(&o, "cancel", &reply);
@@ -240,7 +225,7 @@ int cmd_result(int argc, char **argv)
 {
 	struct opts o = {0};
 	json_t *reply;
-	add_options(&o, true);
+	opts_add_program(&o, OPTION_RESULT);
 	int status = command_parse(&o, &result_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = request_job(&o, "result", &reply);
@@ -256,7 +241,7 @@ int cmd_result(int argc, char **argv)
 	return status;
 }
 
-/* --- explain --- */
+/* ---- explain ---- */
 
 static json_int_t get(const json_t *o, const char *key)
 {
@@ -274,7 +259,7 @@ static const char *time_text(json_int_t us, char *buf, size_t n)
 	return buf;
 }
 
-/* What held it up in the queue, the longest first. */
+/* Append the reasons for the job's time in the queue. */
 static void put_held(struct buf *b, const json_t *held)
 {
 	static const struct {
@@ -299,7 +284,7 @@ static void put_times(struct buf *b, json_int_t n)
 		buf_printf(b, "%" PRId64 " times", (int64_t)n);
 }
 
-/* What is known of a phase, in words. */
+/* Describe a phase in words. */
 static void put_note(struct buf *b, const char *phase, const json_t *p)
 {
 	const json_int_t tokens = get(p, "tokens"), us = get(p, "us");
@@ -383,7 +368,7 @@ int cmd_explain(int argc, char **argv)
 {
 	struct opts o = {0};
 	json_t *reply;
-	add_options(&o, true);
+	opts_add_program(&o, OPTION_EXPLAIN);
 	int status = command_parse(&o, &explain_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = request_job(&o, "explain", &reply);

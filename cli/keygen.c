@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
-#include "base/options.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 #include "proto/curve.h"
@@ -14,13 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const struct opt options[] = {
-	OPT("out", OPT_TEXT, "DIR", "where to write them, created if needed (.)"),
-	OPT("name", OPT_TEXT, "NAME", "the files are NAME.key and NAME.pub (quern)"),
-	OPT("fleet", OPT_FLAG, NULL, "keys of a service, its workers and its operator, and their allow file"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 
 static const struct usage usage = {
 	.name = "keygen",
@@ -70,7 +63,7 @@ static bool exists_in(const char *dir, const char *name, const char *ending, cha
 	return there;
 }
 
-/* Nothing is written where one of the files exists already. */
+/* Return whether one of the files exists already; then nothing is written. */
 static bool fleet_exists(const char *dir, char *why, size_t why_n)
 {
 	bool there = exists_in(dir, "allow", "", why, why_n);
@@ -80,7 +73,7 @@ static bool fleet_exists(const char *dir, char *why, size_t why_n)
 	return there;
 }
 
-/* The list of peers that may connect; the service's own key has every right without a line. */
+/* Write the list of peers that may connect.  The service's own key has every right without a line. */
 static int write_allow(const char *path, const struct curve_key *k, char *why, size_t why_n)
 {
 	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -105,7 +98,7 @@ static void remove_pair(const char *dir, const char *name)
 	free(public);
 }
 
-/* All of it or nothing.  k: the pairs; their secret halves are wiped. */
+/* Make all pairs and the allow file, or nothing.  k receives the pairs; their secret halves are wiped. */
 static int make_fleet(struct curve_key k[FLEET], const char *dir, char *why, size_t why_n)
 {
 	int rc = fleet_exists(dir, why, why_n) ? -EEXIST : 0, n = 0;
@@ -149,11 +142,11 @@ int cmd_keygen(int argc, char **argv)
 	struct opts o = {0};
 	struct curve_key k;
 	char why[512];
-	opts_add(&o, options, sizeof options / sizeof *options);
+	opts_add_program(&o, OPTION_KEYGEN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	const char *dir = opts_text(&o, "out", "."), *name = opts_text(&o, "name", "quern");
+	const char *dir = opts_text(&o, "out"), *name = opts_text(&o, "name");
 	if (!name_fits(name)) {
 		status = term_usage("keygen", "--name \"%.100s\" is not a file name", name);
 		goto out;

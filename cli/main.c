@@ -1,4 +1,4 @@
-/* main.c - `quern`: the table of commands, and the dispatch to one of them. */
+/* main.c - `quern`: the table of commands, and their dispatch. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/options.h"
@@ -73,7 +73,7 @@ static void help(FILE *f)
 		   "  quern chat\n");
 }
 
-/* A program that links the kernels replaces this process. */
+/* Replace this process by a program that links the kernels. */
 static int become(const char *program, char **argv)
 {
 	char why[512], *path = process_program(program, why, sizeof why);
@@ -96,14 +96,14 @@ static int cmd_worker(int argc, char **argv)
 	return become("quern-worker", argv);
 }
 
-/* argv[-1] is the program's own name. */
+/* argv[-1] is the name of the program itself. */
 static int cmd_quantizer(int argc, char **argv)
 {
 	(void)argc;
 	return become("quern-quantize", argv - 1);
 }
 
-/* It runs the scheduler in simulated time, as `quern bench scheduler` does. */
+/* `quern plan` is part of quern-bench, which runs the scheduler in simulated time. */
 static int cmd_plan(int argc, char **argv)
 {
 	char **words = xcalloc((size_t)argc + 2, sizeof *words);

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 static const int64_t grace_us = 2 * 1000000LL;
-/* Time to wait for the reason after the service went away. */
+/* Time to wait for the supervisor's reason after the service went away. */
 enum { REASON_MS = 3000 };
 
 static void report(int fd, const json_t *line)
@@ -29,7 +29,7 @@ static void report(int fd, const json_t *line)
 	buf_printf(&b, "%s\n", text);
 	free(text);
 	if (write(fd, b.p, b.len) < 0)
-		exit(EXIT_FAILURE); /* the command is gone: exit too */
+		exit(EXIT_FAILURE); /* the command has ended: exit too */
 	buf_fini(&b);
 }
 
@@ -38,7 +38,8 @@ static void on_ready(void *user, const json_t *line)
 	report(*(int *)user, line);
 }
 
-/* A command that does not read now, since it waits for its prompt, must not hold the supervisor up. */
+/* Report progress only if the pipe has room: a command that waits for its prompt does not read, and must not
+ * block the supervisor. */
 static void on_loading(void *user, const json_t *loading)
 {
 	struct pollfd room = {.fd = *(int *)user, .events = POLLOUT};
@@ -48,7 +49,7 @@ static void on_loading(void *user, const json_t *loading)
 	json_decref(line);
 }
 
-/* The supervisor's process, from fork to end. */
+/* Run the supervisor's process, from fork to exit. */
 static int supervisor(const struct opts *o, const char *model, bool verbose, int control_fd, int report_fd)
 {
 	struct launch l;
@@ -92,7 +93,7 @@ int private_start(struct private_service *s, const struct opts *o, const char *m
 	pid_t parent = getpid();
 	s->pid = fork();
 	if (s->pid == 0) {
-		/* Ctrl-C on the terminal is handled by the command. */
+		/* The command handles Ctrl-C on the terminal. */
 		setpgid(0, 0);
 		interrupt_disarm();
 		signal(SIGPIPE, SIG_IGN);
@@ -117,7 +118,7 @@ int private_start(struct private_service *s, const struct opts *o, const char *m
 	return 0;
 }
 
-/* One line from the supervisor; NULL with *rc: -EINTR, -ETIMEDOUT, or -EPIPE when it has ended. */
+/* Read one line from the supervisor.  NULL with *rc: -EINTR, -ETIMEDOUT, or -EPIPE when it has ended. */
 static json_t *next_report(struct private_service *s, int timeout_ms, int *rc)
 {
 	struct buf b = {0};
@@ -174,7 +175,7 @@ const char *private_jobs(const struct private_service *s)
 void private_reason(struct private_service *s, char *why, size_t why_n)
 {
 	int rc = 0;
-	/* Lines before the reason may be further announcements. */
+	/* Further ready or loading lines may precede the reason. */
 	while (!rc) {
 		json_t *line = next_report(s, REASON_MS, &rc);
 		const char *error = json_string_value(json_object_get(line, "error"));
@@ -190,7 +191,7 @@ void private_stop(struct private_service *s)
 {
 	if (s->control_fd >= 0)
 		close(s->control_fd);
-	/* Closed, so that the supervisor does not block on a full pipe. */
+	/* Close the pipe, so that the supervisor does not block when it is full. */
 	if (s->report_fd >= 0)
 		close(s->report_fd);
 	while (s->pid && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)

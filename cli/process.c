@@ -18,7 +18,7 @@
 static void close_on_exec_from(int first)
 {
 #ifdef SYS_close_range
-	enum { CLOEXEC_FLAG = 1 << 2 }; /* CLOSE_RANGE_CLOEXEC, absent from older headers */
+	enum { CLOEXEC_FLAG = 1 << 2 }; /* CLOSE_RANGE_CLOEXEC, which older headers lack */
 	if (syscall(SYS_close_range, (unsigned)first, ~0u, CLOEXEC_FLAG) == 0)
 		return;
 #endif
@@ -27,12 +27,12 @@ static void close_on_exec_from(int first)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* In the child, between fork and exec.  Returns only on failure. */
+/* Set up the child between fork and exec.  Returns only on failure. */
 static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 {
 	setpgid(0, 0);
-	/* The kernel kills the child however the supervisor ends.  A parent that died before this
-	 * call is detected by its pid. */
+	/* The kernel kills the child when the supervisor ends, however it ends.  If the supervisor ended
+	 * before this call, getppid() differs. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(127);
@@ -41,9 +41,10 @@ static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 	sigemptyset(&none);
 	for (int s = 1; s < NSIG; s++)
 		signal(s, SIG_DFL);
-	/* The child writes to a terminal from the background. */
+	/* The child may write to a terminal from the background. */
 	signal(SIGTTOU, SIG_IGN);
-	/* Passed on by the supervisor, perhaps before the child has asked for it; asked for, it comes. */
+	/* Ignored at first: the supervisor may pass on SIGHUP before the child has a handler.  Once the child
+	 * has set one, it receives the signal. */
 	signal(SIGHUP, SIG_IGN);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 
@@ -89,7 +90,7 @@ int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd
 		waitpid(pid, NULL, 0);
 		return err_why(why, why_n, -failed, "cannot run %s: %s", argv[0], strerror(failed));
 	}
-	/* Older kernels and some sandboxes have no pidfd: SIGCHLD serves there. */
+	/* Older kernels and some sandboxes have no pidfd; there SIGCHLD reports the end. */
 	int fd = -1;
 #ifdef SYS_pidfd_open
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -145,8 +146,8 @@ bool process_ended(struct process *p, int *status)
 
 void process_signal(const struct process *p, int sig)
 {
-	/* Not reaped yet, so the pid is still valid.  The whole group is signalled, so that
-	 * processes it started end with it. */
+	/* The process is not reaped yet, so its pid is valid.  Signal the whole group, so that processes that
+	 * it started end too. */
 	if (p->pid && kill(-p->pid, sig) < 0)
 		kill(p->pid, sig);
 }

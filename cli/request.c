@@ -10,67 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The service takes requests of 16 MB; a prompt needs some room beside it. */
+/* The service accepts requests of 16 MB, including the rest of the request. */
 static const size_t prompt_bytes_max = 16 << 20;
 
-/* What goes into `params`, under the option's name with '_' for '-'. */
-enum { PARAM = 1 };
-
-const struct opt request_options[] = {
-	OPT("n", OPT_INT, "N", "how many outputs (1)", .letter = 'n', .lo = 1, .hi = 1 << 20, .pass = PARAM),
-	OPT("max-tokens", OPT_INT, "N", "length of each output (the rest of the context)", .letter = 'm',
-	    .lo = 1, .hi = INT32_MAX, .pass = PARAM),
-	OPT("min-tokens", OPT_INT, "N", "do not stop before this many", .lo = 0, .hi = INT32_MAX,
-	    .pass = PARAM),
-	OPT("temperature", OPT_NUMBER, "T", "0: always the most likely token (1)", .letter = 't',
-	    .pass = PARAM),
-	OPT("top-p", OPT_NUMBER, "P", "only the most likely tokens that sum to P", .pass = PARAM),
-	OPT("top-k", OPT_INT, "K", "only the K most likely tokens", .lo = -1, .hi = INT32_MAX, .pass = PARAM),
-	OPT("min-p", OPT_NUMBER, "P", "only tokens at least P times as likely as the most likely",
-	    .pass = PARAM),
-	OPT("seed", OPT_INT, "S", "the same seed gives the same tokens", .lo = INT64_MIN, .hi = INT64_MAX,
-	    .pass = PARAM),
-	OPT("stop", OPT_LIST, "TEXT", "end where this appears (may be repeated)", .pass = PARAM),
-	OPT("include-stop", OPT_FLAG, NULL, "leave the stop text in the output"),
-	OPT("stop-token-ids", OPT_TEXT, "ID,...", "end at these tokens"),
-	OPT("ignore-eos", OPT_FLAG, NULL, "continue after the end-of-text token", .pass = PARAM),
-	OPT("keep-special-tokens", OPT_FLAG, NULL, "leave special tokens in the text"),
-	OPT("presence-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
-	OPT("frequency-penalty", OPT_NUMBER, "X", "-2 to 2 (0)", .pass = PARAM),
-	OPT("repetition-penalty", OPT_NUMBER, "X", "above 1: repeat less (1)", .pass = PARAM),
-	OPT("logprobs", OPT_INT, "K", "log-probabilities of the K most likely tokens (with --json)", .lo = 0,
-	    .hi = 1 << 20, .pass = PARAM),
-	OPT("prompt-logprobs", OPT_INT, "K", "the same for the prompt's tokens", .lo = 0, .hi = 1 << 20,
-	    .pass = PARAM),
-	OPT("bad-words", OPT_LIST, "TEXT", "never generate this (may be repeated)", .pass = PARAM),
-	OPT("allowed-token-ids", OPT_TEXT, "ID,...", "only these tokens"),
-	OPT("best-of", OPT_INT, "N", "sample N outputs, show the -n likeliest", .lo = 1, .hi = 1 << 20,
-	    .pass = PARAM),
-	OPT("beam-width", OPT_INT, "N", "a beam search of N hypotheses, show the -n best", .lo = 1,
-	    .hi = 1 << 20, .pass = PARAM),
-	OPT("length-penalty", OPT_NUMBER, "X", "of a beam search: above 0 favours long texts (1)",
-	    .pass = PARAM),
-	OPT("early-stopping", OPT_TEXT, "WHEN", "of a beam search: yes, no or never (no)"),
-	OPT_NOT_BUILT("response-format"),
-	OPT("system", OPT_TEXT, "TEXT", "the system message of the chat"),
-	OPT("deadline-ms", OPT_INT, "N", "end the job with an error after this time", .lo = 1,
-	    .hi = INT32_MAX),
-};
-const size_t request_n_options = sizeof request_options / sizeof *request_options;
-
-const struct opt request_mode_options[] = {
-	OPT("chat", OPT_FLAG, NULL,
-	    "the prompt is a user's message (default where the model has a chat template)"),
-	OPT("raw", OPT_FLAG, NULL, "complete the prompt as it is, without the chat template"),
-};
-const size_t request_n_mode_options = sizeof request_mode_options / sizeof *request_mode_options;
+/* Values of `params`.  A parameter's name is the option's, with '_' for '-'. */
 
 static json_t *texts(const struct opt_value *v)
 {
 	json_t *a = json_array();
 	for (size_t i = 0; i < v->n_texts; i++) {
 		json_t *s = json_string(v->texts[i]);
-		/* Not UTF-8: sent as null, so that the service refuses the parameter by name. */
+		/* Text that is not UTF-8 is sent as null, so that the service refuses the parameter by
+		 * name. */
 		json_array_append_new(a, s ? s : json_null());
 	}
 	return a;
@@ -96,7 +47,7 @@ static json_t *token_ids(const char *list)
 	int64_t ids[1024];
 	size_t n;
 	if (ints_parse(list, 0, INT32_MAX, ids, 1024, &n, NULL, 0)) {
-		/* The service refuses it with its reason. */
+		/* Send the text: the service refuses it with the reason. */
 		json_array_append_new(a, json_string(list));
 		return a;
 	}
@@ -105,7 +56,7 @@ static json_t *token_ids(const char *list)
 	return a;
 }
 
-/* Other words are refused by the service. */
+/* Convert "yes" or "no" to a boolean; the service refuses other words. */
 static json_t *early_value(const char *when)
 {
 	if (strcmp(when, "yes") == 0 || strcmp(when, "no") == 0)
@@ -119,8 +70,7 @@ json_t *request_new(const struct opts *o)
 	for (size_t i = 0; i < o->n_values; i++) {
 		const struct opt_value *v = &o->values[i];
 		char key[64];
-		if (v->spec < request_options || v->spec >= request_options + request_n_options ||
-		    !(v->spec->pass & PARAM) || !v->n_texts)
+		if (!(v->spec->pass & OPT_PARAM) || !v->n_texts)
 			continue;
 		snprintf(key, sizeof key, "%s", v->spec->name);
 		for (char *p = key; *p; p++)
@@ -130,55 +80,53 @@ json_t *request_new(const struct opts *o)
 	if (opts_has(o, "beam-width"))
 		json_object_set_new(params, "use_beam_search", json_true());
 	if (opts_has(o, "early-stopping"))
-		json_object_set_new(params, "early_stopping",
-				    early_value(opts_text(o, "early-stopping", "")));
+		json_object_set_new(params, "early_stopping", early_value(opts_text(o, "early-stopping")));
 	if (opts_flag(o, "include-stop"))
 		json_object_set_new(params, "include_stop_str_in_output", json_true());
 	if (opts_flag(o, "keep-special-tokens"))
 		json_object_set_new(params, "skip_special_tokens", json_false());
 	if (opts_has(o, "stop-token-ids"))
-		json_object_set_new(params, "stop_token_ids", token_ids(opts_text(o, "stop-token-ids", "")));
+		json_object_set_new(params, "stop_token_ids", token_ids(opts_text(o, "stop-token-ids")));
 	if (opts_has(o, "allowed-token-ids"))
 		json_object_set_new(params, "allowed_token_ids",
-				    token_ids(opts_text(o, "allowed-token-ids", "")));
+				    token_ids(opts_text(o, "allowed-token-ids")));
 	json_t *r = json_pack("{s:s, s:b, s:o}", "op", "submit", "stream", 1, "params", params);
 	if (opts_has(o, "deadline-ms"))
-		json_object_set_new(r, "deadline_ms", json_integer(opts_int(o, "deadline-ms", 0)));
+		json_object_set_new(r, "deadline_ms", json_integer(opts_int(o, "deadline-ms")));
 	return r;
 }
 
-/* Whether a parameter of a chat has this name: options of other tables are none, and the system message is a
- * message. */
-static bool is_param(const struct opt *spec)
+/* Check that a chat has a parameter of this name: 0, else -EINVAL. */
+static int find_param(const struct opts *o, const char *name, char *why, size_t why_n)
 {
-	return spec->kind != OPT_UNBUILT && strcmp(spec->name, "system") != 0;
-}
-
-static int find_param(const char *name, char *why, size_t why_n)
-{
-	const char *names[sizeof request_options / sizeof *request_options];
+	const char **names = xmalloc((o->n_values + 1) * sizeof *names);
 	size_t n = 0;
-	for (size_t i = 0; i < request_n_options; i++) {
-		if (!is_param(&request_options[i]))
+	int rc = -EINVAL;
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct opt *s = o->values[i].spec;
+		if (!(s->pass & OPT_REQUEST))
 			continue;
-		if (strcmp(request_options[i].name, name) == 0)
-			return 0;
-		names[n++] = request_options[i].name;
+		if (strcmp(s->name, name) == 0)
+			rc = 0;
+		names[n++] = s->name;
 	}
 	const char *near = nearest_name(name, names, n);
-	return err_why(why, why_n, -EINVAL, "unknown option %.60s%s%s%s", name, near ? "; did you mean " : "",
-		       near ? near : "", near ? "?" : "");
+	if (rc)
+		err_why(why, why_n, rc, "unknown option %.60s%s%s%s", name, near ? "; did you mean " : "",
+			near ? near : "", near ? "?" : "");
+	free(names);
+	return rc;
 }
 
 int request_set_param(struct opts *o, const char *name, const char *text, char *why, size_t why_n)
 {
-	int rc = find_param(name, why, why_n);
+	int rc = find_param(o, name, why, why_n);
 	return rc ? rc : opts_set(o, name, text, why, why_n);
 }
 
 int request_unset_param(struct opts *o, const char *name, char *why, size_t why_n)
 {
-	int rc = find_param(name, why, why_n);
+	int rc = find_param(o, name, why, why_n);
 	if (!rc)
 		opts_unset(o, name);
 	return rc;
@@ -186,9 +134,9 @@ int request_unset_param(struct opts *o, const char *name, char *why, size_t why_
 
 void request_print_params(const struct opts *o, FILE *f)
 {
-	for (size_t i = 0; i < request_n_options; i++) {
-		const struct opt_value *v = opts_value(o, request_options[i].name);
-		for (size_t k = 0; is_param(v->spec) && k < v->n_texts; k++)
+	for (size_t i = 0; i < o->n_values; i++) {
+		const struct opt_value *v = &o->values[i];
+		for (size_t k = 0; (v->spec->pass & OPT_REQUEST) && k < v->n_texts; k++)
 			fprintf(f, "  %s %s\n", v->spec->name, v->texts[k]);
 	}
 }
@@ -218,7 +166,7 @@ int request_set_prompt(json_t *request, const struct opts *o, bool chat, const c
 {
 	if (chat) {
 		struct conversation talk;
-		int rc = conversation_init(&talk, opts_text(o, "system", NULL), why, why_n);
+		int rc = conversation_init(&talk, opts_text(o, "system"), why, why_n);
 		if (!rc)
 			rc = conversation_add(&talk, "user", text, n, why, why_n);
 		json_object_set_new(request, "messages", conversation_all(&talk));
@@ -258,7 +206,7 @@ int request_read_prompt(const char *word, char **text, size_t *n, char *why, siz
 				       prompt_bytes_max >> 20);
 		}
 	}
-	/* echo and editors add a newline at the end. */
+	/* Drop a final newline, which echo and editors add. */
 	if (b.len && b.p[b.len - 1] == '\n')
 		b.p[--b.len] = '\0';
 	*n = b.len;

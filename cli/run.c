@@ -1,6 +1,7 @@
 #include "cli/run.h"
 
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/chat.h"
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -12,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const struct opt run_options[] = {
-	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON at the end"),
-	OPT("verbose", OPT_FLAG, NULL, "show what the service logs"),
-};
 
 static const struct usage usage = {
 	.name = "run",
@@ -52,7 +48,7 @@ static int run_once(struct client *c, const struct opts *o, const char *text, si
 	return rc;
 }
 
-/* While the service starts, the prompt is read; then waits for the service. */
+/* Read the prompt while the service starts, wait for the service, and run the prompt or a chat. */
 static int serve_prompt(struct private_service *s, struct opts *o, char *why, size_t why_n)
 {
 	struct client *c = NULL;
@@ -85,10 +81,7 @@ int cmd_run(int argc, char **argv)
 	struct opts o = {0};
 	struct private_service s;
 	char why[1024];
-	opts_add(&o, request_mode_options, request_n_mode_options);
-	opts_add(&o, request_options, request_n_options);
-	opts_add(&o, launch_model_options, launch_n_model_options);
-	opts_add(&o, run_options, sizeof run_options / sizeof *run_options);
+	opts_add_program(&o, OPTION_RUN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;

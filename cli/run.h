@@ -1,4 +1,4 @@
-/* run.h - `quern run`: a service for one prompt, or for a chat on the terminal. */
+/* run.h - `quern run`: starts a service for one prompt, or for a chat on the terminal. */
 #ifndef QUERN_CLI_RUN_H
 #define QUERN_CLI_RUN_H
 

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 static const char prefix[] = "quern-";
-/* A directory this young may belong to a service that has not locked it yet. */
+/* A younger directory may belong to a service that has not locked it yet. */
 static const time_t young_s = 60;
 
-/* Removes the entries of the directory (it has no subdirectories) and the directory. */
+/* Remove a directory and its entries.  It has no subdirectories. */
 static void remove_tree(int parent_fd, const char *name)
 {
 	int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -35,7 +35,7 @@ static void remove_tree(int parent_fd, const char *name)
 	unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-/* A left-over is ours, not young, and its lock is free. */
+/* Remove a directory that a killed service left: one that is ours, not young, and not locked. */
 static void sweep_one(int base_fd, const char *name)
 {
 	struct stat st;

@@ -1,13 +1,14 @@
 /* rundir.h - the directory that holds a service's ipc sockets and logs.
- * Mode 0700, under $XDG_RUNTIME_DIR or /tmp, removed with what it holds when the service ends.
- * It is locked while in use; one that a killed service left behind is removed by the next. */
+ * It has mode 0700, is under $XDG_RUNTIME_DIR or /tmp, and is removed with its contents when the service
+ * ends.  It is locked while in use.  A directory left behind by a killed service is removed by the next
+ * service. */
 #ifndef QUERN_CLI_RUNDIR_H
 #define QUERN_CLI_RUNDIR_H
 
 #include <stddef.h>
 
 struct rundir {
-	char path[64]; /* short: a socket's path may have 107 bytes */
+	char path[64]; /* short, because a socket's path is limited to 107 bytes */
 	int lock_fd;
 };
 

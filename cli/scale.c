@@ -1,6 +1,7 @@
 #include "cli/scale.h"
 
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/stream.h"
 #include "cli/terminal/term.h"
@@ -8,21 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Interval of the progress line on a terminal. */
-enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024, TIMEOUT_MAX_S = 86400 };
-
-static const struct opt scale_options[] = {
-	OPT("device", OPT_TEXT, "D,...",
-	    "devices of new workers: cpu, cpu:0 (NUMA node), cuda:0 (those of the start)"),
-	OPT("memory-fraction", OPT_NUMBER, "F",
-	    "part of its device's memory for each new worker, 0.01 to 1 (the start's share)"),
-	OPT("timeout", OPT_INT, "S", "seconds after which to give up (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
-static const struct opt drain_options[] = {
-	OPT("timeout", OPT_INT, "S", "seconds after which to give up (600)", .lo = 1, .hi = TIMEOUT_MAX_S),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
+/* PROGRESS_MS: interval of the progress line on a terminal. */
+enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024 };
 
 static const struct usage scale_usage = {
 	.name = "scale",
@@ -45,7 +33,7 @@ static const struct usage drain_usage = {
 	.max_words = 1,
 };
 
-/* How many rows of `replicas` are in a state. */
+/* Count the replicas in a state. */
 static size_t count_replicas(const json_t *status, const char *state)
 {
 	size_t n = 0, i;
@@ -73,7 +61,7 @@ static double slowest_load(const json_t *status)
 	return far;
 }
 
-/* Updates the progress line on the terminal; status NULL: clears it. */
+/* Update the progress line on the terminal; status NULL: clear the line. */
 static void show_progress(const json_t *status)
 {
 	fprintf(stderr, "\r\033[K");
@@ -87,7 +75,7 @@ static void show_progress(const json_t *status)
 		fprintf(stderr, ", %zu draining", draining);
 }
 
-/* Sends request and waits for its reply without a limit.  progress: meanwhile polls the status for the
+/* Send a request and wait for its reply without a time limit.  progress: poll the status meanwhile for the
  * progress line. */
 static int wait_for(struct client *c, json_t *request, bool progress, json_t **reply, char *why, size_t why_n)
 {
@@ -135,7 +123,7 @@ static int print_end(struct client *c, const char *what, char *why, size_t why_n
 	return 0;
 }
 
-/* Sends request (takes it) to the service and prints the outcome: done, then the number of replicas. */
+/* Send the request, free it, and print the outcome: done, then the number of replicas. */
 static int run_request(const struct opts *o, json_t *request, const char *done)
 {
 	struct client *c;
@@ -147,7 +135,7 @@ static int run_request(const struct opts *o, json_t *request, const char *done)
 		return status;
 	}
 	if (opts_has(o, "timeout"))
-		json_object_set_new(request, "timeout_s", json_integer(opts_int(o, "timeout", 0)));
+		json_object_set_new(request, "timeout_s", json_integer(opts_int(o, "timeout")));
 	interrupt_arm();
 	bool json = opts_flag(o, "json");
 	int rc = wait_for(c, request, !json && term_is_tty(stderr), &reply, why, sizeof why);
@@ -167,7 +155,7 @@ static json_t *device_array(const struct opts *o, char *why, size_t why_n)
 {
 	struct device_name devices[DEVICES_MAX];
 	size_t n;
-	if (devices_parse(opts_text(o, "device", NULL), devices, &n, why, why_n)) {
+	if (devices_parse(opts_text(o, "device"), devices, &n, why, why_n)) {
 		err_prefix(why, why_n, -EINVAL, "--device");
 		return NULL;
 	}
@@ -183,12 +171,11 @@ int cmd_scale(int argc, char **argv)
 	char why[256];
 	int64_t n;
 	size_t one;
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, scale_options, sizeof scale_options / sizeof *scale_options);
+	opts_add_program(&o, OPTION_SCALE);
 	int status = command_parse(&o, &scale_usage, argc, argv);
 	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, why, sizeof why))
 		status = term_usage("scale", "N: %s", why);
-	const double fraction = status == COMMAND_GO_ON ? opts_number(&o, "memory-fraction", 1) : 1;
+	const double fraction = status == COMMAND_GO_ON ? opts_number_or(&o, "memory-fraction", 1) : 1;
 	if (status == COMMAND_GO_ON && !(fraction >= 0.01 && fraction <= 1))
 		status = term_usage("scale", "--memory-fraction is %g, must be from 0.01 to 1", fraction);
 	if (status == COMMAND_GO_ON) {
@@ -215,8 +202,7 @@ int cmd_drain(int argc, char **argv)
 	char why[256], done[64];
 	int64_t worker;
 	size_t one;
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, drain_options, sizeof drain_options / sizeof *drain_options);
+	opts_add_program(&o, OPTION_DRAIN);
 	int status = command_parse(&o, &drain_usage, argc, argv);
 	if (status == COMMAND_GO_ON &&
 	    ints_parse(o.words[0], 1, INT64_MAX, &worker, 1, &one, why, sizeof why))

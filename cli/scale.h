@@ -1,4 +1,4 @@
-/* scale.h - `quern scale N` and `quern drain WORKER`: more or fewer replicas while the service runs. */
+/* scale.h - `quern scale N` and `quern drain WORKER`: add or remove replicas while the service runs. */
 #ifndef QUERN_CLI_SCALE_H
 #define QUERN_CLI_SCALE_H
 

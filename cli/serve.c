@@ -1,8 +1,10 @@
 #include "cli/serve.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option_table.h"
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/foreign.h"
@@ -14,34 +16,40 @@
 
 #include <string.h>
 
-/* Time to cancel running jobs and finish the step under way. */
+/* Time to cancel running jobs and finish the current step. */
 static const int64_t grace_us = 10 * 1000000LL;
-/* Four times what the controller takes between two signs of life. */
+/* Four times the interval of the controller's "alive" lines. */
 static const int64_t alive_us = 20 * 1000000LL;
-static const int64_t status_us = 1000000; /* between two states of loading for the service manager */
-
-static const struct opt serve_options[] = {
-	OPT("config", OPT_TEXT, "FILE", "INI file with these options by name"),
-	OPT("model", OPT_TEXT, NULL, NULL),
-	OPT("json", OPT_FLAG, NULL, "print the endpoints as JSON once the service is ready"),
-};
+static const int64_t status_us = 1000000; /* interval between two loading states for the service manager */
 
 struct announce {
 	bool json;
 	struct notify notify;
-	int64_t status_us; /* when the service manager got the last state */
-	bool done; /* the first ready line was announced; later ones are a note, or nothing with --json */
+	int64_t status_us; /* time of the last state sent to the service manager */
+	bool done; /* the first ready line was announced; later ones only print a note, or nothing with
+		    * --json */
 };
 
-static void print_place(const char *what, const char *where, const char *scheme, const char *hint)
+/* Print one line for each address of the list. */
+static void print_http(const char *what, const char *addresses, bool tls)
+{
+	for (const char *p = addresses; p && *p && strcmp(p, "none") != 0;) {
+		const int n = (int)strcspn(p, ",");
+		const char *scheme = !strncmp(p, "unix:", 5) ? "" : tls ? "https://" : "http://";
+		printf("  %-5s %s%.*s\n", what, scheme, n, p);
+		p += n + (p[n] == ',');
+	}
+}
+
+static void print_place(const char *what, const char *where, const char *hint)
 {
 	if (!where || !*where || strcmp(where, "none") == 0)
 		return;
-	printf("  %-5s %s%s%s%s%s%s\n", what, scheme, where, hint ? "   " : "", term_style(stdout, TERM_DIM),
+	printf("  %-5s %s%s%s%s%s\n", what, where, hint ? "   " : "", term_style(stdout, TERM_DIM),
 	       hint ? hint : "", term_style(stdout, TERM_PLAIN));
 }
 
-/* A pool of at least these bytes, as an option's value. */
+/* Format a size of at least these bytes, as an option's value. */
 static const char *size_text(json_int_t bytes, char *buf, size_t n)
 {
 	const json_int_t mib = (bytes + (1 << 20) - 1) >> 20;
@@ -100,10 +108,11 @@ static void announce(void *user, const json_t *line)
 		       "--kv-bytes %s\n",
 		       (long long)json_integer_value(json_object_get(line, "model_context")),
 		       size_text(full, size, sizeof size));
-	print_place("jobs", jobs, "", hint);
-	print_place("http", json_string_value(json_object_get(line, "http")),
-		    json_is_true(json_object_get(line, "https")) ? "https://" : "http://", NULL);
-	print_place("bus", json_string_value(json_object_get(line, "bus")), "", NULL);
+	print_place("jobs", jobs, hint);
+	print_http("http", json_string_value(json_object_get(line, "http")),
+		   json_is_true(json_object_get(line, "https")));
+	print_http("metrics", json_string_value(json_object_get(line, "metrics_http")), false);
+	print_place("bus", json_string_value(json_object_get(line, "bus")), NULL);
 	if (term_is_tty(stdout))
 		printf("Ctrl-C ends it.\n");
 	fflush(stdout);
@@ -121,31 +130,64 @@ static const struct usage usage = {
 		"Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
 		"QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
 		"line\n"
-		"wins, then the environment.  Options of vLLM, llama.cpp and SGLang are answered\n"
-		"with those here.",
+		"wins, then the environment.  Options of vLLM, llama.cpp and SGLang are taken where they "
+		"mean\n"
+		"the same or ask for what is done anyway, and else answered with those here.",
 	.max_words = 1,
 };
 
-/* COMMAND_GO_ON with the model, or the exit status after an error was reported. */
+/* Parts of the HTTP address that earlier sources of options have set. */
+struct address_parts {
+	bool http, host, port;
+};
+
+/* Call after each source of options: --host and --port of a later source must not change the --http of an
+ * earlier source. */
+static void keep_address(struct opts *o, struct address_parts *before)
+{
+	if (before->http && !before->host)
+		opts_unset(o, "host");
+	if (before->http && !before->port)
+		opts_unset(o, "port");
+	*before = (struct address_parts){opts_has(o, "http"), opts_has(o, "host"), opts_has(o, "port")};
+}
+
+/* Read all options and the model.  Returns COMMAND_GO_ON, or the exit status after reporting an error. */
 static int read_options(struct opts *o, int argc, char **argv, const char **model)
 {
-	char why[512];
-	opts_add(o, launch_listen_options, launch_n_listen_options);
-	opts_add(o, launch_model_options, launch_n_model_options);
-	opts_add(o, serve_options, sizeof serve_options / sizeof *serve_options);
+	char why[2048];
+	opts_add_program(o, OPTION_SERVE);
 	opts_alias(o, foreign_options, foreign_n_options);
 	int status = command_parse(o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		return status;
 	if (o->n_words && opts_has(o, "model"))
 		return term_usage("serve", "MODEL is given twice: \"%.100s\" and \"%.100s\"",
-				  opts_text(o, "model", ""), o->words[0]);
-	if (opts_env(o, "QUERN_", environment_all(), why, sizeof why))
-		return term_usage("serve", "%s", why);
-	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config", NULL), "serve", why, sizeof why))
+				  opts_text(o, "model"), o->words[0]);
+	struct address_parts parts = {0};
+	keep_address(o, &parts);
+	int rc = opts_env(o, "QUERN_", environment_all(), why, sizeof why);
+	if (rc)
+		return command_refused(o, "serve", rc);
+	keep_address(o, &parts);
+	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config"), "serve", why, sizeof why))
 		return term_error("%s", why);
-	*model = o->n_words ? o->words[0] : opts_text(o, "model", NULL);
+	keep_address(o, &parts);
+	if (opts_check_taken(o, why, sizeof why))
+		return term_usage("serve", "%s", why);
+	*model = o->n_words ? o->words[0] : opts_text(o, "model");
 	return *model ? COMMAND_GO_ON : term_usage("serve", "MODEL is missing");
+}
+
+/* Print one notice for all options of other programs that have no effect. */
+static void note_taken(const struct opts *o)
+{
+	struct buf b = {0};
+	for (size_t i = 0; i < o->n_taken; i++)
+		buf_printf(&b, "%s%s", i ? "; " : "", o->taken[i].text);
+	if (b.len)
+		term_note("without effect: %s", b.p);
+	buf_fini(&b);
 }
 
 int cmd_serve(int argc, char **argv)
@@ -159,11 +201,12 @@ int cmd_serve(int argc, char **argv)
 	if (status != COMMAND_GO_ON)
 		goto out;
 	a.json = opts_flag(&o, "json");
-	const int format = log_format_parse(opts_text(&o, "log-format", "text"));
+	const int format = log_format_parse(opts_text(&o, "log-format"));
 	if (format == LOG_JSON)
 		log_init("quern", LOG_INFO, LOG_JSON);
 	if (format == LOG_JSON || !term_is_tty(stderr))
 		term_to_log("serve");
+	note_taken(&o);
 	const struct environment env = environment_read();
 	if (notify_open(&a.notify, &env, why, sizeof why)) {
 		status = term_error("%s", why);
@@ -180,7 +223,7 @@ int cmd_serve(int argc, char **argv)
 		.notify = &a.notify,
 		.alive_us = alive_us,
 		.grace_us = grace_us,
-		/* The end of a terminal is the end of what was started on it. */
+		/* On a terminal, SIGHUP ends the service, because the terminal has closed. */
 		.reloads = !term_controls(),
 		.on_ready = announce,
 		.on_loading = show_loading,

@@ -1,4 +1,4 @@
-/* serve.h - `quern serve`: controller and workers until Ctrl-C. */
+/* serve.h - `quern serve`: runs the controller and workers until Ctrl-C. */
 #ifndef QUERN_CLI_SERVE_H
 #define QUERN_CLI_SERVE_H
 

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/stream.h"
 #include "cli/terminal/table.h"
@@ -10,12 +11,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct opt status_options[] = {
-	OPT("watch", OPT_FLAG, NULL, "refresh until Ctrl-C", .letter = 'w'),
-	OPT("interval", OPT_NUMBER, "S", "seconds between refreshes (1)"),
-	OPT("json", OPT_FLAG, NULL, "as JSON; with --watch, one line per refresh"),
-};
 
 static const struct usage status_usage = {
 	.name = "status",
@@ -38,7 +33,7 @@ static long long integer(const json_t *o, const char *key)
 	return (long long)json_integer_value(json_object_get(o, key));
 }
 
-/* "fetching 37%", ..; what waits has no figure. */
+/* Print "fetching 37%" and the like.  A waiting worker has no percentage. */
 static void print_load(struct table *t, const json_t *w)
 {
 	const char *doing = json_string_value(json_object_get(w, "doing"));
@@ -92,7 +87,7 @@ static double percent(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* Each numerics class once: usually one line, since replicas are alike. */
+/* Print each numerics class once: usually one line, since replicas are alike. */
 static void print_numerics(const json_t *replicas)
 {
 	for (size_t i = 0; i < json_array_size(replicas); i++) {
@@ -109,8 +104,8 @@ static void print_numerics(const json_t *replicas)
 	}
 }
 
-/* Memory by use; on the host pools and experts.  The last column: weights and scratch in memory, relative to
- * the weights on disk. */
+/* Print memory by use.  HOST is the host's pools and experts.  The last column is weights and scratch in
+ * memory, relative to the weights on disk. */
 static void print_memory(const json_t *reply)
 {
 	static const struct {
@@ -203,7 +198,7 @@ static void print_status(const json_t *s)
 	print_memory(s);
 }
 
-/* False when interrupted. */
+/* Sleep; false when interrupted. */
 static bool sleep_s(double s)
 {
 	int64_t until = clock_us() + (int64_t)(s * 1e6);
@@ -239,15 +234,15 @@ static int show(struct client *c, const struct opts *o, const char *op, void (*p
 	return 0;
 }
 
-static int command(const struct usage *u, void (*print)(const json_t *), int argc, char **argv)
+static int command(const struct usage *u, enum option_program program, void (*print)(const json_t *),
+		   int argc, char **argv)
 {
 	struct opts o = {0};
 	struct client *c;
 	char why[1024];
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, status_options, sizeof status_options / sizeof *status_options);
+	opts_add_program(&o, program);
 	int status = command_parse(&o, u, argc, argv);
-	double interval = status == COMMAND_GO_ON ? opts_number(&o, "interval", 1) : 1;
+	double interval = status == COMMAND_GO_ON ? opts_number(&o, "interval") : 1;
 	if (status == COMMAND_GO_ON && !(interval >= 0.05 && interval <= 86400))
 		status = term_usage(u->name, "--interval is %g, must be from 0.05 to 86400", interval);
 	if (status == COMMAND_GO_ON)
@@ -270,12 +265,12 @@ static int command(const struct usage *u, void (*print)(const json_t *), int arg
 
 int cmd_status(int argc, char **argv)
 {
-	return command(&status_usage, print_status, argc, argv);
+	return command(&status_usage, OPTION_STATUS, print_status, argc, argv);
 }
 
 int cmd_workers(int argc, char **argv)
 {
-	return command(&workers_usage, print_workers, argc, argv);
+	return command(&workers_usage, OPTION_WORKERS, print_workers, argc, argv);
 }
 
 static const struct usage health_usage = {
@@ -290,7 +285,7 @@ int cmd_health(int argc, char **argv)
 {
 	struct opts o = {0};
 	json_t *reply = NULL;
-	opts_add(&o, command_to_options, command_n_to_options);
+	opts_add_program(&o, OPTION_HEALTH);
 	int status = command_parse(&o, &health_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = command_request(&o, "ping", &reply);

@@ -1,4 +1,4 @@
-/* status.h - `quern status`, `quern workers`, `quern health`: what a running service is doing. */
+/* status.h - `quern status`, `quern workers`, `quern health`: show the state of a running service. */
 #ifndef QUERN_CLI_STATUS_H
 #define QUERN_CLI_STATUS_H
 

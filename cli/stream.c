@@ -3,31 +3,33 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "cli/terminal/term.h"
+#include "cli/terminal/wrap.h"
 #include "controller/chat/reasoning.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One output: its text, and how much of it was printed. */
+/* One output, and how much of its text was printed. */
 struct output {
-	struct buf text; /* all of it */
-	size_t printed;  /* bytes */
+	struct buf text; /* the whole text */
+	size_t printed;  /* bytes printed */
 	bool ended;
-	bool split;                /* the splitter was started */
-	struct reasoning splitter; /* what was printed, where reasoning is dimmed */
-	bool thought;              /* reasoning was printed, and no answer after it */
-	bool newline;              /* what was printed ends with one */
+	bool split;                /* the splitter was initialised */
+	struct reasoning splitter; /* state of the printed text, if reasoning is dimmed */
+	bool thought;              /* reasoning was printed, but no answer after it yet */
+	bool newline;              /* the printed text ends with a newline */
 };
 
 struct printer {
 	const struct stream *how;
 	struct output *outputs;
 	size_t n_outputs;
-	size_t turn; /* the one being printed */
+	size_t turn; /* index of the output being printed */
+	struct wrap wrap;
 };
 
-/* More outputs than any service allows: a larger index is ignored. */
+/* Limit of the outputs' index; larger than any service allows. */
 static const size_t outputs_max = 1 << 20;
 
 static struct output *output_at(struct printer *p, const json_t *reply)
@@ -43,21 +45,43 @@ static struct output *output_at(struct printer *p, const json_t *reply)
 	return &p->outputs[index];
 }
 
-/* A terminal obeys control characters: a text may only break lines and use tabs. */
-static void put_text(const char *p, size_t n)
+/* On a terminal, drop control characters other than newline and tab, because a terminal would obey them. */
+static void put_text(struct printer *p, const char *text, size_t n)
 {
-	const bool terminal = term_is_tty(stdout);
-	if (!terminal) {
-		fwrite(p, 1, n, stdout);
+	struct buf plain = {0};
+	if (!term_is_tty(stdout)) {
+		fwrite(text, 1, n, stdout);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
-		const unsigned char c = (unsigned char)p[i], next = i + 1 < n ? (unsigned char)p[i + 1] : 0;
+		const unsigned char c = (unsigned char)text[i],
+				    next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
 		if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-			i++; /* U+0080 to U+009F */
+			i++; /* a C1 control character, U+0080 to U+009F */
 		else if ((c >= ' ' && c != 0x7f) || c == '\n' || c == '\t')
-			putchar(c);
+			buf_putc(&plain, (char)c);
 	}
+	if (plain.len)
+		wrap_put(&p->wrap, stdout, term_width(stdout), plain.p, plain.len);
+	buf_fini(&plain);
+}
+
+/* Print a newline that is not part of the text. */
+static void put_line_end(struct printer *p)
+{
+	put_text(p, "\n", 1);
+}
+
+/* On a terminal, print the prompt before its completion. */
+static void show_prompt(struct printer *p, const json_t *request)
+{
+	const json_t *prompt = json_object_get(request, "prompt");
+	if (p->how->json || !term_is_tty(stdout) || !json_is_string(prompt))
+		return;
+	fputs(term_style(stdout, TERM_BOLD), stdout);
+	put_text(p, json_string_value(prompt), json_string_length(prompt));
+	fputs(term_style(stdout, TERM_PLAIN), stdout);
+	fflush(stdout);
 }
 
 static void splitter_init(struct reasoning *r, const struct stream *how)
@@ -67,8 +91,8 @@ static void splitter_init(struct reasoning *r, const struct stream *how)
 		r->marks = how->marks;
 }
 
-/* Prints the new text of an output, its reasoning dimmed. */
-static void print_split(const struct printer *p, struct output *o, const char *dim)
+/* Print the new text of an output, with its reasoning dimmed. */
+static void print_split(struct printer *p, struct output *o, const char *dim)
 {
 	struct buf thought = {0}, answer = {0};
 	if (!o->split) {
@@ -80,47 +104,47 @@ static void print_split(const struct printer *p, struct output *o, const char *d
 		reasoning_end(&o->splitter, &thought, &answer);
 	if (thought.len) {
 		fputs(dim, stdout);
-		put_text(thought.p, thought.len);
+		put_text(p, thought.p, thought.len);
 		fputs(term_style(stdout, TERM_PLAIN), stdout);
 		o->thought = true;
 		o->newline = thought.p[thought.len - 1] == '\n';
 	}
 	if (answer.len) {
 		if (o->thought)
-			fputs(o->newline ? "\n" : "\n\n", stdout);
+			put_text(p, "\n\n", o->newline ? 1 : 2);
 		o->thought = false;
-		put_text(answer.p, answer.len);
+		put_text(p, answer.p, answer.len);
 		o->newline = answer.p[answer.len - 1] == '\n';
 	}
 	buf_fini(&thought);
 	buf_fini(&answer);
 }
 
-static void print_output(const struct printer *p, struct output *o)
+static void print_output(struct printer *p, struct output *o)
 {
 	const char *dim = p->how->reasoning ? term_style(stdout, TERM_DIM) : "";
 	const bool more = o->text.len > o->printed;
 	if (*dim && (more || (o->ended && o->split))) {
 		print_split(p, o, dim);
 	} else if (more) {
-		put_text(o->text.p + o->printed, o->text.len - o->printed);
+		put_text(p, o->text.p + o->printed, o->text.len - o->printed);
 		o->newline = o->text.p[o->text.len - 1] == '\n';
 	}
 	o->printed = o->text.len;
 }
 
-/* Prints new text of the current output, and after its end of the next ones. */
+/* Print new text of the current output; when that output has ended, continue with the next. */
 static void print_some(struct printer *p)
 {
 	while (p->turn < p->n_outputs) {
 		struct output *o = &p->outputs[p->turn];
 		if (p->turn && !o->printed && (o->text.len || o->ended))
-			putchar('\n');
+			put_line_end(p);
 		print_output(p, o);
 		if (!o->ended)
 			break;
 		if (!o->newline)
-			putchar('\n');
+			put_line_end(p);
 		p->turn++;
 	}
 	fflush(stdout);
@@ -134,14 +158,14 @@ static void on_delta(struct printer *p, const json_t *reply)
 		return;
 	if (json_is_string(text))
 		buf_put(&o->text, json_string_value(text), json_string_length(text));
-	/* Set in an output's last delta. */
+	/* Only an output's last delta has it. */
 	if (json_is_string(json_object_get(reply, "finish_reason")))
 		o->ended = true;
 	if (!p->how->json)
 		print_some(p);
 }
 
-/* The whole result: text that no delta brought is added. */
+/* Take the whole result: add text that no delta contained. */
 static void on_done(struct printer *p, const json_t *reply)
 {
 	size_t i;
@@ -198,6 +222,7 @@ static void printer_fini(struct printer *p)
 			reasoning_fini(&p->outputs[i].splitter);
 	}
 	free(p->outputs);
+	wrap_fini(&p->wrap);
 }
 
 void stream_print_done(const json_t *done)
@@ -208,7 +233,7 @@ void stream_print_done(const json_t *done)
 	printer_fini(&p);
 }
 
-/* One reply of the job; *over when it was the last. */
+/* Handle one reply of the job.  *over: it was the last one. */
 static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, size_t why_n)
 {
 	const char *op = client_reply_op(reply);
@@ -228,7 +253,7 @@ static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, siz
 	return 0;
 }
 
-/* The first output without its reasoning. */
+/* Append the first output, without its reasoning, to how->text. */
 static void collect_answer(const struct printer *p)
 {
 	const struct buf *text = &p->outputs[0].text;
@@ -245,7 +270,7 @@ static void collect_answer(const struct printer *p)
 	buf_fini(&thought);
 }
 
-/* Cancels the job; its end arrives as `done`. */
+/* Request the job's cancellation; its end arrives as `done`. */
 static int cancel(struct client *c, const char *job, char *why, size_t why_n)
 {
 	json_t *r = json_pack("{s:s, s:s}", "op", "cancel", "job", job);
@@ -264,6 +289,8 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 	bool over = false, stop = false, cancelled = false;
 	uint64_t id;
 	int rc = client_send(c, request, &id, why, why_n);
+	if (!rc)
+		show_prompt(&p, request);
 	while (!rc && !over) {
 		json_t *reply = NULL;
 		rc = client_recv(c, stop ? cancel_ms : -1, &reply, why, why_n);
@@ -288,9 +315,9 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 		}
 		json_decref(reply);
 	}
-	/* Text before a failure ends its line. */
+	/* End the line of text that was printed before a failure. */
 	if (!how->json && p.turn < p.n_outputs && p.outputs[p.turn].printed && !p.outputs[p.turn].newline)
-		putchar('\n');
+		put_line_end(&p);
 	fflush(stdout);
 	if (how->text && p.n_outputs)
 		collect_answer(&p);

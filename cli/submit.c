@@ -1,6 +1,7 @@
 #include "cli/submit.h"
 
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/batch_file.h"
 #include "cli/command.h"
 #include "cli/request.h"
@@ -9,16 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-static const struct opt submit_options[] = {
-	OPT("json", OPT_FLAG, NULL, "print the whole result as JSON at the end"),
-	OPT("detach", OPT_FLAG, NULL, "print the job's id and leave; see: quern attach, quern result"),
-	OPT("priority", OPT_INT, "N", "lower runs first (0)", .lo = INT32_MIN, .hi = INT32_MAX),
-	OPT("user", OPT_TEXT, "NAME", "user that the job is accounted to"),
-	OPT("idempotency-key", OPT_TEXT, "KEY", "a second submit with the same key returns the same job"),
-	OPT("cache-salt", OPT_TEXT, "SALT", "share cached prompts only with the same salt"),
-	OPT("durable", OPT_FLAG, NULL, "accepted once it is on disk; survives a restart (serve --journal)"),
-};
 
 static const struct usage usage = {
 	.name = "submit",
@@ -33,7 +24,7 @@ static const struct usage usage = {
 	.max_words = 1,
 };
 
-/* Options of submit beyond sampling. */
+/* Add the options of submit that are not sampling parameters. */
 static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t why_n)
 {
 	static const char *const names[] = {"user", "idempotency-key", "cache-salt"};
@@ -41,13 +32,13 @@ static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t
 	for (int i = 0; i < 3; i++) {
 		if (!opts_has(o, names[i]))
 			continue;
-		json_t *s = json_string(opts_text(o, names[i], NULL));
+		json_t *s = json_string(opts_text(o, names[i]));
 		if (!s)
 			return err_why(why, why_n, -EILSEQ, "--%s is not valid UTF-8", names[i]);
 		json_object_set_new(request, keys[i], s);
 	}
 	if (opts_has(o, "priority"))
-		json_object_set_new(request, "priority", json_integer(opts_int(o, "priority", 0)));
+		json_object_set_new(request, "priority", json_integer(opts_int(o, "priority")));
 	if (opts_flag(o, "durable"))
 		json_object_set_new(request, "durable", json_true());
 	if (opts_flag(o, "detach")) {
@@ -100,7 +91,7 @@ static int submit(struct client *c, const struct opts *o, char *why, size_t why_
 	return rc;
 }
 
-/* A given option that --batch does not take, since the lines have it.  NULL: none. */
+/* Return a given option that --batch does not accept, because the file's lines specify it.  NULL: none. */
 static const char *not_of_a_batch(const struct opts *o)
 {
 	static const char *const own[] = {"to",          "key",     "server-key", "batch", "output",
@@ -116,7 +107,7 @@ static const char *not_of_a_batch(const struct opts *o)
 	return NULL;
 }
 
-/* Combinations that make no sense.  COMMAND_GO_ON, or the exit status. */
+/* Refuse combinations that make no sense.  COMMAND_GO_ON, or the exit status. */
 static int check_usage(const struct opts *o)
 {
 	bool batch = opts_has(o, "batch");
@@ -139,11 +130,7 @@ int cmd_submit(int argc, char **argv)
 	struct opts o = {0};
 	struct client *c;
 	char why[1024];
-	opts_add(&o, command_to_options, command_n_to_options);
-	opts_add(&o, request_mode_options, request_n_mode_options);
-	opts_add(&o, request_options, request_n_options);
-	opts_add(&o, submit_options, sizeof submit_options / sizeof *submit_options);
-	opts_add(&o, batch_file_options, batch_file_n_options);
+	opts_add_program(&o, OPTION_SUBMIT);
 	int status = command_parse(&o, &usage, argc, argv);
 	bool batch = opts_has(&o, "batch");
 	if (status == COMMAND_GO_ON)

@@ -1,4 +1,4 @@
-/* submit.h - `quern submit`: one job to a running service. */
+/* submit.h - `quern submit`: sends one job to a running service. */
 #ifndef QUERN_CLI_SUBMIT_H
 #define QUERN_CLI_SUBMIT_H
 

@@ -19,53 +19,60 @@
 #include <unistd.h>
 
 static const int64_t serve_margin_us = 500 * 1000;
-/* Deaths are detected within this time without pidfd and if SIGCHLD is missed. */
+/* Polling interval, which bounds the detection of a death if there is no pidfd and SIGCHLD is missed. */
 static const int64_t poll_max_us = 1000 * 1000;
 /* Longer lines are not from our controller, and are cut. */
 static const size_t line_bytes_max = 64 << 10;
-static const int64_t drain_max_s = 86400; /* of --drain-timeout */
+static const int64_t drain_max_s = 86400; /* maximum of --drain-timeout */
 
 struct worker {
 	struct process process;
 	struct restarts again;
 	char device[32];
-	double memory_fraction; /* of the device; 0: the share of the start's */
-	bool served;            /* this process has served */
-	pid_t last_pid;         /* of the previous process; 0: none */
-	bool gone;              /* not to be started again: removed from the table by reap() */
-	int64_t retired_us;     /* when it was retired; 0: not */
-	char died[600];         /* how the previous process ended: logged when the next one starts */
+	double memory_fraction; /* fraction of the device's memory; 0: its share at the start */
+	bool served;            /* the current process has served */
+	pid_t last_pid;         /* pid of the previous process; 0: none */
+	bool gone;              /* not to be started again: reap() removes it from the table */
+	int64_t retired_us;     /* time when it was retired; 0: it was not */
+	char died[600];         /* how the previous process ended; logged when the next one starts */
 };
 
-/* Workers wanted on a device for which the table had no place yet. */
+/* Workers wanted on a device, for which the table had no room yet. */
 struct missing {
 	char device[32];
 	double memory_fraction;
 	size_t n;
 };
 
+/* A controller's endpoints: the option, and the key in its ready line. */
+static const struct {
+	const char *option, *key;
+} places[] = {{"--jobs", "jobs"}, {"--http", "http"}, {"--metrics-http", "metrics_http"}, {"--bus", "bus"}};
+enum { N_PLACES = sizeof places / sizeof *places };
+
 struct sup {
 	const struct supervise_config *cfg;
 	struct process controller;
-	struct restarts again; /* the controller */
+	struct restarts again; /* restarts of the controller */
 	bool controller_served;
-	bool served;      /* the service has been ready once */
-	char *listens[3]; /* endpoints of the first controller: --jobs, --http, --bus; owned, NULL until ready
-			   */
-	char error[512];  /* reported by a later controller that cannot continue */
+	bool served;             /* the service has been ready at least once */
+	char *listens[N_PLACES]; /* endpoints of the first controller, by places[]; owned, NULL until it is
+				  * ready */
+	char error[512];         /* reported by a restarted controller that cannot continue */
 	struct worker **workers;
 	size_t n_workers;
-	struct missing missing[DEVICES_MAX]; /* of the last scale */
+	struct missing missing[DEVICES_MAX]; /* from the last scale line */
 	size_t n_missing;
 	int signal_fd;
 	int ready_fd;           /* -1 once the controller has closed its end */
-	struct buf line;        /* of the ready pipe, incomplete */
-	int64_t ready_after_us; /* time from the first worker's start to service; 0: not yet */
-	int64_t alive_us;       /* the last "alive" of this controller; 0: none yet */
-	int64_t end_signal_us;  /* when the first signal to end came; 0: none yet */
+	struct buf line;        /* incomplete line from the ready pipe */
+	int64_t ready_after_us; /* time from the first worker's start until the service was ready; 0: not
+				 * yet */
+	int64_t alive_us;       /* time of the current controller's last "alive"; 0: none yet */
+	int64_t end_signal_us;  /* time of the first signal to end; 0: none yet */
 	bool ending;
-	bool draining;   /* while ending: the controller waits for running requests, and needs its workers */
-	int64_t kill_us; /* while ending: when processes are killed */
+	bool draining;   /* while ending: the controller waits for running requests and needs its workers */
+	int64_t kill_us; /* while ending: time at which processes are killed */
 	int rc;
 	char *why;
 	size_t why_n;
@@ -83,7 +90,7 @@ static int log_open(const struct sup *s, const char *name)
 	return fd;
 }
 
-/* ": " and the last line of a log; "" if the children write to our stderr, where it is visible. */
+/* Return ": " and the last line of a log; "" if the children write to our stderr, where it is visible. */
 static const char *log_last_line(const struct sup *s, const char *name, char *out, size_t n)
 {
 	char tail[512];
@@ -122,7 +129,7 @@ static bool keeps_workers(const struct sup *s)
 	return !s->ending || s->draining;
 }
 
-/* The controller stops the workers; they are signalled only when it is gone. */
+/* Begin the end.  The controller stops the workers; they are signalled only when it is gone. */
 static void begin_end(struct sup *s, int64_t now)
 {
 	if (s->ending)
@@ -134,7 +141,7 @@ static void begin_end(struct sup *s, int64_t now)
 		process_signal(&s->controller, SIGTERM);
 	else
 		signal_workers(s, SIGTERM);
-	/* A stopped process handles SIGTERM only once it continues. */
+	/* A stopped process handles SIGTERM only after it continues. */
 	process_signal(&s->controller, SIGCONT);
 	signal_workers(s, SIGCONT);
 }
@@ -161,8 +168,8 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 
 /* ---- losses ---- */
 
-/* The controller may announce only the first service: a worker that lived well beyond the time that the
- * first one needed counts as having served. */
+/* The controller may announce only the first service.  So a worker that lived well beyond the time that the
+ * first one needed also counts as having served. */
 static bool has_served(const struct sup *s, const struct worker *w, int64_t lived)
 {
 	return w->served || lived >= RESTARTS_WINDOW_S * 1000000LL ||
@@ -175,7 +182,7 @@ static bool same_kind(const struct worker *a, const struct worker *b)
 	return n == strcspn(b->device, ":") && strncmp(a->device, b->device, n) == 0;
 }
 
-/* Are there, without this worker, enough for a group that have not been given up, serving or not? */
+/* Return whether the other workers, serving or not, suffice for a group without this worker. */
 static bool others_suffice(const struct sup *s, const struct worker *but)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
@@ -190,7 +197,7 @@ static bool others_suffice(const struct sup *s, const struct worker *but)
 	return false;
 }
 
-/* A worker ended, not on purpose: it is restarted, or given up. */
+/* A worker ended, not on purpose: restart it, or give it up. */
 static void worker_lost(struct sup *s, struct worker *w, bool served, const char *how, int64_t now)
 {
 	char detail[600], all[1400];
@@ -202,7 +209,7 @@ static void worker_lost(struct sup *s, struct worker *w, bool served, const char
 	snprintf(all, sizeof all, "a worker on %s died %d times within %d s without serving (%s)%s",
 		 w->device, RESTARTS_CRASHES, RESTARTS_WINDOW_S, how,
 		 log_last_line(s, "worker", detail, sizeof detail));
-	/* Before the first service the start has failed. */
+	/* Before the first service, the start has failed. */
 	if (!s->served || !others_suffice(s, w)) {
 		fail(s, now, "%s", all);
 		return;
@@ -224,19 +231,18 @@ static void controller_lost(struct sup *s, const char *how, const char *detail, 
 
 /* ---- starting ---- */
 
-/* argv with the options of a restart appended: the last value of an option counts. */
+/* Return argv with the options of a restart appended: the last value of an option counts. */
 static char **controller_argv(const struct sup *s, char *ready_fd)
 {
-	static const char *const names[] = {"--jobs", "--http", "--bus"};
 	size_t n = 0;
 	while (s->cfg->controller[n])
 		n++;
-	char **argv = xcalloc(n + 2 + 2 * 3 + 1, sizeof *argv);
+	char **argv = xcalloc(n + 2 + 2 * N_PLACES + 1, sizeof *argv);
 	memcpy(argv, s->cfg->controller, n * sizeof *argv);
 	argv[n++] = (char *)"--ready-fd";
 	argv[n++] = ready_fd;
-	for (size_t i = 0; i < 3 && s->listens[i]; i++) {
-		argv[n++] = (char *)names[i];
+	for (size_t i = 0; i < N_PLACES && s->listens[i]; i++) {
+		argv[n++] = (char *)places[i].option;
 		argv[n++] = s->listens[i];
 	}
 	return argv;
@@ -278,8 +284,8 @@ static size_t count_on(const struct sup *s, const char *device)
 	return n;
 }
 
-/* The system could not start a process.  True: to be treated as a death, since it may be temporary; false:
- * the service has not been ready yet, and ends with the reason. */
+/* Handle a failure of the system to start a process.  True: treat it as a death, since it may be temporary.
+ * False: the service has not been ready yet, and ends with the reason. */
 static bool start_refused(struct sup *s, struct restarts *r, const char *why, int64_t now)
 {
 	if (!s->served) {
@@ -328,7 +334,7 @@ static void start_due(struct sup *s, int64_t now)
 			start_worker(s, s->workers[i], now);
 }
 
-/* Added to the table; start_due() starts it. */
+/* Add a worker to the table; start_due() starts it. */
 static void add_worker(struct sup *s, const char *device, double memory_fraction)
 {
 	struct worker *w = xcalloc(1, sizeof *w);
@@ -340,7 +346,7 @@ static void add_worker(struct sup *s, const char *device, double memory_fraction
 	s->workers[s->n_workers++] = w;
 }
 
-/* Moves missing workers into the table as far as it has places. */
+/* Move missing workers into the table while it has room. */
 static void add_missing(struct sup *s)
 {
 	for (size_t i = 0; i < s->n_missing; i++)
@@ -357,8 +363,8 @@ static bool is_named_before(const struct device_name *devices, size_t d)
 	return false;
 }
 
-/* Wants n workers, round robin over the devices, and adds the missing ones, now or as others end.  Those that
- * are on later devices than the first n, since others have ended, count as well. */
+/* Want n workers, round robin over the devices, and add the missing workers, now or as others end.  Workers
+ * on devices beyond the first n, which remain after others have ended, count too. */
 static void want_workers(struct sup *s, const struct device_name *devices, size_t n_devices, size_t n,
 			 double memory_fraction)
 {
@@ -383,7 +389,7 @@ static void want_workers(struct sup *s, const struct device_name *devices, size_
 	add_missing(s);
 }
 
-/* ---- lines of the controller ---- */
+/* ---- lines from the controller ---- */
 
 static struct worker *worker_of(const struct sup *s, json_int_t pid)
 {
@@ -395,9 +401,8 @@ static struct worker *worker_of(const struct sup *s, json_int_t pid)
 
 static void on_ready(struct sup *s, const json_t *line, int64_t now)
 {
-	static const char *const names[] = {"jobs", "http", "bus"};
-	for (size_t i = 0; i < 3 && !s->cfg->once; i++) {
-		const char *where = json_string_value(json_object_get(line, names[i]));
+	for (size_t i = 0; i < N_PLACES && !s->cfg->once; i++) {
+		const char *where = json_string_value(json_object_get(line, places[i].key));
 		if (!s->listens[i])
 			s->listens[i] = xstrdup(where && *where ? where : "none");
 	}
@@ -414,7 +419,7 @@ static void on_ready(struct sup *s, const json_t *line, int64_t now)
 		s->cfg->on_ready(s->cfg->user, line);
 }
 
-/* An error of the first controller is final; a later controller is restarted. */
+/* An error of the first controller is final.  A later controller is restarted. */
 static void on_error(struct sup *s, const char *error, int64_t now)
 {
 	if (!s->listens[0]) {
@@ -425,8 +430,9 @@ static void on_error(struct sup *s, const char *error, int64_t now)
 	process_signal(&s->controller, SIGKILL);
 }
 
-/* Before the first service it is final.  Later the worker ends by itself, which counts as a death, and the
- * controller continues for the workers that load; one that was restarted leaves the reason to us. */
+/* A failure before the first service is final.  Later, the worker ends by itself, which counts as a death,
+ * and the controller continues for the workers that load.  For a restarted worker, the reason is printed
+ * here. */
 static void on_failed(struct sup *s, const char *failed, int64_t now)
 {
 	if (!s->served)
@@ -451,7 +457,7 @@ static void on_scale(struct sup *s, const json_t *scale)
 			n++;
 	}
 	const double fraction = json_number_value(json_object_get(scale, "memory_fraction"));
-	/* The number includes workers about to end. */
+	/* The number includes workers that are about to end. */
 	if (workers < 0 || workers > 2 * SUPERVISE_WORKERS_MAX || s->ending)
 		return;
 	if (n)
@@ -468,8 +474,8 @@ static bool is_among(const json_t *pids, pid_t pid)
 	return false;
 }
 
-/* Ends every worker that is not kept, including those about to be started.  Of a worker that has just been
- * restarted the controller may know only the previous process. */
+/* End every worker that is not kept, including those about to be started.  The controller may know a just
+ * restarted worker only by its previous process. */
 static void on_keep(struct sup *s, const json_t *pids, int64_t now)
 {
 	for (size_t i = 0; i < s->n_workers; i++) {
@@ -486,7 +492,7 @@ static void on_keep(struct sup *s, const json_t *pids, int64_t now)
 	s->n_missing = 0;
 }
 
-/* While it is ending, it is killed when it takes longer than it said. */
+/* While ending, set the deadline: the controller is killed if draining takes longer than it reported. */
 static void on_draining(struct sup *s, const json_t *line, int64_t now)
 {
 	const json_int_t seconds = json_integer_value(json_object_get(line, "seconds"));
@@ -602,7 +608,7 @@ static void controller_died(struct sup *s, int status, int64_t now)
 		controller_lost(s, how, detail, now);
 }
 
-/* Signals a process that has been stopped, or retired, for too long. */
+/* Signal a process that has been stopped or retired for too long. */
 static void signal_overdue(struct process *p, int64_t retired_us, int64_t now)
 {
 	int sig = restarts_overdue(p->stopped_us, retired_us, now);
@@ -614,7 +620,7 @@ static void reap(struct sup *s, int64_t now)
 {
 	int status;
 	if (process_ended(&s->controller, &status)) {
-		/* Its last line may be the reason. */
+		/* The controller's last line may contain the reason. */
 		read_ready(s, now);
 		controller_died(s, status, now);
 	} else {
@@ -685,7 +691,8 @@ static void on_signals(struct sup *s, int64_t now)
 	}
 }
 
-/* Whether the service manager may know so: a controller that hangs is replaced by it, with all else. */
+/* Return whether to send keep-alives to the service manager.  If the controller hangs they stop, and the
+ * service manager restarts the whole service. */
 static bool is_alive(const struct sup *s, int64_t now)
 {
 	return !s->controller.pid || !s->alive_us || !s->cfg->alive_us || s->ending ||
@@ -744,9 +751,9 @@ static int open_signals(struct sup *s)
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGCHLD);
-	/* The reader of the log may exit (`| head`, `| tee` at Ctrl-C): the service continues. */
+	/* If the log's reader exits (`| head`, `| tee` at Ctrl-C), the service continues. */
 	signal(SIGPIPE, SIG_IGN);
-	/* nohup has set SIGHUP to be ignored. */
+	/* Leave SIGHUP ignored if nohup has set it so. */
 	if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)
 		sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
@@ -774,7 +781,7 @@ int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
 	if (s.ready_fd >= 0)
 		close(s.ready_fd);
 	buf_fini(&s.line);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < N_PLACES; i++)
 		free(s.listens[i]);
 	for (size_t i = 0; i < s.n_workers; i++)
 		free(s.workers[i]);

@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/models/cache.h"
 #include "cli/terminal/term.h"
@@ -17,16 +18,6 @@
 #include <string.h>
 
 enum { INPUT_MAX = 1 << 30 };
-
-static const struct opt tokenize_options[] = {
-	OPT("ids", OPT_FLAG, NULL, "the ids alone, in one line"),
-	OPT("decode", OPT_FLAG, NULL, "the reverse: ids from stdin, text to stdout"),
-	OPT("add-special", OPT_FLAG, NULL, "add BOS etc. as the model's tokenizer does"),
-	OPT("no-special", OPT_FLAG, NULL,
-	    "special tokens in the text are plain text; with --decode, leave them out"),
-	OPT("tokenizer", OPT_TEXT, "PATH", "the tokenizer's file or directory, if not MODEL"),
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 
 static const struct usage usage = {
 	.name = "tokenize",
@@ -52,7 +43,7 @@ static int read_stdin(struct buf *in)
 	return ferror(stdin) ? term_error("stdin: %s", strerror(errno)) : 0;
 }
 
-/* Numbers with white space, commas or brackets between them. */
+/* Parse numbers separated by white space, commas or brackets. */
 static int parse_ids(const char *p, struct token_ids *ids)
 {
 	for (;;) {
@@ -98,7 +89,7 @@ static int decode(const struct tokenizer *t, const struct buf *in, bool skip_spe
 	return status;
 }
 
-/* The token's text; false if it is not whole characters: text then has its bytes. */
+/* Store the token's text.  Returns false if it is not whole characters; then text has its bytes. */
 static bool token_text(const struct tokenizer *t, uint32_t id, struct buf *text)
 {
 	struct buf bytes = {0};
@@ -140,7 +131,7 @@ static void print_token(const struct tokenizer *t, uint32_t id)
 	buf_fini(&text);
 }
 
-/* {"ids": [...], "pieces": [...]}: a piece that is not UTF-8 is an array of its bytes. */
+/* Print {"ids": [...], "pieces": [...]}; a piece that is not UTF-8 is an array of its bytes. */
 static void print_json(const struct tokenizer *t, const struct token_ids *ids)
 {
 	json_t *list = json_array(), *pieces = json_array();
@@ -189,13 +180,13 @@ static int encode(const struct tokenizer *t, const struct opts *o, const struct 
 static int tokenize(const struct opts *o)
 {
 	char dir[PATH_MAX], name[CACHED_NAME];
-	cache_find(opts_text(o, "tokenizer", o->words[0]), dir, name);
+	cache_find(opts_text_or(o, "tokenizer", o->words[0]), dir, name);
 	struct tokenizer *t;
 	struct buf in = {0};
 	char why[1024];
 	const int rc = tokenizer_load(dir, &t, why, sizeof why);
 	if (rc == -ENOENT && (file_is_dir(dir) || !file_exists(dir)))
-		model_kind_check(dir, why, sizeof why); /* has a better reason, or none */
+		model_kind_check(dir, why, sizeof why); /* may give a better reason */
 	if (rc)
 		return term_error("%s", why);
 	int status = read_stdin(&in);
@@ -211,7 +202,7 @@ static int tokenize(const struct opts *o)
 int cmd_tokenize(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, tokenize_options, sizeof tokenize_options / sizeof *tokenize_options);
+	opts_add_program(&o, OPTION_TOKENIZE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		if (opts_flag(&o, "decode") && opts_flag(&o, "ids"))

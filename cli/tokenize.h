@@ -1,4 +1,4 @@
-/* tokenize.h - `quern tokenize`: text to tokens and back, without a service. */
+/* tokenize.h - `quern tokenize`: converts text to tokens and back, without a service. */
 #ifndef QUERN_CLI_TOKENIZE_H
 #define QUERN_CLI_TOKENIZE_H
 

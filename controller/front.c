@@ -11,6 +11,7 @@
 #include "controller/message/service.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,11 @@
 #include <zmq.h>
 
 enum {
-	EVENTS_BATCH = 1024, /* events of the engine per turn, so that requests are read in between */
+	EVENTS_BATCH = 1024, /* events of the engine per iteration, so that requests are read in between */
 	STATUS_WAIT_US = 5 * 1000 * 1000,
 	SWEEP_US = 1000 * 1000,
 	RETRY_MS = 10,
-	DRAIN_MS = 5, /* between two counts of the jobs that still drain */
+	DRAIN_MS = 5, /* between two counts of the draining jobs */
 };
 
 /* A query that the engine has not answered yet, or an order in progress. */
@@ -30,13 +31,13 @@ struct pending_query {
 	struct pending_query *next;
 	uint64_t tag;
 	int64_t until_us; /* INT64_MAX: an order, which the engine itself expires */
-	/* Exactly one is set. */
+	/* Exactly one callback is set. */
 	void (*on_status)(void *user, const struct engine_status *s);
 	void (*on_snapshot)(void *user, struct mailbox_snapshot *s);
 	void (*on_done)(void *user, enum code code, const char *why);
 	void (*on_explained)(void *user, json_t *explained, enum code code, const char *why);
-	uint32_t max_jobs;      /* of a snapshot */
-	char job[JOBS_ID_SIZE]; /* to be explained */
+	uint32_t max_jobs;      /* limit for a snapshot */
+	char job[JOBS_ID_SIZE]; /* id of the job to explain */
 	void *user;
 };
 
@@ -44,32 +45,32 @@ struct front {
 	void *zmq;
 	const struct service *svc;
 	pthread_t thread;
-	bool running; /* the thread */
+	bool running; /* the thread was started */
 	char jobs_endpoint[256];
 	void (*on_ready)(void *user, uint32_t max_context, uint64_t full_kv_bytes);
 	void *on_ready_user;
 	struct mailbox *mailbox;
 
-	/* The front end's thread. */
+	/* Used by the front end's thread only: */
 	void *events; /* PULL, ENGINE_OUT */
 	void *engine; /* PUSH, ENGINE_IN; NULL before front_connect() */
 	struct jobs *jobs;
-	struct journal *journal;                     /* NULL: none */
-	struct jobsock *sock;                        /* NULL: none */
+	struct journal *journal;                     /* NULL: no journal */
+	struct jobsock *sock;                        /* NULL: no job socket */
 	struct pending_query *queries, **last_query; /* oldest first */
 	uint64_t last_tag;
-	struct engine_cmd **unsent; /* commands sent before front_connect(), or that ZeroMQ refused */
+	struct engine_cmd **unsent; /* commands queued before front_connect(), or that ZeroMQ refused */
 	size_t n_unsent, unsent_cap;
 	bool ready; /* a replica serves */
 	bool draining;
-	int64_t counted_us; /* when the jobs that still drain were counted last */
+	int64_t counted_us; /* when the draining jobs were last counted */
 	bool quit;
 };
 
-/* --- to the engine --- */
+/* --- commands to the engine --- */
 
-/* Sends the unsent commands in order.  The socket has no high-water mark: commands in flight are bounded by
- * the number of jobs.  A command that cannot be sent for lack of memory is retried: if it were dropped, its
+/* Send the unsent commands in order.  The socket has no high-water mark: the number of jobs bounds the
+ * commands in flight.  A command that cannot be sent for lack of memory is retried: if it were dropped, its
  * client would wait forever. */
 static void send_unsent(struct front *f)
 {
@@ -148,7 +149,7 @@ static void send_order(struct front *f, struct mailbox_cmd *c)
 	send_engine(f, e);
 }
 
-/* The link to the query with this tag, or NULL: it has expired. */
+/* Return the link to the query with this tag; NULL: it has expired. */
 static struct pending_query **query_find(struct front *f, uint64_t tag)
 {
 	for (struct pending_query **at = &f->queries; *at; at = &(*at)->next)
@@ -181,7 +182,8 @@ static void answer_snapshot(struct front *f, const struct pending_query *q, stru
 	json_decref(s.jobs);
 }
 
-/* status: NULL: no answer.  The caller keeps it unless a snapshot takes it and sets *status to NULL. */
+/* Answer a query with the status; status NULL: the engine did not answer.  The caller keeps *status unless a
+ * snapshot takes it and sets *status to NULL. */
 static void answer(struct front *f, struct pending_query **at, struct engine_status **status)
 {
 	struct pending_query *q = query_take(f, at);
@@ -213,7 +215,7 @@ static void on_status_reply(struct front *f, struct engine_event *e)
 		answer(f, at, &e->status);
 }
 
-/* --- where a job's time went --- */
+/* --- timelines of jobs --- */
 
 static void explain(struct front *f, const struct mailbox_cmd *c)
 {
@@ -283,7 +285,7 @@ static void on_state(struct front *f, const struct engine_event *e)
 	f->ready = e->ready;
 }
 
-/* True: there may be more. */
+/* Handle a bounded number of events.  True: there may be more. */
 static bool read_events(struct front *f)
 {
 	for (int i = 0; i < EVENTS_BATCH; i++) {
@@ -307,7 +309,8 @@ static bool read_events(struct front *f)
 	return true;
 }
 
-/* Not found: a job of another owner, or one submitted with a key of the job socket. */
+/* Cancel a job.  Not found: with c->owner, a job of another owner; without, a job submitted with a key of the
+ * job socket. */
 static void cancel_job(struct front *f, const struct mailbox_cmd *c)
 {
 	struct job *job = jobs_find(f->jobs, c->job);
@@ -342,6 +345,9 @@ static void dispatch(struct front *f, struct mailbox_cmd *c)
 		break;
 	case MAILBOX_ORDER:
 		send_order(f, c);
+		break;
+	case MAILBOX_CALL:
+		c->call(c->user);
 		break;
 	case MAILBOX_CONNECT:
 		connect_engine(f);
@@ -425,7 +431,8 @@ static void run_loop(struct front *f)
 	}
 }
 
-/* zmq_close() completes in the background; unbinding first frees the name immediately. */
+/* Drain and close the socket.  zmq_close() completes in the background; unbinding first frees the name
+ * immediately. */
 static void close_events(struct front *f)
 {
 	struct engine_event *e;
@@ -437,20 +444,35 @@ static void close_events(struct front *f)
 	zmq_close(f->events);
 }
 
+/* Wait for requests of the job socket that HTTP still holds.  HTTP has cancelled them, but a thread may be
+ * processing one; their replies arrive in the mailbox. */
+static void await_lines(struct front *f)
+{
+	struct pollfd wake = {.fd = mailbox_fd(f->mailbox), .events = POLLIN};
+	if (jobsock_n_lines(f->sock))
+		log_info("front", "waiting for requests that HTTP holds n=%u", jobsock_n_lines(f->sock));
+	while (jobsock_n_lines(f->sock)) {
+		poll(&wake, 1, -1);
+		read_mailbox(f, true);
+	}
+}
+
 static void *front_thread(void *arg)
 {
 	struct front *f = arg;
 	run_loop(f);
 	mailbox_set_ready(f->mailbox, false);
-	/* Ends that are being written to the journal are reported once they are on disk. */
+	/* Ends of jobs that are being written to the journal are reported once they are on disk. */
 	if (f->journal)
 		journal_end(f->journal);
-	/* Closed: from here on mailbox_submit() refuses on the caller's thread. */
+	/* Closes the mailbox: from here on mailbox_submit() refuses on the caller's thread. */
 	read_mailbox(f, true);
 	jobs_end(f->jobs, clock_us());
 	expire_queries(f, INT64_MAX);
-	if (f->sock)
+	if (f->sock) {
 		jobsock_reap(f->sock);
+		await_lines(f);
+	}
 	jobsock_close(f->sock);
 	f->sock = NULL;
 	if (f->engine)
@@ -458,7 +480,7 @@ static void *front_thread(void *arg)
 	return NULL;
 }
 
-/* On the journal's thread. */
+/* Called on the journal's thread. */
 static void on_settled(void *user, const char *id, bool end, int rc, const char *why)
 {
 	const struct front *f = user;
@@ -471,8 +493,8 @@ static int bind_events(struct front *f)
 {
 	int zero = 0;
 	f->events = zmq_socket(f->zmq, ZMQ_PULL);
-	/* No high-water mark: events are bounded by the tokens of the accepted jobs, and the engine must
-	 * never wait for the front end. */
+	/* No high-water mark: the tokens of the accepted jobs bound the events, and the engine must never
+	 * wait for the front end. */
 	if (!f->events || zmq_setsockopt(f->events, ZMQ_RCVHWM, &zero, sizeof zero) ||
 	    zmq_setsockopt(f->events, ZMQ_LINGER, &zero, sizeof zero) || zmq_bind(f->events, ENGINE_OUT))
 		return -zmq_errno();
@@ -486,8 +508,8 @@ void front_stop(struct front *f)
 	f->running = false;
 	mailbox_quit(f->mailbox);
 	pthread_join(f->thread, NULL);
-	/* The journal's thread calls on_settled() until every write has been reported, failed ones included.
-	 */
+	/* The journal's thread calls on_settled() until every write has been reported, including failed
+	 * ones. */
 	if (f->journal)
 		journal_end(f->journal);
 }
@@ -548,7 +570,7 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	return 0;
 fail:
 	jobsock_close(f->sock);
-	/* Jobs resumed from the journal are left to the next start, and the journal's thread must not call
+	/* Jobs resumed from the journal are left for the next start, and the journal's thread must not call
 	 * back into a freed front end. */
 	jobs_end(f->jobs, clock_us());
 	if (f->journal)

@@ -16,27 +16,28 @@ struct service;
 struct zap;
 
 struct front_config {
-	char jobs[256];          /* endpoint of the job socket; "": none */
-	struct journal *journal; /* of durable jobs, or NULL; outlives the front end */
+	char jobs[256];          /* endpoint of the job socket; "": no job socket */
+	struct journal *journal; /* journal of durable jobs, or NULL; outlives the front end */
 	bool insecure;
 	bool no_orders;  /* the job socket refuses scale and drain (jobsock.h) */
 	struct zap *zap; /* borrowed: authenticates peers of the job socket; NULL: all peers may use it */
-	/* A replica serves, and none did before; clients see that state already.  full_kv_bytes: as in
-	 * engine_event.  On the front end's thread.  May be NULL. */
+	/* Called when a replica begins to serve and none served before; clients see that state already.
+	 * full_kv_bytes: as in engine_event.  Runs on the front end's thread.  May be NULL. */
 	void (*on_ready)(void *user, uint32_t max_context, uint64_t full_kv_bytes);
 	void *on_ready_user;
 };
-/* Binds ENGINE_OUT and the job socket, starts the thread. */
+/* Bind ENGINE_OUT and the job socket, and start the thread. */
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,
 		struct front **out, char *why, size_t why_n);
-/* Connects to ENGINE_IN.  Called once, after engine_start() has bound it. */
+/* Connect to ENGINE_IN.  Called once, after engine_start() has bound it. */
 void front_connect(struct front *f);
 struct mailbox *front_mailbox(const struct front *f);   /* valid until front_free() */
-const char *front_jobs_endpoint(const struct front *f); /* with the port that was chosen */
-/* Cancels all jobs, notifies their listeners, ends the thread.  The caller stops the engine next... */
+const char *front_jobs_endpoint(const struct front *f); /* with the port that was bound */
+/* Cancel all jobs, notify their listeners and end the thread.  The caller then stops the engine and calls
+ * front_free(). */
 void front_stop(struct front *f);
-/* ... and then calls this, which also frees the engine's events from the meantime.  Without a running engine
- * front_stop() may be left out.  NULL is fine. */
+/* Free the front end and the events that the engine sent after front_stop().  If the engine never ran,
+ * front_stop() may be skipped.  NULL is fine. */
 void front_free(struct front *f);
 
 #endif

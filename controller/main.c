@@ -12,15 +12,16 @@
 #include "base/work_pool.h"
 #include "base/clock.h"
 #include "controller/chat/chat.h"
+#include "controller/chat/turn_ends.h"
 #include "controller/request/chat_request.h"
 #include "controller/request/checked.h"
 #include "controller/net/endpoint.h"
 #include "controller/fleet/engine.h"
 #include "controller/fleet/model_server.h"
 #include "base/entropy.h"
+#include "base/option_table.h"
 #include "controller/front.h"
 #include "controller/model_vocabulary.h"
-#include "controller/options.h"
 #include "controller/sched/sched.h"
 #include "controller/supervisor.h"
 #include "controller/endpoints/endpoints.h"
@@ -33,11 +34,13 @@
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/jobs.h"
 #include "controller/jobs/journal.h"
+#include "controller/jobs/lines.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/message/engine_msg.h"
 #include "controller/message/service.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "formats/config.h"
+#include "formats/gguf.h"
 #include "proto/bus.h"
 #include "store/cached.h"
 
@@ -55,32 +58,25 @@
 
 enum {
 	MAX_REQUEST = 16 << 20,
-	KEEP_FINISHED_S = 3600,
-	KEEP_DURABLE_S = 86400,
 	MAX_FINISHED = 4096,
-	MAX_QUEUED_JOBS = 4096,
-	MAX_QUEUED_TOKENS = 8000000,
-	MAX_FILES = 10000, /* of a key */
-	DRAIN_S = 30,
-	ALIVE_MS = 5000,   /* between two signs of life for the supervisor */
-	DRAIN_POLL_MS = 5, /* between two looks at what still runs */
-	/* Some programs signal both a process and its parent, which forwards it: within this time it is one
-	 * signal. */
+	METRICS_CONNECTIONS = 64,
+	ALIVE_MS = 5000,   /* between two "alive" lines to the supervisor */
+	DRAIN_POLL_MS = 5, /* between two checks for work that still runs */
+	/* Some programs signal both a process and its parent, which forwards the signal: within this time
+	 * both count as one signal. */
 	SIGNAL_ECHO_US = 100 * 1000,
 };
-#define JOURNAL_BYTES      ((int64_t)4 << 30)
 #define CHECKED_FORM_BYTES ((size_t)64 << 20)
-#define JOBS_DEFAULT       "tcp://127.0.0.1:7420"
 
 struct controller {
 	struct opts o;
-	const char *dir; /* of the model */
-	char jobs[256];  /* endpoint of the job socket, "": none */
+	const char *dir; /* directory of the model */
+	char jobs[256];  /* endpoint of the job socket; "": none */
 	struct model_config config;
 	struct tokenizer *tokenizer;
 	struct chat *chat;
 	struct metrics *metrics;
-	struct buf vocabulary; /* as workers get it */
+	struct buf vocabulary; /* the vocabulary as sent to workers */
 	struct engine_load load;
 	struct service svc;
 	struct trim trim;
@@ -91,20 +87,20 @@ struct controller {
 	struct zap *zap;
 	struct front *front;
 	struct engine *engine;
-	struct model_server *model_server; /* NULL: there are no weights */
+	struct model_server *model_server; /* NULL: there are no weights here */
 	struct endpoints endpoints;
-	struct http *http; /* NULL: --http none */
-	int signals;       /* signalfd */
+	struct http *http, *metrics_http;
+	int signals; /* signalfd */
 	int64_t started_us;
-	int64_t alive_us;       /* when the supervisor got the last sign of life */
-	int64_t end_us;         /* when the first signal to end came; 0: none yet */
-	int64_t drain_until_us; /* running requests are given up then */
-	bool drain_told;        /* the supervisor knows that some run */
+	int64_t alive_us;       /* when the last "alive" line was due */
+	int64_t end_us;         /* when the first signal to end arrived; 0: none yet */
+	int64_t drain_until_us; /* running requests are cut off then */
+	bool drain_told;        /* the supervisor has been sent the "draining" line */
 };
 
 /* --- model and limits --- */
 
-/* The last component of the path. */
+/* Copy the last component of the path. */
 static void base_name(const char *path, char *out, size_t n)
 {
 	const char *end = path + strlen(path);
@@ -116,10 +112,10 @@ static void base_name(const char *path, char *out, size_t n)
 	snprintf(out, n, "%.*s", (int)(end - begin), begin);
 }
 
-/* The model's name for clients.  It is part of every reply, hence UTF-8. */
+/* Set the model's name for clients.  It is part of every reply, so it must be UTF-8. */
 static int set_name(struct controller *p, const char *dir, char *why, size_t why_n)
 {
-	const char *names = opts_text(&p->o, "name", NULL);
+	const char *names = opts_text(&p->o, "name");
 	const size_t n = sizeof p->svc.model_name, n_first = names ? strcspn(names, ",") : 0;
 	const char *others = names && names[n_first] ? names + n_first + 1 : "";
 	if (names && (!n_first || n_first >= n))
@@ -140,7 +136,7 @@ static int set_name(struct controller *p, const char *dir, char *why, size_t why
 			      "the model's name is not valid UTF-8; give it one with --name");
 }
 
-/* The path if it is a directory, else that of the file; to be freed. */
+/* Return the path if it is a directory, else the file's directory; to be freed. */
 static char *directory_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -149,7 +145,8 @@ static char *directory_of(const char *path)
 	return slash ? xasprintf("%.*s", (int)(slash - path + (slash == path)), path) : xstrdup(".");
 }
 
-/* The template of chats is of the tokenizer's file, lies beside it, or is the model's. */
+/* Load the chat template: from the tokenizer's file, else from the tokenizer's directory, else from the
+ * model. */
 static void load_chat(struct controller *p, const char *tokenizer)
 {
 	char *beside = directory_of(tokenizer);
@@ -170,13 +167,33 @@ static void encode_vocabulary(struct controller *p)
 	vocabulary_fini(&v);
 }
 
+/* Add the tokens that end a turn according to the template and by name, and log all tokens that end an
+ * output. */
+static void find_ends(struct controller *p)
+{
+	struct model_config *c = &p->config;
+	const int64_t eos = tokenizer_eos(p->tokenizer);
+	struct buf b = {0};
+	turn_ends_add(p->chat, p->svc.marks, p->tokenizer, c->eos, &c->n_eos, CONFIG_EOS_MAX);
+	for (int64_t id = 0; id < c->n_vocab; id++) {
+		if (!model_vocabulary_ends(p->tokenizer, c, (uint32_t)id))
+			continue;
+		buf_printf(&b, "%s%lld:", b.len ? "," : "", (long long)id);
+		if (id < tokenizer_n_vocab(p->tokenizer))
+			tokenizer_piece(p->tokenizer, (uint32_t)id, &b);
+	}
+	log_info("main", "end tokens ids=%s eos=%lld", b.len ? b.p : "none", (long long)eos);
+	buf_fini(&b);
+}
+
 static int load_model(struct controller *p, char *why, size_t why_n)
 {
 	const char *dir = p->dir;
+	p->svc.model_is_gguf = gguf_is(dir);
 	int rc = model_config_load(dir, &p->config, why, why_n);
 	if (rc)
 		return rc;
-	const char *tokenizer = opts_text(&p->o, "tokenizer", dir);
+	const char *tokenizer = opts_text_or(&p->o, "tokenizer", dir);
 	rc = tokenizer_load(tokenizer, &p->tokenizer, why, why_n);
 	if (rc)
 		return rc;
@@ -184,7 +201,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 		return err_why(why, why_n, -EINVAL,
 			       "%s: the tokenizer does not fit the model: it has %u tokens, the model %d",
 			       tokenizer, tokenizer_n_vocab(p->tokenizer), p->config.n_vocab);
-	int64_t context = opts_int(&p->o, "context", p->config.max_position);
+	int64_t context = opts_int_or(&p->o, "context", p->config.max_position);
 	if (context > p->config.max_position)
 		return err_why(why, why_n, -EINVAL, "--context %lld: the model's context is %d",
 			       (long long)context, p->config.max_position);
@@ -194,24 +211,28 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 		.started_unix = clock_unix(),
 		.model_context = (uint32_t)context,
 		.max_request_bytes = MAX_REQUEST,
-		.max_seqs = (uint32_t)opts_int(&p->o, "max-seqs", 256),
-		.keep_finished_us = opts_int(&p->o, "keep", KEEP_FINISHED_S) * 1000000,
-		.keep_durable_us = opts_int(&p->o, "keep-durable", KEEP_DURABLE_S) * 1000000,
-		.journal_bytes = opts_int(&p->o, "journal-bytes", JOURNAL_BYTES),
+		.max_seqs = (uint32_t)opts_int(&p->o, "max-seqs"),
+		.keep_finished_us = opts_int(&p->o, "keep") * 1000000,
+		.keep_durable_us = opts_int(&p->o, "keep-durable") * 1000000,
+		.journal_bytes = opts_int(&p->o, "journal-bytes"),
 		.max_finished = MAX_FINISHED,
 		.strict = opts_flag(&p->o, "strict"),
+		.schema_exact = opts_flag(&p->o, "schema-exact"),
 	};
 	p->svc.load = &p->load;
-	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs", MAX_QUEUED_JOBS);
-	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens", MAX_QUEUED_TOKENS);
+	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs");
+	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens");
 	p->svc.checked = checked_new(CHECKED_FORM_BYTES);
+	p->svc.lines = lines_new();
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
-	encode_vocabulary(p);
 	load_chat(p, tokenizer);
-	rc = chat_request_styles(&p->svc, opts_text(&p->o, "tool-parser", "auto"),
-				 opts_text(&p->o, "reasoning-parser", "auto"), why, why_n);
+	rc = chat_request_styles(&p->svc, opts_text(&p->o, "tool-parser"),
+				 opts_text(&p->o, "reasoning-parser"), why, why_n);
 	if (rc)
 		return rc;
+	chat_request_log(&p->svc);
+	find_ends(p);
+	encode_vocabulary(p);
 	return set_name(p, dir, why, why_n);
 }
 
@@ -221,6 +242,7 @@ static void unload_model(struct controller *p)
 	buf_fini(&p->vocabulary);
 	metrics_free(p->metrics);
 	checked_free(p->svc.checked);
+	lines_free(p->svc.lines);
 	tokenizer_free(p->tokenizer);
 	model_config_fini(&p->config);
 }
@@ -229,16 +251,16 @@ static void unload_model(struct controller *p)
 
 static const char *const prefills[] = {"mixed", "separate", NULL};
 static const char *const preempts[] = {"auto", "swap", "recompute", NULL};
-/* A worker refuses those that its device does not have. */
+/* A worker refuses a mode that its device does not have. */
 static const char *const computes[] = {"f32", "bf16", "int16", "int8", "auto", NULL};
 static const char *const heads[] = {"auto", "stored", "int8", NULL};
 static const char *const kvs[] = {"auto", "f32", "bf16", "int16", "int8", NULL};
 
-/* Checks that the option's value is one of words. */
-static int check_choice(const struct opts *o, const char *name, const char *otherwise,
-			const char *const *words, char *why, size_t why_n)
+/* Check that the option's value is one of words. */
+static int check_choice(const struct opts *o, const char *name, const char *const *words, char *why,
+			size_t why_n)
 {
-	const char *text = opts_text(o, name, otherwise);
+	const char *text = opts_text(o, name);
 	char all[128] = "";
 	for (int i = 0; words[i]; i++) {
 		if (strcmp(text, words[i]) == 0)
@@ -250,45 +272,47 @@ static int check_choice(const struct opts *o, const char *name, const char *othe
 
 static int check_choices(const struct controller *p, char *why, size_t why_n)
 {
-	int rc = check_choice(&p->o, "prefill", "mixed", prefills, why, why_n);
+	int rc = check_choice(&p->o, "prefill", prefills, why, why_n);
 	if (!rc)
-		rc = check_choice(&p->o, "preempt", "auto", preempts, why, why_n);
+		rc = check_choice(&p->o, "preempt", preempts, why, why_n);
 	if (!rc)
-		rc = check_choice(&p->o, "compute", "auto", computes, why, why_n);
+		rc = check_choice(&p->o, "compute", computes, why, why_n);
 	if (!rc)
-		rc = check_choice(&p->o, "head-dtype", "auto", heads, why, why_n);
-	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", "auto", kvs, why, why_n);
+		rc = check_choice(&p->o, "head-dtype", heads, why, why_n);
+	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", kvs, why, why_n);
 }
 
-/* --worker-timeout 0, for a debugger, also turns this off: a stopped worker makes no progress. */
+/* Return the limit without progress.  --worker-timeout 0, for a debugger, turns it off as well: a stopped
+ * worker makes no progress. */
 static int64_t stuck_us(const struct opts *o)
 {
-	int64_t s = opts_int(o, "worker-timeout", 1) ? opts_int(o, "stuck-timeout", 120) : 0;
+	int64_t s = opts_int(o, "worker-timeout") ? opts_int(o, "stuck-timeout") : 0;
 	return s ? s * 1000000 : -1;
 }
 
-/* A controller may have no weights (a volume of its own): workers then compare nothing, and fetch nothing. */
+/* Start serving the model's files, if possible.  A controller may have no weights (its own volume): then
+ * workers compare and fetch nothing. */
 static void start_model_server(struct controller *p, const char *path)
 {
 	char why[512];
-	const char *cache = opts_text(&p->o, "cache", NULL);
+	const char *cache = opts_text(&p->o, "cache");
 	char *records = cache ? cached_records(cache) : NULL;
 	if (model_server_start(&p->model_server, path, p->svc.model_name, records, why, sizeof why))
 		log_info("main", "workers cannot compare their model with the controller's: %s", why);
 	free(records);
 }
 
-/* autoscale.h; max 0 without --max-replicas. */
+/* Return the configuration of autoscale.h; max is 0 without --max-replicas. */
 static struct autoscale_config autoscale_of(const struct opts *o)
 {
-	const int64_t period_us = opts_int(o, "scale-period", AUTOSCALE_PERIOD_S) * 1000000;
+	const int64_t period_us = opts_int(o, "scale-period") * 1000000;
 	return (struct autoscale_config){
-		.min = (uint32_t)opts_int(o, "min-replicas", 1),
-		.max = (uint32_t)opts_int(o, "max-replicas", 0),
-		.target = opts_number(o, "scale-at", AUTOSCALE_TARGET),
+		.min = (uint32_t)opts_int(o, "min-replicas"),
+		.max = (uint32_t)opts_int(o, "max-replicas"),
+		.target = opts_number(o, "scale-at"),
 		.period_us = period_us,
 		.window_us = 2 * period_us,
-		.down_us = opts_int(o, "scale-down-after", AUTOSCALE_DOWN_S) * 1000000,
+		.down_us = opts_int(o, "scale-down-after") * 1000000,
 	};
 }
 
@@ -299,28 +323,27 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.n_vocab = (uint32_t)p->config.n_vocab,
 		.vocabulary = &p->vocabulary,
 		.model_context = p->svc.model_context,
-		.block_size = (uint32_t)opts_int(o, "block-size", 16),
-		.max_seqs = (uint32_t)opts_int(o, "max-seqs", 256),
-		.max_rows = (uint32_t)opts_int(o, "max-batch-tokens", 2048),
-		.chunk = (uint32_t)opts_int(o, "chunk", 512),
-		.step_us = opts_int(o, "max-step-ms", 25) * 1000,
+		.block_size = (uint32_t)opts_int(o, "block-size"),
+		.max_seqs = (uint32_t)opts_int(o, "max-seqs"),
+		.max_rows = (uint32_t)opts_int(o, "max-batch-tokens"),
+		.chunk = (uint32_t)opts_int(o, "chunk"),
+		.step_us = opts_int(o, "max-step-ms") * 1000,
 		.step_auto = !opts_has(o, "max-step-ms"),
 		.mixture_rows = sched_mixture_rows((uint32_t)p->config.experts.n,
 						   (uint32_t)p->config.experts.n_chosen),
-		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes", 0),
-		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes", 0),
-		.n_threads = (uint32_t)opts_int(o, "threads", 0),
+		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes"),
+		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes"),
+		.n_threads = (uint32_t)opts_int(o, "threads"),
 		.max_jobs = p->svc.max_queued_jobs,
 		.max_tokens = p->svc.max_queued_tokens,
-		.worker_wait_us = opts_int(o, "worker-wait", 60) * 1000000,
+		.worker_wait_us = opts_int(o, "worker-wait") * 1000000,
 		.metrics = p->metrics,
 		.load = &p->load,
-		.tp = (uint32_t)opts_int(o, "tp", 1),
+		.tp = (uint32_t)opts_int(o, "tp"),
 		.ep = opts_flag(o, "ep"),
 		.expert_metrics = opts_flag(o, "expert-metrics"),
 		.class_change = opts_flag(o, "allow-class-change"),
-		.silent_us =
-			opts_int(o, "worker-timeout", 2) ? opts_int(o, "worker-timeout", 2) * 1000000 : -1,
+		.silent_us = opts_int(o, "worker-timeout") ? opts_int(o, "worker-timeout") * 1000000 : -1,
 		.stuck_us = stuck_us(o),
 		.keep_workers = opts_flag(o, "keep-workers"),
 		.supervised = supervisor_is_there(p->supervisor),
@@ -328,9 +351,9 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 		.on_notice = supervisor_notice,
 		.on_notice_user = p->supervisor,
 	};
-	c.prefill_separate = strcmp(opts_text(o, "prefill", "mixed"), "separate") == 0;
+	c.prefill_separate = strcmp(opts_text(o, "prefill"), "separate") == 0;
 	c.no_prefix_cache = opts_flag(o, "no-prefix-cache");
-	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt", "auto"));
+	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt"));
 	c.seed = entropy_u64();
 	if (c.block_size < 16 || c.block_size & (c.block_size - 1))
 		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
@@ -344,25 +367,25 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 			why, why_n, -EINVAL,
 			"--max-replicas: this controller does not start workers; quern serve does, or a "
 			"scheduler by its metrics (docs/deploy/kubernetes.md)");
-	/* On the bus 0 lets the worker choose; less than a block means no swap pool. */
+	/* On the bus 0 lets the worker choose; 1, less than a block, means no swap pool. */
 	if (opts_has(o, "swap-bytes") && c.swap_bytes == 0)
 		c.swap_bytes = 1;
 	if (c.max_rows < c.max_seqs)
 		c.max_rows = c.max_seqs;
-	/* Workers may have another working directory. */
+	/* An absolute path: workers may have another working directory. */
 	char *path = realpath(p->dir, NULL);
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
 	start_model_server(p, c.model);
 	c.model_server = p->model_server;
-	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus", ""));
+	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus"));
 	if (opts_has(o, "local-token") &&
-	    local_token_read(opts_text(o, "local-token", ""), c.local_token, why, why_n))
+	    local_token_read(opts_text(o, "local-token"), c.local_token, why, why_n))
 		return -EINVAL;
 	c.zap = p->zap;
-	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute", "auto"));
-	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype", "auto"));
-	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype", "auto"));
+	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute"));
+	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype"));
+	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype"));
 	c.fast = opts_flag(o, "fast");
 	int rc = engine_start(p->zmq, &c, &p->engine, why, why_n);
 	if (rc)
@@ -375,7 +398,7 @@ static void stop_engine(struct controller *p)
 	void *s = zmq_socket(p->zmq, ZMQ_PUSH);
 	struct engine_cmd *c = calloc(1, sizeof *c);
 	if (!s || !c || zmq_connect(s, ENGINE_IN) < 0)
-		abort(); /* an orderly end is impossible */
+		abort(); /* an orderly shutdown is impossible */
 	c->kind = ENGINE_QUIT;
 	params_init(&c->params);
 	if (engine_msg_send(s, c) < 0)
@@ -387,7 +410,7 @@ static void stop_engine(struct controller *p)
 
 /* --- the other parts --- */
 
-/* Identifies the model by shape and vocabulary: the journal's tokens are meaningless to another one. */
+/* Identify the model by shape and vocabulary: the journal's tokens are meaningless for another model. */
 static void model_identity(const struct controller *p, char *out, size_t n)
 {
 	XXH3_state_t *h = XXH3_createState();
@@ -407,17 +430,17 @@ static void model_identity(const struct controller *p, char *out, size_t n)
 	buf_fini(&piece);
 }
 
-/* As the journal has it: 0 is its own choice. */
+/* Convert an option to the journal's convention, where 0 is the default: an explicit 0 becomes -1. */
 static int64_t margin(const struct opts *o, const char *name)
 {
-	int64_t n = opts_int(o, name, 0);
+	int64_t n = opts_int(o, name);
 	return opts_has(o, name) && !n ? -1 : n;
 }
 
 static int start_journal(struct controller *p, char *why, size_t why_n)
 {
 	char model[128];
-	const char *path = opts_text(&p->o, "journal", NULL);
+	const char *path = opts_text(&p->o, "journal");
 	if (!path)
 		return 0;
 	model_identity(p, model, sizeof model);
@@ -425,7 +448,8 @@ static int start_journal(struct controller *p, char *why, size_t why_n)
 					      responses_schema, NULL};
 	static const char *const from_1[] = {responses_upgrade, responses_schema, NULL};
 	static const char *const from_2[] = {jobs_schema_model, NULL};
-	static const struct journal_migration migrations[] = {{1, from_1}, {2, from_2}};
+	static const struct journal_migration migrations[] = {
+		{1, from_1, NULL}, {2, from_2, NULL}, {3, NULL, jobs_migrate_requests}};
 	struct journal_config cfg = {.path = path,
 				     .model = model,
 				     .schemas = schemas,
@@ -446,11 +470,11 @@ static void stop_journal(struct controller *p)
 static int start_tracer(struct controller *p, char *why, size_t why_n)
 {
 	struct tracer_config c;
-	const double rate = opts_number(&p->o, "trace-sample", -1);
+	const double rate = opts_number_or(&p->o, "trace-sample", -1);
 	if (opts_has(&p->o, "trace-sample") && !(rate >= 0 && rate <= 1))
 		return err_why(why, why_n, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
-	int rc = tracer_configure(opts_text(&p->o, "otlp-endpoint", NULL), rate, tracer_environment, &c, why,
-				  why_n);
+	int rc =
+		tracer_configure(opts_text(&p->o, "otlp-endpoint"), rate, tracer_environment, &c, why, why_n);
 	return rc || !c.url ? rc : tracer_start(&c, p->metrics, &p->svc.tracer, why, why_n);
 }
 
@@ -474,7 +498,7 @@ static void stop_house(struct controller *p)
 	housekeeper_stop(p->svc.house);
 }
 
-/* The threads that prepare large requests. */
+/* Start the threads that prepare large requests. */
 static int start_pool(struct controller *p, char *why, size_t why_n)
 {
 	return work_pool_start(&work_limits_usual, &p->svc.pool, why, why_n);
@@ -496,10 +520,10 @@ static void stop_zmq(struct controller *p)
 	zmq_ctx_term(p->zmq);
 }
 
-/* Authentication of peers, before any socket is bound. */
+/* Start authentication of peers, before any socket is bound. */
 static int start_zap(struct controller *p, char *why, size_t why_n)
 {
-	const char *path = opts_text(&p->o, "curve-key", NULL), *allow = opts_text(&p->o, "allow", NULL);
+	const char *path = opts_text(&p->o, "curve-key"), *allow = opts_text(&p->o, "allow");
 	struct curve_key key = {0};
 	if (allow && !path)
 		return err_why(why, why_n, -EINVAL, "--allow needs the service's own key: --curve-key FILE");
@@ -518,17 +542,18 @@ static void stop_zap(struct controller *p)
 	zap_stop(p->zap);
 }
 
-/* HTTP has keys, the job socket has none: a TCP port would be open to every local user. */
+/* Return whether HTTP has keys and the job socket has none: a TCP port would then be open to every local
+ * user. */
 static bool is_beside_keys(const struct controller *p)
 {
 	return opts_has(&p->o, "api-key-file") && !opts_has(&p->o, "curve-key");
 }
 
-/* The endpoint of the job socket. */
+/* Determine the endpoint of the job socket. */
 static int set_jobs(struct controller *p, char *why, size_t why_n)
 {
 	char path[USER_SOCKET_SIZE];
-	const char *jobs = opts_text(&p->o, "jobs", NULL);
+	const char *jobs = opts_text(&p->o, "jobs");
 	if (!jobs && is_beside_keys(p)) {
 		int rc = user_socket_new("jobs", path, why, why_n);
 		if (rc)
@@ -537,9 +562,9 @@ static int set_jobs(struct controller *p, char *why, size_t why_n)
 		log_info("main",
 			 "--api-key-file: the job socket has no keys, so it is for this user's processes "
 			 "only jobs=%s instead of %s",
-			 p->jobs, JOBS_DEFAULT);
+			 p->jobs, OPTION_JOBS);
 	} else if (!jobs || strcmp(jobs, "none") != 0) {
-		snprintf(p->jobs, sizeof p->jobs, "%s", jobs ? jobs : JOBS_DEFAULT);
+		snprintf(p->jobs, sizeof p->jobs, "%s", jobs ? jobs : OPTION_JOBS);
 		if (is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0)
 			log_warn(
 				"main",
@@ -585,27 +610,29 @@ static void stop_front(struct controller *p)
 static int start_http(struct controller *p, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
-	const char *addr = opts_text(o, "http", "127.0.0.1:8080");
-	if (strcmp(addr, "none") == 0)
-		return 0;
+	const char *addr = opts_text(o, "http");
 	struct http_config c = {.insecure = opts_flag(o, "insecure")};
 	struct http_app app = endpoints_app(&p->endpoints, front_mailbox(p->front), &p->svc,
-					    (size_t)opts_int(o, "max-file-bytes", 0));
-	/* Without keys all files have one owner, with the quota that is given. */
+					    (size_t)opts_int(o, "max-file-bytes"));
+	/* Without keys one owner has all files, with the quota given by options. */
 	bool keys = opts_has(o, "api-key-file");
 	p->endpoints.quota = (struct file_quota){
-		.files = opts_int(o, "max-files", keys ? MAX_FILES : 0),
-		.bytes = opts_int(o, "max-stored-bytes", keys ? p->svc.journal_bytes / 2 : 0)};
+		.files = opts_int(o, "max-files"),
+		.bytes = opts_int_or(o, "max-stored-bytes", keys ? p->svc.journal_bytes / 2 : 0)};
+	if (!keys && !opts_has(o, "max-files"))
+		p->endpoints.quota.files = 0;
 	struct responses_limits *stored = &p->endpoints.stored;
 	*stored = responses_limits_of(&p->svc, keys);
-	stored->owner_rows = opts_int(o, "max-responses", stored->owner_rows);
-	stored->owner_bytes = opts_int(o, "max-response-bytes", stored->owner_bytes);
+	stored->owner_rows = opts_int_or(o, "max-responses", stored->owner_rows);
+	stored->owner_bytes = opts_int_or(o, "max-response-bytes", stored->owner_bytes);
+	if (strlen(addr) >= sizeof c.addr)
+		return err_why(why, why_n, -EINVAL, "--http has more than %zu bytes", sizeof c.addr - 1);
 	snprintf(c.addr, sizeof c.addr, "%s", addr);
-	snprintf(c.cors, sizeof c.cors, "%s", opts_text(o, "cors-origin", ""));
-	snprintf(c.tls_cert, sizeof c.tls_cert, "%s", opts_text(o, "tls-cert", ""));
-	snprintf(c.tls_key, sizeof c.tls_key, "%s", opts_text(o, "tls-key", ""));
-	snprintf(c.api_keys, sizeof c.api_keys, "%s", opts_text(o, "api-key-file", ""));
-	snprintf(c.access_log, sizeof c.access_log, "%s", opts_text(o, "access-log", ""));
+	snprintf(c.cors, sizeof c.cors, "%s", opts_text_or(o, "cors-origin", ""));
+	snprintf(c.tls_cert, sizeof c.tls_cert, "%s", opts_text_or(o, "tls-cert", ""));
+	snprintf(c.tls_key, sizeof c.tls_key, "%s", opts_text_or(o, "tls-key", ""));
+	snprintf(c.api_keys, sizeof c.api_keys, "%s", opts_text_or(o, "api-key-file", ""));
+	snprintf(c.access_log, sizeof c.access_log, "%s", opts_text_or(o, "access-log", ""));
 	return http_start(&p->svc, &app, &c, &p->http, why, why_n);
 }
 
@@ -614,10 +641,25 @@ static void stop_http(struct controller *p)
 	http_stop(p->http);
 }
 
+/* Start a separate server without key and TLS, on any given address, with routes for monitoring only. */
+static int start_metrics_http(struct controller *p, char *why, size_t why_n)
+{
+	struct http_config c = {.insecure = true, .max_connections = METRICS_CONNECTIONS};
+	struct http_app app = endpoints_monitor_app(&p->endpoints);
+	snprintf(c.addr, sizeof c.addr, "%s", opts_text(&p->o, "metrics-http"));
+	int rc = http_start(&p->svc, &app, &c, &p->metrics_http, why, why_n);
+	return rc ? err_prefix(why, why_n, rc, "--metrics-http") : 0;
+}
+
+static void stop_metrics_http(struct controller *p)
+{
+	http_stop(p->metrics_http);
+}
+
 /* --- the service --- */
 
-/* Started in this order, stopped in reverse.  The front end's thread runs before the engine, which sends to
- * it, and ends before the engine; its memory outlives the engine's last events. */
+/* Parts are started in this order and stopped in reverse.  The front end's thread runs before the engine,
+ * which sends to it, and ends before the engine; its memory outlives the engine's last events. */
 static const struct part {
 	const char *name;
 	int (*start)(struct controller *p, char *why, size_t why_n);
@@ -628,7 +670,7 @@ static const struct part {
 	{"pool", start_pool, stop_pool},       {"zmq", start_zmq, stop_zmq},
 	{"zap", start_zap, stop_zap},          {"front", start_front, free_front},
 	{"engine", start_engine, stop_engine}, {"front-to-engine", connect_front, stop_front},
-	{"http", start_http, stop_http},
+	{"http", start_http, stop_http},       {"metrics-http", start_metrics_http, stop_metrics_http},
 };
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
@@ -653,27 +695,28 @@ static int start_parts(struct controller *p, char *why, size_t why_n)
 	return 0;
 }
 
-/* Before anything is loaded: a wrong address is reported at once. */
+/* Called before anything is loaded, so that a wrong address is reported at once. */
 static int check_endpoints(struct controller *p, char *why, size_t why_n)
 {
 	bool guarded = opts_flag(&p->o, "insecure") || opts_has(&p->o, "curve-key");
 	int rc = set_jobs(p, why, why_n);
 	if (!rc)
-		rc = endpoint_check(opts_text(&p->o, "bus", ""), "worker bus", guarded, why, why_n);
+		rc = endpoint_check(opts_text(&p->o, "bus"), "worker bus", guarded, why, why_n);
 	return rc || !p->jobs[0] ? rc : endpoint_check(p->jobs, "job socket", guarded, why, why_n);
 }
 
 static void report_ready(struct controller *p, const struct supervisor_ready *r)
 {
 	int64_t ms = (clock_us() - p->started_us) / 1000;
-	const char *jobs = front_jobs_endpoint(p->front), *http = p->http ? http_address(p->http) : "";
-	log_info("main", "ready model=%s jobs=%s http=%s bus=%s ms=%lld", p->svc.model_name, jobs, http,
-		 engine_bus(p->engine), (long long)ms);
+	const char *jobs = front_jobs_endpoint(p->front), *http = http_address(p->http);
+	const char *metrics = http_address(p->metrics_http);
+	log_info("main", "ready model=%s jobs=%s http=%s metrics_http=%s bus=%s ms=%lld", p->svc.model_name,
+		 jobs, http, metrics, engine_bus(p->engine), (long long)ms);
 	supervisor_write(p->supervisor,
-			 json_pack("{s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:I,s:I,s:I}", "jobs", jobs, "http", http,
-				   "https", opts_has(&p->o, "tls-cert"), "bus", engine_bus(p->engine),
-				   "ready", 1, "model", p->svc.model_name, "max_context",
-				   (json_int_t)r->max_context, "model_context",
+			 json_pack("{s:s,s:s,s:s,s:b,s:s,s:b,s:s,s:I,s:I,s:I,s:I}", "jobs", jobs, "http",
+				   http, "metrics_http", metrics, "https", opts_has(&p->o, "tls-cert"), "bus",
+				   engine_bus(p->engine), "ready", 1, "model", p->svc.model_name,
+				   "max_context", (json_int_t)r->max_context, "model_context",
 				   (json_int_t)p->svc.model_context, "full_kv_bytes",
 				   (json_int_t)r->full_kv_bytes, "ms", (json_int_t)ms));
 }
@@ -683,23 +726,22 @@ static int report_error(const struct controller *p, const char *why)
 	/* The supervisor prints the error itself. */
 	if (!supervisor_is_there(p->supervisor))
 		fprintf(stderr, "quern-controller: %s\n", why);
-	supervisor_write(p->supervisor, json_pack("{s:s}", "error", why));
+	supervisor_error(p->supervisor, why);
 	return 1;
 }
 
-/* Takes no new work from here on.  False: nothing is to be waited for. */
+/* Stop taking new work.  False: do not wait for running work. */
 static bool begin_drain(struct controller *p, int64_t now)
 {
-	int64_t s = opts_int(&p->o, "drain-timeout", DRAIN_S);
+	int64_t s = opts_int(&p->o, "drain-timeout");
 	p->end_us = now;
 	p->drain_until_us = now + s * 1000000;
 	mailbox_drain(front_mailbox(p->front));
-	if (p->http)
-		http_drain(p->http);
+	http_drain(p->http);
 	return s > 0;
 }
 
-/* A signal to end: the first one drains, the next one ends at once.  False: end. */
+/* Handle a signal to end: the first one drains, the second ends at once.  False: end. */
 static bool on_end_signal(struct controller *p, unsigned signo)
 {
 	int64_t now = clock_us();
@@ -721,16 +763,15 @@ static bool on_signals(struct controller *p)
 	if (si.ssi_signo != SIGHUP)
 		return on_end_signal(p, si.ssi_signo);
 	zap_reload(p->zap);
-	if (p->http)
-		http_reload(p->http);
+	http_reload(p->http);
 	return true;
 }
 
-/* True: running requests have finished, or their time is over. */
+/* Return whether running requests have finished, or their time has passed. */
 static bool drained(struct controller *p)
 {
 	uint32_t jobs = mailbox_n_draining(front_mailbox(p->front));
-	uint32_t requests = p->http ? http_n_draining(p->http) : 0;
+	uint32_t requests = http_n_draining(p->http);
 	int64_t now = clock_us();
 	if (!jobs && !requests)
 		return true;
@@ -749,7 +790,7 @@ static bool drained(struct controller *p)
 	return false;
 }
 
-/* A sign of life for the supervisor, if one is due; a controller of which a thread hangs gives none. */
+/* Write an "alive" line to the supervisor if one is due; if a thread hangs, none is written. */
 static void report_alive(struct controller *p)
 {
 	int64_t now = clock_us(), us;
@@ -767,7 +808,7 @@ static void report_alive(struct controller *p)
 		supervisor_write(p->supervisor, json_pack("{s:b}", "alive", 1));
 }
 
-/* Until SIGINT or SIGTERM, and then until what runs has finished. */
+/* Wait for SIGINT or SIGTERM, and then until running work has finished. */
 static void wait_for_end(struct controller *p)
 {
 	struct pollfd fds[] = {{.fd = p->signals, .events = POLLIN},
@@ -793,7 +834,7 @@ static void block_signals(struct controller *p)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGHUP);
-	/* Before any thread is started: all inherit the mask. */
+	/* Called before any thread is started, so that all threads inherit the mask. */
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* writes beyond RLIMIT_FSIZE fail instead */
@@ -805,11 +846,10 @@ static const struct program program = {
 	.usage = "--model DIR --bus ENDPOINT [options]",
 	.about = "The controller of a quern service: job socket, HTTP, tokenizer, scheduler.\n"
 		 "`quern serve` starts it, with its workers.\n",
-	.options = controller_options,
-	.n_options = CONTROLLER_N_OPTIONS,
+	.program = OPTION_CONTROLLER,
 };
 
-/* PROGRAM_GOES_ON, or the status to exit with. */
+/* Parse the options.  Return PROGRAM_GOES_ON, or the exit status. */
 static int parse_options(struct opts *o, int argc, char **argv)
 {
 	int rc = program_parse(&program, o, argc, argv);
@@ -817,7 +857,7 @@ static int parse_options(struct opts *o, int argc, char **argv)
 		return rc;
 	if (!opts_has(o, "model") || !opts_has(o, "bus"))
 		return program_usage(&program, "--model and --bus are required");
-	if (strcmp(opts_text(o, "http", ""), "none") == 0 && strcmp(opts_text(o, "jobs", ""), "none") == 0)
+	if (strcmp(opts_text(o, "http"), "none") == 0 && strcmp(opts_text_or(o, "jobs", ""), "none") == 0)
 		return program_usage(
 			&program,
 			"--http none and --jobs none leave no way to reach the service: give one of them");
@@ -834,10 +874,10 @@ int main(int argc, char **argv)
 	int rc = parse_options(&p.o, argc, argv);
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
-	p.dir = opts_text(&p.o, "model", NULL);
-	p.supervisor = supervisor_new((int)opts_int(&p.o, "ready-fd", -1));
+	p.dir = opts_text(&p.o, "model");
+	p.supervisor = supervisor_new((int)opts_int_or(&p.o, "ready-fd", -1));
 	block_signals(&p);
-	/* Sockets with a path and all files are for this user alone. */
+	/* Sockets with a path, and all files, are private to this user. */
 	umask(077);
 	rc = supervisor_open(p.supervisor);
 	if (rc)

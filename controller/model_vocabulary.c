@@ -1,6 +1,6 @@
 #include "controller/model_vocabulary.h"
 
-static bool ends(const struct tokenizer *t, const struct model_config *c, uint32_t id)
+bool model_vocabulary_ends(const struct tokenizer *t, const struct model_config *c, uint32_t id)
 {
 	for (int i = 0; i < c->n_eos; i++)
 		if (c->eos[i] == id)
@@ -14,7 +14,8 @@ void model_vocabulary(const struct tokenizer *t, const struct model_config *c, s
 	struct buf b = {0};
 	vocabulary_clear(out);
 	for (uint32_t id = 0; id < n; id++) {
-		const bool special = id < known && tokenizer_is_special(t, id), end = ends(t, c, id);
+		const bool special = id < known && tokenizer_is_special(t, id),
+			   end = model_vocabulary_ends(t, c, id);
 		buf_clear(&b);
 		if (special)
 			buf_putc(&b, (char)VOCABULARY_SPECIAL);

@@ -1,4 +1,5 @@
-/* model_vocabulary.h - what a model's tokens are in its outputs, for workers (proto/vocabulary.h). */
+/* model_vocabulary.h - the vocabulary that workers receive: the text of each of a model's tokens
+ * (proto/vocabulary.h). */
 #ifndef QUERN_CONTROLLER_MODEL_VOCABULARY_H
 #define QUERN_CONTROLLER_MODEL_VOCABULARY_H
 
@@ -6,9 +7,13 @@
 #include "formats/config.h"
 #include "proto/vocabulary.h"
 
-/* A token for each of the model's ids.  The tokens that end a text are those of generation_config.json, else
- * of config.json, and the tokenizer's.  Special ones stand between the marks; one without text, one that is
- * too long, and ids that the tokenizer lacks are in no output. */
+/* Return whether the token ends an output: the model's configuration or the tokenizer lists it as an end
+ * token. */
+bool model_vocabulary_ends(const struct tokenizer *t, const struct model_config *c, uint32_t id);
+
+/* Build the vocabulary, with one token for each of the model's ids.  End tokens are those of
+ * generation_config.json, else of config.json, and the tokenizer's.  Special tokens stand between the marks.
+ * No output contains a token without text, a token that is too long, or an id that the tokenizer lacks. */
 void model_vocabulary(const struct tokenizer *t, const struct model_config *c, struct vocabulary *out);
 
 #endif

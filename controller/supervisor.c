@@ -1,9 +1,13 @@
 #include "controller/supervisor.h"
 
 #include "base/alloc.h"
+#include "base/buf.h"
+#include "base/json.h"
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +15,10 @@
 #include <unistd.h>
 
 struct supervisor {
-	int out;              /* -1: none */
-	int wake[2];          /* pipe: a byte per notice; -1: not open */
-	pthread_mutex_t lock; /* of all below */
-	json_t *lines;        /* array, not written yet */
+	int out;              /* a pipe; -1: none */
+	int wake[2];          /* pipe, with a byte per notice; -1: not open */
+	pthread_mutex_t lock; /* protects the following fields */
+	struct buf pending;   /* bytes of all lines that are not written yet, in order */
 	bool ready;           /* set by supervisor_on_ready(), cleared by supervisor_flush() */
 	struct supervisor_ready state;
 	bool served; /* a replica has served */
@@ -25,7 +29,6 @@ struct supervisor *supervisor_new(int out)
 	struct supervisor *s = xcalloc(1, sizeof *s);
 	s->out = out;
 	s->wake[0] = s->wake[1] = -1;
-	s->lines = json_array();
 	pthread_mutex_init(&s->lock, NULL);
 	return s;
 }
@@ -42,9 +45,61 @@ void supervisor_free(struct supervisor *s)
 	for (int i = 0; i < 2; i++)
 		if (s->wake[i] >= 0)
 			close(s->wake[i]);
-	json_decref(s->lines);
+	buf_fini(&s->pending);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+/* --- the pipe --- */
+
+/* Write pending bytes while the pipe accepts them without blocking.  Called with the lock held. */
+static void push(struct supervisor *s)
+{
+	struct pollfd out = {.fd = s->out, .events = POLLOUT};
+	size_t done = 0;
+	/* A pipe that polls as writable accepts PIPE_BUF bytes at once. */
+	while (done < s->pending.len && poll(&out, 1, 0) == 1) {
+		const size_t left = s->pending.len - done;
+		ssize_t n = write(s->out, s->pending.p + done, left < PIPE_BUF ? left : PIPE_BUF);
+		if (n < 0) {
+			log_warn("main", "ready-fd: %s", strerror(errno));
+			done = s->pending.len; /* the supervisor has gone */
+			break;
+		}
+		done += (size_t)n;
+	}
+	if (done) {
+		memmove(s->pending.p, s->pending.p + done, s->pending.len - done);
+		s->pending.len -= done;
+	}
+}
+
+/* Append LINE (takes it) and write what the pipe accepts.  Called with the lock held. */
+static void push_line(struct supervisor *s, json_t *line)
+{
+	char *text = s->out >= 0 && line ? json_dumps(line, JSON_COMPACT) : NULL;
+	json_decref(line);
+	if (!text)
+		return;
+	buf_puts(&s->pending, text);
+	buf_putc(&s->pending, '\n');
+	free(text);
+	push(s);
+}
+
+/* Wait until all lines are written. */
+static void push_all(struct supervisor *s)
+{
+	struct pollfd out = {.fd = s->out, .events = POLLOUT};
+	for (;;) {
+		pthread_mutex_lock(&s->lock);
+		push(s);
+		const bool left = s->pending.len > 0;
+		pthread_mutex_unlock(&s->lock);
+		if (!left)
+			return;
+		poll(&out, 1, -1);
+	}
 }
 
 /* --- the engine's thread --- */
@@ -80,9 +135,7 @@ static json_t *loading_line(const struct engine_loading *l)
 
 static json_t *failed_line(const char *why)
 {
-	json_t *line = json_pack("{s:s%}", "failed", why, strlen(why));
-	/* A worker's text may not be UTF-8. */
-	return line ? line : json_pack("{s:s}", "failed", "a worker cannot serve; see its log");
+	return json_pack("{s:o}", "failed", json_string_lossy(why));
 }
 
 static void wake_main(const struct supervisor *s)
@@ -103,7 +156,7 @@ void supervisor_notice(void *user, const struct engine_notice *n)
 	case ENGINE_NOTICE_UNREADY:
 		break;
 	case ENGINE_NOTICE_FAILED:
-		/* A failed start; later failures are the fleet's to handle. */
+		/* Only a failed start is reported; the fleet handles later failures. */
 		if (!s->served)
 			line = failed_line(n->why);
 		break;
@@ -125,10 +178,7 @@ void supervisor_notice(void *user, const struct engine_notice *n)
 		line = json_pack("{s:I}", "retire", (json_int_t)n->pid);
 		break;
 	}
-	if (line && s->out >= 0)
-		json_array_append_new(s->lines, line);
-	else
-		json_decref(line);
+	push_line(s, line);
 	pthread_mutex_unlock(&s->lock);
 	wake_main(s);
 }
@@ -157,13 +207,17 @@ bool supervisor_is_there(const struct supervisor *s)
 	return s->out >= 0;
 }
 
-void supervisor_write(const struct supervisor *s, json_t *line)
+void supervisor_write(struct supervisor *s, json_t *line)
 {
-	char *text = json_dumps(line, JSON_COMPACT);
-	json_decref(line);
-	if (s->out >= 0 && dprintf(s->out, "%s\n", text) < 0)
-		log_warn("main", "ready-fd: %s", strerror(errno));
-	free(text);
+	pthread_mutex_lock(&s->lock);
+	push_line(s, line);
+	pthread_mutex_unlock(&s->lock);
+	push_all(s);
+}
+
+void supervisor_error(struct supervisor *s, const char *why)
+{
+	supervisor_write(s, json_pack("{s:o}", "error", json_string_lossy(why)));
 }
 
 bool supervisor_flush(struct supervisor *s, struct supervisor_ready *out)
@@ -174,12 +228,8 @@ bool supervisor_flush(struct supervisor *s, struct supervisor_ready *out)
 	pthread_mutex_lock(&s->lock);
 	bool ready = s->ready;
 	*out = s->state;
-	json_t *lines = s->lines, *line;
 	s->ready = false;
-	s->lines = json_array();
 	pthread_mutex_unlock(&s->lock);
-	size_t i;
-	json_array_foreach(lines, i, line) supervisor_write(s, json_incref(line));
-	json_decref(lines);
+	push_all(s);
 	return ready;
 }

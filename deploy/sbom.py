@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What the programs are made of, as SPDX 2.3 (JSON): quern, and every library that they link, with the Debian package that it
-is from, its version and licences.
+"""Writes the components of the programs as SPDX 2.3 (JSON): quern, and every library that they link, with its Debian
+package, version and licences.
 
     sbom.py BUILD OUT.spdx.json
 
-Libraries are those that ldd names for BUILD/bin; packages and versions come from dpkg.  A package's declared licences are all
-that its machine-readable copyright file has for files of the source package, those of debian/ aside: some concern its
-programs, tests or documents alone.  Where the file is not machine-readable nothing is asserted."""
+ldd names the libraries of BUILD/bin; packages and versions come from dpkg.  A package's declared licences are all licences
+in its machine-readable copyright file, except those of debian/; some apply only to its programs, tests or documents.  If
+the copyright file is not machine-readable, nothing is asserted."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Debian's short names, by those of SPDX.
+# Debian's short names, by SPDX's names.
 SPDX = {
     "apache-2.0": "Apache-2.0", "bsd-2-clause": "BSD-2-Clause", "bsd-3-clause": "BSD-3-Clause", "bsd-4-clause": "BSD-4-Clause",
     "boost-1.0": "BSL-1.0", "bsl-1.0": "BSL-1.0", "cc0-1.0": "CC0-1.0", "curl": "curl", "expat": "MIT", "mit": "MIT", "isc": "ISC",
@@ -34,7 +34,7 @@ def run(*command):
 
 
 def libraries(programs):
-    """Paths of all libraries that the programs link, by ldd."""
+    """Return the paths of all libraries that the programs link, by ldd."""
     found = set()
     for program in programs:
         for line in run("ldd", program).splitlines():
@@ -46,10 +46,11 @@ def libraries(programs):
 
 
 def packages_of(paths):
-    """{path: Debian package with this file}, under one of its names: /lib may be a link to /usr/lib."""
+    """Return {path: Debian package with this file}. /lib may be a link to /usr/lib, so each of the path's names is
+    tried."""
     names = {name: path for path in paths
              for name in (path, str(Path(path).resolve()), path.removeprefix("/usr"), "/usr" + path)}
-    # It fails where one of the names is unknown, and lists the others.
+    # dpkg-query fails if one name is unknown, but lists the others.
     out = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True).stdout
     found = {}
     for line in out.splitlines():
@@ -60,7 +61,8 @@ def packages_of(paths):
 
 
 def licences(package):
-    """Debian's expressions for the files of a package's source, in its copyright file; []: not machine-readable."""
+    """Return Debian's licence expressions for the source package's files, from its copyright file; []: not
+    machine-readable."""
     path = Path("/usr/share/doc") / package.split(":")[0] / "copyright"
     text = path.read_text(errors="replace") if path.exists() else ""
     if "copyright-format/1.0" not in text:
@@ -76,7 +78,7 @@ def licences(package):
 
 
 def expression(name, own):
-    """Debian's expression as SPDX's; names that SPDX does not have become references, collected in own."""
+    """Convert Debian's expression to SPDX's. Names that SPDX does not have become references, collected in own."""
     def one(word):
         word = word.strip(" ,")
         known = SPDX.get(word.lower())

@@ -13,7 +13,7 @@ enum {
 	VERSION = 5,
 	HEADER = 256,
 	HEAD_MAX = 1 << 12,
-	/* Of Qwen3's vocabulary. */
+	/* Sizes and token ids of Qwen3's vocabulary. */
 	QWEN_VOCAB = 151936,
 	QWEN_END_OF_TEXT = 151643,
 	QWEN_IM_END = 151645,
@@ -111,7 +111,7 @@ static void take_norms(const struct reader *r, const char *name, int n, size_t o
 			flat_take(r->f, "F16", 2, 0, n, "layers.%d.%s", i, name), CONFIG_F16, n};
 }
 
-/* A product with one that is not would not be a number. */
+/* Refuse scales that are not finite: the products would be NaN. */
 static int check_scales(const char *path, const struct weights_linear *l, char *why, size_t why_n)
 {
 	const size_t n = (size_t)((l->k + l->group - 1) / l->group) * (size_t)l->n;

@@ -1,13 +1,17 @@
-/* ak48.h - files of version 5 of KuiperLLama's descendants: Qwen3 in AWQ INT4, little-endian.
+/* ak48.h - the ak48 file format, version 5 (a descendant of KuiperLLama's): Qwen3 in AWQ INT4,
+ * little-endian.
  *
- *     "ak48" as an uint32, the version, seven int32 (dim, hidden_dim, layers, heads, kv_heads, vocab,
- * context), a byte: 1 if the head is the embedding, int32 head_dim, int32 group, zeros to 256 bytes F16:
- * attention norms, FFN norms, final norm, embedding wq of all layers, then wk, wv, wo, w1 (gate), w2 (down),
- * w3 (up): each qweight, qzeros, scales as AWQ's version "gemm" has them (weights.h) F16: the head unless it
- * is the embedding, q norms, k norms
+ *     header, 256 bytes   "ak48" as a uint32; the version
+ *                         int32: dim, hidden_dim, layers, heads, kv_heads, vocab, context
+ *                         a byte: 1 if the head is the embedding; int32: head_dim, group; zeros
+ *     F16                 attention norms, FFN norms, final norm, embedding
+ *     AWQ "gemm"          wq of all layers, then wk, wv, wo, w1 (gate), w2 (down), w3 (up);
+ *                         each has qweight, qzeros, scales (weights.h)
+ *     F16                 the head, unless it is the embedding; q norms, k norms
  *
- * The tensors are those of the Hugging Face model, unchanged: RoPE rotates halves.  Its base, 1000000, the
- * norms' epsilon, 1e-6, and the tokens that end a text are Qwen3's: the file holds none of them. */
+ * The tensors have the values of the Hugging Face model: RoPE rotates halves.  The file does not store the
+ * RoPE base, the epsilon of the norms or the tokens that end a text.  The reader uses Qwen3's: base
+ * 1000000, epsilon 1e-6. */
 #ifndef QUERN_FORMATS_AK48_H
 #define QUERN_FORMATS_AK48_H
 

@@ -24,6 +24,66 @@ static int invalid(struct batch_line_problem *problem, const char *code, const c
 	return err_why(problem->why, sizeof problem->why, -EINVAL, "%s", text);
 }
 
+static const char *skip_blank(const char *p, const char *end)
+{
+	while (p < end && strchr(" \t\r\n", *p) && *p)
+		p++;
+	return p;
+}
+
+/* Return the end of the string that begins at p, after its closing quote. */
+static const char *skip_string(const char *p, const char *end)
+{
+	for (p++; p < end && *p != '"'; p++)
+		p += *p == '\\';
+	return p < end ? p + 1 : end;
+}
+
+/* Return the end of the value that begins at p. */
+static const char *skip_value(const char *p, const char *end)
+{
+	size_t depth = 0;
+	do {
+		if (*p == '"') {
+			p = skip_string(p, end);
+			continue;
+		}
+		if (!depth && strchr(",}]", *p))
+			break;
+		depth += *p == '{' || *p == '[';
+		depth -= *p == '}' || *p == ']';
+		p++;
+	} while (p < end && (depth || !strchr(",}] \t\r\n", *p)));
+	return p;
+}
+
+static bool is_body_key(const char *p, size_t n)
+{
+	json_t *key = json_loadb(p, n, JSON_DECODE_ANY, NULL);
+	const bool is = json_is_string(key) && strcmp(json_string_value(key), "body") == 0;
+	json_decref(key);
+	return is;
+}
+
+/* Find the text of the body in a line that is a JSON object.  A repeated key counts as in a JSON parser: the
+ * last one wins. */
+static void find_body(const char *p, size_t n, struct batch_line_request *out)
+{
+	const char *end = p + n;
+	p = memchr(p, '{', n);
+	while (p && p < end && *p != '}') {
+		const char *key = skip_blank(p + 1, end);
+		const char *after = skip_string(key, end);
+		const char *value = skip_blank(skip_blank(after, end) + 1, end); /* after the colon */
+		p = skip_value(value, end);
+		if (is_body_key(key, (size_t)(after - key))) {
+			out->body_text = value;
+			out->body_text_n = (size_t)(p - value);
+		}
+		p = skip_blank(p, end);
+	}
+}
+
 int batch_line_parse(const char *p, size_t n, const char *endpoint, struct batch_line_request *out,
 		     struct batch_line_problem *problem)
 {
@@ -49,6 +109,7 @@ int batch_line_parse(const char *p, size_t n, const char *endpoint, struct batch
 	if (!json_is_object(out->body))
 		return invalid(problem, "missing_required_parameter", "body", "body must be an object");
 	out->custom_id = json_string_value(id);
+	find_body(p, n, out);
 	return 0;
 }
 
@@ -102,13 +163,13 @@ static void add_error(struct batch_scan *s, const char *code, const char *param,
 		return;
 	json_t *e = json_pack("{s:s?, s:I}", "param", param, "line", (json_int_t)s->line);
 	json_object_set_new(e, "code", json_string(code));
-	/* The reason may quote the line. */
+	/* The reason may quote invalid UTF-8 from the line. */
 	json_t *message = json_string(why);
 	json_object_set_new(e, "message", message ? message : json_string("this line is not valid UTF-8"));
 	json_array_append_new(s->errors, e);
 }
 
-/* Whether an earlier line has this custom_id; remembers it. */
+/* Return whether an earlier line has this custom_id; remember it. */
 static bool is_duplicate(struct batch_scan *s, const char *custom_id)
 {
 	uint64_t h = XXH3_64bits(custom_id, strlen(custom_id)) | 1;
@@ -146,6 +207,11 @@ static void add_line(struct batch_scan *s, const char *p, size_t n, int64_t at)
 {
 	struct batch_line_request request;
 	struct batch_line_problem problem;
+	/* Skip a byte order mark at the start of the file. */
+	const size_t mark = at == 0 && n >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+	p += mark;
+	n -= mark;
+	at += (int64_t)mark;
 	s->line++;
 	if (is_blank(p, n))
 		return;

@@ -7,6 +7,7 @@
 #include "formats/config_experts.h"
 #include "formats/family.h"
 #include "formats/pool_config.h"
+#include "formats/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,9 +15,9 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20 };
 
-/* The files being read, and the buffer for a message. */
+/* Files being read, and the buffer for a message. */
 struct reader {
-	json_t *root; /* config.json; what its text_config has is at the top, too */
+	json_t *root; /* config.json, or its text_config with the keys of of_whole */
 	json_t *gen;  /* generation_config.json, or NULL */
 	const struct family *family;
 	char *why;
@@ -28,7 +29,7 @@ static int fail(const struct reader *r, int err, const char *text)
 	return err_why(r->why, r->why_n, err, "%s", text);
 }
 
-/* An integer into an int; need: it is required. */
+/* Read an integer as int; need: the key is required. */
 static int get_int(const struct reader *r, const json_t *o, const char *key, int lo, int hi, bool need,
 		   int *out)
 {
@@ -40,7 +41,7 @@ static int get_int(const struct reader *r, const json_t *o, const char *key, int
 	return rc;
 }
 
-/* A finite number in [lo, hi]. */
+/* Read a finite number in [lo, hi]. */
 static int get_num(const struct reader *r, const json_t *o, const char *key, double lo, double hi,
 		   double *out)
 {
@@ -56,18 +57,63 @@ static int get_num(const struct reader *r, const json_t *o, const char *key, dou
 
 /* ---- architecture ---- */
 
-/* The keys that config.json leaves out, and those of the text where the model has other parts. */
+/* Keys that describe the whole model and not only its text_config.  The top-level value takes precedence;
+ * text_config's is used if there is none.  All other keys come from text_config alone. */
+static const char *const of_whole[] = {
+	"architectures", "model_type",   "tie_word_embeddings", "torch_dtype",        "dtype",
+	"bos_token_id",  "eos_token_id", "quantization_config", "compression_config", "quantization"};
+
+/* Synonyms: different programs save the same value under these names. */
+static const char *const synonyms[][3] = {
+	{"num_experts", "num_local_experts", "n_routed_experts"},
+	{"sliding_window_pattern", "_sliding_window_pattern"},
+};
+
+/* Replace the root by text_config, plus the keys of of_whole. */
+static int take_text(struct reader *r)
+{
+	const json_t *text = json_object_get(r->root, "text_config");
+	if (!text)
+		return 0;
+	if (!json_is_object(text))
+		return fail(r, -EINVAL, "text_config must be an object");
+	json_t *root = json_copy((json_t *)text);
+	for (size_t i = 0; i < sizeof of_whole / sizeof *of_whole; i++)
+		if (json_get(r->root, of_whole[i]))
+			json_object_set(root, of_whole[i], json_get(r->root, of_whole[i]));
+	json_decref(r->root);
+	r->root = root;
+	return 0;
+}
+
+/* Copy a value that has one of the synonyms to the others. */
+static int join_synonyms(const struct reader *r)
+{
+	for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
+		const char *const *names = synonyms[i], *from = NULL;
+		for (int j = 0; j < 3 && names[j]; j++) {
+			const json_t *v = json_get(r->root, names[j]);
+			if (v && from && !json_equal(v, json_get(r->root, from)))
+				return err_why(r->why, r->why_n, -EINVAL, "%s and %s contradict each other",
+					       from, names[j]);
+			from = v ? names[j] : from;
+		}
+		for (int j = 0; from && j < 3 && names[j]; j++)
+			json_object_set(r->root, names[j], json_get(r->root, from));
+	}
+	return 0;
+}
+
+/* Complete the root so that it has every key under the names that this file reads. */
 static int complete(struct reader *r)
 {
-	json_t *text = json_object_get(r->root, "text_config");
-	if (text && !json_is_object(text))
-		return fail(r, -EINVAL, "text_config must be an object");
-	json_incref(text); /* a text_config of its own takes its place */
-	if (text && json_object_update(r->root, text)) {
-		json_decref(text);
-		return fail(r, -EINVAL, "text_config cannot be read");
-	}
-	json_decref(text);
+	int rc = take_text(r);
+	if (rc || (rc = join_synonyms(r)))
+		return rc;
+	/* RoPE's settings have two names with different contents: a default for one must not hide the
+	 * other. */
+	if (json_get(r->root, "rope_parameters") && !json_get(r->root, "rope_scaling"))
+		json_object_set_new(r->root, "rope_scaling", json_null());
 	json_t *defaults = r->family->defaults ? json_loads(r->family->defaults, 0, NULL) : NULL;
 	if (defaults)
 		json_object_update_missing(r->root, defaults);
@@ -75,7 +121,7 @@ static int complete(struct reader *r)
 	return 0;
 }
 
-/* "Qwen3Model": the decoder without a head, as embedding models are saved. */
+/* Find a family by the name of a decoder without a head, as embedding models are saved: "Qwen3Model". */
 static const struct family *family_of_bare(const char *name, bool *bare)
 {
 	char whole[64];
@@ -88,7 +134,8 @@ static const struct family *family_of_bare(const char *name, bool *bare)
 	return f;
 }
 
-/* "Qwen3ForSequenceClassification", "LlamaForTokenClassification", "InternLM2ForRewardModel". */
+/* Return whether the name is a classifier's: "Qwen3ForSequenceClassification", "LlamaForTokenClassification",
+ * "InternLM2ForRewardModel". */
 static bool classifies(const char *name)
 {
 	const char *head = strstr(name, "For");
@@ -118,11 +165,10 @@ static int read_arch(struct reader *r, struct model_config *c)
 		return err_why(r->why, r->why_n, -ENOTSUP, "architecture %.100s: %s", name,
 			       CONFIG_CLASSIFIER);
 	if (!r->family) {
-		char names[256];
-		family_names(names, sizeof names);
+		char near[160];
 		return err_why(r->why, r->why_n, -ENOTSUP,
-			       "architecture %.100s is not supported (supported: %s, ...ForCausalLM)",
-			       name ? name : type, names);
+			       "architecture %.100s is not supported (%sall that are: docs/MODELS.md)",
+			       name ? name : type, family_near(name ? name : type, near, sizeof near));
 	}
 	c->arch = r->family->id;
 	err_why(c->arch_name, sizeof c->arch_name, 0, "%s", r->family->arch);
@@ -166,7 +212,7 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* How a layer's values are activated: Gemma has its own key beside the common one. */
+/* Read the activation function; Gemma has its own key in addition to the common one. */
 static int read_act(const struct reader *r, struct model_config *c)
 {
 	const char *key = r->family->gemma && json_get(r->root, "hidden_activation") ? "hidden_activation"
@@ -207,7 +253,7 @@ static int read_biases(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* v > 0, as the type would store it. */
+/* Round v > 0 to the type. */
 static float rounded(float v, enum config_dtype type)
 {
 	const int bits = type == CONFIG_BF16 ? 16 : type == CONFIG_F16 ? 13 : 0;
@@ -219,7 +265,7 @@ static float rounded(float v, enum config_dtype type)
 	return v;
 }
 
-/* The embedding's factor is rounded to the type of the checkpoint, as transformers does. */
+/* Read Gemma's settings.  The embedding's factor is rounded to the checkpoint's type, as in transformers. */
 static int read_gemma(const struct reader *r, struct model_config *c)
 {
 	double attn = 0, logits = 0, scalar = c->head_dim;
@@ -278,7 +324,7 @@ static int read_switches(const struct reader *r, struct model_config *c)
 
 /* ---- sliding window ---- */
 
-/* layer_types, if given: 1 for "sliding_attention". */
+/* Read layer_types if given: 1 for "sliding_attention". */
 static int read_layer_types(const struct reader *r, struct model_config *c, bool *there)
 {
 	const json_t *types = json_get(r->root, "layer_types");
@@ -307,7 +353,7 @@ static bool any_window(const struct model_config *c)
 	return false;
 }
 
-/* A window in all layers or in none. */
+/* Apply the window to all layers or to none. */
 static int window_all(const struct reader *r, struct model_config *c, bool typed)
 {
 	for (int i = 0; typed && i < c->n_layers; i++)
@@ -357,8 +403,12 @@ static int window_pattern(const struct reader *r, struct model_config *c, bool t
 	return 0;
 }
 
+/* Read the sliding window.  Its size is checked only if a layer uses it: use_sliding_window and layer_types
+ * can turn it off. */
 static int read_window(const struct reader *r, struct model_config *c)
 {
+	enum { WINDOW_MAX = 1 << 30 };
+	int64_t size = 0;
 	bool typed;
 	int rc = read_layer_types(r, c, &typed);
 	if (rc)
@@ -368,14 +418,19 @@ static int read_window(const struct reader *r, struct model_config *c)
 					       "layer_types with sliding_attention is not supported for %s",
 					       c->arch_name)
 				     : 0;
-	if ((rc = get_int(r, r->root, "sliding_window", 1, 1 << 30, false, &c->window)))
+	if ((rc = json_get_int(r->root, "sliding_window", INT64_MIN, INT64_MAX, &size, r->why, r->why_n)))
 		return rc;
+	const bool good = size >= 1 && size <= WINDOW_MAX;
+	c->window = good ? (int)size : json_get(r->root, "sliding_window") ? -1 : 0;
 	rc = r->family->window == WINDOW_ALL      ? window_all(r, c, typed)
 	     : r->family->window == WINDOW_SWITCH ? window_switch(r, c, typed)
 						  : window_pattern(r, c, typed);
 	if (!any_window(c))
 		c->window = 0;
-	return rc;
+	return rc || c->window >= 0
+		       ? rc
+		       : err_why(r->why, r->why_n, -EINVAL, "sliding_window is %lld, must be from 1 to %d",
+				 (long long)size, WINDOW_MAX);
 }
 
 /* ---- RoPE ---- */
@@ -415,7 +470,7 @@ static int read_yarn(const struct reader *r, const json_t *o, struct model_confi
 		c->yarn_beta_slow = 1;
 	if (c->rope_theta == 1)
 		return fail(r, -EINVAL, "rope_theta of yarn must not be 1");
-	/* The context that the scaling was made for, if the file gives only the one before scaling. */
+	/* If the file has only the context before scaling, derive the context after it. */
 	double scaled = c->rope_original * c->rope_factor;
 	if (scaled > c->max_position && scaled <= 1 << 24)
 		c->max_position = (int)scaled;
@@ -469,14 +524,15 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 	}
 }
 
-/* Layers without rotation: no_rope_layers has 0 for them, or they are each no_rope_layer_interval-th. */
+/* Mark layers without rotation: those with 0 in no_rope_layers, or every no_rope_layer_interval-th layer. */
 static int read_no_rope(const struct reader *r, struct model_config *c)
 {
 	const json_t *list = json_get(r->root, "no_rope_layers");
-	int every = 0;
-	int rc = get_int(r, r->root, "no_rope_layer_interval", 1, 1 << 20, false, &every);
-	if (rc || !r->family->no_rope)
-		return r->family->no_rope ? rc : 0;
+	int every = 0, rc;
+	if (!r->family->no_rope)
+		return 0;
+	if (!list && (rc = get_int(r, r->root, "no_rope_layer_interval", 1, 1 << 20, false, &every)))
+		return rc;
 	if (list && (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers))
 		return err_why(r->why, r->why_n, -EINVAL, "no_rope_layers must be a list of %d numbers",
 			       c->n_layers);
@@ -490,7 +546,7 @@ static int read_no_rope(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* Which layers have which rotation; *o: rope_parameters, becomes that of most layers. */
+/* Set the rotation of each layer.  *o: rope_parameters; becomes the object that applies to most layers. */
 static int read_layer_ropes(const struct reader *r, struct model_config *c, const json_t **o)
 {
 	const json_t *full = *o ? json_get(*o, "full_attention") : NULL,
@@ -642,6 +698,15 @@ static int read_generation(const struct reader *r, struct model_config *c)
 
 /* ---- entry ---- */
 
+/* If model_type is another architecture's, the tensors' names decide whether the model is supported. */
+static int check_type(const struct reader *r, const char *dir, const struct model_config *c)
+{
+	const char *type = json_string_value(json_get(r->root, "model_type"));
+	return !type || strcmp(type, r->family->type) == 0
+		       ? 0
+		       : hf_weights_check_names(dir, c, type, r->why, r->why_n);
+}
+
 static int read_object(const char *path, json_t **out, char *why, size_t why_n)
 {
 	int rc = json_read(path, CONFIG_BYTES_MAX, out, why, why_n);
@@ -668,7 +733,8 @@ int hf_config_load(const char *dir, struct model_config *out, char *why, size_t 
 	if ((rc = read_arch(&r, out)) || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
 	    (rc = config_experts_read(r.root, r.family, out, why, why_n)) || (rc = read_gemma(&r, out)) ||
 	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
-	    (rc = quant_config_read(r.root, &out->quant, why, why_n))) {
+	    (rc = quant_config_read(r.root, dir, &out->quant, why, why_n)) ||
+	    (rc = check_type(&r, dir, out))) {
 		err_prefix(why, why_n, rc, "%s", at);
 		goto done;
 	}

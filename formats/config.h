@@ -1,6 +1,6 @@
-/* config.h - the configuration of a model: of a directory in Hugging Face layout (config.c), or of another
- * kind (formats/model_file.h); and the RoPE tables that follow from it (config_rope.c).
- * An architecture or option that is not supported is named in the error, never ignored. */
+/* config.h - the configuration of a model.  It is read from a directory in Hugging Face layout (config.c)
+ * or from another kind of file (formats/model_file.h).  config_rope.c derives the RoPE tables.
+ * An unsupported architecture or option is an error that names it; it is never ignored. */
 #ifndef QUERN_FORMATS_CONFIG_H
 #define QUERN_FORMATS_CONFIG_H
 
@@ -30,17 +30,17 @@ enum config_arch {
 	ARCH_GPT_OSS,
 };
 enum config_act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_SIGMOID };
-/* RMS norm of q and k before the rotation: of each head, or one over all heads of a row (OLMo 2). */
+/* RMS norm of q and k before the rotation: per head, or over all heads of a row (OLMo 2). */
 enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS };
 enum config_layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_ROPE_NONE };
 enum config_rope { ROPE_NONE, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 enum config_dtype { CONFIG_F32, CONFIG_F16, CONFIG_BF16 };
 
-/* How an embedding model makes one vector of a prompt's rows.  NONE: it says nothing; OTHER: a way that is
- * not supported, named in pool_why. */
+/* How an embedding model pools a prompt's rows into one vector.  NONE: not stated; OTHER: an unsupported
+ * method, named in pool_why. */
 enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_POOL_OTHER };
 
-/* Why a model with a head that classifies is refused. */
+/* Reason for refusing a model with a classification head. */
 #define CONFIG_CLASSIFIER                                                                                    \
 	"a head that classifies is not supported; models that rank by the logits of yes and no "             \
 	"(Qwen3-Reranker) and embedding models are"
@@ -49,17 +49,18 @@ enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024, CONFIG_EXPERTS_MAX = 1024,
 
 enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID };
 
-/* A mixture of experts: a row has n_chosen of n, as struct kern_route_args (kernels/kern.h) says. */
+/* A mixture of experts: n_chosen of n experts compute each row; see struct kern_route_args
+ * (kernels/kern.h). */
 struct config_experts {
-	int n; /* 0: the model is dense */
+	int n; /* experts per layer; 0: the model is dense */
 	int n_chosen;
-	int intermediate; /* of each */
-	int shared;       /* intermediate values of the expert that all rows have; 0: none */
-	bool shared_gate; /* it is weighed by a gate of its own; else by 1 */
+	int intermediate; /* intermediate values of one expert */
+	int shared;       /* intermediate values of the shared expert; 0: none */
+	bool shared_gate; /* the shared expert has a gate; without one its weight is 1 */
 	enum config_score score;
-	bool choice_bias;            /* a bias that counts for the choice only */
-	bool router_bias, bias;      /* of the router, and of each expert's gate, up and down */
-	int n_groups, groups_chosen; /* 0: none */
+	bool choice_bias;            /* the router has a bias that affects the choice only */
+	bool router_bias, bias;      /* the router has a bias; the experts' gate, up and down have biases */
+	int n_groups, groups_chosen; /* expert groups, and how many are chosen; 0: none */
 	bool normalize;
 	float scale;
 };
@@ -67,78 +68,84 @@ struct config_experts {
 struct model_config {
 	enum config_arch arch;
 	char arch_name[64]; /* "Qwen3ForCausalLM" */
-	bool text_only;     /* the model has other parts (vision), which are not read */
+	bool text_only;     /* the model also has parts that are not read (vision) */
 	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
-	int n_predict; /* layers behind the others, which predict further tokens (MTP): they are not read */
-	int max_position; /* context of the model */
+	int n_predict;    /* extra layers after the decoder that predict further tokens (MTP); not read */
+	int max_position; /* context of the model, in tokens */
 	float rms_eps;
 	struct config_experts experts;
-	uint8_t layer_sparse[CONFIG_LAYERS_MAX]; /* 1: this layer has the experts, and no other feed-forward
-						    layer of `intermediate` values */
-	bool tied;                               /* head = embedding */
+	uint8_t layer_sparse[CONFIG_LAYERS_MAX]; /* 1: this layer has experts in place of the
+						  * dense feed-forward layer */
+	bool tied;                               /* the head is the embedding */
 	bool qkv_bias, o_bias, mlp_bias;
 	enum config_qk_norm qk_norm;
 	enum config_act act;
-	float act_limit, up_plus; /* of gate and up, as kern_linear_src (kernels/kern.h) says; 0: none */
-	bool sinks;               /* each head has one: kern_attn_args */
-	/* 0 each: as most models have it. */
-	float norm_offset;                       /* added to the weights of norms (Gemma: 1) */
-	float embed_scale;                       /* the embedding's rows are multiplied by it (Gemma) */
-	float attn_scale;                        /* of scores; 0: 1 / sqrt(head_dim) */
+	float act_limit, up_plus; /* limit on gate and up, and addend of up (kern_linear_src,
+				   * kernels/kern.h); 0: none */
+	bool sinks;               /* each head has an attention sink (kern_attn_args) */
+	/* Most models have 0 in each of these. */
+	float norm_offset;                       /* added to the norm weights (Gemma: 1) */
+	float embed_scale;                       /* factor of the embedding's rows (Gemma) */
+	float attn_scale;                        /* scale of the attention scores; 0: 1 / sqrt(head_dim) */
 	float attn_cap, logit_cap;               /* x becomes cap * tanh(x / cap) (Gemma 2); 0: none */
-	int window;                              /* sliding window, 0: none */
-	uint8_t layer_window[CONFIG_LAYERS_MAX]; /* 1: this layer uses it */
+	int window;                              /* sliding window, in tokens; 0: none */
+	uint8_t layer_window[CONFIG_LAYERS_MAX]; /* 1: this layer uses the window */
 	enum config_dtype dtype;                 /* torch_dtype */
 	uint8_t layer_rope[CONFIG_LAYERS_MAX];   /* enum config_layer_rope */
 
 	double rope_theta;
-	double rope_local_theta; /* of layers with LAYER_ROPE_LOCAL, which know no scaling; 0: there are none
-				  */
+	double rope_local_theta; /* for layers with LAYER_ROPE_LOCAL, which are never scaled; 0: none */
 	int rope_dim;            /* rotated values of a head */
-	bool rope_pairs;         /* rotated are values 2i and 2i + 1, not i and i + rope_dim / 2 */
+	bool rope_pairs;         /* rotates values 2i and 2i + 1; else i and i + rope_dim / 2 */
 	enum config_rope rope;
-	double rope_factor, rope_low, rope_high; /* llama3; factor: linear, dynamic, yarn */
-	double yarn_attention_factor;            /* <= 0: by the formula */
+	double rope_factor, rope_low, rope_high; /* llama3; factor: also linear, dynamic, yarn */
+	double yarn_attention_factor;            /* <= 0: computed by the formula */
 	double yarn_beta_fast, yarn_beta_slow, yarn_mscale, yarn_mscale_all_dim;
 	bool yarn_truncate;
 	int rope_original;              /* original_max_position_embeddings; 0: none */
 	double *long_short, *long_long; /* longrope factors, [rope_dim/2], owned */
 
-	struct quant quant; /* of a directory in Hugging Face layout */
+	struct quant quant; /* quantization of a directory in Hugging Face layout */
 
 	enum config_pool pool;
-	bool embeds;       /* an embedding model: it may have no head */
+	bool embeds;       /* an embedding model; it may have no head */
 	bool pool_plain;   /* its vectors are not normalized */
-	char pool_why[96]; /* POOL_OTHER */
+	char pool_why[96]; /* reason for CONFIG_POOL_OTHER */
 
 	int64_t bos;                  /* -1: none */
-	uint32_t eos[CONFIG_EOS_MAX]; /* of generation_config.json, else of config.json */
+	uint32_t eos[CONFIG_EOS_MAX]; /* from generation_config.json, else from config.json */
 	int n_eos;
 
-	/* generation_config.json; NaN or -1: not given.  do_sample false: temperature 0. */
+	/* Values of generation_config.json; NaN or -1: not given.  do_sample false: temperature 0. */
 	double gen_temperature, gen_top_p, gen_min_p, gen_repetition;
 	int64_t gen_top_k, gen_max_new_tokens;
 };
 
-/* path: a directory or a file, of any kind that formats/model_file.h knows. -ENOENT, -EINVAL, -ENOTSUP with
- * the reason. */
+/* Load the configuration of a model.  path: a directory or a file of any kind that formats/model_file.h
+ * knows.
+ * -ENOENT, -EINVAL, -ENOTSUP with the reason. */
 int model_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
-/* Of a directory in Hugging Face layout: config.json and generation_config.json. */
+/* Load config.json and generation_config.json of a directory in Hugging Face layout. */
 int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
 void model_config_fini(struct model_config *c);
 
-/* Weights that a row is multiplied by in the layers, one multiplication each: of experts those it has. */
+/* Return the multiply-accumulates of one row in the layers' weights; of the experts, only the chosen ones
+ * count. */
 int64_t model_config_row_macs(const struct model_config *c);
-/* All weights of the layers' linear parts. */
+/* Return the number of weights in the layers' linear layers. */
 int64_t model_config_layer_weights(const struct model_config *c);
-/* Widest feed-forward layer that all rows have: of dense layers, or of shared experts; 0: there is none. */
+/* Return the width of the widest dense feed-forward layer or shared expert; 0: there is none. */
 int model_config_ffn_width(const struct model_config *c);
 
-/* cos and sin of the model's RoPE for positions 0..n-1, as Hugging Face computes them: out
- * [n, rope_dim/2, 2], multiplied by the attention factor of yarn and longrope.  max_context: the longest
- * context that is served, on which dynamic and longrope depend. */
+/* Return whether a longrope model served with max_context uses its long factors, and its short ones differ.
+ * transformers chooses by the length of each sequence, quern once. */
+bool model_config_long_factors(const struct model_config *c, int max_context);
+
+/* Compute cos and sin of the model's RoPE for positions 0..n-1, as Hugging Face does: out [n, rope_dim/2, 2],
+ * multiplied by the attention factor of yarn and longrope.  max_context: the longest context that is served;
+ * dynamic and longrope depend on it. */
 void model_config_rope(const struct model_config *c, int n, int max_context, float *out);
-/* The same of layers with LAYER_ROPE_LOCAL. */
+/* model_config_rope() for layers with LAYER_ROPE_LOCAL. */
 void model_config_rope_local(const struct model_config *c, int n, float *out);
 
 #endif

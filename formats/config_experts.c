@@ -28,7 +28,7 @@ static int need_int(const struct reader *r, const char *key, int lo, int hi, int
 	return get_int(r, key, lo, hi, out);
 }
 
-/* Dense among sparse layers. */
+/* Mark the layers of mlp_only_layers as dense. */
 static int read_only_dense(const struct reader *r, struct model_config *c)
 {
 	const json_t *list = json_get(r->root, "mlp_only_layers"), *v;
@@ -94,7 +94,7 @@ static int read_groups(const struct reader *r, struct config_experts *x)
 	return 0;
 }
 
-/* How rows are routed. */
+/* Read the routing rule. */
 static int read_rule(const struct reader *r, struct config_experts *x)
 {
 	double scale = 1;
@@ -142,7 +142,7 @@ int config_experts_read(const json_t *root, const struct family *f, struct model
 
 /* ---- sizes ---- */
 
-/* Values of the feed-forward layers of one layer; experts: how many of them count. */
+/* Width of a layer's feed-forward layer; experts: how many of its experts count. */
 static int64_t ffn_values(const struct model_config *c, int layer, int experts)
 {
 	const struct config_experts *x = &c->experts;

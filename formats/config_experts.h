@@ -1,4 +1,4 @@
-/* config_experts.h - what config.json says of a mixture of experts. */
+/* config_experts.h - read a mixture of experts from config.json. */
 #ifndef QUERN_FORMATS_CONFIG_EXPERTS_H
 #define QUERN_FORMATS_CONFIG_EXPERTS_H
 
@@ -8,8 +8,8 @@
 
 struct family;
 
-/* The experts of a model of this family; c has its number of layers and its intermediate size.  Nothing for a
- * dense one.  -EINVAL, -ENOTSUP with the reason. */
+/* Fill in c->experts and the fields that follow from it, for a model of this family.  c has the number of
+ * layers and the intermediate size.  A dense model is left alone.  -EINVAL, -ENOTSUP with the reason. */
 int config_experts_read(const json_t *root, const struct family *f, struct model_config *c, char *why,
 			size_t why_n);
 

@@ -1,14 +1,15 @@
-/* cos and sin of every RoPE scaling of formats/config.h.
+/* config_rope.c - cos and sin of every RoPE scaling of formats/config.h.
  *
- * The arithmetic is done in single precision wherever Hugging Face's
- * modeling_rope_utils does it (inverse frequencies, the product with the position), since at
- * high positions a rounding of the angle is visible in the logits. */
+ * The arithmetic is in single precision wherever Hugging Face's modeling_rope_utils uses it (inverse
+ * frequencies, their product with the position): at high positions a different rounding of the angle is
+ * visible in the logits. */
 #include "formats/config.h"
 
 #include "base/alloc.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const double pi = 3.14159265358979323846;
 
@@ -18,7 +19,7 @@ static float period(double base, int i, int dim)
 	return (float)pow((float)base, (float)(2 * i) / (float)dim);
 }
 
-/* Dynamic NTK: the base grows with the served context, as if it were the length of the sequence. */
+/* Dynamic NTK: the base grows with the served context, as if every sequence had that length. */
 static double dynamic_base(const struct model_config *c, int max_context)
 {
 	double len = max_context > c->rope_original ? max_context : c->rope_original;
@@ -26,7 +27,7 @@ static double dynamic_base(const struct model_config *c, int max_context)
 	return c->rope_theta * pow(grown, (double)c->rope_dim / (c->rope_dim - 2));
 }
 
-/* Llama 3: long waves are stretched by the factor, short ones kept, those between interpolated. */
+/* Llama 3: long wavelengths are multiplied by the factor, short ones kept, those between interpolated. */
 static float llama3_freq(const struct model_config *c, float inv)
 {
 	float old = (float)c->rope_original;
@@ -39,7 +40,7 @@ static float llama3_freq(const struct model_config *c, float inv)
 	return (1 - smooth) * inv / (float)c->rope_factor + smooth * inv;
 }
 
-/* YaRN: the (fractional) dimension that makes this many turns within the original context. */
+/* YaRN: return the (fractional) dimension that makes this many turns within the original context. */
 static double yarn_dim(const struct model_config *c, double turns)
 {
 	return c->rope_dim * log(c->rope_original / (turns * 2 * pi)) / (2 * log(c->rope_theta));
@@ -72,7 +73,7 @@ static double yarn_scale(double factor, double mscale)
 	return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
 }
 
-/* The factor on cos and sin. */
+/* Return the factor of cos and sin. */
 static double attention_factor(const struct model_config *c)
 {
 	if (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE)
@@ -119,6 +120,12 @@ static void rotations(const float *inv, int half, float scale, int n, float *out
 			row[2 * i + 1] = (float)sine * scale;
 		}
 	}
+}
+
+bool model_config_long_factors(const struct model_config *c, int max_context)
+{
+	return c->rope == ROPE_LONGROPE && max_context > c->rope_original &&
+	       memcmp(c->long_short, c->long_long, (size_t)c->rope_dim / 2 * sizeof *c->long_long) != 0;
 }
 
 void model_config_rope(const struct model_config *c, int n, int max_context, float *out)

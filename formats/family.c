@@ -1,6 +1,7 @@
 #include "formats/family.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,7 +63,7 @@ static const struct family_experts gpt_oss_experts = {
 	.router = "mlp.router",
 	.fused = true,
 	.bias = true,
-	.normalize = true, /* a softmax of the chosen ones is the whole one, divided by their sum */
+	.normalize = true, /* equals a softmax over the chosen experts only */
 };
 
 static const struct family families[] = {
@@ -171,7 +172,7 @@ static const struct family families[] = {
 	.qk_norm = QK_NORM_HEADS, .qkv_bias = BIAS_BY_KEY, .o_bias = BIAS_BY_KEY, .window = WINDOW_PATTERN,  \
 	.rope_by_layer = true, .gemma = true
 	{.arch = "Gemma3ForCausalLM", .type = "gemma3_text", GEMMA3},
-	/* Its text; the parts that see are not read. */
+	/* The text part; the vision part is not read. */
 	{.arch = "Gemma3ForConditionalGeneration", .type = "gemma3", GEMMA3},
 	{.arch = "Qwen2MoeForCausalLM",
 	 .type = "qwen2_moe",
@@ -267,13 +268,35 @@ const struct family *family_of(enum config_arch id)
 	return &families[i];
 }
 
-void family_names(char *out, size_t n)
+/* Return the length of the common prefix of a and b, ignoring case. */
+static size_t common(const char *a, const char *b)
 {
-	size_t len = 0;
-	for (size_t i = 0; i < N && len < n; i++) {
-		const int k = (int)strcspn(families[i].arch, "F"); /* before "ForCausalLM" */
-		if (i && families[i].id == families[i - 1].id)
-			continue;
-		len += (size_t)snprintf(out + len, n - len, "%s%.*s", i ? ", " : "", k, families[i].arch);
-	}
+	size_t n = 0;
+	while (a[n] && tolower((unsigned char)a[n]) == tolower((unsigned char)b[n]))
+		n++;
+	return n;
+}
+
+const char *family_nearest(const char *typed, const char *const *names, size_t n, char *out, size_t size)
+{
+	enum { SAME_LETTERS = 3, SHOWN = 3 };
+	const char *shown[SHOWN];
+	size_t len = 0, n_shown = 0;
+	out[0] = '\0';
+	for (size_t want = strlen(typed); want >= SAME_LETTERS && n_shown < SHOWN; want--)
+		for (size_t i = 0; i < n && n_shown < SHOWN; i++)
+			if (common(typed, names[i]) == want)
+				shown[n_shown++] = names[i];
+	for (size_t i = 0; i < n_shown && len < size; i++)
+		len += (size_t)snprintf(out + len, size - len, "%s%s%s", i ? ", " : "nearest: ", shown[i],
+					i + 1 == n_shown ? "; " : "");
+	return out;
+}
+
+const char *family_near(const char *typed, char *out, size_t size)
+{
+	const char *names[N];
+	for (size_t i = 0; i < N; i++)
+		names[i] = families[i].arch;
+	return family_nearest(typed, names, N, out, size);
 }

@@ -33,7 +33,7 @@ struct flat {
 	char *path;
 	const void *data;
 	size_t bytes;
-	uint64_t at; /* beyond `bytes` where the file is too short */
+	uint64_t at; /* next offset; beyond `bytes` if the file is too short */
 	struct flat_tensor *tensors, cut;
 	size_t n, cap;
 };
@@ -162,7 +162,7 @@ int flat_finish(struct weights *w, struct weights **out, char *why, size_t why_n
 bool flat_header(const char *path, void *out, size_t n)
 {
 	struct stat st;
-	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe is not waited for */
+	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* do not wait on a pipe */
 	if (fd < 0)
 		return false;
 	const bool ok = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && pread(fd, out, n, 0) == (ssize_t)n;
@@ -198,7 +198,7 @@ void flat_config(const struct flat_sizes *s, struct model_config *c)
 		.rope_pairs = true,
 		.rope = ROPE_NONE,
 		.bos = s->vocab > 1 ? 1 : -1,
-		.eos = {1, 2}, /* its training separates texts by BOS */
+		.eos = {1, 2}, /* the training data separates texts with BOS */
 		.n_eos = s->vocab > 2 ? 2 : s->vocab - 1,
 		.gen_temperature = NAN,
 		.gen_top_p = NAN,
@@ -232,7 +232,7 @@ int flat_take_q8(struct flat *f, int n, int k, int group, struct flat_q8 *out, c
 	return out->q && out->scale ? 0 : -EINVAL;
 }
 
-/* from: the values, the scales.  Codes are stored as signed bytes: the zero is 128. */
+/* from: values, scales.  Codes are stored as signed bytes, so the zero is 128. */
 static void read_q8(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const int groups = codes_groups(c);

@@ -13,7 +13,7 @@
 
 enum { ALIGN_MAX = 1 << 20, NAME_MAX_BYTES = 65535, TENSOR_NAME_MAX = 255 };
 
-/* Values and bytes of a block. */
+/* Values and bytes of a block, by type. */
 static const struct {
 	const char *name;
 	int values, bytes;
@@ -42,7 +42,7 @@ enum { N_VALUES = sizeof value_bytes / sizeof *value_bytes };
 struct key {
 	struct gguf_string name;
 	enum gguf_value type;
-	const unsigned char *at; /* the value; of an array its values */
+	const unsigned char *at; /* the value, or the values of an array */
 	struct gguf_array array;
 };
 
@@ -52,12 +52,12 @@ struct part {
 };
 
 struct gguf {
-	char *path; /* of the first part */
+	char *path; /* path of the first shard */
 	struct part *parts;
 	int n_parts;
-	struct key *keys; /* of the first part, by name */
+	struct key *keys; /* keys of the first shard, sorted by name */
 	size_t n_keys;
-	struct gguf_tensor *tensors; /* by name */
+	struct gguf_tensor *tensors; /* sorted by name */
 	size_t n, cap;
 };
 
@@ -85,7 +85,7 @@ struct reader {
 	const unsigned char *p;
 	size_t at, n;
 	const char *path;
-	char what[160]; /* is being read */
+	char what[160]; /* item being read, for messages */
 	char *why;
 	size_t why_n;
 };
@@ -157,7 +157,7 @@ static int take_string(struct reader *r, struct gguf_string *out)
 
 static int take_array(struct reader *r, int depth, struct gguf_array *out);
 
-/* Over one value of a type; *out: of an array. */
+/* Skip one value of a type; *out is filled for an array. */
 static int take_value(struct reader *r, uint32_t type, int depth, struct gguf_array *out)
 {
 	const unsigned char *p;
@@ -185,7 +185,7 @@ static int take_array(struct reader *r, int depth, struct gguf_array *out)
 		return bad(r, -EINVAL, "arrays are nested too deeply");
 	if (type >= N_VALUES)
 		return bad(r, -EINVAL, "an array of an unknown type");
-	/* Even an empty string takes 8 bytes, an empty array 12. */
+	/* An empty string takes 8 bytes, an empty array 12. */
 	const uint64_t least = type == GGUF_STRING  ? 8
 			       : type == GGUF_ARRAY ? 12
 						    : (uint64_t)value_bytes[type];
@@ -234,7 +234,7 @@ static int read_key(struct reader *r, uint64_t i, struct key *k)
 
 static int read_keys(struct reader *r, uint64_t n, struct key **out)
 {
-	/* A name, a type and a value of one byte. */
+	/* A key takes at least 13 bytes: name, type and a value of one byte. */
 	if (n > GGUF_KEYS_MAX || n > (r->n - r->at) / 13)
 		return bad(r, -EINVAL, "too many keys for the file, or more than 65536");
 	struct key *k = xcalloc(n ? (size_t)n : 1, sizeof *k);
@@ -268,7 +268,7 @@ static const struct key *find_in(const struct key *keys, size_t n, const char *n
 	return NULL;
 }
 
-/* Value i from p on, of a type of integers. */
+/* Read value i from p; false: not an integer type, or too large. */
 static bool int_value(enum gguf_value type, const unsigned char *p, size_t i, int64_t *out)
 {
 	uint16_t h;
@@ -395,7 +395,7 @@ int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *ou
 
 /* ---- tensors ---- */
 
-/* Its bytes, from its type and sizes. */
+/* Compute a tensor's bytes from its type and sizes. */
 static int tensor_bytes(struct reader *r, struct gguf_tensor *t)
 {
 	const int values = types[t->type].values;
@@ -466,7 +466,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-/* Offsets are within the data, which begins at the byte `data`, on borders of `align`, and disjoint. */
+/* Check that offsets are multiples of `align` within the data, which begins at byte `data`, and do not
+ * overlap. */
 static int place_tensors(struct reader *r, struct gguf_tensor *t, const uint64_t *offset, uint64_t n,
 			 uint64_t data, uint64_t align)
 {
@@ -495,7 +496,7 @@ static int place_tensors(struct reader *r, struct gguf_tensor *t, const uint64_t
 
 static int read_tensors(struct gguf *g, struct reader *r, uint64_t n, uint64_t align)
 {
-	/* An empty name of 8 bytes, dimensions, type and offset. */
+	/* A tensor takes at least 24 bytes: an empty name of 8, dimensions, type and offset. */
 	if (n > GGUF_TENSORS_MAX - g->n || n > (r->n - r->at) / 24)
 		return bad(r, -EINVAL, "too many tensors for the file, or more than 100000");
 	uint64_t *offset = xcalloc(n ? (size_t)n : 1, sizeof *offset);
@@ -505,7 +506,7 @@ static int read_tensors(struct gguf *g, struct reader *r, uint64_t n, uint64_t a
 	t = g->tensors + g->n;
 	memset(t, 0, (size_t)n * sizeof *t);
 	const size_t first = g->n;
-	g->n += (size_t)n; /* their names are freed by gguf_close() */
+	g->n += (size_t)n; /* gguf_close() frees their names */
 	for (uint64_t i = 0; !rc && i < n; i++)
 		rc = read_tensor(r, i, &t[i], &offset[i]);
 	const uint64_t data = (r->at + align - 1) / align * align;
@@ -557,7 +558,7 @@ static int key_int(const struct reader *r, const struct key *keys, size_t n, con
 	return 0;
 }
 
-/* Part `no` of the model; the first one's keys are kept, and tell the number of parts. */
+/* Read shard `no` of the model.  The first shard's keys are kept and give the number of shards. */
 static int read_part(struct gguf *g, const char *path, int no, int64_t *n_parts, char *why, size_t why_n)
 {
 	struct reader r = {.path = path, .why = why, .why_n = why_n};
@@ -600,7 +601,7 @@ done:
 
 enum { SPLIT_TAIL = sizeof "-00001-of-00002.gguf" - 1 };
 
-/* Whether a name ends as those of parts do. */
+/* Return whether a name ends like a shard's. */
 static bool is_split_name(const char *s)
 {
 	const size_t n = strlen(s);
@@ -639,8 +640,8 @@ static bool ends_with(const char *s, const char *end)
 	return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* The only GGUF file of a directory, or the first of its parts; projectors of images are no models.  *n:
- * files that it could be, 0 beside other weights. */
+/* Find the only GGUF file of a directory, or the first shard; image projectors do not count.  *n: candidates,
+ * 0 if the directory has other weights. */
 static char *find_file(const char *dir, int *n)
 {
 	DIR *d = opendir(dir);
@@ -676,7 +677,7 @@ bool gguf_is(const char *path)
 	return yes;
 }
 
-/* The first part. */
+/* Return the path of the first shard. */
 static int first_file(const char *path, char **out, char *why, size_t why_n)
 {
 	int n;

@@ -1,13 +1,13 @@
-/* gguf.h - the metadata and tensors of a GGUF file, or of the parts that one was split into, memory-mapped.
+/* gguf.h - the metadata and tensors of a GGUF file, or of the shards of a split file, memory-mapped.
  * Versions 2 and 3, little-endian.  The file is not trusted: counts, lengths, nesting, types, shapes and
- * offsets are checked before use; names of keys and tensors are unique; tensors do not overlap.  Format:
- * ggml-org/ggml, docs/gguf.md.
+ * offsets are checked before use.  Names of keys and tensors must be unique; tensors must not overlap.
+ * Format: ggml-org/ggml, docs/gguf.md.
  *
  *     "GGUF" | version u32 | tensors u64 | keys u64 | keys | tensor infos | padding | data
  *     key:    name | type u32 | value          string: length u64 | bytes
  *     array:  type u32 | count u64 | values    tensor: name | dims u32 | sizes u64 | type u32 | offset u64
  *
- * A tensor's first size is that of its rows: [rows, columns] has the sizes columns, rows. */
+ * The first size of a tensor is its row length: [rows, columns] is stored as columns, rows. */
 #ifndef QUERN_FORMATS_GGUF_H
 #define QUERN_FORMATS_GGUF_H
 
@@ -18,9 +18,9 @@
 #include <stdint.h>
 
 enum { GGUF_DIMS_MAX = 4, GGUF_TENSORS_MAX = 100000, GGUF_KEYS_MAX = 65536, GGUF_PARTS_MAX = 1024 };
-enum { GGUF_DEPTH_MAX = 4 }; /* of nested arrays */
+enum { GGUF_DEPTH_MAX = 4 }; /* depth of nested arrays */
 
-/* Types of values, as they are stored. */
+/* Value types, numbered as in the file. */
 enum gguf_value {
 	GGUF_U8,
 	GGUF_I8,
@@ -37,7 +37,7 @@ enum gguf_value {
 	GGUF_F64,
 };
 
-/* Types of tensors, as they are stored; others are known by name and size only. */
+/* Tensor types, numbered as in the file.  For other types only the name and size are known. */
 enum gguf_type {
 	GGUF_TYPE_F32 = 0,
 	GGUF_TYPE_F16 = 1,
@@ -58,78 +58,80 @@ enum gguf_type {
 };
 
 struct gguf_string {
-	const char *p; /* in the mapping: no NUL behind it, and any bytes in it */
+	const char *p; /* in the mapping; not NUL-terminated, and may hold any bytes */
 	size_t n;
 };
 
-/* All of its values are within the file. */
+/* An array; all of its values are within the file. */
 struct gguf_array {
 	enum gguf_value type;
 	size_t n;
-	const unsigned char *at; /* the values, as stored; unaligned */
+	const unsigned char *at; /* the values as stored; unaligned */
 };
 
 struct gguf_tensor {
 	char *name; /* owned by the file set */
 	enum gguf_type type;
 	int n_dims;
-	int64_t size[GGUF_DIMS_MAX]; /* of rows first; 1 beyond n_dims */
+	int64_t size[GGUF_DIMS_MAX]; /* row length first; 1 beyond n_dims */
 	size_t bytes;
 	const void *data; /* in the mapping */
 };
 
 struct gguf;
 
-/* path: a file, any part of a split file, or a directory with one GGUF file (or the parts of one).
- * -ENOENT, -EINVAL, -ENOTSUP with the file, the key or tensor, and the byte. */
+/* Open a GGUF model.  path: a file, any shard of a split file, or a directory with one GGUF file (or the
+ * shards of one).
+ * -ENOENT, -EINVAL, -ENOTSUP; the reason names the file, the key or tensor, and the byte. */
 int gguf_open(const char *path, struct gguf **out, char *why, size_t why_n);
 void gguf_close(struct gguf *g); /* NULL is fine */
-/* Whether path is such a file or directory, by its first bytes. */
+/* Return whether path is a GGUF file or directory, by its first bytes. */
 bool gguf_is(const char *path);
 
-/* Values by key: 0, -ENOENT (no such key), or -EINVAL (of another type, or too large), with why.  int: of any
- * type of integers; num: of those and of floats.  -ENOENT leaves *out alone. */
+/* Find a value by key.  0; -ENOENT: no such key, *out is unchanged; -EINVAL with why: another type, or too
+ * large.  int takes every integer type; num takes integers and floats. */
 int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, char *why, size_t why_n);
 int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why, size_t why_n);
 int gguf_find_num(const struct gguf *g, const char *key, double *out, char *why, size_t why_n);
 int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, size_t why_n);
 int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, char *why, size_t why_n);
 
-/* The next value of an array of strings, taken off it; a->n > 0. */
+/* Remove and return the next value of an array of strings; a->n > 0. */
 struct gguf_string gguf_next_string(struct gguf_array *a);
-/* Value i of an array of integers (false: too large) or of numbers (integers too); false: other types. */
+/* Read value i of an array: gguf_int_at() of integers, gguf_num_at() of integers or floats.  False: another
+ * type, or an integer too large. */
 bool gguf_int_at(const struct gguf_array *a, size_t i, int64_t *out);
 bool gguf_num_at(const struct gguf_array *a, size_t i, double *out);
 
-int gguf_count(const struct gguf *g); /* of tensors */
+int gguf_count(const struct gguf *g); /* tensors */
 int gguf_files(const struct gguf *g);
 const struct gguf_tensor *gguf_at(const struct gguf *g, int i);              /* in the order of names */
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name); /* NULL: none */
-const char *gguf_path(const struct gguf *g);                                 /* of the first file */
+const char *gguf_path(const struct gguf *g);                                 /* the first file */
 
-/* ---- tensors of a type (gguf_types.c) ---- */
+/* ---- tensor types (gguf_types.c) ---- */
 
-/* A matrix in a quantized type as codes, which read it in place: k columns, n rows.  False: the type is not
- * quantized, or not known but by name. */
+/* Describe a matrix of n rows and k columns in a quantized type as codes, which read it in place.  False:
+ * the type is not quantized, or only its name is known. */
 bool gguf_codes(enum gguf_type t, int n, int k, const void *data, struct codes *out);
 
-/* ---- models (gguf_config.c, gguf_weights.c), as formats/model_file.h lists them ---- */
+/* ---- models (gguf_config.c, gguf_weights.c), for formats/model_file.h ---- */
 
 int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
 int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
 		      size_t why_n);
 
-/* The word of general.architecture for an architecture of config.json, NULL: it is in no GGUF file that is
- * read; *pairs: neighbours are rotated, so that q and k of a model that rotates halves are permuted. */
+/* Return the value of general.architecture for an architecture; NULL: no GGUF file of it can be read.
+ * *pairs: the file rotates neighbours, so q and k of a model that rotates halves are permuted. */
 const char *gguf_arch(enum config_arch id, bool *pairs);
-/* Of a mixture, by the architecture: the weights of a row's experts are divided by their sum. */
+/* Return whether the weights of a row's experts are divided by their sum, for a mixture of this
+ * architecture. */
 bool gguf_normalizes(enum config_arch id);
-/* The names of a layer's norms: before and behind attention, before and behind the feed-forward layer; NULL:
- * none. */
+/* Return the names of a layer's norms, in the order of NORM_ATTN .. NORM_FFN_POST; NULL: none. */
 const char *const *gguf_norm_names(enum config_arch arch);
 
-const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for a type that is not known */
-/* By that name, with the values and bytes of a block.  False: no such type. */
+const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for an unknown type */
+/* Find a type by name, with the values and bytes of its block.  False: no such type. */
 bool gguf_type_of(const char *name, enum gguf_type *out, int *values, int *bytes);
 
 #endif

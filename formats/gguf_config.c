@@ -1,8 +1,10 @@
-/* The configuration of a model in a GGUF file.  Keys begin with the architecture: "qwen3.block_count". */
+/* gguf_config.c - the configuration of a model in a GGUF file.  Keys begin with the architecture:
+ * "qwen3.block_count". */
 #include "formats/gguf.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/family.h"
 #include "formats/pool_config.h"
 
 #include <math.h>
@@ -12,30 +14,30 @@
 struct reader {
 	const struct gguf *g;
 	char arch[32];
-	size_t family; /* in families[] */
+	size_t family; /* index in families[] */
 	char *why;
 	size_t why_n;
 };
 
-/* What no key tells: llama.cpp has it in its code, by the architecture. */
+/* Properties that no key holds: llama.cpp hard-codes them per architecture. */
 static const struct {
 	const char *name, *arch_name;
 	enum config_arch id;
-	bool pairs;         /* rotated are neighbours: q and k were permuted for that, or are so (GLM) */
-	bool partial;       /* a part of each head may be rotated */
-	bool window;        /* attention.sliding_window is kept */
-	int every;          /* each so-many-th layer has no window, others have it; 0: all are alike */
-	int no_rope;        /* each so-many-th layer has no rotation */
-	bool gemma;         /* a scaled embedding, GELU, scores by the layers' number */
-	int large_layers;   /* gemma: the size with scores scaled by hidden / heads has so many */
-	double caps[2];     /* of scores and logits, where no key has them */
-	double local_theta; /* of layers with a window; 0: as others */
-	bool norm_rows;     /* q and k have a norm over all heads */
-	bool experts;       /* may be a mixture: expert_count */
-	bool normalize;     /* the weights of a row's experts are divided by their sum, unless a key says */
-	enum config_score score; /* likewise */
-	bool sinks, clamped;     /* as gpt-oss has them: config.h */
-	bool yarn_exact;         /* yarn_truncate is off */
+	bool pairs;         /* RoPE rotates neighbours: q and k are permuted for that, or natively so (GLM) */
+	bool partial;       /* rotation may cover only a part of each head */
+	bool window;        /* attention.sliding_window is used */
+	int every;          /* every so-many-th layer has no window, the others have; 0: all alike */
+	int no_rope;        /* every so-many-th layer has no rotation */
+	bool gemma;         /* scaled embedding, GELU, attention scale by the number of layers */
+	int large_layers;   /* gemma: number of layers of the size with scores scaled by hidden / heads */
+	double caps[2];     /* soft caps of scores and logits, if no key has them */
+	double local_theta; /* RoPE base of layers with a window; 0: as in other layers */
+	bool norm_rows;     /* q and k are normed over all heads */
+	bool experts;       /* may be a mixture of experts: expert_count */
+	bool normalize;     /* default: the weights of a row's experts are divided by their sum */
+	enum config_score score; /* default */
+	bool sinks, clamped;     /* attention sinks and clamped gates, as in gpt-oss (config.h) */
+	bool yarn_exact;         /* yarn_truncate is false */
 } families[] = {
 	{.name = "llama",
 	 .arch_name = "LlamaForCausalLM",
@@ -101,7 +103,7 @@ static const struct {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* In families; -1: none. */
+/* Return the index in families; -1: none. */
 static int index_of(enum config_arch id)
 {
 	if (id == ARCH_MISTRAL || id == ARCH_MIXTRAL)
@@ -138,8 +140,8 @@ static const char *key_of(const struct reader *r, const char *name, char out[128
 	return out;
 }
 
-/* A key of the architecture; an array of equal values is that value.  Without one *out stays, or it is
- * missed. */
+/* Read a key of the architecture; an array of equal values counts as that value.  If the key is missing, *out
+ * stays, or with `need` it is an error. */
 static int get_int(const struct reader *r, const char *name, int64_t lo, int64_t hi, bool need, int *out)
 {
 	char key[128];
@@ -190,6 +192,19 @@ static bool has(const struct reader *r, const char *tensor)
 
 /* ---- parts ---- */
 
+/* Refuse files of another type: adapters may have a model's keys and tensors. */
+static int check_type(const struct reader *r)
+{
+	struct gguf_string s;
+	const int rc = gguf_find_string(r->g, "general.type", &s, r->why, r->why_n);
+	if (rc == -ENOENT)
+		return 0;
+	if (!rc && (s.n != strlen("model") || memcmp(s.p, "model", s.n) != 0))
+		return err_why(r->why, r->why_n, -ENOTSUP, "%s: is no model: general.type is %.*s",
+			       gguf_path(r->g), s.n < 60 ? (int)s.n : 60, s.p);
+	return rc;
+}
+
 static int read_arch(struct reader *r, struct model_config *c)
 {
 	struct gguf_string s;
@@ -206,13 +221,14 @@ static int read_arch(struct reader *r, struct model_config *c)
 		r->family = i;
 		return 0;
 	}
-	char names[256] = "";
+	const char *names[N_FAMILIES];
+	char near[160], typed[64];
 	for (size_t i = 0; i < N_FAMILIES; i++)
-		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
-			 families[i].name);
+		names[i] = families[i].name;
+	snprintf(typed, sizeof typed, "%.*s", s.n < 60 ? (int)s.n : 60, s.p);
 	return err_why(r->why, r->why_n, -ENOTSUP,
-		       "%s: architecture %.*s is not supported (supported in GGUF: %s)", gguf_path(r->g),
-		       s.n < 60 ? (int)s.n : 60, s.p, names);
+		       "%s: architecture %s is not supported (%sall that are: docs/MODELS.md)",
+		       gguf_path(r->g), typed, family_nearest(typed, names, N_FAMILIES, near, sizeof near));
 }
 
 static int read_shape(const struct reader *r, struct model_config *c)
@@ -262,7 +278,8 @@ static bool is_of_layer(const struct gguf_tensor *t, const char *part)
 	return n > k && strncmp(t->name, "blk.", 4) == 0 && strcmp(t->name + n - k, part) == 0;
 }
 
-/* What any layer has, all must have: the reader of weights names what is missing. */
+/* Set the switches by the tensors.  If any layer has a bias or norm, all must: the reader of weights names a
+ * missing one. */
 static void read_switches(const struct reader *r, struct model_config *c)
 {
 	bool f32 = true, bf16 = false, f16 = false;
@@ -288,7 +305,8 @@ static void read_switches(const struct reader *r, struct model_config *c)
 		bf16 |= t->type == GGUF_TYPE_BF16;
 		f16 |= t->type == GGUF_TYPE_F16;
 	}
-	/* Of quantized weights alone it is not known what they were: BF16 has the larger range. */
+	/* If all weights are quantized, the original type is unknown: assume BF16, which has the larger
+	 * range. */
 	c->dtype = f32 ? CONFIG_F32 : f16 && !bf16 ? CONFIG_F16 : CONFIG_BF16;
 }
 
@@ -301,7 +319,7 @@ static bool layer_has(const struct reader *r, int layer, const char *part)
 	return has(r, name);
 }
 
-/* A layer with a router has experts.  What one of them has beside, all must have. */
+/* Find the layers with experts: those with a router.  If one of them has a gate or a bias, all must. */
 static void read_sparse(const struct reader *r, struct model_config *c)
 {
 	struct config_experts *x = &c->experts;
@@ -315,8 +333,8 @@ static void read_sparse(const struct reader *r, struct model_config *c)
 	}
 }
 
-/* How many values the expert has that all rows have: by its own key, or as so many experts, or by its tensor.
- */
+/* Read the width of the shared expert: from its key, as a multiple of an expert's width, or from its
+ * tensor. */
 static int read_shared(const struct reader *r, struct model_config *c)
 {
 	struct config_experts *x = &c->experts;
@@ -349,7 +367,7 @@ static int read_groups(const struct reader *r, struct config_experts *x)
 	return 0;
 }
 
-/* How rows are routed. */
+/* Read the routing rule. */
 static int read_rule(const struct reader *r, struct config_experts *x)
 {
 	enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
@@ -367,7 +385,7 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 	if (rc && rc != -ENOENT)
 		return rc;
 	x->score = how == SIGMOID ? SCORE_SIGMOID : SCORE_SOFTMAX;
-	/* A softmax of the chosen ones is the whole one, divided by their sum. */
+	/* A softmax over the chosen experts equals the full softmax divided by their sum. */
 	x->normalize |= how == SOFTMAX_OF_CHOSEN;
 	x->scale = scale > 0 ? (float)scale : 1;
 	return read_groups(r, x);
@@ -397,7 +415,8 @@ static int read_experts(const struct reader *r, struct model_config *c)
 	return rc ? rc : read_shared(r, c);
 }
 
-/* Gemma.  The converter adds 1 to the weights of its norms; the embedding's factor is not rounded. */
+/* Read Gemma's settings.  The converter has added 1 to the norm weights; the embedding's factor is not
+ * rounded. */
 static int read_gemma(const struct reader *r, struct model_config *c)
 {
 	double attn = families[r->family].caps[0], logits = families[r->family].caps[1];
@@ -416,7 +435,7 @@ static int read_gemma(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* The layers with a window: by a list, in which those are true, or all but each so-many-th. */
+/* Mark the layers with a window: by a list of booleans, or all but every so-many-th layer. */
 static int read_pattern(const struct reader *r, struct model_config *c)
 {
 	static const char name[] = "attention.sliding_window_pattern";
@@ -442,7 +461,7 @@ static int read_pattern(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* Which layers have a window, and a rotation of their own or none. */
+/* Set the window and the rotation of each layer. */
 static int read_layers(const struct reader *r, struct model_config *c)
 {
 	int rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
@@ -466,7 +485,7 @@ static int read_layers(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* Of wave lengths, one for each pair: n positive values. */
+/* Read n positive wavelength factors, one for each pair. */
 static int read_factors(const struct reader *r, const char *name, size_t n, double **out)
 {
 	char what[64];
@@ -487,7 +506,7 @@ static int read_factors(const struct reader *r, const char *name, size_t n, doub
 	return 0;
 }
 
-/* Phi-3's long contexts. */
+/* Read longrope (Phi-3). */
 static int read_longrope(const struct reader *r, struct model_config *c)
 {
 	const size_t n = (size_t)c->rope_dim / 2;
@@ -502,7 +521,7 @@ static int read_longrope(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* Factors by which wave lengths grow, one for each pair. */
+/* Read rope_freqs.weight: wavelength factors, one for each pair. */
 static int read_freqs(const struct reader *r, struct model_config *c)
 {
 	const struct gguf_tensor *t = gguf_find(r->g, "rope_freqs.weight");
@@ -560,7 +579,7 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 	    (rc = get_num(r, "rope.scaling.attn_factor", 0, 1e6, &attention)) ||
 	    (rc = get_int(r, "rope.scaling.original_context_length", 1, 1 << 24, false, &c->rope_original)))
 		return rc;
-	/* Of older converters; a factor without a type is a linear one's, as in llama.cpp. */
+	/* Key of older converters.  A factor without a type means linear, as in llama.cpp. */
 	if (!named && factor == 0 && (rc = get_num(r, "rope.scale_linear", 0, 1e6, &factor)))
 		return rc;
 	if (!named && factor > 0 && factor != 1)
@@ -635,7 +654,7 @@ static int read_tokens(const struct reader *r, struct model_config *c)
 	return 0;
 }
 
-/* A head that classifies: but of yes and no, which the head of the model has too, it is not computed. */
+/* Refuse a classification head.  A head of yes and no is accepted: the model's head has both logits. */
 static int check_classes(const struct reader *r)
 {
 	char key[128];
@@ -671,7 +690,7 @@ int gguf_config_load(const char *path, struct model_config *out, char *why, size
 	if (rc)
 		return rc;
 	struct reader r = {.g = g, .why = why, .why_n = why_n};
-	if (!(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
+	if (!(rc = check_type(&r)) && !(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
 		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&
 		    !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))

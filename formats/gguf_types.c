@@ -1,22 +1,24 @@
-/* The quantized types of GGUF as codes (base/codes.h).  A row is a run of blocks; what a block holds is drawn
- * at its reader.  F16 values are little-endian.  Half: of 32 values, the low nibbles are the first 16. */
+/* gguf_types.c - the quantized types of GGUF as codes (base/codes.h).  A row is a sequence of blocks; the
+ * layout of a block is at its reader.  F16 values are little-endian.  In a block of 32 values, the low
+ * nibbles are the first 16 values. */
 #include "formats/gguf.h"
 
 #include <string.h>
 
-enum { SMALL = 32, LARGE = 256 }; /* values of a block, or of a super-block */
+enum { SMALL = 32, LARGE = 256 }; /* values of a block, and of a super-block */
 
 static const float iq4_table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-/* Where the values of one block go. */
+/* Output pointers for the values of one block. */
 struct block {
 	uint8_t *code;
 	int16_t *scale, *offset;
 	float *d, *dmin;
 };
 
-/* Exactly, subnormals included: its exponent and mantissa in the places of a F32's, times 2^(127 - 15). */
+/* Convert F16 to F32 exactly, subnormals included: move exponent and mantissa to their places in an F32, then
+ * multiply by 2^(127 - 15). */
 static float f16_at(const unsigned char *p)
 {
 	uint16_t h;
@@ -38,7 +40,7 @@ static void one(const struct block *to, int scale, int offset)
 	*to->offset = (int16_t)offset;
 }
 
-/* Sixteen bytes at once, in the machine's order. */
+/* Sixteen bytes, in the machine's byte order. */
 typedef uint64_t bytes16 __attribute__((vector_size(16)));
 
 static bytes16 sixteen(const unsigned char *p)
@@ -55,13 +57,13 @@ static void put_sixteen(uint8_t *p, bytes16 v)
 
 enum { EACH_BIT = 1, EACH_PAIR = 3, EACH_NIBBLE = 15 };
 
-/* Of each byte the bits of mask, from bit `at` on. */
+/* Extract the bits of `mask` from each byte, starting at bit `at`. */
 static bytes16 bits_of(bytes16 v, int at, int mask)
 {
 	return v >> at & (uint64_t)mask * 0x0101010101010101u;
 }
 
-/* The sixteen bytes of v as int16. */
+/* Store the sixteen bytes of v as int16. */
 static void put_words(int16_t *p, bytes16 v)
 {
 	typedef uint8_t bytes __attribute__((vector_size(16)));
@@ -111,7 +113,7 @@ static void q4_1(const unsigned char *p, const struct block *to)
 	nibbles(to->code, p + 4, 16);
 }
 
-/* Bit i of four goes to byte i by a product: i + 7 i = 8 i, and no two sums of the others meet. */
+/* Move bit i of four to byte i with a multiplication: i + 7 i = 8 i, and no two partial products overlap. */
 static void fifth_bits(uint8_t *code, const unsigned char *high)
 {
 	for (int i = 0; i < SMALL; i += 8) {
@@ -144,7 +146,7 @@ static void q5_1(const unsigned char *p, const struct block *to)
 	fifth_bits(to->code, p + 4);
 }
 
-/* d f16 | nibbles [16], places in a table */
+/* d f16 | nibbles [16], indexes into a table */
 static void iq4_nl(const unsigned char *p, const struct block *to)
 {
 	*to->d = f16_at(p);
@@ -152,7 +154,7 @@ static void iq4_nl(const unsigned char *p, const struct block *to)
 	nibbles(to->code, p + 2, 16);
 }
 
-/* exponent u8 | nibbles [16]: d is 2^(exponent - 128), since the table has twice the values */
+/* exponent u8 | nibbles [16]: d is 2^(exponent - 128), since the table has doubled values */
 static void mxfp4(const unsigned char *p, const struct block *to)
 {
 	const uint32_t e = *p, bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
@@ -163,7 +165,7 @@ static void mxfp4(const unsigned char *p, const struct block *to)
 
 /* ---- super-blocks of 256 ---- */
 
-/* Two bits each: byte 32 j + i has values 128 j + i + 0, 32, 64, 96. */
+/* Unpack two bits per value: byte 32 j + i has values 128 j + i + 0, 32, 64, 96. */
 static void crumbs(uint8_t *code, const unsigned char *q)
 {
 	for (int i = 0; i < LARGE; i += 16)
@@ -171,7 +173,7 @@ static void crumbs(uint8_t *code, const unsigned char *q)
 			    bits_of(sixteen(q + i / 128 * 32 + i % 32), i % 128 / 32 * 2, EACH_PAIR));
 }
 
-/* One more bit each, `at`: byte i % 32 has those of values i, i + 32 and so on. */
+/* Add one more bit per value, at bit `at`: byte i % 32 has those of values i, i + 32 and so on. */
 static void one_bit(uint8_t *code, const unsigned char *high, int at)
 {
 	for (int i = 0; i < LARGE; i += 16)
@@ -189,8 +191,9 @@ static void q2_k(const unsigned char *p, const struct block *to)
 	crumbs(to->code, p + 16);
 }
 
-/* third bits [32] | two bits [64] | 16 scales of 6 bits [12] | d f16.  Low nibbles of the scales: bytes 0 to
- * 7, first the low halves; their high pairs: bytes 8 to 11, likewise. */
+/* third bits [32] | two bits [64] | 16 scales of 6 bits [12] | d f16.  Bytes 0 to 7 have the low nibbles of
+ * the scales: 0 to 7 in their low halves, 8 to 15 in their high halves.  Bytes 8 to 11 have the high two bits
+ * in the same way. */
 static void q3_k(const unsigned char *p, const struct block *to)
 {
 	const unsigned char *s = p + 96;
@@ -204,8 +207,9 @@ static void q3_k(const unsigned char *p, const struct block *to)
 	one_bit(to->code, p, 2);
 }
 
-/* Scales and minimums of 6 bits in 12 bytes: those of groups 0 to 3 in the low bits of bytes 0 to 3 and 4 to
- * 7; of groups 4 to 7 the low four bits in bytes 8 to 11, the high two on top of bytes 0 to 7. */
+/* Unpack 8 scales and 8 minimums of 6 bits from 12 bytes.  Groups 0 to 3: the low bits of bytes 0 to 3
+ * (scales) and 4 to 7 (minimums).  Groups 4 to 7: the low four bits in bytes 8 to 11, the high two bits on
+ * top of bytes 0 to 7. */
 static void sixes(const unsigned char *s, const struct block *to)
 {
 	for (int g = 0; g < 4; g++) {
@@ -216,7 +220,7 @@ static void sixes(const unsigned char *s, const struct block *to)
 	}
 }
 
-/* Pairs of groups of 32: the low nibbles of 32 bytes, then the high ones. */
+/* Unpack pairs of groups of 32: the low nibbles of 32 bytes, then the high nibbles. */
 static void large_nibbles(uint8_t *code, const unsigned char *q)
 {
 	for (int g = 0; g < 4; g++)
@@ -274,7 +278,7 @@ static void iq4_xs(const unsigned char *p, const struct block *to)
 
 struct kind {
 	enum gguf_type type;
-	int values, bytes; /* of a block */
+	int values, bytes; /* per block */
 	int bits, group, zero;
 	bool minimums;
 	enum codes_float d_type;

@@ -1,4 +1,4 @@
-/* The tensors of a decoder in a GGUF file, by llama.cpp's names. */
+/* gguf_weights.c - the tensors of a decoder in a GGUF file, by llama.cpp's names. */
 #include "formats/gguf.h"
 
 #include "base/alloc.h"
@@ -34,7 +34,12 @@ static int wrong_type(const struct finder *f, const struct gguf_tensor *t, const
 #define FLOATS "F32, F16, BF16"
 #define CODED  FLOATS ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4"
 
-/* Of rows x columns values, or of columns if rows is 0. */
+static void use(const struct finder *f, const struct gguf_tensor *t)
+{
+	weights_use(f->w, (int)(t - gguf_at(f->g, 0)), t->bytes);
+}
+
+/* Find a tensor of rows x columns values, or of columns if rows is 0. */
 static int find(const struct finder *f, const char *name, int64_t rows, int64_t columns,
 		const struct gguf_tensor **out)
 {
@@ -48,8 +53,7 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 			gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
 			(long long)t->size[2], (long long)t->size[3], (long long)columns,
 			(long long)(rows ? rows : 1));
-	f->w->bytes += (int64_t)t->bytes;
-	f->w->n_used++;
+	use(f, t);
 	*out = t;
 	return 0;
 }
@@ -67,7 +71,7 @@ static int find_vec(const struct finder *f, const char *name, int n, struct weig
 	return 0;
 }
 
-/* A matrix of floats, or as codes. */
+/* Find a matrix, of floats or as codes. */
 static int find_matrix(const struct finder *f, const char *name, int n, int k, struct weights_linear *l)
 {
 	const struct gguf_tensor *t;
@@ -84,8 +88,8 @@ static int find_matrix(const struct finder *f, const char *name, int n, int k, s
 	return gguf_codes(t->type, n, k, t->data, &l->codes) ? 0 : wrong_type(f, t, CODED);
 }
 
-/* The same matrix of each of n_experts, in one tensor: expert e's is in experts[e], `at` bytes from its
- * beginning. */
+/* Find one matrix of all n_experts in one tensor.  Expert e's is stored in experts[e], `at` bytes from its
+ * start. */
 static int find_stack(const struct finder *f, const char *module, int n, int k, int n_experts,
 		      struct weights_expert *experts, size_t at)
 {
@@ -101,8 +105,7 @@ static int find_stack(const struct finder *f, const char *module, int n, int k, 
 			       gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
 			       (long long)t->size[2], (long long)t->size[3], k, n, n_experts);
 	const size_t each = t->bytes / (size_t)n_experts;
-	f->w->bytes += (int64_t)t->bytes;
-	f->w->n_used++;
+	use(f, t);
 	for (int e = 0; e < n_experts; e++) {
 		struct weights_linear *l = (struct weights_linear *)(void *)((char *)&experts[e] + at);
 		snprintf(l->name, sizeof l->name, "%.80s.%d", module, e);
@@ -119,7 +122,7 @@ static int find_stack(const struct finder *f, const char *module, int n, int k, 
 	return 0;
 }
 
-/* Their biases, likewise: [n_experts][n]. */
+/* Find the experts' biases: a tensor of [n_experts][n]. */
 static int find_stack_bias(const struct finder *f, const char *module, int n, int n_experts,
 			   struct weights_expert *experts, size_t at)
 {
@@ -153,19 +156,19 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	return find_vec(f, name, n, &l->bias);
 }
 
-/* A layer that is stored as a part of another. */
+/* A linear layer that is stored as a slice of another. */
 struct piece {
 	int n; /* outputs */
 	struct weights_linear *to;
 };
 
-/* Layers that are stored as one, side by side: attn_qkv, and the gate beside ffn_up. */
+/* Find linear layers that are stored as one, side by side: attn_qkv, or gate and up in ffn_up. */
 static int find_fused(const struct finder *f, const char *module, const struct piece *pieces, int n_pieces,
 		      bool bias)
 {
 	const struct shard all = {.n_ranks = 1};
 	struct weights_linear *whole =
-		weights_own(f->w, xcalloc(1, sizeof *whole)); /* codes lead back to it */
+		weights_own(f->w, xcalloc(1, sizeof *whole)); /* the codes refer to it */
 	int n = 0;
 	for (int i = 0; i < n_pieces; i++)
 		n += pieces[i].n;
@@ -186,7 +189,7 @@ const char *const *gguf_norm_names(enum config_arch arch)
 				 *const behind[] = {NULL, "post_attention_norm", NULL, "post_ffw_norm"},
 				 *const both[] = {"attn_norm", "post_attention_norm", "ffn_norm",
 						  "post_ffw_norm"};
-	/* This one's name is of what is behind attention, its place is before what follows. */
+	/* post_attention_norm follows attention by name, but is applied before the feed-forward layer. */
 	static const char *const next[] = {"attn_norm", NULL, "post_attention_norm", NULL};
 	return arch == ARCH_OLMO2                                                ? behind
 	       : arch == ARCH_GLM4_MOE || arch == ARCH_GPT_OSS                   ? next
@@ -240,7 +243,7 @@ static bool has_rows(const struct finder *f, int i, const char *part, int rows)
 	return t && t->size[1] == rows;
 }
 
-/* A router, plain floats: n outputs. */
+/* Find a router or gate in plain floats, n outputs. */
 static int find_router(const struct finder *f, const char *name, int n, struct weights_linear *l)
 {
 	const int rc = find_linear(f, name, n, f->c->hidden, n > 1 && f->c->experts.router_bias, l);
@@ -251,7 +254,7 @@ static int find_router(const struct finder *f, const char *name, int n, struct w
 				 gguf_path(f->g), name);
 }
 
-/* All of a mixture but the expert that all rows have. */
+/* Find all tensors of a mixture except the shared expert. */
 static int find_experts(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct config_experts *x = &f->c->experts;
@@ -391,12 +394,16 @@ int gguf_weights_open(const char *path, const struct model_config *c, struct wei
 					  .n_files = gguf_files(g),
 					  .n_tensors = gguf_count(g),
 					  .tensor = tensor_at};
+	w->used = xcalloc((size_t)w->files.n_tensors + 1, sizeof *w->used);
 	w->n_layers = c->n_layers;
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
 	const struct finder f = {.w = w, .g = g, .c = c, .why = why, .why_n = why_n};
 	if ((rc = find_all(&f)))
 		goto fail;
-	w->n_unused = w->files.n_tensors - w->n_used;
+	if ((rc = weights_weigh_unused(w, c, "blk.", "output", why, why_n))) {
+		err_prefix(why, why_n, rc, "%s", path);
+		goto fail;
+	}
 	*out = w;
 	return 0;
 fail:

@@ -1,12 +1,14 @@
 /* kuiper.h - the INT8 files of KuiperLLama (github.com/zjhellofss/KuiperLLama, tools/export.py --version3),
- * of Llama 2 models; little-endian, without a magic.
+ * for Llama 2 models; little-endian, without a magic number.
  *
- *     eight int32: dim, hidden_dim, layers, heads, kv_heads, vocab (negative: the head is not the embedding),
- * context, group wq of all layers, then wk, wv, wo, w1 (gate), w2 (down), w3 (up), the head unless it is the
- * embedding: each int8, [n, k], then a F32 scale for each group of its values, one row behind the other F32:
- * embedding, attention norms, FFN norms, final norm
+ *     int32    dim, hidden_dim, layers, heads, kv_heads, vocab, context, group;
+ *              a negative vocab: the head is not the embedding
+ *     int8     wq of all layers, then wk, wv, wo, w1 (gate), w2 (down), w3 (up), and the head unless it is
+ *              the embedding; each [n, k], row after row, followed by an F32 scale for each group of its
+ *              values
+ *     F32      embedding, attention norms, FFN norms, final norm
  *
- * Told from version 0 of llama2.c by the eighth word: a group, where that has a weight in F32. */
+ * The eighth word distinguishes it from version 0 of llama2.c: a group here, an F32 weight there. */
 #ifndef QUERN_FORMATS_KUIPER_H
 #define QUERN_FORMATS_KUIPER_H
 

@@ -18,7 +18,8 @@ struct header {
 	int group;
 };
 
-/* 0; -EINVAL: with a magic, but not of a known version or with impossible sizes; -ENOENT: no such file. */
+/* Read the header.  -EINVAL: it has the magic number, but an unknown version or impossible sizes; -ENOENT:
+ * not such a file. */
 static int read_header(const char *path, struct header *h, char *why, size_t why_n)
 {
 	unsigned char head[HEADER];
@@ -90,7 +91,7 @@ struct reader {
 	const struct header *h;
 };
 
-/* The linear layers of a kind, in the order of the file. */
+/* Take the linear layers of a kind, in the order of the file. */
 static void take_linears(const struct reader *r, const char *name, int n, int k, size_t offset)
 {
 	for (int i = 0; i < r->h->s.layers; i++) {
@@ -143,7 +144,7 @@ static void take_ffn(const struct reader *r)
 	take_linears(r, "w3", hidden, dim, OF(up));
 }
 
-/* The embedding; as Q8_0, where it is the head too, the head reads the codes. */
+/* Take the embedding.  If it is also the head and is Q8_0, the head reads the codes. */
 static void take_embedding(const struct reader *r)
 {
 	const int dim = r->h->s.dim, vocab = r->h->s.vocab;

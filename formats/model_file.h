@@ -1,5 +1,5 @@
-/* model_file.h - the kinds of files and directories that a model can be.  model_config_load() and
- * weights_open() go through this table, by what a path holds and never by its name alone. */
+/* model_file.h - the kinds of files and directories that can be a model.  model_config_load() and
+ * weights_open() use this table; the content of a path decides, never its name alone. */
 #ifndef QUERN_FORMATS_MODEL_FILE_H
 #define QUERN_FORMATS_MODEL_FILE_H
 
@@ -10,16 +10,17 @@
 
 struct model_file {
 	const char *name;             /* "GGUF", for messages */
-	bool (*is)(const char *path); /* by content; what is() accepts may still be refused when it is read */
+	bool (*is)(const char *path); /* tests the content; a file that passes may still be refused when it
+				       * is read */
 	int (*config)(const char *path, struct model_config *out, char *why, size_t why_n);
 	int (*weights)(const char *path, const struct model_config *c, struct weights **out, char *why,
 		       size_t why_n);
 };
 
-/* NULL: of no kind in the table. */
+/* Return the kind of a path; NULL: none in the table. */
 const struct model_file *model_file_of(const char *path);
 
-/* The same, but that of directories for a path of no kind: its error names what is missing. */
+/* Return the kind of a path; if it has none, the kind for directories: its error names the missing files. */
 const struct model_file *model_file_or_dir(const char *path);
 
 #endif

@@ -22,11 +22,11 @@
 	"T.from_pretrained(\"DIR\").save_pretrained("                                                        \
 	"\"DIR\")'"
 
-/* What a directory holds. */
+/* Content of a directory. */
 struct holding {
-	size_t n; /* entries */
+	size_t n; /* number of entries */
 	bool config, adapter, tokenizer, vocab, snapshots, diffusers, original;
-	char weights[256];          /* *.safetensors, but an adapter's; "": none */
+	char weights[256];          /* *.safetensors other than an adapter's; "": none */
 	char gguf[256], torch[256]; /* files of other formats */
 	char pointer[256];          /* a git-lfs pointer */
 };
@@ -42,11 +42,11 @@ static bool begins_with(const char *s, const char *start)
 	return strncmp(s, start, strlen(start)) == 0;
 }
 
-/* The first bytes of a file, NUL-terminated; "" where it cannot be read. */
+/* Read the first bytes of a file, NUL-terminated; "" if it cannot be read. */
 static void read_head(const char *path, char head[64])
 {
-	const int fd = open(path, O_RDONLY | O_NONBLOCK |
-					  O_CLOEXEC); /* a pipe without a writer is no reason to wait */
+	const int fd =
+		open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* do not wait on a pipe without a writer */
 	const ssize_t n = fd >= 0 ? read(fd, head, 63) : 0;
 	head[n > 0 ? n : 0] = '\0';
 	if (fd >= 0)
@@ -85,13 +85,15 @@ static void look_at(struct holding *h, const char *dir, const char *name)
 		snprintf(h->gguf, sizeof h->gguf, "%s", name);
 	if (torch)
 		snprintf(h->torch, sizeof h->torch, "%s", name);
-	if (!safetensors && !ends_with(name, ".json") && !torch && !ends_with(name, ".gguf"))
+	const bool text = ends_with(name, ".json") || ends_with(name, ".jinja") || ends_with(name, ".model");
+	const bool tokenizer = strcmp(name, "tokenizer.bin") == 0;
+	if (!safetensors && !text && !torch && !ends_with(name, ".gguf"))
 		return;
 	char *path = file_join(dir, name);
 	read_head(path, head);
 	free(path);
-	/* Weights of another format need not be there. */
-	if (is_pointer(head) && !torch && !ends_with(name, ".gguf"))
+	/* Pointers to weights of another format do not matter. */
+	if (is_pointer(head) && (!torch || tokenizer) && !ends_with(name, ".gguf"))
 		snprintf(h->pointer, sizeof h->pointer, "%s", name);
 }
 
@@ -140,7 +142,7 @@ static int check_file(const char *path, char *why, size_t why_n)
 		path);
 }
 
-/* The base model that an adapter names; "". */
+/* Read the base model that an adapter names, as " of NAME"; "" if it names none. */
 static void read_base(const char *dir, char *out, size_t n)
 {
 	json_t *root = NULL;
@@ -155,7 +157,7 @@ static void read_base(const char *dir, char *out, size_t n)
 	free(path);
 }
 
-/* A directory without config.json. */
+/* Describe a directory without config.json. */
 static int name_layout(const char *dir, const struct holding *h, char *why, size_t why_n)
 {
 	char base[200];

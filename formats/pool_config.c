@@ -17,7 +17,7 @@ static void other(struct model_config *c, const char *what)
 	snprintf(c->pool_why, sizeof c->pool_why, "%s", what);
 }
 
-/* One of these is true; several are parts of one vector. */
+/* Read the mode.  Exactly one key may be true; several would concatenate vectors. */
 static int read_modes(const json_t *o, struct model_config *c, char *why, size_t why_n)
 {
 	static const struct {
@@ -42,7 +42,7 @@ static int read_modes(const json_t *o, struct model_config *c, char *why, size_t
 		if (modes[i].pool == CONFIG_POOL_OTHER)
 			other(c, modes[i].key);
 	}
-	/* Newer files name it. */
+	/* Newer files have the mode by name. */
 	if ((rc = json_get_str(o, "pooling_mode", &mode, why, why_n)))
 		return rc;
 	if (mode && n++ == 0) {
@@ -79,7 +79,7 @@ static int read_pooling(const char *dir, const char *sub, struct model_config *c
 	return rc;
 }
 
-/* Of a type "sentence_transformers.models.Pooling" the last part. */
+/* Read a module; its kind is the last component of a type such as "sentence_transformers.models.Pooling". */
 static int read_module(const char *dir, const json_t *m, struct model_config *c, bool *normalizes, char *why,
 		       size_t why_n)
 {

@@ -1,5 +1,5 @@
-/* pool_config.h - how an embedding model's directory says that prompts become vectors: modules.json and the
- * files that it names, as the package sentence-transformers writes them.
+/* pool_config.h - the pooling of an embedding model, from modules.json and the files that it names, as the
+ * package sentence-transformers writes them.
  *
  *   modules.json            [{"type": "...Transformer", "path": ""}, {"type": "...Pooling", "path":
  *                           "1_Pooling"}, {"type": "...Normalize", "path": "2_Normalize"}]
@@ -9,11 +9,11 @@
 
 #include "formats/config.h"
 
-/* Fills in pool, embeds, pool_plain, pool_why; a directory without modules.json leaves them.  -EINVAL with
+/* Fill in pool, embeds, pool_plain and pool_why.  Without modules.json they are unchanged.  -EINVAL with
  * the file and the reason. */
 int pool_config_read(const char *dir, struct model_config *c, char *why, size_t why_n);
 
-/* GGUF's key pooling_type; other numbers are unknown. */
+/* Values of GGUF's key pooling_type; others are unknown. */
 enum { GGUF_POOL_NONE, GGUF_POOL_MEAN, GGUF_POOL_CLS, GGUF_POOL_LAST, GGUF_POOL_RANK };
 void pool_config_gguf(struct model_config *c, int64_t type);
 

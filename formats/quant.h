@@ -1,28 +1,33 @@
-/* quant.h - quantized checkpoints in Hugging Face layout: what config.json says of them (quant_config.c), and
- * their linear layers as struct codes (quant_find.c finds and checks the tensors, quant_read.c reads them).
+/* quant.h - quantized checkpoints in Hugging Face layout.  quant_config.c reads config.json, quant_find.c
+ * finds and checks the tensors, quant_read.c reads them as struct codes.
  *
- * The tensors of a module say whether it is quantized: a module that the file lists as not converted has a
- * plain weight.  Of the schemes that config.json names (one for all, or several by rules), a module has the
- * first with the shapes of its tensors; one that fits none is refused with the shape that the first needs. So
- * bits and group size of rules by name (GPTQModel's "dynamic", AutoRound's "extra_config", config groups) are
- * read off the tensors, and a rule cannot contradict them.
+ * The tensors of a module decide whether it is quantized: a module that config.json excludes from
+ * quantization has a plain weight.  config.json names one scheme for all modules, or several by rules.  A
+ * module gets the first scheme that fits the shapes of its tensors.  If none fits, the module is refused
+ * with the shape that the first scheme needs.  So the bits and group size of rules by name (GPTQModel's
+ * "dynamic", AutoRound's "extra_config", config groups) are derived from the tensors, and a rule cannot
+ * contradict them.
  *
- * N outputs, K inputs, G = ceil(K / group) groups; words are int32, a stream's codes begin at its lowest
+ * N outputs, K inputs, G = ceil(K / group) groups.  Words are int32; a stream's codes begin at the lowest
  * bits:
  *
- *   AWQ "gemm"       qweight [K, N b/32], qzeros [G, N b/32], scales [G, N]: see weights.h; 8 bits: four
- * outputs 8i/2 + 0 2 1 3 in a word AWQ "gemv"       qweight [N, K/8] streams along K; qzeros [N, Z] along G;
- * scales [N, 8 Z], Z >= G / 8 AWQ "gemv_fast"  qweight int16 [N/4, K]; scales, qzeros F16 [8 Z, N], the zeros
- * being -scale * zero GPTQ             qweight [K b/32, N]: per output a stream along K; qzeros [G, N b/32]:
- * per group a stream along N, format "gptq" less 1; scales [G, N]; g_idx [K], the group of an input
- *   pack-quantized   weight_packed [N, ceil(K b/32)], streams along K; weight_zero_point [ceil(N b/32), G],
- * along N; weight_scale [N, G], [N, 1] or [1]; weight_shape [2]; weight_g_idx [K] int-quantized    weight
- * int8 [N, K]; weight_scale, weight_zero_point int8 likewise FP8              weight E4M3 [N, K];
- * weight_scale [1], [N, 1] or per block, or weight_scale_inv per block
+ *   AWQ "gemm"       qweight [K, N b/32]; qzeros [G, N b/32]; scales [G, N]; see weights.h.
+ *                    With 8 bits a word has four outputs, in the order 0 2 1 3.
+ *   AWQ "gemv"       qweight [N, K/8], streams along K; qzeros [N, Z], streams along G;
+ *                    scales [N, 8 Z], Z >= G / 8
+ *   AWQ "gemv_fast"  qweight int16 [N/4, K]; scales F16 [8 Z, N]; qzeros F16 [8 Z, N], each -scale * zero
+ *   GPTQ             qweight [K b/32, N], for each output a stream along K;
+ *                    qzeros [G, N b/32], for each group a stream along N, less 1 in format "gptq";
+ *                    scales [G, N]; g_idx [K], the group of each input
+ *   pack-quantized   weight_packed [N, ceil(K b/32)], streams along K;
+ *                    weight_zero_point [ceil(N b/32), G], streams along N;
+ *                    weight_scale [N, G], [N, 1] or [1]; weight_shape [2]; weight_g_idx [K]
+ *   int-quantized    weight int8 [N, K]; weight_scale and weight_zero_point int8, shaped as above
+ *   FP8              weight E4M3 [N, K]; weight_scale [1], [N, 1] or per block, or weight_scale_inv per block
  *
  * Specifications: AutoGPTQ and GPTQModel (QuantLinear), AutoAWQ (WQLinear), compressed-tensors
- * (pack_quantized, naive_quantized), transformers (finegrained_fp8); E4M3: "FP8 Formats for Deep Learning",
- * arXiv:2209.05433. */
+ * (pack_quantized, naive_quantized), transformers (finegrained_fp8); E4M3: "FP8 Formats for Deep
+ * Learning", arXiv:2209.05433. */
 #ifndef QUERN_FORMATS_QUANT_H
 #define QUERN_FORMATS_QUANT_H
 
@@ -33,6 +38,7 @@
 #include <stddef.h>
 
 struct safetensors;
+struct st_tensor;
 struct weights_linear;
 
 enum quant_layout {
@@ -48,59 +54,67 @@ enum quant_layout {
 struct quant_scheme {
 	int bits;
 	int group;   /* inputs that share a scale; -1: whole rows */
-	int block_n; /* FP8: outputs that share a scale; 1, or 0: all, as in a scale per tensor */
+	int block_n; /* FP8: outputs that share a scale; 1; or 0 for a scale per tensor */
 };
 
 enum { QUANT_SCHEMES_MAX = 32 };
 
 struct quant {
-	char name[48]; /* "GPTQ", "" where nothing is quantized; for messages */
+	char name[48]; /* "GPTQ"; "" if nothing is quantized; for messages */
 	enum quant_layout layout;
 	bool zeros_less_one;  /* GPTQ format "gptq" */
-	bool own_kv_cache;    /* kv_cache_scheme is there; it is not used */
-	bool own_activations; /* activations are meant to be quantized too; quern's mode decides */
+	bool own_kv_cache;    /* kv_cache_scheme is present; it is ignored */
+	bool own_activations; /* the checkpoint quantizes activations too; quern's compute mode decides
+			       * instead */
+	const char *method;   /* static: "awq", "gptq", "auto-round", "compressed-tensors", "fp8", "mxfp4";
+			       * NULL if nothing is quantized */
 	int n_schemes;
 	struct quant_scheme schemes[QUANT_SCHEMES_MAX];
 };
 
-/* MXFP4 as gpt-oss's checkpoints have it (OCP Microscaling Formats 1.0): of an output's row, k / 32 blocks of
- * 16 bytes, each two values, the first in the low bits, and k / 32 exponents.  n rows, each `step` rows
- * behind the one before; k a multiple of 32.  Reads them in place. */
+/* Describe MXFP4 (OCP Microscaling Formats 1.0) as gpt-oss's checkpoints store it; the codes read it in
+ * place.  Each output's row has k / 32 blocks of 16 bytes and k / 32 exponents; a byte has two values, the
+ * first in the low bits.  n: rows, `step` rows apart in the tensor; k: a multiple of 32. */
 void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void *exponents, int step);
 
-/* Reads quantization_config out of config.json's root.  -EINVAL, -ENOTSUP: the reason names the key. */
-int quant_config_read(const json_t *root, struct quant *out, char *why, size_t why_n);
+/* Read quantization_config from config.json's root, else from quantize_config.json or quant_config.json in
+ * dir, which AutoGPTQ and AutoAWQ wrote.  dir may be NULL.  -EINVAL, -ENOTSUP: the reason names the key. */
+int quant_config_read(const json_t *root, const char *dir, struct quant *out, char *why, size_t why_n);
 
-/* Whether the module has quantized tensors.  config.json need not say so. */
+/* Return whether the module has quantized tensors, whatever config.json has. */
 bool quant_has(const struct safetensors *files, const char *module);
+
+enum { QUANT_TENSORS_MAX = 8 };
 
 struct quant_found {
 	int n_tensors;
-	size_t bytes; /* of them */
-	void *owned;  /* by the caller, for the layer's life: what is not in the files; or NULL */
+	const struct st_tensor *tensors[QUANT_TENSORS_MAX];
+	size_t bytes; /* bytes of these tensors */
+	void *owned;  /* memory that is not in the files, or NULL; the caller owns it as long as the layer
+		       * exists */
 };
 
-/* The module l->name of l->n outputs and l->k inputs: its codes (of AWQ "gemm" with 4 bits and F16 scales,
- * in groups of the first scheme of 4 bits, its tensors) into *l.  -ENOENT, -EINVAL, -ENOTSUP: the reason
- * names the tensor. */
+/* Find the module l->name with l->n outputs and l->k inputs, and fill in *l: as WEIGHTS_AWQ for AWQ "gemm"
+ * with 4 bits, F16 scales and the groups of the first 4-bit scheme; else as codes.  -ENOENT, -EINVAL,
+ * -ENOTSUP: the reason names the tensor. */
 int quant_find(const struct safetensors *files, const struct quant *q, struct weights_linear *l,
 	       struct quant_found *found, char *why, size_t why_n);
 
-/* A layer as stored: from[0] of its codes. */
+/* A layer as stored; from[0] of its codes points to it. */
 struct quant_stored {
 	enum quant_layout layout;
 	int n, k, bits, group;
 	bool less_one;
 	const unsigned char *q, *zeros, *scales; /* unaligned; zeros NULL: none */
 	enum codes_float scale_type;
-	size_t scale_n, scale_g; /* values from the scale of an output's, or a group's, to the next one's */
+	size_t scale_n, scale_g; /* distance in values between the scales of two outputs, and of two groups */
 	int block_n;             /* outputs that share a scale, at least 1 */
-	size_t zero_words;       /* of a row of packed zeros */
-	int32_t order[];         /* [k] codes.perm, where there is one */
+	size_t zero_words;       /* words in a row of packed zeros */
+	int32_t order[];         /* [k] used as codes.perm if the layer has a permutation */
 };
 
 void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *out);
 float quant_scale_at(const struct quant_stored *s, int n, int g);
-extern const float quant_e4m3[256]; /* the values of all codes; NaN for two */
+extern const float quant_e4m3[256]; /* values of all codes; two are NaN */
 
 #endif

@@ -1,14 +1,21 @@
-/* quant_config.c - quantization_config of config.json, and what of it is not supported. */
+/* quant_config.c - read quantization_config of config.json, and refuse what is not supported. */
 #include "formats/quant.h"
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { GROUP_MAX = 1 << 20, RULES_MAX = 65536, NOT_QUANTIZED = 16 /* bits, as AutoRound writes it */ };
+enum {
+	OWN_FILE_MAX = 1 << 20,
+	GROUP_MAX = 1 << 20,
+	RULES_MAX = 65536,
+	NOT_QUANTIZED = 16 /* bits value that AutoRound writes for layers in floats */
+};
 
 struct reader {
 	struct quant *q;
@@ -49,12 +56,12 @@ static int get_object(const struct reader *r, const json_t *o, const char *key, 
 	return 0;
 }
 
-/* A list of names, which the tensors make unnecessary. */
+/* Check a list of names, or one name.  The names are not used: the tensors decide. */
 static int check_names(const struct reader *r, const json_t *o, const char *key)
 {
 	const json_t *a = json_get(o, key);
-	bool good = !a || (json_is_array(a) && json_array_size(a) <= RULES_MAX);
-	for (size_t i = 0; good && a && i < json_array_size(a); i++)
+	bool good = !a || json_is_string(a) || (json_is_array(a) && json_array_size(a) <= RULES_MAX);
+	for (size_t i = 0; good && json_is_array(a) && i < json_array_size(a); i++)
 		good = json_is_string(json_array_get(a, i));
 	return good ? 0 : err_why(r->why, r->why_n, -EINVAL, "%s must be a list of names", key);
 }
@@ -111,7 +118,7 @@ static int read_awq(const struct reader *r, const json_t *o)
 		return err_why(r->why, r->why_n, -ENOTSUP,
 			       "AWQ version %.40s is not supported (supported: gemm, gemv, gemv_fast)",
 			       version);
-	/* AutoAWQ's own quant_config.json has other spellings. */
+	/* AutoAWQ's own quant_config.json spells the keys differently. */
 	const char *bits_key = json_get(o, "w_bit") && !json_get(o, "bits") ? "w_bit" : "bits";
 	const char *group_key = json_get(o, "group_size") ? "group_size" : "q_group_size";
 	if (!json_get(o, bits_key))
@@ -132,7 +139,7 @@ static int read_awq(const struct reader *r, const json_t *o)
 
 /* ---- GPTQ, and AutoRound's dialects ---- */
 
-/* bits and group_size of o, or of the defaults, as a scheme. */
+/* Add the bits and group_size of o, or the defaults, as a scheme. */
 static int add_gptq(const struct reader *r, const json_t *o, int bits, int group)
 {
 	static const int known[] = {2, 3, 4, 8};
@@ -148,7 +155,7 @@ static int add_gptq(const struct reader *r, const json_t *o, int bits, int group
 	return add_scheme(r, (struct quant_scheme){bits, group, 1});
 }
 
-/* Rules by name, each with fields that replace the defaults: {"name or pattern": {"bits": 8}}. */
+/* Read rules by name; each has fields that replace the defaults: {"name or pattern": {"bits": 8}}. */
 static int read_rules(const struct reader *r, const json_t *o, const char *key, int bits, int group)
 {
 	const json_t *rules = NULL;
@@ -241,24 +248,43 @@ static int read_auto_round(const struct reader *r, const json_t *o)
 
 /* ---- FP8 ---- */
 
-/* [outputs, inputs] of a block; absent: a scale per tensor or output. */
+/* Parse two sizes, given as a list [128, 128] or as text "128x128". */
+static bool two_sizes(const json_t *v, json_int_t *n, json_int_t *k)
+{
+	const char *text = json_string_value(v);
+	if (text) {
+		int end = 0;
+		long long a, b;
+		const bool good = strspn(text, "0123456789xX ") == strlen(text) && strlen(text) < 32 &&
+				  sscanf(text, "%lld %*1[xX] %lld %n", &a, &b, &end) == 2 && !text[end];
+		*n = good ? a : 0;
+		*k = good ? b : 0;
+		return good;
+	}
+	*n = json_integer_value(json_array_get(v, 0));
+	*k = json_integer_value(json_array_get(v, 1));
+	return json_is_array(v) && json_array_size(v) == 2;
+}
+
+/* Read the outputs and inputs of a block; absent: a scale per tensor or output. */
 static int read_block(const struct reader *r, const json_t *o, const char *key, struct quant_scheme *s)
 {
-	const json_t *a = json_get(o, key);
-	if (!a)
+	const json_t *v = json_get(o, key);
+	json_int_t n, k;
+	if (!v)
 		return 0;
-	const json_int_t n = json_integer_value(json_array_get(a, 0)),
-			 k = json_integer_value(json_array_get(a, 1));
-	if (!json_is_array(a) || json_array_size(a) != 2 || n < 1 || n > GROUP_MAX || k < 8 ||
-	    k > GROUP_MAX || k % 8)
-		return err_why(r->why, r->why_n, -EINVAL,
-			       "%s must be two sizes, outputs and inputs, the second a multiple of 8", key);
+	if (!two_sizes(v, &n, &k) || n < 1 || n > GROUP_MAX || k < 8 || k > GROUP_MAX || k % 8)
+		return err_why(
+			r->why, r->why_n, -EINVAL,
+			"%s must be two sizes, outputs and inputs, the second a multiple of 8: [128, 128] or "
+			"\"128x128\"",
+			key);
 	s->block_n = (int)n;
 	s->group = (int)k;
 	return 0;
 }
 
-/* A scale per tensor and per output are told apart by the tensors. */
+/* Add a scheme, with and without a scale per output: the tensors decide. */
 static int add_fp8(const struct reader *r, struct quant_scheme s)
 {
 	int rc = add_scheme(r, s);
@@ -267,7 +293,7 @@ static int add_fp8(const struct reader *r, struct quant_scheme s)
 	return rc;
 }
 
-static int read_fp8(const struct reader *r, const json_t *o, const char *method)
+static int read_fp8(const struct reader *r, const json_t *o)
 {
 	struct quant_scheme s = {8, -1, 1};
 	const char *fmt = "e4m3", *activations = "dynamic";
@@ -280,13 +306,19 @@ static int read_fp8(const struct reader *r, const json_t *o, const char *method)
 	    (rc = check_names(r, o, "modules_to_not_convert")) || (rc = check_names(r, o, "ignored_layers")))
 		return rc;
 	if (strcmp(fmt, "e4m3") != 0 && strcmp(fmt, "float8_e4m3fn") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "%s fmt %.40s is not supported (only e4m3)",
-			       method, fmt);
+		return err_why(r->why, r->why_n, -ENOTSUP, "fp8 fmt %.40s is not supported (only e4m3)", fmt);
 	if (strcmp(activations, "dynamic") != 0 && strcmp(activations, "static") != 0)
 		return err_why(r->why, r->why_n, -ENOTSUP,
 			       "activation_scheme %.40s is not supported (supported: dynamic, static)",
 			       activations);
 	return add_fp8(r, s);
+}
+
+/* Read MXFP4: only experts have it, and their tensors give the rest. */
+static int read_mxfp4(const struct reader *r, const json_t *o)
+{
+	err_why(r->q->name, sizeof r->q->name, 0, "%s", "MXFP4");
+	return check_names(r, o, "modules_to_not_convert");
 }
 
 /* ---- compressed-tensors ---- */
@@ -313,7 +345,7 @@ static int check_sparsity(const struct reader *r, const json_t *o)
 	return 0;
 }
 
-/* "weights" of a config group. */
+/* Read "weights" of a config group. */
 static int read_ct_weights(const struct reader *r, const json_t *w)
 {
 	const char *type = "int", *strategy = NULL;
@@ -367,7 +399,7 @@ static int read_ct_group(const struct reader *r, const json_t *g)
 	return weights ? read_ct_weights(r, weights) : 0;
 }
 
-/* The format of the whole, or that of the first group ("mixed-precision" has none of its own). */
+/* Read the format: that of the whole, or of the first group ("mixed-precision" has none of its own). */
 static int read_ct_format(const struct reader *r, const json_t *o, const json_t *groups)
 {
 	static const struct {
@@ -426,11 +458,92 @@ static int read_ct(const struct reader *r, const json_t *o)
 
 /* ---- entry ---- */
 
-int quant_config_read(const json_t *root, struct quant *out, char *why, size_t why_n)
+/* Guess the quantization method by a key that only its files have; NULL: no such key.  Older programs did not
+ * write the method. */
+static const char *guess_method(const json_t *o)
 {
+	static const char *const marks[][2] = {
+		{"config_groups", "compressed-tensors"},
+		{"w_bit", "awq"},
+		{"q_group_size", "awq"},
+		{"version", "awq"},
+		{"zero_point", "awq"},
+		{"autoround_version", "auto-round"},
+		{"packing_format", "auto-round"},
+		{"desc_act", "gptq"},
+		{"damp_percent", "gptq"},
+		{"true_sequential", "gptq"},
+		{"checkpoint_format", "gptq"},
+		{"is_marlin_format", "gptq"},
+		{"model_file_base_name", "gptq"},
+		{"static_groups", "gptq"},
+		{"weight_block_size", "fp8"},
+		{"activation_scheme", "fp8"},
+	};
+	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+		if (json_object_get(o, marks[i][0]))
+			return marks[i][1];
+	return NULL;
+}
+
+static int read_method(const struct reader *r, const json_t *o, const char *method)
+{
+	static const struct {
+		const char *name, *method;
+		int (*read)(const struct reader *r, const json_t *o);
+	} methods[] = {
+		{"awq", "awq", read_awq},
+		{"gptq", "gptq", read_gptq},
+		{"auto-round", "auto-round", read_auto_round},
+		{"auto_round", "auto-round", read_auto_round},
+		{"intel/auto-round", "auto-round", read_auto_round},
+		{"compressed-tensors", "compressed-tensors", read_ct},
+		{"compressed_tensors", "compressed-tensors", read_ct},
+		{"fp8", "fp8", read_fp8},
+		{"fbgemm_fp8", "fp8", read_fp8},
+		{"mxfp4", "mxfp4", read_mxfp4},
+	};
+	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+		if (strcasecmp(method, methods[i].name) == 0) {
+			r->q->method = methods[i].method;
+			return methods[i].read(r, o);
+		}
+	}
+	return err_why(r->why, r->why_n, -ENOTSUP,
+		       "quantization method %.40s is not supported (supported: awq, gptq, auto-round, "
+		       "compressed-tensors, fp8, mxfp4)",
+		       method);
+}
+
+/* Read AutoGPTQ's or AutoAWQ's own file if config.json has no quantization_config.  *out: the caller's, or
+ * NULL. */
+static int read_own_file(const struct reader *r, const char *dir, json_t **out, const char **method)
+{
+	static const char *const files[][2] = {{"quantize_config.json", "gptq"},
+					       {"quant_config.json", "awq"}};
+	*out = NULL;
+	for (size_t i = 0; dir && i < 2; i++) {
+		char *path = file_join(dir, files[i][0]);
+		const int rc = file_exists(path) ? json_read(path, OWN_FILE_MAX, out, r->why, r->why_n) : 0;
+		free(path);
+		if (rc)
+			return rc;
+		*method = files[i][1];
+		if (*out)
+			return json_is_object(*out) ? 0
+						    : err_why(r->why, r->why_n, -EINVAL,
+							      "%s must be an object", files[i][0]);
+	}
+	return 0;
+}
+
+int quant_config_read(const json_t *root, const char *dir, struct quant *out, char *why, size_t why_n)
+{
+	static const char *const keys[] = {"quantization_config", "compression_config"};
 	const struct reader r = {out, why, why_n};
+	const char *key = json_get(root, keys[0]) ? keys[0] : keys[1], *method = NULL, *of_file = NULL;
 	const json_t *o;
-	const char *method = NULL;
+	json_t *file = NULL;
 	int rc;
 	memset(out, 0, sizeof *out);
 	if (json_get(root, "quantization"))
@@ -438,32 +551,20 @@ int quant_config_read(const json_t *root, struct quant *out, char *why, size_t w
 			    "the key quantization (MLX packing) is not supported (supported: AWQ, GPTQ, "
 			    "AutoRound, "
 			    "compressed-tensors, FP8)");
-	if (!json_get(root, "quantization_config"))
-		root = json_get(root, "compression_config") ? root : NULL;
-	if (!root)
-		return 0;
-	const char *key =
-		json_get(root, "quantization_config") ? "quantization_config" : "compression_config";
-	if ((rc = get_object(&r, root, key, &o)) || (rc = get_str(&r, o, "quant_method", &method)))
+	if (!json_get(root, key) && (rc = read_own_file(&r, dir, &file, &of_file))) {
+		json_decref(file);
 		return rc;
-	if (!method)
-		method = json_get(o, "config_groups") ? "compressed-tensors" : "(none named)";
-	if (strcmp(method, "awq") == 0)
-		return read_awq(&r, o);
-	if (strcmp(method, "gptq") == 0)
-		return read_gptq(&r, o);
-	if (strcmp(method, "auto-round") == 0 || strcmp(method, "intel/auto-round") == 0)
-		return read_auto_round(&r, o);
-	if (strcmp(method, "compressed-tensors") == 0)
-		return read_ct(&r, o);
-	if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0)
-		return read_fp8(&r, o, method);
-	if (strcmp(method, "mxfp4") == 0) { /* of experts alone: their tensors say the rest */
-		err_why(out->name, sizeof out->name, 0, "%s", "MXFP4");
-		return check_names(&r, o, "modules_to_not_convert");
 	}
-	return err_why(why, why_n, -ENOTSUP,
-		       "quantization method %.40s is not supported (supported: awq, gptq, auto-round, "
-		       "compressed-tensors, fp8, mxfp4)",
-		       method);
+	if (!(rc = get_object(&r, root, key, &o)) && (o = file ? file : o) &&
+	    !(rc = get_str(&r, o, "quant_method", &method))) {
+		method = method ? method : guess_method(o);
+		method = method ? method : of_file;
+		rc = read_method(&r, o, method ? method : "(none named)");
+		if (file && rc)
+			err_prefix(why, why_n, rc, "%s",
+				   strcmp(of_file, "gptq") == 0 ? "quantize_config.json"
+								: "quant_config.json");
+	}
+	json_decref(file);
+	return rc;
 }

@@ -1,4 +1,4 @@
-/* quant_find.c - the tensors of a quantized linear layer, found and checked. */
+/* quant_find.c - find and check the tensors of a quantized linear layer. */
 #include "formats/quant.h"
 
 #include "base/alloc.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The search for one layer's tensors. */
+/* Search for one layer's tensors. */
 struct search {
 	const struct safetensors *files;
 	const struct quant *q;
@@ -73,10 +73,10 @@ static bool has_shape(const struct st_tensor *t, int64_t rows, int64_t cols)
 static void use(const struct search *f, const struct st_tensor *t)
 {
 	f->found->bytes += t->bytes;
-	f->found->n_tensors++;
+	f->found->tensors[f->found->n_tensors++] = t;
 }
 
-/* A tensor [rows, cols], or [cols] where rows is 0. */
+/* Find a tensor [rows, cols], or [cols] if rows is 0. */
 static int need(const struct search *f, const char *part, enum st_dtype dtype, int64_t rows, int64_t cols,
 		const unsigned char **out)
 {
@@ -105,7 +105,7 @@ static int float_type(const struct search *f, const struct st_tensor *t, enum co
 	return 0;
 }
 
-/* Whether F16 has this value: 11 bits of it below 2^16, none below 2^-24. */
+/* Return whether F16 represents v exactly: 11 significant bits, below 2^16, no bit below 2^-24. */
 static bool fits_f16(float v)
 {
 	uint32_t u;
@@ -120,8 +120,8 @@ static bool fits_f16(float v)
 	return v == 0 || (e <= 16 && bits > 0 && scaled == truncf(scaled));
 }
 
-/* Scales, and zeros in floating point, must be finite.  *out: F16 if it has all of them exactly, whatever
- * they are stored as: that is what every kernel takes. */
+/* Check that scales, and zeros in floating point, are finite.  *out: F16 if it represents all of them
+ * exactly, whatever the stored type, because every kernel takes F16; else `type`. */
 static int check_floats(const struct search *f, const struct st_tensor *t, enum codes_float type,
 			enum codes_float *out)
 {
@@ -155,7 +155,8 @@ static int need_scales(struct search *f, const char *part, int64_t rows, int64_t
 	return check_floats(f, t, f->s->scale_type, fit);
 }
 
-/* weight_scale of compressed-tensors and FP8: [1] or none for all, [N] or [N, 1], or a grid. */
+/* Find a weight_scale of compressed-tensors or FP8: [1] or a scalar for the whole tensor, [N] or [N, 1], or a
+ * grid. */
 static int need_scale_grid(struct search *f, const char *part, int block_n, int groups, enum codes_float *fit)
 {
 	const struct st_tensor *t = look(f->files, f->l->name, part);
@@ -180,10 +181,10 @@ static int need_scale_grid(struct search *f, const char *part, int block_n, int 
 	return check_floats(f, t, s->scale_type, fit);
 }
 
-/* ---- the order of inputs ---- */
+/* ---- permuted inputs ---- */
 
-/* g_idx, the group of every input: sorted by it, groups must be whole.  *perm stays NULL where they are
- * already in order. */
+/* Sort inputs by g_idx, the group of every input; all groups must be whole.  *perm stays NULL if the inputs
+ * are already sorted. */
 static int sort_inputs(const struct search *f, const char *part, const int32_t **perm)
 {
 	struct quant_stored *s = f->s;
@@ -239,7 +240,8 @@ static int find_gptq(struct search *f, struct codes *c)
 	return sort_inputs(f, "g_idx", &c->perm);
 }
 
-/* The kernels read a layer's AWQ parts (q, k and v) by one group size: that of the first scheme of 4 bits. */
+/* Return whether the scheme has the group size of the first 4-bit scheme.  The kernels need one group size
+ * for AWQ layers that are packed together (q, k and v). */
 static bool is_first_group(const struct search *f)
 {
 	for (int i = 0; i < f->q->n_schemes; i++)
@@ -272,7 +274,7 @@ static int find_awq(struct search *f, struct codes *c)
 	return 0;
 }
 
-/* Groups are counted in words of 8, and rows of words padded by group size: 1, 2 or 4 words. */
+/* Return the words per row of zeros: groups in words of 8, padded to 1, 2 or 4 words by group size. */
 static int gemv_words(const struct search *f)
 {
 	const int pad = f->s->group >= 128 ? 1 : f->s->group == 64 ? 2 : 4;
@@ -316,11 +318,11 @@ static int find_gemv_fast(struct search *f, struct codes *c)
 	    (rc = need_scales(f, "scales", rows, s->n, &c->d_type)))
 		return rc;
 	if (c->d_type != zeros)
-		c->d_type = CODES_F32; /* which has both */
+		c->d_type = CODES_F32; /* F32 holds both types */
 	return 0;
 }
 
-/* weight_shape, two numbers. */
+/* Check weight_shape, two numbers. */
 static int check_weight_shape(const struct search *f)
 {
 	const struct st_tensor *t = look(f->files, f->l->name, "weight_shape");
@@ -389,7 +391,7 @@ static int find_int8(struct search *f, struct codes *c)
 	return sort_inputs(f, "weight_g_idx", &c->perm);
 }
 
-/* NaN is no weight. */
+/* Refuse NaN weights. */
 static int check_e4m3(const struct search *f)
 {
 	const size_t n = (size_t)f->s->n * (size_t)f->s->k;

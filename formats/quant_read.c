@@ -1,4 +1,4 @@
-/* quant_read.c - rows of quantized layers, as quant.h draws them, to codes. */
+/* quant_read.c - read rows of quantized layers (layouts: quant.h) as codes. */
 #include "formats/quant.h"
 
 #include "base/alloc.h"
@@ -18,7 +18,7 @@ static uint32_t word_at(const unsigned char *p)
 	return w;
 }
 
-/* The code at a bit of a stream with words `stride` bytes apart. */
+/* Return the code at a bit offset of a stream; its words are `stride` bytes apart. */
 static unsigned stream_at(const unsigned char *p, size_t stride, size_t bit, int bits)
 {
 	const unsigned char *at = p + bit / 32 * stride;
@@ -29,7 +29,7 @@ static unsigned stream_at(const unsigned char *p, size_t stride, size_t bit, int
 	return v & ((1u << bits) - 1);
 }
 
-/* The eight codes of 4 bits, or the first four of 8, of a word as bytes. */
+/* Spread the eight 4-bit codes of a word to bytes. */
 static uint64_t spread4(uint32_t w)
 {
 	uint64_t v = w;
@@ -38,7 +38,7 @@ static uint64_t spread4(uint32_t w)
 	return (v | v << 4) & 0x0f0f0f0f0f0f0f0f;
 }
 
-/* n codes of a stream to out. */
+/* Read n codes of a stream. */
 static void stream_read(const unsigned char *p, size_t stride, int bits, int n, uint8_t *out)
 {
 	const int per_word = 32 / bits;
@@ -63,19 +63,19 @@ static void stream_read(const unsigned char *p, size_t stride, int bits, int n, 
 
 /* ---- codes ---- */
 
-/* AWQ "gemm": a row of words of eight or four outputs along N. */
+/* Read a code of AWQ "gemm": a row of words with eight or four outputs along N. */
 static uint8_t awq_at(const struct quant_stored *s, const unsigned char *p, int row, int n)
 {
 	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7},
-			 byte[4] = {0, 2, 1, 3}; /* of output n of a word */
+			 byte[4] = {0, 2, 1, 3}; /* position of output n in a word */
 	if (s->bits == 8)
 		return p[(size_t)row * (size_t)s->n + (size_t)(n / 4 * 4 + byte[n % 4])];
 	const size_t at = ((size_t)row * (size_t)(s->n / 8) + (size_t)(n / 8)) * 4;
 	return (uint8_t)(word_at(p + at) >> (4 * nibble[n % 8]) & 15);
 }
 
-/* AWQ "gemv_fast": of input i of output n, see quant.h's specification.  32 inputs 8a + 2b + c go to 8b + 4c
- * + a, and four of 64 such values of four outputs to a half word. */
+/* Read the code of input i of output n in AWQ "gemv_fast" (quant.h).  Input 8a + 2b + c of 32 goes to 8b + 4c
+ * + a; a half word has four values of one output, and 64 such values of four outputs are stored together. */
 static uint8_t fast_at(const struct quant_stored *s, int n, int i)
 {
 	const int in = i % 32, j = i / 32 * 32 + 8 * (in % 8 / 2) + 4 * (in % 2) + in / 8;
@@ -171,7 +171,7 @@ void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *o
 			out->offset[at] = (int16_t)(c->minimums    ? 1
 						    : c->zero >= 0 ? c->zero
 								   : zero_of(s, n, (int)g));
-			if (c->minimums) /* stored as what is added */
+			if (c->minimums) /* stored as the value to be added */
 				out->dmin[at] = -f32_of(s->zeros, CODES_F16, g * (size_t)s->n + (size_t)n);
 		}
 	}
@@ -182,7 +182,7 @@ void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *o
 
 enum { MX_VALUES = 32, MX_BYTES = 16 };
 
-/* Twice what the codes are: the scale has the other half. */
+/* The doubled values of the codes; the scale is halved. */
 static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 static const int mxfp4_steps[] = {0, 1, 2};
 
@@ -220,7 +220,7 @@ void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void
 
 /* ---- E4M3 ---- */
 
-/* Sign, four bits of exponent with a bias of 7, three of mantissa; no infinity, and NaN is all ones. */
+/* E4M3: sign, 4 exponent bits with bias 7, 3 mantissa bits; no infinity; NaN is all ones. */
 #define E4(e, m) ((e) ? (8 + (m)) * (float)(1 << (e)) / 1024 : (m) / 512.0f)
 #define E4_8(e)  E4(e, 0), E4(e, 1), E4(e, 2), E4(e, 3), E4(e, 4), E4(e, 5), E4(e, 6), E4(e, 7)
 #define E4_N(e)  -E4(e, 0), -E4(e, 1), -E4(e, 2), -E4(e, 3), -E4(e, 4), -E4(e, 5), -E4(e, 6), -E4(e, 7)

@@ -30,7 +30,7 @@ struct mapping {
 struct safetensors {
 	struct mapping *files;
 	int n_files;
-	struct st_tensor *tensors; /* by name */
+	struct st_tensor *tensors; /* sorted by name */
 	int n;
 	uint32_t cap;
 };
@@ -61,7 +61,7 @@ static int read_dtype(const json_t *o, struct st_tensor *t, char *why, size_t wh
 	return err_why(why, why_n, -ENOTSUP, "unknown dtype %.20s", name);
 }
 
-/* The shape, and its bytes. */
+/* Read the shape, and compute the bytes. */
 static int read_shape(const json_t *o, struct st_tensor *t, char *why, size_t why_n)
 {
 	const json_t *a = json_object_get(o, "shape");
@@ -84,7 +84,7 @@ static int read_shape(const json_t *o, struct st_tensor *t, char *why, size_t wh
 	return 0;
 }
 
-/* at: of the data, in the file */
+/* Read the offsets.  at: offset of the data in the file. */
 static int read_offsets(const json_t *o, struct st_tensor *t, const char *data, size_t data_bytes, size_t at,
 			char *why, size_t why_n)
 {
@@ -123,7 +123,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct st_tensor *)a)->name, ((const struct st_tensor *)b)->name);
 }
 
-/* Tensors t[0..n) must cover the data exactly: without overlap, gap or rest. */
+/* Check that tensors t[0..n) cover the data exactly: no overlap, no gap, no rest. */
 static int check_cover(struct st_tensor *t, int n, const char *data, size_t data_bytes, char *why,
 		       size_t why_n)
 {
@@ -200,7 +200,7 @@ static int read_header(struct safetensors *s, const char *file, size_t bytes, ch
 			       "the header's length %llu does not fit the file's %zu bytes%s",
 			       (unsigned long long)n, bytes,
 			       n > ST_HEADER_MAX ? "" : "; was the download or copy interrupted?");
-	/* jansson limits the depth to 2048; duplicate names must be an error. */
+	/* jansson limits the depth to 2048.  Duplicate names must be an error. */
 	json_t *header = json_loadb(file + 8, (size_t)n, JSON_REJECT_DUPLICATES, &e);
 	if (!header)
 		return err_why(why, why_n, -EINVAL, "the header is not valid JSON: byte %d: %s", e.position,
@@ -224,7 +224,7 @@ static int add_file(struct safetensors *s, const char *path, char *why, size_t w
 	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
 }
 
-/* Sorts by name; refuses the same name in two files. */
+/* Sort by name; refuse a name that is in two files. */
 static int sort_names(struct safetensors *s, char *why, size_t why_n)
 {
 	if (s->n)
@@ -252,7 +252,7 @@ int safetensors_open(const char *path, struct safetensors **out, char *why, size
 
 /* ---- a directory ---- */
 
-/* A shard is a plain file name of the same directory: an index cannot lead elsewhere. */
+/* Check that a shard is a plain file name: an index cannot lead outside the directory. */
 static bool shard_name_ok(const char *name)
 {
 	size_t n = strlen(name);
@@ -264,7 +264,7 @@ static int compare_strings(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct file names of a weight map; the caller frees the array. */
+/* List the distinct file names of a weight map; the caller frees the array. */
 static int shard_names(const json_t *map, const char ***names, int *n, char *why, size_t why_n)
 {
 	const char *key;
@@ -307,7 +307,7 @@ static int open_shards(struct safetensors *s, const char *dir, const json_t *map
 	return rc;
 }
 
-/* Every tensor of the index must be in its file. */
+/* Check that every tensor of the index is in the files. */
 static int check_index(const struct safetensors *s, const json_t *map, char *why, size_t why_n)
 {
 	const char *key;
@@ -335,7 +335,7 @@ static int open_index(struct safetensors *s, const char *dir, const char *path, 
 	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
 }
 
-/* The path of the directory's only weights file, which the caller frees; NULL: there are *n. */
+/* Return the path of the directory's only weights file, which the caller frees; NULL: there are *n files. */
 static char *only_file(const char *dir, int *n)
 {
 	char *path = NULL;

@@ -45,10 +45,10 @@ struct st_tensor {
 
 struct safetensors;
 
-/* One file. -ENOENT, -EINVAL, ... with the path and the reason. */
+/* Open one file.  -ENOENT, -EINVAL, ... with the path and the reason. */
 int safetensors_open(const char *path, struct safetensors **out, char *why, size_t why_n);
-/* The files of a model directory: model.safetensors.index.json and its shards, or
- * model.safetensors, or the only *.safetensors there. */
+/* Open the files of a model directory: model.safetensors.index.json and its shards, or model.safetensors,
+ * or the only *.safetensors file. */
 int safetensors_open_dir(const char *dir, struct safetensors **out, char *why, size_t why_n);
 void safetensors_close(struct safetensors *s); /* NULL is fine */
 
@@ -57,7 +57,7 @@ const struct st_tensor *safetensors_find(const struct safetensors *s, const char
 int safetensors_count(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, int i); /* in the order of names */
 int safetensors_files(const struct safetensors *s);
-int64_t safetensors_bytes(const struct safetensors *s); /* of all tensors */
+int64_t safetensors_bytes(const struct safetensors *s); /* all tensors */
 
 const char *st_dtype_name(enum st_dtype t);
 int st_dtype_bytes(enum st_dtype t);

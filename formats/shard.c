@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A large enough vocabulary is cut at multiples of these: AWQ packs 8 outputs. */
+/* Vocabularies are cut at multiples of this if they are large enough: AWQ packs 8 outputs. */
 enum { VOCAB_UNIT = 8 };
 
 static size_t dtype_bytes(enum config_dtype t)
@@ -17,7 +17,8 @@ static size_t dtype_bytes(enum config_dtype t)
 
 /* ---- possible cuts ---- */
 
-/* Inputs are cut between groups; a group of whole rows has one scale per output, and can be cut anywhere. */
+/* Return whether inputs are cut between groups.  A group of whole rows has one scale per output, and can be
+ * cut anywhere. */
 static bool groups_whole(const struct weights_linear *l, int n_ranks)
 {
 	const int k = l->k / n_ranks;
@@ -43,7 +44,7 @@ static int refuse_groups(const struct weights_linear *l, int n_ranks, char *why,
 		       l->kind == WEIGHTS_CODES ? "" : " (AWQ)");
 }
 
-/* KV heads are split, or each is held by the same number of ranks. */
+/* Return whether KV heads are split evenly, or each is on the same number of ranks. */
 static bool kv_even(int n_kv_heads, int n_ranks)
 {
 	return n_kv_heads % n_ranks == 0 || n_ranks % n_kv_heads == 0;
@@ -63,7 +64,7 @@ static int check_inputs(const struct weights_linear *l, int n_ranks, char *why, 
 	return groups_whole(l, n_ranks) ? 0 : refuse_groups(l, n_ranks, why, why_n);
 }
 
-/* A feed-forward layer; nothing where there is none. */
+/* Check a feed-forward layer; nothing if there is none. */
 static int check_ffn(const struct weights_linear *gate, const struct weights_linear *up,
 		     const struct weights_linear *down, int n_ranks, char *why, size_t why_n)
 {
@@ -90,7 +91,7 @@ static int check_linears(const struct weights *w, int n_ranks, bool ep, char *wh
 	return rc;
 }
 
-/* Feed-forward layers that the model has are cut evenly. */
+/* Check that the model's feed-forward layers divide evenly. */
 static int check_widths(const struct model_config *c, int n, bool ep, char *why, size_t why_n)
 {
 	bool dense = false, sparse = false;
@@ -123,7 +124,7 @@ static int check(const struct model_config *c, const struct weights *w, int n, b
 		return err_why(why, why_n, -EINVAL,
 			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
 			       c->n_kv_heads, n);
-	/* If q can be cut, so can k and v, unless a KV head is a part of a word. */
+	/* If q can be cut, so can k and v, unless a rank's KV heads are not whole words of 8. */
 	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
 	    w->layers[0].k.kind == WEIGHTS_AWQ)
 		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
@@ -148,7 +149,7 @@ static void add_possible(const struct model_config *c, const struct weights *w, 
 	}
 }
 
-/* ---- the parts ---- */
+/* ---- shards ---- */
 
 static void cut_vocab(struct shard *s, int n_vocab)
 {
@@ -268,7 +269,7 @@ static double part_bytes(const struct weights_linear *l, struct shard_cut c)
 
 /* ---- copying ---- */
 
-/* Copies n_rows pieces of `bytes`, `stride` apart, to out; the end of the copy. */
+/* Copy n_rows rows of `bytes`, `stride` apart, to out; return the end of the copy. */
 static unsigned char *copy_rows(unsigned char *out, const void *from, size_t stride, size_t n_rows,
 				size_t bytes)
 {
@@ -282,7 +283,7 @@ static const void *at(const void *p, size_t bytes)
 	return (const unsigned char *)p + bytes;
 }
 
-/* Rows of [n, k] are contiguous, columns are not. */
+/* Cut a dense [n, k]: rows are contiguous, columns are copied. */
 static void cut_dense(const struct weights_linear *w, struct shard_cut c, struct weights_linear *out,
 		      void **copy)
 {
@@ -295,7 +296,7 @@ static void cut_dense(const struct weights_linear *w, struct shard_cut c, struct
 	copy_rows(*copy, from, row, (size_t)c.n, (size_t)c.k * es);
 }
 
-/* qweight [k, n/8] words, qzeros [groups, n/8] words, scales [groups, n] halves. */
+/* Cut AWQ: qweight [k, n/8] words, qzeros [groups, n/8] words, scales [groups, n] halves. */
 static void cut_awq(const struct weights_linear *w, struct shard_cut c, struct weights_linear *out,
 		    void **copy)
 {

@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of a search for tensors. */
+/* State of a search for tensors. */
 struct finder {
 	struct weights *w;
 	const struct safetensors *files;
 	const struct model_config *c;
 	const char *prefix; /* "model." or "" */
+	char head[64];      /* "lm_head" */
 	char *why;
 	size_t why_n;
 };
@@ -29,7 +30,12 @@ static void shape_text(const struct st_tensor *t, char *out, size_t n)
 		len += (size_t)snprintf(out + len, n - len, "%s%lld", i ? ", " : "", (long long)t->shape[i]);
 }
 
-/* A tensor of shape [rows, cols], or [cols] if rows is 0. */
+static void use(const struct finder *f, const struct st_tensor *t)
+{
+	weights_use(f->w, (int)(t - safetensors_at(f->files, 0)), t->bytes);
+}
+
+/* Find a tensor of shape [rows, cols], or [cols] if rows is 0. */
 static int find(const struct finder *f, const char *name, int64_t rows, int64_t cols,
 		const struct st_tensor **out)
 {
@@ -49,8 +55,7 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 			       "tensor %s has the shape [%s], the configuration needs [%s]", name, have,
 			       want);
 	}
-	f->w->bytes += (int64_t)t->bytes;
-	f->w->n_used++;
+	use(f, t);
 	*out = t;
 	return 0;
 }
@@ -73,7 +78,7 @@ static int float_dtype(const struct finder *f, const struct st_tensor *t, enum c
 	}
 }
 
-/* prefix + module + ".weight" as a vector (rows 0) or a table. */
+/* Find a tensor as a vector (rows 0) or as a table. */
 static int find_vec(const struct finder *f, const char *name, int rows, int cols, struct weights_vec *out)
 {
 	const struct st_tensor *t = NULL;
@@ -93,13 +98,13 @@ static int find_quantized(const struct finder *f, struct weights_linear *l)
 		return rc;
 	if (found.owned)
 		weights_own(f->w, found.owned);
-	f->w->bytes += (int64_t)found.bytes;
-	f->w->n_used += found.n_tensors;
+	for (int i = 0; i < found.n_tensors; i++)
+		use(f, found.tensors[i]);
 	return 0;
 }
 
-/* A linear layer of n outputs and k inputs: quantized if its tensors are (a module listed in
- * modules_to_not_convert has a plain weight). */
+/* Find a linear layer with n outputs and k inputs.  It is quantized if its tensors are: a module listed in
+ * modules_to_not_convert has a plain weight. */
 static int find_linear(const struct finder *f, const char *module, int n, int k, bool bias,
 		       struct weights_linear *l)
 {
@@ -132,19 +137,19 @@ static bool has_module(const struct finder *f, const char *module)
 	return quant_has(f->files, module) || safetensors_find(f->files, name);
 }
 
-/* A layer that is stored as a part of another. */
+/* A linear layer that is stored as a slice of another. */
 struct piece {
 	int n; /* outputs */
 	struct weights_linear *to;
 };
 
-/* Layers that are stored as one, side by side (Phi-3): qkv_proj, gate_up_proj. */
+/* Find linear layers that are stored as one, side by side (Phi-3): qkv_proj, gate_up_proj. */
 static int find_fused(const struct finder *f, const char *module, const struct piece *pieces, int n_pieces,
 		      bool bias)
 {
 	const struct shard all = {.n_ranks = 1};
 	struct weights_linear *whole =
-		weights_own(f->w, xcalloc(1, sizeof *whole)); /* codes lead back to it */
+		weights_own(f->w, xcalloc(1, sizeof *whole)); /* the codes refer to it */
 	int n = 0;
 	for (int i = 0; i < n_pieces; i++)
 		n += pieces[i].n;
@@ -192,7 +197,7 @@ static int find_norms(const struct finder *f, const char *prefix, struct weights
 	return rc;
 }
 
-/* A router: plain floats, whatever the layers are. */
+/* Find a router: always in plain floats. */
 static int find_router(const struct finder *f, const char *module, int n, struct weights_linear *l)
 {
 	if (quant_has(f->files, module))
@@ -203,7 +208,7 @@ static int find_router(const struct finder *f, const char *module, int n, struct
 	return find_linear(f, module, n, f->c->hidden, f->c->experts.router_bias, l);
 }
 
-/* A tensor of gpt-oss's experts: n_dims sizes, the first the number of experts. */
+/* Find a tensor of gpt-oss's experts, with n_dims sizes; the first size is the number of experts. */
 static int find_of_experts(const struct finder *f, const char *prefix, const char *name, enum st_dtype dtype,
 			   const int64_t *sizes, int n_dims, const unsigned char **out)
 {
@@ -229,14 +234,12 @@ static int find_of_experts(const struct finder *f, const char *prefix, const cha
 	if (t->dtype != dtype)
 		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; %s is needed", whole,
 			       st_dtype_name(t->dtype), st_dtype_name(dtype));
-	f->w->bytes += (int64_t)t->bytes;
-	f->w->n_used++;
+	use(f, t);
 	*out = t->data;
 	return 0;
 }
 
-/* One of the two matrices of all experts in MXFP4: n outputs, of which each `step`-th belongs to the same
- * layer (gate and up lie row by row); bias: of each expert, n values. */
+/* One of the two matrices of all experts in MXFP4.  bias: n values per expert. */
 struct fused {
 	const unsigned char *blocks, *exponents;
 	struct weights_vec bias;
@@ -261,7 +264,7 @@ static int find_fused_experts(const struct finder *f, const char *prefix, const 
 	return find_vec(f, whole, (int)e, n, &out->bias);
 }
 
-/* Every step-th of n values from the first on: as they lie, or copied. */
+/* Return every step-th value from `first` on, n in all; in place if step is 1, else copied. */
 static struct weights_vec every(const struct finder *f, const struct weights_vec *v, size_t first, int n,
 				size_t step)
 {
@@ -275,7 +278,7 @@ static struct weights_vec every(const struct finder *f, const struct weights_vec
 	return (struct weights_vec){copy, v->dtype, n};
 }
 
-/* n outputs of expert e of a fused matrix, every step-th from `first` on. */
+/* Fill in n outputs of expert e from a fused matrix: every step-th row, starting at `first`. */
 static void take_fused(const struct finder *f, const struct fused *from, const char *name, int e, int first,
 		       int step, int n, int k, struct weights_linear *l)
 {
@@ -290,7 +293,7 @@ static void take_fused(const struct finder *f, const struct fused *from, const c
 	quant_mxfp4(&l->codes, n, k, l->w, from->exponents + row * each, step);
 }
 
-/* gpt-oss: gate_up_proj has gate and up in turns, row by row. */
+/* Find gpt-oss's experts: the rows of gate_up_proj alternate between gate and up. */
 static int find_fused_layer(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const int h = f->c->hidden, inter = f->c->experts.intermediate;
@@ -311,6 +314,78 @@ static int find_fused_layer(const struct finder *f, const char *prefix, struct w
 	return 0;
 }
 
+/* Float experts, with each matrix of all experts in one tensor: gate_up_proj [experts, 2 inter, hidden], gate
+ * before up, and down_proj [experts, hidden, inter].  gpt-oss: [experts, inputs, outputs], alternating gate
+ * and up. */
+struct float_stack {
+	const unsigned char *data;
+	enum config_dtype dtype;
+	int n, k; /* per expert */
+	bool by_input;
+	struct weights_vec bias; /* [experts * n], or none */
+};
+
+static int find_float_stack(const struct finder *f, const char *prefix, const char *name, int n, int k,
+			    struct float_stack *out)
+{
+	const int64_t e = f->c->experts.n;
+	char whole[160];
+	*out = (struct float_stack){.n = n, .k = k, .by_input = family_of(f->c->arch)->experts->fused};
+	const int64_t sizes[] = {e, out->by_input ? k : n, out->by_input ? n : k};
+	snprintf(whole, sizeof whole, "%s%s", prefix, name);
+	const struct st_tensor *t = safetensors_find(f->files, whole);
+	int rc = t ? float_dtype(f, t, &out->dtype)
+		   : err_why(f->why, f->why_n, -ENOENT, "tensor %s is missing", whole);
+	if (!rc)
+		rc = find_of_experts(f, prefix, name, t->dtype, sizes, 3, &out->data);
+	if (rc || !f->c->experts.bias)
+		return rc;
+	snprintf(whole, sizeof whole, "%s%s_bias", prefix, name);
+	return find_vec(f, whole, (int)e, n, &out->bias);
+}
+
+/* Fill in n outputs of expert e: first, first + step, ...; in place if they are stored row by row, else
+ * copied. */
+static void take_floats(const struct finder *f, const struct float_stack *s, const char *name, int e,
+			size_t first, size_t step, int n, struct weights_linear *l)
+{
+	const size_t each = s->dtype == CONFIG_F32 ? 4 : 2, k = (size_t)s->k, all = (size_t)s->n;
+	const unsigned char *from = s->data + (size_t)e * all * k * each;
+	snprintf(l->name, sizeof l->name, "%.80s.%d", name, e);
+	l->n = n;
+	l->k = s->k;
+	l->dtype = s->dtype;
+	l->w = from + first * k * each;
+	if (s->bias.data)
+		l->bias = every(f, &s->bias, (size_t)e * all + first, n, step);
+	if (!s->by_input)
+		return;
+	unsigned char *copy = weights_own(f->w, xmalloc((size_t)n * k * each));
+	for (size_t i = 0; i < (size_t)n; i++)
+		for (size_t j = 0; j < k; j++)
+			memcpy(copy + (i * k + j) * each, from + (j * all + first + i * step) * each, each);
+	l->w = copy;
+}
+
+static int find_float_experts(const struct finder *f, const char *at, struct weights_layer *l)
+{
+	const int h = f->c->hidden, inter = f->c->experts.intermediate;
+	struct float_stack gateup, down;
+	char name[128];
+	int rc = find_float_stack(f, at, "gate_up_proj", 2 * inter, h, &gateup);
+	if (rc || (rc = find_float_stack(f, at, "down_proj", h, inter, &down)))
+		return rc;
+	const size_t step = gateup.by_input ? 2 : 1, up = gateup.by_input ? 1 : (size_t)inter;
+	for (int e = 0; e < l->n_experts; e++) {
+		snprintf(name, sizeof name, "%sgate_up_proj", at);
+		take_floats(f, &gateup, name, e, 0, step, inter, &l->experts[e].gate);
+		take_floats(f, &gateup, name, e, up, step, inter, &l->experts[e].up);
+		snprintf(name, sizeof name, "%sdown_proj", at);
+		take_floats(f, &down, name, e, 0, 1, h, &l->experts[e].down);
+	}
+	return 0;
+}
+
 static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
 {
 	const struct model_config *c = f->c;
@@ -326,13 +401,17 @@ static int find_expert(const struct finder *f, const char *prefix, int e, struct
 	return rc;
 }
 
-/* All of a mixture but the expert that all rows have. */
+/* Find all tensors of a mixture except the shared expert. */
 static int find_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const struct config_experts *x = &f->c->experts;
 	const struct family_experts *names = family_of(f->c->arch)->experts;
-	char name[128];
-	snprintf(name, sizeof name, "%s%s%s", prefix, names->router ? names->router : names->module,
+	char name[128], at[96], stack[128];
+	snprintf(at, sizeof at, "%smlp.experts.", prefix);
+	snprintf(stack, sizeof stack, "%sgate_up_proj", at);
+	const bool stacked = safetensors_find(f->files, stack) != NULL;
+	const char *module = stacked ? "mlp" : names->module;
+	snprintf(name, sizeof name, "%s%s%s", prefix, names->router ? names->router : module,
 		 names->router ? "" : ".gate");
 	int rc = find_router(f, name, x->n, &l->router);
 	if (!rc && x->choice_bias) {
@@ -345,6 +424,8 @@ static int find_experts(const struct finder *f, const char *prefix, struct weigh
 	}
 	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
 	l->n_experts = x->n;
+	if (!rc && stacked)
+		return find_float_experts(f, at, l);
 	if (!rc && names->fused)
 		return find_fused_layer(f, prefix, l);
 	for (int e = 0; !rc && e < x->n; e++)
@@ -403,21 +484,90 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	return rc || !sparse ? rc : find_experts(f, prefix, l);
 }
 
+/* Find the first prefix under which the files have the module; out: the module's full name.  False: none. */
+static bool find_module(const struct finder *f, const char *const *prefixes, int n, const char *module,
+			char *out, size_t out_n, const char **prefix)
+{
+	for (int i = 0; i < n; i++) {
+		snprintf(out, out_n, "%s%s", prefixes[i], module);
+		if (prefix)
+			*prefix = prefixes[i];
+		if (has_module(f, out))
+			return true;
+	}
+	return false;
+}
+
+/* Return whether the file's head has the values of the embedding. */
+static bool is_embedding(const struct finder *f, const char *head)
+{
+	char name[96];
+	snprintf(name, sizeof name, "%s.weight", head);
+	const struct st_tensor *t = safetensors_find(f->files, name);
+	const struct weights_vec *e = &f->w->embed;
+	enum config_dtype dtype;
+	return t && !float_dtype(f, t, &dtype) && dtype == e->dtype && t->n_dims == 2 &&
+	       t->shape[0] == f->c->n_vocab && t->shape[1] == f->c->hidden &&
+	       memcmp(t->data, e->data, t->bytes) == 0;
+}
+
+/* Find the head of the files, if they have one.  Even if the configuration ties the head to the embedding,
+ * the files' head is used when its values differ, as in transformers. */
+static int find_head(struct finder *f)
+{
+	static const char *const prefixes[] = {"", "language_model.", "model.language_model.", "model."};
+	const struct model_config *c = f->c;
+	char name[96];
+	const bool there = find_module(f, prefixes, 4, "lm_head", f->head, sizeof f->head, NULL);
+	if (!there)
+		snprintf(f->head, sizeof f->head, "lm_head");
+	if (!there && (c->tied || c->embeds))
+		return 0;
+	if (there && c->tied && is_embedding(f, f->head)) {
+		snprintf(name, sizeof name, "%s.weight", f->head);
+		weights_use(f->w, (int)(safetensors_find(f->files, name) - safetensors_at(f->files, 0)), 0);
+		return 0;
+	}
+	f->w->untied = c->tied;
+	return find_linear(f, f->head, c->n_vocab, c->hidden, false, &f->w->head);
+}
+
+/* The last two are for the text part of a larger model. */
+static const char *const prefixes_of_text[] = {"model.", "", "language_model.model.",
+					       "model.language_model."};
+
+static bool find_prefix(struct finder *f)
+{
+	char name[96];
+	return find_module(f, prefixes_of_text, 4, "embed_tokens", name, sizeof name, &f->prefix);
+}
+
+int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type, char *why,
+			   size_t why_n)
+{
+	struct safetensors *files;
+	if (safetensors_open_dir(dir, &files, NULL, 0))
+		return 0;
+	struct finder f = {.files = files, .c = c};
+	int rc = 0;
+	if (safetensors_count(files) && !find_prefix(&f))
+		rc = err_why(why, why_n, -ENOTSUP,
+			     "model_type %.60s is not supported: its tensors (%.80s) have other names than "
+			     "those of %s, "
+			     "which architectures says",
+			     model_type, safetensors_at(files, safetensors_count(files) / 2)->name,
+			     c->arch_name);
+	safetensors_close(files);
+	return rc;
+}
+
 static int find_all(struct finder *f)
 {
 	const struct model_config *c = f->c;
 	struct weights *w = f->w;
 	char name[96];
 	int rc = 0;
-	/* The last two: the text of a model that has other parts. */
-	static const char *const prefixes[] = {"model.", "", "language_model.model.",
-					       "model.language_model."};
-	for (size_t i = 0; !f->prefix && i < sizeof prefixes / sizeof prefixes[0]; i++) {
-		snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-		if (safetensors_find(f->files, name))
-			f->prefix = prefixes[i];
-	}
-	if (!f->prefix)
+	if (!find_prefix(f))
 		return err_why(f->why, f->why_n, -ENOENT, "tensor model.embed_tokens.weight is missing");
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
 		return err_why(f->why, f->why_n, -ENOTSUP, "an embedding of %d x %d values is too large",
@@ -426,14 +576,12 @@ static int find_all(struct finder *f)
 	if ((rc = find_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
 		return rc;
 	snprintf(name, sizeof name, "%snorm.weight", f->prefix);
-	if ((rc = find_vec(f, name, 0, c->hidden, &w->norm)))
-		return rc;
-	if (!c->tied && !(c->embeds && !has_module(f, "lm_head")) &&
-	    (rc = find_linear(f, "lm_head", c->n_vocab, c->hidden, false, &w->head)))
+	if ((rc = find_vec(f, name, 0, c->hidden, &w->norm)) || (rc = find_head(f)))
 		return rc;
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);
-	return rc;
+	snprintf(name, sizeof name, "%slayers.", f->prefix);
+	return rc ? rc : weights_weigh_unused(w, c, name, f->head, f->why, f->why_n);
 }
 
 static void tensor_at(const void *files, int i, struct weights_tensor *out)
@@ -452,7 +600,7 @@ static void close_files(void *files)
 	safetensors_close(files);
 }
 
-/* What a checkpoint asks for beyond its weights. */
+/* Log settings of the checkpoint that are not used. */
 static void log_unused(const struct quant *q)
 {
 	if (q->own_activations)
@@ -477,6 +625,7 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 					  .n_files = safetensors_files(files),
 					  .n_tensors = safetensors_count(files),
 					  .tensor = tensor_at};
+	w->used = xcalloc((size_t)w->files.n_tensors + 1, sizeof *w->used);
 	w->n_layers = c->n_layers;
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
 	rc = find_all(&f);
@@ -484,7 +633,6 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 		err_prefix(why, why_n, rc, "%s", dir);
 		goto fail;
 	}
-	w->n_unused = w->files.n_tensors - w->n_used;
 	log_unused(&c->quant);
 	*out = w;
 	return 0;
@@ -502,6 +650,7 @@ void weights_close(struct weights *w)
 	for (int i = 0; i < w->n_owned; i++)
 		free(w->owned[i]);
 	free(w->owned);
+	free(w->used);
 	free(w->layers);
 	free(w);
 }
@@ -530,4 +679,78 @@ void *weights_own(struct weights *w, void *p)
 {
 	w->owned = xrealloc(w->owned, (size_t)w->n_owned + 1, sizeof *w->owned);
 	return w->owned[w->n_owned++] = p;
+}
+
+void weights_use(struct weights *w, int i, size_t bytes)
+{
+	w->bytes += (int64_t)bytes;
+	w->n_used += !w->used[i];
+	w->used[i] = true;
+}
+
+/* ---- unused tensors ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static bool is_zero(const struct weights_tensor *t)
+{
+	const unsigned char *p = t->data;
+	for (size_t i = 0; i < t->bytes; i++)
+		if (p[i])
+			return false;
+	return true;
+}
+
+/* Return the layer of a tensor; -1: not in a layer. */
+static long layer_of(const char *name, const char *layers)
+{
+	const size_t n = strlen(layers),
+		     digits = strncmp(name, layers, n) == 0 ? strspn(name + n, "0123456789") : 0;
+	return digits && digits < 6 && name[n + digits] == '.' ? strtol(name + n, NULL, 10) : -1;
+}
+
+/* Return whether a tensor affects the computation.  Inverse frequencies, and scales for quantized activations
+ * or caches, do not. */
+static bool counts(const struct weights_tensor *t)
+{
+	static const char *const parts[] = {"weight", "qweight", "weight_packed",
+					    "sinks",  "_proj",   "_blocks"};
+	if (!t->bytes)
+		return false;
+	if (ends_with(t->name, "bias"))
+		return !is_zero(t);
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+		if (ends_with(t->name, parts[i]))
+			return true;
+	return false;
+}
+
+int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
+			 const char *head, char *why, size_t why_n)
+{
+	const size_t head_n = strlen(head);
+	long beyond = -1;
+	w->n_unused = w->files.n_tensors - w->n_used;
+	for (int i = 0; i < w->files.n_tensors; i++) {
+		struct weights_tensor t;
+		if (w->used[i])
+			continue;
+		w->files.tensor(w->files.at, i, &t);
+		const long layer = layer_of(t.name, layers);
+		if (layer >= (long)c->n_layers + c->n_predict)
+			beyond = layer > beyond ? layer : beyond;
+		const bool of_head = strncmp(t.name, head, head_n) == 0 && t.name[head_n] == '.';
+		if ((of_head || (layer >= 0 && layer < c->n_layers)) && counts(&t))
+			return err_why(why, why_n, -ENOTSUP,
+				       "tensor %s has no place in %s: without it the answers would be others "
+				       "than the "
+				       "model's",
+				       t.name, c->arch_name);
+	}
+	w->n_beyond = beyond < 0 ? 0 : (int)(beyond + 1 - c->n_layers - c->n_predict);
+	return 0;
 }

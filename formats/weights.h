@@ -18,10 +18,10 @@ struct weights_vec {
 
 enum weights_kind { WEIGHTS_DENSE, WEIGHTS_AWQ, WEIGHTS_CODES };
 
-/* y = x W^T + bias.  Dense: w is [n, k] of dtype.  Codes: `codes` reads what is stored, the first tensor of
- * which begins at w.  AWQ (version "gemm"): w is int32 [k, n/8],
- * qzeros int32 [ceil(k/group), n/8], scales F16 [ceil(k/group), n].  A word has the 4-bit values of
- * outputs 8i .. 8i+7, the lowest bits first, in this order:
+/* A linear layer: y = x W^T + bias.  Dense: w is [n, k] of dtype.  Codes: `codes` reads the stored tensors,
+ * the first of which begins at w.  AWQ (version "gemm"): w is int32 [k, n/8], qzeros int32 [ceil(k/group),
+ * n/8], scales F16 [ceil(k/group), n].  A word has the 4-bit values of outputs 8i .. 8i+7, the lowest bits
+ * first, in this order:
  *
  *     bits  0-3  4-7  8-11  12-15  16-19  20-23  24-27  28-31
  *     8i +    0    2     4      6      1      3      5      7
@@ -31,11 +31,11 @@ struct weights_linear {
 	char name[96]; /* "model.layers.3.mlp.up_proj" */
 	int n, k;
 	enum weights_kind kind;
-	int group;               /* AWQ: along k; whole rows: k */
-	enum config_dtype dtype; /* dense */
+	int group;               /* AWQ: inputs per group; k: whole rows */
+	enum config_dtype dtype; /* for dense weights */
 	const void *w, *qzeros, *scales;
-	struct codes codes; /* from[] as long as struct weights lives */
-	size_t bytes;       /* codes: as stored, of all its tensors */
+	struct codes codes; /* from[] is valid as long as struct weights */
+	size_t bytes;       /* codes: stored bytes of all their tensors */
 	struct weights_vec bias;
 };
 
@@ -44,20 +44,22 @@ struct weights_expert {
 };
 
 struct weights_layer {
-	struct weights_vec attn_norm, ffn_norm; /* before attention and the feed-forward layer; or none */
-	struct weights_vec attn_post, ffn_post; /* of what they give, before it is added; or none */
-	struct weights_vec q_norm, k_norm;      /* [head_dim], or of all heads: config.h, qk_norm */
+	struct weights_vec attn_norm, ffn_norm; /* weights of the norms before attention and before the FFN;
+						 * or none */
+	struct weights_vec attn_post, ffn_post; /* on the output of each, before the residual addition; or
+						 * none */
+	struct weights_vec q_norm, k_norm;      /* [head_dim], or over all heads (qk_norm, config.h) */
 	struct weights_vec sinks;               /* [n_heads] or none */
 	struct weights_linear q, k, v, o;
-	/* Of a layer with experts: of the one that all rows have; w NULL: there is none. */
+	/* Dense feed-forward layer, or the shared expert of a layer with experts; w NULL: none. */
 	struct weights_linear gate, up, down;
 	struct weights_expert *experts; /* [n_experts], owned by struct weights; or NULL */
 	int n_experts;
-	struct weights_linear router, shared_gate; /* in floats; [n_experts] and 1 output, or none */
+	struct weights_linear router, shared_gate; /* dense, [n_experts] and 1 output; or none */
 	struct weights_vec choice_bias;            /* [n_experts] or none */
 };
 
-struct weights_tensor { /* of the files, used or not; strings and data are theirs */
+struct weights_tensor { /* a tensor of the files, used or not; strings and data are borrowed from the files */
 	const char *name, *type;
 	int n_dims;
 	int64_t shape[8];
@@ -75,36 +77,53 @@ struct weights_files {
 
 struct weights {
 	struct weights_files files;
-	void **owned; /* [n_owned] memory that tensors lie in; freed with free() */
+	void **owned; /* [n_owned] memory of tensors that are not in the files; freed with free() */
 	int n_owned;
-	struct weights_vec embed; /* n = n_vocab * hidden: [n_vocab, hidden]; data NULL: embed_codes */
-	struct weights_linear embed_codes; /* a quantized table, n_vocab outputs; w NULL: `embed` has it */
+	struct weights_vec embed; /* [n_vocab, hidden], n = n_vocab * hidden; data NULL: see embed_codes */
+	struct weights_linear embed_codes; /* a quantized table with n_vocab outputs; w NULL: see `embed` */
 	struct weights_vec norm;
-	struct weights_linear head;   /* w NULL: the embedding serves (tied); w that of embed_codes: so too */
+	struct weights_linear head;   /* w NULL or w == embed_codes.w: tied to the embedding */
+	bool untied;                  /* the configuration ties the head, but the files have a head of their
+				       * own */
 	struct weights_layer *layers; /* [n_layers], owned */
 	int n_layers;
-	int64_t bytes;        /* of the tensors that the decoder uses */
+	int64_t bytes;        /* bytes of the tensors that the decoder uses */
+	bool *used;           /* [files.n_tensors], owned */
 	int n_used, n_unused; /* tensors of the files */
+	int n_beyond;         /* layers in the files beyond those of the configuration; 0: none */
 };
 
-/* path: a directory or a file, of any kind that formats/model_file.h knows.
+/* Open a model's weights.  path: a directory or a file of any kind that formats/model_file.h knows.
  * -ENOENT, -EINVAL: why names the tensor that is missing or has another shape or type. */
 int weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
 		 size_t why_n);
-/* Of a directory in Hugging Face layout: *.safetensors. */
+/* Open *.safetensors of a directory in Hugging Face layout. */
 int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
 		    size_t why_n);
+/* For a directory with the model_type of another architecture: check that it has tensors by the names of c's
+ * architecture.  -ENOTSUP if not: programs that follow `architectures` alone would look for tensors that do
+ * not exist.  0 also if nothing can be read. */
+int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type, char *why,
+			   size_t why_n);
 void weights_close(struct weights *w); /* NULL is fine */
 
-/* f for each linear layer that is there: of the layers in order, then the head, if it has weights of its own.
- */
+/* Call f for each linear layer that exists: those of the layers in order, then the head if it has its own
+ * weights. */
 void weights_each(const struct weights *w, void (*f)(void *ctx, const struct weights_linear *l, bool head),
 		  void *ctx);
 
-/* For readers: p (of malloc) is freed with w. */
+/* For readers: mark tensor i of the files as used. */
+void weights_use(struct weights *w, int i, size_t bytes);
+/* For readers, at the end: count unused tensors, and refuse those that would change the decoder's results:
+ * a weight, or a bias other than zeros.  layers: "model.layers."; head: "lm_head".  -ENOTSUP with the
+ * tensor's name. */
+int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
+			 const char *head, char *why, size_t why_n);
+
+/* For readers: free p (from malloc) with w.  Return p. */
 void *weights_own(struct weights *w, void *p);
 
-/* A vector as F32 into out [v->n]. */
+/* Convert a vector to F32: out [v->n]. */
 void weights_to_f32(const struct weights_vec *v, float *out);
 
 #endif

@@ -9,7 +9,7 @@ static float f32_of_bits(uint32_t u)
 	return f;
 }
 
-/* IEEE half to single, exactly; subnormals included. */
+/* Convert IEEE half to single exactly, subnormals included. */
 static float f32_of_f16(uint16_t h)
 {
 	uint32_t sign = (uint32_t)(h & 0x8000) << 16;

@@ -1,4 +1,4 @@
-/* ast.c - the builder's arena. */
+/* ast.c - the arena of a tree and the functions that build it. */
 #include "grammar/ast.h"
 #include "base/alloc.h"
 #include "base/err.h"
@@ -12,14 +12,15 @@ enum { SURROGATE_FIRST = 0xd800, SURROGATE_LAST = 0xdfff, CHAR_LAST = 0x10ffff }
 
 struct node {
 	uint8_t kind;
-	uint16_t depth;   /* of the tree below, references not followed */
-	uint32_t at, n;   /* literal, set, ranges: in data; children: in kids; reference: the rule is at */
-	int32_t min, max; /* repeat */
+	uint16_t depth; /* height of the subtree, references not followed */
+	/* literal, set, ranges: range in data; children: range in kids; reference: at is the rule */
+	uint32_t at, n;
+	int32_t min, max; /* AST_REPEAT */
 };
 
 struct rule {
 	char *name; /* owned */
-	int body;   /* AST_FAILED: not set yet */
+	int body;   /* AST_FAILED: not set */
 };
 
 struct ast {
@@ -34,7 +35,7 @@ struct ast {
 	size_t n_rules, cap_rules;
 	size_t name_bytes;
 	int start;
-	int never, empty; /* made once; AST_FAILED: not yet */
+	int never, empty; /* made on first use; AST_FAILED: not made */
 	int64_t budget;   /* -1: none */
 	int err;          /* 0, or the first error */
 	char why[512];
@@ -95,6 +96,19 @@ int ast_check(const struct ast *a, char *why, size_t why_n)
 	return 0;
 }
 
+bool ast_charge(struct ast *a, uint64_t units)
+{
+	if (grammar_charge(a->limits.account, units))
+		return true;
+	ast_fail(a, -EAGAIN, "the grammar takes too much work");
+	return false;
+}
+
+struct grammar_account *ast_account(const struct ast *a)
+{
+	return a->limits.account;
+}
+
 static size_t data_bytes(const struct ast *a)
 {
 	return a->n_data + a->n_kids * sizeof *a->kids + a->name_bytes;
@@ -102,7 +116,7 @@ static size_t data_bytes(const struct ast *a)
 
 static int node_new(struct ast *a, enum ast_kind kind, int depth)
 {
-	if (a->err)
+	if (a->err || !ast_charge(a, 1))
 		return AST_FAILED;
 	if (a->n_nodes >= a->limits.nodes)
 		return ast_fail(a, -E2BIG, "the grammar has more than %zu nodes", a->limits.nodes);
@@ -113,7 +127,7 @@ static int node_new(struct ast *a, enum ast_kind kind, int depth)
 	return (int)a->n_nodes++;
 }
 
-/* Room for n bytes of data; NULL after an error. */
+/* Reserve n bytes of data and set *at to their offset.  Return NULL after an error. */
 static void *data_new(struct ast *a, size_t n, uint32_t *at)
 {
 	size_t room = (n + 3) & ~(size_t)3;
@@ -134,7 +148,7 @@ static bool is_node(const struct ast *a, int node)
 	return node >= 0 && (size_t)node < a->n_nodes;
 }
 
-/* A child as given: AST_FAILED is an error of the front end if nothing failed before. */
+/* Check a child: AST_FAILED is reported as an error of the front end if nothing failed before. */
 static bool kid_fits(struct ast *a, int node)
 {
 	if (node == AST_FAILED) {
@@ -188,13 +202,15 @@ int ast_set(struct ast *a, const uint8_t set[32])
 	return memcmp(set, none, 32) ? with_data(a, AST_SET, set, 32, 32) : ast_never(a);
 }
 
+enum { RANGE_WORK = 2 }; /* units of work (work.h) to sort and store a range */
+
 static int by_first(const void *x, const void *y)
 {
 	const struct char_range *a = x, *b = y;
 	return (a->first > b->first) - (a->first < b->first);
 }
 
-/* Appends [first, last] without the surrogates. */
+/* Append [first, last] without surrogates. */
 static void range_put(struct char_range *out, size_t *n, uint32_t first, uint32_t last)
 {
 	if (last > CHAR_LAST)
@@ -212,7 +228,7 @@ static void range_put(struct char_range *out, size_t *n, uint32_t first, uint32_
 		out[(*n)++] = (struct char_range){first, last};
 }
 
-/* Sorted, merged where they touch; the surrogates do not keep two ranges apart. */
+/* Sort the ranges and merge those that touch, including ranges on both sides of the surrogates. */
 static size_t ranges_normalize(struct char_range *r, size_t n)
 {
 	size_t m = 0;
@@ -234,13 +250,15 @@ int ast_chars(struct ast *a, const struct char_range *r, size_t n, bool negated)
 		return AST_FAILED;
 	if (n > a->limits.bytes / sizeof *r)
 		return ast_fail(a, -E2BIG, "the grammar takes more than %zu bytes", a->limits.bytes);
+	if (!ast_charge(a, RANGE_WORK * n))
+		return AST_FAILED;
 	struct char_range *in = xcalloc(n + 1, sizeof *in), *out = xcalloc(2 * n + 2, sizeof *out);
 	size_t n_in = 0, n_out = 0;
 	for (size_t i = 0; i < n; i++)
 		if (r[i].first <= r[i].last)
 			in[n_in++] = r[i];
 	n_in = ranges_normalize(in, n_in);
-	uint32_t next = 0; /* negated: the first character that no range has passed */
+	uint32_t next = 0; /* negated: the first character after all ranges so far */
 	for (size_t i = 0; i < n_in; i++) {
 		if (!negated)
 			range_put(out, &n_out, in[i].first, in[i].last);

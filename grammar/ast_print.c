@@ -1,4 +1,4 @@
-/* ast_print.c - a grammar as text, for people. */
+/* ast_print.c - prints a grammar as text for people. */
 #include "grammar/ast.h"
 
 #include <inttypes.h>
@@ -98,7 +98,7 @@ static void put_unordered(const struct ast *a, int node, struct buf *out, size_t
 	buf_putc(out, ')');
 }
 
-/* prec: what stands around binds tighter than alternatives (1), sequences (2), repeats (3). */
+/* prec: the binding strength of the context: alternatives (1), sequences (2), repeats (3). */
 static void print(const struct ast *a, int node, int prec, struct buf *out, size_t end)
 {
 	static const int own[] = {[AST_ALT] = 0,    [AST_AND] = 0, [AST_SEQ] = 1,
@@ -137,7 +137,7 @@ static void print(const struct ast *a, int node, int prec, struct buf *out, size
 	case AST_ALT:
 		put_kids(a, node, " | ", 1, out, end);
 		break;
-	case AST_UNORDERED: /* separator, others, members: those with ! must be there */
+	case AST_UNORDERED: /* separator, others, members; required members have ! */
 		put_unordered(a, node, out, end);
 		break;
 	case AST_AND:

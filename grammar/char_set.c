@@ -1,4 +1,4 @@
-/* char_set.c - ranges, ECMA's classes, Unicode's general categories. */
+/* char_set.c - ranges of characters, ECMA's classes, Unicode's general categories. */
 #include "grammar/char_set.h"
 #include "base/alloc.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Ranges, before those that overlap are looked for. */
+/* Number of ranges from which on overlaps are merged before growing. */
 enum { SORT_MIN = 4096 };
 
 void char_set_fini(struct char_set *s)
@@ -22,7 +22,7 @@ void char_set_add(struct char_set *s, uint32_t first, uint32_t last)
 		s->r[s->n - 1].last = last;
 		return;
 	}
-	/* Overlapping ranges ([\W\W\W...]) are put together before they take more room. */
+	/* Merge overlapping ranges ([\W\W\W...]) before they take more room. */
 	if (s->n == s->cap && s->n >= SORT_MIN) {
 		char_set_sort(s);
 		if (s->n > s->cap / 2)
@@ -108,7 +108,7 @@ bool char_set_add_class(struct char_set *s, char c)
 	}
 }
 
-/* Names as in PropertyValueAliases; a one-letter name is all that begin with it. */
+/* Names as in PropertyValueAliases.  A one-letter name covers all categories that begin with the letter. */
 static const struct {
 	const char *name, *value;
 } long_names[] = {
@@ -162,7 +162,7 @@ static const char categories[][3] = {"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "
 				     "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co"};
 enum { N_CATEGORIES = sizeof categories / sizeof *categories };
 
-/* Bit i: category i has the name.  0: none has. */
+/* Return the categories with this name as bits; 0: none. */
 static uint32_t categories_named(const char *name)
 {
 	uint32_t bits = 0;
@@ -174,7 +174,7 @@ static uint32_t categories_named(const char *name)
 	return bits;
 }
 
-/* Ranges of one category each, ascending. */
+/* Ranges of a single category each, ascending. */
 struct category_table {
 	struct category_range {
 		uint32_t first, last;
@@ -193,8 +193,8 @@ static void table_add(struct category_table *t, uint32_t first, uint32_t last, u
 	t->r[t->n++] = (struct category_range){first, last, category};
 }
 
-/* Made once for the process, since a pattern may name very many categories: of two threads that make it at
- * the same time, one drops its own. */
+/* Return the table of categories. It is made once per process, since a pattern may name very many
+ * categories. If two threads make it at the same time, one drops its copy. */
 static const struct category_table *table_get(void)
 {
 	static struct category_table *_Atomic made;
@@ -202,7 +202,7 @@ static const struct category_table *table_get(void)
 	if (t)
 		return t;
 	t = xcalloc(1, sizeof *t);
-	/* Above these, up to the tags of plane 14 and the private planes, nothing is assigned. */
+	/* Nothing is assigned above this, except the tags of plane 14 and the private planes. */
 	for (uint32_t c = 0; c <= 0x33479; c++)
 		table_add(t, c, c, (unsigned)utf8proc_category((utf8proc_int32_t)c));
 	table_add(t, 0x3347a, 0xdffff, 0);
@@ -237,4 +237,109 @@ bool char_set_add_category(struct char_set *s, const char *name, size_t n)
 		if (wanted >> t->r[i].category & 1)
 			char_set_add(s, t->r[i].first, t->r[i].last);
 	return wanted != 0;
+}
+
+/* ---- case folding ---- */
+
+/* A character that shares its fold with others; ascending by fold, then by code. */
+struct case_entry {
+	uint32_t fold, code;
+};
+
+struct case_table {
+	struct case_entry *e;
+	size_t n, cap;
+};
+
+/* Turkish dotless and dotted i fold only to themselves. */
+static uint32_t fold_of(uint32_t c)
+{
+	return c == 0x130 || c == 0x131 ? c
+					: (uint32_t)utf8proc_tolower(utf8proc_toupper((utf8proc_int32_t)c));
+}
+
+static int by_fold(const void *x, const void *y)
+{
+	const struct case_entry *a = x, *b = y;
+	return a->fold != b->fold ? (a->fold > b->fold) - (a->fold < b->fold)
+				  : (a->code > b->code) - (a->code < b->code);
+}
+
+/* Return the table of case folds, made once per process like the table of table_get(). */
+static const struct case_table *cases_get(void)
+{
+	static struct case_table *_Atomic made;
+	struct case_table *t = atomic_load(&made), *other = NULL;
+	if (t)
+		return t;
+	t = xcalloc(1, sizeof *t);
+	for (uint32_t c = 0; c < 0x20000; c++) { /* no letter above has cases */
+		const uint32_t fold = fold_of(c);
+		if (fold == c && utf8proc_toupper((utf8proc_int32_t)c) == (utf8proc_int32_t)c)
+			continue;
+		array_grow(t->e, t->cap, t->n + 1);
+		t->e[t->n++] = (struct case_entry){fold, c};
+	}
+	qsort(t->e, t->n, sizeof *t->e, by_fold);
+	if (atomic_compare_exchange_strong(&made, &other, t))
+		return t;
+	free(t->e);
+	free(t);
+	return other;
+}
+
+static bool holds(const struct char_set *s, uint32_t c)
+{
+	size_t low = 0, high = s->n; /* low: the first range that does not end before c */
+	while (low < high) {
+		const size_t mid = (low + high) / 2;
+		if (s->r[mid].last < c)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < s->n && s->r[low].first <= c;
+}
+
+/* Set *from to the first entry of c's fold and return the end of these entries. */
+static size_t entries_of(const struct case_table *t, uint32_t c, size_t *from)
+{
+	const uint32_t fold = fold_of(c);
+	size_t low = 0, high = t->n;
+	while (low < high) {
+		const size_t mid = (low + high) / 2;
+		if (t->e[mid].fold < fold)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	*from = low;
+	while (low < t->n && t->e[low].fold == fold)
+		low++;
+	return low;
+}
+
+void char_set_add_cases(struct char_set *s)
+{
+	const struct case_table *t = cases_get();
+	char_set_sort(s);
+	const size_t n = s->n;
+	if (n == 1 && s->r[0].first == s->r[0].last) { /* a single letter, the most frequent set */
+		size_t from, to = entries_of(t, s->r[0].first, &from);
+		for (; from < to; from++)
+			char_set_add(s, t->e[from].code, t->e[from].code);
+		char_set_sort(s);
+		return;
+	}
+	struct char_set more = {0};
+	for (size_t i = 0, j; i < t->n; i = j) {
+		bool any = false;
+		for (j = i; j < t->n && t->e[j].fold == t->e[i].fold; j++)
+			any = any || holds(s, t->e[j].code);
+		for (size_t k = i; any && k < j; k++)
+			char_set_add(&more, t->e[k].code, t->e[k].code);
+	}
+	add_all(s, more.r, more.n, false);
+	char_set_fini(&more);
+	char_set_sort(s);
 }

@@ -1,4 +1,4 @@
-/* char_set.h - sets of characters under construction: named classes of regular expressions. */
+/* char_set.h - sets of characters under construction, and the named classes of regular expressions. */
 #ifndef QUERN_GRAMMAR_CHAR_SET_H
 #define QUERN_GRAMMAR_CHAR_SET_H
 
@@ -10,7 +10,7 @@
 
 enum { CHAR_MAX_CODE = 0x10ffff };
 
-/* Zeroed is empty. */
+/* A zeroed set is empty. */
 struct char_set {
 	struct char_range *r; /* owned; in any order, may overlap */
 	size_t n, cap;
@@ -18,12 +18,15 @@ struct char_set {
 
 void char_set_fini(struct char_set *s);
 void char_set_add(struct char_set *s, uint32_t first, uint32_t last);
-void char_set_sort(struct char_set *s);   /* ascending, apart */
-void char_set_negate(struct char_set *s); /* sorted, too */
-/* Adds the class of \d, \w or \s (c: 'd', 'w', 's'; capital: all others); false: no class. */
+void char_set_sort(struct char_set *s);   /* ascending, disjoint */
+void char_set_negate(struct char_set *s); /* also sorts */
+/* Add all characters that differ from one of the set only in case (Unicode simple case
+ * folding). Also sorts. */
+void char_set_add_cases(struct char_set *s);
+/* Add the class \d, \w or \s (c: 'd', 'w', 's'; a capital adds the complement).  Return false for other c. */
 bool char_set_add_class(struct char_set *s, char c);
-/* Adds a general category by its short or long name ("Lu", "L", "Letter"), "Any" or "ASCII"; false: unknown.
- * Unicode as utf8proc has it. */
+/* Add a general category by its short or long name ("Lu", "L", "Letter"), "Any" or "ASCII". Return false if
+ * the name is unknown. The Unicode data is utf8proc's. */
 bool char_set_add_category(struct char_set *s, const char *name, size_t n);
 
 #endif

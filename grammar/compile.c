@@ -1,4 +1,4 @@
-/* compile.c - rules in an order in which each comes after those that it names, then node by node. */
+/* compile.c - compiles each rule after the rules that it names, node by node. */
 #include "grammar/compile.h"
 #include "grammar/utf8_set.h"
 #include "base/alloc.h"
@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A derivative recurses as deep as an expression is nested.  Deeper ones are cut by a call; an intersection,
- * which cannot hold calls, is refused. */
+/* Depth at which an expression is cut by a call: derivation recurses to an expression's depth. An
+ * intersection cannot hold calls and is refused instead. */
 enum { DEPTH_CUT = 150 };
-enum { SPINE_MAX = 500 }; /* elements of a sequence, before it is divided */
+enum { SPINE_MAX = 500 }; /* elements of a sequence before it is divided into groups */
+enum { NODE_WORK = 2 };   /* units of work (work.h) per node */
 
 enum color { NEW, OPEN, CLOSED };
 
@@ -20,11 +21,11 @@ struct compiler {
 	const struct ast *a;
 	struct exprs *x;
 	struct compiled *out;
-	uint32_t *rule_expr; /* [rules] */
-	uint32_t *rule_call; /* [rules]: the call that stands for it, + 1 */
-	uint8_t *color;      /* [rules] */
-	uint32_t *node_expr; /* [nodes]; EXPR_UNKNOWN: not yet */
-	uint32_t *stamp;     /* [nodes]: the rule that last walked it, + 1 */
+	uint32_t *rule_expr; /* [rules]: the compiled body */
+	uint32_t *rule_call; /* [rules]: the call that replaces the rule, + 1; 0: inlined */
+	uint8_t *color;      /* [rules]: state of the depth-first walk */
+	uint32_t *node_expr; /* [nodes]; EXPR_UNKNOWN: not compiled */
+	uint32_t *stamp;     /* [nodes]: the last rule that walked the node, + 1 */
 	bool *productive;
 	int err;
 	char *why;
@@ -49,7 +50,7 @@ static uint32_t new_call(struct compiler *c, uint32_t body)
 	return out->n_bodies++;
 }
 
-/* SEQ of e[0..n), the last one binding first; long ones in groups, so that none is a long chain. */
+/* Return the SEQ of e[0..n), right-associative; long ones in groups, so that no chain is long. */
 static uint32_t seq_of(struct compiler *c, const uint32_t *e, size_t n)
 {
 	uint32_t all = EXPR_EMPTY;
@@ -113,7 +114,7 @@ static bool is_product(const struct compiler *c, int node)
 	return ast_kind(c->a, node) == AST_AND || ast_kind(c->a, node) == AST_NOT;
 }
 
-/* Whether it is empty is for compile_node() to find out, once for a product of products. */
+/* Leave the check for emptiness to compile_node(), which makes it once for nested products. */
 static uint32_t compile_product(struct compiler *c, int node)
 {
 	uint32_t x = compile_part(c, ast_kid(c->a, node, 0)), y = EXPR_NEVER;
@@ -129,7 +130,7 @@ static uint32_t compile_product(struct compiler *c, int node)
 	return !both ? expr_not(c->x, x) : counted ? expr_and_counted(c->x, x, y) : expr_and(c->x, x, y);
 }
 
-/* The kids as the tree has them: separator, others, members. */
+/* The kids have the tree's order: separator, others, members. */
 static uint32_t compile_unordered(struct compiler *c, int node)
 {
 	size_t n = (size_t)ast_n_kids(c->a, node);
@@ -155,10 +156,12 @@ static uint32_t compile_set(struct compiler *c, int node)
 
 static void check_bounds(struct compiler *c)
 {
-	if (exprs_error(c->x))
-		fail(c, -E2BIG,
-		     exprs_error(c->x) == -ENOMEM ? "the grammar takes too much memory"
-						  : "an intersection in the grammar has too many states");
+	const int rc = exprs_error(c->x);
+	if (rc)
+		fail(c, rc == -EAGAIN ? rc : -E2BIG,
+		     rc == -ENOMEM   ? "the grammar takes too much memory"
+		     : rc == -EAGAIN ? "the grammar takes too much work"
+				     : "an intersection in the grammar has too many states");
 }
 
 static uint32_t compile_kind(struct compiler *c, int node)
@@ -203,11 +206,12 @@ static uint32_t compile_kind(struct compiler *c, int node)
 	return EXPR_NEVER;
 }
 
-/* A part of a product may be empty and not show it. */
+/* Compile an operand of a product, which may be empty without showing it. */
 static uint32_t compile_part(struct compiler *c, int node)
 {
 	if (c->err || c->node_expr[node] != EXPR_UNKNOWN)
 		return c->err ? EXPR_NEVER : c->node_expr[node];
+	exprs_spend(c->x, NODE_WORK);
 	uint32_t e = compile_kind(c, node);
 	check_bounds(c);
 	if (expr_depth(c->x, e) > DEPTH_CUT)
@@ -225,10 +229,10 @@ static uint32_t compile_node(struct compiler *c, int node)
 	return e;
 }
 
-/* A rule under way in the depth-first walk: the references of its body that are still to be followed. */
+/* A rule in progress in the depth-first walk, with the references of its body that remain to be followed. */
 struct frame {
 	int rule;
-	size_t refs, n_refs; /* in refs */
+	size_t refs, n_refs; /* range in walk.refs */
 };
 
 struct walk {
@@ -240,7 +244,7 @@ struct walk {
 	size_t n_todo, cap_todo;
 };
 
-/* Puts the rules that are named below node behind w->refs. */
+/* Append the rules referenced below node to w->refs. */
 static void collect_refs(struct compiler *c, struct walk *w, int node, uint32_t stamp)
 {
 	array_grow(w->todo, w->cap_todo, 1);
@@ -251,6 +255,7 @@ static void collect_refs(struct compiler *c, struct walk *w, int node, uint32_t 
 		if (c->stamp[at] == stamp)
 			continue;
 		c->stamp[at] = stamp;
+		exprs_spend(c->x, 1);
 		if (ast_kind(c->a, at) == AST_REF) {
 			array_grow(w->refs, w->cap_refs, w->n_refs + 1);
 			w->refs[w->n_refs++] = ast_rule_of(c->a, at);
@@ -273,8 +278,8 @@ static void enter(struct compiler *c, struct walk *w, int rule, int node)
 		c->color[rule] = OPEN;
 }
 
-/* Every rule below the start is compiled after the rules that it names; a rule that is met while it is under
- * way becomes a call. */
+/* Compile each rule below the start after the rules that it names. A rule met while in progress
+ * becomes a call. */
 static void compile_rules(struct compiler *c, int start)
 {
 	struct walk w = {0};
@@ -306,7 +311,7 @@ static void compile_rules(struct compiler *c, int start)
 	free(w.todo);
 }
 
-/* Of the rules that never end, the first one that has a name. */
+/* Fail with the name of the first named rule that derives no text. */
 static void fail_never(struct compiler *c)
 {
 	for (int r = 0; r < ast_n_rules(c->a); r++)

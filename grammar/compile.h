@@ -1,5 +1,5 @@
-/* compile.h - a tree (ast.h) as expressions (expr.h): rules that are not recursive are put in their place,
- * one rule of each circle stays a call. */
+/* compile.h - compiles a tree (ast.h) to expressions (expr.h). Non-recursive rules are inlined; in each
+ * cycle of rules one stays a call. */
 #ifndef QUERN_GRAMMAR_COMPILE_H
 #define QUERN_GRAMMAR_COMPILE_H
 
@@ -8,16 +8,16 @@
 
 struct compiled {
 	uint32_t start;
-	uint32_t *bodies; /* owned: what call i stands for */
+	uint32_t *bodies; /* owned; [i]: the body of the rule that call i enters */
 	uint32_t n_bodies, cap_bodies;
 };
 
-/* Adds the grammar to x, without sealing it.  0; -E2BIG; -EINVAL: no text matches, or an intersection or
- * complement holds a recursive rule. */
+/* Add the grammar to x without sealing it. Return 0; -E2BIG; -EAGAIN if the work limit is reached; -EINVAL
+ * if no text matches, or if an intersection or complement holds a recursive rule. */
 int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, char *why, size_t why_n);
 void compiled_fini(struct compiled *c);
 
-/* Rules from which some text can be derived: true in out[rule].  Linear. */
+/* Set out[rule] to true for each rule that derives some text.  Linear time. */
 void ast_productive(const struct ast *a, bool *out);
 
 #endif

@@ -1,16 +1,17 @@
-/* compile_productive.c - rules that derive some text: x ::= "a" x derives none, and would let a text begin
- * that can never end. */
+/* compile_productive.c - finds the rules that derive some text: x ::= "a" x derives none, and would allow
+ * the beginning of a text that can never end. */
 #include "grammar/compile.h"
 #include "base/alloc.h"
 
 #include <stdlib.h>
 
-/* Nodes and, behind them, rules, with what waits for each. */
+/* Dependency graph: the nodes, followed by the rules. */
 struct graph {
 	const struct ast *a;
 	uint32_t n_nodes, n;
-	uint32_t *start, *waits; /* waits[start[i]..start[i + 1]): nodes above i */
-	uint32_t *missing;       /* children that are not productive yet; ALT: 1 until one is */
+	uint32_t *start, *waits; /* waits[start[i]..start[i + 1]): the nodes that depend on i */
+	/* number of children not known to be productive; ALT: 1 until one child is */
+	uint32_t *missing;
 	bool *done;
 	uint32_t *queue, n_queue;
 };
@@ -19,7 +20,7 @@ static void each_edge(const struct graph *g, void (*f)(const struct graph *, uin
 {
 	for (uint32_t i = 0; i < g->n_nodes; i++) {
 		int n_kids = ast_n_kids(g->a, (int)i), k = 0;
-		if (ast_kind(g->a, (int)i) == AST_UNORDERED) { /* the members that must be there */
+		if (ast_kind(g->a, (int)i) == AST_UNORDERED) { /* only the required members */
 			int64_t min, max;
 			ast_bounds(g->a, (int)i, &min, &max);
 			k = 2;
@@ -79,7 +80,7 @@ void ast_productive(const struct ast *a, bool *out)
 		g.start[i + 1] += g.start[i];
 	g.waits = xcalloc(g.start[g.n] + 1, sizeof *g.waits);
 	each_edge(&g, put_edge);
-	/* start[i] has moved to where i + 1 begins. */
+	/* put_edge() has advanced start[i] to the beginning of i + 1. */
 	g.missing = xcalloc(g.n + 1, sizeof *g.missing);
 	g.done = xcalloc(g.n + 1, sizeof *g.done);
 	g.queue = xcalloc(g.n + 1, sizeof *g.queue);

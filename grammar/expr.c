@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Children of an ALT that a derivative may have, or twice what compilation made if that is more: bounds the
- * positions that are followed at once. */
+/* Most children of an ALT made by a derivative, or twice the widest made by compilation if that is more.
+ * Bounds the positions followed at once. */
 enum { WIDTH_MAX = 4096 };
 enum { SHARED_NESTED_MAX = 16, LITERAL_HASHED = 16 };
 enum { ROW_GUESS = 64, TABLE_MIN = 1024 };
+/* Units of work (work.h) to split all bytes by a set. */
+enum { SPLIT_WORK = 12 };
 
 static uint32_t mix(uint32_t h, uint32_t v)
 {
@@ -27,7 +29,7 @@ static bool has_kids(const struct expr *n)
 static uint32_t node_hash(const struct exprs *x, const struct expr *n)
 {
 	uint32_t h = mix(n->kind, n->b);
-	if (n->kind == KIND_LITERAL) { /* by its text; of long ones the beginning */
+	if (n->kind == KIND_LITERAL) { /* hash the text; only the beginning of a long one */
 		for (uint32_t i = 0; i < n->b && i < LITERAL_HASHED; i++)
 			h = mix(h, (uint8_t)x->text[n->a + i]);
 		return h;
@@ -60,6 +62,28 @@ uint64_t exprs_work(const struct exprs *x)
 	return x->work;
 }
 
+void exprs_allow(struct exprs *x, struct grammar_work work)
+{
+	x->allowed = work;
+	x->left = work.units ? (int64_t)work.units : INT64_MAX;
+	x->over = x->over && !x->spent;
+	x->spent = false;
+}
+
+void exprs_spend(struct exprs *x, uint64_t units)
+{
+	const struct grammar_work *w = &x->allowed;
+	x->left -= (int64_t)units;
+	if (!grammar_charge(w->account, units))
+		x->spent = x->over = true;
+	if (x->left >= 0 || x->spent)
+		return;
+	if (!w->units || (w->more && w->more(w->arg)))
+		x->left = w->units ? (int64_t)w->units : INT64_MAX;
+	else
+		x->spent = x->over = true;
+}
+
 size_t exprs_count(const struct exprs *x)
 {
 	return x->n_nodes;
@@ -67,12 +91,12 @@ size_t exprs_count(const struct exprs *x)
 
 int exprs_error(const struct exprs *x)
 {
-	return x->full ? -ENOMEM : x->over ? -E2BIG : 0;
+	return x->full ? -ENOMEM : x->spent ? -EAGAIN : x->over ? -E2BIG : 0;
 }
 
 void exprs_clear_over(struct exprs *x)
 {
-	x->over = false;
+	x->over = x->spent;
 }
 
 static bool is_node(const void *owner, uint32_t e, const void *what)
@@ -93,8 +117,8 @@ static uint32_t near_sum(uint64_t a, uint64_t b)
 	return a + b < NEAR_MAX ? (uint32_t)(a + b) : NEAR_MAX;
 }
 
-/* How many bytes lead to the end of a text, nearly: what an intersection needs is added up, since one part
- * after the other comes nearer to its end.  For the order of a search only. */
+/* Estimate the bytes to the end of the nearest text. For intersections the estimates of the operands are
+ * added, since the operands reach their ends one after another. Used only to order a search. */
 static uint32_t near_of(const struct exprs *x, const struct expr *n)
 {
 	uint32_t near = NEAR_MAX;
@@ -139,9 +163,11 @@ static void nodes_grow(struct exprs *x, uint32_t n)
 		x->memo = pages_realloc(x->memo, had, x->cap_nodes, sizeof *x->memo);
 }
 
-/* The number of node n, whose children (ALT) stand at the end of kids; they are dropped if it is there. */
+/* Return the number of node n. Its children (ALT, UNORDERED) are at the end of kids and are dropped if the
+ * node exists already. */
 static uint32_t intern(struct exprs *x, struct expr n)
 {
+	exprs_spend(x, 1);
 	if (x->full || x->over)
 		goto fail;
 	const uint32_t hash = node_hash(x, &n), e = numbers_find(&x->table, hash, is_node, x, &n);
@@ -205,6 +231,7 @@ struct exprs *exprs_new(size_t max_bytes)
 {
 	struct exprs *x = xcalloc(1, sizeof *x);
 	x->max_bytes = max_bytes;
+	x->left = INT64_MAX;
 	x->n_set_table = TABLE_MIN;
 	x->set_table = xcalloc(x->n_set_table, sizeof *x->set_table);
 	nodes_grow(x, TABLE_MIN);
@@ -315,7 +342,7 @@ uint32_t expr_repeat(struct exprs *x, uint32_t body, uint32_t min, uint32_t max)
 		return EXPR_ANY;
 	if (min == 1 && max == 1)
 		return body;
-	/* (a{p,q}){min,max} with p 0 or 1 is a{p * min, q * max}: the counts have no gap between them. */
+	/* (a{p,q}){min,max} with p 0 or 1 equals a{p * min, q * max}: the counts have no gaps. */
 	if (n->kind == KIND_REPEAT && n->b <= 1) {
 		uint64_t most =
 			n->c == EXPR_INFINITE || max == EXPR_INFINITE ? EXPR_INFINITE : (uint64_t)n->c * max;
@@ -396,12 +423,12 @@ uint32_t expr_not(struct exprs *x, uint32_t a)
 				       .a = a});
 }
 
-/* Of the n children at the end of kids. */
+/* Make the UNORDERED node of the n children at the end of kids. */
 static uint32_t unordered_node(struct exprs *x, size_t n, uint32_t n_required, unsigned phase)
 {
 	struct expr e = {.kind = KIND_UNORDERED, .b = (uint32_t)n, .c = 4 * n_required + phase};
 	e.a = (uint32_t)(x->n_kids - n);
-	if (n == 2) { /* only others are left: any number of them */
+	if (n == 2) { /* only others are left: a plain repeat */
 		const uint32_t separator = x->kids[e.a], other = x->kids[e.a + 1];
 		x->n_kids = e.a;
 		uint32_t more = expr_repeat(x, expr_seq(x, separator, other), 0, EXPR_INFINITE);
@@ -462,7 +489,7 @@ static int by_number(const void *p, const void *q)
 	return (a > b) - (a < b);
 }
 
-/* Sorts s[0..n) and drops duplicates; derivatives come nearly in order. */
+/* Sort s[0..n) and drop duplicates.  Derivatives are nearly sorted. */
 static size_t sort_unique(uint32_t *s, size_t n)
 {
 	size_t m = 0;
@@ -488,7 +515,7 @@ static size_t sort_unique(uint32_t *s, size_t n)
 	return m;
 }
 
-/* e as body{min,max} rest, if it is that. */
+/* Match e against body{min,max} rest. */
 static bool counted(const struct exprs *x, uint32_t e, struct expr *r, uint32_t *rest)
 {
 	const struct expr *n = &x->nodes[e];
@@ -501,7 +528,7 @@ static bool counted(const struct exprs *x, uint32_t e, struct expr *r, uint32_t 
 	return n->kind == KIND_REPEAT;
 }
 
-/* body{a,b} rest | body{c,d} rest, without a gap between the counts, is one repeat. */
+/* Merge body{a,b} rest | body{c,d} rest into one repeat if the counts have no gap. */
 static uint32_t merged_counts(struct exprs *x, uint32_t e, uint32_t f)
 {
 	struct expr p, q;
@@ -518,7 +545,7 @@ static uint32_t merged_counts(struct exprs *x, uint32_t e, uint32_t f)
 	return expr_seq(x, expr_repeat(x, p.a, p.b, p.c > q.c ? p.c : q.c), rest);
 }
 
-/* Pairs among few children: a state with many positions is no place for a quadratic search. */
+/* Merge repeats pairwise among few children; with many positions a quadratic search would cost too much. */
 static size_t merge_repeats(struct exprs *x, size_t mark, size_t n)
 {
 	if (n > 32)
@@ -535,7 +562,7 @@ static size_t merge_repeats(struct exprs *x, size_t mark, size_t n)
 	return sort_unique(x->stack + mark, n);
 }
 
-/* All sets among the children become one. */
+/* Merge all sets among the children into one. */
 static size_t merge_sets(struct exprs *x, size_t mark, size_t n)
 {
 	uint64_t all[4] = {0};
@@ -556,7 +583,7 @@ static size_t merge_sets(struct exprs *x, size_t mark, size_t n)
 	return sort_unique(x->stack + mark, m);
 }
 
-/* Children of ALTs in their place. */
+/* Replace ALTs among the children by their own children. */
 static size_t flatten(struct exprs *x, size_t mark)
 {
 	size_t n = x->n_stack - mark;
@@ -603,8 +630,8 @@ static int by_value(const void *p, const void *q)
 	return (a > b) - (a < b);
 }
 
-/* Of the children that are sequences, those with the same first part (or last one) become one: a b | a c is
- * a (b | c), so that what many alternatives share is followed once.  Nested up to SHARED_NESTED_MAX. */
+/* Merge children that are sequences with the same first (or last) element: a b | a c becomes a (b | c), so
+ * that the shared element is followed once. Nested up to SHARED_NESTED_MAX. */
 static size_t merge_shared(struct exprs *x, size_t mark, size_t n, bool last)
 {
 	size_t n_seqs = 0, m = 0;
@@ -655,14 +682,18 @@ uint32_t exprs_pop_alt(struct exprs *x, size_t mark)
 	uint32_t e = EXPR_NEVER;
 	size_t n = x->n_stack - mark;
 	if (n > 1) {
-		/* Of equal ALTs one: "r | r | ..." would be a copy of r for each. */
+		exprs_spend(x, n);
+		/* Drop equal ALTs first: "r | r | ..." would copy r each time. */
 		x->n_stack = mark + sort_unique(x->stack + mark, n);
+		const size_t apart = x->n_stack - mark;
 		n = flatten(x, mark); /* moves the stack */
+		exprs_spend(x, n - apart);
 		n = sort_unique(x->stack + mark, n);
 		n = merge_repeats(x, mark, merge_sets(x, mark, n));
 		if (n > 1 && x->n_shared < SHARED_NESTED_MAX)
 			n = merge_shared(x, mark, merge_shared(x, mark, n, true), false);
-		/* "" beside a child that matches it: the smallest number comes first. */
+		/* Drop "" if another child matches it; EXPR_EMPTY is the smallest number, so
+		 * it comes first. */
 		bool other = false;
 		for (size_t i = 1; i < n; i++)
 			other |= expr_nullable(x, x->stack[mark + i]);
@@ -706,7 +737,7 @@ int expr_depth(const struct exprs *x, uint32_t e)
 	return x->nodes[e].depth;
 }
 
-/* Splits every class by set. */
+/* Split every class by set. */
 static void split_classes(struct exprs *x, const uint64_t *set)
 {
 	int other[256], inside[256] = {0};
@@ -723,16 +754,18 @@ static void split_classes(struct exprs *x, const uint64_t *set)
 	}
 }
 
-/* Later sets are made of earlier ones, so that only new ones split. */
+/* Later sets are made from earlier ones, so only new sets split classes. */
 void exprs_classify(struct exprs *x)
 {
 	uint64_t seen[4] = {0};
 	if (x->sealed)
 		return;
+	const uint32_t split = x->split_sets;
 	if (!x->n_classes)
 		x->n_classes = 1;
 	for (; x->split_sets < x->n_sets; x->split_sets++)
 		split_classes(x, x->sets[x->split_sets]);
+	exprs_spend(x, SPLIT_WORK * (uint64_t)(x->n_sets - split));
 	for (; x->split_text < x->n_text; x->split_text++) {
 		uint8_t b = (uint8_t)x->text[x->split_text];
 		seen[b >> 6] |= (uint64_t)1 << (b & 63);
@@ -765,7 +798,8 @@ void exprs_reset(struct exprs *x)
 	x->n_sets = x->base.n_sets;
 	x->n_kids = x->base.n_kids;
 	x->n_rows = x->n_calls = x->n_stack = 0;
-	x->full = x->over = false;
+	x->full = false;
+	x->over = x->spent;
 	exprs_forget_derived(x);
 	for (uint32_t e = 0; e < x->n_nodes; e++)
 		x->memo[e] = memo_new(x->memo[e].near);

@@ -1,12 +1,12 @@
-/* expr_clamp.c - expressions without the counters that lie further away than the texts that are asked for. */
+/* expr_clamp.c - cuts counters that no text of n bytes can reach. */
 #include "grammar/expr_impl.h"
 
 #include <assert.h>
 
 enum { FAR = UINT16_MAX - 1, SEQ_SEEN_MAX = 1000 };
 
-/* How many bytes the shortest text of e has (reach false); or at most the longest of the shortest ones of
- * what is left of e behind any text that it can begin with.  FAR: not known. */
+/* reach false: return the bytes of the shortest text of e. reach true: return an upper bound, over all
+ * prefixes of texts of e, of the shortest way to an end. FAR: unknown. */
 static uint32_t shortest(struct exprs *x, uint32_t e, bool reach);
 
 static uint32_t far_sum(uint64_t a, uint64_t b)
@@ -61,8 +61,8 @@ static uint32_t shortest(struct exprs *x, uint32_t e, bool reach)
 	return found;
 }
 
-/* A text of a, of units, that an intersection with unit{0,max} cuts off only further away than n bytes and
- * the way to an end: nothing is cut off before, neither the beginning of a text nor its end. */
+/* Return true if an intersection with unit{0,max} takes effect only beyond n bytes plus the way to an end:
+ * within that distance it cuts off neither the beginning of a text nor its end. */
 static bool is_counted_beyond(struct exprs *x, const struct expr *both, uint32_t n)
 {
 	struct expr counter = x->nodes[both->c == COUNTED_BY_A ? both->a : both->b];
@@ -73,14 +73,14 @@ static bool is_counted_beyond(struct exprs *x, const struct expr *both, uint32_t
 	       (counter.c == EXPR_INFINITE || counter.c > (uint64_t)n + end);
 }
 
-/* Whether n bytes do not come to the last repetition. */
+/* Return true if n bytes cannot reach the last repetition. */
 static bool is_repeated_beyond(struct exprs *x, const struct expr *repeat, uint32_t n)
 {
 	const uint32_t least = shortest(x, repeat->a, false);
 	return repeat->c > (least > 1 && least < FAR ? n / least + 1 : n);
 }
 
-/* Without recursion along the sequence: rules that end in each other's names make very long ones. */
+/* Clamp a sequence iteratively: rules that end in each other's names make very long ones. */
 static uint32_t clamp_seq(struct exprs *x, uint32_t e, uint32_t n)
 {
 	const size_t mark = x->n_stack;
@@ -111,7 +111,7 @@ static uint32_t find_clamp(struct exprs *x, uint32_t e, uint32_t n)
 			exprs_push(x, expr_clamp(x, x->kids[t.a + i], n));
 		return exprs_pop_alt(x, mark);
 	case KIND_REPEAT:
-		/* A body with a call may match nothing by it, as often as min says. */
+		/* A body with a call may match the empty text, so that min repetitions take no bytes. */
 		if (t.b > n && !expr_has_call(x, t.a))
 			t.b = n + 1;
 		if (is_repeated_beyond(x, &t, n))
@@ -154,7 +154,7 @@ static bool find_far(struct exprs *x, uint32_t e, uint32_t n, uint32_t far)
 				return false;
 		return true;
 	case KIND_REPEAT:
-		/* A minimum that was cut can be met within far. */
+		/* A minimum that was cut can be reached within far. */
 		return (t.b <= n || expr_has_call(x, t.a)) &&
 		       (!is_repeated_beyond(x, &t, n) || is_repeated_beyond(x, &t, far));
 	case KIND_AND:

@@ -1,4 +1,4 @@
-/* expr_derive.c - derivatives of expressions, and what an automaton asks of its states. */
+/* expr_derive.c - derivatives of expressions, and the automaton's queries on its states. */
 #include "grammar/expr_impl.h"
 #include "base/alloc.h"
 
@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* States that a search for an accepted text looks at: a product of counters may have very many. */
-enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 64 /* states without an end: parts are looked at */ };
-enum { SEARCH_TOTAL = 4 << 20 /* derivatives of intersections, of all searches of a compilation */ };
-enum { LARGER_MAX = 64 /* states that a difference is compared with */ };
+/* Limit on the states visited by a search for an accepted text: a product of counters may have very many. */
+enum { SEARCH_MAX = 200000, SEARCH_PAIRS = 64 /* states without an end before pairs are tried */ };
+enum { SEARCH_TOTAL = 4 << 20 /* derivatives of intersections by all searches of a compilation */ };
+enum { LARGER_MAX = 64 /* states with which a difference is compared */ };
 enum { DERIVED_MIN = 1 << 10, DERIVED_MAX = 1 << 16 };
 
 static uint32_t first_of(struct exprs *x, uint32_t e);
@@ -97,14 +97,15 @@ static uint32_t minus_one(uint32_t n)
 	return n == EXPR_INFINITE || n == 0 ? n : n - 1;
 }
 
-/* What follows byte b. */
+/* Return the derivative of e by byte b. */
 static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b);
 
 static uint32_t derive_unordered(struct exprs *x, uint32_t e, uint8_t b)
 {
 	const struct expr n = x->nodes[e];
 	const size_t mark = x->n_stack;
-	x->work += (uint64_t)n.b * n.b; /* members that are left, behind each of them */
+	x->work += (uint64_t)n.b * n.b; /* all remaining members, for each member */
+	exprs_spend(x, (uint64_t)n.b * n.b);
 	const uint32_t from = n.c % 4 == PHASE_BEHIND ? 0 : 1, to = from ? n.b : 1;
 	for (uint32_t i = from; i < to; i++) {
 		uint32_t d = derive(x, x->kids[n.a + i], b);
@@ -119,6 +120,9 @@ static uint32_t find_derivative(struct exprs *x, uint32_t e, uint8_t b)
 	struct expr n = x->nodes[e];
 	size_t mark = x->n_stack;
 	x->work += 1 + (n.kind == KIND_ALT ? n.b : 0);
+	exprs_spend(x, 1 + (n.kind == KIND_ALT ? n.b : 0));
+	if (x->spent)
+		return EXPR_NEVER;
 	switch (n.kind) {
 	case KIND_SEQ:
 		for (; n.kind == KIND_SEQ; e = n.b, n = x->nodes[e]) {
@@ -154,7 +158,7 @@ static uint32_t find_derivative(struct exprs *x, uint32_t e, uint8_t b)
 	}
 }
 
-/* Empty, and as large as the expressions ask for. */
+/* Empty the cache and double its size. */
 static void derived_grow(struct exprs *x)
 {
 	x->n_derived = x->n_derived ? 2 * x->n_derived : DERIVED_MIN;
@@ -190,7 +194,7 @@ static uint32_t derive(struct exprs *x, uint32_t e, uint8_t b)
 	return d;
 }
 
-/* The row of e: what each class leads to, as far as it was asked for. */
+/* Make the row of e: its derivatives by class, filled on demand. */
 static uint32_t row_new(struct exprs *x, uint32_t e)
 {
 	size_t n = (size_t)x->n_classes;
@@ -218,14 +222,14 @@ uint32_t expr_next(struct exprs *x, uint32_t e, int class)
 	return d;
 }
 
-/* Expressions in the order of their first use. */
+/* Expressions in order of their first use. */
 struct list {
 	uint32_t *e;
 	uint32_t n, cap;
 	uint32_t *table, n_table; /* index + 1 */
 };
 
-/* The place of e; it is l->n - 1 of a new one. */
+/* Return the index of e; a new one has index l->n - 1. */
 static uint32_t list_place(struct list *l, uint32_t e)
 {
 	if (2 * (l->n + 1) > l->n_table) {
@@ -255,16 +259,18 @@ static void list_fini(struct list *l)
 	free(l->table);
 }
 
-/* A search for a text that state 0 accepts: the state that seems nearest to an end goes first, of equal ones
- * the one found first.  (Breadth first, names that must hold five words took all states of the product.) */
+/* A search for a text accepted from state 0. The state with the smallest estimated distance to an end goes
+ * first, then the older one. (With breadth first search, names that must contain five words visited every
+ * state of the product.) */
 struct search {
-	struct list states, parts; /* parts of intersections: many states share them */
-	uint32_t *from;            /* [cap_from] index of the state that a state follows */
-	uint32_t *derived;         /* [parts][classes]; EXPR_UNKNOWN: not yet */
+	struct list states, parts; /* parts: operands of intersections, shared by many states */
+	uint32_t *from;            /* [cap_from]: index of the predecessor of a state */
+	uint32_t *derived;         /* [parts][classes]; EXPR_UNKNOWN: not computed */
 	size_t cap_from, cap_derived;
-	uint64_t *heap; /* near << 32 | index: states not looked at, the least first */
+	uint64_t *heap; /* near << 32 | index of the unvisited states; a min-heap */
 	uint32_t n_heap, cap_heap;
-	/* Of differences, part and not taken: the states with each part, the last one first. */
+	/* For differences (minuend and not subtrahend): the states with each minuend, in lists with the
+	 * newest first. */
 	struct list minuends;
 	uint32_t *last, *before; /* [cap_last] by minuend, [cap_before] by state: index + 1 */
 	size_t cap_last, cap_before;
@@ -279,7 +285,7 @@ static void heap_put(struct search *s, uint64_t key)
 	s->heap[i] = key;
 }
 
-/* The index of the nearest; there is one. */
+/* Remove and return the index of the nearest state.  The heap must not be empty. */
 static uint32_t heap_take(struct search *s)
 {
 	const uint32_t first = (uint32_t)s->heap[0];
@@ -296,7 +302,7 @@ static uint32_t heap_take(struct search *s)
 	return first;
 }
 
-/* e as part and not taken, if it is that. */
+/* Match e against the difference: part and not taken. */
 static bool is_difference(const struct exprs *x, uint32_t e, uint32_t *part, uint32_t *taken)
 {
 	const struct expr n = x->nodes[e];
@@ -308,7 +314,7 @@ static bool is_difference(const struct exprs *x, uint32_t e, uint32_t *part, uin
 	return (second || x->nodes[n.a].kind == KIND_NOT) && x->nodes[*part].kind != KIND_NOT;
 }
 
-/* Whether each of e's alternatives is one of f's. */
+/* Return true if all alternatives of e are alternatives of f. */
 static bool is_subset(const struct exprs *x, uint32_t e, uint32_t f)
 {
 	const struct expr m = x->nodes[e], n = x->nodes[f];
@@ -321,14 +327,15 @@ static bool is_subset(const struct exprs *x, uint32_t e, uint32_t f)
 	return found == n_p;
 }
 
-/* Whether the search has a state with the same part from which no more is taken away: each text of this one
- * is a text of that one too (De Wulf et al., "Antichains", 2006).  Where patterns may stand anywhere in a
- * text, few states are left. */
+/* Return true if the search has a state with the same minuend that subtracts no more: each text of this
+ * state is also a text of that one (De Wulf et al., "Antichains", 2006). Where patterns may match anywhere
+ * in a text, this leaves few states. */
 static bool has_larger(struct exprs *x, const struct search *s, uint32_t i, uint32_t taken)
 {
 	for (int n = 0; i && n < LARGER_MAX; i = s->before[i - 1], n++) {
 		uint32_t part, other;
 		x->work++;
+		exprs_spend(x, 1);
 		if (is_difference(x, s->states.e[i - 1], &part, &other) && is_subset(x, other, taken))
 			return true;
 	}
@@ -339,6 +346,7 @@ static void search_add(struct exprs *x, struct search *s, uint32_t e, uint32_t f
 {
 	const uint32_t n = s->states.n;
 	uint32_t part, taken, minuend = UINT32_MAX;
+	exprs_spend(x, 1);
 	if (is_difference(x, e, &part, &taken)) {
 		const uint32_t had = s->minuends.n;
 		minuend = list_place(&s->minuends, part);
@@ -362,7 +370,7 @@ static void search_add(struct exprs *x, struct search *s, uint32_t e, uint32_t f
 	heap_put(s, (uint64_t)x->memo[e].near << 32 | at);
 }
 
-/* What follows byte class c. */
+/* Return the derivative of e by byte class c. */
 static uint32_t search_derive(struct exprs *x, struct search *s, uint32_t e, int c)
 {
 	const struct expr n = x->nodes[e];
@@ -370,6 +378,7 @@ static uint32_t search_derive(struct exprs *x, struct search *s, uint32_t e, int
 		return expr_not(x, search_derive(x, s, n.a, c));
 	if (n.kind == KIND_AND) {
 		x->n_searched += !x->sealed;
+		exprs_spend(x, 2);
 		const uint32_t d = search_derive(x, s, n.a, c);
 		return d == EXPR_NEVER ? EXPR_NEVER : expr_and_like(x, &n, d, search_derive(x, s, n.b, c));
 	}
@@ -398,7 +407,7 @@ static void search_fini(struct search *s)
 	free(s->before);
 }
 
-/* Whether the state is known to be alive without following it. */
+/* Return true if the state is known to be alive without following it. */
 static bool shows_life(struct exprs *x, uint32_t e)
 {
 	const struct expr *n = &x->nodes[e];
@@ -407,7 +416,7 @@ static bool shows_life(struct exprs *x, uint32_t e)
 	return n->kind != KIND_AND && n->kind != KIND_NOT && !(n->flags & EXPR_IS_DEAD) && expr_alive(x, e);
 }
 
-/* The parts of an intersection, at most n of them. */
+/* Store at most n operands of a nested intersection in out.  Return their number. */
 static size_t conjuncts(const struct exprs *x, uint32_t e, uint32_t *out, size_t n)
 {
 	if (!n)
@@ -420,7 +429,7 @@ static size_t conjuncts(const struct exprs *x, uint32_t e, uint32_t *out, size_t
 	return k + conjuncts(x, x->nodes[e].b, out + k, n - k);
 }
 
-/* Two parts of an intersection that no text has both: their product is much smaller than that of all. */
+/* Return true if two operands have no common text: their product is much smaller than the product of all. */
 static bool has_dead_pair(struct exprs *x, uint32_t e)
 {
 	enum { PARTS_MAX = 16 };
@@ -477,7 +486,7 @@ static bool find_life(struct exprs *x, uint32_t e)
 {
 	struct expr n = x->nodes[e];
 	switch (n.kind) {
-	case KIND_SEQ: /* as long as clamp_seq()'s */
+	case KIND_SEQ: /* iterates, like clamp_seq() */
 		for (; n.kind == KIND_SEQ && !(n.flags & (EXPR_IS_ALIVE | EXPR_IS_DEAD));
 		     e = n.b, n = x->nodes[e])
 			if (!expr_alive(x, n.a))
@@ -490,7 +499,7 @@ static bool find_life(struct exprs *x, uint32_t e)
 		return false;
 	case KIND_REPEAT:
 		return expr_alive(x, n.a);
-	case KIND_UNORDERED: /* all that must come; else anything that may */
+	case KIND_UNORDERED: /* all required members; if none is required, any child */
 		for (uint32_t i = 2; i < 2 + n.c / 4; i++)
 			if (!expr_alive(x, x->kids[n.a + i]))
 				return false;

@@ -1,4 +1,4 @@
-/* form_source.c - parts of a document, each by its type. */
+/* form_source.c - compiles a document part by part, one function per type. */
 #include "grammar/form_source.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark.h"
@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +22,9 @@ struct scope;
 
 struct form_parser {
 	struct ast *a;
-	struct buf path; /* of the part at hand, "#/parts/1" */
+	struct buf path; /* path of the current part, "#/parts/1" */
 	const struct scope *scope;
+	bool bounded; /* the schemas of the current part are bounded */
 	int depth;
 	int err;
 	char *why;
@@ -31,7 +33,7 @@ struct form_parser {
 
 static int part_node(struct form_parser *f, const json_t *part);
 
-/* Records the first error, at the path.  Returns AST_FAILED. */
+/* Record the first error with the path.  Returns AST_FAILED. */
 static int fail(struct form_parser *f, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static int fail(struct form_parser *f, int err, const char *fmt, ...)
 {
@@ -48,7 +50,7 @@ static int fail(struct form_parser *f, int err, const char *fmt, ...)
 	return AST_FAILED;
 }
 
-/* The path of a member, until path_back() to what it returns. */
+/* Extend the path by a member.  Pass the result to path_back() to restore it. */
 static size_t path_to(struct form_parser *f, const char *key, size_t i)
 {
 	const size_t back = f->path.len;
@@ -64,7 +66,7 @@ static void path_back(struct form_parser *f, size_t back)
 	f->path.p[back] = '\0';
 }
 
-/* A node of one of the languages: the tree's own errors have no path yet. */
+/* Check a node made by another parser; errors of that parser lack the path. */
 static int checked(struct form_parser *f, int node)
 {
 	char text[512] = "";
@@ -86,7 +88,7 @@ static const json_t *string_of(struct form_parser *f, const json_t *part, const 
 	return v;
 }
 
-/* Nodes of an array of strings, *n of them, which the caller frees; NULL: an error. */
+/* Return the nodes of an array of strings, which the caller frees, and set *n; NULL: an error. */
 static int *strings_of(struct form_parser *f, const json_t *list, const char *key, size_t *n)
 {
 	size_t i;
@@ -109,7 +111,7 @@ static int *strings_of(struct form_parser *f, const json_t *list, const char *ke
 	return nodes;
 }
 
-/* Members that a part of this type does not have are refused, not passed over. */
+/* Refuse members that this type does not have, rather than ignore them. */
 static int check_members(struct form_parser *f, const json_t *part, const char *const *known)
 {
 	const char *key;
@@ -127,7 +129,7 @@ static int check_members(struct form_parser *f, const json_t *part, const char *
 
 /* ---- types ---- */
 
-static int schema_part(struct form_parser *f, const json_t *part, const struct schema_options *o)
+static int schema_part(struct form_parser *f, const json_t *part, struct schema_options *o)
 {
 	char text[512] = "";
 	int node = AST_FAILED;
@@ -135,6 +137,7 @@ static int schema_part(struct form_parser *f, const json_t *part, const struct s
 	if (!schema)
 		return fail(f, -EINVAL, "\"schema\" is missing");
 	const size_t back = path_to(f, "schema", SIZE_MAX);
+	o->bounded = f->bounded;
 	int rc = schema_node(f->a, schema, o, &node, text, sizeof text);
 	if (rc)
 		fail(f, rc, "%s", text);
@@ -142,19 +145,21 @@ static int schema_part(struct form_parser *f, const json_t *part, const struct s
 	return node;
 }
 
-/* "one", "none" or {"pattern": "..."}. */
+/* Parse "one", "none", {"pattern": "..."} or {"pattern": "...", "max": null}. */
 static int space_of(struct form_parser *f, const json_t *v, struct schema_options *o)
 {
 	const json_t *pattern = json_object_get(v, "pattern");
+	const bool any_length = json_is_null(json_object_get(v, "max"));
 	const char *word = v ? json_string_value(v) : "one";
 	if (word && strcmp(word, "none") == 0)
 		o->space = SCHEMA_SPACE_COMPACT;
 	else if (word && strcmp(word, "one") == 0)
 		o->space = SCHEMA_SPACE_ONE;
-	else if (json_object_size(v) == 1 && json_is_string(pattern) &&
+	else if (json_object_size(v) == 1u + any_length && json_is_string(pattern) &&
 		 strlen(json_string_value(pattern)) == json_string_length(pattern)) {
 		o->space = SCHEMA_SPACE_PATTERN;
 		o->space_pattern = json_string_value(pattern);
+		o->max_space = any_length ? UINT_MAX : 0;
 	} else
 		return fail(f, -EINVAL,
 			    "\"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
@@ -233,11 +238,11 @@ static int type_token(struct form_parser *f, const json_t *part)
 	return checked(f, ast_literal(f->a, bytes, n + 2));
 }
 
-/* Texts with none of the strings in them. */
+/* Make the node for texts that contain none of the strings in "until". */
 static int type_text(struct form_parser *f, const json_t *part)
 {
-	const struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW,
-					   .property = json_string_value(json_object_get(part, "property"))};
+	struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW,
+				     .property = json_string_value(json_object_get(part, "property"))};
 	const json_t *until = json_object_get(part, "until");
 	int any = ast_repeat(f->a, ast_chars(f->a, NULL, 0, true), 0, -1);
 	int node = json_object_get(part, "schema") ? schema_part(f, part, &raw) : any;
@@ -301,10 +306,10 @@ static int type_budget(struct form_parser *f, const json_t *part)
 	return checked(f, ast_budget(f->a, (uint32_t)tokens));
 }
 
-/* The scope of a part: its rules by name. */
+/* The rules of a part, by name. */
 struct scope {
 	const struct scope *up;
-	json_t *rules; /* name: number */
+	json_t *rules; /* rule number by name */
 };
 
 static int type_rules(struct form_parser *f, const json_t *part)
@@ -349,6 +354,15 @@ static int type_rule(struct form_parser *f, const json_t *part)
 	return !name ? AST_FAILED : checked(f, at == AST_FAILED ? at : ast_ref(f->a, at));
 }
 
+static int type_bounded(struct form_parser *f, const json_t *part)
+{
+	const bool around = f->bounded;
+	f->bounded = true;
+	const int node = part_node(f, json_object_get(part, "part"));
+	f->bounded = around;
+	return node;
+}
+
 enum { MEMBERS_MAX = 6 };
 
 static const struct {
@@ -368,6 +382,7 @@ static const struct {
 	{"either", type_parts, {"parts"}},
 	{"repeat", type_repeat, {"part", "min", "max"}},
 	{"option", type_repeat, {"part"}},
+	{"bounded", type_bounded, {"part"}},
 	{"budget", type_budget, {"tokens"}},
 	{"rules", type_rules, {"rules", "part"}},
 	{"rule", type_rule, {"name"}},

@@ -1,4 +1,4 @@
-/* gbnf.c - a parser by recursive descent. */
+/* gbnf.c - a recursive descent parser. */
 #include "grammar/gbnf.h"
 #include "grammar/char_set.h"
 #include "grammar/rule_names.h"
@@ -33,7 +33,7 @@ static size_t take_name(struct parser *r)
 	return r->s.at - from;
 }
 
-/* One character of a string or class; escapes undone. */
+/* Read one character of a string or class, and decode escapes. */
 static bool take_char(struct parser *r, uint32_t *out)
 {
 	static const char from[] = "nrt\\\"[]-^", to[] = "\n\r\t\\\"[]-^";
@@ -130,7 +130,7 @@ static int parse_element(struct parser *r)
 	return rule == AST_FAILED ? AST_FAILED : ast_ref(r->s.a, rule);
 }
 
-/* Behind {. */
+/* Parse the bounds after {. */
 static bool braces(struct parser *r, int64_t *min, int64_t *max)
 {
 	scan_space(&r->s, false);
@@ -152,7 +152,7 @@ static bool braces(struct parser *r, int64_t *min, int64_t *max)
 	return true;
 }
 
-/* 1: a repeat; 0: none; -1: an error. */
+/* Parse a repeat operator.  Return 1: a repeat; 0: none; -1: an error. */
 static int quantifier(struct parser *r, int64_t *min, int64_t *max)
 {
 	*min = 0;
@@ -168,7 +168,7 @@ static int quantifier(struct parser *r, int64_t *min, int64_t *max)
 	return 1;
 }
 
-/* An element and all repeats behind it. */
+/* Parse an element and all repeat operators after it. */
 static int parse_repeats(struct parser *r, bool nested)
 {
 	int64_t min, max;
@@ -233,7 +233,7 @@ static void parse_rule(struct parser *r)
 
 int gbnf_parse(struct ast *a, const char *p, size_t n)
 {
-	struct parser r = {.s = {.a = a, .language = "GBNF", .comment = "#", .p = p, .n = n}};
+	struct parser r = {.s = {.a = a, .language = "GBNF", .comments = {"#"}, .p = p, .n = n}};
 	int node = AST_FAILED;
 	if (utf8_valid(p, n) != n)
 		return ast_fail(a, -EINVAL, "GBNF: not UTF-8");

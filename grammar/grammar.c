@@ -8,7 +8,7 @@
 
 static const size_t mask_bytes_default = (size_t)16 << 20;
 
-/* Characters that slice c of the vocabulary holds. */
+/* Return the set of the characters of slice c. */
 static uint32_t slice_expr(struct exprs *x, int c)
 {
 	static const struct char_range ranges[N_LEXICON_SLICES][8] = {
@@ -33,7 +33,7 @@ int grammar_new(const struct ast *a, const struct lexicon *v, const struct gramm
 	static const struct grammar_limits none;
 	struct grammar *g = xcalloc(1, sizeof *g);
 	const struct grammar_limits *l = limits ? limits : &none;
-	struct machine_limits ml = {.bytes = l->state_bytes, .depth = l->depth};
+	struct machine_limits ml = {.bytes = l->state_bytes, .depth = l->depth, .work = l->work};
 	int rc = machine_open(a, &ml, &g->m, why, why_n);
 	if (rc) {
 		free(g);
@@ -45,15 +45,18 @@ int grammar_new(const struct ast *a, const struct lexicon *v, const struct gramm
 		g->slices[c] = slice_expr(g->m->x, c);
 	machine_seal(g->m);
 	if (machine_start(g->m) == MACHINE_DEAD) {
-		rc = err_why(why, why_n, -E2BIG, "%s",
-			     machine_refusal(g->m) ? machine_refusal(g->m)
-						   : "the grammar takes too much memory");
+		rc = machine_error(g->m) == -EAGAIN
+			     ? -EAGAIN
+			     : err_why(why, why_n, -E2BIG, "%s",
+				       machine_refusal(g->m) ? machine_refusal(g->m)
+							     : "the grammar takes too much memory");
 		machine_free(g->m);
 		free(g);
 		return rc;
 	}
 	if (v)
 		mask_init(g, l->mask_bytes ? l->mask_bytes : mask_bytes_default);
+	machine_allow(g->m, (struct grammar_work){0});
 	*out = g;
 	return 0;
 }
@@ -65,6 +68,16 @@ void grammar_free(struct grammar *g)
 	mask_fini(g);
 	machine_free(g->m);
 	free(g);
+}
+
+void grammar_allow(struct grammar *g, struct grammar_work work)
+{
+	machine_allow(g->m, work);
+}
+
+uint64_t grammar_work_done(const struct grammar *g)
+{
+	return exprs_work(g->m->x);
 }
 
 void grammar_counts(const struct grammar *g, struct grammar_counts *out)

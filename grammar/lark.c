@@ -1,27 +1,32 @@
-/* lark.c - a parser by recursive descent. */
+/* lark.c - a recursive descent parser. */
 #include "grammar/lark.h"
+#include "grammar/char_set.h"
 #include "grammar/regex.h"
 #include "grammar/rule_names.h"
 #include "grammar/scan.h"
+#include "grammar/schema/schema.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const size_t json_tree_max = (size_t)256 << 20;
+
 struct parser {
 	struct scan s;
 	int depth;
 	bool terminal; /* within the definition of a terminal: nothing is ignored */
 	struct rule_names names;
-	int ignored;  /* rule: texts between terminals */
-	int *ignores; /* nodes of %ignore */
+	int ignored;  /* the rule for ignored texts between terminals */
+	int *ignores; /* the nodes of %ignore */
 	size_t n_ignores, cap_ignores;
 };
 
-/* Of Lark's common.lark, by what its documentation says that each matches. */
+/* Terminals of Lark's common.lark, written from the texts its documentation describes. */
 static const struct {
 	const char *name, *pattern;
 } common[] = {
@@ -70,7 +75,7 @@ static size_t take_name(struct parser *r)
 	return r->s.at - from;
 }
 
-/* NAME and _NAME are terminals. */
+/* Return true for the name of a terminal: NAME or _NAME. */
 static bool is_terminal(const char *name, size_t n)
 {
 	while (n && *name == '_')
@@ -78,13 +83,13 @@ static bool is_terminal(const char *name, size_t n)
 	return n && is_upper(*name);
 }
 
-/* A terminal in a rule may be followed by what is ignored. */
+/* In a rule, let ignored text follow a terminal. */
 static int terminal(struct parser *r, int node)
 {
 	return r->terminal ? node : ast_seq2(r->s.a, node, ast_ref(r->s.a, r->ignored));
 }
 
-/* Behind the quote: the text, escapes undone.  false: an error was set. */
+/* Read a string after its opening quote and decode escapes.  Return false if an error was set. */
 static bool take_string(struct parser *r, struct buf *out)
 {
 	static const char from[] = "nrtfv\\\"'/", to[] = "\n\r\t\f\v\\\"'/";
@@ -104,7 +109,7 @@ static bool take_string(struct parser *r, struct buf *out)
 		int digits = c == 'x' ? 2 : c == 'u' ? 4 : 0;
 		uint32_t code = 0;
 		char s[4];
-		r->s.at += c >= 0; /* never behind the end: what follows an error reads on from here */
+		r->s.at += c >= 0; /* stay within the text: parsing continues here after an error */
 		if (simple) {
 			buf_putc(out, to[simple - from]);
 			continue;
@@ -115,25 +120,25 @@ static bool take_string(struct parser *r, struct buf *out)
 	}
 }
 
+/* Match a text in any case. */
 static int any_case(struct parser *r, const struct buf *text)
 {
-	for (size_t i = 0; i < text->len; i++)
-		if ((unsigned char)text->p[i] >= 0x80)
-			return scan_fail(&r->s, -EINVAL,
-					 "a string with i and characters beyond ASCII is not supported");
-	int *nodes = xcalloc(text->len + 1, sizeof *nodes);
-	for (size_t i = 0; i < text->len; i++) {
-		char c = text->p[i], other = (char)(c ^ 32);
-		bool letter = (c | 32) >= 'a' && (c | 32) <= 'z';
-		int one = ast_literal(r->s.a, &c, 1);
-		nodes[i] = letter ? ast_alt2(r->s.a, one, ast_literal(r->s.a, &other, 1)) : one;
+	int *nodes = xcalloc(text->len + 1, sizeof *nodes), len;
+	size_t n = 0;
+	for (size_t i = 0; i < text->len; i += (size_t)len) {
+		struct char_set set = {0};
+		const uint32_t c = utf8_at(text->p + i, &len);
+		char_set_add(&set, c, c);
+		char_set_add_cases(&set);
+		nodes[n++] = ast_chars(r->s.a, set.r, set.n, false);
+		char_set_fini(&set);
 	}
-	int node = ast_seq(r->s.a, nodes, text->len);
+	int node = ast_seq(r->s.a, nodes, n);
 	free(nodes);
 	return node;
 }
 
-/* Behind the second quote of the first end of a range: .."z" */
+/* Parse the rest of a range, .."z", after its first string. */
 static int parse_range(struct parser *r, const struct buf *first)
 {
 	struct buf last = {0};
@@ -192,15 +197,137 @@ static int parse_regex(struct parser *r)
 		buf_putc(&pattern, r->s.p[r->s.at]);
 	}
 	r->s.at++;
-	o.dot_newline = scan_take(&r->s, "s");
 	int node = AST_FAILED;
+	for (int c = scan_peek(&r->s); c == 'i' || c == 's' || c == 'u'; c = scan_peek(&r->s)) {
+		o.any_case |= c == 'i';
+		o.dot_newline |= c == 's';
+		r->s.at++;
+	}
 	if (is_name(scan_peek(&r->s)))
-		scan_fail(&r->s, -EINVAL, "flags of regular expressions other than s are not supported");
+		scan_fail(&r->s, -EINVAL,
+			  "flags of regular expressions other than i, s and u are not supported");
 	else
 		node = regex_parse(r->s.a, pattern.p ? pattern.p : "", pattern.len, &o);
 	buf_fini(&pattern);
 	return node == AST_FAILED ? node : terminal(r, node);
 }
+
+/* ---- llguidance's dialect ---- */
+
+/* Read a JSON object.  Return NULL if an error was set. */
+static json_t *take_json(struct parser *r, const char *what)
+{
+	json_t *v = NULL;
+	char why[128];
+	int depth = 0;
+	bool quoted = false;
+	scan_space(&r->s, false);
+	const size_t from = r->s.at;
+	size_t end = from;
+	for (; end < r->s.n && (end == from || depth); end++) {
+		const char c = r->s.p[end];
+		if (c == '\\' && quoted)
+			end++;
+		else if (c == '"')
+			quoted = !quoted;
+		else if (!quoted)
+			depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+		if (end == from && c != '{')
+			break;
+	}
+	if (end > from && end <= r->s.n && !depth &&
+	    json_parse_within(r->s.p + from, end - from, json_tree_max, &v, NULL, why, sizeof why))
+		v = NULL;
+	if (!json_is_object(v)) {
+		json_decref(v);
+		scan_fail(&r->s, -EINVAL, what);
+		return NULL;
+	}
+	r->s.at = end;
+	return v;
+}
+
+/* %llguidance {...}: options of llguidance's parser; none of the accepted ones changes the language. */
+static void parse_header(struct parser *r)
+{
+	static const char *const known[] = {"no_forcing", "allow_initial_skip", "allow_invalid_utf8",
+					    "verbose"};
+	json_t *o = take_json(r, "%llguidance without a JSON object"), *v;
+	const char *key;
+	json_object_foreach(o, key, v)
+	{
+		bool fine = false;
+		for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+			fine |= !strcmp(key, known[i]);
+		fine &= strcmp(key, "allow_invalid_utf8") != 0 || !json_is_true(v);
+		if (!fine)
+			scan_fail(&r->s, -EINVAL, "this option of %llguidance is not supported");
+	}
+	json_decref(o);
+}
+
+/* Accept the attribute capture, which does not change the text; refuse others, which would. */
+static bool check_attribute(struct parser *r, const char *name, size_t n)
+{
+	static const char *const refused[][2] = {
+		{"max_tokens", "the attribute max_tokens is not supported: use the request's max_tokens"},
+		{"temperature", "the attribute temperature is not supported: use the request's temperature"},
+		{"stop",
+		 "the attribute stop is not supported: use the request's stop, or a pattern without it"},
+		{"suffix", "the attribute suffix is not supported: write it behind the rule"},
+	};
+	const char *why = "attributes of rules other than capture are not supported";
+	if (n == 7 && memcmp(name, "capture", n) == 0)
+		return true;
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+		if (strlen(refused[i][0]) == n && memcmp(refused[i][0], name, n) == 0)
+			why = refused[i][1];
+	scan_fail(&r->s, -EINVAL, why);
+	return false;
+}
+
+/* Parse a rule's attributes after [. */
+static void parse_attributes(struct parser *r)
+{
+	do {
+		scan_space(&r->s, false);
+		const char *name = r->s.p + r->s.at;
+		const size_t n = take_name(r);
+		if (!check_attribute(r, name, n))
+			return;
+		scan_space(&r->s, false);
+		if (scan_take(&r->s, "=")) {
+			struct buf text = {0};
+			scan_space(&r->s, false);
+			if (!scan_take(&r->s, "\""))
+				scan_fail(&r->s, -EINVAL, "the name of a capture is missing");
+			else
+				take_string(r, &text);
+			buf_fini(&text);
+		}
+		scan_space(&r->s, false);
+	} while (!r->s.failed && scan_take(&r->s, ","));
+	if (!r->s.failed && !scan_take(&r->s, "]"))
+		scan_fail(&r->s, -EINVAL, "attributes without their end");
+}
+
+/* Parse a schema after %json. */
+static int parse_schema(struct parser *r)
+{
+	const struct schema_options o = {.bounded = true};
+	char why[256];
+	int node = AST_FAILED;
+	json_t *schema = take_json(r, "%json without a JSON schema");
+	if (schema && schema_node(r->s.a, schema, &o, &node, why, sizeof why)) {
+		ast_fail(r->s.a, -EINVAL, "Lark: %%json: %s", why);
+		r->s.failed = true;
+		node = AST_FAILED;
+	}
+	json_decref(schema);
+	return node == AST_FAILED ? node : terminal(r, node);
+}
+
+/* ---- rules ---- */
 
 static int parse_group(struct parser *r, const char *end)
 {
@@ -227,6 +354,8 @@ static int parse_atom(struct parser *r)
 		node = parse_group(r, "]");
 		return node == AST_FAILED ? node : ast_option(r->s.a, node);
 	}
+	if (scan_take(&r->s, "%json"))
+		return parse_schema(r);
 	const char *name = r->s.p + r->s.at;
 	size_t n = take_name(r);
 	if (!n)
@@ -241,7 +370,7 @@ static int parse_atom(struct parser *r)
 	return is_terminal(name, n) ? terminal(r, ast_ref(r->s.a, rule)) : ast_ref(r->s.a, rule);
 }
 
-/* Space and a count; false: neither is read. */
+/* Read blanks and a count.  Return false and read nothing if there is no count. */
 static bool spaced_count(struct parser *r, int64_t *out)
 {
 	const size_t from = r->s.at;
@@ -278,7 +407,7 @@ static int parse_item(struct parser *r)
 	return ast_repeat(r->s.a, node, min, max);
 }
 
-/* Whether what follows ends a sequence: at the end of a line, a | in the next one goes on. */
+/* Return true if the sequence ends here.  At a line's end, it also moves to a | that begins the next line. */
 static bool ends(struct parser *r)
 {
 	int c = scan_peek(&r->s);
@@ -317,21 +446,20 @@ static int parse_alternatives(struct parser *r)
 	return scan_join(&r->s, &nodes, ast_alt);
 }
 
-/* Behind %import. */
-static void parse_import(struct parser *r)
+/* Import a terminal of common, under its own name or the name after an arrow. */
+static void import_terminal(struct parser *r, bool renamed)
 {
-	scan_space(&r->s, false);
-	bool known = scan_take(&r->s, "common.");
 	const char *name = r->s.p + r->s.at;
 	size_t n = take_name(r), i = 0, n_common = sizeof common / sizeof *common;
 	while (i < n_common && (strlen(common[i].name) != n || memcmp(common[i].name, name, n) != 0))
 		i++;
-	if (!known || i == n_common) {
-		scan_fail(&r->s, -EINVAL, "this import is not supported");
+	if (i == n_common) {
+		scan_fail(&r->s, -EINVAL,
+			  n ? "this import is not supported" : "the name of an import is missing");
 		return;
 	}
 	scan_space(&r->s, false);
-	if (scan_take(&r->s, "->")) {
+	if (renamed && scan_take(&r->s, "->")) {
 		scan_space(&r->s, false);
 		name = r->s.p + r->s.at;
 		n = take_name(r);
@@ -343,9 +471,37 @@ static void parse_import(struct parser *r)
 		ast_rule_set(r->s.a, rule, node);
 }
 
+/* Parse the rest of %import: common.A, common.A -> B, or common (A, B). */
+static void parse_import(struct parser *r)
+{
+	scan_space(&r->s, false);
+	if (!scan_take(&r->s, "common")) {
+		scan_fail(&r->s, -EINVAL, "imports of anything but common are not supported");
+		return;
+	}
+	if (scan_take(&r->s, ".")) {
+		import_terminal(r, true);
+		return;
+	}
+	scan_space(&r->s, false);
+	if (!scan_take(&r->s, "(")) {
+		scan_fail(&r->s, -EINVAL, "this import is not supported");
+		return;
+	}
+	do {
+		scan_space(&r->s, true);
+		import_terminal(r, false);
+		scan_space(&r->s, true);
+	} while (!r->s.failed && scan_take(&r->s, ","));
+	if (!r->s.failed && !scan_take(&r->s, ")"))
+		scan_fail(&r->s, -EINVAL, "a list of imports without its end");
+}
+
 static void parse_directive(struct parser *r)
 {
-	if (scan_take(&r->s, "import")) {
+	if (scan_take(&r->s, "llguidance")) {
+		parse_header(r);
+	} else if (scan_take(&r->s, "import")) {
 		parse_import(r);
 	} else if (scan_take(&r->s, "ignore")) {
 		r->terminal = true;
@@ -374,6 +530,10 @@ static void parse_rule(struct parser *r)
 						  : "templates are not supported");
 		return;
 	}
+	if (scan_take(&r->s, "["))
+		parse_attributes(r);
+	if (r->s.failed)
+		return;
 	int rule = rule_names_get(&r->names, r->s.a, name, n);
 	r->terminal = is_terminal(name, n);
 	scan_space(&r->s, false);
@@ -389,7 +549,7 @@ static void parse_rule(struct parser *r)
 
 int lark_parse(struct ast *a, const char *p, size_t n)
 {
-	struct parser r = {.s = {.a = a, .language = "Lark", .comment = "//", .p = p, .n = n}};
+	struct parser r = {.s = {.a = a, .language = "Lark", .comments = {"//", "#"}, .p = p, .n = n}};
 	int node = AST_FAILED;
 	if (utf8_valid(p, n) != n)
 		return ast_fail(a, -EINVAL, "Lark: not UTF-8");

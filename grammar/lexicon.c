@@ -1,4 +1,4 @@
-/* lexicon.c - tokens, sorted into groups, and a trie of each. */
+/* lexicon.c - sorts tokens into groups and builds a trie of each group. */
 #include "grammar/lexicon.h"
 #include "base/alloc.h"
 #include "base/err.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Number of characters of a slice's tokens, up to which they form a group. */
+/* Upper limits of a group's number of characters per token, for slices. */
 static const unsigned tiers[] = {1, 2, 3, 4, 6, 8, 12, LEXICON_LONG_BYTES};
 enum { N_TIERS = sizeof tiers / sizeof *tiers };
 
@@ -74,10 +74,11 @@ static void set_bit(uint32_t *bits, uint32_t i)
 	bits[i >> 5] |= (uint32_t)1 << (i & 31);
 }
 
-/* The trie of items[0..n), which are sorted, behind the nodes that are there. */
+/* Append the trie of the sorted items[0..n) to the nodes. */
 static void build_trie(struct lexicon *v, size_t *cap, const struct item *items, size_t n)
 {
-	uint32_t *open = xcalloc(LEXICON_TOKEN_BYTES_MAX + 1, sizeof *open); /* node of each depth */
+	/* the current node of each depth */
+	uint32_t *open = xcalloc(LEXICON_TOKEN_BYTES_MAX + 1, sizeof *open);
 	uint32_t depth = 0;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t common = 0;
@@ -134,7 +135,7 @@ static void build_groups(struct lexicon *v, struct item *items, size_t n)
 	v->memory += cap * sizeof *v->nodes;
 }
 
-/* No text and no special token. */
+/* Return true if the bytes are neither text nor one special token. */
 static bool is_forged(const char *p, uint32_t n)
 {
 	if (n > 2 && (unsigned char)p[0] == LEXICON_SPECIAL_BEGIN &&

@@ -1,16 +1,17 @@
-/* lexicon.h - a model's tokens as bytes, laid out for masks: tries in preorder, so that a prefix that no
- * grammar continues skips all tokens behind it.
+/* lexicon.h - a model's tokens as bytes, in tries laid out for masks. The tries are in preorder: if no
+ * grammar text continues with a prefix, all tokens below the prefix are skipped.
  *
  *     node   byte  depth  token  next
- *      0     a     1      12     3      <- "a" is token 12; its subtree is nodes 1..2
- *      1     b     2      -      3
- *      2     c     3      77     3      <- "abc"
- *      3     b     1      13     4
+ *      0      a     1      12     3      <- "a" is token 12; its subtree is nodes 1..2
+ *      1      b     2      -      3
+ *      2      c     3      77     3      <- "abc"
+ *      3      b     1      13     4
  *
- * Tokens are divided into groups with a trie each: those whose characters all belong to a class that grammars
- * often allow as a whole (lower case; letters and digits; what a JSON string holds unescaped), by their
- * number of characters; the rest; and long ones.  Groups that are allowed as a whole are one OR of bits.
- * Immutable: any thread. */
+ * Tokens are divided into groups, each with its own trie. A slice is a class of characters that grammars
+ * often allow as a whole (lower case; letters and digits; unescaped characters of JSON strings); the tokens
+ * of a slice are grouped by their number of characters. The other groups are long tokens and the rest. A
+ * group that is allowed as a whole costs one OR of bits.
+ * Immutable: usable from any thread. */
 #ifndef QUERN_GRAMMAR_LEXICON_H
 #define QUERN_GRAMMAR_LEXICON_H
 
@@ -26,18 +27,18 @@ enum lexicon_class {
 	LEXICON_LONG,
 	N_LEXICON_CLASSES
 };
-enum { N_LEXICON_SLICES = LEXICON_REST }; /* classes that are sets of characters */
+enum { N_LEXICON_SLICES = LEXICON_REST }; /* the classes that are sets of characters */
 
 enum {
-	LEXICON_LONG_BYTES = 32, /* tokens with more are LEXICON_LONG */
+	LEXICON_LONG_BYTES = 32, /* tokens with more bytes are LEXICON_LONG */
 	LEXICON_TOKEN_BYTES_MAX = 4096,
 	LEXICON_TOKENS_MAX = 1 << 24,
 };
 #define LEXICON_NO_TOKEN UINT32_MAX
 
-/* Bytes that no UTF-8 text holds.  A special token that grammars may name (form_source.h) has the bytes
- * LEXICON_SPECIAL_BEGIN, its text, LEXICON_SPECIAL_END.  Other tokens with bytes from LEXICON_NO_TEXT on,
- * those for single bytes among them, are never allowed: they would spell special tokens. */
+/* Bytes that no UTF-8 text holds. A special token that grammars may name (form_source.h) has the bytes
+ * LEXICON_SPECIAL_BEGIN, its text, LEXICON_SPECIAL_END. Other tokens with bytes >= LEXICON_NO_TEXT,
+ * including tokens for such single bytes, are never allowed: they would spell special tokens. */
 enum { LEXICON_NO_TEXT = 0xf8, LEXICON_SPECIAL_END = 0xfe, LEXICON_SPECIAL_BEGIN = 0xff };
 
 enum lexicon_kind {
@@ -47,44 +48,46 @@ enum lexicon_kind {
 };
 
 struct lexicon_token {
-	const char *bytes; /* as they stand in a text: not UTF-8 by themselves */
+	const char *bytes; /* bytes as in a text; not necessarily valid UTF-8 */
 	uint32_t n;        /* 0: never allowed, unless LEXICON_END */
 	enum lexicon_kind kind;
 };
 
 struct lexicon_node {
-	uint32_t token; /* LEXICON_NO_TOKEN: none ends here */
-	uint32_t next;  /* the node behind the subtree */
-	uint16_t depth; /* 1: of the first byte */
+	uint32_t token; /* the token that ends here, or LEXICON_NO_TOKEN */
+	uint32_t next;  /* the first node after the subtree */
+	uint16_t depth; /* 1 for the first byte of a token */
 	uint8_t byte;
 };
 
 struct lexicon_group {
 	enum lexicon_class class;
-	unsigned max_chars;  /* of its tokens */
-	uint32_t begin, end; /* nodes */
-	uint32_t *bits;      /* slices: its tokens and those of the shorter groups; owned, [n_words] */
+	unsigned max_chars;  /* most characters in one of the group's tokens */
+	uint32_t begin, end; /* nodes [begin, end) */
+	/* slices: the tokens of this group and of the slice's shorter groups; owned, [n_words] */
+	uint32_t *bits;
 };
 
 enum { LEXICON_GROUPS_MAX = 32 };
 
 struct lexicon {
-	uint32_t n_tokens, n_words; /* words of 32 bits of a mask */
+	uint32_t n_tokens, n_words; /* n_words: 32-bit words of a mask */
 	uint32_t max_bytes;
 	struct lexicon_node *nodes;
 	uint32_t n_nodes;
 	struct lexicon_group groups[LEXICON_GROUPS_MAX];
 	int n_groups;
-	uint32_t *same; /* [n_tokens]: the next token of the same bytes; LEXICON_NO_TOKEN: none */
-	uint32_t *ends; /* tokens that end the text */
+	uint32_t *same; /* [n_tokens]: the next token with the same bytes, or LEXICON_NO_TOKEN */
+	uint32_t *ends; /* the tokens that end the text */
 	uint32_t n_ends;
 	char *bytes;
-	size_t *at; /* [n_tokens + 1] in bytes */
+	size_t *at; /* [n_tokens + 1]: offsets in bytes */
 	uint8_t *kinds;
 	size_t memory;
 };
 
-/* Copies the tokens.  0; -E2BIG with the reason: too many, or one too long. */
+/* Copy the tokens into a new lexicon. Return 0, or -E2BIG with the reason: too many tokens, or
+ * one too long. */
 int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n);
 void lexicon_free(struct lexicon *v); /* NULL is fine */
 

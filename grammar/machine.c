@@ -1,4 +1,4 @@
-/* machine.c - states, and steps from one to the next. */
+/* machine.c - states and the steps between them. */
 #include "grammar/machine_impl.h"
 #include "base/alloc.h"
 #include "base/err.h"
@@ -32,8 +32,11 @@ int machine_open(const struct ast *a, const struct machine_limits *limits, struc
 	m->max_bytes = limits && limits->bytes ? limits->bytes : bytes_default;
 	m->max_depth = limits && limits->depth ? (uint32_t)limits->depth : DEPTH_DEFAULT;
 	m->x = exprs_new(m->max_bytes);
+	if (limits)
+		exprs_allow(m->x, limits->work);
 	int rc = compile_ast(a, m->x, &m->grammar, why, why_n);
 	if (rc) {
+		rc = exprs_error(m->x) == -EAGAIN ? -EAGAIN : rc;
 		machine_free(m);
 		return rc;
 	}
@@ -106,7 +109,13 @@ uint64_t machine_generation(const struct machine *m)
 
 int machine_error(const struct machine *m)
 {
-	return m->full || exprs_error(m->x) == -ENOMEM ? -ENOMEM : 0;
+	const int rc = exprs_error(m->x);
+	return m->full || rc == -ENOMEM ? -ENOMEM : rc == -EAGAIN ? -EAGAIN : 0;
+}
+
+void machine_allow(struct machine *m, struct grammar_work work)
+{
+	exprs_allow(m->x, work);
 }
 
 const char *machine_refusal(const struct machine *m)
@@ -119,17 +128,19 @@ void machine_clear_refusal(struct machine *m)
 	m->refusal = NULL;
 }
 
-/* Whether the step under way has failed, by memory or by a bound of its state. */
+/* Return true if the current step has failed: out of memory, or a bound of its state exceeded. */
 static bool failed(const struct machine *m)
 {
 	return m->full || m->deep || m->wide || exprs_error(m->x);
 }
 
-/* Ends a step: a bound that it has met refuses this step alone. */
+/* End a step and return whether it failed.  An exceeded bound refuses only this step. */
 static bool step_failed(struct machine *m)
 {
-	if (machine_error(m))
+	if (machine_error(m)) {
+		m->deep = m->wide = false;
 		return true;
+	}
 	if (!failed(m))
 		return false;
 	m->refusal = m->deep ? "the text is nested deeper than the grammar's bound"
@@ -149,7 +160,7 @@ static uint32_t positions_hash(const struct position *p, uint32_t n, bool accept
 	return h ^ h >> 13;
 }
 
-/* What a state is found by. */
+/* The content by which a state is found. */
 struct state_key {
 	const struct position *positions;
 	uint32_t n;
@@ -165,7 +176,7 @@ static bool is_state(const void *owner, uint32_t state, const void *what)
 	       memcmp(m->positions + s->positions, k->positions, k->n * sizeof *k->positions) == 0;
 }
 
-/* The row of a new state: what no position can begin with is dead. */
+/* Make the row of a new state: bytes that no position can begin with are dead. */
 static void row_begin(struct machine *m, uint32_t state)
 {
 	const struct state *s = &m->states[state];
@@ -211,7 +222,7 @@ static uint32_t state_intern(struct machine *m, const struct position *p, uint32
 	return state;
 }
 
-/* Adds a position to the closure, once. */
+/* Add a position to the closure unless it is there. */
 static void work_add(struct machine *m, uint32_t e, uint32_t node)
 {
 	uint32_t i = (e * 0x9e3779b1u ^ node * 0x85ebca6bu) % POSITIONS_TABLE;
@@ -245,7 +256,7 @@ static void temp_edge_add(struct machine *m, uint32_t t, uint32_t rest, uint32_t
 		work_add(m, rest, parent);
 }
 
-/* A rule is called at this place: its node, made by the first call. */
+/* Return the temporary node of a rule called at this place; the first call makes it. */
 static uint32_t temp_of(struct machine *m, uint32_t rule)
 {
 	if (m->temp_of[rule] >> 32 == m->stamp)
@@ -257,7 +268,7 @@ static uint32_t temp_of(struct machine *m, uint32_t rule)
 	return m->n_temps++;
 }
 
-/* A rule has matched: its callers go on. */
+/* Continue the callers of a rule that has matched. */
 static void pop(struct machine *m, uint32_t node)
 {
 	if (node == NODE_END) {
@@ -284,7 +295,7 @@ static int by_node(const void *p, const void *q)
 	return (a->e > b->e) - (a->e < b->e);
 }
 
-/* Positions that a byte can follow, their nodes finished, one position per node. */
+/* Keep the positions that a byte can follow, finish their nodes, and merge the positions of each node. */
 static uint32_t work_finish(struct machine *m)
 {
 	uint32_t n = 0, k = 0;
@@ -312,14 +323,14 @@ static void work_begin(struct machine *m)
 {
 	m->n_work = m->n_temps = m->n_temp_edges = m->n_tarjan = m->tarjan_index = 0;
 	m->accepts = false;
-	if (++m->stamp == 0) { /* stamps of long ago would look like today's */
+	if (++m->stamp == 0) { /* the counter wrapped: old stamps would match new ones */
 		memset(m->seen, 0, POSITIONS_TABLE * sizeof *m->seen);
 		memset(m->temp_of, 0, m->grammar.n_bodies * sizeof *m->temp_of);
 		m->stamp = 1;
 	}
 }
 
-/* Follows calls and ends from the positions in work; the state of all that is reached. */
+/* Follow calls and ends of rules from the positions in work.  Return the resulting state. */
 static uint32_t closure(struct machine *m)
 {
 	for (uint32_t i = 0; i < m->n_work && !failed(m); i++) {

@@ -11,20 +11,20 @@
 
 enum { NODE_END = 0 };
 
-/* Bounds of one state, so that a step is bounded: positions, and calls between them. */
+/* Bounds of one state, which bound a step: positions, and table slots for them. */
 enum { POSITIONS_MAX = 1024, POSITIONS_TABLE = 4 * POSITIONS_MAX };
-#define NODE_TEMP 0x80000000u /* a node of the closure under way */
+#define NODE_TEMP 0x80000000u /* marks a node of the closure in progress */
 
 struct edge {
 	uint32_t rest, parent;
 };
 
 struct stack_node {
-	uint32_t edges, n_edges; /* in machine.edges, by parent; each parent once */
-	uint32_t clamp;          /* memo; UINT32_MAX: not yet */
+	uint32_t edges, n_edges; /* range in machine.edges, sorted by parent; each parent once */
+	uint32_t clamp;          /* memo; UINT32_MAX: not computed */
 	uint32_t depth;
 	uint32_t group; /* circular: the first node of the group */
-	bool circular;  /* of a group that calls itself */
+	bool circular;  /* in a group that calls itself */
 };
 
 struct position {
@@ -32,20 +32,21 @@ struct position {
 };
 
 struct state {
-	uint32_t positions, n_positions; /* in machine.positions, by node; each node once */
-	uint32_t clamp;                  /* memo; UINT32_MAX: not yet */
-	uint32_t mask;                   /* of mask.c; UINT32_MAX: none */
-	uint8_t run[N_LEXICON_SLICES];   /* of mask.c: characters that may follow, + 1; 0: not known */
+	uint32_t positions, n_positions; /* range in machine.positions, sorted by node; each node once */
+	uint32_t clamp;                  /* memo; UINT32_MAX: not computed */
+	uint32_t mask;                   /* slot of mask.c; UINT32_MAX: none */
+	/* by mask.c: number of characters that may follow, + 1; 0: unknown */
+	uint8_t run[N_LEXICON_SLICES];
 	bool accepts;
 };
 
-/* A node under construction: one per rule that is called at this place. */
+/* A node under construction: one per rule called at this place of the text. */
 struct temp_node {
 	uint32_t rule;
-	uint32_t edges;      /* first, in temp_edges; UINT32_MAX: none */
+	uint32_t edges;      /* the first, in temp_edges; UINT32_MAX: none */
 	bool popped;         /* the rule matches the empty text here */
-	uint32_t final;      /* UINT32_MAX: not yet */
-	uint32_t index, low; /* of Tarjan's algorithm; 0: not visited */
+	uint32_t final;      /* UINT32_MAX: not assigned */
+	uint32_t index, low; /* Tarjan's algorithm; 0: not visited */
 	bool on_stack;
 };
 
@@ -59,7 +60,7 @@ struct machine {
 	size_t max_bytes;
 	uint32_t max_depth;
 	uint64_t generation;
-	bool full, deep, wide; /* the last two: of the step under way */
+	bool full, deep, wide; /* deep, wide: errors of the step in progress */
 	const char *refusal;
 	int n_classes;
 	const uint8_t *classes;
@@ -69,7 +70,8 @@ struct machine {
 	struct edge *edges;
 	size_t n_edges, cap_edges;
 	struct numbers node_table;
-	uint32_t *groups; /* circular groups: words, text, first node; of length words + 2 */
+	/* circular groups, each: the number of content words, these words, the first node */
+	uint32_t *groups;
 	size_t n_groups, cap_groups;
 
 	struct state *states;
@@ -77,11 +79,11 @@ struct machine {
 	struct position *positions;
 	size_t n_positions, cap_positions;
 	struct numbers state_table;
-	uint32_t *rows; /* [n_states][n_classes]; EXPR_UNKNOWN */
+	uint32_t *rows; /* [n_states][n_classes]; EXPR_UNKNOWN: not computed */
 	size_t cap_rows;
 	uint32_t start;
 
-	/* The closure under way. */
+	/* The closure in progress. */
 	struct position *work;
 	uint32_t n_work, cap_work;
 	uint64_t *seen; /* [POSITIONS_TABLE]: stamp << 32 | index + 1 */
@@ -96,21 +98,21 @@ struct machine {
 	uint32_t n_tarjan, cap_tarjan, tarjan_index;
 	struct edge *scratch;
 	uint32_t n_scratch, cap_scratch;
-	uint32_t *words; /* a group's text */
+	uint32_t *words; /* the content of a group */
 	size_t n_words, cap_words;
 };
 
 /* machine_stack.c */
 void machine_nodes_reset(struct machine *m);
-/* Ends construction of temporary node t and of those above it; its number. */
+/* Finish temporary node t and those above it.  Return its final number. */
 uint32_t machine_finish_node(struct machine *m, uint32_t t);
 uint32_t machine_clamp_node(struct machine *m, uint32_t node, uint32_t n);
 
 /* machine.c */
 uint32_t machine_slow_step(struct machine *m, uint32_t state, int class);
-/* A state that no text of at most n bytes tells from this one: counters beyond n are cut. */
+/* Return a state that no text of at most n bytes distinguishes from this one: counters beyond n are cut. */
 uint32_t machine_clamp(struct machine *m, uint32_t state, uint32_t n);
-/* Whether no text of at most far bytes tells them apart either, as far as that shows. */
+/* Return true if provably no text of at most far bytes distinguishes state from its clamp either. */
 bool machine_clamp_is_far(struct machine *m, uint32_t state, uint32_t n, uint32_t far);
 
 static inline uint32_t machine_step_class(struct machine *m, uint32_t state, int class)

@@ -1,4 +1,4 @@
-/* machine_stack.c - the graph-structured stack: nodes by what they hold. */
+/* machine_stack.c - the graph-structured stack; nodes are hash-consed by content. */
 #include "grammar/machine_impl.h"
 #include "base/alloc.h"
 
@@ -47,7 +47,7 @@ static int by_parent(const void *p, const void *q)
 	return (a->rest > b->rest) - (a->rest < b->rest);
 }
 
-/* Sorted; one edge to each parent, its rests as alternatives. */
+/* Sort the edges and merge those with the same parent into one, with their rests as alternatives. */
 static uint32_t edges_normalize(struct machine *m, struct edge *e, uint32_t n)
 {
 	uint32_t k = 0;
@@ -82,7 +82,7 @@ static uint32_t node_append(struct machine *m, const struct edge *e, uint32_t n,
 	return m->n_nodes++;
 }
 
-/* The node with these edges. */
+/* Return the node with these edges. */
 static uint32_t node_intern(struct machine *m, const struct edge *e, uint32_t n)
 {
 	const uint32_t hash = edges_hash(e, n);
@@ -100,9 +100,8 @@ static void scratch_put(struct machine *m, uint32_t rest, uint32_t parent)
 	m->scratch[m->n_scratch++] = (struct edge){rest, parent};
 }
 
-/* Appends the edges of t to scratch.  Parents within t's own group stay temporary.  A caller that has nothing
- * left to match is replaced by its own callers, so that a rule that ends by calling itself does not grow the
- * stack. */
+/* Append the edges of t to scratch. Parents within t's own group stay temporary. A caller with nothing left
+ * to match is replaced by its own callers, so that a tail-recursive rule does not grow the stack. */
 static void put_edges(struct machine *m, uint32_t t)
 {
 	for (uint32_t i = m->temps[t].edges; i != UINT32_MAX; i = m->temp_edges[i].next) {
@@ -132,8 +131,9 @@ static int by_rule(const void *p, const void *q, void *temps)
 	return (a > b) - (a < b);
 }
 
-/* The text of a group of n members: rules and edges, parents within the group by their place in it.  The
- * numbers first..first + n of another group (UINT32_MAX: none) are taken for this group's own. */
+/* Write the content of a group of n members to words: rules and edges; parents within the group are written
+ * as their index. Nodes first..first + n of another group (UINT32_MAX: none) are treated as
+ * this group's own. */
 static void group_text(struct machine *m, const uint32_t *members, uint32_t n, uint32_t first)
 {
 	m->n_words = 0;
@@ -158,7 +158,8 @@ static void group_text(struct machine *m, const uint32_t *members, uint32_t n, u
 	}
 }
 
-/* The first node of the group with the text in words; UINT32_MAX: none.  only: that group alone. */
+/* Return the first node of the group with the content in words, or UINT32_MAX. only: compare with
+ * this group alone. */
 static uint32_t group_find(const struct machine *m, uint32_t only)
 {
 	for (size_t g = 0; g < m->n_groups; g += m->groups[g] + 2) {
@@ -170,8 +171,8 @@ static uint32_t group_find(const struct machine *m, uint32_t only)
 	return UINT32_MAX;
 }
 
-/* A group that this one was called from and is equal to, once both are taken for one: s ::= s s | "a" is
- * called by itself in each place of the text. */
+/* Return the first node of a group that calls this one and would equal it if both were identified;
+ * UINT32_MAX: none. Example: s ::= s s | "a" calls itself at each place of the text. */
 static uint32_t group_like_caller(struct machine *m, const uint32_t *members, uint32_t n)
 {
 	uint32_t tried = UINT32_MAX;
@@ -215,7 +216,7 @@ static uint32_t group_new(struct machine *m, uint32_t n)
 	return first;
 }
 
-/* A group of rules that call each other, in the order of their rules, which differ. */
+/* Finish a group of rules that call each other; members are ordered by rule, which are distinct. */
 static void finish_group(struct machine *m, uint32_t *members, uint32_t n)
 {
 	qsort_r(members, n, sizeof *members, by_rule, m->temps);
@@ -240,7 +241,7 @@ static bool calls_itself(const struct machine *m, uint32_t t)
 	return false;
 }
 
-/* Tarjan's strongly connected components: parents are finished before those that they called. */
+/* Tarjan's strongly connected components: callers are finished before the nodes that they call. */
 static void visit(struct machine *m, uint32_t t)
 {
 	m->temps[t].index = m->temps[t].low = ++m->tarjan_index;
@@ -294,8 +295,12 @@ uint32_t machine_clamp_node(struct machine *m, uint32_t node, uint32_t n)
 		struct edge from = m->edges[s.edges + k];
 		e[k] = (struct edge){expr_clamp(m->x, from.rest, n), machine_clamp_node(m, from.parent, n)};
 	}
-	uint32_t n_edges = edges_normalize(m, e, s.n_edges), to = node_intern(m, e, n_edges);
+	const uint32_t n_edges = edges_normalize(m, e, s.n_edges);
+	/* On an error the rests are wrong, so nothing is kept. */
+	const bool whole = !exprs_error(m->x);
+	const uint32_t to = whole ? node_intern(m, e, n_edges) : node;
 	free(e);
-	m->nodes[to].clamp = to;
-	return m->nodes[node].clamp = to;
+	if (whole)
+		m->nodes[to].clamp = m->nodes[node].clamp = to;
+	return to;
 }

@@ -1,9 +1,9 @@
-/* mask.c - which tokens a state allows.
- * A token is allowed if its bytes lead from the state to another.  Most of the vocabulary is settled without
- * a walk: where an expression allows any n characters of a slice (of a JSON string, say), all its tokens of
- * at most n characters are allowed at once.  The others are found by walking their tries.  A state whose
- * counters lie beyond the longest token (40 more characters may follow, or 4,000) has the mask of the state
- * in which they are cut. */
+/* mask.c - finds the tokens that a state allows.
+ * A token is allowed if its bytes lead from the state to another. Most of the vocabulary is decided without
+ * a walk: if an expression allows any n characters of a slice (of a JSON string, say), all tokens of the
+ * slice with at most n characters are allowed at once. The rest is found by walking the tries. If counters
+ * of a state exceed the longest token (40 more characters may follow, or 4,000), its mask is that of the
+ * state with those counters cut. */
 #include "grammar/grammar_impl.h"
 #include "base/alloc.h"
 
@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What all searches for runs from the states behind a mask's own may cost, as exprs_work() counts it.
- * Subtrees of fewer than SUBTREE_MIN nodes are walked without a search. */
+/* Limit, in units of exprs_work(), on all searches for runs from successors of the mask's state. Subtrees
+ * smaller than SUBTREE_MIN nodes are walked without a search. */
 enum { RUN_WORK_BEHIND = 12000, SUBTREE_MIN = 16 };
+enum { NODES_OF_UNIT = 8 }; /* trie nodes per unit of work */
 
 void mask_fini(struct grammar *g)
 {
@@ -45,7 +46,7 @@ static inline void allow(const struct lexicon *v, uint32_t token, uint32_t *mask
 		mask[token >> 5] |= (uint32_t)1 << (token & 31);
 }
 
-/* Whether all tokens of a trie of a slice are allowed from state. */
+/* Return true if state allows all tokens of a slice's trie. */
 static bool allows_group(struct grammar *g, uint32_t state, const struct lexicon_group *group)
 {
 	const struct state *s = &g->m->states[state];
@@ -56,7 +57,7 @@ static bool allows_group(struct grammar *g, uint32_t state, const struct lexicon
 	return run >= group->max_chars;
 }
 
-/* Allows the tokens of one trie whose bytes lead on from state. */
+/* Allow the tokens of one trie that can follow state. */
 static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *group, uint32_t *mask)
 {
 	const bool slice = (int)group->class < N_LEXICON_SLICES;
@@ -64,8 +65,10 @@ static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *
 	struct machine *m = g->m;
 	uint32_t *path = g->path;
 	path[0] = state;
-	for (uint32_t i = group->begin; i < group->end;) {
+	for (uint32_t i = group->begin, visited = 0; i < group->end;) {
 		const struct lexicon_node *n = &nodes[i];
+		if (++visited % NODES_OF_UNIT == 0)
+			exprs_spend(m->x, 1);
 		uint32_t to = machine_step_class(m, path[n->depth - 1], m->classes[n->byte]);
 		if (to == MACHINE_DEAD) {
 			i = n->next;
@@ -80,13 +83,13 @@ static void walk(struct grammar *g, uint32_t state, const struct lexicon_group *
 	}
 }
 
-/* Adds the tokens of all groups but the long ones. */
+/* Add the tokens of all groups except the long ones. */
 static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 {
 	const struct lexicon *v = g->v;
 	uint32_t run[N_LEXICON_SLICES];
 	g->run_own = true;
-	/* Each slice holds the ones before it, so that its runs are no longer than theirs. */
+	/* Each slice contains the slices before it, so its run is no longer than theirs. */
 	run[LEXICON_JSON] = mask_run(g, state, LEXICON_JSON);
 	run[LEXICON_LOWER] =
 		run[LEXICON_JSON] == RUN_INFINITE ? RUN_INFINITE : mask_run(g, state, LEXICON_LOWER);
@@ -103,13 +106,13 @@ static void add_groups(struct grammar *g, uint32_t state, uint32_t *mask)
 			walk(g, state, group, mask);
 		else if (i + 1 == v->n_groups || next->class != group->class ||
 			 run[group->class] < next->max_chars)
-			/* The last one that is allowed as a whole has the bits of those before it. */
+			/* The last group allowed as a whole includes the bits of the earlier ones. */
 			for (uint32_t w = 0; w < v->n_words; w++)
 				mask[w] |= group->bits[w];
 	}
 }
 
-/* A slot by the clock algorithm; keep: a slot that stays, or UINT32_MAX. */
+/* Choose a slot by the clock algorithm.  keep: a slot that must stay, or UINT32_MAX. */
 static uint32_t slot_new(struct grammar *g, uint32_t state, uint32_t keep)
 {
 	size_t words = g->v->n_words;
@@ -133,6 +136,14 @@ static uint32_t slot_new(struct grammar *g, uint32_t state, uint32_t keep)
 	return slot;
 }
 
+/* Discard the slot: its mask is incomplete. */
+static void slot_drop(struct grammar *g, uint32_t slot)
+{
+	g->m->states[g->slots[slot].state].mask = UINT32_MAX;
+	g->slots[slot] = (struct mask_slot){.state = MACHINE_DEAD};
+}
+
+/* Return the slot with the mask of state; UINT32_MAX: see machine_error(). */
 static uint32_t slot_of(struct grammar *g, uint32_t state)
 {
 	uint32_t slot = g->m->states[state].mask;
@@ -145,6 +156,8 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 	uint32_t same = machine_clamp(g->m, state, LEXICON_LONG_BYTES), from = UINT32_MAX;
 	if (same != MACHINE_DEAD && same != state)
 		from = slot_of(g, same);
+	if (machine_error(g->m))
+		return UINT32_MAX;
 	slot = slot_new(g, state, from);
 	uint32_t *mask = g->masks + (size_t)slot * v->n_words;
 	if (from != UINT32_MAX)
@@ -152,7 +165,7 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 	if (from != UINT32_MAX && machine_clamp_is_far(g->m, state, LEXICON_LONG_BYTES, v->max_bytes))
 		return slot;
 	if (from != UINT32_MAX) {
-		/* The cut state may allow long tokens that this one does not. */
+		/* The cut state may allow long tokens that state does not. */
 		for (int i = 0; i < v->n_groups; i++)
 			for (uint32_t n = v->groups[i].begin;
 			     v->groups[i].class == LEXICON_LONG && n < v->groups[i].end; n++)
@@ -166,7 +179,10 @@ static uint32_t slot_of(struct grammar *g, uint32_t state)
 	for (int i = 0; i < v->n_groups; i++)
 		if (v->groups[i].class == LEXICON_LONG)
 			walk(g, state, &v->groups[i], mask);
-	return slot;
+	if (!machine_error(g->m))
+		return slot;
+	slot_drop(g, slot);
+	return UINT32_MAX;
 }
 
 int mask_of_state(struct grammar *g, uint32_t state, const uint32_t **mask)
@@ -175,7 +191,7 @@ int mask_of_state(struct grammar *g, uint32_t state, const uint32_t **mask)
 	assert(state != MACHINE_DEAD);
 	uint32_t slot = slot_of(g, state);
 	if (machine_error(g->m))
-		return -ENOMEM; /* what was made is dropped by the reset */
+		return machine_error(g->m);
 	*mask = g->masks + (size_t)slot * g->v->n_words;
 	return 0;
 }

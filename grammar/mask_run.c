@@ -1,37 +1,37 @@
-/* mask_run.c - how many characters of a slice may follow a state, whatever they are.
- * What is found is never too long, and may be too short: the tokens that it does not settle are walked.  The
- * run of an expression is the longest one of its parts, as far as one part alone shows it: behind the names
- * of an object's members comes another rest each time, but the names that no member has are the same
- * expression.
+/* mask_run.c - computes runs: how many arbitrary characters of a slice may follow a state. A computed run is
+ * never too long, but may be too short: tokens that it does not decide are walked. The run of an expression
+ * is the longest run of its operands that can be found in one operand alone. Example: after the names of an
+ * object's members a different rest follows each time, but the expression for unlisted names stays the same.
  *
- *     SEQ a b     run of a, as long as b has a text; and of b, where a may be empty
- *     ALT         the longest of its alternatives; if that is not infinite, a search of them together
- *     AND a !b    infinite where a's is and b has finitely many texts
+ *     SEQ a b     run of a, if some text matches b; and run of b, if a may be empty
+ *     ALT         the longest run of the alternatives; if it is finite, also a search of all together
+ *     AND a !b    infinite if the run of a is and b has finitely many texts
  *     others      a search by characters */
 #include "grammar/expr_impl.h"
 #include "grammar/grammar_impl.h"
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PAIRS_MAX = 1000, PAIRS_TABLE = 4096, RUN_MAX = LEXICON_LONG_BYTES };
-/* What a search may cost, as exprs_work() counts it (a walk of all tries costs about 10,000): from a mask's
- * own state, of its alternatives together, from one of the states behind it. */
+/* Limits of a search, in units of exprs_work() (walking all tries costs about 10,000): RUN_WORK from the
+ * mask's own state, TOGETHER_WORK for its alternatives together, RUN_WORK_EACH from a successor state. */
 enum { RUN_WORK = 30000, TOGETHER_WORK = 5000, RUN_WORK_EACH = 300, PAIR_WORK = 4 };
-enum { POSITIONS = 8 }; /* of a state, that are looked at */
+enum { POSITIONS = 8 }; /* positions of a state that are searched */
 
-/* What a run's search has seen: an expression, and how far into a character it is. */
+/* A visited point of a search: an expression, and the position within a character. */
 struct pair {
 	uint32_t e, u;
 };
 
-/* A search by characters: all of this one's bytes are followed before the next one's. */
+/* A search by characters: all bytes of one character are followed before the next character. */
 struct pairs {
 	struct pair seen[PAIRS_MAX];
-	uint32_t table[PAIRS_TABLE]; /* search << 16 | index + 1: entries of earlier searches are free */
+	uint32_t table[PAIRS_TABLE]; /* search << 16 | index + 1; entries of earlier searches count as free */
 	uint32_t search;
-	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* this character's, the next one's */
+	uint16_t todo[PAIRS_MAX], next[PAIRS_MAX]; /* points of the current and of the next character */
 	uint32_t n, n_todo, n_next;
 };
 
@@ -40,7 +40,7 @@ struct pairs *mask_pairs_new(void)
 	return xcalloc(1, sizeof(struct pairs));
 }
 
-/* false: no room. */
+/* Add a point unless it was visited.  Return false if there is no room. */
 static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 {
 	uint32_t i = (e * 0x9e3779b1u ^ u * 0x85ebca6bu) % PAIRS_TABLE;
@@ -62,8 +62,8 @@ static bool pair_add(struct pairs *s, uint32_t e, uint32_t u, bool boundary)
 
 _Static_assert(sizeof((struct expr_memo *)0)->run == N_LEXICON_SLICES, "a run for each slice");
 
-/* The pairs behind p, by every byte that a character of the slice goes on with; behind those that are known
- * to go on for ever nothing is looked for.  false: the expression stops one of them, or there is no room. */
+/* Add the successors of p by every byte that continues a character of the slice, except those with a known
+ * infinite run. Return false if the expression refuses a byte, or if there is no room. */
 static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int slice)
 {
 	struct exprs *x = g->m->x;
@@ -81,8 +81,8 @@ static bool pair_follow(struct grammar *g, struct pairs *s, struct pair p, int s
 	return true;
 }
 
-/* How many characters of the slice may follow e, whatever they are: by characters, as long as it costs no
- * more than work.  *cut: it would have cost more. */
+/* Return how many arbitrary characters of the slice may follow e, by a search of at most work units; set
+ * *cut if the limit was reached. */
 static uint32_t search(struct grammar *g, uint32_t e, int slice, uint64_t work, bool *cut)
 {
 	struct pairs *s = g->pairs;
@@ -106,20 +106,21 @@ static uint32_t search(struct grammar *g, uint32_t e, int slice, uint64_t work, 
 		while (all && s->n_todo) {
 			*cut = x->work >= end;
 			x->work += PAIR_WORK;
-			all = !*cut && pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice);
+			all = !*cut && pair_follow(g, s, s->seen[s->todo[--s->n_todo]], slice) && !x->spent;
 		}
 	}
 	for (uint32_t i = 0; i < s->n && chars == RUN_INFINITE; i++)
 		if (s->seen[i].u == g->slices[slice])
 			x->memo[s->seen[i].e].run[slice] = 1 + RUN_INFINITE;
-	/* Too wide an expression ends the run; the step of the mask that comes next is not to fail for it. */
+	/* An expression that is too wide ends the run; clear the error, so that the mask's next step does
+	 * not fail. */
 	exprs_clear_over(x);
 	return chars;
 }
 
 static uint32_t run_of_expr(struct grammar *g, uint32_t e, int slice);
 
-/* Whether e can begin with each character of the slice, by its first byte. */
+/* Return true if e accepts every first byte of the slice's characters. */
 static bool begins_like(struct grammar *g, uint32_t e, int slice)
 {
 	uint64_t with[4];
@@ -165,7 +166,7 @@ static uint32_t run_of_alt(struct grammar *g, uint32_t e, int slice, bool *cut)
 	return run > most ? run : most;
 }
 
-/* part and not but: a part with runs of any length has texts without end, of which few are taken away. */
+/* Return true if part has infinite runs and but is the complement of finitely many texts. */
 static bool is_all_but_few(struct grammar *g, uint32_t part, uint32_t but, int slice)
 {
 	const struct expr *n = &g->m->x->nodes[but];
@@ -194,6 +195,8 @@ static uint32_t run_of_expr(struct grammar *g, uint32_t e, int slice)
 	if (memo->run[slice] && !(memo->run_cut >> slice & 1 && g->run_own))
 		return memo->run[slice] - 1u;
 	const uint32_t chars = find_run(g, e, slice, &cut);
+	if (exprs_error(g->m->x) == -EAGAIN) /* the run may be longer */
+		return chars;
 	memo = &g->m->x->memo[e];
 	memo->run[slice] = (uint8_t)(1 + chars);
 	memo->run_cut &= (uint8_t) ~(1u << slice);
@@ -209,6 +212,7 @@ uint32_t mask_run(struct grammar *g, uint32_t state, int slice)
 		const uint32_t run = run_of_expr(g, g->m->positions[s.positions + i].e, slice);
 		most = run > most ? run : most;
 	}
-	g->m->states[state].run[slice] = (uint8_t)(1 + most);
+	if (!machine_error(g->m))
+		g->m->states[state].run[slice] = (uint8_t)(1 + most);
 	return most;
 }

@@ -1,4 +1,4 @@
-/* matcher.c - a place in a text: the state there, and the bytes that lead to it. */
+/* matcher.c - a position in a text: its state and the bytes before it. */
 #include "grammar/grammar_impl.h"
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before each call that accepted something. */
+/* The position before a call that accepted something. */
 struct mark {
 	size_t bytes;
 	uint32_t state;
@@ -16,13 +16,13 @@ struct mark {
 
 struct matcher {
 	struct grammar *g;
-	uint64_t generation; /* of the machine, which state and marks are numbers of */
+	uint64_t generation; /* generation of the machine in which state and marks are valid */
 	uint32_t state;
 	bool ended;
-	struct buf text; /* accepted */
+	struct buf text; /* accepted bytes */
 	struct mark *marks;
 	size_t n_marks, cap_marks;
-	char error[96]; /* of the last -E2BIG */
+	char error[96]; /* message of the last -E2BIG */
 };
 
 struct matcher *matcher_new(struct grammar *g)
@@ -61,7 +61,7 @@ size_t matcher_memory(const struct matcher *m)
 	return sizeof *m + m->text.cap + m->cap_marks * sizeof *m->marks;
 }
 
-/* Follows p[0..n) from *state, as far as it goes; how many bytes. */
+/* Follow p[0..n) from *state as far as possible.  Return the number of bytes followed. */
 static size_t follow(struct matcher *m, uint32_t *state, const char *p, size_t n)
 {
 	size_t i = 0;
@@ -74,30 +74,33 @@ static size_t follow(struct matcher *m, uint32_t *state, const char *p, size_t n
 	return i;
 }
 
-/* Finds the state again after a reset.  -ENOMEM: not even with empty caches. */
+/* Find the state again after a reset. -ENOMEM: it does not fit even in empty caches. -EAGAIN: the work limit
+ * is reached. */
 static int sync(struct matcher *m)
 {
 	struct machine *a = m->g->m;
+	int rc;
 	if (m->generation == machine_generation(a))
 		return 0;
 	uint32_t state = machine_start(a);
 	size_t at = 0;
 	for (size_t i = 0; i <= m->n_marks; i++) {
 		size_t to = i < m->n_marks ? m->marks[i].bytes : m->text.len;
-		if (machine_error(a) || (to > at && follow(m, &state, m->text.p + at, to - at) < to - at))
+		const bool followed = to == at || follow(m, &state, m->text.p + at, to - at) == to - at;
+		if ((rc = machine_error(a)))
+			return rc;
+		if (!followed)
 			return -ENOMEM;
 		at = to;
 		if (i < m->n_marks)
 			m->marks[i].state = state;
 	}
-	if (machine_error(a))
-		return -ENOMEM;
 	m->state = state;
 	m->generation = machine_generation(a);
 	return 0;
 }
 
-/* For `again` loops: after -ENOMEM, once, with empty caches. */
+/* For the `again` loops: after -ENOMEM, retry once with empty caches. */
 static bool try_again(struct matcher *m, int *rc, bool *tried)
 {
 	struct grammar *g = m->g;
@@ -127,8 +130,8 @@ static void mark_put(struct matcher *m)
 	m->marks[m->n_marks++] = (struct mark){m->text.len, m->state};
 }
 
-/* The budget is spent: the place behind it, where the grammar has one here.  *spent: the byte is part of the
- * text, by which the place is found again. */
+/* If the budget is spent, return the state after the budget byte where the grammar allows it, else state.
+ * *spent: the byte was taken and must be stored in the text, to find the state again. */
 static uint32_t spend(struct matcher *m, uint32_t state, bool *spent)
 {
 	const struct grammar *g = m->g;
@@ -140,7 +143,7 @@ static uint32_t spend(struct matcher *m, uint32_t state, bool *spent)
 	return *spent ? behind : state;
 }
 
-/* *used: in, NULL for all or nothing. */
+/* used NULL: all or nothing. */
 static int accept_once(struct matcher *m, const char *p, size_t n, size_t *used)
 {
 	int rc = sync(m);
@@ -150,13 +153,13 @@ static int accept_once(struct matcher *m, const char *p, size_t n, size_t *used)
 	bool spent = false;
 	machine_clear_refusal(m->g->m);
 	size_t got = follow(m, &state, p, n);
-	if (machine_error(m->g->m))
-		return -ENOMEM;
+	if ((rc = machine_error(m->g->m)))
+		return rc;
 	const char *refusal = got < n ? machine_refusal(m->g->m) : NULL;
 	if (got == n)
 		state = spend(m, state, &spent);
-	if (machine_error(m->g->m))
-		return -ENOMEM;
+	if ((rc = machine_error(m->g->m)))
+		return rc;
 	if (got == n || (used && got)) {
 		mark_put(m);
 		buf_put(&m->text, p, got);
@@ -231,7 +234,7 @@ static void restart(struct matcher *m)
 	m->text.len = 0;
 	m->n_marks = 0;
 	m->ended = false;
-	m->generation = 0; /* the state is found when it is needed */
+	m->generation = 0; /* the state is computed when needed */
 }
 
 int matcher_rebuild(struct matcher *m, const uint32_t *tokens, size_t n)
@@ -278,7 +281,7 @@ int matcher_mask(struct matcher *m, const uint32_t **mask)
 	return rc;
 }
 
-/* The one byte that may follow state; -1: several, or the end. */
+/* Return the only byte that may follow state; -1: several bytes, or the text may end. */
 static int only_byte(struct machine *m, uint32_t state)
 {
 	int only = -1;
@@ -297,8 +300,8 @@ static int forced_once(struct matcher *m, char *out, size_t max)
 	int rc = sync(m), n = 0;
 	for (uint32_t state = m->state; rc == 0 && (size_t)n < max;) {
 		int b = only_byte(m->g->m, state);
-		if (machine_error(m->g->m))
-			return -ENOMEM;
+		if ((rc = machine_error(m->g->m)))
+			return rc;
 		if (b < 0)
 			break;
 		out[n++] = (char)b;

@@ -1,11 +1,11 @@
-/* numbers.c - a hash table of numbers that grows without a pause. */
+/* numbers.c - a hash table of numbers that grows incrementally. */
 #include "grammar/numbers.h"
 #include "base/alloc.h"
 
 #include <stdlib.h>
 
-/* Slots of the smaller table that move with each number that is put.  The larger one has room for at least
- * 3 / 4 of the smaller one's slots before it is full itself, so that 2 would be enough. */
+/* Slots of the smaller table moved with each put. The larger table takes at least 3/4 of the smaller one's
+ * slots in new numbers before it is full, so 2 would be enough. */
 enum { TABLE_MIN = 1024, MOVED_EACH = 8 };
 
 void numbers_fini(struct numbers *t)

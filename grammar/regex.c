@@ -1,5 +1,5 @@
-/* regex.c - a parser by recursive descent into a small tree, and that tree into nodes: anchors take away the
- * free text that search puts around a pattern. */
+/* regex.c - a recursive descent parser to a small tree, which is then converted to nodes. Anchors remove the
+ * free text that a search adds around a pattern. */
 #include "grammar/regex.h"
 #include "grammar/char_set.h"
 #include "base/alloc.h"
@@ -11,14 +11,17 @@
 
 enum { DEPTH_MAX = 250, COUNT_MAX = 1000000000, TREES_MAX = 1 << 21 };
 
+/* Units of work (work.h): to test the categories of all characters, and to test those with case. */
+enum { PROPERTY_WORK = 200, CASES_WORK = 3000 };
+
 enum kind { LEAF, SEQ, ALT, REPEAT, BEGIN, END };
 
 struct tree {
 	enum kind kind;
-	bool anchors; /* an anchor is below */
-	int leaf;     /* node */
+	bool anchors; /* the subtree has an anchor */
+	int leaf;     /* a node */
 	int64_t min, max;
-	int first, next; /* children: first, and each one's next; -1: none */
+	int first, next; /* first child; next sibling; -1: none */
 };
 
 struct parser {
@@ -27,6 +30,7 @@ struct parser {
 	const char *p;
 	size_t n, at;
 	int depth;
+	bool any_case, dot_newline; /* flags of the current group */
 	struct tree *trees;
 	size_t n_trees, cap_trees;
 	bool failed;
@@ -72,24 +76,44 @@ static int leaf(struct parser *r, const struct char_range *c, size_t n)
 	return t;
 }
 
-static int leaf_char(struct parser *r, uint32_t c)
+/* Charge units. Return false if the account is used up, and stop the parser: an error in the tree alone
+ * would not. */
+static bool charge(struct parser *r, uint64_t units)
 {
-	char s[4];
-	if (r->o->chars || (c >= 0xd800 && c <= 0xdfff))
-		return leaf(r, &(struct char_range){c, c}, 1);
-	int t = tree_new(r, LEAF);
-	r->trees[t].leaf = ast_literal(r->a, s, (size_t)utf8_encode(c, s));
-	return t;
+	r->failed |= !ast_charge(r->a, units);
+	return !r->failed;
 }
 
 static int leaf_set(struct parser *r, struct char_set *s, bool negated)
 {
-	if (negated)
-		char_set_negate(s);
-	else
-		char_set_sort(s);
-	int t = leaf(r, s->r, s->n);
+	/* only this letter's cases are looked up */
+	const bool letter = s->n == 1 && s->r[0].first == s->r[0].last;
+	int t = -1;
+	if (charge(r, s->n + (r->any_case && !letter ? CASES_WORK : 0))) {
+		if (r->any_case)
+			char_set_add_cases(s);
+		if (negated)
+			char_set_negate(s);
+		else
+			char_set_sort(s);
+		t = leaf(r, s->r, s->n);
+	}
 	char_set_fini(s);
+	return t;
+}
+
+static int leaf_char(struct parser *r, uint32_t c)
+{
+	char s[4];
+	if (r->any_case) {
+		struct char_set one = {0};
+		char_set_add(&one, c, c);
+		return leaf_set(r, &one, false);
+	}
+	if (r->o->chars || (c >= 0xd800 && c <= 0xdfff))
+		return leaf(r, &(struct char_range){c, c}, 1);
+	int t = tree_new(r, LEAF);
+	r->trees[t].leaf = ast_literal(r->a, s, (size_t)utf8_encode(c, s));
 	return t;
 }
 
@@ -109,7 +133,7 @@ static bool hex(struct parser *r, int digits, uint32_t *out)
 	return true;
 }
 
-/* Behind \u: HHHH, a pair of surrogates, or {H...}. */
+/* Read the rest of an escape after \u: HHHH, a surrogate pair, or {H...}. */
 static bool unicode(struct parser *r, uint32_t *out)
 {
 	uint32_t low;
@@ -131,7 +155,7 @@ static bool unicode(struct parser *r, uint32_t *out)
 	return true;
 }
 
-/* Behind \p or \P: {...}. */
+/* Read the rest of a property, {...}, after \p or \P. */
 static bool property(struct parser *r, struct char_set *s, bool negated)
 {
 	struct char_set found = {0};
@@ -151,16 +175,17 @@ static bool property(struct parser *r, struct char_set *s, bool negated)
 	}
 	if (negated)
 		char_set_negate(&found);
-	for (size_t i = 0; i < found.n; i++)
+	const bool good = charge(r, PROPERTY_WORK + found.n);
+	for (size_t i = 0; good && i < found.n; i++)
 		char_set_add(s, found.r[i].first, found.r[i].last);
 	char_set_fini(&found);
 	r->at += n + 1;
-	return true;
+	return good;
 }
 
 enum escape { ESCAPE_FAILED, ESCAPE_CHAR, ESCAPE_SET };
 
-/* Behind \: a character, or a set that is added to s. */
+/* Read the rest of an escape after \: a character in *out, or a set added to s. */
 static enum escape escape(struct parser *r, bool in_class, uint32_t *out, struct char_set *s)
 {
 	static const char from[] = "tnrfv", to[] = "\t\n\r\f\v";
@@ -206,7 +231,7 @@ static enum escape escape(struct parser *r, bool in_class, uint32_t *out, struct
 	return ESCAPE_CHAR;
 }
 
-/* One element of a class: ESCAPE_CHAR with *out, or a set that was added. */
+/* Read one element of a class: ESCAPE_CHAR with *out, or a set added to s. */
 static enum escape class_element(struct parser *r, uint32_t *out, struct char_set *s)
 {
 	int len;
@@ -229,7 +254,7 @@ static int parse_class(struct parser *r)
 		if (e == ESCAPE_FAILED)
 			goto fail;
 		last = first;
-		/* A - before ] or beside a set is itself. */
+		/* A - before ] or next to a set is a literal -. */
 		if (peek(r) == '-' && r->at + 1 < r->n && r->p[r->at + 1] != ']') {
 			struct char_set right = {0};
 			size_t at = r->at++;
@@ -255,8 +280,40 @@ fail:
 	return -1;
 }
 
+/* Read flags after (?: on, then off after -, up to : or ).  Return false if an error was set. */
+static bool take_flags(struct parser *r)
+{
+	bool on = true;
+	for (; peek(r) >= 0 && peek(r) != ':' && peek(r) != ')'; r->at++) {
+		const int c = peek(r);
+		if (c == '-' && on)
+			on = false;
+		else if (c == 'i')
+			r->any_case = on;
+		else if (c == 's')
+			r->dot_newline = on;
+		else if (c != 'u')
+			return fail(r, -EINVAL, "flags (?...) other than i, s and u are not supported"),
+			       false;
+	}
+	return true;
+}
+
+/* Parse the inside of a group after its opening. */
+static int parse_inside(struct parser *r)
+{
+	if (++r->depth > DEPTH_MAX)
+		return fail(r, -E2BIG, "groups are nested too deep");
+	int t = parse_alt(r);
+	r->depth--;
+	if (t >= 0 && !take(r, ")"))
+		return fail(r, -EINVAL, "( without )");
+	return t;
+}
+
 static int parse_group(struct parser *r)
 {
+	const bool any_case = r->any_case, dot_newline = r->dot_newline, first = r->at == 1;
 	static const struct {
 		const char *begin, *what;
 	} refused[] = {
@@ -272,22 +329,24 @@ static int parse_group(struct parser *r)
 			r->at++;
 		if (!take(r, ">"))
 			return fail(r, -EINVAL, "a group's name without >");
-	} else if (peek(r) == '?' && !take(r, "?:")) {
-		return fail(r, -EINVAL, "flags (?...) are not supported");
+	} else if (take(r, "?")) {
+		if (!take_flags(r))
+			return -1;
+		if (first && take(r, ")")) /* applies to the whole pattern */
+			return tree_new(r, SEQ);
+		if (!take(r, ":"))
+			return fail(r, -EINVAL, "flags (?i) stand at the beginning only: use (?i:...)");
 	}
-	if (++r->depth > DEPTH_MAX)
-		return fail(r, -E2BIG, "groups are nested too deep");
-	int t = parse_alt(r);
-	r->depth--;
-	if (t >= 0 && !take(r, ")"))
-		return fail(r, -EINVAL, "( without )");
+	int t = parse_inside(r);
+	r->any_case = any_case;
+	r->dot_newline = dot_newline;
 	return t;
 }
 
 static int parse_dot(struct parser *r)
 {
 	struct char_set s = {0};
-	if (!r->o->dot_newline) {
+	if (!r->dot_newline) {
 		char_set_add(&s, '\n', '\n');
 		char_set_add(&s, '\r', '\r');
 		char_set_add(&s, 0x2028, 0x2029);
@@ -333,7 +392,7 @@ static bool number(struct parser *r, int64_t *out)
 	return r->at > from;
 }
 
-/* {n}, {n,}, {n,m}; anything else in braces is text. */
+/* Read {n}, {n,} or {n,m}; anything else in braces is text. */
 static bool braces(struct parser *r, int64_t *min, int64_t *max)
 {
 	size_t from = r->at;
@@ -426,7 +485,7 @@ static int parse_alt(struct parser *r)
 	return t;
 }
 
-/* What is beside a tree: more of the pattern; free text; an end of the text. */
+/* The context on one side of a tree: more of the pattern, free text, or an end of the text. */
 enum side { INSIDE, OPEN, CLOSED };
 
 static int any_text(struct parser *r)
@@ -438,7 +497,7 @@ static int any_text(struct parser *r)
 
 static int convert(struct parser *r, int t, enum side left, enum side right);
 
-/* Free text around a node, where the sides ask for it. */
+/* Add free text to the sides of a node that are OPEN. */
 static int wrap(struct parser *r, int node, enum side left, enum side right)
 {
 	int kids[3], n = 0;
@@ -509,7 +568,7 @@ static int convert(struct parser *r, int t, enum side left, enum side right)
 		return n.leaf;
 	case BEGIN:
 	case END: {
-		/* One side is the end of the text; what the other asks for stands. */
+		/* One side is the end of the text; the other side keeps its context. */
 		enum side mine = n.kind == BEGIN ? left : right, other = n.kind == BEGIN ? right : left;
 		if (mine == INSIDE)
 			return misplaced(r);
@@ -534,6 +593,8 @@ int regex_parse(struct ast *a, const char *p, size_t n, const struct regex_optio
 {
 	static const struct regex_options whole;
 	struct parser r = {.a = a, .o = options ? options : &whole, .p = p, .n = n};
+	r.any_case = r.o->any_case;
+	r.dot_newline = r.o->dot_newline;
 	int node = AST_FAILED;
 	if (utf8_valid(p, n) != n)
 		return ast_fail(a, -EINVAL, "regex: not UTF-8");

@@ -1,4 +1,4 @@
-/* rule_names.c - a hash table: its keys are the names that the tree holds. */
+/* rule_names.c - a hash table; its keys are the names in the tree. */
 #include "grammar/rule_names.h"
 #include "base/alloc.h"
 
@@ -22,7 +22,7 @@ static size_t hash(const char *p, size_t n)
 	return h ^ h >> 16;
 }
 
-/* Where the name is, or would be. */
+/* Return the slot of the name, or the free slot for it. */
 static size_t slot(const struct rule_names *r, const struct ast *a, const char *p, size_t n)
 {
 	size_t i = hash(p, n) & (r->cap - 1);

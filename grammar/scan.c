@@ -33,11 +33,18 @@ bool scan_take(struct scan *s, const char *text)
 	return true;
 }
 
+static bool is_comment(const struct scan *s)
+{
+	for (size_t i = 0; i < sizeof s->comments / sizeof *s->comments; i++)
+		if (s->comments[i] && is_next(s, s->comments[i], strlen(s->comments[i])))
+			return true;
+	return false;
+}
+
 void scan_space(struct scan *s, bool lines)
 {
-	const size_t n = strlen(s->comment);
 	for (;; s->at++) {
-		if (is_next(s, s->comment, n))
+		if (is_comment(s))
 			while (s->at < s->n && s->p[s->at] != '\n')
 				s->at++;
 		const int c = scan_peek(s);

@@ -1,4 +1,4 @@
-/* source.c - one way in to the languages. */
+/* source.c - the common entry point of all languages. */
 #include "grammar/source.h"
 #include "grammar/form_source.h"
 #include "grammar/gbnf.h"
@@ -41,13 +41,15 @@ done:
 	return node;
 }
 
-/* A schema's errors begin with the path in it, which the tree's own do not. */
-static int parse_schema(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n)
+/* Errors of a schema begin with the path in the schema; the tree's own errors do not. */
+static int parse_schema(struct ast *a, const char *text, size_t n, bool bounded, int *node, char *why,
+			size_t why_n)
 {
+	const struct schema_options options = {.bounded = bounded};
 	json_t *schema;
 	if (json_parse_within(text, n, json_tree_max, &schema, NULL, why, why_n))
 		return err_prefix(why, why_n, -EINVAL, "schema");
-	int rc = schema_node(a, schema, NULL, node, why, why_n);
+	int rc = schema_node(a, schema, &options, node, why, why_n);
 	json_decref(schema);
 	return rc;
 }
@@ -66,8 +68,8 @@ int grammar_parse(enum grammar_language language, const char *text, size_t n, co
 		node = gbnf_parse(a, text, n);
 	else if (language == GRAMMAR_LARK)
 		node = lark_parse(a, text, n);
-	else if (language == GRAMMAR_SCHEMA)
-		rc = parse_schema(a, text, n, &node, why, why_n);
+	else if (language == GRAMMAR_SCHEMA || language == GRAMMAR_SCHEMA_BOUNDED)
+		rc = parse_schema(a, text, n, language == GRAMMAR_SCHEMA_BOUNDED, &node, why, why_n);
 	else if (language == GRAMMAR_FORM)
 		rc = form_source_parse(a, text, n, &node, why, why_n);
 	else
@@ -76,6 +78,8 @@ int grammar_parse(enum grammar_language language, const char *text, size_t n, co
 		ast_start(a, node);
 		rc = ast_check(a, why, why_n);
 	}
+	if (rc && grammar_is_spent(ast_account(a)))
+		rc = -EAGAIN;
 	if (rc)
 		ast_free(a);
 	else

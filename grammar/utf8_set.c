@@ -1,5 +1,5 @@
-/* utf8_set.c - ranges of code points, cut into sequences of byte ranges, and those joined by their first
- * bytes. */
+/* utf8_set.c - splits ranges of code points into sequences of byte ranges and joins sequences with equal
+ * first bytes. */
 #include "grammar/utf8_set.h"
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Characters of len bytes, of which byte i lies in [first[i], last[i]]. */
+/* Units of work (work.h): per byte of a sequence; tails compared per unit. */
+enum { PIECE_WORK = 2, TAILS_OF_UNIT = 16 };
+
+/* Characters of len bytes; byte i is in [first[i], last[i]]. */
 struct piece {
 	uint8_t len, first[4], last[4];
 };
@@ -26,8 +29,8 @@ static void put_piece(struct pieces *out, uint32_t first, uint32_t last)
 	out->p[out->n++] = p;
 }
 
-/* Cuts [first, last] where the encodings get longer, and where a byte before the last differs, until each
- * byte of the encodings runs through a range of its own. */
+/* Split [first, last] where the encoding gets longer and where a non-final byte differs, until each byte has
+ * a range independent of the others. */
 static void cut_range(struct pieces *out, uint32_t first, uint32_t last)
 {
 	static const uint32_t longest[] = {0x7f, 0x7ff, 0xffff, 0x10ffff};
@@ -55,14 +58,15 @@ static void cut_range(struct pieces *out, uint32_t first, uint32_t last)
 	put_piece(out, first, last);
 }
 
-/* The expression of p[0..n) from byte at on: pieces are in order, so that equal first ranges stand together.
- */
+/* Return the expression of p[0..n) from byte at on. The sequences are sorted, so equal first
+ * ranges are adjacent. */
 static uint32_t join(struct exprs *x, const struct piece *p, size_t n, int at)
 {
 	uint32_t *heads = xcalloc(n, sizeof *heads), *tails = xcalloc(n, sizeof *tails);
 	uint64_t(*sets)[4] = xcalloc(n, sizeof *sets);
 	size_t m = 0;
-	for (size_t i = 0, k; i < n; i = k) {
+	exprs_spend(x, PIECE_WORK * n);
+	for (size_t i = 0, k; i < n && !exprs_error(x); i = k) {
 		for (k = i + 1; k < n && p[k].len == p[i].len && p[k].first[at] == p[i].first[at] &&
 				p[k].last[at] == p[i].last[at];)
 			k++;
@@ -70,6 +74,7 @@ static uint32_t join(struct exprs *x, const struct piece *p, size_t n, int at)
 		size_t t = 0;
 		while (t < m && tails[t] != tail)
 			t++;
+		exprs_spend(x, t / TAILS_OF_UNIT);
 		if (t == m)
 			tails[m++] = tail;
 		for (unsigned b = p[i].first[at]; b <= p[i].last[at]; b++)

@@ -5,7 +5,8 @@
 #include "grammar/ast.h"
 #include "grammar/expr.h"
 
-/* One character of r[0..n): ascending, apart, without surrogates, as ast_ranges() gives them. */
+/* Return the expression for one character of r[0..n): ascending, disjoint, without surrogates, as
+ * ast_ranges() returns them. */
 uint32_t utf8_set_expr(struct exprs *x, const struct char_range *r, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* codes.c - readers of stored quantizations, range by range. */
+/* codes.c - readers of stored quantizations, by ranges of outputs. */
 #include "kernels/codes.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static inline bytes16 zip_high(bytes16 a, bytes16 b)
 	return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* 8 rows of 16 bytes to 16 columns of 8, two in each of v. */
+/* Transpose 8 rows of 16 bytes to 16 columns of 8 bytes, two columns in each of v. */
 static inline void columns(bytes16 v[8])
 {
 	const bytes16 a0 = zip_low(v[0], v[4]), a1 = zip_low(v[1], v[5]), a2 = zip_low(v[2], v[6]),
@@ -53,13 +53,13 @@ static inline void columns(bytes16 v[8])
 	v[7] = zip_high(f0, f1);
 }
 
-enum { AWQ_OUTPUTS = 64, AWQ_INPUTS = 64 }; /* that are read at once: few rows of codes, whole lines */
+enum { AWQ_OUTPUTS = 64, AWQ_INPUTS = 64 }; /* read at once: few rows of codes, whole cache lines */
 
-/* Outputs 0 .. n - 1 of 32 that lie in 16 bytes, of eight inputs; the rows of words are AWQ_OUTPUTS / 2 bytes
- * apart. */
+/* Read outputs 0 .. n - 1 of the 32 in 16 bytes, for eight inputs.  The rows of words are AWQ_OUTPUTS / 2
+ * bytes apart. */
 static void awq_square(const unsigned char *words, uint8_t *code, size_t k, int n)
 {
-	/* Of the bytes of a word, their low nibbles and their high ones. */
+	/* Outputs of a word's four bytes: of the low nibbles, and of the high ones. */
 	static const int output[2][4] = {{0, 4, 1, 5}, {2, 6, 3, 7}};
 	for (int high = 0; high < 2; high++) {
 		bytes16 v[8];
@@ -77,7 +77,8 @@ static void awq_square(const unsigned char *words, uint8_t *code, size_t k, int 
 	}
 }
 
-/* n outputs from n0 on, at most AWQ_OUTPUTS, and inputs i0 .. i0 + inputs - 1; n0 a multiple of 8. */
+/* Read n outputs from n0 on, at most AWQ_OUTPUTS, and inputs i0 .. i0 + inputs - 1.  n0 is a multiple of
+ * 8. */
 static void awq_piece(const struct codes *c, int n0, int n, int i0, int inputs, uint8_t *code)
 {
 	const size_t row = (size_t)c->n / 2, k = (size_t)c->k, bytes = (size_t)(n + 7) / 8 * 4;
@@ -90,8 +91,8 @@ static void awq_piece(const struct codes *c, int n0, int n, int i0, int inputs, 
 		else
 			memcpy(near[i], from, bytes);
 	}
-	/* Rows of codes may lie a power of two apart, which a cache has few places for: they are written
-	 * once. */
+	/* Rows of codes may be a power of two apart and share few cache sets, so each row is collected here
+	 * and written once. */
 	uint8_t square[AWQ_OUTPUTS][AWQ_INPUTS];
 	for (int i = 0; i < inputs; i += 8)
 		for (int o = 0; o < n; o += 32)
@@ -157,7 +158,7 @@ static inline bytes16 low_bytes(const ints4 v[4])
 				       26, 28, 30);
 }
 
-/* The largest |w|; NaN where there is one. */
+/* The largest |w|; NaN if any w is NaN. */
 static float largest(const void *w, enum kern_dtype dtype, size_t at, int n)
 {
 	ints4 most = {0};
@@ -178,8 +179,8 @@ static float largest(const void *w, enum kern_dtype dtype, size_t at, int n)
 	return half_bits((uint32_t)all);
 }
 
-/* scale = max |w| / 127 and the nearest code, in plain float arithmetic: the codes are the same everywhere.
- * A group with a weight that is not finite has a scale that is not. */
+/* scale = max |w| / 127; each weight gets the nearest code.  Plain float arithmetic gives the same codes on
+ * every machine.  A group with a weight that is not finite gets a scale that is not finite. */
 static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, uint8_t *code, float *scale)
 {
 	const float most = largest(w, dtype, at, n);
@@ -188,7 +189,7 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 	*scale = most >= 1e-30f || most != most ? most / 127 : 0;
 	int i = 0;
 	for (; some && i + 16 <= n; i += 16) {
-		/* Rounded by the sum, ties to even; its lowest byte is the code. */
+		/* The sum rounds, ties to even; its lowest byte is the code. */
 		ints4 v[4];
 		for (int j = 0; j < 4; j++)
 			v[j] = (ints4)(half4_load(w, dtype, at + (size_t)(i + 4 * j)) * inverse +
@@ -201,7 +202,7 @@ static void dense_group(const void *w, enum kern_dtype dtype, size_t at, int n, 
 			       : 128;
 }
 
-/* Row n of out, of the k weights from w[at] on. */
+/* Fill row n of out from the k weights at w[at]. */
 static void dense_row(const struct codes *c, const struct code_rows *out, int n, const void *w,
 		      enum kern_dtype dtype, size_t at)
 {

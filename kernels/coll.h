@@ -1,8 +1,8 @@
 /* coll.h - the collectives of a tensor-parallel group's ranks, as a table.
  *
- * kernels/cpu/coll.c provides one between processes of a host (shared memory); the CUDA shared
- * object another (NCCL), if it was built with NCCL.  Every rank calls the same operations in
- * the same order with the same sizes; a rank that does not is detected (-EPROTO).
+ * kernels/cpu/coll.c provides one table, between processes of a host (shared memory).  The CUDA shared object
+ * provides another (NCCL), if it was built with NCCL.  Every rank calls the same operations in the same order
+ * with the same sizes; a rank that does not is detected (-EPROTO).
  *
  *     every rank:  meet_new -> (rank 0's text reaches all ranks) -> join -> operations ... -> leave
  *                                                                     |
@@ -11,12 +11,13 @@
  * Rules that every table keeps:
  *  - Sums are made in FP32 in the order of the ranks: bits depend neither on timing nor on the
  *    size of the message.
- *  - No operation waits for ever.  A wait ends when `cancelled` returns true, when a peer has died, or
- *    when a peer is late by timeout_ms.  The group is then over on all ranks: every later call returns
- *    an error at once, and a group is never used again.
+ *  - Operations on the device are queued.  No other operation waits for ever.  A wait ends when
+ *    `cancelled` returns true, when a peer has died, or when a peer is late by timeout_ms.  The group
+ *    has then ended on all ranks: every later call returns an error at once, and the group cannot be
+ *    used again.
  *  - Nothing is allocated after join().
- *  - Where the device's table has graphs, sum_rows() and gather_cols() may be part of one (kern.h).  All
- * ranks capture the same graphs and launch them in the same order. */
+ *  - If the device's table has graphs, sum_rows() and gather_cols() may be part of a graph (kern.h).
+ *    All ranks capture the same graphs and launch them in the same order. */
 #ifndef QUERN_KERNELS_COLL_H
 #define QUERN_KERNELS_COLL_H
 
@@ -24,65 +25,72 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COLL_ABI = 4, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
+enum { COLL_ABI = 5, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
 
-struct coll;      /* one rank's end of a group */
-struct coll_meet; /* the place where other ranks find this process, if it becomes rank 0 */
+struct coll;      /* one rank's handle of a group */
+struct coll_meet; /* the address where other ranks find this process, if it becomes rank 0 */
 struct kern_dev;
 struct kern_stream;
 
 struct coll_args {
 	int rank, n_ranks;
-	uint64_t epoch;               /* of the group: ranks of another epoch are refused */
-	const char *meet;             /* text of rank 0's meet */
+	uint64_t epoch;               /* epoch of the group; ranks of another epoch are refused */
+	const char *meet;             /* address text of rank 0, from its meet_new() */
 	struct coll_meet **mine;      /* rank 0: its meet, consumed by join(); other ranks: NULL */
-	struct kern_dev *dev;         /* device of the memory that sum_rows() and gather_cols() get */
-	int max_cols;                 /* widest part that a rank passes to gather_cols() */
+	struct kern_dev *dev;         /* device on which sum_rows() and gather_cols() work */
+	int max_cols;                 /* most columns that a rank passes to gather_cols() */
 	int timeout_ms;               /* a peer may be this late for an operation; see settled() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
-	/* If not NULL, called once when the group is over, by a table whose operations can be part of graphs:
-	 * frees all graphs that hold operations of the group (of which one may be under way), without
-	 * waiting. Otherwise they must be freed before leave(). */
+	/* If not NULL, called once when the group has ended, by a table whose operations can be part of
+	 * graphs.  It frees all graphs that hold operations of the group, without waiting, even if a graph is
+	 * in flight.  With NULL, the caller frees them before leave(). */
 	void (*over)(void *arg);
 	void *over_arg;
 };
 
 /* 0, or
  *   -ECANCELED    `cancelled` returned true
- *   -ECONNRESET   a peer is dead, late, or has left; coll_ops.why() names it
- *   -EPROTO       a peer calls another operation, or another size
+ *   -ECONNRESET   a peer is dead, late, or has left; coll_ops.why() names the peer
+ *   -EPROTO       a peer calls another operation, or with another size
  *   -EIO          the device failed */
 struct coll_ops {
 	int abi;          /* COLL_ABI */
 	const char *name; /* "shared memory", "NCCL" */
 
-	/* A fresh place to meet; text: at most COLL_MEET_SIZE bytes with its NUL. */
+	/* Make a new meeting place.  text: at most COLL_MEET_SIZE bytes with its NUL. */
 	int (*meet_new)(struct coll_meet **out, char *text, char *why, size_t why_n);
 	void (*meet_free)(struct coll_meet *m); /* NULL is fine */
 
-	/* Waits for all ranks without a time limit, since they may be loading; ends early when cancelled
-	 * or when a peer dies.  Besides the errors above: -ESTALE: rank 0 is not, or no longer, at the
-	 * place in `meet`; -EINVAL, -ENOTSUP: permanent, do not retry. */
+	/* Wait for all ranks, without a time limit since they may be loading.  The wait ends early when
+	 * cancelled or when a peer dies.  Besides the errors above: -ESTALE: rank 0 is not, or no longer, at
+	 * the address `meet`; -EINVAL, -ENOTSUP: permanent, do not retry. */
 	int (*join)(struct coll **out, const struct coll_args *a, char *why, size_t why_n);
 	void (*leave)(struct coll *c); /* NULL is fine; peers get -ECONNRESET */
-	/* What ended the group. */
+	/* Return why the group ended. */
 	const char *(*why)(const struct coll *c);
 
-	/* Every kind of operation has run once: from now on timeout_ms holds.  Until then a peer may be late
-	 * by COLL_FIRST_MS, if that is more: first calls connect GPUs and compile code for them. */
+	/* From now on timeout_ms holds: every kind of operation has run once.  Before, a peer may be late by
+	 * COLL_FIRST_MS, if that is more, since first calls connect GPUs and compile code for them. */
 	void (*settled)(struct coll *c);
 
-	/* x [n_rows, width] F32 on the device becomes the sum over the ranks. */
+	/* Replace x [n_rows, width] F32 on the device by its sum over the ranks. */
 	int (*sum_rows)(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width);
-	/* out [n_rows, sum of widths] F32 = the ranks' in [n_rows, widths[r]] side by side, on the
-	 * device.  out NULL: this rank takes part without a result. */
+	/* out [n_rows, sum of widths] F32 = the ranks' in [n_rows, widths[r]], concatenated by columns, on
+	 * the device.  out NULL: this rank takes part without a result. */
 	int (*gather_cols)(struct coll *c, struct kern_stream *s, void *out, const void *in, int n_rows,
 			   const int *widths);
-	/* stream_sync() that also ends when a peer is lost. */
+	/* For each i < n, set tokens[at[i]] to its value on rank 0.  tokens: on the device.  Queued, and
+	 * never part of a graph. */
+	int (*share_tokens)(struct coll *c, struct kern_stream *s, int32_t *tokens, const int32_t *at, int n);
+	/* Like stream_sync(), but also ends when a peer is lost. */
 	int (*sync)(struct coll *c, struct kern_stream *s);
+	/* Check for lost peers, without waiting.  Call it now and then while queued work is not done: an
+	 * operation that waits for a lost peer would never finish.  since_us (clock_us()): when this rank
+	 * finished all earlier work; a peer that has not arrived timeout_ms after that is late. */
+	int (*look)(struct coll *c, int64_t since_us);
 
-	/* On host memory, and synchronous.  all [n_ranks][bytes]: every rank's mine [bytes]. */
+	/* Synchronous, on host memory.  all [n_ranks][bytes]: mine [bytes] of every rank. */
 	int (*gather)(struct coll *c, void *all, const void *mine, size_t bytes);
 	int (*broadcast)(struct coll *c, void *bytes_of_rank_0, size_t bytes);
 	int (*barrier)(struct coll *c);

@@ -1,4 +1,4 @@
-/* half.h - F16 and BF16 values to float, exactly (NaN stays NaN), and floats to them, on the host. */
+/* half.h - F16 and BF16 to float, exactly (NaN stays NaN), and float to F16 and BF16, on the host. */
 #ifndef QUERN_KERNELS_HALF_H
 #define QUERN_KERNELS_HALF_H
 
@@ -31,7 +31,7 @@ static inline float half_from_f16(uint16_t h)
 	return sign ? -f : f;
 }
 
-/* False: f is not an F16 value. */
+/* Return false if f is not exactly an F16 value. */
 static inline bool half_to_f16(float f, uint16_t *out)
 {
 	uint32_t u;
@@ -48,7 +48,7 @@ static inline bool half_to_f16(float f, uint16_t *out)
 	return true;
 }
 
-/* Rounded to the nearest F16, ties to even; too large: infinite; NaN stays NaN. */
+/* Round to the nearest F16, ties to even.  Too large: infinite; NaN stays NaN. */
 static inline uint16_t half_near_f16(float f)
 {
 	uint32_t u;
@@ -60,12 +60,12 @@ static inline uint16_t half_near_f16(float f)
 		return (uint16_t)(sign | 0x7c00);
 	if (size >= 0x38800000)
 		return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
-	/* Subnormal in F16: to units of 2^-24, by the rounding of a sum. */
+	/* Subnormal in F16: adding 2^23 rounds the value to units of 2^-24. */
 	const float units = (sign ? -f : f) * 0x1p24f + 0x1p23f;
 	return (uint16_t)(sign | (uint32_t)(units - 0x1p23f));
 }
 
-/* Rounded to the nearest BF16, ties to even; denormals become 0 with their sign, NaN stays NaN. */
+/* Round to the nearest BF16, ties to even.  Denormals become 0 with their sign; NaN stays NaN. */
 static inline uint16_t half_to_bf16(float f)
 {
 	uint32_t u;
@@ -75,7 +75,7 @@ static inline uint16_t half_to_bf16(float f)
 	return (uint16_t)(size < 0x00800000 ? u >> 16 & 0x8000 : some);
 }
 
-/* values[i] of an array of F32, F16 or BF16, at any alignment. */
+/* Return values[i] of an array of F32, F16 or BF16, at any alignment. */
 static inline float half_load(const void *values, enum kern_dtype dtype, size_t i)
 {
 	float f;

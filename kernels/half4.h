@@ -7,7 +7,7 @@
 typedef float floats4 __attribute__((vector_size(16)));
 typedef int32_t ints4 __attribute__((vector_size(16)));
 
-/* Values at .. at + 3 of an array of F32, F16 or BF16. */
+/* Load values at .. at + 3 of an array of F32, F16 or BF16. */
 static inline floats4 half4_load(const void *w, enum kern_dtype dtype, size_t at)
 {
 	floats4 f;
@@ -20,7 +20,7 @@ static inline floats4 half4_load(const void *w, enum kern_dtype dtype, size_t at
 	const ints4 v = {h[0], h[1], h[2], h[3]};
 	if (dtype == KERN_BF16)
 		return (floats4)(v << 16);
-	/* F16: exponent and mantissa in the places of a F32's, times 2^(127 - 15). */
+	/* F16: move exponent and mantissa to their places in an F32, then multiply by 2^(127 - 15). */
 	const ints4 size = (v & 0x7fff) << 13, special = size >= 0x0f800000;
 	return (floats4)((ints4)((floats4)size * 0x1p112f) | (v & 0x8000) << 16 |
 			 (special & (0x7f800000 | size)));

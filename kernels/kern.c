@@ -1,4 +1,4 @@
-/* kern.c - from a device's name to its tables. */
+/* kern.c - finds the tables of a device by its name. */
 #include "kernels/kern.h"
 #include "kernels/coll.h"
 #include "kernels/cpu/coll.h"
@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 
-/* "name" or "name:N" with N a small number without sign. */
+/* Parse "name" or "name:N", where N has at most four digits and no sign. */
 static bool parse(const char *device, const char *name, int *index)
 {
 	size_t n = strlen(name);
@@ -54,7 +54,7 @@ static int library_path(char *out, size_t n, char *why, size_t why_n)
 	return 0;
 }
 
-/* The shared object, for the life of the process. */
+/* Load the shared object, for the life of the process. */
 static int open_library(void **lib, char *path, size_t path_n, char *why, size_t why_n)
 {
 	int e = library_path(path, path_n, why, why_n);

@@ -1,4 +1,4 @@
-/* kern_auto.c - compute modes: their names, and that of a device where none is asked for. */
+/* kern_auto.c - the names of the compute modes, and the default mode of a device. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>

@@ -1,15 +1,15 @@
-/* mirostat.h - the integers of mirostat (Basu et al. 2020, arXiv:2007.14966), on the CPU and on CUDA devices.
+/* mirostat.h - mirostat (Basu et al. 2020, arXiv:2007.14966) in integers, for the CPU and CUDA devices.
  *
- * Surprises, mu, tau and eta are in bits and have units of 2^-20.  A token of weight w among tokens that
- * weigh `all` together (kernels/cpu/draw.h) surprises by log2 all - log2 w.  mu begins at 2 tau; after each
- * token mu -= eta (surprise - tau), where the surprise is among the tokens that were left.
+ * Surprises, mu, tau and eta are in bits, in units of 2^-20.  The surprise of a token of weight w among
+ * tokens of total weight `all` (kernels/cpu/draw.h) is log2 all - log2 w.  mu starts at 2 tau.  After each
+ * token mu -= eta (surprise - tau), with the surprise among the tokens that were kept.
  *
- *     version 2   keeps tokens whose surprise in the whole row is at most mu, or else the likeliest
+ *     version 2   keeps tokens with a surprise in the whole row of at most mu, or else the likeliest
  *     version 1   fits Zipf's law p ~ rank^-s to the likeliest MIROSTAT_TOP tokens, and keeps the likeliest
- *                 k = (e 2^mu / (1 - N^-e))^(1/s), e = s - 1, N: of the vocabulary; 1 at least
+ *                 k = (e 2^mu / (1 - N^-e))^(1/s), e = s - 1, N tokens in the vocabulary; at least 1
  *
- * Every operation is one of integers, so that all devices keep and draw the same tokens.  A file that is
- * compiled for a device defines MIROSTAT_FN first. */
+ * Every operation is on integers, so that all devices keep and draw the same tokens.  A file that is compiled
+ * for a device defines MIROSTAT_FN first. */
 #ifndef QUERN_KERNELS_MIROSTAT_H
 #define QUERN_KERNELS_MIROSTAT_H
 
@@ -26,7 +26,7 @@ enum {
 	MIROSTAT_TOP = 100,
 };
 
-/* log2 e in these units: from ln p to bits. */
+/* log2 e in units of 2^-20: from ln p to bits. */
 #define MIROSTAT_PER_NAT 0x1.715476p+20f
 
 /* a b / 2^64, rounded down. */
@@ -38,7 +38,7 @@ MIROSTAT_FN uint64_t mirostat_mul(uint64_t a, uint64_t b)
 	return a1 * b1 + (low >> 32) + (high >> 32) + (middle >> 32);
 }
 
-/* log2 x, rounded down; x > 0.  A bit of the fraction for each square of x = 1.m 2^e. */
+/* log2 x, rounded down; x > 0.  x is kept as 1.m 2^e; each squaring gives one bit of the fraction. */
 MIROSTAT_FN int64_t mirostat_log2(uint64_t x)
 {
 	int64_t log = 63;
@@ -54,7 +54,7 @@ MIROSTAT_FN int64_t mirostat_log2(uint64_t x)
 	return log;
 }
 
-/* 2^-f in units of 2^-63; f in units of 2^-32.  The series of e^(-f ln 2), from its end. */
+/* 2^-f in units of 2^-63; f in units of 2^-32.  The series of e^(-f ln 2), summed from its end. */
 MIROSTAT_FN uint64_t mirostat_exp2(uint32_t f)
 {
 	const uint64_t one = (uint64_t)1 << 63, z = mirostat_mul((uint64_t)f << 32, 0xb17217f7d1cf79acu);
@@ -64,7 +64,8 @@ MIROSTAT_FN uint64_t mirostat_exp2(uint32_t f)
 	return sum;
 }
 
-/* The least weight that version 2 keeps, of a row that weighs `all`; UINT64_MAX: none is. */
+/* Return the least weight that version 2 keeps, in a row of total weight `all`; UINT64_MAX: keeps none by
+ * weight. */
 MIROSTAT_FN uint64_t mirostat_least(uint64_t all, int32_t mu)
 {
 	if (mu < 0)
@@ -89,14 +90,14 @@ MIROSTAT_FN int32_t mirostat_count(int64_t log)
 	return (int32_t)(mirostat_exp2((uint32_t)(MIROSTAT_ONE - f) << (32 - MIROSTAT_BITS)) >> (62 - up));
 }
 
-/* Of version 1's fit, the step from the token of rank i to that of rank i + 1, both counted from 0. */
+/* For version 1's fit: the difference of log2(rank) between the tokens i and i + 1, counted from 0. */
 MIROSTAT_FN uint64_t mirostat_step(int i)
 {
 	return (uint64_t)(mirostat_log2((uint64_t)i + 2) - mirostat_log2((uint64_t)i + 1));
 }
 
-/* How many tokens version 1 keeps.  tb: the sum of step times fall of log2 p over the pairs of neighbours of
- * the likeliest tokens, tt: of step times step; both in units of 2^-40. */
+/* Return how many tokens version 1 keeps.  Over the pairs of neighbours of the likeliest tokens, tb is the
+ * sum of step times the fall of log2 p, and tt the sum of step squared; both in units of 2^-40. */
 MIROSTAT_FN int32_t mirostat_top(uint64_t tb, uint64_t tt, int n_vocab, int32_t mu)
 {
 	if (!(tt >> MIROSTAT_BITS) || n_vocab < 2)
@@ -107,7 +108,7 @@ MIROSTAT_FN int32_t mirostat_top(uint64_t tb, uint64_t tt, int n_vocab, int32_t 
 		(uint64_t)(e < 0 ? -e : e) * (uint64_t)words; /* N^-|e| = 2^-y, in units of 2^-40 */
 	const uint64_t power = y >> 40 > 62 ? 0 : mirostat_exp2((uint32_t)(y >> 8)) >> (y >> 40);
 	const uint64_t rest = ((uint64_t)1 << 63) - power; /* 1 - N^-|e| */
-	int64_t log = mu; /* of k^s: of e / (1 - N^-e), which is 1 / ln N where e is 0 */
+	int64_t log = mu; /* log2 of k^s, from the factor e / (1 - N^-e), which is 1 / ln N for e = 0 */
 	if (rest == 0)
 		log -= mirostat_log2((uint64_t)words * 726817 >> MIROSTAT_BITS) -
 		       MIROSTAT_BITS * (int64_t)MIROSTAT_ONE;
@@ -120,7 +121,7 @@ MIROSTAT_FN int32_t mirostat_top(uint64_t tb, uint64_t tt, int n_vocab, int32_t 
 	return log < 0 ? 1 : mirostat_count(log * MIROSTAT_ONE / s);
 }
 
-/* mu after a token of this weight, drawn from tokens that weigh `all`. */
+/* Return mu after a token of this weight was drawn from tokens of total weight `all`. */
 MIROSTAT_FN int32_t mirostat_next(int32_t mu, int32_t tau, int32_t eta, uint64_t weight, uint64_t all)
 {
 	const int64_t over = mirostat_log2(all) - mirostat_log2(weight) - tau;

@@ -1,5 +1,5 @@
-/* bus.c - the envelope of bus messages, and the control messages: all but plan and result (bus_plan.c). Pure.
- */
+/* bus.c - encoding of the bus messages' envelope and of the control messages; bus_*.c have the others.
+ * Pure. */
 #include "proto/bus.h"
 
 #include "base/err.h"
@@ -107,8 +107,8 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 static void pack_beat(msgpack_packer *pk, const struct bus_beat *b)
 {
 	const bool loading = b->state == BUS_LOADING, rows = !loading && b->expert_rows,
-		   cells = !loading && b->cells.n;
-	msgpack_pack_map(pk, 5u + 3 * (loading || rows) + 4 * cells);
+		   masks = !loading && (b->mask_waits || b->grammar_bytes), cells = !loading && b->cells.n;
+	msgpack_pack_map(pk, 5u + 3 * (loading || rows) + 2 * masks + 4 * cells);
 	pack_uint(pk, "epoch", b->epoch);
 	pack_uint(pk, "state", b->state);
 	pack_uint(pk, "progress", b->progress);
@@ -118,6 +118,10 @@ static void pack_beat(msgpack_packer *pk, const struct bus_beat *b)
 		pack_uint(pk, "expert_rows", b->expert_rows);
 		pack_uint(pk, "expert_reads", b->expert_reads);
 		pack_uint(pk, "expert_busiest", b->expert_busiest);
+	}
+	if (masks) {
+		pack_uint(pk, "mask_waits", b->mask_waits);
+		pack_uint(pk, "grammar_bytes", b->grammar_bytes);
 	}
 	if (cells) {
 		pack_uint(pk, "cells", b->cells.n_all);
@@ -174,6 +178,12 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_uint(&pk, "offset", m->want.offset);
 		pack_uint(&pk, "bytes", m->want.bytes);
 		break;
+	case BUS_AWAKE:
+		msgpack_pack_map(&pk, 2);
+		pack_uint(&pk, "epoch", m->awake.epoch);
+		pack_key(&pk, "slots");
+		bus_pack_bin(&pk, m->awake.slots, m->awake.n * sizeof *m->awake.slots);
+		break;
 	default:
 		msgpack_pack_map(&pk, 0);
 	}
@@ -193,7 +203,7 @@ int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size
 		return err_why(why, why_n, -EPROTO,
 			       "the peer speaks version %llu of the bus, this program %d",
 			       (unsigned long long)version, BUS_VERSION);
-	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_CHUNK)
+	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_AWAKE)
 		return err_why(why, why_n, -EBADMSG, "a message of unknown type %llu",
 			       (unsigned long long)type);
 	return (int)type;
@@ -364,8 +374,9 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->expected = cursor_uint(c, key, UINT64_MAX);
 	else if (strcmp(key, "moves") == 0)
 		b->moves = cursor_uint(c, key, UINT64_MAX);
+	/* a later program may send further values */
 	else if (strcmp(key, "doing") == 0)
-		b->doing = (uint32_t)cursor_uint(c, key, UINT32_MAX); /* a later program may know more */
+		b->doing = (uint32_t)cursor_uint(c, key, UINT32_MAX);
 	else if (strcmp(key, "done") == 0)
 		b->done = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "total") == 0)
@@ -376,6 +387,10 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->expert_reads = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "expert_busiest") == 0)
 		b->expert_busiest = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "mask_waits") == 0)
+		b->mask_waits = cursor_uint(c, key, INT64_MAX);
+	else if (strcmp(key, "grammar_bytes") == 0)
+		b->grammar_bytes = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "cells") == 0)
 		b->cells.n_all = (uint32_t)cursor_uint(c, key, BUS_CELLS_MAX);
 	else if (strcmp(key, "cells_experts") == 0)
@@ -402,7 +417,21 @@ static void read_want(struct cursor *c, const char *key, struct bus_want *w)
 		cursor_skip(c);
 }
 
-/* Unknown keys are skipped: a later program of the same version may add some. */
+static void read_awake(struct cursor *c, const char *key, struct bus_awake *a)
+{
+	const void *slots;
+	if (strcmp(key, "epoch") == 0) {
+		a->epoch = cursor_uint(c, key, UINT64_MAX);
+	} else if (strcmp(key, "slots") == 0) {
+		slots = cursor_bin(c, key, sizeof *a->slots, BUS_AWAKE_MAX, &a->n);
+		if (a->n)
+			memcpy(a->slots, slots, a->n * sizeof *a->slots);
+	} else {
+		cursor_skip(c);
+	}
+}
+
+/* Decode a control message.  Unknown keys are skipped: a later program of the same version may add some. */
 int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n)
 {
 	struct cursor c;
@@ -433,6 +462,8 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 			read_beat(&c, key, &out->beat);
 		else if (type == BUS_WANT)
 			read_want(&c, key, &out->want);
+		else if (type == BUS_AWAKE)
+			read_awake(&c, key, &out->awake);
 		else
 			cursor_skip(&c);
 	}

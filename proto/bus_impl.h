@@ -1,4 +1,4 @@
-/* bus_impl.h - what bus.c and bus_plan.c share: the envelope, and msgpack pieces. */
+/* bus_impl.h - shared by bus.c and the other bus_*.c: the envelope and msgpack helpers. */
 #ifndef QUERN_PROTO_BUS_IMPL_H
 #define QUERN_PROTO_BUS_IMPL_H
 
@@ -7,15 +7,15 @@
 
 #include <msgpack.h>
 
-/* msgpack's write callback, into a struct buf. */
+/* msgpack's write callback: append to a struct buf. */
 int bus_to_buf(void *data, const char *bytes, size_t n);
-/* Clears out and begins a message; the body follows. */
+/* Clear out and begin a message; the body follows. */
 void bus_pack_head(msgpack_packer *pk, struct buf *out, enum bus_type type);
 void bus_pack_bin(msgpack_packer *pk, const void *p, size_t bytes);
 
-/* The envelope: the type, or a negative errno. */
+/* Read the envelope; return the type or a negative errno. */
 int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size_t why_n);
-/* 0 where the message was read without an error, to its end; else -EBADMSG. */
+/* Return 0 if the message was read to its end without an error; else -EBADMSG. */
 int bus_finish_read(const struct cursor *c, char *why, size_t why_n);
 
 #endif

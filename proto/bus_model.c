@@ -1,10 +1,10 @@
-/* bus_model.c - how a worker gets the model's files: the list of them, and chunks.  Pure.
+/* bus_model.c - encoding of a model's files for a worker: the list, and chunks.  Pure.
  *
  *   files  [why, model, first, [[name, size, SHA-256], ...]]
  *   chunk  [why, file, offset, checksum, bytes]
  *          checksum  XXH3, 64 bits, of the bytes, with the offset as seed
  *
- * why: "", or the reason why the controller cannot; the rest is empty then. */
+ * why: "", or the reason of the controller's refusal; then the rest is empty. */
 #include "proto/bus.h"
 
 #include "base/alloc.h"
@@ -54,7 +54,7 @@ static void read_file(struct cursor *c, struct manifest *m)
 		cursor_fail(c, why);
 }
 
-/* A refusal, if the peer sent one, else 0. */
+/* Return -ENODATA with the peer's reason if it refused, else 0. */
 static int refused(const char *text, char *why, size_t why_n)
 {
 	return text[0] ? err_why(why, why_n, -ENODATA, "%s", text) : 0;

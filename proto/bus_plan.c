@@ -1,15 +1,16 @@
-/* bus_plan.c - plans, results and parameters to bytes and back.  Pure.
+/* bus_plan.c - encoding of plans and results.  Pure.
  *
- * Both are msgpack arrays of columns; a column is a blob of little-endian 32-bit words, so that a sequence
- * that decodes costs 12 bytes of a plan, and no number of a step is parsed one by one:
+ * Both are msgpack arrays of columns.  A column is a blob of little-endian 32-bit words, so that a decoding
+ * sequence costs 12 bytes of a plan, and the numbers of a step are not parsed one by one:
  *
  *   plan    [epoch, number, drop, drop_forms, forms, seqs, forks, sets, tables, swap_out, swap_in, copies,
  *            runs, from]
  *           forms   array of [number, form]; a form is a blob, the language and the text
- *           seqs    array of [slot, seq, index, n_prompt, form, mu, tokens, blocks, params]
+ *           seqs    array of [slot, seq, index, n_prompt, form, mu, tokens, blocks, params]; params is a map
+ *                   of the values that are not neutral (params.h)
  *           runs    slot | flags << 24, pos0, n_rows for each run
  *           from    slot `from` for each run of 0 rows
- *   result  [epoch, number, step_us, tokens, mus, logprobs, top_ids, top_logprobs, failed,
+ *   result  [epoch, number, step_us, tokens, mus, logprobs, top_ids, top_logprobs, failed, held,
  *            pools, pool_words]
  *           logprobs    slot, position, token, logprob, rank, n_top, top0, prompt for each
  *           failed      array of [slot, reason]
@@ -28,19 +29,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little
 
 enum {
 	PLAN_FIELDS = 14,
-	RESULT_FIELDS = 11,
+	RESULT_FIELDS = 12,
 	SEQ_FIELDS = 9,
 	FORM_FIELDS = 2,
 	FAILED_FIELDS = 2,
-	PARAMS_FIELDS = 37,
-	PARAMS_OLDEST = 23,       /* of journals of earlier versions: without the fields behind */
-	PARAMS_LLAMA = 34,        /* likewise: without mirostat */
-	DROP_FORMS_MAX = 1 << 16, /* of a plan */
+	DROP_FORMS_MAX = 1 << 16, /* per plan */
 };
 
 enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32, POOL_BYTES = 16 };
 
-/* What a decoded plan's seqs borrow from.  Lives in plan.store, reused from plan to plan. */
+/* Memory that a decoded plan's seqs borrow from: plan.store, reused by the next plan. */
 struct store {
 	uint32_t *words;
 	size_t n_words, cap_words;
@@ -52,7 +50,7 @@ struct store {
 
 /* ---- encoding ---- */
 
-/* NULL: an empty blob. */
+/* Write a constraint; NULL: an empty blob. */
 static void pack_form(msgpack_packer *pk, const struct form *f)
 {
 	msgpack_pack_bin(pk, f ? (size_t)f->n + 1 : 0);
@@ -63,59 +61,7 @@ static void pack_form(msgpack_packer *pk, const struct form *f)
 		msgpack_pack_bin_body(pk, f->text, f->n);
 }
 
-static void pack_params(msgpack_packer *pk, const struct params *p, const struct form *form)
-{
-	msgpack_pack_array(pk, PARAMS_FIELDS);
-	msgpack_pack_uint32(pk, p->max_tokens);
-	msgpack_pack_uint32(pk, p->min_tokens);
-	msgpack_pack_uint32(pk, p->n);
-	msgpack_pack_uint32(pk, p->beam_width);
-	msgpack_pack_float(pk, p->length_penalty);
-	msgpack_pack_uint32(pk, p->early);
-	msgpack_pack_float(pk, p->temperature);
-	msgpack_pack_float(pk, p->top_p);
-	msgpack_pack_float(pk, p->min_p);
-	msgpack_pack_int32(pk, p->top_k);
-	msgpack_pack_float(pk, p->presence);
-	msgpack_pack_float(pk, p->frequency);
-	msgpack_pack_float(pk, p->repetition);
-	msgpack_pack_uint64(pk, p->seed);
-	if (p->ignore_eos)
-		msgpack_pack_true(pk);
-	else
-		msgpack_pack_false(pk);
-	msgpack_pack_int32(pk, p->logprobs);
-	msgpack_pack_int32(pk, p->prompt_logprobs);
-	bus_pack_bin(pk, p->stop_ids, p->n_stop_ids * sizeof *p->stop_ids);
-	bus_pack_bin(pk, p->bias_ids, p->n_bias * sizeof *p->bias_ids);
-	bus_pack_bin(pk, p->bias, p->n_bias * sizeof *p->bias);
-	bus_pack_bin(pk, p->allowed, p->n_allowed * sizeof *p->allowed);
-	bus_pack_bin(pk, p->bad, p->n_bad_ids * sizeof *p->bad);
-	bus_pack_bin(pk, p->bad_len, p->n_bad * sizeof *p->bad_len);
-	pack_form(pk, form);
-	msgpack_pack_uint32(pk, p->pool);
-	msgpack_pack_float(pk, p->typical_p);
-	msgpack_pack_float(pk, p->top_n_sigma);
-	msgpack_pack_float(pk, p->xtc_probability);
-	msgpack_pack_float(pk, p->xtc_threshold);
-	msgpack_pack_float(pk, p->dry_multiplier);
-	msgpack_pack_float(pk, p->dry_base);
-	msgpack_pack_int32(pk, p->dry_allowed);
-	msgpack_pack_int32(pk, p->dry_last_n);
-	bus_pack_bin(pk, p->breakers, p->n_breakers * sizeof *p->breakers);
-	msgpack_pack_uint32(pk, p->mirostat);
-	msgpack_pack_float(pk, p->mirostat_tau);
-	msgpack_pack_float(pk, p->mirostat_eta);
-}
-
-void bus_put_params(struct buf *out, const struct params *p)
-{
-	msgpack_packer pk;
-	msgpack_packer_init(&pk, out, bus_to_buf);
-	pack_params(&pk, p, p->form);
-}
-
-static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
+static void pack_seq(msgpack_packer *pk, const struct plan_seq *s, struct buf *out)
 {
 	msgpack_pack_array(pk, SEQ_FIELDS);
 	msgpack_pack_uint32(pk, s->slot);
@@ -126,7 +72,7 @@ static void pack_seq(msgpack_packer *pk, const struct plan_seq *s)
 	msgpack_pack_int32(pk, s->mu);
 	bus_pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
 	bus_pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
-	pack_params(pk, s->params, NULL);
+	params_pack_changed(out, s->params);
 }
 
 static void pack_runs(msgpack_packer *pk, const struct plan *p)
@@ -162,7 +108,7 @@ void bus_encode_plan(const struct plan *p, struct buf *out)
 	}
 	msgpack_pack_array(&pk, p->n_seqs);
 	for (uint32_t i = 0; i < p->n_seqs; i++)
-		pack_seq(&pk, &p->seqs[i]);
+		pack_seq(&pk, &p->seqs[i], out);
 	bus_pack_bin(&pk, p->forks, p->n_forks * sizeof *p->forks);
 	bus_pack_bin(&pk, p->sets, p->n_sets * sizeof *p->sets);
 	bus_pack_bin(&pk, p->tables, p->n_tables * sizeof *p->tables);
@@ -215,15 +161,8 @@ void bus_encode_result(const struct result *r, struct buf *out)
 		msgpack_pack_str(&pk, strlen(reason));
 		msgpack_pack_str_body(&pk, reason, strlen(reason));
 	}
+	bus_pack_bin(&pk, r->held, r->n_held * sizeof *r->held);
 	pack_pools(&pk, r);
-}
-
-/* ---- parameters ---- */
-
-static void *read_array(struct cursor *c, const char *name, size_t size, size_t max, uint32_t *count)
-{
-	const void *p = cursor_bin(c, name, size, max, count);
-	return *count ? xmemdup(p, *count * size) : NULL;
 }
 
 static struct form *read_form(struct cursor *c)
@@ -233,105 +172,12 @@ static struct form *read_form(struct cursor *c)
 	return n && !c->bad ? form_new((uint8_t)p[0], p + 1, n - 1) : NULL;
 }
 
-static void read_llama(struct cursor *c, struct params *p)
-{
-	p->typical_p = (float)cursor_float(c, "typical_p");
-	p->top_n_sigma = (float)cursor_float(c, "top_n_sigma");
-	p->xtc_probability = (float)cursor_float(c, "xtc_probability");
-	p->xtc_threshold = (float)cursor_float(c, "xtc_threshold");
-	p->dry_multiplier = (float)cursor_float(c, "dry_multiplier");
-	p->dry_base = (float)cursor_float(c, "dry_base");
-	p->dry_allowed = (int32_t)cursor_int(c, "dry_allowed", 0, PARAMS_DRY_ALLOWED_MAX);
-	p->dry_last_n = (int32_t)cursor_int(c, "dry_last_n", -1, INT32_MAX);
-	p->breakers = read_array(c, "breakers", 4, PARAMS_BREAKERS_MAX, &p->n_breakers);
-	for (uint32_t i = 1; i < p->n_breakers; i++)
-		if (p->breakers[i] <= p->breakers[i - 1])
-			cursor_fail(c, "breakers: not ascending");
-}
-
-static void read_mirostat(struct cursor *c, struct params *p)
-{
-	p->mirostat = (uint32_t)cursor_uint(c, "mirostat", 2);
-	p->mirostat_tau = (float)cursor_float(c, "mirostat_tau");
-	p->mirostat_eta = (float)cursor_float(c, "mirostat_eta");
-	if (!(p->mirostat_tau >= 0 && p->mirostat_tau <= PARAMS_TAU_MAX && p->mirostat_eta >= 0 &&
-	      p->mirostat_eta <= PARAMS_ETA_MAX))
-		cursor_fail(c, "mirostat: tau or eta is out of range");
-}
-
-static void read_params(struct cursor *c, struct params *p)
-{
-	uint32_t n, n_values;
-	params_init(p);
-	const uint32_t fields = cursor_array(c, "params");
-	if (fields < PARAMS_OLDEST ||
-	    (fields > PARAMS_OLDEST + 2 && fields != PARAMS_LLAMA && fields != PARAMS_FIELDS))
-		cursor_fail(c, "params: the wrong number of fields");
-	p->max_tokens = (uint32_t)cursor_uint(c, "max_tokens", INT32_MAX);
-	p->min_tokens = (uint32_t)cursor_uint(c, "min_tokens", INT32_MAX);
-	p->n = (uint32_t)cursor_uint(c, "n", PARAMS_N_MAX);
-	p->beam_width = (uint32_t)cursor_uint(c, "beam_width", PARAMS_N_MAX);
-	p->length_penalty = (float)cursor_float(c, "length_penalty");
-	p->early = (enum params_early)cursor_uint(c, "early_stopping", PARAMS_EARLY_NEVER);
-	p->temperature = (float)cursor_float(c, "temperature");
-	p->top_p = (float)cursor_float(c, "top_p");
-	p->min_p = (float)cursor_float(c, "min_p");
-	p->top_k = (int32_t)cursor_int(c, "top_k", 0, INT32_MAX);
-	p->presence = (float)cursor_float(c, "presence_penalty");
-	p->frequency = (float)cursor_float(c, "frequency_penalty");
-	p->repetition = (float)cursor_float(c, "repetition_penalty");
-	p->seed = cursor_uint(c, "seed", UINT64_MAX);
-	p->ignore_eos = cursor_bool(c, "ignore_eos");
-	p->logprobs = (int32_t)cursor_int(c, "logprobs", -1, PARAMS_TOP_MAX);
-	p->prompt_logprobs = (int32_t)cursor_int(c, "prompt_logprobs", -1, PARAMS_LOGPROBS_MAX);
-	p->stop_ids = read_array(c, "stop_ids", 4, 2 * PARAMS_LIST_MAX, &p->n_stop_ids);
-	p->bias_ids = read_array(c, "bias_ids", 4, PARAMS_LIST_MAX, &p->n_bias);
-	p->bias = read_array(c, "bias", 4, PARAMS_LIST_MAX, &n_values);
-	if (n_values != p->n_bias)
-		cursor_fail(c, "bias: as many values as ids are due");
-	p->allowed = read_array(c, "allowed", 4, PARAMS_ALLOWED_MAX, &p->n_allowed);
-	p->bad = read_array(c, "bad", 4, PARAMS_BAD_IDS_MAX, &p->n_bad_ids);
-	p->bad_len = read_array(c, "bad_len", 4, 2 * PARAMS_LIST_MAX, &p->n_bad);
-	uint64_t sum = 0;
-	for (n = 0; n < p->n_bad; n++) {
-		if (p->bad_len[n] <= 0)
-			cursor_fail(c, "bad_len: not positive");
-		sum += (uint64_t)(uint32_t)p->bad_len[n];
-	}
-	if (sum != p->n_bad_ids)
-		cursor_fail(c, "bad: lengths and ids do not agree");
-	if (fields > PARAMS_OLDEST)
-		p->form = read_form(c);
-	if (fields > PARAMS_OLDEST + 1)
-		p->pool = (enum params_pool)cursor_uint(c, "pool", PARAMS_POOL_LOGITS);
-	if (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX))
-		cursor_fail(c, "pool: the wrong number of tokens");
-	if (fields > PARAMS_OLDEST + 2)
-		read_llama(c, p);
-	if (fields > PARAMS_LLAMA)
-		read_mirostat(c, p);
-}
-
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
 			return false;
 	return true;
-}
-
-static void check_params(struct cursor *c, const struct params *p, uint32_t n_vocab)
-{
-	if (!ids_below((const int32_t *)p->stop_ids, p->n_stop_ids, n_vocab) ||
-	    !ids_below(p->bias_ids, p->n_bias, n_vocab) || !ids_below(p->allowed, p->n_allowed, n_vocab) ||
-	    !ids_below(p->bad, p->n_bad_ids, n_vocab) || !ids_below(p->breakers, p->n_breakers, n_vocab))
-		cursor_fail(c, "params: a token id beyond the vocabulary");
-}
-
-void bus_get_params(struct cursor *c, struct params *p, uint32_t n_vocab)
-{
-	read_params(c, p);
-	check_params(c, p, n_vocab);
 }
 
 /* ---- plans ---- */
@@ -367,8 +213,8 @@ void bus_plan_fini(struct plan *p)
 	plan_fini(p);
 }
 
-/* Append words to the store; returns their offset.  resolve_seqs() makes pointers of offsets when all is
- * decoded, since the store may move while it grows. */
+/* Append words to the store; return their offset.  resolve_seqs() turns offsets into pointers after
+ * decoding, because the store may move while it grows. */
 static size_t store_words(struct store *st, const void *p, uint32_t n)
 {
 	size_t at = st->n_words;
@@ -402,11 +248,10 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	if (!ids_below((const int32_t *)(st->words + blocks_at), s->n_blocks, lim->n_blocks))
 		cursor_fail(c, "seq: a block beyond the pool");
 	array_grow(st->params, st->cap_params, st->n_params + 1);
-	read_params(c, &st->params[st->n_params++]);
-	check_params(c, &st->params[st->n_params - 1], lim->n_vocab);
+	params_unpack(c, &st->params[st->n_params++], lim->n_vocab);
 	if (st->params[st->n_params - 1].form)
 		cursor_fail(c, "seq: a form that has no number");
-	/* Offsets, until resolve_seqs(). */
+	/* Offsets until resolve_seqs() turns them into pointers. */
 	s->tokens = (const uint32_t *)(uintptr_t)tokens_at;
 	s->blocks = (const uint32_t *)(uintptr_t)blocks_at;
 }
@@ -627,6 +472,17 @@ static void read_failed(struct cursor *c, const struct bus_limits *lim, struct r
 	}
 }
 
+static void read_held(struct cursor *c, const struct bus_limits *lim, struct result *r)
+{
+	uint32_t n;
+	const void *col = cursor_bin(c, "held", 4, lim->max_runs, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		if (word(col, i) >= lim->max_slots)
+			cursor_fail(c, "held: out of range");
+		result_add_held(r, word(col, i));
+	}
+}
+
 static void read_tops(struct cursor *c, const struct bus_limits *lim, struct result *r)
 {
 	uint32_t n_ids, n_values;
@@ -648,7 +504,7 @@ static void read_tops(struct cursor *c, const struct bus_limits *lim, struct res
 			cursor_fail(c, "logprobs: entries that are not there");
 }
 
-/* The words lie one entry's behind another's. */
+/* The words of all entries are concatenated, in order. */
 static void read_pools(struct cursor *c, const struct bus_limits *lim, struct result *r)
 {
 	uint32_t n, n_words;
@@ -705,6 +561,7 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 	read_logprobs(&c, lim, out);
 	read_tops(&c, lim, out);
 	read_failed(&c, lim, out);
+	read_held(&c, lim, out);
 	read_pools(&c, lim, out);
 	int rc = bus_finish_read(&c, why, why_n);
 	if (rc)

@@ -1,9 +1,9 @@
-/* bus_vocabulary.c - vocabularies to bytes and back.  Pure.
+/* bus_vocabulary.c - encoding of vocabularies.  Pure.
  *
  *   vocabulary  [checksum, lengths, kinds, bytes]
  *               lengths  a little-endian 16-bit word for each token
- *               kinds    a byte for each
- *               bytes    of all tokens, one behind the other */
+ *               kinds    a byte for each token
+ *               bytes    of all tokens, concatenated */
 #include "proto/bus.h"
 
 #include "base/err.h"

@@ -25,7 +25,7 @@ static void fail_name(struct cursor *c, const char *name, const char *what)
 	cursor_fail(c, text);
 }
 
-/* n bytes, or NULL. */
+/* Consume n bytes; return them, or NULL. */
 static const uint8_t *take(struct cursor *c, size_t n)
 {
 	if (c->bad)
@@ -80,7 +80,7 @@ uint32_t cursor_map(struct cursor *c, const char *name)
 	return 0;
 }
 
-/* An integer of either sign; *neg: the value is an int64. */
+/* Read an integer; *neg: the value is a negative int64. */
 static uint64_t integer(struct cursor *c, const char *name, bool *neg)
 {
 	int t = tag(c);
@@ -216,7 +216,7 @@ const void *cursor_bin(struct cursor *c, const char *name, size_t size, size_t m
 	return p;
 }
 
-/* Bytes of payload behind each tag from 0xc0 on; -1: nested or of a length that follows. */
+/* Skip a value that is nested `depth` deep. */
 static void skip_depth(struct cursor *c, int depth)
 {
 	if (depth > SKIP_DEPTH_MAX) {
@@ -234,7 +234,7 @@ static void skip_depth(struct cursor *c, int depth)
 	else if (t <= 0xbf)
 		take(c, (size_t)t & 31);
 	else if (t <= 0xc3)
-		return; /* nil, false, true; 0xc1 is not a value, and harmless */
+		return; /* nil, false, true; 0xc1 is not a value, and is skipped as well */
 	else if (t <= 0xc6)
 		take(c, big_endian(c, (size_t)1 << (t - 0xc4)));
 	else if (t <= 0xc9)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* A larger file is not a key file. */
+/* Largest size of a key file. */
 enum { FILE_MAX = 4096 };
 
 /* ---- keys ---- */
@@ -51,7 +51,7 @@ void curve_protect(void)
 
 /* ---- files ---- */
 
-/* A new file of this mode, regardless of the umask; one that fails is removed. */
+/* Create a file with this mode, regardless of the umask; remove it if writing fails. */
 static int write_file(const char *path, mode_t mode, const char *text, char *why, size_t why_n)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -100,7 +100,7 @@ int curve_write(const struct curve_key *k, const char *dir, const char *name, ch
 	return rc;
 }
 
-/* "name = KEY" in a line without its newline; false: it is another line. */
+/* Parse "name = KEY", a line without its newline; false: it is another line. */
 static bool parse_line(const char *s, size_t n, const char *name, char *key)
 {
 	size_t k = strlen(name);
@@ -190,7 +190,7 @@ int curve_read(const char *path, bool secret, struct curve_key *out, char *why, 
 	return rc;
 }
 
-/* A key itself, or a file that holds it. */
+/* Read a key given directly, or as the name of its file. */
 static int read_either(const char *what, bool secret, struct curve_key *out, char *why, size_t why_n)
 {
 	if (!curve_valid(what, strlen(what)) || access(what, F_OK) == 0)
@@ -217,7 +217,7 @@ int curve_pair(const struct curve_sources *t, struct curve_key *own, struct curv
 			"both are needed: one's own key (--key, QUERN_KEY) and the service's public one "
 			"(--server-key, QUERN_SERVER_KEY)");
 	curve_protect();
-	/* All users of the machine can read arguments: a secret there is not secret. */
+	/* All users of the machine can read arguments, so --key must name a file. */
 	int rc = t->key ? curve_read(key, true, own, why, why_n) : read_either(key, true, own, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, t->key ? "--key" : "QUERN_KEY");

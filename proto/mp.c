@@ -11,11 +11,11 @@
 #include <string.h>
 
 enum {
-	OBJECTS_REQUEST = 2 * 1000 * 1000, /* a prompt of a million ids, and room */
+	OBJECTS_REQUEST = 2 * 1000 * 1000, /* a prompt of a million ids, with room to spare */
 	OBJECTS_REPLY = 16 * 1000 * 1000,
 	BYTES_REPLY = 256 << 20,
-	TREE = 4,        /* times the bytes of a request */
-	KEYS_MAX = 4096, /* of one map; sorted to find duplicates */
+	TREE = 4,        /* tree memory per byte of a request */
+	KEYS_MAX = 4096, /* per map; they are sorted to find duplicates */
 	KEY_SHOWN = 40,
 };
 
@@ -35,17 +35,17 @@ struct mp_limits mp_limits_reply(void)
 
 enum kind { KIND_NIL, KIND_BOOL, KIND_INT, KIND_FLOAT, KIND_STR, KIND_ARRAY, KIND_MAP };
 
-/* One value without its contents. */
+/* The header of a value. */
 struct head {
 	enum kind kind;
 	uint32_t count;      /* elements of an array, pairs of a map, bytes of a string */
-	const uint8_t *body; /* behind the header; behind the whole of a scalar */
+	const uint8_t *body; /* after the header; after the whole value if it is a scalar */
 };
 
 struct scan {
 	const uint8_t *begin, *p, *end;
-	size_t objects; /* still allowed */
-	size_t tree;    /* bytes of memory, still allowed */
+	size_t objects; /* remaining allowance */
+	size_t tree;    /* remaining allowance, bytes of memory */
 	char *why;
 	size_t why_n;
 };
@@ -64,7 +64,7 @@ static int truncated(const struct scan *s)
 		       (size_t)(s->p - s->begin));
 }
 
-/* A header with a length or count of n bytes. */
+/* Read a header with a length or count of n bytes. */
 static int head_sized(const struct scan *s, struct head *h, enum kind kind, unsigned n)
 {
 	if ((size_t)(s->end - s->p) < 1 + n)
@@ -149,7 +149,7 @@ static int scan_head(const struct scan *s, struct head *h)
 	return 0;
 }
 
-/* Bytes of the UTF-8 character at p, 0 where there is none (RFC 3629). */
+/* Return the length of the UTF-8 character at p; 0: invalid (RFC 3629). */
 static size_t utf8_char(const uint8_t *p, size_t n)
 {
 	uint8_t c = p[0];
@@ -249,7 +249,7 @@ static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 	return rc;
 }
 
-/* The memory of a value without its contents. */
+/* Charge the memory of a value without its elements. */
 static int scan_memory(struct scan *s, const struct head *h)
 {
 	static const size_t node[] = {[KIND_INT] = JSON_BYTES_NUMBER,
@@ -289,7 +289,8 @@ static int scan_value(struct scan *s, unsigned depth)
 	if (depth == 0)
 		return err_why(s->why, s->why_n, -E2BIG, "msgpack: nested too deep at byte %zu",
 			       (size_t)(s->p - s->begin));
-	/* Every element takes a byte at least: a header cannot claim more than there is. */
+	/* Every element takes at least one byte, so a header cannot claim more elements than bytes are
+	 * left. */
 	uint64_t elements = (uint64_t)h.count * (h.kind == KIND_MAP ? 2 : 1);
 	if (elements > (uint64_t)(s->end - h.body))
 		return err_why(s->why, s->why_n, -EINVAL,
@@ -393,8 +394,8 @@ static json_t *map_to_json(const struct build *b, const msgpack_object_map *from
 	return m;
 }
 
-/* name: the key of the value, for the reason; NULL: it is the message.  A failure
- * gives NULL, and why says it. */
+/* name: key of the value, for the reason; NULL: the whole message.  Returns NULL after an error, with the
+ * reason in why. */
 static json_t *to_json(const struct build *b, const msgpack_object *o, const char *name)
 {
 	switch (o->type) {
@@ -412,9 +413,9 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 		if (!isfinite(o->via.f64))
 			err_why(b->why, b->why_n, -EINVAL, "%.*s is not a finite number", KEY_SHOWN,
 				name ? name : "the message");
-		return json_real(o->via.f64); /* NULL where it is not finite */
+		return json_real(o->via.f64); /* NULL if not finite */
 	case MSGPACK_OBJECT_STR:
-		/* An empty string's pointer is NULL. */
+		/* msgpack's pointer is NULL for an empty string. */
 		return json_stringn_nocheck(o->via.str.size ? o->via.str.ptr : "", o->via.str.size);
 	case MSGPACK_OBJECT_ARRAY:
 		return array_to_json(b, &o->via.array, name);
@@ -490,6 +491,12 @@ void mp_put_cstr(struct buf *out, const char *s)
 	mp_put_str(out, s, strlen(s));
 }
 
+void mp_put_bin(struct buf *out, size_t n)
+{
+	msgpack_packer k = packer(out);
+	msgpack_pack_bin(&k, n);
+}
+
 void mp_put_uint(struct buf *out, uint64_t v)
 {
 	msgpack_packer k = packer(out);
@@ -563,7 +570,7 @@ void mp_encode(struct buf *out, const json_t *v)
 	}
 	case JSON_OBJECT: {
 		const char *key;
-		json_t *e, *o = (json_t *)v; /* iteration takes no const */
+		json_t *e, *o = (json_t *)v; /* json_object_foreach() takes no const */
 		mp_put_map(out, (uint32_t)json_object_size(v));
 		json_object_foreach(o, key, e)
 		{

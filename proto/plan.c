@@ -99,7 +99,7 @@ void result_reset(struct result *r)
 {
 	r->epoch = r->number = 0;
 	r->step_us = 0;
-	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = 0;
+	r->n_tokens = r->n_logprobs = r->n_top = r->n_failed = r->n_held = 0;
 	r->n_pools = r->n_pool_words = r->n_mus = 0;
 }
 
@@ -111,6 +111,7 @@ void result_fini(struct result *r)
 	free(r->top_ids);
 	free(r->top_logprobs);
 	free(r->failed);
+	free(r->held);
 	free(r->pools);
 	free(r->pool_words);
 	*r = (struct result){0};
@@ -140,6 +141,12 @@ void result_add_failed(struct result *r, uint32_t slot, const char *reason)
 	struct result_failed *f = &r->failed[r->n_failed++];
 	f->slot = slot;
 	snprintf(f->reason, sizeof f->reason, "%s", reason);
+}
+
+void result_add_held(struct result *r, uint32_t slot)
+{
+	array_grow(r->held, r->cap_held, r->n_held + 1);
+	r->held[r->n_held++] = slot;
 }
 
 void result_add_top(struct result *r, uint32_t id, float logprob)

@@ -1,34 +1,33 @@
-/* plan.h - one step: what the controller orders (struct plan) and what the worker answers (struct result).
- * All that a worker does in a step is in that step's plan.
+/* plan.h - one step: the controller's orders (struct plan) and the worker's reply (struct result).
+ * A worker does nothing in a step that is not in that step's plan.
  *
  * Order within a step:  drop, drop_forms, forms, seqs, sets, tables, forks | swap_out, swap_in, copies |
  * runs.
  *
  *   drop     slots with sequences that this worker no longer needs
- *   drop_forms   forms that this worker no longer needs: no slot has one of them
- *   forms    forms that are new to this worker, with the numbers that its sequences name them by
- *   seqs     sequences that are new to the worker, or sent again: their whole state
- *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` as it was before this
- *            plan's tables (unless it is that slot), and its token at position, its last one or the one
- *            behind, is this one.  A beam search chooses tokens in the controller: the hypothesis that
- *            stays in its slot comes behind those copied from it, and table entries then give each its
- *            own blocks to write
+ *   drop_forms   constraints that this worker no longer needs: no slot uses them
+ *   forms    constraints that are new to this worker, with the numbers by which sequences refer to them
+ *   seqs     sequences that are new to the worker, or resent: their whole state
+ *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` (if that is another
+ *            slot) as that was before this plan's tables; then the token is written at position, which is
+ *            the slot's last token or the next one.  For beam search, where the controller chooses the
+ *            tokens: the hypothesis that stays in its slot comes after those copied from it, and table
+ *            entries then give each hypothesis its own blocks to write
  *   tables   (slot, logical block, physical block): appended or replaced entries
  *   forks    the child slot becomes a copy of the parent's state (tokens, table), with another output
  *            index
  *   swaps, copies   (source, destination) physical blocks
- *   runs     n_rows tokens of a slot from position pos0 on.  The tokens are those that the worker holds
- *            for the slot, the prompt's and then those it sampled, so a plan can be sent before the last
- *            token's id is known.  PLAN_SAMPLE: sample the next token after the run's last row.  A run
- *            of 0 rows samples from the last row of the run of slot `from` in the same plan (a fork's
- *            first token).
+ *   runs     n_rows tokens of a slot from position pos0 on.  The worker holds the slot's tokens (the
+ *            prompt, then those it sampled), so a plan can be sent before the last token's id is known.
+ *            PLAN_SAMPLE: sample the next token after the run's last row.  A run of 0 rows samples from
+ *            the last row of the run of slot `from` in the same plan (a fork's first token).
  *
- * A sequence with params.mirostat has a state, mu, that every token changes: the worker keeps it with the
- * slot's tokens (a fork copies it), and the result has it beside the token, so that `seqs` can give it back.
+ * A sequence with params.mirostat has a state, mu, that every token changes.  The worker keeps mu with the
+ * slot's tokens (a fork copies it), and returns it with each token, so that `seqs` can restore it.
  *
- * A sequence with params.pool is not sampled from.  Its result (struct result_pool) comes with the run that
- * ends its prompt; of a mean with every run, since each gives the sum of its own rows, and the controller
- * adds them.
+ * A sequence with params.pool is not sampled from.  Its result (struct result_pool) is returned with the
+ * run that ends its prompt.  For a mean, each run returns the sum of its rows, and the controller adds the
+ * sums.
  *
  * Three sequences, block_size 16.  Slot 3 decodes its 49th token, which needs a block.  Slot 5 is new, and
  * computes a first chunk of its prompt.  Slot 7 is preempted, its only block swapped out:
@@ -41,13 +40,14 @@
  *   runs     (3, pos0 48, 1 row, SAMPLE)   (5, pos0 0, 32 rows)
  *
  *   rows     | 48 | 0  1  2 ... 15 | 16 ... 31 |      position
- *            | 17 | 12             | 4         |      block that gets K and V
+ *            | 17 | 12             | 4         |      block that receives K and V
  *              |
  *   result   tokens [1]: slot 3's next; slot 5 samples when its last chunk is computed
  *
  * A slot is a small integer, the controller's name for a sequence on this worker (0 .. max_slots-1).  The
  * worker's state of a slot is a cache: `seqs` can rebuild it at any time.  Plans are numbered from 1 within
- * an epoch; a worker that misses one reports it.  Block numbers only; never an address or an offset. */
+ * an epoch; a worker that misses one reports it.  Plans hold block numbers only, never an address or an
+ * offset. */
 #ifndef QUERN_PROTO_PLAN_H
 #define QUERN_PROTO_PLAN_H
 
@@ -59,22 +59,23 @@
 
 enum { PLAN_SAMPLE = 1, RESULT_REASON_SIZE = 256 };
 
-/* What outputs must look like.  The controller numbers the forms of an epoch, from 1; a number that was
- * dropped is not used again.  A fork, and a slot set from another, has the form of the one copied. */
+/* Constraint of structured outputs.  The controller numbers the constraints of an epoch from 1, and does
+ * not reuse the number of a dropped one.  A fork, or a slot set from another slot, inherits the
+ * constraint. */
 struct plan_form {
 	uint32_t number;
-	struct form *form; /* borrowed: keep it with form_ref() */
+	struct form *form; /* borrowed; use form_ref() to keep it */
 };
 
 struct plan_seq {
 	uint32_t slot;
 	uint64_t seq;      /* the controller's id, for logs */
-	uint32_t index;    /* which output of its job */
-	uint32_t n_prompt; /* of the tokens */
+	uint32_t index;    /* output index within its job */
+	uint32_t n_prompt; /* tokens of the prompt */
 	uint32_t n_tokens;
 	uint32_t n_blocks;
-	uint32_t form;               /* number of its form; 0: none */
-	int32_t mu;                  /* with params.mirostat: behind its last token */
+	uint32_t form;               /* number of the constraint; 0: none */
+	int32_t mu;                  /* with params.mirostat: mu after the last token */
 	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
 	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
 	const struct params *params; /* borrowed */
@@ -110,10 +111,10 @@ struct plan_run {
 	uint32_t n_rows;
 	uint16_t flags;    /* PLAN_SAMPLE */
 	uint16_t reserved; /* 0 */
-	uint32_t from;     /* of a run of 0 rows: the slot with the run to sample from; else = slot */
+	uint32_t from;     /* run of 0 rows: slot of the run to sample from; else = slot */
 };
 
-/* Arrays grow and are kept from step to step: a steady state allocates nothing. */
+/* The arrays grow and are reused by the next step, so that a steady state allocates nothing. */
 struct plan {
 	uint64_t epoch;
 	uint64_t number;
@@ -137,10 +138,10 @@ struct plan {
 	uint32_t n_runs, cap_runs;
 	uint32_t n_rows;    /* sum over runs */
 	uint32_t n_samples; /* runs with PLAN_SAMPLE */
-	void *store;        /* of a decoded plan: what its seqs borrow from (bus_plan.c); else NULL */
+	void *store;        /* memory of a decoded plan that its seqs borrow from (bus_plan.c); else NULL */
 };
 
-/* Empties it, keeps the memory. */
+/* Empty the plan, and keep its memory. */
 void plan_reset(struct plan *p);
 void plan_fini(struct plan *p);
 uint32_t *plan_add_drop(struct plan *p);
@@ -155,7 +156,7 @@ struct plan_pair *plan_add_swap_in(struct plan *p);
 struct plan_pair *plan_add_copy(struct plan *p);
 struct plan_run *plan_add_run(struct plan *p);
 
-/* A sampled token, or a prompt token with prompt_logprobs. */
+/* Log-probability of a sampled token, or of a prompt token with prompt_logprobs. */
 struct result_logprob {
 	uint32_t slot;
 	uint32_t position; /* in the sequence */
@@ -163,18 +164,18 @@ struct result_logprob {
 	float logprob;
 	uint32_t rank; /* 1: most likely */
 	uint32_t n_top;
-	uint32_t top0; /* first of its entries in top_ids, top_logprobs */
-	bool prompt;   /* of the prompt */
+	uint32_t top0; /* index of its first entry in top_ids and top_logprobs */
+	bool prompt;   /* a token of the prompt */
 };
 
-/* A sequence that cannot go on, while all others do: a bound of its form's grammar is met.  Its token, if it
- * has one in this result, means nothing. */
+/* A sequence that cannot continue, because it exceeds a limit of its constraint's grammar.  Other sequences
+ * continue.  A token of the failed one in this result is meaningless. */
 struct result_failed {
 	uint32_t slot;
 	char reason[RESULT_REASON_SIZE];
 };
 
-/* What a run of a sequence with params.pool gives: n_words words of pool_words from at on.
+/* Values of a run of a sequence with params.pool: n_words words of pool_words, starting with word `at`.
  *
  *   PARAMS_POOL_LAST     [hidden] F32
  *   PARAMS_POOL_LOGITS   [n_allowed] F32
@@ -183,23 +184,33 @@ struct result_failed {
  *                        RESULT_POOL_NAN: a value of a row is not a number, or RESULT_POOL_LIMIT or more */
 struct result_pool {
 	uint32_t slot;
-	uint32_t pos0; /* of the run */
+	uint32_t pos0; /* first position of the run */
 	uint32_t n_rows;
 	uint32_t n_words;
 	uint32_t at;
 };
 
-/* Less than 2^13 each, 2^24 rows of 2^26 units: within 63 bits. */
+/* A value is below 2^13, which is 2^39 units; 2^24 rows of such values fit 63 bits. */
 enum { RESULT_POOL_ONE = 1 << 26, RESULT_POOL_LIMIT = 1 << 13 };
 #define RESULT_POOL_NAN INT64_MIN
 
+/* A sampling run may sit out a step (held), because the mask of its sequence's constraint is not ready.
+ * Then it returns no token, and the slot has as many tokens as before.  A later plan may already contain a
+ * run of one row after that token: that run starts one row earlier instead, and samples the missing token.
+ * When the mask is ready, the worker sends BUS_AWAKE.
+ *
+ *   slot 3 has 49 tokens
+ *   plan 8     (3, pos0 48, SAMPLE)   its mask is not ready       result 8   held 3
+ *   plan 9     (3, pos0 49, SAMPLE)   runs as (3, pos0 48)        result 9   token 49, or held 3 again
+ *   after result 8 the controller plans the slot again once it is awake, or has a token */
 struct result {
 	uint64_t epoch;
-	uint64_t number;  /* of the plan that it answers */
+	uint64_t number;  /* number of the plan that it answers */
 	uint32_t step_us; /* time on the device */
-	uint32_t *tokens; /* [n_tokens] one per PLAN_SAMPLE run, in the plan's order */
+	/* [n_tokens] one per PLAN_SAMPLE run, in the plan's order; meaningless if the run is held. */
+	uint32_t *tokens;
 	uint32_t n_tokens, cap_tokens;
-	int32_t *mus; /* [n_mus] behind these tokens, one per sequence among them with params.mirostat */
+	int32_t *mus; /* [n_mus] mu after these tokens, for the sequences among them with params.mirostat */
 	uint32_t n_mus, cap_mus;
 	struct result_logprob *logprobs;
 	uint32_t n_logprobs, cap_logprobs;
@@ -208,6 +219,8 @@ struct result {
 	uint32_t n_top, cap_top_ids, cap_top_logprobs;
 	struct result_failed *failed;
 	uint32_t n_failed, cap_failed;
+	uint32_t *held; /* [n_held] slots of PLAN_SAMPLE runs that sat out, in the plan's order */
+	uint32_t n_held, cap_held;
 	struct result_pool *pools; /* [n_pools] in the order of the plan's runs */
 	uint32_t n_pools, cap_pools;
 	uint32_t *pool_words; /* [n_pool_words] */
@@ -220,8 +233,9 @@ void result_add_token(struct result *r, uint32_t token);
 void result_add_mu(struct result *r, int32_t mu);
 struct result_logprob *result_add_logprob(struct result *r);
 void result_add_failed(struct result *r, uint32_t slot, const char *reason);
+void result_add_held(struct result *r, uint32_t slot);
 void result_add_top(struct result *r, uint32_t id, float logprob);
-/* With room for n_words, which the caller fills in. */
+/* Add a pooled result with n_words words, which the caller fills in. */
 struct result_pool *result_add_pool(struct result *r, uint32_t n_words);
 
 #endif

@@ -10,10 +10,10 @@
 #include <string.h>
 
 enum {
-	STEPS = 20,   /* of the exponent, for each kind of scale */
-	SAMPLE = 384, /* output rows of a layer that candidates are scored on, at least where it has them */
-	RATIOS = 11,  /* of clipping: 1 to 0.5 */
-	GROUP_ROWS = 16, /* output rows of a task */
+	STEPS = 20,      /* steps of the exponent a, for each kind of scale */
+	SAMPLE = 384,    /* fewest output rows on which candidates are scored, if a part has them */
+	RATIOS = 11,     /* clipping ratios: 1 to 0.5 */
+	GROUP_ROWS = 16, /* output rows per task */
 };
 
 static int groups_of(const struct awq_block *b)
@@ -21,16 +21,17 @@ static int groups_of(const struct awq_block *b)
 	return (b->k + b->group - 1) / b->group;
 }
 
-/* ---- what weights become ---- */
+/* ---- rounding ---- */
 
-/* Rows of a part, each step-th, quantized with scales; the difference from the original. */
+/* Round every step-th row of a part, after scaling; compute the result or its difference from the
+ * original. */
 struct rounding {
 	const struct awq_block *b;
 	const struct awq_part *p;
 	const float *scales; /* NULL: 1 */
-	bool clipped;        /* by the part's ratios */
+	bool clipped;        /* clip by the part's ratios */
 	int step;
-	bool difference; /* out has what the weights are off by, else what they are */
+	bool difference; /* out gets the errors of the weights, not the rounded weights */
 	float *out;      /* [ceil(n / step), k] */
 };
 
@@ -67,11 +68,11 @@ void awq_scaled(const struct awq_block *b, const struct awq_part *p, float *out)
 
 /* ---- loss ---- */
 
-/* What a search works with. */
+/* State of a search. */
 struct search {
 	struct awq_block *b;
 	struct runner *r;
-	struct kern_linear *gram;  /* G as a layer */
+	struct kern_linear *gram;  /* G, loaded as a linear layer */
 	float *rows, *product;     /* [largest n, k] each */
 	double sampled[AWQ_PARTS]; /* noise of rounding to nearest, on the sample */
 };
@@ -89,7 +90,7 @@ static int step_of(const struct awq_part *p)
 	return p->n >= 2 * SAMPLE ? p->n / SAMPLE : 1;
 }
 
-/* tr(D G D^T) of the rows in s->rows; the products stay. */
+/* Compute tr(D G D^T) for the rows D in s->rows; s->product keeps D G. */
 static int noise_of(struct search *s, int n_rows, double *noise)
 {
 	int rc = runner_apply(s->r, s->gram, s->b->k, s->b->k, s->rows, n_rows, s->product);
@@ -106,7 +107,7 @@ static int part_noise(struct search *s, const struct awq_part *p, const float *s
 	return noise_of(s, n_rows, noise);
 }
 
-/* The part as it is now: all three sums. */
+/* Compute the part's error with its current scales and ratios: all three sums. */
 static int part_error(struct search *s, struct awq_part *p)
 {
 	const size_t n = (size_t)p->n * (size_t)s->b->k;
@@ -122,7 +123,7 @@ static int part_error(struct search *s, struct awq_part *p)
 
 /* ---- scales ---- */
 
-/* Of inputs that are tied: the mean of all. */
+/* Replace the values of tied inputs by their mean. */
 static void tie(const struct awq_block *b, double *v)
 {
 	if (!b->tie)
@@ -137,7 +138,7 @@ static void tie(const struct awq_block *b, double *v)
 	free(sums);
 }
 
-/* The mean over all outputs of |w| / the largest |w| of its group. */
+/* Compute the mean over all outputs of |w| / the largest |w| of its group. */
 static void weight_means(const struct awq_block *b, double *out)
 {
 	double rows = 0;
@@ -180,7 +181,7 @@ static void candidate(const struct awq_block *b, const double *inputs, const dou
 	b->fit(b->fit_arg, out);
 }
 
-/* Sum over the parts of the noise, by that of rounding to nearest; on the sample. */
+/* Score scales on the sample: the sum over the parts of noise / noise of rounding to nearest. */
 static int score(struct search *s, const float *scales, double *out)
 {
 	int rc = 0;
@@ -226,8 +227,8 @@ struct clipping {
 	struct awq_part *p;
 };
 
-/* Four sums of four side by side, in this order on every machine: the loop that clipping spends its time in.
- */
+/* A dot product with four vector sums, added in this order on every machine.  Clipping spends most of its
+ * time here. */
 typedef float four __attribute__((vector_size(16), aligned(4)));
 
 static float dot_short(const float *a, const float *b, int n)
@@ -245,7 +246,7 @@ static float dot_short(const float *a, const float *b, int n)
 	return sum + ((all[0] + all[1]) + (all[2] + all[3]));
 }
 
-/* The squared error of a group's share of the output: d G d^T. */
+/* Return the squared error of a group's share of the output: d G d^T. */
 static double group_noise(const struct awq_block *b, int k0, int n, const float *d)
 {
 	double sum = 0;
@@ -295,7 +296,7 @@ static void no_clipping(const struct awq_block *b, struct awq_part *p)
 		p->ratios[i] = 1;
 }
 
-/* Groups are clipped one by one; what they do together is measured, and undone where it is worse. */
+/* Clip each group on its own; if all clippings together make the part worse, undo them. */
 static int clip(struct search *s, struct awq_part *p)
 {
 	struct clipping c = {s->b, p};
@@ -311,7 +312,7 @@ static int clip(struct search *s, struct awq_part *p)
 	return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- entry ---- */
 
 static int finish(struct search *s)
 {

@@ -1,17 +1,17 @@
 /* awq.h - AWQ's search (Lin et al., "AWQ: Activation-aware Weight Quantization", arXiv:2306.00978) for linear
- * layers that read the same rows: scales of their inputs, which whatever comes before takes up, then
- * clipping.
+ * layers with the same input: scales of the inputs, folded into the operation before, then clipping.
  *
  *     y = W x = (W diag(s)) (diag(1/s) x)      W diag(s) is rounded, diag(1/s) goes into the norm before
  *
- * Scales: s = m^a, and s = m^a / u^(1 - a), a = 0, 1/20 .. 19/20; m the mean absolute input, u the mean of
- * |w| / max of its group; divided by sqrt(max s * min s).  A candidate's loss is the sum over the layers of
- * tr(D G D^T) / the same of rounding to nearest, D what the weights are off by, G the inputs' Gram matrix; so
- * the tokens are not needed again.  It is scored on a sample of output rows.
- * Clipping: per output and group, the ratio of the range in 1, 0.95 .. 0.5 with the least d G' d^T, G' the
- * group's part of G.
- * The result is never worse than rounding to nearest, by the Gram matrix, in any of the layers: where scales
- * would make one worse, there are none. */
+ * Candidate scales: s = m^a and s = m^a / u^(1 - a), a = 0, 1/20 .. 19/20, divided by sqrt(max s * min s).  m
+ * is the mean absolute input, u the mean of |w| / max of its group.  The loss of a candidate is the sum over
+ * the layers of tr(D G D^T), relative to that of rounding to nearest.  D is the error of the weights, G the
+ * Gram matrix of the inputs, so the tokens are not needed again.  The loss is computed on a sample of output
+ * rows.
+ * Clipping: per output and group, the range is multiplied by the ratio of 1, 0.95 .. 0.5 with the least d G'
+ * d^T; G' is the group's block of G.
+ * By the Gram matrix, no layer is worse than with rounding to nearest: if scales would make a layer worse,
+ * all scales are 1. */
 #ifndef QUERN_QUANT_AWQ_H
 #define QUERN_QUANT_AWQ_H
 
@@ -39,22 +39,22 @@ struct awq_block {
 	int k, group, n_parts;
 	struct awq_part parts[AWQ_PARTS];
 	const struct inputs *in;
-	/* Inputs k with the same tie[k] (0 .. n_ties - 1) have the same scale; NULL: each has its own. */
+	/* Inputs with the same tie[k] (0 .. n_ties - 1) share a scale; NULL: each has its own. */
 	const int *tie;
 	int n_ties;
-	/* Makes scales [k] such that what comes before can take them up exactly; NULL: it can take up none.
-	 */
+	/* Change scales [k] to values that the operation before can fold in exactly; NULL: it can fold in
+	 * none. */
 	void (*fit)(void *arg, float *scales);
 	void *fit_arg;
-	float *scales; /* out [k]; all 1 where there are none */
+	float *scales; /* out [k]; all 1 if the search finds none */
 };
 
-/* -ENOMEM, ... with the reason. */
+/* Search scales and clipping.  -ENOMEM, ... with the reason. */
 int awq_search(struct awq_block *b, struct runner *r, char *why, size_t why_n);
 
-/* What the weights of a part become, in the domain of the original: out [n, k]. */
+/* Compute the effective weights of a part after rounding, with the scales divided out: out [n, k]. */
 void awq_effective(const struct awq_block *b, const struct awq_part *p, float *out);
-/* The part with its scales, as int4_pack() takes it: out [n, k]. */
+/* Compute the weights of a part times its scales, the input of int4_pack(): out [n, k]. */
 void awq_scaled(const struct awq_block *b, const struct awq_part *p, float *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* awq_command.h - `quern quantize --type awq4` as a command line has it. */
+/* awq_command.h - command-line options of `quern quantize --type awq4`. */
 #ifndef QUERN_QUANT_AWQ_COMMAND_H
 #define QUERN_QUANT_AWQ_COMMAND_H
 
@@ -7,10 +7,7 @@
 
 #include <stddef.h>
 
-extern const struct opt awq_command_options[];
-extern const size_t awq_command_n_options;
-
-/* As struct quantize_type.run. */
+/* Run the command: a struct quantize_type.run. */
 int awq_command(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n);
 
 #endif

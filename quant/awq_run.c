@@ -21,10 +21,10 @@
 #include <sys/stat.h>
 #include <xxhash.h>
 
-/* Part of the fingerprint: results of another version are not gone on with. */
+/* Part of the fingerprint: a run does not resume with results of another version. */
 enum { VERSION = 1 };
 
-/* Shares of the time, for progress: calibration has the rest. */
+/* Shares of the running time, for progress; calibration takes the rest. */
 #define SHARE_WRITE   0.03
 #define SHARE_MEASURE 0.17
 
@@ -35,11 +35,11 @@ struct run {
 	struct windows text;
 	struct state *state;
 	struct progress progress;
-	double calibrating; /* share of the time */
-	/* Of all layers, in order. */
+	double calibrating; /* calibration's share of the time */
+	/* Parts of all layers, in order. */
 	struct report_linear *linears;
 	float **out_by; /* [n_linears]; owned */
-	int *first;     /* [n_layers + 1] the first part of each layer */
+	int *first;     /* [n_layers + 1] index of each layer's first part */
 	int n_linears;
 	char *why;
 	size_t why_n;
@@ -118,7 +118,7 @@ static int read_eval(const struct run *r, struct windows *out)
 			    r->why, r->why_n);
 }
 
-/* Before the work of hours, not behind it. */
+/* Read the evaluation text before hours of work, to find its errors early. */
 static int check_eval(const struct run *r)
 {
 	struct windows text = {0};
@@ -172,7 +172,7 @@ static uint64_t fingerprint(const struct run *r)
 
 /* ---- layers ---- */
 
-/* A layer that was read is not read again before the end. */
+/* Release the pages of a layer: they are not read again before the end. */
 static void forget(const struct layer_plan *p)
 {
 	for (int i = 0; i < p->n_linears; i++) {
@@ -231,7 +231,7 @@ static int calibrate_all(struct run *r)
 	return rc;
 }
 
-/* ---- what is known of all layers ---- */
+/* ---- results of all layers ---- */
 
 static int plan_with_results(void *arg, int layer, bool results, struct layer_plan *out, char *why,
 			     size_t why_n)
@@ -295,7 +295,7 @@ static int collect(struct run *r)
 	return rc;
 }
 
-/* All parts of the worst ones' names. */
+/* Keep the worst parts in floats, each with all parts of the same name. */
 static void choose_worst(struct run *r, const struct report *report)
 {
 	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
@@ -349,7 +349,7 @@ static const float *out_by_of(void *arg, int layer, int i)
 	return r->out_by[r->first[layer] + i];
 }
 
-/* The figures of measure_run(), which leaves experts out, to the parts of the report. */
+/* Copy the figures of measure_run() to the report's parts; measure_run() leaves out experts. */
 static void take_accumulated(struct run *r, const struct measure *m)
 {
 	for (int i = 0, j = 0; i < r->n_linears && j < m->n_linears; i++)
@@ -410,7 +410,7 @@ static int finish(struct run *r, bool written)
 	return rc;
 }
 
-/* DST may be there only as the result of a run that was interrupted behind it. */
+/* Check DST: it may exist only as the result of a run that was interrupted after writing it. */
 static int check_result(struct run *r, bool *there)
 {
 	size_t n = strlen(r->q->dst);

@@ -14,16 +14,16 @@
 
 enum { CONFIG_MAX = 16 << 20, NAME_MAX_BYTES = 160 };
 
-/* A tensor of the source. */
+/* A source tensor. */
 struct source {
 	struct weights_tensor t;
-	int to;       /* tensor of the writer; -1: it is quantized */
-	bool written; /* by a layer */
+	int to;       /* index in the writer; -1: quantized */
+	bool written; /* written with its layer */
 };
 
-/* Three tensors of the writer, in the place of a weight. */
+/* Indexes in the writer of the three tensors that replace a weight. */
 struct codes_at {
-	char name[96]; /* the module's */
+	char name[96]; /* name of the module */
 	int qweight, qzeros, scales;
 	int n, k;
 };
@@ -31,15 +31,15 @@ struct codes_at {
 struct job {
 	const struct awq_write_args *a;
 	struct writer *w;
-	struct source *sources; /* by name */
+	struct source *sources; /* sorted by name */
 	int n_sources;
-	struct codes_at *codes; /* by name, once all are there */
+	struct codes_at *codes; /* sorted by name, once all are listed */
 	int n_codes;
 	char *why;
 	size_t why_n;
 };
 
-/* ---- finding ---- */
+/* ---- look-up ---- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -96,7 +96,7 @@ static int declare_codes(struct job *j, struct codes_at *c)
 	return c->scales < 0 ? c->scales : 0;
 }
 
-/* The modules that a layer has quantized; parts of one name are one module. */
+/* List the quantized modules of a layer; parts with one name are one module. */
 static void list_codes(struct job *j, const struct layer_plan *p)
 {
 	for (int i = 0; i < p->n_linears; i++) {
@@ -154,7 +154,7 @@ static int declare_all(struct job *j)
 
 /* ---- config.json and the other files ---- */
 
-/* What has a matrix in floats, other than embedding and head, is named: readers take the rest for AWQ. */
+/* List the modules with a float matrix other than embedding and head: readers assume AWQ for all others. */
 static json_t *not_converted(const struct job *j)
 {
 	json_t *names = json_array();
@@ -210,7 +210,7 @@ static void store(enum config_dtype t, float x, void *out, size_t i)
 	memcpy((unsigned char *)out + 2 * i, &h, 2);
 }
 
-/* rows [n_rows, words], of which `words` begin at word `at` of a row in out [n_rows, all]. */
+/* Copy rows [n_rows, words] into out [n_rows, all], starting at word `at` of each row. */
 static void side_by_side(void *out, const void *rows, size_t n_rows, size_t words, size_t all, size_t at,
 			 size_t word_bytes)
 {
@@ -219,7 +219,7 @@ static void side_by_side(void *out, const void *rows, size_t n_rows, size_t word
 		       (const unsigned char *)rows + i * words * word_bytes, words * word_bytes);
 }
 
-/* Parts first to end - 1, of one name. */
+/* Write the codes of parts first to end - 1, which share a name. */
 static int write_codes(struct job *j, const struct layer_plan *p, int first, int end)
 {
 	const struct codes_at *c = find_codes(j, p->linears[first].name);
@@ -246,7 +246,7 @@ static int write_codes(struct job *j, const struct layer_plan *p, int first, int
 	return rc;
 }
 
-/* Parts that stay floats, with the scales of their inputs and outputs. */
+/* Write parts that stay floats, with the scales of their inputs and outputs applied. */
 static int write_floats(struct job *j, const struct layer_plan *p, int first, int end)
 {
 	struct source *s = find(j, p->linears[first].name, ".weight");

@@ -1,6 +1,6 @@
-/* awq_write.h - a model with the results of all layers, as a directory in Hugging Face layout: AWQ "gemm" for
- * what is quantized, what scales were given to (norms, biases, rows that stay floats) changed, the rest as it
- * is. */
+/* awq_write.h - write the quantized model as a directory in Hugging Face layout: AWQ "gemm" for quantized
+ * layers; tensors into which scales are folded (norms, biases, float rows) are changed; the rest is
+ * copied. */
 #ifndef QUERN_QUANT_AWQ_WRITE_H
 #define QUERN_QUANT_AWQ_WRITE_H
 
@@ -12,15 +12,16 @@
 struct awq_write_args {
 	const char *source, *dst;
 	const struct model_config *config;
-	const struct weights *weights; /* of a directory in Hugging Face layout */
+	const struct weights *weights; /* from a directory in Hugging Face layout */
 	int group;
-	/* The plan of a layer, with its results or without: of layers in any order, more than once. */
+	/* Get the plan of a layer, with or without its results; called for layers in any order and
+	 * repeatedly. */
 	int (*plan)(void *arg, int layer, bool results, struct layer_plan *out, char *why, size_t why_n);
 	void *arg;
-	void (*progress)(void *arg, double done); /* of 0 to 1; or NULL */
+	void (*progress)(void *arg, double done); /* done: from 0 to 1; may be NULL */
 };
 
-/* -EEXIST, -ENOSPC, ...; dst is whole or not there. */
+/* Write dst.  -EEXIST, -ENOSPC, ...; dst is whole or not there. */
 int awq_write(const struct awq_write_args *a, char *why, size_t why_n);
 
 #endif

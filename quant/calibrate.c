@@ -15,11 +15,11 @@ enum { POINTS = MODEL_AT_DOWN + 1 };
 
 #define F16_MAX 65504
 
-/* What the layer's parts read. */
+/* Inputs of the layer's parts. */
 struct seen {
 	struct runner *r;
 	struct inputs at[POINTS];
-	float *rows;     /* [T, hidden] of MODEL_AT_GATEUP, where there are experts; else NULL */
+	float *rows;     /* [T, hidden] rows at MODEL_AT_GATEUP if the layer has experts; else NULL */
 	int32_t *routed; /* [T, n_chosen] */
 	int hidden, n_chosen;
 	int rc;
@@ -74,16 +74,17 @@ static int seen_init(struct seen *s, const struct layer_plan *p, struct runner *
 	return 0;
 }
 
-/* ---- where scales go ---- */
+/* ---- folding scales ---- */
 
 struct norm_fit {
-	const float *values; /* [k] what rows are multiplied by */
+	const float *values; /* [k] norm weights with the offset */
 	float offset;
 	enum config_dtype dtype;
 	int k;
 };
 
-/* The norm as it can be stored decides the scale: nothing is lost by dividing it. */
+/* Change the scales to those that the stored type of the norm gives exactly: dividing the norm then loses
+ * nothing. */
 static void fit_norm(void *arg, float *scales)
 {
 	const struct norm_fit *f = arg;
@@ -94,13 +95,13 @@ static void fit_norm(void *arg, float *scales)
 	}
 }
 
-/* Rows that will be quantized can have any scale. */
+/* Rows that will be quantized can take any scale. */
 static void fit_any(void *arg, float *scales)
 {
 	(void)arg, (void)scales;
 }
 
-/* Rows that stay floats: powers of two change nothing but exponents. */
+/* For rows that stay floats, use powers of two, which change only exponents. */
 static void fit_powers(void *arg, float *scales)
 {
 	const int *k = arg;
@@ -116,7 +117,7 @@ struct block {
 	struct runner *r;
 	const struct inputs *in;
 	struct awq_block awq;
-	struct layer_linear *parts[AWQ_PARTS]; /* of awq.parts */
+	struct layer_linear *parts[AWQ_PARTS]; /* parts, in the order of awq.parts */
 	float *w[AWQ_PARTS];                   /* owned */
 	struct norm_fit norm;
 	float *norm_values; /* owned */
@@ -173,7 +174,7 @@ static void block_fini(struct block *x)
 	free(x->norm_values);
 }
 
-/* Without a search: a grid over all of each group. */
+/* Round without a search: scales of 1, no clipping. */
 static void round_to_nearest(struct awq_block *a)
 {
 	for (int i = 0; i < a->k; i++)
@@ -183,7 +184,7 @@ static void round_to_nearest(struct awq_block *a)
 			a->parts[p].ratios[i] = 1;
 }
 
-/* The scales are kept, and given to what takes them up. */
+/* Store the scales, and give them to the rows into which they are folded. */
 static void fold(struct block *x)
 {
 	struct layer_block *b = x->b;
@@ -201,7 +202,7 @@ static void fold(struct block *x)
 		rows->out_by[b->tie ? b->tie[i] : i] = b->in_by[i];
 }
 
-/* W diag(s), rows divided by what the block behind has asked for. */
+/* Pack W diag(s), with its rows divided by the scales of the block after it. */
 static void pack(struct block *x, int i)
 {
 	struct layer_linear *l = x->parts[i];
@@ -228,7 +229,7 @@ static struct layer_error error_of(double signal, double noise, double cross, do
 		.cosine = signal > 0 && becomes > 0 ? (signal + cross) / sqrt(signal * becomes) : 1};
 }
 
-/* Of weights and, if rows were seen, of outputs. */
+/* Measure the error of weights and, if rows were seen, of outputs. */
 static int measure(struct block *x, int i, char *why, size_t why_n)
 {
 	struct layer_linear *l = x->parts[i];
@@ -312,7 +313,7 @@ static int add_all(struct inputs *in, struct runner *r, const float *rows, int n
 	return rc;
 }
 
-/* What an expert has between its parts. */
+/* Compute an expert's activations between gate/up and down. */
 static int between(const struct layer_plan *p, const struct weights_expert *e, struct runner *r,
 		   const float *rows, int n, float *out, char *why, size_t why_n)
 {
@@ -348,7 +349,7 @@ static int quantize_expert(struct layer_plan *p, struct layer_block *down, struc
 	return rc;
 }
 
-/* What other types refuse as well: NaN, infinities, and what F16 does not hold. */
+/* Refuse values that other types refuse too: NaN, infinities, and values beyond F16. */
 static int check_values(const struct layer_linear *l, char *why, size_t why_n)
 {
 	const size_t n = (size_t)l->from->n * (size_t)l->from->k;
@@ -389,7 +390,7 @@ int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, flo
 			rc = quantize_block(p, b, r, &s.at[b->at], why, why_n);
 		} else {
 			rc = quantize_expert(p, b, b + 1, r, &s, n_tokens, why, why_n);
-			i++; /* down, then gate and up */
+			i++; /* two blocks: down, then gate and up */
 		}
 	}
 	seen_fini(&s);
@@ -403,7 +404,7 @@ size_t calibrate_bytes(const struct model_config *c, int n_tokens)
 										: c->experts.intermediate);
 	const size_t widest = inner > heads ? inner : heads;
 	size_t bytes = inputs_bytes((int)hidden) * 2 + inputs_bytes((int)heads) + inputs_bytes((int)inner);
-	bytes += 4 * widest * hidden * sizeof(float) * 2; /* a block's weights, and what is tried */
+	bytes += 4 * widest * hidden * sizeof(float) * 2; /* weights of a block, and the candidates */
 	if (c->experts.n)
 		bytes += 2 * (size_t)n_tokens * (hidden + inner) * sizeof(float);
 	return bytes;

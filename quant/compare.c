@@ -17,7 +17,7 @@ static void show_progress(void *arg, double done)
 	progress_step(arg, done, "comparing");
 }
 
-/* JSON has neither infinities nor NaN, which a broken model gives. */
+/* Write null for infinities and NaN, which JSON lacks and a broken model may give. */
 static void put_number(struct buf *b, const char *before, double x)
 {
 	buf_puts(b, before);

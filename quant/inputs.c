@@ -34,7 +34,7 @@ void inputs_fini(struct inputs *s)
 
 size_t inputs_bytes(int k)
 {
-	return (size_t)k * (size_t)k * 3 * sizeof(float); /* with what a product of it takes */
+	return (size_t)k * (size_t)k * 3 * sizeof(float); /* including the memory for a product with itself */
 }
 
 /* ---- the product of a batch with itself ---- */

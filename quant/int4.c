@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOP = 15, WORD = 8 /* codes of a word */, F16_MAX = 65504 };
+enum { TOP = 15, WORD = 8 /* codes per word */, F16_MAX = 65504 };
 
-/* The nibble that holds column c of eight. */
+/* Nibble that holds column c of eight. */
 static const int nibble[WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static float clamp(float x, float lo, float hi)
@@ -17,7 +17,7 @@ static float clamp(float x, float lo, float hi)
 	return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* Of small values, by the rounding of a sum: this loop is the search's innermost. */
+/* Round a small value to even by adding and subtracting a large one: this is the search's innermost loop. */
 static float round_even(float x)
 {
 	return (x + 0x1.8p23f) - 0x1.8p23f;
@@ -32,7 +32,7 @@ struct int4_group int4_grid(const float *w, int n, float ratio)
 	}
 	lo *= ratio;
 	hi *= ratio;
-	/* The ends of F16: below the smallest there is no scale, above the largest codes saturate. */
+	/* Clamp to F16: there is no smaller scale, and beyond the largest the codes saturate. */
 	const float step = (hi - lo) / TOP;
 	struct int4_group g = {.scale = half_from_f16(half_near_f16(clamp(step, 0x1p-24f, F16_MAX)))};
 	g.zero = (int)round_even(clamp(-lo / (step > F16_MAX ? step : g.scale), 0, TOP));

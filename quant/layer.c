@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORD = 8 /* outputs of a word of AWQ */ };
+enum { WORD = 8 /* outputs per word of AWQ */ };
 
 double layer_error_db(const struct layer_error *e)
 {
@@ -44,7 +44,7 @@ const char *layer_reason_text(enum layer_reason r)
 
 /* ---- weights as floats ---- */
 
-/* The bits of word w for column c: formats/weights.h draws them. */
+/* Extract the value of column c from word w (order: formats/weights.h). */
 static int nibble(uint32_t w, int c)
 {
 	static const int at[WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -109,7 +109,7 @@ static int add_linear(const struct builder *b, const struct weights_linear *from
 	return p->n_linears++;
 }
 
-/* Parts of one tensor (Phi-3) have its name, all of a block or none. */
+/* Name the parts if all parts of the block are in one tensor (Phi-3). */
 static void name_parts(struct layer_linear *l, int n, enum model_point at)
 {
 	static const char *const names[2][3] = {{"q", "k", "v"}, {"gate", "up"}};
@@ -119,7 +119,7 @@ static void name_parts(struct layer_linear *l, int n, enum model_point at)
 		l[i].part = names[at != MODEL_AT_QKV][i];
 }
 
-/* A block of the parts that are there.  Returns it, or NULL. */
+/* Add a block with the parts that exist.  Return it, or NULL if none does. */
 static struct layer_block *add_block(const struct builder *b, enum model_point at,
 				     const struct weights_linear *x, const struct weights_linear *y,
 				     const struct weights_linear *z)
@@ -148,7 +148,7 @@ static void fold_norm(struct layer_block *b, const struct weights_vec *norm)
 	}
 }
 
-/* Of o: input (head, i) is made from row (head's group, i) of v. */
+/* For o: input (head, i) is computed from row (the head's group, i) of v. */
 static int *tie_heads(const struct model_config *c)
 {
 	const int d = c->head_dim, per = c->n_heads / c->n_kv_heads;
@@ -158,7 +158,7 @@ static int *tie_heads(const struct model_config *c)
 	return tie;
 }
 
-/* The block that reads what a feed-forward layer has between its parts, and the one before it. */
+/* Add the blocks of a feed-forward layer: down, then gate and up.  The rows of up take down's scales. */
 static void add_ffn(const struct builder *b, const struct weights_linear *gate,
 		    const struct weights_linear *up, const struct weights_linear *down,
 		    const struct weights_vec *norm, int expert)

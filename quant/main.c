@@ -1,4 +1,4 @@
-/* main.c - `quern-quantize`: what `quern convert` and `quern quantize` start. */
+/* main.c - `quern-quantize`, the program behind `quern convert` and `quern quantize`. */
 #include "base/file.h"
 #include "base/version.h"
 #include "cli/terminal/term.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLE = 512 /* rows of which outputs are compared */, POINTS = MODEL_AT_DOWN + 1 };
+enum { SAMPLE = 512 /* rows for the comparison of outputs */, POINTS = MODEL_AT_DOWN + 1 };
 
 struct sample {
 	float *rows; /* [n, k]; owned */
@@ -25,16 +25,16 @@ struct side {
 	size_t bytes;
 	float *logits; /* [RUNNER_LOGITS, V] */
 	struct sample at[POINTS];
-	int step;        /* each step-th row is in the sample */
+	int step;        /* every step-th row is in the sample */
 	int32_t *routed; /* [SAMPLE, n_chosen] of the rows at MODEL_AT_GATEUP; owned; NULL: no mixture */
-	int n_routed;    /* rows */
+	int n_routed;    /* rows in routed */
 };
 
 struct pass {
 	struct measure *m;
 	struct side side[2];
 	const struct windows *text;
-	double done, all; /* layers and heads */
+	double done, all; /* progress, in layers and heads */
 	char *why;
 	size_t why_n;
 };
@@ -46,7 +46,7 @@ static void advance(struct pass *p, double by)
 		p->m->progress(p->m->progress_arg, p->done / p->all);
 }
 
-/* -EINTR once a signal came, where the caller has armed interrupts (cli/terminal/term.h). */
+/* Return -EINTR after a signal, if the caller has armed interrupts (cli/terminal/term.h). */
 static int stopped(const struct pass *p)
 {
 	return interrupt_pending() ? err_why(p->why, p->why_n, -EINTR, "interrupted") : 0;
@@ -68,7 +68,7 @@ void measure_model_close(struct measure_model *m)
 	*m = (struct measure_model){0};
 }
 
-/* ---- a pair of arrays ---- */
+/* ---- error between two arrays ---- */
 
 struct tally {
 	double signal, other, both, noise, abs;
@@ -132,7 +132,7 @@ static void sample_init(struct sample *s, int k)
 		*s = (struct sample){.rows = xmalloc((size_t)SAMPLE * (size_t)k * sizeof(float)), .k = k};
 }
 
-/* routed: the experts of the rows, too. */
+/* Allocate the samples; routed: also the experts of the rows. */
 static void samples_init(struct side *s, const struct layer_plan *p, int n_tokens, bool routed)
 {
 	s->step = (n_tokens + SAMPLE - 1) / SAMPLE;
@@ -161,7 +161,7 @@ static int product(struct pass *p, int side, const float *w, int n, const struct
 	return runner_product(p->side[side].r, w, n, x->k, x->rows, x->n, out, p->why, p->why_n);
 }
 
-/* Rows of q or k that were permuted for a GGUF file, which rotates neighbours, as halves again. */
+/* Undo the permutation of q's or k's rows in a GGUF file, from neighbours to halves. */
 static void unpermute(float *w, int n, int k, int heads)
 {
 	const size_t row = (size_t)k * sizeof *w;
@@ -177,7 +177,7 @@ static void unpermute(float *w, int n, int k, int heads)
 	free(head);
 }
 
-/* Part i of a plan as floats, its rows in A's order. */
+/* Convert part i of B's plan to floats, with its rows in A's order. */
 static void floats_of_b(const struct pass *p, const struct layer_plan *b, int i, float *out)
 {
 	const struct model_config *c = b->c;
@@ -217,7 +217,7 @@ static int compare_linear(struct pass *p, struct measure_linear *out, const stru
 	return rc;
 }
 
-/* The rows of the sample that A's router sends the expert; rows is the caller's. */
+/* Return the sample's rows that A's router sends to the expert; rows is the caller's. */
 static struct sample rows_of_expert(const struct side *s, int expert)
 {
 	const struct sample *all = &s->at[MODEL_AT_GATEUP];
@@ -232,7 +232,7 @@ static struct sample rows_of_expert(const struct side *s, int expert)
 	return out;
 }
 
-/* What the expert has between its parts, of these rows: they are replaced. */
+/* Replace the rows by the expert's activations between gate/up and down. */
 static int inner_rows(struct pass *p, const struct weights_expert *x, struct sample *rows)
 {
 	const size_t size = (size_t)x->gate.n * (size_t)x->gate.k;
@@ -334,7 +334,7 @@ static int run_pair(struct pass *p, int layer)
 	return rc;
 }
 
-/* Same number of layers, and each with the same parts. */
+/* Return whether both have the same number of layers with the same parts. */
 static bool are_alike(const struct measure_model *a, const struct measure_model *b)
 {
 	const struct model_config *x = &a->config, *y = &b->config;
@@ -359,7 +359,7 @@ struct rows {
 	struct row_figures of[RUNNER_LOGITS];
 };
 
-/* The largest, and log(sum(exp(x - largest))). */
+/* Find the largest logit, and log(sum(exp(x - largest))). */
 static void softmax_of(const float *x, int n, int *best, double *log_sum)
 {
 	double sum = 0;
@@ -396,7 +396,7 @@ static void row_figures(void *arg, int i)
 	r->of[i].agree = best[0] == best[1];
 }
 
-/* n rows of a window, each with a token behind it. */
+/* Score n rows of a window, each followed by a token. */
 static int score_rows(struct pass *p, int first, int n, struct tally *t)
 {
 	struct measure *m = p->m;
@@ -445,7 +445,7 @@ static int score(struct pass *p)
 	return rc;
 }
 
-/* ---- the whole ---- */
+/* ---- entry ---- */
 
 static int side_open(struct pass *p, int side, const struct measure_model *of)
 {

@@ -1,12 +1,11 @@
-/* measure.h - two models on the same text, layer by layer: how far the second is from the first.
+/* measure.h - compare two models on the same text, layer by layer.
  *
  *     text --+-- embedding A -- layer 0 -- layer 1 -- ... -- head --+-- perplexity of A
  *            |                     |          |                     |   KL(A || B), agreement
  *            +-- embedding B -- layer 0 -- layer 1 -- ... -- head --+-- perplexity of B
  *
- * Each has its own residual stream, so what is compared is accumulated through the network.  One layer of
- * each is loaded at a time.  Sums run in the order of the tokens: the same models and text give the same
- * figures. */
+ * Each model has its own residual stream, so errors accumulate through the network.  One layer of each is
+ * loaded at a time.  Sums run in the order of the tokens: the same models and text give the same figures. */
 #ifndef QUERN_QUANT_MEASURE_H
 #define QUERN_QUANT_MEASURE_H
 
@@ -22,50 +21,49 @@ struct measure_model {
 	struct weights *weights;
 };
 
-/* -ENOENT, -EINVAL, ... with the reason.  measure_model_close() is due after an error, too; of {0} it is
- * fine. */
+/* Open a model.  -ENOENT, -EINVAL, ... with the reason.  Call measure_model_close() after an error, too; it
+ * accepts {0}. */
 int measure_model_open(struct measure_model *m, const char *path, char *why, size_t why_n);
 void measure_model_close(struct measure_model *m);
 
-/* A linear part of both.  Experts are accumulated by none, since routes may differ, and are listed only where
- * B is plain: their outputs alone are those of the rows that A's router sends them. */
+/* A linear part of both models.  Experts have no accumulated error, since routes may differ, and are listed
+ * only if B is plain: their outputs are compared on the rows that A's router sends to them. */
 struct measure_linear {
 	char name[96];
 	const char *part; /* static, as in struct layer_linear */
 	int layer;
-	struct layer_error accumulated;    /* of outputs: a part of A on A's rows, of B on B's */
-	struct layer_error weights, alone; /* of weights; of outputs on A's rows.  Only where B is plain */
-	int n_rows;                        /* of alone */
-	bool same;                         /* B has it in floats; likewise */
+	struct layer_error accumulated;    /* outputs: A's part on A's rows against B's on B's */
+	struct layer_error weights, alone; /* weights; outputs of both on A's rows.  Only if B is plain */
+	int n_rows;                        /* rows of `alone` */
+	bool same;                         /* B has the part in floats; only if B is plain */
 };
 
 struct measure {
-	/* What rows of B's parts have to be multiplied by to be A's, of part i of a layer as
-	 * layer_plan_init() lists them: NULL for 1.  Where the callback is NULL, B is plain: its parts are
-	 * A's but for rounding. */
+	/* Return the factors that turn the rows of B's part i into A's; NULL: 1.  Parts are numbered as in
+	 * layer_plan_init().  Callback NULL: B is plain, so its parts differ from A's only by rounding. */
 	const float *(*out_by)(void *arg, int layer, int i);
 	void *out_by_arg;
-	void (*progress)(void *arg, double done); /* of 0 to 1; or NULL */
+	void (*progress)(void *arg, double done); /* done: from 0 to 1; may be NULL */
 	void *progress_arg;
 	int n_threads;   /* 0: one per core */
-	bool no_linears; /* linear parts are not compared */
-	/* out */
-	bool alike;                     /* the layers were compared: as many, with as many values */
+	bool no_linears; /* do not compare linear parts */
+	/* Results. */
+	bool alike;                     /* layers were compared: both models have the same number and width */
 	struct measure_linear *linears; /* [n_linears] */
 	int n_linears;
-	struct layer_error *layers; /* [n_layers]: of the residual stream behind each layer */
+	struct layer_error *layers; /* [n_layers] error of the residual stream after each layer */
 	int n_layers;
 	struct layer_error logits;
-	int n_tokens, n_scored; /* of the text; of them, with a token behind them in their window */
-	double nll[2];          /* mean, nats per token */
+	int n_tokens, n_scored; /* tokens of the text; those followed by a token in their window */
+	double nll[2];          /* mean of A and B, nats per token */
 	double kl, kl_max;      /* KL(A || B), nats: mean, largest */
-	double agree;           /* share of tokens with the same most likely token */
+	double agree;           /* share of tokens for which both have the same most likely token */
 };
 
-/* The two need vocabularies of one size; windows of the text fit both (runner_window()).  -EINVAL, -ENOMEM,
- * -EINTR (cli/terminal/term.h), ... with the reason. */
+/* Measure.  Both models need vocabularies of one size; the text's windows fit both (runner_window()).
+ * -EINVAL, -ENOMEM, -EINTR (cli/terminal/term.h), ... with the reason. */
 int measure_run(struct measure *m, const struct measure_model *a, const struct measure_model *b,
 		const struct windows *text, char *why, size_t why_n);
-void measure_fini(struct measure *m); /* what was measured */
+void measure_fini(struct measure *m); /* frees the results */
 
 #endif

@@ -29,7 +29,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* A thread that cannot be created is done without. */
+/* If a thread cannot be created, the others do its work. */
 void parallel_for(int n, void (*f)(void *arg, int i), void *arg)
 {
 	struct loop l = {.n = n, .f = f, .arg = arg};

@@ -2,11 +2,11 @@
 #ifndef QUERN_QUANT_PARALLEL_H
 #define QUERN_QUANT_PARALLEL_H
 
-/* f(arg, i) for i in 0 .. n - 1, in any order, on one thread per core, or as many as parallel_limit() allows;
- * returns when all are done.  Results must not depend on the order. */
+/* Call f(arg, i) for i in 0 .. n - 1, in any order, on one thread per core or the number set by
+ * parallel_limit(); return when all calls have finished.  Results must not depend on the order. */
 void parallel_for(int n, void (*f)(void *arg, int i), void *arg);
 
-/* At most n threads from now on, 0: one per core.  Before the first loop. */
+/* Use at most n threads from now on; 0: one per core.  Call before the first loop. */
 void parallel_limit(int n);
 
 #endif

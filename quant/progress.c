@@ -15,7 +15,7 @@ void progress_begin(struct progress *p, double done)
 	*p = (struct progress){.begun_us = clock_us(), .from = done, .done = done};
 }
 
-/* "2 min 10 s"; "": not known yet. */
+/* Format the remaining time, as ", 12 s left" or ", 2 min left"; "" if it is not known yet. */
 static void time_left(const struct progress *p, int64_t now, char *out, size_t n)
 {
 	const double spent = (double)(now - p->begun_us) / 1e6, made = p->done - p->from;

@@ -1,6 +1,7 @@
 #include "quant/quantize.h"
 
-#include "base/options.h"
+#include "base/option_table.h"
+#include "cli/models/cache.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
 #include "quant/awq_command.h"
@@ -23,26 +24,6 @@ static const struct quantize_type types[] = {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-enum { EVAL_TOKENS_MAX = 1 << 24, THREADS_MAX = 1024, WORST_MAX = 100000 };
-
-static const struct opt quantize_options[] = {
-	OPT("type", OPT_TEXT, "TYPE",
-	    "of the new weights: q8_0, q4_0, q4_k, q6_k, int4-rtn, int8, fp8, awq4"),
-	OPT("keep", OPT_LIST, "PATTERN",
-	    "leave parts of such names in floats, as in --keep 'layers.0.*down_proj'"),
-	OPT("keep-worst", OPT_INT, "N", "leave the N parts with the worst outputs in floats", .lo = 0,
-	    .hi = WORST_MAX),
-	OPT("report", OPT_LIST, "FILE", "what it cost, as HTML (.html) or JSON"),
-	OPT("eval", OPT_TEXT, "FILE",
-	    "text on which both models are compared (awq4: that of --calibrate; other types: no comparison)"),
-	OPT("compare", OPT_FLAG, NULL, "instead: perplexity of two models on a text, and KL between them"),
-	OPT("json", OPT_FLAG, NULL, "--compare: figures as JSON"),
-	OPT("eval-tokens", OPT_INT, "N", "compare models on at most so many tokens (8192); 0: do not",
-	    .lo = 0, .hi = EVAL_TOKENS_MAX),
-	OPT("threads", OPT_INT, "N", "threads of a calibration or comparison (one per core)", .lo = 1,
-	    .hi = THREADS_MAX),
-};
-
 static const struct usage usage = {
 	.name = "quantize",
 	.words = "MODEL DST | --compare A B TEXT",
@@ -60,21 +41,23 @@ static const struct usage usage = {
 
 static int compare(const struct opts *o)
 {
-	char why[1024];
+	char why[1024], a[PATH_MAX], b[PATH_MAX], name[CACHED_NAME];
 	if (o->n_words != 3)
 		return term_usage(usage.name, "--compare takes two models and a text: A B TEXT");
-	const struct compare_options c = {.a = o->words[0],
-					  .b = o->words[1],
+	cache_find(o->words[0], a, name);
+	cache_find(o->words[1], b, name);
+	const struct compare_options c = {.a = a,
+					  .b = b,
 					  .text = o->words[2],
-					  .n_tokens = (int)opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS),
-					  .n_threads = (int)opts_int(o, "threads", 0),
+					  .n_tokens = (int)opts_int(o, "eval-tokens"),
+					  .n_threads = (int)opts_int(o, "threads"),
 					  .json = opts_flag(o, "json")};
 	if (c.n_tokens < 2)
 		return term_usage(usage.name, "--compare needs --eval-tokens of 2 or more");
 	return compare_run(&c, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
 }
 
-/* An option that says how a model is written, of those that are given. */
+/* Return the first given option that concerns writing a model; NULL: none. */
 static const char *of_writing(const struct opts *o)
 {
 	static const char *const names[] = {"keep", "keep-worst", "report", "eval"};
@@ -84,20 +67,20 @@ static const char *of_writing(const struct opts *o)
 	return NULL;
 }
 
-/* An option of awq4. */
+/* Return a given option of awq4; NULL: none. */
 static const char *of_awq4(const struct opts *o)
 {
-	for (size_t i = 0; i < awq_command_n_options; i++)
-		if (opts_has(o, awq_command_options[i].name))
-			return awq_command_options[i].name;
+	for (size_t i = 0; i < o->n_values; i++)
+		if ((o->values[i].spec->pass & OPT_AWQ4) && o->values[i].n_texts)
+			return o->values[i].spec->name;
 	return NULL;
 }
 
-/* Options that measure, without a text. */
+/* Refuse measuring options without a text. */
 static int check_text(const struct opts *o)
 {
 	static const char *const names[] = {"report", "keep-worst", "threads", "eval-tokens"};
-	if (!opts_has(o, "eval") && opts_int(o, "keep-worst", 0) == 0 && !opts_has(o, "report") &&
+	if (!opts_has(o, "eval") && opts_int(o, "keep-worst") == 0 && !opts_has(o, "report") &&
 	    !opts_has(o, "threads") && !opts_has(o, "eval-tokens"))
 		return 0;
 	for (size_t i = 0; !opts_has(o, "eval") && i < sizeof names / sizeof *names; i++)
@@ -105,24 +88,25 @@ static int check_text(const struct opts *o)
 			return term_usage(usage.name,
 					  "--%s needs a text to measure on: name one with --eval FILE",
 					  names[i]);
-	if (opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS) < 2)
+	if (opts_int(o, "eval-tokens") < 2)
 		return term_usage(usage.name, "--eval needs --eval-tokens of 2 or more");
 	return 0;
 }
 
 static int write_model(const struct quantize_type *type, const struct opts *o)
 {
-	char why[1024];
+	char why[1024], source[PATH_MAX], name[CACHED_NAME];
+	cache_find(o->words[0], source, name);
 	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
-	const struct quantize_options q = {.source = o->words[0],
+	const struct quantize_options q = {.source = source,
 					   .dst = o->words[1],
 					   .type = type->name,
-					   .eval = opts_text(o, "eval", NULL),
-					   .n_eval = (int)opts_int(o, "eval-tokens", QUANTIZE_EVAL_TOKENS),
-					   .n_threads = (int)opts_int(o, "threads", 0),
+					   .eval = opts_text(o, "eval"),
+					   .n_eval = (int)opts_int(o, "eval-tokens"),
+					   .n_threads = (int)opts_int(o, "threads"),
 					   .keep = keep->texts,
 					   .n_keep = keep->n_texts,
-					   .keep_worst = (int)opts_int(o, "keep-worst", 0),
+					   .keep_worst = (int)opts_int(o, "keep-worst"),
 					   .reports = reports->texts,
 					   .n_reports = reports->n_texts};
 	return type->run(&q, o, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
@@ -130,7 +114,7 @@ static int write_model(const struct quantize_type *type, const struct opts *o)
 
 static int run(const struct opts *o)
 {
-	const char *name = opts_text(o, "type", NULL), *names[N_TYPES];
+	const char *name = opts_text(o, "type"), *names[N_TYPES];
 	const char *awq4 = of_awq4(o), *writing = of_writing(o), *other = awq4 ? awq4 : writing;
 	if (opts_flag(o, "compare") && !name && !other)
 		return compare(o);
@@ -159,8 +143,7 @@ static int run(const struct opts *o)
 int cmd_quantize(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, quantize_options, sizeof quantize_options / sizeof *quantize_options);
-	opts_add(&o, awq_command_options, awq_command_n_options);
+	opts_add_program(&o, OPTION_QUANTIZE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = run(&o);

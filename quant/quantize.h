@@ -1,4 +1,4 @@
-/* quantize.h - `quern quantize`: a model with quantized weights from one in floats. */
+/* quantize.h - `quern quantize`: write a model with quantized weights from a float model. */
 #ifndef QUERN_QUANT_QUANTIZE_H
 #define QUERN_QUANT_QUANTIZE_H
 
@@ -6,13 +6,11 @@
 
 struct opts;
 
-enum { QUANTIZE_EVAL_TOKENS = 8192 };
-
-/* What every type has. */
+/* Options that every type has. */
 struct quantize_options {
 	const char *source, *dst, *type;
-	const char *eval;  /* text on which both models are compared; NULL: none was given */
-	int n_eval;        /* tokens of it, at most */
+	const char *eval;  /* text on which both models are compared; NULL: none */
+	int n_eval;        /* most tokens of eval */
 	int n_threads;     /* 0: one per core */
 	char *const *keep; /* patterns */
 	size_t n_keep;

@@ -1,5 +1,5 @@
-/* report.h - what a quantization cost: for each linear part, each layer and the network.  As JSON for
- * programs, as one HTML page with its charts for people. */
+/* report.h - the error of a quantization per linear part, per layer and for the network: as JSON, or as one
+ * HTML page with charts. */
 #ifndef QUERN_QUANT_REPORT_H
 #define QUERN_QUANT_REPORT_H
 
@@ -14,40 +14,41 @@ enum { REPORT_NAME = 112 };
 
 struct report_linear {
 	char name[96];
-	const char *part; /* of the tensor of that name, where it has several: "q"; static, "" for none */
+	const char *part; /* name of the part if several share the tensor: "q"; static, "" for none */
 	int layer;
-	bool kept;          /* in floats: the errors are those that its quantized form has */
+	bool kept;          /* kept in floats; the errors are those of the quantized form */
 	const char *reason; /* static; "" for none */
-	int n_rows;         /* of the calibration text; 0: not known */
+	int n_rows;         /* rows of the calibration text; 0: not known */
 	struct layer_error weights, alone, accumulated; /* signal 0: not known */
-	struct layer_error nearest; /* alone, by rounding to nearest; signal 0: not known */
+	struct layer_error nearest; /* `alone` for rounding to nearest; signal 0: not known */
 };
 
 struct report {
 	const char *source, *result, *type; /* paths; "awq4" */
-	int group;                          /* 0: has none */
+	int group;                          /* 0: the type has no groups */
 	int n_calibration;                  /* tokens; 0: no calibration */
 	struct report_linear *linears;      /* borrowed */
 	int n_linears;
 	const struct measure *network; /* or NULL: not measured */
 };
 
-/* Indexes of the linear parts, the one with the lowest signal to noise of outputs (alone) first; parts
- * without outputs last: out [n_linears]. */
+/* Sort the indexes of the linear parts by the signal-to-noise ratio of their outputs (alone), lowest first;
+ * parts without outputs last: out [n_linears]. */
 void report_order(const struct report *r, int *out);
 
-/* "model.layers.3.mlp.up_proj", "model.layers.3.self_attn.qkv_proj: q".  Returns out. */
+/* Format the name: "model.layers.3.mlp.up_proj", "model.layers.3.self_attn.qkv_proj: q".  Return out. */
 const char *report_name(const struct report_linear *l, char out[REPORT_NAME]);
 
-/* A few lines to stdout: how many parts are quantized, to what ("INT4, groups of 128"), what the text lost,
- * the worst parts. */
+/* Print a few lines to stdout: how many parts are quantized, the format (`as`: "INT4, groups of 128"), the
+ * loss on the text, the worst parts. */
 void report_summary(const struct report *r, const char *as);
 void report_json(const struct report *r, struct buf *out);
 void report_html(const struct report *r, struct buf *out);
 
-/* Whether the files of the options can be written: before the work of hours.  They stay as they are. */
+/* Check before hours of work that the report files can be written.  They are not changed. */
 int report_check_all(const struct quantize_options *q, char *why, size_t why_n);
-/* Writes them: HTML where the name ends in .html or .htm, else JSON; each as a whole or not at all. */
+/* Write the report files: HTML if the name ends in .html or .htm, else JSON.  Each is written whole or not at
+ * all. */
 int report_write_all(const struct report *r, const struct quantize_options *q, char *why, size_t why_n);
 
 #endif

@@ -1,4 +1,4 @@
-/* report_file.c - reports on disk. */
+/* report_file.c - write reports to disk. */
 #include "quant/report.h"
 
 #include "base/err.h"
@@ -30,7 +30,7 @@ static int write_one(const struct report *r, const char *path, char *why, size_t
 	return rc;
 }
 
-/* In the folder that the result is going to be. */
+/* Return whether the path is in the directory of the future result. */
 static bool is_in(const char *dst, const char *path)
 {
 	size_t n = strlen(dst);

@@ -1,4 +1,4 @@
-/* report_html.c - the report as one page: no script, no other file. */
+/* report_html.c - the report as one page, without scripts or other files. */
 #include "quant/report.h"
 
 #include "base/alloc.h"
@@ -9,13 +9,13 @@
 
 enum {
 	WORST = 10,
-	WIDTH = 920, /* of a chart, in its own units */
+	WIDTH = 920, /* size of a chart, in its own units */
 	HEIGHT = 308,
 	LEFT = 48,
 	RIGHT = 12,
 	TOP = 14,
 	BOTTOM = 40,
-	KINDS_MAX = 8, /* lines of a chart */
+	KINDS_MAX = 8, /* most lines of a chart */
 	TICKS = 5,
 };
 
@@ -60,14 +60,14 @@ static void text(struct buf *b, const char *s)
 
 /* ---- charts ---- */
 
-/* The order in which parts are shown; others come behind them. */
+/* Display order of the parts; others come last. */
 static const char *const kinds[] = {"q_proj", "k_proj",  "v_proj", "qkv_proj",     "o_proj",    "gate_proj",
 				    "w1",     "up_proj", "w3",     "gate_up_proj", "down_proj", "w2"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct series {
 	char name[32];
-	double *at; /* [n_layers] dB; NAN: none; owned */
+	double *at; /* [n_layers] dB; NAN: no value; owned */
 };
 
 struct chart {
@@ -76,7 +76,8 @@ struct chart {
 	double lo, hi, step;
 };
 
-/* "up_proj" of "model.layers.3.mlp.up_proj"; of experts the worst of a layer has the name's place. */
+/* Return "up_proj" for "model.layers.3.mlp.up_proj".  Experts share one line per kind, with the worst of a
+ * layer. */
 static const char *kind_of(const struct report_linear *l)
 {
 	const char *dot = strrchr(l->name, '.');
@@ -98,13 +99,13 @@ static int by_place(const void *x, const void *y, void *arg)
 	const struct report_linear *p = &linears[a], *q = &linears[b];
 	if (p->layer != q->layer)
 		return p->layer - q->layer;
-	/* Experts stay as they are listed. */
+	/* Experts keep the order of the list. */
 	if (strstr(p->name, ".experts.") || strstr(q->name, ".experts."))
 		return a - b;
 	return rank_of(p) != rank_of(q) ? rank_of(p) - rank_of(q) : a - b;
 }
 
-/* Indexes of the parts in the order of layers and of what happens in them; owned. */
+/* Return the parts' indexes, sorted by layer and by order of computation within it; owned. */
 static int *places(const struct report *r)
 {
 	int *order = xcalloc((size_t)r->n_linears + 1, sizeof *order);
@@ -129,11 +130,11 @@ static void chart_add(struct chart *c, const char *name, int layer, double db)
 		for (int j = 0; j < c->n_layers; j++)
 			s->at[j] = NAN;
 	}
-	if (!(s->at[layer] <= db)) /* also where there is none yet */
+	if (!(s->at[layer] <= db)) /* also true for NAN */
 		s->at[layer] = db;
 }
 
-/* Round numbers below and above all points. */
+/* Choose round limits below and above all points. */
 static void chart_range(struct chart *c)
 {
 	double lo = INFINITY, hi = -INFINITY;

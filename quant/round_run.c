@@ -27,7 +27,7 @@ struct run {
 	struct keep keep;
 	struct report_linear *linears; /* owned */
 	int n_linears;
-	double from, to; /* shares of the time of what is measured now */
+	double from, to; /* range of the progress that the current measurement covers */
 	struct progress progress;
 	char *why;
 	size_t why_n;
@@ -57,7 +57,7 @@ static int measure(struct run *r, const char *path, struct measure *m)
 	progress_begin(&r->progress, r->from);
 	int rc = measure_model_open(&result, path, r->why, r->why_n);
 	if (!rc) {
-		result.path = r->o->dst; /* of the trial, too: for messages */
+		result.path = r->o->dst; /* the trial's too, for messages */
 		rc = measure_run(m, &r->source, &result, &r->text, r->why, r->why_n);
 	}
 	progress_end(&r->progress);
@@ -67,20 +67,21 @@ static int measure(struct run *r, const char *path, struct measure *m)
 
 /* ---- the report ---- */
 
-/* Whether a part is kept; experts of a GGUF file are one tensor. */
+/* Return whether a part is kept; all experts of a layer are one tensor in a GGUF file. */
 static enum keep_by kept_by(const struct run *r, const char *name)
 {
 	return keep_of(&r->keep, name, r->gguf ? r->source.config.experts.n : 0);
 }
 
-/* Why the result has it in floats. */
+/* Return the reason why the result has the part in floats. */
 static enum layer_reason reason_of(const struct run *r, const struct measure_linear *l)
 {
 	const enum keep_by by = kept_by(r, l->name);
 	return by == KEEP_PATTERN ? REASON_ASKED : by == KEEP_NAME ? REASON_WORST : REASON_SHAPE;
 }
 
-/* Figures of a part that the result has in floats are those that it had before, if there are any. */
+/* Collect the figures.  A part that is in floats keeps the figures of an earlier measurement, if there are
+ * any. */
 static void collect(struct run *r, const struct measure *m)
 {
 	if (!r->linears)
@@ -120,7 +121,7 @@ static void choose_worst(struct run *r)
 	for (int i = 0, n = 0; i < r->n_linears && n < r->o->keep_worst; i++) {
 		const struct report_linear *l = &r->linears[order[i]];
 		if (l->kept || !(l->alone.signal > 0) || kept_by(r, l->name))
-			continue; /* also: stored in one tensor with one that was chosen */
+			continue; /* also if it shares a tensor with a chosen part */
 		keep_add(&r->keep, l->name);
 		n++;
 	}
@@ -129,7 +130,7 @@ static void choose_worst(struct run *r)
 
 /* ---- the trial ---- */
 
-/* DST.trial/model, of everything quantized: measured, and the worst are chosen. */
+/* Write DST.trial/model with everything quantized, measure it, and choose the worst parts. */
 static int try_model(struct run *r, const char *model)
 {
 	struct measure m = {0};
@@ -159,7 +160,7 @@ static int find_worst(struct run *r)
 	return rc;
 }
 
-/* ---- the whole ---- */
+/* ---- entry ---- */
 
 static int open_source(struct run *r)
 {
@@ -184,7 +185,7 @@ static int measure_result(struct run *r)
 {
 	struct measure m;
 	int rc = measure(r, r->o->dst, &m);
-	if (rc) /* also: interrupted */
+	if (rc) /* also if interrupted */
 		return err_prefix(r->why, r->why_n, rc, "%s is written, but not measured", r->o->dst);
 	collect(r, &m);
 	struct report report = report_of(r);
@@ -205,7 +206,7 @@ int round_run(const struct quantize_options *o, char *why, size_t why_n)
 			.why = why,
 			.why_n = why_n};
 	parallel_limit(o->n_threads);
-	interrupt_arm(); /* until the end: a signal while the model is committed stops what comes next */
+	interrupt_arm(); /* until the end: a signal during the commit stops the steps after it */
 	int rc = report_check_all(o, why, why_n);
 	if (!rc && o->eval)
 		rc = open_source(&r);

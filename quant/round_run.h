@@ -1,12 +1,12 @@
-/* round_run.h - `quern quantize` with a type that is rounded to nearest, and what that cost.
+/* round_run.h - `quern quantize` with a type that is rounded to nearest, and the measured loss.
  *
- *     DST.trial/model is written, both models are run on the text   with keep_worst: the worst are chosen
- *     DST is written                                                 whole or not there
- *     both models are run on the text                                perplexity, KL, errors by layer
- *     the reports
+ *     write DST.trial/model, run both models on the text   with keep_worst: choose the worst parts
+ *     write DST                                            whole or not there
+ *     run both models on the text                          perplexity, KL, errors by layer
+ *     write the reports
  *
- * Without a text to compare them on the model is written only.  A signal ends the run where it is: DST.trial
- * is removed, and DST stays if it is written.  DST.trial of a run that was killed is the next run's. */
+ * Without an evaluation text the model is only written.  A signal ends the run at once: DST.trial is removed,
+ * and DST stays if it is written.  The next run takes over the DST.trial of a killed run. */
 #ifndef QUERN_QUANT_ROUND_RUN_H
 #define QUERN_QUANT_ROUND_RUN_H
 
@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-/* Prints a summary to stdout if there is a text.  -errno with the reason. */
+/* Run; print a summary to stdout if there is a text.  -errno with the reason. */
 int round_run(const struct quantize_options *o, char *why, size_t why_n);
 
 #endif

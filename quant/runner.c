@@ -8,24 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 16 }; /* tokens of a KV block */
+enum { BLOCK = 16 }; /* tokens per KV block */
 
 struct runner {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
-	struct kern_kv *kv;           /* of one layer and one batch */
+	struct kern_kv *kv;           /* for one layer and one batch */
 	const struct model_config *c; /* borrowed, as is w */
 	const struct weights *w;
-	struct model_config one;       /* of the part that is loaded */
-	struct shard shard;            /* of it: the whole */
-	struct model *ends;            /* embedding and head, once they are needed; else NULL */
-	struct model_config no_layers; /* its configuration */
-	int window, per_batch;         /* tokens; windows of a batch */
+	struct model_config one;       /* configuration of the loaded layer */
+	struct shard shard;            /* the whole model: one rank */
+	struct model *ends;            /* embedding and head, loaded on first use; else NULL */
+	struct model_config no_layers; /* configuration of `ends` */
+	int window, per_batch;         /* tokens; windows per batch */
 	int32_t *tokens;               /* [RUNNER_BATCH] on the device */
-	int32_t *token_at, *row0, *pos0, *tables, *logits_row; /* of a batch; owned */
-	const struct runner_observer *observer;                /* of the layer that runs; or NULL */
-	int first;                                             /* row of all with which the batch begins */
+	int32_t *token_at, *row0, *pos0, *tables, *logits_row; /* the current batch; owned */
+	const struct runner_observer *observer;                /* observer of the current layer; or NULL */
+	int first;                                             /* first row of the batch, among all rows */
 };
 
 static int batch_blocks(const struct runner *r)
@@ -118,7 +118,7 @@ void runner_close(struct runner *r)
 	free(r);
 }
 
-/* ---- parts of the model ---- */
+/* ---- loading ---- */
 
 static void observe(void *arg, enum model_point at, const void *rows, int n_rows)
 {
@@ -168,7 +168,7 @@ static int layer_load(struct runner *r, int i, struct model **out, char *why, si
 	return model_load(out, &a, why, why_n);
 }
 
-/* Windows of n_rows consecutive tokens; logits: of the first rows. */
+/* Set a batch of windows of consecutive tokens, n_rows in all; logits for the first n_logits rows. */
 static int batch(struct runner *r, int n_rows, int window, int n_logits)
 {
 	struct kern_batch b = {.n_rows = n_rows,

@@ -23,10 +23,10 @@ enum { RUN_MAX = 128 };
 
 struct state {
 	char *dir;
-	int fd; /* of it, locked */
+	int fd; /* dir, locked */
 	uint64_t fingerprint;
 	int n_layers, n_done;
-	size_t bytes; /* of a stream */
+	size_t bytes; /* bytes of a stream */
 };
 
 static char *path_of(const struct state *s, const char *what, int layer)
@@ -55,8 +55,8 @@ static int write_run(const struct state *s, char *why, size_t why_n)
 	return rc;
 }
 
-/* The file without a name of its own yet ("run.*") does not count.  1: of this run; 0: nothing, or of another
- * one; -EEXIST: not ours. */
+/* Check the run file.  1: this run's; 0: missing, or another run's; -EEXIST: not a run's directory.  A
+ * temporary file ("run.*") does not count. */
 static int check_run(const struct state *s, char *why, size_t why_n)
 {
 	char *path = file_join(s->dir, run_file), *text = NULL, want[RUN_MAX];
@@ -184,10 +184,12 @@ void state_rows_unmap(struct state *s, const float *rows)
 
 /* ---- results ----
  *
- *     mark, fingerprint, layer, per block: rows, scales of inputs; per part: flags, errors, scales of rows,
- * codes; XXH3 of all that
+ *     mark, fingerprint, layer
+ *     for each block: rows, scales of inputs
+ *     for each part: flags, errors, scales of rows, codes
+ *     XXH3 of all that
  *
- * Lengths follow from the plan. */
+ * The lengths follow from the plan. */
 
 static void put_array(struct buf *b, const void *p, size_t bytes)
 {
@@ -261,7 +263,7 @@ int state_save(struct state *s, const struct layer_plan *p, float *next, char *w
 
 /* ---- the result ---- */
 
-/* What tells it from others of its name. */
+/* Format the device and inode of dst, which distinguish it from another file of the same name. */
 static bool identify(const char *dst, char *out, size_t n)
 {
 	struct stat st;

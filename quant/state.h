@@ -1,12 +1,13 @@
-/* state.h - what an interrupted run leaves for the next one, in a directory beside the result:
+/* state.h - the state of an interrupted run, from which the next run resumes, in a directory next to the
+ * result:
  *
  *     DST.state/run            the fingerprint: model, options, text
  *     DST.state/layer-007      the results of a layer (struct layer_plan), with its checksum
- *     DST.state/rows-008       the residual stream as it comes to the next layer, F32 [tokens, hidden]
+ *     DST.state/rows-008       the residual stream before the next layer, F32 [tokens, hidden]
  *
- * Rows of a layer are durable before the results of the layer before it are there, and are removed once their
- * own layer's are.  So the first layer without results is where a run goes on.  A directory of another
- * fingerprint is emptied.  It is locked while a run uses it. */
+ * The rows before a layer are durable before the results of the previous layer exist, and are removed once
+ * the layer's own results exist.  So a run resumes at the first layer without results.  A directory with
+ * another fingerprint is emptied.  The directory is locked while a run uses it. */
 #ifndef QUERN_QUANT_STATE_H
 #define QUERN_QUANT_STATE_H
 
@@ -18,28 +19,28 @@
 
 struct state;
 
-/* rows, hidden: of a stream.  -EBUSY: another run has it; -EEXIST: a directory of that name that is not ours.
- */
+/* rows, hidden: size of a stream.  -EBUSY: another run has the directory; -EEXIST: a directory of that name
+ * exists and is not a run's. */
 int state_open(struct state **out, const char *dst, uint64_t fingerprint, int n_layers, int rows, int hidden,
 	       char *why, size_t why_n);
-void state_close(struct state *s); /* what it holds stays; NULL is fine */
+void state_close(struct state *s); /* the directory stays; NULL is fine */
 void state_remove(struct state **s);
 
-int state_n_done(const struct state *s); /* layers */
+int state_n_done(const struct state *s); /* layers with results */
 
-/* The stream as it comes to a layer, mapped to be read; or a new one, of as many bytes, to be written.
+/* Map the stream before a layer for reading; state_rows_new(): a new stream of the same size, for writing.
  * -ENOENT, -ENOSPC, ... */
 int state_rows(struct state *s, int layer, const float **out, char *why, size_t why_n);
 int state_rows_new(struct state *s, int layer, float **out, char *why, size_t why_n);
 void state_rows_unmap(struct state *s, const float *rows);
 
-/* The layer's results are durable, as is the stream for the next layer, which was mapped at next (NULL: the
- * last layer); the stream of the layer itself is removed. */
+/* Save the layer's results and, before them, the stream for the next layer, mapped at next (NULL: the last
+ * layer).  Then remove the layer's own stream. */
 int state_save(struct state *s, const struct layer_plan *p, float *next, char *why, size_t why_n);
-/* dst is what this run has written; whether it still is, and no other file or directory of that name. */
+/* Record dst as written by this run; return whether dst is still the recorded file or directory. */
 int state_written(const struct state *s, const char *dst, char *why, size_t why_n);
 bool state_is_written(const struct state *s, const char *dst);
-/* Into a plan of the same layer, fresh from layer_plan_init().  -EINVAL: damaged. */
+/* Load a layer's results into its plan, fresh from layer_plan_init().  -EINVAL: damaged. */
 int state_load(const struct state *s, struct layer_plan *p, char *why, size_t why_n);
 
 #endif

@@ -11,10 +11,11 @@
 
 enum {
 	TEXT_MAX = 256 << 20,
-	BYTES_PER_TOKEN = 16 /* of text that is encoded; a shorter one is gone on with */
+	BYTES_PER_TOKEN = 16 /* bytes of text to encode per token; if this gives too few tokens, more is
+			      * encoded */
 };
 
-/* Where a character of UTF-8 begins, at n or before. */
+/* Return the start of a UTF-8 character, at n or before. */
 static size_t whole(const char *text, size_t n, size_t all)
 {
 	while (n < all && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
@@ -63,7 +64,7 @@ int windows_read(struct windows *out, const char *model, const char *path, int l
 		err_prefix(why, why_n, rc, "%s", path);
 		goto done;
 	}
-	begin.n = begin.n && begin.ids[0] == tokenizer_bos(t); /* without what ends a text */
+	begin.n = begin.n && begin.ids[0] == tokenizer_bos(t); /* drop tokens that end a text */
 	cut(out, &ids, &begin, n_tokens);
 	for (int i = 0; !rc && i < out->n; i++)
 		if (out->tokens[i] >= (uint32_t)n_vocab)

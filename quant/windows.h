@@ -1,5 +1,5 @@
-/* windows.h - a text as windows of tokens, each a sequence of its own.  Where the tokenizer begins a text
- * with BOS, so begins each window.
+/* windows.h - a text as windows of tokens, each a sequence of its own.  If the tokenizer starts a text with
+ * BOS, each window starts with BOS.
  *
  *     text -> t0 t1 t2 t3 t4 ...     windows of 4: [BOS t0 t1 t2] [BOS t3 t4 t5] ... */
 #ifndef QUERN_QUANT_WINDOWS_H
@@ -10,13 +10,13 @@
 
 struct windows {
 	uint32_t *tokens; /* [n], owned */
-	int n;            /* whole windows, but for the last */
-	int length;       /* tokens of a window */
-	uint64_t hash;    /* of the tokens */
+	int n;            /* tokens; whole windows, but for the last one */
+	int length;       /* tokens per window */
+	uint64_t hash;    /* hash of the tokens */
 };
 
-/* The first n_tokens of a file's text in UTF-8, or as many as there are.  model: a path that tokenizer_load()
- * takes. -EINVAL: a token that the model does not have, or fewer than two.  */
+/* Tokenize the first n_tokens of a UTF-8 file, or all if it has fewer.  model: a path that tokenizer_load()
+ * takes.  -EINVAL: a token outside the vocabulary, or fewer than two tokens. */
 int windows_read(struct windows *out, const char *model, const char *path, int length, int n_tokens,
 		 int n_vocab, char *why, size_t why_n);
 void windows_fini(struct windows *w);

@@ -47,7 +47,7 @@ static bool has_size(const char *dir, const struct manifest_file *f)
 	return yes;
 }
 
-/* That what opens dir reads these files and no others: generation_config.json, say, is optional. */
+/* Check that opening dir reads exactly these files: generation_config.json, for example, is optional. */
 static int same_names(const char *dir, const struct manifest *m, char *why, size_t why_n)
 {
 	struct store_files l;
@@ -88,7 +88,7 @@ struct finding {
 	size_t why_n;
 };
 
-/* Entries begin with no point: what is under way or replaced does. */
+/* Names that begin with a dot are skipped: entries in progress or replaced. */
 static int walk(struct finding *f, const char *dir, int level)
 {
 	int rc = 0;

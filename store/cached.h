@@ -1,8 +1,8 @@
-/* cached.h - models in this user's cache (cli/models/cache.h draws it), found by their contents.
+/* cached.h - models in this user's cache (cli/models/cache.h draws the layout), found by their contents.
  *
  *     ROOT/                           $QUERN_MODELS, $XDG_CACHE_HOME/quern/models or ~/.cache/quern/models
- *       ORG/NAME/COMMIT/              what `quern pull` fetched
- *       _fetched/NAME/FINGERPRINT/    what a worker fetched from its controller (incoming.h): the files that
+ *       ORG/NAME/COMMIT/              fetched by `quern pull`
+ *       _fetched/NAME/FINGERPRINT/    fetched by a worker from its controller (incoming.h): the files that
  *                                     a worker reads, without a tokenizer
  *       .checksums/                   records of fingerprint.h */
 #ifndef QUERN_STORE_CACHED_H
@@ -14,20 +14,21 @@
 
 #define CACHED_FETCHED "_fetched"
 
-/* ROOT by the values of QUERN_MODELS, XDG_CACHE_HOME and HOME, NULL where they are not set.  To be freed; an
- * absolute path.  NULL: none is set. */
+/* Return ROOT, an absolute path, from the values of QUERN_MODELS, XDG_CACHE_HOME and HOME (NULL: not set).
+ * The caller frees it.  NULL: no value is usable. */
 char *cached_root(const char *models, const char *cache, const char *home);
-char *cached_records(const char *root); /* to be freed */
+char *cached_records(const char *root); /* the caller frees it */
 
-/* The path to open a model with these contents: a folder of the cache that has all its files, with the right
- * checksums; among others, perhaps.  -ENOENT: there is none; why: what was wrong with one of the right sizes,
- * or "". */
+/* Find a folder of the cache that has all files of m with the right checksums, and perhaps other files; set
+ * path as cached_path() does.  -ENOENT: there is none; why: the fault of a folder with files of the right
+ * sizes, or "". */
 int cached_find(const char *root, const struct manifest *m, const struct checksums *c, char path[PATH_MAX],
 		char *why, size_t why_n);
-/* Whether dir has all files of m, with the right checksums; -EBADMSG, -ENOENT, ... with the reason. */
+/* Return 0 if dir has all files of m with the right checksums; else -EBADMSG, -ENOENT, ... with the
+ * reason. */
 int cached_check(const char *dir, const struct manifest *m, const struct checksums *c, char *why,
 		 size_t why_n);
-/* dir, or the first file in it. */
+/* Set path to dir, or to m->first in dir if m has one: the path to open. */
 int cached_path(const char *dir, const struct manifest *m, char path[PATH_MAX], char *why, size_t why_n);
 
 #endif

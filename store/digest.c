@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A library without SHA-256, or without memory for it, is as fatal as malloc() failing. */
+/* Abort if the library lacks SHA-256, or memory for it. */
 struct digest *digest_new(void)
 {
 	gnutls_hash_hd_t h;

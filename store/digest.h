@@ -1,4 +1,4 @@
-/* digest.h - SHA-256, in pieces and as text. */
+/* digest.h - SHA-256, computed in chunks, and as text. */
 #ifndef QUERN_STORE_DIGEST_H
 #define QUERN_STORE_DIGEST_H
 
@@ -8,16 +8,16 @@
 
 enum { DIGEST_BYTES = 32, DIGEST_TEXT = 2 * DIGEST_BYTES + 1 };
 
-struct digest; /* one that is being computed */
+struct digest; /* a computation in progress */
 struct digest *digest_new(void);
 void digest_add(struct digest *d, const void *p, size_t n);
-/* Frees it. */
+/* Store the result and free d. */
 void digest_end(struct digest *d, uint8_t out[DIGEST_BYTES]);
-void digest_drop(struct digest *d); /* NULL is fine */
+void digest_drop(struct digest *d); /* discards it; NULL is fine */
 
-/* n bytes as 2 n lower-case digits and a NUL. */
+/* Write n bytes as 2 n lower-case digits and a NUL. */
 void digest_hex(const uint8_t *bytes, size_t n, char *out);
-/* Whether text is exactly DIGEST_BYTES in hexadecimal, and those bytes. */
+/* Parse exactly DIGEST_BYTES in hexadecimal; false: text is something else. */
 bool digest_read(const char *text, uint8_t out[DIGEST_BYTES]);
 
 #endif

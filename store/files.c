@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 enum {
-	JSON_MAX = 256 << 20, /* of an index of tensors, which is the largest */
+	JSON_MAX = 256 << 20, /* limit for an index of tensors, the largest JSON file */
 	HEAD_BYTES = 64 << 10,
 	SAMPLES = 32,
 	SAMPLE_BYTES = 4 << 10,
 	PART_DIGITS = 5, /* NAME-00001-of-00003.gguf */
 	PART_TAIL = sizeof "-00001-of-00003.gguf" - 1,
-	CUT_BYTES = 16, /* of each digest of a sketch */
+	CUT_BYTES = 16, /* bytes kept of each digest in a sketch */
 	CUT_TEXT = 2 * CUT_BYTES,
 	VERSION_TEXT = sizeof "1:" - 1,
 	POINTER_MAX = 1024, /* a git-lfs pointer is smaller, by its specification */
@@ -31,7 +31,7 @@ enum {
 _Static_assert(SKETCH_SIZE == VERSION_TEXT + 3 * CUT_TEXT + 3,
 	       "a version, three digests, two points and a NUL");
 
-/* A change of what a sketch is made of changes this. */
+/* Must change when the content of a sketch changes. */
 static const char version[] = "1:";
 
 static bool ends_with(const char *s, const char *end)
@@ -69,7 +69,7 @@ void store_files_fini(struct store_files *l)
 	*l = (struct store_files){0};
 }
 
-/* What stands for weights that are not here. */
+/* Reject stand-ins for weights: empty files and git-lfs pointers. */
 static int check_there(const char *path, const struct stat *st, char *why, size_t why_n)
 {
 	if (!st->st_size && !ends_with(path, ".json"))
@@ -100,7 +100,7 @@ static int add(struct store_files *l, const char *name, char *why, size_t why_n)
 	return rc;
 }
 
-/* Where it is there. */
+/* Add the file if it exists. */
 static int add_optional(struct store_files *l, const char *name, char *why, size_t why_n)
 {
 	char *path = file_join(l->dir, name);
@@ -109,7 +109,7 @@ static int add_optional(struct store_files *l, const char *name, char *why, size
 	return rc;
 }
 
-/* All files of the directory that end so. */
+/* Add all files of the directory with this ending. */
 static int add_ending(struct store_files *l, const char *end, char *why, size_t why_n)
 {
 	DIR *d = opendir(l->dir);
@@ -127,7 +127,7 @@ static bool is_plain(const char *name)
 	return name && name[0] && name[0] != '.' && !strchr(name, '/');
 }
 
-/* The files that an index of tensors names, each once. */
+/* Add the files named by an index of tensors, each once. */
 static int add_indexed(struct store_files *l, const char *index, char *why, size_t why_n)
 {
 	json_t *o = NULL, *seen = json_object();
@@ -150,7 +150,8 @@ static int add_indexed(struct store_files *l, const char *index, char *why, size
 	return rc;
 }
 
-/* How a model of embeddings pools: modules.json, and SUB/config.json of its modules. */
+/* Add the files that define an embedding model's pooling: modules.json, and SUB/config.json of its
+ * modules. */
 static int add_modules(struct store_files *l, char *why, size_t why_n)
 {
 	char *path = file_join(l->dir, "modules.json");
@@ -172,7 +173,7 @@ static int add_modules(struct store_files *l, char *why, size_t why_n)
 	return rc;
 }
 
-/* As hf_config_load() and safetensors_open_dir() look for them. */
+/* List the files that hf_config_load() and safetensors_open_dir() would read. */
 static int list_hf(struct store_files *l, char *why, size_t why_n)
 {
 	static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors";
@@ -196,7 +197,7 @@ static int list_hf(struct store_files *l, char *why, size_t why_n)
 	return rc;
 }
 
-/* The number of parts of a split GGUF file; 0: the name is not that of a part. */
+/* Return the number of shards of a split GGUF file; 0: the name is not a shard's. */
 static unsigned parts_of(const char *name)
 {
 	unsigned part, of;
@@ -208,7 +209,7 @@ static unsigned parts_of(const char *name)
 	return of;
 }
 
-/* The file of the path, and the other parts. */
+/* List the path's file and its other shards. */
 static int list_file(struct store_files *l, char *why, size_t why_n)
 {
 	const unsigned of = parts_of(l->first);
@@ -270,7 +271,7 @@ static bool is_json(const char *name)
 	return ends_with(name, ".json");
 }
 
-/* Bytes from..from+n of a file, as many as there are. */
+/* Add bytes from..from+n of a file, as far as they exist. */
 static int add_part(struct digest *d, int fd, int64_t from, int64_t n)
 {
 	char piece[16 << 10];
@@ -290,7 +291,8 @@ static int add_part(struct digest *d, int fd, int64_t from, int64_t n)
 
 struct sketching {
 	struct digest *config, *files, *samples;
-	int64_t step, at; /* bytes of weights between two samples; those of the files before */
+	/* bytes of weights from one sample to the next; bytes of weights in the files before */
+	int64_t step, at;
 };
 
 static int sketch_file(struct sketching *s, const char *dir, const struct store_file *f, char *why,
@@ -307,7 +309,7 @@ static int sketch_file(struct sketching *s, const char *dir, const struct store_
 		rc = add_part(s->config, fd, 0, size);
 	} else if (!rc) {
 		rc = add_part(s->samples, fd, 0, HEAD_BYTES);
-		/* Sample i is at i * step of all weights. */
+		/* Sample i starts at byte i * step of all weights. */
 		for (int64_t i = (s->at + s->step - 1) / s->step; !rc && i * s->step < s->at + size; i++)
 			rc = add_part(s->samples, fd, i * s->step - s->at, SAMPLE_BYTES);
 		s->at += size;

@@ -1,15 +1,15 @@
-/* files.h - which files of a model a worker reads: configuration and weights, and of those what tells two
- * models apart without reading them whole.
+/* files.h - the files of a model that a worker reads (configuration and weights), and a quick comparison of
+ * two models.
  *
- *     sketch   1:CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, cut)
+ *     sketch   1:CONFIG.FILES.SAMPLES, 32 hexadecimal digits each (SHA-256, truncated)
  *              1        the version of this rule
  *              CONFIG   the contents of all *.json
  *              FILES    the names and sizes of all files
- *              SAMPLES  of each file of weights the first bytes (a safetensors header, say), and 32
- *                       pieces of 4 KiB, at even distances over the weights of all files
+ *              SAMPLES  the first bytes of each weights file (a safetensors header, say), and 32
+ *                       samples of 4 KiB, evenly spaced over the weights of all files
  *
- * Two fine-tunes of one model, which have names, sizes and headers in common, differ in SAMPLES.  A single
- * changed weight does not show: that takes a fingerprint (manifest.h), for which every byte is read. */
+ * Two fine-tunes of one model, with equal names, sizes and headers, differ in SAMPLES.  The sketch misses a
+ * single changed weight; the fingerprint (manifest.h), for which every byte is read, does not. */
 #ifndef QUERN_STORE_FILES_H
 #define QUERN_STORE_FILES_H
 
@@ -19,42 +19,40 @@
 
 enum { STORE_FILES_MAX = 8192, SKETCH_SIZE = 101 };
 
-/* A file's contents as far as stat(2) tells them apart. */
+/* Identifies a file's contents as well as stat(2) can. */
 struct store_id {
 	uint64_t dev, ino;
 	int64_t size, mtime_ns, ctime_ns;
 };
 
 struct store_file {
-	char *name; /* owned; below the directory */
+	char *name; /* owned; relative to the directory */
 	struct store_id id;
 };
 
-/* Zeroed is empty. */
+/* An empty list is all zeros. */
 struct store_files {
-	char *dir;   /* owned: the directory of the names */
-	char *first; /* owned: the name that the model's path has, where that is a file; NULL: a directory */
-	struct store_file *files; /* [n], by name */
+	char *dir;   /* owned: the files' directory */
+	char *first; /* owned: name of the file that the model's path names; NULL: the path is a directory */
+	struct store_file *files; /* [n], sorted by name */
 	size_t n, cap;
 };
 
-/* Of a directory in Hugging Face layout, a directory of GGUF files, or a file (with the other parts of a
- * split GGUF).  Links are followed.  -ENOENT and others, where weights are missing too, with the reason;
+/* List a directory in Hugging Face layout, a directory of GGUF files, or a file (with the other shards of a
+ * split GGUF).  Links are followed.  -ENOENT and others with the reason, also if weights are missing;
  * -ENODATA: a file is empty, or a git-lfs pointer. */
 int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n);
 void store_files_fini(struct store_files *l);
-/* Whether nothing has been written or replaced in between. */
+/* True if no file was written or replaced between the two lists. */
 bool store_files_same(const struct store_files *a, const struct store_files *b);
-/* Milliseconds, however large the model is. */
+/* Compute the sketch.  Takes milliseconds, however large the model is. */
 int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n);
-/* Whether the model at path has this sketch; one that is not known fits every model.  -EINVAL: it is another
- * one; -ENOENT and others as above. */
+/* Compare the model at path with a sketch; an unknown sketch matches every model.  -EINVAL: it is another
+ * model; -ENOENT and others as above. */
 int store_files_check(const char *path, const char *sketch, char *why, size_t why_n);
-/* Whether it is of this version's rule.  Another program's may be of another, or "": then it tells nothing.
- */
+/* True if s follows this version's rule.  A sketch from another version, or "", tells nothing. */
 bool sketch_is_known(const char *s);
-/* What differs first, for a message: "their configurations differ", ...; NULL: nothing, or one of them is not
- * known. */
+/* Describe the first difference: "their configurations differ", ...  NULL: none, or a sketch is unknown. */
 const char *sketch_difference(const char *a, const char *b);
 
 struct stat;

@@ -76,7 +76,7 @@ static void make_folder(const char *path)
 	free(part);
 }
 
-/* A record is a saving: without one the file is read again. */
+/* Failures are ignored: without a record the file is read again. */
 static void write_record(const struct checksums *c, const struct store_id *id,
 			 const uint8_t digest[MANIFEST_DIGEST])
 {

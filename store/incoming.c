@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "proto/bus.h"
 #include "store/digest.h"
 
@@ -22,25 +23,25 @@
 enum {
 	DEPTH_MAX = MANIFEST_DEPTH_MAX + 1,
 	ROOM_BYTES = 16 << 20, /* left free on the disk */
-	SYNC_BYTES = 64 << 20, /* between two hints to write back: the end does not wait for gigabytes */
+	SYNC_BYTES = 64 << 20, /* between two hints to write back, so that the final sync is short */
 };
 
 struct incoming {
 	const struct manifest *m;
 	const struct checksums *c;
 	char *folder;  /* ROOT/_fetched/MODEL */
-	char *staging; /* .FINGERPRINT.part in it */
+	char *staging; /* folder/.FINGERPRINT.part */
 	char *final;
 	int lock;
-	/* The file that comes now; all before it are complete. */
+	/* The file being received; all files before it are complete. */
 	uint32_t file;
 	int fd; /* -1: not open */
 	int64_t at;
-	struct digest *digest; /* of what is there of it */
+	struct digest *digest; /* digest of the bytes received so far */
 	int64_t before;        /* bytes of the files before it */
-	bool again;            /* it is fetched a second time */
+	bool again;            /* this is the second fetch of the file */
 	uint64_t synced;
-	/* What is asked for next. */
+	/* The next position to request. */
 	uint32_t want_file;
 	int64_t want_at;
 	uint32_t outstanding;
@@ -48,7 +49,7 @@ struct incoming {
 
 /* ---- paths ---- */
 
-/* The path of a file of the list, or of what is there of it: DIR/FOLDER/.FILE.part. */
+/* Return the path of a file of the list, or with part, of the partial file: DIR/FOLDER/.FILE.part. */
 static char *path_of(const struct incoming *in, uint32_t file, bool part)
 {
 	const char *name = in->m->files[file].name, *slash = strrchr(name, '/');
@@ -57,7 +58,7 @@ static char *path_of(const struct incoming *in, uint32_t file, bool part)
 		    : file_join(in->staging, name);
 }
 
-/* The folders of `path` behind its first n bytes, none of which may be a link. */
+/* Create the folders in `path` after its first n bytes; none may be a link. */
 static int make_folders(char *path, size_t n, char *why, size_t why_n)
 {
 	for (char *slash = strchr(path + n, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -77,7 +78,7 @@ static int make_folders(char *path, size_t n, char *why, size_t why_n)
 	return 0;
 }
 
-/* All folders; the root's own may be links of this user's. */
+/* Create all folders of root; existing ones may be links. */
 static int make_root(const char *root)
 {
 	char *path = xasprintf("%s/", root);
@@ -108,18 +109,9 @@ static int remove_tree(const char *dir, int depth)
 	return rmdir(dir) < 0 ? -errno : 0;
 }
 
-static void sync_dir(const char *path)
-{
-	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	fsync(fd);
-	close(fd);
-}
+/* ---- files present ---- */
 
-/* ---- what is there ---- */
-
-/* Whether the file is complete; one of another content is removed. */
+/* True if the file is complete; a file with other content is removed. */
 static bool is_there(const struct incoming *in, uint32_t file)
 {
 	const struct manifest_file *f = &in->m->files[file];
@@ -138,7 +130,7 @@ static bool is_there(const struct incoming *in, uint32_t file)
 	return yes;
 }
 
-/* Hashes what an earlier run fetched of the file that is open. */
+/* Hash the part of the open file that an earlier run fetched. */
 static int hash_begun(struct incoming *in, char *why, size_t why_n)
 {
 	enum { PIECE = 1 << 20 };
@@ -192,7 +184,7 @@ static void close_part(struct incoming *in)
 	in->digest = NULL;
 }
 
-/* The file is whole.  1: its checksum is wrong, and it begins again. */
+/* Complete the current file.  1: its checksum is wrong, and it is fetched again. */
 static int finish_file(struct incoming *in, char *why, size_t why_n)
 {
 	const struct manifest_file *f = &in->m->files[in->file];
@@ -216,6 +208,7 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 	} else if (fsync(in->fd) < 0 || rename(part, path) < 0) {
 		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
 	} else {
+		file_sync_folder(path);
 		checksum_record(in->c, path, digest);
 	}
 	close_part(in);
@@ -224,7 +217,7 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 	return rc;
 }
 
-/* To the next file that lacks something, which is opened. */
+/* Open the next file that is incomplete. */
 static int go_on(struct incoming *in, char *why, size_t why_n)
 {
 	for (int rc; in->file < in->m->n; in->before += in->m->files[in->file++].size, in->again = false) {
@@ -254,7 +247,8 @@ static int take_lock(struct incoming *in, char *why, size_t why_n)
 		rc = err_why(why, why_n, -errno,
 			     "cannot write %s: %s; --cache names another place for models", path,
 			     strerror(errno));
-	/* quern rm removes the folder, and the lock with it, while it holds that. */
+	/* quern rm holds the lock while it removes the folder with the lock file, so check that the name
+	 * still refers to this file. */
 	else if (in->lock < 0 || flock(in->lock, LOCK_EX | LOCK_NB) < 0 || fstat(in->lock, &held) < 0 ||
 		 stat(path, &named) < 0 || held.st_ino != named.st_ino)
 		rc = err_why(why, why_n, -EBUSY, "another worker of this host fetches %s", in->folder);
@@ -262,7 +256,7 @@ static int take_lock(struct incoming *in, char *why, size_t why_n)
 	return rc;
 }
 
-/* Files of the finished entry, some of which are damaged: the others need not come again. */
+/* Reuse intact files of a finished entry that has damaged ones. */
 static void link_finished(const struct incoming *in)
 {
 	for (uint32_t i = 0; i < in->m->n; i++) {
@@ -270,13 +264,13 @@ static void link_finished(const struct incoming *in)
 		struct stat st;
 		if (lstat(from, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == in->m->files[i].size &&
 		    !make_folders(to, strlen(in->staging) + 1, NULL, 0) && link(from, to) < 0)
-			errno = 0; /* it comes again */
+			errno = 0; /* it is fetched again */
 		free(from);
 		free(to);
 	}
 }
 
-/* Space for what is missing. */
+/* Check that the disk has room for the missing bytes. */
 static int check_room(const struct incoming *in, char *why, size_t why_n)
 {
 	struct statvfs v;
@@ -361,8 +355,8 @@ uint32_t incoming_outstanding(const struct incoming *in)
 	return in->outstanding;
 }
 
-/* Files behind the present one are asked for from their beginnings, which is dropped where they turn out to
- * be there: rarely, and at most a window of it. */
+/* Later files are requested from their beginnings.  If such a file turns out to be present, up to a window
+ * of its bytes is dropped; this is rare. */
 bool incoming_want(struct incoming *in, uint32_t *file, uint64_t *offset, uint32_t *bytes)
 {
 	while (in->want_file < in->m->n && in->want_at >= in->m->files[in->want_file].size) {
@@ -435,7 +429,8 @@ int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void
 	}
 	if ((rc = go_on(in, why, why_n)))
 		return rc;
-	/* Requests under way go on at the next file's beginning; another place needs others. */
+	/* Requests in flight continue at the start of the next file; if that is not the next position,
+	 * request anew. */
 	if (in->file != next || in->at || next == file)
 		incoming_rewind(in);
 	return 0;
@@ -455,8 +450,7 @@ static int write_manifest(const struct incoming *in, char *why, size_t why_n)
 			      in->m->model, "revision", "controller", "commit", strrchr(in->final, '/') + 1,
 			      "source", "controller", "date", (json_int_t)clock_unix(), "files",
 			      (json_int_t)in->m->n, "bytes", (json_int_t)in->m->bytes, "digests", digests);
-	int rc = json_dump_file(o, path, JSON_INDENT(1)) ? err_why(why, why_n, -EIO, "cannot write %s", path)
-							 : 0;
+	int rc = replace_json(path, o, why, why_n);
 	json_decref(o);
 	free(path);
 	return rc;
@@ -467,14 +461,13 @@ int incoming_publish(struct incoming *in, char path[PATH_MAX], char *why, size_t
 	char *old = xasprintf("%s/.%s.old", in->folder, strrchr(in->final, '/') + 1);
 	int rc = write_manifest(in, why, why_n);
 	remove_tree(old, 0);
-	sync_dir(in->staging);
-	/* A damaged entry may have the name. */
+	/* A damaged entry may occupy the name. */
 	if (!rc && rename(in->staging, in->final) < 0 &&
 	    (rename(in->final, old) < 0 || rename(in->staging, in->final) < 0))
 		rc = err_why(why, why_n, -errno, "cannot rename %s to %s: %s", in->staging, in->final,
 			     strerror(errno));
 	remove_tree(old, 0);
-	sync_dir(in->folder);
+	file_sync_folder(in->final);
 	free(old);
 	return rc ? rc : cached_path(in->final, in->m, path, why, why_n);
 }

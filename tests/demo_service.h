@@ -1,5 +1,5 @@
-/* demo_service.h - a struct service over the demo model's tokenizer, for tests of the front
- * end.  Its vocabulary has the ids 0 to 1663, its context 2048 tokens. */
+/* demo_service.h - a struct service with the demo model's tokenizer, for tests of the front end. Its
+ * vocabulary has the ids 0 to 1663, its context 2048 tokens. */
 #ifndef QUERN_TESTS_DEMO_SERVICE_H
 #define QUERN_TESTS_DEMO_SERVICE_H
 

@@ -1,5 +1,5 @@
-/* disk.h - a VFS for SQLite that counts bytes written and not synced, and fails on request.  Registered as
- * the default, in front of the real one. */
+/* disk.h - an SQLite VFS that counts bytes written but not synced, and fails on request. It is registered as
+ * the default and forwards to the real VFS. */
 #ifndef QUERN_TESTS_DISK_H
 #define QUERN_TESTS_DISK_H
 
@@ -10,18 +10,18 @@
 struct disk_file {
 	sqlite3_file base;
 	_Bool is_wal;
-	sqlite3_file *real; /* behind this struct */
+	sqlite3_file *real; /* stored after this struct */
 };
 
 static struct {
 	sqlite3_vfs vfs;
 	sqlite3_vfs *real;
 	sqlite3_io_methods io;
-	atomic_size_t unsynced; /* bytes of -wal files written since they were synced */
-	atomic_size_t n_syncs;  /* of -wal files */
-	atomic_int fail_write;  /* the SQLite code that writes return; 0: they succeed */
+	atomic_size_t unsynced; /* bytes of -wal files written since their last sync */
+	atomic_size_t n_syncs;  /* syncs of -wal files */
+	atomic_int fail_write;  /* SQLite error code of every write; 0: writes succeed */
 	atomic_int fail_sync;
-	atomic_int good_reads; /* reads that succeed before all fail; negative: all succeed */
+	atomic_int good_reads; /* reads that succeed before all reads fail; negative: all reads succeed */
 } disk = {.good_reads = -1};
 
 static inline sqlite3_file *disk_real(sqlite3_file *f)
@@ -135,7 +135,7 @@ static inline int disk_open(sqlite3_vfs *v, const char *name, sqlite3_file *f, i
 	d->real = (sqlite3_file *)(d + 1);
 	d->is_wal = (flags & SQLITE_OPEN_WAL) != 0;
 	int rc = disk.real->xOpen(disk.real, name, d->real, flags, out);
-	/* SQLite closes what has methods, also when opening it has failed. */
+	/* SQLite closes a file that has methods, even if opening it failed. */
 	f->pMethods = d->real->pMethods ? &disk.io : NULL;
 	return rc;
 }

@@ -1,6 +1,6 @@
-/* driver.h - a minimal controller for the worker's tests: allocates blocks, numbers the plans, runs them in
- * process.  With load.n_ranks set, a tp_group runs them, each rank in a thread of its own; results are then
- * rank 0's.  A test need not use all of it. */
+/* driver.h - a minimal controller for the worker's tests: it allocates blocks, numbers the plans and runs
+ * them in process. If load.n_ranks is set, a tp_group runs the plans with one thread per rank, and results
+ * are rank 0's. A test need not use every function. */
 #ifndef QUERN_TESTS_DRIVER_H
 #define QUERN_TESTS_DRIVER_H
 
@@ -17,13 +17,14 @@
 
 #define DRIVER_FN static __attribute__((unused))
 
-static bool driver_no_graphs __attribute__((unused));     /* of steps opened from now on */
-static uint64_t driver_epoch __attribute__((unused)) = 1; /* of the plans */
-static int64_t driver_notify_us __attribute__((unused));  /* of groups that form from now on */
+static bool driver_no_graphs __attribute__((unused));     /* for steps opened later */
+static uint64_t driver_epoch __attribute__((unused)) = 1; /* epoch of later plans */
+static int64_t driver_notify_us __attribute__((unused));  /* for groups formed later */
 static const char *driver_compute __attribute__((unused)) = "f32";
 static const char *driver_head __attribute__((unused)) = "auto";
 static const char *driver_kv __attribute__((unused)) = "auto";
-static const char *driver_place __attribute__((unused)); /* of steps opened alone from now on, as is: */
+static const char *driver_place __attribute__((unused)); /* for steps opened later without a group */
+/* Also for steps opened later without a group, passed on unchanged. */
 static const struct hot_options *driver_hot __attribute__((unused));
 static const char *driver_experts_compute __attribute__((unused));
 static int driver_send_above __attribute__((unused));
@@ -38,9 +39,9 @@ struct driver {
 	struct result result;
 	uint64_t number;
 	uint32_t next_block;
-	uint32_t form; /* number of the form that sequences get from now on; 0: none */
+	uint32_t form; /* number of the constraint for sequences added later; 0: none */
 	char why[512];
-	struct driver *peers; /* [n_ranks - 1], the other ranks; NULL: it serves alone */
+	struct driver *peers; /* [n_ranks - 1] the other ranks; NULL: a single rank */
 	uint32_t n_ranks;
 };
 
@@ -61,20 +62,21 @@ DRIVER_FN struct bus_load driver_load(const char *model)
 	return l;
 }
 
-/* The device under test: the CPU, or what QUERN_TEST_DEVICE names. */
+/* Return the device under test: the CPU, or the device that QUERN_TEST_DEVICE names. */
 DRIVER_FN const char *driver_device(void)
 {
 	const char *named = getenv("QUERN_TEST_DEVICE");
 	return named && named[0] ? named : "cpu";
 }
 
-/* On the emulated device, unless QUERN_TEST_LONG=1: tests take fewer steps where each is slow. */
+/* Return true if tests must take fewer steps: on the emulated device, unless QUERN_TEST_LONG is set. */
 DRIVER_FN bool driver_brief(void)
 {
 	return strcmp(driver_device(), "cpu") && getenv("QUERN_CUDA_LIBRARY") && !getenv("QUERN_TEST_LONG");
 }
 
-/* With QUERN_TEST_FAST=1: --fast, for every number of rows.  Writes a tune file to path, and returns true. */
+/* If QUERN_TEST_FAST=1, write a tune file to path that enables --fast for every number of rows, and return
+ * true. */
 DRIVER_FN bool driver_fast(char *path, size_t n)
 {
 	const char *set = getenv("QUERN_TEST_FAST");
@@ -100,15 +102,15 @@ DRIVER_FN bool driver_fast(char *path, size_t n)
 	return true;
 }
 
-/* ---- a group: the same on every rank at once ---- */
+/* ---- groups: every rank does the same at the same time ---- */
 
 struct driver_rank {
 	struct driver *d;
 	struct bus_load load;
 	const char *isa;
-	const struct plan *plan; /* to run; NULL: to open */
+	const struct plan *plan; /* plan to run; NULL: open the step */
 	struct tp_group_meet **mine;
-	bool again; /* the weights are there: only join */
+	bool again; /* the weights are loaded: only join */
 	double memory_fraction;
 	bool no_graphs;
 	int rc;
@@ -135,7 +137,7 @@ DRIVER_FN void *driver_rank_main(void *arg)
 	return NULL;
 }
 
-/* The result of rank 0, or of the first other rank that failed. */
+/* Return the result of rank 0, or of the first other rank that failed. */
 DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
 {
 	pthread_t threads[DRIVER_RANKS];
@@ -204,7 +206,8 @@ DRIVER_FN int driver_open(struct driver *d, const struct bus_load *l)
 	return driver_open_isa(d, l, NULL);
 }
 
-/* A made-up vocabulary: the first 256 tokens are bytes, the others words of letters, the last ends a text. */
+/* Make a vocabulary: the first 256 tokens are bytes, the other tokens short words, and the last token ends a
+ * text. */
 DRIVER_FN void driver_vocabulary(struct vocabulary *v, uint32_t n)
 {
 	for (uint32_t t = 0; t < n; t++) {
@@ -217,7 +220,7 @@ DRIVER_FN void driver_vocabulary(struct vocabulary *v, uint32_t n)
 	}
 }
 
-/* Gives the step, or those of all ranks, that vocabulary. */
+/* Send that vocabulary to the step, or to the steps of all ranks. */
 DRIVER_FN int driver_send_vocabulary(struct driver *d)
 {
 	struct vocabulary v = {0};
@@ -229,14 +232,14 @@ DRIVER_FN int driver_send_vocabulary(struct driver *d)
 	return rc;
 }
 
-/* Adds a form to the plan.  language: of enum grammar_language.  It lives until
- * 64 more were added. */
+/* Add a constraint to the plan. language: enum grammar_language. The constraint is freed when 64 more were
+ * added. */
 DRIVER_FN void driver_form(struct driver *d, uint32_t number, uint8_t language, const char *text)
 {
 	static struct form *forms[64];
 	static unsigned turn;
 	struct form **f = &forms[turn++ % 64];
-	form_free(*f); /* of a plan long ago */
+	form_free(*f); /* its plan was run long ago */
 	*f = form_new(language, text, strlen(text));
 	*plan_add_form(&d->plan) = (struct plan_form){number, *f};
 }
@@ -253,7 +256,7 @@ DRIVER_FN void driver_close(struct driver *d)
 	result_fini(&d->result);
 }
 
-/* Add a sequence to the plan, with blocks of its own for n_max tokens or the whole context. */
+/* Add a sequence to the plan, with its own blocks for n_max tokens, at most for the whole context. */
 DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *tokens, uint32_t n_prompt,
 			  uint32_t n, uint32_t n_max, const struct params *p)
 {
@@ -264,8 +267,8 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 		n_max = step_limits(d->step)->max_context;
 	uint32_t n_blocks = (n_max + step_block_size(d->step) - 1) / step_block_size(d->step);
 	const uint32_t pool = step_limits(d->step)->n_blocks;
-	/* Blocks of a sequence lie apart, as they do in a real pool; a step that divides the pool would meet
-	 * few. */
+	/* A sequence's blocks are scattered, as in a real pool. A stride that divides the pool's size would
+	 * use few blocks. */
 	const uint32_t apart = pool % 7 ? 7 : pool % 11 ? 11 : 1;
 	for (uint32_t i = 0; i < n_blocks; i++)
 		mine[i] = (d->next_block + i * apart) % pool;
@@ -293,7 +296,7 @@ DRIVER_FN void driver_add_run(struct driver *d, uint32_t slot, uint32_t pos0, ui
 	d->plan.n_samples += sample;
 }
 
-/* Run the plan and begin a new one. */
+/* Run the plan and begin a new plan. */
 DRIVER_FN int driver_step(struct driver *d)
 {
 	d->plan.epoch = driver_epoch;
@@ -307,7 +310,7 @@ DRIVER_FN int driver_step(struct driver *d)
 	return rc;
 }
 
-/* A prompt alone in slot 0, in chunks; samples its first token. */
+/* Run a prompt in slot 0, in chunks, with no other sequence; sample its first token. */
 DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t n_max,
 			    uint32_t chunk, const struct params *p)
 {
@@ -321,8 +324,8 @@ DRIVER_FN int driver_prompt(struct driver *d, const uint32_t *tokens, uint32_t n
 	return rc;
 }
 
-/* The directory of a tiny model: one that was packed with the tests, or made at first use; NULL where that is
- * impossible (no Python with numpy). */
+/* Return the directory of a tiny model: packed with the tests, or made at first use. NULL if it cannot be
+ * made (no Python with numpy). */
 DRIVER_FN const char *tiny_model(const char *name)
 {
 	static char dir[2048], cmd[16384];
@@ -347,7 +350,7 @@ DRIVER_FN const char *tiny_model(const char *name)
 	return access(cmd, R_OK) == 0 ? dir : NULL;
 }
 
-/* A file of tests/tools/make_gguf_family.py, made at first use, or NULL. */
+/* Return a file of tests/tools/make_gguf_family.py, made at first use, or NULL. */
 DRIVER_FN const char *tiny_gguf(const char *name)
 {
 	static char path[2048], cmd[16384];
@@ -362,8 +365,8 @@ DRIVER_FN const char *tiny_gguf(const char *name)
 	return system(cmd) == 0 || access(path, R_OK) == 0 ? path : NULL;
 }
 
-/* A worker with a tiny model, greedy parameters, and n made-up tokens of its vocabulary.  Skips the test
- * where the model cannot be made. */
+/* Open a worker with a tiny model. params: greedy; tokens: n random tokens of its vocabulary. Skip the test
+ * if the model cannot be made. */
 DRIVER_FN void driver_open_tiny(struct driver *d, struct params *params, uint32_t *tokens, uint32_t n)
 {
 	const char *dir = tiny_model("llama3");
@@ -377,7 +380,7 @@ DRIVER_FN void driver_open_tiny(struct driver *d, struct params *params, uint32_
 		tokens[i] = (i * 17 + 3) % 331;
 }
 
-/* Numbers of a JSON array. */
+/* Return the numbers of a JSON array; the caller frees them. */
 DRIVER_FN uint32_t *json_ids(const json_t *a, uint32_t *n)
 {
 	*n = (uint32_t)json_array_size(a);

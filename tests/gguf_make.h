@@ -1,4 +1,4 @@
-/* gguf_make.h - GGUF files for tests, written value by value, so that any of them can be false. */
+/* gguf_make.h - write GGUF files for tests value by value, so that any value can be invalid. */
 #ifndef QUERN_TESTS_GGUF_MAKE_H
 #define QUERN_TESTS_GGUF_MAKE_H
 
@@ -54,7 +54,7 @@ static inline void gg_key_text(struct buf *b, const char *key, const char *v)
 	gg_text(b, v);
 }
 
-/* n matrices in one; 0: a tensor of two sizes. */
+/* Add a tensor of n matrices; n 0: a tensor with two dimensions. */
 static inline void gg_stack(struct buf *b, const char *name, uint64_t columns, uint64_t rows, uint64_t n,
 			    uint32_t type, uint64_t offset)
 {
@@ -74,7 +74,7 @@ static inline void gg_tensor(struct buf *b, const char *name, uint64_t columns, 
 	gg_stack(b, name, columns, rows, 0, type, offset);
 }
 
-/* Zeros up to the next multiple of 32, and n more bytes. */
+/* Pad with zeros to a multiple of 32, then add n zero bytes. */
 static inline void gg_data(struct buf *b, size_t n)
 {
 	for (n += (32 - b->len % 32) % 32; n; n--)

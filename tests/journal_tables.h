@@ -1,4 +1,4 @@
-/* journal_tables.h - the tables of a journal, as the controller makes them. */
+/* journal_tables.h - open a journal with its tables, as the controller makes them. */
 #ifndef QUERN_TESTS_JOURNAL_TABLES_H
 #define QUERN_TESTS_JOURNAL_TABLES_H
 

@@ -1,4 +1,4 @@
-/* small_disk.h - a small file system in memory, which only this process (and its children) can see. */
+/* small_disk.h - a small file system in memory that only this process and its children see. */
 #ifndef QUERN_TESTS_SMALL_DISK_H
 #define QUERN_TESTS_SMALL_DISK_H
 
@@ -12,7 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Mounts it at dir, which exists.  0, or -errno where this is not allowed. */
+/* Mount it at dir, which exists. Return 0, or -errno if mounting is not allowed. */
 static inline int small_disk_mount(const char *dir, int mib)
 {
 	char size[32];
@@ -34,7 +34,7 @@ static inline int64_t small_disk_free(const char *dir)
 	return statvfs(dir, &st) ? -1 : (int64_t)st.f_bavail * (int64_t)st.f_frsize;
 }
 
-/* What other programs do: writes a file until `left` bytes are free. */
+/* Write to a file until `left` bytes are free, as other programs would. */
 static inline void small_disk_fill(const char *dir, const char *name, int64_t left)
 {
 	static const char page[4096];

@@ -8,7 +8,7 @@
 #define QUERN_ROOT "."
 #endif
 
-/* The tests are also carried to machines without the checkout (tests/gpu/pack.sh). */
+/* The tests also run on machines without the repository (tests/gpu/pack.sh). */
 static const char *root(void)
 {
 	const char *moved = getenv("QUERN_TEST_ROOT");

@@ -1,14 +1,14 @@
-/* testdata.h - paths of the tests' larger data, where they are installed, and of the repository.
- * $QUERN_SHARED_DATA, or shared/data beside the checkout. */
+/* testdata.h - paths of the tests' larger data, if installed, and of files of the repository. The data is in
+ * $QUERN_SHARED_DATA, or in shared/data next to the repository. */
 #ifndef QUERN_TESTS_TESTDATA_H
 #define QUERN_TESTS_TESTDATA_H
 
-/* The path of a file or folder of the test data, in a static buffer (8 of them in turn);
- * NULL when it is missing: the test is then skipped, with a message. */
+/* Return the path of a file or folder of the test data, in one of 8 static buffers used in turn. If it is
+ * missing, print a message and return NULL: the test must then be skipped. */
 const char *testdata(const char *rel);
 
-/* The path of a file of the repository (tests run from its root or from anywhere), or below $QUERN_TEST_ROOT.
- */
+/* Return the path of a file of the repository, or below $QUERN_TEST_ROOT if set. Tests may run from any
+ * folder. */
 const char *repofile(const char *rel);
 
 #endif

@@ -4,48 +4,36 @@
 #include "base/err.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-int batch_new(struct batch **out, const struct bus_limits *lim, uint32_t block_size, int max_logits,
-	      char *why, size_t why_n)
+struct batch *batch_new(const struct bus_limits *lim, uint32_t block_size, int max_logits)
 {
 	struct batch *b = xcalloc(1, sizeof *b);
 	b->block_size = block_size;
 	b->max_logits = max_logits;
-	b->max_blocks = (lim->max_context + block_size - 1) / block_size;
 	b->cap_wants = lim->max_rows + lim->max_runs;
 	b->token_at = xcalloc(lim->max_rows, sizeof(int32_t));
 	b->row0 = xcalloc((size_t)lim->max_runs + 1, sizeof(int32_t));
 	b->pos0 = xcalloc(lim->max_runs, sizeof(int32_t));
+	b->table_at = xcalloc(lim->max_runs, sizeof(int32_t));
 	b->logits_row = xcalloc((size_t)max_logits, sizeof(int32_t));
 	b->wants = xcalloc(b->cap_wants, sizeof *b->wants);
 	b->pools = xcalloc(lim->max_runs, sizeof *b->pools);
-	b->tables_bytes = (size_t)lim->max_runs * b->max_blocks * sizeof(int32_t);
-	b->tables = alloc_big(b->tables_bytes);
-	if (!b->tables) {
-		int rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a batch's block tables",
-				 b->tables_bytes);
-		batch_free(b);
-		return rc;
-	}
 	b->kern.token_at = b->token_at;
 	b->kern.row0 = b->row0;
 	b->kern.pos0 = b->pos0;
-	b->kern.tables = b->tables;
-	b->kern.table_stride = (int)b->max_blocks;
+	b->kern.table_at = b->table_at;
 	b->kern.logits_row = b->logits_row;
-	*out = b;
-	return 0;
+	return b;
 }
 
 void batch_free(struct batch *b)
 {
 	if (!b)
 		return;
-	alloc_big_free(b->tables, b->tables_bytes);
 	free(b->token_at);
 	free(b->row0);
 	free(b->pos0);
+	free(b->table_at);
 	free(b->logits_row);
 	free(b->wants);
 	free(b->pools);
@@ -55,6 +43,16 @@ void batch_free(struct batch *b)
 static void want(struct batch *b, int32_t row, uint32_t slot, uint32_t position, int32_t forced)
 {
 	b->wants[b->n_wants++] = (struct batch_want){row, slot, position, forced};
+}
+
+/* Return the run to execute.  If the slot's previous run sat out, which was unknown when this plan was
+ * sent, this run executes that run's last row. */
+static struct plan_run due_run(const struct slot *s, const struct plan_run *r)
+{
+	struct plan_run run = *r;
+	if (s->held && r->flags & PLAN_SAMPLE && r->n_rows == 1 && r->pos0 == s->n_tokens)
+		run.pos0--;
+	return run;
 }
 
 static int check_run(const struct batch *b, const struct slot *s, const struct plan_run *r,
@@ -84,7 +82,7 @@ static int check_run(const struct batch *b, const struct slot *s, const struct p
 	return 0;
 }
 
-/* The prompt tokens right behind the rows of a run, where their log-probabilities are requested. */
+/* Want the prompt tokens that the run's rows predict, if their log-probabilities are requested. */
 static void want_prompt(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0,
 			const int32_t *prompt)
 {
@@ -94,8 +92,8 @@ static void want_prompt(struct batch *b, const struct slot *s, const struct plan
 		want(b, row0 + (int32_t)i, r->slot, r->pos0 + i + 1, prompt[r->pos0 + i + 1]);
 }
 
-/* Rows of a mean come with every run, others with the prompt's last.  A want of logits chooses nothing: its
- * token is the first of those looked at. */
+/* Record a pooled run: for a mean all rows of every run, else the prompt's last row.  A want of logits
+ * samples nothing; its forced token is the first `allowed` one. */
 static void pool_run(struct batch *b, const struct slot *s, const struct plan_run *r, int32_t row0)
 {
 	const bool mean = s->params.pool == PARAMS_POOL_MEAN;
@@ -122,8 +120,7 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 	const uint32_t end = r->pos0 + r->n_rows;
 	for (uint32_t i = 0; i < r->n_rows; i++)
 		b->token_at[row0 + (int32_t)i] = base + (int32_t)(r->pos0 + i);
-	memcpy(b->tables + (size_t)k->n_seqs * b->max_blocks, slots_blocks(slots, r->slot),
-	       (end + b->block_size - 1) / b->block_size * sizeof(int32_t));
+	b->table_at[k->n_seqs] = (int32_t)r->slot;
 	b->pos0[k->n_seqs] = (int32_t)r->pos0;
 	k->n_seqs++;
 	k->n_rows += (int)r->n_rows;
@@ -137,7 +134,8 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 		want(b, k->n_rows - 1, r->slot, end, -1);
 }
 
-/* A fork's first token: from the last row of the run of its parent's slot, which has the same tokens. */
+/* Sample a fork's first token from the last row of the run of its parent's slot, which has the same
+ * tokens. */
 static int add_sample(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
 		      uint64_t number, char *why, size_t why_n)
 {
@@ -162,6 +160,7 @@ int batch_build(struct batch *b, struct slots *slots, const struct plan *p, cons
 		char *why, size_t why_n)
 {
 	b->kern.n_rows = b->kern.n_seqs = b->kern.n_logits = 0;
+	slots_tables(slots, &b->kern);
 	b->n_wants = b->n_pools = 0;
 	b->row0[0] = 0;
 	if (p->n_runs > lim->max_runs)
@@ -173,10 +172,11 @@ int batch_build(struct batch *b, struct slots *slots, const struct plan *p, cons
 		if (!s)
 			return -EINVAL;
 		int rc;
+		const struct plan_run run = due_run(s, r);
 		if (r->n_rows == 0)
 			rc = add_sample(b, slots, s, r, p->number, why, why_n);
-		else if (!(rc = check_run(b, s, r, p, lim, why, why_n)))
-			add_run(b, slots, s, r, p->number);
+		else if (!(rc = check_run(b, s, &run, p, lim, why, why_n)))
+			add_run(b, slots, s, &run, p->number);
 		if (rc)
 			return err_prefix(why, why_n, rc, "slot %u", r->slot);
 	}

@@ -2,22 +2,23 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
 
-/* What is moved to measure the link. */
+/* Blocks, and most bytes, moved to measure the link. */
 enum { LINK_BLOCKS = 8, LINK_BYTES_MAX = 64 << 20 };
 enum { DEFAULT_SEQS = 16, HOST_SHARE = 16, BLOCKS_MAX = 1 << 24 };
-/* On the CPU: a pool is this part of the memory, halved until it is at most that part of what is free. */
+/* On the CPU a pool is 1 / TOTAL_SHARE of the memory, halved until it is at most 1 / FREE_SHARE of the free
+ * memory. */
 enum { TOTAL_SHARE = 4, FREE_SHARE = 3 };
-enum { CONTEXT_STEP = 1024 /* tokens: a context that the pool cuts is a multiple */ };
-/* Fewer blocks than these are no service, where a fraction of a device is to be used. */
+enum { CONTEXT_STEP = 1024 /* tokens: a context limited by the pool is a multiple of this */ };
+/* Least number of blocks, if a fraction of a device is used. */
 enum { LEAST_BLOCKS = 16 };
-/* The driver's late wishes, such as graphs: a 64th of the device, within these. */
+/* Left for late allocations of the driver, such as graphs: a 64th of the device, at most MARGIN_MAX. */
 enum { MARGIN_SHARE = 64, MARGIN_MAX = 512 << 20 };
-static const double default_fraction = 0.9;
-/* To pin memory takes time, and takes it from everybody else. */
+/* Pinning takes time, and takes the memory from all other processes. */
 static const int64_t pinned_max = (int64_t)8 << 30;
 
 static int64_t host_bytes(void)
@@ -37,29 +38,29 @@ static double mib(int64_t bytes)
 	return (double)bytes / (1 << 20);
 }
 
-/* What a pool may have, and why. */
+/* Room for a pool, and how it was computed. */
 struct room {
 	double fraction;
-	int64_t share;  /* of the device, that this worker may use */
-	int64_t margin; /* that stays free */
-	int64_t bytes;  /* for blocks: may be negative */
+	int64_t share;  /* device memory usable by this worker */
+	int64_t margin; /* device memory that stays free */
+	int64_t bytes;  /* for blocks; may be negative */
 };
 
 static struct room room_of(const struct cache *c, const struct cache_args *a, const struct kern_info *info)
 {
-	struct room r = {.fraction = a->fraction > 0 ? a->fraction : default_fraction};
+	struct room r = {.fraction = a->fraction > 0 ? a->fraction : OPTION_GPU_FRACTION};
 	r.share = (int64_t)(r.fraction * (double)info->bytes_total);
 	r.margin = at_most(info->bytes_total / MARGIN_SHARE, MARGIN_MAX);
 	int64_t most = at_most(r.share - info->bytes_used, info->bytes_free - r.margin);
 	int64_t blocks = at_most(most > 0 ? most / c->block_bytes : 0, BLOCKS_MAX);
-	/* As much as that many blocks would take: more than what the fewer ones will. */
+	/* The scratch of that many blocks: an upper bound, since there will be fewer. */
 	r.bytes =
 		most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, a->model->n_kv_heads,
 						a->model->head_dim, a->block_size, blocks ? (int)blocks : 1);
 	return r;
 }
 
-/* A device that has the host's memory has its host pool in the same room. */
+/* Return the blocks that fit besides the host pool, on a device that shares the host's memory. */
 static int64_t blocks_beside_swap(const struct cache *c, const struct cache_args *a, int64_t bytes)
 {
 	if (bytes < 0)
@@ -97,7 +98,7 @@ bool cache_sized_last(const struct cache_args *a)
 	return !a->kv_bytes && (a->fraction > 0 || info.steps_take_memory);
 }
 
-/* The device's blocks, from what is left there now. */
+/* Compute the device's blocks from the memory that is left now. */
 static int size_rest(struct cache *c, const struct cache_args *a, const struct kern_info *info,
 		     int64_t *blocks, char *why, size_t why_n)
 {
@@ -108,9 +109,8 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
 }
 
-/* The size of a CPU's pool where none is given, in bytes: the same at every start on a machine, since it
- * follows from its memory; what is free now only halves it.  A share of the free memory, which differs from
- * start to start, would make another context each time. */
+/* Return the bytes of a CPU's pool if none are given.  The pool follows from the machine's memory, so that
+ * the context is the same at every start; the free memory, which varies, only halves it. */
 static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const struct kern_info *info)
 {
 	const int64_t left = (info->bytes_free - a->weights_bytes) / FREE_SHARE;
@@ -126,7 +126,7 @@ static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const
 	return at_most(bytes, DEFAULT_SEQS * full);
 }
 
-/* The device's blocks: the number requested, or the CPU's rule of thumb. */
+/* Compute the device's blocks: the number requested, or the CPU's rule of thumb. */
 static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
 		      int64_t *blocks, char *why, size_t why_n)
 {
@@ -209,8 +209,8 @@ int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t wh
 	return size_host(c, a, &info, c->n_blocks, why, why_n);
 }
 
-/* Some blocks out and in, to learn what a swap costs; block 0 holds nothing yet.  The first
- * round only touches the memory. */
+/* Measure a swap of some blocks out and in; block 0 holds nothing yet.  The first round only touches the
+ * memory. */
 static void measure_link(struct cache *c, struct kern_stream *s)
 {
 	int32_t pairs[LINK_BLOCKS][2];
@@ -303,7 +303,7 @@ int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch
 {
 	int rc = 0;
 	for (int q = 0; !rc && q < b->n_seqs && swaps_pending(c->swaps); q++) {
-		const int32_t *table = b->tables + (size_t)q * (size_t)b->table_stride;
+		const int32_t *table = kern_batch_table(b, q);
 		const int end = b->pos0[q] + b->row0[q + 1] - b->row0[q], first = b->pos0[q] / c->block_size;
 		for (int i = 0; !rc && i * c->block_size < end; i++)
 			rc = i < first ? swaps_reads(c->swaps, s, table[i])

@@ -1,4 +1,4 @@
-/* cache.h - the paged KV cache of one device: how large it is, and the block moves of a plan.
+/* cache.h - the paged KV cache of one device: its size, and the block moves of a plan.
  * The controller decides which block holds which tokens. */
 #ifndef QUERN_WORKER_CACHE_H
 #define QUERN_WORKER_CACHE_H
@@ -19,48 +19,49 @@ struct cache {
 	int block_size; /* tokens */
 	int n_blocks;
 	int n_host_blocks;
-	int64_t block_bytes; /* all layers */
-	uint64_t link_bps;   /* bytes per second between the pools, measured at the start; 0: no host pool */
+	int64_t block_bytes; /* bytes of a block, all layers */
+	uint64_t link_bps;   /* bytes per second between the pools, measured at start-up; 0: no host pool */
 };
 
 /* The sizes of the pools: kv_bytes on the device, swap_bytes on the host.
  *
- * kv_bytes 0: `fraction` of the device's memory, less all that this worker has allocated there; at most
- * the free memory, less a margin for drivers that allocate late.  On the CPU the host pool is in the same
- * memory and is subtracted, too; without a fraction the pool there is a quarter of the machine's memory,
- * halved until it is at most a third of what is free beside the weights, in steps of 1,024 tokens where it
- * holds less than max_context, and at most what 16 sequences of max_context need.
- * swap_bytes 0: as many bytes as the device pool, at most a sixteenth of this machine's memory, and at most
- * 8 GiB if the pool must be pinned. */
+ * kv_bytes 0: `fraction` of the device's memory, less all that this worker has allocated there; at most the
+ * free memory, less a margin for drivers that allocate late.  On the CPU the host pool is in the same
+ * memory and is subtracted, too.  Without a fraction, the pool on the CPU is a quarter of the machine's
+ * memory.  It is halved until it is at most a third of the memory left by the weights, in steps of 1,024
+ * tokens if it holds less than max_context.  It holds at most 16 sequences of max_context. swap_bytes 0: as
+ * many bytes as the device pool, at most a sixteenth of this machine's memory, and at most 8 GiB if the
+ * pool must be pinned. */
 struct cache_args {
 	const struct kern_ops *ops; /* borrowed */
 	struct kern_dev *dev;
 	const struct model_config *model;
 	int block_size;
 	int max_context;
-	int64_t weights_bytes; /* not on the device yet */
+	int64_t weights_bytes; /* weights that are not on the device yet */
 	uint64_t kv_bytes, swap_bytes;
 	double fraction; /* 0: 0.9 of a GPU */
 };
 
-/* True: the size is known only once everything else is on the device and each kind of step has run. */
+/* True if the size can be computed only after everything else is on the device and each kind of step has
+ * run. */
 bool cache_sized_last(const struct cache_args *a);
 
-/* The checks that are possible before anything is loaded: -ENOTSUP as below; -ENOMEM: the weights alone
- * exceed the memory. */
+/* Check what is possible before anything is loaded.  -ENOTSUP as below; -ENOMEM: the weights alone exceed
+ * the memory. */
 int cache_check(const struct cache_args *a, char *why, size_t why_n);
-/* Computes the numbers of blocks; allocates nothing.  -ENOMEM with the figures and the remedy: not even one
- * block, or too few in what a fraction leaves; -ENOTSUP: a head size that the device does not support. */
+/* Compute the numbers of blocks; allocate nothing.  -ENOMEM with the figures and the remedy: not even one
+ * block fits, or a fraction leaves too few; -ENOTSUP: a head size that the device does not support. */
 int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
-/* Allocates the pools of a sized cache; measures the link on s.  -ENOMEM with the bytes. */
+/* Allocate the pools of a sized cache; measure the link on s.  -ENOMEM with the bytes. */
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);
 void cache_close(struct cache *c); /* a zeroed one is fine */
 
-/* Queues the plan's swaps out, then in, on their own stream (swaps.h), and its copies on s.  -EINVAL: a
+/* Queue the plan's swaps out, then in, on their own stream (swaps.h), and its copies on s.  -EINVAL: a
  * block beyond the pool. */
 int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);
-/* Call before the batch's operations are queued on s: s waits for the swaps of blocks that the batch uses,
- * and for no other.  -EIO. */
+/* Call before the batch's operations are queued on s: makes s wait for the swaps of blocks that the batch
+ * uses, and for no others.  -EIO. */
 int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n);
 
 #endif

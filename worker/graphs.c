@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Small steps are the ones that launches hold up, so sizes lie close there; beyond ROWS_MAX a
- * device is busy for longer than its host needs. */
+/* Launches slow down small steps most, so small sizes are close together.  Beyond ROWS_MAX a step takes
+ * longer on the device than its launches on the host. */
 enum { ROWS_FINE = 256, ROWS_MAX = 512, STEP_FINE = 8, STEP_COARSE = 16 };
 
 struct graphs {
@@ -40,7 +40,7 @@ int graphs_sizes(int max_rows, int sizes[GRAPHS_MAX])
 	return n;
 }
 
-/* The first size that holds this many rows; n: none does. */
+/* Return the index of the first size that holds this many rows; n: none does. */
 static int index_of(const struct graphs *g, int rows)
 {
 	int i = 0;
@@ -49,7 +49,7 @@ static int index_of(const struct graphs *g, int rows)
 	return i;
 }
 
-/* ---- making them ---- */
+/* ---- capture ---- */
 
 static int step(const struct graphs_args *a, int rows)
 {
@@ -57,7 +57,7 @@ static int step(const struct graphs_args *a, int rows)
 	return rc ? rc : model_head(a->model, rows);
 }
 
-/* A step of null rows, done once, then kept. */
+/* Run a step of null rows once, then capture it. */
 static int make(struct graphs *g, const struct graphs_args *a, int rows)
 {
 	const struct kern_batch b = {.pad_to = rows};
@@ -77,7 +77,7 @@ static int make(struct graphs *g, const struct graphs_args *a, int rows)
 	return 0;
 }
 
-/* The ranks of a group launch the same graphs: what one of them could not make, none keeps. */
+/* The ranks of a group must launch the same graphs: drop a graph that any rank failed to make. */
 static int agree(struct graphs *g, const struct graphs_args *a, int rows, int rc)
 {
 	bool all = !rc;
@@ -148,7 +148,7 @@ void graphs_drop(struct graphs *g)
 
 int graphs_pick(const struct graphs *g, const struct kern_batch *b)
 {
-	/* As many runs as rows: every run has one. */
+	/* With as many runs as rows, every run has one row. */
 	if (!g || b->n_rows != b->n_seqs || !b->n_rows || !b->n_logits)
 		return 0;
 	const int i = index_of(g, b->n_rows > b->n_logits ? b->n_rows : b->n_logits);

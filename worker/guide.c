@@ -2,57 +2,93 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "grammar/grammar.h"
-#include "grammar/source.h"
+#include "worker/mask_pool.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t bytes_default = (size_t)1 << 30;
-/* Of the masks that a grammar keeps: much for one that all outputs share, a part of it for one of many. */
-enum { MASKS_MIN = 1 << 20, MASKS_MAX = 16 << 20 };
+enum { NO_SLOT = UINT32_MAX };
 
-/* A form that is in use. */
+static const size_t bytes_default = (size_t)1 << 30;
+/* Bounds of the masks that a grammar keeps, in bytes: the most for a grammar shared by all outputs, less
+ * for one of many. */
+enum { MASKS_MIN = 1 << 20, MASKS_MAX = 16 << 20 };
+/* Units of work within a call: for a mask, and for all masks of a step. */
+enum { AT_ONCE = 1 << 14, STEP_AT_ONCE = 1 << 16 };
+
+/* A constraint in use. */
 struct entry {
 	struct entry *next;
 	struct form *form;
-	uint32_t refs; /* one of the number, if it has one, and one of each slot */
+	uint32_t refs; /* one for the number, if it has one, and one per slot */
 	uint32_t number;
 	bool numbered;
-	struct grammar *grammar; /* NULL: not compiled yet, or not any more */
-	char *why;               /* it does not compile: the reason */
-	uint64_t used;           /* turn in which a mask was made last */
+	struct mask_job *job;    /* owns the grammar while the pool runs it; NULL: none */
+	struct grammar *grammar; /* NULL: not compiled, freed, or owned by the job */
+	size_t bytes;            /* size of the grammar after its last mask; 0: not compiled */
+	uint64_t id;
+	char *why;        /* the reason why it does not compile; NULL: none */
+	uint64_t used;    /* turn of the last request of a mask */
+	int64_t rests_us; /* time of the first guide_rest() after that; 0: none yet */
 };
 
 struct expected {
-	uint32_t at; /* in the output */
+	uint32_t at; /* position in the output */
 	uint32_t index;
 	uint64_t plan;
 };
 
 struct track {
-	struct entry *form;      /* NULL: no form, and nothing else */
-	struct matcher *matcher; /* NULL: to be made */
+	struct entry *form;      /* NULL: no constraint; the rest is then unused */
+	struct matcher *matcher; /* NULL: to be created */
 	uint32_t *tokens;
 	uint32_t n, cap;
-	uint32_t n_taken;                      /* by the matcher */
+	uint32_t n_taken;     /* accepted by the matcher */
+	struct mask_job *job; /* makes its mask, and owns the matcher; NULL: none */
+	uint32_t *ready;      /* mask made by the pool; NULL: none */
+	bool late;            /* plan `plan` requested a mask that was not ready */
+	uint64_t plan;
 	struct expected expected[GUIDE_AHEAD]; /* tokens that are not known yet, in order */
 	uint32_t n_expected;
 	char *failure; /* NULL: none */
-	bool told;     /* the failure was taken */
+	bool told;     /* the failure was returned by guide_take_failure() */
 };
 
 struct guide {
 	struct guide_limits lim;
 	struct lexicon *lexicon; /* NULL: none yet */
 	struct entry *forms;
-	struct track *tracks; /* [max_slots] */
+	struct track *tracks;   /* [max_slots] */
+	struct mask_pool *pool; /* NULL: everything is made within the call */
 	uint64_t turn;
-	uint64_t compiled;
+	uint64_t left; /* units left for this step */
+	uint64_t last_id;
+	uint64_t compiled, n_late, n_waits;
+	uint32_t n_tracks_late;
+	bool stale; /* freed memory was not returned to the system yet */
 };
 
-/* ---- forms ---- */
+/* ---- constraints ---- */
+
+static void free_grammar(struct guide *g, struct entry *e)
+{
+	if (e->grammar && g->pool)
+		mask_pool_free_grammar(g->pool, e->grammar, false);
+	else
+		grammar_free(e->grammar);
+	g->stale |= e->grammar != NULL;
+	e->grammar = NULL;
+	e->bytes = 0;
+}
+
+static void entry_use(const struct guide *g, struct entry *e)
+{
+	e->used = g->turn;
+	e->rests_us = 0;
+}
 
 static void entry_unref(struct guide *g, struct entry *e)
 {
@@ -62,7 +98,8 @@ static void entry_unref(struct guide *g, struct entry *e)
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
-	grammar_free(e->grammar);
+	assert(!e->job);
+	free_grammar(g, e);
 	form_free(e->form);
 	free(e->why);
 	free(e);
@@ -89,11 +126,15 @@ void guide_add(struct guide *g, uint32_t number, struct form *f)
 {
 	struct entry *e = find_number(g, number);
 	if (e && form_same(e->form, f))
-		return; /* all state was sent again */
+		return; /* all state was resent */
 	guide_remove(g, number);
 	e = xcalloc(1, sizeof *e);
-	*e = (struct entry){
-		.next = g->forms, .form = form_ref(f), .refs = 1, .number = number, .numbered = true};
+	*e = (struct entry){.next = g->forms,
+			    .form = form_ref(f),
+			    .refs = 1,
+			    .number = number,
+			    .numbered = true,
+			    .id = ++g->last_id};
 	g->forms = e;
 }
 
@@ -104,25 +145,25 @@ static void matcher_drop(struct track *t)
 	t->n_taken = 0;
 }
 
-/* Frees a compiled grammar, with the matchers in it. */
+/* Free a compiled grammar, and its matchers. */
 static void decompile(struct guide *g, struct entry *e)
 {
 	for (uint32_t i = 0; i < g->lim.max_slots; i++)
 		if (g->tracks[i].form == e)
 			matcher_drop(&g->tracks[i]);
-	grammar_free(e->grammar);
-	e->grammar = NULL;
+	free_grammar(g, e);
 }
 
 static size_t compiled_bytes(const struct entry *e)
 {
-	struct grammar_counts c = {0};
+	struct grammar_counts c = {.bytes = e->bytes};
 	if (e->grammar)
 		grammar_counts(e->grammar, &c);
 	return c.bytes;
 }
 
-/* Decompiles those not used for the longest time, until the others have at most this many bytes. */
+/* Decompile the least recently used grammars, except those owned by a job, until the rest takes at most
+ * `limit` bytes. */
 static void shrink(struct guide *g, size_t limit)
 {
 	size_t bytes = 0;
@@ -133,6 +174,8 @@ static void shrink(struct guide *g, size_t limit)
 		for (struct entry *e = g->forms; e; e = e->next)
 			if (e->grammar && (!oldest || e->used < oldest->used))
 				oldest = e;
+		if (!oldest)
+			return;
 		bytes -= compiled_bytes(oldest);
 		decompile(g, oldest);
 	}
@@ -147,40 +190,177 @@ static size_t mask_bytes(const struct guide *g)
 	return part < MASKS_MIN ? MASKS_MIN : part > MASKS_MAX ? MASKS_MAX : part;
 }
 
-static void compile(struct guide *g, struct entry *e)
+/* ---- jobs ---- */
+
+static void track_fail(struct track *t, const char *why)
 {
-	const struct grammar_limits limits = {.mask_bytes =
-						      mask_bytes(g)}; /* the rest decides what is taken */
-	char why[512] = "";
-	struct ast *a = NULL;
-	int rc = 0;
-	shrink(g, 2 * g->lim.bytes); /* a step may bring a form for every slot */
-	if (!g->lexicon)
-		rc = err_why(why, sizeof why, -EINVAL, "this worker has not received a vocabulary");
-	else if (e->form->language > GRAMMAR_FORM)
-		rc = err_why(why, sizeof why, -ENOTSUP, "a form of language %d, which this worker lacks",
-			     e->form->language);
-	if (!rc)
-		rc = grammar_parse((enum grammar_language)e->form->language, e->form->text, e->form->n, NULL,
-				   &a, why, sizeof why);
-	if (!rc)
-		rc = grammar_new(a, g->lexicon, &limits, &e->grammar, why, sizeof why);
-	ast_free(a);
-	g->compiled += rc == 0;
-	if (rc)
-		e->why = xstrdup(why);
+	t->failure = xstrdup(why);
+	t->told = false;
+}
+
+/* Cancel the track's job, and drop its mask. */
+static void track_detach(struct track *t)
+{
+	if (t->job) {
+		atomic_store_explicit(&t->job->cancelled, true, memory_order_relaxed);
+		t->job->slot = NO_SLOT;
+		t->job = NULL;
+		t->n_taken = 0; /* the job has the matcher */
+	}
+	free(t->ready);
+	t->ready = NULL;
+}
+
+/* Also forget that the mask was late: guide_awake() will not return the slot. */
+static void track_settle(struct guide *g, struct track *t)
+{
+	track_detach(t);
+	g->n_tracks_late -= t->late;
+	t->late = false;
+}
+
+static void job_init(struct guide *g, struct track *t, struct mask_job *j)
+{
+	struct entry *e = t->form;
+	*j = (struct mask_job){.lexicon = g->lexicon,
+			       .form = e->form,
+			       .mask_bytes = e->grammar ? 0 : mask_bytes(g),
+			       .grammar = e->grammar,
+			       .matcher = t->matcher,
+			       .tokens = t->tokens,
+			       .n = t->n,
+			       .n_taken = t->n_taken,
+			       .slot = (uint32_t)(t - g->tracks),
+			       .owner = e};
+}
+
+/* Take back from a finished job the constraint's grammar and the track's matcher (both NULL: freed), and
+ * record the job's errors. */
+static void job_return(struct guide *g, struct track *t, struct entry *e, struct mask_job *j)
+{
+	g->compiled += !e->bytes && j->grammar;
+	e->grammar = j->grammar;
+	if (e->grammar)
+		e->bytes = compiled_bytes(e);
+	else
+		decompile(g, e); /* frees the matchers of other outputs */
+	entry_use(g, e);
+	g->stale = true;
+	if (j->rc == -EINVAL && !e->why)
+		e->why = xstrdup(j->why);
+	if (!t) {
+		matcher_free(j->matcher);
+		return;
+	}
+	t->matcher = j->matcher;
+	t->n_taken = j->n_taken;
+	if (j->rc && j->rc != -EAGAIN)
+		track_fail(t, j->why);
+}
+
+static void job_start(struct guide *g, struct track *t)
+{
+	struct entry *e = t->form;
+	struct mask_job *j = xcalloc(1, sizeof *j);
+	char name[32];
+	if (!e->grammar)
+		shrink(g, 2 * g->lim.bytes); /* a step may bring a new constraint for every slot */
+	job_init(g, t, j);
+	j->tokens = xmalloc((t->n + 1) * sizeof *j->tokens);
+	if (t->n)
+		memcpy(j->tokens, t->tokens, t->n * sizeof *j->tokens);
+	j->mask = xmalloc(guide_words(g) * sizeof *j->mask);
+	t->matcher = NULL;
+	e->grammar = NULL;
+	e->refs++;
+	e->job = t->job = j;
+	snprintf(name, sizeof name, "%llu", (unsigned long long)e->id);
+	mask_pool_put(g->pool, j, name);
+}
+
+static void job_free(struct mask_job *j)
+{
+	free(j->tokens);
+	free(j->mask);
+	free(j);
+}
+
+/* Return the constraint's output that has waited longest for a mask; NULL: none. */
+static struct track *next_late(struct guide *g, const struct entry *e)
+{
+	struct track *next = NULL;
+	for (uint32_t i = 0; g->n_tracks_late && i < g->lim.max_slots; i++) {
+		struct track *t = &g->tracks[i];
+		if (t->form == e && t->late && !t->ready && !t->failure && !t->n_expected &&
+		    (!next || t->plan < next->plan))
+			next = t;
+	}
+	return next;
+}
+
+/* Handle a finished job.  cancel: start no other job. */
+static void job_collect(struct guide *g, struct mask_job *j, bool cancel)
+{
+	struct entry *e = j->owner;
+	struct track *t = j->slot == NO_SLOT ? NULL : &g->tracks[j->slot], *next;
+	const bool compiled = e->bytes == 0;
+	e->job = NULL;
+	if (t)
+		t->job = NULL;
+	job_return(g, t, e, j);
+	if (t && !j->rc) {
+		t->ready = j->mask;
+		j->mask = NULL;
+	}
+	/* After a compilation the other outputs' masks are likely to be made within the call, at their next
+	 * request. */
+	if (!cancel && e->grammar && !compiled && (next = next_late(g, e)))
+		job_start(g, next);
+	entry_unref(g, e);
+	job_free(j);
+	shrink(g, g->lim.bytes); /* no step may follow that would shrink */
+}
+
+static void collect(struct guide *g)
+{
+	struct mask_job *j;
+	while (g->pool && (j = mask_pool_take(g->pool, false)))
+		job_collect(g, j, false);
+}
+
+static void cancel_all(struct guide *g)
+{
+	for (struct entry *e = g->forms; e; e = e->next)
+		if (e->job)
+			atomic_store_explicit(&e->job->cancelled, true, memory_order_relaxed);
+	for (uint32_t i = 0; i < g->lim.max_slots; i++)
+		track_detach(&g->tracks[i]);
+	struct mask_job *j;
+	while (g->pool && (j = mask_pool_take(g->pool, true)))
+		job_collect(g, j, true);
 }
 
 /* ---- lifecycle ---- */
 
-void guide_new(struct guide **out, const struct guide_limits *lim)
+int guide_new(struct guide **out, const struct guide_limits *lim, char *why, size_t why_n)
 {
 	struct guide *g = xcalloc(1, sizeof *g);
+	struct guide_work *w = &g->lim.work;
 	g->lim = *lim;
 	if (!g->lim.bytes)
 		g->lim.bytes = bytes_default;
+	w->at_once = w->at_once ? w->at_once : AT_ONCE;
+	w->most = w->most ? w->most : GRAMMAR_MASK_WORK_MAX;
+	g->left = STEP_AT_ONCE;
+	const struct mask_pool_args a = {w->n_threads, w->most, g->lim.bytes / 4, w->begin, w->arg};
+	int rc = w->n_threads ? mask_pool_new(&g->pool, &a, why, why_n) : 0;
+	if (rc) {
+		free(g);
+		return rc;
+	}
 	g->tracks = xcalloc(lim->max_slots, sizeof *g->tracks);
 	*out = g;
+	return 0;
 }
 
 void guide_reset(struct guide *g)
@@ -189,7 +369,10 @@ void guide_reset(struct guide *g)
 		guide_drop(g, i);
 	for (struct entry *e = g->forms, *next; e; e = next) {
 		next = e->next;
-		entry_unref(g, e); /* the number's */
+		if (e->numbered) {
+			e->numbered = false;
+			entry_unref(g, e);
+		}
 	}
 }
 
@@ -197,7 +380,9 @@ void guide_free(struct guide *g)
 {
 	if (!g)
 		return;
+	cancel_all(g);
 	guide_reset(g);
+	mask_pool_free(g->pool);
 	lexicon_free(g->lexicon);
 	free(g->tracks);
 	free(g);
@@ -223,6 +408,7 @@ int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, siz
 	free(tokens);
 	if (rc)
 		return err_prefix(why, why_n, rc, "the vocabulary");
+	cancel_all(g);
 	for (struct entry *e = g->forms; e; e = e->next) {
 		decompile(g, e);
 		free(e->why);
@@ -235,25 +421,21 @@ int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, siz
 
 /* ---- outputs ---- */
 
-static void track_fail(struct track *t, const char *why)
+static void track_clear(struct guide *g, struct track *t)
 {
-	t->failure = xstrdup(why);
-	t->told = false;
-}
-
-static void track_clear(struct track *t)
-{
+	track_settle(g, t);
 	matcher_drop(t);
 	free(t->failure);
 	t->failure = NULL;
-	t->n = t->n_expected = 0; /* tokens: kept for the next one */
+	t->n = t->n_expected = 0; /* the memory of tokens is kept */
 }
 
-/* As it was behind its first n tokens. */
-static void track_cut(struct track *t, uint32_t n)
+/* Cut the output to its first n tokens. */
+static void track_cut(struct guide *g, struct track *t, uint32_t n)
 {
 	if (n >= t->n)
 		return;
+	track_settle(g, t);
 	while (t->n_expected && t->expected[t->n_expected - 1].at >= n)
 		t->n_expected--;
 	t->n = n;
@@ -277,7 +459,7 @@ void guide_drop(struct guide *g, uint32_t slot)
 	struct entry *e = t->form;
 	if (!e)
 		return;
-	track_clear(t);
+	track_clear(g, t);
 	free(t->tokens);
 	*t = (struct track){0};
 	entry_unref(g, e);
@@ -297,6 +479,10 @@ int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *o
 	e->refs++;
 	for (uint32_t i = 0; i < n; i++)
 		track_push(t, output[i]);
+	/* Compile while the prompt is computed.  The first mask is usually quick once the grammar is
+	 * compiled. */
+	if (g->pool && g->lexicon && !e->grammar && !e->job && !e->why)
+		job_start(g, t);
 	return 0;
 }
 
@@ -318,7 +504,12 @@ void guide_copy(struct guide *g, uint32_t child, uint32_t parent, uint32_t n)
 	to->matcher = from->matcher ? matcher_copy(from->matcher) : NULL;
 	to->failure = from->failure ? xstrdup(from->failure) : NULL;
 	to->told = false;
-	track_cut(to, n);
+	to->job = NULL;
+	to->ready = NULL;
+	to->late = false;
+	if (!to->matcher)
+		to->n_taken = 0;
+	track_cut(g, to, n);
 }
 
 void guide_put(struct guide *g, uint32_t slot, uint32_t at, uint32_t token)
@@ -327,7 +518,8 @@ void guide_put(struct guide *g, uint32_t slot, uint32_t at, uint32_t token)
 	if (!t->form)
 		return;
 	assert(at <= t->n);
-	track_cut(t, at);
+	track_cut(g, t, at);
+	track_settle(g, t);
 	track_push(t, token);
 }
 
@@ -336,7 +528,7 @@ bool guide_has(const struct guide *g, uint32_t slot)
 	return g && g->tracks[slot].form;
 }
 
-/* ---- tokens on their way ---- */
+/* ---- expected tokens ---- */
 
 void guide_expect(struct guide *g, uint32_t slot, uint64_t plan, uint32_t index)
 {
@@ -344,6 +536,8 @@ void guide_expect(struct guide *g, uint32_t slot, uint64_t plan, uint32_t index)
 	if (!t->form)
 		return;
 	assert(t->n_expected < GUIDE_AHEAD);
+	assert(!t->job);
+	track_settle(g, t); /* the mask was for the token that is now expected */
 	t->expected[t->n_expected++] = (struct expected){t->n, index, plan};
 	track_push(t, 0);
 }
@@ -368,61 +562,89 @@ void guide_hear(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t 
 
 /* ---- masks ---- */
 
-/* Brings the matcher to the end of the output.  False: the output has failed. */
-static bool catch_up(struct guide *g, struct track *t)
+/* Make the mask in this call, within the bound of work. */
+static int make_at_once(struct guide *g, struct track *t, uint32_t *out)
 {
 	struct entry *e = t->form;
-	char why[160];
-	if (!e->grammar && !e->why)
-		compile(g, e);
-	if (!e->grammar) {
-		track_fail(t, e->why);
-		return false;
+	struct mask_job j;
+	const uint64_t before = e->grammar ? grammar_work_done(e->grammar) : 0;
+	const uint64_t units = g->lim.work.at_once < g->left ? g->lim.work.at_once : g->left;
+	if (!e->grammar)
+		shrink(g, 2 * g->lim.bytes);
+	job_init(g, t, &j);
+	j.mask = out;
+	j.rc = mask_make(&j, g->pool ? (struct grammar_work){.units = units} : (struct grammar_work){0});
+	job_return(g, t, e, &j);
+	if (!g->pool || !e->grammar)
+		return j.rc;
+	const uint64_t used = grammar_work_done(e->grammar) - before;
+	g->left -= used < g->left ? used : g->left;
+	if (used > units + AT_ONCE) {
+		g->n_waits++;
+		if (g->lim.work.report)
+			atomic_fetch_add(&g->lim.work.report->waits, 1);
 	}
-	if (!t->matcher)
-		t->matcher = matcher_new(e->grammar);
-	while (t->n_taken < t->n && !matcher_ended(t->matcher)) {
-		int rc = matcher_accept(t->matcher, t->tokens[t->n_taken]);
-		if (rc == 0) {
-			t->n_taken++;
-			continue;
-		}
-		err_why(why, sizeof why, rc, "the output's token %u (%u): %s", t->n_taken,
-			t->tokens[t->n_taken],
-			rc == -E2BIG ? matcher_error(t->matcher) : "its form does not allow it there");
-		track_fail(t, why);
-		return false;
-	}
-	return true;
+	return j.rc;
 }
 
-bool guide_mask(struct guide *g, uint32_t slot, uint32_t *out)
+static enum guide_answer be_late(struct guide *g, struct track *t, uint64_t plan)
+{
+	g->n_tracks_late += !t->late;
+	g->n_late++;
+	t->late = true;
+	t->plan = plan;
+	return GUIDE_LATER;
+}
+
+enum guide_answer guide_mask(struct guide *g, uint32_t slot, uint64_t plan, uint32_t *out)
 {
 	struct track *t = &g->tracks[slot];
-	const uint32_t *mask;
-	uint32_t any = 0;
-	if (!t->form || t->failure)
-		return false;
+	struct entry *e = t->form;
+	int rc = 0;
+	collect(g);
+	if (!e || t->failure)
+		return GUIDE_NONE;
 	assert(!t->n_expected);
-	t->form->used = g->turn;
-	if (!catch_up(g, t))
-		return false;
-	if (matcher_ended(t->matcher)) {
-		memset(out, 0, guide_words(g) * sizeof *out);
-		for (uint32_t i = 0; i < g->lexicon->n_ends; i++)
-			out[g->lexicon->ends[i] / 32] |= (uint32_t)1 << g->lexicon->ends[i] % 32;
+	entry_use(g, e);
+	if (e->why) {
+		track_settle(g, t);
+		track_fail(t, e->why);
+		return GUIDE_NONE;
+	}
+	if (t->ready)
+		memcpy(out, t->ready, guide_words(g) * sizeof *out);
+	else if (t->job || e->job)
+		return be_late(g, t, plan);
+	else if (!g->pool || (e->grammar && g->left))
+		rc = make_at_once(g, t, out);
+	else
+		rc = -EAGAIN;
+	if (rc == -EAGAIN) {
+		job_start(g, t);
+		return be_late(g, t, plan);
+	}
+	track_settle(g, t);
+	return rc ? GUIDE_NONE : GUIDE_MASK;
+}
+
+int guide_fd(const struct guide *g)
+{
+	return g->pool ? mask_pool_fd(g->pool) : -1;
+}
+
+bool guide_awake(struct guide *g, uint64_t ended, uint32_t *slot)
+{
+	collect(g);
+	for (uint32_t i = 0; g->n_tracks_late && i < g->lim.max_slots; i++) {
+		struct track *t = &g->tracks[i];
+		if (!t->late || t->plan > ended || (!t->ready && !t->failure && t->form->job))
+			continue;
+		t->late = false;
+		g->n_tracks_late--;
+		*slot = i;
 		return true;
 	}
-	if (matcher_mask(t->matcher, &mask)) {
-		track_fail(t, matcher_error(t->matcher));
-		return false;
-	}
-	memcpy(out, mask, guide_words(g) * sizeof *out);
-	for (uint32_t w = 0; !any && w < guide_words(g); w++)
-		any = out[w];
-	if (!any)
-		track_fail(t, "no token of the vocabulary can follow in its form");
-	return any;
+	return false;
 }
 
 const char *guide_take_failure(struct guide *g, uint32_t slot)
@@ -436,16 +658,39 @@ const char *guide_take_failure(struct guide *g, uint32_t slot)
 
 void guide_trim(struct guide *g)
 {
+	collect(g);
 	shrink(g, g->lim.bytes);
+	g->left = STEP_AT_ONCE;
 	g->turn++;
+}
+
+void guide_rest(struct guide *g, int64_t now_us)
+{
+	size_t bytes = 0;
+	bool busy = false;
+	collect(g);
+	for (struct entry *e = g->forms; e; e = e->next) {
+		if (e->grammar && e->rests_us && now_us - e->rests_us >= GUIDE_IDLE_US)
+			decompile(g, e);
+		else if (!e->rests_us)
+			e->rests_us = now_us;
+		bytes += compiled_bytes(e);
+		busy = busy || e->grammar || e->job;
+	}
+	if (g->lim.work.report)
+		atomic_store(&g->lim.work.report->bytes, bytes);
+	if (!g->pool || !g->stale || busy)
+		return;
+	g->stale = false;
+	mask_pool_free_grammar(g->pool, NULL, true);
 }
 
 void guide_counts(const struct guide *g, struct guide_counts *out)
 {
-	*out = (struct guide_counts){.compiled = g->compiled};
+	*out = (struct guide_counts){.compiled = g->compiled, .n_late = g->n_late, .n_waits = g->n_waits};
 	for (const struct entry *e = g->forms; e; e = e->next) {
 		out->n_forms++;
-		out->n_compiled += e->grammar != NULL;
+		out->n_compiled += e->bytes > 0;
 		out->bytes += compiled_bytes(e);
 	}
 }

@@ -15,7 +15,7 @@ enum { HOST_MAX = 253, PORT_DIGITS = 5 };
 static const char host_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 static const char digits[] = "0123456789";
 
-/* 0: it is not a port. */
+/* Parse a port; 0: invalid. */
 static long port_of(const char *s)
 {
 	const size_t n = strspn(s, digits);
@@ -38,8 +38,8 @@ int join_endpoint(const char *word, char out[JOIN_ENDPOINT_SIZE], char *why, siz
 	return 0;
 }
 
-/* 1: the file is there, 0: it is not.  -errno with the reason: that cannot be told, as in a directory that
- * this user may not search; without its keys the worker would knock in vain, or talk in clear. */
+/* Return 1 if the file exists, 0 if not; -errno with the reason if unknown, as in a directory that this
+ * user may not search.  Without its keys the worker would connect in vain, or without encryption. */
 static int has(const char *path, char *why, size_t why_n)
 {
 	struct stat st;
@@ -52,7 +52,7 @@ static int has(const char *path, char *why, size_t why_n)
 		       strerror(e));
 }
 
-/* Both files of one directory.  1: *key and *server_key are set; 0: neither is there. */
+/* Find both files in one directory.  1: *key and *server_key are set; 0: neither exists. */
 static int keys_in(const char *dir, char **key, char **server_key, char *why, size_t why_n)
 {
 	char *own = file_join(dir, "worker.key"), *server = file_join(dir, "service.pub");

@@ -1,5 +1,5 @@
-/* link.c - what the controller's messages make a worker do: loads, plans, results, the end.  Main thread;
- * the socket and the beats are link_socket.c's. */
+/* link.c - handles the controller's messages: loads, plans, the end; and sends results.
+ * Main thread.  link_socket.c has the socket and the heartbeats. */
 #include "worker/link_impl.h"
 
 #include "base/alloc.h"
@@ -17,13 +17,15 @@
 
 enum {
 	HELLO_RETRY_MS = 20,
-	/* Between the loss of a group and the next hello: the other ranks notice the loss, too, and a
-	 * group that cannot form is not tried in a busy loop. */
+	/* Between the loss of a group and the next hello: time for the other ranks to notice the loss, and
+	 * no busy loop if a group cannot form. */
 	REGROUP_MS = 100,
-	GONE_MS = 2000, /* a worker that leaves waits no longer for a silent controller */
+	LOOK_MS = 20, /* between two checks for a lost rank, since its plans never notify */
+	GUIDE_THREADS = 2,
+	GONE_MS = 2000, /* a leaving worker waits this long for a silent controller */
 };
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static void send_failed(struct link *l, uint64_t epoch, const char *why)
 {
@@ -41,7 +43,7 @@ static void set_progress(void *arg, unsigned permille)
 static void send_ready(struct link *l, const struct bus_ready *r)
 {
 	const struct bus_msg m = {.type = BUS_READY, .ready = *r};
-	/* If it is lost, a new hello makes the controller send the load again: the weights are kept. */
+	/* If ready is lost, a new hello makes the controller resend the load; the weights are kept. */
 	if (link_send(l, &m)) {
 		l->hello_due = true;
 		return;
@@ -51,14 +53,14 @@ static void send_ready(struct link *l, const struct bus_ready *r)
 		 r->isa);
 }
 
-/* Polled while a rank waits for another. */
+/* Polled while a rank waits for another: true to give up. */
 static bool called_away(void *arg)
 {
 	struct link *l = arg;
 	return atomic_load(&l->calls) > 0 || atomic_load(&l->dismissed) || link_stopping();
 }
 
-/* The group is over; the worker keeps its weights, and sends a hello unless a load or stop has come. */
+/* Handle the loss of the group: keep the weights, and send a hello unless a load or stop was received. */
 static void group_lost(struct link *l, const char *why)
 {
 	log_warn("link", "the group is lost: %s", why);
@@ -68,10 +70,10 @@ static void group_lost(struct link *l, const char *why)
 	l->hello_at_us = clock_us() + REGROUP_MS * 1000;
 }
 
-/* Joins the other ranks of its group. */
+/* Join the other ranks of the group. */
 static int join(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why, size_t why_n)
 {
-	/* The link may go down and up meanwhile; the next hello then publishes another place. */
+	/* The connection may go down and up meanwhile; the next hello then has a new meeting place. */
 	struct tp_group_meet *mine = l->meet;
 	const struct step_group g = {
 		.mine = &mine, .timeout_ms = l->args->late_ms, .cancelled = called_away, .cancelled_arg = l};
@@ -97,6 +99,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	if (rc)
 		return rc;
 	link_lend(l, true);
+	const struct guide_work guide = {.n_threads = GUIDE_THREADS, .report = &l->masks};
 	const struct step_args a = {
 		.device = l->args->device,
 		.isa = l->args->isa,
@@ -116,6 +119,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.least_us = l->args->least_step_us,
 		.experts = &l->experts,
 		.trace = l->args->trace,
+		.guide = &guide,
 		.at_work = link_wake_sender,
 		.at_work_arg = l,
 	};
@@ -131,20 +135,24 @@ static int under_way(const struct link *l)
 	return l->step ? step_under_way(l->step) : 0;
 }
 
-/* Waits for the first plan under way.  Its result is sent at once where the device goes on with another
- * plan; else the next plan comes first, if it is there. */
+/* Wait for the oldest plan in flight.  Its result is sent at once if the device continues with another
+ * plan; else the next plan is taken up first, if it was received. */
 static int finish(struct link *l, char *why, size_t why_n)
 {
 	link_lend(l, false);
 	int rc = step_end(l->step, &l->result, why, why_n);
 	link_reclaim(l);
+	if (rc && !step_joined(l->step)) {
+		group_lost(l, why); /* all plans in flight are lost, too */
+		return 0;
+	}
 	if (rc) {
 		send_failed(l, step_epoch(l->step), why);
 		return rc;
 	}
 	if (step_rank(l->step))
-		return 0;    /* rank 0 answers for the group */
-	link_send_answer(l); /* of the plan before */
+		return 0;    /* only rank 0 sends results */
+	link_send_answer(l); /* the previous plan's */
 	bus_encode_result(&l->result, &l->answer);
 	l->answered = l->result.number;
 	l->answer_due = true;
@@ -154,7 +162,7 @@ static int finish(struct link *l, char *why, size_t why_n)
 	return 0;
 }
 
-/* Results of all plans that the device has completed. */
+/* Send the results of all plans that the device has completed. */
 static int finish_done(struct link *l, char *why, size_t why_n)
 {
 	int rc = 0;
@@ -171,11 +179,28 @@ static int finish_all(struct link *l, char *why, size_t why_n)
 	return rc;
 }
 
+/* Report slots that sat out in answered plans, and would run now. */
+static void send_awake(struct link *l)
+{
+	struct bus_msg m = {.type = BUS_AWAKE, .awake.epoch = l->epoch};
+	uint32_t slot;
+	while (l->step && l->welcome) {
+		m.awake.n = 0;
+		while (m.awake.n < BUS_AWAKE_MAX && step_awake(l->step, &slot))
+			m.awake.slots[m.awake.n++] = slot;
+		if (!m.awake.n)
+			return;
+		link_send_answer(l);
+		if (link_send(l, &m)) /* a new hello makes the controller resend everything */
+			l->hello_due = true;
+	}
+}
+
 /* ---- loads and plans ---- */
 
-/* Of the same path.  A model that was looked up by its fingerprint is kept for one with that fingerprint
- * only; where one of the two has none, as of a path or of an older controller, their sketches decide.  A
- * controller that has none (git-lfs pointers) means the files that are there now. */
+/* True if the loaded model, at the same path, has the contents that the load means.  If both have a
+ * fingerprint, the fingerprints decide; else (a model found by path, an older controller) the sketches.  A
+ * controller without a sketch (its weights are git-lfs pointers) means the files present now. */
 static bool same_contents(struct link *l, const struct bus_load *load)
 {
 	if (l->found.fingerprint[0] && load->fingerprint[0])
@@ -188,15 +213,18 @@ static bool same_contents(struct link *l, const struct bus_load *load)
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
 {
 	struct bus_ready ready = {0};
-	int rc = finish_all(l, why, why_n); /* they belong to the controller of the epoch before */
+	const bool hello_due = l->hello_due;
+	int rc = finish_all(l, why, why_n); /* they belong to the controller of the previous epoch */
 	if (rc)
 		return rc;
-	link_send_answer(l); /* the last of them: another controller must not get it */
+	/* a group that finish_all() lost would be left now anyway: no hello for it */
+	l->hello_due = hello_due;
+	link_send_answer(l); /* the last result: another controller must not receive it */
 	l->welcome = true;
 	l->missed = false;
 	l->epoch = load->epoch;
 	l->ended = 0;
-	l->turn = (struct expert_turn){0}; /* the controller knows of no cell in this epoch */
+	l->turn = (struct expert_turn){0}; /* in this epoch, the controller has received no cells */
 	if (l->args->n_threads)
 		load->n_threads = l->args->n_threads;
 	if (l->args->experts_compute)
@@ -224,7 +252,8 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	return rc;
 }
 
-/* It comes before the plans of its load.  Without it, or with a damaged one, masks would be wrong. */
+/* Set the vocabulary, which precedes the plans of its load.  Without it, or with a damaged one, masks would
+ * be wrong. */
 static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
 	struct vocabulary v = {0};
@@ -244,10 +273,10 @@ static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *
 	return rc;
 }
 
-/* Queues a plan behind the one that runs, so that the device finds it there.  A plan that is complete when
- * step_begin() returns, as on the CPU, is answered before the next message is handled.
- * A plan of another epoch is ignored; one out of sequence is answered with the number that is due.  A plan
- * that contradicts the worker's state ends the worker: that state is no longer known to be right. */
+/* Queue a plan after the running one, so that the device can start it at once.  A plan that is complete
+ * when step_begin() returns, as on the CPU, is answered before the next message is handled.  A plan of
+ * another epoch is ignored; a plan out of sequence is answered with the expected number.  A plan that
+ * contradicts the worker's state ends the worker, because that state can no longer be trusted. */
 static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
 	if (!l->step || !l->welcome) {
@@ -256,7 +285,8 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	}
 	int rc = 0;
 	trace_mark(l->args->trace, TRACE_MESSAGE);
-	/* A step that waits for the device in each of its layers would keep the tokens before it back. */
+	/* A step that waits for the device in each of its layers would delay the tokens of the step
+	 * before. */
 	const int most = step_waits(l->step) ? 1 : STEP_AHEAD;
 	if (under_way(l) == most && (rc = finish(l, why, why_n)))
 		return rc;
@@ -278,7 +308,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		return 0;
 	}
 	if (rc) {
-		/* The plans before it are valid; an error in one of them is sent instead of this one. */
+		/* The earlier plans are valid; an error in one of them is sent instead of this error. */
 		char other[256];
 		if (!finish_all(l, other, sizeof other))
 			send_failed(l, step_epoch(l->step), why);
@@ -287,7 +317,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	return finish_done(l, why, why_n);
 }
 
-/* A beat has the number of plans sent before it: plans that have not come by now were lost.  Epoch 0: the
+/* A heartbeat has the number of plans sent so far: plans not received by now were lost.  Epoch 0: the
  * controller has ended the group. */
 static void handle_beat(struct link *l, const struct bus_beat *b)
 {
@@ -314,12 +344,13 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		return type;
 	if (type == BUS_PLAN)
 		return handle_plan(l, bytes, n, why, why_n);
-	if (type != BUS_BEAT) /* behind a beat there is a plan, as a rule: the answer is sent beside that */
+	/* a plan usually follows a heartbeat: the answer is then sent during that plan */
+	if (type != BUS_BEAT)
 		link_send_answer(l);
 	if (type == BUS_VOCABULARY)
 		return handle_vocabulary(l, bytes, n, why, why_n);
 	if (type == BUS_FILES || type == BUS_CHUNK)
-		return 0; /* of a load that is void */
+		return 0; /* belongs to a void load */
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu: %s", n,
@@ -330,8 +361,8 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 	case BUS_LOAD:
 		return handle_load(l, &m.load, why, why_n);
 	case BUS_STOP:
-		/* A restarted controller answers messages before a hello with a stop, and one meant for
-		 * its predecessor may have been under way: the first stop only causes a new hello. */
+		/* A restarted controller answers messages before a hello with a stop, and a stop meant for
+		 * its predecessor may have been in flight.  So the first stop only causes a new hello. */
 		if (l->step && !l->welcome && !l->stop_passed) {
 			l->stop_passed = l->hello_due = true;
 			return 0;
@@ -339,7 +370,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		if ((rc = finish_all(l, why, why_n)))
 			return rc;
 		log_info("link", "stop");
-		link_send(l, &(struct bus_msg){.type = BUS_STOP}); /* acknowledges it */
+		link_send(l, &(struct bus_msg){.type = BUS_STOP}); /* acknowledges the stop */
 		l->stop = true;
 		return 0;
 	case BUS_BEAT:
@@ -357,16 +388,18 @@ static void wait_input(struct link *l)
 {
 	zmq_pollitem_t items[] = {{l->sock, 0, ZMQ_POLLIN, 0},
 				  {l->monitor, 0, ZMQ_POLLIN, 0},
+				  {NULL, l->step ? step_awake_fd(l->step) : -1, ZMQ_POLLIN, 0},
 				  {NULL, under_way(l) ? step_fd(l->step) : -1, ZMQ_POLLIN, 0}};
+	const int64_t most = under_way(l) && step_group_size(l->step) > 1 ? LOOK_MS : BUS_BEAT_MS;
 	int64_t ms = (l->next_beat_us - clock_us()) / 1000 + 1;
-	if (ms < 0 || ms > BUS_BEAT_MS)
-		ms = ms < 0 ? 0 : BUS_BEAT_MS;
-	zmq_poll(items, under_way(l) ? 3 : 2, l->hello_due ? HELLO_RETRY_MS : (long)ms);
+	if (ms < 0 || ms > most)
+		ms = ms < 0 ? 0 : most;
+	zmq_poll(items, under_way(l) ? 4 : 3, l->hello_due ? HELLO_RETRY_MS : (long)ms);
 	if (items[1].revents & ZMQ_POLLIN)
 		link_read_monitor(l);
 }
 
-/* No plan waits for the device. */
+/* Send the answer, since no plan waits for the device. */
 static void answer_now(struct link *l)
 {
 	link_send_answer(l);
@@ -385,7 +418,8 @@ static void keep_beat(struct link *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* Asked to leave, and nothing is left to wait for: no plan can come, or the controller took too long. */
+/* True if asked to leave, and there is nothing to wait for: no plan can be received, or the controller took
+ * too long. */
 static bool has_left(struct link *l)
 {
 	if (!link_leaving())
@@ -401,8 +435,18 @@ static bool has_left(struct link *l)
 		link_send_beat(l);
 		pthread_mutex_unlock(&l->lock);
 	}
-	/* A controller that is gone moves nothing: its beats come every 250 ms. */
+	/* A controller that is gone moves no jobs; a live one sends a heartbeat every 250 ms. */
 	return now_us >= l->leave_at_us || now_us - l->last_seen_us > GONE_MS * 1000;
+}
+
+/* Call step_rest() between two heartbeats, with or without plans. */
+static void rest(struct link *l)
+{
+	const int64_t now_us = clock_us();
+	if (!l->step || now_us < l->rest_at_us)
+		return;
+	step_rest(l->step, now_us);
+	l->rest_at_us = now_us + BUS_BEAT_MS * 1000;
 }
 
 static int serve(struct link *l, char *why, size_t why_n)
@@ -420,8 +464,11 @@ static int serve(struct link *l, char *why, size_t why_n)
 		zmq_msg_close(&m);
 		if (!rc)
 			rc = finish_done(l, why, why_n);
+		if (!rc)
+			send_awake(l);
 		if (l->hello_due && clock_us() >= l->hello_at_us)
 			link_send_hello(l);
+		rest(l);
 		keep_beat(l);
 		if (!rc && l->unknown)
 			rc = err_why(
@@ -439,9 +486,9 @@ static int serve(struct link *l, char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- the whole ---- */
+/* ---- life ---- */
 
-/* Drops the plans under way.  The device may hang: the beat thread then ends the process. */
+/* Drop the plans in flight.  If the device hangs, the beat thread ends the process. */
 static void leave_plans(struct link *l)
 {
 	if (!under_way(l))

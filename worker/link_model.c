@@ -1,15 +1,16 @@
-/* link_model.c - where the model of a load is: at the path that the controller names, in this host's cache,
- * or at the controller, from which it comes in chunks.  Main thread.
+/* link_model.c - finds the model of a load: at the path that the controller names, in this host's cache, or
+ * at the controller, which sends it in chunks.
+ * Main thread.
  *
  *     path there, and the same model?  --yes--> it is opened
  *        | no
  *     want the list of files  -->  controller
  *     cache has a model with these checksums?  --yes--> it is opened
  *        | no
- *     want chunks, WINDOW at a time  -->  controller    (store/incoming.h: where they go)
+ *     want chunks, WINDOW at a time  -->  controller    (store/incoming.h stores them)
  *
- * Work on the disk is done with the socket lent, as a load is.  In between, this thread takes the messages;
- * those that are for the load or for what comes after it are put back in the end. */
+ * During work on the disk the socket is lent to the beat thread, as during a load.  In between, this thread
+ * receives the messages; those for the load, or for later, are put back at the end. */
 #include "worker/link_impl.h"
 
 #include "base/alloc.h"
@@ -24,12 +25,14 @@
 #include <string.h>
 
 enum {
-	WINDOW = 16, /* chunks asked for that have not come: 4 MiB, a few milliseconds of a fast network */
-	STALL_MS = 30000, /* then what has not come is asked for again: the controller may have dropped it */
-	LIST_MS = 60000,  /* likewise of the list, for which it may have to read the model */
-	LOCKED_MS = 500,  /* between two looks whether another worker of this host is done */
+	WINDOW = 16, /* chunks in flight: 4 MiB, a few milliseconds of a fast network */
+	/* before missing chunks are requested again: the controller may have dropped the requests */
+	STALL_MS = 30000,
+	/* before the list is requested again: the controller may have to read the model for it */
+	LIST_MS = 60000,
+	LOCKED_MS = 500, /* between two checks whether another worker of this host has finished */
 	LOG_MS = 5000,
-	DAMAGED_MAX = 8, /* chunks with a wrong checksum, after which the connection is not to be trusted */
+	DAMAGED_MAX = 8, /* chunks with a wrong checksum before the connection is given up */
 };
 
 struct search {
@@ -56,7 +59,7 @@ static void beat(struct link *l)
 	pthread_mutex_unlock(&l->lock);
 }
 
-/* A message that is not about files.  -ECANCELED: it ends the search. */
+/* Keep a message that is not about files.  -ECANCELED: it ends the search. */
 static int keep(struct search *s, zmq_msg_t *m, int type)
 {
 	struct bus_msg b;
@@ -73,7 +76,8 @@ static int keep(struct search *s, zmq_msg_t *m, int type)
 	return type == BUS_LOAD || type == BUS_STOP || type < 0 ? -ECANCELED : 0;
 }
 
-/* BUS_FILES or BUS_CHUNK, which is then in m; 0: none came until then; -ECANCELED: the load is void. */
+/* Receive BUS_FILES or BUS_CHUNK into m and return its type; 0: none until until_us; -ECANCELED: the load
+ * is void. */
 static int next_message(struct search *s, zmq_msg_t *m, int64_t until_us)
 {
 	struct link *l = s->l;
@@ -117,7 +121,7 @@ static int want(struct search *s, uint32_t file, uint64_t offset, uint32_t bytes
 
 /* ---- work on the disk ---- */
 
-/* The socket is the beat thread's, until work_end(). */
+/* Lend the socket to the beat thread, until work_end(). */
 static void work_begin(struct link *l, enum bus_doing doing, int64_t total)
 {
 	loading_begin(&l->progress, total);
@@ -132,7 +136,7 @@ static void work_end(struct link *l)
 
 /* ---- the path ---- */
 
-/* Where the checksums of both are known, too: all contents. */
+/* Compare all contents, if the fingerprints of both models are known. */
 static int check_contents(struct search *s, char *why, size_t why_n)
 {
 	struct store_files l;
@@ -180,7 +184,7 @@ static int ask_list(struct search *s, char *why, size_t why_n)
 		}
 		const int64_t until_us = clock_us() + LIST_MS * 1000LL;
 		while ((rc = next_message(s, &m, until_us)) == BUS_CHUNK)
-			; /* of an earlier load */
+			; /* from an earlier load */
 	}
 	if (rc == BUS_FILES)
 		rc = bus_decode_files(zmq_msg_data(&m), zmq_msg_size(&m), &s->files, why, why_n);
@@ -223,7 +227,7 @@ static void report(struct search *s, const struct incoming *in, struct pace *p)
 		 (double)(done - p->begun_bytes) / (1 << 20) / ((double)(now_us - p->begun_us + 1) / 1e6));
 }
 
-/* A chunk that came. */
+/* Handle a received chunk. */
 static int take_chunk(struct search *s, struct incoming *in, zmq_msg_t *m, struct pace *p, char *why,
 		      size_t why_n)
 {
@@ -271,14 +275,14 @@ static int pull(struct search *s, struct incoming *in, char *why, size_t why_n)
 			rc = take_chunk(s, in, &m, &p, why, why_n);
 			report(s, in, &p);
 		} else if (rc > 0) {
-			rc = 0; /* a list that was asked for twice */
+			rc = 0; /* the list again: it was requested twice */
 		}
 		zmq_msg_close(&m);
 	}
 	return rc;
 }
 
-/* Another worker of this host may be at it: then its files are waited for. */
+/* Start the fetch.  If another worker of this host is fetching the model, wait for its files. */
 static int open_incoming(struct search *s, struct incoming **in, struct model_found *out, char *why,
 			 size_t why_n)
 {
@@ -323,9 +327,10 @@ static int fetch(struct search *s, struct model_found *out, char *why, size_t wh
 	return rc;
 }
 
-/* ---- the whole ---- */
+/* ---- search ---- */
 
-/* The controller gives this worker no files.  What is missing at the path is reported by what opens it. */
+/* Handle a controller that sends no files.  Files missing at the path are reported when the model is
+ * opened. */
 static int without_files(const struct search *s, int rc, struct model_found *out, char *why, size_t why_n)
 {
 	const size_t n = strlen(why);
@@ -368,7 +373,8 @@ static int search(struct search *s, struct model_found *out, char *why, size_t w
 	return fetch(s, out, why, why_n);
 }
 
-/* What the controller did not compare, so that one of a later version can.  "": it cannot be told. */
+/* Compute the model's own sketch, which the controller did not compare, for a comparison with a later load.
+ * "": unknown. */
 static void sketch_own(struct link *l, const char *path, char out[BUS_SKETCH_SIZE])
 {
 	struct store_files files;
@@ -386,7 +392,7 @@ bool link_model_unchanged(struct link *l)
 	char now[BUS_SKETCH_SIZE] = "";
 	const uint64_t epoch = l->epoch, ended = l->ended;
 	sketch_own(l, l->found.path, now);
-	l->epoch = epoch; /* of the new load; the step is of the one before */
+	l->epoch = epoch; /* the new load's epoch; step has the previous one */
 	l->ended = ended;
 	const char *what = sketch_difference(l->found.sketch, now);
 	if (what)

@@ -1,5 +1,5 @@
-/* link_socket.c - the link's socket: opened, watched, lent to the beat thread while a load or a step runs.
- * Owns the ZeroMQ sockets, the beat thread and the stash of messages that came meanwhile. */
+/* link_socket.c - the link's socket: opened, monitored, lent to the beat thread during a load or a step.
+ * Owns the ZeroMQ sockets, the beat thread and the stash of messages received meanwhile. */
 #include "worker/link_impl.h"
 
 #include "base/clock.h"
@@ -19,12 +19,12 @@
 enum {
 	LINGER_MS = 500,
 	HANDSHAKE_MS = 3000,
-	DEAD_LINK_MS = 5000, /* the socket's own heartbeat: a link that is silent this long is opened again */
-	/* A restarted controller listens again within a fraction of a second. */
+	DEAD_LINK_MS = 5000, /* the socket's own heartbeat: a connection silent for this long is reopened */
+	/* A restarted controller listens within a fraction of a second. */
 	RECONNECT_MS = 50,
 	RECONNECT_MAX_MS = 200,
-	STOPPED_MS = 2000, /* a process that has not run for this long was stopped, by a debugger or with its
-			      host */
+	/* a process that did not run for this long was stopped, by a debugger or with its host */
+	STOPPED_MS = 2000,
 };
 
 static atomic_bool stop_requested, leave_requested; /* set by the signal handler, read by both threads */
@@ -67,14 +67,14 @@ void link_send_answer(struct link *l)
 	l->answer_due = false;
 	link_read_monitor(l);
 	if (!l->welcome)
-		return; /* the controller at the other end now did not send the plan */
+		return; /* the controller now connected did not send the plan */
 	int rc = send_now(l, &l->answer);
 	if (rc)
 		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->answered,
 			 zmq_strerror(-rc));
 }
 
-/* Never blocks.  A controller that missed a message requests it again. */
+/* Send without blocking.  A controller that missed a message requests it again. */
 int link_send_bytes(struct link *l, const struct buf *b)
 {
 	link_send_answer(l);
@@ -90,7 +90,7 @@ int link_send(struct link *l, const struct bus_msg *m)
 	return rc;
 }
 
-/* A fresh place for the ranks of a group to meet; none if this device cannot be part of a group. */
+/* Open a new meeting place for the ranks of a group; none if this device cannot be in a group. */
 static void renew_meet(struct link *l)
 {
 	char why[256];
@@ -105,7 +105,8 @@ static void renew_meet(struct link *l)
 		log_info("link", "this worker can be in no group: %s", why);
 }
 
-/* After a restart the controller has forgotten what was agreed; what is loaded still is as it was. */
+/* Fill in the modes.  A restarted controller has forgotten the modes agreed on, so the hello has those of
+ * the loaded model. */
 static void put_modes(const struct link *l, struct bus_hello *h)
 {
 	const bool beside = l->args->place && strncmp(l->args->device, "cpu", 3) != 0;
@@ -115,7 +116,8 @@ static void put_modes(const struct link *l, struct bus_hello *h)
 	snprintf(h->compute, sizeof h->compute, "%s", h->loaded ? l->compute : own);
 	if (!beside || l->args->experts_compute)
 		return;
-	/* A model without experts on the CPU chose none, but the next one may have some. */
+	/* The last model may have had no host experts, and so no mode for them; the next model may have
+	 * some. */
 	h->experts_loaded = h->loaded && l->experts_compute[0];
 	snprintf(h->experts_compute, sizeof h->experts_compute, "%s",
 		 h->experts_loaded ? l->experts_compute : experts);
@@ -137,7 +139,7 @@ void link_send_hello(struct link *l)
 	l->meet_published = !l->hello_due;
 }
 
-/* Some of the cells of experts, in turns. */
+/* Add the next range of the experts' cells. */
 static void put_cells(struct link *l, struct bus_cells *out)
 {
 	uint32_t from, n;
@@ -151,7 +153,7 @@ static void put_cells(struct link *l, struct bus_cells *out)
 		out->rows[out->n] = atomic_load_explicit(&c->rows[from + out->n], memory_order_relaxed);
 }
 
-/* Under the lock, by the thread that holds the socket. */
+/* Called by the thread that holds the socket, holding the lock. */
 void link_send_beat(struct link *l)
 {
 	struct bus_msg m = {
@@ -172,6 +174,8 @@ void link_send_beat(struct link *l)
 				.expert_rows = l->loading ? 0 : atomic_load(&l->experts.rows),
 				.expert_reads = atomic_load(&l->experts.reads),
 				.expert_busiest = atomic_load(&l->experts.busiest),
+				.mask_waits = atomic_load(&l->masks.waits),
+				.grammar_bytes = atomic_load(&l->masks.bytes),
 			},
 	};
 	if (!l->loading)
@@ -181,9 +185,9 @@ void link_send_beat(struct link *l)
 	l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;
 }
 
-/* ---- the link's ups and downs ---- */
+/* ---- connection events ---- */
 
-/* Each time the link comes up, the controller at its other end needs a hello: it may be a new one. */
+/* Send a hello whenever the connection comes up, since the controller may be a new one. */
 void link_read_monitor(struct link *l)
 {
 	unsigned char event[6];
@@ -210,21 +214,21 @@ void link_read_monitor(struct link *l)
 bool link_grace_over(struct link *l)
 {
 	int64_t now = clock_us(), gap = now - l->last_check_us;
-	/* This process itself was stopped: the silence is not the controller's. */
+	/* This process itself was stopped, so the silence is not the controller's. */
 	if (gap > STOPPED_MS * 1000)
 		l->last_seen_us += gap;
 	l->last_check_us = now;
 	return now - l->last_seen_us > l->args->grace_ms * 1000;
 }
 
-/* Does this message end the load or step in progress? */
+/* True if this message ends the load or step in progress. */
 static bool is_call(zmq_msg_t *m)
 {
 	int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0);
 	return type == BUS_LOAD || type == BUS_STOP;
 }
 
-/* A beat while the main thread is busy: epoch 0 means that this worker is in no group any more. */
+/* Read a heartbeat while the main thread is busy: epoch 0 means that this worker is in no group any more. */
 static void stash_beat(struct link *l, zmq_msg_t *msg)
 {
 	struct bus_msg m;
@@ -232,8 +236,8 @@ static void stash_beat(struct link *l, zmq_msg_t *msg)
 		atomic_store(&l->dismissed, true);
 }
 
-/* Receives what has come, so that the controller is seen alive while a load or a step takes long.  Beats
- * carry nothing else and are not kept: a long load would fill the stash with them. */
+/* Receive messages, so that the controller is seen alive during a long load or step.  Heartbeats carry
+ * nothing else and are not kept: during a long load they would fill the stash. */
 static void fill_stash(struct link *l)
 {
 	while (l->n_stash < STASH) {
@@ -267,8 +271,8 @@ static struct timespec beat_time(const struct link *l)
 	return ts;
 }
 
-/* Without a controller, or with a stop requested, the load or step in progress is of no use, and only the
- * end of the process interrupts it; a worker has no state to save. */
+/* End the process if the controller is gone or a stop is requested.  Then the load or step in progress is
+ * useless and cannot be interrupted otherwise; a worker has no state to save. */
 static void check_alone(struct link *l)
 {
 	if (link_grace_over(l)) {
@@ -340,7 +344,7 @@ void link_reclaim(struct link *l)
 
 /* ---- receiving ---- */
 
-/* Moves the next message into m; false: there is none. */
+/* Move the next message into m; false: none. */
 bool link_take(struct link *l, zmq_msg_t *m)
 {
 	if (l->n_stash) {
@@ -383,7 +387,7 @@ static int set_options(void *sock)
 	int64_t max = BUS_MESSAGE_MAX;
 	if (getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
 		return -1;
-	id[0] |= 1; /* identities that begin with zero are ZeroMQ's own */
+	id[0] |= 1; /* ZeroMQ reserves identities that begin with zero */
 	return zmq_setsockopt(sock, ZMQ_ROUTING_ID, id, sizeof id) ||
 			       zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof max) ||
 			       set_int(sock, ZMQ_LINGER, LINGER_MS) || set_int(sock, ZMQ_IMMEDIATE, 1) ||
@@ -441,7 +445,7 @@ int link_start_beats(struct link *l, char *why, size_t why_n)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&l->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	/* Signals are the main thread's: they must interrupt its zmq_poll(). */
+	/* Only the main thread handles signals: they must interrupt its zmq_poll(). */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int rc = pthread_create(&l->beater, NULL, beat_thread, l);

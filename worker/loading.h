@@ -1,4 +1,5 @@
-/* loading.h - how far a load is: written by the thread that loads, read by the one that sends heartbeats. */
+/* loading.h - progress of a load: written by the thread that loads, read by the thread that sends
+ * heartbeats. */
 #ifndef QUERN_WORKER_LOADING_H
 #define QUERN_WORKER_LOADING_H
 
@@ -10,10 +11,10 @@
 struct loading {
 	atomic_uint doing;          /* enum bus_doing */
 	atomic_uint_fast64_t done;  /* bytes of the model's files that are on the device */
-	atomic_uint_fast64_t total; /* bytes that this worker needs of them; 0: not known yet */
+	atomic_uint_fast64_t total; /* bytes of the files that this worker needs; 0: not known yet */
 };
 
-/* l: NULL is fine. */
+/* Set the current activity.  l: NULL is fine. */
 static inline void loading_now(struct loading *l, enum bus_doing doing)
 {
 	if (l)
@@ -35,7 +36,7 @@ static inline void loading_add(struct loading *l, int64_t bytes)
 		atomic_fetch_add_explicit(&l->done, (uint64_t)bytes, memory_order_relaxed);
 }
 
-/* All weights are there; the sum of the parts lacks what is small. */
+/* All weights are loaded: set done to total, since the sum of the chunks omits small tensors. */
 static inline void loading_complete(struct loading *l)
 {
 	if (l)

@@ -87,7 +87,7 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 
 /* ---- weights ---- */
 
-/* A vector to the device, as F32. */
+/* Load a vector to the device, as F32, with offset added. */
 static int vec_load_plus(struct model *m, const struct weights_vec *v, float offset, struct piece *out,
 			 const char *what, char *why, size_t why_n)
 {
@@ -120,8 +120,8 @@ static int norm_load(struct model *m, const struct weights_vec *v, struct piece 
 	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why, why_n);
 }
 
-/* Codes as matrices of the table's type of operands, [n, k], for tables that take no codes of their kind.
- * Owned. */
+/* Unpack codes into a matrix [n, k] of the table's operand type, for tables that do not support these
+ * codes.  The caller owns the result. */
 static void *unpack(const struct kern_info *info, const struct codes *c)
 {
 	enum { ROWS = 64 };
@@ -205,7 +205,7 @@ void model_source_fini(struct source *s)
 	*s = (struct source){0};
 }
 
-/* Waits for the disk here and not within the packing, so that a load tells them apart. */
+/* Wait for the disk here rather than during packing, so that the progress of a load distinguishes the two. */
 static void read_ahead(const struct weights_linear *l, bool whole)
 {
 	if (l->kind == WEIGHTS_AWQ)
@@ -262,14 +262,14 @@ static int linear_load(struct model *m, const struct part *parts, int n, struct 
 
 /* ---- layers ---- */
 
-/* Weights for n values from the first on, of a norm that is one over those of all ranks. */
+/* Return the weights of n values from `first` on, of a norm that spans the heads of all ranks. */
 static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
 {
 	const size_t each = v->dtype == CONFIG_F32 ? 4 : 2;
 	return (struct weights_vec){(const unsigned char *)v->data + (size_t)first * each, v->dtype, n};
 }
 
-/* What heads have: norms of q and k, and sinks. */
+/* Load the per-head vectors: norms of q and k, and sinks. */
 static int heads_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		      size_t why_n)
 {
@@ -343,8 +343,8 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 	return 0;
 }
 
-/* A quantized table is its own head where the kernels know it as an embedding; else the head is loaded from
- * it. */
+/* Load embedding, final norm and head.  A quantized embedding table serves as the head if the kernels
+ * accept its codes as an embedding; else the head is loaded separately from it. */
 static int ends_load(struct model *m, const struct weights *w, char *why, size_t why_n)
 {
 	const bool tied = !w->head.w || (w->head.w == w->embed_codes.w && m->info.embed_codes);
@@ -508,7 +508,7 @@ void model_set_group(struct model *m, struct tp_group *g)
 
 /* ---- the step ---- */
 
-/* The sums that a norm over all heads of all ranks needs. */
+/* Compute the sums of squares for a norm over all heads of all ranks. */
 static int squares(struct model *m, int n_rows)
 {
 	const struct model_config *c = m->c;
@@ -562,7 +562,7 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 	return rc;
 }
 
-/* A linear layer of a rank gives a part of each sum; post: the norm of the whole, or none. */
+/* Sum the partial results of the ranks' linear layers; post: norm applied to the sum, or none. */
 static int sum(struct model *m, const struct piece *post, int n_rows)
 {
 	trace_mark(m->trace, TRACE_LINEAR);
@@ -593,7 +593,6 @@ static int qkv(struct model *m, const struct layer *l, int n_rows)
 	return rc;
 }
 
-/* What all rows have: the whole layer where it is dense, else the shared expert. */
 int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
 {
 	observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
@@ -605,7 +604,7 @@ int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_row
 	return rc;
 }
 
-/* The last one's addend is left to the next norm. */
+/* Run all layers.  The last layer's output stays in `add`, for the next norm. */
 static int layers(struct model *m, struct kern_kv *kv, int n_rows)
 {
 	const void *add = NULL;
@@ -639,7 +638,7 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	trace_mark(m->trace, TRACE_PREPARE);
 	int rc = k->embed(s, m->embed, tokens, m->shard->vocab[m->shard->rank], m->x.p);
 	trace_mark(m->trace, TRACE_ROWS);
-	/* A token's row is one rank's; the others add zeros. */
+	/* Each token's row is on one rank; the others add zeros. */
 	if (!rc)
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	if (!rc && c->embed_scale > 0)
@@ -647,7 +646,7 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 	return rc ? rc : layers(m, kv, n_rows);
 }
 
-/* A norm without weights adds what is left. */
+/* The norm without weights only adds the last layer's output. */
 int model_layers(struct model *m, struct kern_kv *kv, int n_rows)
 {
 	const struct piece none = {0};
@@ -661,8 +660,8 @@ void *model_residual(struct model *m)
 	return m->x.p;
 }
 
-/* The rows are gathered before the last norm, residual and addend alike, so that the norm and
- * the head see only the rows to sample from. */
+/* Gather the rows before the final norm, both residual and addend, so that the norm and the head process
+ * only the rows to sample from. */
 static int head(struct model *m, int n_logits)
 {
 	const struct kern_ops *k = m->ops;
@@ -699,7 +698,7 @@ int model_rows(struct model *m, int n_rows, const void **out)
 	int rc;
 	assert(n_rows > 0 && n_rows <= m->max_logits);
 	*out = m->last_x.p;
-	/* The first norm is there for its sum: what it emits is an operand, perhaps of integers. */
+	/* The first norm is only used for its sum, since its output is an operand, possibly of integers. */
 	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
 	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
 	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_rows, c->hidden,

@@ -1,5 +1,5 @@
-/* model_experts.c - the mixtures of experts of a decoder: routers and experts to the device, the layer
- * itself, and which experts the rows had. */
+/* model_experts.c - mixtures of experts in a decoder: loads routers and experts, computes the layer, and
+ * counts the experts of each row. */
 #include "worker/model_impl.h"
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@
 
 /* ---- load ---- */
 
-/* Routers are whole on every rank, and in floats. */
+/* Load the router; it is whole on every rank, and in floats. */
 static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
 		       size_t why_n)
 {
@@ -37,12 +37,12 @@ static int router_load(struct model *m, struct layer *l, const struct weights_la
 	return model_vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
 }
 
-/* Where a layer's experts are. */
+/* The device that has a layer's experts. */
 struct home {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	const struct kern_info *info;
-	int64_t *bytes; /* its sum of them; NULL: they do not stay, and are elsewhere as well */
+	int64_t *bytes; /* sum of their bytes there; NULL: a temporary copy, not counted */
 };
 
 static struct home home_on_device(struct model *m)
@@ -58,7 +58,7 @@ static struct home home_of(struct model *m, const struct layer *l)
 	return (struct home){t->ops, t->dev, &t->info, &m->beside_bytes};
 }
 
-/* The norm before a layer with experts beside the device, a second time. */
+/* Load the norm before a layer with host experts to the CPU, too. */
 static int beside_norm_load(struct model *m, struct layer *l, const struct weights_vec *v, char *why,
 			    size_t why_n)
 {
@@ -79,16 +79,17 @@ static int beside_norm_load(struct model *m, struct layer *l, const struct weigh
 	return rc;
 }
 
-/* The experts of a layer, one after the other. */
+/* Reads the experts of a layer, one after the other. */
 struct experts_reader {
 	struct model *m;
 	const struct weights_layer *w;
-	const struct kern_info *info; /* of the table that they are for */
-	bool unpack;                  /* the table has refused their codes */
-	bool codes;                   /* some are codes */
-	bool again;                   /* another table has them: the progress does not count them twice */
-	int64_t added;                /* bytes that the progress counts */
-	int last;                     /* the expert at hand */
+	const struct kern_info *info; /* info of the table that loads them */
+	bool unpack;                  /* the table rejected their codes */
+	bool codes;                   /* some experts are stored as codes */
+	/* another table has loaded them already: do not count their progress twice */
+	bool again;
+	int64_t added; /* bytes added to the progress */
+	int last;      /* the last expert read */
 	struct source gateup, down;
 };
 
@@ -120,7 +121,7 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 			  last = {&x->down, shard_of_down(m->shard)};
 	(void)why, (void)why_n;
 	expert_done(r);
-	if (e <= r->last) { /* they are read again */
+	if (e <= r->last) { /* the table reads them again */
 		loading_add(m->loading, -r->added);
 		r->added = 0;
 	}
@@ -140,7 +141,7 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	return 0;
 }
 
-/* Those that `here` says, of which one is there at least; NULL: all. */
+/* Load the experts selected by `here` (at least one); NULL: all. */
 static int experts_to(struct model *m, const struct home *home, const struct weights_layer *w,
 		      const bool *here, struct kern_experts **out, char *why, size_t why_n)
 {
@@ -176,8 +177,8 @@ static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
 			  m->send_above);
 }
 
-/* What the CPU has of a layer once more, packed for the device, which has it for a moment.  A layer that the
- * device's table cannot compute stays with the CPU. */
+/* Load a layer's host experts a second time, packed by the device's table, which holds them only for that
+ * time.  A layer that the device's table cannot compute stays on the CPU. */
 static int packed_load(struct model *m, struct layer *l, const struct weights_layer *w, const bool *here,
 		       char *why, size_t why_n)
 {
@@ -227,7 +228,7 @@ int model_experts_ready(struct model *m, char *why, size_t why_n)
 	return rc ? cannot_come(m, rc, why, why_n) : 0;
 }
 
-/* Of the layer's experts the one with the most bytes in the files. */
+/* Return the layer's expert with the most bytes in the files. */
 static int largest(const struct weights_layer *w)
 {
 	int64_t most = -1;
@@ -253,7 +254,7 @@ int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, cha
 			  .shard = a->shard,
 			  .unread = a->unread,
 			  .moves = a->moves,
-			  .unpacked = true /* the log has it when the model is loaded */};
+			  .unpacked = true /* logged when the model is loaded */};
 	bool here[KERN_EXPERTS_MAX] = {false};
 	const struct home home = home_on_device(&m);
 	struct kern_experts *one;
@@ -303,22 +304,23 @@ int64_t model_row_experts(const struct model *m)
 
 /* ---- counters ---- */
 
-/* A table of choices, gone through row by row, is as good as new ones and costs a step nothing. */
+/* Rows take their random choices from a fixed table in turn: as good as new random numbers, and free. */
 enum { CHANCES = 4096 };
 
 struct expert_count {
 	bool paused;
-	int32_t *chosen; /* [max_rows][n_chosen] of the layer at hand */
-	uint64_t *rows;  /* [n_layers][n] that each expert has had */
-	uint64_t *most;  /* [n_layers] of them */
-	uint64_t *seen;  /* [n] the last call of the layer's that had it */
+	int32_t *chosen; /* [max_rows][n_chosen] of the current layer */
+	uint64_t *rows;  /* [n_layers][n] rows per expert */
+	uint64_t *most;  /* [n_layers] the largest of these */
+	uint64_t *seen;  /* [n] the last call in which the expert had a row */
 	uint64_t calls;
-	int32_t *chances; /* [CHANCES][n_chosen] ascending; NULL: rows have what their router says */
-	int at;           /* the next of them */
-	/* Of a device with graphs; NULL: another. */
-	uint32_t *device;             /* there, [n_layers][n] rows since it began, modulo 2^32 */
-	uint32_t *host[MODEL_COUNTS]; /* copies of it, pinned: of steps under way */
-	uint32_t *before;             /* the last that was taken, or what there was when the epoch began */
+	/* [CHANCES][n_chosen] random experts, ascending; NULL: rows get their router's experts */
+	int32_t *chances;
+	int at; /* next entry of chances */
+	/* For a device with graphs; else NULL. */
+	uint32_t *device;             /* on the device, [n_layers][n] rows since its start, modulo 2^32 */
+	uint32_t *host[MODEL_COUNTS]; /* pinned copies of it, for steps in flight */
+	uint32_t *before;             /* the copy taken last, or the values when the epoch began */
 };
 
 static size_t n_counts(const struct model *m)
@@ -332,8 +334,8 @@ static double next_random(uint64_t *state) /* above 0, below 1 */
 	return ((double)(*state >> 32) + 0.5) / 4294967296.0;
 }
 
-/* Without putting back, by weights: the largest of log(weight) + Gumbel noise (Kool et al. 2019,
- * arXiv:1903.06059). */
+/* Choose without replacement, by weights: the largest values of log(weight) + Gumbel noise (Kool et al.
+ * 2019, arXiv:1903.06059). */
 static void choose_by_chance(int32_t *out, int n, int n_chosen, enum experts_skew skew, uint64_t *state)
 {
 	double score[KERN_EXPERTS_MAX];
@@ -387,7 +389,7 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
 	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
 		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
-	if (m->load) /* all ranks see the same rows: one of them counts for the group */
+	if (m->load) /* all ranks see the same rows: rank 0 counts for the group */
 		expert_load_shape(m->load, x->n && m->shard->rank == 0 ? (uint32_t)m->c->n_layers : 0,
 				  (uint32_t)x->n);
 	if (!x->n)
@@ -422,7 +424,7 @@ void model_experts_fini(struct model *m)
 	free(c);
 }
 
-/* Rows have what the table says, in place of what their router did; the weights stay. */
+/* Replace the router's experts by random ones; the weights stay. */
 static int give_by_chance(struct model *m, int n_rows)
 {
 	struct expert_count *c = m->count;
@@ -448,7 +450,7 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 	struct expert_cells *cells =
 		m->load ? atomic_load_explicit(&m->load->cells, memory_order_relaxed) : NULL;
 	uint64_t *rows = c->rows + (size_t)layer * (size_t)m->c->experts.n, read = 0, more = 0;
-	int64_t mine = 0; /* of those that are read, which may be another rank's */
+	int64_t mine = 0; /* experts read by this rank */
 	c->calls++;
 	for (int i = 0; i < pairs; i++) {
 		const int32_t e = chosen[i];
@@ -471,7 +473,8 @@ static void count_rows(struct model *m, int layer, const int32_t *chosen, int n_
 	}
 }
 
-/* Of experts on the device, which is a CPU: others count there (model_queue_counts()), without a wait. */
+/* Count the rows of experts on a CPU device.  Other devices count by themselves (model_queue_counts()),
+ * without a wait. */
 static int count_own(struct model *m, int layer, int n_rows)
 {
 	struct expert_count *c = m->count;
@@ -494,8 +497,7 @@ void model_begin_counts(struct model *m)
 {
 	if (m->load)
 		expert_load_reset(m->load);
-	/* Trial steps have counted there, and plans that were dropped.  A failure is the next
-	 * step's. */
+	/* Trial steps and dropped plans are in the counters.  A failure shows in the next step. */
 	struct expert_count *c = m->count;
 	if (c && c->device &&
 	    !m->ops->download(m->stream, c->before, c->device, n_counts(m) * sizeof *c->before))
@@ -543,7 +545,7 @@ void model_take_counts(struct model *m, uint64_t at)
 
 /* ---- the step ---- */
 
-/* Whether a step of n_rows has these experts, which the CPU has, on the device. */
+/* True if a step of n_rows streams this layer's host experts. */
 static bool comes(const struct model *m, const struct layer *l, int n_rows)
 {
 	return l->comes && n_rows > m->send_above;
@@ -585,7 +587,7 @@ static int route(struct model *m, const struct layer *l, int layer, int n_rows)
 	return m->ops->route(m->stream, &a, n_rows);
 }
 
-/* The expert that all rows have. */
+/* Compute the shared expert. */
 static int shared_ffn(struct model *m, const struct layer *l, int n_rows)
 {
 	if (!l->gateup)
@@ -606,7 +608,7 @@ static int device_moe_to(struct model *m, void *out, const void *begin, const st
 	return m->ops->moe(m->stream, experts, &moe, n_rows);
 }
 
-/* What the layer's experts on the device give, and the shared one, which all rows begin with. */
+/* Compute the layer's experts on the device, added to the shared expert. */
 static int device_moe(struct model *m, const struct layer *l, const struct kern_experts *experts, int n_rows)
 {
 	return device_moe_to(m, m->add.p, l->gateup ? m->shared.p : NULL, experts, n_rows);
@@ -623,7 +625,7 @@ static int own_experts(struct model *m, const struct layer *l, int layer, int n_
 	return rc ? rc : device_moe(m, l, l->experts, n_rows);
 }
 
-/* The CPU's sum, and what the device has of the row: the shared expert, or hot experts with it. */
+/* Add the CPU's sum to the device's: the shared expert, and the GPU-resident experts. */
 static int beside_add(struct model *m, const struct layer *l, int n_rows)
 {
 	const int hidden = m->c->hidden;
@@ -635,7 +637,7 @@ static int beside_add(struct model *m, const struct layer *l, int n_rows)
 				hidden);
 }
 
-/* The device computes the shared expert and the hot ones while the CPU has the others. */
+/* The device computes the shared and the GPU-resident experts while the CPU computes the others. */
 static int beside_experts(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	int rc = beside_send(m->beside, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
@@ -648,8 +650,8 @@ static int beside_experts(struct model *m, const struct layer *l, int layer, int
 	return 0;
 }
 
-/* All of them on the device, where those that are the CPU's otherwise have come.  Hot experts are summed
- * apart, as they are beside the CPU. */
+/* Compute all experts on the device, with the streamed host experts.  GPU-resident experts are summed
+ * separately, as in beside_experts(). */
 static int come_experts(struct model *m, const struct layer *l, int n_rows)
 {
 	const struct kern_experts *x;

@@ -12,7 +12,7 @@ struct pending {
 	uint32_t max_wants, max_top, pool_width;
 	float *scratch; /* [cap_scratch, pool_width] pinned */
 	uint32_t cap_scratch;
-	struct pending_plan plans[PENDING_AHEAD]; /* ring */
+	struct pending_plan plans[PENDING_AHEAD]; /* ring buffer */
 	int first, n;
 };
 
@@ -132,6 +132,7 @@ struct pending_plan *pending_add(struct pending *p)
 	f->n_top = 0;
 	f->n_pools = 0;
 	f->counted = false;
+	f->computes = false;
 	return f;
 }
 

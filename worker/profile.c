@@ -7,15 +7,15 @@
 
 #include <stdlib.h>
 
-/* Decodes have contexts of this many tokens, where the context allows it: attention then has several chunks
- * of a sequence at work. */
+/* Decodes have contexts of this many tokens, if the model allows it, so that attention processes several
+ * chunks per sequence. */
 enum { DECODE_POSITION = 1000, TOPS = 5 };
 
 struct profile {
 	const struct profile_args *a;
 	struct kern_kv *kv;
 	struct kern_batch batch;
-	int32_t *token_at, *row0, *pos0, *table, *logits_row; /* of it; owned */
+	int32_t *token_at, *row0, *pos0, *table, *logits_row; /* arrays of batch; owned */
 	struct kern_sample_row *rows;                         /* [max_logits] */
 	struct kern_sample_out out;
 };
@@ -42,7 +42,7 @@ static int profile_new(struct profile *p, char *why, size_t why_n)
 	p->token_at = xcalloc(a->lim->max_rows, sizeof *p->token_at);
 	p->row0 = xcalloc(runs + 1, sizeof *p->row0);
 	p->pos0 = xcalloc(runs, sizeof *p->pos0);
-	p->table = xcalloc(runs * blocks, sizeof *p->table); /* of all: block 0, again and again */
+	p->table = xcalloc(runs * blocks, sizeof *p->table); /* table of all sequences: block 0, repeated */
 	p->logits_row = xcalloc((size_t)a->max_logits, sizeof *p->logits_row);
 	p->rows = xcalloc((size_t)a->max_logits, sizeof *p->rows);
 	p->out = (struct kern_sample_out){.token = a->ops->host_new(a->dev, words(p)),
@@ -91,7 +91,7 @@ static void add_run(struct kern_batch *b, int32_t *row0, int32_t *pos0, int pos,
 	row0[b->n_seqs] = b->n_rows;
 }
 
-/* n decodes, then prompts until the batch has all its rows. */
+/* Fill the batch with n decodes, then with prompts up to its number of rows. */
 static void fill(struct profile *p, int decodes, int rows)
 {
 	const struct bus_limits *m = p->a->lim;
@@ -106,7 +106,7 @@ static void fill(struct profile *p, int decodes, int rows)
 		p->logits_row[i] = p->row0[i + 1] - 1;
 }
 
-/* Every part of the sampler has something to do. */
+/* Sample with parameters that exercise every part of the sampler. */
 static int sample(struct profile *p)
 {
 	const struct profile_args *a = p->a;

@@ -13,8 +13,9 @@
 
 _Static_assert((int)PARAMS_MIROSTAT_ONE == (int)MIROSTAT_ONE, "mu has the same units everywhere");
 
-/* Instead of the first token: the tokens come later. */
-enum { LATER = INT32_MIN };
+/* Rank 0's message about a row of a plan with constraints.  LATER, in the first row: nothing is decided
+ * yet. */
+enum { CHOOSES, HELD, LATER };
 
 struct sampler {
 	const struct kern_ops *ops;
@@ -25,12 +26,14 @@ struct sampler {
 	struct trace *trace;  /* or NULL */
 	atomic_ullong *moves; /* or NULL */
 	int n_vocab;
-	int max;                      /* rows of a call */
+	int max;                      /* rows per call */
 	struct kern_sample_row *rows; /* [max] */
 	uint32_t *masks;              /* [max, guide_words()], of these rows; NULL without a guide */
-	size_t mask_bytes;            /* of all */
-	int32_t *notice;              /* [max] LATER: what rank 0 sends while it makes masks */
-	int64_t notify_us;
+	size_t mask_bytes;            /* bytes of all masks */
+	/* For a group. */
+	uint8_t *fates;    /* [max] CHOOSES, HELD or LATER, for the rows of a call */
+	int32_t *places;   /* [max] where their tokens go in the slots' buffer */
+	int64_t notify_us; /* between two notices that rank 0 still makes masks */
 };
 
 int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n)
@@ -46,9 +49,8 @@ int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, s
 			      .n_vocab = a->n_vocab,
 			      .max = a->max};
 	s->rows = xcalloc((size_t)a->max, sizeof *s->rows);
-	s->notice = xmalloc((size_t)a->max * sizeof *s->notice);
-	for (int i = 0; i < a->max; i++)
-		s->notice[i] = LATER;
+	s->fates = xcalloc((size_t)a->max, sizeof *s->fates);
+	s->places = xcalloc((size_t)a->max, sizeof *s->places);
 	if (s->guide) {
 		s->mask_bytes = (size_t)a->max * guide_words(s->guide) * sizeof *s->masks;
 		s->masks = alloc_big(s->mask_bytes);
@@ -68,7 +70,8 @@ void sampler_free(struct sampler *s)
 	if (!s)
 		return;
 	alloc_big_free(s->masks, s->mask_bytes);
-	free(s->notice);
+	free(s->places);
+	free(s->fates);
 	free(s->rows);
 	free(s);
 }
@@ -85,7 +88,7 @@ static int32_t at_most(int32_t n, int n_vocab)
 	return n < n_vocab ? n : n_vocab;
 }
 
-/* A prompt token: nothing is chosen, its log-probability is looked up. */
+/* Make the row of a prompt token: nothing is sampled, the token's log-probability is computed. */
 static struct kern_sample_row forced_row(const struct sampler *s, const struct batch_want *w,
 					 const struct slot *slot)
 {
@@ -105,7 +108,7 @@ static struct kern_sample_row chosen_row(const struct sampler *s, const struct b
 {
 	const struct params *p = &slot->params;
 	const uint32_t position = w->position - slot->n_prompt;
-	const bool held = position < p->min_tokens; /* may not end yet */
+	const bool held = position < p->min_tokens; /* true: the output may not end yet */
 	return (struct kern_sample_row){
 		.hist0 = slots_base(s->slots, w->slot),
 		.n_prompt = (int32_t)slot->n_prompt,
@@ -149,8 +152,8 @@ static struct kern_sample_row chosen_row(const struct sampler *s, const struct b
 	};
 }
 
-/* The wants take their places in f; the slots will have what is chosen.  The tops have one stride:
- * what the row that wants most of them wants. */
+/* Reserve the wants in f, and record the tokens in the slots.  All rows have the stride of the row with the
+ * most top tokens. */
 static void reserve(struct sampler *s, const struct batch_want *wants, int n, struct pending_plan *f,
 		    struct kern_sample_out *out)
 {
@@ -163,7 +166,7 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 		s->rows[i].row = i;
 		stride = s->rows[i].n_logprobs > stride ? s->rows[i].n_logprobs : stride;
 		if (wants[i].forced < 0)
-			slot->n_tokens = wants[i].position + 1;
+			slots_sample(s->slots, wants[i].slot, wants[i].position, false);
 	}
 	struct pending_want *to = pending_room(s->pending, f, n, stride, out);
 	for (int i = 0; i < n; i++) {
@@ -172,12 +175,19 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 		to[i].forced = wants[i].forced;
 		to[i].n_logprobs = s->rows[i].n_logprobs;
 		to[i].mirostat = s->rows[i].mirostat != 0;
+		to[i].held = false;
 	}
 }
 
-/* The tokens of the plan before f, where an output with a form goes on from one of them. */
-static int hear_before(struct sampler *s, const struct batch_want *wants, int n, const struct pending_plan *f,
-		       char *why, size_t why_n)
+/* Set the reason: the group's, or the device's. */
+static int group_why(const struct tp_group *g, int rc, const char *what, char *why, size_t why_n)
+{
+	return err_why(why, why_n, rc, "%s", g && tp_group_broke(rc) ? tp_group_why(g) : what);
+}
+
+/* Wait for the tokens of the plan before f, if a structured output continues after one of them. */
+static int hear_before(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+		       const struct pending_plan *f, char *why, size_t why_n)
 {
 	const struct pending_plan *before = pending_first(s->pending);
 	bool waits = false;
@@ -186,39 +196,80 @@ static int hear_before(struct sampler *s, const struct batch_want *wants, int n,
 	if (!waits)
 		return 0;
 	assert(before != f);
-	if (s->ops->event_sync(before->done))
-		return err_why(why, why_n, -EIO, "the device failed");
+	int rc = tp_group_wait(g, s->ops, before->done, clock_us());
+	if (rc)
+		return group_why(g, rc, "the device failed", why, why_n);
 	guide_hear(s->guide, before->number, before->out.token, before->n_wants);
 	return 0;
 }
 
-/* From rank 0 to all others. */
-static int exchange_tokens(struct tp_group *g, int32_t *tokens, int n, char *why, size_t why_n)
+/* Send the fates from rank 0 to all other ranks; waits for them. */
+static int exchange_fates(struct sampler *s, struct tp_group *g, int n, char *why, size_t why_n)
 {
-	int rc = tp_group_broadcast(g, tokens, (size_t)n * sizeof *tokens);
+	int rc = tp_group_broadcast(g, s->fates, (size_t)n);
 	return rc ? err_why(why, why_n, rc, "%s", tp_group_why(g)) : 0;
 }
 
-/* The masks of n rows; their wants begin at `first` in f. */
+/* Send the tokens chosen by rank 0 to all ranks' slot buffers, queued.  The wants are the last n of f. */
+static int share_tokens(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
+			const struct pending_plan *f, char *why, size_t why_n)
+{
+	const struct pending_want *to = f->wants + f->n_wants - n;
+	int n_chosen = 0;
+	for (int i = 0; i < n; i++)
+		if (wants[i].forced < 0 && !to[i].held)
+			s->places[n_chosen++] =
+				slots_base(s->slots, wants[i].slot) + (int32_t)wants[i].position;
+	int rc = tp_group_share_tokens(g, s->stream, slots_buffer(s->slots), s->places, n_chosen);
+	return rc ? group_why(g, rc, "sharing tokens failed", why, why_n) : 0;
+}
+
+/* True if rows may sit out, which the ranks must know at once; only rows of structured outputs can. */
+static bool may_hold(const struct sampler *s, const struct batch_want *wants, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (wants[i].forced < 0 && slots_get(s->slots, wants[i].slot, NULL, 0)->form)
+			return true;
+	return false;
+}
+
+/* Make row i sample nothing, and leave its sequence unchanged. */
+static void sit_out(struct sampler *s, const struct batch_want *w, int i, struct pending_want *to)
+{
+	struct slot *slot = slots_get(s->slots, w->slot, NULL, 0);
+	slots_sample(s->slots, w->slot, w->position, true);
+	const struct batch_want nothing = {w->row, w->slot, w->position, 0};
+	s->rows[i] = forced_row(s, &nothing, slot);
+	s->rows[i].row = i;
+	s->rows[i].n_logprobs = to->n_logprobs = -1;
+	to->held = true;
+}
+
+/* Add the masks of n rows; their wants begin at `first` in f. */
 static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
 		     struct pending_plan *f, uint32_t first, char *why, size_t why_n)
 {
 	int64_t noticed = clock_us();
-	int rc = hear_before(s, wants, n, f, why, why_n);
+	int rc = hear_before(s, g, wants, n, f, why, why_n);
+	s->fates[0] = LATER;
 	for (int i = 0; !rc && i < n; i++) {
 		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
 		uint32_t *mask = s->masks + (size_t)i * guide_words(s->guide);
 		if (wants[i].forced >= 0 || !guide_has(s->guide, slot))
 			continue;
-		if (guide_mask(s->guide, slot, mask))
+		const enum guide_answer answer = guide_mask(s->guide, slot, f->number, mask);
+		if (answer == GUIDE_MASK)
 			s->rows[i].mask = mask;
 		const char *failure = guide_take_failure(s->guide, slot);
 		f->wants[at].failure = failure ? xstrdup(failure) : NULL;
-		guide_expect(s->guide, slot, f->number, at);
+		if (answer == GUIDE_LATER)
+			sit_out(s, &wants[i], i, &f->wants[at]);
+		else
+			guide_expect(s->guide, slot, f->number, at);
 		if (s->moves)
 			atomic_fetch_add_explicit(s->moves, 1, memory_order_relaxed);
 		if (g && clock_us() - noticed >= s->notify_us) {
-			rc = exchange_tokens(g, s->notice, n, why, why_n);
+			rc = exchange_fates(s, g, n, why, why_n);
 			noticed = clock_us();
 		}
 	}
@@ -235,15 +286,16 @@ int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, con
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
 	int rc = s->guide ? add_masks(s, g, wants, n, f, first, why, why_n) : 0;
+	if (!rc && g && may_hold(s, wants, n)) {
+		for (int i = 0; i < n; i++)
+			s->fates[i] = f->wants[first + (uint32_t)i].held ? HELD : CHOOSES;
+		rc = exchange_fates(s, g, n, why, why_n);
+	}
 	if (rc)
 		return rc;
 	rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
-	if (!rc && g)
-		rc = tp_group_sync(g, s->ops, s->stream);
-	if (rc)
-		return err_why(why, why_n, rc, "%s",
-			       g && tp_group_broke(rc) ? tp_group_why(g) : "sampling on the device failed");
-	return exchange_tokens(g, out.token, n, why, why_n);
+	return rc ? err_why(why, why_n, rc, "sampling on the device failed")
+		  : share_tokens(s, g, wants, n, f, why, why_n);
 }
 
 static int check_token(const struct sampler *s, int32_t token, char *why, size_t why_n)
@@ -258,28 +310,26 @@ int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want 
 		 struct pending_plan *f, char *why, size_t why_n)
 {
 	struct kern_sample_out out;
+	const uint32_t first = f->n_wants;
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
-	int rc;
-	do
-		rc = exchange_tokens(g, out.token, n, why, why_n);
-	while (!rc && out.token[0] == LATER);
-	for (int i = 0; !rc && i < n; i++) {
-		if (wants[i].forced >= 0)
+	const bool told = may_hold(s, wants, n);
+	int rc = 0;
+	s->fates[0] = LATER;
+	while (!rc && told && s->fates[0] == LATER)
+		rc = exchange_fates(s, g, n, why, why_n);
+	for (int i = 0; !rc && told && i < n; i++) {
+		if (wants[i].forced >= 0 || s->fates[i] != HELD)
 			continue;
-		/* The device's copy, which sampling itself would have written. */
-		const size_t at = (size_t)slots_base(s->slots, wants[i].slot) + wants[i].position;
-		rc = check_token(s, out.token[i], why, why_n);
-		if (!rc && (rc = s->ops->upload(s->stream, slots_buffer(s->slots) + at, &out.token[i],
-						sizeof out.token[i])))
-			err_why(why, why_n, rc, "uploading a token failed");
+		slots_sample(s->slots, wants[i].slot, wants[i].position, true);
+		f->wants[first + (uint32_t)i].held = true;
 	}
-	return rc;
+	return rc ? rc : share_tokens(s, g, wants, n, f, why, why_n);
 }
 
 /* ---- taking ---- */
 
-/* A row's log-probabilities: one entry of the result, and the most likely tokens. */
+/* Add a row's log-probabilities to the result: its own entry, and the most likely tokens. */
 static void note_logprob(const struct pending_plan *f, uint32_t i, struct result *r)
 {
 	const struct pending_want *w = &f->wants[i];
@@ -306,6 +356,13 @@ int sampler_take(struct sampler *s, const struct pending_plan *f, struct result 
 		guide_hear(s->guide, f->number, f->out.token, f->n_wants);
 	for (uint32_t i = 0; i < f->n_wants; i++) {
 		const bool chosen = f->wants[i].forced < 0;
+		if (f->wants[i].held) {
+			result_add_held(r, f->wants[i].slot);
+			result_add_token(r, 0);
+			if (f->wants[i].mirostat)
+				result_add_mu(r, 0);
+			continue;
+		}
 		int rc = chosen ? check_token(s, f->out.token[i], why, why_n) : 0;
 		if (rc)
 			return rc;

@@ -6,13 +6,9 @@
 #include "worker/pending.h"
 
 #include <assert.h>
-#include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Tokens of a plan that wait in pinned memory for their upload; further ones are uploaded from where
- * they lie, for which a device may wait. */
-enum { STAGE = 1 << 16 };
 
 struct slots {
 	struct slots_limits lim;
@@ -22,10 +18,11 @@ struct slots {
 	struct guide *guide; /* NULL: none */
 	struct slot *slots;  /* [max_slots] */
 	int32_t *tables;     /* [max_slots, max_blocks] */
+	uint64_t *editions;  /* [max_slots] versions of the tables: kern_batch */
 	int32_t *prompts;    /* [max_slots, max_context + 2] */
-	int32_t *buffer;     /* the tokens, on the device, likewise */
-	int32_t *stage;      /* pinned: STAGE tokens of each plan under way */
-	int turn;            /* which of them is this plan's */
+	int32_t *buffer;     /* [max_slots, max_context + 2] the tokens, on the device */
+	int32_t *stage;      /* pinned: SLOTS_STAGE tokens for each plan in flight */
+	int turn;            /* index of this plan's share of stage */
 	uint32_t n_staged;
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
@@ -41,16 +38,17 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	struct slots *s = xcalloc(1, sizeof *s);
 	*s = (struct slots){.lim = *lim, .ops = ops, .dev = dev, .stream = stream};
 	int rc = 0;
-	/* Rows find their tokens by an int32 index. */
+	/* Rows refer to their tokens by an int32 index. */
 	if ((uint64_t)lim->max_slots * stride(s) > INT32_MAX) {
 		rc = err_why(why, why_n, -EINVAL, "%u slots of %u tokens are too many", lim->max_slots,
 			     lim->max_context);
 		goto fail;
 	}
 	s->slots = xcalloc(lim->max_slots, sizeof *s->slots);
+	s->editions = xcalloc(lim->max_slots, sizeof *s->editions);
 	s->tables_bytes = (size_t)lim->max_slots * lim->max_blocks * sizeof(int32_t);
 	s->tokens_bytes = (size_t)lim->max_slots * stride(s) * sizeof(int32_t);
-	s->stage_bytes = PENDING_AHEAD * STAGE * sizeof(int32_t);
+	s->stage_bytes = PENDING_AHEAD * SLOTS_STAGE * sizeof(int32_t);
 	s->tables = alloc_big(s->tables_bytes);
 	s->prompts = alloc_big(s->tokens_bytes);
 	s->buffer = ops->mem_new(dev, s->tokens_bytes);
@@ -79,6 +77,7 @@ void slots_free(struct slots *s)
 		s->ops->mem_free(s->dev, s->buffer, s->tokens_bytes);
 	alloc_big_free(s->prompts, s->tokens_bytes);
 	alloc_big_free(s->tables, s->tables_bytes);
+	free(s->editions);
 	free(s->slots);
 	free(s);
 }
@@ -88,8 +87,18 @@ void slots_follow(struct slots *s, struct guide *g)
 	s->guide = g;
 }
 
+/* Give the slot's table a new edition, since entries that a batch may have read will change.  No number is
+ * given twice in the process. */
+static void new_edition(struct slots *s, uint32_t i)
+{
+	static atomic_uint_fast64_t given;
+	s->editions[i] = atomic_fetch_add(&given, 1) + 1;
+}
+
+/* Clear the slot; its next contents have a new edition. */
 static void forget(struct slots *s, uint32_t i)
 {
+	new_edition(s, i);
 	if (s->slots[i].used)
 		params_fini(&s->slots[i].params);
 	s->slots[i] = (struct slot){0};
@@ -128,7 +137,14 @@ struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n)
 	return &s->slots[slot];
 }
 
-/* Dropping an empty slot is fine: the sequence may never have reached this worker. */
+void slots_sample(struct slots *s, uint32_t slot, uint32_t position, bool held)
+{
+	assert(s->slots[slot].used);
+	s->slots[slot].n_tokens = position + !held;
+	s->slots[slot].held = held;
+}
+
+/* The slot may be empty: the sequence may never have reached this worker. */
 int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 {
 	int rc = check_number(s, slot, why, why_n);
@@ -137,64 +153,9 @@ int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- a sequence's state, sent again ---- */
+/* ---- restoring a sequence ---- */
 
-static int check_ids(const int32_t *ids, uint32_t n, uint32_t n_vocab, const char *what, char *why,
-		     size_t why_n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		if (ids[i] < 0 || (uint32_t)ids[i] >= n_vocab)
-			return err_why(why, why_n, -EINVAL, "%s names token %d, the vocabulary has %u", what,
-				       ids[i], n_vocab);
-	return 0;
-}
-
-static bool mirostat_fits(const struct params *p)
-{
-	return p->mirostat <= 2 && p->mirostat_tau >= 0 && p->mirostat_tau <= PARAMS_TAU_MAX &&
-	       p->mirostat_eta >= 0 && p->mirostat_eta <= PARAMS_ETA_MAX;
-}
-
-static bool llama_fits(const struct params *p)
-{
-	return p->typical_p > 0 && p->typical_p <= 1 && isfinite(p->top_n_sigma) && p->top_n_sigma >= 0 &&
-	       p->xtc_probability >= 0 && p->xtc_probability <= 1 && p->xtc_threshold >= 0 &&
-	       p->xtc_threshold <= 1 && isfinite(p->dry_multiplier) && p->dry_multiplier >= 0 &&
-	       isfinite(p->dry_base) && p->dry_base >= 1 && p->dry_allowed >= 0 &&
-	       p->dry_allowed <= PARAMS_DRY_ALLOWED_MAX && p->dry_last_n >= -1;
-}
-
-/* What the sampler relies on. */
-static int check_params(const struct slots *s, const struct params *p, char *why, size_t why_n)
-{
-	const uint32_t v = s->lim.n_vocab;
-	uint32_t sum = 0;
-	int rc = 0;
-	if (!(isfinite(p->temperature) && p->temperature >= 0) || !(p->top_p > 0 && p->top_p <= 1) ||
-	    !(p->min_p >= 0 && p->min_p <= 1) || p->top_k < 0 || !isfinite(p->presence) ||
-	    !isfinite(p->frequency) || !(isfinite(p->repetition) && p->repetition > 0) || !llama_fits(p) ||
-	    !mirostat_fits(p))
-		return err_why(why, why_n, -EINVAL, "a sampling parameter is out of its range");
-	if (p->logprobs < -1 || p->logprobs > PARAMS_TOP_MAX || p->prompt_logprobs < -1 ||
-	    p->prompt_logprobs > PARAMS_LOGPROBS_MAX)
-		return err_why(why, why_n, -EINVAL, "logprobs are from -1 to %d", PARAMS_TOP_MAX);
-	if (p->pool > PARAMS_POOL_LOGITS || (p->pool && p->prompt_logprobs >= 0) ||
-	    (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX)))
-		return err_why(why, why_n, -EINVAL, "a sequence is pooled in a way that is not known");
-	if ((rc = check_ids(p->bias_ids, p->n_bias, v, "logit_bias", why, why_n)) ||
-	    (rc = check_ids(p->allowed, p->n_allowed, v, "allowed_token_ids", why, why_n)) ||
-	    (rc = check_ids(p->bad, p->n_bad_ids, v, "bad_words", why, why_n)) ||
-	    (rc = check_ids(p->breakers, p->n_breakers, v, "dry_sequence_breakers", why, why_n)))
-		return rc;
-	for (uint32_t i = 0; i < p->n_bad; i++) {
-		if (p->bad_len[i] < 1 || (uint32_t)p->bad_len[i] > p->n_bad_ids - sum)
-			return err_why(why, why_n, -EINVAL, "the lengths of bad_words are wrong");
-		sum += (uint32_t)p->bad_len[i];
-	}
-	return 0;
-}
-
-/* A stop token that the model cannot produce needs no ban. */
+/* Drop stop tokens beyond the vocabulary: the model cannot produce them. */
 static void drop_foreign_stops(struct params *p, uint32_t n_vocab)
 {
 	uint32_t n = 0;
@@ -224,22 +185,23 @@ static int check_seq(const struct slots *s, const struct plan_seq *p, char *why,
 		if (p->blocks[i] >= s->lim.n_blocks)
 			return err_why(why, why_n, -EINVAL, "block %u of a sequence, the pool has %u",
 				       p->blocks[i], s->lim.n_blocks);
-	return check_params(s, p->params, why, why_n);
+	return params_check(p->params, s->lim.n_vocab, why, why_n);
 }
 
-/* Where mu lies among a slot's tokens. */
+/* Return the place of mu in a slot's tokens. */
 static uint32_t mu_place(const struct slots *s)
 {
 	return s->lim.max_context + 1;
 }
 
-/* To the slot's tokens from position `at` on.  ids may be gone when this returns. */
+/* Upload ids to the slot's tokens from position `at` on.  ids may be freed after the return. */
 static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
 			 char *why, size_t why_n)
 {
 	const void *from = ids;
-	if (n <= STAGE - s->n_staged) {
-		from = memcpy(s->stage + (size_t)s->turn * STAGE + s->n_staged, ids, n * sizeof(int32_t));
+	if (n <= SLOTS_STAGE - s->n_staged) {
+		from = memcpy(s->stage + (size_t)s->turn * SLOTS_STAGE + s->n_staged, ids,
+			      n * sizeof(int32_t));
 		s->n_staged += n;
 	}
 	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot) + at, from, n * sizeof(int32_t));
@@ -262,7 +224,8 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 			      .n_prompt = p->n_prompt,
 			      .n_tokens = p->n_tokens,
 			      .n_kv = -1,
-			      .n_blocks = p->n_blocks};
+			      .n_blocks = p->n_blocks,
+			      .form = p->form != 0};
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
 	memcpy(s->prompts + p->slot * stride(s), p->tokens, p->n_prompt * sizeof(int32_t));
@@ -274,7 +237,7 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 	return rc || !p->params->mirostat ? rc : upload_tokens(s, p->slot, mu_place(s), &mu, 1, why, why_n);
 }
 
-/* The device's mu of the child becomes the parent's. */
+/* Copy the parent's mu to the child, on the device. */
 static int copy_mu(struct slots *s, uint32_t child, uint32_t parent, char *why, size_t why_n)
 {
 	int rc = s->ops->copy(s->stream, s->buffer + slots_mu_at(s, child),
@@ -282,7 +245,7 @@ static int copy_mu(struct slots *s, uint32_t child, uint32_t parent, char *why, 
 	return rc ? err_why(why, why_n, rc, "copying mirostat's state failed") : 0;
 }
 
-/* child, another slot, becomes a copy of the parent's state, with its first n tokens. */
+/* Make child, another slot, a copy of the parent's state with its first n tokens. */
 static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t n, char *why, size_t why_n)
 {
 	struct slot *to = &s->slots[child];
@@ -355,6 +318,8 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 	if (p->block >= s->lim.n_blocks)
 		return err_why(why, why_n, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,
 			       s->lim.n_blocks);
+	if (p->logical < slot->n_blocks)
+		new_edition(s, p->slot);
 	s->tables[(size_t)p->slot * s->lim.max_blocks + p->logical] = (int32_t)p->block;
 	if (p->logical == slot->n_blocks)
 		slot->n_blocks++;
@@ -363,9 +328,11 @@ int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t w
 
 /* ---- look up ---- */
 
-const int32_t *slots_blocks(const struct slots *s, uint32_t slot)
+void slots_tables(const struct slots *s, struct kern_batch *b)
 {
-	return s->tables + (size_t)slot * s->lim.max_blocks;
+	b->tables = s->tables;
+	b->table_stride = (int)s->lim.max_blocks;
+	b->editions = s->editions;
 }
 
 const int32_t *slots_prompt(const struct slots *s, uint32_t slot)

@@ -1,4 +1,4 @@
-/* step.c - plans: what they change, what is computed for them, what came of it. */
+/* step.c - executes plans: changes of state, computation, results. */
 #include "worker/step_impl.h"
 #include "worker/trace.h"
 
@@ -12,7 +12,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Drops all plans under way, with their results. */
 void step_drain(struct step *s)
 {
 	if (!s->pending || (!pending_count(s->pending) && !s->broken))
@@ -21,17 +20,17 @@ void step_drain(struct step *s)
 	pending_clear(s->pending);
 }
 
-/* The numerics class: what two workers must share for their bits to be the same.  RoPE scalings
- * that look at the context make it part of the class, as do the layers with experts on the CPU. */
+/* The class includes the context length if the RoPE scaling depends on it, and the layers with host
+ * experts. */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n)
 {
 	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
 	if (len < n && (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE))
 		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->rope_context);
-	/* Other masks lead an output with a form elsewhere. */
+	/* Other masks would lead to other structured outputs. */
 	if (len < n)
 		len += (size_t)snprintf(out + len, n - len, " grammar=%d", GRAMMAR_VERSION);
-	/* Partial rows are added: another number of ranks adds other partial rows. */
+	/* The sum of partial rows depends on the number of ranks. */
 	if (len < n && s->shard.n_ranks > 1)
 		len += (size_t)snprintf(out + len, n - len, " tp=%d%s", s->shard.n_ranks,
 					s->shard.ep ? " ep" : "");
@@ -44,12 +43,12 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 	}
 }
 
-/* All memory that this worker has allocated there, beside weights and pools, and what the driver took for its
- * graphs. */
+/* Return the device memory that this worker has allocated besides weights and pools, with the driver's
+ * memory for its graphs. */
 static int64_t scratch_bytes(const struct step *s, const struct kern_info *info)
 {
 	int64_t pools = s->cache.block_bytes * s->cache.n_blocks;
-	if (!info->steps_take_memory) /* the host pool is there, too */
+	if (!info->steps_take_memory) /* the host pool is in the same memory */
 		pools += s->cache.block_bytes * s->cache.n_host_blocks;
 	int64_t rest = info->bytes_used + graphs_bytes(s->graphs) - model_weights_bytes(s->model) - pools;
 	return rest > 0 ? rest : 0;
@@ -129,22 +128,32 @@ static int run_state(struct step *s, const struct plan *p, char *why, size_t why
 	return rc;
 }
 
-/* What went wrong: the device, or the group. */
+/* Set the reason: the device's, or the group's. */
 static int device_why(const struct step *s, int rc, const char *what, char *why, size_t why_n)
 {
 	return err_why(why, why_n, rc, "%s", s->group && tp_group_broke(rc) ? tp_group_why(s->group) : what);
 }
 
-/* The head takes max_logits rows at a time; further ones (prompt log-probabilities) follow in
- * groups, for which the batch is set again with other rows. */
+/* Set the rows of the next group of logits.  The device has few buffers for them, and would wait for one
+ * without checking for lost ranks; so in a group, wait for all of them first. */
+static int set_rows(struct step *s, char *why, size_t why_n)
+{
+	int rc = s->group ? tp_group_sync(s->group, s->ops, s->stream) : 0;
+	if (!rc)
+		rc = s->ops->batch_set(s->stream, &s->batch->kern);
+	return rc ? device_why(s, rc, "setting the batch failed", why, why_n) : 0;
+}
+
+/* Run the head on max_logits rows at a time.  Further rows (prompt log-probabilities) follow in groups, for
+ * which the batch is set again with other rows. */
 static int run_head(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
 	struct batch *b = s->batch;
 	int rc = 0, n;
 	for (uint32_t first = 0; first < b->n_wants; first += (uint32_t)n) {
 		n = first ? batch_group(b, first) : b->kern.n_logits;
-		if (first && (rc = s->ops->batch_set(s->stream, &b->kern)))
-			return err_why(why, why_n, rc, "setting the batch failed");
+		if (first && (rc = set_rows(s, why, why_n)))
+			return rc;
 		if (!b->kern.pad_to && (rc = model_head(s->model, n)))
 			return device_why(s, rc, "the head failed on the device", why, why_n);
 		if (s->shard.rank)
@@ -170,7 +179,7 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 	batch_group(s->batch, 0);
 	if (b->n_rows == 0)
 		return 0;
-	/* A graph has the head in it: of all that is wanted, or of nothing. */
+	/* A graph contains the head, for all wanted rows or none. */
 	b->pad_to = (uint32_t)b->n_logits == s->batch->n_wants ? graphs_pick(s->graphs, b) : 0;
 	if ((rc = s->ops->batch_set(s->stream, b)))
 		return err_why(why, why_n, rc, "setting the batch failed");
@@ -184,6 +193,22 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 		return rc;
 	rc = step_pool_rows(s, f);
 	return rc ? device_why(s, rc, "pooling the rows failed", why, why_n) : 0;
+}
+
+static bool uploads_at_once(const struct plan *p)
+{
+	uint64_t n = p->n_sets;
+	for (uint32_t i = 0; i < p->n_seqs; i++)
+		n += p->seqs[i].n_tokens + 1; /* one more for mu */
+	return n > SLOTS_STAGE;
+}
+
+/* An upload that waits for the device does not check for lost ranks, so wait for the plans in
+ * flight first. */
+static int run_group(struct step *s, const struct plan *p, char *why, size_t why_n)
+{
+	int rc = s->group && uploads_at_once(p) ? tp_group_sync(s->group, s->ops, s->stream) : 0;
+	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
 }
 
 static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
@@ -202,13 +227,10 @@ static int check_turn(const struct step *s, const struct plan *p, char *why, siz
 	return 0;
 }
 
-/* All is queued: say when it is done.  The ranks of a group wait for each other, and see the loss of
- * one, only here. */
+/* All work is queued: request a notice when it is done. */
 static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why_n)
 {
-	int rc = s->group ? tp_group_sync(s->group, s->ops, s->stream) : 0;
-	if (!rc)
-		rc = s->ops->event_record(f->done, s->stream);
+	int rc = s->ops->event_record(f->done, s->stream);
 	if (!rc && !s->ops->event_done(f->done)) {
 		s->notified = true;
 		rc = s->ops->event_notify(f->done, s->fd);
@@ -238,7 +260,8 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 	f->number = p->number;
 	f->begin_us = t0;
 	slots_begin(s->slots);
-	if ((rc = run_state(s, p, why, why_n)) || (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
+	if ((rc = run_group(s, p, why, why_n)) || (rc = run_state(s, p, why, why_n)) ||
+	    (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
 	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
 	    (rc = cache_settle(&s->cache, s->stream, &s->batch->kern, why, why_n)) ||
 	    (rc = run_batch(s, f, why, why_n)) || (rc = run_end(s, f, why, why_n))) {
@@ -248,14 +271,19 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 			step_leave(s);
 		return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
 	}
-	if (s->batch->kern.n_rows)
-		tp_group_settled(s->group);
+	f->computes = s->batch->kern.n_rows > 0;
 	trace_plan(s, p);
 	s->expected++;
 	const int64_t left_us = s->least_us ? t0 + s->least_us - clock_us() : 0;
 	if (left_us > 0)
 		usleep((useconds_t)left_us);
 	return 0;
+}
+
+/* Return the time since when the device works on f, and on no earlier plan. */
+static int64_t at_work_since(const struct step *s, const struct pending_plan *f)
+{
+	return f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
 }
 
 int step_end(struct step *s, struct result *r, char *why, size_t why_n)
@@ -265,22 +293,25 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 	result_reset(r);
 	r->epoch = f->epoch;
 	r->number = f->number;
-	int rc = s->ops->event_sync(f->done);
+	const int64_t since = at_work_since(s, f);
+	int rc = tp_group_wait(s->group, s->ops, f->done, since);
 	if (rc)
-		err_why(why, why_n, rc, "the device failed");
+		device_why(s, rc, "the device failed", why, why_n);
 	else if (s->shard.rank == 0)
 		rc = sampler_take(s->sampler, f, r, why, why_n);
 	if (!rc)
 		step_pool_take(s, f, r);
 	if (!rc && f->counted)
 		model_take_counts(s->model, f->number);
-	/* It worked on the one before until that was ended. */
-	const int64_t now = clock_us(), since = f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
-	r->step_us = (uint32_t)(now - since);
-	s->ended_us = now;
+	if (!rc && f->computes)
+		tp_group_settled(s->group);
+	s->ended_us = clock_us();
+	r->step_us = (uint32_t)(s->ended_us - since);
 	s->broken |= rc != 0;
 	s->ended = f->number;
 	pending_drop(s->pending);
+	if (s->group && tp_group_broke(rc))
+		step_leave(s);
 	return rc ? err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)r->number) : 0;
 }
 
@@ -300,15 +331,31 @@ bool step_done(struct step *s)
 	const struct pending_plan *f = s->pending ? pending_first(s->pending) : NULL;
 	if (!f)
 		return false;
-	/* Read before the events are checked: a notice that comes later is of an event checked later. */
+	/* Read before the events are checked: a later notice belongs to an event that is checked later. */
 	if (s->notified)
 		eventfd_read(s->fd, &notices);
-	return s->ops->event_done(f->done);
+	return s->ops->event_done(f->done) || tp_group_look(s->group, at_work_since(s, f));
 }
 
 int step_fd(const struct step *s)
 {
 	return s->fd;
+}
+
+bool step_awake(struct step *s, uint32_t *slot)
+{
+	return s->guide && guide_awake(s->guide, s->ended, slot);
+}
+
+void step_rest(struct step *s, int64_t now_us)
+{
+	if (s->guide)
+		guide_rest(s->guide, now_us);
+}
+
+int step_awake_fd(const struct step *s)
+{
+	return s->guide ? guide_fd(s->guide) : -1;
 }
 
 int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)

@@ -7,10 +7,10 @@
  *           step_run(s, &plan, &result, why, sizeof why);
  *   step_close(s);
  *
- * step_run() is step_begin() and step_end().  Between the two the device works, and further plans may
- * be begun (STEP_AHEAD in all), so that the next plan is queued before the device has done the first.
+ * step_run() is step_begin() and step_end().  Between the two the device works, and further plans may be
+ * begun (STEP_AHEAD in all), so that the next plan is queued before the device has done the first.
  *
- * One rank of a group (load->n_ranks > 1) holds its part of the weights after step_open(), and serves
+ * One rank of a group (load->n_ranks > 1) holds its shard of the weights after step_open(), and serves
  * after step_join().  If its group is lost, it keeps the weights and joins the next one.
  *
  * Single-threaded, except for the progress callback, which is called from step_open(). */
@@ -30,6 +30,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct guide_counts;
+struct guide_work;
 struct hot_options;
 struct step;
 struct trace;
@@ -37,91 +39,102 @@ struct trace;
 struct step_args {
 	const char *device;     /* "cpu", "cpu:0", "cuda:1" */
 	const char *isa;        /* NULL: the best */
-	double memory_fraction; /* of the device, for this worker; 0: cache.h */
+	double memory_fraction; /* share of the device's memory for this worker; 0: the default (cache.h) */
 	const struct bus_load *load;
-	const char *path;
-	/* of the model on this host; NULL: load->model */ /* fields that are 0: the worker chooses */
-	const char *place; /* where its experts are (formats/place/placement.h); NULL: all on the device */
-	const struct hot_options *hot; /* of layers on the CPU (formats/place/hot.h); NULL: none */
-	/* For load->fast, of layers on the CPU: experts come to the device for steps of more rows; 0: of more
-	 * than prefetch_crossover() says; -1: they never do. */
+	const char *path; /* the model on this host; NULL: load->model */
+	/* A field below that is 0 or NULL has the default given. */
+	const char *place; /* placement of the experts (formats/place/placement.h); NULL: all on the device */
+	/* GPU-resident experts of layers on the CPU (formats/place/hot.h); NULL: none */
+	const struct hot_options *hot;
+	/* For load->fast with host experts: stream them to the device for steps of more rows than this; 0:
+	 * than prefetch_crossover(); -1: never. */
 	int send_experts_above;
 	bool no_graphs;                                 /* run every step operation by operation */
-	struct tune_source tune;                        /* for load->fast: where to look for its crossovers */
+	struct tune_source tune;                        /* for load->fast: source of its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
 	void *progress_arg;
-	struct loading *loading;    /* written while it opens; or NULL */
+	struct loading *loading;    /* progress, written during the load; or NULL */
 	atomic_ullong *moves;       /* progress counter (model.h); borrowed for the step's life, or NULL */
-	void (*at_work)(void *arg); /* called once in a step, when the device is at work; or NULL */
+	void (*at_work)(void *arg); /* called once per step, when the device is at work; or NULL */
 	void *at_work_arg;
-	enum experts_skew skew;      /* EXPERTS_ROUTED but for measurements */
-	int64_t least_us;            /* a step takes at least this long, as a slower device's would; 0: no */
-	struct expert_load *experts; /* borrowed for the step's life; or NULL */
-	struct trace *trace; /* where the time goes (trace.h); borrowed for the step's life, or NULL */
+	enum experts_skew skew; /* EXPERTS_ROUTED but for measurements */
+	int64_t least_us;       /* least time of a step, to imitate a slower device; 0: none */
+	/* counters of experts, borrowed for the step's life; or NULL */
+	struct expert_load *experts;
+	struct trace *trace; /* times of steps (trace.h), borrowed for the step's life; or NULL */
+	const struct guide_work
+		*guide; /* how masks of structured outputs are made (guide.h); NULL: within the step */
 };
 
 /* Load the model.  Fills in ready, except for a rank of a group, for which step_join() does.  -ENOENT,
  * -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV with the reason. */
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n);
-void step_close(struct step *s); /* NULL is fine; waits for what is under way */
+void step_close(struct step *s); /* NULL is fine; waits for plans in flight */
 
-/* How a rank finds the others, and how long it waits for one. */
+/* How a rank finds the others, and how long it waits for them. */
 struct step_group {
 	struct tp_group_meet **mine;  /* this worker's meeting place, consumed if it is rank 0 */
-	int timeout_ms;               /* how late a rank may be */
-	int64_t notify_us;            /* sampler_notify_after(); 0: a quarter of that */
+	int timeout_ms;               /* a rank later than this is lost */
+	int64_t notify_us;            /* sampler_notify_after(); 0: a quarter of timeout_ms */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 };
 
-/* Leave the previous group, join the one that `load` describes (step_serves() holds for it), agree on the
- * sizes of the pools, begin load's epoch.  tp_group_broke(rc): this group does not form, a later one may; the
- * weights stay.  Any other error: no group will form with this worker. */
+/* Leave the previous group, join the group that `load` describes (step_serves() must hold), agree on the
+ * sizes of the pools, and begin load's epoch.  tp_group_broke(rc): this group failed to form, a later one
+ * may succeed; the weights stay.  Any other error: no group will form with this worker. */
 int step_join(struct step *s, const struct bus_load *load, const struct step_group *g,
 	      struct bus_ready *ready, char *why, size_t why_n);
-void step_leave(struct step *s);        /* the other ranks notice; no effect without a group */
-bool step_joined(const struct step *s); /* it can run plans; always true without a group */
+void step_leave(struct step *s);        /* notifies the other ranks; no effect without a group */
+bool step_joined(const struct step *s); /* true: it can run plans; always true without a group */
 int step_rank(const struct step *s);
 int step_group_size(const struct step *s); /* ranks; 1: no group */
-/* The compute mode of the model as loaded, and of its experts on the CPU beside the device; "": it has none.
- */
+/* Compute mode of the loaded model, and of its host experts; "": it has none. */
 const char *step_compute(const struct step *s);
 const char *step_experts_compute(const struct step *s);
-bool step_waits(const struct step *s); /* step_begin() waits for the device in every layer, or on some */
+/* true: step_begin() waits for the device in every layer, or in some */
+bool step_waits(const struct step *s);
 
-/* Wait for the plans under way and drop their results, forget every sequence, and begin a new epoch at
- * plan 1.  The weights stay. */
+/* Wait for the plans in flight and drop their results, forget every sequence, and begin a new epoch at plan
+ * 1.  The weights stay. */
 void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready);
-/* True: the model as loaded fits `load`, as far as its path tells; a reset is enough. */
+/* True if the loaded model fits `load`, as far as its path shows; then a reset is enough. */
 bool step_serves(const struct step *s, const struct bus_load *load);
 
-/* The tokens' bytes, which outputs with a form need: once the step serves, before the first plan with one.
- * -EINVAL, -E2BIG with the reason: it cannot be used. */
+/* Set the tokens' bytes, which structured outputs need.  Call it once the step serves, before the first
+ * plan with a constraint.  -EINVAL, -E2BIG with the reason: v cannot be used. */
 int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n);
 
 /* Plans that may be begun before the first of them is ended. */
 enum { STEP_AHEAD = 2 };
 
-/* Queue one plan on the device; fewer than STEP_AHEAD must be under way.  p is not needed after the return.
- * On the CPU, and in a group (its ranks wait for each other), the plan is then done.  Where an output has a
- * form, the plan before it is (sampler.h).  Errors:
+/* Queue one plan on the device; fewer than STEP_AHEAD must be in flight.  p is not needed after the return.
+ * On the CPU the plan is then done.  If an output has a constraint, the plan before it is done (sampler.h).
+ * Errors:
  *
- *     -ESTALE               another epoch, or a group that was lost      nothing was done
- *     -ENXIO                not the number that is due (step_expected)   nothing was done
- *     tp_group_broke(rc)    a rank was lost during the step              the group is left: step_join()
+ *     -ESTALE               another epoch, or the group is lost         nothing was done
+ *     -ENXIO                not the expected number (step_expected)     nothing was done
+ *     tp_group_broke(rc)    a rank was lost                              the group is left, with all plans
+ *                                                                        in flight: step_join()
  *     -EINVAL, -EIO, ...    the plan contradicts the worker's state,     earlier plans can still be ended,
  *                           or the device failed                         then only a reset helps */
 int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n);
-/* Wait for the oldest plan under way (there must be one) and store its result in r, which is reset first.
- * -EIO: the device failed, only a reset helps. */
+/* Wait for the oldest plan in flight (there must be one) and store its result in r, which is reset first.
+ * -EIO: the device failed, only a reset helps.  tp_group_broke(rc): as in step_begin(). */
 int step_end(struct step *s, struct result *r, char *why, size_t why_n);
 int step_under_way(const struct step *s); /* number of plans begun and not ended */
-/* True: step_end() will not wait.  Call it when step_fd() is readable, and at intervals, because a device
- * that failed may never notify, and after step_begin(), because a plan that is done by then does not.  It
- * clears step_fd() until the next plan is done. */
+/* True if step_end() will not wait.  Clears step_fd() until the next plan is done.  Call it when step_fd()
+ * is readable.  Call it also at intervals, because a device that failed, or a lost rank, may never notify;
+ * and after step_begin(), because a plan that is done by then does not notify. */
 bool step_done(struct step *s);
 int step_fd(const struct step *s); /* an eventfd */
-/* Begin and end one plan; none may be under way. */
+/* Return a slot with a run that sat out in an ended plan, and would run now; false: none.  Call it when
+ * step_awake_fd() is readable (-1: no threads make masks), and after a plan is ended. */
+bool step_awake(struct step *s, uint32_t *slot);
+int step_awake_fd(const struct step *s);
+/* Call several times a second, also without plans: frees unused grammars (guide_rest()). */
+void step_rest(struct step *s, int64_t now_us);
+/* Begin and end one plan; none may be in flight. */
 int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n);
 uint64_t step_expected(const struct step *s); /* number of the plan to begin next */
 uint64_t step_ended(const struct step *s);    /* number of the last plan ended; 0: none of this epoch */
@@ -133,11 +146,11 @@ const struct model_config *step_config(const struct step *s);
 
 /* Number of steps that were replayed from a graph (graphs.h). */
 uint64_t step_replayed(const struct step *s);
-/* Number of steps for which experts on the CPU came to the device. */
+/* Number of steps for which host experts were streamed to the device. */
 uint64_t step_sent(const struct step *s);
 
-/* For tests: the logits [n_vocab] that the i-th token of the plan begun last was chosen from.
- * -ENOENT: it had no such token, or more rows of logits than are kept. */
+/* For tests: get the logits [n_vocab] from which the i-th token of the last begun plan was chosen.
+ * -ENOENT: the plan had no such token, or more rows of logits than are kept. */
 int step_logits(struct step *s, uint32_t i, float *out);
 
 #endif

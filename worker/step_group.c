@@ -1,4 +1,4 @@
-/* step_group.c - the ranks of a group: they meet, agree on what they have in common, and part. */
+/* step_group.c - the ranks of a group: they join, agree on sizes, and leave. */
 #include "worker/step_impl.h"
 
 #include "base/err.h"
@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* What the ranks must have in common, as a line that a person can read. */
+/* Write the values that the ranks must have in common, as a readable line. */
 static void same_text(const struct step *s, char *out, size_t n)
 {
 	struct kern_info info;
@@ -20,7 +20,7 @@ static void same_text(const struct step *s, char *out, size_t n)
 		 s->no_graphs ? "; no graphs" : "");
 }
 
-/* What holds operations of the group goes with it. */
+/* Drop the graphs, which contain operations of the group. */
 static void group_over(void *arg)
 {
 	struct step *s = arg;
@@ -51,9 +51,9 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 	return tp_group_join(&s->group, &a, why, why_n);
 }
 
-/* Ranks of different kinds are detected before they compute together.  Where one has its pool still to make
- * of what is left, all of them run the steps that show it: also those that have theirs from a group
- * before, of which the sequences are forgotten by now. */
+/* Open this rank's state, and detect ranks of different kinds before they compute together.  If one rank
+ * has yet to size its pool from the memory left, all ranks run the profiling steps, even those with pools
+ * from an earlier group.  That group's sequences are forgotten by now. */
 static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
 {
 	const bool wants = !s->cache.kv && s->sized_last;
@@ -91,7 +91,7 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 	same_text(s, same, sizeof same);
 	if ((rc = open_rank(s, same, why, why_n)) || (rc = agree(s, same, why, why_n)))
 		goto fail;
-	/* Pools are made once; a later group may use less of them, never more. */
+	/* Pools are made once; a later group may use less of them, but not more. */
 	if (!s->cache.kv) {
 		s->cache.n_blocks = (int)s->lim.n_blocks;
 		s->cache.n_host_blocks = (int)s->lim.n_host_blocks;
@@ -114,13 +114,16 @@ void step_leave(struct step *s)
 {
 	if (!s->group)
 		return;
-	/* The device may still work on what the group has begun. */
-	tp_group_sync(s->group, s->ops, s->stream);
+	/* Plans in flight may wait for a lost rank: they end with the group.  If there are none, the device
+	 * may still be forming the group. */
+	if (!step_under_way(s))
+		tp_group_sync(s->group, s->ops, s->stream);
 	graphs_free(s->graphs);
 	s->graphs = NULL;
 	model_set_group(s->model, NULL);
 	tp_group_leave(s->group);
 	s->group = NULL;
+	step_drain(s);
 }
 
 bool step_joined(const struct step *s)

@@ -1,6 +1,5 @@
-/* step_impl.h - what step.c (plans), step_open.c (sizes, loading, pools), step_group.c (ranks) and
- * step_pool.c (pooled runs) share.
- * For these only. */
+/* step_impl.h - shared by step.c (plans), step_open.c (sizes, loading, pools), step_group.c (ranks) and
+ * step_pool.c (pooled runs), and only by these. */
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
@@ -23,79 +22,85 @@
 #include <stddef.h>
 
 struct step {
-	struct bus_load load; /* as requested */
+	struct bus_load load; /* the controller's request */
 	char device[32];
 	struct model_config config;
 	struct shard shard;
-	struct model_config part; /* config with the heads and values of this rank; owns nothing */
-	struct tp_group *group;   /* NULL: it serves alone, or its group is lost */
+	struct model_config part; /* config with the heads and intermediate size of this rank; owns nothing */
+	struct tp_group *group;   /* NULL: not in a group, or the group is lost */
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *stream;
 	struct placement placement;
-	struct hot hot;                             /* of the layers on the CPU; zeros: none */
-	enum kern_compute compute, experts_compute; /* as chosen; the latter where there is `beside` */
-	struct beside *beside; /* for experts on the CPU beside the device; NULL: there are none */
-	int send_above;        /* rows of a step, as in model_args; 0: experts never come to the device */
+	/* GPU-resident experts of offloaded layers; zeros: none */
+	struct hot hot;
+	/* decided when loading; experts_compute only with `beside` */
+	enum kern_compute compute, experts_compute;
+	struct beside *beside; /* CPU offload of experts; NULL: none */
+	int send_above;        /* rows of a step, as in model_args; 0: experts are never streamed */
 	struct model *model;
 	struct cache cache;
-	struct guide *guide; /* NULL on ranks that do not choose tokens */
+	struct guide_work guide_work; /* see step_args */
+	struct guide *guide;          /* NULL on ranks that do not choose tokens */
 	struct slots *slots;
 	struct batch *batch;
 	struct sampler *sampler;
-	struct graphs *graphs;   /* NULL: steps run operation by operation; of a group: its own */
-	bool no_graphs;          /* as in step_args */
-	struct pending *pending; /* begun, not ended; NULL until there is state */
-	bool notified;           /* fd is written to: not where plans are done when they are begun */
-	int fd;                  /* readable when one of them is done; -1: none yet */
-	int64_t ended_us;        /* when the last was ended */
+	struct graphs *graphs;   /* NULL: steps run operation by operation; in a group: made for that group */
+	bool no_graphs;          /* see step_args */
+	struct pending *pending; /* plans begun and not ended; NULL until the state is open */
+	/* true: finished plans are reported by fd; false if plans are done when they are begun */
+	bool notified;
+	int fd;           /* readable when a pending plan is done; -1: none yet */
+	int64_t ended_us; /* time when the last plan was ended */
 	struct bus_limits lim;
-	uint32_t own_blocks, own_host_blocks, own_context; /* before ranks agree on the least */
-	uint32_t rope_context;   /* that the rotations were made for: some are others for a longer one */
-	double memory_fraction;  /* of the device; 0: as cache.h says */
+	/* this rank's own values, before ranks agree on the least */
+	uint32_t own_blocks, own_host_blocks, own_context;
+	uint32_t rope_context;   /* context length used for the rotations: some RoPE types depend on it */
+	double memory_fraction;  /* share of the device's memory; 0: the default (cache.h) */
 	struct loading *loading; /* borrowed while it opens; or NULL */
-	int64_t least_us;        /* as in step_args */
+	int64_t least_us;        /* see step_args */
 	struct trace *trace;     /* borrowed; or NULL */
 	atomic_ullong *moves;    /* borrowed; or NULL */
-	int64_t stored_bytes;    /* of this rank's weights, in the model's files */
-	bool sized_last;         /* the pool is made of what is left when everything else is there */
+	int64_t stored_bytes;    /* size of this rank's weights in the model's files */
+	bool sized_last;         /* the pool takes the memory that everything else leaves */
 	uint32_t block_size;
 	int max_logits;
 	uint32_t load_ms;
 	uint64_t epoch;
-	uint64_t expected; /* number of the plan that is due */
-	uint64_t ended;    /* of the last one with its result taken */
+	uint64_t expected; /* number of the next plan */
+	uint64_t ended;    /* number of the last plan with its result taken */
 	uint32_t group0;   /* first want of the last group of logits */
-	bool broken;       /* a plan went wrong half-way */
+	bool broken;       /* a plan failed half-way */
 };
 
 /* step.c */
-/* Drops all plans under way, with their results. */
+/* Drop all plans in flight, with their results. */
 void step_drain(struct step *s);
-/* The numerics class: what two workers must share for their bits to be the same. */
+/* Write the numerics class: two workers with the same class compute the same bits. */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n);
 
 /* step_open.c */
-/* All but the pools: slots, batch, sampler, what is pending. */
+/* Open everything but the pools: slots, batch, sampler, pending plans. */
 int step_open_state(struct step *s, char *why, size_t why_n);
-/* Each kind of step once, where that takes memory. */
+/* Run each kind of step once, if that allocates device memory. */
 int step_profile(struct step *s, char *why, size_t why_n);
-/* The pool's size when everything else is on the device: what is left. */
+/* Compute the pool's size from the memory left by everything else. */
 int step_size_last(struct step *s, char *why, size_t why_n);
-/* The KV pools, as large as s->cache says. */
+/* Open the KV pools, with the sizes in s->cache. */
 int step_open_pools(struct step *s, char *why, size_t why_n);
-/* Where the device keeps graphs, and they are wanted; progress: NULL, or told how far they are. */
+/* Make the graphs, if the device has them and they are wanted.  progress: called with the progress; or
+ * NULL. */
 int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
 		     size_t why_n);
 
-/* step_pool.c: what a plan's pooled runs give; on rank 0, the others have none. */
-/* The batch is built: room for them in f. */
+/* step_pool.c: results of a plan's pooled runs, on rank 0 only. */
+/* The batch is built: reserve room for the pooled runs in f. */
 int step_pool_begin(struct step *s, struct pending_plan *f, char *why, size_t why_n);
-/* The logits of the n wants from `first` on are there. */
+/* The logits of the n wants from `first` on are computed: copy those of pooled runs. */
 int step_pool_logits(struct step *s, struct pending_plan *f, uint32_t first, int n);
-/* Behind the head: the batch is set to other logits rows. */
+/* After the head: compute the other pooled rows; sets the batch to other logits rows. */
 int step_pool_rows(struct step *s, struct pending_plan *f);
-/* f is done: into r. */
+/* f is done: add its pooled results to r. */
 void step_pool_take(const struct step *s, const struct pending_plan *f, struct result *r);
 
 #endif

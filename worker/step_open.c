@@ -1,4 +1,4 @@
-/* step_open.c - a worker opens: sizes, device, weights, pools, graphs; and closes. */
+/* step_open.c - opens a worker (sizes, device, weights, pools, graphs) and closes it. */
 #include "worker/step_impl.h"
 #include "worker/trace.h"
 
@@ -18,9 +18,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Where neither the controller nor the user chose. */
+/* Defaults, if neither the controller nor the user has chosen. */
 enum { BLOCK_SIZE = 16, ROWS = 512, RUNS = 128, SLOTS = 256 };
-/* Beyond these a plan is not a plan; sizes below stay within int32. */
+/* Limits of a plan; they also keep the sizes below within int32. */
 enum {
 	BLOCK_SIZE_MAX = 256,
 	ROWS_MAX = 1 << 16,
@@ -28,7 +28,7 @@ enum {
 	SLOTS_MAX = 1 << 14,
 	CONTEXT_MAX = 1 << 24
 };
-/* Logits of one call of the head: as many rows as runs, within this much memory. */
+/* Memory for the logits of one call of the head: it takes as many rows as runs, within this limit. */
 enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
 
 /* ---- sizes ---- */
@@ -47,7 +47,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Dynamic RoPE is made for going beyond the model's own context, by its factor. */
+/* Dynamic RoPE extends the model's own context by its factor. */
 static uint32_t longest_context(const struct model_config *c)
 {
 	double n = c->rope == ROPE_DYNAMIC ? c->max_position * c->rope_factor : c->max_position;
@@ -73,7 +73,7 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
 		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
 			       s->block_size);
-	/* Rows find their tokens by an int32 index. */
+	/* Rows refer to their tokens by an int32 index. */
 	if (!l->max_slots)
 		m->max_slots = least(m->max_slots, (uint32_t)(INT32_MAX / ((int64_t)m->max_context + 1)));
 	if (!l->max_runs)
@@ -84,7 +84,7 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	return 0;
 }
 
-/* "auto", or no name, depends on the device. */
+/* Parse a compute mode; "auto" and "" depend on the device. */
 static int compute_mode(const char *name, const char *device, const char *isa, enum kern_compute *out,
 			char *why, size_t why_n)
 {
@@ -133,7 +133,7 @@ static int kv_type(const char *name, enum kern_kv_type *out, char *why, size_t w
 		       name);
 }
 
-/* What was chosen, and what the device lacks for it. */
+/* Log the device's mode, and what the device lacks for it. */
 static void log_device(const struct step *s, const char *device)
 {
 	struct kern_info info;
@@ -160,6 +160,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.max_logits = s->max_logits,
 		.max_context = (int)s->lim.max_context,
 		.max_blocks_per_seq = (int)((s->lim.max_context + s->block_size - 1) / s->block_size),
+		.max_tables = (int)s->lim.max_slots,
 		.n_vocab = s->config.n_vocab,
 		.n_sharing = (int)s->load.n_sharing,
 		.fast = s->load.fast,
@@ -181,7 +182,7 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
 }
 
-/* ---- experts beside the device ---- */
+/* ---- host experts ---- */
 
 static int place_experts(struct step *s, const struct step_args *a, char *why, size_t why_n)
 {
@@ -195,7 +196,7 @@ static int place_experts(struct step *s, const struct step_args *a, char *why, s
 	return hot_check_placement(a->hot, &s->placement, a->device, why, why_n);
 }
 
-/* The size of a layer's largest expert on the device is measured: the table knows its layouts. */
+/* Measure each layer's largest expert on the device, since only the table knows its layouts. */
 static int expert_sizes(const struct step *s, const struct weights *w, int64_t *bytes, char *why,
 			size_t why_n)
 {
@@ -213,7 +214,7 @@ static int expert_sizes(const struct step *s, const struct weights *w, int64_t *
 	return rc;
 }
 
-/* Before anything is sized: the CPU does not hold those that are on the device. */
+/* Choose the GPU-resident experts before anything is sized: they take no host memory. */
 static int choose_hot(struct step *s, const struct step_args *a, const struct weights *w, char *why,
 		      size_t why_n)
 {
@@ -243,7 +244,7 @@ static int choose_hot(struct step *s, const struct step_args *a, const struct we
 	return rc;
 }
 
-/* Bytes of the experts that are on the CPU, in the model's files. */
+/* Return the bytes of the host experts in the model's files. */
 static int64_t beside_stored(const struct step *s, const struct weights *w)
 {
 	int64_t n = 0;
@@ -252,7 +253,7 @@ static int64_t beside_stored(const struct step *s, const struct weights *w)
 	return n;
 }
 
-/* The same as the CPU's table will hold them. */
+/* Return the bytes of the host experts in the CPU's table. */
 static int64_t beside_kept(const struct step *s, const struct weights *w, enum kern_compute compute)
 {
 	const enum kept_mode mode = kept_mode(kern_compute_name(compute));
@@ -262,8 +263,7 @@ static int64_t beside_kept(const struct step *s, const struct weights *w, enum k
 	return n;
 }
 
-/* Of layers on the CPU: what one expert takes on the device, on average of them all, and what they all take.
- */
+/* Return the device bytes of all host experts, and set *each to the mean of one. */
 static int64_t packed_bytes(const struct step *s, const int64_t *sizes, double *each)
 {
 	const int n_experts = s->config.experts.n;
@@ -280,8 +280,8 @@ static int64_t packed_bytes(const struct step *s, const int64_t *sizes, double *
 	return bytes;
 }
 
-/* With --fast: from how many rows of a step on the CPU's experts come to the device, for which pinned memory
- * has them once more.  kept: bytes that the CPU's table will take. */
+/* With --fast: decide the number of rows above which host experts are streamed, from a second copy in
+ * pinned memory.  kept: bytes that the CPU's table will take. */
 static int plan_sending(struct step *s, const struct step_args *a, const struct weights *w, int64_t kept,
 			char *why, size_t why_n)
 {
@@ -374,7 +374,7 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 	};
 }
 
-/* The number of blocks; a default context is cut to what they can hold. */
+/* Compute the number of blocks; a default context is reduced to what they hold. */
 static int size_cache(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
 {
 	int rc = cache_size(&s->cache, ca, why, why_n);
@@ -391,7 +391,8 @@ static int size_cache(struct step *s, const struct cache_args *ca, char *why, si
 	return 0;
 }
 
-/* What its weights will take on the device: on a CPU as its table holds them, of a rank its share. */
+/* Return the device memory that the weights will take: on a CPU, as its table stores them; for a rank, its
+ * shard. */
 static int64_t planned_bytes(const struct step *s, const struct step_args *a, const struct weights *w)
 {
 	enum kern_compute compute;
@@ -404,7 +405,7 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 	return (int64_t)((double)all * ((double)s->stored_bytes / (double)w->bytes));
 }
 
-/* Before anything is loaded: what is known by now, and what can be refused by now. */
+/* Before anything is loaded: size the pool if possible, and reject what cannot work. */
 static int plan_cache(struct step *s, const struct step_args *a, const struct weights *w, char *why,
 		      size_t why_n)
 {
@@ -417,7 +418,6 @@ static int plan_cache(struct step *s, const struct step_args *a, const struct we
 	return rc;
 }
 
-/* Each kind of step once, where that takes memory. */
 int step_profile(struct step *s, char *why, size_t why_n)
 {
 	const struct profile_args pa = {
@@ -444,21 +444,20 @@ int step_profile(struct step *s, char *why, size_t why_n)
 	return rc;
 }
 
-/* When everything else is on the device: what is left. */
 int step_size_last(struct step *s, char *why, size_t why_n)
 {
-	s->lim.max_context = s->rope_context; /* an earlier group may have had less */
+	s->lim.max_context = s->rope_context; /* an earlier group may have had a smaller one */
 	const struct cache_args ca = cache_args_of(s, 0);
 	return size_cache(s, &ca, why, why_n);
 }
 
-/* A graph is all of a step: the CPU's layers cannot be in it. */
+/* A graph contains a whole step, so a step with layers on the CPU has none. */
 static bool wants_graphs(const struct step *s)
 {
 	return !s->no_graphs && s->ops->graph_begin && !s->beside;
 }
 
-/* The larger part of the progress is the layers', the rest the graphs'. */
+/* Share of the progress for the layers; the rest is for the graphs. */
 enum { LAYERS_PERMILLE = 900 };
 
 struct share {
@@ -477,7 +476,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		      size_t why_n)
 {
 	const bool then_graphs =
-		wants_graphs(s) && s->shard.n_ranks == 1; /* a group makes them when it forms */
+		wants_graphs(s) && s->shard.n_ranks == 1; /* a group makes its graphs when it forms */
 	struct share share = {a, 0, then_graphs ? LAYERS_PERMILLE : 1000};
 	const struct model_args m = {
 		.ops = s->ops,
@@ -506,7 +505,7 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 	return model_load(&s->model, &m, why, why_n);
 }
 
-/* What one rank of a group computes; of a worker alone, everything. */
+/* Choose the shard that this rank computes; without a group, everything. */
 static int choose_part(struct step *s, const struct weights *w, char *why, size_t why_n)
 {
 	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
@@ -542,13 +541,12 @@ int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permil
 	return wants_graphs(s) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
 }
 
-/* Values of a pooled run: a row, or the logits that are asked for. */
+/* Return the most values of a pooled run: a row, or the logits of `allowed` tokens. */
 static uint32_t pool_width(const struct step *s)
 {
 	return s->config.hidden > PARAMS_POOL_IDS_MAX ? (uint32_t)s->config.hidden : PARAMS_POOL_IDS_MAX;
 }
 
-/* All but the pools. */
 int step_open_state(struct step *s, char *why, size_t why_n)
 {
 	const struct bus_limits *m = &s->lim;
@@ -560,14 +558,17 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 		.n_vocab = m->n_vocab,
 	};
 	int rc;
+	s->batch = batch_new(m, s->block_size, s->max_logits);
 	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
-	    (rc = batch_new(&s->batch, m, s->block_size, s->max_logits, why, why_n)) ||
 	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, pool_width(s),
 			      why, why_n)))
 		return rc;
-	if (s->shard.rank == 0)
-		guide_new(&s->guide,
-			  &(struct guide_limits){.max_slots = m->max_slots, .n_vocab = m->n_vocab});
+	if (s->shard.rank == 0 &&
+	    (rc = guide_new(&s->guide,
+			    &(struct guide_limits){
+				    .max_slots = m->max_slots, .n_vocab = m->n_vocab, .work = s->guide_work},
+			    why, why_n)))
+		return rc;
 	slots_follow(s->slots, s->guide);
 	const struct sampler_args sa = {
 		.ops = s->ops,
@@ -593,7 +594,7 @@ int step_open_pools(struct step *s, char *why, size_t why_n)
 	return cache_open(&s->cache, &ca, s->stream, why, why_n);
 }
 
-/* Of a worker that serves alone. */
+/* Open the state and the pools of a worker that serves alone. */
 static int open_alone(struct step *s, char *why, size_t why_n)
 {
 	loading_now(s->loading, BUS_DOING_WARM_UP);
@@ -604,13 +605,13 @@ static int open_alone(struct step *s, char *why, size_t why_n)
 	return rc ? rc : step_open_pools(s, why, why_n);
 }
 
-/* To the trace: what its steps read and compute. */
+/* Write the load's description to the trace: bytes and operations of a step. */
 static void describe(const struct step *s)
 {
 	struct model_config c = s->part;
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	c.experts.intermediate = s->config.experts.intermediate / s->shard.n_ranks; /* in the mean, with ep */
+	c.experts.intermediate = s->config.experts.intermediate / s->shard.n_ranks; /* the mean, with ep */
 	trace_load(s->trace, &(struct trace_load){
 				     .device = s->ops->name,
 				     .mode = info.mode,
@@ -642,6 +643,26 @@ static int fill_device(struct step *s, const struct step_args *a, const struct w
 	return 0;
 }
 
+/* Log where the files deviate from config.json. */
+static void log_model(const struct step *s, const struct weights *w)
+{
+	const struct model_config *c = &s->config;
+	if (w->untied)
+		log_warn("model",
+			 "head=own reason=\"tie_word_embeddings is true, but the head in the files has other "
+			 "values than the embedding\"");
+	if (w->n_beyond)
+		log_warn("model",
+			 "layers=%d unused_layers=%d reason=\"config.json has fewer than the files\"",
+			 c->n_layers, w->n_beyond);
+	if (model_config_long_factors(c, (int)s->lim.max_context))
+		log_info("model",
+			 "rope=longrope factors=long context=%u original=%d: for prompts within the original "
+			 "context "
+			 "--context %d has the short factors",
+			 s->lim.max_context, c->rope_original, c->rope_original);
+}
+
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
 {
 	struct step *s = xcalloc(1, sizeof *s);
@@ -654,6 +675,8 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->no_graphs = a->no_graphs;
 	s->loading = a->loading;
 	s->trace = a->trace;
+	if (a->guide)
+		s->guide_work = *a->guide;
 	s->least_us = a->least_us;
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
@@ -667,6 +690,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 		step_close(s);
 		return rc;
 	}
+	log_model(s, w);
 	weights_close(w);
 	s->loading = NULL;
 	describe(s);
@@ -698,7 +722,7 @@ void step_close(struct step *s)
 	if (s->dev)
 		s->ops->close(s->dev);
 	if (s->fd >= 0)
-		close(s->fd); /* the device does not write to it any more */
+		close(s->fd); /* the device no longer writes to it */
 	model_config_fini(&s->config);
 	free(s);
 }

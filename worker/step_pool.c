@@ -1,9 +1,11 @@
-/* step_pool.c - runs of sequences that are pooled (params.pool): their rows off the device, means as sums.
+/* step_pool.c - runs of pooled sequences (params.pool): rows are downloaded from the device, means are
+ * summed.
  *
- *   last     the row behind the last norm comes into the plan's pinned memory
- *   logits   the head computes the row as if it were sampled from; the logits asked for come likewise
- *   mean     rows come in groups of max_logits into scratch, and are added on the host in fixed point:
- *            a sum of integers does not depend on where runs begin and end */
+ *   last     the row after the final norm is downloaded to the plan's pinned memory
+ *   logits   the head computes the row as if it were sampled from; the requested logits of all sequences are
+ *            downloaded together
+ *   mean     rows are downloaded in groups of max_logits into scratch, and added on the host in fixed point:
+ *            a sum of integers does not depend on the division into runs */
 #include "worker/step_impl.h"
 
 #include "base/err.h"
@@ -12,12 +14,12 @@
 #include <math.h>
 #include <string.h>
 
-/* A row of a mean: the k-th of pool i. */
+/* A row of a mean: row k of pool i. */
 struct place {
 	uint32_t i, k;
 };
 
-/* At the next row of a mean, from there on.  false: there is none. */
+/* Advance *at to the next row of a mean, starting there.  false: there is none. */
 static bool find_row(const struct batch *b, struct place *at)
 {
 	while (at->i < b->n_pools &&
@@ -33,7 +35,7 @@ static int64_t add(int64_t sum, float x)
 	return sum + llrint((double)x * RESULT_POOL_ONE);
 }
 
-/* The rows behind the last norm of the n logits rows that were set: *rows, on the device. */
+/* Compute the rows after the final norm, for the n logits rows that are set: *rows, on the device. */
 static int compute_rows(struct step *s, int n, const void **rows)
 {
 	struct kern_batch *b = &s->batch->kern;
@@ -43,13 +45,14 @@ static int compute_rows(struct step *s, int n, const void **rows)
 	return rc ? rc : model_rows(s->model, n, rows);
 }
 
-/* Of a group the stream holds operations of all ranks: one that is lost must not be waited for. */
+/* Wait for the stream.  In a group it holds operations of all ranks, so the wait must end if a rank is
+ * lost. */
 static int wait_rows(struct step *s)
 {
 	return s->group ? tp_group_sync(s->group, s->ops, s->stream) : s->ops->stream_sync(s->stream);
 }
 
-/* The next group of rows of means: computed, and added to their sums. */
+/* Compute the next group of rows of means, and add them to their sums. */
 static int add_group(struct step *s, struct pending_plan *f, struct place *at)
 {
 	const struct batch *b = s->batch;
@@ -85,7 +88,7 @@ static int add_means(struct step *s, struct pending_plan *f)
 	return rc;
 }
 
-/* The last rows of prompts, in groups, each into its plan's memory. */
+/* Download the last rows of prompts, in groups, into the plan's memory. */
 static int take_lasts(struct step *s, struct pending_plan *f)
 {
 	const struct batch *b = s->batch;
@@ -137,18 +140,27 @@ int step_pool_logits(struct step *s, struct pending_plan *f, uint32_t first, int
 {
 	const struct batch *b = s->batch;
 	const float *logits = model_logits(s->model);
-	int rc = 0;
-	for (uint32_t i = 0; i < f->n_pools; i++) {
+	uint32_t pairs[KERN_PICK_MAX][2];
+	int rc = 0, n_pairs = 0;
+	for (uint32_t i = 0; !rc && i < f->n_pools; i++) {
 		const struct batch_pool *p = &b->pools[i];
 		if (p->kind != PARAMS_POOL_LOGITS || p->want < first || p->want >= first + (uint32_t)n)
 			continue;
 		const struct slot *slot = slots_get(s->slots, p->slot, NULL, 0);
-		const float *row = logits + (size_t)(p->want - first) * (size_t)s->config.n_vocab;
-		float *out = f->rows + (size_t)i * pending_pool_width(s->pending);
-		for (uint32_t k = 0; !rc && k < slot->params.n_allowed; k++)
-			rc = s->ops->download(s->stream, out + k, row + slot->params.allowed[k], sizeof *out);
+		const uint32_t row = (p->want - first) * (uint32_t)s->config.n_vocab,
+			       out = i * pending_pool_width(s->pending);
+		if (n_pairs + (int)slot->params.n_allowed > KERN_PICK_MAX) {
+			rc = s->ops->pick(s->stream, f->rows, logits, (const uint32_t(*)[2])pairs, n_pairs);
+			n_pairs = 0;
+		}
+		for (uint32_t k = 0; k < slot->params.n_allowed; k++, n_pairs++) {
+			pairs[n_pairs][0] = row + (uint32_t)slot->params.allowed[k];
+			pairs[n_pairs][1] = out + k;
+		}
 	}
-	return rc;
+	return rc || !n_pairs
+		       ? rc
+		       : s->ops->pick(s->stream, f->rows, logits, (const uint32_t(*)[2])pairs, n_pairs);
 }
 
 int step_pool_rows(struct step *s, struct pending_plan *f)

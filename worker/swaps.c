@@ -5,17 +5,17 @@
 
 #include <stdlib.h>
 
-/* What a block on the device is to a swap that is under way. */
+/* State of a device block in a swap in flight: read by a copy out, written by a copy in. */
 enum { LEAVES = 1, ARRIVES = 2 };
 
 struct swaps {
 	const struct kern_ops *ops;
 	struct kern_kv *kv;
 	struct kern_stream *stream;
-	struct kern_event *computed; /* what the step's stream held when the last swaps were queued */
-	struct kern_event *moved;    /* the last swaps */
+	struct kern_event *computed; /* recorded on the step's stream before the last swaps */
+	struct kern_event *moved;    /* recorded after the last swaps */
 	uint8_t *state;              /* [n_blocks] LEAVES, ARRIVES */
-	int32_t *busy;               /* [n_blocks] the first n_busy: blocks with a state */
+	int32_t *busy;               /* [n_blocks] the first n_busy are the blocks with a state */
 	int n_busy;
 };
 
@@ -94,7 +94,7 @@ bool swaps_pending(struct swaps *w)
 	return w->n_busy > 0;
 }
 
-/* Swaps are done in their order: the last one's event is that of all. */
+/* Make s wait for all swaps: they are done in order, so the last event stands for all. */
 static int wait(struct swaps *w, struct kern_stream *s)
 {
 	int rc = w->ops->event_wait(w->moved, s);

@@ -1,26 +1,33 @@
 #include "worker/tp_group.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/err.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { SAME_SIZE = 512 };
+enum {
+	SAME_SIZE = 512,
+	SPIN_US = 200, /* about the time of a small model's step: no sleep before */
+	POLL_US = 20,
+};
 
 struct tp_group {
 	const struct coll_ops *ops;
 	struct coll *coll;
 	int rank, n_ranks;
+	int rc; /* 0, or the error found by tp_group_look(): the group has ended */
 };
 
 struct tp_group_meet {
 	const struct coll_ops *ops;
-	struct coll_meet *meet; /* NULL once it is used up */
+	struct coll_meet *meet; /* NULL once it is used */
 };
 
-/* ---- meeting ---- */
+/* ---- meeting places ---- */
 
 int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n)
 {
@@ -87,7 +94,7 @@ const char *tp_group_why(const struct tp_group *g)
 	return g->ops->why(g->coll);
 }
 
-/* ---- agreeing ---- */
+/* ---- agreement ---- */
 
 struct card {
 	struct tp_group_pools pools;
@@ -149,6 +156,28 @@ int tp_group_gather_cols(struct tp_group *g, struct kern_stream *s, void *out, c
 			 const int *widths)
 {
 	return g ? g->ops->gather_cols(g->coll, s, out, in, n_rows, widths) : 0;
+}
+
+int tp_group_share_tokens(struct tp_group *g, struct kern_stream *s, int32_t *tokens, const int32_t *at,
+			  int n)
+{
+	return g && n ? g->ops->share_tokens(g->coll, s, tokens, at, n) : 0;
+}
+
+int tp_group_look(struct tp_group *g, int64_t since_us)
+{
+	if (g && !g->rc)
+		g->rc = g->ops->look(g->coll, since_us);
+	return g ? g->rc : 0;
+}
+
+int tp_group_wait(struct tp_group *g, const struct kern_ops *ops, struct kern_event *e, int64_t since_us)
+{
+	const int64_t t0 = clock_us();
+	while (g && !g->rc && !ops->event_done(e) && !tp_group_look(g, since_us))
+		if (clock_us() - t0 > SPIN_US)
+			usleep(POLL_US);
+	return g && g->rc ? g->rc : ops->event_sync(e);
 }
 
 int tp_group_broadcast(struct tp_group *g, void *bytes_of_rank_0, size_t bytes)

@@ -1,13 +1,14 @@
-/* tp_group.h - a worker's place in a tensor-parallel group: joins it, agrees with the other ranks,
- * and hands the collectives of kern's table on to the model and the sampler.
+/* tp_group.h - a worker's membership in a tensor-parallel group: joins it, agrees with the other ranks, and
+ * passes the collectives of the kernels' table to the model and the sampler.
  *
  *   hello.meet      tp_group_meet_new(): where the others find this worker, if it becomes rank 0
  *   load            tp_group_join(), tp_group_agree()
- *   each plan       tp_group_sum_rows(), tp_group_gather_cols(), tp_group_broadcast()
- *   a lost rank     any of these gives an error (tp_group_broke()): tp_group_leave(), hello again
+ *   each plan       tp_group_sum_rows(), tp_group_gather_cols(), tp_group_share_tokens(): all queued
+ *   its result      tp_group_look() periodically, or tp_group_wait()
+ *   a lost rank     any of these returns an error (tp_group_broke()): tp_group_leave(), hello again
  *
- * A group is used by one thread.  NULL is the group of a worker that serves alone: the operations
- * then do nothing and return 0. */
+ * A group is used by one thread.  NULL is the group of a worker that serves alone: the operations then do
+ * nothing and return 0. */
 #ifndef QUERN_WORKER_TP_GROUP_H
 #define QUERN_WORKER_TP_GROUP_H
 
@@ -21,8 +22,8 @@
 struct tp_group;
 struct tp_group_meet;
 
-/* A new meeting place, as text (COLL_MEET_SIZE).  -ENODEV, -ENOTSUP: this device cannot be part of a
- * group. */
+/* Open a new meeting place, with its address as text (COLL_MEET_SIZE).  -ENODEV, -ENOTSUP: this device
+ * cannot be part of a group. */
 int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n);
 void tp_group_meet_free(struct tp_group_meet *m); /* NULL is fine */
 
@@ -34,44 +35,50 @@ struct tp_group_args {
 	const char *meet; /* rank 0's text */
 	struct tp_group_meet *
 		*mine;  /* this worker's meeting place, consumed if it is rank 0; may hold NULL */
-	int max_cols;   /* most columns that a rank gives to tp_group_gather_cols() */
-	int timeout_ms; /* how late a rank may be for an operation, once tp_group_settled() */
+	int max_cols;   /* most columns that a rank passes to tp_group_gather_cols() */
+	int timeout_ms; /* a rank later than this for an operation is lost, after tp_group_settled() */
 	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
-	void (*over)(void *arg); /* as in coll.h: frees the graphs that hold operations of the group */
+	/* called when the group ends, as in coll.h: frees the graphs that contain its operations */
+	void (*over)(void *arg);
 	void *over_arg;
 };
 
-/* Waits until all ranks are there.  0, -ECANCELED; -ESTALE, -ECONNRESET: this group does not form, a later
- * one may; any other error: none will. */
+/* Wait until all ranks have joined.  0, -ECANCELED; -ESTALE, -ECONNRESET: this group failed to form, a
+ * later one may succeed; any other error: none will. */
 int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n);
 void tp_group_leave(struct tp_group *g); /* NULL is fine */
 
-/* The error is another rank's: the group is over, but this worker can serve in a later one. */
+/* True if another rank caused the error: the group has ended, but this worker can serve in a later one. */
 bool tp_group_broke(int rc);
 const char *tp_group_why(const struct tp_group *g);
 
-/* Pools of a rank; the group serves with the least of each. */
+/* Pool sizes of a rank; the group serves with the least of each. */
 struct tp_group_pools {
 	uint32_t n_blocks, n_host_blocks, max_context;
 };
-/* Sets pools to the least of all ranks.  same: a line that must be equal on all ranks (numerics, sizes).
- * -EINVAL: it is not. */
+/* Set pools to the least of all ranks.  same: a line that must be equal on all ranks (numerics, sizes).
+ * -EINVAL: the lines differ. */
 int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
 		   size_t why_n);
 
-/* *ok becomes true if it is on all ranks; each calls it. */
+/* Set *ok to whether it is true on all ranks; every rank calls it. */
 int tp_group_all(struct tp_group *g, bool *ok);
 
-/* A whole plan was served: from now on a rank may be late by timeout_ms (coll.h). */
+/* Call after a whole plan was served: from now on timeout_ms limits how late a rank may be (coll.h). */
 void tp_group_settled(struct tp_group *g); /* NULL is fine */
 
-/* As in coll.h. */
+/* The following are as in coll.h. */
 int tp_group_sum_rows(struct tp_group *g, struct kern_stream *s, void *x, int n_rows, int width);
 int tp_group_gather_cols(struct tp_group *g, struct kern_stream *s, void *out, const void *in, int n_rows,
 			 const int *widths);
+int tp_group_share_tokens(struct tp_group *g, struct kern_stream *s, int32_t *tokens, const int32_t *at,
+			  int n);
 int tp_group_broadcast(struct tp_group *g, void *bytes_of_rank_0, size_t bytes);
-/* Of ops where g is NULL. */
+int tp_group_look(struct tp_group *g, int64_t since_us);
+/* Wait for e, unless the group ends first.  ops is used if g is NULL. */
+int tp_group_wait(struct tp_group *g, const struct kern_ops *ops, struct kern_event *e, int64_t since_us);
+/* ops is used if g is NULL. */
 int tp_group_sync(struct tp_group *g, const struct kern_ops *ops, struct kern_stream *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* trace.c - marks of a step, and the file of its lines. */
+/* trace.c - collects the marks of a step, and writes them to the file. */
 #include "worker/trace.h"
 
 #include "base/alloc.h"
@@ -13,23 +13,23 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Steps are kept as numbers, and become text many at a time: a line costs as much as the wait that it tells
- * of. */
+/* Steps are kept as numbers and formatted many at a time, since formatting a line takes as long as a wait
+ * that it measures. */
 enum { KEPT = 128 };
 
 struct kept {
 	struct trace_step step;
 	int64_t at_ns;
-	int64_t experts; /* that it read, in all layers */
+	int64_t experts; /* experts read, in all layers */
 	int64_t ns[TRACE_KINDS];
 };
 
 struct trace {
 	int fd;
-	struct buf lines;       /* being written */
-	struct kept kept[KEPT]; /* [n_kept] not written yet; the next one holds what is marked */
+	struct buf lines;       /* text being written */
+	struct kept kept[KEPT]; /* [n_kept] not written yet; the next entry collects the current marks */
 	int n_kept;
-	int64_t last_ns; /* of the last mark */
+	int64_t last_ns; /* time of the last mark */
 };
 
 const char *trace_name(enum trace_kind k)
@@ -69,8 +69,8 @@ static void add_line(struct trace *t, const struct kept *k)
 	buf_puts(&t->lines, "}}\n");
 }
 
-/* Whole lines, since workers append to one file.  A trace that cannot be written (a full disk) is no reason
- * to stop. */
+/* Write whole lines, since several workers append to one file.  An error (a full disk) only ends
+ * the trace. */
 static void flush(struct trace *t)
 {
 	for (int i = 0; i < t->n_kept; i++)

@@ -25,13 +25,13 @@ static const struct {
 } types[] = {{"awq", KERN_AWQ4}, {"f16", KERN_F16}, {"bf16", KERN_BF16}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* ---- where it lies ---- */
+/* ---- the file's path ---- */
 
 int tune_path(char *out, size_t n, const char *xdg_cache, const char *home, const char *device)
 {
 	char name[64];
 	size_t at = 0;
-	/* "NVIDIA H200" to "nvidia-h200": nothing in it may lead elsewhere */
+	/* "NVIDIA H200" becomes "nvidia-h200"; nothing in the name may lead to another directory */
 	for (const char *p = device; *p && at < sizeof name - 1; p++) {
 		if (isalnum((unsigned char)*p))
 			name[at++] = (char)tolower((unsigned char)*p);
@@ -202,7 +202,7 @@ static json_t *to_json(const struct tune *t)
 			 t->isa, "build", t->build, "layers", layers);
 }
 
-/* All folders above the file. */
+/* Create all folders above the file. */
 static int make_folders(const char *path)
 {
 	char *at = xstrdup(path);
@@ -236,7 +236,7 @@ int tune_write(const struct tune *t, const char *path, char *why, size_t why_n)
 
 /* ---- use ---- */
 
-/* A file that is missing or does not fit is logged once; the built-in crossovers apply then. */
+/* Log once why the built-in crossovers apply: the file is missing or does not fit. */
 static void built_in(const char *why)
 {
 	log_info("tune", "crossovers=built-in reason=\"%s\"", why);

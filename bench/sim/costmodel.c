@@ -16,16 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the memory, what weights and KV may take: the rest is activations and the runtime's. */
+/* Fraction of the memory for weights and KV.  The rest is for activations and the runtime. */
 static const double memory_share = 0.9;
 
-/* Qwen3-8B: 36 layers, 8 KV heads of 128, KV in 16 bits; 8.19e9 parameters.  AWQ: 4 bits and a
- * scale and a zero point per 128; the head in 16 bits.  The embedding is not read in a step, but
- * stays in memory, which the share above covers. */
+/* Qwen3-8B: 36 layers, 8 KV heads of 128, KV in 16 bits; 8.19e9 parameters.  AWQ: 4 bits, with a scale and a
+ * zero point per 128; the head in 16 bits.  The embedding is not read in a step, but stays in memory, which
+ * memory_share covers. */
 #define QWEN3_8B_AWQ                                                                                         \
 	.weights_bytes = 4.9e9, .flop_per_token = 2 * 8.19e9, .kv_token_bytes = 2.0 * 36 * 8 * 128 * 2
 
-/* Bandwidths are about 9/10 of the data sheet's, FLOP rates (dense, 16 bits) half of it. */
+/* Bandwidths are about 9/10, and FLOP rates (dense, 16 bits) half of the data sheet's. */
 static const struct costmodel devices[] = {
 	{"h200", 1300, 4.3e12, 790e12 * 0.5, 55e9, 141e9, QWEN3_8B_AWQ},
 	{"h100", 1300, 3.0e12, 790e12 * 0.5, 55e9, 80e9, QWEN3_8B_AWQ},
@@ -82,17 +82,17 @@ double costmodel_step_us(const struct costmodel *c, const struct plan *p, uint32
 
 /* ---- devices with a model (`quern plan`) ---- */
 
-enum { COUNT_MAX = 4096, MEASURED_MAX = 16 << 20, ALL_REDUCES = 2 /* of a layer */ };
+enum { COUNT_MAX = 4096, MEASURED_MAX = 16 << 20, ALL_REDUCES = 2 /* per layer */ };
 
-/* Of the probes: what a step of the CPU's kernels reaches of them, at best (docs/performance/cpu.md). */
+/* Fraction of the probed rates that a step of the CPU's kernels reaches at best (docs/performance/cpu.md). */
 static const double cpu_reads = 0.8, cpu_products = 0.5;
 static const double cpu_base_us = 150;
-/* Of a sum over devices with links between them: its latency, whatever it adds. */
+/* Latency of an all-reduce over linked devices, whatever its size. */
 static const double all_reduce_us = 12;
 
 /* ---- devices ---- */
 
-/* Only a worker knows a CPU. */
+/* Only a worker can probe the CPU. */
 static int probe_cpu(json_t **out, char *why, size_t why_n)
 {
 	char *program = process_program("quern-worker", why, why_n);
@@ -122,7 +122,7 @@ static double probed(const json_t *cpu, const char *name)
 		json_object_get(json_object_get(json_object_get(cpu, "probes"), name), "all"));
 }
 
-/* Multiplications and additions per second in the default mode: of int16, each product is two of int8. */
+/* Return the multiplications and additions per second in a mode.  A product of int16 takes two of int8. */
 static double products_per_s(const json_t *cpu, const char *mode)
 {
 	const double vnni = probed(cpu, "int8_vnni"), avx2 = probed(cpu, "int8_avx2");
@@ -165,7 +165,7 @@ int costmodel_device_read(const char *text, struct costmodel_device *out, char *
 	snprintf(name, sizeof name, "%s", text);
 	for (char *p = name; *p; p++)
 		*p = (char)tolower((unsigned char)*p);
-	/* "4090x2": the count is behind the last x. */
+	/* "4090x2": the count follows the last x. */
 	char *x = strrchr(name, 'x'), *end;
 	if (x && x > name && isdigit((unsigned char)x[1])) {
 		const unsigned long count = strtoul(x + 1, &end, 10);
@@ -190,7 +190,7 @@ static void add_params(void *ctx, const struct weights_linear *l, bool head)
 	*params += (double)l->n * l->k;
 }
 
-/* Of experts that a token does not take. */
+/* Return the parameters of the experts that a token does not use. */
 static double idle_params(const struct weights *w, const struct config_experts *x)
 {
 	double all = 0;
@@ -222,7 +222,7 @@ int costmodel_model_read(const char *path, const struct costmodel_device *d, str
 					.max_position = c.max_position};
 	weights_each(w, add_params, &out->params);
 	out->params -= idle_params(w, &c.experts);
-	if (!w->head.w) /* the embedding serves */
+	if (!w->head.w) /* the embedding is also the head */
 		out->params += (double)c.n_vocab * c.hidden;
 	out->step_bytes = (double)report_step_bytes(&c, w, d->cpu ? d->mode : "bf16", 8);
 	out->kv_token_bytes =
@@ -240,9 +240,9 @@ void costmodel_load(struct costmodel_device *d, const struct costmodel_model *m)
 	d->cost.kv_token_bytes = m->kv_token_bytes;
 }
 
-/* ---- measured ---- */
+/* ---- measured costs ---- */
 
-/* A decode of b sequences takes base + b * row; a prompt's rows take 1 / prefill each. */
+/* A decode step of b sequences takes base + b * row; a prompt's rows take 1 / prefill each. */
 int costmodel_measured(struct costmodel_device *d, const char *path, char *why, size_t why_n)
 {
 	json_t *all = NULL;
@@ -273,7 +273,7 @@ int costmodel_measured(struct costmodel_device *d, const char *path, char *why, 
 	const double row_us = fmax(0, (many_us - few_us) / (many - few));
 	d->cost.base_us = fmax(1, few_us - few * row_us);
 	d->cost.decode_row_us = row_us;
-	d->cost.weights_bytes = 0; /* read in the measured time */
+	d->cost.weights_bytes = 0; /* reading the weights is part of the measured time */
 	d->cost.flop_per_s = d->cost.flop_per_token * prefill;
 	d->source = COSTMODEL_MEASURED;
 	return 0;

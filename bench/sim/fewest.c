@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HALVINGS = 6, STRETCH = 16 /* slots, at first */ };
+enum { HALVINGS = 6, STRETCH = 16 /* slots in the first pass */ };
 
 struct search {
 	struct fleet_replay_config cfg;
 	const struct trace *trace;
 	uint32_t most;
 	double share;
-	double *work; /* [n] device seconds of a slot's requests, by their arithmetic */
+	double *work; /* [n] device seconds of a slot's requests, by their FLOP */
 	void (*progress)(const struct fewest *f);
 	struct fewest *found;
 	int rc;
@@ -23,7 +23,7 @@ struct search {
 	size_t why_n;
 };
 
-/* Whether the schedule keeps the objectives; then *report is of it. */
+/* Return whether the schedule keeps the objectives; if so, *report is its report. */
 static bool keeps(struct search *s, const uint32_t *schedule, struct fleet_replay_report *report)
 {
 	if (s->rc)
@@ -41,7 +41,7 @@ static bool keeps(struct search *s, const uint32_t *schedule, struct fleet_repla
 	return false;
 }
 
-/* Takes over a schedule that keeps them. */
+/* Store a schedule that keeps the objectives. */
 static void take(struct search *s, const uint32_t *schedule, const struct fleet_replay_report *report)
 {
 	fleet_replay_report_fini(&s->found->report);
@@ -54,12 +54,12 @@ static uint32_t bounded(const struct search *s, double n)
 	return n < 1 ? 1 : n > s->most ? s->most : (uint32_t)n;
 }
 
-/* ---- one number for all the time ---- */
+/* ---- a constant number ---- */
 
 static void find_constant(struct search *s, uint32_t *trial)
 {
 	struct fewest *f = s->found;
-	uint32_t lo = 0, hi = s->most + 1; /* hi keeps them, lo does not */
+	uint32_t lo = 0, hi = s->most + 1; /* hi keeps the objectives, lo does not */
 	while (hi - lo > 1 && !s->rc) {
 		struct fleet_replay_report r;
 		const uint32_t n = hi > s->most ? s->most : (lo + hi) / 2;
@@ -98,7 +98,7 @@ static void find_by_load(struct search *s, uint32_t *trial)
 	double peak = 0, lo = 0, hi;
 	for (size_t i = 0; i < f->n; i++)
 		peak = fmax(peak, s->work[i]);
-	hi = f->constant / peak * 1.5; /* workers for a second of work */
+	hi = f->constant / peak * 1.5; /* workers per second of work */
 	for (int k = 0; k < HALVINGS && !s->rc; k++) {
 		struct fleet_replay_report r;
 		const double x = (lo + hi) / 2;
@@ -116,9 +116,10 @@ static void find_by_load(struct search *s, uint32_t *trial)
 	}
 }
 
-/* ---- fewer by one ---- */
+/* ---- reduction by one ---- */
 
-/* In slots [from, to); false: it does not keep them, or there are none left to take. */
+/* Take one worker from slots [from, to).  Returns false if the objectives are not kept, or no slot has a
+ * worker to spare. */
 static bool take_one(struct search *s, uint32_t *trial, size_t from, size_t to)
 {
 	struct fewest *f = s->found;

@@ -1,10 +1,10 @@
-/* fewest.h - the fewest workers that keep the objectives under a trace, with the future known: a schedule,
- * one number for each slot of time, found by search in the simulation of the service itself (fleet_replay.h).
- * Its workers cost no time to start.
+/* fewest.h - searches for the fewest workers that keep the objectives under a trace that is known in advance.
+ * The result is a schedule, one number of workers per time slot, evaluated by simulating the service itself
+ * (fleet_replay.h).  Its workers take no time to start.
  *
- * A schedule by the load (work of a slot over what a replica does, times a factor; the least factor that will
- * do), then fewer by one wherever the objectives are still kept, over long stretches first.  What is found
- * keeps the objectives; that no schedule with fewer does is not proven. */
+ * The first schedule follows the load: the work of a slot over the capacity of a replica, times the least
+ * factor that keeps the objectives.  Then the number is reduced by one wherever the objectives are still
+ * kept, long stretches first.  The result keeps the objectives; it is not proven to be minimal. */
 #ifndef QUERN_BENCH_SIM_FEWEST_H
 #define QUERN_BENCH_SIM_FEWEST_H
 
@@ -14,14 +14,15 @@ struct fewest {
 	uint32_t *schedule; /* [n] owned */
 	size_t n;
 	int64_t slot_us;
-	uint32_t constant; /* the fewest that keep them if their number never changes */
+	uint32_t constant; /* fewest workers that keep the objectives if the number never changes */
 	double constant_worker_s;
-	uint32_t n_runs;                   /* simulations */
+	uint32_t n_runs;                   /* number of simulations */
 	struct fleet_replay_report report; /* of the schedule */
 };
 
-/* cfg: of the service, whose own scaling does not count.  most: replicas; share: of the requests that must be
- * good. -ERANGE: `most` do not suffice.  progress: called after each simulation; may be NULL. */
+/* Search.  cfg: the service; its own scaling is ignored.  most: replicas; share: fraction of the requests
+ * that must be good.  -ERANGE: `most` replicas do not suffice.  progress: called after each simulation; may
+ * be NULL. */
 int fewest_find(const struct fleet_replay_config *cfg, const struct trace *trace, int64_t slot_us,
 		uint32_t most, double share, void (*progress)(const struct fewest *f), struct fewest *out,
 		char *why, size_t why_n);

@@ -18,14 +18,14 @@
 #include <zmq.h>
 
 enum {
-	TICK_US = 100 * 1000, /* timers of the fleet */
-	TURNS_MAX = 64,       /* at one time: messages that answer messages */
+	TICK_US = 100 * 1000, /* interval of the fleet's timers */
+	TURNS_MAX = 64,       /* limit of message rounds at one time, where messages answer messages */
 };
 #define BUS "inproc://fleet-replay"
 
 enum sim_state { SIM_NONE, SIM_STARTING, SIM_JOINED, SIM_ENDED };
 
-/* A plan that the device works on, or will. */
+/* A plan that the device executes or will execute. */
 struct flight {
 	int64_t finish_us;
 	struct result result;
@@ -34,15 +34,15 @@ struct flight {
 struct sim_worker {
 	enum sim_state state;
 	void *socket;             /* DEALER */
-	int64_t born_us, join_us; /* ordered; serves */
-	int64_t free_us;          /* its device is idle then */
-	uint64_t *slots;          /* [max_seqs] the sequence in it */
+	int64_t born_us, join_us; /* times when it was ordered, and when it serves */
+	int64_t free_us;          /* time when its device becomes idle */
+	uint64_t *slots;          /* [max_seqs] the sequence in each slot */
 	struct flight flight[SCHED_AHEAD];
 	uint32_t first, n_flight;
 };
 
 struct sim_request {
-	int64_t first_us, last_us; /* of its tokens; 0: none yet */
+	int64_t first_us, last_us; /* times of its first and last token; 0: none yet */
 	uint32_t n_got;
 	bool bad;
 };
@@ -58,10 +58,10 @@ struct sim {
 	struct sim_worker workers[ENGINE_WORKERS_MAX];
 	struct sim_request *requests; /* [trace->n] */
 	size_t n_arrived;
-	uint64_t n_open; /* accepted, not ended */
+	uint64_t n_open; /* requests accepted but not ended */
 	int64_t now_us, tick_us;
 	size_t slot;
-	bool answered; /* a worker has sent something in this turn */
+	bool answered; /* a worker has sent something in this round */
 	struct plan plan;
 	struct buf bytes;
 };
@@ -107,7 +107,7 @@ static void start_workers(struct sim *s, uint32_t n, int64_t start_us)
 	note_workers(s);
 }
 
-/* It has loaded, and says hello. */
+/* The worker has loaded: send hello. */
 static void join(struct sim *s, struct sim_worker *w)
 {
 	int none = 0;
@@ -182,7 +182,7 @@ static int on_plan(struct sim *s, struct sim_worker *w, const void *bytes, size_
 	return 0;
 }
 
-/* Takes one message of the controller.  1; 0: there is none; -EBADMSG. */
+/* Receive one message from the controller.  1; 0: there is none; -EBADMSG. */
 static int take_message(struct sim *s, struct sim_worker *w, char *why, size_t why_n)
 {
 	zmq_msg_t m;
@@ -209,8 +209,8 @@ static int take_message(struct sim *s, struct sim_worker *w, char *why, size_t w
 	return rc ? rc : 1;
 }
 
-/* All messages; negative: one of them makes no sense.  To a device with work ahead no plan comes: what else
- * there is for it waits for the next tick. */
+/* Receive all messages; negative: one of them is invalid.  A device that already has SCHED_AHEAD plans
+ * receives no plan, so its other messages wait for the next tick. */
 static int take_messages(struct sim *s, char *why, size_t why_n)
 {
 	const bool ticks = s->tick_us == s->now_us + TICK_US;
@@ -242,7 +242,7 @@ static void on_notice(void *user, const struct engine_notice *n)
 	const uint32_t starting = count(s, SIM_STARTING);
 	if (n->kind == ENGINE_NOTICE_SCALE && n->n_workers > starting)
 		start_workers(s, n->n_workers - starting, s->cfg->schedule ? 0 : s->cfg->start_us);
-	/* The scale is complete without those that start. */
+	/* The scale is complete without the workers that still start. */
 	for (int i = 0; n->kind == ENGINE_NOTICE_KEEP && i < ENGINE_WORKERS_MAX; i++)
 		if (s->workers[i].state == SIM_STARTING)
 			end_worker(s, &s->workers[i]);
@@ -319,7 +319,8 @@ static void take_events(struct sim *s)
 
 /* ---- time ---- */
 
-/* A turn of the engine (controller/fleet/engine.c), and what the workers answer to it. */
+/* Run one round of the engine (controller/fleet/engine.c), and the workers' answers, until nothing is
+ * sent. */
 static int turn(struct sim *s, char *why, size_t why_n)
 {
 	for (int i = 0; i < TURNS_MAX; i++) {
@@ -368,7 +369,7 @@ static int64_t next_event(const struct sim *s)
 	return at_us;
 }
 
-/* What happens now, outside of the controller. */
+/* Process everything due now outside the controller. */
 static void happen(struct sim *s)
 {
 	for (int i = 0; i < ENGINE_WORKERS_MAX; i++) {
@@ -386,7 +387,8 @@ static void happen(struct sim *s)
 		s->tick_us = s->now_us + TICK_US;
 }
 
-/* Requests that are known not to be good: of those that ended, and those that wait for too long. */
+/* Return whether too many requests are known not to be good: ended ones, and ones that have waited too
+ * long. */
 static bool is_hopeless(struct sim *s)
 {
 	if (!s->cfg->n_bad_max)

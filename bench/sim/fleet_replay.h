@@ -1,15 +1,14 @@
-/* fleet_replay.h - a whole service under load, in simulated time: the real fleet of the controller (routing,
- * work stealing, scale and drain, schedulers, the worker bus) with workers of the cost model, which come and
- * go.
+/* fleet_replay.h - a whole service under load, in simulated time: the controller's real fleet (routing, work
+ * stealing, scale and drain, schedulers, the worker bus), with workers of the cost model that start and end.
  *
  *     arrivals --> fleet (controller/fleet) --plans--> worker: one step after another, by costmodel.h
  *                    |  ^                   <-results--
  *                    |  '-- hello, ready: start_us after the order
  *                    '-- SCALE, KEEP: the simulated supervisor starts workers, and ends those that start
  *
- * The number of replicas is the fleet's own decision (engine.autoscale), or a schedule that was fixed before.
- * One thread; every message goes through the bus's real encoders over inproc sockets.  The outcome depends on
- * the configuration and the trace alone. */
+ * The number of replicas is the fleet's own decision (engine.autoscale), or a schedule fixed in advance.
+ * There is one thread; every message passes through the bus's real encoders over inproc sockets.  The outcome
+ * depends only on the configuration and the trace. */
 #ifndef QUERN_BENCH_SIM_FLEET_REPLAY_H
 #define QUERN_BENCH_SIM_FLEET_REPLAY_H
 
@@ -24,22 +23,23 @@
 
 struct fleet_replay_config {
 	struct engine_config
-		engine; /* max_seqs, max_rows, chunk, step_us, step_auto, block_size, autoscale */
+		engine; /* uses max_seqs, max_rows, chunk, step_us, step_auto, block_size, autoscale */
 	struct costmodel cost;
-	uint32_t n_blocks;    /* of a worker */
+	uint32_t n_blocks;    /* blocks of one worker */
 	uint32_t max_context; /* longer requests are refused */
 	uint32_t n_first;     /* workers that serve at the beginning */
-	int64_t start_us;     /* from the order of a worker until it serves */
-	/* Instead of engine.autoscale: so many replicas from i * slot_us on.  Its workers serve at once. */
+	int64_t start_us;     /* time from the order of a worker until it serves */
+	/* Instead of engine.autoscale: schedule[i] replicas from i * slot_us on.  Its workers serve at
+	 * once. */
 	const uint32_t *schedule; /* [n_slots] borrowed; NULL: none */
 	size_t n_slots;
 	int64_t slot_us;
-	uint64_t n_bad_max; /* end early when more requests are not good; 0: never */
+	uint64_t n_bad_max; /* end early when more requests than this are not good; 0: never */
 	uint64_t seed;
 	struct slo slo;
 };
 
-/* The workers there are, from a time on. */
+/* Number of workers from a time on. */
 struct fleet_replay_point {
 	int64_t at_us;
 	uint32_t n_workers, n_serving;
@@ -47,10 +47,10 @@ struct fleet_replay_point {
 
 struct fleet_replay_report {
 	uint64_t n_requests, n_refused, n_done, n_good;
-	uint64_t n_lost; /* accepted, and failed */
-	bool given_up;   /* n_bad_max: the figures are of a part */
+	uint64_t n_lost; /* accepted, but failed */
+	bool given_up;   /* ended early by n_bad_max: the figures cover a part of the trace */
 	struct samples ttft_ms, tpot_ms;
-	double worker_s; /* sum over all workers: from their order to their end */
+	double worker_s; /* worker seconds, from each worker's order to its end */
 	double sim_s, wall_s;
 	uint32_t n_started, n_ended, n_most;
 	struct fleet_replay_point *points; /* [n_points] owned */
@@ -60,7 +60,7 @@ struct fleet_replay_report {
 int fleet_replay_run(const struct fleet_replay_config *cfg, const struct trace *trace,
 		     struct fleet_replay_report *out, char *why, size_t why_n);
 void fleet_replay_report_fini(struct fleet_replay_report *r);
-/* The share of the accepted requests that is good; 1 without any. */
+/* Return the fraction of accepted requests that are good; 1 if there are none; 0 after an early end. */
 double fleet_replay_good(const struct fleet_replay_report *r);
 
 #endif

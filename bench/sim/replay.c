@@ -13,21 +13,21 @@
 #include <string.h>
 #include <time.h>
 
-/* Steps between the last admission and the first measured one: arrays reach their sizes. */
+/* Steps between the last admission and the first measured step, in which arrays reach their sizes. */
 enum { WARM_STEPS = 64 };
-/* Number of the chat that the shared prefix of all prompts is taken from. */
+/* Number of the chat that provides the tokens of the shared prefix. */
 static const uint64_t shared_chat = UINT64_MAX;
 
 struct request {
 	int64_t arrival_us, first_us, last_us; /* first_us 0: no token yet */
 	uint64_t chat;
 	uint32_t n_prompt, n_output, n_got;
-	uint32_t n_computed; /* the most positions it ever had in the cache */
+	uint32_t n_computed; /* most positions it has ever had in the cache */
 	uint32_t user, turn;
 	bool admitted; /* at least once */
 };
 
-/* A future arrival.  At equal times, in the order of numbers. */
+/* A future arrival.  At equal times, the order is that of the numbers. */
 struct coming {
 	int64_t at_us;
 	uint32_t request;
@@ -38,7 +38,7 @@ struct flight {
 	int64_t finish_us;
 	struct result result;
 	struct buf bytes;
-	double cpu_ns; /* the engine's, so far */
+	double cpu_ns; /* engine CPU time so far */
 	uint32_t rows, prompt_rows;
 };
 
@@ -57,7 +57,7 @@ struct replay {
 	const struct replay_config *cfg;
 	struct replay_report *report;
 	struct sched *sched;
-	int64_t now_us, free_us; /* free_us: when the device becomes idle */
+	int64_t now_us, free_us; /* free_us: time when the device becomes idle */
 	struct request *requests;
 	uint32_t n_requests, cap_requests;
 	struct coming *heap;
@@ -73,15 +73,15 @@ struct replay {
 	struct rng think;
 	double waiting_area, running_area, held_area; /* integrals over time */
 	struct spent spent;
-	double clock_ns; /* cost of reading the clock: a system call, not negligible beside a step */
+	double clock_ns; /* cost of reading the clock, a system call: not negligible compared with a step */
 	double other_ns; /* engine time charged to the next step */
 	bool measuring;  /* false: warming up for `running` */
 	uint32_t n_warm;
 };
 
-/* ---- small helpers ---- */
+/* ---- helpers ---- */
 
-/* Nanoseconds, since steps take few microseconds. */
+/* Nanoseconds, because steps take few microseconds. */
 static double cpu_ns(void)
 {
 	struct timespec ts;
@@ -89,7 +89,7 @@ static double cpu_ns(void)
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-/* The engine's time between two readings of the clock. */
+/* Return the engine's time between two readings of the clock. */
 static double spent_ns(const struct replay *r, double from, double to)
 {
 	return fmax(0, to - from - r->clock_ns);
@@ -200,7 +200,7 @@ static void add_trace(struct replay *r, const struct trace *t)
 	samples_reserve(&r->report->itl_ms, n_tokens);
 }
 
-/* Output length with which no sequence ends before all are admitted and measured. */
+/* Return an output length with which no sequence ends before all are admitted and measured. */
 static uint64_t running_output(const struct replay_config *c)
 {
 	uint64_t prompts = (uint64_t)c->running * (c->running_prompt + c->sched.block_size);
@@ -214,7 +214,7 @@ uint64_t replay_running_tokens(const struct replay_config *c)
 
 uint64_t replay_running_blocks(const struct replay_config *c)
 {
-	/* And the admission watermark of the scheduler. */
+	/* Includes the scheduler's admission watermark. */
 	uint64_t each = replay_running_tokens(c) / c->sched.block_size + 2;
 	return each * c->running * 17 / 16 + 16;
 }
@@ -255,7 +255,7 @@ static void arrive(struct replay *r, uint32_t id)
 	r->other_ns += spent_ns(r, from, cpu_ns());
 }
 
-/* The history of a chat, then new text. */
+/* Add the next turn of a chat: its history, then new text. */
 static void next_turn(struct replay *r, const struct request *q)
 {
 	uint32_t more, n_output;
@@ -326,7 +326,7 @@ static void take_events(struct replay *r)
 
 /* ---- the device ---- */
 
-/* Counts rows of prompt and output; positions computed before are recomputed. */
+/* Count rows of prompt and output.  Positions that were computed before count as recomputed. */
 static void count_rows(struct replay *r, const struct plan_run *run, bool comes)
 {
 	struct request *q = &r->requests[r->slots[run->slot].request];
@@ -370,7 +370,7 @@ static void device_step(struct replay *r, const struct plan *p, struct result *o
 
 /* ---- time ---- */
 
-/* Sends one plan to the device; false: the scheduler has none now. */
+/* Send one plan to the device; false: the scheduler has none now. */
 static bool plan_one(struct replay *r)
 {
 	unsigned long allocs = alloc_count();
@@ -442,7 +442,7 @@ static int apply_one(struct replay *r, char *why, size_t why_n)
 	return 0;
 }
 
-/* Advances the time; queue lengths are constant until then. */
+/* Advance the time; queue lengths are constant until then. */
 static void advance(struct replay *r, int64_t to_us)
 {
 	struct sched_stats st;
@@ -458,7 +458,7 @@ static void advance(struct replay *r, int64_t to_us)
 	r->now_us = to_us;
 }
 
-/* For `running`: starts measuring when all sequences decode; true when enough steps were measured. */
+/* For `running`: start measuring when all sequences decode.  Returns true when enough steps were measured. */
 static bool steady_over(struct replay *r)
 {
 	if (!r->cfg->running)

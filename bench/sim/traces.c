@@ -13,9 +13,9 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* ShareGPT as the vLLM paper measured it has 161.31 tokens per prompt and 337.99 per output on
- * average.  Lognormals with these means: short prompts with a long tail (sigma 1.5), outputs
- * spread over about an order of magnitude (sigma 1).  mu = log(mean) - sigma^2 / 2. */
+/* ShareGPT, as the vLLM paper measured it, has 161.31 tokens per prompt and 337.99 per output on average.
+ * The lognormals have these means: short prompts with a long tail (sigma 1.5), outputs spread over about an
+ * order of magnitude (sigma 1).  mu = log(mean) - sigma^2 / 2. */
 static const struct lengths sharegpt = {
 	.prompt_mu = 3.9584,
 	.prompt_sigma = 1.5,
@@ -34,7 +34,7 @@ struct field {
 	size_t n;
 };
 
-/* Position in the file, for errors. */
+/* State of reading a file; line is for errors. */
 struct reader {
 	const char *p, *end;
 	size_t line;
@@ -55,7 +55,7 @@ static int bad(const struct reader *r, const char *what, const struct field *f)
 	return err_why(r->why, r->why_n, -EINVAL, "line %zu: %s: \"%.*s\"", r->line, what, n, f->p);
 }
 
-/* The next line, cut at its commas; false at the end.  n counts fields beyond FIELDS_MAX too. */
+/* Split the next line at its commas; false at the end.  n also counts fields beyond FIELDS_MAX. */
 static bool next_line(struct reader *r, struct field *fields, size_t *n)
 {
 	if (r->p == r->end)
@@ -107,7 +107,7 @@ static int read_heading(struct reader *r)
 	return 0;
 }
 
-/* Reads n digits and advances; false: fewer, or other characters. */
+/* Read n digits and advance; false if there are fewer, or other characters. */
 static bool digits(const char **p, const char *end, int n, int64_t *out)
 {
 	*out = 0;
@@ -127,7 +127,7 @@ static bool mark(const char **p, const char *end, const char *any)
 	return true;
 }
 
-/* ".5" and the like, to microseconds; without a point: 0. */
+/* Read a fraction such as ".5" in microseconds; 0 without a point. */
 static bool fraction(const char **p, const char *end, int64_t *us)
 {
 	int64_t unit = 100000;
@@ -140,7 +140,7 @@ static bool fraction(const char **p, const char *end, int64_t *us)
 	return *p > from;
 }
 
-/* Days since 1970 of a date of the Gregorian calendar. */
+/* Return the days since 1970 of a Gregorian date. */
 static int64_t days_of(int64_t year, int64_t month, int64_t day)
 {
 	int64_t y = month <= 2 ? year - 1 : year, era = y / 400, of_era = y - era * 400;
@@ -148,7 +148,7 @@ static int64_t days_of(int64_t year, int64_t month, int64_t day)
 	return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-/* "Z", "+01:00" or nothing, to minutes. */
+/* Read "Z", "+01:00" or nothing, in minutes. */
 static bool zone(const char **p, const char *end, int64_t *minutes)
 {
 	int64_t h, m;
@@ -177,7 +177,7 @@ static bool date_time(const char *p, const char *end, int64_t *us)
 	return true;
 }
 
-/* Up to 12 digits and a fraction. */
+/* Read seconds: up to 12 digits and a fraction. */
 static bool seconds(const char *p, const char *end, int64_t *us)
 {
 	int64_t whole, part;
@@ -217,7 +217,7 @@ static int read_row(const struct reader *r, const struct field *f, size_t n, str
 		return bad(r, "ContextTokens is not a number of tokens", &f[r->column_prompt]);
 	if (!count(&f[r->column_output], &a->n_output))
 		return bad(r, "GeneratedTokens is not a number of tokens", &f[r->column_output]);
-	/* Some traces have empty outputs; a computed prompt always yields a token. */
+	/* Some traces have empty outputs, but a computed prompt always yields a token. */
 	a->n_output = a->n_output ? a->n_output : 1;
 	return 0;
 }
@@ -228,7 +228,7 @@ static int by_time(const void *a, const void *b)
 	return (x->at_us > y->at_us) - (x->at_us < y->at_us);
 }
 
-/* By time, from 0 on.  Most files are sorted; qsort is not stable, so leave those alone. */
+/* Sort by time, and shift times to begin at 0.  Sorted files are left alone, because qsort is not stable. */
 static void settle(struct trace *t)
 {
 	bool sorted = true;
@@ -315,7 +315,7 @@ double rng_exponential(struct rng *r)
 	return -log(rng_unit(r));
 }
 
-/* Box-Muller, one of the two values. */
+/* Draw by Box-Muller, using one of its two values. */
 static double rng_normal(struct rng *r)
 {
 	double radius = sqrt(2 * rng_exponential(r));
@@ -338,7 +338,7 @@ double rng_gamma(struct rng *r, double shape)
 	}
 }
 
-/* ---- synthetic ---- */
+/* ---- synthetic arrivals ---- */
 
 int lengths_parse(const char *text, struct lengths *out, char *why, size_t why_n)
 {
@@ -374,7 +374,7 @@ void lengths_draw(const struct lengths *l, struct rng *r, uint32_t *n_prompt, ui
 	*n_output = lognormal(r, l->output_mu, l->output_sigma, l->output_max);
 }
 
-/* A finite number above 0 up to the end of text. */
+/* Parse a finite number above 0 that ends with the text. */
 static bool positive(const char *text, double *out)
 {
 	char *end;
@@ -387,7 +387,7 @@ int arrivals_parse(const char *text, double *shape, char *why, size_t why_n)
 	*shape = 1;
 	if (strcmp(text, "poisson") == 0)
 		return 0;
-	/* For smaller shapes, the power in rng_gamma() underflows. */
+	/* With smaller shapes, the power in rng_gamma() underflows. */
 	if (strncmp(text, "gamma:", 6) == 0 && positive(text + 6, shape) && *shape >= 0.01 && *shape <= 1e6)
 		return 0;
 	return err_why(why, why_n, -EINVAL, "\"%.40s\" is neither poisson nor gamma:SHAPE (0.01 to 1e6)",
@@ -436,7 +436,7 @@ void trace_users(struct trace *t, const struct users *u, uint64_t seed)
 	}
 	for (size_t i = 0; i < t->n; i++) {
 		double x = rng_unit(&r) * sum;
-		uint32_t lo = 0, hi = u->n - 1; /* binary search: the first with upto > x */
+		uint32_t lo = 0, hi = u->n - 1; /* binary search for the first user with upto > x */
 		while (lo < hi) {
 			uint32_t mid = lo + (hi - lo) / 2;
 			if (upto[mid] > x)

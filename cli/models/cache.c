@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/replace.h"
 #include "cli/terminal/environment.h"
 #include "store/cached.h"
 
@@ -30,11 +31,11 @@ char *cache_root(char *why, size_t why_n)
 	return root;
 }
 
-/* ---- trees of files ---- */
+/* ---- directory trees ---- */
 
 typedef int visit(void *ctx, const char *dir, const char *name, const struct stat *st);
 
-/* Calls f for all but directories below dir, depth first; of == f's errors end the walk. */
+/* Call f for every entry below dir, for a directory after its contents.  An error of f ends the walk. */
 static int walk(const char *dir, int depth, visit *f, void *ctx)
 {
 	DIR *d = depth < DEPTH_MAX ? opendir(dir) : NULL;
@@ -100,7 +101,7 @@ static bool ends(const char *s, const char *suffix)
 struct holding {
 	bool safetensors, config;
 	int n_gguf, n_bin;
-	char single[256]; /* of the first GGUF or .bin file */
+	char single[256]; /* name of the first GGUF file, else of the first .bin file */
 };
 
 static bool is_later_part(const char *name)
@@ -139,7 +140,7 @@ static void read_manifest(struct cached *c)
 	free(path);
 }
 
-/* A directory below ROOT/ORG/NAME: an entry, finished or not, or something else. */
+/* Add a directory below ROOT/ORG/NAME to the list, if it is a finished or partial model. */
 static void add_entry(struct cache_list *l, const char *dir, const char *name, const char *base)
 {
 	struct cached c = {.partial = *base == '.'};
@@ -167,7 +168,7 @@ static void add_entry(struct cache_list *l, const char *dir, const char *name, c
 	l->entries[l->n++] = c;
 }
 
-/* Calls f for each directory below dir. */
+/* Call f for each directory below dir. */
 static int each_dir(const char *dir, void (*f)(void *ctx, const char *dir, const char *base), void *ctx)
 {
 	DIR *d = opendir(dir);
@@ -253,7 +254,8 @@ bool cache_matches(const struct cached *c, const char *text)
 	       (strlen(at + 1) >= 7 && strncmp(c->commit, at + 1, strlen(at + 1)) == 0);
 }
 
-/* By a worker, from its controller: it has no tokenizer, and is meant by its whole name only. */
+/* Return whether a worker fetched the model from its controller.  Such a model has no tokenizer, and only its
+ * whole name matches. */
 static bool is_fetched(const struct cached *c)
 {
 	return strncmp(c->name, CACHED_FETCHED "/", sizeof CACHED_FETCHED) == 0;
@@ -267,7 +269,7 @@ void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME])
 	name[0] = '\0';
 	if (file_exists(word) || *word == '/' || *word == '.' || cache_list_read(&l, NULL, 0))
 		return;
-	/* "NAME" alone is meant only if it is one. */
+	/* "NAME" alone matches only if it is unique. */
 	for (size_t i = 0; i < l.n; i++) {
 		const struct cached *c = &l.entries[i];
 		if (c->partial || !cache_matches(c, word))
@@ -367,8 +369,8 @@ bool cache_place_has(const struct cache_place *p, const struct file_list *l)
 	return file_is_dir(p->final);
 }
 
-/* Links what the finished entry has: it was checked when it was fetched.  A file system without links: it is
- * fetched again. */
+/* Links the files of the finished entry, which were checked when they were fetched.  If the file system has
+ * no links, they are fetched again. */
 struct linking {
 	const char *from, *to;
 };
@@ -390,7 +392,7 @@ static int link_one(void *ctx, const char *dir, const char *name, const struct s
 	return rc;
 }
 
-/* A file of another commit's entry with the same digest, by its manifest. */
+/* Link files of another commit's entry that have the same digest in its manifest. */
 static void link_same(const struct cache_place *p, const char *other, const struct file_list *l)
 {
 	char *path = file_join(other, manifest_name);
@@ -408,7 +410,7 @@ static void link_same(const struct cache_place *p, const char *other, const stru
 			*slash = '\0';
 			if (!make_dirs(to, NULL, 0)) {
 				*slash = '/';
-				if (link(from, to) < 0) /* it is fetched again */
+				if (link(from, to) < 0) /* the file is fetched again */
 					errno = 0;
 			}
 			free(from);
@@ -447,11 +449,12 @@ int cache_place_stage(const struct cache_place *p, const struct file_list *l, ch
 static int write_manifest(const char *dir, const struct source *s, const struct file_list *l, char *why,
 			  size_t why_n)
 {
-	char *path = file_join(dir, manifest_name), *temp = xasprintf("%s~", path);
+	char *path = file_join(dir, manifest_name);
 	json_t *digests = json_object();
 	int64_t bytes;
 	const size_t n = file_list_chosen(l, &bytes);
-	const char *from = s->kind == SOURCE_HUB ? s->endpoint : s->url; /* without a signature */
+	const char *from = s->kind == SOURCE_HUB ? s->endpoint : s->url; /* the query, which may hold a
+									  * signature, is cut off below */
 	for (size_t i = 0; i < l->n; i++)
 		if (l->files[i].chosen && l->files[i].digest != DIGEST_NONE)
 			json_object_set_new(digests, l->files[i].path, json_string(l->files[i].hex));
@@ -459,12 +462,9 @@ static int write_manifest(const char *dir, const struct source *s, const struct 
 			      s->revision, "commit", l->commit, "source", from, strcspn(from, "?#"), "date",
 			      (json_int_t)clock_unix(), "files", (json_int_t)n, "bytes", (json_int_t)bytes,
 			      "digests", digests);
-	int rc = 0;
-	if (json_dump_file(o, temp, JSON_INDENT(1)) || rename(temp, path) < 0)
-		rc = err_why(why, why_n, -EIO, "cannot write %s", path);
+	int rc = replace_json(path, o, why, why_n);
 	json_decref(o);
 	free(path);
-	free(temp);
 	return rc;
 }
 
@@ -474,31 +474,21 @@ int cache_place_touch(const struct cache_place *p, const struct source *s, const
 	return write_manifest(p->final, s, l, why, why_n);
 }
 
-static void sync_dir(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	fsync(fd);
-	close(fd);
-}
-
 int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
 			char *why, size_t why_n)
 {
 	char *old = xasprintf("%s/.%s.old", p->dir, l->commit);
 	int rc = write_manifest(p->staging, s, l, why, why_n);
 	remove_tree(old);
-	sync_dir(p->staging);
 	if (!rc && rename(p->staging, p->final) < 0) {
-		/* An entry with fewer files has the name. */
+		/* A finished entry with fewer files exists. */
 		if (rename(p->final, old) < 0 || rename(p->staging, p->final) < 0)
 			rc = err_why(why, why_n, -errno, "cannot rename %s to %s: %s", p->staging, p->final,
 				     strerror(errno));
 		else
 			remove_tree(old);
 	}
-	sync_dir(p->dir);
+	file_sync_folder(p->final);
 	free(old);
 	return rc;
 }
@@ -517,7 +507,8 @@ int cache_remove(const struct cached *c, int64_t *bytes, char *why, size_t why_n
 		else if ((rc = remove_tree(old)))
 			err_why(why, why_n, rc, "cannot remove %s: %s", old, strerror(-rc));
 		*bytes = rc ? 0 : c->bytes;
-		/* The last one of its name: the lock goes, then the folders if they are empty. */
+		/* If no other entry has this name, remove the lock, and then the folders if they are
+		 * empty. */
 		char *lock_path = file_join(dir, ".lock"), *org = xstrdup(dir);
 		*strrchr(org, '/') = '\0';
 		struct cache_list l;

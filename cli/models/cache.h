@@ -1,17 +1,17 @@
-/* cache.h - the models of this user: where `quern pull` puts them, and commands find them by name.
+/* cache.h - the user's model cache: `quern pull` writes it, and commands find models in it by name.
  *
  *     ROOT/                         $QUERN_MODELS, $XDG_CACHE_HOME/quern/models or ~/.cache/quern/models
  *       ORG/NAME/
  *         .lock                     held by the command that writes here
- *         COMMIT/                   a model as it was at a commit: complete, never changed
+ *         COMMIT/                   a model as of a commit: complete, never changed
  *           .quern-model.json       its manifest: {"name", "revision", "commit", "source", "date", "bytes"}
  *           config.json, ...
- *         .COMMIT.part/             under way
+ *         .COMMIT.part/             in progress
  *         .COMMIT.old/              replaced or being removed
  *
- * Workers put what they fetch from a controller beside them (store/cached.h).
+ * Workers store what they fetch from a controller in the same ROOT (store/cached.h).
  *
- * Directories appear and go by rename(2): a reader sees a model as a whole or not at all. */
+ * Directories appear and disappear by rename(2): a reader sees a whole model or none. */
 #ifndef QUERN_CLI_MODELS_CACHE_H
 #define QUERN_CLI_MODELS_CACHE_H
 
@@ -25,60 +25,61 @@
 
 enum { CACHED_NAME = 2 * SOURCE_PART_MAX + 2 }; /* size of "ORG/NAME" */
 
-/* One entry. */
+/* One model in the cache. */
 struct cached {
-	char *dir; /* owned; with no manifest if it is partial */
+	char *dir; /* owned; has no manifest if the model is partial */
 	char name[CACHED_NAME];
 	char revision[SOURCE_REVISION];
 	char commit[DIGEST_HEX];
-	char kind[32]; /* "safetensors", "GGUF", "llama2.c", ...; "partial" */
-	int64_t date;  /* of the pull, seconds since 1970 */
+	char kind[32]; /* "safetensors", "GGUF", "bin" (llama2.c) or "files"; "partial" */
+	int64_t date;  /* time of the pull, seconds since 1970 */
 	int64_t bytes;
 	bool partial;
 };
 struct cache_list {
-	struct cached *entries; /* by name, then the newest first */
+	struct cached *entries; /* sorted by name, then newest first */
 	size_t n, cap;
 };
 
-/* ROOT as an absolute path, to be freed; NULL with the reason: neither it nor HOME is set. */
+/* Return ROOT as an absolute path, which the caller frees.  NULL with the reason if neither a cache variable
+ * nor HOME is set. */
 char *cache_root(char *why, size_t why_n);
 
-/* All that is there.  An absent root is empty. */
+/* List the whole cache.  An absent root is empty. */
 int cache_list_read(struct cache_list *l, char *why, size_t why_n);
 void cache_list_fini(struct cache_list *l);
-/* Whether an entry is meant: "NAME", or "ORG/NAME", with "@REVISION" as it was pulled or a commit's first
- * digits (7 at least). */
+/* Return whether text names the entry: "NAME" or "ORG/NAME", optionally with "@" and the revision as pulled
+ * or the first digits of a commit (at least 7). */
 bool cache_matches(const struct cached *c, const char *text);
 
-/* The path of a model that a command is given: word itself if it is a path that exists, else the newest entry
- * of that name: its directory, or its file if a single GGUF or llama2.c file is all there is.  name: what to
- * call it if it is from the cache, else "".  out: word if nothing is found. */
+/* Find the path of a model given to a command.  If word is an existing path, out is word.  Otherwise out is
+ * the newest entry of that name: its directory, or its file if it holds a single GGUF or llama2.c file.  If
+ * nothing is found, out is word.  name: the model's name if it is from the cache, else "". */
 void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME]);
 
-/* A place to write a model to: ROOT/ORG/NAME, locked. */
+/* A place to write a model: ROOT/ORG/NAME, locked. */
 struct cache_place {
 	char *dir;     /* ROOT/ORG/NAME */
 	char *final;   /* .../COMMIT */
 	char *staging; /* .../.COMMIT.part */
 	int lock;
 };
-/* Makes the folders, takes the lock.  -EBUSY: another command has it. */
+/* Make the folders and take the lock.  -EBUSY: another command holds it. */
 int cache_place_open(struct cache_place *p, const char *name, const char *commit, char *why, size_t why_n);
-/* Whether all chosen files of l are in the finished entry already. */
+/* Return whether the finished entry already has all chosen files of l. */
 bool cache_place_has(const struct cache_place *p, const struct file_list *l);
-/* Makes the staging directory, with links to files of the finished entry and of others of this name, which
- * have the same digest. */
+/* Make the staging directory, with links to files that have the same digest in the finished entry or in other
+ * entries of this name. */
 int cache_place_stage(const struct cache_place *p, const struct file_list *l, char *why, size_t why_n);
-/* Writes the manifest and gives the staging directory its final name, in place of what has it. */
+/* Write the manifest and rename the staging directory to its final name, replacing any directory there. */
 int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
 			char *why, size_t why_n);
-/* The same where nothing was missing: its date and the name of its revision. */
+/* Update the date and revision of a finished entry from which no file was missing. */
 int cache_place_touch(const struct cache_place *p, const struct source *s, const struct file_list *l,
 		      char *why, size_t why_n);
 void cache_place_close(struct cache_place *p);
 
-/* Removes an entry; *bytes is what its files took. */
+/* Remove an entry; *bytes is the space that its files took. */
 int cache_remove(const struct cached *c, int64_t *bytes, char *why, size_t why_n);
 
 #endif

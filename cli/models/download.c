@@ -15,30 +15,31 @@ enum {
 	OPEN_FILES_MAX = DOWNLOAD_CONNECTIONS_MAX,
 	SAVE_US = 1000000,
 	PROGRESS_US = 100000,
-	HASH_STEP = 8 << 20, /* bytes between two looks at the network */
+	HASH_STEP = 8 << 20, /* bytes hashed between two checks of the network */
 };
-/* Left free on the disk. */
+/* Space to leave free on the disk. */
 static const int64_t margin = 64 << 20;
 
 struct fetch {
-	struct http_call call; /* first: what http_wait() returns */
+	struct http_call call; /* must be first: http_wait() returns a pointer to it */
 	struct part *part;     /* NULL: idle */
 	struct part_piece *piece;
-	int64_t before;  /* piece->done at its beginning */
-	bool whole_only; /* the server has sent a whole file instead of a range */
-	int nth;         /* tries without a byte */
-	char why[1024];  /* of a body that was given up */
+	int64_t before;  /* piece->done when the call began */
+	bool whole_only; /* the server has sent a whole file although a range was requested */
+	int nth;         /* retries without a byte received */
+	char why[1024];  /* reason for aborting a body */
 };
 
 struct run {
 	struct download *d;
 	struct http *h;
-	struct part *open[OPEN_FILES_MAX]; /* NULL: a free place */
-	size_t next;                       /* file of the list to open next */
+	struct part *open[OPEN_FILES_MAX]; /* NULL: a free slot */
+	size_t next;                       /* index of the next file in the list to open */
 	struct fetch fetches[DOWNLOAD_CONNECTIONS_MAX];
-	int faults;       /* in sequence, without a byte between them */
-	int64_t pause_us; /* nothing begins before: the server wants it */
-	int64_t finished; /* bytes of files that are done */
+	int faults;       /* consecutive faults, without a byte received between them */
+	int64_t pause_us; /* time before which no call begins, because of faults or the server's
+			   * Retry-After */
+	int64_t finished; /* bytes of finished files */
 	int64_t total, saved_us, shown_us;
 	char *why;
 	size_t why_n;
@@ -66,9 +67,9 @@ int download_check_space(const struct file_list *l, const char *dir, char *why, 
 		       term_bytes((double)need, a, sizeof a), dir, term_bytes(have, b, sizeof b));
 }
 
-/* ---- a piece ---- */
+/* ---- chunks ---- */
 
-/* Before the first byte: is it what was asked for? */
+/* Check, before the first byte is stored, that the reply is what was requested. */
 static int check_reply(struct fetch *f)
 {
 	const struct http_reply *r = &f->call.reply;
@@ -123,7 +124,7 @@ static int begin(struct run *r, struct fetch *f, struct part *p, struct part_pie
 	*f = (struct fetch){.part = p, .piece = piece, .before = piece->done};
 	f->call.url = p->file->url;
 	f->call.body = take;
-	/* A server without ranges begins at the beginning. */
+	/* A server without ranges sends the file from its beginning. */
 	if (!p->ranges)
 		f->before = piece->done = 0;
 	f->call.from = p->ranges ? piece->from + piece->done : -1;
@@ -142,7 +143,7 @@ static void end(struct run *r, struct fetch *f)
 	f->part = NULL;
 }
 
-/* Fetches the file from its beginning again. */
+/* Start over with the file. */
 static int restart(struct run *r, struct part *p, bool ranges)
 {
 	for (int i = 0; i < r->d->connections; i++)
@@ -151,7 +152,7 @@ static int restart(struct run *r, struct part *p, bool ranges)
 	return part_restart(p, ranges, r->why, r->why_n);
 }
 
-/* A piece that was cut: again, later, from where it is. */
+/* Schedule a retry of an incomplete chunk, which will continue where it stopped. */
 static int try_again(struct run *r, const struct fetch *f, int rc)
 {
 	const struct http_call *c = &f->call;
@@ -184,7 +185,7 @@ static int ended(struct run *r, struct fetch *f)
 			rc = try_again(r, f, rc);
 	} else if (c->code || c->reply.status / 100 != 2) {
 		rc = http_why(c, r->why, r->why_n);
-		/* A signed address behind a redirect expires. */
+		/* A signed URL that a redirect led to has expired. */
 		const bool expired = c->n_redirects > 0 && c->reply.status == 403;
 		if (http_is_transient(c) || expired)
 			rc = try_again(r, f, rc);
@@ -253,7 +254,8 @@ static int begin_more(struct run *r)
 	return rc;
 }
 
-/* Hashes a step of each open file, and finishes those that are complete.  *busy: there is more to hash. */
+/* Hash the next bytes of each open file, and finish the files that are complete.  *busy: there is more to
+ * hash. */
 static int settle(struct run *r, bool *busy)
 {
 	int rc = 0;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* What serving reads beside the weights. */
+/* Files that serving reads in addition to the weights. */
 static const char *const companions[] = {
 	"config.json",
 	"generation_config.json",
@@ -52,7 +52,8 @@ bool file_list_hex(const char *text, size_t n, char out[DIGEST_HEX])
 	return true;
 }
 
-/* ".gitattributes", and files in ".github/"; "." and ".." are something else. */
+/* Return whether a file is hidden, such as ".gitattributes" or a file in ".github/".  "." and ".." do not
+ * count. */
 static bool is_hidden(const char *path)
 {
 	for (const char *p = path, *next = NULL; p; p = next) {
@@ -108,7 +109,7 @@ int file_list_name(struct file_list *l, const char *url, char *why, size_t why_n
 	return 0;
 }
 
-/* ---- choosing ---- */
+/* ---- selection ---- */
 
 static bool ends(const char *s, const char *suffix)
 {
@@ -134,8 +135,8 @@ static bool is_companion(const char *path)
 
 enum weights_of { SAFETENSORS, GGUF, BIN, TORCH, N_WEIGHTS };
 
-/* The kind of weights that a file holds; N_WEIGHTS: none.  Below folders lie variants: of other libraries, of
- * training, for other devices. */
+/* Return the kind of weights in a file; N_WEIGHTS: none.  Files in folders are variants (for other libraries,
+ * training or other devices) and count as none. */
 static enum weights_of weights_kind(const char *path)
 {
 	if (strchr(path, '/'))
@@ -152,7 +153,7 @@ static enum weights_of weights_kind(const char *path)
 	return N_WEIGHTS;
 }
 
-/* "x-00001-of-00003.gguf" is a part of "x": the length of what all parts have in common. */
+/* Return the length of the common prefix of a model's shards: "x-00001-of-00003.gguf" is a shard of "x". */
 static size_t set_length(const char *path)
 {
 	const size_t n = strlen(path);
@@ -169,7 +170,8 @@ static bool same_set(const char *a, const char *b)
 	return n == set_length(b) && strncmp(a, b, n) == 0;
 }
 
-/* GGUF and llama2.c files are a model each.  Marks the only one. */
+/* Mark the only model of a kind; several are an error.  A GGUF or llama2.c file, or a set of shards, is a
+ * model. */
 static int choose_one(struct file_list *l, enum weights_of kind, char *why, size_t why_n)
 {
 	struct buf names = {0};
@@ -197,7 +199,8 @@ static int choose_one(struct file_list *l, enum weights_of kind, char *why, size
 	return rc;
 }
 
-/* Some repositories hold the publisher's own layout beside the usual one. */
+/* Mark the safetensors files, without those in the publisher's own layout if there are also files in the
+ * usual layout. */
 static void choose_safetensors(struct file_list *l)
 {
 	bool usual = false;
@@ -240,7 +243,7 @@ int file_list_choose(struct file_list *l, const struct file_globs *g, char *why,
 		l->files[i].chosen = g->n_include ? matches(l->files[i].path, g->include, g->n_include)
 						  : is_companion(l->files[i].path);
 	int rc = 0;
-	/* What is excluded is not there to choose from. */
+	/* Remove excluded files before choosing. */
 	for (size_t i = 0; i < l->n;) {
 		if (!matches(l->files[i].path, g->exclude, g->n_exclude)) {
 			i++;

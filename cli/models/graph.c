@@ -14,7 +14,7 @@
 
 enum { REPORT_MAX = 256 << 20, TURNS_MAX = 8 };
 
-/* ---- from the list ---- */
+/* ---- reading the list ---- */
 
 static const char *text_of(const json_t *o, const char *key)
 {
@@ -60,7 +60,7 @@ static void shape_text(const json_t *shape, char *out, size_t n)
 	}
 }
 
-/* Where a name goes on behind the number of its layer: "model.layers.3.mlp.up_proj". */
+/* Return the index in name after the layer's number: "model.layers.3.mlp.up_proj". */
 static int label_of(const char *name)
 {
 	for (const char *p = strchr(name, '.'); p; p = strchr(p + 1, '.')) {
@@ -160,7 +160,8 @@ void graph_fini(struct graph *g)
 
 /* ---- errors ---- */
 
-/* Of the outputs; of types that need no text, of the weights. */
+/* Get the signal-to-noise ratio of the outputs, or of the weights if the type was quantized without a
+ * text. */
 static bool db_of(const json_t *linear, double *out)
 {
 	const json_t *db = json_get(json_get(linear, "outputs"), "snr_db");
@@ -170,7 +171,7 @@ static bool db_of(const json_t *linear, double *out)
 	return json_is_number(db);
 }
 
-/* Whether the report has the part. */
+/* Take the error of a linear layer; return whether the report has it. */
 static bool take_error(struct graph_row *r, const json_t *linear)
 {
 	double db;
@@ -186,7 +187,7 @@ static bool take_error(struct graph_row *r, const json_t *linear)
 	return true;
 }
 
-/* Of parts of one tensor each has an error of its own. */
+/* Size of a key.  The key includes the part's name, because the parts of one tensor have separate errors. */
 enum { KEY = 208 };
 
 static const char *key_of(const char *name, const char *part, char out[KEY])
@@ -285,7 +286,7 @@ const char *graph_colour_words(int colour)
 
 /* ---- equal layers ---- */
 
-/* All that is drawn of a layer, as text. */
+/* Write everything that is drawn of a layer as text. */
 static void layer_text(const struct graph *g, int layer, struct buf *out)
 {
 	char error[48], label[GRAPH_LABEL];
@@ -304,7 +305,8 @@ static void layer_text(const struct graph *g, int layer, struct buf *out)
 	}
 }
 
-/* How many layers from i on repeat the p before them; p is chosen such that as many as possible do. */
+/* Return how many layers from i + *turns on repeat the sequence of *turns layers from i on.  *turns is chosen
+ * to maximize that number. */
 static int repeats(char *const *texts, int n, int i, int *turns)
 {
 	int best = 0;
@@ -335,7 +337,7 @@ static void fold_name(struct graph_node *node, int first, int last, int turns)
 	node->layer = -1;
 }
 
-/* Nodes of layers that fold[layer] gives another node to become that one; the rest move up. */
+/* Replace the nodes of each fold by one node.  fold: as graph_fold() makes it. */
 static void remove_folded(struct graph *g, const int *fold)
 {
 	int *now = xcalloc((size_t)g->n_nodes + 1, sizeof *now);
@@ -380,7 +382,8 @@ void graph_fold(struct graph *g)
 {
 	const int n = g->n_layers;
 	char **texts = xcalloc((size_t)n + 1, sizeof *texts);
-	/* Of each layer the first that is folded with it, or -1; behind them, by that one, the turns. */
+	/* fold[i] is the first layer folded together with layer i, or -1.  fold[n + first] is the length of
+	 * the repeated sequence. */
 	int *fold = xcalloc(2 * (size_t)n + 1, sizeof *fold), turns = 1;
 	struct buf text = {0};
 	for (int i = 0; i < n; i++) {
@@ -404,7 +407,7 @@ void graph_fold(struct graph *g)
 	buf_fini(&text);
 }
 
-/* ---- for both drawings ---- */
+/* ---- shared by both drawings ---- */
 
 const char *graph_row_bytes(const struct graph_row *r, char *out, size_t n)
 {

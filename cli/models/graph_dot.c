@@ -1,5 +1,5 @@
-/* graph_dot.c - a graph for Graphviz (https://graphviz.org/doc/info/lang.html): a table per operation, a
- * cluster per layer. */
+/* graph_dot.c - writes a graph as Graphviz source (https://graphviz.org/doc/info/lang.html): a table per
+ * operation, a cluster per layer. */
 #include "cli/models/graph.h"
 
 #include <inttypes.h>

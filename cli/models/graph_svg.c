@@ -1,13 +1,12 @@
-/* graph_svg.c - a graph as a picture (SVG 1.1): operations in one column, in the order of the step.  Data
- * goes straight down to the next one, or in lanes on the left to one further below:
+/* graph_svg.c - draws a graph as a picture (SVG 1.1): operations in one column, in the order of execution.
+ * Data goes straight down to the next operation, or through lanes on the left to an operation further below:
  *
  *     ..... layer 0 ........
  *     : +--[ RMS norm     ]:
  *     : |        |         :
  *     : |  [ linear       ]:
  *     : |        |         :
- *     : +->[ RMS norm     ]:
- */
+ *     : +->[ RMS norm     ]: */
 #include "cli/models/graph.h"
 
 #include "base/alloc.h"
@@ -15,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In pixels. */
+/* Pixels, except LANES_MAX. */
 enum { WIDTH = 760, ROW = 18, HEAD = 24, GAP = 20, LAYER_GAP = 24, LANE = 12, MARGIN = 20, LANES_MAX = 32 };
 
 struct place {
@@ -23,7 +22,7 @@ struct place {
 };
 
 struct lanes {
-	int *of; /* [n_edges]; -1: straight down */
+	int *of; /* [n_edges] lane of each edge; -1: straight down */
 	int n;
 };
 
@@ -32,7 +31,8 @@ static bool is_straight(const struct graph_edge *e)
 	return e->to == e->from + 1;
 }
 
-/* Lines that overlap lie in different lanes; one that ends at a box and one that begins there may share. */
+/* Assign lanes.  Overlapping lines get different lanes; a line that ends at a box and one that begins there
+ * may share a lane. */
 static struct lanes lanes_of(const struct graph *g)
 {
 	int ends[LANES_MAX] = {0};
@@ -103,7 +103,7 @@ static void draw_node(struct buf *b, const struct graph_node *n, struct place p,
 		draw_row(b, &n->rows[i], x, p.y + HEAD + ROW * i);
 }
 
-/* The frame of the layer that begins with node i. */
+/* Draw the frame of the layer that begins with node i. */
 static void draw_layer(struct buf *b, const struct graph *g, const struct place *p, int i, int left,
 		       int right)
 {

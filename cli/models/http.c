@@ -19,8 +19,8 @@
 enum {
 	REDIRECTS_MAX = 8,
 	CONNECT_S = 20,
-	STALL_S = 30,          /* without a byte */
-	UNREACHED_RETRIES = 2, /* of the first request: the name may be wrong */
+	STALL_S = 30,          /* seconds without a byte */
+	UNREACHED_RETRIES = 2, /* retries while no server has replied: the name may be wrong */
 	DELAY_FIRST_MS = 250,
 	DELAY_MAX_MS = 16000,
 };
@@ -83,7 +83,7 @@ void http_close(struct http *h)
 	free(h);
 }
 
-/* ---- what comes in ---- */
+/* ---- receiving ---- */
 
 static void reply_reset(struct http_reply *r)
 {
@@ -93,7 +93,7 @@ static void reply_reset(struct http_reply *r)
 	memcpy(r->linked, linked, sizeof linked);
 }
 
-/* The text of a header behind its name; false: another header. */
+/* Get the text after a header's name; false if it is another header. */
 static bool header_is(const char *line, const char *name, const char **value)
 {
 	const size_t n = strlen(name);
@@ -184,7 +184,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
 		c->given_up = c->body(c, p, len);
 		return c->given_up ? 0 : len;
 	}
-	/* Of an error, the beginning of a text, but no page. */
+	/* Keep the beginning of an error's body if it is text, but not if it is a page. */
 	const size_t have = strlen(c->reply.error), room = sizeof c->reply.error - 1 - have;
 	if (c->reply.status / 100 >= 4 && !c->reply.error_header && (have || *p != '<') &&
 	    !memchr(p, '\0', len)) {
@@ -194,9 +194,9 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
 	return len;
 }
 
-/* ---- a call ---- */
+/* ---- calls ---- */
 
-/* With the token where the address is of its origin. */
+/* Set the headers, with the token if the address belongs to the token's origin. */
 static void set_headers(struct http *h, struct http_call *c)
 {
 	char origin[SOURCE_URL_MAX], line[SOURCE_URL_MAX];
@@ -219,7 +219,7 @@ static void set_up(struct http *h, struct http_call *c)
 	curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->detail);
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1); /* a connection per range */
+	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1); /* one connection per range */
 	curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
@@ -276,7 +276,7 @@ void http_end(struct http *h, struct http_call *c)
 	c->at = NULL;
 }
 
-/* Sends the call on to where the reply points.  false: it does not, or must not. */
+/* Follow a redirect.  false: the reply is no redirect, or must not be followed. */
 static bool redirect(struct http *h, struct http_call *c)
 {
 	char *to = NULL;
@@ -362,7 +362,7 @@ int http_delay_ms(const struct http_call *c, int nth)
 	return delay < DELAY_MAX_MS ? delay : DELAY_MAX_MS;
 }
 
-/* Addresses behind redirects hold signatures: only their origin is told. */
+/* Errors show only the origin, because a redirect's address may hold a signature. */
 static void origin_of(const struct http_call *c, char *out, size_t n)
 {
 	if (!source_origin(c->at ? c->at : c->url, out, n))

@@ -9,7 +9,7 @@
 
 enum {
 	REPLY_MAX = 16 << 20,
-	TREE_BYTES_MAX = 256 << 20, /* of memory, as JSON */
+	TREE_BYTES_MAX = 256 << 20, /* memory of a reply's JSON tree */
 	PAGES_MAX = 100,
 };
 
@@ -159,7 +159,8 @@ static int list_hub(struct http *h, const struct source *s, struct file_list *l,
 
 /* ---- a web server ---- */
 
-/* Adds a file by what the server replies to the request of its first byte.  -ENOENT: it has none. */
+/* Add a file, described by the reply to a request for its first byte.  -ENOENT: the server does not have
+ * it. */
 static int probe(struct http *h, const char *url, const char *path, struct file_list *l, char *why,
 		 size_t why_n)
 {
@@ -192,7 +193,7 @@ static int probe_below(struct http *h, const struct source *s, const char *path,
 	return rc;
 }
 
-/* The files that an index of weights names. */
+/* Add the files that an index of the weights names. */
 static int probe_shards(struct http *h, const struct source *s, const char *index_url, struct file_list *l,
 			char *why, size_t why_n)
 {
@@ -235,10 +236,11 @@ static int list_dir(struct http *h, const struct source *s, struct file_list *l,
 		"merges.txt",
 		"chat_template.jinja",
 		"quantize_config.json",
+		"quant_config.json",
 	};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		int rc = probe_below(h, s, names[i], l, why, why_n);
-		/* Some servers refuse what is not there. */
+		/* Some servers reply with 403 instead of 404 for missing files. */
 		if (rc == -ENOENT && i == 0)
 			return err_prefix(why, why_n, rc,
 					  "not the directory of a model, which has a config.json");

@@ -1,6 +1,7 @@
 #include "cli/models/list.h"
 
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/models/cache.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
@@ -9,9 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-static const struct opt list_options[] = {
-	OPT("json", OPT_FLAG, NULL, "as JSON"),
-};
 static const struct usage list_usage = {
 	.name = "list",
 	.words = "",
@@ -19,9 +17,6 @@ static const struct usage list_usage = {
 		"Lists the models that quern pull has fetched, and those that it has not finished (partial).",
 };
 
-static const struct opt rm_options[] = {
-	OPT("partial", OPT_FLAG, NULL, "only what was not finished; without NAME: of all models"),
-};
 static const struct usage rm_usage = {
 	.name = "rm",
 	.words = "NAME[@REVISION]...",
@@ -75,7 +70,7 @@ int cmd_list(int argc, char **argv)
 	struct opts o = {0};
 	struct cache_list l;
 	char why[1024];
-	opts_add(&o, list_options, sizeof list_options / sizeof *list_options);
+	opts_add_program(&o, OPTION_LIST);
 	int status = command_parse(&o, &list_usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		if (cache_list_read(&l, why, sizeof why)) {
@@ -95,7 +90,7 @@ int cmd_list(int argc, char **argv)
 	return status;
 }
 
-/* NULL: every name. */
+/* Remove the models that text names; text NULL: all models. */
 static int remove_matching(const struct cache_list *l, const char *text, bool partial)
 {
 	size_t n = 0;
@@ -131,7 +126,7 @@ int cmd_rm(int argc, char **argv)
 {
 	struct opts o = {0};
 	char why[1024];
-	opts_add(&o, rm_options, sizeof rm_options / sizeof *rm_options);
+	opts_add_program(&o, OPTION_RM);
 	int status = command_parse(&o, &rm_usage, argc, argv);
 	if (status == COMMAND_GO_ON && o.n_words == 0 && !opts_flag(&o, "partial"))
 		status = term_usage("rm", "%s is missing", rm_usage.words);

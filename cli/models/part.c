@@ -19,7 +19,7 @@ static const int64_t piece_min = 1 << 20, piece_max = 64 << 20;
 
 /* ---- folders, names ---- */
 
-/* The folders of dir/path below dir, none of which may be a link. */
+/* Make the folders of dir/path below dir.  None of them may be a symbolic link. */
 static int make_folders(const char *dir, const char *path, char *why, size_t why_n)
 {
 	char *full = file_join(dir, path), *from = full + strlen(dir) + 1;
@@ -37,7 +37,7 @@ static int make_folders(const char *dir, const char *path, char *why, size_t why
 	return rc;
 }
 
-/* DIR/.FILE.suffix: no file of a server has a hidden name. */
+/* Return DIR/.FILE.suffix.  It cannot collide, because hidden files of a server are not fetched. */
 static char *beside(const char *path, const char *suffix)
 {
 	const char *base = strrchr(path, '/') + 1;
@@ -64,7 +64,7 @@ static void cut_into_pieces(struct part *p)
 
 /* ---- the state ---- */
 
-/* Takes over what an earlier run has done, if it is of the same file. */
+/* Take over the progress of an earlier run, if its state is of the same file. */
 static void read_state(struct part *p)
 {
 	json_t *o = NULL;
@@ -87,10 +87,10 @@ static void read_state(struct part *p)
 	json_decref(o);
 }
 
-/* A state has the same length each time, so that it can be written where the last one is. */
+/* Return the size of a state.  It is always the same, so that a new state can overwrite the previous one. */
 static size_t state_bytes(const struct part *p)
 {
-	enum { FIELDS = 256, NUMBER = 11 }; /* of a piece: up to 67108864 and what stands around it */
+	enum { FIELDS = 256, NUMBER = 11 }; /* bytes per chunk: up to 67108864 plus the comma */
 	return FIELDS + p->n_pieces * NUMBER;
 }
 
@@ -110,7 +110,7 @@ static char *state_text(const struct part *p)
 	return text;
 }
 
-/* 0, or the errno. */
+/* Write text to a file.  0, or the errno. */
 static int write_at(const char *path, int flags, const char *text, size_t n)
 {
 	const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
@@ -139,14 +139,14 @@ int part_save(struct part *p, char *why, size_t why_n)
 	int err = write_at(p->temp_path, O_CREAT, text, state_bytes(p));
 	if (!err)
 		err = rename(p->temp_path, p->state_path) < 0 ? errno : 0;
-	if (err) /* a full disk has room where the last one is */
+	if (err) /* on a full disk, overwrite the previous state */
 		err = write_at(p->state_path, 0, text, state_bytes(p));
 	free(text);
 	p->dirty = err != 0;
 	return err ? err_why(why, why_n, -err, "cannot write %s: %s", p->state_path, strerror(err)) : 0;
 }
 
-/* Room for the first state: 0, or the errno. */
+/* Reserve room for the first state: 0, or the errno. */
 static int reserve_state(const struct part *p)
 {
 	const int fd = open(p->temp_path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -157,7 +157,7 @@ static int reserve_state(const struct part *p)
 	return err == EOPNOTSUPP || err == EINVAL ? 0 : err;
 }
 
-/* ---- open, close ---- */
+/* ---- open and close ---- */
 
 static void hash_start(struct part *p)
 {
@@ -236,7 +236,7 @@ void part_close(struct part *p)
 	*p = (struct part){.fd = -1};
 }
 
-/* ---- pieces ---- */
+/* ---- chunks ---- */
 
 int64_t part_done(const struct part *p)
 {
@@ -290,7 +290,7 @@ int part_restart(struct part *p, bool ranges, char *why, size_t why_n)
 
 /* ---- checksum ---- */
 
-/* Bytes that are there from the beginning. */
+/* Return the bytes present before the first hole. */
 static int64_t first_hole(const struct part *p)
 {
 	int64_t n = 0;
@@ -353,6 +353,7 @@ int part_finish(struct part *p, char *why, size_t why_n)
 		return no_space(p, errno, why, why_n);
 	if (rename(p->part_path, p->path) < 0)
 		return err_why(why, why_n, -errno, "cannot rename %s: %s", p->part_path, strerror(errno));
+	file_sync_folder(p->path);
 	unlink(p->state_path);
 	unlink(p->temp_path);
 	return 0;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/option_table.h"
 #include "cli/models/cache.h"
 #include "cli/models/download.h"
 #include "cli/models/hub.h"
@@ -15,18 +16,7 @@
 #include <string.h>
 
 #define HUB "https://huggingface.co"
-enum { CONNECTIONS = 8, LINE_US = 20000000 };
-
-static const struct opt pull_options[] = {
-	OPT("endpoint", OPT_TEXT, "URL", "the hub, or a mirror of it (else $HF_ENDPOINT, or " HUB ")"),
-	OPT("include", OPT_LIST, "PATTERN", "only these files, such as '*Q4_K_M*.gguf' (may be repeated)"),
-	OPT("exclude", OPT_LIST, "PATTERN", "not these files (may be repeated)"),
-	OPT("as", OPT_TEXT, "ORG/NAME", "the model's name here (default: its own)"),
-	OPT("connections", OPT_INT, "N", "parts that are fetched at a time (8)", .lo = 1,
-	    .hi = DOWNLOAD_CONNECTIONS_MAX),
-	OPT("ca", OPT_TEXT, "FILE", "certificates to trust instead of the system's, PEM"),
-	OPT("dry-run", OPT_FLAG, NULL, "only list the files"),
-};
+enum { LINE_US = 20000000 };
 
 static const struct usage usage = {
 	.name = "pull",
@@ -49,13 +39,13 @@ struct pull {
 	struct http *http;
 	struct file_list files;
 	struct cache_place place;
-	int64_t began_us, line_us, at_first; /* at_first: bytes that were there */
+	int64_t began_us, line_us, at_first; /* at_first: bytes present at the start */
 	int shown_percent;
 };
 
 /* ---- progress ---- */
 
-/* "45 MiB/s, 2 min 10 s left" */
+/* Format "45 MiB/s, 3 min left". */
 static const char *pace_text(const struct pull *p, int64_t done, int64_t total, char *out, size_t n)
 {
 	const double s = (double)(clock_us() - p->began_us) * 1e-6,
@@ -134,7 +124,8 @@ static void print_done(const struct pull *p, const struct download *d)
 			  d->unchecked);
 }
 
-/* The token, and the server that it is for: QUERN_TOKEN's is the one that is named, HF_TOKEN's the hub. */
+/* Choose the token and the server that receives it: QUERN_TOKEN is for the server given on the command line,
+ * HF_TOKEN for the hub. */
 static void choose_token(const struct source *s, struct http_settings *settings, char *origin, size_t n)
 {
 	const struct environment env = environment_read();
@@ -150,7 +141,7 @@ static void choose_token(const struct source *s, struct http_settings *settings,
 static int list_files(struct pull *p, char *why, size_t why_n)
 {
 	char origin[SOURCE_URL_MAX];
-	struct http_settings settings = {.ca = opts_text(p->o, "ca", NULL)};
+	struct http_settings settings = {.ca = opts_text(p->o, "ca")};
 	const struct opt_value *include = opts_value(p->o, "include"), *exclude = opts_value(p->o, "exclude");
 	const struct file_globs globs = {include->texts, exclude->texts, include->n_texts, exclude->n_texts};
 	choose_token(&p->source, &settings, origin, sizeof origin);
@@ -168,7 +159,7 @@ static int list_files(struct pull *p, char *why, size_t why_n)
 static int fetch(struct pull *p, char *why, size_t why_n)
 {
 	struct download d = {.list = &p->files,
-			     .connections = (int)opts_int(p->o, "connections", CONNECTIONS),
+			     .connections = (int)opts_int(p->o, "connections"),
 			     .progress = show,
 			     .ctx = p};
 	int rc = cache_place_open(&p->place, p->source.name, p->files.commit, why, why_n);
@@ -184,7 +175,8 @@ static int fetch(struct pull *p, char *why, size_t why_n)
 			rc = download_run(p->http, &d, why, why_n);
 		term_progress_end();
 	}
-	/* Also of what is there: it is the newest now, and its revision may have another name. */
+	/* Also update an entry that was already complete: it is now the newest, and its revision may have
+	 * another name. */
 	if (!rc && d.received == 0 && cache_place_has(&p->place, &p->files))
 		rc = cache_place_touch(&p->place, &p->source, &p->files, why, why_n);
 	else if (!rc)
@@ -214,16 +206,16 @@ int cmd_pull(int argc, char **argv)
 	struct opts o = {0};
 	struct pull p = {.o = &o, .at_first = -1, .place.lock = -1};
 	char why[2048];
-	opts_add(&o, pull_options, sizeof pull_options / sizeof *pull_options);
+	opts_add_program(&o, OPTION_PULL);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		const char *hub = environment_read().hub;
-		if (source_parse(o.words[0], opts_text(&o, "endpoint", hub ? hub : HUB),
-				 opts_text(&o, "as", NULL), &p.source, why, sizeof why)) {
+		if (source_parse(o.words[0], opts_text_or(&o, "endpoint", hub ? hub : HUB),
+				 opts_text(&o, "as"), &p.source, why, sizeof why)) {
 			status = term_usage("pull", "%s", why);
 		} else {
-			signal(SIGPIPE, SIG_IGN); /* of connections */
-			signal(SIGXFSZ, SIG_IGN); /* writes beyond RLIMIT_FSIZE fail instead */
+			signal(SIGPIPE, SIG_IGN); /* SIGPIPE of connections */
+			signal(SIGXFSZ, SIG_IGN); /* writes beyond RLIMIT_FSIZE return an error instead */
 			interrupt_arm();
 			const int rc = pull(&p, why, sizeof why);
 			interrupt_disarm();

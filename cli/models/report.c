@@ -11,7 +11,7 @@
 
 enum { WAYS_MAX = 64, SPEED_CONTEXT = 1024 };
 
-/* A way of storing a linear layer. */
+/* A storage format of linear layers. */
 struct way {
 	enum weights_kind kind;
 	enum config_dtype dtype;
@@ -160,7 +160,7 @@ static void add_reading(void *ctx, const struct weights_linear *l, bool head)
 	r->bytes += kept_parts(&l, 1, r->mode);
 }
 
-/* Bytes of all experts. */
+/* Return the bytes of all experts. */
 static int64_t experts_bytes(const struct weights *w, enum kept_mode mode)
 {
 	int64_t sum = 0;
@@ -174,7 +174,7 @@ int64_t report_step_bytes(const struct model_config *c, const struct weights *w,
 	struct reading r = {.mode = kept_mode(compute)};
 	const struct config_experts *x = &c->experts;
 	weights_each(w, add_reading, &r);
-	if (x->n) /* those that no row has chosen */
+	if (x->n) /* subtract the experts that no row is expected to choose */
 		r.bytes -=
 			(int64_t)((double)experts_bytes(w, r.mode) * pow(1 - (double)x->n_chosen / x->n, n));
 	if (!w->head.w) {
@@ -254,7 +254,7 @@ json_t *report_speed(const struct model_config *c, const struct weights *w, cons
 	return o;
 }
 
-/* ---- as text ---- */
+/* ---- text output ---- */
 
 static void print_memory(const json_t *memory)
 {

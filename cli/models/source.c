@@ -105,7 +105,7 @@ static int bad_url(const char *text, char *why, size_t why_n)
 		       text);
 }
 
-/* Characters that names may not have become '-'. */
+/* Copy a name; characters that names may not contain become '-'. */
 static void put_part(char *out, size_t n, const char *p, size_t len)
 {
 	size_t k = 0;
@@ -119,7 +119,7 @@ static void put_part(char *out, size_t n, const char *p, size_t len)
 	out[k] = '\0';
 }
 
-/* The last part of a path that has no query. */
+/* Return the last component of a path without a query. */
 static const char *last_part(const char *path, const char *end, size_t *n)
 {
 	const char *e = end;
@@ -144,7 +144,8 @@ static bool names_a_file(const char *p, size_t n)
 	return false;
 }
 
-/* ENDPOINT/ORG/NAME, /ORG/NAME/tree/REVISION, as a browser shows it.  false: another address. */
+/* Parse a page of the hub: ENDPOINT/ORG/NAME, /ORG/NAME/tree/REVISION, as shown by a browser.  false: another
+ * address. */
 static bool page_of_hub(const char *path, struct source *s)
 {
 	char org[SOURCE_PART_MAX + 1], name[SOURCE_PART_MAX + 1], rev[SOURCE_REVISION] = "main";

@@ -23,7 +23,7 @@ static void add(struct tensor_stats *s, const float *x, int64_t n)
 		sum += v;
 	}
 	s->n += n;
-	s->mean += sum; /* the sum, until the end */
+	s->mean += sum; /* holds the sum until the end */
 }
 
 static void read_floats(struct tensor_stats *s, const void *data, enum config_dtype type, int64_t n)
@@ -60,7 +60,7 @@ static uint32_t word_at(const void *p, size_t i)
 	return x;
 }
 
-/* The layout of weights.h, input by input. */
+/* The layout is described in weights.h. */
 static void read_awq(struct tensor_stats *s, const struct weights_linear *l)
 {
 	static const int column[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -101,7 +101,7 @@ static void look(void *ctx, const struct weights_linear *l, bool head)
 		s->found = l;
 }
 
-/* The quantized layer whose codes begin at data; NULL: none. */
+/* Return the quantized layer that has its codes at data; NULL: none. */
 static const struct weights_linear *layer_at(const struct weights *w, const void *data)
 {
 	struct search s = {.data = data};

@@ -12,8 +12,8 @@ struct tensor_stats {
 	int64_t n, n_zero, n_infinite;
 };
 
-/* Of F32, F16 and BF16; of the codes of a linear layer, dequantized.  false: of a tensor that holds no values
- * by itself (scales' companions, indices), or none. */
+/* Compute the statistics of an F32, F16 or BF16 tensor, or of a linear layer's codes, dequantized.  Returns
+ * false if the tensor has no values of its own (scales, indices), or none at all. */
 bool tensor_stats_read(const struct weights *w, const struct weights_tensor *t, struct tensor_stats *out);
 
 #endif

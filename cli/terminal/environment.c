@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NULL where it is not set or empty. */
+/* Return a variable; NULL if it is not set or empty. */
 static const char *get(const char *name)
 {
 	const char *value = getenv(name);

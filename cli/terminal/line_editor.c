@@ -17,22 +17,22 @@
 #include <unistd.h>
 
 enum { HISTORY_LINES = 1000 };
-/* A terminal that supports it marks pasted text, so that its newlines do not end the line. */
+/* Escape sequences that make a terminal mark pasted text, so that newlines in it do not end the line. */
 #define PASTE_MARKS_ON  "\x1b[?2004h"
 #define PASTE_MARKS_OFF "\x1b[?2004l"
 static const wchar_t paste_end[] = L"\x1b[201~";
 
 struct line_editor {
 	bool terminal;
-	EditLine *el;     /* NULL: lines are read as they come */
-	History *history; /* of el */
+	EditLine *el;     /* NULL: lines are read without editing */
+	History *history; /* history of el */
 	char *history_path;
 	const char *prompt;
 	char shown[128]; /* the prompt with its style */
 	struct buf line;
-	struct buf input; /* without el: what was read after the line */
+	struct buf input; /* without el: bytes read after the line */
 	bool ended;       /* without el: the end of the input was reached */
-	int failed;       /* -errno of the read in progress; 0 */
+	int failed;       /* -errno of the current read, or 0 */
 };
 
 static volatile sig_atomic_t resized, continued;
@@ -45,7 +45,7 @@ static void on_signal(int sig)
 		continued = 1;
 }
 
-/* Waits until a byte of stdin can be read.  -EINTR: interrupted. */
+/* Wait until stdin is readable.  -EINTR: interrupted. */
 static int wait_input(struct line_editor *e)
 {
 	sigset_t blocked, before;
@@ -66,7 +66,7 @@ static int wait_input(struct line_editor *e)
 			rc = 0;
 		if (resized && e->el)
 			el_resize(e->el);
-		/* The shell has set the terminal's modes in between. */
+		/* The shell has changed the terminal's modes meanwhile. */
 		if (continued && e->el) {
 			el_set(e->el, EL_PREP_TERM, 1);
 			el_set(e->el, EL_REFRESH);
@@ -77,9 +77,9 @@ static int wait_input(struct line_editor *e)
 	return rc;
 }
 
-/* --- a terminal --- */
+/* ---- terminal ---- */
 
-/* libedit's source of characters: 1, 0 at the end, -1. */
+/* Read a character for libedit: 1, 0 at the end, -1 on an error. */
 static int get_char(EditLine *el, wchar_t *c)
 {
 	struct line_editor *e;
@@ -117,7 +117,7 @@ static unsigned char insert_newline(EditLine *el, int c)
 	return el_insertstr(el, "\n") ? CC_ERROR : CC_REFRESH;
 }
 
-/* Inserts what follows, up to the mark that ends pasted text. */
+/* Insert the following text, up to the mark that ends pasted text. */
 static unsigned char insert_paste(EditLine *el, int c)
 {
 	const size_t n_end = sizeof paste_end / sizeof *paste_end - 1;
@@ -128,7 +128,7 @@ static unsigned char insert_paste(EditLine *el, int c)
 	(void)c;
 	while (matched < n_end && (rc = el_wgetc(el, &w)) == 1) {
 		char bytes[MB_LEN_MAX];
-		/* The mark's first character occurs in it once. */
+		/* The mark's first character occurs in it only once. */
 		if (w != paste_end[matched])
 			matched = 0;
 		matched = w == paste_end[matched] ? matched + 1 : 0;
@@ -143,7 +143,7 @@ static unsigned char insert_paste(EditLine *el, int c)
 	return rc != 1 || failed ? CC_ERROR : CC_REFRESH;
 }
 
-/* Characters are decoded by the locale: UTF-8, whatever the environment says. */
+/* Use a UTF-8 locale, which decodes the characters, whatever the environment sets. */
 static void use_utf8(void)
 {
 	setlocale(LC_CTYPE, "");
@@ -168,7 +168,7 @@ static void open_terminal(struct line_editor *e)
 	el_set(e->el, EL_PROMPT_ESC, prompt_of, '\1');
 	el_set(e->el, EL_HIST, history, e->history);
 	el_set(e->el, EL_EDITOR, "emacs");
-	/* el_set() would copy these names for good. */
+	/* el_set() would leak copies of these names. */
 	el_wset(e->el, EL_ADDFN, L"quern-newline", L"insert a newline", insert_newline);
 	el_wset(e->el, EL_ADDFN, L"quern-paste", L"insert pasted text", insert_paste);
 	el_set(e->el, EL_BIND, "\\e\\r", "quern-newline", NULL);
@@ -186,21 +186,22 @@ static int read_terminal(struct line_editor *e, const char *prompt)
 {
 	int n = 0;
 	const char *style = term_style(stdout, TERM_GREEN);
-	/* \1 brackets what takes no column. */
+	/* \1 brackets text that takes no column. */
 	if (*style)
 		snprintf(e->shown, sizeof e->shown, "\1%s\1%s\1%s\1 ", style, prompt,
 			 term_style(stdout, TERM_PLAIN));
 	else
 		snprintf(e->shown, sizeof e->shown, "%s ", prompt);
 	e->failed = 0;
-	/* Before the prompt: what is typed as soon as it shows is echoed once. */
+	/* Prepare the terminal before printing the prompt: otherwise text typed at once would be echoed
+	 * twice. */
 	el_set(e->el, EL_PREP_TERM, 1);
 	fputs(PASTE_MARKS_ON, stdout);
 	fflush(stdout);
 	const char *line = el_gets(e->el, &n);
 	fputs(PASTE_MARKS_OFF, stdout);
 	if (e->failed || !line || n <= 0)
-		putchar('\n'); /* the cursor is behind the prompt */
+		putchar('\n'); /* the cursor is after the prompt */
 	fflush(stdout);
 	if (e->failed)
 		return e->failed;
@@ -210,7 +211,7 @@ static int read_terminal(struct line_editor *e, const char *prompt)
 	return 0;
 }
 
-/* --- anything else --- */
+/* ---- other input ---- */
 
 static int read_plain(struct line_editor *e, const char *prompt)
 {
@@ -230,7 +231,7 @@ static int read_plain(struct line_editor *e, const char *prompt)
 			return 0;
 		}
 		if (e->ended) {
-			e->ended = !e->terminal; /* which goes on after Ctrl-D, if the program does */
+			e->ended = !e->terminal; /* a terminal continues after Ctrl-D, if the program does */
 			return -ENODATA;
 		}
 		int rc = wait_input(e);
@@ -247,7 +248,7 @@ static int read_plain(struct line_editor *e, const char *prompt)
 	}
 }
 
-/* --- both --- */
+/* ---- both ---- */
 
 struct line_editor *line_editor_open(const char *history)
 {

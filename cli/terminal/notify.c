@@ -14,7 +14,7 @@
 
 enum { TEXT_MAX = 1024 };
 
-/* As in WATCHDOG_USEC; 0: none, or not for this process. */
+/* Return the watchdog's timeout (WATCHDOG_USEC); 0: none, or not for this process. */
 static int64_t watchdog_of(const struct environment *env)
 {
 	char *end;
@@ -47,7 +47,7 @@ int notify_open(struct notify *n, const struct environment *env, char *why, size
 	n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (n->fd < 0)
 		return err_why(why, why_n, -errno, "NOTIFY_SOCKET: %s", strerror(errno));
-	/* A manager that has stopped reading does not stop the service. */
+	/* A manager that has stopped reading must not block the service. */
 	setsockopt(n->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	n->watchdog_us = watchdog_of(env) / 2;
 	return 0;

@@ -1,7 +1,7 @@
-/* notify.h - the state of the service, for the service manager that started it: sd_notify(3).
+/* notify.h - reports the state of the service to the service manager that started it: sd_notify(3).
  * The protocol is a datagram of lines "NAME=value" to the socket that NOTIFY_SOCKET names (a path, or "@name"
- * for one in the abstract namespace); systemd, Podman and s6 read it.  These lines are written here, without
- * libsystemd, which would bring five libraries more into a program that does nothing else with them. */
+ * for one in the abstract namespace).  systemd, Podman and s6 read it.  The lines are written here without
+ * libsystemd, which would add five libraries to the program for this alone. */
 #ifndef QUERN_CLI_TERMINAL_NOTIFY_H
 #define QUERN_CLI_TERMINAL_NOTIFY_H
 
@@ -13,23 +13,23 @@
 #include <sys/un.h>
 
 struct notify {
-	int fd; /* -1: no service manager asks */
+	int fd; /* -1: no service manager */
 	struct sockaddr_un to;
 	socklen_t to_n;
-	int64_t watchdog_us; /* between two signs of life: half of what the manager waits; 0: it does not */
-	int64_t next_us;     /* when the next one is due */
-	bool failed;         /* and was reported */
+	int64_t watchdog_us; /* interval between keep-alives: half of the manager's timeout; 0: no watchdog */
+	int64_t next_us;     /* time of the next keep-alive */
+	bool failed;         /* the last send failed, which was reported */
 };
 
-/* env: notify_socket, watchdog_usec and watchdog_pid count.  -EINVAL with the reason: the socket's name is no
- * path. */
+/* Open the manager's socket.  Uses env's notify_socket, watchdog_usec and watchdog_pid.  -EINVAL with the
+ * reason if the socket's name is not a path. */
 int notify_open(struct notify *n, const struct environment *env, char *why, size_t why_n);
 void notify_close(struct notify *n);
 
-/* One datagram: "READY=1\nSTATUS=..."; without a manager, or with n NULL, nothing.  A failure is noted once.
- */
+/* Send one datagram: "READY=1\nSTATUS=...".  No-op without a manager or if n is NULL.  Consecutive failures
+ * are reported once. */
 __attribute__((format(printf, 2, 3))) void notify_send(struct notify *n, const char *fmt, ...);
-/* A sign of life, if one is due.  n may be NULL. */
+/* Send a keep-alive if one is due.  n may be NULL. */
 void notify_alive(struct notify *n, int64_t now);
 
 #endif

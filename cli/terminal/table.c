@@ -54,7 +54,7 @@ void table_row(struct table *t, ...)
 	va_end(ap);
 }
 
-/* Columns on the screen: continuation bytes of UTF-8 take none. */
+/* Columns on the screen: UTF-8 continuation bytes take none. */
 static int width_of(const char *s)
 {
 	int w = 0;
@@ -63,7 +63,7 @@ static int width_of(const char *s)
 	return w;
 }
 
-/* Every cell below the heading is a number, or "-". */
+/* Return whether every cell below the heading is a number or "-". */
 static bool is_number_column(const struct table *t, size_t column)
 {
 	bool any = false;
@@ -77,9 +77,34 @@ static bool is_number_column(const struct table *t, size_t column)
 	return any;
 }
 
+/* Print a row as lines of its cells, each with its heading, for a terminal that is narrower than the
+ * table. */
+static void print_block(const struct table *t, const struct table_line *l, FILE *f)
+{
+	const struct table_line *heads = &t->lines[0];
+	int widest = 0;
+	for (size_t c = 0; c < heads->n; c++)
+		widest = width_of(heads->cells[c]) > widest ? width_of(heads->cells[c]) : widest;
+	for (size_t c = 0; c < l->n; c++) {
+		const char *head = c < heads->n ? heads->cells[c] : "";
+		fprintf(f, "%s%s%s%*s  %s\n", term_style(f, TERM_BOLD), head, term_style(f, TERM_PLAIN),
+			widest - width_of(head), "", l->cells[c]);
+	}
+}
+
+static void print_blocks(const struct table *t, FILE *f)
+{
+	for (size_t i = 1; i < t->n_lines; i++) {
+		if (i > 1)
+			putc('\n', f);
+		print_block(t, &t->lines[i], f);
+	}
+}
+
 void table_print(const struct table *t, FILE *f)
 {
-	int widths[TABLE_COLUMNS] = {0};
+	int widths[TABLE_COLUMNS] = {0}, whole = 0;
+	const unsigned terminal = term_width(f);
 	bool right[TABLE_COLUMNS];
 	for (size_t c = 0; c < TABLE_COLUMNS; c++)
 		right[c] = is_number_column(t, c);
@@ -87,6 +112,12 @@ void table_print(const struct table *t, FILE *f)
 		for (size_t c = 0; c < t->lines[i].n; c++)
 			if (width_of(t->lines[i].cells[c]) > widths[c])
 				widths[c] = width_of(t->lines[i].cells[c]);
+	for (size_t c = 0; c < TABLE_COLUMNS; c++)
+		whole += widths[c] ? widths[c] + (c ? 2 : 0) : 0;
+	if (terminal && (unsigned)whole > terminal && t->n_lines > 1) {
+		print_blocks(t, f);
+		return;
+	}
 	for (size_t i = 0; i < t->n_lines; i++) {
 		const struct table_line *l = &t->lines[i];
 		if (i == 0)

@@ -10,17 +10,19 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static bool progress_drawn;
-static const char *log_part; /* NULL: notices are for a terminal */
+static const char *log_part; /* NULL: notices go to a terminal */
 
 void term_to_log(const char *part)
 {
 	log_part = part;
 }
 
-/* Text from a service or a file may contain newlines and escape sequences. */
+/* Control characters become blanks: text from a service or a file may contain newlines and escape
+ * sequences. */
 static void put_line(const char *prefix, const char *fmt, va_list ap, const char *suffix)
 {
 	char line[2048];
@@ -74,6 +76,12 @@ void term_note(const char *fmt, ...)
 	va_end(ap);
 }
 
+unsigned term_width(FILE *f)
+{
+	struct winsize size;
+	return term_is_tty(f) && ioctl(fileno(f), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 bool term_controls(void)
 {
 	int fd = open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -102,7 +110,7 @@ void term_clear(FILE *f)
 		fputs("\x1b[H\x1b[J", f);
 }
 
-/* The cursor stays at the line's beginning, so that a line of the log replaces the bar. */
+/* The cursor stays at the beginning of the line, so that a log line replaces the bar. */
 void term_progress(const char *doing, double done, double total, double seconds)
 {
 	enum { CELLS = 20 };
@@ -132,7 +140,7 @@ int term_finish(int status)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))
 		return status;
-	/* The reader has closed the pipe, as head does: not reported. */
+	/* The reader, such as head, has closed the pipe: not reported. */
 	if (errno == EPIPE)
 		return status ? status : EXIT_FAILURE;
 	return term_error("cannot write the output: %s", strerror(errno));
@@ -163,9 +171,9 @@ static void on_interrupt(int sig)
 		interrupted = sig;
 		interrupted_us = now;
 		if (write(interrupt_pipe[1], "", 1) < 0)
-			interrupted = sig; /* the pipe is full, hence readable */
+			interrupted = sig; /* the pipe is full, and therefore readable */
 	} else if (now - interrupted_us > INTERRUPT_ECHO_US) {
-		/* Pending until this handler returns; then it kills. */
+		/* The signal is pending until this handler returns; then it kills. */
 		signal(sig, SIG_DFL);
 		raise(sig);
 	}
@@ -183,12 +191,12 @@ static void interrupt_forget(void)
 void interrupt_arm(void)
 {
 	if (interrupt_pipe[0] < 0 && pipe2(interrupt_pipe, O_CLOEXEC | O_NONBLOCK) < 0)
-		return; /* out of descriptors: Ctrl-C then kills at once */
+		return; /* out of descriptors: Ctrl-C kills at once */
 	interrupt_forget();
 	for (int i = 0; i < 3; i++) {
 		struct sigaction old, act = {.sa_handler = on_interrupt};
 		sigemptyset(&act.sa_mask);
-		/* nohup has set SIGHUP to be ignored. */
+		/* Leave SIGHUP ignored if nohup has set it so. */
 		if (interrupt_signals[i] == SIGHUP && sigaction(SIGHUP, NULL, &old) == 0 &&
 		    old.sa_handler == SIG_IGN)
 			continue;

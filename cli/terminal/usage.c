@@ -50,6 +50,14 @@ static void help(const struct opts *o, const struct usage *u)
 	}
 }
 
+int command_refused(const struct opts *o, const char *name, int rc)
+{
+	const size_t last = o->n_refused - 1;
+	for (size_t i = 0; i < last; i++)
+		term_error("%s", o->refused[i]);
+	return rc == -ENOSYS ? term_error("%s", o->refused[last]) : term_usage(name, "%s", o->refused[last]);
+}
+
 int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
 {
 	char why[512];
@@ -58,10 +66,8 @@ int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
 		help(o, u);
 		return term_finish(EXIT_SUCCESS);
 	}
-	if (rc == -ENOSYS)
-		return term_error("%s", why);
 	if (rc)
-		return term_usage(u->name, "%s", why);
+		return command_refused(o, u->name, rc);
 	if (o->n_words < u->min_words)
 		return term_usage(u->name, "%s is missing", u->words);
 	if (o->n_words > u->max_words)

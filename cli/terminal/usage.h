@@ -1,5 +1,5 @@
-/* usage.h - what every command line of a command needs: the table that commands are dispatched from, and the
- * parsing of its options with --help. */
+/* usage.h - the table from which commands are dispatched, and the parsing of a command's options with
+ * --help. */
 #ifndef QUERN_CLI_TERMINAL_USAGE_H
 #define QUERN_CLI_TERMINAL_USAGE_H
 
@@ -8,15 +8,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* How a command is used: for --help and for errors. */
+/* Usage of a command, for --help and for errors. */
 struct usage {
 	const char *name;  /* "submit" */
 	const char *words; /* "PROMPT"; "" for none */
-	const char *about; /* a paragraph, without a newline at its end */
+	const char *about; /* a paragraph, without a final newline */
 	size_t min_words, max_words;
 };
 
-/* One row of a program's table of commands. */
+/* One row of a program's command table. */
 struct command {
 	const char *name;
 	int (*main)(int argc,
@@ -25,17 +25,20 @@ struct command {
 	const char *about; /* one line */
 };
 
-/* The table, as --help shows it. */
+/* Print the table, as in --help. */
 void command_list(const struct command *table, size_t n, FILE *f);
-/* Runs the command that argv[0] names, or reports that the table has no such.  parent: the command that the
- * table belongs to ("bench"), or NULL for quern itself; what: the kind of name in errors ("command"). */
+/* Run the command that argv[0] names, or report that the table has no such command.  parent: the command that
+ * the table belongs to ("bench"), or NULL for quern itself; what: the kind of name in errors ("command"). */
 int command_dispatch(const struct command *table, size_t n, const char *parent, const char *what, int argc,
 		     char **argv);
 
 enum { COMMAND_GO_ON = -1 };
 
-/* Parses the command line into o, to which the option tables were added.  COMMAND_GO_ON, or the exit status
- * after --help or an error was printed. */
+/* Parse the command line into o, which has the command's option tables.  Returns COMMAND_GO_ON, or the exit
+ * status after printing --help or an error. */
 int command_parse(struct opts *o, const struct usage *u, int argc, char **argv);
+/* Print everything that opts_parse() or opts_env() refused with rc, one per line.  Returns the exit
+ * status. */
+int command_refused(const struct opts *o, const char *name, int rc);
 
 #endif

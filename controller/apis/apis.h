@@ -1,5 +1,5 @@
-/* apis.h - what the generation APIs (OpenAI's and others, one folder each) need beside the request: the
- * beginning of the endpoints' objects (endpoints.h), which an exchange leads to. */
+/* apis.h - data shared by the generation APIs (OpenAI's and others, one folder each).  struct apis is the
+ * first member of struct endpoints (endpoints.h), to which an exchange refers. */
 #ifndef QUERN_CONTROLLER_APIS_APIS_H
 #define QUERN_CONTROLLER_APIS_APIS_H
 
@@ -10,7 +10,7 @@ struct responses;
 
 struct apis {
 	struct mailbox *mailbox;
-	struct responses *responses; /* that are stored; NULL: no journal */
+	struct responses *responses; /* stored responses; NULL: no journal */
 };
 
 static inline struct apis *apis_of(const struct exchange *x)

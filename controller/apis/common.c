@@ -1,6 +1,7 @@
 #include "controller/apis/common.h"
 
 #include "base/json.h"
+#include "controller/apis/generation.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
 #include "controller/request/api_error.h"
@@ -13,8 +14,8 @@
 
 static const char BAD[] = "invalid_request_error";
 
-/* Of the tree of a body: four times the largest body, which is 1.4 million ids of a prompt where that has
- * 16 MiB. */
+/* Return the memory limit for the tree of a body: four times the largest body.  With bodies of 16 MiB this is
+ * enough for a prompt of 1.4 million ids. */
 static size_t max_tree(const struct service *svc)
 {
 	return 4 * (size_t)svc->max_request_bytes;
@@ -41,9 +42,15 @@ json_t *common_body_object(struct exchange *x)
 	json_t *o;
 	if (common_body(x, &o))
 		return NULL;
-	if (json_is_object(o))
+	const bool streams = x->line && json_is_true(json_get(o, "stream"));
+	if (json_is_object(o) && !streams)
 		return o;
-	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL, "the request's body must be a JSON object");
+	if (streams)
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, "stream", NULL,
+			       "a batch's lines cannot be streamed");
+	else
+		exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, NULL,
+			       "the request's body must be a JSON object");
 	json_decref(o);
 	return NULL;
 }
@@ -55,6 +62,8 @@ void common_owner(const struct exchange *x, char owner[FILE_OWNER_SIZE])
 	owner[0] = 0;
 	if (x->key)
 		api_key_name(x->key, owner, &share);
+	else if (x->line)
+		snprintf(owner, FILE_OWNER_SIZE, "%s", x->line->peer ? x->line->peer : x->line->owner);
 }
 
 void common_job_owner(const struct exchange *x, char owner[COMMON_JOB_OWNER_SIZE])

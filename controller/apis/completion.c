@@ -9,17 +9,24 @@
 #include "controller/jobs/mailbox.h"
 #include "controller/http/api_keys.h"
 #include "controller/http/http_error.h"
+#include "controller/http/prep.h"
+#include "controller/message/service.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOBS_SHOWN = 16 /* in the access log; n_jobs counts all of them */ };
+enum { JOBS_SHOWN = 16 /* limit of jobs in a line of the access log; n_jobs counts all */ };
+/* For a client that resumes a stream: SKIP_AT_ONCE turns (tokens, turns.h) that it already has are made again
+ * under the lock, in about a millisecond.  A pool thread makes SKIP_SLICES such slices before other clients
+ * get their turn. */
+enum { SKIP_AT_ONCE = 256, SKIP_SLICES = 16 };
 
-/* The subrequest's job has ended, or there will be none: its tokens are charged to the key, its place in
- * the key's limit is free.  Under the lock, and before the client can have all of the reply, after which
- * it may send the next request at once. */
+/* Settle a subrequest with the API key when its job has ended or will not exist: charge its tokens and
+ * release its slot in the job limit.  Under the lock, and before the client can have the whole reply: after
+ * it the client may send the next request at once. */
 static void settle_key(struct subrequest *s)
 {
 	const struct completion *c = s->completion;
@@ -33,14 +40,15 @@ static void settle_key(struct subrequest *s)
 
 /* --- events: on the front end's thread, under the lock --- */
 
-/* What the writer has appended since mark gets its numbers. */
+/* Number the events that the writer has appended since mark. */
 static void number(struct completion *c, size_t mark)
 {
 	if (c->resume)
 		event_ids_put(&c->resume->ids, &c->x->out, mark);
 }
 
-/* All jobs are accepted: their beginnings in the order of the prompts, as at any later time. */
+/* Begin the reply when all jobs are accepted, in the order of the prompts, so that it is the same each
+ * time. */
 static void begin_in_order(struct completion *c)
 {
 	const size_t mark = c->x->out.len;
@@ -90,7 +98,7 @@ static void stream_delta(struct subrequest *s, const struct output_view *d)
 		chat_stream_push(chat, d->text, d->text_n);
 	if (chat && d->finish != FINISH_NONE)
 		chat_stream_end(chat);
-	/* Text that is held back is no news, unless its tokens are to be shown. */
+	/* Held-back text is no news, unless its tokens are to be shown. */
 	bool news = chat ? chat_stream_has_delta(chat) : d->text_n > 0;
 	if (!news && d->finish == FINISH_NONE && !c->every_delta && !c->writer->raw)
 		return;
@@ -98,6 +106,9 @@ static void stream_delta(struct subrequest *s, const struct output_view *d)
 	if (chat)
 		chat_stream_take_delta(chat);
 }
+
+/* Phases of storing the data that the reply promises to keep. */
+enum { KEEPING = 1 /* keep() has not returned yet */, KEEP_WAITS, KEPT };
 
 static void stream_end(struct completion *c)
 {
@@ -110,22 +121,169 @@ static void stream_end(struct completion *c)
 	c->x->over = true;
 }
 
-/* Of a stream that can be gone on with: writes what has come, in turn, as far as the client may be ahead. */
+/* Send the whole reply, or the end of the stream.  Under the lock. */
+static void conclude(struct completion *c)
+{
+	struct buf b = {0};
+	if (c->kept.rc) {
+		char why[640];
+		snprintf(why, sizeof why, "the answer could not be stored: %s", c->kept.why);
+		c->finishes |= 1u << FINISH_ERROR;
+		exchange_error_locked(c->x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error",
+				      "insufficient_storage", why);
+	} else if (c->stream) {
+		stream_end(c);
+	} else {
+		c->writer->body(c, &b);
+		exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
+	}
+}
+
+/* Finish when all jobs have ended; first store what the reply promises to keep.  Under the lock. */
+static void finish(struct completion *c)
+{
+	if (atomic_load(&c->kept.phase))
+		return; /* already waiting for the disk */
+	atomic_store(&c->kept.phase, KEEPING);
+	exchange_ref(c->x);
+	const bool waits = c->writer->keep && c->writer->keep(c);
+	if (waits && atomic_exchange(&c->kept.phase, KEEP_WAITS) == KEEPING)
+		return;       /* completion_kept() continues, and owns the reference */
+	exchange_unref(c->x); /* never the last reference: the caller has another */
+	conclude(c);
+}
+
+void completion_kept(void *user, int rc, const char *why)
+{
+	struct completion *c = user;
+	struct exchange *x = c->x;
+	c->kept.rc = rc;
+	snprintf(c->kept.why, sizeof c->kept.why, "%s", rc && why ? why : "");
+	if (atomic_exchange(&c->kept.phase, KEPT) == KEEPING)
+		return; /* finish() continues, and may hold the lock */
+	pthread_mutex_lock(&x->lock);
+	if (!x->over) {
+		const size_t unread_before = x->counted;
+		conclude(c);
+		exchange_written_locked(x, unread_before);
+	}
+	pthread_mutex_unlock(&x->lock);
+	exchange_unref(x);
+}
+
+/* Write the next token of a resumable stream.  false: it has not arrived yet. */
+static bool write_turn(struct completion *c)
+{
+	struct output_view one;
+	const size_t mark = c->x->out.len;
+	if (!turns_next(c->resume->turns, &one))
+		return false;
+	struct subrequest *s = &c->subs[one.index / c->subs[0].n_outputs];
+	one.index -= s->first;
+	stream_delta(s, &one);
+	number(c, mark);
+	return true;
+}
+
+/* Make again at most n turns that the client already has.  true: there may be more. */
+static bool skip(struct completion *c, unsigned n)
+{
+	const struct event_ids *ids = &c->resume->ids;
+	const struct exchange *x = c->x;
+	bool more = true;
+	for (; n && more; n--)
+		more = !x->over && !x->dead && ids->n < ids->after && write_turn(c);
+	return more;
+}
+
+/* Work for the pool: make again the rest of what the client already has, in the client's turns. */
+struct catching_up {
+	struct work work; /* must be the first member */
+	struct completion *c;
+};
+
+static int put_catching_up(struct catching_up *t, char *why, size_t why_n)
+{
+	char client[WORK_CLIENT_SIZE];
+	prep_client(t->c->x, client);
+	return work_pool_put(t->c->x->host->svc->pool, client, &t->work, why, why_n);
+}
+
+static void refuse_catching_up(struct completion *c, int rc, const char *why)
+{
+	const bool own = rc == -EAGAIN;
+	exchange_error_locked(c->x, own ? MHD_HTTP_TOO_MANY_REQUESTS : MHD_HTTP_SERVICE_UNAVAILABLE,
+			      own ? "rate_limit_error" : "server_error",
+			      own ? "too_many_preparing" : "overloaded", why);
+}
+
+static void cancel(struct completion *c);
+
+static void catch_up(struct work *w)
+{
+	struct catching_up *t = (struct catching_up *)w;
+	struct completion *c = t->c;
+	struct exchange *x = c->x;
+	bool more = true;
+	char why[512];
+	for (int i = 0; i < SKIP_SLICES && more; i++) {
+		pthread_mutex_lock(&x->lock);
+		more = skip(c, SKIP_AT_ONCE);
+		pthread_mutex_unlock(&x->lock);
+	}
+	pthread_mutex_lock(&x->lock);
+	const int rc = more ? put_catching_up(t, why, sizeof why) : 0;
+	if (more && !rc) { /* if the task already runs, it waits for the lock */
+		pthread_mutex_unlock(&x->lock);
+		return;
+	}
+	const bool was_over = x->over;
+	const size_t unread_before = x->counted;
+	c->resume->catching_up = false;
+	if (rc)
+		refuse_catching_up(c, rc, why);
+	else
+		pump(c);
+	if (!was_over)
+		exchange_written_locked(x, unread_before);
+	const bool now = x->over && !was_over;
+	pthread_mutex_unlock(&x->lock);
+	if (now)
+		cancel(c);
+	exchange_unref(x);
+	free(t);
+}
+
+static void begin_catching_up(struct completion *c)
+{
+	struct catching_up *t = xcalloc(1, sizeof *t);
+	char why[512];
+	*t = (struct catching_up){.work = {.run = catch_up, .costly = true}, .c = c};
+	const int rc = put_catching_up(t, why, sizeof why);
+	if (rc) {
+		refuse_catching_up(c, rc, why);
+		free(t);
+		return;
+	}
+	c->resume->catching_up = true;
+	exchange_ref(c->x); /* under the lock, for which the task waits */
+}
+
+/* For a resumable stream: write the tokens that have arrived, in order, until RESUME_AHEAD bytes are
+ * unread. */
 static void pump(struct completion *c)
 {
 	struct exchange *x = c->x;
-	struct output_view one;
-	if (!c->resume || c->n_accepted < c->n_subs)
+	if (!c->resume || c->n_accepted < c->n_subs || c->resume->catching_up)
 		return;
-	while (!x->over && x->out.len - x->out_head < RESUME_AHEAD && turns_next(c->resume->turns, &one)) {
-		const size_t mark = x->out.len;
-		struct subrequest *s = &c->subs[one.index / c->subs[0].n_outputs];
-		one.index -= s->first;
-		stream_delta(s, &one);
-		number(c, mark);
+	if (skip(c, SKIP_AT_ONCE)) {
+		begin_catching_up(c);
+		return;
 	}
+	while (!x->over && x->out.len - x->out_head < RESUME_AHEAD && write_turn(c))
+		;
 	if (!x->over && c->n_done == c->n_subs && turns_over(c->resume->turns))
-		stream_end(c);
+		finish(c);
 }
 
 static void on_delta(struct subrequest *s, const struct job_event *e)
@@ -146,7 +304,7 @@ static int64_t longer(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* The outputs of a job that is not streamed. */
+/* Pass the outputs of a job that is not streamed to the writer. */
 static void put_outputs(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
@@ -165,7 +323,7 @@ static void put_outputs(struct subrequest *s, const struct job_event *e)
 	}
 }
 
-/* False: the request has failed. */
+/* Pass the end of a job to the writer.  false: the request has failed. */
 static bool take_done(struct subrequest *s, const struct job_event *e)
 {
 	struct completion *c = s->completion;
@@ -195,16 +353,10 @@ static void on_done(struct subrequest *s, const struct job_event *e)
 		put_outputs(s, e);
 	if (++c->n_done < c->n_subs)
 		return;
-	if (c->stream) {
-		if (c->resume)
-			pump(c);
-		else
-			stream_end(c);
-		return;
-	}
-	struct buf b = {0};
-	c->writer->body(c, &b);
-	exchange_reply_locked(c->x, MHD_HTTP_OK, &b);
+	if (c->stream && c->resume)
+		pump(c);
+	else
+		finish(c);
 }
 
 static void on_error(struct subrequest *s, const struct job_event *e)
@@ -232,8 +384,6 @@ static void on_error(struct subrequest *s, const struct job_event *e)
 	exchange_error_locked(c->x, error.status, error.type, error.code, why);
 }
 
-static void cancel(struct completion *c);
-
 static void on_event(void *user, const struct job_event *e)
 {
 	struct subrequest *s = user;
@@ -249,7 +399,7 @@ static void on_event(void *user, const struct job_event *e)
 		settle_key(s);
 	}
 	if (e->kind == JOB_ACCEPTED && e->again && c->resume)
-		settle_key(s); /* the place is that of the request that came first */
+		settle_key(s); /* the slot belongs to the request that came first */
 	bool was_over = x->over;
 	if (!was_over) {
 		size_t unread_before = x->counted;
@@ -287,19 +437,19 @@ static void on_listener_gone(void *user)
 
 /* --- the exchange's work --- */
 
-/* Jobs that still run lose their listener.  Not under the lock: it calls the front end. */
+/* Remove the listeners of jobs that still run.  Not under the lock, because this calls the front end. */
 static void cancel(struct completion *c)
 {
 	struct exchange *x = c->x;
 	pthread_mutex_lock(&x->lock);
-	bool handed_over = c->handed_over; /* otherwise the subrequests may be in the making */
+	bool handed_over = c->handed_over; /* false: the subrequests may still be under construction */
 	pthread_mutex_unlock(&x->lock);
 	if (!handed_over)
 		return;
 	for (size_t i = 0; i < c->n_subs; i++) {
 		struct subrequest *s = &c->subs[i];
 		pthread_mutex_lock(&x->lock);
-		/* A job that goes on without its client has its place in the key's limit until it ends. */
+		/* A job that continues without its client keeps its slot in the key's limit until it ends. */
 		bool holds = c->resume && c->key_jobs && !s->settled && !atomic_load(&x->host->draining);
 		bool now = s->submitted && !s->finished && !s->unlistened && !holds;
 		if (now)
@@ -319,7 +469,7 @@ static void work_more(struct exchange *x)
 {
 	struct completion *c = x->work_data;
 	pump(c);
-	/* What the client has already is not written. */
+	/* Events that the client already has are not written. */
 	while (c->writer->more && x->out.len == x->out_head && c->writer->more(c))
 		;
 }
@@ -338,7 +488,7 @@ static void work_log(const struct exchange *x, struct buf *b, char finish[EXCHAN
 		}
 	buf_printf(b, "],\"n_jobs\":%zu,\"prompt_tokens\":%llu,\"cached_tokens\":%llu", c->n_accepted,
 		   (unsigned long long)c->usage.prompt_tokens, (unsigned long long)c->usage.cached_tokens);
-	/* Those of a job that did not end are known only as far as they were streamed. */
+	/* For a job that did not end, only its streamed tokens are known. */
 	uint64_t got = c->usage.completion_tokens ? c->usage.completion_tokens : c->streamed_tokens;
 	buf_printf(b, ",\"completion_tokens\":%llu", (unsigned long long)got);
 	if (c->n_done)
@@ -355,7 +505,7 @@ static void work_free(struct exchange *x)
 	struct completion *c = x->work_data;
 	for (size_t i = 0; i < c->n_subs; i++) {
 		struct subrequest *s = &c->subs[i];
-		settle_key(s); /* of those that were never submitted */
+		settle_key(s); /* for subrequests never submitted */
 		submit_free(s->submit);
 		for (uint32_t k = 0; s->chat && k < s->n_outputs; k++)
 			chat_stream_fini(&s->chat[k]);
@@ -449,14 +599,15 @@ void completion_submit(struct completion *c)
 		s->listener = mailbox_listener_id(c->mailbox);
 		pthread_mutex_unlock(&x->lock);
 		if (over)
-			break; /* an earlier one was refused */
+			break; /* an earlier subrequest was refused */
 		exchange_ref(x);
 		struct listener on = {on_event, on_listener_gone, s, s->listener};
 		s->submit->received_us = x->started_us;
 		s->submit->of_http = x->trace.set;
 		exchange_trace_job(x, &s->submit->trace);
 		mailbox_submit(c->mailbox, &s->submit, &on);
-		/* Only now: mailbox_unlisten() of a listener that was not submitted would be lost. */
+		/* Set this last: mailbox_unlisten() has no effect on a listener that was not submitted
+		 * yet. */
 		pthread_mutex_lock(&x->lock);
 		s->submitted = true;
 		pthread_mutex_unlock(&x->lock);

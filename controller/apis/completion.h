@@ -1,13 +1,13 @@
-/* completion.h - a request's jobs, and their events as its reply: the work of an exchange.
+/* completion.h - the work of an exchange: a request's jobs; their events become its reply.
  *
  *   request --.--> subrequest 0: prompt 0 --> job --> choices 0 .. n-1   --.
  *             |--> subrequest 1: prompt 1 --> job --> choices n .. 2n-1  --|--> writer: reply, or chunks
  *             `--> ...                                                   --'
  *
- * Made by the thread that calls the route (generation.h); its events come on the front end's thread,
- * under the exchange's lock, and go to the API's writer (answer.h).  A subrequest lives as long as its
- * exchange: each one that was submitted holds a reference to the exchange until the front end has released
- * its listener. */
+ * The thread that calls the route makes it (generation.h).  Its events arrive on the front end's thread,
+ * under the exchange's lock, and go to the API's writer (answer.h).  A subrequest exists as long as its
+ * exchange: each submitted subrequest holds a reference to the exchange until the front end has released its
+ * listener. */
 #ifndef QUERN_CONTROLLER_APIS_COMPLETION_H
 #define QUERN_CONTROLLER_APIS_COMPLETION_H
 
@@ -18,6 +18,7 @@
 #include "controller/message/job_event.h"
 #include "controller/message/submit.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,16 +36,15 @@ struct subrequest {
 	uint32_t n_prompt; /* tokens */
 	/* Under the exchange's lock. */
 	uint64_t listener;
-	uint64_t n_generated; /* tokens, also after the client has disconnected */
-	char job[64];         /* its id, once it was accepted; "" before */
+	uint64_t n_generated; /* tokens generated, including those after the client has disconnected */
+	char job[64];         /* job id; "" until accepted */
 	bool submitted, finished, unlistened;
-	bool settled; /* its place in the API key's limit on jobs was given back */
-	struct chat_stream
-		*chat;   /* [n_outputs], owned: reasoning and tool calls are parsed; NULL: they are not */
-	struct buf part; /* the writer's: what the whole reply has of this job */
+	bool settled;             /* its slot in the API key's job limit has been released */
+	struct chat_stream *chat; /* [n_outputs], owned: parse reasoning and tool calls; NULL: not parsed */
+	struct buf part;          /* used by the writer: this job's segment of the whole reply */
 };
 
-/* Fields down to key_jobs are set before completion_submit(), and are not changed afterwards. */
+/* Fields down to key_jobs are set before completion_submit(), and not changed afterwards. */
 struct completion {
 	struct exchange *x;
 	struct mailbox *mailbox;
@@ -55,48 +55,59 @@ struct completion {
 	struct chat_stream_rules rules;
 	char *forced;     /* owned: rules.forced */
 	json_t *declared; /* owned: rules.declared */
-	char *model;      /* owned: the model's name, as the client calls it */
-	char id[64];      /* of the reply, "chatcmpl-..." */
-	/* clock_unix_us(), and its seconds; of a stream that can be gone on with: when its job was accepted,
-	 * known from `accepted` on. */
+	char *model;      /* owned: the model's name as the client wrote it */
+	char id[64];      /* id of the reply, "chatcmpl-..." */
+	/* clock_unix_us(), and its seconds.  For a resumable stream: when its job was accepted, known from
+	 * `accepted` on. */
 	int64_t created_us, created;
 	bool stream;
-	bool every_delta;  /* the writer shows tokens: it gets deltas without text, too */
+	bool every_delta;  /* the writer shows tokens: it also gets deltas without text */
 	bool no_output;    /* the outputs' tokens are left out */
-	uint32_t key_jobs; /* places taken in the API key's limit on jobs, before the prompts are tokenized:
-			    * n_subs, each given back when its job ends; or 0 */
+	uint32_t key_jobs; /* slots taken in the API key's job limit before the prompts are tokenized: n_subs,
+			    * each released when its job ends; or 0 */
 
-	struct resume *resume; /* owned: the stream can be gone on with; NULL: it cannot */
+	struct resume *resume; /* owned: the stream can be resumed; NULL: it cannot */
+
+	/* Result of the writer's keep(). */
+	struct completion_kept {
+		atomic_int phase; /* completion.c */
+		int rc;           /* 0; or -errno and why: the reply is an error */
+		char why[512];
+	} kept;
 
 	/* Under the exchange's lock. */
 	bool handed_over;          /* completion_submit() has begun: the fields above are set */
-	size_t n_accepted, n_done; /* subrequests */
+	size_t n_accepted, n_done; /* number of subrequests */
 	struct answer_usage usage;
-	struct answer_timing timing; /* of the jobs that ended: the longest of each */
-	unsigned finishes;           /* bits 1 << enum finish, of outputs that ended */
+	struct answer_timing timing; /* the longest time of each kind among the ended jobs */
+	unsigned finishes;           /* bits 1 << enum finish, for outputs that ended */
 	uint64_t streamed_tokens;
 };
 
-/* The exchange's work, with n subrequests to be filled in.  Takes data. */
+/* Make the exchange's work, with n subrequests to be filled in.  Takes data. */
 struct completion *completion_new(struct exchange *x, size_t n, const struct answer_writer *writer,
 				  void *data);
-/* The exchange's completion; NULL: its work is another, or it has none. */
+/* Return the exchange's completion; NULL if it has no work, or other work. */
 struct completion *completion_of(const struct exchange *x);
-/* The reply's id, or if that is NULL, the prefix and 128 random bits; also the exchange's, for headers and
- * the log. */
+/* Set the id of the reply to id, or, if that is NULL, to the prefix and 128 random bits.  Also sets the
+ * exchange's id, for headers and the log. */
 void completion_set_id(struct completion *c, const char *prefix, const char *id);
 
 enum { COMPLETION_LIMIT_SIZE = 160 };
-/* Takes the jobs' places in the API key's limit on jobs at once, before any prompt is tokenized.  false: x
- * has its reply.  limit: NULL, or gets the reason where there is no room, which is true then. */
+/* Take all the jobs' slots in the API key's job limit, before any prompt is tokenized.  false: x has its
+ * reply.  limit: NULL, or receives the reason if there is no room; then the result is true. */
 bool completion_begin_key(struct completion *c, char limit[COMPLETION_LIMIT_SIZE]);
-/* Nothing is submitted: the places in the key's limit are free again, before the client has its reply. */
+/* Give up without submitting: release the slots in the key's limit before the client gets its reply. */
 void completion_give_up(struct completion *c);
-/* Hands the subrequests to the front end; parks the exchange first. */
+/* Submit the subrequests to the front end; parks the exchange first. */
 void completion_submit(struct completion *c);
 
-/* Ends the jobs that were accepted and still run, whether or not they are durable.  For an exchange
- * after its route was called; any thread that holds a reference. */
+/* Report that the data of answer_writer.keep() is on disk (rc 0), or failed (-errno, why).  user: the
+ * completion.  Once, on any thread. */
+void completion_kept(void *user, int rc, const char *why);
+
+/* End the accepted jobs that still run, durable or not.  Only after the exchange's route was called; any
+ * thread that holds a reference. */
 void completion_cancel_jobs(struct exchange *x);
 
 #endif

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The end of the event that begins at p: behind its line, or its empty line. */
+/* Return the end of the event that begins at p: after its line, or after its empty line. */
 static const char *event_end(const struct event_ids *e, const char *p, const char *end)
 {
 	while (p < end) {

@@ -1,5 +1,5 @@
-/* event_ids.h - numbers for the events of a stream, whatever API they are of: server-sent events get a line
- * `id: N`, lines of JSON have none and are counted by the client.  Pure. */
+/* event_ids.h - number the events of a stream of any API.  Server-sent events get a line `id: N`; lines of
+ * JSON get none, and the client counts them.  Pure. */
 #ifndef QUERN_CONTROLLER_APIS_EVENT_IDS_H
 #define QUERN_CONTROLLER_APIS_EVENT_IDS_H
 
@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 struct event_ids {
-	bool lines;     /* events are lines of JSON; else they end with an empty line */
-	uint64_t after; /* events that the client has: they are left out */
-	uint64_t n;     /* events so far; the first one is number 1 */
+	bool lines;     /* events are lines of JSON; false: events end with an empty line */
+	uint64_t after; /* the client has the events up to this number: they are left out */
+	uint64_t n;     /* events so far; the first is number 1 */
 };
 
-/* Numbers the events in out behind mark, all of them whole. */
+/* Number the events in out after mark, all of them whole. */
 void event_ids_put(struct event_ids *e, struct buf *out, size_t mark);
 
 #endif

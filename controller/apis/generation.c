@@ -18,9 +18,10 @@
 #include <string.h>
 
 enum {
-	PROMPTS_MAX = 2048,   /* of a request, as OpenAI bounds its lists of inputs */
-	CHOICES_MAX = 4096,   /* prompts times n: as many as jobs may be queued */
-	LISTED_MAX = 4 << 20, /* prompts times the tokens in its lists: each prompt's job has its own copy */
+	PROMPTS_MAX = 2048,   /* per request, OpenAI's limit for lists of inputs */
+	CHOICES_MAX = 4096,   /* limit of prompts times n: as many as jobs may be queued */
+	LISTED_MAX = 4 << 20, /* limit of prompts times the tokens in the request's lists: each prompt's job
+			       * has a copy */
 };
 
 void generation_job_key(char out[GENERATION_KEY_SIZE], const char *key, size_t n_jobs, size_t job)
@@ -31,8 +32,8 @@ void generation_job_key(char out[GENERATION_KEY_SIZE], const char *key, size_t n
 		snprintf(out, GENERATION_KEY_SIZE, "%s", key);
 }
 
-/* The job is an owner's: served from the owner's share, and sharing no prefixes with others.  The user that
- * the request names is one of this owner's. */
+/* Make the job an owner's: it is served from the owner's share, and shares no prefixes with other owners.
+ * The user that the request names is a user of this owner. */
 static void set_owner(struct submit *s, const char *owner, uint32_t share)
 {
 	char *salt = xasprintf("%s/%s", owner, s->cache_salt ? s->cache_salt : "");
@@ -50,28 +51,38 @@ void generation_own_by_key(const struct exchange *x, struct submit *s)
 	s->priority = api_key_priority(&key, s->priority);
 }
 
-/* A line of a batch: its jobs survive a restart, and run behind requests with a client that waits. */
+void generation_own_by_line(const struct generation_line *line, struct submit *s)
+{
+	if (line->peer)
+		s->owner = xstrdup(line->peer);
+	else if (line->owner[0])
+		set_owner(s, line->owner, line->terms.share);
+	const int64_t sum = (int64_t)api_key_priority(&line->terms, s->priority) + line->priority;
+	s->priority = (int32_t)(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
+}
+
+/* Set the owner, key and flags of job i of a line. */
 static void own_by_line(const struct completion *c, struct submit *s, const json_t *request, size_t i,
 			const struct generation_line *line)
 {
 	char key[GENERATION_KEY_SIZE];
+	generation_own_by_line(line, s);
+	s->durable = line->durable;
+	s->keep = line->keep || line->durable;
+	s->existing = line->existing;
+	if (!line->key[0])
+		return;
 	generation_job_key(key, line->key, c->n_subs, i);
-	if (line->owner[0])
-		set_owner(s, line->owner, line->terms.share);
-	s->priority = api_key_priority(&line->terms, s->priority);
 	free(s->key);
 	s->key = xstrdup(key);
-	s->durable = s->keep = true;
-	s->existing = line->existing;
-	s->priority = s->priority > INT32_MAX - line->priority ? INT32_MAX : s->priority + line->priority;
-	/* Of the whole request, which may be large and have many prompts. */
+	/* Digest the whole request only once: it may be large and have many prompts. */
 	if (i)
 		memcpy(s->body, c->subs[0].submit->body, sizeof s->body);
 	else
 		api_digest(request, s->body);
 }
 
-/* Bounds of the request as a whole. */
+/* Check the limits of the whole request. */
 static int check_size(const struct completion *c, const struct params *par, const struct api_reply *reply,
 		      struct api_problem *p)
 {
@@ -110,7 +121,7 @@ static void set_chat_streams(struct completion *c, struct subrequest *s, const s
 				    resume ? resume_calls(resume, s->submit, s->first + k) : 0);
 }
 
-/* The jobs of a stream that can be gone on with. */
+/* Return g->resume if the jobs' stream can be resumed; otherwise NULL. */
 static const struct resume_request *resume_of(const struct generation *g, const struct api_reply *reply)
 {
 	return g->resume && g->resume->on && reply->stream ? g->resume : NULL;
@@ -119,8 +130,8 @@ static const struct resume_request *resume_of(const struct generation *g, const 
 static int make_subrequest(struct completion *c, struct api_request *all, const json_t *request, size_t i,
 			   const struct generation *g, struct api_reply *reply, struct api_problem *p)
 {
-	const struct generation_line *line = g->line;
 	struct exchange *x = c->x;
+	const struct generation_line *line = g->line ? g->line : x->line;
 	struct subrequest *s = &c->subs[i];
 	int rc = api_request_prompt(all, i, &s->submit, reply, p);
 	if (rc)
@@ -145,7 +156,7 @@ static int make_subrequest(struct completion *c, struct api_request *all, const 
 	return 0;
 }
 
-/* The fields that all subrequests have in common. */
+/* Set the fields that all subrequests share. */
 static void set_common(struct completion *c, const struct api_reply *reply, const struct generation *g)
 {
 	c->model = xstrdup(reply->model ? reply->model : c->x->host->svc->model_name);
@@ -162,7 +173,7 @@ static void set_common(struct completion *c, const struct api_reply *reply, cons
 	completion_set_id(c, g->id_prefix, resume ? id : g->id);
 }
 
-/* There is no room for the key's jobs: a stream whose jobs exist needs none. */
+/* If the key has no room for the jobs (limit is not ""), accept only existing jobs, which need no room. */
 static int only_known(struct completion *c, const char *limit)
 {
 	if (!limit[0])
@@ -178,7 +189,7 @@ static int only_known(struct completion *c, const char *limit)
 	return 0;
 }
 
-/* Every prompt becomes a subrequest, as long as the client is there.  *reply: of the request. */
+/* Make a subrequest of every prompt, while the client is connected.  *reply: the request's. */
 static int make_subrequests(struct completion *c, const json_t *request, const struct generation *g,
 			    struct api_reply *reply, struct api_problem *p)
 {
@@ -196,7 +207,7 @@ static int make_subrequests(struct completion *c, const json_t *request, const s
 		tokens += c->subs[i].n_prompt;
 	}
 	api_request_free(all);
-	/* Those of a request that is refused or abandoned have cost as much. */
+	/* Tokens of a refused or abandoned request cost the same work, so they are charged. */
 	if (x->key && tokens && !g->attach && !(g->resume && g->resume->attach))
 		api_key_charge(x->key, tokens, clock_us());
 	return rc;
@@ -209,9 +220,9 @@ static bool in_name(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Every word that is a name of the dialect becomes the client's, as far as there is room.  param: of a
- * problem; names without '_' are words like any other ("user") unless it is one; NULL: text is a list of
- * names. */
+/* Replace every word that is a name of the dialect by the client's name, if there is room.  param: the field
+ * of a problem; names without '_' ("user") are replaced only if they are this field, because they are also
+ * ordinary words.  NULL: text is a list of names. */
 static void rename_words(const struct generation_name *names, const char *param, char *text, size_t size)
 {
 	struct buf out = {0};
@@ -243,7 +254,7 @@ void generation_rename(const struct generation_name *names, struct api_problem *
 	rename_words(names, NULL, p->param, sizeof p->param);
 }
 
-/* Fields without effect: those that the reader of the client's API has named, then the dialect's. */
+/* Set the ignored fields: first those named by the reader of the client's API, then the dialect's. */
 static void add_ignored(struct exchange *x, const struct generation_name *names, struct api_reply *reply)
 {
 	const size_t n = strlen(x->ignored);

@@ -29,10 +29,7 @@ static bool visible(const char *s)
 bool resume_read(struct exchange *x, const json_t *client, struct resume_request *r)
 {
 	*r = (struct resume_request){0};
-	if (!x->conn)
-		return true;
-	const char *key = MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, KEY);
-	const char *last = MHD_lookup_connection_value(x->conn, MHD_HEADER_KIND, LAST);
+	const char *key = x->idempotency_key, *last = x->last_event_id;
 	if (last && *last && !key)
 		return refuse(x, LAST,
 			      "streams are gone on with by their Idempotency-Key: send the one that "

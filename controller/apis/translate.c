@@ -1,5 +1,7 @@
 #include "controller/apis/translate.h"
 
+#include "proto/params.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +20,8 @@ void translate_ignore(struct translation *t, const char *name)
 	field_table_ignore(t->ignored, sizeof t->ignored, full);
 }
 
-/* A problem with a field of an object within the request: "stop" becomes "options.stop", at the beginning of
- * the reason or behind "unknown field". */
+/* Rename the field of a problem within an object of the request: "stop" becomes "options.stop", at the
+ * beginning of the reason or after "unknown field". */
 static void name_within(struct translation *t)
 {
 	static const char unknown[] = "unknown field ";
@@ -64,6 +66,17 @@ static int apply(struct translation *t, const struct translate_rule *rule, const
 	return 0;
 }
 
+static void pass_params(struct translation *t, const json_t *client, size_t name_at)
+{
+	for (size_t i = 0; i < n_params_rows; i++) {
+		const void *at = (const char *)&params_rows[i] + name_at;
+		const char *name = *(const char *const *)at;
+		json_t *v = name ? json_object_get(client, name) : NULL;
+		if (v && !json_is_null(v))
+			json_object_set(t->out, params_rows[i].name, v);
+	}
+}
+
 int translate_object(struct translation *t, const json_t *client, const char *within,
 		     const struct translate_table *table)
 {
@@ -74,6 +87,8 @@ int translate_object(struct translation *t, const json_t *client, const char *wi
 	int rc = check(t, client, table->fields);
 	for (size_t i = 0; i < table->n_rules && !rc; i++)
 		rc = apply(t, &table->rules[i], json_object_get(client, table->rules[i].name));
+	if (table->param_name && !rc)
+		pass_params(t, client, table->param_name);
 	t->client = client_before;
 	t->within = within_before;
 	return rc;

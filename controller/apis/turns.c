@@ -8,12 +8,12 @@
 #include <string.h>
 
 struct held_token {
-	size_t end; /* of its text, in the output's */
-	size_t top; /* its first of the output's tops */
+	size_t end; /* end of its text in the output's text */
+	size_t top; /* index of its first entry in tops */
 	struct token_logprob logprob;
 };
 
-/* What has come of an output and was not given. */
+/* Tokens of an output that have arrived and were not given yet. */
 struct held {
 	struct buf text;
 	struct held_token *tokens; /* [n] owned */
@@ -87,7 +87,7 @@ void turns_put(struct turns *t, uint32_t output, const struct output_view *v)
 	h->stop_string = v->stop_string ? xstrdup(v->stop_string) : NULL;
 }
 
-/* Of this output; false: there is nothing yet. */
+/* Give the next token of this output; false: there is none yet. */
 static bool give(struct held *h, struct output_view *one)
 {
 	const size_t from = h->given ? h->tokens[h->given - 1].end : 0;

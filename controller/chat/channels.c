@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-	HEADER_MAX = 2048, /* bytes; a longer one is text */
-	BLANKS_MAX = 1024  /* before a header; more are text */
+	HEADER_MAX = 2048, /* bytes; a longer header is text */
+	BLANKS_MAX = 1024  /* before a header; with more blanks it is text */
 };
 
 const struct channels channels_harmony = {
@@ -28,7 +28,7 @@ const struct channels channels_harmony = {
 	.call_close = "<|call|>",
 };
 
-/* A part of the held text. */
+/* A span of the held text. */
 struct span {
 	const char *p;
 	size_t n;
@@ -44,7 +44,7 @@ static bool span_begins(struct span s, const char *text)
 	return s.n >= strlen(text) && !memcmp(s.p, text, strlen(text));
 }
 
-/* The word behind the first `mark`, up to a blank or another mark; empty without one. */
+/* Return the word after the first `mark`, up to a blank or another mark; empty if there is no mark. */
 static struct span word_behind(struct span h, const char *mark)
 {
 	const char *p = h.n ? memmem(h.p, h.n, mark, strlen(mark)) : NULL, *end = h.p + h.n;
@@ -56,7 +56,7 @@ static struct span word_behind(struct span h, const char *mark)
 
 /* ---- headers ---- */
 
-/* 1: a header begins with p; 0: more text decides; -1: it does not. */
+/* Return 1 if p begins with a header, 0 if more text is needed, -1 if not. */
 static int header_begins(const struct channels *c, const char *p, size_t n)
 {
 	const char *const marks[] = {c->start, c->channel, c->message, c->constrain, c->to};
@@ -68,7 +68,7 @@ static int header_begins(const struct channels *c, const char *p, size_t n)
 	return found;
 }
 
-/* What a message with this header holds. */
+/* Begin a message with this header and set the state for its body. */
 static void open_message(struct channels_split *s, const struct channels *c, struct span h,
 			 struct buf *answer)
 {
@@ -86,7 +86,7 @@ static void open_message(struct channels_split *s, const struct channels *c, str
 	}
 }
 
-/* The last occurrence, or NULL. */
+/* Return the last occurrence, or NULL. */
 static const char *last_of(const char *p, size_t n, const char *mark)
 {
 	const char *last = NULL;
@@ -129,7 +129,7 @@ static void put_body(struct channels_split *s, const char *p, size_t n, struct b
 	buf_put(out, p, n);
 }
 
-/* From byte *at of held on; false: it needs more text. */
+/* Take a header at byte *at of held and advance *at.  Return false if more text is needed. */
 static bool take_header(struct channels_split *s, const struct channels *c, const struct buf *held,
 			size_t *at, struct buf *answer)
 {
@@ -142,7 +142,7 @@ static bool take_header(struct channels_split *s, const struct channels *c, cons
 	const char *end = is > 0 ? memmem(p, most, c->message, strlen(c->message)) : NULL;
 	if (is > 0 && !end && left < HEADER_MAX)
 		return false;
-	if (!end) { /* text, at least its first byte, which may begin a mark */
+	if (!end) { /* text: take at least its first byte, which may begin a mark */
 		s->state = CHANNELS_ANSWER;
 		s->began = false;
 		const size_t n = blanks + (blanks < left);
@@ -151,7 +151,7 @@ static bool take_header(struct channels_split *s, const struct channels *c, cons
 		return true;
 	}
 	struct span h = {p, (size_t)(end - p)};
-	/* Of headers without a body the last counts. */
+	/* If several headers have no body, use the last. */
 	for (const char *q; (q = memmem(h.p, h.n, c->start, strlen(c->start)));) {
 		q += strlen(c->start);
 		h = (struct span){q, (size_t)(end - q)};
@@ -163,11 +163,12 @@ static bool take_header(struct channels_split *s, const struct channels *c, cons
 
 /* ---- bodies ---- */
 
-/* 1: the body ends with p, and *mark bytes of it are the end's; 0: more text decides; -1: it goes on. */
+/* Return 1 if the body ends at p (*mark: bytes of its end marker), 0 if more text is needed, -1 if
+ * the body continues. */
 static int body_ends(const struct channels *c, const char *p, size_t n, size_t *mark)
 {
 	int found = marker_begins(p, n, c->start);
-	*mark = 0; /* the next header's */
+	*mark = 0; /* start belongs to the next header */
 	for (int i = 0; i < CHANNELS_ENDS_MAX && found <= 0; i++) {
 		const int is = marker_begins(p, n, c->ends[i]);
 		found = is > found ? is : found;
@@ -185,7 +186,7 @@ static void close_message(struct channels_split *s, const struct channels *c, st
 	s->state = CHANNELS_HEADER;
 }
 
-/* As take_header(). */
+/* Take bytes of a body; otherwise like take_header(). */
 static bool take_body(struct channels_split *s, const struct channels *c, const struct buf *held, size_t *at,
 		      struct buf *thought, struct buf *answer)
 {

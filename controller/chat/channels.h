@@ -1,18 +1,18 @@
-/* channels.h - a model's output that comes in messages, each of a channel (OpenAI's harmony, of gpt-oss):
- * split into thoughts and the answer, in which calls of tools are spelled in one way, for tools.h.  Specified
- * by OpenAI's "harmony response format".  Pure and incremental: the result does not depend on how the text is
- * cut into pieces.
+/* channels.h - splits the output of a model that writes messages in channels (OpenAI's harmony, of gpt-oss)
+ * into reasoning and the answer. Tool calls in the answer get one spelling, for tools.h. Specified by
+ * OpenAI's "harmony response format". Pure and incremental: the result does not depend on how the text is
+ * cut into chunks.
  *
  *   <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.
  *   ^header                       ^body^end ^header                               ^body
  *
- * A header names a channel and may name a recipient (" to=functions.f", before or behind the channel):
+ * A header names a channel and may name a recipient (" to=functions.f", before or after the channel):
  *
- *     analysis                                   a thought
+ *     analysis                                   reasoning
  *     to=functions.f, commentary to=other        a call
- *     anything else                              the answer; of several, each begins a line
+ *     anything else                              the answer; each such message begins a line
  *
- * Text where a header should be is the answer.  A header that the output's end cuts off is dropped. */
+ * Text in place of a header belongs to the answer. A header cut off by the output's end is dropped. */
 #ifndef QUERN_CONTROLLER_CHAT_CHANNELS_H
 #define QUERN_CONTROLLER_CHAT_CHANNELS_H
 
@@ -24,15 +24,16 @@
 enum { CHANNELS_ENDS_MAX = 3 };
 
 struct channels {
-	const char *start, *channel, *message, *constrain; /* the marks of a header */
-	const char *to;                                    /* before a recipient */
-	const char *functions;                             /* what a recipient that is a tool begins with */
+	const char *start, *channel, *message, *constrain; /* the markers of a header */
+	const char *to;                                    /* precedes a recipient */
+	const char *functions;                             /* prefix of a recipient that is a tool */
 	const char *thought, *call;                        /* names of channels */
-	const char *ends[CHANNELS_ENDS_MAX];               /* of a body; a start ends one, too */
-	/* As a form and the prompt of a forced call spell them. */
-	const char *next;     /* behind the end of a message that is not the last; prompts end with it */
+	/* markers that end a body; start ends a body too */
+	const char *ends[CHANNELS_ENDS_MAX];
+	/* Spellings in structured output and in the prompt of a forced call. */
+	const char *next;     /* follows the end of every message but the last; prompts end with it */
 	const char *answer;   /* the header of the answer */
-	const char *preamble; /* of text before calls */
+	const char *preamble; /* the header of text before calls */
 	const char *end;
 	/* A call in the answer: call_open RECIPIENT call_args ARGUMENTS call_close. */
 	const char *call_open, *call_args, *call_close;
@@ -45,17 +46,18 @@ enum channels_state { CHANNELS_HEADER, CHANNELS_THOUGHT, CHANNELS_ANSWER, CHANNE
 struct channels_split {
 	enum channels_state state;
 	bool began;    /* a byte of the body was passed on */
-	bool thoughts; /* a thought was */
-	bool answers;  /* text of the answer was */
+	bool thoughts; /* reasoning was passed on */
+	bool answers;  /* text of the answer was passed on */
 };
 
-/* What a prompt ends within: CHANNELS_HEADER where a message begins, or between two. */
+/* Return the state in which a prompt ends: CHANNELS_HEADER if it ends where a message begins
+ * or between two. */
 enum channels_state channels_place(const struct channels *c, const char *prompt, size_t n);
 
-/* Takes what it can decide from held, and appends it to thought and answer, which may be the same. */
+/* Consume the decidable part of held and append it to thought and answer, which may be the same buffer. */
 void channels_take(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
 		   struct buf *answer);
-/* The end of the output: decides the rest. */
+/* At the end of the output: consume the rest. */
 void channels_end(struct channels_split *s, const struct channels *c, struct buf *held, struct buf *thought,
 		  struct buf *answer);
 

@@ -6,92 +6,27 @@
 #include "base/charclass.h"
 #include "controller/chat/chat_messages.h"
 #include "controller/chat/chat_template.h"
+#include "controller/chat/past_calls.h"
+#include "controller/chat/template_probe.h"
 #include "controller/jinja/jinja.h"
 #include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { VARS_MAX = 64 };
-
-static const char needle[] = "Xprobe";
 static const char continue_tag[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 struct chat {
 	struct chat_template t;
-	struct chat_accepts accepts; /* of the default template */
+	struct template_facts facts[2]; /* for requests without and with tools */
 };
 
-/* Roles, of which templates make special tokens ('<|' + role + '|>'): not plain text. */
-static const char *const roles[] = {"system",   "developer", "user",        "assistant", "tool",
-				    "function", "ipython",   "observation", "model",     NULL};
-
-/* The first N_ROLES_ALWAYS are accepted for every template, the others if it mentions them. */
-enum { N_ROLES_ALWAYS = 6 };
-
-static int64_t now_us(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-}
+/* Roles accepted with every template; other roles only if the template mentions them. */
+static const char *const roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 
 /* ---- rendering ---- */
 
-/* Variable names that transformers reserves. */
-static bool is_reserved(const char *name)
-{
-	static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt",
-					    "continue_final_message"};
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strcmp(name, names[i]) == 0)
-			return true;
-	return false;
-}
-
-/* The template's variables, into vars[VARS_MAX]; of two with the same name the later one counts. */
-static int variables(const struct chat *c, const struct chat_input *rq, const json_t *messages,
-		     struct jinja_var *vars, size_t *n, char *why, size_t why_n)
-{
-	bool tools = json_array_size(rq->tools) > 0, documents = json_is_array(rq->documents);
-	const char *name;
-	json_t *value;
-	*n = 0;
-	json_object_foreach(c->t.tokens, name, value) vars[(*n)++] =
-		(struct jinja_var){.name = name, .value = value};
-	if (json_object_size(rq->kwargs) > VARS_MAX - 4 - *n)
-		return err_why(why, why_n, -EINVAL,
-			       "chat_template_kwargs has %zu keys, at most %zu are accepted",
-			       json_object_size(rq->kwargs), VARS_MAX - 4 - *n);
-	json_object_foreach((json_t *)rq->kwargs, name, value)
-	{
-		if (is_reserved(name))
-			return err_why(why, why_n, -EINVAL, "chat_template_kwargs must not have the key %s",
-				       name);
-		vars[(*n)++] = (struct jinja_var){.name = name, .value = value, .input = true};
-	}
-	vars[(*n)++] = (struct jinja_var){
-		.name = "messages", .value = messages, .input = true, .word_key = "role", .words = roles};
-	vars[(*n)++] =
-		(struct jinja_var){.name = "tools", .value = tools ? rq->tools : json_null(), .input = true};
-	vars[(*n)++] = (struct jinja_var){
-		.name = "documents", .value = documents ? rq->documents : json_null(), .input = true};
-	vars[(*n)++] = (struct jinja_var){.name = "add_generation_prompt",
-					  .value = rq->add_generation_prompt ? json_true() : json_false()};
-	return 0;
-}
-
-static int render(const struct chat *c, const struct jinja *t, const struct chat_input *rq,
-		  const json_t *messages, struct jinja_result *out, char *why, size_t why_n)
-{
-	struct jinja_var vars[VARS_MAX];
-	size_t n;
-	int rc = variables(c, rq, messages, vars, &n, why, why_n);
-	return rc ? rc : jinja_render(t, vars, n, NULL, now_us(), out, why, why_n);
-}
-
-/* Cuts the prompt at byte n. */
+/* Truncate the prompt to n bytes. */
 static void truncate_prompt(struct jinja_result *r, size_t n)
 {
 	r->text.len = n;
@@ -103,7 +38,7 @@ static void truncate_prompt(struct jinja_result *r, size_t n)
 		r->input[r->n_input - 1].end = n;
 }
 
-/* The last occurrence in text, or NULL. */
+/* Return the last occurrence in text, or NULL. */
 static const char *last_of(const struct buf *text, const char *what, size_t n)
 {
 	for (size_t at = text->len + 1; at-- > 0 && text->len >= n;)
@@ -112,8 +47,8 @@ static const char *last_of(const struct buf *text, const char *what, size_t n)
 	return NULL;
 }
 
-/* Cuts at the mark behind the last message's content.  The mark ends in a space: if the template has
- * trimmed it, it trims contents, and space before the mark goes too. */
+/* Cut the prompt at the mark after the last message's content. The mark ends in a space: if that is missing,
+ * the template trims contents, and white space before the mark is removed too. */
 static int cut_at_mark(struct jinja_result *r, char *why, size_t why_n)
 {
 	size_t n = strlen(continue_tag);
@@ -136,7 +71,7 @@ static int cut_at_mark(struct jinja_result *r, char *why, size_t why_n)
 
 static int check_role(const struct chat *c, const char *role, size_t at, char *why, size_t why_n)
 {
-	for (size_t i = 0; i < N_ROLES_ALWAYS; i++)
+	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
 		if (strcmp(role, roles[i]) == 0)
 			return 0;
 	if (*role && chat_mentions(c, role))
@@ -173,20 +108,45 @@ static int check(const struct chat *c, const struct chat_input *rq, char *why, s
 	return 0;
 }
 
+static int render_with_tools(const struct chat *c, enum tools_passing way, const struct chat_input *rq,
+			     json_t *messages, struct jinja_result *r, char *why, size_t why_n)
+{
+	struct chat_input with = *rq;
+	json_t *variables = tools_pass(way, rq->tools, rq->kwargs, messages);
+	with.kwargs = variables;
+	const int rc = chat_template_render(&c->t, &with, messages, NULL, r, why, why_n);
+	json_decref(variables);
+	return rc;
+}
+
+static const struct tools_spelling *spelling_of(const struct chat *c, const struct tools_format *f)
+{
+	int i = 0;
+	while (i + 1 < TOOLS_SPELLINGS_MAX && f->spellings[i].needs &&
+	       !chat_mentions(c, f->spellings[i].needs))
+		i++;
+	return &f->spellings[i];
+}
+
 int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out, char *why,
 		     size_t why_n)
 {
 	struct jinja_result r = {0};
-	const struct jinja *t;
+	struct past_calls past = {0};
 	json_t *messages = NULL;
+	const struct template_facts *facts = chat_facts(c, json_array_size(rq->tools) > 0);
+	const struct tools_format *format = tools_format(rq->calls);
 	int rc = check(c, rq, why, why_n);
 	if (!rc)
-		rc = chat_template_choose(&c->t, json_array_size(rq->tools) > 0, &t, why, why_n);
+		rc = chat_messages_for(facts, rq, rq->continue_final_message ? continue_tag : NULL, &messages,
+				       why, why_n);
+	if (!rc && !facts->calls && format && !format->channels)
+		past_calls_take(&past, format, spelling_of(c, format), messages);
 	if (!rc)
-		rc = chat_messages_for(&c->accepts, rq, rq->continue_final_message ? continue_tag : NULL,
-				       &messages, why, why_n);
-	if (!rc)
-		rc = render(c, t, rq, messages, &r, why, why_n);
+		rc = render_with_tools(c, facts->tools, rq, messages, &r, why, why_n);
+	if (!rc && past.n_all)
+		past_calls_put(&past, &r);
+	past_calls_fini(&past);
 	if (!rc && rq->continue_final_message)
 		rc = cut_at_mark(&r, why, why_n);
 	json_decref(messages);
@@ -205,49 +165,14 @@ void chat_prompt_fini(struct chat_prompt *p)
 	*p = (struct chat_prompt){0};
 }
 
-/* ---- what the template supports ---- */
-
-/* Whether the prompt of these messages contains the needle, and not absent, which a dump of a list would. */
-static bool shows(const struct chat *c, json_t *messages, const char *absent)
-{
-	struct chat_input rq = {.add_generation_prompt = true};
-	struct jinja_result r = {0};
-	bool is = render(c, c->t.main, &rq, messages, &r, NULL, 0) == 0 && r.text.p &&
-		  strstr(r.text.p, needle) && !(absent && strstr(r.text.p, absent));
-	jinja_result_fini(&r);
-	json_decref(messages);
-	return is;
-}
-
-static json_t *probe_call(json_t *arguments)
-{
-	return json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:s, s:{s:s, s:o}}]}, {s:s, s:s, s:s, s:s}]",
-			 "role", "user", "content", "a", "role", "assistant", "content", "", "tool_calls",
-			 "id", "call00001", "type", "function", "function", "name", "f", "arguments",
-			 arguments, "role", "tool", "content", "b", "name", "f", "tool_call_id", "call00001");
-}
-
-/* Templates differ in the forms of content and arguments that they support.  Users of transformers know
- * their model, clients of an API do not: so each form is tried once. */
-static void probe(struct chat *c)
-{
-	struct chat_accepts *a = &c->accepts;
-	bool text = shows(c, json_pack("[{s:s, s:s}]", "role", "user", "content", needle), NULL);
-	bool parts = shows(c,
-			   json_pack("[{s:s, s:[{s:s, s:s}]}]", "role", "user", "content", "type", "text",
-				     "text", needle),
-			   "'text'");
-	bool object = shows(c, probe_call(json_pack("{s:s}", needle, "v")), NULL);
-	bool string = shows(c, probe_call(json_string("{\"Xprobe\": \"v\"}")), NULL);
-	a->parts = parts;
-	a->text = text || !parts;
-	a->argument_text = string && !object;
-	a->developer = chat_mentions(c, "developer");
-}
-
 bool chat_mentions(const struct chat *c, const char *word)
 {
 	return c->t.text && strstr(c->t.text, word) != NULL;
+}
+
+const struct template_facts *chat_facts(const struct chat *c, bool tools)
+{
+	return &c->facts[tools];
 }
 
 /* ---- loading ---- */
@@ -260,7 +185,8 @@ int chat_load(const char *dir, struct chat **out, char *why, size_t why_n)
 		chat_free(c);
 		return rc;
 	}
-	probe(c);
+	for (int tools = 0; tools < 2; tools++)
+		template_probe(&c->t, tools, &c->facts[tools]);
 	*out = c;
 	return 0;
 }

@@ -2,9 +2,11 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "controller/chat/message_turns.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static bool is_text_part(const json_t *part)
 {
@@ -49,7 +51,7 @@ static json_t *with_behind(const json_t *text, const char *behind)
 	return s;
 }
 
-/* A copy of parts, with behind appended to the last one. */
+/* Return a copy of parts with `behind` appended to the last part's text. */
 static json_t *parts_with(const json_t *parts, const char *behind)
 {
 	json_t *copy = json_deep_copy(parts);
@@ -59,8 +61,8 @@ static json_t *parts_with(const json_t *parts, const char *behind)
 	return copy;
 }
 
-/* The content in a form that the template supports. */
-static int set_content(const struct chat_accepts *a, json_t *m, size_t at, const char *behind, char *why,
+/* Convert the content to a shape that the template supports. */
+static int set_content(const struct template_facts *a, json_t *m, size_t at, const char *behind, char *why,
 		       size_t why_n)
 {
 	json_t *content = json_object_get(m, "content"), *form;
@@ -71,7 +73,9 @@ static int set_content(const struct chat_accepts *a, json_t *m, size_t at, const
 	int rc = list ? check_parts(content, at, why, why_n) : 0;
 	if (rc)
 		return rc;
-	if (list && a->parts)
+	const char *role = json_string_value(json_object_get(m, "role"));
+	const enum template_role r = template_role_of(role ? role : "");
+	if (list && a->content[r].parts)
 		form = behind ? parts_with(content, behind) : json_incref(content);
 	else if (list)
 		form = joined(content);
@@ -82,13 +86,13 @@ static int set_content(const struct chat_accepts *a, json_t *m, size_t at, const
 		json_decref(form);
 		form = longer;
 	}
-	if (json_is_string(form) && !a->text)
+	if (json_is_string(form) && !a->content[r].text)
 		form = json_pack("[{s:s, s:o}]", "type", "text", "text", form);
 	json_object_set_new(m, "content", form);
 	return 0;
 }
 
-/* Clients use three names for it; templates read the first, some the second. */
+/* Set all names of the reasoning: clients use three, templates read the first or the second. */
 static void set_reasoning(json_t *m)
 {
 	static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
@@ -104,8 +108,8 @@ static void set_reasoning(json_t *m)
 	json_decref(reasoning);
 }
 
-/* In OpenAI's API arguments are JSON text; most templates need the parsed value. */
-static json_t *arguments_for(const struct chat_accepts *a, json_t *arguments)
+/* Convert arguments: OpenAI's API has JSON text; most templates need the parsed value. */
+static json_t *arguments_for(const struct template_facts *a, json_t *arguments)
 {
 	json_t *value;
 	if (json_is_string(arguments) && !a->argument_text) {
@@ -116,7 +120,7 @@ static json_t *arguments_for(const struct chat_accepts *a, json_t *arguments)
 		return json_parse(text, n, &value, NULL, 0) == 0 ? value : json_incref(arguments);
 	}
 	if (json_is_object(arguments) && a->argument_text) {
-		char *text = json_dumps(arguments, 0);
+		char *text = json_text(arguments, 0);
 		value = json_string(text);
 		free(text);
 		return value;
@@ -124,7 +128,30 @@ static json_t *arguments_for(const struct chat_accepts *a, json_t *arguments)
 	return json_incref(arguments);
 }
 
-static void set_tool_calls(const struct chat_accepts *a, json_t *m)
+static bool is_short_id(const char *id)
+{
+	size_t n = 0;
+	while ((id[n] >= '0' && id[n] <= '9') || ((id[n] | 0x20) >= 'a' && (id[n] | 0x20) <= 'z'))
+		n++;
+	return n == TEMPLATE_SHORT_ID && !id[n];
+}
+
+/* Replace an id by 9 letters and digits derived from it, for templates that refuse other ids. */
+static void shorten_id(json_t *o, const char *key)
+{
+	static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+	const json_t *id = json_object_get(o, key);
+	const char *text = json_string_value(id);
+	char out[TEMPLATE_SHORT_ID + 1] = "";
+	if (!text || is_short_id(text))
+		return;
+	XXH64_hash_t hash = XXH3_64bits(text, json_string_length(id));
+	for (int i = 0; i < TEMPLATE_SHORT_ID; i++, hash /= 36)
+		out[i] = digits[hash % 36];
+	json_object_set_new(o, key, json_string(out));
+}
+
+static void set_tool_calls(const struct template_facts *a, json_t *m)
 {
 	json_t *calls = json_object_get(m, "tool_calls"), *copy, *call;
 	size_t i;
@@ -140,6 +167,8 @@ static void set_tool_calls(const struct chat_accepts *a, json_t *m)
 		json_t *function = json_object_get(call, "function");
 		json_t *arguments = json_object_get(function, "arguments");
 		json_t *one = json_copy(call);
+		if (a->short_ids)
+			shorten_id(one, "id");
 		if (arguments) {
 			json_t *f = json_copy(function);
 			json_object_set_new(f, "arguments", arguments_for(a, arguments));
@@ -150,7 +179,7 @@ static void set_tool_calls(const struct chat_accepts *a, json_t *m)
 	json_object_set_new(m, "tool_calls", copy);
 }
 
-static int message_for(const struct chat_accepts *a, const json_t *from, size_t at, const char *behind,
+static int message_for(const struct template_facts *a, const json_t *from, size_t at, const char *behind,
 		       json_t **out, char *why, size_t why_n)
 {
 	json_t *m = json_object(), *v;
@@ -161,11 +190,13 @@ static int message_for(const struct chat_accepts *a, const json_t *from, size_t 
 		json_object_set_new(m, "role", json_string("system"));
 	set_reasoning(m);
 	set_tool_calls(a, m);
+	if (a->short_ids)
+		shorten_id(m, "tool_call_id");
 	*out = m;
 	return set_content(a, m, at, behind, why, why_n);
 }
 
-int chat_messages_for(const struct chat_accepts *a, const struct chat_input *rq, const char *behind,
+int chat_messages_for(const struct template_facts *a, const struct chat_input *rq, const char *behind,
 		      json_t **out, char *why, size_t why_n)
 {
 	json_t *all = json_array(), *m;
@@ -179,6 +210,7 @@ int chat_messages_for(const struct chat_accepts *a, const struct chat_input *rq,
 			return rc;
 		}
 	}
+	message_turns_fit(a, rq->calls != TOOLS_NONE, all);
 	*out = all;
 	return 0;
 }

@@ -76,7 +76,7 @@ void chat_stream_init_as(struct chat_stream *s, const struct chat_stream_rules *
 	reasoning_init(&s->splitter, rules->reasoning_open);
 	if (rules->marks)
 		s->splitter.marks = rules->marks;
-	if (rules->continued) /* its first byte begins no line */
+	if (rules->continued) /* its first byte does not begin a line */
 		s->splitter.messages =
 			(struct channels_split){CHANNELS_ANSWER, .began = true, .answers = true};
 	tools_init(&s->parser, rules->tools, rules->declared);
@@ -86,7 +86,7 @@ void chat_stream_init_as(struct chat_stream *s, const struct chat_stream_rules *
 		chat_stream_force(&begun, rules->tools, rules->forced);
 		s->parser.forced = true;
 		tools_push(&s->parser, begun.p, begun.len, &to);
-		/* If it turns out not to be a call, only the text that the model generated is content. */
+		/* If it is not a call after all, only the generated text is content. */
 		buf_clear(&s->parser.raw);
 		buf_fini(&begun);
 	}
@@ -157,6 +157,6 @@ void chat_stream_force(struct buf *prompt, enum tools_style style, const char *n
 	const struct tools_format *f = tools_format(style);
 	buf_puts(prompt, f->before);
 	buf_puts(prompt, name);
-	/* No blank at the end: the first token of an object usually has it. */
+	/* No blank at the end: the first token of an object usually includes it. */
 	buf_puts(prompt, f->after);
 }

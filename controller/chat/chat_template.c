@@ -8,11 +8,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20 };
+enum { CONFIG_BYTES_MAX = 64 << 20, TEMPLATE_BYTES_MAX = 1 << 20, VARS_MAX = 64 };
 
-/* tokenizer_config.json of real models holds integers of 30 digits (model_max_length), which
- * json_read() refuses; here they may be reals.  *out is NULL if there is no such file. */
+/* Read a configuration as JSON; *out is NULL if there is no such file. Real tokenizer_config.json files hold
+ * integers of 30 digits (model_max_length), which json_read() refuses; here they may be reals. */
 static int read_config(const char *dir, const char *name, json_t **out, char *why, size_t why_n)
 {
 	char *path = file_join(dir, name), *text;
@@ -31,7 +32,7 @@ static int read_config(const char *dir, const char *name, json_t **out, char *wh
 	return rc;
 }
 
-/* chat_template: a string, or a list of {name, template}. */
+/* Return a template of chat_template, which is a string or a list of {name, template}; NULL: none. */
 static const char *named_template(const json_t *config, const char *wanted)
 {
 	const json_t *v = json_object_get(config, "chat_template"), *e;
@@ -47,7 +48,7 @@ static const char *named_template(const json_t *config, const char *wanted)
 	return NULL;
 }
 
-/* The special tokens that transformers passes to templates: a string, or {"content": string}. */
+/* Return the special tokens that transformers passes to templates: a string, or {"content": string}. */
 static json_t *special_tokens(const json_t *config)
 {
 	static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -98,8 +99,8 @@ static int parse_both(struct chat_template *t, const char *text, const char *too
 	return 0;
 }
 
-/* dir: a directory in Hugging Face's layout.  only: a file of the default template, instead of the
- * directory's; NULL. */
+/* Load from dir, a directory in Hugging Face's layout. only: a file to use as the default template instead
+ * of the directory's; or NULL. */
 static int load_dir(const char *dir, const char *only, struct chat_template *t, char *why, size_t why_n)
 {
 	char *path = only ? xstrdup(only) : file_join(dir, "chat_template.jinja"), *file = NULL;
@@ -135,7 +136,7 @@ static int load_dir(const char *dir, const char *only, struct chat_template *t, 
 
 /* ---- GGUF ---- */
 
-/* The text of a key, to be freed; NULL without the key. */
+/* Set *out to the text of a key, which the caller frees; NULL if there is no such key. */
 static int gguf_text(const struct gguf *g, const char *key, char **out, char *why, size_t why_n)
 {
 	struct gguf_string s;
@@ -154,7 +155,7 @@ static int gguf_text(const struct gguf *g, const char *key, char **out, char *wh
 	return 0;
 }
 
-/* The special tokens, by their ids; without a token that is no text. */
+/* Return the special tokens by name, from their ids; tokens that are not text are left out. */
 static json_t *gguf_tokens(const struct gguf *g)
 {
 	static const char *const names[][2] = {
@@ -216,7 +217,7 @@ static bool ends_with(const char *s, const char *end)
 	return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-/* Of the directory that a model's file, or a template, lies in. */
+/* Load from the directory that contains a model file or a template. */
 static int load_beside(const char *path, const char *only, struct chat_template *t, char *why, size_t why_n)
 {
 	const char *slash = strrchr(path, '/');
@@ -258,4 +259,72 @@ int chat_template_choose(const struct chat_template *t, bool tools, const struct
 		return err_why(why, why_n, -EINVAL, "the model's tool_use template: %s", t->tool_use_why);
 	*out = tools && t->tool_use ? t->tool_use : t->main;
 	return 0;
+}
+
+/* ---- rendering ---- */
+
+/* Roles are not marked as plain text, since templates make special tokens of them ('<|' + role + '|>'). */
+static const char *const roles[] = {"system",   "developer", "user",        "assistant", "tool",
+				    "function", "ipython",   "observation", "model",     NULL};
+
+static int64_t now_us(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+/* Variable names that transformers reserves. */
+static bool is_reserved(const char *name)
+{
+	static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt",
+					    "continue_final_message"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Write the template's variables to vars[VARS_MAX]; of two with the same name the later one wins. */
+static int variables(const struct chat_template *t, const struct chat_input *rq, const json_t *messages,
+		     struct jinja_var *vars, size_t *n, char *why, size_t why_n)
+{
+	bool tools = json_array_size(rq->tools) > 0, documents = json_is_array(rq->documents);
+	const char *name;
+	json_t *value;
+	*n = 0;
+	json_object_foreach(t->tokens, name, value) vars[(*n)++] =
+		(struct jinja_var){.name = name, .value = value};
+	if (json_object_size(rq->kwargs) > VARS_MAX - 4 - *n)
+		return err_why(why, why_n, -EINVAL,
+			       "chat_template_kwargs has %zu keys, at most %zu are accepted",
+			       json_object_size(rq->kwargs), VARS_MAX - 4 - *n);
+	json_object_foreach((json_t *)rq->kwargs, name, value)
+	{
+		if (is_reserved(name))
+			return err_why(why, why_n, -EINVAL, "chat_template_kwargs must not have the key %s",
+				       name);
+		vars[(*n)++] = (struct jinja_var){.name = name, .value = value, .input = true};
+	}
+	vars[(*n)++] = (struct jinja_var){
+		.name = "messages", .value = messages, .input = true, .word_key = "role", .words = roles};
+	vars[(*n)++] =
+		(struct jinja_var){.name = "tools", .value = tools ? rq->tools : json_null(), .input = true};
+	vars[(*n)++] = (struct jinja_var){
+		.name = "documents", .value = documents ? rq->documents : json_null(), .input = true};
+	vars[(*n)++] = (struct jinja_var){.name = "add_generation_prompt",
+					  .value = rq->add_generation_prompt ? json_true() : json_false()};
+	return 0;
+}
+
+int chat_template_render(const struct chat_template *t, const struct chat_input *rq, const json_t *messages,
+			 const struct jinja_limits *limits, struct jinja_result *out, char *why, size_t why_n)
+{
+	struct jinja_var vars[VARS_MAX];
+	const struct jinja *which = NULL;
+	size_t n;
+	int rc = chat_template_choose(t, json_array_size(rq->tools) > 0, &which, why, why_n);
+	if (!rc)
+		rc = variables(t, rq, messages, vars, &n, why, why_n);
+	return rc ? rc : jinja_render(which, vars, n, limits, now_us(), out, why, why_n);
 }

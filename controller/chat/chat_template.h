@@ -1,8 +1,9 @@
-/* chat_template.h - the chat templates of a model, and the special tokens they refer to: of a directory in
- * Hugging Face's layout, of the metadata of a GGUF file, or a file of a template. */
+/* chat_template.h - loads a model's chat templates and the special tokens they refer to, from a directory in
+ * Hugging Face's layout, from a GGUF file's metadata, or from a template file. */
 #ifndef QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
 #define QUERN_CONTROLLER_CHAT_CHAT_TEMPLATE_H
 
+#include "controller/chat/chat.h"
 #include "controller/jinja/jinja.h"
 
 #include <jansson.h>
@@ -11,20 +12,26 @@
 
 struct chat_template {
 	struct jinja *main;     /* the default template */
-	struct jinja *tool_use; /* for requests with tools; NULL: main */
-	char tool_use_why[256]; /* the error in the tool_use template; "" */
-	char *text;             /* source of both */
+	struct jinja *tool_use; /* for requests with tools; NULL: use main */
+	char tool_use_why[256]; /* the error in the tool_use template, or "" */
+	char *text;             /* source of both templates */
 	json_t *tokens;         /* {"bos_token": "<s>", ...} */
 };
 
-/* path: a model's directory or file (without a template in it, what lies beside it), or a template,
- * NAME.jinja, with the special tokens of its directory. -ENOTSUP: there is none; -EINVAL, -EFBIG, ...: why
+/* Load from path: a model's directory or file (if it holds no template, the files next to it), or a template
+ * file NAME.jinja with the special tokens of its directory. -ENOTSUP: no template; -EINVAL, -EFBIG, ...: why
  * names the file or the template's line. */
 int chat_template_load(const char *path, struct chat_template *t, char *why, size_t why_n);
 void chat_template_fini(struct chat_template *t);
 
-/* The template for a request.  -EINVAL: it is tool_use, which is invalid. */
+/* Set *out to the template for a request.  -EINVAL: the chosen tool_use template is invalid. */
 int chat_template_choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
+			 size_t why_n);
+
+/* Render messages, which replace rq->messages, with the other variables of rq. limits: NULL for the
+ * defaults. Errors as jinja_render(); also -EINVAL for too many or reserved chat_template_kwargs. */
+int chat_template_render(const struct chat_template *t, const struct chat_input *rq, const json_t *messages,
+			 const struct jinja_limits *limits, struct jinja_result *out, char *why,
 			 size_t why_n);
 
 #endif

@@ -45,7 +45,7 @@ json_t *form_repeat(json_t *part, int min, int max)
 	return json_pack("{s:s, s:o, s:i, s:i}", "type", "repeat", "part", part, "min", min, "max", max);
 }
 
-/* Special tokens begin and end with a bracket, or a character beyond ASCII (DeepSeek's bars). */
+/* Special tokens begin and end with a bracket, or with a non-ASCII character (DeepSeek's bars). */
 static bool begins_special(char c)
 {
 	return c == '<' || c == '[' || (unsigned char)c >= 0xc0;
@@ -56,7 +56,7 @@ static bool ends_special(char c)
 	return c == '>' || c == ']' || (unsigned char)c >= 0x80;
 }
 
-/* Bytes of the longest special token that text begins with; 0: none. */
+/* Return the bytes of the longest special token that is a prefix of text; 0: none. */
 static size_t special_at(const char *text, const struct form_specials *s)
 {
 	if (!s->is || !begins_special(*text))

@@ -1,5 +1,4 @@
-/* marker.h - markers in generated text ("<think>", "<tool_call>"), looked for while the text still
- * arrives in pieces. */
+/* marker.h - finds markers ("<think>", "<tool_call>") in generated text that arrives in chunks. */
 #ifndef QUERN_CONTROLLER_CHAT_MARKER_H
 #define QUERN_CONTROLLER_CHAT_MARKER_H
 
@@ -8,11 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Length of the longest suffix of p that a marker may begin with. */
+/* Return the length of the longest suffix of p that is a proper prefix of the marker. */
 size_t marker_partial(const char *p, size_t n, const char *marker);
-/* 1: p begins with the marker; 0: more text decides; -1: it does not. */
+/* Return 1 if p begins with the marker, 0 if more text is needed, -1 if it does not. */
 int marker_begins(const char *p, size_t n, const char *marker);
-/* Removes the first n bytes of text that was held back. */
+/* Remove the first n bytes of held. */
 void marker_drop(struct buf *held, size_t n);
 
 static inline bool marker_is_blank(char c)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { BLANKS_MAX = 1024 }; /* held back until what follows decides; more are text */
+enum { BLANKS_MAX = 1024 }; /* blanks held back until the next text decides; more are text */
 
 static const struct reasoning_marks others[] = {
 	{.name = "mistral", .open = "[THINK]", .close = "[/THINK]"},
@@ -14,6 +14,9 @@ static const struct reasoning_marks others[] = {
 	 .open = "<|START_THINKING|>",
 	 .close = "<|END_THINKING|>",
 	 .frames = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"}},
+	{.name = "gemma4", .open = "<|channel>thought", .close = "<channel|>"},
+	/* Granite 3.2: plain text, no special tokens. */
+	{.name = "granite", .open = "Here is my thought process:", .close = "Here is my response:"},
 	{.name = "harmony",
 	 .open = "<|channel|>analysis<|message|>",
 	 .close = "<|end|>",
@@ -44,7 +47,7 @@ const struct reasoning_marks *reasoning_marks_named(const char *name)
 
 const char *reasoning_names(void)
 {
-	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere or harmony";
+	return "qwen3, deepseek_r1, mistral, seed_oss, kimi, cohere, gemma4, granite or harmony";
 }
 
 void reasoning_init(struct reasoning *r, bool inside)
@@ -59,7 +62,7 @@ void reasoning_fini(struct reasoning *r)
 	buf_fini(&r->framed);
 }
 
-/* Each state takes from held what it can decide; false: it needs more text. */
+/* Each state consumes the decidable part of held.  Return false if more text is needed. */
 
 static bool at_begin(struct reasoning *r, struct buf *answer)
 {
@@ -78,7 +81,7 @@ static bool at_begin(struct reasoning *r, struct buf *answer)
 	return true;
 }
 
-/* The first n held bytes, without newlines at the beginning; those at the end the caller holds back. */
+/* Pass on the first n held bytes, without leading newlines.  The caller holds back trailing newlines. */
 static void put_reasoning(struct reasoning *r, size_t n, struct buf *reasoning)
 {
 	size_t i = 0;
@@ -98,7 +101,7 @@ static bool inside(struct reasoning *r, struct buf *reasoning)
 	size_t n = whole;
 	while (n && whole - n < BLANKS_MAX && r->held.p[n - 1] == '\n')
 		n--;
-	/* Some models repeat a tag that the prompt has opened. */
+	/* Some models repeat the opening tag that ended the prompt. */
 	if (!r->any && n) {
 		size_t i = marker_skip_blanks(r->held.p, r->held.len);
 		int again = r->dropped + i > BLANKS_MAX
@@ -135,7 +138,7 @@ static bool gap(struct reasoning *r)
 	return true;
 }
 
-/* 1: a frame begins with p, and has *bytes; 0: more text decides; -1: none does. */
+/* Return 1 if p begins with a frame (*bytes: its length), 0 if more text is needed, -1 if not. */
 static int frame_begins(const struct reasoning_marks *m, const char *p, size_t n, size_t *bytes)
 {
 	int found = -1;
@@ -147,7 +150,7 @@ static int frame_begins(const struct reasoning_marks *m, const char *p, size_t n
 	return found;
 }
 
-/* The answer so far, without its frames. */
+/* Pass on the answer so far, without its frames. */
 static void take_framed(struct reasoning *r, struct buf *answer)
 {
 	size_t at = 0, bytes;

@@ -1,9 +1,10 @@
-/* reasoning.h - a model's output split into its reasoning, "<think>" ... "</think>", and the answer
- * behind it.  Pure and incremental: the result does not depend on how the text is cut into pieces.
- * Newlines around the reasoning belong to neither, as in the models' own templates; behind it, the last 1024.
+/* reasoning.h - splits a model's output into its reasoning, "<think>" ... "</think>", and the answer after
+ * it. Pure and incremental: the result does not depend on how the text is cut into chunks.
+ * Newlines around the reasoning belong to neither, as in the models' own templates; after it, at most 1024
+ * newlines.
  *
  *   BEGIN --"<think>"--> INSIDE --"</think>"--> GAP --> ANSWER
- *     \--anything else------------------------------------^      */
+ *     \--anything else------------------------------------^ */
 #ifndef QUERN_CONTROLLER_CHAT_REASONING_H
 #define QUERN_CONTROLLER_CHAT_REASONING_H
 
@@ -15,16 +16,16 @@
 
 enum { REASONING_FRAMES_MAX = 4 };
 
-/* What stands before and behind reasoning, by family of models. */
+/* The markers around reasoning, by family of models. */
 struct reasoning_marks {
-	const char *name; /* as --reasoning-parser has it */
+	const char *name; /* the name for --reasoning-parser */
 	const char *open, *close;
-	/* Texts around an answer, which are no part of it. */
+	/* Texts around an answer that are not part of it. */
 	const char *frames[REASONING_FRAMES_MAX];
-	const struct channels *channels; /* the output is messages of channels; NULL: it is not */
+	const struct channels *channels; /* the output consists of messages in channels; NULL: it does not */
 };
 extern const struct reasoning_marks reasoning_usual; /* <think> */
-/* The first that a template mentions; NULL: none. */
+/* Return the first entry with markers that the template mentions, or NULL. */
 const struct reasoning_marks *reasoning_marks_of(bool (*mentions)(const void *user, const char *word),
 						 const void *user);
 const struct reasoning_marks *reasoning_marks_named(const char *name); /* NULL: unknown */
@@ -33,32 +34,33 @@ const char *reasoning_names(void);                                     /* separa
 enum reasoning_state {
 	REASONING_BEGIN,
 	REASONING_INSIDE,
-	REASONING_GAP, /* the newlines behind "</think>" */
+	REASONING_GAP, /* the newlines after "</think>" */
 	REASONING_ANSWER
 };
 
 struct reasoning {
-	const struct reasoning_marks *marks; /* the usual ones; others are set behind reasoning_init() */
+	const struct reasoning_marks *marks; /* reasoning_usual; callers set others after reasoning_init() */
 	enum reasoning_state state;
 	bool any;        /* a byte of the reasoning was passed on */
-	size_t dropped;  /* newlines before that */
+	size_t dropped;  /* newlines dropped before the reasoning */
 	struct buf held; /* undecided text: part of a tag, and blanks */
 	struct channels_split messages;
-	struct buf framed; /* of the answer: undecided, part of a frame */
+	struct buf framed; /* undecided text of the answer: part of a frame */
 };
 
 /* inside: the prompt ends within the reasoning. */
 void reasoning_init(struct reasoning *r, bool inside);
 void reasoning_fini(struct reasoning *r);
 
-/* Takes a piece of the output; appends what is decided to reasoning and answer. */
+/* Parse a chunk of the output; append the decided text to reasoning and answer. */
 void reasoning_push(struct reasoning *r, const char *p, size_t n, struct buf *reasoning, struct buf *answer);
-/* End of the output: decides the rest. */
+/* At the end of the output: decide the rest. */
 void reasoning_end(struct reasoning *r, struct buf *reasoning, struct buf *answer);
 
-/* Whether a prompt ends with the mark that opens the reasoning. */
+/* Return true if the prompt ends with the marker that opens the reasoning. */
 bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size_t n);
-/* Whether it ends with the one that closes it; among messages of channels: not where a message begins. */
+/* Return true if the prompt ends with the marker that closes the reasoning; with channels, if it does not
+ * end where a message begins. */
 bool reasoning_is_closed(const struct reasoning_marks *m, const char *prompt, size_t n);
 
 #endif

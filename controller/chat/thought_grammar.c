@@ -1,15 +1,15 @@
 #include "controller/chat/thought_grammar.h"
 
-/* Newlines behind a thought belong to nothing (reasoning.h); models write two. */
+/* Newlines after reasoning belong to neither part (reasoning.h); models write two. */
 static const char gap[] = "\n{0,2}";
 
-/* From within the thought to behind its end. */
+/* Append the rest of the reasoning, from within it to its closing marker. */
 static void put_thought(json_t *parts, const struct thought_grammar *t)
 {
 	if (t->budget)
 		json_array_append_new(parts, form_text(json_pack("[s]", t->close)));
 	if (t->budget > 0) {
-		/* Cut where it stands. */
+		/* Cut the reasoning where the budget ends. */
 		json_t *cut = json_pack("[{s:s, s:I}]", "type", "budget", "tokens", (json_int_t)t->budget);
 		json_array_append_new(cut, form_literal("\n", 1));
 		json_array_append_new(parts, form_option(form_sequence(cut)));

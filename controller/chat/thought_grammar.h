@@ -1,5 +1,5 @@
-/* thought_grammar.h - the thought before an answer, as a part of a form (grammar/form_source.h): it ends
- * where the model ends it, or where its budget of tokens is spent.  What reasoning.h takes apart.  Pure. */
+/* thought_grammar.h - the reasoning before an answer as structured output (grammar/form_source.h). It ends
+ * where the model ends it, or when its token budget is spent. reasoning.h parses the result. Pure. */
 #ifndef QUERN_CONTROLLER_CHAT_THOUGHT_GRAMMAR_H
 #define QUERN_CONTROLLER_CHAT_THOUGHT_GRAMMAR_H
 
@@ -8,21 +8,21 @@
 #include <stdint.h>
 
 enum thought_place {
-	THOUGHT_NONE, /* the model does not think, or the prompt holds the thought */
-	THOUGHT_OPEN, /* the prompt ends within it */
-	THOUGHT_MAY,  /* the model opens one, or does not */
-	THOUGHT_PAST, /* the prompt ends within the answer, a message of channels that is continued */
+	THOUGHT_NONE, /* the model does not reason, or the prompt holds the reasoning */
+	THOUGHT_OPEN, /* the prompt ends within the reasoning */
+	THOUGHT_MAY,  /* the model may open the reasoning */
+	THOUGHT_PAST, /* the prompt ends within the answer, in a continued message of a channel */
 };
 
 struct thought_grammar {
 	enum thought_place place;
 	const char *open, *close; /* "<think>", "</think>" */
-	const char *next;         /* behind the thought, instead of blank lines; NULL: these */
-	int64_t budget;           /* tokens of the output; 0: no thought; -1: no bound */
+	const char *next;         /* follows the reasoning; NULL: blank lines do */
+	int64_t budget;           /* tokens of the output; 0: no reasoning; -1: unbounded */
 	struct form_specials specials;
 };
 
-/* The thought, and then answer, which is taken over. */
+/* Return the reasoning followed by answer.  Takes ownership of answer. */
 json_t *thought_grammar(const struct thought_grammar *t, json_t *answer);
 
 #endif

@@ -31,7 +31,7 @@ static void put_text(const char *p, size_t n, const struct tools_sink *to)
 		to->text(to->user, p, n);
 }
 
-/* ---- what the steps share ---- */
+/* ---- shared by the steps ---- */
 
 void tools_eat(struct tools *t, size_t n)
 {
@@ -81,18 +81,11 @@ void tools_put(struct tools *t, const char *p, size_t n, const struct tools_sink
 
 /* ---- a call ---- */
 
-/* As a request may name a tool: also with a digit first. */
-static bool is_name_byte(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-	       c == '-' || c == '.';
-}
-
-/* The word from byte i on; 0: none, or more text decides (*more). */
+/* Return the bytes of the word at byte i; 0: none, or more text is needed (*more). */
 static size_t word_at(const struct tools *t, size_t i, bool *more)
 {
 	const size_t left = tools_left(t), from = i;
-	while (i < left && is_name_byte(tools_next(t)[i]))
+	while (i < left && tools_is_name_byte(tools_next(t)[i]))
 		i++;
 	*more = i == left && i - from <= TOOLS_NAME_MAX;
 	return *more ? 0 : i - from;
@@ -147,7 +140,8 @@ static void call_open(struct tools *t, int step)
 	buf_clear(&t->arg.value);
 }
 
-/* The last step is done, or the next byte does not belong to the call: what has not begun is text. */
+/* Close a call after its last step, or at a byte that does not belong to it. A call that has not
+ * begun is text. */
 static void call_close(struct tools *t, const struct tools_sink *to)
 {
 	if (t->begun) {
@@ -160,7 +154,7 @@ static void call_close(struct tools *t, const struct tools_sink *to)
 	buf_clear(&t->raw);
 }
 
-/* One step; next: where it goes on. */
+/* Take one step and set *next to the following step. */
 static enum tools_found take_step(struct tools *t, int *next, const struct tools_sink *to)
 {
 	const struct tools_step *s = &t->format->steps[t->step];
@@ -194,7 +188,7 @@ static enum tools_found take_step(struct tools *t, int *next, const struct tools
 	return TOOLS_NO;
 }
 
-/* As each state: false: it needs more text. */
+/* A state, as all below: return false if more text is needed. */
 static bool in_call(struct tools *t, const struct tools_sink *to)
 {
 	while (t->format->steps[t->step].op != TOOLS_OP_END) {
@@ -212,8 +206,8 @@ static bool in_call(struct tools *t, const struct tools_sink *to)
 
 /* ---- around calls ---- */
 
-/* The first mark in the first n bytes of the undecided text, or n if there is none; *undecided: how many
- * bytes at the end may begin one. */
+/* Return the offset of the first mark in the first n bytes of the undecided text, or n; *undecided: bytes at
+ * the end that may begin a mark. */
 static size_t find_mark_within(const struct tools *t, size_t n, const struct tools_mark **found,
 			       size_t *undecided)
 {
@@ -233,8 +227,9 @@ static size_t find_mark_within(const struct tools *t, size_t n, const struct too
 	return first;
 }
 
-/* The same in all of it.  In pieces that grow, so that the search costs what is passed over: a mark that
- * is not there would else be looked for up to the end from behind each one of the other mark. */
+/* Like find_mark_within() for the whole text. Searches windows of growing size, so that the cost is
+ * proportional to the skipped text: otherwise, each time one mark is found, the search for an absent mark
+ * would run to the end. */
 static size_t find_mark(const struct tools *t, const struct tools_mark **found, size_t *undecided)
 {
 	const size_t left = tools_left(t);
@@ -259,9 +254,10 @@ static bool in_text(struct tools *t, const struct tools_sink *to)
 	t->at += text;
 	if (!mark)
 		return false;
-	/* raw is passed on as text if this is not a call, the blanks before it included. */
+	/* If this is not a call, raw becomes text, including the blanks before it. */
 	t->begun = false;
 	tools_eat(t, n - text + strlen(mark->text));
+	t->bare = mark != t->format->marks;
 	call_open(t, mark->to);
 	return true;
 }
@@ -352,7 +348,7 @@ void tools_push(struct tools *t, const char *p, size_t n, const struct tools_sin
 	t->at = 0;
 }
 
-/* All pairs of a call are complete, and the text that ends it was a stop text. */
+/* Return true if all pairs of a call are complete and its closing text was removed as a stop text. */
 static bool ends_complete(const struct tools *t)
 {
 	return t->state == TOOLS_CALL && t->format->steps[t->step].op == TOOLS_OP_PAIRS &&
@@ -362,6 +358,8 @@ static bool ends_complete(const struct tools *t)
 
 void tools_end(struct tools *t, const struct tools_sink *to)
 {
+	t->ended = true;
+	tools_push(t, "", 0, to);
 	if (ends_complete(t))
 		tools_put_close(t, to);
 	if (t->state == TOOLS_CALL && t->begun)

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* DeepSeek's marks: their bars and blanks are not of ASCII. */
+/* DeepSeek's markers: their bars and blanks are not ASCII. */
 #define DS_BAR       "\xef\xbd\x9c"
 #define DS_GAP       "\xe2\x96\x81"
 #define DS(a, b, c)  "<" DS_BAR a DS_GAP b DS_GAP c DS_BAR ">"
@@ -26,8 +26,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					 .close = "}\n</tool_call>",
 					 .between = "\n"}},
 			  .before = "<tool_call>\n{\"name\": \"",
-			  .after = "\", \"arguments\":",
-			  .stop = "</tool_call>"},
+			  .after = "\", \"arguments\":"},
 	[TOOLS_LLAMA3] = {.name = "llama3",
 			  .words = {"<|python_tag|>"},
 			  .unless = "<function=", /* Functionary */
@@ -71,8 +70,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 				       .between = ", ",
 				       .end = "]<|tool_call_end|>"}},
 			.before = "<|tool_call_start|>[",
-			.after = "(",
-			.stop = "<|tool_call_end|>"},
+			.after = "("},
 	[TOOLS_QWEN3_CODER] = {.name = "qwen3_coder",
 			       .words = {"<function=", "<parameter="},
 			       .marks = {{"<tool_call>", 0, false}, {"<function=", 1, false}},
@@ -89,8 +87,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					      .line = "\n",
 					      .pair_end = "\n"}},
 			       .before = "<tool_call>\n<function=",
-			       .after = ">\n",
-			       .stop = "</tool_call>"},
+			       .after = ">\n"},
 	[TOOLS_SEED_OSS] = {.name = "seed_oss",
 			    .words = {"<seed:tool_call>"},
 			    .marks = {{"<seed:tool_call>", 0, false}},
@@ -108,8 +105,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					   .between = "\n",
 					   .pair_end = "\n"}},
 			    .before = "<seed:tool_call>\n<function=",
-			    .after = ">\n",
-			    .stop = "</seed:tool_call>"},
+			    .after = ">\n"},
 	[TOOLS_MINIMAX_M2] = {.name = "minimax_m2",
 			      .words = {"<minimax:tool_call>"},
 			      .marks = {{"<minimax:tool_call>", 0, false}},
@@ -128,8 +124,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					     .end = "</minimax:tool_call>",
 					     .pair_end = "\n"}},
 			      .before = "<minimax:tool_call>\n<invoke name=\"",
-			      .after = "\">\n",
-			      .stop = "</minimax:tool_call>"},
+			      .after = "\">\n"},
 	[TOOLS_GLM45] = {.name = "glm45",
 			 .words = {"<arg_key>", "<tool_call>"},
 			 .marks = {{"<tool_call>", 0, false}},
@@ -143,8 +138,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					.gap = "\n",
 					.pair_end = "\n"}},
 			 .before = "<tool_call>",
-			 .after = "\n",
-			 .stop = "</tool_call>"},
+			 .after = "\n"},
 	[TOOLS_DEEPSEEK_V3] = {.name = "deepseek_v3", /* also R1 */
 			       .words = {DS_CALL, "```json"},
 			       .marks = {{DS_CALLS, 0, false}, {DS_CALL, 1, false}},
@@ -165,8 +159,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					      .between = "\n",
 					      .end = DS_CALLS_END}},
 			       .before = DS_CALLS DS_CALL "function" DS_SEP,
-			       .after = "\n```json\n",
-			       .stop = DS_CALL_END},
+			       .after = "\n```json\n"},
 	[TOOLS_DEEPSEEK_V31] = {.name = "deepseek_v31",
 				.words = {DS_CALL},
 				.marks = {{DS_CALLS, 0, false}, {DS_CALL, 1, false}},
@@ -183,8 +176,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					       .close = DS_CALL_END,
 					       .end = DS_CALLS_END}},
 				.before = DS_CALLS DS_CALL,
-				.after = DS_SEP,
-				.stop = DS_CALL_END},
+				.after = DS_SEP},
 	[TOOLS_DEEPSEEK_V32] = {.name = "deepseek_v32",
 				.words = {DSML},
 				.marks = {{"<" DSML "function_calls>", 0, false},
@@ -207,8 +199,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					       .gap = " ",
 					       .pair_end = "\n"}},
 				.before = "<" DSML "function_calls>\n<" DSML "invoke name=\"",
-				.after = "\">\n",
-				.stop = "</" DSML "function_calls>"},
+				.after = "\">\n"},
 	[TOOLS_KIMI_K2] = {.name = "kimi_k2",
 			   .words = {"<|tool_call_begin|>"},
 			   .marks = {{"<|tool_calls_section_begin|>", 0, false},
@@ -227,12 +218,11 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					  .close = "<|tool_call_end|>",
 					  .end = "<|tool_calls_section_end|>"}},
 			   .before = "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
-			   .after = ":0<|tool_call_argument_begin|>",
-			   .stop = "<|tool_call_end|>"},
+			   .after = ":0<|tool_call_argument_begin|>"},
 	[TOOLS_MISTRAL] = {.name = "mistral",
 			   .words = {"[TOOL_CALLS]"},
 			   .marks = {{"[TOOL_CALLS]", 0, false}},
-			   .steps = {{TOOLS_OP_IF, "[", 6}, /* a list of objects, before version 11 */
+			   .steps = {{TOOLS_OP_IF, "[", 6}, /* before version 11: a list of objects */
 				     {TOOLS_OP_NAME, NULL, 0},
 				     {TOOLS_OP_ID, "[CALL_ID]", 0},
 				     {TOOLS_OP_MAYBE, "[ARGS]", 0},
@@ -274,8 +264,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 				       .between = ", ",
 				       .end = "]<|/tool_call|>"}},
 			.before = "<|tool_call|>[{\"name\": \"",
-			.after = "\", \"arguments\":",
-			.stop = "<|/tool_call|>"},
+			.after = "\", \"arguments\":"},
 	[TOOLS_COHERE] = {.name = "cohere",
 			  .words = {"<|START_ACTION|>"},
 			  .marks = {{"<|START_ACTION|>", 0, false}},
@@ -288,8 +277,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					 .between = ", ",
 					 .end = "]<|END_ACTION|>"}},
 			  .before = "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"",
-			  .after = "\", \"parameters\":",
-			  .stop = "<|END_ACTION|>"},
+			  .after = "\", \"parameters\":"},
 	[TOOLS_GEMMA4] = {.name = "gemma4",
 			  .words = {"<|tool_call>"},
 			  .marks = {{"<|tool_call>", 0, false}},
@@ -301,8 +289,7 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 			  .literals = {':', '}', "<|\"|>"},
 			  .spellings = {{.call = "<|tool_call>call:", .args = "{", .close = "}<tool_call|>"}},
 			  .before = "<|tool_call>call:",
-			  .after = "{",
-			  .stop = "<tool_call|>"},
+			  .after = "{"},
 	[TOOLS_HARMONY] = {.name = "harmony",
 			   .words = {"<|channel|>", "<|call|>"},
 			   .marks = {{"<|channel|>commentary to=", 0, false}},
@@ -317,11 +304,10 @@ static const struct tools_format formats[TOOLS_N_STYLES] = {
 					  .alone = true}},
 			   .before = "<|channel|>commentary to=functions.",
 			   .after = " <|constrain|>json<|message|>",
-			   .stop = "<|call|>",
 			   .channels = &channels_harmony},
 };
 
-/* The order of recognition: words of the later ones also stand in templates of earlier ones. */
+/* The order of recognition: words of later formats also occur in templates of earlier ones. */
 static const enum tools_style order[] = {
 	TOOLS_DEEPSEEK_V32, TOOLS_DEEPSEEK_V3, TOOLS_DEEPSEEK_V31, TOOLS_KIMI_K2, TOOLS_SEED_OSS,
 	TOOLS_MINIMAX_M2,   TOOLS_QWEN3_CODER, TOOLS_GLM45,        TOOLS_GEMMA4,  TOOLS_LFM2,
@@ -354,21 +340,31 @@ const char *tools_style_names(void)
 	       "deepseek_v31, deepseek_v32, kimi_k2, mistral, granite, phi4, cohere, gemma4 or harmony";
 }
 
-enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word), const void *user)
+enum tools_style tools_style_of(bool (*mentions)(const void *user, const char *word),
+				bool (*fits)(const void *user, enum tools_style style), const void *user)
 {
 	for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
 		const char *unless = formats[order[i]].unless;
 		bool all = !unless || !mentions(user, unless);
 		for (int w = 0; w < TOOLS_WORDS_MAX && formats[order[i]].words[w]; w++)
 			all = all && mentions(user, formats[order[i]].words[w]);
-		if (all)
+		if (all && (!fits || fits(user, order[i])))
 			return order[i];
 	}
-	/* LFM2's template shows the tools, but no call. */
-	if (mentions(user, "<|tool_list_start|>"))
+	/* LFM2's template shows the tools but no calls. */
+	if (mentions(user, "<|tool_list_start|>") && (!fits || fits(user, TOOLS_LFM2)))
 		return TOOLS_LFM2;
-	/* Llama 3's template for models that call custom tools only. */
-	if (mentions(user, "<|start_header_id|>") && mentions(user, "\"parameters\": "))
+	/* Llama 3's template for models that call only custom tools. */
+	if (mentions(user, "<|start_header_id|>") && mentions(user, "\"parameters\": ") &&
+	    (!fits || fits(user, TOOLS_LLAMA3)))
 		return TOOLS_LLAMA3;
+	return TOOLS_NONE;
+}
+
+enum tools_style tools_style_first(bool (*fits)(const void *user, enum tools_style style), const void *user)
+{
+	for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+		if (fits(user, order[i]))
+			return order[i];
 	return TOOLS_NONE;
 }

@@ -17,7 +17,7 @@ static const char *name_of(const json_t *tool)
 	return json_string_value(json_object_get(function_of(tool), "name"));
 }
 
-/* What a call of this tool writes from its name on, up to its end. */
+/* Make a call of this tool from its name to its end. */
 static int call_part(const struct call_maker *m, const json_t *tool, json_t **out)
 {
 	json_t *args, *parts = json_array();
@@ -34,7 +34,7 @@ static int call_part(const struct call_maker *m, const json_t *tool, json_t **ou
 	return 0;
 }
 
-/* A call of one of the tools. */
+/* Make a call of one of the tools. */
 static int any_call(const struct call_maker *m, json_t **out)
 {
 	json_t *tool, *call = NULL, *calls = json_array(), *parts = json_array();
@@ -57,7 +57,7 @@ static int any_call(const struct call_maker *m, json_t **out)
 	return 0;
 }
 
-/* All calls of an output. */
+/* Make all calls of an output. */
 static int calls_part(const struct call_maker *m, json_t **out)
 {
 	json_t *call = NULL, *parts = json_array(), *more = json_array();
@@ -81,7 +81,7 @@ static int calls_part(const struct call_maker *m, json_t **out)
 	return 0;
 }
 
-/* The prompt ends with the format's `after`; what is left of the spelling. */
+/* Make the rest of a call after a prompt that ends with the format's `after`. */
 static int begun_part(const struct call_maker *m, json_t **out)
 {
 	const char *after = m->f->after, *args = m->s->args;
@@ -111,11 +111,11 @@ static int begun_part(const struct call_maker *m, json_t **out)
 
 /* ---- text ---- */
 
-/* No call begins in it.  Marks that are special tokens also count where their letters are written out:
+/* Make text in which no call begins. A mark that is a special token is excluded as ordinary text too, since
  * tools.h reads the text. */
 static json_t *plain_text(const struct tools_format *f)
 {
-	if (f->at_start) /* a text that begins with none, nor with its tag */
+	if (f->at_start) /* the text begins neither with a mark nor with its tag */
 		return form_regex(f->marks[0].text[0] == '[' ? "[ \\t\\r\\n]*([^ \\t\\r\\n<\\[][\\s\\S]*)?"
 							     : "[ \\t\\r\\n]*([^ \\t\\r\\n<{][\\s\\S]*)?");
 	json_t *until = json_array();
@@ -124,7 +124,7 @@ static json_t *plain_text(const struct tools_format *f)
 	return form_text(until);
 }
 
-/* A message that may stand before calls. */
+/* Make an optional message before calls. */
 static json_t *preamble(const struct channels *c, const struct form_specials *s)
 {
 	json_t *parts = json_array();
@@ -155,7 +155,7 @@ static json_t *text_or_calls(const struct tools_format *f, const struct form_spe
 	if (f->channels)
 		return answer_or_calls(f->channels, s, calls);
 	json_t *text = plain_text(f);
-	if (f->at_start) /* calls are at the very beginning, or there is none */
+	if (f->at_start) /* calls are at the very beginning, or there are none */
 		return form_either(json_pack("[o, o]", text, calls));
 	return form_sequence(json_pack("[o, o]", text, form_option(calls)));
 }
@@ -186,7 +186,7 @@ int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t
 	return rc;
 }
 
-/* A call of any tool with anything as its arguments, or an answer. */
+/* Make a call of any tool with any arguments, or an answer. */
 static json_t *any_message(const struct channels *c, const struct form_specials *s)
 {
 	json_t *parts = json_array(), *type = json_array();

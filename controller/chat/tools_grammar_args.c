@@ -1,4 +1,4 @@
-/* tools_grammar_args.c - the arguments of a call: JSON, pairs between tags, or literals. */
+/* tools_grammar_args.c - the grammar of a call's arguments: JSON, pairs between tags, or literals. */
 #include "controller/chat/tools_grammar_impl.h"
 
 #include "base/alloc.h"
@@ -13,41 +13,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUOTED_DEPTH_MAX = 3 /* of values in a format with a quote of its own */ };
+enum { QUOTED_DEPTH_MAX = 3 /* nesting of values in a format with its own quote */ };
 
 /* A member of the arguments. */
 struct member {
 	const char *key;
 	json_t *schema; /* owned */
 	const json_t
-		*whole; /* the schema of the arguments, to which the member's refers; NULL: it does not */
+		*whole; /* the schema of all arguments, if the member's schema refers into it; else NULL */
 	bool required;
 };
 
 struct members {
 	struct member *all; /* owned */
 	size_t n;
-	json_t *required; /* owned: a set, which holds the keys without a property */
+	json_t *required; /* owned: a set of the required keys without a property */
 };
 
-static int schema_usable(const json_t *schema, char *why, size_t why_n)
+static int schema_usable(const json_t *schema, struct grammar_account *account, char *why, size_t why_n)
 {
+	const struct ast_limits tree = {.account = account};
 	struct ast *a = NULL;
 	char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-	int rc = text ? grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), NULL, &a, why, why_n)
+	int rc = text ? grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), &tree, &a, why, why_n)
 		      : err_why(why, why_n, -EINVAL, "the schema is not JSON");
 	ast_free(a);
 	free(text);
 	return rc;
 }
 
-/* {"type": "schema", "schema": schema}, which is taken over. */
+/* Return {"type": "schema", "schema": schema}.  Takes ownership of schema. */
 static json_t *schema_part(json_t *schema)
 {
 	return json_pack("{s:s, s:o}", "type", "schema", "schema", schema);
 }
 
-/* The schema of the arguments: an object, whatever it leaves out. */
+/* Return the schema of the arguments as an object schema, with the type added if missing. */
 static int object_schema(const json_t *parameters, json_t **out, char *why, size_t why_n)
 {
 	const json_t *type = json_object_get(parameters, "type");
@@ -63,11 +64,12 @@ static int object_schema(const json_t *parameters, json_t **out, char *why, size
 	return 0;
 }
 
-static int json_arguments(json_t *schema, bool strict, json_t **out, char *why, size_t why_n)
+static int json_arguments(json_t *schema, bool strict, struct grammar_account *account, json_t **out,
+			  char *why, size_t why_n)
 {
 	char text[256];
-	int rc = schema_usable(schema, text, sizeof text);
-	if (rc && strict)
+	int rc = schema_usable(schema, account, text, sizeof text);
+	if (rc == -EAGAIN || (rc && strict))
 		return err_why(why, why_n, rc, "parameters: %s", text);
 	*out = schema_part(rc ? json_pack("{s:s}", "type", "object") : json_incref(schema));
 	return 0;
@@ -75,7 +77,7 @@ static int json_arguments(json_t *schema, bool strict, json_t **out, char *why, 
 
 /* ---- members ---- */
 
-/* Whether it refers to anything, so that it means something only within its document. */
+/* Return true if v contains a reference, so that it depends on its document. */
 static bool refers(const json_t *v)
 {
 	const char *key;
@@ -94,7 +96,7 @@ static json_t *schema_of_value(const json_t *value)
 				      : json_object();
 }
 
-/* The strings of a list, as the keys of an object. */
+/* Return the strings of a list as the keys of an object. */
 static json_t *set_of(const json_t *list)
 {
 	json_t *set = json_object(), *v;
@@ -104,7 +106,7 @@ static json_t *set_of(const json_t *list)
 	return set;
 }
 
-/* What pairs cannot keep to: assertions on the object as a whole. */
+/* Refuse assertions on the object as a whole, which pairs cannot enforce. */
 static int check_whole(const json_t *schema, char *why, size_t why_n)
 {
 	static const char *const fine[] = {"type",        "properties", "required", "additionalProperties",
@@ -156,7 +158,7 @@ static void members_fini(struct members *m)
 
 /* ---- pairs between tags ---- */
 
-/* Any string: it says no more than its type. */
+/* Return true if the schema accepts any string. */
 static bool is_plain(const json_t *schema)
 {
 	static const char *const asserts[] = {"enum",      "const", "pattern", "format", "minLength",
@@ -168,7 +170,7 @@ static bool is_plain(const json_t *schema)
 	return true;
 }
 
-/* The member's schema, as a member of a part. */
+/* Set the member's schema in a part. */
 static void put_schema(json_t *part, const struct member *e)
 {
 	json_object_set(part, "schema", e->whole ? (json_t *)e->whole : e->schema);
@@ -198,11 +200,10 @@ static json_t *json_value(const struct call_maker *m, const struct member *e)
 	return part;
 }
 
-/* open VALUE close, with the newlines of the spelling; a parser takes one newline from each side of a value
- * without a tag of its own: one that must keep to more than its type gets them. */
-static json_t *enclosed(const struct call_maker *m, const char *open, json_t *value, bool lines)
+/* Return open VALUE, with the newlines of the spelling. */
+static json_t *enclosed(const struct call_maker *m, const char *open, json_t *value)
 {
-	const char *line = m->s->line ? m->s->line : lines && !*m->f->tags.value_open ? "\n" : NULL;
+	const char *line = m->s->line;
 	json_t *parts = json_array();
 	form_put_spelled(parts, open, &m->g->specials);
 	form_put_spelled(parts, line, &m->g->specials);
@@ -217,12 +218,11 @@ static json_t *pair_value_part(const struct call_maker *m, const struct member *
 	const enum tools_arg_kind kind = tools_arg_kind_of(e->schema);
 	const char *text_open = t->text_open ? t->text_open : t->value_open;
 	if (kind == ARG_ANY)
-		return enclosed(m, t->value_open, json_value(m, e), false);
-	json_t *text = enclosed(m, text_open, text_value(m, e), !is_plain(e->schema));
+		return enclosed(m, t->value_open, json_value(m, e));
+	json_t *text = enclosed(m, text_open, text_value(m, e));
 	if (kind == ARG_TEXT)
 		return text;
-	return form_either(
-		json_pack("[o, o]", text, enclosed(m, t->value_open, form_literal("null", 4), false)));
+	return form_either(json_pack("[o, o]", text, enclosed(m, t->value_open, form_literal("null", 4))));
 }
 
 static json_t *pair_part(const struct call_maker *m, json_t *key, json_t *value)
@@ -248,7 +248,7 @@ static bool key_fits(const struct call_maker *m, const char *key, bool pairs)
 	return pairs ? !strstr(key, m->f->tags.key_close) : strspn(key, letters) == n;
 }
 
-/* A text or a scalar, which is kept to its schema; other values are not written as JSON. */
+/* Return true for a text or scalar, which can follow its schema; other values are not written as JSON. */
 static bool is_quotable(const json_t *schema)
 {
 	static const char *const types[] = {"integer", "number", "boolean", "null", NULL};
@@ -259,7 +259,7 @@ static bool is_quotable(const json_t *schema)
 	return tools_arg_kind_of(schema) != ARG_ANY;
 }
 
-/* What the member adds to the form: each that refers to something brings the whole schema along. */
+/* Count the bytes that the member adds.  A member with a reference includes the whole schema. */
 static int charge(const struct call_maker *m, const struct member *e)
 {
 	*m->bytes += json_dumpb(e->whole ? e->whole : e->schema, NULL, 0, JSON_COMPACT);
@@ -271,7 +271,7 @@ static int charge(const struct call_maker *m, const struct member *e)
 				 GRAMMAR_SOURCE_MAX >> 20);
 }
 
-/* Whether the schema has values without the text that ends one; others cannot be written. */
+/* Return true if the schema has values that do not contain the closing tag; others cannot be written. */
 static bool has_writable_value(const struct call_maker *m, const struct member *e)
 {
 	const char *close = m->f->tags.value_close;
@@ -280,12 +280,14 @@ static bool has_writable_value(const struct call_maker *m, const struct member *
 	free(text);
 	if (!doubtful)
 		return true;
+	const struct ast_limits tree = {.account = m->g->account};
+	const struct grammar_limits limits = {.work = {.account = m->g->account}};
 	struct ast *a = NULL;
 	struct grammar *g = NULL;
 	json_t *part = pair_value_part(m, e);
 	text = json_dumps(part, JSON_ENCODE_ANY);
-	const bool none = grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, NULL, 0) == 0 &&
-			  grammar_new(a, NULL, NULL, &g, NULL, 0) == -EINVAL;
+	const bool none = grammar_parse(GRAMMAR_FORM, text, strlen(text), &tree, &a, NULL, 0) == 0 &&
+			  grammar_new(a, NULL, &limits, &g, NULL, 0) == -EINVAL;
 	grammar_free(g);
 	ast_free(a);
 	free(text);
@@ -293,7 +295,7 @@ static bool has_writable_value(const struct call_maker *m, const struct member *
 	return !none;
 }
 
-/* Whether the value can be kept to; why names the place in the whole schema. */
+/* Check that the schema of the value is supported; why names the place in the whole schema. */
 static int value_usable(const struct call_maker *m, const struct member *e, char *why, size_t why_n)
 {
 	const bool any = tools_arg_kind_of(e->schema) == ARG_ANY;
@@ -301,9 +303,11 @@ static int value_usable(const struct call_maker *m, const struct member *e, char
 					 .steps = m->steps,
 					 .without = any ? m->f->tags.value_close : NULL};
 	char text[256];
-	struct ast *a = ast_new(NULL);
+	struct ast *a = ast_new(&(struct ast_limits){.account = m->g->account});
 	int node, rc = schema_node(a, e->whole ? e->whole : e->schema, &o, &node, text, sizeof text);
 	ast_free(a);
+	if (rc && grammar_is_spent(m->g->account))
+		rc = -EAGAIN;
 	if (!rc && !has_writable_value(m, e))
 		return err_why(
 			why, why_n, -ENOTSUP,
@@ -317,7 +321,7 @@ static int value_usable(const struct call_maker *m, const struct member *e, char
 	return err_why(why, why_n, rc, "#/properties/%.64s%s", e->key, text + 1);
 }
 
-/* Removes what cannot be written, or refuses it; schemas that are not supported become any value. */
+/* Remove members that cannot be written, or refuse them; unsupported schemas become any value. */
 static int check_members(const struct call_maker *m, struct members *all, bool strict, bool pairs)
 {
 	char why[256];
@@ -345,7 +349,7 @@ static int check_members(const struct call_maker *m, struct members *all, bool s
 				"#/properties/%.64s: a value that is not a text, number or boolean is not "
 				"supported in this model's format of calls",
 				e->key);
-		if (rc && strict)
+		if (rc == -EAGAIN || (rc && strict))
 			return err_why(m->why, m->why_n, rc, "parameters: %s", why);
 		if (rc) {
 			const bool text = tools_arg_kind_of(e->schema) == ARG_TEXT;
@@ -376,7 +380,7 @@ static json_t *pairs_part(const struct call_maker *m, const struct members *all)
 
 /* ---- literals ---- */
 
-/* Texts of a format with a quote of its own, which have no escapes; e NULL: any. */
+/* Make texts of a format with its own quote, without escapes; e NULL: any text. */
 static json_t *quoted_text(const struct call_maker *m, const struct member *e)
 {
 	const char *quote = m->f->literals.quote;
@@ -403,7 +407,7 @@ static void put_rule(json_t *rules, const char *name, size_t n, json_t *part)
 	json_object_set_new(rules, text, part);
 }
 
-/* A list of values, or of key:value, with min to max of them. */
+/* Make a list of min to max values or key:value pairs. */
 static json_t *quoted_list(const char *open, json_t *item, int min, int max, const char *close)
 {
 	json_t *comma = form_literal(",", 1), *parts = json_array();
@@ -419,7 +423,7 @@ static json_t *quoted_list(const char *open, json_t *item, int min, int max, con
 	return form_sequence(parts);
 }
 
-/* Of any schema: scalars, and lists of these; as the rules any0, the widest, any1, ... */
+/* Make values of any schema, scalars and lists, as the rules any0 (the most nested), any1, ... */
 static void put_quoted_any(const struct call_maker *m, json_t *rules)
 {
 	for (size_t depth = 0; depth <= QUOTED_DEPTH_MAX; depth++) {
@@ -469,7 +473,7 @@ static json_t *literal_part(const struct call_maker *m, const struct member *e)
 	return form_sequence(parts);
 }
 
-/* Each of the members up to the first required one may be the first, the others follow in their order:
+/* Each member up to the first required one may be the first; the others follow in order:
  *
  *     any of   member0 behind0, member1 behind1, ...      behind0 ::= (", " member1)? behind1 */
 static json_t *literals_part(const struct call_maker *m, const struct members *all)
@@ -520,7 +524,7 @@ int arguments_part(const struct call_maker *m, const json_t *function, json_t **
 	*out = NULL;
 	int rc = object_schema(json_object_get(function, "parameters"), &schema, m->why, m->why_n);
 	if (rc == 0 && op_of(m->f) == TOOLS_OP_JSON) {
-		rc = json_arguments(schema, strict, out, m->why, m->why_n);
+		rc = json_arguments(schema, strict, m->g->account, out, m->why, m->why_n);
 	} else if (rc == 0) {
 		struct members all = members_of(schema);
 		if (strict)

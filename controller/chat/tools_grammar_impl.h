@@ -1,4 +1,4 @@
-/* tools_grammar_impl.h - what the files of tools_grammar.h share. */
+/* tools_grammar_impl.h - shared declarations of the files of tools_grammar.h. */
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_IMPL_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_IMPL_H
 
@@ -8,13 +8,13 @@ struct call_maker {
 	const struct tools_grammar *g;
 	const struct tools_format *f;
 	const struct tools_spelling *s;
-	size_t *bytes; /* of the values' schemas so far, in formats that write values one by one */
-	size_t *steps; /* that expanding these took */
+	size_t *bytes; /* bytes of the values' schemas so far, in formats that write values separately */
+	size_t *steps; /* steps taken to expand these schemas */
 	char *why;
 	size_t why_n;
 };
 
-/* The arguments of a call, as the format writes them.  0 or an error, as tools_grammar(). */
+/* Set *out to the arguments of a call in the format's syntax.  Return 0 or an error, as tools_grammar(). */
 int arguments_part(const struct call_maker *m, const json_t *function, json_t **out);
 
 #endif

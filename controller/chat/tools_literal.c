@@ -1,4 +1,4 @@
-/* One literal, Python's or of a format with a quote of its own, as JSON. */
+/* Converts one literal, Python's or of a format with its own quote, to JSON. */
 #include "controller/chat/tools_impl.h"
 
 #include "base/utf8.h"
@@ -46,7 +46,7 @@ static int hex_of(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The n digits of an escape; false: they are none, or not of a character. */
+/* Read the n digits of an escape.  Return false if they are not digits or not a character. */
 static bool put_hex(struct reader *r, int n)
 {
 	uint32_t c = 0;
@@ -62,7 +62,7 @@ static bool put_hex(struct reader *r, int n)
 	return true;
 }
 
-/* Behind a backslash. */
+/* Read an escape after the backslash. */
 static bool put_escape(struct reader *r)
 {
 	static const char from[] = "nrtbfv0a\\'\"", to[] = "\n\r\t\b\f\v\0\a\\'\"";
@@ -81,12 +81,31 @@ static bool put_escape(struct reader *r)
 	return true;
 }
 
-/* A text up to `quote`, which ends it. */
+enum tools_found tools_quote_ends(const char *p, size_t n)
+{
+	const size_t i = marker_skip_blanks(p, n);
+	if (i > TOOLS_BLANKS_MAX)
+		return TOOLS_NO;
+	return i == n ? TOOLS_MORE : memchr(",:]}", p[i], 4) ? TOOLS_YES : TOOLS_NO;
+}
+
+/* Take the quote if it ends a text.  A text may contain the format's own quote, but not Python's. */
+static bool take_end(struct reader *r, const char *quote)
+{
+	const char *from = r->p;
+	if (take(r, quote) &&
+	    (quote != r->f->quote || tools_quote_ends(r->p, (size_t)(r->end - r->p)) != TOOLS_NO))
+		return true;
+	r->p = from;
+	return false;
+}
+
+/* Read a text up to its closing `quote`. */
 static bool text(struct reader *r, const char *quote, bool escapes)
 {
 	buf_putc(r->out, '"');
 	while (r->p < r->end) {
-		if (take(r, quote)) {
+		if (take_end(r, quote)) {
 			buf_putc(r->out, '"');
 			return true;
 		}
@@ -112,7 +131,7 @@ static bool string(struct reader *r)
 	return take(r, "\"") && text(r, "\"", true);
 }
 
-/* A number as JSON has it. */
+/* Read a number in JSON's syntax. */
 static bool number(struct reader *r)
 {
 	const char *from = r->p;
@@ -152,7 +171,7 @@ static bool key(struct reader *r)
 
 static bool value(struct reader *r, int depth);
 
-/* The rest of a list, tuple or object, up to its closing bracket. */
+/* Read the rest of a list, tuple or object, up to its closing bracket. */
 static bool members(struct reader *r, char close, bool keys, int depth)
 {
 	for (bool any = false;; any = true) {
@@ -164,7 +183,7 @@ static bool members(struct reader *r, char close, bool keys, int depth)
 		if (any && !take(r, ","))
 			return false;
 		blanks(r);
-		if (r->p < r->end && *r->p == close && any) { /* a comma behind the last */
+		if (r->p < r->end && *r->p == close && any) { /* a trailing comma */
 			r->p++;
 			return true;
 		}

@@ -1,11 +1,11 @@
-/* A call that is one JSON object, and arguments that are one. */
+/* Reads a call that is one JSON object, and arguments that are one JSON object. */
 #include "controller/chat/tools_impl.h"
 
 #include "controller/chat/marker.h"
 
 #include <string.h>
 
-enum { KEY_MAX = 64 /* bytes kept of a key: more than any that is looked for */ };
+enum { KEY_MAX = 64 /* bytes kept of a key: more than any known key has */ };
 
 void tools_object_open(struct tools *t, bool arguments_only)
 {
@@ -32,7 +32,7 @@ static void value_begin(struct tools *t)
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
 		if (o->key.len == strlen(known[i].key) && !memcmp(o->key.p, known[i].key, o->key.len))
 			o->value = known[i].value;
-	/* Of a duplicate key the first one counts. */
+	/* If a key is duplicated, the first wins. */
 	if ((o->value == VALUE_NAME && t->has_name) || (o->value == VALUE_ARGUMENTS && t->has_arguments))
 		o->value = VALUE_OTHER;
 	o->depth = 0;
@@ -40,7 +40,7 @@ static void value_begin(struct tools *t)
 	buf_clear(&o->string);
 }
 
-/* A name, or arguments, which may be a string that holds their JSON, escaped. */
+/* Finish a string: a name, or arguments, which may be JSON text in a string. */
 static bool string_done(struct tools *t, const struct tools_sink *to)
 {
 	const struct buf *raw = &t->object.string;
@@ -66,7 +66,7 @@ static bool string_done(struct tools *t, const struct tools_sink *to)
 	return ok;
 }
 
-/* The end of a word: null, true, a number. */
+/* Finish a word: null, true, a number. */
 static bool word_done(struct tools *t, const struct tools_sink *to)
 {
 	const struct buf *word = &t->object.string;
@@ -91,7 +91,7 @@ static void track_string(struct tools_object *o, char c)
 		o->in_string = !o->in_string;
 }
 
-/* One byte of an object or array; true: its last. */
+/* Track one byte of an object or array.  Return true for its last byte. */
 static bool track_nested(struct tools_object *o, char c)
 {
 	if (o->in_string || c == '"') {
@@ -105,7 +105,7 @@ static bool track_nested(struct tools_object *o, char c)
 
 enum step { STEP_NEXT, STEP_AGAIN, STEP_FAIL, STEP_CLOSE };
 
-/* The first byte of a value. */
+/* Read the first byte of a value. */
 static enum step value_first(struct tools *t, char c, const struct tools_sink *to)
 {
 	struct tools_object *o = &t->object;
@@ -122,7 +122,7 @@ static enum step value_first(struct tools *t, char c, const struct tools_sink *t
 		o->at = AT_VALUE;
 		t->has_arguments = t->has_arguments || o->value == VALUE_ARGUMENTS;
 		tools_begin(t, to);
-		return STEP_AGAIN; /* with the bytes of the value */
+		return STEP_AGAIN; /* read the byte again, as part of the value */
 	}
 	if ((c < '0' || c > '9') && (c < 'a' || c > 'z') && c != '-')
 		return STEP_FAIL;
@@ -152,7 +152,7 @@ static enum step in_word(struct tools *t, char c, const struct tools_sink *to)
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || strchr("+-.E", c) ? STEP_NEXT : STEP_FAIL;
 }
 
-/* One byte that is not within an object or array. */
+/* Read one byte outside nested objects and arrays. */
 static enum step structure(struct tools *t, char c, const struct tools_sink *to)
 {
 	struct tools_object *o = &t->object;
@@ -193,7 +193,7 @@ static enum step structure(struct tools *t, char c, const struct tools_sink *to)
 	return STEP_FAIL;
 }
 
-/* Passes on the bytes of an object or array that is a value. */
+/* Pass on the bytes of a value that is an object or array. */
 static enum tools_found nested(struct tools *t, const struct tools_sink *to)
 {
 	struct tools_object *o = &t->object;
@@ -228,12 +228,13 @@ enum tools_found tools_object(struct tools *t, const struct tools_sink *to)
 		if (s == STEP_AGAIN)
 			continue;
 		if (s == STEP_FAIL)
-			return TOOLS_NO; /* without this byte, which is parsed again as text */
+			return TOOLS_NO; /* do not consume this byte, which is parsed again as text */
 		tools_eat(t, 1);
 		if (s != STEP_CLOSE)
 			continue;
 		if (t->has_name && !t->has_arguments && !t->format->at_start) {
-			/* A tool without arguments.  At the very beginning of an output it is any object. */
+			/* A tool without arguments. At the very beginning of an output this could
+			 * be any object. */
 			t->has_arguments = true;
 			buf_puts(&t->pending, "{}");
 			tools_begin(t, to);

@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How the reply shows its vectors. */
+/* Format of the vectors in the reply. */
 struct shown {
 	enum embeddings_shape shape;
 	bool base64, normalize;
-	uint32_t n; /* values */
+	uint32_t n; /* values per vector */
 };
 
 /* ---- the reply ---- */
@@ -128,7 +128,7 @@ static int read_format(const json_t *request, struct shown *how, struct api_prob
 	return 0;
 }
 
-/* The request's own, or the model's way. */
+/* Read the pooling method: the request's, or the model's. */
 static int read_pooling(const json_t *request, const struct model_config *config, enum params_pool *out,
 			struct api_problem *p)
 {
@@ -166,7 +166,7 @@ static int read_shown(const struct exchange *x, const json_t *request, struct sh
 	return rc;
 }
 
-/* An array of strings or of arrays; an array of ids is one input. */
+/* Return true for an array of strings or of arrays; an array of ids is one input. */
 static bool is_many(const json_t *input)
 {
 	const json_t *first = json_array_get(input, 0);

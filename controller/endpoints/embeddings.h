@@ -7,12 +7,12 @@
 
 #include <jansson.h>
 
-/* Of the request. */
+/* Fields of the request. */
 extern const struct field_table embeddings_fields;
 
 void embeddings_call(struct exchange *x, const char *rest);
 
-/* The shape of the reply. */
+/* Shape of the reply. */
 enum embeddings_shape {
 	EMBEDDINGS_OPENAI,
 	EMBEDDINGS_OLLAMA,     /* {"model", "embeddings": [[...]], "total_duration", ...} */
@@ -20,7 +20,7 @@ enum embeddings_shape {
 	EMBEDDINGS_LLAMACPP,   /* [{"index", "embedding": [[...]]}] */
 };
 
-/* For the routes of other APIs: a request in the form of /v1/embeddings; x gets its reply.  names: as in
+/* Run a request in the format of /v1/embeddings for a route of another API; x gets the reply.  names: as in
  * struct generation. */
 struct generation_name;
 void embeddings_start(struct exchange *x, const json_t *request, enum embeddings_shape shape,

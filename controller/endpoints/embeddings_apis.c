@@ -12,7 +12,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* A request by its table, for embeddings_start(). */
+/* An API's request: its table of fields, and arguments for embeddings_start(). */
 struct api_form {
 	struct translate_table table;
 	enum embeddings_shape shape;
@@ -44,7 +44,7 @@ static int read_model(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* What does not fit is cut, unless the client says otherwise. */
+/* Read the input; it is cut to fit, unless the client sets truncate to false. */
 static int read_input(struct translation *t, const json_t *v)
 {
 	json_object_set(t->out, "input", (json_t *)v);
@@ -87,7 +87,7 @@ const struct field_table ollama_embeddings_fields = {one_rows, COUNT(one_rows), 
 void embeddings_call_ollama(struct exchange *x, const char *rest)
 {
 	static const struct api_form form = {
-		{&ollama_embed_fields, embed_rules, COUNT(embed_rules)}, EMBEDDINGS_OLLAMA, NULL};
+		{&ollama_embed_fields, embed_rules, COUNT(embed_rules), 0}, EMBEDDINGS_OLLAMA, NULL};
 	(void)rest;
 	start(x, &form);
 }
@@ -96,14 +96,14 @@ void embeddings_call_ollama_one(struct exchange *x, const char *rest)
 {
 	static const struct generation_name names[] = {{"input", "prompt"}, {NULL, NULL}};
 	static const struct api_form form = {
-		{&ollama_embeddings_fields, one_rules, COUNT(one_rules)}, EMBEDDINGS_OLLAMA_ONE, names};
+		{&ollama_embeddings_fields, one_rules, COUNT(one_rules), 0}, EMBEDDINGS_OLLAMA_ONE, names};
 	(void)rest;
 	start(x, &form);
 }
 
 /* --- llama.cpp --- */
 
-/* -1: as the model gives it; 2, by default: to the length of 1. */
+/* Read embd_normalize.  -1: unchanged; 2 (the default): scaled to length 1. */
 static int read_normalize(struct translation *t, const json_t *v)
 {
 	json_object_set_new(t->out, "normalize", json_boolean(json_number_value(v) == 2));
@@ -127,7 +127,7 @@ void embeddings_call_llamacpp(struct exchange *x, const char *rest)
 {
 	static const struct generation_name names[] = {{"input", "content"}, {NULL, NULL}};
 	static const struct api_form form = {
-		{&llamacpp_embedding_fields, llamacpp_rules, COUNT(llamacpp_rules)},
+		{&llamacpp_embedding_fields, llamacpp_rules, COUNT(llamacpp_rules), 0},
 		EMBEDDINGS_LLAMACPP,
 		names};
 	(void)rest;

@@ -1,4 +1,4 @@
-/* embeddings_apis.h - the routes (http.h) of other APIs for embeddings: requests become those of
+/* embeddings_apis.h - the embeddings routes (http.h) of other APIs: translates their requests to those of
  * /v1/embeddings. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_EMBEDDINGS_APIS_H
 #define QUERN_CONTROLLER_ENDPOINTS_EMBEDDINGS_APIS_H

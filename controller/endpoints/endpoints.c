@@ -11,6 +11,7 @@
 #include "controller/endpoints/embeddings_apis.h"
 #include "controller/endpoints/files.h"
 #include "controller/endpoints/info.h"
+#include "controller/endpoints/job_lines.h"
 #include "controller/endpoints/openai_batch.h"
 #include "controller/endpoints/openapi.h"
 #include "controller/endpoints/page.h"
@@ -19,29 +20,32 @@
 #include "controller/endpoints/unserved.h"
 #include "controller/endpoints/viewers.h"
 #include "controller/jobs/mailbox.h"
+#include "controller/request/request_cost.h"
 #include "controller/message/service.h"
 #include "controller/jobs/file_store.h"
 
-enum { MAX_FILE = 200 << 20 /* of an upload, as OpenAI has it */ };
+enum { MAX_FILE = 200 << 20 /* limit of an upload, bytes, as in OpenAI's API */ };
 
 static const struct http_route routes[] = {
-	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
-	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
-	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
-	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN, NULL, NULL},
+	{"/health", "GET, HEAD", info_call_health, ROUTE_OPEN | ROUTE_MONITOR, NULL, NULL},
+	{"/ready", "GET, HEAD", info_call_health, ROUTE_OPEN | ROUTE_MONITOR, NULL, NULL},
+	{"/readyz", "GET, HEAD", info_call_health, ROUTE_OPEN | ROUTE_MONITOR, NULL, NULL},
+	{"/livez", "GET, HEAD", info_call_live, ROUTE_OPEN | ROUTE_MONITOR, NULL, NULL},
 	{"/version", "GET, HEAD", info_call_version, ROUTE_OPEN, NULL, NULL},
-	{"/openapi.json", "GET, HEAD", openapi_call, ROUTE_OPEN, NULL, NULL},
-	{"/metrics", "GET, HEAD", info_call_metrics, 0, NULL, NULL},
+	{"/openapi.json", "GET, HEAD", openapi_call, 0, NULL, NULL},
+	{"/metrics", "GET, HEAD", info_call_metrics, ROUTE_MONITOR, NULL, NULL},
 	{"/v1/models", "GET, HEAD", info_call_models, ROUTE_REQUEST_ID, NULL, NULL},
 	{"/v1/models/", "GET, HEAD", info_call_model, ROUTE_PREFIX | ROUTE_REQUEST_ID, NULL, NULL},
 	{"/models", "GET, HEAD", info_call_models, 0, NULL, NULL},
 	{"/models/load", "POST", unserved_call, 0, NULL, llamacpp_error},
 	{"/models/unload", "POST", unserved_call, 0, NULL, llamacpp_error},
 	{"/models/sse", "GET", unserved_call, 0, NULL, llamacpp_error},
-	{"/v1/completions", "POST", completions_call_text, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
+	{"/v1/completions", "POST", completions_call_text,
+	 ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL, NULL},
+	{"/v1/chat/completions", "POST", completions_call_chat,
+	 ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL, NULL},
+	{"/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL,
 	 NULL},
-	{"/v1/chat/completions", "POST", completions_call_chat, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED,
-	 NULL, NULL},
 	{"/v1/chat/completions/input_tokens", "POST", tokenize_call_count, ROUTE_JSON | ROUTE_COUNTED, NULL,
 	 NULL},
 	{"/v1/chat/completions/control", "POST", unserved_call, 0, NULL, llamacpp_error},
@@ -53,7 +57,9 @@ static const struct http_route routes[] = {
 	{"/v1/messages/batches/", "GET, POST, DELETE", unserved_call, ROUTE_PREFIX | ROUTE_REQUEST_ID, NULL,
 	 anthropic_error},
 	{"/v1/complete", "POST", unserved_call, ROUTE_REQUEST_ID, NULL, anthropic_error},
-	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE,
+	 NULL, NULL},
+	{"/responses", "POST", responses_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/v1/responses/input_tokens", "POST", unserved_call, 0, NULL, NULL},
 	{"/v1/responses/compact", "POST", unserved_call, 0, NULL, NULL},
 	{"/v1/responses/", "GET, HEAD, POST, DELETE", responses_call_one, ROUTE_PREFIX, NULL, NULL},
@@ -93,15 +99,20 @@ static const struct http_route routes[] = {
 	{"/slots/", "POST", unserved_call, ROUTE_PREFIX, NULL, llamacpp_error},
 	{"/lora-adapters", "GET, POST", unserved_call, 0, NULL, llamacpp_error},
 	{"/v1/systemone", "POST", unserved_call, 0, NULL, llamacpp_error},
-	{"/v1/health", "GET, HEAD", info_call_health, ROUTE_OPEN, NULL, NULL},
-	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
-	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
-	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
-	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/health", "GET, HEAD", info_call_health, ROUTE_OPEN | ROUTE_MONITOR, NULL, NULL},
+	{"/v1/embeddings", "POST", embeddings_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE,
+	 NULL, NULL},
+	{"/v1/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL,
+	 NULL},
+	{"/v2/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL,
+	 NULL},
+	{"/rerank", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL, NULL},
 	{"/v1/reranking", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
 	{"/reranking", "POST", rerank_call, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
-	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
-	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED, NULL, NULL},
+	{"/v1/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL,
+	 NULL},
+	{"/score", "POST", rerank_call_score, ROUTE_JSON | ROUTE_COUNTED | ROUTE_QUEUED | ROUTE_LINE, NULL,
+	 NULL},
 	{"/v1/files", "GET, HEAD, POST", files_call, ROUTE_COUNTED, files_upload, NULL},
 	{"/v1/files/", "GET, HEAD, DELETE", files_call_one, ROUTE_PREFIX, NULL, NULL},
 	{"/v1/batches", "GET, HEAD, POST", batches_call, ROUTE_JSON_POST | ROUTE_COUNTED, NULL, NULL},
@@ -126,6 +137,7 @@ static int start(void *user, struct exchange_host *host, char *why, size_t why_n
 	if (rc)
 		goto fail_batches;
 	e->apis.responses = journal ? responses_start(host, journal, &e->stored) : NULL;
+	e->lines = e->svc->lines ? job_lines_start(host, e->apis.mailbox) : NULL;
 	return 0;
 
 fail_batches:
@@ -137,6 +149,7 @@ fail_batches:
 static void quiesce(void *user)
 {
 	struct endpoints *e = user;
+	job_lines_quiesce(e->lines);
 	if (e->batches)
 		batches_quiesce(e->batches);
 	responses_quiesce(e->apis.responses);
@@ -146,7 +159,7 @@ static void drain(void *user)
 {
 	struct endpoints *e = user;
 	viewers_stop(e->viewers);
-	/* Requests that wait for the journal are answered now, even if its disk fails. */
+	/* Answer the requests that wait for the journal now, even if its disk fails. */
 	if (e->files)
 		journal_end(file_store_journal(e->files));
 }
@@ -154,15 +167,16 @@ static void drain(void *user)
 static void stop(void *user)
 {
 	struct endpoints *e = user;
-	/* Results of lines that ended meanwhile are stored before their batches are freed. */
+	/* Store the results of lines that ended meanwhile before their batches are freed. */
 	if (e->files)
 		journal_end(file_store_journal(e->files));
 	batches_stop(e->batches);
 	responses_stop(e->apis.responses);
 	file_store_close(e->files);
+	job_lines_free(e->lines);
 }
 
-/* /v1/models answers clients of Anthropic's, too. */
+/* Return Anthropic's error shape for its clients: /v1/models serves them too. */
 static http_errors *errors_for(const struct exchange *x)
 {
 	return x->route && x->route->flags & ROUTE_REQUEST_ID && anthropic_asks(x) ? anthropic_error : NULL;
@@ -178,9 +192,18 @@ struct http_app endpoints_app(struct endpoints *e, struct mailbox *mailbox, cons
 	return (struct http_app){.routes = routes,
 				 .n_routes = sizeof routes / sizeof routes[0],
 				 .errors_for = errors_for,
+				 .is_costly = request_is_costly,
 				 .user = e,
 				 .start = start,
 				 .quiesce = quiesce,
 				 .drain = drain,
 				 .stop = stop};
+}
+
+struct http_app endpoints_monitor_app(struct endpoints *e)
+{
+	return (struct http_app){.routes = routes,
+				 .n_routes = sizeof routes / sizeof routes[0],
+				 .only = ROUTE_MONITOR,
+				 .user = e};
 }

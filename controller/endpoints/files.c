@@ -15,26 +15,26 @@
 #include <string.h>
 
 enum {
-	FORM_BYTES = 64 << 10,  /* of a form beside the file in it */
-	FORM_BUFFER = 16 << 10, /* of libmicrohttpd's parser: the longest header of a part */
-	FIELD_MAX = 64,         /* of a form's fields that are not the file */
-	LIST_DEFAULT = 100,     /* OpenAI's is 10,000; clients read page by page */
+	FORM_BYTES = 64 << 10,  /* bytes of a form in addition to its file */
+	FORM_BUFFER = 16 << 10, /* buffer of libmicrohttpd's parser: limits the headers of a part */
+	FIELD_MAX = 64,         /* limit of a form's fields other than the file */
+	LIST_DEFAULT = 100,     /* OpenAI's default is 10,000; clients read page by page */
 	LIST_MAX = 1000,
-	KEEP_MIN_S = 3600, /* expires_after, as OpenAI bounds it */
+	KEEP_MIN_S = 3600, /* OpenAI's limits of expires_after */
 	KEEP_MAX_S = 30 * 86400,
 };
 
 /* A POST of a file: the work of its exchange. */
 struct upload {
-	struct exchange *x; /* its own: no reference */
+	struct exchange *x; /* its own exchange: not a reference */
 	struct file_store *files;
 	struct MHD_PostProcessor *form;
-	struct file_writer *file; /* NULL before the file's first byte */
+	struct file_writer *file; /* NULL until the file's first byte */
 	struct file_info info;
 	char purpose[FIELD_MAX], anchor[FIELD_MAX], seconds[FIELD_MAX];
-	bool duplicate, too_long; /* a second file; a field beyond FIELD_MAX */
-	int refused;              /* by the journal: -errno, */
-	char why[512];            /* and the reason; "": the file's writer has it */
+	bool duplicate, too_long; /* a second file; a field longer than FIELD_MAX */
+	int refused;              /* -errno of the journal, which refused the file */
+	char why[512];            /* the reason; "": the file's writer has it */
 	bool broken;              /* the form cannot be parsed */
 	bool full;                /* the journal has no room */
 	int64_t bytes;
@@ -42,7 +42,7 @@ struct upload {
 
 /* --- uploads --- */
 
-/* A part of a field's value. */
+/* Store a chunk of a field's value. */
 static void field(struct upload *u, char *out, const char *data, uint64_t at, size_t n)
 {
 	if (at + n >= FIELD_MAX) {
@@ -53,7 +53,8 @@ static void field(struct upload *u, char *out, const char *data, uint64_t at, si
 	out[at + n] = 0;
 }
 
-/* Like the bound for durable jobs: finished jobs were forgotten before it is reached. */
+/* Return true if the journal is full.  The limit is that of durable jobs: before it is reached, finished jobs
+ * have been forgotten. */
 static bool is_full(const struct upload *u)
 {
 	struct journal_stats st;
@@ -77,7 +78,7 @@ static struct file_quota quota_of(const struct exchange *x)
 static void begin_file(struct upload *u, const char *name)
 {
 	u->full = is_full(u);
-	/* The client's directories are of no use. */
+	/* Drop the directories of the client's path. */
 	const char *slash = name ? strrchr(name, '/') : NULL;
 	snprintf(u->info.name, sizeof u->info.name, "%s", slash ? slash + 1 : name ? name : "file");
 	u->refused = journal_room(file_store_journal(u->files), JOURNAL_FILE, 0, u->why, sizeof u->why);
@@ -143,7 +144,7 @@ int files_upload(struct exchange *x)
 {
 	const struct endpoints *e = endpoints_of(x);
 	if (!e->files)
-		return 0; /* refused by the call */
+		return 0; /* files_call() refuses the request */
 	struct upload *u = xcalloc(1, sizeof *u);
 	u->x = x;
 	u->files = e->files;
@@ -179,13 +180,13 @@ static void put_file(struct buf *b, const struct file_info *f)
 	buf_puts(b, ",\"status\":\"processed\",\"status_details\":null}");
 }
 
-/* A request that waits for the journal, and holds a reference. */
+/* A request that waits for the journal.  Holds a reference to x. */
 struct pending {
 	struct exchange *x;
 	struct file_info info;
 };
 
-/* The file cannot be stored: rc and the reason of the journal. */
+/* Refuse a file that cannot be stored, with the journal's rc and reason. */
 static void refuse_file(struct exchange *x, int rc, const char *why)
 {
 	char text[640];
@@ -220,12 +221,12 @@ static void on_uploaded(void *user, int rc, const char *why)
 	free(a);
 }
 
-/* "", or the reason to refuse the form. */
+/* Return "", or the reason to refuse the form. */
 static const char *check_upload(struct upload *u, const char **param, char *why, size_t why_n)
 {
 	char *end;
 	*param = NULL;
-	/* The form is checked to its end: bytes behind the last part make it malformed. */
+	/* Parse the form to its end: bytes after the last part make it malformed. */
 	struct MHD_PostProcessor *form = u->form;
 	u->form = NULL;
 	bool whole = MHD_destroy_post_processor(form) == MHD_YES && !u->broken;
@@ -378,7 +379,7 @@ static void on_deleted(void *user, int rc, const char *why)
 	free(a);
 }
 
-/* A file that is sent as the reply: the work of its exchange. */
+/* A file sent as the reply: the work of its exchange. */
 struct content {
 	char id[FILE_ID_SIZE];
 };
@@ -395,7 +396,7 @@ static ssize_t content_read(void *cls, uint64_t pos, char *p, size_t max)
 	struct exchange *x = cls;
 	const struct content *f = x->work_data;
 	ptrdiff_t n = file_store_read(endpoints_of(x)->files, f->id, (int64_t)pos, p, max);
-	return n > 0 ? n : exchange_cut(x); /* never at its end: the length is known */
+	return n > 0 ? n : exchange_cut(x); /* never at the file's end, because the length is known */
 }
 
 static void reply_content(struct exchange *x, const struct file_info *f)

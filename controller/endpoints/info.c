@@ -43,7 +43,7 @@ void info_call_health(struct exchange *x, const char *rest)
 	buf_puts(&b, "{\"status\":\"ok\"");
 	if (journal && (!journal_health(journal, why, sizeof why) ||
 			journal_room(journal, JOURNAL_FILE, FILE_PART, why, sizeof why))) {
-		/* The service is up; only durable jobs are refused, or files. */
+		/* The service is up, but refuses durable jobs or files. */
 		buf_puts(&b, ",\"journal\":");
 		json_write_str(&b, why);
 	}
@@ -76,7 +76,7 @@ void info_call_version(struct exchange *x, const char *rest)
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 
-/* On the front end's thread.  x: a reference of its own. */
+/* Reply with the metrics.  On the front end's thread.  Takes its reference to x. */
 static void on_metrics_status(void *user, const struct engine_status *s)
 {
 	struct exchange *x = user;
@@ -96,7 +96,7 @@ void info_call_metrics(struct exchange *x, const char *rest)
 	mailbox_status(apis_of(x)->mailbox, on_metrics_status, x);
 }
 
-/* On the front end's thread.  x: a reference of its own. */
+/* Reply with the explanation.  On the front end's thread.  Takes its reference to x. */
 static void on_explained(void *user, json_t *explained, enum code code, const char *why)
 {
 	struct exchange *x = user;

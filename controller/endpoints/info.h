@@ -1,4 +1,4 @@
-/* info.h - what the service is and how it fares: /health, /ready, /livez, /version, /metrics, /v1/models.
+/* info.h - identity and health of the service: /health, /ready, /livez, /version, /metrics, /v1/models.
  * Routes (http.h). */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_INFO_H
 #define QUERN_CONTROLLER_ENDPOINTS_INFO_H
@@ -6,7 +6,7 @@
 #include "controller/http/exchange.h"
 
 void info_call_health(struct exchange *x, const char *rest);
-/* 503 once a thread that every request needs has not run for a minute. */
+/* 503 if a thread that every request needs has not run for a minute. */
 void info_call_live(struct exchange *x, const char *rest);
 void info_call_version(struct exchange *x, const char *rest);
 void info_call_explain(struct exchange *x, const char *rest);

@@ -41,7 +41,7 @@ uint32_t live_cells(size_t n_replicas)
 	return each < LIVE_CELLS_LEAST ? LIVE_CELLS_LEAST : each > LIVE_CELLS_ONE ? LIVE_CELLS_ONE : each;
 }
 
-/* Eighths, rounded; 0 only for 0. */
+/* Return part / n in eighths, rounded; 0 only for part 0. */
 static uint32_t eighths(uint32_t part, uint32_t n)
 {
 	uint32_t e = (uint32_t)(((uint64_t)part * 16 + n) / (2 * (uint64_t)n));
@@ -53,7 +53,7 @@ char live_cell(uint32_t n, uint32_t held, uint32_t cached)
 	if (!n)
 		return '.';
 	uint32_t h = eighths(held, n), c = eighths(cached, n), before = 0;
-	if (h + c > 8) { /* both were rounded up: the larger one gives way */
+	if (h + c > 8) { /* both were rounded up: reduce the larger one */
 		if (h > c)
 			h = 8 - c;
 		else
@@ -76,7 +76,7 @@ static double rate(uint64_t now, uint64_t before, int64_t us)
 	return us > 0 && now > before ? (double)(now - before) * 1e6 / (double)us : 0;
 }
 
-/* Quantiles over the last LIVE_WINDOW points, in milliseconds. */
+/* Compute quantiles over the last LIVE_WINDOW points, in milliseconds. */
 static void latency(struct live_latency *t, const struct loghist *h, size_t nth, double *p50, double *p99)
 {
 	*p50 = *p99 = -1;
@@ -85,7 +85,7 @@ static void latency(struct live_latency *t, const struct loghist *h, size_t nth,
 	uint64_t *now = t->seen[nth % (LIVE_WINDOW + 1)];
 	loghist_read(h, now);
 	const uint64_t *since = t->seen[nth < LIVE_WINDOW ? 0 : (nth + 1) % (LIVE_WINDOW + 1)];
-	/* The first reading is only the base: the counters began before it. */
+	/* The first reading is only the baseline, because the counters started earlier. */
 	if (since == now)
 		return;
 	*p50 = loghist_quantile(now, since, 0.5) / 1000;
@@ -133,7 +133,7 @@ static void take_point(struct live *l, const struct engine_status *s, int64_t no
 	l->status_us = now_us;
 }
 
-/* [ms, prompt_tps, ...]; null: not measured. */
+/* Append [ms, prompt_tps, ...]; null: not measured. */
 static void put_point(const struct live_point *p, struct buf *b)
 {
 	buf_printf(b, "[%" PRId64, p->unix_ms);
@@ -293,7 +293,7 @@ static void copy(struct buf *to, const struct buf *from)
 		buf_put(to, from->p, from->len);
 }
 
-/* Without a status, the engine's sections are those of the frame before. */
+/* Without a status, copy the engine's sections from the previous frame. */
 static void keep_engine(const struct live_frame *before, struct live_frame *f)
 {
 	copy(&f->section[LIVE_SERVICE], &before->section[LIVE_SERVICE]);
@@ -329,7 +329,7 @@ static void put_rows(const json_t *rows, const char *owner, struct buf *b)
 	}
 }
 
-/* The counts are of the rows that the owner may see. */
+/* Append the rows that the owner may see, and their counts. */
 static void put_jobs(const struct live *l, const char *owner, struct buf *b)
 {
 	uint32_t queued = l->n_queued, running = l->n_running, finished = l->n_finished;
@@ -395,7 +395,7 @@ static void put_section(const char *name, const struct buf *json, struct buf *ou
 	buf_put(out, json->p, json->len);
 }
 
-/* since: NULL for all. */
+/* Append the maps that changed after `since`; NULL: all maps. */
 static void put_maps(const struct live_frame *f, const struct live_frame *since, struct buf *out)
 {
 	bool first = true;

@@ -1,9 +1,9 @@
-/* live.h - snapshots of the service as JSON, whole or as changes since the one before.
+/* live.h - snapshots of the service as JSON, whole or as changes since the previous snapshot.
  * Pure: no socket, no clock.
  *
- * A frame is one object (docs/PROTOCOL.md, "The live stream"), made of sections.  A viewer's first
- * frame holds all of them and the history; later ones hold `now`, `steps` and the sections that
- * differ from the frame before. */
+ * A frame is one object (docs/PROTOCOL.md, "The live stream"), made of sections.  A viewer's first frame has
+ * all sections and the history; later frames have `now`, `steps` and the sections that changed since the
+ * previous frame. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_LIVE_H
 #define QUERN_CONTROLLER_ENDPOINTS_LIVE_H
 
@@ -17,13 +17,13 @@
 #include <stdint.h>
 
 enum {
-	LIVE_HISTORY = 300, /* points that are kept: five minutes of seconds */
-	LIVE_WINDOW = 10,   /* points that a latency is taken over */
-	LIVE_CELLS = 16384, /* of all replicas' maps together */
+	LIVE_HISTORY = 300, /* points of history, one per second: five minutes */
+	LIVE_WINDOW = 10,   /* points over which a latency is computed */
+	LIVE_CELLS = 16384, /* limit for the maps of all replicas together */
 	LIVE_CELLS_ONE = 1024,
 	LIVE_CELLS_LEAST = 64,
-	LIVE_JOBS_ALL = 1000, /* rows requested to find those of one owner */
-	LIVE_JOBS = 100,      /* rows */
+	LIVE_JOBS_ALL = 1000, /* rows requested in order to find one owner's rows */
+	LIVE_JOBS = 100,      /* limit of rows shown */
 };
 
 enum live_value {
@@ -34,7 +34,7 @@ enum live_value {
 	LIVE_SWAPPED,
 	LIVE_HELD, /* share of the device blocks, 0 to 1 */
 	LIVE_CACHED,
-	LIVE_TTFT_P50, /* milliseconds; negative: nothing was measured */
+	LIVE_TTFT_P50, /* milliseconds; negative: not measured */
 	LIVE_TTFT_P99,
 	LIVE_ITL_P50,
 	LIVE_ITL_P99,
@@ -47,7 +47,7 @@ struct live_point {
 	double value[LIVE_VALUES];
 };
 
-/* Latencies, read from counters that only grow. */
+/* Latencies, from counters that only grow. */
 struct live_latency {
 	uint64_t seen[LIVE_WINDOW + 1][LOGHIST_BUCKETS]; /* ring of readings */
 };
@@ -61,43 +61,43 @@ struct live_map {
 
 struct live_frame {
 	struct buf section[LIVE_SECTIONS]; /* JSON */
-	struct buf steps;                  /* of the workers: changes with every frame */
+	struct buf steps;                  /* steps of the workers: changes with every frame */
 	struct live_map maps[ENGINE_REPLICAS_MAX];
 	size_t n_maps;
 };
 
 struct live {
-	char instance[17]; /* of this controller process: changes with a restart */
+	char instance[17]; /* id of this controller process: changes with a restart */
 	struct live_point history[LIVE_HISTORY];
 	size_t n_history, next_history;
 	struct live_latency ttft, itl;
-	size_t n_readings;                        /* of the latencies, so far */
-	uint64_t prompt_tokens, generated_tokens; /* of the last status */
-	int64_t status_us;                        /* its time; 0: none */
+	size_t n_readings;                        /* latency readings so far */
+	uint64_t prompt_tokens, generated_tokens; /* counters of the last status */
+	int64_t status_us;                        /* time of the last status; 0: none */
 	uint32_t n_queued, n_running, n_finished; /* jobs */
-	json_t *rows;                             /* of jobs; owned, or NULL */
-	struct live_frame frames[2];              /* the last one and the one before, alternating */
+	json_t *rows;                             /* rows of jobs; owned, or NULL */
+	struct live_frame frames[2];              /* last and previous frame, alternating */
 	unsigned last;
 };
 
 void live_init(struct live *l, uint64_t instance);
 void live_fini(struct live *l);
 
-/* Cells that the map of each of n replicas may have. */
+/* Return the number of cells that each of n replicas' maps may have. */
 uint32_t live_cells(size_t n_replicas);
 
-/* Records a snapshot.  s->status NULL (the engine did not answer): the engine's sections stay as they
- * were.  Takes s->jobs.  ttft, itl: NULL for none. */
+/* Record a snapshot.  s->status NULL (the engine did not answer): the engine's sections stay unchanged.
+ * Takes s->jobs.  ttft, itl: NULL for none. */
 void live_take(struct live *l, const struct service *svc, struct mailbox_snapshot *s, int64_t now_us,
 	       int64_t unix_ms, const struct loghist *ttft, const struct loghist *itl);
 
-/* The last frame as a whole, with the history; or its changes.  Appends an event of a stream,
- * "data: {...}\n\n".  owner: only jobs of this API key are shown; NULL: those of none. */
+/* Append the last frame as an event of a stream, "data: {...}\n\n": whole, with the history, or only its
+ * changes.  owner: show only jobs of this API key; NULL: only jobs without a key. */
 void live_put_whole(const struct live *l, const char *owner, struct buf *out);
 void live_put_change(const struct live *l, const char *owner, struct buf *out);
 
-/* A cell as a character: '.' + its place among the pairs (held, cached) in eighths, held + cached
- * at most 8, by held, then cached: 45 of them.  A count above 0 is at least an eighth. */
+/* Return the character of a cell: '.' plus the index of its pair (held, cached), both in eighths with held +
+ * cached at most 8, ordered by held, then cached: 45 pairs.  A count above 0 is at least one eighth. */
 char live_cell(uint32_t n, uint32_t held, uint32_t cached);
 
 #endif

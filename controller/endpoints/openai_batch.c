@@ -19,17 +19,17 @@
 #include <time.h>
 
 enum {
-	TICK_MS = 200, /* expiry, lines to be retried */
+	TICK_MS = 200, /* interval of checks for expired batches and lines to retry */
 	RETRY_US = 200 * 1000,
-	/* Lines are submitted while fewer jobs than this are queued, so that they age here and not in the
+	/* Submit lines only while fewer jobs than this are queued.  Lines should wait here, not in the
 	 * scheduler's queue, where long waiting earns a share of the turns. */
 	QUEUED_MAX = 32,
-	RUNNING_MAX = 512, /* lines under way, of all batches */
+	RUNNING_MAX = 512, /* limit of lines in flight, all batches together */
 	SWEEP_US = 60 * 1000 * 1000,
 	READ = FILE_PART,
 };
 
-/* --- the lines under way --- */
+/* --- lines in flight --- */
 
 static void on_line_stored(void *user, int rc, const char *why)
 {
@@ -40,7 +40,7 @@ static void on_line_stored(void *user, int rc, const char *why)
 	struct openai_batch *b = r->batch;
 	b->n_running--;
 	bs->n_running--;
-	/* Fails only when the service ends: the line runs again after the restart. */
+	/* This fails only if the service stops: the line runs again after the restart. */
 	b->lines[r->line].state = rc ? LINE_PENDING : LINE_DONE;
 	if (!rc) {
 		b->n_done++;
@@ -53,7 +53,7 @@ static void on_line_stored(void *user, int rc, const char *why)
 	free(r);
 }
 
-/* Under the lock: the line is to be submitted again, or never. */
+/* Make a line pending again; its batch submits it later unless the batch is ending.  Under the lock. */
 static void put_back(struct line_run *r, bool later)
 {
 	struct batches *bs = r->bs;
@@ -68,8 +68,8 @@ static void put_back(struct line_run *r, bool later)
 	pthread_cond_broadcast(&bs->more);
 }
 
-/* The last reference to the line's exchange is gone: its reply is the line's result, or the line is retried.
- * Any thread. */
+/* Store the line's reply as its result, or retry the line, when the last reference to its exchange is
+ * released.  Any thread. */
 static void on_line_gone(struct exchange *x, void *user)
 {
 	struct line_run *r = user;
@@ -81,13 +81,11 @@ static void on_line_gone(struct exchange *x, void *user)
 	r->x = NULL;
 	const struct completion *c = completion_of(x);
 	size_t n_jobs = c ? c->n_subs : 0;
-	/* When its batch ends, a complete line counts, one that was cut does not. */
+	/* When its batch ends, a complete line counts, a cut line does not. */
 	bool cut = x->status != 200 || (c && c->finishes & 1u << FINISH_ABORT);
 	bool ending = bs->stopping || (r->batch->ending && cut);
-	/* Refused for the moment and not for its content: queue, disk, a service that ends. */
-	bool later =
-		x->status == 429 || x->status == 503 || (x->status >= 500 && c && c->n_accepted < c->n_subs);
-	if (x->dead || !x->status || later || ending) {
+	const bool later = line_exchange_later(x);
+	if (later || ending) {
 		put_back(r, later);
 		pthread_mutex_unlock(&bs->lock);
 		free(r->custom_id);
@@ -102,13 +100,13 @@ static void on_line_gone(struct exchange *x, void *user)
 	openai_batch_store_line(bs, r->batch, r->line, r->failed, &data, n_jobs, on_line_stored, r);
 }
 
-/* The text of a line, the caller's.  -EIO: the disk fails; -ENOENT: the line is lost. */
+/* Read the text of a line, which the caller owns.  -EIO: the disk fails; -ENOENT: the line is lost. */
 static int read_line(struct batches *bs, const struct openai_batch *b, uint32_t line, char **text, size_t *n)
 {
 	const struct batch_line *l = &b->lines[line];
 	*text = NULL;
 	*n = l->n;
-	if (!l->n) /* a line of an input that is lost */
+	if (!l->n) /* the line's input is lost */
 		return -ENOENT;
 	char *p = xmalloc((size_t)l->n + 1);
 	ptrdiff_t got = file_store_read(bs->files, b->input_file, l->at, p, l->n);
@@ -121,7 +119,7 @@ static int read_line(struct batches *bs, const struct openai_batch *b, uint32_t 
 	return got < 0 ? -EIO : -ENOENT;
 }
 
-/* The line cannot be read now: it is submitted later. */
+/* Submit a line later that cannot be read now. */
 static void line_later(struct batches *bs, struct openai_batch *b, uint32_t line)
 {
 	pthread_mutex_lock(&bs->lock);
@@ -131,33 +129,23 @@ static void line_later(struct batches *bs, struct openai_batch *b, uint32_t line
 	pthread_mutex_unlock(&bs->lock);
 }
 
-static bool is_chat(const struct openai_batch *b)
-{
-	return strcmp(b->endpoint, OPENAI_BATCH_CHAT) == 0;
-}
-
-/* The request of a line: its body as text, the caller's, or NULL and *error is the reply.  Its tree is freed.
- */
-static char *line_body(const struct batches *bs, const struct openai_batch *b, const char *text, size_t n,
-		       char **custom_id, struct buf *error)
+/* Return the body of a line, which points into text and has *n bytes; or NULL, and *error is the reply. */
+static const char *line_body(const struct batches *bs, const struct openai_batch *b, const char *text,
+			     size_t *n, char **custom_id, struct buf *error)
 {
 	static const char bad[] = "invalid_request_error";
 	const uint32_t most = bs->host->svc->max_request_bytes;
 	struct batch_line_request request = {.custom_id = ""};
 	struct batch_line_problem problem;
-	char *body = NULL, why[128];
-	int rc = batch_line_parse(text, n, b->endpoint, &request, &problem);
+	char why[128];
+	int rc = batch_line_parse(text, *n, b->endpoint, &request, &problem);
 	*custom_id = xstrdup(request.custom_id);
 	if (rc)
 		http_error_json(error, bad, NULL, NULL, problem.why);
-	else if (json_is_true(json_object_get(request.body, "stream")))
-		http_error_json(error, bad, "stream", NULL, "a batch's lines cannot be streamed");
-	else
-		body = json_dumps(request.body, JSON_COMPACT);
 	json_decref(request.tree);
-	if (!body || strlen(body) <= most)
-		return body;
-	free(body);
+	*n = request.body_text_n;
+	if (rc || *n <= most)
+		return rc ? NULL : request.body_text;
 	snprintf(why, sizeof why, "the line's body is larger than %u bytes", most);
 	http_error_json(error, bad, NULL, "request_too_large", why);
 	return NULL;
@@ -165,7 +153,9 @@ static char *line_body(const struct batches *bs, const struct openai_batch *b, c
 
 static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 {
-	char *text, *body = NULL, *custom_id = NULL;
+	const struct http_route *route = line_exchange_route(bs->host, b->endpoint);
+	char *text, *custom_id = NULL;
+	const char *body = NULL;
 	size_t n;
 	struct buf error = {0};
 	int rc = read_line(bs, b, line, &text, &n);
@@ -176,18 +166,21 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 	if (rc)
 		http_error_json(&error, "invalid_request_error", NULL, NULL,
 				"the batch's input file no longer exists");
+	else if (!route)
+		http_error_json(&error, "invalid_request_error", "endpoint", NULL,
+				"the batch's endpoint is not served");
 	else
-		body = line_body(bs, b, text, n, &custom_id, &error);
-	free(text);
+		body = line_body(bs, b, text, &n, &custom_id, &error);
 	struct line_run *r = xcalloc(1, sizeof *r);
 	r->bs = bs;
 	r->batch = b;
 	r->line = line;
 	r->custom_id = custom_id ? custom_id : xstrdup("");
 	r->jobs = (struct generation_line){
-		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .terms = b->terms};
+		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .terms = b->terms, .durable = true};
 	snprintf(r->jobs.key, sizeof r->jobs.key, "%s/%u", b->id, line);
-	struct exchange *x = body ? exchange_new(bs->host, NULL) : NULL;
+	struct exchange *x = body ? line_exchange_new(bs->host, route, &r->jobs, body, n) : NULL;
+	free(text);
 	pthread_mutex_lock(&bs->lock);
 	bool go = !bs->stopping && !b->ending && (x || error.len);
 	if (go) {
@@ -207,10 +200,7 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 	}
 	pthread_mutex_unlock(&bs->lock);
 	if (go && x) {
-		exchange_body_give(x, body);
-		free(body);
-		body = NULL;
-		completions_call_line(x, is_chat(b), &r->jobs);
+		route->call(x, "");
 		exchange_unref(x);
 	} else if (go) {
 		struct buf data = {0};
@@ -223,7 +213,6 @@ static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
 		free(r->custom_id);
 		free(r);
 	}
-	free(body);
 	buf_fini(&error);
 }
 
@@ -239,7 +228,7 @@ static void stamp(struct openai_batch *b, const char *name)
 	json_object_set_new(b->object, name, json_integer(clock_unix()));
 }
 
-/* Under the lock. */
+/* Set the batch's phase and status.  Under the lock. */
 static void set_status(struct openai_batch *b, enum openai_batch_phase phase, const char *status,
 		       const char *when)
 {
@@ -262,8 +251,8 @@ static int read_input(struct batches *bs, struct openai_batch *b, struct batch_s
 	return n < 0 ? -EIO : 0;
 }
 
-/* Under the lock.  The batch ran before, and its input has changed since: its results count all the same,
- * and lines that can no longer be read fail. */
+/* Keep the counts of a batch that ran before, if its input has changed since: its results still count, and
+ * lines that can no longer be read fail.  Under the lock. */
 static void keep_counted(struct openai_batch *b, struct batch_scan *s)
 {
 	if (!json_array_size(s->errors) && (!b->n_lines || s->n_lines == b->n_lines))
@@ -285,7 +274,7 @@ static void validate(struct batches *bs, struct openai_batch *b)
 	if (!rc && !bad && b->phase != OPENAI_BATCH_VALIDATING)
 		keep_counted(b, &s);
 	if (rc) {
-		/* The disk fails: the input is read again later. */
+		/* The disk fails: read the input again later. */
 	} else if (bad) {
 		json_object_set_new(b->object, "errors",
 				    json_pack("{s:s, s:O}", "object", "list", "data", s.errors));
@@ -313,7 +302,7 @@ static void validate(struct batches *bs, struct openai_batch *b)
 		openai_batch_save(bs, b, bad);
 }
 
-/* The next line that may be submitted; -1: none. */
+/* Return the next line that may be submitted; -1: none. */
 static int64_t next_line(struct openai_batch *b)
 {
 	while (b->next < b->n_lines && b->lines[b->next].state != LINE_PENDING)
@@ -321,8 +310,8 @@ static int64_t next_line(struct openai_batch *b)
 	return b->next < b->n_lines ? (int64_t)b->next : -1;
 }
 
-/* The batch ends before its lines: jobs that still run are cancelled.  Called again and again, since a job
- * may not have its id yet. */
+/* Cancel running jobs of a batch that ends before its lines.  Called repeatedly, because a job may not have
+ * its id yet. */
 static void cancel_runs(struct batches *bs, struct openai_batch *b)
 {
 	pthread_mutex_lock(&bs->lock);
@@ -346,14 +335,14 @@ static int put_line(void *user, const char *p, size_t n)
 	pthread_mutex_lock(&o->bs->lock);
 	bool stopping = o->bs->stopping;
 	pthread_mutex_unlock(&o->bs->lock);
-	/* Results are read faster than the disk writes them. */
+	/* Wait: results are read faster than the disk can write them. */
 	int rc = stopping ? -ECANCELED : file_writer_wait(o->w);
 	if (!rc)
 		rc = file_writer_put(o->w, p, n);
 	return rc ? rc : file_writer_put(o->w, "\n", 1);
 }
 
-/* The result of a line that never ran because its batch expired. */
+/* Write the result of a line that never ran because its batch expired. */
 static int put_expired(struct output *o, uint32_t line)
 {
 	struct batch_line_request request = {.custom_id = ""};
@@ -374,7 +363,7 @@ static int put_expired(struct output *o, uint32_t line)
 	return rc;
 }
 
-/* Writes one of the two files; 0 also where it has no lines. */
+/* Write the output or the error file; also returns 0 if the file has no lines. */
 static int write_file(struct batches *bs, struct openai_batch *b, bool failed, uint32_t *n_lines)
 {
 	const char *kind = failed ? "error" : "output";
@@ -387,7 +376,7 @@ static int write_file(struct batches *bs, struct openai_batch *b, bool failed, u
 	snprintf(info.name, sizeof info.name, "%s_%s.jsonl", b->id, kind);
 	snprintf(info.purpose, sizeof info.purpose, "batch_output");
 	info.expires_at = b->output_keep_s ? info.created_at + b->output_keep_s : 0;
-	/* Before a restart it may have been written already. */
+	/* Delete a file written before a restart. */
 	int rc = openai_batch_delete_file(bs, info.id);
 	if (rc)
 		return rc;
@@ -411,7 +400,7 @@ static int write_file(struct batches *bs, struct openai_batch *b, bool failed, u
 	return 0;
 }
 
-/* The output files wait for room on the disk, like other files. */
+/* Return true if the output files must wait for room on the disk, like other files. */
 static bool waits_for_room(struct batches *bs, struct openai_batch *b)
 {
 	char why[512];
@@ -435,7 +424,7 @@ static void finalize(struct batches *bs, struct openai_batch *b)
 	if (!rc)
 		rc = write_file(bs, b, true, &n_bad);
 	if (rc) {
-		/* The disk fails: tried again. */
+		/* The disk fails: try again later. */
 		b->finalize_us = clock_us() + 5 * RETRY_US;
 		return;
 	}
@@ -461,7 +450,7 @@ static void cancel_left(void *user, const char *job)
 	mailbox_cancel(bs->mailbox, job, NULL, NULL, NULL);
 }
 
-/* Advances a batch as far as it goes now, without submitting lines. */
+/* Advance a batch as far as possible now, without submitting lines. */
 static void step(struct batches *bs, struct openai_batch *b)
 {
 	if (!b->lines && !over(b) && clock_us() >= b->validate_us)
@@ -483,7 +472,7 @@ static void step(struct batches *bs, struct openai_batch *b)
 	pthread_mutex_unlock(&bs->lock);
 	if (begin) {
 		openai_batch_save(bs, b, false);
-		/* Jobs from before a restart: their lines were not submitted again. */
+		/* Jobs from before a restart; their lines were not submitted again. */
 		openai_batch_each_unfinished(bs, b, cancel_left, bs);
 	}
 	if (ending && n_running)
@@ -494,7 +483,7 @@ static void step(struct batches *bs, struct openai_batch *b)
 
 /* --- the thread --- */
 
-/* Lines that may be submitted now. */
+/* Return how many lines may be submitted now. */
 static uint32_t room(struct batches *bs)
 {
 	const struct service *svc = bs->host->svc;
@@ -513,7 +502,8 @@ static uint32_t room(struct batches *bs)
 	return wait ? 0 : by_queue < by_window ? by_queue : by_window;
 }
 
-/* Whether a's next line goes before b's: fewer lines of its owner run (by share), or of one owner, of it. */
+/* Return true if a's next line goes before b's: its owner has fewer running lines relative to its share; or,
+ * with equal owners, the batch has fewer. */
 static bool goes_before(const struct batches *bs, const struct openai_batch *a, const struct openai_batch *b)
 {
 	uint64_t of_a = openai_batch_owner((struct batches *)bs, a->owner)->n_running;
@@ -543,7 +533,7 @@ struct openai_batch *openai_batch_next(struct batches *bs, uint32_t *line)
 	return best;
 }
 
-/* One line after another, so that a key with many batches does not hold up another's. */
+/* Submit one line after another, so that a key with many batches does not delay other keys. */
 static void feed(struct batches *bs)
 {
 	for (uint32_t n = room(bs), line; n; n--) {
@@ -558,7 +548,7 @@ static void feed(struct batches *bs)
 	}
 }
 
-/* Frees the batches that are over. */
+/* Free the batches that have ended. */
 static void drop_ended(struct batches *bs)
 {
 	pthread_mutex_lock(&bs->lock);
@@ -575,7 +565,7 @@ static void drop_ended(struct batches *bs)
 	pthread_mutex_unlock(&bs->lock);
 }
 
-/* The journal could not be opened when the service started: now? */
+/* Load the batches if the journal could not be opened when the service started. */
 static bool load_late(struct batches *bs)
 {
 	char why[512];
@@ -607,7 +597,7 @@ static void *batches_thread(void *arg)
 			return NULL;
 		if (!load_late(bs))
 			continue;
-		/* New ones are appended while the list is not being read. */
+		/* New batches are appended only here, where the list is not being read. */
 		openai_batch_take_new(bs);
 		for (struct openai_batch *b = bs->first; b; b = b->later)
 			step(bs, b);

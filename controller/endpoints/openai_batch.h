@@ -1,8 +1,8 @@
 /* openai_batch.h - OpenAI's batch API: files of requests that run in the background.
- * Owns: the set of live batches, a thread that feeds their lines to the front end as room comes, and the
- * results until the output files are written.  Every line becomes durable jobs with keys of their
- * own, so that a batch survives a restart: a line without a result in the journal is
- * submitted again, and is the same job.
+ * Owns: the set of live batches, a thread that feeds their lines to the front end as room becomes available,
+ * and the results until the output files are written.  Every line becomes durable jobs with their own keys,
+ * so that a batch survives a restart: a line without a result in the journal is submitted again, and is the
+ * same job.
  *
  *   validating --> in_progress --> finalizing --> completed
  *        |failed        |cancelling, or expired     --> cancelled, expired
@@ -22,55 +22,60 @@
 struct batches;
 struct mailbox;
 
-extern const char batches_schema[]; /* of the journal (journal.h), beside those of jobs and files */
+extern const char batches_schema[]; /* SQL of the batches' tables in the journal (journal.h) */
 
 enum {
 	OPENAI_BATCH_LINES_MAX = 50000,
 	OPENAI_BATCH_LINE_BYTES_MAX = 16 << 20,
 	OPENAI_BATCH_LIVE_MAX = 1000, /* batches that have not ended */
-	/* A key has at most so many times as many as are then left for others: alone three quarters. */
+	/* A key may have at most this many times the batches left for other keys: three quarters if it is
+	 * alone. */
 	OPENAI_BATCH_LIVE_PART = 3,
-	OPENAI_BATCH_PRIORITY = 100, /* added to that of each line: lower runs first */
+	OPENAI_BATCH_PRIORITY = 100, /* added to the priority of each line: lower runs first */
 };
 
-/* A live batch with this file as its input: a batch that starts again reads it from the beginning. */
+/* Report a live batch that has this file as its input: after a restart the batch reads the file from the
+ * beginning. */
 file_used_by batches_with_input;
 
-/* The journal's live batches are resumed, if need be when it can be opened.  host, mailbox and files are
- * borrowed. */
+/* Start, and resume the journal's live batches, later if the journal cannot be opened yet.  host, mailbox and
+ * files are borrowed. */
 int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct file_store *files,
 		  struct batches **out, char *why, size_t why_n);
-/* False: the journal could not be read yet.  No call below, but for the end, is allowed then. */
+/* Return true once the journal has been read.  Before that, only batches_quiesce() and batches_stop() may be
+ * called. */
 bool batches_ready(const struct batches *bs);
-/* Submits no more lines.  Lines under way are dropped; their jobs continue, or wait in the journal.  Called
+/* Submit no more lines.  Lines in flight are dropped; their jobs continue, or wait in the journal.  Called
  * before exchange_stop_all(). */
 void batches_quiesce(struct batches *bs);
-/* Called after that, when the front end has released all listeners and the journal has ended
+/* Stop, after exchange_stop_all(), when the front end has released all listeners and the journal has ended
  * (journal_end()). */
 void batches_stop(struct batches *bs); /* NULL is fine */
 
 struct openai_batch_request {
 	char owner[FILE_OWNER_SIZE];
-	struct api_key_terms terms; /* of the owner; any priority for none */
+	struct api_key_terms terms; /* terms of the owner's key; without a key, any priority */
 	const char *input_file;
 	const char *endpoint;
 	const char *window;    /* "24h" */
 	int64_t output_keep_s; /* 0: output files do not expire */
 	const json_t *metadata;
 };
-/* done: once, on any thread: 0 with the batch as OpenAI shows it (borrowed), or -errno and why
- * (-EINVAL: the request is invalid, *param names the field; -EAGAIN: too many, or the disk fails). */
+/* Create a batch.  done is called once, on any thread: 0 with the batch in OpenAI's shape (borrowed), or
+ * -errno and why (-EINVAL: the request is invalid, *param names the field; -EAGAIN: too many batches, or the
+ * disk fails). */
 void batches_create(struct batches *bs, const struct openai_batch_request *r,
 		    void (*done)(void *user, int rc, const json_t *batch, const char *param, const char *why),
 		    void *user);
-/* The caller's; NULL: no such batch of that owner. */
+/* Return a batch, which the caller owns; NULL: the owner has no such batch. */
 json_t *batches_get(struct batches *bs, const char *owner, const char *id);
-/* Youngest first, behind `after`; an array, the caller's; NULL: no batch `after`. */
+/* Return an array of batches, newest first, after the batch `after`.  The caller owns it.  NULL: no batch
+ * `after`. */
 json_t *batches_list(struct batches *bs, const char *owner, const char *after, int max, bool *more);
-/* The batch as it is then; NULL: no such batch.  *ended: nothing is left to cancel. */
+/* Cancel a batch and return its new state; NULL: no such batch.  *ended: there was nothing left to cancel. */
 json_t *batches_cancel(struct batches *bs, const char *owner, const char *id, bool *ended);
 
-/* Of a request for a new batch. */
+/* Fields of a request for a new batch. */
 extern const struct field_table batches_fields;
 
 /* Routes (http.h): /v1/batches, and one batch. */

@@ -1,4 +1,4 @@
-/* openai_batch_routes.c - /v1/batches: requests to the set of batches, and its answers. */
+/* openai_batch_routes.c - /v1/batches: passes requests to the set of batches, and replies with the result. */
 #include "controller/endpoints/openai_batch.h"
 
 #include "base/json.h"
@@ -32,7 +32,7 @@ static void reply_batch(struct exchange *x, const json_t *batch)
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 
-/* Holds a reference to x. */
+/* Reply with the new batch.  Holds a reference to x. */
 static void on_created(void *user, int rc, const json_t *batch, const char *param, const char *why)
 {
 	struct exchange *x = user;
@@ -59,7 +59,8 @@ static const char *check_keep(const json_t *o, int64_t *seconds)
 
 static const struct field_row rows[] = {
 	{"input_file_id", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "a file of lines, with purpose batch"},
-	{"endpoint", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "/v1/chat/completions or /v1/completions"},
+	{"endpoint", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
+	 "the url of all lines: chat, completions, responses, embeddings, rerank or score"},
 	{"completion_window", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL,
 	 "24h, or any number with s, m, h or d, to 30 days"},
 	{"metadata", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "up to 16 texts, returned as they are"},

@@ -20,7 +20,7 @@ const char batches_schema[] =
 	"CREATE TABLE batches(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
 	" state INTEGER NOT NULL, created_at INTEGER NOT NULL, object TEXT NOT NULL);"
 	"CREATE INDEX batches_live ON batches(n) WHERE state = 0;"
-	/* Results of a live batch's lines; failed: it goes to the error file. */
+	/* Results of a live batch's lines; failed: the result belongs in the error file. */
 	"CREATE TABLE lines(batch INTEGER NOT NULL, line INTEGER NOT NULL, failed INTEGER NOT NULL,"
 	" data BLOB NOT NULL, PRIMARY KEY(batch, line))";
 
@@ -31,9 +31,10 @@ enum { WINDOW_MAX_S = 30 * 86400, LIST_MAX = 100 };
 struct openai_batch_op {
 	struct journal_op op;
 	struct batches *bs;
-	struct openai_batch *batch; /* run_save: counted in its n_saving; else NULL */
+	struct openai_batch *batch; /* run_save: the batch that counts this operation in n_saving; otherwise
+				     * NULL */
 	int64_t n;
-	char id[FILE_ID_SIZE + 16]; /* a line's: "batch/line" */
+	char id[FILE_ID_SIZE + 16]; /* for a line: "batch/line" */
 	char owner[FILE_OWNER_SIZE];
 	char *object; /* owned */
 	int64_t created_at;
@@ -91,7 +92,7 @@ static int run_insert(struct journal_op *op, struct journal_db *db)
 					  journal_int(o->created_at), journal_text(o->object)));
 }
 
-/* The owner of a batch's jobs: "" or SUBMIT_API_KEY and the key's name. */
+/* Write the owner of a batch's jobs: "" or SUBMIT_API_KEY and the key's name. */
 static void job_owner(const char *owner, char out[1 + FILE_OWNER_SIZE])
 {
 	out[0] = *owner ? SUBMIT_API_KEY : '\0';
@@ -101,8 +102,8 @@ static void job_owner(const char *owner, char out[1 + FILE_OWNER_SIZE])
 static int run_save(struct journal_op *op, struct journal_db *db)
 {
 	struct openai_batch_op *o = (struct openai_batch_op *)op;
-	/* A cancelling client and the batch's thread save concurrently: a batch that has ended stays ended.
-	 */
+	/* A cancelling client and the batch's thread may save concurrently: a batch that has ended stays
+	 * ended. */
 	int rc =
 		journal_run(db, "UPDATE batches SET state = ?, object = ? WHERE n = ? AND state = 0",
 			    JOURNAL_VALUES(journal_int(o->over), journal_text(o->object), journal_int(o->n)));
@@ -111,7 +112,7 @@ static int run_save(struct journal_op *op, struct journal_db *db)
 	rc = journal_run(db, "DELETE FROM lines WHERE batch = ?", JOURNAL_VALUES(journal_int(o->n)));
 	if (rc)
 		return rc;
-	/* Its unfinished jobs have no reader, nor will they after a restart. */
+	/* Its unfinished jobs have no reader, now or after a restart. */
 	char owner[1 + FILE_OWNER_SIZE];
 	job_owner(o->owner, owner);
 	return jobs_rows_cancel(db, owner, o->id);
@@ -125,7 +126,7 @@ static int run_line(struct journal_op *op, struct journal_db *db)
 					    journal_blob(o->data.p, o->data.len)));
 	char owner[1 + FILE_OWNER_SIZE];
 	job_owner(o->owner, owner);
-	/* The result holds all of its jobs' output. */
+	/* The result has the output of all its jobs. */
 	for (size_t i = 0; !rc && i < o->n_jobs; i++) {
 		char key[GENERATION_KEY_SIZE];
 		generation_job_key(key, o->id, o->n_jobs, i);
@@ -161,7 +162,7 @@ void openai_batch_free(struct openai_batch *b)
 	free(b);
 }
 
-/* ---- what a key may do, in the record ---- */
+/* ---- terms of a key, in the record ---- */
 
 static void put_terms(json_t *kept, const struct api_key_terms *t)
 {
@@ -217,7 +218,7 @@ void openai_batch_end(struct batches *bs, const char *owner)
 	free(gone);
 }
 
-/* Under the lock. */
+/* Check the limits of live batches.  Under the lock. */
 static bool may_begin(struct batches *bs, const char *name, char *why, size_t n)
 {
 	const struct batch_owner *o = openai_batch_owner(bs, name);
@@ -311,7 +312,7 @@ void openai_batch_save(struct batches *bs, struct openai_batch *b, bool over)
 	pthread_mutex_lock(&bs->lock);
 	b->n_saving++;
 	openai_batch_set_counts(b);
-	/* Fields that OpenAI does not show, for a restart. */
+	/* Fields for a restart, which OpenAI's API does not show. */
 	json_t *kept = json_copy(b->object);
 	put_terms(kept, &b->terms);
 	json_object_set_new(kept, "_output_keep_s", json_integer(b->output_keep_s));
@@ -331,7 +332,7 @@ static void take_text(const json_t *o, const char *key, char *out, size_t n)
 	snprintf(out, n, "%s", s ? s : "");
 }
 
-/* A copy without the private fields. */
+/* Return a copy without the private fields. */
 static json_t *shown(const json_t *object)
 {
 	json_t *o = json_deep_copy(object);
@@ -342,7 +343,7 @@ static json_t *shown(const json_t *object)
 	return o;
 }
 
-/* NULL: the record is malformed. */
+/* Parse a batch's record; NULL: it is malformed. */
 static struct openai_batch *parse_record(int64_t n, const char *owner, const char *text)
 {
 	json_t *o = text ? json_loads(text, 0, NULL) : NULL;
@@ -365,7 +366,7 @@ static struct openai_batch *parse_record(int64_t n, const char *owner, const cha
 	b->expired = json_is_true(json_object_get(o, "_expired"));
 	b->ending = b->cancelled || b->expired;
 	const char *status = json_string_value(json_object_get(o, "status"));
-	/* Hold until the input is read again, and if it cannot be. */
+	/* The counts are used until the input is read again, and if it cannot be read. */
 	const json_t *counts = json_object_get(o, "request_counts");
 	json_int_t total = json_integer_value(json_object_get(counts, "total"));
 	json_int_t good = json_integer_value(json_object_get(counts, "completed"));
@@ -487,7 +488,7 @@ int64_t openai_batch_result_bytes(struct batches *bs, const struct openai_batch 
 int openai_batch_each_line(struct batches *bs, struct openai_batch *b, bool failed,
 			   int (*put)(void *user, const char *p, size_t n), void *user, uint32_t *n)
 {
-	/* A connection of its own: this may take long. */
+	/* Use a separate connection, because this may take long. */
 	struct journal_db *db;
 	char why[256];
 	int rc = journal_reader(file_store_journal(bs->files), &db, why, sizeof why);
@@ -553,7 +554,7 @@ int openai_batch_delete_file(struct batches *bs, const char *id)
 
 /* --- the API --- */
 
-/* "90s", "30m", "24h", "7d", up to 30 days, in seconds; -1: malformed. */
+/* Return the seconds of "90s", "30m", "24h", "7d", at most 30 days; -1: malformed. */
 static int64_t window_seconds(const char *text)
 {
 	char *end;
@@ -580,7 +581,7 @@ static json_t *new_object(const struct openai_batch *b, const struct openai_batc
 	return o;
 }
 
-/* A batch that is being created. */
+/* A batch being created. */
 struct creation {
 	struct batches *bs;
 	struct openai_batch *batch;
@@ -617,10 +618,11 @@ static bool check(struct batches *bs, const struct openai_batch_request *r, cons
 		  size_t n)
 {
 	struct file_info f;
-	static const char *const endpoints[] = {OPENAI_BATCH_CHAT, "/v1/completions"};
+	char urls[LINE_EXCHANGE_URLS_SIZE];
 	*param = "endpoint";
-	if (strcmp(r->endpoint, endpoints[0]) != 0 && strcmp(r->endpoint, endpoints[1]) != 0) {
-		snprintf(why, n, "endpoint must be %s or %s", endpoints[0], endpoints[1]);
+	if (!line_exchange_route(bs->host, r->endpoint)) {
+		line_exchange_urls(bs->host, urls);
+		snprintf(why, n, "endpoint %s", urls);
 		return false;
 	}
 	*param = "completion_window";
@@ -695,7 +697,7 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 	op_put(o);
 }
 
-/* Under the lock. */
+/* Find a live batch.  Under the lock. */
 static struct openai_batch *find_live(struct batches *bs, const char *owner, const char *id)
 {
 	struct openai_batch *const heads[] = {bs->first, bs->fresh};
@@ -706,14 +708,14 @@ static struct openai_batch *find_live(struct batches *bs, const char *owner, con
 	return NULL;
 }
 
-/* Under the lock: its present state. */
+/* Return a copy of the batch's present state.  Under the lock. */
 static json_t *live_object(struct openai_batch *b)
 {
 	openai_batch_set_counts(b);
 	return json_deep_copy(b->object);
 }
 
-/* Under the lock. */
+/* Return a batch from the journal.  Under the lock. */
 static json_t *stored_object(struct batches *bs, const char *owner, const char *id)
 {
 	json_t *o = NULL;
@@ -796,7 +798,7 @@ json_t *batches_cancel(struct batches *bs, const char *owner, const char *id, bo
 	json_t *o = b ? live_object(b) : stored_object(bs, owner, id);
 	b = now ? b : NULL;
 	if (b)
-		b->n_saving++; /* it stays */
+		b->n_saving++; /* so that it is not freed */
 	pthread_mutex_unlock(&bs->lock);
 	if (!b)
 		return o;

@@ -19,22 +19,26 @@
 
 enum body { NONE, TABLE, TEXT, CHAT, UPLOAD };
 
-/* One method of one path. */
+/* A method of a path. */
 static const struct operation {
 	const char *path, *method, *id, *tag, *summary;
 	enum body body;
 	const struct field_table *fields; /* TABLE */
-	const char *required;             /* of them: "a,b" */
-	const char *query;                /* parameters: "limit,after" */
-	const char *reply;                /* type of the body; NULL: application/json */
+	const char *required;             /* required fields: "a,b" */
+	const char *query;                /* query parameters: "limit,after" */
+	const char *reply;                /* content type of the body; NULL: application/json */
 	bool open;                        /* needs no key */
-	bool streams;                     /* an event stream where `stream` is true */
+	bool streams;                     /* an event stream if `stream` is true */
 } operations[] = {
 	{"/v1/chat/completions", "post", "createChatCompletion", "OpenAI", "A chat's next message", CHAT,
+	 NULL, "messages", NULL, NULL, false, true},
+	{"/chat/completions", "post", "createChatCompletionBare", "OpenAI", "As /v1/chat/completions", CHAT,
 	 NULL, "messages", NULL, NULL, false, true},
 	{"/v1/completions", "post", "createCompletion", "OpenAI", "How texts go on", TEXT, NULL, "prompt",
 	 NULL, NULL, false, true},
 	{"/v1/responses", "post", "createResponse", "Responses", "Items that follow items", TABLE,
+	 &responses_fields, "input", NULL, NULL, false, true},
+	{"/responses", "post", "createResponseBare", "Responses", "As /v1/responses", TABLE,
 	 &responses_fields, "input", NULL, NULL, false, true},
 	{"/v1/responses/input_tokens", "post", "countResponseInput", "Responses", "Refused: 404", NONE, NULL,
 	 NULL, NULL, NULL, false, false},
@@ -197,7 +201,7 @@ static const struct operation {
 	{"/metrics", "get", "metrics", "Service",
 	 "Metrics in Prometheus' text format or OpenMetrics, by Accept", NONE, NULL, NULL, NULL,
 	 "text/plain,application/openmetrics-text", false, false},
-	{"/openapi.json", "get", "openapi", "Service", "This document", NONE, NULL, NULL, NULL, NULL, true,
+	{"/openapi.json", "get", "openapi", "Service", "This document", NONE, NULL, NULL, NULL, NULL, false,
 	 false},
 	{"/", "get", "page", "Service", "A page that shows the service and lets one chat", NONE, NULL, NULL,
 	 NULL, "text/html", true, false},
@@ -252,7 +256,7 @@ static json_t *parameter(const char *name, size_t n, const char *in)
 			 "type", number ? "integer" : "string");
 }
 
-/* A stream that can be gone on with: apis/resume.h. */
+/* Return true if the stream can be resumed (apis/resume.h). */
 static bool resumes(const struct operation *o)
 {
 	return o->streams && strcmp(o->method, "post") == 0 && o->fields != &responses_fields;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the page: replaced by the nonce of its script and its style. */
+/* Placeholder in the page for the nonce of its script and style. */
 static const char mark[] = "@NONCE@";
 
 static void put_page(const char *nonce, struct buf *out)
@@ -34,7 +34,8 @@ void page_call_root(struct exchange *x, const char *rest)
 	struct buf html = {0};
 	(void)rest;
 	snprintf(nonce, sizeof nonce, "%016" PRIx64 "%016" PRIx64, entropy_u64(), entropy_u64());
-	/* Loads nothing from elsewhere, sends nothing elsewhere, cannot be framed, parses no text as HTML. */
+	/* The page loads nothing from other hosts, sends nothing to them, cannot be framed, and parses no
+	 * text as HTML. */
 	snprintf(x->policy, sizeof x->policy,
 		 "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; "
 		 "img-src data:; "
@@ -57,7 +58,7 @@ void page_call_live(struct exchange *x, const char *rest)
 	}
 }
 
-/* On the front end's thread.  Holds a reference to x. */
+/* Reply to a cancellation.  On the front end's thread.  Holds a reference to x. */
 static void on_cancelled(void *user, enum code code)
 {
 	struct exchange *x = user;

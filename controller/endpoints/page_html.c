@@ -1,6 +1,6 @@
 #include "controller/endpoints/page.h"
 
-/* The parts of the document in their order: one style, one script.  The Makefile has the dependency. */
+/* Parts of the document in order: one style, one script.  The Makefile has the dependency. */
 #define PART(file) ".incbin \"controller/endpoints/page/" file "\"\n"
 #define TEXT(text) ".ascii \"" text "\\n\"\n"
 

@@ -56,7 +56,7 @@ int pooling_int(const json_t *request, const char *name, int64_t lo, int64_t hi,
 	return 0;
 }
 
-/* A name of at most NAME_BYTES_MAX bytes; "" is as good as none. */
+/* Read a name of at most NAME_BYTES_MAX bytes; "" counts as absent. */
 static int get_name(const json_t *request, const char *name, const char **out, struct api_problem *p)
 {
 	const json_t *v = json_get(request, name);
@@ -94,7 +94,7 @@ int pooling_fields_read(struct exchange *x, const json_t *request, const struct 
 	    (rc = pooling_int(request, "truncate_prompt_tokens", -1, INT32_MAX, &f->truncate, p)) ||
 	    (rc = pooling_bool(request, "add_special_tokens", &f->add_special, p)))
 		return rc;
-	/* -1, as vLLM has it: as many as there is room for. */
+	/* -1, as in vLLM: as many tokens as fit. */
 	if (f->truncate == -1)
 		f->truncate = context > 1 ? context - 1 : 1;
 	else if (f->truncate == 0 && json_get(request, "truncate_prompt_tokens"))
@@ -105,7 +105,7 @@ int pooling_fields_read(struct exchange *x, const json_t *request, const struct 
 
 /* ---- prompts ---- */
 
-/* A text with special tokens before and behind: its own tokens are cut, from the end. */
+/* Cut a text's own tokens from the end; the special tokens before and after them stay. */
 static int cut_text(const struct service *svc, const struct request_text *text, size_t most,
 		    struct token_ids *ids, struct api_problem *p)
 {
@@ -181,7 +181,10 @@ int pooling_job(struct completion *c, size_t i, const struct pooling_fields *f, 
 	job->deadline_us = f->deadline_ms ? clock_us() + f->deadline_ms * 1000 : 0;
 	s->n_outputs = 1;
 	s->first = (uint32_t)i;
-	if (x->key)
+	/* A vector is not stored: if its reply is lost, it is computed again. */
+	if (x->line)
+		generation_own_by_line(x->line, job);
+	else if (x->key)
 		generation_own_by_key(x, job);
 	return 0;
 }
@@ -207,7 +210,7 @@ void pooling_submit(struct completion *c, int rc, const struct api_problem *p, c
 	uint64_t tokens = 0;
 	for (size_t i = 0; i < c->n_subs; i++)
 		tokens += c->subs[i].n_prompt;
-	/* Those of a request that is refused or abandoned have cost as much. */
+	/* Tokens of a refused or abandoned request cost the same work, so they are charged. */
 	if (x->key && tokens)
 		api_key_charge(x->key, tokens, clock_us());
 	if (rc) {

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As Qwen3-Reranker was trained. */
+/* The text with which Qwen3-Reranker was trained. */
 #define TASK                                                                                                 \
 	"Judge whether the Document meets the requirements based on the Query and the Instruct provided. "   \
 	"Note that the answer can only be \"yes\" or \"no\"."
@@ -27,25 +27,25 @@
 
 enum { NO, YES, ANSWERS };
 
-/* Texts of a request, borrowed from it: one, or as many as its array has. */
+/* Texts of a request, borrowed from it: a single one, or an array. */
 struct texts {
-	const char *name; /* of the field */
+	const char *name; /* field name */
 	const json_t *v;
 	size_t n;
 	bool many;
 };
 
-/* A request, until its reply. */
+/* State of a request until its reply. */
 struct scoring {
 	json_t *request; /* owned: the reply quotes its texts */
 	struct texts queries, documents;
 	bool list;       /* /v1/score: in the order of the request, without texts */
-	bool cosine;     /* by vectors */
+	bool cosine;     /* true: scored by vectors */
 	bool quote;      /* return_documents */
-	size_t n, top_n; /* pairs; those in the reply */
+	size_t n, top_n; /* pairs; pairs in the reply */
 	const char *instruction;
 	int32_t answers[ANSWERS];
-	float **vectors; /* cosine: of each job, owned; queries first */
+	float **vectors; /* cosine: vector of each job, owned; queries first */
 	uint32_t width;
 	double *scores; /* [n] */
 };
@@ -107,7 +107,7 @@ static void put_list(struct buf *b, const struct scoring *r, const struct comple
 	}
 }
 
-/* The best ones first; of equals, those that come first in the request. */
+/* For sorting: best scores first; equal scores in the order of the request. */
 struct place {
 	double score;
 	size_t at;
@@ -172,9 +172,9 @@ static const struct answer_writer scored = {.done = done, .body = reply, .free =
 
 /* ---- the request ---- */
 
-enum { NAMES_MAX = 4 /* of one field */ };
+enum { NAMES_MAX = 4 /* per field */ };
 
-/* The first of these names that the request has. */
+/* Return the first of these names that the request has. */
 static const char *name_of(const json_t *request, const char *const names[NAMES_MAX])
 {
 	for (int i = 0; i < NAMES_MAX && names[i]; i++)
@@ -183,7 +183,7 @@ static const char *name_of(const json_t *request, const char *const names[NAMES_
 	return names[0];
 }
 
-/* A string or {"text": ...} each. */
+/* Read texts, each a string or {"text": ...}. */
 static int read_texts(const json_t *request, const char *name, struct texts *t, struct api_problem *p)
 {
 	const json_t *v = json_get(request, name);
@@ -219,7 +219,7 @@ static int check_pairs(struct scoring *r, struct api_problem *p)
 	return 0;
 }
 
-/* The ids of "yes" and "no", one token each. */
+/* Find the ids of "yes" and "no", one token each. */
 static int find_answers(const struct service *svc, struct scoring *r, struct api_problem *p)
 {
 	static const char *const words[ANSWERS] = {"no", "yes"};
@@ -241,13 +241,13 @@ static int read_ranking(const json_t *request, struct scoring *r, struct api_pro
 	r->quote = true;
 	if (rc || (rc = pooling_bool(request, "return_documents", &r->quote, p)))
 		return rc;
-	/* 0, as vLLM has it: all. */
+	/* 0 means all, as in vLLM. */
 	if (top && (size_t)top < r->n)
 		r->top_n = (size_t)top;
 	return 0;
 }
 
-/* Fields that one of the two ways of scoring does not have. */
+/* Refuse fields that do not apply to this way of scoring. */
 static int check_way(const json_t *request, const struct scoring *r, const struct pooling_fields *f,
 		     struct api_problem *p)
 {
@@ -260,7 +260,8 @@ static int check_way(const json_t *request, const struct scoring *r, const struc
 	return 0;
 }
 
-/* The prompts of all pairs within the size of a request: one text may be in each of them. */
+/* Check that the prompts of all pairs are within the limits of a request: one text may occur in every
+ * prompt. */
 static int check_prompts(const struct service *svc, uint32_t context, const struct scoring *r,
 			 struct api_problem *p)
 {
@@ -339,7 +340,7 @@ static int read_request(struct exchange *x, struct scoring *r, struct pooling_fi
 
 /* ---- prompts ---- */
 
-/* The words of a pair, which no special token may touch. */
+/* Append the text of a pair, in which special tokens are not recognized. */
 static void put_pair(struct buf *b, const struct scoring *r, size_t i)
 {
 	size_t nq, nd;
@@ -350,7 +351,7 @@ static void put_pair(struct buf *b, const struct scoring *r, size_t i)
 	buf_put(b, doc, nd);
 }
 
-/* In ChatML, as the reranker was trained: the answer begins behind a thought that is empty. */
+/* Encode a prompt in ChatML, as in the reranker's training: the answer begins after an empty thought. */
 static int encode_chatml(const struct service *svc, const struct scoring *r, size_t i, struct token_ids *ids,
 			 struct api_problem *p)
 {
@@ -368,7 +369,7 @@ static int encode_chatml(const struct service *svc, const struct scoring *r, siz
 	return rc;
 }
 
-/* By the model's own template. */
+/* Encode a prompt with the model's own template. */
 static int encode_chat(const struct service *svc, uint32_t context, const struct scoring *r, size_t i,
 		       struct token_ids *ids, struct api_problem *p)
 {

@@ -82,8 +82,8 @@ static int tokenize(struct exchange *x, const json_t *request, struct token_ids 
 			    ids, p);
 }
 
-/* llama.cpp's: {"tokens": [ids]}, or [{"id", "piece"}], where a piece that is not UTF-8 is an array of bytes.
- */
+/* Append llama.cpp's {"tokens": [ids]}, or [{"id", "piece"}], with an array of bytes for a piece that is not
+ * UTF-8. */
 static void put_pieces(struct buf *b, const struct tokenizer *t, const struct token_ids *ids)
 {
 	struct buf piece = {0};

@@ -5,11 +5,11 @@
 #include "controller/http/exchange.h"
 #include "controller/request/field_table.h"
 
-/* Of the requests. */
+/* Fields of the requests. */
 extern const struct field_table tokenize_fields, detokenize_fields;
 
 void tokenize_call(struct exchange *x, const char *rest);
-/* /v1/chat/completions/input_tokens, as llama.cpp has it: how many tokens a chat's prompt has. */
+/* /v1/chat/completions/input_tokens (llama.cpp): count the tokens of a chat's prompt. */
 void tokenize_call_count(struct exchange *x, const char *rest);
 void tokenize_call_reverse(struct exchange *x, const char *rest);
 

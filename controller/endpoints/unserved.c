@@ -4,10 +4,10 @@
 
 #include <string.h>
 
-/* 501, llama.cpp's for what a server does not support; Anthropic's clients would send a request with that
- * status again. */
+/* The status is 501, llama.cpp's status for unsupported requests; but not for Anthropic's clients, which
+ * would retry after a 501. */
 static const struct {
-	const char *path; /* of the route */
+	const char *path; /* path of the route */
 	unsigned status;
 	const char *instead;
 } all[] = {

@@ -1,5 +1,5 @@
-/* unserved.h - paths of other services' APIs that this one does not serve: refused by name, each in its API's
- * shape of errors, with what there is instead.  A route (http.h). */
+/* unserved.h - paths of other services' APIs that quern does not serve.  Refuses them by name, in the API's
+ * error shape, and names an alternative.  A route (http.h). */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_UNSERVED_H
 #define QUERN_CONTROLLER_ENDPOINTS_UNSERVED_H
 

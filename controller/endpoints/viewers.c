@@ -17,29 +17,30 @@
 #include <sys/time.h>
 
 enum { TICK_US = 1000 * 1000 };
-/* A viewer with more unread bytes misses frames, and gets a whole one when it has caught up. */
+/* A viewer with more unread bytes than this misses frames, and gets a whole frame when it has caught up. */
 enum { UNREAD_MAX = 512 << 10 };
 
 struct viewer {
 	struct exchange *x;          /* holds a reference */
-	bool whole;                  /* the next frame has all sections */
-	char owner[APIKEY_NAME_MAX]; /* name of its key, and sees its jobs only; "": jobs without a key */
+	bool whole;                  /* the next frame must have all sections */
+	char owner[APIKEY_NAME_MAX]; /* name of its key: it sees only this key's jobs; "": jobs without a
+				      * key */
 };
 
 struct viewers {
 	struct mailbox *mailbox;
 	const struct service *svc;
-	int part; /* of the housekeeper */
+	int part; /* id of this module's part in the housekeeper */
 	pthread_mutex_t lock;
 	pthread_cond_t answer;
-	/* Under the lock. */
+	/* Under the lock: */
 	bool quit;
-	bool requested, answered; /* a snapshot of the front end; ours when it is answered */
+	bool requested, answered; /* a snapshot was requested from the front end; `snapshot` has the answer */
 	struct mailbox_snapshot snapshot;
 	struct viewer list[VIEWERS_MAX];
 	size_t n;
-	int64_t next_us; /* the next snapshot is due */
-	/* The housekeeper's alone. */
+	int64_t next_us; /* time of the next snapshot */
+	/* Used by the housekeeper only: */
 	struct live live;
 	struct buf whole, change_text, own; /* frames */
 	size_t n_replicas;
@@ -52,7 +53,7 @@ static int64_t unix_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_usec / 1000;
 }
 
-/* On the front end's thread. */
+/* Store the snapshot.  On the front end's thread. */
 static void on_snapshot(void *user, struct mailbox_snapshot *s)
 {
 	struct viewers *v = user;
@@ -93,7 +94,7 @@ static void send_frames(struct viewers *v)
 	v->n = kept;
 }
 
-/* Under the lock: the snapshot has come. */
+/* Process the snapshot that has arrived.  Under the lock. */
 static void take_snapshot(struct viewers *v)
 {
 	struct mailbox_snapshot s = v->snapshot;
@@ -116,7 +117,7 @@ static uint32_t rows_wanted(const struct viewers *v)
 	return rows;
 }
 
-/* Takes the snapshot that has come, or asks for the next one when it is due. */
+/* Process the snapshot if it has arrived, or request the next one when it is due. */
 static int64_t tick(void *user, int64_t now)
 {
 	struct viewers *v = user;
@@ -129,7 +130,7 @@ static int64_t tick(void *user, int64_t now)
 		v->requested = true;
 		v->next_us = now + TICK_US;
 	}
-	int64_t next = v->requested ? INT64_MAX : v->next_us; /* woken by the answer */
+	int64_t next = v->requested ? INT64_MAX : v->next_us; /* the answer wakes the housekeeper */
 	pthread_mutex_unlock(&v->lock);
 	if (ask)
 		mailbox_snapshot(v->mailbox, cells, rows, on_snapshot, v);
@@ -149,7 +150,7 @@ int viewers_add(struct viewers *v, struct exchange *x)
 		*w = (struct viewer){.x = x, .whole = true};
 		if (x->key)
 			api_key_name(x->key, w->owner, &share);
-		/* The first frame has jobs and maps: it needs a snapshot of its own. */
+		/* The first frame has jobs and maps, so it needs a new snapshot. */
 		v->next_us = 0;
 		housekeeper_wake(v->svc->house, v->part);
 	}
@@ -165,7 +166,7 @@ struct viewers *viewers_start(struct mailbox *mailbox, const struct service *svc
 	live_init(&v->live, entropy_u64());
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->answer, NULL);
-	/* Its number is known before a snapshot asks for it. */
+	/* The lock ensures that `part` is set before a snapshot needs it. */
 	pthread_mutex_lock(&v->lock);
 	v->part = housekeeper_add(svc->house, &(struct house_part){.fd = -1, .tick = tick, .user = v});
 	pthread_mutex_unlock(&v->lock);
@@ -180,7 +181,7 @@ void viewers_stop(struct viewers *v)
 	v->quit = true;
 	pthread_mutex_unlock(&v->lock);
 	housekeeper_remove(v->svc->house, v->part);
-	/* An answer that is still to come is stored here. */
+	/* An answer still to come is stored here. */
 	pthread_mutex_lock(&v->lock);
 	while (v->requested && !v->answered)
 		pthread_cond_wait(&v->answer, &v->lock);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A mode that workers know; of any other word, the one that all devices have. */
+/* Return a mode that workers know; for any other word f32, which all devices have. */
 static const char *known(const char *mode)
 {
 	static const char *const modes[] = {"bf16", "int16", "int8"};
@@ -15,7 +15,7 @@ static const char *known(const char *mode)
 	return "f32";
 }
 
-/* The index of the kind of `device`; the name of that kind goes to kind. a->n: it is new. */
+/* Return the index of the kind of `device`, a->n if it is new; write the kind's name to kind. */
 static int find_kind(const struct agree *a, const char *device, char *kind, size_t kind_n)
 {
 	int i = 0;
@@ -45,9 +45,9 @@ const char *agree_compute(struct agree *a, const char *wanted, const char *devic
 	return a->kinds[i].mode;
 }
 
-/* ---- a worker ---- */
+/* ---- one worker's modes ---- */
 
-#define EXPERTS "experts on the CPU" /* a kind of device */
+#define EXPERTS "experts on the CPU" /* counts as a kind of device */
 
 static const char *compute_of(struct agree *a, const char *wanted, const struct bus_hello *h, bool *first)
 {

@@ -3,13 +3,13 @@
 #include <math.h>
 
 static const int64_t second_us = 1000000;
-/* Where engine_config has 0. */
+/* Defaults for fields of the config that are 0. */
 static const struct autoscale_config defaults = {
 	.target = AUTOSCALE_TARGET,
 	.tolerance = 0.1,
 	.period_us = AUTOSCALE_PERIOD_S * 1000000LL,
 	.window_us = AUTOSCALE_WINDOW_S * 1000000LL,
-	.up_us = 1, /* the last wish alone */
+	.up_us = 1, /* the last wish decides */
 	.down_us = AUTOSCALE_DOWN_S * 1000000LL,
 };
 
@@ -37,7 +37,7 @@ void autoscale_init(struct autoscale *a, const struct autoscale_config *cfg)
 void autoscale_note(struct autoscale *a, double load, int64_t now_us)
 {
 	const struct autoscale_load *last = &a->loads[(a->n_loads - 1) % AUTOSCALE_LOADS];
-	/* A window shorter than a few seconds needs more of them. */
+	/* A window shorter than a few seconds needs more samples. */
 	const int64_t gap_us = at_most(second_us, a->cfg.window_us / 8);
 	if (a->n_loads && now_us - last->at_us < gap_us)
 		return;
@@ -85,7 +85,7 @@ static void add_wish(struct autoscale *a, uint32_t n, int64_t now_us)
 
 uint32_t autoscale_decide(struct autoscale *a, uint32_t now, uint32_t serving, int64_t now_us)
 {
-	if (!a->n_wishes) /* the number of the start is not lowered before down_us */
+	if (!a->n_wishes) /* the number at the start is not lowered before down_us */
 		add_wish(a, now, a->decided_us);
 	add_wish(a, wish(a, now, serving, now_us), now_us);
 	a->decided_us = now_us;

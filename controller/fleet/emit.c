@@ -8,10 +8,10 @@
 #include <string.h>
 #include <zmq.h>
 
-/* Logprobs of a job's prompt, gathered over the steps that compute it. */
+/* Logprobs of a job's prompt, collected over the steps that compute it. */
 struct prompt_logprobs {
 	uint64_t job;
-	uint32_t n; /* prompt tokens but the first, which has none */
+	uint32_t n; /* prompt tokens except the first, which has no logprob */
 	uint32_t have;
 	struct engine_token *tokens; /* [n] */
 	uint32_t *top_ids;           /* [n * PARAMS_LOGPROBS_MAX] */
@@ -19,16 +19,16 @@ struct prompt_logprobs {
 	struct prompt_logprobs *next;
 };
 
-/* A pool of TOKENS events, one per step: the front end frees them back into it, so that a step
- * allocates nothing.  Lives until the last of its events is freed. */
+/* A pool of TOKENS events, one per step: the front end returns them to the pool, so that a step allocates
+ * nothing.  The pool is freed with the last of its events. */
 struct emit_home {
 	pthread_mutex_t lock;
 	struct engine_event *spare;
 	uint32_t n_spare, n_away;
-	bool closed; /* the emit is freed: the last event away frees the pool */
+	bool closed; /* the emit is freed: the pool is freed with the last event still in use */
 };
 
-enum { SPARE_MAX = 64 }; /* beyond this, events of a past burst are freed */
+enum { SPARE_MAX = 64 }; /* more spare events, left from a past burst, are freed */
 
 struct emit {
 	void *out;                                  /* PUSH */
@@ -111,8 +111,8 @@ static void home_close(struct emit_home *h)
 		home_free(h);
 }
 
-/* An event that cannot be sent is kept: clients would wait for ever for the end of a job that is
- * lost.  The socket has no bound; the jobs accepted bound what is in it. */
+/* An event that cannot be sent is kept: clients would wait forever for the end of a job that was dropped.
+ * The socket's queue has no bound; the number of accepted jobs limits it. */
 void emit_flush(struct emit *e)
 {
 	while (e->unsent) {
@@ -192,14 +192,15 @@ void emit_free(struct emit *e)
 	free(e);
 }
 
-/* The result with the logprobs of a token: this one, or for a beam search an earlier one; NULL: none. */
+/* Return the result with the logprobs of a token: r, or for a beam search the logprobs collected earlier;
+ * NULL: none. */
 static const struct result *logprobs_of(const struct sched_event *s, const struct sched_events *events,
 					const struct result *r)
 {
 	return s->logprob < 0 ? NULL : s->searched ? &events->beam_logprobs : r;
 }
 
-/* A TOKENS event with room for n tokens and n_top likely ones. */
+/* Return a TOKENS event with room for n tokens and n_top likely tokens. */
 static struct engine_event *tokens_event(struct emit *e, uint32_t n, uint32_t n_top)
 {
 	struct engine_event *ev = home_take(e->home);
@@ -218,7 +219,7 @@ static struct engine_event *tokens_event(struct emit *e, uint32_t n, uint32_t n_
 	return ev;
 }
 
-/* All tokens of one result: one event, before the ends that they may cause. */
+/* Emit all tokens of one result as one event, before the ends that they may cause. */
 static void emit_tokens(struct emit *e, const struct sched_events *events, const struct result *r,
 			const char *numerics)
 {
@@ -262,7 +263,7 @@ static void emit_tokens(struct emit *e, const struct sched_events *events, const
 	emit_event(e, ev);
 }
 
-/* A copy of where the time of a group that ends now went. */
+/* Return a copy of the timeline of a group that ends now. */
 static struct timeline *times_of(const struct sched_events *ev, const struct sched_event *s, int64_t now_us)
 {
 	struct timeline *t = xmemdup(&ev->times[s->times], sizeof *t);
@@ -316,7 +317,8 @@ static struct prompt_logprobs *prompt_of(struct emit *e, const struct group *g)
 {
 	for (struct prompt_logprobs *p = e->prompts; p; p = p->next)
 		if (p->job == g->job)
-			return p->have == p->n ? NULL : p; /* complete and sent; this is a recomputation */
+			/* complete and sent already; this is a recomputation */
+			return p->have == p->n ? NULL : p;
 	struct prompt_logprobs *p = xcalloc(1, sizeof *p);
 	size_t k = (size_t)g->params.prompt_logprobs;
 	p->job = g->job;
@@ -345,7 +347,7 @@ static void emit_prompt(struct emit *e, struct prompt_logprobs *p)
 void emit_prompts(struct emit *e, const struct sched *s, const struct result *r)
 {
 	const struct group *g = NULL;
-	uint32_t slot = UINT32_MAX; /* of g: the logprobs of one run are adjacent */
+	uint32_t slot = UINT32_MAX; /* slot of g: the logprobs of one run are adjacent */
 	for (uint32_t i = 0; i < r->n_logprobs; i++) {
 		const struct result_logprob *l = &r->logprobs[i];
 		if (l->prompt && l->slot != slot)
@@ -358,7 +360,7 @@ void emit_prompts(struct emit *e, const struct sched *s, const struct result *r)
 			continue;
 		struct engine_token *t = &p->tokens[l->position - 1];
 		if (t->rank)
-			continue; /* known from before a preemption */
+			continue; /* known since before a preemption */
 		uint32_t top0 = (l->position - 1) * (uint32_t)g->params.prompt_logprobs;
 		*t = (struct engine_token){.job = g->job,
 					   .token = l->token,

@@ -16,8 +16,8 @@
 #include <zmq.h>
 
 enum {
-	QUEUE_PART = 3, /* is_full() */
-	/* Commands per turn: a flood of jobs must not hold up those that run. */
+	QUEUE_PART = 3, /* used by is_full() */
+	/* Commands per iteration: a flood of jobs must not hold up running jobs. */
 	COMMANDS_MAX = 256,
 };
 
@@ -30,16 +30,17 @@ struct engine {
 	bool quit;
 };
 
-/* The limits of beam.h. */
+/* Return whether the parameters are within the limits of beam.h. */
 static bool beam_fits(const struct params *p)
 {
 	return !p->beam_width || (p->beam_width >= p->n && p->beam_width <= PARAMS_N_MAX &&
 				  p->n_stop_ids <= PARAMS_BEAM_STOPS_MAX);
 }
 
-/* Whether the queue, or the part of it that the job's account may fill, is full.  An account has at most
- * QUEUE_PART times as much waiting as is then left for others: alone three quarters of the queue.  The rest
- * is divided likewise; the last place is for an account that has nothing waiting. */
+/* Return whether the queue, or the share of it that the job's account may fill, is full.  An account may
+ * queue at most QUEUE_PART times as much as then remains for others: a single account gets three quarters of
+ * the queue.  Further accounts divide the rest in the same way; the last place is for an account with nothing
+ * queued. */
 static bool is_full(const struct engine *e, const struct engine_cmd *c, char *why, size_t why_n)
 {
 	struct fleet_queue q = fleet_queue(e->fleet), its = fleet_queue_of(e->fleet, c->account);
@@ -63,7 +64,7 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	uint64_t total = (uint64_t)c->n_tokens + c->params.max_tokens;
 	char full[160];
-	/* The replica that held a resumed job may not be back yet. */
+	/* The replica that held a resumed job may not have returned yet. */
 	uint32_t most = c->resumed ? e->cfg.model_context : fleet_max_context(e->fleet);
 	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX ||
 	    !beam_fits(&c->params)) {
@@ -139,6 +140,7 @@ static void on_command(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		break;
 	case ENGINE_SCALE:
 	case ENGINE_DRAIN:
+	case ENGINE_FORGET:
 		fleet_order(e->fleet, c, now_us);
 		break;
 	case ENGINE_QUIT:
@@ -158,15 +160,15 @@ static void take_commands(struct engine *e, int64_t now_us)
 	}
 }
 
-/* One turn of the engine.  Plans are sent before tokens are published: the device does not wait for
- * the front end. */
+/* Run one iteration of the engine's loop.  Plans are sent before tokens are published, so that the device
+ * does not wait for the front end. */
 static void turn(struct engine *e, int64_t now_us)
 {
 	while (fleet_receive(e->fleet, now_us)) /* results, and workers that join or are lost */
 		fleet_apply(e->fleet, now_us);
 	take_commands(e, now_us);         /* new jobs, cancellations, orders */
-	fleet_schedule(e->fleet, now_us); /* jobs to replicas, the next plans */
-	fleet_send(e->fleet, now_us);     /* plans to workers, then parts of the model */
+	fleet_schedule(e->fleet, now_us); /* assign jobs to replicas, make the next plans */
+	fleet_send(e->fleet, now_us);     /* plans to workers, then chunks of the model */
 	fleet_tick(e->fleet, now_us);     /* timers */
 	fleet_publish(e->fleet, now_us);  /* tokens to the front end */
 }

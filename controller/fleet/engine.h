@@ -1,5 +1,5 @@
-/* engine.h - the engine thread: receive results, apply them, schedule, send plans, publish tokens.
- * It owns the workers, replicas and schedulers (fleet.h).  Other threads exchange messages with it
+/* engine.h - the engine thread: receives results, applies them, schedules, sends plans, publishes tokens.
+ * Owns: the workers, replicas and schedulers (fleet.h).  Other threads exchange messages with it
  * (message/engine_msg.h). */
 #ifndef QUERN_CONTROLLER_FLEET_ENGINE_H
 #define QUERN_CONTROLLER_FLEET_ENGINE_H
@@ -10,12 +10,12 @@
 
 struct engine;
 
-/* Binds the bus and ENGINE_IN, connects to ENGINE_OUT (bound already), starts the thread. */
+/* Bind the bus and ENGINE_IN, connect to ENGINE_OUT (already bound), and start the thread. */
 int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, char *why,
 		 size_t why_n);
-/* The endpoint of the worker bus, with the port that replaced a wildcard. */
+/* Return the endpoint of the worker bus, with the port that replaced a wildcard. */
 const char *engine_bus(const struct engine *e);
-/* After ENGINE_QUIT was sent: waits for the thread and frees everything. */
+/* Wait for the thread, after ENGINE_QUIT was sent, and free everything. */
 void engine_join(struct engine *e);
 
 #endif

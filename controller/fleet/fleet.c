@@ -13,11 +13,11 @@
 #include <stdatomic.h>
 
 enum {
-	TICK_US = 100 * 1000, /* deadlines, orders */
-	/* After a tp_group broke, its ranks send hello one by one.  The one that has shard 0 loaded is
-	 * preferred as rank 0 if its hello comes within this time. */
+	TICK_US = 100 * 1000, /* interval of deadline checks, rates and autoscaling */
+	/* After a tp_group broke, its ranks send hello one by one.  The rank that has shard 0 loaded is
+	 * preferred as rank 0 if its hello arrives within this time. */
 	MEET_US = 1000 * 1000,
-	/* After a tp_group broke this soon, none is formed for HOLD_US. */
+	/* If a tp_group broke within YOUNG_US of its start, none is formed for HOLD_US. */
 	YOUNG_US = 2 * 1000 * 1000,
 	HOLD_US = 500 * 1000,
 };
@@ -44,7 +44,7 @@ void fleet_update(struct fleet *f, const char *why)
 			full = f->replicas[i]->full_kv_bytes;
 		}
 	if (!ready)
-		most = f->max_context; /* the last value known: replacements are usually alike */
+		most = f->max_context; /* the last known value: a replacement usually has the same size */
 	bool turned = ready != f->ready;
 	if (!turned && most == f->max_context && !why[0])
 		return;
@@ -59,7 +59,7 @@ void fleet_update(struct fleet *f, const char *why)
 	emit_event(f->emit, ev);
 	if (!turned)
 		return;
-	emit_flush(f->emit); /* the front end first: a client may follow the notice at once */
+	emit_flush(f->emit); /* the front end first: a client may act on the notice at once */
 	fleet_notice(f, (struct engine_notice){.kind = ready ? ENGINE_NOTICE_READY : ENGINE_NOTICE_UNREADY,
 					       .why = why});
 }
@@ -87,7 +87,7 @@ void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const c
 	while (f->replicas[at] != r)
 		at++;
 	f->replicas[at] = f->replicas[--f->n_replicas];
-	/* The reason may be a loss that is in the log already. */
+	/* The reason may be a loss that was logged already. */
 	if (why[0] && strcmp(why, f->last_loss) != 0)
 		log_warn("fleet", "replica ended replica=%llu: %s", (unsigned long long)r->id, why);
 	else if (why[0])
@@ -114,7 +114,8 @@ static size_t kind_length(const char *device)
 bool fleet_same_kind(const struct worker *a, const struct worker *b)
 {
 	size_t n = kind_length(a->hello.device);
-	/* A host name is only declared: the ranks would wait in vain, or worse, at another host's place. */
+	/* A host name is only declared: ranks on different hosts would wait for each other in vain, or
+	 * connect to another host's meeting place. */
 	return strcmp(a->hello.host, b->hello.host) == 0 && strcmp(a->address, b->address) == 0 &&
 	       n == kind_length(b->hello.device) && strncmp(a->hello.device, b->hello.device, n) == 0;
 }
@@ -124,7 +125,8 @@ static bool is_idle(const struct fleet *f, const struct worker *k)
 	return k->state == WORKER_JOINING && !k->broken && (f->tp == 1 || k->hello.meet[0]);
 }
 
-/* The other ranks meet at rank 0, so its meeting place must be unused.  false: none is, for now. */
+/* Choose a rank 0 with an unused meeting place, since the other ranks meet there.  False: there is none for
+ * now. */
 static bool choose_rank0(const struct fleet *f, struct worker **ranks, int64_t now_us)
 {
 	if (f->tp == 1 || !ranks[0]->meet_used)
@@ -141,8 +143,8 @@ static bool choose_rank0(const struct fleet *f, struct worker **ranks, int64_t n
 	return false;
 }
 
-/* Fills ranks with tp idle workers of the same kind as `like`.  Those with a shard loaded keep its
- * rank.  false: too few now. */
+/* Fill ranks with tp idle workers of the same kind as `like`.  Workers that have a shard loaded keep its
+ * rank.  False: too few now. */
 static bool choose_ranks(struct fleet *f, const struct worker *like, struct worker **ranks, int64_t now_us)
 {
 	uint32_t n = 0;
@@ -225,12 +227,12 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 			 (unsigned long long)r->id, r->max_context, f->cfg->model_context,
 			 (unsigned long long)r->full_kv_bytes);
 	if (!f->served)
-		f->max_context = 0; /* until now a guess from the model */
+		f->max_context = 0; /* until now it was a guess from the model */
 	fleet_update(f, "");
 	fleet_assign_waiting(f, now_us);
 }
 
-/* The worker may have died of a job: strikes are counted against the jobs under way. */
+/* The job may have killed the worker: strikes are counted against the jobs in flight. */
 static void lose_replica(struct fleet *f, struct replica *r, int64_t now_us, const char *why)
 {
 	if (r->started)
@@ -255,23 +257,23 @@ static void apply_result(struct fleet *f, struct replica *r, int64_t now_us)
 	fleet_emit_events(f, r, now_us);
 }
 
-/* A worker is lost, and its tp_group with it. */
+/* Handle the loss of a worker, which ends its tp_group. */
 static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now_us)
 {
 	struct replica *r = fleet_by_epoch(f, ev->epoch);
 	int64_t pid = ev->worker->local_pid;
 	bool failed = ev->kind == LINK_FAILED;
-	/* The supervisor ends a service that cannot start, and only for a worker of its own; it prints why.
-	 */
+	/* The supervisor ends a service that cannot start, but only for a worker that it started; it prints
+	 * why. */
 	const bool ends = failed && pid && f->cfg->supervised && !f->served;
 	if (ends)
 		log_info("fleet", "worker=%llu lost: it cannot serve", (unsigned long long)ev->worker->id);
 	else
 		log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
 	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
-	/* LOST makes the supervisor kill and replace the worker.  Not after LINK_FAILED: the worker exits by
-	 * itself, and a retry would fail the same way.  Nor without a limit on silence: a debugger may hold
-	 * the worker, and if it lives it sends hello again. */
+	/* LOST makes the supervisor kill and replace the worker.  It is not sent after LINK_FAILED: the
+	 * worker exits by itself, and a retry would fail the same way.  Nor is it sent if silence has no
+	 * limit: a debugger may hold the worker, which sends hello again if it is alive. */
 	if (!failed && pid && f->cfg->silent_us >= 0)
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
@@ -299,6 +301,10 @@ void fleet_apply(struct fleet *f, int64_t now_us)
 		if (r)
 			apply_result(f, r, now_us);
 		break;
+	case LINK_AWAKE:
+		for (uint32_t i = 0; r && i < f->result.n_held; i++)
+			sched_awake(r->sched, f->result.held[i]);
+		break;
 	case LINK_READY:
 		if (r)
 			apply_ready(f, r, now_us);
@@ -325,7 +331,7 @@ void fleet_apply(struct fleet *f, int64_t now_us)
 	}
 }
 
-/* ---- the rest of a turn ---- */
+/* ---- the other stages of an iteration ---- */
 
 void fleet_schedule(struct fleet *f, int64_t now_us)
 {

@@ -1,12 +1,12 @@
-/* fleet_autoscale.c - a service that changes the number of its replicas by its load (autoscale.h). */
+/* fleet_autoscale.c - changes the number of replicas by the service's load (autoscale.h). */
 #include "controller/fleet/fleet_impl.h"
 
 #include "base/log.h"
 
-/* After a scale that failed: a device that is in use may be free then. */
+/* Pause after a scale that failed: a device that was in use may be free later. */
 static const int64_t retry_us = 60 * 1000000LL;
 
-/* Sequences that run or wait. */
+/* Return the sequences that run or wait. */
 static uint32_t load_of(const struct sched *s)
 {
 	struct sched_stats st;
@@ -37,7 +37,7 @@ void fleet_autoscale(struct fleet *f, int64_t now_us)
 	}
 	if (!autoscale_due(&f->autoscale, now_us) || now_us < f->scale_us)
 		return;
-	/* After a restart of the controller those of the one before are there. */
+	/* After a restart of the controller, its predecessor's replicas may exist. */
 	const uint32_t before = f->n_wanted ? f->n_wanted : n;
 	f->n_wanted = autoscale_decide(&f->autoscale, before, serving, now_us);
 	if (f->n_wanted != before)

@@ -1,11 +1,12 @@
-/* fleet_balance.c - work stealing: a replica with room takes jobs that wait elsewhere, where they are
- * expected to end earlier on it.
+/* fleet_balance.c - work stealing: a replica with room takes jobs that wait elsewhere, if they are expected
+ * to end earlier on it.
  *
  *   stays   [ prompts and outputs before it | its prompt, not cached there | its output ]
- *   moves   [ prompts taken this turn | its prompt, not cached here | its output ]
+ *   moves   [ prompts taken in this pass | its prompt, not cached here | its output ]
  *
- * at the measured speeds of the two replicas.  The next job in the queue's order moves first.  If none gains
- * although it is taken for the next, those further back may: the jobs before them are counted. */
+ * The times follow from the measured speeds of the two replicas.  The next job in the queue's order moves
+ * first.  If no job gains by moving now, jobs further back may still gain, since the jobs before them are
+ * counted. */
 #include "controller/fleet/fleet_impl.h"
 #include "controller/fleet/route.h"
 
@@ -14,28 +15,28 @@
 #include <stdlib.h>
 
 enum {
-	TAKE_MAX = 16,    /* groups that a replica takes in one turn */
-	LOOKUPS_MAX = 64, /* groups looked up in the prefix caches for it */
-	LINE_MAX = 1024,  /* waiting groups, by arrival, with an estimated place in the queue */
-	LEFT_MAX = 1024,  /* tokens: outputs mostly end long before an open-ended max_tokens */
-	LOOK_US = 20000,  /* after a look at jobs that all end earlier where they are */
+	TAKE_MAX = 16,    /* groups that a replica takes in one pass */
+	LOOKUPS_MAX = 64, /* groups looked up in the prefix caches per pass */
+	LINE_MAX = 1024,  /* waiting groups, by arrival, that get an estimated place in the queue */
+	LEFT_MAX = 1024,  /* tokens: most outputs end long before an open-ended max_tokens */
+	LOOK_US = 20000,  /* pause after a pass in which all jobs would end earlier where they are */
 };
 
-/* The replica that takes. */
+/* The replica that takes groups, and the state of its pass. */
 struct taker {
 	struct fleet *f;
 	struct replica *to, *from;
-	uint64_t room, tokens; /* tokens left, and taken */
-	uint32_t n_slots, n;   /* sequences left; groups taken */
+	uint64_t room, tokens; /* tokens of room left; tokens taken */
+	uint32_t n_slots, n;   /* sequences of room left; groups taken */
 	uint32_t n_lookups;
 	int64_t now_us;
-	bool declined; /* a group would end later */
-	/* Of from: */
+	bool declined; /* at least one group would end later here */
+	/* The source replica, `from`: */
 	struct sched_ahead running;
 	struct sched_stats stats;
-	uint64_t ahead_prompt, ahead_left; /* tokens of the waiting groups before the one considered ... */
-	uint64_t n_ahead;                  /* ... and how many */
-	uint64_t seen, uncached;           /* tokens of those that were looked up; and not found */
+	uint64_t ahead_prompt, ahead_left; /* tokens of the waiting groups before the current group ... */
+	uint64_t n_ahead;                  /* ... and the number of these groups */
+	uint64_t seen, uncached;           /* tokens of the groups looked up; of these, not cached */
 };
 
 static const struct seq *longest(const struct group *g)
@@ -46,7 +47,7 @@ static const struct seq *longest(const struct group *g)
 	return most;
 }
 
-/* Tokens that an output of the group is expected to get at most. */
+/* Return the expected maximum of tokens that an output of the group still produces. */
 static uint32_t left_of(const struct group *g)
 {
 	uint32_t most = 0;
@@ -62,7 +63,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Steps until the group is admitted where it is: none if there is room for it and for all before it. */
+/* Return the steps until the group is admitted at its present replica; 0 if there is room for it and for all
+ * groups before it. */
 static uint64_t steps_until_admitted(const struct taker *t, const struct group *g)
 {
 	const struct sched_stats *st = &t->stats;
@@ -85,7 +87,7 @@ static bool is_earlier(const struct taker *t, const struct group *g, uint32_t ca
 	};
 	const struct route_path stays = {
 		.prompt_tokens = t->running.prompt_rest + t->ahead_prompt + n - min_u32(n, cached_from),
-		/* It waits for the next plan at least. */
+		/* It waits at least for the next plan. */
 		.steps = 1 + steps_until_admitted(t, g) + left,
 		.prefill_tps = t->from->prefill_tps,
 		.decode_us = t->from->decode_us,
@@ -101,7 +103,8 @@ static uint32_t cached(const struct replica *r, const struct group *g)
 	return sched_cached(r->sched, q->tokens ? q->tokens : g->prompt, q->n_tokens, g->salt);
 }
 
-/* The caches are looked up only where they decide.  A replica that drains is to get rid of all it has. */
+/* Return whether the group gains by moving.  The caches are looked up only if they decide.  A draining
+ * replica gives up all its groups. */
 static bool gains(struct taker *t, const struct group *g)
 {
 	uint32_t all = longest(g)->n_tokens;
@@ -117,7 +120,7 @@ static bool gains(struct taker *t, const struct group *g)
 static bool accepts(const struct group *g, void *user)
 {
 	struct taker *t = user;
-	/* fleet_bind_class() is called only when it leaves. */
+	/* fleet_bind_class() is called only when the group leaves. */
 	uint32_t bound = g->first_token_us ? fleet_class_at(t->from, g) : g->numerics_class;
 	return longest(g)->n_tokens < t->room && fleet_fits(t->to, g) &&
 	       (!bound || bound == fleet_class_at(t->to, g)) && gains(t, g);
@@ -141,14 +144,15 @@ static void take(struct taker *t, struct group *g)
 
 /* ---- further back in the queue ---- */
 
-/* A waiting group. */
+/* A waiting group and its estimated place. */
 struct place {
 	struct group *g;
-	uint64_t before; /* tokens of its user's groups before it; then of its account's, by the share */
+	uint64_t before; /* tokens of its user's groups before it; later of its account's groups, divided
+			    by the share */
 	uint32_t left;
 };
 
-/* -1, 0, 1 */
+/* Return -1, 0 or 1. */
 static int compare(uint64_t a, uint64_t b)
 {
 	return (a > b) - (a < b);
@@ -170,7 +174,7 @@ static int by_user(const void *pa, const void *pb)
 	return a->user != b->user ? compare(a->user, b->user) : compare(a->order, b->order);
 }
 
-/* Users of an account take turns. */
+/* Compare two groups by place: the users of an account take turns. */
 static int by_user_turn(const void *pa, const void *pb)
 {
 	const struct place *a = pa, *b = pb;
@@ -180,7 +184,7 @@ static int by_user_turn(const void *pa, const void *pb)
 	return a->before != b->before ? compare(a->before, b->before) : compare(a->g->order, b->g->order);
 }
 
-/* Accounts of one priority take turns. */
+/* Compare two groups by place: the accounts of one priority take turns. */
 static int by_turn(const void *pa, const void *pb)
 {
 	const struct place *a = pa, *b = pb;
@@ -200,7 +204,7 @@ static bool is_waiting(const struct group *g)
 	return waits;
 }
 
-/* The waiting groups of the replica, as their turn is expected to come. */
+/* Fill line with the replica's waiting groups in their expected order of admission. */
 static uint32_t line_up(const struct replica *r, struct place *line)
 {
 	uint32_t n = 0;
@@ -214,7 +218,7 @@ static uint32_t line_up(const struct replica *r, struct place *line)
 			line[i].before = last->before + last->g->n_prompt + last->left;
 	}
 	qsort(line, n, sizeof *line, by_user_turn);
-	uint64_t sum = 0; /* of the account */
+	uint64_t sum = 0; /* tokens of the account so far */
 	for (uint32_t i = 0; i < n; i++) {
 		const struct group *g = line[i].g;
 		if (i && by_account(line[i - 1].g, g))
@@ -226,8 +230,8 @@ static uint32_t line_up(const struct replica *r, struct place *line)
 	return n;
 }
 
-/* The group stays, and goes before those behind it in the line.  Beyond the look-ups, as much of a prompt is
- * taken to be cached as of those before it. */
+/* Count a group that stays as being before the later groups in the line.  When the look-ups are used up, the
+ * same fraction of a prompt is assumed to be cached as in earlier groups. */
 static void pass(struct taker *t, const struct place *p)
 {
 	uint32_t n = longest(p->g)->n_tokens;
@@ -260,7 +264,7 @@ static void take_from_line(struct taker *t)
 
 /* ---- replicas ---- */
 
-/* The replica with the most waiting tokens, of those not marked in but[]. */
+/* Return the replica with the most waiting tokens, excluding those marked in but[]. */
 static struct replica *most_queued(const struct fleet *f, const bool *but, uint32_t *at)
 {
 	struct replica *most = NULL;
@@ -281,11 +285,11 @@ static struct replica *most_queued(const struct fleet *f, const bool *but, uint3
 	return most;
 }
 
-/* r has room and nothing waits there: it takes groups that wait elsewhere, as many as it can begin in a
+/* Let r, which has room and no waiting group, take groups that wait elsewhere, as many as it can begin in one
  * step. */
 static void take_over(struct fleet *f, struct replica *r, const struct sched_stats *st, int64_t now_us)
 {
-	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* r itself, and replicas without a group for it */
+	bool passed[ENGINE_REPLICAS_MAX] = {false}; /* r itself, and replicas that have no group for it */
 	struct taker t = {.f = f, .to = r, .n_slots = f->cfg->max_seqs - st->n_running, .now_us = now_us};
 	uint32_t at;
 	t.room = (uint64_t)(st->n_free + st->n_cached) * r->block_size;

@@ -18,7 +18,7 @@ bool fleet_fits(const struct replica *r, const struct group *g)
 	return (uint64_t)g->n_prompt + g->params.max_tokens <= r->max_context;
 }
 
-/* The replicas that the group fits: of its numerics class, or of any before its first token. */
+/* Collect the replicas that the group fits: of its numerics class, or of any class before its first token. */
 static uint32_t candidates(struct fleet *f, const struct group *g, const struct replica *but, bool any_class,
 			   struct replica **out)
 {
@@ -32,7 +32,7 @@ static uint32_t candidates(struct fleet *f, const struct group *g, const struct 
 	return n;
 }
 
-/* The replica for the group, other than `but`; NULL: none now. */
+/* Return the replica for the group, other than `but`; NULL: none now. */
 static struct replica *choose(struct fleet *f, const struct group *g, const struct replica *but)
 {
 	struct replica *rows[ENGINE_REPLICAS_MAX];
@@ -53,8 +53,8 @@ static struct replica *choose(struct fleet *f, const struct group *g, const stru
 			.cached = params_needs_rows(&g->params)
 					  ? 0
 					  : sched_cached(rows[i]->sched, g->prompt, g->n_prompt, g->salt),
-			/* Short prompts never measure prefill: then the steps of outputs show which is slow.
-			 */
+			/* Short prompts never measure prefill; then decode times show which replica is
+			 * slow. */
 			.speed = prompts || !decodes ? rows[i]->prefill_tps : 1e6 / rows[i]->decode_us,
 		};
 	return rows[route_choose(o, n, g->n_prompt)];
@@ -68,8 +68,8 @@ void fleet_bind_class(const struct replica *r, struct group *g)
 
 void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t now_us)
 {
-	/* Prompt logprobs must all be of one numerics class: those of an incomplete prompt are not sent yet,
-	 * and are computed again. */
+	/* Prompt logprobs must all be of one numerics class: those of an incomplete prompt were not sent, and
+	 * are recomputed. */
 	if (!g->numerics_class && g->first_run_us && g->params.prompt_logprobs >= 0)
 		emit_drop_prompt(f->emit, g->job);
 	if (g->numerics_class && g->numerics_class != fleet_class_at(r, g)) {
@@ -83,7 +83,7 @@ void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t n
 	sched_adopt(r->sched, &g);
 }
 
-/* Assigns the group to a replica, or leaves it unassigned. */
+/* Assign the group to a replica, or leave it unassigned. */
 static void place(struct fleet *f, struct group *g, int64_t now_us)
 {
 	struct replica *r = choose(f, g, NULL);
@@ -96,7 +96,7 @@ static void place(struct fleet *f, struct group *g, int64_t now_us)
 	sched_adopt(f->unassigned, &g);
 }
 
-/* On any replica the group would kill the worker. */
+/* Fail a group that would kill the worker of any replica. */
 static void fail_poisoned(struct fleet *f, struct replica *r, struct group *g)
 {
 	log_error("fleet", "job=%llu failed: every worker that computes it dies", (unsigned long long)g->job);
@@ -135,7 +135,7 @@ void fleet_assign_waiting(struct fleet *f, int64_t now_us)
 
 /* ---- drain ---- */
 
-/* Whether every group of the replica could continue elsewhere. */
+/* Return whether every group of the replica could continue elsewhere. */
 static bool can_all_move(struct fleet *f, struct replica *r)
 {
 	for (struct group *g = sched_first(r->sched); g; g = sched_next(r->sched, g)) {
@@ -163,7 +163,7 @@ void fleet_drain_jobs(struct fleet *f, int64_t now_us)
 		if (r->state != REPLICA_DRAINING || !sched_first(r->sched))
 			continue;
 		move_new(f, r, now_us);
-		/* Running groups leave all together, once no plan is under way; else they finish here. */
+		/* Running groups leave together, once no plan is in flight; otherwise they finish here. */
 		r->paused = can_all_move(f, r);
 		if (!r->paused || !sched_quiet(r->sched))
 			continue;
@@ -179,7 +179,7 @@ void fleet_submit(struct fleet *f, struct group **gp, bool resumed, int64_t now_
 {
 	struct group *g = *gp;
 	*gp = NULL;
-	/* A replica that held a resumed job may still come back, whatever the first ones hold. */
+	/* A replica that held a resumed job may still return, whatever context the first replicas have. */
 	g->unsized = !f->served && !resumed;
 	f->unsized = f->unsized || g->unsized;
 	g->order = ++f->last_order;
@@ -187,7 +187,7 @@ void fleet_submit(struct fleet *f, struct group **gp, bool resumed, int64_t now_
 	place(f, g, now_us);
 }
 
-/* The scheduler that has the job; NULL: it has ended. */
+/* Return the scheduler that has the job; NULL: it has ended. */
 static struct sched *find_holder(struct fleet *f, uint64_t job)
 {
 	for (uint32_t i = 0; i < f->n_replicas; i++)

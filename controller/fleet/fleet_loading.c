@@ -1,5 +1,5 @@
-/* fleet_loading.c - workers that load, while they do: to the log every few seconds, and to the process and to
- * /health while nothing serves. */
+/* fleet_loading.c - reports workers that load: to the log every few seconds, and to the supervisor and
+ * /health while no replica serves. */
 #include "controller/fleet/emit.h"
 #include "controller/fleet/fleet_impl.h"
 
@@ -49,7 +49,7 @@ static void log_loads(struct fleet *f, int64_t now_us)
 	}
 }
 
-/* All loads as one: the sum of their bytes, what the slowest does. */
+/* Summarise all loads: the sum of their bytes, and the activity of the slowest. */
 static struct engine_loading sum_loads(const struct fleet *f, int64_t now_us)
 {
 	struct engine_loading sum = {0};
@@ -87,7 +87,7 @@ static void describe(const struct fleet *f, const struct engine_loading *l, char
 		snprintf(out, n, "no worker has connected yet");
 }
 
-/* Since the last look: even the shortest load is reported once. */
+/* Return whether a load has begun since the last report, so that even the shortest load is reported once. */
 static bool has_begun(const struct fleet *f)
 {
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++)

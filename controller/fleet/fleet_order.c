@@ -1,4 +1,4 @@
-/* fleet_order.c - scale and drain: an operator's orders, until they are carried out. */
+/* fleet_order.c - scale and drain: carries out an operator's orders. */
 #include "controller/fleet/fleet_impl.h"
 
 #include "base/log.h"
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static const int64_t wait_default_us = 600 * 1000000LL;
-/* Of a scale that no client waits for (fleet_scale()). */
+/* Tag of a scale that no client waits for (fleet_scale()). */
 static const uint64_t own_tag = UINT64_MAX;
 
 __attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64_t tag, enum code code,
@@ -28,7 +28,7 @@ __attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64
 		emit_event(f->emit, ev);
 		return;
 	}
-	if (code && code != E_OVERLOADED) { /* not where the next one replaces it */
+	if (code && code != E_OVERLOADED) { /* no warning if the next scale replaces it */
 		log_warn("fleet", "the service does not reach the number of replicas that it wants: %s",
 			 ev->why);
 		f->scale_failed = true;
@@ -46,7 +46,7 @@ static uint32_t count(const struct fleet *f, enum replica_state state)
 	return n;
 }
 
-/* The process that started the controller also started this worker: it supervises both. */
+/* Return whether the process that started the controller also started this worker, and supervises both. */
 static bool is_supervised(const struct worker *k)
 {
 	char path[64], text[512];
@@ -60,7 +60,7 @@ static bool is_supervised(const struct worker *k)
 	ssize_t n = read(fd, text, sizeof text - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = '\0';
-	/* pid (name, which may hold anything) state parent */
+	/* format: pid (name, which may contain any character) state parent */
 	const char *end = strrchr(text, ')');
 	return end && strlen(end) > 4 && strtoll(end + 4, NULL, 10) == getppid();
 }
@@ -75,7 +75,7 @@ static bool is_device(const struct worker *k, const struct engine_cmd *c)
 
 /* ---- scale down ---- */
 
-/* A replica that does not serve yet, else the least loaded. */
+/* Return a replica that does not serve yet, else the least loaded one. */
 static struct replica *least_needed(const struct fleet *f)
 {
 	struct replica *best = NULL;
@@ -112,7 +112,7 @@ static void drain(struct fleet *f, struct replica *r, int64_t now_us)
 
 /* ---- scale up ---- */
 
-/* Requests missing workers from the supervisor.  false: there is none, and the order is answered. */
+/* Request missing workers from the supervisor.  False: there is no supervisor, and the order is answered. */
 static bool request_workers(struct fleet *f, const struct engine_cmd *c, uint32_t missing)
 {
 	uint32_t n = missing;
@@ -137,8 +137,8 @@ static bool request_workers(struct fleet *f, const struct engine_cmd *c, uint32_
 	return true;
 }
 
-/* An idle worker that will serve beside those to be started: with tp 1 any, else one that can form a
- * tp_group with them. */
+/* Return whether an idle worker will serve together with workers to be started: any worker with tp 1, else
+ * one that can form a tp_group with them. */
 static bool is_spare(const struct fleet *f, const struct worker *k, const struct engine_cmd *c)
 {
 	if (k->state != WORKER_JOINING || k->broken)
@@ -146,7 +146,7 @@ static bool is_spare(const struct fleet *f, const struct worker *k, const struct
 	return f->tp == 1 || (is_device(k, c) && is_supervised(k));
 }
 
-/* Idle workers that need not be started: of the kind that has the most. */
+/* Return how many idle workers need not be started: those of the most frequent kind. */
 static uint32_t n_spare(const struct fleet *f, const struct engine_cmd *c)
 {
 	const struct worker *spare[ENGINE_WORKERS_MAX];
@@ -239,10 +239,20 @@ static void order_scale(struct fleet *f, const struct engine_cmd *c, int64_t now
 	new_order(f, c, now_us);
 }
 
+static void order_forget(struct fleet *f, const struct engine_cmd *c)
+{
+	for (uint32_t i = 0; i < f->n_replicas; i++)
+		sched_forget_prefixes(f->replicas[i]->sched);
+	log_info("fleet", "prefix cache emptied replicas=%u", f->n_replicas);
+	answer(f, c->tag, CODE_OK, "%s", "");
+}
+
 void fleet_order(struct fleet *f, const struct engine_cmd *c, int64_t now_us)
 {
 	if (c->kind == ENGINE_DRAIN)
 		order_drain(f, c, now_us);
+	else if (c->kind == ENGINE_FORGET)
+		order_forget(f, c);
 	else
 		order_scale(f, c, now_us);
 }
@@ -261,7 +271,7 @@ bool fleet_scales(const struct fleet *f)
 	return false;
 }
 
-/* The worker is known and has not exited. */
+/* Return whether the worker is known and has not exited. */
 static bool is_present(const struct fleet *f, uint64_t worker)
 {
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
@@ -291,8 +301,8 @@ static bool is_done(struct fleet *f, const struct order *o, int64_t now_us)
 	return count(f, REPLICA_SERVING) == o->n_replicas && count(f, REPLICA_DRAINING) == 0;
 }
 
-/* The scale is reached.  Idle workers are retired, and the supervisor gets the pids to keep, so
- * that those being restarted or yet to join do not form further replicas. */
+/* The scale is reached: retire idle workers, and send the supervisor the pids to keep, so that workers that
+ * are being restarted or have yet to join do not form further replicas. */
 static void settle_scale(struct fleet *f, int64_t now_us)
 {
 	int64_t pids[ENGINE_WORKERS_MAX];
@@ -301,7 +311,7 @@ static void settle_scale(struct fleet *f, int64_t now_us)
 		struct worker *k = &f->workers->rows[i];
 		if (k->state == WORKER_JOINING && is_supervised(k))
 			fleet_retire(f, k, now_us);
-		/* Those of other hosts are none of the supervisor's. */
+		/* The supervisor has no workers on other hosts. */
 		if (worker_is_live(k) && k->local_pid)
 			pids[n++] = k->local_pid;
 	}
@@ -319,7 +329,7 @@ static void time_out(struct fleet *f, const struct order *o)
 		       f->last_loss[0] ? "; last loss: " : "", f->last_loss);
 }
 
-/* A retry would fail the same way, so the order does not wait for its timeout. */
+/* Answers at once: a retry would fail the same way. */
 void fleet_orders_failed(struct fleet *f, const char *why)
 {
 	uint32_t serving = count(f, REPLICA_SERVING);
@@ -333,11 +343,12 @@ void fleet_orders_failed(struct fleet *f, const char *why)
 	}
 }
 
-/* The tp_group may have broken since the order: the worker is idle, or in a new one. */
+/* Repeat the drain: the tp_group may have broken since the order, and the worker be idle or in a new
+ * group. */
 static void drain_again(struct fleet *f, struct worker *k, int64_t now_us)
 {
 	struct replica *r = fleet_by_epoch(f, k->epoch);
-	/* Jobs that only it can continue are unassigned now. */
+	/* Jobs that only this worker can continue are unassigned now. */
 	bool needed = sched_first(f->unassigned) != NULL;
 	if (!r && !needed)
 		fleet_retire(f, k, now_us);

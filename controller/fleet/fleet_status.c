@@ -42,7 +42,7 @@ static void put_workers(const struct fleet *f, struct engine_status *out)
 			 idle == 1 ? "" : "s", idle == 1 ? "s" : "", f->tp);
 }
 
-/* A note about jobs that no replica takes although one serves. */
+/* Add a note about jobs that no replica takes although one serves. */
 static void describe_unassigned(const struct fleet *f, struct engine_status *out)
 {
 	uint32_t n = 0;

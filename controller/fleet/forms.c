@@ -6,18 +6,18 @@
 #include <stdlib.h>
 
 struct entry {
-	struct form *form; /* a reference */
+	struct form *form; /* holds a reference */
 	uint32_t number;
 	uint32_t n_slots;
-	uint64_t used; /* when a slot last got it, or gave it up */
+	uint64_t used; /* clock when a slot last got or gave up this constraint */
 };
 
 struct forms {
-	struct entry *entries; /* [n] those that the workers have */
+	struct entry *entries; /* [n] constraints that the workers have */
 	uint32_t n, cap;
-	uint32_t *slots; /* [max_slots] number of each slot's form; 0: none */
+	uint32_t *slots; /* [max_slots] number of each slot's constraint; 0: none */
 	uint32_t max_slots;
-	uint32_t last; /* number given last */
+	uint32_t last; /* number assigned last */
 	uint64_t clock;
 };
 
@@ -56,7 +56,7 @@ static struct entry *by_form(struct forms *f, const struct form *form)
 	return NULL;
 }
 
-/* The slot has the form of this number from now on; 0: none. */
+/* Give the slot the constraint with this number; 0: none. */
 static void set_slot(struct forms *f, uint32_t slot, uint32_t number)
 {
 	assert(slot < f->max_slots);
@@ -74,7 +74,7 @@ static void set_slot(struct forms *f, uint32_t slot, uint32_t number)
 	f->slots[slot] = number;
 }
 
-/* Numbers are not used twice, unless four billion have been. */
+/* Return an unused number; numbers repeat only after four billion. */
 static uint32_t next_number(struct forms *f)
 {
 	do
@@ -97,7 +97,7 @@ static uint32_t number_of(struct forms *f, struct plan *p, struct form *form)
 	return number;
 }
 
-/* Drops the forms that were given up first, until those without a slot are few enough. */
+/* Drop the constraints that were given up first, until few enough are without a slot. */
 static void drop_idle(struct forms *f, struct plan *p)
 {
 	for (;;) {
@@ -121,7 +121,8 @@ static void drop_idle(struct forms *f, struct plan *p)
 
 void forms_number(struct forms *f, struct plan *p)
 {
-	/* Those without a slot since the plan before: workers drop forms before they take up sequences. */
+	/* Drops only constraints without a slot since the previous plan, because workers drop constraints
+	 * before they add sequences. */
 	drop_idle(f, p);
 	for (uint32_t i = 0; i < p->n_drop; i++)
 		set_slot(f, p->drop[i], 0);

@@ -19,13 +19,13 @@
 
 enum {
 	NICE = 10,
-	WARN_US = 1000 * 1000, /* between two warnings that a worker can cause */
-	ANSWERS_MAX = 64,      /* read ahead of the engine thread: 16 MiB */
+	WARN_US = 1000 * 1000, /* between two warnings caused by workers */
+	ANSWERS_MAX = 64,      /* answers read ahead of the engine thread: 16 MiB */
 };
 
-/* What of the answers may lie unread at the sockets, in bytes: of a worker, and of all.  A worker that reads
- * asks for 4 MiB at a time.  The last answer may go beyond; and a worker of which nothing is there gets one
- * beyond the limit of all, so that no number of others keeps it waiting. */
+/* Limits of unread bytes at the sockets: of one worker, and of all.  A worker that reads requests 4 MiB at a
+ * time.  The last answer may exceed a limit.  A worker without unread answers gets one answer beyond the
+ * total limit, so that other workers cannot keep it waiting. */
 #define WORKER_UNREAD ((size_t)8 << 20)
 #define ALL_UNREAD    ((size_t)64 << 20)
 
@@ -33,7 +33,7 @@ enum {
 struct tally {
 	struct tally *next;
 	uint64_t worker;
-	uint32_t n; /* of both */
+	uint32_t n; /* number of both */
 	size_t unread;
 };
 
@@ -43,7 +43,7 @@ struct asked {
 	struct model_server *server;
 	struct bus_want want;
 	struct buf answer;
-	bool forgotten; /* while it was answered */
+	bool forgotten; /* its worker was forgotten while the answer was made */
 };
 
 struct queue {
@@ -56,19 +56,19 @@ struct model_server {
 	char sketch[SKETCH_SIZE];
 	struct checksums sums;
 	pthread_t thread;
-	int fd; /* eventfd */
-	/* of the thread */
-	struct manifest manifest; /* n is 0 until it is known */
-	int open;                 /* the file that was read last; -1: none */
+	int fd; /* eventfd, readable when there are answers */
+	/* Used by the thread only: */
+	struct manifest manifest; /* n is 0 until the checksums are known */
+	int open;                 /* descriptor of the file that was read last; -1: none */
 	uint32_t open_file;
 	char *bytes; /* [BUS_CHUNK_MAX] */
 	int64_t warned_us;
 	atomic_bool stop;
-	pthread_mutex_t lock; /* of all that follows */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t wake;
 	struct queue requests, answers;
 	uint32_t n_answers;
-	struct asked *busy; /* being answered; NULL: none */
+	struct asked *busy; /* request being answered; NULL: none */
 	struct tally *tallies;
 	size_t unread;
 	uint32_t n_users; /* the server itself, and each answer that was taken */
@@ -133,7 +133,7 @@ static bool may_answer(const struct model_server *s, const struct tally *t)
 	return t->unread < WORKER_UNREAD && (s->unread < ALL_UNREAD || !t->unread);
 }
 
-/* The first request that may be answered now; NULL: none. */
+/* Take the first request that may be answered now; NULL: none. */
 static struct asked *take_request(struct model_server *s)
 {
 	struct asked **at = &s->requests.first, *a;
@@ -166,7 +166,7 @@ static uint32_t drop(struct queue *q, uint64_t worker)
 
 /* ---- the thread ---- */
 
-/* Reads all files, where no record has their checksums. */
+/* Make the manifest; reads all files of which no record has the checksums. */
 static int make_manifest(struct model_server *s, bool known, char *why, size_t why_n)
 {
 	const int64_t t0 = clock_us();
@@ -198,7 +198,7 @@ static void answer_list(struct model_server *s, struct buf *out)
 	bus_encode_files(rc ? &none : &s->manifest, rc ? why : "", out);
 }
 
-/* Opens the file, if it is still the one that the checksums are of. */
+/* Open the file if it is still the file of which the checksums were made. */
 static int open_file(struct model_server *s, uint32_t file, char *why, size_t why_n)
 {
 	struct stat st;
@@ -263,7 +263,7 @@ static void answer_chunk(struct model_server *s, const struct bus_want *w, struc
 static void *serve(void *arg)
 {
 	struct model_server *s = arg;
-	setpriority(PRIO_PROCESS, 0, NICE); /* of this thread: it may read and hash gigabytes */
+	setpriority(PRIO_PROCESS, 0, NICE); /* this thread only: it may read and hash gigabytes */
 	pthread_mutex_lock(&s->lock);
 	while (!atomic_load(&s->stop)) {
 		struct asked *a = s->busy = take_request(s);
@@ -294,7 +294,7 @@ static void *serve(void *arg)
 
 /* ---- lifecycle ---- */
 
-/* A user less: the last one frees it.  Under the lock, which it lets go. */
+/* Give up one use; the last user frees the server.  Called under the lock, which is released. */
 static void server_leave(struct model_server *s)
 {
 	struct asked *a;
@@ -375,7 +375,7 @@ void model_server_stop(struct model_server *s)
 	server_leave(s);
 }
 
-/* ---- for the engine's thread ---- */
+/* ---- called by the engine's thread ---- */
 
 const char *model_server_sketch(const struct model_server *s)
 {
@@ -410,7 +410,7 @@ int model_server_fd(const struct model_server *s)
 	return s->fd;
 }
 
-/* The bytes have been written to the connection, or are of no use any more.  Any thread. */
+/* The bytes have been written to the connection, or were dropped.  Any thread. */
 static void release(void *bytes, void *answer)
 {
 	struct asked *a = answer;

@@ -1,16 +1,16 @@
-/* model_server.h - gives workers that lack the model its files: the list of them with checksums, and chunks.
- * A thread of low priority reads the files, so that the engine's does not wait for a disk; answers come
- * encoded, and the engine's thread sends them after its plans.
+/* model_server.h - sends the model's files to workers that lack them: a list with checksums, then chunks.
+ * A thread of low priority reads the files, so that the engine's thread never waits for a disk.  The answers
+ * are encoded by that thread; the engine's thread sends them after its plans.
  *
- *     engine thread   ask ............ poll fd, take, send
- *     this thread          read, hash, encode
- *     ZeroMQ's                                             write, release
+ *     engine thread   request ........ poll fd, take, send
+ *     this thread              read, hash, encode
+ *     ZeroMQ threads                                     write, release
  *
- * The files are those of the start: one that was changed or replaced since is refused, since workers that
- * serve already have the others' contents.
+ * Only the files present at start are sent.  A file that was changed or replaced since is refused, because
+ * workers that serve already have loaded the original.
  *
- * At most MODEL_SERVER_ASKED requests of a worker wait, and for one that does not read its answers no more of
- * them are made: 8 MiB lie unread, and 64 MiB of all workers (with one answer of each beyond). */
+ * At most MODEL_SERVER_ASKED requests of a worker wait.  A worker that does not read its answers gets no more
+ * while 8 MiB of them are unread, or 64 MiB over all workers (in both cases plus one answer per worker). */
 #ifndef QUERN_CONTROLLER_FLEET_MODEL_SERVER_H
 #define QUERN_CONTROLLER_FLEET_MODEL_SERVER_H
 
@@ -25,21 +25,21 @@ enum { MODEL_SERVER_ASKED = 64 };
 
 struct model_server;
 
-/* path: the model; name: for people; records: where checksums are kept (store/fingerprint.h), NULL: nowhere.
- * -ENOENT, ... with the reason: the model has no weights here. */
+/* path: the model; name: the name shown to people; records: where checksums are kept (store/fingerprint.h),
+ * NULL: nowhere.  -ENOENT, ... with the reason: the model has no weights here. */
 int model_server_start(struct model_server **out, const char *path, const char *name, const char *records,
 		       char *why, size_t why_n);
 void model_server_stop(struct model_server *s); /* NULL is fine */
 
 const char *model_server_sketch(const struct model_server *s);
-/* Into out: "", as long as the checksums of some files are not known. */
+/* Write the fingerprint to out; "" until the checksums of all files are known. */
 void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPRINT]);
 
-/* A worker's request.  false: it has too many, and this one is dropped. */
+/* Queue a worker's request.  False: too many of its requests wait, and this one is dropped. */
 bool model_server_ask(struct model_server *s, uint64_t worker, const struct bus_want *w);
-/* Readable when there is an answer. */
+/* Return a descriptor that is readable when there is an answer. */
 int model_server_fd(const struct model_server *s);
-/* An answer, encoded.  release(bytes, hint) gives the bytes back when they have been written, or were not;
+/* An encoded answer.  release(bytes, hint) returns the bytes when they have been written, or were dropped;
  * any thread may call it (zmq_msg_init_data()), also after model_server_stop(). */
 struct model_answer {
 	uint64_t worker;
@@ -48,9 +48,9 @@ struct model_answer {
 	void (*release)(void *bytes, void *hint);
 	void *hint;
 };
-/* The next one, which the caller releases.  false: there is none now. */
+/* Take the next answer, which the caller releases.  False: there is none now. */
 bool model_server_take(struct model_server *s, struct model_answer *out);
-/* Forgets what the worker has asked for, but what was taken. */
+/* Drop the worker's requests and answers, except answers that were taken. */
 void model_server_forget(struct model_server *s, uint64_t worker);
 
 #endif

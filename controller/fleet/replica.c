@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-	PREFILL_ROWS = 64,     /* fewest prompt rows of a step that measures prefill speed */
-	PROBE_US = 250 * 1000, /* a worker that dies right after its start has died by then */
+	PREFILL_ROWS = 64,     /* least prompt rows of a step that measures prefill speed */
+	PROBE_US = 250 * 1000, /* after this time, a worker has survived its start */
 };
 
 static enum sched_preempt preempt_mode(const char *name)
@@ -83,7 +83,7 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 				       "rank %u is of another numerics class than rank 0 (%s, not %s)", i,
 				       b->numerics, first->numerics);
 		}
-		/* Block numbers are shared by all ranks: the smallest pool decides. */
+		/* All ranks share block numbers: the smallest pool decides. */
 		n_blocks = b->n_blocks < n_blocks ? b->n_blocks : n_blocks;
 		n_host = b->n_host_blocks < n_host ? b->n_host_blocks : n_host;
 		r->block_bytes = b->block_bytes > r->block_bytes ? b->block_bytes : r->block_bytes;
@@ -138,7 +138,7 @@ uint32_t replica_rows(const struct replica *r, const struct result *result)
 static void measure_prefill(struct replica *r, const struct result *result)
 {
 	uint32_t rows = replica_rows(r, result), prompt = r->prompt_rows[result->number % SCHED_AHEAD];
-	/* Decode rows cost far more each: a step of mostly decodes does not measure prompts. */
+	/* A decode row costs far more: a step of mostly decodes does not measure prompts. */
 	if (prompt < PREFILL_ROWS || prompt < rows - prompt || result->step_us == 0)
 		return;
 	double tps = rows * 1e6 / result->step_us;
@@ -154,7 +154,7 @@ static void measure_decode(struct replica *r, const struct result *result)
 	r->decode_us = r->decode_us == 0 ? result->step_us : 0.9 * r->decode_us + 0.1 * result->step_us;
 }
 
-/* Steps for which weights come to the device say nothing of what rows cost in others. */
+/* Steps that stream weights to the device do not show the cost of rows in other steps. */
 static void measure_pace(struct replica *r, const struct result *result)
 {
 	if (r->send_above && replica_rows(r, result) > r->send_above)
@@ -246,6 +246,9 @@ void replica_counts(const struct replica *r, struct engine_counts *out)
 		.expert_rows = x->rows - before->rows,
 		.expert_reads = x->reads - before->reads,
 		.expert_busiest = x->busiest - before->busiest,
+		.masks_waiting = st.n_held,
+		.masks_held = st.n_sat_out,
+		.mask_waits = r->n_ranks ? r->ranks[0]->mask_waits - r->ranks[0]->mask_waits_before : 0,
 	};
 }
 

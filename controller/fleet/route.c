@@ -21,7 +21,7 @@ uint32_t route_choose(const struct route_option *options, uint32_t n, uint32_t n
 	return best;
 }
 
-/* A first guess at speeds, used only while neither replica's is known; then it is the same for both. */
+/* Assumed speeds, used for both replicas while neither speed is known. */
 static const double guess_prefill_tps = 5000, guess_decode_us = 10000;
 
 static double known(double own, double other, double guess)

@@ -8,23 +8,24 @@
 /* A candidate replica. */
 struct route_option {
 	uint64_t load;   /* tokens queued or held there */
-	uint32_t cached; /* tokens of the job's prompt in its prefix cache */
-	double speed;    /* tokens per second; 0: unknown, taken as the mean of the others */
+	uint32_t cached; /* prompt tokens of the job in the replica's prefix cache */
+	double speed;    /* tokens per second; 0: unknown, the mean of the others is used */
 };
 
-/* The replica that finishes the job's prefill first: the one with the longest cached prefix, unless
- * more waits there than the prefix saves; without a prefix, the least loaded for its speed.  n >= 1. */
+/* Return the replica that finishes the job's prefill first: the replica with the longest cached prefix,
+ * unless more waits there than the prefix saves; without a prefix, the replica with the least load for its
+ * speed.  n >= 1. */
 uint32_t route_choose(const struct route_option *options, uint32_t n, uint32_t n_prompt);
 
-/* What lies between now and the end of a group at one replica, with that replica's measured speeds. */
+/* Work left before a group ends at one replica, with that replica's measured speeds. */
 struct route_path {
-	uint64_t prompt_tokens; /* to compute: of the groups before it, and its own that are not cached */
-	uint64_t steps;         /* that decode: until it is admitted, and for its own output */
-	double prefill_tps;     /* tokens per second; 0: unknown, taken as the other replica's */
-	double decode_us;       /* of a step; likewise */
+	uint64_t prompt_tokens; /* to compute: prompts of the groups before it, and its own uncached part */
+	uint64_t steps;         /* decode steps: until it is admitted, and for its own output */
+	double prefill_tps;     /* tokens per second; 0: unknown, the other replica's is used */
+	double decode_us;       /* time of a decode step; 0: unknown, the other replica's is used */
 };
 
-/* Whether the end of path a is earlier than that of b. */
+/* Return whether path a ends earlier than b. */
 bool route_is_earlier(const struct route_path *a, const struct route_path *b);
 
 #endif

@@ -1,7 +1,6 @@
 /* watchdog.h - detects a worker that makes no progress on the load or the plans that it was sent.
- * Heartbeats alone do not show it: they come from a separate thread, which continues while the main
- * thread hangs.  Progress is an answer, or a heartbeat with a new progress counter.
- * Pure; times in microseconds. */
+ * Heartbeats alone do not show a hang: a separate thread sends them, and continues while the main thread
+ * hangs.  Progress is an answer, or a heartbeat with a new progress counter.  Pure; times in microseconds. */
 #ifndef QUERN_CONTROLLER_FLEET_WATCHDOG_H
 #define QUERN_CONTROLLER_FLEET_WATCHDOG_H
 
@@ -9,12 +8,12 @@
 #include <stdint.h>
 
 struct watchdog {
-	bool pending;        /* a load, or plans, are not answered yet */
+	bool pending;        /* a load, or a plan, is not answered yet */
 	int64_t progress_us; /* while pending: the last progress, or the time of the first request */
 	uint64_t counter;    /* progress counter in the last heartbeat */
 };
 
-/* A request was sent.  Further ones while it is pending do not extend its time. */
+/* A request was sent.  Further requests while one is pending do not extend its time. */
 static inline void watchdog_expect(struct watchdog *w, int64_t now_us)
 {
 	if (!w->pending)

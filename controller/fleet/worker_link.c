@@ -17,39 +17,41 @@
 #include <zmq.h>
 
 enum {
-	/* Messages read per turn, so that a flood on the bus does not delay a step. */
+	/* Messages read per iteration, so that a flood on the bus does not delay a step. */
 	TURN_MAX = 256,
 	/* Largest pool accepted from a worker: tables of this size are allocated here. */
 	POOL_MAX = 1 << 24,
-	FILES_MAX = 8,         /* parts of a model sent per turn, behind all plans */
-	WARN_US = 1000 * 1000, /* between two warnings that any peer can cause */
-	/* A lost worker stays visible this long, unless another one takes its place. */
+	FILES_MAX = 8,         /* chunks of a model sent per iteration, after all plans */
+	WARN_US = 1000 * 1000, /* between two warnings caused by any peer */
+	/* A lost worker stays visible this long, unless another worker replaces it. */
 	LOST_SHOWN_US = 60 * 1000 * 1000,
-	LEAVE_US = 2 * 1000 * 1000, /* for a worker to confirm stop */
+	LEAVE_US = 2 * 1000 * 1000, /* time for a worker to confirm stop */
 	SILENT_US = 2 * 1000 * 1000,
 	STUCK_US = 120 * 1000 * 1000,
-	/* With no limit on silence, a worker that is silent this long gets no more heartbeats: unread, they
-	 * would fill its queue and leave no room for a plan. */
+	/* If silence has no limit, a worker that is silent this long gets no more heartbeats: unread
+	 * heartbeats would fill its queue and leave no room for a plan. */
 	HELD_US = 5 * 1000 * 1000,
-	/* This fraction of the silence limit (1/5) is left for noticing the loss and starting another. */
+	/* 1/SILENT_PART of the silence limit is reserved for noticing the loss and starting another
+	 * worker. */
 	SILENT_PART = 5,
 	HANDSHAKE_MS = 3000,
-	/* At exit, for workers to confirm stop.  One that gets no processor time before the connection closes
-	 * loses what it has not read (its socket is ZMQ_IMMEDIATE), and waits for its grace period. */
+	/* At exit, time for workers to confirm stop.  A worker that gets no processor time before the
+	 * connection closes loses unread messages (its socket is ZMQ_IMMEDIATE), and waits for its grace
+	 * period. */
 	STOP_US = 1500 * 1000,
 	LINGER_MS = 200, /* enough to send stop */
 	STRANGERS = 16,
 	WAIT_MS = 100,
-	HALF_TRIES = 3, /* to complete a message of which only the first frame was sent */
-	/* A connection was closed, and the monitor does not name the worker: heartbeats find it. */
+	HALF_TRIES = 3, /* to complete a message without its body */
+	/* A connection was closed, and the monitor does not name the worker: heartbeats find out which. */
 	PROBE_US = 50 * 1000,
 	PROBE_MS = 5,
-	/* Grace for a peer without hello: after a restart, other messages of a worker may come first. */
+	/* Grace for a peer without hello: after a restart, other messages of a worker may arrive first. */
 	STRANGER_US = 1000 * 1000,
-	CONNECTIONS_MAX = 4 * ENGINE_WORKERS_MAX, /* returning workers, and strangers */
-	BACKLOG = 1024,                           /* workers still connect during a flood of others */
-	HELLO_DUE_US = 10 * 1000 * 1000,          /* a connection without hello is closed then */
-	BAN_US = 1000 * 1000,                     /* for a worker with a revoked key to exit by itself */
+	CONNECTIONS_MAX = 4 * ENGINE_WORKERS_MAX, /* includes returning workers, and strangers */
+	BACKLOG = 1024,                  /* workers can still connect during a flood of connections */
+	HELLO_DUE_US = 10 * 1000 * 1000, /* a connection without hello is closed after this time */
+	BAN_US = 1000 * 1000,            /* time for a worker with a revoked key to exit by itself */
 };
 
 struct worker_link {
@@ -61,13 +63,13 @@ struct worker_link {
 	int64_t probe_until_us;
 	char endpoint[256];
 	struct worker_table table;
-	struct agree agree; /* on what --compute auto is */
+	struct agree agree; /* the modes chosen for --compute auto */
 	int64_t silent_us;  /* limits after which a worker is lost; negative: never */
 	int64_t stuck_us;
-	uint32_t turn; /* messages read in this turn */
+	uint32_t turn; /* messages read in this iteration */
 	int64_t warned_us;
 	struct buf out;
-	struct { /* peers that sent a message without hello, and since when */
+	struct { /* peers that sent a message without hello, and the time of the first */
 		uint8_t route[WORKER_ROUTE_MAX];
 		size_t route_n;
 		int64_t since_us;
@@ -160,7 +162,7 @@ static void read_monitor(struct worker_link *w, int64_t now_us)
 			memcpy(&fd, (char *)zmq_msg_data(&m) + sizeof event, sizeof fd);
 		}
 		if (zmq_msg_more(&m))
-			zmq_msg_recv(&m, w->monitor, 0); /* the endpoint */
+			zmq_msg_recv(&m, w->monitor, 0); /* the endpoint's frame */
 		if (event == ZMQ_EVENT_ACCEPTED && fd >= 0)
 			conns_opened(w->conns, fd, now_us + HELLO_DUE_US);
 		else if (fd < 0 || conns_closed(w->conns, fd))
@@ -179,15 +181,15 @@ struct worker_table *worker_link_table(struct worker_link *w)
 	return &w->table;
 }
 
-/* ---- out ---- */
+/* ---- sending ---- */
 
 static int send_route(struct worker_link *w, const uint8_t *route, size_t n)
 {
 	return zmq_send(w->socket, route, n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ? -errno : 0;
 }
 
-/* Completes a message after its body could not be sent, with an empty frame that workers ignore.
- * Otherwise the next message would be taken for the rest of it. */
+/* Complete a message after its body could not be sent: an empty frame, which workers ignore, takes its place.
+ * Otherwise the next message would be taken for the body. */
 static void end_half(struct worker_link *w)
 {
 	for (int i = 0; i < HALF_TRIES && zmq_send(w->socket, "", 0, ZMQ_DONTWAIT) < 0; i++)
@@ -212,7 +214,7 @@ static void send_stop(struct worker_link *w, const uint8_t *route, size_t n)
 	send_bytes(w, route, n, &(struct bus_msg){.type = BUS_STOP});
 }
 
-/* Ranks on the cores of rank i: those of its NUMA node, or of the machine. */
+/* Return the number of ranks on the cores of rank i: those of its NUMA node, or of the machine. */
 static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t i)
 {
 	uint32_t sharing = 0;
@@ -221,7 +223,7 @@ static uint32_t count_sharing(struct worker *const *ranks, uint32_t n, uint32_t 
 	return sharing;
 }
 
-/* The same message to all ranks. */
+/* Send one message to all ranks. */
 static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_t n, const struct buf *bytes)
 {
 	zmq_msg_t all, one;
@@ -243,7 +245,8 @@ static void send_all(struct worker_link *w, struct worker *const *ranks, uint32_
 	zmq_msg_close(&all);
 }
 
-/* Weights are not for any local user: workers have keys, or are this user's (zap_guard()). */
+/* Return whether the model's files are offered to workers.  They must not go to any local user: workers have
+ * keys, or belong to this user (zap_guard()). */
 static bool offers_model(const struct worker_link *w)
 {
 	return w->cfg.model_server && (w->zap || strncmp(w->cfg.bus, "ipc://", 6) == 0);
@@ -252,7 +255,8 @@ static bool offers_model(const struct worker_link *w)
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us)
 {
-	for (uint32_t i = 0; i < n; i++) /* before any is told: a later rank may change the mode of all */
+	/* Before any load is sent: a later rank may change the mode of all. */
+	for (uint32_t i = 0; i < n; i++)
 		agree_join(&w->agree, w->cfg.compute, &ranks[i]->hello, ranks[i]->id);
 	for (uint32_t i = 0; i < n; i++) {
 		struct worker *k = ranks[i];
@@ -286,7 +290,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		snprintf(m.load.meet, sizeof m.load.meet, "%s", ranks[0]->hello.meet);
 		worker_load(k, epoch, i, n, now_us);
 		if (send_bytes(w, k->route, k->route_n, &m) < 0)
-			k->broken = true; /* lost at the next tick */
+			k->broken = true; /* lost at the next worker_link_tick() */
 	}
 	if (w->cfg.vocabulary)
 		send_all(w, ranks, n, w->cfg.vocabulary);
@@ -302,20 +306,20 @@ void worker_link_send_plan(struct worker_link *w, struct worker *const *ranks, u
 	send_all(w, ranks, n, bytes);
 }
 
-/* Carries the tp_group that the controller sees the worker in, and the number of plans sent: a plan
- * that the worker does not have when it reads this was lost. */
+/* Send a heartbeat, with the worker's tp_group as the controller sees it, and the number of plans sent: a
+ * plan that the worker does not have when it reads this was lost. */
 static void send_beat(struct worker_link *w, struct worker *k, int64_t now_us)
 {
 	const struct bus_msg m = {.type = BUS_BEAT,
 				  .beat = {.epoch = k->epoch, .state = BUS_SERVING, .progress = k->sent}};
 	k->beat_us = now_us;
 	int rc = send_bytes(w, k->route, k->route_n, &m);
-	/* A worker stopped by a debugger reads nothing, for as long as it takes. */
+	/* A worker stopped by a debugger may read nothing for any length of time. */
 	if (rc < 0 && !(rc == -EAGAIN && w->silent_us < 0))
 		k->broken = true;
 }
 
-/* Apparently stopped by a debugger: its heartbeats come when it continues. */
+/* Return whether the worker seems to be stopped by a debugger: its heartbeats resume when it continues. */
 static bool is_held(const struct worker_link *w, const struct worker *k, int64_t now_us)
 {
 	return w->silent_us < 0 && k->state != WORKER_JOINING && now_us - k->last_seen_us > HELD_US;
@@ -334,24 +338,24 @@ void worker_link_retire(struct worker_link *w, struct worker *k, int64_t now_us)
 	if (!worker_is_live(k))
 		return;
 	if (send_bytes(w, k->route, k->route_n, &(struct bus_msg){.type = BUS_STOP}))
-		k->broken = true; /* no confirmation will come */
+		k->broken = true; /* no confirmation will arrive */
 	worker_leave(k, now_us);
 }
 
-/* ---- in ---- */
+/* ---- receiving ---- */
 
 static bool is_on(const struct worker_link *w, const char *transport)
 {
 	return strncmp(w->cfg.bus, transport, strlen(transport)) == 0;
 }
 
-/* The sender of a message, by what ZeroMQ and ZAP know of its connection, not by its own claims. */
+/* The sender of a message, as ZeroMQ and ZAP know its connection, not by its own claims. */
 struct sender {
 	const uint8_t *route;
 	size_t route_n;
 	int fd;              /* -1: unknown */
-	const char *key;     /* verified; "": none */
-	const char *address; /* of its host; "": this one */
+	const char *key;     /* verified key; "": none */
+	const char *address; /* address of its host; "": this host */
 };
 
 static bool is_loopback(const char *address)
@@ -368,8 +372,8 @@ static struct sender sender_of(struct worker_link *w, const uint8_t *route, size
 			       address && !is_loopback(address) ? address : ""};
 }
 
-/* The process on this host that sent the hello, if that is proven: notices about it make the supervisor kill
- * it, and any peer can declare any host and pid.  0: not proven. */
+/* Return the pid of the process on this host that sent the hello; 0: not proven.  Proof is needed because
+ * notices about a worker make the supervisor kill it, and any peer can declare any host and pid. */
 static int64_t proven_pid(const struct worker_link *w, const struct sender *from, const struct bus_hello *h)
 {
 	if (is_on(w, "tcp://"))
@@ -377,11 +381,11 @@ static int64_t proven_pid(const struct worker_link *w, const struct sender *from
 	if (is_on(w, "ipc://")) {
 		struct ucred peer;
 		socklen_t n = sizeof peer;
-		/* The descriptor may be another connection's by now: then the pids differ. */
+		/* The descriptor may belong to another connection by now: then the pids differ. */
 		bool known = from->fd >= 0 && getsockopt(from->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0;
 		return known && peer.pid == h->pid ? h->pid : 0;
 	}
-	/* inproc://: a peer in this process speaks for itself. */
+	/* inproc://: a peer in this process is trusted. */
 	char host[sizeof h->host] = "";
 	return gethostname(host, sizeof host - 1) == 0 && strcmp(host, h->host) == 0 ? h->pid : 0;
 }
@@ -391,7 +395,7 @@ static bool may_join(struct worker_link *w, const char *key)
 	return !w->zap || (zap_roles(w->zap, key) & ZAP_WORKER);
 }
 
-/* The connection that this worker uses from now on. */
+/* Record the connection that the worker uses from now on. */
 static void bind_sender(struct worker_link *w, struct worker *k, const struct sender *from,
 			const struct bus_hello *h)
 {
@@ -403,8 +407,8 @@ static void bind_sender(struct worker_link *w, struct worker *k, const struct se
 	snprintf(k->key, sizeof k->key, "%s", from->key);
 }
 
-/* One message of exactly two frames: routing id, body.  1; 0: none; -EBADMSG: malformed.  All frames
- * of a malformed message are consumed: none may be taken for a routing id. */
+/* Receive one message of exactly two frames: routing id, body.  1; 0: none; -EBADMSG: malformed.  All frames
+ * of a malformed message are consumed, so that none is taken for a routing id. */
 static int recv_frames(struct worker_link *w, uint8_t *route, size_t *route_n, zmq_msg_t *body)
 {
 	int more, frames = 1;
@@ -431,7 +435,7 @@ static void lose_quietly(struct worker_link *w, struct worker *k, int64_t now_us
 	conns_release(w->conns, k->fd, k->conn, INT64_MAX);
 }
 
-/* The worker is lost and is sent stop: unlike a silent one it cannot return. */
+/* Lose the worker and send it stop: unlike a silent worker it cannot return. */
 static void lose(struct worker_link *w, struct worker *k, int64_t now_us, enum link_event_kind kind,
 		 const char *text, struct link_event *ev)
 {
@@ -439,7 +443,7 @@ static void lose(struct worker_link *w, struct worker *k, int64_t now_us, enum l
 	send_stop(w, k->route, k->route_n);
 }
 
-/* Limits warnings about messages that any peer can send at any rate. */
+/* Return whether to warn; limits warnings about messages that any peer can send at any rate. */
 static bool may_warn(struct worker_link *w, int64_t now_us)
 {
 	if (w->warned_us && now_us - w->warned_us < WARN_US)
@@ -465,8 +469,8 @@ static void on_new(struct worker_link *w, const struct sender *from, const struc
 	*ev = (struct link_event){.kind = LINK_HELLO, .worker = k};
 }
 
-/* hello from a known worker: its connection was interrupted, and plans under way may be lost; or
- * its tp_group broke.  Its weights stay loaded. */
+/* Handle hello from a known worker: its connection was interrupted, and plans in flight may be lost; or its
+ * tp_group broke.  Its weights stay loaded. */
 static void on_return(struct worker_link *w, struct worker *k, const struct bus_hello *h, int64_t now_us,
 		      struct link_event *ev)
 {
@@ -499,8 +503,8 @@ static void on_hello(struct worker_link *w, struct worker *k, const struct sende
 		lose(w, k, now_us, LINK_GONE, "it sends hello too often", ev);
 }
 
-/* A message from a worker that was lost because of silence: its host was cut off, or the process
- * stopped.  Of its state, the weights are still of use. */
+/* Handle a message from a worker that was lost because of silence: its host was cut off, or the process
+ * stopped.  Of its state only the weights are still useful. */
 static void revive(struct worker_link *w, struct worker *k, int64_t now_us, struct link_event *ev)
 {
 	log_info("bus", "worker is back worker=%llu pid=%lld", (unsigned long long)k->id,
@@ -563,7 +567,7 @@ static void on_result(struct worker_link *w, struct worker *k, const void *bytes
 		.n_host_blocks = k->ready.n_host_blocks,
 		.n_vocab = w->cfg.n_vocab,
 	};
-	/* Sent before the worker learned that its tp_group is over. */
+	/* Sent before the worker learned that its tp_group has ended. */
 	if (k->state != WORKER_SERVING)
 		return;
 	if (bus_decode_result(bytes, n, &limits, result, text, sizeof text)) {
@@ -589,7 +593,7 @@ static void on_beat(struct worker_link *w, struct worker *k, const struct bus_be
 		    struct link_event *ev)
 {
 	watchdog_beat(&k->watchdog, b->moves, now_us);
-	/* Loads are not timed: parts of one report no progress. */
+	/* A load has no time limit, because some of its phases report no progress. */
 	if (b->state == BUS_LOADING)
 		watchdog_progress(&k->watchdog, now_us);
 	if (b->epoch != k->epoch || k->epoch == 0)
@@ -607,6 +611,9 @@ static void on_beat(struct worker_link *w, struct worker *k, const struct bus_be
 		return;
 	if (b->expert_rows > k->experts.rows)
 		k->experts = (struct worker_experts){b->expert_rows, b->expert_reads, b->expert_busiest};
+	if (b->mask_waits > k->mask_waits)
+		k->mask_waits = b->mask_waits;
+	k->grammar_bytes = b->grammar_bytes;
 	if (k->rank == 0 && b->cells.n)
 		expert_table_add(&w->table.experts, (uint32_t)(k - w->table.rows), k->epoch, &b->cells);
 	bool result_lost = k->rank == 0 && b->expected > k->received + 1;
@@ -618,7 +625,19 @@ static void on_beat(struct worker_link *w, struct worker *k, const struct bus_be
 		*ev = (struct link_event){.kind = LINK_LEAVES, .worker = k, .epoch = k->epoch};
 }
 
-/* Of a worker that has been sent its load.  One that asks for more than it may have at once asks again. */
+static void on_awake(struct worker *k, const struct bus_awake *a, struct result *result,
+		     struct link_event *ev)
+{
+	if (k->state != WORKER_SERVING || a->epoch != k->epoch || k->rank)
+		return;
+	result_reset(result);
+	for (uint32_t i = 0; i < a->n; i++)
+		result_add_held(result, a->slots[i]);
+	*ev = (struct link_event){.kind = LINK_AWAKE, .worker = k, .epoch = k->epoch};
+}
+
+/* Handle a request for model files from a worker that has been sent its load.  After a dropped request the
+ * worker sends it again. */
 static void on_want(struct worker_link *w, struct worker *k, const struct bus_want *want, int64_t now_us)
 {
 	if (!offers_model(w) || k->state != WORKER_LOADING || want->epoch != k->epoch)
@@ -628,7 +647,7 @@ static void on_want(struct worker_link *w, struct worker *k, const struct bus_wa
 			 (unsigned long long)k->id);
 }
 
-/* A worker asks again for what it does not get; heartbeats tell a lost one. */
+/* Send an answer.  A worker requests again what it does not receive; heartbeats detect a lost worker. */
 static void send_answer(struct worker_link *w, const struct worker *k, const struct model_answer *a)
 {
 	zmq_msg_t m;
@@ -649,7 +668,7 @@ void worker_link_send_files(struct worker_link *w)
 	}
 }
 
-/* A message of a live worker, other than hello. */
+/* Handle a message of a live worker, other than hello. */
 static void on_message(struct worker_link *w, struct worker *k, const void *bytes, size_t n, int type,
 		       int64_t now_us, struct result *result, struct link_event *ev)
 {
@@ -677,9 +696,11 @@ static void on_message(struct worker_link *w, struct worker *k, const void *byte
 		on_beat(w, k, &m.beat, now_us, ev);
 	else if (m.type == BUS_WANT)
 		on_want(w, k, &m.want, now_us);
+	else if (m.type == BUS_AWAKE)
+		on_awake(k, &m.awake, result, ev);
 }
 
-/* Whether a peer has sent messages without hello for longer than its grace. */
+/* Return whether a peer has sent messages without hello for longer than its grace. */
 static bool stranger_due(struct worker_link *w, const uint8_t *route, size_t n, int64_t now_us)
 {
 	for (uint32_t i = 0; i < STRANGERS; i++)
@@ -722,7 +743,7 @@ static void on_frames(struct worker_link *w, const struct sender *from, const vo
 	}
 }
 
-/* Reads messages until one of them is an event. */
+/* Read messages until one of them is an event. */
 static bool recv_event(struct worker_link *w, int64_t now_us, struct result *result, struct link_event *ev)
 {
 	ev->kind = LINK_NONE;
@@ -734,7 +755,8 @@ static bool recv_event(struct worker_link *w, int64_t now_us, struct result *res
 		int got = recv_frames(w, route, &route_n, &body);
 		if (got == 0)
 			break;
-		read_monitor(w, now_us); /* its connection was accepted before it could send */
+		/* Again: this message's connection was accepted before the message arrived. */
+		read_monitor(w, now_us);
 		struct sender from = sender_of(w, route, route_n, &body);
 		if (got > 0)
 			on_frames(w, &from, zmq_msg_data(&body), zmq_msg_size(&body), now_us, result, ev);
@@ -807,17 +829,17 @@ bool worker_link_recv(struct worker_link *w, int64_t now_us, struct result *resu
 {
 	if (w->turn < TURN_MAX && recv_event(w, now_us, result, ev))
 		return true;
-	w->turn = TURN_MAX; /* no more messages in this turn */
+	w->turn = TURN_MAX; /* no more messages in this iteration */
 	if (worker_link_tick(w, now_us, ev))
 		return true;
 	w->turn = 0;
 	return false;
 }
 
-/* ---- the end ---- */
+/* ---- shutdown ---- */
 
-/* Waits until n workers have confirmed stop: a socket closed at once can lose what the other side has
- * not read yet. */
+/* Wait until n workers have confirmed stop: closing the socket at once could lose messages that they have not
+ * read. */
 static void wait_stopped(struct worker_link *w, uint32_t n)
 {
 	int64_t until = clock_us() + (w->cfg.stop_us ? w->cfg.stop_us : STOP_US);

@@ -1,9 +1,8 @@
 /* worker_link.h - the controller's end of the worker bus: messages in and out.
- * Speaks the protocol (proto/bus.h) and detects lost workers; the table of workers and their states
- * is worker_table.h.  Knows nothing of sequences, nor why workers form a tp_group.  Engine thread
- * only.
+ * Speaks the protocol (proto/bus.h) and detects lost workers; worker_table.h holds the workers and their
+ * states.  Knows nothing of sequences, nor why workers form a tp_group.  Engine thread only.
  *
- * A peer that sends anything else before hello is sent stop. */
+ * A peer that sends any other message before hello is sent stop. */
 #ifndef QUERN_CONTROLLER_FLEET_WORKER_LINK_H
 #define QUERN_CONTROLLER_FLEET_WORKER_LINK_H
 
@@ -14,53 +13,54 @@ enum link_event_kind {
 	LINK_NONE,
 	LINK_HELLO,  /* the worker is JOINING.  epoch: the tp_group that this ends, because the worker's
 			connection or the tp_group broke; 0: none */
-	LINK_READY,  /* it has loaded what epoch requested */
+	LINK_READY,  /* it has loaded the model as requested for its epoch */
 	LINK_RESULT, /* from rank 0 */
-	LINK_MISSED, /* a plan or a result was lost on the way: the worker needs the full state again */
-	LINK_LEAVES, /* its host asked it to end: it serves until its jobs have moved; repeated */
+	LINK_AWAKE,  /* from rank 0: masks are ready; result->held has their slots, and nothing else is set */
+	LINK_MISSED, /* a plan or a result was lost in transit: the worker needs the full state again */
+	LINK_LEAVES, /* its host requested its end: it serves until its jobs have moved; repeated */
 	LINK_GONE,   /* the worker is LOST: why; epoch: its tp_group */
-	LINK_FAILED, /* likewise, by its own report: a retry would fail the same way */
+	LINK_FAILED, /* the worker is LOST by its own report: a retry would fail the same way */
 	LINK_LEFT,   /* it was LEAVING, and has exited */
 };
 
 struct link_event {
 	enum link_event_kind kind;
 	struct worker *worker;
-	uint64_t epoch; /* of the tp_group that it was in; 0: none */
+	uint64_t epoch; /* epoch of the tp_group that it was in; 0: none */
 	char why[640];
 };
 
 struct worker_link;
 
-/* Binds the ROUTER. */
+/* Bind the ROUTER. */
 int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct worker_link **out, char *why,
 		     size_t why_n);
 void worker_link_close(struct worker_link *w); /* stops all workers; NULL is fine */
-/* Sockets to poll for input: messages, and closed connections; and the timeout. */
+/* Return the sockets to poll for input (messages, and closed connections), and the timeout. */
 void worker_link_poll(struct worker_link *w, void **messages, void **ends);
 long worker_link_wait_ms(const struct worker_link *w, int64_t now_us);
 const char *worker_link_endpoint(const struct worker_link *w);
 struct worker_table *worker_link_table(struct worker_link *w);
 
-/* The next event of this turn: of messages first, up to a bound, then of worker_link_tick().  RESULT:
- * result is filled.  false: no more in this turn. */
+/* Return the next event of this iteration: first from messages, up to a bound, then from worker_link_tick().
+ * RESULT, AWAKE: result is filled.  False: no more in this iteration. */
 bool worker_link_recv(struct worker_link *w, int64_t now_us, struct result *result, struct link_event *ev);
-/* Sends heartbeats that are due.  The next event of workers that are silent, stuck (watchdog.h), or
+/* Send heartbeats that are due.  Return the next event of a worker that is silent, stuck (watchdog.h), or
  * without connection or key; false: none. */
 bool worker_link_tick(struct worker_link *w, int64_t now_us, struct link_event *ev);
 
-/* The n JOINING workers, by rank, form a tp_group: each is sent its load. */
+/* Form a tp_group of the n JOINING workers, by rank: each is sent its load. */
 void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t epoch,
 		      int64_t now_us);
-/* An encoded plan, to all ranks of a tp_group.  worker_link_tick() reports ranks that cannot be
+/* Send an encoded plan to all ranks of a tp_group.  worker_link_tick() reports ranks that cannot be
  * reached. */
 void worker_link_send_plan(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t number,
 			   const struct buf *bytes, int64_t now_us);
-/* Parts of the model that were read for workers that lack it; a few per turn. */
+/* Send chunks of the model that were read for workers that lack it; a few per iteration. */
 void worker_link_send_files(struct worker_link *w);
-/* Gives the worker up: it is sent stop and is LOST. */
+/* Give the worker up: it is sent stop and is LOST. */
 void worker_link_drop(struct worker_link *w, struct worker *k, int64_t now_us);
-/* The worker is sent stop and is LEAVING; LINK_LEFT follows. */
+/* Send the worker stop; it is LEAVING, and LINK_LEFT follows. */
 void worker_link_retire(struct worker_link *w, struct worker *k, int64_t now_us);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-	/* A worker sends hello again when its connection or its tp_group broke. */
+	/* Limit of hellos: a worker sends one when its connection or its tp_group broke. */
 	HELLOS_MAX = 20, /* per window */
 	HELLO_WINDOW_US = 1000 * 1000,
 };
@@ -34,7 +34,7 @@ struct worker *worker_table_find_route(struct worker_table *t, const uint8_t *ro
 	return NULL;
 }
 
-/* A lost worker stays visible until its replacement is there. */
+/* Free the row of the lost worker that h replaces; until now the lost worker stayed visible. */
 static void free_replaced(struct worker_table *t, const struct bus_hello *h)
 {
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++) {
@@ -81,7 +81,7 @@ struct worker *worker_table_add(struct worker_table *t, const struct bus_hello *
 	return k;
 }
 
-/* In a word; of all that is not about the model's files "loading". */
+/* Return the activity as one word; "loading" for all that does not concern the model's files. */
 static const char *doing_name(uint32_t doing)
 {
 	return doing == BUS_DOING_WAIT    ? "waiting"
@@ -108,6 +108,7 @@ void worker_status(const struct worker *k, struct engine_worker *out)
 		.scratch_bytes = k->ready.scratch_bytes,
 		.host_bytes = k->ready.host_bytes,
 		.host_weights_bytes = k->ready.host_weights_bytes,
+		.grammar_bytes = k->grammar_bytes,
 		.device_used = k->ready.device_used,
 		.device_bytes = k->ready.device_bytes,
 		.steps = k->steps,
@@ -155,6 +156,7 @@ void worker_load(struct worker *k, uint64_t epoch, uint32_t rank, uint32_t n_ran
 	k->load = (struct bus_beat){0};
 	k->load_us = k->load_logged_us = now_us;
 	k->experts_before = k->experts;
+	k->mask_waits_before = k->mask_waits;
 	k->sent = k->received = 0;
 	k->last_seen_us = now_us;
 	watchdog_expect(&k->watchdog, now_us);
@@ -162,7 +164,7 @@ void worker_load(struct worker *k, uint64_t epoch, uint32_t rank, uint32_t n_ran
 
 void worker_idle(struct worker *k, int64_t now_us)
 {
-	/* The next heartbeat to it carries epoch 0, unless a load is sent first. */
+	/* The worker's next heartbeat from the controller has epoch 0, unless a load is sent first. */
 	if (k->state == WORKER_LOADING || k->state == WORKER_SERVING)
 		set_joining(k, now_us);
 }

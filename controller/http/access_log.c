@@ -22,8 +22,8 @@ struct access_log {
 	char *path;           /* NULL: stdout */
 	pthread_mutex_t lock; /* guards the fields below */
 	int fd;
-	int64_t checked_us; /* when the file was last seen under its name */
-	bool failing;       /* logged already */
+	int64_t checked_us; /* clock_us() of the last check that the file is still at its path */
+	bool failing;       /* the failure has been logged */
 };
 
 static int open_file(const char *path)
@@ -56,7 +56,7 @@ void access_log_close(struct access_log *a)
 	free(a);
 }
 
-/* Under the lock: a file that was moved away or removed is opened again under its name. */
+/* Reopen the file if it was moved away or removed.  Under the lock. */
 static void follow(struct access_log *a)
 {
 	struct stat named, ours;
@@ -104,7 +104,7 @@ void access_log_write(struct access_log *a, const struct exchange *x, bool cut)
 	put_text(&b, "remote", x->remote);
 	put_text(&b, "method", x->method);
 	put_text(&b, "path", x->path);
-	/* A request that was cut before its reply has none. */
+	/* A request that was cut before its reply has no status. */
 	if (x->status)
 		buf_printf(&b, ",\"status\":%u", x->status);
 	put_text(&b, "id", x->request_id[0] ? x->request_id : x->id);

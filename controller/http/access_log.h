@@ -1,5 +1,5 @@
-/* access_log.h - one line of JSON for each HTTP request that ended: client, path, status, the jobs that it
- * became, their times and how they ended.  Never contents, never keys.  Owns: the file. */
+/* access_log.h - write one line of JSON for each finished HTTP request: client, path, status, the request's
+ * jobs, their times and how they ended.  Never contents, never keys.  Owns: the file. */
 #ifndef QUERN_CONTROLLER_HTTP_ACCESS_LOG_H
 #define QUERN_CONTROLLER_HTTP_ACCESS_LOG_H
 
@@ -9,14 +9,14 @@
 
 struct access_log;
 
-/* path: a file that is appended to (mode 0640 when it is made), or "-" for stdout.  -errno with
- * the reason. */
+/* Open the log.  path: a file to append to (created with mode 0640), or "-" for stdout.  -errno with the
+ * reason. */
 int access_log_open(const char *path, struct access_log **out, char *why, size_t why_n);
 void access_log_close(struct access_log *a); /* NULL is fine */
 
-/* Any thread; the caller holds x->lock.  One write(2): a line that the disk does not take is lost, and the
- * first of these logged.  A file that was moved away (logrotate) is opened again within a second.  cut: the
- * client did not take all of the reply.  a NULL: does nothing. */
+/* Write the line of x.  Any thread; the caller holds x->lock.  One write(2): a line that the disk does not
+ * take is lost, and the first loss is logged.  A file that was moved away (logrotate) is reopened within a
+ * second.  cut: the client did not receive the whole reply.  Does nothing if a is NULL. */
 void access_log_write(struct access_log *a, const struct exchange *x, bool cut);
 
 #endif

@@ -19,24 +19,24 @@
 enum {
 	DIGEST = 32,
 	FILE_MAX = 4 << 20,
-	CHECK_US = 1000000, /* between checks of the file, while requests come */
+	CHECK_US = 1000000, /* interval between checks of the file, while requests arrive */
 	SHARE_MAX = 1000,
 	MINUTE_US = 60 * 1000000,
 };
 
-/* A token bucket: refills evenly, `most` per minute, and may be overdrawn. */
+/* Token bucket: refills evenly, `most` per minute, and may be overdrawn. */
 struct bucket {
-	int64_t most; /* 0: no limit */
+	int64_t most; /* capacity; 0: no limit */
 	double left;
-	int64_t at_us; /* time of left */
+	int64_t at_us; /* clock_us() of `left` */
 };
 
 struct api_key {
 	unsigned char digest[DIGEST];
 	char name[APIKEY_NAME_MAX];
-	bool known; /* in the file */
+	bool known; /* still in the file */
 	uint32_t share;
-	int32_t best, worst; /* priorities */
+	int32_t best, worst; /* range of its requests' priorities */
 	int64_t max_jobs;    /* 0: no limit */
 	struct api_key_quota quota;
 	uint32_t n_jobs;
@@ -47,7 +47,7 @@ struct api_key {
 struct api_keys {
 	char *path;
 	pthread_mutex_t lock;  /* guards the fields below, and all keys */
-	struct api_key **keys; /* [n], dropped ones too */
+	struct api_key **keys; /* [n], including keys dropped from the file */
 	size_t n;
 	int64_t checked_us;
 	struct timespec changed;
@@ -116,7 +116,7 @@ static int parse_number(const char *name, const char *text, int64_t lo, int64_t 
 	return 0;
 }
 
-/* BEST..WORST, or one priority for all requests. */
+/* Parse BEST..WORST, or one priority for all requests. */
 static int parse_priority(char *text, struct api_key *a, char *why, size_t why_n)
 {
 	int64_t best = 0, worst = 0;
@@ -138,13 +138,13 @@ static int parse_priority(char *text, struct api_key *a, char *why, size_t why_n
 	return 0;
 }
 
-/* name=value */
+/* Parse a field name=value. */
 static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
 {
 	char *value = strchr(word, '=');
 	int64_t share = 1;
 	int rc;
-	if (!value) /* may be a part of a key: not shown */
+	if (!value) /* may be a fragment of a key: not shown */
 		return err_why(why, why_n, -EINVAL,
 			       "the key must be followed by name=value fields, separated by blanks");
 	*value++ = 0;
@@ -220,7 +220,7 @@ static int parse_text(char *text, struct parsed *p, char *why, size_t why_n)
 	return p->n ? 0 : err_why(why, why_n, -EINVAL, "no keys in it");
 }
 
-/* Keys that were known keep their use. */
+/* Adopt the parsed keys.  Keys known before keep their usage. */
 static void adopt(struct api_keys *k, const struct parsed *p)
 {
 	for (size_t i = 0; i < k->n; i++)
@@ -273,12 +273,12 @@ static int read_keys(struct api_keys *k, char *why, size_t why_n)
 	return rc;
 }
 
-/* Whether the file differs from the one that was read. */
+/* Return true if the file differs from the version read last. */
 static bool has_changed(struct api_keys *k)
 {
 	struct stat st;
 	if (stat(k->path, &st))
-		return false; /* being replaced */
+		return false; /* the file is being replaced */
 	bool same = st.st_mtim.tv_sec == k->changed.tv_sec && st.st_mtim.tv_nsec == k->changed.tv_nsec &&
 		    st.st_size == k->bytes && st.st_ino == k->inode;
 	k->changed = st.st_mtim;
@@ -319,7 +319,7 @@ void api_keys_close(struct api_keys *k)
 	free(k);
 }
 
-/* Under the lock. */
+/* Read the file again if it has changed.  Under the lock. */
 static void follow(struct api_keys *k, int64_t now)
 {
 	char why[512];
@@ -348,7 +348,7 @@ struct api_key *api_keys_find(struct api_keys *k, const char *authorization, int
 		return NULL;
 	pthread_mutex_lock(&k->lock);
 	follow(k, now);
-	/* All of them, each in constant time: the duration discloses nothing. */
+	/* Compare with all keys, each in constant time: the duration reveals nothing. */
 	for (size_t i = 0; i < k->n; i++) {
 		bool same = gnutls_memcmp(k->keys[i]->digest, digest, DIGEST) == 0;
 		if (same && k->keys[i]->known)
@@ -391,7 +391,7 @@ int32_t api_key_priority(const struct api_key_terms *t, int32_t wanted)
 static void refill(struct bucket *b, int64_t now)
 {
 	double most = (double)b->most;
-	if (!b->most) { /* use without a limit is not owed later; a limit begins full */
+	if (!b->most) { /* usage without a limit is not charged later; a new limit starts full */
 		*b = (struct bucket){0};
 		return;
 	}
@@ -404,7 +404,7 @@ static void refill(struct bucket *b, int64_t now)
 	b->at_us = now;
 }
 
-/* Seconds until `want` are left; at least 1. */
+/* Return the seconds until `want` tokens are left; at least 1. */
 static unsigned wait_for(const struct bucket *b, double want)
 {
 	double s = (want - b->left) / (double)b->most * 60;

@@ -13,7 +13,7 @@ struct cors {
 	size_t n;
 };
 
-/* scheme://host[:port], in characters that a header may have. */
+/* Check for scheme://host[:port], in characters that a header may have. */
 static bool is_origin(const char *s)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]";
@@ -82,7 +82,7 @@ bool cors_is_own(const char *origin, const char *host)
 		size_t k = strlen(schemes[i]), p = strlen(ports[i]);
 		if (strncasecmp(origin, schemes[i], k) != 0)
 			continue;
-		/* An origin leaves out its scheme's own port. */
+		/* An origin omits the default port of its scheme. */
 		size_t bare = n > p && !strcmp(host + n - p, ports[i]) ? n - p : n;
 		return !strcasecmp(origin + k, host) ||
 		       (!strncasecmp(origin + k, host, bare) && !origin[k + bare]);

@@ -1,4 +1,4 @@
-/* cors.h - which web pages of other origins may use the HTTP API from a browser. */
+/* cors.h - decide which web pages of other origins may use the HTTP API from a browser. */
 #ifndef QUERN_CONTROLLER_HTTP_CORS_H
 #define QUERN_CONTROLLER_HTTP_CORS_H
 
@@ -7,14 +7,14 @@
 
 struct cors;
 
-/* list: "https://a.example,http://localhost:3000", or "*" for all.  -EINVAL: an entry is not
- * an origin (scheme://host[:port] and nothing after it), why names it. */
+/* Parse list: "https://a.example,http://localhost:3000", or "*" for all.  -EINVAL: an entry is not an origin
+ * (scheme://host[:port] and nothing more); why names it. */
 int cors_parse(const char *list, struct cors **out, char *why, size_t why_n);
 void cors_free(struct cors *c); /* NULL is fine */
 
-/* Whether a request with this Origin may see the reply.  c NULL: none may; origin NULL: no. */
+/* Return true if a request with this Origin may see the reply.  c NULL: no origin may; origin NULL: false. */
 bool cors_allows(const struct cors *c, const char *origin);
-/* Whether a page of this origin was served by the request's host: http(s):// and the header Host. */
+/* Return true if the request's host served the page: origin is http(s):// and the header Host. */
 bool cors_is_own(const char *origin, const char *host);
 
 #endif

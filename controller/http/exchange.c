@@ -22,9 +22,9 @@
 
 enum {
 	STOP_WAIT_S = 10,
-	STOP_SEND_MS = 2000,     /* for the last replies of a service that ends */
-	OUT_KEEP = 64 << 10,     /* memory that an emptied stream keeps */
-	UNREAD_FAIR = 256 << 10, /* of a stream, unread, when all streams together have too much */
+	STOP_SEND_MS = 2000,     /* time to send the last replies when the service stops */
+	OUT_KEEP = 64 << 10,     /* memory that an emptied stream keeps, bytes */
+	UNREAD_FAIR = 256 << 10, /* unread bytes allowed per stream when all streams together have too many */
 };
 
 void exchange_host_init(struct exchange_host *host, const struct service *svc)
@@ -82,7 +82,7 @@ void exchange_unref(struct exchange *x)
 	struct exchange_host *host = x->host;
 	if (x->released)
 		x->released(x, x->released_user);
-	/* First out of the list: exchange_stop_all() must not find it half taken apart. */
+	/* Unlink first: exchange_stop_all() must not find a half-freed exchange. */
 	pthread_mutex_lock(&host->lock);
 	if (x->next)
 		x->next->prev = x->prev;
@@ -96,6 +96,8 @@ void exchange_unref(struct exchange *x)
 		x->work->free(x);
 	buf_fini(&x->out);
 	trace_context_fini(&x->trace);
+	free(x->idempotency_key);
+	free(x->last_event_id);
 	pthread_mutex_destroy(&x->lock);
 	free(x);
 	pthread_mutex_lock(&host->lock);
@@ -112,7 +114,7 @@ void exchange_set_work(struct exchange *x, const struct exchange_work *work, voi
 	pthread_mutex_unlock(&x->lock);
 }
 
-/* Under the lock, whenever out has changed: bytes unread, of this one and of all. */
+/* Recount the unread bytes of this exchange and of the host after each change of out.  Under the lock. */
 static size_t count_unread(struct exchange *x)
 {
 	size_t now = x->phase == EXCHANGE_REPLY ? 0 : x->out.len - x->out_head;
@@ -124,7 +126,7 @@ static size_t count_unread(struct exchange *x)
 	return now;
 }
 
-/* Suspending and resuming: under the lock. */
+/* Suspend and resume the connection.  Under the lock. */
 
 static void suspend(struct exchange *x)
 {
@@ -140,7 +142,7 @@ static void wake(struct exchange *x)
 	MHD_resume_connection(x->conn);
 }
 
-/* No byte more: the connection is cut, even while libmicrohttpd waits for its socket to take bytes. */
+/* Cut the connection without sending another byte, even while libmicrohttpd waits for its socket. */
 static void kill_locked(struct exchange *x)
 {
 	x->dead = x->over = true;
@@ -156,7 +158,7 @@ static void kill_locked(struct exchange *x)
 	wake(x);
 }
 
-/* Not under the lock: the work calls the front end. */
+/* Cancel the work.  Not under the lock, because the work calls the front end. */
 static void cancel(struct exchange *x)
 {
 	pthread_mutex_lock(&x->lock);
@@ -174,7 +176,7 @@ void exchange_trace_job(const struct exchange *x, struct trace_context *out)
 	memcpy(out->span, x->span, sizeof out->span);
 }
 
-/* The span of the request, under the lock: in the client's trace, or the root of one. */
+/* Export the span of the request: in the client's trace, or as the root of its own.  Under the lock. */
 static void trace_request(const struct exchange *x, bool cut)
 {
 	struct tracer *tracer = x->host->svc->tracer;
@@ -182,7 +184,7 @@ static void trace_request(const struct exchange *x, bool cut)
 	char name[sizeof x->method + sizeof x->path];
 	if (!tracer || !x->trace.sampled)
 		return;
-	/* The route, not the path: names of spans have few values. */
+	/* The route, not the path: span names must have few values. */
 	snprintf(name, sizeof name, "%s %s", x->method, x->route ? x->route->path : "");
 	span_attribute_text(&attributes, "http.request.method", x->method);
 	span_attribute_text(&attributes, "url.path", x->path);
@@ -211,7 +213,7 @@ static void trace_request(const struct exchange *x, bool cut)
 	buf_fini(&attributes);
 }
 
-/* Under the lock. */
+/* Count, log and trace the request.  Under the lock. */
 static void count_request(const struct exchange *x, bool cut)
 {
 	enum metric_counter c = cut                ? METRIC_HTTP_CUT
@@ -244,7 +246,7 @@ void exchange_abort(void *user)
 {
 	struct exchange *x = user;
 	pthread_mutex_lock(&x->lock);
-	/* A client that only has to read the rest may well have closed its sending side. */
+	/* A client that only has to read the rest may have closed its sending side. */
 	bool now = !x->over;
 	if (now)
 		kill_locked(x);
@@ -261,7 +263,7 @@ bool exchange_is_over(struct exchange *x)
 	return over;
 }
 
-/* The request's body. */
+/* --- the request's body --- */
 
 bool exchange_body(struct exchange *x, const char *p, size_t n)
 {
@@ -274,9 +276,9 @@ bool exchange_body(struct exchange *x, const char *p, size_t n)
 	return true;
 }
 
-void exchange_body_give(struct exchange *x, const char *text)
+void exchange_body_give(struct exchange *x, const char *text, size_t n)
 {
-	buf_puts(&x->body, text);
+	buf_put(&x->body, text, n);
 	atomic_fetch_add(&x->host->body_bytes, x->body.len);
 }
 
@@ -286,7 +288,7 @@ void exchange_body_free(struct exchange *x)
 	buf_fini(&x->body);
 }
 
-/* Replies. */
+/* --- replies --- */
 
 void exchange_reply_locked(struct exchange *x, unsigned status, struct buf *json)
 {
@@ -326,7 +328,7 @@ void exchange_reply_content(struct exchange *x, const char *type, uint64_t bytes
 	exchange_reply_as(x, MHD_HTTP_OK, type, &none);
 }
 
-/* As the header request-id has it, or x-request-id. */
+/* Return the id that the header request-id or x-request-id has. */
 static const char *id_of(const struct exchange *x)
 {
 	return x->drawn_id[0] ? x->drawn_id : x->request_id[0] ? x->request_id : x->id;
@@ -388,7 +390,7 @@ void exchange_error_locked(struct exchange *x, unsigned status, const char *type
 	wake(x);
 }
 
-/* Streams. */
+/* --- streams --- */
 
 void exchange_stream(struct exchange *x)
 {
@@ -421,7 +423,7 @@ void exchange_written_locked(struct exchange *x, size_t unread_before)
 {
 	size_t unread = count_unread(x);
 	bool crowded = atomic_load(&x->host->unread_bytes) > x->host->max_unread_all;
-	/* A single write may be larger than the fair share. */
+	/* A single write may exceed the fair share. */
 	if (unread > x->host->max_unread || (crowded && unread_before > UNREAD_FAIR)) {
 		log_warn("http", "request %s cancelled: the client does not read, unread_bytes=%zu", x->id,
 			 unread);
@@ -431,7 +433,7 @@ void exchange_written_locked(struct exchange *x, size_t unread_before)
 	}
 }
 
-/* The connection's side. */
+/* --- the connection --- */
 
 void exchange_park(struct exchange *x)
 {
@@ -449,7 +451,7 @@ void exchange_park(struct exchange *x)
 	x->parked = true;
 	pthread_mutex_lock(&x->lock);
 	x->phase = EXCHANGE_WAITING;
-	if (!x->dead) /* the server stops, and has been here already */
+	if (!x->dead) /* dead: the server is stopping and has already handled this exchange */
 		suspend(x);
 	pthread_mutex_unlock(&x->lock);
 	if (fd)
@@ -466,8 +468,8 @@ bool exchange_wait(struct exchange *x)
 	return wait;
 }
 
-/* libmicrohttpd (0.9.75, epoll) does not look again at a connection after its reader has ended, until
- * all older connections have gone, unless it has a time limit of its own. */
+/* End the reader.  libmicrohttpd (0.9.75, epoll) does not check a connection again after its reader has ended
+ * until all older connections have gone, unless the connection has its own timeout. */
 static ssize_t end(struct exchange *x, ssize_t how)
 {
 	if (x->conn)
@@ -487,7 +489,7 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 {
 	struct exchange *x = cls;
 	ssize_t got = 0;
-	(void)pos; /* only ever forward */
+	(void)pos; /* reading only moves forward */
 	pthread_mutex_lock(&x->lock);
 	size_t n = x->out.len - x->out_head;
 	if (!n && !x->dead && x->work && x->work->more) {
@@ -510,7 +512,7 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 		}
 		count_unread(x);
 	} else if (x->over) {
-		/* The last chunk is sent as any other, and another request may follow. */
+		/* The last chunk is sent like any other, and another request may follow. */
 		got = x->chunked ? MHD_CONTENT_READER_END_OF_STREAM
 				 : end(x, MHD_CONTENT_READER_END_OF_STREAM);
 	} else {
@@ -520,7 +522,7 @@ ssize_t exchange_read(void *cls, uint64_t pos, char *p, size_t max)
 	return got;
 }
 
-/* Under the lock: the last reply or event to one client. */
+/* Send the last reply or event to one client.  Under the lock. */
 static void stop_locked(struct exchange *x)
 {
 	if (x->dead || x->over)
@@ -532,7 +534,7 @@ static void stop_locked(struct exchange *x)
 				      "the service is stopping");
 }
 
-/* Whether libmicrohttpd has bytes of an exchange to send yet. */
+/* Return true if libmicrohttpd still has bytes of an exchange to send. */
 static bool any_open(struct exchange_host *host)
 {
 	bool open = false;
@@ -546,12 +548,12 @@ static bool any_open(struct exchange_host *host)
 	return open;
 }
 
-/* Under the lock. */
+/* Return true if stopping now would cut the reply of x.  Under the lock. */
 static bool drains(const struct exchange *x)
 {
 	if (!x->conn || x->dead || (x->route && x->route->flags & ROUTE_ENDLESS))
 		return false;
-	/* Any other body that comes now is refused when it is complete. */
+	/* Any other body still arriving is refused when it is complete. */
 	return x->phase != EXCHANGE_READING || (x->work && x->work->body);
 }
 
@@ -587,7 +589,7 @@ void exchange_stop_all(struct exchange_host *host)
 		kill_locked(x);
 		pthread_mutex_unlock(&x->lock);
 		if (!x->conn)
-			cancel(x); /* of others, the connection's end is the end */
+			cancel(x); /* with a connection, closing it cancels the work */
 	}
 	pthread_mutex_unlock(&host->lock);
 }

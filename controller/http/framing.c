@@ -7,9 +7,9 @@
 
 enum { VERSION_BYTES = 8 /* HTTP/1.1 */ };
 
-/* What is read of a head, header by header. */
+/* State while the headers of a head are read one by one. */
 struct head {
-	uintptr_t next; /* where the next header must begin */
+	uintptr_t next; /* address at which the next header must begin */
 	bool measured;  /* addresses are checked */
 	unsigned n_hosts, n_lengths, n_codings;
 	const char *fault;
@@ -25,7 +25,7 @@ static bool is_token(const char *p, size_t n)
 	return n > 0;
 }
 
-/* Tabs, and bytes of UTF-8, are allowed. */
+/* Check for printable bytes; tabs and UTF-8 are allowed. */
 static bool is_printable(const char *p, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -42,7 +42,7 @@ static bool is_digits(const char *p, size_t n)
 	return n > 0;
 }
 
-/* A host and a port, or nothing, as for a target that names none. */
+/* Check for a host and a port.  Empty is allowed, for a target without a host. */
 static bool is_host(const char *p, size_t n)
 {
 	static const char plain[] = "-._~%!$&'()*+;=:[]0123456789abcdefghijklmnopqrstuvwxyz"
@@ -53,13 +53,23 @@ static bool is_host(const char *p, size_t n)
 	return true;
 }
 
-/* name: as it came. */
+/* Return the length of the scheme, with its slashes, of a target in absolute form; 0: another form. */
+static size_t scheme_bytes(const char *target)
+{
+	static const char *const schemes[] = {"http://", "https://"};
+	for (size_t i = 0; i < 2; i++)
+		if (!strncasecmp(target, schemes[i], strlen(schemes[i])))
+			return strlen(schemes[i]);
+	return 0;
+}
+
+/* Compare a name as received with a header's name. */
 static bool is_named(const char *name, size_t n, const char *want)
 {
 	return n == strlen(want) && !strncasecmp(name, want, n);
 }
 
-/* The fault of one header, read alone. */
+/* Return the fault of a single header, or NULL. */
 static const char *fault_of(struct head *h, const char *name, size_t name_n, const char *value,
 			    size_t value_n)
 {
@@ -91,8 +101,14 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
 	struct head *h = cls;
 	(void)kind;
 	value = value ? value : "";
-	h->fault = fault_of(h, name, name_n, value, value_n);
-	/* Between its name and its value are only the colon and blanks: libmicrohttpd sees to that. */
+	size_t n = value_n;
+	while (n && (value[n - 1] == ' ' || value[n - 1] == '\t'))
+		n--;
+	h->fault = fault_of(h, name, name_n, value, n);
+	/* The value is in the connection's buffer, to which libmicrohttpd itself writes. */
+	if (n < value_n)
+		((char *)(uintptr_t)value)[n] = '\0';
+	/* libmicrohttpd ensures that only the colon and blanks are between a name and its value. */
 	if (!h->fault && h->measured && (uintptr_t)name != h->next)
 		h->fault = "a header's line is folded, has a NUL, or does not end with CR LF";
 	h->next = (uintptr_t)value + value_n + 2;
@@ -105,10 +121,30 @@ size_t framing_target(const char *target)
 	for (; target && target[n]; n++)
 		if (target[n] <= ' ' || target[n] > '~')
 			return SIZE_MAX;
+	const size_t scheme = n ? scheme_bytes(target) : 0;
+	if (scheme) {
+		const char *host = target + scheme;
+		const size_t k = strcspn(host, "/?#");
+		/* Another parser could read an escape as a slash. */
+		if (!k || *host == ':' || !is_host(host, k) || memchr(host, '%', k))
+			return SIZE_MAX;
+	}
 	return n ? n : SIZE_MAX;
 }
 
-/* The first line. */
+const char *framing_path(const char *url, const char **host, size_t *host_n)
+{
+	const size_t scheme = scheme_bytes(url);
+	*host = NULL;
+	*host_n = 0;
+	if (!scheme)
+		return url;
+	*host = url + scheme;
+	*host_n = strcspn(*host, "/");
+	return url[scheme + *host_n] ? url + scheme + *host_n : "/";
+}
+
+/* Return the fault of the request line, or NULL. */
 static const char *line_fault(const struct head *h, const char *method, const char *version, size_t n_target)
 {
 	size_t n = strlen(method);

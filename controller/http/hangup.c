@@ -12,21 +12,21 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* epoll's data is (generation << 32 | slot + 1), never an address: an event that was fetched before its
- * watch was deleted finds another generation and is dropped. */
+/* epoll's data is (generation << 32 | slot + 1), never an address: an event fetched before its watch was
+ * deleted finds another generation and is dropped. */
 struct slot {
 	uint32_t generation;
 	int fd; /* -1: free */
 	void *user;
-	uint32_t next_free; /* slot + 1; 0: the last */
+	uint32_t next_free; /* slot + 1; 0: end of the list */
 };
 
 struct hangup {
 	void (*gone)(void *user);
 	struct housekeeper *house;
-	int part; /* of house */
+	int part; /* id of this module's part in house */
 	int epoll;
-	pthread_mutex_t lock; /* guards the fields below, and is held while gone() is called */
+	pthread_mutex_t lock; /* guards the fields below; held while gone() is called */
 	struct slot *slots;
 	uint32_t n_slots;
 	uint32_t free_list; /* slot + 1; 0: none */
@@ -81,7 +81,7 @@ void hangup_stop(struct hangup *h)
 	free(h);
 }
 
-/* A free slot, made if there is none; its index. */
+/* Return the index of a free slot; grow the array if there is none. */
 static uint32_t slot_take(struct hangup *h)
 {
 	if (!h->free_list) {

@@ -18,23 +18,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-	N_THREADS = 2, /* of libmicrohttpd */
-	/* Larger requests, or of more values, are prepared elsewhere. */
+	N_THREADS = 2, /* threads of libmicrohttpd per listening socket */
+	/* Requests larger than this, or with more values, go to a preparing thread. */
 	PREP_BYTES = 16 << 10,
 	PREP_VALUES = 256,
 	MAX_CONNECTIONS = 16384,
 	TIMEOUT_S = 120,
 	MAX_UNREAD = 4 << 20,
 	MAX_UNREAD_ALL = 512 << 20,
-	CONNECTION_BYTES = 32 << 10, /* of libmicrohttpd for each: bounds the headers */
-	BODIES = 16,                 /* largest bodies that are held at once */
+	CONNECTION_BYTES = 32 << 10, /* libmicrohttpd's memory per connection: limits the headers */
+	BODIES = 16,                 /* bodies of the largest size that may be held at once */
 };
 
-/* Requests: libmicrohttpd's callbacks. */
+/* --- requests: libmicrohttpd's callbacks --- */
 
 static struct peer *peer_of(struct MHD_Connection *c)
 {
@@ -45,7 +46,7 @@ static struct peer *peer_of(struct MHD_Connection *c)
 static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 			  enum MHD_ConnectionNotificationCode what)
 {
-	struct http *h = cls;
+	struct http *h = ((struct http_daemon *)cls)->http;
 	if (what == MHD_CONNECTION_NOTIFY_STARTED)
 		*context = peer_add(
 			h->peers, MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
@@ -53,34 +54,54 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 		peer_del(h->peers, *context);
 }
 
-/* Whether a large body is to be parsed.  The calls behind a prefix read the path instead, which belongs
- * to the connection and so to this thread. */
-static bool is_large(const struct exchange *x)
+/* Return true if the body is handled fast enough for libmicrohttpd's own thread.  Streams of other clients
+ * and liveness requests wait for that thread. */
+static bool is_quick(const struct http *h, const struct exchange *x, bool *costly)
 {
 	struct json_size size;
-	if (strcmp(x->method, MHD_HTTP_METHOD_POST) != 0 || x->route->flags & ROUTE_PREFIX)
+	*costly = false;
+	if (strcmp(x->method, MHD_HTTP_METHOD_POST) != 0)
+		return true;
+	*costly = h->app.is_costly && h->app.is_costly(x->body.p, x->body.len);
+	if (*costly || x->body.len > PREP_BYTES)
 		return false;
-	if (x->body.len <= PREP_VALUES || x->body.len > PREP_BYTES)
-		return x->body.len > PREP_BYTES;
+	if (x->body.len <= PREP_VALUES)
+		return true;
 	json_measure(x->body.p, x->body.len, &size);
-	return size.n_values > PREP_VALUES;
+	return size.n_values <= PREP_VALUES;
 }
 
-/* A complete request. */
-static void begin(struct exchange *x, const char *url)
+/* Return the rest of url after the route's path, without redundant slashes.  The caller owns it. */
+static char *rest_of(const struct http_route *route, const char *url)
 {
-	if (!is_large(x)) {
-		x->route->call(x, url + strlen(x->route->path));
-		return;
+	char *rest = xstrdup(http_rest(route, url)), *to = rest;
+	for (const char *from = rest; *from; from++)
+		if (*from != '/' || (from[1] && from[1] != '/'))
+			*to++ = *from;
+	*to = '\0';
+	return rest;
+}
+
+/* Handle a complete request. */
+static void begin(struct http *h, struct exchange *x, const char *url)
+{
+	char *rest = rest_of(x->route, url);
+	bool costly;
+	if (is_quick(h, x, &costly)) {
+		x->route->call(x, rest);
+	} else {
+		exchange_park(x);
+		prep_put(x, rest, costly);
 	}
-	exchange_park(x);
-	prep_put(x, x->route->call);
+	free(rest);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url, const char *method,
 				  const char *version, const char *upload, size_t *upload_n, void **con)
 {
-	struct http *h = cls;
+	struct http *h = ((struct http_daemon *)cls)->http;
+	const char *host;
+	size_t host_n;
 	struct exchange *x = *con;
 	if (!x) { /* the headers are complete */
 		x = *con = exchange_new(&h->host, c);
@@ -101,13 +122,13 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	pthread_mutex_unlock(&x->lock);
 	peer_requested(h->peers, peer_of(c));
 	if (fresh)
-		begin(x, url);
+		begin(h, x, framing_path(url, &host, &host_n));
 	return http_respond(x, c);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *c, void **con, enum MHD_RequestTerminationCode why)
 {
-	struct http *h = cls;
+	struct http *h = ((struct http_daemon *)cls)->http;
 	struct exchange *x = *con;
 	*con = NULL;
 	if (x)
@@ -115,7 +136,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con, enum M
 	peer_replied(h->peers, peer_of(c));
 }
 
-/* The first line has come, nothing of it is changed yet. */
+/* Record the target when the request line has arrived and is still unmodified. */
 static void *on_target(void *cls, const char *target, struct MHD_Connection *c)
 {
 	(void)cls;
@@ -123,7 +144,7 @@ static void *on_target(void *cls, const char *target, struct MHD_Connection *c)
 	return NULL;
 }
 
-/* A NUL would cut the path short: such a path stays escaped, and matches no route. */
+/* Unescape, except a path with a NUL, which would cut it short: it stays escaped and matches no route. */
 static size_t unescape(void *cls, struct MHD_Connection *c, char *s)
 {
 	(void)cls;
@@ -140,20 +161,18 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *
 	log_debug("http", "libmicrohttpd: %s", line);
 }
 
-/* The parts of the server, in the order in which they start. */
+/* --- the parts of the server, in starting order --- */
 
 static int start_listening(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
-	int fd = http_listen(cfg->addr, cfg->insecure || cfg->api_keys[0], &h->v6, h->address, why, why_n);
-	h->listen_fd = fd < 0 ? -1 : fd;
-	return fd < 0 ? fd : 0;
+	if (strcmp(cfg->addr, "none") == 0)
+		return 0;
+	return http_listen(cfg->addr, cfg->insecure || cfg->api_keys[0], &h->listeners, why, why_n);
 }
 
 static void stop_listening(struct http *h)
 {
-	if (h->listen_fd >= 0)
-		close(h->listen_fd);
-	h->listen_fd = -1;
+	http_listeners_close(&h->listeners);
 }
 
 static int start_cors(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
@@ -209,23 +228,26 @@ static bool stop_log(struct http *h)
 static int start_app(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
 {
 	(void)cfg;
-	return h->app.start(h->app.user, &h->host, why, why_n);
+	return h->app.start ? h->app.start(h->app.user, &h->host, why, why_n) : 0;
 }
 
 static void quiesce_app(struct http *h)
 {
-	h->app.quiesce(h->app.user);
+	if (h->app.quiesce)
+		h->app.quiesce(h->app.user);
 	exchange_stop_all(&h->host);
 }
 
 static bool stop_app(struct http *h)
 {
-	h->app.drain(h->app.user);
+	if (h->app.drain)
+		h->app.drain(h->app.user);
 	if (!exchange_wait_none(&h->host)) {
 		log_error("http", "the front end still holds requests, after 10 s");
 		return false;
 	}
-	h->app.stop(h->app.user);
+	if (h->app.stop)
+		h->app.stop(h->app.user);
 	return true;
 }
 
@@ -253,17 +275,17 @@ static bool stop_hangup(struct http *h)
 	return true;
 }
 
-/* As many connections as descriptors allow. */
-static unsigned connection_limit(unsigned want)
+/* Return the connection limit for each of n sockets: want, or as many as the descriptors allow. */
+static unsigned connection_limit(unsigned want, size_t n)
 {
-	size_t can = conns_limit(want, CONNS_HTTP);
+	size_t can = conns_limit(want * n, CONNS_HTTP) / n;
 	if (can < want)
 		log_info("http", "connections=%zu instead of %u: RLIMIT_NOFILE", can, want);
 	return (unsigned)can;
 }
 
-/* libmicrohttpd closes the socket that it is given when it cannot start, but not in every case: it gets
- * a descriptor of its own, which is closed here if it still is this socket. */
+/* libmicrohttpd closes the socket given to it when it cannot start, but not in every case.  So it gets its
+ * own descriptor, which is closed here if it still is this socket. */
 static void close_given(int given, int own)
 {
 	struct stat a, b;
@@ -272,53 +294,79 @@ static void close_given(int given, int own)
 		close(given);
 }
 
-static int start_daemon(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+/* Start libmicrohttpd on the socket of l, which is taken: libmicrohttpd then has its own descriptor. */
+static int start_daemon(struct http_daemon *d, struct http_listener *l, unsigned limit, char *why,
+			size_t why_n)
 {
+	const struct http *h = d->http;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
-			 (h->v6 ? MHD_USE_IPv6 : 0) | (h->tls ? MHD_USE_TLS : 0);
+			 (l->family == AF_INET6 ? MHD_USE_IPv6 : 0) | (h->tls ? MHD_USE_TLS : 0);
 	struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)tls_retrieve},
 				       {MHD_OPTION_END, 0, NULL}};
 	if (!h->tls)
 		tls[0] = tls[1];
-	unsigned limit = connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS);
-	int given = fcntl(h->listen_fd, F_DUPFD_CLOEXEC, 0);
-	h->daemon = given < 0 ? NULL
-			      : MHD_start_daemon(flags, 0, NULL, NULL, on_request, h,
-						 MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-						 MHD_OPTION_LISTEN_SOCKET, given, MHD_OPTION_THREAD_POOL_SIZE,
-						 (unsigned)N_THREADS, MHD_OPTION_CONNECTION_LIMIT, limit,
-						 MHD_OPTION_CONNECTION_TIMEOUT, h->timeout_s,
-						 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-						 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
-						 on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-						 h, MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL,
-						 MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
-						 MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
-	if (!h->daemon) {
-		close_given(given, h->listen_fd);
+	int given = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+	d->mhd = given < 0 ? NULL
+			   : MHD_start_daemon(flags, 0, NULL, NULL, on_request, d, MHD_OPTION_EXTERNAL_LOGGER,
+					      on_log, NULL, MHD_OPTION_LISTEN_SOCKET, given,
+					      MHD_OPTION_THREAD_POOL_SIZE, (unsigned)N_THREADS,
+					      MHD_OPTION_CONNECTION_LIMIT, limit,
+					      MHD_OPTION_CONNECTION_TIMEOUT, h->timeout_s,
+					      MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+					      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
+					      on_completed, d, MHD_OPTION_NOTIFY_CONNECTION, on_connection, d,
+					      MHD_OPTION_URI_LOG_CALLBACK, on_target, NULL,
+					      MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL, MHD_OPTION_ARRAY,
+					      tls, MHD_OPTION_END);
+	if (!d->mhd) {
+		close_given(given, l->fd);
 		return err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start");
 	}
-	stop_listening(h); /* by our own descriptor */
+	close(l->fd);
+	l->fd = -1;
 	return 0;
 }
 
-static void quiesce_daemon(struct http *h)
+static void quiesce_daemons(struct http *h)
 {
-	h->quiet_fd = MHD_quiesce_daemon(h->daemon);
+	for (size_t i = 0; i < h->n_daemons; i++)
+		h->daemons[i].quiet_fd = MHD_quiesce_daemon(h->daemons[i].mhd);
 }
 
-static bool stop_daemon(struct http *h)
+static bool stop_daemons(struct http *h)
 {
-	MHD_stop_daemon(h->daemon);
-	if (h->quiet_fd >= 0)
-		close(h->quiet_fd);
+	for (size_t i = 0; i < h->n_daemons; i++) {
+		MHD_stop_daemon(h->daemons[i].mhd);
+		if (h->daemons[i].quiet_fd >= 0)
+			close(h->daemons[i].quiet_fd);
+	}
+	h->n_daemons = 0;
 	return true;
+}
+
+static int start_daemons(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+{
+	const size_t n = h->listeners.n;
+	unsigned limit =
+		connection_limit(cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS, n ? n : 1);
+	int rc = 0;
+	for (size_t i = 0; i < n && !rc; i++) {
+		h->daemons[i] = (struct http_daemon){.http = h, .quiet_fd = -1};
+		rc = start_daemon(&h->daemons[i], &h->listeners.at[i], limit, why, why_n);
+		h->n_daemons += !rc;
+	}
+	if (rc) {
+		quiesce_daemons(h);
+		stop_daemons(h);
+	}
+	return rc;
 }
 
 static const struct part {
 	int (*start)(struct http *h, const struct http_config *cfg, char *why, size_t why_n);
-	void (*quiesce)(struct http *h); /* takes nothing new; of all parts, before the first is stopped */
-	bool (*stop)(struct http *h);    /* false: it is in use yet, and all that it uses stays */
+	void (*quiesce)(struct http *h); /* accepts nothing new; called for all parts before the first is
+					  * stopped */
+	bool (*stop)(struct http *h);    /* false: the part is still in use, and everything it uses is kept */
 } parts[] = {
 	{start_listening, stop_listening, NULL},
 	{start_cors, NULL, stop_cors},
@@ -328,10 +376,10 @@ static const struct part {
 	{start_app, quiesce_app, stop_app},
 	{start_peers, NULL, stop_peers},
 	{start_hangup, NULL, stop_hangup},
-	{start_daemon, quiesce_daemon, stop_daemon},
+	{start_daemons, quiesce_daemons, stop_daemons},
 };
 
-/* The first n parts, the last one first. */
+/* Stop the first n parts in reverse order. */
 static void stop_parts(struct http *h, size_t n)
 {
 	for (size_t i = n; i-- > 0;)
@@ -351,9 +399,10 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 	size_t n = 0;
 	int rc = 0;
 	h->app = *app;
-	h->listen_fd = h->quiet_fd = -1;
 	exchange_host_init(&h->host, svc);
 	h->host.user = app->user;
+	h->host.routes = app->routes;
+	h->host.n_routes = app->n_routes;
 	h->host.max_unread = cfg->max_unread_bytes ? cfg->max_unread_bytes : MAX_UNREAD;
 	h->host.max_unread_all = cfg->max_unread_all_bytes ? cfg->max_unread_all_bytes : MAX_UNREAD_ALL;
 	h->host.max_bodies = (size_t)BODIES * svc->max_request_bytes;
@@ -383,7 +432,7 @@ void http_reload(struct http *h)
 
 const char *http_address(const struct http *h)
 {
-	return h->address;
+	return h->listeners.address;
 }
 
 void http_drain(struct http *h)

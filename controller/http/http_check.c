@@ -1,10 +1,12 @@
 #include "controller/http/http_impl.h"
 
+#include "base/alloc.h"
 #include "base/entropy.h"
 #include "controller/message/service.h"
 #include "controller/metrics/metrics.h"
 #include "controller/metrics/tracer.h"
 #include "controller/http/api_keys.h"
+#include "controller/http/framing.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,12 +17,18 @@
 #include <strings.h>
 
 enum {
-	HTTP_TOO_LARGE = 413, /* libmicrohttpd has changed its name for it */
-	/* A body that is refused is read to its end, so that the client gets to see the reply, but only
-	 * when it is at most this many times the limit. */
+	HTTP_TOO_LARGE = 413, /* libmicrohttpd has renamed its constant */
+	/* The body of a refused request is read to its end, so that the client sees the reply, if it is at
+	 * most this many times the limit. */
 	PASS_OVER = 4,
 	ACCEPT_MAX = 1024,
-	PASS_OVER_STRANGER = 1 << 20, /* bytes, without a key */
+	PASS_OVER_STRANGER = 1 << 20, /* bytes, for clients without a valid key */
+};
+
+/* The authority of a target in absolute form; p NULL: another form. */
+struct host_name {
+	const char *p;
+	size_t n;
 };
 
 static void refuse(struct exchange *x, unsigned status, const char *code, const char *why)
@@ -41,7 +49,7 @@ static void refuse_too_large(struct exchange *x)
 	refuse(x, HTTP_TOO_LARGE, "request_too_large", why);
 }
 
-/* Only application/json: a page in a browser cannot send it here without asking first. */
+/* Accept only application/json: a page in a browser needs a preflight to send it. */
 static bool is_json(const char *type)
 {
 	static const char want[] = "application/json";
@@ -58,23 +66,36 @@ static bool method_fits(const struct http_route *r, const char *method)
 	return false;
 }
 
-/* NULL: no such path. */
+const char *http_rest(const struct http_route *r, const char *url)
+{
+	const char *p = r->path;
+	for (; *p; p++, url++) {
+		if (*url != *p)
+			return NULL;
+		while (*url == '/' && url[1] == '/')
+			url++;
+	}
+	const char *end = url + strspn(url, "/");
+	return r->flags & ROUTE_PREFIX ? url : *end ? NULL : end;
+}
+
+/* Return the route of url; NULL if there is none. */
 static const struct http_route *find_route(const struct http_app *app, const char *url)
 {
 	for (size_t i = 0; i < app->n_routes; i++) {
 		const struct http_route *r = &app->routes[i];
-		if (r->flags & ROUTE_PREFIX ? !strncmp(url, r->path, strlen(r->path)) : !strcmp(url, r->path))
+		if ((!app->only || r->flags & app->only) && http_rest(r, url))
 			return r;
 	}
 	return NULL;
 }
 
-/* Without a key, not even the existence of a path is disclosed.  false: refused. */
+/* Check the key.  Without a key, not even the existence of a path is disclosed.  false: refused. */
 static bool check_key(struct exchange *x, struct MHD_Connection *c)
 {
 	const char *given = http_header(c, MHD_HTTP_HEADER_AUTHORIZATION),
 		   *plain = http_header(c, "x-api-key");
-	char bearer[sizeof "Bearer " + APIKEY_BYTES_MAX + 1]; /* one byte more than any key */
+	char bearer[sizeof "Bearer " + APIKEY_BYTES_MAX + 1]; /* one byte longer than any key */
 	if (!given && plain) {
 		snprintf(bearer, sizeof bearer, "Bearer %s", plain);
 		given = bearer;
@@ -90,7 +111,7 @@ static bool check_key(struct exchange *x, struct MHD_Connection *c)
 	return false;
 }
 
-/* Limits that refuse a request before its body is read. */
+/* Refuse the request if a limit is reached, before its body is read. */
 static void check_limits(struct exchange *x, bool queued)
 {
 	const struct service *svc = x->host->svc;
@@ -103,24 +124,43 @@ static void check_limits(struct exchange *x, bool queued)
 		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
 }
 
-/* A browser asks whether a page may send a request. */
-static bool is_preflight(const struct exchange *x, struct MHD_Connection *c, const char *method)
+/* Refuse pages of an origin; the reason names the option that allows them. */
+static void refuse_origin(struct exchange *x, const char *origin)
 {
-	return x->origin[0] && !strcmp(method, MHD_HTTP_METHOD_OPTIONS) &&
+	char why[320];
+	snprintf(why, sizeof why,
+		 "pages of %.100s may not send this to the service (header Origin); --cors-origin %.100s "
+		 "allows "
+		 "it",
+		 origin, origin);
+	refuse(x, MHD_HTTP_FORBIDDEN, "origin_not_allowed", why);
+}
+
+/* Return true for a preflight: a browser asks whether a page may send a request.  Such a request never has a
+ * key. */
+static bool is_preflight(struct MHD_Connection *c, const char *method)
+{
+	return !strcmp(method, MHD_HTTP_METHOD_OPTIONS) && http_header(c, MHD_HTTP_HEADER_ORIGIN) &&
 	       http_header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_METHOD);
 }
 
-static void answer_preflight(struct exchange *x)
+static void answer_preflight(struct exchange *x, const char *origin)
 {
+	if (!x->origin[0]) {
+		refuse_origin(x, origin);
+		return;
+	}
 	struct buf nothing = {0};
 	exchange_reply(x, MHD_HTTP_NO_CONTENT, &nothing);
-	x->refused = true; /* the body is not read */
+	x->refused = true; /* do not read the body */
 	x->preflight = true;
 }
 
-/* A form needs no preflight: any page could write here through any browser that reaches the
- * service.  A request without an origin is not a browser's.  false: refused. */
-static bool check_origin(struct exchange *x, struct MHD_Connection *c, const char *method)
+/* Check the origin of a writing request.  A form needs no preflight, so any page could write through any
+ * browser that reaches the service.  A request without an origin does not come from a browser.  false:
+ * refused. */
+static bool check_origin(struct exchange *x, struct MHD_Connection *c, const struct host_name *host,
+			 const char *method)
 {
 	static const char *const reading[] = {MHD_HTTP_METHOD_GET, MHD_HTTP_METHOD_HEAD,
 					      MHD_HTTP_METHOD_OPTIONS};
@@ -128,22 +168,21 @@ static bool check_origin(struct exchange *x, struct MHD_Connection *c, const cha
 	for (size_t i = 0; i < sizeof reading / sizeof reading[0]; i++)
 		if (!strcmp(method, reading[i]))
 			return true;
-	/* Behind a proxy Host may be another; no page can set Sec-Fetch-Site. */
-	if (!origin || x->origin[0] || cors_is_own(origin, http_header(c, MHD_HTTP_HEADER_HOST)) ||
+	char named[512];
+	if (host->p)
+		snprintf(named, sizeof named, "%.*s", host->n < sizeof named ? (int)host->n : 0, host->p);
+	/* Behind a proxy Host may differ; no page can set Sec-Fetch-Site. */
+	if (!origin || x->origin[0] ||
+	    cors_is_own(origin, host->p ? named : http_header(c, MHD_HTTP_HEADER_HOST)) ||
 	    (site && !strcmp(site, "same-origin")))
 		return true;
-	char why[320];
-	snprintf(why, sizeof why,
-		 "pages of %.100s may not write to this service (header Origin); --cors-origin %.100s allows "
-		 "it",
-		 origin, origin);
-	refuse(x, MHD_HTTP_FORBIDDEN, "origin_not_allowed", why);
+	refuse_origin(x, origin);
 	return false;
 }
 
-/* Every reason to refuse a request by its headers; *length: of the body, by its header. */
-static void check(struct exchange *x, struct MHD_Connection *c, const char *url, const char *method,
-		  const char *fault, uint64_t *length)
+/* Refuse the request if its headers give a reason.  *length: the body's length by its header. */
+static void check(struct exchange *x, struct MHD_Connection *c, const char *url, const struct host_name *host,
+		  const char *method, const char *fault, uint64_t *length)
 {
 	const char *coding = http_header(c, MHD_HTTP_HEADER_CONTENT_ENCODING);
 	const struct http_route *r = x->route;
@@ -151,12 +190,12 @@ static void check(struct exchange *x, struct MHD_Connection *c, const char *url,
 	const char *len = http_header(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
 	*length = len ? strtoull(len, NULL, 10) : 0;
 	if (fault) {
-		*length = UINT64_MAX; /* where the body ends is not known */
+		*length = UINT64_MAX; /* the end of the body is unknown */
 		x->closing = true;
 		refuse(x, MHD_HTTP_BAD_REQUEST, "malformed_request", fault);
-	} else if (is_preflight(x, c, method)) {
-		answer_preflight(x);
-	} else if (!check_key(x, c) || !check_origin(x, c, method)) {
+	} else if (is_preflight(c, method)) {
+		answer_preflight(x, http_header(c, MHD_HTTP_HEADER_ORIGIN));
+	} else if (!check_key(x, c) || !check_origin(x, c, host, method)) {
 		return;
 	} else if (!r) {
 		char why[256];
@@ -190,7 +229,7 @@ static void check(struct exchange *x, struct MHD_Connection *c, const char *url,
 	}
 }
 
-/* Bytes that a refused body may have and still be read to its end. */
+/* Return how many bytes a refused body may have and still be read to its end. */
 static uint64_t pass_over(const struct exchange *x)
 {
 	bool stranger = x->host->keys && !x->key;
@@ -210,7 +249,7 @@ bool http_take_body(struct exchange *x, const char *p, size_t n)
 	return x->body_seen <= pass_over(x);
 }
 
-/* Lines of one field are one list; one that does not fit is left out. */
+/* Join the lines of a header into one list; a line that does not fit is left out. */
 static enum MHD_Result join_accept(void *joined, enum MHD_ValueKind kind, const char *name, const char *value)
 {
 	char *to = joined;
@@ -221,7 +260,14 @@ static enum MHD_Result join_accept(void *joined, enum MHD_ValueKind kind, const 
 	return MHD_YES;
 }
 
-/* The client, and the fields that the access log shows. */
+static char *copy_header(struct MHD_Connection *c, const char *name)
+{
+	const char *v = http_header(c, name);
+	return v ? xstrdup(v) : NULL;
+}
+
+/* Store the client, the access log's fields, and headers that a call may need after the connection is
+ * gone. */
 static void note_request(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
 			 const char *method)
 {
@@ -233,11 +279,15 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 	else if (a && a->sa_family == AF_INET6)
 		inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)a)->sin6_addr, x->remote,
 			  sizeof x->remote);
+	else if (a && a->sa_family == AF_UNIX)
+		snprintf(x->remote, sizeof x->remote, "unix");
 	char accept[ACCEPT_MAX] = "";
 	snprintf(x->method, sizeof x->method, "%s", method);
 	snprintf(x->path, sizeof x->path, "%s", url);
 	MHD_get_connection_values(c, MHD_HEADER_KIND, join_accept, accept);
 	x->openmetrics = metrics_format(accept[0] ? accept : NULL) == METRICS_OPENMETRICS;
+	x->idempotency_key = copy_header(c, "Idempotency-Key");
+	x->last_event_id = copy_header(c, "Last-Event-ID");
 	const char *origin = http_header(c, MHD_HTTP_HEADER_ORIGIN);
 	if (origin && strlen(origin) < sizeof x->origin && cors_allows(h->cors, origin))
 		snprintf(x->origin, sizeof x->origin, "%s", origin);
@@ -246,7 +296,7 @@ static void note_request(const struct http *h, struct exchange *x, struct MHD_Co
 		snprintf(x->request_id, sizeof x->request_id, "%s", id);
 }
 
-/* The client's trace, or for requests that become jobs one of their own. */
+/* Store the client's trace; a request that becomes jobs gets a new one if it has none. */
 static void note_trace(struct exchange *x, struct MHD_Connection *c)
 {
 	if (!trace_context_read(&x->trace, http_header(c, "traceparent"), http_header(c, "tracestate")) &&
@@ -260,8 +310,10 @@ bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Con
 			const char *method, const char *fault)
 {
 	uint64_t length;
+	struct host_name host = {0};
+	url = framing_path(url, &host.p, &host.n);
 	note_request(h, x, c, url, method);
-	pthread_mutex_lock(&x->lock); /* exchange_n_draining() looks at it */
+	pthread_mutex_lock(&x->lock); /* exchange_n_draining() reads it */
 	x->route = find_route(&h->app, url);
 	pthread_mutex_unlock(&x->lock);
 	note_trace(x, c);
@@ -271,6 +323,6 @@ bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Con
 	if (x->route && x->route->flags & ROUTE_REQUEST_ID)
 		snprintf(x->drawn_id, sizeof x->drawn_id, "req_%016" PRIx64 "%016" PRIx64, entropy_u64(),
 			 entropy_u64());
-	check(x, c, url, method, fault, &length);
+	check(x, c, url, &host, method, fault, &length);
 	return x->refused && (length > pass_over(x) || http_header(c, MHD_HTTP_HEADER_EXPECT));
 }

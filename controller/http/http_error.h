@@ -1,11 +1,11 @@
-/* http_error.h - errors in OpenAI's shape, and the HTTP status of each of our codes.  Pure. */
+/* http_error.h - errors in OpenAI's shape, and the HTTP status of each quern code.  Pure. */
 #ifndef QUERN_CONTROLLER_HTTP_HTTP_ERROR_H
 #define QUERN_CONTROLLER_HTTP_HTTP_ERROR_H
 
 #include "base/buf.h"
 #include "proto/codes.h"
 
-/* {"error": {"message", "type", "param", "code"}}.  param, code: NULL or "" is null. */
+/* Append {"error": {"message", "type", "param", "code"}}.  param, code: NULL or "" is written as null. */
 void http_error_json(struct buf *b, const char *type, const char *param, const char *code,
 		     const char *message);
 
@@ -15,10 +15,10 @@ struct http_failure {
 	const char *type, *param, *code, *message;
 	const char *request_id; /* NULL or "": none */
 };
-/* The same in OpenAI's shape; what a route has as its own shape of errors (http.h) is such a function. */
+/* Append f in OpenAI's shape.  A route's `errors` (http.h) is a function like this. */
 void http_error_openai(struct buf *b, const struct http_failure *f);
 
-/* The HTTP status, OpenAI's error type and its code (NULL: null) for one of our codes. */
+/* The HTTP status, OpenAI's error type and OpenAI's code (NULL: null) of a quern code. */
 struct http_error {
 	unsigned status;
 	const char *type;

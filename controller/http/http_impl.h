@@ -1,5 +1,5 @@
-/* http_impl.h - what http.c (lifecycle, libmicrohttpd's callbacks), http_check.c (what a request is
- * refused for) and http_reply.c (responses and their headers) share.  For these only. */
+/* http_impl.h - shared by http.c (lifecycle, libmicrohttpd's callbacks), http_check.c (which requests are
+ * refused) and http_reply.c (responses and headers).  Private to them. */
 #ifndef QUERN_CONTROLLER_HTTP_HTTP_IMPL_H
 #define QUERN_CONTROLLER_HTTP_HTTP_IMPL_H
 
@@ -9,18 +9,23 @@
 #include "controller/http/listen.h"
 #include "controller/http/peers.h"
 
+/* One instance of libmicrohttpd, for one listening socket. */
+struct http_daemon {
+	struct http *http;
+	struct MHD_Daemon *mhd;
+	int quiet_fd; /* the socket, from MHD_quiesce_daemon(); -1: none */
+};
+
 struct http {
 	struct exchange_host host;
 	struct http_app app;
-	struct MHD_Daemon *daemon;
 	struct peers *peers;
-	struct cors *cors; /* NULL: no page of another origin */
+	struct cors *cors; /* NULL: pages of other origins are not allowed */
 	struct tls *tls;   /* NULL: no TLS */
 	unsigned timeout_s;
-	int listen_fd; /* until libmicrohttpd has its own descriptor of it; -1: not open */
-	int quiet_fd;  /* that descriptor, from MHD_quiesce_daemon(); -1: none */
-	bool v6;
-	char address[HTTP_ADDRESS_SIZE];
+	struct http_listeners listeners; /* empty: not listening */
+	struct http_daemon daemons[HTTP_LISTENERS_MAX];
+	size_t n_daemons;
 };
 
 static inline const char *http_header(struct MHD_Connection *c, const char *name)
@@ -30,16 +35,19 @@ static inline const char *http_header(struct MHD_Connection *c, const char *name
 
 /* http_check.c */
 
-/* The request's headers into x; its route, or the reply that refuses it.  fault: framing_fault()'s.  true:
- * the reply is sent before the body comes. */
+/* Read the request's headers into x, and find its route or set the reply that refuses it.  fault: from
+ * framing_fault().  true: the reply is sent before the body is received. */
 bool http_check_headers(const struct http *h, struct exchange *x, struct MHD_Connection *c, const char *url,
 			const char *method, const char *fault);
-/* A part of the body.  false: more came than is passed over, the connection is closed. */
+/* Return the rest of url after the route's path, as the client wrote it; NULL: the route does not match.  In
+ * the path, repeated slashes count as one, and a trailing slash is ignored. */
+const char *http_rest(const struct http_route *r, const char *url);
+/* Take a chunk of the body.  false: the discarded bytes exceed their limit, and the connection is closed. */
 bool http_take_body(struct exchange *x, const char *p, size_t n);
 
 /* http_reply.c */
 
-/* Queues the reply, suspends the connection, or (MHD_NO) closes it. */
+/* Queue the reply, suspend the connection, or close it (MHD_NO). */
 enum MHD_Result http_respond(struct exchange *x, struct MHD_Connection *c);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 10 /* read of a stream at once */ };
+enum { CHUNK_BYTES = 16 << 10 /* bytes of a stream read at once */ };
 
 static void add_header(struct MHD_Response *r, const char *name, const char *value)
 {
@@ -24,7 +24,7 @@ static void add_number(struct MHD_Response *r, const char *name, int64_t x)
 	add_header(r, name, text);
 }
 
-/* The rest of the key's limits, in OpenAI's headers. */
+/* Add what is left of the key's limits, as OpenAI's headers. */
 static void add_limits(struct MHD_Response *r, const struct exchange *x)
 {
 	struct api_key_left left;
@@ -39,7 +39,7 @@ static void add_limits(struct MHD_Response *r, const struct exchange *x)
 	}
 }
 
-/* For pages of the origins that --cors-origin names. */
+/* Add headers for pages of the origins that --cors-origin names. */
 static void add_cors(struct MHD_Response *r, const struct exchange *x)
 {
 	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, x->origin);
@@ -48,7 +48,8 @@ static void add_cors(struct MHD_Response *r, const struct exchange *x)
 		   "x-request-id, request-id, x-quern-ignored, openai-processing-ms, retry-after");
 }
 
-/* requested: the headers that the page would send; the official clients have many of their own. */
+/* Add a preflight's headers.  requested: the headers that the page will send; official clients have many of
+ * their own. */
 static void add_preflight(struct MHD_Response *r, const char *requested)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
@@ -59,7 +60,7 @@ static void add_preflight(struct MHD_Response *r, const char *requested)
 	add_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
 }
 
-/* Headers of every reply.  The names of ignored fields come from the client: only printable ASCII gets
+/* Add the headers of every reply.  Names of ignored fields come from the client, so only printable ASCII gets
  * into a header. */
 static void add_about(struct MHD_Response *r, const struct exchange *x)
 {
@@ -81,7 +82,8 @@ static void add_about(struct MHD_Response *r, const struct exchange *x)
 		add_limits(r, x);
 	if (x->origin[0])
 		add_cors(r, x);
-	/* The client's next request opens a connection, perhaps to another service behind its balancer. */
+	/* The client's next request opens a new connection, which a load balancer may send to another
+	 * service. */
 	if (atomic_load(&x->host->draining))
 		add_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
@@ -91,7 +93,7 @@ static void add_page_headers(struct MHD_Response *r, const struct exchange *x)
 	add_header(r, "Content-Security-Policy", x->policy);
 	add_header(r, "X-Content-Type-Options", "nosniff");
 	add_header(r, "Referrer-Policy", "no-referrer");
-	/* The nonce of a cached copy would not match. */
+	/* A cached copy would have an old nonce. */
 	add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
 }
 

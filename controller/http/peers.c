@@ -12,16 +12,16 @@
 
 enum {
 	SWEEP_US = 250 * 1000,
-	/* Time for libmicrohttpd to read the bytes before the end: a complete request is answered. */
+	/* Time for libmicrohttpd to read the bytes before the end, so that a complete request is answered. */
 	GONE_US = 500 * 1000,
-	BODY_BYTES_PER_S = 16 << 10, /* a slower body uses up the time */
+	BODY_BYTES_PER_S = 16 << 10, /* a slower body uses up the time limit */
 };
 
 struct peer {
 	struct peer *prev, *next;
 	int fd;
-	int64_t until_us; /* INT64_MAX: its request is being answered */
-	bool gone;        /* the client has closed its end */
+	int64_t until_us; /* deadline; INT64_MAX: its request is being answered */
+	bool gone;        /* one of the two ends has closed it */
 	struct peers *peers;
 	uint64_t watch;
 	size_t target;
@@ -31,12 +31,14 @@ struct peers {
 	int64_t limit_us;
 	struct hangup *hangup;
 	struct housekeeper *house;
-	int part;             /* of house */
-	pthread_mutex_t lock; /* guards the field below, and all peers */
+	int part;             /* id of this module's part in house */
+	pthread_mutex_t lock; /* guards the field below and all peers */
 	struct peer *first;
 };
 
-/* Only shut down: libmicrohttpd sees the end and closes. */
+/* Shut down connections that are past their deadline; libmicrohttpd sees the end and closes them.  It misses
+ * an end that arrives together with bytes (it waits for the edge of another event).  So the shutdown, which
+ * is an event each time, is repeated until the connection is closed. */
 static int64_t sweep(void *user, int64_t now)
 {
 	struct peers *p = user;
@@ -45,8 +47,9 @@ static int64_t sweep(void *user, int64_t now)
 	for (struct peer *c = p->first; c; c = c->next)
 		if (c->until_us < now) {
 			shutdown(c->fd, SHUT_RDWR);
-			c->until_us = INT64_MAX;
+			c->until_us = now + GONE_US;
 			n += !c->gone;
+			c->gone = true;
 		}
 	pthread_mutex_unlock(&p->lock);
 	if (n)
@@ -54,8 +57,8 @@ static int64_t sweep(void *user, int64_t now)
 	return now + SWEEP_US;
 }
 
-/* The request is complete by now, or never will be.  Called with hangup's lock held, which is
- * therefore never taken under ours. */
+/* Set a deadline: the request is complete by now, or never will be.  Called with hangup's lock held; so
+ * hangup's lock is never taken under the peers' lock. */
 static void on_gone(void *user)
 {
 	struct peer *c = user;

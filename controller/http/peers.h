@@ -1,11 +1,12 @@
 /* peers.h - connections and their deadlines: how long each may take to send a request.
- * libmicrohttpd closes an idle connection, but would keep one for ever that sends a byte now and then
- * (slow loris).  From the connection's start, or its last reply, a request must be complete within the
- * limit; a body that comes steadily extends it.
+ * libmicrohttpd closes an idle connection, but keeps one for ever that sends a byte now and then (slow
+ * loris).  A request must be complete within the limit, counted from the connection's start or its last
+ * reply; a body that arrives steadily extends the deadline.
  *
- * Nor does libmicrohttpd always see a client disconnect: when the end comes with the last bytes of half
- * a request, nothing wakes it again.  So the ends of connections are watched here (hangup.h), and a
- * connection that its client has closed is closed half a second later, unless its request was complete.
+ * libmicrohttpd also misses some disconnects: if the end arrives with the last bytes of half a request,
+ * nothing wakes it again.  So this module watches for the ends of connections (hangup.h).  A connection that
+ * its client has closed is shut down half a second later, unless its request was complete, and again every
+ * half second until libmicrohttpd has closed it.
  *
  *   peer_add ---> deadline runs ---> peer_requested ---> no deadline ---> peer_replied --.
  *                    ^   peer_body extends                                               |
@@ -20,19 +21,20 @@ struct housekeeper;
 struct peers;
 struct peer;
 
-/* Deadlines are looked at by the housekeeper. */
+/* Start; the housekeeper checks the deadlines. */
 int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, char *why, size_t why_n);
 void peers_stop(struct peers *p); /* NULL is fine; all peers have been deleted */
 
-/* fd stays open until peer_del(). */
+/* Add a connection.  fd stays open until peer_del(). */
 struct peer *peer_add(struct peers *p, int fd);
 void peer_del(struct peers *p, struct peer *peer);
-/* n more bytes of a body have come. */
+/* Report n more bytes of a body. */
 void peer_body(struct peers *p, struct peer *peer, size_t n);
-/* The request is complete: no limit until peer_replied(), when the next one's time begins. */
+/* Report a complete request: no deadline until peer_replied(), which starts the time of the next request. */
 void peer_requested(struct peers *p, struct peer *peer);
 void peer_replied(struct peers *p, struct peer *peer);
-/* What framing_target() found in the request that the peer sends; libmicrohttpd's thread only. */
+/* Return where the result of framing_target() is stored for the request being received.  libmicrohttpd's
+ * thread only. */
 size_t *peer_target(struct peer *peer);
 
 #endif

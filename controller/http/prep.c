@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "controller/http/api_keys.h"
+#include "controller/http/http.h"
 #include "controller/message/service.h"
 
 #include <arpa/inet.h>
@@ -10,20 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NETWORK_BYTES = 8 /* of an IPv6 address: those of a client */ };
+enum { NETWORK_BYTES = 8 /* bytes of an IPv6 address that identify a client */ };
 
 struct task {
-	struct work work; /* the first member: a task is its work */
+	struct work work; /* must be the first member: a task is its work */
 	struct exchange *x;
-	void (*call)(struct exchange *x, const char *rest);
+	char *rest; /* owned: the path after the route's */
 };
 
 static void run(struct work *w)
 {
 	struct task *t = (struct task *)w;
 	if (!exchange_is_over(t->x))
-		t->call(t->x, "");
+		t->x->route->call(t->x, t->rest);
 	exchange_unref(t->x);
+	free(t->rest);
 	free(t);
 }
 
@@ -45,12 +47,13 @@ void prep_client(const struct exchange *x, char out[WORK_CLIENT_SIZE])
 	}
 }
 
-void prep_put(struct exchange *x, void (*call)(struct exchange *x, const char *rest))
+void prep_put(struct exchange *x, const char *rest, bool costly)
 {
 	struct task *t = xcalloc(1, sizeof *t);
 	char client[WORK_CLIENT_SIZE], why[512];
 	exchange_ref(x);
-	*t = (struct task){.work = {.run = run, .bytes = x->body.len}, .x = x, .call = call};
+	*t = (struct task){
+		.work = {.run = run, .bytes = x->body.len, .costly = costly}, .x = x, .rest = xstrdup(rest)};
 	prep_client(x, client);
 	int rc = work_pool_put(x->host->svc->pool, client, &t->work, why, sizeof why);
 	if (!rc)
@@ -63,5 +66,6 @@ void prep_put(struct exchange *x, void (*call)(struct exchange *x, const char *r
 		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "overloaded", "%s",
 			       why);
 	exchange_unref(x);
+	free(t->rest);
 	free(t);
 }

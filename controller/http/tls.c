@@ -14,13 +14,13 @@
 
 enum { FILE_MAX = 1 << 20, CHAIN_MAX = 16 };
 
-/* A certificate that is, or was, in force. */
+/* A certificate that is or was in force. */
 struct pair {
 	struct pair *older;
 	gnutls_pcert_st chain[CHAIN_MAX];
 	unsigned n_chain;
 	gnutls_privkey_t key;
-	char *cert_pem; /* to be compared with what is read next; the key's is not kept */
+	char *cert_pem; /* for comparison at the next reload; the key's text is not kept */
 	unsigned char key_hash[32];
 	time_t until;
 };
@@ -28,18 +28,18 @@ struct pair {
 struct tls {
 	char *cert_path, *key_path;
 	pthread_mutex_t lock; /* guards pairs */
-	struct pair *pairs;   /* the one in force first */
+	struct pair *pairs;   /* the pair in force first */
 };
 
 static pthread_mutex_t current_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tls *current; /* guarded by it */
+static struct tls *current; /* guarded by current_lock */
 
 static gnutls_datum_t datum(const char *text)
 {
 	return (gnutls_datum_t){.data = (unsigned char *)text, .size = (unsigned)strlen(text)};
 }
 
-/* Whether cert and key belong together. */
+/* Check that cert and key belong together. */
 static int check_match(const char *cert_pem, const char *key_pem, char *why, size_t why_n)
 {
 	gnutls_certificate_credentials_t both;
@@ -79,7 +79,7 @@ static void pair_free(struct pair *p)
 	free(p);
 }
 
-/* Takes cert_pem. */
+/* Make a pair.  Takes cert_pem. */
 static int pair_new(char *cert_pem, const char *key_pem, struct pair **out, char *why, size_t why_n)
 {
 	struct pair *p = xcalloc(1, sizeof *p);
@@ -111,7 +111,7 @@ fail:
 	return rc;
 }
 
-/* The pair of the files as they are now.  The key is wiped from memory that is given back. */
+/* Read the pair from the files.  The key is wiped from memory before it is freed. */
 static int read_pair(const struct tls *t, struct pair **out, char *why, size_t why_n)
 {
 	char *cert = NULL, *key = NULL;

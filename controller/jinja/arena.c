@@ -38,7 +38,7 @@ void jinja_too_deep(struct jctx *c)
 	jinja_fail(c, -E2BIG, "nested deeper than %u", c->depth_max);
 }
 
-/* Adds a chunk of at least this size. */
+/* Add a chunk of at least this size. */
 static void more(struct jctx *c, size_t bytes)
 {
 	struct jarena *a = &c->arena;

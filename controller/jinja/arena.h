@@ -1,8 +1,8 @@
-/* arena.h - the memory, failure and bounds of a parse or a rendering.
+/* arena.h - memory, failure and limits of a parse or a rendering.
  *
- * Everything of a template lies in one arena, everything of a rendering in another; each is freed
- * as a whole.  A failure is a longjmp to jinja_parse() or jinja_render(): safe, since nothing else
- * is held.  Every recursion goes through jinja_enter(), which bounds the C stack. */
+ * A template is stored in one arena and a rendering in another; each arena is freed as a whole. A failure is
+ * a longjmp to jinja_parse() or jinja_render(): safe, since nothing else is held. Every recursion goes
+ * through jinja_enter(), which bounds the C stack. */
 #ifndef QUERN_CONTROLLER_JINJA_ARENA_H
 #define QUERN_CONTROLLER_JINJA_ARENA_H
 
@@ -14,26 +14,27 @@ struct jchunk;
 
 struct jarena {
 	struct jchunk *chunks; /* the newest first */
-	char *at, *end;        /* free bytes of the newest */
-	size_t bytes, max;     /* of all chunks */
+	char *at, *end;        /* free bytes of the newest chunk */
+	size_t bytes, max;     /* bytes: allocated in all chunks; max: limit */
 };
 
-/* What may fail: a parse or a rendering. */
+/* The context of a parse or a rendering. */
 struct jctx {
 	struct jarena arena;
 	jmp_buf fail;
 	int rc;
 	char *why;
 	size_t why_n;
-	unsigned line; /* of the template, for why */
+	unsigned line; /* current line of the template, for why */
 	unsigned depth, depth_max;
 	uint64_t steps, steps_max;
 };
 
-void *jinja_alloc(struct jctx *c, size_t bytes);             /* zeroed; aligned to 16 */
-void *jinja_alloc_raw(struct jctx *c, size_t bytes);         /* not zeroed */
-void *jinja_alloc_n(struct jctx *c, size_t n, size_t bytes); /* n * bytes, checked, zeroed; n 0: NULL */
-/* p[0..old) to a block of size bytes, in place if p was the last allocation. */
+void *jinja_alloc(struct jctx *c, size_t bytes);     /* zeroed; aligned to 16 */
+void *jinja_alloc_raw(struct jctx *c, size_t bytes); /* not zeroed */
+/* n * bytes, checked for overflow, zeroed; n 0: NULL */
+void *jinja_alloc_n(struct jctx *c, size_t n, size_t bytes);
+/* Resize p from old to size bytes, in place if p was the last allocation. */
 void *jinja_realloc(struct jctx *c, void *p, size_t old, size_t size);
 void jinja_arena_fini(struct jarena *a);
 _Noreturn void jinja_fail(struct jctx *c, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -1,4 +1,4 @@
-/* ast.h - a parsed template: its syntax tree and the names that occur in it. */
+/* ast.h - a parsed template: its syntax tree and its names. */
 #ifndef QUERN_CONTROLLER_JINJA_AST_H
 #define QUERN_CONTROLLER_JINJA_AST_H
 
@@ -25,7 +25,7 @@ enum jkind {
 	N_BINARY,
 	N_COMPARE,
 	N_CONCAT,
-	N_NSREF, /* an assignment's `ns.name` */
+	N_NSREF, /* `ns.name` as the target of an assignment */
 	/* statements */
 	N_TEXT,
 	N_PRINT,
@@ -50,19 +50,19 @@ struct jnodes {
 	uint32_t n;
 };
 
-/* The arguments of a call as written. */
+/* The arguments of a call as written in the template. */
 struct jcall {
 	struct jnodes pos;
-	struct jnodes kw;               /* the values */
+	struct jnodes kw;               /* values of the keyword arguments */
 	uint32_t *kw_names;             /* [kw.n] */
-	struct jnode *star, *star_star; /* NULL */
+	struct jnode *star, *star_star; /* NULL if absent */
 };
 
-/* What a macro takes. */
+/* The parameters of a macro. */
 struct jparams {
 	uint32_t *names;
 	uint32_t n;
-	struct jnodes defaults; /* of the last ones */
+	struct jnodes defaults; /* for the last parameters */
 };
 
 enum { USES_CALLER = 1, USES_KWARGS = 2, USES_VARARGS = 4 };
@@ -73,28 +73,29 @@ struct jnode {
 	uint16_t height;
 	uint32_t line;
 	union {
-		struct jv value;    /* CONST, TEXT */
-		uint32_t name;      /* NAME */
-		struct jnodes list; /* LIST, TUPLE, CONCAT, DICT (key and value in turn), PRINT, SCOPE */
+		struct jv value; /* CONST, TEXT */
+		uint32_t name;   /* NAME */
+		/* LIST, TUPLE, CONCAT, DICT (alternating keys and values), PRINT, SCOPE */
+		struct jnodes list;
 		struct {
 			struct jnode *of;
 			uint32_t name;
 			struct jv key; /* the name as a string */
-		} attr;                /* ATTR, NSREF (of: NULL, name: the namespace) */
+		} attr;                /* ATTR; NSREF (of: NULL, name: the namespace) */
 		struct {
-			struct jnode *a, *b, *c; /* ITEM: of, index; COND: test, then, else */
+			struct jnode *a, *b, *c; /* ITEM: a object, b index; COND: a test, b then, c else */
 		} op;
 		struct {
-			struct jnode *of; /* CALL: the callee; FILTER, TEST: the value, NULL in a block */
+			struct jnode *of; /* CALL: the callee; FILTER, TEST: the operand, NULL in a block */
 			struct jcall *args;
 			const struct jfn *fn; /* FILTER, TEST */
 		} call;
 		struct {
 			struct jnodes test;  /* [n] conditions */
-			struct jnodes *body; /* [n + 1]: the last one is else */
+			struct jnodes *body; /* [n + 1]: the last is the else branch */
 		} branch;
 		struct {
-			struct jnode *target, *over, *test; /* test: NULL */
+			struct jnode *target, *over, *test; /* test: may be NULL */
 			struct jnodes body, otherwise;
 		} loop;
 		struct {
@@ -121,7 +122,7 @@ struct jnode {
 struct jname {
 	const char *p;
 	uint32_t n;
-	const char *text; /* terminated */
+	const char *text; /* NUL-terminated */
 };
 
 struct jinja {

@@ -16,7 +16,7 @@ static _Noreturn void fail_overflow(struct jrender *r)
 
 /* ---- attributes and items ---- */
 
-/* jinja2's "'dict object' has no attribute 'x'". */
+/* Return undefined with jinja2's message "'dict object' has no attribute 'x'". */
 static struct jv not_found(struct jrender *r, struct jv of, struct jv key)
 {
 	const char *name = jv_name_of(&r->c, key);
@@ -76,7 +76,7 @@ static struct jv macro_attr(struct jrender *r, const struct jmacro *m, const str
 	return jv_missing;
 }
 
-/* Python's getattr(): fields and methods, or MISSING. */
+/* Return a field or method, as Python's getattr(), or MISSING. */
 static struct jv own_attr(struct jrender *r, struct jv of, struct jstr *key)
 {
 	struct jv v = jv_missing;
@@ -100,7 +100,7 @@ static struct jv own_attr(struct jrender *r, struct jv of, struct jstr *key)
 	return (struct jv){.t = J_METHOD, .bound = b};
 }
 
-/* Python's of[key], or MISSING. */
+/* Return Python's of[key], or MISSING. */
 static struct jv own_item(struct jrender *r, struct jv of, struct jv key)
 {
 	int64_t i;
@@ -180,7 +180,7 @@ static int64_t clamp(int64_t i, int64_t n, int64_t step)
 	return i < lo ? lo : i > hi ? hi : i;
 }
 
-/* The characters from, from + step, ... of a string. */
+/* Return n characters of a string: from, from + step, ... */
 static struct jv slice_str(struct jrender *r, struct jstr *s, int64_t from, int64_t n, int64_t step)
 {
 	struct jbuild b;
@@ -195,7 +195,7 @@ static struct jv slice_str(struct jrender *r, struct jstr *s, int64_t from, int6
 	return jb_done(&b);
 }
 
-/* A slice of a range is a range: n elements, from index `from` towards `to`. */
+/* Return a slice of a range, which is a range: n elements, from index `from` towards `to`. */
 static struct jv slice_range(struct jrender *r, const struct jrange *of, int64_t from, int64_t to, int64_t n,
 			     int64_t step)
 {
@@ -477,7 +477,7 @@ static struct jargs arguments(struct jrender *r, const struct jcall *call)
 			memcpy(a.kw, call->kw_names, call->kw.n * sizeof *a.kw);
 	}
 	for (size_t i = 0; i < n_more; i++) {
-		/* A name that does not occur in the template is not a parameter of anything in it. */
+		/* A name that is not in the template cannot be a parameter of anything in it. */
 		const struct jstr *key = jv_need_str(&r->c, named.m->e[i].key, "a keyword");
 		uint32_t name = 0;
 		while (name < r->t->n_names &&
@@ -546,7 +546,7 @@ static struct jv call(struct jrender *r, struct jv callee, const struct jargs *a
 	}
 }
 
-/* Only a macro takes the body of a {% call %}. */
+/* Call with the body of a {% call %}, which only a macro accepts. */
 static struct jv call_with(struct jrender *r, const struct jnode *n, struct jv callee, struct jv caller)
 {
 	struct jargs a = arguments(r, n->call.args);
@@ -563,7 +563,7 @@ struct jv jinja_eval_call(struct jrender *r, const struct jnode *n, struct jv ca
 	const struct jnode *of = n->call.of;
 	if (of->kind != N_ATTR)
 		return call_with(r, n, jinja_eval(r, of), caller);
-	/* Usually a method: called directly, without a bound value. */
+	/* Usually a method: called directly, without making a bound value. */
 	struct jv self = jinja_eval(r, of->attr.of);
 	bool unsafe = false;
 	r->c.line = n->line;
@@ -606,7 +606,7 @@ static struct jv eval_test(struct jrender *r, const struct jnode *n)
 	return jv_bool(is != n->variant);
 }
 
-/* ---- an expression ---- */
+/* ---- expressions ---- */
 
 static struct jv eval_list(struct jrender *r, const struct jnode *n)
 {

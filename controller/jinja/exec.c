@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { DEPTH = 1000 }; /* of the C stack: about 0.3 kB each */
+enum { DEPTH = 1000 }; /* C stack levels, about 0.3 kB each */
 static const struct jinja_limits defaults = {
 	.steps = 20000000, .memory = (size_t)256 << 20, .output = (size_t)64 << 20, .depth = DEPTH};
 
@@ -98,7 +98,7 @@ enum jflow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 static enum jflow exec(struct jrender *r, const struct jnodes *body);
 
-/* A body's output, as a string. */
+/* Return the output of a body as a string. */
 static struct jv capture(struct jrender *r, const struct jnodes *body)
 {
 	struct jbuild b, *outer = r->out;
@@ -127,7 +127,7 @@ static enum jflow exec_if(struct jrender *r, const struct jnode *n)
 	return exec(r, &n->branch.body[i]);
 }
 
-/* The elements that pass the loop's `if`. */
+/* Return the elements that pass the loop's `if`. */
 static struct jlist filtered(struct jrender *r, const struct jnode *n, struct jlist all)
 {
 	struct jlist some = {0};
@@ -222,7 +222,7 @@ static struct jv macro_new(struct jrender *r, const struct jnode *def)
 	return (struct jv){.t = J_MACRO, .macro = m};
 }
 
-/* {% call(x) f(y) %}: f is called with one more keyword, caller. */
+/* {% call(x) f(y) %}: call f with an additional keyword, caller. */
 static void exec_call_block(struct jrender *r, const struct jnode *n)
 {
 	jv_put(r->out, jinja_eval_call(r, n->macro.call, macro_new(r, n)));
@@ -306,7 +306,7 @@ static enum jflow exec(struct jrender *r, const struct jnodes *body)
 
 /* ---- macros ---- */
 
-/* Takes the keyword argument of this name from a; MISSING if there is none. */
+/* Take the keyword argument of this name from a; MISSING if there is none. */
 static struct jv take_keyword(const struct jargs *a, bool *taken, uint32_t name)
 {
 	for (uint32_t i = 0; i < a->n_kw; i++)
@@ -317,7 +317,7 @@ static struct jv take_keyword(const struct jargs *a, bool *taken, uint32_t name)
 	return jv_missing;
 }
 
-/* The arguments beyond the parameters become kwargs and varargs, or an error. */
+/* Bind the arguments beyond the parameters to kwargs and varargs, or fail. */
 static void bind_rest(struct jrender *r, struct jmacro *m, const struct jargs *a, const bool *taken)
 {
 	const struct jparams *params = m->def->macro.params;

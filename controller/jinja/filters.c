@@ -1,4 +1,4 @@
-/* Filters of single values: text, numbers, defaults.  Those of sequences: sequences.c. */
+/* Filters of single values: text, numbers, defaults.  Filters of sequences are in sequences.c. */
 #include "controller/jinja/jinja_impl.h"
 
 #include "base/charclass.h"
@@ -50,7 +50,7 @@ JINJA_FN(do_string, v)
 	return jv_to_str(&r->c, v);
 }
 
-/* Words begin behind white space, - ( { [ and <. */
+/* Return true if a word begins after cp: white space, - ( { [ and <. */
 static bool separates(uint32_t cp)
 {
 	return jchar_is_space(cp) || (cp < 128 && strchr("-({[<", (int)cp) && cp);
@@ -83,7 +83,7 @@ JINJA_FN(do_indent, v)
 	bool first = jarg_flag(a[1]), blank = jarg_flag(a[2]);
 	struct jbuild b;
 	with = width.t == J_STR ? width : jinja_binary(r, OP_MUL, jv_text(&r->c, " "), width);
-	s = jstr_concat(&r->c, s, newline.s).s; /* so that an empty last line is a line */
+	s = jstr_concat(&r->c, s, newline.s).s; /* so that an empty last line counts as a line */
 	struct jlist lines = jv_elements(
 		&r->c, jinja_call_str_method(r, (struct jv){.t = J_STR, .s = s}, "splitlines", NULL, 0));
 	jb_init(&b, &r->c);
@@ -187,8 +187,8 @@ JINJA_FN(do_safe, v)
 
 /* ---- numbers ---- */
 
-/* A number from text, as int() and float() read it: with white space around and single _ between
- * digits.  false: not a number. */
+/* Extract a number from text as int() and float() do: white space around it and single _ between digits are
+ * allowed. Return false if it is not a number. */
 static bool plain_digits(const struct jstr *s, char *out, size_t max)
 {
 	size_t from = 0, to = s->n, n = 0;

@@ -1,4 +1,4 @@
-/* "..." % x and "...".format(x), as Python has them. */
+/* "..." % x and "...".format(x), as in Python. */
 #include "controller/jinja/jinja_impl.h"
 
 #include "base/utf8.h"
@@ -9,18 +9,18 @@
 /* A float has at most 309 digits before its point. */
 enum { WIDTH_MAX = 10000, PRECISION_MAX = 150, DIGITS_MAX = 500 };
 
-/* How to format one value. */
+/* The format of one value. */
 struct spec {
 	struct jstr *fill; /* NULL: a space */
-	char align;        /* < > ^ =, 0 */
-	char sign;         /* + space, 0 */
+	char align;        /* < > ^ =, or 0 */
+	char sign;         /* + space, or 0 */
 	bool alternate, zero;
-	char group;           /* , _ 0 */
+	char group;           /* , _ or 0 */
 	int width, precision; /* -1: not given */
 	char type;
 };
 
-/* text padded to the width; its first n_sign bytes are the sign, behind which '=' pads. */
+/* Write text padded to the width.  Its first n_sign bytes are the sign; '=' pads after them. */
 static void put_padded(struct jbuild *b, const struct spec *f, struct jstr *text, size_t n_sign, char align)
 {
 	size_t chars = jstr_chars(text),
@@ -46,7 +46,7 @@ static void put_text(struct jbuild *b, const struct spec *f, struct jv v)
 	put_padded(b, f, s.s, 0, '<');
 }
 
-/* Copies digits with separators between groups of `by`, then the rest (a fraction, an exponent). */
+/* Copy digits with separators between groups of `by`, then the rest (a fraction, an exponent). */
 static size_t grouped(char *out, const char *digits, char mark, size_t by)
 {
 	size_t n = strspn(digits, "0123456789abcdefABCDEF"), k = 0;
@@ -60,7 +60,7 @@ static size_t grouped(char *out, const char *digits, char mark, size_t by)
 	return k + rest;
 }
 
-/* A number's sign and digits. */
+/* Write a number's sign, prefix and digits. */
 static void put_number(struct jbuild *b, const struct spec *f, bool negative, const char *prefix,
 		       const char *digits)
 {
@@ -311,7 +311,7 @@ struct jv jinja_percent(struct jrender *r, struct jstr *s, struct jv args)
 struct braces {
 	struct jrender *r;
 	const struct jargs *args;
-	uint32_t next; /* of the fields without a number */
+	uint32_t next; /* number of the next automatic field */
 	bool numbered;
 	int depth;
 };
@@ -334,7 +334,7 @@ static struct jv positional(struct braces *f, uint32_t i)
 	return f->args->pos[i];
 }
 
-/* The field's value: a name or number, then .attributes and [items]. */
+/* Return the field's value: a name or number, then .attributes and [items]. */
 static struct jv field_value(struct braces *f, struct jstr *s, size_t from, size_t to)
 {
 	size_t at = from;
@@ -440,7 +440,7 @@ static void put_formatted(struct jrender *r, struct jbuild *b, struct jv v, stru
 	}
 }
 
-/* {field!conversion:spec} between from and to, the braces left out. */
+/* Write {field!conversion:spec}; from and to exclude the braces. */
 static void put_field(struct braces *f, struct jbuild *b, struct jstr *s, size_t from, size_t to)
 {
 	size_t name = from, brackets = 0;

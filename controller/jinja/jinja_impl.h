@@ -1,6 +1,6 @@
-/* jinja_impl.h - the evaluator's files to each other: a rendering, expressions (eval.c), statements
- * (exec.c), and the tables of filters, tests, methods and functions.  They call each other, as
- * templates do.  Below them: values (value.h), strings (text.h), the syntax tree (ast.h). */
+/* jinja_impl.h - shared by the evaluator's files: a rendering, expressions (eval.c), statements (exec.c),
+ * and the tables of filters, tests, methods and functions. These files call each other recursively. They
+ * build on values (value.h), strings (text.h) and the syntax tree (ast.h). */
 #ifndef QUERN_CONTROLLER_JINJA_JINJA_IMPL_H
 #define QUERN_CONTROLLER_JINJA_JINJA_IMPL_H
 
@@ -17,21 +17,21 @@ struct jvar {
 };
 
 struct jscope {
-	struct jscope *up; /* NULL: the template's top-level variables are next */
+	struct jscope *up; /* enclosing scope; NULL: the template's top level */
 	struct jvar *vars;
 	uint32_t n, cap;
-	bool captured; /* by a macro defined in it */
+	bool captured; /* by a macro defined in the scope */
 };
 
 struct jrender {
 	struct jctx c;
 	const struct jinja *t;
-	struct jv *globals;   /* [t->n_names]: variables given to the rendering, and functions */
-	struct jv *top;       /* [t->n_names]: variables set outside all scopes */
-	struct jscope *scope; /* NULL: top */
+	struct jv *globals;   /* [t->n_names]: variables of the rendering, and functions */
+	struct jv *top;       /* [t->n_names]: variables set at top level */
+	struct jscope *scope; /* NULL: top level */
 	struct jbuild *out;
-	struct jv caller; /* of the {% call %} under way, until its macro is entered; MISSING */
-	uint32_t loop_name, caller_name, kwargs_name, varargs_name; /* UINT32_MAX: not in the template */
+	struct jv caller; /* body of the current {% call %} until its macro is entered; else MISSING */
+	uint32_t loop_name, caller_name, kwargs_name, varargs_name; /* UINT32_MAX: not used in the template */
 	int64_t now_us;
 };
 
@@ -40,8 +40,8 @@ struct jrender {
 struct jv jinja_eval(struct jrender *r, const struct jnode *n);
 /* caller: the body of a {% call %}, or MISSING. */
 struct jv jinja_eval_call(struct jrender *r, const struct jnode *n, struct jv caller);
-/* getattr(of, key); of.key as templates have it (an attribute, else an item); of[key] (an item, else
- * an attribute).  Undefined if there is none. */
+/* jinja_getattr: getattr(of, key). jinja_attr: of.key in a template (an attribute, else an item).
+ * jinja_item: of[key] (an item, else an attribute). Undefined if there is none. */
 struct jv jinja_getattr(struct jrender *r, struct jv of, struct jv key);
 struct jv jinja_attr(struct jrender *r, struct jv of, struct jv key);
 struct jv jinja_item(struct jrender *r, struct jv of, struct jv key);
@@ -56,16 +56,16 @@ struct jv jinja_call_macro(struct jrender *r, struct jmacro *m, const struct jar
 struct jv jinja_call_loop(struct jrender *r, struct jloop *l, const struct jargs *a);
 struct jv jinja_var_get(struct jrender *r, uint32_t name);
 
-/* ---- tables of functions; a lookup gives NULL for an unknown name ---- */
+/* ---- tables of functions; lookups return NULL for an unknown name ---- */
 
-/* A function of a table: self_ is the value that it is applied to. */
+/* Define a function of a table; self_ is the value to which it is applied. */
 #define JINJA_FN(name_, self_)                                                                               \
 	static struct jv name_(struct jrender *r __attribute__((unused)),                                    \
 			       struct jv self_ __attribute__((unused)),                                      \
 			       const struct jv *a __attribute__((unused)),                                   \
 			       const struct jargs *args __attribute__((unused)))
 
-/* An optional argument, None included; an optional flag. */
+/* jarg_given: an optional argument is present and not None.  jarg_flag: an optional flag is true. */
 static inline bool jarg_given(struct jv v)
 {
 	return v.t != J_MISSING && v.t != J_NONE;
@@ -83,13 +83,13 @@ const struct jfn *jinja_test(const char *name, size_t n);                       
 const struct jfn *jinja_function(const char *name, size_t n);                          /* methods.c */
 const struct jfn *jinja_method(struct jv self, const struct jstr *name, bool *unsafe); /* methods.c */
 const struct jfn *jinja_str_method(const struct jstr *name);                           /* str_methods.c */
-/* str(self).name(a[0], ..., a[n - 1]); str_methods.c */
+/* Return str(self).name(a[0], ..., a[n - 1]); str_methods.c */
 struct jv jinja_call_str_method(struct jrender *r, struct jv self, const char *name, const struct jv *a,
 				uint32_t n);
 
-/* Escaped as HTML, safe; filters.c. */
+/* Return s escaped as HTML and marked safe; filters.c. */
 struct jv jinja_escape(struct jctx *c, struct jstr *s);
-/* format % args, format.format(...); format.c. */
+/* Return format % args, and format.format(...); format.c. */
 struct jv jinja_percent(struct jrender *r, struct jstr *format, struct jv args);
 struct jv jinja_str_format(struct jrender *r, struct jstr *format, const struct jargs *a);
 

@@ -16,7 +16,7 @@ struct lex {
 	uint32_t line;
 	struct jtoken *tokens;
 	size_t n_tokens, cap;
-	char *open; /* the brackets that are open in a tag */
+	char *open; /* the brackets open within a tag */
 	size_t n_open, cap_open;
 };
 
@@ -61,7 +61,8 @@ static size_t before_space(const struct lex *x, size_t from, size_t to)
 	return to;
 }
 
-/* The end of the text [from, tag) once the sign of the tag behind it has stripped white space. */
+/* Return the end of the text [from, tag) after stripping white space as the sign of the
+ * following tag demands. */
 static size_t text_end(const struct lex *x, size_t from, size_t tag, char sign, bool variable)
 {
 	if (sign == '-')
@@ -85,7 +86,7 @@ static void put_text(struct lex *x, size_t from, size_t to)
 	}
 }
 
-/* Where text resumes after a tag that ends at `at`; sign: the one before its closing bracket, or 0. */
+/* Return where text resumes after a tag that ends at `at`; sign: the one before its closing bracket, or 0. */
 static size_t behind_tag(const struct lex *x, size_t at, char sign, bool variable)
 {
 	if (sign == '-')
@@ -107,7 +108,7 @@ static void comment(struct lex *x)
 	skip_to(x, behind_tag(x, at + 2, sign, false));
 }
 
-/* Where the text of a `{% raw %}` at tag begins; 0: not a raw tag. */
+/* Return where the text of a `{% raw %}` at tag begins; 0: not a raw tag. */
 static size_t raw_begin(const struct lex *x, size_t tag)
 {
 	size_t at = tag + 2;
@@ -155,7 +156,7 @@ static int digit_of(char c)
 				      : 99;
 }
 
-/* Where the digits of this base end; single _ may stand between them. */
+/* Return the end of the digits of this base; single _ may be between digits. */
 static size_t digits(const struct lex *x, size_t at, int base)
 {
 	size_t from = at;
@@ -165,7 +166,7 @@ static size_t digits(const struct lex *x, size_t at, int base)
 	return at;
 }
 
-/* The characters [from, to) without _, terminated. */
+/* Return the characters [from, to) without _, NUL-terminated. */
 static char *plain_number(struct lex *x, size_t from, size_t to)
 {
 	char *s = jinja_alloc(x->c, to - from + 1);
@@ -220,7 +221,7 @@ static void number(struct lex *x)
 	skip_to(x, real ? at : whole);
 }
 
-/* \x41 and the like: n hexadecimal digits at `at`. */
+/* Read n hexadecimal digits at `at`, as in \x41. */
 static uint32_t hex(struct lex *x, size_t at, size_t n)
 {
 	uint32_t cp = 0;
@@ -235,7 +236,7 @@ static uint32_t hex(struct lex *x, size_t at, size_t n)
 	return cp;
 }
 
-/* The escape behind the backslash at `at - 1`; where it ends. */
+/* Decode the escape after the backslash at `at - 1`.  Return where it ends. */
 static size_t escape(struct lex *x, size_t at, char *out, size_t *n)
 {
 	static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
@@ -281,7 +282,7 @@ static void string(struct lex *x)
 	t->p = x->p + x->at + 1;
 	t->n = (uint32_t)(end - x->at - 1);
 	if (escaped) {
-		/* An escape makes at most as many bytes as it is written with. */
+		/* An escape produces at most as many bytes as its source has. */
 		char *out = jinja_alloc(x->c, t->n + 4);
 		size_t n = 0;
 		for (size_t i = x->at + 1; i < end;) {
@@ -336,7 +337,7 @@ static void operator(struct lex *x)
 	x->at++;
 }
 
-/* The tokens of a tag, its closing bracket included. */
+/* Read the tokens of a tag, including its closing bracket. */
 static void tag(struct lex *x, bool variable)
 {
 	char close[3] = {variable ? '}' : '%', '}', 0};
@@ -371,7 +372,7 @@ static void tag(struct lex *x, bool variable)
 	}
 }
 
-/* The next '{' that opens a tag, or n. */
+/* Return the next '{' that opens a tag, or n. */
 static size_t next_tag(const struct lex *x, size_t at)
 {
 	for (; at + 1 < x->n; at++) {
@@ -385,7 +386,7 @@ static size_t next_tag(const struct lex *x, size_t at)
 	return x->n;
 }
 
-/* A copy in which every line ends in "\n", without the last one. */
+/* Return a copy in which every line end is "\n", without the last line end. */
 static char *normalized(struct jctx *c, const char *text, size_t *n)
 {
 	char *out = jinja_alloc_raw(c, *n + 1);

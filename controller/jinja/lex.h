@@ -1,4 +1,4 @@
-/* lex.h - a template's text as tokens. */
+/* lex.h - splits a template's text into tokens. */
 #ifndef QUERN_CONTROLLER_JINJA_LEX_H
 #define QUERN_CONTROLLER_JINJA_LEX_H
 
@@ -15,7 +15,7 @@ enum jtoken_type {
 	T_STRING,
 	T_INT,
 	T_FLOAT,
-	T_OP, /* op: its characters, '*' * 256 + '*' for two */
+	T_OP, /* op: its character; for two, '*' * 256 + '*' */
 };
 
 struct jtoken {
@@ -23,7 +23,7 @@ struct jtoken {
 	int op;
 	uint32_t line;
 	uint32_t n;
-	const char *p; /* DATA, NAME, STRING: in the arena or the source */
+	const char *p; /* DATA, NAME, STRING: points into the arena or the source */
 	union {
 		int64_t i;
 		double d;
@@ -32,7 +32,7 @@ struct jtoken {
 
 #define JOP2(a, b) ((a) << 8 | (b))
 
-/* All tokens of text, which must live as long as they do; the last is EOF.  Newlines become "\n". */
+/* Return all tokens of text, which must outlive them; the last is EOF.  Newlines become "\n". */
 struct jtoken *jinja_lex(struct jctx *c, const char *text, size_t n, unsigned flags, size_t *n_tokens);
 
 #endif

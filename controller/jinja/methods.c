@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { RANGE_MAX = 100000, DATE_BYTES_MAX = 512 }; /* RANGE_MAX: as jinja2's sandbox */
+enum { RANGE_MAX = 100000, DATE_BYTES_MAX = 512 }; /* RANGE_MAX: as in jinja2's sandbox */
 
 const struct jfn *jfn_find(const struct jfn *table, size_t n_table, const char *name, size_t n)
 {
@@ -141,7 +141,7 @@ static bool is_one_of(const struct jstr *name, const char *const *words)
 
 const struct jfn *jinja_method(struct jv self, const struct jstr *name, bool *unsafe)
 {
-	/* Methods that modify their object: a sandboxed template may not call them. */
+	/* Methods that modify their object: a sandboxed template must not call them. */
 	static const char *const dict_changes[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
 	static const char *const list_changes[] = {"append", "clear",  "pop",    "reverse", "insert",
 						   "sort",   "extend", "remove", NULL};
@@ -194,7 +194,7 @@ JINJA_FN(fn_range, self)
 	return (struct jv){.t = J_RANGE, .range = g};
 }
 
-/* The arguments of dict(...) and namespace(...). */
+/* Fill in d from the arguments of dict(...) or namespace(...). */
 static void fill(struct jrender *r, struct jdict *d, const struct jargs *args, const char *name)
 {
 	if (args->n_pos > 1)
@@ -252,7 +252,7 @@ JINJA_FN(fn_strftime_now, self)
 	if (format->n > DATE_BYTES_MAX || memchr(format->p, 0, format->n) || !localtime_r(&now, &tm))
 		jinja_fail(&r->c, -EINVAL, "strftime_now() takes a format of at most %d bytes",
 			   DATE_BYTES_MAX);
-	/* %f, microseconds, is Python's own. */
+	/* %f, microseconds, is specific to Python. */
 	char *f = jinja_alloc(&r->c, format->n * 6 + 2), *out = jinja_alloc(&r->c, DATE_BYTES_MAX * 8);
 	size_t n = 0;
 	for (size_t i = 0; i < format->n; i++) {
@@ -266,7 +266,7 @@ JINJA_FN(fn_strftime_now, self)
 		if (code)
 			f[n++] = format->p[++i];
 	}
-	f[n] = ' '; /* so that an empty result cannot be mistaken for an error */
+	f[n] = ' '; /* so that an empty result differs from an error */
 	size_t len = strftime(out, DATE_BYTES_MAX * 8, f, &tm);
 	if (!len)
 		jinja_fail(&r->c, -EINVAL, "strftime_now(): the format gives too long a text");

@@ -1,4 +1,4 @@
-/* Tokens to a syntax tree: statements, and what both halves of the parser use. */
+/* Parses tokens to a syntax tree: statements, and helpers of both parser files. */
 #include "controller/jinja/parse_impl.h"
 
 #include "base/alloc.h"
@@ -9,12 +9,12 @@
 
 enum {
 	TEXT_MAX = 1 << 20,
-	NESTING_MAX = 200, /* of blocks and brackets */
-	HEIGHT_MAX = 600,  /* of the tree: a + b + c + ... grows it by one each */
+	NESTING_MAX = 200, /* blocks and brackets */
+	HEIGHT_MAX = 600,  /* height of the tree: a + b + c + ... adds one level per operator */
 	MEMORY_MAX = 256 << 20,
 };
 
-/* ---- for parse_expr.c too ---- */
+/* ---- shared with parse_expr.c ---- */
 
 void jparse_fail(struct jparser *p, const char *what)
 {
@@ -39,7 +39,7 @@ void jparse_fail(struct jparser *p, const char *what)
 	}
 }
 
-/* Threads share the tree, so that a string's lazily counted characters are counted now. */
+/* Make a string and count its characters now: threads share the tree, so they must not be counted lazily. */
 struct jv jparse_str(struct jparser *p, const struct jtoken *t)
 {
 	struct jv v = jv_str(&p->c, t->p, t->n, JM_NONE);
@@ -165,7 +165,7 @@ static void block_end(struct jparser *p)
 	p->at++;
 }
 
-/* The statements up to a tag that is one of ends ("endif else elif"), where p is left. */
+/* Parse the statements up to a tag in ends ("endif else elif"), and stop there. */
 static struct jnodes body(struct jparser *p, const char *ends);
 
 static bool ends_with(const struct jparser *p, const char *ends)
@@ -186,7 +186,7 @@ static struct jnodes block(struct jparser *p, const char *ends)
 	return body(p, ends);
 }
 
-/* A block with one end. */
+/* Parse a block with a single end tag. */
 static struct jnodes whole_block(struct jparser *p, const char *end)
 {
 	struct jnodes b = block(p, end);
@@ -194,7 +194,7 @@ static struct jnodes whole_block(struct jparser *p, const char *end)
 	return b;
 }
 
-/* The output of this block becomes a value: {% break %} in it cannot leave a loop around it. */
+/* Parse a block with an output that becomes a value: {% break %} in it cannot leave an outer loop. */
 static struct jnodes value_block(struct jparser *p, const char *end)
 {
 	unsigned loops = p->n_loops;
@@ -304,7 +304,7 @@ static struct jparams *parse_params(struct jparser *p)
 	return s;
 }
 
-/* The body of a macro or {% call %}; n->variant: which of caller, kwargs, varargs it mentions. */
+/* Parse the body of a macro or {% call %}; n->variant: the USES_* flags of caller, kwargs and varargs. */
 static struct jnodes macro_body(struct jparser *p, struct jnode *n, const char *end)
 {
 	unsigned outer = p->uses;
@@ -507,7 +507,7 @@ int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, 
 void jinja_free(struct jinja *t)
 {
 	if (t) {
-		struct jarena a = t->arena; /* t lies in it */
+		struct jarena a = t->arena; /* t is stored in this arena */
 		jinja_arena_fini(&a);
 	}
 }

@@ -1,4 +1,4 @@
-/* Expressions: operands first, then operators from the tightest to the loosest. */
+/* Parses expressions: operands, then operators from the highest precedence to the lowest. */
 #include "controller/jinja/jinja_impl.h"
 #include "controller/jinja/parse_impl.h"
 
@@ -52,7 +52,7 @@ static struct jnode *name(struct jparser *p, bool namespaces)
 	return n;
 }
 
-/* Adjacent literals are one string. */
+/* Parse adjacent literals as one string. */
 static struct jnode *string(struct jparser *p)
 {
 	uint32_t line = p->at->line;
@@ -105,7 +105,7 @@ static struct jnode *dict(struct jparser *p)
 	return n;
 }
 
-/* In parentheses. */
+/* Parse an expression in parentheses. */
 static struct jnode *group(struct jparser *p)
 {
 	uint32_t line = p->at->line;
@@ -193,7 +193,7 @@ static struct jnode *call(struct jparser *p, struct jnode *of)
 	return n;
 }
 
-/* Between [ and ]: an index or a slice. */
+/* Parse an index or slice between [ and ]. */
 static struct jnode *index_or_slice(struct jparser *p)
 {
 	uint32_t line = p->at->line;
@@ -262,8 +262,8 @@ static struct jnode *postfix(struct jparser *p, struct jnode *n)
 	}
 }
 
-/* An unknown filter or test fails when it is used, since real templates have some in branches that
- * are not taken. */
+/* Return a placeholder for an unknown filter or test, which fails when used: real templates have some in
+ * branches that are not taken. */
 static const struct jfn *unknown(struct jparser *p, const struct jtoken *t)
 {
 	struct jfn *none = jinja_alloc(&p->c, sizeof *none);
@@ -272,7 +272,7 @@ static const struct jfn *unknown(struct jparser *p, const struct jtoken *t)
 	return none;
 }
 
-/* `a`, or `a(...)`, behind a pipe. */
+/* Parse `a` or `a(...)` after a pipe. */
 static struct jnode *filter(struct jparser *p, struct jnode *of)
 {
 	const struct jtoken *t = p->at;
@@ -421,7 +421,7 @@ static struct jnode *sum(struct jparser *p)
 	}
 }
 
-/* Takes a comparison operator; -1: there is none. */
+/* Take a comparison operator; -1: there is none. */
 static int comparison(struct jparser *p)
 {
 	static const struct {
@@ -446,7 +446,7 @@ static int comparison(struct jparser *p)
 	return -1;
 }
 
-/* a < b < c: the first operand, then CONST nodes of operators and operands in turn. */
+/* Parse a < b < c: the list is the first operand, then alternating CONST nodes of operators and operands. */
 static struct jnode *compare(struct jparser *p)
 {
 	uint32_t line = p->at->line;
@@ -515,7 +515,7 @@ static bool tuple_ends(const struct jparser *p, const char *end)
 	       jparse_at_op(p, '=') || (end && jparse_at_word(p, end));
 }
 
-/* Elements with commas between: targets, or expressions. */
+/* Parse elements separated by commas: targets or expressions. */
 static struct jnode *elements(struct jparser *p, bool target, bool flag, const char *end)
 {
 	struct jnodes l = {0};

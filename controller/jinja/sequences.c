@@ -1,5 +1,5 @@
-/* Filters of sequences and mappings.  A generator of jinja2 is computed at once here, and can still
- * be iterated over only once. */
+/* Filters of sequences and mappings. Where jinja2 returns a lazy generator, the elements are computed at
+ * once here; it can still be iterated only once. */
 #include "controller/jinja/jinja_impl.h"
 
 /* ---- attributes by path: "a.b.0" ---- */
@@ -138,7 +138,7 @@ JINJA_FN(do_groupby, v)
 	return jlist_done(&r->c, &out);
 }
 
-/* ---- choosing ---- */
+/* ---- selection ---- */
 
 static const struct jfn *need_test(struct jrender *r, struct jv name)
 {
@@ -150,7 +150,7 @@ static const struct jfn *need_test(struct jrender *r, struct jv name)
 	return fn;
 }
 
-/* A value that is not true, even None, has no elements. */
+/* Return the elements of v; none if v is falsy, None included. */
 static struct jlist falsy_or_elements(struct jrender *r, struct jv v)
 {
 	return jv_is_true(v) ? jv_elements(&r->c, v) : (struct jlist){0};
@@ -253,7 +253,7 @@ JINJA_FN(do_unique, v)
 	return jv_gen(&r->c, out);
 }
 
-/* ---- parts ---- */
+/* ---- first, last and other parts ---- */
 
 JINJA_FN(do_first, v)
 {

@@ -1,4 +1,4 @@
-/* The methods of strings, as Python's str has them. */
+/* The methods of strings, as in Python's str. */
 #include "controller/jinja/jinja_impl.h"
 
 #include "base/charclass.h"
@@ -13,7 +13,7 @@ static int64_t int_or(struct jrender *r, struct jv v, const char *what, int64_t 
 	return jarg_given(v) ? jv_need_int(&r->c, v, what) : otherwise;
 }
 
-/* The byte at which x begins in s[from, to), or -1. */
+/* Return the byte at which x begins in s[from, to), or -1. */
 static int64_t find_in(struct jrender *r, const struct jstr *s, size_t from, size_t to, const struct jstr *x)
 {
 	if (from > to)
@@ -39,7 +39,7 @@ static int64_t find_last(struct jrender *r, const struct jstr *s, size_t from, s
 	return -1;
 }
 
-/* start and end (characters, may be negative) as bytes.  false: start lies behind end. */
+/* Convert start and end (in characters, may be negative) to bytes.  Return false if start is after end. */
 static bool range_of(struct jrender *r, struct jstr *s, struct jv start, struct jv end, size_t *from,
 		     size_t *to)
 {
@@ -225,7 +225,7 @@ JINJA_FN(str_count, self)
 	return jv_int(n);
 }
 
-/* ---- kinds of characters ---- */
+/* ---- classes of characters ---- */
 
 static bool is_alpha(uint32_t cp)
 {
@@ -334,7 +334,7 @@ JINJA_FN(str_istitle, self)
 	return jv_bool(any);
 }
 
-/* ---- parts ---- */
+/* ---- splitting ---- */
 
 static size_t word_begin(const struct jstr *s, size_t at)
 {
@@ -521,7 +521,7 @@ JINJA_FN(str_replace, self)
 	size_t done = 0;
 	int len;
 	jb_init(&b, &r->c);
-	if (from->n == 0) { /* between all characters, and around them */
+	if (from->n == 0) { /* between all characters, before the first and after the last */
 		for (size_t i = 0; i <= s->n && count != 0; count--) {
 			jb_str(&b, to);
 			jinja_step(&r->c, 1);

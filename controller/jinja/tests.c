@@ -56,7 +56,7 @@ JINJA_FN(is_mapping, v)
 	return jv_bool(v.t == J_DICT);
 }
 
-/* Supports len() and [ ]. */
+/* Return true if the value supports len() and [ ]. */
 JINJA_FN(is_sequence, v)
 {
 	return jv_bool(v.t == J_STR || v.t == J_LIST || v.t == J_TUPLE || v.t == J_DICT || v.t == J_RANGE ||

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- building ---- */
+/* ---- construction ---- */
 
 void jb_init(struct jbuild *b, struct jctx *c)
 {
@@ -62,7 +62,7 @@ void jb_char(struct jbuild *b, uint32_t cp, bool input)
 	jb_put(b, s, (size_t)utf8_encode(cp, s), input);
 }
 
-/* The index of the first span that ends behind this byte. */
+/* Return the index of the first span that ends after this byte. */
 static uint32_t span_at(const struct jstr *s, size_t byte)
 {
 	uint32_t lo = 0, hi = s->n_spans;
@@ -187,7 +187,7 @@ struct jv jstr_sub(struct jctx *c, const struct jstr *s, size_t from, size_t to)
 	return v;
 }
 
-/* Marks [start, end) as input in the string that ends where g does. */
+/* Mark [start, end) as input in the string that ends where g does. */
 static void grow_mark(struct jctx *c, struct jgrow *g, size_t start, size_t end)
 {
 	if (g->n_spans && g->spans[g->n_spans - 1].end >= start) {

@@ -1,5 +1,5 @@
-/* text.h - strings that know which of their bytes are input: the marks go with the bytes through
- * every operation (text.c), changes of case included (text_case.c). */
+/* text.h - strings that track which of their bytes are input: the marks follow the bytes through every
+ * operation (text.c), including changes of case (text_case.c). */
 #ifndef QUERN_CONTROLLER_JINJA_TEXT_H
 #define QUERN_CONTROLLER_JINJA_TEXT_H
 
@@ -9,19 +9,19 @@
 struct jbuild {
 	struct jctx *c;
 	char *p;
-	size_t n, cap, max; /* more than max: E2BIG */
+	size_t n, cap, max; /* max: longer strings fail with E2BIG */
 	struct jspan *spans;
 	size_t n_spans, cap_spans;
 };
 
 struct jv jv_str(struct jctx *c, const char *p, size_t n, enum jmarks marks); /* p is borrowed */
-struct jv jv_text(struct jctx *c, const char *literal);                       /* borrowed, terminated */
+struct jv jv_text(struct jctx *c, const char *literal);                       /* borrowed, NUL-terminated */
 
 void jb_init(struct jbuild *b, struct jctx *c);
 void jb_put(struct jbuild *b, const char *p, size_t n, bool input);
 void jb_puts(struct jbuild *b, const char *literal);
 void jb_str(struct jbuild *b, const struct jstr *s);
-void jb_sub(struct jbuild *b, const struct jstr *s, size_t from, size_t to); /* bytes */
+void jb_sub(struct jbuild *b, const struct jstr *s, size_t from, size_t to); /* from, to: bytes */
 void jb_char(struct jbuild *b, uint32_t cp, bool input);
 struct jv jb_done(struct jbuild *b);
 bool jstr_input_at(const struct jstr *s, size_t byte);

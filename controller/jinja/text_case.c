@@ -1,4 +1,4 @@
-/* Upper, lower and title case of strings, as Python's str has them. */
+/* Upper, lower and title case of strings, as in Python's str. */
 #include "controller/jinja/text.h"
 
 #include "base/utf8.h"
@@ -7,7 +7,7 @@
 
 enum jcase { JCASE_LOWER, JCASE_UPPER, JCASE_TITLE };
 
-/* Characters with several characters as their upper or title case: the unconditional mappings of
+/* Characters with several characters as upper or title case: the unconditional mappings of
  * SpecialCasing.txt, Unicode database. */
 static const struct special {
 	uint16_t from, upper[3], title[3];
@@ -145,7 +145,7 @@ bool jchar_is_cased(uint32_t cp)
 	       utf8proc_category((int32_t)cp) == UTF8PROC_CATEGORY_LT;
 }
 
-/* Unicode's Case_Ignorable, near enough for the final sigma. */
+/* Approximates Unicode's Case_Ignorable well enough for the final sigma. */
 static bool is_case_ignorable(uint32_t cp)
 {
 	switch (utf8proc_category((int32_t)cp)) {
@@ -161,7 +161,7 @@ static bool is_case_ignorable(uint32_t cp)
 	}
 }
 
-/* A capital sigma at byte at ends a word. */
+/* Return true if a capital sigma at byte at ends a word. */
 static bool is_final_sigma(const struct jstr *s, size_t at)
 {
 	int len;
@@ -187,7 +187,7 @@ static void put_all(struct jbuild *b, const uint16_t to[3], bool input)
 		jb_char(b, to[k], input);
 }
 
-/* The character of s at byte at, in another case. */
+/* Write the character of s at byte at in another case. */
 static void put_case(struct jbuild *b, const struct jstr *s, size_t at, uint32_t cp, enum jcase how)
 {
 	bool input = jstr_input_at(s, at);

@@ -14,7 +14,7 @@ enum { SMALL = 8 }; /* a dict of at most SMALL entries has no index */
 const struct jv jv_none = {.t = J_NONE}, jv_true = {.t = J_BOOL, .b = true},
 		jv_false = {.t = J_BOOL, .b = false}, jv_missing = {.t = J_MISSING};
 
-/* ---- making ---- */
+/* ---- construction ---- */
 
 struct jv jv_int(int64_t i)
 {
@@ -248,13 +248,13 @@ bool jv_hashable(struct jv v)
 	if (v.t == J_TUPLE) {
 		for (size_t i = 0; i < v.l->n; i++)
 			if (v.l->v[i].t == J_TUPLE || !jv_hashable(v.l->v[i]))
-				return false; /* tuples of tuples are not supported as keys */
+				return false; /* tuples in tuples are not supported as keys */
 		return true;
 	}
 	return v.t != J_LIST && v.t != J_DICT && v.t != J_VIEW;
 }
 
-/* ---- comparing ---- */
+/* ---- comparison ---- */
 
 static bool same_elements(struct jctx *c, const struct jlist *a, const struct jlist *b)
 {
@@ -322,7 +322,7 @@ bool jv_equal(struct jctx *c, struct jv a, struct jv b)
 
 static int compare_str(const struct jstr *a, const struct jstr *b)
 {
-	int d = memcmp(a->p, b->p, a->n < b->n ? a->n : b->n); /* UTF-8 sorts as its characters */
+	int d = memcmp(a->p, b->p, a->n < b->n ? a->n : b->n); /* UTF-8 has the order of code points */
 	return d ? d : (a->n > b->n) - (a->n < b->n);
 }
 
@@ -365,7 +365,7 @@ static int by_keys(struct jctx *c, const struct jkeyed *a, const struct jkeyed *
 	return (a->at > b->at) - (a->at < b->at);
 }
 
-/* A heap sort: qsort_r() may hold memory, which the longjmp of a failed comparison would leak. */
+/* A heap sort: qsort_r() may allocate memory, which the longjmp of a failed comparison would leak. */
 void jkeyed_sort(struct jctx *c, struct jkeyed *k, size_t n, bool reverse)
 {
 	for (size_t end = n, root = n / 2; end > 1;) {
@@ -527,7 +527,7 @@ struct jv jlist_concat(struct jctx *c, enum jtype t, struct jlist *a, struct jli
 
 /* ---- dicts ---- */
 
-/* Equal numbers have the same hash, whatever their type; a tuple is hashed by its length alone. */
+/* Equal numbers of different types have the same hash; a tuple is hashed by its length alone. */
 static uint64_t hash_of(struct jv v)
 {
 	double d;
@@ -564,7 +564,7 @@ static struct jentry *find(struct jctx *c, const struct jdict *d, struct jv key,
 	}
 	for (size_t k = hash & (d->n_index - 1); d->index[k]; k = (k + 1) & (d->n_index - 1)) {
 		struct jentry *e = &d->e[d->index[k] - 1];
-		jinja_step(c, 1); /* an input may be made of colliding hashes */
+		jinja_step(c, 1); /* an input may consist of colliding hashes */
 		if (e->hash == hash && jv_equal(c, e->key, key))
 			return e;
 	}

@@ -1,4 +1,4 @@
-/* Values as JSON: json.dumps() as transformers' tojson calls it, non-ASCII kept by default. */
+/* Values as JSON: json.dumps() as called by transformers' tojson; non-ASCII is kept by default. */
 #include "controller/jinja/text.h"
 
 #include "base/utf8.h"
@@ -11,8 +11,8 @@
 struct dump {
 	struct jbuild b;
 	bool ascii, sort;
-	bool lines;          /* indent is given */
-	struct jstr *indent; /* once per level */
+	bool lines;          /* indent was given */
+	struct jstr *indent; /* the text of one level */
 	struct jv comma, colon;
 };
 
@@ -35,6 +35,10 @@ static void put_escape(struct dump *d, uint32_t cp, bool input)
 static void dump_str(struct dump *d, const struct jstr *s)
 {
 	size_t plain = 0, at = 0;
+	if (jstr_is_number(s)) {
+		jb_sub(&d->b, s, JSTR_NUMBER_MARK, s->n);
+		return;
+	}
 	jb_puts(&d->b, "\"");
 	while (at < s->n) {
 		unsigned char c = (unsigned char)s->p[at];

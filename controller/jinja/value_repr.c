@@ -11,7 +11,7 @@
 
 enum { NAME_MAX_BYTES = 80 };
 
-/* str.isprintable() of one character. */
+/* Like str.isprintable() for one character. */
 static bool is_printable(uint32_t cp)
 {
 	if (cp < 127)
@@ -68,7 +68,7 @@ static void repr_str(struct jbuild *b, const struct jstr *s)
 	jb_put(b, &quote, 1, false);
 }
 
-/* The shortest digits that read back as d, as repr(float). */
+/* Write the shortest digits that parse to d, as repr(float) does. */
 void jfloat_repr(double d, char out[40])
 {
 	char e[40];
@@ -205,7 +205,7 @@ void jv_repr(struct jbuild *b, struct jv v)
 void jv_put(struct jbuild *b, struct jv v)
 {
 	if (v.t == J_STR)
-		jb_str(b, v.s);
+		jb_sub(b, v.s, jstr_is_number(v.s) ? JSTR_NUMBER_MARK : 0, v.s->n);
 	else if (v.t != J_UNDEF)
 		jv_repr(b, v);
 }

@@ -23,38 +23,40 @@ const char file_store_schema[] =
 	" PRIMARY KEY(file, first))";
 
 enum {
-	PARTS_WAITING = 64, /* of a file: 16 MiB, a sixteenth of the bound of the journal's queue */
+	PARTS_WAITING = 64, /* chunks of one file: 16 MiB, a sixteenth of the limit of the journal's queue */
 };
 
 struct file_store {
 	struct journal *journal;
 	file_used_by *used_by;
-	pthread_mutex_t lock;      /* of the reader */
+	pthread_mutex_t lock;      /* guards the reader and writers */
 	struct journal_db *reader; /* NULL: the journal could not be opened yet */
 	bool tidied;
-	struct file_writer *writers; /* with a quota */
+	struct file_writer *writers; /* list of writers with a quota */
 };
 
 struct file_writer {
 	struct file_store *fs;
 	struct file_info info;
-	/* Under the lock of fs; only with a quota: */
-	struct file_quota quota, stored; /* stored: what its owner has, without files being written */
-	int64_t bytes;                   /* as info, */
-	char owner[FILE_OWNER_SIZE];     /* and these */
+	/* Under the lock of fs, with a quota only: */
+	struct file_quota quota, stored; /* stored: files and bytes of the owner, without files being
+					  * written */
+	int64_t bytes;                   /* copies of fields of info: bytes, */
+	char owner[FILE_OWNER_SIZE];     /* owner and id */
 	char id[FILE_ID_SIZE];
 	struct file_writer *next, **prev;
 	struct buf part;
-	atomic_int failed;   /* a part is not in the journal: -errno; 0: all are, or are on their way */
+	atomic_int failed;   /* 0: all chunks are in the journal or being written; -errno: a chunk has
+			      * failed */
 	char why[512];       /* the reason; set before failed */
-	atomic_uint refs;    /* the writer's own, one per part under way */
-	atomic_uint n_parts; /* in the journal, or under way to it */
+	atomic_uint refs;    /* one for the writer, one per chunk in flight */
+	atomic_uint n_parts; /* chunks in the journal or in flight */
 	pthread_mutex_t lock;
 	pthread_cond_t done;
-	unsigned n_waiting; /* under the lock: parts under way to the journal */
+	unsigned n_waiting; /* chunks in flight to the journal; under the lock */
 };
 
-/* One operation of any kind. */
+/* An operation of any kind. */
 struct file_op {
 	struct journal_op op;
 	struct file_writer *writer; /* a reference, or NULL */
@@ -62,7 +64,7 @@ struct file_op {
 	int64_t first;
 	struct buf data;
 	file_used_by *used_by;
-	char user_of[FILE_ID_SIZE]; /* what uses it: it was not deleted */
+	char user_of[FILE_ID_SIZE]; /* user of the file, because of which it was not deleted */
 	int (*also)(void *user, struct journal_db *db);
 	void (*done)(void *user, int rc, const char *why);
 	void *user;
@@ -120,7 +122,7 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 			     "the file is the input of %s, which has not ended: cancel that or wait for it",
 			     o->user_of);
 	}
-	/* The first reason stays: what follows fails because of it. */
+	/* Keep the first reason: later errors follow from it. */
 	if (rc && o->writer) {
 		fail(o->writer, rc, why);
 		rc = atomic_load(&o->writer->failed);
@@ -131,7 +133,7 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	if (o->writer && o->op.run == run_part)
 		part_done(o->writer, rc);
 	if (rc && o->op.run == run_commit) {
-		/* The file never existed: its parts are deleted. */
+		/* The commit failed, so the file never existed: delete its chunks. */
 		struct file_op *gone = op_new(run_delete);
 		gone->op.required = true;
 		gone->info = o->info;
@@ -179,7 +181,7 @@ static int run_commit(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
 	const struct file_info *f = &o->info;
-	/* Its parts were put before, so each of them is done or has failed, even within this transaction. */
+	/* Its chunks were put earlier, so each is done or has failed, even within this transaction. */
 	if ((o->writer && atomic_load(&o->writer->failed)) || !is_whole(db, f))
 		return SQLITE_ABORT;
 	int rc = journal_run(db,
@@ -207,7 +209,7 @@ static int find_user(const struct file_op *o, struct journal_db *db, const char 
 	return o->used_by ? o->used_by(db, file, by) : SQLITE_OK;
 }
 
-/* Checked within the transaction: what is created in between sees the file, or keeps it. */
+/* Checked within the transaction: a batch created meanwhile either sees the file or prevents its deletion. */
 static int run_delete_unused(struct journal_op *op, struct journal_db *db)
 {
 	struct file_op *o = (struct file_op *)op;
@@ -250,7 +252,7 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 
 /* --- lifecycle --- */
 
-/* Under the lock.  Once: before any file is written. */
+/* Open the reader, and delete unfinished files once, before any file is written.  Under the lock. */
 static int open_reader(struct file_store *fs, char *why, size_t why_n)
 {
 	int rc = fs->reader ? 0 : journal_reader(fs->journal, &fs->reader, why, why_n);
@@ -350,7 +352,7 @@ ptrdiff_t file_store_read(struct file_store *fs, const char *id, int64_t at, voi
 	size_t got = 0;
 	int rc = SQLITE_DONE;
 	pthread_mutex_lock(&fs->lock);
-	/* Parts have one size: the first one is found by its offset. */
+	/* All chunks have the same size, so the first one is found by its offset. */
 	sqlite3_stmt *s = journal_query(
 		fs->reader, "SELECT first, data FROM chunks WHERE file = ? AND first >= ? ORDER BY first",
 		JOURNAL_VALUES(journal_text(id), journal_int(at - at % FILE_PART)));
@@ -371,7 +373,7 @@ ptrdiff_t file_store_read(struct file_store *fs, const char *id, int64_t at, voi
 	return s && (rc == SQLITE_DONE || rc == SQLITE_ROW) ? (ptrdiff_t)got : -EIO;
 }
 
-/* Of the file that a list continues after; 0: no such file. */
+/* Return the rowid of the file after which a list continues; 0: no such file. */
 static int64_t rowid_of(struct file_store *fs, const char *owner, const char *id)
 {
 	int64_t rowid = 0;
@@ -449,7 +451,8 @@ void file_store_sweep(struct file_store *fs)
 
 /* --- quotas --- */
 
-/* Of a file being written: its row, where it is committed and on_done() was not called yet. */
+/* Return the stored count and bytes of a file being written: its row, if it is committed but on_done() was
+ * not called yet. */
 static struct file_quota committed(const struct file_writer *w)
 {
 	struct file_quota is = {0};
@@ -461,7 +464,7 @@ static struct file_quota committed(const struct file_writer *w)
 	return is;
 }
 
-/* Under the lock. */
+/* Count the owner's stored files into w->stored.  Under the lock. */
 static void count_stored(struct file_writer *w)
 {
 	w->stored = (struct file_quota){0};
@@ -480,7 +483,7 @@ static void count_stored(struct file_writer *w)
 		}
 }
 
-/* Under the lock.  What is being written, w included, and what is stored. */
+/* Return the use of w's owner: stored files and files being written, including w.  Under the lock. */
 static struct file_quota use_of(const struct file_writer *w)
 {
 	struct file_quota use = w->stored;
@@ -502,7 +505,7 @@ static bool has_quota(const struct file_writer *w)
 	return w->quota.files || w->quota.bytes;
 }
 
-/* n more bytes come. */
+/* Count n more bytes of w, and fail w if the quota is exceeded. */
 static void quota_check(struct file_writer *w, size_t n)
 {
 	char why[320];
@@ -516,7 +519,7 @@ static void quota_check(struct file_writer *w, size_t n)
 	w->bytes += (int64_t)n;
 	struct file_quota use = use_of(w);
 	bool over = exceeds(&use, &w->quota);
-	if (over) { /* unless files were deleted meanwhile */
+	if (over) { /* files may have been deleted meanwhile */
 		count_stored(w);
 		use = use_of(w);
 		over = exceeds(&use, &w->quota);
@@ -549,13 +552,13 @@ static void quota_enter(struct file_writer *w)
 	quota_check(w, 0);
 }
 
-/* It is written, or never will be. */
+/* Remove w from the writers: its file is written, or never will be. */
 static void quota_leave(struct file_writer *w, bool stored)
 {
 	if (!has_quota(w))
 		return;
 	pthread_mutex_lock(&w->fs->lock);
-	if (!w->prev) { /* before */
+	if (!w->prev) { /* it has already left */
 		pthread_mutex_unlock(&w->fs->lock);
 		return;
 	}
@@ -571,7 +574,7 @@ static void quota_leave(struct file_writer *w, bool stored)
 	pthread_mutex_unlock(&w->fs->lock);
 }
 
-/* --- */
+/* --- writers --- */
 
 struct file_writer *file_writer_new(struct file_store *fs, const struct file_info *info,
 				    const struct file_quota *quota)
@@ -640,7 +643,7 @@ const char *file_writer_why(const struct file_writer *w)
 int file_writer_wait(struct file_writer *w)
 {
 	pthread_mutex_lock(&w->lock);
-	/* Parts are done also when the disk fails. */
+	/* Chunks are also done when the disk fails. */
 	while (w->n_waiting >= PARTS_WAITING)
 		pthread_cond_wait(&w->done, &w->lock);
 	pthread_mutex_unlock(&w->lock);
@@ -686,7 +689,7 @@ void file_writer_abort(struct file_writer **pw)
 		writer_unref(w);
 		return;
 	}
-	/* A file is aborted when the disk is full: its parts free space as soon as possible. */
+	/* The disk may be full: the chunks free space as soon as possible. */
 	struct file_op *o = op_new(run_delete);
 	o->op.required = true;
 	o->info = w->info;

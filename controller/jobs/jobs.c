@@ -50,7 +50,7 @@ const char *job_api_key(const struct job *job)
 	return job->owner && job->owner[0] == SUBMIT_API_KEY ? job->owner + 1 : NULL;
 }
 
-/* Each owner has its own idempotency keys. */
+/* Find a job by its idempotency key.  Each owner has its own keys. */
 static struct job *find_key(struct jobs *j, const char *key, const char *owner)
 {
 	struct job *job = map_get(&j->by_key, key_hash(j, key));
@@ -102,10 +102,11 @@ struct jobs *jobs_new(const struct service *svc, void (*send)(void *, struct eng
 	return j;
 }
 
-/* Only a running job needs these. */
+/* Free data that only a running job needs. */
 static void release_running(struct job *job)
 {
 	stops_free((struct stops *)job->rules.stops);
+	free((uint32_t *)job->rules.late_stop_ids);
 	job->rules.stops = NULL;
 }
 
@@ -134,7 +135,7 @@ static void job_free(struct job *job)
 	free(job);
 }
 
-/* Out of every index, but not of its list. */
+/* Remove the job from every index, but not from its list. */
 static void job_forget(struct jobs *j, struct job *job)
 {
 	map_remove(&j->by_number, job->number);
@@ -213,7 +214,13 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 					   .mirostat = s->params.mirostat != 0,
 					   .min_tokens = s->params.min_tokens,
 					   .stop = job->stop,
-					   .include_stop = s->include_stop};
+					   .include_stop = s->include_stop,
+					   .thought_open = s->thought == SUBMIT_THOUGHT_OPEN,
+					   .late_stop_ids = s->late_stop_ids,
+					   .n_late_stop_ids = s->n_late_stop_ids};
+	if (s->thought != SUBMIT_THOUGHT_NONE)
+		job->rules.thought = j->svc->marks ? j->svc->marks : &reasoning_usual;
+	s->late_stop_ids = NULL; /* now owned by the rules */
 	if (job->n_stop)
 		job->rules.stops = stops_new(job->stop, job->n_stop);
 	job->n_returned = s->params.n;
@@ -222,7 +229,8 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		output_init(&job->outputs[i], i, &job->rules);
 	toklog_init(&job->prompt_log, s->params.prompt_logprobs >= 0);
-	job->has_prompt_log = job->prompt_log.with && job->prompt_tokens == 1; /* its first token has none */
+	job->has_prompt_log = job->prompt_log.with && job->prompt_tokens == 1; /* the first token has no
+									        * logprob */
 	list_push(&j->unfinished, job);
 	map_put(&j->by_number, job->number, job);
 	map_put(&j->by_id, job_id_key(job->id), job);
@@ -231,7 +239,7 @@ struct job *jobs_new_job(struct jobs *j, struct submit *s, const char *id, uint6
 	return job;
 }
 
-/* An error without a job. */
+/* Report an error without a job. */
 static void refuse_event(const struct listener *l, const struct job_event *e)
 {
 	l->event(l->user, e);
@@ -244,7 +252,7 @@ static void refuse(const struct listener *l, enum code code, const char *why)
 	refuse_event(l, &(struct job_event){.kind = JOB_ERROR, .code = code, .why = why});
 }
 
-/* A second submit of the same key. */
+/* Handle a second submit of the same key. */
 static void submit_again(struct jobs *j, struct job *job, const struct listener *l, bool stream)
 {
 	if (job->n_watches >= JOBS_LISTENERS_MAX) {
@@ -264,16 +272,16 @@ static void submit_again(struct jobs *j, struct job *job, const struct listener 
 	}
 }
 
-/* The engine identifies users and cache salts by number; 0: none.  Seeded, so that no client can search for a
- * name with another's number.  Names of different owners differ: neither a turn nor a cached prefix is shared
- * between them. */
+/* Return the number by which the engine identifies a user or cache salt; 0: none.  Seeded, so that no client
+ * can search for a name with another's number.  Names of different owners get different numbers: owners share
+ * neither a turn nor a cached prefix. */
 static uint64_t name_number(const struct jobs *j, const char *owner, const char *name)
 {
 	uint64_t of = owner ? XXH3_64bits_withSeed(owner, strlen(owner), j->hash_seed) | 1 : 0;
 	return name ? XXH3_64bits_withSeed(name, strlen(name), j->hash_seed ^ of) | 1 : of;
 }
 
-/* Moves from s what the engine needs. */
+/* Send the job to the engine; moves the data that the engine needs from s. */
 void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 {
 	struct engine_cmd *c = jobs_command(ENGINE_SUBMIT, job);
@@ -298,7 +306,7 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	j->send(j->user, c);
 }
 
-/* A key identifies one request: a different one under the same key is refused. */
+/* A key identifies one request: refuse a different request under the same key. */
 static enum code other_request(const struct job *job, const struct submit *s, char *why, size_t n)
 {
 	if (memcmp(job->body, s->body, sizeof job->body) != 0)
@@ -362,7 +370,7 @@ static size_t job_bytes(const struct job *job)
 	return bytes;
 }
 
-/* /metrics, for each output when the job has ended. */
+/* Count the end of an output for /metrics, for each output when the job has ended. */
 static void count_end(const struct jobs *j, const struct job *job, const struct output *o, int64_t now)
 {
 	static const enum metric_counter reasons[] = {[FINISH_STOP] = METRIC_FINISHED_STOP,
@@ -386,7 +394,7 @@ static void count_end(const struct jobs *j, const struct job *job, const struct 
 		metrics_observe_traced(m, METRIC_TPOT, (o->last_us - o->first_us) / (o->log.n - 1), of);
 }
 
-/* The same, once for the job. */
+/* Count the end of a job for /metrics, once. */
 static void count_job(const struct jobs *j, const struct job *job)
 {
 	struct metrics *m = j->svc->metrics;
@@ -424,7 +432,7 @@ void jobs_conclude(struct jobs *j, struct job *job, int64_t now)
 	jobs_add_finished(j, job, now);
 }
 
-/* The one way into a final state. */
+/* Move the job to a final state.  The only way there. */
 void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t now)
 {
 	assert(!job_finished(job) && !job->recording);
@@ -573,7 +581,7 @@ int64_t jobs_sweep(struct jobs *j, int64_t now)
 	}
 	for (struct job *next, *job = j->finished.oldest; job; job = next) {
 		next = job->younger;
-		/* Its end is not on the disk yet, only here. */
+		/* Its end is only in memory, not on disk yet. */
 		if (job->durable && !job->recorded)
 			continue;
 		if (job->finished_us + j->svc->keep_finished_us > now &&
@@ -608,7 +616,7 @@ void jobs_end(struct jobs *j, int64_t now)
 	while (j->unfinished.oldest) {
 		struct job *job = j->unfinished.oldest;
 		if (job->durable && job->state != JOB_QUEUED) {
-			/* In the journal; whether its end is, too, is not known yet. */
+			/* The job is in the journal; its end may not be. */
 			jobs_publish_error(
 				job, job->id, E_NOT_READY,
 				"the service is stopping; the job continues when it is back: attach to it "

@@ -1,10 +1,10 @@
-/* jobs_durable.c - durable jobs into the journal; jobs.h draws when.
+/* jobs_durable.c - write durable jobs to the journal; jobs.h draws the states.
  *
- * Acceptance and end are published only when they are on the disk: an accepted job is carried out and a done
- * one stays done, whatever crashes.  One exception: while the disk fails, an end is published at once, and
- * recorded when the journal writes again.
+ * Acceptance and end are published only when they are on disk, so an accepted job is carried out, and a done
+ * job stays done, whatever crashes.  One exception: while the disk fails, an end is published at once, and
+ * recorded when the journal can write again.
  *
- * jobs_recover.c is the way back. */
+ * jobs_recover.c reads the jobs back. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,42 +28,41 @@ const char jobs_schema[] =
 	"CREATE UNIQUE INDEX jobs_key ON jobs(owner, key) WHERE key IS NOT NULL;"
 	"CREATE INDEX jobs_unfinished ON jobs(n) WHERE state = 0;"
 	"CREATE INDEX jobs_finished ON jobs(finished_at) WHERE state = 1;"
-	/* Progress of unfinished jobs, in order: the tokens from `first` on; first = OUTPUT_ENDED: an output
+	/* Progress of unfinished jobs, in order: the tokens from `first` on.  first = OUTPUT_ENDED: an output
 	 * that has ended; JOB_CLASS: the numerics class of the rows that follow; JOB_TRACE: the job's trace.
-	 * A reader passes over rows of an output that is not one of the job's, so a new kind of them needs no
-	 * migration, and a downgrade loses no more than what they say. */
+	 * A reader skips rows of outputs that the job does not have.  So a new kind of such rows needs no
+	 * migration, and a downgrade loses only their content. */
 	"CREATE TABLE tokens(job INTEGER NOT NULL, output INTEGER NOT NULL, first INTEGER NOT NULL,"
 	" data BLOB NOT NULL);"
 	"CREATE INDEX tokens_job ON tokens(job)";
 
-/* The name under which the model was served when the job was submitted; NULL: by a version that did not
- * record it. */
+/* Name of the served model when the job was submitted; NULL: a version that did not record it. */
 const char jobs_schema_model[] = "ALTER TABLE jobs ADD COLUMN model TEXT";
 
 enum {
-	SAVE_US = 250 * 1000, /* tokens are saved at least so often */
-	SAVE_TOKENS = 4096,   /* or when this many are unsaved, over all jobs */
+	SAVE_US = 250 * 1000, /* tokens are saved at least this often */
+	SAVE_TOKENS = 4096,   /* or when all jobs together have this many unsaved tokens */
 	SWEEP_US = 10 * 1000 * 1000,
 	SWEEP_ROWS = 1000,
 };
 
 /* --- operations --- */
 
-/* One row of tokens. */
+/* A row of the table tokens. */
 struct saved {
 	uint64_t number;
 	uint32_t output;
 	int64_t first;
-	size_t at, n; /* of the operation's bytes */
+	size_t at, n; /* range in the operation's bytes */
 };
 
 struct durable_op {
-	struct journal_op op; /* first: the journal has a pointer to it */
-	struct jobs *jobs;    /* only settled and user are read, which never change */
+	struct journal_op op; /* must be the first member: the journal points to it */
+	struct jobs *jobs;    /* uses only settled and user, which never change */
 	char id[JOBS_ID_SIZE];
 	uint64_t number;
 	char *key, *owner; /* owned or NULL */
-	const char *model; /* the service's, which outlives the journal */
+	const char *model; /* the service's model, which outlives the journal */
 	uint8_t body[16];
 	int64_t unix_us, limit;
 	struct buf bytes; /* a record, or rows of tokens */
@@ -91,7 +90,7 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	op_free((struct durable_op *)op);
 }
 
-/* Fails only with the disk, which the journal logs. */
+/* Finish a sweep.  It fails only if the disk does, which the journal logs. */
 static void on_sweep_done(struct journal_op *op, int rc, const char *why)
 {
 	(void)rc, (void)why;
@@ -197,7 +196,7 @@ static int run_retract(struct journal_op *op, struct journal_db *db)
 static int run_end(struct journal_op *op, struct journal_db *db)
 {
 	struct durable_op *o = (struct durable_op *)op;
-	/* The first end counts. */
+	/* Only the first end counts. */
 	int rc = journal_run(
 		db, "UPDATE jobs SET state = 1, finished_at = ?, end = ?, row = ? WHERE n = ? AND state = 0",
 		JOURNAL_VALUES(journal_int(o->unix_us), journal_blob(o->bytes.p, o->bytes.len),
@@ -214,7 +213,7 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 			   JOURNAL_VALUES(journal_int(o->unix_us), journal_int(o->limit)));
 }
 
-/* --- operations of others --- */
+/* --- operations of other modules --- */
 
 /* '0' follows '/' in ASCII. */
 #define UNFINISHED_BELOW "owner = ?1 AND key >= ?2 || '/' AND key < ?2 || '0' AND state = 0"
@@ -262,7 +261,8 @@ enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
 		return E_NOT_READY;
 	}
 	journal_stats(j->journal, &st);
-	/* A quarter above what the sweep keeps it at: only unfinished jobs are left in it then. */
+	/* The sweep keeps the journal at journal_bytes; at a quarter more it has only unfinished jobs
+	 * left. */
 	if (st.file_bytes - st.free_bytes > j->svc->journal_bytes / 4 * 5) {
 		snprintf(why, why_n, "durable: the journal is full (--journal-bytes)");
 		return E_OVERLOADED;
@@ -291,6 +291,7 @@ void durable_begin(struct job *job, const struct submit *s, int64_t now)
 	whole.cache_salt = job->cache_salt;
 	whole.stop = job->stop;
 	whole.n_stop = job->n_stop;
+	whole.late_stop_ids = (uint32_t *)job->rules.late_stop_ids;
 	record_put_request(&job->request, &whole, now, job->accepted_unix_us);
 	durable_name(name, sizeof name, "request", job);
 	record_seal(&job->request, name);
@@ -386,7 +387,7 @@ void durable_class(struct job *job, const char *reported)
 		return;
 	job->class_changed = job->class_changed || job->numerics;
 	free(job->numerics);
-	job->numerics = xstrdup(reported); /* whole: a controller of before compares all of it */
+	job->numerics = xstrdup(reported); /* all of it, because older controllers compare the whole class */
 	job->numerics_unsaved = true;
 }
 
@@ -400,7 +401,7 @@ static struct saved *add_row(struct durable_op *o, const struct job *job, struct
 	return v;
 }
 
-/* Before the first tokens, within the same transaction; again when it changes. */
+/* Save the numerics class before the first tokens, in the same transaction; again when it changes. */
 static void save_class(struct durable_op *o, struct job *job)
 {
 	char name[64];
@@ -455,10 +456,10 @@ void jobs_save(struct jobs *j)
 	if (!j->n_unsaved)
 		return;
 	j->save_us = INT64_MAX;
-	/* Lost tokens are computed again: they are not queued for a disk that is slow or fails. */
+	/* Lost tokens can be computed again, so they are not queued for a slow or failing disk. */
 	if (!journal_takes(j->journal)) {
 		j->save_us = clock_us() + SAVE_US;
-		j->n_unsaved_tokens = 0; /* whatever their number: not before save_us */
+		j->n_unsaved_tokens = 0; /* so that their number does not trigger a save before save_us */
 		return;
 	}
 	struct durable_op *o = op_new(j, NULL, run_save);
@@ -468,7 +469,7 @@ void jobs_save(struct jobs *j)
 			continue;
 		job->unsaved = false;
 		if (job->state != JOB_RUNNING) {
-			/* Not in the journal yet: saved with its next tokens. */
+			/* The job is not in the journal yet: these tokens are saved with its next tokens. */
 			continue;
 		}
 		save_class(o, job);
@@ -537,7 +538,7 @@ void durable_end(struct jobs *j, struct job *job, int64_t now)
 void durable_sweep(struct jobs *j, int64_t now)
 {
 	struct journal_stats st;
-	/* Also while the disk is full: that makes room. */
+	/* Also while the disk is full: a sweep makes room. */
 	if (now < j->sweep_us || !j->reader)
 		return;
 	j->sweep_us = now + SWEEP_US;
@@ -547,7 +548,7 @@ void durable_sweep(struct jobs *j, int64_t now)
 	o->op.frees = true;
 	o->op.done = on_sweep_done;
 	o->limit = SWEEP_ROWS;
-	/* The expired ones; when the file is too large, the oldest of any age. */
+	/* Delete expired jobs; if the file is too large, the oldest of any age. */
 	bool full = st.file_bytes - st.free_bytes > j->svc->journal_bytes;
 	o->unix_us = full ? INT64_MAX : clock_unix_us() - j->svc->keep_durable_us;
 	if (full)

@@ -1,4 +1,4 @@
-/* jobs_events.c - what the engine reports of jobs: accepted, tokens, outputs that end, the end. */
+/* jobs_events.c - handle the engine's events of jobs: acceptance, tokens, ends of outputs, the end. */
 #include "controller/jobs/jobs_impl.h"
 
 #include "base/alloc.h"
@@ -11,7 +11,7 @@ void jobs_accept(struct jobs *j, struct job *job)
 	job->state = JOB_RUNNING;
 	for (struct watch *w = job->watches; w; w = w->next)
 		jobs_publish_accepted(w);
-	/* Tokens may have come while it was settling. */
+	/* Tokens may have arrived while it was settling. */
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		job->outputs[i].dirty = true;
 	jobs_publish_deltas(j, job);
@@ -27,7 +27,7 @@ static void on_accepted(struct jobs *j, struct job *job)
 		jobs_accept(j, job);
 }
 
-/* A resumed job was accepted in an earlier life: it fails instead. */
+/* Handle a refusal.  A resumed job was accepted in an earlier run, so it fails instead. */
 static void on_refused(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	if (!job->resumed) {
@@ -93,7 +93,7 @@ static void on_prompt_logprobs(struct job *job, const struct engine_event *e)
 	job->has_prompt_log = true;
 }
 
-/* Its one output has no tokens: the first of its times is the end of the prompt. */
+/* Handle a pooled result.  The job's output has no tokens: its first time is the end of the prompt. */
 static void on_pooled(struct jobs *j, struct job *job, const struct engine_event *e, int64_t now)
 {
 	struct metrics *m = j->svc->metrics;
@@ -122,7 +122,7 @@ void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, 
 	if (e->times && !job->times)
 		job->times = xmemdup(e->times, sizeof *e->times);
 	if (job->settling) {
-		/* Ended before its acceptance is on the disk: JOB_ACCEPTED comes first. */
+		/* The job ended before its acceptance is on disk: JOB_ACCEPTED must come first. */
 		job->ended = xmemdup(e, sizeof *e);
 		job->ended->tokens = NULL;
 		job->ended->top_ids = NULL;
@@ -133,7 +133,7 @@ void jobs_on_end(struct jobs *j, struct job *job, const struct engine_event *e, 
 		return;
 	}
 	job->cached_tokens = e->cached_tokens;
-	job->class_changed = job->class_changed || e->class_changed; /* or changed in an earlier life */
+	job->class_changed = job->class_changed || e->class_changed; /* or it changed in an earlier run */
 	job->queued_us = e->queued_us;
 	job->first_token_us = e->first_token_us;
 	job->total_us = e->total_us;

@@ -1,4 +1,4 @@
-/* jobs_explain.c - where a job's time went, as `explain` reports it (docs/PROTOCOL.md).
+/* jobs_explain.c - report where a job's time went, for `explain` (docs/PROTOCOL.md).
  *
  *   received       submitted                                              ended       concluded
  *      |--- prepare ---|--- the engine's phases (timeline.h), and other ---|-- journal --| */
@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-/* Adds a phase, and returns its time. */
+/* Add a phase and return its time, us. */
 static int64_t put_phase(json_t *phases, const char *name, int64_t us, json_t *more)
 {
 	json_t *p = json_pack("{s:s, s:I}", "phase", name, "us", (json_int_t)us);
@@ -17,7 +17,7 @@ static int64_t put_phase(json_t *phases, const char *name, int64_t us, json_t *m
 	return us;
 }
 
-/* What a phase has beside its time. */
+/* Return the details of a phase other than its time. */
 static json_t *phase_details(const struct job *job, const struct timeline *t, enum phase p, uint32_t tokens)
 {
 	json_t *held;
@@ -60,7 +60,7 @@ static json_t *spans_of(const struct timeline *t, int64_t zero_us)
 	return spans;
 }
 
-/* Of a job read from the journal: the times that its record has. */
+/* Add the phases of a job read from the journal, from the times in its record. */
 static int64_t put_recorded(json_t *phases, const struct job *job)
 {
 	int64_t sum = put_phase(phases, "queued", job->queued_us, NULL);

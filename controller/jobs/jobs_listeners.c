@@ -1,6 +1,6 @@
-/* jobs_listeners.c - the listeners of a job: which there are, and the events that they get.
+/* jobs_listeners.c - the listeners of a job and the events sent to them.
  *
- * An event of new tokens gathers all that is new of an output since the listener's position; jobs_flush()
+ * An event of new tokens has everything new in an output since the listener's position.  jobs_flush()
  * publishes it, once per message of the engine. */
 #include "controller/jobs/jobs_impl.h"
 
@@ -17,7 +17,7 @@ static void publish(const struct watch *w, const struct job_event *e)
 	w->l.event(w->l.user, e);
 }
 
-/* Out of the index, not of its job's chain. */
+/* Remove a watch from the index, not from its job's chain, and free it. */
 static void watch_free(struct jobs *j, struct watch *w)
 {
 	map_remove(&j->by_listener, w->l.id);
@@ -42,7 +42,7 @@ struct watch *jobs_add_listener(struct jobs *j, struct job *job, const struct li
 	w->l = *l;
 	w->job = job;
 	w->stream = stream;
-	/* At the end of the chain: events go to listeners in the order in which they came. */
+	/* Append to the chain: listeners get events in the order in which they were added. */
 	struct watch **last = &job->watches;
 	while (*last)
 		last = &(*last)->next;
@@ -65,7 +65,7 @@ void jobs_publish_accepted(const struct watch *w)
 void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 {
 	struct position *at = &w->at[o->index];
-	/* The end of a failed job is its error. */
+	/* A failed job ends with its error. */
 	const enum finish finish = w->job->state == JOB_FAILED ? FINISH_NONE : o->finish;
 	bool end = finish != FINISH_NONE && !at->end;
 	uint32_t to = o->n_shown;
@@ -73,7 +73,8 @@ void jobs_publish_delta(struct jobs *j, struct watch *w, const struct output *o)
 		at->text = o->start[at->token];
 	else if (at->text == SIZE_MAX && at->token == o->log.n && o->finish != FINISH_NONE)
 		at->text = o->tail;
-	bool waits = at->token > to || at->text > o->shown; /* attached ahead of what there is */
+	bool waits = at->token > to || at->text > o->shown; /* the listener's position is after the end of the
+							     * output so far */
 	uint32_t n = waits ? 0 : to - at->token;
 	size_t text_n = waits || at->text == SIZE_MAX ? 0 : o->shown - at->text;
 	if (!n && !text_n && !end)
@@ -144,7 +145,7 @@ void jobs_publish_end(struct jobs *j, const struct job *job, const struct listen
 void jobs_publish_deltas(struct jobs *j, struct job *job)
 {
 	if (job_is_choosing(job) || job->state == JOB_QUEUED)
-		return; /* after the choice, after JOB_ACCEPTED */
+		return; /* deltas begin after the choice and after JOB_ACCEPTED */
 	for (struct watch *w = job->watches; w; w = w->next)
 		for (uint32_t i = 0; w->stream && i < job->n_outputs; i++)
 			if (job->outputs[i].dirty)

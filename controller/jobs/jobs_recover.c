@@ -1,9 +1,9 @@
-/* jobs_recover.c - jobs out of the journal.
+/* jobs_recover.c - read jobs from the journal.
  *
- * A restart resumes the unfinished ones from the request and the saved tokens, and submits them to the engine
- * with these (a beam search starts from its prompt again, and finds the same).  Sampling is counted by
- * position, so they continue with the very tokens that they would have had.  Finished ones stay on the disk
- * and are read on request. */
+ * A restart resumes the unfinished jobs from the request and the saved tokens, and submits them to the engine
+ * with these tokens (a beam search restarts from its prompt, with the same result).  Random numbers are
+ * indexed by position, so the jobs continue with the same tokens as without the restart.  Finished jobs stay
+ * on disk and are read on request. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of jobs while those of the journal are not known; all in the journal are lower. */
+/* Job numbers used while the journal's numbers are unknown; all numbers in the journal are lower. */
 #define UNREAD_NUMBERS ((uint64_t)1 << 62)
 
 /* --- the end of a job --- */
@@ -68,9 +68,49 @@ static int get_end(struct job *job, const void *bytes, size_t n, char *why, size
 	return rc;
 }
 
+/* --- a journal of an earlier format --- */
+
+int jobs_migrate_requests(struct journal_db *db)
+{
+	int64_t at = -1;
+	for (;;) {
+		char name[64], why[256];
+		struct cursor c;
+		struct buf record = {0};
+		sqlite3_stmt *s = journal_query(db,
+						"SELECT n, id, request FROM jobs WHERE n > ? AND request IS "
+						"NOT NULL ORDER BY n LIMIT 1",
+						JOURNAL_VALUES(journal_int(at)));
+		int rc = s ? sqlite3_step(s) : journal_error(db);
+		if (rc != SQLITE_ROW) {
+			sqlite3_reset(s);
+			return rc == SQLITE_DONE ? 0 : rc;
+		}
+		at = sqlite3_column_int64(s, 0);
+		snprintf(name, sizeof name, "request %s", (const char *)sqlite3_column_text(s, 1));
+		const void *bytes = sqlite3_column_blob(s, 2);
+		rc = record_open(&c, bytes ? bytes : "", (size_t)sqlite3_column_bytes(s, 2), name, why,
+				 sizeof why);
+		if (!rc)
+			rc = record_migrate_request(&c, &record, why, sizeof why);
+		sqlite3_reset(s);
+		if (rc) {
+			log_warn("jobs", "request unreadable n=%" PRId64 " why=\"%s\"", at, why);
+			rc = 0;
+		} else {
+			record_seal(&record, name);
+			rc = journal_run(db, "UPDATE jobs SET request = ? WHERE n = ?",
+					 JOURNAL_VALUES(journal_blob(record.p, record.len), journal_int(at)));
+		}
+		buf_fini(&record);
+		if (rc)
+			return rc;
+	}
+}
+
 /* --- a job --- */
 
-/* Stands for an unreadable request: its job is listed, as failed. */
+/* Make a placeholder for an unreadable request, so that its job is listed as failed. */
 static struct submit *unknown_request(void)
 {
 	struct submit *s = xcalloc(1, sizeof *s);
@@ -87,8 +127,8 @@ static void damaged(struct job *job, const char *why)
 	log_error("jobs", "job=%s %s", job->id, job->why);
 }
 
-/* Columns: n, id, key, accepted_at, request; the last one: owner.  *request: the caller's; NULL: it cannot be
- * read, for the reason in job->why. */
+/* Make a job from a row.  Columns: n, id, key, accepted_at, request; the last one is owner.  The caller owns
+ * *request; NULL: it cannot be read, for the reason in job->why. */
 static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, struct submit **request)
 {
 	char why[256] = "", name[64];
@@ -97,7 +137,7 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	int64_t unix_us = clock_unix_us();
 	const char *id = (const char *)sqlite3_column_text(row, 1);
 	if (id && jobs_in_memory(j, id))
-		return NULL; /* of an attempt that failed half-way */
+		return NULL; /* loaded by an earlier attempt that failed half-way */
 	if (!id || strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1) {
 		log_error("jobs", "the journal has a job without a valid id");
 		return NULL;
@@ -163,7 +203,7 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 	return !rc;
 }
 
-/* An unreadable class leaves the job free to continue in any class. */
+/* Set the job's numerics class.  If it is unreadable, the job may continue in any class. */
 static void take_class(struct job *job, const void *bytes, size_t n)
 {
 	char name[64], why[256], numerics[256] = "";
@@ -184,7 +224,7 @@ static void take_class(struct job *job, const void *bytes, size_t n)
 		log_warn("jobs", "job=%s may continue in another numerics class: %s", job->id, why);
 }
 
-/* In place of the one that was drawn for this life.  An unreadable one leaves that. */
+/* Replace the trace drawn for this run by the recorded one, if that is readable. */
 static void take_trace(struct job *job, const void *bytes, size_t n)
 {
 	char name[64], why[256];
@@ -205,7 +245,7 @@ static void take_trace(struct job *job, const void *bytes, size_t n)
 	job->trace = trace;
 }
 
-/* The saved tokens of its outputs; those that cannot be read are computed again. */
+/* Load the saved tokens of the job's outputs; unreadable tokens are computed again. */
 static int load_tokens(struct jobs *j, struct job *job, int64_t now)
 {
 	sqlite3_stmt *s = journal_query(j->reader,
@@ -246,7 +286,7 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 	for (uint32_t i = 0; i < job->n_outputs; i++)
 		n += job->outputs[i].log.n;
 	c->had = xcalloc(n ? n : 1, sizeof *c->had);
-	if (!n) { /* without tokens any class will do */
+	if (!n) { /* without tokens, any class is allowed */
 		free(job->numerics);
 		job->numerics = NULL;
 		job->class_changed = false;
@@ -264,7 +304,7 @@ void durable_resume(struct job *job, struct engine_cmd *c)
 	}
 }
 
-/* An unfinished job continues, or ends at once. */
+/* Continue an unfinished job, or end it at once. */
 static void resume(struct jobs *j, struct job *job, struct submit *s, bool cancelled, int64_t now)
 {
 	bool all = true;
@@ -286,7 +326,7 @@ static void resume(struct jobs *j, struct job *job, struct submit *s, bool cance
 		jobs_send_submit(j, job, s);
 }
 
-/* The unfinished ones, in the order in which they were accepted. */
+/* Resume the unfinished jobs in the order of their acceptance. */
 static int resume_all(struct jobs *j, int64_t now)
 {
 	sqlite3_stmt *s = journal_query(j->reader,
@@ -368,7 +408,7 @@ bool jobs_unread(const struct jobs *j, char *why, size_t why_n)
 	return true;
 }
 
-/* A finished job into memory; row: as for job_of_row(), with end, finished_at before owner. */
+/* Load a finished job into memory.  row: as for job_of_row(), with end and finished_at before owner. */
 static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 {
 	char why[256];
@@ -390,7 +430,7 @@ static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 	return job;
 }
 
-/* query: NULL: it could not be prepared. */
+/* Load the job that a query finds.  query NULL: it could not be prepared. */
 static struct job *load_one(struct jobs *j, sqlite3_stmt *query)
 {
 	struct job *job = query && sqlite3_step(query) == SQLITE_ROW ? load_finished(j, query) : NULL;

@@ -1,4 +1,4 @@
-/* jobs_table.c - the table of jobs as others see it: rows, counts, invariants. */
+/* jobs_table.c - read-only views of the table of jobs: rows, counts; and its invariants. */
 #include "controller/jobs/jobs_impl.h"
 
 #include <assert.h>
@@ -73,7 +73,7 @@ void jobs_check(const struct jobs *j)
 	size_t watches = 0, bytes = 0;
 	uint32_t n = 0, recording = 0;
 	for (const struct job *job = j->unfinished.oldest; job; job = job->younger, n++) {
-		/* A job that is only being recorded is no longer in the engine. */
+		/* A job that is being recorded is no longer in the engine. */
 		assert(!job_finished(job) &&
 		       map_get(&j->by_number, job->number) == (job->recording ? NULL : job));
 		recording += job->recording;

@@ -1,5 +1,5 @@
-/* jobs_trace.c - a job's spans (docs/OPERATING.md, Tracing): one of the whole job, and one in it for each
- * phase that it was in. */
+/* jobs_trace.c - a job's spans (docs/OPERATING.md, Tracing): one for the whole job, with a child span per
+ * phase. */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "controller/jobs/jobs_impl.h"
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Spans of one job, all with the same parent. */
+/* The spans of a job, all with the same parent. */
 struct spans {
 	struct buf all;
 	size_t n;
@@ -53,7 +53,7 @@ static void put_timeline(struct spans *s, const struct job *job, uint32_t tokens
 	for (uint32_t i = 0; i < t->n_spans; i++) {
 		const enum phase p = t->spans[i].phase;
 		struct buf more = {0};
-		/* Sums are those of the whole job, and stand in the phase's first span. */
+		/* Sums cover the whole job, and are put in the phase's first span. */
 		if (!seen[p] && p == PHASE_QUEUED)
 			put_queue(&more, t);
 		if (!seen[p] && p == PHASE_PREFILL) {
@@ -81,7 +81,7 @@ static void put_finishes(struct buf *b, const struct job *job)
 		span_attribute_texts(b, "gen_ai.response.finish_reasons", all, n);
 }
 
-/* Names of OpenTelemetry's conventions for generative AI, and vLLM's gen_ai.latency. */
+/* Append attributes named by OpenTelemetry's conventions for generative AI, and vLLM's gen_ai.latency. */
 static void put_attributes(struct buf *b, const struct jobs *j, const struct job *job, uint32_t tokens,
 			   int64_t end_us)
 {

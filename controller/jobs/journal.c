@@ -13,11 +13,12 @@
 #include <time.h>
 
 enum {
-	OPS_MAX = 65536, /* waiting */
+	OPS_MAX = 65536, /* limit of queued operations */
 	RETRY_MS = 1000,
-	VACUUM_BYTES = 1 << 20, /* given back at once, at most: each page may be written twice for it */
+	VACUUM_BYTES = 1 << 20, /* most bytes released at once: each page may be written twice to release
+				 * it */
 };
-#define BYTES_MAX ((size_t)256 << 20) /* waiting */
+#define BYTES_MAX ((size_t)256 << 20) /* limit of queued bytes */
 
 struct queue {
 	struct journal_op *first, **last;
@@ -25,26 +26,25 @@ struct queue {
 
 struct journal {
 	char *path, *model;
-	struct journal_config cfg; /* with these */
-	struct journal_file file;  /* its connection is the thread's, once that runs */
+	struct journal_config cfg; /* its path and model point to the copies above */
+	struct journal_file file;  /* only the thread uses its connection once the thread runs */
 	atomic_bool opened;        /* the file is open, and its disk and sizes are known; set once */
-	bool tidy_later;           /* the thread's: free pages could not be given back now */
-	int64_t given_back;        /* the thread's: bytes of pages since the last checkpoint() */
-	bool lost;                 /* the thread's: a required operation was given up */
+	bool tidy_later;           /* thread only: free pages could not be released now */
+	int64_t given_back;        /* thread only: bytes of pages released since the last checkpoint() */
+	bool lost;                 /* thread only: a required operation was given up */
 	pthread_t thread;
-	pthread_mutex_t lock; /* of the fields below */
-	pthread_cond_t more;  /* for the thread */
-	pthread_cond_t idle;  /* for journal_end() */
+	pthread_mutex_t lock; /* guards the fields below */
+	pthread_cond_t more;  /* wakes the thread */
+	pthread_cond_t idle;  /* wakes journal_end() */
 	struct queue ops;
-	size_t n_ops, n_bytes; /* put and not done */
-	uint64_t n_put;        /* ever */
-	bool ending;           /* journal_end(): nothing is tried again */
+	size_t n_ops, n_bytes; /* operations put and not done */
+	uint64_t n_put;        /* operations put since the start */
+	bool ending;           /* journal_end() was called: nothing is retried */
 	bool quit;
 	bool failing;
-	bool urgent; /* an operation that frees was put while the disk fails: not to wait for the next attempt
-		      */
+	bool urgent; /* an operation that frees was put while the disk fails: retry at once */
 	char why[256];
-	bool low; /* durable jobs are refused for the room that is left */
+	bool low; /* durable jobs are refused for lack of room */
 	struct journal_stats stats;
 };
 
@@ -109,7 +109,7 @@ static void measure(struct journal *j)
 	pthread_mutex_unlock(&j->lock);
 }
 
-/* The disk was full or read-only when the journal was opened: now? */
+/* Open the file if it could not be opened at first because the disk was full or read-only. */
 static bool open_late(struct journal *j)
 {
 	char why[256];
@@ -146,21 +146,21 @@ static int run_one(struct journal *j, struct journal_op *op)
 	return rc2 ? rc2 : rc;
 }
 
-/* What has happened to an operation within its transaction. */
+/* Result of an operation within its transaction. */
 struct outcome {
-	int code;     /* of SQLite */
-	bool refused; /* the disk has too little room for its need: it did not run */
+	int code;     /* SQLite code */
+	bool refused; /* not run: the disk has too little room for its need */
 };
 
-/* Bytes of the disk that may be written, and of free pages of the file. */
+/* Bytes that may be written to the disk, and bytes of free pages in the file. */
 struct room {
 	int64_t disk, pages;
 };
 
 static bool has_room(const struct journal *j, const struct room *r, enum journal_need need, int64_t bytes)
 {
-	/* Once into the -wal file, which is cut after each transaction, and into the file where its free
-	 * pages are not enough. */
+	/* Bytes are written to the -wal file, which is truncated after each transaction, and then to the
+	 * file, which grows if its free pages are too few. */
 	int64_t more = bytes > r->pages ? bytes - r->pages : 0, wal = 2 * j->file.disk.transaction_bytes;
 	return r->disk - (bytes < wal ? bytes : wal) - more >= journal_disk_keeps(&j->file.disk, need);
 }
@@ -181,14 +181,15 @@ static struct room room_now(struct journal *j)
 	return r;
 }
 
-/* outcomes: [n] of the operations, in order.  Not SQLITE_OK: the whole transaction failed. */
+/* Run the operations in one transaction.  outcomes: [n], in order.  Other than SQLITE_OK: the whole
+ * transaction failed. */
 static int transaction(struct journal *j, struct queue *q, struct outcome *outcomes)
 {
 	struct room room = room_now(j);
 	int rc = journal_exec(j->file.db, "BEGIN IMMEDIATE");
 	size_t i = 0;
 	for (struct journal_op *op = q->first; !rc && op; op = op->next, i++) {
-		/* While there is a ballast, what ends is tried in any case. */
+		/* While there is a ballast, ends are always tried. */
 		bool free_pass = op->frees || (op->need == JOURNAL_END && j->file.disk.has_ballast);
 		outcomes[i] = (struct outcome){.refused = !free_pass &&
 							  !has_room(j, &room, op->need, (int64_t)op->bytes)};
@@ -201,7 +202,7 @@ static int transaction(struct journal *j, struct queue *q, struct outcome *outco
 		if (outcomes[i].code && journal_is_disk_error(outcomes[i].code))
 			rc = outcomes[i].code;
 	}
-	/* A probe detects that the disk still fails, or has recovered: what was put may write nothing. */
+	/* Probe whether the disk still fails or has recovered, because the operations may write nothing. */
 	if (!rc && j->failing)
 		rc = journal_exec(j->file.db, "REPLACE INTO meta VALUES('probe', randomblob(8))");
 	if (!rc)
@@ -209,7 +210,7 @@ static int transaction(struct journal *j, struct queue *q, struct outcome *outco
 	return rc;
 }
 
-/* 0, or -errno with the reason; nothing is written then. */
+/* Try a transaction.  0, or -errno with the reason; then nothing is written. */
 static int attempt(struct journal *j, struct queue *q, struct outcome *outcomes, char *why, size_t why_n)
 {
 	errno = 0;
@@ -222,8 +223,8 @@ static int attempt(struct journal *j, struct queue *q, struct outcome *outcomes,
 	return rc;
 }
 
-/* What is in the -wal file goes into the file, and the disk gets its room back.  Not while a reader needs it.
- */
+/* Checkpoint: copy the -wal file into the file and release its room on the disk.  Skipped while a reader
+ * needs it. */
 static void checkpoint(struct journal *j)
 {
 	journal_db_patience(j->file.db, false);
@@ -231,8 +232,7 @@ static void checkpoint(struct journal *j)
 	journal_db_patience(j->file.db, true);
 }
 
-/* After a lost required operation nothing may be written: the next life would resume from a state with a gap.
- */
+/* Fail all operations after a required one was lost: the next run must not resume from a state with a gap. */
 static void refuse_all(struct journal *j, struct queue *q)
 {
 	struct journal_op *op;
@@ -240,14 +240,14 @@ static void refuse_all(struct journal *j, struct queue *q)
 		confirm(j, op, -EIO, j->why);
 }
 
-/* One transaction of all operations in q; those to be tried again stay there. */
+/* Commit all operations in q in one transaction; those to be retried stay in q. */
 static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 {
 	struct outcome *outcomes = xcalloc(n ? n : 1, sizeof *outcomes);
 	struct queue again;
 	char why[256] = "", refusal[512];
 	int err = attempt(j, q, outcomes, why, sizeof why);
-	/* What lies behind the ballast is for what ends or deletes. */
+	/* The room of the ballast is for ends and deletes. */
 	if (err == -ENOSPC && journal_disk_drop_ballast(&j->file.disk)) {
 		checkpoint(j);
 		err = attempt(j, q, outcomes, why, sizeof why);
@@ -270,7 +270,7 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 						    sizeof refusal),
 				refusal);
 		} else if (outcomes[i].code) {
-			/* SQLITE_ABORT: given up by itself, for a reason that is known. */
+			/* SQLITE_ABORT: the operation gave up for a known reason. */
 			log_line(outcomes[i].code == SQLITE_ABORT ? LOG_DEBUG : LOG_ERROR, "journal",
 				 "an operation failed: %s", sqlite3_errstr(outcomes[i].code));
 			confirm(j, op, -EIO, sqlite3_errstr(outcomes[i].code));
@@ -288,7 +288,7 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 		q->last = &q->first;
 }
 
-/* Free pages go back to the file system, a bounded number at a time.  True: there are more of them. */
+/* Release a bounded number of free pages to the file system.  true: there are more. */
 static bool vacuum(struct journal *j)
 {
 	int rc, rc2;
@@ -299,8 +299,7 @@ static bool vacuum(struct journal *j)
 	if (rc || rc2 || n * page <= j->file.disk.spare_bytes)
 		return false;
 	n -= j->file.disk.spare_bytes / page;
-	/* On a disk that is nearly full in small steps: each page that moves is written into the -wal file.
-	 */
+	/* Use small steps on a nearly full disk: each moved page is written to the -wal file. */
 	int64_t most = journal_disk_free(&j->file.disk) / 4;
 	most = most > VACUUM_BYTES ? VACUUM_BYTES : most < 16 * page ? 16 * page : most;
 	bool more = n > most / page;
@@ -310,13 +309,13 @@ static bool vacuum(struct journal *j)
 	return more && !j->tidy_later;
 }
 
-/* After a transaction, and while there is more of it to do.  True: there is. */
+/* Tidy up after a transaction; true: call again. */
 static bool tidy(struct journal *j)
 {
 	struct journal_disk *d = &j->file.disk;
 	bool more = vacuum(j);
 	bool low = journal_disk_free(d) < journal_disk_keeps(d, JOURNAL_FILE) + d->transaction_bytes;
-	/* Only a checkpoint cuts the file. */
+	/* Only a checkpoint truncates the file. */
 	if (low || !d->has_ballast || (!more && j->given_back >= d->spare_bytes)) {
 		checkpoint(j);
 		j->given_back = 0;
@@ -325,7 +324,7 @@ static bool tidy(struct journal *j)
 	return more;
 }
 
-/* Appends the queue to hand.  Waits for something to do; false: the end. */
+/* Append the queue to hand; waits until there is something to do.  false: quit. */
 static bool take(struct journal *j, struct queue *hand, bool more)
 {
 	struct timespec until;
@@ -333,7 +332,7 @@ static bool take(struct journal *j, struct queue *hand, bool more)
 	pthread_cond_broadcast(&j->idle);
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += RETRY_MS / 1000;
-	/* While the disk fails, new operations wait for the next attempt, too. */
+	/* While the disk fails, new operations also wait for the next attempt. */
 	while (!j->quit && !more && !j->urgent && !(j->ending && (hand->first || j->ops.first)) &&
 	       (j->failing || !(hand->first || j->ops.first))) {
 		if (!j->failing && j->file.disk.has_ballast && !j->tidy_later)
@@ -349,7 +348,7 @@ static bool take(struct journal *j, struct queue *hand, bool more)
 	return !quit || hand->first;
 }
 
-/* Into part: the first operations of hand, as many as are one transaction.  Returns their number. */
+/* Move the first operations of hand to part, as many as fit one transaction.  Returns their number. */
 static size_t take_part(const struct journal *j, struct queue *hand, struct queue *part)
 {
 	int64_t bytes = 0;
@@ -362,7 +361,7 @@ static size_t take_part(const struct journal *j, struct queue *hand, struct queu
 	return n;
 }
 
-/* While the disk fails: into part the operations that free something, which make room for the others. */
+/* While the disk fails: move the operations that free space to part, since they make room for the rest. */
 static size_t take_frees(struct journal *j, struct queue *hand, struct queue *part)
 {
 	struct queue rest;
@@ -374,7 +373,7 @@ static size_t take_frees(struct journal *j, struct queue *hand, struct queue *pa
 			queue_push(part, op), n++;
 		else if (op->required)
 			queue_push(&rest, op);
-		else /* put before the failure was known: as if it had come later */
+		else /* put before the failure was known: refused like later ones */
 			confirm(j, op, -EAGAIN, j->why);
 	}
 	while ((op = queue_pop(&rest)))
@@ -382,7 +381,7 @@ static size_t take_frees(struct journal *j, struct queue *hand, struct queue *pa
 	return n;
 }
 
-/* What is left of part goes to the front of hand. */
+/* Move the rest of part to the front of hand. */
 static void put_back(struct queue *hand, struct queue *part)
 {
 	struct journal_op *op;
@@ -403,7 +402,8 @@ static void *journal_thread(void *arg)
 		pthread_mutex_lock(&j->lock);
 		bool last = j->ending || j->quit, failing = j->failing;
 		pthread_mutex_unlock(&j->lock);
-		/* What waits for a file that was never opened is lost like what waits for a failing disk. */
+		/* Operations waiting for a file that was never opened are lost, like those waiting for a
+		 * failing disk. */
 		if (!open_late(j) && last)
 			j->lost = true;
 		if (j->lost) {

@@ -1,4 +1,4 @@
-/* journal_db.c - a connection to the journal's file: prepared statements, and the meaning of its errors. */
+/* journal_db.c - a connection to the journal's file: prepared statements, and translation of errors. */
 #include "controller/jobs/journal_impl.h"
 
 #include "base/alloc.h"
@@ -11,13 +11,13 @@
 
 enum {
 	STATEMENTS_MAX = 128,
-	BUSY_MS = 10000, /* other connections only read: none blocks the file for long */
+	BUSY_MS = 10000, /* other connections only read and do not block the file for long */
 };
 
 struct journal_db {
 	sqlite3 *db;
 	struct {
-		const char *sql; /* static: compared as a pointer */
+		const char *sql; /* static text, compared as a pointer */
 		sqlite3_stmt *stmt;
 	} cache[STATEMENTS_MAX];
 	unsigned n;
@@ -25,7 +25,7 @@ struct journal_db {
 
 /* --- statements --- */
 
-/* From the cache, reset and without bindings; NULL: journal_error() says why. */
+/* Return a statement from the cache, reset and without bindings; NULL: see journal_error(). */
 static sqlite3_stmt *prepare(struct journal_db *db, const char *sql)
 {
 	for (unsigned i = 0; i < db->n; i++)
@@ -55,7 +55,7 @@ static int bind(sqlite3_stmt *s, int at, const struct journal_value *v)
 	case JOURNAL_NULL:
 		break;
 	}
-	return SQLITE_OK; /* a parameter that is not bound is NULL */
+	return SQLITE_OK; /* an unbound parameter is NULL */
 }
 
 sqlite3_stmt *journal_query(struct journal_db *db, const char *sql, const struct journal_value *values,
@@ -165,7 +165,7 @@ int journal_why(const char *path, const struct journal_db *db, int rc, char *why
 	default:
 		break;
 	}
-	/* Only some versions of SQLite keep the errno of opening. */
+	/* Not every version of SQLite keeps the errno of opening. */
 	int last = errno, e = sqlite3_system_errno(db->db);
 	if (!e && (rc & 0xff) == SQLITE_IOERR)
 		e = last;
@@ -193,7 +193,7 @@ int journal_db_open(const char *path, int flags, struct journal_db **out, char *
 	int rc = sqlite3_open_v2(path, &d->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
 	if (!rc)
 		rc = sqlite3_busy_timeout(d->db, BUSY_MS);
-	/* The file may come from elsewhere: its schema is not trusted. */
+	/* The file may come from elsewhere, so its schema is not trusted. */
 	if (!rc)
 		rc = sqlite3_db_config(d->db, SQLITE_DBCONFIG_DEFENSIVE, 1, &on);
 	if (!rc)

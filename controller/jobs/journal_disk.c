@@ -1,5 +1,5 @@
-/* journal_disk.c - room on the journal's disk: margins, and a ballast that is let go when the disk is full.
- */
+/* journal_disk.c - room on the journal's disk: margins, and a ballast that is deleted when the disk is
+ * full. */
 #include "controller/jobs/journal_impl.h"
 
 #include "base/alloc.h"
@@ -17,14 +17,14 @@
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 
-/* part of total, within [lo, hi] */
+/* Return total / part, within [lo, hi]. */
 static int64_t share(int64_t total, int64_t part, int64_t lo, int64_t hi)
 {
 	int64_t n = total / part;
 	return n < lo ? lo : n > hi ? hi : n;
 }
 
-/* False: the file system does not say. */
+/* Measure the disk's total and free bytes.  false: the file system does not report them. */
 static bool measure(int fd, int64_t *total, int64_t *left)
 {
 	struct statvfs st;
@@ -43,12 +43,13 @@ void journal_disk_init(struct journal_disk *d, const struct journal_config *cfg,
 		total = INT64_MAX;
 	int64_t margin = share(total, 8, MIB, 256 * MIB);
 	d->margin[JOURNAL_FILE] = cfg->file_margin ? cfg->file_margin : margin;
-	/* Half of it is left to durable jobs. */
+	/* Half of it is left for durable jobs. */
 	d->margin[JOURNAL_JOB] = cfg->job_margin ? cfg->job_margin : d->margin[JOURNAL_FILE] / 2;
 	for (int i = 0; i < JOURNAL_N_NEEDS; i++)
 		if (d->margin[i] < 0)
 			d->margin[i] = 0;
-	/* A delete writes some tens of pages, and the checkpoint behind it what the -wal file has. */
+	/* A delete writes some tens of pages, and the checkpoint after it writes the contents of the -wal
+	 * file. */
 	d->ballast_bytes = share(total, 32, 256 * KIB, 16 * MIB);
 	d->transaction_bytes = share(total, 32, 256 * KIB, 16 * MIB);
 	d->wal_bytes = share(total, 32, 256 * KIB, 4 * MIB);
@@ -72,7 +73,7 @@ int64_t journal_disk_keeps(const struct journal_disk *d, enum journal_need need)
 {
 	if (d->has_ballast)
 		return d->margin[need];
-	/* Half of the ballast is for ends, the other half for deletes alone. */
+	/* Half of the ballast is for ends, the other half only for deletes. */
 	return need == JOURNAL_END ? d->ballast_bytes / 2 : d->margin[need] + d->ballast_bytes;
 }
 
@@ -85,7 +86,7 @@ void journal_disk_make_ballast(struct journal_disk *d)
 	int fd = open(d->ballast, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return;
-	/* Blocks and not only a length. */
+	/* Allocate blocks, not only a length. */
 	int rc = posix_fallocate(fd, 0, d->ballast_bytes);
 	close(fd);
 	if (rc) {

@@ -1,4 +1,4 @@
-/* journal_file.c - opening the journal's file: its lock, its identity, its tables, its pages. */
+/* journal_file.c - open the journal's file: its lock, identity, tables and pages. */
 #include "controller/jobs/journal_impl.h"
 
 #include "base/alloc.h"
@@ -16,15 +16,16 @@
 
 enum {
 	APPLICATION_ID = 0x5175726e, /* "Qurn" in the file's header */
-	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not read through when it is opened */
-	PAGE_BYTES = 4096,           /* SQLite's default; only for the number of pages at a checkpoint */
+	CHECK_BYTES_MAX = 1 << 30,   /* a larger file is not checked page by page when it is opened */
+	PAGE_BYTES = 4096,           /* SQLite's default page size; used only for the number of pages at a
+				      * checkpoint */
 };
 
 /* --- the lock --- */
 
-/* The lock file, opened and locked.  A controller that refuses its journal removes the lock file: one that
- * was opened before that and locked after it is not the one that others find.  *fd negative: cannot be
- * opened. */
+/* Open and lock the lock file.  A controller that refuses its journal removes the lock file.  So a file that
+ * was opened before the removal and locked after it is not the file that others find: try again.  *fd
+ * negative: it cannot be opened. */
 static int lock_file(const char *name, int *fd)
 {
 	struct stat mine, there;
@@ -61,7 +62,7 @@ static int take_lock(struct journal_file *f, char *why, size_t why_n)
 		f->locked = true;
 		gethostname(host, sizeof host - 1);
 		int n = snprintf(holder, sizeof holder, "process %ld of %s\n", (long)getpid(), host);
-		/* Only for the message above; flock() is the lock. */
+		/* Only for the error message above; flock() is the lock. */
 		if (ftruncate(f->lock_fd, 0) || pwrite(f->lock_fd, holder, (size_t)n, 0) < 0)
 			log_debug("journal", "cannot write %s: %s", name, strerror(errno));
 	}
@@ -87,7 +88,7 @@ static int mark_format(struct journal_db *db)
 	return journal_exec(db, pragmas);
 }
 
-/* All of it in one transaction: a file has all tables or none. */
+/* Make all tables in one transaction: a file has all tables or none. */
 static int make_tables(struct journal_file *f, const struct journal_config *cfg)
 {
 	struct journal_db *db = f->db;
@@ -112,7 +113,7 @@ static const struct journal_migration *migration_from(const struct journal_confi
 	return NULL;
 }
 
-/* Whether the migrations lead from this format to that of this program. */
+/* Return true if migrations lead from this format to this program's. */
 static bool can_migrate(const struct journal_config *cfg, int64_t format)
 {
 	while (format < JOURNAL_FORMAT && migration_from(cfg, format))
@@ -120,7 +121,7 @@ static bool can_migrate(const struct journal_config *cfg, int64_t format)
 	return format == JOURNAL_FORMAT;
 }
 
-/* can_migrate() holds for the file. */
+/* Migrate the file, for which can_migrate() holds. */
 static int migrate(struct journal_file *f, const struct journal_config *cfg)
 {
 	int rc;
@@ -128,8 +129,12 @@ static int migrate(struct journal_file *f, const struct journal_config *cfg)
 	if (rc || had == JOURNAL_FORMAT)
 		return rc;
 	rc = journal_exec(f->db, "BEGIN IMMEDIATE");
-	for (int64_t format = had; !rc && format < JOURNAL_FORMAT; format++)
-		rc = run_all(f->db, migration_from(cfg, format)->sql);
+	for (int64_t format = had; !rc && format < JOURNAL_FORMAT; format++) {
+		const struct journal_migration *m = migration_from(cfg, format);
+		rc = run_all(f->db, m->sql);
+		if (!rc && m->run)
+			rc = m->run(f->db);
+	}
 	if (!rc)
 		rc = mark_format(f->db);
 	if (!rc)
@@ -140,7 +145,7 @@ static int migrate(struct journal_file *f, const struct journal_config *cfg)
 	return rc;
 }
 
-/* A journal of quern, of a version that this one reads, of this model. */
+/* Check that the file is a journal of quern, of a readable version, for this model. */
 static int check_identity(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
 {
 	const char *model = cfg->model;
@@ -176,7 +181,7 @@ static int check_identity(struct journal_file *f, const struct journal_config *c
 	return rc;
 }
 
-/* Damage that SQLite can detect is found now, not in the middle of a job. */
+/* Find damage that SQLite can detect now, not in the middle of a job. */
 static int check_pages(struct journal_file *f, char *why, size_t why_n)
 {
 	struct stat st;
@@ -200,16 +205,16 @@ static int open_db(struct journal_file *f, const struct journal_config *cfg, cha
 	if (rc)
 		return rc;
 	char pragmas[384];
-	/* What a transaction may have to undo stays in memory: /tmp may be full as well.  Where SQLite
-	 * overwrites what is deleted by default, as in Debian, a delete would need as much room as it frees.
-	 */
+	/* A transaction's rollback data stays in memory, because /tmp may be full too.  Some builds of
+	 * SQLite, such as Debian's, overwrite deleted data by default; then a delete would need as much room
+	 * as it frees. */
 	snprintf(pragmas, sizeof pragmas,
 		 "PRAGMA secure_delete = FAST;"
 		 "PRAGMA temp_store = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;"
 		 "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = %lld; PRAGMA wal_autocheckpoint = "
 		 "%lld",
 		 (long long)f->disk.wal_bytes, (long long)f->disk.wal_bytes / PAGE_BYTES);
-	/* Nothing is written into another program's file.  A new one has no tables. */
+	/* Do not write to another program's file.  A new file has no tables. */
 	errno = 0;
 	int64_t n = journal_get_int(f->db, "SELECT count(*) FROM sqlite_schema", &rc);
 	if (rc)
@@ -228,7 +233,7 @@ int journal_file_open(struct journal_file *f, const struct journal_config *cfg, 
 	if (rc)
 		return rc;
 	journal_disk_init(&f->disk, cfg, f->lock_fd);
-	/* SQLite's own files take the mode of this one: readable by its owner alone. */
+	/* SQLite's own files take the mode of this one: readable only by its owner. */
 	int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_why(why, why_n, -errno, "journal %s: %s", f->path, strerror(errno));

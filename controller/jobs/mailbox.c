@@ -16,7 +16,7 @@ struct mailbox {
 	atomic_uint n_draining;
 	atomic_int_fast64_t turned_us;
 	atomic_uint max_context;
-	pthread_mutex_t lock; /* of first, last, closed and waits */
+	pthread_mutex_t lock; /* guards first, last, closed and waits */
 	char waits[256];
 	struct mailbox_cmd *first, **last;
 	bool closed;
@@ -73,11 +73,12 @@ static struct mailbox_cmd *cmd_new(enum mailbox_cmd_kind kind, void *user)
 	return c;
 }
 
-/* False: the mailbox is closed, the caller keeps the command. */
+/* Queue a command.  false: the mailbox is closed, and the caller keeps the command.  A CALL is always
+ * queued. */
 static bool post(struct mailbox *m, struct mailbox_cmd *c)
 {
 	pthread_mutex_lock(&m->lock);
-	bool closed = m->closed;
+	bool closed = m->closed && c->kind != MAILBOX_CALL;
 	if (!closed) {
 		*m->last = c;
 		m->last = &c->next;
@@ -223,6 +224,13 @@ void mailbox_settled(struct mailbox *m, const char *job, bool end, int rc, const
 	c->rc = rc;
 	snprintf(c->why, sizeof c->why, "%s", why);
 	post_or_free(m, c);
+}
+
+void mailbox_call(struct mailbox *m, void (*fn)(void *user), void *user)
+{
+	struct mailbox_cmd *c = cmd_new(MAILBOX_CALL, user);
+	c->call = fn;
+	post(m, c);
 }
 
 void mailbox_connect(struct mailbox *m)

@@ -84,6 +84,20 @@ void output_init(struct output *o, uint32_t index, const struct output_rules *r)
 	*o = (struct output){.index = index, .stop_token = -1, .tail = SIZE_MAX};
 	toklog_init(&o->log, r->logprobs);
 	o->detok = detok_new(r->tokenizer, r->skip_special, true);
+	if (r->thought && (r->stops || r->n_late_stop_ids)) {
+		o->thought = xcalloc(1, sizeof *o->thought);
+		reasoning_init(o->thought, r->thought_open);
+		o->thought->marks = r->thought;
+	}
+}
+
+/* End the thought: stops count from here on. */
+static void end_thought(struct output *o)
+{
+	if (o->thought)
+		reasoning_fini(o->thought);
+	free(o->thought);
+	o->thought = NULL;
 }
 
 void output_fini(struct output *o)
@@ -92,6 +106,7 @@ void output_fini(struct output *o)
 	free(o->start);
 	buf_fini(&o->text);
 	detok_free(o->detok);
+	end_thought(o);
 	*o = (struct output){0};
 }
 
@@ -103,9 +118,43 @@ static void end(struct output *o, enum finish finish)
 	o->tail = o->tail < o->text.len ? o->tail : o->text.len;
 	detok_free(o->detok);
 	o->detok = NULL;
+	end_thought(o);
 }
 
-/* Searches text[from..] for stop strings; cuts and ends at the first. */
+/* Return the bytes of text not yet known to be thought or answer. */
+static size_t undecided(const struct output *o)
+{
+	return o->thought ? o->thought->held.len + o->thought->framed.len : 0;
+}
+
+/* Return the position from which stops count; the text before `from` was examined earlier.  The position is
+ * before `from` if earlier text turns out to be no thought, and the text's end while a thought continues. */
+static size_t stops_from(struct output *o, size_t from)
+{
+	struct buf thought = {0}, answer = {0};
+	while (o->thought && from < o->text.len) {
+		reasoning_push(o->thought, o->text.p + from++, 1, &thought, &answer);
+		if (answer.len) {
+			from -= undecided(o) + answer.len;
+			end_thought(o);
+		}
+	}
+	buf_fini(&thought);
+	buf_fini(&answer);
+	return from;
+}
+
+static bool is_late_stop(const struct output *o, const struct output_rules *r, uint32_t token)
+{
+	if (o->thought || o->log.n < r->min_tokens)
+		return false;
+	for (uint32_t i = 0; i < r->n_late_stop_ids; i++)
+		if (r->late_stop_ids[i] == token)
+			return true;
+	return false;
+}
+
+/* Search text[from..] for stop strings; cut and end the output at the first. */
 static bool match(struct output *o, const struct output_rules *r, size_t from)
 {
 	struct stops_hit hit;
@@ -128,8 +177,8 @@ static size_t token_end(const struct output *o, uint32_t i)
 	return i + 1 < o->log.n ? o->start[i + 1] : o->text.len;
 }
 
-/* Shows the tokens that end within the first `bytes` of the text: a listener that has so many tokens has
- * their text, and goes on with the next one's. */
+/* Show the tokens that end within the first `bytes` of the text.  A listener that has these tokens has all of
+ * their text, and continues with the text of the next token. */
 static void show_whole(struct output *o, size_t bytes)
 {
 	while (o->n_shown < o->log.n && token_end(o, o->n_shown) <= bytes)
@@ -142,17 +191,23 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 {
 	if (o->finish != FINISH_NONE)
 		return false;
+	const bool late = !e->stop && is_late_stop(o, r, e->token), stop = e->stop || late;
 	uint32_t cap = o->log.cap;
 	toklog_push(&o->log, e, top_ids, top_logprobs);
 	if (o->log.cap != cap)
 		o->start = xrealloc(o->start, o->log.cap, sizeof *o->start);
 	size_t from = o->text.len;
 	o->start[o->log.n - 1] = (uint32_t)from;
-	o->at_stop = e->stop;
-	o->mu = e->stop ? o->mu : e->mu;
-	/* A stop token is counted and has its logprob, as in vLLM, but has text only with include_stop. */
-	if (!e->stop || r->include_stop)
+	o->at_stop = stop;
+	o->mu = stop ? o->mu : e->mu;
+	/* As in vLLM, a stop token is counted and has its logprob, but has text only with include_stop. */
+	if (!stop || r->include_stop)
 		detok_push(o->detok, e->token, &o->text);
+	from = stops_from(o, from);
+	if (late) {
+		output_end(o, r, FINISH_STOP, e->token);
+		return true;
+	}
 	if (!r->stops) {
 		o->shown = o->text.len;
 		o->n_shown = o->log.n;
@@ -160,7 +215,7 @@ bool output_push(struct output *o, const struct output_rules *r, const struct en
 	}
 	if (o->log.n > r->min_tokens && match(o, r, from))
 		return true;
-	show_whole(o, o->text.len - stops_held(r->stops, &o->at));
+	show_whole(o, o->text.len - (o->thought ? undecided(o) : stops_held(r->stops, &o->at)));
 	return false;
 }
 
@@ -171,6 +226,11 @@ void output_end(struct output *o, const struct output_rules *r, enum finish fini
 	size_t from = o->text.len;
 	o->tail = from;
 	detok_flush(o->detok, &o->text);
+	from = stops_from(o, from);
+	/* At the end, undecided text is an answer, except within a thought. */
+	if (o->thought && !r->thought->channels &&
+	    (o->thought->state == REASONING_BEGIN || o->thought->state == REASONING_ANSWER))
+		from = o->text.len - undecided(o);
 	if (r->stops && o->log.n > r->min_tokens && match(o, r, from))
 		return;
 	o->stop_token = stop_token;
@@ -204,8 +264,8 @@ size_t output_bytes(const struct output *o)
 	return toklog_bytes(&o->log) + o->log.cap * sizeof *o->start + o->text.cap;
 }
 
-/* Complete outputs rank before those that were cut off, these before empty ones: their sum of 0 would be the
- * highest. */
+/* Return the score of an output.  Complete outputs rank before those cut off, and these before empty ones:
+ * their sum of 0 would be the highest. */
 static double score(const struct output *o)
 {
 	double sum = o->finish == FINISH_STOP || o->finish == FINISH_LENGTH ? 0 : o->n_shown ? -1e12 : -2e12;

@@ -2,7 +2,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "proto/bus.h"
 #include "proto/mp.h"
 
 #include <stdlib.h>
@@ -12,15 +11,23 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are kept little-endian");
 
 enum {
-	REQUEST_VERSION = 1,
-	REQUEST_FIELDS = 18,
-	BUS_OLDEST = 1, /* the oldest bus version with today's parameters, or fewer, which is detected */
+	REQUEST_VERSION = 3,
+	REQUEST_FIELDS = 19,
+	/* Versions 1 and 2, used by journals before format 4; record_migrate_request() reads them. */
+	REQUEST_FIELDS_2 = 20,
+	REQUEST_FIELDS_1 = 18,  /* version 2 without its last two fields */
+	BUS_OF_REQUESTS = 5,    /* such requests have the parameters in the bus format, up to this version of
+				 * the bus */
+	PARAMS_OLDEST = 23,     /* numbers of parameters: up to the lengths of the bad words; also with one or
+				 * two more fields */
+	PARAMS_LLAMA = 34,      /* up to the breakers */
+	PARAMS_POSITIONAL = 37, /* all parameters */
 	TOKENS_MAX = 1 << 26,
 	TEXT_MAX = 1 << 30,
 	NAME_MAX_BYTES = 256,
 };
 
-/* --- pieces --- */
+/* --- blobs and texts --- */
 
 static void put_bin(struct buf *out, const void *p, size_t n)
 {
@@ -30,7 +37,7 @@ static void put_bin(struct buf *out, const void *p, size_t n)
 		buf_put(out, p, n);
 }
 
-/* A copy, aligned; NULL for none. */
+/* Return an aligned copy of a blob; NULL if it is empty. */
 static void *get_bin(struct cursor *c, const char *name, size_t size, size_t max, uint32_t *count)
 {
 	const void *p = cursor_bin(c, name, size, max, count);
@@ -98,9 +105,8 @@ void record_put_request(struct buf *out, const struct submit *s, int64_t now_us,
 {
 	mp_put_array(out, REQUEST_FIELDS);
 	mp_put_uint(out, REQUEST_VERSION);
-	mp_put_uint(out, BUS_VERSION);
 	put_bin(out, s->tokens, s->n_tokens * sizeof *s->tokens);
-	bus_put_params(out, &s->params);
+	params_pack_all(out, &s->params);
 	mp_put_uint(out, s->best_of);
 	mp_put_array(out, s->n_stop);
 	for (uint32_t i = 0; i < s->n_stop; i++)
@@ -110,11 +116,13 @@ void record_put_request(struct buf *out, const struct submit *s, int64_t now_us,
 	mp_put_int(out, s->deadline_us ? unix_us + (s->deadline_us - now_us) : 0);
 	mp_put_int(out, s->priority);
 	mp_put_uint(out, s->share);
-	/* Each as a flag and the bytes. */
+	/* Each is a flag and the bytes. */
 	put_text(out, s->user);
 	put_text(out, s->cache_salt);
 	put_text(out, s->key);
 	put_bin(out, s->body, sizeof s->body);
+	mp_put_uint(out, s->thought);
+	put_bin(out, s->late_stop_ids, s->n_late_stop_ids * sizeof *s->late_stop_ids);
 }
 
 static void get_stop(struct cursor *c, struct submit *s)
@@ -144,23 +152,9 @@ static void get_body(struct cursor *c, struct submit *s)
 		cursor_fail(c, "body: the wrong length");
 }
 
-int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
-		       struct submit **out, char *why, size_t why_n)
+/* Read the fields after the parameters, of a request of this version. */
+static void get_rest(struct cursor *c, uint64_t version, int64_t now_us, int64_t unix_us, struct submit *s)
 {
-	struct submit *s = xcalloc(1, sizeof *s);
-	params_init(&s->params);
-	uint32_t n = cursor_array(c, "request");
-	uint64_t version = cursor_uint(c, "version", UINT32_MAX), bus = cursor_uint(c, "bus", UINT32_MAX);
-	if (!c->bad &&
-	    (n != REQUEST_FIELDS || version != REQUEST_VERSION || bus < BUS_OLDEST || bus > BUS_VERSION)) {
-		submit_free(s);
-		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
-	}
-	s->tokens = get_bin(c, "tokens", sizeof *s->tokens, TOKENS_MAX, &s->n_tokens);
-	for (uint32_t i = 0; i < s->n_tokens; i++)
-		if (s->tokens[i] >= n_vocab)
-			cursor_fail(c, "tokens: beyond the vocabulary");
-	bus_get_params(c, &s->params, n_vocab);
 	s->best_of = (uint32_t)cursor_uint(c, "best_of", PARAMS_N_MAX);
 	get_stop(c, s);
 	s->include_stop = cursor_bool(c, "include_stop");
@@ -172,17 +166,152 @@ int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64
 	s->cache_salt = get_text(c, "cache_salt");
 	s->key = get_text(c, "key");
 	get_body(c, s);
+	if (version > 1) {
+		s->thought = (enum submit_thought)cursor_uint(c, "thought", SUBMIT_THOUGHT_OPEN);
+		s->late_stop_ids = get_bin(c, "late_stop_ids", sizeof *s->late_stop_ids, PARAMS_LIST_MAX,
+					   &s->n_late_stop_ids);
+	}
 	s->durable = s->keep = true;
-	if (deadline) /* 0 would be none */
+	if (deadline) /* 0 would mean no deadline */
 		s->deadline_us = now_us + (deadline - unix_us) > 0 ? now_us + (deadline - unix_us) : 1;
 	if (!c->bad && (!s->n_tokens || !s->params.n || !s->params.max_tokens))
 		cursor_fail(c, "no prompt, no outputs or no tokens");
-	int rc = record_close(c, why, why_n);
+}
+
+static void get_tokens(struct cursor *c, uint32_t n_vocab, struct submit *s)
+{
+	s->tokens = get_bin(c, "tokens", sizeof *s->tokens, TOKENS_MAX, &s->n_tokens);
+	for (uint32_t i = 0; i < s->n_tokens; i++)
+		if (s->tokens[i] >= n_vocab)
+			cursor_fail(c, "tokens: beyond the vocabulary");
+}
+
+/* Return rc; on success set *out to the request, otherwise free it. */
+static int end_request(int rc, struct submit *s, struct submit **out)
+{
 	if (rc)
 		submit_free(s);
 	else
 		*out = s;
 	return rc;
+}
+
+int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
+		       struct submit **out, char *why, size_t why_n)
+{
+	const uint32_t n = cursor_array(c, "request");
+	const uint64_t version = cursor_uint(c, "version", UINT32_MAX);
+	if (!c->bad && (version != REQUEST_VERSION || n != REQUEST_FIELDS))
+		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
+	struct submit *s = xcalloc(1, sizeof *s);
+	params_init(&s->params);
+	get_tokens(c, n_vocab, s);
+	params_unpack(c, &s->params, n_vocab);
+	get_rest(c, version, now_us, unix_us, s);
+	return end_request(record_close(c, why, why_n), s, out);
+}
+
+/* --- requests of earlier formats of the journal --- */
+
+/* The fields of the former array of parameters, by their present names. */
+static const char *const positional[PARAMS_POSITIONAL] = {
+	"max_tokens",
+	"min_tokens",
+	"n",
+	"beam_width",
+	"length_penalty",
+	"early_stopping",
+	"temperature",
+	"top_p",
+	"min_p",
+	"top_k",
+	"presence_penalty",
+	"frequency_penalty",
+	"repetition_penalty",
+	"seed",
+	"ignore_eos",
+	"logprobs",
+	"prompt_logprobs",
+	"stop_token_ids",
+	"logit_bias",
+	"logit_bias_values",
+	"allowed_token_ids",
+	"bad_words",
+	"bad_words_lengths",
+	"form",
+	"pool",
+	"typical_p",
+	"top_n_sigma",
+	"xtc_probability",
+	"xtc_threshold",
+	"dry_multiplier",
+	"dry_base",
+	"dry_allowed_length",
+	"dry_penalty_last_n",
+	"dry_sequence_breakers",
+	"mirostat",
+	"mirostat_tau",
+	"mirostat_eta",
+};
+
+/* Return true for a blob without bytes. */
+static bool is_empty_bin(const uint8_t *p, size_t n)
+{
+	static const uint8_t empty[] = {0, 0, 0, 0};
+	return p[0] >= 0xc4 && p[0] <= 0xc6 && n == 1 + ((size_t)1 << (p[0] - 0xc4)) &&
+	       memcmp(p + 1, empty, n - 1) == 0;
+}
+
+/* Read the array of parameters: copy each value unchanged into a map that params_unpack() reads. */
+static void get_positional(struct cursor *c, struct params *p)
+{
+	struct buf values = {0}, map = {0};
+	struct cursor of_map;
+	uint32_t n_keys = 0;
+	const uint32_t n = cursor_array(c, "params");
+	if (n < PARAMS_OLDEST || (n > PARAMS_OLDEST + 2 && n != PARAMS_LLAMA && n != PARAMS_POSITIONAL))
+		cursor_fail(c, "params: the wrong number of fields");
+	for (uint32_t i = 0; i < n && !c->bad; i++) {
+		const uint8_t *at = c->p;
+		cursor_skip(c);
+		const size_t len = (size_t)(c->p - at);
+		if (c->bad || is_empty_bin(at, len))
+			continue;
+		mp_put_cstr(&values, positional[i]);
+		buf_put(&values, at, len);
+		n_keys++;
+	}
+	mp_put_map(&map, n_keys);
+	buf_put(&map, values.p, values.len);
+	cursor_init(&of_map, map.p, map.len);
+	if (!c->bad)
+		params_unpack(&of_map, p, UINT32_MAX);
+	if (!c->bad && of_map.bad)
+		cursor_fail(c, of_map.what);
+	buf_fini(&values);
+	buf_fini(&map);
+}
+
+int record_migrate_request(struct cursor *c, struct buf *out, char *why, size_t why_n)
+{
+	struct submit *s = NULL;
+	const uint32_t n = cursor_array(c, "request");
+	const uint64_t version = cursor_uint(c, "version", UINT32_MAX),
+		       bus = cursor_uint(c, "bus", UINT32_MAX);
+	const bool known = (version == 2 && n == REQUEST_FIELDS_2) || (version == 1 && n == REQUEST_FIELDS_1);
+	if (!c->bad && (!known || bus < 1 || bus > BUS_OF_REQUESTS))
+		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
+	s = xcalloc(1, sizeof *s);
+	params_init(&s->params);
+	get_tokens(c, UINT32_MAX, s);
+	get_positional(c, &s->params);
+	get_rest(c, version, 0, 0, s); /* the deadline stays in wall-clock time */
+	int rc = end_request(record_close(c, why, why_n), s, &s);
+	if (rc)
+		return rc;
+	record_put_request(out, s, 0, 0);
+	submit_free(s);
+	return 0;
 }
 
 /* --- the trace --- */
@@ -329,7 +458,7 @@ void record_put_output(struct buf *out, const struct output *o, const struct out
 	mp_put_int(out, o->stop_token);
 	mp_put_int(out, stop_index(o, r));
 	put_bin(out, o->text.p, o->text.len);
-	/* Where the tokens' texts begin, and the tail's. */
+	/* Offsets at which the tokens' texts and the tail begin. */
 	const uint32_t tail = (uint32_t)o->tail;
 	struct buf starts = {0};
 	if (o->log.n)

@@ -7,15 +7,15 @@
 #include <string.h>
 
 struct pattern {
-	const uint8_t *p; /* owned by the struct stops */
+	const uint8_t *p; /* owned by struct stops */
 	uint16_t n;
-	uint16_t *border; /* [n]: longest proper border of p[0..i] */
+	uint16_t *border; /* [n]: length of the longest proper border of p[0..i] */
 };
 
 struct stops {
 	unsigned n;
 	struct pattern pattern[PARAMS_STOP_MAX];
-	bool first[256]; /* bytes with which a pattern begins */
+	bool first[256]; /* bytes with which some pattern begins */
 };
 
 static void pattern_init(struct pattern *t, const char *string)
@@ -57,7 +57,7 @@ void stops_free(struct stops *s)
 	free(s);
 }
 
-/* The new state of one pattern after byte c; t->n when it is complete. */
+/* Return the new state of a pattern after byte c; t->n if it is complete. */
 static uint16_t step(const struct pattern *t, uint16_t k, uint8_t c)
 {
 	while (k && t->p[k] != c)
@@ -78,7 +78,7 @@ bool stops_push(const struct stops *s, struct stops_at *at, const char *text, si
 	const uint8_t *p = (const uint8_t *)text;
 	bool quiet = idle(s, at);
 	for (size_t i = 0; i < n; i++) {
-		/* Most bytes begin nothing while nothing has begun. */
+		/* Fast path: nothing has begun to match, and this byte begins no pattern. */
 		if (quiet && !s->first[p[i]])
 			continue;
 		quiet = true;

@@ -15,18 +15,18 @@
 enum {
 	MESSAGE_COST = 256,             /* overhead of a message in ZeroMQ and here */
 	CLIENT_UNSENT_MAX = 16 << 20,   /* bytes waiting for a client; a single message may be larger */
-	CLIENT_UNSENT_FAIR = 256 << 10, /* the same while more than ALL_UNSENT_MAX wait for all clients */
-	END_TRIES = 3,                  /* to complete a message of which a part is sent */
+	CLIENT_UNSENT_FAIR = 256 << 10, /* that limit, while ALL_UNSENT_MAX is exceeded */
+	END_TRIES = 3,                  /* to complete a message that is partly sent */
 };
 #define ALL_UNSENT_MAX ((size_t)1 << 30)
 
-/* Bytes that ZeroMQ holds for all clients.  Its threads give them back, also after the socket is closed. */
+/* Bytes that ZeroMQ holds for all clients.  Its threads lower the count, even after the socket is closed. */
 static atomic_size_t all_unsent;
 
-/* The same for one client.  Outlives it until its last message has left. */
+/* Bytes that ZeroMQ holds for one client.  Freed with the client's last message, after the client. */
 struct budget {
 	atomic_size_t unsent;
-	atomic_size_t refs; /* the client, and a message each */
+	atomic_size_t refs; /* one for the client, one per message */
 };
 
 static void budget_unref(struct budget *b)
@@ -162,7 +162,7 @@ const char *clients_owner(const struct client *c)
 
 size_t clients_unsent(const struct client *c)
 {
-	return atomic_load(&c->budget->unsent);
+	return atomic_load(c ? &c->budget->unsent : &all_unsent);
 }
 
 /* A message's bytes, charged to the budget until ZeroMQ frees them. */
@@ -172,7 +172,7 @@ struct counted {
 	char bytes[];
 };
 
-/* Called by ZeroMQ's threads when a message has left. */
+/* Called by ZeroMQ's threads when a message has been written. */
 static void counted_free(void *data, void *hint)
 {
 	struct counted *m = hint;
@@ -205,7 +205,7 @@ static int send_counted(struct budget *b, void *router, const void *bytes, size_
 	return 0;
 }
 
-/* Completes a message that failed in the middle: ZeroMQ would take the next one for the rest of it. */
+/* Complete a message that failed in the middle: ZeroMQ would take the next message for the rest of it. */
 static void end_message(void *router)
 {
 	for (int i = 0; i < END_TRIES && zmq_send(router, "", 0, ZMQ_DONTWAIT) < 0; i++)
@@ -215,7 +215,7 @@ static void end_message(void *router)
 int clients_send(struct client *c, void *router, bool delimiter, const void *bytes, size_t n)
 {
 	size_t waiting = clients_unsent(c);
-	size_t max = atomic_load(&all_unsent) > ALL_UNSENT_MAX ? CLIENT_UNSENT_FAIR : CLIENT_UNSENT_MAX;
+	size_t max = clients_unsent(NULL) > ALL_UNSENT_MAX ? CLIENT_UNSENT_FAIR : CLIENT_UNSENT_MAX;
 	if (waiting && waiting + n > max)
 		return -EAGAIN;
 	if (zmq_send(router, c->route, c->route_n, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)

@@ -210,6 +210,14 @@ void job_reply_ok_text(struct buf *out, const struct buf *id, const char *text, 
 	mp_encode(out, pieces);
 }
 
+void job_reply_line(struct buf *out, const struct buf *id, const struct line_reply *reply)
+{
+	begin(out, 3, "ok", id);
+	key_uint(out, "status_code", reply->status);
+	key_cstr(out, "request_id", reply->id);
+	key_str(out, "body", reply->body.p ? reply->body.p : "", reply->body.len);
+}
+
 /* --- tables --- */
 
 static void set_int(json_t *m, const char *key, int64_t v)
@@ -226,7 +234,7 @@ json_t *job_reply_workers(const struct engine_status *s)
 				      "device_name", w->device_name, "isa", w->isa, "state", w->state,
 				      "doing", w->doing);
 		if (!m)
-			continue; /* a peer's text that is not UTF-8 */
+			continue; /* a peer sent text that is not UTF-8 */
 		set_int(m, "worker", (int64_t)w->id);
 		json_object_set_new(m, "replica",
 				    w->replica ? json_integer((json_int_t)w->replica) : json_null());
@@ -241,6 +249,7 @@ json_t *job_reply_workers(const struct engine_status *s)
 		set_int(m, "scratch_bytes", (int64_t)w->scratch_bytes);
 		set_int(m, "host_bytes", (int64_t)w->host_bytes);
 		set_int(m, "host_weights_bytes", (int64_t)w->host_weights_bytes);
+		set_int(m, "grammar_bytes", (int64_t)w->grammar_bytes);
 		set_int(m, "device_used", (int64_t)w->device_used);
 		set_int(m, "device_bytes", (int64_t)w->device_bytes);
 		set_int(m, "steps", (int64_t)w->steps);
@@ -257,7 +266,7 @@ static json_t *finite(double v)
 	return x ? x : json_null();
 }
 
-/* The counters in the order of their table, where the fields of a map are adjacent. */
+/* Add the counters in the order of their table, where the fields of a map are adjacent. */
 static void set_counts(json_t *m, const struct engine_counts *c)
 {
 	const char *map = NULL;
@@ -285,7 +294,7 @@ static json_t *replicas(const struct engine_status *s)
 		json_t *m = json_pack("{s:I, s:s, s:I, s:s, s:o}", "id", (json_int_t)r->id, "state", r->state,
 				      "tp", (json_int_t)r->tp, "numerics", r->numerics, "workers", workers);
 		if (!m)
-			continue; /* a peer's text that is not UTF-8 */
+			continue; /* a peer sent text that is not UTF-8 */
 		set_int(m, "max_context", r->max_context);
 		set_counts(m, &r->counts);
 		json_array_append_new(rows, m);

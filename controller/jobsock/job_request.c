@@ -15,17 +15,19 @@ enum {
 	REPLICAS_MAX = 1024,
 	DEVICES_MAX = 64,
 	TIMEOUT_MAX_S = 86400,
+	URL_MAX = 256,
 	KEYS_MAX = 10
 };
 
 struct op {
 	const char *name;
 	enum job_request_op op;
-	const char *keys[KEYS_MAX]; /* besides op and id; those of submit are in request/api.c */
+	const char *keys[KEYS_MAX]; /* fields besides op and id; those of submit are in request/api.c */
 };
 
 static const struct op ops[] = {
 	{"submit", OP_SUBMIT, {0}},
+	{"request", OP_REQUEST, {"url", "body", "key", "priority", "durable", "on_disconnect"}},
 	{"cancel", OP_CANCEL, {"job"}},
 	{"attach", OP_ATTACH, {"job", "from"}},
 	{"result", OP_RESULT, {"job"}},
@@ -35,6 +37,7 @@ static const struct op ops[] = {
 	{"workers", OP_WORKERS, {0}},
 	{"scale", OP_SCALE, {"replicas", "devices", "memory_fraction", "timeout_s"}},
 	{"drain", OP_DRAIN, {"worker", "timeout_s"}},
+	{"reset_prefix_cache", OP_RESET_PREFIX_CACHE, {0}},
 	{"tokenize",
 	 OP_TOKENIZE,
 	 {"text", "add_special", "messages", "tools", "tool_choice", "documents", "chat_template_kwargs",
@@ -51,7 +54,7 @@ static const struct op *find_op(const char *name)
 	return NULL;
 }
 
-/* p[0..n) is a msgpack string of at most 64 bytes, or an integer that is not negative. */
+/* Return whether p[0..n) is a msgpack string of at most 64 bytes, or a non-negative integer. */
 static bool id_valid(const uint8_t *p, size_t n)
 {
 	uint8_t t = p[0];
@@ -131,11 +134,11 @@ static int get_bool(struct job_request *r, const json_t *m, const char *key, boo
 	return 0;
 }
 
-/* A conversation, as the model's chat template writes it. */
+/* Tokenize a conversation, rendered by the model's chat template. */
 static int do_tokenize_messages(struct job_request *r, const struct service *svc, uint32_t max_context,
 				const json_t *m)
 {
-	char ignored[512] = ""; /* op and id are not fields of a chat */
+	char ignored[512] = ""; /* fields that the template ignores: an error here */
 	json_t *request = json_copy((json_t *)m);
 	json_object_del(request, "op");
 	json_object_del(request, "id");
@@ -181,7 +184,7 @@ static int do_tokenize(struct job_request *r, const struct service *svc, uint32_
 				 add_special, &r->tokens, &r->problem);
 }
 
-/* The text of each token alone; bytes that are not UTF-8 by themselves are replaced. */
+/* Set the text of each single token; bytes that are not valid UTF-8 by themselves are replaced. */
 static void put_pieces(struct job_request *r, const struct service *svc, const struct token_ids *ids)
 {
 	struct buf piece = {0}, text = {0};
@@ -191,7 +194,7 @@ static void put_pieces(struct job_request *r, const struct service *svc, const s
 		buf_clear(&text);
 		tokenizer_piece(svc->tokenizer, ids->ids[i], &piece);
 		size_t done = utf8_put_lossy(&text, piece.p, piece.len);
-		if (done < piece.len) /* a character's beginning at the end */
+		if (done < piece.len) /* ends with the first bytes of a character */
 			utf8_put_replacement(&text);
 		json_array_append_new(r->pieces, json_stringn(text.p ? text.p : "", text.len));
 	}
@@ -227,6 +230,63 @@ static int get_uint(struct job_request *r, const json_t *m, const char *key, int
 		return api_fail(&r->problem, E_BAD_REQUEST, key, "%s must be an integer from %lld to %lld",
 				key, (long long)lo, (long long)hi);
 	*out = n;
+	return 0;
+}
+
+/* Get an optional string; *out is NULL if it is absent. */
+static int get_text(struct job_request *r, const json_t *m, const char *key, size_t most, const char **out)
+{
+	const json_t *v = json_get(m, key);
+	const size_t n = json_string_length(v);
+	*out = json_string_value(v);
+	if (!v || (*out && n && n <= most && strlen(*out) == n))
+		return 0;
+	return api_fail(&r->problem, E_BAD_REQUEST, key, "%s must be a string of 1 to %zu bytes", key, most);
+}
+
+static int get_on_disconnect(struct job_request *r, const json_t *m, bool *keep)
+{
+	const char *text;
+	const int rc = get_text(r, m, "on_disconnect", URL_MAX, &text);
+	if (rc)
+		return rc;
+	*keep = text && strcmp(text, "keep") == 0;
+	if (!text || *keep || strcmp(text, "cancel") == 0)
+		return 0;
+	return api_fail(&r->problem, E_BAD_REQUEST, "on_disconnect", "on_disconnect must be cancel or keep");
+}
+
+/* Parse a request for an HTTP route; the route itself parses the body. */
+static int get_line(struct job_request *r, const struct service *svc, const json_t *m)
+{
+	const char *url = NULL, *key = NULL;
+	const json_t *body = json_get(m, "body"), *priority = json_get(m, "priority");
+	int64_t n = 0;
+	struct line_request *l = r->line = xcalloc(1, sizeof *l);
+	int rc = get_text(r, m, "url", URL_MAX, &url);
+	if (!rc)
+		rc = get_text(r, m, "key", LINES_KEY_SIZE - 1, &key);
+	if (!rc)
+		rc = get_on_disconnect(r, m, &l->keep);
+	if (!rc)
+		rc = get_bool(r, m, "durable", &l->durable);
+	if (rc)
+		return rc;
+	if (!url)
+		return api_fail(&r->problem, E_BAD_REQUEST, "url", "url must be the path of a route of HTTP");
+	if (!json_is_string(body))
+		return api_fail(&r->problem, E_BAD_REQUEST, "body",
+				"body must be a string: the text of a JSON object");
+	if (priority && (!json_integral(priority, &n) || n < INT32_MIN || n > INT32_MAX))
+		return api_fail(&r->problem, E_BAD_REQUEST, "priority",
+				"priority must be an integer of 32 bits");
+	if (l->durable && !svc->journal)
+		return api_fail(&r->problem, E_BAD_REQUEST, "durable",
+				"durable: this service keeps no journal; start it with --journal FILE");
+	l->priority = (int32_t)n;
+	l->url = xstrdup(url);
+	snprintf(l->key, sizeof l->key, "%s", key ? key : "");
+	buf_put(&l->body, json_string_value(body), json_string_length(body));
 	return 0;
 }
 
@@ -269,8 +329,10 @@ static int get_order(struct job_request *r, enum job_request_op op, const json_t
 {
 	int64_t n = 0, seconds = 0;
 	r->order = xcalloc(1, sizeof *r->order);
-	r->order->kind = op == OP_SCALE ? ENGINE_SCALE : ENGINE_DRAIN;
+	r->order->kind = op == OP_SCALE ? ENGINE_SCALE : op == OP_DRAIN ? ENGINE_DRAIN : ENGINE_FORGET;
 	params_init(&r->order->params);
+	if (op == OP_RESET_PREFIX_CACHE)
+		return 0;
 	int rc = op == OP_SCALE ? get_uint(r, m, "replicas", 0, REPLICAS_MAX, &n)
 				: get_uint(r, m, "worker", 1, INT64_MAX, &n);
 	if (!rc && op == OP_SCALE)
@@ -289,8 +351,10 @@ static int parse_op(struct job_request *r, const struct op *op, const struct ser
 		    uint32_t max_context, const json_t *m)
 {
 	char why[160];
-	/* Before the prompt is tokenized.  With an idempotency key it may refer to an existing job. */
-	if (op->op == OP_SUBMIT && !json_get(m, "key") && service_full(svc, why, sizeof why))
+	/* Checked before the prompt is tokenized.  With an idempotency key the request may refer to an
+	 * existing job. */
+	const bool makes_jobs = op->op == OP_SUBMIT || op->op == OP_REQUEST;
+	if (makes_jobs && !json_get(m, "key") && service_full(svc, why, sizeof why))
 		return api_fail(&r->problem, E_OVERLOADED, "", "%s", why);
 	if (op->op == OP_SUBMIT)
 		return api_submit(svc, max_context, m, API_JOBS, 0, &r->submit, NULL, &r->problem);
@@ -309,8 +373,11 @@ static int parse_op(struct job_request *r, const struct op *op, const struct ser
 		return do_tokenize(r, svc, max_context, m);
 	case OP_DETOKENIZE:
 		return do_detokenize(r, svc, m);
+	case OP_REQUEST:
+		return get_line(r, svc, m);
 	case OP_SCALE:
 	case OP_DRAIN:
+	case OP_RESET_PREFIX_CACHE:
 		return get_order(r, op->op, m);
 	default:
 		return 0;
@@ -368,6 +435,7 @@ void job_request_fini(struct job_request *r)
 {
 	buf_fini(&r->id);
 	submit_free(r->submit);
+	line_request_free(r->line);
 	token_ids_fini(&r->tokens);
 	buf_fini(&r->text);
 	json_decref(r->pieces);

@@ -9,12 +9,14 @@
 #include "base/version.h"
 #include "controller/net/conns.h"
 #include "controller/net/endpoint.h"
+#include "controller/jobs/lines.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/jobsock/clients.h"
 #include "controller/jobsock/job_reply.h"
 #include "controller/jobsock/job_request.h"
 #include "controller/jobsock/parser.h"
 #include "controller/net/zap.h"
+#include "controller/request/request_cost.h"
 #include "controller/request/request_fields.h"
 
 #include <assert.h>
@@ -26,31 +28,33 @@
 #include <zmq.h>
 
 enum {
-	READ_BATCH = 64, /* requests per turn, so that the engine's events are read in between */
+	READ_BATCH = 64, /* requests per iteration, so that the engine's events are read in between */
 	HANDSHAKE_MS = 3000,
 	HEARTBEAT_MS = 5000,
 	HEARTBEAT_TIMEOUT_MS = 15000,
 	LINGER_MS = 1000,
-	SEND_HWM = 100000, /* messages per client; the limits of clients.c on bytes are reached first */
+	SEND_HWM = 100000, /* messages per client; the byte limits of clients.c are reached first */
 	RECEIVE_HWM = 64,
 	JOBS_TABLE_MAX = 5000,
-	PARSE_INLINE_MAX = 16 << 10, /* larger requests are parsed by the pool's threads */
+	PARSE_INLINE_MAX = 16 << 10, /* larger or costly requests are parsed by the pool's threads */
 	STATUS_MAX = 4096,           /* queries to the engine in progress */
+	LINES_MAX = 16384,           /* requests for HTTP routes in progress */
 	CONNECTIONS_MAX = 16384,     /* or this socket's share of the descriptors */
 };
 
-/* A request that listens to a job, or waits for a reply of the engine. */
+/* A request that listens to a job, or waits for the engine's reply. */
 struct call {
 	struct jobsock *sock;
-	struct client *client;     /* NULL: lost */
-	struct call *next, **prev; /* of the client */
-	uint64_t listener;         /* 0: none */
-	bool workers;              /* reply with the workers of the status only */
+	struct client *client;     /* NULL: its client is lost */
+	struct call *next, **prev; /* links in the client's list of calls */
+	uint64_t listener;         /* id of its listener; 0: none */
+	uint64_t line;             /* tag of its request to an HTTP route, dropped with the client; 0: none */
+	bool workers;              /* reply only with the workers of the status */
 	bool delimiter;
 	struct buf id;
 };
 
-/* Returns with a request from the parser. */
+/* The sender of a request in the parser, returned with the parsed request. */
 struct letter {
 	struct client *client;
 	bool delimiter;
@@ -63,14 +67,14 @@ struct jobsock {
 	struct jobs *jobs;
 	void *router, *monitor;
 	struct zap *zap;         /* borrowed; NULL: peers need no key */
-	uint64_t zap_generation; /* of the list that the clients were last checked against */
+	uint64_t zap_generation; /* generation of the key list that the clients were last checked against */
 	char endpoint[256];
 	bool no_orders;
-	struct clients clients; /* lost ones are dropped by jobsock_reap() */
+	struct clients clients; /* lost clients are dropped by jobsock_reap() */
 	struct conns *conns;
 	struct parser *parser;
 	struct buf out; /* the message being written */
-	uint32_t n_calls, n_status;
+	uint32_t n_calls, n_status, n_lines;
 };
 
 /* --- calls --- */
@@ -110,6 +114,14 @@ static void call_free(struct call *k)
 	free(k);
 }
 
+/* The call's client is lost; the call is freed with its reply. */
+static void drop_call(struct jobsock *s, struct call *k)
+{
+	call_detach(k);
+	if (k->line)
+		lines_drop(s->svc->lines, k->line);
+}
+
 void jobsock_reap(struct jobsock *s)
 {
 	struct client *c;
@@ -119,7 +131,7 @@ void jobsock_reap(struct jobsock *s)
 			if (k->listener)
 				jobs_unlisten(s->jobs, k->listener); /* frees the call */
 			else
-				call_detach(k); /* freed with its reply */
+				drop_call(s, k);
 		}
 		clients_unlink(&s->clients, c);
 		clients_release(c);
@@ -128,7 +140,7 @@ void jobsock_reap(struct jobsock *s)
 
 /* --- sending --- */
 
-/* Sends s->out to the client; loses the client if it has disconnected or does not read. */
+/* Send s->out to the client; lose the client if it has disconnected or does not read. */
 static void post(struct jobsock *s, struct client *c, bool delimiter)
 {
 	if (c->lost)
@@ -144,7 +156,7 @@ static void post(struct jobsock *s, struct client *c, bool delimiter)
 	clients_lose(&s->clients, c);
 }
 
-/* --- events of jobs, replies of the engine --- */
+/* --- events of jobs, replies from the engine --- */
 
 static void on_event(void *user, const struct job_event *e)
 {
@@ -152,7 +164,7 @@ static void on_event(void *user, const struct job_event *e)
 	struct client *c = k->client;
 	if (!c || c->lost)
 		return;
-	/* An empty last delta carries the end of an output, which `done` repeats. */
+	/* An empty last delta only carries the end of an output, which `done` repeats. */
 	if (e->kind == JOB_DELTA && !e->delta.text_n && !e->delta.n_tokens)
 		return;
 	buf_clear(&k->sock->out);
@@ -252,7 +264,7 @@ static void do_attach(struct jobsock *s, struct client *c, bool delimiter, struc
 	jobs_attach(s->jobs, job, &l, true, r->from);
 }
 
-/* The ops that name a job. */
+/* Handle an op that names a job. */
 static void do_job(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
 	struct job *job = jobs_find(s->jobs, r->job);
@@ -318,17 +330,19 @@ static void do_explain(struct jobsock *s, struct client *c, bool delimiter, stru
 	mailbox_explain(s->mailbox, r->job, owner ? owner : "", on_explained, k);
 }
 
-/* Scale or drain: may take as long as loading a model. */
+/* Forward scale, drain or reset_prefix_cache to the engine; may take as long as loading a model. */
 static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
 	if (s->no_orders) {
 		reply_error(s, c, delimiter, &r->id, E_AUTH,
-			    "with --api-key-file, scale and drain need a job socket that is a path "
+			    "with --api-key-file, scale, drain and reset_prefix_cache need a job socket that "
+			    "is a path "
 			    "(--jobs ipc://PATH), or keys (--curve-key)");
 		return;
 	}
 	if (s->zap && !(zap_roles(s->zap, c->owner) & ZAP_ADMIN)) {
-		reply_error(s, c, delimiter, &r->id, E_AUTH, "only an admin key may scale and drain");
+		reply_error(s, c, delimiter, &r->id, E_AUTH,
+			    "only an admin key may scale, drain and reset_prefix_cache");
 		return;
 	}
 	if (s->n_status >= STATUS_MAX) {
@@ -339,6 +353,61 @@ static void do_order(struct jobsock *s, struct client *c, bool delimiter, struct
 	struct call *k = call_new(s, c, delimiter, &r->id);
 	s->n_status++;
 	mailbox_order(s->mailbox, &r->order, on_order_done, k);
+}
+
+/* Write the name of the client's queue in the pool: its key, which several connections may share, or its
+ * routing id. */
+static void pool_name(const struct client *c, char out[WORK_CLIENT_SIZE])
+{
+	if (c->owner[0])
+		snprintf(out, WORK_CLIENT_SIZE, "jobs %s", c->owner);
+	else
+		snprintf(out, WORK_CLIENT_SIZE, "jobs %016llx",
+			 (unsigned long long)XXH3_64bits(c->route, c->route_n));
+}
+
+static void on_line(void *user, struct line_reply *reply)
+{
+	struct call *k = user;
+	struct jobsock *s = k->sock;
+	s->n_lines--;
+	if (k->client && !k->client->lost) {
+		buf_clear(&s->out);
+		if (reply->code == CODE_OK)
+			job_reply_line(&s->out, &k->id, reply);
+		else
+			job_reply_error(&s->out, &k->id, reply->code, "", reply->why);
+		post(s, k->client, k->delimiter);
+	}
+	call_free(k);
+}
+
+/* Pass on a request for an HTTP route. */
+static void do_line(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
+{
+	struct line_request *l = r->line;
+	const bool keep = l->keep;
+	uint64_t tag;
+	if (c->lost && !keep)
+		return;
+	if (s->n_lines >= LINES_MAX) {
+		reply_error(s, c, delimiter, &r->id, E_OVERLOADED, "too many requests in progress");
+		return;
+	}
+	struct call *k = call_new(s, c, delimiter, &r->id);
+	if (c->unlinked)
+		call_detach(k);
+	snprintf(l->peer, sizeof l->peer, "%s", c->owner);
+	pool_name(c, l->client);
+	l->done = on_line;
+	l->user = k;
+	s->n_lines++;
+	if (!s->svc->lines || lines_put(s->svc->lines, &r->line, &tag)) {
+		struct line_reply none = {.code = E_NOT_READY, .why = "HTTP's routes are not served now"};
+		on_line(k, &none);
+	} else if (!keep) {
+		k->line = tag;
+	}
 }
 
 static void own_submit(const struct client *c, struct submit *submit)
@@ -357,13 +426,16 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 		post(s, c, delimiter);
 		break;
 	case OP_SUBMIT:
-		/* Without its client it would be cancelled at once. */
+		/* A job without its client would be cancelled at once. */
 		if (c->lost && !r->submit->keep)
 			break;
 		l = listen_as(s, c, delimiter, &r->id);
 		own_submit(c, r->submit);
 		r->submit->received_us = received_us;
 		jobs_submit(s->jobs, &r->submit, &l, now);
+		break;
+	case OP_REQUEST:
+		do_line(s, c, delimiter, r);
 		break;
 	case OP_CANCEL:
 	case OP_ATTACH:
@@ -384,6 +456,7 @@ static void act(struct jobsock *s, struct client *c, bool delimiter, struct job_
 		break;
 	case OP_SCALE:
 	case OP_DRAIN:
+	case OP_RESET_PREFIX_CACHE:
 		do_order(s, c, delimiter, r);
 		break;
 	case OP_TOKENIZE:
@@ -424,7 +497,7 @@ static bool is_revoked(void *user, const struct client *c)
 	return !(zap_roles(user, c->owner) & ZAP_CLIENT);
 }
 
-/* Drops the clients with keys that are no longer in the list. */
+/* Drop the clients with keys that are no longer in the list. */
 static void drop_revoked(struct jobsock *s)
 {
 	uint64_t now = s->zap ? zap_generation(s->zap) : 0;
@@ -435,7 +508,7 @@ static void drop_revoked(struct jobsock *s)
 	jobsock_reap(s);
 }
 
-/* Reads all events of the monitor: connections accepted and closed. */
+/* Read all events of the monitor: connections accepted and closed. */
 static void read_monitor(struct jobsock *s)
 {
 	zmq_msg_t m;
@@ -448,7 +521,7 @@ static void read_monitor(struct jobsock *s)
 			memcpy(&fd, (char *)zmq_msg_data(&m) + sizeof event, sizeof fd);
 		}
 		if (zmq_msg_more(&m))
-			zmq_msg_recv(&m, s->monitor, 0); /* the endpoint */
+			zmq_msg_recv(&m, s->monitor, 0); /* the endpoint's frame */
 		if (fd > INT32_MAX)
 			continue;
 		fd_closed(s, (int)fd);
@@ -459,9 +532,9 @@ static void read_monitor(struct jobsock *s)
 	jobsock_reap(s);
 }
 
-/* The client of a message.  The monitor has been read since the message arrived, so that the end of an older
- * connection with the same descriptor is known.  Its last messages may still arrive: the first reply to them
- * fails, and the client is lost then. */
+/* Return the client of a message.  The monitor has been read since the message arrived, so the end of an
+ * older connection with the same descriptor is known.  Last messages of that connection may still arrive: the
+ * first reply to them fails, and the client is lost then. */
 static struct client *client_of(struct jobsock *s, const void *route, size_t n, int fd, const char *owner)
 {
 	struct client *c = clients_find(&s->clients, route, n);
@@ -482,20 +555,10 @@ static struct client *client_of(struct jobsock *s, const void *route, size_t n, 
 	return c;
 }
 
-/* The client's queue in the pool: its key's, which may have several connections, or its own. */
-static void pool_name(const struct client *c, char out[WORK_CLIENT_SIZE])
-{
-	if (c->owner[0])
-		snprintf(out, WORK_CLIENT_SIZE, "jobs %s", c->owner);
-	else
-		snprintf(out, WORK_CLIENT_SIZE, "jobs %016llx",
-			 (unsigned long long)XXH3_64bits(c->route, c->route_n));
-}
-
 static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool delimiter, unsigned frames,
 		   int64_t now)
 {
-	/* Without ZAP the peer could choose its User-Id. */
+	/* Without ZAP the peer could choose its own User-Id. */
 	const char *owner = s->zap ? zmq_msg_gets(payload, "User-Id") : NULL;
 	struct client *c = client_of(s, zmq_msg_data(route), zmq_msg_size(route),
 				     zmq_msg_get(payload, ZMQ_SRCFD), owner ? owner : "");
@@ -513,12 +576,14 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 			    "a request is one frame that holds one map");
 		return;
 	}
-	if (n > PARSE_INLINE_MAX && n <= s->svc->max_request_bytes) {
+	const bool costly = request_is_costly(zmq_msg_data(payload), n);
+	/* A request waits for earlier requests of its client: it may name their jobs. */
+	if ((n > PARSE_INLINE_MAX || costly || c->n_parsing) && n <= s->svc->max_request_bytes) {
 		struct letter *letter = xcalloc(1, sizeof *letter);
 		char name[WORK_CLIENT_SIZE], why[512];
 		*letter = (struct letter){c, delimiter, now};
 		pool_name(c, name);
-		if (parser_put(s->parser, name, payload, letter, why, sizeof why) == 0) {
+		if (parser_put(s->parser, name, payload, costly, letter, why, sizeof why) == 0) {
 			c->n_parsing++;
 			return;
 		}
@@ -532,7 +597,7 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 	job_request_fini(&r);
 }
 
-/* Handles a message: routing id, optional empty delimiter, one frame.  False: there is none. */
+/* Handle a message: routing id, optional empty delimiter, one frame.  False: there is none. */
 static bool read_one(struct jobsock *s, int64_t now)
 {
 	zmq_msg_t route, payload;
@@ -568,7 +633,7 @@ static void read_parsed(struct jobsock *s, int64_t now)
 		struct client *c = letter->client;
 		c->n_parsing--;
 		/* on_disconnect=keep: the job runs without the client that submitted it. */
-		if (!c->unlinked) {
+		if (!c->unlinked || (r.op == OP_REQUEST && r.line->keep)) {
 			act(s, c, letter->delimiter, &r, letter->received_us, now);
 		} else if (r.op == OP_SUBMIT && r.submit->keep) {
 			struct listener none = {.event = ignore_event, .id = mailbox_listener_id(s->mailbox)};
@@ -606,8 +671,8 @@ static void set_int(void *socket, int option, int value)
 
 static void set_options(struct jobsock *s, const char *endpoint)
 {
-	/* Twice the limit of a request: one that is somewhat too large gets an error, the peer of a larger
-	 * one is disconnected. */
+	/* Twice the limit of a request: a request that is a little too large gets an error; the sender of a
+	 * larger one is disconnected. */
 	int64_t max = 2 * (int64_t)s->svc->max_request_bytes + (1 << 20);
 	zmq_setsockopt(s->router, ZMQ_MAXMSGSIZE, &max, sizeof max);
 	set_int(s->router, ZMQ_ROUTER_MANDATORY, 1);
@@ -647,7 +712,7 @@ int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_conf
 		endpoint_check(endpoint, "job socket", cfg->insecure || zap_has_key(cfg->zap), why, why_n);
 	if (checked)
 		return checked;
-	/* libzmq would take the path from it. */
+	/* libzmq would take the path over from the other service. */
 	if (!tcp && user_socket_answers(endpoint + 6))
 		return err_why(why, why_n, -EADDRINUSE,
 			       "job socket %s: another service listens there; give this one another --jobs",
@@ -720,6 +785,11 @@ void jobsock_close(struct jobsock *s)
 const char *jobsock_endpoint(const struct jobsock *s)
 {
 	return s->endpoint;
+}
+
+uint32_t jobsock_n_lines(const struct jobsock *s)
+{
+	return s->n_lines;
 }
 
 void jobsock_poll(struct jobsock *s, void **router, void **monitor, int *parsed_fd)

@@ -12,7 +12,7 @@
 struct item {
 	struct work work; /* the first member: an item is its work */
 	struct parser *parser;
-	struct item *next; /* parsed */
+	struct item *next; /* in the list of parsed items */
 	zmq_msg_t message;
 	struct job_request req;
 	void *user;
@@ -22,11 +22,11 @@ struct parser {
 	const struct service *svc;
 	const struct mailbox *mailbox;
 	int fd;
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t none;
-	struct item *first, **last; /* parsed, to be taken */
-	size_t n_pool;              /* in the pool */
-	bool quit;                  /* what is in the pool is not parsed any more */
+	struct item *first, **last; /* parsed items, to be taken */
+	size_t n_pool;              /* items in the pool */
+	bool quit;                  /* items still in the pool are no longer parsed */
 };
 
 static void parse(struct work *w)
@@ -94,12 +94,14 @@ void parser_free(struct parser *p, void (*drop)(void *user))
 	free(p);
 }
 
-int parser_put(struct parser *p, const char *client, zmq_msg_t *message, void *user, char *why, size_t why_n)
+int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool costly, void *user, char *why,
+	       size_t why_n)
 {
 	struct item *it = xcalloc(1, sizeof *it);
-	*it = (struct item){.work = {.run = parse, .bytes = zmq_msg_size(message), .in_order = true},
-			    .parser = p,
-			    .user = user};
+	*it = (struct item){
+		.work = {.run = parse, .bytes = zmq_msg_size(message), .costly = costly, .in_order = true},
+		.parser = p,
+		.user = user};
 	zmq_msg_init(&it->message);
 	zmq_msg_move(&it->message, message);
 	pthread_mutex_lock(&p->lock);

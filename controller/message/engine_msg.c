@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <zmq.h>
 
-/* Both loops turn several times a second, whatever they wait for. */
+/* Both loops run several times a second, even when idle. */
 static const int64_t hang_us = 60 * 1000000LL;
 
 const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,

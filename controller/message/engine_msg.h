@@ -1,6 +1,6 @@
 /* engine_msg.h - the messages between the engine thread and the rest of the controller.
- * Commands go in and events come out over inproc sockets.  A message is one frame that holds one
- * pointer; the receiver owns the command or event behind it.
+ * Commands go in and events come out over inproc sockets.  A message is one frame that holds one pointer; the
+ * receiver owns the command or event that it points to.
  *
  *   front end --struct engine_cmd *-->   ENGINE_IN  (PULL, bound by the engine)
  *   engine    --struct engine_event *--> ENGINE_OUT (PULL, bound by the front end)
@@ -10,7 +10,7 @@
  *   ENGINE_SUBMIT --> REFUSED
  *                 +-> ACCEPTED --> TOKENS, ... one OUTPUT_DONE per output --> JOB_DONE
  *                                  | POOLED, its OUTPUT_DONE --> JOB_DONE
- *                                  (JOB_FAILED at any point ends the job instead) */
+ *                                  (or JOB_FAILED at any point, which ends the job) */
 #ifndef QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 #define QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 
@@ -33,8 +33,9 @@ enum engine_cmd_kind {
 	ENGINE_EXPLAIN, /* tag, job: answered by ENGINE_EXPLAINED with the same tag */
 	ENGINE_STATUS,  /* tag, n_cells: answered by ENGINE_STATUS_REPLY with the same tag */
 	ENGINE_SCALE,   /* tag, n_replicas, devices: ENGINE_ORDER_DONE follows when n_replicas serve */
-	ENGINE_DRAIN,   /* tag, worker: ENGINE_ORDER_DONE follows when its jobs have moved and it has ended */
-	ENGINE_QUIT,    /* stop the workers, end the thread */
+	ENGINE_DRAIN,  /* tag, worker: ENGINE_ORDER_DONE follows when its jobs have moved and it has exited */
+	ENGINE_FORGET, /* tag: empty the prefix cache of every replica; ENGINE_ORDER_DONE follows */
+	ENGINE_QUIT,   /* stop the workers and end the thread */
 };
 
 struct engine_cmd {
@@ -48,24 +49,24 @@ struct engine_cmd {
 	struct params params; /* owned; the front end has limited max_tokens to the context */
 	int64_t deadline_us;  /* clock_us() after which the job fails with E_DEADLINE; 0: none */
 	int32_t priority;     /* lower runs first */
-	uint64_t account;     /* that the job is charged to in fair sharing; 0: none */
-	uint64_t user;        /* of the account */
-	uint32_t share;       /* weight of that account; 0 is 1 */
+	uint64_t account;     /* account charged in fair sharing; 0: none */
+	uint64_t user;        /* user within the account */
+	uint32_t share;       /* weight of the account; 0 counts as 1 */
 	uint64_t salt;        /* prefix blocks are shared only between jobs of equal salt */
 	bool durable;         /* waits for a worker without a time limit */
-	/* A job accepted before a crash: the queue's limits do not apply.  Generation continues
-	 * after the tokens that its outputs had:
+	/* The job was accepted before a crash: the queue's limits do not apply.  Generation continues after
+	 * the tokens that its outputs had:
 	 *   had = [ output 0: n_had[0] tokens | output 1: n_had[1] tokens | ... ] */
 	bool resumed;
 	uint32_t *had;       /* owned */
-	int32_t *mus;        /* owned, [params.n] with params.mirostat: mu of each output behind its tokens */
-	char *numerics;      /* owned: numerics class that chose these tokens; NULL: not known */
+	int32_t *mus;        /* owned, [params.n] with params.mirostat: mu of each output after its tokens */
+	char *numerics;      /* owned: numerics class that chose these tokens; NULL: unknown */
 	uint32_t *n_had;     /* [params.n] owned; SEQ_OVER: the output has ended.  NULL: no tokens (always for
 				beam search) */
 	uint32_t n_replicas; /* SCALE */
 	char (*devices)[32]; /* SCALE; owned: [n_devices] devices of new workers; none: as at start-up */
 	uint32_t n_devices;
-	double memory_fraction; /* SCALE: of its device's memory, for each new worker; 0: as at start-up */
+	double memory_fraction; /* SCALE: fraction of device memory per new worker; 0: as at start-up */
 	uint64_t worker;        /* DRAIN: engine_worker.id */
 	int64_t wait_us;        /* SCALE, DRAIN: time limit; 0: 10 minutes */
 };
@@ -74,35 +75,35 @@ struct engine_cmd {
 enum engine_event_kind {
 	ENGINE_ACCEPTED,
 	ENGINE_REFUSED,         /* code, why */
-	ENGINE_TOKENS,          /* tokens: of any jobs, in the order of sampling */
-	ENGINE_PROMPT_LOGPROBS, /* job, tokens: logprobs of prompt tokens 1.., ascending, all at once */
-	ENGINE_POOLED,          /* job, values: of a job that is pooled (params.pool) */
+	ENGINE_TOKENS,          /* tokens of any jobs, in the order of sampling */
+	ENGINE_PROMPT_LOGPROBS, /* job, tokens: logprobs of prompt tokens 1.., ascending, in one event */
+	ENGINE_POOLED,          /* job, values: of a pooled job (params.pool) */
 	ENGINE_OUTPUT_DONE,     /* job, index, finish, stop_token */
 	ENGINE_JOB_DONE,        /* job, cached_tokens, queued_us, first_token_us, total_us, times */
 	ENGINE_JOB_FAILED,      /* job, code, why, times */
 	ENGINE_STATE,           /* ready, max_context, full_kv_bytes: sent at start and on every change */
-	ENGINE_WAITS,           /* why: what a service that is not ready waits for, as it changes */
+	ENGINE_WAITS,           /* why: the reason why a service that is not ready waits, on every change */
 	ENGINE_STATUS_REPLY,    /* tag, status */
 	ENGINE_EXPLAINED,       /* tag, times: NULL: the engine has no such job */
-	ENGINE_ORDER_DONE,      /* tag, code, why: the outcome of ENGINE_SCALE or ENGINE_DRAIN */
+	ENGINE_ORDER_DONE, /* tag, code, why: the outcome of ENGINE_SCALE, ENGINE_DRAIN or ENGINE_FORGET */
 };
 
 struct engine_token {
 	uint64_t job;
-	uint32_t index; /* output */
+	uint32_t index; /* output of the job */
 	uint32_t token;
 	float logprob; /* valid if the job requested logprobs */
 	uint32_t rank; /* 0: no logprobs */
 	uint32_t n_top;
-	uint32_t top0; /* first of its entries in top_ids, top_logprobs */
-	int32_t mu;    /* of its output behind it, if the job has mirostat */
+	uint32_t top0; /* index of its first entry in top_ids, top_logprobs */
+	int32_t mu;    /* mu of its output after this token, if the job has mirostat */
 	bool stop;     /* the stop token that ends the output: counted, but not part of the text */
 };
 
 struct engine_worker {
 	uint64_t id;
 	uint64_t replica; /* engine_replica.id of its replica; 0: unassigned */
-	uint32_t rank;    /* in its replica */
+	uint32_t rank;    /* rank within its replica */
 	char host[128];
 	int64_t pid;
 	char device[32];
@@ -113,10 +114,11 @@ struct engine_worker {
 	char doing[16]; /* while loading: "waiting", "checking", "fetching" (the model), "loading"; else "" */
 	uint32_t n_blocks, n_host_blocks;
 	uint64_t weights_bytes, kv_bytes;   /* on the device */
-	uint64_t stored_bytes;              /* size of those weights in the model's files */
-	uint64_t scratch_bytes;             /* everything else that the worker has on the device */
+	uint64_t stored_bytes;              /* bytes of those weights in the model's files */
+	uint64_t scratch_bytes;             /* all other memory of the worker on the device */
 	uint64_t host_bytes;                /* host pool for swapped blocks */
-	uint64_t host_weights_bytes;        /* experts in host memory, beside a device */
+	uint64_t host_weights_bytes;        /* host experts (CPU offload) in host memory */
+	uint64_t grammar_bytes;             /* compiled grammars and their masks in host memory, now */
 	uint64_t device_used, device_bytes; /* device memory: in use by all processes, total */
 	uint64_t steps;                     /* results so far */
 	uint32_t step_us;                   /* device time of the last step */
@@ -132,19 +134,23 @@ struct engine_counts {
 	uint32_t n_blocks, n_free, n_cached, n_held;
 	uint32_t n_host_blocks, n_host_free;
 	uint64_t n_preempted;                     /* sequences, since start */
-	uint64_t n_swapped_out;                   /* of those, by swapping */
+	uint64_t n_swapped_out;                   /* of these, by swapping */
 	uint64_t prefix_queries, prefix_hits;     /* prompt tokens looked up, found; since start */
 	uint64_t prompt_tokens, generated_tokens; /* since start */
 	uint64_t n_steps;                         /* since start */
-	/* Of a mixture of experts, since start: rows times the experts they had, experts that steps read, and
-	 * of the rows those of each layer's busiest expert. */
+	/* Experts of a mixture, since start: the sum over rows of the experts each row used; experts that
+	 * steps read; and the rows of each layer's busiest expert. */
 	uint64_t expert_rows, expert_reads, expert_busiest;
-	double step_us_mean;           /* device time, moving average; of all replicas: by their steps */
+	uint32_t masks_waiting; /* running sequences that wait for a mask */
+	/* Since start: runs that sat out because their mask was not ready; masks that a step has waited
+	 * for. */
+	uint64_t masks_held, mask_waits;
+	double step_us_mean;           /* device time, moving average; of all replicas: weighted by steps */
 	double prompt_tps, decode_tps; /* tokens per second over the last seconds */
 };
 
-/* A cell of a block map: n consecutive blocks of the pool, of which `held` are held by sequences, `cached`
- * only by the prefix cache, and the rest is free. */
+/* A cell of a block map: n consecutive blocks of the pool.  Sequences hold `held` of them, only the prefix
+ * cache holds `cached`, and the rest are free. */
 struct engine_cell {
 	uint32_t n, held, cached;
 };
@@ -156,26 +162,26 @@ struct engine_replica {
 	uint32_t tp;        /* workers, one rank each */
 	char numerics[256]; /* numerics class; "" while loading */
 	uint32_t n_workers;
-	uint64_t workers[ENGINE_WORKERS_MAX]; /* engine_worker.id, by rank */
+	uint64_t workers[ENGINE_WORKERS_MAX]; /* [n_workers] engine_worker.id, by rank */
 	uint32_t max_context;                 /* longest sequence that fits; 0 while loading */
 	struct engine_counts counts;
-	struct engine_cell *map, *host_map; /* [n_map], [n_host_map] owned; if n_cells was given */
+	struct engine_cell *map, *host_map; /* owned: [n_map], [n_host_map]; if n_cells was given */
 	uint32_t n_map, n_host_map;
 };
 
 /* Rows of each expert of each layer of a mixture, over all workers; layers without experts have none. */
 struct engine_experts {
 	uint32_t n_layers, n_experts;
-	uint64_t *rows; /* [n_layers][n_experts], owned; NULL: nothing was counted */
-	bool listed;    /* --expert-metrics: /metrics has each of them */
+	uint64_t *rows; /* [n_layers][n_experts], owned; NULL: no rows were counted */
+	bool listed;    /* --expert-metrics: /metrics lists each expert */
 };
 
 struct engine_status {
 	bool ready;           /* a replica can serve */
-	uint32_t max_context; /* tokens of a job: the model's context, or what fits the largest pool */
+	uint32_t max_context; /* longest job in tokens: the model's context, or what fits the largest pool */
 	uint32_t block_size;
 	bool no_cache;               /* no prefix cache */
-	struct engine_counts counts; /* sum over all replicas; STATUS_TOTAL counters include removed ones */
+	struct engine_counts counts; /* sum over all replicas; STATUS_TOTAL: with removed ones */
 	char note[256];              /* for the operator: why workers are idle or jobs wait; or "" */
 	uint32_t n_replicas;
 	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
@@ -187,11 +193,11 @@ struct engine_status {
 void engine_status_free(struct engine_status *s); /* NULL is fine */
 
 struct engine_event {
-	/* Private to the sender's pool of events (emit.c).  recycle: called instead of free(); or NULL. */
+	/* Private to the sender's pool of events (emit.c).  recycle: called instead of free(), or NULL. */
 	void (*recycle)(struct engine_event *e);
 	struct emit_home *home;
 	struct engine_event *next_spare; /* in the list of spare or unsent events */
-	uint32_t cap_tokens, cap_tops;   /* room of a recycled event's arrays */
+	uint32_t cap_tokens, cap_tops;   /* capacity of a recycled event's arrays */
 
 	enum engine_event_kind kind;
 	uint64_t job;
@@ -213,17 +219,18 @@ struct engine_event {
 	int64_t queued_us, first_token_us, total_us;
 	bool ready;             /* STATE */
 	uint32_t max_context;   /* STATE: engine_status.max_context */
-	uint64_t full_kv_bytes; /* STATE: a worker's KV pool that would hold model_context; 0: it does */
+	uint64_t full_kv_bytes; /* STATE: bytes of a worker's KV pool that would hold model_context; 0: the
+				   pool holds it */
 	struct engine_status *status; /* owned */
-	struct timeline *times;       /* owned: all its phases have ended; or NULL */
+	struct timeline *times;       /* owned, all phases ended; or NULL */
 };
 
 void engine_cmd_free(struct engine_cmd *c); /* NULL is fine */
 void engine_event_free(struct engine_event *e);
 void engine_event_fini(struct engine_event *e); /* frees its members, not the event */
 
-/* An owned message through ENGINE_IN or ENGINE_OUT: one frame holds one pointer.  send: 0, and the receiver
- * owns msg; -errno, and it is still the caller's.  recv: NULL: none now. */
+/* Pass an owned message through ENGINE_IN or ENGINE_OUT: one frame holds one pointer.  send: on 0 the
+ * receiver owns msg; on -errno the caller still does.  recv: NULL: no message now. */
 int engine_msg_send(void *socket, void *msg);
 void *engine_msg_recv(void *socket);
 
@@ -231,19 +238,21 @@ void *engine_msg_recv(void *socket);
 struct engine_load {
 	atomic_uint n_queued;               /* jobs that have not started */
 	atomic_uint_fast64_t queued_tokens; /* tokens of their prompts */
-	atomic_int_fast64_t turned_us;      /* clock_us() of the last turn of its loop; 0: none yet */
+	atomic_int_fast64_t turned_us;      /* clock_us() of the last iteration of the engine's loop; 0:
+					       none yet */
 };
-/* The thread that all requests need and that has not run for a minute, "front" (front_turned_us: its last
- * turn) or "engine" (load; NULL: it has not begun), and for how long; NULL: both run. */
+/* Return the name of the thread that all requests need and that has not run for a minute, and for how long:
+ * "front" (front_turned_us: its last iteration) or "engine" (load; NULL: it has not begun).  NULL: both
+ * run. */
 const char *engine_load_hangs(const struct engine_load *load, int64_t front_turned_us, int64_t now_us,
 			      int64_t *us);
 
-/* The loads in progress, all together. */
+/* Summary of the loads in progress. */
 struct engine_loading {
 	uint32_t n_workers;
-	const char *doing;    /* what the one that is behind does, in words */
+	const char *doing;    /* activity of the load that is furthest behind, in words */
 	uint64_t done, total; /* bytes of the model's files; total 0: not known yet */
-	int64_t us;           /* since the first of them began */
+	int64_t us;           /* since the first load began */
 };
 
 enum engine_notice_kind {
@@ -264,9 +273,9 @@ struct engine_notice {
 	const char *why;
 	int64_t pid;
 	uint32_t n_workers;
-	const char (*devices)[32]; /* SCALE: [n_devices] of new workers; none: as at start-up */
+	const char (*devices)[32]; /* SCALE: [n_devices] devices of new workers; none: as at start-up */
 	uint32_t n_devices;
-	double memory_fraction; /* SCALE: of its device's memory, for each new worker; 0: as at start-up */
+	double memory_fraction; /* SCALE: fraction of device memory per new worker; 0: as at start-up */
 	const struct engine_loading *loading;
 	const int64_t *pids; /* KEEP: [n_pids]; may include processes of other hosts */
 	uint32_t n_pids;

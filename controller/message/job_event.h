@@ -1,4 +1,4 @@
-/* job_event.h - what a job reports to its listeners: accepted, deltas, and one end. */
+/* job_event.h - the events that a job sends to its listeners: accepted, deltas, and one end. */
 #ifndef QUERN_CONTROLLER_MESSAGE_JOB_EVENT_H
 #define QUERN_CONTROLLER_MESSAGE_JOB_EVENT_H
 
@@ -28,9 +28,9 @@ struct output_view {
 	size_t text_n;
 	const uint32_t *tokens;
 	uint32_t n_tokens;
-	/* [n_tokens]: bytes of the output before each token's text, which is text's, in order; the first
-	 * one's is where text begins.  The last `tail` bytes of text are no token's: the output's end added
-	 * them. */
+	/* [n_tokens] offset in the output of each token's text; token texts are adjacent in `text`, which
+	 * begins at the first offset.  The last `tail` bytes of text belong to no token: the output's end
+	 * added them. */
 	const uint32_t *starts;
 	size_t tail;
 	const struct token_logprob *logprobs; /* [n_tokens] or NULL */
@@ -47,32 +47,32 @@ struct job_event {
 	const char *job; /* public id, hard to guess; NULL: an error before the job got its id */
 	uint32_t prompt_tokens;
 	/* JOB_ACCEPTED */
-	int64_t accepted_unix_us; /* when it was, in whatever life of the service */
-	bool again;               /* the job of an earlier request with this key */
-	/* JOB_DELTA: new tokens and text of one output.  offset: index of the first new token in the
-	 * output.  The text may be empty: an incomplete UTF-8 character and a possible stop string
-	 * are held back.  finish is set in the output's last delta. */
+	int64_t accepted_unix_us; /* time of acceptance, possibly before a restart of the service */
+	bool again;               /* the job of an earlier request with this idempotency key */
+	/* JOB_DELTA: new tokens and text of one output.  offset: index of the first new token in the output.
+	 * The text may be empty: an incomplete UTF-8 character and a possible stop string are held back.
+	 * finish is set in the output's last delta. */
 	uint32_t offset;
 	struct output_view delta;
 	/* JOB_DONE: the complete outputs. */
 	const struct output_view *outputs;
 	uint32_t n_outputs;
 	const struct token_logprob *prompt_logprobs; /* [prompt_tokens - 1] of tokens 1.., or NULL */
-	const float *pooled; /* [n_pooled] of a job with params.pool; NULL: none.  As the model gives them */
+	const float *pooled; /* [n_pooled] with params.pool: the model's values; NULL: none */
 	uint32_t n_pooled;
 	uint32_t completion_tokens, cached_tokens;
 	bool class_changed; /* engine_event.class_changed */
-	bool service_ended; /* before the job did: its outputs are cut */
+	bool service_ended; /* the service ended before the job did: its outputs are cut off */
 	int64_t queued_us, first_token_us, total_us;
 	/* JOB_ERROR */
 	enum code code;
 	const char *why;
-	bool other_request; /* the key is that of another request */
+	bool other_request; /* the idempotency key belongs to another request */
 };
 
-/* A receiver of a job's events.  Both functions run on the front end's thread and must not block.
- * JOB_DONE or JOB_ERROR is the last event; none follows after mailbox_unlisten() has been carried
- * out either.  `gone` (may be NULL) is called exactly once, last: user may be freed then.
+/* A receiver of a job's events.  Both functions run on the front end's thread and must not block.  JOB_DONE
+ * or JOB_ERROR is the last event; no event follows after mailbox_unlisten() has taken effect either.  `gone`
+ * (may be NULL) is called exactly once, last: user may be freed then.
  *
  *   JOB_ACCEPTED --> JOB_DELTA ... --> JOB_DONE --> gone
  *   (JOB_ERROR at any point instead of the rest) */

@@ -1,6 +1,6 @@
 /* status_fields.h - the table of counters of a replica and of the service.
- * The sums over replicas, the job socket's status, the page's live stream and /metrics all iterate over
- * it: a new counter is a member of struct engine_counts, its value in the fleet, and one row here.
+ * The sums over replicas, the job socket's status, the page's live stream and /metrics all iterate over it: a
+ * new counter is a member of struct engine_counts, its value in the fleet, and one row here.
  *
  *   sched_stats --> engine_counts of each replica --sum--> engine_counts of the service
  *                         |                                   |
@@ -16,7 +16,7 @@ enum status_type { STATUS_U32, STATUS_U64, STATUS_DOUBLE };
 
 enum {
 	STATUS_TOTAL = 1, /* counts since start: stays in the sum when its replica is removed */
-	STATUS_MEAN = 2,  /* a mean: not summed, but weighted by n_steps */
+	STATUS_MEAN = 2,  /* a mean: not summed, but averaged with weight n_steps */
 };
 
 struct status_field {
@@ -30,14 +30,14 @@ struct status_field {
 	size_t offset; /* in struct engine_counts */
 };
 
-/* In the order of the job socket's status; the fields of a map are adjacent. */
+/* Rows in the order of the job socket's status; the fields of a map are adjacent. */
 extern const struct status_field status_fields[];
 extern const size_t n_status_fields;
 
 uint64_t status_uint(const struct status_field *f, const struct engine_counts *c); /* not a STATUS_DOUBLE */
 double status_number(const struct status_field *f, const struct engine_counts *c);
 
-/* Adds all counters but the means; totals_only: those that are STATUS_TOTAL. */
+/* Add all counters except means; totals_only: only STATUS_TOTAL counters. */
 void engine_counts_add(struct engine_counts *sum, const struct engine_counts *c, bool totals_only);
 
 #endif

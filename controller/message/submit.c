@@ -11,6 +11,7 @@ void submit_free(struct submit *s)
 	for (uint32_t i = 0; i < s->n_stop; i++)
 		free(s->stop[i]);
 	free(s->stop);
+	free(s->late_stop_ids);
 	free(s->user);
 	free(s->key);
 	free(s->owner);

@@ -14,7 +14,7 @@ static int digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* n bytes of lower-case hexadecimal digits. */
+/* Parse n bytes of lower-case hexadecimal digits. */
 static bool get_hex(const char *p, size_t n, uint8_t *out)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -34,7 +34,7 @@ static bool is_zero(const uint8_t *p, size_t n)
 	return true;
 }
 
-/* Later versions may have more behind the flags. */
+/* Parse a traceparent.  Later versions may have more fields after the flags. */
 static bool get_parent(struct trace_context *t, const char *p)
 {
 	uint8_t version, flags;

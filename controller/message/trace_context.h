@@ -13,24 +13,24 @@ enum { TRACE_ID_HEX = 33, TRACE_STATE_MAX = 512 };
 struct trace_context {
 	uint8_t trace[16], span[8]; /* span: the parent of what is recorded next; zero: it is a root */
 	bool set;                   /* there is a trace */
-	bool remote;                /* a client's */
+	bool remote;                /* the trace was begun by a client */
 	bool sampled;               /* its spans are recorded */
 	char *state;                /* owned: the client's tracestate; NULL: none */
 };
 
-/* Reads the headers; either may be NULL.  false: there is no valid traceparent, and *t is empty.  A
- * tracestate that is too long or not printable is dropped. */
+/* Read the headers; either may be NULL.  False: there is no valid traceparent, and *t is empty.  A tracestate
+ * that is too long or not printable is dropped. */
 bool trace_context_read(struct trace_context *t, const char *traceparent, const char *tracestate);
-/* A tracestate that is passed on: printable, 1 to TRACE_STATE_MAX bytes. */
+/* Return whether a tracestate is passed on: printable, 1 to TRACE_STATE_MAX bytes. */
 bool trace_context_is_state(const char *text);
-/* A new trace: its first span has no parent. */
+/* Begin a new trace: its first span has no parent. */
 void trace_context_draw(struct trace_context *t, bool sampled);
 void trace_context_copy(struct trace_context *to, const struct trace_context *from);
 void trace_context_fini(struct trace_context *t);
 
-/* The trace's id in hexadecimal digits. */
+/* Write the trace's id in hexadecimal digits. */
 void trace_context_hex(const struct trace_context *t, char out[TRACE_ID_HEX]);
-/* A span's id, never zero. */
+/* Draw a span's id, never zero. */
 void trace_context_span(uint8_t out[8]);
 
 #endif

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Of the field's value; not terminated. */
+/* Part of the field's value; not NUL-terminated. */
 struct word {
 	const char *p;
 	size_t n;
@@ -34,7 +34,7 @@ static bool read_token(const char **p, struct word *w)
 	return w->n > 0;
 }
 
-/* A quoted string's inside, with its escapes: a version has none. */
+/* Read the inside of a quoted string, with its escapes (a version has none). */
 static bool read_quoted(const char **p, struct word *w)
 {
 	w->p = ++*p;
@@ -50,7 +50,7 @@ static bool word_is(struct word w, const char *text)
 	return strlen(text) == w.n && strncasecmp(w.p, text, w.n) == 0;
 }
 
-/* "0.5" in thousandths; -1: it is not a weight. */
+/* Parse "0.5" into thousandths; -1: not a weight. */
 static int read_weight(struct word w)
 {
 	if (!w.n || w.n > 5 || (w.p[0] != '0' && w.p[0] != '1') || (w.n > 1 && w.p[1] != '.'))
@@ -64,7 +64,7 @@ static int read_weight(struct word w)
 	return q <= 1000 ? q : -1;
 }
 
-/* ";name=value", or ";" alone. */
+/* Read ";name=value", or ";" alone. */
 static bool read_parameter(const char **p, struct range *r)
 {
 	struct word name, value;
@@ -82,7 +82,7 @@ static bool read_parameter(const char **p, struct range *r)
 	return true;
 }
 
-/* A member of the list, up to its comma or the end. */
+/* Read one member of the list, up to its comma or the end. */
 static bool read_range(const char **p, struct range *r)
 {
 	*r = (struct range){.q = 1000};
@@ -109,7 +109,7 @@ static enum accept_range names(const struct range *r, const char *type, const ch
 	return !word_is(r->sub, slash + 1) ? ACCEPT_NONE : r->version.p ? ACCEPT_VERSION : ACCEPT_TYPE;
 }
 
-/* Behind the comma that ends this member; commas in quoted strings are not it. */
+/* Return the position after the comma that ends this member; commas in quoted strings do not count. */
 static const char *next_member(const char *p)
 {
 	for (bool quoted = false; *p && (quoted || *p != ','); p++) {

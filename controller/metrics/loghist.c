@@ -2,8 +2,8 @@
 
 enum { PARTS = 16, LOG_PARTS = 4 };
 
-/* Values below 16 have a bucket each.  Above, a bucket is an exponent and the four bits below the leading
- * one: 0b1abcd... is bucket abcd of its power of two. */
+/* Return the bucket of a value.  Values below 16 have a bucket each.  Above, a bucket is an exponent and the
+ * four bits after the leading one: 0b1abcd... is bucket abcd of its power of two. */
 static unsigned bucket_of(uint64_t us)
 {
 	if (us < PARTS)
@@ -13,7 +13,7 @@ static unsigned bucket_of(uint64_t us)
 	return i < LOGHIST_BUCKETS ? i : LOGHIST_BUCKETS - 1;
 }
 
-/* The middle of a bucket's range. */
+/* Return the middle of a bucket's range. */
 static double middle_of(unsigned i)
 {
 	if (i < PARTS)
@@ -41,7 +41,7 @@ double loghist_quantile(const uint64_t *now, const uint64_t *since, double p)
 		total += now[i] - (since ? since[i] : 0);
 	if (!total)
 		return -1;
-	/* The nearest rank. */
+	/* Nearest-rank method. */
 	uint64_t rank = (uint64_t)(p * (double)(total - 1) + 0.5);
 	for (unsigned i = 0; i < LOGHIST_BUCKETS; i++) {
 		seen += now[i] - (since ? since[i] : 0);

@@ -39,7 +39,7 @@ static const uint64_t iteration_bounds[] = {1,   8,    16,   32,   64,   128,   
 struct family {
 	const char *name, *help;
 	bool seconds;
-	const uint64_t *bounds; /* NULL: 1, 2, 5, 10, ... up to the context */
+	const uint64_t *bounds; /* NULL: 1, 2, 5, 10, ... up to max_context */
 };
 
 static const struct family families[METRIC_HISTOGRAMS] = {
@@ -77,7 +77,7 @@ static const struct family families[METRIC_HISTOGRAMS] = {
 
 struct histogram {
 	uint64_t bounds[BOUNDS_MAX];
-	int n; /* bounds; bucket n is +Inf */
+	int n; /* number of bounds; bucket n is +Inf */
 	struct exemplar exemplar[BOUNDS_MAX + 1];
 	atomic_uint_fast64_t bucket[BOUNDS_MAX + 1];
 	atomic_uint_fast64_t sum;
@@ -90,7 +90,7 @@ struct metrics {
 	int64_t started_unix;
 };
 
-/* Bounds 1, 2, 5, 10, ... up to max. */
+/* Set bounds 1, 2, 5, 10, ... up to max. */
 static void one_two_five(struct histogram *h, uint64_t max)
 {
 	static const uint64_t steps[] = {1, 2, 5};
@@ -176,12 +176,12 @@ struct writer {
 	struct buf labels; /* model_name="..." */
 };
 
-/* name: with its prefix. */
+/* Write HELP and TYPE; name includes its prefix. */
 static void put_head(struct writer *w, const char *name, const char *type, const char *help)
 {
 	static const char total[] = "_total";
 	size_t n = strlen(name);
-	/* OpenMetrics: a counter's samples have the suffix, the counter has not. */
+	/* OpenMetrics: a counter's samples have the suffix _total, its heading has not. */
 	if (w->format == METRICS_OPENMETRICS && strcmp(type, "counter") == 0 && n > strlen(total) &&
 	    strcmp(name + n - strlen(total), total) == 0)
 		n -= strlen(total);
@@ -207,7 +207,7 @@ static void put_one(struct writer *w, const char *name, const char *type, const 
 	put_value(w, name, "", value);
 }
 
-/* A label; quotes, backslashes and newlines in its value are escaped. */
+/* Write a label; quotes, backslashes and newlines in its value are escaped. */
 static void put_label(struct buf *b, const char *name, const char *value)
 {
 	buf_printf(b, "%s=\"", name);
@@ -222,7 +222,7 @@ static void put_label(struct buf *b, const char *name, const char *value)
 	buf_putc(b, '"');
 }
 
-/* Behind a bucket: " # {trace_id="..."} VALUE SECONDS". */
+/* Append the exemplar to a bucket's line: " # {trace_id="..."} VALUE SECONDS". */
 static void put_exemplar_text(struct buf *b, const struct exemplar *e, double unit)
 {
 	struct trace_context of = {0};
@@ -320,7 +320,7 @@ static void put_engine(struct writer *w, const struct engine_status *s)
 	put_one(w, "ready", "gauge", "1: a replica can serve.", s->ready);
 }
 
-/* What the cache is, as labels of a 1. */
+/* Write the configuration of the cache as labels of a 1. */
 static void put_cache_config(struct writer *w, const struct engine_status *s)
 {
 	char more[192];
@@ -335,18 +335,19 @@ static void put_cache_config(struct writer *w, const struct engine_status *s)
 	put_value(w, "cache_config_info", more, 1);
 }
 
-/* Memory of each worker, labelled by its id. */
+/* Write the memory of each worker, labelled by its id. */
 static void put_memory(struct writer *w, const struct engine_status *s)
 {
-	static const char *const kinds[] = {"weights", "scratch", "kv", "host", "host_weights"};
+	static const char *const kinds[] = {"weights", "scratch", "kv", "host", "host_weights", "grammars"};
 	put_help(w, "worker_memory_bytes", "gauge",
-		 "Memory of a worker: weights, scratch and KV pool on its device, swap pool and experts on "
-		 "the host.");
+		 "Memory of a worker: weights, scratch and KV pool on its device; swap pool, experts and "
+		 "compiled "
+		 "grammars on the host.");
 	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++) {
 		const struct engine_worker *k = &s->workers[i];
-		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes, k->kv_bytes, k->host_bytes,
-					  k->host_weights_bytes};
-		for (int j = 0; j < 5 && k->device_bytes; j++) {
+		const uint64_t bytes[] = {k->weights_bytes, k->scratch_bytes,      k->kv_bytes,
+					  k->host_bytes,    k->host_weights_bytes, k->grammar_bytes};
+		for (size_t j = 0; j < sizeof kinds / sizeof *kinds && k->device_bytes; j++) {
 			char more[64];
 			snprintf(more, sizeof more, ",worker=\"%" PRIu64 "\",kind=\"%s\"", k->id, kinds[j]);
 			put_value(w, "worker_memory_bytes", more, (double)bytes[j]);
@@ -354,7 +355,7 @@ static void put_memory(struct writer *w, const struct engine_status *s)
 	}
 }
 
-/* Of all its experts; most: of the busiest, or NULL. */
+/* Return the rows of all experts of the layer; *most: those of the busiest; most may be NULL. */
 static uint64_t layer_rows(const struct engine_experts *x, uint32_t layer, uint64_t *most)
 {
 	const uint64_t *rows = x->rows + (size_t)layer * x->n_experts;
@@ -368,7 +369,8 @@ static uint64_t layer_rows(const struct engine_experts *x, uint32_t layer, uint6
 	return sum;
 }
 
-/* Of each layer with experts the rows of the busiest over the mean; those of each where they are listed. */
+/* Write, for each layer with experts, the rows of the busiest expert over the mean; if x->listed, also the
+ * rows of each expert. */
 static void put_experts(struct writer *w, const struct engine_experts *x)
 {
 	static const char all[] = "expert_layer_rows_total";
@@ -394,7 +396,7 @@ static void put_experts(struct writer *w, const struct engine_experts *x)
 	}
 }
 
-/* The controller's process, under the names of Prometheus' own clients. */
+/* Write the figures of the controller's process, under the names of Prometheus' own clients. */
 static void put_process(struct writer *w, const struct metrics *m)
 {
 	struct rusage u;
@@ -420,7 +422,8 @@ enum metrics_format metrics_format(const char *accept)
 {
 	const struct accept open = accept_weigh(accept, "application/openmetrics-text", "1.0.0"),
 			    text = accept_weigh(accept, "text/plain", "0.0.4");
-	/* Of equals the one that is named: a star alone is of an older reader, or a browser. */
+	/* If both are equally acceptable, OpenMetrics only if it is named: an Accept with wildcards alone
+	 * comes from an older reader or a browser. */
 	return open.q > text.q || (open.q && open.q == text.q && open.by >= ACCEPT_TYPE && open.by >= text.by)
 		       ? METRICS_OPENMETRICS
 		       : METRICS_TEXT;

@@ -13,7 +13,7 @@ static void begin(struct buf *b, const char *name)
 	buf_puts(b, ",\"value\":{");
 }
 
-/* 64-bit integers are strings in the JSON of protocol buffers. */
+/* The JSON encoding of protocol buffers writes 64-bit integers as strings. */
 void span_attribute_int(struct buf *b, const char *name, int64_t value)
 {
 	begin(b, name);

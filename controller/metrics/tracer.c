@@ -16,11 +16,11 @@
 #include <time.h>
 
 enum {
-	BATCH_SPANS = 512, /* sent without waiting for more */
+	BATCH_SPANS = 512, /* a batch of this size is sent without waiting for more */
 	TRIES = 5,
 	PAUSE_MS = 500,   /* before the second try */
-	STOP_MS = 2000,   /* for what is queued, at the end */
-	REPLY_MAX = 4096, /* bytes of a collector's reply that are read */
+	STOP_MS = 2000,   /* to send the queued spans at shutdown */
+	REPLY_MAX = 4096, /* bytes read of a collector's reply */
 };
 
 /* The spans of one request. */
@@ -36,9 +36,9 @@ struct tracer {
 	pthread_t thread;
 	CURL *curl;
 	struct curl_slist *headers;
-	bool failing; /* logged already */
+	bool failing; /* a failure was logged already */
 
-	pthread_mutex_t lock; /* of all below */
+	pthread_mutex_t lock; /* protects the following fields */
 	pthread_cond_t wake;
 	struct item *first, **last;
 	size_t n_spans, n_bytes;
@@ -87,7 +87,7 @@ static void until(int64_t us, struct timespec *out)
 	*out = (struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
 }
 
-/* Under the lock: until there is a batch, or the end. */
+/* Wait for a batch, or for the end.  Called with the lock held. */
 static void wait_for_batch(struct tracer *t)
 {
 	struct timespec end;
@@ -99,7 +99,7 @@ static void wait_for_batch(struct tracer *t)
 			return;
 }
 
-/* The next batch as a request's body; its number of spans, 0: the end. */
+/* Take the next batch as a request's body.  Return its number of spans; 0: the end. */
 static size_t take_batch(struct tracer *t, struct buf *body)
 {
 	size_t n = 0;
@@ -143,7 +143,7 @@ static int on_progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, cur
 	return is_over(user);
 }
 
-/* What a collector replies is read, and is not needed. */
+/* Read and ignore a collector's reply, up to REPLY_MAX bytes. */
 static size_t on_reply(char *p, size_t size, size_t n, void *user)
 {
 	size_t *seen = user;
@@ -168,7 +168,7 @@ static enum outcome send_once(struct tracer *t, const struct buf *body, long *pa
 	CURLcode rc = curl_easy_perform(t->curl);
 	curl_easy_setopt(t->curl, CURLOPT_ERRORBUFFER, NULL);
 	curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
-	/* A long reply is cut: its status counts. */
+	/* A long reply was cut off, but its status is known. */
 	if (rc && !(rc == CURLE_WRITE_ERROR && status)) {
 		err_why(why, why_n, -EIO, "%s", detail[0] ? detail : curl_easy_strerror(rc));
 		return AGAIN;
@@ -184,7 +184,7 @@ static enum outcome send_once(struct tracer *t, const struct buf *body, long *pa
 	return AGAIN;
 }
 
-/* false: the end came meanwhile. */
+/* Return false if the tracer was stopped meanwhile. */
 static bool pause_for(struct tracer *t, long ms)
 {
 	struct timespec end;
@@ -234,7 +234,7 @@ static int set_up(struct tracer *t, char *why, size_t why_n)
 {
 	CURL *c = t->curl;
 	struct curl_slist *more = curl_slist_append(NULL, "Content-Type: application/json");
-	/* Without "Expect: 100-continue", which some collectors leave unanswered. */
+	/* Disable "Expect: 100-continue", which some collectors leave unanswered. */
 	t->headers = more ? curl_slist_append(more, "Expect:") : NULL;
 	for (size_t i = 0; t->headers && i < t->cfg.n_headers; i++) {
 		more = curl_slist_append(t->headers, t->cfg.headers[i]);

@@ -1,4 +1,4 @@
-/* tracer_config.c - the tracer's settings, from options and from OpenTelemetry's variables. */
+/* tracer_config.c - the tracer's settings, from options and OpenTelemetry's environment variables. */
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/version.h"
@@ -19,7 +19,7 @@ const char *tracer_environment(const char *name)
 	return getenv(name);
 }
 
-/* An empty variable is as good as none. */
+/* Return the variable, or NULL if it is unset or empty. */
 static const char *get(const char *(*env)(const char *), const char *name)
 {
 	const char *v = env(name);
@@ -31,7 +31,7 @@ static int hex(char c)
 	return c >= '0' && c <= '9' ? c - '0' : isxdigit((unsigned char)c) ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* A copy of p[0..n) without blanks around it, %XX unescaped. */
+/* Return a copy of p[0..n) without surrounding blanks, %XX unescaped. */
 static char *unescape(const char *p, size_t n)
 {
 	while (n && (*p == ' ' || *p == '\t'))
@@ -51,7 +51,7 @@ static char *unescape(const char *p, size_t n)
 	return out;
 }
 
-/* The pairs of "name=value,name=value".  -EINVAL: one is malformed. */
+/* Call pair for each pair of "name=value,name=value".  -EINVAL: a pair is malformed. */
 static int each_pair(const char *list, int (*pair)(void *user, const char *name, const char *value),
 		     void *user)
 {
@@ -112,7 +112,7 @@ static int set_url(struct tracer_config *c, const char *endpoint, bool whole, ch
 			       "--otlp-endpoint \"%s\": must be an address as http://127.0.0.1:4318",
 			       endpoint);
 	const char *host = strstr(endpoint, "://") + 3;
-	if (memchr(host, '@', strcspn(host, "/?#"))) /* the address is logged */
+	if (memchr(host, '@', strcspn(host, "/?#"))) /* refused because the address is logged */
 		return err_why(why, why_n, -EINVAL,
 			       "the collector's address holds credentials: they belong in "
 			       "OTEL_EXPORTER_OTLP_HEADERS");
@@ -166,7 +166,7 @@ static int read_environment(struct tracer_config *c, const char *(*env)(const ch
 {
 	char host[128] = "";
 	const char *v = choose(env, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS");
-	if (v && each_pair(v, add_header, c)) /* its value is a secret, and not shown */
+	if (v && each_pair(v, add_header, c)) /* the value is secret, so the error does not show it */
 		return err_why(why, why_n, -EINVAL,
 			       "OTEL_EXPORTER_OTLP_HEADERS: must be a list as name=value,name=value");
 	snprintf(c->service, sizeof c->service, "quern");

@@ -12,24 +12,24 @@
 #include <sys/un.h>
 
 enum {
-	SPARE = 512,    /* for the worker bus, files, ZeroMQ itself */
-	WANTED = 66048, /* 16,384 connections are a quarter of it, less SPARE */
+	SPARE = 512,    /* descriptors for the worker bus, files, ZeroMQ itself */
+	WANTED = 66048, /* (WANTED - SPARE) / 4 is 16,384 connections */
 };
 
-/* A descriptor.  Pending connections form a list, the first to be closed at its head. */
+/* One descriptor.  Pending connections form a list, the first to be closed at its head. */
 struct conn {
-	bool open, pending, cut; /* cut: shut down, the monitor has not reported its end yet */
+	bool open, pending, cut; /* cut: shut down, but the monitor has not reported its end yet */
 	uint64_t number;
-	int next, prev; /* in the list of pending; -1: none */
+	int next, prev; /* neighbours in the pending list; -1: none */
 	int64_t until_us;
 };
 
 struct conns {
 	char endpoint[256];
-	struct conn *at; /* [n], by descriptor */
+	struct conn *at; /* [n] indexed by descriptor */
 	size_t n, n_open, max;
-	size_t n_cut;    /* of n_open */
-	int first, last; /* pending; -1: none */
+	size_t n_cut;    /* open connections that are cut */
+	int first, last; /* ends of the pending list; -1: empty */
 	uint64_t last_number;
 };
 
@@ -45,8 +45,6 @@ size_t conns_limit(size_t want, enum conns_quarters share)
 		if (setrlimit(RLIMIT_NOFILE, &more) == 0)
 			r = more;
 	}
-	if (r.rlim_cur >= WANTED)
-		return want;
 	size_t spare = r.rlim_cur >= 2 * SPARE ? SPARE : (size_t)r.rlim_cur / 2;
 	size_t can = ((size_t)r.rlim_cur - spare) / 4 * share;
 	return want < can ? want : can;
@@ -109,9 +107,9 @@ static void link_pending(struct conns *c, int fd, bool first, int64_t until_us)
 	*(k->next >= 0 ? &c->at[k->next].prev : &c->last) = fd;
 }
 
-/* Whether the descriptor still is a connection to this endpoint.  The monitor's events lag behind: ZeroMQ may
- * have closed it, and its number may belong to another file by now (hardly to another connection of the same
- * endpoint). */
+/* Return whether the descriptor is still a connection to this endpoint.  The monitor's events lag: ZeroMQ may
+ * have closed the descriptor, and its number may belong to another file by now (hardly to another connection
+ * of the same endpoint). */
 static bool is_ours(const struct conns *c, int fd)
 {
 	union {

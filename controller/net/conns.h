@@ -5,13 +5,14 @@
  *                conns_keep()               conns_release()
  *   accepted --> pending -----------------> kept -------------> pending, first to be closed
  *                   |
- *                   +--> shut down when its time is over (conns_expire()), or when it is the oldest
+ *                   +--> shut down when its time has passed (conns_expire()), or when it is the oldest
  *                        pending connection and more than `max` are open
  *
- * A connection is pending until its first message or request: opening connections without sending
- * anything cannot lock other clients out.  If all are kept, the newest is closed.
+ * A connection is pending until its first message or request: opening connections without sending anything
+ * cannot lock other clients out.  If all are kept, the newest is closed.
  *
- * To close a connection is to shut down its descriptor: ZeroMQ then closes it, and the monitor reports it. */
+ * Closing a connection means shutting down its descriptor: ZeroMQ then closes it, and the monitor reports
+ * it. */
 #ifndef QUERN_CONTROLLER_NET_CONNS_H
 #define QUERN_CONTROLLER_NET_CONNS_H
 
@@ -21,9 +22,9 @@
 
 struct conns;
 
-/* Maximum number of connections of a listening socket: want, or its quarters of the process's descriptors
- * less a reserve for files and the worker bus, whichever is less.  Raises the soft limit of RLIMIT_NOFILE
- * as far as needed. */
+/* Return the maximum number of connections of a listening socket: want, or the given quarters of the
+ * process's descriptors less a reserve for files and the worker bus, whichever is less.  Raises the soft
+ * limit of RLIMIT_NOFILE as far as needed. */
 enum conns_quarters { CONNS_JOBS = 1, CONNS_HTTP = 3 };
 size_t conns_limit(size_t want, enum conns_quarters share);
 
@@ -31,19 +32,22 @@ size_t conns_limit(size_t want, enum conns_quarters share);
 struct conns *conns_new(const char *endpoint, size_t max);
 void conns_free(struct conns *c); /* NULL is fine */
 
-/* Events of the monitor.  until_us: when conns_expire() closes it if still pending; INT64_MAX: never. */
+/* Record events of the monitor.  until_us: when conns_expire() closes the connection if it is still pending;
+ * INT64_MAX: never. */
 void conns_opened(struct conns *c, int fd, int64_t until_us);
-/* False: it was pending or closed by this table, so that no request can have come over it. */
+/* Record that the connection closed.  False: it was pending or closed by this table, so no request can have
+ * arrived on it. */
 bool conns_closed(struct conns *c, int fd);
 
 bool conns_is_open(const struct conns *c, int fd);
 size_t conns_count(const struct conns *c);
-/* Pending to kept.  Returns the connection's number, never reused; 0: fd is not an open connection (it may be
- * negative). */
+/* Move a connection from pending to kept.  Return its number, never reused; 0: fd is not an open connection
+ * (it may be negative). */
 uint64_t conns_keep(struct conns *c, int fd);
-/* Kept to pending, first to be closed.  No effect if the connection of this number is closed already. */
+/* Move a connection from kept to pending, first to be closed.  No effect if the connection with this number
+ * is closed already. */
 void conns_release(struct conns *c, int fd, uint64_t number, int64_t until_us);
-/* Closes the pending connections that have expired; returns their number. */
+/* Close the pending connections that have expired; return their number. */
 size_t conns_expire(struct conns *c, int64_t now_us);
 
 #endif

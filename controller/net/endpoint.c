@@ -1,6 +1,7 @@
 #include "controller/net/endpoint.h"
 
 #include "base/err.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ bool endpoint_is_local(const char *e)
 	       begins(e, "tcp://localhost:") || begins(e, "tcp://[::1]:");
 }
 
-/* libzmq would take 99999 for the port 34463. */
+/* libzmq would accept 99999 as port 34463. */
 static bool port_too_large(const char *e)
 {
 	const char *colon = strrchr(e, ':'), *digits = colon + 1;
@@ -28,6 +29,9 @@ int endpoint_check(const char *e, const char *what, bool insecure, char *why, si
 {
 	if (!begins(e, "ipc://") && !begins(e, "tcp://"))
 		return err_why(why, why_n, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
+	/* `quern serve` reads the endpoint as JSON. */
+	if (utf8_valid(e, strlen(e)) != strlen(e))
+		return err_why(why, why_n, -EINVAL, "%s %s: the path is not UTF-8", what, e);
 	if (port_too_large(e))
 		return err_why(why, why_n, -EINVAL, "%s %s: the largest port is 65535", what, e);
 	if (!insecure && !endpoint_is_local(e))

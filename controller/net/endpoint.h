@@ -5,11 +5,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Reachable from this machine only: ipc://, inproc://, or tcp:// on a loopback address. */
+/* Return whether e is reachable from this machine only: ipc://, inproc://, or tcp:// on a loopback
+ * address. */
 bool endpoint_is_local(const char *e);
 
-/* Checks that e is ipc://PATH or tcp://HOST:PORT, and local unless insecure (set also for a socket with
- * keys).  what: name of the socket ("job socket").  -EINVAL, -EPERM with the reason. */
+/* Check that e is ipc://PATH or tcp://HOST:PORT, and local unless insecure (also set for a socket with keys).
+ * what: name of the socket ("job socket").  -EINVAL, -EPERM with the reason. */
 int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n);
 
 #endif

@@ -19,11 +19,11 @@
 #define ZAP_LOCAL    "local" /* domain of sockets on ipc:// */
 
 enum {
-	LIST_MAX = 4 << 20,    /* bytes of the file */
+	LIST_MAX = 4 << 20,    /* bytes of the list file */
 	CHECK_MS = 250,        /* interval at which the file is checked for changes */
-	FRAMES = 16,           /* read of a request; version 1.0 has 7 */
+	FRAMES = 16,           /* frames read of a request; version 1.0 has 7 */
 	TEXT_MAX = 256,        /* bytes of a text frame, with its NUL */
-	KEY_BYTES = 32,        /* of a public key */
+	KEY_BYTES = 32,        /* bytes of a public key */
 	REFUSED_LOG_MAX = 100, /* lines logged about refusals per CHECK_MS */
 };
 
@@ -36,16 +36,16 @@ struct version {
 };
 
 struct zap {
-	struct curve_key key; /* public "": none */
-	char *path;           /* of the list; NULL: none */
+	struct curve_key key; /* the service's key; public "": none */
+	char *path;           /* path of the list; NULL: none */
 	void *socket;         /* REP */
 	int wake;             /* eventfd */
 	pthread_t thread;
 	atomic_bool quit, reload;
 	atomic_uint_fast64_t generation;
-	struct version version; /* of the list as read; the thread's */
-	unsigned n_refused;     /* since the last check */
-	pthread_mutex_t lock;   /* of list and n_list */
+	struct version version; /* version of the list as last read; used by the thread only */
+	unsigned n_refused;     /* refusals since the last check */
+	pthread_mutex_t lock;   /* protects list and n_list */
 	struct zap_entry *list; /* sorted by key */
 	size_t n_list;
 };
@@ -53,7 +53,8 @@ struct zap {
 static void wake(const struct zap *z)
 {
 	uint64_t one = 1;
-	/* Must succeed: nothing else wakes the thread.  EAGAIN: it is being woken already. */
+	/* The write must succeed, because nothing else wakes the thread.  EAGAIN: it is being woken
+	 * already. */
 	while (write(z->wake, &one, sizeof one) < 0 && errno != EAGAIN)
 		;
 }
@@ -65,7 +66,7 @@ static int compare(const void *a, const void *b)
 	return strcmp(((const struct zap_entry *)a)->public, ((const struct zap_entry *)b)->public);
 }
 
-/* The next word of (*s)[0..*n); advances past it. */
+/* Return the next word of (*s)[0..*n) and advance past it. */
 static const char *next_word(const char **s, size_t *n, size_t *word_n)
 {
 	while (*n && strchr(" \t\r", **s))
@@ -89,7 +90,7 @@ static unsigned role_of(const char *s, size_t n)
 	return 0;
 }
 
-/* One line; out->roles 0: empty or a comment. */
+/* Parse one line; out->roles 0: empty or a comment. */
 static int parse_line(const char *s, size_t n, struct zap_entry *out, char *why, size_t why_n)
 {
 	size_t role_n, key_n;
@@ -109,7 +110,7 @@ static int parse_line(const char *s, size_t n, struct zap_entry *out, char *why,
 	return 0;
 }
 
-/* Sorts by key; duplicate keys become one entry with all their roles. */
+/* Sort by key; duplicate keys become one entry with all their roles. */
 static size_t merge(struct zap_entry *list, size_t n)
 {
 	size_t kept = 0;
@@ -171,7 +172,8 @@ static int read_list(struct zap *z, char *why, size_t why_n)
 	size_t n, n_list;
 	struct zap_entry *list;
 	struct stat st;
-	/* Before the read: a concurrent write then counts as another version and is read next time. */
+	/* Taken before the read: a concurrent write then counts as another version, and the file is read
+	 * again. */
 	z->version = version_of(z->path);
 	int rc = stat(z->path, &st) == 0 && (st.st_mode & 022)
 			 ? err_why(why, why_n, -EACCES, "%s: writable by other users; chmod go-w", z->path)
@@ -191,7 +193,7 @@ static int read_list(struct zap *z, char *why, size_t why_n)
 	return 0;
 }
 
-/* Reads the list again if it has changed.  On an error the previous list stays in force: a typing error must
+/* Read the list again if it has changed.  On an error the previous list stays in force: a typing error must
  * not lock all peers out. */
 static void check_list(struct zap *z)
 {
@@ -248,11 +250,11 @@ struct zap_request {
 	size_t id_n;
 	uint8_t credentials[KEY_BYTES];
 	size_t credentials_n;
-	int n; /* frames */
+	int n; /* frames read */
 };
 
-/* Frames: version, request id, domain, address, routing id, mechanism, credentials.  The routing id is chosen
- * by the peer and ignored. */
+/* Store one frame.  Frames: version, request id, domain, address, routing id, mechanism, credentials.  The
+ * routing id is chosen by the peer and ignored. */
 static void parse_frame(struct zap_request *q, const void *p, size_t n)
 {
 	char *const texts[] = {q->version, q->id, q->domain, q->address, NULL, q->mechanism};
@@ -269,7 +271,8 @@ static void parse_frame(struct zap_request *q, const void *p, size_t n)
 	q->n++;
 }
 
-/* address: "host:UID:GID:PID", libzmq's form of a peer's SO_PEERCRED on ipc://. */
+/* Return whether the peer is this user or root.  address: "host:UID:GID:PID", libzmq's notation for
+ * SO_PEERCRED on ipc://. */
 static bool is_own_user(const char *address)
 {
 	unsigned long uid, gid, pid;
@@ -287,7 +290,7 @@ static bool is_own_user(const char *address)
 	return uid == 0 || uid == (unsigned long)geteuid();
 }
 
-/* NULL: accepted, with the peer's public key in user; else the reason of the refusal. */
+/* Return NULL if the peer is accepted, with its public key in user; else the reason for the refusal. */
 static const char *authenticate(struct zap *z, const struct zap_request *q, char user[CURVE_SIZE])
 {
 	user[0] = '\0';

@@ -3,13 +3,13 @@
  *
  *   peer --CURVE handshake--> libzmq --ZAP request--> zap thread --200 or 400--> libzmq
  *
- * tcp://: CURVE, if the service has a key.  A peer is identified by its verified public key only; the
- * routing id and other names that it gives are ignored.
+ * tcp://: CURVE, if the service has a key.  A peer is identified by its verified public key only; its routing
+ * id and other names that it chooses are ignored.
  * ipc://: processes of the same user, or root, by the credentials from the kernel (SO_PEERCRED).
  *
  * The list is a text file, one key per line, read again when it changes:
  *     client KEY name      may use the job socket
- *     admin  KEY name      likewise, and may scale and drain
+ *     admin  KEY name      may use the job socket, scale and drain
  *     worker KEY name      may join the worker bus
  * The service's own key has all roles. */
 #ifndef QUERN_CONTROLLER_NET_ZAP_H
@@ -29,27 +29,27 @@ struct zap;
 
 enum zap_role { ZAP_CLIENT = 1, ZAP_WORKER = 2, ZAP_ADMIN = 4 };
 
-/* Starts the thread, before any socket of the context zmq is bound.  key: the service's, copied; NULL:
- * sockets on TCP are not encrypted.  allow: path of the list; NULL: only the service's own key is allowed.
- * -ENOENT, -EINVAL (naming file and line), ... */
+/* Start the thread, before any socket of the context zmq is bound.  key: the service's, copied; NULL: TCP
+ * sockets are not encrypted.  allow: path of the list; NULL: only the service's own key is allowed.  -ENOENT,
+ * -EINVAL (naming file and line), ... */
 int zap_start(void *zmq, const struct curve_key *key, const char *allow, struct zap **out, char *why,
 	      size_t why_n);
-/* After all guarded sockets are closed.  NULL is fine. */
+/* Stop the thread, after all guarded sockets are closed.  NULL is fine. */
 void zap_stop(struct zap *z);
 
-/* Sets up authentication for a socket that is then bound to endpoint.  z NULL: all peers are accepted. */
+/* Set up authentication for a socket that is then bound to endpoint.  z NULL: all peers are accepted. */
 int zap_guard(struct zap *z, void *socket, const char *endpoint, const char *domain);
 bool zap_has_key(const struct zap *z);
 
-/* Roles (enum zap_role, or-ed) of a public key that CURVE has verified; 0: the key is not, or no longer,
- * allowed.  Any thread. */
+/* Return the roles (enum zap_role, or-ed) of a public key that CURVE has verified; 0: the key is not, or no
+ * longer, allowed.  Any thread. */
 unsigned zap_roles(struct zap *z, const char *public);
-/* Incremented whenever the list is read again.  Any thread. */
+/* Return a counter that is incremented whenever the list is read again.  Any thread. */
 uint64_t zap_generation(const struct zap *z);
-/* Requests that the list be read again.  Any thread, and from signal handlers. */
+/* Request that the list be read again.  Any thread, and from signal handlers. */
 void zap_reload(struct zap *z);
 
-/* Parses the text of a list; public for tests and fuzzing. */
+/* Parse the text of a list; public for tests and fuzzing. */
 struct zap_entry {
 	char public[CURVE_SIZE];
 	unsigned roles;

@@ -20,27 +20,28 @@
 #include <xxhash.h>
 
 enum {
-	WORD_BYTES_MAX = 1024,       /* of a bad word */
-	COMPLETIONS_MAX_TOKENS = 16, /* /v1/completions, as OpenAI has it */
+	WORD_BYTES_MAX = 1024,       /* limit of a bad word */
+	COMPLETIONS_MAX_TOKENS = 16, /* default of /v1/completions, as in OpenAI's API */
 };
-#define TEMPERATURE_GREEDY 1e-5 /* below: greedy; vLLM's bounds */
+#define TEMPERATURE_GREEDY 1e-5 /* below this: greedy; vLLM's bounds */
 #define TEMPERATURE_LEAST  1e-2
 #define BIAS_MAX           100.0
 
 struct api_request {
-	const json_t *whole; /* borrowed, as the texts and trees of fields are */
+	const json_t *whole; /* borrowed, like the texts and trees of fields */
 	const struct service *svc;
 	uint32_t max_context;
 	enum api_dialect dialect;
-	bool to_context; /* without max_tokens, a completion has what the context holds */
+	bool to_context; /* a completion without max_tokens may fill the context */
 	struct request_fields fields;
 	struct tool_request tools;
-	enum thought_place thought; /* where the prompt ends */
-	json_t *answer; /* owned: of a chat: the part of a form that its answers must have; NULL: any */
+	enum thought_place thought; /* the prompt ends here */
+	uint32_t n_own_stop_ids;    /* the first n of s->params.stop_ids are the request's own */
+	json_t *answer;             /* owned: a chat's constraint on the answer; NULL: any text */
 	const char *answer_field;
-	struct submit *common; /* owned: of every prompt's job, all but its tokens */
-	struct submit *s;      /* what is being filled: common, then a prompt's */
-	struct api_problem *p; /* of the call under way */
+	struct submit *common; /* owned: the fields that the jobs of all prompts share; no tokens */
+	struct submit *s;      /* the submit being filled: common, then a prompt's */
+	struct api_problem *p; /* the current call's */
 };
 
 int api_tokenize(const struct service *svc, uint32_t max_context, const char *text, size_t n,
@@ -94,7 +95,7 @@ int api_tokenize_messages(const struct service *svc, uint32_t max_context, const
 	int rc = request_fields_read(request, API_CHAT, false, &r.fields, p);
 	if (!rc)
 		rc = tool_request_read(r.fields.tools, r.fields.tool_choice, svc->tools, &r.tools, p);
-	/* The caller has named the fields without effect; only variables of the template are added. */
+	/* The caller has already named the ignored fields; only template variables are added. */
 	snprintf(r.fields.ignored, sizeof r.fields.ignored, "%s", ignored);
 	struct chat_request c = chat_of(&r);
 	if (!rc)
@@ -125,7 +126,7 @@ int api_render_messages(const struct service *svc, uint32_t max_context, const j
 
 /* --- the prompt --- */
 
-/* An array of strings or of arrays; an array of ids is one prompt. */
+/* Return true for an array of strings or of arrays; an array of ids is one prompt. */
 static bool is_many_prompts(const json_t *prompt)
 {
 	const json_t *first = json_array_get(prompt, 0);
@@ -232,6 +233,7 @@ static int get_stop_ids(struct api_request *r)
 	p->stop_ids = xcalloc(ids.n + CONFIG_EOS_MAX + 1, sizeof *p->stop_ids);
 	for (size_t i = 0; i < ids.n; i++)
 		add_stop_id(p, ids.ids[i]);
+	r->n_own_stop_ids = p->n_stop_ids;
 	token_ids_fini(&ids);
 	if (p->ignore_eos)
 		return 0;
@@ -243,8 +245,8 @@ static int get_stop_ids(struct api_request *r)
 	return 0;
 }
 
-/* A step of a search takes its 2 * width likeliest tokens beside the stop tokens: the vocabulary must hold
- * them. */
+/* Check the limits of a beam search.  A step takes its 2 * width likeliest tokens in addition to the stop
+ * tokens, so the vocabulary must have that many. */
 static int check_search(const struct api_request *r)
 {
 	const struct params *p = &r->s->params;
@@ -263,7 +265,7 @@ static int check_search(const struct api_request *r)
 	return 0;
 }
 
-/* {"token id": bias}; biases are cut to -100..100, as vLLM does. */
+/* Read {"token id": bias}; biases are clamped to -100..100, as in vLLM. */
 static int get_bias(struct api_request *r)
 {
 	json_t *map = (json_t *)r->fields.logit_bias, *v;
@@ -325,8 +327,8 @@ static void add_bad(struct params *p, const struct token_ids *ids)
 	p->bad_len[p->n_bad++] = (int32_t)ids->n;
 }
 
-/* A word is banned as it is tokenized at the start of a text and, where that differs in its first token
- * only, behind a space, as within a text. */
+/* Ban a word as it is tokenized at the start of a text.  If its tokens after a space, as within a text,
+ * differ only in the first, ban those too. */
 static int get_bad_word(struct api_request *r, size_t at, const char *word, size_t n)
 {
 	while (n && strchr(" \t\n\r\v\f", *word)) {
@@ -365,7 +367,8 @@ static int get_bad_word(struct api_request *r, size_t at, const char *word, size
 	return rc;
 }
 
-/* At least one allowed id can be chosen: not banned, and no stop token that min_tokens forbids. */
+/* Check that at least one allowed id can be chosen: it is not banned, and not a stop token that min_tokens
+ * forbids. */
 static int check_allowed(struct api_request *r)
 {
 	const struct params *p = &r->s->params;
@@ -411,7 +414,7 @@ static int get_bad_words(struct api_request *r)
 	return 0;
 }
 
-/* --- the whole --- */
+/* --- the whole request --- */
 
 static int get_logprobs(struct api_request *r)
 {
@@ -430,48 +433,37 @@ static int get_logprobs(struct api_request *r)
 	return 0;
 }
 
+/* Return true if x was rounded to float onto the bound that it exceeds as a double: the value that switches
+ * the parameter off, or the excluded lower bound. */
+static bool is_too_small(const struct params_row *row, double x, const struct params *p)
+{
+	const double bound = row->flags & PARAMS_ABOVE ? row->lo : row->neutral;
+	return row->flags & (PARAMS_ABOVE | PARAMS_OFF_BELOW) && x > bound && !(params_get(row, p) > bound);
+}
+
 static int get_numbers(struct api_request *r)
 {
 	struct request_fields *f = &r->fields;
 	struct params *p = &r->s->params;
-	double t = f->temperature;
+	const double t = FIELD_PARAM(f, temperature), n = FIELD_PARAM(f, n);
+	for (size_t i = 0; i < n_params_rows; i++) {
+		const struct params_row *row = &params_rows[i];
+		const bool off = row->flags & PARAMS_OFF_BELOW && f->params[i] < row->neutral;
+		if (row->about)
+			params_set(row, p, off ? row->neutral : f->params[i]);
+		if (row->about && is_too_small(row, f->params[i], p))
+			return api_fail(r->p, E_BAD_REQUEST, row->name, "%s is too small", row->name);
+	}
 	p->temperature = t < TEMPERATURE_GREEDY ? 0 : (float)fmax(t, TEMPERATURE_LEAST);
-	p->top_p = (float)f->top_p;
-	p->min_p = (float)f->min_p;
-	p->top_k = f->top_k <= 0 ? 0 : (int32_t)f->top_k;
-	p->presence = (float)f->presence;
-	p->frequency = (float)f->frequency;
-	p->repetition = (float)f->repetition;
-	p->typical_p = (float)f->typical_p;
-	p->top_n_sigma = f->top_n_sigma <= 0 ? 0 : (float)f->top_n_sigma;
-	p->xtc_probability = (float)f->xtc_probability;
-	p->xtc_threshold = (float)f->xtc_threshold;
-	p->dry_multiplier = f->dry_last_n ? (float)f->dry_multiplier : 0; /* 0: no token is looked at */
-	p->dry_base = (float)f->dry_base;
-	p->dry_allowed = (int32_t)f->dry_allowed;
-	p->dry_last_n = (int32_t)f->dry_last_n;
-	p->mirostat = (uint32_t)f->mirostat;
-	p->mirostat_tau = (float)f->mirostat_tau;
-	p->mirostat_eta = (float)f->mirostat_eta;
-	p->n = (uint32_t)f->n;
-	r->s->best_of = f->best_of > f->n ? (uint32_t)f->best_of : 0;
+	if (!p->dry_last_n) /* no tokens are examined */
+		p->dry_multiplier = 0;
+	r->s->best_of = (double)f->best_of > n ? (uint32_t)f->best_of : 0;
 	p->beam_width = f->beams && f->beam_width > 1 ? (uint32_t)f->beam_width : 0;
-	p->length_penalty = (float)f->length_penalty;
 	p->early = f->early;
-	p->min_tokens = (uint32_t)f->min_tokens;
-	p->ignore_eos = f->ignore_eos;
-	/* A double that rounds to 0 as a float would mean something else. */
-	const char *name = !(p->top_p > 0)                               ? "top_p"
-			   : !(p->repetition > 0)                        ? "repetition_penalty"
-			   : !(p->typical_p > 0)                         ? "typical_p"
-			   : f->top_n_sigma > 0 && !(p->top_n_sigma > 0) ? "top_n_sigma"
-									 : NULL;
-	if (name)
-		return api_fail(r->p, E_BAD_REQUEST, name, "%s is too small", name);
 	return get_logprobs(r);
 }
 
-/* max_tokens against the context that the prompt leaves. */
+/* Read max_tokens and check it against the context left by the prompt. */
 static int get_max_tokens(struct api_request *r)
 {
 	const struct request_fields *f = &r->fields;
@@ -501,7 +493,7 @@ static int get_max_tokens(struct api_request *r)
 
 void api_digest(const json_t *request, uint8_t out[16])
 {
-	/* These do not change what is computed. */
+	/* Fields that do not change the result. */
 	static const char *const beside[] = {
 		"op",          "id",   "key",           "stream",      "durable",   "priority",
 		"deadline_ms", "user", "on_disconnect", "traceparent", "tracestate"};
@@ -524,18 +516,19 @@ static char *copy(const char *s)
 	return s ? xstrdup(s) : NULL;
 }
 
-/* What outputs must look like; of a chat it depends on the prompt, too. */
+/* Read the structured output.  For a chat it also depends on the prompt, so get_chat_form() compiles it. */
 static int get_form(struct api_request *r)
 {
+	struct grammar_account account = {.units = FORM_WORK_MAX};
 	int rc = form_request_part(&r->fields, &r->answer, &r->answer_field, r->p);
 	if (!rc && r->answer && !r->fields.messages)
-		rc = form_request_compile(r->answer, r->answer_field, r->svc->checked, &r->s->params.form,
-					  r->p);
+		rc = form_request_compile(r->answer, r->answer_field, form_request_exact(&r->fields),
+					  r->svc->checked, &account, &r->s->params.form, r->p);
 	return rc;
 }
 
-/* Tokens that a thought may have; -1: no bound.  An effort of none is none, where the template cannot say so.
- */
+/* Return the tokens that a thought may have; -1: no limit.  A reasoning_effort of "none" means 0 if the
+ * template has no variable for it. */
 static int64_t thinking_budget(const struct api_request *r)
 {
 	const struct request_fields *f = &r->fields;
@@ -555,7 +548,8 @@ static int get_chat_form(struct api_request *r)
 		.thought = svc->reasoning_open && r->thought == THOUGHT_MAY ? THOUGHT_OPEN : r->thought,
 		.thinking_budget = thinking_budget(r),
 		.answer = r->answer,
-		.answer_field = r->answer_field};
+		.answer_field = r->answer_field,
+		.exact = form_request_exact(&r->fields)};
 	if (r->fields.thinking_budget >= 0 && !svc->reasoning && svc->strict)
 		return api_fail(r->p, E_BAD_REQUEST, "thinking_token_budget",
 				"thinking_token_budget: the model's chats have no thoughts");
@@ -564,7 +558,7 @@ static int get_chat_form(struct api_request *r)
 	return r->fields.messages ? chat_form_make(&form, &r->s->params.form, r->p) : 0;
 }
 
-/* All that the jobs of a request have in common. */
+/* Read the fields that the jobs of all prompts share. */
 static int read_common(struct api_request *r)
 {
 	struct submit *s = r->s;
@@ -595,6 +589,38 @@ static int read_common(struct api_request *r)
 	return 0;
 }
 
+static bool is_end_of_model(const struct service *svc, uint32_t id)
+{
+	const struct model_config *c = svc->config;
+	bool is = tokenizer_eos(svc->tokenizer) == id;
+	for (int i = 0; i < c->n_eos; i++)
+		is = is || c->eos[i] == id;
+	return is;
+}
+
+/* In a chat that may think, move the request's stop tokens to late_stop_ids: they count from the end of the
+ * thought, which the engine does not know.  The engine gets only the model's own stop tokens. */
+static void put_off_stops(const struct api_request *r)
+{
+	struct submit *s = r->s;
+	struct params *p = &s->params;
+	const bool open = r->thought == THOUGHT_OPEN || r->svc->reasoning_open;
+	uint32_t kept = 0;
+	if (!r->fields.messages || !r->svc->reasoning || p->beam_width ||
+	    (r->thought != THOUGHT_OPEN && r->thought != THOUGHT_MAY))
+		return;
+	s->thought = open ? SUBMIT_THOUGHT_OPEN : SUBMIT_THOUGHT_MAY;
+	s->late_stop_ids = xcalloc(r->n_own_stop_ids ? r->n_own_stop_ids : 1, sizeof *s->late_stop_ids);
+	for (uint32_t i = 0; i < p->n_stop_ids; i++) {
+		const uint32_t id = p->stop_ids[i];
+		if (i < r->n_own_stop_ids && (p->ignore_eos || !is_end_of_model(r->svc, id)))
+			s->late_stop_ids[s->n_late_stop_ids++] = id;
+		else
+			p->stop_ids[kept++] = id;
+	}
+	p->n_stop_ids = kept;
+}
+
 static struct submit *copy_common(const struct api_request *r)
 {
 	const struct submit *from = r->common;
@@ -608,7 +634,7 @@ static struct submit *copy_common(const struct api_request *r)
 	s->key = copy(from->key);
 	s->cache_salt = copy(from->cache_salt);
 	trace_context_copy(&s->trace, &from->trace);
-	/* A drawn seed has 63 bits: replies show it as a signed integer. */
+	/* A drawn seed has 63 bits, because replies show it as a signed integer. */
 	s->params.seed = r->fields.has_seed ? (uint64_t)r->fields.seed : entropy_u64() >> 1;
 	return s;
 }
@@ -634,7 +660,7 @@ static void fill_rules(struct chat_stream_rules *rules, const struct api_request
 	const struct tools_format *f = tools_format(svc->tools);
 	if (r->dialect != API_CHAT)
 		return;
-	/* Values between tags have the types of the tools' schemas, unless the tags say them. */
+	/* Values between tags have the types of the tools' schemas, unless the tags give the types. */
 	const bool typed = r->tools.may_call && f && f->tags.key_open && !f->tags.text_open;
 	*rules = (struct chat_stream_rules){
 		.reasoning = svc->reasoning,
@@ -677,6 +703,7 @@ int api_request_read(const struct service *svc, uint32_t max_context, const json
 	r->common = r->s = xcalloc(1, sizeof *r->s);
 	params_init(&r->s->params);
 	request_fields_init(&r->fields, svc->config);
+	r->fields.schema_exact = svc->schema_exact;
 	int rc = request_fields_read(request, dialect, svc->strict || dialect == API_JOBS, &r->fields, p);
 	if (!rc)
 		rc = read_common(r);
@@ -695,6 +722,8 @@ int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out
 	int rc = get_prompt(r, prompt);
 	if (!rc)
 		rc = get_chat_form(r);
+	if (!rc)
+		put_off_stops(r);
 	if (rc) {
 		submit_free(r->s);
 		return rc;

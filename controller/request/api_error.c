@@ -1,5 +1,6 @@
 #include "controller/request/api_error.h"
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -7,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* snprintf() may have cut a name within a character: bytes that are not UTF-8 become '?'. */
+/* Replace bytes that are not UTF-8 by '?': snprintf() may have cut a name within a character. */
 static void replace_invalid(char *s)
 {
 	size_t n = strlen(s);
@@ -26,4 +27,10 @@ int api_fail(struct api_problem *p, enum code code, const char *param, const cha
 	replace_invalid(p->param);
 	replace_invalid(p->why);
 	return -EINVAL;
+}
+
+int api_fail_big(struct api_problem *p, const char *name, const json_t *v)
+{
+	return api_fail(p, E_BAD_REQUEST, name, "%.64s is %.64s, beyond the range of numbers", name,
+			json_big(v));
 }

@@ -12,7 +12,7 @@
 
 enum {
 	STRINGS_MAX = 64,
-	STRING_BYTES_MAX = 40, /* as llama.cpp cuts them */
+	STRING_BYTES_MAX = 40, /* the length to which llama.cpp cuts them */
 };
 
 static const char *const field = "dry_sequence_breakers";
@@ -20,13 +20,13 @@ static const char *const field = "dry_sequence_breakers";
 struct string {
 	const char *p;
 	size_t n;
-	bool found; /* in a token */
+	bool found; /* a token contains it */
 };
 
 struct strings {
 	struct string s[STRINGS_MAX];
 	size_t n;
-	bool begins[256]; /* with this byte */
+	bool begins[256]; /* some string begins with this byte */
 };
 
 static int get_strings(const json_t *list, struct strings *out, struct api_problem *problem)
@@ -45,13 +45,13 @@ static int get_strings(const json_t *list, struct strings *out, struct api_probl
 					STRING_BYTES_MAX);
 		out->s[i].p = list ? json_string_value(v) : usual[i];
 		out->s[i].n = list ? json_string_length(v) : strlen(usual[i]);
-		out->s[i].found = !list; /* a model need not have a token for each of the usual ones */
+		out->s[i].found = !list; /* a model need not have a token for each default string */
 		out->begins[(uint8_t)out->s[i].p[0]] = true;
 	}
 	return 0;
 }
 
-/* Whether one of the strings stands in n bytes; marks all that do. */
+/* Return true if the n bytes contain one of the strings; marks every string found. */
 static bool has_one(struct strings *s, const char *p, size_t n)
 {
 	bool any = false;
@@ -65,7 +65,7 @@ static bool has_one(struct strings *s, const char *p, size_t n)
 	return any;
 }
 
-/* The strings, each with its length before it, and whether they must be in a token. */
+/* Write the cache key: the strings, each preceded by its length, and whether a token must contain them. */
 static void put_key(const struct strings *s, bool must, struct buf *key)
 {
 	buf_putc(key, must);

@@ -1,7 +1,7 @@
-/* breakers.h - DRY's sequence breakers: tokens with one of some strings in their text.
- * llama.cpp also lets a breaker begin in one token and end in a later one; here a string that is in no single
- * token is refused.  The tokens of the strings used last are kept (checked.h): to find them, all texts of the
- * vocabulary are looked at. */
+/* breakers.h - find DRY's sequence breakers: the tokens with one of some strings in their text.  In llama.cpp
+ * a breaker may begin in one token and end in a later one; here a string that no single token contains is
+ * refused.  The search reads the texts of the whole vocabulary, so the tokens of the last strings used are
+ * cached (checked.h). */
 #ifndef QUERN_CONTROLLER_REQUEST_BREAKERS_H
 #define QUERN_CONTROLLER_REQUEST_BREAKERS_H
 
@@ -11,8 +11,8 @@
 
 #include <jansson.h>
 
-/* Fills in p->breakers, if DRY is on.  list: of `dry_sequence_breakers`; NULL: newline, colon, quotation mark
- * and asterisk.  -EINVAL with *problem filled. */
+/* Fill in p->breakers if DRY is on.  list: the request's `dry_sequence_breakers`; NULL: newline, colon,
+ * quotation mark and asterisk.  -EINVAL with *problem filled. */
 int breakers_read(const json_t *list, const struct service *svc, struct params *p,
 		  struct api_problem *problem);
 

@@ -21,19 +21,21 @@ static struct form_specials specials_of(const struct service *svc)
 	return (struct form_specials){is_special, svc->tokenizer};
 }
 
-/* Whether the tools say what outputs must look like. */
+/* Return true if the tools constrain the outputs. */
 static bool tools_ask(const struct chat_form *c)
 {
 	const struct tool_request *t = c->tools;
 	return t->forced || t->required || (t->may_call && (t->strict || t->allowed || c->answer));
 }
 
-/* *part: NULL where no tool may be called, or each in any way. */
-static int tools_part(const struct chat_form *c, const json_t *answer, json_t **part, struct api_problem *p)
+/* Build the constraint of the tools.  *part: NULL if no tool may be called, or calls are not constrained. */
+static int tools_part(const struct chat_form *c, const json_t *answer, struct grammar_account *account,
+		      json_t **part, struct api_problem *p)
 {
 	const struct tool_request *t = c->tools;
 	json_t *callable = tool_request_callable(t);
-	const bool continued = c->thought == THOUGHT_PAST; /* continued_part() has what else may come */
+	const bool continued = c->thought == THOUGHT_PAST; /* continued_part() adds the alternatives to a
+							    * call */
 	const struct tools_grammar g = {.style = c->svc->tools,
 					.need = t->forced                  ? TOOLS_BEGUN
 						: t->required || continued ? TOOLS_REQUIRED
@@ -42,26 +44,32 @@ static int tools_part(const struct chat_form *c, const json_t *answer, json_t **
 					.named = t->forced,
 					.parallel = c->parallel_calls,
 					.answer = answer,
+					.account = account,
 					.specials = specials_of(c->svc)};
 	char why[400];
 	*part = NULL;
 	int rc = tools_ask(c) ? tools_grammar(&g, part, why, sizeof why) : 0;
 	json_decref(callable);
+	if (rc == -EAGAIN)
+		return form_request_spent("tools", why, p);
 	return rc ? api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why) : 0;
 }
 
-/* What is refused as a part of the whole is named by its place in the answer's own form, if it is there. */
-static int answer_problem(const struct chat_form *c, struct api_problem *p)
+/* If the error is in the answer's own constraint, replace *p: the position is then in the answer's field.
+ * Returns -EINVAL. */
+static int answer_problem(const struct chat_form *c, struct grammar_account *account, struct api_problem *p)
 {
 	struct api_problem own;
 	struct form *alone = NULL;
-	if (c->answer && form_request_compile(c->answer, c->answer_field, c->svc->checked, &alone, &own))
+	if (c->answer && !grammar_is_spent(account) &&
+	    form_request_compile(c->answer, c->answer_field, c->exact, c->svc->checked, account, &alone,
+				 &own))
 		*p = own;
 	form_free(alone);
 	return -EINVAL;
 }
 
-/* Texts that may stand before an answer (first 0) or behind it (1). */
+/* Return the texts that may stand before an answer (first 0) or after it (1). */
 static json_t *frame_part(const struct reasoning_marks *m, int first, const struct form_specials *specials)
 {
 	json_t *ways = json_array();
@@ -78,17 +86,17 @@ static json_t *framed(const struct reasoning_marks *m, const struct form_special
 		json_pack("[o, o, o]", frame_part(m, 0, specials), answer, frame_part(m, 1, specials)));
 }
 
-/* The answer's own form, with what stands around it. */
+/* Return the answer's constraint with the texts around it. */
 static json_t *answer_part(const struct chat_form *c, const struct channels *channels,
 			   const struct form_specials *specials)
 {
 	json_t *answer = framed(chat_request_marks(c->svc), specials, json_incref((json_t *)c->answer));
-	/* A final message that is continued has its header in the prompt. */
+	/* If a final message is continued, its header is in the prompt. */
 	return answer && channels && c->thought != THOUGHT_PAST ? channels_answer(channels, specials, answer)
 								: answer;
 }
 
-/* Anything but another thought: an answer is no thought without bounds. */
+/* Return free text without another thought: a thought in the answer would have no budget. */
 static json_t *free_part(const struct chat_form *c, const struct channels *channels, const char *open,
 			 const struct form_specials *specials)
 {
@@ -99,7 +107,7 @@ static json_t *free_part(const struct chat_form *c, const struct channels *chann
 				     c->thought == THOUGHT_MAY ? open : NULL));
 }
 
-/* A message where the prompt ends behind one. */
+/* Return a message that follows the one with which the prompt ends. */
 static json_t *next_message(const struct channels *c, const struct form_specials *specials, json_t *message)
 {
 	json_t *parts = json_array();
@@ -108,8 +116,8 @@ static json_t *next_message(const struct channels *c, const struct form_specials
 	return form_sequence(parts);
 }
 
-/* The rest of a message that the prompt holds a part of, and calls behind it.  Calls alone where the answer
- * has a form, which its text is all of. */
+/* Return the rest of a message that the prompt has begun, then calls.  If the answer has a constraint, return
+ * calls only: the constraint covers the answer's whole text. */
 static json_t *continued_part(const struct chat_form *f, const struct channels *c,
 			      const struct form_specials *specials, json_t *answer, json_t *calls)
 {
@@ -132,9 +140,9 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 	const struct form_specials specials = specials_of(c->svc);
 	const struct reasoning_marks *marks = chat_request_marks(c->svc);
 	const struct channels *channels = marks->channels;
-	/* A thought that the prompt is within comes to its end, whether the reply shows it or not. */
+	/* If the prompt ends within a thought, the thought must end, whether the reply shows it or not. */
 	const bool may_think = c->svc->reasoning || (channels && c->thought == THOUGHT_OPEN);
-	/* A forced call's prompt has closed the thought. */
+	/* The prompt of a forced call has closed the thought. */
 	const bool thinks =
 		may_think && c->thought != THOUGHT_NONE && c->thought != THOUGHT_PAST && !c->tools->forced;
 	const bool bounded = thinks && c->thinking_budget >= 0;
@@ -145,9 +153,10 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 						.next = channels ? channels->next : NULL,
 						.budget = c->thinking_budget,
 						.specials = specials};
+	struct grammar_account account = {.units = FORM_WORK_MAX};
 	json_t *part, *answer = answer_part(c, channels, &specials);
 	*out = NULL;
-	int rc = tools_part(c, answer, &part, p);
+	int rc = tools_part(c, answer, &account, &part, p);
 	if (!rc && part && c->thought == THOUGHT_PAST)
 		part = continued_part(c, channels, &specials, answer, part);
 	if (!rc && !part)
@@ -158,8 +167,9 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 		part = free_part(c, channels, thought.open, &specials);
 	if (!rc && part && thinks)
 		part = thought_grammar(&thought, part);
-	if (!rc && part && (rc = form_request_compile(part, field, c->svc->checked, out, p)))
-		rc = answer_problem(c, p);
+	if (!rc && part &&
+	    (rc = form_request_compile(part, field, c->exact, c->svc->checked, &account, out, p)))
+		rc = answer_problem(c, &account, p);
 	json_decref(answer);
 	json_decref(part);
 	return rc;

@@ -1,12 +1,12 @@
-/* chat_form.h - what the outputs of a chat must look like: a thought, where the model thinks, and behind it
- * calls of tools, an answer in the form that the request asks for (form_request.h), or any text.
+/* chat_form.h - the structured output of a chat: a thought, if the model thinks, then tool calls, an answer
+ * in the requested format (form_request.h), or free text.
  *
  *     named tool           the rest of the call that the prompt has begun
  *     required             calls
  *     strict tools         text without calls, then calls
- *     allowed tools        the same, calls of these only
- *     an answer's form     the answer; or calls, where tools may be called
- *     a thought's budget   any text
+ *     allowed tools        text without calls, then calls of these tools only
+ *     an answer's format   the answer; or calls, if tools may be called
+ *     a thinking budget    any text
  *
  * Any thread. */
 #ifndef QUERN_CONTROLLER_REQUEST_CHAT_FORM_H
@@ -22,14 +22,16 @@ struct chat_form {
 	const struct service *svc;
 	const struct tool_request *tools;
 	bool parallel_calls;
-	enum thought_place thought; /* where the prompt ends */
-	int64_t thinking_budget;    /* tokens; -1: no bound */
-	const json_t *answer;       /* a part of a form; NULL: any text */
-	const char *answer_field;   /* of the request, for errors */
+	enum thought_place thought; /* the prompt ends here */
+	int64_t thinking_budget;    /* tokens; -1: no limit */
+	const json_t *answer;       /* constraint of the answer, one item of a form's source; NULL: any
+				     * text */
+	const char *answer_field;   /* the request field that set answer, for errors */
+	bool exact; /* schemas (the tools' schemas too) allow everything they permit: form_request_exact() */
 };
 
-/* *out: the caller's reference; NULL: outputs are free.  -EINVAL with *p filled: the schema of a tool that is
- * not supported, by its place. */
+/* Build the constraint.  *out: the caller's reference; NULL: outputs are free.  -EINVAL with *p filled: a
+ * tool's schema is not supported; *p names its place. */
 int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p);
 
 #endif

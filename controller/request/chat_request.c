@@ -1,6 +1,9 @@
 #include "controller/request/chat_request.h"
 
 #include "base/err.h"
+#include "base/log.h"
+#include "controller/chat/template_probe.h"
+#include "controller/chat/tools_probe.h"
 #include "controller/request/request_tokens.h"
 
 #include <errno.h>
@@ -9,7 +12,7 @@
 
 enum {
 	MESSAGES_MAX = 65536,
-	VARIABLES_MAX = 64 /* each is looked up in the template; it takes somewhat fewer */
+	VARIABLES_MAX = 64 /* each is looked up in the template; templates use somewhat fewer */
 };
 
 const struct reasoning_marks *chat_request_marks(const struct service *svc)
@@ -19,8 +22,8 @@ const struct reasoning_marks *chat_request_marks(const struct service *svc)
 
 /* --- messages --- */
 
-/* Fields of a message.  From the third on, only templates that show a field take it.  Others are dropped, and
- * named as ignored, but for those that hold a part of the conversation. */
+/* Fields of a message.  Fields from the third on are passed only to templates that show them.  Otherwise they
+ * are dropped and named as ignored, except fields that are part of the conversation. */
 enum { FIRST_OPTIONAL = 2 };
 static const char *const message_fields[] = {"role",       "content",      "name",
 					     "tool_calls", "tool_call_id", "reasoning_content",
@@ -35,7 +38,7 @@ static bool is_one_of(const char *name, const char *const *names)
 	return false;
 }
 
-/* Clients send back an assistant's reply with its empty fields. */
+/* Return true for an empty field: clients send back an assistant's reply with its empty fields. */
 static bool is_empty(const json_t *v)
 {
 	return json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
@@ -78,7 +81,7 @@ static int check_fields(const json_t *message, size_t at, bool strict, struct ap
 	return 0;
 }
 
-/* The texts of a message, in bytes: a lower bound of its prompt. */
+/* Return the bytes of a message's texts: a lower bound of its prompt. */
 static size_t content_bytes(const json_t *content)
 {
 	size_t i, n = json_is_string(content) ? json_string_length(content) : 0;
@@ -144,8 +147,8 @@ static int ignore(const struct service *svc, const char *param, const char *name
 	return 0;
 }
 
-/* A new object.  reasoning_effort goes to templates that use it; for those that can only switch thinking,
- * "none" switches it off. */
+/* Make the object of template variables.  reasoning_effort goes to templates that use it; for templates that
+ * can only switch thinking, "none" switches it off. */
 static int variables(const struct service *svc, const struct chat_request *r, json_t **out, char *ignored,
 		     size_t ignored_n, struct api_problem *p)
 {
@@ -163,7 +166,7 @@ static int variables(const struct service *svc, const struct chat_request *r, js
 		json_object_set_new(all, "reasoning_effort", json_string(effort));
 	else if (off && chat_mentions(svc->chat, "enable_thinking"))
 		json_object_set_new(all, "enable_thinking", json_false());
-	else if (effort && !rc && !(off && svc->reasoning)) /* the form leaves out the thought */
+	else if (effort && !rc && !(off && svc->reasoning)) /* the constraint leaves out the thought */
 		rc = ignore(svc, "reasoning_effort", "reasoning_effort", ignored, ignored_n, p);
 	if (r->enable_thinking && chat_mentions(svc->chat, "enable_thinking"))
 		json_object_set(all, "enable_thinking", (json_t *)r->enable_thinking);
@@ -173,7 +176,8 @@ static int variables(const struct service *svc, const struct chat_request *r, js
 	return rc;
 }
 
-/* Thoughts have three names, of which a template uses one or two (chat.h). */
+/* Return true if the template shows a field.  Thoughts have three names, of which a template uses one or two
+ * (chat.h). */
 static bool is_shown(const struct chat *c, const char *name)
 {
 	bool is_reasoning = strcmp(name, "reasoning") == 0 || strcmp(name, "thinking") == 0;
@@ -181,7 +185,14 @@ static bool is_shown(const struct chat *c, const char *name)
 	       (strstr(name, "reasoning") && chat_mentions(c, "thinking"));
 }
 
-/* Fields of messages that the template does not show: tool_calls are refused, others are named as ignored. */
+/* Return true if the prompt shows calls of earlier messages: by the template, or spelled out (chat.h). */
+static bool shows_calls(const struct service *svc, const struct chat_request *r)
+{
+	const struct tools_format *f = tools_format(svc->tools);
+	return chat_facts(svc->chat, json_array_size(r->tools.tools) > 0)->calls || (f && !f->channels);
+}
+
+/* Check fields of messages that the template does not show: refuse tool_calls, name the rest as ignored. */
 static int check_shown(const struct service *svc, const struct chat_request *r, char *ignored,
 		       size_t ignored_n, struct api_problem *p)
 {
@@ -195,9 +206,10 @@ static int check_shown(const struct service *svc, const struct chat_request *r, 
 		if (empty || checked[i])
 			continue;
 		checked[i] = true;
-		if (is_shown(svc->chat, message_fields[i]))
+		const bool calls = strcmp(message_fields[i], "tool_calls") == 0;
+		if (calls ? shows_calls(svc, r) : is_shown(svc->chat, message_fields[i]))
 			continue;
-		if (strcmp(message_fields[i], "tool_calls") == 0)
+		if (calls)
 			return api_fail(p, E_BAD_REQUEST, "messages",
 					"messages[%zu]: the model's chat template takes no tool_calls", at);
 		int rc = ignore(svc, "messages", message_fields[i], ignored, ignored_n, p);
@@ -207,7 +219,7 @@ static int check_shown(const struct service *svc, const struct chat_request *r, 
 	return 0;
 }
 
-/* The messages with the fields that they may have; the others are named as ignored, each once. */
+/* Return the messages with their known fields; unknown fields are named as ignored, each once. */
 static json_t *known_fields(const struct service *svc, const struct chat_request *r, char *ignored,
 			    size_t ignored_n, struct api_problem *p)
 {
@@ -235,7 +247,7 @@ static json_t *known_fields(const struct service *svc, const struct chat_request
 
 /* --- the prompt --- */
 
-/* What the prompt ends within.  Marks in the request's own text are none. */
+/* Return the place in which the prompt ends.  Marks in the request's own text do not count. */
 static enum channels_state place_of(const struct channels *c, const struct chat_prompt *prompt)
 {
 	struct buf text = {0};
@@ -260,7 +272,7 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 		return rc;
 	if (!svc->chat)
 		return api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why);
-	if (r->tools.tools && !chat_mentions(svc->chat, "tools"))
+	if (r->tools.tools && !chat_facts(svc->chat, true)->tools)
 		return api_fail(p, E_BAD_REQUEST, "tools", "the model's chat template takes no tools");
 	rc = request_tokens_check_bytes(svc, max_context, bytes, "messages", p);
 	if (!rc)
@@ -273,6 +285,7 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 				.tools = r->tools.tools,
 				.documents = r->documents,
 				.kwargs = kwargs,
+				.calls = svc->tools,
 				.add_generation_prompt = r->add_generation && !r->continue_final,
 				.continue_final_message = r->continue_final};
 	if (!rc && chat_render_json(svc->chat, &rq, out, why, sizeof why))
@@ -324,7 +337,7 @@ static bool is_special(const struct tokenizer *t, const char *mark)
 	return special;
 }
 
-/* Whether marks of the style are special tokens, which are stripped from text by default. */
+/* Return true if marks of the style are special tokens, which are stripped from text by default. */
 static bool marks_special(const struct service *svc)
 {
 	const struct tokenizer *t = svc->tokenizer;
@@ -340,7 +353,27 @@ static bool marks_special(const struct service *svc)
 	return special;
 }
 
-/* Whether the template ends the prompt of an ordinary chat within the reasoning. */
+/* Return the first format with a special token as its mark, for a template that shows tools but neither calls
+ * nor marks of a format. */
+static enum tools_style tools_of_tokens(const struct service *svc)
+{
+	const struct template_facts *f = chat_facts(svc->chat, true);
+	for (int s = TOOLS_NONE + 1; s < TOOLS_N_STYLES && f->tools && !f->calls; s++) {
+		const struct tools_format *format = tools_format(s);
+		if (!format->at_start && !format->channels &&
+		    is_special(svc->tokenizer, format->marks[0].text))
+			return s;
+	}
+	return TOOLS_NONE;
+}
+
+static enum tools_style guess_style(const struct service *svc)
+{
+	const enum tools_style style = svc->chat ? tools_probe(svc->chat) : TOOLS_NONE;
+	return style || !svc->chat ? style : tools_of_tokens(svc);
+}
+
+/* Return true if the template ends the prompt of an ordinary chat within the reasoning. */
 static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *marks)
 {
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
@@ -353,7 +386,7 @@ static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *ma
 	return open;
 }
 
-/* Calls and thoughts of which only one is in messages of channels. */
+/* Return true if only one of calls and thoughts uses messages with channels. */
 static bool clash(const struct service *svc)
 {
 	const struct tools_format *f = tools_format(svc->tools);
@@ -366,7 +399,7 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	bool guess_tools = !strcmp(tools, "auto"), guess_reasoning = !strcmp(reasoning, "auto");
 	bool r1 = !strcmp(reasoning, "deepseek_r1");
 	if (guess_tools)
-		svc->tools = svc->chat ? tools_style_of(template_mentions, svc->chat) : TOOLS_NONE;
+		svc->tools = guess_style(svc);
 	else if (tools_style_parse(tools, &svc->tools))
 		return err_why(why, why_n, -EINVAL, "--tool-parser \"%s\": must be auto, %s", tools,
 			       tools_style_names());
@@ -378,7 +411,7 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	if (!guess_reasoning && !none && !svc->marks)
 		return err_why(why, why_n, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s",
 			       reasoning, reasoning_names());
-	if (clash(svc) && guess_tools) /* a template with words of both */
+	if (clash(svc) && guess_tools) /* the template has words of both */
 		svc->tools = TOOLS_NONE;
 	if (clash(svc) && guess_reasoning)
 		svc->marks = NULL;
@@ -389,11 +422,24 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 			"one of them is none",
 			tools_format(svc->tools)->name, svc->marks->name);
 	svc->reasoning = svc->marks;
-	/* Messages of channels are taken apart without thoughts, too. */
+	/* Messages with channels are parsed even without thoughts. */
 	if (svc->tools == TOOLS_HARMONY && !svc->marks)
 		svc->marks = reasoning_marks_named(tools_format(svc->tools)->name);
 	svc->reasoning_open = r1;
 	svc->chat_thinks = svc->reasoning && (r1 || prompt_thinks(svc->chat, chat_request_marks(svc)));
 	svc->marks_special = marks_special(svc);
 	return 0;
+}
+
+void chat_request_log(const struct service *svc)
+{
+	const struct tools_format *f = tools_format(svc->tools);
+	const struct template_facts *facts = svc->chat ? chat_facts(svc->chat, true) : NULL;
+	const char *spelled = f && !f->channels ? "spelled" : "refused";
+	if (!facts)
+		return;
+	log_info("main", "chat template tools=%s tool_format=%s past_calls=%s system=%s reasoning=%s",
+		 facts->tools && f ? "shown" : "refused", f ? f->name : "none",
+		 facts->calls ? "shown" : spelled, facts->system ? "shown" : "user",
+		 svc->reasoning ? svc->marks->name : "none");
 }

@@ -1,5 +1,5 @@
-/* chat_request.h - the prompt of a chat request, from messages, tools and variables of the template; and
- * the style of tool calls and reasoning in its outputs.  Any thread. */
+/* chat_request.h - render the prompt of a chat request from messages, tools and template variables; and
+ * choose the style of tool calls and reasoning in its outputs.  Any thread. */
 #ifndef QUERN_CONTROLLER_REQUEST_CHAT_REQUEST_H
 #define QUERN_CONTROLLER_REQUEST_CHAT_REQUEST_H
 
@@ -13,29 +13,32 @@
 #include <jansson.h>
 
 struct chat_request {
-	const json_t *messages, *documents; /* borrowed, as everything here */
+	const json_t *messages, *documents; /* borrowed, like every pointer here */
 	const json_t *kwargs;               /* chat_template_kwargs */
 	const char *reasoning_effort;
 	const json_t *enable_thinking; /* NULL: not given */
-	bool openai;                   /* the job socket takes {role, content} with strings only */
+	bool openai;                   /* false: the job socket, which takes {role, content} with strings
+				        * only */
 	bool add_generation, continue_final;
 	struct tool_request tools;
 };
 
-/* What stands around reasoning in the model's outputs. */
+/* Return the marks that enclose reasoning in the model's outputs. */
 const struct reasoning_marks *chat_request_marks(const struct service *svc);
 
-/* Renders into *out (which the caller ends with chat_prompt_fini(), also after an error).  Variables
- * that the template does not know are named in ignored ("a, b"), or refused where svc->strict.
- * thought: where the prompt ends.  -EINVAL with *p filled. */
+/* Render into *out, which the caller ends with chat_prompt_fini(), also after an error.  Variables that the
+ * template does not know are named in ignored ("a, b"), or refused if svc->strict.  thought: where the prompt
+ * ends.  -EINVAL with *p filled. */
 int chat_request_render(const struct service *svc, uint32_t max_context, const struct chat_request *r,
 			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
 			struct api_problem *p);
 
-/* The style of tool calls and reasoning in outputs, into svc; its chat and tokenizer must be set.  tools:
- * "auto" (from the model's template), "none", or a name of tools_format.h; reasoning: "auto", "none",
- * "deepseek_r1" (an output begins within the reasoning), or a name of reasoning.h.  -EINVAL for other values.
- */
+/* Log what the template and the styles do with tools: this decides whether agents can use the model. */
+void chat_request_log(const struct service *svc);
+
+/* Set the style of tool calls and reasoning in svc; its chat and tokenizer must be set.  tools: "auto" (from
+ * the model's template), "none", or a name of tools_format.h.  reasoning: "auto", "none", "deepseek_r1" (an
+ * output begins within the reasoning), or a name of reasoning.h.  -EINVAL for other values. */
 int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
 			size_t why_n);
 

@@ -10,16 +10,16 @@ enum { FORMS_MAX = 256 };
 
 struct known {
 	struct form *form;
-	uint64_t asked; /* the turn of the last time */
+	uint64_t asked; /* value of checked.turn at the last use */
 };
 
 struct checked {
 	pthread_mutex_t lock;
-	size_t max_bytes, bytes; /* of the texts of forms */
+	size_t max_bytes, bytes; /* total bytes of the forms' texts */
 	struct known forms[FORMS_MAX];
 	int n_forms;
 	uint64_t turn;
-	char *key; /* of the breakers; NULL: none yet */
+	char *key; /* key of the breakers; NULL: none yet */
 	size_t key_n;
 	int32_t *ids;
 	uint32_t n_ids;

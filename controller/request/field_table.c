@@ -9,7 +9,7 @@
 
 static const struct {
 	unsigned type;
-	const char *name, *text; /* in a schema, in an error */
+	const char *name, *text; /* name in a schema; text in an error */
 } types[] = {
 	{FIELD_STRING, "string", "a string"},     {FIELD_NUMBER, "number", "a number"},
 	{FIELD_INTEGER, "integer", "an integer"}, {FIELD_BOOLEAN, "boolean", "true or false"},
@@ -49,7 +49,7 @@ static bool has_type(const json_t *v, unsigned allowed)
 	       (json_is_array(v) && allowed & FIELD_ARRAY) || (json_is_object(v) && allowed & FIELD_OBJECT);
 }
 
-/* "must be a string or an array" */
+/* Fail with "must be a string or an array". */
 static int fail_type(const struct field_row *row, struct api_problem *p)
 {
 	char list[128] = "";
@@ -63,6 +63,8 @@ static int fail_type(const struct field_row *row, struct api_problem *p)
 
 static int check_value(const struct field_row *row, const json_t *v, struct api_problem *p)
 {
+	if (json_big(v))
+		return api_fail_big(p, row->name, v);
 	if (!has_type(v, row->types))
 		return fail_type(row, p);
 	const double x = json_number_value(v);
@@ -116,7 +118,7 @@ static const struct field_row *find(const struct field_table *t, const char *nam
 int field_table_check(const struct field_table *t, const json_t *request, bool strict, char *ignored,
 		      size_t ignored_n, struct api_problem *p)
 {
-	json_t *m = (json_t *)request; /* iteration takes no const */
+	json_t *m = (json_t *)request; /* iteration needs a non-const pointer */
 	const char *name;
 	json_t *v;
 	if (!json_is_object(request))
@@ -145,7 +147,7 @@ static json_t *row_schema(const struct field_row *row)
 {
 	json_t *o = json_object(), *list = json_array();
 	for (size_t i = 0; i < N_TYPES; i++)
-		/* Every integer is a number. */
+		/* "number" includes every integer. */
 		if (row->types & types[i].type &&
 		    !(types[i].type == FIELD_INTEGER && row->types & FIELD_NUMBER))
 			json_array_append_new(list, json_string(types[i].name));
@@ -169,6 +171,7 @@ json_t *field_table_schema(const struct field_table *t)
 	json_t *o = json_object();
 	for (; t; t = t->next)
 		for (size_t i = 0; i < t->n_rows; i++)
-			json_object_set_new(o, t->rows[i].name, row_schema(&t->rows[i]));
+			if (!json_object_get(o, t->rows[i].name)) /* the first row of a name counts */
+				json_object_set_new(o, t->rows[i].name, row_schema(&t->rows[i]));
 	return o;
 }

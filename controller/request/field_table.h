@@ -1,7 +1,7 @@
-/* field_table.h - the fields of an API's request as a table: which are honoured, ignored and refused.
+/* field_table.h - the fields of an API's request as a table: honoured, ignored or refused.
  *
- * The first check of a request, the list in x-quern-ignored, the refusals by name, /openapi.json and the
- * pages in docs/apis/ all come from the same rows.  Constant data and pure functions. */
+ * The first check of a request, the list in x-quern-ignored, refusals by name, /openapi.json and the pages in
+ * docs/apis/ all use these rows.  Constant data and pure functions. */
 #ifndef QUERN_CONTROLLER_REQUEST_FIELD_TABLE_H
 #define QUERN_CONTROLLER_REQUEST_FIELD_TABLE_H
 
@@ -13,16 +13,16 @@
 
 enum field_effect {
 	FIELD_HONOURED,
-	FIELD_IGNORED, /* taken, without effect, and named in x-quern-ignored */
-	FIELD_NEUTRAL, /* taken where the value changes nothing, else refused by name */
-	FIELD_REFUSED, /* refused by name; null is as good as none */
+	FIELD_IGNORED, /* accepted without effect, and named in x-quern-ignored */
+	FIELD_NEUTRAL, /* accepted if the value changes nothing, else refused by name */
+	FIELD_REFUSED, /* refused by name; null counts as absent */
 };
 
-/* What a value may be: JSON's types. */
+/* JSON types that a value may have. */
 enum {
 	FIELD_STRING = 1,
 	FIELD_NUMBER = 2,
-	FIELD_INTEGER = 4, /* 3.0 is one */
+	FIELD_INTEGER = 4, /* 3.0 counts as an integer */
 	FIELD_BOOLEAN = 8,
 	FIELD_ARRAY = 16,
 	FIELD_OBJECT = 32,
@@ -33,32 +33,33 @@ struct field_row {
 	const char *name;
 	unsigned types;
 	enum field_effect effect;
-	double lo, hi;       /* of numbers; both 0: no bounds */
-	const char *neutral; /* FIELD_NEUTRAL: the values that are taken, a JSON array: "[1, []]" */
-	const char *about; /* a line for people: what it does, or why it is refused and what to do instead */
+	double lo, hi;       /* bounds of a number; both 0: no bounds */
+	const char *neutral; /* FIELD_NEUTRAL: the accepted values as a JSON array: "[1, []]" */
+	const char *about;   /* one line of help: what the field does, or why it is refused and what to do
+			    * instead */
 };
 
 struct field_table {
 	const struct field_row *rows;
 	size_t n_rows;
-	const struct field_table *next; /* rows that several requests have in common; NULL: none */
+	const struct field_table *next; /* rows shared by several requests; NULL: none */
 };
 
-/* Checks every member of a request: its type and bounds, refusals, neutral values.  Unknown members are
- * refused if strict, else named in ignored ("a, b"; appended to what it holds), as those without effect are.
- * NULL members count as absent.  -EINVAL with *p filled, which names the field. */
+/* Check every member of a request: type, bounds, refusals, neutral values.  Unknown members are refused if
+ * strict; otherwise they are appended to ignored ("a, b"), as are members without effect.  NULL members count
+ * as absent.  -EINVAL with *p filled, which names the field. */
 int field_table_check(const struct field_table *t, const json_t *request, bool strict, char *ignored,
 		      size_t ignored_n, struct api_problem *p);
 
-/* Adds a name to a list "a, b" for a header: characters that a field's name would not have become '?', and
- * what finds no room is left out. */
+/* Append name to the list "a, b" for a header.  Characters that a field name would not have become '?'.  A
+ * name that does not fit is left out. */
 void field_table_ignore(char *ignored, size_t ignored_n, const char *name);
 
-/* "honoured", "ignored", "only neutral values", "refused" */
+/* Return "honoured", "ignored", "only neutral values" or "refused". */
 const char *field_effect_name(enum field_effect effect);
 
-/* The rows as the properties of a JSON schema, to be decref'd: type, minimum, maximum, description, and
- * x-quern, the effect. */
+/* Return the rows as the properties of a JSON schema: type, minimum, maximum, description, and x-quern (the
+ * effect).  The caller decrefs it. */
 json_t *field_table_schema(const struct field_table *t);
 
 #endif

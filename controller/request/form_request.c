@@ -14,7 +14,7 @@ static const size_t schema_tree_max = (size_t)256 << 20;
 
 /* ---- parts ---- */
 
-/* Where a part is read from: the request's field, and the key within it or NULL. */
+/* Source of a constraint, for errors: the request's field, and the key within it or NULL. */
 struct place {
 	const char *field, *key;
 	struct api_problem *p;
@@ -26,7 +26,7 @@ static int wrong(const struct place *at, const char *must)
 			at->key ? at->key : "", must);
 }
 
-/* A schema, or the text of one. */
+/* Read a schema, or the text of a schema. */
 static int schema_part(const struct place *at, const json_t *v, json_t **part)
 {
 	json_t *schema = NULL;
@@ -58,12 +58,7 @@ static int regex_part(const struct place *at, const json_t *v, json_t **part)
 	return text_part(at, v, "regex", "pattern", part);
 }
 
-static int gbnf_part(const struct place *at, const json_t *v, json_t **part)
-{
-	return text_part(at, v, "gbnf", "grammar", part);
-}
-
-/* As vLLM tells them apart: a rule of GBNF is written with ::=, outside of comments. */
+/* Return true for GBNF.  As in vLLM, a GBNF rule has ::= outside of comments. */
 static bool is_gbnf(const char *text)
 {
 	while (*text) {
@@ -76,6 +71,17 @@ static bool is_gbnf(const char *text)
 		text += n + (text[n] == '\n');
 	}
 	return false;
+}
+
+static int typed_part(const struct place *at, const json_t *v, json_t **part);
+
+/* Read `grammar`: llama.cpp's is GBNF or llguidance's language; TGI's has a type. */
+static int gbnf_or_typed_part(const struct place *at, const json_t *v, json_t **part)
+{
+	if (json_get(v, "type"))
+		return typed_part(at, v, part);
+	const char *text = json_is_string(v) ? json_string_value(v) : "";
+	return text_part(at, v, strncmp(text, "%llguidance", 11) == 0 ? "lark" : "gbnf", "grammar", part);
 }
 
 static int grammar_part(const struct place *at, const json_t *v, json_t **part)
@@ -104,6 +110,17 @@ static int object_part(const struct place *at, const json_t *v, json_t **part)
 	return 0;
 }
 
+/* Read Ollama's `format`. */
+static int format_part(const struct place *at, const json_t *v, json_t **part)
+{
+	const char *word = json_is_string(v) ? json_string_value(v) : NULL;
+	if (word && !*word)
+		return 0;
+	if (word && strcmp(word, "json") == 0)
+		return object_part(at, json_true(), part);
+	return json_is_object(v) ? schema_part(at, v, part) : wrong(at, "\"json\" or a JSON schema");
+}
+
 /* ---- structural tags ---- */
 
 static bool begins_with_any(const json_t *begin, const json_t *starts)
@@ -120,7 +137,7 @@ static bool begins_with_any(const json_t *begin, const json_t *starts)
 	return false;
 }
 
-/* {begin, schema, end}, appended to all. */
+/* Read {begin, schema, end} and append it to all. */
 static int add_tag(const struct place *at, const json_t *tag, const json_t *triggers, json_t *all)
 {
 	const json_t *begin = json_object_get(tag, "begin"), *end = json_object_get(tag, "end");
@@ -148,7 +165,7 @@ static int check_triggers(const struct place *at, const json_t *triggers)
 	return 0;
 }
 
-/* Free text, in which each trigger begins one of the structures. */
+/* Read structural tags: free text, in which each trigger begins one of the structures. */
 static int tags_part(const struct place *at, const json_t *v, json_t **part)
 {
 	const json_t *triggers = json_object_get(v, "triggers"), *tags = json_object_get(v, "structures"),
@@ -174,7 +191,17 @@ static int tags_part(const struct place *at, const json_t *v, json_t **part)
 	return rc;
 }
 
-/* The text of one. */
+static int tags_text_part(const struct place *at, const json_t *v, json_t **part);
+
+/* Read structural tags, or their text. */
+static int any_tags_part(const struct place *at, const json_t *v, json_t **part)
+{
+	if (json_is_string(v) && !json_string_length(v))
+		return 0;
+	return json_is_object(v) ? tags_part(at, v, part) : tags_text_part(at, v, part);
+}
+
+/* Read the text of structural tags. */
 static int tags_text_part(const struct place *at, const json_t *v, json_t **part)
 {
 	json_t *tags = NULL;
@@ -192,50 +219,96 @@ static int tags_text_part(const struct place *at, const json_t *v, json_t **part
 
 /* ---- response_format ---- */
 
-static int json_schema_part(const struct place *at, const json_t *format, json_t **part)
+/* Read {"name", "schema", "strict"}, or the schema itself. */
+static int json_schema_part(const struct place *at, const json_t *o, json_t **part)
 {
 	const struct place in = {at->field, "json_schema", at->p};
-	const json_t *o = json_object_get(format, "json_schema"), *strict = json_get(o, "strict"),
-		     *schema = json_get(o, "schema");
+	const json_t *strict = json_get(o, "strict"), *schema = json_get(o, "schema");
 	if (!json_is_object(o))
 		return wrong(&in, "an object with a schema");
 	if (strict && !json_is_boolean(strict))
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
-				"response_format.json_schema.strict must be true or false");
+				"%s.json_schema.strict must be true or false", at->field);
 	if (!schema)
-		return api_fail(at->p, E_BAD_REQUEST, at->field,
-				"response_format.json_schema.schema is missing");
+		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s.json_schema.schema is missing",
+				at->field);
 	return schema_part(at, schema, part);
 }
 
-static int response_part(const struct place *at, const json_t *v, json_t **part)
+/* Read a schema in TGI's `value`: alone, or in an object like json_schema's. */
+static int value_part(const struct place *at, const json_t *v, json_t **part)
 {
-	const json_t *of = json_object_get(v, "type"), *schema = json_get(v, "schema");
+	return json_is_object(json_get(v, "schema")) ? schema_part(at, json_get(v, "schema"), part)
+						     : schema_part(at, v, part);
+}
+
+/* Constraint types and the member that holds each type's data: OpenAI's json_schema; llama.cpp's and
+ * Fireworks' schema; TGI's value; Together's pattern; LMDeploy's regex_schema; Fireworks' grammar. */
+static const struct {
+	const char *type, *member;
+	int (*read)(const struct place *at, const json_t *v, json_t **part);
+} typed[] = {
+	{"json_schema", "json_schema", json_schema_part},
+	{"json_schema", "schema", schema_part},
+	{"json_schema", "value", value_part},
+	{"json_object", "schema", schema_part},
+	{"json_object", "value", value_part},
+	{"json", "value", value_part},
+	{"json", "schema", schema_part},
+	{"regex", "pattern", regex_part},
+	{"regex", "value", regex_part},
+	{"regex", "regex", regex_part},
+	{"regex_schema", "regex_schema", regex_part},
+	{"grammar", "grammar", grammar_part},
+	{"structural_tag", NULL, tags_part},
+	{"text", NULL, NULL},
+};
+enum { N_TYPED = sizeof typed / sizeof *typed };
+
+/* Refuse members that constrain outputs but do not belong to the type. */
+static int check_members(const struct place *at, const json_t *v, const char *type, const char *member)
+{
+	for (size_t i = 0; i < N_TYPED; i++) {
+		const char *other = typed[i].member;
+		if (other && json_get(v, other) && (!member || strcmp(other, member) != 0))
+			return api_fail(at->p, E_BAD_REQUEST, at->field,
+					"%s.%s does not go with the type %s%s%s", at->field, other, type,
+					member ? " and " : "", member ? member : "");
+	}
+	return 0;
+}
+
+static int typed_part(const struct place *at, const json_t *v, json_t **part)
+{
+	const json_t *of = json_object_get(v, "type");
 	const char *type = json_is_string(of) ? json_string_value(of) : "";
+	size_t first = N_TYPED;
 	if (!json_is_object(v) || !json_is_string(of))
 		return wrong(at, "an object with a type");
-	if (strcmp(type, "text") == 0)
-		return 0;
-	/* llama.cpp's form has the schema itself. */
-	if (strcmp(type, "json_schema") == 0 && schema && !json_get(v, "json_schema"))
-		return schema_part(at, schema, part);
-	if (strcmp(type, "json_schema") == 0)
-		return json_schema_part(at, v, part);
-	if (strcmp(type, "structural_tag") == 0)
-		return tags_part(at, v, part);
-	if (strcmp(type, "json_object") == 0 && schema)
-		return schema_part(at, schema, part);
-	if (strcmp(type, "json_object") == 0)
+	for (size_t i = N_TYPED; i > 0; i--)
+		if (strcmp(typed[i - 1].type, type) == 0 &&
+		    (first == N_TYPED || json_get(v, typed[i - 1].member) ||
+		     !json_get(v, typed[first].member)))
+			first = i - 1;
+	if (first == N_TYPED)
+		return api_fail(at->p, E_BAD_REQUEST, at->field,
+				"%s.type is %.64s, must be text, json_object, json_schema, regex, grammar or "
+				"structural_tag",
+				at->field, type);
+	const char *member = typed[first].member;
+	const json_t *x = member ? json_get(v, member) : v;
+	if (check_members(at, v, type, x ? member : NULL))
+		return -EINVAL;
+	if (!x && strncmp(type, "json", 4) == 0 && strcmp(type, "json_schema") != 0)
 		return object_part(at, json_true(), part);
-	return api_fail(
-		at->p, E_BAD_REQUEST, at->field,
-		"response_format.type is %.64s, must be text, json_object, json_schema or structural_tag",
-		type);
+	if (!x && typed[first].read != json_schema_part)
+		return wrong(&(struct place){at->field, member, at->p}, "given");
+	return typed[first].read ? typed[first].read(at, x, part) : 0;
 }
 
 /* ---- structured_outputs ---- */
 
-/* Options of schemas. */
+/* Check the options of schemas. */
 static int check_options(const struct place *at, const json_t *v)
 {
 	static const char *const flags[] = {"disable_any_whitespace", "disable_additional_properties",
@@ -247,7 +320,8 @@ static int check_options(const struct place *at, const json_t *v)
 	return 0;
 }
 
-/* Whitespace of a part that is a schema, from a field, or a key in it. */
+/* Set the whitespace of a constraint that is a schema.  The pattern comes from a field, or from a key in
+ * it. */
 static int apply_space(const struct place *at, const char *pattern, json_t *part)
 {
 	const char *dot = at->key ? "." : "", *key = at->key ? at->key : "";
@@ -255,53 +329,20 @@ static int apply_space(const struct place *at, const char *pattern, json_t *part
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
 				"%s%s%s is the whitespace of JSON: it goes with a schema or a JSON object",
 				at->field, dot, key);
-	if (json_object_get(part, "space"))
+	const json_t *had = json_object_get(part, "space");
+	const char *same = json_string_value(json_object_get(had, "pattern"));
+	if (had && !(same && strcmp(same, pattern) == 0))
 		return api_fail(at->p, E_BAD_REQUEST, at->field,
 				"%s%s%s: the whitespace of the output is set already", at->field, dot, key);
 	json_object_set_new(part, "space", json_pack("{s:s}", "pattern", pattern));
 	return 0;
 }
 
-/* A copy of a schema in which objects that list properties have no others, unless they say so; of a map of
- * schemas, each. */
-static json_t *closed_schema(const json_t *v, bool map)
-{
-	static const char *const maps[] = {"properties",  "patternProperties", "$defs",
-					   "definitions", "dependentSchemas",  NULL};
-	static const char *const values[] = {"enum", "const", "default", "examples", NULL};
-	const char *key;
-	json_t *x;
-	size_t i;
-	if (json_is_array(v)) {
-		json_t *list = json_array();
-		json_array_foreach(v, i, x) json_array_append_new(list, closed_schema(x, false));
-		return list;
-	}
-	if (!json_is_object(v))
-		return json_incref((json_t *)v);
-	json_t *copy = json_object();
-	json_object_foreach((json_t *)v, key, x)
-	{
-		bool is_map = false, is_value = false;
-		for (i = 0; !map && maps[i]; i++)
-			is_map |= strcmp(key, maps[i]) == 0;
-		for (i = 0; !map && values[i]; i++)
-			is_value |= strcmp(key, values[i]) == 0;
-		json_object_set_new(copy, key, is_value ? json_incref(x) : closed_schema(x, is_map));
-	}
-	if (!map && (json_object_get(v, "properties") || json_object_get(v, "patternProperties")) &&
-	    !json_object_get(v, "additionalProperties"))
-		json_object_set_new(copy, "additionalProperties", json_false());
-	return copy;
-}
-
-/* What the options make of a part that is a schema; NULL: there is none. */
+/* Apply the options to a constraint that is a schema; part NULL: there is none. */
 static int apply_options(const struct place *at, const json_t *v, json_t *part)
 {
 	const json_t *schema = json_object_get(part, "schema"), *space = json_get(v, "whitespace_pattern");
 	const struct place in = {at->field, "whitespace_pattern", at->p};
-	if (schema && json_is_true(json_object_get(v, "disable_additional_properties")))
-		json_object_set_new(part, "schema", closed_schema(schema, false));
 	if (schema && json_is_true(json_object_get(v, "disable_any_whitespace")))
 		json_object_set_new(part, "space", json_string("none"));
 	if (!space)
@@ -360,7 +401,23 @@ static int structured_part(const struct place *at, const json_t *v, json_t **par
 	return rc ? rc : apply_options(at, v, *part);
 }
 
-/* ---- the whole ---- */
+/* ---- the whole request ---- */
+
+/* Return true if two constraints are equal apart from whitespace; the whitespace that either sets stays in
+ * *part.  Clients send the same constraint in a server's older field and in its newer one. */
+static bool merge(json_t **part, const json_t *one)
+{
+	json_t *a = json_copy(*part), *b = json_copy((json_t *)one);
+	const json_t *space = json_object_get(one, "space"); /* set by structured_outputs only */
+	json_object_del(a, "space");
+	json_object_del(b, "space");
+	const bool same = json_equal(a, b);
+	if (same && space)
+		json_object_set(*part, "space", (json_t *)space);
+	json_decref(a);
+	json_decref(b);
+	return same;
+}
 
 int form_request_part(const struct request_fields *f, json_t **part, const char **field,
 		      struct api_problem *p)
@@ -369,14 +426,19 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 		const char *name;
 		const json_t *value;
 		int (*read)(const struct place *at, const json_t *v, json_t **part);
-	} all[] = {{"response_format", f->response_format, response_part},
+	} all[] = {{"response_format", f->response_format, typed_part},
 		   {"structured_outputs", f->structured, structured_part},
 		   {"guided_json", f->guided_json, schema_part},
 		   {"guided_regex", f->guided_regex, regex_part},
 		   {"guided_choice", f->guided_choice, choice_part},
 		   {"guided_grammar", f->guided_grammar, grammar_part},
-		   {"grammar", f->gbnf, gbnf_part},
-		   {"json_schema", f->json_schema, schema_part}};
+		   {"grammar", f->gbnf, gbnf_or_typed_part},
+		   {"json_schema", f->json_schema, schema_part},
+		   {"schema", f->schema, schema_part},
+		   {"regex", f->regex, regex_part},
+		   {"ebnf", f->ebnf, grammar_part},
+		   {"format", f->format, format_part},
+		   {"structural_tag", f->structural, any_tags_part}};
 	int rc = 0;
 	*part = NULL;
 	*field = NULL;
@@ -384,11 +446,12 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 		const struct place at = {all[i].name, NULL, p};
 		json_t *one = NULL;
 		rc = all[i].value ? all[i].read(&at, all[i].value, &one) : 0;
-		if (!rc && one && *part)
+		const bool merged = !rc && one && *part && merge(part, one);
+		if (!rc && one && *part && !merged)
 			rc = api_fail(p, E_BAD_REQUEST, all[i].name,
 				      "%s and %s: only one may say what outputs look like", *field,
 				      all[i].name);
-		if (rc || !one) {
+		if (rc || merged || !one) {
 			json_decref(one);
 			continue;
 		}
@@ -398,6 +461,8 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 	if (!rc && f->guided_space)
 		rc = apply_space(&(struct place){"guided_whitespace_pattern", NULL, p}, f->guided_space,
 				 *part);
+	if (!rc && form_request_exact(f) && json_is_object(json_object_get(*part, "space")))
+		json_object_set_new(json_object_get(*part, "space"), "max", json_null());
 	if (rc) {
 		json_decref(*part);
 		*part = NULL;
@@ -405,7 +470,13 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 	return rc;
 }
 
-/* A part of jansson's output; nonzero: enough. */
+bool form_request_exact(const struct request_fields *f)
+{
+	return f->schema_exact &&
+	       !json_is_true(json_object_get(f->structured, "disable_additional_properties"));
+}
+
+/* Take a chunk of jansson's output; nonzero: too much. */
 static int put_bounded(const char *p, size_t n, void *user)
 {
 	struct buf *text = user;
@@ -415,8 +486,9 @@ static int put_bounded(const char *p, size_t n, void *user)
 	return 0;
 }
 
-/* A part that is one language is its text; others stay documents.  To be freed; NULL: too large. */
-static char *source_of(const json_t *part, enum grammar_language *language, size_t *n)
+/* Return the source text of a constraint: the text itself if it is in one language, otherwise a JSON
+ * document.  bounded: its schemas are bounded.  The caller frees it.  NULL: too large. */
+static char *source_of(const json_t *part, bool bounded, enum grammar_language *language, size_t *n)
 {
 	static const struct {
 		const char *type, *key;
@@ -427,6 +499,7 @@ static char *source_of(const json_t *part, enum grammar_language *language, size
 		     {"gbnf", "grammar", GRAMMAR_GBNF},
 		     {"lark", "grammar", GRAMMAR_LARK}};
 	const char *type = json_string_value(json_object_get(part, "type"));
+	json_t *whole = NULL;
 	const json_t *v = part;
 	*language = GRAMMAR_FORM;
 	for (size_t i = 0; i < sizeof plain / sizeof *plain && json_object_size(part) == 2; i++)
@@ -438,10 +511,16 @@ static char *source_of(const json_t *part, enum grammar_language *language, size
 		*n = json_string_length(v);
 		return xmemdup(json_string_value(v), *n + 1);
 	}
-	/* Parts that stand in several places are written in each: the text may be far larger than the tree.
-	 */
+	if (bounded && *language == GRAMMAR_SCHEMA)
+		*language = GRAMMAR_SCHEMA_BOUNDED;
+	if (bounded && *language == GRAMMAR_FORM)
+		v = whole = json_pack("{s:s, s:O}", "type", "bounded", "part", part);
+	/* A subtree that is referenced in several places is written in each, so the text may be far larger
+	 * than the tree. */
 	struct buf text = {0};
-	if (json_dump_callback(v, put_bounded, &text, JSON_COMPACT | JSON_ENCODE_ANY)) {
+	const int rc = json_dump_callback(v, put_bounded, &text, JSON_COMPACT | JSON_ENCODE_ANY);
+	json_decref(whole);
+	if (rc) {
 		buf_fini(&text);
 		return NULL;
 	}
@@ -450,26 +529,37 @@ static char *source_of(const json_t *part, enum grammar_language *language, size
 	return text.p;
 }
 
-/* 0, or what is wrong with it, in why. */
-static int check(const struct form *f, char *why, size_t why_n)
+/* Check a form.  Returns 0, or an error with the reason in why. */
+static int check(const struct form *f, struct grammar_account *account, char *why, size_t why_n)
 {
+	const struct ast_limits tree = {.account = account};
+	const struct grammar_limits limits = {.work = {.account = account}};
 	struct ast *ast = NULL;
 	struct grammar *g = NULL;
-	int rc = grammar_parse((enum grammar_language)f->language, f->text, f->n, NULL, &ast, why, why_n);
+	int rc = grammar_parse((enum grammar_language)f->language, f->text, f->n, &tree, &ast, why, why_n);
 	if (!rc)
-		rc = grammar_new(ast, NULL, NULL, &g, why, why_n);
+		rc = grammar_new(ast, NULL, &limits, &g, why, why_n);
 	grammar_free(g);
 	ast_free(ast);
 	return rc;
 }
 
-int form_request_compile(const json_t *part, const char *field, struct checked *known, struct form **out,
-			 struct api_problem *p)
+int form_request_spent(const char *field, const char *why, struct api_problem *p)
+{
+	return api_fail(p, E_BAD_REQUEST, field,
+			"%s: %s: more than %d units, the limit of a request: use fewer or simpler patterns "
+			"(.* at the start, large counts and several patterns for the same text cost most), "
+			"or fewer alternatives",
+			field, *why ? why : "the grammar takes too much work", FORM_WORK_MAX);
+}
+
+int form_request_compile(const json_t *part, const char *field, bool exact, struct checked *known,
+			 struct grammar_account *account, struct form **out, struct api_problem *p)
 {
 	enum grammar_language language;
 	size_t n;
 	char why[400] = "";
-	char *text = source_of(part, &language, &n);
+	char *text = source_of(part, !exact, &language, &n);
 	*out = NULL;
 	if (!text || n > FORM_TEXT_MAX || n > GRAMMAR_SOURCE_MAX) {
 		free(text);
@@ -478,9 +568,11 @@ int form_request_compile(const json_t *part, const char *field, struct checked *
 	}
 	struct form *f = form_new((uint8_t)language, text, n), *same = checked_form(known, f);
 	free(text);
-	if (!same && check(f, why, sizeof why)) {
+	const int rc = same ? 0 : check(f, account, why, sizeof why);
+	if (rc) {
 		form_free(f);
-		return api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
+		return rc == -EAGAIN ? form_request_spent(field, why, p)
+				     : api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
 	}
 	if (!same)
 		checked_keep_form(known, f);

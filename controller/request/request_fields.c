@@ -15,10 +15,11 @@ enum {
 	PARAMS = 2, /* its `params` */
 	TEXT = 4,   /* /v1/completions */
 	CHAT = 8,   /* /v1/chat/completions */
+	FORM = 16,  /* structured output: routes of other APIs take it too */
 	HTTP = TEXT | CHAT,
 	ALL = PARAMS | HTTP,
 
-	NAME_BYTES_MAX = 256, /* user, key, cache_salt */
+	NAME_BYTES_MAX = 256, /* limit of user, key, cache_salt */
 	TRACE_BYTES_MAX = 8192,
 	MODEL_BYTES_MAX = 1024,
 	DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000,
@@ -27,14 +28,15 @@ enum {
 struct field;
 typedef int set_fn(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p);
 
-/* A field's description. */
+/* Description of a field. */
 struct field {
 	const char *name;
-	unsigned where;    /* SUBMIT, ... */
-	set_fn *set;       /* NULL: known, without effect */
-	size_t at;         /* in struct request_fields */
-	double lo, hi;     /* numbers: the range; strings: hi bytes at most */
-	const char *about; /* a line for people; a default in brackets */
+	unsigned where;    /* flags: SUBMIT, ... */
+	set_fn *set;       /* NULL: known, but without effect */
+	size_t at;         /* offset in struct request_fields; names with the same offset are names of one
+			    * field; 0: none */
+	double lo, hi;     /* numbers: the range; strings: hi is the most bytes */
+	const char *about; /* one line of help; a default is in brackets */
 };
 
 /* --- one value --- */
@@ -51,7 +53,7 @@ static int set_num(struct request_fields *f, const struct field *d, const json_t
 	return 0;
 }
 
-/* As set_num, without lo itself. */
+/* Like set_num, but lo itself is excluded. */
 static int set_num_above(struct request_fields *f, const struct field *d, const json_t *v,
 			 struct api_problem *p)
 {
@@ -61,16 +63,44 @@ static int set_num_above(struct request_fields *f, const struct field *d, const 
 	return set_num(f, d, v, p);
 }
 
+static int read_int(const struct field *d, const json_t *v, int64_t *x, struct api_problem *p)
+{
+	if (!json_integral(v, x))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an integer%s", d->name,
+				json_is_real(v) && fabs(json_real_value(v)) >= 9e18 ? " below 2^63" : "");
+	if ((double)*x < d->lo || (double)*x > d->hi)
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %lld, must be from %.0f to %.0f", d->name,
+				(long long)*x, d->lo, d->hi);
+	return 0;
+}
+
 static int set_int(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
 	int64_t x;
-	if (!json_integral(v, &x))
-		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be an integer%s", d->name,
-				json_is_real(v) && fabs(json_real_value(v)) >= 9e18 ? " below 2^63" : "");
-	if ((double)x < d->lo || (double)x > d->hi)
-		return api_fail(p, E_BAD_REQUEST, d->name, "%s is %lld, must be from %.0f to %.0f", d->name,
-				(long long)x, d->lo, d->hi);
-	memcpy((char *)f + d->at, &x, sizeof x);
+	int rc = read_int(d, v, &x, p);
+	if (!rc)
+		memcpy((char *)f + d->at, &x, sizeof x);
+	return rc;
+}
+
+/* Store an integer in f->params. */
+static int set_whole(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	int64_t x;
+	int rc = read_int(d, v, &x, p);
+	const double number = (double)x;
+	if (!rc)
+		memcpy((char *)f + d->at, &number, sizeof number);
+	return rc;
+}
+
+/* Store true or false in f->params. */
+static int set_flag(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	if (!json_is_boolean(v))
+		return api_fail(p, E_BAD_REQUEST, d->name, "%s must be true or false", d->name);
+	const double number = json_is_true(v);
+	memcpy((char *)f + d->at, &number, sizeof number);
 	return 0;
 }
 
@@ -96,7 +126,7 @@ static int set_str(struct request_fields *f, const struct field *d, const json_t
 	return 0;
 }
 
-/* As OpenAI's API does, "" is as good as none. */
+/* Like set_str, but "" counts as absent, as in OpenAI's API. */
 static int set_user(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
 	return json_is_string(v) && json_string_length(v) == 0 ? 0 : set_str(f, d, v, p);
@@ -118,7 +148,7 @@ static int set_object(struct request_fields *f, const struct field *d, const jso
 	return 0;
 }
 
-/* true or false, or not given. */
+/* Store true or false as a tree, so that absence can be told. */
 static int set_any_bool(struct request_fields *f, const struct field *d, const json_t *v,
 			struct api_problem *p)
 {
@@ -128,7 +158,7 @@ static int set_any_bool(struct request_fields *f, const struct field *d, const j
 	return 0;
 }
 
-/* The type is checked in api.c. */
+/* Store any value; api.c checks the type. */
 static int set_any(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
 	(void)p;
@@ -157,6 +187,14 @@ static int set_max_tokens(struct request_fields *f, const struct field *d, const
 	int64_t x;
 	f->no_output = json_integral(v, &x) && x == 0;
 	return set_int(f, d, v, p);
+}
+
+/* Read llama.cpp's n_predict: -1 and -2 mean no limit but the context. */
+static int set_n_predict(struct request_fields *f, const struct field *d, const json_t *v,
+			 struct api_problem *p)
+{
+	int64_t x;
+	return json_integral(v, &x) && (x == -1 || x == -2) ? 0 : set_int(f, d, v, p);
 }
 
 static int set_add_special(struct request_fields *f, const struct field *d, const json_t *v,
@@ -196,7 +234,7 @@ static int set_stream_options(struct request_fields *f, const struct field *d, c
 	return 0;
 }
 
-/* --- not supported: only the neutral value is taken --- */
+/* --- not supported: only the neutral value is accepted --- */
 
 static int unsupported(const struct field *d, struct api_problem *p)
 {
@@ -226,7 +264,14 @@ static int only_zero(struct request_fields *f, const struct field *d, const json
 	return json_integral(v, &x) && x == 0 ? 0 : unsupported(d, p);
 }
 
-/* null, "", [] or {}. */
+static int only_one(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
+{
+	int64_t x;
+	(void)f;
+	return json_integral(v, &x) && x == 1 ? 0 : unsupported(d, p);
+}
+
+/* Accept only null, "", [] or {}. */
 static int only_empty(struct request_fields *f, const struct field *d, const json_t *v, struct api_problem *p)
 {
 	(void)f;
@@ -246,7 +291,7 @@ static int only_text_modality(struct request_fields *f, const struct field *d, c
 	return api_fail(p, E_BAD_REQUEST, d->name, "%s other than [\"text\"] are not supported", d->name);
 }
 
-/* OpenAI's default. */
+/* Accept only OpenAI's default. */
 static int only_medium(struct request_fields *f, const struct field *d, const json_t *v,
 		       struct api_problem *p)
 {
@@ -255,7 +300,7 @@ static int only_medium(struct request_fields *f, const struct field *d, const js
 	return strcmp(s, "medium") == 0 || (json_is_string(v) && !*s) ? 0 : unsupported(d, p);
 }
 
-/* Without functions, "none" and "auto" are neutral. */
+/* Accept only "none" and "auto", which are neutral without functions. */
 static int only_no_choice(struct request_fields *f, const struct field *d, const json_t *v,
 			  struct api_problem *p)
 {
@@ -269,68 +314,27 @@ static int only_no_choice(struct request_fields *f, const struct field *d, const
 #define AT(field) offsetof(struct request_fields, field)
 #define INT_MAX_D 2147483647.0
 
-static const struct field fields[] = {
-	{"temperature", ALL, set_num, AT(temperature), 0, 1000,
-	 "below 1e-5: the most likely token (1, or the model's)"},
-	{"top_p", ALL, set_num_above, AT(top_p), 0, 1,
-	 "above 0: the most likely tokens with this share of the probability (1, or the model's)"},
-	{"top_k", ALL, set_int, AT(top_k), -1, INT_MAX_D,
-	 "so many most likely tokens; 0, -1: all (the model's)"},
-	{"min_p", ALL, set_num, AT(min_p), 0, 1,
-	 "tokens with at least this share of the best one's probability (0)"},
-	{"presence_penalty", ALL, set_num, AT(presence), -2, 2,
-	 "taken from the logits of tokens of the output (0)"},
-	{"frequency_penalty", ALL, set_num, AT(frequency), -2, 2,
-	 "as often as the token is in the output (0)"},
-	{"repetition_penalty", ALL, set_num_above, AT(repetition), 0, 1000,
-	 "above 0: divides the logits of tokens of prompt and output (1, or the model's)"},
-	{"typical_p", ALL, set_num_above, AT(typical_p), 0, 1,
-	 "above 0: the tokens nearest to the entropy, with this share of the probability (1)"},
-	{"top_n_sigma", ALL, set_num, AT(top_n_sigma), -1, 1000,
-	 "logits up to so many standard deviations below the largest; 0 or less: off (0)"},
-	{"xtc_probability", ALL, set_num, AT(xtc_probability), 0, 1,
-	 "how often the most likely tokens but one are dropped (0)"},
-	{"xtc_threshold", ALL, set_num, AT(xtc_threshold), 0, 1,
-	 "the probability from which tokens count as such (0.1)"},
-	{"dry_multiplier", ALL, set_num, AT(dry_multiplier), 0, 1000,
-	 "of the penalty on tokens that go on with a repetition (0)"},
-	{"dry_base", ALL, set_num, AT(dry_base), 1, 1000,
-	 "of the penalty's growth with the repetition's length (1.75)"},
-	{"dry_allowed_length", ALL, set_int, AT(dry_allowed), 0, PARAMS_DRY_ALLOWED_MAX,
-	 "shorter repetitions are not penalized (2)"},
-	{"dry_penalty_last_n", ALL, set_int, AT(dry_last_n), -1, INT_MAX_D,
-	 "tokens that are looked at; -1: all (-1)"},
+/* Fields that params_rows does not have in this format. */
+static const struct field own_fields[] = {
 	{"dry_sequence_breakers", ALL, set_array, AT(breakers), 0, 0,
 	 "up to 64 strings that end a repetition (newline, colon, quote, star)"},
-	{"mirostat", ALL, set_int, AT(mirostat), 0, 2,
-	 "its version, in the place of all that cuts: top_k, top_p, min_p and those above but DRY (0: off)"},
-	{"mirostat_tau", ALL, set_num, AT(mirostat_tau), 0, PARAMS_TAU_MAX,
-	 "bits of surprise per token that mirostat keeps to (5)"},
-	{"mirostat_eta", ALL, set_num, AT(mirostat_eta), 0, PARAMS_ETA_MAX,
-	 "how fast it corrects itself (0.1)"},
 	{"max_tokens", PARAMS | CHAT, set_int, AT(max_tokens), 1, INT_MAX_D,
 	 "of each output (the rest of the context; 16 in /v1/completions)"},
 	{"max_tokens", TEXT, set_max_tokens, AT(max_tokens), 0, INT_MAX_D,
 	 "of each output (the rest of the context; 16 in /v1/completions)"},
 	{"max_completion_tokens", CHAT, set_int, AT(max_completion_tokens), 1, INT_MAX_D,
 	 "the newer name of max_tokens"},
-	{"min_tokens", ALL, set_int, AT(min_tokens), 0, INT_MAX_D,
-	 "no stop token or stop string takes effect earlier (0)"},
-	{"n", ALL, set_int, AT(n), 1, PARAMS_N_MAX, "outputs (1)"},
 	{"best_of", ALL, set_int, AT(best_of), 1, PARAMS_N_MAX,
 	 "outputs sampled, of which the n most likely are returned (n)"},
 	{"use_beam_search", ALL, set_bool, AT(beams), 0, 0, "beam search instead of sampling (false)"},
 	{"beam_width", ALL, set_int, AT(beam_width), 1, PARAMS_N_MAX,
 	 "hypotheses of a beam search (best_of)"},
-	{"length_penalty", ALL, set_num, AT(length_penalty), -5, 5, "of a beam search (1)"},
 	{"early_stopping", ALL, set_early, 0, 0, 0,
 	 "when a beam search is over: true, false or never (false)"},
 	{"seed", ALL, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0,
 	 "equal seeds give equal outputs (drawn)"},
 	{"stop", ALL, set_any, AT(stop), 0, 0, "a string or up to 16: the output ends before them"},
 	{"stop_token_ids", ALL, set_array, AT(stop_token_ids), 0, 0, "the output ends at them"},
-	{"ignore_eos", ALL, set_bool, AT(ignore_eos), 0, 0,
-	 "the model's own stop tokens do not count (false)"},
 	{"include_stop_str_in_output", ALL, set_bool, AT(include_stop), 0, 0,
 	 "the stop string stays in the text (false)"},
 	{"skip_special_tokens", ALL, set_bool, AT(skip_special), 0, 0,
@@ -378,9 +382,9 @@ static const struct field fields[] = {
 	{"durable", SUBMIT, set_bool, AT(durable), 0, 0, "the job survives a restart of the service (false)"},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D,
 	 "lower ones run first (0)"},
-	{"response_format", ALL, set_any, AT(response_format), 0, 0,
-	 "text, json_object, json_schema or structural_tag"},
-	{"structured_outputs", ALL, set_any, AT(structured), 0, 0,
+	{"response_format", ALL | FORM, set_any, AT(response_format), 0, 0,
+	 "text, json_object, json_schema, regex, grammar or structural_tag"},
+	{"structured_outputs", ALL | FORM, set_any, AT(structured), 0, 0,
 	 "vLLM's: json, regex, choice, grammar, json_object or structural_tag"},
 	{"tools", CHAT, set_array, AT(tools), 0, 0, "functions that the model may call"},
 	{"functions", CHAT, only_empty, 0, 0, 0, "the older name: use tools"},
@@ -413,23 +417,70 @@ static const struct field fields[] = {
 	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0,
 	 "a prompt that is too long is refused: shorten it"},
 	{"logits_processors", HTTP, only_empty, 0, 0, 0, "use logit_bias, bad_words or a form"},
-	{"guided_json", ALL, set_any, AT(guided_json), 0, 0, "a JSON schema, or its text"},
-	{"guided_regex", ALL, set_any, AT(guided_regex), 0, 0, "a pattern that the whole output matches"},
-	{"guided_choice", ALL, set_any, AT(guided_choice), 0, 0, "an array of strings: one of them"},
-	{"guided_grammar", ALL, set_any, AT(guided_grammar), 0, 0,
+	{"guided_json", ALL | FORM, set_any, AT(guided_json), 0, 0, "a JSON schema, or its text"},
+	{"guided_regex", ALL | FORM, set_any, AT(guided_regex), 0, 0,
+	 "a pattern that the whole output matches"},
+	{"guided_choice", ALL | FORM, set_any, AT(guided_choice), 0, 0, "an array of strings: one of them"},
+	{"guided_grammar", ALL | FORM, set_any, AT(guided_grammar), 0, 0,
 	 "GBNF where a rule is written with ::=, else Lark"},
-	{"guided_whitespace_pattern", ALL, set_user, AT(guided_space), 0, SPACE_BYTES_MAX,
+	{"guided_whitespace_pattern", ALL | FORM, set_user, AT(guided_space), 0, SPACE_BYTES_MAX,
 	 "of JSON's whitespace, wherever it may stand, what the pattern matches, 20 characters at most (one "
 	 "blank behind "
 	 "commas and colons)"},
-	{"guided_decoding_backend", HTTP, NULL, 0, 0, 0, "there is one"},
-	{"grammar", HTTP, set_any, AT(gbnf), 0, 0, "GBNF, as llama.cpp has it"},
-	{"json_schema", HTTP, set_any, AT(json_schema), 0, 0, "a JSON schema, as llama.cpp has it"},
-	{"structural_tag", HTTP, only_empty, 0, 0, 0, "use response_format"},
+	{"schema_exact", ALL | FORM, set_bool, AT(schema_exact), 0, 0,
+	 "schemas allow all that they say: members beyond those that an object lists, numbers and whitespace "
+	 "of any "
+	 "length (false, or the service's)"},
+	{"guided_decoding_backend", HTTP | FORM, NULL, 0, 0, 0, "there is one"},
+	{"grammar", HTTP | FORM, set_any, AT(gbnf), 0, 0,
+	 "llama.cpp's: GBNF, or Lark that begins with %llguidance; TGI's: an object of type and value"},
+	{"json_schema", HTTP | FORM, set_any, AT(json_schema), 0, 0,
+	 "llama.cpp's and SGLang's: a JSON schema, or its text"},
+	{"schema", HTTP | FORM, set_any, AT(schema), 0, 0, "a JSON schema, or its text"},
+	{"regex", HTTP | FORM, set_any, AT(regex), 0, 0, "SGLang's: a pattern that the whole output matches"},
+	{"ebnf", HTTP | FORM, set_any, AT(ebnf), 0, 0,
+	 "SGLang's: GBNF where a rule is written with ::=, else Lark"},
+	{"format", HTTP | FORM, set_any, AT(format), 0, 0, "Ollama's: json, or a JSON schema"},
+	{"structural_tag", HTTP | FORM, set_any, AT(structural), 0, 0,
+	 "SGLang's: structures and triggers, or their text"},
 	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30,
 	 "tokens after which the thought is closed"},
 	{"thinking_token_budget", TEXT, only_empty, 0, 0, 0, "a text has no thought"},
 	{"detokenize", HTTP, only_true, 0, 0, 0, "it must be true"},
+
+	{"n_predict", HTTP, set_n_predict, AT(max_tokens), 1, INT_MAX_D,
+	 "llama.cpp's name of max_tokens; -1 and -2: the rest of the context"},
+	{"max_new_tokens", HTTP, set_int, AT(max_tokens), 1, INT_MAX_D, "SGLang's name of max_tokens"},
+	{"random_seed", HTTP, set_seed, AT(seed), -9223372036854775808.0, 9223372036854775807.0,
+	 "Mistral's and LMDeploy's name of seed"},
+	{"stop_words", HTTP, set_any, AT(stop), 0, 0, "LMDeploy's name of stop"},
+	{"stop_sequences", HTTP, set_any, AT(stop), 0, 0, "TGI's and Anthropic's name of stop"},
+	{"no_stop_trim", HTTP, set_bool, AT(include_stop), 0, 0,
+	 "SGLang's name of include_stop_str_in_output"},
+	{"stop_regex", HTTP, only_empty, 0, 0, 0, "use stop, or a pattern for the whole output"},
+	{"n_probs", HTTP, only_zero, 0, 0, 0, "use logprobs"},
+	{"top_a", HTTP, only_zero, 0, 0, 0, "use min_p"},
+	{"tfs", HTTP, only_one, 0, 0, 0, "use min_p or typical_p"},
+	{"tfs_z", HTTP, only_one, 0, 0, 0, "use min_p or typical_p"},
+	{"dynatemp_range", HTTP, only_zero, 0, 0, 0, "use temperature"},
+	{"mirostat_target", HTTP, only_zero, 0, 0, 0, "use mirostat and mirostat_tau"},
+	{"mirostat_lr", HTTP, only_zero, 0, 0, 0, "use mirostat and mirostat_eta"},
+	{"do_sample", HTTP, only_true, 0, 0, 0, "without sampling: a temperature of 0"},
+	{"num_beams", HTTP, only_one, 0, 0, 0, "use use_beam_search and beam_width"},
+	{"num_return_sequences", HTTP, only_one, 0, 0, 0, "use n"},
+	{"guidance_scale", HTTP, only_one, 0, 0, 0, "there is no second prompt to guide by"},
+	{"grammar_lazy", HTTP, only_false, 0, 0, 0,
+	 "a grammar holds for the whole output; see structural_tag"},
+	{"grammar_triggers", HTTP, only_empty, 0, 0, 0, "see structural_tag"},
+	{"custom_logit_processor", HTTP, only_empty, 0, 0, 0, "use logit_bias, bad_words or a form"},
+	{"options", HTTP, only_empty, 0, 0, 0, "its members are fields of the request itself here"},
+	{"parameters", HTTP, only_empty, 0, 0, 0, "its members are fields of the request itself here"},
+	{"sampling_params", HTTP, only_empty, 0, 0, 0, "its members are fields of the request itself here"},
+	{"extra_body", HTTP, only_empty, 0, 0, 0,
+	 "a client's library unpacks it: its members are fields of the request itself"},
+	{"repeat_last_n", HTTP, NULL, 0, 0, 0, "penalties look at all tokens"},
+	{"min_keep", HTTP, NULL, 0, 0, 0, NULL},
+	{"samplers", HTTP, NULL, 0, 0, 0, "samplers have one order"},
 
 	{"prediction", CHAT, NULL, 0, 0, 0, "changes speed, not the answer"},
 	{"store", CHAT, NULL, 0, 0, 0, "chats are not kept: use /v1/responses"},
@@ -443,7 +494,15 @@ static const struct field fields[] = {
 	{"spaces_between_special_tokens", HTTP, NULL, 0, 0, 0, "the text is what the tokenizer decodes"},
 };
 
-/* What the functions that set a value take. */
+/* Other names of parameters over HTTP, besides llama.cpp's names in params_rows. */
+static const struct {
+	const char *name, *of, *about;
+} aliases[] = {
+	{"min_new_tokens", "min_tokens", "SGLang's name of min_tokens"},
+	{"typ_p", "typical_p", "llama.cpp's other name of typical_p"},
+};
+
+/* The values that each set function accepts. */
 static const struct {
 	set_fn *set;
 	unsigned types;
@@ -454,8 +513,11 @@ static const struct {
 	{set_num, FIELD_NUMBER, FIELD_HONOURED, NULL},
 	{set_num_above, FIELD_NUMBER, FIELD_HONOURED, NULL},
 	{set_int, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_whole, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_flag, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
 	{set_seed, FIELD_INTEGER, FIELD_HONOURED, NULL},
 	{set_max_tokens, FIELD_INTEGER, FIELD_HONOURED, NULL},
+	{set_n_predict, FIELD_INTEGER, FIELD_HONOURED, NULL},
 	{set_bool, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
 	{set_any_bool, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
 	{set_add_special, FIELD_BOOLEAN, FIELD_HONOURED, NULL},
@@ -470,6 +532,7 @@ static const struct {
 	{only_false, FIELD_BOOLEAN, FIELD_NEUTRAL, "[false]"},
 	{only_true, FIELD_BOOLEAN, FIELD_NEUTRAL, "[true]"},
 	{only_zero, FIELD_INTEGER, FIELD_NEUTRAL, "[0]"},
+	{only_one, FIELD_INTEGER, FIELD_NEUTRAL, "[1]"},
 	{only_empty, FIELD_ANY, FIELD_NEUTRAL, "[[], {}, \"\"]"},
 	{only_text_modality, FIELD_ARRAY, FIELD_NEUTRAL, "[[\"text\"]]"},
 	{only_medium, FIELD_STRING, FIELD_NEUTRAL, "[\"medium\", \"\"]"},
@@ -481,7 +544,7 @@ static struct field_row row_of(const struct field *d)
 	size_t k = 0;
 	while (kinds[k].set != d->set)
 		k++;
-	/* Bounds of all integers of 64 bits are none. */
+	/* The full range of 64-bit integers counts as no bounds. */
 	const bool numbers = kinds[k].types & (FIELD_NUMBER | FIELD_INTEGER) && d->hi < 9e18;
 	return (struct field_row){.name = d->name,
 				  .types = kinds[k].types,
@@ -492,16 +555,103 @@ static struct field_row row_of(const struct field *d)
 				  .about = d->about};
 }
 
-static struct field_row text_rows[sizeof fields / sizeof *fields], chat_rows[sizeof fields / sizeof *fields];
-static struct field_table text_table = {text_rows, 0, NULL}, chat_table = {chat_rows, 0, NULL};
+/* All fields: the parameters, own_fields, aliases. */
+enum { N_OWN = sizeof own_fields / sizeof *own_fields, N_FIELDS_MAX = N_OWN + 2 * PARAMS_ROWS_MAX + 8 };
+_Static_assert(sizeof aliases / sizeof *aliases <= 8, "there is room for them");
+static struct field fields[N_FIELDS_MAX];
+static size_t n_fields;
 
-__attribute__((constructor)) static void fill_tables(void)
+static struct field_row text_rows[N_FIELDS_MAX], chat_rows[N_FIELDS_MAX], form_rows[N_FIELDS_MAX];
+static struct field_table text_table = {text_rows, 0, NULL}, chat_table = {chat_rows, 0, NULL};
+struct field_table request_form_fields = {form_rows, 0, NULL};
+
+static struct field field_of(const struct params_row *row)
 {
-	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+	return (struct field){.name = row->name,
+			      .where = ALL,
+			      .set = row->type == PARAMS_BOOL    ? set_flag
+				     : row->type != PARAMS_FLOAT ? set_whole
+				     : row->flags & PARAMS_ABOVE ? set_num_above
+								 : set_num,
+			      .at = AT(params) + (size_t)(row - params_rows) * sizeof(double),
+			      .lo = row->type == PARAMS_BOOL        ? 0
+				    : row->flags & PARAMS_OFF_BELOW ? -1
+								    : row->lo,
+			      .hi = row->type == PARAMS_BOOL ? 0 : row->hi,
+			      .about = row->about};
+}
+
+static void add_alias(const struct params_row *row, const char *name, const char *about)
+{
+	fields[n_fields] = field_of(row);
+	fields[n_fields].name = name;
+	fields[n_fields].where = HTTP;
+	fields[n_fields++].about = about;
+}
+
+static void fill_aliases(void)
+{
+	static char about[PARAMS_ROWS_MAX][64];
+	for (size_t i = 0; i < n_params_rows; i++) {
+		const struct params_row *row = &params_rows[i];
+		if (row->llamacpp && strcmp(row->llamacpp, row->name) != 0) {
+			snprintf(about[i], sizeof about[i], "llama.cpp's name of %s", row->name);
+			add_alias(row, row->llamacpp, about[i]);
+		}
+		for (size_t k = 0; k < sizeof aliases / sizeof *aliases; k++)
+			if (strcmp(aliases[k].of, row->name) == 0)
+				add_alias(row, aliases[k].name, aliases[k].about);
+	}
+}
+
+static void fill_fields(void)
+{
+	for (size_t i = 0; i < n_params_rows; i++)
+		if (params_rows[i].about)
+			fields[n_fields++] = field_of(&params_rows[i]);
+	memcpy(fields + n_fields, own_fields, sizeof own_fields);
+	n_fields += N_OWN;
+	fill_aliases();
+}
+
+static void fill_tables(void)
+{
+	for (size_t i = 0; i < n_fields; i++) {
 		if (fields[i].where & TEXT)
 			text_rows[text_table.n_rows++] = row_of(&fields[i]);
 		if (fields[i].where & CHAT)
 			chat_rows[chat_table.n_rows++] = row_of(&fields[i]);
+		if (fields[i].where & FORM)
+			form_rows[request_form_fields.n_rows++] = row_of(&fields[i]);
+	}
+}
+
+size_t request_fields_params(size_t name_at, struct field_row *rows)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < n_params_rows; i++) {
+		const struct params_row *row = &params_rows[i];
+		const char *name = *(const char *const *)(const void *)((const char *)row + name_at);
+		if (!name || !row->about)
+			continue;
+		const struct field d = field_of(row);
+		rows[n] = row_of(&d);
+		rows[n++].name = name;
+	}
+	return n;
+}
+
+void request_form_fields_copy(const json_t *client, const struct field_table *own, json_t *out)
+{
+	for (size_t i = 0; i < request_form_fields.n_rows; i++) {
+		const char *name = form_rows[i].name;
+		json_t *v = json_object_get(client, name);
+		bool taken = form_rows[i].effect == FIELD_IGNORED; /* already named as ignored */
+		for (const struct field_table *t = own; t && t != &request_form_fields; t = t->next)
+			for (size_t k = 0; k < t->n_rows; k++)
+				taken |= strcmp(t->rows[k].name, name) == 0;
+		if (v && !taken)
+			json_object_set(out, name, v);
 	}
 }
 
@@ -512,22 +662,8 @@ const struct field_table *request_fields_table(enum api_dialect dialect)
 
 void request_fields_init(struct request_fields *f, const struct model_config *c)
 {
-	*f = (struct request_fields){.temperature = isnan(c->gen_temperature) ? 1 : c->gen_temperature,
-				     .top_p = isnan(c->gen_top_p) ? 1 : c->gen_top_p,
-				     .min_p = isnan(c->gen_min_p) ? 0 : c->gen_min_p,
-				     .repetition = isnan(c->gen_repetition) ? 1 : c->gen_repetition,
-				     .top_k = c->gen_top_k > 0 ? c->gen_top_k : 0,
-				     .typical_p = 1,
-				     .xtc_threshold = 0.1,
-				     .dry_base = 1.75,
-				     .dry_allowed = 2,
-				     .dry_last_n = -1,
-				     .mirostat_tau = 5,
-				     .mirostat_eta = 0.1,
-				     .n = 1,
-				     .best_of = -1,
+	*f = (struct request_fields){.best_of = -1,
 				     .beam_width = -1,
-				     .length_penalty = 1,
 				     .logprobs = -1,
 				     .prompt_logprobs = -1,
 				     .top_logprobs = -1,
@@ -536,6 +672,18 @@ void request_fields_init(struct request_fields *f, const struct model_config *c)
 				     .thinking_budget = -1,
 				     .show_reasoning = true,
 				     .add_generation = true};
+	for (size_t i = 0; i < n_params_rows; i++)
+		f->params[i] = params_rows[i].neutral;
+	if (!isnan(c->gen_temperature))
+		FIELD_PARAM(f, temperature) = c->gen_temperature;
+	if (!isnan(c->gen_top_p))
+		FIELD_PARAM(f, top_p) = c->gen_top_p;
+	if (!isnan(c->gen_min_p))
+		FIELD_PARAM(f, min_p) = c->gen_min_p;
+	if (!isnan(c->gen_repetition))
+		FIELD_PARAM(f, repetition) = c->gen_repetition;
+	if (c->gen_top_k > 0)
+		FIELD_PARAM(f, top_k) = c->gen_top_k;
 }
 
 json_t *request_fields_model(const struct model_config *c)
@@ -563,13 +711,13 @@ void request_fields_ignore(struct request_fields *f, const char *name)
 	field_table_ignore(f->ignored, sizeof f->ignored, name);
 }
 
-/* Names to fields, by open addressing: index + 1 of the first field of a name, 0: free.  A request may have
- * as many unknown names as its bytes hold. */
-enum { N_FIELDS = sizeof fields / sizeof fields[0], SLOTS = 1024 };
-_Static_assert(SLOTS >= 4 * N_FIELDS && N_FIELDS < 256, "at most a quarter full");
-static uint8_t slots[SLOTS];
+/* Hash table from names to fields, open addressing: index + 1 of the first field with a name; 0: free.  A
+ * request may have as many unknown names as its bytes hold. */
+enum { SLOTS = 2048 };
+_Static_assert(SLOTS >= 4 * N_FIELDS_MAX, "at most a quarter full");
+static uint16_t slots[SLOTS];
 
-/* The slot that has the name, or a free one. */
+/* Return the slot that has the name, or a free one. */
 static size_t slot_of(const char *name)
 {
 	size_t at = XXH3_64bits(name, strlen(name)) % SLOTS;
@@ -578,20 +726,28 @@ static size_t slot_of(const char *name)
 	return at;
 }
 
-__attribute__((constructor)) static void fill_slots(void)
+static void fill_slots(void)
 {
-	for (size_t i = 0; i < N_FIELDS; i++) {
+	for (size_t i = 0; i < n_fields; i++) {
 		size_t at = slot_of(fields[i].name);
 		if (!slots[at])
-			slots[at] = (uint8_t)(i + 1);
+			slots[at] = (uint16_t)(i + 1);
 	}
 }
 
-/* Dialects may each have a field of the same name: somewhere behind the first. */
+__attribute__((constructor)) static void fill(void)
+{
+	fill_fields();
+	fill_tables();
+	fill_slots();
+}
+
+/* Find the field of a dialect.  Dialects may each have a field of the same name; all of them are at or after
+ * the first. */
 static const struct field *find(const char *name, unsigned where)
 {
-	uint8_t first = slots[slot_of(name)];
-	for (size_t i = first ? first - 1u : N_FIELDS; i < N_FIELDS; i++)
+	uint16_t first = slots[slot_of(name)];
+	for (size_t i = first ? first - 1u : n_fields; i < n_fields; i++)
 		if ((fields[i].where & where) && strcmp(fields[i].name, name) == 0)
 			return &fields[i];
 	return NULL;
@@ -600,7 +756,7 @@ static const struct field *find(const char *name, unsigned where)
 static int read_map(const json_t *map, unsigned where, bool strict, struct request_fields *f,
 		    struct api_problem *p)
 {
-	json_t *m = (json_t *)map; /* iteration takes no const */
+	json_t *m = (json_t *)map; /* iteration needs a non-const pointer */
 	const char *name;
 	json_t *v;
 	json_object_foreach(m, name, v)
@@ -610,7 +766,7 @@ static int read_map(const json_t *map, unsigned where, bool strict, struct reque
 		if (d && json_is_null(v))
 			continue;
 		if (d && d->set)
-			rc = d->set(f, d, v, p);
+			rc = json_big(v) ? api_fail_big(p, name, v) : d->set(f, d, v, p);
 		else if (!d && strict)
 			rc = api_fail(p, E_BAD_REQUEST, name, "unknown field %.64s%s", name,
 				      where == PARAMS ? " in params" : "");
@@ -622,7 +778,32 @@ static int read_map(const json_t *map, unsigned where, bool strict, struct reque
 	return 0;
 }
 
-/* A job socket request: its own fields, then `params`. */
+static bool same_value(const json_t *a, const json_t *b)
+{
+	return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+						      : json_equal(a, b);
+}
+
+/* Check that several names of one field have the same value: n_predict and max_tokens. */
+static int check_names(const json_t *map, unsigned where, struct api_problem *p)
+{
+	const struct field *given[N_FIELDS_MAX];
+	size_t n = 0;
+	for (size_t i = 0; i < n_fields; i++) {
+		const struct field *d = &fields[i];
+		const json_t *v = d->at && d->where & where ? json_get(map, d->name) : NULL;
+		for (size_t k = 0; v && k < n; k++)
+			if (given[k]->at == d->at && !same_value(v, json_get(map, given[k]->name)))
+				return api_fail(p, E_BAD_REQUEST, d->name,
+						"%s and %s are two names of one field, with different values",
+						d->name, given[k]->name);
+		if (v)
+			given[n++] = d;
+	}
+	return 0;
+}
+
+/* Read a job socket request: its own fields, then `params`. */
 static int read_submit(const json_t *request, struct request_fields *f, struct api_problem *p)
 {
 	json_t *m = json_copy((json_t *)request);
@@ -646,8 +827,10 @@ int request_fields_read(const json_t *request, enum api_dialect dialect, bool st
 {
 	if (!json_is_object(request))
 		return api_fail(p, E_BAD_REQUEST, "", "the request must be a map of fields to values");
-	int rc = dialect == API_JOBS ? read_submit(request, f, p)
-				     : read_map(request, dialect == API_CHAT ? CHAT : TEXT, strict, f, p);
+	const unsigned where = dialect == API_CHAT ? CHAT : TEXT;
+	int rc = dialect == API_JOBS ? read_submit(request, f, p) : read_map(request, where, strict, f, p);
+	if (!rc && dialect != API_JOBS)
+		rc = check_names(request, where, p);
 	if (rc)
 		return rc;
 	if (f->has_stream_options && !f->stream)
@@ -657,10 +840,10 @@ int request_fields_read(const json_t *request, enum api_dialect dialect, bool st
 		return api_fail(p, E_BAD_REQUEST, "max_tokens",
 				"max_tokens is 0, which is only taken with echo and without stream");
 	if (f->no_output)
-		f->max_tokens = 1; /* generated, not shown */
-	if (f->best_of != -1 && f->best_of < f->n)
-		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %lld",
-				(long long)f->best_of, (long long)f->n);
+		f->max_tokens = 1; /* one token is generated, but not shown */
+	if (f->best_of != -1 && (double)f->best_of < FIELD_PARAM(f, n))
+		return api_fail(p, E_BAD_REQUEST, "best_of", "best_of is %lld, less than n, which is %.0f",
+				(long long)f->best_of, FIELD_PARAM(f, n));
 	return request_fields_check_beams(dialect == API_JOBS ? json_object_get(request, "params") : request,
 					  f, p);
 }

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* One id of the model's vocabulary, or -1 with *p filled. */
+/* Return one id of the model's vocabulary, or -1 with *p filled. */
 static int64_t token_id(const struct service *svc, const json_t *v, const char *field, size_t at,
 			struct api_problem *p)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* OpenAI's rule: a name that cannot forge markup within a prompt. */
+/* Check OpenAI's rule for names, which cannot forge markup within a prompt. */
 static bool is_name(const json_t *v)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
@@ -50,7 +50,7 @@ static const json_t *find(const json_t *tools, const char *name)
 	return NULL;
 }
 
-/* Which of the tools may be called; the prompt shows all. */
+/* Read which tools may be called; the prompt shows all tools. */
 static int read_allowed(const json_t *choice, struct tool_request *out, struct api_problem *p)
 {
 	const json_t *allowed = json_object_get(choice, "allowed_tools"), *v;

@@ -1,5 +1,4 @@
-/* tool_request.h - the tools of a chat request: whether they are well-formed, and which may be called.
- * Pure. */
+/* tool_request.h - the tools of a chat request: checks them and decides which may be called.  Pure. */
 #ifndef QUERN_CONTROLLER_REQUEST_TOOL_REQUEST_H
 #define QUERN_CONTROLLER_REQUEST_TOOL_REQUEST_H
 
@@ -15,20 +14,19 @@ struct tool_request {
 	bool may_call;       /* outputs are searched for calls */
 	const char *forced;  /* the tool to call, borrowed; NULL: the model chooses */
 	bool required;       /* at least one call */
-	/* [{"function": {"name"}}, ...], tools to which calls are restricted; NULL: all may be called.
-	 * Borrowed */
+	/* [{"function": {"name"}}, ...]: the only tools that may be called; NULL: all.  Borrowed */
 	const json_t *allowed;
-	bool strict; /* one of the tools is: its arguments follow its schema */
+	bool strict; /* at least one tool is strict: its arguments follow its schema */
 };
 
-/* tools: [{"type": "function", "function": {"name", "description"?, "parameters"?}}, ...] or NULL;
- * choice: "none", "auto", "required", {"type": "function", "function": {"name"}},
- * {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}} or NULL.
- * style: of the model's calls.  -EINVAL with *p filled. */
+/* Read the tools.  tools: [{"type": "function", "function": {"name", "description"?, "parameters"?}}, ...] or
+ * NULL.  choice: "none", "auto", "required", {"type": "function", "function": {"name"}}, {"type":
+ * "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}} or NULL.  style: the
+ * style of the model's calls.  -EINVAL with *p filled. */
 int tool_request_read(const json_t *tools, const json_t *choice, enum tools_style style,
 		      struct tool_request *out, struct api_problem *p);
 
-/* The tools that may be called: a new reference. */
+/* Return the tools that may be called: a new reference. */
 json_t *tool_request_callable(const struct tool_request *t);
 
 #endif

@@ -10,27 +10,27 @@
 
 #define NIL UINT32_MAX
 
-/* Hypotheses share their beginnings: a token each, linked to the one before it. */
+/* A token of one or several hypotheses, linked to the token before it: hypotheses share their beginnings. */
 struct node {
-	uint32_t before; /* NIL: the first; of a free node, the next free one */
-	uint32_t refs;   /* nodes behind it, and hypotheses that end here; 0: free */
+	uint32_t before; /* node of the previous token; NIL: the first; in a free node, the next free node */
+	uint32_t refs;   /* following nodes, and hypotheses that end here; 0: free */
 	uint32_t token;
 	uint32_t rank;
 	float logprob;
 	uint32_t n_top;
 };
 
-/* What may follow a hypothesis. */
+/* The candidates for the next token of a hypothesis. */
 struct offer {
 	uint32_t n;
-	uint32_t at;     /* next of the order */
-	uint32_t *ids;   /* [n_candidates] as they came */
+	uint32_t at;     /* index in order of the next candidate */
+	uint32_t *ids;   /* [n_candidates] as received */
 	float *logprobs; /* [n_candidates] */
-	float *sums;     /* [n_candidates] with the hypothesis's own */
-	uint32_t *order; /* [n] by (sum, id) */
+	float *sums;     /* [n_candidates] logprob plus the hypothesis's sum */
+	uint32_t *order; /* [n] indices sorted by (sum, id) */
 };
 
-/* A hypothesis that lives. */
+/* A live hypothesis. */
 struct life {
 	uint32_t place;
 	uint32_t node; /* its last token; NIL: none yet */
@@ -47,21 +47,21 @@ struct finished {
 struct beam {
 	const struct params *p; /* borrowed */
 	uint32_t width, n_candidates, n_top;
-	uint32_t length;    /* tokens of every living hypothesis */
-	struct life *lives; /* [n_lives] by rank */
+	uint32_t length;    /* tokens of every live hypothesis */
+	struct life *lives; /* [n_lives] live hypotheses by rank */
 	struct life *next;  /* [width] scratch */
 	uint32_t n_lives;
-	uint32_t *rank;       /* [width] of the one that lives at a place, NIL: none */
-	struct offer *offers; /* [width] by place; n is 0 where nothing was offered */
+	uint32_t *rank;       /* [width] rank of the live hypothesis at a place; NIL: none */
+	struct offer *offers; /* [width] by place; n is 0 if nothing was offered */
 	bool *offered;        /* [width] */
 	uint32_t n_offered;
-	struct finished *done; /* [n_done], best first; one more has room */
+	struct finished *done; /* [n_done], best first; capacity width + 1 */
 	uint32_t n_done;
 	struct node *nodes;
 	uint32_t n_nodes, cap_nodes, free_node;
 	uint32_t *top_ids; /* [cap_nodes * n_top] */
 	float *top_logprobs;
-	uint32_t *words; /* memory of the offers */
+	uint32_t *words; /* memory that the offers point into */
 	float *floats;
 };
 
@@ -144,7 +144,7 @@ static void node_unref(struct beam *b, uint32_t i)
 	}
 }
 
-/* Candidate k of the offer behind `before`, with one reference. */
+/* Add candidate k of the offer after node `before`; return the new node, with one reference. */
 static uint32_t node_add(struct beam *b, uint32_t before, const struct offer *o, uint32_t k)
 {
 	uint32_t i = node_new(b), rank = 1;
@@ -168,7 +168,7 @@ static uint32_t node_add(struct beam *b, uint32_t before, const struct offer *o,
 
 /* ---- candidates ---- */
 
-/* With the first candidates: thousands of searches may wait to begin. */
+/* Allocate with the first candidates, not with the search: thousands of searches may wait to begin. */
 static void reserve_offers(struct beam *b)
 {
 	const size_t n = b->n_candidates;
@@ -203,12 +203,12 @@ bool beam_offer(struct beam *b, uint32_t place, const uint32_t *ids, const float
 	o->n = o->at = 0;
 	for (uint32_t i = 0; i < n && o->n < b->n_candidates; i++) {
 		if (!(logprobs[i] > -INFINITY))
-			continue; /* impossible, or not a number */
+			continue; /* impossible token, or not a number */
 		uint32_t k = o->n++, at = k;
 		o->ids[k] = ids[i];
 		o->logprobs[k] = logprobs[i];
 		o->sums[k] = sum + logprobs[i];
-		/* Sums may be equal where the logprobs are not. */
+		/* Sums may be equal although the logprobs differ. */
 		for (; at > 0; at--) {
 			uint32_t e = o->order[at - 1];
 			if (o->sums[e] > o->sums[k] || (o->sums[e] == o->sums[k] && o->ids[e] < ids[i]))
@@ -221,7 +221,7 @@ bool beam_offer(struct beam *b, uint32_t place, const uint32_t *ids, const float
 	return ++b->n_offered == b->n_lives;
 }
 
-/* The rank of the hypothesis that has the next candidate; NIL: there is none. */
+/* Return the rank of the hypothesis that has the next candidate; NIL: there is none. */
 static uint32_t next_of_all(const struct beam *b)
 {
 	uint32_t best = NIL;
@@ -260,8 +260,8 @@ static void finish(struct beam *b, const struct life *l, uint32_t k, bool stoppe
 		node_unref(b, b->done[--b->n_done].node);
 }
 
-/* The output's form lets it do nothing but end: it does, before min_tokens, as the worker ranks stop tokens
- * there where nothing else is left. */
+/* Return whether the structured output can only end here.  Then it ends even before min_tokens: the worker
+ * offers stop tokens there if no other token is left. */
 static bool must_stop(const struct beam *b, const struct offer *o)
 {
 	for (uint32_t i = 0; i < o->n; i++)
@@ -270,7 +270,7 @@ static bool must_stop(const struct beam *b, const struct offer *o)
 	return b->p->form;
 }
 
-/* Sorts the candidates into finished ones and `next`; how many live on. */
+/* Sort the candidates into finished hypotheses and `next`; return how many continue. */
 static uint32_t select_lives(struct beam *b)
 {
 	const bool last = b->length + 1 >= b->p->max_tokens, may_stop = b->length >= b->p->min_tokens;
@@ -285,14 +285,14 @@ static uint32_t select_lives(struct beam *b)
 		if ((stop || last) && seen < b->width)
 			finish(b, l, k, stop);
 		if (!stop && !last)
-			/* Its place is its parent's until places are given out. */
+			/* It has its parent's place until give_places(). */
 			b->next[n++] = (struct life){l->place, node_add(b, l->node, o, k), o->sums[k]};
 		seen++;
 	}
 	return n;
 }
 
-/* Could a living hypothesis still be better than the worst that is finished? */
+/* Return whether a live hypothesis could still beat the worst finished one. */
 static bool improvable(const struct beam *b, uint32_t length)
 {
 	if (b->n_done < b->width)

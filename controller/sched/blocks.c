@@ -12,12 +12,11 @@ struct blocks {
 	uint32_t n;    /* blocks in the pool */
 	uint32_t size; /* tokens of a block */
 	uint32_t n_free;
-	uint32_t *free; /* [n_free] stack: the block freed last is taken first, while its cache lines are warm
-			 */
+	uint32_t *free; /* [n_free] stack: the block freed last is taken first, as its cache lines are warm */
 	uint32_t *refs; /* [n] references */
 	struct prefix *prefix; /* NULL: no cache */
 	uint32_t n_cached;
-	/* [n + 1] ring of the cached blocks, least recently used first behind [n]. */
+	/* [n + 1] ring of the cached blocks, least recently used first; [n] is the head. */
 	struct {
 		uint32_t prev, next;
 	} * lru;
@@ -65,7 +64,7 @@ void blocks_ref(struct blocks *b, uint32_t id)
 {
 	assert(id < b->n);
 	if (b->refs[id]++ == 0)
-		lru_remove(b, id); /* a block without references can only have come from the prefix cache */
+		lru_remove(b, id); /* a block without references can only be a cached one */
 }
 
 static void unref(struct blocks *b, uint32_t id)
@@ -79,7 +78,7 @@ static void unref(struct blocks *b, uint32_t id)
 		b->free[b->n_free++] = id;
 }
 
-/* Everything is free. */
+/* Make everything free. */
 static void reset(struct blocks *b)
 {
 	memset(b->refs, 0, b->n * sizeof *b->refs);
@@ -184,7 +183,7 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 		blocks_push(t, blocks_take(b));
 		change->entry(change->user, t->n - 1, t->ids[t->n - 1]);
 	}
-	t->n_writable = t->n * b->size;
+	t->n_writable = want * b->size;
 }
 
 void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks)
@@ -248,21 +247,35 @@ void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint6
 {
 	if (!b->prefix)
 		return;
-	/* Two sequences may have computed the same tokens at a time: one block of them is indexed. */
+	/* Two sequences may have computed the same tokens at the same time: only one of the blocks is
+	 * indexed. */
 	int64_t known = prefix_find(b->prefix, *chain, tokens);
 	if (known != PREFIX_NONE) {
 		*chain = prefix_number(b->prefix, (uint32_t)known);
 		return;
 	}
-	/* The block may still be indexed behind such a duplicate of its predecessor, gone since. */
+	/* The block may still be indexed under such a duplicate of its predecessor that is gone. */
 	prefix_remove(b->prefix, id);
 	*chain = prefix_insert(b->prefix, id, *chain, tokens);
+}
+
+void blocks_forget(struct blocks *b)
+{
+	if (!b->prefix)
+		return;
+	while (b->n_cached) {
+		const uint32_t id = b->lru[b->n].next;
+		lru_remove(b, id);
+		b->free[b->n_free++] = id;
+	}
+	prefix_reset(b->prefix);
 }
 
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later)
 {
 	t->n_writable = 0;
-	/* Backwards: the end of a cached chain is then evicted before its beginning, which stays usable. */
+	/* Backwards, so that the end of a cached chain is evicted before its beginning, which stays
+	 * usable. */
 	while (t->n > 0) {
 		uint32_t id = t->ids[--t->n];
 		if (later)

@@ -2,16 +2,16 @@
 
 #include <math.h>
 
-/* The weight of the latest step: in the speed, and in the averages at that speed. */
+/* Weight of the latest step: in the speed, and in the averages at that speed. */
 static const double speed_weight = 0.5, weight = 0.1;
 /* A step counts as at most this much longer than expected. */
 static const double spike = 1.3;
-/* The numbers of decodes differ enough to show what one costs: standard deviation over mean. */
+/* Least spread (standard deviation over mean) of the number of decodes that shows the cost of a decode. */
 static const double spread = 0.1;
 
-/* By steps without prompts and these with prompts, at speed 1; row_us 0: there are none.  Where it is not
- * known what a decode costs, it is as dear as a row of a prompt.  Where more rows took no longer, or all of
- * the time is theirs, nothing is fixed. */
+/* Fit the line through the averages of steps without prompts and of m's steps with prompts, at speed 1.
+ * row_us 0: no steps with prompts seen.  If the cost of a decode is unknown, a decode costs as much as a
+ * prompt row.  If more rows took no longer, or the rows account for all of the time, fixed_us is 0. */
 static struct sched_costs line(const struct pace *p, const struct pace_mean *m)
 {
 	const struct pace_mean *a = &p->alone;
@@ -29,7 +29,7 @@ static struct sched_costs line(const struct pace *p, const struct pace_mean *m)
 	return (struct sched_costs){.row_us = row, .decode_us = row};
 }
 
-/* At speed 1. */
+/* Return the costs at speed 1. */
 static struct sched_costs costs(const struct pace *p)
 {
 	const struct sched_costs few = line(p, &p->few), many = line(p, &p->many);
@@ -39,7 +39,7 @@ static struct sched_costs costs(const struct pace *p)
 	return (struct sched_costs){.row_us = row, .decode_us = row};
 }
 
-/* Of a step of m's kind at speed 1. */
+/* Return the expected time of a step of m's kind at speed 1. */
 static double expected(const struct pace *p, const struct pace_mean *m, double decodes, double prompts)
 {
 	if (m == &p->alone)
@@ -56,7 +56,7 @@ static void note(struct pace_mean *m, double decodes, double prompts, double us)
 	m->us += w * (us - m->us);
 }
 
-/* Of a step without prompts; before it is part of the mean. */
+/* Update the variance and covariance by a step without prompts, before the step is added to the mean. */
 static void note_spread(struct pace *p, double decodes, double us)
 {
 	const double d = decodes - p->alone.decodes;
@@ -80,8 +80,8 @@ void pace_note(struct pace *p, uint32_t rows, uint32_t prompt_rows, uint32_t us)
 		return;
 	if (p->slower <= 0)
 		p->slower = 1;
-	/* Against the steps of its kind: their rows may cost more than those of another.  Another number of
-	 * decodes is no news of the speed, as long as it is not known what one costs. */
+	/* Compare with steps of the same kind: a row's cost differs between kinds.  A different number of
+	 * decodes says nothing about the speed as long as the cost of a decode is unknown. */
 	if (p->alone.us > 0 && m->us > 0 && (prompt_rows || decodes == m->decodes || p->decode_known)) {
 		const double e = p->slower * expected(p, m, decodes, prompts);
 		took = fmin(took, spike * e);

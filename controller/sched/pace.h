@@ -1,21 +1,22 @@
-/* pace.h - what steps of a replica cost, from those that it has done:
+/* pace.h - a model of what a replica's steps cost, fitted to the steps that it has done:
  *
  *     step = speed * (fixed + decodes * decode + prompt rows * row)
  *
  *       us |            x  steps with prompts: moving averages of rows and time
  *          |         .-'      slope: row
- *          |     x-'       steps of decodes alone: likewise
+ *          |     x-'       steps of decodes alone: moving averages of rows and time
  *          | .-'              slope: decode
  *    fixed +--------------- rows
  *
- * Averages are kept apart: however long one kind is not seen, the line keeps its slope.  A machine that
- * others use is slower for a while, and as long as prompts go on, no step shows what decodes alone take then.
- * So the speed is followed sooner than the rest, by every step, and counts for all: else what decodes cost
- * more would be taken for the price of a prompt's rows, and its parts would shrink to nothing.
+ * The averages of each kind of step are kept apart: however long one kind is not seen, the line keeps its
+ * slope.  A machine that others use is slower for a while, and as long as steps have prompts, no step shows
+ * the cost of decodes alone.  So the speed follows every step quickly and scales all costs: otherwise a
+ * slower decode would be taken for dearer prompt rows, and chunks would shrink to nothing.
  *
- * A row costs less in a step of many, where kernels work on several at once.  Steps with prompts are kept
- * apart by that, too, and those of many count: else parts that are small because rows seem dear would stay
- * so. Where rows of few seem cheaper, what was seen last is believed, and the other forgotten. */
+ * A row costs less in a step of many rows, where kernels compute several rows at once.  So steps with prompts
+ * are divided by their number of rows, and the costs come from steps of many rows if there are any: otherwise
+ * chunks that are small because rows seem dear would stay small.  If rows seem cheaper in steps of few rows,
+ * the latest step's average is kept and the other is reset. */
 #ifndef QUERN_CONTROLLER_SCHED_PACE_H
 #define QUERN_CONTROLLER_SCHED_PACE_H
 
@@ -27,24 +28,26 @@ enum { PACE_MANY = 16 };
 
 struct pace_mean {
 	double decodes, prompts; /* rows */
-	double us;               /* at speed 1; 0: none seen */
+	double us;               /* at speed 1; 0: no step seen */
 };
 
 /* Zero-initialised is empty. */
 struct pace {
 	struct pace_mean alone; /* steps without prompts */
-	struct pace_mean few;   /* with them, fewer than PACE_MANY rows */
-	struct pace_mean many;  /* with them, more */
-	double var, cov;        /* of the decodes of steps without prompts; with their time at speed 1 */
-	bool decode_known;      /* their number has changed enough to show what one costs: */
-	double decode_us;       /* at speed 1 */
-	double slower;          /* than speed 1; 0: no step seen */
+	struct pace_mean few;   /* steps with prompts, fewer than PACE_MANY rows */
+	struct pace_mean many;  /* steps with prompts, PACE_MANY rows or more */
+	double var, cov;        /* steps without prompts: variance of the number of decodes; its
+				   covariance with the time at speed 1 */
+	bool decode_known;      /* the number of decodes has varied enough to show the cost of a decode: */
+	double decode_us;       /* cost of a decode at speed 1 */
+	double slower;          /* time relative to speed 1; 0: no step seen */
 };
 
-/* A step of that many rows took us; prompt_rows of them were of prompts.  us 0: unknown, ignored.  A step
- * that took far longer than those before it counts little: the machine did something else. */
+/* Record that a step with this many rows took us microseconds; prompt_rows of the rows were of prompts.  us
+ * 0: unknown, ignored.  A step that took far longer than expected counts little: the machine did something
+ * else. */
 void pace_note(struct pace *p, uint32_t rows, uint32_t prompt_rows, uint32_t us);
-/* All 0 before the first step. */
+/* Return the costs; all 0 before the first step. */
 struct sched_costs pace_costs(const struct pace *p);
 
 #endif

@@ -13,7 +13,7 @@
 #define ROOT_BIT (1ull << 63)
 
 struct entry {
-	uint64_t number; /* of this content; 0: the block is not indexed */
+	uint64_t number; /* number of the block's content; 0: the block is not indexed */
 	uint64_t parent;
 	uint32_t next; /* block in the same bucket, or NIL */
 	uint32_t bucket;
@@ -22,11 +22,11 @@ struct entry {
 #define NIL UINT32_MAX
 
 struct prefix {
-	uint32_t n, size; /* blocks, tokens of each */
+	uint32_t n, size; /* number of blocks, tokens per block */
 	uint64_t seed;
-	uint64_t last;         /* last number that was assigned */
+	uint64_t last;         /* last number assigned */
 	uint32_t mask;         /* buckets - 1 */
-	uint32_t *buckets;     /* first block of each */
+	uint32_t *buckets;     /* first block of each bucket */
 	struct entry *entries; /* [n] */
 	uint32_t *tokens;      /* [n][size] */
 };

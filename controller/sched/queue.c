@@ -7,37 +7,38 @@
 #include <stdlib.h>
 
 enum {
-	HASH = 1024, /* chains of lanes, and of accounts: a power of two */
+	HASH = 1024, /* hash buckets of lanes, and of accounts: a power of two */
 	/* Idle lanes kept, so that a user cannot reset its counter by pausing. */
 	LANES_IDLE_MAX = 16384,
 	/* A group that has begun goes before new ones unless its user is ahead by this many tokens. */
 	BEGUN_BONUS = 4096,
-	/* Tokens that a key, or a user with other jobs here, may claim later: one that submits a little,
-	 * again and again, is not to wait behind a flood each time.  Seconds of others' time, not hours. More
-	 * than the lead at which a running group makes place (FAIR_LEAD). */
+	/* Credit in tokens for a key, or a user with other jobs here: a key that submits a little now and
+	 * then must not wait for a flood each time.  It costs others seconds, not hours.  More than the lead
+	 * at which a running group is preempted (FAIR_LEAD). */
 	CREDIT = 32768,
 };
 
-/* What an account or a lane has got, and what waits in it. */
+/* Service received by an account or a lane, and its waiting sequences. */
 struct counter {
 	uint64_t served; /* virtual token counter: tokens / share */
-	uint64_t level;  /* where it started, without credit, when a new job last came to wait */
+	uint64_t level;  /* starting level, without credit, when a new job last arrived */
 	uint32_t share;
-	uint32_t remainder; /* tokens charged, fewer than share, that are not in served yet */
+	uint32_t remainder; /* tokens charged but not yet in served, fewer than share */
 	uint32_t n_groups;
-	uint32_t n_waiting, n_begun; /* waiting sequences; of groups that have begun */
-	uint32_t at;                 /* index among the waiting ones, while n_waiting */
+	uint32_t n_waiting, n_begun; /* waiting sequences; of these, of groups that have begun */
+	uint32_t at;                 /* index in the array of waiting lanes or accounts, while n_waiting */
 };
 
-/* Counters that start from each other: of the accounts of a tier, or of the lanes of an account. */
+/* Counters with starting levels that depend on each other: the accounts of a tier, or the lanes of an
+ * account. */
 struct peers {
-	uint64_t max_served; /* of any that it has or had */
-	/* The lowest level of those that have new jobs (peers_level()); UINT64_MAX: none has. */
+	uint64_t max_served; /* highest counter of any present or past member */
+	/* Lowest level of the members that have new jobs (peers_level()); UINT64_MAX: none has. */
 	uint64_t least;
 	bool least_known;
 };
 
-/* The accounts of one priority.  Freed with the last of them: counters then start from 0 again. */
+/* The accounts of one priority.  Freed with its last account: counters then start from 0 again. */
 struct tier {
 	int32_t priority;
 	uint32_t n_accounts;
@@ -56,15 +57,15 @@ struct account {
 };
 
 struct lane {
-	/* All that choosing the next sequence reads of a lane, in few cache lines. */
+	/* The fields that choosing the next sequence reads, kept in few cache lines. */
 	struct counter c;
-	uint64_t first_order;     /* of the first waiting sequence, while there is one */
-	int64_t first_arrival_us; /* likewise */
+	uint64_t first_order;     /* order of the first waiting sequence, while there is one */
+	int64_t first_arrival_us; /* arrival of the first waiting sequence, while there is one */
 	struct account *account;
 	uint64_t user;
 	struct lane *hash_next;
-	struct seq head;    /* of the list of its waiting sequences */
-	struct seq *pushed; /* the last one put into it; NULL: unknown */
+	struct seq head;    /* head of the list of its waiting sequences */
+	struct seq *pushed; /* the sequence pushed last; NULL: unknown */
 };
 
 struct queue {
@@ -73,8 +74,8 @@ struct queue {
 	/* [n_protected] groups admitted for their age, until their protection ends or they leave. */
 	struct group **protected;
 	uint32_t n_protected, max_protected;
-	/* By (account, priority), and by (account, priority, user).  Chains of their own: the keys do not fit
-	 * a struct map. */
+	/* Hash chains by (account, priority), and by (account, priority, user): these keys do not fit a
+	 * struct map. */
 	struct account *accounts[HASH];
 	struct lane *lanes[HASH];
 	struct map tiers;         /* by priority */
@@ -103,7 +104,7 @@ static uint32_t hash_of(uint64_t account, int32_t priority, uint64_t user)
 	return (uint32_t)(h >> 54) & (HASH - 1);
 }
 
-/* The tier of a new account. */
+/* Return the tier of a new account. */
 static struct tier *tier_join(struct queue *q, int32_t priority)
 {
 	struct tier *t = map_get(&q->tiers, (uint32_t)priority);
@@ -170,7 +171,7 @@ static void lane_free(struct queue *q, struct lane *l)
 	free(l);
 }
 
-/* Frees lanes without groups, or all. */
+/* Free lanes without groups, or all. */
 static void free_lanes(struct queue *q, bool all)
 {
 	for (int i = 0; i < HASH; i++)
@@ -199,8 +200,8 @@ void queue_free(struct queue *q)
 
 /* ---- counters ---- */
 
-/* A new job of it waits.  Preempted sequences do not count: they keep their place, however long ago their
- * user's counter was last raised. */
+/* Return whether a new job waits.  Preempted sequences do not count: they keep their place, however long ago
+ * their user's counter was last raised. */
 static bool has_new(const struct counter *c)
 {
 	return c->n_waiting > c->n_begun;
@@ -217,10 +218,10 @@ static void see_new(struct peers *p, const struct counter *c)
 		p->least = without_credit(c);
 }
 
-/* Where the counter of an account or lane without new jobs starts when one arrives: at the lowest counter of
- * its peers that have some.  Where none has, at the highest that any had.  The lowest of those that run would
- * not do: a key that runs little all the time is far behind, and one that started there would go before all
- * others until it had caught up. */
+/* Return the level at which the counter of an account or lane without new jobs starts when one arrives: the
+ * lowest counter of its peers with new jobs, or the highest that any peer ever had if none has new jobs.  The
+ * lowest counter of running jobs would be unfair: a key that runs a little all the time is far behind, and a
+ * newcomer starting there would go before all others until it had caught up. */
 static uint64_t peers_level(const struct peers *p)
 {
 	assert(p->least_known);
@@ -254,7 +255,7 @@ static uint64_t lane_level(struct queue *q, struct account *a)
 	return peers_level(p);
 }
 
-/* Its first new job comes to wait. */
+/* Raise the counter when its first new job arrives. */
 static void start_at(struct counter *c, uint64_t level, bool has_credit)
 {
 	uint64_t credit = has_credit ? CREDIT : 0;
@@ -283,7 +284,7 @@ bool queue_join(struct queue *q, struct group *g)
 	struct account *a = account_of(q, g->account, g->priority);
 	struct lane *l = lane_of(q, a, g->user);
 	bool first = !has_new(&a->c);
-	/* Names of users are free, accounts are not: an absent user has no credit. */
+	/* Users' names are free to invent, accounts are not: a user without other jobs gets no credit. */
 	if (first)
 		start_at(&a->c, account_level(q, a), a->id || a->c.n_groups);
 	if (!has_new(&l->c))
@@ -362,9 +363,9 @@ static void remove_waiting(struct queue *q, struct lane *l, bool begun)
 		a->tier->accounts.least_known = false;
 }
 
-/* The sequence of the lane that s goes before.  New ones go to the end, preempted ones to their place by
- * arrival, near the front, and those of a lost worker, which come in their order, behind the one that was put
- * there last: the search goes on from both places at once. */
+/* Return the sequence of the lane before which s is inserted.  New sequences go to the end.  Preempted ones
+ * go near the front, by arrival.  Those of a lost worker arrive in order, each after the sequence inserted
+ * last.  So the search runs from the front and from the last insertion at once. */
 static struct seq *push_before(struct queue *q, struct lane *l, const struct seq *s)
 {
 	struct seq *front = l->head.next, *at = l->pushed ? l->pushed : l->head.prev;
@@ -388,7 +389,7 @@ static struct seq *push_before(struct queue *q, struct lane *l, const struct seq
 void queue_push(struct queue *q, struct seq *s)
 {
 	struct lane *l = s->group->lane;
-	struct seq *at = push_before(q, l, s); /* s is inserted before it */
+	struct seq *at = push_before(q, l, s); /* s is inserted before `at` */
 	s->prev = at->prev;
 	s->next = at;
 	at->prev->next = s;
@@ -423,7 +424,7 @@ uint64_t queue_order_steps(const struct queue *q)
 	return q->n_order_steps;
 }
 
-/* The first ready sequence of the lane. */
+/* Return the first ready sequence of the lane. */
 static struct seq *lane_first(struct lane *l, enum queue_ready (*ready)(const struct seq *s, void *user),
 			      void *user)
 {
@@ -442,7 +443,7 @@ static bool is_aged(const struct queue *q, const struct group *g, int64_t now_us
 	return now_us - g->since_us > q->aging_us;
 }
 
-/* What the order of two sequences of an account, or of two accounts, depends on. */
+/* The values that order two sequences of an account, or two accounts. */
 struct claim {
 	int64_t served;
 	uint64_t order;
@@ -454,8 +455,8 @@ static struct claim claim_of(const struct counter *c, const struct seq *s)
 			      s->group->order};
 }
 
-/* At least as good as the claim of any sequence there, without a look at them: there may be thousands of
- * lanes. */
+/* Return a bound: no sequence of the lane or account has a better claim.  Reads no sequence, because there
+ * may be thousands of lanes. */
 static struct claim claim_bound(const struct counter *c, uint64_t first_order)
 {
 	return (struct claim){(int64_t)c->served - (c->n_begun ? BEGUN_BONUS : 0), first_order};
@@ -482,7 +483,7 @@ struct pick {
 	void *user;
 };
 
-/* The ready sequence of the account that is next within it. */
+/* Return the ready sequence that is next within the account. */
 static struct seq *account_next(const struct account *a, const struct pick *p)
 {
 	struct seq *best = NULL;
@@ -500,12 +501,12 @@ static struct seq *account_next(const struct account *a, const struct pick *p)
 	return best;
 }
 
-/* Best ready sequence; prio: restrict to this priority, or NULL for the best of them. */
+/* Return the best ready sequence; prio: of this priority only; NULL: of the best priority. */
 static struct seq *best_ready(const struct queue *q, const struct pick *p, const int32_t *prio)
 {
 	struct seq *best = NULL;
 	struct claim claim = {0};
-	int32_t priority = 0; /* of best */
+	int32_t priority = 0; /* priority of best */
 	for (uint32_t i = 0; i < q->n_waiting; i++) {
 		const struct account *a = q->waiting[i];
 		int32_t its = a->tier->priority;
@@ -522,8 +523,8 @@ static struct seq *best_ready(const struct queue *q, const struct pick *p, const
 	return best;
 }
 
-/* The earliest ready sequence that has waited longer than the aging limit.  None of a lane waits since before
- * the lane's first arrival. */
+/* Return the earliest ready sequence that has waited longer than the aging limit.  No sequence of a lane has
+ * waited longer than the lane's first arrival. */
 static struct seq *earliest_aged(const struct queue *q, const struct pick *p)
 {
 	struct seq *best = NULL;
@@ -540,7 +541,7 @@ static struct seq *earliest_aged(const struct queue *q, const struct pick *p)
 	return best;
 }
 
-/* Whether the next admission may be one for age. */
+/* Return whether the next admission may be for age. */
 static bool age_has_turn(struct queue *q, int64_t now_us)
 {
 	for (uint32_t i = 0; i < q->n_protected;)

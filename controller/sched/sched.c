@@ -54,7 +54,7 @@ struct blocks_later *sched_host_later(struct sched *s)
 
 /* ---- waiting and running ---- */
 
-/* The order of the running list. */
+/* Return whether a goes before b in the running list. */
 static bool runs_before(const struct seq *a, const struct seq *b)
 {
 	const struct group *ga = a->group, *gb = b->group;
@@ -78,7 +78,8 @@ static void dequeue(struct sched *s, struct seq *q)
 	q->queued = false;
 }
 
-/* Tokens to compute when it comes back; the prompt counts once for all waiting sequences of the group. */
+/* Count the tokens to compute when the sequence is admitted again; the prompt counts once for all waiting
+ * sequences of the group. */
 static void add_backlog(struct sched *s, struct seq *q)
 {
 	const struct group *g = q->group;
@@ -95,7 +96,7 @@ static void remove_backlog(struct sched *s, struct seq *q)
 	q->backlog = 0;
 }
 
-/* The group, which has not begun, is queued from now on, or no longer. */
+/* Count a group that has not begun as queued, or no longer queued. */
 static void count_queued(struct sched *s, const struct group *g, bool is_queued)
 {
 	struct sched_queued *of = map_get(&s->queued, g->account);
@@ -120,7 +121,7 @@ struct sched_queued sched_queued(const struct sched *s, uint64_t account)
 	return of ? *of : (struct sched_queued){0};
 }
 
-/* Of a group that has not begun, the first waiting sequence is in the queue for all. */
+/* Queue the first waiting sequence of a group that has not begun; it stands for the whole group. */
 static void enqueue_first(struct sched *s, struct group *g)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++)
@@ -160,7 +161,7 @@ void sched_enter(struct sched *s, struct seq *q)
 			    blocks_for(s->blocks, q->group->n_prompt + q->group->params.max_tokens));
 }
 
-/* The index of a running sequence: the list is sorted. */
+/* Return the index of a running sequence; the list is sorted, so this is a binary search. */
 static uint32_t running_at(const struct sched *s, const struct seq *q)
 {
 	uint32_t lo = 0, hi = s->n_running - 1;
@@ -175,9 +176,10 @@ static uint32_t running_at(const struct sched *s, const struct seq *q)
 	return lo;
 }
 
-/* The next plan drops the slot, and may give it to another sequence. */
+/* Free the slot: the next plan drops it, and may give it to another sequence. */
 static void release_slot(struct sched *s, struct seq *q)
 {
+	sched_hold(s, q, false);
 	uint32_t i = running_at(s, q);
 	memmove(s->running + i, s->running + i + 1, (s->n_running - i - 1) * sizeof(struct seq *));
 	s->n_running--;
@@ -301,8 +303,8 @@ void sched_free(struct sched *s)
 	free(s);
 }
 
-/* The group that g follows.  Groups of a lost worker come in their order, but belong between others: the
- * search begins where the last one was put, so that two lists are merged in one pass. */
+/* Return the group after which g is inserted.  Groups of a lost worker arrive in order, but belong between
+ * others: the search begins at the last insertion, so that two lists are merged in one pass. */
 static struct group *link_after(struct sched *s, const struct group *g)
 {
 	struct group *after = s->all.prev;
@@ -392,7 +394,7 @@ void sched_unlink(struct sched *s, struct group *g)
 		count_queued(s, g, false);
 }
 
-/* Freed when no plan under way names it. */
+/* Remove the group; it is freed when no plan in flight names it. */
 static void group_remove(struct sched *s, struct group *g)
 {
 	sched_unlink(s, g);
@@ -420,7 +422,7 @@ void sched_end(struct sched *s, struct seq *q)
 	if (s->refused == q)
 		s->refused = NULL;
 	sched_clear_strikes(s, q);
-	q->n_pending = 0; /* tokens of plans under way are cut */
+	q->n_pending = 0; /* tokens of plans in flight are discarded */
 	q->state = SEQ_FINISHED;
 }
 
@@ -485,7 +487,7 @@ void sched_cancel(struct sched *s, uint64_t job, struct sched_events *ev)
 		sched_beam_abort(s, g, ev);
 		return;
 	}
-	/* The last one to finish removes the group. */
+	/* The last sequence to finish removes the group. */
 	uint32_t n = g->n_seqs;
 	for (uint32_t i = 0, live = g->n_live; i < n && live; i++)
 		if (g->seqs[i].state != SEQ_FINISHED) {
@@ -562,7 +564,7 @@ void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes
 	s->block_bytes = block_bytes;
 }
 
-/* Swapped blocks are lost with the worker. */
+/* Forget swapped blocks, which are lost with the worker. */
 static void forget_host(struct sched *s)
 {
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
@@ -599,7 +601,7 @@ void sched_lost(struct sched *s)
 
 /* ---- results ---- */
 
-/* The index of the logprob of this slot's sample, searching from *at on; -1: none. */
+/* Return the index of the logprob of this slot's sample, searching from *at; -1: none. */
 static int32_t find_logprob(const struct result *r, uint32_t slot, uint32_t *at)
 {
 	for (uint32_t i = *at; i < r->n_logprobs; i++)
@@ -615,8 +617,9 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 {
 	struct group *g = q->group;
 	if (q->state == SEQ_FINISHED)
-		return; /* it had ended before this token: cut */
+		return; /* it ended before this token, which is discarded */
 	q->n_pending--;
+	sched_hold(s, q, false);
 	s->generated_tokens++;
 	sched_clear_strikes(s, q);
 	if (!g->first_token_us)
@@ -652,8 +655,8 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot)
 	return NULL;
 }
 
-/* The job of a sequence that cannot go on ends, with its other outputs.  A sequence that is over by now need
- * not go on. */
+/* Fail the job, with its other outputs, of a sequence that cannot continue.  A sequence that has ended
+ * meanwhile does not fail it. */
 static void apply_failed(struct sched *s, const struct inflight *f, const struct result_failed *failed,
 			 struct sched_events *ev)
 {
@@ -675,15 +678,16 @@ static bool is_failed(const struct result *r, uint32_t slot)
 	return false;
 }
 
-/* Whether the result has an entry for every hypothesis that was to get candidates; one with 0 candidates is
- * valid: its logits are not numbers. */
+/* Return whether the result has an entry for every hypothesis that needs candidates.  An entry with 0
+ * candidates is valid: the logits were not numbers. */
 static bool has_candidates(const struct inflight *f, const struct result *r)
 {
 	uint32_t at = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		const struct group *g = f->samples[i].seq->group;
 		int32_t k = g->params.logprobs >= 0 ? find_logprob(r, f->samples[i].slot, &at) : -1;
-		if (g->beam && k < 0 && !is_failed(r, f->samples[i].slot))
+		if (g->beam && k < 0 && !is_failed(r, f->samples[i].slot) &&
+		    !sched_is_held(r, f->samples[i].slot))
 			return false;
 	}
 	return true;
@@ -695,10 +699,11 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 		return -EPROTO;
 	struct inflight *f = &s->flight[s->first_flight];
 	if (r->epoch != s->epoch || r->number != f->number || r->n_tokens != f->n_samples ||
-	    r->n_mus != f->n_mirostat || (f->n_searched && !has_candidates(f, r)) || !sched_pool_fits(f, r))
+	    r->n_mus != f->n_mirostat || !sched_held_fits(f, r) || (f->n_searched && !has_candidates(f, r)) ||
+	    !sched_pool_fits(f, r))
 		return -EPROTO;
-	/* No longer under way: blocks of sequences that end now are released by the result of the next plan.
-	 */
+	/* This plan is no longer in flight: blocks of sequences that end now are released by the result of
+	 * the next plan. */
 	sched_clock(s, now_us);
 	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
 	s->n_flight--;
@@ -706,12 +711,17 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	blocks_release(s->host, &f->host_later);
 	for (uint32_t i = 0; i < r->n_failed; i++)
 		apply_failed(s, f, &r->failed[i], ev);
-	uint32_t at = 0, n_mus = 0;
+	uint32_t at = 0, n_mus = 0, n_held = 0;
 	for (uint32_t i = 0; i < f->n_samples; i++) {
 		struct seq *q = f->samples[i].seq;
 		const int32_t mu = q->group->params.mirostat ? r->mus[n_mus++] : 0;
 		sched_prefetch(i + SCHED_FAR < f->n_samples ? f->samples[i + SCHED_FAR].seq : NULL,
 			       i + SCHED_NEAR < f->n_samples ? f->samples[i + SCHED_NEAR].seq : NULL);
+		if (n_held < r->n_held && r->held[n_held] == f->samples[i].slot) {
+			n_held++;
+			sched_held_apply(s, q);
+			continue;
+		}
 		bool wanted = q->group->params.logprobs >= 0;
 		int32_t logprob = wanted ? find_logprob(r, f->samples[i].slot, &at) : -1;
 		if (q->group->beam && q->state != SEQ_FINISHED)
@@ -741,6 +751,12 @@ const struct blocks *sched_host_blocks(const struct sched *s)
 	return s->host;
 }
 
+void sched_forget_prefixes(struct sched *s)
+{
+	if (s->blocks)
+		blocks_forget(s->blocks);
+}
+
 void sched_stats(const struct sched *s, struct sched_stats *out)
 {
 	*out = (struct sched_stats){
@@ -748,6 +764,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.n_waiting = s->n_waiting,
 		.n_groups = s->n_groups,
 		.n_swapped = s->n_swapped,
+		.n_held = s->n_held,
 		.queued_tokens = s->all_queued.tokens,
 		.n_queued = s->all_queued.n,
 		.begun_tokens = s->begun_tokens,
@@ -759,6 +776,7 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		.n_inflight = s->n_flight,
 		.n_preempted = s->n_preempted,
 		.n_swapped_out = s->n_swapped_out,
+		.n_sat_out = s->n_sat_out,
 		.prefix_queries = s->prefix_queries,
 		.prefix_hits = s->prefix_hits,
 		.prompt_tokens = s->prompt_tokens,
@@ -788,6 +806,7 @@ static void check_seq(const struct sched *s, const struct seq *q)
 	check(!q->set_due || (runs && q->group->decided), "a token to set that no plan has");
 	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
 	      "computed positions of a waiting sequence without blocks");
+	check(runs || !q->held, "held, but not running");
 	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
 	check(!q->backlog || q->state == SEQ_WAITING, "backlog, but not waiting");
 	check(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us, "waiting, but not queued");
@@ -795,7 +814,7 @@ static void check_seq(const struct sched *s, const struct seq *q)
 
 void sched_check(const struct sched *s)
 {
-	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0;
+	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0, n_held = 0;
 	uint64_t begun_tokens = 0;
 	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
@@ -812,6 +831,7 @@ void sched_check(const struct sched *s)
 			n_running += q->state == SEQ_RUNNING;
 			n_waiting += q->state == SEQ_WAITING;
 			n_swapped += q->host.n > 0;
+			n_held += q->held;
 			begun_tokens += q->backlog;
 			check_seq(s, q);
 			if (q->state == SEQ_RUNNING)
@@ -825,6 +845,7 @@ void sched_check(const struct sched *s)
 		      "a group's count of live sequences");
 	}
 	check(n_running == s->n_running, "the running list");
+	check(n_held == s->n_held, "the count of held sequences");
 	check(n_waiting == s->n_waiting, "the count of waiting sequences");
 	check(begun_tokens == s->begun_tokens, "the backlog of groups that have begun");
 	check(n_suspects == s->n_suspects, "the count of suspects");

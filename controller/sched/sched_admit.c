@@ -1,5 +1,4 @@
-/* sched_admit.c - waiting sequences that get a slot and blocks: what they need not compute, the room they
- * need, and swapped groups that come back. */
+/* sched_admit.c - admits waiting sequences: cached prefixes, slots and blocks, and swapping groups in. */
 #include "controller/sched/sched_impl.h"
 
 #include <assert.h>
@@ -9,20 +8,21 @@ enum {
 	/* Plans until a sequence that was refused for lack of blocks is tried again although no further block
 	 * is free: a prefix that it shares may have been computed meanwhile. */
 	REFUSED_PLANS = 16,
-	/* Forms of a plan's new sequences, beside the first: a message has room for all (BUS_MESSAGE_MAX). */
+	/* Bytes of constraints that a plan's new sequences may bring in addition to the first; all fit in a
+	 * message (BUS_MESSAGE_MAX). */
 	FORM_BYTES = 64 << 20,
 };
 _Static_assert((int)FORM_BYTES + (int)FORM_TEXT_MAX <= 128 << 20, "a plan's forms are half a message");
 
 /* ---- whether a sequence is ready ---- */
 
-/* Positions of q in the cache when plan `number` makes its copies, which is before its runs. */
+/* Return the cached positions of q when plan `number` copies blocks, which is before its runs. */
 static uint32_t cached_before(const struct seq *q, uint64_t number)
 {
 	return q->planned == number ? q->n_before : q->n_computed;
 }
 
-/* A sibling is computing the prompt: q waits, and shares it. */
+/* Return whether a sibling is computing the prompt: then q waits, to share it. */
 static bool prompt_under_way(const struct seq *q, uint64_t number)
 {
 	struct group *g = q->group;
@@ -53,7 +53,7 @@ enum queue_ready sched_is_ready(const struct seq *q, void *user)
 		return QUEUE_READY;
 	if (sched_beam_stalled(q))
 		return QUEUE_SKIP;
-	/* Preempted with a token under way; a swapped group comes back as a whole. */
+	/* Preempted with a token in flight; a swapped group is swapped in as a whole. */
 	if (q->n_pending || (q->host.n && group_has_pending(q->group)))
 		return QUEUE_HOLD;
 	if (q->host.n == 0 && prompt_under_way(q, p->plan->number))
@@ -63,8 +63,8 @@ enum queue_ready sched_is_ready(const struct seq *q, void *user)
 
 /* ---- room ---- */
 
-/* A running sibling with the whole prompt in its blocks.  Not one that this plan admits: this plan may
- * compute, after the copies, what it found in the prefix cache. */
+/* Return a running sibling that has the whole prompt in its blocks.  A sibling that this plan admits does not
+ * count: the plan may compute, after the copies, blocks that it found in the prefix cache. */
 static struct seq *prompt_holder(const struct seq *q, uint64_t number)
 {
 	struct group *g = q->group;
@@ -77,7 +77,8 @@ static struct seq *prompt_holder(const struct seq *q, uint64_t number)
 	return NULL;
 }
 
-/* What q need not compute: the prompt that a sibling holds (true), or blocks found by their tokens. */
+/* Take the part of q that need not be computed: the prompt from a sibling (true), or blocks found by their
+ * tokens (false). */
 static bool take_prefix(struct sched *s, struct planning *p, struct seq *q)
 {
 	struct group *g = q->group;
@@ -85,11 +86,11 @@ static bool take_prefix(struct sched *s, struct planning *p, struct seq *q)
 	uint32_t total = seq_total(q), size = s->cfg.block_size;
 	if (holder) {
 		blocks_share(s->blocks, &q->table, &holder->table, blocks_for(s->blocks, g->n_prompt));
-		/* At least one row is computed, to choose a token from. */
+		/* At least one row is computed, to sample a token from. */
 		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
 		return true;
 	}
-	/* What comes from the prompt's rows, like its logprobs: they are computed. */
+	/* The prompt's own rows are needed, as for prompt logprobs: all are computed. */
 	if (params_needs_rows(&g->params))
 		return false;
 	q->chain = blocks_root(s->blocks, g->salt);
@@ -105,7 +106,8 @@ static void drop_prefix(struct sched *s, struct seq *q)
 	q->n_hashed = 0;
 }
 
-/* Admission watermark: running sequences grow, and partly prefilled prompts still need blocks. */
+/* Return the admission watermark: blocks for running sequences, which grow, and for partly prefilled
+ * prompts. */
 static uint32_t watermark(const struct sched *s)
 {
 	uint32_t n = s->n_running ? blocks_total(s->blocks) / WATERMARK : 0;
@@ -117,7 +119,7 @@ static uint32_t watermark(const struct sched *s)
 	return n;
 }
 
-/* Take what q need not compute, if the blocks for the rest are free. */
+/* Take the cached part of q, if the blocks for the rest are free. */
 static bool find_room(struct sched *s, struct planning *p, struct seq *q)
 {
 	uint32_t n_free = blocks_n_free(s->blocks);
@@ -125,7 +127,7 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q)
 		return false;
 	seq_own_tokens(q);
 	bool shares = take_prefix(s, p, q);
-	/* For all its tokens and the next one; the last block of a shared prompt will be copied. */
+	/* Blocks for all its tokens and the next; the last block of a shared prompt will be copied. */
 	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + shares;
 	need += watermark(s);
 	if (need > blocks_n_free(s->blocks)) {
@@ -139,7 +141,7 @@ static bool find_room(struct sched *s, struct planning *p, struct seq *q)
 	return true;
 }
 
-/* The first blocks that q had computed, as far as the prefix cache has them. */
+/* Take the first blocks that q had computed, as far as the prefix cache has them. */
 static void take_computed(struct sched *s, struct seq *q)
 {
 	q->chain = blocks_root(s->blocks, q->group->salt);
@@ -171,7 +173,7 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 		*lacks = need > n_free ? need - n_free : 0;
 		return need <= n_free;
 	}
-	/* Running sequences may hold much of what it needs. */
+	/* Running sequences may share many of the blocks that q needs. */
 	if (find_room(s, p, q)) {
 		drop_prefix(s, q);
 		return true;
@@ -182,12 +184,12 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 
 /* ---- admission ---- */
 
-/* The whole state of q.  After its run, so that the table is complete. */
+/* Send the whole state of q.  Called after its run is planned, so that the table is complete. */
 static void send_state(struct planning *p, struct seq *q)
 {
 	const struct plan *plan = p->plan;
 	const struct form *form = q->group->params.form;
-	/* Outputs of one job come one after another. */
+	/* Outputs of one job are adjacent. */
 	if (form && (!plan->n_seqs || plan->seqs[plan->n_seqs - 1].params->form != form))
 		p->form_bytes += form->n;
 	*plan_add_seq(p->plan) = (struct plan_seq){
@@ -216,7 +218,7 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 	}
 	queue_admitted(s->queue, g, p->for_age, p->now_us);
 	sched_enter(s, q);
-	/* Its blocks were free, so it does run: the worker knows every sequence with a slot. */
+	/* Its blocks were free, so it runs: the worker knows every sequence with a slot. */
 	bool ran = sched_run_seq(s, p, q, true);
 	assert(ran);
 	send_state(p, q);
@@ -225,7 +227,7 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 
 /* ---- swapping in ---- */
 
-/* The blocks that the cache does not have. */
+/* Swap in the blocks that the prefix cache does not have. */
 static void swap_in_seq(struct sched *s, struct planning *p, struct seq *q)
 {
 	for (uint32_t k = q->table.n; k < q->host.n; k++) {
@@ -246,7 +248,7 @@ static bool is_swapped(const struct seq *q)
 	return q->state == SEQ_WAITING && q->host.n > 0;
 }
 
-/* Distinct host blocks of the group, but for those that the cache has. */
+/* Count the distinct host blocks of the group, except those that the prefix cache has. */
 static uint32_t count_host_blocks(struct sched *s, const struct group *g)
 {
 	uint32_t n = 0;
@@ -260,8 +262,8 @@ static uint32_t count_host_blocks(struct sched *s, const struct group *g)
 	return n;
 }
 
-/* Nothing else runs, and the group does not fit at once, since its outputs have grown: they are computed
- * again, and continue one after another. */
+/* Give up the host blocks of a group that does not fit although nothing else runs, since its outputs have
+ * grown: its tokens are recomputed, and its outputs continue one after another. */
 static void forget_swapped(struct sched *s, struct group *g)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
@@ -275,7 +277,7 @@ static void forget_swapped(struct sched *s, struct group *g)
 	sched_times_phase(g, PHASE_PREEMPTED, s->now_us);
 }
 
-/* Whether slots, and blocks beside what the cache has of it, are free; if so, it has taken the latter. */
+/* Return whether slots and blocks for the group are free; if so, its cached blocks have been taken. */
 static bool find_swapped_room(struct sched *s, const struct planning *p, struct group *g)
 {
 	uint32_t n = 0, need = 0;
@@ -283,7 +285,7 @@ static bool find_swapped_room(struct sched *s, const struct planning *p, struct 
 		struct seq *q = &g->seqs[i];
 		if (!is_swapped(q))
 			continue;
-		/* For all its tokens and the next one; a shared last block will be copied. */
+		/* Blocks for all its tokens and the next; a shared last block will be copied. */
 		n++;
 		need += blocks_for(s->blocks, seq_total(q) + 1) - q->host.n + 1;
 		take_computed(s, q);
@@ -298,7 +300,7 @@ static bool find_swapped_room(struct sched *s, const struct planning *p, struct 
 	return false;
 }
 
-/* All of the group's swapped sequences come back, sharing blocks as they did. */
+/* Swap in all of the group's swapped sequences, sharing blocks as before. */
 static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 {
 	if (!find_swapped_room(s, p, g)) {

@@ -1,4 +1,4 @@
-/* sched_beam.c - beam searches: what a step of the search means for sequences, slots and blocks. */
+/* sched_beam.c - beam searches: carries out the steps of a search on sequences, slots and blocks. */
 #include "base/alloc.h"
 #include "controller/sched/beam.h"
 #include "controller/sched/sched_impl.h"
@@ -57,7 +57,7 @@ static void end_group(struct sched *s, struct group *g, struct sched_events *ev)
 	sched_group_done(s, g, ev);
 }
 
-/* The n best hypotheses; outputs beyond those that were found are empty. */
+/* Report the n best hypotheses; if fewer were found, the remaining outputs are empty. */
 static void report_best(struct sched *s, struct group *g, struct sched_events *ev)
 {
 	for (uint32_t i = 0; i < g->params.n; i++) {
@@ -90,7 +90,7 @@ void sched_beam_forget(struct sched *s, struct group *g)
 
 /* ---- a step of the search ---- */
 
-/* The hypothesis at this place has died. */
+/* The hypothesis at this place has died: free the place. */
 static void vacate(struct sched *s, struct seq *q)
 {
 	sched_end(s, q);
@@ -101,7 +101,7 @@ static void vacate(struct sched *s, struct seq *q)
 	q->fork_of = SEQ_NO_PLACE;
 }
 
-/* A free place gets the parent's tokens and one more. */
+/* Fill a free place with the parent's tokens and one more. */
 static void fork(struct sched *s, struct seq *child, const struct seq *parent, uint32_t token)
 {
 	assert(child->state == SEQ_IDLE);
@@ -125,7 +125,7 @@ static void next_step(struct sched *s, struct group *g, struct sched_events *ev)
 	for (uint32_t i = 0; i < g->n_seqs; i++)
 		if (!stays[i] && g->seqs[i].state != SEQ_IDLE)
 			vacate(s, &g->seqs[i]);
-	/* Children first: they copy their parents' tokens, which grow next. */
+	/* Children first: they copy their parents' tokens before these grow. */
 	for (uint32_t i = 0; i < n; i++)
 		if (moves[i].place != moves[i].parent)
 			fork(s, &g->seqs[moves[i].place], &g->seqs[moves[i].parent], moves[i].token);
@@ -169,8 +169,8 @@ static void set_token(struct plan *plan, struct seq *q, uint32_t from)
 	*plan_add_set(plan) = (struct plan_set){q->slot, from, q->n_tokens - 1, q->tokens[q->n_tokens - 1]};
 }
 
-/* The child continues in a copy of its parent's slot, sharing its blocks, if the parent is running and a slot
- * is free; else it waits, and its tokens are computed again. */
+/* Continue the child in a copy of its parent's slot, sharing its blocks, if the parent is running and a slot
+ * is free; else the child waits, and its tokens are recomputed. */
 static void fork_slot(struct sched *s, struct plan *plan, struct seq *child, struct seq *parent)
 {
 	child->fork_of = SEQ_NO_PLACE;

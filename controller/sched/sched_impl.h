@@ -1,16 +1,17 @@
-/* sched_impl.h - what the files of the scheduler share, and no other file includes.
+/* sched_impl.h - declarations that the files of the scheduler share, and no other file includes.
  *
  *   sched.c          groups, waiting and running sequences, slots; results
  *   sched_plan.c     the next plan: rows of running sequences and of prompts
- *   sched_admit.c    waiting sequences that get a slot and blocks; swapping in
- *   sched_preempt.c  running sequences that give theirs up; swapping out
+ *   sched_admit.c    admits waiting sequences: slots and blocks; swapping in
+ *   sched_preempt.c  preempts running sequences; swapping out
  *   sched_beam.c     beam searches
  *   sched_suspect.c  sequences that were running when a worker died
- *   sched_move.c     groups that go to another scheduler
+ *   sched_move.c     groups that move to another scheduler
  *   sched_pool.c     sequences with pooled rows
+ *   sched_held.c     sequences with a run that sat a step out
  *
- * Two plans under way.  Plan 8 is sent before the result of plan 7 is back, so that the device goes from one
- * step to the next without the controller:
+ * Two plans are in flight.  Plan 8 is sent before the result of plan 7 has arrived, so that the device goes
+ * from one step to the next without waiting for the controller:
  *
  *   engine   plan 7   plan 8                    apply 7, plan 9          apply 8, plan 10
  *   worker            [======= step 7 =======][======= step 8 =======][======= step 9 ...
@@ -24,13 +25,13 @@
  *   result 7 applied     11         1          11         10        8
  *   plan 9 made          11         2          12         11        9
  *
- * What is deferred, and until when:
+ * Deferred work, and the field that defers it:
  *
- *   n_pending   a preempted sequence is not admitted again while one of its tokens is under way
+ *   n_pending   a preempted sequence is not admitted again while one of its tokens is in flight
  *   planned     a sequence named by the plan being made keeps its slot in this plan ...
- *   entered     ... also one that got its slot or token by it; siblings share its blocks in later plans
- *   n_before    a plan makes its copies before its runs: siblings share only what earlier plans compute
- *   later       blocks that a plan under way may use are freed by its result (struct blocks_later) */
+ *   entered     ... also if it got its slot or token by this plan; siblings share its blocks in later plans
+ *   n_before    a plan copies blocks before its runs: siblings share only what earlier plans compute
+ *   later       blocks that a plan in flight may use are freed by its result (struct blocks_later) */
 #ifndef QUERN_CONTROLLER_SCHED_SCHED_IMPL_H
 #define QUERN_CONTROLLER_SCHED_SCHED_IMPL_H
 
@@ -38,69 +39,71 @@
 #include "controller/sched/queue.h"
 #include "controller/sched/sched.h"
 
-/* A run of a plan under way that brings a token. */
+/* A run, in a plan in flight, that results in a token. */
 struct sample {
 	struct seq *seq;
 	uint32_t slot;
 };
 
-/* Any run of a plan under way. */
+/* Any run of a plan in flight. */
 struct run {
 	struct group *group; /* kept alive by its n_inflight */
 	struct seq *seq;
 	uint32_t slot;
-	uint32_t from, end; /* positions that it computes */
-	bool pooled;        /* it brings pooled rows */
+	uint32_t from, end; /* positions that the run computes */
+	bool pooled;        /* its result has pooled rows */
 };
 
-/* A plan under way. */
+/* A plan in flight. */
 struct inflight {
 	uint64_t number;
 	struct sample *samples;
 	uint32_t n_samples, cap_samples;
 	uint32_t n_searched; /* samples of beam searches */
 	uint32_t n_mirostat; /* samples of sequences with params.mirostat */
-	uint32_t n_pooled;   /* runs that bring pooled rows */
+	uint32_t n_pooled;   /* runs that result in pooled rows */
 	struct run *runs;
 	uint32_t n_runs, cap_runs;
-	struct blocks_later later; /* freed by its result */
+	struct blocks_later later; /* references released by its result */
 	struct blocks_later host_later;
 };
 
-/* In sched.to_host and to_device, beside block numbers. */
+/* Values in sched.to_host and to_device that are not block numbers. */
 #define SCHED_UNMAPPED UINT32_MAX
 #define SCHED_MARKED   (UINT32_MAX - 1)
 
 struct sched {
 	struct sched_config cfg;
 	struct blocks *blocks; /* NULL until a worker serves */
-	struct blocks *host;   /* of the same worker; without a prefix cache */
-	/* Scratch of swaps: [n_blocks] the host block of each device block, [n_host_blocks] and vice versa;
-	   SCHED_UNMAPPED in between. */
+	struct blocks *host;   /* host blocks of the same worker; no prefix cache */
+	/* Scratch of swaps: to_host[n_blocks] maps device blocks to host blocks, to_device[n_host_blocks]
+	 * maps back; SCHED_UNMAPPED between swaps. */
 	uint32_t *to_host, *to_device;
 	uint64_t epoch;
-	uint64_t number;              /* of the last plan */
+	uint64_t number;              /* number of the last plan */
 	int64_t served_us;            /* when the first plan was requested; 0: not yet */
-	uint64_t order;               /* highest of any group */
+	uint64_t order;               /* highest order of any group */
 	double prefill_tps, link_bps; /* 0: unknown */
 	struct sched_costs costs;
 	uint64_t block_bytes;
-	uint32_t send_above; /* rows: sched_send_above(); 0: unset */
+	uint32_t send_above; /* rows, set by sched_send_above(); 0: unset */
 
-	struct seq **running; /* [n_running] by (priority, order, index) */
+	struct seq **running; /* [n_running] running sequences by (priority, order, index) */
 	uint32_t n_running;
+	uint32_t n_held; /* running sequences that are held */
 	struct queue *queue;
-	uint32_t n_waiting, n_swapped; /* waiting sequences; those swapped out */
-	uint32_t *slots;               /* [n_slots] free ones: a stack */
+	uint32_t n_waiting, n_swapped; /* waiting sequences; of these, swapped out */
+	uint32_t *slots;               /* [n_slots] free slots: a stack */
 	uint32_t n_slots;
 	uint32_t *drops; /* [n_drops] slots to drop in the next plan */
 	uint32_t n_drops;
-	/* Plan that last looked for a victim of the next waiting sequence, and that found one. */
+	/* Number of the plan that last looked for a victim for the next waiting sequence, and of the plan
+	 * that last found a victim. */
 	uint64_t fair_number, victim_number;
-	bool newcomer; /* since then a job of an account has arrived of which no other waits */
+	bool newcomer; /* since then a job arrived, and its account has no other waiting job */
 	bool starved;  /* a running sequence got no blocks in the last plan */
-	/* The sequence that could not be admitted for want of blocks, after plan refused_number, when
-	   refused_free were free and refused_lacks more were needed. */
+	/* The sequence that could not be admitted after plan refused_number for lack of blocks, when
+	 * refused_free blocks were free and refused_lacks more were needed. */
 	const struct seq *refused;
 	uint64_t refused_number;
 	uint32_t refused_free, refused_lacks;
@@ -113,22 +116,23 @@ struct sched {
 
 	struct group all;   /* list head, by arrival */
 	struct map by_job;  /* struct group */
-	struct group *dead; /* over, but in plans under way; by next_dead */
+	struct group *dead; /* ended groups that plans in flight name; by next_dead */
 	uint32_t n_groups;
 	uint32_t n_suspects;
 	int64_t next_deadline; /* INT64_MAX: none */
 	struct sched_queued all_queued;
 	struct map queued; /* struct sched_queued, by account */
 	uint64_t begun_tokens;
-	uint64_t n_preempted, n_swapped_out, prompt_tokens, generated_tokens, n_plans;
+	uint64_t n_preempted, n_swapped_out, n_sat_out, prompt_tokens, generated_tokens, n_plans;
 	uint64_t prefix_queries, prefix_hits;
-	int64_t now_us; /* the last time that it was given */
+	int64_t now_us; /* the last time passed to the scheduler */
 	enum hold held; /* why the last plan admitted no further group */
 	int64_t held_since_us;
-	int64_t held_us[HOLDS];                 /* since the start */
-	uint64_t n_begun;                       /* groups */
-	uint64_t begun_by[TIMELINE_PRIORITIES]; /* of these, by priority from -8 to 8 */
-	struct group *linked;                   /* the last one put into the list of all; NULL: unknown */
+	int64_t held_us[HOLDS];                 /* time by reason, since the start */
+	uint64_t n_begun;                       /* groups that have begun */
+	uint64_t begun_by[TIMELINE_PRIORITIES]; /* groups that have begun, by priority from -8 to 8 */
+	/* the group that was last put into the list of all; NULL: unknown */
+	struct group *linked;
 	uint64_t n_order_steps;
 };
 
@@ -138,17 +142,18 @@ struct planning {
 	struct inflight *flight;
 	int64_t now_us;
 	uint32_t budget;           /* rows that may still be added */
-	uint32_t prompt_budget;    /* of these, rows of prompts */
-	uint64_t form_bytes;       /* of the forms of sequences that it brings */
-	bool for_age;              /* the sequence being admitted has the turn of its age */
-	bool blocked;              /* a running sequence got no blocks: none is admitted */
-	bool refused;              /* a waiting one got none */
+	uint32_t prompt_budget;    /* rows of prompts that may still be added, within budget */
+	uint64_t form_bytes;       /* bytes of structured-output constraints of sequences in this plan */
+	bool for_age;              /* the sequence being admitted was chosen for its age */
+	bool blocked;              /* a running sequence got no blocks: no sequence is admitted */
+	bool refused;              /* a waiting sequence got no blocks */
 	bool all_decode;           /* a pass over the running sequences found no prompt */
 	const struct group *alone; /* a suspect, the only group that runs; NULL: no suspect runs */
 };
 
-/* Sequences are scattered in memory, and a step visits each: this many iterations ahead its cache lines are
- * prefetched, then those of its group and last token, found through them. */
+/* Sequences are scattered in memory, and a step visits each.  A sequence's cache lines are prefetched
+ * SCHED_FAR iterations ahead, and those of its group and last token, found through the sequence, SCHED_NEAR
+ * ahead. */
 enum { SCHED_FAR = 16, SCHED_NEAR = 8 };
 static inline void sched_prefetch(const struct seq *far, const struct seq *near)
 {
@@ -165,24 +170,34 @@ static inline void sched_prefetch(const struct seq *far, const struct seq *near)
 
 /* ---- sched_pool.c ---- */
 
-/* Whether a run of q up to position `end` brings pooled rows. */
+/* Return whether a run of q up to position `end` returns pooled rows. */
 bool sched_pool_brings(const struct seq *q, uint32_t end);
-/* The result has what f's runs bring. */
+/* Return whether the result has the pooled rows that f's runs return. */
 bool sched_pool_fits(const struct inflight *f, const struct result *r);
-/* Applies it: sequences with a complete prompt end. */
+/* Apply the pooled rows: sequences with a complete prompt end. */
 void sched_pool_apply(struct sched *s, const struct inflight *f, const struct result *r, int64_t now_us,
 		      struct sched_events *ev);
 
+/* ---- sched_held.c ---- */
+
+/* Set or clear `held` of a running sequence. */
+void sched_hold(struct sched *s, struct seq *q, bool held);
+/* Return whether the held slots in r are slots of f's samples, in the samples' order. */
+bool sched_held_fits(const struct inflight *f, const struct result *r);
+bool sched_is_held(const struct result *r, uint32_t slot);
+/* The sequence's run gave no token: the row before the missing token will be computed again. */
+void sched_held_apply(struct sched *s, struct seq *q);
+
 /* ---- sched_times.c: timelines ---- */
 
-/* The group is queued here, or no longer. */
+/* The group is now queued here, or no longer queued. */
 void sched_times_queue(struct sched *s, struct group *g);
 void sched_times_unqueue(struct sched *s, struct group *g);
-/* One of its sequences has a slot. */
+/* One of the group's sequences has got a slot. */
 void sched_times_enter(struct sched *s, const struct seq *q);
-/* One of its sequences gave its slot up, and waits. */
+/* One of the group's sequences gave its slot up, and waits. */
 void sched_times_exit(struct sched *s, const struct seq *q);
-/* A plan will have that many rows more of it. */
+/* Count this many further rows of the group in a plan. */
 void sched_times_rows(const struct seq *q, uint32_t rows);
 static inline void sched_times_phase(struct group *g, enum phase p, int64_t now_us)
 {
@@ -191,96 +206,97 @@ static inline void sched_times_phase(struct group *g, enum phase p, int64_t now_
 	g->phase = (uint8_t)p;
 	timeline_enter(g->times, p, now_us);
 }
-/* A plan is made, which admitted no further group for this reason. */
+/* A plan is made; held: why it admitted no further group. */
 void sched_times_plan(struct sched *s, enum hold held);
-/* The event of a group's end gets its timeline. */
+/* Add the group's timeline to the event of its end. */
 void sched_times_end(struct sched *s, struct group *g, struct sched_events *ev, struct sched_event *e);
 
 /* ---- sched.c: groups and sequences ---- */
 
-/* Put a group, of which nothing runs, into every list, or take it out. */
+/* Add a group to every list, or remove it; none of its sequences runs. */
 void sched_link(struct sched *s, struct group *g);
 void sched_unlink(struct sched *s, struct group *g);
 
-/* Where blocks that are given up now wait until no plan under way can use them; NULL: no plan is under way.
- */
+/* Return the list that holds blocks which are given up now until no plan in flight can use them; NULL: no
+ * plan is in flight. */
 struct blocks_later *sched_later(struct sched *s);
 struct blocks_later *sched_host_later(struct sched *s);
 
 struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind,
 				    const struct group *g);
 
-/* The sequence waits, in the queue. */
+/* Put the sequence into the queue, as waiting. */
 void sched_wait(struct sched *s, struct seq *q);
-/* The sequence ends: it gives up all it holds, and leaves the queue. */
+/* End the sequence: it gives up all it holds, and leaves the queue. */
 void sched_end(struct sched *s, struct seq *q);
 /* All outputs have ended: report it, and take the group out of every list. */
 void sched_group_done(struct sched *s, struct group *g, struct sched_events *ev);
-/* Ends one output, and with the last one its group: g may be gone. */
+/* End one output, and with the last output its group: g may be freed. */
 void sched_finish(struct sched *s, struct seq *q, enum finish finish, int64_t stop_token,
 		  struct sched_events *ev);
 
-/* A waiting sequence gets a slot; a running one gives it up.  Blocks are the caller's business. */
+/* Give a waiting sequence a slot, or take a running sequence's slot away.  The caller handles the blocks. */
 void sched_enter(struct sched *s, struct seq *q);
 void sched_exit(struct sched *s, struct seq *q);
-/* Preempt by recomputation: blocks go to later (NULL: at once), and the tokens are computed again. */
+/* Preempt by recomputation: blocks go to later (NULL: are freed at once), and the tokens are recomputed. */
 void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later);
-/* The group has its first run: from now on each of its waiting sequences is in the queue. */
+/* The group has its first run: from now on all of its waiting sequences are in the queue. */
 void sched_begin(struct sched *s, struct group *g, int64_t now_us);
-/* Publish the full blocks of known tokens. */
+/* Publish the full blocks with known tokens. */
 void sched_publish(struct sched *s, struct seq *q);
 
 /* ---- sched_plan.c ---- */
 
-/* Whether the group may run in this plan, or a suspect keeps it from it. */
+/* Return whether the group may run in this plan; false if a suspect prevents it. */
 bool sched_may_run(const struct planning *p, const struct group *g);
-/* Rows of q for this step, with their blocks and copies; whole_table: its table is sent as a whole, changed
- * entries are not listed.  False: it gets none. */
+/* Add rows of q to this step, with their blocks and copies.  whole_table: its table is sent as a whole, so
+ * changed entries are not listed.  False: it gets no rows. */
 bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whole_table);
 
 /* ---- sched_admit.c ---- */
 
-/* For queue_pick(); user: struct planning. */
+/* Callback for queue_pick(); user: struct planning. */
 enum queue_ready sched_is_ready(const struct seq *q, void *user);
-/* Admit a waiting sequence, with its first rows; of a swapped one, all swapped sequences of its group. False:
- * not now. */
+/* Admit a waiting sequence, with its first rows; if swapped, together with all swapped sequences of its
+ * group.  False: not now. */
 bool sched_admit(struct sched *s, struct planning *p, struct seq *q);
-/* Whether q can be admitted now.  False: *lacks blocks more are needed, or, when that is 0, a slot. */
+/* Return whether q can be admitted now.  If not, *lacks is the number of further blocks needed; 0: a slot is
+ * missing. */
 bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks);
 
 /* ---- sched_preempt.c ---- */
 
-/* Blocks for `rows` more tokens of q, preempting sequences behind it if need be.  False: not now. */
+/* Make room for `rows` more tokens of q, preempting sequences after q if necessary.  False: not now. */
 bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows);
-/* If the next sequence cannot be admitted, the youngest group of the lowest priority is preempted, or one of
- * a user of its priority that is far ahead.  Before anything else of the plan. */
+/* If the next waiting sequence cannot be admitted, preempt the youngest group of the lowest priority, or a
+ * group of a user of its priority that is far ahead.  Called before anything else is planned. */
 void sched_preempt_for_next(struct sched *s, struct planning *p);
 
 /* ---- sched_suspect.c ---- */
 
-/* The suspect that is to run alone now; NULL: there is none, or not yet.  No other suspect runs. */
+/* Return the suspect that is to run alone now; NULL: none, or not yet.  No other suspect runs. */
 const struct group *sched_next_suspect(const struct sched *s, int64_t now_us);
-/* Whether plans under way have runs of other groups than g. */
+/* Return whether plans in flight have runs of groups other than g. */
 bool sched_others_in_flight(const struct sched *s, const struct group *g);
-/* The sequence has made progress, or is over: earlier losses do not count. */
+/* The sequence has made progress, or has ended: forget earlier losses. */
 void sched_clear_strikes(struct sched *s, struct seq *q);
 
 /* ---- sched_beam.c ---- */
 
-/* A hypothesis has its candidates: r's logprobs[logprob].  With the last one of the search its next step is
- * taken, or it ends. */
+/* Pass a hypothesis its candidates: r's logprobs[logprob].  When all hypotheses have candidates, the search
+ * takes its next step, or ends. */
 void sched_beam_apply(struct sched *s, struct seq *q, const struct result *r, int32_t logprob, int64_t now_us,
 		      struct sched_events *ev);
-/* It has its candidates, and waits for those of the other hypotheses. */
+/* Return whether the sequence has its candidates and waits for those of the other hypotheses. */
 bool sched_beam_stalled(const struct seq *q);
-/* At the beginning of a plan: add the tokens and forks that searches have decided since the last. */
+/* At the beginning of a plan: add the tokens and forks that searches have decided since the last plan. */
 void sched_beam_plan(struct sched *s, struct plan *plan);
-/* The last stalled running hypothesis of g (NULL: of any search) that plan `number` does not name gives up
- * its slot and blocks.  False: there is none. */
+/* Take slot and blocks from the last stalled running hypothesis of g (NULL: of any search) that plan `number`
+ * does not name.  False: there is none. */
 bool sched_beam_yield(struct sched *s, const struct group *g, uint64_t number);
-/* Cancelled: every output is aborted. */
+/* Abort every output of a cancelled search. */
 void sched_beam_abort(struct sched *s, struct group *g, struct sched_events *ev);
-/* The group leaves the scheduler: no plan gets its last step. */
+/* The group leaves the scheduler: its last step goes into no plan. */
 void sched_beam_forget(struct sched *s, struct group *g);
 void sched_beam_check(const struct group *g);
 

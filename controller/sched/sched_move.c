@@ -94,7 +94,7 @@ void sched_running(const struct sched *s, struct sched_ahead *out)
 
 uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt)
 {
-	/* At least one token is computed, to choose the next from. */
+	/* At least one token must be computed, to sample the next from. */
 	return s->blocks && n
 		       ? blocks_find(s->blocks, tokens, (n - 1) / s->cfg.block_size, salt) * s->cfg.block_size
 		       : 0;

@@ -1,4 +1,4 @@
-/* sched_plan.c - the next plan: rows of running sequences, prompts in turn, admissions between them. */
+/* sched_plan.c - makes the next plan: rows of running sequences, prompts in turn, admissions between them. */
 #include "base/alloc.h"
 #include "controller/sched/sched_impl.h"
 
@@ -6,15 +6,16 @@
 #include <math.h>
 
 enum {
-	OUTPUT_WEIGHT = 2,       /* an output token's weight in the user's share, a prompt token's being 1 */
+	OUTPUT_WEIGHT = 2,       /* weight of an output token in the user's share; a prompt token's is 1 */
 	FIXED_PART = 8,          /* a step of prompts alone takes at least this many times its fixed cost */
-	ROWS_TOGETHER = 16,      /* kernels work on as many rows at once */
-	PATIENT_US = 100 * 1000, /* streams get ten tokens a second, where a device can */
+	ROWS_TOGETHER = 16,      /* rows that kernels compute at once */
+	PATIENT_US = 100 * 1000, /* bound on a step's time: ten tokens a second per stream, if the device
+				    is fast enough */
 };
 
 /* ---- rows of one sequence ---- */
 
-/* What blocks_grow() changes, into the plan. */
+/* State for the callbacks that add blocks_grow()'s changes to the plan. */
 struct growth {
 	struct plan *plan;
 	uint32_t slot;
@@ -39,10 +40,10 @@ bool sched_may_run(const struct planning *p, const struct group *g)
 	return p->alone ? g == p->alone : !g->suspect;
 }
 
-/* There is a token without K and V, and another one to choose. */
+/* Return whether there is a token without K and V, and a further token to choose. */
 static bool runnable(const struct planning *p, const struct seq *q)
 {
-	if (!sched_may_run(p, q->group))
+	if (q->held || !sched_may_run(p, q->group))
 		return false;
 	return q->n_computed < seq_total(q) && seq_n_out(q) + q->n_pending < q->group->params.max_tokens &&
 	       !(q->n_pending && q->group->beam);
@@ -85,8 +86,8 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	f->n_mirostat += g->params.mirostat != 0;
 }
 
-/* The leader's prompt is complete in this plan: outputs that have not begun choose their first token from the
- * same row, and share its blocks. */
+/* The leader's prompt is complete in this plan: outputs that have not begun sample their first token from the
+ * same row, and share the leader's blocks. */
 static void fork_siblings(struct sched *s, struct planning *p, struct seq *leader)
 {
 	struct group *g = leader->group;
@@ -118,7 +119,8 @@ bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whol
 		rows = p->prompt_budget;
 	if (rows == 0 || p->plan->n_runs >= s->cfg.max_seqs)
 		return false;
-	/* n_writable spares a read of the last block's reference count: half of a step's cost otherwise. */
+	/* n_writable avoids reading the last block's reference count, which would be half of a step's
+	 * cost. */
 	if (q->n_computed + rows > q->table.n_writable) {
 		if (!sched_make_room(s, p, q, rows)) {
 			p->blocked = true;
@@ -143,7 +145,8 @@ bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whol
 static void run_running(struct sched *s, struct planning *p, bool decodes)
 {
 	p->all_decode = decodes;
-	/* The list changes meanwhile: preempted sequences leave its end, forks join behind their leader. */
+	/* The list changes during the loop: preempted sequences leave its end, forks are inserted after their
+	 * leader. */
 	for (uint32_t i = 0; i < s->n_running && p->budget; i++) {
 		struct seq *q = s->running[i];
 		sched_prefetch(i + SCHED_FAR < s->n_running ? s->running[i + SCHED_FAR] : NULL,
@@ -162,7 +165,7 @@ static bool in_prefill(const struct planning *p, const struct seq *q)
 	return q->planned != p->plan->number && runnable(p, q) && !seq_decodes(q);
 }
 
-/* The next running sequence that computes its prompt. */
+/* Return the next running sequence that computes its prompt. */
 static struct seq *next_prefill(const struct sched *s, const struct planning *p)
 {
 	struct seq *best = NULL;
@@ -174,8 +177,8 @@ static struct seq *next_prefill(const struct sched *s, const struct planning *p)
 	return best;
 }
 
-/* In one plan of QUEUE_AGED_EVERY the first chunk is of the earliest prompt: what was admitted makes
- * progress, however many prompts of better priorities come. */
+/* In one plan of QUEUE_AGED_EVERY the first chunk is of the earliest prompt: an admitted prompt makes
+ * progress, however many prompts of better priorities arrive. */
 static void run_earliest(struct sched *s, struct planning *p)
 {
 	struct seq *earliest = NULL;
@@ -195,8 +198,9 @@ static bool has_free_slot(const struct sched *s, const struct planning *p)
 	return s->n_slots && p->plan->n_runs < s->cfg.max_seqs;
 }
 
-/* Prompts in the queue's order, running and waiting ones alike, so that a flood of one user's prompts does
- * not hold up another's; once a running one gets no blocks, in the order of arrival, which always ends. */
+/* Run prompts of running and waiting sequences in the queue's order, so that a flood of one user's prompts
+ * does not hold up another user's.  Once a running sequence gets no blocks, the order is that of arrival,
+ * which always terminates. */
 static void run_prompts(struct sched *s, struct planning *p)
 {
 	bool open = true;
@@ -229,10 +233,10 @@ uint32_t sched_mixture_rows(uint32_t n_experts, uint32_t n_chosen)
 	return n_experts ? ROWS_TOGETHER * n_experts / n_chosen : 0;
 }
 
-/* How long a step with prompts may take beside n decodes, which alone take decode_us.  Where even these take
- * as long as it should, prompts still go on: a quarter of their time is added.  By default a slow device
- * takes more: small parts of prompts would cost it too much.  Where nothing decodes, no stream is held up,
- * and the step is long enough that what it costs without rows counts little. */
+/* Return the target time of a step with prompts and n decodes, which alone take decode_us.  Without decodes
+ * no stream is held up: the step is long enough that its fixed cost counts little.  If the decodes alone take
+ * as long as the target, a quarter of their time is added, so that prompts progress.  With step_auto a slow
+ * device gets more time, since small chunks would cost it too much. */
 static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us)
 {
 	const double step_us = (double)s->cfg.step_us;
@@ -245,7 +249,8 @@ static double prompt_step_us(const struct sched *s, uint32_t n, double decode_us
 	return fmax(2 * decode_us, fmin(4 * decode_us, PATIENT_US));
 }
 
-/* A beam group whose tokens are under way is in every other plan only: it decodes all the same. */
+/* Return whether any running sequence decodes.  The plan alone does not show it: a beam group with tokens in
+ * flight is only in every other plan. */
 static bool some_decodes(const struct sched *s)
 {
 	for (uint32_t i = 0; i < s->n_running; i++)
@@ -254,9 +259,9 @@ static bool some_decodes(const struct sched *s)
 	return false;
 }
 
-/* Rows of prompts beside n decodes, of which a step of prompts alone has at least `alone`.  All rows of the
- * step together are a multiple of ROWS_TOGETHER, unless that leaves too few: the nearest, since the next rows
- * cost little, or where there are many the one below. */
+/* Return the number of prompt rows next to n decodes; a step of prompts alone gets at least `alone` rows.
+ * All rows of the step together are a multiple of ROWS_TOGETHER, unless that leaves too few: the nearest
+ * multiple, since the next rows cost little, or for many rows the multiple below. */
 static uint32_t rows_by_costs(const struct sched *s, uint32_t n, uint32_t alone)
 {
 	if (s->costs.row_us <= 0)
@@ -267,8 +272,8 @@ static uint32_t rows_by_costs(const struct sched *s, uint32_t n, uint32_t alone)
 		return s->cfg.max_rows;
 	if (rows < alone)
 		return alone;
-	/* By default a few rows are too few whatever they seem to cost: on a busy machine that may be wrong,
-	 * and as long as prompts come in the smallest parts, decodes are never measured alone. */
+	/* With step_auto there is a minimum, whatever rows seem to cost: on a busy machine the estimate may
+	 * be wrong, and as long as prompts run in the smallest chunks, decodes are never measured alone. */
 	const uint32_t least = !s->cfg.step_auto || !n ? 1
 			       : n < ROWS_TOGETHER     ? 2 * ROWS_TOGETHER - n
 						       : ROWS_TOGETHER;
@@ -278,8 +283,9 @@ static uint32_t rows_by_costs(const struct sched *s, uint32_t n, uint32_t alone)
 	return r <= 8 * ROWS_TOGETHER && odd > ROWS_TOGETHER / 2 ? r + ROWS_TOGETHER - odd : r - odd;
 }
 
-/* What a step takes that weights are sent for is no part of the costs: by these its rows would seem few
- * enough.  So none is sent for a part of a prompt, unless the decodes take nearly as long. */
+/* Return the number of prompt rows of a step with n decodes.  The costs exclude the time to stream weights,
+ * so a step that streams them would seem to fit.  Instead a chunk stays small enough that no weights are
+ * streamed, unless the decodes alone nearly reach that limit. */
 static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
 	const uint32_t above = s->send_above;
@@ -293,7 +299,7 @@ static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 	return above >= n + ROWS_TOGETHER ? above - n : s->cfg.max_rows;
 }
 
-/* Why no further group was admitted. */
+/* Return why no further group was admitted. */
 static enum hold held_by(const struct sched *s, const struct planning *p)
 {
 	if (queue_n(s->queue) == 0)
@@ -326,7 +332,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 			run_running(s, &p, true);
 	} else {
 		/* Decoding sequences first: a long prompt must not hold them up, nor take the blocks that
-		 * were freed for them by preemption. */
+		 * preemption freed for them. */
 		run_running(s, &p, true);
 		p.prompt_budget = prompt_rows(s, out->n_rows);
 		if (!s->cfg.prefill_separate || out->n_runs == 0)
@@ -345,8 +351,8 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	return true;
 }
 
-/* With a suspect alone, the last running sequence of another group; else the last one, unless it is the only
- * one. */
+/* Return the last running sequence of a group other than `alone`, a suspect; if there is none, the last
+ * running sequence, unless it is the only one. */
 static struct seq *last_preemptible(const struct sched *s, const struct group *alone)
 {
 	for (uint32_t i = alone ? s->n_running : 0; i-- > 0;)
@@ -364,11 +370,12 @@ bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 	const struct group *alone = sched_next_suspect(s, now_us);
 	if (alone && sched_others_in_flight(s, alone))
 		return false;
-	/* Nothing is under way, and no sequence could run: the first one needs blocks that others hold.
-	 * Preempting stalled hypotheses, then the last sequence, one at a time, ends with the first one
-	 * alone, which fits. */
+	/* Nothing is in flight, no sequence is held, and none could run: the first sequence needs blocks that
+	 * others hold.  Stalled hypotheses are preempted, then the last sequence, one at a time; in the end
+	 * the first sequence is alone, and fits. */
 	for (int tries = 0; !plan_once(s, alone, now_us, out);) {
-		if (s->n_flight)
+		/* A held sequence continues when its mask is ready. */
+		if (s->n_flight || s->n_held)
 			return false;
 		if (sched_beam_yield(s, NULL, UINT64_MAX))
 			continue;

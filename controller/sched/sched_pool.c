@@ -1,12 +1,13 @@
-/* sched_pool.c - sequences with a pooled prompt (params.pool): what their runs bring.
+/* sched_pool.c - sequences with a pooled prompt (params.pool): handling of their runs' pooled rows.
  *
- * A sequence ends with the result of the run that completes its prompt.  A mean is added from the sums of
- * its runs, in the order of positions:
+ * A sequence ends with the result of the run that completes its prompt.  A mean is computed from the sums of
+ * its runs, added in the order of positions:
  *
- *   runs         [0, 32)  [32, 64)  preempted, computed again  [0, 48)  [48, 70)
+ *   runs         [0, 32)  [32, 64)  preempted, recomputed     [0, 48)  [48, 70)
  *   n_summed        32       64                                   48       70 = n_prompt: the mean
  *
- * A run from position 0 begins again; one that does not follow is of an earlier life of the sequence. */
+ * A run from position 0 starts the sums again.  A run that does not continue at n_summed was planned before
+ * the sequence was preempted, and is ignored. */
 #include "base/alloc.h"
 #include "controller/sched/sched_impl.h"
 
@@ -24,7 +25,7 @@ static bool is_mean(const struct group *g)
 	return g->params.pool == PARAMS_POOL_MEAN;
 }
 
-/* One entry against the run that brings it. */
+/* Return whether an entry of the result matches its run. */
 static bool fits(const struct run *run, const struct result_pool *p)
 {
 	const struct group *g = run->group;
@@ -32,7 +33,7 @@ static bool fits(const struct run *run, const struct result_pool *p)
 		return false;
 	if (g->params.pool == PARAMS_POOL_LOGITS)
 		return p->n_words == g->params.n_allowed;
-	/* Of a group that is over no sums were kept. */
+	/* A group that has ended has kept no sums. */
 	return !is_mean(g) ||
 	       (p->n_words % 2 == 0 && (run->from == 0 || !g->n_live || p->n_words / 2 == g->n_sums));
 }
@@ -48,7 +49,7 @@ bool sched_pool_fits(const struct inflight *f, const struct result *r)
 	return true;
 }
 
-/* The sums of one run more.  False: it does not follow. */
+/* Add the sums of one further run.  False: it does not continue at n_summed. */
 static bool add_sums(struct group *g, const struct run *run, const struct result_pool *p,
 		     const uint32_t *words)
 {

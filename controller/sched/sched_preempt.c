@@ -1,17 +1,18 @@
-/* sched_preempt.c - running sequences that give up their slot and blocks: for running ones that need blocks,
- * and for the next waiting one. */
+/* sched_preempt.c - takes slots and blocks from running sequences: for running sequences that need blocks,
+ * and for the next waiting sequence. */
 #include "controller/sched/sched_impl.h"
 
 enum {
-	/* A running group makes room for a waiting one of its priority when its user was served this many
-	 * tokens (by share) more than the other's. */
+	/* A running group is preempted for a waiting one of its priority if its user was served this many
+	 * tokens (by share) more than the waiting group's user. */
 	FAIR_LEAD = 16384,
-	FAIR_PLANS = 8, /* from one preemption for a waiting sequence to the next */
+	FAIR_PLANS = 8, /* plans between two preemptions for a waiting sequence */
 };
 
 /* ---- preempting a group ---- */
 
-/* The plan has a run of it, or changes its slot: the slot cannot be dropped in this plan. */
+/* Return whether the plan has a run of q, or changes its slot: then the slot cannot be dropped in this
+ * plan. */
 static bool seq_in_plan(const struct seq *q, uint64_t number)
 {
 	return q->planned == number || q->entered == number;
@@ -25,14 +26,14 @@ static bool group_in_plan(const struct group *g, uint64_t number)
 	return false;
 }
 
-/* What the group has computed. */
+/* The positions that a group has computed. */
 struct computed {
-	uint32_t n_blocks; /* distinct ones that hold it */
-	uint32_t n_kept;   /* of these, others hold them too: they are found again by their tokens */
-	double tokens;     /* in those that are not kept */
+	uint32_t n_blocks; /* distinct blocks that hold them */
+	uint32_t n_kept;   /* those also held elsewhere, which are found again by their tokens */
+	double tokens;     /* tokens in the remaining blocks */
 };
 
-/* Counts the group's blocks, and marks each in to_host. */
+/* Count the group's blocks, and mark each in to_host. */
 static struct computed mark_blocks(struct sched *s, const struct group *g)
 {
 	struct computed c = {0};
@@ -43,7 +44,7 @@ static struct computed mark_blocks(struct sched *s, const struct group *g)
 			uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
 			for (uint32_t k = 0; k < used; k++) {
 				uint32_t id = q->table.ids[k], *m = &s->to_host[id];
-				if (pass == 0) { /* its references in this group */
+				if (pass == 0) { /* count its references in this group */
 					*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
 					continue;
 				}
@@ -73,12 +74,12 @@ static bool swapping_pays(const struct sched *s, const struct computed *c)
 		return s->cfg.preempt == SCHED_SWAP;
 	if (s->prefill_tps <= 0 || s->link_bps <= 0)
 		return false;
-	/* Out, and in again but for what is kept. */
+	/* Copied out, and in again except for the kept blocks. */
 	double n_copies = 2.0 * c->n_blocks - c->n_kept;
 	return n_copies * (double)s->block_bytes / s->link_bps < c->tokens / s->prefill_tps;
 }
 
-/* Copies of its blocks go to the host pool; blocks that the group shares, once. */
+/* Copy the sequence's blocks to the host pool; blocks shared within the group are copied once. */
 static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 {
 	uint32_t used = blocks_for(s->blocks, q->n_computed);
@@ -97,11 +98,11 @@ static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 	s->n_swapped_out++;
 }
 
-/* All of the group's running sequences, none of which is in this plan. */
+/* Preempt all of the group's running sequences, none of which is in this plan. */
 static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 {
 	struct computed c = mark_blocks(s, g);
-	bool swap = c.n_blocks <= blocks_n_free(s->host) && swapping_pays(s, &c);
+	bool swap = c.n_blocks && c.n_blocks <= blocks_n_free(s->host) && swapping_pays(s, &c);
 	if (swap)
 		for (uint32_t i = 0; i < g->n_seqs; i++)
 			if (g->seqs[i].state == SEQ_RUNNING)
@@ -115,7 +116,7 @@ static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 			sched_recompute(s, q, sched_later(s));
 			continue;
 		}
-		/* This plan reads the device blocks. */
+		/* Freed after this plan, because its copies read the device blocks. */
 		blocks_drop(s->blocks, &q->table, &p->flight->later);
 		sched_exit(s, q);
 	}
@@ -123,8 +124,8 @@ static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 
 /* ---- for a running sequence ---- */
 
-/* One step towards room for q: the youngest group of the lowest priority is preempted; of q's own group, the
- * last sequence.  False: no sequence is behind q, or all are in this plan. */
+/* Take one step to make room for q: preempt the youngest group of the lowest priority; within q's own group,
+ * the last sequence.  False: no sequence is after q, or all are in this plan. */
 static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q)
 {
 	uint64_t number = p->plan->number;
@@ -159,7 +160,7 @@ bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_
 	uint32_t end = q->n_computed + rows;
 	uint32_t missing = blocks_missing(s->blocks, &q->table, end, q->n_computed);
 	while (missing > blocks_n_free(s->blocks)) {
-		/* Blocks that results will free may be enough. */
+		/* Blocks that results in flight will free may be enough. */
 		if (missing <= blocks_n_free(s->blocks) + n_later(s, p))
 			return false;
 		if (!preempt_for(s, p, q))
@@ -172,15 +173,15 @@ bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_
 
 /* ---- for the next waiting sequence ---- */
 
-/* Whether preempting all sequences of a lower priority than q's would free that many blocks: not those that
- * others hold as well. */
+/* Return whether preempting all sequences of a lower priority than q's would free n_blocks blocks.  Blocks
+ * that other sequences hold as well do not count. */
 static bool lower_priority_holds(struct sched *s, const struct seq *q, uint32_t n_blocks)
 {
 	uint32_t n = 0, first = s->n_running;
 	while (n < n_blocks && first > 0 && s->running[first - 1]->group->priority > q->group->priority) {
 		const struct block_table *t = &s->running[--first]->table;
 		for (uint32_t k = 0; k < t->n; k++) {
-			uint32_t *m = &s->to_host[t->ids[k]]; /* references met so far */
+			uint32_t *m = &s->to_host[t->ids[k]]; /* references counted so far */
 			*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
 			n += *m == blocks_n_refs(s->blocks, t->ids[k]);
 		}
@@ -191,8 +192,9 @@ static bool lower_priority_holds(struct sched *s, const struct seq *q, uint32_t 
 	return n >= n_blocks;
 }
 
-/* It was preempted, and has got no token since it came back: preempted again and again for fairness, neither
- * it nor those that it keeps from running would make progress. */
+/* Return whether the group was preempted and has got no token since it was admitted again.  If such a group
+ * were preempted again and again for fairness, neither it nor the groups that it displaces would make
+ * progress. */
 static bool is_catching_up(const struct group *g)
 {
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
@@ -204,9 +206,9 @@ static bool is_catching_up(const struct group *g)
 	return false;
 }
 
-/* The youngest group of the lowest priority, if that is lower than q's; else, of q's priority, the youngest
- * group of the account or user that was served the most, if that is far more than q's.  Counters of different
- * priorities cannot be compared. */
+/* Find the group to preempt for q: the youngest group of the lowest priority, if that is lower than q's.
+ * Else, among groups of q's priority, the youngest group of the account or user that was served most, if that
+ * is far more than q's.  Counters of different priorities cannot be compared. */
 static struct group *find_victim(struct sched *s, const struct planning *p, const struct seq *q,
 				 uint32_t lacks)
 {
@@ -217,7 +219,7 @@ static struct group *find_victim(struct sched *s, const struct planning *p, cons
 		struct group *g = s->running[i]->group;
 		if (g->priority < q->group->priority)
 			break;
-		/* Not one that would go before q again. */
+		/* Skip groups that would go before q again. */
 		if (!queue_before(q, s->running[i]) || is_catching_up(g))
 			continue;
 		if (g->priority > q->group->priority) {
@@ -237,7 +239,7 @@ void sched_preempt_for_next(struct sched *s, struct planning *p)
 	if (p->alone || queue_n(s->queue) == 0 || s->n_running == 0 ||
 	    number - s->victim_number < FAIR_PLANS || (number - s->fair_number < FAIR_PLANS && !s->newcomer))
 		return;
-	/* Not in every plan: queue_pick() visits every user that waits. */
+	/* Not in every plan, because queue_pick() visits every waiting user. */
 	s->fair_number = number;
 	s->newcomer = false;
 	struct seq *q = queue_pick(s->queue, p->now_us, sched_is_ready, p, NULL);

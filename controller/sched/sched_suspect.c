@@ -1,11 +1,11 @@
 /* sched_suspect.c - sequences that were running when a worker died.
  *
- * A job on which every worker dies would move from one worker to the next forever.  So each sequence that is
- * under way when a worker dies gets a strike: strikes count in a row, at the same place, without progress in
- * between.  With two, its group is a suspect: quarantined, it runs alone until it makes progress.  With a
- * third, alone, it is poisoned: no group is ended for what ran beside it.  A worker serves for a moment
- * (probe_us) before suspects run on it, so that workers that die at start-up, or are killed there, give no
- * strikes.
+ * A job that kills every worker would move from one worker to the next forever.  So each sequence that is in
+ * flight when a worker dies gets a strike.  Strikes count in a row, at the same place, without progress
+ * between them.  After two, its group is a suspect: quarantined, it runs alone until it makes progress.
+ * After a third, alone, it is poisoned.  So no group is failed for another group that ran at the same time.
+ * A worker serves for a moment (probe_us) before suspects run on it, so that workers that die at start-up, or
+ * are killed there, give no strikes.
  *
  *   strikes   0 ----> 1 ----> 2: suspect ----> 3, alone: poisoned
  *             ^       |       |
@@ -29,7 +29,7 @@ static void update_suspect(struct sched *s, struct group *g)
 	g->suspect = suspect;
 }
 
-/* Plans under way were computing its positions from..end-1. */
+/* Plans in flight were computing the sequence's positions from..end-1. */
 static void add_strike(struct sched *s, struct seq *q, uint32_t from, uint32_t end)
 {
 	bool same = from < q->strike_end && q->strike_from < end;
@@ -59,7 +59,7 @@ void sched_worker_died(struct sched *s)
 			const struct run *r = &flight_at(s, i)->runs[k];
 			struct seq *q = r->seq;
 			bool lives = q->state == SEQ_RUNNING || q->state == SEQ_WAITING;
-			/* One strike for each: its runs in later plans begin where this one ends. */
+			/* One strike per sequence: its runs in later plans begin where this run ends. */
 			if (!r->group->n_live || !lives || q->strike_epoch == s->epoch)
 				continue;
 			uint32_t end = q->n_computed > r->end ? q->n_computed : r->end;

@@ -1,6 +1,6 @@
 /* sched_times.c - the timelines of groups (timeline.h).
- * What a queued group waits for is counted once per plan, for all of them: each remembers the counters of
- * when it came, and takes the differences when it begins. */
+ * The reasons for which queued groups wait are counted once per plan, for all groups.  Each group remembers
+ * the counters at its arrival, and takes the differences when it begins. */
 #include "base/alloc.h"
 #include "controller/sched/sched_impl.h"
 
@@ -24,7 +24,7 @@ static uint64_t begun_better(const struct sched *s, const struct group *g)
 	return n;
 }
 
-/* The time since the last plan belongs to what that one was held by. */
+/* Add the time since the last plan to the reason that held up that plan. */
 static void count_held(struct sched *s)
 {
 	if (s->held_since_us && s->now_us > s->held_since_us)
@@ -38,7 +38,7 @@ void sched_times_plan(struct sched *s, enum hold held)
 	s->held = held;
 }
 
-/* What has happened since it was queued. */
+/* Add the changes since the group was queued. */
 static void add_seen(const struct sched *s, const struct group *g, struct timeline *t)
 {
 	t->n_begun += (uint32_t)(s->n_begun - t->seen_begun);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Capacity for all output tokens is reserved up to this many, and doubles beyond: steps allocate nothing, and
+/* Capacity is reserved for all output tokens up to this many, and doubles beyond: steps allocate nothing, and
  * pages that no token reaches are never touched. */
 enum { OUTPUT_ROOM = 1 << 16 };
 

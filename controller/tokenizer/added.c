@@ -92,7 +92,7 @@ static bool is_allowed(const struct added_token *tok, const struct added_filter 
 	return !tok->special || !f->allowed || f->allowed(f->ctx, from, to);
 }
 
-/* The longest allowed token at p[at..n), and its end. */
+/* Return the longest allowed token at p[at..n), or NULL, and set *to to its end. */
 static const struct added_token *longest_at(const struct added *a, const struct trie *t, const char *p,
 					    size_t n, size_t at, const struct added_filter *f, size_t *to)
 {
@@ -108,7 +108,7 @@ static const struct added_token *longest_at(const struct added *a, const struct 
 	return best;
 }
 
-/* The next byte that may begin a token. */
+/* Return the offset of the next byte that may begin a token, or n. */
 static size_t next_start(const struct trie *t, const char *p, size_t n, size_t at)
 {
 	if (t->only_first == -1)
@@ -158,7 +158,7 @@ bool added_next(const struct added *a, const struct trie *t, const char *p, size
 			continue;
 		m->token = tok;
 		m->from = tok->lstrip ? strip_left(p, from, done) : from;
-		/* If `to` lies before done, only white space is between them. */
+		/* If `to` is before done, only white space is between them. */
 		m->to = tok->rstrip ? strip_right(p, n, to > done ? to : done) : to;
 		m->resume = to;
 		return true;

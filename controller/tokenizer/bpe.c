@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to this many symbols a scan for the least rank beats a heap.  On English and Japanese prose
- * anything from 20 to 64 does equally well. */
+/* Up to this many symbols, scanning for the least rank is faster than a heap. On English and Japanese prose
+ * all values from 20 to 64 perform equally. */
 enum { SCAN_MAX = 32 };
 
 static const char meta[] = "\xe2\x96\x81"; /* U+2581, SentencePiece's space */
@@ -60,7 +60,7 @@ static inline const struct merge_slot *pair_slot(const struct bpe *b, uint32_t l
 	uint64_t pair = pair_of(left, right);
 	for (size_t i = pair_hash(pair) & b->mask;; i = (i + 1) & b->mask) {
 		const struct merge_slot *s = &b->slots[i];
-		if (s->pair == pair || s->pair == BPE_NO_PAIR) /* the rank of an empty slot is BPE_NO_RANK */
+		if (s->pair == pair || s->pair == BPE_NO_PAIR) /* an empty slot has rank BPE_NO_RANK */
 			return s;
 	}
 }
@@ -70,7 +70,7 @@ static inline uint32_t pair_rank(const struct bpe *b, uint32_t left, uint32_t ri
 	return pair_slot(b, left, right)->rank;
 }
 
-/* What a pair of this rank becomes. */
+/* Return the result of merging a pair of this rank. */
 static inline uint32_t merged_id(const struct bpe *b, uint32_t rank, uint32_t left, uint32_t right)
 {
 	uint32_t id = b->merged[rank];
@@ -109,11 +109,11 @@ static bool meta_inside(const char *p, size_t n)
 /* ---- merges from scores ---- */
 
 struct scored {
-	uint32_t key; /* orders as the score does, the best first */
+	uint32_t key; /* ascending order is descending score */
 	uint32_t id;
 };
 
-/* As SentencePiece compares scores: -0 is less than 0. */
+/* Compare scores as SentencePiece does: -0 is less than 0. */
 static uint32_t order_of(float score)
 {
 	uint32_t bits;
@@ -129,7 +129,7 @@ static int best_first(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The symbol of a text: its piece, or a character without one; VOCAB_NONE. */
+/* Return the symbol of a text: its piece, or a single character without a piece; VOCAB_NONE otherwise. */
 static uint32_t symbol_of(const struct vocab *v, const char *p, size_t n)
 {
 	int len;
@@ -145,7 +145,7 @@ struct found_merges {
 	size_t n, cap;
 };
 
-/* All pairs of symbols that make this piece. */
+/* Find all pairs of symbols that merge to this piece. */
 static void find_pairs(const struct vocab *v, uint32_t id, uint32_t rank, struct found_merges *found)
 {
 	const char *p = vocab_text(v, id);
@@ -196,7 +196,7 @@ void bpe_init_scores(struct bpe *b, const struct vocab *v, const float *score, c
 		ranks += !same;
 		find_pairs(v, id, ranks - 1, &found);
 		if (found.n == before && !is_char(v, id))
-			continue; /* nothing makes it */
+			continue; /* no merge makes it */
 		cut = cut && !meta_inside(vocab_text(v, id), v->pieces[id].len);
 		any_unused = any_unused || unused[id];
 	}
@@ -210,7 +210,8 @@ void bpe_init_scores(struct bpe *b, const struct vocab *v, const float *score, c
 	free(b->merged);
 	b->merged = merged;
 	b->by_score = true;
-	b->cut_at_meta = cut && !any_unused; /* what becomes of an unused piece depends on the whole text */
+	/* the replacement of an unused piece depends on the whole text */
+	b->cut_at_meta = cut && !any_unused;
 	b->n_parts = v->n;
 	memcpy(b->byte_id, byte_id, sizeof(b->byte_id));
 	if (any_unused)
@@ -240,7 +241,7 @@ void bpe_finish(struct bpe *b, const struct vocab *v)
 	}
 	if (b->by_score)
 		return;
-	/* If U+2581 were unknown, a run of unknown characters could reach across the cut. */
+	/* If U+2581 were unknown, a run of unknown characters could extend across the cut. */
 	b->cut_at_meta = vocab_find(v, meta, 3) != VOCAB_NONE;
 	for (uint32_t r = 0; b->cut_at_meta && r < b->n_merges; r++)
 		b->cut_at_meta = !meta_inside(vocab_text(v, b->merged[r]), v->pieces[b->merged[r]].len);
@@ -257,7 +258,7 @@ static void reserve(struct bpe_scratch *s, size_t n)
 	s->prev = xrealloc(s->prev, s->cap, sizeof(s->prev[0]));
 }
 
-/* An unknown character as its bytes, if each has a piece. */
+/* Write an unknown character as bytes.  Return false if a byte has no piece. */
 static bool fallback(const struct bpe *b, const char *p, int len, uint32_t *ids, size_t *m)
 {
 	if (!b->byte_fallback)
@@ -270,8 +271,8 @@ static bool fallback(const struct bpe *b, const char *p, int len, uint32_t *ids,
 	return true;
 }
 
-/* The initial symbols, at most one per byte.  As in the reference, an unknown symbol comes behind the
- * byte symbols that follow it before the next known character. */
+/* Make the initial symbols, at most one per byte. As in the reference, an unknown symbol is placed after the
+ * byte symbols that follow it, before the next known character. */
 static size_t split(const struct bpe *b, const struct vocab *v, const char *p, size_t n, uint32_t *ids)
 {
 	size_t m = 0;
@@ -306,7 +307,7 @@ static size_t split(const struct bpe *b, const struct vocab *v, const char *p, s
 	return m;
 }
 
-/* rank[i]: of the pair i, i + 1, for i + 1 < m. */
+/* Merge by scanning.  rank[i]: the rank of the pair (i, i + 1), for i + 1 < m. */
 static size_t merge_scan(const struct bpe *b, uint32_t *ids, uint32_t *rank, size_t m)
 {
 	for (;;) {
@@ -366,7 +367,7 @@ static void pair_changed(const struct bpe *b, struct bpe_scratch *s, uint32_t at
 		s->parts[slot->id] = slot->pair;
 }
 
-/* A heap entry is stale if the pair at its position has another rank now. */
+/* Merge with a heap.  An entry is stale if the pair at its position has a different rank now. */
 static void merge_heap(const struct bpe *b, struct bpe_scratch *s, size_t m)
 {
 	s->n_heap = 0;
@@ -393,7 +394,7 @@ static void merge_heap(const struct bpe *b, struct bpe_scratch *s, size_t m)
 	}
 }
 
-/* A text without a piece: its bytes, or one unk for a run of such texts. */
+/* Output a text without a piece: its bytes, or a single unk for a run of such texts. */
 static void put_unknown(const struct bpe *b, const char *p, size_t n, bool *after_unk, struct token_ids *out)
 {
 	bool as_bytes = b->byte_fallback;
@@ -406,8 +407,8 @@ static void put_unknown(const struct bpe *b, const char *p, size_t n, bool *afte
 	*after_unk = !as_bytes;
 }
 
-/* By scores: an unused piece becomes the parts it was made of.  They are shorter: the depth is bounded by the
- * longest piece (1024 bytes). */
+/* By scores: output an unused piece as the two pieces that made it. These are shorter, so the depth is
+ * bounded by the longest piece (1024 bytes). */
 static void put_scored(const struct bpe *b, const struct vocab *v, const struct bpe_scratch *s, uint32_t id,
 		       bool *after_unk, struct token_ids *out)
 {

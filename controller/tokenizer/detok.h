@@ -1,6 +1,6 @@
-/* detok.h - token ids to text, one token at a time, never half a character.
- * Holds back at most the bytes of one unfinished UTF-8 character, or a run of byte-fallback tokens.
- * The text appended by all calls together equals tokenizer_decode() of all the ids. */
+/* detok.h - converts token ids to text, one token at a time, in whole characters.
+ * Holds back at most the bytes of one incomplete UTF-8 character, or a run of byte-fallback tokens. The text
+ * of all calls together equals tokenizer_decode() of all ids. */
 #ifndef QUERN_CONTROLLER_TOKENIZER_DETOK_H
 #define QUERN_CONTROLLER_TOKENIZER_DETOK_H
 
@@ -8,14 +8,14 @@
 
 struct detok;
 
-/* The tokenizer must outlive it.  continues: the ids follow a prompt, so that the first
- * token keeps its leading space (metaspace decoders strip it at the start of a text). */
+/* The tokenizer must outlive the result. continues: the ids follow a prompt, so the first token keeps its
+ * leading space (metaspace decoders strip it at the start of a text). */
 struct detok *detok_new(const struct tokenizer *t, bool skip_special, bool continues);
 void detok_free(struct detok *d); /* NULL is fine */
 
-/* Appends the text that is complete with this id.  An id out of range gives U+FFFD. */
+/* Append the text that this id completes.  An id out of range gives U+FFFD. */
 void detok_push(struct detok *d, uint32_t id, struct buf *out);
-/* The end of the ids: appends U+FFFD for what is unfinished. */
+/* At the end of the ids: append U+FFFD for incomplete bytes. */
 void detok_flush(struct detok *d, struct buf *out);
 
 #endif

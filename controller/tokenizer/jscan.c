@@ -63,7 +63,7 @@ static int hex4(const char *p, const char *end)
 	return v;
 }
 
-/* \uXXXX, with j->p at the first digit; a surrogate must be half of a pair. */
+/* Read \uXXXX with j->p at the first digit; a surrogate must be half of a pair. */
 static int unicode_escape(struct jscan *j, struct buf *tmp)
 {
 	char s[4];

@@ -16,7 +16,7 @@ static int unknown_piece(const struct merges *ms, const char *p, size_t n, char 
 		       SHOWN(p, n));
 }
 
-/* Appends the bytes of a piece to ms->both; its id. */
+/* Append the bytes of a piece to ms->both and return its id. */
 static uint32_t find_part(const struct vocab *v, struct merges *ms, const char *p, size_t n)
 {
 	size_t from = ms->both.len;

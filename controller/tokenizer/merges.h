@@ -1,4 +1,4 @@
-/* merges.h - reads the merges of byte pair encoding, in the order of their ranks. */
+/* merges.h - reads the merges of byte pair encoding, in rank order. */
 #ifndef QUERN_CONTROLLER_TOKENIZER_MERGES_H
 #define QUERN_CONTROLLER_TOKENIZER_MERGES_H
 
@@ -15,14 +15,15 @@ struct merges {
 	struct buf both; /* scratch */
 };
 
-/* Two pieces as the file spells them.  -EINVAL: one, or both together, is not in the vocabulary. */
+/* Add a merge of two pieces as the file spells them. -EINVAL: a piece, or their concatenation, is not
+ * in the vocabulary. */
 int merges_push(const struct vocab *v, struct merges *ms, const char *l, size_t l_n, const char *r,
 		size_t r_n, char *why, size_t why_n);
-/* "left right", or a line "#version..." that is ignored. */
+/* Add the merge of a line "left right"; a line "#version..." is ignored. */
 int merges_push_line(const struct vocab *v, struct merges *ms, const char *p, size_t n, char *why,
 		     size_t why_n);
-/* Hands all to b, which is initialised, and frees ms.  rc: of the reading so far; then b has none of them.
- * -EINVAL: a pair twice. */
+/* Move all merges to b, which is initialized, and free ms. rc: the result of reading so far; if it is an
+ * error, b gets none. -EINVAL: a duplicate pair. */
 int merges_finish(struct merges *ms, struct bpe *b, int rc, char *why, size_t why_n);
 
 #endif

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Characters that have a combining class, a composition or a decomposition in utf8proc 2.8
- * (Unicode 15), and none in Unicode 9.  Ascending. */
+/* Characters with a combining class, composition or decomposition in utf8proc 2.8 (Unicode 15) but not in
+ * Unicode 9. Ascending. */
 static const uint32_t newer[][2] = {
 	{0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
 	{0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},
@@ -46,8 +46,8 @@ static int combining_class(uint32_t cp)
 	return c && norm_is_newer(cp) ? 0 : c;
 }
 
-/* Whether a block may be cut before cp: in NFC no character before it can change it or be changed by it,
- * and cp alone is unchanged.  (A character below U+0300 may compose with a following one only.) */
+/* Return true if a block may end before cp: in NFC no earlier character interacts with cp, and cp alone is
+ * unchanged. (A character below U+0300 composes only with a following character.) */
 static bool starts_block(uint32_t cp)
 {
 	if (cp < 0x300)
@@ -71,7 +71,7 @@ static void cps_reserve(struct norm_text *t, size_t more)
 	array_grow(t->cps, t->cps_cap, t->n_cps + more);
 }
 
-/* No character decomposes into more than 18. */
+/* The longest decomposition of a character. */
 enum { DECOMPOSED_MAX = 18 };
 
 static void decompose(struct norm_text *t, const char *p, size_t n, bool compat)
@@ -99,8 +99,8 @@ static void decompose(struct norm_text *t, const char *p, size_t n, bool compat)
 	}
 }
 
-/* Stable counting sort of marks by combining class (1..254): a hostile text may be one run of a million
- * marks. */
+/* Sort marks by combining class (1..254) with a stable counting sort: a hostile text may be a run of a
+ * million marks. */
 static void sort_marks(uint32_t *cps, size_t n)
 {
 	size_t at[257] = {0};
@@ -132,7 +132,7 @@ static void reorder(struct norm_text *t)
 	}
 }
 
-/* The primary composite of a and b, or 0. */
+/* Return the primary composite of a and b, or 0. */
 static uint32_t compose_pair(uint32_t a, uint32_t b)
 {
 	utf8proc_int32_t two[2] = {(utf8proc_int32_t)a, (utf8proc_int32_t)b};
@@ -144,8 +144,8 @@ static uint32_t compose_pair(uint32_t a, uint32_t b)
 	return (uint32_t)two[0];
 }
 
-/* UAX #15, canonical composition.  last_class 0 with a known starter: there is no mark between it and
- * the next character. */
+/* Canonical composition, UAX #15. last_class 0 with a known starter: no mark is between the starter and the
+ * next character. */
 static void compose(struct norm_text *t)
 {
 	size_t n = 0, starter = SIZE_MAX;
@@ -177,7 +177,7 @@ static void put_block(struct norm_text *t, struct buf *out)
 
 /* ---- operations on a whole text ---- */
 
-/* Sets the origin of bytes [from, out->len) of buffer w to at. */
+/* Set the origin of bytes [from, out->len) of buffer w to at. */
 static void note_origin(struct norm_text *t, int w, size_t from, size_t at, const size_t *before)
 {
 	size_t n = t->out[w].len;
@@ -189,7 +189,7 @@ static void note_origin(struct norm_text *t, int w, size_t from, size_t at, cons
 struct step {
 	const char *p;
 	size_t n;
-	const size_t *before; /* of p's bytes; NULL: their own offsets */
+	const size_t *before; /* origins of p's bytes; NULL: their own offsets */
 	bool origins;
 	int w; /* index of the buffer written to */
 };
@@ -201,7 +201,7 @@ static void copy_through(struct norm_text *t, const struct step *st, size_t from
 	buf_put(out, st->p + from, to - from);
 	if (!st->origins)
 		return;
-	note_origin(t, st->w, out->len, 0, NULL); /* room only */
+	note_origin(t, st->w, out->len, 0, NULL); /* only reserve room */
 	for (size_t i = from; i < to; i++)
 		t->origins[st->w][start + i - from] = st->before ? st->before[i] : i;
 }
@@ -219,8 +219,8 @@ static void normalize_block(struct norm_text *t, const struct step *st, enum nor
 		note_origin(t, st->w, start, from, st->before);
 }
 
-/* The end of the block that begins at from, and whether it must be normalized: blocks that need not are
- * copied together. */
+/* Return the end of the block that begins at from; *plain: it needs no normalization, so it may be copied
+ * with its neighbours. */
 static size_t next_block(const struct step *st, enum norm_kind kind, size_t from, bool *plain)
 {
 	size_t i = from;
@@ -238,14 +238,14 @@ static size_t next_block(const struct step *st, enum norm_kind kind, size_t from
 	return i;
 }
 
-/* False: the text is in this form already, nothing was written. */
+/* Return false, and write nothing, if the text is already in this form. */
 static bool run_form(struct norm_text *t, const struct step *st, enum norm_kind kind)
 {
 	size_t done = 0, i = 0;
 	bool changed = false;
 	while (i < st->n) {
 		bool plain;
-		/* Two ASCII characters in a row: the first is a block of its own. */
+		/* Two ASCII characters in a row: the first is a block by itself. */
 		if (i + 1 < st->n && !((st->p[i] | st->p[i + 1]) & 0x80)) {
 			i++;
 			continue;

@@ -1,8 +1,8 @@
-/* normalize.h - changes a text before it is split: Unicode normalization forms (UAX #15), prepending,
+/* normalize.h - normalizes a text before it is split: Unicode normalization forms (UAX #15), prepending,
  * replacing.
  *
- * The reference (Hugging Face's tokenizers 0.23) has the tables of Unicode 9: characters assigned later
- * neither reorder nor compose nor decompose, there and here. */
+ * The reference (Hugging Face's tokenizers 0.23) has the tables of Unicode 9: there, characters assigned
+ * later neither reorder nor compose nor decompose. This file does the same. */
 #ifndef QUERN_CONTROLLER_TOKENIZER_NORMALIZE_H
 #define QUERN_CONTROLLER_TOKENIZER_NORMALIZE_H
 
@@ -27,12 +27,12 @@ struct norm {
 	int n;
 };
 
-/* State of a normalization; zero-initialised, reused from text to text. */
+/* State of a normalization; zero-initialized, reused for each text. */
 struct norm_text {
 	const char *p; /* the result: the input itself, or one of the buffers */
 	size_t n;
 	size_t *origin; /* [n] origin of each byte, if requested; NULL if the text is unchanged */
-	/* working memory */
+	/* scratch memory */
 	struct buf out[2];
 	size_t *origins[2];
 	size_t origins_cap[2];
@@ -43,12 +43,12 @@ struct norm_text {
 
 void norm_fini(struct norm *nm);
 
-/* Normalizes valid UTF-8.  With origins, t->origin has for every byte of the result the offset in p of
- * the character (or block of characters) that it was made from; ascending. */
+/* Normalize valid UTF-8. With origins, t->origin holds for each byte of the result the offset in p of the
+ * character (or block of characters) from which it was made; ascending. */
 void norm_run(const struct norm *nm, const char *p, size_t n, bool origins, struct norm_text *t);
 void norm_text_fini(struct norm_text *t);
 
-/* Whether this character is newer than Unicode 9, and left unchanged. */
+/* Return true if the character is newer than Unicode 9; such characters are left unchanged. */
 bool norm_is_newer(uint32_t cp);
 
 #endif

@@ -1,4 +1,4 @@
-/* From a table of pieces to the model of a tokenizer, and the steps around it. */
+/* Builds the model of a tokenizer, and the steps around it, from a table of pieces. */
 #include "controller/tokenizer/piece_table.h"
 
 #include "base/alloc.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum {
-	PIECE_TEXT_MAX = 1024,     /* of a piece that text is made into: several times the longest known */
-	TABLE_TEXT_MAX = 32 << 20, /* of all pieces of a SentencePiece model */
+	PIECE_TEXT_MAX = 1024,     /* bytes of a piece produced from text; several times the longest known */
+	TABLE_TEXT_MAX = 32 << 20, /* bytes of all pieces of a SentencePiece model */
 	SHOWN_MAX = 60,
 };
 
@@ -45,7 +45,7 @@ void piece_table_add(struct piece_table *pt, const char *p, size_t n, float scor
 
 /* ---- pieces ---- */
 
-/* Whether text is made into this piece by the model itself. */
+/* Return true if the model itself produces this piece from text. */
 static bool from_text(const struct piece_table *pt, const struct piece_row *r)
 {
 	if (pt->model == TABLE_BYTE_BPE)
@@ -81,7 +81,7 @@ static int check_row(const struct piece_table *pt, const struct piece_row *r, ch
 	return 0;
 }
 
-/* The byte of "<0xXX>"; -1. */
+/* Return the byte of "<0xXX>", or -1. */
 static int byte_of(const struct piece_row *r)
 {
 	char *end, text[3] = {0};
@@ -92,7 +92,7 @@ static int byte_of(const struct piece_row *r)
 	return *end || text[0] == '+' || text[0] == '-' || text[0] == ' ' ? -1 : (int)v;
 }
 
-/* The text that a piece is searched for by: in SentencePiece's models U+2581 is a space of the text. */
+/* Write the text to search for a piece: in SentencePiece's models U+2581 is a space of the text. */
 static void raw_text(const struct piece_table *pt, const struct piece_row *r, struct buf *out)
 {
 	bool escaped = pt->model != TABLE_BYTE_BPE;
@@ -123,7 +123,7 @@ static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32
 	return 0;
 }
 
-/* Control pieces and unk are found in the text as given, or not at all (TOKENIZER_NO_SPECIAL). */
+/* Add a row.  Control pieces and unk are found in the text as given, or not at all (TOKENIZER_NO_SPECIAL). */
 static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t id, char *why, size_t why_n)
 {
 	const struct piece_row *r = &pt->rows[id];
@@ -132,7 +132,7 @@ static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t i
 	if (rc)
 		return rc;
 	if (pt->model == TABLE_BYTE_BPE && r->type == ROW_UNUSED)
-		return 0; /* padding: as in tokenizer.json, there is no such token */
+		return 0; /* padding; as in tokenizer.json, there is no such token */
 	if (from_text(pt, r) && r->n)
 		rc = vocab_add(&t->vocab, id, r->p, r->n);
 	else
@@ -216,7 +216,7 @@ static void set_decoder(struct tokenizer *t, const struct piece_table *pt, bool 
 	d->n_strip = pt->add_dummy_prefix && !pt->whitespace_suffix;
 }
 
-/* The pieces of bytes; whether all are there. */
+/* Fill in the pieces of bytes.  Return true if all 256 exist. */
 static bool find_bytes(const struct piece_table *pt, uint32_t byte_id[256])
 {
 	bool all = true;
@@ -293,7 +293,7 @@ static int load_spm(struct tokenizer *t, const struct piece_table *pt, char *why
 	return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole table ---- */
 
 static int check_id(const struct piece_table *pt, const char *name, int64_t id, char *why, size_t why_n)
 {

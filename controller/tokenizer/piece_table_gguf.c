@@ -1,5 +1,5 @@
-/* The tokenizer in the metadata of a GGUF file: the keys tokenizer.ggml.* (ggml-org/ggml, docs/gguf.md, and
- * as llama.cpp reads them where that says little). */
+/* Reads the tokenizer from GGUF metadata: the keys tokenizer.ggml.* (ggml-org/ggml, docs/gguf.md; where that
+ * is incomplete, as llama.cpp reads them). */
 #include "controller/tokenizer/piece_table.h"
 
 #include "base/alloc.h"
@@ -24,7 +24,7 @@ static bool is(const struct gguf_string *s, const char *text)
 	return s->n == strlen(text) && memcmp(s->p, text, s->n) == 0;
 }
 
-/* Optional values: 0 where the key is absent, and *out is as before. */
+/* Read an optional value: if the key is absent, return 0 and leave *out unchanged. */
 static int get_int(const struct reader *r, const char *key, int64_t *out)
 {
 	int rc = gguf_find_int(r->g, key, out, r->why, r->why_n);
@@ -37,7 +37,7 @@ static int get_bool(const struct reader *r, const char *key, bool *out)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-/* An optional array of n values. */
+/* Read an optional array of at least n values. */
 static int get_array(const struct reader *r, const char *key, size_t n, struct gguf_array *out)
 {
 	*out = (struct gguf_array){0};
@@ -60,7 +60,7 @@ static int get_strings(const struct reader *r, const char *key, struct gguf_arra
 
 /* ---- pieces ---- */
 
-/* Tokens that end a turn or a text: some converters wrote them as ordinary ones. */
+/* Return true for tokens that end a turn or a text: some converters write them as ordinary tokens. */
 static bool looks_like_control(const struct gguf_string *s)
 {
 	static const char *const names[] = {"<|eot_id|>",    "<|im_end|>",      "<|end|>",
@@ -72,7 +72,7 @@ static bool looks_like_control(const struct gguf_string *s)
 	return false;
 }
 
-/* Files without types have bytes by their spelling only. */
+/* Return the type of a token.  In files without types, byte tokens are recognized by their spelling. */
 static int type_of(const struct reader *r, const struct gguf_array *types, size_t i,
 		   const struct gguf_string *s)
 {
@@ -180,9 +180,9 @@ static const struct kind {
 	{"t5", TABLE_UNIGRAM, read_unigram},
 };
 
-/* ---- all of it ---- */
+/* ---- the whole metadata ---- */
 
-/* Ids out of range are as absent ones: files of some converters have them, for tokens that no text has. */
+/* Treat ids out of range as absent: some converters write them for tokens that no text has. */
 static int read_ends(const struct reader *r)
 {
 	static const char *const keys[] = {KEY("bos_token_id"), KEY("eos_token_id"), KEY("unknown_token_id")};
@@ -199,7 +199,7 @@ static int read_ends(const struct reader *r)
 	return rc ? rc : get_bool(r, KEY("add_eos_token"), &pt->add_eos);
 }
 
-/* ---- what no key tells ---- */
+/* ---- properties without a key ---- */
 
 static bool has_word(const struct gguf_string *s, const char *word)
 {
@@ -210,8 +210,8 @@ static bool has_word(const struct gguf_string *s, const char *word)
 	return false;
 }
 
-/* Phi-3, which llama.cpp knows by the model's name: here by its architecture, too, where its tokens are
- * SentencePiece's (Phi-4's are not). */
+/* Return true for Phi-3. llama.cpp recognizes it by the model's name; here also by its architecture, if the
+ * tokens are SentencePiece's (Phi-4's are not). */
 static bool is_phi3(const struct reader *r)
 {
 	struct gguf_string name = {"", 0}, arch = {"", 0};
@@ -221,7 +221,7 @@ static bool is_phi3(const struct reader *r)
 	       (is(&arch, "phi3") && r->pt->model == TABLE_SCORE_BPE);
 }
 
-/* Its special tokens take the white space behind them, but for these. */
+/* Phi-3's special tokens include the white space after them, except these. */
 static void strip_behind(const struct reader *r)
 {
 	static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};

@@ -1,7 +1,6 @@
 /* llama2.c's tokenizer.bin: the length of the longest piece, then for each id its score, length and bytes,
- * all little-endian, up to the end of the file.  It was exported from a SentencePiece model of kind BPE with
- * byte fallback: ids 0 to 2 are <unk>, <s> and </s>, then come the 256 bytes; U+2581 is written as a space.
- */
+ * all little-endian, up to the end of the file. It is exported from a SentencePiece BPE model with byte
+ * fallback: ids 0 to 2 are <unk>, <s> and </s>, followed by the 256 bytes; U+2581 is written as a space. */
 #include "controller/tokenizer/piece_table.h"
 
 #include "base/err.h"
@@ -26,7 +25,7 @@ static int fail_cut(size_t piece, size_t at, size_t end, char *why, size_t why_n
 
 static void add_spaced(struct piece_table *pt, const char *p, size_t n, float score, int type)
 {
-	size_t from = pt->text.len; /* the buffer has room for all: it does not move */
+	size_t from = pt->text.len; /* the buffer has room for everything: it does not move */
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] == ' ')
 			buf_put(&pt->text, "\xe2\x96\x81", 3);

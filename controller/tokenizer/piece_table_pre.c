@@ -1,5 +1,5 @@
-/* The names of tokenizer.ggml.pre, and the split patterns they stand for: those of the models' own
- * tokenizer.json.  Each step cuts what the one before it left. */
+/* The names of tokenizer.ggml.pre and their split patterns, which are those of the models' own
+ * tokenizer.json. Each pattern splits the words left by the pattern before it. */
 #include "controller/tokenizer/piece_table.h"
 
 #include "base/err.h"
@@ -10,12 +10,12 @@
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WHITE        "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-/* numbers: how they are split */
+/* numbers: the pattern for numbers */
 #define LLAMA3(numbers)                                                                                      \
 	CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" WHITE
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-/* end: behind a word */
+/* end: the pattern after a word */
 #define CASED(end, numbers)                                                                                  \
 	"[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" end "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*" end   \
 	"|" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" WHITE
@@ -49,9 +49,9 @@ enum pre_flags {
 };
 
 static const struct pre {
-	const char *names; /* with a space on either side of each */
+	const char *names; /* each with a space on both sides */
 	unsigned flags;
-	const char *splits[TABLE_SPLITS_MAX]; /* NULL: GPT-2's */
+	const char *splits[TABLE_SPLITS_MAX]; /* NULL: GPT-2's pattern */
 	int n;
 } pres[] = {
 	{" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 ",
@@ -128,7 +128,7 @@ int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char
 	return 0;
 }
 
-/* Whether the splits are those of a name; a NULL in the table is GPT-2's pattern. */
+/* Return true if the splits are those of pre; a NULL in the table is GPT-2's pattern. */
 static bool same_splits(const struct pre *pre, const char *const *splits, int n)
 {
 	if (pre->n != n)

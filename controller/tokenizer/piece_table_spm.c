@@ -1,6 +1,6 @@
-/* SentencePiece's tokenizer.model: a message ModelProto of Protocol Buffers (sentencepiece_model.proto), of
- * which the pieces, the flags of normalization and the kind of model are read.  Bytes are not trusted: a
- * field that reaches beyond its message is an error with its offset. */
+/* SentencePiece's tokenizer.model: a ModelProto message of Protocol Buffers (sentencepiece_model.proto),
+ * from which the pieces, the normalization flags and the kind of model are read. Bytes are not trusted: a
+ * field that extends beyond its message is an error with its offset. */
 #include "controller/tokenizer/piece_table.h"
 
 #include "base/err.h"
@@ -10,14 +10,14 @@
 
 struct reader {
 	const uint8_t *p, *end;
-	const uint8_t *begin, *file_end; /* errors give offsets from the first */
+	const uint8_t *begin, *file_end; /* errors give offsets from begin */
 	char *why;
 	size_t why_n;
 };
 
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-/* A field of a message: its number, how it is written, its value. */
+/* A field of a message: its number, wire type and value. */
 struct field {
 	uint64_t number;
 	unsigned wire;
@@ -51,7 +51,7 @@ static int read_fixed(struct reader *r, size_t bytes, uint64_t *out)
 	*out = 0;
 	if ((size_t)(r->end - r->p) < bytes)
 		return fail(r, "the file ends within a number; was the download or copy interrupted?");
-	memcpy(out, r->p, bytes); /* little-endian, as is this machine */
+	memcpy(out, r->p, bytes); /* little-endian, like this machine */
 	r->p += bytes;
 	return 0;
 }
@@ -123,7 +123,7 @@ static int on_piece_field(const struct reader *r, const struct field *f, struct 
 	return 0;
 }
 
-/* What the trainer's settings say; names of pieces are looked up when all are known. */
+/* Settings of the trainer; the names of pieces are looked up when all pieces are known. */
 enum { MODEL_UNIGRAM = 1, MODEL_BPE, MODEL_WORD, MODEL_CHAR };
 
 static int on_trainer_field(const struct reader *r, const struct field *f, struct piece_table *pt)
@@ -209,7 +209,8 @@ static void find_names(const struct reader *whole, struct names *names)
 	}
 }
 
-/* SentencePiece writes them behind the pieces: without, the file may have been cut between two pieces. */
+/* Require a normalizer_spec, which SentencePiece writes after the pieces: without it, the file may have been
+ * cut between two pieces. */
 static int check_end(const struct reader *whole)
 {
 	struct reader r = *whole;
@@ -256,6 +257,6 @@ int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why,
 		rc = find_special(&r, pt);
 	if (rc == 0)
 		rc = check_end(&r);
-	pt->add_bos = true; /* as transformers does where tokenizer_config.json does not say */
+	pt->add_bos = true; /* as transformers does if tokenizer_config.json does not specify it */
 	return rc;
 }

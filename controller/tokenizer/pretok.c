@@ -40,7 +40,7 @@ static void parts_push(struct parts *ps, size_t from, size_t to, bool hit)
 	ps->p[ps->n++] = (struct part){from, to, hit};
 }
 
-/* The end of the character at `at`. */
+/* Return the end of the character at `at`. */
 static size_t char_end(const char *p, size_t n, size_t at)
 {
 	for (at++; at < n && ((unsigned char)p[at] & 0xc0) == 0x80;)
@@ -48,7 +48,7 @@ static size_t char_end(const char *p, size_t n, size_t at)
 	return at;
 }
 
-/* Cuts the text into matches and the parts between them. */
+/* Split the text into matches and the gaps between them. */
 static int find_parts(struct pretok_run *r, int op, const char *p, size_t n, struct parts *ps)
 {
 	const struct pretok_op *o = &r->pt->ops[op];
@@ -70,7 +70,7 @@ static int find_parts(struct pretok_run *r, int op, const char *p, size_t n, str
 	return 0;
 }
 
-/* Joins parts by the behavior, in place. */
+/* Join matches and gaps according to the behavior, in place. */
 static void merge_parts(struct parts *ps, enum pretok_behavior how)
 {
 	size_t m = 0;
@@ -113,7 +113,7 @@ static int split_merged(struct pretok_run *r, int op, const char *p, size_t n, b
 	return rc;
 }
 
-/* Isolated or removed: each part is passed on at once. */
+/* Isolated or removed: each match or gap is passed on at once. */
 static int split(struct pretok_run *r, int op, const char *p, size_t n, bool first)
 {
 	const struct pretok_op *o = &r->pt->ops[op];
@@ -141,7 +141,7 @@ static int split(struct pretok_run *r, int op, const char *p, size_t n, bool fir
 	return rc;
 }
 
-/* The last operation, with a pattern that covers the text: the path of most models. */
+/* The last operation with a pattern that covers the whole text: the path of most models. */
 static int split_all(struct pretok_run *r, const struct splitter *s, const char *p, size_t n)
 {
 	for (size_t at = 0, to; at < n; at = to) {
@@ -187,7 +187,7 @@ static int prefix(struct pretok_run *r, int op, const char *p, size_t n, bool fi
 	return rc;
 }
 
-/* Calls itself at most PRETOK_OPS_MAX deep. */
+/* Recurses at most PRETOK_OPS_MAX deep. */
 static int apply(struct pretok_run *r, int op, const char *p, size_t n, bool first)
 {
 	const struct pretok_op *o = &r->pt->ops[op];

@@ -1,4 +1,4 @@
-/* pretok.h - cuts a text into words, across which no merge reaches, by the file's pre_tokenizer. */
+/* pretok.h - splits a text into words as the file's pre_tokenizer says; merges never cross words. */
 #ifndef QUERN_CONTROLLER_TOKENIZER_PRETOK_H
 #define QUERN_CONTROLLER_TOKENIZER_PRETOK_H
 
@@ -10,8 +10,8 @@
 
 enum pretok_kind {
 	PRETOK_SPLIT,
-	PRETOK_PREFIX,    /* prepends `text` to a piece that does not begin with it */
-	PRETOK_METASPACE, /* spaces become `text`; then as PREFIX, by scheme */
+	PRETOK_PREFIX,    /* prepend `text` to a word that does not begin with it */
+	PRETOK_METASPACE, /* replace spaces by `text`; then as PREFIX, depending on scheme */
 };
 
 enum pretok_behavior {
@@ -38,12 +38,12 @@ enum { PRETOK_OPS_MAX = 16 };
 struct pretok {
 	struct pretok_op ops[PRETOK_OPS_MAX];
 	int n;
-	bool byte_level; /* the model's symbols are the words' bytes, not their characters */
+	bool byte_level; /* the model's symbols are bytes, not characters */
 };
 
 void pretok_fini(struct pretok *pt);
 
-/* Called with each word; words are not empty. */
+/* Called with each word, never an empty one. */
 typedef void (*pretok_word)(void *ctx, const char *word, size_t n);
 
 struct pretok_run {

@@ -28,8 +28,8 @@ static int refuse(struct dialect *d, const char *what)
 		       d->pattern, what, (size_t)(d->p - d->pattern));
 }
 
-/* A set, outside or within a class.  Within a class its negation cannot be written exactly, so PCRE2's
- * own escape is kept. */
+/* Write a set, outside or within a class. Within a class its negation cannot be written exactly, so callers
+ * keep PCRE2's escape there. */
 static void put_set(struct dialect *d, bool negated, const char *ranges, enum charclass newer)
 {
 	if (!d->in_class)
@@ -54,7 +54,7 @@ static int property(struct dialect *d, const char *name, size_t n, bool negated)
 	return 0;
 }
 
-/* d->p: behind the backslash. */
+/* Translate an escape.  d->p is after the backslash. */
 static int escape(struct dialect *d)
 {
 	char c = *d->p;
@@ -147,7 +147,7 @@ static int class_char(struct dialect *d)
 	return 0;
 }
 
-/* Inline flags: i and x mean the same in both, m does not. */
+/* Check inline flags: i and x have the same meaning in both dialects, m does not. */
 static int group_flags(struct dialect *d)
 {
 	for (const char *q = d->p + 2; isalpha((unsigned char)*q) || *q == '-'; q++)
@@ -156,7 +156,8 @@ static int group_flags(struct dialect *d)
 	return 0;
 }
 
-/* {,n} is {0,n}; {n}+ repeats {n} instead of making it possessive. */
+/* Translate an interval: {,n} is {0,n}; {n}+ repeats {n} in Ruby, so it is refused: in PCRE2
+ * it is possessive. */
 static int interval(struct dialect *d)
 {
 	const char *q = d->p + 1;

@@ -12,8 +12,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Steps of a match before the text is refused: far more than the patterns of real models need for the
- * longest word, and less than a second. */
+/* Limits of a match before the text is refused: far more than real models' patterns need for the longest
+ * word, and less than a second. */
 enum { MATCH_LIMIT = 20 * 1000 * 1000, HEAP_LIMIT_KB = 64 << 10 };
 enum { JIT_STACK_MIN = 32 << 10, JIT_STACK_MAX = 8 << 20 };
 
@@ -30,9 +30,9 @@ static const struct {
 	{LLAMA3_HEAD "\\p{N}" LLAMA3_TAIL, 1},
 };
 
-/* ---- by hand ---- */
+/* ---- hand-written matchers ---- */
 
-/* The class of the character at p + i; *len: its bytes. */
+/* Return the class of the character at p + i; *len: its bytes. */
 static inline enum charclass class_at(const char *p, size_t i, int *len)
 {
 	unsigned char c = (unsigned char)p[i];
@@ -43,7 +43,7 @@ static inline enum charclass class_at(const char *p, size_t i, int *len)
 	return charclass_other(utf8_at(p + i, len));
 }
 
-/* The end of a run of characters of class c. */
+/* Return the end of a run of characters of class c. */
 static inline size_t run_of(const char *p, size_t n, size_t i, enum charclass c)
 {
 	int len;
@@ -52,8 +52,8 @@ static inline size_t run_of(const char *p, size_t n, size_t i, enum charclass c)
 	return i;
 }
 
-/* The length of 's, 't, 're, 've, 'm, 'll, 'd at i, behind the apostrophe; 0: none.
- * Ignoring case, U+017F is an s too. */
+/* Return the length of 's, 't, 're, 've, 'm, 'll or 'd at i, without the apostrophe; 0: none. With any_case,
+ * U+017F is an s too. */
 static size_t contraction(const char *p, size_t n, size_t i, bool any_case)
 {
 	if (i >= n)
@@ -69,8 +69,8 @@ static size_t contraction(const char *p, size_t n, size_t i, bool any_case)
 	return 0;
 }
 
-/* \s+(?!\S)|\s+ on a run of white space [i, end): all of it at the end of the text or if it is one
- * character, else all but the last character. */
+/* Match \s+(?!\S)|\s+ on a run of white space [i, end): the whole run at the end of the text or if it is a
+ * single character, else all but the last character. */
 static size_t spaces_end(const char *p, size_t n, size_t i, size_t end)
 {
 	int len;
@@ -161,7 +161,7 @@ static int compile(struct splitter *s, char *why, size_t why_n)
 		rc = err_why(why, why_n, -EINVAL, "pattern \"%s\": %s", s->text, (char *)text);
 		goto out;
 	}
-	pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* without it, matching is slower */
+	pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* if it fails, matching is slower */
 out:
 	pcre2_compile_context_free(ctx);
 	buf_fini(&pattern);

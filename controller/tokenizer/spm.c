@@ -22,7 +22,7 @@ static inline uint32_t edge_key(uint32_t node, unsigned char byte)
 	return node << 8 | byte | 1u << 31;
 }
 
-/* 0: none, as no edge leads to the root. */
+/* Return the child, or 0 if there is none; no edge leads to the root. */
 static inline uint32_t child(const struct spm_trie *t, uint32_t node, unsigned char byte)
 {
 	uint32_t key = edge_key(node, byte);
@@ -100,8 +100,8 @@ static void trie_fini(struct spm_trie *t)
 
 /* ---- the charsmap ---- */
 
-/* The bytes are: of the trie, its units (as the library Darts-clone has them), the replacements.  All
- * numbers are little-endian, as is every machine that this is built for. */
+/* Read the charsmap: the size of the trie in bytes, its units (as in the library Darts-clone), the
+ * replacements. All numbers are little-endian, like all supported machines. */
 static int read_charsmap(struct spm *s, const char *p, size_t n, char *why, size_t why_n)
 {
 	uint32_t bytes;
@@ -122,8 +122,9 @@ static int read_charsmap(struct spm *s, const char *p, size_t n, char *why, size
 	return 0;
 }
 
-/* A unit of Darts-clone: bits 0..7 and 31 its label, 8 whether a value hangs from it, 10..30 the offset to
- * its children, which bit 9 scales by 256; a value's unit has bit 31 set and the value below it. */
+/* A unit of Darts-clone: bits 0..7 and 31 are its label; bit 8: a value follows; bits 10..30: the offset to
+ * its children, multiplied by 256 if bit 9 is set. The unit of a value has bit 31 set and the
+ * value below it. */
 static inline uint32_t unit_label(uint32_t u)
 {
 	return u & (1u << 31 | 0xff);
@@ -134,9 +135,9 @@ static inline size_t unit_offset(uint32_t u)
 	return (size_t)(u >> 10) << ((u & 1u << 9) >> 6);
 }
 
-enum { RULES_MAX = 32 }; /* SentencePiece looks at that many matches */
+enum { RULES_MAX = 32 }; /* SentencePiece's own limit of matches */
 
-/* The longest rule that p[0..n) begins with: its length, 0 for none, and its replacement. */
+/* Find the longest rule that is a prefix of p[0..n).  Return its length and set *text; 0: none. */
 static size_t charsmap_find(const struct spm *s, const char *p, size_t n, const char **text)
 {
 	size_t longest = 0, at = s->n_units ? unit_offset(s->units[0]) : 0;
@@ -150,7 +151,7 @@ static size_t charsmap_find(const struct spm *s, const char *p, size_t n, const 
 		if (!(unit >> 8 & 1))
 			continue;
 		uint32_t value = at < s->n_units ? s->units[at] & 0x7fffffff : UINT32_MAX;
-		/* of a made-up file: outside, or within a character */
+		/* malformed file: the value is out of range, or within a character */
 		if (value >= s->texts_n || ((unsigned char)s->texts[value] & 0xc0) == 0x80)
 			continue;
 		longest = i + 1;
@@ -162,7 +163,7 @@ static size_t charsmap_find(const struct spm *s, const char *p, size_t n, const 
 
 /* ---- normalization ---- */
 
-/* What the text begins with, normalized: *out of *out_n bytes; the bytes used. */
+/* Normalize a prefix of the text to *out of *out_n bytes.  Return the bytes consumed. */
 static size_t prefix(const struct spm *s, const char *p, size_t n, const char **out, size_t *out_n)
 {
 	uint32_t id;
@@ -206,7 +207,7 @@ static void put_space(const struct spm *s, struct buf *out)
 	put_escaped(s, " ", 1, out);
 }
 
-/* With rules, or white space to collapse: piece by piece. */
+/* The slow path, with rules or with white space to collapse: one prefix at a time. */
 static void normalize_slowly(const struct spm *s, const char *p, size_t n, struct buf *out)
 {
 	bool after_space = s->remove_extra_whitespaces;
@@ -270,13 +271,13 @@ void spm_normalize(const struct spm *s, const char *p, size_t n, struct buf *out
 /* ---- Unigram ---- */
 
 struct spm_node {
-	float score;     /* of the best segmentation that ends here */
-	uint32_t length; /* of its last piece; 0: no segmentation ends here yet */
+	float score;     /* score of the best segmentation that ends here */
+	uint32_t length; /* bytes of its last piece; 0: no segmentation ends here yet */
 	uint32_t id;
 };
 
-/* Sums grow with the text, and single precision with them coarser: beyond this they are taken anew from the
- * node that is reached, as SentencePiece does from 0.2.2 on. */
+/* Sums grow with the text, and single precision gets coarser. Beyond sum_max they are rebased to the current
+ * node, as in SentencePiece since 0.2.2. */
 static const float sum_max = 100000, unknown_penalty = 10;
 
 struct forward {
@@ -290,7 +291,7 @@ static inline void offer(struct forward *f, size_t at, float score, size_t lengt
 	struct spm_node *node = &f->nodes[at];
 	if (at > f->frontier)
 		f->frontier = at;
-	if (node->length == 0 || score > node->score) /* the first of equals stays */
+	if (node->length == 0 || score > node->score) /* if scores are equal, the first stays */
 		*node = (struct spm_node){score, (uint32_t)length, id};
 }
 
@@ -331,7 +332,7 @@ static void forward(struct forward *f, const char *p, size_t n)
 	}
 }
 
-/* An unknown character: its bytes, or one unk for a run of them. */
+/* Output an unknown character: its bytes, or one unk for a run of unknown characters. */
 static bool put_unknown(const struct spm *s, const char *p, size_t n, bool after_unk, struct token_ids *out)
 {
 	if (s->byte_fallback) {
@@ -377,7 +378,7 @@ void spm_scratch_fini(struct spm_scratch *s)
 	free(s->path);
 }
 
-/* ---- making ---- */
+/* ---- construction ---- */
 
 void spm_finish(struct spm *s)
 {

@@ -1,4 +1,4 @@
-/* token_ids.h - a growable array of token ids.  Zero-initialised is empty. */
+/* token_ids.h - a growable array of token ids.  A zeroed struct is empty. */
 #ifndef QUERN_CONTROLLER_TOKENIZER_TOKEN_IDS_H
 #define QUERN_CONTROLLER_TOKENIZER_TOKEN_IDS_H
 

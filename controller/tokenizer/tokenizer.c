@@ -10,7 +10,7 @@
 
 enum { TEXT_MAX = 1 << 30 }; /* positions of symbols are 32 bits */
 
-/* ---- one call of tokenizer_encode ---- */
+/* ---- a call of tokenizer_encode() ---- */
 
 struct encode {
 	const struct tokenizer *t;
@@ -23,12 +23,12 @@ struct encode {
 	size_t n_plain;
 	bool no_special;
 	size_t base;   /* offset in the text of the stretch being normalized */
-	size_t base_n; /* and its length */
+	size_t base_n; /* length of this stretch */
 	char *why;
 	size_t why_n;
 };
 
-/* Does a span touch [from, to)?  Spans are ascending: the first that ends behind from decides. */
+/* Return true if a span overlaps [from, to). Spans are ascending: only the first that ends after from can. */
 static bool touches_plain(const struct encode *e, size_t from, size_t to)
 {
 	size_t lo = 0, hi = e->n_plain;
@@ -47,7 +47,8 @@ static bool allowed_raw(const void *ctx, size_t from, size_t to)
 	return !touches_plain(ctx, from, to);
 }
 
-/* Traces offsets in the normalized text back to the input. */
+/* Return true if no plain span overlaps [from, to). These are offsets in the normalized text, mapped back to
+ * the input. */
 static bool allowed_normalized(const void *ctx, size_t from, size_t to)
 {
 	const struct encode *e = ctx;
@@ -61,8 +62,8 @@ static bool allowed_normalized(const void *ctx, size_t from, size_t to)
 			      e->base + (end < e->norm.n ? origin[end] : e->base_n));
 }
 
-/* Nearly always the merges of a word that is a piece make that piece; whether they do is computed once
- * and remembered. */
+/* Return true if merging the word gives the piece id. For words that are pieces the answer is nearly always
+ * yes; it is computed once and cached. */
 static bool is_whole(struct encode *e, uint32_t id, const char *word, size_t n)
 {
 	const struct tokenizer *t = e->t;
@@ -88,7 +89,7 @@ static void encode_word(struct encode *e, const char *word, size_t n)
 		bpe_encode(&t->bpe, &t->vocab, &e->scratch, word, n, e->out);
 }
 
-/* No merge reaches across the beginning of a run of U+2581: such runs begin words (cut_at_meta). */
+/* Encode words that begin at runs of U+2581: no merge crosses the beginning of a run (cut_at_meta). */
 static void encode_meta_words(struct encode *e, const char *p, size_t n)
 {
 	static const char meta[] = "\xe2\x96\x81";
@@ -116,8 +117,8 @@ static void on_word(void *ctx, const char *word, size_t n)
 		encode_word(e, word, n);
 }
 
-/* A stretch of normalized text: added tokens that are searched for there, and words between them.
- * first: it is at the beginning of the input. */
+/* Encode a stretch of normalized text: added tokens searched for there, and the words between them. first:
+ * the stretch is at the beginning of the input. */
 static int encode_normalized(struct encode *e, const char *p, size_t n, bool first)
 {
 	struct added_filter f = {.no_special = e->no_special};
@@ -141,8 +142,8 @@ static int encode_normalized(struct encode *e, const char *p, size_t n, bool fir
 	return done < n ? pretok_run(&e->pretok, p + done, n - done, first && done == 0) : 0;
 }
 
-/* SentencePiece's models take a stretch as a whole.  User-defined pieces stand for themselves; in Unigram
- * they are among the pieces, with a score that makes them win. */
+/* Encode a whole stretch with a SentencePiece model. User-defined pieces are matched separately; in Unigram
+ * they are among the pieces, with a winning score. */
 static void encode_spm(struct encode *e, const char *text, size_t n)
 {
 	const struct spm *s = e->t->spm;
@@ -172,7 +173,7 @@ static void encode_spm(struct encode *e, const char *text, size_t n)
 		on_word(e, norm->p + start, norm->len - start);
 }
 
-/* A stretch of text between added tokens that are searched for before normalization. */
+/* Encode a stretch of text between added tokens found before normalization. */
 static int encode_stretch(struct encode *e, const char *text, size_t from, size_t to)
 {
 	bool origins = e->n_plain && e->t->added.normalized.n > 1;
@@ -277,7 +278,7 @@ int64_t tokenizer_id(const struct tokenizer *t, const char *piece)
 	buf_fini(&tmp);
 	if (id != VOCAB_NONE)
 		return id;
-	for (id = 0; id < t->vocab.n; id++) { /* rare: pieces that are not in the table */
+	for (id = 0; id < t->vocab.n; id++) { /* rare: pieces outside the table */
 		uint8_t flags = t->vocab.pieces[id].flags;
 		bool outside = flags & PIECE_LITERAL || (flags & PIECE_USED && !(flags & PIECE_MODEL));
 		if (outside && t->vocab.pieces[id].len == n &&

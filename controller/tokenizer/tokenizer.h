@@ -1,9 +1,12 @@
-/* tokenizer.h - text to token ids and back, as Hugging Face's `tokenizers` and `sentencepiece` do it.
- * From tokenizer.json: byte-level BPE (GPT-2, Qwen, Llama 3) and BPE with byte fallback and metaspace (Llama
- * 2, Mistral, Phi-3); NFC; added and special tokens; template post-processing (BOS, EOS). From
- * SentencePiece's tokenizer.model: its kinds BPE and UNIGRAM, with its normalization. From llama2.c's
- * tokenizer.bin. tokenizer_config.json beside them adds tokens and names BOS and EOS. An option that is not
- * supported is named in the error. A loaded tokenizer is immutable: any number of threads may use it at once.
+/* tokenizer.h - converts text to token ids and back, as Hugging Face's `tokenizers` and `sentencepiece` do.
+ * Supported files:
+ *   tokenizer.json (HF)               byte-level BPE (GPT-2, Qwen, Llama 3); BPE with byte fallback and
+ *                                     metaspace (Llama 2, Mistral, Phi-3); NFC; added and special tokens;
+ *                                     template post-processing (BOS, EOS)
+ *   tokenizer.model (SentencePiece)   BPE and UNIGRAM, with its normalization
+ *   tokenizer.bin (llama2.c)
+ * tokenizer_config.json next to them adds tokens and names BOS and EOS. Unsupported options are named in the
+ * error. A loaded tokenizer is immutable: threads may share it.
  *
  *     text "<s>Hello world"
  *       |  added.h       added tokens, searched for in the text as given        <s>
@@ -27,37 +30,37 @@
 struct tokenizer;
 
 enum tokenizer_flags {
-	TOKENIZER_ADD_SPECIAL = 1, /* BOS and EOS, as the post-processor adds them */
+	TOKENIZER_ADD_SPECIAL = 1, /* add BOS and EOS as the post-processor does */
 	TOKENIZER_NO_SPECIAL = 2,  /* do not recognize special tokens in the text */
 };
 
-/* path: one of these files, known by its content; a directory that holds one, of these names and in this
- * order; or a file of weights beside which one lies.  -ENOENT, -EINVAL, -EFBIG with the reason. */
+/* Load path: one of these files, recognized by its content; a directory that holds one, searched by name in
+ * this order; or a weights file with one of them next to it. -ENOENT, -EINVAL, -EFBIG with the reason. */
 int tokenizer_load(const char *path, struct tokenizer **out, char *why, size_t why_n);
 void tokenizer_free(struct tokenizer *t); /* NULL is fine */
 
-/* Append the ids of text[0..n) to out.  Bytes that are not UTF-8 are -EINVAL (why names the
- * offset); NUL bytes are text like any other.  -E2BIG: the file's split pattern takes too long
- * on this text (never with the patterns of GPT-2, Llama 3 and Qwen).
- * plain: spans of the text, ascending and apart, that no special token may touch: a user's message
- * within a rendered chat.  Special is what the files call special: Qwen's <think> and <tool_call> are
- * added tokens, but not special.  NULL with n_plain 0. */
+/* Append the ids of text[0..n) to out. -EINVAL if the text is not UTF-8: why names the offset. NUL bytes are
+ * ordinary text. -E2BIG: the file's split pattern takes too long on this text (never with the patterns of
+ * GPT-2, Llama 3 and Qwen).
+ * plain: ascending, disjoint spans of the text in which no special token is recognized, such as a user's
+ * message in a rendered chat; NULL with n_plain 0. The model's files say which tokens are special: Qwen's
+ * <think> and <tool_call> are added tokens, but not special. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
 		     const struct text_span *plain, size_t n_plain, struct token_ids *out, char *why,
 		     size_t why_n);
 
 /* Append the text of all ids, as HF's decode(ids, skip_special_tokens=skip_special,
- * clean_up_tokenization_spaces=False).  Bytes that are not a whole character become U+FFFD.
- * -EINVAL for an id out of range. */
+ * clean_up_tokenization_spaces=False). Bytes that do not form a whole character become U+FFFD. -EINVAL for
+ * an id out of range. */
 int tokenizer_decode(const struct tokenizer *t, const uint32_t *ids, size_t n, bool skip_special,
 		     struct buf *out);
 
 uint32_t tokenizer_n_vocab(const struct tokenizer *t); /* largest id + 1, added tokens included */
 size_t tokenizer_max_piece(const struct tokenizer *t); /* bytes of the longest token */
-/* The id of this token, special or not; -1: there is none. */
+/* Return the id of this token, special or not; -1: none. */
 int64_t tokenizer_id(const struct tokenizer *t, const char *piece);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
-/* Append the bytes of the token (for logprobs' "bytes"); a byte token is its byte. */
+/* Append the bytes of the token (for logprobs' "bytes"); a byte token gives its byte. */
 void tokenizer_piece(const struct tokenizer *t, uint32_t id, struct buf *out);
 int64_t tokenizer_bos(const struct tokenizer *t); /* from tokenizer_config.json; -1: none */
 int64_t tokenizer_eos(const struct tokenizer *t);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* <0xXX>, as u8::from_str_radix reads it, which accepts a leading plus sign. */
+/* Parse <0xXX> as u8::from_str_radix does, which accepts a leading plus sign. */
 static int byte_piece(const char *p, size_t n)
 {
 	if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
@@ -19,7 +19,7 @@ static int byte_piece(const char *p, size_t n)
 	return (int)strtol(s, NULL, 16);
 }
 
-/* Applies the replacements to each piece, once for all. */
+/* Apply the replacements to each piece once, at load. */
 int tokenizer_decode_prepare(struct tokenizer *t, char *why, size_t why_n)
 {
 	const struct vocab *v = &t->vocab;
@@ -65,7 +65,7 @@ void decode_fini(struct decode_state *s)
 	buf_fini(&s->held);
 }
 
-/* Valid text: only stripping is left. */
+/* Emit valid text; only stripping remains. */
 static void emit(struct decode_state *s, const char *p, size_t n, struct buf *out)
 {
 	for (; n > 0 && s->strip_left > 0; s->strip_left--, p++, n--) {
@@ -77,7 +77,7 @@ static void emit(struct decode_state *s, const char *p, size_t n, struct buf *ou
 	buf_put(out, p, n);
 }
 
-/* A run of byte-fallback bytes is valid UTF-8 as a whole, or becomes a U+FFFD for each byte. */
+/* End a run of byte-fallback bytes: emit it if it is valid UTF-8 as a whole, else one U+FFFD per byte. */
 static void end_run(struct decode_state *s, struct buf *out)
 {
 	if (s->held.len == 0)
@@ -91,7 +91,7 @@ static void end_run(struct decode_state *s, struct buf *out)
 	buf_clear(&s->held);
 }
 
-/* Passes on whole characters, keeps the beginning of one. */
+/* Emit whole characters, hold back an incomplete one. */
 static void push_bytes(struct decode_state *s, const char *p, size_t n, struct buf *out)
 {
 	size_t used;
@@ -107,7 +107,7 @@ static void push_bytes(struct decode_state *s, const char *p, size_t n, struct b
 	s->held.len -= used;
 }
 
-/* As Metaspace's decoder does, drops every U+2581 from the first piece. */
+/* Emit the first piece without U+2581, as Metaspace's decoder does. */
 static void push_first_meta(struct decode_state *s, uint32_t id, struct buf *out)
 {
 	const struct vocab *v = &s->t->vocab;

@@ -1,6 +1,5 @@
-/* tokenizer.json, and the tokenizer_config.json of a model's directory, to a tokenizer.  The vocabulary and
- * the merges, which are nearly all of the file, are read by jscan; the rest is small and goes through
- * jansson. */
+/* Loads tokenizer.json and a model directory's tokenizer_config.json. The vocabulary and the merges, which
+ * are nearly the whole file, are read by jscan; the small rest is read by jansson. */
 #include "controller/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
@@ -23,11 +22,11 @@ enum {
 /* ---- finding the members ---- */
 
 struct members {
-	json_t *top;   /* all but model */
-	json_t *model; /* all of model but the two below */
+	json_t *top;   /* all members except model */
+	json_t *model; /* all members of model except vocab and merges */
 	struct jscan_text vocab, merges;
 	bool has_model;
-	bool config; /* no tokenizer.json: nothing but top */
+	bool config; /* reading a configuration, not tokenizer.json: only top is filled */
 };
 
 static bool key_is(const struct jscan_text *key, const char *name)
@@ -35,7 +34,7 @@ static bool key_is(const struct jscan_text *key, const char *name)
 	return key->n == strlen(name) && memcmp(key->p, name, key->n) == 0;
 }
 
-/* Members that are not used; in some files they have integers beyond 64 bits. */
+/* Return true for unused members; in some files they hold integers beyond 64 bits. */
 static bool ignored(const struct jscan_text *key)
 {
 	return key_is(key, "truncation") || key_is(key, "padding") || key_is(key, "model_max_length");
@@ -83,7 +82,7 @@ static int scan_member(struct jscan *j, struct members *m, bool top, const struc
 	return scan_object(j, m, false);
 }
 
-/* Splits the file (top), or its model, into members. */
+/* Split the file (top), or its model, into members. */
 static int scan_object(struct jscan *j, struct members *m, bool top)
 {
 	struct buf tmp = {0};
@@ -145,7 +144,7 @@ static int load_vocab(struct tokenizer *t, struct jscan j)
 
 /* ---- merges ---- */
 
-/* "left right" (older files) or ["left", "right"]. */
+/* Read "left right" (older files) or ["left", "right"]. */
 static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms, struct buf tmp[2])
 {
 	struct jscan_text l, r;
@@ -295,7 +294,7 @@ static int add_token(struct tokenizer *t, const struct added_token *tok, char *w
 	return 0;
 }
 
-/* Content and flags from o, once the id is known.  An empty content is ignored. */
+/* Read content and flags from o, once the id is known.  An empty content is ignored. */
 static int read_token(struct tokenizer *t, const json_t *o, struct added_token *tok, bool only_new, char *why,
 		      size_t why_n)
 {
@@ -305,9 +304,9 @@ static int read_token(struct tokenizer *t, const json_t *o, struct added_token *
 	int rc = token_flags(o, tok, why, why_n);
 	tok->content = (char *)json_string_value(content);
 	tok->n = json_string_length(content);
-	if (t->spm) /* the model's own normalization is not for added tokens */
+	if (t->spm) /* the model's normalization does not apply to added tokens */
 		tok->normalized = false;
-	/* A user-defined piece of SentencePiece's may be special by its configuration. */
+	/* The configuration may make a user-defined piece of SentencePiece special. */
 	bool special_now = t->spm && tok->special && !added_find(&t->added, tok->content, tok->n);
 	if (rc || tok->n == 0 || (only_new && !special_now && tokenizer_id(t, tok->content) >= 0))
 		return rc;
@@ -340,7 +339,7 @@ static int load_added(struct tokenizer *t, const json_t *list, char *why, size_t
 
 /* ---- tokenizer_config.json ---- */
 
-/* The id of a token given as a string or as an object with its content; -1: none, or unknown. */
+/* Return the id of a token given as a string or as an object with a content; -1: absent or unknown. */
 static int64_t config_token(const struct tokenizer *t, const json_t *config, const char *key)
 {
 	const json_t *v = json_get(config, key);
@@ -349,7 +348,7 @@ static int64_t config_token(const struct tokenizer *t, const json_t *config, con
 	return json_is_string(v) ? tokenizer_id(t, json_string_value(v)) : -1;
 }
 
-/* Tokens that only the config has are added too, as in transformers. */
+/* Add tokens that only the configuration has, as transformers does. */
 static int config_added(struct tokenizer *t, json_t *config, char *why, size_t why_n)
 {
 	const char *key;
@@ -371,7 +370,7 @@ static int config_added(struct tokenizer *t, json_t *config, char *why, size_t w
 	return 0;
 }
 
-/* Many of these files have 1e30 as model_max_length, written as an integer, which jansson refuses. */
+/* Read a configuration.  Many have 1e30 as model_max_length, written as an integer, which jansson refuses. */
 static int read_config(const char *path, json_t **out, char *why, size_t why_n)
 {
 	struct members m = {.top = json_object(), .config = true};
@@ -394,7 +393,8 @@ static int read_config(const char *path, json_t **out, char *why, size_t why_n)
 	return rc;
 }
 
-/* In tokenizer.json post_processor says what is added; beside other files, the configuration does. */
+/* Set BOS and EOS, and whether they are added: for tokenizer.json the post_processor decides that, for other
+ * files the configuration. */
 static int config_ends(struct tokenizer *t, const json_t *config, char *why, size_t why_n)
 {
 	int64_t bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");

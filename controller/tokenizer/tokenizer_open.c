@@ -1,16 +1,18 @@
-/* Which file a tokenizer comes from: a file by its content, a directory by what it holds. */
+/* Finds and recognizes a tokenizer file: a file by its content, a directory by the names in it. */
 #include "controller/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "formats/gguf.h"
+#include "formats/model_file.h"
+#include "formats/model_kind.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- by content ---- */
+/* ---- recognition by content ---- */
 
 enum content {
 	CONTENT_JSON,
@@ -20,7 +22,7 @@ enum content {
 	CONTENT_OTHER,
 };
 
-/* The first piece of ModelProto, which begins with its text. */
+/* Return true if the data begin with the first piece of a ModelProto, which begins with its text. */
 static bool is_spm(const uint8_t *p, size_t n)
 {
 	return n > 4 && p[0] == 0x0a && p[1] != '{' && p[2] == 0x0a && p[3] + 2u <= p[1];
@@ -34,7 +36,7 @@ static bool is_json(const char *p, size_t n)
 	return i < n && p[i] == '{';
 }
 
-/* Lines of a token in base64, a space and its rank: "IQ== 0". */
+/* Return true for lines of a token in base64, a space and its rank: "IQ== 0". */
 static bool is_tiktoken(const char *p, size_t n)
 {
 	size_t i = 0;
@@ -43,8 +45,8 @@ static bool is_tiktoken(const char *p, size_t n)
 	return i >= 4 && i % 4 == 0 && i + 1 < n && p[i] == ' ' && isdigit((unsigned char)p[i + 1]);
 }
 
-/* A checkpoint of llama2.c begins like its tokenizer: all of the file tells them apart or, of one that was
- * cut, that its fourth piece is the first byte's. */
+/* Return true for llama2.c's tokenizer. Its checkpoints begin alike, so the whole file must parse or, if it
+ * is truncated, the fourth piece must be the first byte's. */
 static bool is_llama2c(const void *p, size_t n)
 {
 	struct piece_table pt;
@@ -102,7 +104,7 @@ int tokenizer_from_data(piece_table_reader read, const void *data, size_t n, str
 	return rc;
 }
 
-/* path: a file, one of a file's parts, or a directory that holds them. */
+/* path: a file, one shard of a model, or a directory with the shards. */
 static int load_gguf(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
 	struct gguf *g;
@@ -127,14 +129,26 @@ static bool has_suffix(const char *path, const char *suffix)
 	return n >= k && strcmp(path + n - k, suffix) == 0;
 }
 
-/* -ENOENT: it is none that is known. */
+static int check_pointer(const char *path, char *why, size_t why_n)
+{
+	return model_kind_is_pointer(path) ? err_why(why, why_n, -EBADMSG,
+						     "%s is a git-lfs pointer, not the file itself; run in "
+						     "its directory: git lfs "
+						     "install && git lfs pull",
+						     path)
+					   : 0;
+}
+
+/* Load a file.  -ENOENT: not a known kind. */
 static int load_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
 	const void *data;
 	size_t n;
 	if (gguf_is(path))
 		return load_gguf(t, path, why, why_n);
-	int rc = file_map(path, &data, &n, why, why_n);
+	int rc = check_pointer(path, why, why_n);
+	if (!rc)
+		rc = file_map(path, &data, &n, why, why_n);
 	if (rc)
 		return rc;
 	if (n == 0)
@@ -164,11 +178,11 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	return kind == CONTENT_JSON ? tokenizer_load_json(t, path, why, why_n) : 0;
 }
 
-/* ---- by place ---- */
+/* ---- search by name ---- */
 
 static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin"};
 
-/* The first of the names that dir has, to be freed; NULL. */
+/* Return the path of the first of the names in dir, which the caller frees, or NULL. */
 static char *file_in(const char *dir)
 {
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -203,11 +217,12 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 		rc = load_gguf(t, dir, why, why_n);
 		return rc ? rc : finish(t, dir, why, why_n);
 	}
-	if (!path) /* the error of opening it says what is missing */
+	if (!path) /* opening it reports what is missing */
 		path = file_join(dir, names[0]);
-	if (has_suffix(path, ".json"))
+	rc = check_pointer(path, why, why_n);
+	if (rc == 0 && has_suffix(path, ".json"))
 		rc = tokenizer_load_json(t, path, why, why_n);
-	else
+	else if (rc == 0)
 		rc = load_file(t, path, why, why_n);
 	if (rc == 0)
 		rc = tokenizer_load_config(t, dir, why, why_n);
@@ -217,15 +232,20 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 	return rc;
 }
 
-/* A file without a tokenizer (or without one that is supported) is a model's: one may lie beside it. */
+/* Load from a file.  A file without a supported tokenizer may be a model with its tokenizer next to it. */
 static int load_from_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
 	char *dir = dir_of(path), *beside = file_in(dir);
 	int rc = load_file(t, path, why, why_n);
 	if ((rc == -ENOENT || rc == -ENOTSUP) && beside && strcmp(beside, path) != 0) {
 		rc = load_from_dir(t, dir, why, why_n);
+	} else if (rc == -ENOENT && model_file_of(path) && !gguf_is(path)) {
+		rc = err_why(why, why_n, rc,
+			     "%s has no tokenizer inside, and none of tokenizer.json, tokenizer.model and "
+			     "tokenizer.bin is beside it: name its tokenizer by --tokenizer FILE",
+			     path);
 	} else if (rc == 0) {
-		if (!gguf_is(path)) /* a GGUF file says all by itself */
+		if (!gguf_is(path)) /* a GGUF file is self-contained */
 			rc = tokenizer_load_config(t, dir, why, why_n);
 		if (rc == 0)
 			rc = finish(t, path, why, why_n);

@@ -1,5 +1,5 @@
-/* The members of tokenizer.json that describe the steps around the model: normalizer, pre_tokenizer,
- * post_processor, decoder.  An unsupported option is refused by name. */
+/* Reads the members of tokenizer.json around the model: normalizer, pre_tokenizer, post_processor, decoder.
+ * Unsupported options are refused by name. */
 #include "controller/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The buffer for a message, and its subject. */
+/* The tokenizer being read, the member for messages, and the buffer of the message. */
 struct reading {
 	struct tokenizer *t;
 	const char *member;
@@ -15,7 +15,7 @@ struct reading {
 	size_t why_n;
 };
 
-/* (returns -EINVAL) */
+/* Returns -EINVAL. */
 static int refuse(const struct reading *r, const char *what, const char *name)
 {
 	return err_why(r->why, r->why_n, -EINVAL, "%s: %s \"%s\" is not supported", r->member, what, name);
@@ -32,7 +32,7 @@ static int get_bool(const struct reading *r, const json_t *o, const char *key, b
 	return rc ? err_prefix(r->why, r->why_n, rc, "%s", r->member) : 0;
 }
 
-/* A string without NUL bytes; *out stays NULL if it is absent. */
+/* Read a string without NUL bytes; *out stays NULL if it is absent. */
 static int get_text(const struct reading *r, const json_t *o, const char *key, const char **out)
 {
 	const json_t *v = json_get(o, key);
@@ -44,7 +44,7 @@ static int get_text(const struct reading *r, const json_t *o, const char *key, c
 	return 0;
 }
 
-/* The type of a member's object: "Sequence" lists are walked by the callers. */
+/* Read the type of an object.  Callers walk the lists of "Sequence". */
 static int get_type(const struct reading *r, const json_t *o, const char **type)
 {
 	*type = NULL;
@@ -58,8 +58,8 @@ static int get_type(const struct reading *r, const json_t *o, const char **type)
 
 typedef int (*read_one)(const struct reading *r, const json_t *o, const char *type);
 
-/* Calls one for o, or for each element if o is a Sequence.  Sequences do not nest: no file has that, and
- * input must not decide the depth of a recursion. */
+/* Call one for o, or for each element if o is a Sequence. Sequences must not nest: no file does that, and
+ * input must not control the depth of recursion. */
 static int for_each_step(const struct reading *r, const json_t *o, const char *list_key, read_one one)
 {
 	const char *type;
@@ -87,7 +87,7 @@ static int for_each_step(const struct reading *r, const json_t *o, const char *l
 	return 0;
 }
 
-/* pattern: {"String": s} or {"Regex": s}. */
+/* Read pattern: {"String": s} or {"Regex": s}. */
 static int get_pattern(const struct reading *r, const json_t *o, bool *regex, const char **text)
 {
 	const json_t *p = json_get(o, "pattern");
@@ -148,7 +148,7 @@ static int read_normalizer(const struct reading *r, const json_t *o, const char 
 
 /* ---- pre_tokenizer ---- */
 
-/* NULL: no room, the message is set. */
+/* Append an operation.  Return NULL after an error. */
 static struct pretok_op *push_op(const struct reading *r)
 {
 	struct pretok *pt = &r->t->pretok;
@@ -194,7 +194,7 @@ static int read_split(const struct reading *r, const json_t *o)
 		rc = get_bool(r, o, "invert", &op->invert);
 	if (rc)
 		return rc;
-	/* The hand-written matchers support only this behavior. */
+	/* The hand-written matchers support only SPLIT_ISOLATED. */
 	bool by_hand = op->behavior == SPLIT_ISOLATED;
 	rc = splitter_init(&op->splitter, regex, pattern, by_hand, r->why, r->why_n);
 	return rc ? err_prefix(r->why, r->why_n, rc, "%s", r->member) : 0;
@@ -352,7 +352,7 @@ static int read_template(const struct reading *r, const json_t *o)
 
 static int read_post_processor(const struct reading *r, const json_t *o, const char *type)
 {
-	if (strcmp(type, "ByteLevel") == 0) /* changes offsets only */
+	if (strcmp(type, "ByteLevel") == 0) /* changes only offsets */
 		return 0;
 	if (strcmp(type, "TemplateProcessing") == 0) {
 		if (r->t->before.n || r->t->behind.n)
@@ -364,7 +364,7 @@ static int read_post_processor(const struct reading *r, const json_t *o, const c
 
 /* ---- decoder ---- */
 
-/* Steps come in this order or not at all: replacing, byte fallback, fuse, strip. */
+/* Steps are optional but must have this order: replacing, byte fallback, fuse, strip. */
 enum { STEP_REPLACE = 1, STEP_BYTES, STEP_FUSE, STEP_STRIP, STEP_ALONE };
 
 static int read_strip(const struct reading *r, const json_t *o)
@@ -437,7 +437,7 @@ static int read_decoder(const struct reading *r, const json_t *o, const char *ty
 	return strcmp(type, "Metaspace") == 0 ? read_meta_decoder(r, o) : 0;
 }
 
-/* ---- all of them ---- */
+/* ---- the whole pipeline ---- */
 
 int tokenizer_load_pipeline(struct tokenizer *t, const json_t *normalizer, const json_t *pre_tokenizer,
 			    const json_t *post_processor, const json_t *decoder, char *why, size_t why_n)

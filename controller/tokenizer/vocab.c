@@ -9,7 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* GPT-2's alphabet: printable Latin-1 stands for itself, the 68 others for U+0100 and up. */
+/* GPT-2's alphabet: printable Latin-1 bytes map to themselves, the 68 others to U+0100 and up. */
 static bool stands_for_itself(unsigned b)
 {
 	return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
@@ -17,10 +17,10 @@ static bool stands_for_itself(unsigned b)
 
 enum { ALPHABET_END = 0x144 };
 
-/* Character to byte, 256 for none. */
+/* The byte of each character, or 256. */
 static uint16_t alphabet[ALPHABET_END];
 
-/* Constant tables are cheaper built than written down; before main, so that no lock is needed. */
+/* Builds the table at program start, before threads exist, so that no lock is needed. */
 __attribute__((constructor)) static void alphabet_init(void)
 {
 	unsigned next = 0x100;
@@ -53,7 +53,7 @@ void vocab_init(struct vocab *v, bool byte_level)
 	*v = (struct vocab){.byte_level = byte_level, .mask = 255};
 	v->slots = xmalloc(sizeof(v->slots[0]) * (v->mask + 1));
 	memset(v->slots, 0xff, sizeof(v->slots[0]) * (v->mask + 1));
-	buf_reserve(&v->text, 1); /* an empty piece has an address too */
+	buf_reserve(&v->text, 1); /* so that an empty piece has an address too */
 }
 
 void vocab_fini(struct vocab *v)
@@ -134,7 +134,7 @@ static struct piece *piece_at(struct vocab *v, uint32_t id)
 	return &v->pieces[id];
 }
 
-/* Appends the text of a piece to v->text, as bytes if the model is byte-level. */
+/* Append the text of a piece to v->text, as bytes if the model is byte-level. */
 static int store_text(struct vocab *v, struct piece *pc, const char *p, size_t n)
 {
 	if (n > VOCAB_TEXT_MAX - v->text.len)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A container image of what is built, as an OCI image layout: no daemon, no base image, nothing fetched.
+"""Builds a container image of the built programs, as an OCI image layout: no daemon, no base image, no downloads.
 
     image.py BUILD OUT [--cuda]
 
 The image has the programs, the libraries that they link (of this machine, by ldd), certificate authorities for
-`quern pull`, and the demo model; with --cuda also the CUDA kernels, but nothing of the toolkit: the driver's libraries come
-from the container runtime (nvidia-container-toolkit).  It runs as user 10001 and writes below /run/quern and
-/var/lib/quern alone.  Two images of the same files have the same digest.
+`quern pull`, and the demo model.  --cuda adds the CUDA kernels, but not the toolkit: the driver's libraries come from the
+container runtime (nvidia-container-toolkit).  The image runs as user 10001 and writes only below /run/quern and
+/var/lib/quern.  Two images of the same files have the same digest.
 
 OUT is a layout (https://github.com/opencontainers/image-spec) with the version as its tag: `podman run oci:OUT:VERSION`,
 `skopeo copy oci:OUT:VERSION docker-daemon:quern:VERSION`."""
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 USER = 10001
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# The driver's, which must be those of the machine that runs the image.
+# The driver's libraries, which must be those of the machine that runs the image.
 OF_THE_DRIVER = re.compile(r"^lib(cuda|nvidia-ml)\.so")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -46,7 +46,7 @@ def version(what=""):
 
 
 def linked(program):
-    """{path in the image: file} of the libraries and the loader of a program, all of them, by ldd."""
+    """Return {path in the image: file} of all libraries of a program, with the loader, by ldd."""
     found = {}
     out = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
     for line in out.splitlines():
@@ -61,14 +61,14 @@ def linked(program):
 
 
 def stripped(path):
-    """The bytes of a program without its symbols."""
+    """Return the bytes of a program without its symbols."""
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(["strip", "--strip-unneeded", "-o", out.name, path], check=True)
         return Path(out.name).read_bytes()
 
 
 class Layer:
-    """A tar archive with bytes that depend on its files' contents alone."""
+    """A tar archive. Its bytes depend only on its files' contents."""
 
     def __init__(self, mtime):
         self.mtime, self.files = mtime, {}
@@ -144,7 +144,7 @@ def config(tar, created, cuda):
             "Entrypoint": ["/usr/bin/quern"], "Cmd": ["serve", "/usr/share/quern/demo"],
             "Env": [f"{k}={v}" for k, v in env.items()],
             "ExposedPorts": {"8080/tcp": {}}, "Volumes": {"/run/quern": {}, "/var/lib/quern": {}},
-            # Not in OCI's specification: Docker and Podman read it.
+            # Not in OCI's specification, but Docker and Podman read it.
             "Healthcheck": {"Test": ["CMD", "/usr/bin/quern", "health"], "Interval": 10 * 10**9, "Timeout": 5 * 10**9,
                             "StartPeriod": 600 * 10**9, "Retries": 3},
             "Labels": {"org.opencontainers.image.title": "quern",

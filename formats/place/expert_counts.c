@@ -11,14 +11,14 @@
 #include <string.h>
 
 static const char series[] = "quern:expert_layer_rows_total{";
-/* Above any sum of rows that a service has time for; sums of two stay within 64 bits. */
+/* Larger than any real count of rows; a sum of two still fits 64 bits. */
 static const double rows_max = 9007199254740992.0; /* 2^53 */
 
 struct parser {
 	struct expert_counts *out;
 	const struct model_config *c;
 	const char *from;
-	int *listed; /* [n_layers * n_experts] lines of an expert */
+	int *listed; /* [n_layers * n_experts] lines per expert */
 	int line, n_lines;
 	char *why;
 	size_t why_n;
@@ -44,7 +44,7 @@ static int of_another(const struct parser *p, const char *what)
 
 /* ---- a line ---- */
 
-/* Behind the quote that ends a label's value; NULL: none does. */
+/* Return the position after the quote that ends a label's value; NULL: there is none. */
 static const char *value_end(const char *s)
 {
 	while (*s && *s != '\n' && *s != '"')
@@ -61,7 +61,7 @@ static int64_t label_number(const char *s)
 	return at > s && *at == '"' ? n : -1;
 }
 
-/* name="value",...} ROWS */
+/* Parse name="value",...} ROWS */
 static bool read_sample(const char *s, struct sample *out)
 {
 	static const char layer[] = "layer=\"", expert[] = "expert=\"";
@@ -112,7 +112,7 @@ static int add_line(struct parser *p, const char *line)
 
 /* ---- all lines ---- */
 
-/* A service lists all experts of a layer. */
+/* Check that all experts of a layer are listed, as a service lists them. */
 static int check_lists(const struct parser *p)
 {
 	const int n = p->c->experts.n;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the user gives ---- */
+/* ---- options ---- */
 
 int hot_check_options(const struct hot_options *o, const char *spec, char *why, size_t why_n)
 {
@@ -56,9 +56,9 @@ static int by_rows(const void *pa, const void *pb)
 }
 
 struct sums {
-	int n;          /* candidates that had rows */
-	int64_t bytes;  /* of all experts on the CPU, had they been on the device */
-	int64_t lowest; /* of one candidate */
+	int n;          /* candidates with rows */
+	int64_t bytes;  /* bytes of all host experts if they were on the device */
+	int64_t lowest; /* bytes of the smallest candidate */
 };
 
 static struct sums list_candidates(struct candidate *to, const struct placement *p,
@@ -102,7 +102,7 @@ static int check_sums(const struct sums *s, int64_t budget, char *why, size_t wh
 					     (long long)budget, (long long)s->lowest);
 }
 
-/* Layers of which every expert is hot are the device's. */
+/* Move layers with all experts hot to the device. */
 static void leave_cpu(struct placement *p, const struct hot *h, int n_layers)
 {
 	for (int i = 0; i < n_layers; i++) {
@@ -159,7 +159,7 @@ bool hot_any(const struct hot *h, int layer)
 	return here && memchr(here, true, (size_t)h->n_experts);
 }
 
-/* ---- its name ---- */
+/* ---- fingerprint ---- */
 
 void hot_text(const struct hot *h, int n_layers, char out[HOT_TEXT])
 {

@@ -4,12 +4,12 @@
 
 enum {
 	LANES = 16,      /* outputs of a tile */
-	BLOCK_TILES = 4, /* of a block; the last one of a part has 1, 2 or 4 */
+	BLOCK_TILES = 4, /* tiles of a block; the last block of a linear layer has 1, 2 or 4 */
 	LINE = 64,
-	STEP = 32, /* inputs that mode bf16 takes at once, and up to GROUP_MAX in a group */
+	STEP = 32, /* inputs per step of mode bf16, and of a group up to GROUP_MAX */
 	GROUP_MAX = 256,
-	SEGMENT = 16,     /* groups of the integer modes are a multiple of it */
-	INT8_GROUP = 128, /* of floats that become INT8 */
+	SEGMENT = 16,     /* groups of the integer modes are a multiple of this */
+	INT8_GROUP = 128, /* group of floats that are converted to INT8 */
 };
 
 static const char *const names[KEPT_MODES] = {"f32", "bf16", "int16", "int8"};
@@ -34,20 +34,20 @@ enum kept_head kept_head(const char *name)
 					     : KEPT_HEAD_MODE;
 }
 
-/* Whether floats become INT8; of what is no head: KEPT_HEAD_MODE. */
+/* Return whether floats are converted to INT8; head: KEPT_HEAD_MODE for weights that are no head. */
 static bool to_int8(enum kept_mode m, enum kept_head head)
 {
 	return head == KEPT_HEAD_INT8 || (m == KEPT_INT8 && head == KEPT_HEAD_MODE);
 }
 
-/* How a part lies in memory: codes, or floats where bits is 0. */
+/* Memory layout of a linear layer: codes, or floats if bits is 0. */
 struct form {
-	int bits, group, super; /* super: 0 where there are no heads of super-groups */
-	bool minimums, zeros;   /* of each group */
-	int zero;               /* of all, without those */
-	bool f16, e4m3;         /* scales; codes that are floats */
-	bool dots;              /* for the kernels of the integer modes */
-	size_t float_bytes;     /* of a float */
+	int bits, group, super; /* super: 0 if there are no headers of super-groups */
+	bool minimums, zeros;   /* per group */
+	int zero;               /* zero of all groups, if there are no zeros per group */
+	bool f16, e4m3;         /* scales are F16; codes are E4M3 */
+	bool dots;              /* layout for the kernels of the integer modes */
+	size_t float_bytes;     /* bytes of a float */
 };
 
 static int up(int n, int unit)
@@ -55,7 +55,7 @@ static int up(int n, int unit)
 	return (n + unit - 1) / unit;
 }
 
-/* ---- what becomes of a type ---- */
+/* ---- conversions by type ---- */
 
 static bool is_whole(const float *table)
 {
@@ -70,7 +70,7 @@ static bool awq_like(const struct form *f)
 	return f->bits <= 4 && !f->minimums && f->super == f->group && f->f16;
 }
 
-/* Codes in the form that kernels read, if there is one. */
+/* Return the layout of codes that kernels read, if there is one. */
 static struct form form_of(const struct weights_linear *l)
 {
 	const struct codes *c = &l->codes;
@@ -117,7 +117,7 @@ static bool takes(const struct weights_linear *l, const struct form *f, enum kep
 
 /* ---- sizes ---- */
 
-/* Bytes of a tile's head of a group, and of a super-group. */
+/* Compute the header bytes of a tile, per group and per super-group. */
 static void heads(const struct form *f, int *group, int *super)
 {
 	*super = 0;
@@ -178,7 +178,7 @@ static struct form int8_of_floats(int k)
 	return (struct form){.bits = 8, .group = group, .super = group, .zero = 128, .dots = true};
 }
 
-/* One part; ordered: its permuted inputs may stay so. */
+/* Return the bytes of one linear layer; ordered: permuted inputs may stay permuted. */
 static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head, bool ordered)
 {
 	const bool integer = m == KEPT_INT16 || m == KEPT_INT8;
@@ -196,7 +196,7 @@ static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum k
 	return part_bytes(l, &f, m);
 }
 
-/* Whether all parts are codes with their inputs in one order, which the mode reads. */
+/* Return whether all of them are codes with the same input permutation that the mode can read. */
 static bool one_order(const struct weights_linear *const *parts, int n, enum kept_mode m)
 {
 	for (int i = 0; i < n; i++) {
@@ -246,7 +246,7 @@ int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_m
 
 /* ---- a model ---- */
 
-/* Codes that a table of rows is read from; others become F32. */
+/* Return whether rows of the table can be read from the codes; other tables become F32. */
 static bool gives_rows(const struct weights_linear *l, const struct form *f)
 {
 	return has_form(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
@@ -284,7 +284,7 @@ struct kept_table kept_table(const struct weights *w, const struct model_config 
 				   is_head && to_int8(m, head) ? one_part(&floats, m, head, false) : 0};
 }
 
-/* Routers are floats in every mode. */
+/* Return the bytes of a router, which stays in floats in every mode. */
 static int64_t router_bytes(const struct weights_linear *l)
 {
 	const struct form f = {.float_bytes = dtype_bytes(l->dtype)};

@@ -11,7 +11,7 @@
 enum rule_of { RULE_RANGE, RULE_EXPERTS, RULE_ALL };
 
 struct rule {
-	const char *text; /* n bytes, of the specification */
+	const char *text; /* n bytes, in the specification */
 	int n;
 	enum rule_of of;
 	int first, last; /* RULE_RANGE */
@@ -22,9 +22,9 @@ struct parser {
 	struct placement *out;
 	const char *device;
 	const struct model_config *c;
-	bool named[CONFIG_LAYERS_MAX]; /* by a range */
-	bool experts, all;             /* there was such a rule */
-	bool rest_cpu;                 /* of experts that no range names */
+	bool named[CONFIG_LAYERS_MAX]; /* named by a range */
+	bool experts, all;             /* true: such a rule was given */
+	bool rest_cpu;                 /* experts that no range names are on the CPU */
 	char *why;
 	size_t why_n;
 };
@@ -47,7 +47,7 @@ static const char *number(const char *s, const char *end, int *out)
 {
 	const char *at = s;
 	for (*out = 0; at < end && *at >= '0' && *at <= '9'; at++)
-		if (*out < CONFIG_LAYERS_MAX) /* more than the last is refused, whatever it is */
+		if (*out < CONFIG_LAYERS_MAX) /* larger numbers are refused anyway */
 			*out = 10 * *out + (*at - '0');
 	return at > s ? at : NULL;
 }
@@ -57,7 +57,7 @@ static bool is(const char *s, const char *end, const char *text)
 	return (size_t)(end - s) == strlen(text) && memcmp(s, text, (size_t)(end - s)) == 0;
 }
 
-/* "layers.A.experts" or "layers.A-B.experts" */
+/* Parse "layers.A.experts" or "layers.A-B.experts". */
 static bool range(struct rule *r, const char *s, const char *end)
 {
 	static const char begin[] = "layers.";
@@ -70,7 +70,7 @@ static bool range(struct rule *r, const char *s, const char *end)
 	return is(s, end, ".experts");
 }
 
-/* The worker's own device has its name, or that of its kind. */
+/* Parse a device: "cpu", the worker's device by name, or its kind. */
 static int device(const struct parser *p, struct rule *r, const char *s, const char *end)
 {
 	char kind[32];
@@ -95,7 +95,7 @@ static int read_rule(const struct parser *p, struct rule *r)
 	return device(p, r, eq + 1, end);
 }
 
-/* ---- what it names ---- */
+/* ---- applying rules ---- */
 
 static int add_range(struct parser *p, const struct rule *r)
 {
@@ -137,7 +137,7 @@ static int add_rule(struct parser *p, const struct rule *r)
 	return 0;
 }
 
-/* What no range names. */
+/* Place the experts that no range names. */
 static int add_rest(struct parser *p)
 {
 	int n = 0;
@@ -196,7 +196,7 @@ int placement_check_ranks(const struct placement *p, int n_ranks, char *why, siz
 		"--place");
 }
 
-/* ---- its name ---- */
+/* ---- fingerprint ---- */
 
 void placement_text(const struct placement *p, char out[PLACEMENT_TEXT])
 {

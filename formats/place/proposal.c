@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* What stays free beside the weights: a sequence of this many tokens, and a part of the device. */
+/* Reserve next to the weights: K and V of this many tokens, and this share of the device. */
 enum { TOKENS = 8192, SCRATCH_SHARE = 16 };
 
 static int64_t device_bytes(const struct weights_linear *l)
@@ -20,7 +20,7 @@ static void add_linear(void *sum, const struct weights_linear *l, bool head)
 	*(int64_t *)sum += device_bytes(l);
 }
 
-/* Of a layer's experts, on the GPU. */
+/* Return the bytes of a layer's experts on the GPU. */
 static int64_t layer_bytes(const struct weights_layer *l)
 {
 	int64_t n = 0;
@@ -30,7 +30,7 @@ static int64_t layer_bytes(const struct weights_layer *l)
 	return n;
 }
 
-/* K and V in 16 bits. */
+/* Return the bytes to reserve; K and V have 16 bits. */
 static int64_t room_wanted(const struct model_config *c, int64_t gpu_bytes)
 {
 	const int tokens = c->max_position < TOKENS ? c->max_position : TOKENS;
@@ -54,8 +54,7 @@ void proposal_make(struct proposal *out, const struct model_config *c, const str
 		   int64_t gpu_bytes, enum kept_mode mode)
 {
 	const int n = c->experts.n ? c->experts.n : 1;
-	const int64_t embed =
-		2 * (int64_t)w->embed.n; /* in 16 bits on a GPU, of whatever type the file has it */
+	const int64_t embed = 2 * (int64_t)w->embed.n; /* 16 bits on a GPU, whatever type the file has */
 	int64_t linears = 0, experts = 0, device_experts = 0;
 	*out = (struct proposal){.last = -1};
 	weights_each(w, add_linear, &linears); /* with experts and head */

@@ -14,7 +14,7 @@ bool decimal_is_whole(const struct decimal *d)
 	return !d->fraction[0];
 }
 
-/* Digits with the point behind the first n of them (n may lie outside). */
+/* Convert digits with the decimal point after the first `point` digits, which may be out of range. */
 static void from_digits(const char *digits, int n_digits, int point, struct decimal *out)
 {
 	size_t whole = 0, fraction = 0;

@@ -1,30 +1,30 @@
-/* decimal.h - numbers as JSON writes them, compared exactly: digits, never a double. */
+/* decimal.h - JSON numbers, compared exactly: as digits, never as doubles. */
 #ifndef QUERN_GRAMMAR_SCHEMA_DECIMAL_H
 #define QUERN_GRAMMAR_SCHEMA_DECIMAL_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-/* A double has at most 309 digits before the point and 324 + 17 behind it. */
+/* A double has at most 309 digits before the decimal point and 324 + 17 after it. */
 enum { DECIMAL_WHOLE_MAX = 320, DECIMAL_FRACTION_MAX = 360 };
 
 struct decimal {
-	bool neg;                                /* of zero: false */
-	char whole[DECIMAL_WHOLE_MAX + 2];       /* without leading zeros; "": 0 */
-	char fraction[DECIMAL_FRACTION_MAX + 2]; /* without trailing zeros */
+	bool neg;                                /* false for zero */
+	char whole[DECIMAL_WHOLE_MAX + 2];       /* digits before the point, without leading zeros; "": 0 */
+	char fraction[DECIMAL_FRACTION_MAX + 2]; /* digits after the point, without trailing zeros */
 };
 
-/* Of a real, the shortest text that reads as the same double: 0.1 is a tenth. */
+/* Convert a JSON number.  A real is read as the shortest text of the same double: 0.1 is a tenth. */
 void decimal_from(const json_t *number, struct decimal *out);
-int decimal_cmp(const struct decimal *a, const struct decimal *b);      /* < 0, 0, > 0 */
-int decimal_cmp_size(const struct decimal *a, const struct decimal *b); /* without signs */
+int decimal_cmp(const struct decimal *a, const struct decimal *b);      /* <0, 0, >0 */
+int decimal_cmp_size(const struct decimal *a, const struct decimal *b); /* compares absolute values */
 bool decimal_is_zero(const struct decimal *d);
 bool decimal_is_whole(const struct decimal *d);
-/* The nearest whole number below (up < 0) or above (up > 0); a whole number is itself. */
+/* Round to the nearest whole number below (up < 0) or above (up > 0); whole numbers stay. */
 void decimal_round(struct decimal *d, int up);
-/* Add 1 or take 1 of a whole number. */
+/* Add by (1 or -1) to a whole number. */
 void decimal_step(struct decimal *d, int by);
-/* "-12.5"; at least 700 bytes. */
+/* Write d, for example "-12.5"; out holds at least 700 bytes. */
 void decimal_print(const struct decimal *d, char *out);
 
 #endif

@@ -1,10 +1,12 @@
-/* schema.c - the table of conjunctions, their nodes, and the way in. */
+/* schema.c - the table of conjunctions, their nodes, and the entry point. */
 #include "grammar/schema/schema_impl.h"
 #include "grammar/regex.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/json.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,8 @@
 
 enum { ARENA_BLOCK = 64 << 10 };
 
-/* Expansions within expansions: what lies deeper counts as satisfiable; the automaton finds it, if it is not.
- */
+/* Nesting of expansions. Beyond it a conjunction counts as satisfiable; if it is not, the
+ * automaton finds out. */
 enum { EMPTY_DEPTH_MAX = 6 };
 
 struct arena_block {
@@ -58,6 +60,17 @@ int schema_error(struct schema *s, int err, const json_t *at, const char *fmt, .
 	return err;
 }
 
+int schema_step(struct schema *s, size_t n, const json_t *at)
+{
+	s->steps += n;
+	if (s->steps > s->o.max_steps)
+		return schema_error(s, -E2BIG, at, "the schema takes more than %zu steps", s->o.max_steps);
+	if (!ast_charge(s->ast, SCHEMA_STEP_WORK * (s->steps - s->charged)))
+		return schema_error(s, -EAGAIN, at, "the schema takes too much work");
+	s->charged = s->steps;
+	return 0;
+}
+
 void lits_add(struct lits *l, const json_t *schema, bool neg)
 {
 	if (neg ? json_is_false(schema) : json_is_true(schema))
@@ -72,8 +85,8 @@ void lits_fini(struct lits *l)
 	*l = (struct lits){0};
 }
 
-/* The order of conditions decides in which they are expanded, hence what a bound allows: it must not hang on
- * where the schemas lie in memory. */
+/* Number schemas by first use. The order of conditions decides the order of expansion, and so what a bound
+ * allows; it must not depend on addresses. */
 static unsigned number_of(struct schema *s, const json_t *schema)
 {
 	void *had = map_get(&s->numbers, (uintptr_t)schema);
@@ -174,7 +187,8 @@ static const struct atom *next_for(const struct atom *at, unsigned type)
 	return at;
 }
 
-/* Two alternatives that say the same of a type: of anyOf with branches that differ in another. */
+/* Return true if two alternatives assert the same of a type, as in branches of an anyOf that differ in
+ * another type. */
 static bool same_for(const struct alt *x, const struct alt *y, unsigned type)
 {
 	const struct atom *a = next_for(x->atoms, type), *b = next_for(y->atoms, type);
@@ -228,7 +242,7 @@ static int conj_body(struct schema *s, const struct conj *c)
 	return node;
 }
 
-/* Values without parts need no rule. */
+/* Return true if c has no array or object: its node needs no rule. */
 static bool is_flat(const struct conj *c)
 {
 	for (unsigned i = 0; i < c->n_alts; i++)
@@ -265,7 +279,7 @@ int conj_node(struct schema *s, struct conj *c)
 	return c->rule == AST_FAILED ? AST_FAILED : (c->node = ast_ref(s->ast, c->rule));
 }
 
-/* ---- the way in ---- */
+/* ---- entry point ---- */
 
 static int set_of(struct ast *a, const char *chars)
 {
@@ -275,7 +289,8 @@ static int set_of(struct ast *a, const char *chars)
 	return ast_set(a, set);
 }
 
-/* What of JSON's whitespace, any, the pattern matches: no product where that is all it matches. */
+/* Return the JSON whitespace, from `any`, that the pattern matches; without an intersection if the pattern
+ * matches nothing else. */
 static int matching_space(struct schema *s, int any)
 {
 	const char *p = s->o.space_pattern;
@@ -305,7 +320,8 @@ static void make_punctuation(struct schema *s)
 	struct ast *a = s->ast;
 	const enum schema_space space = s->o.space;
 	const bool anywhere = space == SCHEMA_SPACE_FLEXIBLE || space == SCHEMA_SPACE_PATTERN;
-	int blank = anywhere                    ? ast_repeat(a, set_of(a, " \t\n\r"), 0, s->o.max_space)
+	const int64_t most = s->o.max_space == UINT_MAX ? -1 : (int64_t)s->o.max_space;
+	int blank = anywhere                    ? ast_repeat(a, set_of(a, " \t\n\r"), 0, most)
 		    : space == SCHEMA_SPACE_ONE ? ast_option(a, ast_text(a, " "))
 						: ast_empty(a);
 	if (space == SCHEMA_SPACE_PATTERN)
@@ -319,7 +335,6 @@ static void make_punctuation(struct schema *s)
 	s->behind = anywhere ? blank : AST_FAILED;
 	s->colon = ast_seq3(a, around, ast_text(a, ":"), blank);
 	s->digit = set_of(a, "0123456789");
-	s->digits = ast_repeat(a, s->digit, 0, -1);
 }
 
 int value_spaced(struct schema *s, int node)
@@ -370,7 +385,7 @@ static int build(struct schema *s, int *node)
 		if (body != AST_FAILED)
 			ast_rule_set(s->ast, next->rule, body);
 		else if (!s->err)
-			break; /* the tree's own error, which ast_check() names */
+			break; /* the tree's own error, which ast_check() reports */
 	}
 	return s->err;
 }
@@ -386,13 +401,20 @@ int schema_node(struct ast *a, const json_t *schema, const struct schema_options
 	if (!s.o.max_alternatives)
 		s.o.max_alternatives = 2000;
 	if (!s.o.max_space)
-		s.o.max_space = 20;
+		s.o.max_space = SCHEMA_SPACE_MAX;
 	if (s.o.space == SCHEMA_SPACE_DEFAULT)
 		s.o.space = SCHEMA_SPACE_ONE;
 	s.queue_end = &s.queue;
+	s.max_digits = -1;
 	s.any_char = s.any_name_char = AST_FAILED;
 	*node = AST_FAILED;
-	s.steps = s.o.steps ? *s.o.steps : 0;
+	s.steps = s.charged = s.o.steps ? *s.o.steps : 0;
+	/* Replace numbers beyond 64 bits by the nearest double. */
+	json_t *near = json_without_big(schema);
+	if (near) {
+		json_array_append_new(s.made, near);
+		s.root = near;
+	}
 	int rc = index_build(&s);
 	if (!rc) {
 		make_punctuation(&s);

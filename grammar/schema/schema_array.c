@@ -1,9 +1,9 @@
-/* schema_array.c - arrays: a prefix of items, the rest, how many, and which of them are contained.
+/* schema_array.c - arrays: a prefix of items, the rest, their number, contains and uniqueItems.
  *
  *     [ item 0 , item 1 , ... item P-1 , rest , rest ... ]
  *
- * contains and finite uniqueItems need to know what came before: a node per (items so far, what they were).
- */
+ * contains and finite uniqueItems depend on earlier items: they have a node per (number of items so far,
+ * state of these items). */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -14,7 +14,7 @@
 enum { STATES_MAX = 5000, UNIQUE_MAX = 9 };
 
 struct array {
-	size_t n_prefix, min, max; /* max SIZE_MAX: no bound */
+	size_t n_prefix, min, max; /* max SIZE_MAX: unbounded */
 	const struct atom *contains, *unique;
 };
 
@@ -24,7 +24,7 @@ static const json_t *prefix_of(const json_t *owner)
 	return json_is_array(items) ? items : json_object_get(owner, "prefixItems");
 }
 
-/* NULL: no assertion. */
+/* Return the schema of the items after the prefix; NULL: none. */
 static const json_t *rest_of(const json_t *owner)
 {
 	const json_t *items = json_object_get(owner, "items");
@@ -55,7 +55,7 @@ static struct array array_of(const struct alt *alt)
 	return v;
 }
 
-/* What holds for item i, or for those behind the prefix (i >= n_prefix). */
+/* Return the conjunction for item i, or for all items after the prefix (i >= n_prefix). */
 static struct conj *item_of(struct schema *s, const struct alt *alt, size_t i, const struct atom *also,
 			    bool neg)
 {
@@ -77,7 +77,7 @@ static struct conj *item_of(struct schema *s, const struct alt *alt, size_t i, c
 	return c;
 }
 
-/* Cuts max where an item cannot be. */
+/* Lower max to the index of the first item without a possible value. */
 static int cut(struct schema *s, const struct alt *alt, struct array *v)
 {
 	for (size_t i = 0; i <= v->n_prefix && i < v->max; i++) {
@@ -153,11 +153,11 @@ static int plain_items(struct schema *s, const struct alt *alt, const struct arr
 struct grid {
 	const struct alt *alt;
 	const struct array *v;
-	size_t n_count, n_hits; /* states: counts stay at the last one where there is no bound */
+	size_t n_count, n_hits; /* sizes of the grid; unbounded counts stop at the last state */
 	int *memo;
 };
 
-/* What may follow after count items, of which hits are contained. */
+/* Return the node for the rest of an array after count items, when hits items matched contains. */
 static int contained(struct schema *s, struct grid *g, size_t count, size_t hits)
 {
 	struct ast *t = s->ast;
@@ -173,7 +173,7 @@ static int contained(struct schema *s, struct grid *g, size_t count, size_t hits
 		kids[k++] = ast_empty(t);
 	const int comma = count ? s->comma : ast_empty(t);
 	const bool may = !bounded || count < g->v->max;
-	/* Without maxContains, what is not counted may be anything. */
+	/* Without maxContains, an item that is not counted may be any item. */
 	int other = may ? item_node(s, g->alt, count, most ? c : NULL, true) : AST_FAILED;
 	if (may && hits < g->n_hits - 1) {
 		int hit = item_node(s, g->alt, count, c, false);
@@ -215,7 +215,7 @@ static int containing_items(struct schema *s, const struct alt *alt, const struc
 
 /* ---- uniqueItems ---- */
 
-/* Values as texts: null, booleans, strings and numbers of enum.  -1: not finite, or too many. */
+/* Add the texts of all null, boolean, string and number values.  -1: not finite, or too many. */
 static int list_values(const struct conj *c, json_t *out)
 {
 	for (unsigned i = 0; i < c->n_alts; i++) {
@@ -254,7 +254,7 @@ static int list_values(const struct conj *c, json_t *out)
 	return json_object_size(out) <= UNIQUE_MAX ? 0 : -1;
 }
 
-/* What may follow when the values in used are taken. */
+/* Return the node for the rest of an array when the values in the bit set used are taken. */
 static int unused(struct schema *s, const struct array *v, const int *values, size_t n, int *memo,
 		  unsigned used)
 {

@@ -1,4 +1,4 @@
-/* schema_escape.c - strings as JSON spells them (RFC 8259, 7).
+/* schema_escape.c - strings in JSON's spelling (RFC 8259, 7).
  *
  *     character        spellings within strings     within names
  *     "                \"  \u0022                   \"
@@ -7,9 +7,9 @@
  *     e, é, /          itself, \u....  (and \/)     itself
  *     U+1F600          itself, \ud83d\ude00         itself
  *
- * Names of members have one spelling each, so that what is left when known names are taken away is no other
- * spelling of them.  A node over characters becomes one over spellings: a text is a spelling of one string,
- * so that intersection and complement (within all spellings) carry over. */
+ * Names of members have one spelling each, so that the complement of the known names contains no other
+ * spelling of them. A node over characters is converted to a node over spellings. A text spells exactly one
+ * string, so intersection and complement (within all spellings) are preserved. */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -64,7 +64,7 @@ static int hex_set(struct schema *s, unsigned first, unsigned last)
 	return ast_set(s->ast, set);
 }
 
-/* The n low digits of a to b. */
+/* Make the node for the n low hexadecimal digits of a to b. */
 static int hex_between(struct schema *s, uint32_t a, uint32_t b, int n)
 {
 	struct ast *t = s->ast;
@@ -93,7 +93,7 @@ static int u_between(struct schema *s, uint32_t a, uint32_t b)
 	return ast_seq2(s->ast, ast_text(s->ast, "\\u"), hex_between(s, a, b, 4));
 }
 
-/* Characters beyond the basic plane, as pairs of surrogates. */
+/* Make the node for characters above the basic plane, as surrogate pairs. */
 static int pairs_between(struct schema *s, uint32_t a, uint32_t b)
 {
 	struct ast *t = s->ast;
@@ -126,7 +126,7 @@ static bool holds(const struct char_range *r, size_t n, uint32_t c)
 	return false;
 }
 
-/* Itself: all but controls, quote and backslash. */
+/* Make the node for unescaped characters: all but controls, quote and backslash. */
 static int as_they_are(struct schema *s, const struct char_range *r, size_t n)
 {
 	static const struct char_range plain[] = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, CHAR_LAST}};
@@ -145,7 +145,7 @@ static int as_they_are(struct schema *s, const struct char_range *r, size_t n)
 	return node;
 }
 
-/* A backslash and a letter. */
+/* Make the node for a backslash and a letter. */
 static int short_escapes(struct schema *s, const struct char_range *r, size_t n, bool name)
 {
 	uint8_t set[32] = {0};
@@ -177,7 +177,7 @@ static int u_escapes(struct schema *s, const struct char_range *r, size_t n)
 {
 	int *kids = xcalloc(3 * n + 1, sizeof *kids);
 	size_t k = 0;
-	for (size_t i = 0; i < n; i++) { /* ranges leave out the surrogates, or hold them all */
+	for (size_t i = 0; i < n; i++) { /* ranges exclude the surrogates, or include all of them */
 		const uint32_t a = r[i].first, b = r[i].last;
 		if (a < HIGH_FIRST)
 			kids[k++] = u_between(s, a, b < HIGH_FIRST ? b : HIGH_FIRST - 1);
@@ -246,14 +246,16 @@ static int escape_set(struct schema *s, const uint8_t *set, bool name)
 	return escape_chars(s, r, n, name);
 }
 
-/* A tree is at most as deep as its builder lets it be. */
+/* Recursion is bounded by the depth of the tree. */
 int escape_node(struct schema *s, int node, bool name)
 {
 	struct ast *t = s->ast;
 	size_t n;
 	int64_t min, max;
+	if (node == AST_FAILED)
+		return AST_FAILED; /* a bound of the tree is exceeded */
 	if (!name && s->o.strings == SCHEMA_STRINGS_RAW)
-		return node; /* no pattern holds AST_NOT */
+		return node; /* no pattern contains AST_NOT */
 	name |= s->o.strings == SCHEMA_STRINGS_SHORT;
 	switch (ast_kind(t, node)) {
 	case AST_NEVER:

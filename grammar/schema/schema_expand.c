@@ -1,12 +1,13 @@
-/* schema_expand.c - a conjunction of schemas as a disjunction of plain alternatives.
+/* schema_expand.c - expands a conjunction of schemas to a disjunction of plain alternatives.
  *
- *     state   types, atoms    what is known of this alternative
- *             todo            schemas that hold, or do not, and are not looked into yet
- *             forks           anyOf, oneOf, if, dependencies: decided after all that needs no choice
- *             denials         schemas that do not hold: one of their assertions fails, decided last, when
- * most of these are out of the question
+ *     state   types, atoms    what is known about this alternative
+ *             todo            schemas that must hold, or must not, and are not processed yet
+ *             forks           anyOf, oneOf, if, dependencies: decided after everything without a choice
+ *             denials         schemas that must not hold: one of their assertions must fail; decided last,
+ *                             when most of the choices are ruled out
  *
- * oneOf is exact: a branch that some value shares with another is taken with the denial of the other. */
+ * oneOf is exact: a branch that shares values with another branch is taken together with
+ * the other's denial. */
 #include "grammar/schema/schema_expand_impl.h"
 #include "grammar/schema/decimal.h"
 
@@ -99,7 +100,7 @@ bool value_is_scalar(const json_t *v)
 	return !json_is_object(v) && !json_is_array(v);
 }
 
-/* The schema of exactly this array or object. */
+/* Return a schema of exactly this array or object. */
 const json_t *expand_value(struct expansion *x, const json_t *v)
 {
 	json_t *made = map_get(&x->s->made_for, (uintptr_t)v), *parts, *required;
@@ -209,7 +210,7 @@ static int need_schemas(struct expansion *x, const json_t *owner, const char *ke
 
 /* ---- assertions of one keyword ---- */
 
-/* minContains 0 asserts nothing; without contains, neither does. */
+/* minContains 0 asserts nothing; without contains, minContains and maxContains assert nothing. */
 int expand_contains(struct expansion *x, struct state *st, const json_t *owner, const json_t *v, bool neg)
 {
 	const json_t *least = json_object_get(owner, "minContains"),
@@ -240,7 +241,7 @@ int expand_contains(struct expansion *x, struct state *st, const json_t *owner, 
 	return 0;
 }
 
-/* {name: [names], ...} or {name: schema, ...}: a fork for each name. */
+/* Process {name: [names], ...} or {name: schema, ...}: a fork for each name. */
 static int assert_dependencies(struct expansion *x, struct state *st, const json_t *owner, const json_t *v,
 			       const char *key, const struct todo *from)
 {
@@ -272,7 +273,7 @@ int expand_number(struct expansion *x, struct state *st, const json_t *owner, en
 		if (!json_is_number(v))
 			return expand_malformed(x, owner, key, "a number");
 	} else if (json_is_boolean(v)) {
-		return 0; /* draft 4: beside minimum */
+		return 0; /* draft 4: modifies minimum */
 	} else if (!json_is_number(v)) {
 		return expand_malformed(x, owner, key, "a number");
 	}
@@ -318,7 +319,7 @@ int expand_count(struct expansion *x, struct state *st, const json_t *owner, enu
 static int assert_required(struct expansion *x, struct state *st, const json_t *owner, const json_t *v)
 {
 	if (json_is_boolean(v))
-		return 0; /* draft 3, which has it in the property */
+		return 0; /* draft 3, where it is in the property */
 	if (!json_is_array(v))
 		return expand_malformed(x, owner, "required", "an array of names");
 	for (size_t i = json_array_size(v); i > 0; i--) {
@@ -340,7 +341,8 @@ static bool has_applicator(const json_t *owner)
 	return false;
 }
 
-/* Without a schema beside it that could evaluate members, it is additionalProperties. */
+/* Process unevaluatedProperties or unevaluatedItems. Without an adjacent applicator they equal
+ * additionalProperties or additionalItems; with one they are unsupported. */
 static int assert_unevaluated(struct expansion *x, const json_t *owner, const char *key, const json_t *v)
 {
 	return json_is_true(v) || !has_applicator(owner) ? 0 : expand_undecided(x, owner, key);
@@ -500,7 +502,7 @@ static int assert_schema(struct expansion *x, struct state *st, const struct tod
 
 /* ---- forks ---- */
 
-/* 1: no value of the state satisfies both. */
+/* Return 1 if no value of the state satisfies both a and b. */
 static int apart(struct expansion *x, const struct state *base, const json_t *a, const json_t *b,
 		 const struct todo *from)
 {
@@ -561,7 +563,7 @@ static int fork_dependency(struct expansion *x, const struct state *base, const 
 {
 	struct state st = *base;
 	int rc = 0;
-	if (st.types & ~T_OBJECT & T_ALL) { /* nothing is asserted of what is no object */
+	if (st.types & ~T_OBJECT & T_ALL) { /* no assertion applies to other types */
 		st.types &= ~(unsigned)T_OBJECT;
 		rc = expand_walk(x, st);
 		st = *base;
@@ -672,7 +674,7 @@ static int look_into(struct expansion *x, struct state *st, const struct todo *t
 	return 0;
 }
 
-/* Which types are left when the assertions of each are put together. */
+/* Remove the types with assertions that are unsatisfiable together. */
 static int prune(struct expansion *x, struct alt *alt)
 {
 	int rc = 0;
@@ -703,15 +705,8 @@ static int emit(struct expansion *x, struct alt alt)
 	return 0;
 }
 
-static int step(struct expansion *x, const json_t *at)
-{
-	if (++x->s->steps > x->s->o.max_steps)
-		return schema_error(x->s, -E2BIG, at, "the schema takes more than %zu steps",
-				    x->s->o.max_steps);
-	return 0;
-}
-
-/* A member outside of what owner knows that is wrong: one of the names known here, or another. */
+/* Emit the alternatives in which some member outside owner's known names is wrong: a name known
+ * here, or another. */
 static int emit_other(struct expansion *x, struct alt alt)
 {
 	const struct atom *open = object_open_atom(&alt);
@@ -724,7 +719,7 @@ static int emit_other(struct expansion *x, struct alt alt)
 		struct state st = {.types = T_OBJECT};
 		const char *name = it ? json_object_iter_key(it) : NULL;
 		last = !it;
-		if ((rc = step(x, open->owner)) < 0)
+		if ((rc = schema_step(x->s, 1, open->owner)) < 0)
 			break;
 		if (name && (rc = object_in_scope(x->s, open, name)) <= 0)
 			continue;
@@ -733,14 +728,14 @@ static int emit_other(struct expansion *x, struct alt alt)
 				    *next = (struct atom *)copy->next;
 			*copy = *a;
 			copy->next = next;
-			x->s->steps++; /* memory is bounded by them */
+			x->s->steps++; /* steps bound the memory too */
 			if (a == open && name) {
 				copy->kind = a->kind == A_MISNAMED ? A_REQUIRE : A_MEMBER;
 				copy->name = schema_text(x->s, name);
 				if (a->kind != A_MISNAMED)
 					expand_add_name(x, &st, A_REQUIRE, a->owner, copy->name);
 			} else if (a == open) {
-				copy->strict = true; /* one that is not known */
+				copy->strict = true; /* an unknown member */
 			}
 		}
 		rc = emit_other(x, (struct alt){T_OBJECT, st.atoms});
@@ -761,7 +756,7 @@ int expand_walk(struct expansion *x, struct state st)
 				    FORKS_NESTED_MAX);
 	while (st.todo && st.types && !rc) {
 		const struct todo *t = st.todo;
-		rc = step(x, t->lit.schema);
+		rc = schema_step(x->s, 1, t->lit.schema);
 		st.todo = t->next;
 		if (!rc)
 			rc = look_into(x, &st, t);

@@ -1,4 +1,4 @@
-/* schema_expand_deny.c - a schema that must not hold: a branch for each of its assertions that may fail. */
+/* schema_expand_deny.c - denies a schema: a branch for each of its assertions that may fail. */
 #include "grammar/schema/schema_expand_impl.h"
 
 static int deny_members(struct expansion *x, const struct state *base, const json_t *owner)
@@ -103,7 +103,7 @@ static int deny_dependencies(struct expansion *x, const struct state *base, cons
 	return rc;
 }
 
-/* Not exactly one: none, or some two. */
+/* Deny oneOf: no branch holds, or some two do. */
 static int deny_one_of(struct expansion *x, const struct state *base, const json_t *v,
 		       const struct todo *from)
 {
@@ -180,7 +180,7 @@ static unsigned types_of_keyword(enum keyword k)
 	return k <= K_LAST_OF_OBJECT ? T_OBJECT : T_ALL;
 }
 
-/* The branch in which the assertions of one keyword fail. */
+/* Walk the branch in which the assertions of one keyword fail. */
 static int deny_keyword(struct expansion *x, const struct state *base, const json_t *owner, enum keyword k,
 			const char *key, const json_t *v, const struct todo *from)
 {
@@ -228,7 +228,7 @@ static int deny_keyword(struct expansion *x, const struct state *base, const jso
 		return deny_required(x, &st, owner, v);
 	case K_MEMBERS:
 	case K_UNEVALUATED_PROPERTIES:
-		return 0; /* once per schema: expand_denial() */
+		return 0; /* handled once per schema, in expand_denial() */
 	case K_ITEMS:
 	case K_UNEVALUATED_ITEMS:
 		return 0;

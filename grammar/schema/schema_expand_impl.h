@@ -1,6 +1,4 @@
-/* schema_expand_impl.h - a state of the expansion (schema_expand.c) and how it grows, for
- * schema_expand_deny.c too.
- */
+/* schema_expand_impl.h - the state of an expansion, shared by schema_expand.c and schema_expand_deny.c. */
 #ifndef QUERN_GRAMMAR_SCHEMA_SCHEMA_EXPAND_IMPL_H
 #define QUERN_GRAMMAR_SCHEMA_SCHEMA_EXPAND_IMPL_H
 
@@ -8,13 +6,13 @@
 #include "grammar/schema/schema_keywords.h"
 
 struct todo {
-	const struct todo *next, *from; /* from: the schema that it is in, for cycles */
+	const struct todo *next, *from; /* from: the enclosing schema, to detect cycles */
 	struct lit lit;
 };
 
 struct fork {
 	const struct fork *next;
-	enum keyword kind; /* K_REF: a denial of the whole schema */
+	enum keyword kind; /* K_REF: denies the whole schema */
 	const json_t *owner, *value;
 	const char *name;
 	const struct todo *from;
@@ -29,12 +27,13 @@ struct state {
 
 struct expansion {
 	struct schema *s;
-	struct conj *c; /* NULL: only whether there is any alternative */
+	struct conj *c; /* NULL: only test whether any alternative exists */
 	bool found;
 	int nested;
 };
 
-/* What st becomes by all that it has left to do: alternatives of x.  0, or an error, as all of these. */
+/* Process everything st still has to do, and add the resulting alternatives to x. Return 0 or an error, as
+ * all of these functions do. */
 int expand_walk(struct expansion *x, struct state st);
 void expand_push(struct expansion *x, struct state *st, const json_t *schema, bool neg,
 		 const struct todo *from);
@@ -48,10 +47,10 @@ int expand_malformed(struct expansion *x, const json_t *owner, const char *key, 
 int expand_undecided(struct expansion *x, const json_t *owner, const char *what);
 
 bool value_is_scalar(const json_t *v);
-/* The schema of exactly this array or object. */
+/* Return a schema that accepts exactly this array or object. */
 const json_t *expand_value(struct expansion *x, const json_t *v);
 
-/* Assertions, or their denials. */
+/* Add assertions, or their denials if neg. */
 int expand_values(struct expansion *x, struct state *st, const json_t *owner, const json_t *values, bool neg,
 		  const struct todo *from);
 int expand_types(struct expansion *x, const json_t *owner, const json_t *v, unsigned *mask);
@@ -63,7 +62,7 @@ int expand_count(struct expansion *x, struct state *st, const json_t *owner, enu
 int expand_text(struct expansion *x, struct state *st, const json_t *owner, enum atom_kind kind,
 		const char *key, const json_t *v, bool neg);
 
-/* schema_expand_deny.c: the branches in which the schema of t does not hold. */
+/* schema_expand_deny.c: walk the branches in which the schema of t does not hold. */
 int expand_denial(struct expansion *x, const struct state *base, const struct todo *t);
 
 #endif

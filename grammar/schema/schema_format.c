@@ -1,13 +1,13 @@
-/* schema_format.c - the formats of the specification (JSON Schema Validation 2020-12, 7.3) as patterns.
- * Each is the grammar that its RFC has, or a part of it: what a pattern cannot know, such as the lengths of
- * all labels of a host together, is left out on the safe side.  A name that the specification does not know
- * asserts nothing: it is an annotation. */
+/* schema_format.c - the formats of the specification (JSON Schema Validation 2020-12, 7.3) as patterns. A
+ * pattern matches the RFC's grammar or a subset. Conditions on the whole text, such as the total length of a
+ * host name, are not checked. A name that the specification does not define asserts nothing: it
+ * is an annotation. */
 #include "grammar/schema/schema_impl.h"
 
 #include <string.h>
 
-/* RFC 3339: days by month, 29 February in leap years only.  No leap seconds: which there are is not a
- * pattern. */
+/* RFC 3339: days by month, 29 February in leap years only. No leap seconds, since no pattern
+ * can list them. */
 #define LEAP "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 #define DATE                                                                                                 \
 	"(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)" \
@@ -26,7 +26,7 @@
 #define OCTET "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define IPV4  OCTET "(?:\\." OCTET "){3}"
 
-/* RFC 4291, 2.2: h is a group of 16 bits, l the last 32 bits in either form. */
+/* RFC 4291, 2.2: H is a 16-bit group, L the last 32 bits in either notation. */
 #define H "[0-9A-Fa-f]{1,4}"
 #define L "(?:" H ":" H "|" IPV4 ")"
 #define IPV6                                                                                                 \
@@ -35,11 +35,11 @@
 	":" L "|(?:(?:" H ":){0,4}" H ")?::" L "|(?:(?:" H ":){0,5}" H ")?::" H "|(?:(?:" H ":){0,6}" H      \
 	")?::)"
 
-/* RFC 5321: a local part without quotes. */
+/* RFC 5321, without quoted local parts. */
 #define ATEXT "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 #define EMAIL ATEXT "(?:\\." ATEXT ")*@" HOST
 
-/* RFC 3986; RFC 3987 with X for what is not ASCII. */
+/* RFC 3986; RFC 3987 with x for the non-ASCII characters. */
 #define IPRIVATE    "\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef"
 #define PCT         "%[0-9A-Fa-f]{2}"
 #define PCHAR(x)    "(?:[A-Za-z0-9._~!$&'()*+,;=:@" x "-]|" PCT ")"
@@ -55,12 +55,12 @@
 #define URI(x)       "[A-Za-z][A-Za-z0-9+.-]*:(?:" NET(x) "|" ABSOLUTE(x) "|" ROOTLESS(x) ")?" QUERY(x)
 #define REFERENCE(x) "(?:" URI(x) "|(?:" NET(x) "|" ABSOLUTE(x) "|" NOSCHEME(x) ")?" QUERY(x) ")"
 
-/* RFC 6570, without operators that no level 1 to 3 knows. */
+/* RFC 6570, only operators of levels 1 to 3. */
 #define VARCHAR  "(?:[A-Za-z0-9_]|" PCT ")"
 #define VARSPEC  VARCHAR "+(?:\\." VARCHAR "+)*(?::[1-9][0-9]{0,3}|\\*)?"
 #define TEMPLATE "(?:[!#$&(-;=?-\\[\\]_a-z~]|" PCT "|\\{[+#./;?&]?" VARSPEC "(?:," VARSPEC ")*\\})*"
 
-/* A part of ECMA-262: groups within two groups, no look-around, no references. */
+/* A subset of ECMA-262: groups nested at most twice, no look-around, no back-references. */
 #define RX_CLASS                                                                                             \
 	"\\[\\^?(?:a-z|A-Z|0-9|a-f|A-F|[A-Za-z0-9 "                                                          \
 	"_.,:;/@#%&=!<>~'\"+*?|(){}$]|\\\\[dDwWsS\\\\\\]\\[^.-])+\\]"

@@ -1,4 +1,4 @@
-/* schema_impl.h - what the files of schema.h share. */
+/* schema_impl.h - shared declarations of the files of schema.h. */
 #ifndef QUERN_GRAMMAR_SCHEMA_SCHEMA_IMPL_H
 #define QUERN_GRAMMAR_SCHEMA_SCHEMA_IMPL_H
 
@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* Types as bits: an integer is a number without a fraction. */
+/* Type bits.  T_INT is a number without a fraction. */
 enum {
 	T_NULL = 1,
 	T_FALSE = 2,
@@ -24,10 +24,13 @@ enum {
 	T_ALL = 255,
 };
 
-/* A schema that must hold, or must not. */
+/* Units of work (grammar/work.h): per step of the expansion, and per atom looked up by name. */
+enum { SCHEMA_STEP_WORK = 8, SCHEMA_ATOM_WORK = 2 };
+
+/* A schema that must hold, or with neg must not hold. */
 struct lit {
 	const json_t *schema;
-	unsigned number; /* conj_get()'s: in the order in which schemas were first asked for */
+	unsigned number; /* from conj_get(): order of first use */
 	bool neg;
 };
 
@@ -36,36 +39,36 @@ struct lits {
 	unsigned n, cap;
 };
 
-/* What holds for the values of one type; an alternative has a list of them. */
+/* An assertion on the values of one type.  An alternative has a list of them. */
 enum atom_kind {
 	/* scalars */
 	A_ENUM, /* value: an array of scalars, or one scalar */
 	/* numbers */
-	A_LOW,  /* at least value; strict: more */
-	A_HIGH, /* likewise */
+	A_LOW,  /* >= value; strict: > value */
+	A_HIGH, /* <= value; strict: < value */
 	A_MULTIPLE,
 	/* strings */
 	A_PATTERN, /* value: a string */
-	A_FORMAT,  /* likewise */
+	A_FORMAT,  /* value: a string */
 	A_MIN_LENGTH,
 	A_MAX_LENGTH,
 	/* arrays */
 	A_ITEMS,    /* prefixItems, items and additionalItems of owner */
-	A_ITEM,     /* item n satisfies the schema in value */
-	A_EACH,     /* every item does */
-	A_CONTAINS, /* n to n_max items do */
+	A_ITEM,     /* item n satisfies the schema value */
+	A_EACH,     /* every item satisfies the schema value */
+	A_CONTAINS, /* n to n_max items satisfy the schema value */
 	A_MIN_ITEMS,
 	A_MAX_ITEMS,
 	A_UNIQUE,
 	/* objects */
 	A_MEMBERS,  /* properties, patternProperties and additionalProperties of owner */
-	A_MEMBER,   /* member name satisfies the schema in value, if it is there */
-	A_REQUIRE,  /* member name is there */
-	A_FORBID,   /* member name is not there */
-	A_NAMES,    /* every name satisfies the schema in value */
-	A_OTHER,    /* a member that owner's properties and patternProperties do not know satisfies value */
-	A_MATCH,    /* a member with a name that the pattern in name matches satisfies value */
-	A_MISNAMED, /* a member's name does not satisfy value */
+	A_MEMBER,   /* member name, if present, satisfies the schema value */
+	A_REQUIRE,  /* member name is present */
+	A_FORBID,   /* member name is absent */
+	A_NAMES,    /* every name satisfies the schema value */
+	A_OTHER,    /* some member unknown to owner's properties and patternProperties satisfies value */
+	A_MATCH,    /* some member with a name that matches the pattern name satisfies value */
+	A_MISNAMED, /* some member's name does not satisfy value */
 	A_MIN_MEMBERS,
 	A_MAX_MEMBERS,
 };
@@ -73,12 +76,12 @@ enum atom_kind {
 struct atom {
 	const struct atom *next;
 	enum atom_kind kind;
-	bool neg;            /* the assertion, or the schema in value, is denied */
+	bool neg;            /* denies the assertion, or the schema value */
 	bool strict;         /* A_LOW, A_HIGH */
-	const json_t *owner; /* the schema that the assertion is from, for messages */
+	const json_t *owner; /* the schema with this assertion, for messages */
 	const json_t *value;
 	const char *name;
-	size_t n, n_max; /* SIZE_MAX: no bound */
+	size_t n, n_max; /* n_max SIZE_MAX: unbounded */
 };
 
 struct alt {
@@ -86,15 +89,15 @@ struct alt {
 	const struct atom *atoms;
 };
 
-/* A set of schemas that hold together, and the grammar of its values. */
+/* A conjunction of schemas, and the grammar of the values that satisfy all of them. */
 struct conj {
 	struct conj *next_same_hash, *next_queued;
 	struct lit *lits; /* sorted */
 	unsigned n_lits;
-	struct alt *alts; /* owned, once expanded; none: no value satisfies it */
+	struct alt *alts; /* owned, set by expansion; empty: no value satisfies the conjunction */
 	unsigned n_alts, cap_alts;
 	bool expanded, expanding;
-	int rule, node; /* AST_FAILED: not made yet */
+	int rule, node; /* AST_FAILED: not made */
 };
 
 struct place; /* schema_index.c */
@@ -103,19 +106,21 @@ struct schema {
 	struct ast *ast;
 	struct schema_options o;
 	const json_t *root;
-	json_t *made;   /* an array: schemas that stand for a value of const or enum */
-	bool ref_alone; /* drafts 4 to 7: what stands beside $ref is ignored */
+	json_t *made;   /* an array: schemas made for values of const and enum */
+	bool ref_alone; /* drafts 4 to 7: ignore keywords next to $ref */
 	struct map places, made_for, conjs, numbers, patterns, regulars;
 	unsigned n_numbers;
 	struct map anchors;
 	struct arena_block *arena;
-	size_t steps;
-	size_t atoms_seen; /* cheap steps: schema_names.c */
-	int depth;         /* of expansions within expansions */
+	size_t steps, charged; /* charged: charged to the tree's account so far */
+	size_t atoms_seen;     /* cheap steps, see schema_names.c */
+	int depth;             /* nesting of expansions */
+	/* digits per run of the current number where the schema sets no bound; -1: unbounded */
+	int64_t max_digits;
 	struct conj *queue, **queue_end;
-	/* nodes that many values share */
-	int open_object, close_object, open_array, close_array, comma, colon, digit, digits, any_char,
-		behind, /* whitespace behind a value that a comma or the end follows; AST_FAILED: none */
+	/* nodes shared by many values */
+	int open_object, close_object, open_array, close_array, comma, colon, digit, any_char,
+		behind, /* whitespace between a value and a comma or the end; AST_FAILED: none */
 		any_name_char;
 	int err;
 	char *why;
@@ -123,31 +128,34 @@ struct schema {
 };
 
 /* ---- schema.c ---- */
-/* Memory that lives as long as s, zeroed. */
+/* Return zeroed memory that is freed with s. */
 void *schema_alloc(struct schema *s, size_t bytes);
-const char *schema_text(struct schema *s, const char *text); /* a copy */
-/* Record an error at a place of the schema (the path leads to the nearest one that is known); the first one
- * stays.  Returns err. */
+const char *schema_text(struct schema *s, const char *text); /* returns a copy */
+/* Record an error at a place in the schema; the path names the nearest known place. The first error is kept.
+ * Returns err. */
 int schema_error(struct schema *s, int err, const json_t *at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* Count n steps of the expansion. Return 0; -E2BIG above max_steps; -EAGAIN if the tree's account
+ * is used up. */
+int schema_step(struct schema *s, size_t n, const json_t *at);
 void lits_add(struct lits *l, const json_t *schema, bool neg);
 void lits_fini(struct lits *l);
 struct conj *conj_get(struct schema *s, const struct lits *l);
-/* Whether no value satisfies it, as far as that is found: 1, 0, or an error. */
+/* Return 1 if c is known to be unsatisfiable, 0 if not, or an error. */
 int conj_is_empty(struct schema *s, struct conj *c);
-/* A node for its values; AST_FAILED after an error. */
+/* Return the node for the values of c, or AST_FAILED after an error. */
 int conj_node(struct schema *s, struct conj *c);
-/* A member's or item's value, with the whitespace behind it: there is one place between it and the next
- * character, and one in an empty object or array. */
+/* Return a member's or item's value with the whitespace after it. Whitespace has a single place between the
+ * value and the next character, and a single place in an empty object or array. */
 int value_spaced(struct schema *s, int node);
 
 /* ---- schema_index.c: places and references ---- */
 int index_build(struct schema *s);
 void index_fini(struct schema *s);
 void index_made(struct schema *s, const json_t *made, const json_t *for_value);
-/* Appends "#/properties/a" */
+/* Append the path of at, for example "#/properties/a". */
 void index_path(const struct schema *s, const json_t *at, struct buf *out);
-/* What the $ref of owner leads to; NULL: an error was recorded. */
+/* Return the target of owner's $ref; NULL after an error. */
 const json_t *index_resolve(struct schema *s, const json_t *owner, const char *ref);
 
 /* ---- schema_expand.c ---- */
@@ -158,66 +166,66 @@ int number_node(struct schema *s, const struct alt *alt);
 int number_is_empty(struct schema *s, const struct alt *alt);
 int string_is_empty(struct schema *s, const struct alt *alt);
 int string_node(struct schema *s, const struct alt *alt);
-/* What is left of a body without the text that strings may not hold. */
+/* Return body without the strings that contain the option without's text. */
 int string_without(struct schema *s, int body);
-/* The text between the quotes, spelled as values or as names of members. */
+/* Return the text between the quotes, spelled as a value or as a member's name. */
 int string_body(struct schema *s, const struct alt *alt, bool name);
 
-/* Counts a search through the values of an enum; 0, or -E2BIG. */
+/* Count a search through the values of an enum.  Return 0, or -E2BIG. */
 int values_step(struct schema *s, const struct atom *values);
 
 /* ---- schema_escape.c ---- */
-/* A string as JSON has it, with the quotes; the shortest spelling. */
+/* Return the shortest JSON spelling of the string, with the quotes. */
 int string_literal(struct schema *s, const char *p, size_t n);
-/* Between the quotes, the same spelling. */
+/* Append the same spelling without the quotes. */
 void string_escape(struct buf *out, const char *p, size_t n);
-/* The spellings of what a node over characters matches: all, or the ones of names. */
+/* Return the spellings of the characters that node matches: all of them, or only those allowed in names. */
 int escape_node(struct schema *s, int node, bool name);
 int escape_any_char(struct schema *s, bool name);
 
 /* ---- schema_pattern.c ---- */
-/* The strings, as they are, that a pattern matches somewhere; AST_FAILED after an error. */
+/* Return the raw strings that pattern matches somewhere; AST_FAILED after an error. */
 int pattern_node(struct schema *s, const json_t *owner, const char *pattern);
-/* 1, 0 or an error: whether a pattern matches somewhere in the text. */
+/* Return 1 if pattern matches somewhere in the text, 0 if not, or an error. */
 int pattern_matches(struct schema *s, const json_t *owner, const char *pattern, const char *p, size_t n);
 /* ---- schema_format.c ---- */
-/* NULL: not a format of the specification. */
+/* Return the pattern of a format, or NULL if the specification has no such format. */
 const char *format_pattern(const char *name);
 
 /* ---- schema_array.c, schema_object.c ---- */
 int array_node(struct schema *s, const struct alt *alt);
 int object_node(struct schema *s, const struct alt *alt);
-/* 1: no array (no object) satisfies alt, as far as that is found; 0, or an error. */
+/* Return 1 if alt is known to have no array (object), 0 if not, or an error. */
 int array_is_empty(struct schema *s, const struct alt *alt);
 int object_is_empty(struct schema *s, const struct alt *alt);
-/* The first atom that asks for a member which no other atom names, and is not settled (strict); NULL: none.
- */
+/* Return the first atom that requires some member without naming it and is undecided (not
+ * strict); NULL: none. */
 const struct atom *object_open_atom(const struct alt *alt);
-/* 1: the atom speaks of a member of this name; 0, or an error. */
+/* Return 1 if the atom applies to members of this name, 0 if not, or an error. */
 int object_in_scope(struct schema *s, const struct atom *open, const char *name);
 
-/* ---- schema_names.c: what an alternative of objects says of a member ---- */
-/* The names that alt speaks of: keys of an object, in the order in which members are written. */
+/* ---- schema_names.c: the assertions of an alternative on one member ---- */
+/* Return the names that alt mentions, as keys of an object in the order in which members are written. */
 json_t *object_names(const struct alt *alt);
-/* additionalProperties of owner, or unevaluatedProperties; NULL: none. */
+/* Return owner's additionalProperties or unevaluatedProperties; NULL: none. */
 const json_t *object_additional(const json_t *owner);
-/* 1: owner's properties or patterns know the name; 0, or an error. */
+/* Return 1 if owner's properties or patterns cover the name, 0 if not, or an error. */
 int object_knows(struct schema *s, const json_t *owner, const char *name);
-/* Whether a name satisfies the schema in a: 1, 0 or an error. */
+/* Return 1 if the name satisfies the schema of a, 0 if not, or an error. */
 int names_fit(struct schema *s, const struct atom *a, const char *name);
-/* What alt's atoms say, by name, so that each name costs the same however many there are. */
+/* An index of alt's atoms by name: a lookup costs the same however many names there are. */
 struct names;
-struct names *names_new(const struct alt *alt);
+struct names *names_new(struct schema *s, const struct alt *alt);
 void names_free(struct names *n);
 size_t names_n_required(const struct names *n);
 bool names_requires(const struct names *n, const char *name);
-/* The member's conjunction; NULL: it may not be there, or *rc is an error. */
+/* Return the member's conjunction; NULL if it can have no value, or if *rc is an error. */
 struct conj *names_value(struct schema *s, const struct names *n, const char *name, int *rc);
-/* Whether some member that must be there may not; or *rc is an error. */
+/* Return true if some required member can have no value, or if *rc is an error. */
 bool names_lack_value(struct schema *s, const struct names *n, int *rc);
 
-/* ---- schema_regular.c: questions about regular nodes ---- */
-/* 1, 0 or an error (-E2BIG). */
+/* ---- schema_regular.c: decision procedures on regular nodes ---- */
+/* Return 1 for yes, 0 for no, or an error (-E2BIG). */
 int regular_is_empty(struct schema *s, int node);
 int regular_accepts(struct schema *s, int node, const char *p, size_t n);
 void regulars_fini(struct schema *s);

@@ -1,6 +1,6 @@
-/* schema_index.c - where each part of a schema is, and what its references lead to.
- * Owns: a place per object and array of the schema, anchors and resources by URI.  A resource is the root, or
- * a schema with an $id (id in draft 4) of its own: references within it are relative to it. */
+/* schema_index.c - the place of each subschema, and the targets of references.
+ * Owns: a place per object and array of the schema, anchors, and resources by URI. A resource is the root,
+ * or a schema with its own $id (id in draft 4): references within it are relative to it. */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -11,11 +11,11 @@
 #include <xxhash.h>
 
 struct place {
-	const json_t *node, *up; /* NULL: the root */
-	const char *key;         /* in an object above, or: */
-	size_t i;                /* in an array above */
+	const json_t *node, *up; /* up NULL: the root */
+	const char *key;         /* key in the parent, if it is an object */
+	size_t i;                /* index in the parent, if it is an array */
 	const struct place *resource;
-	char *uri; /* of a resource: absolute or as written, without fragment; owned */
+	char *uri; /* URI of a resource: absolute or as written, without fragment; owned */
 };
 
 struct anchor {
@@ -39,7 +39,7 @@ static size_t scheme_len(const char *uri)
 	return n && uri[n] == ':' ? n + 1 : 0;
 }
 
-/* Of ref without its fragment, relative to base. */
+/* Resolve ref, without its fragment, relative to base. */
 static char *uri_join(const char *base, const char *ref)
 {
 	const int n = (int)strcspn(ref, "#");
@@ -48,7 +48,7 @@ static char *uri_join(const char *base, const char *ref)
 		return xstrdup(base);
 	if (scheme_len(ref))
 		return xasprintf("%.*s", n, ref);
-	size_t path = scheme; /* where base's path begins */
+	size_t path = scheme; /* offset of base's path */
 	if (!strncmp(base + scheme, "//", 2))
 		path += 2 + strcspn(base + scheme + 2, "/");
 	if (ref[0] == '/' && ref[1] == '/')
@@ -85,7 +85,7 @@ static const json_t *anchor_get(const struct schema *s, const char *name, const 
 	return NULL;
 }
 
-/* The place's resource, and its names. */
+/* Set the place's resource, and register its names. */
 static void place_identify(struct schema *s, struct place *p, const struct place *up)
 {
 	const char *id = json_string_value(json_object_get(p->node, "$id"));
@@ -116,14 +116,14 @@ static struct place *place_add(struct schema *s, const json_t *node, const struc
 	return p;
 }
 
-/* Values are no schemas, whatever they hold. */
+/* Return true if the keyword holds values, which are never schemas. */
 static bool holds_values(const char *key)
 {
 	return !strcmp(key, "enum") || !strcmp(key, "const") || !strcmp(key, "default") ||
 	       !strcmp(key, "examples") || !strcmp(key, "example");
 }
 
-/* The members of an object under this key are schemas, whatever they are called. */
+/* Return true if all members of an object under this key are schemas, whatever their names. */
 static bool holds_schemas(const char *key)
 {
 	return key &&
@@ -131,8 +131,7 @@ static bool holds_schemas(const char *key)
 		!strcmp(key, "definitions") || !strcmp(key, "dependentSchemas"));
 }
 
-/* Patterns, names and references are C strings: a NUL would cut them short, and texts would be accepted that
- * the whole refuses. */
+/* Refuse NUL in patterns, names and references, which are C strings: a truncated text would accept more. */
 static void check_text(struct schema *s, const json_t *text, const struct place *up, const char *key)
 {
 	const bool free_text =
@@ -143,7 +142,7 @@ static void check_text(struct schema *s, const json_t *text, const struct place 
 			     key ? key : "", key ? ": " : "");
 }
 
-/* JSON's depth is bounded where it is read (base/json.h). */
+/* The JSON reader bounds the depth (base/json.h). */
 static void index_walk(struct schema *s, const json_t *node, const struct place *up, const char *key,
 		       size_t i, bool values)
 {
@@ -230,7 +229,7 @@ static int hex_digit(char c)
 				      : -1;
 }
 
-/* In place: percent escapes become bytes. */
+/* Decode percent escapes in place. */
 static void percent_decode(char *p)
 {
 	char *to = p;
@@ -245,7 +244,7 @@ static void percent_decode(char *p)
 	*to = 0;
 }
 
-/* In place: ~1 is /, ~0 is ~ (RFC 6901). */
+/* Decode ~1 to / and ~0 to ~ in place (RFC 6901). */
 static void pointer_decode(char *p)
 {
 	char *to = p;
@@ -298,13 +297,11 @@ const json_t *index_resolve(struct schema *s, const json_t *owner, const char *r
 		at = pointer_get(resource->node, fragment);
 	else if (resource)
 		at = anchor_get(s, fragment, resource);
-	/* Generators write an id into every schema, and references from the root. */
+	/* Some generators write an id into every schema but references relative to the root. */
 	if (!at && ref[0] == '#' && *fragment == '/')
 		at = pointer_get(s->root, fragment);
 	if (!at && ref[0] == '#' && resource && *fragment != '/')
 		at = anchor_get(s, fragment, place_of(s, s->root));
-	if (!at && *ref && ref[0] != '#' && !strchr(ref, ':') && !strchr(ref, '#'))
-		at = NULL;
 	if (!at)
 		schema_error(s, -ENOTSUP, owner, "$ref \"%.200s\" leads to nothing in this schema", ref);
 	else if (!json_is_object(at) && !json_is_boolean(at))

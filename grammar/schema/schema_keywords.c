@@ -8,7 +8,7 @@ struct entry {
 	enum keyword k;
 };
 
-/* Sorted. */
+/* Sorted by keyword. */
 static const struct entry entries[] = {
 	{"$dynamicRef", K_UNSUPPORTED},
 	{"$recursiveRef", K_UNSUPPORTED},

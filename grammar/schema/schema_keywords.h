@@ -1,4 +1,4 @@
-/* schema_keywords.h - the keywords that assert something, by the types that they speak of. */
+/* schema_keywords.h - the keywords that assert something, grouped by the types to which they apply. */
 #ifndef QUERN_GRAMMAR_SCHEMA_SCHEMA_KEYWORDS_H
 #define QUERN_GRAMMAR_SCHEMA_SCHEMA_KEYWORDS_H
 
@@ -14,14 +14,14 @@ enum keyword {
 	K_MIN_LENGTH,
 	K_MAX_LENGTH,
 	K_LAST_OF_STRING = K_MAX_LENGTH,
-	K_ITEMS, /* prefixItems, items, additionalItems: together */
+	K_ITEMS, /* prefixItems, items and additionalItems together */
 	K_CONTAINS,
 	K_MIN_ITEMS,
 	K_MAX_ITEMS,
 	K_UNIQUE_ITEMS,
 	K_UNEVALUATED_ITEMS,
 	K_LAST_OF_ARRAY = K_UNEVALUATED_ITEMS,
-	K_MEMBERS, /* properties, patternProperties, additionalProperties: together */
+	K_MEMBERS, /* properties, patternProperties and additionalProperties together */
 	K_PROPERTY_NAMES,
 	K_REQUIRED,
 	K_MIN_PROPERTIES,
@@ -37,9 +37,9 @@ enum keyword {
 	K_ONE_OF,
 	K_NOT,
 	K_IF,           /* with then and else */
-	K_DEPENDENCIES, /* also dependentRequired, dependentSchemas */
+	K_DEPENDENCIES, /* also dependentRequired and dependentSchemas */
 	K_UNSUPPORTED,
-	K_NONE /* asserts nothing, by itself or at all */
+	K_NONE /* asserts nothing, alone or at all */
 };
 
 enum keyword keyword_of(const char *key);

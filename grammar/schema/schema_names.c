@@ -1,6 +1,5 @@
-/* schema_names.c - what an alternative of objects says of a member, found by its name.
- * Owns: an index of the atoms that hold a name.  The others, of whole schemas, are looked at for each name.
- */
+/* schema_names.c - the assertions of an alternative of objects on one member, by name. Owns: an index of the
+ * atoms that hold a name. The other atoms, which hold whole schemas, are visited for each name. */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -11,18 +10,18 @@
 
 enum { ATOMS_PER_STEP = 64 };
 
-/* A name that atoms hold. */
+/* A name held by atoms. */
 struct named {
 	struct named *next_same_hash;
 	const char *name;
 	bool required, forbidden;
-	struct lits values; /* of A_MEMBER */
+	struct lits values; /* from A_MEMBER */
 };
 
 struct names {
-	struct named *list; /* owned; in the order of their first atoms */
+	struct named *list; /* owned; ordered by first atom */
 	size_t n, n_required;
-	struct map by_name;         /* the last one with each hash */
+	struct map by_name;         /* the last entry with each hash */
 	const struct atom **shared; /* owned: A_MEMBERS and A_NAMES */
 	size_t n_shared;
 };
@@ -33,7 +32,7 @@ const json_t *object_additional(const json_t *owner)
 	return v ? v : json_object_get(owner, "unevaluatedProperties");
 }
 
-/* The names that alt speaks of, as keys in order; the values say nothing. */
+/* Return the names that alt mentions, as keys in order; the values have no meaning. */
 json_t *object_names(const struct alt *alt)
 {
 	json_t *names = json_object();
@@ -60,7 +59,7 @@ json_t *object_names(const struct alt *alt)
 	return names;
 }
 
-/* 1: owner's properties or patterns know the name; 0, or an error. */
+/* Return 1 if owner's properties or patterns cover the name, 0 if not, or an error. */
 int object_knows(struct schema *s, const json_t *owner, const char *name)
 {
 	const char *pattern;
@@ -76,7 +75,7 @@ int object_knows(struct schema *s, const json_t *owner, const char *name)
 	return 0;
 }
 
-/* Adds what owner says of the member. */
+/* Add owner's schemas for the member. */
 static int values_by_owner(struct schema *s, const json_t *owner, const char *name, struct lits *out)
 {
 	const json_t *of = json_object_get(json_object_get(owner, "properties"), name), *other;
@@ -100,7 +99,7 @@ static int values_by_owner(struct schema *s, const json_t *owner, const char *na
 	return 0;
 }
 
-/* Whether a string satisfies the schema in a: 1, 0 or an error. */
+/* Return 1 if the string satisfies the schema of a, 0 if not, or an error. */
 int names_fit(struct schema *s, const struct atom *a, const char *name)
 {
 	json_t *exactly = json_pack("{ss}", "const", name);
@@ -139,12 +138,13 @@ static void add_named(struct names *n, const struct atom *a)
 	at->forbidden = at->forbidden || a->kind == A_FORBID;
 }
 
-struct names *names_new(const struct alt *alt)
+struct names *names_new(struct schema *s, const struct alt *alt)
 {
 	struct names *n = xcalloc(1, sizeof *n);
 	size_t n_atoms = 0;
 	for (const struct atom *a = alt->atoms; a; a = a->next)
 		n_atoms++;
+	ast_charge(s->ast, SCHEMA_ATOM_WORK * n_atoms);
 	n->list = xcalloc(n_atoms + 1, sizeof *n->list);
 	n->shared = xcalloc(n_atoms + 1, sizeof *n->shared);
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
@@ -178,7 +178,7 @@ bool names_requires(const struct names *n, const char *name)
 	return at && at->required;
 }
 
-/* What holds for the member, in out.  1: it may not be there; 0, or an error. */
+/* Collect the schemas of the member in out.  Return 1 if the member is forbidden, 0, or an error. */
 static int values_of(struct schema *s, const struct names *n, const char *name, struct lits *out)
 {
 	uint64_t hash;
@@ -187,13 +187,13 @@ static int values_of(struct schema *s, const struct names *n, const char *name, 
 		return 1;
 	for (unsigned i = 0; at && i < at->values.n; i++)
 		lits_add(out, at->values.p[i].schema, at->values.p[i].neg);
+	ast_charge(s->ast, SCHEMA_ATOM_WORK * n->n_shared);
 	for (size_t i = 0; i < n->n_shared; i++) {
 		const struct atom *a = n->shared[i];
 		int rc = 0;
-		/* Cheap ones, which many members without a schema of their own can add up. */
-		if (++s->atoms_seen % ATOMS_PER_STEP == 0 && ++s->steps > s->o.max_steps)
-			return schema_error(s, -E2BIG, a->owner, "the schema takes more than %zu steps",
-					    s->o.max_steps);
+		/* Cheap, but they add up over many members without a schema of their own. */
+		if (++s->atoms_seen % ATOMS_PER_STEP == 0 && (rc = schema_step(s, 1, a->owner)))
+			return rc;
 		if (a->kind == A_MEMBERS) {
 			rc = values_by_owner(s, a->owner, name, out);
 		} else {

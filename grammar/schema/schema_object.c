@@ -1,11 +1,11 @@
-/* schema_object.c - objects: members in the schema's order, then others by the patterns that their names
- * match.
+/* schema_object.c - objects: members in the schema's order, then other members by the patterns of their
+ * names.
  *
  *     { member 0 , member 1 , ... other , other ... }
  *
- * A cell is a set of names that no pattern tells apart; the values of its members have one schema.  A member
- * may be left out unless it is required; the first one has no comma, which is why there is a node for what
- * follows each. */
+ * A cell is a set of names that no pattern distinguishes; the values of its members have one schema. A
+ * member is optional unless required. The first member has no comma before it, so there is a node for the
+ * rest after each member. */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -18,13 +18,14 @@ enum { CELLS_MAX = 64, STATES_MAX = 20000, NESTED_MAX = 100 };
 struct member {
 	const char *name;
 	bool required, never;
-	int node; /* "name": value */
+	bool shallow; /* some value of it has no required members or items */
+	int node;     /* "name": value */
 };
 
 struct cell {
-	int names; /* spelled as names; between the quotes */
+	int names; /* between the quotes, in the spelling of names */
 	struct lits values;
-	uint64_t matches; /* of the patterns, by number */
+	uint64_t matches; /* bits of the patterns that match, by number */
 };
 
 struct object {
@@ -32,17 +33,20 @@ struct object {
 	const struct alt *alt;
 	struct member *members;
 	size_t n;
-	size_t min, max; /* members; max SIZE_MAX: no bound */
+	size_t min, max; /* number of members; max SIZE_MAX: unbounded */
 	const char *patterns[CELLS_MAX];
 	const json_t *pattern_owners[CELLS_MAX];
 	size_t n_patterns;
 	struct cell cells[CELLS_MAX];
 	size_t n_cells;
-	int other, must; /* any member of the cells; one that open asks for; AST_FAILED: none */
+	/* other: any member of the cells; must: a member required by open; AST_FAILED: none */
+	int other, must;
+	int filler;  /* a member that no pattern matches, used to reach minProperties; AST_FAILED: none */
+	bool closed; /* exclude members that no name or pattern covers */
 	const struct atom *open;
 };
 
-/* ---- members that no name is known of ---- */
+/* ---- required members without a known name ---- */
 
 const struct atom *object_open_atom(const struct alt *alt)
 {
@@ -80,7 +84,7 @@ int object_is_empty(struct schema *s, const struct alt *alt)
 	counts_of(alt, &min, &max);
 	if (min > max)
 		return 1;
-	struct names *n = names_new(alt);
+	struct names *n = names_new(s, alt);
 	if (names_n_required(n) > max || names_lack_value(s, n, &rc))
 		rc = rc < 0 ? rc : 1;
 	names_free(n);
@@ -118,7 +122,7 @@ static bool cell_matches(struct object *o, const struct cell *c, const char *pat
 	return i >= 0 && c->matches >> i & 1;
 }
 
-/* No pattern of owner matches the names of the cell. */
+/* Return true if no pattern of owner matches the names of the cell. */
 static bool cell_is_other(struct object *o, const struct cell *c, const json_t *owner)
 {
 	const char *pattern;
@@ -128,7 +132,7 @@ static bool cell_is_other(struct object *o, const struct cell *c, const json_t *
 	return true;
 }
 
-/* Divides every cell by a pattern. */
+/* Split every cell by a pattern. */
 static int split_cells(struct object *o, size_t i)
 {
 	struct schema *s = o->s;
@@ -150,12 +154,12 @@ static int split_cells(struct object *o, size_t i)
 		if (!no_in) {
 			c->names = in;
 			c->matches |= (uint64_t)1 << i;
-		} /* else: nothing of it matches; it stays as it is */
+		} /* else: the pattern matches no name of the cell, which stays as it is */
 	}
 	return 0;
 }
 
-/* Names that no atom speaks of. */
+/* Return the names that no atom mentions. */
 static int unknown_names(struct object *o)
 {
 	struct schema *s = o->s;
@@ -172,7 +176,7 @@ static int unknown_names(struct object *o)
 	return node;
 }
 
-/* The names that every propertyNames takes; AST_FAILED: any, or an error. */
+/* Return the names that satisfy every propertyNames; AST_FAILED: any name, or an error. */
 static int names_of(struct schema *s, const struct alt *alt, const struct atom *only)
 {
 	struct lits l = {0};
@@ -247,8 +251,21 @@ static int member_node(struct schema *s, int names, struct conj *value)
 		       (int[]){quote, string_without(s, names), quote, s->colon, value_spaced(s, node)}, 5);
 }
 
-/* The members of all cells, as one node; with what open asks for, only those. */
-static int cells_node(struct object *o, const struct atom *open)
+/* Return true if some schema lists properties and none constrains the others. */
+static bool is_listed(const struct alt *alt)
+{
+	bool listed = false;
+	for (const struct atom *a = alt->atoms; a; a = a->next) {
+		if (a->kind == A_MEMBERS && object_additional(a->owner))
+			return false;
+		listed = listed || (a->kind == A_MEMBERS && json_object_get(a->owner, "properties"));
+	}
+	return listed;
+}
+
+/* Return the members of all cells as one node; with open, only members that it requires. matched: only cells
+ * with names that match a pattern. */
+static int cells_node(struct object *o, const struct atom *open, bool matched)
 {
 	struct schema *s = o->s;
 	int kids[CELLS_MAX], k = 0;
@@ -256,6 +273,8 @@ static int cells_node(struct object *o, const struct atom *open)
 		struct cell *c = &o->cells[i];
 		struct lits l = {0};
 		int names = c->names;
+		if (matched && !c->matches)
+			continue;
 		if (open && open->kind == A_OTHER && !cell_is_other(o, c, open->owner))
 			continue;
 		if (open && open->kind == A_MATCH && !cell_matches(o, c, open->name))
@@ -288,7 +307,8 @@ static int after_comma(struct object *o, int member)
 	return ast_seq2(o->s->ast, o->s->comma, member);
 }
 
-/* Others behind a member, or as the first ones; with the one that must be there. */
+/* Return the node for other members, after a member or at the beginning (first), including the one that must
+ * be present. */
 static int others(struct object *o, bool first)
 {
 	struct ast *t = o->s->ast;
@@ -306,7 +326,7 @@ static int others(struct object *o, bool first)
 	return ast_option(t, ast_seq2(t, o->other, rest));
 }
 
-/* Trees have a bounded depth, rules do not count. */
+/* Move a node into a rule: the depth of trees is bounded, and rules do not count. */
 static int shallow(struct schema *s, int node)
 {
 	int rule = ast_rule(s->ast, "members");
@@ -316,9 +336,8 @@ static int shallow(struct schema *s, int node)
 	return ast_ref(s->ast, rule);
 }
 
-/* What follows once a member is there is shared by all that may come before it; while none is, the members up
- * to the first one that must be there stand side by side, so that a thousand of them are one node, and not
- * alternatives within alternatives. */
+/* The rest after a member is one node, shared by all predecessors. Before the first member, the candidates
+ * up to the first required one are alternatives of a single node: a thousand of them do not nest. */
 static int in_order(struct object *o)
 {
 	struct schema *s = o->s;
@@ -345,7 +364,7 @@ static int in_order(struct object *o)
 	return node;
 }
 
-/* The members that must be there come first in the node. */
+/* The required members come first in the node. */
 static int in_any_order(struct object *o)
 {
 	int *members = xcalloc(o->n + 1, sizeof *members);
@@ -362,13 +381,23 @@ static int in_any_order(struct object *o)
 	return node;
 }
 
+/* Return the node for the members after count others that minProperties still needs, with any names. */
+static int filled(struct object *o, size_t count, size_t least)
+{
+	struct ast *t = o->s->ast;
+	const int any = o->other == AST_FAILED ? o->filler : ast_alt2(t, o->other, o->filler);
+	const int64_t more = (int64_t)(count ? least : least - 1);
+	const int rest = ast_repeat(t, after_comma(o, any), more, more);
+	return count ? rest : ast_seq2(t, any, rest);
+}
+
 struct grid {
 	struct object *o;
 	size_t n_count;
 	int *memo;
 };
 
-/* From member i on, with count members there (at the last count: at least so many). */
+/* Return the node from member i on, with count members present (at the last count: at least so many). */
 static int counted(struct grid *g, size_t i, size_t count)
 {
 	struct object *o = g->o;
@@ -380,6 +409,8 @@ static int counted(struct grid *g, size_t i, size_t count)
 		return *at;
 	if (i == o->n) {
 		const size_t least = o->min > count ? o->min - count : 0;
+		if (least && o->filler != AST_FAILED)
+			return *at = filled(o, count, least);
 		if (o->other == AST_FAILED)
 			return *at = least ? ast_never(t) : ast_empty(t);
 		const int64_t most = bounded ? (int64_t)(o->max - count) : -1;
@@ -434,11 +465,25 @@ static int in_order_counted(struct object *o)
 
 /* ---- objects ---- */
 
+static bool is_shallow(const struct conj *c)
+{
+	for (unsigned i = 0; i < c->n_alts; i++) {
+		bool needs = false;
+		for (const struct atom *a = c->alts[i].atoms; a; a = a->next)
+			needs = needs || a->kind == A_REQUIRE || a->kind == A_MIN_MEMBERS ||
+				a->kind == A_OTHER || a->kind == A_MATCH || a->kind == A_MISNAMED ||
+				a->kind == A_MIN_ITEMS || a->kind == A_CONTAINS;
+		if (!needs || c->alts[i].types & ~(unsigned)(T_OBJECT | T_ARRAY))
+			return true;
+	}
+	return false;
+}
+
 static int make_members(struct object *o)
 {
 	struct schema *s = o->s;
 	json_t *names = object_names(o->alt), *v;
-	struct names *said = names_new(o->alt);
+	struct names *said = names_new(o->s, o->alt);
 	const char *name;
 	int rc = 0;
 	o->members = xcalloc(json_object_size(names) + 1, sizeof *o->members);
@@ -454,6 +499,7 @@ static int make_members(struct object *o)
 		if (!c)
 			continue;
 		int value = conj_node(s, c);
+		m->shallow = is_shallow(c);
 		if (value == AST_FAILED)
 			rc = -EINVAL;
 		else
@@ -474,8 +520,8 @@ static void object_fini(struct object *o)
 
 int object_node(struct schema *s, const struct alt *alt)
 {
-	struct object o = {.s = s, .alt = alt, .other = AST_FAILED, .must = AST_FAILED};
-	size_t n_required = 0, n_possible = 0;
+	struct object o = {.s = s, .alt = alt, .other = AST_FAILED, .must = AST_FAILED, .filler = AST_FAILED};
+	size_t n_required = 0, n_possible = 0, n_reached = 0;
 	int node = AST_FAILED;
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
 		if (a->kind != A_OTHER && a->kind != A_MATCH && a->kind != A_MISNAMED)
@@ -490,14 +536,16 @@ int object_node(struct schema *s, const struct alt *alt)
 	counts_of(alt, &o.min, &o.max);
 	if (make_members(&o) || make_cells(&o))
 		goto out;
-	o.other = cells_node(&o, NULL);
+	o.closed = s->o.bounded && !o.open && is_listed(alt);
+	o.other = cells_node(&o, NULL, o.closed);
 	if (o.open)
-		o.must = cells_node(&o, o.open);
+		o.must = cells_node(&o, o.open, false);
 	if (s->err)
 		goto out;
 	for (size_t i = 0; i < o.n; i++) {
 		n_required += o.members[i].required;
 		n_possible += !o.members[i].never;
+		n_reached += !o.members[i].never && (o.members[i].required || o.members[i].shallow);
 		if (o.members[i].required && o.members[i].never) {
 			node = ast_never(s->ast);
 			goto out;
@@ -505,7 +553,11 @@ int object_node(struct schema *s, const struct alt *alt)
 	}
 	if (o.min <= n_required)
 		o.min = 0;
-	if (o.max >= n_possible && o.other == AST_FAILED)
+	/* Only required and shallow members count towards minProperties, since others may need members of
+	 * their own without end. A filler makes up the rest. */
+	if (o.closed && o.min > n_reached && (o.filler = cells_node(&o, NULL, false)) == AST_FAILED && s->err)
+		goto out;
+	if (o.max >= n_possible && o.other == AST_FAILED && o.filler == AST_FAILED)
 		o.max = SIZE_MAX;
 	if (o.min || o.max != SIZE_MAX)
 		node = in_order_counted(&o);

@@ -1,4 +1,4 @@
-/* schema_pattern.c - pattern and format: regular expressions, and what they match. */
+/* schema_pattern.c - pattern and format: regular expressions and their matches. */
 #include "grammar/regex.h"
 #include "grammar/schema/schema_impl.h"
 
@@ -24,8 +24,9 @@ int pattern_node(struct schema *s, const json_t *owner, const char *text)
 	int node = regex_parse(s->ast, text, strlen(text), &search);
 	if (node == AST_FAILED) {
 		char why[256];
-		ast_check(s->ast, why, sizeof why);
-		schema_error(s, -ENOTSUP, owner, "the pattern \"%.100s\": %s", text, why);
+		const int rc = ast_check(s->ast, why, sizeof why);
+		schema_error(s, rc == -EAGAIN ? rc : -ENOTSUP, owner, "the pattern \"%.100s\": %s", text,
+			     why);
 		return AST_FAILED;
 	}
 	struct pattern *p = schema_alloc(s, sizeof *p);

@@ -1,5 +1,5 @@
-/* schema_regular.c - questions about regular nodes: whether any text matches, whether one does.
- * A node is copied into a tree of its own, and compiled; what was found is kept. */
+/* schema_regular.c - decides for regular nodes whether any text matches, and whether a given text does. A
+ * node is copied to its own tree and compiled; results are cached. */
 #include "grammar/compile.h"
 #include "grammar/expr.h"
 #include "grammar/schema/schema_impl.h"
@@ -10,22 +10,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one question: names and values are short, so a pattern that takes more is one that explodes. */
+/* Memory limit of one query: names and values are short, so a pattern that needs more has exploded. */
 enum { QUESTION_BYTES = 6 << 20 };
+/* Units of work (grammar/work.h): for a query's own memory, and per copied node. */
+enum { QUESTION_WORK = 400, COPY_WORK = 2 };
 
 struct regular {
 	struct exprs *x;
 	uint32_t start;
-	int empty; /* -1: not asked yet; -E2BIG: a bound, so that nothing is known */
+	int empty; /* -1: not computed; -E2BIG, -EAGAIN: a limit was reached, so the answer is unknown */
 };
 
 static int copy(const struct ast *from, int node, struct ast *to)
 {
-	const enum ast_kind kind = ast_kind(from, node);
-	const int n = ast_n_kids(from, node);
 	size_t bytes;
 	int64_t min, max;
 	const void *p;
+	if (node == AST_FAILED)
+		return AST_FAILED; /* a rule was not made because a bound of the tree was exceeded */
+	ast_charge(to, COPY_WORK);
+	const enum ast_kind kind = ast_kind(from, node);
+	const int n = ast_n_kids(from, node);
 	switch (kind) {
 	case AST_NEVER:
 		return ast_never(to);
@@ -69,14 +74,16 @@ static struct regular *regular_of(struct schema *s, int node)
 	r = schema_alloc(s, sizeof *r);
 	r->empty = -1;
 	r->x = exprs_new(QUESTION_BYTES);
+	exprs_allow(r->x, (struct grammar_work){.account = ast_account(s->ast)});
 	map_put(&s->regulars, (uint64_t)node + 1, r);
-	struct ast *t = ast_new(NULL);
+	struct ast *t = ast_new(&(struct ast_limits){.account = ast_account(s->ast)});
+	ast_charge(t, QUESTION_WORK);
 	ast_start(t, copy(s->ast, node, t));
 	int rc = ast_check(t, why, sizeof why);
 	if (!rc)
 		rc = compile_ast(t, r->x, &c, why, sizeof why);
 	if (rc) {
-		r->empty = rc == -E2BIG ? rc : 1;
+		r->empty = rc == -E2BIG || rc == -EAGAIN ? rc : 1;
 	} else {
 		r->start = c.start;
 		exprs_seal(r->x);
@@ -88,6 +95,8 @@ static struct regular *regular_of(struct schema *s, int node)
 
 static int too_large(struct schema *s)
 {
+	if (grammar_is_spent(ast_account(s->ast)))
+		return schema_error(s, -EAGAIN, NULL, "a pattern, or a list of values, takes too much work");
 	return schema_error(s, -E2BIG, NULL, "a pattern, or a list of values, takes more than %d bytes",
 			    QUESTION_BYTES);
 }
@@ -97,11 +106,12 @@ int regular_is_empty(struct schema *s, int node)
 	if (node == AST_FAILED)
 		return s->err ? s->err : -EINVAL;
 	struct regular *r = regular_of(s, node);
-	if (r->empty == -E2BIG)
+	if (r->empty < -1)
 		return too_large(s);
+	/* unknown counts as not empty */
 	if (r->empty < 0)
-		r->empty = !expr_alive(r->x, r->start) && !exprs_error(r->x); /* not known: not empty */
-	return r->empty;
+		r->empty = !expr_alive(r->x, r->start) && !exprs_error(r->x);
+	return exprs_error(r->x) == -EAGAIN ? too_large(s) : r->empty;
 }
 
 int regular_accepts(struct schema *s, int node, const char *p, size_t n)
@@ -109,7 +119,7 @@ int regular_accepts(struct schema *s, int node, const char *p, size_t n)
 	if (node == AST_FAILED)
 		return s->err ? s->err : -EINVAL;
 	struct regular *r = regular_of(s, node);
-	if (r->empty == -E2BIG)
+	if (r->empty < -1)
 		return too_large(s);
 	if (r->empty == 1)
 		return 0;

@@ -1,5 +1,5 @@
 /* schema_scalar.c - numbers: exact ranges of decimals, multiples, values of enum.
- * A number that nothing is asserted of may have an exponent; one with bounds is written without. */
+ * A number without assertions may have an exponent; a number with bounds is written without one. */
 #include "grammar/schema/decimal.h"
 #include "grammar/schema/schema_impl.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Multiples of m that are not found by their last digits: a state per digit and remainder. */
+/* For multiples of m not decided by their last digits: a state per digit and remainder. */
 enum { MULTIPLE_STATES_MAX = 1500, MULTIPLE_DIGITS_MAX = 15, LAST_DIGITS_MAX = 4, REMAINDERS_MAX = 20000 };
 
 struct bound {
@@ -38,6 +38,17 @@ static int any_digits(struct schema *s, size_t min, int64_t max)
 	return ast_repeat(s->ast, s->digit, (int64_t)min, max);
 }
 
+/* Make digits; the schema does not bound their number. */
+static int free_digits(struct schema *s, size_t min)
+{
+	return any_digits(s, min, s->max_digits);
+}
+
+static int free_zeros(struct schema *s, size_t min)
+{
+	return ast_repeat(s->ast, ast_text(s->ast, "0"), (int64_t)min, s->max_digits);
+}
+
 static bool all_are(const char *p, size_t n, char c)
 {
 	while (n && *p == c)
@@ -45,7 +56,7 @@ static bool all_are(const char *p, size_t n, char c)
 	return !n;
 }
 
-/* Strings of n digits from a to b; a or b NULL: no bound. */
+/* Make strings of n digits from a to b; a or b NULL: unbounded. */
 static int digits_between(struct schema *s, const char *a, const char *b, size_t n)
 {
 	struct ast *t = s->ast;
@@ -71,7 +82,7 @@ static int digits_between(struct schema *s, const char *a, const char *b, size_t
 	return ast_alt(t, kids, (size_t)k);
 }
 
-/* ---- whole numbers, without sign, from a to b ("" is 0, b NULL: no bound) ---- */
+/* ---- unsigned whole numbers from a to b ("" is 0, b NULL: unbounded) ---- */
 
 static int whole_between(struct schema *s, const char *a, const char *b)
 {
@@ -88,8 +99,10 @@ static int whole_between(struct schema *s, const char *a, const char *b)
 	if (n)
 		kids[k++] = digits_between(s, a, NULL, n);
 	const size_t from = n + 1;
-	if (!b)
+	if (!b && s->max_digits < 0)
 		kids[k++] = ast_seq2(t, first, any_digits(s, from - 1, -1));
+	else if (!b && (int64_t)from <= s->max_digits)
+		kids[k++] = ast_seq2(t, first, any_digits(s, from - 1, s->max_digits - 1));
 	else if (m > from)
 		kids[k++] = ast_seq2(t, first, any_digits(s, from - 1, (int64_t)m - 2));
 	if (m) {
@@ -102,19 +115,19 @@ static int whole_between(struct schema *s, const char *a, const char *b)
 	return ast_alt(t, kids, (size_t)k);
 }
 
-/* ---- what stands behind the whole part: nothing, or a point and digits ---- */
+/* ---- fractions: nothing, or a point and digits ---- */
 
 static int any_fraction(struct schema *s)
 {
-	return ast_option(s->ast, ast_seq2(s->ast, ast_text(s->ast, "."), any_digits(s, 1, -1)));
+	return ast_option(s->ast, ast_seq2(s->ast, ast_text(s->ast, "."), free_digits(s, 1)));
 }
 
 static int some_nonzero(struct schema *s)
 {
-	return ast_seq3(s->ast, s->digits, digit_set(s, '1', '9'), s->digits);
+	return ast_seq3(s->ast, free_digits(s, 0), digit_set(s, '1', '9'), free_digits(s, 0));
 }
 
-/* At least f, or more. */
+/* Make fractions >= f, or > f if strict. */
 static int fraction_from(struct schema *s, const char *f, bool strict)
 {
 	struct ast *t = s->ast;
@@ -125,28 +138,28 @@ static int fraction_from(struct schema *s, const char *f, bool strict)
 	for (size_t i = 0; i < n; i++)
 		if (f[i] < '9')
 			kids[k++] = ast_seq3(t, ast_literal(t, f, i), digit_set(s, (char)(f[i] + 1), '9'),
-					     s->digits);
-	kids[k++] = ast_seq2(t, ast_literal(t, f, n), strict ? some_nonzero(s) : s->digits);
+					     free_digits(s, 0));
+	kids[k++] = ast_seq2(t, ast_literal(t, f, n), strict ? some_nonzero(s) : free_digits(s, 0));
 	int node = ast_seq2(t, ast_text(t, "."), ast_alt(t, kids, (size_t)k));
 	free(kids);
 	return node;
 }
 
-/* At most f, or less. */
+/* Make fractions <= f, or < f if strict. */
 static int fraction_to(struct schema *s, const char *f, bool strict)
 {
 	struct ast *t = s->ast;
 	const size_t n = strlen(f);
 	if (!n && strict)
 		return ast_never(t);
-	const int zeros = ast_repeat(t, ast_text(t, "0"), n ? 0 : 1, -1);
+	const int zeros = free_zeros(s, n ? 0 : 1);
 	int *kids = xcalloc(2 * n + 1, sizeof *kids), k = 0;
 	for (size_t i = 0; i < n; i++) {
 		if (i > 0)
 			kids[k++] = ast_literal(t, f, i);
 		if (f[i] > '0')
 			kids[k++] = ast_seq3(t, ast_literal(t, f, i), digit_set(s, '0', (char)(f[i] - 1)),
-					     s->digits);
+					     free_digits(s, 0));
 	}
 	if (!strict)
 		kids[k++] = ast_seq2(t, ast_literal(t, f, n), zeros);
@@ -155,9 +168,9 @@ static int fraction_to(struct schema *s, const char *f, bool strict)
 	return node;
 }
 
-/* ---- numbers without sign ---- */
+/* ---- unsigned numbers ---- */
 
-/* Both whole, or with fractions; high NULL: no bound. */
+/* Make whole numbers, or with fractions all numbers, from low to high; high NULL: unbounded. */
 static int size_between(struct schema *s, const struct bound *low, const struct bound *high, bool fractions)
 {
 	struct ast *t = s->ast;
@@ -192,7 +205,7 @@ static int signed_between(struct schema *s, const struct bounds *in, bool fracti
 	const struct bound zero = {.set = true};
 	struct bounds b = *in;
 	int kids[2], k = 0;
-	if (!fractions) { /* to whole numbers, not strict */
+	if (!fractions) { /* round to whole, inclusive bounds */
 		struct bound *each[] = {&b.low, &b.high};
 		for (int i = 0; i < 2; i++) {
 			const bool whole = decimal_is_whole(&each[i]->at);
@@ -234,7 +247,7 @@ static unsigned long long gcd(unsigned long long a, unsigned long long b)
 	return a;
 }
 
-/* m as whole / 10^places; false: too long. */
+/* Write m as whole / 10^places.  Return false if it is too long. */
 static bool as_ratio(const struct decimal *m, unsigned long long *whole, int *places)
 {
 	char text[64];
@@ -254,7 +267,7 @@ static unsigned long long power_of_ten(int n)
 	return p;
 }
 
-/* Digits of which the last n are a multiple of m: 10^n is one. */
+/* Make whole numbers with the last n digits a multiple of m; 10^n is a multiple of m. */
 static int by_last_digits(struct schema *s, unsigned m, int n)
 {
 	struct ast *t = s->ast;
@@ -263,22 +276,22 @@ static int by_last_digits(struct schema *s, unsigned m, int n)
 	char text[16];
 	for (unsigned v = 0; v < all; v += m) {
 		snprintf(text, sizeof text, "%u", v);
-		kids[k++] = ast_text(t, text); /* short ones */
+		kids[k++] = ast_text(t, text); /* fewer than n digits */
 	}
 	last = k;
 	for (unsigned v = 0; v < all; v += m) {
 		snprintf(text, sizeof text, "%0*u", n, v);
 		kids[k++] = ast_text(t, text);
 	}
-	int longer =
-		ast_seq3(t, digit_set(s, '1', '9'), s->digits, ast_alt(t, kids + last, (size_t)(k - last)));
+	int longer = ast_seq3(t, digit_set(s, '1', '9'), free_digits(s, 0),
+			      ast_alt(t, kids + last, (size_t)(k - last)));
 	kids[last] = longer;
 	int node = ast_alt(t, kids, (size_t)last + 1);
 	free(kids);
 	return node;
 }
 
-/* With n_left digits more, from remainder r. */
+/* Make at most n_left more digits, from remainder r. */
 static int by_remainder(struct schema *s, int *memo, const bool *fits, unsigned m, int n_left, unsigned r)
 {
 	struct ast *t = s->ast;
@@ -290,7 +303,7 @@ static int by_remainder(struct schema *s, int *memo, const bool *fits, unsigned 
 		kids[k++] = ast_empty(t);
 	for (unsigned d = 0; n_left > 0 && d < 10; d++) {
 		int rest = by_remainder(s, memo, fits, m, n_left - 1, (r * 10 + d) % m);
-		if (rest == AST_FAILED) /* is not kept: once is enough */
+		if (rest == AST_FAILED) /* an error is not cached: it stops everything */
 			return AST_FAILED;
 		kids[k++] = ast_seq2(t, digit_set(s, (char)('0' + d), (char)('0' + d)), rest);
 	}
@@ -316,7 +329,7 @@ static int by_division(struct schema *s, const bool *fits, unsigned m)
 	return ast_alt(t, kids, (size_t)k);
 }
 
-/* Whole numbers that are multiples of m, without sign; AST_FAILED: m is not of these. */
+/* Make the unsigned whole multiples of m; AST_FAILED: m is not of a supported kind. */
 static int by_zeros_or_last(struct schema *s, unsigned long long m)
 {
 	unsigned long long zeros = m;
@@ -335,7 +348,7 @@ static int by_zeros_or_last(struct schema *s, unsigned long long m)
 				 ast_repeat(s->ast, ast_text(s->ast, "0"), (int64_t)n, (int64_t)n)));
 }
 
-/* The least whole number that is a multiple of a's value, or 0: too long. */
+/* Return the least whole number that is a multiple of a's value, or 0 if it is too long. */
 static unsigned long long whole_step(const struct atom *a)
 {
 	struct decimal m;
@@ -345,8 +358,8 @@ static unsigned long long whole_step(const struct atom *a)
 	return as_ratio(&m, &whole, &places) ? whole / gcd(whole, power_of_ten(places)) : 0;
 }
 
-/* Which remainders of *m, the least common multiple of all, satisfy every multipleOf of whole numbers; owned.
- * NULL: *m is too large. */
+/* Return which remainders modulo *m, the least common multiple of all, satisfy every multipleOf for whole
+ * numbers; owned. NULL: *m is too large. */
 static bool *remainders(const struct alt *alt, unsigned *m)
 {
 	unsigned long long all = 1;
@@ -372,7 +385,7 @@ static bool *remainders(const struct alt *alt, unsigned *m)
 	return fits;
 }
 
-/* Whole numbers that satisfy every multipleOf, without sign. */
+/* Make the unsigned whole numbers that satisfy every multipleOf. */
 static int whole_multiples(struct schema *s, const struct alt *alt)
 {
 	const struct atom *last = NULL;
@@ -395,7 +408,7 @@ static int whole_multiples(struct schema *s, const struct alt *alt)
 	return node;
 }
 
-/* Texts without exponent that are multiples of a's value. */
+/* Make texts without exponent that are multiples of a's value. */
 static int multiples(struct schema *s, const struct atom *a)
 {
 	const struct alt only = {T_NUMBER,
@@ -411,23 +424,23 @@ static int multiples(struct schema *s, const struct atom *a)
 		return AST_FAILED;
 	}
 	const unsigned long long ten = power_of_ten(places), of_whole = whole / gcd(whole, ten);
-	const int zeros = ast_repeat(t, ast_text(t, "0"), 1, -1);
+	const int zeros = free_zeros(s, 1);
 	int node = whole_multiples(s, &only);
 	if (s->err)
 		return AST_FAILED;
-	if (whole == 1) { /* so many places */
+	if (whole == 1) { /* a fixed number of places */
 		int digits = any_digits(s, 1, places > 0 ? places : 1);
 		if (places)
-			node = ast_seq2(t, node,
-					ast_option(t, ast_seq3(t, ast_text(t, "."), digits,
-							       ast_repeat(t, ast_text(t, "0"), 0, -1))));
+			node = ast_seq2(
+				t, node,
+				ast_option(t, ast_seq3(t, ast_text(t, "."), digits, free_zeros(s, 0))));
 		else
 			node = ast_seq2(t, node, ast_option(t, ast_seq2(t, ast_text(t, "."), zeros)));
 	} else if (!places) {
 		node = ast_seq2(t, node, ast_option(t, ast_seq2(t, ast_text(t, "."), zeros)));
 	} else {
-		/* of_whole = m * k: m, 2 m, ... (k - 1) m are added to its multiples; only the parts behind
-		 * the point of these matter if m divides 1 */
+		/* of_whole is m * k. The multiples of m are those of of_whole plus 0, m, ... (k - 1) m; if m
+		 * divides 1, only the fractions of these summands matter. */
 		if (of_whole != 1 || ten / whole > REMAINDERS_MAX) {
 			schema_error(s, -ENOTSUP, a->owner, "multipleOf %.17g for numbers is not supported",
 				     json_number_value(a->value));
@@ -442,15 +455,15 @@ static int multiples(struct schema *s, const struct atom *a)
 				n--;
 			kids[k++] = ast_literal(t, text, (size_t)n);
 		}
-		node = ast_seq2(t, node,
-				ast_option(t, ast_seq3(t, ast_text(t, "."), ast_alt(t, kids, k),
-						       ast_repeat(t, ast_text(t, "0"), 0, -1))));
+		node = ast_seq2(
+			t, node,
+			ast_option(t, ast_seq3(t, ast_text(t, "."), ast_alt(t, kids, k), free_zeros(s, 0))));
 		free(kids);
 	}
 	return ast_seq2(t, ast_option(t, ast_text(t, "-")), node);
 }
 
-/* 1, 0: whether x is a multiple; -1: not decided. */
+/* Return 1 if x is a multiple of m, 0 if not, -1 if undecided. */
 static int is_multiple(const struct decimal *x, const struct decimal *m)
 {
 	unsigned long long a, b;
@@ -483,7 +496,8 @@ static bool in_values(const json_t *values, const struct decimal *x)
 	return false;
 }
 
-/* 1, 0 or an error.  x is one of the values from: that list is not searched for it. */
+/* Return 1 if x satisfies alt, 0 if not, or an error. x comes from the list `from`, which is
+ * not searched again. */
 static int value_fits(struct schema *s, const struct alt *alt, const struct decimal *x, const json_t *from)
 {
 	if (!(alt->types & (decimal_is_whole(x) ? T_INT : T_FRAC)))
@@ -520,7 +534,7 @@ static int value_fits(struct schema *s, const struct alt *alt, const struct deci
 	return 1;
 }
 
-/* The first atom that lists values; NULL: none. */
+/* Return the first atom that lists values, or NULL. */
 static const struct atom *values_of(const struct alt *alt)
 {
 	for (const struct atom *a = alt->atoms; a; a = a->next)
@@ -552,7 +566,7 @@ static int listed_numbers(struct schema *s, const struct alt *alt, const json_t 
 		decimal_print(&d, text);
 		kids[k++] = ast_text(t, text);
 		if (json_is_real(v) && decimal_is_whole(&d)) {
-			/* as it was written */
+			/* also as it was written */
 			kids[k] = ast_seq2(t, kids[k - 1], ast_text(t, ".0"));
 			k++;
 		}
@@ -562,7 +576,7 @@ static int listed_numbers(struct schema *s, const struct alt *alt, const json_t 
 	return node;
 }
 
-/* All spellings without exponent of the values of a denied enum. */
+/* Make all spellings without exponent of a denied enum's values. */
 static int spellings(struct schema *s, const json_t *values)
 {
 	struct ast *t = s->ast;
@@ -610,15 +624,35 @@ static int plain_number(struct schema *s, unsigned types, bool positive)
 	int whole = ast_seq2(t, sign, whole_between(s, "", NULL));
 	if (types == T_INT)
 		return whole;
-	if (types == T_FRAC) /* no value of an integer, so no exponent either */
+	if (types == T_FRAC) /* no integer value, so no exponent either */
 		return ast_seq3(t, whole, ast_text(t, "."), some_nonzero(s));
 	uint8_t e[32] = {0}, plus[32] = {0};
 	e['e' / 8] |= 1 << 'e' % 8;
 	e['E' / 8] |= 1 << 'E' % 8;
 	plus['+' / 8] |= 1 << '+' % 8;
 	plus['-' / 8] |= 1 << '-' % 8;
-	int exponent = ast_seq3(t, ast_set(t, e), ast_option(t, ast_set(t, plus)), any_digits(s, 1, -1));
+	int exponent = ast_seq3(t, ast_set(t, e), ast_option(t, ast_set(t, plus)),
+				any_digits(s, 1, s->o.bounded ? SCHEMA_EXPONENT_MAX : -1));
 	return ast_seq3(t, whole, any_fraction(s), ast_option(t, exponent));
+}
+
+/* Return the limit of digit runs that alt does not bound: raised to the length of alt's own numbers, so that
+ * ranges and multiples beyond the limit stay reachable. */
+static int64_t most_digits(const struct schema *s, const struct alt *alt)
+{
+	size_t longest = 0;
+	for (const struct atom *a = alt->atoms; a; a = a->next) {
+		struct decimal d;
+		if (a->kind != A_LOW && a->kind != A_HIGH && a->kind != A_MULTIPLE)
+			continue;
+		decimal_from(a->value, &d);
+		const size_t whole = strlen(d.whole), fraction = strlen(d.fraction);
+		longest = whole > longest ? whole : longest;
+		longest = fraction > longest ? fraction : longest;
+	}
+	if (!s->o.bounded)
+		return -1;
+	return SCHEMA_DIGITS_MAX + (longest < SCHEMA_DIGITS_MAX ? 0 : (int64_t)longest);
 }
 
 int number_node(struct schema *s, const struct alt *alt)
@@ -628,6 +662,7 @@ int number_node(struct schema *s, const struct alt *alt)
 	const bool fractions = alt->types & T_FRAC;
 	struct bounds b = {0};
 	bool more = false, multiple = false, positive;
+	s->max_digits = most_digits(s, alt);
 	if (values)
 		return listed_numbers(s, alt, values->value, NULL);
 	for (const struct atom *a = alt->atoms; a; a = a->next) {
@@ -663,7 +698,8 @@ int number_node(struct schema *s, const struct alt *alt)
 	return node;
 }
 
-/* Whole numbers of which no remainder fits; with bounds, more may be empty, which the automaton finds. */
+/* Return 1 if no remainder fits a whole number. With bounds, other cases may be empty too; the automaton
+ * finds them. */
 static int no_remainder(const struct alt *alt)
 {
 	unsigned m;

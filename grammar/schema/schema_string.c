@@ -1,4 +1,4 @@
-/* schema_string.c - strings: what patterns, formats, lengths and values leave. */
+/* schema_string.c - strings: patterns, formats, lengths and values together. */
 #include "grammar/schema/schema_impl.h"
 
 #include "base/alloc.h"
@@ -26,11 +26,7 @@ static size_t n_chars(const char *p, size_t n)
 
 int values_step(struct schema *s, const struct atom *values)
 {
-	s->steps += n_values(values->value);
-	return s->steps <= s->o.max_steps
-		       ? 0
-		       : schema_error(s, -E2BIG, values->owner, "the schema takes more than %zu steps",
-				      s->o.max_steps);
+	return schema_step(s, n_values(values->value), values->owner);
 }
 
 static bool in_values(const json_t *values, const json_t *string)
@@ -46,7 +42,7 @@ static bool is_of_strings(const struct atom *a)
 	return a->kind == A_ENUM || (a->kind >= A_PATTERN && a->kind <= A_MAX_LENGTH);
 }
 
-/* A format's strings; *node AST_FAILED where it asserts nothing. */
+/* Set *node to a format's strings, or to AST_FAILED if the format asserts nothing. */
 static int format_of(struct schema *s, const struct atom *a, int *node)
 {
 	const char *pattern = format_pattern(json_string_value(a->value));
@@ -54,7 +50,8 @@ static int format_of(struct schema *s, const struct atom *a, int *node)
 	return pattern && *node == AST_FAILED ? s->err : 0;
 }
 
-/* 1, 0 or an error.  v is one of the values from: that list is not searched for it. */
+/* Return 1 if v satisfies alt, 0 if not, or an error. v comes from the list `from`, which is
+ * not searched again. */
 static int value_fits(struct schema *s, const struct alt *alt, const json_t *v, const json_t *from)
 {
 	const char *p = json_string_value(v);
@@ -105,7 +102,7 @@ static const struct atom *values_of(const struct alt *alt)
 	return NULL;
 }
 
-/* The values that fit, between quotes; any: only whether there is one. */
+/* Make the listed values that satisfy alt, between quotes.  any: only test whether there is one. */
 static int listed_strings(struct schema *s, const struct alt *alt, const json_t *values, bool *any)
 {
 	const size_t n = n_values(values);
@@ -136,7 +133,7 @@ static int listed_strings(struct schema *s, const struct alt *alt, const json_t 
 	return node;
 }
 
-/* Every spelling of the strings in values. */
+/* Make every spelling of the strings in values. */
 static int spellings(struct schema *s, const json_t *values, bool name)
 {
 	const size_t n = n_values(values);
@@ -153,7 +150,7 @@ static int spellings(struct schema *s, const json_t *values, bool name)
 	return node;
 }
 
-/* of: the strings that are counted; AST_FAILED: all. */
+/* Apply the lengths to the strings of `of`; AST_FAILED: to all strings. */
 static int lengths(struct schema *s, const struct alt *alt, bool name, int of)
 {
 	size_t min = 0, max = SIZE_MAX;
@@ -165,7 +162,7 @@ static int lengths(struct schema *s, const struct alt *alt, bool name, int of)
 	}
 	if (min > max)
 		return ast_never(s->ast);
-	/* Longer than any text: no bound. */
+	/* A bound longer than any text is no bound. */
 	const int64_t least = (int64_t)(min < INT64_MAX ? min : INT64_MAX),
 		      most = max > AST_REPEAT_MAX ? -1 : (int64_t)max;
 	const int unit = escape_any_char(s, name);

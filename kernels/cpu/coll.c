@@ -2,12 +2,12 @@
  *
  *   head | rank 0: slot, slot | rank 1: slot, slot | ...
  *
- * Operation number n uses slot n % 2 of every rank.  A rank writes its part into its own slot,
- * publishes it (arrived counts it), waits until all other ranks have arrived, and reads their parts.
- * No slot is written while it is read: a rank that writes for operation n + 2 has seen all ranks
- * arrive at n + 1, so they are done with n.  Longer messages go in pieces, an operation each.
+ * Operation number n uses slot n % 2 of every rank.  A rank writes its data into its own slot, publishes it
+ * (arrived counts the operation), waits until all other ranks have arrived, and reads their slots.  No slot
+ * is written while it is read: a rank that writes for operation n + 2 has seen all ranks arrive at n + 1, so
+ * they have finished n.  Longer messages are sent in chunks, one operation each.
  *
- * Waiting spins for a moment, then sleeps on the peer's word (futex): cores may be fewer than
+ * A wait spins for a moment, then sleeps on the peer's word (futex), since there may be fewer cores than
  * ranks.  Every 20 ms the waiter checks whether the group still exists. */
 #include "kernels/cpu/coll.h"
 
@@ -29,24 +29,25 @@
 
 enum {
 	SLOT_BYTES = 1 << 20,
-	SPIN_US = 50, /* two ranks that work alike are about so far apart */
+	SPIN_US = 50, /* about the distance in time between two ranks with equal work */
 	LOOK_MS = 20,
 };
 
-/* Numbers of operations start shortly before they wrap: what wraps wrongly fails at once. */
+/* Operation numbers start shortly before they wrap, so that an error in wrapping shows at once. */
 static const uint32_t FIRST_OP = UINT32_MAX - 99;
 
-enum kind { SUM = 1, COLS, GATHER, BROADCAST, BARRIER };
+enum kind { SUM = 1, COLS, TOKENS, GATHER, BROADCAST, BARRIER };
 
-/* Of one rank, in lines of its own. */
+/* State of one rank, in cache lines of its own. */
 struct shm_rank {
-	_Alignas(128) _Atomic uint32_t arrived; /* operations it has come to since FIRST_OP; futex */
+	_Alignas(128) _Atomic uint32_t arrived; /* operations since FIRST_OP at which the rank has arrived;
+						   futex */
 	_Atomic uint32_t sleepers;              /* ranks asleep on `arrived` */
 	_Atomic uint64_t what[2];               /* kind and size of the operation in each slot */
 };
 
 struct shm_head {
-	_Alignas(128) _Atomic uint32_t broken; /* a rank has left */
+	_Alignas(128) _Atomic uint32_t broken; /* the group has ended */
 	struct shm_rank ranks[COLL_RANKS_MAX];
 };
 
@@ -58,7 +59,7 @@ struct coll {
 	int timeout_ms;
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
-	int rc; /* 0 while the group is whole */
+	int rc; /* 0 while the group is complete */
 	char why[192];
 };
 
@@ -81,7 +82,7 @@ static int broke(struct coll *c, int rc, const char *fmt, int rank)
 	return rc;
 }
 
-/* The first rank that notices the end marks it for the others. */
+/* Mark the group as broken, and wake the other ranks. */
 static void tell_broken(struct coll *c)
 {
 	atomic_store(&c->head->broken, 1);
@@ -89,7 +90,7 @@ static void tell_broken(struct coll *c)
 		wake(&c->head->ranks[r].arrived);
 }
 
-/* Is rank p, waited for since t0, worth waiting for? */
+/* Check whether to go on waiting for rank p, since t0.  0, or the error that ends the group. */
 static int look(struct coll *c, int p, int64_t t0)
 {
 	if (c->cancelled && c->cancelled(c->cancelled_arg))
@@ -104,7 +105,7 @@ static int look(struct coll *c, int p, int64_t t0)
 	return 0;
 }
 
-/* Has a rank that came to so many operations come to this one? */
+/* Return true if `arrived`, the count of a rank, includes this operation. */
 static bool includes(const struct coll *c, uint32_t arrived)
 {
 	return (int32_t)(FIRST_OP + arrived - (c->op + 1)) >= 0;
@@ -139,7 +140,7 @@ static int wait_for(struct coll *c, int p)
 		}
 	while (!is_here(c, p)) {
 		if (look(c, p, t0)) {
-			/* It may have arrived, finished and left since: what it wrote before is all there. */
+			/* The rank may have arrived, finished and left since: its data is then complete. */
 			if (is_here(c, p)) {
 				c->rc = 0;
 				return 0;
@@ -159,7 +160,7 @@ static uint64_t tag(enum kind kind, size_t bytes)
 	return (uint64_t)kind << 56 | bytes;
 }
 
-/* This rank's part is in its slot: wait for the others'.  finish() follows when it is read. */
+/* Publish this rank's slot, and wait for the others'. The caller reads the slots, then calls finish(). */
 static int exchange(struct coll *c, uint64_t what)
 {
 	struct shm_rank *me = &c->head->ranks[c->rank];
@@ -223,7 +224,7 @@ static int shm_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_ro
 	return c->rc;
 }
 
-/* Values at .. at + n of a matrix of `width` columns to where they belong among `stride`. */
+/* Copy values at .. at + n of a matrix of `width` columns to rows of `stride` columns. */
 static void place_cols(float *out, size_t stride, const float *part, size_t width, size_t at, size_t n)
 {
 	while (n) {
@@ -260,6 +261,26 @@ static int shm_gather_cols(struct coll *c, struct kern_stream *s, void *out, con
 					   (const float *)(const void *)slot(c, r), (size_t)widths[r], at,
 					   least(all - at, most));
 		}
+		finish(c);
+	}
+	return c->rc;
+}
+
+static int shm_share_tokens(struct coll *c, struct kern_stream *s, int32_t *tokens, const int32_t *at, int n)
+{
+	const int most = SLOT_BYTES / (int)sizeof *tokens;
+	int32_t *from_0;
+	(void)s;
+	for (int first = 0, part; first < n; first += part) {
+		part = n - first < most ? n - first : most;
+		from_0 = (int32_t *)(void *)slot(c, 0);
+		for (int i = 0; c->rank == 0 && i < part; i++)
+			from_0[i] = tokens[at[first + i]];
+		int rc = exchange(c, tag(TOKENS, (size_t)n * sizeof *tokens));
+		if (rc)
+			return rc;
+		for (int i = 0; c->rank && i < part; i++)
+			tokens[at[first + i]] = from_0[i];
 		finish(c);
 	}
 	return c->rc;
@@ -304,10 +325,16 @@ static int shm_barrier(struct coll *c)
 	return rc;
 }
 
-/* Everything is done when a call returns. */
+/* All work is done when a call returns. */
 static int shm_sync(struct coll *c, struct kern_stream *s)
 {
 	(void)s;
+	return c->rc;
+}
+
+static int shm_look(struct coll *c, int64_t since_us)
+{
+	(void)since_us;
 	return c->rc;
 }
 
@@ -345,7 +372,7 @@ static void shm_close_coll(struct coll *c)
 	free(c);
 }
 
-/* Nothing takes longer the first time. */
+/* No operation takes longer the first time. */
 static void shm_settled(struct coll *c)
 {
 	(void)c;
@@ -367,7 +394,9 @@ const struct coll_ops coll_shm_ops = {
 	.settled = shm_settled,
 	.sum_rows = shm_sum_rows,
 	.gather_cols = shm_gather_cols,
+	.share_tokens = shm_share_tokens,
 	.sync = shm_sync,
+	.look = shm_look,
 	.gather = shm_gather,
 	.broadcast = shm_broadcast,
 	.barrier = shm_barrier,

@@ -1,4 +1,4 @@
-/* cpu.c - the CPU's table: device, memory, streams that are always done. */
+/* cpu.c - the CPU's table: device, memory, and streams that are always done. */
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/attention/kv.h"
@@ -36,7 +36,7 @@ static int choose_isa(const char *want, const struct cpu_isa **out, char *why, s
 		       want);
 }
 
-/* The best of those that the chosen instruction set allows. */
+/* Return the best table that the chosen instruction set allows. */
 static const struct cpu_dot *choose_dot(const struct cpu_isa *isa)
 {
 	const struct cpu_dot *dot = NULL;
@@ -71,7 +71,7 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 	return 0;
 }
 
-/* Hands out pieces of the arena; with base NULL it only counts. */
+/* Hands out parts of the arena; with base NULL it only counts bytes. */
 struct carve {
 	unsigned char *base;
 	size_t at;
@@ -135,14 +135,14 @@ static void cpu_close(struct kern_dev *d)
 	free(d);
 }
 
-/* Of the node's cores, where the device is a node: its ranks share those, not all of the machine's. */
+/* Return the threads for this process.  Ranks on one NUMA node share the node's cores, not the machine's. */
 static int share_of_cores(int node, int n_sharing)
 {
 	cpu_set_t mask;
 	return sched_getaffinity(0, sizeof mask, &mask) ? 1 : cpus_share("", &mask, node, n_sharing);
 }
 
-/* A worker alone on the machine, over all of its nodes. */
+/* Spread a worker that is alone on the machine over all NUMA nodes. */
 static void open_nodes(struct kern_dev *d)
 {
 	struct cpu_nodes nodes;
@@ -226,10 +226,10 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	if (d->bf16 && d->bf16->floats)
 		snprintf(out->note, sizeof out->note,
 			 "no AMX and no AVX-512 BF16: products of BF16 are FP32 multiply-adds");
-	/* The instruction sets agree bit for bit, so none is named. */
+	/* The instruction sets agree bit for bit, so the numerics class names none. */
 	static const char *const kvs[] = {"", "", " kv-f16", " kv-bf16", " kv-int16", " kv-int8"};
 	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
-	const char *dots = d->bf16 && kv == KERN_KV_BF16 ? "-dots" : ""; /* attention/bf16.h */
+	const char *dots = d->bf16 && kv == KERN_KV_BF16 ? "-dots" : ""; /* see attention/bf16.h */
 	/* order2: in mode bf16, rows of a quantized embedding are not rounded. */
 	snprintf(out->numerics, sizeof out->numerics, "cpu %s %s draw2%s%s%s", mode,
 		 d->bf16 ? "order2" : "order1", head, kvs[kv], dots);
@@ -244,8 +244,8 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 
 /* ---- memory ---- */
 
-/* What steps work in is touched when it is made.  More than that is rarely used whole: the rows of logits,
- * the pool of the host. */
+/* Memory up to this size is touched when allocated, since steps use all of it.  Larger areas are rarely used
+ * whole: the rows of logits, the host's pool. */
 enum { TOUCH_MAX = 16 << 20 };
 
 static void *cpu_mem_new(struct kern_dev *d, size_t bytes)
@@ -263,7 +263,7 @@ static void cpu_mem_free(struct kern_dev *d, void *p, size_t bytes)
 	alloc_big_free(p, bytes);
 }
 
-/* ---- streams and events: all is done when a call returns ---- */
+/* ---- streams and events: all work is done when a call returns ---- */
 
 static struct kern_stream *cpu_stream_new(struct kern_dev *d)
 {
@@ -327,9 +327,17 @@ static int cpu_upload(struct kern_stream *s, void *dst, const void *src, size_t 
 	return 0;
 }
 
+static int cpu_pick(struct kern_stream *s, float *out, const float *x, const uint32_t (*pairs)[2], int n)
+{
+	(void)s;
+	for (int i = 0; i < n; i++)
+		out[pairs[i][1]] = x[pairs[i][0]];
+	return 0;
+}
+
 static void cpu_crossovers(struct kern_dev *d, const struct kern_crossover *c, int n)
 {
-	(void)d, (void)c, (void)n; /* there is one way */
+	(void)d, (void)c, (void)n; /* there are no alternatives to choose from */
 }
 
 const struct kern_ops kern_cpu_ops = {
@@ -356,6 +364,7 @@ const struct kern_ops kern_cpu_ops = {
 	.upload = cpu_upload,
 	.download = cpu_upload,
 	.copy = cpu_upload,
+	.pick = cpu_pick,
 	.operand_bytes = cpu_operand_bytes,
 	.linear_load = cpu_linear_load,
 	.linear_free = cpu_linear_free,

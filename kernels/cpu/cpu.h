@@ -1,5 +1,5 @@
-/* cpu.h - inside of the CPU table: the device, what the operations share.
- * The operations' contracts are those of kern.h. */
+/* cpu.h - the inside of the CPU table: the device, and functions that the operations share.
+ * For the operations' contracts see kern.h. */
 #ifndef QUERN_KERNELS_CPU_CPU_H
 #define QUERN_KERNELS_CPU_CPU_H
 
@@ -10,38 +10,39 @@
 
 #include <stdatomic.h>
 
-/* One part of a linear layer, packed as isa.h draws it. */
+/* One part of a linear layer, packed as drawn in isa.h. */
 struct cpu_part {
 	enum kern_dtype dtype;
 	int n;              /* outputs */
-	int n0;             /* first of them among the layer's outputs */
-	int n_blocks;       /* of BLOCK_N outputs; the last may have fewer tiles */
-	size_t block_bytes; /* of a full block */
+	int n0;             /* first output of the part among the layer's outputs */
+	int n_blocks;       /* blocks of BLOCK_N outputs; the last may have fewer tiles */
+	size_t block_bytes; /* bytes of a full block */
 	unsigned char *w;   /* owned: weights, then the bias */
 	size_t bytes;
 	float *bias;            /* [n padded to 16] or NULL; inside w */
 	struct cpu_codes codes; /* AWQ4 and CODES */
 	bool dots;              /* computed by the device's cpu_dot */
-	bool bf16;              /* by its cpu_bf16, and as bf16.h draws it */
+	bool bf16;              /* computed by the device's cpu_bf16, packed as drawn in bf16.h */
 };
 
 struct kern_linear {
 	struct kern_dev *dev;
 	int k, n;
 	int n_parts;
-	bool as_stored; /* an embedding's table: floats, or codes to read rows from, in every mode */
-	bool exact;     /* a router: plain floats in every mode, computed on floats */
-	bool may_order; /* codes of permuted inputs may stay so: */
-	int32_t *order; /* [k] owned: its i-th value is input order[i] of a row; NULL: input i */
+	bool as_stored; /* an embedding's table: floats, or codes that rows are read from, in every mode */
+	bool exact;     /* a router: stored as floats and computed in F32, in every mode */
+	bool may_order; /* codes of permuted inputs may be stored in that order */
+	int32_t *order; /* [k] owned: the layer's i-th value is input order[i] of a row; NULL: input i */
 	enum kern_act act;
-	float limit, up_plus; /* of gate and up; limit INFINITY: none */
+	float limit, up_plus; /* clipping of gate and up (limit INFINITY: none); addend of up */
 	struct cpu_part parts[3];
 };
 
 struct kern_embed {
 	int n_vocab, hidden;
-	struct kern_linear linear; /* holds the table, packed: the rows are read out of it */
-	struct kern_linear head;   /* the table as the head, where its layout gives no rows; else no parts */
+	struct kern_linear linear; /* the packed table, from which rows are read */
+	struct kern_linear head;   /* second copy, as the head, if the head's layout gives no rows; else
+				      without parts */
 };
 
 /* The batch of batch_set(), copied. */
@@ -53,29 +54,30 @@ struct cpu_batch {
 	int32_t *tables;     /* [max_seqs][max_blocks_per_seq] */
 	int32_t *logits_row; /* [max_logits] */
 	int32_t *row_seq;    /* [max_rows] */
-	/* attention's plan: rows of one sequence that are worked on together */
+	/* attention's plan: rows of one sequence that are computed together */
 	int32_t *span_row;  /* [max_rows] first row */
 	int32_t *span_rows; /* [max_rows] */
 	int32_t *span_task; /* [max_rows + 1] first task */
-	size_t *span_part;  /* [max_rows] where results of its chunks begin */
+	size_t *span_part;  /* [max_rows] index of the first result of the span's chunks */
 };
 
-/* Of one thread; sizes in cpu.c. */
+/* Scratch of one thread; sizes in cpu.c. */
 struct cpu_scratch {
-	float *c;             /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two for gate and up */
+	float *c;             /* [2][ROWS_MAX][BLOCK_N]: outputs of a block; two with gate and up */
 	float *head;          /* [HEAD_MAX]: one head of k */
-	unsigned char *lines; /* [DOT_SCRATCH], or in mode bf16 [BF16_SCRATCH]; the larger of both */
+	unsigned char *lines; /* [DOT_SCRATCH] with dot, else [BF16_SCRATCH] with bf16, else
+				 [CODES_SCRATCH] */
 };
 
-/* One row of logits being worked on; [vocab] each. */
+/* Scratch for one row of logits; [vocab] each. */
 struct cpu_sample_scratch {
-	float *x;       /* logits that the mask allows, NaN for the others */
+	float *x;       /* logits; NaN if the mask forbids the token */
 	float *w;       /* adjusted logits */
-	float *p;       /* exp of them */
-	uint32_t *mark; /* 0 outside a call: times seen in the output, and flags */
-	int32_t *ids;   /* candidates */
+	float *p;       /* exp of the adjusted logits */
+	uint32_t *mark; /* 0 outside a call: counts and flags of each token */
+	int32_t *ids;   /* candidate tokens */
 	int32_t *heap;
-	uint64_t *sums; /* of weights, for each SUM_BLOCK */
+	uint64_t *sums; /* sums of weights, one for each SUM_BLOCK */
 };
 
 struct cpu_moe;
@@ -90,34 +92,36 @@ struct kern_dev {
 	int n_threads;
 	struct cpu_pool *pool;
 	int node;                /* NUMA node or -1 */
-	struct cpu_nodes *nodes; /* owned: it runs on several (nodes.h); NULL: it does not */
+	struct cpu_nodes *nodes; /* owned, if the worker runs on several NUMA nodes (nodes.h); else NULL */
 	struct cpu_batch batch;
 	struct cpu_scratch *scratch; /* [n_threads] */
-	unsigned char *arena;        /* owns the arrays above */
+	unsigned char *arena;        /* owns the arrays of batch and scratch */
 	size_t arena_bytes;
 	float *pack; /* [rows, at most ROWS_MAX][largest K]: packed rows */
 	size_t pack_bytes;
-	const struct cpu_dot *dot;   /* NULL: none is needed */
-	const struct cpu_bf16 *bf16; /* of mode bf16, else NULL */
-	float *wide;                 /* [rows][largest K], where operands are no floats: what becomes one */
+	const struct cpu_dot *dot;   /* NULL: no dot products needed */
+	const struct cpu_bf16 *bf16; /* NULL unless the mode is bf16 */
+	float *wide;                 /* [rows][largest K]: floats to convert to operands; unused if operands
+					are floats */
 	size_t wide_bytes;
-	unsigned char *quant; /* operands of ROWS_MAX rows: a head in INT8 of a mode without them */
+	unsigned char *quant; /* operands of ROWS_MAX rows, for an INT8 head in a mode without integer
+				 operands */
 	size_t quant_bytes;
-	unsigned char *ordered; /* operands of ROWS_MAX rows with their values in another order */
+	unsigned char *ordered; /* operands of ROWS_MAX rows, their values in a layer's own order */
 	size_t ordered_bytes;
 	float *ordered_floats; /* [rows, at most ROWS_MAX][largest K] */
 	size_t ordered_floats_bytes;
-	atomic_int *arrived; /* [groups of outputs, row cuts]: tiles of a group that are there; linear.c */
+	atomic_int *arrived; /* [row cuts][groups of outputs]: finished outputs of each group; linear.c */
 	size_t arrived_bytes;
-	float *routes; /* [rows][largest N of a router]: its outputs */
+	float *routes; /* [rows][largest N of a router]: a router's outputs */
 	size_t routes_bytes;
-	struct cpu_moe *moe;               /* scratch of experts; NULL: none are loaded */
-	int vocab;                         /* largest N of a layer: what sample is sized for */
+	struct cpu_moe *moe;               /* scratch of the experts; NULL: no experts are loaded */
+	int vocab;                         /* largest N of a layer, which sample() is sized for */
 	struct cpu_sample_scratch *sample; /* [n_threads] */
 	unsigned char *sample_arena;
 	size_t sample_bytes;
-	int block_size;          /* of the cache; 0 while there is none */
-	struct cpu_touch *touch; /* of the cache, or NULL */
+	int block_size;          /* block size of the cache; 0 while there is none */
+	struct cpu_touch *touch; /* the thread that touches the cache's pages, or NULL */
 };
 
 struct kern_stream {
@@ -130,7 +134,7 @@ struct kern_event {
 
 enum { HEAD_MAX = 4096 }; /* largest head size */
 
-/* Between two looks at a word that another thread or process is about to change. */
+/* Pause between two reads of a word that another thread or process is about to change. */
 static inline void cpu_pause(void)
 {
 #if defined(__x86_64__)
@@ -140,29 +144,29 @@ static inline void cpu_pause(void)
 
 /* ---- cpu.c ---- */
 
-/* The dot products of an integer mode would run on VNNI or AMX; isa: as in kern_open_args. */
+/* Return true if the dot products of an integer mode would run on VNNI or AMX; isa as in kern_open_args. */
 bool cpu_has_vnni(const char *isa);
 
 /* ---- par.c ---- */
 
-/* The calling thread and n_threads - 1 helpers. */
+/* Make a pool of the calling thread and n_threads - 1 helpers. */
 int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n);
 void cpu_pool_free(struct cpu_pool *p); /* NULL is fine */
-/* Helpers on their nodes, which nodes outlives; the caller stays where it is. */
+/* Bind the helpers to their nodes; the caller is not moved.  nodes must outlive the pool. */
 void cpu_pool_place(struct cpu_pool *p, const struct cpu_nodes *nodes);
 
-/* fn(arg, task, thread) for task 0..n-1, spread over the threads when work is worth waking them.
- * work: roughly how many operations on 16 lanes.  Which thread has which task changes no bit. */
+/* Call fn(arg, task, thread) for tasks 0..n-1, spread over the threads if the work is worth waking them.
+ * work: about the number of operations on 16 lanes.  Which thread runs which task changes no bit. */
 typedef void cpu_fn(void *arg, int task, int thread);
 void cpu_run(struct kern_dev *d, int n_tasks, int64_t work, cpu_fn *fn, void *arg);
 
 /* ---- host.c ---- */
 
 void cpu_host_name(char *out, size_t n);
-/* Of this machine or node; where a cgroup allows this process less, that. */
+/* Memory of this machine or node, or less if a cgroup limits this process. */
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
 
-/* Binds the calling thread, hence the threads it starts, to a NUMA node.  -ENODEV with a reason. */
+/* Bind the calling thread, and so the threads it starts, to a NUMA node.  -ENODEV with a reason. */
 int cpu_host_bind(int node, char *why, size_t why_n);
 
 /* ---- linear.c ---- */
@@ -192,41 +196,42 @@ int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, str
 void cpu_experts_free(struct kern_experts *x);
 int64_t cpu_experts_bytes(const struct kern_experts *x);
 int cpu_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows);
-void cpu_moe_free(struct cpu_moe *m); /* the scratch; NULL is fine */
+void cpu_moe_free(struct cpu_moe *m); /* frees the scratch; NULL is fine */
 
 /* ---- operand.c ---- */
 
-/* Of the device's mode; without integer mode, of int16, which a head in INT8 reads. */
+/* Return the operand layout of the device's mode; without integer mode that of int16, for an INT8 head. */
 struct cpu_operand cpu_operand(const struct kern_dev *d, int k);
-struct cpu_operand cpu_operand_wide(int k); /* of int16 */
+struct cpu_operand cpu_operand_wide(int k); /* the layout of int16 */
 size_t cpu_operand_bytes(struct kern_dev *d, int n_rows, int width);
 bool cpu_is_integer(const struct kern_dev *d);
-/* What a linear layer reads is not floats: integer modes and bf16. */
+/* Return true if operands are not floats: integer modes and bf16. */
 bool cpu_has_operands(const struct kern_dev *d);
-/* Rows [n_rows][k] of floats as operands of the device's mode; and as those of dot.h in any mode. */
+/* Convert rows [n_rows][k] of floats to operands: of the device's mode, or of dot.h in any mode. */
 void cpu_quantize(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
 void cpu_quantize_dots(struct kern_dev *d, void *out, const float *x, int n_rows, int k);
-/* One row, by the calling thread. */
+/* Convert one row, in the calling thread. */
 void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k);
-/* The same in pieces: of a row of k values x[0 .. n-1], which are values k0 .. k0 + n - 1 (k0 a multiple of
- * ACT_GROUP, n too or up to the row's end), in any order; when a call has all pieces of its rows, their end.
- */
+/* Convert a row of k values in chunks, in any order.  x[0 .. n-1] are values k0 .. k0 + n - 1; k0 is a
+ * multiple of ACT_GROUP, and so is n unless it ends the row.  After all chunks of all rows, call
+ * cpu_quantize_end() once. */
 void cpu_quantize_piece(const struct kern_dev *d, void *row, const float *x, int k, int k0, int n);
 void cpu_quantize_end(struct kern_dev *d, void *rows, int n_rows, int k);
-/* Values k0 .. k0 + n - 1 of an operand's row as floats; k0 a multiple of ACT_GROUP, n at most that. */
+/* Convert values k0 .. k0 + n - 1 of an operand's row to floats; k0 a multiple of ACT_GROUP, n at most
+ * ACT_GROUP. */
 void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_operand *op, int k0, int n);
 
 /* ---- pack.c ---- */
 
-/* Packs src's parts into w->parts.  -EINVAL, -ENOMEM, -ENOTSUP with a reason. */
+/* Pack src's parts into w->parts.  -EINVAL, -ENOMEM, -ENOTSUP with a reason. */
 int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n);
-/* Whether rows of these codes come out of a layer as they are stored, to the bit: of one that is as_stored,
- * and of one that computes in the device's mode. */
+/* Return true if rows of these codes can be read out of a packed layer, to the bit: of one that is as_stored,
+ * or one that computes in the device's mode. */
 bool cpu_codes_give_rows(const struct kern_dev *d, const struct codes *c);
 bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c);
-/* The row id of a packed matrix: floats, or codes that give rows. */
+/* Read row id of a packed matrix: floats, or codes that give rows. */
 void cpu_unpack_row(const struct kern_linear *w, int id, float *out);
-/* Tiles of block b, a power of two. */
+/* Return the tiles in block b, a power of two. */
 int cpu_part_tiles(const struct cpu_part *p, int b);
 
 /* ---- rows.c ---- */
@@ -245,7 +250,7 @@ int cpu_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 
 /* ---- sample.c ---- */
 
-/* Room for rows of n_vocab logits; -ENOMEM. */
+/* Make room for rows of n_vocab logits; -ENOMEM. */
 int cpu_sample_reserve(struct kern_dev *d, int n_vocab);
 int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *tokens,
 	       const struct kern_sample_row *rows, int n, const struct kern_sample_out *out);

@@ -1,11 +1,11 @@
-/* draw.h - the integers of a draw.
+/* draw.h - the integers of a random draw.
  *
- * A token weighs its p = exp((x - max) / T), at most 1, in units of 2^-40, rounded down.  Of the tokens that
- * are kept, in the order of their ids, the drawn one is the first at which the sum of weights passes a
- * uniform number below the sum of all.  Sums of integers do not depend on their order, so that any number of
- * threads finds the same token.
+ * The weight of a token is p = exp((x - max) / T), at most 1, in units of 2^-40, rounded down.  The kept
+ * tokens are summed in the order of their ids.  The drawn token is the first at which the sum of weights
+ * passes a uniform number below the total.  Sums of integers do not depend on their order, so that any number
+ * of threads finds the same token.
  *
- *     weights   | 2^40 (the likeliest) | .. |      0      | ..      what is 28 T below the likeliest weighs 0
+ *     weights   | 2^40 (the likeliest) | .. |      0      | ..      28 T below the likeliest: weight 0
  *     sums      at most 2^40 DRAW_VOCAB_MAX = 2^63: no overflow */
 #ifndef QUERN_KERNELS_CPU_DRAW_H
 #define QUERN_KERNELS_CPU_DRAW_H
@@ -15,19 +15,19 @@
 
 enum { DRAW_VOCAB_MAX = 1 << 23 };
 
-/* The least p that weighs anything. */
+/* The least p with a weight above 0. */
 #define DRAW_P_MIN 0x1p-40f
 
-/* p >= 0, below 2. */
+/* Return the weight of p, 0 <= p < 2. */
 static inline uint64_t draw_weight(float p)
 {
 	uint32_t u;
 	memcpy(&u, &p, sizeof u);
-	const uint32_t by = 127 - (u >> 23); /* below 1 by so many powers of 2; 127: 0 */
+	const uint32_t by = 127 - (u >> 23); /* p is below 1 by this many powers of 2; 127: p is 0 */
 	return (uint64_t)((u & 0x7fffff) | 0x800000) << 17 >> (by < 63 ? by : 63);
 }
 
-/* bits / 2^64 of all, rounded down: below all. */
+/* Return bits / 2^64 of `all`, rounded down, so below `all`. */
 static inline uint64_t draw_target(uint64_t bits, uint64_t all)
 {
 	const uint64_t b0 = (uint32_t)bits, b1 = bits >> 32, a0 = (uint32_t)all, a1 = all >> 32;

@@ -1,16 +1,16 @@
-/* heads.h - the heads of a block of codes (dot/dot.h) as vectors.  Included behind a vec_*.h. */
+/* heads.h - loads the heads of a block of codes (dot/dot.h) as vectors.  Included after a vec_*.h. */
 #ifndef QUERN_KERNELS_CPU_HEADS_H
 #define QUERN_KERNELS_CPU_HEADS_H
 
 #include "kernels/cpu/isa.h"
 
-/* Lines of k inputs. */
+/* Return the lines of k inputs. */
 VFN int heads_lines(int bits, int k)
 {
 	return bits == 4 ? (k + 7) / 8 : bits == 6 ? (k + 15) / 16 * 3 : (k + 3) / 4;
 }
 
-/* Scales of 16 outputs: of a tile's super-head and head. */
+/* Return the scales of 16 outputs, from a tile's super-head and head. */
 VFN vf heads_scales(const struct cpu_codes *c, const unsigned char *super, const unsigned char *head)
 {
 	if (c->heads == HEADS_SUPER)
@@ -20,7 +20,7 @@ VFN vf heads_scales(const struct cpu_codes *c, const unsigned char *super, const
 	return v_load_f16((const uint16_t *)(const void *)head);
 }
 
-/* Minimums, where there are some. */
+/* Return the minimums, if the codes have them. */
 VFN vf heads_minimums(const struct cpu_codes *c, const unsigned char *super, const unsigned char *head)
 {
 	if (c->heads == HEADS_SUPER)

@@ -41,7 +41,7 @@ static void machine_memory(int node, int64_t *total, int64_t *free_now)
 	*total = *free_now = 0;
 	if (node >= 0) {
 		snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", node);
-		free_key = "MemFree:"; /* a node tells no better */
+		free_key = "MemFree:"; /* a node does not report MemAvailable */
 	}
 	FILE *f = fopen(path, "re");
 	if (!f && node >= 0) {

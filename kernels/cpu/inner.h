@@ -3,17 +3,17 @@
  *   INNER_ROWS      rows_max: rows x 1 tile of accumulators fit the registers
  *   INNER_ROWS2     up to this many rows take 2 tiles at once,
  *   INNER_ROWS4     up to this many take 4: few rows need several tiles to hide the latency of a chain
- *   INNER_AWQ2, INNER_AWQ4   the same for AWQ4, where widening needs registers too
- *   INNER_AHEAD     AWQ4: prefetches the next group
+ *   INNER_AWQ2, INNER_AWQ4   these limits for AWQ4, which also needs registers for widening
+ *   INNER_AHEAD     AWQ4: prefetch the next group
  *   ATTN_HEADS4, ATTN_HEADS2   up to this many queries of a head take 4, 2 heads at once,
  *   ATTN_TILES2     2 tiles of tokens,
  *   ATTN_WIDE8, ATTN_WIDE4, ATTN_WIDE2   8, 4, 2 vectors of V
  *   ATTN_SPAN       queries that prefill takes at once
  * Everything here is static.
  *
- * The kernels are always_inline functions of constant (tiles, rows); a switch on the rows
- * picks the copy.  Accumulators are small arrays that the compiler keeps in registers once
- * all loops over tiles and rows are unrolled. */
+ * The kernels are always_inline functions of constant (tiles, rows); a switch on the rows chooses the copy.
+ * Accumulators are small arrays that the compiler keeps in registers once all loops over tiles and rows are
+ * unrolled. */
 #include <math.h>
 #include <stddef.h>
 
@@ -28,7 +28,7 @@
 #define UNROLL PRAGMA(GCC unroll 16)
 #endif
 
-/* One switch from a number of rows to the kernel built for it. */
+/* Switch from a number of rows to the kernel built for it. */
 #define ROW_CASE(n, max, call)                                                                               \
 	case n:                                                                                              \
 		if (n <= (max)) {                                                                            \
@@ -52,8 +52,8 @@
 
 /* ---- exp ---- */
 
-/* exp(x) for x <= 88; 0 below -87, and for NaN.  x = n ln 2 + r, e^r by a polynomial of degree 6
- * fitted to |r| <= 0.3475 with a relative error of 3e-9. */
+/* exp(x) for x <= 88; 0 below -87 and for NaN.  x = n ln 2 + r; e^r is a polynomial of degree 6 fitted to |r|
+ * <= 0.3475 with a relative error of 3e-9. */
 VFN vf v_exp(vf x)
 {
 	const vf round = v_set1(0x1.8p23f);
@@ -89,7 +89,7 @@ static void inner_softcap(float *x, int n, float cap)
 		v_store_n(x + i, v_softcap(v_load_n(x + i, n - i), c, twice), n - i);
 }
 
-/* ---- linear: weights that widen to F32 by themselves ---- */
+/* ---- linear: weights that are widened to F32 directly ---- */
 
 VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 {
@@ -100,8 +100,9 @@ VFN vf load_w(enum kern_dtype dtype, const unsigned char *w, size_t i)
 	return v_load((const float *)(const void *)w + i);
 }
 
-/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile]: one chain that continues in c.  What is
- * read next, at next, is prefetched meanwhile, next_step bytes per k; NULL: the lines `ahead` of w. */
+/* c[m][tile] += sum over len k's, ascending, of x[k][m] * w[k][tile], as one chain that continues in c.
+ * Meanwhile `next`, which is read next, is prefetched, next_step bytes per k.  next NULL: the lines `ahead`
+ * bytes after w are prefetched. */
 VFN void dense(enum kern_dtype dtype, const int tn, const int m, const unsigned char *w, size_t w_stride,
 	       int len, const float *x, float *c, size_t c_stride, size_t ahead, const unsigned char *next,
 	       size_t next_step)
@@ -168,10 +169,10 @@ DENSE_FN(dense_bf16, KERN_BF16)
 
 /* ---- linear: AWQ4 ---- */
 
-/* k 0 to 3 of a word stand at bits 0, 8, 16 and 24, k 4 to 7 four bits higher; k ascends in every sum.
- * A nibble at bits b..b+3 under the exponent of 2^(23-b) reads as 2^(23-b) + q; taking away
- * 2^(23-b) + z leaves q - z exactly.  Constants for b = 0, 8 and 16 serve all eight, after shifts by 4 and 8
- * that are made when they are needed: registers are short. */
+/* k 0 to 3 of a word are at bits 0, 8, 16 and 24, k 4 to 7 four bits higher; k ascends in every sum.  A
+ * nibble at bits b..b+3 under the exponent of 2^(23-b) reads as 2^(23-b) + q; subtracting 2^(23-b) + z gives
+ * q - z exactly.  Constants for b = 0, 8 and 16 serve all eight nibbles, after shifts by 4 and 8.  The shifts
+ * are made when needed, since registers are scarce. */
 
 struct awq_consts {
 	vq mask[3], magic[3];
@@ -199,18 +200,19 @@ VFN vf awq_scale(const unsigned char *head)
 }
 
 struct awq_args {
-	const unsigned char *heads, *lines; /* of the first tile wanted; heads lie AWQ_HEAD apart, lines 64 */
-	size_t step;                        /* from a line to the next */
-	size_t ahead;                       /* to the next group */
+	const unsigned char *heads, *lines; /* from the first tile wanted on; heads are AWQ_HEAD apart, lines
+					       64 */
+	size_t step;                        /* bytes from a line to the next */
+	size_t ahead;                       /* bytes to the next group */
 	int len;
 	const float *x;
 	float *c;
 	size_t c_stride;
 };
 
-/* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c.
- * Four tiles at once read one ascending stream, where prefetch instructions cost more than they gain; fewer
- * come back for what they left out (INNER_AHEAD). */
+/* c[m][tile] = scale * (sum over the group's k's, ascending, of x[k][m] * (q - z)) + c.  Four tiles at once
+ * read one ascending stream, for which prefetch instructions cost more than they gain.  Fewer tiles leave
+ * gaps, which are read later (INNER_AHEAD). */
 VFN void awq_group(const int tn, const int m, const struct awq_args *a)
 {
 	const struct awq_consts n = awq_consts();
@@ -225,7 +227,7 @@ VFN void awq_group(const int tn, const int m, const struct awq_args *a)
 	float last[8 * INNER_ROWS];
 	for (int left = a->len; left > 0; left -= 8) {
 		vq q[4], t[4];
-		if (left < 8) { /* a group of fewer than 8 rows left: 0 for the missing ones */
+		if (left < 8) { /* fewer than 8 k left in the group: 0 for the missing ones */
 			memset(last, 0, sizeof last);
 			memcpy(last, x, (size_t)(left * m) * sizeof *x);
 			x = last;
@@ -236,8 +238,8 @@ VFN void awq_group(const int tn, const int m, const struct awq_args *a)
 			if (INNER_AHEAD)
 				v_prefetch(p + (size_t)v * 64 + a->ahead);
 		}
-		/* All tiles take a k before the next k, so that a value of x is broadcast for all
-		 * of them and forgotten. */
+		/* All tiles process one k before the next k, so that a value of x is broadcast once for all
+		 * tiles. */
 #define STEP(j, word, at)                                                                                    \
 	{                                                                                                    \
 		vf wv[4];                                                                                    \
@@ -288,7 +290,8 @@ static void awq_rows(int tn, int m, const struct awq_args *a)
 
 /* ---- linear: one block of outputs, all rows ---- */
 
-/* Rows are cut into blocks as even as can be: the first n_rows % n_blocks have one more. */
+/* Return the rows of row block b.  Blocks are as even as possible: the first n_rows % n_blocks have one
+ * more. */
 static int row_block(int n_rows, int n_blocks, int b)
 {
 	return n_rows / n_blocks + (b < n_rows % n_blocks);
@@ -299,8 +302,8 @@ static int tiles_at_once(int tn, int m, int rows4, int rows2)
 	return tn == 4 && m <= rows4 ? 4 : tn >= 2 && m <= rows2 ? 2 : 1;
 }
 
-/* Bytes per k of the next slice that each pass over a slice prefetches; 0: none, where one pass is all there
- * is or a task has some of the tiles. */
+/* Return the bytes per k of the next slice that each pass over a slice prefetches.  0: none, if there is only
+ * one pass or the task has only some of the tiles. */
 static size_t next_slice_share(const struct cpu_tile *t, size_t esize)
 {
 	size_t passes = 0;
@@ -317,8 +320,8 @@ static void tile_dense(const struct cpu_tile *t)
 	const int slice = t->n_row_blocks > 1 ? 128 : t->k;
 	for (int k0 = 0; k0 < t->k; k0 += slice) {
 		int len = t->k - k0 < slice ? t->k - k0 : slice;
-		/* All passes over a slice prefetch a part each of the next one: the first alone, which finds
-		 * none of its own, would wait for memory while the others leave it idle. */
+		/* Each pass over a slice prefetches a share of the next slice.  The first pass alone, without
+		 * such help, would wait for memory, which the other passes would leave idle. */
 		const unsigned char *next = t->w + (size_t)(k0 + len) * w_stride * esize;
 		const size_t share = next_slice_share(t, esize);
 		for (int b = 0, r0 = 0; b < t->n_row_blocks; b++) {
@@ -350,7 +353,7 @@ static void tile_dense(const struct cpu_tile *t)
 	}
 }
 
-/* A group at a time, which stays in the first-level cache for all row blocks. */
+/* Process one group at a time, which stays in the first-level cache for all row blocks. */
 static void tile_awq(const struct cpu_tile *t)
 {
 	const unsigned char *w = t->w;
@@ -380,7 +383,7 @@ static void tile_awq(const struct cpu_tile *t)
 	}
 }
 
-/* Bits 4 and 5 of k i of 16, of a line of pairs. */
+/* Bits 4 and 5 of k i of 16, from a line of pairs. */
 VFN vf codes_pair(const unsigned char *line, int i)
 {
 	vq q = vq_load(line);
@@ -394,12 +397,12 @@ VFN vf codes_pair(const unsigned char *line, int i)
 	return i / 4 % 2 ? v_mul(high, v_set1(0.25f)) : low;
 }
 
-/* Codes of a round of one tile, n of them, to floats, `stride` apart: scale * (q - zero), or scale * q - min.
- * line_step: from a line to the next. */
+/* Convert n codes of a round of one tile to floats, `stride` apart: scale * (q - zero), or scale * q - min.
+ * line_step: bytes from a line to the next. */
 VFN void codes_round(const struct cpu_codes *c, const unsigned char *line, size_t line_step, vf scale, vf min,
 		     int n, float *out, size_t stride)
 {
-	/* A code goes to bits 0 to 7, or 8 to 15, of a float's mantissa: as in AWQ above. */
+	/* A code goes to bits 0 to 7, or 8 to 15, of a float's mantissa, as for AWQ above. */
 	const int bits = c->bits, most = bits == 4 ? 8 : bits == 6 ? 16 : 4;
 	const vq mask0 = vq_set1(bits == 8 ? 0xff : 0xf), mask1 = vq_set1(bits == 8 ? 0xff00 : 0xf00);
 	const vq magic0 = vq_set1(0x4b000000), magic1 = vq_set1(0x47000000);
@@ -410,7 +413,8 @@ VFN void codes_round(const struct cpu_codes *c, const unsigned char *line, size_
 		return;
 	vq q = vq_load(line);
 	for (int i = 0; i < n && i < most; i++, out += stride) {
-		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high ones; 6 bits: another line. */
+		/* k 0 to 3 are bytes, or their low halves; k 4 to 7 the high halves.  With 6 bits, k 8 to 15
+		 * are in a second line. */
 		if (i && i % 4 == 0) {
 			q = vq_load(line + (size_t)(i / 8) * line_step);
 			if (i % 8)
@@ -427,7 +431,7 @@ VFN void codes_round(const struct cpu_codes *c, const unsigned char *line, size_
 	}
 }
 
-/* Inputs k .. k + n - 1 of the group at w, as floats [n][tn * 16]. */
+/* Convert inputs k .. k + n - 1 of the group at w to floats [n][tn * 16]. */
 VFN void codes_slice(const struct cpu_tile *t, const unsigned char *super, const unsigned char *w, int k,
 		     int n, float *out)
 {
@@ -448,7 +452,7 @@ VFN void codes_slice(const struct cpu_tile *t, const unsigned char *super, const
 	}
 }
 
-/* n inputs from k on, their weights in the scratch: all row blocks. */
+/* Multiply n inputs from k on, with their weights in the scratch, by all row blocks. */
 static void codes_dense(const struct cpu_tile *t, int k, int n)
 {
 	const size_t width = (size_t)t->tn * 16;
@@ -471,7 +475,7 @@ static void codes_dense(const struct cpu_tile *t, int k, int n)
 	}
 }
 
-/* Codes become floats slice by slice, which are computed as stored ones are: the bits are those of the layer
+/* Codes become floats slice by slice, which are computed like stored floats: the bits are those of the layer
  * in F32. */
 static void tile_codes(const struct cpu_tile *t)
 {
@@ -521,8 +525,8 @@ static void inner_store_rows(float *out, size_t out_stride, const float *c, size
 
 enum glu { GLU_SILU, GLU_GELU, GLU_CLAMPED };
 
-/* act(g) = g / (1 + exp(-a)), a = g (silu), 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu), 1.702 g (by sigmoid).
- */
+/* act(g) = g / (1 + exp(-a)), where a = g (silu), 2 sqrt(2 / pi) (g + 0.044715 g^3) (gelu), or 1.702 g (gelu
+ * by sigmoid). */
 VFN vf activated(const enum glu how, vf g)
 {
 	vf a = g;
@@ -530,7 +534,7 @@ VFN vf activated(const enum glu how, vf g)
 		a = v_mul(g, v_set1(1.702f));
 	if (how == GLU_GELU)
 		a = v_mul(g, v_fma(v_mul(g, g), v_set1(0.0713548162726f), v_set1(1.5957691216057f)));
-	/* exp's argument is held below its overflow */
+	/* keep exp's argument below its overflow */
 	return v_div(g, v_add(v_set1(1), v_exp(v_min(v_sub(v_zero(), a), v_set1(88)))));
 }
 
@@ -546,7 +550,7 @@ VFN void store_glu(const enum glu how, float *out, size_t out_stride, const floa
 				g = v_add(g, v_load(gate_bias + i));
 			if (up_bias)
 				u = v_add(u, v_load(up_bias + i));
-			if (how == GLU_CLAMPED) { /* of two, NaN gives the second */
+			if (how == GLU_CLAMPED) { /* if one is NaN, v_min and v_max return the second */
 				g = v_min(most, g);
 				u = v_add(v_max(least, v_min(most, u)), v_set1(plus));
 			}
@@ -670,7 +674,7 @@ static float inner_max_block(const float *x, int n)
 	vf mx = low;
 	int i = 0;
 	for (; i + 16 <= n; i += 16)
-		mx = v_max(v_load(x + i), mx); /* NaN gives the second */
+		mx = v_max(v_load(x + i), mx); /* if one is NaN, v_max returns the second */
 	if (i < n)
 		mx = v_max(v_keep_range(v_load_n(x + i, n - i), 0, n - i, low), mx);
 	return v_hmax(mx);

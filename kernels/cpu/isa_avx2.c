@@ -8,7 +8,7 @@
 #include "kernels/cpu/vec_avx2.h"
 
 #define INNER_NAME  "avx2"
-#define INNER_ROWS  6 /* x 2 registers: 12 accumulators of 16 */
+#define INNER_ROWS  6 /* x 2 registers: 12 accumulators for 16 registers */
 #define INNER_ROWS2 2
 #define INNER_ROWS4 1
 #define INNER_AWQ2  1

@@ -1,5 +1,5 @@
-/* isa_avx512.c - the inner kernels for AVX-512 (F, BW, DQ, VL).  See inner.h.
- * Tests compile it with INNER_EMULATED, where the instructions are functions of theirs. */
+/* isa_avx512.c - the inner kernels for AVX-512 (F, BW, DQ, VL).
+ * See inner.h.  Tests compile it with INNER_EMULATED and provide the instructions as functions. */
 #include "kernels/cpu/isa.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -10,7 +10,7 @@
 #include "kernels/cpu/vec_avx512.h"
 
 #define INNER_NAME  "avx512"
-#define INNER_ROWS  10 /* more do not go faster, and clang 14 no longer keeps them in registers */
+#define INNER_ROWS  10 /* more rows are not faster, and clang 14 no longer keeps them in registers */
 #define INNER_ROWS2 4
 #define INNER_ROWS4 4
 #define INNER_AWQ2  3 /* 6 accumulators, 6 zeros, 6 constants, 6 words */

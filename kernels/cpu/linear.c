@@ -1,4 +1,4 @@
-/* linear.c - linear layers: which blocks of outputs and rows make a task, and the epilogues. */
+/* linear.c - linear layers: division of outputs and rows into tasks, and the epilogues. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/linear.h"
 
@@ -28,14 +28,14 @@ int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
 	return 0;
 }
 
-/* Bytes of an operand in another order.  Of int8 it is int16: its values are rounded again, which 16 bits do
- * not show. */
+/* Bytes of an operand in another order.  In mode int8 it is int16: its values are rounded again, which is
+ * negligible with 16 bits. */
 static size_t ordered_row(const struct kern_dev *d, int k)
 {
 	return d->bf16 ? cpu_bf16_row(d->bf16, k) : cpu_operand_wide(k).row;
 }
 
-/* Scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
+/* Grow the scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
 static int reserve(struct kern_dev *d, int k, int n, bool ordered, char *why, size_t why_n)
 {
 	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
@@ -58,19 +58,19 @@ static int reserve(struct kern_dev *d, int k, int n, bool ordered, char *why, si
 	return 0;
 }
 
-/* Gate and up: groups of outputs that become operands together, in each cut of the rows (plan()). */
+/* Return the groups of outputs of gate and up that become operands together, per cut of the rows (plan()). */
 static int groups_of(int n)
 {
 	return (n + ACT_GROUP - 1) / ACT_GROUP;
 }
 
-/* Rows are cut only where the groups of the outputs are fewer than tasks are wanted. */
+/* Return the counters needed.  Rows are cut only if there are fewer groups of outputs than wanted tasks. */
 static size_t most_arrived(const struct kern_dev *d, int n)
 {
 	return (size_t)(groups_of(n) + TASKS_PER_THREAD * d->n_threads);
 }
 
-/* For route(): normalized rows of k values, and their n outputs. */
+/* Grow the scratch of route(): normalized rows of k values, and their n outputs. */
 static int reserve_router(struct kern_dev *d, int k, int n, char *why, size_t why_n)
 {
 	const size_t rows = (size_t)d->args.max_rows;
@@ -111,7 +111,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 		e = cpu_pack(w, src, why, why_n);
 	if (!e)
 		e = reserve(d, w->k, w->n, w->order != NULL, why, why_n);
-	if (!e && pair) /* what they give becomes an operand */
+	if (!e && pair) /* the results of gate and up become an operand */
 		e = reserve(d, w->parts[0].n, w->n, false, why, why_n);
 	if (!e && pair && cpu_has_operands(d))
 		e = cpu_grow(&d->arrived, &d->arrived_bytes,
@@ -149,7 +149,7 @@ int64_t cpu_linear_bytes(const struct kern_linear *w)
 	return n;
 }
 
-/* The copies of a table: one to read rows from and, where it cannot compute, another as the head. */
+/* Pack a table: a copy to read rows from and, if that cannot compute, another one as the head. */
 static int pack_table(struct kern_embed *e, const struct kern_embed_src *src, char *why, size_t why_n)
 {
 	struct kern_dev *d = e->linear.dev;
@@ -221,13 +221,13 @@ int cpu_row_block_start(const struct cpu_linear_job *j, int b)
 	return b * each + (b < more ? b : more);
 }
 
-/* Integers are to be unpacked to floats. */
+/* Return true if integer operands must be converted for parts that read floats. */
 static bool reads_operands(const struct cpu_linear_job *j)
 {
 	return cpu_is_integer(j->w->dev) && !j->w->exact;
 }
 
-/* The floats that m operands stand for, as [k][m]. */
+/* Convert m operands to floats, as [k][m]. */
 static void pack_operands(const struct cpu_linear_job *j, int r0, int m, float *out)
 {
 	const int k = j->w->k;
@@ -270,9 +270,9 @@ static const struct cpu_part *find_part(const struct kern_linear *w, int *block)
 	return p;
 }
 
-/* How far ahead of the weights that are read prefetches go: a group's codes of a block, so that they are
- * under way while those before are multiplied.  Intel's own prefetch ends at each page of 4 KB; AMD's loses
- * by instructions (18 to 23 GB/s instead of 24, Zen 4). */
+/* Return the prefetch distance for weights: about a group's codes of a block, so that they arrive while the
+ * codes before them are multiplied.  Intel's hardware prefetch ends at each 4 KB page.  On AMD, prefetch
+ * instructions make reading slower (18 to 23 GB/s instead of 24, Zen 4). */
 static size_t weights_ahead(const struct cpu_codes *c)
 {
 #if defined(__x86_64__)
@@ -359,8 +359,8 @@ void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, i
 	w->dev->isa->linear_tile(&t);
 }
 
-/* Outputs c0 .. c0 + n - 1 of some rows are there.  The task that has the last ones of a group makes the
- * group an operand: the values are in a cache still, and no thread waits for another. */
+/* Report that outputs c0 .. c0 + n - 1 of some rows are done.  The task that finishes a group converts the
+ * group to an operand: the values are still in a cache, and no thread waits for another. */
 static void arrive(const struct cpu_linear_job *j, int cut, int c0, int n, int r0, int rows)
 {
 	struct kern_dev *d = j->w->dev;
@@ -440,7 +440,7 @@ static void plan(struct cpu_linear_job *j)
 		j->n_row_cuts = j->n_row_blocks;
 }
 
-/* Row r of the input in the order of the weights. */
+/* Reorder row r of the input to the order of the weights. */
 static void order_row(void *arg, int r, int thread)
 {
 	const struct cpu_linear_job *j = arg;
@@ -509,7 +509,7 @@ static void run_rows(struct cpu_linear_job *j)
 		assert(n * sizeof *d->arrived <= d->arrived_bytes);
 		memset(d->arrived, 0, n * sizeof *d->arrived);
 	}
-	/* What a weight costs to read and widen counts as two rows. */
+	/* Reading and widening a weight costs as much as two rows. */
 	cpu_run(d, j->n_col_tasks * j->n_row_cuts, per_row * (j->n_rows + 2), linear_task, j);
 }
 
@@ -528,7 +528,7 @@ void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in,
 	}
 }
 
-/* op_out: operands that out becomes (out has ROWS_MAX rows then), or NULL. */
+/* Run a layer.  op_out: operands to convert out to (out then has ROWS_MAX rows), or NULL. */
 static void run(const struct kern_linear *w, float *out, unsigned char *op_out, const void *in, int n_rows,
 		bool swiglu)
 {
@@ -556,7 +556,7 @@ static void run(const struct kern_linear *w, float *out, unsigned char *op_out, 
 int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 	       bool out_f32)
 {
-	(void)out_f32; /* values are F32 too */
+	(void)out_f32; /* values are F32 anyway */
 	assert(s->dev == w->dev);
 	run(w, out, NULL, in, n_rows, false);
 	return 0;

@@ -1,4 +1,4 @@
-/* linear.h - a linear layer on some rows, as its tasks see it: what linear.c shares with moe.c. */
+/* linear.h - a linear layer on some rows, cut into tasks.  Shared by linear.c and moe.c. */
 #ifndef QUERN_KERNELS_CPU_LINEAR_H
 #define QUERN_KERNELS_CPU_LINEAR_H
 
@@ -6,21 +6,21 @@
 
 enum { TASKS_PER_THREAD = 4 };
 
-/* One call on up to ROWS_MAX rows.  A task is some tiles of a block of outputs, and some of the
- * row blocks; both are cut finer the fewer there are for the threads.  Nothing of it shows in
- * the bits: an output's chain over K is the same in every cut. */
+/* One call on up to ROWS_MAX rows.  A task is some tiles of a block of outputs and some of the row blocks;
+ * both are cut finer if there are few tasks for the threads.  The cut changes no bit: an output's chain over
+ * K is always the same. */
 struct cpu_linear_job {
 	const struct kern_linear *w;
 	float *out;
 	size_t out_stride;
-	const unsigned char *in;   /* [n_rows] operands, or floats where the layer is exact */
+	const unsigned char *in;   /* [n_rows] operands, or floats if the layer is exact */
 	size_t row;                /* bytes of an operand */
 	const float *x;            /* packed floats */
 	const unsigned char *dots; /* [n_rows] operands of dot.h */
 	struct cpu_operand op;
 	int n_rows, n_row_blocks;
 	bool swiglu;           /* parts 0 and 1 are gate and up */
-	unsigned char *op_out; /* [n_rows] operands that the results become; NULL: they stay floats */
+	unsigned char *op_out; /* [n_rows] operands to convert the results to; NULL: results stay floats */
 	size_t op_row;
 	int task_tiles; /* 1, 2 or 4 */
 	int tasks_per_block;
@@ -28,26 +28,26 @@ struct cpu_linear_job {
 	int n_col_tasks;
 };
 
-/* First row of row block b; that of the block behind the last one is n_rows. */
+/* Return the first row of row block b; n_rows for b = n_row_blocks. */
 int cpu_row_block_start(const struct cpu_linear_job *j, int b);
-/* The rows of block b as [k][m], so that a step along K reads m values side by side; out: where row 0 goes.
- */
+/* Pack the rows of block b as [k][m], so that a step along K reads m adjacent values.  out: destination of
+ * row 0. */
 void cpu_linear_pack(const struct cpu_linear_job *j, int b, float *out);
-/* Tiles t0 .. t0 + tn - 1 of a block of a part, for row blocks b0 .. b1 - 1: c [rows][tn * LANES_N].  lines:
- * the thread's scratch; next: where the outputs go after it, or NULL. */
+/* Compute tiles t0 .. t0 + tn - 1 of a block of a part, for row blocks b0 .. b1 - 1: c [rows][tn * LANES_N].
+ * lines: the thread's scratch.  next: where the outputs are written next, or NULL. */
 void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
 		     int b0, int b1, unsigned char *lines, float *c, const float *next);
-/* What gate and up [rows][c_stride] give, to out: n outputs from the c0-th on. */
+/* Activate gate and up [rows][c_stride] into out: n outputs from c0 on. */
 void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gate, const float *up,
 		    size_t c_stride, int c0, int n, int n_rows);
-/* Floats [n_rows, K] through a layer that is exact. */
+/* Compute floats [n_rows, K] through an exact layer. */
 void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in, int n_rows);
 
-/* Room for at least that much; what was in it is lost.  at: a pointer's address. */
+/* Grow a buffer to at least `bytes`; its contents are lost.  at: the address of a pointer. */
 int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n);
-/* How a layer of gate and up is activated. */
+/* Set the activation of a layer of gate and up. */
 void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src);
-/* Frees the weights, not the struct. */
+/* Free the weights, not the struct. */
 void cpu_linear_fini(struct kern_linear *w);
 
 #endif

@@ -1,14 +1,15 @@
-/* moe.c - mixtures of experts: the rows of each expert are gathered, its layers run on them, and what they
- * give is added to the rows in the order of experts.
+/* moe.c - mixtures of experts.
+ * The rows of each expert are gathered, its layers run on them, and its outputs are added to the rows in the
+ * order of experts.
  *
  *   pairs       (row, expert), sorted by expert, then by row:   e0: r1 r4 | e2: r0 | e5: r0 r1 r2 ...
- *   cuts        of one expert, at most ROWS_MAX pairs: what a kernel takes at once
- *   gate, up    a task is some outputs of one cut: taken as threads become free, so that an expert that many
- *               rows have costs no waiting
- *   down        a task is some outputs of all cuts, experts ascending: it adds to each row in that order,
- *               alone, so that no thread waits for another's sum
+ *   cuts        at most ROWS_MAX pairs of one expert, the most that a kernel takes at once
+ *   gate, up    a task is some outputs of one cut.  Threads take tasks as they become free, so an expert
+ *               with many rows causes no waiting
+ *   down        a task is some outputs of all cuts, experts ascending.  It alone adds to these outputs of
+ *               the rows, in that order, so that no thread waits for another's sum
  *
- * Rows come in pieces of PIECE_ROWS.  A row's bits depend on nothing of this: each of its products is the
+ * Rows are processed in chunks of PIECE_ROWS.  None of this changes a bit of a row: each of its products is a
  * kernel's for one row, and each of its sums has one order. */
 #include "kernels/cpu/linear.h"
 
@@ -24,13 +25,13 @@ enum { PIECE_ROWS = 512 };
 struct kern_experts {
 	struct kern_dev *dev;
 	int n, n_chosen, hidden, inter;
-	int n_here, first;                 /* number of those that are loaded, and the lowest */
-	bool *here;                        /* [n] */
-	struct kern_linear *gateup, *down; /* [n]; zeros of those that are not */
+	int n_here, first;                 /* number of loaded experts, and the lowest loaded expert */
+	bool *here;                        /* [n] true: loaded */
+	struct kern_linear *gateup, *down; /* [n]; zeros for experts that are not loaded */
 };
 
 struct cut {
-	int pair0; /* its first */
+	int pair0; /* first pair */
 	struct cpu_linear_job gateup, down;
 };
 
@@ -38,16 +39,17 @@ struct task {
 	int cut, col;
 };
 
-/* Scratch of the device, sized for the largest of its layers. */
+/* Scratch of the device, sized for its largest layer of experts. */
 struct cpu_moe {
 	int pairs_max, cuts_max, tasks_max;
 	size_t gathered_bytes, mid_bytes, floats_bytes, packed_bytes;
-	int32_t *row;     /* [pairs_max] of a pair */
+	int32_t *row;     /* [pairs_max] row of a pair */
 	float *weight;    /* [pairs_max] */
 	struct cut *cuts; /* [cuts_max] */
 	struct task *tasks;
 	unsigned char *gathered; /* operands of the pairs' rows */
-	unsigned char *mid;      /* operands of what gate and up give; where operands are floats, `floats` */
+	unsigned char *mid;      /* operands made of the results of gate and up; if operands are floats,
+				    `floats` */
 	float *floats;           /* [pairs][intermediate] */
 	float *packed;           /* [pairs][largest K], for kernels that read floats */
 };
@@ -77,7 +79,7 @@ static bool any_floats(const struct kern_linear *w)
 	return false;
 }
 
-/* The most tasks that gate and up make of `cuts` cuts. */
+/* Return the most tasks that gate and up have for `cuts` cuts. */
 static int tasks_of(const struct kern_linear *w, int cuts)
 {
 	return cuts * w->parts[0].n_blocks * BLOCK_TILES;
@@ -107,7 +109,7 @@ static int reserve(struct kern_dev *d, const struct kern_experts *x, char *why, 
 	if (tasks > m->tasks_max)
 		m->tasks = xrealloc(m->tasks, (size_t)(m->tasks_max = tasks), sizeof *m->tasks);
 	int e = 0;
-	if (cpu_has_operands(d)) /* what a norm makes operands of */
+	if (cpu_has_operands(d)) /* normalized rows before their conversion to operands */
 		e = cpu_grow(&d->wide, &d->wide_bytes,
 			     (size_t)d->args.max_rows * (size_t)x->hidden * sizeof(float), why, why_n);
 	if (!e)
@@ -196,7 +198,7 @@ int64_t cpu_experts_bytes(const struct kern_experts *x)
 
 /* ---- plan ---- */
 
-/* One piece of the rows. */
+/* One chunk of the rows. */
 struct moe_job {
 	const struct kern_experts *x;
 	struct kern_dev *dev;
@@ -204,12 +206,12 @@ struct moe_job {
 	const struct kern_moe_args *a;
 	int row0, n_rows;
 	int n_cuts, n_tasks;
-	int gateup_tiles, down_tiles; /* of a task: 1, 2 or 4 */
-	const unsigned char *mid;     /* operands of the pairs, between gate and up and down */
+	int gateup_tiles, down_tiles; /* tiles of a task: 1, 2 or 4 */
+	const unsigned char *mid;     /* operands of the pairs, from gate and up to down */
 	size_t in_row, mid_row;       /* bytes of an operand */
 };
 
-/* How many tasks a block makes, so that `blocks` blocks are enough for the threads. */
+/* Return the tasks to make of a block, so that `blocks` blocks are enough for the threads. */
 static int tasks_per_block(const struct kern_dev *d, int blocks)
 {
 	int n = 1;
@@ -218,7 +220,7 @@ static int tasks_per_block(const struct kern_dev *d, int blocks)
 	return n;
 }
 
-/* One of a cut's layers: its rows lie from pair0 on. */
+/* Return the job of one layer of a cut, with rows from pair0 on. */
 static struct cpu_linear_job layer_job(const struct moe_job *j, const struct kern_linear *w,
 				       const unsigned char *operands, size_t row, int pair0, int n)
 {
@@ -243,7 +245,7 @@ static void add_cuts(struct moe_job *j, int e, int pair0, int n)
 	}
 }
 
-/* Sorts the pairs by experts; those of experts that are not here come to no cut. */
+/* Sort the pairs by expert.  Pairs of experts that are not loaded are in no cut. */
 static void plan_pairs(struct moe_job *j)
 {
 	const int c = j->x->n_chosen, n = j->n_rows * c;
@@ -291,7 +293,7 @@ static void gather_cut(void *arg, int task, int thread)
 		       (const unsigned char *)j->a->in + (size_t)j->m->row[i] * j->in_row, j->in_row);
 }
 
-/* Rows for kernels that read floats, side by side. */
+/* Pack a cut's rows for kernels that read floats. */
 static void pack_layer(const struct moe_job *j, const struct cut *c, struct cpu_linear_job *l)
 {
 	if (!any_floats(l->w) || (l->n_rows == 1 && !cpu_is_integer(j->dev)))
@@ -341,7 +343,7 @@ static void between_cut(void *arg, int task, int thread)
 	pack_layer(j, c, &c->down);
 }
 
-/* What the sum of n outputs of the piece's rows begins with. */
+/* Set the start value of the sum, in n outputs of the chunk's rows. */
 static void begin(const struct moe_job *j, int c0, int n)
 {
 	const size_t h = (size_t)j->x->hidden;

@@ -13,14 +13,14 @@
 
 enum { IDS_MAX = 1024 };
 
-/* By system call: its library is not needed for one call. */
+/* A direct system call: one call does not justify linking libnuma. */
 static int bind_pages(void *p, size_t bytes, const int *ids, int n_ids)
 {
 	unsigned long mask[IDS_MAX / (8 * sizeof(unsigned long))] = {0};
 	const int bits = 8 * (int)sizeof *mask;
 	for (int i = 0; i < n_ids; i++)
 		mask[ids[i] / bits] |= 1ul << ids[i] % bits;
-	/* Preferred, not required: a node that is full is no reason to fail. */
+	/* Preferred, not required: a full node is no reason to fail. */
 	return syscall(SYS_mbind, p, bytes, n_ids > 1 ? MPOL_INTERLEAVE : MPOL_PREFERRED, mask,
 		       (unsigned long)IDS_MAX, MPOL_MF_MOVE)
 		       ? -errno
@@ -37,7 +37,7 @@ void cpu_nodes_read(const cpu_set_t *mask, int n_threads, struct cpu_nodes *out)
 	for (int id = 0; id < IDS_MAX && out->n < NODES_MAX; id++) {
 		cpu_set_t *set = &out->cpus[out->n];
 		if (!cpus_of_node(cpu_nodes_root, id, set))
-			continue; /* their numbers may have gaps */
+			continue; /* node numbers may have gaps */
 		CPU_AND(set, set, mask);
 		if (!CPU_COUNT(set))
 			continue;
@@ -51,7 +51,7 @@ void cpu_nodes_read(const cpu_set_t *mask, int n_threads, struct cpu_nodes *out)
 		return;
 	}
 	for (int i = 0; i < out->n; i++) {
-		const int least = i, most = n_threads - (out->n - i); /* each node has one */
+		const int least = i, most = n_threads - (out->n - i); /* each node has at least one thread */
 		int t = (int)((int64_t)n_threads * before / all);
 		t = t < least ? least : t > most ? most : t;
 		out->thread0[i] = i && t <= out->thread0[i - 1] ? out->thread0[i - 1] + 1 : t;
@@ -65,7 +65,7 @@ int cpu_nodes_task(const struct cpu_nodes *nodes, int i, int n)
 	return (int)((int64_t)n * nodes->thread0[i] / nodes->thread0[nodes->n]);
 }
 
-/* Of whole pages: one that two areas share goes with the second. */
+/* Bind whole pages.  A page that two areas share is bound by the later call. */
 static void bind_area(const struct cpu_nodes *nodes, char *from, char *to, const int *ids, int n_ids)
 {
 	static atomic_bool told;

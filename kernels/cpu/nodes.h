@@ -1,12 +1,13 @@
-/* nodes.h - one worker over several NUMA nodes: which threads run on which node, and memory on the node that
- * reads it.
+/* nodes.h - one worker over several NUMA nodes: which threads run on which node, and how memory is placed on
+ * the node that reads it.
  *
  *     threads   0 .. 63 on node 0        64 .. 127 on node 1          (2 x 64 cores)
  *     tasks     [---- node 0's run ----][---- node 1's run ----]     as par.c deals them: consecutive
  *     weights   blocks of those tasks    blocks of those tasks        bound there (mbind)
- *     K and V   pages in turns: a task of attention reads from all nodes, each from its own memory bus
+ *     K and V   pages interleaved: a task of attention reads from all nodes, over all memory buses
  *
- * A thread that is done helps those of its node first.  Nothing of it shows in the bits. */
+ * A thread without work first helps the threads of its own node.  None of this changes a bit of the
+ * results. */
 #ifndef QUERN_KERNELS_CPU_NODES_H
 #define QUERN_KERNELS_CPU_NODES_H
 
@@ -17,27 +18,28 @@ enum { NODES_MAX = 16 };
 
 struct cpu_nodes {
 	int n;
-	int id[NODES_MAX];          /* of the system */
-	cpu_set_t cpus[NODES_MAX];  /* of them, those that this process may use */
+	int id[NODES_MAX];          /* the system's numbers of the nodes */
+	cpu_set_t cpus[NODES_MAX];  /* CPUs of each node that this process may use */
 	int thread0[NODES_MAX + 1]; /* threads thread0[i] .. thread0[i + 1] - 1 run on node i; at least one */
-	/* Has the pages of an area on the nodes `ids`: on that one, or on several in turns.  0 or -errno. */
+	/* Place the pages of an area on the nodes `ids`: on a single node, or interleaved over several.  0 or
+	 * -errno. */
 	int (*bind)(void *p, size_t bytes, const int *ids, int n_ids);
 };
 
-/* Of tests: a directory that holds sys/devices/system, and what is called instead of mbind. */
+/* For tests: a directory that holds sys/devices/system, and a function called instead of mbind. */
 extern const char *cpu_nodes_root;
 extern int (*cpu_nodes_bind)(void *p, size_t bytes, const int *ids, int n_ids);
 
-/* The nodes in the mask, threads divided in proportion to their processors.  out->n is 1 where there is one
+/* Find the nodes in the mask, and divide the threads in proportion to their processors.  out->n is 1 with one
  * node, or fewer threads than nodes. */
 void cpu_nodes_read(const cpu_set_t *mask, int n_threads, struct cpu_nodes *out);
-/* The first of n tasks that threads of node i have (i = nodes->n: n). */
+/* Return the first of n tasks that node i's threads have (i = nodes->n: n). */
 int cpu_nodes_task(const struct cpu_nodes *nodes, int i, int n);
-/* Those of [p, p + bytes) that consist of `each` bytes per task, tasks first .. first + n - 1 of `all`; what
- * is behind the last belongs to it.  nodes NULL: nothing. */
+/* Place [p, p + bytes), `each` bytes per task, on the nodes of its tasks: first .. first + n - 1 of `all`.
+ * Bytes after the last task belong to it.  nodes NULL: do nothing. */
 void cpu_nodes_place(const struct cpu_nodes *nodes, void *p, size_t bytes, size_t each, int first, int n,
 		     int all);
-/* Pages in turns on all nodes. */
+/* Interleave the pages over all nodes. */
 void cpu_nodes_spread(const struct cpu_nodes *nodes, void *p, size_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* operand.c - what linear layers read: floats, the bytes and scales of dot.h, or the values of bf16.h. */
+/* operand.c - the operands of linear layers: floats, the bytes and scales of dot.h, or the values of
+ * bf16.h. */
 #include "kernels/cpu/cpu.h"
 
 #include <string.h>
@@ -53,7 +54,7 @@ void cpu_quantize_row(const struct kern_dev *d, void *out, const float *x, int k
 void cpu_quantize_piece(const struct kern_dev *d, void *row, const float *x, int k, int k0, int n)
 {
 	if (d->bf16) {
-		/* Values lie in their order but within fours, so a piece is a row of its own. */
+		/* Values are in order, except within groups of four, so a chunk is converted like a row. */
 		const size_t value = d->bf16->floats ? 4 : 2;
 		cpu_bf16_round(d->bf16, (unsigned char *)row + (size_t)k0 * value, x, n);
 		return;
@@ -66,7 +67,7 @@ void cpu_quantize_piece(const struct kern_dev *d, void *row, const float *x, int
 struct rows {
 	struct kern_dev *dev;
 	int k;
-	bool dots;  /* those of dot.h */
+	bool dots;  /* operands of dot.h in any mode */
 	size_t row; /* bytes */
 	unsigned char *out;
 	const float *x;

@@ -1,4 +1,4 @@
-/* pack.c - weights as stored to weights as the inner kernels read them (isa.h draws both ends). */
+/* pack.c - packs stored weights into the layout that the inner kernels read (drawn in isa.h). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/nodes.h"
 #include "kernels/cpu/pack.h"
@@ -43,13 +43,14 @@ struct pack_job {
 	const struct kern_linear_src *src;
 	const struct kern_linear_part *from;
 	const struct cpu_part *to;
-	const struct codes *codes; /* of a quantized part */
+	const struct codes *codes; /* the codes of a quantized part, else NULL */
 	const struct cpu_bf16 *bf16;
 	const struct cpu_isa *isa;
-	atomic_int *refused; /* 1 + an output with a scale or zero that the layout does not hold; 0: none */
+	atomic_int *refused; /* 1 + an output with a scale or zero that the layout cannot hold; 0: none */
 };
 
-/* The first row of block b in floats as they are packed; *tmp: rows made for it out of codes, to be freed. */
+/* Return the first row of block b in floats, for packing. *tmp: rows made from codes, to be freed by the
+ * caller. */
 static const unsigned char *block_rows(const struct pack_job *j, int b, enum kern_dtype *dtype, float **tmp)
 {
 	const int n0 = b * BLOCK_N, n = j->to->n - n0 < BLOCK_N ? j->to->n - n0 : BLOCK_N;
@@ -64,7 +65,8 @@ static const unsigned char *block_rows(const struct pack_job *j, int b, enum ker
 	return (const unsigned char *)*tmp;
 }
 
-/* The largest zero of a group: mode bf16 takes a code of 4 bits less its zero from a table of -16 to 15. */
+/* Return the largest allowed zero of a group.  Mode bf16 looks up a 4-bit code minus its zero in a table of
+ * -16 to 15. */
 static int zero_max(bool bf16, int bits)
 {
 	return bf16 && bits == 4 ? 16 : 255;
@@ -87,7 +89,7 @@ static void pack_rows_free(struct pack_rows *r)
 	free(r->dmin);
 }
 
-/* Whether n scales, or minimums, are within a head's range. */
+/* Return true if n scales, or minimums, are within a head's range. */
 static bool within(const int16_t *scale, size_t n, int least, int most)
 {
 	int16_t low = 0, high = 0;
@@ -98,8 +100,8 @@ static bool within(const int16_t *scale, size_t n, int least, int most)
 	return low >= least && high <= most;
 }
 
-/* d and dmin of an output's super-groups as F16, and whether the scales of its groups (and minimums) fit the
- * heads. */
+/* Convert d and dmin of an output's super-groups to F16; true if that is exact, and its groups' scales (and
+ * minimums) fit the heads. */
 static bool supers_fit(const struct codes *c, const struct pack_rows *p, size_t row)
 {
 	const struct code_rows *r = &p->r;
@@ -120,7 +122,8 @@ static bool group_fits(const struct cpu_part *p, const struct codes *c, const st
 	       zero <= zero_max(p->bf16, p->codes.bits);
 }
 
-/* The halves of n outputs: the first of them with a scale or zero that the heads do not hold, or -1. */
+/* Make the F16 values of n outputs.  Returns the first output with a scale or zero that the heads cannot
+ * hold, or -1. */
 static int make_halves(const struct cpu_part *p, const struct codes *c, const struct pack_rows *r, int n)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c), per = c->super / c->group;
@@ -148,7 +151,7 @@ static void pack_dense_block(const struct pack_job *j, int b, unsigned char *out
 	const size_t es = dtype_bytes(dtype), k = (size_t)j->src->k;
 	const size_t stride = (size_t)cpu_part_tiles(j->to, b) * LANES_N * es;
 	int cols = j->to->n - b * BLOCK_N < BLOCK_N ? j->to->n - b * BLOCK_N : BLOCK_N;
-	/* 64 k's at a time, so that the output lines are written while they are near. */
+	/* 64 k's at a time, so that the output lines stay in a near cache while they are written. */
 	for (size_t k0 = 0; k0 < k; k0 += 64) {
 		const size_t k1 = k0 + 64 < k ? k0 + 64 : k;
 		cpu_pack_turn(rows + k0 * es, k * es, cols, (int)(k1 - k0), (int)es, out + k0 * stride,
@@ -208,7 +211,7 @@ static void pack_task(void *arg, int task, int thread)
 		pack_dense_block(j, task, out);
 }
 
-/* In the layout of AWQ, which the F32 kernels read too. */
+/* Return true if codes fit the layout of AWQ, which F32 kernels read too. */
 static bool is_awq_like(const struct codes *c)
 {
 	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == CODES_F16;
@@ -223,8 +226,8 @@ static int check_codes(const char *name, const struct codes *c, int n, int k, ch
 	return 0;
 }
 
-/* Whether codes are floats of 8 bits: sign, 4 bits of exponent with a bias of 7, 3 of mantissa; NaN is all
- * ones (arXiv:2209.05433). */
+/* Return true if codes are E4M3 floats: sign, 4 bits of exponent with a bias of 7, 3 bits of mantissa; NaN is
+ * all ones (arXiv:2209.05433). */
 static bool is_e4m3(const struct codes *c)
 {
 	if (!c->table || c->bits != 8 || c->zero != 0 || c->minimums)
@@ -238,11 +241,11 @@ static bool is_e4m3(const struct codes *c)
 	return true;
 }
 
-/* Whether the mode's kernels read codes as they are: others become floats. */
+/* Return true if the mode's kernels read these codes.  Others become floats. */
 static bool takes_codes(const struct kern_dev *d, const struct codes *c)
 {
 	const bool whole = c->group >= c->k;
-	if (!c->perm && is_e4m3(c)) /* where they would become F32 */
+	if (!c->perm && is_e4m3(c)) /* kept where they would become F32 */
 		return d->args.compute == KERN_COMPUTE_F32 || d->args.compute == KERN_COMPUTE_INT16;
 	if (c->table || c->perm || (!is_awq_like(c) && !c->minimums && c->zero < 0))
 		return false;
@@ -253,10 +256,10 @@ static bool takes_codes(const struct kern_dev *d, const struct codes *c)
 	return !cpu_is_integer(d) || whole || c->group % ACT_SUM == 0;
 }
 
-/* ---- forms that kernels do not read, as others that they do ---- */
+/* ---- codes that kernels cannot read, converted to codes that they can ---- */
 
-/* Of a table of whole numbers its values + 128, and zeros of groups with a scale that is not F16 as minimums:
- * s (q - z) = s q - s z. */
+/* Convert codes as read.  A table of whole numbers: code = value + 128.  Zeros per group that the layout of
+ * AWQ cannot hold become minimums: s (q - z) = s q - s z. */
 static void read_plain(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const struct codes *from = c->from[0];
@@ -300,7 +303,7 @@ static void make_plain(const struct kern_dev *d, struct codes *c, const struct c
 	c->from[1] = d->isa;
 }
 
-/* ---- inputs in an order of their own ---- */
+/* ---- permuted inputs ---- */
 
 static void read_as_ordered(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
@@ -308,7 +311,7 @@ static void read_as_ordered(const struct codes *c, int n0, int n1, const struct 
 	from->read(from, n0, n1, out);
 }
 
-/* Codes of inputs that are those of a row in the order of from->perm. */
+/* Return the codes without their permutation, for rows in the order of from->perm. */
 static void make_ordered(struct codes *c, const struct codes *from)
 {
 	*c = *from;
@@ -317,7 +320,7 @@ static void make_ordered(struct codes *c, const struct codes *from)
 	c->from[0] = from;
 }
 
-/* Whether all parts are codes that the mode's kernels read, with their inputs in one order. */
+/* Return true if all parts are codes that the mode's kernels read, with one order of inputs. */
 static bool has_order(const struct kern_linear *w, const struct kern_linear_src *src)
 {
 	const struct codes *first = src->parts[0].w;
@@ -339,7 +342,7 @@ static bool has_order(const struct kern_linear *w, const struct kern_linear_src 
 
 /* ---- load ---- */
 
-/* Each of k inputs once. */
+/* Return true if perm is a permutation. */
 static bool is_order(const int32_t *perm, int k)
 {
 	bool *has = xcalloc((size_t)k, sizeof *has), ok = true;
@@ -376,7 +379,7 @@ static int check_part(const struct kern_linear_src *src, int i, char *why, size_
 	return 0;
 }
 
-/* Whether a part in floats is kept in INT8. */
+/* Return true if a part in floats is stored in INT8. */
 static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *src)
 {
 	const struct kern_open_args *a = &w->dev->args;
@@ -386,7 +389,8 @@ static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *s
 	return int8 && !w->as_stored && !w->exact;
 }
 
-/* How a part is kept: its codes into *c, or c->read NULL for floats.  ordered: borrowed for c's life. */
+/* Decide how a part is stored: its codes in *c, or c->read NULL for floats.  ordered: memory that c
+ * borrows. */
 static int part_codes(struct codes *c, struct codes *ordered, const struct kern_linear *w,
 		      const struct kern_linear_src *src, int i, char *why, size_t why_n)
 {
@@ -402,7 +406,7 @@ static int part_codes(struct codes *c, struct codes *ordered, const struct kern_
 			make_ordered(ordered, p->w);
 		make_plain(w->dev, c, w->order ? ordered : p->w);
 		if (!w->as_stored && !takes_codes(w->dev, c) &&
-		    to_int8(w, src)) /* as floats are in this mode */
+		    to_int8(w, src)) /* quantized like floats in this mode */
 			codes_again(c, p->w);
 	} else {
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
@@ -442,7 +446,7 @@ static struct cpu_codes codes_layout(const struct codes *c, bool dots, bool bf16
 	};
 }
 
-/* Sizes and memory of a part; the weights follow. */
+/* Set the sizes of a part and allocate it; weights are packed later. */
 static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
 		     int i, const struct codes *c, char *why, size_t why_n)
 {
@@ -456,7 +460,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 		q->dtype = KERN_F32;
 	} else if (c->read) {
 		q->dtype = is_awq_like(c) ? KERN_AWQ4 : KERN_CODES;
-		q->dots = to_dots && !c->table; /* floats of 8 bits are multiplied as floats */
+		q->dots = to_dots && !c->table; /* E4M3 is multiplied as floats */
 		q->codes = codes_layout(c, q->dots, q->bf16);
 	}
 	q->n_blocks = (p->n + BLOCK_N - 1) / BLOCK_N;
@@ -479,8 +483,8 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	return 0;
 }
 
-/* Blocks on the nodes that have the tasks of them (linear.c): those of a layer's parts one after
- * another; of gate and up side by side. */
+/* Place blocks on the NUMA nodes of the threads that have their tasks (linear.c).  The blocks of a layer's
+ * parts follow one another; those of gate and up share tasks. */
 static void place_part(const struct kern_linear *w, const struct kern_linear_src *src, int part)
 {
 	const struct cpu_part *q = &w->parts[part];
@@ -569,7 +573,7 @@ bool cpu_head_gives_rows(const struct kern_dev *d, const struct codes *c)
 	return !d->bf16 && cpu_codes_give_rows(d, c) && takes_codes(d, &plain);
 }
 
-/* Input i of a group in one lane of its lines, step bytes apart. */
+/* Return the code of input i of a group, in one lane of its lines. */
 static int code_at(int bits, const unsigned char *line, size_t step, int i)
 {
 	const int round = i / 16 * 3, r = i % 16;
@@ -581,9 +585,9 @@ static int code_at(int bits, const unsigned char *line, size_t step, int i)
 	return low | (line[(size_t)(round + 2) * step + (size_t)(r % 4)] >> r / 4 * 2 & 3) << 4;
 }
 
-/* What the heads say of a group of one output. */
+/* Values in the heads for a group of one output. */
 struct group_head {
-	float d, dmin; /* of its super-group */
+	float d, dmin; /* floats of the super-group */
 	float scale, min;
 	int zero;
 };
@@ -607,7 +611,7 @@ static void read_head(const struct cpu_codes *c, const unsigned char *head, size
 	}
 }
 
-/* The values of one output as codes_floats() has them. */
+/* Convert the codes of one output to floats, as codes_floats() does. */
 static void unpack_codes(const struct cpu_codes *c, const unsigned char *in, int tiles, int n, int k,
 			 float *out)
 {

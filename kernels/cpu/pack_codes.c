@@ -1,12 +1,11 @@
-/* pack_codes.c - heads and lines of codes.
+/* pack_codes.c - packs the heads and lines of codes.
  *
- * A line has a word of each of 16 outputs, and their codes lie in rows: four rows of 16 codes become words,
- * which are turned and stored side by side.
+ * A line has a word of each of 16 outputs, but codes are read in rows, one per output.  Four rows of 16 codes
+ * become words, which are transposed and stored.
  *
  *     row n      | 0 .. 15 |        4 bits: words 0 .. 7, 8 .. 15        lines   | n | n+1 | n+2 | n+3 |
  *     row n + 1  | 0 .. 15 |   ->   8 bits: words 0 .. 3, ..., 12 .. 15     ->   | n | n+1 | n+2 | n+3 |
- *     ...
- */
+ *     ... */
 #include "kernels/cpu/pack.h"
 
 #include <string.h>
@@ -19,7 +18,7 @@ size_t cpu_pack_group_bytes(const struct cpu_codes *c, int len)
 
 /* ---- heads ---- */
 
-/* d and dmin of super-group s of 16 outputs or fewer from row0 on. */
+/* Pack d and dmin of super-group s, for at most 16 outputs from row0 on. */
 static void pack_super(const struct codes *c, const struct pack_rows *r, int s, int row0, int rows,
 		       unsigned char *head)
 {
@@ -31,7 +30,7 @@ static void pack_super(const struct codes *c, const struct pack_rows *r, int s, 
 	}
 }
 
-/* The head of F32 scales (and minimums) of group g. */
+/* Pack the head of F32 scales (and minimums) of group g. */
 static void pack_floats(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int g,
 			int row0, int rows, unsigned char *head)
 {
@@ -47,7 +46,7 @@ static void pack_floats(const struct cpu_codes *p, const struct codes *c, const 
 	}
 }
 
-/* Scales and offsets of group g. */
+/* Pack the scales and offsets of group g. */
 static void pack_head(const struct cpu_codes *p, const struct codes *c, const struct pack_rows *r, int g,
 		      int row0, int rows, unsigned char *head)
 {
@@ -78,13 +77,13 @@ static uint64_t eight(const uint8_t *code)
 	return v;
 }
 
-/* Of eight bytes 0 to 3 and, `at` bits further up, 4 to 7. */
+/* Combine eight bytes: bytes 0 to 3 and, `at` bits further up, bytes 4 to 7. */
 static uint32_t halves_of(uint64_t v, int at)
 {
 	return (uint32_t)(v | v >> (32 - at));
 }
 
-/* A word of one output of each line of a round of codes, the lines step bytes apart. */
+/* Store one output's word in each line of a round of codes; lines are step bytes apart. */
 static inline void pack_round(const int bits, const uint8_t *code, unsigned char *line, size_t step)
 {
 	if (bits == 8) {
@@ -117,12 +116,12 @@ static inline void pack_row(const int bits, const uint8_t *code, int len, unsign
 
 /* ---- sixteen outputs at once ---- */
 
-enum { PIECE = 16 }; /* codes of a row */
+enum { PIECE = 16 }; /* codes of a row at a time */
 
 typedef uint64_t longs __attribute__((vector_size(16)));
 typedef uint32_t words __attribute__((vector_size(16)));
 
-/* Codes of a row from `code` on, of which only the bits of mask are there. */
+/* Load codes of a row from `code` on, keeping only the bits of mask. */
 static inline longs piece(const uint8_t *code, int mask)
 {
 	longs v;
@@ -135,7 +134,7 @@ static inline void put(unsigned char *line, words v)
 	memcpy(line, &v, sizeof v);
 }
 
-/* The lower words of the halves of four rows: those of the first halves, then those of the second. */
+/* Collect the lower word of each half of four rows: out[0] from the first halves, out[1] from the second. */
 static inline void halves(const longs v[4], words out[2])
 {
 	const words a = __builtin_shufflevector((words)v[0], (words)v[1], 0, 2, 4, 6);
@@ -144,7 +143,7 @@ static inline void halves(const longs v[4], words out[2])
 	out[1] = __builtin_shufflevector(a, b, 1, 3, 5, 7);
 }
 
-/* Four rows of a piece, k codes apart, to their words of its lines. */
+/* Pack 16 codes of four rows, k codes apart, to their words of the lines. */
 static inline void four_rows(const int bits, const uint8_t *code, size_t k, unsigned char *line, size_t step)
 {
 	longs low[4], high[4];
@@ -166,7 +165,7 @@ static inline void four_rows(const int bits, const uint8_t *code, size_t k, unsi
 	put(line + 2 * step, pairs[0] | pairs[1] << 4);
 }
 
-/* Four rows of four words, k bytes apart, to four lines. */
+/* Transpose four rows of four words, k bytes apart, to four lines. */
 static inline void turn_words(const uint8_t *code, size_t k, unsigned char *line, size_t step)
 {
 	const words v0 = (words)piece(code, 255), v1 = (words)piece(code + k, 255),
@@ -181,7 +180,7 @@ static inline void turn_words(const uint8_t *code, size_t k, unsigned char *line
 	put(line + 3 * step, __builtin_shufflevector(c, d, 2, 3, 6, 7));
 }
 
-/* len: a multiple of PIECE. */
+/* Pack 16 outputs.  len: a multiple of PIECE. */
 static inline void pack_tile(const int bits, const uint8_t *code, size_t k, int len, unsigned char *line,
 			     size_t step)
 {
@@ -209,7 +208,7 @@ static inline bytes zip_high(bytes a, bytes b)
 	return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* Sixteen rows of a piece to its columns. */
+/* Transpose 16 codes of sixteen rows to columns. */
 static void turn_piece(const uint8_t *code, size_t k, unsigned char *line, size_t step)
 {
 	bytes v[LANES_N], to[LANES_N];
@@ -239,7 +238,7 @@ static void pack_e4m3(const uint8_t *code, size_t k, int len, int rows, unsigned
 
 /* ---- blocks ---- */
 
-/* The lines of a group, step bytes apart: len inputs from k0 on. */
+/* Pack the lines of a group, step bytes apart: len inputs from k0 on. */
 static void pack_lines(const struct cpu_codes *p, const struct codes *c, const struct code_rows *r, int k0,
 		       int len, int row0, int rows, unsigned char *lines, size_t step)
 {
@@ -294,7 +293,7 @@ void cpu_pack_codes(const struct cpu_codes *p, const struct codes *c, const stru
 
 typedef uint16_t shorts __attribute__((vector_size(16)));
 
-/* 8 rows of 8 values of 2 bytes. */
+/* Transpose 8 rows of 8 values of 2 bytes. */
 static void turn_shorts(const unsigned char *row, size_t row_step, unsigned char *out, size_t column_step)
 {
 	shorts v[8], to[8];

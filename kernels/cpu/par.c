@@ -1,19 +1,20 @@
 /* par.c - the device's threads.
  *
- * The tasks of a job are dealt out in advance, a run of consecutive ones to each thread, so that a thread
- * reads one long stretch of the weights, the same in every step.  A thread takes its own from the front;
- * one that has none left takes from the back of another's.  The caller waits only for tasks that a helper has
- * begun: a helper that the system does not let run (this machine is shared with a controller, and with
- * others) costs nothing, where a barrier would wait a time slice for it.  A helper that finds nothing spins
- * for a bounded time, then sleeps.  (OpenMP's barrier was measured at 12 ms a call on two busy cores, where
- * the work itself takes 0.2 ms.)
+ * The tasks of a job are divided in advance.  Each thread gets a run of consecutive tasks, so that it reads
+ * one long stretch of the weights, the same in every step.  A thread takes its own tasks from the front; when
+ * none is left, it takes tasks from the back of another thread's run.  The caller waits only for tasks that a
+ * helper has begun.  A helper that the system does not schedule therefore costs nothing, where a barrier
+ * would wait a time slice for it (the machine is shared with a controller and other programs).  A helper
+ * without work spins for a bounded time, then sleeps.  (OpenMP's barrier was measured at 12 ms a call on two
+ * busy cores, where the work itself takes 0.2 ms.)
  *
  *   run of a thread:    generation (24 bits) | next task (20) | end (20)
  *
- * A claim is a compare-and-swap of the whole word, so that it fails when the job that the thread has read is
- * over: then all runs of its generation are empty.  What else a thread's lane says of a job is written before
- * the run, and while the run of the generation before is empty; a helper reads it before it claims.  Lanes
- * are lines of their own: a job is handed over, and handed back, by one line that moves between two cores. */
+ * A claim is a compare-and-swap of the whole word.  It fails if the job that the thread has read has
+ * finished, since all runs of that generation are then empty.  The other fields of a thread's lane are
+ * written before the run, while the run of the previous generation is empty; a helper reads them before it
+ * claims.  Each lane has its own cache lines: a job is handed over, and back, by one line that moves between
+ * two cores. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/nodes.h"
 
@@ -28,20 +29,22 @@
 #include "base/err.h"
 
 enum {
-	WORK_WORTH_SHARING = 16384, /* about 5 us of one core: handing it over costs as much */
-	SPIN_US = 50,               /* the gap between two operations of a step is shorter */
+	WORK_WORTH_SHARING = 16384, /* about 5 us of one core, which is the cost of sharing it */
+	SPIN_US = 50,               /* longer than the gap between two operations of a step */
 	TASK_BITS = 20,
 	TASKS_MAX = 1 << TASK_BITS,
 	GENERATION_MASK = (1 << 24) - 1,
-	GENERATION_FIRST = GENERATION_MASK - 1000, /* it comes round in every process: no surprise then */
+	GENERATION_FIRST = GENERATION_MASK - 1000, /* early wrap in every process, so that it is well
+						      tested */
 };
 
-/* What one thread is to do, and has done. */
+/* The tasks of one thread, and how many it has finished. */
 struct lane {
 	_Alignas(64) _Atomic uint64_t run;
 	_Atomic(cpu_fn *) fn;
 	_Atomic(void *) arg;
-	_Alignas(64) _Atomic uint64_t done; /* generation << 32 | tasks of it that this thread has finished */
+	_Alignas(64) _Atomic uint64_t done; /* generation << 32 | tasks of that generation that this thread
+					       has finished */
 };
 
 struct helper {
@@ -56,12 +59,12 @@ struct cpu_pool {
 	_Atomic bool caller_sleeps;
 	_Atomic bool quit;
 	pthread_mutex_t lock;
-	pthread_cond_t work;     /* a job is on offer, or quit */
-	pthread_cond_t finished; /* a helper has no more to do */
-	uint32_t generation;     /* of the last job; the caller's */
+	pthread_cond_t work;     /* signals that a job is available, or quit */
+	pthread_cond_t finished; /* signals that a helper has no tasks left */
+	uint32_t generation;     /* generation of the last job; the caller's */
 	int n_threads, n_helpers;
 	struct helper *helpers;
-	const struct cpu_nodes *nodes; /* NULL: one */
+	const struct cpu_nodes *nodes; /* NULL: one node */
 };
 
 static uint64_t run_word(uint32_t generation, int next, int end)
@@ -74,7 +77,7 @@ static uint32_t generation_of(uint64_t run)
 	return (uint32_t)(run >> 2 * TASK_BITS);
 }
 
-/* A task of a thread's run, from its front or its back; -1 where none is left of that generation. */
+/* Claim a task of a thread's run, from its front or back; -1 if none of that generation is left. */
 static int claim(struct lane *l, uint32_t generation, bool front)
 {
 	uint64_t run = atomic_load(&l->run);
@@ -87,7 +90,7 @@ static int claim(struct lane *l, uint32_t generation, bool front)
 	}
 }
 
-/* The i-th thread that a thread takes tasks of: itself, those of its node, all others. */
+/* Return the i-th thread from which a thread takes tasks: itself, its node's threads, then all others. */
 static int helped(const struct cpu_pool *p, int thread, int i)
 {
 	int first = 0, n = p->n_threads;
@@ -99,7 +102,7 @@ static int helped(const struct cpu_pool *p, int thread, int i)
 	return i < n ? first + (thread - first + i) % n : (first + i) % p->n_threads;
 }
 
-/* All that is left to do of a job: the thread's own run, then what others have not begun. */
+/* Run all tasks of a job that are left: the thread's own run, then tasks that others have not begun. */
 static void work_on(struct cpu_pool *p, uint32_t generation, int thread)
 {
 	struct lane *own = &p->lanes[thread];
@@ -192,7 +195,7 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->finished, NULL);
 	p->helpers = xcalloc((size_t)n_threads, sizeof *p->helpers);
-	/* Signals are for the threads that expect them. */
+	/* Only threads that expect signals receive them. */
 	sigset_t all, was;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
@@ -221,7 +224,7 @@ void cpu_pool_place(struct cpu_pool *p, const struct cpu_nodes *nodes)
 	p->nodes = nodes;
 	for (int k = 0; k < nodes->n; k++)
 		for (int t = nodes->thread0[k]; t < nodes->thread0[k + 1]; t++)
-			if (t) /* a thread that cannot be bound computes the same elsewhere */
+			if (t) /* a thread that cannot be bound computes the same on another node */
 				(void)pthread_setaffinity_np(p->helpers[t - 1].thread, sizeof nodes->cpus[k],
 							     &nodes->cpus[k]);
 }

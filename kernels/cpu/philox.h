@@ -1,6 +1,6 @@
-/* philox.h - Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw,
- * "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).  No state: the same key and counter
- * give the same four words on every device. */
+/* philox.h - Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3" (SC 2011).
+ * It has no state: the same key and counter give the same four words on every device. */
 #ifndef QUERN_KERNELS_CPU_PHILOX_H
 #define QUERN_KERNELS_CPU_PHILOX_H
 
@@ -15,7 +15,7 @@ static inline void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint
 		c1 = (uint32_t)b;
 		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
 		c3 = (uint32_t)a;
-		k0 += 0x9E3779B9u; /* the golden ratio, and the square root of 3 less 1 */
+		k0 += 0x9E3779B9u; /* the golden ratio, and the square root of 3 minus 1 */
 		k1 += 0xBB67AE85u;
 	}
 	out[0] = c0;
@@ -24,7 +24,7 @@ static inline void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint
 	out[3] = c3;
 }
 
-/* 64 uniform bits for one position of one output of a job. */
+/* Return 64 uniform bits for one position of one output of a job. */
 static inline uint64_t philox_bits(uint64_t seed, uint32_t index, uint32_t position)
 {
 	const uint32_t ctr[4] = {index, position, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -33,7 +33,7 @@ static inline uint64_t philox_bits(uint64_t seed, uint32_t index, uint32_t posit
 	return (uint64_t)r[0] << 32 | r[1];
 }
 
-/* The other 64 bits of the same call: for a decision beside the draw. */
+/* Return the other 64 bits of the same call, for a decision other than the draw. */
 static inline uint64_t philox_more(uint64_t seed, uint32_t index, uint32_t position)
 {
 	const uint32_t ctr[4] = {index, position, 0, 0}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

@@ -14,13 +14,13 @@
 #include "kernels/cpu/cpu.h"
 
 enum {
-	READ_CHUNK = 256 << 10, /* bytes between two looks at the clock */
-	TURNS = 2000,           /* of an arithmetic loop, likewise */
+	READ_CHUNK = 256 << 10, /* bytes read between two reads of the clock */
+	TURNS = 2000,           /* turns of an arithmetic loop between two such reads */
 	L2_PART = 2,            /* PROBE_READ_L2 reads 1/L2_PART of the cache */
 };
 #define AREA_LEAST ((size_t)1 << 30)
 
-/* ---- the loops: n turns, nothing in memory but what they read ---- */
+/* ---- the loops: n turns that touch no memory except the data they read ---- */
 
 typedef void turns_fn(long n);
 
@@ -32,7 +32,7 @@ typedef void turns_fn(long n);
 #define STEP(op, r, i)          op " %%" r "14, %%" r "15, %%" r #i "\n\t"
 #define FOUR(op, r, a, b, c, d) STEP(op, r, a) STEP(op, r, b) STEP(op, r, c) STEP(op, r, d)
 #define TWELVE(op, r)           FOUR(op, r, 0, 1, 2, 3) FOUR(op, r, 4, 5, 6, 7) FOUR(op, r, 8, 9, 10, 11)
-/* vzeroall clears the accumulators, too; 1.0 as bytes and as BF16 is a usual value. */
+/* vzeroall also clears the accumulators.  1.0 is an ordinary value also as bytes and as BF16. */
 #define LOOP(body, r)                                                                                        \
 	__asm__ volatile("vzeroall\n\t"                                                                      \
 			 "vbroadcastss %1, %%" r "14\n\t"                                                    \
@@ -72,7 +72,7 @@ static void vnni_512(long n)
 	LOOP(TWELVE("vpdpbusd", "zmm"), "zmm");
 }
 
-/* A dot product of 32 bytes without VNNI, six side by side. */
+/* Dot products of 32 bytes without VNNI, six independent ones. */
 #define MADD(i, t)                                                                                           \
 	"vpmaddubsw %%ymm14, %%ymm15, %%ymm" #t "\n\t"                                                       \
 	"vpmaddwd %%ymm14, %%ymm" #t ", %%ymm" #t "\n\t"                                                     \
@@ -82,7 +82,7 @@ static void madd_256(long n)
 	LOOP(MADD(0, 6) MADD(1, 7) MADD(2, 8) MADD(3, 9) MADD(4, 10) MADD(5, 11), "ymm");
 }
 
-/* All eight tiles are 16 rows of 64 bytes; six accumulate. */
+/* All eight tiles have 16 rows of 64 bytes; six accumulate. */
 static const struct {
 	uint8_t palette, start_row, reserved[14];
 	uint16_t bytes[16];
@@ -110,7 +110,7 @@ static void amx_bf16(long n)
 	TILE_LOOP("tdpbf16ps");
 }
 
-/* Loads alone, 256 bytes a turn. */
+/* Only loads, 256 bytes a turn. */
 #define LOAD(load, r, i, at) load " " at "(%0), %%" r #i "\n\t"
 #define READ(body, leave)                                                                                    \
 	__asm__ volatile("1:\n\t" body "add $256, %0\n\t"                                                    \
@@ -164,7 +164,7 @@ static bool has_vnni(void)
 
 static bool has_amx(void)
 {
-	return cpu_dot_amx() != NULL; /* the system has granted the tiles, too */
+	return cpu_dot_amx() != NULL; /* true only if the system has granted the tiles */
 }
 
 static bool has_amx_bf16(void)
@@ -175,7 +175,7 @@ static bool has_amx_bf16(void)
 static const struct loop {
 	bool (*has)(void);
 	turns_fn *run;
-	double ops; /* of a turn */
+	double ops; /* operations of a turn */
 } loops[PROBE_KINDS] = {
 	[PROBE_BF16] = {has_bf16, bf16_512, STEPS * 16 * 4},
 	[PROBE_BF16_AMX] = {has_amx_bf16, amx_bf16, TILE_STEPS * 16 * 16 * 64},
@@ -217,7 +217,7 @@ static void read_plain(const char *p, const char *end)
 		memcpy(&v, p, sizeof v);
 		s += v;
 	}
-	__asm__ volatile("" ::"r"(s)); /* used */
+	__asm__ volatile("" ::"r"(s)); /* keeps the sum alive */
 }
 
 static void read_bytes(const char *p, size_t n)
@@ -241,21 +241,21 @@ static void read_bytes(const char *p, size_t n)
 struct runner {
 	struct probe *probe;
 	pthread_t thread;
-	const char *from; /* its part of the area */
+	const char *from; /* its share of the area */
 	size_t bytes;
-	size_t at; /* where the next pass goes on */
+	size_t at; /* offset at which the next pass continues */
 	double rate;
 };
 
 struct probe {
 	char *area;
 	size_t bytes;
-	size_t l2; /* bytes that PROBE_READ_L2 reads again and again */
+	size_t l2; /* bytes that PROBE_READ_L2 reads repeatedly */
 	int n_threads;
 	struct runner *runners; /* [n_threads] */
-	enum probe_kind kind;   /* of the pass: */
+	enum probe_kind kind;   /* kind of the pass; ns: its length */
 	int64_t ns;
-	_Atomic int missing; /* threads that have not come yet: all begin together */
+	_Atomic int missing; /* threads that have not started yet; all begin together */
 };
 
 static int64_t now_ns(void)
@@ -306,7 +306,7 @@ double probe_rate(struct probe *p, enum probe_kind k, int n_threads, int64_t us)
 	while (started < n &&
 	       !pthread_create(&p->runners[started].thread, NULL, run_pass, &p->runners[started]))
 		started++;
-	atomic_fetch_sub(&p->missing, n - started); /* what the system has no thread for */
+	atomic_fetch_sub(&p->missing, n - started); /* threads that the system could not create */
 	run_pass(&p->runners[0]);
 	for (int i = 1; i < started; i++)
 		pthread_join(p->runners[i].thread, NULL);
@@ -349,7 +349,7 @@ int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t 
 		probe_free(p);
 		return e;
 	}
-	memset(p->area, 1, p->bytes); /* a page that was never written is a shared one of zeros */
+	memset(p->area, 1, p->bytes); /* pages that were never written all map to one shared page of zeros */
 	for (int i = 0; i < n; i++)
 		p->runners[i] = (struct runner){.probe = p,
 						.from = p->area + p->bytes / (size_t)n * (size_t)i,

@@ -1,4 +1,4 @@
-/* route.c - which experts a row has: the router in F32, and the choice by kern.h's rules. */
+/* route.c - chooses each row's experts: the router in F32, and the choice by the rules of kern.h. */
 #include "kernels/cpu/linear.h"
 
 #include <assert.h>
@@ -24,7 +24,8 @@ static void norm_row(void *arg, int t, int thread)
 		j->dev->isa->rmsnorm(row, row, NULL, j->a->norm, h, j->a->eps);
 }
 
-/* 1 / (1 + e^-z) of each: the same bits from every instruction set.  exp_block() knows e to at most 88. */
+/* 1 / (1 + e^-z) of each value, with the same bits from every instruction set.  exp_block() computes e^x for
+ * x up to 88. */
 static void sigmoid(const struct cpu_isa *isa, float *s, const float *z, int n)
 {
 	(void)isa->exp_block(s, z, n, 0, -1);
@@ -43,7 +44,7 @@ static void scores(const struct cpu_isa *isa, enum kern_score how, float *s, con
 		s[i] /= sum;
 }
 
-/* Index of the largest of n, the lowest of equals; -1: all are -inf or NaN. */
+/* Return the index of the largest of n, the lowest of equals; -1: all are -inf or NaN. */
 static int largest(const float *v, int n)
 {
 	int best = -1;
@@ -53,7 +54,7 @@ static int largest(const float *v, int n)
 	return best;
 }
 
-/* Sum of the two best of a group. */
+/* Return the sum of the two best values of a group. */
 static float group_rank(const float *v, int n)
 {
 	const int first = largest(v, n);
@@ -66,7 +67,7 @@ static float group_rank(const float *v, int n)
 	return v[first] + second;
 }
 
-/* Leaves the experts of the best groups. */
+/* Keep only the experts of the best groups. */
 static void keep_groups(const struct kern_route_args *a, float *v)
 {
 	const int each = a->n_experts / a->n_groups;
@@ -86,7 +87,7 @@ static void keep_groups(const struct kern_route_args *a, float *v)
 			v[e] = -INFINITY;
 }
 
-/* The C best of v, ascending; where NaN leaves fewer, the lowest experts that are left. */
+/* Choose the n_chosen best of v, ascending.  If NaN leaves fewer, add the lowest experts left. */
 static void choose(float *v, int n, int n_chosen, int32_t *out)
 {
 	bool chosen[KERN_EXPERTS_MAX] = {false};

@@ -1,4 +1,4 @@
-/* rows.c - what works on single rows: the batch, embedding, norms, rotation and KV store, gather. */
+/* rows.c - operations on single rows: the batch, embedding, norms, rotation and KV store, gather. */
 #include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/touch.h"
@@ -38,7 +38,7 @@ int cpu_batch_set(struct kern_stream *s, const struct kern_batch *in)
 		if (first == end || !blocks)
 			continue;
 		assert(blocks <= in->table_stride && (size_t)blocks <= stride);
-		memcpy(b->tables + (size_t)q * stride, in->tables + (size_t)q * (size_t)in->table_stride,
+		memcpy(b->tables + (size_t)q * stride, kern_batch_table(in, q),
 		       (size_t)blocks * sizeof *b->tables);
 		for (int i = in->pos0[q] / d->block_size; i < blocks; i++) {
 			const int block = b->tables[(size_t)q * stride + (size_t)i];
@@ -54,9 +54,9 @@ struct rows_job {
 	struct kern_dev *dev;
 	const struct kern_embed *embed;
 	const int32_t *tokens;
-	int first; /* token of the table */
+	int first; /* first token in the table */
 	const struct kern_qkv_args *qkv;
-	int pieces; /* of a row: heads are divided among them */
+	int pieces; /* tasks per row, among which heads are divided */
 	void *out;
 	size_t row; /* bytes of a row of out */
 	float *x;
@@ -86,14 +86,14 @@ int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *
 	return 0;
 }
 
-/* Where a thread puts a row of floats that it makes an operand of at once; what is longer than its scratch
- * goes where all rows have room. */
+/* Return where a thread stores a row of floats before converting it to an operand: its scratch or, if the row
+ * is too long, `wide`, which has room for all rows. */
 static float *wide_row(const struct kern_dev *d, int t, int thread, int width)
 {
 	return width <= 2 * ROWS_MAX * BLOCK_N ? d->scratch[thread].c : d->wide + (size_t)t * (size_t)width;
 }
 
-/* A row without a norm: x += add, as it is. */
+/* A row without a norm: x += add, then out = x. */
 static void plain_row(const struct rows_job *j, int t)
 {
 	const size_t n = (size_t)j->hidden, at = (size_t)t * n;
@@ -177,7 +177,7 @@ int cpu_add_rows(struct kern_stream *s, void *x, const void *y, const float *by,
 	return 0;
 }
 
-enum { MAP_PIECE = 4096 }; /* values of a task: logits of one row are many */
+enum { MAP_PIECE = 4096 }; /* values in a task: a row of logits is long */
 
 static void map_piece(void *arg, int task, int thread)
 {
@@ -222,7 +222,7 @@ int cpu_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n
 	return 0;
 }
 
-/* What a norm over all heads multiplies by; 0: there is none. */
+/* Return the factor of a norm over all heads; 0: none. */
 static float norm_by(const struct kern_qkv_args *a, int t, int k, int width)
 {
 	if (!a->squares)
@@ -230,7 +230,7 @@ static float norm_by(const struct kern_qkv_args *a, int t, int k, int width)
 	return 1.0f / sqrtf(((const float *)a->squares)[2 * t + k] / (float)width + a->eps);
 }
 
-/* Some of the KV heads of a row, and their share of the query heads. */
+/* Process some of the KV heads of a row, and their share of the query heads. */
 static void qkv_task(void *arg, int task, int thread)
 {
 	const struct rows_job *j = arg;
@@ -257,7 +257,7 @@ static void qkv_task(void *arg, int task, int thread)
 		.rope_dim = a->rope_dim,
 		.style = a->style,
 	};
-	/* A norm over all heads has weights for each of them. */
+	/* A norm over all heads has separate weights for each head. */
 	const size_t next = a->squares ? (size_t)dim : 0;
 	for (int i = q0; i < q1; i++, h.dst += dim, h.src += dim) {
 		h.norm = a->q_norm ? (const float *)a->q_norm + (size_t)i * next : NULL;
@@ -282,7 +282,7 @@ int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a)
 	assert(a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rope_dim <= a->head_dim);
 	if (n < 2 * n_threads)
 		j.pieces = n_threads < a->n_kv_heads ? n_threads : a->n_kv_heads;
-	/* Most of the time goes into lines of the cache that are not there yet. */
+	/* Most of the time is spent on cache lines of K and V that are not yet loaded. */
 	const int64_t row = (int64_t)(a->n_q_heads + 2 * a->n_kv_heads) * a->head_dim * 8;
 	cpu_run(s->dev, n * j.pieces, n * row, qkv_task, &j);
 	return 0;

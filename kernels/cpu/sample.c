@@ -1,7 +1,7 @@
-/* sample.c - from logits to a token.
- * Everything that decides is exact, a sum of integers (draw.h), or this folder's own exp, so that a row
- * gives the same token on every instruction set and in every batch; a change of that takes another
- * name into the numerics class ("draw2"), since it gives a seed other tokens. */
+/* sample.c - chooses a token from logits.
+ * All arithmetic that decides is exact, a sum of integers (draw.h), or this folder's own exp, so that a row
+ * gives the same token on every instruction set and in every batch.  Changing it makes a seed give other
+ * tokens, so it needs another name in the numerics class ("draw2"). */
 #include "kernels/cpu/sample_impl.h"
 
 #include <assert.h>
@@ -16,11 +16,11 @@
 #include "kernels/cpu/philox.h"
 #include "kernels/mirostat.h"
 
-static const float greedy_below = 1e-5f; /* temperatures under it are 0, as in vLLM */
+static const float greedy_below = 1e-5f; /* lower temperatures count as 0, as in vLLM */
 
 enum {
-	BUCKETS = 1024,    /* of logits by their distance from the largest */
-	SIGMA_LANES = 256, /* sums of a deviation, folded in halves */
+	BUCKETS = 1024,    /* buckets of logits, by their distance from the largest */
+	SIGMA_LANES = 256, /* partial sums of a deviation, which are folded in halves */
 };
 
 /* ---- scratch ---- */
@@ -81,8 +81,8 @@ static float log_pos(float x)
 	return fmaf(n, 0x1.62e4p-1f, r + f);
 }
 
-/* The largest value and the first id that has it; NaN counts as -inf, and id is 0 where there
- * is nothing else. */
+/* Return the largest value; id: the first id that has it.  NaN counts as -inf; id is 0 if there is no other
+ * value. */
 static float row_max(const struct cpu_isa *isa, const float *x, int n, int *id)
 {
 	float best = -INFINITY;
@@ -103,7 +103,7 @@ static float row_max(const struct cpu_isa *isa, const float *x, int n, int *id)
 	return best;
 }
 
-/* Sum of exp(x - max), in double over the blocks' sums. */
+/* Return the sum of exp(x - max); the blocks' sums are added in double. */
 static double row_exp(const struct cpu_isa *isa, const float *x, int n, float max)
 {
 	double all = 0;
@@ -112,7 +112,7 @@ static double row_exp(const struct cpu_isa *isa, const float *x, int n, float ma
 	return all;
 }
 
-/* s->p of s->w, and the sums of their weights by blocks; returns the sum of all. */
+/* Fill s->p from s->w, and s->sums with the sums of weights by blocks.  Returns the sum of all weights. */
 static uint64_t row_weigh(const struct cpu_isa *isa, struct cpu_sample_scratch *s, int n, float max,
 			  float inv_t)
 {
@@ -126,9 +126,9 @@ static uint64_t row_weigh(const struct cpu_isa *isa, struct cpu_sample_scratch *
 	return all;
 }
 
-/* ---- the most likely ones ---- */
+/* ---- the most likely tokens ---- */
 
-/* a stands before b: more likely, or as likely with the lower id */
+/* true if a ranks before b: more likely, or as likely with the lower id */
 static bool before(const float *w, int32_t a, int32_t b)
 {
 	return w[a] > w[b] || (w[a] == w[b] && a < b);
@@ -147,7 +147,7 @@ static void sift(const float *w, int32_t *heap, int n, int i)
 	}
 }
 
-/* Takes the first in order off a heap of *n. */
+/* Remove the first token in order from a heap of *n. */
 static int32_t pop(const float *w, int32_t *heap, int *n)
 {
 	int32_t top = heap[0];
@@ -156,18 +156,18 @@ static int32_t pop(const float *w, int32_t *heap, int *n)
 	return top;
 }
 
-/* Candidates by bucket of (max - w): a bucket's tokens all stand before those of a later bucket. */
+/* Candidates by bucket of (max - w): all tokens of a bucket rank before those of a later bucket. */
 struct ranking {
 	const float *w, *p;
 	const int32_t *ids; /* candidates, ascending */
 	int n;
-	int32_t *heap; /* room for as many */
+	int32_t *heap; /* room for n ids */
 	float max, scale;
 	int count[BUCKETS];
-	uint64_t sum[BUCKETS]; /* of weights */
+	uint64_t sum[BUCKETS]; /* weight of each bucket */
 };
 
-/* The smallest logit with p not 0, in lanes that the compiler can make a vector of. */
+/* Return the smallest logit with p not 0.  Sixteen lanes let the compiler vectorize the loop. */
 static float lowest(const struct cpu_sample_scratch *s, int n, float max)
 {
 	float low[16], all = max;
@@ -192,21 +192,21 @@ static int bucket_of(const struct ranking *k, int id)
 	return d < BUCKETS - 1 ? (int)d : BUCKETS - 1;
 }
 
-/* Ids with w >= least and p >= least_p into ids, ascending; how many. */
+/* Write the ids with w >= least and p >= least_p to s->ids, ascending; return their number. */
 static int candidates(struct cpu_sample_scratch *s, int n, float least, float least_p)
 {
 	const float *w = s->w, *p = s->p;
 	int32_t *ids = s->ids;
 	int found = 0;
-	for (int i = 0; i < n; i++) { /* no branch: nothing predicts it */
+	for (int i = 0; i < n; i++) { /* without a branch, which would be unpredictable */
 		ids[found] = i;
 		found += (w[i] >= least) & (p[i] >= least_p);
 	}
 	return found;
 }
 
-/* Buckets of what is at most reach below the largest; false where that leaves out tokens
- * that could be needed: fewer than k of them, or less weight than target. */
+/* Rank the tokens at most `reach` below the largest.  Returns false if needed tokens may be missing: there
+ * are fewer than top_k, and their weight is below target. */
 static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n, float reach, int top_k,
 			 uint64_t target)
 {
@@ -224,8 +224,8 @@ static bool rank_down_to(struct ranking *k, struct cpu_sample_scratch *s, int n,
 	return k->n >= top_k || sum >= target;
 }
 
-/* Most tokens are hopeless: those within 12 T of the largest are tried first, then all that weigh
- * anything.  top_k 0: off. */
+/* Most tokens have almost no weight: try those within 12 T of the largest first, then all with a weight.
+ * top_k 0: off. */
 static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, float max, float temperature,
 		      int top_k, uint64_t target)
 {
@@ -237,7 +237,7 @@ static void rank_init(struct ranking *k, struct cpu_sample_scratch *s, int n, fl
 		rank_down_to(k, s, n, INFINITY, 0, 0);
 }
 
-/* Bucket b's tokens as a heap. */
+/* Make a heap of bucket b's tokens; return its size. */
 static int bucket_heap(const struct ranking *k, int b)
 {
 	int n = 0;
@@ -249,7 +249,7 @@ static int bucket_heap(const struct ranking *k, int b)
 	return n;
 }
 
-/* The last token of the order that is kept; -1: all are.  sum: of the kept ones' weights. */
+/* Return the last of the top_k tokens in rank order; -1: all are kept.  sum: weight of the kept tokens. */
 static int cut_top_k(const struct ranking *k, int top_k, uint64_t *sum)
 {
 	int seen = 0, b = 0;
@@ -268,7 +268,7 @@ static int cut_top_k(const struct ranking *k, int top_k, uint64_t *sum)
 	return last;
 }
 
-/* The same for the fewest with a sum that reaches target. */
+/* Like cut_top_k(), for the fewest tokens with a weight of target or more. */
 static int cut_top_p(const struct ranking *k, uint64_t target)
 {
 	uint64_t sum = 0;
@@ -288,7 +288,7 @@ static int cut_top_p(const struct ranking *k, uint64_t target)
 
 /* ---- the draw ---- */
 
-/* The first id at which the running sum of weights passes the target, which is below all of it. */
+/* Return the first id at which the running sum of weights passes the target, which is below the total. */
 static int draw_from_all(const struct cpu_sample_scratch *s, uint64_t target)
 {
 	int b = 0, id;
@@ -299,7 +299,7 @@ static int draw_from_all(const struct cpu_sample_scratch *s, uint64_t target)
 	return id;
 }
 
-/* The same among the candidates that stand no later than last (-1: all) and have p >= least. */
+/* Like draw_from_all(), among the n candidates that rank no later than last (-1: all) and have p >= least. */
 static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float least, uint64_t bits)
 {
 	uint64_t all = 0;
@@ -322,14 +322,14 @@ static int draw_from_kept(struct cpu_sample_scratch *s, int n, int last, float l
 	return -1;
 }
 
-/* What top-p keeps at least, of a sum. */
+/* Return the least weight that top-p keeps, of a sum. */
 static uint64_t share(float top_p, uint64_t sum)
 {
 	return (uint64_t)ceil((double)top_p * (double)sum);
 }
 
-/* Top-k, top-p and min-p each keep the beginning of one order, so what they keep together is
- * what the narrowest keeps; top-p's share is of what top-k left. */
+/* Top-k, top-p and min-p each keep the beginning of the same order, so together they keep what the narrowest
+ * keeps.  Top-p's share is of what top-k left. */
 static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
 		    uint64_t all, uint64_t bits)
 {
@@ -351,14 +351,14 @@ static int draw_cut(const struct kern_sample_row *r, struct cpu_sample_scratch *
 	return draw_from_kept(s, k.n, last, least, bits);
 }
 
-/* ---- the draw from a list: cuts that are not the beginning of one order ---- */
+/* ---- the draw from a list: filters that do not keep the beginning of the rank order ---- */
 
 static bool cuts_lists(const struct kern_sample_row *r)
 {
 	return (r->typical_p > 0 && r->typical_p < 1) || r->top_n_sigma > 0 || r->xtc_probability > 0;
 }
 
-/* Sum of w - mean or of its square, over what has not the lowest value. */
+/* Return the sum of w - mean, or of its square, over values above the lowest one (-FLT_MAX). */
 static double sum_lanes(const float *w, int n, double mean, bool squares, int *count)
 {
 	double lane[SIGMA_LANES] = {0};
@@ -384,11 +384,11 @@ static float least_by_sigma(const float *w, int n, float max, float by)
 	return (float)((double)max - (double)by * sqrt(squares / count));
 }
 
-/* Tokens of a row that are left, in s->ids. */
+/* Tokens of a row that filters have left, in s->ids. */
 struct left {
 	struct cpu_sample_scratch *s;
 	int n;
-	float max, inv_t; /* of the row */
+	float max, inv_t; /* the row's largest logit, and 1 / temperature */
 };
 
 static uint64_t weight_left(const struct left *l)
@@ -399,7 +399,7 @@ static uint64_t weight_left(const struct left *l)
 	return all;
 }
 
-/* Keeps those that stand no later than last. */
+/* Keep the tokens that rank no later than last. */
 static void keep_until(struct left *l, int32_t last)
 {
 	int kept = 0;
@@ -409,7 +409,7 @@ static void keep_until(struct left *l, int32_t last)
 	l->n = kept;
 }
 
-/* Keeps logits and p within bounds. */
+/* Keep logits up to most, and p from least_p on. */
 static void keep_between(struct left *l, float most, float least_p)
 {
 	int kept = 0;
@@ -435,13 +435,13 @@ static void rank_left(struct ranking *k, const struct left *l)
 	}
 }
 
-/* ln p of the likeliest of the row less ln p of token id: what both lack of it cancels out. */
+/* Return ln p of the row's likeliest token minus ln p of token id; the normalization of p cancels out. */
 static float below_max(const struct left *l, int32_t id)
 {
 	return fabsf((l->s->w[id] - l->max) * l->inv_t);
 }
 
-/* |-ln p - entropy|, as its bits, which ascend with it. */
+/* Return |-ln p - entropy| as its bits, which have the same order. */
 static uint32_t atypical(const struct left *l, int32_t id, float mean)
 {
 	const float by = fabsf(below_max(l, id) - mean);
@@ -450,7 +450,8 @@ static uint32_t atypical(const struct left *l, int32_t id, float mean)
 	return u;
 }
 
-/* The least score, with its equals, up to which tokens have a sum of target: a radix of 8 bits at a time. */
+/* Return the least score such that tokens up to it, equals included, have a weight of target.  A radix
+ * search, 8 bits at a time. */
 static uint32_t typical_cut(const struct left *l, float mean, uint64_t target)
 {
 	uint32_t cut = 0;
@@ -472,7 +473,7 @@ static uint32_t typical_cut(const struct left *l, float mean, uint64_t target)
 static void keep_typical(struct left *l, float typical_p)
 {
 	const uint64_t all = weight_left(l);
-	uint64_t sum = 0; /* of p * below_max(), at most 1/e each */
+	uint64_t sum = 0; /* sum of p * below_max(); each term is at most 1/e */
 	for (int i = 0; i < l->n; i++)
 		sum += draw_weight(l->s->p[l->s->ids[i]] * below_max(l, l->s->ids[i]));
 	const float mean = (float)((double)sum / (double)all);
@@ -533,13 +534,13 @@ static int draw_list(const struct kern_sample_row *r, struct cpu_sample_scratch 
 
 /* ---- mirostat ---- */
 
-/* How far below the likeliest of the row, in mirostat's units. */
+/* Return how far the token is below the row's likeliest, in mirostat's units. */
 static uint64_t fall(const struct left *l, int32_t id)
 {
 	return (uint64_t)(below_max(l, id) * MIROSTAT_PER_NAT);
 }
 
-/* How many tokens version 1 keeps of those in l, of which few remain there. */
+/* Return how many tokens version 1 keeps.  l is cut to its likeliest tokens. */
 static int mirostat_top_of(struct left *l, int n_vocab, int32_t mu)
 {
 	struct ranking k;
@@ -564,7 +565,7 @@ static int mirostat_top_of(struct left *l, int n_vocab, int32_t mu)
 	return mirostat_top(tb, tt, n_vocab, mu);
 }
 
-/* Keeps at least this weight. */
+/* Keep tokens of at least this weight. */
 static void keep_weights(struct left *l, uint64_t least)
 {
 	int kept = 0;
@@ -574,7 +575,7 @@ static void keep_weights(struct left *l, uint64_t least)
 	l->n = kept;
 }
 
-/* all: the weight of the row; best: its likeliest. */
+/* Draw with mirostat.  all: the weight of the row; best: its likeliest token. */
 static int draw_mirostat(const struct kern_sample_row *r, struct cpu_sample_scratch *s, int n, float max,
 			 int best, uint64_t all, uint64_t bits, int32_t *mu)
 {
@@ -600,7 +601,7 @@ static int draw_mirostat(const struct kern_sample_row *r, struct cpu_sample_scra
 	return token;
 }
 
-/* max: the largest of w; best: the first id that has it. */
+/* Draw from s->w.  max: the largest of w; best: the first id that has it. */
 static int draw(const struct sample_job *j, const struct kern_sample_row *r, struct cpu_sample_scratch *s,
 		float max, int best)
 {
@@ -618,11 +619,11 @@ static int draw(const struct sample_job *j, const struct kern_sample_row *r, str
 	return draw_cut(r, s, n, max, all, bits);
 }
 
-/* Of x, which has the largest value max at best first. */
+/* Choose a token from x.  max: its largest value; best: the first id that has it. */
 static int choose(const struct sample_job *j, const struct kern_sample_row *r, const float *x, float max,
 		  int best, struct cpu_sample_scratch *s)
 {
-	/* Without a finite logit, best says nothing about what the mask allows. */
+	/* If no logit is finite, best may be a token that the mask forbids. */
 	if (!cpu_sample_adjusts(r) && r->temperature < greedy_below && (!r->mask || max > -FLT_MAX))
 		return best;
 	cpu_sample_adjust(j, r, x, s, true);
@@ -657,7 +658,7 @@ static int rank_of(const float *x, int n, float v)
 	return above + 1;
 }
 
-/* The k largest, the lower id first among equals; what is missing (NaN) has id -1. */
+/* Return the k largest, the lower id first among equals; missing entries (NaN) have id -1. */
 static void top_logprobs(const struct stats *t, const float *x, int n, int k, int32_t *id, float *lp)
 {
 	int have = 0;
@@ -721,8 +722,8 @@ int cpu_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t *
 			       .tokens = tokens,
 			       .rows = rows,
 			       .out = out};
-	/* Every layer that was loaded has reserved for its outputs: this allocates only for a
-	 * caller without logits. */
+	/* Every loaded layer has reserved for its outputs, so this allocates only for a caller that passes
+	 * other logits. */
 	if (cpu_sample_reserve(s->dev, n_vocab))
 		return -ENOMEM;
 	cpu_run(s->dev, n, (int64_t)n * n_vocab, sample_row, &j);

@@ -1,4 +1,4 @@
-/* sample_adjust.c - logits of a row as its parameters change them before a draw. */
+/* sample_adjust.c - changes the logits of a row by its parameters, before a draw. */
 #include "kernels/cpu/sample_impl.h"
 
 #include <float.h>
@@ -7,7 +7,7 @@
 
 enum {
 	MARK_ALLOWED = 1 << 30,
-	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
+	MARK_SEEN = 1 << 29, /* in the history; the bits below count occurrences in the output */
 };
 
 void cpu_sample_mask(const struct cpu_isa *isa, float *out, const float *x, const uint32_t *mask, int n,
@@ -17,7 +17,7 @@ void cpu_sample_mask(const struct cpu_isa *isa, float *out, const float *x, cons
 		isa->mask_block(out + i, x + i, mask + i / 32, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, other);
 }
 
-/* NaN and -inf of the model become the lowest finite value, so that -inf means banned. */
+/* NaN and -inf from the model become the lowest finite value, so that -inf means banned. */
 static float clean(float x)
 {
 	x = x > -FLT_MAX ? x : -FLT_MAX;
@@ -66,7 +66,7 @@ static bool is_breaker(const struct kern_sample_row *r, int32_t id)
 	return at < r->n_breakers && r->breakers[at] == id;
 }
 
-/* How far DRY compares, of n tokens that end before `end`; below dry_allowed: nothing is penalized. */
+/* Return how far DRY compares, of n tokens that end before `end`; below dry_allowed: nothing is penalized. */
 static int dry_reach(const struct kern_sample_row *r, const int32_t *end, int n)
 {
 	const int most = r->dry_allowed + KERN_DRY_BEYOND;
@@ -84,7 +84,7 @@ static float dry_penalty(const struct kern_sample_row *r, int beyond)
 	return p < (double)FLT_MAX ? (float)p : FLT_MAX;
 }
 
-/* mark: 1 + the longest repetition that a token would go on with. */
+/* Apply DRY.  mark holds 1 + the longest repetition that the token would continue. */
 static void penalize_repeats(const struct sample_job *j, const struct kern_sample_row *r,
 			     struct cpu_sample_scratch *s)
 {
@@ -93,7 +93,7 @@ static void penalize_repeats(const struct sample_job *j, const struct kern_sampl
 	const int reach = dry_reach(r, end, n);
 	if (reach < r->dry_allowed || n <= r->dry_allowed)
 		return;
-	for (int k = 1; k < n; k++) { /* the repetition ended k tokens ago, end[-k] followed it */
+	for (int k = 1; k < n; k++) { /* the repetition ended k tokens ago, and end[-k] followed it */
 		int len = 0;
 		while (len < reach && len + k < n && end[-1 - len] == end[-1 - len - k])
 			len++;

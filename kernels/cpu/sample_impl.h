@@ -1,4 +1,4 @@
-/* sample_impl.h - what the files of the sampler share. */
+/* sample_impl.h - shared by the files of the sampler. */
 #ifndef QUERN_KERNELS_CPU_SAMPLE_IMPL_H
 #define QUERN_KERNELS_CPU_SAMPLE_IMPL_H
 
@@ -15,13 +15,13 @@ struct sample_job {
 	const struct kern_sample_out *out;
 };
 
-/* out = x where the mask allows it, else other; out may be x. */
+/* out = x if the mask allows the token, else other; out may be x. */
 void cpu_sample_mask(const struct cpu_isa *isa, float *out, const float *x, const uint32_t *mask, int n,
 		     float other);
 
-/* Whether a row's logits change before its draw. */
+/* Return true if the row's logits are changed before the draw. */
 bool cpu_sample_adjusts(const struct kern_sample_row *r);
-/* In their order (kern.h): s->w from x, whose masked values are NaN; bans: with allowed, banned and bad. */
+/* Adjust x (NaN where masked) into s->w, in the order of kern.h.  bans: apply allowed, banned and bad. */
 void cpu_sample_adjust(const struct sample_job *j, const struct kern_sample_row *r, const float *x,
 		       struct cpu_sample_scratch *s, bool bans);
 

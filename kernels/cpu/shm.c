@@ -22,28 +22,28 @@ enum { WAIT_MS = 20, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 static const uint32_t magic = 0x6e727571; /* "qurn" */
 static const char prefix[] = "quern-";
 
-/* "shm:" PLACE ":" NAME; the place is the same for processes that can meet. */
+/* "shm:" PLACE ":" NAME; the place is equal for processes that can meet. */
 enum { PLACE_SIZE = 64, NAME_DIGITS = 32 };
 
 struct coll_meet {
-	int fd; /* listens */
+	int fd; /* the listening socket */
 	char text[COLL_MEET_SIZE];
 };
 
-struct shm_hello { /* of a rank that comes */
+struct shm_hello { /* sent by a rank that connects */
 	uint32_t magic, version;
 	int32_t rank, n_ranks;
 	uint64_t epoch, bytes;
 };
 
-struct shm_welcome { /* to it, with the memory's descriptor */
+struct shm_welcome { /* the answer, sent with the memory's descriptor */
 	uint32_t magic, version;
 	uint64_t epoch, bytes;
 };
 
-/* ---- where ---- */
+/* ---- the place ---- */
 
-/* This boot of this machine, and its network name space: abstract names are seen within it. */
+/* Name this boot of this machine and its network namespace, within which abstract names are visible. */
 static int find_place(char *out, size_t n, char *why, size_t why_n)
 {
 	struct stat st;
@@ -68,7 +68,7 @@ static socklen_t address(const char *name, struct sockaddr_un *out)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* The name in a text; NULL and the reason where it is none that can be met from here. */
+/* Return the name in a meet's text; NULL and the reason if this process cannot meet there. */
 static const char *parse_meet(const char *text, char *why, size_t why_n, int *rc)
 {
 	char place[PLACE_SIZE];
@@ -154,7 +154,7 @@ static bool cancelled(const struct coll_args *a)
 	return a->cancelled && a->cancelled(a->cancelled_arg);
 }
 
-/* Until something is there to be read (0), or waiting is over. */
+/* Wait until there is something to read (0), or the wait is cancelled. */
 static int wait_input(int fd, const struct coll_args *a, char *why, size_t why_n)
 {
 	for (;;) {
@@ -180,7 +180,7 @@ static int memory_new(size_t bytes, int *fd, char *why, size_t why_n)
 	return rc;
 }
 
-/* Of another process: only what has the right size and cannot be cut under our hands. */
+/* Map another process's memory: only if it has the right size and is sealed, so that it cannot shrink. */
 static int memory_map(struct shm_joined *j, int fd, size_t bytes, char *why, size_t why_n)
 {
 	struct stat st;
@@ -205,7 +205,7 @@ static void hang_up(struct shm_joined *j, int rank)
 	j->fd[rank] = -1;
 }
 
-/* A connected process: a rank of this group takes its place; any other is refused. */
+/* Check a connected process: a rank of this group is recorded; any other is refused. */
 static void admit(struct shm_joined *j, const struct coll_args *a, size_t bytes, int fd)
 {
 	struct shm_hello h;
@@ -297,7 +297,7 @@ static int host_group(struct shm_joined *j, const struct coll_args *a, size_t by
 	return rc;
 }
 
-/* ---- the others ---- */
+/* ---- the other ranks ---- */
 
 static int recv_welcome(int fd, const struct coll_args *a, size_t bytes, int *memory, char *why, size_t why_n)
 {
@@ -351,7 +351,7 @@ static int join_group(struct shm_joined *j, const struct coll_args *a, size_t by
 	return rc;
 }
 
-/* ---- both ---- */
+/* ---- all ranks ---- */
 
 int shm_join(struct shm_joined *j, const struct coll_args *a, size_t bytes, char *why, size_t why_n)
 {

@@ -1,9 +1,9 @@
-/* touch.c - the pages of the cache exist before a step needs them.
+/* touch.c - touches pages of the cache before a step needs them.
  *
- * The system gives memory when it is first written, and clears it then: in the middle of a prompt, which took
- * 6% longer for it.  The whole pool at once would cost the start its time, and a machine that serves little
- * its memory.  So a thread of low priority keeps ahead of the highest block in use by some blocks: blocks are
- * given out in ascending order, and one that was in use before has its pages. */
+ * The system allocates and clears memory when it is first written; in the middle of a prompt, that made it 6%
+ * slower.  Touching the whole pool at once would slow down the start, and waste memory on a machine with few
+ * requests.  So a thread of low priority stays some blocks ahead of the highest block in use.  Blocks are
+ * given out in ascending order, and a block that was in use before has its pages. */
 #include "kernels/cpu/touch.h"
 
 #include <pthread.h>
@@ -20,8 +20,8 @@ struct cpu_touch {
 	int n_pools, n_blocks, ahead;
 	pthread_t thread;
 	bool started;
-	_Atomic int wanted; /* blocks 0 .. wanted - 1 */
-	int done;           /* the thread's, read under the lock */
+	_Atomic int wanted; /* touch blocks 0 .. wanted - 1 */
+	int done;           /* blocks done; the thread's, read under the lock */
 	bool quit;
 	pthread_mutex_t lock;
 	pthread_cond_t more, caught_up;
@@ -38,7 +38,7 @@ static void touch_blocks(const struct cpu_touch *t, int b0, int b1)
 	}
 }
 
-/* A few blocks at a time, so that it ends soon when it is to end. */
+/* Touch a few blocks at a time, so that the thread can quit soon. */
 static void *touch_main(void *arg)
 {
 	enum { AT_ONCE = 16 };
@@ -83,7 +83,8 @@ struct cpu_touch *cpu_touch_new(const struct cpu_touch_pool *pools, int n_pools,
 	pthread_cond_init(&t->caught_up, NULL);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &was);
-	t->started = !pthread_create(&t->thread, NULL, touch_main, t); /* without it steps do it */
+	t->started = !pthread_create(&t->thread, NULL, touch_main, t); /* without the thread, steps touch the
+									  pages */
 	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	if (t->started)
 		pthread_setname_np(t->thread, "quern-touch");
@@ -106,7 +107,7 @@ void cpu_touch_free(struct cpu_touch *t)
 	free(t);
 }
 
-/* Woken when half of what is ahead is used up. */
+/* Wakes the thread when half of the blocks ahead are used up. */
 void cpu_touch_used(struct cpu_touch *t, int n_blocks)
 {
 	if (!t)

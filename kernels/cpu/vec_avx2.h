@@ -39,7 +39,7 @@ VFN void v_store(float *p, vf a)
 	_mm256_storeu_ps(p + 8, a.hi);
 }
 
-/* All ones in lanes i < n of the eight that begin at lane first. */
+/* All ones in lanes i < n, for the eight lanes from `first` on. */
 VFN __m256i v_first8(int first, int n)
 {
 	__m256i i = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(first));
@@ -289,7 +289,7 @@ VFN void v_prefetch(const void *p)
 	_mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* Into the second cache. */
+/* Prefetch to the second-level cache. */
 VFN void v_prefetch_far(const void *p)
 {
 	_mm_prefetch((const char *)p, _MM_HINT_T1);

@@ -1,14 +1,14 @@
 /* vec_avx512.h - sixteen float lanes as one 512-bit register.
- * One of three headers with the same functions (vec_avx2.h, vec_plain.h); inner.h is written
- * on top of them, and each isa_*.c includes exactly one.  Every function rounds as the others
- * do, so that the three give the same bits.  Never included by an ISA-neutral file. */
+ * One of three headers with the same functions (also vec_avx2.h, vec_plain.h).  inner.h is written on top of
+ * them; each isa_*.c includes exactly one.  Each function rounds alike in all three headers, so that they
+ * give the same bits.  Never included by an ISA-neutral file. */
 #ifndef QUERN_KERNELS_CPU_VEC_AVX512_H
 #define QUERN_KERNELS_CPU_VEC_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-#ifndef VFN /* of the emulation in tests, where nothing needs to be fast */
+#ifndef VFN /* the emulation in tests defines VFN, since it need not be fast */
 #define VFN static inline __attribute__((always_inline))
 #endif
 
@@ -40,7 +40,7 @@ VFN __mmask16 v_first(int n)
 	return (__mmask16)((1u << n) - 1);
 }
 
-/* The first n lanes, 0 in the others; n 0 to 16. */
+/* Load the first n lanes, n 0 to 16; the other lanes are 0. */
 VFN vf v_load_n(const float *p, int n)
 {
 	return _mm512_maskz_loadu_ps(v_first(n), p);
@@ -62,7 +62,7 @@ VFN vf v_load_bf16(const uint16_t *p)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
 
-/* The even and the odd ones of 32 in a row. */
+/* Load the even, or the odd, of 32 consecutive values. */
 VFN vf v_even_bf16(const uint16_t *p)
 {
 	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16));
@@ -79,8 +79,8 @@ VFN vf v_load_u8(const uint8_t *p)
 	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
-/* 16 values in E4M3.  F16 has one bit more of exponent: the bits in its places are 1/256 of the value.  All
- * ones are NaN. */
+/* Load 16 values in E4M3.  F16 has one more exponent bit: the bits in its places read as 1/256 of the value.
+ * All ones are NaN. */
 VFN vf v_load_e4m3(const uint8_t *p)
 {
 	const __m256i h = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -133,7 +133,7 @@ VFN vf v_div(vf a, vf b)
 	return _mm512_div_ps(a, b);
 }
 
-/* b where either is NaN */
+/* b if either is NaN */
 VFN vf v_max(vf a, vf b)
 {
 	return _mm512_max_ps(a, b);
@@ -144,7 +144,7 @@ VFN vf v_min(vf a, vf b)
 	return _mm512_min_ps(a, b);
 }
 
-/* a where x >= limit, else 0 (also where x is NaN) */
+/* a if x >= limit, else 0 (also if x is NaN) */
 VFN vf v_keep_ge(vf a, vf x, vf limit)
 {
 	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_GE_OQ), a);
@@ -169,8 +169,8 @@ VFN vf v_scale2(vf p, vf t)
 	return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), n));
 }
 
-/* x less the integer nearest to it (ties to even), which is exact; p times 2 to the integer n, from -126 on.
- */
+/* v_rest: x minus the integer nearest to x (ties to even), which is exact.  v_scale_by: p * 2^n for an
+ * integer n >= -126. */
 VFN vf v_rest(vf x)
 {
 	return _mm512_reduce_ps(x, 0);
@@ -181,14 +181,14 @@ VFN vf v_scale_by(vf p, vf n)
 	return _mm512_scalef_ps(p, n);
 }
 
-/* The upper half of each lane to a value of BF16, nearest, ties up; the others 0. */
+/* Round each lane to BF16, to the nearest, ties up; the lower half of the lane becomes 0. */
 VFN vf v_round_bf16(vf a)
 {
 	const __m512i r = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));
 	return _mm512_castsi512_ps(_mm512_and_si512(r, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* ((0+8)+(4+12)) + ((2+10)+(6+14)) + the same of the odd lanes: halves added until one is left */
+/* ((0+8)+(4+12)) + ((2+10)+(6+14)) + the same for the odd lanes: halves are added until one is left */
 VFN float v_hsum(vf a)
 {
 	__m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -241,7 +241,7 @@ VFN void v_prefetch(const void *p)
 	_mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* Into the second cache. */
+/* Prefetch to the second-level cache. */
 VFN void v_prefetch_far(const void *p)
 {
 	_mm_prefetch((const char *)p, _MM_HINT_T1);

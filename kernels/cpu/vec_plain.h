@@ -1,5 +1,5 @@
 /* vec_plain.h - sixteen float lanes in C with the compiler's own vectors, for any machine.
- * See vec_avx512.h.  Slow where the machine has no fused multiply-add, and still the same bits. */
+ * See vec_avx512.h.  Without fused multiply-add instructions it is slow, but gives the same bits. */
 #ifndef QUERN_KERNELS_CPU_VEC_PLAIN_H
 #define QUERN_KERNELS_CPU_VEC_PLAIN_H
 
@@ -9,7 +9,7 @@
 
 #include "kernels/half.h"
 
-/* All is inlined here: no call passes a vector, so how it would be passed does not matter. */
+/* All functions here are inlined: no call passes a vector, so the calling convention does not matter. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define VFN      static inline __attribute__((always_inline))
@@ -247,7 +247,7 @@ VFN void v_prefetch(const void *p)
 	(void)p;
 }
 
-/* Into the second cache. */
+/* Prefetch to the second-level cache. */
 VFN void v_prefetch_far(const void *p)
 {
 	(void)p;

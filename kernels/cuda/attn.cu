@@ -1,36 +1,38 @@
-/* attn.cu - paged attention, for decode and for prompts, with the same bits.
+/* attn.cu - paged attention, with the same bits for decode and for prompts.
  *
- * A tile is a few consecutive rows of one sequence x the query heads of one KV head (at most 16
- * of them; more make further lanes): its queries are rows of a tensor-core operand, so that K and
- * V are read once for all of them.  What is computed for a query depends on its row alone:
+ * A tile is a few consecutive rows of one sequence x the query heads of one KV head.  More than 16 heads are
+ * divided into several lanes of the grid.  The tile's queries are rows of a tensor-core operand, so that K
+ * and V are read once for all of them.  A query's result depends on its row alone:
  *
  *  - Keys come in steps of 64, four to a chunk of 256, both aligned to absolute positions.  Scores
- *    are chains of mma over ascending pieces of 16 of the head size; one mma row does not depend
- *    on the other rows of the tile, nor on which row of the 16 it is.
- *  - Within a chunk: online softmax, step by step (step_softmax()).  A step of which a row sees
- *    nothing changes nothing of it: its maximum stays, the correction is 2^0 = 1 and all its p are
- *    0 (V is finite, rows.cu sees to that, so 0 x V adds 0).  So it does not matter which steps a
- *    tile runs for its other rows' sake.
- *  - A chunk begins with nothing: maximum -inf, sum 0, output 0.  Chunks are folded in ascending
- *    order by one function (fold()), and folding a chunk of which a row sees nothing changes
- *    nothing.  A sink joins the sum behind the last one.  The last thing done adds +0, which makes -0 and
- *    0 one.
+ *    are chains of mma over the head size, 16 at a time in ascending order.  An mma row does not
+ *    depend on the tile's other rows, nor on its place among the 16.
+ *  - Within a chunk: online softmax, step by step (step_softmax()).  A step without a visible key
+ *    changes nothing for a row: its maximum stays, the correction is 2^0 = 1 and all its p are 0
+ *    (rows.cu keeps V finite, so 0 x V adds 0).  A tile may therefore run steps that only some of
+ *    its rows need.
+ *  - A chunk begins with maximum -inf, sum 0, output 0.  One function, fold(), adds the chunks in
+ *    ascending order; a chunk without a visible key changes nothing.  A sink joins the sum after
+ *    the last chunk.  The final operation adds +0, which turns -0 into 0.
  *
- * Two kernels walk the tiles, and call the same functions on the same fragments:
+ * Two kernels process the tiles with the same functions on the same fragments:
  *
- *  - split: 16 queries.  The four warps share one step: each computes the scores of 16 keys; all
- *    see all scores through shared memory and do the same softmax; each then takes its part of
- *    the head size in P V.  One block does one chunk and leaves its results in memory, where
- *    the last to end folds them, or (few chunks, or no room) all of them in turn.
- *  - wide: 64 queries, 16 to a warp, which does all of its own: for prompts.  K and V are shared.
+ *  - split: 16 queries.  The four warps share a step: each computes the scores of 16 keys, all read
+ *    all scores from shared memory and do the same softmax, and each computes its columns of P V.
+ *    A block does one chunk and stores a partial result; the last block of the tile folds them.
+ *    With few chunks, or without room for results, one block does all chunks one after another.
+ *  - wide: 64 queries, 16 per warp, for prompts.  The warps share only K and V.
  *
- * Both have forms of their own for capped scores (CAP): the others would hold registers for them.
+ * Capped scores (CAP) have separate instances of both kernels, because their registers would cost the others.
  *
- * Which block does what is planned in attn_plan.cu: one block for each item of work, or, for a
- * padded batch, as many as fill the device, which take turns at a list that lies there.
+ * STAGES: with two, the next step's K and V are copied while a step is computed.  With one, for devices with
+ * too little shared memory for two, they are copied after it.
  *
- * K, V and Q lie in shared memory in rows of the padded head size, their 16-byte pieces permuted
- * by the row (piece()) so that ldmatrix meets no bank twice. */
+ * attn_plan.cu plans the blocks' work: one block per item, or, for a padded batch, as many blocks as fill the
+ * device, which loop over a list in device memory.
+ *
+ * K, V and Q are stored in shared memory in rows of the padded head size.  Each row's 16-byte pieces are
+ * permuted (piece()) so that ldmatrix has no bank conflicts. */
 #include "kernels/cuda/attn.cuh"
 
 #include <assert.h>
@@ -38,25 +40,25 @@
 struct attn_args {
 	const struct tile *tiles;
 	const struct item *items;
-	const int32_t *count; /* of items, on the device; NULL: as many as blocks */
+	const int32_t *count; /* number of items, on the device; NULL: one per block */
 	uint16_t *out;
 	const uint16_t *q;
-	const unsigned char *pool; /* of the layer */
+	const unsigned char *pool; /* pool, offset to the layer */
 	const int32_t *tables;
 	float *partial;
-	int *arrived; /* chunks of a tile and lane that are done, where its first partial result stands */
+	int *arrived; /* finished chunks of a tile and lane, at its first partial result */
 	size_t block_bytes, head_bytes;
-	int table_stride, block_shift; /* a block: 1 << block_shift tokens */
-	int n_q, n_kv, dim, heads;     /* heads: query heads of a KV head */
-	int cuts, at_once;             /* lanes of a KV head, and their query heads at most */
-	int queries;                   /* of a partial result at most */
-	int window, stages;
-	float scale_log2;   /* scale x log2 e; of capped scores: log2 e */
-	float cap, in_cap;  /* CAP: a score becomes cap tanh(score x in_cap), in_cap: scale / cap */
+	int table_stride, block_shift; /* a cache block holds 1 << block_shift tokens */
+	int n_q, n_kv, dim, heads;     /* heads: query heads per KV head */
+	int cuts, at_once;             /* lanes per KV head; most query heads per lane */
+	int queries;                   /* most queries of a partial result */
+	int window;
+	float scale_log2;   /* scale x log2 e; log2 e if scores are capped */
+	float cap, in_cap;  /* CAP: a score becomes cap tanh(score x in_cap); in_cap = scale / cap */
 	const float *sinks; /* [n_q] or NULL */
 };
 
-/* What a block works on. */
+/* A block's work. */
 struct work {
 	struct tile t;
 	int kv_head, head, n_heads, n_queries; /* head: the first query head */
@@ -79,7 +81,7 @@ KERN_DEV struct work work_of(const struct attn_args &a, int tile, int lane)
 	return w;
 }
 
-/* Element offset of query i in [T][Hq][D]. */
+/* Return the element offset of query i in [T][Hq][D]. */
 KERN_DEV size_t query_at(const struct attn_args &a, const struct work &w, int i)
 {
 	return ((size_t)(w.t.row + i / w.n_heads) * (size_t)a.n_q + (size_t)(w.head + i % w.n_heads)) *
@@ -88,14 +90,16 @@ KERN_DEV size_t query_at(const struct attn_args &a, const struct work &w, int i)
 
 /* ---- shared memory ---- */
 
-/* The 16-byte pieces of a row: eight rows' same piece lie in eight different groups of 4 banks.  Rows of
- * whole multiples of 128 bytes all begin at bank 0; of 64 and 192 bytes, every second one does. */
+/* Return the place of 16-byte piece c of a row.  The same piece of eight rows is in eight different groups of
+ * 4 banks.  Rows of whole multiples of 128 bytes all begin at bank 0; of 64 and 192 bytes, every second row
+ * does. */
 template <int DP> KERN_DEV int piece(int row, int c)
 {
 	return row * (DP / 8) + (c ^ (DP % 64 == 0 ? row & 7 : row >> 1 & 3));
 }
 
-/* A thread asks for all its pieces, 8 at most, before it stores the first. */
+/* Copy the queries to shared memory.  A thread issues the loads of up to 8 pieces before it stores the
+ * first. */
 template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, const struct work &w, uint4 *q)
 {
 	constexpr int PIECES = QUERIES * (DP / 8), EACH = (PIECES + THREADS - 1) / THREADS;
@@ -119,18 +123,18 @@ template <int DP, int QUERIES> KERN_DEV void load_q(const struct attn_args &a, c
 	}
 }
 
-/* K and V of one step; zeros for positions that no row of the tile sees.  A thread asks for the blocks of
- * several pieces before it copies the first: a copy's address waits for its entry of the table, and no
- * entry is read past a copy.  Where a position is not seen the nearest one that is stands for it: its
- * address is good, and it is not read. */
+/* Copy K and V of one step, with zeros for positions that no row of the tile sees.  A thread reads the table
+ * entries of several pieces before it copies the first: a copy's address waits for its entry, and the
+ * compiler moves no table read past a copy.  For an unseen position, the nearest seen position gives a valid
+ * address, which is not read. */
 template <int DP>
 KERN_DEV void load_step(const struct attn_args &a, const struct work &w, int step, uint4 *k, uint4 *v)
 {
 	constexpr int PIECES = STEP * (DP / 8) / THREADS;
-	constexpr int GROUP = PIECES > 8 ? 4 : PIECES; /* the wide kernel has no registers for more at 256 */
+	constexpr int GROUP = PIECES > 8 ? 4 : PIECES; /* 256: no registers for more in the wide kernel */
 	static_assert(PIECES * THREADS == STEP * (DP / 8) && PIECES % GROUP == 0, "");
 	const int lo = first_seen(a, w.t.pos), hi = w.t.pos + w.t.n_rows - 1;
-	const int32_t *table = a.tables + (size_t)w.t.seq * (size_t)a.table_stride;
+	const int32_t *table = a.tables + (size_t)w.t.table * (size_t)a.table_stride;
 	const unsigned char *pool = a.pool + (size_t)w.kv_head * a.head_bytes;
 	const size_t to_v = (size_t)a.n_kv * a.head_bytes;
 	const int in_block = (1 << a.block_shift) - 1;
@@ -166,7 +170,7 @@ template <bool BF16> KERN_DEV void mma(float d[4], const uint32_t a[4], const ui
 		mma_m16n8k16_f16(d, a, b);
 }
 
-/* s[2 pairs][4] = scores of 16 queries (from q_row) and 16 keys (from key) for each pair. */
+/* Compute s[2 pairs][4]: for each pair, the scores of 16 queries (from q_row) and 16 keys (from key). */
 template <bool BF16, int DP, int PAIRS>
 KERN_DEV void scores(const uint4 *q, int q_row, const uint4 *k, int key, float s[][4])
 {
@@ -188,8 +192,8 @@ KERN_DEV void scores(const uint4 *q, int q_row, const uint4 *k, int key, float s
 	}
 }
 
-/* The split kernel's scores of 64 keys: each warp computes those of 16 keys, and all warps read all of them
- * from shared memory.  all: [query][S_STRIDE / 2] pairs of keys. */
+/* Compute the split kernel's scores of 64 keys.  Each warp computes 16 keys; all warps read all scores from
+ * shared memory.  all: [query][S_STRIDE / 2] pairs of keys. */
 template <bool BF16, int DP>
 KERN_DEV void scores_split(const uint4 *q, const uint4 *k, float2 *all, float s[8][4])
 {
@@ -213,12 +217,12 @@ KERN_DEV void scores_split(const uint4 *q, const uint4 *k, float2 *all, float s[
 		}
 }
 
-/* A thread holds values of two queries: r = 0: row lane / 4 of the 16, r = 1: that + 8. */
+/* A thread holds values of two queries: r = 0 is row lane / 4 of the 16, r = 1 is that row + 8. */
 struct chunk_state {
-	float max[2], sum[2]; /* sum: of this thread's keys only, until close_sum() */
+	float max[2], sum[2]; /* sum: only this thread's keys, until close_sum() */
 };
 
-/* s: scores of 64 keys, becomes p.  Returns in fix what the output so far is multiplied by. */
+/* Replace s, the scores of 64 keys, by p.  fix gets the factor for the output so far. */
 template <bool CAP>
 KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], const int pos[2], int key0,
 			   const struct attn_args &a)
@@ -243,7 +247,7 @@ KERN_DEV void step_softmax(float s[8][4], struct chunk_state *c, float fix[2], c
 		best = fmaxf(best, shfl_xor(best, 1));
 		best = fmaxf(best, shfl_xor(best, 2));
 		best = fmaxf(best, c->max[r]);
-		const float zero = best == -INFINITY ? 0.0f : best; /* nothing seen yet */
+		const float zero = best == -INFINITY ? 0.0f : best; /* no key seen yet */
 		const float shift = -f32_mul_rn(zero, a.scale_log2);
 		fix[r] = f32_exp2_fast(f32_mul_rn(f32_add_rn(c->max[r], -zero), a.scale_log2));
 		float sum = f32_mul_rn(c->sum[r], fix[r]);
@@ -283,7 +287,7 @@ KERN_DEV void weigh(const float p[8][4], const float fix[2], const uint4 *v, int
 	}
 }
 
-/* The sums of a row's four threads. */
+/* Add up the sums of a row's four threads. */
 KERN_DEV void close_sum(struct chunk_state *c)
 {
 #pragma unroll
@@ -293,9 +297,9 @@ KERN_DEV void close_sum(struct chunk_state *c)
 	}
 }
 
-/* How a chunk is folded into what came before it. */
+/* How to fold a chunk into the earlier chunks. */
 struct folding {
-	float max, before, chunk; /* the new maximum; what both sides are multiplied by */
+	float max, before, chunk; /* the new maximum; factors of the earlier chunks and of the chunk */
 };
 
 KERN_DEV struct folding folding_of(float max, float chunk_max, float scale_log2)
@@ -313,8 +317,8 @@ KERN_DEV float fold(float x, float chunk, const struct folding &f)
 	return f32_fma_rn(x, f.before, f32_mul_rn(chunk, f.chunk));
 }
 
-/* 1 by the sum of a query's weights, which are relative to 2^(max scale_log2), and of its head's sink. Beyond
- * 2^87 of them the result is nothing, whatever the sink is. */
+/* Return 1 / (the sum of a query's weights, relative to 2^(max scale_log2), plus its head's sink).  If the
+ * sink exceeds 2^87 of them, the result is 0, whatever its value. */
 KERN_DEV float one_by(const struct attn_args &a, int head, float max, float sum)
 {
 	if (a.sinks) {
@@ -330,15 +334,15 @@ KERN_DEV float finish(float o, float one_by_sum)
 	return f32_add_rn(f32_mul_rn(o, one_by_sum), 0.0f);
 }
 
-/* ---- the walk ---- */
+/* ---- processing of an item ---- */
 
 template <bool BF16, int DP, bool SPLIT> struct walk {
 	static constexpr int PAIRS = layout<DP, SPLIT>::pairs;
 	float o[PAIRS][2][4];
 	struct chunk_state c;
-	float max[2], sum[2];             /* of the chunks before */
-	float own[SPLIT ? PAIRS * 8 : 1]; /* their output */
-	float *acc;                       /* or, wide, where it is: [PAIRS * 8][THREADS] */
+	float max[2], sum[2];             /* over the earlier chunks */
+	float own[SPLIT ? PAIRS * 8 : 1]; /* output of the earlier chunks */
+	float *acc;                       /* wide: shared memory for that output, [PAIRS * 8][THREADS] */
 
 	KERN_DEV float &acc_of(struct walk *w, int i)
 	{
@@ -348,7 +352,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 			return w->acc[i * THREADS];
 	}
 
-	/* Which 16 of the head size this thread's pair is; beyond the head: none. */
+	/* Return which 16 columns of the head are this thread's pair i; too large: none. */
 	KERN_DEV int pair_of(int i)
 	{
 		return SPLIT ? warp_id() + WARPS * i : i;
@@ -395,7 +399,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 			acc_of(w, i) = fold(acc_of(w, i), w->o[i / 8][i / 4 % 2][i % 4], f[i % 4 / 2]);
 	}
 
-	/* Query and first column of the values 2 e2, 2 e2 + 1 of half h of pair i. */
+	/* Return the query and the first column of values 2 e2, 2 e2 + 1 of half h of pair i. */
 	KERN_DEV int query_of(int e2)
 	{
 		return (SPLIT ? 0 : 16 * warp_id()) + (lane_id() >> 2) + 8 * e2;
@@ -426,7 +430,7 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 		}
 	}
 
-	/* A chunk's own result: [queries][2] maximum and sum, [queries][DP] output. */
+	/* Store a chunk's own result: [queries][2] maximum and sum, then [queries][DP] output. */
 	KERN_DEV void write_partial(struct walk *w, const struct attn_args &a, const struct work &k, float *p)
 	{
 		close_sum(&w->c);
@@ -450,15 +454,15 @@ template <bool BF16, int DP, bool SPLIT> struct walk {
 	}
 };
 
-/* Even, so that pairs in it are aligned. */
+/* Return the address of a partial result.  Its size is even, so that pairs in it are aligned. */
 template <int DP> KERN_DEV float *partial_of(const struct attn_args &a, int index, int lane)
 {
 	return a.partial +
 	       ((size_t)index * (size_t)(a.n_kv * a.cuts) + (size_t)lane) * (size_t)(a.queries * (DP + 2));
 }
 
-/* The output of a tile from its chunks' results, in ascending order.  A warp: one query at a time; a few
- * chunks are under way at once. */
+/* Fold the results of a tile's chunks in ascending order and write the output.  A warp processes one query at
+ * a time and loads several chunks ahead. */
 template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, const struct work &w, int lane)
 {
 	constexpr int N = DP / 2 < WARP ? 1 : (DP / 2 + WARP - 1) / WARP, AHEAD = 8;
@@ -506,7 +510,7 @@ template <bool BF16, int DP> KERN_DEV void merge(const struct attn_args &a, cons
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT, bool CAP>
+template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
 KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 {
 	typedef layout<DP, SPLIT> lay;
@@ -516,10 +520,10 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	uint4 *q = (uint4 *)(void *)at;
 	at += lay::q_bytes;
 	unsigned char *stage = at;
-	at += a.stages * lay::stage_bytes;
+	at += STAGES * lay::stage_bytes;
 	float *acc = (float *)(void *)at, *shared_s = (float *)(void *)(at + lay::acc_bytes);
 
-	/* steps that some row sees, of the chunks that are this block's */
+	/* this block's steps that some row sees */
 	int step = first_seen(a, w.t.pos) / STEP, end = (w.t.pos + w.t.n_rows - 1) / STEP + 1;
 	if (it.chunk >= 0) {
 		step = max(step, it.chunk * STEPS_OF_CHUNK);
@@ -527,20 +531,20 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 	int pos[2];
 #pragma unroll
-	for (int r = 0; r < 2; r++) { /* rows beyond the tile repeat its last; their results are not stored */
+	for (int r = 0; r < 2; r++) { /* rows after the tile's last repeat that row; not stored */
 		const int query = walker::query_of(r);
 		pos[r] = w.t.pos + min(query / w.n_heads, w.t.n_rows - 1);
 	}
 	walker k;
 	walker::begin(&k, acc);
 	load_step<DP>(a, w, step, (uint4 *)(void *)stage, (uint4 *)(void *)(stage + lay::kv_bytes));
-	load_q<DP, SPLIT ? SPLIT_QUERIES : WIDE_QUERIES>(a, w, q); /* while the copies are under way */
+	load_q<DP, SPLIT ? SPLIT_QUERIES : WIDE_QUERIES>(a, w, q); /* overlaps with the copies */
 	for (int buffer = 0; step < end; step++) {
 		uint4 *ks = (uint4 *)(void *)(stage + buffer * lay::stage_bytes),
 		      *vs = ks + lay::kv_bytes / 16;
 		cp_async_wait<0>();
-		block_sync(); /* all copies have arrived, and all warps are done with the other buffer */
-		if (a.stages == 2) {
+		block_sync(); /* all copies have arrived; all warps are done with the other buffer */
+		if constexpr (STAGES == 2) {
 			buffer ^= 1;
 			uint4 *next = (uint4 *)(void *)(stage + buffer * lay::stage_bytes);
 			if (step + 1 < end)
@@ -560,7 +564,7 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 			walker::chunk_fold(&k, a.scale_log2);
 			walker::chunk_begin(&k);
 		}
-		if (a.stages == 1) {
+		if constexpr (STAGES == 1) {
 			block_sync();
 			if (step + 1 < end)
 				load_step<DP>(a, w, step + 1, ks, vs);
@@ -577,45 +581,53 @@ KERN_DEV void do_item(const struct attn_args &a, const struct item it)
 	}
 }
 
-template <bool BF16, int DP, bool SPLIT, bool CAP>
-static __global__ void __launch_bounds__(THREADS, SPLIT &&DP <= 128 ? 3 : 1) attn_kernel(struct attn_args a)
+template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
+static __global__ void __launch_bounds__(THREADS, blocks_of_sm<DP, SPLIT>()) attn_kernel(struct attn_args a)
 {
 	if constexpr (!SPLIT) {
-		do_item<BF16, DP, SPLIT, CAP>(a, a.items[blockIdx.x]);
+		do_item<BF16, DP, SPLIT, CAP, STAGES>(a, a.items[blockIdx.x]);
 		return;
 	}
 	const int n = a.count ? *a.count : (int)gridDim.x;
 	for (int i = (int)blockIdx.x; i < n; i += (int)gridDim.x) {
 		if (i != (int)blockIdx.x)
-			block_sync(); /* all warps are done with the shared memory of the item before */
-		do_item<BF16, DP, SPLIT, CAP>(a, a.items[i]);
+			block_sync(); /* all warps are done with the shared memory of the previous item */
+		do_item<BF16, DP, SPLIT, CAP, STAGES>(a, a.items[i]);
 	}
 }
 
 /* ---- launching ---- */
 
-/* n items; 0: as the list on the device says, by as many blocks as fill the device at once. */
-template <bool BF16, int DP, bool SPLIT, bool CAP>
-static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, struct attn_args a, int n)
+/* Launch n items; n = 0: the device's list, with as many blocks as fill the device at once. */
+template <bool BF16, int DP, bool SPLIT, bool CAP, int STAGES>
+static int launch_stages(struct kern_stream *s, const struct attn_args &a, int n)
 {
-	static int at_once; /* blocks of a multiprocessor; one device to a process */
-	const int lanes = a.n_kv * a.cuts, stages = p->stages[SPLIT];
-	const int smem = smem_of_dim<DP>(SPLIT, stages);
+	static int at_once; /* blocks per multiprocessor; a process has one device */
+	const int lanes = a.n_kv * a.cuts, smem = smem_of_dim<DP>(SPLIT, STAGES);
 	if (!at_once) {
-		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT, CAP>, smem);
+		int e = cuda_smem_allow((const void *)attn_kernel<BF16, DP, SPLIT, CAP, STAGES>, smem);
 		if (!e)
-			e = cuda_check(
-				cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-					&at_once, attn_kernel<BF16, DP, SPLIT, CAP>, THREADS, (size_t)smem),
-				"blocks of a multiprocessor");
+			e = cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+					       &at_once, attn_kernel<BF16, DP, SPLIT, CAP, STAGES>, THREADS,
+					       (size_t)smem),
+				       "blocks of a multiprocessor");
 		if (e)
 			return e;
 	}
 	if (!n)
 		n = (max(at_once, 1) * s->dev->sms + lanes - 1) / lanes;
-	a.stages = stages;
-	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT, CAP>), dim3((unsigned)n, (unsigned)lanes), THREADS,
-			   (size_t)smem, s->s, a);
+	return KERN_LAUNCH((attn_kernel<BF16, DP, SPLIT, CAP, STAGES>), dim3((unsigned)n, (unsigned)lanes),
+			   THREADS, (size_t)smem, s->s, a);
+}
+
+template <bool BF16, int DP, bool SPLIT, bool CAP>
+static int launch_walk(struct kern_stream *s, const struct cuda_plan *p, const struct attn_args &a, int n)
+{
+	assert(p->stages[SPLIT] == 2 || (p->stages[SPLIT] == 1 && may_have_one_stage<DP>(SPLIT)));
+	if constexpr (may_have_one_stage<DP>(SPLIT))
+		if (p->stages[SPLIT] == 1)
+			return launch_stages<BF16, DP, SPLIT, CAP, 1>(s, a, n);
+	return launch_stages<BF16, DP, SPLIT, CAP, 2>(s, a, n);
 }
 
 template <bool BF16, int DP, bool CAP>
@@ -647,19 +659,20 @@ static int launch_dim(struct kern_stream *s, const struct cuda_plan *p, struct a
 }
 
 template <bool BF16, bool CAP>
-static int launch(struct kern_stream *s, const struct kern_kv *kv, const struct attn_args &a)
+static int launch(struct kern_stream *s, const struct kern_kv *kv, const struct cuda_plan *p,
+		  const struct attn_args &a)
 {
 	switch (kv->dim_pad) {
 	case 32:
-		return launch_dim<BF16, 32, CAP>(s, kv->plan, a);
+		return launch_dim<BF16, 32, CAP>(s, p, a);
 	case 64:
-		return launch_dim<BF16, 64, CAP>(s, kv->plan, a);
+		return launch_dim<BF16, 64, CAP>(s, p, a);
 	case 96:
-		return launch_dim<BF16, 96, CAP>(s, kv->plan, a);
+		return launch_dim<BF16, 96, CAP>(s, p, a);
 	case 128:
-		return launch_dim<BF16, 128, CAP>(s, kv->plan, a);
+		return launch_dim<BF16, 128, CAP>(s, p, a);
 	default:
-		return launch_dim<BF16, 256, CAP>(s, kv->plan, a);
+		return launch_dim<BF16, 256, CAP>(s, p, a);
 	}
 }
 
@@ -668,24 +681,20 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	const struct kern_dev *d = s->dev;
 	const struct cuda_batch *b = &d->batch;
 	struct kern_kv *kv = in->kv;
-	struct cuda_plan *p = kv->plan;
 	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
 	assert(in->n_q_heads % in->n_kv_heads == 0 && in->layer >= 0 && in->layer < kv->n_layers);
 	if (!b->n_rows)
 		return 0;
-	if (!p->fresh || p->serial != b->serial || p->heads != in->n_q_heads / in->n_kv_heads ||
-	    p->window != in->window) {
-		int e = b->pad_to ? cuda_plan_list(s, in) : cuda_plan_make(s, in);
-		if (e)
-			return e;
-	}
+	const struct cuda_plan *p = cuda_plan_for(s, in);
+	if (!p)
+		return -EIO;
 	struct attn_args a = {};
 	a.out = (uint16_t *)in->out;
 	a.q = (const uint16_t *)in->q;
 	a.pool = kv->pool + (size_t)in->layer * kv->layer_bytes;
 	a.tables = b->tables;
-	a.partial = (float *)p->partial.p;
-	a.arrived = p->arrived;
+	a.partial = (float *)kv->plans->partial.p;
+	a.arrived = kv->plans->arrived;
 	a.block_bytes = kv->block_bytes;
 	a.head_bytes = kv->head_bytes;
 	a.table_stride = b->table_stride;
@@ -705,6 +714,6 @@ int cuda_attention(struct kern_stream *s, const struct kern_attn_args *in)
 	a.in_cap = in->cap > 0 ? in->scale / in->cap : 0;
 	a.scale_log2 = (in->cap > 0 ? 1.0f : in->scale) * 1.44269504088896341f;
 	if (a.cap > 0)
-		return cuda_is_bf16(d) ? launch<true, true>(s, kv, a) : launch<false, true>(s, kv, a);
-	return cuda_is_bf16(d) ? launch<true, false>(s, kv, a) : launch<false, false>(s, kv, a);
+		return cuda_is_bf16(d) ? launch<true, true>(s, kv, p, a) : launch<false, true>(s, kv, p, a);
+	return cuda_is_bf16(d) ? launch<true, false>(s, kv, p, a) : launch<false, false>(s, kv, p, a);
 }

@@ -1,8 +1,8 @@
-/* attn_plan.cu - attention's plan for a batch.
+/* attn_plan.cu - attention's plans for a batch: one for each window that layers have.
  *
- * On the host for a batch of any kind: as many blocks as there is work.  For a padded batch, whose
- * launches a graph may keep for batches to come, a kernel makes it on the device, from the rows'
- * positions: nothing of it depends on what the host knows but the number of rows. */
+ * Usually the host makes the plan, with as many blocks as there is work.  A padded batch's launches may be
+ * kept in a graph and replayed for later batches.  Its plan is made on the device by a kernel, from the rows'
+ * positions, and depends only on the number of rows. */
 #include "kernels/cuda/attn.cuh"
 
 #include <assert.h>
@@ -13,12 +13,12 @@
 
 struct list_args {
 	struct list l;
-	const int32_t *row_pos;
+	const int32_t *row_pos, *row_table;
 	int n_rows, window;
 	int partials_max;
 };
 
-/* The sum of v over this lane and those before it. */
+/* Return the sum of v over this lane and the lower lanes. */
 KERN_DEV int warp_upto(int v)
 {
 #pragma unroll
@@ -29,13 +29,13 @@ KERN_DEV int warp_upto(int v)
 	return v;
 }
 
-/* One block.  The first warp places every row's tile, partial results and items; then all write the
- * items.  A row is split if it has several chunks and their results have room. */
+/* Make the list, with one block.  The first warp places every row's tile, partial results and items; then all
+ * warps write the items.  A row is split if it has several chunks and there is room for their results. */
 static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct list_args a)
 {
 	const int lane = lane_id();
 	if (warp_id() == 0) {
-		int partials = 0, items = 0; /* of the rows before */
+		int partials = 0, items = 0; /* sums over the earlier rows */
 		for (int row = lane; row - lane < a.n_rows; row += WARP) {
 			const bool here = row < a.n_rows;
 			const int pos = here ? a.row_pos[row] : 0;
@@ -47,8 +47,8 @@ static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct lis
 			const int mine = !here ? 0 : split ? n : 1;
 			const int item = items + warp_upto(mine) - mine;
 			if (here)
-				a.l.tiles[row] = (struct tile){
-					row, row, 1, pos, chunk0, n, split ? partial : -1, item};
+				a.l.tiles[row] = (struct tile){a.row_table[row],     row, 1, pos, chunk0, n,
+							       split ? partial : -1, item};
 			partials = shfl(partial + wanted, WARP - 1);
 			items = shfl(item + mine, WARP - 1);
 		}
@@ -68,30 +68,37 @@ static __global__ void __launch_bounds__(LIST_THREADS, 1) list_kernel(struct lis
 
 /* ---- lifetime ---- */
 
-/* Partial results are fewer than items. */
-static int list_items(const struct kern_dev *d, const struct cuda_plan *p)
+/* Return the length of a list; there are fewer partial results than items. */
+static size_t list_items(const struct kern_dev *d, int items_max)
 {
-	return d->args.max_seqs + p->items_max;
+	return (size_t)d->args.max_seqs + (size_t)items_max;
 }
 
-static int list_new(struct kern_dev *d, struct cuda_plan *p)
-{
-	const size_t seqs = (size_t)d->args.max_seqs;
-	p->list.count = (int32_t *)cuda_mem_new(d, sizeof(int32_t));
-	p->list.tiles = (struct tile *)cuda_mem_new(d, seqs * sizeof(struct tile));
-	p->list.items = (struct item *)cuda_mem_new(d, (size_t)list_items(d, p) * sizeof(struct item));
-	return p->list.count && p->list.tiles && p->list.items ? 0 : -ENOMEM;
-}
-
-static void list_free(struct kern_dev *d, struct cuda_plan *p)
+static int list_new(struct kern_dev *d, struct list *l, int items_max)
 {
 	const size_t seqs = (size_t)d->args.max_seqs;
-	cuda_mem_free(d, p->list.count, sizeof(int32_t));
-	cuda_mem_free(d, p->list.tiles, seqs * sizeof(struct tile));
-	cuda_mem_free(d, p->list.items, (size_t)list_items(d, p) * sizeof(struct item));
+	l->count = (int32_t *)cuda_mem_new(d, sizeof(int32_t));
+	l->tiles = (struct tile *)cuda_mem_new(d, seqs * sizeof(struct tile));
+	l->items = (struct item *)cuda_mem_new(d, list_items(d, items_max) * sizeof(struct item));
+	return l->count && l->tiles && l->items ? 0 : -ENOMEM;
 }
 
-/* The most chunks that the sequences of a batch have. */
+static void list_free(struct kern_dev *d, const struct list *l, int items_max)
+{
+	const size_t seqs = (size_t)d->args.max_seqs;
+	cuda_mem_free(d, l->count, sizeof(int32_t));
+	cuda_mem_free(d, l->tiles, seqs * sizeof(struct tile));
+	cuda_mem_free(d, l->items, list_items(d, items_max) * sizeof(struct item));
+}
+
+static size_t list_bytes(const struct kern_dev *d, int items_max)
+{
+	return cuda_mem_taken(sizeof(int32_t)) +
+	       cuda_mem_taken((size_t)d->args.max_seqs * sizeof(struct tile)) +
+	       cuda_mem_taken(list_items(d, items_max) * sizeof(struct item));
+}
+
+/* Return the most chunks that the sequences of a batch have. */
 static size_t plan_chunks(const struct kern_dev *d, int block_size, int n_blocks)
 {
 	return (size_t)n_blocks * (size_t)block_size / CUDA_CHUNK + (size_t)d->args.max_seqs + 1;
@@ -103,7 +110,7 @@ static size_t plan_partial_bytes(size_t chunks, int n_kv_heads, int dim_pad)
 	return min(bytes, (size_t)PARTIAL_MAX_BYTES);
 }
 
-/* A counter for every partial result of the least size: of one query. */
+/* Return the bytes of the counters: one for each partial result of the smallest size, one query. */
 static size_t plan_arrived_bytes(size_t partial_bytes, int dim_pad)
 {
 	return partial_bytes / ((size_t)(dim_pad + 2) * 4) * sizeof(int);
@@ -119,40 +126,46 @@ static size_t plan_ring_bytes(const struct kern_dev *d, int items)
 	return (size_t)d->args.max_rows * sizeof(struct tile) + 2 * (size_t)items * sizeof(struct item);
 }
 
-size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks)
+size_t cuda_plans_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks)
 {
-	const size_t chunks = plan_chunks(d, block_size, n_blocks), seqs = (size_t)d->args.max_seqs;
+	const size_t chunks = plan_chunks(d, block_size, n_blocks);
 	const int items = plan_items(d, chunks);
 	const size_t partial = plan_partial_bytes(chunks, n_kv_heads, dim_pad);
 	return cuda_mem_taken(partial) + cuda_mem_taken(plan_arrived_bytes(partial, dim_pad)) +
-	       cuda_mem_taken(plan_ring_bytes(d, items)) + cuda_mem_taken(2 * sizeof(int32_t)) +
-	       cuda_mem_taken(seqs * sizeof(struct tile)) + cuda_mem_taken(seqs * sizeof(int32_t)) +
-	       cuda_mem_taken((seqs + (size_t)items) * sizeof(struct item));
+	       PLANS * (cuda_mem_taken(plan_ring_bytes(d, items)) + list_bytes(d, items));
 }
 
-int cuda_plan_new(struct kern_kv *kv)
+int cuda_plans_new(struct kern_kv *kv)
 {
 	struct kern_dev *d = kv->dev;
-	struct cuda_plan *p = (struct cuda_plan *)xcalloc(1, sizeof *p);
-	kv->plan = p;
+	struct cuda_plans *p = (struct cuda_plans *)xcalloc(1, sizeof *p);
+	int e = 0;
+	kv->plans = p;
 	const size_t chunks = plan_chunks(d, kv->block_size, kv->n_blocks);
 	p->partial.bytes = plan_partial_bytes(chunks, kv->n_kv_heads, kv->dim_pad);
 	p->partial.p = cuda_mem_new(d, p->partial.bytes);
 	p->tiles_max = d->args.max_rows;
 	p->items_max = plan_items(d, chunks);
 	p->arrived = (int *)cuda_mem_new(d, plan_arrived_bytes(p->partial.bytes, kv->dim_pad));
-	if (!p->partial.p || !p->arrived || list_new(d, p))
+	if (!p->partial.p || !p->arrived)
 		return -ENOMEM;
-	return cuda_ring_init(d, &p->ring, plan_ring_bytes(d, p->items_max), true);
+	for (int i = 0; i < PLANS && !e; i++) {
+		e = list_new(d, &p->plan[i].list, p->items_max);
+		if (!e)
+			e = cuda_ring_init(d, &p->plan[i].ring, plan_ring_bytes(d, p->items_max), true);
+	}
+	return e;
 }
 
-void cuda_plan_free(struct kern_kv *kv)
+void cuda_plans_free(struct kern_kv *kv)
 {
-	struct cuda_plan *p = kv->plan;
+	struct cuda_plans *p = kv->plans;
 	if (!p)
 		return;
-	list_free(kv->dev, p);
-	cuda_ring_fini(kv->dev, &p->ring);
+	for (int i = 0; i < PLANS; i++) {
+		list_free(kv->dev, &p->plan[i].list, p->items_max);
+		cuda_ring_fini(kv->dev, &p->plan[i].ring);
+	}
 	cuda_mem_free(kv->dev, p->arrived, plan_arrived_bytes(p->partial.bytes, kv->dim_pad));
 	cuda_mem_free(kv->dev, p->partial.p, p->partial.bytes);
 	free(p);
@@ -160,30 +173,31 @@ void cuda_plan_free(struct kern_kv *kv)
 
 /* ---- on the host ---- */
 
-/* A plan under way: the arrays in the host's buffer. */
+/* A plan being made: the arrays in the host's buffer. */
 struct planning {
 	struct cuda_plan *p;
 	const struct kern_attn_args *a;
 	struct tile *tiles;
 	struct item *split, *wide;
+	int tiles_max, items_max;
 	int partials, partials_max, rows_split, rows_wide;
 };
 
-static void plan_tile(struct planning *g, int seq, int row, int n_rows, int pos, bool wide)
+static void plan_tile(struct planning *g, int table, int row, int n_rows, int pos, bool wide)
 {
 	struct cuda_plan *p = g->p;
 	const int window = g->a->window, i = p->n_tiles++;
 	struct tile *t = &g->tiles[i];
 	const int seen = window > 0 && pos >= window ? pos - window + 1 : 0;
-	*t = (struct tile){seq, row, n_rows, pos, seen / CUDA_CHUNK, 0, -1, 0};
+	*t = (struct tile){table, row, n_rows, pos, seen / CUDA_CHUNK, 0, -1, 0};
 	t->n_chunks = (pos + n_rows - 1) / CUDA_CHUNK + 1 - t->chunk0;
-	assert(i < p->tiles_max);
+	assert(i < g->tiles_max);
 	if (wide) {
 		g->wide[p->n_wide++] = (struct item){i, -1};
 		return;
 	}
 	if (t->n_chunks == 1 || g->partials + t->n_chunks > g->partials_max ||
-	    p->n_split + t->n_chunks + p->tiles_max - i > p->items_max) {
+	    p->n_split + t->n_chunks + g->tiles_max - i > g->items_max) {
 		g->split[p->n_split++] = (struct item){i, -1};
 		return;
 	}
@@ -199,10 +213,9 @@ static void plan_run(struct planning *g, const struct cuda_batch *b, int seq)
 	const bool wide = g->rows_wide && n * g->p->at_once > WIDE_QUERIES / 2;
 	const int step = wide ? g->rows_wide : g->rows_split;
 	for (int r = 0; r < n; r += step)
-		plan_tile(g, seq, row + r, n - r < step ? n - r : step, pos + r, wide);
+		plan_tile(g, b->table_at[seq], row + r, n - r < step ? n - r : step, pos + r, wide);
 }
 
-/* Where the parts of a plan begin in its buffer. */
 size_t cuda_plan_part(const struct cuda_plan *p, int part)
 {
 	size_t at = (size_t)p->n_tiles * sizeof(struct tile);
@@ -211,14 +224,14 @@ size_t cuda_plan_part(const struct cuda_plan *p, int part)
 	return at;
 }
 
-/* The longest first: the last blocks to start should be short. */
+/* Sort the longest items first, so that the last blocks to start are short. */
 static int longer_first(const void *x, const void *y)
 {
 	const struct item *a = (const struct item *)x, *b = (const struct item *)y;
 	return a->tile < b->tile ? 1 : a->tile > b->tile ? -1 : 0;
 }
 
-/* Shared memory of a block of attention. */
+/* Return the shared memory of an attention block. */
 static int smem_of(int dim_pad, bool split, int stages)
 {
 	switch (dim_pad) {
@@ -235,11 +248,11 @@ static int smem_of(int dim_pad, bool split, int stages)
 	}
 }
 
-/* What does not depend on the batch; returns how many partial results there is room for. */
-static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a)
+/* Set the plan's fields that do not depend on the batch; returns how many partial results there is room
+ * for. */
+static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a, struct cuda_plan *p)
 {
 	const struct kern_kv *kv = a->kv;
-	struct cuda_plan *p = kv->plan;
 	p->serial = d->batch.serial;
 	p->heads = a->n_q_heads / a->n_kv_heads;
 	p->window = a->window;
@@ -249,33 +262,29 @@ static int plan_shape(const struct kern_dev *d, const struct kern_attn_args *a)
 		p->stages[split] = smem_of(kv->dim_pad, split, 2) <= d->smem_max   ? 2
 				   : smem_of(kv->dim_pad, split, 1) <= d->smem_max ? 1
 										   : 0;
-	/* of a padded batch, a tile is one row */
+	/* a tile of a padded batch is one row */
 	p->queries = (p->listed ? 1 : SPLIT_QUERIES / p->at_once) * p->at_once;
 	const size_t one = (size_t)(a->n_kv_heads * p->cuts * p->queries) * (size_t)(kv->dim_pad + 2) * 4;
-	return (int)min(p->partial.bytes / one, (size_t)p->items_max);
+	return (int)min(kv->plans->partial.bytes / one, (size_t)kv->plans->items_max);
 }
 
-int cuda_plan_list(struct kern_stream *s, const struct kern_attn_args *a)
+static int plan_list(struct kern_stream *s, const struct kern_attn_args *a, struct cuda_plan *p)
 {
 	const struct kern_dev *d = s->dev;
-	struct cuda_plan *p = a->kv->plan;
 	p->listed = true;
 	struct list_args l = {};
-	l.partials_max = plan_shape(d, a);
+	l.partials_max = plan_shape(d, a, p);
 	l.l = p->list;
 	l.row_pos = d->batch.row_pos;
+	l.row_table = d->batch.row_table;
 	l.n_rows = d->batch.n_rows;
 	l.window = a->window;
-	int e = KERN_LAUNCH(list_kernel, 1, LIST_THREADS, 0, s->s, l);
-	p->fresh = !e;
-	return e;
+	return KERN_LAUNCH(list_kernel, 1, LIST_THREADS, 0, s->s, l);
 }
 
-int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a)
+static int plan_make(struct kern_stream *s, const struct kern_attn_args *a, struct cuda_plan *p)
 {
 	struct kern_dev *d = s->dev;
-	struct kern_kv *kv = a->kv;
-	struct cuda_plan *p = kv->plan;
 	unsigned char *buf = cuda_ring_take(&p->ring);
 	if (!buf)
 		return -EIO;
@@ -284,20 +293,43 @@ int cuda_plan_make(struct kern_stream *s, const struct kern_attn_args *a)
 	struct planning g = {};
 	g.p = p;
 	g.a = a;
-	g.partials_max = plan_shape(d, a);
+	g.tiles_max = a->kv->plans->tiles_max;
+	g.items_max = a->kv->plans->items_max;
+	g.partials_max = plan_shape(d, a, p);
 	g.rows_split = SPLIT_QUERIES / p->at_once;
 	g.rows_wide = p->stages[0] ? WIDE_QUERIES / p->at_once : 0;
-	/* laid out for the most there can be, then moved together */
+	/* laid out for the largest plan, then made contiguous */
 	g.tiles = (struct tile *)(void *)buf;
-	g.split = (struct item *)(void *)(g.tiles + p->tiles_max);
-	g.wide = g.split + p->items_max;
+	g.split = (struct item *)(void *)(g.tiles + g.tiles_max);
+	g.wide = g.split + g.items_max;
 	for (int q = 0; q < d->batch.n_seqs; q++)
 		plan_run(&g, &d->batch, q);
 	if (p->n_wide)
 		qsort(g.wide, (size_t)p->n_wide, sizeof *g.wide, longer_first);
 	memmove(buf + cuda_plan_part(p, 0), g.split, (size_t)p->n_split * sizeof *g.split);
 	memmove(buf + cuda_plan_part(p, 1), g.wide, (size_t)p->n_wide * sizeof *g.wide);
-	int e = cuda_ring_send(&p->ring, s, cuda_plan_part(p, 2));
-	p->fresh = !e;
-	return e;
+	return cuda_ring_send(&p->ring, s, cuda_plan_part(p, 2));
+}
+
+/* ---- on the host or on the device ---- */
+
+/* Return the plan of this window, or else reuse the plan of another window, in rotation. */
+static struct cuda_plan *plan_of(struct cuda_plans *all, int heads, int window)
+{
+	for (int i = 0; i < PLANS; i++)
+		if (all->plan[i].heads == heads && all->plan[i].window == window)
+			return &all->plan[i];
+	struct cuda_plan *p = &all->plan[all->next];
+	all->next = (all->next + 1) % PLANS;
+	p->fresh = false;
+	return p;
+}
+
+const struct cuda_plan *cuda_plan_for(struct kern_stream *s, const struct kern_attn_args *a)
+{
+	const struct cuda_batch *b = &s->dev->batch;
+	struct cuda_plan *p = plan_of(a->kv->plans, a->n_q_heads / a->n_kv_heads, a->window);
+	if (!p->fresh || p->serial != b->serial)
+		p->fresh = !(b->pad_to ? plan_list(s, a, p) : plan_make(s, a, p));
+	return p->fresh ? p : NULL;
 }

@@ -6,21 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What NVIDIA recommends: 32 MiB from Hopper on, 4 MiB before. */
+/* Workspace sizes that NVIDIA recommends: 32 MiB from Hopper on, 4 MiB before. */
 enum { WS_HOPPER = 32 << 20, WS_BEFORE = 4 << 20 };
 
-/* The functions have had these forms since cuBLAS 11. */
+/* These function types have not changed since cuBLAS 11. */
 struct cuda_blas {
 	void *lib;
 	cublasHandle_t handle;
-	cudaStream_t stream; /* that the handle is set to */
+	cudaStream_t stream; /* the handle's current stream */
 	struct cuda_buf ws;
 	decltype(&cublasCreate_v2) create;
 	decltype(&cublasDestroy_v2) destroy;
 	decltype(&cublasSetStream_v2) set_stream;
 	decltype(&cublasSetWorkspace_v2) set_workspace;
 	decltype(&cublasSetMathMode) set_math_mode;
-	/* C++ has a second one of that name */
+	/* C++ has an overload of this name */
 	cublasStatus_t (*gemm_ex)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
 				  const void *, const void *, cudaDataType_t, int, const void *,
 				  cudaDataType_t, int, const void *, void *, cudaDataType_t, int,
@@ -38,7 +38,7 @@ static int check(const struct cuda_blas *b, cublasStatus_t s, const char *what)
 
 /* ---- opening ---- */
 
-/* First the one of the toolkit that these kernels were built with, and its runtime. */
+/* First the version of the toolkit that built these kernels, and its runtime. */
 #define NAME(major)   "libcublas.so." DIGITS(major)
 #define DIGITS(major) #major
 static const char *const names[] = {NAME(CUBLAS_VER_MAJOR), "libcublas.so.13", "libcublas.so.12"};
@@ -59,7 +59,7 @@ static bool find_all(struct cuda_blas *b)
 	       find(b->lib, "cublasGetStatusString", &b->status_string);
 }
 
-/* The first that gives a handle.  One of another toolkit may want a newer driver than there is. */
+/* Open the first library that can make a handle.  A library of another toolkit may need a newer driver. */
 static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
 {
 	int e = err_why(why, why_n, -ENOTSUP,
@@ -102,7 +102,7 @@ int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
 			    b->ws.bytes);
 		goto fail;
 	}
-	/* Halves would be added as halves where a product is split over blocks. */
+	/* Otherwise, halves are summed as halves if a product is split over blocks. */
 	e = check(
 		b,
 		b->set_math_mode(b->handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH |
@@ -124,13 +124,13 @@ void cuda_blas_close(struct kern_dev *d)
 	if (b->handle)
 		check(b, b->destroy(b->handle), "destroy");
 	cuda_mem_free(d, b->ws.p, b->ws.bytes);
-	free(b); /* the library stays for the life of the process, as the driver does */
+	free(b); /* the library stays loaded until the process ends, like the driver */
 	d->blas = NULL;
 }
 
 /* ---- products ---- */
 
-/* Setting the stream gives the handle cuBLAS's own workspace again: ours follows. */
+/* Set the handle's stream.  This resets the workspace to cuBLAS's own, so set quern's again. */
 static int set_stream(struct cuda_blas *b, cudaStream_t s)
 {
 	if (b->stream == s)
@@ -142,7 +142,7 @@ static int set_stream(struct cuda_blas *b, cudaStream_t s)
 	return e;
 }
 
-/* cuBLAS counts by columns: its C = A^T B is our out^T = w x^T. */
+/* cuBLAS is column-major: its C = A^T B is out^T = w x^T here. */
 int cuda_blas_gemm(struct kern_stream *s, const struct blas_gemm *g)
 {
 	struct cuda_blas *b = s->dev->blas;

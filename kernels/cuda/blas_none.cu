@@ -1,4 +1,4 @@
-/* blas_none.cu - the table where it was built without cuBLAS's header (blas.cuh). */
+/* blas_none.cu - replaces blas.cu in a build without cuBLAS's header (blas.cuh). */
 #include "kernels/cuda/blas.cuh"
 
 int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)

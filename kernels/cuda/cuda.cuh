@@ -1,4 +1,4 @@
-/* cuda.cuh - what the CUDA table's files share.
+/* cuda.cuh - declarations that the files of the CUDA table share.
  *
  * memory.cu    memory, workspaces, the status of CUDA's calls
  * device.cu    opening, streams, events, the table itself
@@ -7,16 +7,16 @@
  * rows.cu      embedding, norms, rotation and KV store, gather
  * attn*.cu     paged attention, and its plan
  * sample.cu    from logits to a token
- * graph.cu     a step of decoding, captured
+ * graph.cu     a decoding step, captured
  * linear*.cu   linear layers, in AWQ, F16 and BF16
- * route.cu     which experts a row has
+ * route.cu     the choice of a row's experts
  * moe.cu       mixtures of experts
  * blas*.cu     cuBLAS, for --fast
  *
- * Operands and KV are F16 or BF16, one of them for the whole device (dev->operand); the residual
- * stream and logits are F32.  Kernels that depend on it are templates over `bool BF16`.
- * Errors: a launch that is refused gives -EIO at once; what fails later shows in stream_sync().
- * No operation allocates: buffers are made by open(), kv_new() and *_load(). */
+ * Operands and KV are F16 or BF16, the same type for the whole device (dev->operand).  The residual stream
+ * and logits are F32.  Kernels that depend on the operand type are templates over `bool BF16`.
+ * Errors: a refused launch returns -EIO at once; a later failure shows in stream_sync().
+ * No operation allocates: open(), kv_new() and *_load() make the buffers. */
 #ifndef QUERN_KERNELS_CUDA_CUDA_CUH
 #define QUERN_KERNELS_CUDA_CUDA_CUH
 
@@ -34,49 +34,50 @@ extern "C" {
 }
 
 enum {
-	CUDA_CHUNK = 256,            /* tokens of a chunk of attention, aligned to absolute positions */
+	CUDA_CHUNK = 256,            /* tokens of an attention chunk, aligned to absolute positions */
 	CUDA_HEAD_MAX = 256,         /* largest head size */
-	CUDA_FAST_BYTES = 128 << 20, /* of each workspace of --fast, about: the largest layer of an 8B
-					model goes in two tiles */
+	CUDA_FAST_BYTES = 128 << 20, /* size of each --fast workspace, about */
 };
 
-/* ---- memory.cu: the status of calls, memory ---- */
+/* ---- memory.cu: status of calls, memory ---- */
 
-/* The last launch's status, logged with the kernel's name: 0 or -EIO.  KERN_LAUNCH() calls it. */
+/* Return the last launch's status, 0 or -EIO, and log a failure with the kernel's name.  KERN_LAUNCH() calls
+ * it. */
 int cuda_launched(const char *kernel);
 
-/* 0, or -EIO (-ENOMEM for memory) after a line in the log that names what was done. */
+/* Return 0, or log what failed and return -EIO (-ENOMEM if memory ran out). */
 int cuda_check(cudaError_t e, const char *what);
 
-/* Device memory, zeroed, 256-byte aligned; NULL when it is out.  bytes 0 gives one of 256. */
+/* Allocate zeroed device memory, 256-byte aligned; NULL if there is none left.  0 bytes: allocates 256. */
 void *cuda_mem_new(struct kern_dev *d, size_t bytes);
 void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes);
-/* What the driver takes for a piece: small ones share pages of 2 MB. */
+/* Return the bytes that the driver takes for an allocation: small ones share pages of 2 MB. */
 size_t cuda_mem_taken(size_t bytes);
-/* Pinned host memory for copies. */
+/* Allocate pinned host memory for copies. */
 void *cuda_pinned_new(size_t bytes);
 void cuda_pinned_free(void *p);
-/* Pinned host memory that kernels read and write as well, at addresses of the device's. */
+/* Allocate pinned host memory that kernels can read and write too, at device addresses. */
 void *cuda_host_new(struct kern_dev *d, size_t bytes);
 void cuda_host_free(struct kern_dev *d, void *p, size_t bytes);
-/* The device's address of `bytes` in one piece of cuda_host_new(); NULL: not of such a piece. */
+/* Return the device address of `bytes` at p within one allocation of cuda_host_new(); NULL if p is in
+ * none. */
 void *cuda_mapped(const struct kern_dev *d, const void *p, size_t bytes);
-/* Host to device and done when it returns: for loading (0, -EIO). */
+/* Copy from host to device and wait for the copy, for loading: 0, -EIO. */
 int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes);
 
-/* Device memory that grows, its contents lost and zeroed (0, -ENOMEM). */
+/* Device memory that can grow.  Growing loses the contents and zeroes the buffer (0, -ENOMEM). */
 struct cuda_buf {
 	void *p;
 	size_t bytes;
 };
 int cuda_buf_reserve(struct kern_dev *d, struct cuda_buf *b, size_t bytes);
 
-/* A workspace that linear layers share, in stream order; loading a layer makes it large enough
- * (0, -ENOMEM), operations only use it.  Zeroed when it grows; kernels
- * with counters in it leave them zero.  Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival
- * counters), CUDA_WS_WEIGHTS and CUDA_WS_GATE_UP (--fast: plain weights, and what SwiGLU takes); of
- * experts: CUDA_WS_ROUTE (the router's outputs), CUDA_WS_PAIRS (lists of pairs of a row and an expert), and
- * of each pair CUDA_WS_MIDDLE (what down takes) and CUDA_WS_GIVEN (what it gives). */
+/* A workspace that linear layers share, in stream order.  Loading a layer makes the workspace large enough
+ * (0, -ENOMEM); operations only use it.  Growing zeroes it, and kernels with counters in it leave them zero.
+ * Users: CUDA_WS_PARTIAL (partial sums), CUDA_WS_COUNT (arrival counters), CUDA_WS_WEIGHTS and
+ * CUDA_WS_GATE_UP (--fast: plain weights, SwiGLU's input), CUDA_WS_ROUTE (the router's outputs),
+ * CUDA_WS_PAIRS (lists of (row, expert) pairs), CUDA_WS_MIDDLE and CUDA_WS_GIVEN (input and output of down,
+ * per pair). */
 enum cuda_ws {
 	CUDA_WS_PARTIAL,
 	CUDA_WS_COUNT,
@@ -90,28 +91,29 @@ enum cuda_ws {
 };
 int cuda_ws_reserve(struct kern_dev *d, enum cuda_ws which, size_t bytes);
 
-/* Before a kernel's first launch (KERN_LAUNCH() calls it): all kernels have the same share of L1 as shared
- * memory, the largest.  Where two that follow one another differ, a multiprocessor must be empty before it
- * changes over; attention and the linear layers need nearly all of it.  True: done. */
+/* Prepare a kernel's first launch (KERN_LAUNCH() calls it): set the largest share of L1 as shared memory, the
+ * same for all kernels.  If two consecutive kernels differ in it, a multiprocessor must drain before it
+ * changes over; attention and the linear layers need nearly all of it.  True on success. */
 bool cuda_carve_out(const void *kernel);
 
-/* Raises a kernel's limit of dynamic shared memory, once, at open or load: needed beyond 48 KB. */
+/* Raise a kernel's limit of dynamic shared memory, once, at open or load.  Needed above 48 KB. */
 int cuda_smem_allow(const void *kernel, int bytes);
 
 /* ---- the batch on the device (batch.cu) ---- */
 
-/* Device arrays at static addresses: a graph that was captured with them stays valid. */
+/* Device arrays at static addresses, so that a captured graph stays valid. */
 struct cuda_batch {
-	int n_rows, n_seqs, n_logits; /* host's view; with null rows */
+	int n_rows, n_seqs, n_logits; /* host's counts, including null rows */
 	int pad_to;                   /* as in kern_batch */
 	int32_t *token_at;            /* [max_rows]; -1: a null row */
-	int32_t *row_seq;             /* [max_rows] */
-	int32_t *row_pos;             /* [max_rows] */
+	int32_t *row_table;           /* [max_rows] index of the row's block table */
+	int32_t *row_pos;             /* [max_rows] the row's position */
 	int32_t *logits_row;          /* [max_logits] */
-	int32_t *tables;              /* [max_seqs][table_stride] */
+	int32_t *tables;              /* [max_tables + 1][table_stride]; the null rows' table is the last */
 	int table_stride;             /* = max_blocks_per_seq */
 	int32_t *pos0, *row0;         /* host: [max_seqs], [max_seqs + 1] */
-	unsigned serial;              /* changes with every batch and graph: work lists of before are void */
+	int32_t *table_at;            /* host: [max_seqs] */
+	unsigned serial;              /* changes with every batch and graph; older work lists are void */
 };
 
 /* ---- structs of the interface ---- */
@@ -131,25 +133,25 @@ struct kern_embed {
 	int n_vocab, hidden;
 	void *table; /* [V][H] operand type, row-major */
 	size_t bytes;
-	struct kern_linear *view; /* the head's view, made at load by cuda_linear_of_table() */
+	struct kern_linear *view; /* the output head's view, made at load by cuda_linear_of_table() */
 };
 
-/* The paged cache.  A block holds all layers, so that a copy or a swap is one transfer:
+/* The paged cache.  A block holds all layers, so that copying or swapping it is one transfer:
  *     [block][layer][k, v][kv head][token][dim_pad]  of operand type
- * dim_pad: the head size rounded up to one that attention is built for; what is added is 0.
- * Behind the n_blocks there is one more, the null block, for null rows. */
+ * dim_pad: the head size rounded up to one that attention is built for; the padding is 0.  The null block,
+ * for null rows, follows the n_blocks. */
 struct kern_kv {
 	struct kern_dev *dev;
 	int n_layers, n_kv_heads, dim, dim_pad, block_size, n_blocks, n_host_blocks;
-	size_t head_bytes;  /* of one head's K or V in a block */
-	size_t layer_bytes; /* K and V of a layer in a block */
+	size_t head_bytes;  /* one head's K or V in a block */
+	size_t layer_bytes; /* K and V of one layer in a block */
 	size_t block_bytes;
 	unsigned char *pool, *host;
-	/* attention's plan and partial results (attn.cu) */
-	struct cuda_plan *plan;
+	/* attention's plans and partial results (attn.cu) */
+	struct cuda_plans *plans;
 };
 
-/* Mapped memory, at both of its addresses. */
+/* Mapped memory with both of its addresses. */
 struct cuda_host {
 	unsigned char *host, *dev;
 	size_t bytes;
@@ -159,24 +161,24 @@ struct kern_dev {
 	struct kern_open_args args;
 	int id;
 	int sms;      /* multiprocessors */
-	int cc;       /* 80, 86, 89, 90, ... */
-	int smem_max; /* dynamic shared memory of a block, with opting in */
+	int cc;       /* compute capability: 80, 86, 89, 90, ... */
+	int smem_max; /* most dynamic shared memory per block, with opt-in */
 	size_t l2_bytes;
-	cudaStream_t notes; /* of event_notify() */
+	cudaStream_t notes; /* stream of event_notify() */
 	char name[64];
 	enum kern_dtype operand; /* KERN_F16 or KERN_BF16 */
 	struct cuda_batch batch;
 	struct cuda_buf ws[CUDA_WS_N];
-	struct cuda_stage *stage; /* batch.cu's */
+	struct cuda_stage *stage; /* owned by batch.cu */
 	struct cuda_sampler *sampler;
-	struct cuda_blas *blas; /* --fast; else NULL */
+	struct cuda_blas *blas; /* only with --fast, else NULL */
 	struct kern_crossover *crossovers;
 	int n_crossovers;
 	size_t fast_bytes;        /* CUDA_FAST_BYTES */
-	int block_size, n_blocks; /* of the cache, once kv_new() was called */
-	struct cuda_host *hosts;  /* [n_hosts] of cuda_host_new() */
+	int block_size, n_blocks; /* the cache's; set by kv_new() */
+	struct cuda_host *hosts;  /* [n_hosts] allocations of cuda_host_new() */
 	int n_hosts;
-	size_t used; /* device memory that cuda_mem_new() gave and has not back */
+	size_t used; /* bytes of device memory that cuda_mem_new() allocated and that are not freed */
 };
 
 static inline bool cuda_is_bf16(const struct kern_dev *d)
@@ -186,9 +188,8 @@ static inline bool cuda_is_bf16(const struct kern_dev *d)
 
 /* ---- between blocks ---- */
 
-/* True in the last of n blocks that come here with this count, which sees what the others wrote.
- * The count is 0 before and
- * after.  All threads of a block call it; shared memory is free by then. */
+/* Return true in the last of n blocks that increment this count; that block sees the writes of the others.
+ * The count is 0 before and after.  All threads of the block call it; shared memory must be free. */
 KERN_DEV bool cuda_last_block(int *count, int n)
 {
 	int *flag = (int *)(void *)kern_smem();
@@ -201,7 +202,7 @@ KERN_DEV bool cuda_last_block(int *count, int n)
 	}
 	block_sync();
 	const bool last = *flag != 0;
-	if (last) /* every thread of it reads what others wrote */
+	if (last) /* every thread of the last block reads the other blocks' writes */
 		fence_device();
 	return last;
 }
@@ -237,34 +238,35 @@ template <bool BF16> KERN_DEV uint32_t op2_of_f32(float first, float second)
 int cuda_batch_init(struct kern_dev *d);
 void cuda_batch_fini(struct kern_dev *d);
 int cuda_batch_set(struct kern_stream *s, const struct kern_batch *b);
+int cuda_pick(struct kern_stream *s, float *out, const float *x, const uint32_t (*pairs)[2], int n);
 
-/* By a kernel, in order with the stream; addresses and bytes are multiples of 4.  No copy engine takes part,
- * so that it does not wait behind what other streams copy (0, -EIO). */
+/* Copy by a kernel, in stream order; addresses and bytes are multiples of 4.  No copy engine is used, so the
+ * copy does not queue after copies of other streams (0, -EIO). */
 int cuda_move(struct kern_stream *s, void *to, const void *from, size_t bytes);
 
-/* A ring of mapped buffers through which a step's input goes to its kernels.
+/* A ring of mapped buffers that passes a step's input to its kernels.
  *
  *     cuda_ring_take()    host writes   kernels that read it are queued   cuda_ring_sent()   next buffer
  *                                                                         | done: it may be taken again
  *
- * A buffer is written again only when its event says that the kernels are done.  With more buffers than the
- * sends of the plans under way, the host never waits for that. */
+ * A buffer is written again only when its event reports that the kernels are done.  With more buffers than
+ * sends of the plans in flight, the host never waits for that. */
 enum { CUDA_RING = 4 };
 struct cuda_ring {
 	size_t bytes;
-	unsigned char *host[CUDA_RING]; /* cuda_host_new() */
+	unsigned char *host[CUDA_RING]; /* allocated by cuda_host_new() */
 	cudaEvent_t done[CUDA_RING];
 	bool used[CUDA_RING];
 	int next;
-	unsigned char *dev; /* NULL, or a copy for kernels that read it often */
+	unsigned char *dev; /* NULL, or a device copy for kernels that read it often */
 };
 int cuda_ring_init(struct kern_dev *d, struct cuda_ring *r, size_t bytes, bool copied); /* 0, -ENOMEM */
 void cuda_ring_fini(struct kern_dev *d, struct cuda_ring *r);
-/* The next host buffer, free by now; NULL: the device is lost. */
+/* Return the next host buffer, which is free by now; NULL if the device is lost. */
 unsigned char *cuda_ring_take(struct cuda_ring *r);
-/* All kernels that read what was taken are queued on s. */
+/* Mark the taken buffer as sent: all kernels that read it are queued on s. */
 int cuda_ring_sent(struct cuda_ring *r, struct kern_stream *s);
-/* Of a copied ring: what was taken comes to dev; sent. */
+/* For a copied ring: queue the copy of the taken buffer to dev, then mark it as sent. */
 int cuda_ring_send(struct cuda_ring *r, struct kern_stream *s, size_t bytes);
 
 /* ---- kv.cu ---- */
@@ -279,7 +281,7 @@ int cuda_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pair
 int cuda_kv_swap_out(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 int cuda_kv_swap_in(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n);
 
-/* cap tanh(x by) = cap - 2 cap / (2^(2 x by log2 e) + 1); NaN stays NaN. */
+/* Return cap tanh(x by), computed as cap - 2 cap / (2^(2 x by log2 e) + 1); NaN stays NaN. */
 KERN_DEV float cuda_softcap(float x, float cap, float by)
 {
 	float y = f32_mul_rn(x, f32_mul_rn(by, 2 * 1.44269504088896341f));
@@ -307,10 +309,10 @@ int cuda_gather(struct kern_stream *s, void *out, const void *x, int hidden);
 
 /* ---- attn_plan.cu, attn.cu ---- */
 
-int cuda_plan_new(struct kern_kv *kv); /* 0, -ENOMEM */
-/* Device memory that it takes. */
-size_t cuda_plan_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks);
-void cuda_plan_free(struct kern_kv *kv);
+int cuda_plans_new(struct kern_kv *kv); /* 0, -ENOMEM */
+/* Return the device memory that the plans take, in bytes. */
+size_t cuda_plans_bytes(const struct kern_dev *d, int n_kv_heads, int dim_pad, int block_size, int n_blocks);
+void cuda_plans_free(struct kern_kv *kv);
 int cuda_attention(struct kern_stream *s, const struct kern_attn_args *a);
 
 /* ---- graph.cu ---- */
@@ -330,10 +332,10 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 
 /* ---- linear.cu ---- */
 
-/* An embedding's table [V][H] (operand type, device memory, 256-byte aligned, row-major, borrowed
- * for the view's life) as a linear layer of K = H inputs and N = V outputs, without a copy: the
- * F16/BF16 linear kernels must take plain row-major [N][K] weights.  Called by embed_load();
- * freed with cuda_linear_free(), which leaves the table alone.  0, -ENOMEM, -ENOTSUP with why. */
+/* View an embedding's table [V][H] as a linear layer of K = H inputs and N = V outputs, without a copy.  The
+ * table is of operand type, in device memory, 256-byte aligned, row-major and borrowed for the view's life:
+ * the F16/BF16 linear kernels must take plain row-major [N][K] weights.  embed_load() calls it;
+ * cuda_linear_free() frees the view and leaves the table alone.  0, -ENOMEM, -ENOTSUP with why. */
 int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int hidden,
 			 struct kern_linear **out, char *why, size_t why_n);
 
@@ -348,7 +350,7 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 
 /* ---- route.cu ---- */
 
-/* A layer that is loaded as exact. */
+/* Load a router, a layer with exact F32 weights. */
 int cuda_router_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		     char *why, size_t why_n);
 int cuda_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows);

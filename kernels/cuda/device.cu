@@ -1,5 +1,5 @@
-/* device.cu - a GPU: opened and closed, its streams and events, and the table of operations.  Calls of CUDA
- * and memory: memory.cu. */
+/* device.cu - opens and closes a GPU, its streams and events, and the table of operations.  CUDA call checks
+ * and memory are in memory.cu. */
 #include "kernels/cuda/blas.cuh"
 #include "kernels/cuda/cuda.cuh"
 
@@ -75,7 +75,7 @@ static bool event_done(struct kern_event *e)
 		return false;
 	}
 	cuda_check(r, "event");
-	return true; /* after an error too: the next sync returns it */
+	return true; /* true after an error too: the next sync returns the error */
 }
 
 static int event_sync(struct kern_event *e)
@@ -83,14 +83,14 @@ static int event_sync(struct kern_event *e)
 	return cuda_check(cudaEventSynchronize(e->e), "wait for an event") ? -EIO : 0;
 }
 
-/* By a thread of the driver's, which must not call CUDA. */
+/* Runs in a thread of the driver, which must not call CUDA. */
 static void CUDART_CB notify(void *arg)
 {
 	if (eventfd_write((int)(intptr_t)arg, 1))
 		log_error("cuda", "notify error=\"%s\"", strerror(errno));
 }
 
-/* Beside the stream: what follows on a stream waits until such a function has returned. */
+/* Notify on a separate stream: work queued after a host function waits until that function has returned. */
 static int event_notify(struct kern_event *e, int fd)
 {
 	int rc = cuda_check(cudaStreamWaitEvent(e->dev->notes, e->e, 0), "event wait");
@@ -99,7 +99,7 @@ static int event_notify(struct kern_event *e, int fd)
 			       "notice of an event");
 }
 
-/* What a step moves, such as the tokens of a new sequence, does not wait for the copy engine's turn. */
+/* Small transfers of a step, such as the tokens of a new sequence, bypass the copy engine's queue. */
 enum { MOVE_MAX = 256 << 10 };
 
 static bool is_small(const void *to, const void *from, size_t bytes)
@@ -148,7 +148,7 @@ static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
 	return 0;
 }
 
-/* The driver's own number, of the library that comes with it: "550.54.15"; "of an unknown version". */
+/* Get the driver's version from the library that comes with it: "550.54.15", or "of an unknown version". */
 static void driver_name(char *out, size_t n)
 {
 	typedef int (*plain_fn)(void);
@@ -163,7 +163,7 @@ static void driver_name(char *out, size_t n)
 		shutdown();
 }
 
-/* The first driver that runs what this release of CUDA compiled: all of its 13.x, all of its 12.x. */
+/* The first driver that runs kernels of this CUDA release: the same for all of 13.x, and for all of 12.x. */
 enum { CUDA_NEEDS_DRIVER = CUDART_VERSION >= 13000 ? 580 : 525 };
 /* The first toolkit that compiles the kernels, which are C++20. */
 enum { CUDA_FIRST = 12000 };
@@ -232,7 +232,7 @@ static void cuda_close(struct kern_dev *d)
 	if (!d)
 		return;
 	if (d->notes) {
-		/* notices use eventfds, which are open until close() */
+		/* notices use eventfds, which stay open until close() */
 		cuda_check(cudaStreamSynchronize(d->notes), "notices of events");
 		cuda_check(cudaStreamDestroy(d->notes), "end of a stream");
 	}
@@ -294,8 +294,8 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->name, sizeof out->name, "%s", d->name);
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
 	snprintf(out->mode, sizeof out->mode, "%s", d->operand == KERN_BF16 ? "bf16" : "f16");
-	/* tensor cores of other generations add in another order */
-	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s codes2 draw2%s", d->cc,
+	/* the tensor cores of each generation add in a different order */
+	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s codes3 draw2%s", d->cc,
 		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
 	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
 	out->operand = d->operand;
@@ -310,7 +310,7 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	out->head_step = 8;
 }
 
-/* Operands are values: dense rows of F16 or BF16. */
+/* Return the bytes of operands, which are dense rows of F16 or BF16. */
 static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
 {
 	(void)d;
@@ -343,6 +343,7 @@ extern "C" __attribute__((visibility("default"))) const struct kern_ops kern_cud
 	.upload = upload,
 	.download = download,
 	.copy = copy,
+	.pick = cuda_pick,
 	.operand_bytes = operand_bytes,
 	.linear_load = cuda_linear_load,
 	.linear_free = cuda_linear_free,

@@ -1,9 +1,9 @@
-/* graph.cu - a step of decoding as a CUDA graph: its launches at the host's cost of one.
+/* graph.cu - a decoding step as a CUDA graph: all its launches cost the host one.
  *
- * A graph keeps the arguments of its launches.  They are the same for every batch of as many rows:
- * what changes (tokens, positions, tables, rows of logits) lies at static addresses, where
- * batch_set() puts it, and how attention is split follows from it on the device (attn.cu).  No
- * node is ever updated. */
+ * A graph keeps the arguments of its launches.  They are the same for every batch with the same number of
+ * rows.  The data that change (tokens, positions, tables, rows of logits) are stored at static addresses by
+ * batch_set(), and the device derives from them how attention is split (attn.cu).  No node is ever
+ * updated. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
@@ -12,20 +12,20 @@
 struct kern_graph {
 	struct kern_dev *dev;
 	cudaGraphExec_t exec;
-	int rows; /* of the batches that it is for */
+	int rows; /* rows of the batches that it runs */
 };
 
 int cuda_graph_begin(struct kern_stream *s)
 {
 	struct cuda_batch *b = &s->dev->batch;
 	assert(b->pad_to > 0);
-	b->serial++; /* attention's work list is made within the graph */
+	b->serial++; /* makes attention's work list part of the graph */
 	/* other threads of the process may use the device meanwhile */
 	return cuda_check(cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal),
 			  "beginning of a graph");
 }
 
-/* Ready to run: what a first launch would do later, it does now. */
+/* Instantiate and upload the graph now, so that its first launch need not. */
 static int instantiate(struct kern_graph *g, cudaGraph_t from, struct kern_stream *s)
 {
 	int e = cuda_check(cudaGraphInstantiateWithFlags(&g->exec, from, 0), "a graph");

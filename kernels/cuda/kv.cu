@@ -1,10 +1,10 @@
-/* kv.cu - the paged cache of a GPU and its pinned host pool. */
+/* kv.cu - the paged cache of a GPU, and its pinned host pool. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* Head sizes that attention is built for. */
+/* Round up to a head size that attention is built for. */
 static int pad_dim(int dim)
 {
 	static const int built[] = {32, 64, 96, 128, 256};
@@ -30,9 +30,9 @@ int64_t cuda_kv_scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, 
 			      int n_blocks)
 {
 	const int64_t null_block = cuda_kv_block_bytes(d, n_layers, n_kv_heads, head_dim, block_size);
-	const int64_t end_of_pool = 2 << 20; /* of a page that it fills in part */
-	return (int64_t)cuda_plan_bytes(d, n_kv_heads, pad_dim(head_dim), block_size, n_blocks) + null_block +
-	       end_of_pool;
+	const int64_t end_of_pool = 2 << 20; /* rest of the pool's last page */
+	return (int64_t)cuda_plans_bytes(d, n_kv_heads, pad_dim(head_dim), block_size, n_blocks) +
+	       null_block + end_of_pool;
 }
 
 struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
@@ -42,7 +42,7 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	assert(head_dim > 0 && head_dim % 8 == 0 && head_dim <= CUDA_HEAD_MAX);
 	assert(block_size > 0 && block_size % 16 == 0 && CUDA_CHUNK % block_size == 0);
 	struct kern_kv *kv = (struct kern_kv *)xcalloc(1, sizeof *kv);
-	size_t bytes, host_bytes, blocks = (size_t)n_blocks + 1; /* and the null block */
+	size_t bytes, host_bytes, blocks = (size_t)n_blocks + 1; /* one more for the null block */
 	kv->dev = d;
 	kv->n_layers = n_layers;
 	kv->n_kv_heads = n_kv_heads;
@@ -57,10 +57,10 @@ struct kern_kv *cuda_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, in
 	if (__builtin_mul_overflow(kv->block_bytes, blocks, &bytes) ||
 	    __builtin_mul_overflow(kv->block_bytes, (size_t)n_host_blocks, &host_bytes))
 		goto fail;
-	kv->pool = (unsigned char *)cuda_mem_new(d, bytes); /* zeroed: what pads a head stays 0 */
+	kv->pool = (unsigned char *)cuda_mem_new(d, bytes); /* zeroed: the padding of a head stays 0 */
 	if (n_host_blocks)
 		kv->host = (unsigned char *)cuda_pinned_new(host_bytes);
-	if (!kv->pool || (n_host_blocks && !kv->host) || cuda_plan_new(kv))
+	if (!kv->pool || (n_host_blocks && !kv->host) || cuda_plans_new(kv))
 		goto fail;
 	d->block_size = block_size;
 	d->n_blocks = n_blocks;
@@ -74,14 +74,14 @@ void cuda_kv_free(struct kern_kv *kv)
 {
 	if (!kv)
 		return;
-	cuda_plan_free(kv);
+	cuda_plans_free(kv);
 	cuda_pinned_free(kv->host);
 	cuda_mem_free(kv->dev, kv->pool, kv->block_bytes * ((size_t)kv->n_blocks + 1));
 	free(kv);
 }
 
-/* A copy engine takes turns between streams from one copy to the next: behind a copy of a gigabyte, a small
- * one of another stream would wait for 20 ms; behind a piece, for 0.1. */
+/* A copy engine alternates between streams after each copy.  A small copy of another stream would wait 20 ms
+ * for a copy of a gigabyte, but 0.1 ms for a piece. */
 enum { PIECE = 4 << 20 };
 
 static int copy_pieces(struct kern_stream *s, unsigned char *to, const unsigned char *from, size_t bytes,
@@ -97,8 +97,8 @@ static int copy_pieces(struct kern_stream *s, unsigned char *to, const unsigned 
 	return 0;
 }
 
-/* Pairs in order: a destination may be a later pair's source.  A pair that continues the one before on both
- * sides joins its transfer: small blocks that are neighbours share the pieces. */
+/* Copy pairs in order: a destination may be a later pair's source.  Between two pools, a pair that continues
+ * the previous pair on both sides joins its transfer, so that small adjacent blocks share pieces. */
 static int copy_pairs(struct kern_stream *s, const struct kern_kv *kv, unsigned char *to, int n_to,
 		      const unsigned char *from, int n_from, const int32_t (*pairs)[2], int n,
 		      cudaMemcpyKind kind)

@@ -1,4 +1,4 @@
-/* linear.cu - linear layers on the device: what a layer is, and which kernel computes it. */
+/* linear.cu - linear layers on the device: loading, and choosing the kernel that computes a layer. */
 #include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
@@ -12,15 +12,15 @@ extern "C" {
 #include "kernels/half.h"
 }
 
-/* ---- the slices of a shape: they decide bits ---- */
+/* ---- slices of a shape: they decide bits ---- */
 
-/* The number of slices that K is cut into, by columns of the segment.  Enough warps to keep the
- * memory busy with one row: 1,500 or more of AWQ and other codes, where a warp's instructions count, half of
- * that of F16, which has four times the bytes for them, on 130 multiprocessors.  More slices cost at many
- * rows, where a block adds them up.  Reckoned, not measured.  A new architecture gets lines of its own;
- * changing a line changes the bits of every layer it covers. */
+/* The number of slices that K is cut into, by columns of the segment.  One row should have enough warps to
+ * keep the memory busy on 130 multiprocessors: 1,500 or more for AWQ and other codes, where a warp's
+ * instructions count; half as many for F16, which has four times the bytes per instruction.  More slices cost
+ * time at many rows, where a block adds them up.  Estimated, not measured.  A new architecture gets its own
+ * lines; changing a line changes the bits of every layer it covers. */
 static const struct slices_row {
-	int cc_min; /* for this compute capability and later ones */
+	int cc_min; /* applies from this compute capability on */
 	int cols_max;
 	int codes, dense;
 } slices_table[] = {
@@ -28,7 +28,7 @@ static const struct slices_row {
 	{0, 128, 8, 8},  {0, 512, 8, 4},  {0, 1024, 4, 2},  {0, 2048, 2, 1},  {0, INT_MAX, 1, 1},
 };
 
-/* At least two units each: below that a slice costs more than it brings. */
+/* Return the slices of a segment.  A slice has at least two units: a smaller one costs more than it gains. */
 static int slices_of(const struct kern_dev *d, const struct lin_seg *s)
 {
 	const struct slices_row *r = slices_table;
@@ -41,9 +41,26 @@ static int slices_of(const struct kern_dev *d, const struct lin_seg *s)
 	return n;
 }
 
+/* ---- blocks of a shape ---- */
+
+/* Return the blocks for tiles of `rows` rows, with all slices in each. */
+static int tile_blocks(const struct lin_seg *s, int m, int rows)
+{
+	return (m + rows - 1) / rows * ((s->n_cols + lin_tile_cols(rows) - 1) / lin_tile_cols(rows));
+}
+
+/* Return the most rows with slices spread over blocks.  Above LIN_PARTIAL_ROWS_WIDE slices are spread only if
+ * tiles would leave half of the multiprocessors idle; otherwise sums would go through memory for nothing. */
+static int partial_rows(const struct kern_dev *d, const struct lin_seg *s)
+{
+	const bool few = 2 * tile_blocks(s, LIN_PARTIAL_ROWS_WIDE + 1, 64) <= d->sms;
+	return few ? LIN_PARTIAL_ROWS : LIN_PARTIAL_ROWS_WIDE;
+}
+
 /* ---- load ---- */
 
-/* A caller's type may be none of the enum's, which C++ must not look at as one. */
+/* Read a caller's type as an int: it may be none of the enum's values, which C++ must not load as the
+ * enum. */
 static int type_of(const enum kern_dtype *t)
 {
 	int v;
@@ -125,7 +142,31 @@ static enum lin_kind kind_of(const struct kern_linear_part *p)
 	return p->dtype == KERN_AWQ4 ? LIN_AWQ : LIN_DENSE;
 }
 
-/* Parts of one kind in a row become one segment, so one launch. */
+/* Return the inputs of an AWQ group. */
+static int group_of(const struct kern_linear_src *src, const struct kern_linear_part *p)
+{
+	const int group = p->dtype == KERN_CODES ? ((const struct codes *)p->w)->group : src->group;
+	return min(group, src->k);
+}
+
+/* Set the fields that the group size determines.  The last unit's padding may extend beyond the last
+ * group. */
+static void set_groups(struct lin_seg *s, int group)
+{
+	s->group32 = group < s->k ? group / 32 : 2 * s->units;
+	s->quads = ((2 * s->units + s->group32 - 1) / s->group32 + 3) / 4;
+}
+
+/* Return whether two parts are stored and read in the same way. */
+static bool parts_alike(const struct kern_linear_src *src, const struct kern_linear_part *a,
+			const struct kern_linear_part *b)
+{
+	if (kind_of(a) != kind_of(b))
+		return false;
+	return kind_of(a) != LIN_AWQ || (a->dtype == b->dtype && group_of(src, a) == group_of(src, b));
+}
+
+/* Make segments of consecutive parts of one kind; each segment is one launch. */
 static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 {
 	assert(src->act == KERN_GELU_SIGMOID || (!(src->limit > 0) && !(src->up_plus > 0)));
@@ -135,9 +176,9 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 	for (int i = 0; i < src->n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[i];
 		const enum lin_kind kind = kind_of(p);
-		struct lin_seg *s = w->n_segs ? &w->segs[w->n_segs - 1] : NULL;
-		if (!s || s->kind != kind)
-			s = &w->segs[w->n_segs++];
+		if (!i || !parts_alike(src, p - 1, p))
+			w->n_segs++;
+		struct lin_seg *s = &w->segs[w->n_segs - 1];
 		struct lin_part *q = &s->parts[s->n_parts++];
 		q->n = p->n;
 		q->n0 = w->n;
@@ -148,6 +189,8 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 		s->units = (src->k + LIN_UNIT - 1) / LIN_UNIT;
 		s->ldw = (src->k + 7) / 8 * 8;
 		s->n_cols += (p->n + LIN_COL - 1) / LIN_COL;
+		if (kind == LIN_AWQ)
+			set_groups(s, group_of(src, p));
 		w->part_n[i] = p->n;
 		w->n += p->n;
 	}
@@ -190,22 +233,21 @@ static size_t align_up(size_t bytes)
 	return (bytes + 255) & ~(size_t)255;
 }
 
-/* CUDA_WS_PARTIAL holds, one after another: padded rows, sums of slices, gate and up in F32. */
+/* CUDA_WS_PARTIAL holds, in this order: padded rows, sums of slices, gate and up in F32. */
 static size_t ws_rows_bytes(const struct kern_linear *w, int rows)
 {
 	if (w->k % 8 == 0)
-		return 0; /* 16-byte loads read them where they are */
+		return 0; /* 16-byte loads can read the rows in place */
 	return align_up((size_t)rows * (size_t)w->segs[0].ldw * 2);
 }
 
 static size_t ws_partial_bytes(const struct kern_linear *w, int rows)
 {
 	size_t most = 0;
-	if (rows > LIN_PARTIAL_ROWS)
-		rows = LIN_PARTIAL_ROWS;
 	for (int i = 0; i < w->n_segs; i++) {
 		const struct lin_seg *s = &w->segs[i];
-		size_t bytes = (size_t)s->slices * (size_t)s->n_cols * (size_t)((rows + 7) / 8) * 512;
+		const int split = min(rows, partial_rows(w->dev, s));
+		size_t bytes = (size_t)s->slices * (size_t)s->n_cols * (size_t)((split + 7) / 8) * 512;
 		if (s->slices > 1 && bytes > most)
 			most = bytes;
 	}
@@ -224,7 +266,7 @@ static int reserve(struct kern_linear *w, const char *name, char *why, size_t wh
 	size_t gate = ws_needs_gate(w) ? align_up((size_t)rows * (size_t)w->n * 4) : 0;
 	size_t bytes = ws_rows_bytes(w, rows) + ws_partial_bytes(w, rows) + gate;
 	int e = cuda_ws_reserve(d, CUDA_WS_PARTIAL, bytes);
-	/* A counter for every block of one column and 8 rows does for any plan. */
+	/* One counter per block of one column and 8 rows is enough for any plan. */
 	if (!e && ws_partial_bytes(w, rows))
 		e = cuda_ws_reserve(d, CUDA_WS_COUNT,
 				    (size_t)(w->n / 8 + 3) * ((size_t)LIN_PARTIAL_ROWS / 8) * sizeof(int));
@@ -233,7 +275,7 @@ static int reserve(struct kern_linear *w, const char *name, char *why, size_t wh
 	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
 }
 
-/* Shared memory beyond 48 KB, of the kernels that the layer uses. */
+/* Raise the shared memory limit above 48 KB for the kernels that the layer uses. */
 static int allow(const struct kern_linear *w)
 {
 	const struct kern_dev *d = w->dev;
@@ -259,8 +301,8 @@ static struct kern_linear *linear_new(struct kern_dev *d, const struct kern_line
 static int pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
 		char *why, size_t why_n)
 {
-	return lin_is_codes(seg->kind) ? lin_pack_codes(w, seg, src, first, why, why_n)
-				       : lin_pack(w, seg, src, first, why, why_n);
+	return src->parts[first].dtype == KERN_CODES ? lin_pack_codes(w, seg, src, first, why, why_n)
+						     : lin_pack(w, seg, src, first, why, why_n);
 }
 
 int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
@@ -310,7 +352,7 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 	s->parts[0].w = table;
 	e = allow(w);
 	if (!e && s->ldw != hidden) {
-		/* Rows that 16-byte loads cannot read: a copy, where one is. */
+		/* 16-byte loads cannot read these rows: copy them, padded, to memory of this view. */
 		void *copy = lin_own(w, (size_t)n_vocab * (size_t)s->ldw * 2);
 		cudaStream_t stream = NULL;
 		e = copy ? cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream")
@@ -352,8 +394,8 @@ int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, 
 	if (e)
 		return e;
 	const enum lin_kind kind = kind_of(&src->parts[0]);
-	*out = {kind, kind == LIN_AWQ ? min(src->group, src->k) : 0, has_bias(src)};
-	if (src->n_parts == 2 && kind_of(&src->parts[1]) != kind)
+	*out = {kind, kind == LIN_AWQ ? group_of(src, &src->parts[0]) : 0, has_bias(src)};
+	if (src->n_parts == 2 && !parts_alike(src, &src->parts[0], &src->parts[1]))
 		return err_why(
 			why, why_n, -ENOTSUP,
 			"%s: the CUDA kernels take experts with one type of gate and up; --experts cpu "
@@ -362,7 +404,7 @@ int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, 
 	return 0;
 }
 
-/* The first of them: its shape and kind. */
+/* Make the stack from its first layer's shape and kind. */
 static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int n, struct kern_linear **out,
 		     char *why, size_t why_n)
 {
@@ -395,7 +437,7 @@ int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int la
 	assert(lin_alike(&w->like, &like) && src->k == w->k && src->act == w->act.act);
 	assert(src->n_parts == w->n_parts && src->parts[0].n == w->part_n[0]);
 	w->layer = layer;
-	w->n_owned = 0; /* each piece once more, for this layer's place in it */
+	w->n_owned = 0; /* lin_own() returns this layer's place in each buffer again */
 	e = pack(w, &seg, src, 0, why, why_n);
 	if (!e)
 		e = load_bias(w, src, why, why_n);
@@ -424,11 +466,14 @@ void lin_stack_list(const struct kern_linear *w, struct lin_list *l)
 
 /* ---- run ---- */
 
-/* Blocks that share the slices of an output, so that about two come to a multiprocessor. */
+/* Return the number of blocks that share an output's slices, for about two blocks per multiprocessor; for
+ * many rows, which have more sums to exchange, at most one. */
 static int split(const struct kern_dev *d, const struct lin_seg *seg, int blocks, int m)
 {
+	/* the number of blocks may double up to here */
+	const int most = m > LIN_PARTIAL_ROWS_WIDE ? d->sms / 2 : 2 * d->sms - 1;
 	int n = 1;
-	while (m <= LIN_PARTIAL_ROWS && n < seg->slices && blocks * n < 2 * d->sms)
+	while (m <= partial_rows(d, seg) && n < seg->slices && blocks * n <= most)
 		n *= 2;
 	return n;
 }
@@ -441,27 +486,28 @@ struct lin_plan lin_plan_for(const struct kern_dev *d, const struct lin_seg *seg
 		p.rows = m <= 8 ? 8 : 16;
 		p.warps = max(4, seg->slices);
 		p.splits = 1;
-		/* Two columns a warp halve what rows cost, once there are warps enough. */
+		/* Two columns per warp halve the cost of rows, once there are enough warps. */
 		p.cols = (int64_t)seg->n_cols * seg->slices >= 20 * (int64_t)d->sms ? 2 : 1;
 		return p;
 	}
 	p.kernel = LIN_TILE;
 	p.rows = m <= 32 ? 32 : m <= 64 ? 64 : 128;
-	for (;; p.rows /= 2) {
-		const int blocks = (m + p.rows - 1) / p.rows *
-				   ((seg->n_cols + lin_tile_cols(p.rows) - 1) / lin_tile_cols(p.rows));
-		p.splits = split(d, seg, blocks, m);
-		if (p.rows == 32 ||
-		    lin_tile_smem(p.rows, seg->kind, p.splits == 1 && seg->slices > 1) <= d->smem_max)
-			return p;
+	/* If each tile of 64 rows gets its own multiprocessor, tiles of 128 would leave half of them idle. */
+	if (m > LIN_PARTIAL_ROWS_WIDE && tile_blocks(seg, m, 64) <= d->sms)
+		p.rows = 64;
+	p.splits = split(d, seg, tile_blocks(seg, m, p.rows), m);
+	if (p.rows == 128 && lin_tile_128_smem(seg->kind, p.splits == 1 && seg->slices > 1) > d->smem_max) {
+		p.rows = 64;
+		p.splits = split(d, seg, tile_blocks(seg, m, p.rows), m);
 	}
+	return p;
 }
 
 static int run_seg(struct kern_stream *s, const struct kern_linear *w, const struct lin_seg *seg,
 		   struct lin_args *a, const struct lin_plan *force)
 {
 	struct lin_plan p = force ? *force : lin_plan_for(w->dev, seg, a->m);
-	p.splits = a->m <= LIN_PARTIAL_ROWS ? min(p.splits, seg->slices) : 1;
+	p.splits = a->m <= partial_rows(w->dev, seg) ? min(p.splits, seg->slices) : 1;
 	a->seg = *seg;
 	a->splits = p.splits;
 	a->block_slices = seg->slices / p.splits;
@@ -472,7 +518,7 @@ static int run_seg(struct kern_stream *s, const struct kern_linear *w, const str
 	return lin_tile_launch(s, a, &p, cuda_is_bf16(w->dev));
 }
 
-/* The rows where 16-byte loads can read them: as they are, or padded in the workspace. */
+/* Set a->x to rows that 16-byte loads can read: in place, or padded in the workspace. */
 static int align_rows(struct kern_stream *s, const struct kern_linear *w, struct lin_args *a, const void *in)
 {
 	a->x = (const uint16_t *)in;

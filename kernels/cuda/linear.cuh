@@ -1,28 +1,28 @@
-/* linear.cuh - inside of the linear layers: layouts, the index algebra, what the kernels share.
+/* linear.cuh - internals of the linear layers: layouts, index algebra, shared device code.
  *
  * linear.cu         layers, and which kernel computes them
- * linear_pack.cu    weights as stored to weights as the kernels read them
+ * linear_pack.cu    converts stored weights to the layout that the kernels read
  * linear_codes.*    weights in small groups: GGUF's Q4_0, Q8_0, Q4_K and Q6_K, and MXFP4
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
  * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
  * moe.cu            several layers of one shape in one launch: experts
  *
- * Y^T = W X^T: the weights are the 16-row operand A of mma.m16n8k16, the rows of the batch are its
- * n = 8, in every kernel.  For one row, 128 bits of weights per lane feed the tensor cores without
- * crossing shared memory; for many, a fragment of weights that was unpacked once meets 4 or 8
+ * Every kernel computes Y^T = W X^T: the weights are the 16-row operand A of mma.m16n8k16, the rows of the
+ * batch are its n = 8.  For one row, 128 bits of weights per lane feed the tensor cores without passing
+ * through shared memory.  For many rows, a fragment of weights is unpacked once and used with 4 or 8
  * fragments of rows.
  *
  * Index names: column = 16 outputs, unit = 64 inputs, t8 = 8 rows; g = lane / 4, t = lane % 4.
  *
  * A row's bits do not depend on the kernel, block or warp that computes it.  A layer's inputs are cut into
- * `slices`, a number that K, N and the architecture decide (linear.cu).  Within a slice: k16 by k16, one
- * chain of mma per output; AWQ keeps a chain per group, its sum scaled in F32 and added (one fma) to the
- * slice's.  Slices are added in ascending order, then the bias.  Few rows: every slice is another
- * warp's; many: one block runs them one after another.
+ * `slices`; K, N and the architecture decide their number (linear.cu).  Within a slice, one chain of mma per
+ * output runs k16 by k16.  AWQ keeps a chain per group; its sum is scaled in F32 and added (one fma) to the
+ * slice's sum.  Slices are added in ascending order, then the bias.  With few rows each slice has its own
+ * warp; with many, one block runs the slices one after another.
  *
- * Which inputs a k16 step holds.  mma only asks that A and B agree, so the order is chosen such
- * that a lane's inputs lie side by side in a plain row, and 16-byte loads give whole fragments:
+ * Inputs of a k16 step.  mma only requires that A and B agree.  The order is chosen so that a lane's inputs
+ * are adjacent in a plain row, and 16-byte loads give whole fragments:
  *
  *     unit   |0       8       16      24      |32      40      48      56      | 63
  *     slot    t=0     t=1     t=2     t=3      t=0     t=1     t=2     t=3         16 bytes each
@@ -33,11 +33,11 @@
  *             b0        b1        b0        b1
  *             step 2h             step 2h + 1
  *
- * Which outputs a column's 16 operand rows are: place q = 2g is operand row g, place q = 2g + 1 is
- * row g + 8, so that a lane holds neighbours and stores them together.  A plain column's place q is
- * output 16 c + q of its part.  In a paired layer (two parts of one type and size: gate and up)
- * place 2g is output 8 c + g of the first part and place 2g + 1 the same output of the second: a
- * lane holds both operands of SwiGLU.
+ * Outputs of a column's 16 operand rows.  Place q = 2g is operand row g, place q = 2g + 1 is row g + 8, so
+ * that a lane holds adjacent outputs and stores them together.  Place q of a plain column is output 16 c + q
+ * of its part.  A paired layer has two parts of one type and size (gate and up): place 2g is output 8 c + g
+ * of the first part, and place 2g + 1 is the same output of the second.  A lane then holds both operands of
+ * SwiGLU.
  *
  * Weights.  F16 and BF16: rows as stored, [n][ldw].  AWQ, one 16-byte load of a lane = 4 steps:
  *
@@ -51,13 +51,16 @@
 #include "kernels/cuda/cuda.cuh"
 
 enum {
-	LIN_COL = 16,           /* outputs of a column */
-	LIN_UNIT = 64,          /* inputs of a unit */
-	LIN_PARTIAL_ROWS = 128, /* most rows with slices spread over blocks */
+	LIN_COL = 16,  /* outputs of a column */
+	LIN_UNIT = 64, /* inputs of a unit */
+	/* most rows with slices spread over blocks, for a layer with few outputs and for any other */
+	LIN_PARTIAL_ROWS = 256,
+	LIN_PARTIAL_ROWS_WIDE = 128,
 	LIN_SLICES_MAX = 8,
 };
 
-/* Of a segment's weights.  DENSE: F16 or BF16, as the operands are; from LIN_Q4_0 on: linear_codes.cuh. */
+/* Type of a segment's weights.  DENSE: F16 or BF16, like the operands.  From LIN_Q4_0 on: see
+ * linear_codes.cuh. */
 enum lin_kind { LIN_DENSE, LIN_AWQ, LIN_Q4_0, LIN_Q8_0, LIN_Q4_K, LIN_Q6_K, LIN_MXFP4, LIN_KINDS };
 
 static __host__ __device__ constexpr bool lin_is_codes(int kind)
@@ -67,20 +70,20 @@ static __host__ __device__ constexpr bool lin_is_codes(int kind)
 
 enum lin_out { LIN_OUT_OPERAND, LIN_OUT_F32, LIN_OUT_SWIGLU };
 
-/* What becomes of gate and up (kern.h). */
+/* Activation of gate and up (kern.h). */
 struct lin_act {
 	enum kern_act act;
-	float limit, up_plus; /* of KERN_GELU_SIGMOID; limit INFINITY: none */
+	float limit, up_plus; /* for KERN_GELU_SIGMOID; limit INFINITY: no limit */
 };
 
 struct lin_part {
 	const void *w; /* F16, BF16: [n][ldw] */
 	int n;
-	int n0;   /* first output, of the layer's */
-	int col0; /* first column, of the segment's */
+	int n0;   /* first output within the layer */
+	int col0; /* first column within the segment */
 };
 
-/* Parts of one kind: one launch. */
+/* Parts of one kind, computed by one launch. */
 struct lin_seg {
 	enum lin_kind kind;
 	bool paired;
@@ -89,26 +92,26 @@ struct lin_seg {
 	int n_cols;
 	int slices;
 	int k, units; /* units: of 64 inputs, the last one padded with zeros */
-	int quantum;  /* a slice begins at a multiple of so many units */
-	int ldw;      /* F16, BF16: inputs from row to row, a multiple of 8 */
+	int quantum;  /* each slice begins at a multiple of this many units */
+	int ldw;      /* F16, BF16: stride of a row in inputs, a multiple of 8 */
 	/* AWQ and codes */
 	const uint4 *w;
 	const uint4 *scales;
-	int quads; /* of a column's scales, 16 bytes a lane each */
+	int quads; /* quads of a column's scales, 16 bytes per lane each */
 	/* AWQ */
 	const uint32_t *zeros;
-	int group32; /* a group in steps of 32 inputs */
+	int group32; /* group size in steps of 32 inputs */
 	/* codes with super-blocks */
 	const uint2 *heads;
 	/* --fast */
-	int fast_above; /* more rows than this go to cuBLAS; INT_MAX: none do */
-	int fast_cols;  /* columns of a tile there */
+	int fast_above; /* batches with more rows use cuBLAS; INT_MAX: none do */
+	int fast_cols;  /* columns of a cuBLAS tile */
 };
 
-/* What layers of a stack have in common beside their shape. */
+/* Properties that all layers of a stack share, apart from their shape. */
 struct lin_likeness {
 	enum lin_kind kind;
-	int group; /* AWQ: inputs of a group; else 0 */
+	int group; /* AWQ: inputs per group; else 0 */
 	bool bias;
 };
 
@@ -123,26 +126,26 @@ struct kern_linear {
 	float *bias; /* [n] or NULL */
 	struct cuda_buf owned[10];
 	int n_owned;
-	/* Of experts: as many layers of one shape: their columns lie one after another in a segment; each
-	 * piece of memory is of all of them, and `layer` is the one that is packed.  0: a layer by itself. */
+	/* Stack of experts: the number of layers, all of one shape.  Their columns follow one another in a
+	 * segment, each buffer holds all layers, and `layer` is the one being packed.  0: a single layer. */
 	int n_layers, layer;
-	struct lin_likeness like;  /* of experts */
-	struct cuda_buf stage[10]; /* of experts, while they are packed: what came from the host */
-	float *exact;              /* of a router: [n][k] F32; it has no segments */
+	struct lin_likeness like;  /* stack: its likeness */
+	struct cuda_buf stage[10]; /* stack, while packing: data copied from the host */
+	float *exact;              /* router only: [n][k] F32; a router has no segments */
 };
 
-/* Everything of a launch; blocks of it: see the kernels. */
+/* Arguments of a launch.  The kernels document which blocks they need. */
 struct lin_args {
 	struct lin_seg seg;
 	const uint16_t *x; /* [m][ldx], 16-byte aligned, ldx a multiple of 8 */
 	int ldx, m;
-	void *out; /* [m][ldo] of what `to` says */
+	void *out; /* [m][ldo] of the type that `to` selects */
 	int ldo;
 	enum lin_out to;
-	struct lin_act act; /* of LIN_OUT_SWIGLU */
-	bool wide;          /* neighbours may be stored together */
-	const float *bias;  /* [layer's n] or NULL */
-	int block_slices;   /* stream: slices of a block */
+	struct lin_act act; /* for LIN_OUT_SWIGLU */
+	bool wide;          /* adjacent outputs may be stored together */
+	const float *bias;  /* [n of the layer] or NULL */
+	int block_slices;   /* stream: slices per block */
 	int splits;         /* blocks that share the slices of an output; 1: none */
 	float4 *partial;    /* [slice][column][t8][lane] */
 	int *counts;        /* [block of outputs and rows], zero between launches */
@@ -150,23 +153,23 @@ struct lin_args {
 
 /* ---- rows of several layers in one launch ---- */
 
-/* Rows that one block takes. */
+/* Rows of one layer that one block computes. */
 struct lin_entry {
 	int layer;
-	int first, n; /* pairs of a row and a layer: places in `from` and `to` */
+	int first, n; /* range of (row, layer) pairs: indices into `from` and `to` */
 };
 
 /* A launch with entries that are made on the device. */
 struct lin_list {
-	struct lin_args a;               /* seg: of all layers; m, partial and counts are not used */
-	int n_layers, cols, n;           /* cols, n: columns and outputs (of a part) of one layer */
-	const struct lin_entry *entries; /* NULL: entry i is pair i alone, of layer[i] */
+	struct lin_args a;               /* seg covers all layers; m, partial and counts are not used */
+	int n_layers, cols, n;           /* cols, n: columns of one layer, outputs of one of its parts */
+	const struct lin_entry *entries; /* NULL: entry i is pair i alone, of layer layer[i] */
 	const int *n_entries;
 	const int32_t *layer;
-	const int32_t *from, *to; /* [pair] row of x, row of out; NULL: the pair's number */
+	const int32_t *from, *to; /* [pair] row of x, row of out; NULL: the pair's index */
 };
 
-/* Which rows a block has, and where its outputs go.  Of a layer by itself: as they lie. */
+/* A block's rows and the destination of its outputs.  For a single layer, rows are taken in order. */
 struct lin_rows {
 	static constexpr bool listed = false;
 	const struct lin_args &a;
@@ -186,7 +189,7 @@ struct lin_rows {
 		return a.seg.parts[part].n;
 	}
 
-	/* Column of the segment. */
+	/* Return the column within the segment. */
 	__device__ __forceinline__ int col(int c) const
 	{
 		return c;
@@ -208,7 +211,7 @@ struct lin_rows {
 	}
 };
 
-/* Of an entry of a list. */
+/* Rows of a list's entry. */
 struct lin_listed {
 	static constexpr bool listed = true;
 	const struct lin_list &l;
@@ -263,36 +266,37 @@ struct lin_listed {
 	}
 };
 
-/* ---- how a layer is run ---- */
+/* ---- launch plans ---- */
 
 enum lin_kernel { LIN_STREAM, LIN_TILE };
 
-/* None of it shows in the bits. */
+/* A launch plan.  It does not affect the results' bits. */
 struct lin_plan {
 	enum lin_kernel kernel;
-	int cols;   /* stream: columns of a warp, 1 or 2 */
-	int rows;   /* of a block: stream 8 or 16, tile 32, 64 or 128 */
-	int warps;  /* stream: of a block */
-	int splits; /* blocks that share an output's slices; divides them */
+	int cols;   /* stream: columns per warp, 1 or 2 */
+	int rows;   /* per block: stream 8 or 16, tile 32, 64 or 128 */
+	int warps;  /* stream: warps per block */
+	int splits; /* blocks that share an output's slices; divides their number */
 };
 
 struct lin_plan lin_plan_for(const struct kern_dev *d, const struct lin_seg *seg, int m);
-/* As the table's operations; force: this plan for every segment (tests, tuning), or NULL.
- * A forced split of more than LIN_PARTIAL_ROWS rows is not made. */
+/* Run a linear operation of the table.  force: a plan for every segment (tests, tuning), or NULL.  A forced
+ * split is ignored for more rows than the layer splits. */
 int lin_run(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 	    enum lin_out to, const struct lin_plan *force);
 
 int lin_stream_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
 int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16);
-/* Allow the kernels the shared memory that they may want, at most smem_max: 0, -EIO. */
+/* Raise the kernels' shared memory limits, to at most smem_max: 0, -EIO. */
 int lin_stream_allow(enum lin_kind kind, bool bf16);
 int lin_tile_allow(enum lin_kind kind, int smem_max, bool bf16);
-int lin_tile_cols(int rows); /* columns of a block */
-/* Shared memory of a block; all_slices: it runs more than one slice itself. */
-int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices);
+int lin_tile_cols(int rows); /* columns per block */
+/* Return the shared memory of a 128-row block, the only block that does not fit on some devices.  all_slices:
+ * the block itself runs more than one slice. */
+int lin_tile_128_smem(enum lin_kind kind, bool all_slices);
 
-/* Lists: entries of at most p->rows rows (stream 8 or 16, tile 32 or 64), at most n of
- * them.  A block runs all slices of its outputs. */
+/* Launch a list of at most n entries, each of at most p->rows rows (stream 8 or 16, tile 32 or 64).  A block
+ * runs all slices of its outputs. */
 int lin_stream_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
 		    bool bf16);
 int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p,
@@ -300,63 +304,64 @@ int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const 
 int lin_stream_list_allow(enum lin_kind kind, bool bf16);
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 
-/* Layer `layer` of n of one shape and likeness, in ascending order; the first makes *w.  lin_stage_free()
- * after the last. */
+/* Load layer `layer` of a stack of n layers of one shape and likeness, in ascending order.  The first call
+ * makes *w; call lin_stage_free() after the last. */
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **w, char *why, size_t why_n);
-/* What a stack has to be of that src goes into: 0, or as lin_stack_load() with the reason. */
+/* Get the likeness that a stack must have to hold src: 0, or lin_stack_load()'s error with the reason. */
 int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, char *why, size_t why_n);
 static inline bool lin_alike(const struct lin_likeness *a, const struct lin_likeness *b)
 {
 	return a->kind == b->kind && a->group == b->group && a->bias == b->bias;
 }
-/* The segment of all its layers, for a list: the rest of *l is the caller's. */
+/* Set l's segment and sizes to those of all layers of the stack; the caller fills the rest of *l. */
 void lin_stack_list(const struct kern_linear *w, struct lin_list *l);
 
 /* ---- linear_fast.cu ---- */
 
-/* Chooses fast_above and fast_cols of w's segments and makes the workspaces large enough: 0, -ENOMEM. */
+/* Choose fast_above and fast_cols of w's segments and make the workspaces large enough: 0, -ENOMEM. */
 int lin_fast_reserve(struct kern_linear *w);
-/* A segment's part of the operation, of a->m rows: 0, -EIO. */
+/* Compute a segment's part of the operation, for a->m rows: 0, -EIO. */
 int lin_fast_run(struct kern_stream *s, const struct kern_linear *w, const struct lin_seg *seg,
 		 const struct lin_args *a);
 
 /* ---- linear_pack.cu ---- */
 
-/* Fills seg's parts from src's parts first .. first + seg->n_parts - 1; memory goes to w->owned.
- * -ENOMEM, -EIO with why. */
+/* Fill seg's parts from src's parts first .. first + seg->n_parts - 1; w->owned gets the memory.  -ENOMEM,
+ * -EIO with why. */
 int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
 	     char *why, size_t why_n);
-/* Row-major 16-bit rows of k inputs to rows of ldw, zeros after k; device to device, queued. */
+/* Queue a device copy of row-major 16-bit rows of k inputs to rows of ldw, with zeros after k. */
 int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int rows);
-/* Remembers device memory that the layer owns; NULL when there is none left.  Of experts: of one of them. */
+/* Allocate device memory that the layer owns, or return NULL.  For a stack: bytes of one layer. */
 void *lin_own(struct kern_linear *w, size_t bytes);
 void lin_stage_free(struct kern_linear *w);
 
 /* ---- linear_codes.cu ---- */
 
-/* The kind that computes with these codes as they are, or LIN_KINDS: none does. */
+/* Return the kind that computes with these codes directly, or LIN_KINDS if there is none. */
 enum lin_kind lin_kind_of_codes(const struct codes *c);
-/* As lin_pack(), of a segment of codes; also -ENOTSUP: a scale or a minimum does not fit its byte. */
+/* Pack a segment of codes, as lin_pack() does; also -ENOTSUP if a scale or a minimum does not fit its
+ * byte. */
 int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
 		   char *why, size_t why_n);
 
-/* ---- what the kernels share ---- */
+/* ---- shared device code ---- */
 
-/* First unit of a slice. */
+/* Return the first unit of a slice. */
 static __host__ __device__ __forceinline__ int lin_slice_unit(const struct lin_seg &s, int slice)
 {
 	const int quanta = (s.units + s.quantum - 1) / s.quantum;
 	return min((int)((int64_t)quanta * slice / s.slices) * s.quantum, s.units);
 }
 
-/* Rows of weights that a layer of a stack has of each part (F16, BF16): whole columns. */
+/* Return the rows of weights that a stack's layer has for each part (F16, BF16): whole columns. */
 static __host__ __device__ __forceinline__ int lin_stack_rows(const struct lin_seg &layer)
 {
 	return layer.n_cols * (layer.paired ? LIN_COL / 2 : LIN_COL);
 }
 
-/* The part of a column. */
+/* Return the part that a column belongs to. */
 static __device__ __forceinline__ int lin_part_of(const struct lin_seg &s, int col)
 {
 	int p = 0;
@@ -369,7 +374,7 @@ static __device__ __forceinline__ int lin_part_of(const struct lin_seg &s, int c
 	return p;
 }
 
-/* Which output of which part stands at place q of a column; -1: padding. */
+/* Return the output at place q of a column and set its part; -1: padding. */
 static __device__ __forceinline__ int lin_output(const struct lin_seg &s, int col, int q, int *part)
 {
 	const int p = s.paired ? q & 1 : lin_part_of(s, col);
@@ -378,8 +383,8 @@ static __device__ __forceinline__ int lin_output(const struct lin_seg &s, int co
 	return i < s.parts[p].n ? i : -1;
 }
 
-/* Row of weights at place q of a column (F16, BF16); past the end the last one; its sum is not
- * stored. */
+/* Return the row of weights at place q of a column (F16, BF16).  Past the end this is the last row; its sum
+ * is not stored. */
 static __device__ __forceinline__ const uint16_t *lin_row(const struct lin_seg &s, int col, int q)
 {
 	int p = s.paired ? q & 1 : lin_part_of(s, col);
@@ -398,18 +403,18 @@ static __device__ __forceinline__ void lin_mma(float d[4], const uint32_t a[4], 
 		mma_m16n8k16_f16(d, a, b);
 }
 
-static __device__ __forceinline__ uint32_t lin_word(const uint4 &v, int j) /* j known when compiled */
+static __device__ __forceinline__ uint32_t lin_word(const uint4 &v, int j) /* j is a compile-time constant */
 {
 	return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
 }
 
-/* A step's word of 4 bits to operand A: integers q - z, exact.  Constants as in lin_group. */
+/* Unpack a step's word of 4-bit codes to operand A: integers q - z, exact.  Constants as in lin_group. */
 template <bool BF16>
 static __device__ __forceinline__ void lin_unpack(uint32_t a[4], uint32_t w, uint32_t lo0, uint32_t hi0,
 						  uint32_t lo1, uint32_t hi1)
 {
 	if (BF16) {
-		/* Seven bits of mantissa: 128 + q fits, 128 + 16 q does not. */
+		/* BF16 has 8 bits of precision: 128 + q fits, 128 + 16 q does not. */
 		const uint32_t one = 0x3f803f80u, base = 0x43004300u, mask = 0x000f000fu;
 		a[0] = bf16x2_fma(lop3<0xea>(w, mask, base), one, lo0);
 		a[2] = bf16x2_fma(lop3<0xea>(w >> 4, mask, base), one, lo0);
@@ -426,8 +431,8 @@ static __device__ __forceinline__ void lin_unpack(uint32_t a[4], uint32_t w, uin
 	}
 }
 
-/* The scales and zeros of a column that this lane needs: of the present group as constants, of the
- * groups after it as loaded, four at a time, the next four under way. */
+/* The scales and zeros of a column that this lane needs.  Those of the current group are kept as constants,
+ * later groups' as loaded: four groups at a time, with the next four in flight. */
 template <bool BF16> struct lin_group {
 	uint32_t lo0, hi0, lo1, hi1; /* F16: 1024 + z; -(64 + z).  BF16: -(128 + z), in lo */
 	uint4 s, s_next;
@@ -481,7 +486,7 @@ template <bool BF16> struct lin_group {
 		constants();
 	}
 
-	/* On to this group, the one after the present. */
+	/* Advance to `group`, the one after the current group. */
 	__device__ __forceinline__ void next(int group)
 	{
 		if (group & 3)
@@ -491,13 +496,13 @@ template <bool BF16> struct lin_group {
 		constants();
 	}
 
-	/* A step's word to operand A: integers q - z, exact. */
+	/* Unpack a step's word to operand A: integers q - z, exact. */
 	__device__ __forceinline__ void unpack(uint32_t a[4], uint32_t w) const
 	{
 		lin_unpack<BF16>(a, w, lo0, hi0, lo1, hi1);
 	}
 
-	/* sum += scale * group's sum; the group's becomes 0. */
+	/* Add scale * part to sum and clear part, the group's sum. */
 	__device__ __forceinline__ void scale(float sum[4], float part[4]) const
 	{
 		const float s0 = f32_of_f16((uint16_t)s.x), s1 = f32_of_f16((uint16_t)(s.x >> 16));
@@ -509,15 +514,15 @@ template <bool BF16> struct lin_group {
 	}
 };
 
-/* The sums of one slice that a warp holds: N_COLS columns x N_T8 blocks of 8 rows.  AWQ adds up the
- * present group apart, in part; scale() folds it into sum.  linear_stream.cu and linear_tile.cu derive
- * from it and differ in where the operands come from. */
+/* The sums of one slice that a warp holds: N_COLS columns x N_T8 blocks of 8 rows.  AWQ accumulates the
+ * current group separately, in part; scale() folds it into sum.  linear_stream.cu and linear_tile.cu derive
+ * from this struct and differ in where the operands come from. */
 template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
 	float sum[N_COLS][N_T8][4];
-	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* of the present group */
+	float part[AWQ ? N_COLS : 1][AWQ ? N_T8 : 1][4]; /* sums of the current group */
 	lin_group<BF16> group[AWQ ? N_COLS : 1];
-	int g, left; /* the group; steps of 32 inputs that are left of it */
-	bool want;   /* the next four groups' scales are not under way yet */
+	int g, left; /* index of the group; steps of 32 inputs left in it */
+	bool want;   /* the next four groups' scales have not been requested */
 
 	__device__ __forceinline__ void clear()
 	{
@@ -530,7 +535,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
 					sum[i][n][e] = 0;
 	}
 
-	/* At unit u0 of the columns from col0 on. */
+	/* Start at unit u0 of the columns from col0 on. */
 	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
 	{
 		clear();
@@ -550,7 +555,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
 		}
 	}
 
-	/* Folds the group's sums, so far, into the slice's. */
+	/* Fold the group's sums so far into the slice's. */
 	__device__ __forceinline__ void scale()
 	{
 #pragma unroll
@@ -560,7 +565,7 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
 				group[AWQ ? i : 0].scale(sum[i][n], part[AWQ ? i : 0][AWQ ? n : 0]);
 	}
 
-	/* Before a unit: requests the scales that follow the present four groups', once those are taken.
+	/* Before a unit: request the scales of the next four groups, once the current four are taken.
 	 * PREDICATED: without a branch. */
 	template <bool PREDICATED> __device__ __forceinline__ void ahead(const struct lin_seg &s, int col0)
 	{
@@ -572,13 +577,13 @@ template <bool BF16, bool AWQ, int N_COLS, int N_T8> struct lin_sum {
 		}
 	}
 
-	/* A step's operands of column i and row block n: one mma. */
+	/* Multiply a step's operands of column i and row block n: one mma. */
 	__device__ __forceinline__ void step(int i, int n, const uint32_t a[4], uint32_t b0, uint32_t b1)
 	{
 		lin_mma<BF16>(AWQ ? part[AWQ ? i : 0][AWQ ? n : 0] : sum[i][n], a, b0, b1);
 	}
 
-	/* After 32 inputs: at a group's end, on to the next one. */
+	/* After 32 inputs: at the end of a group, advance to the next one. */
 	__device__ __forceinline__ void group_step(const struct lin_seg &s)
 	{
 		if (AWQ && --left == 0) {
@@ -599,7 +604,7 @@ static __device__ __forceinline__ float4 lin_add(float4 a, float4 b)
 			   f32_add_rn(a.w, b.w));
 }
 
-/* act(gate) * (up + up_plus), as kern.h has it. */
+/* Return act(gate) * (up + up_plus), as kern.h defines it. */
 static __device__ __forceinline__ float lin_glu(const struct lin_act &f, float gate, float up)
 {
 	float a = gate;
@@ -624,7 +629,7 @@ static __device__ __forceinline__ void lin_put(const struct lin_args &a, int row
 		((uint16_t *)a.out)[i] = BF16 ? bf16_of_f32(v) : f16_of_f32(v);
 }
 
-/* Outputs n and n + 1. */
+/* Store outputs n and n + 1. */
 template <bool BF16>
 static __device__ __forceinline__ void lin_put2(const struct lin_args &a, int row, int n, float v0, float v1)
 {
@@ -635,7 +640,7 @@ static __device__ __forceinline__ void lin_put2(const struct lin_args &a, int ro
 		*(uint32_t *)((uint16_t *)a.out + i) = BF16 ? bf16x2_of_f32(v0, v1) : f16x2_of_f32(v0, v1);
 }
 
-/* Bias, SwiGLU, rounding and storing of one fragment: the sums of a column and of 8 rows. */
+/* Add the bias, apply SwiGLU, round and store one fragment: the sums of a column and of 8 rows. */
 template <bool BF16, class ROWS>
 static __device__ __forceinline__ void lin_store(const ROWS &rows, int col, int t8, float4 v)
 {
@@ -645,7 +650,7 @@ static __device__ __forceinline__ void lin_store(const ROWS &rows, int col, int 
 	const struct lin_seg &s = a.seg;
 	const int p = lin_part_of(s, col);
 	const int i = s.paired ? 8 * col + g : LIN_COL * (col - s.parts[p].col0) + 2 * g;
-	const int left = rows.n(p) - i; /* outputs from here on */
+	const int left = rows.n(p) - i; /* outputs of the part from i on */
 	const int n = s.parts[p].n0 + i, n1 = s.paired ? s.parts[1].n0 + i : n + 1;
 	if (row >= rows.m() || left <= 0)
 		return;
@@ -677,7 +682,7 @@ static __device__ __forceinline__ void lin_store(const ROWS &rows, int col, int 
 	}
 }
 
-/* Where a slice's fragment waits for the others. */
+/* Return the address of this lane's share of a slice's partial fragment. */
 static __device__ __forceinline__ float4 *lin_partial(const struct lin_args &a, int slice, int col, int t8)
 {
 	const size_t n_t8 = (size_t)((a.m + 7) / 8);
@@ -695,8 +700,8 @@ static __device__ __forceinline__ void lin_partial_store(const struct lin_args &
 				 (uint32_t)f32_bits(v[3])));
 }
 
-/* The slices of a fragment, all loads issued before the first is waited for: a round trip to L2 takes
- * longer than adding all of them. */
+/* Load all slices of a fragment.  All loads are issued before the first is awaited: a round trip to L2 takes
+ * longer than the additions. */
 static __device__ __forceinline__ void lin_partial_load(const struct lin_args &a, int col, int t8,
 							uint4 v[LIN_SLICES_MAX])
 {
@@ -707,7 +712,7 @@ static __device__ __forceinline__ void lin_partial_load(const struct lin_args &a
 	}
 }
 
-/* All slices of a fragment, added in order. */
+/* Return the sum of all slices of a fragment, added in order. */
 static __device__ __forceinline__ float4 lin_partial_sum(const struct lin_args &a,
 							 const uint4 v[LIN_SLICES_MAX])
 {

@@ -1,7 +1,7 @@
-/* linear_codes.cu - codes as stored to codes as the kernels read them (linear_codes.cuh draws both).
+/* linear_codes.cu - converts stored codes to the layout that the kernels read (linear_codes.cuh draws both).
  *
- * Codes are read on the host by ranges of outputs, a byte a code, travel so, and are packed on the device: of
- * no layer more than CHUNK_BYTES are there twice. */
+ * The host reads codes by ranges of outputs, one byte per code, and uploads them; the device packs them.  At
+ * most CHUNK_BYTES of a layer exist twice. */
 #include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
@@ -9,15 +9,17 @@
 
 extern "C" {
 #include "base/codes.h"
+#include "kernels/half.h"
 }
 
 enum {
 	PACK_THREADS = 256,
 	CHUNK_BYTES = 8 << 20,
-	SUPER = 256, /* inputs of a super-block */
+	SUPER = 256, /* inputs per super-block */
 };
 
-/* Whether codes stand for twice what E2M1 has (OCP Microscaling Formats 1.0), with scales that fit. */
+/* Return whether codes stand for twice the values of E2M1 (OCP Microscaling Formats 1.0), with fitting
+ * scales. */
 static bool is_mxfp4(const struct codes *c)
 {
 	static const float values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -30,10 +32,21 @@ static bool is_mxfp4(const struct codes *c)
 	return true;
 }
 
+/* Return whether codes are AWQ's except for their order: 4 bits, with a scale and a zero for each group.
+ * With scales in F16 and 8 for all zeros they are Q4_0's instead. */
+static bool is_awq(const struct codes *c)
+{
+	return c->bits == 4 && !c->table && !c->perm && !c->minimums && c->super == c->group &&
+	       (c->group % 32 == 0 || c->group >= c->k) && c->zero < 16 &&
+	       (c->d_type == CODES_BF16 || (c->d_type == CODES_F16 && c->zero != 8));
+}
+
 enum lin_kind lin_kind_of_codes(const struct codes *c)
 {
 	if (is_mxfp4(c))
 		return LIN_MXFP4;
+	if (is_awq(c))
+		return LIN_AWQ;
 	if (c->table || c->perm || c->d_type != CODES_F16)
 		return LIN_KINDS;
 	if (c->super == SUPER && c->k % SUPER == 0) {
@@ -68,20 +81,21 @@ struct pack_rows {
 struct pack_codes {
 	struct lin_seg seg;
 	struct pack_rows part[3];
-	int col0, n_cols; /* of the segment, those of these outputs */
+	int col0, n_cols; /* columns of the segment that these outputs fill */
 	bool bf16;
 	uint4 *w, *scales;
 	uint2 *heads;
+	uint32_t *zeros; /* AWQ only */
 };
 
-/* Which of the rows stands at place q of a column, of which part; -1: none, padding. */
+/* Return the row at place q of a column and set its part; -1: none, or padding. */
 static __device__ __forceinline__ int row_at(const struct pack_codes &a, int col, int q, int *part)
 {
 	const int i = lin_output(a.seg, col, q, part), row = i - a.part[*part].row0;
 	return i >= 0 && row >= 0 && row < a.part[*part].n ? row : -1;
 }
 
-/* A thread makes what a lane has of a unit. */
+/* Pack one lane's share of a unit per thread. */
 static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_codes_kernel(const struct pack_codes a)
 {
 	const struct lin_seg &s = a.seg;
@@ -121,7 +135,7 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_codes_kernel(
 		((uint2 *)(void *)(to + 32))[lane] = make_uint2(high[0], high[1]);
 }
 
-/* A thread makes the scales of a lane's two places, of a chunk of 128 inputs. */
+/* Pack the scales of a lane's two places for a chunk of 128 inputs per thread. */
 static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_heads_kernel(const struct pack_codes a)
 {
 	const struct lin_seg &s = a.seg;
@@ -169,14 +183,38 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_heads_kernel(
 			make_uint2(d, dmin);
 }
 
+/* AWQ: pack the scales and zeros of a lane's two places for four groups per thread. */
+static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_groups_kernel(const struct pack_codes a)
+{
+	const struct lin_seg &s = a.seg;
+	const size_t at = (size_t)blockIdx.x * PACK_THREADS + threadIdx.x;
+	if (at >= (size_t)a.n_cols * (size_t)s.quads * 8)
+		return;
+	const int g = (int)(at % 8), quad = (int)(at / 8 % (size_t)s.quads),
+		  col = a.col0 + (int)(at / 8 / (size_t)s.quads);
+	uint32_t pair[4] = {0, 0, 0, 0}, zero = 0;
+	for (int b = 0; b < 8; b++) {
+		int part;
+		const int row = row_at(a, col, 2 * g + (b & 1), &part), group = 4 * quad + (b >> 1);
+		if (row < 0 || group >= a.part[part].groups)
+			continue;
+		const size_t i = (size_t)row * (size_t)a.part[part].groups + (size_t)group;
+		pair[b >> 1] |= (uint32_t)f16_of_f32(a.part[part].d[i]) << (16 * (b & 1));
+		zero |= (uint32_t)a.part[part].offset[i] << (4 * b);
+	}
+	const size_t to = ((size_t)col * (size_t)s.quads + (size_t)quad) * 8 + (size_t)g;
+	a.scales[to] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+	a.zeros[to] = zero;
+}
+
 /* ---- a range of outputs ---- */
 
-/* A part's rows, on the host and on the device: room for `most` of them. */
+/* A part's rows, on the host and on the device, with room for `most` of them. */
 struct range {
 	const struct codes *c;
 	int most;
 	struct code_rows host;
-	struct cuda_buf own[5], *dev; /* code, scale, offset, d, dmin; dev: own, or a stack's stage */
+	struct cuda_buf own[5], *dev; /* code, scale, offset, d, dmin; dev: own, or the stage of a stack */
 };
 
 static void range_sizes(const struct range *r, int n, size_t bytes[5])
@@ -212,7 +250,18 @@ static void range_close(struct range *r, struct kern_dev *d)
 		cuda_mem_free(d, r->own[i].p, r->own[i].bytes);
 }
 
-/* Whether scales and minimums are what the kind has room for. */
+/* Return whether F16 represents these values exactly. */
+static bool fit_f16(const float *v, size_t n)
+{
+	bool fit = true;
+	for (size_t i = 0; i < n; i++) {
+		const float f = half_from_f16(half_near_f16(v[i]));
+		fit &= f >= v[i] && f <= v[i];
+	}
+	return fit;
+}
+
+/* Return whether the kind has room for the scales, zeros and minimums. */
 static bool range_fits(const struct range *r, enum lin_kind kind, int n)
 {
 	const size_t all = (size_t)n * (size_t)codes_groups(r->c);
@@ -224,12 +273,12 @@ static bool range_fits(const struct range *r, enum lin_kind kind, int n)
 		else if (kind == LIN_Q6_K)
 			fits &= s[i] >= -128 && s[i] <= 127;
 		else
-			fits &= s[i] == 1;
+			fits &= s[i] == 1 && (kind != LIN_AWQ || (m[i] & ~15) == 0);
 	}
-	return fits;
+	return fits && (kind != LIN_AWQ || fit_f16(r->host.d, all));
 }
 
-/* Outputs row0 .. row0 + n - 1: 0, -ENOTSUP, -EIO. */
+/* Read outputs row0 .. row0 + n - 1 and upload them: 0, -ENOTSUP, -EIO. */
 static int range_read(struct range *r, struct kern_dev *d, enum lin_kind kind, int row0, int n,
 		      struct pack_rows *out)
 {
@@ -268,19 +317,21 @@ static int pack_columns(const struct pack_codes &a, cudaStream_t s)
 	const size_t cols = (size_t)a.n_cols;
 	int e = KERN_LAUNCH(linear_pack_codes_kernel, dim3(pack_blocks(cols * (size_t)a.seg.units * 32)),
 			    dim3(PACK_THREADS), 0, s, a);
-	if (!e)
-		e = KERN_LAUNCH(linear_pack_heads_kernel, dim3(pack_blocks(cols * (size_t)a.seg.quads * 8)),
-				dim3(PACK_THREADS), 0, s, a);
-	/* what they read is written again for the next columns */
+	const dim3 scales(pack_blocks(cols * (size_t)a.seg.quads * 8));
+	if (!e && a.zeros)
+		e = KERN_LAUNCH(linear_pack_groups_kernel, scales, dim3(PACK_THREADS), 0, s, a);
+	else if (!e)
+		e = KERN_LAUNCH(linear_pack_heads_kernel, scales, dim3(PACK_THREADS), 0, s, a);
+	/* the buffers that the kernels read are written again for the next columns */
 	return e ? e : cuda_check(cudaStreamSynchronize(s), "packing codes");
 }
 
-/* Parts p0 .. p0 + n - 1, with the same columns: one, or both of a paired layer. */
+/* Pack parts p0 .. p0 + n - 1, which share columns: one part, or both parts of a paired layer. */
 static int pack_parts(struct kern_dev *d, struct pack_codes *a, struct range *r, int p0, int n,
 		      cudaStream_t s)
 {
 	const struct lin_part *part = &a->seg.parts[p0];
-	const int each = LIN_COL / n; /* outputs of a column */
+	const int each = LIN_COL / n; /* outputs per column */
 	int most = part->n, e = 0;
 	for (int i = 0; i < n; i++)
 		most = min(most, max(r[p0 + i].most / each, 1) * each);
@@ -297,20 +348,23 @@ static int pack_parts(struct kern_dev *d, struct pack_codes *a, struct range *r,
 
 static int pack_new(struct kern_linear *w, struct lin_seg *seg, struct pack_codes *a)
 {
-	const bool supers = seg->kind == LIN_Q4_K || seg->kind == LIN_Q6_K;
+	const bool supers = seg->kind == LIN_Q4_K || seg->kind == LIN_Q6_K, awq = seg->kind == LIN_AWQ;
 	const size_t cols = (size_t)seg->n_cols;
-	seg->quads = (seg->units + 1) / 2;
+	if (!awq)
+		seg->quads = (seg->units + 1) / 2;
 	const size_t n_w = cols * (size_t)seg->units * (size_t)unit_pieces(seg->kind) * 16;
 	const size_t n_s = cols * (size_t)seg->quads * 128, n_h = supers ? n_s / 4 : 0;
 	a->w = (uint4 *)lin_own(w, n_w);
 	a->scales = (uint4 *)lin_own(w, n_s);
 	a->heads = n_h ? (uint2 *)lin_own(w, n_h) : NULL;
+	a->zeros = awq ? (uint32_t *)lin_own(w, n_s / 4) : NULL;
 	seg->w = a->w;
 	seg->scales = a->scales;
 	seg->heads = a->heads;
+	seg->zeros = a->zeros;
 	a->seg = *seg;
 	a->bf16 = cuda_is_bf16(w->dev);
-	return a->w && a->scales && (a->heads || !n_h) ? 0 : -ENOMEM;
+	return a->w && a->scales && (a->heads || !n_h) && (a->zeros || !awq) ? 0 : -ENOMEM;
 }
 
 int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
@@ -325,7 +379,8 @@ int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern
 	assert(!w->n_layers || 5 * seg->n_parts <= (int)(sizeof w->stage / sizeof w->stage[0]));
 	for (int i = 0; i < seg->n_parts && !e; i++)
 		e = range_open(&r[i], w->dev, (const struct codes *)src->parts[first + i].w,
-			       w->n_layers ? &w->stage[5 * i] : NULL); /* a stack keeps it to the last */
+			       /* a stack keeps the stage until its last layer */
+			       w->n_layers ? &w->stage[5 * i] : NULL);
 	for (int i = 0; i < seg->n_parts && !e; i += seg->paired ? 2 : 1)
 		e = pack_parts(w->dev, &a, r, i, seg->paired ? 2 : 1, s);
 	for (int i = 0; i < seg->n_parts; i++)

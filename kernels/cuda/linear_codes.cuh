@@ -1,7 +1,7 @@
-/* linear_codes.cuh - weights in groups of 16 or 32 inputs, as GGUF stores them: what the kernels share.
+/* linear_codes.cuh - weights in groups of 16 or 32 inputs, as GGUF stores them: shared device code.
  *
- * A group is at most half a unit, so its sum is scaled as soon as it is complete, and no sums wait beside the
- * slice's.  Scales are read once for a chunk of 128 inputs, a word for each half of a unit:
+ * A group is at most half a unit, so its sum is scaled as soon as it is complete; no second set of sums is
+ * kept.  Scales are read once for a chunk of 128 inputs, a word for each half of a unit:
  *
  *     kind   code             sum of a group g of super-block S, in this order
  *     Q4_0   4 bits, zero 8   y += d_g * sum (q - 8) x                      g: 32 inputs
@@ -10,20 +10,23 @@
  *     Q6_K   6 bits           y += d_S s_g * sum (q - 32) x                  16, super-block of 256
  *     MXFP4  E2M1             y += d_g * sum 2 q x                          32
  *
- * Products of d and s are exact in F32.  X_g, the sum of a row's inputs, is a chain of two mma like the
- * others, with ones for weights: few rows, each warp makes it beside its sums; many, the block makes it once,
- * a unit ahead. Q4_0 and Q8_0 take any layer of 4 bits with the zero 8, or of 8 bits with 128, in groups of a
- * multiple of 32 inputs or whole rows: a group's scale then stands there several times.  Of MXFP4 (OCP
- * Microscaling Formats 1.0) d is half the block's scale, a power of two, and a code's bits are those of a
- * float: moved to their places in one, they are its value times a power of two.
+ * Products of d and s are exact in F32.  X_g, the sum of a row's inputs, is a chain of two mma with ones for
+ * weights.  With few rows, each warp computes X_g next to its sums; with many, the block computes it once, a
+ * unit ahead.
  *
- * Which inputs a step holds: as in linear.cuh.  Q6_K's steps are its groups, so a lane has 8 bytes of each:
+ * Q4_0 and Q8_0 take any layer of 4 bits with zero 8, or of 8 bits with zero 128, in groups of a multiple of
+ * 32 inputs or in whole rows; a group's scale is then stored several times.  For MXFP4 (OCP Microscaling
+ * Formats 1.0), d is half the block's scale, a power of two.  The bits of a code are those of a small float:
+ * shifted into a float's fields, they give its value times a power of two.
+ *
+ * The inputs of a step are those of linear.cuh.  The steps of Q6_K are its groups, so a lane has 8 bytes of
+ * each:
  *
  *     half of a unit   |0     4     8     12    |16    20    24    28
  *     lane             t=0   t=1   t=2   t=3    t=0   t=1   t=2   t=3        4 inputs each: b0 b1
  *                      step 2h                  step 2h + 1
  *
- * Weights, [column][unit] of 512, Q8_0 1024 and Q6_K 768 bytes; r: register of operand A (0 to 3), x, y:
+ * Weights, [column][unit] of 512 bytes, Q8_0 1024 and Q6_K 768.  r: register of operand A (0 to 3); x, y:
  * first and second of its pair:
  *
  *     Q4_0, Q4_K, MXFP4  [lane] uint4, as AWQ
@@ -33,13 +36,14 @@
  *     Q6_K        [lane] uint4 of low bits, as AWQ; then [lane] uint2 of high bits: word h
  *                 bits 2 (4 p + r) and the next of the low half: x, of the high half: y
  *
- * Scales, [column][chunk][g] uint4; word = half of a unit:
+ * Scales, [column][chunk][g] uint4; a word holds those of half a unit:
  *
  *     Q4_0, Q8_0  F16 of place 2g, of 2g + 1; MXFP4: BF16
  *     Q4_K        bytes s of 2g, s of 2g + 1, m of 2g, m of 2g + 1
  *     Q6_K        bytes s + 128 of 2g, of 2g + 1, of the first step, then of the second
  *
- * Heads of Q4_K and Q6_K, [column][super-block][g] uint2: F16 d of 2g, of 2g + 1; dmin likewise. */
+ * Heads of Q4_K and Q6_K, [column][super-block][g] uint2: F16 d of places 2g and 2g + 1, then dmin of
+ * both. */
 #ifndef QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
 #define QUERN_KERNELS_CUDA_LINEAR_CODES_CUH
 
@@ -52,10 +56,10 @@ template <int KIND> struct code_shape {
 	static constexpr bool sixteens = KIND == LIN_Q6_K; /* groups of 16 */
 	static constexpr bool minimums = KIND == LIN_Q4_K;
 	static constexpr int unit_bytes = KIND == LIN_Q8_0 ? 1024 : KIND == LIN_Q6_K ? 768 : 512;
-	static constexpr int unit_pieces = unit_bytes / 16; /* of a column */
+	static constexpr int unit_pieces = unit_bytes / 16; /* 16-byte pieces of a column's unit */
 };
 
-/* f(tag) with tag.kind as the kind: its kernels' templates. */
+/* Call f(tag) with the kind as the constant tag.kind, which selects its kernels' templates. */
 template <int KIND> struct lin_tag {
 	static constexpr int kind = KIND;
 };
@@ -80,9 +84,9 @@ template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
 	}
 }
 
-/* What a lane has of a column's unit. */
+/* A lane's share of a column's unit. */
 template <int KIND> struct code_unit {
-	uint4 w, more; /* Q8_0: both halves; Q6_K: high bits in more.x and more.y; else only w */
+	uint4 w, more; /* Q8_0: both halves; Q6_K: high bits in more.x and more.y; others: only w */
 
 	__device__ __forceinline__ void read(const unsigned char *unit)
 	{
@@ -97,14 +101,14 @@ template <int KIND> struct code_unit {
 	}
 };
 
-/* Four codes of 8 bits each in two words to a step's operand A: code - 128. */
+/* Unpack 8-bit codes, four in each of two words, to a step's operand A: code - 128. */
 template <bool BF16>
 static __device__ __forceinline__ void code_unpack8(uint32_t a[4], uint32_t w0, uint32_t w1)
 {
 #pragma unroll
 	for (int r = 0; r < 4; r++) {
 		const uint32_t w = (r < 2 ? w0 : w1) >> 8 * (r & 1);
-		if (BF16) /* 128 + the low 7 bits, less 128, or 256 of a negative one */
+		if (BF16) /* 128 + the low 7 bits, minus 128, or minus 256 for a negative code */
 			a[r] = bf16x2_fma(lop3<0xea>(w, 0x007f007fu, 0x43004300u), 0x3f803f80u,
 					  lop3<0xea>(w, 0x00800080u, 0xc300c300u));
 		else
@@ -112,7 +116,7 @@ static __device__ __forceinline__ void code_unpack8(uint32_t a[4], uint32_t w0, 
 	}
 }
 
-/* Low bits of step P in w, high bits of both steps: code - 32. */
+/* Unpack the low bits of step P in w and the high bits of both steps: code - 32. */
 template <bool BF16, int P>
 static __device__ __forceinline__ void code_unpack6(uint32_t a[4], uint32_t w, uint32_t high)
 {
@@ -124,7 +128,7 @@ static __device__ __forceinline__ void code_unpack6(uint32_t a[4], uint32_t w, u
 			const uint32_t v = lop3<0xea>(w >> low_at, 0x000f000fu, 0x43004300u);
 			a[r] = bf16x2_fma(lop3<0xea>(h, 0x00300030u, v), 0x3f803f80u, 0xc320c320u);
 		}
-	} else { /* in place: bits 4 and 5 above the low nibble, 8 and 9 above the high one */
+	} else { /* in place: bits 4 and 5 above the low nibble, 8 and 9 above the high nibble */
 #pragma unroll
 		for (int r = 0; r < 2; r++) {
 			const int at = 2 * (4 * P + r);
@@ -137,20 +141,21 @@ static __device__ __forceinline__ void code_unpack6(uint32_t a[4], uint32_t w, u
 	}
 }
 
-/* A step's word of E2M1 to operand A: twice their values, exact.  A code's exponent and mantissa become the
- * lowest two bits of one and the highest of the other; where they are subnormal, so is the float. */
+/* Unpack a step's word of E2M1 to operand A: twice the values, exact.  The two exponent bits and the mantissa
+ * bit of a code become the lowest exponent bits and the highest mantissa bit of a float.  A subnormal code
+ * gives a subnormal float. */
 template <bool BF16> static __device__ __forceinline__ void code_unpack_e2m1(uint32_t a[4], uint32_t w)
 {
 	constexpr uint32_t sign = 0x80008000u, size = BF16 ? 0x01c001c0u : 0x0e000e00u;
 #pragma unroll
-	for (int r = 0; r < 4; r++) { /* to the highest nibble of each half: that of r = 3 is there */
+	for (int r = 0; r < 4; r++) { /* to the highest nibble of each half; r = 3 is there */
 		const uint32_t v = r == 0 ? w << 12 : r == 1 ? w << 4 : r == 2 ? w << 8 : w;
 		const uint32_t h = lop3<0xea>(v >> (BF16 ? 6 : 3), size, v & sign);
 		a[r] = BF16 ? bf16x2_fma(h, 0x7f007f00u, sign) : f16x2_mul(h, 0x78007800u); /* 2^127, 2^15 */
 	}
 }
 
-/* Half H of a unit to operands A of its two steps: integers, exact. */
+/* Unpack half H of a unit to operands A of its two steps: integers, exact. */
 template <bool BF16, int KIND, int H>
 static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_unit<KIND> &u)
 {
@@ -174,19 +179,19 @@ static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_
 	}
 }
 
-/* Byte I of w. */
+/* Return byte I of w. */
 template <int I> static __device__ __forceinline__ float code_byte(uint32_t w)
 {
 	return f32_add_rn(f32_from_bits((int)prmt<0x7540 | I>(w, 0x4b000000u)), -8388608.0f);
 }
 
-/* What a half's sums are multiplied by, of this lane's two places. */
+/* Factors of a half unit's sums, for this lane's two places. */
 struct code_scales {
 	float of[2][2]; /* [step][place]; groups of 32: of[0] */
-	float minus[2]; /* dmin m, negative */
+	float minus[2]; /* -(dmin m) */
 };
 
-/* A column's scales: of the present chunk, and of the next one, under way. */
+/* A column's scales: those of the current chunk, and those of the next, in flight. */
 template <int KIND> struct code_head {
 	uint4 s, s_next;
 	uint2 d, d_next;
@@ -216,7 +221,7 @@ template <int KIND> struct code_head {
 		load(seg, col, chunk + 1);
 	}
 
-	/* word: of s, the half's */
+	/* word: the half's word of s */
 	__device__ __forceinline__ struct code_scales scales(uint32_t word) const
 	{
 		struct code_scales v;
@@ -241,7 +246,7 @@ template <int KIND> struct code_head {
 	}
 };
 
-/* The sums of a half unit's inputs of 8 rows, of which this lane needs rows 2t and 2t + 1.  b: as a slot. */
+/* Return the sums of a half unit's inputs for rows 2t and 2t + 1, out of 8 rows.  b: a slot. */
 template <bool BF16> static __device__ __forceinline__ float2 code_inputs(const uint4 &b)
 {
 	const uint32_t one = BF16 ? 0x3f803f80u : 0x3c003c00u, a[4] = {one, one, one, one};
@@ -251,7 +256,7 @@ template <bool BF16> static __device__ __forceinline__ float2 code_inputs(const 
 	return make_float2(v[0], v[1]);
 }
 
-/* The sums of one slice that a warp holds, as lin_sum. */
+/* The sums of one slice that a warp holds, like lin_sum. */
 template <bool BF16, int KIND, int N_COLS, int N_T8> struct code_sum {
 	float sum[N_COLS][N_T8][4];
 	code_head<KIND> head[N_COLS];
@@ -277,7 +282,7 @@ template <bool BF16, int KIND, int N_COLS, int N_T8> struct code_sum {
 			head[i].open(s, min(col0 + i, s.n_cols - 1), chunk);
 	}
 
-	/* On to the chunk after the present one. */
+	/* Advance to the next chunk. */
 	__device__ __forceinline__ void next(const struct lin_seg &s, int col0)
 	{
 		chunk++;
@@ -288,7 +293,7 @@ template <bool BF16, int KIND, int N_COLS, int N_T8> struct code_sum {
 		}
 	}
 
-	/* Half H of a unit of column i; b: its slots of 8 rows each, x: the sums of their inputs, word: of
+	/* Add half H of a unit of column i.  b: its slots, 8 rows each; x: the sums of their inputs; word: of
 	 * the column's scales. */
 	template <int H>
 	__device__ __forceinline__ void half_unit(int i, const code_unit<KIND> &u, uint32_t word,

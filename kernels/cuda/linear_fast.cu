@@ -1,13 +1,13 @@
-/* linear_fast.cu - linear layers of many rows with --fast: plain weights, and cuBLAS.
+/* linear_fast.cu - linear layers of many rows with --fast: plain weights and cuBLAS.
  *
- * F16 and BF16 lie as cuBLAS reads them.  AWQ is unpacked first, into a workspace that all layers
- * share: (q - z) * scale, rounded to the operand type, which the default path never does.  What a
- * layer takes at a time is a tile of columns; of a paired layer that is as many outputs of gate as of up:
+ * F16 and BF16 are stored as cuBLAS reads them.  AWQ is first unpacked into a workspace that all layers
+ * share: (q - z) * scale, rounded to the operand type, which the default path never does.  A layer is
+ * computed by tiles of columns.  A tile of a paired layer has as many outputs of gate as of up:
  *
  *     weights  [outputs of the tile][ldw]     paired: [gate][up]
- *     gate_up  [rows][gate, up]               operand type: what SwiGLU takes
+ *     gate_up  [rows][gate, up]               operand type: SwiGLU's input
  *
- * A bias stands in the outputs before the product is added to them.  Codes in small groups
+ * The bias is written to the outputs before the product is added to them.  Codes in small groups
  * (linear_codes.cuh) take the default path for any number of rows. */
 #include "kernels/cuda/blas.cuh"
 #include "kernels/cuda/linear.cuh"
@@ -16,12 +16,12 @@
 
 enum {
 	FAST_THREADS = 256,
-	FAST_UNITS = 4, /* of a warp: 16-byte loads of a lane that are under way */
-	/* Built-in crossovers, for devices that were not measured (`quern bench kernels --tune`).
-	 * Reckoned: unpacking costs 2.5 bytes of traffic a weight, which some 100 rows pay for. */
+	FAST_UNITS = 4, /* units per warp: 16-byte loads of a lane that are in flight */
+	/* Built-in crossovers, for devices without a measurement (`quern bench kernels --tune`).  Estimated:
+	 * unpacking costs 2.5 bytes of traffic per weight, which pays off from about 100 rows on. */
 	FAST_AWQ_ABOVE = 128,
 	FAST_DENSE_ABOVE = 64,
-	FAST_COLS_STEP = 8, /* 128 outputs: whole tiles of cuBLAS's */
+	FAST_COLS_STEP = 8, /* 128 outputs: whole tiles of cuBLAS */
 	FAST_COLS_MIN = 64,
 };
 
@@ -29,9 +29,9 @@ enum {
 
 struct fast_weights {
 	struct lin_seg seg;
-	int col0;   /* of the tile */
-	int first;  /* its first output */
-	int n_gate; /* paired: its outputs of each part */
+	int col0;   /* first column of the tile */
+	int first;  /* first output of the tile */
+	int n_gate; /* paired: the tile's outputs of each part */
 	int ldw;
 	uint16_t *to;
 };
@@ -42,7 +42,7 @@ template <bool BF16> static __device__ __forceinline__ uint32_t fast_scale(uint3
 				f32_mul_rn(op_f32<BF16>((uint16_t)(pair >> 16)), scale));
 }
 
-/* A warp unpacks FAST_UNITS units of a column; a lane stores 8 inputs of two outputs at a time.
+/* Unpack FAST_UNITS units of a column per warp.  A lane stores 8 inputs of two outputs at a time.
  * grid: (columns, blocks of units) */
 template <bool BF16>
 static __global__ void __launch_bounds__(FAST_THREADS) linear_fast_unpack_kernel(const struct fast_weights a)
@@ -65,7 +65,7 @@ static __global__ void __launch_bounds__(FAST_THREADS) linear_fast_unpack_kernel
 		ld_global_128_if(q[j], w + 32 * j, u0 + j < s.units);
 	}
 #pragma unroll
-	for (int j = 0; j < 2 * FAST_UNITS; j++) { /* halves of units */
+	for (int j = 0; j < 2 * FAST_UNITS; j++) { /* half units */
 		const int u = u0 + j / 2, k = LIN_UNIT * u + 32 * (j & 1) + 8 * t;
 		if (u >= s.units || k >= a.ldw)
 			continue;
@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(FAST_THREADS) linear_fast_unpack_kernel
 	}
 }
 
-/* Every row of out [m][n] becomes the bias. */
+/* Set every row of out [m][n] to the bias. */
 template <bool BF16, bool F32>
 static __global__ void __launch_bounds__(FAST_THREADS)
 	linear_fast_bias_kernel(void *out, const float *bias, int m, int n, int ldo)
@@ -106,15 +106,15 @@ static __global__ void __launch_bounds__(FAST_THREADS)
 		((uint16_t *)out)[to] = op_of_f32<BF16>(bias[i]);
 }
 
-/* Beyond F16 is infinite, and infinity times 0 is not a number: the default path, whose sums
- * are F32, has one there. */
+/* Clamp to F16's range.  A value beyond it would be infinite, and infinity times 0 is not a number.  The
+ * default path sums in F32 and has a number there. */
 template <bool BF16> static __device__ __forceinline__ float fast_finite(uint16_t h)
 {
 	const float v = op_f32<BF16>(h), most = 65504;
 	return BF16 ? v : v > most ? most : v < -most ? -most : v;
 }
 
-/* out [m][ldo], n of it = act(gate) * up, of gate_up [m][2 n]; N: outputs of a thread. */
+/* out [m][ldo] = act(gate) * up for n outputs, from gate_up [m][2 n].  N: outputs per thread. */
 template <bool BF16, int N>
 static __global__ void __launch_bounds__(FAST_THREADS)
 	linear_fast_swiglu_kernel(uint16_t *out, const uint16_t *gate_up, struct lin_act act, int m, int n,
@@ -170,7 +170,7 @@ static int crossover(const struct kern_dev *d, const struct lin_seg *s)
 	return above;
 }
 
-/* Columns of a tile: what the workspaces hold, the tiles as even as can be. */
+/* Return the columns of a tile: as many as fit the workspaces, in tiles of nearly equal size. */
 static int tile_cols(const struct kern_dev *d, const struct lin_seg *s)
 {
 	size_t most = (size_t)s->n_cols;
@@ -208,22 +208,22 @@ int lin_fast_reserve(struct kern_linear *w)
 
 /* ---- run ---- */
 
-/* Outputs side by side, in the weights and in what is written. */
+/* Outputs that are adjacent in the weights and in the result. */
 struct fast_piece {
 	const uint16_t *w;
 	int n;
-	int n0;  /* of the layer's outputs: where the bias stands */
-	int out; /* place in a row of what is written */
+	int n0;  /* place of their bias: index among the layer's outputs */
+	int out; /* place in a row of the result */
 };
 
 struct fast_tile {
 	int col0, cols;
-	int first, n; /* outputs: of the segment's, or of each part of a paired one */
+	int first, n; /* outputs of the segment, or of each part of a paired segment */
 	struct fast_piece pieces[3];
 	int n_pieces;
 };
 
-/* The output, of the segment or of each part of a paired one, at which a column begins. */
+/* Return the first output of a column, in the segment or in each part of a paired segment. */
 static int first_output(const struct lin_seg *s, int col)
 {
 	int p = 0;
@@ -244,8 +244,8 @@ static void add_piece(const struct lin_seg *s, struct fast_tile *t, struct fast_
 		t->pieces[t->n_pieces++] = p;
 }
 
-/* awq: the tile's weights; NULL: as they lie.  Bias and gate_up never agree on where they lie side by
- * side, unless there is no bias. */
+/* Cut a tile into pieces.  awq: the tile's unpacked weights; NULL: use the stored weights.  Gate and up are
+ * adjacent in gate_up but their biases are not, so they become one piece only without a bias. */
 static void make_pieces(const struct kern_linear *w, const struct lin_seg *s, struct fast_tile *t,
 			const uint16_t *awq, bool gate_up)
 {

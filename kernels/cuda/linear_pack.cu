@@ -1,7 +1,7 @@
-/* linear_pack.cu - weights as stored to weights as the kernels read them (linear.cuh draws both).
+/* linear_pack.cu - converts stored weights to the layout that the kernels read (linear.cuh draws both).
  *
- * A layer's weights travel as they are into a buffer on the device, are packed there and the
- * buffer is given back: at most one segment is twice in memory. */
+ * A layer's weights are uploaded unchanged to a buffer on the device and packed there; the buffer is then
+ * freed.  At most one segment exists twice in memory. */
 #include "kernels/cuda/linear.cuh"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { PACK_THREADS = 256 };
 
 /* ---- kernels ---- */
 
-/* As stored, on the device. */
+/* AWQ weights as stored, on the device. */
 struct pack_awq {
 	struct lin_seg seg;
 	const uint32_t *qweight[3]; /* [k][n/8] */
@@ -19,14 +19,14 @@ struct pack_awq {
 	int groups;
 };
 
-/* Column c of eight stands at nibble {0, 4, 1, 5, 2, 6, 3, 7}[c]. */
+/* Return code i of a row; column c of eight is nibble {0, 4, 1, 5, 2, 6, 3, 7}[c] of a word. */
 static __device__ __forceinline__ uint32_t pack_nibble(const uint32_t *words, int row, int n, int i)
 {
 	const int c = i & 7, at = (c & 1) * 4 + (c >> 1);
 	return words[(size_t)row * (size_t)(n / 8) + (size_t)(i / 8)] >> (4 * at) & 15;
 }
 
-/* A thread makes one lane's 16 bytes of a unit. */
+/* Pack one lane's 16 bytes of a unit per thread. */
 static __global__ void __launch_bounds__(PACK_THREADS)
 	linear_pack_awq_kernel(const struct pack_awq a, uint4 *out)
 {
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 	out[at] = make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* A thread makes the scales and zeros of a lane's two places, of four groups. */
+/* Pack the scales and zeros of a lane's two places for four groups per thread. */
 static __global__ void __launch_bounds__(PACK_THREADS)
 	linear_pack_scales_kernel(const struct pack_awq a, uint4 *scales, uint32_t *zeros)
 {
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
 	zeros[at] = zero;
 }
 
-/* [n][k] of any float type to [n][ldw] of the operand type, zeros after k. */
+/* Conversion of [n][k] of any float type to [n][ldw] of the operand type, with zeros after k. */
 struct pack_rows {
 	const void *from;
 	enum kern_dtype type;
@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_rows_kernel(c
 	const size_t from = (size_t)row * (size_t)a.k + (size_t)i;
 	uint16_t v = 0;
 	if (i < a.k && a.type == (a.bf16 ? KERN_BF16 : KERN_F16)) {
-		v = ((const uint16_t *)a.from)[from]; /* every bit, of a NaN too */
+		v = ((const uint16_t *)a.from)[from]; /* copies every bit, of a NaN too */
 	} else if (i < a.k) {
 		const float f = a.type == KERN_F32   ? ((const float *)a.from)[from]
 				: a.type == KERN_F16 ? f32_of_f16(((const uint16_t *)a.from)[from])
@@ -157,7 +157,7 @@ void cuda_linear_free(struct kern_linear *w)
 	free(w);
 }
 
-/* What is on the device for the time of packing only; w->stage. */
+/* Memory that is on the device only while packing: w->stage. */
 struct pack_stage {
 	struct kern_linear *w;
 	cudaStream_t s;
@@ -172,7 +172,7 @@ static int stage_open(struct pack_stage *t, struct kern_linear *w)
 			  "a stream to pack weights in");
 }
 
-/* 0 when everything that was queued is done well.  Experts keep the memory until the last is packed. */
+/* Return 0 if all queued work succeeded.  A stack keeps the memory until its last layer is packed. */
 static int stage_close(struct pack_stage *t)
 {
 	int e = cuda_check(cudaStreamSynchronize(t->s), "packing weights");
@@ -230,9 +230,6 @@ static int pack_awq_seg(struct kern_linear *w, struct lin_seg *seg, const struct
 	const int group = src->group < src->k ? src->group : src->k;
 	struct pack_awq a = {};
 	a.groups = (src->k + group - 1) / group;
-	/* The last unit's padding may reach into a group that is not there. */
-	seg->group32 = a.groups == 1 ? 2 * seg->units : group / 32;
-	seg->quads = ((2 * seg->units + seg->group32 - 1) / seg->group32 + 3) / 4;
 	const size_t n_w = (size_t)seg->n_cols * (size_t)seg->units * 32;
 	const size_t n_s = (size_t)seg->n_cols * (size_t)seg->quads * 8;
 	uint4 *out = (uint4 *)lin_own(w, n_w * 16), *scales = (uint4 *)lin_own(w, n_s * 16);
@@ -260,8 +257,8 @@ static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struc
 	size_t rows = 0;
 	for (int i = 0; i < seg->n_parts; i++)
 		rows += (size_t)(w->n_layers ? lin_stack_rows(*seg) : seg->parts[i].n);
-	/* A layer's parts side by side, so that they can be read as one matrix; those of experts apart, so
-	 * that each is one matrix of all experts. */
+	/* The parts of a single layer are adjacent, so that they can be read as one matrix.  Those of a stack
+	 * are separate, so that each part is one matrix of all experts. */
 	uint16_t *out = w->n_layers ? NULL : (uint16_t *)lin_own(w, rows * row);
 	for (int i = 0; i < seg->n_parts; out += (size_t)seg->parts[i++].n * (size_t)seg->ldw) {
 		if (w->n_layers)

@@ -1,48 +1,48 @@
 /* linear_stream.cu - linear layers of up to 16 rows: weights at the speed of the memory.
  *
- * A warp owns one or two columns, one slice and 8 or 16 rows.  Its weights come through a ring in
- * shared memory of its own: each lane copies (cp.async) and reads back only what it needs itself,
- * so that there is no barrier on the way and every warp keeps 5 to 8 KB under way and stalls
- * alone.  Rows come through L1 into registers, as soon as those before them are used up.
+ * A warp owns one or two columns, one slice and 8 or 16 rows.  Its weights pass through a ring of its own in
+ * shared memory.  Each lane copies (cp.async) and reads back only the data that it needs itself.  There is no
+ * barrier, every warp keeps 5 to 8 KB in flight, and each stalls alone.  Rows are loaded through L1 into
+ * registers as soon as the previous rows are used.
  *
- * Of Q6_K, whose unit is 768 bytes a column, lanes copy what others read, so that the warp meets twice a
- * round.
+ * A unit of Q6_K has 768 bytes per column, and lanes copy data that other lanes read, so that the warp
+ * synchronizes twice a round.
  *
- * What counts: bytes under way (4.8 TB/s at some 700 ns are 25 KB per multiprocessor) and
- * instructions.  At that rate a unit of AWQ (512 bytes) is due every 25 cycles, in which a
- * multiprocessor issues 100 instructions; a unit takes about 100 with one column a warp, 85 with two
- * (40 of them unpack and multiply), so that two columns are better where there are warps enough.
- * Hence sums are scaled and not weights, and two units share a round.  A ring in registers
- * would have to be unrolled: 60 KB of code, fetched by every launch.
+ * Speed depends on bytes in flight (4.8 TB/s at about 700 ns are 25 KB per multiprocessor) and on
+ * instructions.  At that rate a unit of AWQ (512 bytes) arrives every 25 cycles, in which a multiprocessor
+ * issues 100 instructions.  A unit takes about 100 instructions with one column per warp and 85 with two (40
+ * of them unpack and multiply), so two columns are better if there are enough warps.  For the same reason
+ * sums are scaled rather than weights, and two units share a round.  A ring in registers would have to be
+ * unrolled: 60 KB of code, fetched by every launch.
  *
- * A block's warps: warp = column block * block_slices + slice.  With all slices in one block they
- * meet in shared memory; otherwise in the workspace, where the last block adds them. */
+ * The warps of a block: warp = column block * block_slices + slice.  If a block has all slices, they are
+ * added in shared memory; otherwise in the workspace, by the last block. */
 #include "kernels/cuda/linear_codes.cuh"
 
 #include <assert.h>
 
-/* A stage holds one unit of F16 and BF16, two of AWQ and codes: what a round costs besides its weights is
- * then shared by 1 KB at least. */
+/* A stage holds one unit of F16 and BF16, two of AWQ and codes, so that the fixed cost of a round is shared
+ * by at least 1 KB of weights. */
 template <int KIND, int N_COLS> struct stream_shape {
-	static constexpr int units = KIND == LIN_DENSE ? 1 : 2; /* of a stage */
+	static constexpr int units = KIND == LIN_DENSE ? 1 : 2; /* per stage */
 	static constexpr int unit_bytes =
-		KIND == LIN_DENSE ? 2048 : code_shape<KIND>::unit_bytes; /* a column's */
+		KIND == LIN_DENSE ? 2048 : code_shape<KIND>::unit_bytes; /* per column */
 	static constexpr int pieces =
-		N_COLS * unit_bytes / 512; /* of 16 bytes a lane, in a unit; not of Q6_K */
+		N_COLS * unit_bytes / 512; /* 16-byte pieces per lane in a unit; not used for Q6_K */
 	static constexpr int stage_bytes = units * N_COLS * unit_bytes;
 	static constexpr int stages = KIND == LIN_DENSE || KIND == LIN_Q8_0 ? (N_COLS == 1 ? 4 : 3)
 				      : KIND == LIN_Q6_K                    ? (N_COLS == 1 ? 5 : 4)
 				      : N_COLS == 1                         ? 6
 									    : 4;
-	static constexpr int ring_bytes = stages * stage_bytes; /* of a warp */
+	static constexpr int ring_bytes = stages * stage_bytes; /* per warp */
 };
 
-/* One lane's way from memory to its place in the ring; pieces of F16 and BF16 are
- * [column][place 2g, 2g + 1][half]. */
+/* A lane's copies from global memory to its place in the ring.  Pieces of F16 and BF16 are [column][place 2g,
+ * 2g + 1][half]. */
 template <bool AWQ, int N_COLS> struct stream_src {
 	using shape = stream_shape<AWQ ? LIN_AWQ : LIN_DENSE, N_COLS>;
-	const uint4 *w[AWQ ? N_COLS : 1];          /* of the next unit, this lane's */
-	const uint16_t *row[AWQ ? 1 : 2 * N_COLS]; /* of the next unit, this lane's slot */
+	const uint4 *w[AWQ ? N_COLS : 1];          /* this lane's part of the next unit */
+	const uint16_t *row[AWQ ? 1 : 2 * N_COLS]; /* this lane's slot of the next unit */
 
 	__device__ __forceinline__ void open(const struct lin_seg &s, int col0, int u0)
 	{
@@ -62,7 +62,7 @@ template <bool AWQ, int N_COLS> struct stream_src {
 		}
 	}
 
-	/* The stage of unit u, which is the one after the last that was loaded; zeros from u1 on. */
+	/* Load the stage of unit u, the one after the last loaded; zeros from u1 on. */
 	__device__ __forceinline__ void load(unsigned char *stage, const struct lin_seg &s, int u, int u1,
 					     uint64_t policy)
 	{
@@ -89,7 +89,7 @@ template <bool AWQ, int N_COLS> struct stream_src {
 	}
 };
 
-/* The same of codes: a lane copies pieces in a row, whichever lane reads them. */
+/* Copies of codes: a lane copies consecutive pieces, whichever lane reads them. */
 template <int KIND, int N_COLS> struct stream_code_src {
 	using shape = stream_shape<KIND, N_COLS>;
 	static constexpr int unit_pieces = code_shape<KIND>::unit_pieces;
@@ -106,12 +106,12 @@ template <int KIND, int N_COLS> struct stream_code_src {
 
 	__device__ __forceinline__ void load(unsigned char *stage, int u, int u1, uint64_t policy)
 	{
-		constexpr int n = 2 * unit_pieces / 32; /* of a column */
+		constexpr int n = 2 * unit_pieces / 32; /* per column */
 #pragma unroll
 		for (int i = 0; i < N_COLS; i++) {
 #pragma unroll
 			for (int p = 0; p < n; p++) {
-				/* of Q6_K, the inputs are whole super-blocks */
+				/* the inputs of Q6_K are whole super-blocks */
 				const bool in = KIND == LIN_Q6_K || p < n / 2 || u + 1 < u1;
 				cp_async_16_hint(stage + (i * n + p) * 512, in ? w[i] + 32 * p : w[i], policy,
 						 in);
@@ -126,13 +126,13 @@ template <int N_T8> struct stream_x {
 	uint4 slot[N_T8][2];
 };
 
-/* Unit u, which is `offset` after where the rows stand; zeros from input k_all on. */
+/* Load unit u, which is `offset` after the row pointers; zeros from input k_all on. */
 template <int N_T8, bool SIXTEENS = false>
 static __device__ __forceinline__ void stream_x_load(stream_x<N_T8> &to, const uint16_t *const row[N_T8],
 						     int k_all, int u, int offset)
 {
 	const int k = u * LIN_UNIT;
-	if constexpr (SIXTEENS) { /* of whole units */
+	if constexpr (SIXTEENS) { /* inputs are whole units */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
 #pragma unroll
@@ -197,7 +197,7 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 		}
 	}
 
-	/* col0: of the segment */
+	/* col0: column within the segment */
 	template <class ROWS>
 	__device__ __forceinline__ void run(const ROWS &rows, int col0, int t8, int u0, int u1,
 					    unsigned char *ring)
@@ -217,7 +217,7 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 			cp_async_commit();
 		}
 		this->open(a.seg, col0, u0);
-		/* Rows past the last repeat it: their sums are not stored. */
+		/* Rows after the last repeat it: their sums are not stored. */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
 			row[i] = rows.x(min((t8 + i) * 8 + (lane_id() >> 2), rows.m() - 1)) + u0 * LIN_UNIT +
@@ -242,7 +242,7 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 #pragma unroll
 			for (int i = 0; i < shape::units; i++) {
 				add(a.seg, ring + at + i * shape::pieces * 512, x[i]);
-				if (u + shape::units < u1) /* where it stood, as soon as it is used up */
+				if (u + shape::units < u1) /* replaces x[i] as soon as it is used */
 					stream_x_load<N_T8>(x[i], row, k_end, u + shape::units + i,
 							    i * LIN_UNIT);
 			}
@@ -250,16 +250,16 @@ struct stream_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 			at = at == shape::ring_bytes - shape::stage_bytes ? 0 : at + shape::stage_bytes;
 		}
 		if (AWQ)
-			this->scale(); /* the rest of a group that continues, or of the padding */
+			this->scale(); /* the last group: it continues in the next slice, or is padding */
 	}
 };
 
-/* Of codes: a stage is a chunk of 128 inputs. */
+/* Sums of codes: a stage is a chunk of 128 inputs. */
 template <bool BF16, int KIND, int N_COLS, int N_T8>
 struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS, N_T8> {
 	static constexpr bool sixteens = code_shape<KIND>::sixteens;
 
-	/* Unit I of the chunk; stage: its columns' two units each. */
+	/* Add unit I of the chunk.  stage: two units of each column. */
 	template <int I>
 	__device__ __forceinline__ void add(const unsigned char *stage, const stream_x<N_T8> &x)
 	{
@@ -287,7 +287,7 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 			this->template half_unit<H>(i, q[i], lin_word(this->head[i].s, 2 * I + H), b, inputs);
 	}
 
-	/* col0: of the segment */
+	/* col0: column within the segment */
 	template <class ROWS>
 	__device__ __forceinline__ void run(const ROWS &rows, int col0, int t8, int u0, int u1,
 					    unsigned char *ring)
@@ -306,7 +306,7 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 			cp_async_commit();
 		}
 		this->open(a.seg, col0, u0);
-		/* Rows past the last repeat it: their sums are not stored. */
+		/* Rows after the last repeat it: their sums are not stored. */
 #pragma unroll
 		for (int i = 0; i < N_T8; i++)
 			row[i] = rows.x(min((t8 + i) * 8 + (lane_id() >> 2), rows.m() - 1)) + u0 * LIN_UNIT +
@@ -320,7 +320,7 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 		for (int u = u0; u < u1; u += 2) {
 			const int u_load = u + (shape::stages - 1) * 2;
 			if (sixteens)
-				warp_sync(); /* all lanes are done with the stage that is free */
+				warp_sync(); /* all lanes are done with the free stage */
 			if (u_load < u1)
 				src.load(ring + free_at + own, u_load, u1, policy);
 			cp_async_commit();
@@ -344,14 +344,14 @@ struct stream_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS,
 	}
 };
 
-/* Block `at` of a launch's columns, for the slices of split `split` and the rows from t8 on. */
+/* Compute block `at` of a launch's columns, for the slices of split `split` and the rows from t8 on. */
 template <bool BF16, int KIND, int N_COLS, int N_T8, class ROWS>
 static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, int split, int t8)
 {
-	constexpr int FRAGS = N_COLS * N_T8; /* of a warp */
+	constexpr int FRAGS = N_COLS * N_T8; /* per warp */
 	const struct lin_args &a = rows.a;
 	const int n_warps = (int)blockDim.x / 32, warp = warp_id();
-	const int per_block = n_warps / a.block_slices * N_COLS; /* columns */
+	const int per_block = n_warps / a.block_slices * N_COLS; /* columns per block */
 	const int slice = split * a.block_slices + warp % a.block_slices;
 	const int block_col = at * per_block, col0 = block_col + warp / a.block_slices * N_COLS;
 	stream_sum<BF16, KIND, N_COLS, N_T8> s;
@@ -371,7 +371,7 @@ static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, in
 		if (!cuda_last_block(a.counts + blockIdx.z * gridDim.x + blockIdx.x, a.splits))
 			return;
 	} else {
-		block_sync(); /* all are done with their rings */
+		block_sync(); /* all warps are done with their rings */
 #pragma unroll
 		for (int f = 0; f < FRAGS; f++) {
 			const float *v = s.sum[f / N_T8][f % N_T8];
@@ -481,7 +481,7 @@ template <bool BF16, int KIND> static int stream_allow(void)
 int lin_stream_allow(enum lin_kind kind, bool bf16)
 {
 	return lin_by_kind(kind, [&](auto tag) {
-		/* the smallest device that this is built for has 99 KB */
+		/* the smallest supported device has 99 KB */
 		static_assert(8 * stream_shape<tag.kind, 2>::ring_bytes <= 99 * 1024, "");
 		return bf16 ? stream_allow<true, tag.kind>() : stream_allow<false, tag.kind>();
 	});

@@ -1,17 +1,17 @@
 /* linear_tile.cu - linear layers of more than 16 rows: tiles of columns x rows.
  *
- * Rows and weights come through a ring of shared-memory stages (cp.async), one unit of 64 inputs
- * each; a warp holds N_COLS columns x N_T8 blocks of 8 rows of sums in registers.
+ * Rows and weights pass through a ring of shared-memory stages (cp.async), one unit of 64 inputs each.  A
+ * warp holds the sums of N_COLS columns x N_T8 blocks of 8 rows in registers.
  *
- *     stage: rows    [row][8 slots of 16 bytes]    slot s lies at s ^ tile_swizzle(row)
+ *     stage: rows    [row][8 slots of 16 bytes]    slot s is at s ^ tile_swizzle(row)
  *            weights AWQ, codes: [column], as in memory
- *                    F16, BF16: [column][place q][8 slots], swizzled alike
+ *                    F16, BF16: [column][place q][8 slots], with the same swizzle
  *
- * A fragment load takes slot t (or t + 4) of 8 rows, g = 0..7, or of the 8 places 2g or 2g + 1: the
- * eight lanes of a quarter warp must find different banks in two rows, hence the swizzle.
+ * A fragment load takes slot t (or t + 4) of 8 rows, g = 0..7, or of the 8 places 2g or 2g + 1.  The swizzle
+ * lets the eight lanes of a quarter warp, which span two rows, read from different banks.
  *
- * A block that runs several slices keeps the sum of those before in shared memory, each thread its
- * own fragments.  With `splits` a block runs a part of the slices, each slice's sums go to the
+ * A block that runs several slices keeps the sum of the previous slices in shared memory, where each thread
+ * keeps its own fragments.  With `splits`, a block runs some of the slices, each slice's sums go to the
  * workspace, and the last block of a tile adds them. */
 #include "kernels/cuda/linear_codes.cuh"
 
@@ -22,8 +22,8 @@ static __device__ __forceinline__ int tile_swizzle(int row)
 	return ((row ^ row >> 1) & 1) << 2;
 }
 
-/* Of rows where loads take 8 bytes of slots 2 j and 2 j + 1 (Q6_K): half a warp has four rows, whose pairs of
- * slots must differ. */
+/* Swizzle of rows that are loaded by 8 bytes of slots 2 j and 2 j + 1 (Q6_K): half a warp loads four rows,
+ * which need different pairs of slots. */
 template <int KIND> static __device__ __forceinline__ int tile_x_swizzle(int row)
 {
 	return code_shape<KIND>::sixteens ? (row & 3) << 1 : tile_swizzle(row);
@@ -38,13 +38,19 @@ template <int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES> 
 	static constexpr int x_bytes = rows * LIN_UNIT * 2;
 	static constexpr int w_bytes = cols * col_bytes;
 	static constexpr int stage_bytes = x_bytes + w_bytes;
-	/* behind the ring, of minimums: the sums of a unit's inputs, [unit & 1][half][row] */
+	/* follows the ring, for minimums: the sums of a unit's inputs, [unit & 1][half][row] */
 	static constexpr int inputs_bytes = code_shape<KIND>::minimums ? 2 * 2 * rows * 4 : 0;
 	static constexpr int ring_bytes = STAGES * stage_bytes + inputs_bytes;
 	static constexpr int sum_bytes = threads * N_COLS * N_T8 * 16;
+
+	/* Return the shared memory in bytes; all_slices: including the sum of the previous slices. */
+	static constexpr int smem(bool all_slices)
+	{
+		return ring_bytes + (all_slices ? sum_bytes : 0);
+	}
 };
 
-/* Copies of units into stages; a thread has the same places in each. */
+/* Copies units into stages; a thread's places are the same in each stage. */
 template <int KIND, class SHAPE> struct tile_loader {
 	static constexpr bool DENSE = KIND == LIN_DENSE;
 	static constexpr int n_x = SHAPE::rows * 8 / SHAPE::threads;
@@ -55,7 +61,7 @@ template <int KIND, class SHAPE> struct tile_loader {
 	const uint16_t *row[DENSE ? n_w : 1];
 	const uint4 *w[DENSE ? 1 : n_w];
 
-	/* col0: of the segment */
+	/* col0: column within the segment */
 	template <class ROWS> __device__ __forceinline__ void open(const ROWS &rows, int col0, int row0)
 	{
 		const struct lin_args &a = rows.a;
@@ -106,7 +112,7 @@ template <int KIND, class SHAPE> struct tile_loader {
 	}
 };
 
-/* Half h of a unit of 8 rows: this lane's slot. */
+/* Return this lane's slot of half h of a unit of 8 rows. */
 template <int KIND> static __device__ __forceinline__ uint4 tile_x(const unsigned char *rows8, int h)
 {
 	const int q = lane_id() >> 2, t = lane_id() & 3, swizzle = tile_x_swizzle<KIND>(q);
@@ -125,7 +131,7 @@ template <bool BF16, int KIND, int N_COLS, int N_T8, bool CODES = lin_is_codes(K
 struct tile_sum : lin_sum<BF16, KIND == LIN_AWQ, N_COLS, N_T8> {
 	static constexpr bool AWQ = KIND == LIN_AWQ;
 
-	/* x: this lane's row 0 of the warp; w: the warp's first column. */
+	/* x: row 0 of the warp; w: the warp's first column. */
 	__device__ __forceinline__ void add(const struct lin_seg &s, int, int, const unsigned char *x,
 					    const unsigned char *w, const float *, int)
 	{
@@ -207,7 +213,7 @@ struct tile_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS, N
 						    in);
 	}
 
-	/* Unit u; inputs: the sums of this warp's rows', of both halves, `rows` apart. */
+	/* Add unit u.  inputs: sums of the inputs of this warp's rows, for both halves, `rows` apart. */
 	__device__ __forceinline__ void add(const struct lin_seg &s, int col0, int u, const unsigned char *x,
 					    const unsigned char *w, const float *inputs, int rows)
 	{
@@ -229,7 +235,7 @@ struct tile_sum<BF16, KIND, N_COLS, N_T8, true> : code_sum<BF16, KIND, N_COLS, N
 	}
 };
 
-/* The sums of a unit's inputs, in which all warps of a block have a part; x: the stage's rows. */
+/* Compute the sums of a unit's inputs, divided among all warps of a block.  x: the stage's rows. */
 template <bool BF16, int KIND, class SHAPE>
 static __device__ __forceinline__ void tile_inputs(const unsigned char *x, float *inputs, int u)
 {
@@ -247,8 +253,7 @@ static __device__ __forceinline__ void tile_inputs(const unsigned char *x, float
 		}
 }
 
-/* A warp's outputs from the slices of all blocks, two fragments at a time: the second is of the same
- * column. */
+/* Add all blocks' slices of a warp's outputs and store them, two fragments of a column at a time. */
 template <bool BF16, int N_COLS, int N_T8>
 static __device__ __forceinline__ void tile_fold(const struct lin_args &a, int col0, int t8)
 {
@@ -268,8 +273,8 @@ static __device__ __forceinline__ void tile_fold(const struct lin_args &a, int c
 	}
 }
 
-/* A warp's outputs, of a block that has run all slices; sums: [fragment][thread], of all
- * slices, or where those of the only one go. */
+/* Store a warp's outputs, after its block has run all slices.  sums: [fragment][thread], the sums of all
+ * slices; with one slice, scratch for its sums. */
 template <bool BF16, int THREADS, int N_COLS, int N_T8, class ROWS>
 static __device__ __forceinline__ void tile_store(const ROWS &rows, const float sum[N_COLS][N_T8][4],
 						  float4 *sums, int col0, int t8)
@@ -290,8 +295,8 @@ static __device__ __forceinline__ void tile_store(const ROWS &rows, const float 
 	}
 }
 
-/* Block at_col of a launch's columns, for the rows from block_row on and the slices of split `split` of
- * splits. */
+/* Compute block at_col of a launch's columns, for the rows from block_row on and the slices of split `split`
+ * out of `splits`. */
 template <bool BF16, int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES, class ROWS>
 static __device__ __forceinline__ void tile_block(const ROWS &rows, int at_col, int block_row, int split,
 						  int splits)
@@ -309,8 +314,8 @@ static __device__ __forceinline__ void tile_block(const ROWS &rows, int at_col, 
 	float4 *before = (float4 *)(void *)(ring + shape::ring_bytes) + threadIdx.x; /* [fragment][thread] */
 	const int x_at = warp_m * N_T8 * 8 * 128;
 	const int w_at = shape::x_bytes + warp_n * N_COLS * shape::col_bytes;
-	/* copies that may be under way while a unit is worked on: not those of the next one, if its inputs
-	 * are summed */
+	/* copies in flight while a unit is computed; minimums need the next unit to have arrived, to sum its
+	 * inputs */
 	constexpr int AHEAD = code_shape<KIND>::minimums ? STAGES - 3 : STAGES - 2;
 	float *inputs = (float *)(void *)(ring + STAGES * shape::stage_bytes);
 
@@ -332,7 +337,7 @@ static __device__ __forceinline__ void tile_block(const ROWS &rows, int at_col, 
 	}
 	for (int u = u0; u < u1; u++) {
 		cp_async_wait<AHEAD>();
-		block_sync(); /* the unit is there for all, and all are done with the one before */
+		block_sync(); /* the unit has arrived; all warps are done with the previous unit */
 		const int free_stage = stage == 0 ? STAGES - 1 : stage - 1;
 		if (u + STAGES - 1 < u1)
 			loader.load(a, ring + free_stage * shape::stage_bytes, u + STAGES - 1);
@@ -398,33 +403,31 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32)
 									       1);
 }
 
-/* The three sizes: 32 rows are bound by memory, so narrow blocks, several to a multiprocessor; 64
- * and 128 rows by the tensor cores, so large tiles of a warp, each weight unpacked for 64 rows. */
-#define TILE_32  2, 4, 4, 1, (KIND == LIN_DENSE || KIND == LIN_Q8_0 ? 4 : KIND == LIN_Q6_K ? 5 : 6)
-#define TILE_64  2, 8, 4, 1, (KIND == LIN_DENSE ? 3 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
-#define TILE_128 2, 8, 4, 2, (KIND == LIN_Q4_K ? 5 : 4)
+/* The three sizes.  32 rows are bound by memory: narrow blocks, several per multiprocessor.  64 and 128 rows
+ * are bound by the tensor cores: large tiles per warp, and each weight is unpacked for 64 rows.
+ * TILE_64_SHORT has a shorter ring of plain weights, for devices where the longer ring and the sums of slices
+ * exceed a block's shared memory. */
+#define TILE_32       2, 4, 4, 1, (KIND == LIN_DENSE || KIND == LIN_Q8_0 ? 4 : KIND == LIN_Q6_K ? 5 : 6)
+#define TILE_64       2, 8, 4, 1, (KIND == LIN_DENSE ? 3 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
+#define TILE_64_SHORT 2, 8, 4, 1, (KIND == LIN_DENSE ? 2 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
+#define TILE_128      2, 8, 4, 2, (KIND == LIN_Q4_K ? 5 : 4)
 
-enum { TILE_COLS = 8 }; /* of a block, in all three */
+enum { TILE_COLS = 8 }; /* columns per block, in all three sizes */
 
-template <int KIND> static int tile_smem(int rows, bool all_slices)
-{
+template <int KIND> struct tiles {
 	using s32 = tile_shape<KIND, TILE_32>;
 	using s64 = tile_shape<KIND, TILE_64>;
+	using s64_short = tile_shape<KIND, TILE_64_SHORT>;
 	using s128 = tile_shape<KIND, TILE_128>;
 	static_assert(s32::cols == TILE_COLS && s64::cols == TILE_COLS && s128::cols == TILE_COLS, "");
-	/* The smallest device that this is built for has 99 KB. */
-	static_assert(s32::ring_bytes + s32::sum_bytes <= 99 * 1024, "");
 	static_assert(s32::rows == 32 && s64::rows == 64 && s128::rows == 128, "");
-	if (rows == 32)
-		return s32::ring_bytes + (all_slices ? s32::sum_bytes : 0);
-	if (rows == 64)
-		return s64::ring_bytes + (all_slices ? s64::sum_bytes : 0);
-	return s128::ring_bytes + (all_slices ? s128::sum_bytes : 0);
-}
+	/* The smallest supported device has 99 KB. */
+	static_assert(s32::smem(true) <= 99 * 1024 && s64_short::smem(true) <= 99 * 1024, "");
+};
 
-int lin_tile_smem(int rows, enum lin_kind kind, bool all_slices)
+int lin_tile_128_smem(enum lin_kind kind, bool all_slices)
 {
-	return lin_by_kind(kind, [&](auto tag) { return tile_smem<tag.kind>(rows, all_slices); });
+	return lin_by_kind(kind, [&](auto tag) { return tiles<tag.kind>::s128::smem(all_slices); });
 }
 
 int lin_tile_cols(int rows)
@@ -435,14 +438,17 @@ int lin_tile_cols(int rows)
 
 template <bool BF16, int KIND> static int tile_allow(int smem_max)
 {
-	int e = 0;
-	const int most[3] = {min(smem_max, tile_smem<KIND>(32, true)),
-			     min(smem_max, tile_smem<KIND>(64, true)),
-			     min(smem_max, tile_smem<KIND>(128, true))};
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_32>, most[0]);
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_64>, most[1]);
-	e = e ? e : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_128>, most[2]);
-	return e;
+	using t = tiles<KIND>;
+	int e = cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_32>, t::s32::smem(true));
+	if (!e)
+		e = cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_64>,
+				    min(smem_max, t::s64::smem(true)));
+	if (!e && t::s64::smem(true) > smem_max)
+		e = cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_64_SHORT>,
+				    t::s64_short::smem(true));
+	return e ? e
+		 : cuda_smem_allow((const void *)linear_tile_kernel<BF16, KIND, TILE_128>,
+				   min(smem_max, t::s128::smem(true)));
 }
 
 int lin_tile_allow(enum lin_kind kind, int smem_max, bool bf16)
@@ -455,16 +461,21 @@ int lin_tile_allow(enum lin_kind kind, int smem_max, bool bf16)
 template <bool BF16, int KIND>
 static int tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p)
 {
-	const size_t smem = (size_t)tile_smem<KIND>(p->rows, p->splits == 1 && a->seg.slices > 1);
+	using t = tiles<KIND>;
+	const bool all = p->splits == 1 && a->seg.slices > 1;
 	const dim3 grid((unsigned)((a->m + p->rows - 1) / p->rows),
 			(unsigned)((a->seg.n_cols + TILE_COLS - 1) / TILE_COLS), (unsigned)p->splits);
 	if (p->rows == 32)
-		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_32>), grid, dim3(128), smem, s->s,
-				   *a);
-	if (p->rows == 64)
-		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_64>), grid, dim3(128), smem, s->s,
-				   *a);
-	return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_128>), grid, dim3(256), smem, s->s, *a);
+		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_32>), grid, dim3(128),
+				   (size_t)t::s32::smem(all), s->s, *a);
+	if (p->rows == 128)
+		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_128>), grid, dim3(256),
+				   (size_t)t::s128::smem(all), s->s, *a);
+	if (t::s64::smem(all) > s->dev->smem_max)
+		return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_64_SHORT>), grid, dim3(128),
+				   (size_t)t::s64_short::smem(all), s->s, *a);
+	return KERN_LAUNCH((linear_tile_kernel<BF16, KIND, TILE_64>), grid, dim3(128),
+			   (size_t)t::s64::smem(all), s->s, *a);
 }
 
 int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struct lin_plan *p, bool bf16)
@@ -480,12 +491,17 @@ int lin_tile_launch(struct kern_stream *s, const struct lin_args *a, const struc
 template <bool BF16, int KIND>
 static int tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p)
 {
-	const size_t smem = (size_t)tile_smem<KIND>(p->rows, l->a.seg.slices > 1);
+	using t = tiles<KIND>;
+	const bool all = l->a.seg.slices > 1;
 	const dim3 grid((unsigned)n, (unsigned)((l->cols + TILE_COLS - 1) / TILE_COLS));
 	if (p->rows == 32)
-		return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_32>), grid, dim3(128), smem,
-				   s->s, *l);
-	return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_64>), grid, dim3(128), smem, s->s, *l);
+		return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_32>), grid, dim3(128),
+				   (size_t)t::s32::smem(all), s->s, *l);
+	if (t::s64::smem(all) > s->dev->smem_max)
+		return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_64_SHORT>), grid, dim3(128),
+				   (size_t)t::s64_short::smem(all), s->s, *l);
+	return KERN_LAUNCH((linear_tile_list_kernel<BF16, KIND, TILE_64>), grid, dim3(128),
+			   (size_t)t::s64::smem(all), s->s, *l);
 }
 
 int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const struct lin_plan *p, bool bf16)
@@ -498,11 +514,15 @@ int lin_tile_list(struct kern_stream *s, const struct lin_list *l, int n, const 
 
 template <bool BF16, int KIND> static int tile_list_allow(int smem_max)
 {
+	using t = tiles<KIND>;
 	int e = cuda_smem_allow((const void *)linear_tile_list_kernel<BF16, KIND, TILE_32>,
-				min(smem_max, tile_smem<KIND>(32, true)));
+				t::s32::smem(true));
+	if (!e && t::s64::smem(true) > smem_max)
+		e = cuda_smem_allow((const void *)linear_tile_list_kernel<BF16, KIND, TILE_64_SHORT>,
+				    t::s64_short::smem(true));
 	return e ? e
 		 : cuda_smem_allow((const void *)linear_tile_list_kernel<BF16, KIND, TILE_64>,
-				   min(smem_max, tile_smem<KIND>(64, true)));
+				   min(smem_max, t::s64::smem(true)));
 }
 
 int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16)

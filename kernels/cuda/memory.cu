@@ -1,5 +1,5 @@
-/* memory.cu - what every file of the CUDA table stands on: memory of the device and of the host, workspaces,
- * and the status of CUDA's calls. */
+/* memory.cu - base of the CUDA table's files: device and host memory, workspaces, the status of CUDA
+ * calls. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int cuda_check(cudaError_t e, const char *what)
 	if (e == cudaSuccess)
 		return 0;
 	log_error("cuda", "call what=\"%s\" error=\"%s\"", what, cudaGetErrorString(e));
-	cudaGetLastError(); /* what is not sticky is not found again by the next launch */
+	cudaGetLastError(); /* the next launch must not report it again */
 	return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
@@ -53,7 +53,7 @@ void *cuda_mem_new(struct kern_dev *d, size_t bytes)
 		cudaGetLastError();
 		return NULL;
 	}
-	/* in order with every stream only once it is done */
+	/* finished before any stream uses the memory */
 	if (cuda_check(cudaMemset(p, 0, bytes), "memset") ||
 	    cuda_check(cudaDeviceSynchronize(), "synchronize")) {
 		cudaFree(p);
@@ -71,7 +71,7 @@ void cuda_mem_free(struct kern_dev *d, void *p, size_t bytes)
 	d->used -= cuda_mem_taken(bytes ? bytes : 256);
 }
 
-/* ---- memory of the host ---- */
+/* ---- host memory ---- */
 
 static void *host_alloc(size_t bytes, unsigned flags)
 {
@@ -128,7 +128,7 @@ void *cuda_mapped(const struct kern_dev *d, const void *p, size_t bytes)
 	return NULL;
 }
 
-/* ---- for loading ---- */
+/* ---- loading ---- */
 
 int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, size_t bytes)
 {
@@ -136,7 +136,7 @@ int cuda_upload_now(struct kern_dev *d, void *dst_dev, const void *src_host, siz
 	if (!bytes)
 		return 0;
 	int e = cuda_check(cudaMemcpy(dst_dev, src_host, bytes, cudaMemcpyHostToDevice), "upload");
-	/* from pageable memory the call returns before the last piece has arrived */
+	/* from pageable memory the call returns before the last bytes have arrived */
 	return e ? e : cuda_check(cudaDeviceSynchronize(), "upload");
 }
 

@@ -1,27 +1,27 @@
-/* moe.cu - mixtures of experts: what each row's experts give, weighted and added.
+/* moe.cu - mixtures of experts: the weighted sum of the outputs of each row's experts.
  *
  *   route()     (row, expert) pairs, [row][C], experts ascending
- *   list        pairs sorted by expert, and what blocks take of them, made on the device:
+ *   list        pairs sorted by expert, and the entries that blocks compute, made on the device:
  *
  *       pair    0    1    2    3    4    5    6         sorted
  *       expert  0    0    2    5    5    5    5
  *       from    r1   r4   r0   r0   r1   r2   r3        row of x
- *       to      3    8    1    2    ...                 where what it gives stands: C * row + its place there
- *       entries {0, first 0, 2 rows}  {2, 2, 1}  {5, 3, 4}     few rows, many rows: a list each
+ *       to      3    8    1    2    ...                 place of its output: C * row + its place in the row
+ *       entries {0, first 0, 2 rows}  {2, 2, 1}  {5, 3, 4}     one list for few rows, one for many
  *
- *   gate, up    entry by entry, from rows of x to `middle`, as sorted
- *   down        from there to `given`, [row][C][H] F32
+ *   gate, up    entry by entry, from rows of x to `middle`, in sorted order
+ *   down        from `middle` to `given`, [row][C][H] F32
  *   sum         a row's C vectors, in that order
  *
- * The host knows the most entries that so many rows can make; blocks beyond the list's end leave at once.  So
- * launches follow from the number of rows, and a graph can hold them.  One row needs no list: its pairs are
- * its experts.  Where a rank has a part of the experts, the list leaves the others' pairs out, and so does
- * the sum.  Within an expert, pairs come in any order: a row's bits do not depend on its place.
+ * The host knows the most entries that a number of rows can make; blocks after the list's end leave at once.
+ * Launches therefore depend only on the number of rows, and a graph can hold them.  One row needs no list:
+ * its pairs are its experts.  If a rank has only some of the experts, the list and the sum leave out pairs of
+ * the others.  Pairs of one expert come in any order: a row's bits do not depend on its place.
  *
- * Experts of several kinds - types, sizes of groups, with and without a bias - are in a stack each, and list,
- * gate, up and down follow one after another for each stack; the sum is one.
+ * Experts of different kinds (types, group sizes, with or without a bias) are in different stacks.  List,
+ * gate, up and down run once per stack; the sum runs once.
  *
- * Rows come in pieces of PIECE_ROWS, which bounds `given`. */
+ * Rows are processed in pieces of PIECE_ROWS, which bounds the size of `given`. */
 #include "kernels/cuda/linear.cuh"
 
 #include <assert.h>
@@ -29,10 +29,10 @@
 
 enum {
 	PIECE_ROWS = 1024,
-	LIST_THREADS = 1024, /* one block, a thread for each expert */
+	LIST_THREADS = 1024, /* one block, a thread per expert */
 	SUM_THREADS = 256,
 	SUM_AHEAD = 8,
-	FEW_ROWS = 16, /* of an expert: the stream kernel's */
+	FEW_ROWS = 16, /* most rows of an expert that the stream kernel computes */
 	STACKS_MAX = 8,
 };
 static_assert((int)LIST_THREADS >= (int)KERN_EXPERTS_MAX, "");
@@ -40,24 +40,23 @@ static_assert((int)LIST_THREADS >= (int)KERN_EXPERTS_MAX, "");
 /* Experts of one kind. */
 struct stack {
 	int n;
-	int32_t *place; /* on the device, [n_all] of an expert in the stack, or -1; NULL: all are there */
+	int32_t *place; /* on the device: [n_all] an expert's index in the stack, or -1; NULL: all are here */
 	struct kern_linear *gateup, *down;
 };
 
 struct kern_experts {
 	struct kern_dev *dev;
-	int n_all, n_chosen, hidden, inter; /* n_all: of the layer, which rows choose from */
-	int32_t *
-		place; /* on the device, [n_all] at least 0 where an expert is in some stack; NULL: all are */
-	int ldm;       /* values from pair to pair in `middle`: inter, to a multiple of 8 */
-	bool away;     /* saved: the memory of the stacks' weights is not theirs */
+	int n_all, n_chosen, hidden, inter; /* n_all: experts of the layer, from which rows choose */
+	int32_t *place; /* on the device: [n_all] >= 0 if an expert is in some stack; NULL: all are */
+	int ldm;        /* stride of pairs in `middle`, in values: inter rounded up to a multiple of 8 */
+	bool away;      /* saved: the stacks do not own the memory of their weights */
 	int n_stacks;
 	struct stack stacks[STACKS_MAX];
 };
 
 /* ---- load ---- */
 
-/* Places in CUDA_WS_PAIRS, for `pairs` pairs of n experts. */
+/* Offsets in CUDA_WS_PAIRS, for `pairs` pairs of n experts. */
 struct places {
 	size_t from, to, few, many, counts, bytes;
 };
@@ -67,7 +66,7 @@ static int most_few(int n, int pairs)
 	return min(n, pairs);
 }
 
-/* Entries of `rows` rows of experts that have more than FEW_ROWS. */
+/* Return the most entries of `rows` rows, for experts with more than FEW_ROWS rows. */
 static int most_many(int n, int pairs, int rows)
 {
 	return pairs / rows + min(n, pairs / (FEW_ROWS + 1));
@@ -107,12 +106,12 @@ static int reserve(const struct kern_experts *x, const char *name, char *why, si
 		 : 0;
 }
 
-/* Which stack each expert belongs in; -1: none, it is not here. */
+/* The stack of each expert; -1: the expert is not here. */
 struct plan {
 	const struct kern_experts_src *src;
 	int8_t stack[KERN_EXPERTS_MAX];
 	int n_stacks;
-	struct lin_likeness like[STACKS_MAX][2]; /* gate and up, down */
+	struct lin_likeness like[STACKS_MAX][2]; /* gate and up's; down's */
 };
 
 static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
@@ -130,7 +129,7 @@ static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, stru
 	return rc ? rc : lin_stack_like(down, &like[1], why, why_n);
 }
 
-/* The stack of that likeness, a new one where there is none; -1: there are too many. */
+/* Return the stack with this likeness, adding one if there is none; -1: too many. */
 static int plan_stack(struct plan *p, const struct lin_likeness like[2])
 {
 	int i = 0;
@@ -147,7 +146,7 @@ static int plan_stack(struct plan *p, const struct lin_likeness like[2])
 	return i;
 }
 
-/* All experts that are here in the stacks of their kinds. */
+/* Assign all experts that are here to stacks of their kinds. */
 static int plan_sort(struct plan *p, char *why, size_t why_n)
 {
 	struct kern_linear_src gateup, down;
@@ -169,7 +168,7 @@ static int plan_sort(struct plan *p, char *why, size_t why_n)
 	return 0;
 }
 
-/* Expert e, at a place in its stack; 1: it is of another kind. */
+/* Load expert e at index `at` of its stack; 1: it is of another kind. */
 static int expert_load(struct kern_experts *x, const struct plan *p, int e, int at, char *why, size_t why_n)
 {
 	struct kern_linear_src gateup, down;
@@ -184,7 +183,7 @@ static int expert_load(struct kern_experts *x, const struct plan *p, int e, int 
 	return rc ? rc : lin_stack_load(x->dev, &down, at, s->n, &s->down, why, why_n);
 }
 
-/* A map on the device, unless all experts are in it. */
+/* Load a map to the device, unless it contains all experts. */
 static int place_load(const struct kern_experts *x, const int32_t *place, int32_t **out, const char *name,
 		      char *why, size_t why_n)
 {
@@ -218,7 +217,7 @@ static int places_load(struct kern_experts *x, const struct plan *p, char *why, 
 	return rc;
 }
 
-/* 1: an expert is of another kind than its stack's first. */
+/* Load all stacks; 1: an expert is of another kind than the first of its stack. */
 static int stacks_load(struct kern_experts *x, const struct plan *p, char *why, size_t why_n)
 {
 	int at[STACKS_MAX] = {};
@@ -278,7 +277,7 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 	for (int e = 0; src->here && e < src->n_experts; e++)
 		p.stack[e] = src->here[e] ? 0 : -1;
 	int rc = stacks_load(x, &p, why, why_n);
-	if (rc == 1) { /* most layers have experts of one kind: only others are read twice */
+	if (rc == 1) { /* most layers have experts of one kind; only other layers are read twice */
 		stacks_free(x);
 		rc = plan_sort(&p, why, why_n);
 		if (!rc)
@@ -311,12 +310,12 @@ int64_t cuda_experts_bytes(const struct kern_experts *x)
 	return n;
 }
 
-/* ---- weights that come and go ----
+/* ---- weights that are moved between host and device ----
  *
  *     | gate, up of stack 0: weights | scales | ... | down of stack 0: ... | gate, up of stack 1: ... |
  *
- * Each piece of memory that a layer of a stack owns, at a multiple of SAVED_ALIGN.  What maps experts to
- * places stays on the device. */
+ * Each buffer that a layer of a stack owns, at a multiple of SAVED_ALIGN.  The maps of experts stay on the
+ * device. */
 
 enum { SAVED_ALIGN = 256 };
 
@@ -353,7 +352,7 @@ static int layer_save(struct kern_linear *w, unsigned char *to)
 	return 0;
 }
 
-/* The addresses stay, as names of the pieces: layer_place(). */
+/* Free the layer's buffers but keep their addresses, by which layer_place() finds them. */
 static void layer_leave(struct kern_linear *w)
 {
 	for (int i = 0; i < w->n_owned; i++)
@@ -381,7 +380,7 @@ int cuda_experts_save(struct kern_experts *x, void *host)
 	return 0;
 }
 
-/* Where the piece that begins at p is now. */
+/* Change *p, the start of a buffer, to the buffer's new address. */
 template <typename T> static void piece_move(const struct kern_linear *w, T **p, unsigned char *at)
 {
 	if (!*p)
@@ -428,16 +427,16 @@ void cuda_experts_place(struct kern_experts *x, void *at)
 
 struct list_args {
 	const int32_t *expert;   /* [n_rows][C] */
-	const int32_t *place;    /* as struct stack */
-	const int32_t *token_at; /* of the batch, to pass over its null rows; or NULL */
+	const int32_t *place;    /* as in struct stack */
+	const int32_t *token_at; /* the batch's, to skip null rows; or NULL */
 	int n_rows, n_chosen, n_experts;
-	int few, many_rows; /* most rows of an expert for the first list; of an entry of the second */
+	int few, many_rows; /* most rows of an expert in the first list; most rows per entry in the second */
 	int32_t *from, *to;
 	struct lin_entry *few_list, *many_list;
-	int *counts; /* [2] entries of each */
+	int *counts; /* [2] number of entries of each list */
 };
 
-/* Of a warp: the sum of v in this lane and those before it. */
+/* Return the sum of v over this lane and the lower lanes of the warp. */
 KERN_DEV int upto(int v)
 {
 	for (int m = 1; m < WARP; m *= 2) {
@@ -447,12 +446,13 @@ KERN_DEV int upto(int v)
 	return v;
 }
 
-/* Sums of v in the threads before this one; total: of all.  sums: a word a warp, of shared memory. */
+/* Return the sum of v over the threads before this one; *total gets the sum over all.  sums: shared memory, a
+ * word per warp. */
 KERN_DEV int before(int v, int *sums, int *total)
 {
 	static_assert((int)LIST_THREADS == WARP * WARP, "a lane for each warp");
 	const int here = upto(v);
-	block_sync(); /* the sums of a call before are read */
+	block_sync(); /* all threads have read the previous call's sums */
 	if (lane_id() == WARP - 1)
 		sums[warp_id()] = here;
 	block_sync();
@@ -461,7 +461,7 @@ KERN_DEV int before(int v, int *sums, int *total)
 	return shfl(with - all, warp_id()) + here - v;
 }
 
-/* Where the expert of pair i is in the stacks; -1: nowhere, or the row is a null row. */
+/* Return the place of pair i's expert; -1: the expert is not here, or the row is a null row. */
 KERN_DEV int pair_place(const struct list_args &a, int i)
 {
 	if (a.token_at && a.token_at[i / a.n_chosen] < 0)
@@ -469,7 +469,7 @@ KERN_DEV int pair_place(const struct list_args &a, int i)
 	return a.place ? a.place[a.expert[i]] : a.expert[i];
 }
 
-/* One block. */
+/* Make both lists, with one block. */
 static __global__ void __launch_bounds__(LIST_THREADS) moe_list_kernel(const struct list_args a)
 {
 	int *at = (int *)(void *)kern_smem(); /* [LIST_THREADS] an expert's rows, then its next pair */
@@ -519,11 +519,11 @@ struct sum_args {
 	const float *given; /* [n_rows][C][H] */
 	const float *weight;
 	const float *begin, *begin_by;            /* or NULL */
-	const int32_t *expert, *place, *token_at; /* as list_args; place: as kern_experts */
+	const int32_t *expert, *place, *token_at; /* as in list_args; place: as in kern_experts */
 	int hidden, n_chosen;
 };
 
-/* grid: (blocks of outputs, rows).  Null rows, of which nothing is given, have what they begin with. */
+/* grid: (blocks of outputs, rows).  A null row has no expert outputs and gets its begin value. */
 static __global__ void __launch_bounds__(SUM_THREADS) moe_sum_kernel(const struct sum_args a)
 {
 	const size_t row = blockIdx.y, h = (size_t)a.hidden;
@@ -556,7 +556,7 @@ static __global__ void __launch_bounds__(SUM_THREADS) moe_sum_kernel(const struc
 
 /* ---- run ---- */
 
-/* What stands behind each pair's values in `middle`: zeros, which down's loads of 16 bytes reach. */
+/* Set the padding of each pair in `middle` to zero, because 16-byte loads of down reach it. */
 static __global__ void moe_pad_kernel(uint16_t *middle, int pairs, int inter, int ldm)
 {
 	const int at = (int)(blockIdx.x * SUM_THREADS + threadIdx.x), pad = ldm - inter;
@@ -564,15 +564,15 @@ static __global__ void moe_pad_kernel(uint16_t *middle, int pairs, int inter, in
 		middle[(size_t)(at / pad) * (size_t)ldm + (size_t)(inter + at % pad)] = 0;
 }
 
-/* One piece of the rows, and a stack of experts. */
+/* One piece of the rows, with a stack of experts. */
 struct piece {
 	const struct kern_experts *x;
 	const struct stack *k;
 	struct kern_stream *s;
 	const int32_t *token_at;
 	int n_rows;
-	bool one;           /* a row whose experts are all there: it needs no list */
-	int few, many_rows; /* as list_args; many_rows 0: no expert has more than `few` */
+	bool one;           /* a single row with all its experts here: it needs no list */
+	int few, many_rows; /* as in list_args; many_rows 0: no expert has more than `few` rows */
 	struct places at;
 	unsigned char *pairs;
 };
@@ -606,7 +606,7 @@ static int pad_middle(const struct piece *p)
 		 : 0;
 }
 
-/* One layer of all pairs; l: with its rows and outputs, and of one row the experts. */
+/* Run one layer for all pairs.  l: rows and outputs are set, and the experts if there is one row. */
 static int run_layer(const struct piece *p, const struct kern_linear *w, struct lin_list *l)
 {
 	const struct kern_dev *d = p->x->dev;
@@ -643,7 +643,7 @@ static int run_layers(const struct piece *p, const struct kern_moe_args *a, size
 	else
 		l.from = (const int32_t *)(const void *)(p->pairs + p->at.from);
 	l.a.x = (const uint16_t *)a->in + row0 * (size_t)x->hidden;
-	l.a.ldx = one ? 0 : x->hidden; /* all pairs are of the one row */
+	l.a.ldx = one ? 0 : x->hidden; /* all pairs belong to the one row */
 	l.a.out = x->dev->ws[CUDA_WS_MIDDLE].p;
 	l.a.ldo = x->ldm;
 	l.a.to = LIN_OUT_SWIGLU;
@@ -665,24 +665,19 @@ static int run_layers(const struct piece *p, const struct kern_moe_args *a, size
 	return run_layer(p, p->k->down, &l);
 }
 
-static bool takes_64(const struct kern_linear *w)
-{
-	return lin_tile_smem(64, w->segs[0].kind, true) <= w->dev->smem_max;
-}
-
-/* Rows of an entry of many: as many as experts have on average, in both layers, which may be of two kinds. */
-static int many_rows(const struct kern_experts *x, const struct stack *k, int n_rows)
+/* Return the rows per entry of the second list, from the average rows per expert. */
+static int many_rows(const struct kern_experts *x, int n_rows)
 {
 	if (n_rows <= FEW_ROWS)
 		return 0;
-	return n_rows * x->n_chosen > 32 * x->n_all && takes_64(k->gateup) && takes_64(k->down) ? 64 : 32;
+	return n_rows * x->n_chosen > 32 * x->n_all ? 64 : 32;
 }
 
 static int run_stack(struct piece *p, const struct kern_moe_args *a, size_t row0)
 {
 	const struct kern_experts *x = p->x;
 	p->one = p->n_rows == 1 && !p->k->place;
-	p->many_rows = many_rows(x, p->k, p->n_rows);
+	p->many_rows = many_rows(x, p->n_rows);
 	p->at = places_of(p->k->n, most_pairs(x));
 	int e = !p->one ? make_list(p, a->expert + row0 * (size_t)x->n_chosen) : 0;
 	return e ? e : run_layers(p, a, row0);

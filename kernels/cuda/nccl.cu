@@ -1,30 +1,33 @@
 /* nccl.cu - collectives between GPUs, over NCCL; the contract is kernels/coll.h.
  *
- * NCCL's own all-reduce adds in an order that changes with the size of the message, hence with
- * the batch.  Here it only moves bytes: partial rows are gathered (ncclAllGather) and added by a
- * kernel of ours in the order of the ranks, on the compute stream, with nothing that a captured
- * graph could not hold.
+ * NCCL's own all-reduce adds in an order that depends on the size of the message, hence on the batch.  Here
+ * NCCL only moves bytes.  A kernel adds in the order of the ranks, on the compute stream, using only work
+ * that a graph can capture.  Values are added in one of two ways, with the same bits:
  *
- *   stage [piece]              this rank's part, where it cannot be sent from where it lies
- *   all   [n_ranks][piece]     everybody's
- *   host  [1 + n_ranks][HOST_BYTES]   pinned: of bytes of the host, this rank's and everybody's
+ *   gathered    every rank receives all partial values and adds them: one NCCL operation
+ *   by shares   rank r receives the r-th share of the values from all ranks and adds it, then every rank
+ *               receives the sums: two operations, and 2 / n_ranks of the bytes
  *
- * No call of the driver may wait for another rank, since only our own waits look whether that is still
- * worth while.  Hence bytes of the host go through pinned memory (a copy into other memory returns when
- * it is done), and no more operations are queued than the driver takes without waiting (pace()).
+ *   stage [piece]              this rank's part, if it cannot be sent in place
+ *   all   [n_ranks][piece]     all ranks' parts
+ *   host  [1 + n_ranks][HOST_BYTES]   pinned: host bytes of this rank, then of all ranks
  *
- * A step in a graph has its operations in it.  All ranks launch the same graph, since what is captured is
- * theirs together.  A communicator ends only when no graph holds its operations any more: the worker's
- * `over` frees them first; within a capture, where nothing runs, the end is put off.
+ * No driver call may wait for another rank, since only this file's waits check whether waiting still makes
+ * sense.  Host bytes therefore pass through pinned memory (a copy into other memory returns only when done),
+ * and pace() never queues more operations than the driver takes without waiting.
  *
- * The communicator does not block, so that a rank that waits can look whether that is still worth
- * while.  After an error it is aborted, which ends its kernels: the stream then drains.
+ * A step's graph contains its collective operations.  All ranks launch the same graph, because they capture
+ * it together.  A communicator ends only when no graph holds its operations: the worker's `over` frees the
+ * graphs first.  During a capture, when nothing runs, the end is deferred.
  *
- * Ranks meet as those of the CPU do (shm.h), of one user on one host; what they share there is NCCL's
- * unique id, which rank 0 makes when all have come.  Making one opens a socket and starts a thread
- * that stays until as many ranks have connected, whichever they are: published in a hello, each that was
- * not used would be left over, and one that was used in part would spoil the next group.  Their
- * connections stay, and say when a process has ended, which NCCL does not within a host.
+ * The communicator is non-blocking, so that a waiting rank can check whether waiting still makes sense.
+ * After an error it is aborted, which ends its kernels, so that the stream drains.
+ *
+ * Ranks meet like those of the CPU (shm.h), which belong to one user on one host.  There they share NCCL's
+ * unique id, which rank 0 makes after all have arrived.  Making an id opens a socket and starts a thread that
+ * stays until as many ranks have connected, whichever they are.  If every hello published one, each unused id
+ * would remain, and a partly used one would break the next group.  The ranks' connections stay open and show
+ * when a process has ended, which NCCL does not report within a host.
  *
  * The library is opened by name when ranks meet: a GPU that serves alone does not need it. */
 #include "kernels/cuda/cuda.cuh"
@@ -44,18 +47,23 @@ extern "C" {
 }
 
 enum {
-	PIECE = 1 << 20,       /* floats of one rank that move at a time; more where a row has more */
-	HOST_BYTES = 64 << 10, /* bytes of the host of one rank that move at a time */
-	PACE = 16, /* pieces; up to twice as many are queued.  The driver holds about 1000 launches, and a
-		      step has some ten for each piece */
+	PIECE = 1 << 20, /* most floats of one rank that move at a time; more if a row has more */
+	/* Sums go by shares if that saves a rank this many received bytes.  The second operation costs about
+	 * 10 us, in which NVLink moves 4 MB and a PCIe 4.0 slot 0.2 MB; the limit is between the two. */
+	SAVED_BYTES = 1 << 20,
+	SHARE_ALIGN = 4,       /* floats: NCCL moves 16 bytes at a time if everything is aligned to 16 */
+	HOST_BYTES = 64 << 10, /* host bytes of one rank that move at a time */
+	PLACES = 512,          /* tokens that move at a time; their places are kernel arguments */
+	PACE = 16, /* pieces; at most twice as many are queued.  The driver queues about 1000 launches, and a
+		    * step has about ten per piece */
 	THREADS = 256,
 	POLL_US = 20,
-	SPIN_US = 200, /* a step of a small model takes about as long: no sleep within it */
+	SPIN_US = 200, /* about the time of a small model's step, within which a wait does not sleep */
 	LOOK_US = 1000,
-	LEFT_US = 500000, /* for what a rank that has left did before, and is not done here yet */
+	LEFT_US = 500000, /* time for operations of a rank that has left to finish here */
 };
 
-/* What the ranks share until the communicator is there. */
+/* Memory that the ranks share until the communicator exists. */
 struct meeting {
 	uint32_t has_id;
 	ncclUniqueId id;
@@ -63,24 +71,24 @@ struct meeting {
 
 struct coll {
 	struct shm_joined place;
-	int64_t looked_us, hung_us; /* when a rank was last looked for, and first missed (0) */
-	ncclComm_t comm;            /* NULL: not there yet, or aborted */
+	int64_t looked_us, hung_us; /* time of the last look for ranks; time a rank was first missed, or 0 */
+	ncclComm_t comm;            /* NULL: not made yet, or aborted */
 	struct kern_dev *dev;
-	cudaStream_t s, own; /* where the last operation went, in order with it; a stream for the first */
+	cudaStream_t s, own; /* stream of the last operation; own: the first */
 	cudaEvent_t event;
-	cudaEvent_t paced[2]; /* after the last but one and the last PACE pieces, in turn */
+	cudaEvent_t paced[2]; /* in rotation: after the last PACE pieces, and after the PACE pieces before */
 	unsigned n_pieces;
 	float *stage, *all;
 	size_t piece; /* floats */
 	char *host;
 	int rank, n_ranks;
 	int timeout_ms;
-	int late_ms; /* timeout_ms, or more until the group is settled */
+	int late_ms; /* timeout_ms, or more until nccl_settled() */
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
-	void (*over)(void *arg); /* NULL once it was called */
+	void (*over)(void *arg); /* NULL once called */
 	void *over_arg;
-	int rc; /* 0 while the group is whole */
+	int rc; /* 0 while the group is intact */
 	char why[192];
 };
 
@@ -94,10 +102,15 @@ static struct {
 	decltype(&ncclCommAbort) comm_abort;
 	decltype(&ncclGetErrorString) error_string;
 	decltype(&ncclAllGather) all_gather;
+	decltype(&ncclGroupStart) group_start;
+	decltype(&ncclGroupEnd) group_end;
+	decltype(&ncclSend) send;
+	decltype(&ncclRecv) recv;
 	decltype(&ncclBroadcast) broadcast;
-} nccl; /* for the life of the process */
+} nccl; /* stays open until the process ends */
 
-/* NCCL would listen at an interface of the network; =: that name, and none that begins like it. */
+/* Keep NCCL on the loopback interface; otherwise it would listen on a network interface.  "=" means exactly
+ * this name, not names that begin with it. */
 static void stay_on_host(void)
 {
 	setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
@@ -127,14 +140,16 @@ static int open_library(char *why, size_t why_n)
 		    find(lib, "ncclCommAbort", &nccl.comm_abort) &&
 		    find(lib, "ncclGetErrorString", &nccl.error_string) &&
 		    find(lib, "ncclAllGather", &nccl.all_gather) &&
-		    find(lib, "ncclBroadcast", &nccl.broadcast);
+		    find(lib, "ncclGroupStart", &nccl.group_start) &&
+		    find(lib, "ncclGroupEnd", &nccl.group_end) && find(lib, "ncclSend", &nccl.send) &&
+		    find(lib, "ncclRecv", &nccl.recv) && find(lib, "ncclBroadcast", &nccl.broadcast);
 	return nccl.open
 		       ? 0
 		       : err_why(why, why_n, -ENOTSUP,
 				 "libnccl.so.2 is too old: install NCCL 2.14 or later, or serve with --tp 1");
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static bool captured(cudaStream_t s)
 {
@@ -142,7 +157,7 @@ static bool captured(cudaStream_t s)
 	return cudaStreamIsCapturing(s, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
 }
 
-/* Ends the communicator's kernels, also those of a graph; after a capture, if there is one. */
+/* End the communicator's kernels, including those of a graph; during a capture, leave that for later. */
 static void end_comm(struct coll *c)
 {
 	if (captured(c->s))
@@ -164,7 +179,7 @@ static int broke(struct coll *c, int rc, const char *what)
 	return rc;
 }
 
-/* Is every rank there that this one is connected with: of rank 0 all, else rank 0? */
+/* Check the connected ranks: rank 0 is connected with all, the others with rank 0. */
 static int look_for_ranks(struct coll *c)
 {
 	const int64_t now = clock_us();
@@ -186,7 +201,7 @@ static int look_for_ranks(struct coll *c)
 	return broke(c, -ECONNRESET, what);
 }
 
-/* Since t0 something is waited for: is that still worth while? */
+/* Return whether waiting, since t0, still makes sense: 0, or the error that ends it. */
 static int look(struct coll *c, int64_t t0, bool limited)
 {
 	ncclResult_t state = ncclSuccess;
@@ -208,7 +223,7 @@ static void pause_since(int64_t t0)
 		usleep(POLL_US);
 }
 
-/* What a call on a communicator that does not block gave: until it is under way. */
+/* Wait until a call on the non-blocking communicator, which returned r, has begun. */
 static int begun(struct coll *c, ncclResult_t r)
 {
 	const int64_t t0 = clock_us();
@@ -222,7 +237,7 @@ static int begun(struct coll *c, ncclResult_t r)
 	return r == ncclSuccess ? 0 : broke(c, -ECONNRESET, nccl.error_string(r));
 }
 
-/* Until what stands before the event is done. */
+/* Wait until the event is done. */
 static int await(struct coll *c, cudaEvent_t event)
 {
 	const int64_t t0 = clock_us();
@@ -241,8 +256,8 @@ static int record(cudaEvent_t event, cudaStream_t s)
 	return cuda_check(cudaEventRecord(event, s), "event") ? -EIO : 0;
 }
 
-/* Called after every piece: what is queued behind the others stays less than makes a launch wait.  A graph is
- * one launch. */
+/* Wait after each piece if needed, so that launches queued after it never wait in the driver.  A graph is one
+ * launch. */
 static int pace(struct coll *c)
 {
 	if (++c->n_pieces % PACE || captured(c->s))
@@ -252,13 +267,18 @@ static int pace(struct coll *c)
 	return e ? e : await(c, c->paced[(k - 1) & 1]);
 }
 
+static int nccl_look(struct coll *c, int64_t since_us)
+{
+	return c->rc ? c->rc : look(c, since_us, true);
+}
+
 static int nccl_sync(struct coll *c, struct kern_stream *s)
 {
 	cudaStream_t stream = s ? s->s : c->s;
 	int e = c->rc;
 	if (!e && !(e = record(c->event, stream)))
 		e = await(c, c->event);
-	/* Aborted kernels end: the buffers are free when this returns. */
+	/* Aborted kernels end; the buffers are free when this returns. */
 	if (c->rc) {
 		end_comm(c);
 		cudaStreamSynchronize(stream);
@@ -268,24 +288,45 @@ static int nccl_sync(struct coll *c, struct kern_stream *s)
 
 /* ---- kernels ---- */
 
-/* x[i] = the ranks' values, added in their order. */
-static __global__ void sum_parts_kernel(float *x, const float *all, size_t piece, size_t n, int n_ranks)
+/* Compute x[i] = the sum of all ranks' values in the order of the ranks.  This rank's values are in x, those
+ * of rank r in all + r * stride. */
+static __global__ void sum_parts_kernel(float *x, const float *all, size_t stride, size_t n, int rank,
+					int n_ranks)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i >= n)
 		return;
-	float sum = all[i];
+	const float mine = x[i];
+	float sum = rank ? all[i] : mine;
 	for (int r = 1; r < n_ranks; r++)
-		sum = f32_add_rn(sum, all[(size_t)r * piece + i]);
+		sum = f32_add_rn(sum, r == rank ? mine : all[(size_t)r * stride + i]);
 	x[i] = sum;
 }
 
-/* Rows of one rank to their columns among everybody's. */
+/* Copy one rank's rows to their columns of the full rows. */
 static __global__ void place_cols_kernel(float *out, const float *part, int width, size_t stride, size_t n)
 {
 	const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i < n)
 		out[i / (size_t)width * stride + i % (size_t)width] = part[i];
+}
+
+struct places {
+	int32_t at[PLACES];
+};
+
+static __global__ void take_tokens_kernel(int32_t *out, const int32_t *tokens, const struct places p, int n)
+{
+	const int i = (int)(blockIdx.x * THREADS + threadIdx.x);
+	if (i < n)
+		out[i] = tokens[p.at[i]];
+}
+
+static __global__ void put_tokens_kernel(int32_t *tokens, const int32_t *in, const struct places p, int n)
+{
+	const int i = (int)(blockIdx.x * THREADS + threadIdx.x);
+	if (i < n)
+		tokens[p.at[i]] = in[i];
 }
 
 static unsigned grid_of(size_t n)
@@ -295,17 +336,63 @@ static unsigned grid_of(size_t n)
 
 /* ---- operations ---- */
 
+static int add_parts(struct coll *c, float *x, size_t n)
+{
+	return KERN_LAUNCH(sum_parts_kernel, grid_of(n), THREADS, 0, c->s, x, c->all, n, n, c->rank,
+			   c->n_ranks);
+}
+
+static int sum_gathered(struct coll *c, float *x, size_t n)
+{
+	int e = begun(c, nccl.all_gather(x, c->all, n, ncclFloat32, c->comm, c->s));
+	return e ? e : add_parts(c, x, n);
+}
+
+/* Send every other rank its share of x, and receive this rank's share from each of them. */
+static int exchange_shares(struct coll *c, const float *x, size_t share)
+{
+	const int n = c->n_ranks;
+	ncclResult_t r = nccl.group_start();
+	const bool open = r == ncclSuccess;
+	for (int k = 1; k < n && (r == ncclSuccess || r == ncclInProgress); k++) {
+		const int to = (c->rank + k) % n, from = (c->rank + n - k) % n;
+		r = nccl.send(x + (size_t)to * share, share, ncclFloat32, to, c->comm, c->s);
+		if (r == ncclSuccess || r == ncclInProgress)
+			r = nccl.recv(c->all + (size_t)from * share, share, ncclFloat32, from, c->comm, c->s);
+	}
+	const ncclResult_t end = open ? nccl.group_end() : r;
+	return begun(c, r == ncclSuccess || r == ncclInProgress ? end : r);
+}
+
+/* n: a multiple of n_ranks */
+static int sum_by_shares(struct coll *c, float *x, size_t n)
+{
+	const size_t share = n / (size_t)c->n_ranks;
+	float *const mine = x + (size_t)c->rank * share;
+	int e = exchange_shares(c, x, share);
+	if (!e)
+		e = add_parts(c, mine, share);
+	return e ? e : begun(c, nccl.all_gather(mine, x, share, ncclFloat32, c->comm, c->s));
+}
+
+/* Return how many of the next n values are added by shares; 0: that would save less than SAVED_BYTES. */
+static size_t n_by_shares(const struct coll *c, size_t n)
+{
+	const size_t ranks = (size_t)c->n_ranks, others = ranks - 1;
+	const size_t gathered = n * others, shared = 2 * n / ranks * others;
+	const size_t most = min(n, c->piece * ranks);
+	return gathered < shared + SAVED_BYTES / sizeof(float) ? 0 : most - most % (ranks * SHARE_ALIGN);
+}
+
 static int nccl_sum_rows(struct coll *c, struct kern_stream *s, void *x, int n_rows, int width)
 {
 	const size_t n = (size_t)n_rows * (size_t)width;
 	c->s = s->s;
 	for (size_t at = 0, part; at < n && !c->rc; at += part) {
 		float *here = (float *)x + at;
-		part = min(n - at, c->piece);
-		int e = begun(c, nccl.all_gather(here, c->all, part, ncclFloat32, c->comm, c->s));
-		if (!e)
-			e = KERN_LAUNCH(sum_parts_kernel, grid_of(part), THREADS, 0, c->s, here, c->all, part,
-					part, c->n_ranks);
+		const size_t shared = n_by_shares(c, n - at);
+		part = shared ? shared : min(n - at, c->piece);
+		int e = shared ? sum_by_shares(c, here, part) : sum_gathered(c, here, part);
 		if (e || (e = pace(c)))
 			return e;
 	}
@@ -325,7 +412,7 @@ static int nccl_gather_cols(struct coll *c, struct kern_stream *s, void *out, co
 	c->s = s->s;
 	for (size_t row = 0; row < (size_t)n_rows && !c->rc; row += done) {
 		done = min((size_t)n_rows - row, most);
-		/* Every rank sends as much as the widest: from a buffer that has as much. */
+		/* Every rank sends as much as the widest, from a buffer of that size. */
 		int e = cuda_check(cudaMemcpyAsync(c->stage, (const float *)in + row * mine,
 						   done * mine * sizeof(float), cudaMemcpyDeviceToDevice,
 						   c->s),
@@ -346,7 +433,30 @@ static int nccl_gather_cols(struct coll *c, struct kern_stream *s, void *out, co
 	return c->rc;
 }
 
-/* Bytes of the host go through the same buffers, in order with what went before. */
+static int nccl_share_tokens(struct coll *c, struct kern_stream *s, int32_t *tokens, const int32_t *at, int n)
+{
+	int32_t *const stage = (int32_t *)(void *)c->stage;
+	struct places p;
+	c->s = s->s;
+	for (int first = 0, part; first < n && !c->rc; first += part) {
+		part = min(n - first, (int)PLACES);
+		const unsigned grid = grid_of((size_t)part);
+		memcpy(p.at, at + first, (size_t)part * sizeof *at);
+		int e = c->rank ? 0
+				: KERN_LAUNCH(take_tokens_kernel, grid, THREADS, 0, c->s, stage, tokens, p,
+					      part);
+		if (!e)
+			e = begun(c, nccl.broadcast(stage, stage, (size_t)part * sizeof *stage, ncclInt8, 0,
+						    c->comm, c->s));
+		if (!e && c->rank)
+			e = KERN_LAUNCH(put_tokens_kernel, grid, THREADS, 0, c->s, tokens, stage, p, part);
+		if (e || (e = pace(c)))
+			return e;
+	}
+	return c->rc;
+}
+
+/* Host bytes pass through the same buffers, in stream order. */
 static int send_host(struct coll *c, const void *bytes, size_t n)
 {
 	memcpy(c->host, bytes, n);
@@ -354,7 +464,7 @@ static int send_host(struct coll *c, const void *bytes, size_t n)
 			  "bytes to send");
 }
 
-/* They lie behind this rank's own when it returns. */
+/* Receive bytes into the host buffer, after this rank's own bytes. */
 static int take_host(struct coll *c, const void *from, size_t n)
 {
 	int e = cuda_check(cudaMemcpyAsync(c->host + HOST_BYTES, from, n, cudaMemcpyDeviceToHost, c->s),
@@ -402,7 +512,7 @@ static int nccl_barrier(struct coll *c)
 
 /* ---- meeting ---- */
 
-/* Called before there are other threads that look at the environment, as those of the device do. */
+/* Called before other threads exist that read the environment, such as the device's threads. */
 static int nccl_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
 {
 	stay_on_host();
@@ -418,9 +528,11 @@ static void nccl_leave(struct coll *c)
 {
 	if (!c)
 		return;
-	/* A communicator is not used twice, and its regular end would wait for the others. */
+	/* A communicator is not reused, and a regular end would wait for the other ranks. */
 	broke(c, -ECONNRESET, "this rank has left");
 	end_comm(c);
+	if (c->s) /* aborted kernels end; kernels after them use the buffers */
+		cudaStreamSynchronize(c->s);
 	shm_leave(&c->place);
 	cudaEvent_t events[] = {c->event, c->paced[0], c->paced[1]};
 	for (cudaEvent_t e : events)
@@ -454,7 +566,7 @@ static int buffers_new(struct coll *c, char *why, size_t why_n)
 	return 0;
 }
 
-/* Rank 0 makes the id, the others wait for it. */
+/* Get the id: rank 0 makes it, the other ranks wait for it. */
 static int share_id(struct coll *c, ncclUniqueId *id, char *why, size_t why_n)
 {
 	struct meeting *m = (struct meeting *)c->place.base;
@@ -549,7 +661,9 @@ extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_ncc
 	.settled = nccl_settled,
 	.sum_rows = nccl_sum_rows,
 	.gather_cols = nccl_gather_cols,
+	.share_tokens = nccl_share_tokens,
 	.sync = nccl_sync,
+	.look = nccl_look,
 	.gather = nccl_gather,
 	.broadcast = nccl_broadcast,
 	.barrier = nccl_barrier,

@@ -1,23 +1,23 @@
-/* ptx.cuh - the machine's own instructions, once for the device and once for the emulator.
+/* ptx.cuh - machine instructions, defined for the device and for the emulator.
  *
- * Kernels use nothing of the machine but what is declared here and plain C++: the same .cu file
- * compiles with nvcc, and with the host's compiler where QUERN_CUDASIM is defined
- * (tests/cudasim/: threads as fibres, blocks in any order, alone or several at a time).  What the emulator
- * adds: cp.async arrives at its wait only, shared memory starts poisoned, addresses are checked.
+ * Kernels use only the functions declared here and plain C++.  A .cu file therefore compiles with nvcc, and
+ * with the host's compiler if QUERN_CUDASIM is defined (tests/cudasim/: threads are fibres; blocks run in any
+ * order, alone or several at a time).  The emulator also delivers cp.async only at its wait, poisons shared
+ * memory at the start, and checks addresses.
  *
- * Rules for kernels, so that both forms run them:
+ * Rules that let a kernel run on both:
  *  - Shared memory is dynamic only: kern_smem(), sized by the launch, 16-byte aligned (128 on the
  *    device).
- *  - Blocks never wait for one another (the emulator may run them in turn, in any order); the last
- *    block to arrive at a counter may do what is left.
- *  - Warp operations name full warps; no lane has left the kernel when one is called.
- *  - Numbers that must be the same everywhere use the *_rn forms: nothing is contracted.
+ *  - Blocks never wait for one another: the emulator may run them one after another, in any order.
+ *    The last block to arrive at a counter may do the remaining work.
+ *  - Warp operations are called by full warps; no lane has left the kernel before.
+ *  - Results that must be equal everywhere use the *_rn functions: nothing is contracted.
  *
- * A half or bfloat16 is a uint16_t, a pair of them a uint32_t with the first in the low half. */
+ * A half or bfloat16 is a uint16_t.  A pair of them is a uint32_t with the first in the low half. */
 #ifndef QUERN_KERNELS_CUDA_PTX_CUH
 #define QUERN_KERNELS_CUDA_PTX_CUH
 
-#include <cuda_runtime.h> /* the emulator's own, where it is compiled for that */
+#include <cuda_runtime.h> /* the emulator has its own */
 #include <stdint.h>
 
 #ifdef QUERN_CUDASIM
@@ -28,8 +28,8 @@
 
 #define KERN_DEV static __device__ __forceinline__
 
-/* Launches; evaluates to 0 or -EIO (see cuda_launched() in cuda.cuh).  A template with a comma
- * stands in parentheses. */
+/* Launch a kernel: 0 or -EIO (see cuda_launched() in cuda.cuh).  A template with a comma needs
+ * parentheses. */
 #define KERN_LAUNCH(kernel, grid, block, smem_bytes, stream, ...)                                            \
 	({                                                                                                   \
 		static bool carved_out;                                                                      \
@@ -54,8 +54,8 @@ KERN_DEV uint32_t smem_u32(const void *p)
 
 /* ---- asynchronous copies into shared memory ---- */
 
-/* 16 bytes, both addresses aligned to 16; zeros where pred is false (src is not read then, but
- * must be a valid address). */
+/* Copy 16 bytes; both addresses are aligned to 16.  If pred is false, write zeros: src is not read but must
+ * be a valid address. */
 KERN_DEV void cp_async_16(void *smem, const void *global, bool pred = true)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(smem_u32(smem)), "l"(global),
@@ -63,7 +63,7 @@ KERN_DEV void cp_async_16(void *smem, const void *global, bool pred = true)
 		     : "memory");
 }
 
-/* The policy for data that is read once: the first to leave L2. */
+/* Return the cache policy for data that is read once: evicted first from L2. */
 KERN_DEV uint64_t l2_evict_first(void)
 {
 	uint64_t p;
@@ -84,7 +84,7 @@ KERN_DEV void cp_async_commit(void)
 	asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/* All but the last N committed groups of this thread have arrived. */
+/* Wait until all but the last N committed groups of this thread have arrived. */
 template <int N> KERN_DEV void cp_async_wait(void)
 {
 	asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory");
@@ -92,7 +92,8 @@ template <int N> KERN_DEV void cp_async_wait(void)
 
 /* ---- global memory ---- */
 
-/* 16 bytes that this kernel reads once and no kernel writes meanwhile: past L1, first to leave L2. */
+/* Load 16 bytes that this kernel reads once and no kernel writes meanwhile: bypass L1, evict first from
+ * L2. */
 KERN_DEV uint4 ld_stream_128(const void *p)
 {
 	uint4 v;
@@ -111,7 +112,7 @@ KERN_DEV uint4 ld_stream_128_hint(const void *p, uint64_t policy)
 	return v;
 }
 
-/* 16 bytes, cached as usual. */
+/* Load 16 bytes, cached as usual. */
 KERN_DEV uint4 ld_global_128(const void *p)
 {
 	return *(const uint4 *)p;
@@ -127,8 +128,8 @@ KERN_DEV void st_global_128(void *p, uint4 v)
 	*(uint4 *)p = v;
 }
 
-/* 16, 8 or 4 bytes that no kernel writes meanwhile, into v where pred is true.  No branch stands around the
- * load, so that the compiler has no reason to move what is still under way (and wait for it). */
+/* Load 16, 8 or 4 bytes that no kernel writes meanwhile into v if pred is true.  There is no branch around
+ * the load, so that the compiler has no reason to move a value that is still in flight (and wait for it). */
 KERN_DEV void ld_global_128_if(uint4 &v, const void *p, bool pred)
 {
 	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
@@ -151,8 +152,9 @@ KERN_DEV void ld_global_32_if(uint32_t &v, const void *p, bool pred)
 		     : "l"(p), "r"((int)pred));
 }
 
-/* What another block wrote before its __threadfence() and arrival: from L2, never from a stale L1.  16
- * bytes into v where pred is true, without a branch: several in a row are under way together. */
+/* Load 16 bytes into v if pred is true, from L2, never from a stale L1: for data that another block wrote
+ * before its __threadfence() and arrival.  There is no branch, so several consecutive loads are in flight
+ * together. */
 KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
 {
 	asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %5, 0;\n"
@@ -162,7 +164,7 @@ KERN_DEV void ld_cg_128_if(uint4 &v, const void *p, bool pred)
 		     : "memory");
 }
 
-KERN_DEV float2 ld_cg_f32x2(const float *p) /* aligned to 8 */
+KERN_DEV float2 ld_cg_f32x2(const float *p) /* p is aligned to 8 */
 {
 	float2 v;
 	asm volatile("ld.global.cg.v2.f32 {%0,%1}, [%2];\n" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
@@ -171,7 +173,8 @@ KERN_DEV float2 ld_cg_f32x2(const float *p) /* aligned to 8 */
 
 /* ---- matrix fragments ---- */
 
-/* Four 8x8 matrices of 16-bit values: lane l names row l % 8 of matrix l / 8 (16 bytes, aligned). */
+/* Load four 8x8 matrices of 16-bit values.  Lane l gives the address of row l % 8 of matrix l / 8 (16 bytes,
+ * aligned). */
 KERN_DEV void ldmatrix_x4(uint32_t r[4], const void *smem)
 {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -188,9 +191,9 @@ KERN_DEV void ldmatrix_x4_trans(uint32_t r[4], const void *smem)
 		     : "memory");
 }
 
-/* d[16][8] += a[16][16] b[16][8], accumulated in F32.  Fragments as in docs/KERNELS: with
- * g = lane / 4, t = lane % 4: a0 (row g, k 2t), a1 (g+8, 2t), a2 (g, 2t+8), a3 (g+8, 2t+8);
- * b0 (k 2t, n g), b1 (k 2t+8, n g); d0 d1 (row g, n 2t), d2 d3 (row g+8, n 2t). */
+/* d[16][8] += a[16][16] b[16][8], accumulated in F32.  Fragments as in docs/KERNELS, with g = lane / 4, t =
+ * lane % 4: a0 (row g, k 2t), a1 (g+8, 2t), a2 (g, 2t+8), a3 (g+8, 2t+8); b0 (k 2t, n g), b1 (k 2t+8, n g);
+ * d0 d1 (row g, n 2t), d2 d3 (row g+8, n 2t). */
 KERN_DEV void mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
@@ -209,7 +212,7 @@ KERN_DEV void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t 
 
 /* ---- bits and halves ---- */
 
-/* Any function of three bits: table 0xEA is (a & b) | c. */
+/* Apply a function of three bits, given by its truth table: 0xEA is (a & b) | c. */
 template <int table> KERN_DEV uint32_t lop3(uint32_t a, uint32_t b, uint32_t c)
 {
 	uint32_t d;
@@ -217,7 +220,7 @@ template <int table> KERN_DEV uint32_t lop3(uint32_t a, uint32_t b, uint32_t c)
 	return d;
 }
 
-/* Four of eight bytes, each named by a nibble of `which`: 0 to 3 are a's, 4 to 7 b's. */
+/* Select four of eight bytes, one per nibble of `which`: 0 to 3 are a's bytes, 4 to 7 are b's. */
 template <int which> KERN_DEV uint32_t prmt(uint32_t a, uint32_t b)
 {
 	uint32_t d;
@@ -253,7 +256,7 @@ KERN_DEV uint32_t f16x2_fma(uint32_t a, uint32_t b, uint32_t c)
 	return d;
 }
 
-/* bfloat16 has only fma before sm_90: sums and products are written as one. */
+/* Before sm_90, bfloat16 has only fma; sums and products are written as fma. */
 KERN_DEV uint32_t bf16x2_fma(uint32_t a, uint32_t b, uint32_t c)
 {
 	uint32_t d;
@@ -273,7 +276,7 @@ KERN_DEV float f32_of_bf16(uint16_t h)
 	return __uint_as_float((uint32_t)h << 16);
 }
 
-KERN_DEV uint16_t f16_of_f32(float f) /* to nearest, ties to even */
+KERN_DEV uint16_t f16_of_f32(float f) /* rounds to nearest, ties to even */
 {
 	uint16_t h;
 	asm("cvt.rn.f16.f32 %0, %1;\n" : "=h"(h) : "f"(f));
@@ -301,7 +304,7 @@ KERN_DEV uint32_t bf16x2_of_f32(float first, float second)
 	return d;
 }
 
-/* ---- single precision: one rounding each, never contracted; __fmaf_rn and friends are there too ---- */
+/* ---- single precision: one rounding each, never contracted; __fmaf_rn and friends are available too ---- */
 
 KERN_DEV float f32_mul_rn(float a, float b)
 {
@@ -348,7 +351,8 @@ KERN_DEV double f64_sqrt_rn(double a)
 	return __dsqrt_rn(a);
 }
 
-/* 2^x, the machine's own: 1 at 0, 0 at -infinity, the same bits wherever it runs on one device. */
+/* Return 2^x by the machine's instruction: 1 at 0, 0 at -infinity.  Results on one device have the same
+ * bits. */
 KERN_DEV float f32_exp2_fast(float x)
 {
 	float y;
@@ -370,7 +374,7 @@ KERN_DEV int warp_id(void)
 	return (int)(threadIdx.x / 32);
 }
 
-/* All lanes of the warp call these together.  T is a 4-byte type. */
+/* All lanes of the warp call these functions together.  T is a 4-byte type. */
 template <typename T> KERN_DEV T shfl(T v, int lane)
 {
 	return __shfl_sync(0xffffffffu, v, lane);
@@ -396,7 +400,7 @@ KERN_DEV uint32_t warp_ballot(bool p)
 	return __ballot_sync(0xffffffffu, p);
 }
 
-/* The sum of the lanes' v, modulo 2^32, in every lane. */
+/* Return the sum of the lanes' v, modulo 2^32, in every lane. */
 KERN_DEV uint32_t warp_add(uint32_t v)
 {
 	return __reduce_add_sync(0xffffffffu, v);
@@ -412,7 +416,7 @@ KERN_DEV void block_sync(void)
 	__syncthreads();
 }
 
-/* Named barrier 1..15 of n_threads (a multiple of 32), all of which call it. */
+/* Wait at named barrier 1..15 for n_threads (a multiple of 32); all of them call it. */
 KERN_DEV void named_sync(int barrier, int n_threads)
 {
 	asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "r"(n_threads) : "memory");
@@ -425,7 +429,7 @@ KERN_DEV void fence_device(void)
 	__threadfence();
 }
 
-/* These return what stood there before. */
+/* The atomics return the previous value. */
 KERN_DEV int atomic_add(int *p, int v)
 {
 	return atomicAdd(p, v);

@@ -1,16 +1,17 @@
-/* ptx_async.cuh - Hopper's asynchronous instructions (sm_90): mbarriers, bulk copies, proxy fences, launches
- * that begin early.
+/* ptx_async.cuh - Hopper's asynchronous instructions (sm_90): mbarriers, bulk copies, proxy fences, dependent
+ * launches.
  *
- * As in ptx.cuh: real PTX for nvcc, the emulator's functions (tests/cudasim/async.h) for the host.  All
- * mbarriers are the block's own: 8 bytes of shared memory, aligned to 8, touched by nothing else.
+ * As in ptx.cuh, nvcc gets real PTX and the host the emulator's functions (tests/cudasim/async.h).  Every
+ * mbarrier belongs to its block: 8 bytes of shared memory, aligned to 8, with no other use.
  *
- * A load of a stage, and its use:
+ * Loading a stage and using it:
  *
  *     thread 0: mbar_init(full, 1); fence_proxy_async_shared();      all: block_sync();
  *     thread 0: mbar_arrive_expect_tx(full, bytes); bulk_load(stage, src, bytes, full);
  *     all:      mbar_wait_parity(full, round & 1); ... = stage[...];
  *
- * Kernels that call these are compiled for 9.0 and later; what is not called is not compiled. */
+ * Kernels that call these functions are compiled for 9.0 and later; functions that are not called are not
+ * compiled. */
 #ifndef QUERN_KERNELS_CUDA_PTX_ASYNC_CUH
 #define QUERN_KERNELS_CUDA_PTX_ASYNC_CUH
 
@@ -24,21 +25,22 @@
 
 /* ---- mbarriers ---- */
 
-/* Phases of count arrivals (1 to 2^20 - 1) each.  A phase is complete when all have arrived and as many
- * bytes have landed as were expected; the next one begins at once.  Threads other than the one that
- * initializes use it behind a barrier, bulk copies behind a proxy fence. */
+/* Initialize an mbarrier with phases of count arrivals (1 to 2^20 - 1) each.  A phase is complete when all
+ * have arrived and all expected bytes have landed; the next phase begins at once.  Other threads may use the
+ * mbarrier after a barrier, bulk copies after a proxy fence. */
 KERN_DEV void mbar_init(uint64_t *bar, uint32_t count)
 {
 	asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(smem_u32(bar)), "r"(count) : "memory");
 }
 
-/* The 8 bytes are plain memory again.  Nothing is under way to it, and no thread waits. */
+/* End the mbarrier's life: the 8 bytes are plain memory again.  No copy to it may be in flight and no thread
+ * may wait. */
 KERN_DEV void mbar_inval(uint64_t *bar)
 {
 	asm volatile("mbarrier.inval.shared::cta.b64 [%0];\n" ::"r"(smem_u32(bar)) : "memory");
 }
 
-/* What this thread did before is done for threads that find the phase complete.  Returns the phase, for
+/* Arrive.  Threads that find the phase complete see this thread's earlier writes.  Returns the phase, for
  * mbar_test_wait(). */
 KERN_DEV uint64_t mbar_arrive(uint64_t *bar)
 {
@@ -60,7 +62,7 @@ KERN_DEV uint64_t mbar_arrive(uint64_t *bar, uint32_t count)
 	return state;
 }
 
-/* The phase waits for this many more bytes; then one arrival. */
+/* Make the phase expect this many more bytes, then arrive. */
 KERN_DEV uint64_t mbar_arrive_expect_tx(uint64_t *bar, uint32_t bytes)
 {
 	uint64_t state;
@@ -78,7 +80,7 @@ KERN_DEV void mbar_expect_tx(uint64_t *bar, uint32_t bytes)
 		     : "memory");
 }
 
-/* As if so many bytes had landed. */
+/* Count these bytes as landed. */
 KERN_DEV void mbar_complete_tx(uint64_t *bar, uint32_t bytes)
 {
 	asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;\n" ::"r"(smem_u32(bar)),
@@ -86,7 +88,7 @@ KERN_DEV void mbar_complete_tx(uint64_t *bar, uint32_t bytes)
 		     : "memory");
 }
 
-/* Whether the phase of the state, this one or the last, is complete. */
+/* Return whether the phase of the state, the current or the previous one, is complete. */
 KERN_DEV bool mbar_test_wait(uint64_t *bar, uint64_t state)
 {
 	uint32_t done;
@@ -98,7 +100,7 @@ KERN_DEV bool mbar_test_wait(uint64_t *bar, uint64_t state)
 	return done;
 }
 
-/* The same, and the machine may let the thread sleep for a while. */
+/* mbar_test_wait(), but the machine may let the thread sleep for a while. */
 KERN_DEV bool mbar_try_wait(uint64_t *bar, uint64_t state)
 {
 	uint32_t done;
@@ -110,7 +112,8 @@ KERN_DEV bool mbar_try_wait(uint64_t *bar, uint64_t state)
 	return done;
 }
 
-/* Whether the last phase of this parity (the first has 0) is complete; 1 before the first is. */
+/* Return whether the last phase of this parity (the first phase has 0) is complete; true for parity 1 before
+ * the first phase is. */
 KERN_DEV bool mbar_test_wait_parity(uint64_t *bar, uint32_t parity)
 {
 	uint32_t done;
@@ -135,7 +138,7 @@ KERN_DEV bool mbar_try_wait_parity(uint64_t *bar, uint32_t parity)
 
 /* ---- bulk copies: both addresses and the size are multiples of 16; one thread issues them ---- */
 
-/* Global to shared memory; its bytes count towards the present phase of the mbarrier. */
+/* Copy from global to shared memory; the bytes count towards the mbarrier's current phase. */
 KERN_DEV void bulk_load(void *smem, const void *global, uint32_t bytes, uint64_t *bar)
 {
 	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
@@ -152,8 +155,8 @@ KERN_DEV void bulk_load_hint(void *smem, const void *global, uint32_t bytes, uin
 		     : "memory");
 }
 
-/* Shared to global memory, in the thread's group that bulk_commit() closes.  Each thread that wrote the
- * source has called fence_proxy_async_shared() before the barrier that leads here. */
+/* Copy from shared to global memory, in the thread's group that bulk_commit() closes.  Each thread that wrote
+ * the source must have called fence_proxy_async_shared() before the preceding barrier. */
 KERN_DEV void bulk_store(void *global, const void *smem, uint32_t bytes)
 {
 	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(global),
@@ -174,13 +177,14 @@ KERN_DEV void bulk_commit(void)
 	asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
 
-/* All but the last N committed groups of this thread are done. */
+/* Wait until all but the last N committed groups of this thread are done. */
 template <int N> KERN_DEV void bulk_wait(void)
 {
 	asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(N) : "memory");
 }
 
-/* Their sources have been read: shared memory may be written again, or given back at the block's end. */
+/* Wait until the sources of those groups have been read: shared memory may be written again, or released at
+ * the block's end. */
 template <int N> KERN_DEV void bulk_wait_read(void)
 {
 	asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(N) : "memory");
@@ -193,7 +197,7 @@ KERN_DEV void bulk_prefetch_l2(const void *global, uint32_t bytes)
 
 /* ---- proxy fences ---- */
 
-/* What this thread wrote as usual is written for bulk copies and wgmma, too, once a barrier leads there. */
+/* Make this thread's ordinary writes visible to bulk copies and wgmma that follow the next barrier. */
 KERN_DEV void fence_proxy_async_shared(void)
 {
 	asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -211,16 +215,16 @@ KERN_DEV void fence_proxy_async(void)
 
 /* ---- dependent launches ---- */
 
-/* Once all blocks have called this or ended, the next launch may begin, if it was launched early. */
+/* Allow the next launch to begin, if it was launched early, once all blocks have called this or ended. */
 KERN_DEV void grid_launch_dependents(void)
 {
 	asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
 }
 
-/* Comes back when the launch before is done and its writes are seen.  Before it, a kernel that was launched
- * early reads weights only (what no launch since the last that was not early has written), and writes nothing
- * to device memory.  Every such kernel waits, or those behind it would not know that the launches before it
- * are done. */
+/* Return when the previous launch is done and its writes are visible.  Before the call, a kernel that was
+ * launched early reads only weights (memory that no launch has written since the last launch that was not
+ * early) and writes nothing to device memory.  Every such kernel must wait; otherwise later kernels would not
+ * know that the launches before it are done. */
 KERN_DEV void grid_dependency_wait(void)
 {
 	asm volatile("griddepcontrol.wait;\n" ::: "memory");
@@ -228,8 +232,8 @@ KERN_DEV void grid_dependency_wait(void)
 
 #endif
 
-/* Launches a kernel that may begin before the launch before it in the stream, or in a stream that is
- * captured, is done (programmatic dependent launch).  As KERN_LAUNCH(). */
+/* Launch a kernel that may begin before the previous launch in the stream, or in a captured stream, is done
+ * (programmatic dependent launch).  Returns as KERN_LAUNCH(). */
 template <typename... P, typename... A>
 static inline int kern_launch_early(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
 				    size_t smem, cudaStream_t s, A... args)
@@ -238,7 +242,8 @@ static inline int kern_launch_early(const char *name, void (*kernel)(P...), dim3
 	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	early.val.programmaticStreamSerializationAllowed = 1;
 	const cudaLaunchConfig_t c = {grid, block, smem, s, &early, 1};
-	(void)cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...); /* its status is the last launch's */
+	/* cuda_launched() reports this status */
+	(void)cudaLaunchKernelEx(&c, kernel, static_cast<P>(args)...);
 	return cuda_launched(name);
 }
 
@@ -249,7 +254,7 @@ static inline int kern_launch_early(const char *name, void (*kernel)(P...), dim3
 		kern_launch_early(#kernel, kernel, (grid), (block), (smem_bytes), (stream), __VA_ARGS__);    \
 	})
 
-/* Comes back when that phase is complete. */
+/* Wait until the phase of this parity is complete. */
 KERN_DEV void mbar_wait_parity(uint64_t *bar, uint32_t parity)
 {
 	while (!mbar_try_wait_parity(bar, parity)) {

@@ -1,9 +1,9 @@
-/* route.cu - which experts a row has: the router in F32, and the choice by kern.h's rules.
+/* route.cu - chooses each row's experts: the router in F32, and the choice by kern.h's rules.
  *
- * An output is one chain of products for each lane of each slice: inputs lie 4 to a lane, 128 to a round, in
- * SLICES equal runs of rounds, a warp each.  Lanes are added by a butterfly, slices in ascending order:
- * nothing of it depends on how many rows and outputs a block takes.  The row's norm is one factor of the sum,
- * whose squares are added up in the same way. */
+ * An output is the sum of one chain of products per lane and slice.  Inputs are distributed 4 to a lane, 128
+ * to a round; SLICES warps take equal runs of rounds.  Lanes are added by a butterfly, slices in ascending
+ * order: the order does not depend on how many rows and outputs a block takes.  The row's norm is a factor of
+ * the sum; its squares are added up in the same way. */
 #include "kernels/cuda/linear.cuh"
 
 #include <assert.h>
@@ -16,11 +16,11 @@ extern "C" {
 }
 
 enum {
-	SLICES = 8, /* warps of a block */
+	SLICES = 8, /* warps per block */
 	ROUND = 128,
-	MANY_ROWS = 8, /* of a block, where there are more than FEW_ROWS of them */
+	MANY_ROWS = 8, /* rows per block, if a batch has more than FEW_ROWS */
 	FEW_ROWS = 4,
-	CHOICE_ROWS = 4, /* of a block: a warp each */
+	CHOICE_ROWS = 4, /* rows per block, one per warp */
 };
 
 /* ---- load ---- */
@@ -108,7 +108,7 @@ struct outputs_args {
 	int n_rows, n, k;
 };
 
-/* Four of k floats from i on, zeros beyond the end. */
+/* Return four of k floats from i on, with zeros after the end. */
 KERN_DEV float4 four(const float *p, int i, int k)
 {
 	if (k % 4 == 0)
@@ -132,7 +132,7 @@ KERN_DEV float lanes_sum(float v)
 	return v;
 }
 
-/* grid: (blocks of N outputs, blocks of R rows); the last column of sums is of the rows' squares. */
+/* grid: (blocks of N outputs, blocks of R rows).  The last column of sums holds the rows' sums of squares. */
 template <int R, int N>
 static __global__ void __launch_bounds__(SLICES * 32) route_outputs_kernel(const struct outputs_args a)
 {
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(SLICES * 32) route_outputs_kernel(const
 		if (a.norm)
 			norm = four(a.norm, i, a.k);
 #pragma unroll
-		for (int o = 0; o < N; o++) /* beyond the last, it once more: not stored */
+		for (int o = 0; o < N; o++) /* outputs after the last repeat it and are not stored */
 			w[o] = four(a.w + (size_t)min(out0 + o, a.n - 1) * (size_t)a.k, i, a.k);
 #pragma unroll
 		for (int r = 0; r < R; r++) {
@@ -194,17 +194,18 @@ static __global__ void __launch_bounds__(SLICES * 32) route_outputs_kernel(const
 struct choice_args {
 	int32_t *expert;
 	float *weight, *shared;
-	uint32_t *counts;        /* as kern_route_args */
-	const int32_t *token_at; /* of the batch: its null rows are not counted; or NULL */
+	uint32_t *counts;        /* as in kern_route_args */
+	const int32_t *token_at; /* the batch's: null rows are not counted; or NULL */
 	const float *z, *choice_bias;
-	int n_rows, stride; /* of z */
+	int n_rows, stride; /* stride of z */
 	int n, n_chosen, n_groups, groups_chosen;
 	enum kern_score score;
 	bool normalize;
 	float scale;
 };
 
-/* By a warp: index of the largest of n, the lowest of equals; -1: all are -inf or NaN. */
+/* Return, to all lanes of a warp, the index of the largest of n values, the lowest index if several are
+ * equal; -1: all are -inf or NaN. */
 KERN_DEV int largest(const float *v, int n)
 {
 	float most = -INFINITY;
@@ -230,7 +231,7 @@ KERN_DEV float sigmoid(float z)
 	return f32_div_rn(1.0f, f32_add_rn(1.0f, expf(-z)));
 }
 
-/* s [n] of a row, in shared memory. */
+/* Compute the scores s [n] of a row, in shared memory. */
 KERN_DEV void scores(const struct choice_args &a, float *s, const float *z)
 {
 	float most = -INFINITY, sum = 0;
@@ -249,7 +250,7 @@ KERN_DEV void scores(const struct choice_args &a, float *s, const float *z)
 		s[i] = f32_div_rn(s[i], sum);
 }
 
-/* Leaves the experts of the best groups.  rank: [groups], of shared memory, then 1 where one is kept. */
+/* Set the values of all experts outside the best groups to -inf.  rank: [groups], in shared memory. */
 KERN_DEV void keep_groups(const struct choice_args &a, float *v, float *rank)
 {
 	const int each = a.n / a.n_groups;
@@ -267,7 +268,7 @@ KERN_DEV void keep_groups(const struct choice_args &a, float *v, float *rank)
 		rank[g] = at < 0 ? -INFINITY : f32_add_rn(first, each > 1 ? second : 0.0f);
 	}
 	warp_sync();
-	uint32_t kept = 0; /* of this lane's groups: bit i is group lane + 32 i */
+	uint32_t kept = 0; /* this lane's kept groups: bit i is group lane + 32 i */
 	for (int i = 0; i < a.groups_chosen; i++) {
 		const int g = largest(rank, a.n_groups);
 		warp_sync();
@@ -285,8 +286,8 @@ KERN_DEV void keep_groups(const struct choice_args &a, float *v, float *rank)
 	warp_sync();
 }
 
-/* The best of v, ascending; where NaN leaves fewer, the lowest experts that are left.  v: -inf of the chosen
- * after it.  Lane l keeps a bit for each of experts l, l + 32, ... */
+/* Write the n_chosen best of v, ascending.  If NaN leaves fewer, the lowest remaining experts fill the rest.
+ * Sets v of the chosen to -inf.  Lane l keeps one bit for each of the experts l, l + 32, ... */
 KERN_DEV void choose(const struct choice_args &a, float *v, int32_t *out)
 {
 	uint32_t chosen = 0;
@@ -315,14 +316,15 @@ KERN_DEV void choose(const struct choice_args &a, float *v, int32_t *out)
 	}
 }
 
-/* A warp: one row. */
+/* Choose one row's experts per warp. */
 static __global__ void __launch_bounds__(CHOICE_ROWS * 32) route_choice_kernel(const struct choice_args a)
 {
 	const int row = (int)blockIdx.x * CHOICE_ROWS + warp_id();
 	float *s =
-		(float *)(void *)kern_smem() + warp_id() * (2 * a.n + a.n_groups); /* v and ranks behind it */
+		/* followed by v and ranks */
+		(float *)(void *)kern_smem() + warp_id() * (2 * a.n + a.n_groups);
 	float *v = s + a.n;
-	if (row >= a.n_rows) /* the whole warp */
+	if (row >= a.n_rows) /* true for the whole warp */
 		return;
 	const float *z = a.z + (size_t)row * (size_t)a.stride;
 	int32_t *expert = a.expert + (size_t)row * (size_t)a.n_chosen;

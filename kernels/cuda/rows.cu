@@ -1,5 +1,5 @@
-/* rows.cu - what works on single rows: embedding, norm with the residual, q/k norm, rotation and
- * KV store in one, gather.  A row's sums are added in an order that its length alone decides. */
+/* rows.cu - operations on single rows: embedding, norm with the residual, q/k norm with rotation and KV
+ * store, gather.  A row's sums are added in an order that depends only on its length. */
 #include "kernels/cuda/cuda.cuh"
 
 #include <assert.h>
@@ -8,14 +8,15 @@
 
 enum {
 	ROW_THREADS = 256,
-	HEAD_WARPS = 4, /* heads of one block */
+	HEAD_WARPS = 4, /* heads per block */
 	CONVERT_BYTES = 16 << 20,
-	AHEAD = 8,      /* values of a thread that are under way at once */
-	NORM_KEPT = 16, /* values of a thread that the norm reads once: rows of 4096 */
+	AHEAD = 8,      /* values of a thread that are loaded at once */
+	NORM_KEPT = 16, /* values per thread that the norm reads only once: rows of up to 4096 */
 };
 
-/* N values of a thread from `first` on, all loads issued before the first is used: a store between them
- * might be to where the next is read, so the compiler would wait for each.  0 beyond the end. */
+/* Load N values of a thread from `first` on, with 0 after the end.  All loads are issued before the first
+ * value is used.  Otherwise a store between them might change the next value, and the compiler would wait for
+ * each load. */
 template <int N, typename T> KERN_DEV void ahead(T *v, const T *from, int first, int n)
 {
 #pragma unroll
@@ -27,7 +28,8 @@ template <int N, typename T> KERN_DEV void ahead(T *v, const T *from, int first,
 
 /* ---- sums ---- */
 
-/* The same in every lane, and the same bits: a butterfly adds the same pairs everywhere. */
+/* Return the sum over the warp, with the same bits in every lane: a butterfly adds the same pairs
+ * everywhere. */
 KERN_DEV float warp_sum(float v)
 {
 	for (int m = 16; m; m /= 2)
@@ -35,7 +37,7 @@ KERN_DEV float warp_sum(float v)
 	return v;
 }
 
-/* Of ROW_THREADS threads; sums: ROW_THREADS / WARP floats of shared memory. */
+/* Return the sum over ROW_THREADS threads.  sums: ROW_THREADS / WARP floats of shared memory. */
 KERN_DEV float block_sum(float v, float *sums)
 {
 	v = warp_sum(v);
@@ -64,11 +66,11 @@ static __global__ void convert_kernel(uint16_t *out, const void *in, enum kern_d
 	else
 		v = f32_of_bf16(((const uint16_t *)in)[i]);
 	if (!BF16)
-		v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v; /* F16's largest */
+		v = v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v; /* F16's largest value */
 	out[i] = op_of_f32<BF16>(v);
 }
 
-/* The table in pieces: as it is, or converted on the device. */
+/* Load the table: unchanged, or converted on the device in pieces. */
 static int table_load(struct kern_dev *d, void *to, const void *from, enum kern_dtype dtype, size_t n)
 {
 	const size_t size = dtype == KERN_F32 ? 4 : 2, most = CONVERT_BYTES / size;
@@ -147,7 +149,7 @@ const struct kern_linear *cuda_embed_linear(const struct kern_embed *e)
 	return e->view;
 }
 
-/* A block: one row.  An id outside of the table (another rank has it), or none, gives zeros. */
+/* One row per block.  No id, or an id outside the table (another rank has it), gives zeros. */
 template <bool BF16>
 static __global__ void embed_kernel(float *x, const uint16_t *table, const int32_t *tokens,
 				    const int32_t *token_at, int first, int n_vocab, int hidden)
@@ -183,7 +185,7 @@ int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t 
 
 /* ---- the norm ---- */
 
-/* What becomes of a row: normalized to an operand; x as it is, to an operand; normalized in place. */
+/* Result of a row: normalized to an operand; x itself as an operand; normalized in place. */
 enum { NORM_OPERAND, NORM_NONE, NORM_IN_PLACE };
 
 struct norm_args {
@@ -195,8 +197,8 @@ struct norm_args {
 	float eps;
 };
 
-/* N values of a thread from `first` on: x + add, stored, their squares added to sum in order.  The
- * weights, if they are wanted, are loaded with the rest. */
+/* Load N values of a thread from `first` on and add `add`, store them to x, and add their squares to *sum in
+ * order.  WEIGHT: load the weights along with them. */
 template <bool WEIGHT, int N>
 KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v[N], float *weight,
 		       float *sum)
@@ -215,7 +217,7 @@ KERN_DEV void norm_add(const struct norm_args &a, size_t row, int first, float v
 			if (i < a.hidden)
 				a.x[row + (size_t)i] = v[j];
 		}
-		*sum = f32_fma_rn(v[j], v[j], *sum); /* beyond the end: 0, which changes nothing */
+		*sum = f32_fma_rn(v[j], v[j], *sum); /* after the end: 0, which changes nothing */
 	}
 }
 
@@ -236,8 +238,8 @@ KERN_DEV void norm_put(const struct norm_args &a, size_t row, int first, const f
 	}
 }
 
-/* A block: one row.  Thread t takes elements t, t + ROW_THREADS, ... in both passes, so that what
- * it wrote to x it reads itself; the first NORM_KEPT of them stay in its registers. */
+/* One row per block.  Thread t takes elements t, t + ROW_THREADS, ... in both passes, so that it reads back
+ * only values of x that it wrote.  The first NORM_KEPT of them stay in registers. */
 template <bool BF16, int FORM>
 static __global__ void __launch_bounds__(ROW_THREADS) rmsnorm_kernel(struct norm_args a)
 {
@@ -307,7 +309,7 @@ int cuda_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_ma
 			   (float *)x, n, what, by);
 }
 
-/* by: of rows, or NULL. */
+/* by: [rows], or NULL */
 static __global__ void add_rows_kernel(float *x, const float *y, const float *by, size_t n, size_t width)
 {
 	const size_t i = (size_t)blockIdx.x * ROW_THREADS + threadIdx.x;
@@ -329,10 +331,10 @@ int cuda_add_rows(struct kern_stream *s, void *x, const void *y, const float *by
 struct squares_args {
 	float *out;
 	const uint16_t *qkv;
-	int q, k; /* values of a row */
+	int q, k; /* values per row */
 };
 
-/* A block: q or k of one row. */
+/* Sum of squares of q or k of one row per block. */
 template <bool BF16> static __global__ void squares_kernel(struct squares_args a)
 {
 	const int first = blockIdx.y ? a.q : 0, n = blockIdx.y ? a.k : a.q;
@@ -373,14 +375,14 @@ struct qkv_args {
 	int q_width, k_width;
 	float eps;
 	int rope_dim, n_q, n_kv, dim, dim_pad;
-	bool pairs; /* neighbours are rotated together, else the halves */
-	const int32_t *row_seq, *row_pos, *token_at, *tables;
+	bool pairs; /* adjacent values are rotated together; otherwise the two halves */
+	const int32_t *row_table, *row_pos, *token_at, *tables;
 	int table_stride, block_size;
-	unsigned char *pool; /* of the layer */
+	unsigned char *pool; /* pool, offset to the layer */
 	size_t block_bytes, head_bytes;
 };
 
-/* V must be finite: attention multiplies what a row does not see by 0. */
+/* Make a value of V finite: attention multiplies unseen values by 0. */
 template <bool BF16> KERN_DEV float finite(float v)
 {
 	const float most = BF16 ? 0x1.fep127f : 65504.0f;
@@ -388,13 +390,14 @@ template <bool BF16> KERN_DEV float finite(float v)
 	return v > most ? most : v < -most ? -most : v;
 }
 
-/* What a norm multiplies by, of the sum of n squares. */
+/* Return a norm's factor, from the sum of n squares. */
 KERN_DEV float norm_by(float sum, int n, float eps)
 {
 	return f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)n), eps)));
 }
 
-/* x [dim] in shared memory, normalized and rotated in place by a warp.  by > 0: of a norm over all heads. */
+/* Normalize and rotate x [dim] in shared memory, in place, by one warp.  by > 0: factor of a norm over all
+ * heads. */
 KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, float by,
 			      const float *rope)
 {
@@ -419,12 +422,12 @@ KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *n
 	warp_sync();
 }
 
-/* A warp: one head of one row, of q, k and v in turn. */
+/* Process one head of one row per warp: q heads, then k, then v. */
 template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
 {
 	const int row = (int)blockIdx.x, heads = a.n_q + 2 * a.n_kv;
 	const int head = (int)blockIdx.y * HEAD_WARPS + warp_id();
-	if (head >= heads) /* the whole warp */
+	if (head >= heads) /* true for the whole warp */
 		return;
 	/* Null rows share one position of the null block, which stays zero. */
 	if (head >= a.n_q && a.token_at[row] < 0)
@@ -449,9 +452,9 @@ template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
 	if (is_q) {
 		out = a.q + ((size_t)row * (size_t)a.n_q + (size_t)head) * (size_t)a.dim;
 	} else {
-		const int block = a.tables[(size_t)a.row_seq[row] * (size_t)a.table_stride +
+		const int block = a.tables[(size_t)a.row_table[row] * (size_t)a.table_stride +
 					   (size_t)(pos / a.block_size)];
-		/* k heads, then v heads: the order of the pool */
+		/* k heads, then v heads: the pool's order */
 		out = (uint16_t *)(void *)(a.pool + (size_t)block * a.block_bytes +
 					   (size_t)(head - a.n_q) * a.head_bytes) +
 		      (size_t)(pos % a.block_size) * (size_t)a.dim_pad;
@@ -489,7 +492,7 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	a.dim = in->head_dim;
 	a.dim_pad = kv->dim_pad;
 	a.pairs = in->style == KERN_ROPE_PAIRS;
-	a.row_seq = b->row_seq;
+	a.row_table = b->row_table;
 	a.row_pos = b->row_pos;
 	a.token_at = b->token_at;
 	a.tables = b->tables;

@@ -1,23 +1,27 @@
 # The CUDA table, and its emulation for the tests.  Included by the Makefile.
-#   make cuda      build/lib/libquern-cuda.so, where nvcc is there; says so where it is not
+#   make cuda      build/lib/libquern-cuda.so, if nvcc is installed; prints a notice otherwise
 #   make cudasim   the kernel tests on the emulated device (no GPU, no nvcc)
-#   make cudarace  the same with a detector of races at every access (tests/cudasim/race.h); a short form of it is
-#                  in make check; SEED= is what the order of blocks and threads is drawn from
+#   make cudarace  these tests with a race detector at every access (tests/cudasim/race.h); make check runs a
+#                  short version; SEED= sets the seed of the order of blocks and threads
 
-# The toolkit: CUDA_HOME's, else that of the PATH.  A build runs on every driver of its CUDA's time or later: 525 for
-# 12.x, 580 for 13.x; so releases are built with 12.x (make cuda CUDA_HOME=/usr/local/cuda-12.9).
+# The toolkit: CUDA_HOME's, else the one in PATH.  A build runs on every driver from its CUDA's time on: 525
+# for 12.x, 580 for 13.x.  Releases are therefore built with 12.x (make cuda CUDA_HOME=/usr/local/cuda-12.9).
 NVCC ?= $(firstword $(wildcard $(CUDA_HOME:%=%/bin/nvcc) $(shell command -v nvcc 2>/dev/null) /usr/local/cuda/bin/nvcc))
 CXX  ?= g++
 
-# Tuned for 8.0 and 9.0, compiled for 8.6 and 8.9; PTX for what comes later (that of 9.0a would
-# not run there).  No --use_fast_math, no contraction: a row's bits must not hang on the compiler.
-CUDA_ARCH ?= -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_86,code=sm_86 \
-	-gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=compute_90 \
-	-gencode arch=compute_90a,code=sm_90a
+# Machine code for every device since 8.0, so that a first start compiles nothing, except devices that this
+# nvcc does not know (10.0 and 12.0 need CUDA 12.8).  PTX of 10.0, for 11.0, and of the newest, for later
+# devices; PTX of 9.0a would run nowhere else.  No --use_fast_math, no contraction: a row's bits must not
+# depend on the compiler.
+CUDA_CODES = $(eval CUDA_CODES := $$(shell $(NVCC) --list-gpu-code))$(CUDA_CODES)
+CUDA_MADE = $(filter $(CUDA_CODES:sm_%=%) $(CUDA_CODES:sm_%=%a),80 86 89 90a 100 120)
+CUDA_PTX = $(filter 100 $(lastword $(filter-out %a,$(CUDA_MADE))),$(CUDA_MADE))
+comma := ,
+CUDA_ARCH ?= $(foreach a,$(CUDA_MADE),-gencode arch=compute_$a,code=$(if $(filter $a,$(CUDA_PTX)),[sm_$a$(comma)compute_$a],sm_$a))
 NVFLAGS = -std=c++20 -O3 -fmad=false -I. $(CUDA_ARCH) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
 	-diag-suppress 177
 
-# NCCL, for models that several GPUs serve together: built in where its header is, opened by name when
+# NCCL, for models that several GPUs serve together: built in if its header is installed, opened by name when
 # ranks meet.
 NCCL_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/nccl.h) /usr/local/cuda/include/nccl.h \
 	/usr/local/include/nccl.h /usr/include/nccl.h))
@@ -26,7 +30,7 @@ NCCL_LIBS := $(NCCL_DIRS:%=-Xlinker -rpath=%)
 NVFLAGS += $(if $(NCCL_H),-I$(dir $(NCCL_H)))
 
 # cuBLAS, for --fast: opened by name when a worker needs it, so only its header is needed here.  A program
-# finds what is in the toolkit's folder even where the loader does not look.
+# finds a library in the toolkit's folder even if the loader does not look there.
 CUBLAS_H ?= $(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cublas_v2.h) /usr/local/cuda/include/cublas_v2.h \
 	/usr/local/include/cublas_v2.h /usr/include/cublas_v2.h))
 CUBLAS_DIRS := $(if $(CUBLAS_H),$(wildcard $(dir $(realpath $(CUBLAS_H)))../lib $(dir $(realpath $(CUBLAS_H)))../lib64))
@@ -36,7 +40,7 @@ NVFLAGS += $(if $(CUBLAS_H),-I$(dir $(CUBLAS_H)))
 SRC_sim_cuda := $(filter-out %/blas_none.cu,$(wildcard kernels/cuda/*.cu))
 SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none.cu,%/blas.cu),$(wildcard kernels/cuda/*.cu))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
-# What the table needs of base, and where ranks meet, as code that can stand in a shared object.
+# The parts of base that the table needs, and the meeting of ranks, as position-independent code.
 OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c base/utf8.c base/buf.c \
 	base/codes.c $(if $(NCCL_H),kernels/cpu/shm.c))
 
@@ -50,7 +54,7 @@ cuda: $(BUILD)/lib/libquern-cuda.so
 	$(if $(CUBLAS_H),,@echo "no cublas_v2.h on this machine: built without --fast")
 endif
 
-# Which kernels they are, for what was measured with them (kern_info.build).
+# The kernels' identity, for measurements made with them (kern_info.build).
 NVFLAGS += -I$(BUILD)/gen
 $(BUILD)/gen/cuda_build.h: $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.cuh))
 	@mkdir -p $(@D)
@@ -58,54 +62,55 @@ $(BUILD)/gen/cuda_build.h: $(sort $(wildcard kernels/cuda/*.cu kernels/cuda/*.cu
 $(BUILD)/obj/kernels/cuda/device.cu.o $(BUILD)/obj/sim/kernels/cuda/device.o \
 	$(BUILD)/obj/race/kernels/cuda/device.o: $(BUILD)/gen/cuda_build.h
 
+# Next to each object: ptxas's report on every kernel for every architecture, for make sass-archs.
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(say) NVCC $<
-	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+	$(Q)$(NVCC) $(NVFLAGS) -Xptxas -v -MMD -MP -c $< -o $@ 2>$(@:.o=.txt) || { cat $(@:.o=.txt) >&2; exit 1; }
+	$(Q)! grep -vE '^ptxas info|^    [0-9]+ bytes' $(@:.o=.txt) >&2
 
 $(BUILD)/obj/cuda/%.o: %.c
 	@mkdir -p $(@D)
 	$(say) CC $<
 	$(Q)$(CC) $(FLAGS) -fPIC -fvisibility=hidden -MMD -MP -c $< -o $@
 
-# The runtime is linked in: only the driver must be on the machine.
+# The runtime is linked in: the machine needs only the driver.
 $(BUILD)/lib/libquern-cuda.so: $(OBJ_cuda) $(OBJ_cuda_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -shared -cudart static -Xlinker --exclude-libs,ALL -Xlinker -z,defs $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -ldl -o $@
 
 # ---- on a machine with a GPU ----
-#   make gpu-pack    one archive, and one command in it, for a machine with a driver and nothing else
-#   make gpu-check   here: its phases that check        results in docs/performance/gpu-results.md
-#   make gpu-bench   here: its phases that measure      likewise
-# Docs: docs/performance/README.md.  gpu-pack-sim packs the emulated device instead, to try the whole here;
-# gpu-pack-long: its tests, all phases; make check has the short ones.
+#   make gpu-pack    one archive, with one command, for a machine that has only a driver
+#   make gpu-check   run its check phases here          results in docs/performance/gpu-results.md
+#   make gpu-bench   run its measurement phases here    results in the same file
+# Docs: docs/performance/README.md.  gpu-pack-sim packs the emulated device instead, to try it all here;
+# gpu-pack-long runs its tests in all phases; make check runs the short phases.
 
-# The tests of the CUDA table's own parts, as one program: each has the kernels in it.
+# The tests of the CUDA table's own parts, in one program: separate programs would each contain the kernels.
 OBJ_parts := $(patsubst tests/cudasim/%.c,$(BUILD)/obj/gpu/%.o,$(filter-out $(if $(NCCL_H),,%/test_nccl.c),$(wildcard tests/cudasim/test_*.c)))
 GPUTESTS := $(BUILD)/gpu/test_parts
-GPU_CRITERION ?= -lcriterion
-# The same programs for every table: the device is named when they run.
+# Programs that test every table: the device is named when they run.
 TABLETESTS := $(addprefix $(BUILD)/tests/kernels/test_,attention experts linear rows sample sample_golden)
 WORKERTESTS := $(addprefix $(BUILD)/tests/unit/worker/test_,model step step_ahead same_tokens)
 GPUTOOLS := $(addprefix $(BUILD)/gpu/,make_weights report)
-GPU_CHECKS := shapes kernels models service sanitizer
-GPU_BENCHES := weights steps linear serving prefill attention sampler f16 bf16
+GPU_CHECKS := device shapes kernels models service sanitizer
+GPU_BENCHES := probes steps inside linear attention prompt batches serving rows contexts sampler f16 bf16
 
 
 .PHONY: gpu-tests gpu-pack gpu-pack-sim gpu-pack-parts gpu-pack-long gpu-check gpu-bench
-gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/together $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-tests: $(GPUTESTS) $(GPUTOOLS) $(BUILD)/gpu/bench_step $(BUILD)/gpu/probes $(BUILD)/gpu/together $(addprefix $(BUILD)/gpu/references/,qwen3-8b qwen3-0.6b small) $(BUILD)/lib/libquern-cuda.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 
-# PACK_ARCH: an H200's; others make the archive larger, and the build longer.
+# PACK_ARCH: an H200's; other architectures make the archive larger and the build longer.
 PACK_ARCH ?= -gencode arch=compute_90a,code=sm_90a
-# A third of the bytes of machine code; every driver that CUDA 13 takes can read it.
+# A third of the bytes of machine code; every driver that runs CUDA 13 can read it.
 PACK_SMALL = $(shell $(NVCC) --version | grep -q 'release 1[3-9]' && echo --compress-mode=size)
 gpu-pack: deps-test
 	@[ -n "$(NVCC)" ] || { echo "no nvcc on this machine: the kernels cannot be packed" >&2; exit 1; }
 	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/pack CUDA_ARCH='$(PACK_ARCH) $(PACK_SMALL)' gpu-tests
 	@tests/gpu/pack.sh $(BUILD)/pack $(BUILD)/quern-gpu.tar.gz $(NVCC)
 
-gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts together) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
+gpu-pack-parts: $(GPUTOOLS) $(addprefix $(BUILD)/gpu/,sim_bench_step sim_test_parts sim_probes together suites_cases references/small) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(WORKERTESTS) $(PROGRAMS)
 gpu-pack-sim:
 	@$(MAKE) --no-print-directory -j$$(nproc) gpu-pack-parts
 	@tests/gpu/pack.sh $(BUILD) $(BUILD)/quern-gpu-sim.tar.gz
@@ -134,20 +139,26 @@ $(BUILD)/obj/gpu/%.o: tests/cudasim/%.cc
 $(GPUTESTS): $(BUILD)/obj/tests/gpu/async_kernels.cu.o
 $(BUILD)/tests/cudasim/test_async: $(BUILD)/obj/sim/tests/gpu/async_kernels.o
 
-$(GPUTESTS): $(OBJ_parts) $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
+$(GPUTESTS): $(addprefix $(BUILD)/obj/tests/gpu/,parts.o suites.o) $(OBJ_parts) $(addprefix $(BUILD)/obj/gpu/,linear_plan.o kv_peek.o) $(OBJ_cuda) $(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl $(GPU_CRITERION) -o $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ $(NCCL_LIBS) $(CUBLAS_LIBS) -lm -lpthread -ldl -o $@
 
-# A worker's code on the CUDA table, with events about its steps.
+# A worker's code on the CUDA table, with events that time its steps.
 $(BUILD)/gpu/bench_step: $(addprefix $(BUILD)/obj/tests/gpu/,bench_step.o step_probe.cu.o) $(OBJ_cuda) \
 		$(call libs,worker)
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static -Xlinker --wrap=cudaMemcpyAsync $^ $(NCCL_LIBS) $(CUBLAS_LIBS) $(LDLIBS) -o $@
 
+# It needs nothing from the table.
+$(BUILD)/gpu/probes: $(BUILD)/obj/tests/gpu/probes.cu.o
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(NVCC) $(CUDA_ARCH) -cudart static $^ -o $@
+
 $(BUILD)/gpu/make_weights: $(BUILD)/obj/tests/gpu/make_weights.o
-$(BUILD)/gpu/report: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,report report_page goals)
+$(BUILD)/gpu/report: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,report report_page goals assumed)
 $(GPUTOOLS): $(call libs,bench)
 	@mkdir -p $(@D)
 	$(say) LD $@
@@ -158,11 +169,12 @@ $(GPUTOOLS): $(call libs,bench)
 
 SIMFLAGS = -std=c++20 -O2 -g -fPIC -ffp-contract=off -I. -Itests/cudasim -I$(BUILD)/gen -DQUERN_CUDASIM -Wall -Wextra -Wshadow \
 	-Wno-unknown-pragmas -Wno-unused-function $(WERROR) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-# A pointer that is not aligned to its type is an error on the device; the emulator has what the compiler calls.
+# A pointer that is not aligned to its type is an error on the device; the emulator has the handler that the
+# compiler calls.
 ALIGNFLAGS := -fsanitize=alignment -fno-sanitize-recover=alignment
 SRC_sim  := $(filter-out tests/cudasim/test_%,$(wildcard tests/cudasim/*.cc))
 OBJ_sim  := $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o) $(SRC_sim:%.cc=$(BUILD)/obj/sim/%.o)
-# What the stand-in for NCCL needs, as code that can stand in a shared object.
+# The parts that the stand-in for NCCL needs, as position-independent code.
 OBJ_sim_nccl := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,kernels/cpu/coll.c kernels/cpu/shm.c)
 SIMTESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.c)) \
 	$(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudasim/test_*.cc))
@@ -174,7 +186,7 @@ RACEFLAGS := -DCUDASIM_RACE -fsanitize=thread $(ALIGNFLAGS) --param tsan-instrum
 objects: $(SRC_sim_cuda:%.cu=$(BUILD)/obj/sim/%.o)
 RACETESTS := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/cudarace/test_*.cc))
 cudasim-tests: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(if $(SAN),,$(BUILD)/lib/libquern-cudarace.so $(RACETESTS))
-# That the instructions of ptx_async.cuh assemble for Hopper.
+# Checks that the instructions of ptx_async.cuh assemble for Hopper.
 cudasim-tests: $(if $(NVCC),$(BUILD)/obj/tests/gpu/async_kernels.cu.o)
 $(BUILD)/obj/tests/gpu/async_kernels.cu.o: CUDA_ARCH := -gencode arch=compute_90,code=compute_90 \
 	-gencode arch=compute_90a,code=sm_90a
@@ -197,7 +209,7 @@ cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix 
 		QUERN_CUDASIM_SMS=132 QUERN_CUDASIM_RESIDENT=0 $$t --timeout 1200 || exit 1; done; \
 	printf '%5s %s, --fast\n' SIM unit/worker/test_model; QUERN_TEST_FAST=1 $(BUILD)/tests/unit/worker/test_model --timeout 900
 
-# The kernels once more, with a call at each access to memory: tests/cudasim/race.h.
+# The kernels compiled again, with a call at each memory access: tests/cudasim/race.h.
 OBJ_race := $(OBJ_sim:$(BUILD)/obj/sim/%=$(BUILD)/obj/race/%)
 $(OBJ_race): kernels/cuda/rules.mk
 $(BUILD)/obj/race/%.o: %.cu
@@ -225,7 +237,7 @@ $(RACETESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_race) $(OBJ_cuda_ba
 	$(say) LD $@
 	$(Q)$(CXX) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
-# A change of their flags builds them again.
+# A change of their flags rebuilds them.
 $(OBJ_sim): kernels/cuda/rules.mk
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)
@@ -243,6 +255,11 @@ $(BUILD)/lib/libquern-cudasim.so: $(OBJ_sim) $(OBJ_cuda_base) $(OBJ_sim_nccl)
 	$(say) LD $@
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN),-Wl,-z,defs) $(LDFLAGS) -shared $^ -lm -lpthread -o $@
 
+$(BUILD)/gpu/sim_probes: $(BUILD)/obj/sim/tests/gpu/probes.o $(filter-out $(BUILD)/obj/sim/kernels/% %/linear_plan.o %/kv_peek.o,$(OBJ_sim)) $(OBJ_cuda_base) $(OBJ_sim_nccl)
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -o $@
+
 # bench_step on the emulated device.
 $(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/sim/tests/gpu/step_probe.o $(OBJ_sim) \
 		$(call libs,worker)
@@ -252,23 +269,37 @@ $(BUILD)/gpu/sim_bench_step: $(BUILD)/obj/tests/gpu/bench_step.o $(BUILD)/obj/si
 		-Wl,--wrap=_Z15cudaMemcpyAsyncPvPKvm14cudaMemcpyKindP14cudasim_stream $(filter %.o,$^) -Wl,--start-group \
 		$(filter %.a,$^) -Wl,--end-group $(LDLIBS) -o $@
 
-# Checks and measures of the table and the tests of tables and of workers, which run on the CPU, on an emulated
-# device and on a GPU: one program for the archive, since each alone has all CPU kernels in it.
-$(BUILD)/gpu/together: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,together shapes shapes_seq measure measure_linear measure_seq blas) \
+# Checks and measurements of the table, and the tests of tables and workers, which run on the CPU, on an
+# emulated device and on a GPU.  One program for the archive: separate programs would each contain all CPU
+# kernels.
+$(BUILD)/gpu/together: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,together suites shapes shapes_seq references measure measure_linear measure_seq blas) \
 		$(patsubst $(BUILD)/tests/%,$(BUILD)/obj/tests/%.o,$(TABLETESTS) $(WORKERTESTS)) \
 		$$(sort $$(call HELPERS,kernels) $$(call HELPERS,unit/worker)) $(BUILD)/lib/libtests.a \
 		$$(call libs,$$(sort $$(call TESTED,kernels) $$(call TESTED,unit/worker)))
 	@mkdir -p $(@D)
 	$(say) LD $@
 	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
-		$(LDLIBS_quern-bench) $(LDLIBS_quern) $(LDLIBS) -lcriterion -o $@
+		$(LDLIBS) -o $@
 
-$(BUILD)/gpu/sim_test_parts: $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/cudasim/test_*.c)) $(OBJ_sim) \
+# Results of the CPU's table in the shapes of a model, with which gpu-run compares a device's results.
+$(BUILD)/gpu/references/%: $(BUILD)/gpu/together
+	@mkdir -p $(@D)
+	$(say) REF $@
+	@ln -sf together $(BUILD)/gpu/shapes
+	$(Q)$(BUILD)/gpu/shapes --model $* --write $@.new >/dev/null && mv $@.new $@
+
+# Tests that fail in every possible way, to test suites.c.
+$(BUILD)/gpu/suites_cases: $(patsubst %,$(BUILD)/obj/tests/gpu/%.o,suites_cases suites) $(BUILD)/lib/libbase.a
+	@mkdir -p $(@D)
+	$(say) LD $@
+	$(Q)$(CC) $(FLAGS) $(LDFLAGS) $^ $(LDLIBS) -o $@
+
+$(BUILD)/gpu/sim_test_parts: $(addprefix $(BUILD)/obj/tests/gpu/,parts.o suites.o) $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(wildcard tests/cudasim/test_*.c)) $(OBJ_sim) \
 		$(BUILD)/obj/sim/tests/gpu/async_kernels.o \
 		$(LIB_kernels) $(LIB_base)
 	@mkdir -p $(@D)
 	$(say) LD $@
-	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
+	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -o $@
 
 $(BUILD)/obj/tests/cudasim/%.o: FLAGS += -DQUERN_CUDASIM
 $(BUILD)/obj/tests/cudasim/%.o: tests/cudasim/%.cc
@@ -282,14 +313,16 @@ $(SIMTESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_sim) $(LIB_kernels) 
 	$(Q)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
 # ---- the machine code of the kernels, without a GPU (tests/sass) ----
-#   make sass             what nvcc made of every hot loop, and the step that it lets expect, against tests/sass/bounds.json
-#   make sass UPDATE=1    writes today's figures there, and the tables of docs/performance/cuda.md
+#   make sass             compare nvcc's code of every hot loop, and the estimated step time, with tests/sass/bounds.json
+#   make sass UPDATE=1    write the current figures there and to the tables of docs/performance/cuda.md
+#   make sass-archs       compare registers, spills and stack on every architecture with tests/sass/archs.json;
+#                         UPDATE=1 writes them
 
 SASS_CU := $(filter-out %/nccl.cu %/blas.cu %/blas_none.cu %/device.cu %/memory.cu %/kv.cu %/graph.cu,$(wildcard kernels/cuda/*.cu))
 CUBINS  := $(SASS_CU:kernels/cuda/%.cu=$(BUILD)/sass/%.cubin)
 SASS    := $(BUILD)/sass/launches $(if $(NVCC),$(CUBINS) $(BUILD)/gpu/wgmma_assembles.cubin)
 
-# Not run: ptxas takes every form of kernels/cuda/wgmma.cuh.
+# Never run: checks that ptxas accepts every variant of kernels/cuda/wgmma.cuh.
 $(BUILD)/gpu/wgmma_assembles.cubin: tests/gpu/wgmma_assembles.cu kernels/cuda/wgmma.cuh kernels/cuda/ptx.cuh
 	@mkdir -p $(@D)
 	$(say) NVCC $<
@@ -317,6 +350,10 @@ sass:
 	@deploy/deps.sh sass
 	@$(MAKE) --no-print-directory -j$$(nproc) $(SASS)
 	@python3 tests/sass $(if $(UPDATE),--update) $(BUILD) $(NVCC)
+
+.PHONY: sass-archs
+sass-archs: $(if $(NVCC),$(BUILD)/lib/libquern-cuda.so)
+	@python3 tests/sass --archs $(if $(UPDATE),--update) $(BUILD) $(NVCC)
 
 -include $(CUBINS:.cubin=.d) $(BUILD)/obj/tests/sass/launches.d
 -include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(RACETESTS:$(BUILD)/tests/%=$(BUILD)/obj/tests/%.d)

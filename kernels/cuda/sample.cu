@@ -1,15 +1,14 @@
-/* sample.cu - from logits to a token, as kernels/cpu/sample.c does it and with the same choices.
+/* sample.cu - from logits to a token, with the same choices as kernels/cpu/sample.c.
  *
- * First every 4,096 logits of a row by a block of their own: the largest, then the sums of p and the
- * candidates.  Then one block per row, which has little left to read, but where the logits are
- * adjusted before the draw.
+ * First, blocks summarize 4,096 logits of a row each: the largest, then the sums of p and the candidates.
+ * Then one block per row draws.  It has little left to read, unless the logits are adjusted before the draw.
  *
- * Everything that decides a token is exact: comparisons, counts, sums of integers (kernels/cpu/draw.h).
- * The sum of p of a log-probability is done in the CPU's order: by 16 lanes over blocks of 4096, lanes
- * folded in halves, blocks added in double.
+ * Everything that decides a token is exact: comparisons, counts, integer sums (kernels/cpu/draw.h).  The sum
+ * of p of a log-probability is added in the CPU's order: 16 lanes over blocks of 4096, lanes folded in
+ * halves, blocks added in double.
  *
- * The cuts are found by their last token in the order (larger logit first, then lower id): four
- * passes over the candidates, each narrowing the logit by 8 bits through a histogram. */
+ * A cut is found by its last token in the order (larger logit first, then lower id).  Four passes over the
+ * candidates each narrow the logit by 8 bits, with a histogram. */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/sample_adjust.cuh"
 #include "kernels/cuda/sample_draw.cuh"
@@ -20,14 +19,18 @@
 #include <string.h>
 
 enum {
-	SLOTS_MAX = 32,        /* rows at work at a time: each needs scratch of three vocabularies */
-	VOCAB_MAX = 1 << 23,   /* as DRAW_VOCAB_MAX: sums of weights stay below 2^64 */
-	LISTS_BYTES = 4 << 20, /* of the rows' lists, in one send: those of one row always fit */
+	SLOTS_MIN = 32,        /* rows computed at a time on a device of few multiprocessors */
+	ADJUSTED_MAX = 32,     /* most of these rows with adjusted logits */
+	VOCAB_MAX = 1 << 23,   /* same as DRAW_VOCAB_MAX: sums of weights stay below 2^64 */
+	LISTS_BYTES = 4 << 20, /* bytes of the rows' lists in one send; one row's lists always fit */
 };
 
 struct cuda_sampler {
-	struct cuda_ring ring; /* as many rows as there are logits, and their lists */
-	int slots, vocab;
+	struct cuda_ring ring; /* holds as many rows as there are logits, and their lists */
+	/* Rows computed at a time, one per multiprocessor.  Each needs scratch for one vocabulary, and for
+	 * two more if its logits may be adjusted. */
+	int slots, adjusted;
+	int vocab;
 	struct cuda_buf scratch;
 };
 
@@ -46,13 +49,13 @@ KERN_DEV float logprob_of(const struct stats &t, float x)
 	return f32_add_rn(f32_add_rn(x, -t.max), -t.log_sum);
 }
 
-/* The k largest of the raw logits that the mask allows, the lower id first among equals; what is missing has
- * id -1. */
+/* Write the k largest raw logits that the mask allows, with the lower id first among equals.  Missing entries
+ * get id -1. */
 KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float *x, const uint32_t *mask,
 			   int n, int k, int32_t *ids, int32_t *top_id, float *top_logprob)
 {
 	auto counts = [=](int i) { return is_allowed(mask, i) && x[i] == x[i]; };
-	auto key = [=](int i) { return is_allowed(mask, i) ? key_of(x[i]) : 0; }; /* no logit has 0 */
+	auto key = [=](int i) { return is_allowed(mask, i) ? key_of(x[i]) : 0; }; /* no logit has key 0 */
 	auto one = [=](int i) -> uint64_t { return counts(i); };
 	const struct cut c = find_cut(s, n, (uint64_t)k, key, one);
 	const int have = keep(
@@ -63,7 +66,7 @@ KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float 
 			top_logprob[i] = -INFINITY;
 			continue;
 		}
-		int at = 0; /* how many stand before it; ids ascend, so equals before it are lower */
+		int at = 0; /* rank: the number of larger logits, plus earlier equals, which have lower ids */
 		for (int o = 0; o < have; o++)
 			at += x[ids[o]] > x[ids[i]] || (x[ids[o]] == x[ids[i]] && o < i);
 		top_id[at] = ids[i];
@@ -74,7 +77,7 @@ KERN_DEV void top_logprobs(struct shared *s, const struct stats &t, const float 
 
 /* ---- a row in parts ---- */
 
-/* The largest of the row and the first id that has it, from its parts. */
+/* Return the row's largest logit and its first id, computed from the parts. */
 KERN_DEV float row_max(struct shared *s, const struct part *parts, int n, int *id)
 {
 	int b;
@@ -84,7 +87,7 @@ KERN_DEV float row_max(struct shared *s, const struct part *parts, int n, int *i
 	return max;
 }
 
-/* Block (b, i): part b of row i. */
+/* Grid (b, i): part b of row i. */
 static __global__ void __launch_bounds__(THREADS, 1) sample_max_kernel(struct sample_args a)
 {
 	struct shared *s = (struct shared *)(void *)kern_smem();
@@ -104,11 +107,11 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_max_kernel(struct sa
 }
 
 struct exp_shared {
-	float p[2][SUM_BLOCK]; /* of the logits as they are; at the row's temperature */
+	float p[2][SUM_BLOCK]; /* at temperature 1; at the row's temperature */
 	struct shared s;
 };
 
-/* Block (b, i), once the row's largest is known. */
+/* Grid (b, i): part b of row i, after sample_max_kernel(). */
 static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sample_args a)
 {
 	struct exp_shared *e = (struct exp_shared *)(void *)kern_smem();
@@ -156,7 +159,7 @@ static __global__ void __launch_bounds__(THREADS, 1) sample_exp_kernel(struct sa
 
 /* ---- a row as a whole ---- */
 
-/* draw(source, best): from the row's logits, once they are adjusted. */
+/* Draw a token from the row's logits, adjusted if needed, by draw_from(source, best). */
 template <typename D>
 KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct row &r, int i, float max,
 		    int best, D draw_from)
@@ -169,14 +172,17 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 			   a.n_vocab,
 			   clean(max),
 			   draws(r) ? f32_div_rn(1.0f, r.temperature) : 1.0f};
-	/* Of a masked row without a finite logit, best says nothing about what is allowed. */
+	/* If a masked row has no finite logit, `best` may be a token that the mask excludes. */
 	if (!adjusts(r) && (!f.mask || max > -flt_max))
 		return draw_from(f, best);
-	float *w = a.w + (size_t)i * a.vocab_stride;
+	/* The offset fits 32 bits: at most ADJUSTED_MAX * VOCAB_MAX values.  sample_kernel() has no register
+	 * left for a wider offset. */
+	const uint32_t at = (uint32_t)(a.rows[i].adjusted * (int)a.vocab_stride);
+	float *w = a.w + at;
 	f.x = w;
 	f.parts = NULL;
 	for (int bans = 1; bans >= 0; bans--) {
-		adjust(a, r, x, w, a.mark + (size_t)i * a.vocab_stride, bans);
+		adjust(a, r, x, w, a.mark + at, bans);
 		f.max = block_argmax(
 			s, a.n_vocab, [=](int k) { return w[k]; }, &best);
 		if (!f.mask || f.max > -INFINITY)
@@ -185,7 +191,7 @@ KERN_DEV int choose(const struct sample_args &a, struct shared *s, const struct 
 	return draw_from(f, best);
 }
 
-/* Block i: row i, if it has mirostat.  A kernel of its own, before the others' draw: few rows have it, and
+/* Block i: row i, if it has mirostat.  A separate kernel before sample_kernel(): few rows have mirostat, and
  * sample_kernel() has no registers to spare. */
 static __global__ void __launch_bounds__(THREADS, 1) sample_mirostat_kernel(struct sample_args a)
 {
@@ -264,7 +270,8 @@ static size_t parts_of(int n_vocab)
 int cuda_sampler_init(struct kern_dev *d)
 {
 	struct cuda_sampler *p = d->sampler = (struct cuda_sampler *)xcalloc(1, sizeof *p);
-	p->slots = d->args.max_logits < SLOTS_MAX ? d->args.max_logits : (int)SLOTS_MAX;
+	p->slots = min(d->args.max_logits, max(d->sms, (int)SLOTS_MIN));
+	p->adjusted = min(p->slots, (int)ADJUSTED_MAX);
 	return cuda_ring_init(d, &p->ring, (size_t)d->args.max_logits * sizeof(struct row) + LISTS_BYTES,
 			      true);
 }
@@ -285,8 +292,10 @@ int cuda_sample_reserve(struct kern_dev *d, int n_vocab)
 	if (n_vocab <= p->vocab)
 		return 0;
 	assert(n_vocab <= VOCAB_MAX);
-	const size_t words = 3 * stride_of(n_vocab) + parts_of(n_vocab) * (sizeof(struct part) / 4);
-	int e = cuda_buf_reserve(d, &p->scratch, (size_t)p->slots * words * 4);
+	const size_t slots = (size_t)p->slots, vocabs = slots + 2 * (size_t)p->adjusted;
+	int e = cuda_buf_reserve(d, &p->scratch,
+				 vocabs * stride_of(n_vocab) * 4 +
+					 slots * parts_of(n_vocab) * sizeof(struct part));
 	if (!e)
 		p->vocab = n_vocab;
 	return e;
@@ -297,7 +306,7 @@ static int mask_words(int n_vocab)
 	return (n_vocab + 31) / 32;
 }
 
-/* Words of a row's lists. */
+/* Return the words that a row's lists take. */
 static size_t words_of(const struct kern_sample_row *r, int n_vocab)
 {
 	size_t n = 2 * (size_t)r->n_bias + (size_t)r->n_allowed + (size_t)r->n_banned + (size_t)r->n_breakers;
@@ -320,10 +329,13 @@ static int32_t put(int32_t *buf, int32_t *at, const void *from, int n)
 	return begin;
 }
 
-static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_row *r, int n_vocab)
+/* Store row i and its lists, from word *at on.  adjusted: as in struct row. */
+static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_row *r, int n_vocab,
+		    int adjusted)
 {
 	struct row o = {};
 	o.row = r->row;
+	o.adjusted = adjusted;
 	o.hist0 = r->hist0;
 	o.n_prompt = r->n_prompt;
 	o.n_hist = r->n_hist;
@@ -377,7 +389,7 @@ static void put_row(int32_t *buf, int i, int32_t *at, const struct kern_sample_r
 	memcpy((struct row *)(void *)buf + i, &o, sizeof o);
 }
 
-/* The first of n rows that one send takes; 0: the lists of the first alone do not fit. */
+/* Return how many of the n rows one send takes; 0 if the first row's lists do not fit. */
 static int rows_of_send(const struct cuda_sampler *p, const struct kern_sample_row *rows, int n, int n_vocab)
 {
 	const int most = (int)((p->ring.bytes - LISTS_BYTES) / sizeof(struct row));
@@ -388,20 +400,40 @@ static int rows_of_send(const struct cuda_sampler *p, const struct kern_sample_r
 	return k;
 }
 
-/* n rows come to the ring's copy on the device. */
+/* Return whether a row's logits are adjusted before the draw, or may be: with only a mask, they are if the
+ * mask leaves no finite logit. */
+static bool may_adjust(const struct kern_sample_row *r)
+{
+	return r->repetition != 1 || r->presence != 0 || r->frequency != 0 || r->dry_multiplier != 0 ||
+	       r->n_bias || r->n_allowed || r->n_banned || r->n_bad || r->mask;
+}
+
+/* Return how many of the n rows one launch takes. */
+static int rows_of_launch(const struct cuda_sampler *p, const struct kern_sample_row *rows, int n)
+{
+	int k = 0, adjusted = 0;
+	while (k < n && k < p->slots && (adjusted += may_adjust(&rows[k])) <= p->adjusted)
+		k++;
+	return k;
+}
+
+/* Send n rows to the ring's device copy. */
 static int send(struct kern_stream *s, struct cuda_sampler *p, const struct kern_sample_row *rows, int n,
 		int n_vocab)
 {
 	int32_t *buf = (int32_t *)(void *)cuda_ring_take(&p->ring), end = n * (int)(sizeof(struct row) / 4);
 	if (!buf)
 		return -EIO;
-	for (int i = 0; i < n; i++)
-		put_row(buf, i, &end, &rows[i], n_vocab);
+	for (int at = 0, k; at < n; at += k) {
+		k = rows_of_launch(p, rows + at, n - at);
+		for (int i = at, adjusted = 0; i < at + k; adjusted += may_adjust(&rows[i++]))
+			put_row(buf, i, &end, &rows[i], n_vocab, adjusted);
+	}
 	assert((size_t)end * 4 <= p->ring.bytes);
 	return cuda_ring_send(&p->ring, s, (size_t)end * 4);
 }
 
-/* n rows, each in a slot of its own. */
+/* Launch the kernels for n rows, row i in slot i. */
 static int launch(struct kern_stream *s, const struct sample_args &a, int n)
 {
 	const dim3 parts((unsigned)((a.n_vocab + SUM_BLOCK - 1) / SUM_BLOCK), (unsigned)n);
@@ -413,7 +445,7 @@ static int launch(struct kern_stream *s, const struct sample_args &a, int n)
 	return e ? e : KERN_LAUNCH(sample_kernel, (unsigned)n, THREADS, sizeof(struct shared), s->s, a);
 }
 
-/* Results from row `at` of the call on. */
+/* Return the arguments with the results advanced to row `at` of the call. */
 static struct sample_args results_from(struct sample_args a, int at)
 {
 	const size_t tops = (size_t)at * (size_t)a.top_stride;
@@ -429,7 +461,7 @@ static struct sample_args results_from(struct sample_args a, int at)
 	return a;
 }
 
-/* Where kernels find n results of four bytes; they are memory of host_new(). */
+/* Return the device address of n results of four bytes, which are in memory of host_new(). */
 static void *result_at(const struct kern_dev *d, const void *host, size_t n)
 {
 	void *p = cuda_mapped(d, host, n * 4);
@@ -448,9 +480,9 @@ static struct sample_args args_of(struct kern_dev *d, const void *logits, int n_
 		tops |= rows[i].n_logprobs > 0;
 		mirostat |= rows[i].mirostat != 0;
 	}
-	/* The layout is that of the largest vocabulary so far: marks must be zero where they are looked for,
-	 * which no other array's place is. */
-	const size_t all = (size_t)p->slots * stride_of(p->vocab), k = (size_t)n;
+	/* The layout is that of the largest vocabulary so far: marks must be zero in a launch, so no other
+	 * array may ever use their memory. */
+	const size_t adjusted = (size_t)p->adjusted * stride_of(p->vocab), k = (size_t)n;
 	struct sample_args a = {};
 	a.logits = (const float *)logits;
 	a.n_vocab = n_vocab;
@@ -459,9 +491,9 @@ static struct sample_args args_of(struct kern_dev *d, const void *logits, int n_
 	a.vocab_stride = stride_of(p->vocab);
 	a.parts_stride = parts_of(p->vocab);
 	a.w = (float *)p->scratch.p;
-	a.ids = (int32_t *)p->scratch.p + all;
-	a.mark = (uint32_t *)p->scratch.p + 2 * all;
-	a.parts = (struct part *)(void *)((float *)p->scratch.p + 3 * all);
+	a.mark = (uint32_t *)p->scratch.p + adjusted;
+	a.ids = (int32_t *)p->scratch.p + 2 * adjusted;
+	a.parts = (struct part *)(void *)(a.ids + (size_t)p->slots * stride_of(p->vocab));
 	a.buf = (const int32_t *)(const void *)p->ring.dev;
 	a.token = (int32_t *)result_at(d, out->token, k);
 	a.logprob = (float *)result_at(d, out->logprob, k);
@@ -482,7 +514,7 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 	struct cuda_sampler *p = d->sampler;
 	if (!n)
 		return 0;
-	/* There is room since the embedding's load, but for callers with a larger vocabulary. */
+	/* The embedding's load reserved this, except for callers with a larger vocabulary. */
 	int e = cuda_sample_reserve(d, n_vocab);
 	if (e)
 		return e;
@@ -494,10 +526,11 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 		}
 		if ((e = send(s, p, rows + at, sent, n_vocab)))
 			return e;
-		for (int i = 0; i < sent; i += p->slots) {
+		for (int i = 0, k; i < sent; i += k) {
 			struct sample_args a = results_from(all, at + i);
 			a.rows = (const struct row *)(const void *)p->ring.dev + i;
-			if ((e = launch(s, a, min(p->slots, sent - i))))
+			k = rows_of_launch(p, rows + at + i, sent - i);
+			if ((e = launch(s, a, k)))
 				return e;
 		}
 	}

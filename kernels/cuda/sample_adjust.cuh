@@ -1,12 +1,12 @@
-/* sample_adjust.cuh - what changes a row's logits before the draw, in the order that kern.h names:
- * penalties, DRY, bias, mask, allowed tokens, bans, bad words.  One block adjusts one row. */
+/* sample_adjust.cuh - changes of a row's logits before the draw, in the order of kern.h: penalties, DRY,
+ * bias, mask, allowed tokens, bans, bad words.  One block adjusts one row. */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_ADJUST_CUH
 
 #include "kernels/cuda/sample_row.cuh"
 
 enum {
-	MARK_SEEN = 1 << 29, /* in the history; the bits below count the output */
+	MARK_SEEN = 1 << 29, /* in the history; the bits below count it in the output */
 	MARK_ALLOWED = 1 << 30,
 };
 
@@ -22,7 +22,7 @@ KERN_DEV void penalize(const struct row &r, const int32_t *hist, int n, float *w
 	for (int i = tid(); i < r.n_hist; i += THREADS) {
 		if (hist[i] < 0 || hist[i] >= n)
 			continue;
-		const uint32_t m = atomic_exch(&mark[hist[i]], 0u); /* the first to come does it */
+		const uint32_t m = atomic_exch(&mark[hist[i]], 0u); /* the first thread applies the penalty */
 		if (!m)
 			continue;
 		const float v = w[hist[i]];
@@ -52,7 +52,7 @@ KERN_DEV bool is_breaker(const struct row &r, const int32_t *ids, int32_t id)
 	return at < r.n_breakers && ids[at] == id;
 }
 
-/* How far DRY compares, of n tokens that end before `end`.  Every warp finds it for itself. */
+/* Return how many tokens DRY compares, of the n tokens before `end`.  Every warp computes it for itself. */
 KERN_DEV int dry_reach(const struct row &r, const int32_t *breakers, const int32_t *end, int n)
 {
 	const int most = min(n, r.dry_allowed + (int)KERN_DRY_BEYOND);
@@ -73,7 +73,7 @@ KERN_DEV float dry_penalty(const struct row &r, int beyond)
 	return p < (double)flt_max ? (float)p : flt_max;
 }
 
-/* mark: 1 + the longest repetition that a token would go on with. */
+/* mark: 1 + the longest repetition that the token would continue. */
 KERN_DEV void penalize_repeats(const struct row &r, const int32_t *buf, const int32_t *hist, int n_vocab,
 			       float *w, uint32_t *mark)
 {
@@ -83,7 +83,7 @@ KERN_DEV void penalize_repeats(const struct row &r, const int32_t *buf, const in
 	if (reach < r.dry_allowed || n <= r.dry_allowed)
 		return;
 	for (int k = 1 + tid(); k < n;
-	     k += THREADS) { /* the repetition ended k tokens ago, end[-k] followed it */
+	     k += THREADS) { /* the repetition ended k tokens ago; end[-k] followed it */
 		int len = 0;
 		while (len < reach && len + k < n && end[-1 - len] == end[-1 - len - k])
 			len++;
@@ -94,14 +94,15 @@ KERN_DEV void penalize_repeats(const struct row &r, const int32_t *buf, const in
 	for (int k = 1 + tid(); k < n; k += THREADS) {
 		const int id = end[-k];
 		const uint32_t m =
-			id >= 0 && id < n_vocab ? atomic_exch(&mark[id], 0u) : 0; /* the first does it */
+			/* the first thread applies it */
+			id >= 0 && id < n_vocab ? atomic_exch(&mark[id], 0u) : 0;
 		if (m)
 			w[id] = clean(f32_add_rn(w[id], -dry_penalty(r, (int)m - 1 - r.dry_allowed)));
 	}
 	block_sync();
 }
 
-/* Ids may repeat, and several threads come to one: a store that is atomic. */
+/* Set a logit to -infinity.  The store is atomic: ids may repeat, so several threads may write one logit. */
 KERN_DEV void forbid(float *w, int id)
 {
 	atomic_exch((uint32_t *)(void *)&w[id], (uint32_t)f32_bits(-INFINITY));
@@ -123,7 +124,8 @@ KERN_DEV void keep_allowed(const struct row &r, const int32_t *ids, int n, float
 	block_sync();
 }
 
-/* Thread i: word i, of which bad_at tells the begin and, one further, the end. */
+/* Ban the last token of a bad word if the word's other tokens end the history.  Thread i takes word i, which
+ * bad_at[i] and bad_at[i + 1] delimit. */
 KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32_t *hist, int n, float *w)
 {
 	for (int i = tid(); i < r.n_bad; i += THREADS) {
@@ -140,7 +142,7 @@ KERN_DEV void ban_bad_words(const struct row &r, const int32_t *buf, const int32
 	block_sync();
 }
 
-/* bans: with allowed, banned and bad. */
+/* Adjust a row's logits from x to w.  bans: also apply allowed, banned and bad words. */
 KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const float *x, float *w,
 		     uint32_t *mark, bool bans)
 {
@@ -154,7 +156,7 @@ KERN_DEV void adjust(const struct sample_args &a, const struct row &r, const flo
 		penalize(r, hist, n, w, mark);
 	if (r.dry_multiplier != 0)
 		penalize_repeats(r, a.buf, hist, n, w, mark);
-	if (tid() == 0) /* ids may repeat, so in order */
+	if (tid() == 0) /* one thread, in order, because ids may repeat */
 		for (int i = 0; i < r.n_bias; i++) {
 			const int id = a.buf[r.bias_ids + i];
 			if (id >= 0 && id < n)

@@ -1,5 +1,5 @@
-/* sample_block.cuh - what the threads of a block do together for the sampler: sums in the CPU's order,
- * the largest of many, and the cuts of an order (larger logit first, then lower id). */
+/* sample_block.cuh - block-wide operations of the sampler: sums in the CPU's order, the largest of many
+ * values, and cuts of an order (larger logit first, then lower id). */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_BLOCK_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_BLOCK_CUH
 
@@ -8,14 +8,14 @@
 enum {
 	THREADS = 512,
 	WARPS = THREADS / 32,
-	SUM_BLOCK = 4096, /* as on the CPU */
+	SUM_BLOCK = 4096, /* same as on the CPU */
 	SUM_LANES = 16,
 	BINS = 256,
 };
 
 static const float flt_max = 0x1.fffffep127f;
 
-/* Bounds as the CPU's: no NaN, nothing infinite. */
+/* Bound a logit as the CPU does: the result is neither NaN nor infinite. */
 KERN_DEV float clean(float x)
 {
 	x = x > -flt_max ? x : -flt_max;
@@ -23,7 +23,7 @@ KERN_DEV float clean(float x)
 }
 
 struct shared {
-	uint32_t lo[BINS], hi[BINS]; /* of 64-bit sums: see bin_add() */
+	uint32_t lo[BINS], hi[BINS]; /* halves of 64-bit sums: see bin_add() */
 	unsigned long long wide[WARPS];
 	int narrow[WARPS];
 	float real[WARPS];
@@ -36,7 +36,7 @@ KERN_DEV int tid(void)
 	return (int)threadIdx.x;
 }
 
-/* Sum over the block, the same everywhere; all threads call. */
+/* Return the sum over the block, to every thread; all threads call it. */
 KERN_DEV int block_add(struct shared *s, int v)
 {
 	for (int m = 16; m; m /= 2)
@@ -67,7 +67,7 @@ KERN_DEV unsigned long long block_add_wide(struct shared *s, unsigned long long 
 	return all;
 }
 
-/* How many of the block's threads before this one have p set; *all: of all. */
+/* Return how many of the block's threads before this one have p set; *all gets the number in the block. */
 KERN_DEV int block_rank(struct shared *s, bool p, int *all)
 {
 	const uint32_t votes = warp_ballot(p);
@@ -84,8 +84,7 @@ KERN_DEV int block_rank(struct shared *s, bool p, int *all)
 	return before;
 }
 
-/* The largest value and the first id that has it; NaN counts as -inf; id 0 where there is
- * nothing else. */
+/* Return the largest value and its first id.  NaN counts as -inf; id 0 if there is no other value. */
 template <typename F> KERN_DEV float block_argmax(struct shared *s, int n, F value, int *id)
 {
 	float best = -INFINITY;
@@ -129,7 +128,7 @@ KERN_DEV float p_of(float x, float max, float inv_t)
 	return sample_exp(f32_mul_rn(f32_add_rn(x, -max), inv_t));
 }
 
-/* Sums of blocks, one after another in double; the same in every thread. */
+/* Add the blocks' sums one after another in double; every thread gets the result. */
 template <typename F> KERN_DEV double add_blocks(struct shared *s, int blocks, F sum)
 {
 	double all = 0;
@@ -148,11 +147,11 @@ template <typename F> KERN_DEV double add_blocks(struct shared *s, int blocks, F
 	return s->sum;
 }
 
-/* What 16 lanes have summed, in the first of them. */
+/* Return the sum of 16 lanes, in the first of them. */
 KERN_DEV float fold_lanes(float sum)
 {
 	for (int half = SUM_LANES / 2; half; half /= 2)
-		sum = f32_add_rn(sum, shfl_down(sum, half)); /* lanes below half are right */
+		sum = f32_add_rn(sum, shfl_down(sum, half)); /* correct in the lanes below half */
 	return sum;
 }
 
@@ -163,7 +162,7 @@ KERN_DEV uint64_t shfl_wide(uint64_t v, int lane)
 	return (uint64_t)shfl((uint32_t)(v >> 32), lane) << 32 | shfl((uint32_t)v, lane);
 }
 
-/* Sum over the warp, in every lane. */
+/* Return the sum over the warp, in every lane. */
 KERN_DEV uint64_t warp_add_wide(uint64_t v)
 {
 	for (int m = WARP / 2; m; m /= 2)
@@ -171,7 +170,7 @@ KERN_DEV uint64_t warp_add_wide(uint64_t v)
 	return v;
 }
 
-/* weight() of the items 0..n-1, the same in every thread. */
+/* Return the sum of weight() over the items 0..n-1, in every thread. */
 template <typename W> KERN_DEV uint64_t add_weights(struct shared *s, int n, W weight)
 {
 	unsigned long long sum = 0;
@@ -181,9 +180,9 @@ template <typename W> KERN_DEV uint64_t add_weights(struct shared *s, int n, W w
 	return block_add_wide(s, sum);
 }
 
-/* The first of the items from..to-1 at which the running sum of weights passes *target, which is below their
- * sum; *target: what is left of it before that item.  Each warp adds up a part, the part that reaches the
- * target is divided again: 150,000 items take four rounds. */
+/* Return the first of the items from..to-1 at which the running sum of weights exceeds *target, which is
+ * below the total; *target becomes what is left of it before that item.  Each warp sums one part; the part
+ * that reaches the target is divided again.  150,000 items take four rounds. */
 template <typename W> KERN_DEV int find_weight(struct shared *s, int from, int to, uint64_t *target, W weight)
 {
 	for (bool more = true; more;) {
@@ -219,15 +218,15 @@ template <typename W> KERN_DEV int find_weight(struct shared *s, int from, int t
 
 /* ---- the order: larger first, then the lower id ---- */
 
-/* As an integer that grows with x; x is not NaN.  -0 and 0 are one. */
+/* Map x to an integer that grows with it.  x is not NaN; -0 and 0 get the same key. */
 KERN_DEV uint32_t key_of(float x)
 {
 	const uint32_t u = x == 0 ? 0u : (uint32_t)f32_bits(x);
 	return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
-/* A beginning of the order: all with a key above, and the first `ties` ids of those that have it.
- * Everything where all is set. */
+/* A prefix of the order: all items with a larger key than `key`, and the first `ties` ids with an equal key.
+ * `all`: every item. */
 struct cut {
 	bool all;
 	uint32_t key;
@@ -243,8 +242,8 @@ KERN_DEV bool narrower(const struct cut &a, const struct cut &b)
 
 /* ---- histograms ----
  *
- * Sums of 64 bits in two halves: shared memory adds 32 bits at once, and 64 only by trying in a loop
- * of compare-and-swap.  Bin b lies where a warp finds its bins without a conflict: lane l of a
+ * A sum of 64 bits is stored in two halves: shared memory adds 32 bits atomically, but 64 bits only in a
+ * compare-and-swap loop.  The place of bin b lets a warp read its bins without bank conflicts: lane l of a
  * scan has bins 8 (31 - l) + 7 .. 8 (31 - l), so that the scan descends. */
 
 KERN_DEV int bin_at(int b)
@@ -260,16 +259,17 @@ KERN_DEV uint64_t bin_sum(const struct shared *s, int b)
 KERN_DEV void bin_add(struct shared *s, int b, uint64_t by)
 {
 	const uint32_t lo = (uint32_t)by, was = atomic_add(&s->lo[bin_at(b)], lo);
-	const uint32_t up = (uint32_t)(by >> 32) + (was + lo < was); /* the carry of this add */
+	const uint32_t up = (uint32_t)(by >> 32) + (was + lo < was); /* plus the carry of this addition */
 	if (up)
 		atomic_add(&s->hi[bin_at(b)], up);
 }
 
-/* by (below 2^51) of each lane to its bin b; 0 adds nothing.  A full warp calls.  Most candidates share
- * few bins: lanes with the same one add up first, twice, and what is left goes by itself. */
+/* Add each lane's `by` (below 2^51) to its bin b; 0 adds nothing.  A full warp calls it.  Most candidates
+ * share few bins: in two rounds, the lanes with the same bin add up first; the remaining lanes add one by
+ * one. */
 KERN_DEV void bin_add_warp(struct shared *s, int b, uint64_t by)
 {
-	const int half = 24; /* bits: 32 lanes' sums of either part fit 32 */
+	const int half = 24; /* bits; 32 lanes' sums of either half fit 32 bits */
 	for (int round = 0; round < 2; round++) {
 		const uint32_t have = warp_ballot(by != 0);
 		if (!have)
@@ -286,8 +286,9 @@ KERN_DEV void bin_add_warp(struct shared *s, int b, uint64_t by)
 		bin_add(s, b, by);
 }
 
-/* From the last bin down: the one with which the sums come to *left (at least 1), which becomes what that
- * bin has to give; *in: all of it.  -1: they do not.  Every warp finds it for itself. */
+/* Return the bin, scanning from the last bin down, at which the running sum reaches *left (at least 1), or -1
+ * if it never does. *left becomes the amount needed from that bin, *in the bin's sum.  Every warp computes it
+ * for itself. */
 KERN_DEV int bin_reached(const struct shared *s, uint64_t *left, uint64_t *in)
 {
 	const int top = 8 * (WARP - 1 - lane_id()) + 7;
@@ -305,7 +306,7 @@ KERN_DEV int bin_reached(const struct shared *s, uint64_t *left, uint64_t *in)
 	if (!enough)
 		return -1;
 	int b = top;
-	uint64_t rest = *left - (upto - own), sum = bin_sum(s, b); /* right in the lane that reaches it */
+	uint64_t rest = *left - (upto - own), sum = bin_sum(s, b); /* valid in the lane that reaches *left */
 #pragma unroll
 	for (int j = 0; j < 7; j++)
 		if (rest > sum) {
@@ -320,8 +321,8 @@ KERN_DEV int bin_reached(const struct shared *s, uint64_t *left, uint64_t *in)
 
 /* ---- cuts ---- */
 
-/* The fewest of n items with weights that sum to need.  key(i), weight(i) (below 2^51); weight 0: no
- * candidate. */
+/* Return the cut that keeps the fewest of n items whose weights sum to `need`.  key(i), weight(i) (below
+ * 2^51); items of weight 0 are no candidates. */
 template <typename K, typename W>
 KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W weight)
 {
@@ -346,7 +347,7 @@ KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W we
 		}
 		c.key |= (uint32_t)b << shift;
 	}
-	/* those that are left have the same logit, hence the same weight */
+	/* the remaining items have the same logit, hence the same weight */
 	int count = 0;
 	for (int i = tid(); i < n; i += THREADS)
 		count += key(i) == c.key && weight(i);
@@ -356,8 +357,8 @@ KERN_DEV struct cut find_cut(struct shared *s, int n, uint64_t need, K key, W we
 	return c;
 }
 
-/* Which of n items the cut and also() keep, their ids ascending as the items do; out may be where
- * id() reads from.  Returns how many. */
+/* Write the ids of the items that both the cut and also() keep to out, and return their number.  Ids ascend
+ * with the items; id() may read from out. */
 template <typename I, typename K, typename A>
 KERN_DEV int keep(struct shared *s, int n, const struct cut &c, I id, K key, A also, int32_t *out)
 {

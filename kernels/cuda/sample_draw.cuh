@@ -1,19 +1,19 @@
-/* sample_draw.cuh - the draw of one token from a row's logits, by one block: from all tokens, or from
- * the candidates that top-k, top-p and min-p keep. */
+/* sample_draw.cuh - one block draws a token from a row's logits: from all tokens, or from the candidates that
+ * top-k, top-p and min-p keep. */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_DRAW_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_DRAW_CUH
 
 #include "kernels/cuda/sample_row.cuh"
 
 enum {
-	FETCH = 4, /* candidates of a thread that are loaded at once */
+	FETCH = 4, /* candidates that a thread loads at once */
 };
 
-/* What is drawn from: the logits of a row, bounded like the CPU's. */
+/* Source of the draw: a row's logits, bounded like the CPU's. */
 struct source {
 	const float *x;
 	const uint32_t *mask;     /* or NULL */
-	const struct part *parts; /* NULL: the logits are adjusted, and bounded by that */
+	const struct part *parts; /* NULL: the logits are adjusted, hence already bounded */
 	int32_t *ids;
 	int n;
 	float max, inv_t;
@@ -34,7 +34,7 @@ KERN_DEV uint64_t weight_at(const struct source &f, int i)
 	return weight_of(p_at(f, i));
 }
 
-/* Of all. */
+/* Return the sum of all tokens' weights. */
 KERN_DEV uint64_t weight_of_all(struct shared *s, const struct source &f)
 {
 	if (f.parts)
@@ -63,8 +63,8 @@ KERN_DEV int draw_from_kept(struct shared *s, const struct source &f, int kept, 
 
 /* ---- candidates ---- */
 
-/* What a logit and its p must come to.  Most tokens are hopeless: where top-k or top-p cut, those
- * within 12 T of the largest are tried first, wide: then all. */
+/* Lower bounds of a candidate's logit and p.  Top-k and top-p keep few tokens.  With them, only tokens within
+ * 12 T (temperature) of the largest logit are tried first, then all tokens (wide). */
 struct bounds {
 	float logit, p;
 };
@@ -85,8 +85,8 @@ KERN_DEV int candidates(struct shared *s, const struct source &f, struct bounds 
 		[=](int i) { return logit(f, i) >= least.logit && p_at(f, i) >= least.p; }, f.ids);
 }
 
-/* s->lo[b]: how many candidates stand before part b0 + b, for BINS parts at most, of which `parts` are there;
- * returns how many they have.  All loads are issued at once. */
+/* Set s->lo[b] to the number of candidates before part b0 + b, for at most BINS parts, of which `parts`
+ * exist.  Returns the candidates of all of them.  All loads are issued at once. */
 KERN_DEV int kept_before(struct shared *s, const struct part *part, int parts)
 {
 	block_sync();
@@ -115,7 +115,7 @@ KERN_DEV int kept_before(struct shared *s, const struct part *part, int parts)
 	return s->token;
 }
 
-/* The part that candidate k of them is of: the last one before which no more than k stand. */
+/* Return the part of candidate k: the last part with at most k candidates before it. */
 KERN_DEV int part_of(const struct shared *s, int parts, int k)
 {
 	int at = 0;
@@ -125,8 +125,8 @@ KERN_DEV int part_of(const struct shared *s, int parts, int k)
 	return at;
 }
 
-/* Those that the parts have found, side by side.  No candidate moves beyond where it stood, so that what
- * is read later is not overwritten: FETCH x THREADS are read, then written. */
+/* Compact the candidates that the parts found.  No candidate moves to a higher place, so that unread ids are
+ * not overwritten: FETCH x THREADS are read, then written. */
 KERN_DEV int candidates_of_parts(struct shared *s, const struct source &f)
 {
 	int kept = 0;
@@ -143,7 +143,7 @@ KERN_DEV int candidates_of_parts(struct shared *s, const struct source &f)
 			block_sync();
 #pragma unroll
 			for (int j = 0; j < FETCH; j++)
-				if (k0 + j * THREADS + tid() < n) /* where nothing is read any more */
+				if (k0 + j * THREADS + tid() < n) /* this place has been read already */
 					f.ids[kept + k0 + j * THREADS + tid()] = id[j];
 		}
 		kept += n;
@@ -152,8 +152,8 @@ KERN_DEV int candidates_of_parts(struct shared *s, const struct source &f)
 	return kept;
 }
 
-/* Top-k, top-p and min-p each keep the beginning of one order: the narrowest counts; top-p's
- * share is of what top-k left. */
+/* Draw with top-k, top-p and min-p.  Each keeps a prefix of the same order, and the shortest prefix counts.
+ * Top-p's share is of the tokens that top-k keeps. */
 KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source &f, uint64_t bits)
 {
 	const int top_k = top_k_of(r, f.n);
@@ -164,7 +164,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 	int kept = f.parts ? candidates_of_parts(s, f) : candidates(s, f, bounds_of(r, f.n, f.max, false));
 	if (!top_k && !(r.top_p < 1))
 		return draw_from_kept(s, f, kept, bits);
-	auto sum_of = [&](struct cut c) { /* of the candidates that c keeps */
+	auto sum_of = [&](struct cut c) { /* weight of the candidates that c keeps */
 					  unsigned long long sum = 0;
 					  uint64_t ties = 0;
 					  for (int i = tid(); i < kept; i += THREADS) {
@@ -177,7 +177,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 					  sum = block_add_wide(s, sum);
 					  if (c.all)
 						  return sum;
-					  /* any one tie's p, times how many are in */
+					  /* the weight of any tie, times the number of ties kept */
 					  int have = ties ? 1 : 0;
 					  have = block_add(s, have);
 					  const unsigned long long each =
@@ -193,7 +193,7 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 		if (top_k)
 			c = find_cut(s, kept, (uint64_t)top_k, key, one);
 		if (r.top_p < 1 && !(c.all && top_k && !tries)) {
-			/* of what top-k left, or of everything */
+			/* a share of what top-k left, or of everything */
 			const uint64_t of = top_k ? sum_of(c) : all;
 			const struct cut by_p = find_cut(
 				s, kept, (uint64_t)ceil(f64_mul_rn((double)r.top_p, (double)of)), key, p);
@@ -209,15 +209,16 @@ KERN_DEV int draw_cut(struct shared *s, const struct row &r, const struct source
 	return draw_from_kept(s, f, kept, bits);
 }
 
-/* ---- a list: cuts that are not the beginning of one order ---- */
+/* ---- list draws: cuts that do not keep a prefix of one order ---- */
 
-/* Of a sum, rounded up. */
+/* Return a share of a sum, rounded up. */
 KERN_DEV uint64_t share_of(float share, uint64_t sum)
 {
 	return (uint64_t)ceil(f64_mul_rn((double)share, (double)sum));
 }
 
-/* Sum of logits less mean or of its square, over those that have not the lowest value, in the CPU's order. */
+/* Return the sum of (logit - mean), or of its square, in the CPU's order, over the tokens above the lowest
+ * value. */
 KERN_DEV double sum_lanes(struct shared *s, const struct source &f, double mean, bool squares, int *count)
 {
 	double sum = 0;
@@ -253,13 +254,13 @@ KERN_DEV float least_by_sigma(struct shared *s, const struct source &f, float by
 	return (float)f64_add_rn((double)f.max, -f64_mul_rn((double)by, sigma));
 }
 
-/* ln p of the likeliest of the row less ln p of token id. */
+/* Return ln p of the row's likeliest token minus ln p of token id. */
 KERN_DEV float below_max(const struct source &f, int id)
 {
 	return fabsf(f32_mul_rn(f32_add_rn(logit(f, id), -f.max), f.inv_t));
 }
 
-/* Of the n in f.ids, which are typical; returns how many. */
+/* Keep the typical tokens of the n in f.ids; returns their number. */
 KERN_DEV int keep_typical(struct shared *s, const struct source &f, int n, float typical_p)
 {
 	auto weight = [=](int i) { return weight_at(f, f.ids[i]); };
@@ -268,7 +269,7 @@ KERN_DEV int keep_typical(struct shared *s, const struct source &f, int n, float
 		return weight_of(f32_mul_rn(p_at(f, f.ids[i]), below_max(f, f.ids[i])));
 	});
 	const float mean = (float)f64_div_rn((double)sum, (double)all);
-	auto key = [=](int id) { /* larger where the token is more typical */
+	auto key = [=](int id) { /* larger for a more typical token */
 				 return ~(uint32_t)f32_bits(fabsf(f32_add_rn(below_max(f, id), -mean)));
 	};
 	const struct cut c = find_cut(
@@ -276,7 +277,7 @@ KERN_DEV int keep_typical(struct shared *s, const struct source &f, int n, float
 	const struct cut everything = {true, 0, 0};
 	return keep(
 		s, n, everything, [=](int i) { return f.ids[i]; }, [](int) { return 0u; },
-		[=](int id) { return c.all || key(id) >= c.key; }, f.ids); /* with its equals */
+		[=](int id) { return c.all || key(id) >= c.key; }, f.ids); /* keeps ties */
 }
 
 KERN_DEV bool by_chance(uint64_t bits, float probability)
@@ -324,13 +325,13 @@ KERN_DEV int draw_list(struct shared *s, const struct row &r, const struct sourc
 	return draw_from_kept(s, f, n, bits);
 }
 
-/* best: the first of the largest. */
+/* Draw a row's token.  best: the first id with the largest logit. */
 KERN_DEV int draw(struct shared *s, const struct row &r, const struct source &f, int best)
 {
 	if (!draws(r))
 		return best;
 	if (!(f.max > -flt_max))
-		return f.parts ? 0 : best; /* bounded, all are alike; a masked row without more is adjusted */
+		return f.parts ? 0 : best; /* not adjusted, so no mask: all logits are equal */
 	uint64_t more;
 	const uint64_t bits = sample_bits((uint64_t)r.seed_hi << 32 | r.seed_lo, r.index, r.position, &more);
 	if (cuts_lists(r))

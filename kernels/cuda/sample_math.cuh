@@ -1,12 +1,12 @@
-/* sample_math.cuh - the sampler's arithmetic, the same as the CPU's to the bit: its exp and log
- * (kernels/cpu/inner.h, sample.c: polynomials, every operation rounded once, nothing contracted)
+/* sample_math.cuh - the sampler's arithmetic, bit for bit the same as the CPU's: its exp and log
+ * (kernels/cpu/inner.h, sample.c: polynomials, each operation rounded once, nothing contracted),
  * Philox4x32-10 with the CPU's key and counter, and the integers of a draw (kernels/cpu/draw.h). */
 #ifndef QUERN_KERNELS_CUDA_SAMPLE_MATH_CUH
 #define QUERN_KERNELS_CUDA_SAMPLE_MATH_CUH
 
 #include "kernels/cuda/ptx.cuh"
 
-/* e^x for x <= 0; 0 below -87 and for NaN. */
+/* Return e^x for x <= 0; 0 below -87 and for NaN. */
 KERN_DEV float sample_exp(float x)
 {
 	const float round = 0x1.8p23f;
@@ -24,7 +24,7 @@ KERN_DEV float sample_exp(float x)
 			   : 0.0f;
 }
 
-/* log x for normal x > 0. */
+/* Return log x for normal x > 0. */
 KERN_DEV float sample_log(float x)
 {
 	const float c[9] = {0.3333331346511841f,  -0.25000008940696716f, 0.2000211924314499f,
@@ -44,7 +44,7 @@ KERN_DEV float sample_log(float x)
 	return f32_fma_rn(n, 0x1.62e4p-1f, f32_add_rn(r, f));
 }
 
-/* 64 uniform bits for the draw; *more: other ones, for a decision beside it. */
+/* Return 64 uniform bits for the draw; *more gets 64 further bits, for an additional decision. */
 KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position, uint64_t *more)
 {
 	uint32_t c0 = index, c1 = position, c2 = 0, c3 = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -61,17 +61,17 @@ KERN_DEV uint64_t sample_bits(uint64_t seed, uint32_t index, uint32_t position, 
 	return (uint64_t)c0 << 32 | c1;
 }
 
-/* The least p that weighs anything. */
+/* The smallest p with a weight above 0. */
 static const float p_min = 0x1p-40f;
 
-/* p in units of 2^-40, rounded down; p is at most 1. */
+/* Return p in units of 2^-40, rounded down; p is at most 1. */
 KERN_DEV uint64_t weight_of(float p)
 {
 	const uint32_t u = (uint32_t)f32_bits(p), by = 127 - (u >> 23);
 	return (uint64_t)((u & 0x7fffff) | 0x800000) << 17 >> (by < 63 ? by : 63);
 }
 
-/* bits / 2^64 of all, rounded down. */
+/* Return all * bits / 2^64, rounded down. */
 KERN_DEV uint64_t target_of(uint64_t bits, uint64_t all)
 {
 	const uint64_t b0 = (uint32_t)bits, b1 = bits >> 32, a0 = (uint32_t)all, a1 = all >> 32;

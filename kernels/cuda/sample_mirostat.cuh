@@ -10,7 +10,7 @@
 static_assert((int)MIROSTAT_TOP <= (int)BINS && (int)MIROSTAT_TOP <= (int)THREADS,
 	      "a thread and a bin for each");
 
-/* How many tokens version 1 keeps of the n in f.ids, of which few remain there. */
+/* Return how many tokens version 1 keeps of the n in f.ids.  Leaves at most MIROSTAT_TOP of them there. */
 KERN_DEV int mirostat_top_of(struct shared *s, const struct source &f, int n, int32_t mu)
 {
 	auto key = [=](int i) { return key_of(logit(f, f.ids[i])); };
@@ -21,7 +21,7 @@ KERN_DEV int mirostat_top_of(struct shared *s, const struct source &f, int n, in
 			[](int) { return true; }, f.ids);
 	block_sync();
 	if (tid() < n) {
-		int at = 0; /* how many stand before it; ids ascend */
+		int at = 0; /* rank of this token: the number before it; ids ascend */
 		for (int o = 0; o < n; o++)
 			at += key(o) > key(tid()) || (key(o) == key(tid()) && o < tid());
 		s->lo[at] = (uint32_t)f32_mul_rn(below_max(f, f.ids[tid()]), MIROSTAT_PER_NAT);
@@ -33,7 +33,7 @@ KERN_DEV int mirostat_top_of(struct shared *s, const struct source &f, int n, in
 	return mirostat_top(tb, block_add_wide(s, step * step), f.n, mu);
 }
 
-/* best: the first of the largest. */
+/* Draw with mirostat and update *mu.  best: the first id with the largest logit. */
 KERN_DEV int draw_mirostat(struct shared *s, const struct row &r, const struct source &f, int best,
 			   int32_t *mu)
 {

@@ -1,5 +1,5 @@
-/* wgmma.cuh - the warpgroup's matrix product of Hopper (sm_90a), as ptx.cuh: once for the device and once for
- * the emulator.
+/* wgmma.cuh - Hopper's warpgroup matrix product (sm_90a), defined for the device and for the emulator as in
+ * ptx.cuh.
  *
  *     d[64][N] = a[64][16] b[16][N] (+ d)        N = 8, 16, ... 256; F16 or BF16 in, F32 out
  *
@@ -7,31 +7,31 @@
  * product is asynchronous:
  *
  *     registers and shared memory are written
- *     fence of the asynchronous proxy, barrier      where operands in shared memory were stored to
- *     wgmma_fence()                                 where d or a in registers were written
- *     wgmma_ss() ...                                several, also into the same d
- *     wgmma_commit()                                a group of them
- *     wgmma_wait<0>()                               all but the last N groups are done
+ *     fence of the asynchronous proxy, barrier      if operands in shared memory were written
+ *     wgmma_fence()                                 if d, or a in registers, was written
+ *     wgmma_ss() ...                                any number, also into the same d
+ *     wgmma_commit()                                closes a group of products
+ *     wgmma_wait<N>()                               until all but the last N groups are done
  *
- * Until its wait nothing may read or write d, nor write a's registers or the operands in shared memory.
+ * Before the wait, nothing may read or write d, nor write a's registers or the operands in shared memory.
  *
- * Registers, with g = lane / 4, t = lane % 4, of warp w in its warpgroup:
+ * Registers of warp w in its warpgroup, with g = lane / 4, t = lane % 4:
  *
- *     a0 (row 16 w + g, k 2t), a1 (row + 8), a2 (k + 8), a3 (row + 8, k + 8): pairs, as of mma.m16n8k16
- *     d[4 j .. 4 j + 3] (row 16 w + g, n 8 j + 2t and + 1), (row + 8, the same)
+ *     a0 (row 16 w + g, k 2t), a1 (row + 8), a2 (k + 8), a3 (row + 8, k + 8): pairs, as in mma.m16n8k16
+ *     d[4 j .. 4 j + 3] (row 16 w + g, n 8 j + 2t and + 1), (row + 8, same n)
  *
- * Operands in shared memory are named by a descriptor.  Rows of a are those of M, rows of b those of N; both
- * have 16 k.  "Along k" (plain): 8 rows of `width` bytes are an atom; the next 8 rows are `stride` bytes on.
- * "Along rows" (A_TRANS, B_TRANS): 8 k of `width` bytes (width / 2 rows each) are an atom.
+ * A descriptor describes an operand in shared memory.  Rows of a are those of M, rows of b those of N; both
+ * have 16 k.  "Along k" (plain): an atom is 8 rows of `width` bytes, and the next 8 rows are `stride` bytes
+ * further.  "Along rows" (A_TRANS, B_TRANS): an atom is 8 k of `width` bytes (width / 2 rows each).
  *
  *     swizzle         width   along k                           along rows
  *     WGMMA_PLAIN     16      8 k on: leading; 8 rows: stride   8 k on: leading; 8 rows: stride
  *     WGMMA_SWIZZLE_W W       8 rows: stride; leading unused    8 k on: stride; W / 2 rows: leading
  *
- * A swizzle exchanges the 16-byte pieces of 128 bytes: the address's bits 4.. are combined (xor) with
- * bits 7.., one bit of each for 32 bytes, two for 64, three for 128.  The pattern repeats every 256, 512,
- * 1024 bytes; where it does not begin at such an address, base_offset is (address of its beginning / 128)
- * % 8.  The k that follow within an atom are reached by a start address 32 bytes on. */
+ * A swizzle permutes the 16-byte pieces of 128 bytes: bits 4.. of the address are combined (xor) with bits
+ * 7..: one bit for a width of 32 bytes, two for 64, three for 128.  The pattern repeats every 256, 512 or
+ * 1024 bytes.  If it does not begin at such an address, base_offset is (address of its beginning / 128) % 8.
+ * A start address 32 bytes further reaches the next 16 k within an atom. */
 #ifndef QUERN_KERNELS_CUDA_WGMMA_CUH
 #define QUERN_KERNELS_CUDA_WGMMA_CUH
 
@@ -45,7 +45,7 @@ enum { WGMMA_PLAIN = 0, WGMMA_SWIZZLE_128 = 1, WGMMA_SWIZZLE_64 = 2, WGMMA_SWIZZ
 
 #else
 
-/* leading, stride: bytes, multiples of 16 below 256 KB; smem: aligned to 16. */
+/* Make a descriptor.  leading, stride: bytes, multiples of 16 below 256 KB; smem: aligned to 16. */
 KERN_DEV uint64_t wgmma_desc(const void *smem, int leading, int stride, int swizzle, int base_offset = 0)
 {
 	return (uint64_t)(smem_u32(smem) >> 4 & 0x3fff) | (uint64_t)(leading >> 4 & 0x3fff) << 16 |
@@ -63,13 +63,13 @@ KERN_DEV void wgmma_commit(void)
 	asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
 
-/* All but the last N committed groups are done. */
+/* Wait until all but the last N committed groups are done. */
 template <int N> KERN_DEV void wgmma_wait(void)
 {
 	asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(N) : "memory");
 }
 
-/* The registers of d, as the instruction and as the compiler names them: 4 more for every 8 of N. */
+/* Registers of d, as named by the instruction and by the compiler: 4 more for every 8 of N. */
 #define WGMMA_OUT(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_D8     "%0, %1, %2, %3"
 #define WGMMA_OUT8   WGMMA_OUT(0)
@@ -136,7 +136,7 @@ template <int N> KERN_DEV void wgmma_wait(void)
 #define WGMMA_D256   WGMMA_D248 ", %124, %125, %126, %127"
 #define WGMMA_OUT256 WGMMA_OUT248, WGMMA_OUT(124)
 
-/* The operands behind them. */
+/* Operand numbers after those of d. */
 #define WGMMA_SS(TYPE, N, o0, o1, o2, o3, o4, o5, o6, ...)                                                   \
 	asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #o2 ", 0;\n"                                       \
 		     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" WGMMA_D##N         \
@@ -189,7 +189,7 @@ template <int N> KERN_DEV void wgmma_wait(void)
 	X(248, 124, 125, 126, 127, 128, 129, 130, 131, 132)                                                  \
 	X(256, 128, 129, 130, 131, 132, 133, 134, 135, 136)
 
-/* add: + d; otherwise what stands in d is not read.  A_SIGN, B_SIGN: 1 or -1. */
+/* Compute d = a b, plus d if `add` is set; otherwise d's old value is not read.  A_SIGN, B_SIGN: 1 or -1. */
 template <bool BF16, int N, bool A_TRANS = false, bool B_TRANS = false, int A_SIGN = 1, int B_SIGN = 1>
 KERN_DEV void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, bool add)
 {

@@ -14,7 +14,7 @@ enum { MAGIC = 0x616b3438, VERSION = 5, HEADER = 256 };
 
 static const char *const dtypes[] = {[CONFIG_F32] = "F32", [CONFIG_F16] = "F16", [CONFIG_BF16] = "BF16"};
 
-/* ---- the tensors, in the file's order ---- */
+/* ---- tensors, in the file's order ---- */
 
 static struct tensor_plan_item *add(struct tensor_plan *p, const char *source_type, const char *type,
 				    const void *data, int64_t rows, int64_t columns, const char *name, ...)
@@ -100,7 +100,7 @@ void ak48_tensors_plan(struct tensor_plan *p, const struct weights *w, const str
 		p->items[i].source = p->items[i].name;
 }
 
-/* The group of all layers; smaller ones have whole rows. */
+/* Return the group size of the layers; a layer with fewer inputs has one group per row. */
 static int group_of(const struct weights *w)
 {
 	int group = 0;
@@ -124,7 +124,7 @@ static int cannot(const char *what, char *why, size_t why_n)
 	return err_why(why, why_n, -ENOTSUP, "%s, which an ak48 file cannot hold", what);
 }
 
-/* The file holds sizes only: the rest is Qwen3's. */
+/* Check the configuration: the file holds only sizes, everything else must be as in Qwen3. */
 static int check_config(const struct model_config *c, char *why, size_t why_n)
 {
 	char text[128];

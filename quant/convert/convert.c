@@ -1,7 +1,8 @@
 #include "quant/convert/convert.h"
 
 #include "base/file.h"
-#include "base/options.h"
+#include "base/option_table.h"
+#include "cli/models/cache.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
 #include "formats/gguf.h"
@@ -12,11 +13,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-static const struct opt convert_options[] = {
-	OPT("to", OPT_TEXT, "FORMAT", "of DST: safetensors, gguf or ak48"),
-	OPT("shard-size", OPT_SIZE, "SIZE", "safetensors: of a file at most, if no tensor is larger (5 GB)"),
-};
 
 static const struct usage usage = {
 	.name = "convert",
@@ -33,7 +29,7 @@ static const struct usage usage = {
 	.max_words = 2,
 };
 
-/* -ENOTSUP: src is no directory of safetensors. */
+/* Check that src is a directory of safetensors, or print an error. */
 static int check_directory(const char *src, enum writer_format to)
 {
 	if (file_is_dir(src) && !gguf_is(src))
@@ -48,7 +44,8 @@ static int check_directory(const char *src, enum writer_format to)
 
 static int run(const struct opts *o)
 {
-	const char *to = opts_text(o, "to", NULL), *src = o->words[0], *dst = o->words[1];
+	const char *to = opts_text(o, "to"), *dst = o->words[1];
+	char src[PATH_MAX], name[CACHED_NAME];
 	const int64_t shard = opts_has(o, "shard-size") ? opts_value(o, "shard-size")->n : WRITER_SHARD_BYTES;
 	enum writer_format format;
 	char why[1024];
@@ -59,6 +56,7 @@ static int run(const struct opts *o)
 		return term_usage(usage.name, "unknown --to %.40s: safetensors, gguf or ak48", to);
 	if (shard < 1)
 		return term_usage(usage.name, "--shard-size must be at least 1");
+	cache_find(o->words[0], src, name);
 	if (format != WRITER_SAFETENSORS && (rc = check_directory(src, format)) != COMMAND_GO_ON)
 		return rc;
 	interrupt_arm();
@@ -72,7 +70,7 @@ static int run(const struct opts *o)
 int cmd_convert(int argc, char **argv)
 {
 	struct opts o = {0};
-	opts_add(&o, convert_options, sizeof convert_options / sizeof *convert_options);
+	opts_add_program(&o, OPTION_CONVERT);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = run(&o);

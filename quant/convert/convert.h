@@ -1,4 +1,4 @@
-/* convert.h - `quern convert`: the same model in another format, value for value. */
+/* convert.h - `quern convert`: write a model in another format, value for value. */
 #ifndef QUERN_QUANT_CONVERT_CONVERT_H
 #define QUERN_QUANT_CONVERT_CONVERT_H
 

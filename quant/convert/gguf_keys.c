@@ -56,7 +56,8 @@ static void put_str(const struct keys *k, const char *name, const char *v)
 
 /* ---- RoPE ---- */
 
-/* Llama 3's scaling as factors: long waves are stretched, short ones kept, those between interpolated. */
+/* Return Llama 3's scaling as a wavelength factor: long waves are stretched, short ones kept, those between
+ * interpolated. */
 static float llama3_factor(const struct model_config *c, int i)
 {
 	const double pi = 3.14159265358979323846;
@@ -92,6 +93,8 @@ static int put_rope(const struct keys *k, const struct model_config *c, char *wh
 				c->yarn_mscale == 0 && c->yarn_mscale_all_dim == 0 && c->yarn_truncate;
 	put_f32(k, "rope.freq_base", c->rope_theta);
 	put_u32(k, "rope.dimension_count", c->rope_dim);
+	if (c->rope_local_theta != 0)
+		put_f32(k, "rope.freq_base_swa", c->rope_local_theta);
 	switch (c->rope) {
 	case ROPE_NONE:
 	case ROPE_LLAMA3:
@@ -129,7 +132,7 @@ static int put_rope(const struct keys *k, const struct model_config *c, char *wh
 
 /* ---- the configuration ---- */
 
-/* What of a mixture GGUF files of its architecture do not say; NULL: nothing. */
+/* Return a property of the mixture that GGUF files of its architecture cannot express; NULL: none. */
 static const char *not_of_mixtures(const struct model_config *c)
 {
 	const struct config_experts *x = &c->experts;
@@ -150,7 +153,7 @@ static const char *not_of_mixtures(const struct model_config *c)
 	return NULL;
 }
 
-/* What llama.cpp has in its code must be as the model has it. */
+/* Properties that llama.cpp hard-codes must be those of the model. */
 int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 {
 	const bool gemma = family_of(c->arch)->gemma;
@@ -180,14 +183,18 @@ int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 		    : 0;
 }
 
-/* Gemma's layers with a window follow from its architecture; another pattern needs a list. */
+/* Write the window.  Gemma's layers with a window follow from the architecture; another pattern needs a
+ * list. */
 static int put_window(const struct keys *k, const struct model_config *c, char *why, size_t why_n)
 {
 	const int every = c->arch == ARCH_GEMMA2 ? 2 : c->arch == ARCH_GEMMA3 ? 6 : 0;
 	bool usual = true, list[CONFIG_LAYERS_MAX];
 	char key[128];
-	if (!c->window)
+	if (!c->window) {
+		if (every)
+			put_u32(k, "attention.sliding_window", 0);
 		return 0;
+	}
 	for (int i = 0; i < c->n_layers; i++) {
 		list[i] = c->layer_window[i];
 		usual &= list[i] == (!every || (i + 1) % every != 0);
@@ -273,7 +280,7 @@ static void put_ids(struct writer *w, const struct model_config *c, const struct
 	int n_ends = 0;
 	if (bos >= 0 && bos < c->n_vocab)
 		writer_meta_u32(w, KEY("bos_token_id"), (uint32_t)bos);
-	/* The one that is added to a text has the first key, whatever else ends one. */
+	/* The token that is added to a text gets the first key, whatever other tokens end a text. */
 	if (pt->add_eos && pt->eos >= 0)
 		writer_meta_u32(w, ends[n_ends++], (uint32_t)pt->eos);
 	for (int i = 0; n_ends < 3 && i < c->n_eos; i++)
@@ -281,7 +288,7 @@ static void put_ids(struct writer *w, const struct model_config *c, const struct
 			writer_meta_u32(w, ends[n_ends++], c->eos[i]);
 	if (pt->model != TABLE_BYTE_BPE && pt->unk >= 0)
 		writer_meta_u32(w, KEY("unknown_token_id"), (uint32_t)pt->unk);
-	/* Without a key of the token, readers would add the one of the usual id. */
+	/* Without the token's key, readers would add the token with the usual id. */
 	writer_meta_bool(w, KEY("add_bos_token"), pt->add_bos && pt->bos >= 0);
 	writer_meta_bool(w, KEY("add_eos_token"), pt->add_eos && pt->eos >= 0);
 }
@@ -329,7 +336,7 @@ static void put_vocab(struct writer *w, const struct model_config *c, const stru
 	put_ids(w, c, pt);
 }
 
-/* A file of the directory as text; NULL: it is not there. */
+/* Read a file of the directory as text; NULL: it is missing. */
 static int read_text(const char *dir, const char *name, char **out, size_t *n, char *why, size_t why_n)
 {
 	char *path = file_join(dir, name);
@@ -339,7 +346,8 @@ static int read_text(const char *dir, const char *name, char **out, size_t *n, c
 	return rc;
 }
 
-/* chat_template.jinja, or what tokenizer_config.json has: a template, or a list of them by name. */
+/* Write the chat template: chat_template.jinja, or the template or list of templates in
+ * tokenizer_config.json. */
 static void put_template(struct writer *w, const char *jinja, const char *config)
 {
 	static const char key[] = "tokenizer.chat_template";

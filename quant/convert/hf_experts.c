@@ -60,7 +60,7 @@ void hf_experts_put(json_t *config, const struct model_config *c)
 
 /* ---- what config.json cannot hold ---- */
 
-/* The first of the properties in which a, the model's, differs from b; false: none. */
+/* Describe the first property in which the model's a differs from b; false: none. */
 static bool difference(const struct model_config *a, const struct model_config *b, char *out, size_t n)
 {
 	const struct config_experts *x = &a->experts, *y = &b->experts;

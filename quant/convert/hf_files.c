@@ -144,7 +144,7 @@ json_t *hf_config_tree(const struct model_config *c)
 	return o;
 }
 
-/* A file that the GGUF file holds. */
+/* Find a source file that is stored in the GGUF file. */
 static bool source_of(const struct gguf *g, const char *name, struct gguf_string *out)
 {
 	char key[96];
@@ -158,7 +158,7 @@ static bool same_number(const json_t *o, const char *key, double v)
 	return !json_is_number(found) || (float)json_number_value(found) == (float)v;
 }
 
-/* Whether a config.json says what the file's own keys do: they may have been edited since. */
+/* Return whether a stored config.json agrees with the GGUF file's keys, which may have been edited since. */
 static bool is_of(const json_t *o, const struct model_config *c)
 {
 	return same_number(o, "vocab_size", c->n_vocab) && same_number(o, "hidden_size", c->hidden) &&
@@ -181,8 +181,7 @@ static int write_source(struct writer *w, const struct gguf *g, const char *name
 int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
 		    size_t why_n)
 {
-	static const char predict[] =
-		"num_nextn_predict_layers"; /* left out of the file, if there were any */
+	static const char predict[] = "num_nextn_predict_layers"; /* such layers are not in the file */
 	struct gguf_string text;
 	json_t *old = NULL, *o;
 	int rc;
@@ -220,6 +219,8 @@ int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_co
 int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, size_t why_n)
 {
 	static const char *const names[] = {"config.json",
+					    "quantize_config.json",
+					    "quant_config.json",
 					    "generation_config.json",
 					    "tokenizer.json",
 					    "tokenizer.model",
@@ -235,7 +236,7 @@ int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, siz
 					    "LICENSE"};
 	bool copied;
 	int rc = 0;
-	for (size_t i = config ? 0 : 1; !rc && i < sizeof names / sizeof *names; i++)
+	for (size_t i = config ? 0 : 3; !rc && i < sizeof names / sizeof *names; i++)
 		rc = writer_copy(w, dir, names[i], &copied, why, why_n);
 	return rc;
 }

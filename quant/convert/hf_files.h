@@ -1,5 +1,5 @@
-/* hf_files.h - the files of a directory in Hugging Face's layout beside its tensors, made from a GGUF file or
- * from a configuration alone. */
+/* hf_files.h - write the files of a Hugging Face directory other than its tensors, from a GGUF file or from a
+ * configuration alone. */
 #ifndef QUERN_QUANT_CONVERT_HF_FILES_H
 #define QUERN_QUANT_CONVERT_HF_FILES_H
 
@@ -8,18 +8,19 @@
 
 struct gguf;
 
-/* config.json of a configuration.  The caller's, json_decref(). */
+/* Return config.json for a configuration; the caller's, json_decref(). */
 json_t *hf_config_tree(const struct model_config *c);
 
-/* config.json and generation_config.json: those that the file holds (quant/convert/gguf_keys.h), if they say
- * what its own keys do, or new ones.  -ENOTSUP: what of a mixture config.json cannot say, named. */
+/* Write config.json and generation_config.json: the ones stored in the GGUF file (quant/convert/gguf_keys.h)
+ * if they agree with its own keys, else new ones.  -ENOTSUP names a property of a mixture that config.json
+ * cannot express. */
 int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
 		    size_t why_n);
-/* The tokenizer's, likewise: tokenizer.json, or of SentencePiece's kinds tokenizer.model;
- * tokenizer_config.json. Nothing where the file has none. */
+/* Write the tokenizer's files, stored or new: tokenizer.json, or tokenizer.model for SentencePiece;
+ * tokenizer_config.json.  Nothing if the GGUF file has no tokenizer. */
 int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
 		   size_t why_n);
-/* Copies what another directory in this layout has beside its tensors; config.json with `config`. */
+/* Copy the files other than tensors from another directory in this layout; config.json only if `config`. */
 int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, size_t why_n);
 
 #endif

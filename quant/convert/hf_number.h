@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-/* A float by the shortest decimal that stands for it. */
+/* Return a float as the shortest decimal that reads back as the same float. */
 json_t *hf_number(double v);
 
 #endif

@@ -93,7 +93,7 @@ static int read_rows(const struct reader *r)
 	return rc;
 }
 
-/* Ids without a token. */
+/* Name ids without a token. */
 static void name_gaps(struct hf_vocab *v)
 {
 	for (size_t i = 0; i < v->table.n; i++) {
@@ -105,7 +105,7 @@ static void name_gaps(struct hf_vocab *v)
 	}
 }
 
-/* Merge i as "left right". */
+/* Return merge i as "left right". */
 static const char *merge_text(const struct reader *r, size_t i)
 {
 	const json_t *m = json_array_get(r->merges, i);
@@ -181,8 +181,9 @@ static int read_byte_level(const struct reader *r, const json_t *root)
 
 /* ---- scores of a BPE with byte fallback ---- */
 
-/* SentencePiece joins the neighbours that make the piece of the best score, tokenizer.json the pair of the
- * first merge: the same where a piece's merges are all of its parts, one behind the other. */
+/* Check that each split of a piece into two tokens is a merge.  SentencePiece joins the neighbours that make
+ * the piece with the best score, tokenizer.json the pair of the first merge.  Both agree if the merges of a
+ * piece are all of its splits and follow one another. */
 static int check_parts(const struct reader *r, const json_t *pairs, const char *text, size_t n)
 {
 	for (size_t at = 0; at < n;) {
@@ -205,7 +206,7 @@ static int check_parts(const struct reader *r, const json_t *pairs, const char *
 	return 0;
 }
 
-/* Of pieces that merges make: -1, -2, .. in the order of the merges. */
+/* Score the pieces that merges make: -1, -2, .. in the order of the merges. */
 static int score_merges(const struct reader *r, json_t *pairs, json_t *scores)
 {
 	char *last = NULL;
@@ -252,7 +253,7 @@ static int read_scores(const struct reader *r)
 	return rc;
 }
 
-/* Spaces become U+2581; one before the text. */
+/* Read a tokenizer that replaces spaces by U+2581 and may add one before the text. */
 static int read_metaspace(const struct reader *r, const json_t *root)
 {
 	struct piece_table *pt = &r->v->table;
@@ -281,7 +282,7 @@ static int read_metaspace(const struct reader *r, const json_t *root)
 	return read_scores(r);
 }
 
-/* ---- what is added to a text ---- */
+/* ---- tokens added to a text ---- */
 
 static void read_template(const struct reader *r, const json_t *post)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tokenizer.json, as the package tokenizers has it ---- */
+/* ---- tokenizer.json, in the format of the package tokenizers ---- */
 
 static bool is_added(const struct piece_row *r)
 {
@@ -137,7 +137,7 @@ static int write_json(struct writer *w, const struct piece_table *pt, char *why,
 	return rc;
 }
 
-/* ---- tokenizer.model: a message ModelProto of SentencePiece ---- */
+/* ---- tokenizer.model: SentencePiece's message ModelProto ---- */
 
 static void put_varint(struct buf *b, uint64_t v)
 {

@@ -28,7 +28,7 @@ static const struct pair parts[] = {
 };
 enum { N_ENDS = sizeof ends / sizeof *ends, N_PARTS = sizeof parts / sizeof *parts };
 
-/* Phi-3 and GLM-4 have the gate within the same tensor, under the name of the other one. */
+/* Return whether gate and up are one tensor named gate_up_proj (ffn_up in GGUF): Phi-3 and GLM-4. */
 static bool is_fused(const struct model_config *c)
 {
 	return c->arch == ARCH_PHI3 || c->arch == ARCH_GLM4;
@@ -56,7 +56,7 @@ static void fill(struct name *out, const struct pair *p, int layer, const char *
 
 static const char choice_suffix[] = ".e_score_correction_bias", choice_gguf[] = "exp_probs_b";
 
-/* What a layer of the mixture has beside its experts. */
+/* Find a tensor of a mixture's layer other than its experts. */
 static bool find_beside(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 			const char *suffix, struct name *out)
 {
@@ -86,7 +86,7 @@ static bool find_beside(const struct model_config *c, const char *text, size_t n
 	return false;
 }
 
-/* The number of an expert at text, as it is written: no sign, no leading zero.  Its digits; 0: none. */
+/* Parse an expert's number at text, without sign or leading zero.  Return the number of digits; 0: none. */
 static size_t expert_number(const char *text, size_t n, int *out)
 {
 	size_t digits = 0;
@@ -163,7 +163,7 @@ void name_expert(struct name *n, int expert)
 	n->expert = expert;
 }
 
-/* ---- layers that are left out ---- */
+/* ---- skipped layers ---- */
 
 bool name_is_of_predictor(const struct model_config *c, const char *name)
 {
@@ -182,9 +182,9 @@ bool name_is_of_predictor(const struct model_config *c, const char *name)
 	return false;
 }
 
-/* ---- any name ---- */
+/* ---- both formats ---- */
 
-/* text[0..n): without the layer before it and the suffix behind it. */
+/* Find the pair of names for text[0..n), which has neither the layer before it nor the suffix after it. */
 static bool find(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 		 const char *suffix, struct name *out)
 {

@@ -140,7 +140,7 @@ static void decode(enum real t, const void *in, size_t n, float *out)
 	}
 }
 
-/* How many values were stored: fewer than n where one is not exact. */
+/* Store n values; return how many: fewer than n if a value is not exact. */
 static size_t store(enum real t, const float *in, size_t n, void *out)
 {
 	if (t == REAL_F32) {
@@ -160,12 +160,13 @@ static size_t store(enum real t, const float *in, size_t n, void *out)
 	return n;
 }
 
-/* Adds without loss, so that the difference is the value again, its sign too; how many values could be. */
+/* Add `more` to the values, each only if subtracting it again gives the same value and sign.  Return how many
+ * were added. */
 static size_t add_exactly(float *x, size_t n, float more)
 {
 	for (size_t i = 0; i < n; i++) {
 		const float sum = x[i] + more;
-		/* Far smaller values vanish in the sum of doubles, too. */
+		/* Much smaller values vanish even in a sum of doubles. */
 		if ((double)sum != (double)x[i] + (double)more || sum - more != x[i] ||
 		    (x[i] == 0 && signbit(x[i])))
 			return i;
@@ -179,10 +180,10 @@ static size_t add_exactly(float *x, size_t n, float more)
 struct run {
 	struct writer *w;
 	const struct tensor_plan_item *t;
-	int64_t n_rows, columns; /* rows that are permuted: of a vector its values, of one column */
-	size_t from_row, to_row; /* bytes */
+	int64_t n_rows, columns; /* rows to permute; for a vector its values, as rows of one column */
+	size_t from_row, to_row; /* bytes of a row */
 	enum real from, to;
-	unsigned char *picked, *out; /* a piece in the order of the result, and as stored */
+	unsigned char *picked, *out; /* a chunk in the order of the result, and as stored */
 	float *values;
 	const char *doing;
 	int64_t started_us, drawn_us;
@@ -191,7 +192,7 @@ struct run {
 	size_t why_n;
 };
 
-/* The row of the source that becomes row r. */
+/* Return the source row that becomes this row. */
 static int64_t source_row(const struct run *r, int64_t row)
 {
 	if (!r->t->heads)
@@ -214,7 +215,7 @@ static int inexact(const struct run *r, float value, int64_t at)
 		       t->source, (double)value, at, t->source_type, t->type);
 }
 
-/* Encoders take finite values, of which an F16 scale can be made. */
+/* Count leading values that encoders accept: finite, and within the range of F16. */
 static size_t count_encodable(const float *x, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -223,7 +224,7 @@ static size_t count_encodable(const float *x, size_t n)
 	return n;
 }
 
-/* Rows row0 .. row0 + n - 1 as the result has them. */
+/* Convert rows row0 .. row0 + n - 1 to the result's type and order. */
 static int change(const struct run *r, int64_t row0, int64_t n, const void **out)
 {
 	const struct tensor_plan_item *t = r->t;
@@ -273,7 +274,7 @@ static int run_item(struct run *r)
 	r->columns = t->n_dims ? t->shape[t->n_dims - 1] : 1;
 	r->n_rows = w_rows;
 	r->from_row = r->from == REAL_NONE ? r->to_row : (size_t)r->columns * real_bytes(r->from);
-	if (t->n_dims == 1 && t->heads) { /* a bias: its values are permuted as rows are */
+	if (t->n_dims == 1 && t->heads) { /* a bias: its values are permuted like rows */
 		r->n_rows = r->columns;
 		r->columns = 1;
 		r->from_row = real_bytes(r->from);

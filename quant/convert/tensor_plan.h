@@ -1,5 +1,5 @@
-/* tensor_plan.h - which tensors a new model has, where the values of each come from, and how they change on
- * the way; then the streaming of all of them.  Of a tensor a few megabytes are in memory at a time. */
+/* tensor_plan.h - plan the tensors of a new model, the source of each tensor's values and how they change;
+ * then stream them.  Only a few megabytes of a tensor are in memory at a time. */
 #ifndef QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 #define QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 
@@ -9,60 +9,61 @@
 
 #include <stddef.h>
 
-/* Rows of floats to a stored type: n_values of them, as many rows as they make. */
+/* Encode whole rows of floats, n_values in all, to a stored type. */
 typedef void (*tensor_plan_encode)(const float *in, size_t n_values, void *out);
 
 struct tensor_plan_item {
-	char name[NAME_SIZE]; /* in the new model */
-	const char *type;     /* likewise, a static string */
+	char name[NAME_SIZE]; /* name in the new model */
+	const char *type;     /* type in the new model, a static string */
 	int n_dims;
 	int64_t shape[WRITER_DIMS_MAX];
 
 	const char *source; /* name in the old model, borrowed */
 	const char *source_type;
-	const void *data; /* rows one behind the other */
-	bool mapped;      /* ... in a file: pages that were read are given back */
-	int heads;        /* rows are permuted within so many heads; 0: as they are */
-	bool halves;      /* ... to halves, from neighbours; else the other way around */
-	float add;        /* to every value (Gemma's norms) */
-	tensor_plan_encode
-		encode; /* NULL: the type is that of the source, or floats that hold the same values */
-	/* Rows of one of `stack` matrices that are a tensor of three dimensions, the place-th: of a stack all
-	 * items are side by side, and the first has the tensor's name.  0: a tensor of its own. */
+	const void *data;          /* contiguous rows */
+	bool mapped;               /* data is in a mapped file: pages are released once they are read */
+	int heads;                 /* heads within which rows are permuted; 0: rows keep their order */
+	bool halves;               /* permute from neighbours to halves; else from halves to neighbours */
+	float add;                 /* added to every value (Gemma's norms) */
+	tensor_plan_encode encode; /* NULL: same type as the source, or floats that hold the same values */
+	/* Position `place` of `stack` matrices that form one tensor of three dimensions.  The items of a
+	 * stack follow one another, and the first has the tensor's name.  stack 0: a tensor of its own. */
 	int stack, place;
-	int slot; /* in the writer */
+	int slot; /* index in the writer */
 };
 
 struct tensor_plan {
 	struct tensor_plan_item *items; /* [n], owned */
 	size_t n, cap;
-	int n_left_out, left_out_from; /* tensors of layers that predict further tokens, the first of those */
+	int n_left_out, left_out_from; /* skipped tensors of layers that predict further tokens; the first
+				        * such layer */
 };
 
-/* A new item, zeroed, valid until the next call. */
+/* Add a zeroed item; the pointer is valid until the next call. */
 struct tensor_plan_item *tensor_plan_add(struct tensor_plan *p);
 void tensor_plan_fini(struct tensor_plan *p);
 
-/* An item that is the tensor as it is.  -ENOTSUP: its name is too long, or it has too many dimensions. */
+/* Add an item that copies the tensor.  -ENOTSUP: its name is too long, or it has too many dimensions. */
 int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why, size_t why_n);
-/* Rows of q and k of a model that rotates halves, where the GGUF file rotates neighbours: p is permuted, to
- * halves or from them.  Nothing for other parts and models.  -EINVAL: it has another number of rows. */
+/* Permute the rows of q or k if the model rotates halves and the GGUF file neighbours.  halves: to halves,
+ * else from them.  Other parts and models are left alone.  -EINVAL: wrong number of rows. */
 int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
 			bool halves, char *why, size_t why_n);
 
-/* Whether the model src is complete: the loader names what is missing, so that what is converted can be
- * loaded. -ENOENT, -EINVAL, ... with the reason. */
+/* Check that the model src is complete, so that the converted model can be loaded.  -ENOENT, -EINVAL, ...
+ * with the reason: the loader names what is missing. */
 int tensor_plan_check(const char *src, const struct model_config *c, char *why, size_t why_n);
-/* Counts a tensor of name_is_of_predictor(): a line says so when the tensors are declared. */
+/* Count a skipped tensor (name_is_of_predictor()); a log line reports the count when the tensors are
+ * declared. */
 void tensor_plan_leave_out(struct tensor_plan *p, const struct model_config *c);
-/* Declares all tensors. */
+/* Declare all tensors to the writer. */
 int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n);
-/* Writes all of them, with a progress bar; the caller has begun the writer.  -ERANGE: a value that the new
- * type does not hold exactly, named; -EINTR: interrupted (cli/terminal/term.h). */
+/* Write all tensors, with a progress bar, after writer_begin().  -ERANGE names a value that the new type does
+ * not hold exactly; -EINTR: interrupted (cli/terminal/term.h). */
 int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, char *why,
 		    size_t why_n);
 
-/* Whether values of this type are floats: "F32", "F16", "BF16". */
+/* Return whether the type is a float: "F32", "F16", "BF16". */
 bool tensor_plan_is_float(const char *type);
 
 #endif

@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
+#include "formats/gguf.h"
+#include "quant/convert/config_match.h"
 #include "quant/convert/gguf_keys.h"
 
 #include <math.h>
@@ -17,14 +19,16 @@ struct job {
 	struct model_config c;
 	struct safetensors *files;
 	struct tensor_plan plan;
+	struct tensor_plan made; /* tensors that are in no source file: RoPE factors */
 	struct writer *w;
-	float *factors[3]; /* owned: tensors that no file has */
-	bool quantized;    /* a linear layer, and not the embedding or the head alone */
+	float *factors[3]; /* owned; values of those tensors */
+	bool quantized;    /* some linear layer is quantized, not only the embedding or the head */
 	char *why;
 	size_t why_n;
 };
 
-/* Of old checkpoints: the inverse wave lengths, which follow from the configuration. */
+/* Return whether it is a tensor of old checkpoints with inverse frequencies, which follow from the
+ * configuration. */
 static bool is_unneeded(const char *name)
 {
 	const char *end = strrchr(name, '.');
@@ -66,7 +70,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	return tensor_plan_permute(p, c, name->part, false, j->why, j->why_n);
 }
 
-/* The same matrix of all experts, one behind the other. */
+/* Add a stack: the same matrix of all experts, in order. */
 static int add_stack(struct job *j, struct name name)
 {
 	const struct st_tensor *first = NULL;
@@ -99,7 +103,7 @@ static int add_tensor(struct job *j, const struct st_tensor *t)
 			       "tensor %s has no name in a GGUF file of this architecture", t->name);
 	if (name.part != NAME_EXPERT)
 		return add_item(j, t, &name);
-	return name.expert == 0 ? add_stack(j, name) : 0; /* the others come with the first */
+	return name.expert == 0 ? add_stack(j, name) : 0; /* the stack of expert 0 includes the others */
 }
 
 static int add_factors(struct job *j)
@@ -111,7 +115,7 @@ static int add_factors(struct job *j)
 			continue;
 		j->factors[i] = xcalloc((size_t)j->c.rope_dim, sizeof *j->factors[i]);
 		gguf_keys_factors(&j->c, names[i], j->factors[i]);
-		struct tensor_plan_item *p = tensor_plan_add(&j->plan);
+		struct tensor_plan_item *p = tensor_plan_add(&j->made);
 		snprintf(p->name, sizeof p->name, "%s", names[i]);
 		p->source = names[i];
 		p->type = p->source_type = "F32";
@@ -135,7 +139,7 @@ static int make_plan(struct job *j)
 	return rc ? rc : add_factors(j);
 }
 
-/* The directory's name, without what leads to it. */
+/* Get the last component of the directory's path. */
 static void model_name(const char *path, char *out, size_t n)
 {
 	size_t end = strlen(path);
@@ -161,7 +165,7 @@ static int put_keys(struct job *j)
 	return gguf_keys_vocab(j->w, &j->c, j->src, j->why, j->why_n);
 }
 
-/* The vectors and routers that F32 holds, by the types that they had. */
+/* Write the names of vectors and routers that are now F32, grouped by their original type. */
 static void put_widened(struct job *j)
 {
 	static const char *const types[] = {"F16", "BF16"}, *const keys[] = {GGUF_F16_KEY, GGUF_BF16_KEY};
@@ -183,6 +187,41 @@ static void put_widened(struct job *j)
 	}
 }
 
+/* Return whether every end token of the source is one of the result, which may have more. */
+static bool has_ends(const struct model_config *a, const struct model_config *b)
+{
+	for (int i = 0; b->n_eos && i < a->n_eos; i++) {
+		int j = 0;
+		while (j < b->n_eos && b->eos[j] != a->eos[i])
+			j++;
+		if (j == b->n_eos)
+			return false;
+	}
+	return true;
+}
+
+/* Check before the weights are written that the file's keys give the model's configuration back: this finds
+ * whatever GGUF cannot express. */
+static int check_keys(struct job *j)
+{
+	struct model_config back;
+	char *path;
+	int rc = writer_preview(j->w, &path, j->why, j->why_n);
+	if (rc)
+		return rc;
+	if (!(rc = gguf_config_load(path, &back, j->why, j->why_n))) {
+		rc = config_match(&j->c, &back, "a GGUF file", j->why, j->why_n);
+		if (!rc && !has_ends(&j->c, &back))
+			rc = err_why(
+				j->why, j->why_n, -ENOTSUP,
+				"the model has %d ends in eos_token_id, and a GGUF file has keys for three",
+				j->c.n_eos);
+		model_config_fini(&back);
+	}
+	free(path);
+	return rc;
+}
+
 static int run(struct job *j, const char *dst)
 {
 	int rc = gguf_keys_check(&j->c, j->why, j->why_n);
@@ -202,7 +241,13 @@ static int run(struct job *j, const char *dst)
 	if (!rc)
 		rc = tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
 	if (!rc)
+		rc = tensor_plan_declare(&j->made, j->w, j->why, j->why_n);
+	if (!rc)
 		rc = writer_begin(j->w, j->why, j->why_n);
+	if (!rc)
+		rc = tensor_plan_run(&j->made, j->w, dst, j->why, j->why_n);
+	if (!rc)
+		rc = check_keys(j);
 	if (!rc)
 		rc = tensor_plan_run(&j->plan, j->w, dst, j->why, j->why_n);
 	return rc;
@@ -221,6 +266,7 @@ int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, 
 		rc = writer_commit(&j.w, why, why_n);
 	writer_abort(&j.w);
 	tensor_plan_fini(&j.plan);
+	tensor_plan_fini(&j.made);
 	for (int i = 0; i < 3; i++)
 		free(j.factors[i]);
 	safetensors_close(j.files);

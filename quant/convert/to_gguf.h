@@ -1,4 +1,4 @@
-/* to_gguf.h - a model in Hugging Face's layout as a GGUF file. */
+/* to_gguf.h - write a model in Hugging Face layout as a GGUF file. */
 #ifndef QUERN_QUANT_CONVERT_TO_GGUF_H
 #define QUERN_QUANT_CONVERT_TO_GGUF_H
 
@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-/* The new type of a matrix of rows of so many values, and its encoder; *type NULL: it stays as it is. */
+/* Callback that chooses the new type and the encoder of a matrix with rows of `columns` values; *type NULL:
+ * the type stays. */
 struct gguf_choice {
 	void (*type)(void *ctx, const struct model_config *c, const struct name *n, int64_t columns,
 		     const char **type, tensor_plan_encode *encode);
@@ -14,7 +15,7 @@ struct gguf_choice {
 	int file_type; /* general.file_type */
 };
 
-/* choice NULL: every matrix keeps its type.  Vectors become F32, which holds their values. */
+/* Convert.  choice NULL: every matrix keeps its type.  Vectors become F32, which holds their values. */
 int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, char *why, size_t why_n);
 
 #endif

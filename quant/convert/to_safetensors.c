@@ -9,6 +9,7 @@
 #include "formats/model_file.h"
 #include "formats/safetensors.h"
 #include "quant/convert/ak48_tensors.h"
+#include "quant/convert/config_match.h"
 #include "quant/convert/gguf_keys.h"
 #include "quant/convert/hf_files.h"
 #include "quant/convert/tensor_plan.h"
@@ -36,11 +37,29 @@ static int plan_directory(struct job *j, const struct safetensors *files)
 	return rc;
 }
 
+/* Check that config.json gives the source's configuration back. */
+static int check_config(struct job *j)
+{
+	struct model_config back;
+	char *path;
+	int rc = writer_preview(j->w, &path, j->why, j->why_n);
+	if (rc)
+		return rc;
+	if (!(rc = hf_config_load(path, &back, j->why, j->why_n))) {
+		rc = config_match(&j->c, &back, "config.json", j->why, j->why_n);
+		model_config_fini(&back);
+	}
+	free(path);
+	return rc;
+}
+
 static int run_plan(struct job *j, const char *dst)
 {
 	int rc = tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
 	if (!rc)
 		rc = writer_begin(j->w, j->why, j->why_n);
+	if (!rc && j->c.n_layers) /* for a directory the file is copied */
+		rc = check_config(j);
 	return rc ? rc : tensor_plan_run(&j->plan, j->w, dst, j->why, j->why_n);
 }
 
@@ -61,7 +80,7 @@ static int from_directory(struct job *j, const char *dst)
 
 /* ---- a GGUF file ---- */
 
-/* The names in an array of strings. */
+/* Return the names in an array of strings, as a set. */
 static json_t *names_in(const struct gguf *g, const char *key)
 {
 	struct gguf_array a;
@@ -80,7 +99,7 @@ static bool is_factors(const char *name)
 	return strcmp(name, "rope_freqs.weight") == 0 || strncmp(name, "rope_factors_", 13) == 0;
 }
 
-/* The types that vectors and routers had before they became F32. */
+/* Original types of vectors and routers that are F32 in the GGUF file. */
 struct widened {
 	json_t *f16, *bf16; /* sets of names */
 };
@@ -120,7 +139,7 @@ static int add_item(struct job *j, const struct gguf_tensor *t, const struct nam
 	return tensor_plan_permute(p, &j->c, name->part, true, j->why, j->why_n);
 }
 
-/* A tensor for each expert. */
+/* Add a tensor for each expert. */
 static int add_experts(struct job *j, const struct gguf_tensor *t, struct name name, const struct widened *w)
 {
 	const int n = j->c.experts.n;

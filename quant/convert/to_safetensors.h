@@ -1,4 +1,4 @@
-/* to_safetensors.h - a model as a directory of safetensors, from a GGUF file, an ak48 file or another
+/* to_safetensors.h - write a model as a directory of safetensors, from a GGUF file, an ak48 file or another
  * directory. */
 #ifndef QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
 #define QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* shard: bytes of a file.  -ENOTSUP: a tensor of a type that safetensors do not have, named. */
+/* Convert.  shard: bytes of a file.  -ENOTSUP names a tensor with a type that safetensors lack. */
 int to_safetensors(const char *src, const char *dst, int64_t shard, char *why, size_t why_n);
 
 #endif

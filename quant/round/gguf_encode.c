@@ -9,10 +9,10 @@
 
 enum { BLOCK = 32, SUPER = 256, FINE = 16 };
 
-/* Scales below this stand for blocks of zeros. */
+/* A smaller scale means a block of zeros. */
 static const float least = 1e-15f;
 
-/* To the nearest integer, ties to even, of |x| < 2^22. */
+/* Round to the nearest integer, ties to even; |x| < 2^22. */
 static int near(float x)
 {
 	return (int)((x + 0x1.8p23f) - 0x1.8p23f);
@@ -38,7 +38,7 @@ static float get_f16(const uint8_t *in)
 
 /* ---- blocks of 32 with one scale ---- */
 
-/* The value that is largest without its sign, the first of those. */
+/* Return the value with the largest magnitude; the first one, if several have it. */
 static float largest(const float *x, int n)
 {
 	float size = 0, value = 0;
@@ -77,7 +77,7 @@ void gguf_encode_q4_0(const float *x, size_t n, void *out)
 
 /* ---- Q4_K ---- */
 
-/* 32 values on a grid of 16 codes from a minimum of at most 0. */
+/* A grid of 16 codes for 32 values, from a minimum of at most 0. */
 struct grid {
 	float scale, min;
 	uint8_t code[BLOCK];
@@ -101,8 +101,7 @@ static float grid_error(const float *x, const float *weight, const struct grid *
 	return error;
 }
 
-/* The scale and minimum of the least weighted squares for the codes that g has.  False: they are all alike.
- */
+/* Fit scale and minimum to g's codes by weighted least squares.  False: all codes are equal. */
 static bool grid_fit(const float *x, const float *weight, float sum_w, float sum_x, struct grid *g)
 {
 	float sum_l = 0, sum_l2 = 0, sum_xl = 0;
@@ -157,13 +156,14 @@ static void grid_search(const float *x, struct grid *best)
 		if (error < least_error) {
 			least_error = error;
 			*best = g;
-			lo = g.min; /* further grids begin there */
+			lo = g.min; /* the next grids start there */
 		}
 	}
 }
 
-/* Eight scales and eight minimums of 6 bits in 12 bytes: those of 0 to 3 in the low bits of bytes 0 to 7; of
- * 4 to 7 the low four bits in bytes 8 to 11, the high two on top of bytes 0 to 7. */
+/* Pack eight scales and eight minimums of 6 bits into 12 bytes.  0 to 3: the low bits of bytes 0 to 3
+ * (scales) and 4 to 7 (minimums).  4 to 7: the low four bits in bytes 8 to 11, the high two bits on top of
+ * bytes 0 to 7. */
 static void pack_scales(const int scale[8], const int min[8], uint8_t out[12])
 {
 	for (int j = 0; j < 4; j++) {
@@ -185,7 +185,8 @@ static void encode_q4_k(const float *x, uint8_t *out)
 	}
 	const float per_scale = top_scale > 0 ? 63 / top_scale : 0, per_min = top_min > 0 ? 63 / top_min : 0;
 	for (int j = 0; j < 8; j++) {
-		/* A byte of its own before the limit, as the reference's, where a fit has a scale below 0. */
+		/* The cast to a byte comes before the limit, as in the reference; it matters if a fit has a
+		 * negative scale. */
 		scale[j] = within(0, (uint8_t)near(per_scale * g[j].scale), 63);
 		min[j] = within(0, (uint8_t)near(per_min * -g[j].min), 63);
 	}
@@ -210,8 +211,8 @@ void gguf_encode_q4_k(const float *x, size_t n, void *out)
 
 /* ---- Q6_K ---- */
 
-/* 16 values by codes of -32 to 31: the scale, with the sign of the largest value.  Weights are the values'
- * squares. */
+/* Search codes from -32 to 31 for 16 values; return the scale, which has the sign of the largest value.
+ * Weights are the squares of the values. */
 static float scale_search(const float *x, int8_t *code)
 {
 	const float top = largest(x, FINE);
@@ -220,7 +221,7 @@ static float scale_search(const float *x, int8_t *code)
 	if (fabsf(top) < least)
 		return 0;
 	for (int i = 0; i < 19; i++) {
-		/* The whole range first, then from narrower grids to wider ones. */
+		/* First the whole range, then from narrower to wider grids. */
 		const int step = i == 0 ? 0 : i <= 9 ? i - 10 : i - 9;
 		const float per = step ? -(32 + 0.1f * (float)step) / top : -32 / top;
 		float sum_xl = 0, sum_l2 = 0;
@@ -241,7 +242,7 @@ static float scale_search(const float *x, int8_t *code)
 	return scale;
 }
 
-/* Codes of 6 bits, here 0 to 63: of 128 values, low four bits in 64 bytes and high two in 32. */
+/* Pack 128 codes of 6 bits (0 to 63): low four bits in 64 bytes, high two in 32. */
 static void pack_q6(const uint8_t *code, uint8_t *low, uint8_t *high)
 {
 	for (int i = 0; i < 32; i++) {

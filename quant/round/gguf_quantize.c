@@ -17,7 +17,7 @@ struct block_type {
 	int values;
 	tensor_plan_encode encode;
 	bool fine_head;
-	int file_type; /* llama.cpp's number of such files */
+	int file_type; /* llama.cpp's number for such files */
 };
 
 static const struct block_type types[] = {
@@ -40,7 +40,7 @@ static const struct block_type *type_of(const char *option)
 struct choosing {
 	const struct block_type *type;
 	const struct keep *keep;
-	int n_q8, n_plain; /* matrices with rows that are no whole blocks of the type, of 32 */
+	int n_q8, n_plain; /* matrices with rows that are not whole blocks of the type, and of 32 */
 };
 
 static void choose(void *ctx, const struct model_config *config, const struct name *n, int64_t columns,

@@ -23,11 +23,11 @@ enum { PIECE_VALUES = 1 << 20, CONFIG_BYTES = 16 << 20, WORD = 8 };
 
 enum type { INT8, FP8, INT4 };
 
-/* A linear layer that is quantized, and the tensors that it becomes. */
+/* A linear layer to be quantized, and the tensors that replace it. */
 struct module {
 	char name[NAME_SIZE];
 	const struct st_tensor *t;
-	int codes, scales, zeros; /* in the writer */
+	int codes, scales, zeros; /* indexes in the writer */
 };
 
 struct job {
@@ -38,18 +38,18 @@ struct job {
 	struct model_config c;
 	struct weights *weights;
 	struct safetensors *files;
-	struct tensor_plan plan; /* what stays */
+	struct tensor_plan plan; /* tensors that stay unchanged */
 	struct module *modules;
 	size_t n, cap;
 	json_t *linear, *kept; /* sets of names: linear layers; those that stay in floats */
 	int group;
 	struct writer *w;
-	int64_t done, total, started_us; /* bytes, of the bar */
+	int64_t done, total, started_us; /* bytes, for the progress bar */
 	char *why;
 	size_t why_n;
 };
 
-/* ---- which layers ---- */
+/* ---- choosing layers ---- */
 
 static bool is_router(const struct weights *w, const struct weights_linear *l)
 {
@@ -68,7 +68,7 @@ static void note_linear(void *ctx, const struct weights_linear *l, bool head)
 		json_object_set_new(j->linear, l->name, json_true());
 }
 
-/* Of a matrix W.weight: W, the caller's; NULL: another tensor. */
+/* Return the name W of a matrix W.weight, the caller's; NULL: another tensor. */
 static char *matrix_of(const struct st_tensor *t)
 {
 	static const char end[] = ".weight";
@@ -78,7 +78,7 @@ static char *matrix_of(const struct st_tensor *t)
 	return xasprintf("%.*s", (int)(n - strlen(end)), t->name);
 }
 
-/* The module of a tensor that is a linear layer's weight; NULL. */
+/* Return the module's name if the tensor is the weight of a linear layer, the caller's; else NULL. */
 static char *module_of(const struct job *j, const struct st_tensor *t)
 {
 	char *name = matrix_of(t);
@@ -88,7 +88,8 @@ static char *module_of(const struct job *j, const struct st_tensor *t)
 	return NULL;
 }
 
-/* A layer that predicts further tokens is copied as it is; other programs must know that it is in floats. */
+/* List a layer that predicts further tokens as kept: it is copied, and other programs must know that it is in
+ * floats. */
 static void keep_predictor(struct job *j, const struct st_tensor *t)
 {
 	char *name = name_is_of_predictor(&j->c, t->name) ? matrix_of(t) : NULL;
@@ -102,7 +103,7 @@ static bool is_kept(const struct job *j, const char *name, const struct st_tenso
 	return keep_of(j->keep, name, 0) || (j->type == INT4 && t->shape[0] % WORD);
 }
 
-/* The largest group that divides the inputs of all layers that are quantized; none: 0. */
+/* Return the largest group that divides the inputs of all layers to be quantized; 0: none does. */
 static int choose_group(const struct job *j)
 {
 	static const int groups[] = {128, 64, 32};
@@ -153,11 +154,12 @@ static int add_module(struct job *j, const struct st_tensor *t, const char *name
 	array_grow(j->modules, j->cap, j->n + 1);
 	j->modules[j->n++] = m;
 	j->total += (int64_t)t->bytes;
-	json_object_set_new(j->linear, name, json_false()); /* it has a tensor of its own */
+	json_object_set_new(j->linear, name, json_false()); /* false: the layer has a tensor of its own */
 	return 0;
 }
 
-/* Every linear layer is a tensor of its own, or fused with others under the name of the whole. */
+/* Refuse linear layers that are stored within a tensor of several.  A layer has its own tensor, or is fused
+ * with others under the name of the whole. */
 static int check_apart(const struct job *j)
 {
 	const char *name;
@@ -253,7 +255,7 @@ static size_t row_bytes(const struct st_tensor *t)
 	return (size_t)t->shape[1] * (t->dtype == ST_F32 ? 4 : 2);
 }
 
-/* Rows as floats, all finite and within F16. */
+/* Read rows as floats; all must be finite and within F16. */
 static int read_rows(struct job *j, const struct st_tensor *t, int64_t row0, int64_t n, float *out)
 {
 	const char *from = (const char *)t->data + (size_t)row0 * row_bytes(t);
@@ -309,7 +311,7 @@ static int run_8(struct job *j, const struct module *m)
 	return rc;
 }
 
-/* Words have codes of eight outputs side by side: a whole layer at a time. */
+/* Quantize a whole layer at a time: a word has the codes of eight outputs. */
 static int run_4(struct job *j, const struct module *m)
 {
 	const int64_t n = m->t->shape[0], k = m->t->shape[1], groups = k / j->group;

@@ -28,7 +28,7 @@ uint8_t round_e4m3(float x)
 	const float size = fabsf(x);
 	if (size >= 448)
 		return sign | 0x7e;
-	/* Below 2^-6 the steps are 2^-9 wide: the sum rounds to them. */
+	/* Below 2^-6 the steps are 2^-9 wide. */
 	if (size < 0x1p-6f)
 		return sign | (uint8_t)(rintf(size * 0x1p9f));
 	u &= 0x7fffffff;

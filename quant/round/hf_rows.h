@@ -1,14 +1,14 @@
-/* hf_rows.h - rows of floats by a code of 8 bits for each value and one scale. */
+/* hf_rows.h - encode rows of floats as an 8-bit code per value and one scale. */
 #ifndef QUERN_QUANT_ROUND_HF_ROWS_H
 #define QUERN_QUANT_ROUND_HF_ROWS_H
 
 #include <stdint.h>
 
-/* k values: a code is the value / scale, rounded to nearest, ties to even; the scale is the largest / 127, or
- * / 448.  Of a row of zeros it is 0. */
+/* Encode k values: code = value / scale, rounded to nearest, ties to even.  The scale is the largest absolute
+ * value / 127 (int8) or / 448 (fp8); 0 for a row of zeros. */
 void round_int8_row(const float *x, int k, int8_t *code, float *scale);
 void round_fp8_row(const float *x, int k, uint8_t *code, float *scale);
-/* The nearest E4M3, ties to even; beyond 448: 448, with the sign. */
+/* Return the nearest E4M3, ties to even; values beyond 448 become 448 with their sign. */
 uint8_t round_e4m3(float x);
 
 #endif

@@ -54,7 +54,7 @@ bool own_dir_is_empty(int fd, const char *but)
 	return n == 0;
 }
 
-/* Files, and directories with no further ones in them: a result that is a directory. */
+/* Remove files, and directories that contain only files (a result that is a directory). */
 static void remove_entries(int fd, const char *mark, bool directories)
 {
 	DIR *d = entries(fd);
@@ -82,7 +82,7 @@ void own_dir_empty(int fd, const char *mark)
 
 /* ---- the directory ---- */
 
-/* Whether the path still names the directory: the run that had it before may have removed it. */
+/* Return whether the path still names the directory: its previous owner may have removed it. */
 static bool is_at(int fd, const char *path)
 {
 	struct stat a, b;

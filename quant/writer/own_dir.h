@@ -1,29 +1,29 @@
-/* own_dir.h - a directory of this run beside its result: locked while the run uses it, and known by a file in
- * it, its mark, to be a run's.
+/* own_dir.h - a run's own directory next to its result: locked while the run uses it, and recognized by a
+ * mark, a file in it.
  *
- *     none, or empty             it is made, taken
+ *     missing, or empty          it is made and taken
  *     locked by another run      -EBUSY
- *     with the mark              a run that was killed left it: taken, emptied
- *     without                    -EEXIST: it is somebody else's
+ *     with the mark              left by a killed run: taken and emptied
+ *     without the mark           -EEXIST: not a run's
  *
- * The mark is made first and goes last, so that what a killed run leaves is always known. */
+ * The mark is created first and removed last, so that the directory of a killed run is always recognized. */
 #ifndef QUERN_QUANT_WRITER_OWN_DIR_H
 #define QUERN_QUANT_WRITER_OWN_DIR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Made if it is not there, and locked: *fd, -1 after an error, has the lock until it is closed.  dst: the
- * result, for the message of -EBUSY.  What is in it is left alone. */
+/* Make the directory if it is missing, and lock it.  *fd holds the lock until it is closed; -1 after an
+ * error.  dst: the result, for the message of -EBUSY.  The content is left alone. */
 int own_dir_lock(const char *path, const char *dst, int *fd, char *why, size_t why_n);
-/* The same, and empty but for the mark; -EEXIST: somebody else's. */
+/* Lock the directory, and empty it except for the mark; -EEXIST: not a run's. */
 int own_dir_take(const char *path, const char *dst, const char *mark, int *fd, char *why, size_t why_n);
 
-/* Without entries, but for those that begin with `but` (NULL: none is left out). */
+/* Return whether it has no entries other than those that begin with `but` (NULL: no exception). */
 bool own_dir_is_empty(int fd, const char *but);
-/* Removes files and directories of files; the mark last. */
+/* Remove files, and directories of files; the mark last. */
 void own_dir_empty(int fd, const char *mark);
-/* Emptied and removed; *fd is closed and -1.  Nothing where it is -1 already. */
+/* Empty and remove the directory; close *fd and set it to -1.  Does nothing if *fd is -1. */
 void own_dir_remove(const char *path, const char *mark, int *fd);
 
 #endif

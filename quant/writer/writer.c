@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* In the temporary directory until the result is whole: a directory without it is not ours to remove. */
+/* File that marks a temporary directory until the result is whole; a directory without it is never
+ * removed. */
 static const char mark[] = ".quern-partial";
 enum { COPY_BYTES = 1 << 20 };
 
@@ -157,7 +158,8 @@ int writer_begin(struct writer *w, char *why, size_t why_n)
 		if (o->fd < 0)
 			return sys_why(why, why_n, w->dst, "written");
 		rc = -posix_fallocate(o->fd, 0, (off_t)o->bytes);
-		if (rc == -EOPNOTSUPP || rc == -EINVAL) /* of a file system without, or an empty file */
+		if (rc == -EOPNOTSUPP || rc == -EINVAL) /* not supported by the file system, or an empty
+							 * file */
 			rc = ftruncate(o->fd, (off_t)o->bytes) ? -errno : 0;
 		if (rc)
 			err_why(why, why_n, rc, "%s needs %" PRId64 " bytes: %s", w->dst, writer_bytes(w),
@@ -181,6 +183,16 @@ static int write_at(int fd, const void *data, size_t n, uint64_t at)
 		at += (uint64_t)k;
 	}
 	return 0;
+}
+
+int writer_preview(struct writer *w, char **path, char *why, size_t why_n)
+{
+	int rc = 0;
+	assert(w->begun);
+	for (size_t i = 0; !rc && i < w->n_outs; i++)
+		rc = write_at(w->outs[i].fd, w->outs[i].head.p, w->outs[i].head.len, 0);
+	*path = rc ? NULL : w->form->single ? file_join(w->temp, w->outs[0].name) : xstrdup(w->temp);
+	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc)) : 0;
 }
 
 int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data, char *why,
@@ -237,21 +249,7 @@ int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *
 	return rc;
 }
 
-/* ---- the end ---- */
-
-static int sync_parent(const char *path)
-{
-	char *folder = xstrdup(path), *slash = strrchr(folder, '/');
-	if (slash)
-		slash[slash == folder] = '\0';
-	const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const int rc = fd < 0 ? -errno : fsync(fd) ? -errno : 0;
-	if (fd >= 0)
-		close(fd);
-	free(folder);
-	/* Some file systems cannot sync a folder; one that cannot be listed can still be written. */
-	return rc == -EINVAL || rc == -EACCES ? 0 : rc;
-}
+/* ---- finishing ---- */
 
 static int finish_out(struct writer_out *o)
 {
@@ -264,7 +262,7 @@ static int finish_out(struct writer_out *o)
 	return rc;
 }
 
-/* The temporary directory, or the file in it, gets the name of the result, which is not there. */
+/* Rename the temporary directory, or the file in it, to the result, which must not exist. */
 static int publish(struct writer *w)
 {
 	int rc;
@@ -274,7 +272,7 @@ static int publish(struct writer *w)
 			rc = renameat(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst);
 		return rc ? -errno : 0;
 	}
-	/* Synced before the mark goes: a run that is killed behind that has all but the name. */
+	/* Sync before removing the mark: a run that is killed afterwards lacks only the final name. */
 	if ((fsync(w->dir_fd) && errno != EINVAL) || unlinkat(w->dir_fd, mark, 0))
 		return -errno;
 	rc = renameat2(AT_FDCWD, w->temp, AT_FDCWD, w->dst, RENAME_NOREPLACE);
@@ -322,7 +320,7 @@ int writer_commit(struct writer **wp, char *why, size_t why_n)
 	*wp = NULL;
 	if (w->form->single)
 		own_dir_remove(w->temp, mark, &w->dir_fd);
-	rc = sync_parent(w->dst);
+	rc = file_sync_folder(w->dst);
 	if (rc)
 		err_why(why, why_n, rc, "%s is written, but not synced: %s", w->dst, strerror(-rc));
 	forget(w);

@@ -1,5 +1,5 @@
-/* GGUF files, version 3 (formats/gguf.h has the layout), and those of ak48, which have a header of their own
- * and tensors behind it. */
+/* writer_gguf.c - GGUF files, version 3 (layout: formats/gguf.h); and ak48 files, which have another header
+ * before the tensors. */
 #include "quant/writer/writer_impl.h"
 
 #include "base/alloc.h"

@@ -1,4 +1,4 @@
-/* writer_impl.h - what the files of the writer share. */
+/* writer_impl.h - declarations shared by the writer's files. */
 #ifndef QUERN_QUANT_WRITER_WRITER_IMPL_H
 #define QUERN_QUANT_WRITER_WRITER_IMPL_H
 
@@ -7,28 +7,28 @@
 
 struct writer_slot {
 	char *name;       /* owned */
-	const char *type; /* of the format's table */
+	const char *type; /* from the format's table */
 	uint32_t code;    /* GGUF: enum gguf_type */
 	int n_dims;
 	int64_t shape[WRITER_DIMS_MAX];
 	int64_t n_rows;
 	size_t row_bytes;
-	int file;     /* by writer_form.lay_out */
-	uint64_t at;  /* in it */
-	int64_t done; /* rows */
+	int file;     /* index in outs, set by writer_form.lay_out */
+	uint64_t at;  /* offset in that file */
+	int64_t done; /* rows written */
 };
 
 struct writer_out {
-	char *name; /* owned; in the temporary directory */
+	char *name; /* owned; file name in the temporary directory */
 	int fd;
 	uint64_t bytes;
-	struct buf head; /* its first bytes, written last */
+	struct buf head; /* first bytes of the file, written last */
 };
 
 struct writer {
 	const struct writer_form *form;
 	char *dst, *temp; /* owned */
-	int dir_fd;       /* of temp, locked; -1: none */
+	int dir_fd;       /* temp, locked; -1: none */
 	struct writer_slot *slots;
 	size_t n_slots, cap_slots;
 	struct writer_out *outs;
@@ -39,18 +39,18 @@ struct writer {
 	bool begun;
 };
 
-/* A format. */
+/* An output format. */
 struct writer_form {
 	const char *name;
 	bool single; /* DST is the file itself, not a directory */
-	/* The code of a type, and the values and bytes of a block.  False: the format does not have it. */
+	/* Find a type's code, and the values and bytes of its block.  False: the format lacks the type. */
 	bool (*type)(const char *name, const char **own, uint32_t *code, int *values, int *bytes);
-	/* Gives every slot its file and offset; makes the files with their heads. */
+	/* Give every slot its file and offset; make the files with their headers. */
 	int (*lay_out)(struct writer *w, char *why, size_t why_n);
 };
 extern const struct writer_form writer_safetensors, writer_gguf, writer_ak48;
 
-/* A new file of the result, of no bytes yet.  Its index. */
+/* Add a file to the result, empty so far.  Return its index. */
 int writer_out_new(struct writer *w, const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* Directories with safetensors: one file, or shards with an index. */
+/* writer_safetensors.c - directories with safetensors: one file, or shards with an index. */
 #include "quant/writer/writer_impl.h"
 
 #include "base/alloc.h"
@@ -39,7 +39,7 @@ static void put_entry(struct buf *b, const struct writer_slot *s, uint64_t at)
 	buf_printf(b, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", at, at + bytes_of(s));
 }
 
-/* The file of slots n0 .. n1 - 1: its header, and where they lie. */
+/* Lay out the file of slots n0 .. n1 - 1: its header, and the tensors' offsets. */
 static void lay_out_file(struct writer *w, struct writer_out *o, size_t n0, size_t n1)
 {
 	struct buf json = {0};
@@ -65,7 +65,7 @@ static void lay_out_file(struct writer *w, struct writer_out *o, size_t n0, size
 	}
 }
 
-/* How many files, and each slot's: a tensor that does not fit begins the next one. */
+/* Assign each slot a file; return the number of files.  A tensor that does not fit starts the next file. */
 static int split(struct writer *w)
 {
 	uint64_t in_file = 0;

@@ -1,6 +1,5 @@
-"""Fixtures of the tests that try to break the service.  They have two lengths: short in
-`make check`, long with `make chaos` (QUERN_CHAOS=long), which writes its figures to
-$QUERN_BUILD/chaos.txt."""
+"""Fixtures of the tests that try to break the service. The tests have two lengths: short in `make check`, long in `make
+chaos` (QUERN_CHAOS=long), which writes its figures to $QUERN_BUILD/chaos.txt."""
 
 import importlib.util
 import os
@@ -38,13 +37,13 @@ def _time_limit():
 
 @pytest.fixture
 def long():
-    """Whether the tests run at full length."""
+    """True if the tests run at full length."""
     return LONG
 
 
 @pytest.fixture
 def figures(request):
-    """figures("text"): printed, and saved by a long run."""
+    """figures("text"): print the text; a long run also saves it."""
     def note(text):
         line = f"{request.node.name}: {text}"
         print(line)
@@ -56,7 +55,7 @@ def figures(request):
 
 @pytest.fixture
 def dice(request):
-    """Random numbers with a printed seed, which QUERN_CHAOS_SEED repeats."""
+    """Random numbers from a printed seed, which QUERN_CHAOS_SEED sets again."""
     seed = int(os.environ.get("QUERN_CHAOS_SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"QUERN_CHAOS_SEED={seed}")
     return random.Random(seed)

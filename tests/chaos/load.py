@@ -11,7 +11,7 @@ GIVE_UP_S = 150
 
 
 def specs(n, tokens):
-    """n different jobs: (prompt, parameters).  Each has a seed, so that its tokens are known."""
+    """Make n different jobs: (prompt, parameters). Each has a seed, so that its tokens are known."""
     begin = ["Once upon a time", "A little dog", "The king said", "In the dark wood", "Tom and Anna", "One day, a bird"]
     return [(f"{begin[i % len(begin)]} {'and then ' * (i % 7)}{i}",
              dict(max_tokens=tokens // 2 + (i * 37) % tokens, seed=i, ignore_eos=True, temperature=0.0 if i % 3 == 0 else 1.0,
@@ -28,17 +28,17 @@ class Lost(Exception):
 
 
 class Load:
-    """Threads that run jobs by number, until stop() or until `count` were taken."""
+    """Threads that run jobs by number, until stop() or until `count` jobs were started."""
 
     def __init__(self, endpoint, jobs, threads=6, count=None, connect=JobClient):
         self.endpoint, self.jobs, self.connect = endpoint, jobs, connect
         self.lock = threading.Lock()
         self.next, self.count = 0, count
         self.ended, self.resubmitted = 0, 0
-        self.under_way = set()  # numbers of the jobs taken that have not ended
+        self.under_way = set()  # numbers of the jobs that were started and have not ended
         self.failures = []
         self.stopping = False
-        self.results = {}       # job number -> tokens, all of which must agree
+        self.results = {}       # job number -> tokens; all tokens of a job must be equal
         self.threads = [threading.Thread(target=self.work, args=(t,)) for t in range(threads)]
         for t in self.threads:
             t.start()
@@ -56,8 +56,8 @@ class Load:
             return set(self.under_way)
 
     def wait_ended(self, numbers):
-        """Until these jobs have ended.  A job that loses its workers three times in a row, without progress in between,
-        is not tried again: so the next loss waits for the jobs of the last one."""
+        """Wait until these jobs have ended. A job that loses its workers three times in a row without progress is not
+        retried, so the next loss must wait for the jobs of the previous loss."""
         eventually(lambda: not numbers & self.jobs_under_way() or self.failures, 200, "the jobs that lost their workers")
 
     def work(self, name):
@@ -82,7 +82,7 @@ class Load:
                 self.failures.append(f"job {number}: other tokens than before: {got} instead of {before}")
 
     def run_job(self, client, prompt, params, key):
-        """Submits the job until it is done.  A restarted controller has lost it; the key makes a second submit safe."""
+        """Submit the job until it is done. A restarted controller has lost it; the key makes a second submit safe."""
         end = time.monotonic() + GIVE_UP_S
         while time.monotonic() < end:
             job = client.submit(prompt, stream=False, key=key, on_disconnect="keep", **params)
@@ -93,8 +93,8 @@ class Load:
                     self.resubmitted += 1
                     break
                 except JobError as e:
-                    # A controller about to end, or without a worker yet.  A job that lost its workers
-                    # is never among these.
+                    # The controller is about to end, or has no worker yet. The error of a job that lost its workers
+                    # is not retried.
                     if e.code in ("E_INTERNAL", "E_NOT_READY") and "were lost" not in str(e):
                         time.sleep(0.1)
                         break
@@ -118,7 +118,7 @@ class Load:
 
 
 def undisturbed(endpoint, jobs):
-    """The tokens of the jobs without a disturbance: {number: tokens}."""
+    """Return the tokens of the jobs without a disturbance: {number: tokens}."""
     with JobClient(endpoint) as c:
         under_way = [c.submit(p, stream=False, **params) for p, params in jobs]
         return {i: tokens_of(j.done()) for i, j in enumerate(under_way)}

@@ -1,5 +1,5 @@
-"""Random SIGKILL, SIGSTOP and SIGCONT of workers and controller under load: every job ends, with
-exactly the tokens of an undisturbed run."""
+"""Random SIGKILL, SIGSTOP and SIGCONT of workers and controller under load: every job ends with exactly the tokens of
+an undisturbed run."""
 
 import os
 import signal
@@ -44,7 +44,8 @@ def strike(s, kind, dice):
 
 
 def ask(s, op):
-    """The reply; None: there is none now.  A new connection each time, since the controller may be a new one."""
+    """Return the reply; None: there is no reply now. Use a new connection each time, since the controller may be
+    new."""
     with s.client() as c:
         try:
             return c.recv(c.send({"op": op}), 2)
@@ -58,15 +59,15 @@ def ready(s):
 
 
 def all_serve(s, n, gone):
-    """Whether n workers serve, none of which is gone: the controller has noticed the loss."""
+    """Return true if n workers serve and none of them is gone, so that the controller has noticed the loss."""
     reply = ask(s, "workers")
     serving = {w["pid"] for w in reply["workers"] if w["state"] == "serving"} if reply else set()
     return len(serving) == n and not serving & gone
 
 
 def disturb(s, load, n, kinds, dice):
-    """n strikes; counts by kind, and the times until the service is ready.  Each waits until the last one is over: all
-    workers serve, and the jobs that were under way have ended."""
+    """Strike n times. Return counts by kind, and the times until the service is ready. Before each strike all workers
+    serve, and the jobs in flight at the previous strike have ended."""
     counts, took = Counter(), []
     n_workers = len(processes(s, "quern-worker"))
     for _ in range(n):

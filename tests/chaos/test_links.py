@@ -1,5 +1,5 @@
-"""Hosts as network namespaces: a controller and two workers on three hosts, with keys, and links
-that are cut during generation.  Needs root, ip(8) and a kernel that allows namespaces."""
+"""Hosts simulated by network namespaces: a controller and two workers on three hosts, with keys, and links that are cut
+during generation. Needs root, ip(8) and a kernel that allows namespaces."""
 
 import os
 import select
@@ -26,8 +26,8 @@ def ip(*words):
 
 
 class Hosts:
-    """Namespaces: host 0 in the middle, host i at the other end of a link of its own. On it, host 0 is
-    10.77.i.1 and host i 10.77.i.2."""
+    """Namespaces: host 0 is in the middle, and host i at the other end of its own link. On that link, host 0 is
+    10.77.i.1 and host i is 10.77.i.2."""
 
     def __init__(self, n):
         self.tag = uuid.uuid4().hex[:6]
@@ -76,7 +76,7 @@ def hosts():
 
 
 class Cluster:
-    """Controller on host 0, a worker on each other one; jobs over a path, which all hosts see."""
+    """A controller on host 0 and a worker on each other host. Jobs use a path that all hosts see."""
 
     def __init__(self, hosts):
         self.hosts, self.mark = hosts, uuid.uuid4().hex
@@ -103,7 +103,7 @@ class Cluster:
                                      stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
     def tend(self, stop):
-        """Restarts workers that have ended, as systemd would on each host."""
+        """Restart workers that have ended, as systemd would on each host."""
         while not stop.wait(0.2):
             for i, options in enumerate(self.worker_options, 1):
                 if self.processes[i].poll() is not None:
@@ -151,7 +151,7 @@ def cluster(hosts):
 
 
 def generate(cluster, jobs, at_once):
-    """Runs all jobs, several at once; returns their tokens."""
+    """Run all jobs, several at once; return their tokens."""
     with JobClient(cluster.jobs) as c:
         under_way = [c.submit(p, **params) for p, params in jobs[:at_once]]
         for j in under_way:
@@ -161,7 +161,7 @@ def generate(cluster, jobs, at_once):
 
 
 def during(cluster, jobs, known, disturb):
-    """Runs the jobs while disturb() runs, and compares their tokens."""
+    """Run the jobs while disturb() runs, and compare their tokens."""
     steps = generate(cluster, jobs, len(jobs))
     next(steps)
     disturb()
@@ -200,15 +200,15 @@ def test_a_slow_link(cluster, long):
 
 
 class SlowLink(threading.Thread):
-    """A link between the workers and the bus with a delay, which can be cut."""
+    """A link between the workers and the bus with a delay; the link can be cut."""
 
     def __init__(self, to, delay_s):
         super().__init__()
         self.to, self.delay_s, self.ended = to, delay_s, False
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
-        self.far = {}       # socket -> the one at the other end
-        self.under_way = [] # (when it arrives, socket, bytes); "": the end
+        self.far = {}       # socket -> socket at the other end
+        self.under_way = [] # (arrival time, socket, bytes); "": the end
         self.carried = 0
         self.cut_now = threading.Event()
 
@@ -259,8 +259,7 @@ class SlowLink(threading.Thread):
 
 
 def test_workers_at_the_end_of_a_slow_link(dice, long, figures):
-    """Plans and results are delayed, and lost now and then: the tokens are those of a fast link.  Needs no
-    namespaces."""
+    """Plans and results are delayed, and sometimes lost: the tokens are those of a fast link. Needs no namespaces."""
     mark, port = uuid.uuid4().hex, free_port()
     quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     link = SlowLink(port, 0)

@@ -1,5 +1,5 @@
-"""How fast a loss is detected and recovered (by the controller's log), and that no endpoint reports "ready" while
-no worker can serve."""
+"""Time to detect a loss and recover (by the controller's log), and a check that no endpoint reports "ready" while no
+worker can serve."""
 
 import http.client
 import random
@@ -21,7 +21,7 @@ from test_kills import processes, send
 
 
 def poll_ready(endpoint, timeout=0.3):
-    """`ready` of the job socket, by a new connection, since the controller may be a new one.  None: no reply."""
+    """Return `ready` of the job socket from a new connection, since the controller may be new. None: no reply."""
     with JobClient(endpoint) as c:
         try:
             return c.recv(c.send({"op": "ping"}), timeout)["ready"]
@@ -30,7 +30,7 @@ def poll_ready(endpoint, timeout=0.3):
 
 
 def until(condition, what, timeout=60):
-    """Seconds until condition() holds, polled every millisecond."""
+    """Return the seconds until condition() holds, polled every millisecond."""
     begin = time.monotonic()
     while not condition():
         if time.monotonic() - begin > timeout:
@@ -43,7 +43,7 @@ DAY_S = 86400
 
 
 def events(s, text):
-    """Lines of the controller's log with this text: [(second of the day, line)]."""
+    """Return the lines of the controller's log with this text: [(second of the day, line)]."""
     found = re.findall(rf"^\S+T(\d\d):(\d\d):(\d\d\.\d+)\S* (.*{text}.*)$", s.log(), re.M)
     return [(3600 * int(h) + 60 * int(m) + float(sec), line) for h, m, sec, line in found]
 
@@ -97,7 +97,7 @@ def test_a_killed_controller_serves_again_with_the_same_workers(start, long, fig
 
 
 class Watch(threading.Thread):
-    """Polls the readiness of the service in every way that there is.  samples: (sent at, answered at, way, ready)."""
+    """Poll the readiness of the service in every available way. samples: (time sent, time answered, way, ready)."""
 
     def __init__(self, s):
         super().__init__()
@@ -148,12 +148,12 @@ class Watch(threading.Thread):
         return [(how, is_ready) for sent, answered, how, is_ready in self.samples if begin <= sent and answered <= end]
 
     def all_report(self, value):
-        """Whether the last sample of each way has this value."""
+        """Return true if the last sample of each way has this value."""
         return len(self.samples) >= 3 and all(is_ready is value for _, _, _, is_ready in self.samples[-3:])
 
 
 class ByHand:
-    """A controller and workers started only by the test: dead and stopped ones stay so."""
+    """A controller and workers that only the test starts: dead and stopped workers stay so."""
 
     def __init__(self, n_workers, *options):
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
@@ -171,7 +171,7 @@ class ByHand:
         return spawn(argv, self.mark, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
     def fill(self, n):
-        """Starts workers until there are n; stopped ones continue."""
+        """Start workers until there are n; continue stopped workers."""
         for w in self.workers:
             send(w.pid, signal.SIGCONT)
         self.workers = [w for w in self.workers if w.poll() is None]

@@ -25,7 +25,7 @@ def workers(s):
 
 
 def kill_one(s, dice):
-    """Returns its pid; None: there was none."""
+    """Kill one and return its pid; None: there was none."""
     pids = workers(s)
     if not pids:
         return None
@@ -78,7 +78,7 @@ def test_scaling_while_workers_die(start, dice, long, figures):
     def between(load):
         nonlocal struck
         scale(s, dice.choice([2, 3, 4]))
-        load.wait_ended(struck)     # those of the last loss
+        load.wait_ended(struck)     # jobs of the last loss
         pid = kill_one(s, dice)
         time.sleep(dice.uniform(0, 1))
         eventually(lambda: pid not in [w["pid"] for w in s.workers() if w["state"] == "serving"], 60, "the loss of a worker")

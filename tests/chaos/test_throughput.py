@@ -2,7 +2,7 @@
 checked: other programs may use the machine, which affects tokens per second, but not tokens per second
 of the workers' processor time.
 
-To have the machine alone for a minute, where that does no harm (as root):
+To use the machine exclusively for a minute, if that does no harm (as root):
     QUERN_CHAOS=long chrt -r 1 build/venv/bin/python -m pytest -s tests/chaos/test_throughput.py"""
 
 import json
@@ -17,7 +17,7 @@ TOKENS = 32     # of each job
 
 
 def cpu_s(pids):
-    """Processor time that processes have used."""
+    """Return the processor time that the processes have used, in seconds."""
     total = 0
     for pid in pids:
         with open(f"/proc/{pid}/stat") as f:
@@ -32,7 +32,7 @@ def pin(pid, cores):
 
 
 class Rig:
-    """A service with a core per worker, as far as there are cores; controller and load share the last."""
+    """A service with one core per worker, as far as there are cores; controller and load share the last core."""
 
     def __init__(self, s):
         self.s = s
@@ -47,7 +47,7 @@ class Rig:
             pin(pid, self.last)
 
     def flood(self, at_once, warm_s, seconds):
-        """The figures of the tool, and the processor time used meanwhile."""
+        """Return the tool's figures, and the processor time used meanwhile."""
         assert FLOOD.exists(), f"{FLOOD} is not built; run: make tests"
         argv = [FLOOD, self.s.jobs, at_once, TOKENS, warm_s, seconds]
         with subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, text=True) as p:
@@ -85,8 +85,8 @@ def test_overload_is_refused_and_accepted_jobs_continue(start, long, figures):
 
 
 def test_two_replicas_do_twice_the_work_of_one(start, long, figures):
-    """A second replica must cost nothing per second of a worker's processor time: then two do twice the work
-    if each has its own cores."""
+    """A second replica must not lower the work per second of a worker's processor time: then two replicas with their
+    own cores do twice the work."""
     slots = 16
     turns, warm_s, seconds = (4, 0.5, 4) if long else (1, 0.3, 1)
     of = {}

@@ -1,4 +1,5 @@
-/* race_test.h - a kernel with a fault, beside the form without it: FAULT(name, blocks, "what is said"). */
+/* race_test.h - a kernel with a fault, and the same kernel without it: FAULT(name, blocks, "expected
+ * message"). */
 #ifndef QUERN_TESTS_CUDARACE_RACE_TEST_H
 #define QUERN_TESTS_CUDARACE_RACE_TEST_H
 
@@ -9,7 +10,7 @@
 
 enum { FLOATS = 4096, THREADS = 128, BLOCKS = 4, SMEM = 4096, SEEDS = 8 };
 
-/* One run for each of some seeds: a fault is found whatever the order, or in some order of these. */
+/* Run the kernel once per seed.  A fault is found in every order, or in the order of one of these seeds. */
 template <typename K> static void race_launch_kernel(K kernel, int blocks, bool mended)
 {
 	cudaStream_t s;
@@ -24,7 +25,8 @@ template <typename K> static void race_launch_kernel(K kernel, int blocks, bool 
 	}
 }
 
-/* Two tests: the kernel with its fault, which ends the process with a message, and without. */
+/* Define two tests: the kernel with its fault, which ends the process with the message, and without the
+ * fault. */
 #define FAULT(name, blocks, text)                                                                            \
 	Test(race, name, .exit_code = CUDASIM_EXPECTED)                                                      \
 	{                                                                                                    \

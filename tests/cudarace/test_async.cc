@@ -1,8 +1,8 @@
-/* mbarriers, bulk copies and proxy fences that are used wrongly end the process, and say what is wrong.
- * Each fault beside the form without it. */
+/* Wrong uses of mbarriers, bulk copies and proxy fences: each ends the process with a message.  Each fault is
+ * tested next to the same kernel without it. */
 #include "tests/cudarace/race_test.h"
 
-enum { STAGE = 64, STAGE_BYTES = STAGE * 4 }; /* floats */
+enum { STAGE = 64, STAGE_BYTES = STAGE * 4 }; /* STAGE: floats */
 
 static uint64_t *bars(void)
 {
@@ -63,7 +63,7 @@ static void an_mbarrier_of_none_kernel(float *, bool mended)
 }
 FAULT(an_mbarrier_of_none, 1, "with a count of 0")
 
-/* 128 arrive where 127 are awaited: the next phase is begun by the last of them. */
+/* 5 arrive where 4 are expected: the last arrival would begin the next phase. */
 static void arrivals_beyond_the_count_kernel(float *, bool mended)
 {
 	init(bars(), 4);
@@ -87,7 +87,8 @@ static void an_mbarrier_ends_under_a_wait_kernel(float *, bool mended)
 	if (threadIdx.x == 0)
 		mbar_inval(bars());
 }
-/* Seen as a race with the wait, or as a wait, or the wait finds nothing: as the order has it. */
+/* Depending on the order, this is detected as a race with the wait, as a waiting thread, or by the wait as no
+ * mbarrier. */
 FAULT(an_mbarrier_ends_under_a_wait, 1, "barrier")
 
 static void an_mbarrier_ends_under_a_copy_kernel(float *out, bool mended)
@@ -135,7 +136,7 @@ static void a_state_of_long_ago_kernel(float *, bool mended)
 }
 FAULT(a_state_of_long_ago, 1, "the state is of phase 0, now it is phase 2")
 
-/* One of two arrives: the other waits for ever, and that is said. */
+/* One of two arrivals is missing: the wait never ends, and the message says so. */
 static void a_phase_that_never_ends_kernel(float *, bool mended)
 {
 	init(bars(), 2);
@@ -145,7 +146,7 @@ static void a_phase_that_never_ends_kernel(float *, bool mended)
 }
 FAULT(a_phase_that_never_ends, 1, "threads wait for others that never come")
 
-/* ---- what an mbarrier orders ---- */
+/* ---- order by mbarriers ---- */
 
 static void hand_over(float *out, bool arrive_by_all, bool wait, uint32_t parity)
 {
@@ -167,14 +168,14 @@ static void a_read_without_the_wait_kernel(float *out, bool mended)
 }
 FAULT(a_read_without_the_wait, 1, "race at ")
 
-/* Parity 1 is that of the phase before the first, which is complete. */
+/* Parity 1 is that of the phase before the first phase, which is complete. */
 static void a_wait_for_the_wrong_parity_kernel(float *out, bool mended)
 {
 	hand_over(out, true, true, mended ? 0 : 1);
 }
 FAULT(a_wait_for_the_wrong_parity, 1, "race at ")
 
-/* An arrival speaks for its thread, not for its warp. */
+/* An arrival orders its thread, not its warp. */
 static void an_arrival_for_lanes_that_did_not_meet_kernel(float *out, bool mended)
 {
 	hand_over(out, mended, true, 0);
@@ -197,7 +198,7 @@ static void a_wait_by_one_lane_for_all_kernel(float *out, bool mended)
 }
 FAULT(a_wait_by_one_lane_for_all, 1, "race at ")
 
-/* What comes after the arrival is not handed over with it. */
+/* Writes after the arrival are not released by it. */
 static void a_write_after_the_arrival_kernel(float *out, bool mended)
 {
 	init(bars(), WARP);
@@ -242,7 +243,7 @@ static void a_bulk_copy_found_by_the_wrong_parity_kernel(float *out, bool mended
 }
 FAULT(a_bulk_copy_found_by_the_wrong_parity, 1, "race at ")
 
-/* The stage is filled again while a warp still reads it. */
+/* The stage is refilled while a warp still reads it. */
 static void a_stage_filled_before_all_have_read_kernel(float *out, bool mended)
 {
 	uint64_t *full = bars(), *empty = bars() + 2;
@@ -294,7 +295,7 @@ static void a_bulk_copy_for_no_wait_kernel(float *out, bool mended)
 }
 FAULT(a_bulk_copy_for_no_wait, 1, "the block ended: ")
 
-/* Fewer bytes than expected: the phase never ends. */
+/* Fewer bytes than expected arrive: the phase never ends. */
 static void bytes_that_never_come_kernel(float *out, bool mended)
 {
 	init(bars(), 1);
@@ -377,7 +378,7 @@ static void a_bulk_store_without_a_proxy_fence_kernel(float *out, bool mended)
 }
 FAULT(a_bulk_store_without_a_proxy_fence, 1, "no proxy fence before the async proxy comes, after a write by")
 
-/* The fence of the storing thread is not that of the writers; and one behind the barrier comes late. */
+/* A fence by the storing thread does not replace the writers' fences; after the barrier it is too late. */
 static void a_proxy_fence_by_another_thread_kernel(float *out, bool mended)
 {
 	if (threadIdx.x < STAGE)
@@ -404,7 +405,7 @@ static void a_proxy_fence_before_the_write_kernel(float *out, bool mended)
 }
 FAULT(a_proxy_fence_before_the_write, 1, "no proxy fence")
 
-/* Every writer fences, but one of them when the others have gone on. */
+/* Every writer fences, but one of them only after the barrier. */
 static void a_proxy_fence_behind_the_barrier_kernel(float *out, bool mended)
 {
 	if (threadIdx.x < STAGE)
@@ -474,7 +475,7 @@ static void a_block_that_ends_under_a_bulk_store_kernel(float *out, bool mended)
 		bulk_store(out, stage(0), STAGE_BYTES);
 		if (mended)
 			bulk_commit();
-		bulk_wait_read<0>(); /* waits for what was committed */
+		bulk_wait_read<0>(); /* waits only for committed groups */
 	}
 }
 FAULT(a_block_that_ends_under_a_bulk_store, 1,
@@ -520,7 +521,7 @@ static void a_bulk_copy_of_what_this_launch_wrote_kernel(float *out, bool mended
 }
 FAULT(a_bulk_copy_of_what_this_launch_wrote, 1, "no proxy fence")
 
-/* What one bulk copy brought, another takes away: one proxy, no fence. */
+/* One bulk copy loads the data that another stores: both use the same proxy, so no fence is needed. */
 static void a_copy_passed_on_before_its_wait_kernel(float *out, bool mended)
 {
 	init(bars(), 1);
@@ -534,7 +535,7 @@ static void a_copy_passed_on_before_its_wait_kernel(float *out, bool mended)
 }
 FAULT(a_copy_passed_on_before_its_wait, 1, "the copy there is not waited for")
 
-/* ---- neighbouring bytes are apart ---- */
+/* ---- adjacent bytes are separate ---- */
 
 static void bytes_of_two_threads_kernel(float *out, bool mended)
 {

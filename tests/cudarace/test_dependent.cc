@@ -1,7 +1,7 @@
-/* Launches that begin early: what they read before their wait, and what no wait before them covers. */
+/* Launches that begin early: reads before their wait, and writes that no earlier wait covers. */
 #include "tests/cudarace/race_test.h"
 
-enum { WEIGHTS = FLOATS / 2 }; /* from here on: no kernel writes them */
+enum { WEIGHTS = FLOATS / 2 }; /* no kernel writes from here on */
 
 static void produce_kernel(float *x)
 {
@@ -9,7 +9,7 @@ static void produce_kernel(float *x)
 	x[threadIdx.x] = 1;
 }
 
-/* Each thread reads x as its neighbour has it, and a weight, one of them before the wait. */
+/* Before the wait, each thread reads a weight (correct) or x (fault); after it, its neighbour's x. */
 static void consume_kernel(float *x, float *y, bool mended, bool all)
 {
 	float v = 0;
@@ -25,7 +25,7 @@ static void consume_kernel(float *x, float *y, bool mended, bool all)
 	y[threadIdx.x] = v + x[(threadIdx.x + 1) % THREADS];
 }
 
-/* Ends without a wait, and writes nothing. */
+/* Write nothing, and wait only if `waits` is set. */
 static void idle_kernel(float *x, bool waits)
 {
 	float v = x[WEIGHTS + threadIdx.x];
@@ -50,7 +50,7 @@ static void write_early_kernel(float *x, bool mended)
 		grid_dependency_wait();
 }
 
-/* Only warp 0 waits; warp 1 is not told. */
+/* Only warp 0 waits, which does not order warp 1. */
 static void wait_for_others_kernel(float *x, bool mended)
 {
 	if (warp_id() == 0 || mended)
@@ -140,7 +140,7 @@ Test(dependent, a_store_behind_the_wait)
 	store(true);
 }
 
-/* The third waits for the second, which has not waited for the first. */
+/* The third launch waits for the second, which has not waited for the first. */
 static void three(bool second_waits)
 {
 	struct chain c = chain_new();
@@ -161,7 +161,7 @@ Test(dependent, a_launch_between_that_waited)
 	three(true);
 }
 
-/* A copy, or a launch that is not early, stands behind all. */
+/* A copy, and a launch that is not early, come after all earlier work. */
 Test(dependent, a_full_order_between)
 {
 	struct chain c = chain_new();
@@ -173,7 +173,7 @@ Test(dependent, a_full_order_between)
 	cr_assert(cudaStreamSynchronize(c.s) == cudaSuccess);
 }
 
-/* A graph is behind what was there before; its early launches wait for each other as in a stream. */
+/* A graph comes after all earlier work; its early launches wait for each other as in a stream. */
 static void graph(bool mended)
 {
 	struct chain c = chain_new();

@@ -1,5 +1,5 @@
-/* The race detector: kernels whose accesses nothing orders end, those that are ordered run.  Each fault
- * beside the form without it. */
+/* The race detector: kernels with unordered accesses end the process, kernels with ordered accesses run.
+ * Each fault is tested next to the same kernel without it. */
 #include <criterion/criterion.h>
 #include <signal.h>
 
@@ -23,7 +23,7 @@ template <typename K> static void launch(K kernel, int blocks, bool mended)
 	cr_assert(cudaStreamSynchronize(s) == cudaSuccess);
 }
 
-/* Two tests: the kernel with its fault, which ends the process, and without. */
+/* Define two tests: the kernel with its fault, which ends the process, and without. */
 #define FAULT(name, blocks)                                                                                  \
 	Test(race, name, .signal = SIGABRT)                                                                  \
 	{                                                                                                    \
@@ -65,7 +65,7 @@ static void a_write_before_all_have_read_kernel(float *out, bool mended)
 }
 FAULT(a_write_before_all_have_read, 1)
 
-/* Lanes do not run in step. */
+/* Lanes do not run in lockstep. */
 static void a_shuffle_taken_for_a_sync_kernel(float *out, bool mended)
 {
 	float *x = shared_floats() + warp_id() * WARP;
@@ -77,7 +77,7 @@ static void a_shuffle_taken_for_a_sync_kernel(float *out, bool mended)
 }
 FAULT(a_shuffle_taken_for_a_sync, 1)
 
-/* Warps 0 and 1 meet; 2 and 3 are not told. */
+/* Warps 0 and 1 meet, which does not order warps 2 and 3. */
 static void a_barrier_of_others_kernel(float *out, bool mended)
 {
 	float *x = shared_floats();
@@ -91,7 +91,7 @@ static void a_barrier_of_others_kernel(float *out, bool mended)
 }
 FAULT(a_barrier_of_others, 1)
 
-/* What one warp tells a second, which tells a third, is ordered for the third. */
+/* Order is transitive: one warp is ordered before a second, which is ordered before a third. */
 static void order_passed_on_kernel(float *out, bool mended)
 {
 	float *x = shared_floats();
@@ -120,7 +120,7 @@ static void a_copy_read_before_its_wait_kernel(float *out, bool mended)
 }
 FAULT(a_copy_read_before_its_wait, 1)
 
-/* The wait is the copying thread's: for others there must be a barrier behind it. */
+/* The wait covers only the copying thread; other threads need a barrier after it. */
 static void a_copy_read_by_another_kernel(float *out, bool mended)
 {
 	float *x = shared_floats();
@@ -166,7 +166,7 @@ static void two_blocks_at_one_address_kernel(float *out, bool mended)
 }
 FAULT(two_blocks_at_one_address, BLOCKS)
 
-/* The last block to arrive adds what all wrote. */
+/* The last block to arrive adds the values that all blocks wrote. */
 static void add_last(float *out, bool fence, bool sync)
 {
 	int *flag = (int *)(void *)kern_smem(), *count = (int *)(void *)(out + FLOATS - 4);
@@ -198,7 +198,7 @@ static void an_arrival_before_the_others_have_written_kernel(float *out, bool me
 }
 FAULT(an_arrival_before_the_others_have_written, BLOCKS)
 
-/* Of different counters nothing follows. */
+/* Different counters give no order. */
 static void an_arrival_at_another_counter_kernel(float *out, bool mended)
 {
 	int *counts = (int *)(void *)(out + FLOATS - 64);
@@ -229,7 +229,7 @@ FAULT(a_plain_store_beside_atomics, 1)
 
 /* ---- mapped memory ---- */
 
-/* The device's address of mapped memory is watched as all of its memory is; the host's is not. */
+/* The detector watches device addresses of mapped memory like all device memory, but not host addresses. */
 static float *mapped, *mapped_dev;
 
 static void map_floats(void)
@@ -272,11 +272,11 @@ static void a_pointer_that_is_not_aligned_kernel(float *out, bool mended)
 }
 FAULT(a_pointer_that_is_not_aligned, 1)
 
-/* ---- what tensor cores read by themselves ---- */
+/* ---- operands that tensor cores read ---- */
 
 enum { AFTER_THE_WAIT, BEFORE_IT, WITHOUT_A_BARRIER, WITHOUT_A_BARRIER_BEFORE, WITHOUT_A_PROXY_FENCE };
 
-/* Stores of what stands there already: no value shows them. */
+/* Store the values that are there already, so that only the detector can find the fault. */
 static void tensor_reads(float *out, int when)
 {
 	uint32_t *x = (uint32_t *)(void *)kern_smem();
@@ -307,7 +307,7 @@ static void a_store_before_the_product_is_done_kernel(float *out, bool mended)
 }
 FAULT(a_store_before_the_product_is_done, 1)
 
-/* The wait is a warp's own: the others may be behind. */
+/* A wait covers only its warp: other warps may be later. */
 static void a_store_while_other_warps_wait_kernel(float *out, bool mended)
 {
 	tensor_reads(out, mended ? AFTER_THE_WAIT : WITHOUT_A_BARRIER);

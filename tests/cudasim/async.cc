@@ -8,23 +8,27 @@
 #include "tests/cudasim/mem.h"
 
 enum {
-	COUNT_MAX = (1 << 20) - 1, /* of arrivals, and of bytes in flight either way */
-	PIECES_MAX = 4,            /* of a copy, that land at different times */
-	UNIT = 16,                 /* of sizes and addresses */
+	COUNT_MAX = (1 << 20) - 1, /* most arrivals; most bytes in flight, in either sign */
+	PIECES_MAX = 4,            /* most pieces of a copy, which land at different times */
+	UNIT = 16,                 /* bytes: sizes and addresses are multiples */
 };
 
-/*   phase 0             phase 1                     the phase is complete when nothing is pending and tx is
- * 0; pending: count..0   pending: count..0           then pending is count again.  Waiting for parity p finds
- * the tx: expected less arrived                       phase complete where the present one has the other
- * parity. */
+/* An mbarrier:
+ *
+ *   phase 0                      phase 1
+ *   pending: count .. 0          pending: count .. 0
+ *   tx: expected - arrived       tx: expected - arrived
+ *
+ * A phase is complete when nothing is pending and tx is 0; pending is then set to count again.  A wait for
+ * parity p finds its phase complete if the current phase has the other parity. */
 struct mbar {
 	uint32_t count, pending;
 	int32_t tx;
 	uint32_t phase;
-	uint32_t seen;   /* the last phase that a wait found complete, and 1 */
-	uint32_t landed; /* the last phase that a bulk copy landed in, and 1 */
-	int copies;      /* bulk copies that name it and have not landed */
-	int waiting;     /* threads */
+	uint32_t seen;   /* 1 + the last phase that a wait found complete */
+	uint32_t landed; /* 1 + the last phase that a bulk copy landed in */
+	int copies;      /* pieces of bulk copies to this mbarrier that have not landed */
+	int waiting;     /* number of waiting threads */
 };
 
 enum state { ISSUED, READ, DONE };
@@ -35,22 +39,22 @@ struct bulk {
 	const unsigned char *src;
 	uint32_t bytes;
 	uint64_t *bar;
-	int thread, group;    /* of a store */
-	bool waited, read_ok; /* for all of it, for its reads */
+	int thread, group;    /* stores only */
+	bool waited, read_ok; /* a wait was made for all of it; for its reads */
 	struct piece {
 		uint32_t at, n;
 		state is;
-		std::vector<unsigned char> kept; /* read and not yet written */
+		std::vector<unsigned char> kept; /* read but not yet written */
 	} pieces[PIECES_MAX];
 	int n_pieces;
 };
 
-/* Of a block that is resident. */
+/* State of a resident block. */
 static struct slot {
 	std::map<uint64_t *, mbar> mbars;
-	std::vector<bulk> copies; /* under way, or not waited for */
-	int groups[1024];         /* committed, of each thread */
-	int open;                 /* pieces of copies */
+	std::vector<bulk> copies; /* in flight, or not waited for */
+	int groups[1024];         /* per thread: groups committed */
+	int open;                 /* pieces in flight */
 } slots[CUDASIM_RESIDENT_MAX], *a = slots;
 static std::vector<bulk> leaving; /* stores of blocks that have ended: read, not all written */
 int cudasim_async_open;
@@ -62,7 +66,7 @@ static ptrdiff_t offset(const void *p)
 
 /* ---- mbarriers ---- */
 
-/* What stands in the 8 bytes: a store over them shows. */
+/* Return the contents of the 8 bytes, which show whether a store overwrote them. */
 static uint64_t opaque(const mbar &m)
 {
 	uint64_t h = m.phase;
@@ -162,7 +166,7 @@ void cudasim_mbar_complete(uint64_t *bar, uint32_t bytes)
 	mbar_settle(bar, m);
 }
 
-/* A wait that finds its phase under way lets others run: so it comes back, or all threads wait. */
+/* A wait for an incomplete phase lets other threads run, so that it returns later, or all threads wait. */
 static bool mbar_wait(uint64_t *bar, mbar &m, bool complete)
 {
 	if (complete) {
@@ -378,7 +382,7 @@ void cudasim_async_block_end(void)
 	a->copies.clear();
 }
 
-/* What blocks stored is written by then, whether they waited or not. */
+/* Finish all stores of the launch, whether blocks waited for them or not. */
 void cudasim_async_launch_end(void)
 {
 	for (bulk &c : leaving)

@@ -1,7 +1,7 @@
-/* async.h - the host form of kernels/cuda/ptx_async.cuh: the same names, the same meaning.
+/* async.h - host implementation of kernels/cuda/ptx_async.cuh, with the same names and meaning.
  *
- * A copy's bytes land in pieces, each at a time that the seed decides between issue and completion; until
- * then the destination is poison.  What the PTX ISA leaves undefined ends the process. */
+ * The bytes of a copy land in pieces, each at a time that the seed picks between issue and completion.  Until
+ * then the destination is poison.  Use that the PTX ISA leaves undefined ends the process. */
 #ifndef QUERN_TESTS_CUDASIM_ASYNC_H
 #define QUERN_TESTS_CUDASIM_ASYNC_H
 
@@ -154,11 +154,11 @@ KERN_DEV void grid_dependency_wait(void)
 
 /* ---- for sim.cc ---- */
 
-void cudasim_async_block(int slot); /* a block begins in this slot of those that are resident */
-void cudasim_async_enter(int slot); /* one of its threads goes on */
+void cudasim_async_block(int slot); /* a block begins in this slot */
+void cudasim_async_enter(int slot); /* a thread of this slot's block continues */
 void cudasim_async_block_end(void); /* all threads of the block have left */
 void cudasim_async_launch_end(void);
-extern int cudasim_async_open; /* pieces under way */
-void cudasim_async_step(void); /* a little of what the block has under way happens */
+extern int cudasim_async_open; /* pieces in flight */
+void cudasim_async_step(void); /* lets some of the block's pieces land */
 
 #endif

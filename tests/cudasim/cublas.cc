@@ -1,5 +1,5 @@
-/* cublas.cc - cuBLAS's stand-in: products of emulated device memory, checked, and added in an order
- * that none of our kernels has (four chains, from the last input to the first). */
+/* cublas.cc - stand-in for cuBLAS: checks products of emulated device memory and adds them in an order that
+ * no kernel of quern uses (four chains, from the last input to the first). */
 #include <cublas_v2.h>
 
 #include "kernels/cuda/ptx.cuh"
@@ -11,7 +11,7 @@ enum { WS_LEAST = 4 << 20 };
 
 struct cublasContext {
 	cudaStream_t s;
-	bool has_ws; /* since the stream was set */
+	bool has_ws; /* set since the stream was set */
 	cublasMath_t mode;
 };
 
@@ -61,7 +61,7 @@ const char *cublasGetStatusString(cublasStatus_t s)
 
 /* ---- products ---- */
 
-/* Column-major, as all of cuBLAS: a [k][m] and b [k][n], c [m][n]. */
+/* A product.  Column-major, as in cuBLAS: a [k][m], b [k][n], c [m][n]. */
 struct product {
 	const uint16_t *a, *b;
 	void *c;
@@ -94,7 +94,7 @@ static void run(const product &p)
 			float *c32 = (float *)p.c + at;
 			uint16_t *c16 = (uint16_t *)p.c + at;
 			float v = p.alpha * dot(p, a, p.b + (size_t)j * (size_t)p.ldb);
-			if (p.beta != 0) /* else c may be anything, no number too */
+			if (p.beta != 0) /* otherwise c may hold anything, even NaN */
 				v += p.beta * (p.f32 ? *c32 : op_of(p, *c16));
 			if (p.f32)
 				*c32 = v;
@@ -105,7 +105,7 @@ static void run(const product &p)
 	delete[] a;
 }
 
-/* Columns of `rows` values each, ld apart. */
+/* Check a matrix of columns of `rows` values, ld apart. */
 static void check_matrix(const void *p, int rows, int columns, int ld, size_t each, const char *what)
 {
 	if (ld < rows)

@@ -1,7 +1,7 @@
-/* cublas_v2.h - the part of cuBLAS that quern uses, on the emulated device (cublas.cc): stands before
- * cuBLAS's own header when the .cu files are compiled for the host.  It finds out whether operands,
- * leading dimensions, streams and the workspace of our calls are right; of cuBLAS itself it shows that
- * sums may be added in another order, no more. */
+/* cublas_v2.h - the part of cuBLAS that quern uses, on the emulated device (cublas.cc).  It replaces cuBLAS's
+ * own header when the .cu files are compiled for the host.  It checks operands, leading dimensions, streams
+ * and the workspace of quern's calls.  Of cuBLAS's own behaviour it shows only that sums may be added in
+ * another order. */
 #ifndef QUERN_TESTS_CUDASIM_CUBLAS_V2_H
 #define QUERN_TESTS_CUDASIM_CUBLAS_V2_H
 

@@ -1,11 +1,10 @@
 /* cuda_runtime.h - the part of the CUDA runtime that quern uses, without a GPU.
  *
- * Stands before nvcc's header of the same name when the .cu files are compiled for the host with
- * -DQUERN_CUDASIM.  Work is queued per stream and done when the host waits for it, so that a host
- * that reads, or reuses a buffer, too early is caught.  Only what stands before a host function is
- * done without being waited for: by a thread, a short while later that the seed decides.  Device
- * memory lies in a range of its own, each piece before a guard page, and is closed to the host outside
- * of kernels and copies. */
+ * It replaces nvcc's header of the same name when the .cu files are compiled for the host with
+ * -DQUERN_CUDASIM.  Work is queued per stream and done only when the host waits for it, so that a host that
+ * reads or reuses a buffer too early is caught.  The exception is work before a host function: a thread does
+ * it a short while later, which the seed decides.  Device memory has an address range of its own.  Each
+ * allocation ends at a guard page, and is closed to the host outside of kernels and copies. */
 #ifndef QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
 #define QUERN_TESTS_CUDASIM_CUDA_RUNTIME_H
 
@@ -195,20 +194,20 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg);
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *status);
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void *all, size_t *n); /* all NULL: how many */
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, void *all, size_t *n); /* all NULL: sets *n only */
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-/* ---- what kernels see ---- */
+/* ---- built-in variables and functions of kernels ---- */
 
 struct cudasim_where {
 	uint3 tid, bid;
 	dim3 bdim, gdim;
 };
-extern const struct cudasim_where *cudasim_at; /* of the fibre that runs */
+extern const struct cudasim_where *cudasim_at; /* the running fibre's */
 
 #define threadIdx (cudasim_at->tid)
 #define blockIdx  (cudasim_at->bid)

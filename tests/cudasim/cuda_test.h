@@ -1,5 +1,5 @@
-/* cuda_test.h - tests of the CUDA table itself, which is linked into the program: the emulated one,
- * or the real one.  What every table must do is tested in tests/kernels. */
+/* cuda_test.h - tests of the CUDA table itself, linked into the program: the emulated table or the real one.
+ * tests/kernels tests the behaviour common to all tables. */
 #ifndef QUERN_TESTS_CUDASIM_CUDA_TEST_H
 #define QUERN_TESTS_CUDASIM_CUDA_TEST_H
 
@@ -8,7 +8,7 @@
 #ifdef QUERN_CUDASIM
 #include "tests/cudasim/cudasim.h"
 #else
-static inline void cudasim_seed(uint64_t seed) /* a real device has its own order */
+static inline void cudasim_seed(uint64_t seed) /* the order on a real device cannot be chosen */
 {
 	(void)seed;
 }
@@ -16,7 +16,7 @@ static inline void cudasim_seed(uint64_t seed) /* a real device has its own orde
 
 extern const struct kern_ops kern_cuda_ops;
 
-/* On the emulated device, unless QUERN_TEST_LONG=1: sweeps leave some values out. */
+/* Return whether sweeps should skip some values: on the emulated device, unless QUERN_TEST_LONG is set. */
 static inline bool ct_brief(void)
 {
 #ifdef QUERN_CUDASIM
@@ -46,7 +46,7 @@ static inline void ct_open(struct kt *t, bool bf16, struct kt_size z)
 	cr_assert(t->s != NULL);
 }
 
-/* A made-up layer of k inputs and one part of n1 outputs, or two of n1 and n2; AWQ in groups of 32. */
+/* Load a random layer of k inputs and one part of n1 outputs, or two of n1 and n2; AWQ in groups of 32. */
 static inline struct kern_linear *ct_layer(struct kt *t, enum kern_dtype type, int k, int n1, int n2)
 {
 	const int group = type == KERN_AWQ4 ? 32 : 0;
@@ -59,7 +59,7 @@ static inline struct kern_linear *ct_layer(struct kt *t, enum kern_dtype type, i
 	return w;
 }
 
-/* rope [context][dim / 2][2]: cos and sin of 0.1 a position. */
+/* Fill rope [context][dim / 2][2] with cos and sin of 0.1 per position. */
 static inline void ct_rope(float *rope, int context, int dim)
 {
 	for (int i = 0; i < context * dim; i += 2) {

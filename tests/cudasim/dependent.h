@@ -1,14 +1,15 @@
-/* dependent.h - launches that may begin before those before them in the stream are done (programmatic
- * dependent launch): the runtime's part, and what the detector of races makes of it.
+/* dependent.h - launches that may begin before earlier launches of the stream are done (programmatic
+ * dependent launch): the runtime's part, and the race detector's.
  *
  *     stream    first ............ done
  *     early            second  | wait .......... done          | griddep wait
  *     early                      third    | wait ........
  *
- * The emulator runs them one after another.  The detector knows which launches need not be done yet: for an
- * early launch all since the last one that was not, until its wait; and behind the wait those that its
- * predecessor has not waited for.  A read of what one of them wrote is an error, and so is any write to
- * device memory before the wait.  What none of them wrote (weights) may be read at once. */
+ * The emulator runs the launches one after another.  The detector knows which earlier launches may still be
+ * running.  For an early launch before its wait: all since the last launch that was not early.  After its
+ * wait: those that its predecessor has not waited for.  Reading data that one of them wrote is an error, and
+ * so is any write to device memory before the wait.  Memory that none of them wrote (weights) may be read at
+ * once. */
 #ifndef QUERN_TESTS_CUDASIM_DEPENDENT_H
 #define QUERN_TESTS_CUDASIM_DEPENDENT_H
 
@@ -33,7 +34,7 @@ typedef struct {
 	unsigned numAttrs;
 } cudaLaunchConfig_t;
 
-/* As cudasim_enqueue(), with the attribute or without. */
+/* Queue a launch as cudasim_enqueue() does; early: with the attribute. */
 void cudasim_enqueue_early(bool early, cudaStream_t s, const void *kernel, dim3 grid, dim3 block, size_t smem,
 			   std::function<void()> body);
 
@@ -51,11 +52,12 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (
 
 #ifdef CUDASIM_RACE
 
-/* Something begins on a stream, all of which stands behind what was there; NULL: on every stream. */
+/* Record work on a stream that is ordered after all earlier work of the stream; NULL: on every stream. */
 void race_stream_op(const void *stream);
-/* The next launch is of this stream. */
+/* Set the stream of the next launch. */
 void race_depends(const void *stream, bool early);
-/* A thread waits for the launches before; what the detector asks of accesses to device memory. */
+/* race_grid_wait: a thread waits for the earlier launches.  race_is_early, race_check_early: the detector's
+ * checks of accesses to device memory. */
 void race_grid_wait(void);
 bool race_is_early(void);
 void race_check_early(const void *p, uint32_t launch, int t, bool writes);

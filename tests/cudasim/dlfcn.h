@@ -1,6 +1,6 @@
-/* dlfcn.h - the libraries that the emulated machine has (library.cc).  Stands before the system's header when
- * the .cu files are compiled for the emulated device, so that a real library of this machine is never asked
- * to work on emulated memory. */
+/* dlfcn.h - the libraries of the emulated machine (library.cc).  It replaces the system's header when the .cu
+ * files are compiled for the emulated device, so that a real library of this machine never works on emulated
+ * memory. */
 #ifndef QUERN_TESTS_CUDASIM_DLFCN_H
 #define QUERN_TESTS_CUDASIM_DLFCN_H
 

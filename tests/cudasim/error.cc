@@ -1,4 +1,4 @@
-/* error.cc - the texts of CUDA's errors, and when the device fails as a whole. */
+/* error.cc - texts of CUDA's errors, and failures of the whole device. */
 #include "tests/cudasim/mem.h"
 
 #include <stdlib.h>
@@ -45,10 +45,10 @@ const char *cudaGetErrorString(cudaError_t e)
 	return "unknown error";
 }
 
-/* ---- fate ---- */
+/* ---- failures of the device ---- */
 
-/* What befalls the emulated device, where the environment says so: after it has called this many
- * host functions it is lost (QUERN_CUDASIM_LOST=N), as by a kernel that went astray, or hangs
+/* Return whether a failure that the environment sets has begun.  After this many calls of host functions, the
+ * emulated device is lost (QUERN_CUDASIM_LOST=N), as after a kernel's bad access, or hangs
  * (QUERN_CUDASIM_HUNG=N). */
 static bool comes(const char *name, long *at)
 {

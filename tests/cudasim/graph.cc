@@ -1,13 +1,13 @@
 /* graph.cc - streams captured into graphs.
  *
- * A graph is what was queued, in the order in which it was captured, with the arguments of that
- * time: replaying it is doing that again.  A stream that waits for an event of a captured stream
- * is captured too (a fork) and must have been waited for (the join) when the capture ends.  What
- * the real runtime refuses meanwhile is refused here, and the capture with it; of a capture that is a
- * thread's own, what that thread calls.
+ * A graph is the queued work in the order of its capture, with the arguments of that time; replaying does
+ * that work again.  A stream that waits for an event of a captured stream is captured too (a fork).  The
+ * origin must have waited for it (the join) when the capture ends.  Calls that the real runtime refuses
+ * during a capture are refused here and invalidate the capture; for a thread-local capture, only calls of
+ * that thread.
  *
- * An operation that waits for other ranks is done when the graph is launched: on a device it would hold up
- * what stands behind it on the stream, here the host, as such operations do without a graph. */
+ * An operation that waits for other ranks is done when the graph is launched.  On a device it would block
+ * later work of the stream; here it blocks the host, as such operations do without a graph. */
 #include "tests/cudasim/capture.h"
 
 #include <list>
@@ -19,7 +19,7 @@
 #include "tests/cudasim/dependent.h"
 #include "tests/cudasim/mem.h"
 
-/* What an instantiated graph takes of the device's memory, and each of its nodes. */
+/* Device memory that an instantiated graph takes, and that each of its nodes takes. */
 enum { EXEC_BYTES = 64 << 10, NODE_BYTES = 1 << 10 };
 
 using hold = std::lock_guard<std::recursive_mutex>;
@@ -29,14 +29,14 @@ struct node {
 	bool of_group; /* it waits for other ranks */
 };
 typedef std::vector<node> nodes;
-typedef std::map<cudaStream_t, size_t> seen; /* how many nodes of each stream come before a point */
+typedef std::map<cudaStream_t, size_t> seen; /* number of nodes of each stream before a point */
 
 struct cudasim_graph {
 	std::shared_ptr<nodes> work;
 };
 
 struct cudasim_exec {
-	std::shared_ptr<nodes> work; /* also of launches that are under way */
+	std::shared_ptr<nodes> work; /* also used by launches in flight */
 	uint64_t bytes;
 };
 
@@ -54,7 +54,7 @@ struct captured_event {
 	seen before;
 };
 
-static std::list<capture> captures; /* under way */
+static std::list<capture> captures; /* in flight */
 static std::map<cudaEvent_t, captured_event> events;
 
 static capture *capture_of(cudaStream_t s)
@@ -80,7 +80,7 @@ static void merge(seen *into, const seen &from)
 			(*into)[it.first] = it.second;
 }
 
-/* ---- what the runtime asks ---- */
+/* ---- called by the runtime ---- */
 
 bool cudasim_captured(cudaStream_t s)
 {
@@ -183,7 +183,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 	return cudaSuccess;
 }
 
-/* Does the origin come after all that the other streams were given? */
+/* Return whether the origin comes after all work of the other streams. */
 static bool joined(capture *c)
 {
 	seen &all = c->streams[c->origin];
@@ -257,7 +257,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s)
 	return cudasim_capture_forbids_on(s, "cudaGraphUpload");
 }
 
-/* Without the lock, which other ranks of this process need meanwhile. */
+/* Launch without the lock, which other ranks of this process need meanwhile. */
 static void launch_of_group(const nodes &work, cudaStream_t s)
 {
 	for (auto &n : work) {
@@ -281,11 +281,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 			return e;
 		cudasim_counts.graphs++;
 		work = exec->work;
+		cudasim_counts.graph_nodes += work->size();
 		for (auto &n : *work)
 			of_group = of_group || n.of_group;
 		if (!of_group)
 			cudasim_push(s, [work] {
-				race_stream_op(nullptr); /* a graph is behind what was, before what comes */
+				race_stream_op(nullptr); /* ordered with all other work */
 				for (auto &n : *work)
 					n.body();
 				race_stream_op(nullptr);

@@ -1,11 +1,14 @@
-/* library.cc - the libraries that the emulated machine has: cuBLAS (cublas.cc), NCCL (nccl.cc); and its
- * driver. */
+/* library.cc - the emulated machine's libraries (cuBLAS: cublas.cc, NCCL: nccl.cc), its driver, and the
+ * properties of its device. */
 #include <cublas_v2.h>
 #include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/cudasim/dlfcn.h"
 #include "tests/cudasim/mem.h"
+#include "tests/cudasim/sim.h"
 
 struct function {
 	const char *name;
@@ -13,8 +16,8 @@ struct function {
 };
 
 struct library {
-	const char *name, *prefix; /* prefix: of its functions */
-	bool there, broken;        /* of cuBLAS: no handle can be made */
+	const char *name, *prefix; /* prefix: of its functions' names */
+	bool there, broken;        /* broken: cuBLAS cannot make a handle */
 };
 
 static library libraries[] = {
@@ -61,6 +64,53 @@ cudaError_t cudaGetDeviceCount(int *n)
 	return cudaSuccess;
 }
 
+/* ---- the device ---- */
+
+/* Return how many blocks of a kernel fit on a multiprocessor, by shared memory and threads. */
+cudaError_t cudasim_func_blocks(int *n, int threads, size_t smem)
+{
+	const int by_threads = 2048 / threads, by_smem = (int)((228 << 10) / (smem + (1 << 10)));
+	*n = by_threads < by_smem ? by_threads : by_smem;
+	return cudaSuccess;
+}
+
+static int sms;
+
+void cudasim_sms(int n)
+{
+	sms = n;
+}
+
+int cudasim_sms_now(void)
+{
+	const char *v = sms ? nullptr : getenv("QUERN_CUDASIM_SMS");
+	if (!sms)
+		sms = v && atoi(v) > 0 ? atoi(v) : 6;
+	return sms;
+}
+
+cudaError_t cudaSetDevice(int i)
+{
+	return i ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
+{
+	if (i)
+		return cudaErrorInvalidDevice;
+	size_t free_now;
+	*p = {};
+	snprintf(p->name, sizeof p->name, "emulated GPU");
+	cudaMemGetInfo(&free_now, &p->totalGlobalMem);
+	p->sharedMemPerBlockOptin = 227 << 10;
+	p->multiProcessorCount = cudasim_sms_now();
+	p->major = 9;
+	p->l2CacheSize = 50 << 20;
+	return cudaSuccess;
+}
+
+/* ---- the functions of the libraries ---- */
+
 static cublasStatus_t no_handle(cublasHandle_t *h)
 {
 	*h = nullptr;
@@ -97,6 +147,10 @@ static const function functions[] = {
 	{"ncclCommAbort", (void *)ncclCommAbort},
 	{"ncclGetErrorString", (void *)ncclGetErrorString},
 	{"ncclAllGather", (void *)ncclAllGather},
+	{"ncclGroupStart", (void *)ncclGroupStart},
+	{"ncclGroupEnd", (void *)ncclGroupEnd},
+	{"ncclSend", (void *)ncclSend},
+	{"ncclRecv", (void *)ncclRecv},
 	{"ncclBroadcast", (void *)ncclBroadcast},
 };
 

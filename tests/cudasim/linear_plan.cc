@@ -19,6 +19,17 @@ int linear_slices(const struct kern_linear *w)
 	return w->segs[0].slices;
 }
 
+struct linear_plan linear_plan_of(const struct kern_linear *w, int n_rows)
+{
+	const struct lin_plan p = lin_plan_for(w->dev, &w->segs[0], n_rows);
+	return {p.kernel == LIN_TILE, p.cols, p.rows, p.warps, p.splits};
+}
+
+void linear_smem(struct kern_dev *d, int bytes)
+{
+	d->smem_max = bytes;
+}
+
 int linear_of_table(struct kern_dev *d, const void *table, int n, int k, struct kern_linear **out)
 {
 	char why[256];

@@ -1,4 +1,4 @@
-/* mem.h - between the emulator's files. */
+/* mem.h - functions that the emulator's files share. */
 #ifndef QUERN_TESTS_CUDASIM_MEM_H
 #define QUERN_TESTS_CUDASIM_MEM_H
 
@@ -11,43 +11,49 @@
 extern struct cudasim_counters cudasim_counts;
 extern bool cudasim_is_idle; /* nothing is computed or copied */
 
-std::recursive_mutex &cudasim_lock(void); /* of all that the emulator remembers */
-uint32_t cudasim_random(void);            /* of the seed, not of kernels; with the lock */
+std::recursive_mutex &cudasim_lock(void); /* guards all state of the emulator */
+uint32_t cudasim_random(void);            /* drawn from the seed, not for kernels; needs the lock */
 int cudasim_sms_now(void);
 
-/* error.cc, with the lock.  A lost device does nothing any more, and every query returns its error; of
- * one that hangs there is no further sign. */
+/* State of the device (error.cc); needs the lock.  A lost device does nothing and every query returns its
+ * error.  A hung device gives no sign at all. */
 bool cudasim_lost(void);
 bool cudasim_hung(void);
 
-/* What lies around a bad address, to stderr. */
+/* Describe the surroundings of a bad address on stderr. */
 void cudasim_mem_explain(const void *p);
 void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std::function<void()> &body);
-bool cudasim_is_device(const void *p); /* an address of device memory, given away or not */
-/* Poison of new memory, or zeros; of a large piece the ends only. */
+bool cudasim_is_device(const void *p); /* p is in the device's address range, allocated or not */
+/* Fill new memory with poison or zeros; of a large allocation only the ends. */
 void cudasim_fill(unsigned char *p, size_t bytes, int v);
-void cudasim_drain(void); /* all that is queued is done */
+void cudasim_drain(void); /* does all queued work */
 
-/* pinned.cc: pinned memory of the host; the host's address of such memory that is mapped. */
+/* pinned.cc: return whether p is pinned host memory; whether p is the host address of mapped memory. */
 bool cudasim_is_pinned(const void *p);
 bool cudasim_is_view(const void *p);
-/* The device's addresses for the pages of fd, so that the last bytes stand before a guard page. */
+/* Map the pages of fd at device addresses, so that the last bytes end at a guard page. */
 void *cudasim_piece_map(int fd, size_t bytes);
 void cudasim_piece_unmap(void *p);
-/* Ends the process unless the bytes lie in one piece of device memory. */
+/* Open the page of mapped memory that holds p until the running kernel has ended; false: p is in none. */
+bool cudasim_touch(const void *p);
+void cudasim_touched_close(void);
+/* End the process unless the bytes are within one allocation of device memory. */
 void cudasim_check_range(const void *p, size_t bytes, const char *what);
 
-/* For NCCL's stand-in.  An operation that other ranks have to come to is on the stream: from now on until
- * an event behind it was asked for and found done, or the group is over, whatever would make the host
- * wait for it ends the process, since nothing would then check whether the ranks still come. */
+/* For NCCL's stand-in: note on the stream an operation that other ranks must join.  From now on, a call that
+ * makes the host wait for this operation ends the process, because nothing would then check whether the ranks
+ * still arrive.  This ends when an event after the operation was queried and found done, or when the group
+ * has ended. */
 void cudasim_group_op(const void *group, cudaStream_t s);
 void cudasim_group_over(const void *group);
-/* True: the stream is captured, and body is kept, to be called by every launch of the graph, by the thread
- * that launches, without the lock. */
+/* Block work that is queued on the stream from now on until the group has ended. */
+void cudasim_group_stuck(const void *group, cudaStream_t s);
+/* If the stream is captured, keep body and return true.  Every launch of the graph calls body, in the
+ * launching thread, without the lock. */
 bool cudasim_group_capture(cudaStream_t s, std::function<void()> body);
-/* Ends the process if this thread captures a stream, which `what` does not allow. */
+/* End the process if this thread captures a stream, which `what` does not allow. */
 void cudasim_group_outside(const char *what);
-/* What the stand-in does itself: all that is queued, then the copy. */
+/* Do all queued work, then the stand-in's own copy. */
 void cudasim_group_copy(cudaStream_t s, void *dst, const void *src, size_t n, cudaMemcpyKind kind);
 cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed);
 

@@ -1,7 +1,7 @@
-/* nccl.h - the part of NCCL that quern uses, between processes of this host (nccl.cc): stands
- * before NCCL's own header when the .cu files are compiled for the emulated device.  It finds out
- * whether the order, the sizes and the streams of our calls are right, and whether a call of the driver
- * would wait for another rank (cudasim_group_op()); of NCCL itself it shows nothing. */
+/* nccl.h - the part of NCCL that quern uses, between processes of this host (nccl.cc).  It replaces NCCL's
+ * own header when the .cu files are compiled for the emulated device.  It checks the order, sizes and streams
+ * of quern's calls, and whether a driver call would wait for another rank (cudasim_group_op()).  It shows
+ * nothing of NCCL's own behaviour. */
 #ifndef QUERN_TESTS_CUDASIM_NCCL_H
 #define QUERN_TESTS_CUDASIM_NCCL_H
 
@@ -37,6 +37,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t r);
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
 			   cudaStream_t s);
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+		      cudaStream_t s);
+ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+		      cudaStream_t s);
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
 			   ncclComm_t comm, cudaStream_t s);
 

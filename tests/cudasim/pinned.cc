@@ -1,13 +1,13 @@
 /* pinned.cc - host memory that copies and kernels may use.
  *
- * Mapped memory has two addresses, as CUDA has it: the host's, and the device's, which is a piece of
- * device memory to everything here.  Both show the same pages, each before a guard page:
+ * As in CUDA, mapped memory has two addresses: the host's, and the device's, which counts as an allocation of
+ * device memory.  Both show the same pages, each range ending at a guard page:
  *
- *     host      | views ...  [   bytes]guard ...      open always
+ *     host      | views ...  [   bytes]guard ...      always open
  *     device    | arena ...  [   bytes]guard ...      open to kernels only
  *
- * On a GPU with unified addressing the two are equal.  Here they differ, so that a kernel that was given
- * the host's address is found by the detector of races, which watches the device's. */
+ * On a GPU with unified addressing the two are equal.  They differ here, so that the race detector, which
+ * watches device addresses, finds a kernel that was given the host address. */
 #include "tests/cudasim/sim.h"
 
 #include <map>
@@ -22,8 +22,8 @@ static const size_t views_bytes = (size_t)1 << 38, page = 4096;
 
 struct pinned_piece {
 	size_t bytes;
-	unsigned char *base; /* of a view's pages; NULL: not mapped */
-	size_t pages;        /* bytes of them */
+	unsigned char *base; /* start of a view's pages; NULL: not mapped */
+	size_t pages;        /* bytes of the pages */
 	void *dev;
 };
 
@@ -125,4 +125,40 @@ cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags)
 		return cudaErrorInvalidValue;
 	*dev = (unsigned char *)it->second.dev + ((unsigned char *)host - it->first);
 	return cudaSuccess;
+}
+
+/* ---- pages that kernels access ---- */
+
+enum { TOUCHED_MAX = 4096 };
+static unsigned char *touched[TOUCHED_MAX]; /* pages that are open for the running kernel */
+static int n_touched;
+
+/* Return whether the page belongs to this mapped memory. */
+static bool is_of(const pinned_piece &x, const unsigned char *first)
+{
+	if (!x.dev)
+		return false;
+	const unsigned char *base = (unsigned char *)x.dev - ((x.pages - x.bytes) & ~(size_t)63);
+	return first >= base && first < base + x.pages;
+}
+
+bool cudasim_touch(const void *p)
+{
+	unsigned char *first = (unsigned char *)((uintptr_t)p & ~(page - 1));
+	bool found = false;
+	for (auto it = pinned.begin(); it != pinned.end() && !found; ++it)
+		found = is_of(it->second, first);
+	if (!found)
+		return false;
+	if (n_touched == TOUCHED_MAX)
+		cudasim_touched_close();
+	touched[n_touched++] = first;
+	cudasim_counts.mapped_bytes += page;
+	return !mprotect(first, page, PROT_READ | PROT_WRITE);
+}
+
+void cudasim_touched_close(void)
+{
+	while (n_touched)
+		mprotect(touched[--n_touched], page, PROT_NONE);
 }

@@ -35,7 +35,7 @@ static uint64_t f64_bits(double x)
 	return u;
 }
 
-/* x to the nearest value with this many bits of mantissa, ties to even; least: the format's smallest
+/* Round x to the nearest value with this many bits of mantissa, ties to even.  least: the format's smallest
  * exponent. */
 static double round_to(double x, int bits, int least)
 {
@@ -43,7 +43,7 @@ static double round_to(double x, int bits, int least)
 		return x;
 	uint64_t u = f64_bits(x);
 	const int e = (int)(u >> 52 & 2047) - 1023, drop = 52 - bits;
-	if (e < least) /* a denormal of the format */
+	if (e < least) /* denormal in the format */
 		return ldexp(nearbyint(ldexp(x, bits - least)), least - bits);
 	u += ((uint64_t)1 << (drop - 1)) - 1 + (u >> drop & 1);
 	u &= ~(((uint64_t)1 << drop) - 1);
@@ -69,7 +69,7 @@ uint16_t cudasim_bf16_of(double x)
 {
 	if (x != x)
 		return 0x7fff;
-	const float v = (float)round_to(x, 7, -126); /* beyond the largest: infinity, as it should */
+	const float v = (float)round_to(x, 7, -126); /* too large: infinity */
 	return (uint16_t)((uint32_t)f32_bits(v) >> 16);
 }
 
@@ -83,7 +83,7 @@ double cudasim_fma_odd(double a, double b, double c)
 	memcpy(&u, &s, 8);
 	if (err == 0 || u & 1)
 		return s;
-	/* toward the error's side, which is odd */
+	/* toward the error's side, which makes it odd */
 	u += (err > 0) == (s > 0) ? 1 : (uint64_t)-1;
 	double odd;
 	memcpy(&odd, &u, 8);
@@ -143,19 +143,19 @@ uint32_t cudasim_exchange(uint32_t *p, uint32_t (*become)(uint32_t was, uint32_t
 	return was;
 }
 
-/* ---- how tensor cores add ---- */
+/* ---- summation of tensor cores ---- */
 
-/* NVIDIA does not document it; analyses of the devices found (Fasi et al., Numerical behavior of NVIDIA
- * tensor cores, 2021, and later work for Hopper): products are exact; a few of them, with the accumulator,
- * are aligned to the largest exponent among them and cut off there, a few bits behind the F32 mantissa; their
- * sum is cut off, not rounded, to F32.
+/* NVIDIA does not document how tensor cores add.  Analyses of the devices (Fasi et al., Numerical behavior of
+ * NVIDIA tensor cores, 2021, and later work for Hopper) found this: products are exact.  A few of them, with
+ * the accumulator, are aligned to the largest exponent among them and cut off a few bits after the F32
+ * mantissa.  Their sum is cut off, not rounded, to F32.
  *
- *            products together   bits kept behind the 24
+ *            products together   bits kept after the 24
  *     Volta          4                    0
  *     Ampere         8                    1
  *     Hopper        16                    2
  *
- * What is infinite or not a number, and what is all below 2^-100, is added as the host adds it. */
+ * Infinite values, NaN, and sums of values that are all below 2^-100 are added as the host adds them. */
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
@@ -185,7 +185,7 @@ static int way_now(void)
 	return way;
 }
 
-/* Sums that are rounded at each step, k by k. */
+/* Add k by k, rounding at each step. */
 WIDEST static void tile_rounded(float *d, int ldd, const float *a, int rows, const float *b)
 {
 	v8f bk[16];
@@ -199,9 +199,9 @@ WIDEST static void tile_rounded(float *d, int ldd, const float *a, int rows, con
 	}
 }
 
-/* Exponents as they stand in an F32; least: 2^-100. */
+/* Exponents in place, as in an F32; least: 2^-100. */
 static const int mantissa = 23, infinite = 255 << mantissa;
-static const uint32_t bias2 = 254; /* twice that of the exponent */
+static const uint32_t bias2 = 254; /* twice the exponent's bias */
 static const v8i least = v8i{} + (27 << mantissa);
 
 template <int GROUP, int EXTRA>
@@ -233,7 +233,7 @@ WIDEST static void tile_truncated(float *d, int ldd, const float *a, int rows, c
 			const v8u sign = n & 0x80000000u;
 			const v8i size = (v8i)(sign ? 0 - n : n); /* below 2^31: at most 17 terms of 2^26 */
 			v8f f = __builtin_convertvector(size, v8f);
-			f = (v8f)((v8i)f + (__builtin_convertvector(f, v8i) > size)); /* toward zero */
+			f = (v8f)((v8i)f + (__builtin_convertvector(f, v8i) > size)); /* round toward zero */
 			f = (v8f)((v8u)(f * down) | sign);
 			sum = odd ? plain : f;
 		}

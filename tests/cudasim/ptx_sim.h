@@ -1,11 +1,11 @@
-/* ptx_sim.h - the host form of kernels/cuda/ptx.cuh: the same names, the same meaning. */
+/* ptx_sim.h - host implementation of kernels/cuda/ptx.cuh, with the same names and meaning. */
 #ifndef QUERN_TESTS_CUDASIM_PTX_SIM_H
 #define QUERN_TESTS_CUDASIM_PTX_SIM_H
 
 #include "tests/cudasim/race.h"
 #include "tests/cudasim/sim.h"
 
-bool cuda_carve_out(const void *kernel); /* the table's */
+bool cuda_carve_out(const void *kernel); /* defined by the table */
 
 #define KERN_DEV [[maybe_unused]] static inline
 
@@ -164,10 +164,10 @@ KERN_DEV float f32_of_bf16(uint16_t h)
 	return f32_from_bits((int)((uint32_t)h << 16));
 }
 
-/* x to a format of this many mantissa bits, to nearest, ties to even; x may carry a sticky bit. */
+/* Round x to nearest, ties to even, in the given format; x may carry a sticky bit. */
 uint16_t cudasim_f16_of(double x);
 uint16_t cudasim_bf16_of(double x);
-/* a b + c with the last bit set where it is inexact: rounds right in any narrower format. */
+/* Return a b + c with the last bit set if inexact; rounding it to a narrower format is then correct. */
 double cudasim_fma_odd(double a, double b, double c);
 
 KERN_DEV uint16_t f16_of_f32(float f)
@@ -435,7 +435,7 @@ KERN_DEV uint32_t atomic_exch(uint32_t *p, uint32_t v)
 		p, [](uint32_t, uint32_t n) { return n; }, v);
 }
 
-/* The device's own bit counts. */
+/* The device's bit-count functions. */
 KERN_DEV int __popc(uint32_t x)
 {
 	return __builtin_popcount(x);

@@ -39,7 +39,7 @@ void race_report(const char *what, const void *p, const touch &a)
 
 /* ---- shared memory ---- */
 
-/* Whether an access of an earlier block lies there: it counts as none. */
+/* Return whether an access belongs to an earlier block and so does not count. */
 static inline bool is_old(const touch &a)
 {
 	return a.when != r->serial;
@@ -182,7 +182,8 @@ void race_fence(void)
 	}
 }
 
-/* What thread t knows to be behind a fence: of its own, and of threads whose fence is before its atomic. */
+/* Return the accesses that thread t knows to be before a fence: its own, and those of threads whose fence is
+ * before t's atomic. */
 static release released_by(int t)
 {
 	release out;
@@ -217,7 +218,7 @@ void race_atomic(const void *p, size_t n)
 	any_access(p, n, true, true);
 }
 
-/* ---- what the emulator tells ---- */
+/* ---- events from the emulator ---- */
 
 void race_launch(void)
 {
@@ -276,9 +277,9 @@ void race_warp_sync(int warp)
 		race_meet(warp);
 }
 
-/* ---- what the compiler calls ---- */
+/* ---- functions that the compiler calls ---- */
 
-/* A pointer to a type of n bytes that is not aligned to it is an error on the device. */
+/* Check an access through a pointer to a type of n bytes: it must be aligned, as on the device. */
 static void aligned_access(const void *p, size_t n, bool writes)
 {
 	if (cudasim_thread() < 0)
@@ -338,7 +339,7 @@ void __tsan_vptr_read(void **)
 {
 }
 
-/* Host code of the table. */
+/* Atomics of the table's host code. */
 int __tsan_atomic32_load(const volatile int *p, int)
 {
 	return __atomic_load_n(p, __ATOMIC_SEQ_CST);

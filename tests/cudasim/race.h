@@ -1,28 +1,29 @@
-/* race.h - accesses that nothing orders: what the emulator tells the detector (race.cc).
+/* race.h - detector of unordered accesses: the emulator's calls to race.cc.
  *
- * A kernel compiled with -fsanitize=thread calls a function at every access, which race.cc provides in place
- * of the sanitizer's library.  Two accesses to the same bytes, one of which writes, must be ordered by what
- * the CUDA memory model offers:
+ * A kernel compiled with -fsanitize=thread calls a function at every access; race.cc defines it instead of
+ * the sanitizer's library.  Two accesses to the same bytes, one of which writes, must be ordered by a means
+ * of the CUDA memory model:
  *
  *   lanes of a warp      __syncwarp() or a barrier; a shuffle, ldmatrix or mma orders nothing
- *   warps of a block     a barrier that both come to; an mbarrier: the arrival of one thread, a wait that
- * found its phase complete by another blocks of a launch   a fence after the write, then an atomic; the same
- * atomic's address, read and written by the other block
+ *   warps of a block     a barrier that both reach; an mbarrier: one thread arrives, another waits and finds
+ *                        the phase complete
+ *   blocks of a launch   a fence after the write, then an atomic; the other block reads and writes the
+ *                        atomic's address
  *
- * Bulk copies and wgmma's operands in shared memory go by the async proxy.  What a thread wrote as usual is
- * theirs only after that thread's fence.proxy.async, and then one of the orders above; so is an mbarrier that
- * was just initialized.  What a bulk copy brings is there for threads that waited for the mbarrier's phase,
- * and until then nothing else may touch it; what a bulk store or wgmma reads may be written again after the
- * wait of the thread that issued it.  A thread that only read before a bulk copy overwrites needs no proxy
- * fence.
+ * Bulk copies and wgmma's operands in shared memory use the async proxy.  A thread's ordinary writes reach
+ * them only after that thread's fence.proxy.async, followed by one of the orders above.  This holds for a
+ * newly initialized mbarrier too.  Data that a bulk copy loads is visible to threads that waited for the
+ * mbarrier's phase; until then nothing else may touch it.  The source of a bulk store or wgmma may be written
+ * again after the wait of the thread that issued it.  A thread that only read before a bulk copy overwrites
+ * needs no proxy fence.
  *
- * Each warp has a vector clock (Lamport 1978, Mattern 1989) that barriers join; each thread counts its own
- * releases, since an mbarrier orders threads, not warps.  What a launch writes is
- * remembered for that launch.  Reads of shared memory are remembered, two per byte; of device memory they
- * are not: blocks run in any order, so a write after a read is a read after a write for another seed.
- * A race ends the process with the kernel, block and threads, as any other fault that the emulator finds.
+ * Each warp has a vector clock (Lamport 1978, Mattern 1989) that barriers join.  Each thread counts its own
+ * releases, since an mbarrier orders threads, not warps.  Writes are remembered for the launch.  Reads of
+ * shared memory are remembered, two per byte.  Reads of device memory are not: blocks run in any order, so a
+ * write after a read is a read after a write for another seed.  A race ends the process like any other fault
+ * that the emulator finds, naming the kernel, block and threads.
  *
- * Without CUDASIM_RACE all of this is nothing. */
+ * Without CUDASIM_RACE all these functions are empty. */
 #ifndef QUERN_TESTS_CUDASIM_RACE_H
 #define QUERN_TESTS_CUDASIM_RACE_H
 
@@ -34,24 +35,24 @@ enum { RACE_SHARED = 1, RACE_GLOBAL = 2 }; /* spaces of a proxy fence */
 #ifdef CUDASIM_RACE
 
 void race_launch(void);
-/* A block begins in this slot of those that are resident; one of a slot's threads goes on. */
+/* A block begins in a slot of the resident blocks; a thread of a slot's block continues. */
 void race_block(int slot, uint64_t block, int n_threads, unsigned char *smem, size_t bytes);
 void race_enter(int slot);
-/* All of these threads came to a barrier. */
+/* All of these threads reached a barrier. */
 void race_barrier(const int *threads, int n);
 void race_warp_sync(int warp);
 
-/* By the thread that runs now. */
+/* Accesses by the running thread. */
 void race_read(const void *p, size_t n);
 void race_write(const void *p, size_t n);
 void race_atomic(const void *p, size_t n);
 void race_fence(void);
-/* An asynchronous copy into shared memory: begun; and waited for, by the thread that began it. */
+/* An asynchronous copy into shared memory began; the thread that began it has waited for it. */
 void race_copy_begin(const void *dst, size_t n);
 void race_copy_done(const void *dst, size_t n);
 
-/* An mbarrier: used at all; arrived at; its phase complete; found complete by a wait; named by a bulk copy.
- */
+/* Events of an mbarrier: initialized, invalidated, used, arrived at, phase complete, found complete by a
+ * wait, used by a bulk copy. */
 void race_mbar_init(const void *bar);
 void race_mbar_inval(const void *bar);
 void race_mbar_op(const void *bar);
@@ -61,9 +62,9 @@ void race_mbar_acquire(const void *bar);
 void race_mbar_bulk(const void *bar);
 
 void race_fence_proxy(unsigned spaces);
-/* The async proxy reads (a bulk store's source, an operand of wgmma), from what thread t issues until it has
- * waited; and writes: shared memory until it landed for an mbarrier's phase, device memory until t has
- * waited. */
+/* Accesses by the async proxy.  Reads (source of a bulk store, operand of wgmma) last from issue by thread t
+ * until its wait.  Writes last until they landed for an mbarrier's phase (shared memory), or until the wait
+ * of t (device memory). */
 void race_async_read(const void *p, size_t n, int t);
 void race_async_read_done(const void *p, size_t n, int t);
 void race_async_write(const void *p, size_t n, int t);

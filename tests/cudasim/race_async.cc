@@ -12,7 +12,7 @@
 static auto *&r = race_resident;
 static auto &g = race_device;
 
-/* ---- what threads know by mbarriers ---- */
+/* ---- knowledge by mbarriers ---- */
 
 static void raise(uint32_t *to, const uint32_t *from, int n)
 {
@@ -20,7 +20,7 @@ static void raise(uint32_t *to, const uint32_t *from, int n)
 		to[i] = std::max(to[i], from[i]);
 }
 
-/* Of the agents that there are. */
+/* Raise the clocks of all agents in use. */
 static void raise_own(uint32_t *to, const uint32_t *from)
 {
 	raise(to, from, r->n);
@@ -149,7 +149,7 @@ void race_mbar_arrive(const void *bar)
 	const int t = cudasim_thread();
 	static knowledge k;
 	race_known(t, &k);
-	k.own[t] = ++r->own[t]; /* what comes later is not released */
+	k.own[t] = ++r->own[t]; /* later accesses are not released */
 	mbar_order &m = order_of(bar);
 	raise(m.arrived.vc, k.vc, RACE_WARPS);
 	raise_own(m.arrived.own, k.own);
@@ -182,8 +182,8 @@ void race_fence_proxy(unsigned spaces)
 	f.acquired = r->n_acquired;
 }
 
-/* Did the thread that made access a fence it, before what thread t does now?  (The memory model would take a
- * fence anywhere on the way from one to the other; what NVIDIA documents and ships is the writer's.) */
+/* Return whether the thread that made access a fenced it before thread t's current access.  (The memory model
+ * allows a fence anywhere between the two accesses; NVIDIA documents and ships the writer's fence.) */
 static bool is_fenced(const touch &a, int t, unsigned space)
 {
 	const int n = std::min((int)r->n_proxy[a.agent], (int)RACE_FENCES);
@@ -195,7 +195,7 @@ static bool is_fenced(const touch &a, int t, unsigned space)
 	return false;
 }
 
-/* What another block wrote and released: thread t fences after it has acquired. */
+/* Return whether thread t has fenced since it last acquired data that another block wrote and released. */
 static bool is_fenced_here(int t)
 {
 	const int n = std::min((int)r->n_proxy[t], (int)RACE_FENCES);
@@ -296,18 +296,18 @@ void race_async_landed(const void *p, size_t n, const void *bar)
 
 /* ---- dependent launches ---- */
 
-/* Of a stream. */
+/* State of a stream. */
 struct chain {
-	uint64_t ops = 0, at = 0; /* so far; the last launch's */
+	uint64_t ops = 0, at = 0; /* operations so far; operation of the last launch */
 	uint32_t launch = 0;
 	std::vector<uint32_t> at_start,
-		at_wait; /* need not be done before its wait, and behind it; ascending */
+		at_wait; /* launches that may still run, before and after its wait; ascending */
 	bool early = false, waited = false;
 };
 
 static std::unordered_map<const void *, chain> chains;
 static chain *chain_now;
-/* Of resident blocks: which threads have waited, and when. */
+/* For resident blocks: the threads that have waited, and when. */
 static std::vector<bool> has[CUDASIM_RESIDENT_MAX];
 static std::vector<touch> waits[CUDASIM_RESIDENT_MAX];
 
@@ -353,7 +353,7 @@ void race_grid_wait(void)
 	waits[r->slot].push_back(race_now(t, r->serial));
 }
 
-/* It waited, or comes behind a thread that did. */
+/* Return whether thread t has waited, or comes after a thread that has. */
 static bool has_waited(int t)
 {
 	std::vector<bool> &mine = has[r->slot];

@@ -1,4 +1,4 @@
-/* race_impl.h - what the detector remembers: of race.cc and race_async.cc. */
+/* race_impl.h - state of the race detector, shared by race.cc and race_async.cc. */
 #ifndef QUERN_TESTS_CUDASIM_RACE_IMPL_H
 #define QUERN_TESTS_CUDASIM_RACE_IMPL_H
 
@@ -15,36 +15,37 @@ enum {
 	RACE_LANES = 32,
 	RACE_WARPS = RACE_THREADS / RACE_LANES,
 	RACE_MBARS = 128,
-	/* What makes accesses: threads, and for each mbarrier the bulk copies that complete on it. */
+	/* Agents make accesses: threads, and for each mbarrier the bulk copies that complete on it. */
 	RACE_AGENTS = RACE_THREADS + RACE_MBARS,
-	RACE_FENCES = 8, /* proxy fences remembered of a thread: one that fits suffices */
+	RACE_FENCES = 8, /* latest proxy fences kept per thread; one that applies is enough */
 };
 
 /* An access to a byte. */
 struct touch {
-	uint32_t when = 0; /* the launch, of device memory, or the block, of shared memory; 0: never */
+	uint32_t when = 0; /* launch (device) or block (shared memory); 0: none */
 	uint32_t block = 0;
-	uint32_t epoch = 0, own = 0; /* of its warp and of its agent */
+	uint32_t epoch = 0, own = 0; /* clocks of the agent's warp and of the agent itself */
 	uint16_t agent = 0;
 	bool atomic = false;
-	bool pending = false; /* a copy that is under way */
+	bool pending = false; /* a copy in flight */
 	bool async = false;   /* by the async proxy */
 };
 
 struct shared_cell {
-	touch write, reads[2];    /* the reads are of two warps, the last in front */
-	uint32_t when = 0;        /* the block that the rest is of */
-	uint16_t async_reads = 0; /* under way */
-	bool mbar = false;        /* of a valid mbarrier */
+	touch write, reads[2];    /* the reads are by two warps, the latest first */
+	uint32_t when = 0;        /* block that the other fields belong to */
+	uint16_t async_reads = 0; /* async reads in flight */
+	bool mbar = false;        /* part of a valid mbarrier */
 };
 
-/* Accesses that are ordered before: of a warp before an epoch, of an agent before its own. */
+/* Accesses known to have happened before: per warp those before an epoch, per agent those before its own
+ * clock. */
 struct knowledge {
 	uint32_t vc[RACE_WARPS];
 	uint32_t own[RACE_AGENTS];
 };
 
-/* What a block's atomic made known to those that come to the same address later. */
+/* Knowledge that a block's atomic passes to later users of the same address. */
 struct release {
 	uint32_t vc[RACE_WARPS];
 	std::vector<uint32_t> own;
@@ -55,55 +56,55 @@ typedef std::unordered_map<uint32_t, release> releases; /* by block */
 struct proxy_fence {
 	touch at;
 	unsigned spaces;
-	uint32_t acquired; /* n_acquired of that time */
+	uint32_t acquired; /* value of n_acquired at the fence */
 };
 
 struct mbar_order {
 	int slot;
 	touch init;
-	knowledge arrived, done; /* what arrivals released; and by the last completed phase */
+	knowledge arrived, done; /* knowledge released by arrivals, and by the last completed phase */
 };
 
-/* A block that is resident. */
+/* A resident block. */
 struct resident {
 	int slot;
-	uint32_t serial; /* differs from that of all other blocks */
+	uint32_t serial; /* unique over all blocks */
 	uint32_t block;
 	int n;
 	unsigned char *smem;
 	size_t smem_bytes;
 	uint32_t vc[RACE_WARPS][RACE_WARPS];
 	uint32_t own[RACE_AGENTS];
-	/* Of each thread: fences so far, and what it knew at the last one. */
+	/* Per thread: fences so far, and its knowledge at the last one. */
 	touch fence[RACE_THREADS];
 	uint32_t fence_vc[RACE_THREADS][RACE_WARPS];
-	std::unique_ptr<knowledge> fence_known[RACE_THREADS]; /* the same, by mbarriers */
+	std::unique_ptr<knowledge> fence_known[RACE_THREADS]; /* knowledge by mbarriers at the last fence */
 	bool fenced;
 	releases acquired;
 	uint32_t n_acquired;
 	std::vector<shared_cell> shared;
-	/* Of blocks that use mbarriers: what is known beyond vc. */
+	/* For blocks that use mbarriers: knowledge beyond vc. */
 	bool by_mbar;
 	uint32_t warp_own[RACE_WARPS][RACE_AGENTS];
-	std::unique_ptr<knowledge> lane[RACE_THREADS]; /* since its warp last met */
+	std::unique_ptr<knowledge> lane[RACE_THREADS]; /* gained since its warp last synchronized */
 	bool lane_has[RACE_THREADS];
 	std::unordered_map<const void *, mbar_order> mbars;
 	int n_slots;
 	proxy_fence proxy[RACE_THREADS][RACE_FENCES];
 	uint32_t n_proxy[RACE_THREADS];
 };
-extern struct resident *race_resident; /* of the thread that runs */
+extern struct resident *race_resident; /* the running thread's */
 
 struct race_device {
-	uint32_t launch, blocks;                       /* count up */
-	std::unordered_map<const void *, releases> at; /* by address, of this launch */
+	uint32_t launch, blocks;                       /* counters */
+	std::unordered_map<const void *, releases> at; /* by address, for this launch */
 	std::unordered_map<uintptr_t, std::unique_ptr<touch[]>> pages;
 	uintptr_t page;
-	touch *cells; /* of `page` */
+	touch *cells; /* cells of `page` */
 };
 extern struct race_device race_device;
 
-/* What thread t does now, in a launch or a block. */
+/* Return thread t's current time, as an access within launch or block `when`. */
 static inline touch race_now(int t, uint32_t when)
 {
 	touch a;
@@ -116,10 +117,10 @@ static inline touch race_now(int t, uint32_t when)
 }
 
 bool race_known_by_mbar(const touch &a, int t);
-/* What thread t knows, into k. */
+/* Set k to thread t's knowledge. */
 void race_known(int t, knowledge *k);
 
-/* Of the same block: did it happen before what thread t does now? */
+/* Return whether access a of the same block happened before thread t's current time. */
 static inline bool race_is_before(const touch &a, int t)
 {
 	if (a.agent == t)
@@ -135,15 +136,16 @@ static inline bool race_is_shared(const void *p)
 	       (const unsigned char *)p < race_resident->smem + race_resident->smem_bytes;
 }
 
-shared_cell *race_cell(const void *p); /* of shared memory */
-/* What the lanes of a warp know becomes their warp's; what warps know becomes that of all that came. */
+shared_cell *race_cell(const void *p); /* cell of a byte of shared memory */
+/* race_meet: merge the lanes' knowledge into their warp's.  race_share: merge the knowledge of the warps that
+ * reached a barrier into each of them. */
 void race_meet(int warp);
 void race_share(const bool *came);
 void race_async_block(void); /* a block begins */
 
 void race_shared_access(shared_cell &c, const void *p, int t, bool writes, bool atomic);
 void race_device_access(const void *p, size_t n, int t, bool writes, bool atomic);
-touch *race_device_cell(uintptr_t p, bool make); /* NULL: nothing was written there */
+touch *race_device_cell(uintptr_t p, bool make); /* NULL: no write there was recorded */
 
 [[noreturn]] void race_report(const char *what, const void *p, const touch &a);
 

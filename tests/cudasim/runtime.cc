@@ -19,20 +19,20 @@
 
 static const size_t arena_bytes = (size_t)1 << 40, page = 4096, huge_page = 2 << 20;
 static size_t device_total, device_others;
-/* Larger pieces are filled at both ends only: pools that nothing uses would take real memory. */
+/* Larger allocations are filled only at both ends: unused pools would take real memory. */
 static const size_t fill_whole = (size_t)64 << 20, fill_end = (size_t)1 << 20;
 static const unsigned char canary = 0xA5;
 
 struct piece {
 	size_t bytes;
-	unsigned char *base; /* of its pages */
-	size_t pages;        /* bytes of them, the guard not counted */
+	unsigned char *base; /* start of its pages */
+	size_t pages;        /* bytes of the pages, without the guard */
 	bool used;           /* something may have written into it */
-	bool mapped;         /* memory of the host (pinned.cc) */
+	bool mapped;         /* host memory (pinned.cc) */
 };
 
 static unsigned char *arena, *arena_end, *arena_next;
-/* Never taken down: the thread that comes to host functions may outlive main(). */
+/* These are never destroyed: the thread of host functions may outlive main(). */
 static auto &pieces = *new std::map<unsigned char *, piece>(); /* by address */
 static auto &smem_allowed = *new std::map<const void *, int>();
 static auto &carveouts = *new std::map<const void *, int>();
@@ -43,29 +43,30 @@ static void (*on_launch)(const struct cudasim_launched *l);
 bool cudasim_is_idle;
 
 struct work {
-	enum { DO, RECORD, WAIT, TELL } kind; /* TELL: a host function */
+	enum { DO, RECORD, WAIT, TELL, STUCK } kind; /* TELL: a host function */
 	std::function<void()> body;
 	cudaEvent_t event;
 	uint64_t turn;
+	const void *group = nullptr; /* STUCK: later work is not done while this group exists */
 };
 
 struct cudasim_stream {
 	std::deque<work> queue;
 	bool draining;
-	uint64_t pushed;               /* operations */
-	std::deque<uint64_t> of_group; /* collectives not yet seen done */
-	const void *group;             /* of the last of them; asker: its thread */
+	uint64_t pushed;               /* number of operations */
+	std::deque<uint64_t> of_group; /* collectives not yet found done */
+	const void *group;             /* group of the last collective; asker: the thread that queued it */
 	std::thread::id asker;
 };
 
 struct cudasim_event {
 	cudaStream_t stream;
 	uint64_t recorded, reached;
-	uint64_t pushed;                          /* its stream's, when it was recorded last */
-	std::chrono::steady_clock::time_point at; /* when it was reached last */
+	uint64_t pushed;                          /* operations of its stream at the last record */
+	std::chrono::steady_clock::time_point at; /* when it was last reached */
 };
 
-/* Everything here is one thread's at a time: the host's, or the one that comes to host functions. */
+/* One thread at a time uses this state: the host's, or the thread of host functions. */
 std::recursive_mutex &cudasim_lock(void)
 {
 	static std::recursive_mutex &lock = *new std::recursive_mutex();
@@ -136,7 +137,7 @@ bool cudasim_is_device(const void *p)
 	return in_arena(p);
 }
 
-/* The piece that holds p; its address, or NULL. */
+/* Return the address of the allocation that holds p, or NULL. */
 static unsigned char *piece_of(const void *p)
 {
 	auto it = pieces.upper_bound((unsigned char *)p);
@@ -168,7 +169,7 @@ void cudasim_check_device(const void *p, size_t bytes, size_t align, const char 
 		cudasim_fail("%s: %p is not device memory", what, p);
 	if ((uintptr_t)p % align)
 		cudasim_fail("%s: device address %p is not aligned to %zu", what, p, align);
-	(void)bytes; /* guard pages do the rest */
+	(void)bytes; /* guard pages check the rest */
 }
 
 static void check_piece(const void *p, size_t bytes, const char *what)
@@ -187,7 +188,8 @@ static void check_host(const void *p, const char *what)
 		cudasim_fail("%s: %p is device memory, host memory was expected", what, p);
 }
 
-/* Pieces are open to kernels and copies only. */
+/* Open or close an allocation.  Allocations are open only to kernels and copies; mapped memory is opened page
+ * by page as kernels access it. */
 static void piece_open(const piece &x, bool open)
 {
 	if (mprotect(x.base, x.pages, open ? PROT_READ | PROT_WRITE : PROT_NONE))
@@ -197,10 +199,11 @@ static void piece_open(const piece &x, bool open)
 static void pieces_open(bool open)
 {
 	for (auto &it : pieces)
-		piece_open(it.second, open);
+		if (!it.second.mapped)
+			piece_open(it.second, open);
 }
 
-/* The piece that holds p; nothing to do for host memory. */
+/* Open or close the allocation that holds p; host memory needs nothing. */
 static void piece_open_at(const void *p, bool open)
 {
 	if (in_arena(p))
@@ -217,7 +220,7 @@ static void check_canary(unsigned char *p, const piece &x)
 
 static void drain_all(void);
 
-/* Addresses for a piece that ends before a guard page; closed, and nothing behind them yet. */
+/* Reserve addresses for an allocation that ends at a guard page; they are closed and have no memory yet. */
 static unsigned char *piece_place(piece *x)
 {
 	if (!arena) {
@@ -271,7 +274,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 	unsigned char *p = piece_place(&x);
 	if (mprotect(x.base, x.pages, PROT_READ | PROT_WRITE))
 		return cudaErrorMemoryAllocation;
-	if (x.pages >= 2 * huge_page) /* opening and closing them goes page by page */
+	if (x.pages >= 2 * huge_page) /* mprotect() works page by page, so huge pages make it faster */
 		madvise(x.base, x.pages / huge_page * huge_page, MADV_HUGEPAGE);
 	cudasim_fill(x.base, (size_t)(p - x.base) + bytes, 0xff);
 	memset(p + bytes, canary, (size_t)(x.base + x.pages - p) - bytes);
@@ -309,13 +312,23 @@ cudaError_t cudaFree(void *p)
 
 static void drain_to(cudaStream_t s, size_t leave);
 
+/* Return whether the stream's next operation waits for another rank. */
+static bool is_stuck(cudaStream_t s)
+{
+	if (s->queue.empty())
+		return false;
+	const work &w = s->queue.front();
+	return (w.kind == work::STUCK && w.group) ||
+	       (w.kind == work::WAIT && w.event->reached < w.turn && is_stuck(w.event->stream));
+}
+
 static void wait_for(cudaEvent_t e, uint64_t turn)
 {
-	while (e->reached < turn && !cudasim_hung())
+	while (e->reached < turn && !cudasim_hung() && !is_stuck(e->stream))
 		drain_to(e->stream, e->stream->queue.size() - 1);
 }
 
-/* A wait for a device that hangs never ends; a query returns. */
+/* A wait for a hanging device never ends; a query returns. */
 static bool only_asking;
 
 static void hang_if_hung(void)
@@ -329,7 +342,7 @@ static cudaError_t state(void)
 	return cudasim_lost() ? cudaErrorIllegalAddress : sticky;
 }
 
-/* Does what is queued until at most `leave` entries are left. */
+/* Do queued work until at most `leave` entries are left. */
 static void drain_to(cudaStream_t s, size_t leave)
 {
 	static int depth;
@@ -340,15 +353,17 @@ static void drain_to(cudaStream_t s, size_t leave)
 	if (!depth++)
 		pieces_open(true);
 	s->draining = true;
-	while (s->queue.size() > leave && !cudasim_hung()) {
+	while (s->queue.size() > leave && !cudasim_hung() && !is_stuck(s)) {
 		work w = std::move(s->queue.front());
 		s->queue.pop_front();
 		if (w.kind == work::RECORD) {
 			w.event->reached = w.turn;
 			w.event->at = std::chrono::steady_clock::now();
-		} else if (w.kind == work::WAIT)
+		} else if (w.kind == work::WAIT) {
 			wait_for(w.event, w.turn);
-		else if (w.kind == work::TELL || !cudasim_lost())
+			if (w.event->reached < w.turn && !cudasim_hung())
+				s->queue.push_front(std::move(w));
+		} else if (w.kind != work::STUCK && (w.kind == work::TELL || !cudasim_lost()))
 			w.body();
 	}
 	hang_if_hung();
@@ -368,9 +383,9 @@ void cudasim_drain(void)
 	drain_all();
 }
 
-/* ---- operations that other ranks have to come to ---- */
+/* ---- operations that wait for other ranks ---- */
 
-enum { LAUNCHES = 1000 }; /* that a driver takes before it makes the host wait */
+enum { LAUNCHES = 1000 }; /* launches that a driver queues before it makes the host wait */
 
 void cudasim_group_op(const void *group, cudaStream_t s)
 {
@@ -380,12 +395,22 @@ void cudasim_group_op(const void *group, cudaStream_t s)
 	s->asker = std::this_thread::get_id();
 }
 
+void cudasim_group_stuck(const void *group, cudaStream_t s)
+{
+	hold held(cudasim_lock());
+	s->queue.push_back({work::STUCK, nullptr, nullptr, 0, group});
+}
+
 void cudasim_group_over(const void *group)
 {
 	hold held(cudasim_lock());
-	for (auto &s : streams)
+	for (auto &s : streams) {
 		if (s.first->group == group)
 			s.first->of_group.clear();
+		for (work &w : s.first->queue)
+			if (w.group == group)
+				w.group = nullptr;
+	}
 }
 
 static void check_wait(cudaStream_t s, const char *what)
@@ -395,7 +420,7 @@ static void check_wait(cudaStream_t s, const char *what)
 			     what);
 }
 
-/* Of the whole device, which in some tests is that of several ranks, each with a thread. */
+/* Check streams of the whole device.  In some tests several ranks share the device, each with a thread. */
 static void check_wait_all(const char *what)
 {
 	for (auto &s : streams)
@@ -403,7 +428,7 @@ static void check_wait_all(const char *what)
 			check_wait(s.first, what);
 }
 
-/* The event was found done: so is all that stands before it. */
+/* Record that the event was found done, and with it all earlier collectives of its stream. */
 static void seen(cudaEvent_t e)
 {
 	if (!streams.count(e->stream))
@@ -535,7 +560,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 	return cudaSuccess;
 }
 
-/* Asked often enough, an event comes: each question lets its stream do a little. */
+/* Each query lets the stream do a little work, so that an event is done after enough queries. */
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
 	hold held(cudasim_lock());
@@ -549,6 +574,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 	}
 	if (e->reached >= e->recorded)
 		seen(e);
+	else
+		cudasim_counts.not_ready++;
 	return e->reached >= e->recorded || cudasim_lost() ? state() : cudaErrorNotReady;
 }
 
@@ -570,8 +597,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
 /* ---- host functions ---- */
 
-/* What stands before a host function is done by a thread, a little later: no wait may have come by
- * then, or a query may have come already. */
+/* A thread does the work before a host function a little later: before any wait, or only after a query. */
 enum { LATE_US = 1500 };
 
 struct promise {
@@ -594,8 +620,14 @@ static void keep_promises(void)
 		usleep((late >> 8) % LATE_US);
 		held.lock();
 		only_asking = true;
-		while (!x->kept && !cudasim_hung())
+		while (!x->kept && !cudasim_hung()) {
 			drain_to(x->stream, x->stream->queue.size() - 1);
+			if (is_stuck(x->stream)) {
+				held.unlock();
+				usleep(LATE_US);
+				held.lock();
+			}
+		}
 		only_asking = false;
 		if (cudasim_hung())
 			return;
@@ -612,7 +644,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
 		cudasim_fail("a host function in a captured stream: it is not emulated");
 	promise *x = new promise{s, false};
 	cudasim_push(s, [fn, arg, x] {
-		if (!cudasim_lost()) { /* as on a GPU */
+		if (!cudasim_lost()) { /* a lost GPU calls none either */
 			fn(arg);
 			cudasim_counts.host_calls++;
 		}
@@ -643,21 +675,24 @@ static void check_copy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 		cudasim_fail("copies name their direction");
 }
 
-static void count_copy(size_t n)
+static void count_copy(cudaStream_t s, size_t n)
 {
+	if (s && cudasim_captured(s))
+		return;
 	cudasim_counts.copies++;
+	cudasim_counts.copy_bytes += n;
 	if (n > cudasim_counts.copy_bytes_most)
 		cudasim_counts.copy_bytes_most = n;
 }
 
-/* As on a GPU: what is not pinned is taken, or has arrived, when the call returns. */
+/* Memory that is not pinned has been read, or has arrived, when the call returns, as on a GPU. */
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, cudaMemcpyKind kind, cudaStream_t s)
 {
 	hold held(cudasim_lock());
 	if (!n)
 		return cudaSuccess;
 	check_copy(dst, src, n, kind);
-	count_copy(n);
+	count_copy(s, n);
 	if ((kind == cudaMemcpyHostToDevice && !cudasim_is_pinned(src)) ||
 	    (kind == cudaMemcpyDeviceToHost && !cudasim_is_pinned(dst))) {
 		cudasim_counts.syncs++;
@@ -698,7 +733,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t n, cudaMemcpyKind kind
 	if (!n || e != cudaSuccess)
 		return e;
 	cudasim_counts.syncs++;
-	count_copy(n);
+	count_copy(nullptr, n);
 	check_wait_all("cudaMemcpy");
 	drain_all();
 	copy_now(dst, src, n, kind);
@@ -718,14 +753,14 @@ cudaError_t cudaMemsetAsync(void *p, int v, size_t n, cudaStream_t s)
 	if (!n)
 		return cudaSuccess;
 	check_piece(p, n, "memset");
-	count_copy(n);
+	count_copy(s, n);
 	if (cudasim_is_idle)
 		return cudaSuccess;
 	cudasim_push(s, [p, v, n] { memset(p, v, n); });
 	return cudaSuccess;
 }
 
-/* A whole piece that was never cleared before: as cuda_mem_new() clears it. */
+/* Return whether this is the first memset of a whole allocation, as cuda_mem_new() makes it. */
 static bool is_fresh(void *p, size_t n)
 {
 	auto it = pieces.find((unsigned char *)p);
@@ -745,7 +780,7 @@ cudaError_t cudaMemset(void *p, int v, size_t n)
 	if (cudasim_is_idle)
 		return cudaSuccess;
 	piece_open_at(p, true);
-	/* Of a fresh piece, all but the ends that were filled is zero. */
+	/* A fresh allocation is zero except for the ends that were filled. */
 	if (v || !is_fresh(p, n))
 		memset(p, v, n);
 	else
@@ -790,35 +825,13 @@ void cudasim_enqueue(cudaStream_t s, const char *name, const void *kernel, dim3 
 		on_launch(&l);
 	}
 	launched[kernel] = 1;
+	cudasim_counts.launched += !cudasim_captured(s);
 	cudasim_counts.kernels = launched.size();
 	if (!cudasim_is_idle)
 		cudasim_push(s, [=, early = next_is_early] {
 			race_depends(s, early);
 			cudasim_run(name, grid, block, smem, body);
 		});
-}
-
-/* Blocks of a kernel that one multiprocessor holds, by shared memory and threads. */
-cudaError_t cudasim_func_blocks(int *n, int threads, size_t smem)
-{
-	const int by_threads = 2048 / threads, by_smem = (int)((228 << 10) / (smem + (1 << 10)));
-	*n = by_threads < by_smem ? by_threads : by_smem;
-	return cudaSuccess;
-}
-
-static int sms;
-
-void cudasim_sms(int n)
-{
-	sms = n;
-}
-
-int cudasim_sms_now(void)
-{
-	const char *v = sms ? nullptr : getenv("QUERN_CUDASIM_SMS");
-	if (!sms)
-		sms = v && atoi(v) > 0 ? atoi(v) : 6;
-	return sms;
 }
 
 cudaError_t cudasim_func_set(const void *kernel, cudaFuncAttribute what, int value)
@@ -837,26 +850,6 @@ cudaError_t cudasim_func_set(const void *kernel, cudaFuncAttribute what, int val
 }
 
 /* ---- the device ---- */
-
-cudaError_t cudaSetDevice(int i)
-{
-	return i ? cudaErrorInvalidDevice : cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i)
-{
-	if (i)
-		return cudaErrorInvalidDevice;
-	*p = {};
-	snprintf(p->name, sizeof p->name, "emulated GPU");
-	size_device();
-	p->totalGlobalMem = device_total;
-	p->sharedMemPerBlockOptin = 227 << 10;
-	p->multiProcessorCount = cudasim_sms_now();
-	p->major = 9;
-	p->l2CacheSize = 50 << 20;
-	return cudaSuccess;
-}
 
 cudaError_t cudaMemGetInfo(size_t *free_now, size_t *total)
 {
@@ -889,5 +882,7 @@ struct cudasim_counters cudasim_stats(void)
 void cudasim_count_again(void)
 {
 	hold held(cudasim_lock());
-	cudasim_counts.copies = cudasim_counts.copy_bytes_most = cudasim_counts.syncs = 0;
+	auto &c = cudasim_counts;
+	c.launched = c.graph_nodes = c.copies = c.copy_bytes = c.copy_bytes_most = c.syncs = c.mapped_bytes =
+		0;
 }

@@ -1,6 +1,7 @@
 /* sim.cc - fibres, blocks, warps, shared memory. */
 #include "tests/cudasim/sim.h"
 
+#include <memory>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,21 +27,21 @@ enum {
 	THREADS_MAX = 1024,
 	LANES = 32,
 	BARRIERS = 16,
-	FIBRES_MAX = 2 * THREADS_MAX, /* of all blocks that are resident */
+	FIBRES_MAX = 2 * THREADS_MAX, /* fibres of all resident blocks */
 #if defined(__SANITIZE_ADDRESS__)
 	STACK_BYTES = 256 << 10,
 #else
 	STACK_BYTES = 32 << 10,
 #endif
-	/* Stacks begin at different offsets in their pages: the hot ends of 512 stacks would otherwise
-	 * share a few sets of the cache. */
+	/* Stacks begin at different offsets in their pages; otherwise the hot ends of 512 stacks would share
+	 * a few cache sets. */
 	COLOURS = 32,
 	COLOUR_BYTES = 448,
-	SMEM_MAX = 227 << 10,  /* of a block on Hopper */
-	SMEM_PLAIN = 48 << 10, /* without cudaFuncSetAttribute */
+	SMEM_MAX = 227 << 10,  /* largest of a block on Hopper */
+	SMEM_PLAIN = 48 << 10, /* largest without cudaFuncSetAttribute */
 	SMEM_ROOM = 320 << 10, /* before the guard pages */
 	GUARD = 64 << 10,
-	VAIN_MAX = 100, /* rounds of polls in which nothing happens, before all wait for ever */
+	VAIN_MAX = 100, /* rounds of polls without an event: all wait forever */
 };
 
 const struct cudasim_where *cudasim_at;
@@ -56,11 +57,11 @@ asm(".text\n.globl cudasim_switch\n.type cudasim_switch,@function\ncudasim_switc
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
     ".size cudasim_switch,.-cudasim_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
 
-/* A stack that cudasim_switch() enters fn with. */
+/* Return a stack from which cudasim_switch() enters fn. */
 static void *stack_prepare(unsigned char *top, void (*fn)(void))
 {
 	uintptr_t *sp = (uintptr_t *)((uintptr_t)top & ~(uintptr_t)15);
-	*--sp = 0; /* fn's return address, and its alignment */
+	*--sp = 0; /* fn's return address; also aligns the stack */
 	*--sp = (uintptr_t)fn;
 	for (int i = 0; i < 6; i++)
 		*--sp = 0;
@@ -104,18 +105,19 @@ struct fibre {
 	void *sp;
 	unsigned char *stack;
 	struct block *home;
-	int index; /* in its block */
+	int index; /* index in its block */
 	bool done;
-	int waits; /* for what, in messages: -1 nothing, 0.. a barrier, BARRIERS the warp, then an mbarrier, a
-		      warpgroup */
+	/* for messages: -1 waits for nothing; 0.. for a barrier, BARRIERS for its warp, then for an mbarrier,
+	 * then for a warpgroup */
+	int waits;
 	const void *mbar;
 	std::vector<cp_async> copies;
-	int groups; /* committed */
+	int groups; /* number of committed groups */
 	void *asan;
 };
 
 struct warp {
-	int lanes; /* that have not left */
+	int lanes; /* lanes that have not ended */
 	int came;
 	void (*work)(void **args);
 	void *args[LANES];
@@ -127,12 +129,12 @@ struct warpgroup {
 	void *args[4 * LANES];
 };
 
-/* One that is resident. */
+/* A resident block. */
 struct block {
 	int slot;
-	unsigned char *room; /* SMEM_ROOM, then the guard */
-	unsigned char *smem; /* ends at the guard page */
-	int n, left;         /* threads; 0 left: the slot is free */
+	unsigned char *room; /* SMEM_ROOM bytes, then the guard */
+	unsigned char *smem; /* ends at the guard */
+	int n, left;         /* threads; left 0: the slot is free */
 	struct fibre *fibres;
 	struct warp warps[THREADS_MAX / LANES];
 	struct warpgroup groups[THREADS_MAX / LANES / 4];
@@ -141,15 +143,15 @@ struct block {
 		int threads[THREADS_MAX];
 	} barriers[BARRIERS];
 	int ready[THREADS_MAX], n_ready;
-	int pollers[THREADS_MAX], n_pollers; /* ask again when nothing else is ready, or by chance */
-	int order;                           /* how the next is chosen */
-	std::vector<bool> copied;            /* places of 16 bytes that a copy went to */
+	int pollers[THREADS_MAX], n_pollers; /* poll again when no other fibre is ready, or at random */
+	int order;                           /* how the next fibre is chosen */
+	std::vector<bool> copied;            /* places of 16 bytes that copies have written */
 };
 
 static struct block slots[CUDASIM_RESIDENT_MAX];
-static struct block *b = slots; /* of the fibre that runs */
+static struct block *b = slots; /* block of the running fibre */
 
-/* The launch that runs. */
+/* The running launch. */
 static struct {
 	bool running;
 	const char *kernel;
@@ -157,8 +159,8 @@ static struct {
 	size_t smem_bytes;
 	dim3 grid, block;
 	int n_slots;
-	int vain; /* rounds of polls in which nothing happened */
-	int stay; /* how often of 16 times a switch stays in the block */
+	int vain; /* rounds of polls without an event */
+	int stay; /* switches, in 16, that stay in the block */
 	struct fibre *cur;
 	void *sched_sp;
 	void *sched_asan;
@@ -170,7 +172,8 @@ static const uint64_t stack_end = 0x5A5AC0DE5A5AC0DEu; /* at the far end of ever
 
 struct cudasim_counters cudasim_counts;
 
-/* Every launch draws from the seed and its number since then, so that nothing else moves its order. */
+/* Every launch draws from the seed and from its number since the seed was set, so that nothing else changes
+ * its order. */
 static uint64_t seed, rng, rng_host = 0x9E3779B97F4A7C15u;
 static uint32_t n_seeded; /* launches since the seed was set */
 static int most_resident = -1;
@@ -223,7 +226,7 @@ static void seed_launch(void)
 	static bool asked;
 	const char *given = asked ? nullptr : getenv("QUERN_CUDASIM_SEED");
 	asked = true;
-	if (given && !seed && !n_seeded) /* a test's own seed goes before */
+	if (given && !seed && !n_seeded) /* a seed that a test set has precedence */
 		seed_set(strtoull(given, nullptr, 0));
 	uint64_t x = seed * 0x9E3779B97F4A7C15u + ++n_seeded;
 	x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9u;
@@ -268,6 +271,8 @@ void cudasim_fail(const char *fmt, ...)
 static void on_fault(int sig, siginfo_t *info, void *ctx)
 {
 	(void)ctx;
+	if (l.running && cudasim_touch(info->si_addr))
+		return;
 	signal(sig, SIG_DFL);
 	unsigned char *p = (unsigned char *)info->si_addr;
 	const struct block *in = nullptr;
@@ -290,16 +295,16 @@ static void ready_push(int i)
 static struct fibre *ready_pop_of(struct block *x)
 {
 	int at = x->n_ready - 1;
-	if (x->order == 1) /* any */
+	if (x->order == 1) /* any fibre */
 		at = (int)(next_random() % (uint32_t)x->n_ready);
-	else if (x->order == 2) /* mostly the first */
+	else if (x->order == 2) /* mostly the first fibre */
 		at = 0;
 	int i = x->ready[at];
 	x->ready[at] = x->ready[--x->n_ready];
 	return &x->fibres[i];
 }
 
-/* Of this block, or of another that is resident; NULL: none is ready. */
+/* Pop a ready fibre of this block or of another resident block; NULL: none is ready. */
 static struct fibre *ready_any(void)
 {
 	if (b->n_ready && (l.n_slots == 1 || (int)(next_random() % 16) < l.stay))
@@ -320,7 +325,8 @@ static void block_enter(struct block *x)
 	cudasim_async_enter(x->slot);
 }
 
-/* Something of what is under way happens in every block, and threads that polled in vain ask again. */
+/* Let some asynchronous work of every block happen, and let threads that polled without success poll
+ * again. */
 static void pollers_wake(void)
 {
 	struct block *was = b;
@@ -371,7 +377,7 @@ static void stuck(void)
 	cudasim_fail("threads wait for others that never come");
 }
 
-/* The fibre's block and place are the present ones. */
+/* Make `to` the current fibre, with its block and place. */
 static void enter(struct fibre *to)
 {
 	l.cur = to;
@@ -380,11 +386,11 @@ static void enter(struct fibre *to)
 		block_enter(to->home);
 }
 
-/* Switches to the next fibre that is ready; returns when this one is ready again. */
+/* Switch to the next ready fibre; returns when this fibre is ready again. */
 static void give_way(void)
 {
 	struct fibre *me = l.cur;
-	if (me->done && !b->left) { /* the last one of its block */
+	if (me->done && !b->left) { /* the last fibre of its block */
 		FIBRE_LEAVE(nullptr, nullptr, 0);
 		cudasim_switch(&me->sp, l.sched_sp);
 	}
@@ -427,7 +433,7 @@ static void release(const int *threads, int n, int but)
 {
 	l.vain = 0;
 	uint32_t r = next_random();
-	for (int k = 0; k < n; k++) { /* rotated, either way round */
+	for (int k = 0; k < n; k++) { /* rotated, in either direction */
 		int at = (int)((r + (uint32_t)k) % (uint32_t)n);
 		int i = threads[r >> 31 ? n - 1 - at : at];
 		b->fibres[i].waits = -1;
@@ -447,7 +453,7 @@ static void fibre_main(void)
 	b->warps[me->index / LANES].lanes--;
 	if (b->warps[me->index / LANES].came || b->groups[me->index / LANES / 4].came)
 		cudasim_fail("a lane left while others of its warp or warpgroup wait for it");
-	/* a barrier of the whole block waits for the fibres that are left */
+	/* a barrier of the whole block waits only for the remaining fibres */
 	if (b->barriers[0].came && b->barriers[0].came == b->left) {
 		int n = b->barriers[0].came;
 		b->barriers[0].came = 0;
@@ -557,8 +563,8 @@ void cudasim_check_smem(const void *p, size_t bytes, size_t align, const char *w
 			     align);
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* whose library has its own */
-/* What the compiler calls where a pointer is not aligned to its type (-fsanitize=alignment): the device
+#ifndef __SANITIZE_ADDRESS__ /* AddressSanitizer's library has its own */
+/* The compiler calls this for a pointer that is not aligned to its type (-fsanitize=alignment); the device
  * refuses such an access.  The layout is the compiler's. */
 struct misaligned_type {
 	uint16_t kind, info;
@@ -601,7 +607,7 @@ void cudasim_cp_async(void *dst, const void *src, bool pred)
 	b->copied[place] = true;
 	struct cp_async c = {(unsigned char *)dst, pred ? (const unsigned char *)src : nullptr, l.cur->groups,
 			     (next_random() & 1) != 0};
-	/* It lands at once or when it is waited for; until then, what was there is gone. */
+	/* The copy lands now or at its wait; until then, the old contents are gone. */
 	if (c.landed)
 		land(c);
 	else
@@ -645,18 +651,41 @@ static void rooms_make(void)
 	madvise(s, stacks, MADV_HUGEPAGE);
 	for (int i = 0; i < FIBRES_MAX; i++)
 		fibres[i].stack = s + (size_t)i * STACK_BYTES;
-	static unsigned char alt[64 << 10];
-	stack_t alt_stack = {};
-	alt_stack.ss_sp = alt;
-	alt_stack.ss_size = sizeof alt;
-	sigaltstack(&alt_stack, nullptr);
 	struct sigaction sa = {};
 	sa.sa_sigaction = on_fault;
 	sa.sa_flags = SA_SIGINFO | SA_ONSTACK;
 	sigaction(SIGSEGV, &sa, nullptr);
 }
 
-/* The first n stacks are in use from now on. */
+/* Stack for on_fault(), one per thread that runs kernels: stacks of fibres are too small. */
+struct fault_stack {
+	unsigned char bytes[64 << 10];
+	fault_stack()
+	{
+		set(0);
+	}
+	~fault_stack()
+	{
+		set(SS_DISABLE);
+	}
+	void set(int flags)
+	{
+		stack_t s = {};
+		s.ss_sp = bytes;
+		s.ss_size = sizeof bytes;
+		s.ss_flags = flags;
+		sigaltstack(&s, nullptr);
+	}
+};
+
+static void fault_stack_need(void)
+{
+	static thread_local std::unique_ptr<fault_stack> mine;
+	if (!mine)
+		mine.reset(new fault_stack);
+}
+
+/* Mark the first n stacks, which are in use from now on. */
 static void stacks_mark(int n)
 {
 	static int marked;
@@ -672,7 +701,7 @@ static void stacks_check(int n)
 				     (int)STACK_BYTES);
 }
 
-/* In slot b, which is free; its threads are ready then. */
+/* Start a block in slot b, which is free; its threads become ready. */
 static void block_start(uint3 at)
 {
 	b->n = b->left = (int)l.block.x;
@@ -709,7 +738,7 @@ static void block_start(uint3 at)
 		f->sp = stack_prepare(f->stack + STACK_BYTES - i % COLOURS * COLOUR_BYTES, fibre_main);
 		threads[i] = i;
 	}
-	for (int w = 0; w < b->n; w += LANES) { /* warps in any order, their lanes together */
+	for (int w = 0; w < b->n; w += LANES) { /* warps in random order, each warp's lanes together */
 		int other = (int)(next_random() % (uint32_t)((b->n + LANES - 1) / LANES)) * LANES;
 		for (int i = 0; i < LANES && w + i < b->n && other + i < b->n; i++) {
 			int keep = threads[w + i];
@@ -720,7 +749,7 @@ static void block_start(uint3 at)
 	release(threads, b->n, -1);
 }
 
-/* Until a block is done. */
+/* Run fibres until a block is done. */
 static void fibres_run(void)
 {
 	struct fibre *first = ready_pop();
@@ -736,7 +765,7 @@ static void fibres_run(void)
 	cudasim_counts.blocks++;
 }
 
-/* Blocks that are resident together: as many as the device holds, or fewer. */
+/* Choose how many blocks are resident together: at most as many as the device holds. */
 static int slots_of(uint64_t n_blocks)
 {
 	int n = 1, each = 0;
@@ -757,7 +786,7 @@ static int slots_of(uint64_t n_blocks)
 		n = most_resident;
 	if ((uint64_t)n > n_blocks)
 		n = (int)n_blocks;
-	if (n > 1 && next_random() % 4 == 0) /* others hold a part of the device */
+	if (n > 1 && next_random() % 4 == 0) /* as if other kernels held a part of the device */
 		n = 1 + (int)(next_random() % (uint32_t)n);
 	for (int i = 0; i < n; i++) {
 		slots[i].fibres = fibres + i * per_block;
@@ -768,7 +797,7 @@ static int slots_of(uint64_t n_blocks)
 	return n;
 }
 
-/* All blocks, in any order: a start and a stride that shares no factor with n. */
+/* Run all n blocks in a random order: a start, and a stride that shares no factor with n. */
 static void blocks_run(uint64_t n)
 {
 	uint64_t stride = n > 2 ? next_random() % n : 1, at = next_random() % n, begun = 0;
@@ -801,6 +830,7 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 	const uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
 	if (!slots[0].room)
 		rooms_make();
+	fault_stack_need();
 	race_launch();
 	seed_launch();
 	l.running = true;
@@ -818,10 +848,11 @@ void cudasim_run(const char *name, dim3 grid, dim3 block, size_t smem, const std
 	cudasim_async_launch_end();
 	stacks_check(l.n_slots * (int)block.x);
 	cudasim_counts.launches++;
+	cudasim_touched_close();
 	l.running = false;
 }
 
-/* What the device would refuse. */
+/* Return the error with which the device would refuse the launch. */
 cudaError_t cudasim_launch_check(dim3 grid, dim3 block, size_t smem, size_t allowed)
 {
 	if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7fffffff)

@@ -1,5 +1,5 @@
-/* Hopper's asynchronous instructions, as kernels call them: the same kernels on the emulated device, in
- * orders of several seeds, and on a real one.  What is used wrongly: tests/cudarace/test_async.cc. */
+/* Hopper's asynchronous instructions as kernels call them: the same kernels on the emulated device, in the
+ * orders of several seeds, and on a real device.  Wrong uses: tests/cudarace/test_async.cc. */
 #include "tests/cudasim/cuda_test.h"
 #include "tests/gpu/async_kernels.h"
 
@@ -96,7 +96,7 @@ static float scaled(float x, float w, int times)
 	return x;
 }
 
-/* In a stream, and captured: a graph's launches are early, too. */
+/* Launches in a stream, and captured: a graph's launches begin early too. */
 Test(async, launches_begin_early_in_streams_and_graphs)
 {
 	enum { TIMES = 9, REPLAYS = 3, N = 1000 };

@@ -1,5 +1,5 @@
-/* Capturing on the emulated device: what a graph replays, and that what the real runtime refuses
- * while a stream is captured is refused. */
+/* Capturing on the emulated device: the work that a graph replays, and the refusal of calls that the real
+ * runtime refuses during a capture. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { N = 32 };
 struct device {
 	cudaStream_t s, side;
 	cudaEvent_t forked, joined;
-	float *p, *host; /* on the device; pinned */
+	float *p, *host; /* device memory; pinned memory */
 };
 
 static struct device device_new(void)
@@ -77,13 +77,13 @@ Test(capture, what_is_captured_is_not_done_before_the_launch_and_once_for_each)
 	begin(&d);
 	cr_assert(KERN_LAUNCH(add_kernel, 1, 32, 0, d.s, d.p, v) == 0);
 	cudaGraphExec_t exec = end(&d);
-	v = 100; /* a graph keeps the arguments that it was captured with */
+	v = 100; /* a graph keeps the arguments of its capture */
 	cr_assert(first(&d) == 0);
 	for (int i = 0; i < 4; i++)
 		cr_assert(cudaGraphLaunch(exec, d.s) == cudaSuccess);
 	cr_assert(KERN_LAUNCH(add_kernel, 1, 32, 0, d.s, d.p, 0.5f) == 0);
 	cr_assert(cudaGraphLaunch(exec, d.s) == cudaSuccess);
-	cudaGraphExecDestroy(exec); /* those under way are done */
+	cudaGraphExecDestroy(exec); /* finishes the launches in flight */
 	cr_assert(first(&d) == 15.5f, "%f", (double)first(&d));
 	device_del(&d);
 }
@@ -122,7 +122,7 @@ Test(capture, a_stream_that_waits_for_a_captured_one_is_captured_until_it_is_joi
 	cr_assert(first(&d) == 0);
 	cr_assert(cudaGraphLaunch(exec, d.s) == cudaSuccess);
 	cr_assert(first(&d) == 2);
-	cr_assert(KERN_LAUNCH(add_kernel, 1, 32, 0, d.side, d.p, 1.0f) == 0); /* its own again */
+	cr_assert(KERN_LAUNCH(add_kernel, 1, 32, 0, d.side, d.p, 1.0f) == 0); /* not captured any more */
 	cr_assert(cudaStreamSynchronize(d.side) == cudaSuccess);
 	cr_assert(first(&d) == 3);
 	cudaGraphExecDestroy(exec);
@@ -137,13 +137,13 @@ Test(capture, a_fork_that_is_not_joined_is_no_graph)
 	cudaEventRecord(d.forked, d.s);
 	cudaStreamWaitEvent(d.side, d.forked, 0);
 	cudaEventRecord(d.joined, d.side);
-	KERN_LAUNCH(add_kernel, 1, 32, 0, d.side, d.p, 2.0f); /* after what is waited for */
+	KERN_LAUNCH(add_kernel, 1, 32, 0, d.side, d.p, 2.0f); /* after the recorded event */
 	cudaStreamWaitEvent(d.s, d.joined, 0);
 	cr_assert(cudaStreamEndCapture(d.s, &graph) == cudaErrorStreamCaptureUnjoined && !graph);
 	device_del(&d);
 }
 
-/* Each of them voids the capture, as on a GPU. */
+/* Make a call that invalidates the capture, as on a GPU. */
 static cudaError_t forbidden(struct device *d, int which)
 {
 	void *p = NULL;
@@ -223,5 +223,25 @@ Test(capture, a_graph_takes_device_memory_until_it_ends)
 	cr_assert(cudasim_stats().live_bytes > before);
 	cudaGraphExecDestroy(exec);
 	cr_assert(cudasim_stats().live_bytes == before);
+	device_del(&d);
+}
+
+/* A capture launches nothing.  Each launch of the graph has its two kernels and its copy. */
+Test(capture, counts_what_graphs_have_in_them_when_they_are_launched)
+{
+	struct device d = device_new();
+	cudasim_count_again();
+	begin(&d);
+	KERN_LAUNCH(add_kernel, 1, 32, 0, d.s, d.p, 1.0f);
+	cudaMemcpyAsync(d.host, d.p, 4, cudaMemcpyDeviceToHost, d.s);
+	KERN_LAUNCH(add_kernel, 1, 32, 0, d.s, d.p, 1.0f);
+	cudaGraphExec_t exec = end(&d);
+	cr_assert(cudasim_stats().launched == 0 && cudasim_stats().copies == 0);
+	cudaGraphLaunch(exec, d.s);
+	cudaGraphLaunch(exec, d.s);
+	KERN_LAUNCH(add_kernel, 1, 32, 0, d.s, d.p, 1.0f);
+	cr_assert(cudasim_stats().graph_nodes == 6 && cudasim_stats().launched == 1);
+	cr_assert(cudasim_stats().copies == 0);
+	cudaGraphExecDestroy(exec);
 	device_del(&d);
 }

@@ -1,4 +1,4 @@
-/* The emulator itself: what it computes, and that it catches what it is there to catch. */
+/* The emulator itself: its results, and the faults that it must detect. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <atomic>
@@ -39,7 +39,7 @@ static void device_del(struct device *d)
 	cudaFree(d->p);
 }
 
-/* ---- what works ---- */
+/* ---- results ---- */
 
 static void sum_kernel(float *out)
 {
@@ -126,7 +126,7 @@ Test(emulator, halves_are_rounded_once)
 	cr_assert(f16_of_f32(65519) == 0x7bff && f16_of_f32(65520) == 0x7c00);
 	cr_assert(f16_of_f32(0x1p-25f) == 0 && f16_of_f32(0x1.8p-25f) == 1);
 	cr_assert(bf16_of_f32(1 + 0x1p-8f) == 0x3f80 && bf16_of_f32(1 + 0x3p-8f) == 0x3f82);
-	/* 1 + 2^-11 lies between two halves; a trace of c decides, which is lost where it is rounded twice */
+	/* 1 + 2^-11 is halfway between two halves; a tiny c decides, which rounding twice would lose */
 	cr_assert((f16x2_fma(0x3c01, 0x3c00, 0x1000) & 0xffff) == 0x3c02);
 	cr_assert((f16x2_fma(0x0001, 0x0001, 0x3c00) & 0xffff) == 0x3c00);
 	cr_assert((f16x2_sub(0x6407, 0x6403) & 0xffff) == 0x4400);
@@ -134,7 +134,7 @@ Test(emulator, halves_are_rounded_once)
 	cr_assert(lop3<0x96>(5, 9, 12) == (5 ^ 9 ^ 12));
 }
 
-/* ---- what is caught ---- */
+/* ---- faults that are detected ---- */
 
 static void no_wait_kernel(float *out, const float *in)
 {
@@ -145,7 +145,7 @@ static void no_wait_kernel(float *out, const float *in)
 	cp_async_wait<0>();
 }
 
-/* It comes at once or at its wait, as the seed has it. */
+/* The seed decides whether the copy arrives at once or at its wait. */
 Test(emulator, a_copy_is_not_there_before_its_wait)
 {
 	struct device d = device_new(32), in = device_new(128);
@@ -180,7 +180,7 @@ static void no_phase_kernel(float *out, const float *in)
 	}
 }
 
-/* In pieces, some of them at once, in orders of the seed. */
+/* The copy lands in pieces, some at once, in an order that the seed decides. */
 Test(emulator, a_bulk_copy_lands_bit_by_bit)
 {
 	struct device d = device_new(128), in = device_new(128);
@@ -210,7 +210,7 @@ static void no_barrier_kernel(float *out)
 		shared[0] = 0;
 	block_sync();
 	const float v = shared[0];
-	warp_sync(); /* the other warps may be anywhere */
+	warp_sync(); /* this does not order the other warps */
 	shared[0] = v + 1;
 	block_sync();
 	out[0] = shared[0];
@@ -305,7 +305,7 @@ static void tell(void *arg)
 	told = *(int *)arg;
 }
 
-/* No wait for the stream: what stands before the function is done, what stands behind is not. */
+/* Nothing waits for the stream: work before the function is done, work after it is not. */
 Test(emulator, a_host_function_is_come_to_unasked)
 {
 	struct device d = device_new(2);
@@ -328,7 +328,7 @@ Test(emulator, a_host_function_is_come_to_unasked)
 		cudaStreamSynchronize(d.s);
 		cr_assert(host[1] == 0);
 	}
-	/* One that was waited for is not come to again. */
+	/* A function that a wait has called is not called again. */
 	told = 0;
 	cr_assert(cudaLaunchHostFunc(d.s, tell, &seven) == cudaSuccess);
 	cudaStreamSynchronize(d.s);
@@ -340,7 +340,7 @@ Test(emulator, a_host_function_is_come_to_unasked)
 	device_del(&d);
 }
 
-/* Pinned memory is read when the stream comes to it. */
+/* Pinned memory is read when the stream reaches the copy. */
 Test(emulator, a_pinned_buffer_that_is_reused_too_early_shows)
 {
 	struct device d = device_new(1);
@@ -363,7 +363,7 @@ static void add_one_kernel(float *p)
 	p[threadIdx.x] += 1;
 }
 
-/* n floats; *dev: where kernels find them. */
+/* Allocate n mapped floats; *dev gets the device address. */
 static float *mapped_new(size_t n, float **dev)
 {
 	void *host, *p;
@@ -380,7 +380,7 @@ Test(emulator, kernels_read_and_write_mapped_memory_when_the_stream_comes_to_the
 	for (int i = 0; i < 32; i++)
 		host[i] = 1;
 	cr_assert(KERN_LAUNCH(add_one_kernel, 1, 32, 0, d.s, dev) == 0);
-	host[5] = 7; /* too early: the kernel finds it */
+	host[5] = 7; /* too early: the kernel reads this value */
 	cr_assert(host[31] == 1, "nothing is done before the host waits");
 	cudaStreamSynchronize(d.s);
 	cr_assert(host[0] == 2 && host[5] == 8 && host[31] == 2);
@@ -399,6 +399,31 @@ Test(emulator, mapped_memory_is_no_memory_of_the_device)
 	cr_assert(cudaHostAlloc(&plain, 64, 0) == cudaSuccess);
 	cr_assert(cudaHostGetDevicePointer(&p, plain, 0) == cudaErrorInvalidValue, "it is not mapped");
 	cr_assert(cudaFreeHost(plain) == cudaSuccess && cudaFreeHost(host) == cudaSuccess);
+}
+
+/* A page that two launches touch counts twice; a page that no kernel touches does not count. */
+Test(emulator, counts_the_pages_of_mapped_memory_that_kernels_touch)
+{
+	struct device d = device_new(1);
+	const size_t page = 1024; /* floats */
+	float *dev, *host = mapped_new(8 * page, &dev);
+	cudasim_count_again();
+	for (size_t at : {(size_t)0, 2 * page, 3 * page - 16})
+		cr_assert(KERN_LAUNCH(add_one_kernel, 1, 32, 0, d.s, dev + at) == 0);
+	cr_assert(cudasim_stats().mapped_bytes == 0, "the kernels have not run");
+	cudaStreamSynchronize(d.s);
+	const struct cudasim_counters c = cudasim_stats();
+	cr_assert(c.mapped_bytes == 4 * 4096, "%lu bytes", (unsigned long)c.mapped_bytes);
+	cr_assert(c.launched == 3 && c.copies == 0 && c.copy_bytes == 0 && c.syncs == 1);
+	cr_assert(cudaMemcpyAsync(d.p, host, 4, cudaMemcpyHostToDevice, d.s) == cudaSuccess);
+	cudaStreamSynchronize(d.s);
+	cr_assert(cudasim_stats().copies == 1 && cudasim_stats().copy_bytes == 4 &&
+		  cudasim_stats().mapped_bytes == c.mapped_bytes);
+	cudasim_count_again();
+	cr_assert(cudasim_stats().launched == 0 && cudasim_stats().mapped_bytes == 0 &&
+		  cudasim_stats().copy_bytes == 0);
+	cr_assert(cudaFreeHost(host) == cudaSuccess);
+	device_del(&d);
 }
 
 Test(emulator, a_store_beyond_mapped_memory_faults, .signal = SIGSEGV)
@@ -435,7 +460,7 @@ Test(emulator, what_the_device_would_refuse_is_refused)
 
 enum { TICKETS = 40 };
 
-/* A counter that blocks take turns at without an atomic: right only where they run one after another. */
+/* A counter that blocks increment without an atomic: correct only if they run one after another. */
 static void take_turns_kernel(float *out)
 {
 	volatile float *count = out;
@@ -467,7 +492,7 @@ Test(emulator, blocks_that_take_turns_without_an_atomic_lose_some)
 	cr_expect_eq(cudasim_stats().interleaved, before + 5);
 }
 
-/* Each block enters the order in which it came, before and after the others had a chance. */
+/* Each block records its order of arrival, before and after other blocks may have run. */
 static void order_kernel(float *out)
 {
 	int *at = (int *)(void *)out;
@@ -503,7 +528,7 @@ Test(emulator, the_seed_decides_the_order_of_blocks)
 	}
 }
 
-/* At most what the device holds: blocks with so much shared memory are alone on a multiprocessor. */
+/* At most as many blocks as the device holds: with this much shared memory, one per multiprocessor. */
 static void most_kernel(float *out)
 {
 	int *now = (int *)(void *)out;
@@ -539,7 +564,7 @@ Test(emulator, as_many_blocks_are_resident_as_the_device_holds)
 	}
 }
 
-/* What ends a process names the seed that repeats it. */
+/* A message that ends the process names the seed that repeats the failure. */
 Test(emulator, a_failure_names_its_seed)
 {
 	int end[2];
@@ -601,8 +626,8 @@ static void raw(void (*kernel)(float *, const float *), int shift)
 	device_del(&in);
 }
 
-/* Through plain pointers, which no function of the emulator sees.  (With sanitizers their library sees them.)
- */
+/* Accesses through plain pointers, which no function of the emulator checks.  (With sanitizers, their library
+ * checks them.) */
 #ifndef __SANITIZE_ADDRESS__
 #define RAW(name, kernel, shift, fine)                                                                       \
 	Test(emulator, name, .signal = SIGABRT)                                                              \

@@ -1,11 +1,11 @@
-/* --fast on the CUDA device: what cuBLAS computes against what the default kernels do.  In the emulator
- * cuBLAS is a stand-in that adds in an order of its own. */
+/* --fast on the CUDA device: cuBLAS's results compared with those of the default kernels.  In the emulator,
+ * cuBLAS is a stand-in that adds in another order. */
 #include "tests/cudasim/cuda_test.h"
 #include "tests/cudasim/linear_plan.h"
 
 #include <limits.h>
 
-enum { ABOVE = 20, MAX_ROWS = 96 }; /* the crossover of all tests, in rows */
+enum { ABOVE = 20, MAX_ROWS = 96 }; /* ABOVE: the crossover of all tests, in rows */
 
 struct kind {
 	enum kern_dtype dtype;
@@ -63,12 +63,12 @@ static uint64_t n_products(void)
 
 /* ---- layers ---- */
 
-/* A layer, MAX_ROWS rows for it, and what it gives in double precision. */
+/* A layer, MAX_ROWS rows of input, and the expected output in double precision. */
 struct layer {
 	struct kt_part parts[3];
 	int n_parts, k, n, group;
 	uint16_t *x;
-	double *ref, *size; /* [MAX_ROWS][n]; size: the sum of what was added, without signs */
+	double *ref, *size; /* [MAX_ROWS][n]; size: the sum of the absolute values of all addends */
 };
 
 static float op_value(const struct kt *t, uint16_t h)
@@ -125,7 +125,7 @@ static struct kern_linear *layer_load(struct kt *t, struct layer *l)
 	return kt_load(t, l->k, l->group, p, l->n_parts);
 }
 
-/* Runs it; out: F32 values. */
+/* Run the layer.  out: F32 values. */
 static void layer_run(struct kt *t, const struct kern_linear *w, const struct layer *l, int rows, bool f32,
 		      bool swiglu, float *out)
 {
@@ -135,7 +135,7 @@ static void layer_run(struct kt *t, const struct kern_linear *w, const struct la
 	void *x = t->ops->mem_new(t->dev, x_bytes), *y = t->ops->mem_new(t->dev, bytes);
 	uint16_t *h = xmalloc(all * 4);
 	cr_assert(x && y);
-	/* what is not written stays no number */
+	/* unwritten values stay NaN */
 	memset(h, 0xff, bytes);
 	cr_assert_eq(t->ops->upload(t->s, x, l->x, x_bytes), 0);
 	cr_assert_eq(t->ops->upload(t->s, y, h, bytes), 0);
@@ -151,7 +151,8 @@ static void layer_run(struct kt *t, const struct kern_linear *w, const struct la
 	t->ops->mem_free(t->dev, y, bytes);
 }
 
-/* Weights and a bias are rounded to the operand type, sums added in any order. */
+/* Return the rounding error: weights and a bias are rounded to the operand type, and sums are added in any
+ * order. */
 static double rounding(const struct kt *t)
 {
 	return is_bf16(t) ? 0x1p-8 : 0x1p-11;
@@ -184,7 +185,7 @@ static void check_kinds(bool bf16)
 	struct kt t = dev_open(bf16, true);
 	for (int d = 0; d < N_KINDS; d++)
 		for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-			/* only AWQ needs outputs in eights */
+			/* only AWQ needs a multiple of 8 outputs */
 			const int n = shapes[s][1] - (kinds[d].dtype == KERN_AWQ4 ? 0 : (int)s);
 			struct layer l = layer_new(&t, kinds[d], shapes[s][0], n, s % 2);
 			struct kern_linear *w = layer_load(&t, &l);
@@ -248,7 +249,7 @@ static void check_swiglu(struct kt *t, struct kt_part gate, struct kt_part up, i
 		for (size_t j = 0; j < all; j++) {
 			const size_t g = j / (size_t)n * (size_t)l.n + j % (size_t)n, u = g + (size_t)n;
 			const double silu = l.ref[g] / (1 + exp(-l.ref[g]));
-			/* gate and up are rounded once more than the others */
+			/* gate and up are rounded once more than other outputs */
 			const double dg = l.size[g] * (off + 4e-6) + fabs(l.ref[g]) * 2 * off,
 				     du = l.size[u] * (off + 4e-6) + fabs(l.ref[u]) * 2 * off;
 			ref[j] = silu * l.ref[u];
@@ -278,7 +279,7 @@ Test(cuda_fast, gate_and_up_meet_in_swiglu)
 	}
 }
 
-/* F16 holds no more than 65,504: a gate far below that is nothing, not no number. */
+/* F16 ends at 65,504.  A gate far below -65,504 must give 0, not NaN. */
 Test(cuda_fast, a_gate_beyond_f16_is_as_good_as_the_largest)
 {
 	enum { K = 8, N = 8, ROWS = ABOVE + 4 };
@@ -307,7 +308,7 @@ Test(cuda_fast, a_gate_beyond_f16_is_as_good_as_the_largest)
 static void check_tiles(struct kt *t, struct layer *l)
 {
 	int tile, all;
-	linear_fast_bytes(t->dev, 1); /* the least that there is: 64 columns */
+	linear_fast_bytes(t->dev, 1); /* the minimum: 64 columns */
 	struct kern_linear *w = layer_load(t, l);
 	linear_fast_tile(w, &tile, &all);
 	cr_assert(tile < all, "%d columns in one tile", all);
@@ -396,7 +397,7 @@ Test(cuda_fast, up_to_the_crossover_bits_are_the_defaults)
 
 #ifdef QUERN_CUDASIM
 
-/* Products that a layer of 64 x 64 takes for so many rows, given these crossovers. */
+/* Return the number of products that a 64 x 64 layer takes for this many rows, with these crossovers. */
 static uint64_t products_of(const struct kern_crossover *c, int n, int rows)
 {
 	struct kt t = open_with(false, true, c, n);
@@ -426,7 +427,7 @@ Test(cuda_fast, the_crossover_of_its_shape_counts_else_that_of_all_others)
 	cr_assert_eq(products_of(list, 3, 11), 0);
 	cr_assert_eq(products_of(list, 3, 12), 1);
 	cr_assert_eq(products_of(never, 1, MAX_ROWS), 0);
-	cr_assert_eq(products_of(NULL, 0, MAX_ROWS), 0); /* built in: above 128 */
+	cr_assert_eq(products_of(NULL, 0, MAX_ROWS), 0); /* the built-in crossover is above 128 */
 }
 
 /* ---- the library ---- */
@@ -466,7 +467,7 @@ Test(cuda_fast, where_there_is_no_cublas_it_says_what_to_install)
 	kern_cuda_ops.close(d);
 }
 
-/* The emulated kernels are built with cuBLAS 12. */
+/* The emulated kernels are built for cuBLAS 12. */
 Test(cuda_fast, the_cublas_of_the_build_comes_first)
 {
 	cudasim_cublas(CUDASIM_CUBLAS_12 | CUDASIM_CUBLAS_13, 0);
@@ -499,7 +500,7 @@ Test(cuda_fast, a_cublas_that_gives_no_handle_is_passed_over)
 	cr_assert_eq(cudasim_stats().live_pieces, 0);
 }
 
-/* The emulator ends a product on a stream without a workspace of ours. */
+/* The emulator ends the process at a product on a stream without quern's workspace. */
 Test(cuda_fast, nothing_is_allocated_after_loading_whatever_the_stream)
 {
 	struct kt t = dev_open(false, true);

@@ -1,6 +1,6 @@
-/* Steps of decoding from a graph: the same bits as operation by operation, for every size of batch
- * that a graph is kept for, whatever the number of sequences in it and the length of their contexts;
- * and nothing but the batch's own blocks is touched. */
+/* Decoding steps from a graph.  They give the same bits as single operations, for every batch size that has a
+ * graph, whatever the number of sequences and the length of their contexts, and touch only the batch's own
+ * blocks.  Also tests attention's plans, with and without a graph. */
 #include "tests/cudasim/cuda_test.h"
 #include "tests/cudasim/kv_peek.h"
 
@@ -10,10 +10,10 @@ static const int sizes[SIZES] = {1, 2, 4, 8, 16, 24, 32, 40};
 
 /* A small decoder. */
 struct shape {
-	enum kern_dtype dtype; /* of the layers; operands are F16 or BF16 */
+	enum kern_dtype dtype; /* type of the layers; operands are F16 or BF16 */
 	bool bf16;
 	int dim, heads, kv_heads;
-	int window; /* of the second layer; 0: none */
+	int window; /* window of the second layer; 0: none */
 	int context;
 };
 
@@ -27,12 +27,12 @@ struct net {
 	struct kern_embed *embed;
 	struct layer layers[LAYERS];
 	struct kern_kv *kv;
-	int n_blocks, rows; /* rows: most of a batch */
+	int n_blocks, rows; /* rows: most rows of a batch */
 	void *x, *add, *normed, *proj, *q, *att, *ffn, *last, *last_add, *logits, *ones, *rope, *tokens;
 	struct kern_graph *graph[SIZES];
 };
 
-/* Sequence i has len tokens in the cache, the next one stands in the token buffer. */
+/* Sequence i has len[i] tokens in the cache; its next token is in the token buffer. */
 struct seqs {
 	int n;
 	int len[SEQS_MAX], blocks[SEQS_MAX];
@@ -79,7 +79,7 @@ static void net_open(struct net *n, struct shape m, int rows, int n_blocks)
 	float ones[H], *rope = xmalloc((size_t)(m.context * m.dim) * sizeof *rope);
 	int32_t *tokens = xmalloc((size_t)(m.context + 1) * SEQS_MAX * sizeof *tokens);
 	for (int i = 0; i < H; i++)
-		ones[i] = 0.05f; /* keeps what the layers give small */
+		ones[i] = 0.05f; /* keeps the layers' outputs small */
 	ct_rope(rope, m.context, m.dim);
 	for (int i = 0; i < (m.context + 1) * SEQS_MAX; i++)
 		tokens[i] = (int32_t)(kt_rand() % V);
@@ -88,7 +88,7 @@ static void net_open(struct net *n, struct shape m, int rows, int n_blocks)
 	n->tokens = kt_put(&n->t, tokens, (size_t)(m.context + 1) * SEQS_MAX * sizeof *tokens);
 	free(rope);
 	free(tokens);
-	const size_t r256 = r < 256 ? 256 : r; /* rows of a piece of a prompt */
+	const size_t r256 = r < 256 ? 256 : r; /* rows of a chunk of a prompt */
 	const size_t q = (size_t)(m.heads * m.dim), all = q + (size_t)(2 * m.kv_heads * m.dim);
 	n->x = kt_new(&n->t, r * H * 4);
 	n->add = kt_new(&n->t, r * H * 4);
@@ -153,7 +153,7 @@ static struct kern_attn_args attn_args(const struct net *n, int layer)
 	};
 }
 
-/* What a model does for `rows` rows of the batch that is set. */
+/* Run a model's operations for `rows` rows of the current batch. */
 static void operations(struct net *n, int rows)
 {
 	const struct kern_ops *k = n->t.ops;
@@ -180,7 +180,7 @@ static void operations(struct net *n, int rows)
 	cr_assert_eq(e, 0);
 }
 
-/* The batch of the next token of each of the first `seqs` sequences; logits in another order. */
+/* Set the batch of the next token of the first `seqs` sequences, with the logits in another order. */
 static void set_batch(struct net *n, const struct seqs *q, int seqs, int pad_to)
 {
 	int32_t token_at[SEQS_MAX], row0[SEQS_MAX + 1] = {0}, pos0[SEQS_MAX], want[SEQS_MAX];
@@ -210,7 +210,7 @@ static void get_logits(struct net *n, int seqs, float *out)
 	kt_get(&n->t, out, n->logits, (size_t)(seqs * V) * sizeof *out);
 }
 
-/* As a worker does at its start: nothing but null rows. */
+/* Capture a graph as a worker does at its start, with only null rows. */
 static void capture(struct net *n, int i)
 {
 	struct seqs none = {0};
@@ -224,7 +224,7 @@ static void capture(struct net *n, int i)
 static int size_for(int seqs)
 {
 	int i = 0;
-	while (sizes[i] < seqs) /* the least that is large enough */
+	while (sizes[i] < seqs) /* the smallest size that is large enough */
 		i++;
 	return i;
 }
@@ -242,12 +242,12 @@ static void more_blocks(struct seqs *q, const struct net *n, int i, int tokens)
 {
 	for (; q->blocks[i] * BLOCK < tokens; q->blocks[i]++) {
 		cr_assert(q->next_block < n->n_blocks && q->blocks[i] < 128);
-		/* not one after another: 7 has no factor in common with n_blocks */
+		/* scattered: 7 has no factor in common with n_blocks */
 		q->table[i][q->blocks[i]] = (int32_t)((int64_t)q->next_block++ * 7 % n->n_blocks);
 	}
 }
 
-/* Makes a sequence with len tokens of made-up K and V, and room for one more. */
+/* Add a sequence with len tokens of random K and V, and room for one more token. */
 static void seq_add(struct net *n, struct seqs *q, int len)
 {
 	const int i = q->n++, width = (n->m.heads + 2 * n->m.kv_heads) * n->m.dim;
@@ -283,7 +283,7 @@ static void seq_grow(struct net *n, struct seqs *q, int i)
 	q->len[i]++;
 }
 
-/* A step from a graph, then the same one without: it stores the same K and V again. */
+/* Run a step from a graph, then the same step without one, which stores the same K and V again. */
 static void check_step(struct net *n, const struct seqs *q, int seqs, const char *what)
 {
 	float got[SEQS_MAX * V], want[SEQS_MAX * V];
@@ -302,7 +302,7 @@ static void check_step(struct net *n, const struct seqs *q, int seqs, const char
 
 /* ---- tests ---- */
 
-/* Lengths about the ends of chunks of 256, and short ones. */
+/* Lengths around multiples of the chunk size 256, and short lengths. */
 static const int lengths[] = {0, 255, 16, 256, 3, 257, 511, 40, 512, 1, 300, 767, 15, 64, 770, 1030};
 
 TestSuite(graph, .timeout = 600);
@@ -316,7 +316,7 @@ Test(graph, every_size_and_number_of_sequences_gives_the_bits_of_single_operatio
 		capture(&n, i);
 	for (int i = 0; i < SEQS_MAX; i++)
 		seq_add(&n, &q, lengths[i % 16] + (i >= 16 ? i / 2 : 0));
-	/* in brief, one number for each size of batch */
+	/* brief: one number of sequences per batch size */
 	static const int seqs[] = {1, 2, 3, 7, 16, 17, 25, 40, 5, 8, 9, 24, 31, 33};
 	for (int i = 0; i < (ct_brief() ? 8 : 14); i++)
 		check_step(&n, &q, seqs[i], "awq");
@@ -350,7 +350,7 @@ Test(graph, heads_sizes_and_types)
 	static const int groups[] = {1, 2, 3, 4, 5, 6, 7, 8};
 	for (int i = 0; i < 8; i++) {
 		if (ct_brief() && i != 1 && i != 2 &&
-		    i != 6) /* each type; heads alone, in pairs, in sevens */
+		    i != 6) /* brief: each type; groups of 2, 3 and 7 heads */
 			continue;
 		const enum kern_dtype t = i % 3 == 0 ? KERN_AWQ4 : i % 3 == 1 ? KERN_F16 : KERN_BF16;
 		check_shape((struct shape){t, t == KERN_BF16 || i == 6, i % 2 ? 128 : 64,
@@ -364,14 +364,14 @@ Test(graph, a_window_in_one_layer_and_none_in_the_other)
 	check_shape((struct shape){KERN_AWQ4, true, 64, 8, 1, 20, 1100});
 }
 
-/* More query heads to a KV head than one tile takes. */
+/* More query heads per KV head than one tile takes. */
 Test(graph, twenty_heads_share_one)
 {
 	check_shape((struct shape){KERN_F16, false, 64, 20, 1, 0, 1100});
 }
 
-/* Sequences grow over the ends of blocks and of a chunk; all steps are queued before the first is
- * waited for. */
+/* Sequences grow across the ends of blocks and of a chunk; all steps are queued before the first is
+ * awaited. */
 Test(graph, replays_queued_ahead_follow_contexts_that_grow)
 {
 	enum { STEPS = 9, ROWS = 3 };
@@ -412,8 +412,8 @@ Test(graph, replays_queued_ahead_follow_contexts_that_grow)
 	net_close(&n);
 }
 
-/* Where sequences share a long prefix, their chunks are more than the pool's: some rows are walked
- * by one block each. */
+/* If sequences share a long prefix, they have more chunks than the pool: some rows are computed by one block
+ * each. */
 Test(graph, chunks_without_room_for_their_results)
 {
 	struct net n;
@@ -431,7 +431,7 @@ Test(graph, chunks_without_room_for_their_results)
 	net_close(&n);
 }
 
-/* Rows that were decoded again after a step of another kind: the lists of one are void in the other. */
+/* Decode rows again after a step of another kind; the other step's work lists must not be reused. */
 Test(graph, prompts_between_replays)
 {
 	struct net n;
@@ -453,7 +453,7 @@ Test(graph, prompts_between_replays)
 	net_close(&n);
 }
 
-/* The pool before and after: what differs lies at the rows' positions, or in the null block. */
+/* Compare the pool before and after: it may differ only at the rows' positions and in the null block. */
 Test(graph, null_rows_touch_no_block)
 {
 	struct net n;
@@ -468,7 +468,7 @@ Test(graph, null_rows_touch_no_block)
 	unsigned char *before = xmalloc(bytes), *after = xmalloc(bytes);
 	bool stored[3] = {false};
 	kt_get(&n.t, before, kv.pool, bytes);
-	for (size_t i = 0; i < bytes; i++) /* in free blocks, too */
+	for (size_t i = 0; i < bytes; i++) /* fills free blocks too */
 		before[i] = before[i] ? before[i] : 0x5a;
 	cr_assert_eq(n.t.ops->upload(n.t.s, kv.pool, before, bytes), 0);
 	launch(&n, &q, 3);
@@ -499,7 +499,7 @@ static void see_carveout(const struct cudasim_launched *l)
 	n_captured++;
 }
 
-/* A multiprocessor must be empty before it divides its memory in another way. */
+/* A multiprocessor must be empty before its carve-out changes. */
 Test(graph, all_kernels_of_a_graph_have_one_carve_out)
 {
 	struct net n;
@@ -534,5 +534,199 @@ Test(graph, a_replay_makes_no_device_memory_and_all_is_given_back)
 	net_close(&n);
 	cr_assert_eq(cudasim_stats().live_pieces, pieces);
 	cr_assert_eq(cudasim_stats().live_bytes, bytes);
+}
+
+/* ---- layers with different windows ---- */
+
+enum { TURNS = 8, SEQS = 3, DIM = 32, HEADS = 2, BLOCKS = 40, CONTEXT = 600, WIDTH = HEADS * DIM };
+
+static const char *counted; /* count launches of kernels with this in their name */
+static int n_counted;
+
+static void count_one(const struct cudasim_launched *l)
+{
+	n_counted += strstr(l->name, counted) != NULL;
+}
+
+static void count_begin(const char *name)
+{
+	counted = name;
+	n_counted = 0;
+	cudasim_watch_launches(count_one);
+}
+
+static int count_end(void)
+{
+	cudasim_watch_launches(NULL);
+	return n_counted;
+}
+
+static const int32_t positions[SEQS] = {530, 40, 3};
+
+struct turns {
+	struct kt t;
+	struct kern_kv *kv;
+	void *q, *out;
+	const int *windows; /* used in rotation */
+	int n_windows;
+};
+
+static void turns_open(struct turns *a, const int *windows, int n_windows)
+{
+	*a = (struct turns){.windows = windows, .n_windows = n_windows};
+	ct_open(&a->t, false,
+		(struct kt_size){
+			.rows = SEQS, .seqs = SEQS, .logits = SEQS, .context = CONTEXT, .block_size = BLOCK});
+	a->kv = a->t.ops->kv_new(a->t.dev, 1, 1, DIM, BLOCK, BLOCKS, 0);
+	const struct kv_peek at = kv_peek_at(a->kv);
+	const size_t n = at.block_bytes * BLOCKS / 2;
+	float *some = kt_floats(n), *q = kt_floats(SEQS * WIDTH);
+	kt_set_op(&a->t, at.pool, some, n);
+	a->q = kt_put_op(&a->t, q, SEQS * WIDTH);
+	a->out = kt_new(&a->t, (size_t)TURNS * SEQS * WIDTH * 2);
+	free(some);
+	free(q);
+}
+
+static void turns_close(struct turns *a)
+{
+	kt_del(&a->t, a->q);
+	kt_del(&a->t, a->out);
+	a->t.ops->kv_free(a->kv);
+	kt_close(&a->t);
+}
+
+static void turns_batch(struct turns *a, int pad_to)
+{
+	int32_t token_at[SEQS], row0[SEQS + 1] = {0}, table[SEQS][BLOCKS], rows[SEQS];
+	for (int i = 0; i < SEQS; i++) {
+		token_at[i] = positions[i];
+		row0[i + 1] = i + 1;
+		rows[i] = i;
+		for (int b = 0; b < BLOCKS; b++)
+			table[i][b] = (int32_t)((b * 7 + i * 11) % BLOCKS);
+	}
+	const struct kern_batch b = {.n_rows = SEQS,
+				     .n_seqs = SEQS,
+				     .token_at = token_at,
+				     .row0 = row0,
+				     .pos0 = positions,
+				     .tables = table[0],
+				     .table_stride = BLOCKS,
+				     .n_logits = SEQS,
+				     .logits_row = rows,
+				     .pad_to = pad_to};
+	cr_assert_eq(a->t.ops->batch_set(a->t.s, &b), 0);
+}
+
+static void attend(struct turns *a, int layer)
+{
+	const struct kern_attn_args in = {.out = (char *)a->out + (size_t)layer * SEQS * WIDTH * 2,
+					  .q = a->q,
+					  .kv = a->kv,
+					  .n_q_heads = HEADS,
+					  .n_kv_heads = 1,
+					  .head_dim = DIM,
+					  .scale = 0.2f,
+					  .window = a->windows[layer % a->n_windows]};
+	cr_assert_eq(a->t.ops->attention(a->t.s, &in), 0);
+}
+
+static void attend_all(struct turns *a)
+{
+	for (int l = 0; l < TURNS; l++)
+		attend(a, l);
+}
+
+/* Compute the outputs of all layers, each with its own batch and so its own plan. */
+static void each_alone(struct turns *a, float *out)
+{
+	for (int l = 0; l < TURNS; l++) {
+		turns_batch(a, 0);
+		attend(a, l);
+	}
+	kt_get_op(&a->t, out, a->out, TURNS * SEQS * WIDTH);
+}
+
+static void check_turns(struct turns *a, const float *want, const char *what)
+{
+	float got[TURNS * SEQS * WIDTH];
+	kt_get_op(&a->t, got, a->out, TURNS * SEQS * WIDTH);
+	kt_same(got, want, TURNS * SEQS * WIDTH, what);
+}
+
+static void forget(struct turns *a)
+{
+	static const float none[TURNS * SEQS * WIDTH];
+	kt_set_op(&a->t, a->out, none, TURNS * SEQS * WIDTH);
+}
+
+static const int alternate[] = {128, 0}, three[] = {128, 0, 20};
+
+Test(graph, layers_with_windows_in_turns_share_a_plan_for_each_window)
+{
+	enum { STEPS = 3 };
+	struct turns a;
+	float want[TURNS * SEQS * WIDTH];
+	turns_open(&a, alternate, 2);
+	each_alone(&a, want);
+	forget(&a);
+	cudasim_count_again();
+	count_begin("move_kernel"); /* the kernel that sends a plan made on the host */
+	for (int i = 0; i < STEPS; i++) {
+		turns_batch(&a, 0);
+		attend_all(&a);
+	}
+	const int plans = count_end();
+	const uint64_t waits = cudasim_stats().syncs;
+	cr_expect_eq(plans, 2 * STEPS, "%d plans in %d steps", plans, (int)STEPS);
+	cr_expect_eq(waits, 0, "the host waited %llu times", (unsigned long long)waits);
+	check_turns(&a, want, "steps queued ahead");
+	turns_close(&a);
+}
+
+Test(graph, so_they_do_in_a_graph)
+{
+	struct turns a;
+	struct kern_graph *g = NULL;
+	float want[TURNS * SEQS * WIDTH];
+	turns_open(&a, alternate, 2);
+	each_alone(&a, want);
+	turns_batch(&a, SEQS);
+	attend_all(&a); /* the first launch of each kernel is not captured */
+	cr_assert_eq(a.t.ops->graph_begin(a.t.s), 0);
+	count_begin("list_kernel");
+	attend_all(&a);
+	const int lists = count_end();
+	cr_assert_eq(a.t.ops->graph_end(a.t.s, &g), 0);
+	cr_expect_eq(lists, 2, "%d lists of work", lists);
+	for (int i = 0; i < 2; i++) {
+		forget(&a);
+		turns_batch(&a, SEQS);
+		cr_assert_eq(a.t.ops->graph_launch(a.t.s, g), 0);
+		check_turns(&a, want, "a replay");
+	}
+	/* A plan made in the graph is not used by operations after it. */
+	forget(&a);
+	attend_all(&a);
+	check_turns(&a, want, "operations after a graph");
+	a.t.ops->graph_free(g);
+	turns_close(&a);
+}
+
+/* No model has that many windows. */
+Test(graph, more_windows_than_there_are_plans_for_give_the_same)
+{
+	struct turns a;
+	float want[TURNS * SEQS * WIDTH];
+	turns_open(&a, three, 3);
+	each_alone(&a, want);
+	for (int pad_to = 0; pad_to <= SEQS; pad_to += SEQS) {
+		forget(&a);
+		turns_batch(&a, pad_to);
+		attend_all(&a);
+		check_turns(&a, want, "three windows");
+	}
+	turns_close(&a);
 }
 #endif

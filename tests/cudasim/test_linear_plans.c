@@ -1,6 +1,6 @@
-/* How the CUDA table computes linear layers: every plan that it has gives the same bits, a table on the
- * device serves as the head, what it cannot pack is refused; mixtures in steps of decoding from a graph,
- * whose null rows come to no expert. */
+/* Linear layers of the CUDA table: every plan gives the same bits, a table on the device serves as the head,
+ * and weights that cannot be packed are refused.  Also tests mixtures in decoding steps from a graph, whose
+ * null rows reach no expert. */
 #include "tests/cudasim/cuda_test.h"
 #include "tests/cudasim/linear_plan.h"
 #include "tests/kernels/experts_test.h"
@@ -20,7 +20,7 @@ static void *rows_put(struct kt *t, int n, int k)
 	return dev;
 }
 
-/* Every way to compute them that the kernels have. */
+/* Every plan that the kernels offer. */
 static const struct linear_plan plans[] = {
 	{false, 1, 8, 4, 1},  {false, 1, 8, 8, 1}, {false, 2, 8, 4, 1},  {false, 1, 16, 8, 1},
 	{false, 2, 16, 4, 1}, {false, 1, 8, 4, 8}, {false, 2, 8, 4, 2},  {false, 1, 16, 2, 4},
@@ -87,8 +87,8 @@ Test(linear_plans, slices_give_the_same_bits_in_every_plan)
 }
 
 #ifdef QUERN_CUDASIM
-/* A block's share of the inputs is longer than its ring, whatever the split: each stage is filled several
- * times.  Where a device has as many multiprocessors as a large one, its own plan wraps, too. */
+/* A block's share of the inputs is longer than its ring for every split, so each stage is filled several
+ * times.  With as many multiprocessors as a large device, the table's own plan wraps as well. */
 Test(linear_plans, rings_wrap_in_every_plan_on_132_multiprocessors)
 {
 	enum { K = 8256, N = 40 };
@@ -110,7 +110,7 @@ Test(linear_plans, rings_wrap_in_every_plan_on_132_multiprocessors)
 		cr_assert_eq(linear_planned(t.s, w, out, x, ROWS, false, &stream), 0);
 		kt_get(&t, want, out, all);
 		cr_expect_gt(cudasim_stats().refills, before, "the stream kernel's ring does not wrap");
-		for (int i = 0; i < 6; i++) { /* the table's own plan, then one that is given */
+		for (int i = 0; i < 6; i++) { /* first the table's own plan, then a given plan */
 			const size_t bytes = (size_t)rows[i % 3] * N * sizeof(float);
 			before = cudasim_stats().refills;
 			if (i < 3)
@@ -132,6 +132,142 @@ Test(linear_plans, rings_wrap_in_every_plan_on_132_multiprocessors)
 	free(want);
 	free(got);
 	kt_close(&t);
+}
+#endif
+
+#ifdef QUERN_CUDASIM
+/* Load a layer without packing it, to query its plan. */
+static struct kern_linear *plan_only(struct kt *t, enum kern_dtype type, int k, int n)
+{
+	struct kt_part p = kt_part(type, k, n, 128, false);
+	cudasim_idle(true);
+	struct kern_linear *w = kt_load(t, k, 128, &(struct kt_part *){&p}, 1);
+	cudasim_idle(false);
+	kt_part_fini(&p);
+	return w;
+}
+
+/* Return the number of blocks, each of 128 outputs. */
+static int blocks_of(struct linear_plan p, int rows, int n)
+{
+	return (rows + p.rows - 1) / p.rows * ((n + 127) / 128) * p.splits;
+}
+
+/* The number of blocks is at most that of the multiprocessors, and more than half of it. */
+Test(linear_plans, more_than_128_rows_are_spread_over_132_multiprocessors)
+{
+	static const int outputs[] = {512, 1024, 2048, 4096}, rows[] = {129, 192, 256};
+	cudasim_sms(132);
+	struct kt t = open_rows();
+	for (int i = 0; i < 4; i++) {
+		struct kern_linear *w = plan_only(&t, KERN_AWQ4, 2048, outputs[i]);
+		for (int r = 0; r < 3; r++) {
+			const struct linear_plan p = linear_plan_of(w, rows[r]);
+			const int blocks = blocks_of(p, rows[r], outputs[i]);
+			cr_expect(blocks > 66 && blocks <= 132,
+				  "%d outputs, %d rows: %d blocks of %d rows, %d splits", outputs[i], rows[r],
+				  blocks, p.rows, p.splits);
+		}
+		/* prompts, and layers with enough blocks: the largest tiles, each sum in one block */
+		const struct linear_plan p = linear_plan_of(w, 256 * 132);
+		cr_expect(p.rows == 128 && p.splits == 1, "%d outputs: %d rows, %d splits", outputs[i],
+			  p.rows, p.splits);
+		t.ops->linear_free(w);
+	}
+	kt_close(&t);
+}
+
+/* Compare the table's own plan, and other plans, with a plan that takes a few rows at a time. */
+static void check_many_rows(struct kt *t, struct kt_part *part, int k, int rows, const char *what)
+{
+	static const struct linear_plan stream = {false, 1, 16, 8, 1}, given[] = {{true, 0, 64, 0, 8},
+										  {true, 0, 64, 0, 2},
+										  {true, 0, 128, 0, 4},
+										  {true, 0, 32, 0, 1}};
+	struct kern_linear *w = kt_load(t, k, 128, &part, 1);
+	const size_t all = (size_t)rows * (size_t)part->part.n * sizeof(float);
+	void *x = rows_put(t, rows, k), *out = kt_new(t, all);
+	unsigned char *want = xmalloc(all), *got = xmalloc(all);
+	cr_assert_gt(linear_slices(w), 1);
+	cr_assert_eq(linear_planned(t->s, w, out, x, rows, false, &stream), 0);
+	kt_get(t, want, out, all);
+	for (int i = -1; i < (rows > 256 ? 0 : 4); i++) {
+		memset(got, 0xee, all);
+		kt_set(t, out, got, all);
+		cudasim_seed((uint64_t)(i + 1));
+		if (i < 0)
+			run(t, w, out, x, rows);
+		else
+			cr_assert_eq(linear_planned(t->s, w, out, x, rows, false, &given[i]), 0);
+		kt_get(t, got, out, all);
+		cr_expect(!memcmp(got, want, all), "%s, %d rows, plan %d: other bits", what, rows, i);
+	}
+	t->ops->linear_free(w);
+	kt_del(t, x);
+	kt_del(t, out);
+	free(want);
+	free(got);
+}
+
+Test(linear_plans, slices_of_up_to_256_rows_are_spread_with_the_same_bits)
+{
+	static const int rows[] = {129, 200, 256};
+	struct kt t;
+	cudasim_sms(132);
+	ct_open(&t, false, (struct kt_size){.rows = 256});
+	struct kt_part a = kt_part(KERN_AWQ4, 1064, 152, 128, true), b = kt_part(KERN_F16, 1064, 35, 0, true),
+		       c = kt_part(KERN_CODES, 1024, 40, KT_Q4_K, false);
+	for (int i = 0; i < 3; i++) {
+		check_many_rows(&t, &a, 1064, rows[i], "awq");
+		check_many_rows(&t, &b, 1064, rows[i], "f16");
+		check_many_rows(&t, &c, 1024, rows[i], "q4_k");
+	}
+	struct kern_linear *w = kt_load(&t, 1064, 128, &(struct kt_part *){&a}, 1);
+	cr_expect_gt(linear_plan_of(w, 256).splits, 1);
+	cr_expect_eq(linear_plan_of(w, 257).splits, 1);
+	t.ops->linear_free(w);
+	kt_part_fini(&a);
+	kt_part_fini(&b);
+	kt_part_fini(&c);
+	kt_close(&t);
+}
+
+enum { SMALL_SMEM = 99 << 10 }; /* per block, on 8.6, 8.9 and 12.0, with 100 KB per multiprocessor */
+static uint64_t most_smem;
+
+static void see_smem(const struct cudasim_launched *l)
+{
+	most_smem = l->smem > most_smem ? l->smem : most_smem;
+}
+
+Test(linear_plans, blocks_of_99_kilobytes_have_tiles_of_64_rows_or_more)
+{
+	static const struct {
+		enum kern_dtype type;
+		int k, about;
+	} of[] = {{KERN_F16, 1064, 0},          {KERN_AWQ4, 1064, 128},      {KERN_CODES, 1056, KT_Q4_0},
+		  {KERN_CODES, 1120, KT_Q8_0},  {KERN_CODES, 2304, KT_Q4_K}, {KERN_CODES, 2304, KT_Q6_K},
+		  {KERN_CODES, 1056, KT_MXFP4}, {KERN_BF16, 1064, 0}};
+	for (int i = 0; i < 8; i++) {
+		const bool bf16 = of[i].type == KERN_BF16;
+		struct kt t;
+		ct_open(&t, bf16, (struct kt_size){.rows = 300});
+		linear_smem(t.dev, SMALL_SMEM);
+		struct kt_part p = kt_part(of[i].type, of[i].k, 40, of[i].about, true);
+		struct kern_linear *w = kt_load(&t, of[i].k, 128, &(struct kt_part *){&p}, 1);
+		const struct linear_plan many = linear_plan_of(w, 300);
+		cr_expect(many.rows >= 64 && many.splits == 1, "%s: %d rows, %d splits",
+			  kt_dtype_name(of[i].type), many.rows, many.splits);
+		t.ops->linear_free(w);
+		most_smem = 0;
+		cudasim_watch_launches(see_smem);
+		check_many_rows(&t, &p, of[i].k, 300, kt_dtype_name(of[i].type));
+		cudasim_watch_launches(NULL);
+		cr_expect(most_smem > 48 << 10 && most_smem <= SMALL_SMEM, "%llu bytes",
+			  (unsigned long long)most_smem);
+		kt_part_fini(&p);
+		kt_close(&t);
+	}
 }
 #endif
 
@@ -173,6 +309,78 @@ Test(linear_plans, codes_give_the_same_bits_in_every_plan)
 	}
 }
 
+/* Codes as AutoGPTQ and others store them, with a row's codes adjacent: they use AWQ's kernels and give the
+ * same bits and the same number of bytes. */
+static void check_as_awq(struct kt *t, int k, int n, int group, int n_parts)
+{
+	struct kt_part awq = kt_part(KERN_AWQ4, k, n, group, true), codes = awq;
+	struct codes c;
+	codes_awq(&c, &awq.part, k, group < k ? group : k);
+	codes.part.dtype = KERN_CODES;
+	codes.part.w = &c;
+	struct kern_linear *a = kt_load(t, k, group, (struct kt_part *[]){&awq, &awq, &awq}, n_parts);
+	struct kern_linear *b = kt_load(t, k, group, (struct kt_part *[]){&codes, &codes, &codes}, n_parts);
+	cr_expect_eq(t->ops->linear_bytes(a), t->ops->linear_bytes(b));
+	for (int rows = 1; rows <= 33; rows += 16) {
+		const size_t all = (size_t)rows * (size_t)(n * n_parts);
+		void *x = rows_put(t, rows, k), *out = kt_new(t, all * 4);
+		float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
+		run(t, a, out, x, rows);
+		kt_get(t, want, out, all * 4);
+		run(t, b, out, x, rows);
+		kt_get(t, got, out, all * 4);
+		kt_same(got, want, all, "codes of 4 bits, and AWQ");
+		free(want);
+		free(got);
+		kt_del(t, x);
+		kt_del(t, out);
+	}
+	t->ops->linear_free(a);
+	t->ops->linear_free(b);
+	kt_part_fini(&awq);
+}
+
+Test(linear_plans, codes_of_four_bits_with_zeros_are_computed_as_awq)
+{
+	struct kt t = open_rows();
+	check_as_awq(&t, 520, 152, 128, 1);
+	check_as_awq(&t, 520, 24, 32, 3);
+	check_as_awq(&t, 520, 88, 64, 2);
+	check_as_awq(&t, 200, 40, 200, 1);
+	kt_close(&t);
+}
+
+/* Parts with different group sizes, of both layouts and of plain weights, become separate segments. */
+Test(linear_plans, groups_of_different_sizes_lie_side_by_side)
+{
+	enum { K = 576, A = 40, B = 24, ROW = A + 2 * B };
+	struct kt t = open_rows();
+	struct kt_part a = kt_part(KERN_CODES, K, A, KT_ZEROS, true), b = kt_part(KERN_AWQ4, K, B, 96, false),
+		       c = kt_part(KERN_CODES, K, B, KT_W4_BF16, true);
+	struct kt_part *const parts[] = {&a, &b, &c};
+	static const int n[] = {A, B, B};
+	struct kern_linear *all = kt_load(&t, K, 96, parts, 3);
+	void *x = rows_put(&t, 20, K), *out = kt_new(&t, 20 * ROW * 4);
+	float got[20 * ROW], one[20 * A];
+	run(&t, all, out, x, 20);
+	kt_get(&t, got, out, sizeof got);
+	for (int i = 0, n0 = 0; i < 3; n0 += n[i++]) {
+		struct kern_linear *w = kt_load(&t, K, 96, &parts[i], 1);
+		run(&t, w, out, x, 20);
+		kt_get(&t, one, out, (size_t)(20 * n[i]) * 4);
+		for (int r = 0; r < 20; r++)
+			kt_same(got + r * ROW + n0, one + r * n[i], (size_t)n[i], "a part and itself alone");
+		t.ops->linear_free(w);
+	}
+	t.ops->linear_free(all);
+	kt_del(&t, x);
+	kt_del(&t, out);
+	kt_part_fini(&a);
+	kt_part_fini(&b);
+	kt_part_fini(&c);
+	kt_close(&t);
+}
+
 static int load_codes(struct kt *t, const struct codes *c, char *why)
 {
 	struct kern_linear *w = NULL;
@@ -189,7 +397,19 @@ static void read_scales_of_nine_bits(const struct codes *c, int n0, int n1, cons
 	out->scale[0] = 256;
 }
 
-/* -ENOTSUP: the caller unpacks them. */
+static void read_scales_below_f16(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	kt_codes_read(c, n0, n1, out);
+	out->d[1] = ldexpf(1, -30);
+}
+
+static void read_zeros_of_five_bits(const struct codes *c, int n0, int n1, const struct code_rows *out)
+{
+	kt_codes_read(c, n0, n1, out);
+	out->offset[1] = 16;
+}
+
+/* -ENOTSUP: the caller unpacks the codes. */
 Test(linear_plans, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 {
 	static const float table[16] = {0};
@@ -214,6 +434,21 @@ Test(linear_plans, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 		cr_assert_eq(load_codes(&t, &bad[i], why), -ENOTSUP, "%d", i);
 		cr_expect(strstr(why, "layers.3.mlp.down"), "%s", why);
 	}
+	struct kt_part w4 = kt_part(KERN_CODES, 256, 8, KT_W4_BF16, false),
+		       zeros = kt_part(KERN_CODES, 256, 8, KT_ZEROS, false);
+	bad[0] = *(struct codes *)w4.w;
+	cr_assert_eq(load_codes(&t, &bad[0], why), 0, "%s", why);
+	bad[0].read = read_scales_below_f16;
+	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	bad[0] = *(struct codes *)zeros.w;
+	cr_assert_eq(load_codes(&t, &bad[0], why), 0, "%s", why);
+	bad[0].perm = perm;
+	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	bad[0] = *(struct codes *)zeros.w;
+	bad[0].read = read_zeros_of_five_bits;
+	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	kt_part_fini(&w4);
+	kt_part_fini(&zeros);
 	bad[0] = good;
 	bad[0].n = 9;
 	cr_assert_eq(load_codes(&t, &bad[0], why), -EINVAL);
@@ -288,7 +523,7 @@ Test(linear_plans, no_device_memory_is_left_behind)
 
 enum { HIDDEN = 64, INTER = 32, EXPERTS = 6, CHOSEN = 2, PADDED = 24, CONTEXT = 16 };
 
-/* n decodes of one block each, padded. */
+/* Set a padded batch of n decodes with one block each. */
 static void batch_set(struct kt *t, int n)
 {
 	int32_t token_at[PADDED] = {0}, row0[PADDED + 1] = {0}, pos0[PADDED] = {0}, table[PADDED] = {0};
@@ -307,8 +542,8 @@ static void batch_set(struct kt *t, int n)
 	cr_assert_eq(t->ops->batch_set(t->s, &b), 0);
 }
 
-/* Experts in a graph, which is captured with one batch and launched for others; its null rows name experts,
- * as a router's output for them does. */
+/* Experts in a graph that is captured with one batch and launched for others.  Its null rows have experts
+ * too, as a router would give them. */
 static void check_graph(bool bf16, enum kern_dtype type, enum kern_act act)
 {
 	struct kt t;

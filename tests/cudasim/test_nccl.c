@@ -1,5 +1,5 @@
-/* Collectives between CUDA ranks, a process for each: our use of NCCL on the emulated device, where a
- * stand-in (nccl.cc) moves the bytes; with NCCL itself on as many GPUs as there are. */
+/* Collectives between CUDA ranks, one process per rank: quern's use of NCCL.  On the emulated device a
+ * stand-in (nccl.cc) moves the bytes; on GPUs, NCCL itself, with as many ranks as there are GPUs. */
 #include "kernels/coll.h"
 #include "tests/cudasim/cuda_test.h"
 
@@ -15,7 +15,7 @@
 extern const struct coll_ops coll_nccl_ops;
 static const struct coll_ops *ops = &coll_nccl_ops;
 
-enum { RANKS = 3, VALUES = 2200000, LATE_MS = 600000 /* than a test may take */ };
+enum { RANKS = 8, VALUES = 2200000, LATE_MS = 600000 /* longer than a test may take */ };
 
 struct common {
 	_Atomic int met;
@@ -46,7 +46,7 @@ static void set_up(void)
 
 TestSuite(nccl, .init = set_up, .timeout = 300);
 
-/* Each rank has a GPU of its own; of the emulated ones there is one in every process. */
+/* Open the rank's GPU.  Each process has one emulated GPU. */
 static void open_device(struct kt *t, int rank)
 {
 #ifdef QUERN_CUDASIM
@@ -73,7 +73,7 @@ static bool called_away(void *arg)
 	return call_away;
 }
 
-/* What holds operations of the group. */
+/* Graphs that hold operations of the group. */
 static struct kern_graph *graphs[2];
 static int n_freed;
 
@@ -96,7 +96,7 @@ static void start(int rank, int n, rank_fn *fn)
 	struct coll_meet *mine = NULL;
 	struct coll *c;
 	struct kt t;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* of a test that fails nothing stays */
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process outlives a failed test */
 	open_device(&t, rank);
 	if (rank == 0) {
 		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
@@ -117,7 +117,7 @@ static void start(int rank, int n, rank_fn *fn)
 	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
-	/* A rank that leaves ends the group, also for ranks that are not done yet. */
+	/* A rank that leaves ends the group, also for ranks that have not finished. */
 	atomic_fetch_add(&common->done, 1);
 	while (atomic_load(&common->done) < n)
 		usleep(1000);
@@ -133,7 +133,7 @@ static int status_of(int rank)
 	return WIFEXITED(s) ? WEXITSTATUS(s) : 128 + WTERMSIG(s);
 }
 
-/* Ranks that this machine can have; asked in a process that may open devices. */
+/* Return how many ranks this machine can have, determined in a child process, which may open devices. */
 static int gpus(void)
 {
 #ifdef QUERN_CUDASIM
@@ -163,6 +163,8 @@ static void run(int n, rank_fn *fn)
 	if (n > 1 && most < 2)
 		cr_skip_test("2 GPUs are needed");
 	n = n < most ? n : most;
+	atomic_store(&common->met, 0);
+	atomic_store(&common->done, 0);
 	for (int r = 0; r < n; r++)
 		start(r, n, fn);
 	for (int r = 0; r < n; r++)
@@ -174,7 +176,16 @@ static float value(int rank, size_t i)
 	return (float)((int)(i * 2654435761u >> 7) % 1000) * (rank % 2 ? 1e-4f : 37.7f) + (float)rank * 0.3f;
 }
 
-/* ---- what they compute ---- */
+/* Return the sum of the ranks' values, in rank order. */
+static float value_sum(int n, size_t i)
+{
+	float sum = value(0, i);
+	for (int r = 1; r < n; r++)
+		sum += value(r, i);
+	return sum;
+}
+
+/* ---- results ---- */
 
 static void sums(struct coll *c, struct kt *t, int rank, int n)
 {
@@ -189,9 +200,7 @@ static void sums(struct coll *c, struct kt *t, int rank, int n)
 		CHECK(ops->sync(c, t->s) == 0);
 		kt_get(t, x, dx, all * 4);
 		for (size_t i = 0; i < all; i++) {
-			float want = value(0, i + k);
-			for (int r = 1; r < n; r++)
-				want += value(r, i + k);
+			const float want = value_sum(n, i + k);
 			CHECK(memcmp(&want, &x[i], sizeof want) == 0);
 		}
 		kt_del(t, dx);
@@ -203,7 +212,36 @@ Test(nccl, sums_are_made_in_the_order_of_the_ranks)
 	run(3, sums);
 }
 
-/* One rank is a group too: what a machine with one GPU can show of NCCL. */
+/* Compute a sum in one call and row by row: large and small messages are added in different ways. */
+static void whole_and_by_rows(struct coll *c, struct kt *t, int rank, int n)
+{
+	enum { ROWS = 128, WIDTH = 4104, ALL = ROWS * WIDTH };
+	static float x[ALL], whole[ALL], rows[ALL];
+	for (size_t i = 0; i < ALL; i++)
+		x[i] = value(rank, i);
+	void *dx = kt_put(t, x, sizeof x);
+	CHECK(ops->sum_rows(c, t->s, dx, ROWS, WIDTH) == 0 && ops->sync(c, t->s) == 0);
+	kt_get(t, whole, dx, sizeof whole);
+	kt_set(t, dx, x, sizeof x);
+	for (int i = 0; i < ROWS; i++)
+		CHECK(ops->sum_rows(c, t->s, (float *)dx + (size_t)i * WIDTH, 1, WIDTH) == 0);
+	CHECK(ops->sync(c, t->s) == 0);
+	kt_get(t, rows, dx, sizeof rows);
+	CHECK(memcmp(whole, rows, sizeof whole) == 0);
+	for (size_t i = 0; i < ALL; i += 101) {
+		const float want = value_sum(n, i);
+		CHECK(memcmp(&want, &whole[i], sizeof want) == 0);
+	}
+	kt_del(t, dx);
+}
+
+Test(nccl, a_sum_has_the_same_bits_in_messages_of_any_size)
+{
+	run(3, whole_and_by_rows);
+	run(4, whole_and_by_rows);
+}
+
+/* One rank is a group too: a test of NCCL for a machine with one GPU. */
 Test(nccl, one_rank_adds_nothing)
 {
 	run(1, sums);
@@ -211,7 +249,7 @@ Test(nccl, one_rank_adds_nothing)
 
 static void cols(struct coll *c, struct kt *t, int rank, int n)
 {
-	const int widths[][RANKS] = {{83, 80, 88}, {5, 1, 9}, {600000, 599992, 1}};
+	const int widths[][3] = {{83, 80, 88}, {5, 1, 9}, {600000, 599992, 1}};
 	const int rows[] = {4, 7, 2};
 	static float in[VALUES], out[2 * VALUES];
 	for (size_t k = 0; k < 3; k++) {
@@ -265,8 +303,41 @@ Test(nccl, bytes_are_gathered_and_broadcast)
 	run(3, bytes);
 }
 
-/* As a step of many layers does it: the emulated driver takes no more launches behind the first of them
- * than a real one, which would wait there for ranks that may be gone. */
+/* More tokens than fit one message, in no order; the tokens in between keep their values. */
+static void share_tokens(struct coll *c, struct kt *t, int rank, int n)
+{
+	enum { TOKENS = 1300, ROOM = 4096 };
+	static int32_t tokens[ROOM], at[TOKENS];
+	const int counts[] = {1, 512, TOKENS};
+	(void)n;
+	for (size_t k = 0; k < 3; k++) {
+		for (int i = 0; i < ROOM; i++)
+			tokens[i] = i * 10 + rank;
+		for (int i = 0; i < counts[k]; i++)
+			at[i] = (i * 1003 + (int)k) % ROOM;
+		void *dev = kt_put(t, tokens, sizeof tokens);
+		CHECK(ops->share_tokens(c, t->s, dev, at, counts[k]) == 0);
+		memset(at, 0xff, sizeof at); /* only borrowed for the call */
+		CHECK(ops->sync(c, t->s) == 0);
+		kt_get(t, tokens, dev, sizeof tokens);
+		for (int i = 0; i < counts[k]; i++) {
+			const int p = (i * 1003 + (int)k) % ROOM;
+			CHECK(tokens[p] == p * 10);
+			tokens[p] += rank;
+		}
+		for (int i = 0; i < ROOM; i++)
+			CHECK(tokens[i] == i * 10 + rank);
+		kt_del(t, dev);
+	}
+}
+
+Test(nccl, tokens_of_rank_0_come_to_all_places)
+{
+	run(3, share_tokens);
+}
+
+/* Like a step of many layers.  The emulated driver takes no more launches after the first operation than a
+ * real driver, which would then wait for ranks that may be gone. */
 static void a_long_step(struct coll *c, struct kt *t, int rank, int n)
 {
 	(void)rank, (void)n;
@@ -286,7 +357,7 @@ Test(nccl, no_more_is_queued_than_the_driver_takes_without_waiting)
 
 enum { GRAPH_ROWS = 4, GRAPH_WIDTH = 256, GRAPH_SUMS = 40 /* more than pace() lets pass twice */ };
 
-/* x becomes the sum of the ranks, several times over; as a step of padded batches does it. */
+/* Replace x by the sum over the ranks, several times, as a step of padded batches does. */
 static int add_up(struct coll *c, struct kt *t, void *x)
 {
 	int rc = 0;
@@ -295,11 +366,16 @@ static int add_up(struct coll *c, struct kt *t, void *x)
 	return rc;
 }
 
-static int capture_sums(struct coll *c, struct kt *t, void *x, struct kern_graph **out)
+static void set_padded(struct kt *t)
 {
 	int32_t none[1] = {0};
 	const struct kern_batch b = {.row0 = none, .pad_to = 1};
 	CHECK(t->ops->batch_set(t->s, &b) == 0);
+}
+
+static int capture_sums(struct coll *c, struct kt *t, void *x, struct kern_graph **out)
+{
+	set_padded(t);
 	CHECK(add_up(c, t, x) == 0 && ops->sync(c, t->s) == 0);
 	CHECK(t->ops->graph_begin(t->s) == 0);
 	const int rc = add_up(c, t, x), end = t->ops->graph_end(t->s, out);
@@ -313,7 +389,7 @@ static void replayed_sums(struct coll *c, struct kt *t, int rank, int n)
 	void *dx = kt_new(t, sizeof x);
 	(void)n;
 	CHECK(capture_sums(c, t, dx, &graphs[0]) == 0);
-	for (int k = 0; k < TIMES; k++) { /* other values each time, and the same without the graph */
+	for (int k = 0; k < TIMES; k++) { /* new values each time, then the same sum without the graph */
 		for (size_t i = 0; i < ALL; i++)
 			x[i] = value(rank, i + (size_t)k);
 		kt_set(t, dx, x, sizeof x);
@@ -334,22 +410,55 @@ Test(nccl, sums_in_a_graph_have_the_same_bits)
 	run(3, replayed_sums);
 }
 
-/* ---- what goes wrong ---- */
+/* Large enough to be added by shares, and one value short of an even division. */
+static void replayed_large_sum(struct coll *c, struct kt *t, int rank, int n)
+{
+	enum { ALL = 524287 };
+	static float x[ALL];
+	void *dx = kt_new(t, sizeof x);
+	set_padded(t);
+	CHECK(ops->sum_rows(c, t->s, dx, 1, ALL) == 0 && ops->sync(c, t->s) == 0);
+	CHECK(t->ops->graph_begin(t->s) == 0);
+	CHECK(ops->sum_rows(c, t->s, dx, 1, ALL) == 0);
+	CHECK(t->ops->graph_end(t->s, &graphs[0]) == 0);
+	for (size_t k = 0; k < 2; k++) {
+		for (size_t i = 0; i < ALL; i++)
+			x[i] = value(rank, i + k);
+		kt_set(t, dx, x, sizeof x);
+		CHECK(t->ops->graph_launch(t->s, graphs[0]) == 0 && ops->sync(c, t->s) == 0);
+		kt_get(t, x, dx, sizeof x);
+		for (size_t i = 0; i < ALL; i++) {
+			const float want = value_sum(n, i + k);
+			CHECK(memcmp(&want, &x[i], sizeof want) == 0);
+		}
+	}
+	free_graphs(t);
+	kt_del(t, dx);
+}
+
+Test(nccl, a_large_sum_in_a_graph_has_the_same_bits)
+{
+	run(3, replayed_large_sum);
+}
+
+/* ---- failures ---- */
+
+static int lost_width = 256;
 
 static void until_lost(struct coll *c, struct kt *t, int rank, int n)
 {
 	int rc = 0;
 	(void)n;
-	void *x = kt_new(t, 4096);
+	void *x = kt_new(t, (size_t)lost_width * 4 * 4);
 	while (!rc) {
-		rc = ops->sum_rows(c, t->s, x, 4, 256);
+		rc = ops->sum_rows(c, t->s, x, 4, lost_width);
 		if (!rc)
 			rc = ops->sync(c, t->s);
 		atomic_fetch_add(&common->passed[rank], 1);
 	}
 	CHECK(rc == -ECONNRESET && ops->why(c)[0]);
 	CHECK(ops->barrier(c) == -ECONNRESET && ops->sync(c, t->s) == -ECONNRESET);
-	CHECK(ops->sum_rows(c, t->s, x, 4, 256) == -ECONNRESET);
+	CHECK(ops->sum_rows(c, t->s, x, 4, lost_width) == -ECONNRESET);
 	ops->leave(c);
 	_exit(42);
 }
@@ -367,6 +476,22 @@ Test(nccl, a_killed_rank_ends_the_group)
 	cr_expect_eq(status_of(1), 128 + SIGKILL);
 }
 
+/* The rank is killed while each rank has a share to send to each other rank. */
+Test(nccl, a_rank_killed_within_a_large_sum_ends_the_group)
+{
+	if (gpus() < 3)
+		cr_skip_test("3 GPUs are needed");
+	lost_width = 150000;
+	for (int r = 0; r < 3; r++)
+		start(r, 3, until_lost);
+	while (atomic_load(&common->passed[2]) < 3)
+		usleep(1000);
+	kill(pids[2], SIGKILL);
+	cr_expect_eq(status_of(0), 42);
+	cr_expect_eq(status_of(1), 42);
+	cr_expect_eq(status_of(2), 128 + SIGKILL);
+}
+
 static void launch_until_lost(struct coll *c, struct kt *t, int rank, int n)
 {
 	int rc = 0;
@@ -379,7 +504,7 @@ static void launch_until_lost(struct coll *c, struct kt *t, int rank, int n)
 		atomic_fetch_add(&common->passed[rank], 1);
 	}
 	CHECK(rc == -ECONNRESET && ops->why(c)[0]);
-	CHECK(n_freed == 2); /* before the communicator, which waits for them */
+	CHECK(n_freed == 2); /* freed before the communicator, which waits for the graphs */
 	CHECK(ops->sum_rows(c, t->s, x, GRAPH_ROWS, GRAPH_WIDTH) == -ECONNRESET);
 	ops->leave(c);
 	_exit(42);
@@ -398,7 +523,7 @@ Test(nccl, a_rank_killed_while_graphs_run_ends_the_group)
 	cr_expect_eq(status_of(1), 128 + SIGKILL);
 }
 
-/* Nothing that is captured runs: the end of the communicator waits for the end of the capture. */
+/* During a capture nothing runs: the communicator ends after the capture. */
 static void called_away_in_a_capture(struct coll *c, struct kt *t, int rank, int n)
 {
 	(void)rank, (void)n;
@@ -415,7 +540,7 @@ static void called_away_in_a_capture(struct coll *c, struct kt *t, int rank, int
 #ifdef QUERN_CUDASIM
 	CHECK(rc == -ECANCELED);
 #endif
-	/* NCCL may have been done before it was asked; then the wait ends the group, or has nothing to wait
+	/* NCCL may have been done before it was queried; the wait then ends the group, or has nothing to wait
 	 * for. */
 	const int e = ops->sync(c, t->s);
 	CHECK(e == rc || (!rc && e == -ECANCELED));
@@ -455,7 +580,7 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(ops->meet_new(&other, bad, why, sizeof why), 0);
 	cr_expect_str_neq(text, bad);
-	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* not its own */
+	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* a wrong meeting */
 	cr_expect_null(mine);
 	cr_expect_eq(try_join(&t, 0, 2, bad, &other), -ECANCELED, "%s", why);
 	const char *const none[] = {"", "shm:", "nccl:00", "shm:0123456789abcdef0123456789abcdef"};
@@ -482,13 +607,47 @@ Test(nccl, a_place_to_meet_takes_nothing_of_nccl)
 	cr_expect_eq(cudasim_stats().nccl_ids, 0);
 }
 
+/* Get the bytes and operations that a rank receives for the sum of n_rows rows of 4096 values. */
+static void received(struct coll *c, struct kt *t, int n_rows, uint64_t *bytes, uint64_t *n_ops)
+{
+	void *x = kt_new(t, (size_t)n_rows * 4096 * 4);
+	const struct cudasim_counters was = cudasim_stats();
+	CHECK(ops->sum_rows(c, t->s, x, n_rows, 4096) == 0 && ops->sync(c, t->s) == 0);
+	*bytes = cudasim_stats().nccl_received - was.nccl_received;
+	*n_ops = cudasim_stats().nccl_ops - was.nccl_ops;
+	kt_del(t, x);
+}
+
+static void count_bytes(struct coll *c, struct kt *t, int rank, int n)
+{
+	const int rows[] = {1, 8, 64, 256};
+	(void)rank;
+	for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+		const uint64_t bytes_of_rows = (uint64_t)rows[k] * 4096 * 4;
+		const uint64_t gathered = bytes_of_rows * (uint64_t)(n - 1);
+		const bool large = gathered - 2 * gathered / (uint64_t)n >= 1 << 20;
+		uint64_t bytes, n_ops;
+		received(c, t, rows[k], &bytes, &n_ops);
+		CHECK(bytes == (large ? 2 * gathered / (uint64_t)n : gathered));
+		CHECK(n_ops == (large ? 2 : 1)); /* a small sum is one operation: waiting dominates */
+		CHECK(rows[k] < 256 || n < 4 || bytes <= gathered / 2);
+	}
+}
+
+Test(nccl, large_sums_move_half_of_the_bytes_that_gathering_moves)
+{
+	run(2, count_bytes);
+	run(4, count_bytes);
+	run(8, count_bytes);
+}
+
 Test(nccl, where_there_is_no_nccl_it_says_what_to_install)
 {
 	struct coll_meet *mine;
 	char text[COLL_MEET_SIZE];
 	struct kt t;
 	cudasim_nccl_there(false);
-	ct_open(&t, false, (struct kt_size){.rows = 4}); /* it serves alone */
+	ct_open(&t, false, (struct kt_size){.rows = 4}); /* the device serves alone */
 	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
 	cr_expect_eq(try_join(&t, 0, 2, text, &mine), -ENOTSUP);
 	cr_expect(strstr(why, "libnccl.so.2") && strstr(why, "--tp 1"), "%s", why);
@@ -496,7 +655,7 @@ Test(nccl, where_there_is_no_nccl_it_says_what_to_install)
 	kt_close(&t);
 }
 
-/* As between the GPUs of a host: NCCL itself does not notice. */
+/* Like GPUs of one host, where NCCL itself does not notice that a rank has ended. */
 static void until_ended(struct coll *c, struct kt *t, int rank, int n)
 {
 	(void)t, (void)n;
@@ -521,7 +680,7 @@ Test(nccl, a_rank_that_ended_is_seen_where_nccl_says_nothing)
 	cr_expect_eq(status_of(1), 128 + SIGKILL);
 }
 
-/* As connections are made, or code for the device. */
+/* The first operations are slow, as when connections are made or device code is loaded. */
 static void slow_at_first(struct coll *c, struct kt *t, int rank, int n)
 {
 	(void)t, (void)rank, (void)n;

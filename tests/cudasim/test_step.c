@@ -1,5 +1,5 @@
-/* A whole step on the CUDA table: all operations queued without a wait between them, batches set
- * while the ones before are under way, nothing allocated; the same bits step by step. */
+/* A whole step on the CUDA table: all operations are queued without a wait, batches are set while earlier
+ * batches are in flight, nothing is allocated, and the bits are those of single steps. */
 #include "tests/cudasim/cuda_test.h"
 
 #include <sys/eventfd.h>
@@ -36,7 +36,7 @@ static void net_open(struct net *n)
 	n->down = ct_layer(&n->t, KERN_AWQ4, I, H, 0);
 	n->kv = n->t.ops->kv_new(n->t.dev, 1, HKV, D, 16, 4, 0);
 	for (int i = 0; i < H; i++)
-		ones[i] = 0.05f; /* keeps what the layers give small */
+		ones[i] = 0.05f; /* keeps the layers' outputs small */
 	ct_rope(rope, CONTEXT, D);
 	n->ones = kt_put(&n->t, ones, sizeof ones);
 	n->rope = kt_put(&n->t, rope, sizeof rope);
@@ -73,7 +73,7 @@ static void net_close(struct net *n)
 	kt_close(&n->t);
 }
 
-/* Rows pos .. pos + rows - 1; the last one's token is sampled into the token buffer. */
+/* Queue rows pos .. pos + rows - 1; the last row's token is sampled into the token buffer. */
 static void queue_step(struct net *n, int pos, int rows, int step)
 {
 	const struct kern_ops *ops = n->t.ops;
@@ -164,7 +164,7 @@ Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_sam
 	}
 	memcpy(token, n.out_token, sizeof token);
 	memcpy(logprob, n.out_logprob, sizeof logprob);
-	/* all at once, more steps than there are staging buffers; the host allocates nothing */
+	/* queued all at once, with more steps than staging buffers; the host allocates nothing */
 	memset(n.out_token, 0, STEPS * 4);
 	cudasim_seed(5);
 	const unsigned long before = alloc_count();
@@ -174,7 +174,7 @@ Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_sam
 	alloc_guard(false);
 	cr_assert_eq(alloc_count(), before);
 	check_results(&n, token, logprob);
-	/* the tokens so far as one prompt: the last token comes again */
+	/* the tokens so far as one prompt give the last token again */
 	memset(n.out_token, 0, STEPS * 4);
 	memset(n.out_logprob, 0, STEPS * 4);
 	queue_step(&n, 0, 5, STEPS - 1 - 5);
@@ -184,7 +184,7 @@ Test(step, queued_ahead_or_waited_for_whole_or_row_by_row_the_tokens_are_the_sam
 	net_close(&n);
 }
 
-/* A notice of each step comes while the next ones are queued; its token is there then. */
+/* The notice of a step arrives while the next steps are queued; the step's token is available then. */
 Test(step, a_notice_comes_for_each_step_in_turn)
 {
 	struct net n;
@@ -263,7 +263,7 @@ static void see_carveout(const struct cudasim_launched *l)
 	fprintf(stderr, "%s: a carve-out of %d\n", l->name, l->carveout);
 }
 
-/* A multiprocessor must be empty before it divides its memory in another way. */
+/* A multiprocessor must be empty before its carve-out changes. */
 Test(step, every_kernel_divides_shared_memory_and_l1_alike)
 {
 	struct net n;
@@ -276,5 +276,84 @@ Test(step, every_kernel_divides_shared_memory_and_l1_alike)
 	cr_expect(n_launches > 2 * 13, "%d launches", n_launches);
 	cr_expect_eq(n_other, 0, "%d of %d launches", n_other, n_launches);
 	net_close(&n);
+}
+
+/* ---- the sampler ---- */
+
+enum { MANY = 256, VOCAB = 70, HISTORY = 4, EACH = HISTORY + 1 };
+
+/* Set up rows that are greedy, drawn, cut, or penalized; or all penalized. */
+static void sample_rows(struct kern_sample_row *rows, bool all_adjusted)
+{
+	for (int i = 0; i < MANY; i++)
+		rows[i] = (struct kern_sample_row){.row = i,
+						   .hist0 = i * EACH,
+						   .n_hist = HISTORY,
+						   .n_prompt = 1,
+						   .forced = -1,
+						   .temperature = i % 4 ? 1.0f : 0.0f,
+						   .top_p = i % 4 == 2 ? 0.8f : 1.0f,
+						   .repetition = all_adjusted || i % 4 == 3 ? 1.3f : 1.0f,
+						   .seed = (uint64_t)i,
+						   .n_logprobs = 0};
+}
+
+/* Sample MANY rows, `at_once` per call, for their tokens and log-probabilities. */
+static void sample(struct kt *t, const void *logits, bool all_adjusted, int at_once, int32_t *token,
+		   float *logprob)
+{
+	struct kern_sample_row rows[MANY];
+	int32_t history[MANY * EACH], rank[MANY];
+	for (int i = 0; i < MANY * EACH; i++)
+		history[i] = i % EACH == HISTORY ? 0 : i * 13 % VOCAB;
+	sample_rows(rows, all_adjusted);
+	void *tokens = kt_put(t, history, sizeof history);
+	for (int i = 0; i < MANY; i += at_once) {
+		const struct kern_sample_out out = {
+			.token = token + i, .logprob = logprob + i, .rank = rank + i};
+		kt_sample(t, logits, VOCAB, tokens, rows + i, at_once, &out);
+	}
+	kt_del(t, tokens);
+}
+
+static void count_sample(const struct cudasim_launched *l)
+{
+	n_launches += strncmp(l->name, "sample_", 7) == 0;
+}
+
+/* Check that the rows take this many launches of each of three kernels, and that a row's result does not
+ * depend on the other rows. */
+static void check_rounds(bool all_adjusted, int rounds)
+{
+	int32_t want[MANY], got[MANY];
+	float want_p[MANY], got_p[MANY];
+	struct kt t;
+	cudasim_sms(132);
+	ct_open(&t, false, (struct kt_size){.rows = MANY, .seqs = MANY, .logits = MANY});
+	float *some = kt_floats(MANY * VOCAB);
+	void *logits = kt_put(&t, some, MANY * VOCAB * sizeof *some);
+	sample(&t, logits, all_adjusted, 1, want, want_p);
+	n_launches = 0;
+	cudasim_watch_launches(count_sample);
+	sample(&t, logits, all_adjusted, MANY, got, got_p);
+	cudasim_watch_launches(NULL);
+	cr_expect_eq(n_launches, 3 * rounds, "%d launches for %d rows", n_launches, (int)MANY);
+	for (int i = 0; i < MANY; i++)
+		cr_expect_eq(got[i], want[i], "row %d: %d, alone %d", i, got[i], want[i]);
+	kt_same(got_p, want_p, MANY, "log-probabilities");
+	free(some);
+	kt_del(&t, logits);
+	kt_close(&t);
+}
+
+Test(step, rows_are_sampled_by_as_many_blocks_as_there_are_multiprocessors)
+{
+	check_rounds(false, 2);
+}
+
+/* At most 32 rows at a time have adjusted logits. */
+Test(step, rows_with_penalties_take_turns)
+{
+	check_rounds(true, 8);
 }
 #endif

@@ -1,6 +1,6 @@
-/* Tensor cores, element by element.  Where a fragment's or an operand's elements stand is written down here
- * once more, from NVIDIA's description of the instructions (PTX ISA), in other forms than the emulator has;
- * and how sums are cut off, from the published analyses. */
+/* Tensor cores, element by element.  The places of a fragment's or operand's elements are written here a
+ * second time, from NVIDIA's description of the instructions (PTX ISA), in other formulas than the
+ * emulator's.  The truncation of sums follows the published analyses. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* ---- the tables ---- */
 
-/* mma.m16n8k16, of each register half: groupID is lane / 4, threadID_in_group lane % 4. */
+/* mma.m16n8k16, per register half.  groupID is lane / 4, threadID_in_group is lane % 4. */
 static const struct {
 	int row, k;
 } a_at[8] = {{0, 0}, {0, 1}, {8, 0}, {8, 1}, {0, 8}, {0, 9}, {8, 8}, {8, 9}}; /* + group, + 2 thread */
@@ -23,7 +23,7 @@ static const struct {
 	int row, n;
 } d_at[4] = {{0, 0}, {0, 1}, {8, 0}, {8, 1}}; /* + group, + 2 thread */
 
-/* wgmma.m64nNk16, register i of a lane: 16 rows a warp; pairs of columns, every other pair 8 rows below. */
+/* wgmma.m64nNk16, register i of a lane: 16 rows per warp; pairs of columns, every other pair 8 rows below. */
 static int wg_row(int thread, int i)
 {
 	return thread / 32 * 16 + thread % 32 / 4 + (i % 4 >= 2 ? 8 : 0);
@@ -74,7 +74,7 @@ static float float_of(uint16_t h, bool bf16)
 
 /* ---- mma ---- */
 
-/* d [16][8] += a [16][16] b [16][8], each lane's registers filled and read by the tables. */
+/* Compute d [16][8] += a [16][16] b [16][8]; the tables fill and read each lane's registers. */
 template <bool BF16> static void mma_kernel(float *d, const uint16_t *a, const uint16_t *b)
 {
 	const int g = lane_id() / 4, t = lane_id() % 4;
@@ -105,7 +105,7 @@ static void mma(float *d, const uint16_t *a, const uint16_t *b, bool bf16)
 	bd.get(d);
 }
 
-/* A single 1 in A picks a row of B: every place of every fragment is named alone. */
+/* A single 1 in A picks a row of B, so every place of every fragment is tested alone. */
 Test(fragments, of_mma_are_where_the_isa_has_them)
 {
 	for (int bf16 = 0; bf16 < 2; bf16++)
@@ -128,7 +128,7 @@ Test(fragments, of_mma_are_where_the_isa_has_them)
 
 static void ldmatrix_kernel(uint32_t *out, bool trans)
 {
-	uint16_t *x = (uint16_t *)(void *)kern_smem(); /* four matrices, their rows 48 bytes apart */
+	uint16_t *x = (uint16_t *)(void *)kern_smem(); /* four matrices with rows 48 bytes apart */
 	for (int i = lane_id(); i < 32 * 24; i += 32)
 		x[i] = (uint16_t)(i % 24 < 8 ? i / 24 * 8 + i % 24 : 0xffff);
 	block_sync();
@@ -141,7 +141,7 @@ static void ldmatrix_kernel(uint32_t *out, bool trans)
 		out[m * 32 + lane_id()] = r[m];
 }
 
-/* Lane l has row l / 4, columns 2 (l % 4) and the next; transposed, column l / 4 of those rows. */
+/* Lane l gets row l / 4, columns 2 (l % 4) and the next; transposed, column l / 4 of those rows. */
 Test(fragments, of_ldmatrix_are_where_the_isa_has_them)
 {
 	for (int trans = 0; trans < 2; trans++) {
@@ -160,9 +160,9 @@ Test(fragments, of_ldmatrix_are_where_the_isa_has_them)
 	}
 }
 
-/* ---- how sums are cut off ---- */
+/* ---- truncation of sums ---- */
 
-/* c + the products x[i] y[i] at k[i], in row 0, column 0. */
+/* Return c + the products x[i] y[i] at k[i], in row 0, column 0. */
 static float sum_of(int way, float c, std::vector<int> k, std::vector<float> x, std::vector<float> y)
 {
 	uint16_t a[256] = {0}, b[128] = {0};
@@ -185,20 +185,20 @@ Test(sums, are_cut_off_where_the_devices_cut_them_off)
 		H = CUDASIM_TENSOR_HOPPER
 	};
 	const float ulp = 0x1p-23f, e12 = 0x1p-12f, e13 = 0x1p-13f;
-	/* three quarters of a unit are rounded up, or cut off; towards zero on both sides */
+	/* three quarters of a unit: rounded up, or truncated toward zero for both signs */
 	for (int way = R; way <= H; way++) {
 		cr_expect_eq(sum_of(way, 1, {0}, {1.5f * e12}, {e12}), way == R ? 1 + ulp : 1, "%d", way);
 		cr_expect_eq(sum_of(way, -1, {5}, {-1.5f * e12}, {e12}), way == R ? -1 - ulp : -1, "%d", way);
 	}
-	/* two halves of a unit: kept with one bit more */
+	/* two halves of a unit: kept with one extra bit */
 	cr_expect_eq(sum_of(R, 1, {0, 1}, {e12, e12}, {e12, e12}), 1);
 	cr_expect_eq(sum_of(V, 1, {0, 1}, {e12, e12}, {e12, e12}), 1);
 	cr_expect_eq(sum_of(A, 1, {0, 1}, {e12, e12}, {e12, e12}), 1 + ulp);
 	cr_expect_eq(sum_of(H, 1, {0, 1}, {e12, e12}, {e12, e12}), 1 + ulp);
-	/* four quarters: with two */
+	/* four quarters of a unit: kept with two extra bits */
 	cr_expect_eq(sum_of(A, 1, {0, 1, 2, 3}, {e12, e12, e12, e12}, {e13, e13, e13, e13}), 1);
 	cr_expect_eq(sum_of(H, 1, {0, 1, 2, 3}, {e12, e12, e12, e12}, {e13, e13, e13, e13}), 1 + ulp);
-	/* what takes the 1 away again is in the same group, or comes too late */
+	/* the term that cancels the 1 is in the same group, or in a later one */
 	cr_expect_eq(sum_of(V, ulp / 2, {0, 4}, {1, -1}, {1, 1}), 0);
 	cr_expect_eq(sum_of(V, ulp, {0, 3}, {1, -1}, {1, 1}), ulp);
 	cr_expect_eq(sum_of(A, ulp / 2, {0, 8}, {1, -1}, {1, 1}), 0);
@@ -233,13 +233,13 @@ Test(sums, of_what_is_no_number_stay_in_their_place)
 
 /* ---- wgmma ---- */
 
-/* An operand in shared memory: rows of M or N, 16 k a step. */
+/* An operand in shared memory: rows of M or N, 16 k per step. */
 struct operand {
-	int width;   /* of the swizzle: 16 (none), 32, 64, 128 */
-	bool across; /* k after k, not row after row */
+	int width;   /* width of the swizzle: 16 (none), 32, 64, 128 */
+	bool across; /* lines hold rows of one k, instead of k of one row */
 	int rows, steps;
-	int at;                    /* in shared memory */
-	int leading, stride, step; /* step: from one's 16 k to the next */
+	int at;                    /* offset in shared memory */
+	int leading, stride, step; /* step: distance of consecutive 16 k */
 	int base;
 };
 
@@ -251,18 +251,18 @@ static int swizzle_of(int width)
 			     : WGMMA_SWIZZLE_128;
 }
 
-/* Byte of element (row, k).  A line is what lies side by side: k of a row, or rows of a k. */
+/* Return the byte offset of element (row, k).  A line holds adjacent elements: k of a row, or rows of a k. */
 static int place(const struct operand &o, int row, int k)
 {
 	const int line = o.across ? k : row, along = o.across ? row : k;
-	const int in_line = o.width / 2; /* elements */
+	const int in_line = o.width / 2; /* elements per line */
 	int piece = along % in_line / 8, byte = along % 8 * 2, groups;
 	if (o.width == 16)
 		groups = o.across ? row / 8 * o.stride + k / 8 * o.leading
 				  : row / 8 * o.stride + k / 8 * o.leading;
 	else
 		groups = line / 8 * o.stride + along / in_line * o.leading;
-	/* pieces of 16 bytes in the eight lines of an atom: which line's pieces change places */
+	/* 16-byte pieces in an atom's eight lines: the xor applied to the pieces of each line */
 	static const int turn[4][8] = {{0, 0, 0, 0, 0, 0, 0, 0},
 				       {0, 0, 0, 0, 1, 1, 1, 1},
 				       {0, 0, 1, 1, 2, 2, 3, 3},
@@ -280,18 +280,18 @@ static int end_of(const struct operand &o)
 	return end;
 }
 
-/* Atoms one after another, with room between some of them. */
+/* Place atoms one after another, with gaps between some of them. */
 static struct operand operand_of(int width, bool across, int rows, int steps, int at, int room)
 {
 	struct operand o = {width, across, rows, steps, at, 0, 0, 0, 0};
 	const int atom = 8 * width;
 	if (width == 16) {
-		o.stride = 128 + room;                 /* the next 8 rows */
-		o.leading = (rows + 7) / 8 * o.stride; /* the next 8 k */
+		o.stride = 128 + room;                 /* to the next 8 rows */
+		o.leading = (rows + 7) / 8 * o.stride; /* to the next 8 k */
 		o.step = 2 * o.leading;
 	} else if (across) {
-		o.stride = atom;                         /* the next 8 k */
-		o.leading = atom * 2 * steps + 8 * room; /* the next rows */
+		o.stride = atom;                         /* to the next 8 k */
+		o.leading = atom * 2 * steps + 8 * room; /* to the next rows */
 		o.step = 2 * o.stride;
 	} else {
 		o.stride = atom + 8 * room;
@@ -306,7 +306,7 @@ struct wg_args {
 	int bytes, a_step, b_step, steps;
 	int a_at, a_leading, a_stride, a_swizzle, a_base;
 	int b_at, b_leading, b_stride, b_swizzle, b_base;
-	const uint16_t *a; /* [64][16 steps], for registers */
+	const uint16_t *a; /* [64][16 steps], for A in registers */
 	float *d;          /* [64][N] */
 	bool add;
 };
@@ -324,7 +324,7 @@ static void wgmma_kernel(const struct wg_args w)
 		d[i] = w.add ? w.d[wg_row(t, i) * N + wg_col(t, i)] : NAN;
 	uint32_t a[2][4] = {};
 	for (int s = 0; REGS && s < w.steps; s++)
-		for (int i = 0; i < 8; i++) { /* as A of mma.m16n8k16, 16 rows a warp */
+		for (int i = 0; i < 8; i++) { /* like A of mma.m16n8k16, with 16 rows per warp */
 			const int row = t / 32 * 16 + t % 32 / 4 + a_at[i].row,
 				  k = s * 16 + t % 4 * 2 + a_at[i].k;
 			a[s][i / 2] |= (uint32_t)w.a[row * 16 * w.steps + k] << 16 * (i % 2);
@@ -347,7 +347,7 @@ static void wgmma_kernel(const struct wg_args w)
 		w.d[wg_row(t, i) * N + wg_col(t, i)] = d[i];
 }
 
-/* d = -a b (+ d), of small integers: exact, so every element counts. */
+/* Check d = -a b (+ d) with small integers, which are exact, so that every element is tested. */
 template <bool BF16, int N, bool A_TRANS, bool B_TRANS, bool REGS>
 static void check_wgmma(const struct operand &oa, const struct operand &ob, bool add)
 {
@@ -456,7 +456,7 @@ Test(wgmma, registers_of_every_size)
 	check_sizes<8>();
 }
 
-/* A pattern that does not begin where it would repeat. */
+/* A swizzle pattern that does not begin at its natural alignment. */
 Test(wgmma, a_base_offset_moves_the_pattern)
 {
 	for (int base = 1; base < 8; base++) {
@@ -467,7 +467,7 @@ Test(wgmma, a_base_offset_moves_the_pattern)
 	}
 }
 
-/* ---- what is caught ---- */
+/* ---- faults that are detected ---- */
 
 enum wrong {
 	FINE,
@@ -485,7 +485,7 @@ enum wrong {
 	WAITS_FOR_FEWER,
 };
 
-/* Two products into d, the second behind a change of d and of a. */
+/* Two products into d, the second after a change of d and a. */
 static void careless_kernel(float *out, int wrong)
 {
 	const int t = (int)threadIdx.x;
@@ -542,7 +542,7 @@ static void careless(int wrong, float want)
 		cr_expect(want == want ? got[i] == want : got[i] != got[i], "%d: %f", i, (double)got[i]);
 }
 
-/* 17 + 100 at first; then rows below lose half of their products: 2 + 16 and 17 + 8. */
+/* The first product gives 17 + 100.  Then the rows below lose half of their products: 2 + 16 and 17 + 8. */
 Test(wgmma, registers_may_change_between_a_wait_and_a_fence)
 {
 	careless(FINE, 17 * 100 + 18 + 25);

@@ -1,14 +1,14 @@
-/* wgmma.cc - the warpgroup's matrix product: kernels/cuda/wgmma.cuh has its contract.
+/* wgmma.cc - the warpgroup's matrix product; kernels/cuda/wgmma.cuh has the contract.
  *
- * It is computed when it is issued, from what stands in registers and in shared memory then.  The result goes
- * to a store of the emulator's; until the wait the registers hold poison.  At the wait they must still be
- * poison, and the operands in shared memory what they were: otherwise the kernel wrote what was in use.
+ * The product is computed when it is issued, from the registers and shared memory of that time.  The emulator
+ * keeps the result; until the wait, the registers hold poison.  At the wait they must still be poison, and
+ * the operands in shared memory must be unchanged: otherwise the kernel wrote data that were in use.
  *
- *     lane     held: registers in use by products under way, with their true values
- *              known: registers that came back, with their values at the last wait or wgmma_fence(): what has
- *              changed since then was not behind a fence
+ *     lane     held: registers that products in flight use, with their true values
+ *              known: registers that were given back, with their values at the last wait or wgmma_fence():
+ *              a change since then was not fenced
  *     warp     products that it has not waited for, by group
- *     product  operands in shared memory, as issued; until all four warps have waited */
+ *     product  operands in shared memory as issued, kept until all four warps have waited */
 #include "kernels/cuda/wgmma.cuh"
 
 #include <memory>
@@ -20,17 +20,17 @@
 
 enum { LANES = 32, WARPS = 4, GROUP = WARPS * LANES, GROUPS_MAX = 1024 / GROUP, WINDOW = 1024, K = 16 };
 
-/* A signalling NaN: arithmetic does not give it back. */
+/* A signalling NaN, which arithmetic never returns. */
 static const uint32_t poison = 0xffbfffffu;
 
 struct registers {
 	uint32_t *p;
 	std::vector<uint32_t> value;
-	uint64_t last; /* held: the group of the last product that uses them */
+	uint64_t last; /* held: group of the last product that uses them */
 };
 
 struct product {
-	uint64_t desc[2]; /* 0: none */
+	uint64_t desc[2]; /* 0: not in shared memory */
 	bool trans[2];
 	int rows[2];
 	std::vector<uint16_t> operand[2]; /* [row][k] */
@@ -92,7 +92,7 @@ uint64_t cudasim_wgmma_desc(const void *smem, int leading, int stride, int swizz
 	       (uint64_t)base_offset << 49 | (uint64_t)swizzle << 62;
 }
 
-/* Where 8 neighbours of an operand stand: k to k + 7 of a row, or rows r to r + 7 of a k. */
+/* Return the address of 8 adjacent values of an operand: k to k + 7 of a row, or rows r to r + 7 of a k. */
 static const unsigned char *piece(uint64_t desc, bool trans, int r, int k)
 {
 	static const int widths[] = {16, 128, 64, 32};
@@ -108,7 +108,7 @@ static const unsigned char *piece(uint64_t desc, bool trans, int r, int k)
 		      (uint32_t)(k % 8 * width + r % (width / 2) * 2);
 	else
 		at += (uint32_t)(r / 8) * stride + (uint32_t)(r % 8 * width + k * 2);
-	/* bits 4.. and the line's place in its pattern */
+	/* xor bits 4.. with the line's place in its pattern */
 	at ^= (((at >> 7) - (uint32_t)base) & (uint32_t)(width / 16 - 1)) << 4;
 	const unsigned char *p = cudasim_smem() + at - WINDOW;
 	cudasim_check_smem(p, 16, 1, "wgmma");
@@ -144,14 +144,14 @@ static registers *find(std::vector<registers> &in, const uint32_t *p)
 	return nullptr;
 }
 
-/* By hand: of a variable that is gone by now the sanitizer would complain. */
+/* Read by hand, without the sanitizer: the variable may no longer exist. */
 __attribute__((no_sanitize("address"))) static void look(registers &r)
 {
 	for (size_t i = 0; i < r.value.size(); i++)
 		r.value[i] = ((volatile uint32_t *)r.p)[i];
 }
 
-/* From now on they are in use, by a product of this group; their values. */
+/* Mark registers as used by a product of this group; returns their values. */
 static std::vector<uint32_t> &hold(warpgroup &g, int lane, void *p, int n, uint64_t group, const char *what)
 {
 	registers *h = find(g.held[lane], (uint32_t *)p);
@@ -243,7 +243,7 @@ static void load_operands(void **args, warpgroup &g, product &x)
 		const int v = i / LANES, row = v * 16 + i % LANES / 4, k = i % 4 * 2;
 		const auto &a = hold(g, i, ((const cudasim_product *)args[i])->a, 4, g.committed[v],
 				     "operand registers");
-		for (int j = 0; j < 4; j++) /* a row 8 on, then 8 k on */
+		for (int j = 0; j < 4; j++) /* a0 to a3: first 8 rows further, then 8 k further */
 			for (int half = 0; half < 2; half++)
 				x.operand[0][(size_t)((row + j % 2 * 8) * K + k + j / 2 * 8 + half)] =
 					(uint16_t)(a[(size_t)j] >> 16 * half);
@@ -268,7 +268,7 @@ static void wgmma_work(void **args)
 			b[(size_t)((n / 8 * K + k) * 8 + n % 8)] =
 				(float)w->b_sign * value_of(x->operand[1][(size_t)(n * K + k)], w->bf16);
 	for (int n8 = 0; n8 < w->n / 8; n8++) {
-		for (int pass = 0; pass < 2; pass++) { /* to the matrix, and back */
+		for (int pass = 0; pass < 2; pass++) { /* first to the matrix, then back */
 			for (int i = 0; i < GROUP; i++) {
 				auto &held = hold(g, i, ((const cudasim_product *)args[i])->d, w->n / 2,
 						  g.committed[i / LANES], "accumulators");

@@ -1,13 +1,13 @@
-/* wgmma_sim.h - the host form of kernels/cuda/wgmma.cuh: the same names, the same meaning. */
+/* wgmma_sim.h - host implementation of kernels/cuda/wgmma.cuh, with the same names and meaning. */
 #ifndef QUERN_TESTS_CUDASIM_WGMMA_SIM_H
 #define QUERN_TESTS_CUDASIM_WGMMA_SIM_H
 
 #include "kernels/cuda/ptx.cuh"
 
-/* What a lane brings along; the lanes of a warpgroup agree in all but their registers. */
+/* A lane's arguments.  The lanes of a warpgroup agree in all but their registers. */
 struct cudasim_product {
-	float *d;    /* n / 2 */
-	uint32_t *a; /* 4; NULL: desc_a */
+	float *d;    /* [n / 2] */
+	uint32_t *a; /* [4]; NULL: desc_a is used */
 	uint64_t desc_a, desc_b;
 	int n, a_sign, b_sign;
 	bool bf16, a_trans, b_trans, add;

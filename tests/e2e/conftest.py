@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: they drive the programs in $QUERN_BUILD/bin (build/bin).
+"""Fixtures of the end-to-end tests, which run the programs in $QUERN_BUILD/bin (build/bin).
 
     service    a running `quern serve models/demo`; .http, .jobs, .process, .client(), .status()
     stories    the same on the stories260K model, skipped where that is absent
@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from service import BIN, DEMO, QUERN, SHARED, SLOW, Service, no_processes_left, served, spawn  # noqa: E402
+from service import BIN, DEMO, QUERN, ROOT, SHARED, SLOW, Service, no_processes_left, served, spawn  # noqa: E402
 
 TEST_S = int(200 * SLOW)    # a test that takes longer has failed
 RUN_S = 90 * SLOW
@@ -92,10 +92,14 @@ def start():
 
 @pytest.fixture
 def run():
-    """run(*arguments, input=None, timeout=...) -> CompletedProcess with returncode, stdout, stderr
-    (text), after which no process may be left."""
+    """run(*arguments, input=None, timeout=...) -> CompletedProcess with returncode, stdout, stderr (text). No process
+    may be left afterwards. A service that is expected to fail gets a free port, so that it takes no other test's
+    port."""
     def run_quern(*arguments, input="", timeout=RUN_S):
         mark = uuid.uuid4().hex
+        if arguments[:1] == ("serve",) and "--help" not in arguments:
+            free = {"--jobs": "tcp://127.0.0.1:*", "--http": "127.0.0.1:0"}
+            arguments += tuple(word for option in free.items() if option[0] not in arguments for word in option)
         p = spawn([QUERN, *arguments], mark, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                   stderr=subprocess.PIPE, text=True)
         try:
@@ -107,3 +111,20 @@ def run():
         no_processes_left(mark)
         return subprocess.CompletedProcess(p.args, p.returncode, out, err)
     return run_quern
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """tiny("qwen2-moe"): the directory of that model of tests/tools/make_model.py."""
+    made = {}
+
+    def make(kind):
+        if kind not in made:
+            out = tmp_path_factory.mktemp("models") / "tiny"
+            p = subprocess.run([sys.executable, ROOT / "tests/tools/make_model.py", out, "--tiny", kind],
+                               capture_output=True, text=True)
+            if p.returncode:
+                pytest.skip(f"tiny models need Python with numpy: {p.stderr[-200:]}")
+            made[kind] = out
+        return made[kind]
+    return make

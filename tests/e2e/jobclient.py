@@ -1,4 +1,4 @@
-"""jobclient.py - a small client of quern's job socket, every wait with a time limit."""
+"""jobclient.py - a small client of quern's job socket. Every wait has a time limit."""
 
 import itertools
 import os
@@ -8,7 +8,7 @@ from collections import deque
 import msgpack
 import zmq
 
-SLOW = float(os.environ.get("QUERN_TEST_SLOW", "1"))   # by how much longer everything may take: sanitizers
+SLOW = float(os.environ.get("QUERN_TEST_SLOW", "1"))   # factor for all time limits: sanitizers are slow
 TIMEOUT_S = 90 * SLOW
 JOB_KEYS = {"prompt", "tokens", "messages", "stream", "durable", "priority", "deadline_ms", "user",
             "cache_salt", "key", "on_disconnect"}
@@ -23,7 +23,7 @@ class JobError(Exception):
 
 
 class Done:
-    """A `done` reply; text, tokens etc. are those of the first output."""
+    """A `done` reply. text, tokens etc. are those of the first output."""
 
     def __init__(self, reply):
         self.reply = reply
@@ -35,7 +35,7 @@ class Done:
 
 
 class Job:
-    """A job under way, followed through the request with this id."""
+    """A job in flight; its replies have this request id."""
 
     def __init__(self, client, request_id):
         self.client, self.request_id = client, request_id
@@ -50,7 +50,7 @@ class Job:
         return self
 
     def event(self, timeout=TIMEOUT_S):
-        """The next delta or done."""
+        """Return the next delta or done."""
         reply = self.client.recv(self.request_id, timeout)
         if reply["op"] == "delta":
             self.deltas.append(reply)
@@ -74,7 +74,7 @@ class Job:
         return self.client.cancel(self.job)
 
     def unfinished(self):
-        """The service has no result of it yet."""
+        """True if the service has no result of the job yet."""
         try:
             self.accepted().client.result(self.job)
             return False
@@ -83,7 +83,8 @@ class Job:
             return True
 
 
-# One for all: a context that the collector finds before its socket waits for that socket for ever.
+# One context for all clients: a context that the garbage collector finds before its socket waits for that socket
+# forever.
 CONTEXT = zmq.Context()
 
 
@@ -102,7 +103,7 @@ class JobClient:
         self.close()
 
     def close(self):
-        """Closes the connection, which the service notices."""
+        """Close the connection; the service notices."""
         self.socket.close(linger=0)
 
     # --- frames ---
@@ -118,13 +119,13 @@ class JobClient:
     # --- requests and replies ---
 
     def send(self, request):
-        """Sends a request, with a new id unless it has one; returns the id."""
+        """Send a request, with a new id unless it has one; return the id."""
         request = {"id": next(self.ids), **request}
         self.send_frames(msgpack.packb(request))
         return request["id"]
 
     def recv(self, request_id, timeout=TIMEOUT_S):
-        """The next reply to that request.  Raises an `error`."""
+        """Return the next reply to that request. Raise if it is an `error`."""
         queue = self.waiting.setdefault(request_id, deque())
         end = time.monotonic() + timeout
         while not queue:
@@ -143,7 +144,7 @@ class JobClient:
     # --- operations ---
 
     def submit(self, prompt=None, **keys):
-        """Sends a job and returns it at once.  Other keys than JOB_KEYS go into params."""
+        """Submit a job without waiting. Keys other than JOB_KEYS become params."""
         request = {"op": "submit", "stream": True}
         if prompt is not None:
             request["prompt"] = prompt
@@ -154,7 +155,7 @@ class JobClient:
         return Job(self, self.send(request))
 
     def generate(self, prompt=None, **keys):
-        """Runs a job to its end."""
+        """Run a job to its end."""
         return self.submit(prompt, **{"stream": False, **keys}).done()
 
     def attach(self, job, **keys):

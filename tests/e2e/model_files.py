@@ -1,4 +1,4 @@
-"""Tensors and keys of model files, read and written without quern."""
+"""Read and write tensors and keys of model files without quern."""
 
 import json
 import struct
@@ -26,7 +26,8 @@ def safetensors(folder):
 
 
 def gguf(path):
-    """Keys, and tensors as (type, shape, bytes) of F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K."""
+    """Read the keys of a GGUF file, and its tensors as (type, shape, bytes). Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K,
+    Q6_K."""
     data, at = path.read_bytes(), 24
     sizes = {0: (1, 4), 1: (1, 2), 30: (1, 2), 8: (32, 34), 2: (32, 18), 12: (256, 144), 14: (256, 210)}
     simple = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -69,7 +70,7 @@ def gguf(path):
 
 
 def write_safetensors(folder, tensors):
-    """The only file of a directory, from what safetensors() gives."""
+    """Write the only file of a directory from the result of safetensors()."""
     header, body = {}, b""
     for name, (kind, shape, raw) in tensors.items():
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
@@ -80,7 +81,7 @@ def write_safetensors(folder, tensors):
 
 
 def write_gguf(path, keys, tensors):
-    """From what gguf() gives: integers become UINT32."""
+    """Write a file from the result of gguf(); integers become UINT32."""
     out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
     for k, v in keys.items():
         if isinstance(v, bool):

@@ -1,10 +1,11 @@
-"""service.py - a running `quern serve` for a test, and a check that no process is left afterwards."""
+"""service.py - run `quern serve` for a test, and check that no process is left afterwards."""
 
 import contextlib
 import ctypes
 import json
 import os
 import random
+import re
 import selectors
 import shutil
 import signal
@@ -18,19 +19,20 @@ from pathlib import Path
 from jobclient import SLOW, JobClient
 
 ROOT = Path(__file__).resolve().parents[2]
+BUS_VERSION = int(re.search(r"BUS_VERSION = (\d+)", (ROOT / "proto/params.h").read_text())[1])
 BUILD = ROOT / os.environ.get("QUERN_BUILD", "build")
 BIN = BUILD / "bin"
 QUERN = str(BIN / "quern")
 DEMO = ROOT / "models" / "demo"
 SHARED = Path(os.environ.get("QUERN_SHARED_DATA", ROOT.parent / "shared" / "data"))
 
-START_S = 90 * SLOW    # loading on a busy machine; a test never waits longer for a service
+START_S = 90 * SLOW    # longest wait for a service to start, on a busy machine
 END_S = 30 * SLOW
 MARK = "QUERN_TEST_MARK"
-TRIES = 10             # of what may come too late on a busy machine
+TRIES = 10             # attempts at steps that may come too late on a busy machine
 
-# Of the variables that the programs read, those of the shell that runs the tests do not count: a developer's
-# QUERN_CONTEXT would be an option of every service.
+# Only variables with these prefixes keep the value of the shell that runs the tests: a developer's QUERN_CONTEXT would
+# become an option of every service.
 OF_TESTS = ("QUERN_BUILD", "QUERN_CHAOS", "QUERN_CRASH_", "QUERN_CUDA_LIBRARY", "QUERN_ROOT", "QUERN_SHARED_DATA", "QUERN_SIM_",
             "QUERN_STREAMS", "QUERN_TEST_")
 for _name in [n for n in os.environ if n.startswith("QUERN_") and not n.startswith(OF_TESTS)] + ["EDITRC", "NO_COLOR"]:
@@ -42,15 +44,15 @@ _libc = ctypes.CDLL(None)
 
 
 def _in_child():
-    """In the child: it does not outlive the test run, and Ctrl-C is not ignored as it is in background jobs."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, ignores it
+    """Run in the child process: die with the test run, and restore Ctrl-C, which background jobs ignore."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and the tests may run under nohup
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     pr_set_pdeathsig = 1
     _libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def demo_with(folder, template):
-    """A copy of the demo model with another chat template; None: without one."""
+    """Copy the demo model with another chat template; None: without one."""
     model = folder / "model"
     model.mkdir()
     for f in DEMO.iterdir():
@@ -65,14 +67,24 @@ def demo_with(folder, template):
 
 
 def spawn(argv, mark, **kwargs):
-    """Starts a process in its own group; it and its children carry the mark."""
+    """Start a process in its own group; the process and its children carry the mark."""
     env = {**os.environ, MARK: mark, **kwargs.pop("env", {})}
     return subprocess.Popen([str(a) for a in argv], env=env, start_new_session=True,
                             preexec_fn=_in_child, **kwargs)
 
 
+def has_ended(pid):
+    """Return whether all threads of the process have ended: only then are its files closed.  A process that is ending has
+    lost its environment, and so its mark, before that."""
+    try:
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return not Path(f"/proc/{pid}").exists()
+    return all(state in "ZX" for state in states)
+
+
 def marked(mark):
-    """Live processes with the mark: {pid: name}."""
+    """Return the live processes with the mark: {pid: name}."""
     found = {}
     needle = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
@@ -91,7 +103,7 @@ def marked(mark):
 
 
 def eventually(condition, timeout=30, what="the condition"):
-    """Waits until condition() returns a true value, and returns it."""
+    """Wait until condition() returns a true value, and return that value."""
     end = time.monotonic() + timeout * SLOW
     while True:
         value = condition()
@@ -103,7 +115,7 @@ def eventually(condition, timeout=30, what="the condition"):
 
 
 def free_port():
-    """A port to be bound later, by another process: none that the system gives to connections meanwhile."""
+    """Return a port that another process will bind later: not one that the system may give to connections meanwhile."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(min(10000, first - 1000), first)
@@ -113,7 +125,7 @@ def free_port():
 
 
 def whole_lines(path):
-    """The lines of a log in JSON; the last one may be on its way."""
+    """Parse the lines of a JSON log; the last line may be incomplete."""
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
@@ -131,18 +143,18 @@ def no_processes_left(mark, timeout=20):
 
 
 class Service:
-    """`quern serve MODEL`, ready.  http and jobs are its endpoints; process is the supervisor."""
+    """`quern serve MODEL`, ready. http and jobs are its endpoints; process is the supervisor."""
 
-    used = []   # of the current test: their logs are shown if it fails
+    used = []   # by the current test: their logs are shown if the test fails
 
     def __init__(self, model=DEMO, *options, wait=True, default=()):
-        """default: options of ("--http", "--jobs") that are left to the service."""
+        """default: options of ("--http", "--jobs") that the service chooses itself."""
         self.mark = uuid.uuid4().hex
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.log_path = Path(self.dir.name) / "log"
         self.clients = []
         argv = [QUERN, "serve", *([] if model is None else [model]), "--json"]
-        # What a test leaves running is cut at the end, unless the test is about that.
+        # Jobs that a test leaves running are cut at the end, unless the test sets --drain-timeout.
         for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*"), ("--drain-timeout", "0")):
             if name not in options and name not in default:
                 argv += [name, value]
@@ -185,7 +197,7 @@ class Service:
             return "(no log)"
 
     def client(self):
-        """A client of the job socket; closed with the service at the latest."""
+        """Return a client of the job socket; it is closed with the service at the latest."""
         c = JobClient(self.jobs)
         self.clients.append(c)
         return c
@@ -195,7 +207,7 @@ class Service:
             return c.status()
 
     def idle(self, timeout=60):
-        """Waits until no sequence runs or waits, and every block is free or cached."""
+        """Wait until no sequence runs or waits, and every block is free or cached."""
         def settled():
             s = self.status()
             return s if s["running"] == s["waiting"] == s["swapped"] == s["blocks"]["held"] == 0 else None
@@ -207,8 +219,8 @@ class Service:
 
     @contextlib.contextmanager
     def paused(self):
-        """Meanwhile no worker goes on, for as long as --worker-timeout and the supervisor let a stopped one be: a second and a
-        half at least.  Yields their pids."""
+        """Stop all workers inside the `with` block and yield their pids. --worker-timeout and the supervisor tolerate
+        this for at least 1.5 s."""
         pids = [w["pid"] for w in self.workers()]
         try:
             for pid in pids:
@@ -220,7 +232,7 @@ class Service:
                     os.kill(pid, signal.SIGCONT)
 
     def submit_together(self, client, jobs):
-        """The jobs are accepted while no worker goes on: on a busy machine, too, they run at the same time."""
+        """Submit jobs while all workers are stopped, so that they run at the same time even on a busy machine."""
         for _ in range(TRIES):
             with self.paused() as pids:
                 sent = [client.submit(**{"stream": False, **job}) for job in jobs]
@@ -228,19 +240,20 @@ class Service:
                     job.accepted()
                 if pids == [w["pid"] for w in self.workers()]:
                     return sent
-            for job in sent:    # a stopped worker was replaced before all were accepted
+            for job in sent:    # a stopped worker was replaced before all jobs were accepted
                 job.done()
         raise AssertionError("the jobs were never accepted while the workers were stopped")
 
     def kill_amid(self, client, jobs, n_steps=10):
-        """Kills the only worker after so many steps more, and waits for another one.  False: a job had ended before."""
+        """Kill the only worker after this many more steps, and wait for its successor. Return False if a job had ended
+        before."""
         (worker,) = client.workers()
         was = client.status()["steps"]
         eventually(lambda: client.status()["steps"] > was + n_steps or not all(j.unfinished() for j in jobs), what="some steps")
         with self.paused():
             if not all(j.unfinished() for j in jobs):
                 return False
-            with contextlib.suppress(ProcessLookupError):    # it was stopped for so long that it is lost already
+            with contextlib.suppress(ProcessLookupError):    # it was stopped for so long that it was already replaced
                 os.kill(worker["pid"], signal.SIGKILL)
 
         def another():
@@ -249,23 +262,23 @@ class Service:
         return True
 
     def kill(self, name=""):
-        """SIGKILL for the processes whose names begin so; by default for all, and waits for their end."""
-        for pid, is_name in sorted(marked(self.mark).items()):
-            if is_name.startswith(name):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        """Send SIGKILL to the processes with this prefix in their names, by default to all; wait for their end."""
+        killed = [pid for pid, is_name in sorted(marked(self.mark).items()) if is_name.startswith(name)]
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if not name:
             self.process.wait(END_S)
-            eventually(lambda: not marked(self.mark), what="an end of all")
+            eventually(lambda: not marked(self.mark) and all(map(has_ended, killed)), what="an end of all")
 
     def end(self, sig=signal.SIGINT, timeout=END_S):
-        """Sends the signal and returns the exit status."""
+        """Send the signal and return the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(sig)
         return self.process.wait(timeout)
 
     def stop(self, sig=signal.SIGINT):
-        """Ends the service by any means; for clean-up."""
+        """End the service by any means, for clean-up."""
         for c in self.clients:
             c.close()
         try:
@@ -282,7 +295,7 @@ class Service:
 
 
 def served(model, options):
-    """Of fixtures: a service that is stopped when its tests are over."""
+    """For fixtures: yield a service that is stopped when its tests are done."""
     s = Service(model, *options)
     yield s
     s.stop()

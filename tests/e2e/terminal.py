@@ -1,4 +1,4 @@
-"""terminal.py - a command on a pseudo-terminal of its own, typed at and read from."""
+"""terminal.py - run a command on its own pseudo-terminal, type to it and read its output."""
 
 import fcntl
 import os
@@ -14,13 +14,13 @@ from service import QUERN, no_processes_left, spawn
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on its own terminal."""
 
     def __init__(self, *arguments, **env):
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         self.mark = uuid.uuid4().hex
-        # A session's leader that opens a terminal has Ctrl-C from it.
+        # A session leader that opens a terminal gets that terminal's Ctrl-C.
         self.process = spawn(["sh", "-c", 'tty=$1; shift; exec "$@" <"$tty"', "sh", os.ttyname(slave), QUERN, *arguments],
                              self.mark, stdin=slave, stdout=slave, stderr=slave, env={"TERM": "xterm", **env})
         os.close(slave)
@@ -41,7 +41,7 @@ class Terminal:
         return before
 
     def rest(self):
-        """All text until the command ends."""
+        """Return all output until the command ends."""
         while True:
             try:
                 data = os.read(self.master, 4096)

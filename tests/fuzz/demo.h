@@ -1,4 +1,4 @@
-/* demo.h - a struct service over the demo model's tokenizer, for fuzz targets: made once, never freed.
+/* demo.h - a struct service with the demo model's tokenizer, for fuzz targets; made once, never freed.
  * Requests of up to 1 MiB, contexts of FUZZ_CONTEXT tokens. */
 #ifndef QUERN_TESTS_FUZZ_DEMO_H
 #define QUERN_TESTS_FUZZ_DEMO_H
@@ -13,7 +13,8 @@
 
 enum { FUZZ_CONTEXT = 512 };
 
-/* chat_dir: the directory of the chat template; NULL: the demo model.  Exits if a file is missing. */
+/* Return the service.  chat_dir: directory of the chat template; NULL: the demo model's.  Exits if a file is
+ * missing. */
 static inline struct service *fuzz_demo(const char *chat_dir)
 {
 	static struct model_config config;

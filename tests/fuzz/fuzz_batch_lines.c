@@ -1,4 +1,5 @@
-/* Any bytes as a batch's input file that arrives in parts: lines lie within the file.
+/* fuzz_batch_lines.c - arbitrary bytes as a batch's input file that arrives in chunks: lines are within the
+ * file.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_batch_lines CORPUS */
 #include "formats/batch_lines.h"

@@ -1,9 +1,9 @@
-/* Messages of the worker bus: plans, results and all others.
- *   clang -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -g -O1 -I. tests/fuzz/fuzz_bus.c \
- *         proto/{bus,bus_model,bus_plan,bus_vocabulary,cursor,form,manifest,plan,params,vocabulary}.c
- * base/{alloc,buf,err}.c \ -lmsgpackc -lxxhash -o build/fuzz_bus build/fuzz_bus -max_total_time=180 The first
- * byte chooses the decoder, which gets a copy of the exact size; two more choose the meaning of the rest: the
- * message, or replacements of bytes in a valid message, so that mutations reach beyond the envelope.  A
+/* fuzz_bus.c - messages of the worker bus: plans, results and all others.
+ *
+ *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_bus CORPUS tests/fuzz/seeds/fuzz_bus
+ *
+ * The first byte chooses the decoder, which gets a copy of the exact size.  Two more bytes choose whether the
+ * rest is the message, or replaces bytes of a valid message, so that mutations get past the envelope.  A
  * decoded message must survive another encoding and decoding unchanged. */
 #include "proto/bus.h"
 
@@ -37,7 +37,7 @@ static void same(const struct buf *a, const struct buf *b)
 		wrong("what was decoded and encoded again decodes to something else");
 }
 
-/* Every word of a decoded plan must lie within the limits. */
+/* Check that every field of a decoded plan is within the limits. */
 static void check_plan(const struct plan *p)
 {
 	uint32_t rows = 0;
@@ -299,7 +299,8 @@ static void sound_message(struct buf *out, unsigned kind)
 	bus_encode(&m, out);
 }
 
-/* Pairs (place, byte) of the input replace bytes of the message; a place beyond it cuts it. */
+/* Apply triples (16-bit offset, byte) of the input to the message.  An offset beyond the message truncates
+ * it.  Return the length. */
 static size_t spoil(struct buf *b, const uint8_t *data, size_t n)
 {
 	size_t len = b->len;
@@ -337,7 +338,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 		len = spoil(&sound, bytes, len);
 		bytes = (const uint8_t *)sound.p;
 	}
-	uint8_t *exact = xmemdup(bytes, len); /* so that a read beyond it is detected */
+	uint8_t *exact = xmemdup(bytes, len); /* exact size, so that a read beyond the end is detected */
 	if (which == 0)
 		fuzz_plan(exact, len);
 	else if (which == 1)

@@ -1,9 +1,9 @@
-/* Reasoning and tool calls in a model's output that arrives in pieces: the result does not depend on the
- * pieces, and without calls and reasoning it is the text.
+/* fuzz_chat_stream.c - reasoning and tool calls in a model's output that arrives in chunks: the result does
+ * not depend on the chunks, and without calls and reasoning it is the text.
  *
- * The first byte chooses the style and whether the prompt opens the reasoning, the second the size of
- * the pieces, whether the call is forced and whether its types are declared; the rest is the text, in which a
- * byte from 0x80 on stands for one of the words below or of the style's own.
+ * The first byte chooses the style and whether the prompt opens the reasoning.  The second byte chooses the
+ * size of the chunks, whether the call is forced and whether its types are declared.  The rest is the text,
+ * in which a byte from 0x80 on stands for one of the words below or of the style's own.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_chat_stream CORPUS */
 #include "controller/chat/chat_stream.h"
@@ -40,12 +40,12 @@ static const char *const words[] = {"<think>",
 				    "<|end|>",
 				    "<|call|>"};
 
-/* A text, a text or null, and whatever it reads as. */
+/* A tool with a string parameter and a string-or-null parameter; others are undeclared. */
 static const char tools[] =
 	"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": "
 	"{\"a\": {\"type\": \"string\"}, \"b\": {\"type\": [\"string\", \"null\"]}}}}}]";
 
-/* Takes the delta; open: how many calls have begun. */
+/* Append the delta to the outputs.  open: calls that have begun. */
 static void gather(struct chat_stream *s, struct buf *content, struct buf *reasoning, uint32_t *open)
 {
 	buf_put(reasoning, s->reasoning.p, s->reasoning.len);
@@ -71,7 +71,7 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 		size_t k = step ? step : text->len;
 		if (k > text->len - at)
 			k = text->len - at;
-		char *piece = malloc(k); /* of its exact size */
+		char *piece = malloc(k); /* exact size, so that a read beyond the end is detected */
 		memcpy(piece, text->p + at, k);
 		chat_stream_push(&s, piece, k);
 		free(piece);
@@ -90,7 +90,7 @@ static void run(const struct chat_stream_rules *rules, const struct buf *text, s
 	chat_stream_fini(&s);
 }
 
-/* The k-th of the words, to which the texts of the format belong. */
+/* Return the k-th word, where the format's texts follow the words above. */
 static const char *word(unsigned k, const struct tools_format *f)
 {
 	const char *all[64];

@@ -1,4 +1,5 @@
-/* Any bytes as a grammar (gbnf; from { on, which begins none, a form), and a text on it: grammar_fuzz.h.
+/* fuzz_gbnf.c - arbitrary bytes as a grammar, and a text for it: grammar_fuzz.h.  Bytes that begin with { are
+ * a GRAMMAR_FORM (no GBNF grammar begins so), others are GBNF.
  *
  *   make fuzz FUZZ=fuzz_gbnf */
 #include "tests/fuzz/grammar_fuzz.h"

@@ -1,5 +1,5 @@
-/* Bodies of HTTP requests: JSON, completions and chats, tokenize.  A request is accepted as a whole or
- * refused with a reason that is valid UTF-8.
+/* fuzz_http_body.c - bodies of HTTP requests: JSON, completions and chats, tokenize.  A request is accepted
+ * as a whole or refused with a reason that is valid UTF-8.
  *
  * The first byte chooses the dialect, the rest is the body.
  *

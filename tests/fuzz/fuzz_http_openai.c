@@ -1,7 +1,8 @@
-/* Damaged bodies of HTTP requests: JSON, fields, messages, tools, template, tokenizer.  A request is
- * accepted as a whole or refused with a reason that is valid UTF-8; the list of ignored fields is bounded.
+/* fuzz_http_openai.c - damaged bodies of HTTP requests: JSON, fields, messages, tools, template, tokenizer.
+ * A request is accepted as a whole or refused with a reason that is valid UTF-8; the list of ignored fields
+ * is bounded.
  *
- * The first byte chooses the dialect and one of the bodies below, damaged by the pairs (place, byte)
+ * The first byte chooses the dialect, and either one of the bodies below, damaged by the pairs (place, byte)
  * that follow, or the rest of the input unchanged.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_http_openai CORPUS */
@@ -22,8 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum {
 	SEEDS = 12,
-	RESPONSES = 6, /* from here on: of the Responses API */
-	FOREIGN = 8,   /* from here on: of Anthropic, Ollama (chat, generate) and llama.cpp */
+	RESPONSES = 6, /* from here on: Responses API */
+	FOREIGN = 8,   /* from here on: Anthropic, Ollama (chat, generate) and llama.cpp */
 	N_FOREIGN = SEEDS - FOREIGN,
 };
 
@@ -68,7 +69,7 @@ static const char *const seeds[SEEDS] = {
 	"\"name\":\"n\",\"schema\":{\"type\":\"object\"}}},\"reasoning\":{\"effort\":\"low\"},\"tool_"
 	"choice\":\"auto\","
 	"\"metadata\":{\"a\":\"b\"},\"stream\":true,\"include\":[],\"truncation\":\"disabled\"}",
-	/* Of Anthropic, Ollama (chat, generate) and llama.cpp. */
+	/* Anthropic, Ollama (chat, generate) and llama.cpp. */
 	"{\"max_tokens\":5,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{\"role\":\"user\","
 	"\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"h\"},{"
 	"\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{"
@@ -115,7 +116,7 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 	json_decref(request);
 }
 
-/* A body of the Responses API becomes one of a chat, or is refused by name. */
+/* Convert a body of the Responses API to a chat body; assert that a refusal has a reason. */
 static void responses(const struct service *svc, const char *text, size_t n)
 {
 	char why[256], ignored[512] = "";
@@ -150,8 +151,8 @@ static void check_problem(const struct api_problem *p)
 	json_decref(shown);
 }
 
-/* A request of another API (0 to N_FOREIGN - 1), if it is an object: routes refuse others before.  The
- * caller's. */
+/* Convert a request of another API (0 to N_FOREIGN - 1) if it is an object; routes refuse others earlier.
+ * The caller's. */
 static json_t *foreign(const json_t *client, size_t api, enum api_dialect *dialect)
 {
 	const struct anthropic_reading anthropic = {.thinks = true};

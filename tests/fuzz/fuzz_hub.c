@@ -1,5 +1,5 @@
-/* Any bytes as a hub's list of files: what is taken over may be written below a model's directory, and
- * choosing from it ends.
+/* fuzz_hub.c - arbitrary bytes as a hub's list of files: every accepted path is safe to write below a model's
+ * directory, and choosing files terminates.
  *
  *   clang -fsanitize=fuzzer,address,undefined -DFUZZ_LIBRARY -I. ... tests/fuzz/fuzz_hub.c */
 #include "cli/models/hub.h"

@@ -1,9 +1,9 @@
-/* Any bytes as a chat template and its variables (JSON behind the first NUL; without, a chat): refused with
- * a reason, or rendered within the limits, as UTF-8, with spans of input in order and within the text.
- * Marking input changes no byte.
+/* fuzz_jinja.c - arbitrary bytes as a chat template and its variables (JSON after the first NUL; without a
+ * NUL, a chat): refused with a reason, or rendered within the limits as UTF-8, with spans of input in order
+ * and within the text.  Marking input changes no byte.
  *
- *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_jinja CORPUS tests/fuzz/seeds/fuzz_jinja
- * -dict=tests/fuzz/fuzz_jinja.dict */
+ *   make fuzz, or:
+ *   build/asan-fuzz/fuzz/fuzz_jinja CORPUS tests/fuzz/seeds/fuzz_jinja -dict=tests/fuzz/fuzz_jinja.dict */
 #include "base/json.h"
 #include "controller/jinja/jinja.h"
 #include "base/utf8.h"
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (json_parse(variables, n_variables, &context, NULL, 0))
 		context = NULL;
 	int rc = render(t, context, true, &marked), other = render(t, context, false, &plain);
-	/* Marks take memory too: only the rendering with them may exceed it. */
+	/* Marks take memory too: the rendering with marks alone may exceed the limit. */
 	assert(rc == other || rc == -E2BIG);
 	if (rc == 0)
 		check(&marked, &plain);

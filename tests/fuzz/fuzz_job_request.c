@@ -1,8 +1,8 @@
-/* Damaged requests of the job socket: msgpack, fields, parameters, messages, tokenizer.  A request is
- * accepted as a whole or refused with a reason that is valid UTF-8.
+/* fuzz_job_request.c - damaged requests of the job socket: msgpack, fields, parameters, messages, tokenizer.
+ * A request is accepted as a whole or refused with a reason that is valid UTF-8.
  *
- * The first byte chooses one of the requests below, damaged by the pairs (place, byte) that follow, or the
- * rest of the input unchanged.
+ * The first byte chooses either one of the requests below, damaged by the pairs (place, byte) that follow, or
+ * the rest of the input unchanged.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_job_request CORPUS */
 #include "base/buf.h"

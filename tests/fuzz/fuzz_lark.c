@@ -1,4 +1,4 @@
-/* Any bytes as a grammar (lark), and a text on it: grammar_fuzz.h.
+/* fuzz_lark.c - arbitrary bytes as a grammar (lark), and a text for it: grammar_fuzz.h.
  *
  *   make fuzz FUZZ=fuzz_lark */
 #include "tests/fuzz/grammar_fuzz.h"

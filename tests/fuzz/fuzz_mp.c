@@ -1,5 +1,5 @@
-/* Any bytes as a msgpack message: memory stays within the limits, and an accepted message is read back
- * unchanged.
+/* fuzz_mp.c - arbitrary bytes as a msgpack message: memory stays within the limits, and an accepted message
+ * is read back unchanged.
  *
  *   clang -fsanitize=fuzzer,address,undefined -DFUZZ_LIBRARY -I. ... tests/fuzz/fuzz_mp.c
  *   without FUZZ_LIBRARY: a program that damages a few requests at random: fuzz_mp [ROUNDS [SEED]] */

@@ -1,5 +1,5 @@
-/* Damaged records of the journal with a valid checksum: an accepted record keeps the bounds.  The first
- * byte chooses the kind of record.
+/* fuzz_record.c - damaged records of the journal with a valid checksum: an accepted record is within the
+ * limits.  The first byte chooses the kind of record.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_record CORPUS */
 #include "controller/jobs/record.h"
@@ -45,6 +45,24 @@ static void request(struct cursor *c)
 	int rc = record_get_request(&again, VOCAB, 1000, 2000, &t, why, sizeof why);
 	assert(rc == 0 && t->n_tokens == s->n_tokens);
 	submit_free(t);
+	submit_free(s);
+	buf_fini(&b);
+}
+
+/* Migrate a request of a journal before format 4; an accepted result can be read. */
+static void old_request(struct cursor *c)
+{
+	struct submit *s = NULL;
+	struct buf b = {0};
+	struct cursor again;
+	char why[256] = "";
+	if (record_migrate_request(c, &b, why, sizeof why)) {
+		assert(why[0] && b.len == 0);
+		return;
+	}
+	cursor_init(&again, b.p, b.len);
+	int rc = record_get_request(&again, UINT32_MAX, 1000, 2000, &s, why, sizeof why);
+	assert(rc == 0);
 	submit_free(s);
 	buf_fini(&b);
 }
@@ -102,8 +120,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	cursor_init(&c, data + 1, n - 1);
 	switch (data[0] % 4) {
 	case 0:
-		if (data[0] < 128)
+		if (data[0] < 64)
 			request(&c);
+		else if (data[0] < 128)
+			old_request(&c);
 		else
 			trace(&c);
 		break;

@@ -1,4 +1,4 @@
-/* Any bytes as a grammar (regex), and a text on it: grammar_fuzz.h.
+/* fuzz_regex.c - arbitrary bytes as a grammar (regex), and a text for it: grammar_fuzz.h.
  *
  *   make fuzz FUZZ=fuzz_regex */
 #include "tests/fuzz/grammar_fuzz.h"

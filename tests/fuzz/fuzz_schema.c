@@ -1,6 +1,7 @@
-/* Any JSON as a schema: refused with a reason that begins with its path, or a grammar of which every text is
- * JSON.  A text is found by following allowed bytes, which the input chooses, and ends within a bound. clang
- * -fsanitize=fuzzer,address,undefined */
+/* fuzz_schema.c - arbitrary JSON as a schema: refused with a reason that begins with the path, or a grammar
+ * that accepts only JSON.  A text is made from allowed bytes, which the input chooses, and ends within a
+ * limit.
+ * clang -fsanitize=fuzzer,address,undefined */
 #include "base/json.h"
 #include "grammar/grammar.h"
 #include "grammar/schema/schema.h"
@@ -13,7 +14,7 @@ enum { TEXT_MAX = 300, SCHEMA_MAX = 1 << 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* Bytes that the grammar allows, the input saying with which one to try first. */
+/* Build a text from bytes that the grammar allows; the input chooses which byte is tried first. */
 static void follow(struct grammar *g, const uint8_t *data, size_t n)
 {
 	struct matcher *m = matcher_new(g);

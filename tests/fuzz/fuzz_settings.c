@@ -1,7 +1,7 @@
-/* Files and options of an operator: CURVE keys, the list of allowed keys, API keys, INI files, sizes and
- * devices.  The reason of a refusal never shows a key.
+/* fuzz_settings.c - an operator's files and options: CURVE keys, the list of allowed keys, API keys, INI
+ * files, sizes and devices.  The reason of a refusal never shows a key.
  *
- * The first byte chooses one of them.
+ * The first byte chooses the kind.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_settings CORPUS tests/fuzz/seeds/fuzz_settings */
 #include "base/options.h"

@@ -1,4 +1,5 @@
-/* Any bytes as a stream of server-sent events: the events do not depend on how the bytes are cut.
+/* fuzz_sse.c - arbitrary bytes as a stream of server-sent events: the events do not depend on how the bytes
+ * are split.
  *
  *   clang -fsanitize=fuzzer,address,undefined -DFUZZ_LIBRARY -I. ... tests/fuzz/fuzz_sse.c
  *   without FUZZ_LIBRARY: a program that damages streams at random: fuzz_sse [ROUNDS [SEED]] */
@@ -28,7 +29,7 @@ static int collect(void *ctx, const char *data, size_t n)
 	return 0;
 }
 
-/* The first byte: the size of the pieces. */
+/* The first byte chooses the size of the chunks. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	struct sse whole = {0}, cut = {0};

@@ -1,5 +1,5 @@
-/* Any bytes as the file of crossovers that --fast reads: refused with a reason and nothing kept, or all
- * values valid.
+/* fuzz_tune.c - arbitrary bytes as the file of crossovers that --fast reads: refused with a reason and
+ * nothing kept, or all values valid.
  *
  *   make fuzz FUZZ=fuzz_tune */
 #include "worker/tune.h"
@@ -13,8 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static struct tune t;
-	char why[256] = "",
-	     *text = malloc(n + 1); /* of its exact size, so that a read beyond it is detected */
+	char why[256] = "", *text = malloc(n + 1); /* exact size, so that a read beyond the end is detected */
 	if (n)
 		memcpy(text, data, n);
 	text[n] = 0;

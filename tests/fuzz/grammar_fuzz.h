@@ -1,6 +1,6 @@
-/* grammar_fuzz.h - a grammar from any bytes, and a text on it: refused with a reason, or followed within its
- * bounds. Masks of a small vocabulary allow exactly the bytes that the matcher takes, and a matcher made
- * again is at the same place. */
+/* grammar_fuzz.h - parse arbitrary bytes as a grammar, and match a text with it.  The grammar is refused with
+ * a reason, or followed within its limits.  The mask over a small vocabulary must allow exactly the bytes
+ * that the matcher accepts, and a copy of a matcher must be in the same state. */
 #ifndef QUERN_TESTS_FUZZ_GRAMMAR_FUZZ_H
 #define QUERN_TESTS_FUZZ_GRAMMAR_FUZZ_H
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Every byte is a token; the last one ends. */
+/* Return a vocabulary with a token for every byte, and an end token. */
 static inline struct lexicon *fuzz_lexicon(void)
 {
 	static char bytes[256];
@@ -30,7 +30,7 @@ static inline struct lexicon *fuzz_lexicon(void)
 	return v;
 }
 
-/* Follows text, or allowed bytes that it chooses. */
+/* Match text; replace a byte that is not allowed by the next allowed byte. */
 static inline void fuzz_follow(struct grammar *g, const uint8_t *text, size_t n)
 {
 	struct matcher *m = matcher_new(g), *again;
@@ -57,7 +57,7 @@ static inline void fuzz_follow(struct grammar *g, const uint8_t *text, size_t n)
 	matcher_free(m);
 }
 
-/* The grammar up to the first NUL, the text behind it. */
+/* Test with a grammar (data up to the first NUL) and a text (data after it). */
 static inline int fuzz_grammar(enum grammar_language language, const uint8_t *data, size_t n)
 {
 	static const struct ast_limits limits = {.nodes = 20000, .bytes = 1 << 20};

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs libFuzzer targets, SECONDS of CPU time each, one per core at a time.
+"""Run libFuzzer targets, SECONDS of CPU time each, one per core at a time.
 
     run.py BUILD/fuzz SECONDS [TARGET...]        TARGET: fuzz_bus, ...; default: all
 
-Each starts from its seeds (tests/fuzz/seeds/TARGET), its dictionary (TARGET.dict beside the source) and its
-corpus of earlier runs (TARGET.corpus beside the program), which is merged to what adds coverage once it is large.
-Prints a line for each: executions, coverage, CPU seconds.  A finding is printed in full, its input kept as
-TARGET.found-* there, and the other targets continue; the exit status is then 1.
-CPU time instead of elapsed time, so that results on a busy machine can be compared.
+A target starts from its seeds (tests/fuzz/seeds/TARGET), its dictionary (TARGET.dict next to the source) and the
+corpus of earlier runs (TARGET.corpus next to the program).  A large corpus is reduced to the inputs that add coverage.
+Prints a line per target: executions, CPU seconds, inputs of the corpus.  A finding is printed in full and its input
+is kept as TARGET.found-* next to the program; the other targets continue, and the exit status is 1.
+CPU time, not elapsed time, is limited, so that results on a busy machine can be compared.
 """
 import os
 import re
@@ -18,8 +18,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROUND = 120  # seconds of one process: what it has found goes to the corpus, and a line is printed
-CORPUS = 5000  # inputs of a corpus, from which on it is merged
+ROUND = 120  # CPU seconds of one process; then its new inputs are in the corpus, and a line is printed
+CORPUS = 5000  # a corpus with more inputs is merged
 HERE = Path(__file__).resolve().parent
 TARGETS = {p.stem: p.relative_to(HERE).with_suffix("") for p in sorted(HERE.rglob("fuzz_*.c"))}
 
@@ -36,7 +36,7 @@ def command(folder, name, seconds):
 
 
 def bound(folder, name):
-    """A corpus of too many inputs, most of which later ones have made superfluous."""
+    """Merge a corpus of too many inputs, most of which later inputs have made superfluous."""
     program = os.path.join(folder, TARGETS[name])
     corpus, merged = Path(program + ".corpus"), Path(program + ".merged")
     if not corpus.is_dir() or len(list(corpus.iterdir())) <= CORPUS:
@@ -50,7 +50,7 @@ def bound(folder, name):
 
 
 def one_round(folder, name, seconds):
-    """(exit status, output, CPU seconds)"""
+    """Run a target once; return (exit status, output, CPU seconds)."""
     with tempfile.TemporaryFile() as out:
         env = {"ASAN_OPTIONS": "detect_leaks=1", **os.environ}
         p = subprocess.Popen(command(folder, name, seconds), stdin=subprocess.DEVNULL, stdout=out,
@@ -62,7 +62,7 @@ def one_round(folder, name, seconds):
 
 
 def fuzz(folder, name, seconds):
-    """Runs a target for its time; True: no finding."""
+    """Run a target for its time; True: no finding."""
     cpu, runs = 0.0, 0
     bound(folder, name)
     while cpu < seconds:

@@ -4,7 +4,8 @@
     make_chat_golden.py DATA > tests/golden/chat.json
 
 DATA holds chat/ and tokenizers/.  Rendered with jinja2, set up as in transformers'
-apply_chat_template.  Templates are not copied: each case names its file."""
+apply_chat_template.  Where a template refuses an order of messages, or does not show one of them, the text is
+that of the messages as controller/chat/message_turns.h has them.  Templates are not copied: each case names its file."""
 import json
 import sys
 from datetime import datetime
@@ -70,6 +71,26 @@ CONVERSATIONS = {
 }
 
 
+def fitted(render, messages):
+    """The messages in an order that render(messages), a text or None, shows."""
+    def shows(roles):
+        names = {"s": "system", "u": "user", "a": "assistant"}
+        said = [m(names[r], f"Xprobe{i}.") for i, r in enumerate(roles)]
+        text = render(said)
+        return text is not None and all(one["content"] in text for one in said)
+
+    out = []
+    for i, one in enumerate(messages):
+        first = all(each["role"] == "system" for each in messages[:i])
+        if one["role"] == "system" and not (shows("su") if first else all(map(shows, ("uasu", "uaus")))):
+            one = m("user", one["content"])
+        if out and one["role"] == out[-1]["role"] and not shows({"system": "ssu", "user": "uu", "assistant": "uaau"}.get(one["role"], "u")):
+            out[-1] = m(one["role"], "\n\n".join(filter(None, (out[-1]["content"], one["content"]))))
+        else:
+            out.append(one)
+    return out
+
+
 def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                         extensions=[jinja2.ext.loopcontrols])
@@ -106,11 +127,14 @@ def main():
         special = {k: v for k, v in (("bos_token", bos), ("eos_token", eos)) if v is not None}
         compiled = env.from_string(template)
         results = {}
-        for title, messages in CONVERSATIONS.items():
+
+        def render(messages):
             try:
-                results[title] = compiled.render(messages=messages, add_generation_prompt=True, **special)
+                return compiled.render(messages=messages, add_generation_prompt=True, **special)
             except jinja2.exceptions.TemplateError:
-                results[title] = None
+                return None
+        for title, messages in CONVERSATIONS.items():
+            results[title] = render(fitted(render, messages))
         cases.append({"name": name, "file": path, "joined": joined, "bos": bos or "", "eos": eos or "",
                       "results": results})
     json.dump({"conversations": CONVERSATIONS, "cases": cases}, sys.stdout, ensure_ascii=False, indent=1)

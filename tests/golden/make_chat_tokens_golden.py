@@ -16,7 +16,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 from transformers import PreTrainedTokenizerFast  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from make_chat_golden import CONVERSATIONS  # noqa: E402
+from make_chat_golden import CONVERSATIONS, fitted  # noqa: E402
 
 DEMO = Path(__file__).resolve().parent.parent.parent / "models" / "demo"
 MODELS = ["demo", "tokenizers/llama3", "tokenizers/minimind-6400", "tokenizers/mistral", "tokenizers/phi-3-mini",
@@ -72,6 +72,13 @@ def load(folder):
 def ids(tokenizer, request):
     request = dict(request)
     more = request.pop("chat_template_kwargs", {})
+
+    def render(messages):
+        try:
+            return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **DATE)
+        except Exception:
+            return None
+    request["messages"] = fitted(render, request["messages"])
     request.setdefault("add_generation_prompt", not request.get("continue_final_message", False))
     try:
         out = tokenizer.apply_chat_template(request.pop("messages"), tokenize=True, return_dict=False, **request, **DATE,

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/ptx_async.cuh"
 
-/* Compiled for older machines, too, whose instructions these are not. */
+/* The file is also compiled for older devices, which do not have these instructions. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define ON_HOPPER 1
 #else
@@ -20,16 +20,16 @@ static __global__ void mbar_says_kernel(uint8_t *out)
 	if (threadIdx.x)
 		return;
 	mbar_init(bar, 3);
-	out[n++] = mbar_test_wait_parity(bar, 1); /* 1: the phase before the first */
+	out[n++] = mbar_test_wait_parity(bar, 1); /* 1: the phase before the first phase */
 	out[n++] = mbar_test_wait_parity(bar, 0); /* 0 */
 	const uint64_t first = mbar_arrive(bar);
 	out[n++] = mbar_test_wait(bar, first); /* 0 */
 	mbar_arrive(bar, 2);
 	out[n++] = mbar_test_wait(bar, first);    /* 1 */
 	out[n++] = mbar_test_wait_parity(bar, 0); /* 1 */
-	out[n++] = mbar_test_wait_parity(bar, 1); /* 0: the second is under way */
+	out[n++] = mbar_test_wait_parity(bar, 1); /* 0: the second phase is in flight */
 
-	/* bytes that are awaited keep a phase open, whatever has arrived */
+	/* expected bytes keep a phase open, even when all arrivals are there */
 	const uint64_t second = mbar_arrive_expect_tx(bar, 48);
 	mbar_arrive(bar, 2);
 	out[n++] = mbar_test_wait(bar, second); /* 0 */
@@ -40,7 +40,7 @@ static __global__ void mbar_says_kernel(uint8_t *out)
 	out[n++] = mbar_test_wait_parity(bar, 1); /* 1 */
 	out[n++] = mbar_test_wait_parity(bar, 0); /* 0 */
 
-	/* arrivals that are pending do, too, though the bytes came before they were awaited */
+	/* pending arrivals keep it open too, even if the bytes landed before they were expected */
 	mbar_complete_tx(bar, 64);
 	mbar_expect_tx(bar, 64);
 	out[n++] = mbar_test_wait_parity(bar, 0); /* 0 */
@@ -48,7 +48,7 @@ static __global__ void mbar_says_kernel(uint8_t *out)
 	out[n++] = mbar_test_wait_parity(bar, 0); /* 1 */
 	mbar_inval(bar);
 	mbar_init(bar, 1);
-	out[n++] = mbar_test_wait_parity(bar, 0); /* 0: from the start */
+	out[n++] = mbar_test_wait_parity(bar, 0); /* 0: a new start */
 	mbar_inval(bar);
 #else
 	(void)out;
@@ -108,7 +108,7 @@ static __global__ void store_kernel(float *out, const float *in, int n_rows)
 	for (int i = 0; i < n_rows; i++) {
 		float *row = rows + i % RING * ASYNC_STAGE;
 		if (threadIdx.x == 0)
-			bulk_wait_read<RING - 1>(); /* the row before last has left this buffer */
+			bulk_wait_read<RING - 1>(); /* the row before the previous row has left this buffer */
 		block_sync();
 		for (int k = (int)threadIdx.x; k < ASYNC_STAGE; k += (int)blockDim.x)
 			row[k] = in[i * ASYNC_STAGE + k] + 1;
@@ -126,7 +126,7 @@ static __global__ void store_kernel(float *out, const float *in, int n_rows)
 		bulk_wait<0>();
 		fence_proxy_async_global();
 		fence_proxy_async();
-		out[0] += 1; /* what was stored is there */
+		out[0] += 1; /* the stored values are visible */
 	}
 #else
 	(void)out, (void)in, (void)n_rows;

@@ -1,12 +1,15 @@
-/* bench_step.c - what a step of decoding takes: of the host, of the device, and between two steps.
+/* bench_step.c - measures a decoding step: time of the host, of the device, and between two steps.
  *
- *     gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--prompt N] [--steps N] [--json FILE]
+ *     gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--stamps N,...] [--prompt N]
+ *                    [--steps N] [--json FILE]
  *
- * A worker without its socket, opened as a service opens it, decodes batches of sequences, the next plan
- * queued while one runs, as the controller does; with graphs (--batch), and operation by operation
- * (--operations).  Host: the time within step_begin() and, when the step is done, step_end(), medians.  Idle:
- * the share of the time in which no kernel can run, between two steps or because of a copy (step_probe.h).  A
- * line of JSON per measurement. */
+ * A worker without its socket, opened as a service opens it, decodes batches of sequences.  The next plan is
+ * queued while one runs, as the controller does.  Modes: with graphs (--batch), operation by operation
+ * (--operations), and with graphs that record the device's time after each operation (--stamps).  All
+ * sequences have the same prompt, computed once and copied, and must get the same tokens.  Host: median times
+ * within step_begin() and, when the step is done, step_end().  Idle: the share of the time in which no kernel
+ * can run, between two steps or because of a copy (step_probe.h).  A line of JSON per measurement is appended
+ * to FILE. */
 #include "base/clock.h"
 #include "proto/plan.h"
 #include "tests/gpu/step_probe.h"
@@ -22,17 +25,20 @@ enum { BATCH_MAX = 512, STEPS_MAX = 1000, ROWS = 2048, BLOCK = 16, WARM = 4, LAT
 
 struct bench {
 	const char *model;
-	int most; /* sequences that the worker has room for */
+	int most; /* most sequences that the worker has room for */
 	int batch, prompt, steps;
 	struct step *step;
 	struct bus_ready ready;
 	struct plan plan;
 	struct result result;
 	uint64_t number;
-	uint32_t *tokens, *blocks; /* [prompt], [most][blocks of a sequence] */
+	uint32_t *tokens, *blocks; /* [prompt]; [most][blocks per sequence] */
 	struct params params;
 	char why[512];
 };
+
+enum how { GRAPHS, OPERATIONS, STAMPS };
+static const char *const hows[] = {"graphs", "operations", "stamps"};
 
 struct figures {
 	int n;
@@ -95,10 +101,19 @@ static void add_run(struct bench *b, int slot, int pos, int rows, bool sample)
 	b->plan.n_samples += sample;
 }
 
-/* Each sequence has its prompt and one token more.  Those of the batch before are replaced. */
+/* Check that all sequences of a batch, with the same prompt and greedy, have the same tokens. */
+static void check_tokens(const struct bench *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (b->result.tokens[i] != b->result.tokens[0])
+			die("a batch", "sequences of the same prompt got different tokens");
+}
+
+/* Give each sequence its prompt and one more token, replacing those of the previous batch.  Sequence 0
+ * computes the prompt.  The others get copies of its blocks and compute the last row again. */
 static void prefill(struct bench *b)
 {
-	const uint32_t n = blocks_of(b);
+	const uint32_t n = blocks_of(b), used = ((uint32_t)b->prompt + BLOCK - 1) / BLOCK;
 	for (int s = 0; s < b->batch; s++) {
 		for (uint32_t i = 0; i < n; i++)
 			b->blocks[(uint32_t)s * n + i] = (uint32_t)s * n + i;
@@ -110,16 +125,21 @@ static void prefill(struct bench *b)
 							    .tokens = b->tokens,
 							    .blocks = b->blocks + (uint32_t)s * n,
 							    .params = &b->params};
-		for (int at = 0, rows; at < b->prompt; at += rows) {
-			const int left = ROWS - (int)b->plan.n_rows;
-			rows = b->prompt - at < left ? b->prompt - at : left;
-			add_run(b, s, at, rows, at + rows == b->prompt);
-			if (b->plan.n_rows == ROWS || (s == b->batch - 1 && at + rows == b->prompt)) {
-				begin(b);
-				end(b);
-			}
-		}
 	}
+	for (int at = 0, rows; at < b->prompt; at += rows) {
+		rows = b->prompt - at < ROWS ? b->prompt - at : ROWS;
+		add_run(b, 0, at, rows, false);
+		begin(b);
+		end(b);
+	}
+	for (int s = 0; s < b->batch; s++) {
+		for (uint32_t i = 0; s && i < used; i++)
+			*plan_add_copy(&b->plan) = (struct plan_pair){i, (uint32_t)s * n + i};
+		add_run(b, s, b->prompt - 1, 1, true);
+	}
+	begin(b);
+	end(b);
+	check_tokens(b, (uint32_t)b->batch);
 }
 
 static void add_step(struct bench *b, int i)
@@ -140,7 +160,7 @@ static double median(double *x, int n)
 	return n ? x[n / 2] : 0;
 }
 
-/* One plan ahead, as a service runs. */
+/* Decode one plan ahead, as a service does. */
 static struct figures decode(struct bench *b)
 {
 	static double begun[STEPS_MAX], ended[STEPS_MAX];
@@ -167,6 +187,7 @@ static struct figures decode(struct bench *b)
 			const int64_t t = clock_us();
 			end(b);
 			ended[i - 1] = (double)(clock_us() - t);
+			check_tokens(b, (uint32_t)b->batch);
 		}
 	}
 	f.wall_us = (double)(clock_us() - t0) / b->steps;
@@ -182,28 +203,53 @@ static struct figures decode(struct bench *b)
 	return f;
 }
 
-static void measure(struct bench *b, bool no_graphs, FILE *json)
+static void report_operations(const struct bench *b, FILE *json)
 {
-	const char *how = no_graphs ? "operations" : "graphs";
+	struct probe_operation o[PROBE_NAMES];
+	double empty, all = 0;
+	const int n = probe_operations(o, &empty);
+	printf("%6s %-12s %6s %12s %12s   (a stamp: %.2f us)\n", "batch", "operation", "calls", "us each",
+	       "us a step", empty);
+	for (int i = 0; i < n; i++) {
+		printf("%6d %-12s %6d %12.3f %12.2f\n", b->batch, o[i].name, o[i].calls, o[i].us / o[i].calls,
+		       o[i].us);
+		fprintf(json,
+			"{\"batch\": %d, \"how\": \"stamps\", \"context\": %d, \"operation\": \"%s\", "
+			"\"calls\": %d, \"us_each\": %.3f, \"us\": %.2f, \"stamp_us\": %.3f}\n",
+			b->batch, b->prompt + b->steps / 2, o[i].name, o[i].calls, o[i].us / o[i].calls,
+			o[i].us, empty);
+		all += o[i].us;
+	}
+	printf("%6d %-12s %6s %12s %12.2f\n", b->batch, "all", "", "", all);
+}
+
+static void measure(struct bench *b, enum how how, FILE *json)
+{
 	const uint64_t replayed = step_replayed(b->step);
 	prefill(b);
 	struct figures f = decode(b);
-	printf("%6d %-12s %12.1f %12.1f %12.1f %12.1f %6.1f %10.1f %9.2f%% %12.1f\n", b->batch, how,
-	       f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies, f.copy_us, 100 * f.idle_share,
-	       1e6 * b->batch / f.wall_us);
-	if (!no_graphs && step_replayed(b->step) - replayed < (uint64_t)b->steps)
+	if (how != OPERATIONS && step_replayed(b->step) - replayed < (uint64_t)b->steps)
 		die("graphs", "steps were not replayed");
-	fprintf(json,
-		"{\"batch\": %d, \"how\": \"%s\", \"prompt\": %d, \"host_begin_us\": %.2f, \"host_end_us\": "
-		"%.2f, \"step_us\": %.2f, \"device_busy_us\": %.2f, \"copies\": %.2f, \"copy_us\": %.2f, "
-		"\"device_idle_share\": %.4f, \"tokens_per_s\": %.2f, \"steps\": %d}\n",
-		b->batch, how, b->prompt, f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies, f.copy_us,
-		f.idle_share, 1e6 * b->batch / f.wall_us, f.n);
+	if (how == STAMPS) {
+		report_operations(b, json);
+	} else {
+		printf("%6d %-12s %12.1f %12.1f %12.1f %12.1f %6.1f %10.1f %9.2f%% %12.1f\n", b->batch,
+		       hows[how], f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies, f.copy_us,
+		       100 * f.idle_share, 1e6 * b->batch / f.wall_us);
+		fprintf(json,
+			"{\"batch\": %d, \"how\": \"%s\", \"prompt\": %d, \"host_begin_us\": %.2f, "
+			"\"host_end_us\": %.2f, \"step_us\": %.2f, \"device_busy_us\": %.2f, \"copies\": "
+			"%.2f, "
+			"\"copy_us\": %.2f, \"device_idle_share\": %.4f, \"tokens_per_s\": %.2f, \"steps\": "
+			"%d}\n",
+			b->batch, hows[how], b->prompt, f.begin_us, f.end_us, f.wall_us, f.busy_us, f.copies,
+			f.copy_us, f.idle_share, 1e6 * b->batch / f.wall_us, f.n);
+	}
 	fflush(stdout);
 	fflush(json);
 }
 
-/* A number of [lo, hi]; exits for another. */
+/* Parse a number in [lo, hi]; exit for any other. */
 static int number(const char *text, int lo, int hi)
 {
 	char *rest;
@@ -214,8 +260,8 @@ static int number(const char *text, int lo, int hi)
 	return (int)v;
 }
 
-/* One worker for all batches of the list; none: nothing. */
-static void measure_all(struct bench *b, const char *batches, bool no_graphs, FILE *json)
+/* Measure all batches of the list with one worker; an empty list measures nothing. */
+static void measure_all(struct bench *b, const char *batches, enum how how, FILE *json)
 {
 	b->most = 0;
 	for (const char *p = batches; *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : "") {
@@ -225,10 +271,11 @@ static void measure_all(struct bench *b, const char *batches, bool no_graphs, FI
 	if (!b->most)
 		return;
 	b->blocks = calloc((size_t)blocks_of(b) * (size_t)b->most, sizeof *b->blocks);
-	open_step(b, no_graphs);
+	probe_stamps(how == STAMPS);
+	open_step(b, how == OPERATIONS);
 	for (const char *p = batches; *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : "") {
 		b->batch = number(p, 1, BATCH_MAX);
-		measure(b, no_graphs, json);
+		measure(b, how, json);
 	}
 	step_close(b->step);
 	free(b->blocks);
@@ -237,12 +284,14 @@ static void measure_all(struct bench *b, const char *batches, bool no_graphs, FI
 int main(int argc, char **argv)
 {
 	struct bench b = {.prompt = 512, .steps = 200};
-	const char *batches = "1,16,64", *operations = "", *path = "/dev/null";
+	const char *batches[] = {"", "", ""}, *path = "/dev/null";
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--batch") && i + 1 < argc)
-			batches = argv[++i];
+			batches[GRAPHS] = argv[++i];
 		else if (!strcmp(argv[i], "--operations") && i + 1 < argc)
-			operations = argv[++i];
+			batches[OPERATIONS] = argv[++i];
+		else if (!strcmp(argv[i], "--stamps") && i + 1 < argc)
+			batches[STAMPS] = argv[++i];
 		else if (!strcmp(argv[i], "--prompt") && i + 1 < argc)
 			b.prompt = number(argv[++i], 1, 1 << 20);
 		else if (!strcmp(argv[i], "--steps") && i + 1 < argc)
@@ -256,22 +305,24 @@ int main(int argc, char **argv)
 	}
 	if (!b.model) {
 		fprintf(stderr,
-			"usage: gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--prompt N] "
-			"[--steps N] [--json FILE]\n");
+			"usage: gpu_bench_step MODEL [--batch N,...] [--operations N,...] [--stamps N,...] "
+			"[--prompt N] [--steps N] [--json FILE]\n");
 		return 2;
 	}
-	FILE *json = fopen(path, "w");
+	if (!*batches[GRAPHS] && !*batches[OPERATIONS] && !*batches[STAMPS])
+		batches[GRAPHS] = "1,16,64";
+	FILE *json = fopen(path, "a");
 	if (!json)
 		die(path, strerror(errno));
 	b.tokens = calloc((size_t)b.prompt, sizeof *b.tokens);
 	for (int i = 0; i < b.prompt; i++)
-		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* fewer than any vocabulary has */
+		b.tokens[i] = (uint32_t)(i * 7 + 3) % 256; /* smaller than any vocabulary */
 	params_init(&b.params);
 	b.params.temperature = 0;
 	printf("%6s %-12s %12s %12s %12s %12s %6s %10s %10s %12s\n", "batch", "steps by", "begin us",
 	       "end us", "step us", "busy us", "copies", "copies us", "idle", "tokens/s");
-	measure_all(&b, batches, false, json);
-	measure_all(&b, operations, true, json);
+	for (enum how how = GRAPHS; how <= STAMPS; how++)
+		measure_all(&b, batches[how], how, json);
 	fclose(json);
 	plan_fini(&b.plan);
 	result_fini(&b.result);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's and cuBLAS's interfaces as their manuals describe them; handles are pointers. */
+/* The interfaces of the driver and cuBLAS as in their manuals; handles are pointers. */
 enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, GEMM_DEFAULT = -1 };
 enum { CAPTURE_THREAD = 1, STREAM_NON_BLOCKING = 1 };
 enum { CLOCK_RATE = 13, SM_COUNT = 16, MEMORY_CLOCK = 36, BUS_WIDTH = 37, L2_SIZE = 38 };
@@ -36,7 +36,7 @@ struct blas {
 		    int, const void *, void *, int, int, int, int);
 };
 
-/* Whether the library has a function; f: the pointer to it. */
+/* Set f to a function of the library; returns whether it exists. */
 static bool find(void *lib, const char *name, void *f)
 {
 	void *found = dlsym(lib, name);

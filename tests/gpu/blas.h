@@ -1,4 +1,4 @@
-/* blas.h - cuBLAS and the driver, opened by name: a machine without them still runs the rest. */
+/* blas.h - cuBLAS and the driver, opened by name: a machine without them can still run the rest. */
 #ifndef QUERN_TESTS_GPU_BLAS_H
 #define QUERN_TESTS_GPU_BLAS_H
 
@@ -6,15 +6,16 @@
 
 struct blas;
 
-/* On the device that the table has opened, with a workspace of `bytes` at ws.  -ENOTSUP, -EIO with the
- * reason. */
+/* Open cuBLAS on the device that the table has opened, with a workspace of `bytes` at ws.  -ENOTSUP, -EIO
+ * with the reason. */
 int blas_open(struct blas **out, void *ws, size_t bytes, char *why, size_t why_n);
 void blas_close(struct blas *b);
-/* out [m][n] = in [m][k] w [n][k]^T, F16 or BF16, summed in F32; queued. */
+/* Queue out [m][n] = in [m][k] w [n][k]^T, F16 or BF16, summed in F32. */
 int blas_linear(struct blas *b, void *out, const void *in, const void *w, int m, int n, int k, bool bf16);
 struct queue blas_queue(struct blas *b);
 
-/* The driver's version (13000: CUDA 13.0) and attributes of device 0; -ENODEV: no driver. */
+/* The driver's version (13000: CUDA 13.0) and attributes of device 0.  driver_facts(): -ENODEV without a
+ * driver. */
 struct driver_facts {
 	int version, sms, sm_mhz, memory_mhz, bus_bits, l2_bytes;
 };

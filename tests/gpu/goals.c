@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- looking up ---- */
@@ -63,7 +64,7 @@ double goals_layers_us(const json_t *data, const char *name, const char *type, c
 	return us;
 }
 
-/* ---- what is measured; NAN: it was not ---- */
+/* ---- measured values; NAN: not measured ---- */
 
 static double step_number(const json_t *data, const char *type, int batch, const char *key)
 {
@@ -160,6 +161,15 @@ static double prefill_fast(const json_t *data, int x)
 	return prefill(data, "prefill-awq-fast") / prefill(data, "prefill-f16-default");
 }
 
+/* Return the tokens per second of the packed estimates (tests/sass). */
+static double estimated(const json_t *data, int batch)
+{
+	char name[32];
+	snprintf(name, sizeof name, "decode %d", batch);
+	const json_t *steps = json_object_get(json_object_get(data, "estimates"), "steps");
+	return floor(1e6 * batch / goals_number(json_object_get(steps, name), "us"));
+}
+
 /* ---- the goals ---- */
 
 enum aim { AT_LEAST, AT_MOST };
@@ -171,31 +181,35 @@ static const struct goal {
 	const char *unit, *phase;
 	double (*measure)(const json_t *data, int x);
 	int x;
+	double (*aim_at)(const json_t *data, int x); /* replaces value */
 } goals[] = {
-	{"Qwen3-8B AWQ, batch 1, steps: estimated", AT_LEAST, 442, "tokens/s", "steps", decode_step, 1},
-	{"Qwen3-8B AWQ, batch 1, served: first goal", AT_LEAST, 600, "tokens/s", "serving", decode_served, 1},
-	{"Qwen3-8B AWQ, batch 1, served: second goal", AT_LEAST, 750, "tokens/s", "serving", decode_served,
-	 1},
-	{"AWQ over F16, batch 1, steps", AT_LEAST, 2.5, "x", "f16", over_f16, 1},
-	{"AWQ linear, 1 row, of the copy's bandwidth", AT_LEAST, 80, "%", "linear", awq_bandwidth, 1},
-	{"AWQ over cuBLAS F16, 1 row", AT_LEAST, 3.4, "x", "linear", awq_cublas, 1},
-	{"AWQ over cuBLAS F16, 16 rows", AT_LEAST, 3.2, "x", "linear", awq_cublas, 16},
-	{"AWQ over cuBLAS F16, 64 rows", AT_LEAST, 2.5, "x", "linear", awq_cublas, 64},
-	{"AWQ over cuBLAS F16, 512 rows", AT_LEAST, 0.85, "x", "linear", awq_cublas, 512},
-	{"AWQ over cuBLAS F16, 2,048 rows", AT_LEAST, 0.85, "x", "linear", awq_cublas, 2048},
-	{"AWQ over cuBLAS F16, 8,192 rows", AT_LEAST, 0.85, "x", "linear", awq_cublas, 8192},
-	{"AWQ --fast over cuBLAS F16, 512 rows", AT_LEAST, 0.9, "x", "linear", fast_cublas, 512},
-	{"AWQ --fast over cuBLAS F16, 2,048 rows", AT_LEAST, 0.95, "x", "linear", fast_cublas, 2048},
-	{"AWQ --fast over cuBLAS F16, 8,192 rows", AT_LEAST, 0.97, "x", "linear", fast_cublas, 8192},
+	{"Qwen3-8B AWQ, batch 1, steps: estimated", AT_LEAST, 0, "tokens/s", "steps", decode_step, 1,
+	 estimated},
+	{"Qwen3-8B AWQ, batch 1, served: first goal", AT_LEAST, 600, "tokens/s", "serving", decode_served, 1,
+	 NULL},
+	{"Qwen3-8B AWQ, batch 1, served: second goal", AT_LEAST, 750, "tokens/s", "serving", decode_served, 1,
+	 NULL},
+	{"AWQ over F16, batch 1, steps", AT_LEAST, 2.5, "x", "f16", over_f16, 1, NULL},
+	{"AWQ linear, 1 row, of the copy's bandwidth", AT_LEAST, 80, "%", "linear", awq_bandwidth, 1, NULL},
+	{"AWQ over cuBLAS F16, 1 row", AT_LEAST, 3.4, "x", "linear", awq_cublas, 1, NULL},
+	{"AWQ over cuBLAS F16, 16 rows", AT_LEAST, 3.2, "x", "linear", awq_cublas, 16, NULL},
+	{"AWQ over cuBLAS F16, 64 rows", AT_LEAST, 2.5, "x", "linear", awq_cublas, 64, NULL},
+	{"AWQ over cuBLAS F16, 512 rows", AT_LEAST, 0.85, "x", "rows", awq_cublas, 512, NULL},
+	{"AWQ over cuBLAS F16, 2,048 rows", AT_LEAST, 0.85, "x", "linear", awq_cublas, 2048, NULL},
+	{"AWQ over cuBLAS F16, 8,192 rows", AT_LEAST, 0.85, "x", "rows", awq_cublas, 8192, NULL},
+	{"AWQ --fast over cuBLAS F16, 512 rows", AT_LEAST, 0.9, "x", "rows", fast_cublas, 512, NULL},
+	{"AWQ --fast over cuBLAS F16, 2,048 rows", AT_LEAST, 0.95, "x", "linear", fast_cublas, 2048, NULL},
+	{"AWQ --fast over cuBLAS F16, 8,192 rows", AT_LEAST, 0.97, "x", "rows", fast_cublas, 8192, NULL},
 	{"decode attention, uneven batch of 64, of the copy's bandwidth", AT_LEAST, 80, "%", "attention",
-	 uneven, 64},
-	{"prefill of 2,048 tokens, AWQ over F16, default", AT_LEAST, 0.88, "x", "f16", prefill_default, 0},
-	{"prefill of 2,048 tokens, AWQ --fast over F16", AT_LEAST, 0.95, "x", "f16", prefill_fast, 0},
-	{"batch 64: no kernel can run (between steps, copies)", AT_MOST, 2, "%", "steps", idle, 64},
-	{"batch 1: no kernel can run (between steps, copies)", AT_MOST, 2, "%", "steps", idle, 1},
-	{"host time of a step, batch 1", AT_MOST, 50, "us", "steps", host, 1},
-	{"host time of a step, batch 256", AT_MOST, 50, "us", "steps", host, 256},
-	{"copies in a step of decoding", AT_MOST, 0, "", "steps", copies, 1},
+	 uneven, 64, NULL},
+	{"prefill of 2,048 tokens, AWQ over F16, default", AT_LEAST, 0.88, "x", "f16", prefill_default, 0,
+	 NULL},
+	{"prefill of 2,048 tokens, AWQ --fast over F16", AT_LEAST, 0.95, "x", "f16", prefill_fast, 0, NULL},
+	{"batch 64: no kernel can run (between steps, copies)", AT_MOST, 2, "%", "steps", idle, 64, NULL},
+	{"batch 1: no kernel can run (between steps, copies)", AT_MOST, 2, "%", "steps", idle, 1, NULL},
+	{"host time of a step, batch 1", AT_MOST, 50, "us", "steps", host, 1, NULL},
+	{"host time of a step, batch 256", AT_MOST, 50, "us", "batches", host, 256, NULL},
+	{"copies in a step of decoding", AT_MOST, 0, "", "steps", copies, 1, NULL},
 };
 
 json_t *goals_all(const json_t *data)
@@ -203,16 +217,17 @@ json_t *goals_all(const json_t *data)
 	json_t *all = json_array();
 	for (size_t i = 0; i < sizeof goals / sizeof *goals; i++) {
 		const struct goal *g = &goals[i];
-		const double v = g->measure(data, g->x);
-		const bool met = g->aim == AT_LEAST ? v >= g->value : v <= g->value;
-		json_array_append_new(all,
-				      json_pack("{s:s, s:s, s:f, s:s, s:s, s:o, s:s}", "goal", g->name, "aim",
-						g->aim == AT_LEAST ? "at least" : "at most", "value",
-						g->value, "unit", g->unit, "phase", g->phase, "measured",
-						isfinite(v) ? json_real(v) : json_null(), "verdict",
-						!isfinite(v) ? "not measured"
-						: met        ? "met"
-							     : "missed"));
+		const double v = g->measure(data, g->x), aim = g->aim_at ? g->aim_at(data, g->x) : g->value;
+		const bool known = isfinite(v) && isfinite(aim);
+		const bool met = g->aim == AT_LEAST ? v >= aim : v <= aim;
+		json_array_append_new(all, json_pack("{s:s, s:s, s:f, s:s, s:s, s:o, s:s}", "goal", g->name,
+						     "aim", g->aim == AT_LEAST ? "at least" : "at most",
+						     "value", isfinite(aim) ? aim : 0, "unit", g->unit,
+						     "phase", g->phase, "measured",
+						     isfinite(v) ? json_real(v) : json_null(), "verdict",
+						     !known ? "not measured"
+						     : met  ? "met"
+							    : "missed"));
 	}
 	return all;
 }

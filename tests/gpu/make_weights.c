@@ -1,9 +1,10 @@
-/* make_weights.c - a model of real shape with random weights, as fast as memory takes it.
+/* make_weights.c - writes a model of real shape with random weights, as fast as memory allows.
  *
  *     gpu_make_weights OUT qwen3-8b|qwen3-0.6b|small awq|f16|bf16
  *
- * As tests/tools/make_model.py does in minutes, with numpy: the directory of a Qwen3 checkout, its values of
- * the same spread, a tokenizer of bytes.  All cores write at once; the name appears when all is written. */
+ * It writes what tests/tools/make_model.py writes in minutes with numpy: the directory of a Qwen3 checkout,
+ * with values of the same spread and a tokenizer of bytes.  All cores write at once; the name appears when
+ * everything is written. */
 #include "base/alloc.h"
 #include "base/file.h"
 
@@ -30,7 +31,7 @@ enum kind { VALUES, WORDS, ZEROS };
 struct tensor {
 	char name[96];
 	const char *dtype;
-	size_t rows, columns; /* columns 0: of one dimension */
+	size_t rows, columns; /* columns 0: a tensor of one dimension */
 	size_t at, bytes;
 	enum kind kind;
 	double std, mean;
@@ -54,7 +55,7 @@ struct model {
 	struct tensor tensors[TENSORS_MAX];
 	int n;
 	size_t bytes;
-	char *data; /* the mapped file's, behind its header */
+	char *data; /* the mapped file, after its header */
 	atomic_size_t next;
 };
 
@@ -141,7 +142,7 @@ static uint64_t random64(uint64_t seed, uint64_t i)
 	return x ^ x >> 29;
 }
 
-/* Rounded; what is too small for F16 becomes 0. */
+/* Round to a half; values too small for F16 become 0. */
 static uint16_t to_half(float f, bool bf16)
 {
 	uint32_t u;
@@ -154,7 +155,7 @@ static uint16_t to_half(float f, bool bf16)
 				  : sign | (((uint32_t)exp << 10 | (u >> 13 & 0x3ff)) + (u >> 12 & 1)));
 }
 
-/* Bytes [from, to) of the tensor. */
+/* Fill bytes [from, to) of the tensor. */
 static void fill(const struct model *m, const struct tensor *t, size_t from, size_t to, uint16_t *table)
 {
 	uint64_t *out = (uint64_t *)(void *)(m->data + t->at);
@@ -249,8 +250,8 @@ static void write_config(const struct model *m, const char *dir)
 	finish(f, "generation_config.json");
 }
 
-/* The letter of a byte in byte-level vocabularies: printable ones stand for themselves, the others begin at
- * U+0100. */
+/* Return the letter of a byte in byte-level vocabularies: printable bytes stand for themselves, the others
+ * begin at U+0100. */
 static unsigned letter(int byte, unsigned *other)
 {
 	const bool itself = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);

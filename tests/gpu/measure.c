@@ -1,9 +1,10 @@
-/* measure.c - what a device and its kernels do per second.
+/* measure.c - measures the rates of a device and its kernels.
  *
- *     gpu_measure device|linear|attention|sampler [--device cuda:0] [--model qwen3-8b|qwen3-0.6b|small]
- *                 [--bf16] [--json FILE]
+ *     gpu_measure device|linear|stream|attention|sampler [--device cuda:0]
+ *                 [--model qwen3-8b|qwen3-0.6b|small] [--bf16] [--part first|rest] [--json FILE]
  *
- * Tables on stdout, lines of JSON in FILE; see measure.h.  linear compares with cuBLAS where it is there. */
+ * Prints tables and appends lines of JSON to FILE; see measure.h.  linear compares with cuBLAS if it is
+ * installed. */
 #include "tests/gpu/measure.h"
 
 #include "base/alloc.h"
@@ -65,6 +66,11 @@ void measure_close(struct measure *m)
 {
 	m->ops->stream_free(m->s);
 	m->ops->close(m->dev);
+}
+
+bool measure_has(const struct measure *m, bool first)
+{
+	return m->part == PART_ALL || (m->part == PART_FIRST) == first;
 }
 
 void *measure_mem(struct measure *m, size_t bytes)
@@ -146,7 +152,7 @@ double measure_us(const struct queue *q, int (*call)(void *arg, int i), void *ar
 {
 	double us[REPLAYS];
 	int n = q->brief ? 1 : 4, done = 0;
-	run_calls(call, arg, 1); /* kernels are loaded */
+	run_calls(call, arg, 1); /* loads the kernels */
 	measure_must(q->sync(q->at), "a call");
 	int64_t t = clock_us();
 	run_calls(call, arg, n);
@@ -282,6 +288,7 @@ int measure_main(int argc, char **argv)
 		int (*run)(struct measure *m);
 	} all[] = {{"device", measure_device},
 		   {"linear", measure_linear},
+		   {"stream", measure_stream},
 		   {"attention", measure_attention},
 		   {"sampler", measure_sampler}};
 	struct measure m = {.device = "cuda:0", .model = &layers_models[1]};
@@ -299,16 +306,20 @@ int measure_main(int argc, char **argv)
 			path = argv[++i];
 		else if (!strcmp(argv[i], "--bf16"))
 			m.bf16 = true;
+		else if (!strcmp(argv[i], "--part") && i + 1 < argc && !strcmp(argv[i + 1], "first"))
+			m.part = PART_FIRST, i++;
+		else if (!strcmp(argv[i], "--part") && i + 1 < argc && !strcmp(argv[i + 1], "rest"))
+			m.part = PART_REST, i++;
 		else
 			run = NULL;
 	}
 	if (!run) {
-		fprintf(stderr,
-			"usage: gpu_measure device|linear|attention|sampler [--device cuda:0] [--model "
-			"qwen3-8b|qwen3-0.6b|small] [--bf16] [--json FILE]\n");
+		fprintf(stderr, "usage: gpu_measure device|linear|stream|attention|sampler [--device cuda:0] "
+				"[--model "
+				"qwen3-8b|qwen3-0.6b|small] [--bf16] [--part first|rest] [--json FILE]\n");
 		return 2;
 	}
-	if (!(m.json = fopen(path, "w")))
+	if (!(m.json = fopen(path, "a")))
 		measure_die(path, strerror(errno));
 	m.small = m.model == &together_small;
 	const int rc = run(&m);

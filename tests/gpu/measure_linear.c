@@ -1,5 +1,6 @@
 /* measure_linear.c - linear layers by number of rows: AWQ and plain, in the default mode and with --fast,
- * beside cuBLAS with plain weights in the same run. */
+ * compared with cuBLAS with plain weights in the same run; and the stream kernels with weights that stay in
+ * L2. */
 #include "base/alloc.h"
 #include "tests/gpu/blas.h"
 
@@ -13,7 +14,7 @@ struct linear {
 	const struct layer_shape *l;
 	struct layer_copies copies;
 	struct blas *blas;
-	char *weights; /* of cuBLAS: n_weights in turn */
+	char *weights; /* cuBLAS's weights: n_weights copies, used in rotation */
 	size_t n_weights;
 	void *in, *out;
 	int rows;
@@ -49,15 +50,24 @@ static void report(const struct linear *x, const char *type, const char *mode, d
 	fflush(x->m->json);
 }
 
-static const int many[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192}, few[] = {1, 17, 70};
+static const struct {
+	int rows;
+	bool first;
+} many[] = {{1, true},    {2, false},  {4, false},   {8, false},    {16, true},   {32, false},  {64, true},
+	    {128, false}, {256, true}, {512, false}, {1024, false}, {2048, true}, {8192, false}},
+  few[] = {{1, true}, {17, true}, {70, false}};
 
-/* Ascending, ended by 0. */
+/* Return the i-th number of rows; -1: not measured now; 0: no more. */
 static int rows_at(const struct measure *m, size_t i)
 {
-	return m->small ? (i < 3 ? few[i] : 0) : i < sizeof many / sizeof *many ? many[i] : 0;
+	if (i >= (m->small ? sizeof few / sizeof *few : sizeof many / sizeof *many))
+		return 0;
+	if (!measure_has(m, m->small ? few[i].first : many[i].first))
+		return -1;
+	return m->small ? few[i].rows : many[i].rows;
 }
 
-/* One kind of weights on one opened device. */
+/* Measure one kind of weights on an opened device. */
 static void ours(struct linear *x, struct measure *m, enum kern_dtype type, const char *mode, int from)
 {
 	struct kern_queue k;
@@ -88,7 +98,7 @@ static void theirs(struct linear *x, struct measure *m)
 	x->n_weights = LAYERS_COLD_BYTES / (one * 2) + 1;
 	x->weights = measure_random(m, one * x->n_weights);
 	for (size_t i = 0; (x->rows = rows_at(m, i)); i++) {
-		if (x->l->head && x->rows > HEAD_MOST)
+		if (x->rows < 0 || (x->l->head && x->rows > HEAD_MOST))
 			continue;
 		report(x, m->bf16 ? "bf16" : "f16", "cublas", measure_us(&q, blas_call, x, LEAST_CALLS),
 		       (double)one * 2);
@@ -144,6 +154,38 @@ int measure_linear(struct measure *m)
 	if (has_fast)
 		measure_close(&fast);
 	m->ops->mem_free(m->dev, ws, WORKSPACE);
+	measure_close(m);
+	return 0;
+}
+
+enum { L2_MOST = 28 << 20 };
+
+/* Measure one row with one copy of the weights: limited by the issue of instructions, not by memory. */
+int measure_stream(struct measure *m)
+{
+	struct linear x = {.m = m, .rows = 1};
+	measure_open(m, false);
+	for (int i = 0; i < LAYERS_SHAPES; i++) {
+		const struct layer_shape *l = x.l = &m->model->shapes[i];
+		struct kern_queue k;
+		const struct queue q = kern_queue(&k, m, true);
+		if (l->head || (size_t)l->k * (size_t)l->n / 2 > L2_MOST)
+			continue;
+		measure_must(layers_load(&x.copies, m->ops, m->dev, l, KERN_AWQ4, 128, 1), l->name);
+		measure_must(m->ops->batch_set(m->s, &(struct kern_batch){.pad_to = q.begin ? 1 : 0}),
+			     "batch");
+		x.in = measure_random(m, (size_t)l->k);
+		x.out = measure_mem(m, (size_t)l->n * 4);
+		const double us = measure_us(&q, our_call, &x, LEAST_CALLS);
+		printf("stream_l2 layer=%s us=%.3f gb_per_s=%.0f\n", l->name, us, 1e-3 * x.copies.bytes / us);
+		fprintf(m->json,
+			"{\"probe\": \"stream_l2\", \"layer\": \"%s\", \"k\": %d, \"n\": %d, \"us\": %.3f, "
+			"\"gb_per_s\": %.1f}\n",
+			l->name, l->k, l->n, us, 1e-3 * x.copies.bytes / us);
+		m->ops->mem_free(m->dev, x.in, (size_t)l->k * (m->info.operand == KERN_F32 ? 4 : 2));
+		m->ops->mem_free(m->dev, x.out, (size_t)l->n * 4);
+		layers_free(&x.copies, m->ops);
+	}
 	measure_close(m);
 	return 0;
 }

@@ -1,15 +1,16 @@
-/* report.c - the results of gpu-run so far, as one JSON file and as a page of Markdown.
+/* report.c - writes the results of gpu-run so far as one JSON file and as a page of Markdown.
  *
  *     gpu_report FROM TO
  *
- * FROM has what the phases left: run.tsv, facts.tsv, phases.tsv, tests.tsv, plan, data/NAME.json (one value)
- * and data/NAME.jsonl (a value per line; a line that was cut off is passed over).  Writes TO/gpu-results.json
- * and TO/gpu-results.md, each whole or not at all. */
+ * FROM has the phases' output: run.tsv, facts.tsv, phases.tsv, tests.tsv, plan, data/NAME.json (one value)
+ * and data/NAME.jsonl (one value per line; an incomplete line is skipped).  Writes TO/gpu-results.json,
+ * TO/gpu-results.md and TO/measured.json (for tests/sass), each completely or not at all. */
 #include "tests/gpu/report.h"
 
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "tests/gpu/assumed.h"
 #include "tests/gpu/goals.h"
 
 #include <dirent.h>
@@ -26,16 +27,17 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* Text that is not UTF-8 is no string of JSON; logs may hold any. */
+/* Make a JSON string.  Logs may hold text that is not UTF-8, which JSON does not allow. */
 static json_t *text(const char *s)
 {
 	json_t *v = json_string(s);
 	return v ? v : json_string("(not UTF-8)");
 }
 
-/* ---- tables with tabs ---- */
+/* ---- tab-separated tables ---- */
 
-/* The lines of a file as objects with these keys; what is missing is "".  No file: none. */
+/* Read the lines of a file as objects with these keys; missing values are "".  A missing file has no
+ * lines. */
 static json_t *read_table(const char *dir, const char *name, const char *const keys[], int n_keys)
 {
 	char *path = file_join(dir, name), *data = NULL, *lines = NULL, why[256];
@@ -58,7 +60,7 @@ static json_t *read_table(const char *dir, const char *name, const char *const k
 	return all;
 }
 
-/* {first column: second} */
+/* Read {first column: second column}. */
 static json_t *read_pairs(const char *dir, const char *name)
 {
 	static const char *const keys[] = {"key", "value"};
@@ -130,7 +132,7 @@ int main(int argc, char **argv)
 {
 	static const char *const phase_keys[] = {"name", "limit_s", "seconds", "status", "reason"};
 	static const char *const test_keys[] = {"phase",  "name",    "verdict", "passed",
-						"failed", "reports", "seconds"};
+						"failed", "reports", "seconds", "which"};
 	if (argc != 3) {
 		fprintf(stderr, "usage: gpu_report FROM TO\n");
 		return 2;
@@ -139,16 +141,21 @@ int main(int argc, char **argv)
 	json_t *all = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "run", read_pairs(argv[1], "run.tsv"),
 				"machine", read_pairs(argv[1], "facts.tsv"), "phases",
 				read_table(argv[1], "phases.tsv", phase_keys, 5), "tests",
-				read_table(argv[1], "tests.tsv", test_keys, 7), "goals", goals, "data", data);
-	char *dump = json_dumps(all, JSON_INDENT(1)), *page;
+				read_table(argv[1], "tests.tsv", test_keys, 8), "goals", goals, "data", data);
+	json_t *measured = assumed_file(data, json_object_get(all, "run"));
+	char *dump = json_dumps(all, JSON_INDENT(1)),
+	     *file = json_dumps(measured, JSON_INDENT(1) | JSON_REAL_PRECISION(6)), *page;
 	size_t n;
 	FILE *f = open_memstream(&page, &n);
-	if (!dump || !f)
+	if (!dump || !file || !f)
 		die("memory");
 	report_page(f, all);
 	fclose(f);
 	replace(argv[2], "gpu-results.json", dump, strlen(dump));
 	replace(argv[2], "gpu-results.md", page, n);
+	replace(argv[2], "measured.json", file, strlen(file));
+	free(file);
+	json_decref(measured);
 	free(dump);
 	free(page);
 	json_decref(all);

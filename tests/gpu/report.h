@@ -1,11 +1,11 @@
-/* report.h - the page of report.c. */
+/* report.h - the page that report.c writes. */
 #ifndef QUERN_TESTS_GPU_REPORT_H
 #define QUERN_TESTS_GPU_REPORT_H
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* all: {"run", "machine", "phases", "tests", "goals", "data"} */
+/* Write the page.  all: {"run", "machine", "phases", "tests", "goals", "data"} */
 void report_page(FILE *f, const json_t *all);
 
 #endif

@@ -1,4 +1,5 @@
-/* report_page.c - results as Markdown, in tables; what was not measured has none. */
+/* report_page.c - results as Markdown tables; results that were not measured have none. */
+#include "tests/gpu/assumed.h"
 #include "tests/gpu/goals.h"
 #include "tests/gpu/report.h"
 
@@ -13,7 +14,7 @@ static const char *text(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* A bar would end the cell. */
+/* Write a cell.  A bar would end it, so it is escaped. */
 static void cell(FILE *f, const char *s)
 {
 	fputs("| ", f);
@@ -22,7 +23,7 @@ static void cell(FILE *f, const char *s)
 	fputc(' ', f);
 }
 
-/* With digits that say something, or "-". */
+/* Write a number with its significant digits, or "-". */
 static void number(FILE *f, double v)
 {
 	if (!isfinite(v))
@@ -47,7 +48,7 @@ static void heads(FILE *f, const char *const names[], int n)
 	heads(f, (const char *const[]){__VA_ARGS__},                                                         \
 	      sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
-/* ---- what was asked, and what came of it ---- */
+/* ---- phases that were requested, and their results ---- */
 
 static const char *status_of(const json_t *all, const char *phase, const char **reason)
 {
@@ -141,18 +142,18 @@ static void tests(FILE *f, const json_t *all)
 	if (!json_array_size(rows))
 		return;
 	fputs("\n## Tests\n\n", f);
-	HEADS(f, "phase", "tests", "verdict", "passed", "failed", "reports", "s");
+	HEADS(f, "phase", "tests", "verdict", "passed", "failed", "reports", "s", "failed tests");
 	json_array_foreach(rows, i, o)
 	{
 		static const char *const keys[] = {"phase",  "name",    "verdict", "passed",
-						   "failed", "reports", "seconds"};
-		for (int k = 0; k < 7; k++)
+						   "failed", "reports", "seconds", "which"};
+		for (int k = 0; k < 8; k++)
 			cell(f, text(o, keys[k]));
 		fputs("|\n", f);
 	}
 }
 
-/* Of the checks beside the CPU: how many, the largest error, and each that failed. */
+/* Write the checks against the CPU: their number, the largest error, and each that failed. */
 static void checks(FILE *f, const json_t *data)
 {
 	const char *key;
@@ -187,9 +188,9 @@ static void checks(FILE *f, const json_t *data)
 	}
 }
 
-/* ---- what was measured ---- */
+/* ---- measurements ---- */
 
-/* The rows of data[name], by their keys; texts as they are. */
+/* Write the rows of data[name], by their keys; texts are copied unchanged. */
 static void rows_of(FILE *f, const json_t *data, const char *name, const char *const keys[], int n)
 {
 	size_t i;
@@ -222,26 +223,45 @@ static void steps(FILE *f, const json_t *data, const char *name, const char *tit
 	     "device_idle_share", "host_begin_us", "host_end_us");
 }
 
-/* "decode N", "prompt N" of tests/sass: the step in us that the machine code let expect, and the measured
- * one. */
-static double measured_us(const json_t *data, const char *step)
+/* Write each operation of a step within its graph. */
+static void inside(FILE *f, const json_t *data)
 {
-	if (!strncmp(step, "decode ", 7))
-		return goals_number(
-			goals_find(data, "steps-awq", "batch", atof(step + 7), "how=", "graphs", NULL),
-			"step_us");
-	const json_t *v = json_object_get(data, "prefill-awq-default");
-	if (strncmp(step, "prompt ", 7) || goals_number(v, "prompt_tokens") != atof(step + 7))
-		return NAN;
-	const json_t *first = json_array_get(json_object_get(v, "results"), 0);
-	return 1e3 * goals_number(json_object_get(first, "ttft_ms"), "p50");
+	size_t i;
+	const json_t *o, *rows = json_object_get(data, "inside");
+	double all = 0;
+	if (!json_array_size(rows))
+		return;
+	fputs("\n## Operations within a step's graph, AWQ\n\nFrom stamps of the device's time after each "
+	      "operation; "
+	      "what a stamp takes itself is taken off.\n\n",
+	      f);
+	HEADS(f, "batch", "context", "operation", "in a step", "us each", "us a step", "us, a stamp");
+	json_array_foreach(rows, i, o)
+	{
+		const double batch = goals_number(o, "batch");
+		number(f, batch);
+		number(f, goals_number(o, "context"));
+		cell(f, text(o, "operation"));
+		number(f, goals_number(o, "calls"));
+		number(f, goals_number(o, "us_each"));
+		number(f, goals_number(o, "us"));
+		number(f, goals_number(o, "stamp_us"));
+		fputs("|\n", f);
+		all += goals_number(o, "us");
+		if (goals_number(json_array_get(rows, i + 1), "batch") != batch) {
+			number(f, batch);
+			fputs("| | all | | ", f);
+			number(f, all);
+			fputs("| |\n", f);
+			all = 0;
+		}
+	}
 }
 
 static void estimates(FILE *f, const json_t *data)
 {
 	const char *step;
 	json_t *v;
-	int n = 0;
 	const json_t *steps = json_object_get(json_object_get(data, "estimates"), "steps");
 	if (!json_object_get(data, "steps-awq") && !json_object_get(data, "prefill-awq-default"))
 		return;
@@ -252,24 +272,56 @@ static void estimates(FILE *f, const json_t *data)
 	HEADS(f, "step", "estimated, us", "measured, us", "measured over estimated");
 	json_object_foreach((json_t *)steps, step, v)
 	{
-		const double e = goals_number(v, "us"), m = measured_us(data, step);
+		const double e = goals_number(v, "us"), m = assumed_step_us(data, step);
 		cell(f, step);
 		number(f, e);
 		number(f, m);
 		number(f, m / e);
 		fputs("|\n", f);
 	}
-	fputs("\nFor tests/sass/measured.json, in ms: `{", f);
-	json_object_foreach((json_t *)steps, step, v)
-	{
-		const double m = measured_us(data, step);
-		if (isfinite(m))
-			fprintf(f, "%s\"%s\": %.3f", n++ ? ", " : "", step, m / 1e3);
-	}
-	fputs("}`\n", f);
+	fputs("\nmeasured.json has these, for tests/sass/measured.json.\n", f);
 }
 
-/* The four layers of a block together, by number of rows; then every layer by itself. */
+/* Write lines with different keys: the probe, then key=value. */
+static void probes(FILE *f, const json_t *data, const json_t *run)
+{
+	size_t i;
+	const char *key;
+	json_t *v;
+	const json_t *o, *rows = json_object_get(data, "probes");
+	if (!json_array_size(rows))
+		return;
+	fputs("\n## Probes\n\n", f);
+	HEADS(f, "probe", "result");
+	json_array_foreach(rows, i, o)
+	{
+		cell(f, text(o, "probe"));
+		fputs("|", f);
+		json_object_foreach((json_t *)o, key, v)
+		{
+			if (!strcmp(key, "probe"))
+				continue;
+			if (json_is_string(v))
+				fprintf(f, " %s=%s", key, json_string_value(v));
+			else
+				fprintf(f, " %s=%.6g", key, json_number_value(v));
+		}
+		fputs(" |\n", f);
+	}
+	fputs("\n### What the estimate assumes\n\n", f);
+	HEADS(f, "assumption", "measured", "how");
+	json_t *all = assumed_measured(data, run);
+	json_object_foreach(all, key, v)
+	{
+		cell(f, key);
+		number(f, goals_number(v, "value"));
+		cell(f, text(v, "how"));
+		fputs("|\n", f);
+	}
+	json_decref(all);
+}
+
+/* Write the four layers of a block together, by number of rows; then every layer alone. */
 static void linear(FILE *f, const json_t *data, const char *name, const char *plain)
 {
 	static const int rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 8192};
@@ -327,7 +379,7 @@ static void sampler(FILE *f, const json_t *data)
 	ROWS(f, data, "sampler", "how", "rows", "us", "host_us");
 }
 
-/* quern bench engine's files: batches of the service, or one prompt. */
+/* Write the files of quern bench engine: batches of the service, or one prompt. */
 static void engines(FILE *f, const json_t *data)
 {
 	const char *key;
@@ -392,19 +444,22 @@ void report_page(FILE *f, const json_t *all)
 	fprintf(f, "# Measured on %s, %.10s\n\n",
 		device ? text(device, "name") : "a machine without a usable GPU", text(run, "date"));
 	fprintf(f,
-		"Written by `gpu-run` (`make gpu-pack`), begun %s UTC, with %s s at most. Weights and "
+		"Written by `gpu-run` (`make gpu-pack`), call %s, begun %s UTC, with %s s at most. Weights "
+		"and "
 		"prompts are "
 		"random. All times but the host's are the device's, from graphs of many calls, medians.\n\n",
-		text(run, "date"), text(run, "limit"));
+		text(run, "call"), text(run, "date"), text(run, "limit"));
 	if (*text(run, "small"))
 		fputs("**Made-up shapes (`--small`): the figures say nothing about a GPU.**\n\n", f);
 	goals(f, all);
 	machine(f, all);
 	phases(f, all);
+	probes(f, data, run);
 	checks(f, data);
 	tests(f, all);
 	steps(f, data, "steps-awq", "Steps of decoding, AWQ");
 	steps(f, data, "steps-f16", "Steps of decoding, F16");
+	inside(f, data);
 	if (!*text(run, "small"))
 		estimates(f, data);
 	engines(f, data);

@@ -1,13 +1,15 @@
-/* shapes.c - is every kernel right in the shapes of real models?
+/* shapes.c - checks every kernel in the shapes of real models.
  *
- *     gpu_shapes [--device cuda:0] [--model qwen3-8b|qwen3-0.6b|small] [--json FILE]
+ *     gpu_shapes [--device cuda:0] [--model qwen3-8b|qwen3-0.6b|small] [--references FILE] [--json FILE]
+ *     gpu_shapes --write FILE [--model ...]      write the CPU table's results, for --references
  *
- * Random weights and inputs; see shapes.h.  A line for each check, and in FILE as a line of JSON; exit 1 if
- * one failed. */
+ * Weights and inputs are random; see shapes.h.  Prints a line for each check and appends it to FILE as a line
+ * of JSON; exits with 1 if a check failed.  Without --references the CPU's table runs next to the device. */
 #include "tests/gpu/shapes.h"
 
 #include "base/alloc.h"
 #include "kernels/half.h"
+#include "tests/gpu/references.h"
 #include "tests/gpu/together.h"
 
 #include <errno.h>
@@ -112,6 +114,8 @@ double shapes_error(const float *got, const float *expected, size_t n)
 {
 	double off = 0, all = 0;
 	for (size_t i = 0; i < n; i++) {
+		if (isnan(expected[i]))
+			continue;
 		const double e = (double)got[i] - (double)expected[i];
 		off += e * e;
 		all += (double)expected[i] * (double)expected[i];
@@ -119,7 +123,7 @@ double shapes_error(const float *got, const float *expected, size_t n)
 	return isfinite(off) && all > 0 ? sqrt(off / all) : INFINITY;
 }
 
-/* The rounding of one value to 11 bits has a root mean square of 2.8e-4, to 8 bits of 2.3e-3; attention and
+/* Rounding one value to 11 bits has a root mean square error of 2.8e-4, to 8 bits of 2.3e-3; attention and
  * SwiGLU round twice. */
 double shapes_limit(const struct shapes *z, bool f32)
 {
@@ -141,6 +145,33 @@ void shapes_result(struct shapes *z, const char *op, const char *type, int rows,
 		ok ? "true" : "false");
 	fflush(stdout);
 	fflush(z->json);
+}
+
+bool shapes_reference(struct shapes *z, const char *op, const char *type, float *values, const bool *kept,
+		      size_t n, bool whole)
+{
+	char name[96];
+	float *some = xmalloc((n + 1) * sizeof *some);
+	size_t n_some = 0;
+	int rc = 0;
+	snprintf(name, sizeof name, "%s %s", op, type);
+	for (size_t i = 0; i < n; i++) {
+		if (z->cpu.ops && !whole && isnan(values[i]))
+			die(name, "the CPU's result is no number");
+		if (!kept || kept[i])
+			some[n_some++] = values[i];
+	}
+	if (z->references && z->write) {
+		rc = references_write(z->references, name, some, n_some, whole);
+	} else if (z->references) {
+		rc = references_read(z->references, name, some, n_some, whole);
+		n_some = 0;
+		for (size_t i = 0; i < n; i++)
+			values[i] = !kept || kept[i] ? some[n_some++] : NAN;
+	}
+	shapes_must(rc, name);
+	free(some);
+	return z->dev.ops != NULL;
 }
 
 /* ---- linear layers ---- */
@@ -176,7 +207,7 @@ static void weights_make(struct weights *x, const struct layer_shape *l, enum ke
 	shapes_fill(x->scales, KERN_F16, n_scales, 4);
 	for (size_t i = 0; i < n_scales; i++)
 		x->scales[i] &= 0x7fff;
-	/* Parts share their weights' bytes, but not their scales' order: gate and up differ. */
+	/* Parts share the weights' bytes but not the order of the scales, so gate and up differ. */
 	for (int i = 0; i < l->parts; i++) {
 		const size_t n = (size_t)l->n / (size_t)l->parts, at = (size_t)i * n;
 		x->src.parts[i] = (struct kern_linear_part){
@@ -195,7 +226,7 @@ static void weights_free(struct weights *x)
 	free(x->scales);
 }
 
-/* The outputs of rows r % PERIOD of the inputs, in their own type; freed by the caller. */
+/* Return the outputs of rows r % PERIOD of the inputs, in their own type; the caller frees them. */
 static void *run_linear(const struct side *d, const struct layer_shape *l, const struct kern_linear *w,
 			const uint16_t *inputs, enum kern_dtype t, int rows, size_t row_bytes)
 {
@@ -220,22 +251,32 @@ static bool f32_out(const struct layer_shape *l)
 }
 
 static double linear_error(const struct shapes *z, const struct layer_shape *l, const void *got,
-			   const void *expected, size_t n)
+			   const float *expected, size_t n)
 {
-	float *a = xmalloc(n * sizeof *a), *b = xmalloc(n * sizeof *b);
-	for (size_t i = 0; i < n; i++) {
+	float *a = xmalloc(n * sizeof *a);
+	for (size_t i = 0; i < n; i++)
 		a[i] = half_load(got, f32_out(l) ? KERN_F32 : z->dev.op, i);
-		b[i] = half_load(expected, KERN_F32, i);
-	}
-	const double e = shapes_error(a, b, n);
+	const double e = shapes_error(a, expected, n);
 	free(a);
-	free(b);
 	return e;
+}
+
+/* Return which of the head's [PERIOD][n] outputs a file has: a quarter, with every column of some row and
+ * every row of some columns.  NULL for other layers: all. */
+static bool *head_kept(const struct layer_shape *l, size_t n)
+{
+	if (!l->head)
+		return NULL;
+	bool *kept = xcalloc((size_t)PERIOD * n, sizeof *kept);
+	for (size_t r = 0; r < PERIOD; r++)
+		for (size_t i = 0; i < n; i++)
+			kept[r * n + i] = (i / 64 + r) % 4 == 0;
+	return kept;
 }
 
 static void check_linear(struct shapes *z, const struct layer_shape *l, enum kern_dtype type)
 {
-	static const int all[] = {PERIOD, 1,  2,  7,   8,   9,   16,  17,  24,  32,  33,   48,
+	static const int all[] = {PERIOD, 1,  2,  8,   9,   13,  16,  17,  24,  32,  33,   48,
 				  64,     65, 96, 100, 128, 129, 200, 256, 300, 512, 1000, 2048};
 	static const int few[] = {PERIOD, 1, 17, 70};
 	const int *rows = z->small ? few : all, n_rows = z->small ? 4 : 24, most = l->head ? 128 : MAX_ROWS;
@@ -243,16 +284,29 @@ static void check_linear(struct shapes *z, const struct layer_shape *l, enum ker
 		     row_bytes = n * (f32_out(l) ? 4 : side_op_bytes(&z->dev));
 	char why[256] = "";
 	struct weights x;
-	struct kern_linear *on_cpu, *on_dev;
+	struct kern_linear *on_cpu = NULL, *on_dev = NULL;
 	uint16_t *inputs = xmalloc((size_t)PERIOD * (size_t)l->k * 2);
 	shapes_fill(inputs, z->type, (size_t)PERIOD * (size_t)l->k, 5);
 	weights_make(&x, l, type);
-	if (z->cpu.ops->linear_load(z->cpu.dev, &x.src, &on_cpu, why, sizeof why) ||
-	    z->dev.ops->linear_load(z->dev.dev, &x.src, &on_dev, why, sizeof why))
+	if ((z->cpu.ops && z->cpu.ops->linear_load(z->cpu.dev, &x.src, &on_cpu, why, sizeof why)) ||
+	    (z->dev.ops && z->dev.ops->linear_load(z->dev.dev, &x.src, &on_dev, why, sizeof why)))
 		die(l->name, why);
 	weights_free(&x);
-	void *expected = run_linear(&z->cpu, l, on_cpu, inputs, z->type, PERIOD, n * 4);
-	z->cpu.ops->linear_free(on_cpu);
+	float *expected = on_cpu ? run_linear(&z->cpu, l, on_cpu, inputs, z->type, PERIOD, n * 4)
+				 : xcalloc((size_t)PERIOD * n, sizeof *expected);
+	if (on_cpu)
+		z->cpu.ops->linear_free(on_cpu);
+	bool *kept = head_kept(l, n);
+	char name[32];
+	snprintf(name, sizeof name, "%s %s", l->name, type_name(type));
+	const bool compare =
+		shapes_reference(z, name, type_name(z->type), expected, kept, (size_t)PERIOD * n, false);
+	free(kept);
+	if (!compare) {
+		free(expected);
+		free(inputs);
+		return;
+	}
 	char *first = NULL;
 	double error = 0;
 	for (int i = 0; i < n_rows; i++) {
@@ -309,28 +363,34 @@ static void close_side(struct side *d)
 static void check_type(struct shapes *z, enum kern_dtype type)
 {
 	z->type = type;
-	open_side(&z->cpu, "cpu", z);
-	open_side(&z->dev, z->device, z);
-	if (z->dev.op != type && z->dev.op != KERN_F32)
+	z->cpu = z->dev = (struct side){0};
+	if (z->write || !z->references)
+		open_side(&z->cpu, "cpu", z);
+	if (!z->write)
+		open_side(&z->dev, z->device, z);
+	if (z->dev.ops && z->dev.op != type && z->dev.op != KERN_F32)
 		die(z->device, "another type of operands than was asked for");
 	for (int i = 0; i < LAYERS_SHAPES; i++) {
 		if (!z->m->shapes[i].head)
 			check_linear(z, &z->m->shapes[i], KERN_AWQ4);
 		check_linear(z, &z->m->shapes[i], type);
 	}
-	shapes_check_embed(z);
+	if (z->dev.ops)
+		shapes_check_embed(z);
 	shapes_check_norm(z);
 	shapes_check_attention(z);
 	if (type == KERN_F16) /* logits are F32 */
 		shapes_check_sampler(z);
-	close_side(&z->dev);
-	close_side(&z->cpu);
+	if (z->dev.ops)
+		close_side(&z->dev);
+	if (z->cpu.ops)
+		close_side(&z->cpu);
 }
 
 int shapes_main(int argc, char **argv)
 {
 	struct shapes z = {.device = "cuda:0", .m = &layers_models[1]};
-	const char *path = "/dev/null";
+	const char *path = "/dev/null", *references = NULL;
 	bool usage = false;
 	for (int i = 1; i < argc && !usage; i++) {
 		if (!strcmp(argv[i], "--device") && i + 1 < argc)
@@ -339,20 +399,28 @@ int shapes_main(int argc, char **argv)
 			usage = !(z.m = together_find(argv[++i]));
 		else if (!strcmp(argv[i], "--json") && i + 1 < argc)
 			path = argv[++i];
+		else if ((!strcmp(argv[i], "--references") || !strcmp(argv[i], "--write")) && i + 1 < argc)
+			z.write = !strcmp(argv[i], "--write"), references = argv[++i];
 		else
 			usage = true;
 	}
 	if (usage) {
 		fprintf(stderr, "usage: gpu_shapes [--device cuda:0] [--model qwen3-8b|qwen3-0.6b|small] "
-				"[--json FILE]\n");
+				"[--references FILE | --write FILE] [--json FILE]\n");
 		return 2;
 	}
+	if (references && !(z.references = fopen(references, z.write ? "w" : "r")))
+		die(references, strerror(errno));
+	if (references)
+		shapes_must(references_begin(z.references, z.write), references);
 	if (!(z.json = fopen(path, "w")))
 		die(path, strerror(errno));
 	z.small = z.m == &together_small;
 	check_type(&z, KERN_F16);
 	check_type(&z, KERN_BF16);
 	fclose(z.json);
+	if (references && fclose(z.references))
+		die(references, strerror(errno));
 	printf("%s: %d checks, %d failed\n", z.m->name, z.n_checked, z.n_bad);
 	return z.n_bad != 0;
 }

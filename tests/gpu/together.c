@@ -1,9 +1,8 @@
-/* together.c - by the name that the program was started with: shapes, measure, or the tests that are linked
- * with it. */
+/* together.c - runs shapes, measure or the linked tests, selected by the name of the program. */
 #include "tests/gpu/together.h"
 
-#include <criterion/criterion.h>
-#include <stdbool.h>
+#include "tests/gpu/suites.h"
+
 #include <string.h>
 
 const struct layers_model together_small = {"small",
@@ -32,8 +31,5 @@ int main(int argc, char **argv)
 		return shapes_main(argc, argv);
 	if (!strcmp(name, "measure"))
 		return measure_main(argc, argv);
-	struct criterion_test_set *tests = criterion_initialize();
-	bool passed = !criterion_handle_args(argc, argv, true) || criterion_run_all_tests(tests);
-	criterion_finalize(tests);
-	return !passed;
+	return suites_main(argc, argv);
 }

@@ -1,5 +1,5 @@
-/* together.h - checks and measures of a device's table of kernels, and its tests: one program under the names
- * of all, since each would have every kernel of the CPU in it. */
+/* together.h - checks, measurements and tests of a device's kernel table, in one program with several names:
+ * separate programs would each contain every CPU kernel. */
 #ifndef QUERN_TESTS_GPU_TOGETHER_H
 #define QUERN_TESTS_GPU_TOGETHER_H
 
@@ -8,9 +8,9 @@
 int shapes_main(int argc, char **argv);  /* shapes.c */
 int measure_main(int argc, char **argv); /* measure.c */
 
-/* Made-up shapes, for the emulated device. */
+/* Small test shapes, for the emulated device. */
 extern const struct layers_model together_small;
-/* The shapes of a model by name, together_small under "small"; NULL: there is none. */
+/* Return the shapes of a model by name; "small" gives together_small.  NULL: no such model. */
 const struct layers_model *together_find(const char *name);
 
 #endif

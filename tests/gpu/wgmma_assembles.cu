@@ -1,5 +1,5 @@
-/* Not run: that ptxas takes what kernels/cuda/wgmma.cuh writes, of every size and type, with operands from
- * registers and from shared memory, along k and along rows. */
+/* Never run: checks that ptxas accepts kernels/cuda/wgmma.cuh for every size and type, with operands in
+ * registers and in shared memory, along k and along rows. */
 #include "kernels/cuda/wgmma.cuh"
 
 template <bool BF16, int N> static __device__ void sizes(float *out, uint64_t a, uint64_t b)

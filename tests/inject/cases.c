@@ -1,4 +1,4 @@
-/* The paths without threads: input from disk or from a peer, and a worker's start. */
+/* cases.c - the paths without threads: input from disk or from a peer, and a worker's start. */
 #include "tests/inject/cases.h"
 
 #include "base/alloc.h"
@@ -163,7 +163,7 @@ static int run_bus(char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- a worker: loads the model, runs a prompt ---- */
+/* ---- a worker that loads the model and runs a prompt ---- */
 
 static int run_step(char *why, size_t why_n)
 {

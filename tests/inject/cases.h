@@ -1,4 +1,4 @@
-/* cases.h - the paths that are swept, each from start to end. */
+/* cases.h - the code paths in which every call is made to fail in turn. */
 #ifndef QUERN_TESTS_INJECT_CASES_H
 #define QUERN_TESTS_INJECT_CASES_H
 
@@ -6,12 +6,11 @@
 
 struct inject_case {
 	const char *name;
-	/* Set-up that is not part of the path; once per process.  May be NULL. */
+	/* Set-up that is not part of the path; called once per process.  May be NULL. */
 	void (*prepare)(void);
-	/* The path; frees everything that it made, also after an error.  0, or an error with its reason in
-	 * why. */
+	/* Run the path; free everything, also after an error.  0, or an error with its reason in why. */
 	int (*run)(char *why, size_t why_n);
-	/* What is wrong with the files that it left in its folder, however it ended; NULL: nothing.  May be
+	/* Return the problem with the files left in its folder, however the path ended; NULL: none.  May be
 	 * NULL. */
 	const char *(*left)(const char *dir);
 };
@@ -19,7 +18,7 @@ struct inject_case {
 extern const struct inject_case inject_cases[];
 extern const size_t n_inject_cases;
 
-/* Serving (serving.c): front end, HTTP, journal. */
+/* ---- serving (serving.c): front end, HTTP, journal ---- */
 void serving_prepare(void);
 void serving_cleanup(void);
 int serving_http(char *why, size_t why_n);
@@ -27,19 +26,19 @@ int serving_upload(char *why, size_t why_n);
 int serving_jobs(char *why, size_t why_n);
 int serving_journal(char *why, size_t why_n);
 
-/* Keys in files; the list of allowed clients (keys.c). */
+/* ---- keys in files, the list of allowed clients (keys.c) ---- */
 void keys_prepare(void);
 int keys_files(char *why, size_t why_n);
 int keys_api(char *why, size_t why_n);
 int keys_allow(char *why, size_t why_n);
 
-/* Workers and their engine (workers.c): one worker; scaling up and draining; a tp_group of two. */
+/* ---- workers and their engine (workers.c): one worker; scaling up and draining; a tp_group of two ---- */
 void workers_prepare(void);
 int workers_serve(char *why, size_t why_n);
 int workers_scale(char *why, size_t why_n);
 int workers_group(char *why, size_t why_n);
 
-/* Conversion and quantization of models (quantize.c). */
+/* ---- conversion and quantization of models (quantize.c) ---- */
 void quantize_prepare(void);
 void quantize_cleanup(void);
 int quantize_conversions(char *why, size_t why_n);

@@ -17,11 +17,12 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* Which kinds of a module's calls may fail.  Reads and writes of libmicrohttpd and libzmq that are not of
- * sockets are of event descriptors: these do not fail in practice, and end the process if they do. */
+/* Kinds of a module's calls that may fail.  libmicrohttpd and libzmq read and write only sockets and event
+ * descriptors.  Calls on event descriptors never fail in practice, and these libraries end the process if
+ * they do, so only socket calls fail. */
 enum { RANGES_MAX = 64, MEMORY = 1, FILES = 2, SOCKETS = 4 };
 
-/* The program and the libraries calls calls may fail. */
+/* Address ranges of the program and of the libraries with calls that may fail. */
 static struct range {
 	uintptr_t start, end;
 	int calls;
@@ -34,7 +35,7 @@ static unsigned long nth_to_fail;
 static atomic_ulong counts[INJECT_KINDS];
 static _Thread_local bool paused;
 
-/* An interposed allocator is called before the sanitizer is set up. */
+/* For code that runs before the sanitizer is set up, as an interposed allocator does. */
 #define EARLY __attribute__((no_sanitize("address", "undefined"), noinline))
 
 static int calls_of_library(const char *path)
@@ -155,7 +156,7 @@ static EARLY bool fails(enum inject_kind kind, const void *caller, int calls, in
 	return true;
 }
 
-/* The next definition: the sanitizer's; without one the C library's. */
+/* The next definition of a function: the sanitizer's, or without a sanitizer the C library's. */
 #ifdef __SANITIZE_ADDRESS__
 #define BEHIND(type, name, params, args) type __interceptor_##name params;
 #define behind(name)                     __interceptor_##name
@@ -186,7 +187,7 @@ static int behind_posix_memalign(void **p, size_t a, size_t n)
 }
 #endif
 
-/* Definitions by the same names: the loader takes the program's first. */
+/* Define functions of the same names: the loader prefers the program's. */
 #define INSTEAD(type, name, params, args, kind, calls, error, none)                                          \
 	type name params;                                                                                    \
 	EARLY type name params                                                                               \
@@ -235,7 +236,7 @@ INSTEAD(ssize_t, send, (int fd, const void *p, size_t n, int flags), (fd, p, n, 
 INSTEAD(ssize_t, sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), INJECT_SEND, SOCKETS,
 	ECONNRESET, -1)
 
-/* The sanitizer does not interpose these: the linker does (-Wl,--wrap). */
+/* The sanitizer does not interpose these functions; the linker wraps them (-Wl,--wrap). */
 #define WRAPPED(type, name, params, args, kind, error)                                                       \
 	type __real_##name params;                                                                           \
 	type __wrap_##name params;                                                                           \

@@ -1,5 +1,5 @@
-/* The paths of keys: made, written, read; the list of allowed clients: read, read again while the service
- * runs, and looked up.  This thread, paused, is the clients. */
+/* keys.c - the paths of keys: create, write and read them; read the list of allowed clients, reload it while
+ * the service runs, and look clients up.  This thread, paused, acts as the clients. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "controller/http/api_keys.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* This thread's own sends do not fail. */
+/* This thread's own sends must not fail. */
 int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 
 enum { ALLOW_MS = 3000, READ_AGAIN_MS = 3000 };
@@ -77,7 +77,7 @@ static void write_list(const char *path, int n)
 	fclose(f);
 }
 
-/* A message of this client arrives. */
+/* Check that a message of this client arrives. */
 static int check_allowed(void *zmq, void *router, const struct curve_key *key, char *why, size_t why_n)
 {
 	int zero = 0;

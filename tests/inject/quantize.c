@@ -1,5 +1,5 @@
-/* The paths of quern-quantize: models from one format to another and back, models with quantized weights.  A
- * result that is there, whatever failed, has every byte of that of an undisturbed run. */
+/* quantize.c - the paths of quern-quantize: models converted to other formats and back, and quantized models.
+ * A result that exists, whatever failed, equals the result of an undisturbed run byte for byte. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "quant/awq_run.h"
@@ -22,7 +22,7 @@
 
 enum { PATH = 512, SHARD = 8192, CALIBRATION = 64, EXIT_WRONG = 4 };
 
-/* The sources, and the results of undisturbed runs. */
+/* Directory of the sources, and of the results of undisturbed runs. */
 static char kept[INJECT_DIR_SIZE];
 
 static const char *join(char out[PATH], const char *dir, const char *name)
@@ -32,10 +32,10 @@ static const char *join(char out[PATH], const char *dir, const char *name)
 	return out;
 }
 
-/* ---- the steps: each writes the result `name` below dir ---- */
+/* ---- steps: each writes the result `name` below dir ---- */
 
 struct step {
-	const char *name, *source; /* source: in `kept` */
+	const char *name, *source; /* source: name in `kept` */
 	int (*run)(const char *src, const char *dst, char *why, size_t why_n);
 };
 
@@ -111,7 +111,7 @@ static int count_files(const char *dir)
 	return n;
 }
 
-/* A file, or the files of a directory. */
+/* Compare two files, or the files of two directories. */
 static bool same_result(const char *a, const char *b)
 {
 	char x[PATH], y[PATH];
@@ -162,10 +162,10 @@ static void put(const char *path, const void *data, size_t n)
 	}
 }
 
-/* A seed of fuzz_convert: config.json, a zero byte, model.safetensors. */
+/* Unpack a seed of fuzz_convert: config.json, a zero byte, model.safetensors. */
 static void unpack(const char *name)
 {
-	/* One token for each of its 16 ids. */
+	/* One token for each of the model's 16 ids. */
 	static const char tokenizer[] =
 		"{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, "
 		"\"d\": 3, "
@@ -191,7 +191,7 @@ static void unpack(const char *name)
 	free(seed);
 }
 
-/* Summaries and progress of undisturbed runs are not the sweep's output. */
+/* Suppress the output of undisturbed runs, which is not the sweep's. */
 static void quiet(bool on)
 {
 	static int out, err;
@@ -248,7 +248,7 @@ void quantize_cleanup(void)
 		inject_dir_free(kept);
 }
 
-/* ---- the paths ---- */
+/* ---- paths ---- */
 
 static void wrong(const char *name, const char *what, const char *why)
 {

@@ -1,4 +1,4 @@
-/* The paths with threads: the front end with its job socket and journal, HTTP, and a fake engine
+/* serving.c - the paths with threads: the front end with its job socket and journal, HTTP, and a fake engine
  * (fake_engine.h).  This thread is the client, paused: its calls do not fail. */
 #include "base/housekeeper.h"
 #include "base/work_pool.h"
@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <zmq.h>
 
-/* The fake engine would drop what it cannot send: its sends do not fail. */
+/* The fake engine's sends do not fail: it would drop a message that it cannot send. */
 int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 #define zmq_send __real_zmq_send
 #include "tests/wire/fake_engine.h"
@@ -132,7 +132,7 @@ int serving_journal(char *why, size_t why_n)
 	struct rig r = {0};
 	snprintf(r.path, sizeof r.path, "%s/j", inject_dir());
 	int rc = 0;
-	/* Created, then opened again. */
+	/* Create the journal, then open it again. */
 	for (int i = 0; i < 2 && !rc; i++) {
 		rc = journal_with_tables(r.path, "demo", &r.journal, why, why_n);
 		if (!rc)
@@ -141,7 +141,7 @@ int serving_journal(char *why, size_t why_n)
 	return rc;
 }
 
-/* A reply, or a closed connection: no client is left waiting. */
+/* Send a request; expect a reply or a closed connection, never a client left waiting. */
 static int ask(struct rig *r, const char *method, const char *path, const char *type, const char *body,
 	       char *why, size_t why_n)
 {
@@ -167,7 +167,7 @@ static int ask(struct rig *r, const char *method, const char *path, const char *
 	if (waited) {
 		fprintf(stderr, "%s %s: no answer and no end in %d s; so far: %s\n", method, path,
 			CLIENT_TIMEOUT_S, reply.p ? reply.p : "");
-		_exit(3); /* a finding: hangs */
+		_exit(3); /* a finding: it hangs */
 	}
 	buf_fini(&b);
 	int rc = status == 200 ? 0 : -EIO;
@@ -217,8 +217,8 @@ int serving_upload(char *why, size_t why_n)
 	return rc;
 }
 
-/* A durable job over the job socket.  A lost message may leave this client waiting: it gives up
- * soon, and the service must still end. */
+/* Run a durable job over the job socket.  A lost message may leave this client waiting, so it gives up soon;
+ * the service must still end. */
 int serving_jobs(char *why, size_t why_n)
 {
 	enum { REPLY_MS = 3000, REPLIES_MAX = 64 };

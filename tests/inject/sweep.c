@@ -1,13 +1,14 @@
-/* Fails the Nth allocation, read, write or send, for every N: each path of cases.c runs in a process of its
- * own for each of them.  It must end: succeed all the same, or fail with a reason, or abort for want of small
- * metadata with the message of alloc.h; it must not crash, hang or leak, nor leave half of a result.
+/* sweep.c - fail the Nth allocation, read, write or send, for every N.  Each path of cases.c runs in its own
+ * process for each failure.  It must end in success, or in an error with a reason, or abort with the message
+ * of alloc.h when small metadata cannot be allocated.  It must not crash, hang or leak, nor leave half of a
+ * result.
  *
- *   build/inject/inject/sweep [--most N] [-j N] [CASE...]    all cases, every call; --list: their names
+ *     build/inject/inject/sweep [--most N] [-j N] [CASE...]    all cases, every call; --list: their names
  *
- * -j: processes at once (by default twice the processors, since most of them wait).  --most: at most N calls
- * of a kind and case: the first N/2 one by one, the others spread over the rest.  To reproduce a finding:
+ * -j: processes at once (default: twice the processors, since most of them wait).  --most: at most N calls of
+ * a kind and case: the first N/2 one by one, the others spread over the rest.  To reproduce a finding:
  *
- *   build/inject/inject/sweep --only alloc 17 CASE    that one call, in this process */
+ *     build/inject/inject/sweep --only alloc 17 CASE    that one call, in this process */
 #include "tests/inject/cases.h"
 #include "tests/inject/inject.h"
 
@@ -33,15 +34,15 @@ enum {
 	FINDING = 44,
 	PATIENCE_S = 120,
 	PROCESSES_MAX = 256,
-	/* With threads, runs differ by a few calls: a kind is done when this many calls in a row were not
+	/* With threads, runs differ by a few calls: a kind is finished when this many calls in a row were not
 	 * reached. */
 	BEYOND = 8,
 };
 
 static const char *const kind_names[INJECT_KINDS] = {"alloc", "read", "write", "send"};
-static unsigned long *calls; /* [INJECT_KINDS] of the undisturbed run; shared with the children */
+static unsigned long *calls; /* [INJECT_KINDS] counts of the undisturbed run; shared with the children */
 
-/* Without the sanitizer, leaks and uses after free are not detected. */
+/* Return whether memory leaked.  Without the sanitizer, leaks and uses after free are not detected. */
 static bool leaks(void)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -51,7 +52,7 @@ static bool leaks(void)
 #endif
 }
 
-/* nth 0: undisturbed, which counts the calls. */
+/* Run a case with the nth call failing.  nth 0: undisturbed, which counts the calls. */
 static int attempt(const struct inject_case *c, enum inject_kind kind, unsigned long nth)
 {
 	char why[1024] = "";
@@ -70,7 +71,7 @@ static int attempt(const struct inject_case *c, enum inject_kind kind, unsigned 
 	return nth && !failed ? NOT_REACHED : ENDED;
 }
 
-/* The end of the child's output. */
+/* Read the end of the child's output. */
 static void read_output(int fd, char *out, size_t n)
 {
 	off_t end = lseek(fd, 0, SEEK_END);
@@ -78,7 +79,7 @@ static void read_output(int fd, char *out, size_t n)
 	out[got > 0 ? got : 0] = '\0';
 }
 
-/* One process. */
+/* A child process. */
 struct child {
 	pid_t pid;  /* 0: free */
 	int output; /* memfd of its stderr */
@@ -97,9 +98,9 @@ static void launch(const struct inject_case *c, enum inject_kind kind, unsigned 
 	while (k->pid)
 		k++;
 	*k = (struct child){.c = c, .kind = kind, .nth = nth, .output = memfd_create("output", MFD_CLOEXEC)};
-	/* Two threads that write at the same moment would otherwise write over each other's lines. */
+	/* Append, because two threads that write at the same moment would overwrite each other's lines. */
 	fcntl(k->output, F_SETFL, O_APPEND);
-	/* Made and removed here: a process ended by a signal removes nothing. */
+	/* The parent makes and removes the folder: a process that a signal ends removes nothing. */
 	inject_dir_new(k->dir);
 	fflush(NULL);
 	k->pid = fork();
@@ -116,14 +117,14 @@ static void launch(const struct inject_case *c, enum inject_kind kind, unsigned 
 	n_children++;
 }
 
-/* ENDED, NOT_REACHED, or FINDING, which is printed. */
+/* Return ENDED, NOT_REACHED, or FINDING; a finding is printed. */
 static int judge(const struct child *k, int status)
 {
 	char text[8192];
 	read_output(k->output, text, sizeof text);
 	if (WIFEXITED(status) && (WEXITSTATUS(status) == ENDED || WEXITSTATUS(status) == NOT_REACHED))
 		return WEXITSTATUS(status);
-	/* Out of small metadata: xmalloc() logs the size and aborts. */
+	/* Small metadata could not be allocated: xmalloc() logged the size and aborted. */
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && k->kind == INJECT_ALLOC && k->nth &&
 	    strstr(text, "alloc: out of memory, "))
 		return ENDED;
@@ -139,7 +140,7 @@ static int judge(const struct child *k, int status)
 	return FINDING;
 }
 
-/* Waits for one of them; returns its result, *nth: its call. */
+/* Wait for a child; return its result, and its call in *nth. */
 static int reap(unsigned long *nth)
 {
 	int status;
@@ -165,10 +166,10 @@ static int reap(unsigned long *nth)
 	return end;
 }
 
-/* Results of one kind of calls of a case. */
+/* Results of one kind of call of a case. */
 struct tally {
 	unsigned long tried, findings;
-	unsigned long last; /* reached */
+	unsigned long last; /* last call that was reached */
 };
 
 static void count_one(struct tally *t)
@@ -195,7 +196,7 @@ static void sweep_kind(const struct inject_case *c, enum inject_kind kind, unsig
 	unsigned long n = calls[kind], nth = 1;
 	*t = (struct tally){.last = n};
 	for (;;) {
-		/* Whether there are more calls is known when the earlier ones have ended. */
+		/* Wait until earlier calls have ended: only then is it known whether there are more. */
 		if (nth > t->last + (n ? BEYOND : 0)) {
 			if (!n_children)
 				return;

@@ -1,6 +1,6 @@
-/* The paths of workers: the engine with its worker bus, and workers, each in a thread of this process, that
- * load the model, run plans and exit.  This thread is the front end and the operator, paused: its calls do
- * not fail. */
+/* workers.c - the paths of workers: the engine with its worker bus, and workers, each in a thread of this
+ * process, that load the model, run plans and exit.  This thread is the front end and the operator, paused:
+ * its calls do not fail. */
 #include "base/alloc.h"
 #include "controller/fleet/engine.h"
 #include "formats/config.h"
@@ -33,16 +33,16 @@ void workers_prepare(void)
 	model_config_fini(&c);
 }
 
-/* This thread's own sends do not fail. */
+/* This thread's own sends must not fail. */
 int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 
 enum {
 	WORKERS_MAX = 4,
 	CONTEXT = 64,
 	TURN_MS = 20,
-	/* A worker that has got no stop by then is stopped here: its controller is gone. */
+	/* Time after which a worker without a stop message is stopped here: its controller has exited. */
 	STOP_MS = 2000,
-	WAIT_MS = 60000, /* longer than any timeout: beyond, it hangs */
+	WAIT_MS = 60000, /* longer than any timeout; a longer wait is a hang */
 	EXIT_HANGS = 3,
 };
 
@@ -84,7 +84,7 @@ static void start_hand(struct crew *w)
 	atomic_fetch_add(&w->n_hands, 1);
 }
 
-/* On the engine's thread: starts workers, as the supervisor does. */
+/* Start workers as the supervisor does; called on the engine's thread. */
 static void on_notice(void *user, const struct engine_notice *n)
 {
 	struct crew *w = user;
@@ -93,7 +93,7 @@ static void on_notice(void *user, const struct engine_notice *n)
 			start_hand(w);
 }
 
-/* NULL: a worker is left to carry out the command; else why none is. */
+/* Return why no worker is left to carry out the command; NULL: there is one. */
 static const char *no_worker_left(const struct crew *w)
 {
 	unsigned ended = 0;
@@ -129,12 +129,13 @@ static struct engine_cmd *new_command(enum engine_cmd_kind kind)
 	return c;
 }
 
-/* The next event of these kinds, the caller's; NULL: no worker is left, for the reason in why. */
+/* Wait for the next event of these kinds; it is the caller's.  NULL: no worker is left; why has the
+ * reason. */
 static struct engine_event *await(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
 {
 	for (int ms = 0; ms < WAIT_MS; ms += TURN_MS) {
 		struct engine_event *e;
-		/* Checked before the events: the last ones of a worker are received all the same. */
+		/* Check before taking events, so that the last events of a worker are still received. */
 		const char *why_none = no_worker_left(w);
 		while (zmq_recv(w->events, &e, sizeof(struct engine_event *), 0) > 0) {
 			if (kinds & 1u << e->kind && (e->kind != ENGINE_STATE || e->ready))
@@ -271,7 +272,7 @@ static void crew_stop(struct crew *w)
 	zmq_ctx_term(w->zmq);
 }
 
-/* A worker that fails has a reason, also when the engine is gone. */
+/* Check that a worker that failed has a reason, even if the engine has ended. */
 static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
 {
 	crew_stop(w);
@@ -284,7 +285,7 @@ static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
 	return rc;
 }
 
-/* ---- the cases ---- */
+/* ---- cases ---- */
 
 int workers_serve(char *why, size_t why_n)
 {
@@ -312,7 +313,7 @@ int workers_scale(char *why, size_t why_n)
 	return crew_end(&w, rc, why, why_n);
 }
 
-/* Two ranks, which meet and reduce. */
+/* Run two ranks, which meet and reduce. */
 int workers_group(char *why, size_t why_n)
 {
 	struct crew w;

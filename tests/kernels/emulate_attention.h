@@ -1,5 +1,5 @@
-/* emulate_attention.h - the intrinsics of AVX-512 that attention/int_avx512*.c use beside those of
- * emulate_avx512.h, which comes first. */
+/* emulate_attention.h - emulates the AVX-512 intrinsics that attention/int_avx512*.c need in addition to
+ * emulate_avx512.h. Include emulate_avx512.h first. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_ATTENTION_H
 #define QUERN_TESTS_KERNELS_EMULATE_ATTENTION_H
 
@@ -19,7 +19,7 @@ EM __m512i em_set1_epi16(short v)
 	return a.i;
 }
 
-/* Within quarters of four lanes. */
+/* Permute within each quarter of four lanes. */
 EM __m512 em_permute_ps(__m512 x, int how)
 {
 	em a = {.f = x}, out;
@@ -27,7 +27,7 @@ EM __m512 em_permute_ps(__m512 x, int how)
 	return out.f;
 }
 
-/* Whole quarters: the first two from x, the others from y. */
+/* Select whole quarters: the lower two from x, the upper two from y. */
 EM __m512 em_shuffle_f32x4(__m512 x, __m512 y, int how)
 {
 	em a = {.f = x}, b = {.f = y}, out;

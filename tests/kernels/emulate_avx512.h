@@ -1,6 +1,6 @@
-/* emulate_avx512.h - the intrinsics of AVX-512 that vec_avx512.h and dot/avx512*.c use, in plain C, lane
- * by lane after Intel's manual.  (SIMDe, as Debian 12 has it, lacks nine of them and rounds vdpbf16ps in its
- * own way.)  Included before the sources that are to be emulated. */
+/* emulate_avx512.h - the AVX-512 intrinsics that vec_avx512.h and dot/avx512*.c use, in plain C, lane by lane
+ * as Intel's manual defines them. (SIMDe in Debian 12 lacks nine of them and rounds vdpbf16ps differently.)
+ * Include this file before the sources to emulate. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_AVX512_H
 #define QUERN_TESTS_KERNELS_EMULATE_AVX512_H
 
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Vectors of 64 bytes are passed within one object only. */
+/* No call between object files passes a 64-byte vector, so the ABI warning does not matter. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define EM         static __attribute__((unused))
@@ -53,7 +53,7 @@ EM_INT(add_epi32, a.u[l] + b.u[l])
 EM_INT(mullo_epi32, a.u[l] * b.u[l])
 EM_INT(and_si512, a.u[l] & b.u[l])
 
-/* Within each 128 bits: the lower or the upper halves in turns, in units of n dwords. */
+/* Interleave the lower or the upper halves of each 128-bit lane in units of n dwords. */
 EM __m512i em_unpack(__m512i x, __m512i y, int high, int n)
 {
 	em a = {.i = x}, b = {.i = y}, c;
@@ -85,7 +85,7 @@ EM __m512i em_max_epu16(__m512i x, __m512i y)
 	return a.i;
 }
 
-/* x less the nearest integer: the only form in use. */
+/* Return x minus the nearest integer. The kernels use no other mode. */
 EM __m512 em_reduce_ps(__m512 x, int how)
 {
 	em a = {.f = x};
@@ -309,7 +309,7 @@ EM __m256 em_half(__m512 v, int h)
 	return (em){.f = v}.f256[h];
 }
 
-/* VPDPBUSD: four products of unsigned and signed bytes, added to the lane without saturation. */
+/* VPDPBUSD: add four products of unsigned and signed bytes to each lane without saturation. */
 EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 {
 	em c = {.i = acc}, a = {.i = codes}, b = {.i = x};
@@ -360,7 +360,7 @@ EM __m512i vpdpbusd512(__m512i acc, __m512i codes, __m512i x)
 #define _mm512_mask_storeu_ps         em_mask_storeu_ps
 #define _mm512_mask_mov_ps            em_mask_mov_ps
 #define _mm512_maskz_mov_ps(m, v)     em_mask_mov_ps(em_set1_ps(0), m, v)
-#define _mm512_cmp_ps_mask(a, b, how) em_cmp_ge(a, b) /* _CMP_GE_OQ is the only one in use */
+#define _mm512_cmp_ps_mask(a, b, how) em_cmp_ge(a, b) /* the kernels use only _CMP_GE_OQ */
 #define _mm512_cvtph_ps               em_cvtph_ps
 #define _mm512_cvtepu16_epi32         em_cvtepu16_epi32
 #define _mm512_cvtepu8_epi32          em_cvtepu8_epi32

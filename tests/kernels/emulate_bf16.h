@@ -1,5 +1,6 @@
-/* emulate_bf16.h - what bf16/avx512*.c use beyond emulate_avx512.h, and their two instructions: chains of
- * fused multiply-adds, run while denormals count as 0 (flush_begin()), as the instructions always do. */
+/* emulate_bf16.h - the intrinsics that bf16/avx512*.c need in addition to emulate_avx512.h, with VDPBF16PS
+ * and TDPBF16PS. Both are chains of fused multiply-adds. They run with denormals treated as 0
+ * (flush_begin()), as the hardware instructions always do. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_BF16_H
 #define QUERN_TESTS_KERNELS_EMULATE_BF16_H
 
@@ -30,7 +31,7 @@ EM float em_fma1(uint16_t x, uint16_t w, float acc)
 	return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(fx), _mm_set_ss(fw), _mm_set_ss(acc)));
 }
 
-/* VDPBF16PS: the product of the odd values first, then that of the even ones. */
+/* VDPBF16PS: add the product of the odd values first, then the product of the even values. */
 EM __m512 vdpbf16ps512(__m512 acc, __m512i x, __m512i w)
 {
 	em c = {.f = acc}, a = {.i = x}, b = {.i = w};
@@ -42,7 +43,7 @@ EM __m512 vdpbf16ps512(__m512 acc, __m512i x, __m512i w)
 	return c.f;
 }
 
-/* TDPBF16PS: the even and the odd values of 16 pairs in two chains from 0; their sum is added to c. */
+/* TDPBF16PS: sum the even and the odd values of 16 pairs in two chains from 0, then add both sums to c. */
 EM void em_tdpbf16ps(int rows, float (*c)[16], const uint16_t (*a)[32], const uint16_t (*b)[32])
 {
 	EACH(m, rows) EACH(n, 16)

@@ -1,5 +1,5 @@
-/* emulate_bf16_amx.h - tiles of BF16 in memory.  Of one thread each, and only while they are configured; a
- * tile that is not yet loaded holds what no kernel may read. */
+/* emulate_bf16_amx.h - BF16 AMX tiles emulated in memory. Each thread has its own tiles, valid only while
+ * configured. An assertion fails if a kernel reads a tile before it is loaded. */
 #ifndef QUERN_TESTS_KERNELS_EMULATE_BF16_AMX_H
 #define QUERN_TESTS_KERNELS_EMULATE_BF16_AMX_H
 

@@ -1,5 +1,5 @@
-/* emulated.h - kernels for instructions that this machine may lack, compiled from their own sources against
- * an emulation of the few instructions they use (emulate_avx512.h).  Need AVX2 to run. */
+/* emulated.h - kernels for instructions that this machine may lack. They are compiled from their own sources
+ * against an emulation of the few instructions they use (emulate_avx512.h) and need AVX2 to run. */
 #ifndef QUERN_TESTS_KERNELS_EMULATED_H
 #define QUERN_TESTS_KERNELS_EMULATED_H
 

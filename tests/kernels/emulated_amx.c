@@ -1,5 +1,6 @@
-/* emulated_amx.c - kernels/cpu/dot/avx512amx.c with tiles in memory.  Of one thread each, and only while they
- * are configured; a tile that is released or not yet loaded holds what no kernel may read. */
+/* emulated_amx.c - kernels/cpu/dot/avx512amx.c with AMX tiles emulated in memory. Each thread has its own
+ * tiles, valid only while configured. An assertion fails if a kernel reads a tile that is released or not yet
+ * loaded. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
 
@@ -14,7 +15,7 @@ static _Thread_local struct {
 	uint8_t t[8][16][64];
 } amx;
 
-/* Rows of all tiles but 2 and 3, which have 16: n1 of 1, 6 and 7, n0 of the others. */
+/* Set the rows per tile: 16 for tiles 2 and 3, n1 for tiles 1, 6 and 7, n0 for the rest. */
 static inline void amx_configure(int n0, int n1)
 {
 	memset(&amx, 0, sizeof amx);

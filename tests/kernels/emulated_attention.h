@@ -1,5 +1,5 @@
-/* emulated_attention.h - the kernels of attention/ for instructions that this machine may lack,
- * compiled from their own sources (emulate_attention.h).  Need AVX2 to run. */
+/* emulated_attention.h - attention kernels for instructions that this machine may lack. They are compiled
+ * from their own sources (emulate_attention.h) and need AVX2 to run. */
 #ifndef QUERN_TESTS_KERNELS_EMULATED_ATTENTION_H
 #define QUERN_TESTS_KERNELS_EMULATED_ATTENTION_H
 

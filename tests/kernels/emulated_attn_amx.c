@@ -1,5 +1,6 @@
-/* emulated_attn_amx.c - kernels/cpu/attention/int_avx512amx.c with tiles in memory.  Of one thread each, and
- * only while they are configured; a tile that is released or not yet loaded holds what no kernel may read. */
+/* emulated_attn_amx.c - kernels/cpu/attention/int_avx512amx.c with AMX tiles emulated in memory. Each thread
+ * has its own tiles, valid only while configured. An assertion fails if a kernel reads a tile that is
+ * released or not yet loaded. */
 #include "tests/kernels/emulate_attention.h"
 #include "tests/kernels/emulated_attention.h"
 

@@ -1,4 +1,4 @@
-/* emulated_attn_avxvnni.c - kernels/cpu/attention/int_avx2vnni.c with vpdpbusd of 256 bits in plain C. */
+/* emulated_attn_avxvnni.c - kernels/cpu/attention/int_avx2vnni.c with the 256-bit vpdpbusd in plain C. */
 #include "tests/kernels/emulated_attention.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* emulated_avx512vnni.c - kernels/cpu/dot/avx512vnni.c with the instructions in plain C. */
+/* emulated_avx512vnni.c - kernels/cpu/dot/avx512vnni.c with the AVX-512 intrinsics in plain C. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
 

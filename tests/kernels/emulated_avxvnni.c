@@ -1,4 +1,4 @@
-/* emulated_avxvnni.c - kernels/cpu/dot/avx2vnni.c with vpdpbusd of 256 bits in plain C. */
+/* emulated_avxvnni.c - kernels/cpu/dot/avx2vnni.c with the 256-bit vpdpbusd in plain C. */
 #include "tests/kernels/emulated.h"
 
 #include <immintrin.h>

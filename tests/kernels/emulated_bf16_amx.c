@@ -1,4 +1,4 @@
-/* emulated_bf16_amx.c - kernels/cpu/bf16/avx512amx.c with tiles in memory. */
+/* emulated_bf16_amx.c - kernels/cpu/bf16/avx512amx.c with AMX tiles emulated in memory. */
 #include "tests/kernels/emulate_bf16_amx.h"
 #include "tests/kernels/emulated.h"
 

@@ -1,4 +1,4 @@
-/* emulated_bf16_avx512.c - kernels/cpu/bf16/avx512.c with the instructions in plain C. */
+/* emulated_bf16_avx512.c - kernels/cpu/bf16/avx512.c with the AVX-512 intrinsics in plain C. */
 #include "tests/kernels/emulate_avx512.h"
 #include "tests/kernels/emulated.h"
 

@@ -1,5 +1,5 @@
-/* experts_test.h - made-up experts and rows for the tests of mixtures, and what they must give: their layers,
- * run one row at a time. */
+/* experts_test.h - random experts and rows for the mixture tests, and the expected results: the experts'
+ * layers run one row at a time. */
 #ifndef QUERN_TESTS_KERNELS_EXPERTS_TEST_H
 #define QUERN_TESTS_KERNELS_EXPERTS_TEST_H
 
@@ -16,11 +16,11 @@ struct xt_kind {
 
 struct xt_set {
 	int n, hidden, inter;
-	struct xt_kind kind[16]; /* of each */
+	struct xt_kind kind[16]; /* kind of each expert */
 	struct kt_part gate[16], up[16], down[16];
-	int asked;        /* the last one that experts_load() has asked for */
-	int rounds;       /* how often it began again */
-	const bool *here; /* [n] those that it has to ask for; NULL: all */
+	int asked;        /* last expert that experts_load() requested */
+	int rounds;       /* times that the requests started again */
+	const bool *here; /* [n] experts that must be requested; NULL: all */
 };
 
 static inline bool xt_is_here(const struct xt_set *s, int e)
@@ -56,7 +56,7 @@ static inline void xt_part_fini(struct xt_set *s, int e)
 	kt_part_fini(&s->down[e]);
 }
 
-/* Expert e becomes one of another kind. */
+/* Replace expert e with a random expert of another kind. */
 static inline void xt_set_kind(struct xt_set *s, int e, struct xt_kind kind)
 {
 	xt_part_fini(s, e);
@@ -77,7 +77,7 @@ static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, stru
 {
 	struct xt_set *s = arg;
 	(void)why, (void)why_n;
-	if (e <= s->asked) { /* from the first again */
+	if (e <= s->asked) { /* the requests start again */
 		s->asked = -1;
 		s->rounds++;
 	}
@@ -123,14 +123,14 @@ static inline struct kern_experts *xt_load(struct kt *t, struct xt_set *s, int c
 
 /* ---- rows ---- */
 
-/* Which experts rows have: ascending, by a rule that a case chooses. */
+/* How experts are assigned to rows. Each row's experts are in ascending order. */
 enum xt_spread { XT_EVEN, XT_ALL_THE_SAME, XT_ONE_FULL };
 
 static inline void xt_choose(enum xt_spread how, int n, int c, int rows, int32_t *expert, float *weight)
 {
 	for (int r = 0; r < rows; r++)
 		for (int i = 0, e = -1; i < c; i++) {
-			const int room = n - c - (e + 1 - i); /* that may be passed over */
+			const int room = n - c - (e + 1 - i); /* experts that may be skipped */
 			e += 1 + (how == XT_EVEN            ? (int)(kt_rand() % (uint32_t)(room + 1))
 				  : how == XT_ONE_FULL && i ? (r + i) % (room + 1)
 							    : 0);
@@ -173,7 +173,7 @@ static inline void xt_rows_fini(struct kt *t, struct xt_rows *r)
 	free(r->expert);
 }
 
-/* Every row's sum over the experts that are here, by the layers of one after the other, a row at a time. */
+/* Compute each row's sum over the experts present, expert by expert and row by row, with single layers. */
 static inline void xt_one_by_one(struct kt *t, const struct xt_set *s, const struct xt_rows *r, int rows,
 				 int c, float *out)
 {

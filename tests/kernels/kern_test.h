@@ -1,10 +1,10 @@
-/* kern_test.h - what the kernel tests share: devices, made-up weights, comparisons.
+/* kern_test.h - helpers for the kernel tests: devices, random weights, comparisons.
  *
- * One program, every table: a test runs on the CPU, or on the device that QUERN_TEST_DEVICE names
- * ("cuda:0"), whose table may be the emulated one (QUERN_CUDA_LIBRARY=build/lib/libquern-cudasim.so).
- * A device has one or more classes of operands (the CPU F32, a GPU F16 and BF16), each with one or
- * more ways to the same bits (instruction sets; in the emulator, orders of blocks and threads): the
- * first way of a class gives the bits that the others must give too.
+ * One program tests every table. A test runs on the CPU or on the device that QUERN_TEST_DEVICE names
+ * ("cuda:0"). Its table may be the emulated one (QUERN_CUDA_LIBRARY=build/lib/libquern-cudasim.so). A device
+ * has one or more classes of operands: F32 on the CPU, F16 and BF16 on a GPU. Each class has one or more ways
+ * to compute the same bits: instruction sets, or orders of blocks and threads in the emulator. The first way
+ * of a class defines the bits that its other ways must give.
  *
  *   for (int c = 0; c < kt_classes(); c++)
  *           for (int way = 0; way < KT_WAYS; way++) {
@@ -14,7 +14,7 @@
  *                   kt_close(&t);
  *           }
  *
- * QUERN_TEST_LONG=1 runs the sweeps whole. */
+ * QUERN_TEST_LONG=1 runs complete sweeps. */
 #ifndef QUERN_TESTS_KERNELS_KERN_TEST_H
 #define QUERN_TESTS_KERNELS_KERN_TEST_H
 
@@ -40,16 +40,16 @@ struct kt {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_stream *s;
-	enum kern_dtype op; /* operands */
+	enum kern_dtype op; /* operand type */
 	const char *isa;    /* for messages */
 	struct {
 		void *p;
 		size_t bytes;
-	} mem[KT_PIECES]; /* what kt_new() and its friends gave; kt_close() frees what is left */
+	} mem[KT_PIECES]; /* from kt_new() and similar; kt_close() frees the rest */
 };
 
 struct kt_size {
-	int threads, rows, seqs, logits, context, block_size; /* 0: the least */
+	int threads, rows, seqs, logits, context, block_size; /* 0: the minimum */
 	enum kern_kv_type kv;
 };
 
@@ -73,14 +73,14 @@ static inline const struct kern_ops *kt_ops(int *index)
 	return ops;
 }
 
-/* The emulator's: from now on blocks and threads run in another order.  NULL: a real device. */
+/* Return the emulator's function that sets the order of blocks and threads; NULL on a real device. */
 static inline void (*kt_seeder(void))(uint64_t)
 {
 	static void (*seed)(uint64_t);
 	static bool looked;
 	const char *lib = getenv("QUERN_CUDA_LIBRARY");
 	if (!looked && !kt_on_cpu() && lib) {
-		void *h = dlopen(lib, RTLD_NOW | RTLD_LOCAL); /* the one that kern_find() has opened */
+		void *h = dlopen(lib, RTLD_NOW | RTLD_LOCAL); /* the library that kern_find() opened */
 		void *found = h ? dlsym(h, "cudasim_seed") : NULL;
 		memcpy(&seed, &found, sizeof seed);
 	}
@@ -94,7 +94,7 @@ static inline void kt_seed(uint64_t seed)
 		kt_seeder()(seed);
 }
 
-/* Where every value of a sweep is too much: on the emulated device, unless all was asked for. */
+/* Return true if sweeps must be shortened: on the emulated device, unless QUERN_TEST_LONG is set. */
 static inline bool kt_brief(void)
 {
 	return kt_seeder() && !getenv("QUERN_TEST_LONG");
@@ -110,7 +110,7 @@ static inline enum kern_dtype kt_operand(int c)
 	return kt_on_cpu() ? KERN_F32 : c ? KERN_BF16 : KERN_F16;
 }
 
-/* False where this machine lacks the instruction set, or the device has fewer ways. */
+/* Return false if this machine lacks the instruction set, or the device has fewer ways. */
 static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 {
 	static const char *const isas[KT_WAYS] = {"avx512", "avx2", "plain"};
@@ -144,7 +144,7 @@ static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 	return true;
 }
 
-/* The first way there is. */
+/* Open the first available way of class c. */
 static inline void kt_open_any(struct kt *t, int c, struct kt_size z)
 {
 	for (int way = 0; way < KT_WAYS; way++)
@@ -169,13 +169,13 @@ static inline size_t kt_op_size(enum kern_dtype op)
 	return op == KERN_F32 ? 4 : 2;
 }
 
-/* Half a unit in the last place, relative; of F32 what sums may be off. */
+/* Half a unit in the last place, relative. For F32: the allowed relative error of sums. */
 static inline double kt_unit(enum kern_dtype op)
 {
 	return op == KERN_BF16 ? 0x1p-8 : op == KERN_F16 ? 0x1p-11 : 0;
 }
 
-/* To the nearest, ties to even. */
+/* Round to nearest, ties to even. */
 static inline uint16_t kt_to_half(enum kern_dtype op, float f)
 {
 	uint32_t u;
@@ -203,7 +203,7 @@ static inline float kt_from_half(enum kern_dtype op, uint16_t h)
 	return op == KERN_BF16 ? half_from_bf16(h) : half_from_f16(h);
 }
 
-/* What the device sees of x. */
+/* Round x to the operand type, as the device does. */
 static inline void kt_round(enum kern_dtype op, float *x, size_t n)
 {
 	for (size_t i = 0; op != KERN_F32 && i < n; i++)
@@ -256,7 +256,7 @@ static inline void kt_get(struct kt *t, void *to, const void *dev, size_t bytes)
 	cr_assert_eq(t->ops->stream_sync(t->s), 0);
 }
 
-/* What n rows give, in the test's own memory, once it is done. */
+/* Sample n rows, wait, and copy the results into the test's own memory. */
 static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void *tokens,
 			     const struct kern_sample_row *rows, int n, const struct kern_sample_out *out)
 {
@@ -285,7 +285,7 @@ static inline void kt_sample(struct kt *t, const void *logits, int n_vocab, void
 	t->ops->host_free(t->dev, p, bytes);
 }
 
-/* n operands, floats on this side. */
+/* Upload n operands, given as floats. */
 static inline void kt_set_op(struct kt *t, void *dev, const float *from, size_t n)
 {
 	uint16_t *h = t->op == KERN_F32 ? NULL : xmalloc(n * 2);
@@ -347,7 +347,7 @@ static inline uint16_t kt_half(enum kern_dtype t)
 
 /* ---- layers ---- */
 
-/* A part as stored, and the same as plain floats [n][k]. */
+/* Layer part in its storage type, and the same weights as plain floats [n][k]. */
 struct kt_part {
 	struct kern_linear_part part;
 	void *w, *qzeros, *scales, *bias;
@@ -404,8 +404,8 @@ static inline void kt_awq(struct kt_part *p, int k, int n, int group)
 		}
 }
 
-/* Codes as GGUF has them, and such as stand for every weight of 4 or 8 bits: `group` of kt_part(). */
-enum kt_codes { KT_Q4_0 = 1, KT_Q8_0, KT_Q4_K, KT_Q6_K, KT_W4, KT_W8, KT_MXFP4 };
+/* Values of kt_part()'s `group`: GGUF's code formats, and codes that cover every 4-bit or 8-bit weight. */
+enum kt_codes { KT_Q4_0 = 1, KT_Q8_0, KT_Q4_K, KT_Q6_K, KT_W4, KT_W8, KT_MXFP4, KT_ZEROS, KT_W4_BF16 };
 
 static inline uint32_t kt_code_bits(const struct codes *c, int n, int i, uint32_t what)
 {
@@ -421,9 +421,11 @@ static inline uint32_t kt_code_bits(const struct codes *c, int n, int i, uint32_
 static inline float kt_code_d(const struct codes *c, int n, int i, uint32_t what)
 {
 	const uint32_t h = kt_code_bits(c, n, i, what);
-	if (c->d_type == CODES_BF16) /* powers of two, some below all of F16 */
+	if (c->d_type == CODES_BF16 && !c->table) /* near 2^-12, which F16 holds too */
+		return ldexpf(1 + (float)(h & 127) / 128, -10 - (int)(h >> 8) % 4);
+	if (c->d_type == CODES_BF16) /* powers of two, some below F16's range */
 		return ldexpf(1, h % 8 ? -10 - (int)(h >> 8) % 4 : -40);
-	return half_from_f16((uint16_t)((h & 0x83ff) | (3 + (h >> 16) % 3) << 10)); /* 2^-12 and around */
+	return half_from_f16((uint16_t)((h & 0x83ff) | (3 + (h >> 16) % 3) << 10)); /* near 2^-12 */
 }
 
 static inline void kt_codes_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
@@ -439,7 +441,9 @@ static inline void kt_codes_read(const struct codes *c, int n0, int n1, const st
 			out->scale[at] = c->super == c->group ? 1 : (int16_t)(h & 63);
 			if (c->super != c->group && !c->minimums)
 				out->scale[at] = (int16_t)((int)(h & 255) - 128);
-			out->offset[at] = (int16_t)(c->minimums ? h >> 8 & 63 : (uint32_t)c->zero);
+			out->offset[at] = (int16_t)(c->minimums   ? h >> 8 & 63
+						    : c->zero < 0 ? h >> 8 & 15
+								  : (uint32_t)c->zero);
 		}
 		for (int s = 0; s < supers; s++) {
 			out->d[(n - n0) * supers + s] = kt_code_d(c, n, s, 3);
@@ -460,13 +464,15 @@ static inline void kt_codes(struct kt_part *p, int k, int n, enum kt_codes kind)
 		[KT_W4] = {.bits = 4, .group = 96, .super = 96, .zero = 8},
 		[KT_W8] = {.bits = 8, .group = 1 << 20, .super = 1 << 20, .zero = 128},
 		[KT_MXFP4] = {.bits = 4, .group = 32, .super = 32, .table = e2m1},
+		[KT_ZEROS] = {.bits = 4, .group = 96, .super = 96, .zero = -1},
+		[KT_W4_BF16] = {.bits = 4, .group = 64, .super = 64, .zero = 8},
 	};
 	struct codes *c = p->w = xmemdup(&kinds[kind], sizeof *c);
 	c->n = n;
 	c->k = k;
 	c->group = c->group < k ? c->group : k;
 	c->super = c->super < k ? c->super : k;
-	c->d_type = kind == KT_MXFP4 ? CODES_BF16 : CODES_F16;
+	c->d_type = kind == KT_MXFP4 || kind == KT_W4_BF16 ? CODES_BF16 : CODES_F16;
 	c->read = kt_codes_read;
 	p->f = xmalloc((size_t)k * (size_t)n * sizeof *p->f);
 	codes_floats(c, 0, n, p->f);
@@ -490,7 +496,7 @@ static inline struct kt_part kt_part(enum kern_dtype t, int k, int n, int group,
 	return p;
 }
 
-/* What the device says of itself. */
+/* Return the device's description of itself. */
 static inline struct kern_info kt_info(void)
 {
 	struct kern_info in;
@@ -501,7 +507,7 @@ static inline struct kern_info kt_info(void)
 	return in;
 }
 
-/* Of gates and ups in tests of KERN_GELU_SIGMOID. */
+/* Clamp and offset of gate and up in tests of KERN_GELU_SIGMOID. */
 #define KT_LIMIT   0.75f
 #define KT_UP_PLUS 1
 
@@ -535,7 +541,7 @@ static inline const char *kt_dtype_name(enum kern_dtype t)
 
 /* ---- comparisons ---- */
 
-/* Bit for bit; says where and by how much they differ most. */
+/* Compare bit for bit; report where the largest difference is and its size. */
 static inline void kt_same(const float *a, const float *b, size_t n, const char *what)
 {
 	if (!memcmp(a, b, n * sizeof *a))
@@ -554,7 +560,7 @@ static inline void kt_same(const float *a, const float *b, size_t n, const char 
 		  count, n, worst, (double)a[worst], (double)b[worst], (double)most);
 }
 
-/* |a - ref| <= tol[i]; NaN fails. */
+/* Check |a - ref| <= tol[i]; NaN fails. */
 static inline void kt_near(const float *a, const double *ref, const double *tol, size_t n, const char *what)
 {
 	size_t worst = 0;

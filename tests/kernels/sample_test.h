@@ -1,4 +1,5 @@
-/* sample_test.h - rows of the sampler in tests: one row in every way, and any rows against plain C. */
+/* sample_test.h - helpers for sampler tests: sample one row in every way, and compare any rows with plain
+ * C. */
 #ifndef QUERN_TESTS_KERNELS_SAMPLE_TEST_H
 #define QUERN_TESTS_KERNELS_SAMPLE_TEST_H
 
@@ -9,7 +10,7 @@
 
 enum { TOPS = 64 };
 
-/* One row of logits and what came of it. */
+/* Result of sampling one row of logits. */
 struct draw {
 	int32_t token, rank, mu, top_id[TOPS];
 	float logprob, top_logprob[TOPS];
@@ -20,7 +21,7 @@ static inline struct kern_sample_row row_default(void)
 	return (struct kern_sample_row){.forced = -1, .top_p = 1, .repetition = 1, .n_logprobs = -1};
 }
 
-/* logits and tokens as they are on the device. */
+/* Sample one row from logits and tokens on the device. */
 static inline struct draw draw_on(struct kt *t, const void *logits, int n, void *tokens,
 				  struct kern_sample_row r)
 {
@@ -30,7 +31,7 @@ static inline struct draw draw_on(struct kt *t, const void *logits, int n, void 
 	return d;
 }
 
-/* tokens: [hist0 + n_hist + 1], as it is afterwards. */
+/* Sample one row. tokens: [hist0 + n_hist + 1], updated with the sampled token. */
 static inline struct draw sample_on(struct kt *t, const float *logits, int n, int32_t *tokens,
 				    struct kern_sample_row r)
 {
@@ -46,7 +47,7 @@ static inline struct draw sample_on(struct kt *t, const float *logits, int n, in
 	return d;
 }
 
-/* In every way; all must choose alike. */
+/* Sample one row in every way, and check that all ways choose the same token. */
 static inline struct draw sample_one(const float *logits, int n, const int32_t *history,
 				     struct kern_sample_row r)
 {
@@ -130,7 +131,7 @@ static inline void same_row(const struct result *got, const struct result *want,
 	}
 }
 
-/* What rows of logits give, in got and in tokens [n_tokens]. */
+/* Sample n rows into got, and update tokens [n_tokens]. */
 static inline void run_rows(struct kt *t, const float *logits, int n_vocab, int n_logits,
 			    const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
 			    struct result *got)
@@ -144,7 +145,7 @@ static inline void run_rows(struct kt *t, const float *logits, int n_vocab, int 
 	kt_del(t, dev_tokens);
 }
 
-/* Plain C on the CPU, whatever the device under test. */
+/* Sample with the CPU's plain C kernels, whatever device is under test. */
 static inline void run_plain(const float *logits, int n_vocab, int n_logits,
 			     const struct kern_sample_row *rows, int n, int32_t *tokens, int n_tokens,
 			     struct result *got)
@@ -165,7 +166,8 @@ static inline void run_plain(const float *logits, int n_vocab, int n_logits,
 	kt_close(&t);
 }
 
-/* In every way (logits are F32 in every class); history holds what each row's hist0 and n_hist name. */
+/* Compare every way with plain C. Logits are F32 in every class; `history` covers each row's hist0 and
+ * n_hist. */
 static inline void check_rows(const float *logits, int n_vocab, int n_logits,
 			      const struct kern_sample_row *rows, int n, const int32_t *history,
 			      int n_history, const char *what)
@@ -195,7 +197,7 @@ static inline int some(int n)
 	return (int)(kt_rand() % (uint32_t)n);
 }
 
-/* Cuts of lists and DRY, each by chance. */
+/* Set llama.cpp's truncation parameters and DRY at random. */
 static inline void random_llama(struct kern_sample_row *r, struct lists *l)
 {
 	static const float typical[] = {0, 0.1f, 0.5f, 0.9f, 0.999f, 1}, sigma[] = {0.01f, 0.5f, 1, 2, 100};
@@ -214,7 +216,8 @@ static inline void random_llama(struct kern_sample_row *r, struct lists *l)
 	r->breakers = l->breakers;
 }
 
-/* mu lies behind the history of row i (HISTORY - 1 tokens at most, and the chosen one). */
+/* Set Mirostat at random. mu is stored after row i's history: at most HISTORY - 1 tokens, the sampled one
+ * included. */
 static inline void random_mirostat(struct kern_sample_row *r)
 {
 	static const float tau[] = {0, 0.5f, 3, 5, 20}, eta[] = {0, 0.1f, 1, 10};
@@ -224,7 +227,7 @@ static inline void random_mirostat(struct kern_sample_row *r)
 	r->mu_at = r->hist0 + HISTORY - 1;
 }
 
-/* Any of the parameters, by chance; ids sometimes outside of the vocabulary. */
+/* Set every parameter at random. Some ids are outside the vocabulary. */
 static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vocab)
 {
 	static const float temperatures[] = {0, 0.3f, 0.7f, 1, 1.5f, 50};
@@ -274,12 +277,12 @@ static inline struct kern_sample_row random_row(struct lists *l, int i, int n_vo
 	if (!some(3))
 		random_mirostat(&r);
 	cr_assert(n_vocab <= VOCAB_MOST);
-	const int one_of = 1 << some(14); /* all, half, .., a few */
+	const int one_of = 1 << some(14); /* allow all tokens, half of them, or fewer */
 	for (int k = 0; k < n_vocab; k++)
 		if (!some(one_of))
 			allow(l->mask, k);
 	allow(l->mask, some(n_vocab));
-	l->mask[(n_vocab - 1) / 32] |= 0xfffffffe << ((n_vocab - 1) % 32); /* bits that are not read */
+	l->mask[(n_vocab - 1) / 32] |= 0xfffffffe << ((n_vocab - 1) % 32); /* set the unused bits */
 	r.mask = r.forced >= 0 || some(2) ? NULL : l->mask;
 	return r;
 }

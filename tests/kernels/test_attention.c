@@ -1,15 +1,16 @@
-/* Paged attention against a double-precision reference, and its bits however a prompt is cut, with
- * whatever batch mates, in whatever order a device works. */
+/* Compare paged attention with a double-precision reference. The bits of a result must not depend on how a
+ * prompt is chunked, on the other sequences of the batch, or on the order in which a device works. */
 #include "tests/kernels/kern_test.h"
 
 enum { SEQS = 8 };
 
-/* On the CPU a type of K and V is a class of its own; elsewhere the operands' type is K's and V's, too. */
+/* Classes of K and V types. On the CPU each type is a class; on other devices K and V have the operands'
+ * type. */
 static const struct kv_class {
 	enum kern_kv_type kv;
-	enum kern_dtype stored; /* K and V are rounded to this */
-	double tol;             /* of a result, beside that */
-	int bytes;              /* of a value */
+	enum kern_dtype stored; /* type that K and V are rounded to */
+	double tol;             /* additional tolerance of a result */
+	int bytes;              /* bytes per value */
 } kv_classes[] = {{KERN_KV_F32, KERN_F32, 3e-6, 4},
 		  {KERN_KV_BF16, KERN_BF16, 3e-6, 2},
 		  {KERN_KV_INT16, KERN_F32, 5e-4, 2},
@@ -32,22 +33,23 @@ static enum kern_dtype stored(int c)
 
 struct model {
 	int dim, heads, kv_heads, block_size, window;
-	float cap; /* of scores */
+	float cap; /* soft cap of scores */
 	bool sinks;
 };
 
-/* The sink of a head: some above all scores, some far below. */
+/* Attention sink of a head: some are above all scores, some far below. */
 static float sink_of(int head)
 {
 	static const float sinks[] = {0.5f, -2, 3, -INFINITY, 100, 1.25f};
 	return sinks[head % 6];
 }
 
-/* One sequence: its q, k, v side by side [n][(Hq + 2 Hkv) D], as the qkv operation takes them. */
+/* One sequence. qkv holds q, k, v concatenated per row [n][(Hq + 2 Hkv) D], as the qkv operation reads
+ * them. */
 struct seq {
 	int n;
 	float *qkv;
-	float *kept; /* the same, as a cache of the class keeps K and V */
+	float *kept; /* qkv with K and V rounded as this class's cache stores them */
 	int32_t *table;
 };
 
@@ -55,7 +57,7 @@ struct world {
 	struct kt t;
 	struct model m;
 	struct kern_kv *kv;
-	void *rope, *q, *in, *out, *sinks; /* on the device; cos 1, sin 0: no rotation */
+	void *rope, *q, *in, *out, *sinks; /* on the device; rope has cos 1, sin 0: no rotation */
 	int max_rows;
 };
 
@@ -74,7 +76,7 @@ static size_t q_width(const struct model *m)
 	return (size_t)(m->heads * m->dim);
 }
 
-/* Tables name scattered blocks; they are the same for each world. */
+/* Make n random sequences. Their block tables name scattered blocks, the same in every world. */
 static void seqs_make(struct seq *s, const int *lengths, int n, const struct model *m, int c)
 {
 	int total = 0, next = 0;
@@ -189,7 +191,7 @@ static void run_batch(struct world *w, const struct kern_batch *b)
 	cr_assert_eq(w->t.ops->attention(w->t.s, &attn), 0);
 }
 
-/* Rows done[i] .. done[i] + take[i] of each sequence in one batch; out[i] is [n][Hq D]. */
+/* Run rows done[i] .. done[i] + take[i] of each sequence as one batch; out[i] is [n][Hq D]. */
 static void step(struct world *w, const struct seq *s, int n, const int *done, const int *take,
 		 float *const *out)
 {
@@ -206,7 +208,7 @@ static void step(struct world *w, const struct seq *s, int n, const int *done, c
 	cr_assert(row0[n] <= w->max_rows);
 	int32_t *tables = xmalloc(words * sizeof *tables), *token_at = xcalloc(rows, sizeof *token_at);
 	float *in = xmalloc(rows * in_width * sizeof *in), *all = xmalloc(rows * q_width(m) * sizeof *all);
-	memset(tables, 0x7f, words * sizeof *tables); /* what is not needed is never followed */
+	memset(tables, 0x7f, words * sizeof *tables); /* unused entries must never be followed */
 	for (int i = 0; i < n; i++) {
 		memcpy(tables + i * stride, s[i].table,
 		       (size_t)blocks_of(m, done[i] + take[i]) * sizeof *tables);
@@ -231,7 +233,7 @@ static void step(struct world *w, const struct seq *s, int n, const int *done, c
 	free(all);
 }
 
-/* Sequence i in pieces of cut[i] rows, all sequences side by side while they last. */
+/* Run sequence i in chunks of cut[i] rows, all unfinished sequences in one batch. */
 static void run_cut(struct world *w, const struct seq *s, int n, const int *cut, float *const *out)
 {
 	int done[SEQS] = {0};
@@ -289,7 +291,7 @@ static void reference_row(const struct model *m, const struct seq *s, int row, d
 	free(p);
 }
 
-/* p and the result are rounded to the operand type: half a unit each of values below 1. */
+/* p and the result are rounded to the operand type: half a unit each for values below 1. */
 static void check_reference(const struct model *m, const struct seq *s, const float *out, int first, int c,
 			    const char *what)
 {
@@ -305,8 +307,8 @@ static void check_reference(const struct model *m, const struct seq *s, const fl
 	free(tol);
 }
 
-/* In pieces of all, 64, 7 and 1 rows, in each way, against all at once in the first.  In brief, one class
- * of operands runs in a second order of blocks and threads: the code is the same. */
+/* Compare chunks of all, 64, 7 and 1 rows in each way with the first way's single chunk. In a brief run, only
+ * one class of operands runs in a second order of blocks and threads: the classes share their code. */
 static void check_class(int c, struct model m, int length)
 {
 	static const int cuts[] = {1 << 20, 64, 7, 1};
@@ -319,7 +321,7 @@ static void check_class(int c, struct model m, int length)
 		struct world w;
 		if ((kt_brief() && c && way) || !world_open(&w, c, way, 1 + way % 2, &m, &s, 1, length))
 			continue;
-		/* Row by row is slow in plain C and in the emulator. */
+		/* Single rows are slow in plain C and in the emulator. */
 		const bool slow = way == KT_WAYS - 1 || (kt_brief() && (way || length > 100));
 		for (int i = 0; i < (slow ? 2 : 4); i++) {
 			run_cut(&w, &s, 1, &cuts[i], &got);
@@ -390,7 +392,7 @@ Test(attention, a_window_sees_only_the_last_tokens)
 			330);
 }
 
-/* Caps so low that every score is bent. */
+/* The soft caps are low enough to change every score. */
 Test(attention, scores_have_a_soft_cap)
 {
 	check_model((struct model){.dim = 16, .heads = 4, .kv_heads = 2, .block_size = 16, .cap = 0.25f},
@@ -413,8 +415,8 @@ Test(attention, sinks_count_in_the_sum_alone)
 		    40);
 }
 
-/* Decode at these rows of a prompt, against the same rows of the whole prompt and a reference; in each way
- * with that many threads, and one more in the next. */
+/* Decode at the given rows of a prompt and compare with the same rows of the whole prompt and with a
+ * reference. Each way runs with one thread more than the previous way. */
 static void check_decode(int c, struct model m, const int *rows, size_t n_rows, int length, int threads)
 {
 	struct seq s;
@@ -464,7 +466,7 @@ Test(attention, decode_of_a_long_context_has_the_bits_of_its_prefill)
 	}
 }
 
-/* One sequence alone: its KV heads are what the threads share. */
+/* With a single sequence, the threads divide its KV heads. */
 Test(attention, heads_are_shared_out_with_the_same_bits)
 {
 	static const int rows[] = {0, 1, 17, 100, 255, 256, 300, 511, 512, 600, 767, 768, 1023, 1099};
@@ -517,7 +519,8 @@ Test(attention, batch_mates_change_nothing)
 	}
 }
 
-/* A later token, or one outside the window, never reaches a row: not even as 0 times infinity. */
+/* Infinite or NaN K and V of later tokens, or of tokens outside the window, must not change a row, not even
+ * as 0 times infinity. */
 Test(attention, what_a_row_does_not_see_never_touches_it)
 {
 	struct model m = {.dim = 16, .heads = 2, .kv_heads = 1, .block_size = 16, .window = 20};
@@ -549,7 +552,7 @@ Test(attention, what_a_row_does_not_see_never_touches_it)
 	free(poisoned);
 }
 
-/* Out to the host and back into other blocks, on a stream of its own, some by way of a copy. */
+/* Copy blocks to the host and back to other blocks on a separate stream, some after a copy on the device. */
 static void check_moves(struct world *w, struct seq *s, int c)
 {
 	const struct model *m = &w->m;
@@ -574,7 +577,7 @@ static void check_moves(struct world *w, struct seq *s, int c)
 	cr_assert(ops->event_done(e));
 	ops->event_free(e);
 	ops->stream_free(side);
-	/* K and V of 2 layers, 2 heads, 16 tokens; a head of 24 may take the place of 32, and have scales */
+	/* K and V of 2 layers, 2 heads, 16 tokens; a head of 24 may be padded to 32 and have scales */
 	const int64_t bytes = ops->kv_block_bytes(w->t.dev, 2, 2, 24, 16),
 		      op = kt_on_cpu() ? kv_classes[c].bytes : (int64_t)kt_op_size(w->t.op);
 	const int64_t scales = kt_on_cpu() && c > 1 ? 2 * 2 * 2 * 16 * 4 : 0;
@@ -599,8 +602,8 @@ Test(attention, blocks_keep_their_content_through_copies_and_swaps)
 	}
 }
 
-/* So many chunks that their results do not fit the room for them: a thread takes them all, with the bits that
- * chunks side by side would give.  All positions are in the same block. */
+/* The results of this many chunks do not fit the scratch memory, so that one thread computes all chunks. The
+ * bits must be those of chunks computed in parallel. All positions use the same block. */
 Test(attention, a_context_beyond_the_room_for_chunks_has_the_same_bits)
 {
 	enum { CONTEXT = 1 << 19, DIM = 256, BLOCK = 64, HEADS = 16 };
@@ -641,7 +644,7 @@ Test(attention, a_context_beyond_the_room_for_chunks_has_the_same_bits)
 				       .table_stride = CONTEXT / BLOCK};
 		row0[1] = BLOCK, pos0 = 0;
 		run_batch(&w, &b);
-		/* The last position of the context, by queries of the block's last row. */
+		/* Query the last position of the context with the block's last row. */
 		const struct kern_attn_args a = {.out = w.out,
 						 .q = w.q,
 						 .kv = w.kv,

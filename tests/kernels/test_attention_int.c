@@ -1,5 +1,5 @@
-/* Attention on INT8 and INT16 keys and values and that of mode bf16: one chunk through every kernel, bit for
- * bit, and against double precision. */
+/* Attention on INT8 and INT16 keys and values, and attention of mode bf16: run one chunk through every kernel
+ * and compare bit for bit, and with double precision. */
 #include "kernels/cpu/attention/bf16.h"
 #include "kernels/cpu/attention/int.h"
 #include "tests/kernels/emulated.h"
@@ -17,7 +17,7 @@ static const struct cpu_kv_type *dots_of(const struct cpu_isa *isa)
 	return isa ? isa->kv_dots : NULL;
 }
 
-/* Bits BF16: mode bf16. */
+/* `bits` value that selects mode bf16. */
 enum { BF16 = 0 };
 
 static const struct cpu_kv_type *type_at(int i, int bits)
@@ -51,8 +51,8 @@ static const struct cpu_kv_type *type_at(int i, int bits)
 
 struct shape {
 	int dim, heads, m;
-	int first, step; /* query i sees up to token first + i / step */
-	int window;      /* 0: from the first token on */
+	int first, step; /* query i sees tokens before first + i / step */
+	int window;      /* window in tokens; 0: none */
 };
 
 struct world {
@@ -64,8 +64,8 @@ struct world {
 
 enum { CHANNELS = 1, NO_V = 2, LOUD = 4, CAPPED = 8 };
 
-/* CHANNELS: a channel of K 30 times the others; NO_V: tokens without values; LOUD: others with large ones;
- * CAPPED: scores have a soft cap. */
+/* CHANNELS: one channel of K is 30 times larger; NO_V: some tokens have zero values; LOUD: some tokens have
+ * large values; CAPPED: scores have a soft cap. */
 static void world_make(struct world *w, struct shape z, int how)
 {
 	const size_t n = (size_t)(z.heads * CHUNK * z.dim), nq = (size_t)(z.heads * z.m * z.dim);
@@ -97,7 +97,7 @@ static void world_free(struct world *w)
 	free(w->v);
 }
 
-/* Stored and computed by one table. */
+/* Chunk stored and computed by one table of kernels. */
 struct result {
 	size_t tile_bytes, n;
 	unsigned char *tiles; /* [CHUNK_TILES] */
@@ -125,7 +125,7 @@ static void store_all(const struct cpu_kv_type *t, const struct world *w, struct
 	const size_t kb = t->k_bytes(z->dim), vb = t->v_bytes(z->dim), heads = (size_t)z->heads;
 	r->tile_bytes = heads * (kb + vb);
 	r->tiles = zeros64(r->tile_bytes * CHUNK_TILES);
-	/* The rest of the last tile holds what another sequence has left. */
+	/* Fill the last tile's unused tokens, as if another sequence had used the tile before. */
 	memset(r->tiles, 0x7f, r->tile_bytes * CHUNK_TILES);
 	for (size_t h = 0; h < heads; h++)
 		for (int i = 0; i < w->to[z->m - 1]; i++) {
@@ -203,7 +203,7 @@ static void reference(const struct world *w, int head, int i, double *out)
 	}
 }
 
-/* The root of the mean square error of all outputs, relative to that of the outputs. */
+/* Return the root mean square error of all outputs relative to the outputs' root mean square. */
 static double error_of(const struct world *w, const struct result *r)
 {
 	const struct shape *z = &w->z;
@@ -289,8 +289,8 @@ Test(attention_int, bf16_has_the_same_bits_in_every_kernel)
 	check_shapes(BF16, 6e-3);
 }
 
-/* Large channels of K cost INT8 little, since it is turned; tokens without values, or with large ones among
- * others, are weighed as what they are. */
+/* Large channels of K cost INT8 little accuracy, because K is rotated. Tokens with zero or large values keep
+ * their weight. */
 Test(attention_int, outliers_cost_little)
 {
 	static const struct shape shapes[] = {
@@ -316,7 +316,7 @@ Test(attention_int, capped_scores_have_the_same_bits_in_every_kernel)
 		}
 }
 
-/* The largest sums there are: every code and weight at its end, D at its most. */
+/* Reach the largest possible sums: every code and weight at its limit, head size D at its maximum. */
 Test(attention_int, sums_at_their_bounds_fit)
 {
 	const struct shape z = {512, 1, 17, 256, 17, 0};
@@ -327,7 +327,8 @@ Test(attention_int, sums_at_their_bounds_fit)
 			world_make(&w, z, 0);
 			for (size_t i = 0; i < (size_t)(z.m * z.dim); i++)
 				w.q[i] = 0.01f;
-			/* One of all values is what a Hadamard matrix makes of one. */
+			/* A Hadamard transform turns a constant vector into one with a single nonzero
+			 * value. */
 			for (size_t i = 0; i < n; i++) {
 				w.k[i] = (float)sign;
 				w.v[i] = (float)sign * (i % 2 ? 1 : -1);
@@ -350,8 +351,8 @@ Test(attention_int, sums_at_their_bounds_fit)
 		}
 }
 
-/* A value that is not finite makes NaN of every query that sees its token (floats: what it is), and of no
- * other. */
+/* A non-finite value gives NaN for every query that sees its token (for floats, the value itself), and
+ * changes no other query. */
 Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 {
 	const struct shape z = {64, 2, 24, 40, 1, 20};
@@ -361,7 +362,7 @@ Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 			struct world w;
 			world_make(&w, z, what & 4 ? CAPPED : 0);
 			float *x = what % 2 ? w.k : w.v;
-			x[(CHUNK + AT) * z.dim + 5] = what % 4 < 2 ? NAN : -INFINITY; /* of the second head */
+			x[(CHUNK + AT) * z.dim + 5] = what % 4 < 2 ? NAN : -INFINITY; /* in the second head */
 			for (int i = 0; i < N_TABLES; i++) {
 				if (!type_at(i, bits))
 					continue;
@@ -379,7 +380,7 @@ Test(attention_int, what_is_not_finite_reaches_only_queries_that_see_it)
 		}
 }
 
-/* So large that a score is rounded to many nats, and the maximum as well: weights beyond 65535. */
+/* Scores are so large that a score and the maximum are rounded by many nats: weights exceed 65535. */
 Test(attention_int, large_scores_have_the_same_bits_in_every_kernel)
 {
 	static const struct shape shapes[] = {{64, 2, 4, 256, 1, 0}, {128, 1, 20, 200, 1, 0}};
@@ -410,7 +411,7 @@ Test(attention_int, large_scores_have_the_same_bits_in_every_kernel)
 	}
 }
 
-/* A token's codes depend on that token only, and a stored token on nothing that comes after it. */
+/* A token's codes depend on that token only, and storing later tokens does not change them. */
 Test(attention_int, a_token_is_stored_once_and_for_all)
 {
 	const int dim = 80;

@@ -1,12 +1,12 @@
-/* Mode bf16: every kernel against the sums of bf16.h in plain C, bit for bit, and against double precision;
- * the instructions against their emulation. */
+/* Mode bf16: compare every kernel with the sums that bf16.h defines, in plain C, bit for bit, and with double
+ * precision. Compare the instructions with their emulation. */
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/emulated.h"
 #include "tests/kernels/kern_test.h"
 
-/* ---- what bf16.h says ---- */
+/* ---- the sums that bf16.h defines ---- */
 
-/* Fused, and denormals count as 0 as operand and result (after rounding). */
+/* Replace a denormal with 0. Operands and results (after rounding) of the fused multiply-add are flushed. */
 static float flush(float f)
 {
 	return fabsf(f) < 0x1p-126f ? copysignf(0, f) : f;
@@ -23,12 +23,12 @@ static float bf16(float f)
 }
 
 struct matrix {
-	int n, k, group; /* group 0: floats */
+	int n, k, group; /* group 0: plain floats */
 	enum kern_dtype dtype;
 	void *stored; /* floats */
-	/* of both; of codes: code - zero, and a scale per group */
+	/* w: plain floats, or code - zero; scale: one per group of codes */
 	float *w, *scale;
-	/* of codes */
+	/* stored codes */
 	struct codes c;
 	uint8_t *code;
 	int16_t *offset;
@@ -199,7 +199,8 @@ static void run(struct kern_dev *d, const struct kern_linear *w, const float *x,
 	free(in);
 }
 
-/* Rows with channels 100 times the others, denormals, values with denormal products, a row of zeros. */
+/* Make rows with channels 100 times the others, denormals, values with denormal products, and a row of
+ * zeros. */
 static float *activations(int rows, int k)
 {
 	float *x = kt_floats((size_t)rows * (size_t)k);
@@ -252,7 +253,7 @@ Test(bf16, every_kernel_has_the_bits_that_the_header_says)
 			check_kind(i, shapes[s].n, shapes[s].k, shapes[s].rows);
 }
 
-/* Longer than a segment of any kernel, and as many rows as a task takes. */
+/* Inputs longer than any kernel's segment, and as many rows as one task takes. */
 Test(bf16, long_rows_and_many_of_them)
 {
 	for (int i = 0; i < N_KINDS; i += 3) {
@@ -354,7 +355,8 @@ Test(bf16, embeddings_are_rounded_and_found_again)
 	}
 }
 
-/* Relative to the outputs, as root mean squares: BF16 keeps 8 bits, and only activations lose any. */
+/* The root mean square error relative to the outputs is that of rounding activations to BF16's 8 bits; the
+ * codes add none. */
 Test(bf16, codes_err_by_what_their_activations_lose)
 {
 	enum { K = 1024, N = 64, ROWS = 8 };
@@ -382,7 +384,7 @@ Test(bf16, codes_err_by_what_their_activations_lose)
 	free(y);
 }
 
-/* A head in INT8 reads BF16 activations as two bytes. */
+/* An INT8 head reads BF16 activations as two bytes each. */
 Test(bf16, a_head_in_int8_takes_the_same_operands)
 {
 	enum { V = 100, H = 256, ROWS = 3 };
@@ -418,7 +420,7 @@ Test(bf16, a_head_in_int8_takes_the_same_operands)
 	free(x);
 }
 
-/* Heads in INT8 run on the scratch of a thread, too. */
+/* A thread's scratch memory must be large enough for INT8 heads too. */
 Test(bf16, a_thread_has_scratch_for_the_mode_and_for_the_head)
 {
 	for (int head = KERN_HEAD_MODE; head <= KERN_HEAD_INT8; head++) {
@@ -429,7 +431,7 @@ Test(bf16, a_thread_has_scratch_for_the_mode_and_for_the_head)
 	}
 }
 
-/* ---- what the kernels do not read ---- */
+/* ---- formats that the kernels do not read ---- */
 
 Test(bf16, groups_that_are_no_whole_steps_become_floats)
 {
@@ -457,7 +459,7 @@ Test(bf16, groups_that_are_no_whole_steps_become_floats)
 	free(floats);
 }
 
-/* What files say is taken where it can be held exactly, and else refused. */
+/* Zeros and scales of a file are accepted if they can be represented exactly, and refused otherwise. */
 Test(bf16, zeros_and_scales_that_are_not_held_are_refused)
 {
 	enum { AT = 70, N = 80, K = 256 };
@@ -504,17 +506,17 @@ static uint16_t special(int how)
 	case 1:
 		return values[r % 16];
 	case 2:
-		return sign | (uint16_t)(r % 20 << 7) | low; /* denormals beside normals */
+		return sign | (uint16_t)(r % 20 << 7) | low; /* mix denormals and normals */
 	case 3:
-		return sign | (uint16_t)((58 + r % 7) << 7) | low; /* products that are */
+		return sign | (uint16_t)((58 + r % 7) << 7) | low; /* products are denormal */
 	case 4:
-		return sign | (uint16_t)((185 + r % 12) << 7) | low; /* that are too large */
+		return sign | (uint16_t)((185 + r % 12) << 7) | low; /* products overflow */
 	default:
 		return sign | (uint16_t)((110 + r % 30) << 7) | low; /* plain values */
 	}
 }
 
-/* The bits as bf16.h has them, from a kernel on one brick of floats: C goes on from c. */
+/* Compute the expected bits as bf16.h defines them, for one block of floats. C accumulates onto c. */
 static void expect_brick(const uint16_t *x, const uint16_t *w, float *c)
 {
 	const unsigned was = _mm_getcsr();
@@ -531,7 +533,7 @@ static void expect_brick(const uint16_t *x, const uint16_t *w, float *c)
 	_mm_setcsr(was);
 }
 
-/* Every table that this machine runs natively or emulated, on one step of special values.  NaN is NaN. */
+/* Run every native or emulated table on one step of special values. All NaNs count as equal. */
 Test(bf16, special_values_have_the_same_bits_in_every_kernel)
 {
 	enum { ROWS = 20, TRIES = 200 };

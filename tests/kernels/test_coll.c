@@ -1,5 +1,5 @@
-/* Collectives between processes of a host: what they compute, and that a rank never waits for
- * one that is gone.  Each rank is a process of its own. */
+/* Collectives between processes of one host: their results, and that a rank never waits for a rank that has
+ * exited. Each rank is a process. */
 #include "base/clock.h"
 #include "kernels/cpu/coll.h"
 
@@ -21,11 +21,11 @@
 
 enum { RANKS = 4, LATE_MS = 60000, FLOATS = 700000 };
 
-/* What the processes of a test share. */
+/* Memory shared by the processes of a test. */
 struct common {
-	_Atomic int met; /* text is there */
+	_Atomic int met; /* set once text is written */
 	char text[COLL_MEET_SIZE];
-	_Atomic int passed[RANKS]; /* how far a rank has come */
+	_Atomic int passed[RANKS]; /* steps that a rank has passed */
 };
 
 static struct common *common;
@@ -43,7 +43,7 @@ static void set_up(void)
 
 TestSuite(coll, .init = set_up, .timeout = 120);
 
-/* In a rank's process an assertion is its exit status. */
+/* A failed assertion ends a rank's process with exit status 1. */
 #define CHECK(ok)                                                                                            \
 	do {                                                                                                 \
 		if (!(ok)) {                                                                                 \
@@ -77,7 +77,7 @@ static struct coll *join(struct coll_args a)
 static void start(int rank, int n, rank_fn *fn, int timeout_ms)
 {
 	if (rank == 0)
-		atomic_store(&common->met, 0); /* of the group before */
+		atomic_store(&common->met, 0); /* reset after the previous group */
 	pids[rank] = fork();
 	cr_assert_geq(pids[rank], 0);
 	if (pids[rank])
@@ -88,7 +88,7 @@ static void start(int rank, int n, rank_fn *fn, int timeout_ms)
 	_exit(0);
 }
 
-/* Exit status of a rank; 128 + signal. */
+/* Wait for a rank. Return its exit status, or 128 + signal. */
 static int status_of(int rank)
 {
 	int s;
@@ -104,13 +104,13 @@ static void run(int n, rank_fn *fn)
 		cr_expect_eq(status_of(r), 0, "rank %d of %d", r, n);
 }
 
-/* A rank's values: such that another order of adding gives other bits. */
+/* Value i of a rank, chosen so that another order of addition gives other bits. */
 static float value(int rank, size_t i)
 {
 	return (float)((int)(i * 2654435761u >> 7) % 1000) * (rank % 2 ? 1e-4f : 37.7f) + (float)rank * 0.3f;
 }
 
-/* ---- what they compute ---- */
+/* ---- results ---- */
 
 static void sums(struct coll *c, int rank, int n)
 {
@@ -149,7 +149,7 @@ static void cols(struct coll *c, int rank, int n)
 		for (size_t i = 0; i < (size_t)rows[k] * (size_t)w[rank]; i++)
 			in[i] = value(rank, i);
 		memset(out, 0, sizeof out);
-		/* Only some want it. */
+		/* Only some ranks receive the result. */
 		float *to = rank == 0 || k == 1 ? out : NULL;
 		CHECK(ops->gather_cols(c, NULL, to, in, rows[k], w) == 0);
 		for (int r = 0; to && r < n; at += (size_t)w[r++])
@@ -163,6 +163,35 @@ Test(coll, columns_come_side_by_side)
 {
 	for (int n = 2; n <= RANKS; n++)
 		run(n, cols);
+}
+
+/* Share tokens at unordered positions, more than fit one slot. All other positions keep their values. */
+static void share_tokens(struct coll *c, int rank, int n)
+{
+	enum { ROOM = 1 << 20, TOKENS = 300000 };
+	static int32_t tokens[ROOM], at[TOKENS];
+	const int counts[] = {1, 5, TOKENS};
+	(void)n;
+	for (size_t k = 0; k < 3; k++) {
+		for (int i = 0; i < ROOM; i++)
+			tokens[i] = i * 10 + rank;
+		for (int i = 0; i < counts[k]; i++)
+			at[i] = (int)((i * 1003LL + (int)k) % ROOM);
+		CHECK(ops->share_tokens(c, NULL, tokens, at, counts[k]) == 0);
+		for (int i = 0; i < counts[k]; i++) {
+			CHECK(tokens[at[i]] == at[i] * 10);
+			tokens[at[i]] += rank;
+		}
+		for (int i = 0; i < ROOM; i++)
+			CHECK(tokens[i] == i * 10 + rank);
+		CHECK(ops->look(c, 0) == 0);
+	}
+}
+
+Test(coll, tokens_of_rank_0_come_to_all_places)
+{
+	for (int n = 2; n <= RANKS; n++)
+		run(n, share_tokens);
 }
 
 static void bytes(struct coll *c, int rank, int n)
@@ -189,7 +218,8 @@ Test(coll, bytes_are_gathered_and_broadcast)
 		run(n, bytes);
 }
 
-/* Ranks at different speeds, thousands of operations: a slot is never overwritten too early. */
+/* Ranks run thousands of operations at different speeds: no slot is overwritten before every rank has read
+ * it. */
 static void many(struct coll *c, int rank, int n)
 {
 	float x[64];
@@ -230,9 +260,9 @@ Test(coll, nobody_passes_a_barrier_alone)
 	run(3, barriers);
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
-/* Sums until something is wrong, which must be the loss of a peer. */
+/* Sum until an error, which must be the loss of a peer. */
 static void until_lost(struct coll *c, int rank, int n)
 {
 	static float x[4096];
@@ -244,7 +274,7 @@ static void until_lost(struct coll *c, int rank, int n)
 		atomic_fetch_add(&common->passed[rank], 1);
 	}
 	CHECK(rc == -ECONNRESET && ops->why(c)[0]);
-	/* And from then on at once. */
+	/* Later operations fail immediately. */
 	CHECK(ops->barrier(c) == -ECONNRESET && ops->broadcast(c, x, 4) == -ECONNRESET);
 	_exit(42);
 }
@@ -261,7 +291,7 @@ static void lose(int n, int victim, int sig, int timeout_ms)
 			cr_expect_eq(status_of(r), 42, "rank %d of %d, %d killed", r, n, victim);
 	if (sig == SIGSTOP)
 		kill(pids[victim], SIGCONT);
-	/* A stopped one finds, when it goes on, that the others have left. */
+	/* A stopped rank finds, when it continues, that the other ranks have left. */
 	cr_expect_eq(status_of(victim), sig == SIGSTOP ? 42 : 128 + sig);
 }
 
@@ -378,7 +408,7 @@ Test(coll, meeting_can_be_cut_short)
 	cr_expect_eq(try_join(0, 2, common->text, &mine, &asked), -ECANCELED);
 	cr_expect(strstr(why, "waiting for 1 of 2 ranks"), "%s", why);
 	cr_expect_null(mine);
-	/* And a rank while its rank 0 waits for others. */
+	/* Another rank's wait can be cancelled too, while its rank 0 has not joined. */
 	cr_assert_eq(ops->meet_new(&mine, common->text, why, sizeof why), 0);
 	asked = 0;
 	cr_expect_eq(try_join(1, 3, common->text, NULL, &asked), -ECANCELED);
@@ -395,7 +425,7 @@ Test(coll, stale_meeting_place_is_reported)
 	ops->meet_free(mine);
 	cr_expect_eq(try_join(1, 2, text, NULL, NULL), -ESTALE);
 	cr_expect(strstr(why, "no longer waits"), "%s", why);
-	/* Rank 0 itself is sent to a place that it has given up. */
+	/* Rank 0 itself is given the address of a meeting that it has closed. */
 	cr_expect_eq(try_join(0, 2, text, &other, NULL), -ESTALE);
 	cr_expect_null(other);
 }
@@ -439,7 +469,7 @@ Test(coll, a_group_of_no_size_is_refused)
 	cr_expect_eq(try_join(0, 65, "", NULL, NULL), -EINVAL);
 }
 
-/* A process that connects and talks nonsense, or is of another epoch, does not disturb. */
+/* Connect and send malformed data, or the join message of another epoch. The group must still form. */
 static void intrude(const char *text)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -476,7 +506,7 @@ Test(coll, strangers_are_turned_away)
 	cr_expect_eq(status_of(1), 0);
 }
 
-/* Both sides look at the other's user. */
+/* Both sides check the peer's user id. */
 Test(coll, a_process_of_another_user_is_turned_away)
 {
 	if (geteuid())
@@ -499,7 +529,8 @@ Test(coll, a_process_of_another_user_is_turned_away)
 	cr_expect_eq(status_of(1), 0);
 }
 
-/* Between a rank and rank 0: hands on what both say, but another memory file, which could be truncated. */
+/* Proxy between a rank and rank 0. It forwards both sides' messages, but replaces the memory file with one
+ * that could be truncated. */
 static void unseal(int listening, const char *real)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -543,7 +574,7 @@ Test(coll, memory_that_could_be_cut_is_refused)
 	start(0, 2, once, LATE_MS);
 	while (!atomic_load(&common->met))
 		usleep(1000);
-	/* Of this test's process: no other has the number. */
+	/* Use this process's id in the name, so that no other test has the same name. */
 	snprintf(place, sizeof place, "%s", common->text);
 	char *name = strrchr(place, ':') + 1;
 	snprintf(name, strlen(name) + 1, "%0*lx", (int)strlen(name), (unsigned long)getpid());
@@ -565,7 +596,7 @@ Test(coll, memory_that_could_be_cut_is_refused)
 	}
 	unseal(fd, common->text);
 	cr_expect_eq(status_of(1), 0);
-	cr_expect_neq(status_of(0), 0); /* its peer is gone */
+	cr_expect_neq(status_of(0), 0); /* its peer has exited */
 	close(fd);
 }
 
@@ -573,7 +604,7 @@ Test(coll, memory_that_could_be_cut_is_refused)
 
 static bool waiting_in_barrier;
 
-/* Called by a rank that has just seen that its peer is not there: the peer comes, finishes and leaves now. */
+/* Called when a rank has just found that its peer has not arrived: the peer now arrives, finishes, leaves. */
 static bool peer_comes_and_goes(void *arg)
 {
 	(void)arg;
@@ -611,7 +642,7 @@ Test(coll, a_peer_that_arrives_and_leaves_at_once_is_not_lost)
 		cr_expect_eq(status_of(r), 0, "rank %d", r);
 }
 
-/* ---- nothing is left behind ---- */
+/* ---- no files and no memory are left ---- */
 
 static int entries(const char *dir)
 {

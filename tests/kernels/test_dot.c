@@ -1,4 +1,4 @@
-/* The integer modes: every kernel against sums in plain C, bit for bit, and against double precision. */
+/* The integer modes: compare every kernel with sums in plain C, bit for bit, and with double precision. */
 #include <float.h>
 
 #include "kernels/cpu/cpu.h"
@@ -29,8 +29,8 @@ static void codes_from(const struct codes *c, int n0, int n1, const struct code_
 
 struct format {
 	const char *name;
-	int bits, group, per_super; /* group 0: whole rows */
-	int zero;                   /* -1: of each group; -2: of each, in some beyond a signed byte */
+	int bits, group, per_super; /* values per group; 0: one group per row */
+	int zero;                   /* -1: one per group; -2: one per group, some beyond a signed byte */
 	bool minimums;
 	enum codes_float d_type;
 };
@@ -61,7 +61,8 @@ static const struct format formats[] = {
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
-/* Random codes, with whole groups at the ends of their range: the largest sums there are. */
+/* Make random codes. Some whole groups are at the ends of their range, which gives the largest possible
+ * sums. */
 static struct made_codes *codes_new(const struct format *f, int k, int n)
 {
 	struct made_codes *c = xcalloc(1, sizeof *c);
@@ -152,7 +153,7 @@ static struct kern_linear *load(struct kern_dev *d, const struct kern_linear_par
 	return w;
 }
 
-/* Rows with a channel 100 times the others, a row of zeros, and one of the largest values. */
+/* Make rows with one channel 100 times the others, a row of zeros, and a row of the largest values. */
 static float *activations(int rows, int k)
 {
 	float *x = kt_floats((size_t)rows * (size_t)k);
@@ -176,24 +177,31 @@ static void run(struct kern_dev *d, const struct kern_linear *w, const float *x,
 	free(in);
 }
 
-/* y of the quantized inputs in double, and how far it may be off. */
+/* Compute y of the quantized inputs in double precision, and its tolerance. */
 static void reference(const struct kern_dev *d, const struct made_codes *c, const float *x, int rows,
 		      double *y, double *tol)
 {
 	const int k = c->c.k, n = c->c.n;
 	const struct cpu_operand op = cpu_operand(d, k);
 	unsigned char *row = aligned_alloc(64, op.row);
-	float *v = xmalloc((size_t)op.k_pad * sizeof *v);
+	float *v = xmalloc((size_t)rows * (size_t)op.k_pad * sizeof *v);
+	double *w = xmalloc((size_t)k * sizeof *w);
 	for (int r = 0; r < rows; r++) {
 		d->dot->quantize(row, x + (size_t)r * (size_t)k, &op);
 		for (int k0 = 0; k0 < k; k0 += ACT_GROUP)
-			cpu_dequantize(v + k0, row, &op, k0, k - k0 < ACT_GROUP ? k - k0 : ACT_GROUP);
-		for (int o = 0; o < n; o++) {
+			cpu_dequantize(v + (size_t)r * (size_t)op.k_pad + k0, row, &op, k0,
+				       k - k0 < ACT_GROUP ? k - k0 : ACT_GROUP);
+	}
+	for (int o = 0; o < n; o++) {
+		for (int i = 0; i < k; i++)
+			w[i] = weight(c, o, i);
+		for (int r = 0; r < rows; r++) {
+			const float *in = v + (size_t)r * (size_t)op.k_pad;
 			double sum = 0, size = 0;
 			for (int i = 0; i < k; i++) {
-				const double p = (double)v[i] * weight(c, o, i);
+				const double p = (double)in[i] * w[i];
 				sum += p;
-				size += fabs(p) + fabs((double)v[i]) * fabs((double)c->d[0]);
+				size += fabs(p) + fabs((double)in[i]) * fabs((double)c->d[0]);
 			}
 			y[r * n + o] = sum;
 			tol[r * n + o] = size * 4e-6 + 1e-9;
@@ -201,6 +209,7 @@ static void reference(const struct kern_dev *d, const struct made_codes *c, cons
 	}
 	free(row);
 	free(v);
+	free(w);
 }
 
 static void check_format(enum kern_compute compute, const struct format *f, int k, int n, int rows)
@@ -250,7 +259,7 @@ static void check_formats(enum kern_compute compute)
 	for (size_t f = 0; f < N_FORMATS; f++)
 		for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 			check_format(compute, &formats[f], shapes[s].k, shapes[s].n, shapes[s].rows);
-	/* More segments than the scratch has room for, of many rows: in groups of 16, and of 128. */
+	/* Many rows with more segments than the scratch memory holds, in groups of 16 and of 128. */
 	for (size_t f = 0; f < N_FORMATS; f++)
 		if (formats[f].group == 16 && !formats[f].minimums)
 			check_format(compute, &formats[f], 1280, 256, 40);
@@ -304,7 +313,8 @@ Test(dot, a_rows_bits_depend_on_nothing_but_the_row)
 
 /* ---- activations ---- */
 
-/* Relative to the outputs, as root mean squares, over the kinds of activations of docs/performance/cpu.md. */
+/* Return the root mean square error relative to the outputs, for the kinds of activations in
+ * docs/performance/cpu.md. */
 static double error_of(enum kern_compute compute, const float *x, int rows, const struct made_codes *c)
 {
 	const int k = c->c.k, n = c->c.n;
@@ -328,7 +338,7 @@ static double error_of(enum kern_compute compute, const float *x, int rows, cons
 	return sqrt(off / size);
 }
 
-/* Of AWQ's groups: 128, 32, 96 and whole rows. */
+/* Covers AWQ's groups: 128, 32, 96 and whole rows. */
 Test(dot, int16_errs_by_less_than_a_five_thousandth)
 {
 	enum { K = 1152, N = 64, ROWS = 8 };
@@ -379,7 +389,7 @@ Test(dot, activations_are_quantized_alike_by_every_kernel)
 	free(x);
 }
 
-/* What is not finite in a row shows in its outputs, and in no other row's. */
+/* A non-finite value changes every output of its row, and no other row's outputs. */
 Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 {
 	enum { K = 256, N = 40, ROWS = 3 };
@@ -398,7 +408,7 @@ Test(dot, a_value_that_is_not_finite_reaches_every_output_of_its_row_only)
 	free(x);
 }
 
-/* ---- what the kernels do not read ---- */
+/* ---- formats that the kernels do not read ---- */
 
 Test(dot, codes_that_no_kernel_reads_become_floats)
 {
@@ -425,7 +435,7 @@ Test(dot, codes_that_no_kernel_reads_become_floats)
 	free(floats);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused layers ---- */
 
 Test(dot, codes_of_another_number_of_outputs_are_refused)
 {
@@ -458,7 +468,7 @@ Test(dot, a_bias_of_no_known_type_is_refused)
 	codes_free(c);
 }
 
-/* What a super-group's head holds: d in F16, integers of a byte. */
+/* The header of a super-group holds d in F16 and one-byte integers. Scales that do not fit are refused. */
 Test(dot, scales_that_no_head_holds_are_refused)
 {
 	static const struct format f = {"6 bits", 6, 16, 16, 32, false, CODES_F16},
@@ -487,7 +497,7 @@ Test(dot, scales_that_no_head_holds_are_refused)
 
 /* ---- sizes ---- */
 
-/* What types of GGUF take in a file: 32 values in 18 and 34 bytes, 256 in 144, 176 and 210. */
+/* The GGUF types take 18 and 34 bytes per 32 values, and 144, 176 and 210 bytes per 256 values in a file. */
 Test(dot, codes_take_about_what_they_take_in_a_file)
 {
 	static const struct {
@@ -512,7 +522,7 @@ Test(dot, codes_take_about_what_they_take_in_a_file)
 	}
 }
 
-/* A head may read more rows than a batch has; what it packs them into is as large. */
+/* The output head may read more rows than a batch has. Its packing buffer must hold all of them. */
 Test(dot, floats_take_as_many_rows_as_there_are_logits)
 {
 	enum { K = 4096, N = 8, LOGITS = 40 };

@@ -1,5 +1,5 @@
-/* Mixtures of experts: the choice of experts against one in double precision, and what experts give against
- * their layers run one row at a time, to the bit: in every mode, whatever rows come to the same expert. */
+/* Mixtures of experts: compare the router's choice with double precision, and the experts' outputs bit for
+ * bit with their layers run one row at a time, in every mode and for any assignment of rows to experts. */
 #include "tests/kernels/experts_test.h"
 
 TestSuite(experts, .timeout = 600);
@@ -19,7 +19,7 @@ static const struct mode modes[] = {
 };
 enum { N_MODES = sizeof modes / sizeof modes[0] };
 
-/* On a GPU: the two types of operands. */
+/* On a GPU, a mode is one of the two types of operands. */
 static const struct mode gpu_modes[] = {{KERN_COMPUTE_F32, "f16", 1}, {KERN_COMPUTE_BF16, "bf16", 1}};
 
 static int n_modes(void)
@@ -32,7 +32,7 @@ static const struct mode *mode_at(int m)
 	return kt_on_cpu() ? &modes[m] : &gpu_modes[m % 2];
 }
 
-/* False where this machine lacks the instruction set, or the table has no experts. */
+/* Return false if this machine lacks the instruction set, or the table has no experts. */
 static bool open_mode(struct kt *t, const struct mode *m)
 {
 	char why[256] = "";
@@ -61,7 +61,7 @@ static const struct xt_kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* All pairs come to one expert of those that are here. */
+/* Run with all pairs assigned to one expert that is present. */
 static void run_all_here(struct kt *t, const struct kern_experts *x, const struct xt_rows *r, int rows, int c,
 			 const bool *here, float *out)
 {
@@ -76,8 +76,7 @@ static void run_all_here(struct kt *t, const struct kern_experts *x, const struc
 	free(all.expert);
 }
 
-/* Saved, and brought to other memory than they were loaded to, and then to other memory again, which overlaps
- * it. */
+/* Save the experts, restore them to new memory, then restore them again to memory that overlaps it. */
 static void check_saved(struct kt *t, struct kern_experts *x, const struct xt_rows *r, int rows, int c,
 			const float *want, size_t n, const char *what)
 {
@@ -113,7 +112,7 @@ static void check_set(struct kt *t, struct xt_set *s, const char *what, int c, i
 	float *want = xmalloc(all * 4), *got = xmalloc(all * 4);
 	cr_assert_gt(t->ops->experts_bytes(x), 0);
 	xt_one_by_one(t, s, &r, rows, c, want);
-	if (here) /* so that scratch has what pairs gave before, where now another rank's come */
+	if (here) /* fill the scratch memory with earlier results where another rank's pairs will be */
 		run_all_here(t, x, &r, rows, c, here, got);
 	xt_run(t, x, &r, rows, c, got);
 	kt_same(got, want, all, what);
@@ -177,7 +176,7 @@ Test(experts, all_of_them_may_be_chosen)
 	check(mode_at(8), kinds[3], 1, 1, 300, XT_EVEN);
 }
 
-/* Inputs that a GPU cuts into slices, and numbers of values that fill no unit. */
+/* Inputs that a GPU splits into slices, and value counts that are no multiple of a unit. */
 Test(experts, of_many_inputs_give_what_their_layers_give)
 {
 	for (int m = 0; m < n_modes(); m += kt_on_cpu() ? 4 : 1) {
@@ -189,7 +188,7 @@ Test(experts, of_many_inputs_give_what_their_layers_give)
 	}
 }
 
-/* Super-blocks: whole ones of 256. */
+/* The sizes are multiples of a super-block of 256. */
 Test(experts, of_gguf_give_what_their_layers_give)
 {
 	static const int rows[] = {1, 6, 21, 90};
@@ -202,7 +201,7 @@ Test(experts, of_gguf_give_what_their_layers_give)
 					    i % 2 ? XT_ONE_FULL : XT_EVEN);
 }
 
-/* More rows than a GPU takes at once. */
+/* More rows than a GPU processes at once. */
 Test(experts, of_thousands_of_rows_give_what_their_layers_give)
 {
 	const int most = kt_brief() ? 1100 : 2100;
@@ -210,7 +209,7 @@ Test(experts, of_thousands_of_rows_give_what_their_layers_give)
 		check_shape(mode_at(m), kinds[7], 32, 32, 4, 2, most, XT_ONE_FULL);
 }
 
-/* A rank's: the sum of those that it has, also of rows that have none of them, and of a batch without any. */
+/* A rank returns the sum over its own experts. Some rows use none of them, and so does one whole batch. */
 Test(experts, of_a_part_give_the_sum_of_that_part)
 {
 	enum { N = 9, C = 3 };
@@ -226,7 +225,8 @@ Test(experts, of_a_part_give_the_sum_of_that_part)
 		}
 }
 
-/* Types, sizes of groups, with a bias and without, in one layer; also of a rank that has a part of them. */
+/* One layer mixes types, group sizes, and experts with and without a bias; a rank may have only some of the
+ * experts. */
 Test(experts, of_several_kinds_give_what_their_layers_give)
 {
 	enum { N = 9, C = 3 };
@@ -256,7 +256,7 @@ Test(experts, of_several_kinds_give_what_their_layers_give)
 		}
 }
 
-/* The batch's other rows, and their number, change nothing. */
+/* The other rows of the batch, and their number, do not change a row's result. */
 Test(experts, a_row_gives_the_same_alone)
 {
 	enum { N = 8, C = 2 };
@@ -318,7 +318,8 @@ static double rank_of(const struct rule *rule, const double *v, int g)
 	return first + second;
 }
 
-/* The choice of one row in double; the weights of all experts, 0 where one is not chosen. */
+/* Choose experts for one row in double precision. weight: of all experts, 0 for an expert that is not
+ * chosen. */
 static void choice(const struct rule *rule, const double *z, const float *add, double *weight)
 {
 	double s[128], v[128], sum = 0, chosen = 0, most = -INFINITY;
@@ -476,7 +477,7 @@ static void check_rule(struct kt *t, const struct rule *rule, const struct route
 	free(add);
 }
 
-/* In F32, and to the same bits, in every mode and with every instruction set. */
+/* The router computes in F32 and gives the same bits in every mode and with every instruction set. */
 Test(experts, routers_choose_by_every_rule)
 {
 	for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
@@ -493,7 +494,8 @@ Test(experts, routers_choose_by_every_rule)
 	}
 }
 
-/* Rows of zeros have equal scores: the lowest experts, ascending; NaN chooses as if it were the least. */
+/* Rows of zeros give equal scores: the lowest experts are chosen, in ascending order. NaN ranks below all
+ * numbers. */
 Test(experts, equal_scores_go_to_the_lower_expert)
 {
 	struct kt t;
@@ -534,7 +536,63 @@ Test(experts, equal_scores_go_to_the_lower_expert)
 	kt_close(&t);
 }
 
-/* A sigmoid is 0 for what is far below 0. */
+/* Route rows of zeros, so that only the values added to the scores distinguish experts. */
+static void route_zeros(struct kt *t, const float *add, int32_t *expert)
+{
+	enum { N = 12, CHOSEN = 4 };
+	struct kt_part p = kt_part(KERN_F32, HIDDEN, N, 0, false);
+	struct kern_linear_src src = {
+		.name = "router", .k = HIDDEN, .exact = true, .n_parts = 1, .parts = {p.part}};
+	struct kern_linear *router = NULL;
+	char why[256] = "";
+	float x[HIDDEN] = {0}, norm[HIDDEN];
+	for (int i = 0; i < HIDDEN; i++)
+		norm[i] = 1;
+	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, why, sizeof why), 0, "%s", why);
+	struct kern_route_args a = {.expert = kt_new(t, CHOSEN * 4),
+				    .weight = kt_new(t, CHOSEN * 4),
+				    .x = kt_put(t, x, sizeof x),
+				    .norm = kt_put(t, norm, sizeof norm),
+				    .eps = 1e-6f,
+				    .router = router,
+				    .choice_bias = kt_put(t, add, N * 4),
+				    .n_experts = N,
+				    .n_chosen = CHOSEN,
+				    .hidden = HIDDEN,
+				    .n_groups = 4,
+				    .groups_chosen = 2,
+				    .scale = 1};
+	cr_assert_eq(t->ops->route(t->s, &a, 1), 0);
+	kt_get(t, expert, a.expert, CHOSEN * 4);
+	t->ops->linear_free(router);
+	kt_part_fini(&p);
+}
+
+/* Among equal groups the lower ones are chosen. The two best scores of a group may be equal too. */
+Test(experts, equal_scores_go_to_the_lower_group)
+{
+	static const struct {
+		float add[12];
+		int32_t want[4];
+	} cases[] = {
+		{{0}, {0, 1, 2, 3}},
+		{{0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0}, {3, 4, 5, 6}},
+		{{3, 3, 0, 5, 0, 0, 4, 1.5f, 0, 0, 0, 0}, {0, 1, 6, 7}}, /* 6, 5, 5.5, 0 */
+		{{0, 0, 0, 5, 0, 0, 3, 0, 3, 0, 2, 2}, {3, 4, 6, 8}},    /* 0, 5, 6, 4 */
+	};
+	struct kt t;
+	if (!open_mode(&t, mode_at(1)))
+		cr_skip_test("no experts on this device");
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		int32_t expert[4];
+		route_zeros(&t, cases[i].add, expert);
+		for (int k = 0; k < 4; k++)
+			cr_expect_eq(expert[k], cases[i].want[k], "case %zu: %d is %d", i, k, expert[k]);
+	}
+	kt_close(&t);
+}
+
+/* A sigmoid of large negative inputs is 0. */
 Test(experts, outputs_far_below_zero_are_not_chosen)
 {
 	static const float outputs[] = {-100, -89, -1000, -5, 0, 3, -2, -1e4f};

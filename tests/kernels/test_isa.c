@@ -1,4 +1,5 @@
-/* The F32 kernels of AVX-512, emulated, against plain C: the same bits, on machines that lack AVX-512 too. */
+/* Compare the F32 kernels for AVX-512 with plain C, bit for bit. They are emulated, so that the test also
+ * runs without AVX-512. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/attention/kvtype.h"
 #include "tests/kernels/emulated.h"
@@ -13,7 +14,7 @@ static const struct cpu_isa *emulated(void)
 
 /* ---- linear ---- */
 
-/* A block as isa.h draws it. */
+/* Make a weight block in the layout that isa.h draws. */
 static unsigned char *block_new(enum kern_dtype dtype, int tiles, int k, int group)
 {
 	const size_t lanes = (size_t)tiles * LANES_N;
@@ -40,7 +41,7 @@ static unsigned char *block_new(enum kern_dtype dtype, int tiles, int k, int gro
 	return w;
 }
 
-/* Rows as the table wants them: blocks of [k][m]. */
+/* Run a linear layer on rows in the table's layout: blocks of [k][m]. */
 static void linear_by(const struct cpu_isa *isa, struct cpu_tile t, const float *x, float *c)
 {
 	const int n = (t.n_rows + isa->rows_max - 1) / isa->rows_max;
@@ -178,7 +179,8 @@ struct attn_out {
 		out[HEADS * QUERIES * PAD];
 };
 
-/* K and V of a chunk go in by store(): what one instruction set stores, the other reads. */
+/* Attend to stored tiles with type's kernels and isa's merge: one instruction set reads tiles that another
+ * stored. */
 static void attn_by(const struct cpu_isa *isa, const struct cpu_kv_type *type, const unsigned char *tiles,
 		    const float *q, int heads, int m, const int *from, const int *to, struct attn_out *out)
 {

@@ -1,4 +1,4 @@
-/* Finding and opening devices; the CPU's memory. */
+/* Finding and opening devices, and the CPU's memory. */
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/kern_test.h"
 
@@ -38,7 +38,7 @@ Test(kern, what_is_no_device_is_refused)
 	}
 }
 
-/* Tests run from a folder that has no ../lib with CUDA kernels. */
+/* The test runs in a folder without ../lib and its CUDA kernels. */
 Test(kern, missing_cuda_kernels_name_the_remedy)
 {
 	const struct kern_ops *ops = NULL;
@@ -217,7 +217,7 @@ Test(kern, memory_is_zeroed_and_copies_arrive)
 	kt_close(&t);
 }
 
-/* The step path allocates nothing. */
+/* A step must not allocate memory. */
 Test(kern, a_step_makes_no_allocation)
 {
 	enum { H = 32, V = 128 };

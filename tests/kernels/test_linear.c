@@ -1,5 +1,5 @@
-/* Linear layers against a double-precision reference, and their bits against each other: whatever the
- * number of rows, in every kernel. */
+/* Compare linear layers with a double-precision reference. A row must have the same bits for any number of
+ * rows and in every kernel. */
 #include "tests/kernels/kern_test.h"
 
 struct shape {
@@ -8,7 +8,7 @@ struct shape {
 
 struct kind {
 	enum kern_dtype dtype;
-	int group; /* 0: all inputs */
+	int group; /* inputs per group; 0: all inputs */
 };
 
 static const struct kind kinds[] = {
@@ -17,9 +17,9 @@ static const struct kind kinds[] = {
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* ---- rows, and what they give ---- */
+/* ---- rows and expected outputs ---- */
 
-/* Rows of operands, as floats. */
+/* Make n random rows, rounded to operands and stored as floats. */
 static float *rows_new(enum kern_dtype op, int n, int k)
 {
 	const size_t all = (size_t)n * (size_t)k;
@@ -28,13 +28,13 @@ static float *rows_new(enum kern_dtype op, int n, int k)
 	return x;
 }
 
-/* How far a weight may be from the one that was given: a GPU keeps it in the operand type. */
+/* Return the largest relative error of a stored weight: a GPU stores weights in the operand type. */
 static double weight_error(enum kern_dtype op, enum kern_dtype d)
 {
 	return op == KERN_F32 || d == KERN_AWQ4 || d == KERN_CODES || d == op ? 0 : kt_unit(op);
 }
 
-/* y = x w^T + bias in double, and how far it may be off. */
+/* Compute y = x w^T + bias in double precision, and its tolerance. */
 static void reference(enum kern_dtype op, const struct kt_part *p, const float *x, int rows, int k, double *y,
 		      double *tol)
 {
@@ -81,7 +81,7 @@ static void check_against_reference(struct kt *t, struct kind kind, struct shape
 	free(tol);
 }
 
-/* Every kind, every shape, and of the rows every step-th. */
+/* Check every kind and shape, and every step-th entry of rows. */
 static void check_shapes(int c, const struct shape *shapes, size_t n_shapes, const int *rows, size_t n_rows,
 			 size_t step)
 {
@@ -97,7 +97,7 @@ static void check_shapes(int c, const struct shape *shapes, size_t n_shapes, con
 	}
 }
 
-/* A test for each class: they run side by side. */
+/* Each class has its own test, so that the classes run in parallel. */
 static void check_class(int c)
 {
 	static const struct shape shapes[] = {{1, 8},     {7, 16},    {64, 64},  {172, 176}, {200, 40},
@@ -152,7 +152,8 @@ Test(linear, takes_groups_that_end_inside_a_unit_or_a_slice)
 	}
 }
 
-/* Those of super-blocks in whole ones; the others to inputs that end within a unit. */
+/* Types with super-blocks have whole super-blocks of inputs. The inputs of the other types end within a
+ * unit. */
 Test(linear, codes_of_gguf_match_a_double_precision_reference)
 {
 	static const struct {
@@ -166,6 +167,8 @@ Test(linear, codes_of_gguf_match_a_double_precision_reference)
 		{KT_W4, {{64, 8}, {600, 40}, {1160, 24}}},
 		{KT_W8, {{40, 8}, {600, 40}, {1160, 24}}},
 		{KT_MXFP4, {{32, 8}, {992, 40}, {1056, 24}}},
+		{KT_ZEROS, {{64, 8}, {600, 40}, {1160, 24}}},
+		{KT_W4_BF16, {{40, 8}, {992, 40}, {1160, 24}}},
 	};
 	static const int rows[] = {1, 5, 9, 16, 17, 40, 65, 131};
 	for (int c = 0; c < kt_classes(); c++) {
@@ -197,8 +200,8 @@ Test(linear, takes_more_rows_than_one_round)
 struct bits {
 	struct kind kind;
 	struct shape z;
-	int rows;           /* at once in the first way: what every other way must give */
-	int (*next)(int m); /* the numbers of rows, from 1 */
+	int rows;           /* rows that the first way computed in one call: the expected bits */
+	int (*next)(int m); /* next number of rows to check, starting from 1 */
 	struct kt_part p;
 	float *x, *want, *got;
 };
@@ -230,7 +233,7 @@ static void bits_way(struct bits *b, struct kt *t)
 	kt_del(t, out);
 }
 
-/* threads: to how many (the CPU). */
+/* threads: largest number of threads (CPU). */
 static void check_bits(int c, struct kind kind, struct shape z, int rows, int threads, int (*next)(int m))
 {
 	struct bits b = {.kind = kind, .z = z, .rows = rows, .next = next};
@@ -251,7 +254,7 @@ static void check_bits(int c, struct kind kind, struct shape z, int rows, int th
 	free(b.got);
 }
 
-/* Each to 18, where the ways to compute them change most; then some, or all of them with
+/* Step through 1 to 18 rows, where the kernels change most, then through some counts, or all with
  * QUERN_TEST_LONG. */
 static int next_rows(int m)
 {
@@ -263,7 +266,7 @@ static int next_few(int m)
 	return m < 5 ? m + 1 : m + 61;
 }
 
-/* To 300 rows, odd sizes, groups of 32, 64, 128 and all inputs. */
+/* Up to 300 rows, odd sizes, and groups of 32, 64, 128 and all inputs. */
 Test(linear, a_rows_bits_depend_on_nothing_but_the_row)
 {
 	check_bits(0, kinds[1], (struct shape){516, 24}, 300, 1, next_rows);
@@ -289,6 +292,8 @@ Test(linear, a_rows_bits_depend_on_nothing_but_the_row_in_codes)
 			   next_rows);
 		check_bits(c, (struct kind){KERN_CODES, KT_MXFP4}, (struct shape){1056, 40}, 140, 1,
 			   next_rows);
+		check_bits(c, (struct kind){KERN_CODES, KT_ZEROS}, (struct shape){1056, 40}, 140, 1,
+			   next_rows);
 	}
 }
 
@@ -300,7 +305,7 @@ Test(linear, a_rows_bits_do_not_depend_on_threads)
 	}
 }
 
-/* Layers of Qwen3-8B, 1 to 4,096 rows: where there is a GPU. */
+/* Layers of Qwen3-8B with 1 to 4,096 rows, on a GPU only. */
 static int next_wide(int m)
 {
 	return m < 18 ? m + 1 : m + 191 + m % 67;
@@ -403,7 +408,7 @@ static double activated(enum kern_act act, double g)
 	return g / (1 + exp(-g));
 }
 
-/* What an activated gate is multiplied by. */
+/* Return the factor of an activated gate. */
 static double shifted(enum kern_act act, double u)
 {
 	if (act != KERN_GELU_SIGMOID)
@@ -411,7 +416,7 @@ static double shifted(enum kern_act act, double u)
 	return fmax(fmin(u, (double)KT_LIMIT), -(double)KT_LIMIT) + KT_UP_PLUS;
 }
 
-/* act(gate) * up in double, from the references of both. */
+/* Compute act(gate) * up in double precision from both references. */
 static void swiglu_reference(enum kern_dtype op, enum kern_act act, double *g, double *tol_g, const double *u,
 			     const double *tol_u, size_t n)
 {
@@ -425,7 +430,7 @@ static void swiglu_reference(enum kern_dtype op, enum kern_act act, double *g, d
 	}
 }
 
-/* y: what the first way gave, NULL before it. */
+/* y: result of the first way; NULL in the first way itself. */
 static void swiglu_way(struct kt *t, struct kt_part *g, struct kt_part *u, enum kern_act act, int k,
 		       const float *x, int rows, float **want)
 {
@@ -528,7 +533,7 @@ Test(linear, an_output_of_operand_type_is_the_f32_one_rounded)
 		}
 }
 
-/* Of the type that operands have where they are halves: 1 times a weight is the weight. */
+/* The weights have the operands' type if that is 16 bits wide: 1 times a weight gives the weight. */
 Test(linear, every_16_bit_float_is_widened_exactly)
 {
 	uint16_t *all = xmalloc(65536 * 2);
@@ -565,8 +570,8 @@ Test(linear, every_16_bit_float_is_widened_exactly)
 	free(y);
 }
 
-/* Codes are read by ranges of outputs, in whatever way the table likes, and give the bits of the weights that
- * they stand for. */
+/* Number of ranges of outputs read so far. A table may choose the ranges; the bits must be those of the
+ * weights. */
 static int ranges_read;
 
 static void read_and_count(const struct codes *c, int n0, int n1, const struct code_rows *out)
@@ -618,7 +623,7 @@ Test(linear, codes_give_the_bits_of_what_they_were_read_from)
 	}
 }
 
-/* Ranges that begin and end within words, inputs that fill no eight. */
+/* Ranges that begin and end within words, with inputs that are no multiple of eight. */
 Test(linear, awq_is_read_by_any_range_of_outputs)
 {
 	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7},
@@ -643,8 +648,8 @@ Test(linear, awq_is_read_by_any_range_of_outputs)
 	kt_part_fini(&p);
 }
 
-/* In mode f32 the bits are those of the layer in F32: 5 bits of a zero for all, of minimums, of a table, in
- * groups that no line ends at. */
+/* In mode f32, codes give the same bits as the layer in F32: 5-bit codes with a common zero, with minimums,
+ * or with a table, in groups that are no multiple of a line. */
 static void read_any(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c);
@@ -748,7 +753,7 @@ Test(linear, codes_of_a_wrong_shape_are_refused_with_the_layers_name)
 	kt_part_fini(&awq);
 }
 
-/* The AutoAWQ order by hand: column c of eight in nibble {0,4,1,5,2,6,3,7}[c]. */
+/* Column c of eight is stored in nibble {0,4,1,5,2,6,3,7}[c], as AutoAWQ does. */
 Test(linear, awq_nibbles_stand_in_autoawq_order)
 {
 	const uint32_t q = 0x75316420; /* columns 0..7 hold 0..7 */

@@ -1,5 +1,5 @@
-/* Operands that an operation makes of its own results: the bytes of quantizing the floats, in every mode, by
- * any number of threads. */
+/* Operations that write their results as operands: the bytes must equal those of quantizing the floats, in
+ * every mode and with any number of threads. */
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/kern_test.h"
 
@@ -22,7 +22,7 @@ static struct kern_dev *device(enum kern_compute compute, int threads)
 	return d;
 }
 
-/* A device has room for the operands of the layers that are loaded. */
+/* Load a layer that reads k inputs, because a device reserves operand memory for its loaded layers only. */
 static struct kern_linear *reader(struct kern_dev *d, int k)
 {
 	float *w = kt_floats((size_t)k * 16);
@@ -69,14 +69,14 @@ static void check_norm(enum kern_compute compute, int hidden, int threads)
 
 Test(operand, a_normed_row_is_quantized_as_its_floats)
 {
-	static const int hidden[] = {16, 1000, 1024, 33000}; /* the last is longer than a thread's scratch */
+	static const int hidden[] = {16, 1000, 1024, 33000}; /* the last exceeds a thread's scratch */
 	for (int compute = KERN_COMPUTE_F32; compute <= KERN_COMPUTE_INT8; compute++)
 		for (int i = 0; i < 4; i++)
 			for (int threads = 1; threads <= 3; threads++)
 				check_norm((enum kern_compute)compute, hidden[i], threads);
 }
 
-/* A layer of gate and up, side by side, of random floats. */
+/* Load a layer of random gate and up weights. */
 static struct kern_linear *gate_and_up(struct kern_dev *d, int k, int n)
 {
 	float *w = kt_floats((size_t)k * (size_t)n * 2);
@@ -93,7 +93,8 @@ static struct kern_linear *gate_and_up(struct kern_dev *d, int k, int n)
 	return l;
 }
 
-/* What SwiGLU's groups become while others are still computed, against the whole rows afterwards. */
+/* SwiGLU quantizes groups while other groups are still being computed. Compare with quantizing whole rows
+ * afterwards. */
 static void check_gateup(enum kern_compute compute, int n, int rows, int threads)
 {
 	enum { K = 96 };
@@ -105,7 +106,7 @@ static void check_gateup(enum kern_compute compute, int n, int rows, int threads
 	float *floats = xcalloc((size_t)rows * (size_t)n, 4);
 	unsigned char *in = alloc_big(in_bytes), *got = alloc_big(out_bytes), *want = alloc_big(out_bytes);
 	cpu_quantize(d, in, x, rows, K);
-	for (int pass = 0; pass < 2; pass++) /* counters of a call begin anew */
+	for (int pass = 0; pass < 2; pass++) /* the call's counters must be reset */
 		cr_assert_eq(kern_cpu_ops.gateup_swiglu(&s, l, got, in, rows), 0);
 	cr_assert_eq(kern_cpu_ops.linear(&s, l, both, in, rows, true), 0);
 	for (int r = 0; r < rows; r++)
@@ -140,7 +141,7 @@ Test(operand, what_gate_and_up_give_is_quantized_as_its_floats)
 				check_gateup((enum kern_compute)compute, wide[i / 5], rows[i % 5], threads);
 }
 
-/* All rows of a prompt and then a decode behind it: what attention gives, as the device's operands. */
+/* Run all rows of a prompt and then one decode step. out: attention's results as the device's operands. */
 static void attend(struct kern_dev *d, int heads, int kv_heads, int dim, const float *qkv, unsigned char *out)
 {
 	enum { PROMPT = MOST_ROWS - 1 };

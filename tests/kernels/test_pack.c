@@ -1,13 +1,12 @@
-/* Weights that are packed in a form of their own: floats of 8 bits, tables, inputs in another order.  What
- * they give is compared bit for bit with the same weights in a form that other tests compare with double
- * precision. */
+/* Weights with their own packed formats: 8-bit floats, tables, reordered inputs. Each result is compared bit
+ * for bit with the same weights in a format that other tests compare with double precision. */
 #include "kernels/cpu/cpu.h"
 #include "tests/kernels/kern_test.h"
 
 static const char *const isas[] = {"avx512", "avx2", "plain"};
 enum { N_ISAS = 3, ROWS = 19 };
 
-/* NULL where this machine lacks the instruction set. */
+/* Open a device; NULL if this machine lacks the instruction set. */
 static struct kern_dev *device(enum kern_compute compute, const char *isa)
 {
 	struct kern_open_args a = {.index = -1,
@@ -41,7 +40,7 @@ static struct kern_linear *load_codes(struct kern_dev *d, const struct codes *c)
 	return load(d, KERN_CODES, (const void *[]){c}, 1, c->n, c->k);
 }
 
-/* The layer of what the codes stand for. */
+/* Load the weights that the codes represent, as floats. */
 static struct kern_linear *load_floats(struct kern_dev *d, const struct codes *c)
 {
 	float *f = xmalloc((size_t)c->n * (size_t)c->k * sizeof *f);
@@ -69,7 +68,7 @@ static void run(struct kern_dev *d, const struct kern_linear *w, const float *x,
 	free(in);
 }
 
-/* Both layers on 1 to ROWS rows. */
+/* Compare both layers on 1 to ROWS rows. */
 static void check_same(struct kern_dev *d, const struct kern_linear *w, const struct kern_linear *v,
 		       const char *what)
 {
@@ -98,7 +97,7 @@ static void fill_e4m3(void)
 	}
 }
 
-/* All codes but those of NaN. */
+/* Read all codes except the NaN codes. */
 static void read_e4m3(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	kt_codes_read(c, n0, n1, out);
@@ -151,7 +150,7 @@ Test(pack, floats_of_8_bits_have_the_bits_of_their_floats)
 			}
 }
 
-/* Output 3 has NaN of either sign among its codes, as a damaged file has. */
+/* Output 3 has NaN codes of both signs, as in a damaged file. */
 static void read_e4m3_with_nan(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	read_e4m3(c, n0, n1, out);
@@ -235,7 +234,7 @@ Test(pack, codes_of_a_table_of_16_have_the_bits_of_their_floats)
 
 enum { K = 320, N = 72 };
 
-/* GPTQ's, zeros of each group and those of a part; and 8 bits in groups as long as rows. */
+/* GPTQ formats: a zero per group, one zero for all, and 8 bits with one group per row. */
 static const struct codes orders[] = {
 	{.bits = 4, .group = 64, .super = 64, .zero = -1, .d_type = CODES_F16},
 	{.bits = 4, .group = 32, .super = 32, .zero = 8, .d_type = CODES_F16},
@@ -265,11 +264,11 @@ static const int32_t *shuffled(void)
 {
 	static int32_t perm[K];
 	for (int i = 0; i < K; i++)
-		perm[i] = i * 77 % K; /* no divisor of K but 1 */
+		perm[i] = i * 77 % K; /* 77 and K have no common divisor */
 	return perm;
 }
 
-/* Rows as the operands of d hold them, their values in the order of perm. */
+/* Quantize rows as the operands of d, convert them back to floats, and permute their values by perm. */
 static void reorder(struct kern_dev *d, const float *x, int rows, const int32_t *perm, float *out)
 {
 	for (int r = 0; r < rows; r++) {
@@ -290,7 +289,7 @@ static void reorder(struct kern_dev *d, const float *x, int rows, const int32_t 
 	}
 }
 
-/* In int8 the reordered values are operands of 16 bits, so that they are not rounded twice. */
+/* In int8, reordered values become 16-bit operands, so that they are not rounded twice. */
 static void check_order(enum kern_compute mode, const char *isa, int i)
 {
 	struct kern_dev *d = device(mode, isa), *same;
@@ -328,7 +327,7 @@ Test(pack, codes_of_reordered_inputs_stay_codes_and_have_the_bits_of_reordered_r
 				check_order((enum kern_compute)mode, isas[isa], i);
 }
 
-/* q, k and v share their inputs' order, or each becomes floats. */
+/* q, k and v keep their codes if they share one input order; otherwise each becomes floats. */
 Test(pack, parts_of_two_orders_become_floats)
 {
 	static int32_t other[K];

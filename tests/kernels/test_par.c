@@ -1,5 +1,5 @@
-/* The CPU table's threads: every task is done once, by the time the call returns.  And the thread that
- * touches the cache. */
+/* The CPU table's threads: every task runs once, before the call returns. Also the thread that touches the
+ * cache's pages in advance. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "kernels/cpu/nodes.h"
 #include "kernels/cpu/touch.h"
 
-/* One limit for all: of limits that differ, Criterion loses the memory of one now and then, and the leak
- * detector finds it. */
+/* All tests use one time limit. If limits differ, Criterion sometimes leaks one, and the leak detector
+ * reports it. */
 TestSuite(par, .timeout = 60);
 
 enum { TASKS = 300 };
@@ -78,7 +78,7 @@ Test(par, helpers_that_fell_asleep_wake_up)
 	cpu_pool_free(d.pool);
 }
 
-/* In which order the tasks of a job were begun. */
+/* Order in which the tasks of a job were started. */
 struct order {
 	int place[TASKS], thread[TASKS], n;
 };
@@ -129,7 +129,7 @@ struct stuck {
 	int by_caller, by_helpers;
 };
 
-/* A helper that the system does not let go on, until the caller has done all the rest. */
+/* Block a helper thread, as if the system did not schedule it, until the caller has run all other tasks. */
 static void get_stuck(void *arg, int task, int thread)
 {
 	struct stuck *s = arg;
@@ -155,7 +155,7 @@ Test(par, a_caller_does_what_stuck_helpers_have_not_begun)
 	nodes.cpus[1] = nodes.cpus[0];
 	for (int i = 0; i < 20; i++) {
 		struct stuck s = {0};
-		if (i == 10) /* the helpers are another node's */
+		if (i == 10) /* the helpers are on another node */
 			cpu_pool_place(d.pool, &nodes);
 		cpu_run(&d, TASKS, INT64_MAX, get_stuck, &s);
 		cr_assert_eq(s.by_caller + s.by_helpers, TASKS);
@@ -197,7 +197,7 @@ Test(par, small_work_stays_with_the_caller)
 	free(j);
 }
 
-/* ---- pages of the cache: there ahead of their use, no more of them than are wanted ---- */
+/* ---- cache pages: touched before use, and no more than needed ---- */
 
 TestSuite(touch, .timeout = 60);
 
@@ -231,7 +231,8 @@ static void world_free(struct world *w)
 		munmap(w->pools[i].p, w->pools[i].bytes);
 }
 
-/* Blocks 0 .. n - 1 have pages in every layer of both pools, and the others none. */
+/* Check that blocks 0 .. n - 1 have pages in every layer of both pools, and that the other blocks have
+ * none. */
 static void check_blocks(const struct world *w, int n)
 {
 	unsigned char in[BLOCK / PAGE];
@@ -251,13 +252,13 @@ Test(touch, blocks_are_touched_ahead_of_their_use)
 	struct world w = world_new(8);
 	cr_expect_eq(cpu_touch_wait(w.t), 8);
 	check_blocks(&w, 8);
-	cpu_touch_used(w.t, 3); /* most of them are left */
+	cpu_touch_used(w.t, 3); /* most of the blocks remain */
 	cr_expect_eq(cpu_touch_wait(w.t), 8);
 	check_blocks(&w, 8);
 	cpu_touch_used(w.t, 5);
 	cr_expect_eq(cpu_touch_wait(w.t), 13);
 	check_blocks(&w, 13);
-	cpu_touch_used(w.t, 2); /* lower ones again */
+	cpu_touch_used(w.t, 2); /* lower blocks again */
 	cr_expect_eq(cpu_touch_wait(w.t), 13);
 	cpu_touch_used(w.t, 36);
 	cr_expect_eq(cpu_touch_wait(w.t), BLOCKS, "not beyond the pool");
@@ -298,7 +299,7 @@ Test(touch, an_area_is_touched_from_its_first_page_to_its_last)
 	char *p = mmap(NULL, 6 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq((void *)p, MAP_FAILED);
 	madvise(p, 6 * PAGE, MADV_NOHUGEPAGE);
-	alloc_touch(p + 2 * PAGE - 1, 2 * PAGE + 2); /* one byte of the first and last */
+	alloc_touch(p + 2 * PAGE - 1, 2 * PAGE + 2); /* one byte of the first and last page */
 	alloc_touch(p + PAGE, 0);
 	cr_assert_eq(mincore(p, 6 * PAGE, in), 0);
 	for (int i = 0; i < 6; i++)
@@ -306,7 +307,7 @@ Test(touch, an_area_is_touched_from_its_first_page_to_its_last)
 	munmap(p, 6 * PAGE);
 }
 
-/* ---- NUMA nodes: a made-up machine ---- */
+/* ---- NUMA nodes: a simulated machine ---- */
 
 static char machine[64]; /* its directory */
 
@@ -375,10 +376,10 @@ Test(par, threads_are_divided_among_nodes_by_their_processors)
 	some = all;
 	for (int i = 0; i < 64; i++)
 		CPU_CLR(i + 128, &some), CPU_CLR(i % 48 + 64, &some), CPU_CLR(i + 192, &some);
-	cpu_nodes_read(&some, 80, &n); /* 64 and 16 processors are left */
+	cpu_nodes_read(&some, 80, &n); /* 64 and 16 processors remain */
 	check_threads(&n, 2, (int[]){0, 64, 80});
 	machine_node(3, "256-257");
-	cpu_nodes_read(&all, 4, &n); /* numbers with a gap; each node has a thread at least */
+	cpu_nodes_read(&all, 4, &n); /* node numbers with a gap; each node has at least one thread */
 	check_threads(&n, 3, (int[]){0, 1, 3, 4});
 	cr_expect_eq(n.id[2], 3);
 	for (int i = 0; i < CPU_SETSIZE; i++)
@@ -409,7 +410,7 @@ static int remember(void *p, size_t bytes, const int *ids, int n_ids)
 	return 0;
 }
 
-/* Of three parts of 10, 4 and 2 blocks threads of node 0 have the first half of all tasks. */
+/* Three ranges of 10, 4 and 2 blocks. The threads of node 0 run the first half of all 16 tasks: 8 blocks. */
 Test(par, blocks_are_bound_to_the_node_that_has_their_tasks)
 {
 	enum { EACH = 8192, ALL = 16 };
@@ -430,7 +431,7 @@ Test(par, blocks_are_bound_to_the_node_that_has_their_tasks)
 		cr_expect_eq(bound.v[i].n_ids, 1);
 	}
 	bound.n = 0;
-	cpu_nodes_place(&n, p, 10 * EACH + 64, EACH, 0, 10, 10); /* the bias goes with the last block */
+	cpu_nodes_place(&n, p, 10 * EACH + 64, EACH, 0, 10, 10); /* the bias is bound with the last block */
 	cr_expect_eq(bound.n, 2);
 	cr_expect_eq(bound.v[1].to, (uintptr_t)p + 10 * EACH + 4096);
 	bound.n = 0;
@@ -492,7 +493,8 @@ Test(par, helpers_stay_on_their_node_and_every_task_is_done_once)
 	machine_free();
 }
 
-/* A device over both nodes of a made-up machine: where pages would go, and the bits of a device on one. */
+/* Open a device over both nodes of the simulated machine. Check where pages would be bound, and that the bits
+ * are those of a device on one node. */
 Test(par, a_device_over_several_nodes_binds_its_weights_and_gives_the_same_bits)
 {
 	enum { K = 256, N = 1280 };

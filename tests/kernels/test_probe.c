@@ -1,5 +1,5 @@
-/* The probes of memory and arithmetic: that they run, where the CPU has what they measure; and what the
- * system says of its processors, read from directories made for the test. */
+/* The probes of memory and arithmetic: they run if the CPU has the instructions that they measure. The
+ * system's description of its processors is read from directories made for the test. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/cpu/probe.h"
@@ -67,7 +67,7 @@ Test(probe, names_differ)
 			cr_expect_str_neq(probe_name((enum probe_kind)i), probe_name((enum probe_kind)j));
 }
 
-/* ---- what the system says ---- */
+/* ---- the system's description ---- */
 
 static char root[64];
 static struct cpu_machine got;

@@ -1,5 +1,5 @@
-/* Operations on single rows: norm, q/k norm with rotation and KV store, embedding, gather; the same
- * bits in every way of a class, near a double-precision reference. */
+/* Operations on single rows: norm, q/k norm with rotation and KV store, embedding, gather. Every way of a
+ * class gives the same bits, close to a double-precision reference. */
 #include "tests/kernels/kern_test.h"
 
 /* ---- rmsnorm ---- */
@@ -10,7 +10,7 @@ struct norm_case {
 	int hidden;
 	bool with_add;
 	float *x, *add, *weight;
-	double *ref; /* before it is rounded to an operand */
+	double *ref; /* before rounding to an operand */
 };
 
 static struct norm_case norm_new(int hidden, bool with_add)
@@ -39,7 +39,7 @@ static void norm_free(struct norm_case *c)
 	free(c->ref);
 }
 
-/* All rows into got, and the last of them by itself. */
+/* Normalize all rows into got, and check that the last row alone gives the same bits. */
 static void norm_run(struct kt *t, const struct norm_case *c, float *got)
 {
 	const size_t h = (size_t)c->hidden, n = NORM_ROWS * h;
@@ -96,7 +96,7 @@ Test(rows, rmsnorm_adds_the_residual_and_normalizes)
 		}
 }
 
-/* The same rows in place, as F32: x + add is not made. */
+/* Normalize the same rows in place as F32; the input has no `add`. */
 static void check_rmsnorm_f32(int c, int hidden)
 {
 	struct norm_case m = norm_new(hidden, false);
@@ -138,7 +138,7 @@ Test(rows, rmsnorm_f32_normalizes_in_place)
 			check_rmsnorm_f32(c, sizes[i]);
 }
 
-/* Without a norm, the sum itself is what the next layer reads. */
+/* Without a norm, the next layer reads the sum itself. */
 static void check_no_norm(int c, int way, int hidden, bool with_add)
 {
 	const size_t n = (size_t)NORM_ROWS * (size_t)hidden;
@@ -275,7 +275,7 @@ Test(rows, what_is_no_number_stays_so_under_a_cap)
 struct qk {
 	int dim, rope_dim, heads, kv_heads;
 	enum kern_rope_style style;
-	enum { NO_NORM, OF_HEADS, OF_ALL } norm; /* of each head, or one over all */
+	enum { NO_NORM, OF_HEADS, OF_ALL } norm; /* OF_HEADS: of each head; OF_ALL: one over all heads */
 };
 
 enum { QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
@@ -283,11 +283,11 @@ enum { QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
 struct qk_case {
 	struct qk m;
 	float *in, *q_norm, *k_norm, *rope;
-	double *q, *k; /* the reference, [rows][heads][dim] */
-	float *v;      /* what attention with a window of 1 gives */
+	double *q, *k; /* reference, [rows][heads][dim] */
+	float *v;      /* result of attention with a window of 1 */
 };
 
-/* Head h of `heads`, which begin at in. */
+/* Compute head h of `heads` heads, which start at in. */
 static void qk_reference(const struct qk *m, const float *in, int h, int heads, const float *norm,
 			 const float *rope, double *out)
 {
@@ -339,7 +339,7 @@ static struct qk_case qk_new(struct qk m, enum kern_dtype op)
 			       (size_t)m.dim * sizeof *c.v);
 		}
 		for (int i = 0; i < qw; i++)
-			c.v[r * qw + i] += 0.0f; /* attention knows no -0 */
+			c.v[r * qw + i] += 0.0f; /* attention returns +0 for -0 */
 		for (int h = 0; h < m.kv_heads; h++)
 			qk_reference(&m, row + m.heads * m.dim, h, m.kv_heads, c.k_norm, rope,
 				     c.k + r * kw + h * m.dim);
@@ -358,8 +358,8 @@ static void qk_free(struct qk_case *c)
 	free(c->v);
 }
 
-/* What attention gives: seen of v alone with a window of 1; of k with all the past, where the scale
- * is 1: out. */
+/* Run attention twice. v: result with a window of 1, which shows v alone. out: result over all earlier tokens
+ * with scale 1, which shows k. */
 static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, float *out)
 {
 	const struct qk *m = &c->m;
@@ -417,7 +417,7 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 	t->ops->kv_free(kv);
 }
 
-/* Of row r and head h: softmax over two scores, from the reference's q and k. */
+/* Check row r and head h: softmax over two scores from the reference's q and k. */
 static void check_k(const struct qk_case *c, const float *out, double unit)
 {
 	const struct qk *m = &c->m;
@@ -494,7 +494,7 @@ Test(rows, qkv_normalizes_rotates_and_stores)
 				check_qkv(c, (struct qk){40, 40, 6, 3, s, norm});
 				check_qkv(c, (struct qk){256, 64, 1, 1, s, norm});
 				check_qkv(c,
-					  (struct qk){24, 10, 3, 1, s, norm}); /* a part of the head only */
+					  (struct qk){24, 10, 3, 1, s, norm}); /* rotates part of the head */
 				check_qkv(c, (struct qk){16, 0, 2, 1, s, norm});
 			}
 }
@@ -503,10 +503,51 @@ Test(rows, qkv_normalizes_rotates_and_stores)
 
 enum { EMBED_H = 72, EMBED_ROWS = 6, EMBED_V = 100 };
 
+/* Pick KERN_PICK_MAX values per call, in more calls than the host queues before it waits. */
+static void check_picks(int c, int way)
+{
+	enum { N = KERN_PICK_MAX, CALLS = 6, X = 5000 };
+	static uint32_t pairs[CALLS][N][2];
+	struct kt t;
+	if (!kt_open(&t, c, way, (struct kt_size){0}))
+		return;
+	float *x = kt_floats(X), *out = t.ops->host_new(t.dev, CALLS * N * sizeof *out);
+	void *dx = kt_put(&t, x, X * sizeof *x);
+	cr_assert(out);
+	for (int i = 0; i < CALLS * N; i++)
+		out[i] = -1;
+	for (uint32_t k = 0; k < CALLS; k++)
+		for (uint32_t i = 0; i < N; i++) {
+			pairs[k][i][0] = (i * 37 + k * 11) % X;
+			pairs[k][i][1] = k * N + (i * 5 + k) % N;
+		}
+	for (int k = 0; k < CALLS; k++) /* the last call picks three values */
+		cr_assert_eq(t.ops->pick(t.s, out, dx, (const uint32_t(*)[2])pairs[k], k < CALLS - 1 ? N : 3),
+			     0);
+	cr_assert_eq(t.ops->pick(t.s, out, dx, NULL, 0), 0);
+	cr_assert_eq(t.ops->stream_sync(t.s), 0);
+	for (int k = 0; k < CALLS; k++)
+		for (int i = 0; i < N; i++) {
+			const float want = k < CALLS - 1 || i < 3 ? x[pairs[k][i][0]] : -1;
+			cr_assert(!memcmp(&out[pairs[k][i][1]], &want, sizeof want), "call %d, pair %d", k,
+				  i);
+		}
+	t.ops->host_free(t.dev, out, CALLS * N * sizeof *out);
+	free(x);
+	kt_close(&t);
+}
+
+Test(rows, values_that_are_picked_come_to_their_places)
+{
+	for (int c = 0; c < kt_classes(); c++)
+		for (int way = 0; way < KT_WAYS; way++)
+			check_picks(c, way);
+}
+
 static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_part *p)
 {
 	enum { H = EMBED_H, ROWS = EMBED_ROWS, V = EMBED_V, PARTS = 10 };
-	/* the last but one is not in the vocabulary: a row of zeros */
+	/* the last token but one is outside the vocabulary: a row of zeros */
 	static const int32_t tokens[] = {99, 0, 63, 64, 5, 1000, 17}, token_at[ROWS] = {0, 1, 2, 3, 5, 6};
 	static const int32_t row0[] = {0, ROWS}, pos0[] = {0}, table[] = {0}, wanted[] = {3, 0, 3};
 	struct kt t;
@@ -533,7 +574,7 @@ static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_p
 				     .n_logits = 3,
 				     .logits_row = wanted};
 	cr_assert_eq(t.ops->batch_set(t.s, &b), 0);
-	for (int first = PARTS; first >= 0; first -= PARTS) { /* as one rank's part: ids from 10 on */
+	for (int first = PARTS; first >= 0; first -= PARTS) { /* one rank's shard: ids from 10 on */
 		cr_assert_eq(t.ops->embed(t.s, e, dt, first, dx), 0);
 		kt_get(&t, x, dx, sizeof x);
 		for (int r = 0; r < ROWS; r++) {
@@ -547,7 +588,7 @@ static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_p
 	for (int r = 0; r < 3; r++)
 		kt_same(g + r * H, x + wanted[r] * H, H, "gathered");
 	cr_assert(t.ops->embed_bytes(e) >= V * H * (int)kt_op_size(t.op == KERN_F32 ? d : t.op));
-	/* Tied: the table serves as the head. */
+	/* Tied embedding: the table serves as the output head. */
 	void *in = kt_put_op(&t, f + 99 * H, H), *logits = kt_new(&t, sizeof y);
 	cr_assert_eq(t.ops->linear(t.s, t.ops->embed_linear(e), logits, in, 1, true), 0);
 	kt_get(&t, y, logits, sizeof y);
@@ -623,7 +664,7 @@ static void close_coded(struct coded *o)
 	kt_close(&o->t);
 }
 
-/* Two tokens of the table at a time: the bits of what their codes stand for. */
+/* Look up two tokens at a time and compare with the values of their codes, bit for bit. */
 static void check_coded_rows(const struct coded *o, const float *want, int n_vocab, int h)
 {
 	static const int32_t row0[] = {0, 2}, pos0[] = {0}, table[] = {0}, token_at[] = {0, 1};
@@ -644,7 +685,7 @@ static void check_coded_rows(const struct coded *o, const float *want, int n_voc
 	free(x);
 }
 
-/* One row by w, or by the embedding as the head. */
+/* Compute the logits of one row with w, or with the embedding as the output head. */
 static void coded_logits(const struct coded *o, const struct kern_linear *w, const float *x, float *out,
 			 int h)
 {
@@ -660,7 +701,7 @@ static void coded_logits(const struct coded *o, const struct kern_linear *w, con
 	free(copy);
 }
 
-/* The head's bits are those of a layer of the same codes. */
+/* The output head gives the same bits as a layer with the same codes. */
 static void check_coded_head(const struct coded *o, struct kt_part *p, int n_vocab, int h)
 {
 	struct kern_linear_src src = {.name = "head", .k = h, .head = true, .n_parts = 1, .parts = {p->part}};
@@ -698,7 +739,7 @@ Test(rows, embeddings_of_codes_give_their_bits_in_every_mode)
 	}
 }
 
-/* One copy serves as both where the mode computes with it: that of the rows, or smaller by its heads. */
+/* A tied embedding of codes is held once, unless the head has another format: mode bf16 adds a BF16 copy. */
 Test(rows, a_tied_embedding_of_codes_is_held_once)
 {
 	enum { H = 512, V = 256 };
@@ -712,7 +753,7 @@ Test(rows, a_tied_embedding_of_codes_is_held_once)
 		const double once = (double)cpu_ops()->embed_bytes(alone.e);
 		const double both = (double)cpu_ops()->embed_bytes(tied.e);
 		cr_expect_eq(once, H * V * 6.5625 / 8);
-		if (mode == KERN_COMPUTE_BF16) /* the head is in BF16 there */
+		if (mode == KERN_COMPUTE_BF16) /* this mode keeps the head in BF16 */
 			cr_expect_eq(both, once + H * V * 2);
 		else
 			cr_expect_eq(both, once, "mode %d", mode);
@@ -722,7 +763,7 @@ Test(rows, a_tied_embedding_of_codes_is_held_once)
 	kt_part_fini(&p);
 }
 
-/* Floats that the head has in INT8 are a second copy; without that use there is none. */
+/* A float embedding with an INT8 head has a second copy for the head; without a head there is none. */
 Test(rows, an_embedding_that_is_not_the_head_has_no_copy_for_it)
 {
 	enum { H = 256, V = 64 };
@@ -753,8 +794,8 @@ Test(rows, an_embedding_that_is_not_the_head_has_no_copy_for_it)
 	kt_part_fini(&p);
 }
 
-/* Codes stay codes where a head in INT8 is asked for: the same bits, in a mode with operands of its own too.
- */
+/* Codes stay codes if INT8 heads are requested: the bits are the same, also in modes with their own operand
+ * types. */
 Test(rows, a_head_of_codes_is_the_same_with_heads_in_int8)
 {
 	enum { H = 512, V = 64 };

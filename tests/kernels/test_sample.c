@@ -1,10 +1,10 @@
-/* The sampler: each parameter by itself, their order, the draw, log-probabilities; and for any
- * parameters the choices of plain C, to the bit, in every way. */
+/* The sampler: each parameter alone, the order of the parameters, the random draw, log-probabilities. For
+ * random parameters, every way must choose the same tokens as plain C, bit for bit. */
 #include "tests/kernels/sample_test.h"
 
 #include "kernels/cpu/philox.h"
 
-static float *ramp(int n) /* all different, the largest in the middle */
+static float *ramp(int n) /* Logits that all differ, with the largest in the middle. */
 {
 	float *x = xmalloc((size_t)n * sizeof *x);
 	for (int i = 0; i < n; i++)
@@ -12,7 +12,7 @@ static float *ramp(int n) /* all different, the largest in the middle */
 	return x;
 }
 
-/* How often each of n tokens is drawn in tries positions, in the fastest way there is. */
+/* Count how often each of n tokens is drawn at `tries` positions, in the fastest available way. */
 static void tally(const float *logits, int n, struct kern_sample_row r, int tries, int *count)
 {
 	enum { AT_ONCE = 250 };
@@ -40,14 +40,14 @@ static void tally(const float *logits, int n, struct kern_sample_row r, int trie
 	kt_close(&t);
 }
 
-/* n draws; on the emulated device a few: there the choices are compared with plain C's, one by one. */
+/* Return n draws, or 100 on the emulated device, where each choice is compared with plain C as well. */
 static int tries_of(int n)
 {
 	return kt_brief() ? 100 : n;
 }
 
-/* Chi-square per degree of freedom near 1: beyond 2 with 7 or more degrees is one in a hundred,
- * and the seed is fixed. */
+/* Check that chi-square per degree of freedom is near 1. It exceeds 2 with 7 or more degrees in one of a
+ * hundred cases; the seed is fixed. */
 static void check_frequencies(const int *count, const double *p, int n, int tries)
 {
 	double chi = 0;
@@ -136,7 +136,7 @@ Test(sample, nan_and_infinite_logits_neither_crash_nor_win)
 	}
 }
 
-/* proto/params.h: what a request may have. */
+/* Lists as long as proto/params.h allows in a request. */
 Test(sample, the_longest_lists_are_taken)
 {
 	enum { N = 1000, ALLOWED = 200000, BIAS = 1024, BANNED = 2048, WORDS = 64, BAD = 65536 };
@@ -174,7 +174,7 @@ Test(sample, the_longest_lists_are_taken)
 	free(bias);
 }
 
-/* On a GPU these are more bytes than one send has, and more sends than there are buffers. */
+/* On a GPU the lists need more bytes than one transfer holds, and more transfers than there are buffers. */
 Test(sample, rows_with_long_lists_each_have_their_own)
 {
 	enum { N = 100, ALLOWED = 200000, ROWS = 30 };
@@ -278,7 +278,7 @@ Test(sample, bias_bans_and_allowed_tokens)
 	r.n_banned = 2;
 	r.banned = both;
 	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
-	r.temperature = 100; /* never anything else, however flat */
+	r.temperature = 100; /* no other token, however flat the distribution */
 	for (uint32_t i = 0; i < 20; i++) {
 		r.position = i;
 		int id = sample_one(x, 8, NULL, r).token;
@@ -286,7 +286,7 @@ Test(sample, bias_bans_and_allowed_tokens)
 	}
 	for (int i = 0; i < 8; i++)
 		x[i] = -INFINITY;
-	r.temperature = 0; /* an allowed one even where the model excludes all */
+	r.temperature = 0; /* an allowed token, even if the model excludes all tokens */
 	cr_assert_eq(sample_one(x, 8, NULL, r).token, 6);
 }
 
@@ -324,7 +324,7 @@ Test(sample, bad_words_are_banned_where_they_would_be_completed)
 	r.n_bad = 5;
 	r.bad = bad;
 	r.bad_len = len;
-	/* Never: 5; 0 after 1 2; 4 after all that there is.  1 only after 2 2. */
+	/* 5 is always banned, 0 after 1 2, and 4 after the whole history. 1 is banned only after 2 2. */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 1);
 }
 
@@ -373,7 +373,7 @@ Test(sample, draws_over_many_blocks_follow_the_distribution)
 	free(count);
 }
 
-/* Of p in descending order keeps what a plain reading of the rules keeps. */
+/* Compute p after truncation: sort in descending order and apply the rules literally. */
 static void keep_reference(const float *x, int n, const struct kern_sample_row *r, double *p)
 {
 	int *order = xmalloc((size_t)n * sizeof *order), kept = n;
@@ -478,12 +478,12 @@ Test(sample, logits_far_apart_and_all_alike_are_drawn_from)
 
 /* ---- masks ---- */
 
-/* N tokens and those that the mask allows, as a vocabulary of their own. */
+/* Logits of N tokens, and the tokens that the mask allows as a separate vocabulary. */
 enum { MASK_N = 5000 };
 
 struct masked {
 	float x[MASK_N], few[MASK_N];
-	int32_t id[MASK_N]; /* of each of few */
+	int32_t id[MASK_N]; /* token id of each entry of few */
 	int n;
 	uint32_t mask[(MASK_N + 31) / 32];
 };
@@ -492,7 +492,7 @@ static struct masked *masked_new(int one_of)
 {
 	struct masked *m = xcalloc(1, sizeof *m);
 	for (int i = 0; i < MASK_N; i++) {
-		m->x[i] = roundf(24 * kt_float()) / 8; /* some are alike */
+		m->x[i] = roundf(24 * kt_float()) / 8; /* some logits are equal */
 		if (i % one_of && i != MASK_N - 1)
 			continue;
 		allow(m->mask, i);
@@ -586,7 +586,7 @@ Test(sample, bans_that_leave_nothing_of_a_mask_do_not_count)
 	r.n_bias = 1;
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 6);
 	r.banned = banned;
-	r.n_banned = 1; /* 5, which the bias does not leave either */
+	r.n_banned = 1; /* token 5, which remains banned whatever the bias */
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 6);
 	r.n_banned = 2;
 	cr_assert_eq(sample_one(x, 8, hist, r).token, 6); /* the bias still counts */
@@ -643,6 +643,30 @@ Test(sample, dry_repetitions_end_at_breakers_and_at_the_window)
 	cr_assert_eq(sample_one(x, 12, hist, r).token, 9);
 }
 
+/* A repetition may start at the history's first token, but that token is no continuation. Tokens stored
+ * before the history are not part of it. */
+Test(sample, dry_looks_as_far_as_the_history_s_start)
+{
+	static const int32_t first[] = {7, 5, 7}, other[] = {1, 2, 3, 9, 1, 2, 3};
+	const float x[12] = {0, 0, 0, 0.2f, 0, 1, 0, 0, 0, 1.1f};
+	struct kern_sample_row r = row_default();
+	r.dry_last_n = -1;
+	r.dry_multiplier = 2;
+	r.dry_allowed = 1;
+	r.n_hist = 3;
+	const float y[12] = {0, 0, 0, 0.2f, 0, 1};
+	cr_assert_eq(sample_one(y, 12, first, r).token, 3);
+	r.hist0 = 1; /* 5 7 */
+	r.n_hist = 2;
+	r.dry_allowed = 0;
+	cr_assert_eq(sample_one(y, 12, first, r).token, 5);
+	r.n_hist = 6; /* 2 3, without the 1: 1.1 - 0.05 */
+	r.dry_allowed = 2;
+	r.dry_multiplier = 0.05f;
+	r.dry_base = 4;
+	cr_assert_eq(sample_one(x, 12, other, r).token, 9);
+}
+
 Test(sample, dry_penalties_are_bounded)
 {
 	enum { LONG = 200 };
@@ -661,7 +685,7 @@ Test(sample, dry_penalties_are_bounded)
 	cr_assert_eq(sample_one(x, 12, hist, r).token, 7);
 	r.dry_base = 1.02f; /* 0.36 */
 	cr_assert_eq(sample_one(x, 12, hist, r).token, 3);
-	r.dry_base = 1e30f; /* no infinity: the only one of a mask can still be drawn */
+	r.dry_base = 1e30f; /* stays finite: the only token of a mask can still be drawn */
 	const uint32_t mask[] = {1u << 7};
 	r.mask = mask;
 	r.temperature = 1;
@@ -672,7 +696,7 @@ Test(sample, dry_penalties_are_bounded)
 
 enum { SEED_N = 1000, SEED_ROWS = 40 };
 
-/* All rows at once, then one by one, also with another seed; how many then differ. */
+/* Draw all rows at once, then one by one. Return the number of rows that differ with another seed. */
 static int draw_seeds(struct kt *t, const float *x, const struct kern_sample_row *r, int32_t *got)
 {
 	int32_t rank[SEED_ROWS], tokens[2 * SEED_ROWS] = {0};
@@ -796,7 +820,7 @@ Test(sample, more_logprobs_than_tokens_leaves_the_rest_empty)
 
 /* ---- everything together ---- */
 
-/* kind: peaked, ties, flat, all alike */
+/* kind: peaked, ties, flat, all equal */
 static void check_random(int n_vocab, int n, int kind)
 {
 	char what[64];
@@ -858,7 +882,7 @@ Test(sample, odd_logits_give_the_choices_of_plain_c)
 		check_rows(x, N, 1, &r, 1, none, 1, "inf");
 	}
 	for (int i = 0; i < N; i++)
-		x[i] = i % 2 ? -0x1.fffffep127f : -INFINITY; /* alike once they are bounded */
+		x[i] = i % 2 ? -0x1.fffffep127f : -INFINITY; /* equal once they are clamped */
 	check_rows(x, N, 1, &r, 1, none, 1, "the least there is");
 	memset(x, 0, N * sizeof *x);
 	r.top_k = 0;

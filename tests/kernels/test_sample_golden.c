@@ -1,6 +1,6 @@
-/* Draws against an implementation of its own, in fractions (tests/golden/make_sample_golden.py): the same
- * tokens, and as often as the exact probabilities say; and against the probabilities that llama.cpp's
- * samplers leave (make_sample_llama_golden.py). */
+/* Compare draws with an independent implementation in exact fractions (tests/golden/make_sample_golden.py):
+ * the same tokens, at frequencies that match the exact probabilities. Also compare with the probabilities
+ * that llama.cpp's samplers leave (make_sample_llama_golden.py). */
 #include "tests/kernels/kern_test.h"
 #include "tests/testdata.h"
 
@@ -17,7 +17,7 @@ struct golden {
 	float *x;
 	double *p;
 	struct kern_sample_row row;
-	int32_t history[HISTORY_MOST]; /* row.n_hist of them */
+	int32_t history[HISTORY_MOST]; /* row.n_hist tokens */
 	double mu;                     /* before the draw, in bits */
 	const json_t *tokens;
 };
@@ -40,7 +40,7 @@ static int32_t integer(const json_t *o, const char *key)
 	return (int32_t)json_integer_value(json_object_get(o, key));
 }
 
-/* What llama.cpp has beside it; all off where they are not named. */
+/* Set llama.cpp's additional parameters. A parameter that is not named is off. */
 static void set_llama(struct golden *g, const json_t *o)
 {
 	const json_t *history = json_object_get(o, "history");
@@ -98,8 +98,8 @@ static void golden_fini(struct golden *g)
 	free(g->p);
 }
 
-/* The tokens of n positions from `first` on, of one row of logits on the device; each has r.n_hist of
- * history, and mirostat's mu, in bits.  mu: [n] afterwards. */
+/* Draw the tokens of n positions from `first` on, all from one row of logits on the device. Each has r.n_hist
+ * tokens of history and Mirostat's mu, in bits. mu: [n], updated. */
 static void draw_mu(struct kt *t, const void *logits, int n_vocab, struct kern_sample_row r,
 		    const int32_t *history, double before_mu, uint32_t first, int n, int32_t *token,
 		    int32_t *mu)
@@ -165,7 +165,7 @@ Test(sample_golden, the_reference_draws_the_same_tokens)
 	json_decref(all);
 }
 
-/* Tokens of which few are expected are counted together.  The seeds are fixed: no bound is met by chance. */
+/* Count tokens with few expected draws together. The seeds are fixed, so the result is not random. */
 static void check_frequencies(const struct golden *g, const int *count, int tries)
 {
 	double chi = 0, few = 0;
@@ -189,7 +189,7 @@ static void check_frequencies(const struct golden *g, const int *count, int trie
 		  "%s: chi square %g of %d degrees, %d of %g rare ones", g->name, chi, degrees, n_few, few);
 }
 
-/* mu behind each of n tokens, by the formula in floating point. */
+/* Compare mu after each of n tokens with the formula in floating point. */
 static void check_mu(const struct golden *g, const int32_t *token, const int32_t *mu, int n)
 {
 	const double one = MIROSTAT_ONE, tau = g->row.mirostat_tau / one, eta = g->row.mirostat_eta / one;
@@ -239,7 +239,8 @@ Test(sample_golden, tokens_come_as_often_as_llama_cpp_would_have_them)
 	check_file("tests/golden/sample_llama.json");
 }
 
-/* The weights of n equal logits sum to n 2^40, up to 2^62: the token is the uniform number's share of n. */
+/* The weights of n equal logits sum to n 2^40, up to 2^62. The token is floor(u n) for a uniform u in [0,
+ * 1). */
 static void check_flat(struct kt *t, const void *logits, int n, struct kern_sample_row r)
 {
 	enum { FEW = 6 };
@@ -274,10 +275,10 @@ Test(sample_golden, the_largest_vocabularies_are_drawn_from_whole)
 			continue;
 		void *logits = kt_put(&t, x, (size_t)n * 4);
 		check_flat(&t, logits, n, r);
-		r.min_p = 1; /* a list of all */
+		r.min_p = 1; /* the list holds all tokens */
 		check_flat(&t, logits, n, r);
 		r.min_p = 0;
-		r.n_bias = 1; /* adjusted logits, of which there are no parts */
+		r.n_bias = 1; /* adjusted logits, which are not divided among blocks */
 		r.bias_ids = none;
 		r.bias = zero;
 		check_flat(&t, logits, n, r);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the house rules that a script can see; `make lint` calls it.
+"""Checks the style rules that a script can check; `make lint` calls it.
 
     python3 tests/lint [--root DIR] [--objects DIR] [--no-format]
 
 --objects: the compiled objects (build/obj); without it, calls between files are not checked.
-Prints file:line and the rule; exit status 1 if there is anything to say."""
+Prints file:line and the rule of each violation; exit status 1 if there is one."""
 import argparse
 import sys
 from pathlib import Path
@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import includes  # noqa: E402
 import objects   # noqa: E402
 import text      # noqa: E402
+import words     # noqa: E402
 
 
 def main():
@@ -28,7 +29,7 @@ def main():
         return text.write_lines(args.root)
     if args.format:
         return text.format_all(args.root)
-    found = [*includes.check(args.root), *text.check(args.root), *text.check_commits(args.root)]
+    found = [*includes.check(args.root), *text.check(args.root), *words.check(args.root), *text.check_commits(args.root)]
     if not args.no_format:
         found += text.check_format(args.root)
     if args.objects:

@@ -1,4 +1,4 @@
-"""Includes: paths from the root, arrows only downward, pure folders without sockets, threads, HTTP, SQLite."""
+"""Includes: paths from the root, dependencies only downward, pure folders without sockets, threads, HTTP, SQLite."""
 import re
 from pathlib import Path
 
@@ -11,7 +11,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s+(["<])([^">]+)[">]')
 def check(root):
     may = table.may(root)
     for path in tree.sources(root):
-        mine = tree.folder(path)
+        mine = tree.folder(path, may)
         for no, line in enumerate(tree.read(root, path).splitlines(), 1):
             m = INCLUDE.match(line)
             if not m:
@@ -24,8 +24,8 @@ def check(root):
                 if not _generated(target):
                     yield f'{path}:{no}: include "{target}" is not a path from the root'
             else:
-                theirs = tree.folder(Path(target))
-                # The emulator's forms of what a GPU does are a test's, chosen by QUERN_CUDASIM.
+                theirs = tree.folder(Path(target), may)
+                # The emulator's versions of GPU operations belong to the tests; QUERN_CUDASIM selects them.
                 if mine == "kernels" and target.startswith("tests/cudasim/"):
                     continue
                 if mine in may and theirs != mine and theirs not in may[mine]:

@@ -1,6 +1,6 @@
-"""What the objects show (nm): which file calls which.
-Arrows between folders only downward, no circle of calls between folders, and within one only among files
-that include the same *_impl.h; what X.h declares is defined in X.c or X_*.c."""
+"""Calls between files, read from the objects with nm. Calls between folders go only downward and have no cycle; a cycle
+within a folder is allowed only among files that include the same *_impl.h. A function declared in X.h is defined in X.c
+or X_*.c."""
 import re
 import subprocess
 from collections import defaultdict
@@ -14,7 +14,7 @@ SOURCES = {".c", ".cu"}
 
 def check(root, objects):
     may = table.may(root)
-    sources = [p for p in tree.sources(root) if p.suffix in SOURCES and tree.folder(p) in may]
+    sources = [p for p in tree.sources(root) if p.suffix in SOURCES and tree.folder(p, may) in may]
     defined, used = _symbols(root, objects, sources)
     missing = [p for p in sources if p not in used and p.suffix == ".c"]
     if missing:
@@ -26,13 +26,13 @@ def check(root, objects):
             if name in defined and defined[name] != path:
                 calls[path][defined[name]].add(name)
     yield from _arrows(calls, may)
-    yield from _circles_of_folders(calls)
+    yield from _circles_of_folders(calls, may)
     yield from _circles_of_files(root, calls)
     yield from _headers(root, defined, may)
 
 
 def _symbols(root, objects, sources):
-    """({name: file that defines it}, {file: names that it takes from others})"""
+    """Return ({name: file that defines it}, {file: names that it uses from other files})."""
     defined, used = {}, {}
     of = {}
     for path in sources:
@@ -60,19 +60,19 @@ def _symbols(root, objects, sources):
 
 def _arrows(calls, may):
     for path, to in sorted(calls.items()):
-        mine = tree.folder(path)
+        mine = tree.folder(path, may)
         for other, names in sorted(to.items()):
-            theirs = tree.folder(other)
+            theirs = tree.folder(other, may)
             if theirs != mine and theirs not in may[mine]:
                 yield f"{path}: {mine} must not call {theirs} ({other}: {_some(names)})"
 
 
-def _circles_of_folders(calls):
+def _circles_of_folders(calls, may):
     graph = defaultdict(set)
     for path, to in calls.items():
         for other in to:
-            if tree.folder(other) != tree.folder(path):
-                graph[tree.folder(path)].add(tree.folder(other))
+            if tree.folder(other, may) != tree.folder(path, may):
+                graph[tree.folder(path, may)].add(tree.folder(other, may))
     for circle in _circles(graph):
         yield f"folders that call each other in a circle: {', '.join(circle)}"
 
@@ -88,7 +88,7 @@ def _circles_of_files(root, calls):
 
 
 def _impl_headers(root, path, seen=None):
-    """The *_impl.h (in CUDA also *.cuh) that a file includes, also through another header."""
+    """Return the *_impl.h (in CUDA also *.cuh) that a file includes, directly or through another header."""
     seen = set() if seen is None else seen
     out = set()
     for target in re.findall(r'^\s*#\s*include\s+"([^"]+)"', tree.read(root, path), re.M):
@@ -103,7 +103,7 @@ def _impl_headers(root, path, seen=None):
 
 def _headers(root, defined, may):
     for path in tree.sources(root):
-        if path.suffix not in {".h", ".cuh"} or tree.folder(path) not in may:
+        if path.suffix not in {".h", ".cuh"} or tree.folder(path, may) not in may:
             continue
         stem = path.stem[:-5] if path.stem.endswith("_impl") else path.stem
         for name in _declared(tree.read(root, path)):
@@ -115,7 +115,7 @@ def _headers(root, defined, may):
 
 
 def _declared(text):
-    """Functions and variables that a header declares: outside braces, a statement at a time."""
+    """Return the functions and variables that a header declares: statements outside braces."""
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     text = re.sub(r"//[^\n]*", " ", text)
     text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*$", " ", text, flags=re.M)
@@ -143,7 +143,7 @@ def _declared(text):
 
 
 def _circles(graph):
-    """Strongly connected parts of more than one node (R. Tarjan, 1972), each sorted."""
+    """Return the strongly connected components of more than one node (R. Tarjan, 1972), each sorted."""
     index, low, stack, out, on = {}, {}, [], [], set()
 
     def visit(v):

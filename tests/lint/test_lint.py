@@ -1,4 +1,4 @@
-"""The lint on small trees: a sound one passes, and each planted fault is found and named."""
+"""The lint on small trees: a correct tree passes, and each planted fault is found and named."""
 import shutil
 import subprocess
 import sys
@@ -32,7 +32,7 @@ SOUND = {
 
 @pytest.fixture
 def lint(tmp_path):
-    """lint({path: text}): what is printed of the sound tree with these files added or replaced."""
+    """lint({path: text}): return the output for the correct tree with these files added or replaced."""
     clang_format = LINT.parents[1] / "build/venv-lint/bin/clang-format"
 
     def run(changes, layout=False):
@@ -112,6 +112,30 @@ def test_a_badly_formatted_file_is_found(lint):
     assert "base/err.c:4: not as clang-format leaves it" in got
 
 
+DRAWING = ("/* Two messages:\n *\n *   worker      -> want                   the files that it lacks, if the model load has offers\n"
+           " *   controller  -> files, chunk ...       their names and contents\n */\n")
+
+
+def test_a_wrapped_drawing_is_found(lint):
+    wrapped = DRAWING.replace("load has offers\n *   controller  ->", "load has\n * offers controller  ->")
+    assert lint({"base/err.c": DRAWING + SOUND["base/err.c"]}, layout=True) == ""
+    assert lint({"base/err.c": wrapped + SOUND["base/err.c"]}) == (
+        "base/err.c:4: a drawing that was wrapped? its line 3 goes on at the margin\n")
+
+
+def test_the_formatter_leaves_a_drawing_alone(lint):
+    wide = DRAWING.replace("their names", "their names, in the order in which the worker asked for them, ")
+    assert "base/err.c:4: a comment of 11" in lint({"base/err.c": wide + SOUND["base/err.c"]}, layout=True)
+
+
+def test_the_inner_folder_s_rules_hold(lint):
+    makefile = SOUND["Makefile"] + "USES_base/sim := base\n"
+    sim = "int sim_run(void)\n{\n\treturn 0;\n}\n"
+    assert lint({"Makefile": makefile, "base/sim/sim.c": sim}) == ""
+    got = lint({"Makefile": makefile, "base/sim/sim.c": '#include "controller/sched/queue.h"\n' + sim})
+    assert "base/sim/sim.c:1: base/sim must not include controller/sched" in got
+
+
 def test_a_function_longer_than_a_screen_is_found(lint):
     body = "\te++;\n" * 80 + "\treturn e;\n"
     got = lint({"base/err.c": f'#include "base/err.h"\n\nint err_why(int e)\n{{\n{body}}}\n'})
@@ -132,6 +156,46 @@ def test_a_wrong_table_of_folders_is_found(lint):
 def test_words_for_persons_are_found(lint):
     got = lint({"base/err.c": "/* Who waits, and whose turn it is. */\n" * 2 + SOUND["base/err.c"]})
     assert "speak of who, whom, whose" in got
+
+
+ROWS = ("struct opt {\n\tconst char *name;\n};\n"
+        '#define OPT(name_, ...) {name_}\n\nstatic const struct opt rows[] = {\n\tOPT("max-seqs", OPT_INT, .def = "256"),\n'
+        '\tOPT("tp", OPT_INT, .def = "1"),\n\tOPT("tp", OPT_INT, .unset = "the fewest"),\n};\n'
+        "int option(int n);\nint option(int n)\n{\n\treturn rows[n].name[0];\n}\n")
+READER = "#define opts_int_or(o, name, n) (n)\n#define opts_has(o, name) (o)\n#define opts_int(o, name) (o)\n\n"
+
+
+@pytest.mark.parametrize("value, found", [
+    ('opts_int_or(e, "max-seqs", 128)', True),
+    ('opts_has(e, "max-seqs") ? opts_int(e, "max-seqs") : 128', True),
+    ('opts_int(e, "max-seqs")', False),
+    ('opts_int_or(e, "tp", 2)', False),   # not in every program
+])
+def test_a_second_default_of_an_option_is_found(lint, value, found):
+    got = lint({"base/option_table.c": ROWS, "base/err.c": SOUND["base/err.c"].replace("\nint", READER + "int").replace(
+        "-e;", f"{value};")})
+    assert ("base/err.c:8: a second default of --max-seqs, which has one in base/option_table.c" in got) == found
+    assert found or got == ""
+
+
+def test_an_option_outside_the_table_is_found(lint):
+    got = lint({"base/option_table.c": ROWS, "base/err.c": ROWS.replace("option(", "opt(") + SOUND["base/err.c"]})
+    assert "base/err.c:6: an option is a row of base/option_table.c" in got
+
+
+@pytest.mark.parametrize("opening", ["Of all errors the first.", "What went wrong, and where.", "Likewise for the others.",
+                                     "err.c - where errors are made"])
+def test_a_comment_that_begins_with_an_ellipsis_is_found(lint, opening):
+    plain = "/* Return the code, negated. */\n" * 300
+    one, two = f"/* {opening} */\n", f"\n/* {opening}\n * And more. */\n"
+    assert lint({"base/err.c": plain + one + SOUND["base/err.c"]}) == ""
+    got = lint({"base/err.c": plain + one + two + SOUND["base/err.c"]})
+    assert "base: 2 of 302 comments begin with Of, What" in got and "base/err.c:301, base/err.c:303" in got
+
+
+def test_words_in_strings_and_labels_are_no_openings(lint):
+    text = 'static const char *text = "/* Of all things that are said here */"; /* of it */\n'
+    assert lint({"base/err.c": text + SOUND["base/err.c"]}) == ""
 
 
 def test_a_long_commit_subject_is_found(lint, tmp_path):

@@ -1,4 +1,5 @@
-"""tests/mutate on a small tree: what becomes of a mutant that is caught, is not, or is no program at all."""
+"""tests/mutate on a small tree: the result for a mutant that is caught, for one that is not, and for one that does not
+compile."""
 import importlib.util
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def tree(tmp_path):
     ("sum.c", "a + b", "a - b", "killed"),
     ("sum.c", "int b", "int b /* */", "lived"),
     ("sum.c", "a + b", "a + ", "does not compile"),
-    ("other.c", "return 1", "return 2", "lived"),             # the test has nothing of it
+    ("other.c", "return 1", "return 2", "lived"),             # the test does not use it
     ("other.c", "return 1", "return (", "does not compile"),  # nor does its build
     ("script.py", "X = 1", "X = (", "does not compile"),
 ])

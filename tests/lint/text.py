@@ -1,4 +1,4 @@
-"""What the text of a file shows: its size, its functions' lengths, its guard, its layout, its words."""
+"""Checks of a file's text: size, lengths of functions, include guard, layout, words."""
 import os
 import re
 import shutil
@@ -16,12 +16,14 @@ def check(root):
         if len(lines) > table.MAX_LINES:
             yield f"{path}: {len(lines)} lines: more than one idea? (at most {table.MAX_LINES})"
         yield from _lines(path, lines)
+        yield from _comments(path, lines)
         yield from _functions(path, lines)
         if path.suffix == ".h":
             yield from _guard(path, lines)
     yield from _folders(root)
     yield from _shares(root)
     yield from _persons(root)
+    yield from _options(root)
 
 
 def _lines(path, lines):
@@ -35,8 +37,25 @@ def _lines(path, lines):
             yield f"{path}:{no}: space at the end of the line"
 
 
+def _comments(path, lines):
+    """Check comments, which clang-format leaves alone: they fit the columns, and no line of a drawing continues as
+    prose, as after a formatter has wrapped it."""
+    inside, before = False, None
+    for no, line in enumerate(lines, 1):
+        inside = inside or line.lstrip().startswith("/*")
+        m = inside and re.match(r"[ \t]*(?:/\*|\*(?!/))( *)[^ ]", line)
+        columns = len(line.expandtabs(8))
+        if columns > table.COMMENT_COLUMNS and (inside or "/*" in line):
+            yield f"{path}:{no}: a comment of {columns} columns (at most {table.COMMENT_COLUMNS})"
+        if before and m and len(m[1]) <= 1:
+            yield f"{path}:{no}: a drawing that was wrapped? its line {no - 1} goes on at the margin"
+        before = m if m and len(m[1]) >= 3 and columns >= table.DRAWING_IS_FULL else None
+        if "*/" in line:
+            inside, before = False, None
+
+
 def _functions(path, lines):
-    """A function's body is between braces in the first column: clang-format sees to that."""
+    """Find functions: a body is between braces in the first column, which clang-format guarantees."""
     start = None
     for no, line in enumerate(lines, 1):
         if line == "{":
@@ -62,17 +81,18 @@ def _folders(root):
 
 
 def lines_of_folders(root):
-    """{folder: lines of .c, .h, .cu and .cuh in it and below}, of the folders that the Makefile names."""
+    """Return {folder: lines of .c, .h, .cu and .cuh in it and below} for the folders that the Makefile names."""
     may = table.may(root)
     n = Counter()
     for path in tree.sources(root):
-        if tree.folder(path) in may:
-            n[tree.folder(path)] += tree.read(root, path).count("\n")
+        if tree.folder(path, may) in may:
+            n[tree.folder(path, may)] += tree.read(root, path).count("\n")
     return n
 
 
 def _shares(root):
-    """No folder with too large a part of the code; the table of folders in docs/ARCHITECTURE.md is of this tree."""
+    """No folder has too large a share of the code, and the table of folders in docs/ARCHITECTURE.md matches this
+    tree."""
     n, doc = lines_of_folders(root), root / "docs/ARCHITECTURE.md"
     written = dict(re.findall(r"^\| `([^`]+)/` \|.*\| ([\d,]+) \|$", doc.read_text(), re.M)) if doc.exists() else {}
     for folder, lines in sorted(n.items()):
@@ -84,10 +104,31 @@ def _shares(root):
 
 
 def write_lines(root):
-    """The column of lines in docs/ARCHITECTURE.md, to hundreds."""
+    """Update the column of lines in docs/ARCHITECTURE.md, rounded to hundreds."""
     n, doc = lines_of_folders(root), root / "docs/ARCHITECTURE.md"
     doc.write_text(re.sub(r"^(\| `([^`]+)/` \|.*\| )[\d,]+( \|)$",
                           lambda m: f"{m.group(1)}{round(n[m.group(2)], -2):,}{m.group(3)}", doc.read_text(), flags=re.M))
+
+
+def _options(root):
+    """An option is a row of table.OPTIONS, the only place of its default."""
+    path = root / table.OPTIONS
+    rows = re.findall(r'OPT\("([^"]+)", (.*?)\),\n(?=\s*OPT\(|\s*/\*|\};)', path.read_text() if path.exists() else "", re.S)
+    without = {name for name, rest in rows if ".def =" not in rest}
+    one = {name for name, _ in rows} - without
+    for path in tree.sources(root):
+        if path.parts[0] == "tests" or str(path) in {table.OPTIONS, "base/option_table.h", "base/options.h"}:
+            continue
+        text = tree.read(root, path)
+        for m in re.finditer(r"\bOPT(?:_NOT_BUILT)?\(|\bstruct opt \w+\[|\bgetopt\w*\(", text):
+            yield f"{path}:{_line(text, m)}: an option is a row of {table.OPTIONS}"
+        for m in re.finditer(r'\bopts_\w+_or\([^,]+, "([^"]+)"|\bopts_has\([^,]+, "([^"]+)"\)\s*\?[^;:]*:\s*["\d]', text):
+            if (name := m[1] or m[2]) in one:
+                yield f"{path}:{_line(text, m)}: a second default of --{name}, which has one in {table.OPTIONS}"
+
+
+def _line(text, match):
+    return text.count("\n", 0, match.start()) + 1
 
 
 def _persons(root):
@@ -117,7 +158,7 @@ def format_all(root):
 
 
 def check_format(root):
-    """Every source as clang-format of the pinned version leaves it."""
+    """Check that every source is formatted as the pinned version of clang-format does it."""
     tool = _clang_format(root)
     if not tool:
         yield MISSING

@@ -1,4 +1,4 @@
-"""The source tree as the rules see it: which files there are, which folder's rules hold for each."""
+"""The source tree for the rules: its files, and for each file the folder of its rules."""
 import subprocess
 from pathlib import Path
 
@@ -6,7 +6,7 @@ CODE = {".c", ".h", ".cc", ".cu", ".cuh"}
 
 
 def files(root):
-    """Every file that git tracks or would track, as paths from the root; outside git, every file."""
+    """Return every file that git tracks or would track, as paths from the root; outside git, every file."""
     got = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
     if got.returncode == 0:
         names = got.stdout.split("\n")
@@ -19,12 +19,10 @@ def sources(root):
     return [p for p in files(root) if p.suffix in CODE]
 
 
-def folder(path):
-    """The folder that sets a file's rules: controller/apis/x, controller/x, formats/x, cli/x, quant/x, else the first."""
-    parts = path.parts
-    if parts[:2] == ("controller", "apis") and len(parts) > 3:
-        return "/".join(parts[:3])
-    return "/".join(parts[:2]) if parts[0] in ("controller", "formats", "cli", "quant") and len(parts) > 2 else parts[0]
+def folder(path, folders):
+    """Return the folder of the rules for a file: the innermost of `folders`, else the first of its path."""
+    above = [str(p) for p in path.parents]   # innermost first
+    return next((p for p in above if p in folders), path.parts[0])
 
 
 def read(root, path):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Edits that break a promise, one at a time: a named test must fail for each; `make mutate` calls it.
+"""Mutation tests: edits that break a promise, one at a time. A named test must fail for each; `make mutate` runs them.
 
     python3 tests/mutate [--build DIR] [--list] [--stale] [PATTERN...]
 
-The mutants stand in tests/mutate/*.toml:
+The mutants are in tests/mutate/*.toml:
 
     [[mutant]]
     promise = "a plan of an old epoch is passed over"
@@ -13,10 +13,10 @@ The mutants stand in tests/mutate/*.toml:
     test = "unit/worker/test_step:step/a_plan_of_an_old_epoch*"
 
 `test` is a Criterion program below tests/ with a filter, or a pytest file with a test's name
-(`e2e/http/test_keys.py::name`).  `table = "cudasim"` or `"cudarace"`, where it is given, runs a test of the
-kernels on the emulated device, or on that with its race detector.  The sources are copied to DIR/tree, where the tests must pass before they
-must fail.  PATTERN: a part of a file's name or of a promise.  A mutant that does not compile, whether its test
-builds its file or not, has shown nothing.  Exit status 1: a mutant lived, or could not be tried."""
+(`e2e/http/test_keys.py::name`).  The optional `table = "cudasim"` or `"cudarace"` runs a kernel test on the
+emulated device, without or with its race detector.  The sources are copied to DIR/tree, where each test must pass
+before it must fail.  PATTERN: part of a file's name or of a promise.  A mutant that does not compile proves nothing,
+even if its test does not build the file.  Exit status 1: a mutant lived, or could not be tried."""
 import argparse
 import os
 import shutil
@@ -45,7 +45,7 @@ def read_mutants():
 
 
 def stale(mutants, root=ROOT):
-    """What no longer fits the sources: one line each."""
+    """Return one line for each mutant that no longer fits the sources."""
     out = []
     for m in mutants:
         path = root / m["file"]
@@ -63,7 +63,7 @@ def stale(mutants, root=ROOT):
 
 
 def split_test(test):
-    """(file below tests/, name of the test in it)"""
+    """Return (file below tests/, name of the test in it)."""
     program, _, name = test.partition("::" if ".py::" in test else ":")
     return program, name
 
@@ -104,7 +104,7 @@ def build(tree, mutants):
 
 
 def compile_alone(tree, file):
-    """What the compiler says of a file; "": it compiles, or has no compiler of its own."""
+    """Compile a file and return the compiler's errors; "": it compiles, or is not compiled by itself."""
     if file.endswith(".py"):
         try:
             compile((tree / file).read_text(), file, "exec")
@@ -117,7 +117,7 @@ def compile_alone(tree, file):
 
 
 def run_test(tree, m):
-    """(passed, ran anything, output)"""
+    """Return (passed, ran anything, output)."""
     program, name = split_test(m["test"])
     env = {"QUERN_TEST_DEVICE": "cuda:0", "QUERN_CUDA_LIBRARY": str(tree / TABLES[m["table"]])} if "table" in m else {}
     if program.endswith(".py"):
@@ -136,12 +136,12 @@ def tail(text, n=12):
 
 
 def try_mutant(tree, m):
-    """What became of it: killed, lived, or why it could not be tried."""
+    """Return the mutant's result: killed, lived, or the reason why it could not be tried."""
     path = tree / m["file"]
     whole = path.read_text()
     path.write_text(whole.replace(m["old"], m["new"]))
     try:
-        # A test may be built without the file, and a script that cannot be read fails every test.
+        # A test may be built without the file, and a script with a syntax error fails every test.
         why = compile_alone(tree, m["file"])
         if why:
             return DOES_NOT_COMPILE, why

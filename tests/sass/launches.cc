@@ -1,9 +1,9 @@
-/* launches.cc - what a step of Qwen3-8B launches on 132 multiprocessors: one layer and the ends, on the
- * emulated device, where nothing is computed.  A line a launch:
+/* launches.cc - prints the launches of a step of Qwen3-8B on 132 multiprocessors: one layer and the two ends,
+ * on the emulated device, without computing.  One line per launch:
  *
  *     PHASE ROWS CONTEXT OPERATION KERNEL GRID THREADS SHARED_BYTES
  *
- * KERNEL: its address less that of main(), for tests/sass to look up in the program's symbols. */
+ * KERNEL: its address minus that of main(), which tests/sass looks up in the program's symbols. */
 #include "kernels/cuda/linear.cuh"
 #include "tests/cudasim/cudasim.h"
 
@@ -21,9 +21,9 @@ enum {
 	DIM = 128,
 	VOCAB = 151936,
 	GROUP = 128,
-	SMS = 132, /* of an H200 */
+	SMS = 132, /* as on an H200 */
 	BLOCK = 16,
-	CONTEXT = 1024, /* tokens of a sequence that is decoded */
+	CONTEXT = 1024, /* tokens of each decoding sequence */
 	ROWS = 2048,
 	SEQS = 256,
 };
@@ -56,7 +56,7 @@ static void must(int e, const char *what)
 	}
 }
 
-/* Of stored weights: zeros that take no memory. */
+/* Return stored weights: zeros that take no memory. */
 static void *zeros(size_t bytes)
 {
 	void *p =
@@ -105,8 +105,8 @@ static void open_net(struct net *n)
 	a.n_vocab = VOCAB;
 	cudasim_memory((uint64_t)141 << 30, 0);
 	cudasim_idle(true);
+	cudasim_sms(SMS);
 	must(ops->open(&dev, &a, why, sizeof why), why);
-	dev->sms = SMS;
 	stream = ops->stream_new(dev);
 	n->qkv = awq(HIDDEN, HEADS * DIM, KV_HEADS * DIM, KV_HEADS * DIM);
 	n->o = awq(HEADS * DIM, HIDDEN, 0, 0);
@@ -124,7 +124,8 @@ static void open_net(struct net *n)
 		must(-ENOMEM, "memory");
 }
 
-/* n_seqs sequences of n_rows / n_seqs rows each, at `pos`; only one row of a sequence: a step of a graph. */
+/* Set a batch of n_seqs sequences with n_rows / n_seqs rows each, at `pos`.  One row per sequence: a step of
+ * a graph. */
 static void set_batch(int n_rows, int n_seqs, int pos)
 {
 	static int32_t token_at[ROWS], row0[SEQS + 1], pos0[SEQS], table[SEQS * 4096 / BLOCK], want[SEQS];
@@ -179,7 +180,7 @@ static void layer(const struct net *n, int n_rows)
 static void step(const struct net *n, const char *name, int n_rows, int n_seqs, int pos)
 {
 	static struct kern_sample_row samples[SEQS];
-	static void *results[3]; /* of every step */
+	static void *results[3]; /* shared by all steps */
 	struct kern_sample_out out = {};
 	for (int i = 0; i < 3; i++)
 		results[i] = results[i] ? results[i] : ops->host_new(dev, SEQS * 4);

@@ -1,11 +1,12 @@
-"""What nvcc made of the CUDA kernels: their resources (`nvcc -Xptxas -v`) and the instructions of their hot loops
+"""Read the CUDA kernels' machine code: their resources (`nvcc -Xptxas -v`) and the instructions of their hot loops
 (`nvdisasm -c`).
 
-A kernel's hot loop is the innermost loop with the most tensor-core instructions, or, of kernels without any, with the
-most loads from memory.  What one round of it takes is found on its graph of basic blocks: of all ways round the loop
-that do all the mma, all the copies to shared memory and all unconditional loads, the shortest.  A linear layer of AWQ
-also has steps that end a group of weights; those are on the way with the most FFMA."""
+A kernel's hot loop is the innermost loop with the most tensor-core instructions, or, in kernels without any, with the
+most loads from memory.  The cost of a round is found in the loop's graph of basic blocks.  It is the shortest path
+around the loop with all mma, all copies to shared memory and all unconditional loads.  A linear layer of AWQ also has
+steps that end a group of weights; the path with the most FFMA contains them."""
 import re
+import struct
 from dataclasses import dataclass, field
 
 LINE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(.*?);")
@@ -23,10 +24,15 @@ class Kernel:
     code: list = field(default_factory=list)  # (label or None, text) of each instruction
 
 
-def resources(text):
-    """ptxas's remarks to {mangled name: Kernel}."""
-    kernels, cur = {}, None
+def resources(text, arch=""):
+    """Parse ptxas's remarks to {mangled name: Kernel}; with an architecture (sm_80), only its remarks."""
+    kernels, cur, about = {}, None, True
     for line in text.splitlines():
+        m = re.search(r"Compiling entry function '\w+' for '(\w+)'", line)
+        if m:
+            about = not arch or m.group(1) == arch
+        if not about:
+            continue
         m = re.search(r"(?:Compiling entry function|Function properties for) '?(\w+)", line)
         if m:
             cur = kernels.setdefault(m.group(1), Kernel(m.group(1)))
@@ -41,8 +47,37 @@ def resources(text):
     return {k: v for k, v in kernels.items() if v.registers}
 
 
+def architectures(path):
+    """Return the targets of an object or a shared object: machine code (sm_90a) and PTX (compute_120).
+
+    Section .nv_fatbin has consecutive fat binaries, each with a header (magic, version, header size, payload size) and
+    entries: u16 kind (1: PTX, 2: machine code), u16, u32 size of the entry's header, u64 size of its payload; at 28,
+    u32 architecture; at 40, u32 flags (1 << 20: the variant of an architecture that ends in a)."""
+    data, found = path.read_bytes(), set()
+    at, = struct.unpack_from("<Q", data, 40)
+    size, n, names = struct.unpack_from("<HHH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQ", data, at + i * size) for i in range(n)]
+    for name, _, _, _, begin, length in sections:
+        name += sections[names][4]
+        if data[name:data.index(b"\0", name)] != b".nv_fatbin":
+            continue
+        end = begin + length
+        while begin < end:
+            magic, _, header, length = struct.unpack_from("<IHHQ", data, begin)
+            if magic != 0xba55ed50:  # padding
+                begin += 8
+                continue
+            entry, begin = begin + header, begin + header + length
+            while entry < begin:
+                kind, _, header, length = struct.unpack_from("<HHIQ", data, entry)
+                arch, flags = (struct.unpack_from("<I", data, entry + i)[0] for i in (28, 40))
+                found.add(f"{'sm_' if kind == 2 else 'compute_'}{arch}{'a' if flags >> 20 & 1 else ''}")
+                entry += header + length
+    return found
+
+
 def functions(text):
-    """nvdisasm's text to {mangled name: [(labels before it, instruction)]}."""
+    """Parse nvdisasm's text to {mangled name: [(labels before the instruction, instruction)]}."""
     found, cur, labels = {}, None, []
     for line in text.splitlines():
         m = re.match(r"^\.text\.(\S+):", line)
@@ -73,7 +108,7 @@ def opcode(text):
 
 
 class Flow:
-    """The blocks of a function, and the ways between them."""
+    """The basic blocks of a function, and the edges between them."""
 
     def __init__(self, code):
         at = {label: i for i, (labels, _) in enumerate(code) for label in labels}
@@ -85,7 +120,7 @@ class Flow:
             m = BRANCH.match(text)
             if m:
                 starts.add(i + 1)
-                # `BRA.DIV` leaves for lanes that have parted, which these kernels' do not.
+                # `BRA.DIV` branches if the lanes have diverged, which these kernels' lanes do not.
                 if m.group(4) in at and not (m.group(3) or "").startswith(".DIV"):
                     jumps[i] = (at[m.group(4)], bool(m.group(1)) or " P" in text.split("`")[0] or ".U" in (m.group(3) or ""))
             elif opcode(text) in ("EXIT", "RET", "RET.REL.NODEC", "RET.ABS.NODEC"):
@@ -108,7 +143,7 @@ class Flow:
                 self.next[i].append(index[b])
 
     def loops(self):
-        """(head, blocks, tails) of every loop, by its head: the blocks that reach a jump back to it."""
+        """Return (head, blocks, tails) of every loop: its blocks are those that reach a jump back to the head."""
         back = {}
         before = [[] for _ in self.blocks]
         for i, targets in enumerate(self.next):
@@ -124,7 +159,7 @@ class Flow:
                 if b not in inside:
                     inside.add(b)
                     todo += before[b]
-            if min(inside) >= head:  # entered at its head only
+            if min(inside) >= head:  # entered only at its head
                 found.append((head, inside, tails))
         return found
 
@@ -133,7 +168,7 @@ class Flow:
 
 
 def block_weights(block, ffma):
-    """What a way is chosen by: mma, copies, loads, then FFMA (most or fewest), then fewest instructions."""
+    """Return a path's sort key: mma, copies, loads, then FFMA (most or fewest), then fewest instructions."""
     n = dict.fromkeys(("mma", "copy", "load", "ffma"), 0)
     for _, text in block:
         op = opcode(text)
@@ -145,9 +180,9 @@ def block_weights(block, ffma):
 
 
 def way_round(flow, head, inside, tails, ffma):
-    """The best way from head to a tail, without inner loops: its weights, or None."""
+    """Return the weights of the best path from head to a tail, without inner loops, or None."""
     best = {head: block_weights(flow.blocks[head], ffma)}
-    for b in sorted(inside):  # jumps forward go to later blocks
+    for b in sorted(inside):  # forward jumps lead to later blocks
         if b not in best:
             continue
         for t in flow.next[b]:
@@ -161,19 +196,19 @@ def way_round(flow, head, inside, tails, ffma):
 
 @dataclass
 class Loop:
-    mma: int      # a round's
+    mma: int      # per round
     copies: int   # to shared memory
     loads: int
-    usual: int    # instructions of a round
-    scaling: int  # of one in which every step ends a group
-    size: int     # of its code
+    usual: int    # instructions of a usual round
+    scaling: int  # instructions of a round in which every step ends a group
+    size: int     # instructions of the loop's code
 
 
 def hot_loop(code):
-    """Of a function's loops the hot one, or None."""
+    """Return the hot loop of a function, or None."""
     flow = Flow(code)
     loops = flow.loops()
-    loops = [l for l in loops if sum(len(flow.blocks[b]) for b in l[1]) > 1]  # what fills up the code's end
+    loops = [l for l in loops if sum(len(flow.blocks[b]) for b in l[1]) > 1]  # without the padding at the code's end
     multiplies = [l for l in loops if flow.count(l[1], "HMMA", "HGMMA")] or loops
     inner = [l for l in multiplies if not any(o[1] < l[1] for o in multiplies)]
     best = None

@@ -17,6 +17,8 @@ enum { MAX_ROWS = 1 << 20 };
 
 struct slot {
 	bool used;
+	bool held;   /* its last run was held back */
+	bool asleep; /* held back, and not yet reported awake to the scheduler */
 	uint32_t index, n_prompt;
 	uint32_t *tokens, n_tokens; /* [max_context + 1] */
 	uint32_t *table;            /* [max_context / block_size + 1] */
@@ -29,11 +31,13 @@ struct device {
 	uint64_t *kv;   /* [n_blocks * block_size] */
 	uint64_t *host; /* [n_host * block_size] */
 	uint64_t epoch, number;
-	struct plan queued[LEASES_AHEAD]; /* [n_queued] submitted and not carried out; oldest first */
+	struct plan queued[LEASES_AHEAD]; /* [n_queued] submitted but not executed; oldest first */
 	uint32_t n_queued;
 	struct buf encoded;
 	struct leases *leases;
 	struct blocks_cell *cells; /* [max(n_blocks, n_host)] */
+	uint32_t hold_every;
+	uint64_t hold_rng;
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -75,7 +79,8 @@ uint32_t device_expect(const uint32_t *prompt, uint32_t n_prompt, const struct p
 	return n;
 }
 
-/* Of the row of a position, whose history this is: words of a last row, a row's part of a sum. */
+/* Compute the simulated outputs of a row from the hash of its history: the words of a pooled last row, and
+ * its contribution to a mean. */
 static void last_row(uint64_t chain, const struct params *params, uint32_t *words)
 {
 	for (uint32_t i = 0; i < DEVICE_POOL_MAX; i++)
@@ -89,7 +94,7 @@ static int64_t row_part(uint64_t chain, uint32_t i)
 	return (int64_t)(mix(chain, i) >> 30) - (1ll << 33);
 }
 
-/* Widths of rows. */
+/* Return the width of a pooled row. */
 static uint32_t pool_width(const struct params *params)
 {
 	return params->pool == PARAMS_POOL_LOGITS ? params->n_allowed : 3;
@@ -121,9 +126,9 @@ bool device_dries_up(const struct params *params)
 	return params->seed % 7 == 3;
 }
 
-/* The n most likely tokens behind a history, in order; how many there are.  Often several are as likely as
- * another, and the stop token is among the first.  With a seventh of the seeds the logits behind some
- * histories are not numbers: there are none then. */
+/* Compute the n most likely tokens after a history, in order; return how many there are.  Several are often
+ * equally likely, and the stop token is among the first.  For a seventh of the seeds some histories give NaN
+ * logits: then there is no candidate. */
 static uint32_t candidates(uint64_t chain, uint64_t seed, uint32_t n, uint32_t *ids, float *logprobs)
 {
 	static const uint32_t strides[] = {1, 3, 7, 9, 11, 13, 17, 333}; /* coprime to the vocabulary */
@@ -273,7 +278,7 @@ static void take_state(struct device *d, const struct plan *p)
 		if (!s->used)
 			wrong("a free slot dropped", p->number, p->drop[i]);
 		params_fini(&s->params);
-		s->used = false;
+		s->used = s->held = s->asleep = false;
 	}
 	for (uint32_t i = 0; i < p->n_seqs; i++) {
 		const struct plan_seq *q = &p->seqs[i];
@@ -281,6 +286,7 @@ static void take_state(struct device *d, const struct plan *p)
 		if (s->used)
 			wrong("a sequence in a used slot", p->number, q->slot);
 		s->used = true;
+		s->held = s->asleep = false;
 		s->index = q->index;
 		s->n_prompt = q->n_prompt;
 		s->n_tokens = q->n_tokens;
@@ -314,6 +320,23 @@ static void take_state(struct device *d, const struct plan *p)
 		memcpy(d->kv + p->copies[i].to * n, d->kv + p->copies[i].from * n, bytes);
 }
 
+/* If a slot's last run was held back, its next run starts one row earlier. */
+static void shift(const struct device *d, struct plan *p)
+{
+	for (uint32_t i = 0; i < p->n_runs; i++) {
+		struct plan_run *r = &p->runs[i];
+		const struct slot *s = &d->slots[r->slot];
+		if (s->held && r->n_rows == 1 && r->pos0 == s->n_tokens)
+			r->pos0--;
+	}
+}
+
+static bool sits_out(struct device *d)
+{
+	d->hold_rng = mix(d->hold_rng, 1);
+	return d->hold_every && d->hold_rng % d->hold_every == 0;
+}
+
 static void compute(struct device *d, const struct plan *p, const struct plan_run *r)
 {
 	struct slot *s = &d->slots[r->slot];
@@ -329,8 +352,8 @@ static void compute(struct device *d, const struct plan *p, const struct plan_ru
 	}
 }
 
-/* After all rows of all runs are stored, as on a real device: detects a run that overwrote another's block.
- */
+/* Verify the cache after all rows of all runs are stored, as on a real device: this detects a run that
+ * overwrote another run's block. */
 static void verify(struct device *d, const struct plan *p, const struct plan_run *r)
 {
 	struct slot *s = &d->slots[r->slot];
@@ -378,9 +401,10 @@ static void add_pool(const struct slot *s, const struct plan *p, const struct pl
 	memcpy(r->pool_words + to->at, mean ? (const void *)sums : words, to->n_words * sizeof *words);
 }
 
-static void carry_out(struct device *d, const struct plan *p, struct result *r)
+static void carry_out(struct device *d, struct plan *p, struct result *r)
 {
 	take_state(d, p);
+	shift(d, p);
 	for (uint32_t i = 0; i < p->n_runs; i++)
 		compute(d, p, &p->runs[i]);
 	for (uint32_t i = 0; i < p->n_runs; i++)
@@ -403,6 +427,12 @@ static void carry_out(struct device *d, const struct plan *p, struct result *r)
 				    s->n_tokens - s->n_prompt);
 		if (s->n_tokens > d->max_context)
 			wrong("longer than the context", p->number, run->slot);
+		s->held = s->asleep = sits_out(d);
+		if (s->held) {
+			result_add_held(r, run->slot);
+			result_add_token(r, 0);
+			continue;
+		}
 		if (s->params.logprobs > 0)
 			add_candidates(s, run->slot, r);
 		s->tokens[s->n_tokens++] = t;
@@ -441,6 +471,25 @@ void device_step(struct device *d, const struct plan *p, struct result *r)
 {
 	device_submit(d, p);
 	device_answer(d, r);
+}
+
+void device_hold(struct device *d, uint32_t every, uint64_t seed)
+{
+	d->hold_every = every;
+	d->hold_rng = mix(seed, 2);
+}
+
+bool device_awake(struct device *d, uint32_t *slot)
+{
+	for (uint32_t i = 0; i < d->n_slots; i++) {
+		const uint32_t at = (uint32_t)((d->hold_rng + i) % d->n_slots);
+		if (!d->slots[at].asleep)
+			continue;
+		d->slots[at].asleep = false;
+		*slot = at;
+		return true;
+	}
+	return false;
 }
 
 static void poison(struct device *d, uint64_t *kv, const struct blocks *b)

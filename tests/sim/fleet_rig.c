@@ -110,7 +110,7 @@ void rig_free(struct rig *r)
 		engine_event_free(e);
 	zmq_close(r->events);
 	zmq_close(r->commands);
-	zmq_ctx_shutdown(r->zmq); /* or a worker that starts only now blocks in its hello */
+	zmq_ctx_shutdown(r->zmq); /* else a worker that starts only now would block in its hello */
 	for (uint32_t i = 0; i < r->n_workers; i++) {
 		rig_end_worker(r->workers[i]);
 		free(r->workers[i]);
@@ -167,7 +167,7 @@ static void take(struct rig *r, const struct engine_event *e)
 	}
 }
 
-/* Takes one event, or times out. */
+/* Take one event, or time out. */
 static void turn(struct rig *r, int64_t begun_us, const char *what)
 {
 	struct engine_event *e;
@@ -428,7 +428,7 @@ static bool names(const struct plan *p, uint64_t job)
 	return false;
 }
 
-/* The duration of the step, as it is reported. */
+/* Return the duration of the step as reported. */
 static uint32_t step_us(const struct fake *f)
 {
 	uint32_t us = f->w->step_us ? (uint32_t)f->w->step_us : 1000;
@@ -485,7 +485,7 @@ static void on_plan(struct fake *f, const void *bytes, size_t n)
 
 static void on_beat(struct fake *f, const struct bus_beat *b)
 {
-	if (b->epoch == 0 && f->load.n_ranks > 1) { /* its tp_group is over */
+	if (b->epoch == 0 && f->load.n_ranks > 1) { /* its tp_group has ended */
 		f->load.n_ranks = 0;
 		send_hello(f);
 	} else if (b->epoch == f->load.epoch && b->progress >= f->expected && !f->missed) {
@@ -511,7 +511,7 @@ static void on_message(struct fake *f, const void *bytes, size_t n)
 	} else if (type == BUS_BEAT) {
 		on_beat(f, &m.beat);
 	} else if (type == BUS_STOP) {
-		f->w->stopped = true; /* before the answer: tests check it as soon as the order is done */
+		f->w->stopped = true; /* before the reply: tests check it as soon as the order is done */
 		send_msg(f->s, &(struct bus_msg){.type = BUS_STOP});
 		f->w->end = true;
 	}
@@ -567,6 +567,12 @@ struct fake_worker *rig_worker(struct rig *r, const struct fake_config *c)
 	r->workers[r->n_workers++] = w;
 	pthread_create(&w->thread, NULL, fake_main, w);
 	return w;
+}
+
+void rig_wait_stopped(struct fake_worker *w)
+{
+	while (!w->stopped)
+		usleep(1000);
 }
 
 void rig_join_worker(struct fake_worker *w)

@@ -7,27 +7,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Users of a block, beside numbers of sequences. */
+/* Users of a block other than sequence numbers. */
 enum { NONE = 0, SEVERAL = 1, FIRST_OWNER = 2 };
 
 struct slot {
-	uint64_t owner;           /* a number for each sequence that gets a slot; NONE: it is free */
+	uint64_t owner;           /* a number for each sequence that gets a slot; NONE: the slot is free */
 	uint32_t *table, n_table; /* [max_blocks] */
 };
 
-/* A plan under way. */
+/* A plan in flight. */
 struct lease {
 	uint64_t number;
 	uint64_t *users; /* [n_blocks] */
 	uint64_t *host;  /* [n_host] */
-	bool *leaves;    /* [n_blocks] it swaps this block out */
+	bool *leaves;    /* [n_blocks] the plan swaps this block out */
 };
 
 struct leases {
 	uint32_t n_slots, n_blocks, n_host, block_size, max_blocks;
 	struct slot *slots;
 	uint64_t last_owner;
-	struct lease plans[LEASES_AHEAD + 1]; /* [n] oldest first; the others are spare */
+	struct lease plans[LEASES_AHEAD + 1]; /* [n] oldest first; the rest are spare */
 	uint32_t n;
 };
 
@@ -73,7 +73,7 @@ static void given_away(const struct leases *l, const char *what, uint32_t block,
 	abort();
 }
 
-/* ---- tables, as the plan changes them ---- */
+/* ---- tables, updated with each plan ---- */
 
 static void set_entry(struct slot *s, uint32_t logical, uint32_t block)
 {
@@ -117,7 +117,7 @@ static void use(uint64_t *user, uint64_t owner)
 	*user = *user == NONE || *user == owner ? owner : SEVERAL;
 }
 
-/* A block that the plan fills belongs to every sequence with it in its table. */
+/* Mark a block that the plan fills as used by every sequence with it in its table. */
 static void use_filled(struct leases *l, uint32_t block)
 {
 	uint64_t *user = &l->plans[l->n].users[block];
@@ -129,7 +129,7 @@ static void use_filled(struct leases *l, uint32_t block)
 		*user = SEVERAL;
 }
 
-/* owner NONE: for no sequence, the block is filled. */
+/* Check a write to a block.  owner NONE: the write fills the block for no single sequence. */
 static void write_block(struct leases *l, uint32_t block, uint64_t owner)
 {
 	for (uint32_t i = 0; i < l->n; i++) {
@@ -172,7 +172,7 @@ void leases_begin(struct leases *l, const struct plan *p)
 		own->host[p->swap_out[i].to] = SEVERAL;
 		own->leaves[p->swap_out[i].from] = true;
 	}
-	/* It may swap in what it has swapped out before. */
+	/* A plan may swap in what it has just swapped out. */
 	for (uint32_t i = 0; i < p->n_swap_in; i++)
 		own->host[p->swap_in[i].from] = SEVERAL;
 	for (uint32_t i = 0; i < p->n_swap_in; i++)

@@ -1,4 +1,4 @@
-/* one_sched.h - a scheduler with a simulated device, step by step, for tests of its order. */
+/* one_sched.h - a scheduler with a simulated device, stepped one plan at a time, for tests of its order. */
 #ifndef QUERN_TESTS_SIM_ONE_SCHED_H
 #define QUERN_TESTS_SIM_ONE_SCHED_H
 
@@ -13,7 +13,7 @@ enum { SLOTS = 8, CONTEXT = 2048, JOBS = 4096 };
 
 struct job {
 	uint32_t n_tokens;
-	uint64_t first_token; /* plans until then; 0: none yet */
+	uint64_t first_token; /* plan number of the first token; 0: none yet */
 	bool done;
 	uint64_t account;
 };
@@ -51,7 +51,7 @@ static inline void sim_free(struct sim *m)
 	free(m);
 }
 
-/* Returns the job.  Prompts of one seed share a prefix. */
+/* Submit a job and return its number.  Prompts with the same seed share a prefix. */
 static inline uint32_t submit_of_key(struct sim *m, uint64_t account, uint64_t user, int32_t priority,
 				     uint32_t n_prompt, uint32_t n_out, uint32_t seed)
 {
@@ -109,7 +109,7 @@ static inline void steps(struct sim *m, int n)
 		step(m);
 }
 
-/* Plans from now until the job's first token. */
+/* Return the plans from now until the job's first token. */
 static inline uint64_t plans_to_token(struct sim *m, uint32_t job)
 {
 	uint64_t from = m->n_plans;

@@ -209,7 +209,8 @@ void rig_lose_worker(struct sched_rig *r)
 	r->n_under_way = 0;
 }
 
-/* What is free now must be free for all plans under way.  Not always: large pools take long. */
+/* Overwrite free blocks: they must be free for all plans in flight.  Large pools are poisoned only now and
+ * then, to save time. */
 static void poison_free(struct sched_rig *r)
 {
 	if (r->n_blocks + r->n_host < POISON_ALWAYS || r->now % 8 == 0)

@@ -1,5 +1,5 @@
-/* The engine with simulated workers: jobs end once and with the right tokens, also when workers die,
- * hang, send garbage, or jobs meet a bound. */
+/* test_engine.c - the engine with simulated workers: jobs end once and with the right tokens, even if workers
+ * die, hang or send garbage, or jobs hit a limit. */
 #include "base/alloc.h"
 #include "tests/sim/device.h"
 #include "tests/sim/fleet_rig.h"
@@ -12,7 +12,7 @@
 
 static const struct engine_config short_wait = {.worker_wait_us = 300000};
 
-/* Three outputs of a job. */
+/* The job has three outputs. */
 Test(engine, job_gets_its_tokens)
 {
 	struct rig *r = rig_new(NULL);
@@ -22,7 +22,7 @@ Test(engine, job_gets_its_tokens)
 	rig_free(r);
 }
 
-/* A job of n outputs is under way when its only worker fails; another one follows. */
+/* Run a job of n outputs until its only worker fails; then another worker joins. */
 static void survive(const struct fake_config *faulty, uint32_t n)
 {
 	struct rig *r = rig_new(NULL);
@@ -46,7 +46,7 @@ Test(engine, job_survives_a_worker_that_hangs)
 	survive(&(struct fake_config){.hang_at = 20}, 1);
 }
 
-/* The worker is sent stop, and exits. */
+/* The worker receives stop and exits. */
 Test(engine, job_survives_a_worker_that_sends_garbage)
 {
 	struct rig *r = rig_new(NULL);
@@ -95,13 +95,13 @@ Test(engine, full_queue_refuses_jobs)
 	rig_free(r);
 }
 
-/* Jobs of an account wait in vain; then one of another account arrives. */
+/* Fill the queue with jobs of one account after another. */
 Test(engine, an_account_leaves_room_in_the_queue)
 {
 	enum { MOST = 12 };
 	struct rig *r = rig_new(&(struct engine_config){.max_jobs = MOST});
 	uint32_t n[4] = {0}, sum = 0;
-	/* The last one is without a key: it may fill the rest. */
+	/* The last group has no account: it may fill the rest. */
 	for (uint32_t i = 0; i < 4; i++) {
 		r->account = i < 3 ? i + 1 : 0;
 		for (uint32_t job = i * MOST; job < (i + 1) * MOST; job++) {
@@ -166,8 +166,8 @@ Test(engine, front_end_may_close_first)
 {
 	struct rig *r = rig_new(NULL);
 	zmq_unbind(r->events, ENGINE_OUT);
-	zmq_close(r->events);  /* as front_stop() does, whatever is under way */
-	usleep(200000);        /* until it is closed indeed */
+	zmq_close(r->events);  /* front_stop() does the same, with jobs in flight */
+	usleep(200000);        /* until the socket is really closed */
 	rig_request_status(r); /* the reply cannot be sent */
 	usleep(100000);
 	r->events = zmq_socket(r->zmq, ZMQ_PULL); /* for rig_free() */
@@ -191,7 +191,7 @@ Test(engine, no_frame_of_a_message_is_taken_for_its_routing_id)
 	bus_encode(&(struct bus_msg){.type = BUS_STOP}, &b);
 	zmq_send(liar, "worker", 6, ZMQ_SNDMORE);
 	zmq_send(liar, b.p, b.len, 0);
-	/* If the frame were taken for a routing id, the worker would be lost; instead it gets a plan. */
+	/* If the frame were taken for a routing id, the worker would be lost; instead it receives a plan. */
 	rig_submit(r, 1, 31, 4, 4);
 	cr_assert_eq(rig_peer_recv(worker, NULL), BUS_PLAN);
 	buf_fini(&b);

@@ -1,5 +1,5 @@
-/* Replicas and tp_groups while workers join, die, hang and lose messages: every job gets the tokens of
- * an undisturbed run, once. */
+/* test_fleet.c - replicas and tp_groups while workers join, die, hang and lose messages: every job gets the
+ * tokens of an undisturbed run, once. */
 #include "base/clock.h"
 #include "tests/sim/device.h"
 #include "tests/sim/fleet_rig.h"
@@ -50,7 +50,7 @@ Test(fleet, hung_worker_is_lost_and_revived_by_its_next_message)
 	rig_wait_tokens(r, 0, 2);
 	struct fake_worker *b = rig_worker(r, &(struct fake_config){.step_us = 20000});
 	rig_wait_replicas(r, 2, "serving");
-	rig_finish(r, 0); /* at b */
+	rig_finish(r, 0); /* on b */
 	cr_assert_gt(b->n_plans, 0);
 	rig_wait_replicas(r, 2, "serving"); /* a is back */
 	cr_assert_eq(a->n_loads, 2);
@@ -63,7 +63,7 @@ static const struct engine_config short_wait = {.worker_wait_us = 500000};
 static const struct engine_config class_change = {.class_change = true};
 static const struct fake_config class_b = {.numerics = "class b"};
 
-/* Job 0 has begun in class a when the only worker of that class dies; class b serves. */
+/* Start job 0 in class a and let the only worker of that class die; class b serves. */
 static struct rig *lose_class_a(const struct engine_config *cfg, struct fake_worker **b)
 {
 	struct rig *r = rig_new(cfg);
@@ -83,7 +83,7 @@ Test(fleet, begun_job_stays_within_its_numerics_class)
 	struct fake_worker *b;
 	struct rig *r = lose_class_a(&short_wait, &b);
 	rig_submit(r, 1, 500, 30, 20);
-	rig_finish(r, 1); /* a new one may run in any class */
+	rig_finish(r, 1); /* a new job may run in any class */
 	rig_wait_failed(r, 0, E_WORKER_LOST);
 	rig_free(r);
 }
@@ -109,7 +109,7 @@ Test(fleet, allowed_change_of_numerics_class_is_marked)
 	rig_free(r);
 }
 
-/* After a restart on another kind of device, no replica of the job's class exists. */
+/* After a restart on another kind of device, no replica has the job's class. */
 Test(fleet, resumed_job_stays_within_its_numerics_class)
 {
 	struct rig *r = rig_new(&short_wait);
@@ -145,7 +145,7 @@ Test(fleet, allowed_change_of_numerics_class_over_a_restart_is_marked)
 	rig_free(r);
 }
 
-/* The version of the grammar engine is of no account to a job without a form. */
+/* The grammar engine's version matters only to jobs with structured output. */
 static struct rig *resume_at_newer_grammar(struct form *form, struct fake_worker **newer)
 {
 	struct rig *r = rig_new(&short_wait);
@@ -178,10 +178,10 @@ Test(fleet, job_with_a_form_stays_with_its_grammar_engine)
 
 /* ---- jobs too long for some replicas ---- */
 
-enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* blocks of a small pool; tokens that exceed it */
+enum { SMALL_BLOCKS = 4, LARGER = 100 }; /* blocks of a small pool; tokens that do not fit it */
 static const struct fake_config small_pool = {.n_blocks = SMALL_BLOCKS};
 
-/* After a restart, replicas may serve in any order. */
+/* After a restart, replicas may start to serve in any order. */
 Test(fleet, resumed_job_waits_for_a_replica_large_enough)
 {
 	struct rig *r = rig_new(NULL);
@@ -250,12 +250,12 @@ Test(fleet, job_goes_to_the_replica_with_its_prefix)
 	rig_finish(r, 0);
 	struct fake_worker *b = rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
-	for (uint64_t i = 1; i < 6; i++) { /* one at a time: both replicas are idle */
+	for (uint64_t i = 1; i < 6; i++) { /* one at a time, so both replicas are idle */
 		rig_submit(r, i, 7, 150, 10);
 		rig_finish(r, i);
 	}
 	cr_assert_eq(b->n_plans, 0);
-	rig_submit(r, 6, 400, 150, 100); /* other prefixes: anywhere */
+	rig_submit(r, 6, 400, 150, 100); /* other prefixes may go anywhere */
 	rig_submit(r, 7, 600, 150, 100);
 	rig_finish(r, 6);
 	rig_finish(r, 7);
@@ -309,8 +309,8 @@ Test(fleet, fleet_is_not_ready_while_no_replica_serves)
 
 /* ---- lost messages ---- */
 
-/* A worker that loses a plan or a result gets the full state again: one more load, and no worker is
- * given up. */
+/* A worker that loses a plan or a result receives the full state again: one more load, and no worker is
+ * lost. */
 static void lose_message(const struct fake_config *c, uint64_t n_jobs, uint32_t n_prompt, uint32_t max_tokens)
 {
 	struct rig *r = rig_new(NULL);
@@ -322,7 +322,7 @@ static void lose_message(const struct fake_config *c, uint64_t n_jobs, uint32_t 
 	rig_free(r);
 }
 
-/* Counters only go up, gauges are of the replicas that exist. */
+/* Counters only increase; gauges cover only existing replicas. */
 Test(fleet, totals_include_replicas_that_have_ended)
 {
 	struct rig *r = rig_new(NULL);
@@ -356,8 +356,8 @@ static void wait_turned(struct rig *r, uint32_t n)
 	cr_assert_eq(rig_notices(r, &r->n_turned), n);
 }
 
-/* A client that follows the notice finds a front end that knows.  While a notice is handled the engine sends
- * nothing more. */
+/* A client that acts on the notice finds a front end that has the event.  While a notice is handled, the
+ * engine sends nothing more. */
 Test(fleet, notice_of_readiness_comes_after_the_event)
 {
 	struct rig *r = rig_new(NULL);
@@ -380,7 +380,7 @@ Test(fleet, lost_plan_costs_no_token)
 	lose_message(&(struct fake_config){.lose_plan = 12}, 6, 30, 60);
 }
 
-/* No second plan shows the gap: the number in the heartbeat does. */
+/* No second plan reveals the gap; the number in the heartbeat does. */
 Test(fleet, lost_last_plan_is_detected_by_its_number)
 {
 	lose_message(&(struct fake_config){.lose_plan = 1}, 1, 10, 1);
@@ -399,12 +399,12 @@ Test(fleet, tp_group_forms_when_all_ranks_have_joined)
 {
 	struct rig *r = rig_new(&tp2);
 	struct fake_worker *a = rig_worker(r, NULL);
-	rig_end_worker(rig_worker(r, NULL)); /* does not stay */
+	rig_end_worker(rig_worker(r, NULL)); /* leaves again */
 	rig_submit(r, 0, 0, 30, 60);
 	struct fake_worker *b = rig_worker(r, NULL);
 	rig_finish(r, 0);
-	/* Rank 1 may still have the last plans to read.  The worker that did not stay may have formed a
-	 * tp_group with the first one before its loss was detected: only the plans of this group count. */
+	/* Rank 1 may still have the last plans to read.  The worker that left may have formed a tp_group with
+	 * the first one before its loss was detected: only the plans of this group count. */
 	while (a->n_group_plans != b->n_group_plans)
 		usleep(1000);
 	cr_assert_eq(a->rank + b->rank, 1);
@@ -448,7 +448,7 @@ Test(fleet, workers_too_few_for_a_tp_group_wait_with_a_status_note)
 	for (int i = 0; s->n_workers < 5 && i < 3000; i++, s = rig_status(r))
 		usleep(10000);
 	cr_assert_eq(s->n_workers, 5);
-	cr_assert_eq(s->n_replicas, 1); /* the others are on another host, or of another kind */
+	cr_assert_eq(s->n_replicas, 1); /* the others have another host or device kind */
 	cr_assert(strstr(s->note, "3 workers wait"), "%s", s->note);
 	rig_free(r);
 }
@@ -478,7 +478,7 @@ Test(fleet, ranks_know_how_many_share_their_cores)
 	check_sharing("cpu:0", "cpu:1", 1);
 }
 
-/* What a worker is told to take that would take `own` by itself. */
+/* Check the mode in the load of a worker that would choose `own` itself. */
 static bool has_loaded;
 
 static void check_told(struct rig *r, const char *name, const char *device, const char *own, const char *want)
@@ -506,7 +506,7 @@ Test(fleet, workers_of_a_kind_take_the_mode_of_the_first)
 Test(fleet, what_workers_have_loaded_is_agreed_on_again)
 {
 	struct rig *r = rig_new(&(struct engine_config){.compute = "auto"});
-	check_told(r, "a", "cpu", "int16", "int16"); /* a new one came first */
+	check_told(r, "a", "cpu", "int16", "int16"); /* the first worker is a new one */
 	has_loaded = true;
 	check_told(r, "b", "cpu", "f32", "f32");
 	check_told(r, "c", "cpu", "f32", "f32");
@@ -515,7 +515,8 @@ Test(fleet, what_workers_have_loaded_is_agreed_on_again)
 	rig_free(r);
 }
 
-/* A hello of a worker that would take `own`; its load, which is to be in mode `want`. */
+/* Send hello for a worker that would choose `own` itself; return its peer, after checking that its load has
+ * mode `want`. */
 static void *expect_mode(struct rig *r, const char *name, const char *own, const char *want,
 			 struct bus_load *load)
 {
@@ -565,7 +566,7 @@ Test(fleet, ranks_of_a_group_are_told_one_mode)
 	struct rig *r = rig_new(&(struct engine_config){.tp = 2, .compute = "auto"});
 	struct bus_load load;
 	void *peers[2];
-	for (int i = 0; i < 2; i++) { /* the second has loaded what counts more than the first one's own */
+	for (int i = 0; i < 2; i++) { /* the second rank has loaded its mode, which takes precedence */
 		struct bus_msg m = {.type = BUS_HELLO,
 				    .hello = {.pid = 1, .host = "here", .device = "cpu", .meet = "x"}};
 		m.hello.loaded = i;
@@ -697,7 +698,7 @@ static void *confirm_late(void *arg)
 	return NULL;
 }
 
-/* A worker on a busy machine: what it has not read when the controller closes the connection is lost. */
+/* A worker on a busy machine loses what it has not read when the controller closes the connection. */
 Test(fleet, end_waits_until_workers_have_confirmed_stop)
 {
 	struct rig *r = rig_new(&(struct engine_config){.stop_us = 100 * 1000 * 1000});

@@ -1,11 +1,11 @@
-/* Work stealing: the jobs of a lost replica are shared by the others, and by one that comes back; jobs move
- * where they are expected to end earlier. */
+/* test_fleet_balance.c - work stealing: the other replicas, and one that joins later, share the jobs of a
+ * lost replica; jobs move to where they are expected to end earlier. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
 #include <unistd.h>
 
-enum { SLOW_US = 100000 }; /* of a step: no job ends during the checks */
+enum { SLOW_US = 100000 }; /* duration of a step: no job ends during the checks */
 
 static const struct fake_config slow = {.step_us = SLOW_US};
 
@@ -14,7 +14,7 @@ static uint32_t jobs_at(const struct engine_replica *r)
 	return r->counts.n_running + r->counts.n_waiting;
 }
 
-/* The jobs have begun, and wait for a slot: their load is their tokens, not their number. */
+/* The jobs have begun and wait for a slot: their load is their tokens, not their number. */
 Test(fleet_balance, every_replica_gets_jobs_of_a_lost_one)
 {
 	struct rig *r = rig_new(NULL);
@@ -43,7 +43,7 @@ Test(fleet_balance, every_replica_gets_jobs_of_a_lost_one)
 	rig_free(r);
 }
 
-/* Of two full replicas one is lost: all jobs have begun, and half of them wait at b. */
+/* Lose one of two full replicas: all jobs have begun, and half of them wait at b. */
 static struct rig *lose_one_of_two(struct fake_worker **b)
 {
 	struct rig *r = rig_new(NULL);
@@ -93,7 +93,7 @@ Test(fleet_balance, begun_jobs_are_not_stolen_by_another_numerics_class)
 	rig_free(r);
 }
 
-/* The replica with the longest queue has no job that fits; the next one does. */
+/* No job of the longest queue fits the joining replica; a job of the next queue does. */
 Test(fleet_balance, jobs_that_fit_are_stolen_from_a_shorter_queue)
 {
 	struct rig *r = rig_new(NULL);
@@ -117,7 +117,8 @@ Test(fleet_balance, jobs_that_fit_are_stolen_from_a_shorter_queue)
 	rig_free(r);
 }
 
-/* A job each: from now on their speeds are known.  The first one still runs when the second one comes. */
+/* Run one job on each worker, so that their speeds are known.  The first job still runs when the second one
+ * arrives. */
 static void learn_speeds(struct rig *r, struct fake_worker *fast, struct fake_worker *lame)
 {
 	rig_submit(r, 0, 0, 20, 230);
@@ -127,7 +128,7 @@ static void learn_speeds(struct rig *r, struct fake_worker *fast, struct fake_wo
 	cr_assert_gt(lame->n_plans, 0);
 }
 
-/* Eight jobs for four slots: the others are done soon, long before the slow replica could compute them. */
+/* Eight jobs for four slots: the waiting jobs end long before the slow replica could compute them. */
 Test(fleet_balance, jobs_that_end_earlier_where_they_wait_stay)
 {
 	struct rig *r = rig_new(NULL);
@@ -142,7 +143,7 @@ Test(fleet_balance, jobs_that_end_earlier_where_they_wait_stay)
 	rig_free(r);
 }
 
-/* A key has many jobs here; then another one sends a short job, which is next: keys take turns. */
+/* A key has many jobs here; then another key sends a short job, which is next because keys take turns. */
 Test(fleet_balance, next_job_of_another_key_stays)
 {
 	enum { FIRST = 10, LAST = 50 };
@@ -161,14 +162,14 @@ Test(fleet_balance, next_job_of_another_key_stays)
 	rig_free(r);
 }
 
-/* Prompts cost a second for each token here: it is better to wait for a slot where they are cached. */
+/* A prompt token costs a second here: waiting for a slot where the prompt is cached is better. */
 Test(fleet_balance, jobs_wait_where_their_prefix_is_cached)
 {
 	struct rig *r = rig_new(NULL);
 	struct fake_config config = {.step_us = 1000, .row_us = 1000 * 1000};
 	struct fake_worker *a = rig_worker(r, &config);
 	rig_wait_ready(r, true);
-	rig_submit_many(r, 0, RIG_SLOTS, 100, 2); /* together they measure the speed of prompts */
+	rig_submit_many(r, 0, RIG_SLOTS, 100, 2); /* together they measure the prefill speed */
 	rig_finish_many(r, 0, RIG_SLOTS);
 	rig_submit(r, 10, 500, 160, 2);
 	rig_finish(r, 10);
@@ -179,15 +180,15 @@ Test(fleet_balance, jobs_wait_where_their_prefix_is_cached)
 		rig_wait_tokens(r, job, 1);
 	struct fake_worker *b = rig_worker(r, &config);
 	rig_wait_replicas(r, 2, "serving");
-	rig_status(r); /* another turn: b has looked */
+	rig_status(r); /* a full round trip: b has looked for jobs by now */
 	a->step_us = 0;
 	rig_finish_many(r, 20, 20 + 2 * RIG_SLOTS);
 	cr_assert_eq(b->n_plans, 0, "%d", b->n_plans);
 	rig_free(r);
 }
 
-/* Three times as slow: the next jobs in line end earlier where they are, those at the end of the line do
- * not. */
+/* The joining replica is three times as slow: the first jobs of the queue end earlier where they are, jobs at
+ * its end do not. */
 Test(fleet_balance, slower_replica_takes_jobs_from_further_back)
 {
 	struct rig *r = rig_new(NULL);
@@ -197,7 +198,7 @@ Test(fleet_balance, slower_replica_takes_jobs_from_further_back)
 	rig_wait_tokens(r, 0, 1);
 	struct fake_worker *slower = rig_worker(r, &(struct fake_config){.step_us = 6000});
 	rig_finish_many(r, 0, 60);
-	/* The first ones are taken before its speed is known. */
+	/* The first jobs are taken before its speed is known. */
 	cr_assert_gt(slower->n_seqs, RIG_SLOTS);
 	rig_free(r);
 }

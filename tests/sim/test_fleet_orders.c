@@ -1,4 +1,5 @@
-/* Scale and drain while jobs run: every job gets the tokens of an undisturbed run, once. */
+/* test_fleet_orders.c - scale and drain while jobs run: every job gets the tokens of an undisturbed run,
+ * once. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
@@ -70,7 +71,7 @@ Test(fleet_orders, only_replica_finishes_its_jobs_and_is_not_ready)
 	rig_free(r);
 }
 
-/* Job 0 runs at the only replica, which drains. */
+/* Drain the only replica while it runs job 0. */
 static void drain_with_a_job(struct rig *r)
 {
 	rig_submit(r, 0, 0, 30, 200);
@@ -88,7 +89,7 @@ Test(fleet_orders, drain_continues_after_an_interrupted_connection)
 	a->hello_again = true;
 	rig_expect_order(r);
 	cr_assert(a->stopped);
-	cr_assert_eq(a->n_loads, 2); /* to finish the job that only it could continue */
+	cr_assert_eq(a->n_loads, 2); /* to finish the job, which only this worker could continue */
 	rig_finish(r, 0);
 	rig_free(r);
 }
@@ -104,8 +105,7 @@ Test(fleet_orders, drain_continues_after_the_loss_of_a_rank)
 	struct fake_worker *c = rig_worker(r, NULL);
 	rig_expect_order(r);
 	rig_finish(r, 0);
-	while (!c->stopped) /* the whole tp_group */
-		usleep(1000);
+	rig_wait_stopped(c); /* the whole tp_group */
 	cr_assert(a->stopped);
 	rig_free(r);
 }
@@ -134,9 +134,8 @@ Test(fleet_orders, jobs_of_a_leaving_worker_move)
 	rig_submit_many(r, 0, 12, 30, 200);
 	rig_wait_tokens(r, 0, 1);
 	a->leaves = true;
-	while (!a->stopped)
-		usleep(1000);
-	cr_assert(!r->jobs[11].done); /* their end was not waited for */
+	rig_wait_stopped(a);
+	cr_assert(!r->jobs[11].done); /* the worker did not wait for their end */
 	rig_finish_many(r, 0, 12);
 	cr_assert_eq(rig_status(r)->n_workers, 1);
 	rig_free(r);
@@ -151,8 +150,7 @@ Test(fleet_orders, leaving_worker_without_a_successor_finishes_its_jobs)
 	rig_wait_tokens(r, 0, 1);
 	a->leaves = true;
 	rig_wait_ready(r, false);
-	while (!a->stopped)
-		usleep(1000);
+	rig_wait_stopped(a);
 	rig_finish_many(r, 0, 3);
 	rig_free(r);
 }
@@ -176,7 +174,8 @@ Test(fleet_orders, scale_up_requests_workers_and_waits_until_they_serve)
 	rig_order(r, ENGINE_SCALE, 3, 0);
 	rig_status(r); /* answered after the order */
 	cr_assert_eq(rig_notices(r, &r->n_scale), 1);
-	cr_assert_eq(rig_notices(r, &r->scale_workers), 2); /* beside the one that is not supervised */
+	cr_assert_eq(rig_notices(r, &r->scale_workers), 2); /* in addition to the one that is not
+							     * supervised */
 	rig_worker(r, NULL);
 	rig_wait_replicas(r, 2, "serving");
 	cr_assert(!r->order_here);
@@ -206,13 +205,13 @@ Test(fleet_orders, scale_up_without_new_workers_times_out)
 	rig_free(r);
 }
 
-/* At once, not after its timeout: a retry would fail the same way. */
+/* The order fails at once, not after its timeout: a retry would fail the same way. */
 Test(fleet_orders, scale_up_fails_when_a_worker_cannot_serve)
 {
 	struct rig *r = rig_new(&supervised);
 	struct bus_load load;
 	char host[128] = "";
-	gethostname(host, sizeof host - 1); /* one that the supervisor started */
+	gethostname(host, sizeof host - 1); /* the host of a worker that the supervisor started */
 	rig_worker(r, NULL);
 	rig_wait_ready(r, true);
 	rig_order(r, ENGINE_SCALE, 2, 0);
@@ -270,8 +269,8 @@ Test(fleet_orders, later_scale_ends_an_earlier_one)
 	rig_free(r);
 }
 
-/* With one tp_group of two workers serving and one worker beside it, a second replica is ordered: how
- * many workers the supervisor is requested to run. */
+/* Order a second replica while one tp_group of two workers serves and a third worker is idle; return how many
+ * workers the supervisor is requested to run. */
 static uint32_t requested_workers(const struct fake_config *beside, const char *device)
 {
 	struct rig *r = rig_new(&(struct engine_config){.supervised = true, .tp = 2});
@@ -299,7 +298,7 @@ Test(fleet_orders, idle_supervised_worker_counts_for_a_scale)
 {
 	char host[128] = "";
 	gethostname(host, sizeof host - 1);
-	/* It, and another one. */
+	/* The idle worker and one more. */
 	cr_assert_eq(requested_workers(&(struct fake_config){.host = host, .pid = getpid()}, NULL), 2);
 }
 
@@ -310,7 +309,7 @@ Test(fleet_orders, idle_worker_of_another_device_does_not_count_for_a_scale)
 	cr_assert_eq(requested_workers(&(struct fake_config){.host = host, .pid = getpid()}, "cuda:0"), 2);
 }
 
-/* ---- which replica goes ---- */
+/* ---- choice of the replica to stop ---- */
 
 static uint64_t n_seqs(const struct fake_worker *w)
 {
@@ -325,15 +324,18 @@ Test(fleet_orders, scale_down_takes_idle_replicas)
 		w[i] = rig_worker(r, &slow);
 		rig_wait_replicas(r, (uint32_t)i + 1, "serving");
 	}
-	rig_submit_many(r, 0, 2, 30, 200); /* at two of them */
+	rig_submit_many(r, 0, 2, 30, 200); /* on two of them */
 	rig_wait_tokens(r, 0, 1);
 	rig_wait_tokens(r, 1, 1);
 	rig_order(r, ENGINE_SCALE, 2, 0);
 	rig_expect_order(r);
 	rig_finish_many(r, 0, 2);
 	for (int i = 0; i < 4; i++)
-		cr_expect(w[i]->stopped == (n_seqs(w[i]) == 0), "worker %d ran %lu sequences", i,
-			  (unsigned long)n_seqs(w[i]));
+		if (n_seqs(w[i]) == 0)
+			rig_wait_stopped(w[i]);
+		else
+			cr_expect(!w[i]->stopped, "worker %d ran %lu sequences", i,
+				  (unsigned long)n_seqs(w[i]));
 	rig_free(r);
 }
 
@@ -347,12 +349,13 @@ Test(fleet_orders, scale_down_takes_replicas_with_the_least_work)
 		rig_wait_tokens(r, i, 1);
 	struct fake_worker *b = rig_worker(r, &slow);
 	rig_wait_replicas(r, 2, "serving");
-	rig_submit(r, 3, 0, 20, 200); /* at the idle one */
+	rig_submit(r, 3, 0, 20, 200); /* on the idle one */
 	rig_wait_tokens(r, 3, 1);
 	cr_assert_eq(n_seqs(b), 1);
 	rig_order(r, ENGINE_SCALE, 1, 0);
 	rig_expect_order(r);
-	cr_assert(b->stopped && !a->stopped);
+	rig_wait_stopped(b);
+	cr_assert(!a->stopped);
 	rig_finish_many(r, 0, 4);
 	rig_free(r);
 }

@@ -1,5 +1,5 @@
-/* A worker declares its host and its pid.  The supervisor hears of a pid, and may kill that process, only
- * where the kernel or the supervisor's token proves that the worker is that process. */
+/* test_local_workers.c - a worker declares its host and its pid.  The supervisor learns a pid, and may kill
+ * that process, only if the kernel or the supervisor's token proves that the worker is that process. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
@@ -37,7 +37,7 @@ static void *hello(struct rig *r, int64_t pid, const char *token)
 	return peer;
 }
 
-/* The pid that a worker of this pid is lost with, by the supervisor's notices; 0: there is none. */
+/* Lose a worker with this pid; return the pid in the supervisor's notice, 0: none. */
 static int64_t lost_pid(struct rig *r, int64_t pid, const char *token)
 {
 	void *peer = hello(r, pid, token);
@@ -89,14 +89,14 @@ static uint32_t n_failed(const char *token)
 	return n;
 }
 
-/* It ends a service that has not served yet. */
+/* The failure ends a service that has not served yet. */
 Test(local_workers, only_a_worker_of_the_supervisor_fails_the_start)
 {
 	cr_expect_eq(n_failed(""), 0);
 	cr_expect_eq(n_failed(TOKEN), 1);
 }
 
-/* A pid that is kept protects a process that should end. */
+/* A kept pid protects a process that should end. */
 Test(local_workers, only_workers_of_the_supervisor_are_kept)
 {
 	struct rig *r = rig_on("tcp://127.0.0.1:*");

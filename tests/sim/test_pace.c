@@ -1,5 +1,5 @@
-/* Parts of prompts follow the measured speed: a replica on simulated devices, whose steps cost what a formula
- * says, in simulated time. */
+/* test_pace.c - chunks of prompts follow the measured speed: a replica on simulated devices in simulated
+ * time, where a formula gives the cost of a step. */
 #include "base/alloc.h"
 #include "controller/fleet/replica.h"
 #include "controller/sched/sched_move.h"
@@ -12,17 +12,17 @@ TestSuite(pace, .timeout = 120);
 
 enum { SEQS = 32, ROWS = 2048, BLOCKS = 4096, CONTEXT = 1200, STREAMS = 4, WARM = 40 };
 
-/* step = fixed + rows of prompts * row + decodes * decode, longer by up to `noise` percent */
+/* step = fixed + prompt rows * row + decodes * decode, longer by up to `noise` percent */
 struct speed {
 	double fixed_us, row_us, decode_us;
 	uint32_t noise;
 };
-static const struct speed slow = {50000, 6000, 6000, 0};   /* 160 tokens of a prompt a second */
-static const struct speed uneven = {50000, 3000, 3000, 8}; /* a machine that others use */
+static const struct speed slow = {50000, 6000, 6000, 0};   /* 160 prompt tokens per second */
+static const struct speed uneven = {50000, 3000, 3000, 8}; /* a machine shared with others */
 static const struct speed heavy = {100000, 1000, 1000, 0};
 static const struct speed cpu = {20000, 1200, 1200, 0};
 static const struct speed fast = {5000, 30, 30, 0};
-static const struct speed long_contexts = {20000, 500, 5000, 0}; /* each decode reads one */
+static const struct speed long_contexts = {20000, 500, 5000, 0}; /* a decode reads its whole context */
 
 struct sim {
 	struct replica *r;
@@ -33,14 +33,14 @@ struct sim {
 	struct result result;
 	struct sched_events ev;
 	struct speed speed;
-	double slower; /* than that */
+	double slower; /* factor on all costs */
 	uint64_t jobs, rng;
 	int64_t now_us;
 	uint32_t prompts_done;
 };
 
-static uint32_t mixture_rows, send_above; /* of the replicas that sim_open() makes */
-enum { SENT_US = 600000 };                /* a step of more rows than send_above */
+static uint32_t mixture_rows, send_above; /* for replicas that sim_open() makes */
+enum { SENT_US = 600000 };                /* a step with more rows than send_above */
 
 static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool automatic)
 {
@@ -100,8 +100,8 @@ static double step_us(struct sim *m, uint32_t decodes, uint32_t prompts)
 	return (send_above && decodes + prompts > send_above ? SENT_US : rows) * (1 + more) * m->slower;
 }
 
-/* One step later, with a plan under way as ever.  Its length; *decodes, *prompts: its rows.  0: nothing to
- * do. */
+/* Run one step, with a plan in flight as usual.  Return its duration; *decodes, *prompts: its rows.  0:
+ * nothing to do. */
 static double step(struct sim *m, uint32_t *decodes, uint32_t *prompts)
 {
 	while (m->n < SCHED_AHEAD) {
@@ -131,7 +131,7 @@ static double step(struct sim *m, uint32_t *decodes, uint32_t *prompts)
 	return us;
 }
 
-/* Some streams, then long prompts beside them: the gaps between tokens once speeds are known. */
+/* Run some streams, then long prompts next to them; measure the gaps between tokens once speeds are known. */
 struct gaps {
 	double longest_us;
 	uint32_t steps;
@@ -163,7 +163,7 @@ Test(pace, a_slow_device_keeps_the_bound_beside_prompts)
 	const struct gaps g = gaps_beside_prompts(&m);
 	cr_expect_leq(g.longest_us, 150000, "%.0f ms", g.longest_us / 1e3);
 	cr_expect_geq(g.longest_us, 120000, "the bound is used: %.0f ms", g.longest_us / 1e3);
-	/* 12 rows of prompts fit beside 4 decodes */
+	/* 12 prompt rows fit next to 4 decodes */
 	cr_expect_leq(g.steps, 1800 / 12 + 10);
 	sim_close(&m);
 }
@@ -178,7 +178,7 @@ Test(pace, an_uneven_device_keeps_the_bound_beside_prompts)
 	sim_close(&m);
 }
 
-/* No step shows what decodes alone take while others have half of the machine and prompts go on. */
+/* No step shows the cost of decodes alone, while others use half of the machine and prompts continue. */
 Test(pace, a_machine_that_slows_down_takes_prompts_in_parts_of_use)
 {
 	struct sim m;
@@ -199,7 +199,7 @@ Test(pace, a_machine_that_slows_down_takes_prompts_in_parts_of_use)
 	sim_close(&m);
 }
 
-/* And when it is as fast as before, parts are as large as before. */
+/* When the machine is as fast as before, chunks are as large as before. */
 Test(pace, a_machine_that_recovers_is_used)
 {
 	struct sim m;
@@ -222,7 +222,7 @@ Test(pace, a_machine_that_recovers_is_used)
 	sim_close(&m);
 }
 
-/* Decodes cost more than rows of prompts: where many of them end, there is room for more rows. */
+/* Decodes cost more than prompt rows: when many decodes end, there is room for more rows. */
 Test(pace, decodes_have_a_price_of_their_own)
 {
 	enum { MANY = 10 };
@@ -253,7 +253,7 @@ Test(pace, decodes_have_a_price_of_their_own)
 	sim_close(&m);
 }
 
-/* 25 ms cannot be kept where a step without prompts takes 74: prompts go on, and little is added. */
+/* 25 ms cannot be kept if a step without prompts takes 74: prompts continue, and add little. */
 Test(pace, a_bound_below_a_step_of_decodes_adds_a_quarter)
 {
 	struct sim m;
@@ -273,7 +273,7 @@ Test(pace, the_default_takes_twice_a_step_of_decodes)
 	sim_close(&m);
 }
 
-/* Whatever they cost: a busy machine makes rows seem dear. */
+/* The rows do not depend on their cost: a busy machine makes rows seem expensive. */
 Test(pace, the_default_takes_32_rows_beside_streams)
 {
 	struct sim m;
@@ -304,7 +304,7 @@ Test(pace, a_fast_device_takes_a_prompt_in_large_parts)
 	sim_close(&m);
 }
 
-/* Where no stream waits, a part of a prompt is long enough that the fixed cost of a step counts little. */
+/* If no stream waits, a chunk is large enough that the fixed cost of a step matters little. */
 Test(pace, prompts_alone_come_in_parts_that_are_worth_a_step)
 {
 	struct sim m;
@@ -324,8 +324,8 @@ Test(pace, prompts_alone_come_in_parts_that_are_worth_a_step)
 	sim_close(&m);
 }
 
-/* A step of a mixture in which few rows come to an expert is slow for each of them: rows seem dear, and parts
- * would stay small.  Beside streams, their gaps count. */
+/* A step of a mixture with few rows per expert is slow per row: rows seem expensive, and chunks would stay
+ * small.  Next to streams, the streams' gaps count. */
 Test(pace, prompts_of_a_mixture_come_in_parts_that_share_experts)
 {
 	for (int automatic = 0; automatic < 2; automatic++) {
@@ -352,9 +352,9 @@ Test(pace, prompts_of_a_mixture_come_in_parts_that_share_experts)
 	cr_expect_eq(sched_mixture_rows(8, 2), 64);
 }
 
-/* Where experts come to the device for steps of many rows, prompts alone fill such steps; beside a stream
- * they come in the parts that what was seen of other steps allows, however cheap the rows of full ones were.
- */
+/* If host experts are streamed to the device for steps with many rows, prompts alone fill such steps.  Next
+ * to a stream, chunks have the size that other steps' costs allow, however cheap the rows of full steps
+ * were. */
 Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
 {
 	struct sim m;
@@ -378,7 +378,8 @@ Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
 	sim_close(&m);
 }
 
-/* What the steps of a device that experts are sent to have beside a stream: prompts of 1,000 tokens. */
+/* Run prompts of 1,000 tokens next to streams, on a device that host experts are streamed to; return the most
+ * rows of a step, and the least in *least. */
 static uint32_t most_beside_stream(uint32_t above, uint32_t streams, int64_t step_us, bool automatic,
 				   uint32_t *least)
 {
@@ -404,8 +405,9 @@ static uint32_t most_beside_stream(uint32_t above, uint32_t streams, int64_t ste
 	return most;
 }
 
-/* Beside streams no part of a prompt is what experts are sent for, which takes long whatever its rows and is
- * in no cost that is known; where decodes leave hardly any rows below, parts are whole ones. */
+/* Next to streams, a chunk of a prompt never makes experts be streamed: this takes long for any number of
+ * rows, and no known cost includes it.  If decodes leave hardly any rows below the limit, chunks are not
+ * limited by it. */
 Test(pace, beside_streams_no_experts_are_sent_for_a_part_of_a_prompt)
 {
 	uint32_t least;
@@ -415,7 +417,7 @@ Test(pace, beside_streams_no_experts_are_sent_for_a_part_of_a_prompt)
 	cr_expect_gt(most_beside_stream(20, 8, 25000, true, &least), 200);
 }
 
-/* In a time given by hand, neither has a step of prompts alone. */
+/* With a step time given by the user, a step of prompts alone does not stream experts either. */
 Test(pace, a_time_given_by_hand_sends_no_experts_for_prompts_alone)
 {
 	struct sim m;
@@ -429,8 +431,8 @@ Test(pace, a_time_given_by_hand_sends_no_experts_for_prompts_alone)
 	sim_close(&m);
 }
 
-/* A plan holds its hypotheses only once the tokens of the plan before are known: the others seem to have
- * prompts alone. */
+/* A plan contains a search's hypotheses only once the tokens of the previous plan are known: the other plans
+ * seem to have prompts alone. */
 Test(pace, prompts_of_a_mixture_do_not_hold_up_a_beam_search)
 {
 	struct sim m;
@@ -469,14 +471,14 @@ Test(pace, the_costs_of_a_step_are_learned_and_kept)
 		pace_note(&p, 4, 0, 10400);
 	cr_expect_float_eq(pace_costs(&p).row_us, 100, 1e-6);
 	cr_expect_float_eq(pace_costs(&p).fixed_us, 10000, 1e-3);
-	pace_note(&p, 200, 196, 0); /* no time, no news */
+	pace_note(&p, 200, 196, 0); /* no time, no change */
 	cr_expect_float_eq(pace_costs(&p).row_us, 100, 1e-6);
 	for (int i = 0; i < 200; i++)
-		pace_note(&p, 100, 96, 9000); /* it has become faster, and decodes are still to come */
+		pace_note(&p, 100, 96, 9000); /* the device has become faster, with decodes still to come */
 	cr_expect_float_eq(expected(&p, 4, 96), 9000, 1);
 }
 
-/* Where a few rows cost nearly what many do, parts of prompts do not shrink to those few. */
+/* If a few rows cost nearly as much as many, chunks do not shrink to those few. */
 Test(pace, rows_are_as_dear_as_in_steps_of_many)
 {
 	struct pace p = {0};
@@ -488,7 +490,7 @@ Test(pace, rows_are_as_dear_as_in_steps_of_many)
 	cr_expect_lt(pace_costs(&p).row_us, 1000);
 }
 
-/* And where rows of few are cheaper than those of many were, the many are out of date. */
+/* If rows of small steps are cheaper than those of large steps were, the large steps are out of date. */
 Test(pace, what_was_seen_last_is_believed)
 {
 	struct pace p = {0};
@@ -504,7 +506,7 @@ Test(pace, what_was_seen_last_is_believed)
 	cr_expect_float_eq(expected(&p, 1, 63), 73000, 500);
 }
 
-/* Another process had the machine: the next step is no shorter for it than it must be. */
+/* Another process used the machine: the spike must hardly shorten the next step. */
 Test(pace, a_spike_changes_little)
 {
 	struct pace p = {0};

@@ -1,4 +1,4 @@
-/* The prefill speed of a replica is measured in steps that compute mostly prompts. */
+/* test_replica.c - a replica's prefill speed is measured in steps that compute mostly prompts. */
 #include "base/alloc.h"
 #include "controller/fleet/replica.h"
 #include "controller/sched/sched_move.h"
@@ -55,7 +55,7 @@ static void add(struct one *o, uint32_t n_prompt, uint32_t max_tokens)
 	sched_adopt(o->r->sched, &g);
 }
 
-/* A step of that duration; returns its rows. */
+/* Run a step with that duration; return its rows. */
 static uint32_t step(struct one *o, uint32_t us)
 {
 	cr_assert(sched_plan(o->r->sched, 1, &o->plan));
@@ -72,7 +72,7 @@ Test(replica, decodes_do_not_measure_prefill_speed)
 	one_start(&o);
 	for (int i = 0; i < 100; i++)
 		add(&o, 20, 50);
-	for (int i = 0; i < 7; i++) /* nearly 256 rows each, nearly all of prompts */
+	for (int i = 0; i < 7; i++) /* nearly 256 rows each, nearly all from prompts */
 		step(&o, 1000);
 	double tps = o.r->prefill_tps;
 	cr_assert_gt(tps, 100000);
@@ -99,7 +99,7 @@ Test(replica, short_prompt_beside_decodes_does_not_measure_prefill_speed)
 	cr_assert_eq(step(&o, 10000), 180);
 	cr_assert_eq(o.r->prefill_tps, 0);
 	add(&o, 120, 2);
-	cr_assert_gt(step(&o, 10000), 220); /* more than half of them */
+	cr_assert_gt(step(&o, 10000), 220); /* more than half are prompt rows */
 	cr_assert_gt(o.r->prefill_tps, 0);
 	one_end(&o);
 }

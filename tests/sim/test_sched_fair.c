@@ -1,5 +1,5 @@
-/* Fairness between users over a long time: a user that had the worker to itself does not pay for it when
- * another one arrives. */
+/* test_sched_fair.c - fairness between users over a long time: a user that had the worker alone does not pay
+ * for it when another user arrives. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 #include "tests/sim/device.h"
@@ -12,7 +12,7 @@ enum { SLOTS = 8, BLOCKS = 200, CONTEXT = 128, PROMPT = 16, OUT = 60 };
 
 enum { ANNA, BERT, USERS };
 
-/* Each user has want[] jobs at any time: when one ends, it submits the next. */
+/* Each user has want[] jobs at any time: when a job ends, the user submits the next. */
 struct sim {
 	struct sched *sched;
 	struct device *device;
@@ -115,7 +115,7 @@ Test(sched_fair, a_new_user_does_not_preempt_a_long_served_one)
 	sim_free(m);
 }
 
-/* Bert has always had a job here, and never more than two. */
+/* Bert has always had a job, and never more than two. */
 Test(sched_fair, a_user_of_few_tokens_cannot_preempt_others_later)
 {
 	struct sim *m = sim_new();

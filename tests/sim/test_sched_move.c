@@ -1,6 +1,6 @@
-/* Several schedulers with a simulated device each, driven by a seed: whichever groups move between them (new
- * ones, those of a lost worker, those of a drained one), every job ends once, with exactly the tokens that it
- * has undisturbed, and nothing is left behind.
+/* test_sched_move.c - several schedulers with a simulated device each, driven by a seed.  Groups move between
+ * them: new groups, those of a lost worker, those of a drained worker.  Every job ends once, with exactly the
+ * tokens of an undisturbed run, and nothing is left behind.
  * QUERN_SIM_SEED replays one seed. */
 #include "base/alloc.h"
 #include "controller/sched/sched_move.h"
@@ -22,7 +22,7 @@ struct job {
 
 struct replica {
 	struct sched *sched;
-	struct device *device; /* NULL: no worker serves it */
+	struct device *device; /* NULL: it has no worker */
 	uint32_t n_blocks, n_host;
 	struct result result;
 	int n_under_way;
@@ -36,7 +36,7 @@ struct sim {
 	struct sched *unassigned;
 	struct job jobs[JOBS];
 	uint32_t n_jobs, n_ended;
-	uint32_t n_begun; /* groups that had begun, and were moved without need */
+	uint32_t n_begun; /* groups that were moved without need after they had begun */
 	struct sched_events ev;
 	struct plan plan;
 };
@@ -86,7 +86,7 @@ static void take_events(struct sim *m)
 	m->ev.n = 0;
 }
 
-/* To a replica that serves and is not draining; if there is none, unassigned. */
+/* Give the group to a replica that serves and is not draining, else to unassigned. */
 static void route(struct sim *m, struct group *g)
 {
 	uint32_t first = rnd(m, REPLICAS);
@@ -117,7 +117,7 @@ static void add_job(struct sim *m)
 	j->params.n = rnd(m, 3) ? 1 : 1 + rnd(m, 4);
 	j->params.seed = rnd(m, 1u << 30);
 	j->params.max_tokens = 1 + rnd(m, OUT);
-	if (rnd(m, 2)) { /* outputs of a job end at different times */
+	if (rnd(m, 2)) { /* the outputs of a job end at different times */
 		j->params.stop_ids = xmemdup(&(uint32_t){DEVICE_STOP}, sizeof(uint32_t));
 		j->params.n_stop_ids = 1;
 	}
@@ -171,7 +171,7 @@ static void disturb(struct sim *m)
 			route_all(m, m->unassigned);
 		}
 	} else if (what == 0) {
-		end(m, r); /* with plans under way */
+		end(m, r); /* with plans in flight */
 	} else if (what == 1) {
 		r->draining = true;
 	} else if (what < 8 && (g = sched_next_idle(r->sched, m->now, wants_any, NULL))) {
@@ -213,7 +213,7 @@ static void expect_empty(const struct sim *m, const struct sched *s)
 		  "seed %" PRIu64 ": something is left behind", m->seed);
 }
 
-/* Returns how many groups were moved after they had begun, without need. */
+/* Return how many groups were moved without need after they had begun. */
 static uint32_t run_seed(uint64_t seed)
 {
 	struct sim m = {.rng = seed * 0x9e3779b97f4a7c15u + 1, .seed = seed, .now = 1};
@@ -274,7 +274,7 @@ static struct sched *small(bool cache)
 	return s;
 }
 
-/* A job of n_prompt tokens i, of salt 5, to its end. */
+/* Run a job with the prompt 0 .. n_prompt - 1 and salt 5 to its end. */
 static void compute(struct sched *s, uint32_t n_prompt)
 {
 	struct device *d = device_new(4, 16, 0, 16, CONTEXT);
@@ -310,7 +310,7 @@ Test(sched_move, reports_the_cached_part_of_a_prompt)
 	compute(s, 40);
 	compute(none, 40);
 	cr_assert_eq(sched_cached(s, tokens, 80, 5), 32); /* whole blocks */
-	cr_assert_eq(sched_cached(s, tokens, 32, 5), 16); /* one token at least is computed */
+	cr_assert_eq(sched_cached(s, tokens, 32, 5), 16); /* at least one token is computed */
 	cr_assert_eq(sched_cached(s, tokens, 80, 6), 0);  /* another tenant */
 	cr_assert_eq(sched_cached(none, tokens, 80, 5), 0);
 	tokens[20] = 0;
@@ -321,7 +321,7 @@ Test(sched_move, reports_the_cached_part_of_a_prompt)
 	sched_free(none);
 }
 
-/* The token of the next plan was under way when a stop string of the first output was found. */
+/* The next plan's token was in flight when a stop string of the first output was found. */
 Test(sched_move, a_job_moves_when_one_of_its_outputs_is_over)
 {
 	struct sched *from = small(true), *to = small(true);
@@ -422,7 +422,8 @@ static bool any(const struct group *g, void *user)
 	return true;
 }
 
-/* Every second group waits at a lost replica, the others at the one that gets them.  Steps of all moves. */
+/* Move every second group from a lost replica to the replica that has the other groups.  Return the steps of
+ * all moves. */
 static uint64_t steps_of_moves(bool many_users, bool begun)
 {
 	struct sched *lost = without_worker(), *other = without_worker();
@@ -454,7 +455,7 @@ static uint64_t steps_of_moves(bool many_users, bool begun)
 	return after.n_order_steps - before.n_order_steps;
 }
 
-/* A few comparisons for each group, not one for each pair: the engine thread serves others meanwhile. */
+/* A few comparisons per group, not one per pair: the engine thread must serve others meanwhile. */
 Test(sched_move, queues_of_a_lost_replica_are_merged_in_one_pass)
 {
 	for (int i = 0; i < 4; i++) {

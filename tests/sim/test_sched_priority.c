@@ -1,5 +1,5 @@
-/* Priorities: a higher one is admitted soon, by preemption where it must; a group that waits long goes first.
- */
+/* test_sched_priority.c - a group of a higher priority is admitted soon, by preemption if necessary; a group
+ * that has waited long goes first. */
 #include "tests/sim/one_sched.h"
 
 #include <inttypes.h>
@@ -15,8 +15,8 @@ static uint32_t submit(struct sim *m, int32_t priority, uint32_t n_prompt, uint3
 
 /* ---- aging ---- */
 
-/* It holds 70 of 100 blocks, runs for two minutes, and is preempted when a group of a higher priority grows.
- */
+/* The big job holds 70 of 100 blocks, runs for two minutes, and is preempted when a group of a higher
+ * priority grows. */
 Test(sched_priority, running_time_is_not_waiting_time)
 {
 	struct sim *m = sim_new(100, 0, false);
@@ -39,7 +39,7 @@ Test(sched_priority, running_time_is_not_waiting_time)
 	sim_free(m);
 }
 
-/* Interactive jobs fill the worker all the time, and more of them wait. */
+/* Interactive jobs fill the worker at all times, and more of them wait. */
 Test(sched_priority, a_group_that_waited_a_minute_goes_before_any_priority)
 {
 	struct sim *m = sim_new(400, 0, false);
@@ -78,7 +78,7 @@ Test(sched_priority, old_work_does_not_hold_up_a_higher_priority)
 	sim_free(m);
 }
 
-/* Old groups of a batch and a flood of interactive ones: of the admissions, age earns one in eight. */
+/* Old batch groups and a flood of interactive groups: one admission in eight goes to age. */
 Test(sched_priority, age_earns_one_admission_in_eight)
 {
 	enum { LINES = 400, FIRST = LINES, N = 800, OUT = 16 };
@@ -101,7 +101,7 @@ Test(sched_priority, age_earns_one_admission_in_eight)
 	sim_free(m);
 }
 
-/* A prompt of a worse priority, in chunks, beside a flood of better ones that fill every step. */
+/* A chunked prompt of a lower priority, next to a flood of higher-priority prompts that fill every step. */
 Test(sched_priority, an_admitted_prompt_makes_progress)
 {
 	struct sim *m = sim_new(1200, 512, false);
@@ -116,7 +116,7 @@ Test(sched_priority, an_admitted_prompt_makes_progress)
 	sim_free(m);
 }
 
-/* It waited for a slot, and was admitted before groups of a higher priority. */
+/* The group waited for a slot, and was admitted before groups of a higher priority. */
 Test(sched_priority, an_aged_group_is_protected_for_a_while)
 {
 	struct sim *m = sim_new(400, 0, false);
@@ -136,7 +136,7 @@ Test(sched_priority, an_aged_group_is_protected_for_a_while)
 
 /* ---- preemption ---- */
 
-/* Each priority has virtual token counters of its own. */
+/* Each priority has its own virtual token counters. */
 Test(sched_priority, counters_of_other_priorities_do_not_count)
 {
 	for (int history = 0; history < 3; history++) {
@@ -187,8 +187,8 @@ Test(sched_priority, a_job_that_ran_for_minutes_is_preempted_like_any_other)
 	sim_free(m);
 }
 
-/* Jobs of one user hold all slots for a long time: when it was served far more than a user that has waited
- * meanwhile, one of them makes place, and goes on later. */
+/* One user's jobs hold all slots for a long time.  When the user is far ahead of another user that has waited
+ * meanwhile, one of the jobs is preempted, and continues later. */
 Test(sched_priority, a_user_far_ahead_makes_place_for_another)
 {
 	enum { ANNA = 1, BERT, LONG = 1900, LEAD_PLANS = 16384 / (3 * SLOTS) };
@@ -207,7 +207,7 @@ Test(sched_priority, a_user_far_ahead_makes_place_for_another)
 	sim_free(m);
 }
 
-/* It fits beside the running job, which holds the same prompt. */
+/* The job fits next to the running job, which holds the same prompt. */
 Test(sched_priority, a_job_that_shares_blocks_preempts_none)
 {
 	struct sim *m = sim_new(100, 0, true);
@@ -221,7 +221,7 @@ Test(sched_priority, a_job_that_shares_blocks_preempts_none)
 	sim_free(m);
 }
 
-/* A group of its own priority holds most blocks: those of the lower one would not be enough. */
+/* A group of the same priority holds most blocks: those of the lower priority would not suffice. */
 Test(sched_priority, no_group_is_preempted_in_vain)
 {
 	struct sim *m = sim_new(200, 0, false);
@@ -237,7 +237,7 @@ Test(sched_priority, no_group_is_preempted_in_vain)
 	sim_free(m);
 }
 
-/* A slot is needed again and again. */
+/* A slot is needed repeatedly. */
 Test(sched_priority, preempted_groups_make_progress)
 {
 	enum { N = 100, EVERY = 6, LINE = 400 };
@@ -260,8 +260,8 @@ Test(sched_priority, preempted_groups_make_progress)
 	sim_free(m);
 }
 
-/* To compute the preempted group's prompt again takes longer than the pause between jobs of a higher
- * priority: each of them waits until the group has got a token. */
+/* Recomputing the preempted group's prompt takes longer than the pause between jobs of a higher priority:
+ * each of these jobs waits until the group has a new token. */
 Test(sched_priority, group_that_catches_up_is_not_preempted_before_its_next_token)
 {
 	enum { N = 8, BLOCKS = 64, CHUNK = 32, LONG = 40 * 16, SHORT = 30 * 16, OUT = 100 };
@@ -273,7 +273,7 @@ Test(sched_priority, group_that_catches_up_is_not_preempted_before_its_next_toke
 		plans_to_token(m, job);
 		cr_expect_eq(n_preempted(m), i + 1);
 		cr_expect(i == 0 || m->jobs[batch].n_tokens > had, "preempted without a token");
-		steps(m, 4); /* it runs again */
+		steps(m, 4); /* the batch job runs again */
 	}
 	sim_free(m);
 }

@@ -1,10 +1,10 @@
-/* Admission where blocks are scarce. */
+/* test_sched_room.c - admission when blocks are scarce. */
 #include "tests/sim/one_sched.h"
 
 enum { CHUNK = 256 };
 
-/* It does not fit while the first computes the prompt and another runs.  When that one has ended, fewer
- * blocks are free than before, but it needs only two. */
+/* The second job does not fit while the first computes the shared prompt and another job runs.  When the
+ * other has ended, fewer blocks are free than before, but the second job needs only two. */
 Test(sched_room, a_prompt_computed_meanwhile_needs_few_blocks)
 {
 	struct sim *m = sim_new(139, CHUNK, true);
@@ -25,7 +25,7 @@ Test(sched_room, a_prompt_computed_meanwhile_needs_few_blocks)
 	sim_free(m);
 }
 
-/* When the second arrives, most blocks that the first will need are free. */
+/* When the second job arrives, most blocks that the first one will need are still free. */
 Test(sched_room, admission_leaves_what_running_prompts_lack)
 {
 	for (int cache = 0; cache < 2; cache++) {

@@ -1,5 +1,5 @@
-/* Shares of keys: one key floods the service, with as many users and at whatever priorities it likes, and
- * another one gets what it would get alone, or its share. */
+/* test_sched_shares.c - shares of keys: one key floods the service, with any number of users and any
+ * priorities.  Another key gets what it would get alone, or its share. */
 #include "tests/sim/one_sched.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ static uint32_t submit_of(struct sim *m, uint64_t account, uint64_t user, int32_
 	return submit_of_key(m, account, user, priority, n_prompt, n_out, m->n_jobs);
 }
 
-/* The flood always has 40 jobs here. */
+/* Keep 40 jobs of the flood in the scheduler. */
 static void flood(struct sim *m, enum flood kind)
 {
 	uint32_t n = 0;
@@ -33,7 +33,8 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Plans until the first token of 100 jobs of the light key, one after another: the 99th of them. */
+/* Run 100 jobs of the light key one after another; return the 99th percentile of plans until the first
+ * token. */
 static uint64_t p99(enum flood kind)
 {
 	enum { N = 100 };
@@ -72,7 +73,7 @@ Test(sched_shares, a_flood_of_one_key_does_not_hold_up_another)
 	}
 }
 
-/* Both have more than enough to do. */
+/* Both keys always have jobs waiting. */
 Test(sched_shares, users_do_not_multiply_the_share_of_their_key)
 {
 	struct sim *m = sim_new(2000, 0, false);

@@ -1,6 +1,6 @@
-/* The real scheduler and block manager with a simulated device, from seeds: tiny pools, preemption, forks,
- * cancels, lost workers, plans ahead of results (sched_rig.h has what is checked).
- * QUERN_SIM_SEED replays one seed; QUERN_SIM_SEEDS is how many run, QUERN_SIM_SEED0 the first. */
+/* test_sched_sim.c - the real scheduler and block manager with a simulated device, driven by seeds: tiny
+ * pools, preemption, forks, cancels, lost workers, plans ahead of results (checks: sched_rig.h).
+ * QUERN_SIM_SEED replays one seed; QUERN_SIM_SEEDS is the number of seeds, QUERN_SIM_SEED0 the first. */
 #include "base/alloc.h"
 #include "tests/sim/sched_rig.h"
 
@@ -28,7 +28,7 @@ static void add_job(struct sched_rig *r)
 		j->params.length_penalty = (float)rig_rnd(r, 5) / 2 - 0.5f;
 	}
 	j->prompt = xmalloc(j->n_prompt * sizeof *j->prompt);
-	/* Many share a prefix, some across tenants. */
+	/* Many prompts share a prefix, some across tenants. */
 	uint32_t shared = rig_rnd(r, 3) ? rig_rnd(r, j->n_prompt + 1) : 0, kind = rig_rnd(r, 3);
 	for (uint32_t i = 0; i < j->n_prompt; i++)
 		j->prompt[i] = i < shared ? (i * 7 + kind) % DEVICE_VOCAB : rig_rnd(r, DEVICE_VOCAB);
@@ -80,7 +80,7 @@ static void choose(struct sched_rig *r)
 	r->cfg.aging_us = rig_rnd(r, 2) ? 200 : 0;
 }
 
-/* Over all seeds of a run. */
+/* Totals over all seeds of a run. */
 static struct {
 	uint64_t steps, plans, jobs, searches, preempted, swapped_out, prefix_hits, tokens;
 } done;

@@ -1,7 +1,8 @@
-/* The scheduler at the edges: groups of up to 64 outputs on a handful of slots, pools that hold one sequence
- * or everything, prompts of shared blocks only, chunks of one token, storms of cancels, stops and lost
- * workers that come back larger, smaller or late (sched_rig.h has what is checked). QUERN_STORM_SEED replays
- * one seed, QUERN_STORM_SEEDS is how many run, QUERN_STORM_FIRST the first. */
+/* test_sched_storm.c - the scheduler at its limits: groups of up to 64 outputs on a handful of slots, pools
+ * that hold one sequence or everything, prompts of shared blocks only, chunks of one token; storms of
+ * cancels, stops and lost workers that return larger, smaller or late (checks: sched_rig.h).
+ * QUERN_STORM_SEED replays one seed; QUERN_STORM_SEEDS is the number of seeds, QUERN_STORM_FIRST the
+ * first. */
 #include "base/alloc.h"
 #include "tests/sim/sched_rig.h"
 
@@ -12,24 +13,25 @@ enum {
 	MAX_JOBS = 32,
 	MAX_OUT = 96,
 	MAX_LOST = 30,
-	KINDS = 3,     /* of blocks that prompts are made of */
-	BEAM_OUT = 24, /* tokens of a beam search, and most of its prompt */
+	KINDS = 3,     /* kinds of blocks in prompts */
+	BEAM_OUT = 24, /* most tokens of a beam search, and of its prompt */
 	BEAM_PROMPT = 60,
 };
 
 struct storm {
 	struct sched_rig r;
-	uint32_t n_max;                             /* outputs of a job */
-	uint32_t beams;                             /* of 4 jobs, beam searches */
-	uint32_t cancel_rate, stop_rate, lose_rate; /* of 1000 steps */
-	uint32_t apply_rate;                        /* of 4 */
-	uint32_t n_lost, absent;                    /* workers; steps until the next one starts */
-	uint32_t since_token;                       /* plans */
+	uint32_t n_max;                             /* most outputs of a job */
+	uint32_t beams;                             /* beam searches among 4 jobs */
+	uint32_t hold_every;                        /* device_hold() */
+	uint32_t cancel_rate, stop_rate, lose_rate; /* per 1000 steps */
+	uint32_t apply_rate;                        /* per 4 steps */
+	uint32_t n_lost, absent;                    /* lost workers; steps until the next one starts */
+	uint32_t since_token;                       /* plans since the last token */
 	uint64_t generated;
 };
 
-/* Whole blocks of few kinds, so that prompts share prefixes, and equal blocks have different predecessors;
- * sometimes with a tail of its own. */
+/* Fill a prompt with whole blocks of few kinds, so that prompts share prefixes and equal blocks have
+ * different predecessors; some prompts end in tokens of their own. */
 static void fill_prompt(struct sched_rig *r, struct rig_job *j)
 {
 	uint32_t size = r->cfg.block_size, own = rig_rnd(r, 2) ? rig_rnd(r, j->n_prompt + 1) : 0, kind = 0;
@@ -51,7 +53,7 @@ static void choose_beams(struct sched_rig *r, struct params *p)
 	p->early = (enum params_early)rig_rnd(r, 3);
 }
 
-/* A job that is pooled: one output, no tokens. */
+/* Make the job a pooling job: one output, no tokens. */
 static void choose_pool(struct sched_rig *r, struct params *p)
 {
 	p->pool = (enum params_pool)(1 + rig_rnd(r, 3));
@@ -105,6 +107,7 @@ static void start_worker(struct storm *m)
 	if (r->max_context > 2000)
 		r->max_context = 2000;
 	rig_start_worker(r);
+	device_hold(r->device, m->hold_every, r->seed + m->n_lost);
 	sched_speed(r->sched, 1000, 1 + rig_rnd(r, 1000), 16);
 	sched_step_costs(r->sched,
 			 (struct sched_costs){rig_rnd(r, 50000), rig_rnd(r, 3) ? rig_rnd(r, 5000) : 0,
@@ -144,6 +147,18 @@ static void disturb(struct storm *m)
 		lose_worker(m);
 	if (!r->device && m->absent-- == 0)
 		start_worker(m);
+}
+
+/* Wake one of the held slots: at once if `now` (nothing else makes progress), else at random. */
+static bool wake(struct storm *m, bool now)
+{
+	struct sched_rig *r = &m->r;
+	uint32_t slot;
+	if (!r->device || !m->hold_every || (!now && r->now * 2654435761u >> 7 & 1) ||
+	    !device_awake(r->device, &slot))
+		return false;
+	sched_awake(r->sched, slot);
+	return true;
 }
 
 static uint32_t choose(struct storm *m)
@@ -197,17 +212,16 @@ static void step(struct storm *m)
 	if (st.generated_tokens != m->generated)
 		m->since_token = 0;
 	m->generated = st.generated_tokens;
-	if (r->device && !planned && !applied && !r->n_under_way && st.n_groups)
+	const bool woken = wake(m, !planned && !applied && !r->n_under_way);
+	if (r->device && !planned && !applied && !r->n_under_way && st.n_groups && !woken)
 		rig_fail(r, "no progress");
-	/* The longest prompt in chunks of one, alone behind each of the others. */
+	/* Upper limit: the longest prompt, in chunks of one token, after each of the other jobs. */
 	if (m->since_token > 3000u * MAX_JOBS)
 		rig_fail(r, "plans, and no token");
 }
 
-/* beams: beam searches of 4 jobs. */
-static void run_seed(uint64_t seed, uint32_t beams)
+static void run_storm(struct storm m, uint64_t seed)
 {
-	struct storm m = {.beams = beams};
 	struct sched_stats st;
 	rig_init(&m.r, seed, "QUERN_STORM_SEED");
 	rig_open(&m.r, choose(&m));
@@ -217,35 +231,65 @@ static void run_seed(uint64_t seed, uint32_t beams)
 	rig_close(&m.r, &st);
 }
 
+/* beams: beam searches among 4 jobs. */
+static void run_seed(uint64_t seed, uint32_t beams)
+{
+	run_storm((struct storm){.beams = beams}, seed);
+}
+
+/* Run a seed as in the first two tests, with rows held back. */
+static void run_held_seed(uint64_t seed)
+{
+	const uint32_t every[] = {2, 3, 10, 100};
+	run_storm((struct storm){.beams = seed % 2 ? 0 : 1 + (uint32_t)(seed / 2) % 4,
+				 .hold_every = every[seed / 3 % 4]},
+		  seed);
+}
+
 static uint64_t number(const char *name, uint64_t otherwise)
 {
 	const char *text = getenv(name);
 	return text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static void run_seeds(uint32_t beams)
+static void without_beams(uint64_t seed)
+{
+	run_seed(seed, 0);
+}
+
+static void with_beams(uint64_t seed)
+{
+	run_seed(seed, 1 + (uint32_t)seed % 4);
+}
+
+static void run_seeds(void (*run)(uint64_t seed))
 {
 	uint64_t one = number("QUERN_STORM_SEED", 0), first = number("QUERN_STORM_FIRST", 1);
 	if (one) {
-		run_seed(one, beams ? 1 + (uint32_t)one % 4 : 0);
+		run(one);
 		return;
 	}
 	uint64_t n = number("QUERN_STORM_SEEDS", 300);
 	for (uint64_t seed = first; seed < first + n; seed++)
-		run_seed(seed, beams ? 1 + (uint32_t)seed % 4 : 0);
+		run(seed);
 }
 
 Test(sched_storm, any_storm_gives_the_same_tokens)
 {
-	run_seeds(0);
+	run_seeds(without_beams);
 }
 
 Test(sched_storm, any_storm_gives_the_same_beams)
 {
-	run_seeds(1);
+	run_seeds(with_beams);
 }
 
-/* Seeds that failed once, and why. */
+Test(sched_storm, rows_that_sit_out_change_no_token)
+{
+	run_seeds(run_held_seed);
+}
+
+/* Seeds that once failed, and the reason. */
 
 Test(sched_storm, a_block_is_not_copied_in_the_plan_that_computes_it)
 {

@@ -1,4 +1,4 @@
-/* Preemption by swapping: when it is chosen, and what becomes of the blocks. */
+/* test_sched_swap.c - preemption by swapping: when it is chosen, and the fate of the blocks. */
 #include "base/alloc.h"
 #include "tests/sim/sched_rig.h"
 
@@ -31,7 +31,7 @@ static void close_rig(struct sched_rig *r)
 	rig_close(r, &st);
 }
 
-/* Exactly n_out tokens.  Prompts of one kind share all but their last token. */
+/* Submit a job with exactly n_out tokens.  Prompts of one kind share all but their last token. */
 static uint32_t submit(struct sched_rig *r, int32_t priority, uint32_t n_prompt, uint32_t n_out,
 		       uint32_t kind)
 {
@@ -74,10 +74,10 @@ static struct sched_stats stats(const struct sched_rig *r)
 	return st;
 }
 
-/* ---- swap, or compute again ---- */
+/* ---- swap or recompute ---- */
 
-/* A group with 256 computed tokens in 16 blocks is preempted, where copying these out and in takes `ratio` of
- * the time that computing the tokens does.  Returns whether it was swapped. */
+/* Preempt a group with 256 computed tokens in 16 blocks, when copying the blocks out and in takes `ratio` of
+ * the time to compute the tokens.  Return whether the group was swapped. */
 static bool is_swapped(double ratio)
 {
 	struct sched_rig r;
@@ -115,7 +115,8 @@ static uint32_t n_held(const struct sched_rig *r)
 	return st.n_blocks - st.n_free - st.n_cached;
 }
 
-/* Four jobs share a prompt of 1,600 tokens; one of a better priority needs nearly all blocks for a while. */
+/* Let four jobs share a prompt of 1,600 tokens; a job of a higher priority needs nearly all blocks for a
+ * while. */
 static void share(enum sched_preempt how, uint32_t *before, uint32_t *after, uint64_t *swapped)
 {
 	enum { N = 4, SHARED = 1600, ALL = 450 };
@@ -157,8 +158,8 @@ Test(sched_swap, swapped_jobs_share_their_blocks_again)
 	cr_expect_leq(after, 100 + 4 * 4, "%u blocks, %u before", after, before);
 }
 
-/* What others hold need not be computed again: a job that shares nearly all is not swapped, although copying
- * all of its blocks would cost less than computing all of its tokens. */
+/* Blocks that others hold need not be recomputed: a job that shares nearly all blocks is not swapped,
+ * although copying all its blocks would cost less than computing all its tokens. */
 Test(sched_swap, the_estimate_knows_what_others_hold)
 {
 	struct sched_rig r;
@@ -167,7 +168,7 @@ Test(sched_swap, the_estimate_knows_what_others_hold)
 	r.cfg.preempt = SCHED_AUTO;
 	r.max_context = 2080;
 	start(&r);
-	/* Copies of 100 blocks, out and in, take half of the time to compute them. */
+	/* Copying 100 blocks out and in takes half of the time to compute them. */
 	sched_speed(r.sched, 1000, 2.0 * 100 * BLOCK_BYTES / (1600 / 1000.0 / 2), BLOCK_BYTES);
 	submit(&r, HIGH, 1601, 300, 1);
 	for (int i = 0; i < 6; i++)
@@ -185,8 +186,8 @@ Test(sched_swap, the_estimate_knows_what_others_hold)
 	close_rig(&r);
 }
 
-/* The lower priority holds 100 blocks, and all but two of them are the higher one's as well: preempting it
- * would not make room. */
+/* The lower priority holds 100 blocks and shares all but two with the higher priority: preempting it would
+ * not make room. */
 Test(sched_swap, no_group_is_preempted_for_blocks_that_others_hold)
 {
 	struct sched_rig r;
@@ -209,10 +210,10 @@ Test(sched_swap, no_group_is_preempted_for_blocks_that_others_hold)
 	close_rig(&r);
 }
 
-/* ---- blocks of plans under way ---- */
+/* ---- blocks of plans in flight ---- */
 
-/* The host pool holds one group.  The one in it is cancelled before its copies are known to be done; the next
- * plan preempts another. */
+/* The host pool holds one group.  That group is cancelled before its copies are known to be done; the next
+ * plan preempts another group. */
 Test(sched_swap, a_host_block_is_not_reused_before_its_plan_is_answered)
 {
 	struct sched_rig r;

@@ -1,4 +1,4 @@
-/* A job that kills workers is found and fails; no other job does because of it. */
+/* test_suspects.c - a job that kills workers is found and fails; no other job fails because of it. */
 #include "base/alloc.h"
 #include "controller/sched/sched_move.h"
 #include "tests/sim/device.h"
@@ -20,7 +20,7 @@ static int count_dead(const struct rig *r)
 	return n;
 }
 
-/* Job KILLER kills every worker that computes it; n replicas serve at a time. */
+/* Run a job, KILLER, that kills every worker that computes it; n replicas serve at a time. */
 static void run_killer(uint32_t n)
 {
 	const struct fake_config killed = {.die_of = KILLER};
@@ -58,7 +58,7 @@ Test(suspects, job_that_kills_every_worker_fails_with_several_replicas)
 	run_killer(2);
 }
 
-/* Strikes need a job under way at the same place each time. */
+/* A strike needs a job in flight at the same position each time. */
 Test(suspects, workers_that_die_by_themselves_cost_no_job)
 {
 	struct rig *r = rig_new(NULL);
@@ -139,7 +139,7 @@ static bool plan(struct one *o)
 	return made;
 }
 
-/* One plan, executed. */
+/* Execute one plan. */
 static void step(struct one *o)
 {
 	cr_assert(plan(o));
@@ -148,7 +148,7 @@ static void step(struct one *o)
 	sched_check(o->s);
 }
 
-/* The worker dies in the next plan; another one serves. */
+/* Let the worker die in the next plan; another worker serves. */
 static void lose(struct one *o)
 {
 	cr_assert(plan(o));
@@ -158,7 +158,7 @@ static void lose(struct one *o)
 	serve(o);
 }
 
-/* Executes the next plan; returns its jobs as bits. */
+/* Execute the next plan; return its jobs as bits. */
 static unsigned jobs_of_step(struct one *o)
 {
 	unsigned jobs = 0;
@@ -223,7 +223,7 @@ Test(suspects, suspects_run_alone_one_after_another)
 	one_free(o);
 }
 
-/* The worker may have died in the plan before, in which the suspect was not alone. */
+/* The worker may have died in the previous plan, in which the suspect was not alone. */
 Test(suspects, no_job_is_poisoned_while_others_are_under_way)
 {
 	struct one *o = one_new();
@@ -244,13 +244,13 @@ Test(suspects, no_job_is_poisoned_while_others_are_under_way)
 	lose(o);
 	cr_assert(suspect(o, 1) && !suspect(o, 2));
 	step(o);
-	cr_assert(plan(o)); /* of both */
+	cr_assert(plan(o)); /* a plan with both jobs */
 	lose(o);
 	cr_assert(!poisoned(o, 1) && !poisoned(o, 2) && !suspect(o, 1));
 	one_free(o);
 }
 
-/* It comes from another replica, where it was lost twice; all slots here are taken. */
+/* The suspect comes from another replica, where it was lost twice; all slots here are taken. */
 Test(suspects, running_jobs_make_room_for_a_suspect)
 {
 	struct one *o = one_new(), *from = one_new();
@@ -264,7 +264,7 @@ Test(suspects, running_jobs_make_room_for_a_suspect)
 	struct group *g = sched_detach(from->s, sched_find(from->s, 9));
 	g->order = 1; /* set by the owner of several schedulers */
 	cr_assert(g->suspect);
-	cr_assert(plan(o)); /* still under way when the suspect arrives */
+	cr_assert(plan(o)); /* still in flight when the suspect arrives */
 	device_step(o->device, &o->plan, &o->result);
 	sched_adopt(o->s, &g);
 	cr_assert(!plan(o), "the suspect would be in flight with others");
@@ -285,7 +285,7 @@ Test(suspects, prompt_lost_at_different_places_is_not_suspect)
 {
 	struct one *o = one_new();
 	add(o, 1, 200);
-	for (int steps = 9; steps >= 0; steps -= 3) { /* less far each time */
+	for (int steps = 9; steps >= 0; steps -= 3) { /* fewer steps each time */
 		for (int i = 0; i < steps; i++)
 			step(o);
 		lose(o);
@@ -341,7 +341,7 @@ Test(suspects, cancelled_suspect_holds_up_no_job)
 	one_free(o);
 }
 
-/* A worker killed right after its start is no evidence against its jobs. */
+/* A worker that is killed right after its start is no evidence against its jobs. */
 Test(suspects, new_worker_serves_without_suspects_at_first)
 {
 	struct one *o = one_new_probing(1000);

@@ -1,4 +1,4 @@
-/* Workers that send heartbeats but make no progress are given up, and no others. */
+/* test_watchdog.c - workers that send heartbeats but make no progress are lost, and no others. */
 #include "tests/sim/fleet_rig.h"
 
 #include <criterion/criterion.h>
@@ -6,10 +6,10 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* Long enough for a busy machine. */
+/* Limits that are long enough for a busy machine. */
 static const struct engine_config impatient = {.stuck_us = 3000000, .silent_us = 60000000};
 static const struct engine_config impatient_tp2 = {.stuck_us = 3000000, .silent_us = 60000000, .tp = 2};
-enum { BEATS = 70, BEAT_US = 100000 }; /* for more than twice as long */
+enum { BEATS = 70, BEAT_US = 100000 }; /* more than twice the limit */
 
 Test(watchdog, worker_without_progress_is_lost_despite_heartbeats)
 {
@@ -39,7 +39,7 @@ Test(watchdog, idle_worker_needs_no_progress)
 	rig_free(r);
 }
 
-/* Heartbeats for longer than the limit. */
+/* Send heartbeats for longer than the limit. */
 static void send_beats(void *peer, struct bus_beat beat, bool progress)
 {
 	for (int i = 0; i < BEATS; i++) {
@@ -87,7 +87,7 @@ Test(watchdog, load_that_never_begins_times_out)
 	rig_free(r);
 }
 
-/* The other rank notices sooner and sends hello: the tp_group is formed again each time. */
+/* The other rank detects the loss sooner and sends hello: the tp_group forms again each time. */
 Test(watchdog, hung_rank_is_lost_however_often_its_tp_group_forms_again)
 {
 	struct rig *r = rig_new(&impatient_tp2);

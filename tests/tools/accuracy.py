@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""accuracy.py - what a compute mode of the CPU changes in a model's log-probabilities of a text.
+"""accuracy.py - the effect of a CPU compute mode on a model's log-probabilities of a text.
 
     accuracy.py [--model DIR] [--text FILE] [--tokens N] [--window N] [MODE...]
 
-Serves the model in f32 and in each MODE, gives it N tokens of the text in windows, and compares the log-probability of
+Serves the model in f32 and in each MODE, sends N tokens of the text in windows, and compares the log-probability of
 every next token: the mean negative log-likelihood, its change, the root mean square of the changes, and the share of
-positions at which the most likely token is the same.  A MODE is a value of --compute, and options after it:
+positions at which the most likely token is the same.  A MODE is a value of --compute, optionally followed by options:
 "int8 --head-dtype stored".  Prints a table in Markdown."""
 import argparse
 import math
@@ -22,7 +22,8 @@ from service import DEMO, Service           # noqa: E402
 
 
 def pieces(text, size=4000):
-    """Of whole lines where they are that short: a request for a short context holds no more."""
+    """Split the text into windows, at ends of lines if the lines are short: a request for a short context holds no
+    more."""
     at = 0
     while at < len(text):
         end = len(text) if len(text) - at <= size else text.rfind("\n", at, at + size) + 1
@@ -32,7 +33,8 @@ def pieces(text, size=4000):
 
 
 def score(model, mode, text, n, window):
-    """([(log-probability, most likely token)] of the tokens after the first of each window, the numerics class)."""
+    """Return ([(log-probability, most likely token)] of the tokens after the first of each window, the numerics
+    class)."""
     out = []
     service = Service(model, "--compute", *mode.split(), "--no-prefix-cache")
     try:
@@ -52,7 +54,7 @@ def score(model, mode, text, n, window):
 
 
 def stories(n_tokens):
-    """Texts of the demo model's own kind (models/demo_data.py), of at least so many tokens."""
+    """Return texts like the demo model's training data (models/demo_data.py), with at least this many tokens."""
     rng, out = random.Random(20), []
     while sum(map(len, out)) < 6 * n_tokens:
         out.append("".join(text for text, _ in demo_data.story(rng)))

@@ -3,9 +3,9 @@
 
     api_cpu.py [--streams N] [--tokens K] [--pairs P] [--each] [--json]
 
-Starts a service with the demo model.  A round is N streams of K tokens each, open at once; rounds of chat alone and of all
-APIs mixed alternate, P pairs of them.  --each: a round of each API alone, too.  CPU time is that of the controller's threads;
-tokens are what the streams' last events say.
+Starts a service with the demo model.  A round is N streams of K tokens each, open at once.  Rounds of chat alone and of all
+APIs mixed alternate, P pairs of them.  --each: also a round of each API alone.  CPU time is that of the controller's
+threads; token counts are those of the streams' last events.
 """
 import argparse
 import json
@@ -49,7 +49,7 @@ class Stream:
         return bool(self.out)
 
     def read(self):
-        """False: it has ended."""
+        """Read from the stream. Return False if it has ended."""
         part = self.socket.recv(65536)
         self.head = self.head or part[:20]
         self.tail = (self.tail + part)[-8000:]
@@ -67,7 +67,7 @@ def cpu_ns(pid):
 
 
 def round_of(address, pid, apis, n, tokens):
-    """CPU microseconds of the controller per token."""
+    """Return the CPU microseconds of the controller per token."""
     before = cpu_ns(pid)
     streams = [Stream(address, apis[i % len(apis)], tokens) for i in range(n)]
     with selectors.DefaultSelector() as sel:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The tables of fields in docs/apis/*.md, from the service's own description of itself.
+"""Writes the tables of fields in docs/apis/*.md, from the service's own description of itself.
 
-    api_pages.py ADDRESS            writes them: http://127.0.0.1:8080 of a service that runs
-    api_pages.py ADDRESS --check    says which pages differ; exit 1
+    api_pages.py ADDRESS            write the tables; ADDRESS: http://127.0.0.1:8080 of a running service
+    api_pages.py ADDRESS --check    print the pages that differ; exit status 1
 
 A page has the table of a request between two lines:
 
@@ -44,7 +44,7 @@ def table(operation):
 
 
 def pages(document):
-    """(path, text as it is, text as it should be) of each page"""
+    """Return (path, current text, correct text) of each page."""
     for path in sorted(PAGES.glob("*.md")):
         text = path.read_text()
         yield path, text, PLACE.sub(

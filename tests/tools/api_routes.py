@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""docs/apis/routes.md: every path that HTTP serves, from the service's own description of itself.
+"""Writes docs/apis/routes.md: every path that HTTP serves, from the service's own description of itself.
 
-    api_routes.py ADDRESS    writes it: http://127.0.0.1:8080 of a service that runs
+    api_routes.py ADDRESS    write the page; ADDRESS: http://127.0.0.1:8080 of a running service
 """
 import json
 import pathlib

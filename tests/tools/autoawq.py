@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""autoawq.py - other programs' AWQ on a calibration text, and what it costs beside `quern quantize --type awq4`.
+"""autoawq.py - other programs' AWQ on a calibration text, and its error compared with `quern quantize --type awq4`.
 
     autoawq.py make MODEL OUT TEXT [--tool autoawq | llm-compressor] [--group 128] [--tokens 8192]
     autoawq.py compare MODEL TEXT RESULT... [--tokens 4096]     a table: perplexity, KL, error of each layer's output
     autoawq.py families DIR [--quern build/bin/quern]           tiny models of families that AutoAWQ refuses, trained
                                                                 for a minute, by llm-compressor; compared
 
-Each needs a virtual environment of its own, in which `compare` works too.  On a CPU, which takes minutes even for the
-demo model.
+Each tool needs its own virtual environment, in which `compare` works too.  Runs on a CPU, which takes minutes even for
+the demo model.
 
     autoawq         pip install torch==2.6.0 transformers==4.51.3 autoawq==0.2.9 "numpy<2" "datasets==3.2.0" "pyarrow<19"
     llm-compressor  pip install llmcompressor==0.14.0.1
 
-MODEL is a directory in floats, in one file; RESULT one in AWQ "gemm" or in compressed-tensors, packed, of 4 bits."""
+MODEL is a directory with floats in one file; RESULT a directory with AWQ "gemm" or packed 4-bit compressed-tensors."""
 import argparse
 import json
 import math
@@ -32,7 +32,7 @@ from make_model import llama, make, moe, qwen2, qwen3_moe  # noqa: E402
 from to_awq import read_raw, write  # noqa: E402
 
 WINDOW = 512
-# Of the tests' tiny models, in sizes that groups of 32 divide.
+# The tests' tiny models in sizes that are multiples of 32.
 FAMILIES = {
     "llama2": llama(128, 256, 2, 4, 4, 331, 512, attention_bias=True, mlp_bias=True),
     "qwen2": qwen2(128, 256, 2, 4, 2, 331, 512),
@@ -78,7 +78,7 @@ def llm_compressor(model, out, windows, tokenizer, group):
         config_groups={"group_0": scheme}, ignore=["lm_head", "re:.*mlp.gate$", "re:.*shared_expert_gate$"])]
     data = Dataset.from_dict({"input_ids": windows, "attention_mask": [[1] * len(w) for w in windows]})
     m = load(model)
-    if not torch.cuda.is_available():       # it pins memory all the same
+    if not torch.cuda.is_available():       # it pins memory nevertheless
         torch.Tensor.pin_memory = lambda x, *_: x
     oneshot(model=m, tokenizer=tokenizer, dataset=data, recipe=recipe, max_seq_length=WINDOW,
             num_calibration_samples=len(windows), shuffle_calibration_samples=False)
@@ -99,12 +99,12 @@ def make_result(model, out, text, tool, group, n_tokens):
 
 
 def nibbles(words):
-    """int32 [rows, n] to [rows, 8 n] of 0..15, the lowest bits first."""
+    """Unpack int32 [rows, n] to [rows, 8 n] of 0..15, the lowest bits first."""
     return (words.view(np.uint32)[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & 15).reshape(len(words), -1)
 
 
 def unpacked(folder):
-    """Of compressed-tensors: weight_packed [outputs, inputs / 8], weight_zero_point [outputs / 8, groups]."""
+    """Unpack compressed-tensors: weight_packed [outputs, inputs / 8], weight_zero_point [outputs / 8, groups]."""
     t, out = read_raw(folder / "model.safetensors"), {}
     for name, x in t.items():
         if name.endswith(".weight_packed"):
@@ -136,7 +136,7 @@ def decibels(signal, noise):
 
 
 class Watch:
-    """The layers of a model, with what goes in and out in the last step."""
+    """The layers of a model, with their inputs and outputs in the last step."""
 
     def __init__(self, model):
         self.layers = model.model.layers
@@ -154,8 +154,8 @@ def first(out):
 
 @torch.no_grad()
 def measure(source, result, windows):
-    """Perplexities, KL, and of each layer the error of what it adds to the residual stream: alone, on the inputs of the
-    source, and accumulated."""
+    """Return perplexities, KL, and for each layer the error of its contribution to the residual stream: alone, on the
+    inputs of the source, and accumulated."""
     a, watch_a, watch_b = source, Watch(source), Watch(result)
     n, nll, kl, layers = 0, [0.0, 0.0], 0.0, [[0.0] * 4 for _ in watch_a.layers]
     for ids in windows:
@@ -196,7 +196,7 @@ def show(found):
 
 
 def train(config, out, text, steps=300):
-    """A model that has learnt something, so that errors cost it something: stories, by a byte-level tokenizer."""
+    """Train a model on stories, with a byte-level tokenizer, so that errors have an effect."""
     with tempfile.TemporaryDirectory() as tmp:
         make(f"{tmp}/m", config, "F32", 1)
         shutil.copytree(f"{tmp}/m", out, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -231,7 +231,7 @@ def families(folder, quern, group=32, n_tokens=8192):
         try:
             make_result(model, theirs, text, "llm-compressor", group, n_tokens)
             made.append(theirs)
-        except Exception as e:  # the reason is the result
+        except Exception as e:  # the error is the result
             print(f"{theirs.name}: refused: {type(e).__name__}: {e}")
         show({r.name: m for r, m in compare(model, other, made, 4096).items()})
 

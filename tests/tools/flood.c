@@ -1,10 +1,10 @@
-/* flood - a light load on the job socket: one thread, one connection, AT_ONCE jobs in flight.  A refused
- * job is submitted again a little later, as the reply demands.
+/* flood - a light load on the job socket: one thread, one connection, AT_ONCE jobs in flight. A refused job
+ * is submitted again after a delay, as the reply requests.
  *
  *     flood ENDPOINT AT_ONCE TOKENS WARM_S SECONDS
  *
- * Prints "begin" after WARM_S, and SECONDS later a line of JSON: completed jobs, refusals and their
- * latency (which includes the delays of this thread), its own CPU time. */
+ * Prints "begin" after WARM_S seconds. SECONDS later it prints a line of JSON: completed jobs, refusals and
+ * their latency (which includes delays of this thread), and its own CPU time. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -17,17 +17,17 @@
 #include <time.h>
 #include <zmq.h>
 
-/* 0.5 to 1.5 times AGAIN_US, so that clients that were refused together do not return together. */
+/* Retry delay, multiplied by 0.5 to 1.5, so that clients refused together do not return together. */
 enum { AGAIN_US = 100 * 1000, TAKEN_MAX = 1 << 22 };
 
 struct flood {
 	void *socket;
 	unsigned at_once, tokens;
-	int64_t *sent_us;  /* [at_once] by request id */
-	int64_t *again_us; /* [at_once] when a refused job is submitted again; 0: waiting for its reply */
+	int64_t *sent_us;  /* [at_once] send time by request id */
+	int64_t *again_us; /* [at_once] when to submit a refused job again; 0: its reply is pending */
 	bool measuring;
 	uint64_t n_done, n_refused;
-	float *taken_ms; /* [n_taken] of each refusal */
+	float *taken_ms; /* [n_taken] latency of each refusal in ms */
 	size_t n_taken;
 };
 
@@ -55,7 +55,7 @@ static void ask(struct flood *f, unsigned id)
 		fail(zmq_strerror(zmq_errno()));
 }
 
-/* A job that ends must have all of its tokens. */
+/* Count a finished job, which must have all of its tokens. */
 static void take_done(struct flood *f, const json_t *m, unsigned id)
 {
 	json_t *first = json_array_get(json_object_get(m, "outputs"), 0);
@@ -95,7 +95,7 @@ static void take(struct flood *f, zmq_msg_t *msg)
 	json_decref(m);
 }
 
-/* Waits for replies until then. */
+/* Handle replies until the given time. */
 static void run(struct flood *f, int64_t until_us)
 {
 	zmq_pollitem_t item = {.socket = f->socket, .events = ZMQ_POLLIN};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""from_awq.py - an AWQ checkpoint (version "gemm", one file) as plain floats, for tests of the quantizer: the
+"""from_awq.py - convert an AWQ checkpoint (version "gemm", one file) to plain floats, for tests of the quantizer: the
 demo model as it was before it was packed.
 
     from_awq.py models/demo OUT [--type f32] [--plant model.layers.2.mlp.down_proj] [--text OUT.txt --chars N]
@@ -23,7 +23,7 @@ from to_awq import NIBBLE, read_raw, write  # noqa: E402
 
 
 def unpack(words):
-    """int32 [rows, n / 8] to [rows, n] of 0..15."""
+    """Unpack int32 [rows, n / 8] to [rows, n] of 0..15."""
     words = words.view(np.uint32)
     return np.stack([words >> (4 * NIBBLE[c]) & 15 for c in range(8)], -1).reshape(words.shape[0], -1)
 
@@ -37,8 +37,9 @@ def dequantize(t, name, group):
 
 
 def plant(tensors, name):
-    """In each group of 32 inputs of `name` (a down_proj), the one with the least weights is made a copy of the one with
-    the largest, by its rows of gate and up.  So +64 and -64 on the two cancel with floats, and are the group's range."""
+    """In each group of 32 inputs of `name` (a down_proj), make the input with the smallest weights a copy of the input
+    with the largest weights, by copying its rows of gate and up. Then +64 and -64 on the two inputs cancel with floats,
+    and are the group's range."""
     mlp = name.rsplit(".", 1)[0]
     gate, up, down = (tensors[f"{mlp}.{x}_proj.weight"] for x in ("gate", "up", "down"))
     for at in range(0, down.shape[1], 32):
@@ -58,7 +59,7 @@ def stories(seed, n_chars):
 
 
 def floats(source, dtype=np.float32):
-    """The tensors of an AWQ checkpoint, without its packing."""
+    """Return the tensors of an AWQ checkpoint as floats."""
     group = json.loads((source / "config.json").read_text())["quantization_config"]["group_size"]
     t, out = read_raw(source / "model.safetensors"), {}
     for name, x in t.items():

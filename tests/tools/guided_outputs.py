@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Outputs with forms at temperature 1, each checked by other means than the grammar engine's.
+"""Structured outputs at temperature 1, each checked without the grammar engine.
 
     tests/tools/guided_outputs.py [--outputs 100000] [--model DIR ...]
 
 Schemas are checked by jsonschema, regular expressions by Python's re, grammars by small parsers here.  An output
-that ends by its length is counted apart: it is no whole text of its form.  Exits with 1 where an output is not what
-its form says, or where fewer than half of all have ended by themselves.
+that ends by its length is counted separately, because it is incomplete.  Exit status 1: an output violates its
+constraint, or fewer than half of all outputs ended by themselves.
 """
 import argparse
 import ast
@@ -27,8 +27,8 @@ from service import DEMO, Service  # noqa: E402
 
 MAX_TOKENS = 160
 N = 32              # outputs of a job
-UNDER_WAY = 8       # jobs
-RANDOM = ["llama3", "qwen3-tied"]   # tiny models of make_model.py: all weights are made up
+UNDER_WAY = 8       # jobs in flight
+RANDOM = ["llama3", "qwen3-tied"]   # tiny models of make_model.py with random weights
 
 
 FORMATS = jsonschema.FormatChecker()
@@ -36,7 +36,7 @@ FORMATS = jsonschema.FormatChecker()
 
 @FORMATS.checks("date", ValueError)
 def is_date(value):
-    """RFC 3339 has a year 0000, Python has not; the years repeat after 400."""
+    """RFC 3339 allows the year 0000, Python does not; the calendar repeats after 400 years."""
     if isinstance(value, str):
         datetime.date.fromisoformat(value.replace("0000-", "0400-", 1))
     return True
@@ -70,7 +70,7 @@ def choice(*of):
 
 
 def arithmetic(text):
-    """Sums and products of integers: the same language as Python's, but for leading zeros."""
+    """Sums and products of integers: the same language as Python's, except for leading zeros."""
     assert re.fullmatch(r"[0-9+*() -]+", text), "other characters"
     ast.parse(re.sub(r"\b0+(?=\d)", "", text), mode="eval")
 
@@ -144,7 +144,7 @@ FORMS = {
 class Counts:
     def __init__(self):
         self.stop = self.length = 0
-        self.wrong = []     # (form, text, why), some of them
+        self.wrong = []     # (constraint, text, reason) of some invalid outputs
         self.n_wrong = 0
 
     def take(self, name, check, output):
@@ -155,7 +155,7 @@ class Counts:
             assert output["finish_reason"] == "stop", output["finish_reason"]
             check(output["text"])
             self.stop += 1
-        except Exception as e:  # whatever a checker says
+        except Exception as e:  # any error of a checker
             self.n_wrong += 1
             if len(self.wrong) < 20:
                 self.wrong.append((name, output["text"], str(e).split("\n")[0]))
@@ -165,7 +165,7 @@ class Counts:
 
 
 def generate(service, n_outputs, seed=0, forms=FORMS):
-    """About n_outputs of the forms in turn; {form: counts}."""
+    """Generate about n_outputs, cycling through the constraints; return {constraint: counts}."""
     counts = {name: Counts() for name in forms}
     jobs, names = [], list(forms)
     with service.client() as c:

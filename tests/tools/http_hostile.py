@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""http_hostile.py - what clients with costly requests do to another client, and to memory.
+"""http_hostile.py - the effect of clients with costly requests on another client, and on memory.
 
     http_hostile.py [--seconds S] [--many N] [--values N] [--shared] [--json]
 
-Starts a service with the demo model, and beside it, from addresses of their own (127.0.0.2, ...; --shared: from the
-address of the measured client):
-  --many N     clients that send 2,000 prompts beside 1,000 unknown fields, 15.7 KB, again and again (8)
-  --values N   clients that send 12.6 MB of "[],[],...", again and again (6)
-Half of the latter send what is just accepted, a tree of 62 MiB.  Measured meanwhile, from one more address: the first
-byte of /health, every 10 ms, and once a second the reply to a /tokenize of 20 KB, which the same threads prepare.
-wall: as the client sees it, with whatever else runs on the machine.  cpu: what the threads of libmicrohttpd used of
-a processor in the meantime, the most of any of them: the part of wall that is the service's own.
-Memory: resident 40 s after the last job of a first flood of 5 seconds has ended; at most (VmHWM); and 40 s after the last
-job of the measured one.
+Starts a service with the demo model, and clients with their own addresses (127.0.0.2, ...; --shared: with the address
+of the measured client):
+  --many N     clients that send 2,000 prompts and 1,000 unknown fields, 15.7 KB, again and again (default 8)
+  --values N   clients that send 12.6 MB of "[],[],...", again and again (default 6)
+Half of the --values clients send a body that is just accepted, a tree of 62 MiB.  Meanwhile a client at another address
+measures the first byte of /health, every 10 ms, and once a second the reply to a /tokenize of 20 KB, which the same
+threads prepare.  wall: time that the client sees, affected by other programs on the machine.  cpu: processor time of the
+busiest libmicrohttpd thread meanwhile, which is the service's own share of wall.
+Memory: resident 40 s after the last job of a first flood of 5 seconds has ended; the maximum (VmHWM); and resident 40 s
+after the last job of the measured flood.
 """
 import argparse
 import json
@@ -53,7 +53,7 @@ def many_values(accepted):
 
 
 def ask(address, source, request):
-    """Sends a request; the status, b"" if the connection was closed."""
+    """Send a request; return the status, or b"" if the connection was closed."""
     with socket.socket() as s:
         s.bind((source, 0))
         s.settimeout(120)
@@ -77,7 +77,7 @@ def repeat(address, source, request, until, counts):
 
 
 def await_quiet(address):
-    """Until no job waits or runs."""
+    """Wait until no job waits or runs."""
     while True:
         with urllib.request.urlopen(f"http://{address[0]}:{address[1]}/metrics") as reply:
             found = re.findall(r"^quern:num_requests_(?:running|waiting|swapped)\S* (\d+)", reply.read().decode(), re.M)
@@ -87,7 +87,7 @@ def await_quiet(address):
 
 
 class Threads:
-    """CPU time of a process's threads of libmicrohttpd, in ms."""
+    """CPU time of a process's libmicrohttpd threads, in ms."""
 
     def __init__(self, pid):
         tasks = Path(f"/proc/{pid}/task")
@@ -146,7 +146,8 @@ def summary(values):
 
 
 def flood(address, pid, seconds, many, values, shared):
-    """Hostile clients for so long; what measure() found meanwhile, and their replies by status."""
+    """Run hostile clients for this long. Return the result of measure() meanwhile, and the clients' replies by
+    status."""
     counts = multiprocessing.Queue()
     until = time.monotonic() + seconds
     requests = [many_prompts()] * many + [many_values(i % 2 == 1) for i in range(values)]
@@ -168,7 +169,7 @@ def flood(address, pid, seconds, many, values, shared):
 
 def run(address, pid, seconds, many, values, shared):
     quiet = measure(address, "127.0.0.1", pid, time.monotonic() + 3)
-    flood(address, pid, 5, many, values, shared)  # the tables of as many jobs as may wait are kept
+    flood(address, pid, 5, many, values, shared)  # the tables of as many jobs as may wait stay in memory
     before = status_kib(pid, "VmRSS")
     (wall, cpu, larges, failed), seen = flood(address, pid, seconds, many, values, shared)
     return {"many": many, "values": values, "load": round(os.getloadavg()[0], 1), "replies": seen,

@@ -3,10 +3,10 @@
 
     http_scale.py [--streams N] [--tokens K] [--slow N | --brisk N] [--idle N] [--url U --pid P] [--json]
 
-Opens N streams of K tokens each and measures the gaps between their chunks.  Optional, beside them:
-streams with clients that read 256 bytes a second (--slow), the same with fast clients (--brisk,
-the baseline for --slow with the same load on the engine), and idle connections.  Without --url it
-starts a service with the demo model.  CPU time is the controller's (--pid), per token of all streams.
+Opens N streams of K tokens each and measures the gaps between their chunks.  Optional, at the same time:
+streams with clients that read 256 bytes a second (--slow), the same streams with fast clients (--brisk, the
+baseline for --slow with the same load on the engine), and idle connections.  Without --url it starts a
+service with the demo model.  CPU time is the controller's (--pid), per token of all streams.
 """
 import argparse
 import json
@@ -37,7 +37,7 @@ def request(prompt, tokens):
 
 
 class Stream:
-    """One request; counts its chunks and records their times."""
+    """A request; counts its chunks and records their times."""
 
     def __init__(self, address, tokens, number, slow=False):
         self.socket = socket.socket()
@@ -53,7 +53,7 @@ class Stream:
         self.out = self.out[self.socket.send(self.out):]
 
     def read(self, most=65536):
-        """False: the stream has ended."""
+        """Read from the stream. Return False if it has ended."""
         try:
             part = self.socket.recv(most)
         except BlockingIOError:
@@ -75,7 +75,7 @@ class Stream:
 
 
     def tokens(self):
-        """From the last chunk."""
+        """Return the token count from the last chunk."""
         found = re.search(rb'"completion_tokens":(\d+),', self.tail)
         return int(found[1]) if found else 0
 
@@ -87,7 +87,7 @@ def open_idle(address, n):
         s.connect(address)
         found.append(s)
     if n:
-        time.sleep(1)   # connected is not yet accepted
+        time.sleep(1)   # a connected socket may not be accepted yet
     return found
 
 

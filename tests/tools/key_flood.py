@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""key_flood.py - the time to the first token of one API key while another one floods the service.
+"""key_flood.py - the time to the first token of one API key while another key floods the service.
 
     key_flood.py [--requests N] [--max-seqs N] [--flood N] [--prompt WORDS] [--json]
 
-Starts a service with the demo model and two keys.  The light key sends N streams, one after another, alone
-and then beside the flood: that many connections of the other key, each with one request after another, of
-any of 49 users and at any priority from -5 to 5.
+Starts a service with the demo model and two keys.  The light key sends N streams, one after another, first alone
+and then during the flood: --flood connections of the other key, each sending one request after another, as any
+of 49 users and at any priority from -5 to 5.
 """
 import argparse
 import http.client
@@ -31,7 +31,7 @@ def percentile(values, p):
 
 
 def first_token_s(address, key, body):
-    """Until the first chunk of the stream; reads it to its end."""
+    """Return the seconds until the first chunk of the stream; read it to its end."""
     c = http.client.HTTPConnection(address, timeout=600)
     began = time.monotonic()
     c.request("POST", "/v1/completions", json.dumps({**body, "stream": True, "ignore_eos": True}),

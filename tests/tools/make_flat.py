@@ -1,11 +1,10 @@
-"""A model in Hugging Face layout as a file of an older engine, written from the descriptions in formats/llama2c.h, kuiper.h
-and ak48.h:
+"""Writes a model in Hugging Face layout as a file of an older engine, as formats/llama2c.h, kuiper.h and ak48.h describe it:
 
     make_flat.py MODEL FILE llama2c0|llama2c1|llama2c2|kuiper|ak48 [--group N] [--own-head] [--dequantized DIR]
 
-MODEL is a Llama of *.safetensors in F32, F16 or BF16; for ak48 a Qwen3 in AWQ "gemm".  --own-head writes the head apart
-even where it is the embedding.  --dequantized writes DIR, a model in Hugging Face layout in F32 with the weights as they
-read from the file, computed by numpy: what FILE must compute."""
+MODEL is a Llama of *.safetensors in F32, F16 or BF16; for ak48 a Qwen3 in AWQ "gemm".  --own-head writes the head
+separately even if it is tied to the embedding.  --dequantized also writes DIR, a model in Hugging Face layout in F32 with
+the weights that FILE represents, computed by numpy: FILE must give the same results."""
 
 import argparse
 import json
@@ -47,7 +46,7 @@ def write_safetensors(path, tensors):
 
 
 def to_pairs(w, heads):
-    """Rows of q or k from rotating halves to rotating neighbours."""
+    """Reorder rows of q or k from rotating halves to rotating neighbours."""
     n, k = w.shape
     return w.reshape(heads, 2, n // heads // 2, k).swapaxes(1, 2).reshape(n, k)
 
@@ -58,7 +57,7 @@ def to_halves(w, heads):
 
 
 def quantized(w, group):
-    """(int8 values, F32 scales, what they stand for)"""
+    """Return (int8 values, F32 scales, the values they represent)."""
     x = w.astype("<f4").reshape(-1, group)
     scale = (np.abs(x).max(axis=1) / np.float32(127)).astype("<f4")
     q = np.round(x / np.where(scale == 0, 1, scale)[:, None]).astype(np.int8)
@@ -74,7 +73,7 @@ class Writer:
         return [f"model.layers.{i}.{name}" for i in range(self.c["num_hidden_layers"])]
 
     def stored(self, name):
-        """A tensor as these files have it, in F32."""
+        """Return a tensor as these files store it, in F32."""
         w = self.t[name].astype("<f4")
         heads = self.heads if "q_proj" in name else self.kv if "k_proj" in name else 0
         return to_pairs(w, heads) if heads else w
@@ -98,7 +97,7 @@ class Writer:
 
 
 def encode(c, t, form, group=64, own_head=False):
-    """(the file's bytes, {name: what it reads as, in Hugging Face's order of rows})"""
+    """Return (the file's bytes, {name: the values read from it, in Hugging Face's order of rows})."""
     w, t = Writer(c, t), t
     shared = c.get("tie_word_embeddings", False) and not own_head
     if not shared and "lm_head.weight" not in t:

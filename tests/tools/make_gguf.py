@@ -24,22 +24,22 @@ SHAPES = {
     },
 }
 
-# type: number, values and bytes of a block, [(offset of an F16, its bits)]
+# type: number, values and bytes of a block, [(offset of an F16, its bits)], general.file_type of such files
 TYPES = {
-    "F32": (0, 1, 4, []),
-    "F16": (1, 1, 2, []),
-    "Q4_0": (2, 32, 18, [(0, 0x2400)]),
-    "Q4_1": (3, 32, 20, [(0, 0x2400), (2, 0xAF80)]),
-    "Q5_0": (6, 32, 22, [(0, 0x2000)]),
-    "Q5_1": (7, 32, 24, [(0, 0x2000), (2, 0xAFC0)]),
-    "Q8_0": (8, 32, 34, [(0, 0x1400)]),
-    "Q2_K": (10, 256, 84, [(80, 0x2000), (82, 0x2200)]),
-    "Q3_K": (11, 256, 110, [(108, 0x1400)]),
-    "Q4_K": (12, 256, 144, [(0, 0x0800), (2, 0x1380)]),
-    "Q5_K": (13, 256, 176, [(0, 0x0400), (2, 0x13C0)]),
-    "Q6_K": (14, 256, 210, [(208, 0x0200)]),
-    "IQ4_NL": (20, 32, 18, [(0, 0x1400)]),
-    "IQ4_XS": (23, 256, 136, [(0, 0x0200)]),
+    "F32": (0, 1, 4, [], 0),
+    "F16": (1, 1, 2, [], 1),
+    "Q4_0": (2, 32, 18, [(0, 0x2400)], 2),
+    "Q4_1": (3, 32, 20, [(0, 0x2400), (2, 0xAF80)], 3),
+    "Q5_0": (6, 32, 22, [(0, 0x2000)], 8),
+    "Q5_1": (7, 32, 24, [(0, 0x2000), (2, 0xAFC0)], 9),
+    "Q8_0": (8, 32, 34, [(0, 0x1400)], 7),
+    "Q2_K": (10, 256, 84, [(80, 0x2000), (82, 0x2200)], 10),
+    "Q3_K": (11, 256, 110, [(108, 0x1400)], 12),
+    "Q4_K": (12, 256, 144, [(0, 0x0800), (2, 0x1380)], 15),
+    "Q5_K": (13, 256, 176, [(0, 0x0400), (2, 0x13C0)], 17),
+    "Q6_K": (14, 256, 210, [(208, 0x0200)], 18),
+    "IQ4_NL": (20, 32, 18, [(0, 0x1400)], 25),
+    "IQ4_XS": (23, 256, 136, [(0, 0x0200)], 30),
 }
 
 
@@ -75,12 +75,12 @@ def tensors(z, kind, embedding):
 
 
 def size(shape, kind):
-    _, values, width, _ = TYPES[kind]
+    _, values, width, *_ = TYPES[kind]
     return int(np.prod(shape)) // values * width
 
 
 def data(rng, shape, kind):
-    _, _, width, scales = TYPES[kind]
+    _, _, width, scales, _ = TYPES[kind]
     if kind in ("F32", "F16"):
         ones = 1.0 if len(shape) == 1 else 0.0
         return (ones + 0.05 * rng.standard_normal(shape, np.float32)).astype(np.float32 if kind == "F32" else np.float16)
@@ -124,6 +124,8 @@ def main():
     arch = "qwen3moe" if "experts" in z else "qwen3"
     keys = {
         "general.architecture": arch,
+        "general.file_type": TYPES[a.type][4],    # OpenVINO GenAI opens no file without it
+        "general.quantization_version": 2,
         f"{arch}.block_count": z["layers"],
         f"{arch}.embedding_length": z["hidden"],
         f"{arch}.feed_forward_length": z["inter"],

@@ -3,8 +3,8 @@
 
     make_gguf_family.py NAME OUT.gguf          NAME: also those of make_gguf_types.py
 
-Random weights of make_model.py in F32 (gpt-oss's experts in MXFP4), as llama.cpp's converter writes them: fused tensors stay fused, 1 is added to
-Gemma's norms, q and k of SmolLM3 are permuted.  tests/golden/make_gguf_family_golden.py checks the names against the
+make_model.py's random weights in F32 (gpt-oss's experts in MXFP4), as llama.cpp's converter writes them: fused tensors
+stay fused, 1 is added to Gemma's norms, q and k of SmolLM3 are permuted.  tests/golden/make_gguf_family_golden.py checks the names against the
 package gguf.  Needs numpy only.
 """
 import json
@@ -36,13 +36,13 @@ FAMILIES = {
     "olmo2": family("Olmo2ForCausalLM", "olmo2", 64, 120, 2, 4, 2, 331, 128),
     "smollm3": family("SmolLM3ForCausalLM", "smollm3", 64, 120, 5, 4, 2, 331, 128, tie_word_embeddings=True,
                       rope_theta=5e4, no_rope_layer_interval=4),
-    # llama.cpp knows no dense layers among these two's.
+    # llama.cpp does not support dense layers in these two.
     "qwen3moe": TINY["qwen3-moe"][0] | {"mlp_only_layers": []}, "qwen2moe": TINY["qwen2-moe"][0] | {"decoder_sparse_step": 1},
     "olmoe": TINY["olmoe"][0],
     "glm4moe": TINY["glm4-moe"][0] | {"num_hidden_layers": 2}, "llama-mixtral": TINY["mixtral"][0],
     "gpt-oss": TINY["gpt-oss"][0] | {"swiglu_limit": 7.0},
 }
-MXFP4 = 39  # the type, of blocks of 32 values in 17 bytes
+MXFP4 = 39  # the type; blocks of 32 values in 17 bytes
 PARTS = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
@@ -65,7 +65,7 @@ def arch_of(name):
 
 
 def name_of(arch, hf):
-    """A tensor's name in GGUF."""
+    """Return a tensor's name in GGUF."""
     module, _, suffix = hf.rpartition(".")
     if module in ENDS:
         return f"{ENDS[module]}.{suffix}"
@@ -89,7 +89,7 @@ def read(path):
 
 
 def stacked(found):
-    """The same tensor of all experts as one, the first in the place of all."""
+    """Stack the tensors of all experts into one, which replaces the first expert's tensor."""
     out = {}
     for name, x in found.items():
         head, experts, tail = name.partition(".experts.")
@@ -103,14 +103,14 @@ def stacked(found):
 
 
 def mxfp4(blocks, scales):
-    """Blocks of GGUF: the exponent, and bytes that have values i and i + 16."""
+    """Convert to GGUF blocks: the exponent, then bytes that hold values i and i + 16."""
     codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*blocks.shape[:-1], 32)
     out = np.concatenate([scales[..., None], codes[..., :16] | codes[..., 16:] << 4], -1)
     return out.reshape(*out.shape[:-2], -1)
 
 
 def unfused(found):
-    """gpt-oss: gate and up apart, in MXFP4 of GGUF, and module names with a suffix."""
+    """gpt-oss: split gate and up, convert to GGUF's MXFP4, and add the suffix to module names."""
     out = {}
     for name, x in found.items():
         base, _, kind = name.rpartition("_")
@@ -224,7 +224,7 @@ def key(name, value):
 
 
 def write(name, config, out):
-    """A model of the family that the name begins with."""
+    """Write a model of the family that the name begins with."""
     with tempfile.TemporaryDirectory() as tmp:
         make_model.make(os.path.join(tmp, "hf"), config, "F32", 1)
         found = tensors(name, config, os.path.join(tmp, "hf"))

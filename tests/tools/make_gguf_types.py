@@ -3,8 +3,8 @@
 
     make_gguf_types.py FAMILY-TYPE OUT.gguf           llama-Q4_K, qwen2-Q8_0, qwen3-MXFP4, ...
 
-Blocks are random bits of the generator of make_model.py; only their scales are chosen, so that weights have the size that
-a model's have.  tests/golden/make_gguf_types_golden.py reads the files with the package gguf.  Needs numpy only.
+Blocks are random bits of make_model.py's generator; only their scales are chosen, so that weights have a model's usual
+size.  tests/golden/make_gguf_types_golden.py reads the files with the package gguf.  Needs numpy only.
 """
 import os
 import struct
@@ -33,10 +33,10 @@ NAMES = [f"{f}-{t}" for t in TYPES for f in FAMILIES]
 
 
 def tensors(family):
-    """(name, shape); one dimension: F32."""
+    """Return (name, shape) pairs; one dimension: F32."""
     yield "token_embd.weight", (VOCAB, HIDDEN)
     yield "output_norm.weight", (HIDDEN,)
-    if family == "llama":           # the others are tied
+    if family == "llama":           # the other families are tied
         yield "output.weight", (VOCAB, HIDDEN)
     for i in range(LAYERS):
         for part, n, k in (("attn_q", HEADS * HEAD, HIDDEN), ("attn_k", KV * HEAD, HIDDEN), ("attn_v", KV * HEAD, HIDDEN),
@@ -54,7 +54,7 @@ def tensors(family):
 
 def data(name, shape, kind):
     source = bits(1, name + kind)
-    power = 2 if ".attn_q." in name or ".attn_k." in name or name == "output.weight" else 0     # attention that chooses
+    power = 2 if ".attn_q." in name or ".attn_k." in name or name == "output.weight" else 0     # sharper attention
     if len(shape) == 1:
         return (uniform(source, shape[0], 0.1) + np.float32("norm" in name)).astype("<f4").tobytes()
     _, values, width, scales = TYPES[kind]

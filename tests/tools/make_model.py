@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_model.py - model directories with made-up weights, for tests and measurements.
+"""make_model.py - make model directories with random weights, for tests and measurements.
 
     make_model.py OUT --shape qwen3-0.6b --type awq       # a real model's shape
     make_model.py OUT --tiny qwen3-awq-g32                # one of the tests' tiny models
@@ -48,7 +48,7 @@ def qwen3(*args, **more):
 
 
 def family(arch, kind, *args, **more):
-    """A family without keys of its own: what config.json leaves out is the family's default."""
+    """A family without special keys: a key missing in config.json has the family's default."""
     config = llama(*args, **dict(architectures=[arch], model_type=kind, pad_token_id=0) | more)
     return {k: v for k, v in config.items() if v is not ...}
 
@@ -256,7 +256,7 @@ TINY |= {
                      routed_scaling_factor=1.7, use_qk_norm=True, attention_bias=True), "bf16"),
 }
 
-# Every form of quantized checkpoints in three families: "llama-form-w8a16", ...
+# Every format of quantized checkpoints in three families: "llama-form-w8a16", ...
 FORMS = {
     "awq-gemm": (awq(32), "f16"),
     "awq-rows": (awq(-1), "f16"),
@@ -302,12 +302,12 @@ TINY |= {f"{name}-form-{form}": (make(128, 256, 2, 4, 2, 336, 128, **more, **qua
 
 
 def bits(seed, name):
-    """Raw 64-bit words of Philox, keyed by seed and name (numpy promises these never change)."""
+    """Raw 64-bit words of Philox, keyed by seed and name (numpy promises that these never change)."""
     return np.random.Philox(key=[seed, zlib.crc32(name.encode())])
 
 
 def uniform(source, n, std):
-    """n float32 values of mean 0: 24 random bits each, exact on every machine."""
+    """n float32 values with mean 0: 24 random bits each, exact on every machine."""
     words = source.random_raw((n + 1) // 2).view(np.uint32)[:n]
     return ((words >> 8).astype(np.float32) - np.float32(1 << 23)) * np.float32(std * 3 ** 0.5 / (1 << 23))
 
@@ -317,7 +317,7 @@ def to_bf16(x):
     return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-# All values of E4M3 that are not negative, ascending: the codes 0 to 0x7e.
+# All non-negative values of E4M3, ascending: the codes 0 to 0x7e.
 E4M3 = np.array([(c % 8 / 512 if c < 8 else (8 + c % 8) * 2.0 ** (c // 8 - 10)) for c in range(127)], np.float32)
 
 
@@ -332,7 +332,7 @@ def encode(x, dtype):
 
 
 def middle(words, bits):
-    """Words of codes near the middle of 2^bits: quantized weights then have a mean near 0."""
+    """Words of codes near the middle of 2^bits, so that quantized weights have a mean near 0."""
     if bits == 4:
         return (words & 0x33333333) + 0x66666666
     values = (1 << bits - 1) - 1 + (np.resize(words, -(-words.size * 32 // bits)) >> 7 & 1)
@@ -345,7 +345,7 @@ def middle(words, bits):
 
 
 def scales_of(std, bits):
-    """Deviation and mean of the scales, for weights of this deviation from codes that are all as likely."""
+    """Deviation and mean of the scales that give weights of this deviation if all codes are equally likely."""
     levels = 4.65 * 2.0 ** (bits - 4)
     return 0.12 * std / levels, std / levels
 
@@ -371,7 +371,7 @@ def awq_tensors(q, name, n, k, dtype, std):
 
 
 def rule_of(rules, name, q):
-    """The fields of a module: of the first rule by name that matches (None: not quantized), else q's."""
+    """The fields of a module: those of the first rule that matches its name (None: not quantized), else q's."""
     for pattern, rule in rules.items():
         if re.match(pattern.removeprefix("+:").removeprefix("-:"), name):
             return None if pattern.startswith("-:") or rule.get("bits", 4) >= 16 else q | rule
@@ -411,7 +411,7 @@ def compressed_tensors(q, name, n, k, dtype, std):
 def linear(config, name, n, k, dtype, bias, gain=1.0):
     quant = config.get("quantization_config")
     if quant and quant["quant_method"] == "mxfp4":
-        quant = None        # of experts alone
+        quant = None        # only experts are quantized
     std = gain / k ** 0.5
     skip = (quant or {}).get("modules_to_not_convert") or []
     if quant and (name != "lm_head" or quant.get("lm_head")) and not any(s in name for s in skip):
@@ -449,7 +449,7 @@ def mxfp4(name, experts, n, k, dtype):
 
 
 def exponents(std):
-    """The lowest of MXFP4, and their number: codes are 2.9 in the mean."""
+    """The lowest MXFP4 exponent, and the number of exponents: codes are 2.9 on average."""
     return 126 + round(np.log2(std / 2.9)), 2
 
 
@@ -462,7 +462,7 @@ def gpt_oss_experts(c, p, hidden, dtype):
 
 
 def experts(c, p, hidden, dtype):
-    """Router, experts and the shared one of a layer.  A router's outputs are spread, so that choices are clear."""
+    """Router, experts and shared expert of a layer. A router's outputs are spread, so that choices are clear."""
     family = c["model_type"]
     n = next(c[k] for k in ("num_experts", "num_local_experts", "n_routed_experts") if k in c)
     inter = c.get("moe_intermediate_size", c["intermediate_size"])
@@ -499,7 +499,7 @@ def tensors(config, dtype):
     norms = norms.get(family, ["input", "post_attention"])
     if gemma:
         norms = ["input", "post_attention", "pre_feedforward", "post_feedforward"]
-    one = 0 if gemma else 1     # Gemma adds it
+    one = 0 if gemma else 1     # Gemma adds 1
     root = "language_model." if "text_config" in config else ""
     # Logits of a few units, so that the likeliest token has a clear lead.
     yield root + "model.embed_tokens.weight", dtype, (c["vocab_size"], hidden), "value", \
@@ -536,7 +536,7 @@ def tensors(config, dtype):
 
 
 def pieces(seed, tensor):
-    """The tensor's bytes, a piece at a time."""
+    """Yield the tensor's bytes in chunks."""
     name, dtype, shape, kind, std, mean = tensor
     source = bits(seed, name)
     left = int(np.prod(shape, dtype=np.int64))
@@ -553,7 +553,7 @@ def pieces(seed, tensor):
             groups = np.arange(n, dtype="<i4") // std
             yield (groups[np.argsort(source.random_raw(n), kind="stable")] if kind == "shuffled" else groups).tobytes()
             continue
-        if kind == "bytes":     # of `mean` kinds, from std on
+        if kind == "bytes":     # of `mean` kinds, starting at std
             yield (source.random_raw(n) % np.uint64(mean) + np.uint64(std)).astype(np.uint8).tobytes()
             continue
         size = n * SIZE[dtype]
@@ -584,7 +584,7 @@ def write_file(path, seed, group, empty):
 
 
 def write_weights(out, config, dtype, seed, shard_bytes, empty):
-    """One file, or several of about shard_bytes with their index."""
+    """Write one file, or several files of about shard_bytes with their index."""
     groups, size = [[]], 0
     for t in tensors(config, dtype):
         n = int(np.prod(t[2], dtype=np.int64)) * SIZE[t[1]]
@@ -612,8 +612,7 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
 def byte_letters():
-    """The alphabet of byte-level vocabularies: a printable byte is its own letter, the others begin at
-    U+0100."""
+    """The alphabet of byte-level vocabularies: a printable byte is its own letter, other bytes start at U+0100."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {b: chr(b) for b in plain}
     for b in range(256):
@@ -622,7 +621,7 @@ def byte_letters():
 
 
 def write_tokenizer(out, n_vocab):
-    """A byte-level tokenizer of n_vocab ids: 256 bytes, pairs of letters, fillers, three special ones."""
+    """Write a byte-level tokenizer of n_vocab ids: 256 bytes, pairs of letters, fillers, three special tokens."""
     letters = byte_letters()
     vocab = {c: i for i, c in enumerate(letters)}
     merges = []
@@ -687,7 +686,7 @@ def make(out, config, dtype, seed, tokenizer=None, shard_bytes=1 << 62, empty=Fa
     except OSError:
         if not os.path.exists(os.path.join(out, "config.json")):
             raise
-        shutil.rmtree(part)     # another process was faster with the same
+        shutil.rmtree(part)     # another process has made the same directory first
     return total
 
 

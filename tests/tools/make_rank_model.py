@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_rank_model.py - tiny models of random weights that are laid out like Qwen3-Embedding and Qwen3-Reranker.
+"""make_rank_model.py - tiny models of random weights with the layout of Qwen3-Embedding and Qwen3-Reranker.
 
     make_rank_model.py KIND OUT TOKENIZER
 
@@ -34,7 +34,7 @@ def write(path, value):
 
 
 def add_eos(tokenizer):
-    """As Qwen3-Embedding's: <|endoftext|> behind every text."""
+    """Add <|endoftext|> after every text, as Qwen3-Embedding does."""
     eos, seq = "<|endoftext|>", {"Sequence": {"id": "A", "type_id": 0}}
     number = next(t["id"] for t in tokenizer["added_tokens"] if t["content"] == eos)
     tokenizer["post_processor"] = {"type": "Sequence", "processors": [tokenizer["post_processor"], {
@@ -56,7 +56,7 @@ def write_pooling(out, kind):
 
 
 def drop_head(out):
-    """The checkpoint of the decoder alone: names without "model.", no lm_head."""
+    """Save the checkpoint of the decoder alone: names without "model.", no lm_head."""
     path = os.path.join(out, "model.safetensors")
     with open(path, "rb") as f:
         n = int.from_bytes(f.read(8), "little")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_script_model.py - a model directory for a model that generates, greedily, a given text.
+"""make_script_model.py - make a model that generates a given text greedily.
 
     make_script_model.py OUT --say TEXT [--template FILE]
 
@@ -21,14 +21,14 @@ HIDDEN = 256
 
 
 def pieces_of(text, taken):
-    """Pieces of a few characters, each of which occurs once and is in no vocabulary."""
+    """Split the text into pieces of a few characters, each unique and not in the vocabulary."""
     pieces, at = [], 0
     while at < len(text):
         n = 3
         while at + n < len(text) and text[at:at + n] in taken:
             n += 1
         piece = text[at:at + n]
-        if piece in taken:      # at the end: longer to the left
+        if piece in taken:      # at the end: extend to the left
             piece = pieces.pop() + piece
         taken.add(piece)
         pieces.append(piece)
@@ -107,7 +107,7 @@ def make(out, says, template=None):
 
 
 def byte_letters():
-    """GPT-2's: a printable character for each byte."""
+    """GPT-2's alphabet: a printable character for each byte."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, more = {b: chr(b) for b in plain}, 256
     for b in range(256):

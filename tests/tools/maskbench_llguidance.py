@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""MaskBench's table of llguidance, for comparison with `quern bench grammar`.
+"""Run MaskBench with llguidance and print its table, for comparison with `quern bench grammar`.
 
     maskbench_llguidance.py DIR TOKENIZER [--every N] [--results FILE]
 
 DIR: maskbench/data of github.com/guidance-ai/jsonschemabench; TOKENIZER: a tokenizer.json.  Needs the packages
 llguidance, numpy and tokenizers.  Rules and times are those of `quern bench grammar`: a schema passes if it
-compiles and each of its texts is taken or refused as it should be; times are of this thread's processor, in
-microseconds, and of a mask with the token that follows it."""
+compiles and each of its texts is accepted or rejected as expected.  Times are this thread's processor time in
+microseconds; the time of a mask includes the token that follows it."""
 import argparse
 import json
 import os
@@ -25,7 +25,7 @@ def now():
 
 
 def follow(matcher, mask, ids, times):
-    """True: every token is allowed."""
+    """Return True if every token is allowed."""
     for i in ids:
         begin = now()
         fill_next_token_bitmask(matcher, mask, 0)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""page_pictures.py - the pictures of the page in docs/, taken in headless Chromium.
+"""page_pictures.py - take the pictures of the page in docs/ in headless Chromium.
 
     build/venv/bin/python tests/tools/page_pictures.py [OUT]
 
 page.png, page-dark.png and page-phone-jobs.png show the demo model under load; page-chat.png, page-chat-dark.png and
-page-phone.png a chat with a model that generates one given answer (make_script_model.py), for the demo writes no
-Markdown.
+page-phone.png show a chat with a model that generates one given answer (make_script_model.py), because the demo model
+writes no Markdown.
 """
 import json
 import sys
@@ -46,7 +46,7 @@ def blocks_of(tokens, size=16):
 
 
 def load(http, seconds, n):
-    """n streams of completions for a while."""
+    """Run n streams of completions for a while."""
     end = time.time() + seconds
 
     def run(i):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""peers.py - quern beside other CPU engines on this machine: prompts, decode in batches, clients over HTTP.
+"""peers.py - compare quern with other CPU engines on this machine: prompts, decode in batches, clients over HTTP.
 
     peers.py --model DIR --gguf FILE [--modes int8,int16,f32] [--openvino PYTHON] [--llama BIN] [--ik BIN]
              [--pieces prompt,decode,serve] [--batches 1,4] [--rounds N] [--wrap CMD] [--save FILE]
@@ -8,12 +8,12 @@ DIR: an AWQ model for quern (make_model.py); FILE: the same shape for the others
 that has openvino-genai; BIN: a folder with llama-server, of llama.cpp or of ik_llama.cpp.  A mode is a value of
 --compute with further options after colons: int8:--kv-cache-dtype=int8.
 
-A piece starts engines, warms them up, measures, and ends them: for prompts and decode all at once, which then take turns
-request by request, since the speed of a shared machine changes within a minute; for clients one after another.  Medians
-are over the turns of all rounds in which other processes used at most a tenth of the processors, where there are such.
-One client for all that speak HTTP (`quern bench serve`, made-up token ids, outputs of
-full length); OpenVINO GenAI runs in process, by a loop over its steps.  --wrap: a command put before every piece, to have
-the machine to oneself.  Prints tables in Markdown."""
+A measurement starts engines, warms them up, measures, and ends them.  Prompts and decode run all engines at once, taking
+turns request by request, since the speed of a shared machine changes within a minute; serving runs one engine after
+another.  Medians are over the turns of all rounds in which other processes used at most a tenth of the processors, if
+there are any.  All engines with HTTP have the same client (`quern bench serve`, random token ids, outputs of full length);
+OpenVINO GenAI runs in process, in a loop over its steps.  --wrap: a command put before every measurement, to have the
+machine exclusively.  Prints tables in Markdown."""
 import argparse
 import atexit
 import json
@@ -30,7 +30,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BATCHES = {1: 48, 4: 32, 8: 32, 16: 24, 32: 24}     # and how many tokens each gives
+BATCHES = {1: 48, 4: 32, 8: 32, 16: 24, 32: 24}     # and the number of tokens of each request
 CLIENTS, REQUESTS, INPUT, OUTPUT = 8, 16, 512, 128
 
 
@@ -44,14 +44,15 @@ def percentile(values, p):
 
 
 def plateau(requests):
-    """Tokens per second of all together, from when the last has begun to give tokens until the first has ended."""
+    """Tokens per second of all requests together, from the first token of the last request until the first request
+    ends."""
     begin, end = max(c[0] for _, c in requests), min(c[-1] for _, c in requests)
     inside = sum(begin < t <= end for _, c in requests for t in c)
     return inside / (end - begin) if end > begin else 0.0
 
 
 def steady(requests, clients):
-    """Tokens per second while all the clients have a request, the first round of prompts apart."""
+    """Tokens per second while all clients have a request, without the first round of prompts."""
     begin = max(sorted(c[0] for _, c in requests)[:clients])
     end = sorted(c[-1] for _, c in requests)[-clients]
     inside = sum(begin < t <= end for _, c in requests for t in c)
@@ -78,7 +79,7 @@ def free_port():
 
 
 def processes(root):
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     parents = {}
     for entry in Path("/proc").iterdir():
         try:
@@ -105,7 +106,7 @@ def peak_mb(pids):
 
 
 class Http:
-    """A server of its own process group, and `quern bench serve` as its client."""
+    """A server in its own process group, with `quern bench serve` as its client."""
 
     def __init__(self, argv, port, quern, health):
         self.url, self.quern = f"http://127.0.0.1:{port}", quern
@@ -173,8 +174,8 @@ def llama_server(a, binary, slots, context, more):
 
 
 class OpenVino:
-    """In process: requests enter as clients would send them, and every step's tokens are taken down.  in_step: tokens of
-    a step, 256 as it comes."""
+    """In process: requests enter as clients would send them, and the tokens of every step are recorded. in_step: tokens
+    of a step, 256 by default."""
 
     def __init__(self, a, slots, context, in_step):
         began = time.monotonic()
@@ -229,12 +230,12 @@ def open_engine(a, engine, slots, context, in_step):
     return llama_server(a, a.ik, slots, context, shlex.split(a.ik_options))
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- measurements
 
 
-# A piece gives {engine: {figure: [[value, the share of the processors that others used meanwhile]]}}.
+# A measurement returns {engine: {figure: [[value, the share of the processors that others used meanwhile]]}}.
 
-CALM = 0.1      # up to which a value counts where there are calmer ones
+CALM = 0.1      # values up to this share count, if there are any
 
 
 def put(out, engine, others, **figures):
@@ -243,7 +244,7 @@ def put(out, engine, others, **figures):
 
 
 def busy():
-    """Seconds of processor time that this process and its descendants have used, and the whole machine."""
+    """Return the processor seconds used by this process and its descendants, and by the whole machine."""
     tick, mine = os.sysconf("SC_CLK_TCK"), 0
     for pid in processes(os.getpid()):
         try:
@@ -256,7 +257,7 @@ def busy():
 
 
 def turn(e, *request):
-    """What a run gave, and the share of the processors that others used."""
+    """Return the result of a run, and the share of the processors that other processes used."""
     (mine0, all0), began = busy(), time.monotonic()
     got = e.run(*request)
     (mine1, all1), took = busy(), time.monotonic() - began
@@ -318,7 +319,7 @@ PIECES = {"prompt": piece_prompt, "decode": piece_decode, "serve": piece_serve}
 
 
 def probe(a):
-    """What this machine reads, in GB/s, and multiplies in bytes, in TOP/s, by quern's own probes."""
+    """Measure this machine's memory reads in GB/s, and byte multiplications in TOP/s, with quern's own probes."""
     got = subprocess.run([a.quern, "inspect", "cpu", "--json"], capture_output=True, text=True, check=True)
     probes = json.loads(got.stdout)[0]["probes"]
     return {"read": probes["read"]["all"] / 1e9,
@@ -326,7 +327,7 @@ def probe(a):
 
 
 def run_piece(a, piece, engines):
-    """In a process of its own, behind --wrap; the interpreter that has the engines' modules."""
+    """Run in a separate process, after --wrap, with the interpreter that has the engines' modules."""
     python = a.openvino if "openvino" in engines else sys.executable
     argv = [*shlex.split(a.wrap), python, __file__, *a.argv, "--only", "/".join([piece, *engines])]
     got = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
@@ -382,12 +383,12 @@ def main():
     p.add_argument("--seconds", type=float, default=90, help="a piece begins no further turn then (90)")
     p.add_argument("--wrap", default="")
     p.add_argument("--save", type=Path, metavar="FILE", help="add every piece's figures to this file, a line each")
-    p.add_argument("--only", help=argparse.SUPPRESS)        # a piece of these engines, in this process
+    p.add_argument("--only", help=argparse.SUPPRESS)        # measure these engines in this process
     a = p.parse_args()
     a.argv = sys.argv[1:]
     if a.only:
         piece, *engines = a.only.split("/")
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))      # no server stays behind
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))      # no server may be left
         before = probe(a)
         print(json.dumps(PIECES[piece](a, engines) | {"probe": {k: [[v, 0], [probe(a)[k], 0]] for k, v in before.items()}}))
         return

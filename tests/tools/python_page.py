@@ -1,4 +1,4 @@
-"""python_page.py - prints docs/apis/python.md: vLLM's names, and what the Python package makes of them."""
+"""python_page.py - print docs/apis/python.md: vLLM's names, and the Python package's support for each."""
 
 import sys
 from pathlib import Path
@@ -35,7 +35,7 @@ def table(name):
         for n, r in noted.items():
             always = r.note.startswith("always ")
             what = "honoured" if r.honoured else "there" if always else "refused"
-            others = [repr(v) for v in r.neutral if v is not None]
+            others = [repr(v) for v in r.neutral + r.done if v is not None]
             but = f"; {', '.join(others)} is taken" if others and not r.honoured and len(others) < 9 else ""
             yield f"| `{n}` | {what} | {cell(r.note + but)} |"
     if rest:

@@ -1,6 +1,6 @@
-/* Renders templates for tests/e2e/http/test_jinja.py, which compares the results with jinja2's.
- * One JSON object a line on stdin: {template, context, flags?, now?, input?: [names]}; one on stdout:
- * {text, input: [[start, end], ...]} or {error}. */
+/* render_jinja - renders templates for tests/e2e/http/test_jinja.py, which compares the results with jinja2.
+ * stdin: one JSON object per line, {template, context, flags?, now?, input?: [names]}. stdout: one object per
+ * line, {text, input: [[start, end], ...]} or {error}. */
 #include "base/json.h"
 #include "controller/jinja/jinja.h"
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""to_awq.py - a small float checkpoint as AWQ INT4, by rounding to the nearest, for tests and measurements.
+"""to_awq.py - convert a small float checkpoint to AWQ INT4 by rounding to nearest, for tests and measurements.
 
     to_awq.py MODEL OUT [--group 32]
 
-Needs numpy only; one file of F32 or BF16.  Where a group does not divide the inputs of the MLP's last layer, its inner
-size is padded with zeros, which changes nothing that the model computes."""
+Needs numpy only; one file of F32 or BF16.  If a group does not divide the inputs of the MLP's last layer, the inner
+size is padded with zeros, which does not change the model's results."""
 import argparse
 import json
 import shutil
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-NIBBLE = (0, 4, 1, 5, 2, 6, 3, 7)       # of column c of eight
+NIBBLE = (0, 4, 1, 5, 2, 6, 3, 7)       # position of column c of eight
 
 
 def read_raw(path):
@@ -50,13 +50,14 @@ def write(path, tensors):
 
 
 def pack(q):
-    """[rows, n] of 0..15 to int32 [rows, n / 8]."""
+    """Pack [rows, n] of 0..15 to int32 [rows, n / 8]."""
     q = q.astype(np.uint32).reshape(q.shape[0], -1, 8)
     return sum(q[..., c] << (4 * NIBBLE[c]) for c in range(8)).astype(np.uint32).view(np.int32)
 
 
 def quantize(name, w, group):
-    """The three tensors of a layer [outputs, inputs]; a group's grid covers its least and greatest, and zero."""
+    """Return the three tensors of a layer [outputs, inputs]. A group's grid covers its minimum, its maximum, and
+    zero."""
     n, k = w.shape
     w = w.reshape(n, k // group, group)
     low, high = np.minimum(w.min(-1, keepdims=True), 0), np.maximum(w.max(-1, keepdims=True), 0)

@@ -1,5 +1,5 @@
 /* fake_engine.h - a thread with the engine's side of engine_msg.h: accepts jobs and generates tokens without
- * a model.  The first token of a prompt selects the behaviour, FAKE_... below. */
+ * a model. The first token of a prompt selects the behaviour, FAKE_... below. */
 #ifndef QUERN_TESTS_WIRE_FAKE_ENGINE_H
 #define QUERN_TESTS_WIRE_FAKE_ENGINE_H
 
@@ -23,7 +23,7 @@ struct fake_job {
 	uint64_t number;
 	uint32_t kind, n, max, at;
 	bool cancelled, logprobs;
-	uint64_t stopped; /* bit per output */
+	uint64_t stopped; /* one bit per output */
 };
 
 struct fake_engine {
@@ -31,8 +31,8 @@ struct fake_engine {
 	pthread_t thread;
 	struct fake_job jobs[FAKE_JOBS_MAX];
 	int n_jobs;
-	uint32_t vocab; /* tokens run through 300 .. vocab - 1 */
-	int burst;      /* tokens of an output in one event */
+	uint32_t vocab; /* tokens cycle through 300 .. vocab - 1 */
+	int burst;      /* tokens of an output per event */
 	bool quit;
 	atomic_int n_submitted, n_cancelled, n_stopped, n_live;
 	atomic_bool silent; /* does not answer STATUS */
@@ -47,7 +47,7 @@ static inline struct engine_event *fake_event(enum engine_event_kind kind, uint6
 	return e;
 }
 
-/* Never blocks, like the engine: the front end may have closed its side in the middle of a job. */
+/* Never blocks, like the engine: the front end may have closed its end during a job. */
 static inline void fake_send(struct fake_engine *f, struct engine_event *e)
 {
 	if (zmq_send(f->out, &e, sizeof(struct engine_event *), ZMQ_DONTWAIT) < 0)
@@ -121,15 +121,16 @@ static inline void fake_command(struct fake_engine *f, struct engine_cmd *c)
 			fake_send(f, e);
 		}
 		break;
-	case ENGINE_EXPLAIN: /* it has no timelines */
+	case ENGINE_EXPLAIN: /* the fake has no timelines */
 		if (!atomic_load(&f->silent)) {
 			struct engine_event *e = fake_event(ENGINE_EXPLAINED, c->job);
 			e->tag = c->tag;
 			fake_send(f, e);
 		}
 		break;
-	case ENGINE_SCALE: /* more than three replicas: refused */
+	case ENGINE_SCALE: /* refuses more than three replicas */
 	case ENGINE_DRAIN:
+	case ENGINE_FORGET:
 		if (!atomic_load(&f->silent)) {
 			struct engine_event *e = fake_event(ENGINE_ORDER_DONE, 0);
 			e->tag = c->tag;
@@ -168,7 +169,7 @@ static inline void fake_end(struct fake_engine *f, struct fake_job *j, bool fail
 	atomic_fetch_sub(&f->n_live, 1);
 }
 
-/* A step: the next `burst` tokens of every output. */
+/* Emit the next `burst` tokens of every output. */
 static inline void fake_step(struct fake_engine *f)
 {
 	struct engine_event *e = fake_event(ENGINE_TOKENS, 0);
@@ -234,7 +235,7 @@ static inline void fake_start(struct fake_engine *f, void *zmq)
 	cr_assert_eq(pthread_create(&f->thread, NULL, fake_thread, f), 0);
 }
 
-/* The front end has stopped by now. */
+/* Stop the thread. The front end has already stopped. */
 static inline void fake_stop(struct fake_engine *f)
 {
 	void *s = zmq_socket(f->zmq, ZMQ_PUSH);

@@ -1,14 +1,14 @@
-/* fake_mailbox.h - a front end without an engine, for tests of HTTP: defines the senders' functions of
- * controller/jobs/mailbox.h in the test program that includes it (once).  One thread, like the real one.
- * The output of a job repeats the tokens of its prompt, from the second on.  The request's `user` selects
- * another behaviour:
+/* fake_mailbox.h - a front end without an engine, for tests of HTTP.  It defines the functions of
+ * controller/jobs/mailbox.h that senders call, so a test program includes it once.  It has one thread, like
+ * the real front end.  The output of a job repeats the tokens of its prompt from the second on.  The `user`
+ * of a request selects another behaviour:
  *
  *   "hang"     accepted, no tokens until it is cancelled
  *   "begin"    accepted, one token, and no more until it is cancelled
  *   "mute"     neither accepted nor refused
  *   "refuse"   E_OVERLOADED instead of being accepted
  *   "toolong"  E_TOO_LONG instead of being accepted
- *   "burst"    all tokens in one delta
+ *   "burst"    all tokens of an output in one delta
  *   "deadline" accepted, then E_DEADLINE
  *   "lost"     E_WORKER_LOST after two tokens
  *   "flood"    endless text, as fast as it is read
@@ -34,7 +34,7 @@
 
 enum { FAKE_TOPS = 8, FAKE_CONTEXT = 512, FAKE_SEEN = 16 };
 
-/* What decides when a job runs, and what it shares. */
+/* The fields of a submitted job that decide when it runs and what it shares. */
 struct fake_seen {
 	char owner[64], user[64], salt[128]; /* "": none */
 	int32_t priority;
@@ -45,7 +45,7 @@ struct fake_seen {
 struct fake_output {
 	struct detok *detok;
 	struct buf text;
-	uint32_t tokens[FAKE_CONTEXT];
+	uint32_t tokens[FAKE_CONTEXT], starts[FAKE_CONTEXT];
 	struct token_logprob logprobs[FAKE_CONTEXT];
 	struct logprob_top tops[FAKE_CONTEXT][FAKE_TOPS];
 	uint32_t n;
@@ -62,10 +62,10 @@ struct fake_job {
 	struct token_ids say;
 };
 
-/* How all jobs behave, whatever their users are; NULL: as the users say. */
+/* Behaviour of all jobs, whatever their users are; NULL: selected by each job's user. */
 static const char *_Atomic fake_all;
 
-static int64_t fake_turned_us; /* when the front end's loop turned last; 0: just now */
+static int64_t fake_turned_us; /* when the front end's loop ran last; 0: just now */
 
 struct mailbox {
 	const struct tokenizer *tokenizer;
@@ -81,12 +81,12 @@ struct mailbox {
 	bool stalls; /* the thread does nothing; under the lock */
 	bool blocks; /* mailbox_cancel() does not return; under the lock */
 	pthread_cond_t unblocked;
-	atomic_uint n_blocked; /* in mailbox_cancel() */
+	atomic_uint n_blocked; /* callers in mailbox_cancel() */
 	atomic_ullong next_id;
-	atomic_uint n_live; /* listeners without their gone() call */
+	atomic_uint n_live; /* listeners that wait for their gone() call */
 	atomic_uint n_submitted, n_cancelled, n_done, n_error;
-	atomic_uint n_begun;              /* that gave a token and wait since, as "begin" does */
-	struct fake_seen seen[FAKE_SEEN]; /* of the first jobs submitted; read it when n_submitted says so */
+	atomic_uint n_begun;              /* jobs that gave one token and wait, as "begin" does */
+	struct fake_seen seen[FAKE_SEEN]; /* of the first jobs; valid up to n_submitted */
 };
 
 static void fake_see(struct mailbox *f, const struct submit *s)
@@ -179,6 +179,12 @@ void mailbox_status(struct mailbox *f, void (*cb)(void *user, const struct engin
 	cb(user, &s);
 }
 
+void mailbox_call(struct mailbox *f, void (*fn)(void *user), void *user)
+{
+	(void)f;
+	fn(user);
+}
+
 void mailbox_snapshot(struct mailbox *f, uint32_t n_cells, uint32_t max_jobs,
 		      void (*cb)(void *user, struct mailbox_snapshot *s), void *user)
 {
@@ -192,7 +198,7 @@ void mailbox_snapshot(struct mailbox *f, uint32_t n_cells, uint32_t max_jobs,
 	json_decref(s.jobs);
 }
 
-/* The only job has the id 0123456789abcdef0123456789abcdef.  Without a callback: no effect. */
+/* The only job has the id 0123456789abcdef0123456789abcdef. No effect without a callback. */
 void mailbox_cancel(struct mailbox *f, const char *job, const char *owner,
 		    void (*cb)(void *user, enum code code), void *user)
 {
@@ -208,7 +214,7 @@ void mailbox_cancel(struct mailbox *f, const char *job, const char *owner,
 	cb(user, strcmp(job, "0123456789abcdef0123456789abcdef") == 0 ? CODE_OK : E_NO_SUCH_JOB);
 }
 
-/* Of the same job, likewise. */
+/* Explains the same only job. */
 void mailbox_explain(struct mailbox *f, const char *job, const char *owner,
 		     void (*cb)(void *user, json_t *explained, enum code code, const char *why), void *user)
 {
@@ -248,6 +254,7 @@ static struct output_view fake_view(const struct fake_job *j, uint32_t i)
 	return (struct output_view){.index = i,
 				    .text = o->text.p ? o->text.p : "",
 				    .text_n = o->text.len,
+				    .starts = o->starts,
 				    .tokens = o->tokens,
 				    .n_tokens = o->n,
 				    .logprobs = j->s->params.logprobs >= 0 ? o->logprobs : NULL,
@@ -257,7 +264,7 @@ static struct output_view fake_view(const struct fake_job *j, uint32_t i)
 				    .cumulative_logprob = NAN};
 }
 
-/* One more token of output i, with its delta. */
+/* Emit one more token of output i, with its delta. */
 static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 {
 	struct fake_output *o = &j->outputs[i];
@@ -270,6 +277,7 @@ static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 	o->tokens[o->n] = j->say.n ? j->say.ids[o->n] : j->s->tokens[again];
 	if (j->say.n && j->say.n < max)
 		max = (uint32_t)j->say.n;
+	o->starts[o->n] = (uint32_t)before;
 	fake_logprob(&o->logprobs[o->n], o->tops[o->n], o->tokens[o->n], p->logprobs);
 	detok_push(o->detok, o->tokens[o->n], &o->text);
 	if (++o->n == max) {
@@ -283,6 +291,7 @@ static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 	e.delta.text += before;
 	e.delta.text_n -= before;
 	e.delta.tokens += o->n - 1;
+	e.delta.starts += o->n - 1;
 	e.delta.n_tokens = 1;
 	if (e.delta.logprobs)
 		e.delta.logprobs += o->n - 1;
@@ -291,8 +300,10 @@ static void fake_token(struct mailbox *f, struct fake_job *j, uint32_t i)
 
 static void fake_burst(const struct fake_job *j)
 {
-	struct job_event e = {.kind = JOB_DELTA, .job = j->name, .delta = fake_view(j, 0)};
-	j->l.event(j->l.user, &e);
+	for (uint32_t i = 0; i < j->s->params.n; i++) {
+		struct job_event e = {.kind = JOB_DELTA, .job = j->name, .delta = fake_view(j, i)};
+		j->l.event(j->l.user, &e);
+	}
 }
 
 static void fake_done(struct mailbox *f, struct fake_job *j)
@@ -348,7 +359,7 @@ static void fake_accept(struct mailbox *f, struct fake_job *j)
 		fake_error(f, j, E_DEADLINE, "the deadline has passed");
 }
 
-/* One step of a job; sets ended. */
+/* Run one step of a job; sets ended. */
 static void fake_step(struct mailbox *f, struct fake_job *j)
 {
 	bool more = false;
@@ -381,7 +392,7 @@ static void fake_step(struct mailbox *f, struct fake_job *j)
 
 static void fake_job_free(struct mailbox *f, struct fake_job *j)
 {
-	atomic_fetch_sub(&f->n_live, 1); /* before gone(): the server may wait for the last one, and end */
+	atomic_fetch_sub(&f->n_live, 1); /* first: after the last gone() the server may end */
 	if (j->l.gone)
 		j->l.gone(j->l.user);
 	for (uint32_t i = 0; i < j->s->params.n; i++) {
@@ -394,7 +405,8 @@ static void fake_job_free(struct mailbox *f, struct fake_job *j)
 	free(j);
 }
 
-/* Under the lock: moves incoming jobs and unlistens to the thread.  False: nothing to do, it must wait. */
+/* Move incoming jobs and unlistens to the thread, under the lock. Returns false if there is nothing to do and
+ * the thread must wait. */
 static bool fake_take(struct mailbox *f)
 {
 	struct fake_job **at = &f->running;
@@ -454,7 +466,7 @@ static struct mailbox *fake_start(const struct tokenizer *t)
 	return f;
 }
 
-/* A slow front end: finished jobs keep their listeners. */
+/* Simulate a slow front end: finished jobs keep their listeners. */
 __attribute__((unused)) static void fake_hold(struct mailbox *f, bool holds)
 {
 	pthread_mutex_lock(&f->lock);
@@ -463,7 +475,7 @@ __attribute__((unused)) static void fake_hold(struct mailbox *f, bool holds)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* A busy front end: its thread does nothing. */
+/* Simulate a busy front end: its thread does nothing. */
 __attribute__((unused)) static void fake_stall(struct mailbox *f, bool stalls)
 {
 	pthread_mutex_lock(&f->lock);
@@ -472,7 +484,7 @@ __attribute__((unused)) static void fake_stall(struct mailbox *f, bool stalls)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* mailbox_cancel() blocks its caller. */
+/* Make mailbox_cancel() block its caller. */
 __attribute__((unused)) static void fake_block(struct mailbox *f, bool blocks)
 {
 	pthread_mutex_lock(&f->lock);

@@ -1,5 +1,5 @@
-/* http_client.h - a client that sends exactly the bytes of a test: raw bytes out, a parsed answer
- * back.  Reads with a time limit, so that a test fails instead of hanging. */
+/* http_client.h - a client that sends exactly the bytes of a test and parses the answer. Reads have a time
+ * limit, so that a test fails instead of hanging. */
 #ifndef QUERN_TESTS_WIRE_HTTP_CLIENT_H
 #define QUERN_TESTS_WIRE_HTTP_CLIENT_H
 
@@ -15,35 +15,52 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { CLIENT_TIMEOUT_S = 20 };
 
 struct answer {
-	int status;      /* 0: no answer came */
-	struct buf raw;  /* all bytes */
-	struct buf body; /* without chunked coding */
-	json_t *json;    /* of the body, or NULL */
+	int status;      /* 0: no answer */
+	struct buf raw;  /* all received bytes */
+	struct buf body; /* decoded from chunks */
+	json_t *json;    /* the parsed body, or NULL */
 };
 
+/* Connect to "127.0.0.1:80", "[::1]:80" or "unix:/path"; for any other host, to its port on 127.0.0.1. */
 static int client_connect(const char *address)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET};
+	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	struct sockaddr *a = (struct sockaddr *)&v4;
+	socklen_t n = sizeof v4;
 	struct timeval t = {CLIENT_TIMEOUT_S, 0};
-	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
-	a.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+	int one = 1;
+	if (!strncmp(address, "unix:", 5)) {
+		snprintf(un.sun_path, sizeof un.sun_path, "%s", address + 5);
+		a = (struct sockaddr *)&un;
+		n = sizeof un;
+	} else if (!strncmp(address, "[::1]", 5)) {
+		v6.sin6_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+		a = (struct sockaddr *)&v6;
+		n = sizeof v6;
+	} else {
+		v4.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+	}
+	int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-	if (connect(fd, (struct sockaddr *)&a, sizeof a)) {
+	if (a->sa_family != AF_UNIX)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	if (connect(fd, a, n)) {
 		close(fd);
 		return -1;
 	}
 	return fd;
 }
 
-/* false: the server has closed. */
+/* Send n bytes. Returns false if the server has closed the connection. */
 static bool client_send(int fd, const char *p, size_t n)
 {
 	while (n) {
@@ -56,7 +73,7 @@ static bool client_send(int fd, const char *p, size_t n)
 	return true;
 }
 
-/* Bytes until the server closes, or until `until` has come (NULL: only the end). */
+/* Read until the server closes, or until `until` was received (NULL: only the close). */
 static void client_read(int fd, struct buf *b, const char *until)
 {
 	char part[65536];
@@ -107,7 +124,7 @@ static void answer_parse(struct answer *a)
 		a->json = json_loadb(a->body.p, a->body.len, 0, NULL);
 }
 
-/* The answer until the server closes. */
+/* Read the answer until the server closes, and parse it. */
 static struct answer client_answer(int fd)
 {
 	struct answer a = {0};

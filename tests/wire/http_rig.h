@@ -1,5 +1,5 @@
-/* http_rig.h - the HTTP server before a fake front end (fake_mailbox.h), on the demo model's tokenizer;
- * and checks of its replies. */
+/* http_rig.h - the HTTP server with a fake front end (fake_mailbox.h) and the demo model's tokenizer; checks
+ * of its replies. */
 #ifndef QUERN_TESTS_WIRE_HTTP_RIG_H
 #define QUERN_TESTS_WIRE_HTTP_RIG_H
 
@@ -27,9 +27,9 @@ static struct tokenizer *tokenizer;
 static struct chat *chat;
 static struct mailbox *mailbox;
 static struct http *http;
-static const char *at; /* its address */
+static const char *at; /* the server's address */
 
-/* The server with all routes.  Each has its own objects, which stay when it has ended. */
+/* Start the server with all routes. Each server has its own objects, which stay allocated when it ends. */
 static int start_http(struct mailbox *m, const struct http_config *cfg, struct http **out, char *why,
 		      size_t why_n)
 {
@@ -87,7 +87,7 @@ static void unload(void)
 	model_config_fini(&config);
 }
 
-/* Ends all of it, and checks that no listener is left. */
+/* Stop everything, and check that no listener is left. */
 static void stop(void)
 {
 	if (!http)
@@ -114,7 +114,7 @@ static __attribute__((unused)) json_t *choice(const json_t *reply, size_t i)
 	return json_array_get(json_object_get(reply, "choices"), i);
 }
 
-/* An error of OpenAI's shape with this status, code and param; frees the answer. */
+/* Expects an error of OpenAI's shape with this status, code and param; frees the answer. */
 static __attribute__((unused)) void expect_error(struct answer a, int status, const char *code,
 						 const char *param)
 {
@@ -129,7 +129,7 @@ static __attribute__((unused)) void expect_error(struct answer a, int status, co
 	answer_fini(&a);
 }
 
-/* The events of a stream as an array; the last one must be [DONE]. */
+/* Return the events of a stream as an array; the last one must be [DONE]. */
 static __attribute__((unused)) json_t *events_of(const struct answer *a)
 {
 	json_t *all = json_array();
@@ -151,7 +151,7 @@ static __attribute__((unused)) json_t *events_of(const struct answer *a)
 	return all;
 }
 
-/* Waits until x is want, 30 s at most. */
+/* Wait at most 30 s until x is want; return whether it is. */
 static inline bool becomes(atomic_uint *x, unsigned want)
 {
 	for (int i = 0; i < 3000 && atomic_load(x) != want; i++)

@@ -1,5 +1,5 @@
-/* jobsock_rig.h - a job socket for tests: the front end over real sockets, an engine without a model
- * (fake_engine.h), and clients.  For one source per test program. */
+/* jobsock_rig.h - a job socket for tests: the real front end and sockets, an engine without a model
+ * (fake_engine.h), and clients. Included once per test program. */
 #ifndef QUERN_TESTS_WIRE_JOBSOCK_RIG_H
 #define QUERN_TESTS_WIRE_JOBSOCK_RIG_H
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 50000 }; /* for a loaded machine; less than a test's timeout */
+enum { WAIT_MS = 50000 }; /* long enough for a loaded machine, less than a test's timeout */
 
 static struct demo demo;
 static void *zmq;
@@ -53,7 +53,7 @@ static inline void stop(void)
 /* --- a client --- */
 
 struct client {
-	void *zmq; /* a context of its own, so that its end is that of a process */
+	void *zmq; /* its own context, so that closing it resembles the end of a process */
 	void *socket;
 };
 
@@ -77,7 +77,7 @@ static inline void client_close(struct client *c)
 	zmq_ctx_term(c->zmq);
 }
 
-/* Sends JSON text, with ' for ", as msgpack. */
+/* Send JSON text, written with ' for ", as msgpack. */
 static inline void client_send_json(struct client *c, const char *text)
 {
 	json_t *v;
@@ -130,7 +130,7 @@ static inline long num(const json_t *v, const char *key)
 	return (long)json_integer_value(json_object_get(v, key));
 }
 
-/* The next reply, which has this op; the caller frees it. */
+/* Receive the next reply, which must have this op. The caller frees it. */
 static inline json_t *expect(struct client *c, const char *op)
 {
 	json_t *v = client_receive(c);
@@ -157,7 +157,7 @@ static inline void expect_pong(struct client *c)
 	json_decref(v);
 }
 
-/* Receives up to done, which is returned; the text and number of tokens of output 0. */
+/* Receive up to `done`, which is returned; collects the text and the number of tokens of output 0. */
 static inline json_t *expect_stream(struct client *c, struct buf *text, size_t *n)
 {
 	*n = 0;

@@ -1,4 +1,4 @@
-/* The front end's queries to the engine: replies, timeouts, and orders in progress. */
+/* The front end's queries to the engine: replies, timeouts, and orders in flight. */
 #include "controller/front.h"
 #include "controller/jobs/mailbox.h"
 
@@ -14,13 +14,13 @@ static void *zmq;
 static struct front *front;
 static struct fake_engine engine;
 
-/* Counted by callbacks on the front end's thread. */
+/* Counts of callbacks, updated on the front end's thread. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	int n_orders, n_status, n_snapshots, n_cancelled;
 	bool none;                  /* the last status query timed out */
-	enum code order, cancelled; /* of the last order, of the last cancel */
+	enum code order, cancelled; /* results of the last order and of the last cancel */
 } replies = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
 static void on_status(void *user, const struct engine_status *s)
@@ -77,7 +77,7 @@ static void await_status(int n)
 	pthread_mutex_unlock(&replies.lock);
 }
 
-/* The context that is announced, and the one that a client would be given at that moment. */
+/* The announced context, and the context that a client would get at that moment. */
 static struct {
 	uint32_t announced, given;
 } ready;
@@ -134,7 +134,7 @@ static void send_order(void)
 	mailbox_order(front_mailbox(front), &c, on_order, NULL);
 }
 
-/* An order may take minutes; status queries behind it in the list must not wait for it. */
+/* An order may take minutes; status queries queued after it must not wait for it. */
 Test(front, status_query_behind_an_order_times_out)
 {
 	atomic_store(&engine.silent, true);
@@ -151,7 +151,7 @@ Test(front, status_query_behind_an_order_times_out)
 	cr_expect_eq(replies.n_orders, 0);
 }
 
-/* A job that hangs; its id once it is accepted. */
+/* Submit a job that hangs; id receives its id when it is accepted. */
 static void submit(const char *user, const char *owner, char id[64])
 {
 	struct submit *s = xcalloc(1, sizeof *s);
@@ -182,7 +182,7 @@ static enum code cancel(const char *id, const char *user)
 	return code;
 }
 
-/* Its id alone does not make a job one's own, nor does the name that it gives as its user. */
+/* A client owns a job neither by knowing its id nor by giving its owner's name as user. */
 Test(front, only_the_owners_jobs_are_cancelled)
 {
 	static char alices[64], another[64], nameless[64], of_a_key[64];
@@ -205,7 +205,7 @@ Test(front, only_the_owners_jobs_are_cancelled)
 	cr_expect_eq(cancel(nameless, ""), CODE_OK);
 }
 
-/* Clients wait for each of them, and what they point to is freed after front_stop(). */
+/* Clients wait for each query, and the queries' data are freed after front_stop(). */
 Test(front, queries_in_progress_are_answered_when_it_stops)
 {
 	atomic_store(&engine.silent, true);
@@ -217,7 +217,7 @@ Test(front, queries_in_progress_are_answered_when_it_stops)
 	cr_expect_eq(replies.order, E_NOT_READY);
 	cr_expect(replies.n_status == 1 && replies.none);
 	cr_expect_eq(replies.n_snapshots, 1);
-	/* Later ones at once: no thread reads the mailbox any more. */
+	/* Later queries are answered at once, as no thread reads the mailbox any more. */
 	mailbox_status(front_mailbox(front), on_status, NULL);
 	cr_expect_eq(replies.n_status, 2);
 }

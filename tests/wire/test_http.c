@@ -36,7 +36,7 @@ Test(http, the_process_is_alive_while_its_loops_turn)
 	fake_turned_us = 0;
 }
 
-/* Replies are waited for until they are read, and the live stream, which has no end, is not. */
+/* The server waits until replies are read, but not for the live stream, which never ends. */
 Test(http, a_service_that_drains_takes_no_new_work)
 {
 	char head[256];
@@ -152,7 +152,7 @@ Test(http, completion_has_openais_shape)
 	cr_expect(json_integer_value(json_object_get(json_object_get(u, "prompt_tokens_details"),
 						     "cached_tokens")) == 1);
 	answer_fini(&a);
-	/* The directory's name is enough, and OpenAI's default is 16 tokens. */
+	/* The last part of the model's name is enough, and OpenAI's default is 16 tokens. */
 	a = post("/v1/completions", "{\"model\":\"stories\",\"prompt\":\"Once\"}");
 	u = json_object_get(a.json, "usage");
 	cr_expect(json_integer_value(json_object_get(u, "completion_tokens")) == 16, "%s", a.raw.p);

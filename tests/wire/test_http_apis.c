@@ -1,13 +1,12 @@
-/* What holds for every API alike, below its reader and writer: keys and their limits, whose jobs they are, a
- * full queue, a service that ends, jobs that fail; each error in the API's own shape, whole and within a
- * stream. */
+/* Behaviour common to all APIs: keys and their limits, ownership of jobs, a full queue, shutdown, and failed
+ * jobs. Each error has the API's own shape, as a whole reply and within a stream. */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http_apis, .timeout = 60, .fini = stop);
 
 #define KEY "sk-alice-0123456789"
 
-/* --- shapes of errors --- */
+/* --- error shapes --- */
 
 static bool is_openai(const json_t *o)
 {
@@ -36,7 +35,7 @@ static bool is_llamacpp(const json_t *o)
 	       *text_of(e, "type") && json_integer_value(json_object_get(e, "code")) >= 400;
 }
 
-/* Of Responses: the last event of a stream has the response. */
+/* For Responses, the last event of a stream contains the response. */
 static bool is_failed(const json_t *o)
 {
 	const json_t *r = json_object_get(o, "response"), *e = json_object_get(r, "error");
@@ -47,16 +46,19 @@ static bool is_failed(const json_t *o)
 
 #define TALK "\"messages\":[{\"role\":\"user\",\"content\":\"Once upon a time\"}]"
 
-/* Every path that becomes jobs.  body: of a request that is taken; a stream where it is followed by
- * "stream": true, which Ollama's need not say.  last: what begins the error within a stream. */
+/* All paths that create jobs. body: an accepted request, without its closing brace; it streams with "stream":
+ * true, which Ollama's do by default. last: start of the error event within a stream. */
 static const struct api {
 	const char *path, *body;
 	bool (*is_error)(const json_t *);
-	const char *last; /* NULL: it has no stream */
+	const char *last; /* NULL: no streaming */
 } apis[] = {
 	{"/v1/chat/completions", "{" TALK ",\"max_tokens\":4", is_openai, "data: "},
+	{"/chat/completions", "{" TALK ",\"max_tokens\":4", is_openai, "data: "},
 	{"/v1/completions", "{\"prompt\":\"Once upon\",\"max_tokens\":4", is_openai, "data: "},
 	{"/v1/responses", "{\"input\":\"Once upon\",\"max_output_tokens\":4", is_openai,
+	 "event: response.failed\ndata: "},
+	{"/responses", "{\"input\":\"Once upon\",\"max_output_tokens\":4", is_openai,
 	 "event: response.failed\ndata: "},
 	{"/v1/messages", "{" TALK ",\"max_tokens\":4", is_anthropic, "event: error\ndata: "},
 	{"/api/chat", "{\"model\":\"stories\"," TALK ",\"options\":{\"num_predict\":4}", is_ollama, ""},
@@ -64,7 +66,7 @@ static const struct api {
 	 is_ollama, ""},
 	{"/completion", "{\"prompt\":\"Once upon\",\"n_predict\":4", is_llamacpp, "error: "},
 	{"/completions", "{\"prompt\":\"Once upon\",\"n_predict\":4", is_llamacpp, "error: "},
-	/* The demo's vocabulary cannot fill gaps, which is found when the request has its place. */
+	/* The demo's vocabulary does not support infill, which is detected after the request was admitted. */
 	{"/infill", "{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"n_predict\":4", is_llamacpp, NULL},
 	{"/v1/embeddings", "{\"input\":\"Once upon\"", is_openai, NULL},
 	{"/api/embed", "{\"model\":\"stories\",\"input\":\"Once upon\"", is_ollama, NULL},
@@ -118,7 +120,7 @@ static void start_with_key(const char *fields)
 	unlink(cfg.api_keys);
 }
 
-/* The answer of an API is an error in its shape; frees it. */
+/* Expects an error in the API's shape with this status; frees the answer. */
 static void refused(const struct api *api, struct answer a, int status)
 {
 	cr_expect(a.status == status, "%s: %d instead of %d: %s", api->path, a.status, status, a.raw.p);
@@ -142,7 +144,7 @@ Test(http_apis, every_path_that_becomes_jobs_is_here)
 	}
 }
 
-/* Before anything of the request is encoded: a request that could not be is refused for the limit, too. */
+/* The limit is checked before the request is encoded, so an invalid request is also refused for the limit. */
 Test(http_apis, the_places_of_a_key_are_those_of_all_apis_together)
 {
 	start_with_key("name=alice max-jobs=1");
@@ -153,7 +155,7 @@ Test(http_apis, the_places_of_a_key_are_those_of_all_apis_together)
 	client_send(fd, b.p, b.len);
 	cr_assert(becomes(&mailbox->n_submitted, 1));
 	for (size_t i = 0; i < N_APIS; i++) {
-		/* The demo's vocabulary has no words to rank by: no job is asked for. */
+		/* The demo's vocabulary cannot rank, so no job is submitted. */
 		if (strstr(apis[i].path, "rank") || strstr(apis[i].path, "score"))
 			continue;
 		refused(&apis[i], ask(&apis[i], WHOLE), 429);
@@ -227,7 +229,8 @@ Test(http_apis, a_job_that_fails_is_an_error_of_each)
 	atomic_store(&fake_all, NULL);
 }
 
-/* The last event or line is the error, in the API's shape, and the chunked coding ends in order. */
+/* Expects that the last event or line is the error in the API's shape, and that the chunked coding is
+ * complete. */
 static void expect_last(const struct api *api, const struct answer *a)
 {
 	static const char done[] = "data: [DONE]\n\n";
@@ -267,7 +270,7 @@ Test(http_apis, a_job_that_fails_ends_each_stream_with_an_error)
 	atomic_store(&fake_all, NULL);
 }
 
-/* Those that wait get 503, open streams a last event. */
+/* Waiting requests get 503, open streams a final event. */
 Test(http_apis, a_server_that_stops_answers_each)
 {
 	int fd[N_APIS][2] = {{0}};
@@ -297,5 +300,5 @@ Test(http_apis, a_server_that_stops_answers_each)
 	buf_fini(&b);
 	fake_stop(mailbox);
 	unload();
-	http = NULL; /* stop() has nothing to do */
+	http = NULL; /* stop() then does nothing */
 }

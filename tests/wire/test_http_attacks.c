@@ -1,10 +1,10 @@
-/* Hostile requests: each is refused or cut off, and the next client is served as if nothing had
- * happened.  (Requests that two readers frame differently: test_http_framing.c.) */
+/* Hostile requests: each is refused or cut off, and the next client is served normally. (test_http_framing.c
+ * has requests that two readers frame differently.) */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http_attacks, .timeout = 120, .fini = stop);
 
-/* Other clients are served, and no part of the attack has become a job. */
+/* Expects that other clients are served, and that no part of the attack became a job. */
 static void expect_unharmed(unsigned n_submitted)
 {
 	struct answer a = client_ask(at, "GET", "/health", NULL);
@@ -72,7 +72,7 @@ Test(http_attacks, huge_and_odd_numbers_are_refused)
 				"{\"prompt\":\"Once\",\"max_tokens\":1,\"%s\":%s,\"user\":\"refuse\"}",
 				names[k], numbers[i]);
 			struct answer a = post("/v1/completions", body);
-			/* 429: it is well-formed, and the fake front end refuses it. */
+			/* 429: the request is valid, and the fake front end refuses it. */
 			cr_expect(a.status == 400 || a.status == 429, "%s: %s", body, a.raw.p);
 			taken += a.status == 429;
 			answer_fini(&a);
@@ -124,7 +124,7 @@ Test(http_attacks, too_many_tools_are_refused)
 	expect_unharmed(0);
 }
 
-/* Text of a client must not come back as a header, a log line or a part of the reply's JSON. */
+/* A client's text must not become a header, a log line or a part of the reply's JSON structure. */
 Test(http_attacks, a_request_cannot_forge_the_reply)
 {
 	start();

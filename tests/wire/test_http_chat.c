@@ -1,4 +1,4 @@
-/* Chats with parsed outputs: tool calls, reasoning; the same streamed and whole. */
+/* Chats with parsed outputs (tool calls, reasoning) give the same result streamed and whole. */
 #include "controller/request/chat_request.h"
 
 #include "tests/wire/http_rig.h"
@@ -7,14 +7,13 @@
 
 TestSuite(http_chat, .timeout = 60, .fini = stop);
 
-/* A template that shows its whole input, in ChatML; opens the reasoning when enable_thinking is set. */
+/* A ChatML template that shows its whole input, and opens the reasoning if enable_thinking is set. */
 static const char template[] =
 	"{%- if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
 	"<tool_call>{{ '\n' }}...</tool_call><|im_end|>\n{% endif %}"
 	"{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-	"{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}{{ c.function.arguments | tojson "
-	"}}"
-	"</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+	"{%- for c in m.tool_calls or [] %}<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": "
+	"{{ c.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
 	"{%- if add_generation_prompt %}<|im_start|>assistant\n"
 	"{%- if enable_thinking is defined and enable_thinking %}<think>\n{% endif %}{% endif %}"
 	"{#- </think> #}";
@@ -46,7 +45,7 @@ static void start_chat(void)
 	"\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":"           \
 	"{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"}}}}}]"
 
-/* A request with the output `text`. */
+/* Return a request that gives the output `text`. */
 static char *says(const char *text, const char *more)
 {
 	struct buf b = {0};
@@ -58,7 +57,7 @@ static char *says(const char *text, const char *more)
 	return buf_take(&b);
 }
 
-/* The message that a stream's deltas make up, as a client adds them up; its finish reason. */
+/* Return the message that a client assembles from a stream's deltas, and its finish reason. */
 static json_t *added_up(json_t *events, const char **finish)
 {
 	json_t *m = json_pack("{s:s, s:s, s:[]}", "content", "", "reasoning_content", "", "tool_calls"), *e,
@@ -101,7 +100,7 @@ static json_t *added_up(json_t *events, const char **finish)
 }
 
 struct want {
-	const char *reasoning, *content; /* content NULL: null */
+	const char *reasoning, *content; /* content: NULL for null */
 	const char *calls[4];            /* name, arguments, ... */
 	const char *finish;
 };
@@ -189,7 +188,7 @@ Test(http_chat, without_parallel_calls_there_is_one_at_most)
 Test(http_chat, a_named_tool_is_called)
 {
 	start_chat();
-	/* The prompt has the beginning of the call: the model generates the rest. */
+	/* The prompt contains the beginning of the call; the model generates the rest. */
 	expect_message(" {\"city\": \"Rome\"}}\n</tool_call> and more",
 		       WEATHER
 		       ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}",
@@ -271,7 +270,8 @@ Test(http_chat, messages_may_hold_calls_and_their_results)
 	a = post("/detokenize", body);
 	cr_expect_str_eq(
 		text_of(a.json, "prompt"),
-		"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<tool_call>f{\"a\": 1}</tool_call>"
+		"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<tool_call>{\"name\": \"f\", "
+		"\"arguments\": {\"a\": 1}}</tool_call>"
 		"<|im_end|>\n<|im_start|>tool\n42<|im_end|>\n",
 		"%s", a.raw.p);
 	answer_fini(&a);

@@ -1,5 +1,5 @@
-/* Files and batches over HTTP when the journal's disk fails: clients get an error, and the end leaves
- * nothing behind. */
+/* Files and batches over HTTP when the journal's disk fails: clients get an error, and nothing remains at
+ * shutdown. */
 #include "base/alloc.h"
 #include "controller/jobs/journal.h"
 #include "tests/disk.h"
@@ -27,7 +27,7 @@ static void begin(void)
 	start_with(&cfg);
 }
 
-/* Descriptors of this process that are the journal's file. */
+/* Count this process's open descriptors of the journal's file. */
 static int n_open(void)
 {
 	char link[64], to[PATH_MAX];
@@ -50,8 +50,8 @@ static void end(void)
 	char name[160];
 	stop();
 	journal_close(journal);
-	/* SQLite keeps descriptors for later while another connection of the process has locks: all of them
-	 * go with the last connection. */
+	/* SQLite keeps descriptors open while another connection of the process holds locks; the last
+	 * connection closes them all. */
 	cr_expect_eq(n_open(), 0, "HTTP has left connections to the journal: %d are open", n_open());
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		snprintf(name, sizeof name, "%s/%s", dir, names[i]);
@@ -90,7 +90,7 @@ Test(http_disk, a_file_is_stored_when_its_upload_is_answered)
 	end();
 }
 
-/* Waits until the journal holds n parts of files; -1: any. */
+/* Wait until the journal holds n parts of files; -1: any number. */
 static bool parts_become(int want)
 {
 	char why[256] = "";
@@ -142,8 +142,8 @@ Test(http_disk, parts_of_a_failed_upload_are_removed_when_the_disk_writes_again)
 	end();
 }
 
-/* Parts of an incomplete file are removed, and that is retried until the disk takes it: the end of the
- * service neither waits for it nor leaks the operation. */
+/* Parts of an incomplete file are deleted; this is retried until the disk works. Shutdown neither waits for
+ * the deletion nor leaks it. */
 Test(http_disk, a_service_that_ends_while_the_disk_fails_leaks_nothing)
 {
 	atomic_store(&disk.fail_write, SQLITE_FULL);
@@ -154,7 +154,8 @@ Test(http_disk, a_service_that_ends_while_the_disk_fails_leaks_nothing)
 	end();
 }
 
-/* The result of a batch's line is retried as well, and it refers to the batch: the end must come after it. */
+/* The result of a batch's line is retried as well. It refers to the batch, so the batch's end must be stored
+ * after it. */
 Test(http_disk, a_result_that_the_disk_does_not_take_goes_before_its_batch)
 {
 	static const char line[] = "{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","

@@ -1,5 +1,5 @@
-/* Files and batches over HTTP, before a fake front end: bodies where none is needed, and lines that outlive
- * their server. */
+/* Files and batches over HTTP with a fake front end: unneeded bodies, and batch lines that outlive their
+ * server. */
 #include "controller/jobs/journal.h"
 #include "tests/journal_tables.h"
 #include "tests/wire/http_rig.h"
@@ -12,7 +12,7 @@
 static char dir[64], path[128];
 static struct journal *journal;
 
-/* libmicrohttpd fails to start, while lines of batches run already. */
+/* libmicrohttpd fails to start after lines of batches have started. */
 static bool start_fails;
 static pthread_t later;
 
@@ -29,7 +29,7 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
 	va_list ap;
 	if (start_fails) {
 		cr_expect(becomes(&mailbox->n_submitted, 1), "the batch was not resumed");
-		/* The front end is slow to let go of them. */
+		/* The front end releases the lines late. */
 		fake_stall(mailbox, true);
 		pthread_create(&later, NULL, go_on_later, mailbox);
 		return NULL;
@@ -75,7 +75,7 @@ static void end(void)
 
 TestSuite(http_files, .init = begin, .fini = end, .timeout = 60);
 
-/* A batch of the file; its line runs. */
+/* Create a batch of the file, and wait until its line runs. */
 static void create(const char *file, char id[64])
 {
 	char text[512];
@@ -89,7 +89,7 @@ static void create(const char *file, char id[64])
 	cr_expect(becomes(&mailbox->n_submitted, 1));
 }
 
-/* The id of a file for batches with one line, which runs until it is cancelled. */
+/* Upload a batch file with one line, which runs until it is cancelled; return the file's id. */
 static char *upload(void)
 {
 	static const char form[] =
@@ -110,7 +110,7 @@ static char *upload(void)
 	return id;
 }
 
-/* The same with a large body, which the path does not need. */
+/* Send a request with a large body, which the path does not need. */
 static struct answer ask_large(const char *method, const char *where)
 {
 	struct buf b = {0};
@@ -156,8 +156,8 @@ Test(http_files, a_batch_is_cancelled_by_a_request_with_a_large_body)
 	free(file);
 }
 
-/* A list's query belongs to its connection: it does not wait for the threads that prepare large requests,
- * which are busy here. */
+/* A list's query string is freed with its connection. The request must not wait for the threads that prepare
+ * large requests, which are busy here. */
 Test(http_files, lists_with_large_bodies_of_disconnected_clients_do_no_harm)
 {
 	struct buf busy = {0}, b = {0};
@@ -185,7 +185,7 @@ Test(http_files, lists_with_large_bodies_of_disconnected_clients_do_no_harm)
 	buf_fini(&b);
 }
 
-/* Lines are resumed before HTTP listens: if it cannot, the front end still has them. */
+/* Lines are resumed before HTTP listens. If it cannot listen, the front end still has them. */
 Test(http_files, a_server_that_does_not_start_drops_the_lines_that_it_resumed)
 {
 	char id[64], where[256], why[512] = "", *file = upload();

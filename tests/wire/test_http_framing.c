@@ -1,6 +1,6 @@
-/* Request smuggling: a head that another reader could read in another way is refused with 400, and the
- * connection closed, so that the request behind it is never answered.  Each head is sent with a second
- * request in the same segment, and once more byte by byte. */
+/* Request smuggling: a head that another reader could parse differently is refused with 400 and the
+ * connection closed, so that the next request on it is never answered. Each head is sent with a second
+ * request in the same segment, and again byte by byte. */
 #include "tests/wire/http_rig.h"
 
 TestSuite(http_framing, .timeout = 120, .fini = stop);
@@ -22,7 +22,7 @@ struct sample {
 		name, bytes, sizeof(bytes) - 1                                                               \
 	}
 
-/* Sends a request, and a second one behind it that any reader understands. */
+/* Send a request, and after it a second one that any reader understands. */
 static struct answer send_two(const struct sample *s, bool slowly)
 {
 	static const char second[] =
@@ -47,7 +47,7 @@ static struct answer send_two(const struct sample *s, bool slowly)
 	return a;
 }
 
-/* Replies that are not a refusal.  (libmicrohttpd sends the head of some of its refusals twice.) */
+/* Count the replies that are no refusals. (libmicrohttpd sends the head of some refusals twice.) */
 static unsigned count_good(const struct answer *a)
 {
 	unsigned n = 0;
@@ -61,7 +61,7 @@ static void expect_refused(const struct sample *s, size_t n, int status)
 	start();
 	for (size_t i = 0; i < 2 * n; i++) {
 		struct answer a = send_two(&s[i / 2], i % 2);
-		/* What is left unread may reset the connection before the reply is read. */
+		/* Unread bytes may reset the connection before the reply is read. */
 		cr_expect(a.status == status || (i % 2 && !a.status), "%s: %s", s[i / 2].name,
 			  a.raw.p ? a.raw.p : "no reply");
 		cr_expect(count_good(&a) == (a.status == 200), "%s lets a second request through: %s",
@@ -226,19 +226,25 @@ Test(http_framing, first_lines_have_one_reading)
 		S("a NUL in the query", "GET /health?a\0x HTTP/1.1\r\nHost: x\r\n\r\n"),
 		S("DEL in the target", "GET /health\x7f HTTP/1.1\r\nHost: x\r\n\r\n"),
 		S("a target that is not ASCII", "GET /health\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n"),
+		S("an absolute target without a host", "GET http:///health HTTP/1.1\r\nHost: x\r\n\r\n"),
+		S("an absolute target with a port alone",
+		  "GET http://:80/health HTTP/1.1\r\nHost: x\r\n\r\n"),
+		S("an absolute target with a user", "GET http://u@x/health HTTP/1.1\r\nHost: x\r\n\r\n"),
+		S("an escape in the host", "GET http://a%2fhealth HTTP/1.1\r\nHost: x\r\n\r\n"),
+		S("a backslash in the host", "GET http://a\\health HTTP/1.1\r\nHost: x\r\n\r\n"),
 		S("HTTP/1.2", "GET /health HTTP/1.2\r\nHost: x\r\n\r\n"),
 	};
 	start();
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		struct answer a = send_two(&all[i], false);
-		/* libmicrohttpd closes without a reply for some of these. */
+		/* libmicrohttpd closes the connection without a reply for some of these. */
 		cr_expect(a.status == 400 || a.status == 0, "%s: %s", all[i].name, a.raw.p);
 		cr_expect(count_good(&a) == 0, "%s lets a second request through", all[i].name);
 		answer_fini(&a);
 	}
 }
 
-/* Whatever a proxy takes for the end of the chunks. */
+/* This holds wherever a proxy sees the end of the chunks. */
 Test(http_framing, nothing_behind_chunks_is_a_request)
 {
 	static const struct sample all[] = {
@@ -268,7 +274,7 @@ Test(http_framing, chunks_are_framed_or_refused)
 	expect_refused(all, sizeof all / sizeof *all, 400);
 }
 
-/* What clients send is read, and another request on the same connection too. */
+/* Valid requests are read, and so is a second request on the same connection. */
 Test(http_framing, requests_of_clients_are_answered)
 {
 	static const struct sample all[] = {
@@ -291,6 +297,21 @@ Test(http_framing, requests_of_clients_are_answered)
 		S("an empty line first", "\r\n" POST HOST JSON LENGTH "\r\n" BODY),
 		S("a query", "GET /health?a=%41&b=+c&d HTTP/1.1\r\n" HOST "\r\n"),
 		S("escapes", "GET /%68ealth HTTP/1.1\r\n" HOST "\r\n"),
+		S("blanks at ends",
+		  POST "Host: x \r\nContent-Type: application/json\t\r\nConnection: keep-alive \r\n" LENGTH
+		       "\r\n" BODY),
+		S("an absolute target", "GET http://x/health HTTP/1.1\r\n" HOST "\r\n"),
+		S("an absolute target of any scheme and port",
+		  "GET HTTPS://example.org:8080/%68ealth?a=1 HTTP/1.1\r\n" HOST "\r\n"),
+		S("an absolute target of IPv6", "GET http://[::1]:80//health/ HTTP/1.1\r\n" HOST "\r\n"),
+		S("an absolute target with a body",
+		  "POST http://x/detokenize HTTP/1.1\r\n" HOST JSON LENGTH "\r\n" BODY),
+		S("an absolute target below a prefix",
+		  "GET http://x/v1/models/org/stories HTTP/1.1\r\n" HOST "\r\n"),
+		S("several slashes before and in a prefix",
+		  "GET //v1//models//org/stories HTTP/1.1\r\n" HOST "\r\n"),
+		S("an absolute target without a path", "GET http://x HTTP/1.1\r\n" HOST "\r\n"),
+		S("an absolute target with a query alone", "GET http://x?a=1 HTTP/1.1\r\n" HOST "\r\n"),
 		S("a length of 0", "GET /health HTTP/1.1\r\n" HOST "Content-Length: 0\r\n\r\n"),
 		S("HTTP/1.0", "GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"),
 		S("HTTP/1.0 with a body",
@@ -306,7 +327,35 @@ Test(http_framing, requests_of_clients_are_answered)
 	}
 }
 
-/* Heads that fill more than one of libmicrohttpd's buffers. */
+/* The host of an absolute target replaces that of the Host header (RFC 9112, 3.2.2). */
+Test(http_framing, a_page_is_the_services_own_by_the_host_of_the_target)
+{
+	static const struct {
+		const char *target, *origin;
+		int status;
+	} all[] = {
+		{"http://x:80/detokenize", "http://x:80", 200},
+		{"http://x:80/detokenize", "http://other", 403},
+		{"http://other/detokenize", "http://x", 403},
+		{"/detokenize", "http://other", 200},
+	};
+	start();
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct buf b = {0};
+		buf_printf(
+			&b,
+			"POST %s HTTP/1.1\r\nHost: other\r\nOrigin: %s\r\nConnection: close\r\n" JSON LENGTH
+			"\r\n" BODY,
+			all[i].target, all[i].origin);
+		struct answer a = client_raw(at, b.p, b.len);
+		cr_expect_eq(a.status, all[i].status, "%s from %s: %d", all[i].target, all[i].origin,
+			     a.status);
+		answer_fini(&a);
+		buf_fini(&b);
+	}
+}
+
+/* Such heads need more than one of libmicrohttpd's buffers. */
 Test(http_framing, long_heads_are_read)
 {
 	start();

@@ -1,5 +1,5 @@
-/* What the key of a request means for its jobs: the account that they are charged to, their priority, the
- * prefixes that they share.  Of requests, and of lines of batches. */
+/* The requests that need a key, and the key's effect on their jobs: charged account, priority, shared
+ * prefixes. Tested for requests and for lines of batches. */
 #include "controller/jobs/journal.h"
 #include "tests/journal_tables.h"
 #include "tests/wire/http_rig.h"
@@ -63,7 +63,7 @@ static struct answer send_by(const char *key, const char *route, const char *typ
 	return a;
 }
 
-/* The job of a request with these fields. */
+/* Send a request with these fields; return its job. */
 static const struct fake_seen *seen_of(const char *key, const char *fields)
 {
 	char body[256];
@@ -74,7 +74,7 @@ static const struct fake_seen *seen_of(const char *key, const char *fields)
 	return &mailbox->seen[n];
 }
 
-/* The job of the only line of a batch. */
+/* Send a batch of one line with these fields; return its job. */
 static const struct fake_seen *seen_of_line(const char *key, const char *fields)
 {
 	char text[1024];
@@ -141,4 +141,94 @@ Test(http_keys, a_line_of_a_batch_runs_behind_the_requests_of_its_key)
 	cr_expect_eq(seen_of_line(BOB, ",\"priority\":-100")->priority, 95);
 	cr_expect_eq(seen_of_line(BOB, ",\"priority\":2000000000")->priority, 120);
 	cr_expect_eq(seen_of_line(ALICE, ",\"priority\":2147483647")->priority, INT32_MAX);
+}
+
+/* Return whether a path needs no key. */
+static bool is_open(const char *route)
+{
+	static const char *const open[] = {"/",      "/health",  "/ready",     "/readyz",
+					   "/livez", "/version", "/v1/health", "/api/version"};
+	for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+		if (!strcmp(open[i], route))
+			return true;
+	return false;
+}
+
+/* Send a request without a body and return its status; key: NULL for none. */
+static int status_at(const char *address, const char *method, const char *route, const char *key)
+{
+	struct buf b = {0};
+	buf_printf(&b, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", method, route);
+	if (key)
+		buf_printf(&b, "Authorization: Bearer %s\r\n", key);
+	buf_puts(&b, "Content-Length: 0\r\n\r\n");
+	struct answer a = client_raw(address, b.p, b.len);
+	const int status = a.status;
+	answer_fini(&a);
+	buf_fini(&b);
+	return status;
+}
+
+static int status_of(const char *method, const char *route, const char *key)
+{
+	return status_at(at, method, route, key);
+}
+
+Test(http_keys, every_method_of_every_route_that_is_not_open_asks_for_a_key)
+{
+	size_t n;
+	const struct http_route *r = endpoints_routes(&n);
+	for (size_t i = 0; i < n; i++) {
+		char methods[64], *rest = methods;
+		snprintf(methods, sizeof methods, "%s", r[i].allow);
+		for (char *m; (m = strsep(&rest, ", "));) {
+			if (!*m)
+				continue;
+			const int status = status_of(m, r[i].path, NULL);
+			if (is_open(r[i].path)) {
+				cr_expect_neq(status, 401, "%s %s", m, r[i].path);
+			} else {
+				cr_expect_eq(status, 401, "%s %s without a key: %d", m, r[i].path, status);
+				cr_expect_eq(status_of(m, r[i].path, BOB "x"), 401, "%s %s", m, r[i].path);
+			}
+		}
+	}
+	cr_expect_eq(status_of("GET", "/no/such/path", NULL), 401);
+	cr_expect_eq(status_of("GET", "/slots", BOB), 200);
+}
+
+/* Return whether a monitoring address serves the path without a key. */
+static bool is_monitored(const char *route)
+{
+	static const char *const paths[] = {"/metrics", "/health", "/ready",
+					    "/readyz",  "/livez",  "/v1/health"};
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+		if (!strcmp(paths[i], route))
+			return true;
+	return false;
+}
+
+Test(http_keys, a_server_for_monitoring_has_its_routes_without_a_key_and_no_others)
+{
+	static struct endpoints objects;
+	struct http_config cfg = {.addr = "127.0.0.1:0", .insecure = true};
+	struct http *monitor;
+	char why[512] = "";
+	size_t n;
+	endpoints_app(&objects, mailbox, &svc, 0);
+	struct http_app app = endpoints_monitor_app(&objects);
+	cr_assert_eq(http_start(&svc, &app, &cfg, &monitor, why, sizeof why), 0, "%s", why);
+	const char *where = http_address(monitor);
+	const struct http_route *r = endpoints_routes(&n);
+	for (size_t i = 0; i < n; i++) {
+		char method[16];
+		snprintf(method, sizeof method, "%.*s", (int)strcspn(r[i].allow, ","), r[i].allow);
+		const int status = status_at(where, method, r[i].path, NULL);
+		cr_expect_eq(status, is_monitored(r[i].path) ? 200 : 404, "%s %s: %d", method, r[i].path,
+			     status);
+	}
+	cr_expect_eq(status_at(where, "GET", "/metrics", ALICE), 200, "a key that is sent does no harm");
+	cr_expect_eq(status_at(where, "POST", "/metrics", NULL), 405);
+	cr_expect_eq(status_at(where, "GET", "/no/such/path", NULL), 404);
+	http_stop(monitor);
 }

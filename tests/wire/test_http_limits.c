@@ -1,4 +1,4 @@
-/* The HTTP server's limits: malformed, large and slow requests, clients that disconnect or do not
+/* The HTTP server's limits: malformed, large and slow requests, and clients that disconnect or do not
  * read. */
 #include "controller/apis/completion.h"
 #include "controller/apis/openai/completions.h"
@@ -9,7 +9,7 @@
 
 TestSuite(http_limits, .timeout = 60, .fini = stop);
 
-/* n prompts, n allowed ids, and other fields. */
+/* Post n_prompts prompts, n_allowed allowed ids, and other fields. */
 static struct answer post_listed_with(int n_prompts, int n_allowed, const char *fields)
 {
 	struct buf b = {0};
@@ -30,7 +30,7 @@ static struct answer post_listed(int n_prompts, int n_allowed)
 	return post_listed_with(n_prompts, n_allowed, "");
 }
 
-/* Each prompt's job has lists of its own. */
+/* Each prompt's job has its own copy of the lists. */
 Test(http_limits, lists_of_tokens_times_prompts_are_bounded)
 {
 	start();
@@ -43,7 +43,7 @@ Test(http_limits, lists_of_tokens_times_prompts_are_bounded)
 	a = post_listed(2000, 20000);
 	cr_expect_not_null(strstr(a.body.p, "fewer prompts"), "%s", a.raw.p);
 	expect_error(a, 400, NULL, "prompt");
-	/* Within the bound, until the tokens at which DRY's repetitions end are there, too. */
+	/* Within the limit, unless the tokens that break DRY's repetitions are added. */
 	a = post_listed(2000, 2000);
 	cr_expect_eq(a.status, 200, "%s", a.raw.p);
 	answer_fini(&a);
@@ -108,7 +108,7 @@ Test(http_limits, a_body_beyond_the_limit_is_413)
 	memset(big, ' ', n);
 	big[n] = '\0';
 	expect_error(post("/v1/completions", big), 413, "request_too_large", NULL);
-	/* The same without a length in the headers. */
+	/* Send the body again without a Content-Length. */
 	struct buf b = {0};
 	buf_puts(&b, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: "
 		     "application/json\r\n"
@@ -118,7 +118,7 @@ Test(http_limits, a_body_beyond_the_limit_is_413)
 	buf_puts(&b, "\r\n0\r\n\r\n");
 	expect_error(client_raw(at, b.p, b.len), 413, "request_too_large", NULL);
 	buf_fini(&b);
-	/* An absurd length is answered before a byte of the body has come. */
+	/* An absurd length is answered before any byte of the body arrives. */
 	static const char huge[] =
 		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 		"Content-Length: 99999999999\r\n\r\n";
@@ -187,7 +187,7 @@ Test(http_limits, one_connection_serves_many_requests)
 	int fd = client_connect(at);
 	struct buf b = {0}, got = {0};
 	static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":1}";
-	for (int i = 0; i < 20; i++) /* all at once: they are answered one after another */
+	for (int i = 0; i < 20; i++) /* sent at once, answered one after another */
 		buf_printf(&b,
 			   "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 			   "Content-Length: %zu\r\n%s\r\n%s",
@@ -243,8 +243,8 @@ Test(http_limits, a_client_that_does_not_read_is_cut_off)
 	buf_fini(&b);
 }
 
-/* Any unread byte exceeds the bound of all streams: a client that reads keeps its stream, one that does
- * not is cut off long before its own bound. */
+/* Any unread byte exceeds the limit for all streams together. A client that reads keeps its stream; a client
+ * that does not is cut off long before its own limit. */
 Test(http_limits, a_client_that_does_not_read_costs_no_other_its_stream)
 {
 	struct http_config cfg = {
@@ -283,7 +283,7 @@ Test(http_limits, stops_while_requests_wait_and_stream)
 			 users[i % 3], i % 2 ? "true" : "false");
 		client_request(&b, "POST", "/v1/completions", body);
 		fd[i] = client_connect(at);
-		client_send(fd[i], b.p, i == 7 ? b.len / 2 : b.len); /* one is half sent */
+		client_send(fd[i], b.p, i == 7 ? b.len / 2 : b.len); /* one is sent half */
 		buf_fini(&b);
 	}
 	cr_expect(becomes(&mailbox->n_submitted, 29));
@@ -332,7 +332,7 @@ Test(http_limits, idle_connections_are_closed)
 	buf_fini(&b);
 }
 
-/* Slow loris: bytes keep coming, but never a whole request. */
+/* Slow loris: bytes keep arriving, but never a whole request. */
 Test(http_limits, a_request_must_come_in_time)
 {
 	struct http_config cfg = {.addr = ":0", .timeout_s = 2};
@@ -340,7 +340,7 @@ Test(http_limits, a_request_must_come_in_time)
 	start_with(&cfg);
 	int fd = client_connect(at);
 	client_send(fd, "GET /health HTTP/1.1\r\nX: ", 25);
-	while (client_send(fd, "a", 1)) /* until it is cut off; the suite has a time limit */
+	while (client_send(fd, "a", 1)) /* until the server closes; the suite has a time limit */
 		usleep(200000);
 	close(fd);
 }
@@ -357,7 +357,7 @@ static char *large_request(const char *user)
 	return buf_take(&b);
 }
 
-/* Prepared on another thread. */
+/* Large requests are prepared on another thread. */
 Test(http_limits, large_requests_are_answered_like_small_ones)
 {
 	start();
@@ -400,7 +400,7 @@ Test(http_limits, clients_that_disconnect_at_any_moment_leave_nothing_behind)
 	buf_fini(&big);
 }
 
-/* A GET does not need a body, and may have one. */
+/* A GET needs no body, but may have one. */
 Test(http_limits, a_large_body_of_a_get_is_passed_over)
 {
 	static const char *const paths[] = {"/metrics", "/v1/models", "/v1/models/stories", "/health", "/"};
@@ -417,7 +417,7 @@ Test(http_limits, a_large_body_of_a_get_is_passed_over)
 		close(fd);
 		fd = client_connect(at);
 		client_send(fd, b.p, b.len);
-		close(fd); /* at once */
+		close(fd); /* without reading the reply */
 		buf_fini(&b);
 		buf_fini(&got);
 	}
@@ -437,7 +437,7 @@ static unsigned open_descriptors(void)
 	return n;
 }
 
-/* Bytes and end arrive together, before the server reads: it gets no second event for the end. */
+/* The bytes and the end arrive together, before the server reads, so the end causes no second event. */
 Test(http_limits, half_a_request_and_its_connection_go_with_the_client)
 {
 	static const char *const halves[] = {
@@ -454,8 +454,8 @@ Test(http_limits, half_a_request_and_its_connection_go_with_the_client)
 		usleep(50000);
 }
 
-/* Streams that are cut, and HTTP/1.0 ones, which end with the connection: these connections are not kept
- * until all older ones have gone. */
+/* Connections of cut-off streams and of HTTP/1.0 streams are closed without waiting for older connections.
+ * (An HTTP/1.0 stream ends with its connection.) */
 Test(http_limits, streams_that_end_leave_no_connection_behind)
 {
 	start();
@@ -471,7 +471,7 @@ Test(http_limits, streams_that_end_leave_no_connection_behind)
 	int before[16];
 	for (int i = 0; i < 16; i++)
 		before[i] = client_connect(at);
-	for (int i = 0; i < 16; i++) { /* accepted: older than the others */
+	for (int i = 0; i < 16; i++) { /* accepted earlier than the others */
 		static const char ask[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
 		char c;
 		client_send(before[i], ask, sizeof ask - 1);
@@ -485,7 +485,7 @@ Test(http_limits, streams_that_end_leave_no_connection_behind)
 		client_send(fd, b->p, b->len);
 		cr_assert(recv(fd, &c, 1, 0) == 1);
 		if (b == &old) {
-			struct answer a = client_answer(fd); /* to its end; closes */
+			struct answer a = client_answer(fd); /* reads to the end and closes */
 			answer_fini(&a);
 			continue;
 		}
@@ -514,7 +514,7 @@ Test(http_limits, a_client_may_close_its_sending_side)
 	answer_fini(&a);
 }
 
-/* What is refused is not built: the largest request in memory is as large as its tree. */
+/* Refused bodies are not parsed into trees, so memory is limited by the largest accepted tree. */
 Test(http_limits, bodies_of_small_values_are_refused_unbuilt)
 {
 	static const char *const shapes[] = {"[],",   "{},",         "\"\",",
@@ -533,7 +533,8 @@ Test(http_limits, bodies_of_small_values_are_refused_unbuilt)
 		cr_expect(strstr(a.raw.p, "send fewer prompts"), "%s", a.raw.p);
 		expect_error(a, 400, "too_many_values", NULL);
 		getrusage(RUSAGE_SELF, &after);
-		/* The bytes of the body, sent and received, and no tree of 128 MB or more. */
+		/* Memory grows by the bytes of the body, sent and received, but not by a tree of 128 MB or
+		 * more. */
 		cr_expect(after.ru_maxrss - before.ru_maxrss < 100 << 10, "%s: %ld KiB", shapes[i],
 			  after.ru_maxrss - before.ru_maxrss);
 		buf_fini(&b);
@@ -580,8 +581,7 @@ Test(http_limits, damaged_requests_do_no_harm)
 		int fd = client_connect(at);
 		client_send(fd, bad, good.len);
 		if (i % 10 == 0)
-			shutdown(fd,
-				 SHUT_WR); /* otherwise a larger Content-Length waits for the time limit */
+			shutdown(fd, SHUT_WR); /* else a larger length would time out */
 		struct buf got = {0};
 		if (i % 10 == 0)
 			client_read(fd, &got, NULL);
@@ -641,6 +641,51 @@ Test(http_limits, a_port_in_use_is_named)
 	cr_expect_not_null(strstr(why, at), "%s", why);
 }
 
+/* One server on several sockets: each serves, streams, and appears in the access log under its own
+ * address. */
+Test(http_limits, every_listening_socket_serves)
+{
+	char dir[] = "/tmp/quern-test-XXXXXX", log[64], unix_address[64], v6[32], v4[32];
+	struct http_config cfg = {0};
+	cr_assert(mkdtemp(dir));
+	snprintf(log, sizeof log, "%s/log", dir);
+	snprintf(unix_address, sizeof unix_address, "unix:%s/http", dir);
+	snprintf(cfg.addr, sizeof cfg.addr, "localhost:0,%s", unix_address);
+	snprintf(cfg.access_log, sizeof cfg.access_log, "%s", log);
+	load();
+	start_with(&cfg);
+	const int port = atoi(at + strcspn(at, ":") + 1);
+	snprintf(v4, sizeof v4, "127.0.0.1:%d", port);
+	snprintf(v6, sizeof v6, "[::1]:%d", port);
+	const char *const addresses[] = {v4, unix_address, v6}, *const remotes[] = {"127.0.0.1", "unix",
+										    "::1"};
+	/* Without IPv6, localhost is one address, shown as a number. */
+	const size_t n = strncmp(at, "localhost:", 10) ? 2 : 3;
+	for (size_t i = 0; i < n; i++) {
+		struct answer a = client_ask(addresses[i], "POST", "/v1/completions",
+					     "{\"prompt\":\"Once\",\"max_tokens\":2,\"stream\":true}");
+		cr_expect(a.status == 200 && strstr(a.raw.p, "[DONE]"), "%s: %s", addresses[i], a.raw.p);
+		answer_fini(&a);
+	}
+	stop();
+	http = NULL;
+	cr_expect(access(unix_address + 5, F_OK) != 0);
+	FILE *f = fopen(log, "r");
+	cr_assert_not_null(f);
+	char *line = NULL;
+	size_t size = 0;
+	for (size_t i = 0; i < n; i++) {
+		cr_assert(getline(&line, &size, f) > 0);
+		json_t *o = json_loads(line, 0, NULL);
+		cr_expect_str_eq(text_of(o, "remote"), remotes[i]);
+		json_decref(o);
+	}
+	free(line);
+	fclose(f);
+	unlink(log);
+	rmdir(dir);
+}
+
 static unsigned entries(const char *dir)
 {
 	unsigned n = 0;
@@ -652,7 +697,7 @@ static unsigned entries(const char *dir)
 	return n;
 }
 
-/* A thread leaves /proc a moment after it was joined. */
+/* Wait until dir has n entries: a joined thread leaves /proc a moment later. */
 static bool falls_to(const char *dir, unsigned n)
 {
 	for (int ms = 0; ms < 2000 && entries(dir) > n; ms++)
@@ -660,11 +705,11 @@ static bool falls_to(const char *dir, unsigned n)
 	return entries(dir) == n;
 }
 
-/* Each of these fails in another part of the server, with the parts before it started. */
+/* Each configuration fails in another part of the server, after the earlier parts have started. */
 Test(http_limits, a_server_leaves_no_descriptor_and_no_thread_behind)
 {
 	static const struct http_config cfgs[] = {
-		{.addr = "127.0.0.1:0"},
+		{.addr = "localhost:0,unix:/tmp/quern-test-leaves.sock"},
 		{.addr = "127.0.0.1:0", .cors = "no origin"},
 		{.addr = "127.0.0.1:0", .tls_cert = "/no/such/file", .tls_key = "/no/such/file"},
 		{.addr = "127.0.0.1:0", .api_keys = "/no/such/file"},
@@ -700,7 +745,7 @@ Test(http_limits, a_full_queue_is_429_before_the_body_is_read)
 	atomic_store(&load.n_queued, 9);
 	atomic_store(&load.queued_tokens, 1000);
 	expect_error(post("/v1/chat/completions", "no JSON"), 429, "overloaded", NULL);
-	/* Requests that become no job are answered. */
+	/* Requests that create no job are still answered. */
 	a = post("/tokenize", "{\"prompt\":\"Once\"}");
 	cr_expect(a.status == 200);
 	answer_fini(&a);
@@ -711,7 +756,7 @@ Test(http_limits, a_full_queue_is_429_before_the_body_is_read)
 	cr_expect(atomic_load(&mailbox->n_submitted) == 1);
 }
 
-/* A request with the key of key_file(). */
+/* Post a request with the key of key_file(). */
 static struct answer post_by_key(const char *body)
 {
 	struct buf b = {0};
@@ -725,9 +770,9 @@ static struct answer post_by_key(const char *body)
 	return a;
 }
 
-/* A client that has all of a reply may send its next request: the key's place is free by then, although
- * the front end has not let go of the jobs. */
-/* A server with the key of post_by_key(). */
+/* A client that has received a whole reply may send its next request: the key's place is free by then,
+ * although the front end has not released the jobs. */
+/* Start a server with the key of post_by_key(). */
 static void start_with_key(const char *fields)
 {
 	struct http_config cfg = {.addr = "127.0.0.1:0", .api_keys = "/tmp/quern-keys-XXXXXX"};
@@ -751,23 +796,23 @@ Test(http_limits, a_reply_comes_after_the_keys_places_are_free)
 		answer_fini(&a);
 	}
 	cr_expect(atomic_load(&mailbox->n_live) == 8, "the front end has let go of jobs");
-	/* The bound still holds. */
+	/* The limit still holds. */
 	expect_error(post_by_key("{\"prompt\":[\"a\",\"b\",\"c\"]}"), 429, "rate_limit_exceeded", NULL);
 	fake_hold(mailbox, false);
 }
 
-/* The limit of jobs is checked before the prompts: the second of these could not be tokenized. */
+/* The limit of jobs is checked before the prompts are tokenized; the second prompt is invalid. */
 Test(http_limits, prompts_are_counted_against_the_keys_limit_before_they_are_prepared)
 {
 	start_with_key("name=alice max-jobs=2");
 	expect_error(post_by_key("{\"prompt\":[\"a\",[-1],\"c\"]}"), 429, "rate_limit_exceeded", NULL);
-	/* A request that is refused for its content holds no place once its reply is there. */
+	/* A request that is refused for its content has released its place when the reply arrives. */
 	for (int i = 0; i < 20; i++)
 		expect_error(post_by_key("{\"prompt\":[\"a\",[-1]]}"), 400, NULL, "prompt");
 	cr_expect(atomic_load(&mailbox->n_submitted) == 0);
 }
 
-/* The prompts of a client that has disconnected are not prepared. */
+/* Prompts of a disconnected client are not prepared. */
 Test(http_limits, work_stops_when_the_client_has_left)
 {
 	start();
@@ -780,7 +825,8 @@ Test(http_limits, work_stops_when_the_client_has_left)
 	for (int gone = 0; gone < 2; gone++) {
 		struct exchange *x = exchange_new(&host, NULL);
 		cr_assert_not_null(x);
-		exchange_body_give(x, "{\"prompt\":[\"a\",\"b\",\"c\"],\"max_tokens\":1}");
+		static const char body[] = "{\"prompt\":[\"a\",\"b\",\"c\"],\"max_tokens\":1}";
+		exchange_body_give(x, body, sizeof body - 1);
 		if (gone)
 			exchange_abort(x);
 		completions_call_text(x, "");
@@ -794,7 +840,7 @@ Test(http_limits, work_stops_when_the_client_has_left)
 	exchange_host_fini(&host);
 }
 
-/* Once one of its prompts is refused, the rest of a request is not submitted. */
+/* When one prompt is refused, the request's later prompts are not submitted. */
 Test(http_limits, prompts_that_were_not_submitted_give_back_their_places)
 {
 	static const char body[] =
@@ -805,7 +851,7 @@ Test(http_limits, prompts_that_were_not_submitted_give_back_their_places)
 		struct answer a = post_by_key(body);
 		answer_fini(&a);
 	}
-	/* All 8 places are free again, if a moment after the reply. */
+	/* All 8 places become free again, perhaps a moment after the reply. */
 	for (int i = 0; i < 3000 && !refused; i++) {
 		struct answer a = post_by_key(body);
 		refused = strstr(a.raw.p, "\"overloaded\"");
@@ -815,7 +861,7 @@ Test(http_limits, prompts_that_were_not_submitted_give_back_their_places)
 	cr_expect(refused, "places are lost");
 }
 
-/* Requests that wait get an error, open streams a last event. */
+/* Waiting requests get an error, open streams a final event. */
 Test(http_limits, a_server_that_stops_answers_every_open_request)
 {
 	static const char streamed[] =
@@ -831,7 +877,7 @@ Test(http_limits, a_server_that_stops_answers_every_open_request)
 	buf_clear(&b);
 	client_request(&b, "POST", "/v1/completions", whole);
 	client_send(fd[1], b.p, b.len);
-	client_send(fd[2], b.p, b.len - 5); /* never sends the rest */
+	client_send(fd[2], b.p, b.len - 5); /* the rest is never sent */
 	cr_assert(becomes(&mailbox->n_submitted, 2));
 	http_stop(http);
 	struct answer a = client_answer(fd[0]);
@@ -848,5 +894,5 @@ Test(http_limits, a_server_that_stops_answers_every_open_request)
 	buf_fini(&b);
 	fake_stop(mailbox);
 	unload();
-	http = NULL; /* stop() has nothing to do */
+	http = NULL; /* stop() then does nothing */
 }

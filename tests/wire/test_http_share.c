@@ -1,6 +1,8 @@
-/* What one client's requests may take from others: memory for bodies, and turns of the threads that prepare
+/* Limits on one client's use of shared resources: memory for bodies, and time of the threads that prepare
  * large requests. */
 #include "tests/wire/http_rig.h"
+
+#include <semaphore.h>
 
 TestSuite(http_share, .timeout = 60, .fini = stop);
 
@@ -17,7 +19,7 @@ static void start_with_keys(void)
 	unlink(cfg.api_keys);
 }
 
-/* The head of a POST; key NULL: none; length < 0: the body is chunked. */
+/* Write the head of a POST; key: NULL for none; length: < 0 for a chunked body. */
 static void put_head(struct buf *b, const char *path, const char *key, long length)
 {
 	buf_printf(b,
@@ -56,7 +58,7 @@ static void await_pool(size_t n)
 	cr_assert_eq(work_pool_n(svc.pool), n);
 }
 
-/* A request that is prepared by the pool, and stays there while the mailbox is blocked. */
+/* Send a request that the pool prepares; it stays there while the mailbox is blocked. */
 static int send_cancel(const char *key)
 {
 	char body[20100];
@@ -81,11 +83,11 @@ Test(http_share, a_clients_queue_for_preparation_is_bounded)
 	cr_expect(strstr(a.raw.p, "key alice") && strstr(a.raw.p, "wait for their replies first"), "%s",
 		  a.raw.p);
 	expect_error(a, 429, "too_many_preparing", NULL);
-	/* Another client has its own; all together are bounded too. */
+	/* Another client has its own limit; there is also a limit for all clients. */
 	fds[3] = send_cancel(bob);
 	await_pool(4);
 	expect_error(client_answer(send_cancel(bob)), 503, "overloaded", NULL);
-	/* Small requests need no place. */
+	/* Small requests need no place in the pool. */
 	a = client_answer(send_post("/v1/completions", alice, "{\"prompt\":\"Once\",\"max_tokens\":1}"));
 	cr_expect_eq(a.status, 200, "%s", a.raw.p);
 	answer_fini(&a);
@@ -98,7 +100,7 @@ Test(http_share, a_clients_queue_for_preparation_is_bounded)
 	await_pool(0);
 }
 
-/* A prompt per value: libmicrohttpd's thread, which serves other clients, leaves them to the pool. */
+/* Each value is a prompt. libmicrohttpd's thread, which serves other clients, leaves them to the pool. */
 Test(http_share, small_bodies_of_many_prompts_are_prepared_by_the_pool)
 {
 	struct buf many = {0};
@@ -122,7 +124,102 @@ Test(http_share, small_bodies_of_many_prompts_are_prepared_by_the_pool)
 	buf_fini(&many);
 }
 
-/* Bodies that are held may have 16 times the largest together. */
+/* One small request for each way to cause compilation, or to expand into more than its own bytes. */
+static const struct {
+	const char *path, *body;
+} costly[] = {
+	{"/v1/completions", "{\"prompt\":\"a\",\"guided_json\":{\"type\":\"null\"},\"max_tokens\":1}"},
+	{"/v1/completions", "{\"prompt\":\"a\",\"guided_regex\":\"a*\",\"max_tokens\":1}"},
+	{"/v1/completions", "{\"prompt\":\"a\",\"\\u0067uided_regex\":\"a*\",\"max_tokens\":1}"},
+	{"/v1/completions",
+	 "{\"prompt\":\"a\",\"structured_outputs\":{\"choice\":[\"a\"]},\"max_tokens\":1}"},
+	{"/v1/completions",
+	 "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"},\"max_tokens\":1}"},
+	{"/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+				 "\"response_format\":{\"type\":\"json_object\"}}"},
+	{"/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+			      "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"},
+	{"/v1/chat/completions/input_tokens",
+	 "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+	 "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"},
+	{"/v1/messages",
+	 "{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+	 "\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{}}}}"},
+	{"/v1/responses", "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"json_object\"}}}"},
+	{"/responses", "{\"input\":\"a\",\"previous_response_id\":\"resp_1\"}"},
+	{"/v1/responses", "{\"input\":\"a\",\"conversation\":\"conv_1\"}"},
+	{"/api/chat", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"format\":\"json\"}"},
+	{"/api/generate", "{\"prompt\":\"a\",\"format\":\"json\"}"},
+	{"/completion", "{\"prompt\":\"a\",\"json_schema\":{\"type\":\"null\"},\"n_predict\":1}"},
+	{"/completions", "{\"prompt\":\"a\",\"grammar\":\"root ::= \\\"a\\\"\",\"n_predict\":1}"},
+	{"/infill", "{\"input_prefix\":\"a\",\"grammar\":\"root ::= \\\"a\\\"\"}"},
+};
+
+/* The pool prepares them all, so libmicrohttpd's threads still answer requests that need no preparation. */
+Test(http_share, what_may_be_compiled_is_prepared_by_the_pool_however_small)
+{
+	enum { N = sizeof costly / sizeof *costly };
+	static const char *const told[] = {"/livez", "/metrics", "/v1/models"};
+	int fds[N];
+	start_with_keys();
+	use_pool((struct work_limits){.n_threads = 1,
+				      .items = 100,
+				      .bytes = 1 << 30,
+				      .client_items = 100,
+				      .client_bytes = 1 << 30});
+	fake_block(mailbox, true);
+	int busy = send_cancel(alice);
+	cr_assert(becomes(&mailbox->n_blocked, 1));
+	for (size_t i = 0; i < N; i++) {
+		fds[i] = send_post(costly[i].path, alice, costly[i].body);
+		await_pool(2 + i);
+	}
+	for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+		struct buf b = {0};
+		buf_printf(
+			&b,
+			"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n",
+			told[i], bob);
+		struct answer a = client_raw(at, b.p, b.len);
+		cr_expect_eq(a.status, 200, "%s: %s", told[i], a.raw.p);
+		answer_fini(&a);
+		buf_fini(&b);
+	}
+	expect_error(client_answer(send_post(costly[0].path, NULL, costly[0].body)), 401, "missing_api_key",
+		     NULL);
+	fake_block(mailbox, false);
+	for (size_t i = 0; i < N; i++) {
+		struct answer a = client_answer(fds[i]);
+		cr_expect(a.status && a.status != 401, "%s: %s", costly[i].body, a.raw.p);
+		answer_fini(&a);
+	}
+	close(busy);
+	await_pool(0);
+}
+
+/* The part of the path after a prefix is freed with the connection, which may be closed by then. */
+Test(http_share, large_bodies_behind_a_prefix_are_prepared_by_the_pool)
+{
+	char body[20100];
+	start_with_keys();
+	use_pool((struct work_limits){
+		.n_threads = 1, .items = 10, .bytes = 1 << 30, .client_items = 10, .client_bytes = 1 << 30});
+	fake_block(mailbox, true);
+	int busy = send_cancel(alice);
+	cr_assert(becomes(&mailbox->n_blocked, 1));
+	snprintf(body, sizeof body, "{\"items\":[]%20000s}", "");
+	int fd = send_post("/v1/conversations/conv_0123/items", alice, body);
+	await_pool(2);
+	close(send_post("/v1/conversations/conv_4567/items", alice, body));
+	fake_block(mailbox, false);
+	struct answer a = client_answer(fd);
+	cr_expect(a.status, "%s", a.raw.p);
+	answer_fini(&a);
+	close(busy);
+	await_pool(0);
+}
+
+/* All bodies in memory together may have 16 times the largest body's bytes. */
 Test(http_share, bodies_under_way_are_bounded_together)
 {
 	enum { N = 200, BYTES = (1 << 20) - 1 };
@@ -132,12 +229,12 @@ Test(http_share, bodies_under_way_are_bounded_together)
 	memset(part, ' ', BYTES);
 	part[BYTES] = '\0';
 	start();
-	/* One more that is held, until there is no room for another; those held may be refused as well. */
+	/* Hold one more body at a time until one is refused; held ones may be refused too. */
 	for (; n < N && !refused; n++) {
 		struct buf b = {0};
 		fds[n] = client_connect(at);
 		put_head(&b, "/v1/completions", NULL, BYTES + 1);
-		buf_put(&b, part, BYTES); /* the last byte never comes */
+		buf_put(&b, part, BYTES); /* the last byte is never sent */
 		cr_assert(client_send(fds[n], b.p, b.len));
 		buf_fini(&b);
 		struct answer a = client_answer(send_post("/v1/completions", NULL, part));
@@ -145,7 +242,7 @@ Test(http_share, bodies_under_way_are_bounded_together)
 		expect_error(a, refused ? 429 : 400, refused ? "overloaded" : NULL, NULL);
 	}
 	cr_expect(refused && n >= 15, "%d", n);
-	/* Their memory is free when they have gone. */
+	/* Their memory is freed when they have disconnected. */
 	for (int i = 0; i < n; i++)
 		close(fds[i]);
 	for (int i = 0; i < 3000 && refused; i++) {
@@ -158,19 +255,19 @@ Test(http_share, bodies_under_way_are_bounded_together)
 	free(part);
 }
 
-/* A client without a key cannot have more than a mebibyte of its body read. */
+/* For a client without a key, at most one mebibyte of its body is read. */
 Test(http_share, the_body_of_a_stranger_is_not_read_to_its_end)
 {
 	enum { CHUNK = 64 << 10, CHUNKS = 640 };
 	struct buf b = {0}, chunk = {0};
 	svc.max_request_bytes =
-		16 << 20; /* of which a known client's refused body may have four times as much */
+		16 << 20; /* a known client's refused body is read up to four times this size */
 	start_with_keys();
-	/* By its length: answered before the body has come. */
+	/* A large Content-Length is answered before the body arrives. */
 	put_head(&b, "/v1/completions", NULL, (1 << 20) + 1);
 	expect_error(client_raw(at, b.p, b.len), 401, "missing_api_key", NULL);
 	buf_clear(&b);
-	/* By its bytes: the connection is closed. */
+	/* For a chunked body, the connection is closed at the limit. */
 	buf_printf(&chunk, "%x\r\n%*s\r\n", CHUNK, CHUNK, "");
 	put_head(&b, "/v1/completions", NULL, -1);
 	int fd = client_connect(at), n = 0;
@@ -181,4 +278,112 @@ Test(http_share, the_body_of_a_stranger_is_not_read_to_its_end)
 	close(fd);
 	buf_fini(&b);
 	buf_fini(&chunk);
+}
+
+/* --- resumed streams --- */
+
+struct gate {
+	struct work w;
+	sem_t begun, open;
+};
+
+static void pass(struct work *w)
+{
+	struct gate *g = (struct gate *)w;
+	sem_post(&g->begun);
+	sem_wait(&g->open);
+}
+
+/* Block the only thread of the pool until the gate is opened. */
+static void close_pool(struct gate *g)
+{
+	char why[256];
+	use_pool((struct work_limits){
+		.n_threads = 1, .items = 10, .bytes = 1 << 30, .client_items = 10, .client_bytes = 1 << 30});
+	*g = (struct gate){.w = {.run = pass, .bytes = 1}};
+	sem_init(&g->begun, 0, 0);
+	sem_init(&g->open, 0, 0);
+	cr_assert_eq(work_pool_put(svc.pool, "gate", &g->w, why, sizeof why), 0, "%s", why);
+	sem_wait(&g->begun);
+}
+
+/* Request eight outputs of 400 tokens, each in one delta, over HTTP/1.0: the reply has no chunks. */
+static int send_long(size_t after)
+{
+	static const char body[] =
+		"{\"prompt\":\"Once upon a time there was\",\"max_tokens\":400,\"n\":8,\"stream\":true,"
+		"\"logprobs\":2,\"user\":\"burst\"}";
+	struct buf b = {0};
+	int fd = client_connect(at);
+	buf_puts(&b, "POST /v1/completions HTTP/1.0\r\nHost: x\r\n"
+		     "Content-Type: application/json\r\nIdempotency-Key: long\r\n");
+	if (after)
+		buf_printf(&b, "Last-Event-ID: %zu\r\n", after);
+	buf_printf(&b, "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
+	cr_assert(client_send(fd, b.p, b.len));
+	buf_fini(&b);
+	return fd;
+}
+
+static const char *event_at(const struct answer *a, size_t n)
+{
+	char line[32];
+	snprintf(line, sizeof line, "id: %zu\n", n);
+	return strstr(a->raw.p, line);
+}
+
+static size_t n_events(const struct answer *a)
+{
+	size_t n = 0;
+	while (event_at(a, n + 1))
+		n++;
+	return n;
+}
+
+static void expect_end(const struct answer *all, struct answer rest, size_t from)
+{
+	const char *want = event_at(all, from), *got = event_at(&rest, from);
+	cr_assert(want && got, "%s", rest.raw.p);
+	cr_expect_null(event_at(&rest, from - 1));
+	cr_expect_str_eq(want, got);
+	answer_fini(&rest);
+}
+
+/* The pool, not the front end's thread, recreates the events that the client already has; the front end
+ * continues meanwhile. */
+Test(http_share, the_events_that_a_client_has_are_made_again_by_the_pool)
+{
+	struct gate g;
+	start();
+	struct answer all = client_answer(send_long(0));
+	const size_t n = n_events(&all);
+	cr_assert_gt(n, 3000, "%zu events", n);
+	close_pool(&g);
+	int fd = send_long(n - 3), few = send_long(100);
+	await_pool(2);
+	expect_end(&all, client_answer(few), 101);
+	struct answer other = post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":2}");
+	cr_expect_eq(other.status, 200, "%s", other.raw.p);
+	answer_fini(&other);
+	cr_expect_eq(work_pool_n(svc.pool), 2);
+	sem_post(&g.open);
+	expect_end(&all, client_answer(fd), n - 2);
+	answer_fini(&all);
+	await_pool(0);
+}
+
+/* The client disconnects while its stream waits, and nothing is leaked. */
+Test(http_share, a_stream_that_waits_for_the_pool_can_be_left)
+{
+	struct gate g;
+	start();
+	struct answer all = client_answer(send_long(0));
+	const size_t n = n_events(&all);
+	close_pool(&g);
+	int fd = send_long(n - 3);
+	await_pool(2);
+	close(fd);
+	sem_post(&g.open);
+	await_pool(0);
+	answer_fini(&all);
 }

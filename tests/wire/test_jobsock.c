@@ -107,7 +107,7 @@ Test(jobsock, delimiter_frame_is_repeated_in_the_reply)
 
 Test(jobsock, ids_are_returned_as_sent)
 {
-	/* the largest unsigned integer; a string of 64 bytes */
+	/* the largest unsigned integer as id, and a string of 64 bytes */
 	static const char big[] = "\x82\xa2op\xa4ping\xa2id\xcf\xff\xff\xff\xff\xff\xff\xff\xff";
 	struct client c;
 	char reply[512];
@@ -335,7 +335,7 @@ Test(jobsock, excess_frames_are_refused)
 	client_close(&c);
 }
 
-/* A submit with a prompt of n bytes. */
+/* Submit a prompt of n bytes. */
 static void send_prompt(struct client *c, size_t n)
 {
 	struct buf b = {0};
@@ -383,7 +383,7 @@ Test(jobsock, large_requests_are_parsed_on_a_thread_of_their_own)
 	struct client c;
 	struct buf b = {0};
 	client_open(&c);
-	/* Special tokens are long in bytes and short in tokens: a prompt of 20 kB that fits. */
+	/* A special token has many bytes, so this prompt of 20 kB is short enough in tokens. */
 	mp_put_map(&b, 4);
 	mp_put_cstr(&b, "op");
 	mp_put_cstr(&b, "submit");

@@ -1,5 +1,6 @@
-/* The job socket over real sockets: clients that disconnect or do not read, the mailbox beside it, start and
- * stop. */
+/* The job socket over real sockets: clients that disconnect or do not read, concurrent use of the mailbox,
+ * start and stop. */
+#include "controller/jobs/lines.h"
 #include "tests/wire/jobsock_rig.h"
 
 #include <sys/stat.h>
@@ -46,6 +47,80 @@ Test(jobsock_clients, kept_job_continues_without_its_client)
 	client_close(&d);
 }
 
+/* --- requests for HTTP routes, held by a fake HTTP server --- */
+
+static struct {
+	_Atomic(struct line_request *) request;
+	pthread_t front; /* the thread that called lines_put() */
+	bool on_front;   /* the reply arrived on that thread */
+} held;
+
+static void hold_line(void *user, struct line_request *r, uint64_t tag)
+{
+	(void)user, (void)tag;
+	held.front = pthread_self();
+	atomic_store(&held.request, r);
+}
+
+static void drop_line(void *user, uint64_t tag)
+{
+	(void)user, (void)tag;
+}
+
+static bool line_is_held(void)
+{
+	return atomic_load(&held.request) != NULL;
+}
+
+static void answer_line(void *user)
+{
+	struct line_request *r = atomic_load(&held.request);
+	struct line_reply reply = {.status = 200};
+	(void)user;
+	held.on_front = pthread_equal(pthread_self(), held.front);
+	buf_puts(&reply.body, "{}");
+	r->done(r->user, &reply);
+	buf_fini(&reply.body);
+	line_request_free(r);
+}
+
+static void on_cancelled(void *user, enum code code)
+{
+	if (code == E_INTERNAL)
+		*(bool *)user = true;
+}
+
+/* The server replies after the front end has stopped taking commands. */
+static void *answer_late(void *user)
+{
+	bool closed = false;
+	for (; !closed; usleep(1000))
+		mailbox_cancel(mailbox, "", NULL, on_cancelled, &closed);
+	usleep(100000); /* lets the front end run to its end, if it can */
+	mailbox_call(mailbox, answer_line, NULL);
+	return user;
+}
+
+Test(jobsock_clients, a_line_that_is_held_at_the_end_is_replied_to)
+{
+	struct client c;
+	pthread_t late;
+	demo.svc.lines = lines_new();
+	lines_open(demo.svc.lines, &(struct lines_server){.put = hold_line, .drop = drop_line});
+	client_open(&c);
+	client_send_json(&c, "{'op': 'request', 'id': 1, 'url': '/v1/completions', 'body': '{}'}");
+	cr_assert(eventually(line_is_held));
+	cr_assert_eq(pthread_create(&late, NULL, answer_late, NULL), 0);
+	front_stop(front);
+	pthread_join(late, NULL);
+	cr_expect(held.on_front);
+	json_t *v = expect(&c, "ok");
+	cr_expect_eq(num(v, "status_code"), 200);
+	json_decref(v);
+	client_close(&c);
+	lines_free(demo.svc.lines);
+}
+
 static bool four_submitted(void)
 {
 	return atomic_load(&engine.n_submitted) >= 4;
@@ -76,7 +151,7 @@ Test(jobsock_clients, client_that_does_not_read_loses_only_its_own_stream)
 	struct client c, d;
 	int one = 1;
 	client_open(&d);
-	/* Small buffers, and it never reads. */
+	/* A client with small buffers that never reads. */
 	c.zmq = zmq_ctx_new();
 	c.socket = zmq_socket(c.zmq, ZMQ_DEALER);
 	zmq_setsockopt(c.socket, ZMQ_RCVHWM, &one, sizeof one);
@@ -124,7 +199,7 @@ Test(jobsock_clients, many_clients_stream_at_once)
 	}
 }
 
-/* --- the mailbox, and the end of the service --- */
+/* --- the mailbox, and the service's shutdown --- */
 
 struct counts {
 	atomic_int accepted, tokens, done, errors, gone;
@@ -211,7 +286,7 @@ Test(jobsock_clients, readiness_follows_the_engine)
 	cr_expect_eq(mailbox_max_context(mailbox), 2048);
 }
 
-/* Tests with a start and stop of their own. */
+/* These tests start and stop the service themselves. */
 
 Test(jobsock_life, stop_ends_all_jobs_and_notifies_listeners, .timeout = 60)
 {

@@ -1,4 +1,4 @@
-/* The page and the paths that only it uses, before a fake front end. */
+/* The web page and the paths that only it uses, with a fake front end. */
 #include "tests/wire/http_rig.h"
 
 #include "controller/endpoints/page.h"
@@ -16,7 +16,7 @@ Test(page, is_the_file_with_a_nonce_in_place_of_the_mark)
 	const char *policy =
 		strstr(a.raw.p, "Content-Security-Policy: default-src 'none'; script-src 'nonce-");
 	cr_assert(policy);
-	/* Whole, to its last word. */
+	/* The header is complete to its last word. */
 	const char *trusted =
 		strstr(policy, "; require-trusted-types-for 'script'; trusted-types 'none'\r\n");
 	cr_expect(trusted && trusted < strstr(policy, "\r\n"));
@@ -44,7 +44,7 @@ Test(page, needs_nothing_from_elsewhere)
 		cr_expect_null(strstr(page_html, bad[i]), "%s", bad[i]);
 }
 
-/* The bytes of the live stream up to `until`. */
+/* Read the live stream up to `until`; return its bytes. */
 static struct buf watch(int *fd, const char *until)
 {
 	struct buf request = {0}, got = {0};
@@ -82,7 +82,7 @@ Test(page, viewers_have_a_bound_and_one_that_leaves_makes_room)
 	expect_error(client_ask(at, "GET", "/api/live", NULL), 429, "overloaded", NULL);
 	for (int i = 0; i < VIEWERS_MAX; i++)
 		close(fds[i]);
-	/* A viewer that left is noticed at the next frame. */
+	/* A disconnected viewer is noticed at the next frame. */
 	int status = 429;
 	for (int i = 0; i < 300 && status == 429; i++) {
 		int fd;
@@ -117,7 +117,7 @@ Test(page, cancel_names_the_error)
 
 #define JOB "0123456789abcdef0123456789abcdef"
 
-/* Large enough to be prepared by a thread of its own. */
+/* Return a cancel request that is large enough to be prepared by another thread. */
 static char *large_cancel(const char *job)
 {
 	struct buf b = {0};
@@ -139,7 +139,7 @@ Test(page, a_large_cancel_is_answered_like_a_small_one)
 	free(body);
 }
 
-/* The clients go while the threads that prepare large requests are busy with others. */
+/* The clients disconnect while the threads that prepare large requests are busy. */
 Test(page, large_cancels_of_disconnected_clients_do_no_harm)
 {
 	char *body = large_cancel(JOB);

@@ -5,21 +5,21 @@
 
 #include <stdlib.h>
 
-/* Pinned memory, in reach of both. */
+/* Pinned memory that both GPU and CPU access. */
 struct shared {
 	void *p;
 	size_t bytes;
 };
 
 struct beside {
-	const struct kern_ops *ops; /* borrowed: the GPU's */
+	const struct kern_ops *ops; /* the GPU's table; borrowed */
 	struct kern_dev *dev;
 	struct beside_table cpu;
 	int hidden, n_chosen;
-	size_t row, pairs; /* bytes of a row, and of its experts or their weights */
+	size_t row, pairs; /* bytes of a row, and of its experts or of their weights */
 	struct kern_event *sent;
 	struct shared x, expert, weight, sum;
-	void *normed; /* of the CPU's table: an operand */
+	void *normed; /* an operand of the CPU's table */
 	size_t normed_bytes;
 };
 
@@ -119,7 +119,7 @@ int beside_send(struct beside *b, struct kern_stream *s, const void *x, const in
 	return b->ops->event_record(b->sent, s);
 }
 
-/* The stream has done the layer before when the event is reached: its sum may be overwritten. */
+/* When the event is reached, the stream has done the previous layer, so its sum may be overwritten. */
 int beside_compute(struct beside *b, const struct kern_experts *experts, const void *norm, float eps,
 		   int n_rows)
 {

@@ -26,7 +26,7 @@ void expert_load_reset(struct expert_load *l)
 		atomic_store_explicit(&c->rows[i], 0, memory_order_relaxed);
 }
 
-/* One thread writes: nothing is lost between the two. */
+/* Load and store need not be one operation, since only one thread writes. */
 void expert_load_rows(struct expert_cells *c, uint32_t layer, uint32_t expert, uint32_t n)
 {
 	atomic_ullong *at = &c->rows[layer * c->n_experts + expert];

@@ -10,18 +10,18 @@
 
 enum { SLOTS = 2 };
 
-/* A second of a thread's, of experts with many rows, and of a PCIe 4.0 link of 16 lanes at 80%:
- * docs/performance/moe.md. */
+/* Operations per second of a thread, for experts with many rows, and bytes per second of a PCIe 4.0 x16
+ * link at 80%: docs/performance/moe.md. */
 static const double vnni_ops = 110e9, amx_ops = 475e9, link_bytes = 25e9;
 
 struct packed {
-	struct kern_experts *x; /* owned, as is */
+	struct kern_experts *x; /* owned, as is host */
 	void *host;
 	size_t bytes;
 };
 
 struct slot {
-	void *p; /* [slot_bytes] of the device */
+	void *p; /* [slot_bytes] on the device */
 	struct kern_event *filled, *computed;
 };
 
@@ -136,8 +136,8 @@ int64_t prefetch_host_bytes(const struct prefetch *p)
 
 /* ---- a step ---- */
 
-/* Layer i to its slot, once the experts in it have been computed; the event of a slot that
- * had none is done. */
+/* Queue the copy of layer i to its slot, after the slot's experts have been computed.  The event of a slot
+ * not used yet counts as done. */
 static int fill(struct prefetch *p, int i)
 {
 	const struct packed *l = &p->layers[i];
@@ -149,7 +149,8 @@ static int fill(struct prefetch *p, int i)
 	return p->ops->event_record(s->filled, p->copies);
 }
 
-/* While a step before is under way, its last layers are in the slots: their events say for how long. */
+/* If the previous step is still in flight, its last layers occupy the slots; fill() waits for their
+ * events. */
 int prefetch_begin(struct prefetch *p)
 {
 	int rc = 0;
@@ -171,7 +172,7 @@ int prefetch_give(struct prefetch *p, struct kern_stream *s, int place)
 	return rc || place + SLOTS >= p->n ? rc : fill(p, place + SLOTS);
 }
 
-/* ---- whether, and when ---- */
+/* ---- planning ---- */
 
 int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
 {
@@ -187,8 +188,8 @@ int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
 		(long long)(r->free >> 20));
 }
 
-/* Of n rows, n C / E come to an expert: 2 n C / E operations a weight on the CPU, weight_bytes on the link.
- * The CPU's memory is faster than the link, so that few rows never pay. */
+/* With n rows, an expert has n C / E of them: 2 n C / E operations per weight on the CPU, weight_bytes per
+ * weight on the link.  The CPU's memory is faster than the link, so streaming never pays for few rows. */
 int prefetch_crossover(const struct prefetch_shape *m)
 {
 	const double each = m->weight_bytes * m->n_threads * (m->amx ? amx_ops : vnni_ops) / (2 * link_bytes);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Opens a device with the smallest sizes, only to query it. */
+/* Open a device with the smallest sizes, only to query it. */
 static int open_device(const char *name, const char *isa, enum kern_compute compute,
 		       const struct kern_ops **ops, struct kern_dev **dev, char *why, size_t why_n)
 {
@@ -36,7 +36,7 @@ static bool opens(const char *name, const char *isa, enum kern_compute compute, 
 	return true;
 }
 
-/* The instruction sets that open on the device, in order of preference. */
+/* Return the instruction sets that open on the device, in order of preference. */
 static json_t *isas_that_open(const char *device)
 {
 	static const char *const isa[] = {"avx512", "avx2", "plain"};
@@ -54,7 +54,7 @@ static const char *kv_name(enum kern_kv_type t)
 	return names[t];
 }
 
-/* The compute modes that open, what runs them, and what K and V are kept in. */
+/* Return the compute modes that open, their kernels, and their types of K and V. */
 static json_t *modes_that_open(const char *device)
 {
 	json_t *list = json_array();
@@ -110,7 +110,8 @@ static double median_rate(struct probe *p, enum probe_kind k, int n_threads)
 	return rates[PASSES / 2];
 }
 
-/* {"read": {"one": BYTES_PER_S, "all": ...}, "f32": ...}: of one thread and of all.  NULL: no memory. */
+/* Return {"read": {"one": BYTES_PER_S, "all": ...}, "f32": ...}: rates of one thread and of all.  NULL: out
+ * of memory. */
 static json_t *describe_probes(void)
 {
 	struct probe *p;
@@ -141,7 +142,7 @@ static void describe_cpu(json_t *o, const char *name, bool probe)
 
 /* ---- any device ---- */
 
-/* NULL with the reason when the device does not open. */
+/* Describe a device; NULL with the reason if it does not open. */
 static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 {
 	const struct kern_ops *ops;

@@ -15,7 +15,7 @@
 
 enum { WRITTEN_MAX = 64, BLOCK = 16, CONTEXT = 16 };
 
-/* Data that an operation has left at an address. */
+/* Data that an operation wrote at an address. */
 struct written {
 	uintptr_t at;
 	int op;
@@ -23,7 +23,7 @@ struct written {
 };
 
 struct kern_linear {
-	json_t *weights; /* owned, of each part */
+	json_t *weights; /* owned: one element per part */
 	int n, k;
 };
 
@@ -41,19 +41,20 @@ struct kern_stream {
 	struct kern_dev *d;
 };
 
-/* The device that lists: modes and layouts of data are those of the CPU's table. */
+/* The device that lists operations.  Modes and layouts of data are those of the CPU's table. */
 struct kern_dev {
 	const struct kern_ops *real;
 	struct kern_dev *real_dev;
 	struct kern_info info;
 	const struct weights *w; /* borrowed */
 	struct kern_stream stream;
-	uintptr_t next; /* address of the next piece */
-	uintptr_t kv;   /* that of the cache: attention reads what its own layer has written last */
+	uintptr_t next; /* address of the next block of memory */
+	/* address of the cache: attention reads the last data written there, by its own layer */
+	uintptr_t kv;
 	struct written written[WRITTEN_MAX];
 	int n_written;
 	json_t *list; /* owned: the operations so far */
-	json_t *op;   /* the last of them */
+	json_t *op;   /* the last operation */
 	int layer;    /* -1: none */
 	const char *rows;
 };
@@ -79,7 +80,7 @@ static void op_weights(struct kern_stream *s, json_t *weights)
 	json_array_extend(json_object_get(s->d->op, "weights"), weights);
 }
 
-/* Vectors are known by what they do: their names stay with the model. */
+/* Add a vector, named by its use, since the model does not pass vectors' names. */
 static void op_vector(struct kern_stream *s, const void *p, const char *name, int n)
 {
 	if (p)
@@ -154,7 +155,7 @@ static void info(struct kern_dev *d, struct kern_info *out)
 	*out = d->info;
 }
 
-/* Addresses lie far apart, so that a piece's parts are its own. */
+/* Addresses are far apart, so that ranges within a block belong to that block. */
 static void *mem_new(struct kern_dev *d, size_t bytes)
 {
 	void *p = (void *)d->next;
@@ -179,7 +180,7 @@ static int upload(struct kern_stream *s, void *dst, const void *src, size_t byte
 	return 0;
 }
 
-/* What a step would read back are the experts of its rows: the first ones. */
+/* A step would download the experts of its rows: return the first experts. */
 static int download(struct kern_stream *s, void *dst, const void *src, size_t bytes)
 {
 	(void)s, (void)src;
@@ -194,8 +195,8 @@ static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
 
 /* ---- weights ---- */
 
-/* The type of the file's tensor that holds the codes, where that says more than their bits: one of GGUF,
- * which says the groups too, or FP8. */
+/* Return the type of the codes' tensor in the file, if it says more than the bits: a GGUF type, which also
+ * gives the groups, or FP8. */
 static void codes_type(const struct kern_dev *d, const struct codes *c, const char *name, char *out, size_t n)
 {
 	const struct weights_files *f = &d->w->files;
@@ -236,7 +237,8 @@ static int64_t part_bytes(const struct kern_linear_src *src, const struct kern_l
 	       (p->bias ? bias * p->n : 0);
 }
 
-/* What part i is, if the file has it in one tensor with others (Phi-3, gpt-oss); NULL: its name says it. */
+/* Return the name of part i if the file stores it in one tensor with others (Phi-3, gpt-oss); NULL: the
+ * tensor's own name is enough. */
 static const char *part_of_tensor(const struct kern_linear_src *src, int i)
 {
 	static const char *const qkv_parts[] = {"q", "k", "v"}, *const gateup_parts[] = {"gate", "up"};
@@ -276,14 +278,15 @@ static void linear_free(struct kern_linear *w)
 	free(w);
 }
 
-/* Nothing is on a device. */
+/* No memory is used on a device. */
 static int64_t linear_bytes(const struct kern_linear *w)
 {
 	(void)w;
 	return 0;
 }
 
-/* The name of all experts: of the first one's number, which stands between dots or at the end. */
+/* Make the name of all experts from the first expert's: replace its number, which is between dots or at the
+ * end. */
 static void name_all(json_t *weight)
 {
 	char name[128];
@@ -307,7 +310,8 @@ static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, 
 	*x = (struct kern_experts){json_array(), src->hidden, src->n_experts, src->n_chosen};
 	for (int e = 0; e < src->n_experts; e++) {
 		struct kern_linear_src gateup, down;
-		src->expert(src->arg, e, &gateup, &down, why, why_n); /* of the model's, which cannot fail */
+		/* calls expert_at() of model_experts.c, which cannot fail */
+		src->expert(src->arg, e, &gateup, &down, why, why_n);
 		for (int i = 0; i < 3; i++) {
 			const struct kern_linear_src *from = i < 2 ? &gateup : &down;
 			const struct kern_linear_part *p = &from->parts[i % 2];
@@ -602,7 +606,7 @@ static const struct kern_ops listing = {
 
 /* ---- a model ---- */
 
-/* A layer begins with the norm before its q, k and v. */
+/* Begin the next layer, with the norm before its q, k and v. */
 static void see(void *arg, enum model_point at, const void *rows, int n_rows)
 {
 	struct kern_dev *d = arg;
@@ -626,7 +630,7 @@ static int real_open(struct kern_dev *d, const struct model_config *c, char *why
 	if (rc || (rc = d->real->open(&d->real_dev, &a, why, why_n)))
 		return rc;
 	d->real->info(d->real_dev, &d->info);
-	d->info.codes = d->info.embed_codes = true; /* of any kind: weights are listed as they are stored */
+	d->info.codes = d->info.embed_codes = true; /* all kinds of codes: weights are listed as stored */
 	return 0;
 }
 

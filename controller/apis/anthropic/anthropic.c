@@ -126,7 +126,7 @@ static const struct answer_writer writer = {
 
 /* --- the routes --- */
 
-/* The body as a request of the chat dialect, the caller's; NULL: x has its reply. */
+/* Translate the body to a request of the chat dialect, which the caller owns; NULL: x has its reply. */
 static json_t *read_body(struct exchange *x, bool count, struct resume_request *resume)
 {
 	const struct service *svc = x->host->svc;

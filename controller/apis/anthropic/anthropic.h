@@ -1,5 +1,5 @@
 /* anthropic.h - Anthropic's Messages API: the routes (http.h), the writer of its replies, the shape of its
- * errors. docs/apis/anthropic.md says which fields it takes. */
+ * errors.  docs/apis/anthropic.md lists the supported fields. */
 #ifndef QUERN_CONTROLLER_APIS_ANTHROPIC_ANTHROPIC_H
 #define QUERN_CONTROLLER_APIS_ANTHROPIC_ANTHROPIC_H
 
@@ -13,12 +13,12 @@ struct http_failure;
 void anthropic_call_messages(struct exchange *x, const char *rest);
 void anthropic_call_count(struct exchange *x, const char *rest);
 
-/* {"type": "error", "error": {"type", "message"}}; the shape of a route's errors (http.h). */
+/* Append {"type": "error", "error": {"type", "message"}}; the error shape of the routes (http.h). */
 void anthropic_error(struct buf *b, const struct http_failure *f);
 
-/* Whether the request has the header anthropic-version.  From a route's call only. */
+/* Return true if the request has the header anthropic-version.  From a route's call only. */
 bool anthropic_asks(const struct exchange *x);
-/* The models, or one of them, in Anthropic's shape. */
+/* Append the models, or one model, in Anthropic's shape. */
 void anthropic_put_models(struct buf *b, const struct exchange *x);
 void anthropic_put_model(struct buf *b, const struct exchange *x, const char *name);
 

@@ -15,7 +15,7 @@ static void end_event(struct buf *b)
 	buf_puts(b, "}\n\n");
 }
 
-/* "usage":{...}: input_tokens are those that had to be computed, as Anthropic counts them. */
+/* Append "usage":{...}.  As in Anthropic's API, input_tokens counts only tokens that were not cached. */
 static void put_usage(struct buf *b, const struct answer_usage *u)
 {
 	buf_puts(b, "\"usage\":{\"input_tokens\":");
@@ -44,7 +44,7 @@ const char *anthropic_stop_reason(const struct output_view *v, const struct chat
 					  : "end_turn";
 }
 
-/* "stop_reason":...,"stop_sequence":... */
+/* Append "stop_reason":...,"stop_sequence":... */
 static void put_stop(struct buf *b, const char *reason, const char *sequence)
 {
 	buf_puts(b, "\"stop_reason\":");
@@ -53,7 +53,8 @@ static void put_stop(struct buf *b, const char *reason, const char *sequence)
 	json_write_str(b, strcmp(reason, "stop_sequence") == 0 ? sequence : NULL);
 }
 
-/* Thoughts that a client sends back need none: it is there since clients keep no thought without one. */
+/* Append a placeholder signature: clients discard a thought without one.  Thoughts sent back by a client need
+ * none. */
 static void put_signature(struct buf *b, const struct anthropic_shape *s)
 {
 	json_write_str(b, s->id);
@@ -113,7 +114,7 @@ static void close_block(struct buf *b, struct anthropic_stream *st, const struct
 	st->open = ANTHROPIC_NONE;
 }
 
-/* call: of a block of one; else NULL. */
+/* Open a block unless it is open already.  call: the call, for a tool_use block; otherwise NULL. */
 static void open_block(struct buf *b, struct anthropic_stream *st, const struct anthropic_shape *s,
 		       enum anthropic_block what, const struct chat_stream_call *call)
 {
@@ -165,7 +166,7 @@ void anthropic_put_delta(struct buf *b, struct anthropic_stream *st, const struc
 		put_text_delta(b, st, s, v->text, v->text_n);
 		return;
 	}
-	/* The rest of the open call precedes a thought or text behind it. */
+	/* The rest of the open call precedes the thought or text that follows it. */
 	if (chat->n_calls && !chat->calls[0].id[0])
 		put_call_delta(b, st, s, &chat->calls[i++]);
 	if (chat->reasoning.len) {
@@ -191,27 +192,37 @@ void anthropic_put_end(struct buf *b, struct anthropic_stream *st, const struct 
 	end_event(b);
 }
 
-/* --- a reply --- */
+/* --- a whole reply --- */
 
-/* The arguments as an object; those that were cut are none. */
-static void put_input(struct buf *b, const struct buf *arguments)
+/* Return true if a call may be shown as a call.  If its arguments were cut or are not an object, it is shown
+ * as text, because a tool that runs without its arguments may do anything. */
+static bool is_whole(const struct chat_stream_call *call)
 {
-	json_t *v = NULL;
-	if (arguments->len && json_parse(arguments->p, arguments->len, &v, NULL, 0) == 0 && json_is_object(v))
-		buf_put(b, arguments->p, arguments->len);
-	else
-		buf_puts(b, "{}");
-	json_decref(v);
+	return !call->arguments.len || json_is_object_text(call->arguments.p, call->arguments.len);
 }
 
 static void put_call(struct buf *b, const struct chat_stream_call *call)
 {
+	if (!is_whole(call)) {
+		struct buf text = {0};
+		buf_put(&text, call->name.p ? call->name.p : "", call->name.len);
+		buf_putc(&text, ' ');
+		buf_put(&text, call->arguments.p, call->arguments.len);
+		buf_puts(b, "{\"type\":\"text\",\"text\":");
+		json_write_string(b, text.p, text.len);
+		buf_putc(b, '}');
+		buf_fini(&text);
+		return;
+	}
 	buf_puts(b, "{\"type\":\"tool_use\",\"id\":");
 	json_write_str(b, call->id);
 	buf_puts(b, ",\"name\":");
 	json_write_string(b, call->name.p ? call->name.p : "", call->name.len);
 	buf_puts(b, ",\"input\":");
-	put_input(b, &call->arguments);
+	if (call->arguments.len)
+		buf_put(b, call->arguments.p, call->arguments.len);
+	else
+		buf_puts(b, "{}");
 	buf_putc(b, '}');
 }
 
@@ -220,6 +231,9 @@ void anthropic_put_message(struct buf *b, const struct anthropic_shape *s, const
 {
 	const char *text = chat ? chat->content.p : v->text, *comma = "";
 	const size_t n = chat ? chat->content.len : v->text_n;
+	bool calls = false;
+	for (uint32_t i = 0; chat && i < chat->n_calls; i++)
+		calls = calls || is_whole(&chat->calls[i]);
 	put_head(b, s);
 	if (chat && chat->reasoning.len) {
 		buf_puts(b, "{\"type\":\"thinking\",\"thinking\":");
@@ -241,7 +255,7 @@ void anthropic_put_message(struct buf *b, const struct anthropic_shape *s, const
 		comma = ",";
 	}
 	buf_puts(b, "],");
-	put_stop(b, anthropic_stop_reason(v, chat), v->stop_string);
+	put_stop(b, anthropic_stop_reason(v, calls ? chat : NULL), v->stop_string);
 	buf_putc(b, ',');
 	put_usage(b, u);
 	buf_putc(b, '}');

@@ -21,12 +21,12 @@ static const struct field_row use[] = {READ("type"),  READ("id"),        READ("n
 				       READ("input"), IGNORED("caller"), IGNORED("cache_control")};
 TABLE(anthropic_use_members, use);
 
-/* is_error: false says nothing, true is named by the reader of the block. */
+/* is_error: false has no effect; the reader of the block names true as ignored. */
 static const struct field_row result[] = {READ("type"), READ("tool_use_id"), READ("content"),
 					  READ("is_error"), IGNORED("cache_control")};
 TABLE(anthropic_result_members, result);
 
-/* The signature says only that a thought is complete. */
+/* The signature only marks a thought as complete. */
 static const struct field_row thought[] = {READ("type"), READ("thinking"), READ("signature")};
 TABLE(anthropic_thought_members, thought);
 

@@ -1,6 +1,6 @@
-/* anthropic_members.h - the members of the objects within a request of Anthropic's: of messages, their
- * blocks, tools, the choice of one, thinking.  Those without effect are named ("tools.cache_control"),
- * unknown ones too, or refused with --strict.  Their values are read elsewhere.  Constant data. */
+/* anthropic_members.h - tables of the members of the objects within an Anthropic request: messages and their
+ * blocks, tools, tool_choice, thinking.  Members without effect are named ("tools.cache_control"), as are
+ * unknown ones (refused with --strict).  Their values are read elsewhere.  Constant data. */
 #ifndef QUERN_CONTROLLER_APIS_ANTHROPIC_ANTHROPIC_MEMBERS_H
 #define QUERN_CONTROLLER_APIS_ANTHROPIC_ANTHROPIC_MEMBERS_H
 

@@ -3,12 +3,13 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "controller/apis/anthropic/anthropic_members.h"
+#include "controller/chat/marker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a block stands, for errors: "messages[2].content[0]". */
+/* Position of a block, for errors: "messages[2].content[0]". */
 struct place {
 	struct translation *t;
 	const char *field; /* "messages" or "system" */
@@ -37,13 +38,13 @@ static int refuse_block(const struct place *w, const json_t *block)
 			w->at, type);
 }
 
-/* Names the members of a block that have no effect. */
+/* Name the members of a block that have no effect. */
 static int check_members(const struct place *w, const json_t *block, const struct field_table *members)
 {
 	return translate_members(w->t, block, w->field[0] == 's' ? "system." : "messages.", members);
 }
 
-/* A text block as a part of a chat's content. */
+/* Add a text block as a part of a chat's content. */
 static int add_text(const struct place *w, const json_t *block, json_t *parts)
 {
 	const json_t *text = json_get(block, "text");
@@ -53,7 +54,7 @@ static int add_text(const struct place *w, const json_t *block, json_t *parts)
 	return check_members(w, block, &anthropic_text_members);
 }
 
-/* Parts as a content: one as a string.  Takes parts. */
+/* Return parts as a content: a single part as a string.  Takes parts. */
 static json_t *content_of(json_t *parts)
 {
 	if (json_array_size(parts) > 1)
@@ -64,7 +65,7 @@ static json_t *content_of(json_t *parts)
 	return text;
 }
 
-/* A string, or blocks of text only: *out is the caller's. */
+/* Read a string, or blocks of text only.  The caller owns *out. */
 static int text_content(struct place *w, const json_t *content, json_t **out)
 {
 	size_t i, n = strlen(w->at);
@@ -95,9 +96,9 @@ static int text_content(struct place *w, const json_t *content, json_t **out)
 	return 0;
 }
 
-/* --- the user's --- */
+/* --- user messages --- */
 
-/* The text so far becomes a message, if there is any. */
+/* Add the text so far, if any, as a message. */
 static void flush_text(json_t *out, json_t **parts)
 {
 	if (json_array_size(*parts))
@@ -153,7 +154,7 @@ static int read_user(struct place *w, const json_t *blocks, json_t *out)
 	return rc;
 }
 
-/* --- the assistant's --- */
+/* --- assistant messages --- */
 
 struct reply_parts {
 	json_t *parts, *calls; /* owned */
@@ -168,7 +169,7 @@ static int add_call(const struct place *w, const json_t *block, json_t *calls)
 		return fail(w, ": a tool_use block needs id and name, strings");
 	if (input && !json_is_object(input))
 		return fail(w, ".input must be an object");
-	char *text = input ? json_dumps(input, JSON_COMPACT) : NULL;
+	char *text = input ? json_text(input, JSON_COMPACT) : NULL;
 	json_array_append_new(calls, json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function",
 					       "function", "name", name, "arguments", text ? text : "{}"));
 	free(text);
@@ -195,7 +196,7 @@ static int add_block(const struct place *w, const json_t *block, struct reply_pa
 		return add_thought(w, block, &r->thinking);
 	if (strcmp(type, "redacted_thinking") != 0)
 		return refuse_block(w, block);
-	/* Encrypted by the service that made it. */
+	/* Only the service that made it can decrypt it. */
 	translate_ignore(w->t, "messages.redacted_thinking");
 	return 0;
 }
@@ -224,7 +225,7 @@ static int read_assistant(struct place *w, const json_t *blocks, json_t *out)
 	return rc;
 }
 
-/* --- all --- */
+/* --- all messages --- */
 
 static int read_message(struct translation *t, const json_t *m, size_t at, json_t *out)
 {
@@ -253,6 +254,43 @@ static int read_message(struct translation *t, const json_t *m, size_t at, json_
 	return rc;
 }
 
+/* Return the bytes of a billing line at the beginning of a text, with its newline; 0: there is none. */
+static size_t billing_line(const json_t *text)
+{
+	const char *p = json_string_value(text), *name = "x-anthropic-billing-header";
+	const size_t k = strlen(name);
+	if (!p || strncmp(p, name, k) != 0 || p[k] != ':')
+		return 0;
+	const size_t line = strcspn(p, "\n");
+	size_t end = line;
+	while (marker_is_blank(p[end - 1]))
+		end--;
+	return p[end - 1] == ';' ? line + (p[line] == '\n') : 0;
+}
+
+/* Drop the billing line that Claude Code puts first into the system prompt.  content: a string or parts;
+ * taken.  The line's hash differs in each request, so the prefix cache would never match the text after
+ * it. */
+static json_t *without_billing(struct translation *t, json_t *content)
+{
+	json_t *part = json_array_get(content, 0);
+	const json_t *text = part ? json_object_get(part, "text") : content;
+	const size_t n = billing_line(text);
+	if (!n)
+		return content;
+	translate_ignore(t, "system.x-anthropic-billing-header");
+	json_t *rest = json_stringn(json_string_value(text) + n, json_string_length(text) - n);
+	if (!part) {
+		json_decref(content);
+		return rest;
+	}
+	const bool empty = !json_string_length(rest);
+	json_object_set_new(part, "text", rest);
+	if (empty)
+		json_array_remove(content, 0);
+	return content_of(content);
+}
+
 static int read_system(struct translation *t, const json_t *system, json_t *out)
 {
 	struct place w = {.t = t, .field = "system", .at = "system"};
@@ -260,6 +298,7 @@ static int read_system(struct translation *t, const json_t *system, json_t *out)
 	int rc = text_content(&w, system, &content);
 	if (rc)
 		return rc;
+	content = without_billing(t, content);
 	if (json_array_size(content) + json_string_length(content) == 0)
 		json_decref(content);
 	else
@@ -267,7 +306,7 @@ static int read_system(struct translation *t, const json_t *system, json_t *out)
 	return 0;
 }
 
-/* The assistant's last message is continued, unless it has called a tool. */
+/* Continue the assistant's last message, unless it has called a tool. */
 static void set_continued(struct translation *t, const json_t *messages)
 {
 	const json_t *last = json_array_get(messages, json_array_size(messages) - 1);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "controller/apis/anthropic/anthropic_members.h"
 #include "controller/apis/anthropic/anthropic_messages.h"
+#include "controller/request/request_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -103,7 +104,7 @@ static int read_tool_choice(struct translation *t, const json_t *v)
 	return translate_members(t, v, "tool_choice.", &anthropic_choice_members);
 }
 
-/* --- thinking and the form of the answer --- */
+/* --- thinking and structured output --- */
 
 static int read_thinking(struct translation *t, const json_t *v)
 {
@@ -149,7 +150,7 @@ static int read_format(struct translation *t, const json_t *format)
 static int read_effort(struct translation *t, const json_t *v)
 {
 	const char *s = json_is_string(v) ? json_string_value(v) : "";
-	/* Templates know three. */
+	/* Templates have only three levels. */
 	if (!strcmp(s, "xhigh") || !strcmp(s, "max"))
 		s = "high";
 	if (strcmp(s, "low") != 0 && strcmp(s, "medium") != 0 && strcmp(s, "high") != 0)
@@ -167,7 +168,7 @@ static const struct field_row config_rows[] = {
 static const struct translate_rule config_rules[] = {{"effort", NULL, read_effort},
 						     {"format", NULL, read_format}};
 static const struct field_table config_fields = {config_rows, 2, NULL};
-static const struct translate_table config_table = {&config_fields, config_rules, 2};
+static const struct translate_table config_table = {&config_fields, config_rules, 2, 0};
 
 static int read_config(struct translation *t, const json_t *v)
 {
@@ -226,6 +227,7 @@ static const struct field_row rows[] = {
 	{"output_config", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "`format` (a JSON schema) and `effort`"},
 	{"output_format", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "the older name of `output_config.format`"},
+	{"response_format", FIELD_ANY, FIELD_REFUSED, 0, 0, NULL, "use output_config.format"},
 	{"metadata", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "`user_id`: users divide what their API key gets"},
 	{"cache_control", FIELD_OBJECT, FIELD_IGNORED, 0, 0, NULL, "prefixes are cached anyway"},
@@ -260,8 +262,8 @@ static const struct translate_rule rules[] = {
 	{"metadata", NULL, read_metadata},
 };
 
-const struct field_table anthropic_fields = {rows, sizeof rows / sizeof *rows, NULL};
-static const struct translate_table table = {&anthropic_fields, rules, sizeof rules / sizeof *rules};
+const struct field_table anthropic_fields = {rows, sizeof rows / sizeof *rows, &request_form_fields};
+static const struct translate_table table = {&anthropic_fields, rules, sizeof rules / sizeof *rules, 0};
 
 const struct generation_name anthropic_names[] = {
 	{"stop", "stop_sequences"},
@@ -283,6 +285,7 @@ static int read_all(struct translation *t, const json_t *client)
 	int rc = translate_object(t, client, "", &table);
 	if (rc)
 		return rc;
+	request_form_fields_copy(client, &anthropic_fields, t->out);
 	if (!json_get(client, "messages"))
 		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages must be given");
 	if (how->count) {

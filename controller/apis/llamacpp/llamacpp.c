@@ -43,9 +43,9 @@ void llamacpp_error(struct buf *b, const struct http_failure *f)
 
 /* A prompt, and how its output ended. */
 struct shown {
-	struct buf prompt, settings; /* JSON; each prompt has a seed of its own */
+	struct buf prompt, settings; /* JSON, per prompt because each has its own seed */
 	struct llamacpp_end end;
-	char *word; /* owned: of end */
+	char *word; /* owned: end.word */
 	uint64_t n_predicted;
 };
 
@@ -76,7 +76,7 @@ static void begin(struct completion *c, const json_t *request, const struct api_
 	(void)reply;
 	a->tokenizer = c->x->host->svc->tokenizer;
 	a->many = json_is_string(first) || json_is_array(first);
-	c->every_delta = true; /* a stream has the tokens */
+	c->every_delta = true; /* a stream shows the tokens */
 	a->n = c->n_subs;
 	a->prompts = xcalloc(a->n, sizeof *a->prompts);
 	for (size_t i = 0; i < a->n; i++) {

@@ -1,5 +1,5 @@
 /* llamacpp.h - the API of llama.cpp's server: the routes (http.h), the writer of its replies, the shape of
- * its errors.  docs/apis/llamacpp.md says which fields it takes. */
+ * its errors.  docs/apis/llamacpp.md lists the supported fields. */
 #ifndef QUERN_CONTROLLER_APIS_LLAMACPP_LLAMACPP_H
 #define QUERN_CONTROLLER_APIS_LLAMACPP_LLAMACPP_H
 
@@ -15,7 +15,7 @@ void llamacpp_call_template(struct exchange *x, const char *rest); /* /apply-tem
 void llamacpp_call_props(struct exchange *x, const char *rest);
 void llamacpp_call_slots(struct exchange *x, const char *rest);
 
-/* {"error": {"code": 400, "message", "type"}}; the shape of a route's errors (http.h). */
+/* Append {"error": {"code": 400, "message", "type"}}; the error shape of the routes (http.h). */
 void llamacpp_error(struct buf *b, const struct http_failure *f);
 
 #endif

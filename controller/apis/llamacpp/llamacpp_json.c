@@ -29,25 +29,16 @@ void llamacpp_put_settings(struct buf *b, const struct submit *s, bool stream)
 	buf_printf(b, "{\"n_predict\":%" PRId64, p->max_tokens ? (int64_t)p->max_tokens : -1);
 	put_int(b, "max_tokens", p->max_tokens ? (int64_t)p->max_tokens : -1);
 	put_int(b, "seed", (int64_t)p->seed);
-	put_float(b, "temperature", p->temperature);
-	put_int(b, "top_k", p->top_k);
-	put_float(b, "top_p", p->top_p);
-	put_float(b, "min_p", p->min_p);
-	put_float(b, "typical_p", p->typical_p);
-	put_float(b, "top_n_sigma", p->top_n_sigma);
-	put_float(b, "xtc_probability", p->xtc_probability);
-	put_float(b, "xtc_threshold", p->xtc_threshold);
-	put_float(b, "repeat_penalty", p->repetition);
-	put_float(b, "presence_penalty", p->presence);
-	put_float(b, "frequency_penalty", p->frequency);
-	put_float(b, "dry_multiplier", p->dry_multiplier);
-	put_float(b, "dry_base", p->dry_base);
-	put_int(b, "dry_allowed_length", p->dry_allowed);
-	put_int(b, "dry_penalty_last_n", p->dry_last_n);
 	put_int(b, "n_probs", p->logprobs > 0 ? p->logprobs : 0);
-	put_int(b, "mirostat", p->mirostat);
-	put_float(b, "mirostat_tau", p->mirostat_tau);
-	put_float(b, "mirostat_eta", p->mirostat_eta);
+	for (size_t i = 0; i < n_params_rows; i++) {
+		const struct params_row *row = &params_rows[i];
+		if (!row->llamacpp || row->type == PARAMS_BOOL)
+			continue;
+		if (row->type == PARAMS_FLOAT)
+			put_float(b, row->llamacpp, (float)params_get(row, p));
+		else
+			put_int(b, row->llamacpp, (int64_t)params_get(row, p));
+	}
 	buf_puts(b, ",\"stop\":[");
 	for (uint32_t i = 0; i < s->n_stop; i++) {
 		buf_puts(b, i ? "," : "");
@@ -57,7 +48,7 @@ void llamacpp_put_settings(struct buf *b, const struct submit *s, bool stream)
 		   stream ? "true" : "false");
 }
 
-/* "id":..,"token":..,"bytes":[..],"logprob":.. */
+/* Append "id":..,"token":..,"bytes":[..],"logprob":.. */
 static void put_token(struct buf *b, const struct tokenizer *t, uint32_t id, float logprob, struct buf *piece)
 {
 	buf_clear(piece);
@@ -71,7 +62,7 @@ static void put_token(struct buf *b, const struct tokenizer *t, uint32_t id, flo
 	json_write_float(b, logprob >= -9999.0f ? logprob : -9999.0f); /* JSON has no infinity */
 }
 
-/* ,"completion_probabilities":[...] */
+/* Append ,"completion_probabilities":[...] */
 static void put_probabilities(struct buf *b, const struct tokenizer *t, const struct output_view *v)
 {
 	struct buf piece = {0};
@@ -114,7 +105,8 @@ void llamacpp_put_delta(struct buf *b, const struct tokenizer *t, const struct o
 	buf_putc(b, '}');
 }
 
-/* n tokens in us: "prompt_n":..,"prompt_ms":..,"prompt_per_token_ms":..,"prompt_per_second":.. */
+/* Append the rate of n tokens in us:
+ * "prompt_n":..,"prompt_ms":..,"prompt_per_token_ms":..,"prompt_per_second":.. */
 static void put_rate(struct buf *b, const char *name, uint64_t n, int64_t us)
 {
 	const double ms = us > 0 ? (double)us / 1000 : 0;

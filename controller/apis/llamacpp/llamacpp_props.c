@@ -1,4 +1,4 @@
-/* llamacpp_props.c - what llama.cpp's clients ask about the service: /props, /slots. */
+/* llamacpp_props.c - information about the service for llama.cpp's clients: /props, /slots. */
 #include "controller/apis/llamacpp/llamacpp.h"
 
 #include "base/json_write.h"
@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-enum { SLOTS_MAX = 4096 /* that are listed */ };
+enum { SLOTS_MAX = 4096 /* slots listed at most */ };
 
 static void put_special(struct buf *b, const char *name, const struct tokenizer *t, int64_t id)
 {
@@ -31,7 +31,7 @@ static void put_default(struct buf *b, const char *name, double value, double ot
 	json_write_float(b, (float)(isnan(value) ? otherwise : value));
 }
 
-/* "default_generation_settings":{...}: where a request says nothing. */
+/* Append "default_generation_settings":{...}: the values used if a request does not set them. */
 static void put_defaults(struct buf *b, const struct exchange *x)
 {
 	const struct model_config *c = x->host->svc->config;
@@ -55,7 +55,7 @@ static uint32_t n_slots(const struct service *svc, const struct engine_status *s
 	return n < SLOTS_MAX ? (uint32_t)n : SLOTS_MAX;
 }
 
-/* On the front end's thread.  user: an exchange, with a reference of its own. */
+/* Reply to /props.  On the front end's thread.  user: an exchange, with its own reference. */
 static void on_props(void *user, const struct engine_status *s)
 {
 	struct exchange *x = user;
@@ -75,7 +75,7 @@ static void on_props(void *user, const struct engine_status *s)
 	exchange_unref(x);
 }
 
-/* A slot is a place for a sequence: which sequence has which is not told. */
+/* Reply to /slots.  A slot is a place for a sequence; the reply does not tell which sequence has it. */
 static void on_slots(void *user, const struct engine_status *s)
 {
 	struct exchange *x = user;

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "controller/message/service.h"
+#include "controller/request/request_fields.h"
 #include "controller/request/request_tokens.h"
 
 #include <inttypes.h>
@@ -12,9 +13,9 @@
 #define INT_MAX_D 2147483647
 #define COUNT(a)  (sizeof(a) / sizeof *(a))
 
-enum { STOPS_MAX = 1 << 20 /* bytes: prompts times those of the stop strings */ };
+enum { STOPS_MAX = 1 << 20 /* limit of prompts times bytes of the stop strings */ };
 
-/* -1 and -2: no bound but the context's. */
+/* Read n_predict; -1 and -2 mean no limit but the context. */
 static int read_n_predict(struct translation *t, const json_t *v)
 {
 	int64_t n;
@@ -26,7 +27,7 @@ static int read_n_predict(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* A seed of -1 is none. */
+/* Read the seed; -1 counts as absent. */
 static int read_seed(struct translation *t, const json_t *v)
 {
 	int64_t n;
@@ -42,7 +43,7 @@ static int read_n_probs(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* [[id, bias], [id, false], ...], or an object as OpenAI has it; false: never. */
+/* Read [[id, bias], [id, false], ...], or an object as in OpenAI's API; false bans the token. */
 static int read_bias(struct translation *t, const json_t *v)
 {
 	size_t at;
@@ -89,7 +90,7 @@ static int read_prompt(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* An empty grammar is none. */
+/* Read the grammar; an empty one counts as absent. */
 static int read_grammar(struct translation *t, const json_t *v)
 {
 	if (json_string_length(v))
@@ -113,33 +114,13 @@ static const struct field_row common_rows[] = {
 	{"stream", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},
 	{"n_predict", FIELD_INTEGER, FIELD_HONOURED, -2, INT_MAX_D, NULL,
 	 "-1, -2 and absent: as many as the context takes"},
-	{"temperature", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, NULL},
-	{"top_k", FIELD_INTEGER, FIELD_HONOURED, -1, INT_MAX_D, NULL, NULL},
-	{"top_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"min_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"typical_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"top_n_sigma", FIELD_NUMBER, FIELD_HONOURED, -1, 1000, NULL, NULL},
-	{"xtc_probability", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"xtc_threshold", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"dry_multiplier", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, NULL},
-	{"dry_base", FIELD_NUMBER, FIELD_HONOURED, 1, 1000, NULL, NULL},
-	{"dry_allowed_length", FIELD_INTEGER, FIELD_HONOURED, 0, INT_MAX_D, NULL, NULL},
-	{"dry_penalty_last_n", FIELD_INTEGER, FIELD_HONOURED, -1, INT_MAX_D, NULL, NULL},
 	{"dry_sequence_breakers", FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
-	{"mirostat", FIELD_INTEGER, FIELD_HONOURED, 0, 2, NULL,
-	 "1, 2: in the place of all that cuts but grammar"},
-	{"mirostat_tau", FIELD_NUMBER, FIELD_HONOURED, 0, 100, NULL, NULL},
-	{"mirostat_eta", FIELD_NUMBER, FIELD_HONOURED, 0, 10, NULL, NULL},
-	{"repeat_penalty", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, "over the whole prompt and output"},
-	{"presence_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
-	{"frequency_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
 	{"seed", FIELD_INTEGER, FIELD_HONOURED, 0, 0, NULL, "-1: a random one"},
 	{"stop", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
-	{"ignore_eos", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, NULL},
 	{"logit_bias", FIELD_ARRAY | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "`[[id, bias], [id, false]]` or `{\"id\": bias}`; texts in place of ids are refused"},
 	{"n_probs", FIELD_INTEGER, FIELD_HONOURED, 0, 20, NULL, NULL},
-	{"grammar", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "GBNF"},
+	{"grammar", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "GBNF, or Lark that begins with %llguidance"},
 	{"json_schema", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, NULL},
 	{"return_tokens", FIELD_BOOLEAN, FIELD_HONOURED, 0, 0, NULL, "a stream has the tokens anyway"},
 	{"dynatemp_range", FIELD_NUMBER, FIELD_NEUTRAL, 0, 0, "[0]", "use temperature"},
@@ -166,7 +147,9 @@ static const struct field_row common_rows[] = {
 	{"speculative.n_min", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 	{"speculative.p_min", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 };
-static const struct field_table common_fields = {common_rows, COUNT(common_rows), NULL};
+static struct field_row param_rows[PARAMS_ROWS_MAX];
+static struct field_table param_fields = {param_rows, 0, &request_form_fields};
+static const struct field_table common_fields = {common_rows, COUNT(common_rows), &param_fields};
 
 static const struct field_row prompt_rows[] = {
 	{"prompt", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL,
@@ -184,46 +167,36 @@ static const struct field_row infill_rows[] = {
 };
 const struct field_table llamacpp_infill_fields = {infill_rows, COUNT(infill_rows), &common_fields};
 
-/* The first is not for /infill. */
+/* The first rule does not apply to /infill. */
 static const struct translate_rule rules[] = {
 	{"prompt", NULL, read_prompt},
 	{"model", "model", NULL},
 	{"stream", "stream", NULL},
 	{"n_predict", NULL, read_n_predict},
-	{"temperature", "temperature", NULL},
-	{"top_k", "top_k", NULL},
-	{"top_p", "top_p", NULL},
-	{"min_p", "min_p", NULL},
-	{"typical_p", "typical_p", NULL},
-	{"top_n_sigma", "top_n_sigma", NULL},
-	{"xtc_probability", "xtc_probability", NULL},
-	{"xtc_threshold", "xtc_threshold", NULL},
-	{"dry_multiplier", "dry_multiplier", NULL},
-	{"dry_base", "dry_base", NULL},
-	{"dry_allowed_length", "dry_allowed_length", NULL},
-	{"dry_penalty_last_n", "dry_penalty_last_n", NULL},
 	{"dry_sequence_breakers", "dry_sequence_breakers", NULL},
-	{"mirostat", "mirostat", NULL},
-	{"mirostat_tau", "mirostat_tau", NULL},
-	{"mirostat_eta", "mirostat_eta", NULL},
-	{"repeat_penalty", "repetition_penalty", NULL},
-	{"presence_penalty", "presence_penalty", NULL},
-	{"frequency_penalty", "frequency_penalty", NULL},
 	{"seed", NULL, read_seed},
 	{"stop", NULL, read_stop},
-	{"ignore_eos", "ignore_eos", NULL},
 	{"logit_bias", NULL, read_bias},
 	{"n_probs", NULL, read_n_probs},
 	{"grammar", NULL, read_grammar},
 	{"json_schema", NULL, read_schema},
 };
 
-const struct generation_name llamacpp_names[] = {{"max_tokens", "n_predict"},
-						 {"repetition_penalty", "repeat_penalty"},
-						 {"logprobs", "n_probs"},
-						 {NULL, NULL}};
+static const struct generation_name other_names[] = {{"max_tokens", "n_predict"}, {"logprobs", "n_probs"}};
+struct generation_name llamacpp_names[COUNT(other_names) + PARAMS_ROWS_MAX + 1];
 
-/* Each prompt's reply repeats them. */
+__attribute__((constructor)) static void fill(void)
+{
+	size_t n = COUNT(other_names);
+	param_fields.n_rows = request_fields_params(offsetof(struct params_row, llamacpp), param_rows);
+	memcpy(llamacpp_names, other_names, sizeof other_names);
+	for (size_t i = 0; i < n_params_rows; i++)
+		if (params_rows[i].llamacpp)
+			llamacpp_names[n++] =
+				(struct generation_name){params_rows[i].name, params_rows[i].llamacpp};
+}
+
+/* Limit the stop strings, because each prompt's reply repeats them. */
 static int check_stops(const json_t *request, struct api_problem *p)
 {
 	const json_t *prompt = json_get(request, "prompt"), *stop = json_get(request, "stop"), *s;
@@ -244,9 +217,11 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
 {
 	struct translation t = {.out = json_object(), .within = "", .strict = strict, .p = p};
 	const struct translate_table table = {infill ? &llamacpp_infill_fields : &llamacpp_fields,
-					      rules + infill, COUNT(rules) - infill};
+					      rules + infill, COUNT(rules) - infill,
+					      offsetof(struct params_row, llamacpp)};
 	*out = (struct llamacpp_request){0};
 	int rc = translate_object(&t, client, "", &table);
+	request_form_fields_copy(client, table.fields, t.out);
 	if (!rc && !infill && !json_get(client, "prompt"))
 		rc = api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be given");
 	if (!rc)
@@ -262,7 +237,7 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
 
 /* --- /infill --- */
 
-/* Names of a vocabulary's tokens: prefix, suffix, middle. */
+/* Tokens that a vocabulary may have: prefix, suffix, middle. */
 static const char *const marks[][3] = {
 	{"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen, CodeGemma */
 	{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       /* StarCoder */
@@ -296,7 +271,7 @@ static bool find_marks(const struct tokenizer *t, uint32_t ids[3])
 	return false;
 }
 
-/* A text: special tokens in it are text. */
+/* Append the ids of a text, in which special tokens are not recognized. */
 static int add_text(const char *s, size_t n, const char *field, const struct llamacpp_gap *gap, json_t *out,
 		    struct api_problem *p)
 {
@@ -305,7 +280,7 @@ static int add_text(const char *s, size_t n, const char *field, const struct lla
 	int rc = request_tokens_check_bytes(gap->svc, gap->max_context, text.n, field, p);
 	if (!rc)
 		rc = request_tokens_encode(gap->svc, &text, &ids, p);
-	/* A tree of ids that no context holds would take many times the text's memory. */
+	/* A tree of more ids than any context holds would need many times the text's memory. */
 	if (!rc && json_array_size(out) + ids.n >= gap->max_context)
 		rc = api_fail(p, E_TOO_LONG, field,
 			      "%s: the gap's texts have more tokens than the context, %u", field,
@@ -316,7 +291,7 @@ static int add_text(const char *s, size_t n, const char *field, const struct lla
 	return rc;
 }
 
-/* The mark, and the text behind it. */
+/* Append a mark and the text after it. */
 static int add_part(const json_t *client, const char *field, uint32_t mark, const struct llamacpp_gap *gap,
 		    json_t *out, struct api_problem *p)
 {
@@ -325,7 +300,7 @@ static int add_part(const json_t *client, const char *field, uint32_t mark, cons
 	return add_text(v ? json_string_value(v) : "", json_string_length(v), field, gap, out, p);
 }
 
-/* Names of a vocabulary's tokens: of a repository, before each file. */
+/* Tokens that a vocabulary may have: before the repository's name, before each file. */
 static const char *const file_marks[][2] = {{"<|repo_name|>", "<|file_sep|>"}, /* Qwen */
 					    {"<repo_name>", "<file_sep>"},     /* StarCoder */
 					    {"<|repo_name|>", "<|file_separator|>"}};
@@ -341,7 +316,7 @@ static int64_t find_file_marks(const struct tokenizer *t, int64_t *repo)
 	return -1;
 }
 
-/* Other files, each behind its name where the vocabulary has marks for them:
+/* Append other files, each after its name if the vocabulary has marks for that:
  *
  *   REPO myproject FILE name text ... FILE filename */
 static int add_files(const json_t *client, const struct llamacpp_gap *gap, json_t *out, struct api_problem *p)

@@ -47,7 +47,7 @@ static void accepted(struct subrequest *s, const struct job_event *e)
 {
 	struct answer *a = s->completion->writer_data;
 	(void)e;
-	/* Lines that are made again have the same times. */
+	/* Lines that are made again must have the same times. */
 	a->shape.at_us = s->completion->resume ? s->completion->created_us : 0;
 }
 
@@ -111,7 +111,7 @@ static const struct answer_writer writer = {
 
 /* --- the routes --- */
 
-/* A client loads or unloads the model: it is loaded. */
+/* Reply to a client that loads or unloads the model, which is always loaded. */
 static void answer_nothing(struct exchange *x, const struct ollama_request *r, bool generate)
 {
 	struct ollama_shape shape = {.generate = generate,

@@ -1,5 +1,5 @@
 /* ollama.h - Ollama's API: the routes (http.h), the writer of its replies, the shape of its errors.
- * docs/apis/ollama.md says which fields it takes. */
+ * docs/apis/ollama.md lists the supported fields. */
 #ifndef QUERN_CONTROLLER_APIS_OLLAMA_OLLAMA_H
 #define QUERN_CONTROLLER_APIS_OLLAMA_OLLAMA_H
 
@@ -15,10 +15,10 @@ void ollama_call_tags(struct exchange *x, const char *rest);
 void ollama_call_ps(struct exchange *x, const char *rest);
 void ollama_call_show(struct exchange *x, const char *rest);
 void ollama_call_version(struct exchange *x, const char *rest);
-/* Pulling, creating, copying, deleting and pushing models: refused by name. */
+/* Refuse pulling, creating, copying, deleting and pushing models, by name. */
 void ollama_call_refused(struct exchange *x, const char *rest);
 
-/* {"error": "..."}; the shape of a route's errors (http.h). */
+/* Append {"error": "..."}; the error shape of the routes (http.h). */
 void ollama_error(struct buf *b, const struct http_failure *f);
 
 extern const struct field_table ollama_show_fields;

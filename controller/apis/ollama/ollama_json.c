@@ -44,18 +44,21 @@ static void put_string(struct buf *b, const char *name, const char *p, size_t n)
 	json_write_string(b, p ? p : "", n);
 }
 
-/* {"function":{"name","arguments":{...}}}: arguments that were cut are none. */
-static void put_call(struct buf *b, const struct buf *name, const struct buf *arguments)
+/* Append {"function":{"name","arguments":{...}}} to b.  A call with arguments that were cut or are not an
+ * object is appended to text instead, because a tool that runs without its arguments may do anything. */
+static void put_call(struct buf *b, struct buf *text, const struct buf *name, const struct buf *arguments)
 {
-	json_t *v = NULL;
-	const bool whole = arguments->len && json_parse(arguments->p, arguments->len, &v, NULL, 0) == 0 &&
-			   json_is_object(v);
-	buf_puts(b, "{\"function\":{\"name\":");
+	if (arguments->len && !json_is_object_text(arguments->p, arguments->len)) {
+		buf_put(text, name->p ? name->p : "", name->len);
+		buf_putc(text, ' ');
+		buf_put(text, arguments->p, arguments->len);
+		return;
+	}
+	buf_puts(b, b->len ? ",{\"function\":{\"name\":" : "{\"function\":{\"name\":");
 	json_write_string(b, name->p ? name->p : "", name->len);
 	buf_puts(b, ",\"arguments\":");
-	buf_put(b, whole ? arguments->p : "{}", whole ? arguments->len : 2);
+	buf_put(b, arguments->len ? arguments->p : "{}", arguments->len ? arguments->len : 2);
 	buf_puts(b, "}}");
-	json_decref(v);
 }
 
 /* --- logprobs --- */
@@ -98,18 +101,22 @@ static void put_logprobs(struct buf *b, const struct ollama_shape *s, const stru
 
 /* --- lines --- */
 
-/* The text and the thought; calls: JSON of them, or NULL. */
+/* Append the message: the output's text followed by `more`, and the thought.  calls: JSON of the calls.
+ * calls and more may be NULL. */
 static void put_message(struct buf *b, const struct ollama_shape *s, const struct output_view *v,
-			const struct chat_stream *chat, const struct buf *calls)
+			const struct chat_stream *chat, const struct buf *calls, const struct buf *more)
 {
 	static const struct output_view none;
 	const struct answer_text text = answer_text(v ? v : &none, chat);
-	if (s->generate) {
-		put_string(b, "response", text.p, text.n);
-	} else {
+	struct buf whole = {0};
+	if (text.n)
+		buf_put(&whole, text.p, text.n);
+	if (more && more->len)
+		buf_put(&whole, more->p, more->len);
+	if (!s->generate)
 		buf_puts(b, ",\"message\":{\"role\":\"assistant\"");
-		put_string(b, "content", text.p, text.n);
-	}
+	put_string(b, s->generate ? "response" : "content", whole.p, whole.len);
+	buf_fini(&whole);
 	if (chat && chat->reasoning.len)
 		put_string(b, "thinking", chat->reasoning.p, chat->reasoning.len);
 	if (calls && calls->len) {
@@ -123,14 +130,15 @@ static void put_message(struct buf *b, const struct ollama_shape *s, const struc
 
 static void put_call_line(struct buf *b, const struct ollama_shape *s, struct ollama_call *call)
 {
-	struct buf calls = {0};
+	struct buf calls = {0}, text = {0};
 	if (!call->open)
 		return;
-	put_call(&calls, &call->name, &call->arguments);
+	put_call(&calls, &text, &call->name, &call->arguments);
 	put_head(b, s);
-	put_message(b, s, NULL, NULL, &calls);
+	put_message(b, s, NULL, NULL, &calls, &text);
 	buf_puts(b, ",\"done\":false}\n");
 	buf_fini(&calls);
+	buf_fini(&text);
 	call->open = false;
 }
 
@@ -157,7 +165,7 @@ void ollama_put_delta(struct buf *b, const struct ollama_shape *s, struct ollama
 		(s->logprobs && v->n_tokens) || answer_text(v, chat).n || (chat && chat->reasoning.len);
 	if (shows) {
 		put_head(b, s);
-		put_message(b, s, v, chat, NULL);
+		put_message(b, s, v, chat, NULL, NULL);
 		put_logprobs(b, s, v);
 		buf_puts(b, ",\"done\":false}\n");
 	}
@@ -190,7 +198,7 @@ void ollama_put_end(struct buf *b, const struct ollama_shape *s, const char *rea
 		    const struct answer_usage *u, const struct answer_timing *t)
 {
 	put_head(b, s);
-	put_message(b, s, NULL, NULL, NULL);
+	put_message(b, s, NULL, NULL, NULL, NULL);
 	ollama_put_done(b, reason, u, t);
 	buf_putc(b, '\n');
 }
@@ -198,21 +206,19 @@ void ollama_put_end(struct buf *b, const struct ollama_shape *s, const char *rea
 void ollama_put_whole(struct buf *b, const struct ollama_shape *s, const struct output_view *v,
 		      const struct chat_stream *chat)
 {
-	struct buf calls = {0};
-	for (uint32_t i = 0; chat && i < chat->n_calls; i++) {
-		if (i)
-			buf_putc(&calls, ',');
-		put_call(&calls, &chat->calls[i].name, &chat->calls[i].arguments);
-	}
+	struct buf calls = {0}, text = {0};
+	for (uint32_t i = 0; chat && i < chat->n_calls; i++)
+		put_call(&calls, &text, &chat->calls[i].name, &chat->calls[i].arguments);
 	put_head(b, s);
-	put_message(b, s, v, chat, &calls);
+	put_message(b, s, v, chat, &calls, &text);
 	put_logprobs(b, s, v);
 	buf_fini(&calls);
+	buf_fini(&text);
 }
 
 void ollama_put_nothing(struct buf *b, const struct ollama_shape *s, const char *reason)
 {
 	put_head(b, s);
-	put_message(b, s, NULL, NULL, NULL);
+	put_message(b, s, NULL, NULL, NULL, NULL);
 	ollama_put_done(b, reason, NULL, NULL);
 }

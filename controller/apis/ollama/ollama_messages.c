@@ -8,25 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call, and the next one of the same name: numbers count from 1, 0 is none. */
+/* A tool call.  Calls of the same name form a list; numbers count from 1, 0 means none. */
 struct call {
-	const json_t *id; /* borrowed from the messages that are made */
+	const json_t *id; /* borrowed from the new messages */
 	size_t next;
 	bool answered;
 };
 
-/* All calls so far, and those that no result has answered yet: each name's in a list, so that a body of many
- * calls and results takes no more time than its length. */
+/* All calls so far, and per name a list of those not yet answered by a result.  The lists keep the time
+ * linear for a body of many calls and results. */
 struct calls {
-	struct call *call; /* [n], owned, the oldest first; number 1 is call[0] */
+	struct call *call; /* [n], owned, oldest first; number 1 is call[0] */
 	size_t n, cap;
 	size_t oldest; /* every call before call[oldest] is answered */
 	struct names {
-		size_t first, last; /* numbers */
+		size_t first, last; /* numbers of calls */
 	} * names;                  /* [n_names], owned */
 	size_t n_names, cap_names;
-	json_t *places; /* owned: name to its place in names */
-	json_t *ids;    /* owned: id to the number of its call */
+	json_t *places; /* owned: name -> index in names */
+	json_t *ids;    /* owned: id -> number of its call */
 };
 
 static const struct field_row rows[] = {
@@ -60,7 +60,7 @@ static void add_open(struct calls *all, const json_t *name, const json_t *id)
 	json_object_set_new(all->ids, json_string_value(id), json_integer((json_int_t)all->n));
 }
 
-/* The oldest open call of the name, or of any where it has none; NULL: none is open. */
+/* Return the oldest open call of this name, or of any name if the name has none; NULL: no call is open. */
 static struct call *take_open(struct calls *all, const json_t *name)
 {
 	const json_t *known = name ? json_object_get(all->places, json_string_value(name)) : NULL;
@@ -93,7 +93,7 @@ static int read_call(struct translation *t, const json_t *call, size_t at, struc
 				"messages[%zu].tool_calls: arguments must be an object", at);
 	snprintf(id, sizeof id, "call_%zu", all->n);
 	json_t *known = json_is_string(given) ? json_incref((json_t *)given) : json_string(id);
-	char *text = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT) : NULL;
+	char *text = json_is_object(arguments) ? json_text(arguments, JSON_COMPACT) : NULL;
 	json_t *as_text = text                        ? json_string(text)
 			  : json_is_string(arguments) ? json_incref((json_t *)arguments)
 						      : json_string("{}");
@@ -101,7 +101,7 @@ static int read_call(struct translation *t, const json_t *call, size_t at, struc
 	json_array_append_new(out, json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", known, "type", "function",
 					     "function", "name", name, "arguments", as_text));
 	add_open(all, name, known);
-	json_decref(known); /* the message has it */
+	json_decref(known); /* the message owns it */
 	return 0;
 }
 
@@ -123,8 +123,8 @@ static int read_calls(struct translation *t, const json_t *calls, size_t at, str
 	return 0;
 }
 
-/* The id of the call that this result answers: the client's, or that of an open call, which only a template
- * that shows ids needs. */
+/* Set the id of the call that this result answers: the client's id, or the id of an open call if the template
+ * shows ids. */
 static void set_call_id(json_t *m, const json_t *name, const json_t *id, struct calls *all, bool shown)
 {
 	const json_t *known = id ? json_object_get(all->ids, json_string_value(id)) : NULL;
@@ -137,7 +137,7 @@ static void set_call_id(json_t *m, const json_t *name, const json_t *id, struct 
 		json_object_set(m, "tool_call_id", (json_t *)call->id);
 }
 
-/* A member that is a string, where it is there. */
+/* Check that a member is a string or absent. */
 static int check_string(struct translation *t, const json_t *v, size_t at, const char *name)
 {
 	return !v || json_is_string(v) ? 0

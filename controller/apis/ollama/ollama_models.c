@@ -1,4 +1,5 @@
-/* ollama_models.c - what Ollama's clients ask about models: /api/tags, /api/ps, /api/show, /api/version. */
+/* ollama_models.c - information about models for Ollama's clients: /api/tags, /api/ps, /api/show,
+ * /api/version. */
 #include "controller/apis/ollama/ollama.h"
 
 #include "base/json.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Parameters of the layers and the embedding, by the configuration. */
+/* Return the number of parameters of the layers and the embedding, by the configuration. */
 static int64_t n_parameters(const struct model_config *c)
 {
 	const int64_t hidden = c->hidden, norms = (int64_t)c->n_layers * 2 * hidden;
@@ -27,7 +28,7 @@ static int64_t n_parameters(const struct model_config *c)
 	       hidden;
 }
 
-/* "Qwen3ForCausalLM" as "qwen3". */
+/* Write "Qwen3ForCausalLM" as "qwen3". */
 static void family(const struct model_config *c, char out[64])
 {
 	size_t n = strcspn(c->arch_name, "F");
@@ -37,21 +38,34 @@ static void family(const struct model_config *c, char out[64])
 	out[n] = 0;
 }
 
-/* "details":{...} */
-static void put_details(struct buf *b, const struct model_config *c)
+/* Return Ollama's name of the stored type: "AWQ", otherwise the type of the weights.  A GGUF file has several
+ * types. */
+static const char *quantization(const struct service *svc)
 {
+	static const char *const dense[] = {
+		[CONFIG_F32] = "F32", [CONFIG_F16] = "F16", [CONFIG_BF16] = "BF16"};
+	if (svc->config->quant.name[0])
+		return svc->config->quant.name;
+	return svc->model_is_gguf ? "mixed" : dense[svc->config->dtype];
+}
+
+/* Append "details":{...}. */
+static void put_details(struct buf *b, const struct service *svc)
+{
+	const struct model_config *c = svc->config;
 	char name[64], size[32];
 	const double n = (double)n_parameters(c);
 	family(c, name);
 	snprintf(size, sizeof size, n >= 1e9 ? "%.1fB" : "%.1fM", n >= 1e9 ? n / 1e9 : n / 1e6);
-	buf_puts(b, "\"details\":{\"parent_model\":\"\",\"format\":\"\",\"family\":");
+	buf_printf(b, "\"details\":{\"parent_model\":\"\",\"format\":\"%s\",\"family\":",
+		   svc->model_is_gguf ? "gguf" : "safetensors");
 	json_write_str(b, name);
 	buf_puts(b, ",\"families\":[");
 	json_write_str(b, name);
-	buf_printf(b, "],\"parameter_size\":\"%s\",\"quantization_level\":\"\"}", size);
+	buf_printf(b, "],\"parameter_size\":\"%s\",\"quantization_level\":\"%s\"}", size, quantization(svc));
 }
 
-/* Clients show the beginning of a digest: of the name, since files are not read for it. */
+/* Append a digest of the name, since no files are read for this.  Clients show its first digits. */
 static void put_digest(struct buf *b, const char *name)
 {
 	const XXH128_hash_t h = XXH3_128bits(name, strlen(name));
@@ -59,7 +73,7 @@ static void put_digest(struct buf *b, const char *name)
 		   h.low64, h.low64, h.high64);
 }
 
-/* The model under one of its names, without the closing brace. */
+/* Append the model under one of its names, without the closing brace. */
 static void put_model(struct buf *b, const struct service *svc, const char *name)
 {
 	buf_puts(b, "{\"name\":");
@@ -69,10 +83,10 @@ static void put_model(struct buf *b, const struct service *svc, const char *name
 	buf_puts(b, ",\"size\":0,");
 	put_digest(b, name);
 	buf_putc(b, ',');
-	put_details(b, svc->config);
+	put_details(b, svc);
 }
 
-/* {"models":[...]}: behind of each model, the closing brace included. */
+/* Reply {"models":[...]}.  behind appends the end of each model, including the closing brace. */
 static void put_models(struct exchange *x, void (*behind)(struct buf *b, const struct exchange *x))
 {
 	const struct service *svc = x->host->svc;
@@ -102,7 +116,7 @@ static void put_modified(struct buf *b, const struct exchange *x)
 	buf_putc(b, '}');
 }
 
-/* It stays loaded: until a time that is far away. */
+/* Append an expiry far in the future: the model stays loaded. */
 static void put_expires(struct buf *b, const struct exchange *x)
 {
 	static const int64_t CENTURY_S = 100LL * 365 * 24 * 3600;
@@ -163,8 +177,8 @@ static void put_show(struct buf *b, const struct exchange *x)
 	const struct model_config *c = svc->config;
 	char arch[64];
 	family(c, arch);
-	buf_puts(b, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
-	put_details(b, c);
+	buf_putc(b, '{');
+	put_details(b, svc);
 	buf_puts(b, ",\"model_info\":{\"general.architecture\":");
 	json_write_str(b, arch);
 	buf_printf(b,

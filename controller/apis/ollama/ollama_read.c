@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "controller/apis/ollama/ollama_messages.h"
+#include "controller/request/request_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 /* --- options --- */
 
-/* -1 and -2: no bound but the context's. */
+/* Read num_predict; -1 and -2 mean no limit but the context. */
 static int read_num_predict(struct translation *t, const json_t *v)
 {
 	int64_t n;
@@ -31,7 +32,7 @@ static int read_stop(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* A seed of -1 is none. */
+/* Read the seed; -1 counts as absent. */
 static int read_seed(struct translation *t, const json_t *v)
 {
 	int64_t n;
@@ -48,20 +49,9 @@ static const char OF_THE_SERVICE[] = "set when the service starts";
 static const struct field_row option_rows[] = {
 	{"num_predict", FIELD_INTEGER, FIELD_HONOURED, -2, INT_MAX_D, NULL,
 	 "-1 and -2: as many as the context takes"},
-	{"temperature", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, NULL},
-	{"top_k", FIELD_INTEGER, FIELD_HONOURED, -1, INT_MAX_D, NULL, NULL},
-	{"top_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"min_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"typical_p", FIELD_NUMBER, FIELD_HONOURED, 0, 1, NULL, NULL},
-	{"repeat_penalty", FIELD_NUMBER, FIELD_HONOURED, 0, 1000, NULL, "over the whole prompt and output"},
-	{"presence_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
-	{"frequency_penalty", FIELD_NUMBER, FIELD_HONOURED, -2, 2, NULL, NULL},
 	{"seed", FIELD_INTEGER, FIELD_HONOURED, 0, 0, NULL, "-1: a random one"},
 	{"stop", FIELD_STRING | FIELD_ARRAY, FIELD_HONOURED, 0, 0, NULL, NULL},
 	{"num_ctx", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "the context is the service's (`--context`)"},
-	{"mirostat", FIELD_INTEGER, FIELD_HONOURED, 0, 2, NULL, "1, 2: in the place of all that cuts"},
-	{"mirostat_tau", FIELD_NUMBER, FIELD_HONOURED, 0, 100, NULL, NULL},
-	{"mirostat_eta", FIELD_NUMBER, FIELD_HONOURED, 0, 10, NULL, NULL},
 	{"repeat_last_n", FIELD_INTEGER, FIELD_IGNORED, 0, 0, NULL, "penalties look at all tokens"},
 	IGNORED_OPTION("penalize_newline", FIELD_BOOLEAN),
 	IGNORED_OPTION("tfs_z", FIELD_NUMBER),
@@ -81,30 +71,22 @@ static const struct field_row option_rows[] = {
 };
 static const struct translate_rule option_rules[] = {
 	{"num_predict", NULL, read_num_predict},
-	{"temperature", "temperature", NULL},
-	{"top_k", "top_k", NULL},
-	{"top_p", "top_p", NULL},
-	{"min_p", "min_p", NULL},
-	{"typical_p", "typical_p", NULL},
-	{"mirostat", "mirostat", NULL},
-	{"mirostat_tau", "mirostat_tau", NULL},
-	{"mirostat_eta", "mirostat_eta", NULL},
-	{"repeat_penalty", "repetition_penalty", NULL},
-	{"presence_penalty", "presence_penalty", NULL},
-	{"frequency_penalty", "frequency_penalty", NULL},
 	{"seed", NULL, read_seed},
 	{"stop", NULL, read_stop},
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-const struct field_table ollama_option_fields = {option_rows, COUNT(option_rows), NULL};
-static const struct translate_table options = {&ollama_option_fields, option_rules, COUNT(option_rules)};
+static struct field_row param_rows[PARAMS_ROWS_MAX];
+static struct field_table param_fields = {param_rows, 0, NULL};
+const struct field_table ollama_option_fields = {option_rows, COUNT(option_rows), &param_fields};
+static const struct translate_table options = {&ollama_option_fields, option_rules, COUNT(option_rules),
+					       offsetof(struct params_row, ollama)};
 
 static int read_options(struct translation *t, const json_t *v)
 {
 	return translate_object(t, v, "options.", &options);
 }
 
-/* --- fields that both have --- */
+/* --- fields of both APIs --- */
 
 static const struct ollama_reading *reading(const struct translation *t)
 {
@@ -125,22 +107,8 @@ static int read_model(struct translation *t, const json_t *v)
 	return 0;
 }
 
-static int read_format(struct translation *t, const json_t *v)
-{
-	const bool json = json_is_string(v) && strcmp(json_string_value(v), "json") == 0;
-	if (json_is_string(v) && json_string_length(v) == 0)
-		return 0;
-	if (!json && !json_is_object(v))
-		return api_fail(t->p, E_BAD_REQUEST, "format", "format must be \"json\" or a JSON schema");
-	json_object_set_new(t->out, "response_format",
-			    json ? json_pack("{s:s}", "type", "json_object")
-				 : json_pack("{s:s, s:{s:s, s:O, s:b}}", "type", "json_schema", "json_schema",
-					     "name", "format", "schema", v, "strict", 1));
-	return 0;
-}
-
-/* A level is one that the model's template may have; templates know three.  Without a switch a thought is
- * not shown at least. */
+/* Read `think`.  A level goes to the model's template; templates have only three levels.  If the template has
+ * no switch, the thought is at least not shown. */
 static int read_think(struct translation *t, const json_t *v)
 {
 	const char *s = json_is_string(v) ? json_string_value(v) : NULL;
@@ -163,12 +131,12 @@ static int read_think(struct translation *t, const json_t *v)
 static int read_logprobs(struct translation *t, const json_t *v)
 {
 	if (reading(t)->generate && !json_object_get(t->out, "messages"))
-		return 0; /* completions: with top_logprobs, below */
+		return 0; /* for completions, read_top() sets logprobs */
 	json_object_set(t->out, "logprobs", (json_t *)v);
 	return 0;
 }
 
-/* Absent: a stream. */
+/* Set stream; it is true if absent. */
 static void set_stream(json_t *out, const json_t *client)
 {
 	const json_t *v = json_get(client, "stream");
@@ -217,15 +185,15 @@ static const struct field_row chat_rows[] = {
 };
 static const struct translate_rule chat_rules[] = {
 	{"model", NULL, read_model},    {"messages", NULL, read_messages},      {"tools", "tools", NULL},
-	{"format", NULL, read_format},  {"options", NULL, read_options},        {"think", NULL, read_think},
+	{"format", "format", NULL},     {"options", NULL, read_options},        {"think", NULL, read_think},
 	{"logprobs", "logprobs", NULL}, {"top_logprobs", "top_logprobs", NULL},
 };
-const struct field_table ollama_chat_fields = {chat_rows, COUNT(chat_rows), NULL};
-static const struct translate_table chat = {&ollama_chat_fields, chat_rules, COUNT(chat_rules)};
+const struct field_table ollama_chat_fields = {chat_rows, COUNT(chat_rows), &request_form_fields};
+static const struct translate_table chat = {&ollama_chat_fields, chat_rules, COUNT(chat_rules), 0};
 
 /* --- /api/generate --- */
 
-/* The prompt and the system's message: a chat, unless it is raw. */
+/* Read the prompt, with the system message: as a chat, unless it is raw. */
 static int read_prompt(struct translation *t, const json_t *v)
 {
 	const json_t *system = json_get(t->client, "system");
@@ -246,7 +214,7 @@ static int read_prompt(struct translation *t, const json_t *v)
 	return 0;
 }
 
-/* Of completions, logprobs is the number of alternatives. */
+/* Read top_logprobs.  In completions, logprobs is the number of alternatives. */
 static int read_top(struct translation *t, const json_t *v)
 {
 	const bool chats = json_object_get(t->out, "messages") != NULL;
@@ -271,39 +239,44 @@ static const struct field_row generate_rows[] = {
 	{"steps", FIELD_INTEGER, FIELD_NEUTRAL, 0, 0, "[0]", NO_PICTURES},
 };
 static const struct translate_rule generate_rules[] = {
-	{"model", NULL, read_model},      {"prompt", NULL, read_prompt}, {"format", NULL, read_format},
+	{"model", NULL, read_model},      {"prompt", NULL, read_prompt}, {"format", "format", NULL},
 	{"options", NULL, read_options},  {"think", NULL, read_think},   {"logprobs", NULL, read_logprobs},
 	{"top_logprobs", NULL, read_top},
 };
-const struct field_table ollama_generate_fields = {generate_rows, COUNT(generate_rows), NULL};
+const struct field_table ollama_generate_fields = {generate_rows, COUNT(generate_rows), &request_form_fields};
 static const struct translate_table generate = {&ollama_generate_fields, generate_rules,
-						COUNT(generate_rules)};
+						COUNT(generate_rules), 0};
 
-const struct generation_name ollama_names[] = {
+static const struct generation_name other_names[] = {
 	{"max_tokens", "options.num_predict"},
-	{"repetition_penalty", "options.repeat_penalty"},
-	{"temperature", "options.temperature"},
-	{"top_k", "options.top_k"},
-	{"top_p", "options.top_p"},
-	{"min_p", "options.min_p"},
-	{"typical_p", "options.typical_p"},
-	{"presence_penalty", "options.presence_penalty"},
-	{"frequency_penalty", "options.frequency_penalty"},
 	{"seed", "options.seed"},
 	{"stop", "options.stop"},
-	{"response_format", "format"},
 	{"name", "tool_name"},
 	{"reasoning_content", "thinking"},
 	{"include_reasoning", "think"},
 	{"enable_thinking", "think"},
 	{"reasoning_effort", "think"},
-	{NULL, NULL},
 };
+struct generation_name ollama_names[COUNT(other_names) + PARAMS_ROWS_MAX + 1];
 
-/* --- all --- */
+__attribute__((constructor)) static void fill(void)
+{
+	static char options_of[PARAMS_ROWS_MAX][48];
+	size_t n = COUNT(other_names);
+	param_fields.n_rows = request_fields_params(offsetof(struct params_row, ollama), param_rows);
+	memcpy(ollama_names, other_names, sizeof other_names);
+	for (size_t i = 0; i < n_params_rows; i++) {
+		if (!params_rows[i].ollama)
+			continue;
+		snprintf(options_of[i], sizeof options_of[i], "options.%s", params_rows[i].ollama);
+		ollama_names[n++] = (struct generation_name){params_rows[i].name, options_of[i]};
+	}
+}
 
-/* A model without a template, or a raw prompt, has no place for a thought's switch, and its thoughts are text
- * like any other. */
+/* --- the whole request --- */
+
+/* Drop the fields of thinking: a raw prompt, or a model without a template, has no switch for it, and a
+ * thought is ordinary text. */
 static void drop_of_chats(struct translation *t)
 {
 	static const char *const fields[] = {"enable_thinking", "reasoning_effort", "include_reasoning"};
@@ -335,6 +308,8 @@ int ollama_read(const json_t *client, const struct ollama_reading *how, struct o
 		.out = json_object(), .within = "", .strict = how->strict, .p = p, .user = how};
 	*out = (struct ollama_request){0};
 	int rc = translate_object(&t, client, "", how->generate ? &generate : &chat);
+	request_form_fields_copy(client, how->generate ? &ollama_generate_fields : &ollama_chat_fields,
+				 t.out);
 	if (!rc && !json_get(client, "model"))
 		rc = api_fail(p, E_BAD_REQUEST, "model", "model must be given");
 	if (!rc)

@@ -1,4 +1,4 @@
-/* ollama_read.h - requests of Ollama's API to the chat or completions dialect (request/api.h).
+/* ollama_read.h - translate requests of Ollama's API to the chat or completions dialect (request/api.h).
  *
  *   /api/chat                 messages, tools, think, format, options  -->  chat
  *   /api/generate             system and prompt as messages            -->  chat
@@ -15,31 +15,32 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* How the client's request is to be read. */
+/* How to read the client's request. */
 struct ollama_reading {
-	bool generate; /* /api/generate, else /api/chat */
+	bool generate; /* true: /api/generate; false: /api/chat */
 	bool strict;   /* unknown fields are refused */
 	bool chats;    /* the model has a chat template */
-	bool thinks;   /* which can switch thinking on and off */
-	bool call_ids; /* which shows the ids of calls */
+	bool thinks;   /* the template can switch thinking on and off */
+	bool call_ids; /* the template shows the ids of tool calls */
 };
 
 struct ollama_request {
-	json_t *request; /* owned: the internal one */
+	json_t *request; /* owned: the internal request */
 	enum api_dialect dialect;
-	bool load;         /* there is nothing to generate: a client that wants the model loaded */
-	bool unload;       /* or unloaded: keep_alive 0 */
+	bool load;         /* nothing to generate: the client wants the model loaded */
+	bool unload;       /* nothing to generate: the client wants it unloaded (keep_alive 0) */
 	char ignored[512]; /* as in struct api_reply */
 };
 
-/* client: an object.  -EINVAL with *p filled, which names the client's field; out->request is NULL then. */
+/* Translate client, an object.  -EINVAL with *p filled, which names the client's field; out->request is NULL
+ * then. */
 int ollama_read(const json_t *client, const struct ollama_reading *how, struct ollama_request *out,
 		struct api_problem *p);
 
-/* A model's name without the tag ":latest", which every name has in Ollama: the caller's. */
+/* Return a model's name without the tag ":latest", which every name has in Ollama.  The caller owns it. */
 json_t *ollama_model_name(const json_t *name);
 
-extern const struct generation_name ollama_names[];
+extern struct generation_name ollama_names[]; /* filled before main() */
 
 /* The tables of fields, for the documentation. */
 extern const struct field_table ollama_chat_fields;

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "controller/apis/common.h"
 #include "controller/apis/completion.h"
+#include "controller/apis/generation.h"
 #include "controller/apis/openai/openai_json.h"
 #include "controller/apis/resume.h"
 #include "controller/message/service.h"
@@ -11,25 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is shown of a prompt. */
+/* Prompt data that the reply shows. */
 struct shown {
 	char *echo; /* owned: the prompt's text, or NULL */
 	size_t echo_n;
-	uint32_t *tokens; /* owned: a copy of the prompt's, where the reply shows them */
-	uint64_t *offset; /* [n_outputs] characters sent, owned */
+	uint32_t *tokens; /* owned: a copy of the prompt's tokens if the reply shows them */
+	uint64_t *offset; /* [n_outputs] characters sent so far, owned */
 };
 
 struct openai_answer {
 	struct openai_shape shape;
 	bool continuous_usage, echo_logprobs, return_timing;
-	struct shown *prompts; /* [n], owned: of each subrequest */
+	struct shown *prompts; /* [n], owned: one per subrequest */
 	size_t n;
-	struct buf prompt_logprobs; /* not streamed, chat: the reply's field */
+	struct buf prompt_logprobs; /* the reply's field; chat, not streamed */
 };
 
 /* --- before the jobs --- */
 
-/* The text that echo shows: the prompt as it was given, or the text of its ids. */
+/* Set the text that echo shows: the prompt as given, or the text of its ids. */
 static void set_echo(struct shown *out, const struct subrequest *s, const json_t *request, size_t i)
 {
 	const struct service *svc = s->completion->x->host->svc;
@@ -234,7 +235,7 @@ static const struct answer_writer writer = {
 
 /* --- the routes --- */
 
-void completions_call_line(struct exchange *x, bool chat, const struct generation_line *line)
+static void call(struct exchange *x, bool chat)
 {
 	json_t *request = common_body_object(x);
 	struct resume_request resume;
@@ -251,7 +252,6 @@ void completions_call_line(struct exchange *x, bool chat, const struct generatio
 		.writer = &writer,
 		.writer_data = a,
 		.id_prefix = chat ? "chatcmpl-" : "cmpl-",
-		.line = line,
 		.resume = &resume,
 	};
 	generation_start(x, request, &g);
@@ -261,11 +261,11 @@ void completions_call_line(struct exchange *x, bool chat, const struct generatio
 void completions_call_text(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	completions_call_line(x, false, NULL);
+	call(x, false);
 }
 
 void completions_call_chat(struct exchange *x, const char *rest)
 {
 	(void)rest;
-	completions_call_line(x, true, NULL);
+	call(x, true);
 }

@@ -19,7 +19,7 @@
 static const char BAD[] = "invalid_request_error";
 
 enum {
-	ITEMS_AT_ONCE = 20, /* as OpenAI has it */
+	ITEMS_AT_ONCE = 20, /* OpenAI's limit */
 	LIST_MAX = 100,
 	LIST_DEFAULT = 20,
 };
@@ -38,7 +38,7 @@ const struct field_table conversations_fields = {items_row, 1, &conversations_ch
 static void reply_tree(struct exchange *x, json_t *o)
 {
 	struct buf b = {0};
-	char *text = json_dumps(o, JSON_COMPACT);
+	char *text = json_text(o, JSON_COMPACT);
 	buf_puts(&b, text ? text : "null");
 	free(text);
 	json_decref(o);
@@ -57,13 +57,13 @@ static json_t *list_of(json_t *data, bool more)
 	const size_t n = json_array_size(data);
 	json_t *first = json_object_get(json_array_get(data, 0), "id");
 	json_t *last = n ? json_object_get(json_array_get(data, n - 1), "id") : NULL;
-	/* OpenAI's client reads both as strings. */
+	/* OpenAI's client expects both ids as strings. */
 	return json_pack("{s:s, s:o, s:o, s:o, s:b}", "object", "list", "data", data, "first_id",
 			 first ? json_incref(first) : json_string(""), "last_id",
 			 last ? json_incref(last) : json_string(""), "has_more", (int)more);
 }
 
-/* --- changes, which the journal's thread reports --- */
+/* --- changes, reported by the journal's thread --- */
 
 struct change {
 	struct exchange *x; /* a reference */
@@ -87,7 +87,7 @@ static void on_changed(void *user, int rc, const char *why)
 	free(c);
 }
 
-/* x waits for the change, and has the reply when it is on the disk.  Takes reply. */
+/* Park x until the change is on disk, which gives it the reply.  Takes reply. */
 static struct change *change_new(struct exchange *x, const char *id, json_t *reply)
 {
 	struct change *c = xcalloc(1, sizeof *c);
@@ -106,7 +106,7 @@ static struct responses_store *store_of(const struct exchange *x)
 	return responses_store_of(apis_of(x)->responses);
 }
 
-/* The body, checked; the caller's.  NULL: x has its reply. */
+/* Read and check the body, which the caller owns.  NULL: x has its reply. */
 static json_t *read_body(struct exchange *x, const struct field_table *fields)
 {
 	struct api_problem p = {.code = E_INTERNAL};
@@ -204,7 +204,7 @@ static void add_items(struct exchange *x, const struct stored_conversation *c, c
 	json_decref(body);
 }
 
-/* All items; false: x has its reply. */
+/* Read all items; false: x has its reply. */
 static bool read_items(struct exchange *x, const struct stored_conversation *c,
 		       struct conversation_items *all)
 {
@@ -274,7 +274,7 @@ static void delete_item(struct exchange *x, const struct stored_conversation *c,
 		common_not_found(x, "item", item);
 }
 
-/* What is called at ID, ID/items and ID/items/ITEM. */
+/* Functions for ID, ID/items and ID/items/ITEM (depth 0, 1, 2). */
 static const struct {
 	const char *method;
 	int depth;
@@ -287,7 +287,7 @@ static const struct {
 };
 enum { N_CALLS = sizeof calls / sizeof calls[0] };
 
-/* "ID", "ID/items" or "ID/items/ITEM": 0, 1, 2; -1: another path. */
+/* Return the depth of "ID", "ID/items" or "ID/items/ITEM": 0, 1, 2; -1: another path. */
 static int depth_of(const char *rest, char id[RESPONSE_ID_SIZE], const char **item)
 {
 	static const char items[] = "/items";

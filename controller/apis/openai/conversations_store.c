@@ -78,7 +78,7 @@ static int fail(struct store_op *o, int rc, const char *why)
 	return SQLITE_ABORT;
 }
 
-/* Whether it may have the items as well. */
+/* Check that the conversation has room for the items. */
 static int check_room(struct store_op *o, struct journal_db *db)
 {
 	const struct responses_limits *l = &o->store->limits;
@@ -227,9 +227,11 @@ void conversations_remove(struct responses_store *s, const char *owner, const ch
 	store_op_put(o, false);
 }
 
-void conversations_append(struct responses_store *s, const char *owner, const char *id, const char *items)
+void conversations_append(struct responses_store *s, const char *owner, const char *id, const char *items,
+			  conversations_done *done, void *user)
 {
-	struct store_op *o = change(s, run_append, owner, id, NULL, NULL);
+	struct store_op *o = change(s, run_append, owner, id, done, user);
+	o->op.need = JOURNAL_END; /* the response began while there was room */
 	o->items = xstrdup(items);
 	store_op_put(o, true);
 }
@@ -269,7 +271,7 @@ int conversations_get(struct responses_store *s, const char *owner, const char *
 	return rc;
 }
 
-/* Takes text. */
+/* Append an item.  Takes text. */
 static void add_item(struct conversation_items *all, const char *id, char *text)
 {
 	array_grow(all->items, all->cap, all->n + 1);
@@ -297,7 +299,7 @@ static int read_items(struct journal_db *db, const char *id, struct conversation
 }
 
 struct held {
-	struct store_op **ops; /* [n], youngest first; each held */
+	struct store_op **ops; /* [n], newest first; each is a reference */
 	size_t n, cap;
 };
 
@@ -316,7 +318,7 @@ static void hold(struct responses_store *s, const char *id, struct held *h)
 
 static bool has_item(const struct conversation_items *all, const char *id)
 {
-	for (size_t i = all->n; i > 0; i--) /* it is one of the last, if any */
+	for (size_t i = all->n; i > 0; i--) /* an equal id is among the last, if at all */
 		if (strcmp(all->items[i - 1].id, id) == 0)
 			return true;
 	return false;
@@ -341,7 +343,7 @@ int conversations_read(struct responses_store *s, const char *owner, const char 
 	struct stored_conversation c = {0};
 	struct held held = {0};
 	*out = (struct conversation_items){0};
-	/* First what is on its way: what has left the list is on the disk by then. */
+	/* Read the waiting operations first: those that leave the list meanwhile are on disk by then. */
 	hold(s, id, &held);
 	struct journal_db *db = store_read_begin(s);
 	int rc = db ? read_one(db, owner, id, &c) : -EIO;

@@ -1,7 +1,7 @@
 /* conversations_store.h - conversations and their items, in the tables of responses_store.h.
- * Changes are done on the journal's thread, in order; each calls done once, there or at once: 0 when it is on
- * the disk; -ENOENT: the conversation or the item is gone; -EINVAL with the reason: it would have too many
- * items or bytes; others: the disk. */
+ * Changes run on the journal's thread, in order.  Each calls done once, there or at once: 0 when it is on
+ * disk; -ENOENT: the conversation or the item is gone; -EINVAL with the reason: it would have too many items
+ * or bytes; other errors: the disk. */
 #ifndef QUERN_CONTROLLER_APIS_OPENAI_CONVERSATIONS_STORE_H
 #define QUERN_CONTROLLER_APIS_OPENAI_CONVERSATIONS_STORE_H
 
@@ -20,7 +20,7 @@ struct stored_conversation {
 };
 void stored_conversation_fini(struct stored_conversation *c);
 
-/* Oldest first.  Texts are owned, each an object with an id. */
+/* Items, oldest first.  Texts are owned; each is an object with an id. */
 struct conversation_item {
 	char id[RESPONSE_ID_SIZE];
 	char *text;
@@ -28,7 +28,7 @@ struct conversation_item {
 struct conversation_items {
 	struct conversation_item *items; /* [n] */
 	size_t n, cap;
-	size_t bytes; /* of the texts */
+	size_t bytes; /* total bytes of the texts */
 };
 void conversation_items_fini(struct conversation_items *all);
 
@@ -47,22 +47,23 @@ void conversations_remove(struct responses_store *s, const char *owner, const ch
 			  conversations_done *done, void *user);
 
 struct store_op;
-/* Within an operation: o->items join o->row.conversation of this owner, if it is still there.  SQLITE_OK, or
- * a code. */
+/* Within an operation: append o->items to o->row.conversation of this owner, if it still exists.  SQLITE_OK,
+ * or an SQLite code. */
 int conversations_add_items(const struct store_op *o, struct journal_db *db, const char *owner);
 
-/* What a response that is not stored adds: an array's text.  What the disk does not take is logged, and lost.
- */
-void conversations_append(struct responses_store *s, const char *owner, const char *id, const char *items);
+/* Append the items of a response that is not stored.  items: an array's text. */
+void conversations_append(struct responses_store *s, const char *owner, const char *id, const char *items,
+			  conversations_done *done, void *user);
 
-/* *out is the caller's.  -ENOENT: no such conversation of this owner; -EIO. */
+/* Read a conversation.  The caller owns *out.  -ENOENT: the owner has no such conversation; -EIO. */
 int conversations_get(struct responses_store *s, const char *owner, const char *id,
 		      struct stored_conversation *out);
-/* All of its items, those of responses that are on their way to the disk as well; *out is the caller's.
- * Returned as above. */
+/* Read all items of a conversation, including those of responses still being written to disk.  The caller
+ * owns *out.  Errors as above. */
 int conversations_read(struct responses_store *s, const char *owner, const char *id,
 		       struct conversation_items *out);
-/* Ids of its responses in the background that are not done, at most max.  Their number, or -EIO. */
+/* List the ids of the conversation's background responses that are not done, at most max.  Returns their
+ * number, or -EIO. */
 int conversations_pending(struct responses_store *s, const char *id, char (*out)[RESPONSE_ID_SIZE], int max);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* OpenAI's stand-in for "too unlikely to say"; JSON has no infinity. */
+/* OpenAI's value for a very unlikely token; JSON has no infinity. */
 #define LOGPROB_LEAST (-9999.0f)
 
 void openai_begin(struct buf *b, const struct openai_shape *s)
@@ -27,11 +27,11 @@ void openai_begin(struct buf *b, const struct openai_shape *s)
 	buf_puts(b, ",\"system_fingerprint\":\"quern-" QUERN_VERSION "\",");
 }
 
-/* Tokens in logprobs. */
+/* Return a logprob as it is shown. */
 
 static float logprob_shown(float x)
 {
-	return x >= LOGPROB_LEAST ? x : LOGPROB_LEAST; /* NaN, too */
+	return x >= LOGPROB_LEAST ? x : LOGPROB_LEAST; /* also replaces NaN */
 }
 
 enum { METADATA_MAX = 16, METADATA_KEY = 64, METADATA_VALUE = 512 };
@@ -53,8 +53,8 @@ const char *openai_check_metadata(const json_t *m)
 	return fits ? NULL : "metadata has keys of at most 64 characters and texts of at most 512";
 }
 
-/* The token as a JSON string.  Bytes that are not whole characters are shown as OpenAI does for
- * completions ("bytes:\xe2\x80"), since keys of top_logprobs must differ; a chat has `bytes`. */
+/* Append the token as a JSON string.  In completions, bytes that are not whole characters are shown in
+ * OpenAI's format ("bytes:\xe2\x80"), because the keys of top_logprobs must differ; a chat has `bytes`. */
 static void put_token(struct buf *b, const struct openai_shape *s, uint32_t token, const struct buf *piece)
 {
 	if (s->tokens_as_ids) {
@@ -69,7 +69,7 @@ static void put_token(struct buf *b, const struct openai_shape *s, uint32_t toke
 	}
 }
 
-/* piece: scratch, left with the token's bytes. */
+/* Append a token.  piece: scratch, which then has the token's bytes. */
 static void put_token_of(struct buf *b, const struct openai_shape *s, uint32_t token, struct buf *piece)
 {
 	buf_clear(piece);
@@ -77,7 +77,7 @@ static void put_token_of(struct buf *b, const struct openai_shape *s, uint32_t t
 	put_token(b, s, token, piece);
 }
 
-/* "token":..,"logprob":..,"bytes":[..] */
+/* Append "token":..,"logprob":..,"bytes":[..] */
 static void put_chat_entry(struct buf *b, const struct openai_shape *s, uint32_t token, float logprob,
 			   struct buf *piece)
 {
@@ -114,7 +114,7 @@ static void put_chat_logprobs(struct buf *b, const struct openai_shape *s, const
 	buf_fini(&piece);
 }
 
-/* A run of tokens for completions' parallel arrays: the prompt's, then the output's. */
+/* A run of tokens for the parallel arrays of completions: first the prompt's, then the output's. */
 struct token_run {
 	const uint32_t *tokens;
 	uint32_t n;
@@ -127,8 +127,8 @@ static const struct token_logprob *run_logprob(const struct token_run *r, uint32
 	return i >= r->skip && r->logprobs ? &r->logprobs[i - r->skip] : NULL;
 }
 
-/* {"token": logprob}: the most likely ones and the chosen one.  A second token of the same text is left
- * out: JSON objects have no duplicate keys. */
+/* Append {"token": logprob}: the most likely tokens and the chosen one.  A second token with the same text is
+ * left out, because JSON objects must not have duplicate keys. */
 static void put_top_map(struct buf *b, const struct openai_shape *s, const struct token_logprob *l,
 			struct buf *piece)
 {
@@ -175,7 +175,7 @@ static void put_offsets(struct buf *b, const struct openai_shape *s, const struc
 		}
 }
 
-/* Completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. */
+/* Append the logprobs of completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. */
 static void put_completion_logprobs(struct buf *b, const struct openai_shape *s, const struct token_run *runs,
 				    size_t n_runs, uint64_t *offset)
 {
@@ -221,7 +221,7 @@ void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const s
 		for (uint32_t k = 0; k <= l->n_top; k++) {
 			bool chosen = k == l->n_top;
 			if (!chosen && l->top[k].token == l->token)
-				continue; /* comes last, with its own rank */
+				continue; /* appended last, with its own rank */
 			buf_printf(b, "%s\"%u\":{\"logprob\":", first ? "" : ",",
 				   chosen ? l->token : l->top[k].token);
 			first = false;
@@ -238,12 +238,12 @@ void openai_prompt_logprobs(struct buf *b, const struct openai_shape *s, const s
 	buf_fini(&piece);
 }
 
-/* Choices. */
+/* --- choices --- */
 
 static void put_finish(struct buf *b, const struct openai_shape *s, const struct output_view *v,
 		       const struct chat_stream *chat)
 {
-	/* For a call forced by name OpenAI has "stop". */
+	/* For a call forced by name, OpenAI's reason is "stop". */
 	bool calls = chat && chat->called && v->finish == FINISH_STOP && !chat->rules->forced;
 	buf_puts(b, ",\"finish_reason\":");
 	json_write_str(b, v->finish == FINISH_NONE ? NULL : calls ? "tool_calls" : finish_name(v->finish));
@@ -258,7 +258,7 @@ static void put_finish(struct buf *b, const struct openai_shape *s, const struct
 		buf_puts(b, "null");
 }
 
-/* ,"logprobs":...  of an output, or of a delta of it. */
+/* Append ,"logprobs":... of an output or a delta. */
 static void put_logprobs(struct buf *b, const struct openai_shape *s, const struct output_view *v,
 			 const struct openai_prompt *p, uint64_t *offset)
 {
@@ -295,7 +295,7 @@ static void put_choice_index(struct buf *b, uint32_t index)
 	json_write_uint(b, index);
 }
 
-/* "tool_calls":[...]; streamed: each with its index, and only its new parts. */
+/* Append "tool_calls":[...]; streamed: each with its index, and only its new text. */
 static void put_calls(struct buf *b, const struct chat_stream *chat, bool stream)
 {
 	buf_puts(b, "\"tool_calls\":[");
@@ -322,7 +322,7 @@ static void put_calls(struct buf *b, const struct chat_stream *chat, bool stream
 	buf_putc(b, ']');
 }
 
-/* The new parts of a chat's output. */
+/* Append the new segments of a chat's output. */
 static void put_news(struct buf *b, const struct chat_stream *chat)
 {
 	const char *comma = "";

@@ -15,20 +15,23 @@
 #include "controller/message/service.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static const char BAD[] = "invalid_request_error";
 
 enum { LIST_MAX = 100, LIST_DEFAULT = 20 };
 
-/* --- creating one --- */
+/* --- creating a response --- */
 
 struct creation {
 	json_t *client, *request, *history, *items; /* owned */
 	char owner[FILE_OWNER_SIZE];
-	const char *conversation; /* of client; NULL: none */
+	char id[FILE_ID_SIZE];    /* id of the response; "": drawn */
+	const char *conversation; /* points into client; NULL: none */
 	bool stored, background, stream;
 };
 
@@ -46,7 +49,7 @@ static int not_stored(const char *field, struct api_problem *p)
 			"%s needs stored responses: start the service with --journal FILE", field);
 }
 
-/* The items that a response followed, its input and its output. */
+/* Read the items that precede the previous response, its input and its output. */
 static int read_previous(struct responses *rs, struct creation *c, const char *id, struct api_problem *p)
 {
 	static const char field[] = "previous_response_id";
@@ -64,7 +67,7 @@ static int read_previous(struct responses *rs, struct creation *c, const char *i
 	return rc;
 }
 
-/* All items of its conversation. */
+/* Read all items of the conversation. */
 static int read_conversation(struct responses *rs, struct creation *c, struct api_problem *p)
 {
 	struct conversation_items all;
@@ -86,7 +89,7 @@ static int read_conversation(struct responses *rs, struct creation *c, struct ap
 			CONVERSATION_ITEMS_MAX);
 }
 
-/* What precedes the input. */
+/* Read the items that precede the input. */
 static int read_history(const struct exchange *x, struct creation *c, struct api_problem *p)
 {
 	struct responses *rs = apis_of(x)->responses;
@@ -115,10 +118,8 @@ static int read_creation(struct exchange *x, struct creation *c, struct api_prob
 		field_table_ignore(x->ignored, sizeof x->ignored, "text.verbosity");
 	if (json_get(json_get(c->client, "reasoning"), "summary"))
 		field_table_ignore(x->ignored, sizeof x->ignored, "reasoning.summary");
-	common_owner(x, c->owner);
 	c->background = json_is_true(json_get(c->client, "background"));
 	c->stream = json_is_true(json_get(c->client, "stream"));
-	c->stored = apis_of(x)->responses && !json_is_false(json_get(c->client, "store"));
 	if (c->background && !apis_of(x)->responses)
 		return not_stored("background", p);
 	if (c->background && !c->stored)
@@ -136,7 +137,7 @@ static int read_creation(struct exchange *x, struct creation *c, struct api_prob
 	return rc;
 }
 
-/* What is stored of it, so far as it is known. */
+/* Fill in the stored fields known so far. */
 static int fill_row(struct exchange *x, struct creation *c, struct response_row *row, struct api_problem *p)
 {
 	const char *field = c->conversation ? "conversation" : "previous_response_id";
@@ -151,7 +152,7 @@ static int fill_row(struct exchange *x, struct creation *c, struct response_row 
 	row->context = json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(17));
 	json_decref(all);
 	if (c->background) {
-		/* The job is made again from this, and has the same tokens then. */
+		/* If the job is made again from this request, it must have the same tokens. */
 		if (!json_get(c->request, "seed"))
 			json_object_set_new(c->request, "seed",
 					    json_integer((json_int_t)(entropy_u64() >> 1)));
@@ -165,15 +166,18 @@ static int fill_row(struct exchange *x, struct creation *c, struct response_row 
 			x->host->svc->max_request_bytes);
 }
 
-/* Its job is durable, and a run of its own stores what it comes to. */
+/* Create a background response.  Its job is durable, and a run stores its result. */
 static void create_in_background(struct exchange *x, struct generation *g, struct responses_answer *a,
 				 const json_t *request)
 {
-	struct generation_line line = {.terms = API_KEY_NO_TERMS};
+	struct generation_line line = {.terms = API_KEY_NO_TERMS, .durable = true};
 	struct responses_begun begun = {0};
 	char id[FILE_ID_SIZE], owner[FILE_OWNER_SIZE];
 	struct api_key *key = x->key;
-	file_store_id(id, "resp_");
+	if (g->id)
+		snprintf(id, sizeof id, "%s", g->id);
+	else
+		file_store_id(id, "resp_");
 	struct run *run = responses_run_reserve(apis_of(x)->responses, id);
 	if (!run) {
 		responses_writer.free(a);
@@ -185,10 +189,12 @@ static void create_in_background(struct exchange *x, struct generation *g, struc
 	line.owner = owner;
 	if (key)
 		api_key_terms(key, &line.terms);
+	else if (x->line)
+		line.terms = x->line->terms;
 	a->begun = &begun;
 	g->line = &line;
 	g->id = id;
-	generation_start(x, request, g); /* x may be gone */
+	generation_start(x, request, g); /* x may have been freed */
 	responses_run_begin(run, &begun, key);
 	response_row_fini(&begun.row);
 }
@@ -201,6 +207,17 @@ static void create(struct exchange *x, struct creation *c)
 		exchange_fail(x, p.code, p.param, p.why);
 		responses_writer.free(a);
 		return;
+	}
+	if (c->stored || c->conversation) {
+		char why[512];
+		if (responses_store_room(responses_store_of(apis_of(x)->responses), why, sizeof why)) {
+			responses_writer.free(a);
+			exchange_error(x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error", NULL,
+				       "insufficient_storage", "%s cannot be stored: %s%s",
+				       c->conversation ? "the conversation's turn" : "the response", why,
+				       c->conversation ? "" : "; with \"store\": false it is not stored");
+			return;
+		}
 	}
 	a->mode = c->background && !c->stream ? RESPONSES_BEGIN : RESPONSES_CREATE;
 	a->store = c->stored ? responses_store_of(apis_of(x)->responses) : NULL;
@@ -215,23 +232,13 @@ static void create(struct exchange *x, struct creation *c)
 		.writer_data = a,
 		.id_prefix = "resp_",
 		.names = responses_names,
+		.id = c->id[0] ? c->id : NULL,
 	};
 	if (c->background)
 		create_in_background(x, &g, a, c->request);
 	else
 		generation_start(x, c->request, &g);
 }
-
-void responses_call(struct exchange *x, const char *rest)
-{
-	(void)rest;
-	struct creation c = {.client = common_body_object(x)};
-	if (c.client)
-		create(x, &c);
-	creation_fini(&c);
-}
-
-/* --- one that is stored --- */
 
 static void reply_text(struct exchange *x, const char *text)
 {
@@ -240,9 +247,56 @@ static void reply_text(struct exchange *x, const char *text)
 	exchange_reply(x, MHD_HTTP_OK, &b);
 }
 
+/* Derive the id of a line's response from the owner, the key and the request.  A line with a key is sent
+ * again if its reply was lost, and must get the same response. */
+static void name_by_line(const struct exchange *x, struct creation *c)
+{
+	if (!c->stored || !x->line || !x->line->key[0])
+		return;
+	char *request = json_dumps(c->client, JSON_COMPACT | JSON_SORT_KEYS);
+	char *of = xasprintf("%s\n%s\n%s", c->owner, x->line->key, request);
+	const XXH128_hash_t h = XXH3_128bits(of, strlen(of));
+	snprintf(c->id, sizeof c->id, "resp_%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
+	free(of);
+	free(request);
+}
+
+/* Reply with the stored response of such a line.  false: it is not stored. */
+static bool reply_again(struct exchange *x, const struct creation *c)
+{
+	struct response_row row;
+	if (!c->id[0] ||
+	    responses_store_get(responses_store_of(apis_of(x)->responses), c->owner, c->id, &row))
+		return false;
+	if (!row.done)
+		responses_run(apis_of(x)->responses, &row, false);
+	pthread_mutex_lock(&x->lock);
+	snprintf(x->id, sizeof x->id, "%s", c->id);
+	pthread_mutex_unlock(&x->lock);
+	reply_text(x, row.body);
+	response_row_fini(&row);
+	return true;
+}
+
+void responses_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	struct creation c = {.client = common_body_object(x)};
+	if (c.client) {
+		common_owner(x, c.owner);
+		c.stored = apis_of(x)->responses && !json_is_false(json_get(c.client, "store"));
+		name_by_line(x, &c);
+		if (!reply_again(x, &c))
+			create(x, &c);
+	}
+	creation_fini(&c);
+}
+
+/* --- stored responses --- */
+
 static void reply_tree(struct exchange *x, json_t *o)
 {
-	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	char *text = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	reply_text(x, text ? text : "null");
 	free(text);
 	json_decref(o);
@@ -268,6 +322,34 @@ static void get(struct exchange *x, const struct response_row *row)
 		reply_text(x, row->body);
 }
 
+struct cancelling {
+	struct exchange *x; /* a reference */
+	char id[RESPONSE_ID_SIZE], owner[FILE_OWNER_SIZE];
+};
+
+/* Reply when the response has ended, cancelled or by itself, and its end is stored. */
+static void on_cancelled(void *user, int rc, const char *why)
+{
+	struct cancelling *c = user;
+	struct exchange *x = c->x;
+	struct response_row row = {0};
+	if (!rc) {
+		why = "responses cannot be read: the journal's disk fails";
+		rc = responses_store_get(responses_store_of(apis_of(x)->responses), c->owner, c->id, &row);
+	}
+	if (exchange_is_over(x))
+		;
+	else if (!rc)
+		reply_text(x, row.body);
+	else if (rc == -ENOENT)
+		common_not_found(x, "response", c->id);
+	else
+		exchange_fail(x, E_NOT_READY, NULL, why);
+	response_row_fini(&row);
+	exchange_unref(x);
+	free(c);
+}
+
 static void cancel(struct exchange *x, const struct response_row *row)
 {
 	if (!row->background) {
@@ -279,10 +361,13 @@ static void cancel(struct exchange *x, const struct response_row *row)
 		reply_text(x, row->body);
 		return;
 	}
-	responses_run(apis_of(x)->responses, row, true);
-	json_t *o = response_json(row->body);
-	json_object_set_new(o, "status", json_string("cancelled"));
-	reply_tree(x, o);
+	struct cancelling *c = xcalloc(1, sizeof *c);
+	c->x = x;
+	snprintf(c->id, sizeof c->id, "%s", row->id);
+	snprintf(c->owner, sizeof c->owner, "%s", row->owner);
+	exchange_ref(x);
+	exchange_park(x);
+	responses_cancel(apis_of(x)->responses, row, on_cancelled, c);
 }
 
 struct deletion {

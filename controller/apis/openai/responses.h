@@ -8,7 +8,7 @@
 
 #include "controller/http/exchange.h"
 
-/* /v1/responses: creates one. */
+/* /v1/responses: create a response. */
 void responses_call(struct exchange *x, const char *rest);
 /* /v1/responses/ID, .../cancel, .../input_items */
 void responses_call_one(struct exchange *x, const char *rest);

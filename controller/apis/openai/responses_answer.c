@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART = 128 /* tokens that become events at once, of a stream that is read again */ };
+enum { PART = 128 /* tokens that become events at a time, in a stream that is read again */ };
 
-/* A float as people write it: 0.7, not 0.699999988. */
+/* Set a number with the digits of a float: 0.7, not 0.699999988. */
 static void set_number(json_t *o, const char *name, float v)
 {
 	char text[32];
@@ -39,7 +39,7 @@ char *responses_items_from(const char *text, int64_t n)
 	for (size_t i = (size_t)n; i < json_array_size(all); i++)
 		json_array_append(some, json_array_get(all, i));
 	char *items = json_array_size(some) ? json_dumps(some, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-	if (items) { /* without its brackets */
+	if (items) { /* drop the brackets */
 		const size_t end = strlen(items) - 1;
 		memmove(items, items + 1, end);
 		items[end - 1] = '\0';
@@ -49,8 +49,30 @@ char *responses_items_from(const char *text, int64_t n)
 	return items;
 }
 
-/* A response in the background is stored before its job is: it is on the disk when the job is accepted.  Its
- * run deletes it again if the job is refused. */
+/* Result of storing the row of a background response; shared with the journal's thread. */
+struct responses_written {
+	atomic_uint refs;
+	atomic_int rc;
+	char why[256]; /* set before rc */
+};
+
+static void written_unref(struct responses_written *w)
+{
+	if (w && atomic_fetch_sub(&w->refs, 1) == 1)
+		free(w);
+}
+
+static void on_written(void *user, int rc, const char *why)
+{
+	struct responses_written *w = user;
+	if (rc)
+		snprintf(w->why, sizeof w->why, "%s", why);
+	atomic_store(&w->rc, rc);
+	written_unref(w);
+}
+
+/* Store a background response before its job is submitted, so that it is on disk when the job is accepted.
+ * Its run deletes it if the job is refused. */
 static void hand_over(struct completion *c, struct responses_answer *a)
 {
 	struct response_row row;
@@ -60,7 +82,9 @@ static void hand_over(struct completion *c, struct responses_answer *a)
 	row.repeated = json_dumps(a->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	row.body = take_whole(a->events, NULL);
 	response_row_copy(&a->begun->row, &row);
-	responses_store_put(a->store, &row, NULL);
+	a->written = xcalloc(1, sizeof *a->written);
+	atomic_init(&a->written->refs, 2);
+	responses_store_put(a->store, &row, NULL, on_written, a->written);
 	a->begun->key_jobs = c->key_jobs;
 	c->key_jobs = 0;
 }
@@ -107,6 +131,13 @@ static void accepted(struct subrequest *s, const struct job_event *e)
 	struct completion *c = s->completion;
 	struct responses_answer *a = c->writer_data;
 	struct buf body = {0};
+	/* The journal keeps the order of operations, so the row's result is known before the job's. */
+	if (a->written && atomic_load(&a->written->rc)) {
+		mailbox_cancel(c->mailbox, e->job, NULL, NULL, NULL);
+		exchange_error_locked(c->x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error",
+				      "insufficient_storage", a->written->why);
+		return;
+	}
 	if (a->mode == RESPONSES_RUN && atomic_load(a->cancelled))
 		mailbox_cancel(c->mailbox, e->job, NULL, NULL, NULL);
 	if (a->mode != RESPONSES_BEGIN) {
@@ -117,7 +148,7 @@ static void accepted(struct subrequest *s, const struct job_event *e)
 	exchange_reply_locked(c->x, MHD_HTTP_OK, &body);
 }
 
-/* Some of what is held back becomes events.  Under the exchange's lock. */
+/* Turn some of the held tokens into events.  Under the exchange's lock. */
 static bool more(struct completion *c)
 {
 	struct responses_answer *a = c->writer_data;
@@ -137,7 +168,7 @@ static bool more(struct completion *c)
 	return true;
 }
 
-/* The text of the tokens is cut where they end, so that it may be told before them. */
+/* Hold the tokens.  Their text may be pushed before them, because it is cut where tokens end. */
 static void hold(struct completion *c, struct responses_answer *a, const struct output_view *d)
 {
 	const struct output_view text = {.text = d->text, .text_n = d->text_n};
@@ -149,7 +180,7 @@ static void hold(struct completion *c, struct responses_answer *a, const struct 
 		memcpy(a->held.tokens + a->held.n, d->tokens, d->n_tokens * sizeof *d->tokens);
 	a->held.n += d->n_tokens;
 	a->held.finish = d->finish;
-	/* Those that the client has already are not written. */
+	/* Events that the client already has are not written. */
 	while (c->x->out.len == c->x->out_head && more(c))
 		;
 }
@@ -170,7 +201,7 @@ static void delta(struct subrequest *s, const struct output_view *d, const struc
 		responses_events_push(a->events, d, a->mode == RESPONSES_RUN ? NULL : &c->x->out);
 }
 
-/* What its conversation gets, an array's text, the caller's; NULL: nothing. */
+/* Return the items for the conversation, as an array's text that the caller owns; NULL: none. */
 static char *items_to_add(const struct responses_answer *a)
 {
 	struct buf b = {0};
@@ -189,27 +220,39 @@ static char *items_to_add(const struct responses_answer *a)
 	return buf_take(&b);
 }
 
-/* The response is done: it is kept, where it is to be. */
-static void keep(struct responses_answer *a, const struct answer_usage *usage)
+/* Store the result of a background response's run. */
+static void keep_run(struct responses_answer *a, const struct answer_usage *usage)
 {
-	const bool whole = a->mode == RESPONSES_CREATE && !a->row.background;
-	char *items = a->mode == RESPONSES_RUN || whole ? items_to_add(a) : NULL;
-	char *body = take_whole(a->events, usage);
-	if (a->mode == RESPONSES_RUN) {
-		responses_store_finish(a->store, a->row.id, body, a->row.conversation, items);
-	} else if (whole && a->store) {
+	char *items = items_to_add(a), *body = take_whole(a->events, usage);
+	if (a->storing)
+		a->storing(a->run);
+	responses_store_finish(a->store, a->row.id, body, a->row.conversation, items, a->stored, a->run);
+	free(items);
+	free(body);
+}
+
+/* Store the data that the reply of a foreground response promises to keep. */
+static bool keep(struct completion *c)
+{
+	struct responses_answer *a = c->writer_data;
+	if (a->mode != RESPONSES_CREATE || a->row.background)
+		return false;
+	responses_events_close(a->events, c->stream ? &c->x->out : NULL);
+	char *items = items_to_add(a);
+	const bool stores = a->store || (items && a->conversations);
+	if (a->store) {
 		struct response_row row;
 		response_row_copy(&row, &a->row);
 		row.done = true;
 		free(row.body);
-		row.body = body;
-		body = NULL;
-		responses_store_put(a->store, &row, items);
-	} else if (items && a->conversations) {
-		conversations_append(a->conversations, a->row.owner, a->row.conversation, items);
+		row.body = take_whole(a->events, &c->usage);
+		responses_store_put(a->store, &row, items, completion_kept, c);
+	} else if (stores) {
+		conversations_append(a->conversations, a->row.owner, a->row.conversation, items,
+				     completion_kept, c);
 	}
 	free(items);
-	free(body);
+	return stores;
 }
 
 static void end(struct completion *c)
@@ -219,7 +262,8 @@ static void end(struct completion *c)
 	if (a->held.ended)
 		return;
 	responses_events_end(a->events, &c->usage, &c->x->out);
-	keep(a, &c->usage);
+	if (a->mode == RESPONSES_RUN)
+		keep_run(a, &c->usage);
 }
 
 static void output(struct subrequest *s, const struct output_view *v, const struct chat_stream *chat,
@@ -235,7 +279,6 @@ static void body(struct completion *c, struct buf *b)
 {
 	struct responses_answer *a = c->writer_data;
 	responses_events_whole(a->events, &c->usage, b);
-	keep(a, &c->usage);
 }
 
 static bool is_ending(const struct http_failure *f)
@@ -243,8 +286,8 @@ static bool is_ending(const struct http_failure *f)
 	return f->code && (strcmp(f->code, "service_stopping") == 0 || strcmp(f->code, "not_ready") == 0);
 }
 
-/* What ends with the service goes on with the next one, in the background: its stream ends without an event,
- * and can be read again from there. */
+/* Handle an error.  A background response that the service cuts by stopping continues after the restart: its
+ * stream ends without an event, and can be read again from there. */
 static void error(struct completion *c, const struct http_failure *f)
 {
 	struct responses_answer *a = c->writer_data;
@@ -259,11 +302,11 @@ static void error(struct completion *c, const struct http_failure *f)
 	responses_events_fail(a->events, f->message);
 	responses_events_end(a->events, NULL, &c->x->out);
 	if (a->mode == RESPONSES_RUN)
-		keep(a, NULL);
+		keep_run(a, NULL);
 }
 
-/* The job of a run.  The client of a new response knows that there is none; of one that exists, what is not
- * refused only for now has failed. */
+/* Handle the refusal of a run's job.  A new response is deleted, because its client gets the refusal.  An
+ * existing response fails, unless the refusal is temporary. */
 static void refused(struct completion *c, const struct http_failure *f)
 {
 	struct responses_answer *a = c->writer_data;
@@ -279,6 +322,7 @@ static void answer_free(void *data)
 {
 	struct responses_answer *a = data;
 	responses_events_free(a->events);
+	written_unref(a->written);
 	json_decref(a->repeated);
 	response_row_fini(&a->row);
 	free(a->own_items);
@@ -293,6 +337,7 @@ const struct answer_writer responses_writer = {
 	.accepted = accepted,
 	.delta = delta,
 	.more = more,
+	.keep = keep,
 	.end = end,
 	.output = output,
 	.body = body,

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/json_write.h"
 #include "controller/apis/pieces.h"
 #include "controller/chat/chat_stream.h"
@@ -13,7 +14,7 @@
 
 enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 
-/* How the items of text differ. */
+/* Differences between the kinds of text items. */
 static const struct text_item {
 	const char *prefix, *type, *part, *delta, *done;
 } text_items[] = {
@@ -25,18 +26,18 @@ static const struct text_item {
 
 struct responses_events {
 	struct responses_about about;
-	char *repeated; /* owned: its members, ,"name":value,... */
+	char *repeated; /* owned: the repeated members, ,"name":value,... */
 	uint64_t n;     /* events so far, written or not */
 
 	struct pieces pieces;
 	struct chat_stream chat;
 	enum item open;
-	uint32_t call;      /* ITEM_CALL: its number in the chat */
-	uint32_t n_items;   /* the open one counted */
-	struct buf item_id; /* JSON, of the open one */
-	struct buf content; /* of the open item: its text, or its arguments */
+	uint32_t call;      /* ITEM_CALL: number of the call in the chat */
+	uint32_t n_items;   /* including the open item */
+	struct buf item_id; /* JSON, id of the open item */
+	struct buf content; /* text or arguments of the open item */
 	struct buf name;
-	struct buf items; /* JSON of those that ended, "{...},{...}" */
+	struct buf items; /* JSON of the ended items, "{...},{...}" */
 	uint64_t n_reasoning;
 	enum finish finish;
 	char *error; /* owned: why it failed */
@@ -48,9 +49,9 @@ struct responses_events *responses_events_new(const struct responses_about *abou
 	struct responses_events *r = xcalloc(1, sizeof *r);
 	r->about = *about;
 	r->ended_at = about->ended_at;
-	char *text = json_dumps(about->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	char *text = json_text(about->repeated, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	const size_t n = text ? strlen(text) : 0;
-	if (n > 2) { /* without its braces */
+	if (n > 2) { /* drop the braces */
 		text[n - 1] = '\0';
 		text[0] = ',';
 		r->repeated = text;
@@ -80,7 +81,8 @@ void responses_events_free(struct responses_events *r)
 
 /* --- writing events --- */
 
-/* An event: open, its members, close.  One that is not to be written is taken back as a whole. */
+/* Write an event: open it, append its members, close it.  If the event is not to be written, closing removes
+ * it. */
 static size_t event_open(struct responses_events *r, struct buf *out, const char *type)
 {
 	const size_t mark = out->len;
@@ -191,7 +193,7 @@ void responses_events_begin(struct responses_events *r, struct buf *out)
 
 /* --- items --- */
 
-/* Ids come from the response's, so that they are the same whenever its events are made again. */
+/* Append an id derived from the response's id, so that events made again have the same ids. */
 static void put_id(const struct responses_events *r, const char *prefix, struct buf *out)
 {
 	const char *hex = strchr(r->about.id, '_');
@@ -210,7 +212,7 @@ static void put_part(const struct responses_events *r, struct buf *out)
 	buf_puts(out, r->open == ITEM_MESSAGE ? ",\"annotations\":[],\"logprobs\":[]}" : "}");
 }
 
-/* The open item; status "in_progress": without its content. */
+/* Append the open item; with status "in_progress", without its content. */
 static void put_item(const struct responses_events *r, const char *status, struct buf *out)
 {
 	const bool begun = strcmp(status, "in_progress") == 0;
@@ -233,7 +235,7 @@ static void put_item(const struct responses_events *r, const char *status, struc
 	buf_printf(out, ",\"status\":\"%s\"}", status);
 }
 
-/* An event of the open item, up to its own members. */
+/* Begin an event of the open item, up to its own members. */
 static size_t item_event_open(struct responses_events *r, struct buf *out, const char *type)
 {
 	const size_t mark = event_open(r, out, type);
@@ -295,7 +297,7 @@ static void open_item(struct responses_events *r, enum item what, struct buf *ou
 
 static void close_item(struct responses_events *r, struct buf *out)
 {
-	/* What the output's end cut is not whole. */
+	/* An item cut by the output's end is incomplete. */
 	const bool cut = r->error || (r->finish != FINISH_NONE && r->finish != FINISH_STOP);
 	const char *status = cut ? "incomplete" : "completed";
 	if (r->open == ITEM_NONE)
@@ -345,7 +347,7 @@ static void add_call(struct responses_events *r, const struct chat_stream_call *
 				 c->arguments.len);
 }
 
-/* --- text in pieces --- */
+/* --- chunks of text --- */
 
 static void take_news(struct responses_events *r, struct buf *out)
 {
@@ -386,6 +388,11 @@ void responses_events_fail(struct responses_events *r, const char *message)
 {
 	free(r->error);
 	r->error = xstrdup(message);
+}
+
+void responses_events_close(struct responses_events *r, struct buf *out)
+{
+	close_item(r, out);
 }
 
 void responses_events_end(struct responses_events *r, const struct answer_usage *usage, struct buf *out)

@@ -4,12 +4,13 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "controller/apis/openai/openai_json.h"
+#include "controller/request/request_fields.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_CHARS = 64 /* OpenAI's bound */ };
+enum { NAME_CHARS = 64 /* OpenAI's limit */ };
 
 static const struct field_row rows[] = {
 	{"model", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "the model's name"},
@@ -41,6 +42,7 @@ static const struct field_row rows[] = {
 	 "its items, input and output, precede the input; needs a journal"},
 	{"conversation", FIELD_STRING | FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL,
 	 "its items precede the input; input and output are added to it; needs a journal"},
+	{"response_format", FIELD_ANY, FIELD_REFUSED, 0, 0, NULL, "use text.format"},
 	{"prompt", FIELD_OBJECT, FIELD_REFUSED, 0, 0, NULL,
 	 "there are no stored prompts: send instructions and input"},
 	{"truncation", FIELD_STRING, FIELD_NEUTRAL, 0, 0, "[\"disabled\"]",
@@ -74,7 +76,7 @@ static const struct field_row rows[] = {
 	{"thinking_token_budget", FIELD_INTEGER, FIELD_HONOURED, 0, 0, NULL, "as in chat"},
 	{"chat_template_kwargs", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "as in chat"},
 };
-const struct field_table responses_fields = {rows, sizeof rows / sizeof *rows, NULL};
+const struct field_table responses_fields = {rows, sizeof rows / sizeof *rows, &request_form_fields};
 
 const struct generation_name responses_names[] = {
 	{"messages", "input"},
@@ -85,7 +87,7 @@ const struct generation_name responses_names[] = {
 	{NULL, NULL},
 };
 
-/* Those that mean the same in a chat. */
+/* Fields with the same meaning in a chat. */
 static const char *const same[] = {"model",
 				   "temperature",
 				   "top_p",
@@ -111,9 +113,9 @@ static const char *const same[] = {"model",
 
 struct turns {
 	json_t *messages;
-	json_t *assistant; /* borrowed: the last message, where items of its turn may still join; or NULL */
+	json_t *assistant; /* borrowed: the last message, if items of its turn may still be added; or NULL */
 	struct api_problem *p;
-	const char *field; /* the client's name of the items */
+	const char *field; /* the client's name of the field of items */
 	size_t at;         /* index of the item */
 };
 
@@ -132,7 +134,7 @@ static json_t *add(struct turns *t, const char *role)
 	return m;
 }
 
-/* The turn of the assistant; fresh: one that has none of these members yet. */
+/* Return the message of the assistant's turn; a new one if the last has one of the members `without`. */
 static json_t *turn(struct turns *t, const char *const *without)
 {
 	bool fits = t->assistant != NULL;
@@ -145,7 +147,7 @@ static json_t *turn(struct turns *t, const char *const *without)
 	return t->assistant;
 }
 
-/* The text of a string, or of an array of parts of these types.  NULL: refused. */
+/* Return the text of a string, or of an array of parts of these types.  NULL: refused. */
 static json_t *text_of(const struct turns *t, const char *member, const json_t *v)
 {
 	static const struct {
@@ -241,7 +243,7 @@ static int add_reasoning(struct turns *t, const json_t *item)
 	static const char *const without[] = {"content", "tool_calls", "reasoning_content", NULL};
 	const json_t *content = json_get(item, "content");
 	if (!content || !json_array_size(content))
-		content = json_get(item, "summary"); /* of another service */
+		content = json_get(item, "summary"); /* from another service */
 	json_t *text = NULL;
 	if (json_array_size(content)) {
 		json_t *parts = json_deep_copy(content), *part;
@@ -289,7 +291,8 @@ static int add_items(struct turns *t, const json_t *items)
 	return rc;
 }
 
-/* A reasoning that nothing followed, and a turn without content: a template needs the member. */
+/* Add an empty content to turns without one (reasoning that nothing followed), because templates need the
+ * member. */
 static void complete_turns(json_t *messages)
 {
 	size_t i;
@@ -309,9 +312,9 @@ int responses_check_items(const json_t *items, const char *field, struct api_pro
 	return rc;
 }
 
-/* --- tools and forms --- */
+/* --- tools and structured output --- */
 
-/* A function's fields, below `function`. */
+/* Return a tool with its function's fields below `function`. */
 static json_t *nest(const json_t *tool)
 {
 	static const char *const members[] = {"name", "description", "parameters", "strict"};
@@ -360,7 +363,7 @@ static bool has_tool(const json_t *tools, const char *name)
 	return found;
 }
 
-/* Which of the tools may be called, as the chat nests it. */
+/* Read which tools may be called, in the chat's nested format. */
 static int read_allowed(const json_t *client, const json_t *choice, json_t *request, struct api_problem *p)
 {
 	static const char field[] = "tool_choice";
@@ -397,7 +400,7 @@ static int read_choice(const json_t *client, json_t *request, struct api_problem
 	const char *type = json_string_value(json_get(choice, "type"));
 	if (!choice)
 		return 0;
-	/* Without tools there is nothing to choose, and the default is as good as none. */
+	/* Without tools there is no choice, and the default counts as absent. */
 	if (json_is_string(choice) && !json_get(request, "tools") &&
 	    strcmp(json_string_value(choice), "required") != 0)
 		return 0;
@@ -424,13 +427,15 @@ static int read_format(const json_t *client, json_t *request, struct api_problem
 	const char *type = json_string_value(json_get(format, "type"));
 	if (!format || (type && !strcmp(type, "text")))
 		return 0;
-	if (type && !strcmp(type, "json_object")) {
+	/* Types that the chat's response_format has in the same shape. */
+	if (type && (!strcmp(type, "json_object") || !strcmp(type, "grammar") || !strcmp(type, "regex"))) {
 		json_object_set(request, "response_format", (json_t *)format);
 		return 0;
 	}
 	if (!type || strcmp(type, "json_schema") != 0)
-		return api_fail(p, E_BAD_REQUEST, "text.format",
-				"text.format must be of type text, json_object or json_schema");
+		return api_fail(
+			p, E_BAD_REQUEST, "text.format",
+			"text.format must be of type text, json_object, json_schema, regex or grammar");
 	json_t *schema = json_copy((json_t *)format);
 	json_object_del(schema, "type");
 	json_object_set_new(request, "response_format",
@@ -443,6 +448,7 @@ static int read_rest(const json_t *client, json_t *request, struct api_problem *
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		if (json_get(client, same[i]))
 			json_object_set(request, same[i], json_get(client, same[i]));
+	request_form_fields_copy(client, &responses_fields, request);
 	if (json_get(client, "max_output_tokens"))
 		json_object_set(request, "max_completion_tokens", json_get(client, "max_output_tokens"));
 	const json_t *effort = json_get(json_get(client, "reasoning"), "effort");
@@ -493,7 +499,7 @@ int responses_read(const json_t *client, const json_t *history, json_t **request
 	return rc;
 }
 
-/* --- what the response repeats --- */
+/* --- fields repeated in the response --- */
 
 static json_t *repeat_tools(const json_t *client)
 {
@@ -534,7 +540,7 @@ static json_t *or_else(const json_t *client, const char *name, json_t *otherwise
 json_t *responses_repeat(const json_t *client)
 {
 	static const char *const or_null[] = {"instructions", "max_output_tokens", "previous_response_id"};
-	/* Not checked, since they have no effect: what OpenAI would refuse is left out. */
+	/* Not checked, because they have no effect: values that OpenAI would refuse are left out. */
 	static const char *const names[] = {"safety_identifier", "prompt_cache_key"};
 	json_t *o = json_object();
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -1,6 +1,8 @@
 #include "controller/apis/openai/responses_runs.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "controller/apis/completion.h"
 #include "controller/apis/generation.h"
 #include "controller/apis/openai/conversations_store.h"
@@ -8,6 +10,7 @@
 #include "controller/http/api_keys.h"
 #include "controller/message/service.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +18,25 @@
 
 enum { KEY_ROWS = 10000, ALL_ROWS = 100000 };
 
+/* A request that waits until the end of a run is on disk. */
+struct waiter {
+	const struct run *run;
+	responses_done *done;
+	void *user;
+	struct waiter *next;
+};
+
 struct run {
 	struct responses *responses;
 	char id[RESPONSE_ID_SIZE];
 	struct exchange *x;
 	atomic_bool cancelled;
 	struct run *next, **prev;
+	atomic_uint refs;    /* references of x, and of the operation that stores the end */
+	atomic_bool storing; /* that operation exists */
+	bool settled;        /* guarded by `waiting`: the end has its result, rc and why */
+	int rc;
+	char why[256];
 };
 
 struct responses {
@@ -29,6 +45,9 @@ struct responses {
 	pthread_mutex_t lock; /* guards the fields below */
 	struct run *runs;
 	bool stopping;
+	pthread_mutex_t waiting; /* guards the waiters; no other lock is taken while it is held */
+	struct waiter *waiters;
+	bool ending; /* nothing waits any more */
 };
 
 struct responses_limits responses_limits_of(const struct service *svc, bool keys)
@@ -50,7 +69,74 @@ struct responses *responses_start(struct exchange_host *host, struct journal *j,
 	rs->host = host;
 	rs->store = responses_store_open(j, limits);
 	pthread_mutex_init(&rs->lock, NULL);
+	pthread_mutex_init(&rs->waiting, NULL);
 	return rs;
+}
+
+void responses_stop(struct responses *rs)
+{
+	if (!rs)
+		return;
+	responses_store_close(rs->store);
+	pthread_mutex_destroy(&rs->waiting);
+	pthread_mutex_destroy(&rs->lock);
+	free(rs);
+}
+
+struct responses_store *responses_store_of(struct responses *rs)
+{
+	return rs->store;
+}
+
+static void run_unref(struct run *r)
+{
+	if (atomic_fetch_sub(&r->refs, 1) == 1)
+		free(r);
+}
+
+/* Set the result of a run's end and call its waiters.  r NULL: call all waiters, and accept no more. */
+static void settle(struct responses *rs, struct run *r, int rc, const char *why)
+{
+	struct waiter *out = NULL;
+	pthread_mutex_lock(&rs->waiting);
+	for (struct waiter **at = &rs->waiters, *w; (w = *at);) {
+		if (r && w->run != r) {
+			at = &w->next;
+			continue;
+		}
+		*at = w->next;
+		w->next = out;
+		out = w;
+	}
+	rs->ending = rs->ending || !r;
+	if (r && !r->settled) {
+		r->settled = true;
+		r->rc = rc;
+		snprintf(r->why, sizeof r->why, "%s", rc && why ? why : "");
+	}
+	pthread_mutex_unlock(&rs->waiting);
+	for (struct waiter *w = out, *next; w; w = next) {
+		next = w->next;
+		w->done(w->user, rc, why);
+		free(w);
+	}
+}
+
+/* Call done when the end of r has its result; at once if it has. */
+static void await_end(struct responses *rs, struct run *r, responses_done *done, void *user)
+{
+	pthread_mutex_lock(&rs->waiting);
+	const bool settled = r->settled, ending = rs->ending;
+	if (!settled && !ending) {
+		struct waiter *w = xcalloc(1, sizeof *w);
+		*w = (struct waiter){r, done, user, rs->waiters};
+		rs->waiters = w;
+	}
+	pthread_mutex_unlock(&rs->waiting);
+	if (settled)
+		done(user, r->rc, r->why);
+	else if (ending)
+		done(user, -EAGAIN, SERVICE_ENDING);
 }
 
 void responses_quiesce(struct responses *rs)
@@ -60,20 +146,24 @@ void responses_quiesce(struct responses *rs)
 	pthread_mutex_lock(&rs->lock);
 	rs->stopping = true;
 	pthread_mutex_unlock(&rs->lock);
+	/* Waiters could wait for ever on a disk without room. */
+	settle(rs, NULL, -EAGAIN, SERVICE_ENDING);
 }
 
-void responses_stop(struct responses *rs)
+static void on_storing(void *run)
 {
-	if (!rs)
-		return;
-	responses_store_close(rs->store);
-	pthread_mutex_destroy(&rs->lock);
-	free(rs);
+	struct run *r = run;
+	atomic_fetch_add(&r->refs, 1);
+	atomic_store(&r->storing, true);
 }
 
-struct responses_store *responses_store_of(struct responses *rs)
+static void on_stored(void *run, int rc, const char *why)
 {
-	return rs->store;
+	struct run *r = run;
+	if (rc)
+		log_warn("responses", "not stored: %s response=%s", why, r->id);
+	settle(r->responses, r, rc, why);
+	run_unref(r);
 }
 
 static void on_run_gone(struct exchange *x, void *user)
@@ -85,11 +175,13 @@ static void on_run_gone(struct exchange *x, void *user)
 	if (r->next)
 		r->next->prev = r->prev;
 	pthread_mutex_unlock(&r->responses->lock);
-	free(r);
+	if (!atomic_load(&r->storing))
+		settle(r->responses, r, -EAGAIN, "the response has not ended: try again");
+	run_unref(r);
 }
 
-/* The response has failed before its job could be made again: it is stored so. */
-static void fail_row(struct responses *rs, const struct response_row *row, const char *why)
+/* Store that the response has failed before its job could be made again. */
+static void fail_row(struct run *r, const struct response_row *row, const char *why)
 {
 	json_t *o = response_json(row->body);
 	if (!json_is_object(o)) {
@@ -99,13 +191,14 @@ static void fail_row(struct responses *rs, const struct response_row *row, const
 	}
 	json_object_set_new(o, "status", json_string("failed"));
 	json_object_set_new(o, "error", json_pack("{s:s, s:s}", "code", "server_error", "message", why));
-	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
-	responses_store_finish(rs->store, row->id, text, "", NULL);
+	char *text = json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	on_storing(r);
+	responses_store_finish(r->responses->store, row->id, text, "", NULL, on_stored, r);
 	free(text);
 	json_decref(o);
 }
 
-/* The message of the error that x has as its reply. */
+/* Write the message of the error reply of x.  *for_now: the error is temporary. */
 static void error_of(struct exchange *x, char *out, size_t n, bool *for_now)
 {
 	pthread_mutex_lock(&x->lock);
@@ -118,11 +211,12 @@ static void error_of(struct exchange *x, char *out, size_t n, bool *for_now)
 	json_decref(o);
 }
 
-/* A listener to the response's job, which is made again if it is gone: from the same request it has the same
- * tokens.  Takes a.  False: x has an error as its reply. */
+/* Listen to the response's job.  If the job is gone, it is made again: the same request gives the same
+ * tokens.  Takes a.  false: x has an error as its reply. */
 static bool attach(struct exchange *x, const struct response_row *row, struct responses_answer *a)
 {
-	struct generation_line line = {.owner = row->owner, .terms = API_KEY_NO_TERMS, .existing = a->fresh};
+	struct generation_line line = {
+		.owner = row->owner, .terms = API_KEY_NO_TERMS, .existing = a->fresh, .durable = true};
 	struct responses_begun begun = {0};
 	json_t *request = response_json(row->request);
 	snprintf(line.key, sizeof line.key, "%s", row->id);
@@ -152,7 +246,7 @@ static bool attach(struct exchange *x, const struct response_row *row, struct re
 	return begun.yes;
 }
 
-/* Under the lock. */
+/* Find a run.  Under the lock. */
 static struct run *find(struct responses *rs, const char *id)
 {
 	struct run *r = rs->runs;
@@ -161,12 +255,13 @@ static struct run *find(struct responses *rs, const char *id)
 	return r;
 }
 
-/* Under the lock. */
+/* Add a run.  Under the lock. */
 static struct run *add(struct responses *rs, const char *id, struct exchange *x)
 {
 	struct run *r = xcalloc(1, sizeof *r);
 	r->responses = rs;
 	r->x = x;
+	atomic_init(&r->refs, 1);
 	snprintf(r->id, sizeof r->id, "%s", id);
 	r->next = rs->runs;
 	r->prev = &rs->runs;
@@ -178,7 +273,7 @@ static struct run *add(struct responses *rs, const char *id, struct exchange *x)
 	return r;
 }
 
-/* Only by the thread that has added r; then r may be gone. */
+/* Start a run; only on the thread that added r.  Afterwards r may be freed. */
 static void run_begin(struct run *r, const struct response_row *row, bool fresh, struct api_key *key,
 		      uint32_t key_jobs)
 {
@@ -191,13 +286,16 @@ static void run_begin(struct run *r, const struct response_row *row, bool fresh,
 	a->store = rs->store;
 	a->fresh = fresh;
 	a->cancelled = &r->cancelled;
+	a->storing = on_storing;
+	a->stored = on_stored;
+	a->run = r;
 	a->key_jobs = key_jobs;
 	a->own_items = row->conversation[0] ? responses_items_from(row->context, row->n_before) : NULL;
 	x->key = key;
 	if (!attach(x, row, a)) {
 		error_of(x, why, sizeof why, &for_now);
 		if (!for_now)
-			fail_row(rs, row, why);
+			fail_row(r, row, why);
 		for (uint32_t i = 0; key && i < key_jobs; i++)
 			api_key_end(key);
 	}
@@ -225,7 +323,9 @@ void responses_run_begin(struct run *r, const struct responses_begun *begun, str
 		exchange_unref(r->x);
 }
 
-void responses_run(struct responses *rs, const struct response_row *row, bool cancel)
+/* Run a response.  done NULL: nothing waits for its end. */
+static void run(struct responses *rs, const struct response_row *row, bool cancel, responses_done *done,
+		void *user)
 {
 	struct exchange *x = exchange_new(rs->host, NULL);
 	pthread_mutex_lock(&rs->lock);
@@ -237,11 +337,31 @@ void responses_run(struct responses *rs, const struct response_row *row, bool ca
 		if (!fresh)
 			completion_cancel_jobs(r->x);
 	}
+	if (r && done)
+		atomic_fetch_add(&r->refs, 1);
 	pthread_mutex_unlock(&rs->lock);
 	if (fresh)
 		run_begin(fresh, row, false, NULL, 0);
 	else if (x)
 		exchange_unref(x);
+	if (!done)
+		return;
+	if (!r) {
+		done(user, -EAGAIN, SERVICE_ENDING);
+		return;
+	}
+	await_end(rs, r, done, user);
+	run_unref(r);
+}
+
+void responses_run(struct responses *rs, const struct response_row *row, bool cancel)
+{
+	run(rs, row, cancel, NULL, NULL);
+}
+
+void responses_cancel(struct responses *rs, const struct response_row *row, responses_done *done, void *user)
+{
+	run(rs, row, true, done, user);
 }
 
 void responses_run_pending(struct responses *rs, const char *owner, const char *conversation)

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "controller/apis/openai/conversations_store.h"
 #include "controller/apis/openai/responses_store_impl.h"
@@ -53,7 +54,7 @@ const char responses_schema[] =
 	" UPDATE stored_use SET n = n - 1, bytes = bytes - old.bytes WHERE owner = old.owner;"
 	" DELETE FROM stored_use WHERE owner = old.owner AND n <= 0; END";
 
-/* Was made when it was first needed, with other columns. */
+/* Format 1 made this table on first use, with other columns. */
 const char responses_upgrade[] = "DROP TABLE IF EXISTS responses";
 
 void response_row_fini(struct response_row *r)
@@ -81,7 +82,9 @@ void response_row_copy(struct response_row *out, const struct response_row *r)
 
 json_t *response_json(const char *text)
 {
-	return json_loads(text, JSON_ALLOW_NUL, NULL);
+	json_t *v = NULL;
+	json_parse(text, strlen(text), &v, NULL, 0);
+	return v;
 }
 
 static int64_t row_bytes(const struct response_row *r)
@@ -106,7 +109,7 @@ int store_int(struct journal_db *db, const char *sql, const struct journal_value
 	return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* The owner's oldest that may go; *any: there was one. */
+/* Delete the oldest row of the owner that may be deleted.  *any: there was one. */
 static int delete_oldest(struct journal_db *db, const char *owner, const char *keep, bool *any)
 {
 	char id[RESPONSE_ID_SIZE] = "";
@@ -141,7 +144,7 @@ struct use {
 	int64_t n, bytes;
 };
 
-/* What an owner stores; NULL: all. */
+/* Read the rows and bytes that an owner stores; owner NULL: all owners. */
 static int use_of(struct journal_db *db, const char *owner, struct use *out)
 {
 	sqlite3_stmt *q = owner ? journal_query(db, "SELECT n, bytes FROM stored_use WHERE owner = ?",
@@ -162,7 +165,7 @@ static bool is_over(const struct use *u, int64_t rows, int64_t bytes, int64_t mo
 	return u->n + more_rows > 1 && (u->n + more_rows > rows || u->bytes + more_bytes > bytes);
 }
 
-/* The owner with the most. */
+/* Find the owner with the most bytes. */
 static int largest(struct journal_db *db, char owner[FILE_OWNER_SIZE])
 {
 	sqlite3_stmt *q = journal_query(
@@ -208,18 +211,23 @@ static int run_put(struct journal_op *op, struct journal_db *db)
 	const int64_t bytes = row_bytes(r);
 	int rc = store_make_room(o, db, r->owner, r->conversation, 1, bytes);
 	if (!rc)
-		rc = journal_run(
-			db,
-			"INSERT INTO responses(id, owner, conversation, background, done, created_at,"
-			" expires_at, n_before, bytes, request, repeated, context, body)"
-			" VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			JOURNAL_VALUES(
-				journal_text(r->id), journal_text(r->owner), journal_text(r->conversation),
-				journal_int(r->background), journal_int(r->done), journal_int(r->created_at),
-				journal_int(r->created_at + o->store->limits.keep_s),
-				journal_int(r->n_before), journal_int(bytes), journal_text(r->request),
-				journal_text(r->repeated), journal_text(r->context), journal_text(r->body)));
-	return rc ? rc : conversations_add_items(o, db, r->owner);
+		rc = journal_run(db,
+				 "INSERT INTO responses(id, owner, conversation, background, done, "
+				 "created_at,"
+				 " expires_at, n_before, bytes, request, repeated, context, body)"
+				 " VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO NOTHING",
+				 JOURNAL_VALUES(journal_text(r->id), journal_text(r->owner),
+						journal_text(r->conversation), journal_int(r->background),
+						journal_int(r->done), journal_int(r->created_at),
+						journal_int(r->created_at + o->store->limits.keep_s),
+						journal_int(r->n_before), journal_int(bytes),
+						journal_text(r->request), journal_text(r->repeated),
+						journal_text(r->context), journal_text(r->body)));
+	/* Add the items of a stored response to its conversation. */
+	int64_t n_new = 0;
+	if (!rc)
+		rc = store_int(db, "SELECT changes()", NULL, 0, 0, &n_new);
+	return rc || !n_new ? rc : conversations_add_items(o, db, r->owner);
 }
 
 static int run_finish(struct journal_op *op, struct journal_db *db)
@@ -227,7 +235,7 @@ static int run_finish(struct journal_op *op, struct journal_db *db)
 	const struct store_op *o = (struct store_op *)op;
 	const char *id = o->row.id, *body = o->row.body;
 	char owner[FILE_OWNER_SIZE] = "";
-	/* Once: what is done, or was deleted, adds nothing to a conversation. */
+	/* Only once: a response that is done or deleted adds nothing to a conversation. */
 	sqlite3_stmt *q = journal_query(db, "SELECT owner FROM responses WHERE id = ? AND done = 0",
 					JOURNAL_VALUES(journal_text(id)));
 	if (!q)
@@ -254,9 +262,9 @@ static int run_delete(struct journal_op *op, struct journal_db *db)
 	return journal_run(db, "DELETE FROM responses WHERE id = ?", JOURNAL_VALUES(journal_text(o->row.id)));
 }
 
-/* --- handing them over: any thread --- */
+/* --- passing operations to the journal: any thread --- */
 
-/* Under the lock. */
+/* Drop a reference; true: it was the last.  Under the lock. */
 static bool unref(struct store_op *o)
 {
 	return --o->refs == 0;
@@ -345,19 +353,30 @@ void responses_store_close(struct responses_store *s)
 	free(s);
 }
 
-void responses_store_put(struct responses_store *s, struct response_row *row, const char *items)
+int responses_store_room(struct responses_store *s, char *why, size_t why_n)
+{
+	if (!journal_health(s->journal, why, why_n))
+		return -EIO;
+	return journal_room(s->journal, JOURNAL_JOB, 0, why, why_n);
+}
+
+void responses_store_put(struct responses_store *s, struct response_row *row, const char *items,
+			 responses_done *done, void *user)
 {
 	struct store_op *o = store_op_new(s, run_put);
 	o->row = *row;
 	*row = (struct response_row){0};
 	o->items = items ? xstrdup(items) : NULL;
-	o->op.need = JOURNAL_JOB;
+	/* A response that has ended began while there was room. */
+	o->op.need = o->row.done ? JOURNAL_END : JOURNAL_JOB;
 	o->op.bytes += (size_t)row_bytes(&o->row);
+	o->done = done;
+	o->user = user;
 	store_op_put(o, true);
 }
 
 void responses_store_finish(struct responses_store *s, const char *id, const char *body,
-			    const char *conversation, const char *items)
+			    const char *conversation, const char *items, responses_done *done, void *user)
 {
 	struct store_op *o = store_op_new(s, run_finish);
 	snprintf(o->row.id, sizeof o->row.id, "%s", id);
@@ -366,11 +385,12 @@ void responses_store_finish(struct responses_store *s, const char *id, const cha
 	o->items = items ? xstrdup(items) : NULL;
 	o->op.bytes += strlen(body);
 	o->op.required = true;
+	o->done = done;
+	o->user = user;
 	store_op_put(o, true);
 }
 
-void responses_store_delete(struct responses_store *s, const char *id,
-			    void (*done)(void *user, int rc, const char *why), void *user)
+void responses_store_delete(struct responses_store *s, const char *id, responses_done *done, void *user)
 {
 	struct store_op *o = store_op_new(s, run_delete);
 	snprintf(o->row.id, sizeof o->row.id, "%s", id);
@@ -433,7 +453,7 @@ static int read_row(struct responses_store *s, const char *id, struct response_r
 	return step == SQLITE_ROW ? 0 : step == SQLITE_DONE ? -ENOENT : -EIO;
 }
 
-/* What of it is on its way to the disk, held: its row, and its end. */
+/* Find the row and the end of a response that are being written to disk; both are held. */
 static void find_waiting(struct responses_store *s, const char *id, struct store_op **put,
 			 struct store_op **finish)
 {
@@ -460,7 +480,7 @@ int responses_store_get(struct responses_store *s, const char *owner, const char
 	struct store_op *put, *finish;
 	int rc = 0;
 	*out = (struct response_row){0};
-	/* First what is on its way: what has left the list is on the disk by then. */
+	/* Read the waiting operations first: those that leave the list meanwhile are on disk by then. */
 	find_waiting(s, id, &put, &finish);
 	if (put)
 		response_row_copy(out, &put->row);

@@ -113,6 +113,18 @@ function saved(c) {
   drawChats();
 }
 
+// What a beginner may ask, for a model that answers and for one that continues texts.
+const SAMPLES = [["Tell me a story about a small dog.", "Explain in three sentences what a cache is.", "Write a haiku about rain."],
+  ["Once upon a time", "The little dog", "One day, a girl named Lily"]];
+function drawSamples() {
+  const raw = $("raw").checked;
+  put($("hello-text"), raw ? "Begin a text." : "Ask something.");
+  $("samples").replaceChildren(...SAMPLES[raw ? 1 : 0].map((text) => action(text, "Send it", () => {
+    $("prompt").value = text;
+    send();
+  })));
+}
+
 function openChat(c) {
   chat.current = c;
   chat.error = "";
@@ -151,7 +163,7 @@ function settings(raw) {
 }
 // Thoughts are not sent back: they were never part of what the model said.
 function requestOf(c, raw) {
-  const body = { ...settings(raw), stream: true, stream_options: { include_usage: true } }, probs = $("probs").checked;
+  const body = { ...settings(raw), stream: true, stream_options: { include_usage: true }, return_timing: true }, probs = $("probs").checked;
   if (live.service) body.model = live.service.model;
   if (raw) return Object.assign(body, { prompt: lastOf(c.messages).content }, probs ? { logprobs: 5 } : {});
   const messages = c.messages.filter((m) => !m.raw).map((m) => ({ role: m.role, content: m.content }));
@@ -212,7 +224,7 @@ async function answer(c, before, typed) {
 // The stream of an answer into the message: {n, note, finish, error}.
 async function receive(m, raw, body, abort) {
   const start = performance.now(), tokens = tokensOf.get(m);
-  let first = 0, pieces = 0, usage = null, finish = null, error = null;
+  let first = 0, pieces = 0, usage = null, timing = null, finish = null, error = null;
   try {
     const r = await call(raw ? "/v1/completions" : "/v1/chat/completions", { method: "POST",
       headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal: abort.signal });
@@ -222,6 +234,7 @@ async function receive(m, raw, body, abort) {
       const chunk = JSON.parse(data);
       if (chunk.error) throw new Error(chunk.error.message || "the service gave up");
       if (chunk.usage) usage = chunk.usage;
+      if (chunk.timing) timing = chunk.timing;
       const c = (chunk.choices || [])[0];
       if (!c) continue;
       if (c.finish_reason) finish = c.finish_reason;
@@ -239,13 +252,14 @@ async function receive(m, raw, body, abort) {
     if (e.name === "AbortError") finish = "stopped";
     else error = e.message === "Failed to fetch" || e.name === "TypeError" ? "the service cannot be reached" : e.message;
   }
-  const n = usage ? usage.completion_tokens : tokens ? tokens.n : pieces, seconds = (performance.now() - first) / 1000;
-  return { n: first ? n : 0, finish, error, note: first ? noteOf(n, seconds, first - start, usage, finish || "error", body) : "" };
+  const n = usage ? usage.completion_tokens : tokens ? tokens.n : pieces;
+  return { n: first ? n : 0, finish, error, note: first ? noteOf(n, timing, first - start, usage, finish || "error", body) : "" };
 }
-function noteOf(n, seconds, first, usage, finish, body) {
-  const parts = [`${count(n)} tokens`];
-  if (n > 1 && seconds > 0) parts.push(`${count((n - 1) / seconds)} tok/s`);
-  parts.push(`first after ${msText(first)}`);
+// Speed is by the service's clock: chunks that come together say nothing of it.  An answer that was stopped has no times.
+function noteOf(n, timing, waited, usage, finish, body) {
+  const parts = [`${count(n)} tokens`], spent = timing ? timing.total_us - timing.first_token_us : 0;
+  if (n > 1 && spent > 0) parts.push(`${count((n - 1) * 1e6 / spent)} tok/s`);
+  parts.push(`first after ${msText(timing ? timing.first_token_us / 1000 : waited)}`);
   const why = { length: body.max_tokens ? `cut at ${count(body.max_tokens)} tokens, the longest answer allowed` : "cut: the context is full",
     stopped: "stopped", abort: "cancelled", error: "failed" }[finish];
   if (why) parts.push(why);
@@ -316,6 +330,7 @@ function useSettings() {
   for (const id of CHECKS) o[id] = $(id).checked;
   keep("quern.settings", JSON.stringify(o));
   $("log").classList.toggle("shade", $("shade").checked);
+  drawSamples();
   for (const m of chat.current.messages) paint(m);
 }
 function sideOpen(is) {

@@ -46,9 +46,20 @@ function drawService() {
   $("note").hidden = !s.note;
   $("raw").disabled = !s.chat;
   if (!s.chat) $("raw").checked = true;
+  drawSamples();
+  drawStart(s);
   put($("max-hint"), `empty: to the end of the context (${count(s.max_context)} tokens)`);
   showReady();
 }
+// What to do with a service that has had no job: its address, and a request.
+const QUOTE = "'";
+function drawStart(s) {
+  const body = s.chat ? { messages: [{ role: "user", content: "Tell me a story." }] } : { prompt: "Once upon a time", max_tokens: 100 };
+  const key = sessionStorage.getItem(keyName) ? ' -H "Authorization: Bearer $KEY"' : "";
+  put($("base-url"), location.origin + "/v1");
+  put($("curl"), `curl ${location.origin}/v1/${s.chat ? "chat/" : ""}completions${key} -H ${QUOTE}Content-Type: application/json${QUOTE} -d ${QUOTE}${JSON.stringify(body)}${QUOTE}`);
+}
+for (const b of document.querySelectorAll("#no-jobs button")) b.onclick = () => copyText($(b.dataset.of).textContent, b);
 const percent = (x) => [(100 * x).toFixed(x > 0 && x < 0.1 ? 1 : 0), "%"];
 const sequences = (n) => (n === 1 ? "sequence" : "sequences");
 const numbers = [

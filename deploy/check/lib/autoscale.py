@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""autoscale.py - a service that scales itself with CPU workers, under a load that rises and falls.
+"""autoscale.py - a service with autoscaling of CPU workers, under a load that rises and falls.
 
     autoscale.py [--seconds N] [--peak R] [--low R] [--step-ms MS] [--seqs N] [--scale-at N] [--json]
 
 Starts `quern serve models/demo --replicas 1 --max-replicas 4`.  Each worker has a thread and --seqs slots, and a step
 takes --step-ms at least (--least-step-ms), so that four workers do four times the work of one although they share the
-machine's cores.  Requests come by Poisson at a rate that rises from --low to --peak and back (a sine), each with 16
-tokens of prompt and 64 of output.  They are sent by `quern bench serve`.
+machine's cores.  `quern bench serve` sends requests as a Poisson process, at a rate that rises from --low to --peak and
+back (a sine), each with 16 tokens of prompt and 64 of output.
 
-Printed: the share of good requests (TTFT below 1 s, TPOT below twice the step), those that failed, the workers used
-(every 0.2 s: processes that run), and the fewest possible by the load: in slots of 5 s the mean number of requests
-that would be under way if none ever waited, over the slots of a worker, rounded up, at least 1.  No service can do
-with fewer for long; it needs no time to start a worker, and knows the future.
+Prints the share of good requests (TTFT below 1 s, TPOT below twice the step), the failed requests, the workers used
+(running processes, sampled every 0.2 s), and the fewest workers that the load allows.  That minimum is computed for
+slots of 5 s: the mean number of requests in flight if none ever waited, divided by the slots of a worker, rounded up,
+at least 1.  No service can need fewer for long: the minimum assumes that workers start at once and the future is known.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ PROMPT, OUTPUT, SLOT_S = 16, 64, 5
 
 
 def arrivals(seconds, low, peak, seed):
-    """Times of a Poisson process with that rate."""
+    """Return the times of a Poisson process with that rate."""
     rng, t, out = random.Random(seed), 0.0, []
     while True:
         t += rng.expovariate(peak)
@@ -43,7 +43,7 @@ def arrivals(seconds, low, peak, seed):
 
 
 def fewest_by_load(times, seconds, service_s, seqs):
-    """Worker seconds; and the number in each slot."""
+    """Return the worker seconds, and the number of workers in each slot."""
     numbers = []
     for begin in range(0, math.ceil(seconds + service_s), SLOT_S):
         busy = sum(max(0.0, min(t + service_s, begin + SLOT_S) - max(t, begin)) for t in times)
@@ -52,7 +52,7 @@ def fewest_by_load(times, seconds, service_s, seqs):
 
 
 class Watch(threading.Thread):
-    """Which workers there are, sampled."""
+    """Sample the running workers."""
 
     def __init__(self, service):
         super().__init__(daemon=True)
@@ -64,7 +64,7 @@ class Watch(threading.Thread):
             self.samples.append((time.monotonic(), n))
 
     def workers(self, begin, end):
-        """Worker seconds from begin to end."""
+        """Return the worker seconds from begin to end."""
         inside = [n for t, n in self.samples if begin <= t <= end]
         return sum(inside) / len(inside) * (end - begin)
 

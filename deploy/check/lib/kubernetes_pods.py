@@ -1,6 +1,6 @@
-"""What a kubelet does with the pods of deploy/kubernetes, without one: run as root in a mount and a network
-namespace of its own (deploy/check/kubernetes.sh).  A container is a process in a root of its own, with the
-manifest's volumes, user, capabilities, command and environment; services are names of the loopback address."""
+"""Runs the pods of deploy/kubernetes as a kubelet would, but without a kubelet: as root in its own mount and network
+namespaces (deploy/check/kubernetes.sh). A container is a process with its own root, and with the manifest's volumes,
+user, capabilities, command and environment. Services are names of the loopback address."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import yaml
 WORK = pathlib.Path(os.environ["WORK"])
 BIN = pathlib.Path(os.environ["BUILD"]) / "bin"
 API_KEY = "sk-deploy-check-0123456789"
-HTTP = "http://127.0.0.1:8080"
+HTTP, METRICS = "http://127.0.0.1:8080", "http://127.0.0.1:8081"
 HOSTS = "127.0.0.1 localhost quern quern-bus\n"
 SYSTEM = ("usr", "lib", "lib64", "bin", "etc")
 
@@ -124,7 +124,7 @@ class Container:
         assert status["NoNewPrivs"].strip() == "1"
 
     def probe(self, which):
-        """One HTTP probe, as the manifest has it: whether it succeeds."""
+        """Run one HTTP probe of the manifest; return true if it succeeds."""
         p = self.c[which]
         port = {x["name"]: x["containerPort"] for x in self.c["ports"]}[p["httpGet"]["port"]]
         try:
@@ -144,7 +144,7 @@ class Container:
         raise AssertionError(f"{which} never became {success}: {self.tail()}")
 
     def terminate(self):
-        """SIGTERM, and SIGKILL after the grace period: an end by that is a failure here."""
+        """Send SIGTERM, and SIGKILL after the grace period, which counts as a failure here."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(self.grace)
@@ -165,7 +165,7 @@ def completion(prompt, n=120):
 
 
 class Load:
-    """Completions that run beside what the test does; their texts must be those of an undisturbed service."""
+    """Completions that run during the test; their texts must be those of an undisturbed service."""
 
     def __init__(self, expected):
         self.expected, self.got = expected, {}
@@ -189,7 +189,7 @@ def quern(*argv):
 
 
 def make_secrets():
-    """As docs/deploy/kubernetes.md has it."""
+    """Make the secrets as docs/deploy/kubernetes.md does."""
     made = WORK / "made-keys"
     sh(BIN / "quern", "keygen", "--fleet", "--out", made, stdout=subprocess.DEVNULL)
     secrets = {"quern-service-keys": ["service.key", "allow"], "quern-worker-keys": ["worker.key", "service.pub"],
@@ -210,7 +210,7 @@ def make_model():
 
 
 def metrics_of(query):
-    """The names of quern's metrics in a query."""
+    """Return the names of quern's metrics in a query."""
     return set(re.findall(r"quern:[a-z_]+", query))
 
 
@@ -236,7 +236,7 @@ def main():
     expected = {p: completion(p) for p in (f"Once upon a time, {x}" for x in ("a cat", "a dog", "the sun", "two"))}
 
     load = Load(expected)
-    running[0].process.kill()  # out of memory, say: the kubelet starts it again
+    running[0].process.kill()  # out of memory, for example: the kubelet restarts it
     running[0].process.wait()
     running[0] = Container(workers)
     load.finish()
@@ -249,15 +249,14 @@ def main():
     print("a worker was ended: the same texts, always ready")
 
     def scraped():
-        return urllib.request.urlopen(urllib.request.Request(
-            f"{HTTP}/metrics", headers={"Authorization": f"Bearer {API_KEY}"}), timeout=10).read().decode()
+        return urllib.request.urlopen(f"{METRICS}/metrics", timeout=10).read().decode()
 
     for doc in yaml.safe_load_all(pathlib.Path("deploy/kubernetes/autoscaling.yaml").read_text()):
         for trigger in doc["spec"]["triggers"]:
             names = metrics_of(trigger["metadata"]["query"])
             assert names and all(f"\n{n}" in scraped() for n in names), names
 
-    # A node fails, or an upgrade: the controller goes, its volume and the workers stay.
+    # A node failure or an upgrade: the controller goes, its volume and the workers stay.
     job = quern("submit", "--raw", "Once upon a time, a cat", "--durable", "--detach", "--max-tokens", "120",
                 "--temperature", "1", "--seed", "5", "--ignore-eos").split()[0]
     assert controller.terminate() == 0

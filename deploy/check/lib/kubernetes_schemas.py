@@ -1,4 +1,4 @@
-"""Manifests of deploy/kubernetes against Kubernetes' published schemas, and against each other."""
+"""Checks manifests of deploy/kubernetes against Kubernetes' published schemas, and against each other."""
 
 import pathlib
 
@@ -25,8 +25,8 @@ def selects(selector, labels):
 
 def check_schemas(docs):
     for name, doc in docs:
-        if doc["apiVersion"].startswith(("kustomize", "keda")):
-            continue  # no published schema among Kubernetes' own
+        if doc["apiVersion"].startswith(("kustomize", "keda", "monitoring.coreos.com")):
+            continue  # Kubernetes publishes no schema for it
         kubernetes_validate.validate(doc, VERSION, strict=True)
         print(f"{name}: {doc['kind']} {doc['metadata']['name']} is valid")
 
@@ -47,6 +47,12 @@ def check_references(docs):
             assert any(selects(spec["podSelector"]["matchLabels"], p) for p in pods.values()), name
         if kind == "PodDisruptionBudget":
             assert any(selects(spec["selector"]["matchLabels"], p) for p in pods.values()), name
+        if kind == "ServiceMonitor":
+            services = [s for (k, _), s in kinds.items()
+                        if k == "Service" and selects(spec["selector"]["matchLabels"], s["metadata"]["labels"])]
+            for e in spec["endpoints"]:
+                (s,) = [s for s in services if e["port"] in [p["name"] for p in s["spec"]["ports"]]]
+                assert s["spec"]["publishNotReadyAddresses"], name
         if kind == "ScaledObject":
             assert ("Deployment", spec["scaleTargetRef"]["name"]) in kinds, name
     # The host that workers connect to is a service, and its port is the bus's.

@@ -1,4 +1,4 @@
-"""A service and a Prometheus beside it, for deploy/check/prometheus.sh: BUILD WORK."""
+"""Run a service and a Prometheus for deploy/check/prometheus.sh: BUILD WORK."""
 
 import json
 import os
@@ -19,7 +19,7 @@ WAIT_S = 120
 
 
 def wait_for(condition, what):
-    """Until it returns something true."""
+    """Wait until the function returns a true value."""
     end = time.monotonic() + WAIT_S
     while True:
         try:
@@ -45,7 +45,7 @@ def get(url):
 
 
 def configure(service, prometheus):
-    """The configuration that is shipped, with this service and short intervals."""
+    """Write the shipped configuration with this service and short intervals."""
     text = Path("deploy/prometheus/prometheus.yml").read_text()
     text = text.replace("127.0.0.1:8080", f"127.0.0.1:{service}").replace("15s", "1s")
     (WORK / "prometheus.yml").write_text(text)

@@ -1,10 +1,10 @@
-"""A rolling upgrade under load: two services behind one address, each a controller with a journal and a worker.
+"""A rolling upgrade under load: two services at one address, each a controller with a journal and a worker.
 Their programs are replaced in place and restarted, one service after the other, the controller first.
 
     rolling.py OLD NEW WORK [ROUNDS]    folders of programs; writes logs and journals below WORK, prints figures
 
-Plain requests go to whichever service is ready, as behind a load balancer that checks /readyz; a stream with a key
-stays with the service that has its job, and is gone on with by Last-Event-ID when its connection ends."""
+Plain requests go to any ready service, as with a load balancer that checks /readyz.  A stream with a key stays with
+the service that has its job, and is resumed by Last-Event-ID when its connection ends."""
 
 import http.client
 import itertools
@@ -26,10 +26,10 @@ PROGRAMS = ("quern", "quern-controller", "quern-worker")
 MODEL = pathlib.Path(__file__).resolve().parents[3] / "models" / "demo"
 STREAM = {"prompt": "Once upon a time", "max_tokens": 1500, "temperature": 1, "seed": 7, "ignore_eos": True}
 PLAIN = {**STREAM, "prompt": "The little dog", "max_tokens": 16}
-# Programs of before pass over the trace in the journal.
+# Older programs ignore the trace in the journal.
 FIELDS = {"Content-Type": "application/json", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
-WAIT_S = 120 * float(os.environ.get("QUERN_TEST_SLOW", "1"))    # by how much longer everything may take: sanitizers
-BEYOND_S = 20    # a request that is refused for longer than this fails the check; the goal is 2 s
+WAIT_S = 120 * float(os.environ.get("QUERN_TEST_SLOW", "1"))    # factor for all time limits: sanitizers are slow
+BEYOND_S = 20    # a request that is refused for longer fails the check; the goal is 2 s
 GONE = (OSError, http.client.HTTPException)
 
 
@@ -42,7 +42,7 @@ def wait_for(what, condition, every_s=0.05):
 
 
 def free_port():
-    """To be bound later and again: none that the system gives to connections meanwhile."""
+    """Return a port to be bound later and again, which the system does not give to connections meanwhile."""
     first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(min(10000, first - 1000), first)
@@ -55,8 +55,8 @@ def free_port():
 
 
 def other_version(source, to):
-    """The same programs, of which the controller names another version in its replies.  Only that text is changed: the
-    linker lets others share their ends with the version's."""
+    """Copy the programs, with another version in the controller's replies. Only that text is changed, because the
+    linker lets other strings share their ends with the version's."""
     to.mkdir()
     for name in PROGRAMS:
         old = (source / name).read_bytes()
@@ -83,7 +83,7 @@ class Side:
         self.worker = self.start_worker()
 
     def install(self, source):
-        """In place, as a package manager does: processes that run keep the file that they have."""
+        """Replace the programs in place, as a package manager does: running processes keep their old files."""
         for name in PROGRAMS:
             shutil.copy(source / name, self.programs / f".{name}")
             os.replace(self.programs / f".{name}", self.programs / name)
@@ -123,7 +123,7 @@ class Side:
                               capture_output=True, text=True, timeout=WAIT_S)
 
     def serving(self):
-        """The processes of the workers that serve.  One status may fail: the socket of a service that has just begun."""
+        """Return the processes of the serving workers. One status request may fail: the service's socket may be new."""
         done = self.quern("status", "--json")
         if done.returncode:
             done = self.quern("status", "--json")
@@ -138,7 +138,8 @@ class Side:
         return done.stdout.split()[0]
 
     def upgrade(self, programs, under_way):
-        """The controller first; its worker waits for the next one.  Then a new worker, and the old one leaves."""
+        """Upgrade the controller first; its worker waits for the next controller. Then start a new worker, and the old
+        worker leaves."""
         self.install(programs)
         wait_for("a stream that is under way", under_way, 0.005)
         self.controller.send_signal(signal.SIGTERM)
@@ -154,7 +155,7 @@ class Side:
             assert not os.readlink(f"/proc/{p.pid}/exe").endswith("(deleted)"), "an old program runs"
 
     def journalled(self):
-        """Ids of all jobs of the journal."""
+        """Return the ids of all jobs of the journal."""
         db = sqlite3.connect(f"file:{self.folder}/journal?mode=ro", uri=True)
         try:
             return [row[0] for row in db.execute("SELECT id FROM jobs")]
@@ -162,7 +163,7 @@ class Side:
             db.close()
 
     def end(self):
-        """The controllers first: they have the workers end their jobs."""
+        """End the controllers first: they tell the workers to end their jobs."""
         for p in self.all:
             if p.poll() is None:
                 p.send_signal(signal.SIGTERM)
@@ -176,7 +177,7 @@ class Side:
 
 
 class Proxy:
-    """One address for both: each connection goes to the next service that is ready."""
+    """One address for both services: each connection goes to the next service that is ready."""
 
     def __init__(self, sides):
         self.sides, self.turn, self.up = sides, itertools.count(), dict.fromkeys(sides, True)
@@ -229,7 +230,7 @@ class Proxy:
 
 
 def plain(port):
-    """The text and the version that made it, or None where the request was refused."""
+    """Return the text and the version that made it, or None if the request was refused."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     try:
         c.request("POST", "/v1/completions", json.dumps(PLAIN), {**FIELDS, "Connection": "close"})
@@ -246,14 +247,15 @@ def plain(port):
 
 
 class Stream:
-    """A stream with a key, read to its end over as many connections as it takes."""
+    """Read a stream with a key to its end, over as many connections as it takes."""
 
     def __init__(self, side, key):
         self.side, self.key = side, key
         self.text, self.last, self.connections, self.whole = "", 0, 0, False
 
     def under_way(self):
-        """It has just begun: later, the service may have sent all that this reader has still to read."""
+        """True if the stream has just begun: later, the service may already have sent everything that remains to be
+        read."""
         return 0 < self.last < STREAM["max_tokens"] // 24
 
     def read_some(self):
@@ -274,7 +276,7 @@ class Stream:
             c.close()
 
     def events(self, reply):
-        """Of an error, and of the end behind it, which have no number, nothing is taken."""
+        """Ignore an error and the end after it: they have no number."""
         number = None
         for line in reply:
             name, _, value = line.decode().rstrip("\r\n").partition(": ")
@@ -297,7 +299,7 @@ class Stream:
 
 
 class Load:
-    """Clients that run until finish(); what any of them found wrong is raised there."""
+    """Clients that run until finish(), which raises any error that a client found."""
 
     def __init__(self, sides, proxy, want):
         self.sides, self.proxy, self.want = sides, proxy, want
@@ -315,7 +317,7 @@ class Load:
                 once(n, *args)
                 if self.over.is_set():
                     return
-        except Exception as e:    # of a thread: it would be lost
+        except Exception as e:    # an exception in a thread would be lost
             self.wrong.append(repr(e))
 
     def one_plain(self, _n):
@@ -357,10 +359,10 @@ class Load:
 
 
 def roll(old, new, work, popen=subprocess.Popen, rounds=1):
-    """Upgrades both services, and returns the figures; an AssertionError says what went wrong."""
+    """Upgrade both services and return the figures; an AssertionError names the failure."""
     sides, proxy, load = [], None, None
     try:
-        # At its end the first lets requests run on, and the second cuts them.
+        # When they end, the first service lets requests finish, and the second cuts them.
         for name, drain_s in (("a", "10"), ("b", "0")):
             sides.append(Side(work / name, old, drain_s, popen))
             sides[-1].begin()

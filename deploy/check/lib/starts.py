@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How long `quern serve` takes to be ready, and to answer: for docs/performance/deployment.md.
+"""Measures how long `quern serve` takes to be ready, and to answer: for docs/performance/deployment.md.
 
     starts.py [--runs N] [--cold] QUERN serve MODEL [OPTION...]
 
-Each run starts the command with an HTTP address of its own, asks /readyz every 2 ms until that is 200, has one token
-made by /v1/completions, and ends it by SIGTERM.  Median, least and most of the runs in milliseconds, from the start of
-the process; --cold: the model's files are dropped from the page cache before each (posix_fadvise)."""
+Each run starts the command with a free HTTP address, polls /readyz every 2 ms until it returns 200, requests one token
+from /v1/completions, and ends the command with SIGTERM.  Prints median, minimum and maximum of the runs in milliseconds,
+from the start of the process.  --cold: drop the model's files from the page cache before each run (posix_fadvise)."""
 
 import argparse
 import http.client
@@ -26,7 +26,7 @@ def free_port():
 
 
 def forget(model):
-    """Drops a model's files from the page cache; dirty pages are written first."""
+    """Drop a model's files from the page cache, after writing dirty pages."""
     files = model.rglob("*") if model.is_dir() else [model]
     for f in filter(pathlib.Path.is_file, files):
         fd = os.open(f, os.O_RDONLY)
@@ -36,7 +36,7 @@ def forget(model):
 
 
 def ask(port, method, path, body=None):
-    """The status of a reply, or None where nothing listens yet."""
+    """Return the status of a reply, or None if nothing listens yet."""
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         c.request(method, path, body, {"Content-Type": "application/json"})
@@ -50,7 +50,7 @@ def ask(port, method, path, body=None):
 
 
 def start(command):
-    """Milliseconds until /readyz is 200, and until a token is there."""
+    """Return the milliseconds until /readyz is 200, and until the first token."""
     port = free_port()
     began = time.monotonic()
     p = subprocess.Popen([*command, "--http", f"127.0.0.1:{port}", "--jobs", f"tcp://127.0.0.1:{free_port()}"],

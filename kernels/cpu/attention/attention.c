@@ -1,16 +1,17 @@
-/* attention.c - paged attention: which rows, heads and chunks are worked on together.
+/* attention.c - paged attention: which rows, heads and chunks are computed together.
  *
- * A query takes the cache in chunks of CHUNK tokens, aligned to absolute positions, each with its own
- * maximum and sum; chunks are folded in ascending order.  How that work is cut changes no bit.
+ * A query reads the cache in chunks of CHUNK tokens, aligned to absolute positions.  Each chunk has its own
+ * maximum and sum, and chunks are merged in ascending order.  The division of this work changes no bit.
  *
- * A span is a run of rows of one sequence: their queries walk the cache together:
- *   wide   few rows (decode): all KV heads.  Of each tile, K of all heads is read as one piece, then V:
- *          the cache is read as it lies, once.  Where chunks are fewer than it takes to keep the threads
- *          busy (a short context, one sequence), heads are cut into lanes of adjacent ones.
- *   tall   many rows (a prompt): one KV head and up to type->span queries, so that what is read serves
- *          many queries.
- * A span is a task, that folds chunk after chunk; or each of its chunks is, their results are kept and
- * folded afterwards: where the spans alone are too few for the threads, or too unlike in length. */
+ * A span is a run of rows of one sequence; their queries walk the cache together:
+ *   wide   few rows (decode): all KV heads.  For each tile, K of all heads is read in one piece, then V,
+ *          so the cache is read once, in memory order.  If there are too few chunks to keep the threads
+ *          busy (a short context, one sequence), heads are divided into lanes of adjacent heads.
+ *   tall   many rows (a prompt): one KV head and up to type->span queries, so that data read once
+ *          serves many queries.
+ * A lane of a span is one task, which merges chunk after chunk.  If there are too few spans for the threads,
+ * or their lengths differ too much, each chunk is a task of its own; the results are kept and merged
+ * afterwards. */
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv.h"
 #include "kernels/cpu/attention/scratch.h"
@@ -21,23 +22,24 @@
 struct attn_job {
 	struct kern_dev *dev;
 	const struct kern_attn_args *a;
-	int heads;    /* query heads of a KV head */
-	int n_tall;   /* spans, first */
-	int n_spans;  /* tall and wide */
-	int kv_cuts;  /* of a wide span's KV heads: a divisor of their number */
-	bool by_head; /* no tall span is cut: their tasks come head by head, which stays in the cache */
+	int heads;    /* query heads per KV head */
+	int n_tall;   /* tall spans, which come first */
+	int n_spans;  /* tall and wide spans */
+	int kv_cuts;  /* lanes into which a wide span's KV heads are divided; divides n_kv_heads */
+	bool by_head; /* tall spans are not cut: their tasks go head by head, so that a head stays in the
+			 cache */
 	int n_tasks;
-	bool pieces; /* heads are whole groups of an operand, and become it one by one */
+	bool pieces; /* a head is whole groups of an operand, and is converted by itself */
 };
 
-/* A span's lane: some query heads of one KV head (tall) or of each (wide). */
+/* A lane of a span: some query heads of one KV head (tall) or of each (wide). */
 struct span {
-	int seq, row, n_rows, pos; /* pos: of the first row */
+	int seq, row, n_rows, pos; /* pos: position of the first row */
 	int n_lanes;
 	int kv_head0, n_kv; /* KV heads of this lane */
-	int head0, n_heads; /* query heads of each of them */
-	int m;              /* queries of each: rows x heads, row by row */
-	int chunk0, chunk1; /* that some row sees */
+	int head0, n_heads; /* query heads of each KV head */
+	int m;              /* queries of each KV head: rows x heads, row by row */
+	int chunk0, chunk1; /* chunks that some row sees */
 	const int32_t *table;
 };
 
@@ -48,7 +50,7 @@ static struct attn_work work_of(const struct kern_kv *kv, int thread)
 
 /* ---- spans ---- */
 
-/* First position that a row at pos sees. */
+/* Return the first position that a row at pos sees. */
 static int first_seen(const struct kern_attn_args *a, int pos)
 {
 	return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
@@ -80,7 +82,7 @@ static struct span span_of(const struct attn_job *j, int i, int lane)
 	return s;
 }
 
-/* Query i of KV head h of the lane in the [T, Hq*D] arrays. */
+/* Return the index of query i of the lane's KV head h in the [T, Hq*D] arrays. */
 static size_t query_at(const struct attn_job *j, const struct span *s, int h, int i)
 {
 	const int row = s->row + i / s->n_heads;
@@ -88,7 +90,8 @@ static size_t query_at(const struct attn_job *j, const struct span *s, int h, in
 	return ((size_t)row * (size_t)j->a->n_q_heads + (size_t)head) * (size_t)j->a->head_dim;
 }
 
-/* Tasks of a thread follow one another, so that a lane's queries are mostly there already. */
+/* Prepare a lane's queries, unless they are still prepared: a thread runs consecutive tasks, so they often
+ * are. */
 static void prepare_queries(const struct attn_job *j, const struct span *s, int span, int lane,
 			    struct attn_work *w)
 {
@@ -113,7 +116,7 @@ static int clamp_chunk(int t)
 	return t < 0 ? 0 : t > CHUNK ? CHUNK : t;
 }
 
-/* Where the tiles that some row sees lie. */
+/* Find the tiles that some row sees. */
 static void chunk_tiles(const struct attn_job *j, const struct span *s, int chunk, struct cpu_kv_chunk *c)
 {
 	const struct kern_kv *kv = j->a->kv;
@@ -129,7 +132,7 @@ static void chunk_tiles(const struct attn_job *j, const struct span *s, int chun
 	}
 }
 
-/* Where results go: [n_kv][m], o [n_kv][m][dim_pad]. */
+/* Destination of results: [n_kv][m], o [n_kv][m][dim_pad]. */
 struct results {
 	float *max, *sum, *o;
 };
@@ -167,7 +170,7 @@ static void run_chunk(const struct attn_job *j, const struct span *s, int chunk,
 	kv->type->chunk(&c);
 }
 
-/* One more chunk of the queries of KV heads h0 <= h < h1; its results begin at in. */
+/* Merge one more chunk into the queries of KV heads h0 <= h < h1; its results begin at in. */
 static void fold(const struct attn_job *j, const struct span *s, int chunk, int h0, int h1,
 		 const struct results *in, const struct attn_work *w)
 {
@@ -189,8 +192,8 @@ static void fold(const struct attn_job *j, const struct span *s, int chunk, int 
 	}
 }
 
-/* What a head's sink adds to the sum of its weights, which are relative to exp(max).  Beyond e^60 of them the
- * result is nothing, whatever the sink is. */
+/* Return the weight of a head's sink in the sum, relative to exp(max).  From e^60 on the sink makes the
+ * result vanish, so the exponent is clipped there. */
 static float sink_weight(const struct attn_job *j, int head, float max)
 {
 	enum { MOST = 60 };
@@ -224,7 +227,7 @@ static void store_results(const struct attn_job *j, const struct span *s, int h0
 
 /* ---- tasks ---- */
 
-/* Results of a chunk that is a task: max, sum, o of the lane's queries. */
+/* Floats for results of a chunk that is a task: max, sum, o of the lane's queries. */
 static size_t partial_stride(const struct kern_kv *kv, const struct span *s)
 {
 	const size_t n = (size_t)s->n_kv * (size_t)s->m;
@@ -234,7 +237,7 @@ static size_t partial_stride(const struct kern_kv *kv, const struct span *s)
 static struct results partial_of(const struct attn_job *j, int i, const struct span *s, int task)
 {
 	const size_t n = (size_t)s->n_kv * (size_t)s->m;
-	struct span first = span_of(j, i, 0); /* has the most queries */
+	struct span first = span_of(j, i, 0); /* the lane with the most queries */
 	const size_t stride = partial_stride(j->a->kv, &first),
 		     at = j->dev->batch.span_part[i] + (size_t)task * stride;
 	assert(at + stride <= j->a->kv->partial_floats);
@@ -278,7 +281,7 @@ static void attn_task(void *arg, int task, int thread)
 	store_results(j, &s, 0, s.n_kv, &w);
 }
 
-/* A KV head of a span that was cut into chunks. */
+/* Merge one KV head of a span that was cut into chunks. */
 static void fold_task(void *arg, int task, int thread)
 {
 	const struct attn_job *j = arg;
@@ -328,9 +331,9 @@ static void plan_spans(struct attn_job *j)
 	}
 }
 
-/* Chunks for all KV heads are too few for the threads, or too unlike in length: the heads of wide spans are
- * cut, as long as the pieces that a task reads are large (smaller ones defeat the hardware's prefetch) or
- * threads would have nothing to do. */
+/* Divide the heads of wide spans into lanes, if chunks for all KV heads are too few for the threads, or
+ * differ too much in length.  Heads are divided while the areas that a task reads stay large (small areas
+ * defeat the hardware's prefetch), or while threads would be idle. */
 static void cut_heads(struct attn_job *j)
 {
 	enum { PIECE = 8192 };
@@ -349,8 +352,8 @@ static void cut_heads(struct attn_job *j)
 	}
 }
 
-/* Which spans are cut into chunks: wide ones where there is a thread to share with, tall ones if tasks would
- * be few; all as far as there is room for results. */
+/* Decide which spans are cut into chunks: wide spans if there is another thread to share with, tall spans if
+ * there would be few tasks.  Both only as far as there is room for results. */
 static void plan_tasks(struct attn_job *j)
 {
 	struct cpu_batch *b = &j->dev->batch;

@@ -1,4 +1,4 @@
-/* bf16.c - which kernels compute attention in mode bf16. */
+/* bf16.c - chooses the attention kernels of mode bf16. */
 #include "kernels/cpu/attention/bf16.h"
 
 #include <string.h>

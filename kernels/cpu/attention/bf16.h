@@ -1,6 +1,7 @@
 /* bf16.h - attention of mode bf16: products of BF16 values, summed in FP32 in the order of TDPBF16PS.
  *
- * K and V lie as type BF16 has them (kvtype.h).  A query is scaled, by log2(e) too, and rounded to BF16.
+ * K and V are stored as type BF16 (kvtype.h).  A query is multiplied by the scale and by log2(e), then
+ * rounded to BF16.
  *
  *     scores    a step is 32 d, 16 pairs (i ascending, both chains from 0):
  *                   even = fma(q[2 i], k[2 i], even)
@@ -12,20 +13,20 @@
  *                   second = fma(p[16 + i], v[16 + i], second)
  *               o = o + (first + second)                         for every step, ascending, from 0
  *
- * Every operation rounds to the nearest, ties to even; a denormal counts as 0, as operand and as result.
- * This is what TDPBF16PS does where a pair is tokens i and 16 + i, and what multiply-adds do that flush
- * denormals: so AMX, AVX-512, AVX2 and plain C are one numerics class.  A token that a query does not see
- * has the weight 0 and changes nothing, unless a value of it is infinite or no number: then tiles are not
- * used (bf16_amx.c). */
+ * Every operation rounds to the nearest, ties to even; a denormal counts as 0, both as operand and as result.
+ * TDPBF16PS computes exactly this if a pair is tokens i and 16 + i, and so do multiply-adds that flush
+ * denormals.  So AMX, AVX-512, AVX2 and plain C are one numerics class.  A token that a query does not see
+ * has the weight 0 and changes nothing, unless one of its values is infinite or NaN; in that case AMX tiles
+ * are not used (bf16_avx512amx.c). */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_BF16_H
 #define QUERN_KERNELS_CPU_ATTENTION_BF16_H
 
 #include "kernels/cpu/attention/kvtype.h"
 
-/* The best that this machine has within an instruction set: that one's kv_dots, or AMX. */
+/* Return the best table of this machine within an instruction set: its kv_dots, or AMX. */
 const struct cpu_kv_type *cpu_kv_bf16(const struct cpu_isa *isa);
 
-/* NULL where the compiler could not build it or this CPU lacks it. */
+/* NULL if not built, or not supported by this CPU. */
 const struct cpu_kv_type *cpu_kv_bf16_amx(void);
 
 #endif

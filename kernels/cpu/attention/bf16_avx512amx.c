@@ -1,11 +1,11 @@
-/* bf16_avx512amx.c - attention of mode bf16 (bf16.h) for AMX.  Few queries go through multiply-adds: the
- * order of sums is the same.  Tests compile it with BF16_EMULATED.
+/* bf16_avx512amx.c - attention of mode bf16 (bf16.h) for AMX.
+ * Few queries go through multiply-adds, which sum in the same order.  Tests compile it with BF16_EMULATED.
  *
  * A square is 32 queries of a head:
  *     tile 0, 1   A: 16 queries each, 32 d; or their weights of 32 tokens
- *     tile 2, 3   B: 32 d of two tiles of K, as they lie; or 32 tokens of two blocks of 16 d of V
+ *     tile 2, 3   B: 32 d of two tiles of K, as stored; or 32 tokens of two blocks of 16 d of V
  *     tile 4..7   C: A 0 B 2, A 0 B 3, A 1 B 2, A 1 B 3
- * V is gathered once for all squares, tokens i and 16 + i of two tiles of the cache side by side. */
+ * V is gathered once for all squares, with tokens i and 16 + i of two tiles of the cache paired. */
 #include "kernels/cpu/attention/bf16.h"
 #include "kernels/cpu/bf16/bf16.h"
 
@@ -32,20 +32,21 @@
 
 enum {
 	AMX_ROWS = 16,
-	AMX_FEW = 8, /* queries that multiply-adds take */
+	AMX_FEW = 8, /* most queries for multiply-adds */
 	AMX_TILE = 1024,
 	SQUARE = 2 * AMX_ROWS,
 	STEP = 32,
 	PAIRS = CHUNK / STEP,
 	SPAN = 128,
-	/* Rows a power of two apart share the sets of a cache. */
-	ROW = CHUNK + LANES_N,    /* floats of scores */
-	WEIGHTS = 2 * CHUNK + 64, /* bytes of weights */
+	/* Row sizes are padded, since rows a power of two apart share cache sets. */
+	ROW = CHUNK + LANES_N,    /* floats of a row of scores */
+	WEIGHTS = 2 * CHUNK + 64, /* bytes of a row of weights */
 };
 
 #ifndef BF16_EMULATED
 
-/* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
+/* Asm, so that no compiler has to support the extension; "memory", since a tile cannot be an operand of
+ * asm. */
 #define AMX_LOAD(t, p, stride)                                                                               \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
 			 : "memory")
@@ -56,7 +57,7 @@ enum {
 #define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define AMX_RELEASE()    __asm__ volatile("tilerelease" ::: "memory")
 
-/* All eight tiles are 16 rows of 64 bytes. */
+/* All eight tiles have 16 rows of 64 bytes. */
 static void amx_configure(void)
 {
 	static const struct {
@@ -73,7 +74,7 @@ static void amx_configure(void)
 
 #define LOG2_E 0x1.715476p+0f
 
-/* For few queries, and where tiles would mix in what a query does not see. */
+/* The kernels for few queries, and for values that tiles would mix into queries that do not see them. */
 static const struct cpu_isa *isa(void)
 {
 #ifdef BF16_EMULATED
@@ -110,7 +111,7 @@ static void store_token(unsigned char *kt, unsigned char *vt, int at, const floa
 	few()->store(kt, vt, at, k, v, dim);
 }
 
-/* Bytes of a query: whole steps. */
+/* Return the bytes of a query, in whole steps. */
 static size_t query_bytes(int dim)
 {
 	return up((size_t)dim, STEP) * 2;
@@ -138,15 +139,15 @@ static void kv_queries(unsigned char *out, const float *const *q, int m, int dim
 	memset(to, 0, kv_q_bytes(dim, m) - (size_t)m * query_bytes(dim));
 }
 
-/* A chunk's scratch, for one head after the other. */
+/* The scratch of a chunk, used for one head after another. */
 struct scratch {
 	float *s;            /* [SQUARE][ROW] scores */
-	unsigned char *p;    /* [SQUARE] of WEIGHTS bytes */
+	unsigned char *p;    /* [SQUARE] rows of WEIGHTS bytes */
 	unsigned char *v;    /* [PAIRS][dim_pad / 16] tiles of V */
-	unsigned char *k;    /* [2] tiles of K that are padded to whole steps */
-	float *o;            /* [SQUARE][dim_pad]: of a square with fewer queries */
-	float *q;            /* [dim] of one query alone */
-	unsigned char *work; /* few()'s, for it */
+	unsigned char *k;    /* [2] tiles of K, padded to whole steps */
+	float *o;            /* [SQUARE][dim_pad]: results of a square with fewer queries */
+	float *q;            /* [dim] of a single query */
+	unsigned char *work; /* scratch of few() for that query */
 	size_t bytes;
 };
 
@@ -183,7 +184,7 @@ struct head {
 	const struct cpu_kv_chunk *c;
 	int h;
 	int t0, t1; /* tiles that some query sees */
-	int lo, hi; /* tokens likewise */
+	int lo, hi; /* tokens that some query sees */
 	bool edges; /* some query sees fewer of them */
 	struct scratch s;
 };
@@ -203,7 +204,7 @@ static struct head head_of(const struct cpu_kv_chunk *c)
 	return h;
 }
 
-/* The tokens 2 i and 2 i + 1 of tile t that some query sees, as a mask of their halves. */
+/* Return a mask, with 16 bits each for tokens 2 i and 2 i + 1 of tile t: set if some query sees the token. */
 static uint32_t pair_seen(const struct head *h, int t, int i)
 {
 	const int a = t * 16 + 2 * i, b = a + 1;
@@ -216,8 +217,8 @@ VFN __m512i either(__m512i a, __m512i mask, __m512i b)
 	return _mm512_ternarylogic_epi32(a, mask, b, 0xEA);
 }
 
-/* Lines i of V of two tiles as lines of operands B; x or y NULL: zeros.  With edges, what some query sees of
- * them only; the largest exponents go to *top. */
+/* Convert lines i of V of two tiles to lines of operands B; x or y NULL: zeros.  With edges, values that no
+ * query sees become 0, and *top is raised to the largest exponents. */
 VFN void gather_lines(const bool edges, unsigned char *to, const unsigned char *x, const unsigned char *y,
 		      int blocks, const uint32_t mask[2], __m512i *top)
 {
@@ -237,9 +238,8 @@ VFN void gather_lines(const bool edges, unsigned char *to, const unsigned char *
 	}
 }
 
-/* V as operands B; what no query sees is 0.  False where a value is not finite and some query does not see
- * all.
- */
+/* Gather V as operands B; values that no query sees are 0.  Returns false if a value is not finite and some
+ * query does not see all tokens. */
 static bool gather_values(const struct head *h)
 {
 	const struct cpu_kv_chunk *c = h->c;
@@ -267,7 +267,7 @@ static bool gather_values(const struct head *h)
 	return true;
 }
 
-/* Query by query, so that a token which one of them does not see is never multiplied. */
+/* Compute query by query, so that a token is never multiplied for a query that does not see it. */
 static void head_alone(const struct head *h)
 {
 	const struct cpu_kv_chunk *c = h->c;
@@ -299,7 +299,7 @@ static void head_alone(const struct head *h)
 struct square {
 	const struct head *h;
 	int r0, n;  /* queries */
-	int p0, p1; /* pairs of tiles that some of them see */
+	int p0, p1; /* pairs of tiles that some of the queries see */
 };
 
 static struct square square_at(const struct head *h, int r0)
@@ -316,7 +316,8 @@ static struct square square_at(const struct head *h, int r0)
 	return q;
 }
 
-/* n products of two blocks of 16 rows and two of 16 columns (or twice the same): a row and step apart. */
+/* Multiply two blocks of 16 rows by two of 16 columns (or twice the same), over n steps.  a_row: bytes
+ * between rows; b_step: between steps. */
 VFN void products_of(const unsigned char *a, size_t a_row, const unsigned char *b0, const unsigned char *b1,
 		     size_t b_step, const int n)
 {
@@ -353,7 +354,7 @@ static void products(const unsigned char *a, size_t a_row, const unsigned char *
 		products_of(a, a_row, b0, b1, b_step, n);
 }
 
-/* K of tile t; where its lines are no whole steps, a copy with zeros behind them. */
+/* Return K of tile t, or a copy padded with zeros if its lines are not whole steps. */
 static const unsigned char *key_lines(const struct head *h, int t)
 {
 	const struct cpu_kv_chunk *c = h->c;
@@ -367,7 +368,7 @@ static const unsigned char *key_lines(const struct head *h, int t)
 	return to;
 }
 
-/* Scores with both tiles of a pair. */
+/* Score the queries with both tiles of a pair. */
 static void score_pair(const struct square *q, int pair)
 {
 	const struct head *h = q->h;
@@ -382,7 +383,7 @@ static void score_pair(const struct square *q, int pair)
 	AMX_STORE(7, s + AMX_ROWS * ROW + 16, stride);
 }
 
-/* Of tile t, what a query sees of from <= i < to; else other. */
+/* Return v in tile t, `other` where a query does not see from <= i < to. */
 VFN vf seen(vf v, int t, int from, int to, vf other)
 {
 	const int a = from - t * 16, b = to - t * 16;
@@ -408,7 +409,7 @@ static float top_score(const float *s, int from, int to)
 	return v_hmax(v_max(v_max(m[0], m[1]), v_max(m[2], m[3])));
 }
 
-/* Weights of BF16, those of two tiles side by side. */
+/* Store weights as BF16, those of two tiles interleaved. */
 VFN void store_weights(unsigned char *p, vf x, vf y)
 {
 	const __m512i high = _mm512_set1_epi32((int)0xffff0000), half = _mm512_set1_epi32(0x8000);
@@ -417,7 +418,7 @@ VFN void store_weights(unsigned char *p, vf x, vf y)
 	_mm512_storeu_si512(p, either(second, high, _mm512_srli_epi32(first, 16)));
 }
 
-/* The weights of a query, of all pairs of its square; returns their sum. */
+/* Compute the weights of a query in all pairs of its square; return their sum. */
 static float weigh_row(const struct square *q, const float *s, unsigned char *p, int from, int to, float max)
 {
 	const vf top = v_set1(max);
@@ -449,7 +450,7 @@ static float weigh_row(const struct square *q, const float *s, unsigned char *p,
 	return v_hsum(sum);
 }
 
-/* The largest score of query r of a square; capped first, where there is a cap. */
+/* Return the largest score of query r of a square, after the cap if there is one. */
 static float top_of(const struct square *q, int r)
 {
 	const struct cpu_kv_chunk *c = q->h->c;
@@ -481,7 +482,7 @@ static void weigh_rows(const struct square *q)
 	}
 }
 
-/* Weighted sums of two blocks of 16 d. */
+/* Compute the weighted sums of two blocks of 16 d. */
 static void value_blocks(const struct square *q, int b)
 {
 	const struct head *h = q->h;
@@ -560,7 +561,7 @@ const struct cpu_kv_type *BF16_EMULATED(void)
 
 #else
 
-/* The device's layers of mode bf16 have asked the system for tiles. */
+/* cpu_bf16_amx() requests the tiles from the system. */
 const struct cpu_kv_type *cpu_kv_bf16_amx(void)
 {
 	return cpu_isa_avx512() && cpu_bf16_amx() ? &amx_kv : NULL;

@@ -1,5 +1,6 @@
-/* chunk.h - a chunk of K and V in floats: which heads, tiles and queries go through the kernels of floats.h
- * (F32, BF16) and dots.h (mode bf16) together; and the tables.  Included by inner.h after both. */
+/* chunk.h - one chunk of K and V in floats: how many heads, tiles and queries one kernel call of floats.h
+ * (F32, BF16) or dots.h (mode bf16) takes; and the tables.
+ * Included by inner.h after both. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_CHUNK_H
 #define QUERN_KERNELS_CPU_ATTENTION_CHUNK_H
 
@@ -15,7 +16,7 @@ static void scores_any(enum way way, int hn, int tn, int m, const struct scores_
 	fns[way](hn, tn, m, a);
 }
 
-/* Vectors of V that go with m queries, of n that are left. */
+/* Return how many of n vectors of V one kernel call takes with m queries. */
 static int wide_beside(enum way way, int m, int n)
 {
 	if (n >= 8 && m <= (way == WAY_DOTS ? DOT_WIDE8 : ATTN_WIDE8))
@@ -42,7 +43,7 @@ static void weighted_any(enum way way, int m, struct weighted_args a)
 
 /* ---- a chunk ---- */
 
-/* What the m queries q0 .. q0 + m - 1 see: all of them [lo, hi), some of them [first, last). */
+/* Tokens that the m queries q0 .. q0 + m - 1 see: all of the queries see [lo, hi), some see [first, last). */
 struct seen {
 	int q0, m, lo, hi, first, last;
 };
@@ -63,14 +64,14 @@ static struct seen seen_by(const struct cpu_kv_chunk *c, int q0)
 	return s;
 }
 
-/* Scores lie [head][group of queries][tile][queries of the group][16]. */
+/* Return the scores of a group of queries: [head][group of queries][tile][queries of the group][16]. */
 static float *scores_at(const struct cpu_kv_chunk *c, int head, int q0)
 {
 	return (float *)(void *)c->work + ((size_t)head * (size_t)c->m + (size_t)q0) * CHUNK;
 }
 
-/* tn tiles from t on, of the heads h0 <= h < h1: several heads, or several tiles.  What is read after them is
- * fetched: the next heads, then behind. */
+/* Score tn tiles from t on for heads h0 <= h < h1, several heads or several tiles per call.  Prefetches the
+ * memory read next: the next heads, then `behind`. */
 static void score(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int t, int tn, int h0,
 		  int h1, const unsigned char *behind)
 {
@@ -89,7 +90,7 @@ static void score(enum way way, const struct cpu_kv_chunk *c, const struct seen 
 	}
 }
 
-/* One head's tiles in pairs; where there are several heads, as they lie. */
+/* Score one head's tiles in pairs; several heads in their order in memory, tile by tile. */
 static void score_all(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int n, int t0, int t1)
 {
 	const int step = c->n_heads > 1 ? 1 : 2;
@@ -106,7 +107,7 @@ static void score_all(enum way way, const struct cpu_kv_chunk *c, const struct s
 	}
 }
 
-/* Where the values lie that are read after those of a head, of tiles t0 <= t < t1; last: behind all tiles. */
+/* Set the values to prefetch: those read after a head's tiles t0 <= t < t1.  last: end of all tiles. */
 static void next_values(struct weighted_args *a, const struct cpu_kv_chunk *c, int head, int t0, int t1,
 			int last)
 {
@@ -119,9 +120,9 @@ static void next_values(struct weighted_args *a, const struct cpu_kv_chunk *c, i
 	}
 }
 
-/* Tokens that all queries see go through one kernel; what only some see, before and after
- * (the edge of a window, the diagonal), query by query: a token outside a query's range never
- * touches it, not even times 0.  Of the tokens t0 <= t < t1 only. */
+/* Weigh the values of tokens t0 <= t < t1.  Tokens that all queries of a group see go through one kernel.
+ * The others, before and after (the edge of a window, the diagonal), go query by query: a token outside a
+ * query's range never touches its result, not even times 0. */
 static void weigh(enum way way, const struct cpu_kv_chunk *c, const struct seen *s, int head, int t0, int t1,
 		  int last)
 {
@@ -183,7 +184,7 @@ static void float_chunk(enum way way, const struct cpu_kv_chunk *c)
 				(way == WAY_DOTS ? dot_softmax : softmax)(row, step, c->from[i], c->to[i],
 									  &c->max[out], &c->sum[out]);
 			}
-	/* Heads side by side are read as they lie, tile by tile; one head stays in the cache. */
+	/* Several heads are read in their order in memory, tile by tile; a single head stays in the cache. */
 	const int step = c->n_heads == 1 ? CHUNK : way == WAY_DOTS ? DOT_STEP : KV_TILE;
 	for (int t = first / step * step; t < last; t += step)
 		for (int h = 0; h < c->n_heads; h++)

@@ -1,5 +1,5 @@
 /* dots.h - attention of mode bf16 (bf16.h) by multiply-adds on the sixteen lanes of vec_*.h.
- * Included by inner.h, once for each instruction set, as floats.h is; the layouts are the same. */
+ * Like floats.h, included by inner.h once for each instruction set; the layouts are those of floats.h. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_DOTS_H
 #define QUERN_KERNELS_CPU_ATTENTION_DOTS_H
 
@@ -11,15 +11,15 @@
 #define DOT_LOG2_E 0x1.715476p+0f /* scores are powers of 2 */
 
 enum {
-	DOT_STEP = 32, /* d, or tokens */
-	/* Queries that go with 8, 4, 2 vectors of V.  The first chains lie in memory while the second ones
-	 * are added up. */
+	DOT_STEP = 32, /* d or tokens in a step */
+	/* Most queries with 8, 4, 2 vectors of V.  The first chains are kept in memory while the second ones
+	 * are summed. */
 	DOT_WIDE8 = ATTN_WIDE8,
 	DOT_WIDE4 = ATTN_WIDE4 / 2,
 	DOT_WIDE2 = (ATTN_WIDE2 + 1) / 2,
 };
 
-/* ---- queries, as floats.h has them ---- */
+/* ---- queries: laid out as in floats.h ---- */
 
 static void dot_queries(unsigned char *out, const float *const *q, int m, int dim, float scale)
 {
@@ -34,7 +34,7 @@ static void dot_queries(unsigned char *out, const float *const *q, int m, int di
 
 /* ---- scores ---- */
 
-/* hn heads or tn tiles at once, as scores() of floats.h: s[m][16] of each. */
+/* Score hn heads or tn tiles at once, like scores() of floats.h: s[m][16] of each. */
 VFN void dot_scores(const int hn, const int tn, const int m, const struct scores_args *a)
 {
 	const int n = hn * tn;
@@ -82,7 +82,7 @@ static void scores_dots(int hn, int tn, int m, const struct scores_args *a)
 
 /* ---- weights ---- */
 
-/* In place, as softmax() of floats.h: the scores of one query to p. */
+/* Replace the scores of one query by p, in place, like softmax() of floats.h. */
 static void dot_softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
 {
 	const vf low = v_set1(-INFINITY);
@@ -111,7 +111,7 @@ static void dot_softmax(float *s, size_t tile_stride, int from, int to, float *m
 
 /* ---- weighted sums ---- */
 
-/* One chain over tokens from <= i < to of the tile t, from 0. */
+/* Sum one chain from 0, over tokens from <= i < to of tile t. */
 VFN void dot_chain(const int tn, const int m, const struct weighted_args *a, int t, int from, int to,
 		   vf acc[8][INNER_ROWS])
 {

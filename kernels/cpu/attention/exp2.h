@@ -1,9 +1,8 @@
-/* exp2.h - powers of 2 for the weights of attention, on the sixteen lanes of vec_*.h: the same bits on all of
- * them.  x below -100 counts as -100, NaN stays NaN; x is at most 100.
+/* exp2.h - powers of 2 for the weights of attention, on the sixteen lanes of vec_*.h, with the same bits on
+ * every instruction set.  x below -100 counts as -100, NaN stays NaN; x is at most 100.
  *
- * A polynomial on what is left of x beside the nearest integer, -0.5 to 0.5; relative errors:
- *     degree 3   7.5e-5    enough for weights of BF16
- *     degree 4   2.7e-6    for weights of 16 bits */
+ * A polynomial of degree 3 on the difference of x and the nearest integer, -0.5 to 0.5.  Its relative error
+ * of 7.5e-5 is enough for weights in BF16. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_EXP2_H
 #define QUERN_KERNELS_CPU_ATTENTION_EXP2_H
 

@@ -1,9 +1,9 @@
 /* floats.h - attention on K and V in F32 and BF16 by ordered FP32 FMAs, on the sixteen lanes of vec_*.h.
- * Included by inner.h, once for each instruction set; what they are called for is in chunk.h.
+ * Included by inner.h, once for each instruction set; chunk.h calls these kernels.
  *
- * Every sum has one order: a score over d ascending, a weighted value over tokens ascending, both one chain
- * of fused multiply-adds from 0; BF16 is widened, which is exact.  How many queries, heads and tiles go
- * through a kernel together changes no bit. */
+ * Every sum has one order: a score over d ascending, a weighted value over tokens ascending, each as one
+ * chain of fused multiply-adds from 0.  BF16 is widened, which is exact.  The number of queries, heads and
+ * tiles in one kernel call changes no bit. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_FLOATS_H
 #define QUERN_KERNELS_CPU_ATTENTION_FLOATS_H
 
@@ -54,7 +54,7 @@ static void f32_store(unsigned char *kt, unsigned char *vt, int at, const float 
 	memcpy((float *)(void *)vt + (size_t)at * (size_t)((dim + 15) & ~15), v, (size_t)dim * sizeof *v);
 }
 
-/* To the nearest, ties to even; NaN stays NaN. */
+/* Round to the nearest, ties to even; NaN stays NaN. */
 VFN uint16_t to_bf16(float f)
 {
 	uint32_t u;
@@ -73,7 +73,7 @@ static void bf16_store(unsigned char *kt, unsigned char *vt, int at, const float
 		vh[2 * d] = to_bf16(v[d]);
 }
 
-/* ---- queries: scaled, each group of at most INNER_ROWS as [D][m]; a 0 follows where D is odd ---- */
+/* ---- queries: scaled, each group of at most INNER_ROWS as [D][m]; a 0 follows if D is odd ---- */
 
 static size_t float_q_bytes(int dim, int m)
 {
@@ -100,14 +100,14 @@ static void float_queries(unsigned char *out, const float *const *q, int m, int 
 
 /* ---- scores ---- */
 
-/* 16 values of a pair line: the even or the odd ones of 32. */
+/* Load 16 values of a line of pairs: the even or the odd values of 32. */
 VFN vf load_half(const unsigned char *p, int odd)
 {
 	return odd ? v_odd_bf16((const uint16_t *)(const void *)p)
 		   : v_even_bf16((const uint16_t *)(const void *)p);
 }
 
-/* hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
+/* Score hn heads or tn tiles at once: s[m][16] of each, s_step floats apart. */
 VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, const float *q, size_t q_step,
 		const unsigned char *const *k, const unsigned char *next, size_t next_step, int dim, float *s,
 		size_t s_step)
@@ -116,7 +116,7 @@ VFN void scores(enum kern_dtype t, const int hn, const int tn, const int m, cons
 	const int n = hn * tn;
 	const unsigned char *kp[4] = {k[0], k[n > 1 ? 1 : 0], k[n > 2 ? 2 : 0], k[n > 2 ? 3 : 0]};
 	UNROLL for (int v = 0; v < n; v++) UNROLL for (int r = 0; r < m; r++) acc[v][r] = v_zero();
-	const size_t line = t == KERN_F32 ? 64 : 32; /* of a d */
+	const size_t line = t == KERN_F32 ? 64 : 32; /* bytes of one d */
 	for (size_t d = 0; d < (size_t)dim; d += 2) {
 		if (tn == 1 && next)
 			UNROLL for (int v = 0; v < n; v++) UNROLL for (size_t b = 0; b < 2 * line; b += 64)
@@ -142,7 +142,8 @@ struct scores_args {
 	const float *q;
 	size_t q_step;
 	const unsigned char *k[4];
-	const unsigned char *next; /* what is read after these: as many pieces, next_step apart; or NULL */
+	const unsigned char *next; /* memory read after k[], for prefetching: as many areas, next_step apart;
+				      or NULL */
 	size_t next_step;
 	int dim;
 	float *s;
@@ -175,7 +176,7 @@ SCORES_FN(scores_bf16, KERN_BF16)
 
 /* ---- softmax ---- */
 
-/* In place: the scores of one query, those in tiles of which it sees something. */
+/* Cap the scores of one query, in place, in the tiles that it sees at least in part. */
 static void cap_scores(float *s, size_t tile_stride, int from, int to, float cap)
 {
 	const vf c = v_set1(cap), twice = v_set1(2 / cap);
@@ -184,7 +185,7 @@ static void cap_scores(float *s, size_t tile_stride, int from, int to, float cap
 			v_softcap(v_load(s + (size_t)t * tile_stride), c, twice));
 }
 
-/* In place: the scores of one query to exp(score - max), 0 outside from <= t < to. */
+/* Replace the scores of one query by exp(score - max), 0 outside from <= t < to. */
 static void softmax(float *s, size_t tile_stride, int from, int to, float *max, float *sum)
 {
 	const vf low = v_set1(-INFINITY);
@@ -211,7 +212,7 @@ static void softmax(float *s, size_t tile_stride, int from, int to, float *max, 
 
 /* ---- weighted sums ---- */
 
-/* 16 values of token t, from a row (F32) or a line of pairs that begins at v. */
+/* Load 16 values of token t, from a row (F32) or a line of pairs that begins at v. */
 VFN vf load_v(enum kern_dtype type, const unsigned char *v, size_t pad, int t)
 {
 	return type == KERN_F32 ? v_load((const float *)(const void *)v + (size_t)t * pad)
@@ -254,11 +255,11 @@ VFN void weighted(enum kern_dtype type, const int tn, const int m, const float *
 }
 
 struct weighted_args {
-	const float *p; /* [tiles][tile_stride]: of the first tile of the chunk */
+	const float *p; /* [tiles][tile_stride], from the chunk's first tile on */
 	size_t tile_stride;
-	const unsigned char *const *v;    /* of the tiles */
-	size_t skip;                      /* bytes to the head and the first of its values */
-	const unsigned char *const *next; /* what is read after these tiles, for each; or NULL */
+	const unsigned char *const *v;    /* V of each tile */
+	size_t skip;                      /* bytes to the head and its first value */
+	const unsigned char *const *next; /* memory read after these tiles, for each tile; or NULL */
 	size_t next_skip;
 	int from, to; /* tokens of the chunk */
 	size_t pad;

@@ -1,4 +1,4 @@
-/* int.c - which kernels compute attention on INT8 and INT16 keys and values. */
+/* int.c - chooses the attention kernels for INT8 and INT16 keys and values. */
 #include "kernels/cpu/attention/int.h"
 
 #include <string.h>

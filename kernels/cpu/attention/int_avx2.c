@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/attention/int_avx2.h"
 
-/* 64 bytes as words; each product with four words adds two, so that sums stand in pairs. */
+/* 64 bytes as words.  Each product with four words leaves its sum in two adjacent lanes. */
 typedef struct {
 	__m256i w[4];
 } kl;
@@ -58,7 +58,7 @@ VFN ka pairs(ka a, kl line, __m256i x)
 	return a;
 }
 
-/* The sum of each pair, in order. */
+/* Add each pair of lanes, in order. */
 VFN qa pairs_end(ka a)
 {
 	return (qa){_mm256_permute4x64_epi64(_mm256_hadd_epi32(a.w[0], a.w[1]), 0xd8),

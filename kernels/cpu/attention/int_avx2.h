@@ -1,4 +1,4 @@
-/* int_avx2.h - what the two kernels of 256 bits share: int_avx2.c, int_avx2vnni.c.  See ints.h. */
+/* int_avx2.h - shared by the two kernels of 256 bits, int_avx2.c and int_avx2vnni.c.  See ints.h. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_INT_AVX2_H
 #define QUERN_KERNELS_CPU_ATTENTION_INT_AVX2_H
 
@@ -58,14 +58,14 @@ VFN int32_t word_at(const unsigned char *p)
 	return d;
 }
 
-/* 16 weights to 16 words, in order. */
+/* Convert 16 weights to 16 words, in order. */
 VFN __m256i w_words(vf e)
 {
 	__m256i w = _mm256_packus_epi32(_mm256_cvtps_epi32(e.lo), _mm256_cvtps_epi32(e.hi));
 	return _mm256_permute4x64_epi64(w, 0xd8);
 }
 
-/* 32 words' low bytes, in order. */
+/* Store the low bytes of 32 words, in order. */
 VFN void w_bytes(unsigned char *out, __m256i a, __m256i b)
 {
 	__m256i w = _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);

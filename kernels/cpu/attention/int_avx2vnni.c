@@ -1,6 +1,6 @@
 /* int_avx2vnni.c - attention on INT8 and INT16 keys and values for AVX-VNNI: vpdpbusd of 256 bits without
- * AVX-512.  See ints.h.
- * Tests compile it with INT_EMULATED, where the instruction is a function of theirs. */
+ * AVX-512.
+ * See ints.h.  Tests compile it with INT_EMULATED and provide the instruction as a function. */
 #include "kernels/cpu/attention/int.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -18,7 +18,7 @@ typedef struct {
 typedef ka va;
 
 #ifndef INT_EMULATED
-/* An asm and not the builtin, so that no compiler has to know the extension. */
+/* Asm rather than the builtin, so that no compiler has to support the extension. */
 VFN __m256i vpdpbusd256(__m256i acc, __m256i unsigned_bytes, __m256i signed_bytes)
 {
 	__asm__("%{vex%} vpdpbusd %2,%1,%0" : "+x"(acc) : "x"(unsigned_bytes), "x"(signed_bytes));
@@ -26,7 +26,7 @@ VFN __m256i vpdpbusd256(__m256i acc, __m256i unsigned_bytes, __m256i signed_byte
 }
 #endif
 
-/* K as unsigned bytes: 128 more. */
+/* Load K as unsigned bytes, by adding 128. */
 VFN kl kl_load(const unsigned char *p)
 {
 	const __m256i flip = _mm256_set1_epi8((char)0x80);

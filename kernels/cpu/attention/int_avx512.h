@@ -1,5 +1,5 @@
-/* int_avx512.h - what the kernels for AVX-512 VNNI and for AMX share.  See ints.h.
- * Tests compile them with INT_EMULATED, where the instructions are functions of theirs. */
+/* int_avx512.h - shared by the kernels for AVX-512 VNNI and for AMX.
+ * See ints.h.  Tests compile them with INT_EMULATED and provide the instructions as functions. */
 #ifndef QUERN_KERNELS_CPU_ATTENTION_INT_AVX512_H
 #define QUERN_KERNELS_CPU_ATTENTION_INT_AVX512_H
 
@@ -53,7 +53,7 @@ VFN vf qa_float(qa a)
 	return _mm512_cvtepi32_ps(a);
 }
 
-/* K as unsigned bytes: 128 more. */
+/* Load K as unsigned bytes, by adding 128. */
 VFN kl kl_load(const unsigned char *p)
 {
 	return _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)0x80));
@@ -124,7 +124,8 @@ VFN qa va_end(va a)
 	return ka_end(a);
 }
 
-/* The instructions pack within quarters of a register: a quarter has one quad of each of the four tiles. */
+/* The instructions pack within quarters of a register: each quarter has one quad of each of the four
+ * tiles. */
 VFN void w_store(unsigned char *high, unsigned char *low, const vf e[4])
 {
 	const __m512i mask = _mm512_set1_epi16(255);

@@ -1,13 +1,13 @@
 /* int_avx512amx.c - attention on INT8 and INT16 keys and values for AMX: sixteen queries by sixteen tokens
- * (or values of a head) by 64 d (or tokens) in one instruction.  Few queries go through VNNI: the sums are
- * exact, so the bits are the same.  See ints.h.
+ * (or values of a head) by 64 d (or tokens) in one instruction.
+ * Few queries go through VNNI: the sums are exact, so the bits are the same.  See ints.h.
  *
  *     tile 0, 1   A: high and low bytes of 16 queries' q, or of their weights
  *     tile 2, 3   B: 16 lines of two tiles of K, or of two blocks of 16 d of V; high bytes, then low bytes
  *     tile 4..7   C: int32 [16][16]: A 0 B 2, A 1 B 2 (and A 0 with the low bytes); the same with B 3
  *
- * Lines of K are tiles as they lie in the cache.  V is gathered, since 64 tokens are four tiles of the cache.
- */
+ * Lines of K are AMX tiles as stored in the cache.  V is gathered, since 64 tokens are four tiles of the
+ * cache. */
 #include "kernels/cpu/attention/int.h"
 #include "kernels/cpu/dot/dot.h"
 
@@ -18,13 +18,14 @@
 
 enum {
 	AMX_ROWS = 16,
-	AMX_FEW = 8, /* queries that VNNI takes */
+	AMX_FEW = 8, /* most queries for VNNI */
 	AMX_TILE = 1024,
 };
 
 #ifndef INT_EMULATED
 
-/* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
+/* Asm, so that no compiler has to support the extension; "memory", since a tile cannot be an operand of
+ * asm. */
 #define AMX_LOAD(t, p, stride)                                                                               \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
 			 : "memory")
@@ -32,12 +33,12 @@ enum {
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(p)), "r"((size_t)(stride))       \
 			 : "memory")
 #define AMX_ZERO(t)           __asm__ volatile("tilezero %%tmm" #t ::: "memory")
-/* C += A B: of signed bytes, or of unsigned bytes in A */
+/* C += A B: A has signed, or unsigned, bytes */
 #define AMX_SIGNED(c, a, b)   __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define AMX_UNSIGNED(c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define AMX_RELEASE()         __asm__ volatile("tilerelease" ::: "memory")
 
-/* All eight tiles are 16 rows of 64 bytes. */
+/* All eight tiles have 16 rows of 64 bytes. */
 static void amx_configure(void)
 {
 	static const struct {
@@ -55,7 +56,7 @@ static void amx_configure(void)
 struct job;
 static void chunk_amx(const struct job *j);
 
-/* V of a chunk as B tiles: [D / 16][group of 64 tokens][planes], and two tiles of K. */
+/* INT_WORK: V of a chunk as B tiles, [D / 16][group of 64 tokens][planes], and two tiles of K. */
 #define INT_NAME      "amx"
 #define INT_PAD       (AMX_FEW + 1)
 #define INT_CHUNK     chunk_amx
@@ -63,19 +64,20 @@ static void chunk_amx(const struct job *j);
 #define INT_SPAN      KV_QUERIES
 #include "kernels/cpu/attention/ints.h"
 
-typedef int32_t sums[2][16][16]; /* with the high and with the low bytes */
+typedef int32_t sums[2][16][16]; /* products with the high bytes, and the low bytes */
 
 /* Sixteen queries of a head. */
 struct square {
 	const struct job *j;
-	int head, r0, n;    /* n of them are there, the others are zeros */
-	int t0, t1, g0, g1; /* tiles and groups that they see */
+	int head, r0, n;    /* the first n queries exist; the others are zeros */
+	int t0, t1, g0, g1; /* tiles and groups that the queries see */
 	struct scratch s;
 	unsigned char *tiles; /* INT_WORK */
-	sums *c;              /* [8]: of four tiles of K, and of four blocks of V, each two in turns */
+	sums *c;              /* [8]: sums of four tiles of K, and of four blocks of V, used alternately by
+				 two */
 };
 
-/* C of one A and two B (or twice the same) over n steps of 64, then to memory. */
+/* Multiply one A by two B (or twice the same) over n steps of 64, and store C. */
 #define SQUARE(name, dot)                                                                                    \
 	static void name(const unsigned char *a, size_t a_row, size_t a_low, const unsigned char *b0,        \
 			 const unsigned char *b1, size_t b_row, size_t b_low, size_t b_step, int n, sums *c) \
@@ -121,7 +123,7 @@ static const unsigned char *square_queries(const struct square *q)
 	return q->j->c->q + (size_t)q->head * q->j->c->q_stride + (size_t)q->r0 * q->j->each;
 }
 
-/* K of tile t; where its lines are no multiple of 16, a copy with lines of zeros behind them. */
+/* Return K of tile t, or a copy padded with lines of zeros if its lines are not a multiple of 16. */
 static const unsigned char *key_lines(const struct square *q, int t)
 {
 	const struct job *j = q->j;
@@ -150,7 +152,7 @@ static void scores_of(const struct square *q, int t)
 	}
 }
 
-/* Products with tiles t and t + 1 (t is even) are begun, those with the two before become scores. */
+/* Multiply by tiles t and t + 1 (t is even), and convert the products of the two tiles before to scores. */
 static void scores_step(const struct square *q, int t)
 {
 	const struct job *j = q->j;
@@ -167,7 +169,7 @@ static void scores_step(const struct square *q, int t)
 
 /* ---- weighted sums ---- */
 
-/* Lines of V in the order of the weights: INT_W_AT.  Tiles that no query sees count for nothing. */
+/* Gather lines of V in the order of the weights (INT_W_AT).  Tiles that no query sees become zeros. */
 static void gather_values(const struct square *q, int g0, int g1)
 {
 	const struct job *j = q->j;
@@ -200,7 +202,7 @@ static void values_of(const struct square *q, int b)
 			v_store(out + (size_t)r * pad, qa_float(sum_of(c, r)));
 }
 
-/* The same with blocks b and b + 1 of 16 d. */
+/* Multiply by blocks b and b + 1 of 16 d, and convert the sums of the two before. */
 static void values_step(const struct square *q, int b)
 {
 	const struct job *j = q->j;
@@ -219,7 +221,7 @@ static void values_step(const struct square *q, int b)
 
 /* ---- a chunk ---- */
 
-/* n queries of a head from r0 on, and what they see. */
+/* Return the square of a head's queries from r0 on, with the tiles that they see. */
 static struct square square_at(const struct square *head, int r0)
 {
 	struct square q = *head;
@@ -240,8 +242,8 @@ static struct square square_at(const struct square *head, int r0)
 	return q;
 }
 
-/* The weights of a square, row by row, and between them the scores of the next and the sums of the last:
- * tiles multiply while the other units work out exponentials. */
+/* Compute the weights of a square row by row; in between, the scores of the next square and the sums of the
+ * last one.  Tiles multiply while other units compute exponentials. */
 static void square_weights(const struct square *q, const struct square *next, const struct square *last)
 {
 	const struct cpu_kv_chunk *c = q->j->c;
@@ -265,7 +267,7 @@ static void square_weights(const struct square *q, const struct square *next, co
 	}
 }
 
-/* What is left over of a head's queries. */
+/* Compute a head's leftover queries by VNNI. */
 static void rest_vnni(const struct job *j, int head, const struct scratch *s, int r0)
 {
 	const int m = j->c->m;
@@ -280,7 +282,7 @@ static void rest_vnni(const struct job *j, int head, const struct scratch *s, in
 static void head_amx(const struct square *head)
 {
 	const struct job *j = head->j;
-	struct square q[3]; /* the last, this and the next in turns */
+	struct square q[3]; /* the last, current and next square, in rotation */
 	int n = 0, r0 = 0;
 	value_scales(j, head->head, &head->s);
 	gather_values(head, j->t0 / GROUP_TILES, (j->t1 + GROUP_TILES - 1) / GROUP_TILES);
@@ -328,7 +330,7 @@ const struct cpu_kv_ints *INT_EMULATED(void)
 
 #else
 
-/* The device's integer kernels have asked the system for tiles. */
+/* cpu_dot_amx() requests the tiles from the system. */
 const struct cpu_kv_ints *cpu_kv_ints_amx(void)
 {
 	return cpu_kv_ints_avx512vnni() && cpu_dot_amx() ? &ints_table : NULL;

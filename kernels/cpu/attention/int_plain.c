@@ -118,7 +118,8 @@ VFN qa va_end(va a)
 	return a;
 }
 
-/* As the instructions convert: to the nearest, ties to even; NaN and what an int32 cannot hold give 0. */
+/* Converts like the instructions: to the nearest, ties to even; NaN and values that an int32 cannot hold give
+ * 0. */
 VFN void w_store(unsigned char *high, unsigned char *low, const vf e[4])
 {
 	for (int t = 0; t < 4; t++)

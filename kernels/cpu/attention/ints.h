@@ -1,15 +1,15 @@
 /* ints.h - attention on INT8 and INT16 keys and values, one source for every instruction set: see int.h.
  * Included once by each int_*.c, which first includes its vec_*.h and defines
- *   INT_NAME                of the table
+ *   INT_NAME                the table's name
  *   INT_ACC                 accumulators of 16 sums that fit the registers
- *   INT_ROWS                queries that one kernel takes at most
- *   INT_W_AT(tile, quad)    where the weights of four tokens lie among a row's, in fours
- *   INT_PAD                 queries are padded with zeros to a multiple of 16 from this number on
+ *   INT_ROWS                most queries that one kernel takes
+ *   INT_W_AT(tile, quad)    index of four tokens' weights in a row's weights, in fours
+ *   INT_PAD                 from this many queries on, they are padded with zeros to a multiple of 16
  *
  * and these types and functions:
  *   kl, vl   a line of K or of V
  *   ks, ws   four values of a query or four weights, both planes, the same in all lanes
- *   ka, va   sums under way
+ *   ka, va   partial sums
  *   qa       16 int32: qa_add, qa_float, qa_load, qa_store
  *
  *   kl_load, vl_load, ks_load, ws_load
@@ -35,7 +35,7 @@
 #define ROLLED PRAGMA(GCC unroll 1)
 #endif
 
-/* Rounds to the nearest integer, ties to even: what is left in the low bits of 1.5 * 2^23 + x. */
+/* x + 1.5 * 2^23 has x, rounded to the nearest integer (ties to even), in its low bits. */
 #define ROUND_MAGIC 12582912.0f
 
 #define LOG2_E 0x1.715476p+0f
@@ -44,9 +44,10 @@
 enum {
 	TOP8 = 127,
 	TOP16 = 127 * 256,
-	GROUP_TILES = 4, /* of 16 tokens: what one line of weights holds */
+	GROUP_TILES = 4, /* tiles of 16 tokens: their weights are one line */
 	GROUPS = CHUNK_TILES / GROUP_TILES,
-	ROW = CHUNK + LANES_N, /* of scores: rows a power of two apart share the sets of a cache */
+	ROW = CHUNK + LANES_N, /* floats in a row of scores; rows a power of two apart would share cache
+				  sets */
 	DIM_MAX = KV_INT_DIM_MAX,
 };
 
@@ -67,7 +68,7 @@ static size_t bytes_v(int planes, int dim)
 	return (size_t)((dim + 15) / 16 * 4 * planes) * 64;
 }
 
-/* A prepared query: qh int8 [dim64] | ql int8 [dim64] | its head */
+/* A prepared query: qh int8 [dim64] | ql int8 [dim64] | this head */
 struct query {
 	float scale;
 	int32_t sum_high, sum_low;
@@ -119,7 +120,8 @@ static float exp2_one(float x)
 	return v_lane0(v_mul(exp2_top(v_set1(x)), v_set1(1 / 65535.0f)));
 }
 
-/* About log2(x), 0 to 0.01 above it: a scale is 2 to the power of this, not x itself.  Within -40 and 40. */
+/* Return a value 0 to 0.01 above log2(x), clipped to -40 .. 40.  The scale of a value is 2 to this power, not
+ * x itself. */
 static float log2_above(float x)
 {
 	int32_t u;
@@ -131,7 +133,7 @@ static float log2_above(float x)
 
 /* ---- quantization ---- */
 
-/* The largest |x|; NaN where a value is not finite. */
+/* Return the largest |x|; NaN if a value is not finite. */
 VFN float most_of(const float *x, int n)
 {
 	vf most = v_zero(), wrong = v_zero();
@@ -144,7 +146,7 @@ VFN float most_of(const float *x, int n)
 	return bad == 0 ? v_hmax(most) : NAN;
 }
 
-/* code[i] = x[i] * inverse, rounded; 0 beyond n up to a multiple of 16. */
+/* code[i] = x[i] * inverse, rounded; 0 from n up to a multiple of 16. */
 VFN void codes_of(int32_t *code, const float *x, int n, float inverse, int top)
 {
 	float t[DIM_MAX];
@@ -165,7 +167,7 @@ static int8_t high_byte(int32_t code)
 
 /* ---- rotation ---- */
 
-/* Lane i of a and of its partner i ^ n to their sum (in the lower) and difference. */
+/* Replace lane i of a and its partner i ^ n by their sum (in the lower lane) and difference. */
 VFN vf turn_lanes(vf a, const int n)
 {
 	static const float signs[4][16] = {
@@ -177,13 +179,13 @@ VFN vf turn_lanes(vf a, const int n)
 	return v_fma(a, v_load(signs[n == 1 ? 0 : n == 2 ? 1 : n == 4 ? 2 : 3]), v_swap(a, n));
 }
 
-/* The size of the blocks that are turned. */
+/* Return the size of the blocks that are rotated. */
 static int turn_size(int dim)
 {
 	return dim & -dim;
 }
 
-/* Each block of x, times a Hadamard matrix of ones; x has room for a multiple of 16. */
+/* Multiply each block of x by a Hadamard matrix of ones; x has room for a multiple of 16. */
 static void turn(float *x, int dim)
 {
 	const int size = turn_size(dim);
@@ -210,7 +212,7 @@ static void turn(float *x, int dim)
 
 /* ---- the cache ---- */
 
-/* The bytes of n codes, a multiple of 16: all of a code, or its upper and its lower half. */
+/* Store the bytes of n codes, a multiple of 16: whole codes, or their upper and lower halves. */
 static void bytes_of(int planes, unsigned char *high, unsigned char *low, const int32_t *code, int n)
 {
 	if (planes == 1) {
@@ -247,7 +249,8 @@ static void store_k(int planes, unsigned char *kt, int at, const float *k, int d
 	memcpy(kt + (size_t)(lines_k(dim) * planes) * 64 + at * 4, &scale, 4);
 }
 
-/* Byte by byte: tokens beside this one, which another thread may store meanwhile, share its lines. */
+/* Store byte by byte: neighbouring tokens, which another thread may store at the same time, share the
+ * lines. */
 static void store_v(int planes, unsigned char *kt, unsigned char *vt, int at, const float *v, int dim)
 {
 	int32_t code[DIM_MAX];
@@ -310,13 +313,13 @@ static void queries(int planes, unsigned char *out, const float *const *q, int m
 
 /* ---- scratch ---- */
 
-/* One head's pieces in a chunk's scratch; those of the next head follow. */
+/* One head's arrays in a chunk's scratch; those of the next head follow. */
 struct scratch {
 	float *s;         /* [m][ROW] scores */
-	unsigned char *w; /* [m][2][CHUNK] planes of weights, as INT_W_AT has them */
+	unsigned char *w; /* [m][2][CHUNK] planes of weights, indexed by INT_W_AT */
 	int32_t *o;       /* [m][dim_pad] */
-	float *log;       /* [CHUNK] logarithms of the scales of values: added to scores */
-	float *late;      /* [CHUNK] the same where scores are capped, for log is 0 then */
+	float *log;       /* [CHUNK] natural logarithms of the value scales, added to scores; 0 with a cap */
+	float *late;      /* [CHUNK] the logarithms in any case, added after a cap */
 	float *inverse;   /* [CHUNK] 1 / scale */
 };
 
@@ -341,13 +344,13 @@ static struct scratch scratch_of(const struct cpu_kv_chunk *c, int head)
 	return s;
 }
 
-/* What a chunk's kernels share: the tiles that some query sees, and the layout. */
+/* State that a chunk's kernels share: the tiles that some query sees, and the layout. */
 struct job {
 	const struct cpu_kv_chunk *c;
 	int planes;
 	int t0, t1;       /* tiles */
-	int lines;        /* of K, each of `planes` lines of 64 bytes */
-	size_t d64, each; /* of a prepared query */
+	int lines;        /* lines of K, each of `planes` lines of 64 bytes */
+	size_t d64, each; /* bytes of a plane of a prepared query, and of all of it */
 };
 
 static struct job job_of(const struct cpu_kv_chunk *c, int planes)
@@ -364,7 +367,7 @@ static struct job job_of(const struct cpu_kv_chunk *c, int planes)
 	return j;
 }
 
-/* The scales of the values of a head. */
+/* Load the scales of the values of a head. */
 static void value_scales(const struct job *j, int head, const struct scratch *s)
 {
 	for (int t = j->t0; t < j->t1; t++) {
@@ -389,8 +392,8 @@ struct scores_args {
 	size_t d64, each;
 	const unsigned char *k[GROUP_TILES];
 	int lines;
-	const float *log; /* of the first tile */
-	float *s;         /* likewise, of the first query */
+	const float *log; /* from the first tile on */
+	float *s;         /* from the first query and tile on */
 };
 
 VFN void scores(const int tn, const int m, const int planes, const struct scores_args *a)
@@ -431,14 +434,14 @@ VFN void scores(const int tn, const int m, const int planes, const struct scores
 
 /* ---- weights ---- */
 
-/* The queries' part in what a group of tiles contributes: none. */
+/* Clear a query's weights in groups g0 to g1 of tiles. */
 static void no_weights(unsigned char *w, int g0, int g1)
 {
 	for (int p = 0; g0 < g1 && p < 2; p++)
 		memset(w + (size_t)p * CHUNK + (size_t)g0 * 64, 0, (size_t)(g1 - g0) * 64);
 }
 
-/* Tile t of a query that sees from <= i < to: outside of that, `other`. */
+/* Return v in tile t, `other` where a query does not see from <= i < to. */
 VFN vf seen(vf v, int t, int from, int to, vf other)
 {
 	const int a = from - t * 16, b = to - t * 16;
@@ -449,8 +452,8 @@ VFN vf seen(vf v, int t, int from, int to, vf other)
 	return v_keep_range(v, a > 0 ? a : 0, b < 16 ? b : 16, other);
 }
 
-/* cap * tanh(s / cap) + log of the scores of the tiles t0 <= t < t1, from 2^(2 s log2 e / cap); NaN stays
- * NaN. */
+/* Replace the scores of tiles t0 <= t < t1 by cap * tanh(s / cap) + log, from 2^(2 s log2 e / cap).  NaN
+ * stays NaN. */
 static void cap_scores(float *s, const float *log, int t0, int t1, float cap)
 {
 	const vf c = v_set1(cap), by = v_set1(2 * LOG2_E / cap);
@@ -462,7 +465,7 @@ static void cap_scores(float *s, const float *log, int t0, int t1, float cap)
 	}
 }
 
-/* The largest of the scores that a query sees. */
+/* Return the largest of the scores that a query sees. */
 VFN float top_score(const float *s, int from, int to)
 {
 	const vf low = v_set1(-INFINITY);
@@ -479,7 +482,7 @@ VFN float top_score(const float *s, int from, int to)
 	return v_hmax(v_max(v_max(mx[0], mx[1]), v_max(mx[2], mx[3])));
 }
 
-/* A group of tiles of which a query sees a part. */
+/* Weigh a group of tiles that a query sees only in part. */
 static vf weigh_part(const float *s, const float *inverse, unsigned char *w, int g, int from, int to, vf m,
 		     vf l)
 {
@@ -495,7 +498,7 @@ static vf weigh_part(const float *s, const float *inverse, unsigned char *w, int
 	return l;
 }
 
-/* Scores s of one query to its weights w, in groups g0 to g1; returns their sum. */
+/* Convert the scores s of one query to its weights w, in groups g0 to g1; return their sum. */
 static float weigh(const float *s, const float *inverse, unsigned char *w, int from, int to, int g0, int g1,
 		   float max)
 {
@@ -525,11 +528,11 @@ static float weigh(const float *s, const float *inverse, unsigned char *w, int f
 /* ---- weighted sums ---- */
 
 struct values_args {
-	const unsigned char *w; /* of the first query */
+	const unsigned char *w; /* weights of the first query */
 	const unsigned char *const *v;
-	size_t at; /* of the first line wanted in a tile */
+	size_t at; /* bytes to the first line wanted in a tile */
 	int t0, t1;
-	int32_t *o; /* of the first query, from the first line's d on: added to */
+	int32_t *o; /* sums of the first query, from the first line's d on; added to */
 	size_t o_stride;
 };
 
@@ -587,7 +590,7 @@ VFN void values(const int dn, const int m, const int planes, const struct values
 INT_FNS(scores)
 INT_FNS(values)
 
-/* Tiles that fit beside m queries, of n: 1, 2 or 4. */
+/* Return how many of n tiles fit the registers with m queries. */
 static int tiles_beside(int m, int n)
 {
 	int tn = n >= 4 ? 4 : n >= 2 ? 2 : 1;
@@ -596,7 +599,7 @@ static int tiles_beside(int m, int n)
 	return tn;
 }
 
-/* Queries r0 .. r0 + m - 1 of a head, m <= INT_ROWS, tiles t0 to t1. */
+/* Score queries r0 .. r0 + m - 1 of a head, m <= INT_ROWS, in tiles t0 to t1. */
 static void scores_rows(const struct job *j, int head, const struct scratch *s, int r0, int m, int t0, int t1)
 {
 	static void (*const fns[2][3])(int, const struct scores_args *) = {
@@ -642,7 +645,7 @@ static void values_rows(const struct job *j, int head, const struct scratch *s, 
 
 typedef void rows_fn(const struct job *j, int head, const struct scratch *s, int r0, int m, int t0, int t1);
 
-/* Queries r0 to m in parts as even as can be. */
+/* Call fn for queries r0 to m, in groups as even as possible. */
 static void all_rows(rows_fn *fn, const struct job *j, int head, const struct scratch *s, int r0, int m,
 		     int t0, int t1)
 {
@@ -656,7 +659,7 @@ static void all_rows(rows_fn *fn, const struct job *j, int head, const struct sc
 
 /* ---- a chunk ---- */
 
-/* Queries r0 to r1: their maximums. */
+/* Compute the maximums of queries r0 to r1. */
 static void top_rows(const struct job *j, int head, const struct scratch *s, int r0, int r1)
 {
 	const struct cpu_kv_chunk *c = j->c;
@@ -670,7 +673,7 @@ static void top_rows(const struct job *j, int head, const struct scratch *s, int
 	}
 }
 
-/* Query r: its weights, and their sum. */
+/* Compute the weights of query r, and their sum. */
 static void weigh_row(const struct job *j, int head, const struct scratch *s, int r)
 {
 	const struct cpu_kv_chunk *c = j->c;
@@ -699,7 +702,7 @@ static void sums_out(const struct job *j, int head, const struct scratch *s, int
 		v_store(o + i, qa_float(qa_load(s->o + i)));
 }
 
-/* Four tiles of all heads, then the next four: what a task reads is one run per tile. */
+/* Process four tiles of all heads, then the next four, so that a task reads one run per tile. */
 static void chunk_any(const struct job *j)
 {
 	const struct cpu_kv_chunk *c = j->c;

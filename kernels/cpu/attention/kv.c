@@ -55,7 +55,7 @@ static size_t tile_bytes(const struct kern_dev *d, int n_kv_heads, int head_dim)
 	return (size_t)n_kv_heads * (d->kv_type->k_bytes(head_dim) + d->kv_type->v_bytes(head_dim));
 }
 
-/* All layers of n blocks; false on overflow. */
+/* Compute the bytes of n_blocks blocks with all layers; false on overflow. */
 static bool pool_bytes(size_t block_bytes, int n_layers, int n_blocks, size_t *out)
 {
 	size_t n;
@@ -81,7 +81,8 @@ static bool scratch_new(struct kern_kv *kv)
 	return kv->scratch && kv->partial;
 }
 
-/* Keeps pages ready for the next tokens, within bounds: what is idle should not take much memory. */
+/* Start the thread that touches pages for the next tokens.  The bounds limit the memory of an idle
+ * process. */
 static void touch_new(struct kern_kv *kv)
 {
 	enum { TOKENS = 4096, BYTES = 512 << 20 };
@@ -185,7 +186,7 @@ static void check_pairs(const int32_t (*pairs)[2], int n, int n_from, int n_to)
 	}
 }
 
-/* A pair's destination may be a later pair's source: pairs are done in order, within a layer. */
+/* A pair's destination may be a later pair's source, so the pairs of a layer are copied in order. */
 int cpu_kv_copy(struct kern_stream *s, struct kern_kv *kv, const int32_t (*pairs)[2], int n)
 {
 	(void)s;

@@ -1,4 +1,4 @@
-/* scratch.c - what attention works in.  See scratch.h. */
+/* scratch.c - attention's memory.  See scratch.h. */
 #include "kernels/cpu/attention/scratch.h"
 
 static size_t most(size_t a, size_t b)
@@ -34,7 +34,7 @@ struct attn_work attn_cut(unsigned char *base, const struct cpu_kv_type *type, i
 	return w;
 }
 
-/* The longest contexts of a few sequences. */
+/* Enough for a few sequences of the longest context. */
 size_t attn_partials(const struct kern_dev *d, int n_kv_heads, int head_dim)
 {
 	enum { SEQUENCES = 4 };

@@ -1,5 +1,5 @@
-/* avx512.c - the kernels of mode bf16 for AVX-512 without BF16.  See fma.h.
- * Tests compile it with BF16_EMULATED, where the instructions are functions of theirs. */
+/* avx512.c - the kernels of mode bf16 for AVX-512 without BF16.
+ * See fma.h.  Tests compile it with BF16_EMULATED and provide the instructions as functions. */
 #include "kernels/cpu/bf16/bf16.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \

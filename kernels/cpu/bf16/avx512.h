@@ -1,5 +1,5 @@
-/* avx512.h - what the kernels for AVX-512 BF16 and AMX share: codes to bricks.
- * Tests compile both with BF16_EMULATED, where the instructions are functions of theirs. */
+/* avx512.h - shared by the kernels for AVX-512 BF16 and AMX: unpacks codes to bricks.
+ * Tests compile both with BF16_EMULATED and provide the instructions as functions. */
 #ifndef QUERN_KERNELS_CPU_BF16_AVX512_H
 #define QUERN_KERNELS_CPU_BF16_AVX512_H
 
@@ -8,7 +8,7 @@
 
 #define WALK_BRICK BF16_BRICK
 
-/* BF16 of 0 .. 15 and of -16 .. -1, which is what the low five bits of a difference of nibbles say. */
+/* BF16 of 0 .. 15 and of -16 .. -1, indexed by the low five bits of a difference of nibbles. */
 static const _Alignas(64) uint16_t bf16_table[32] = {
 	0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120,
 	0x4130, 0x4140, 0x4150, 0x4160, 0x4170, 0xc180, 0xc170, 0xc160, 0xc150, 0xc140, 0xc130,
@@ -17,7 +17,7 @@ static const _Alignas(64) uint16_t bf16_table[32] = {
 
 typedef __m512i walk_zero;
 
-/* Zeros of 16 outputs, in both words of a pair; of nibbles, in all four bytes. */
+/* Load the zeros of 16 outputs into both words of a pair; for 4-bit codes into all four bytes. */
 VFN __m512i walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 {
 	const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(head + 32));
@@ -26,7 +26,8 @@ VFN __m512i walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 	return t->bits == 8 ? z : _mm512_or_si512(z, _mm512_slli_epi32(z, 8));
 }
 
-/* Nibbles are separated and lessened by their zeros in bytes; the table reads five bits of each word. */
+/* Unpack 4-bit codes.  Nibbles are separated, and their zeros subtracted, in bytes; the table reads five bits
+ * of each word. */
 VFN void bf16_unpack4(unsigned char *out, const unsigned char *codes, __m512i zeros)
 {
 	const __m512i table = _mm512_load_si512(bf16_table), mask = _mm512_set1_epi32(0x0f0f0f0f);
@@ -42,7 +43,7 @@ VFN void bf16_unpack4(unsigned char *out, const unsigned char *codes, __m512i ze
 	}
 }
 
-/* Two differences of bytes, in words, to BF16: exact, since they have eight bits. */
+/* Convert two differences of bytes, in words, to BF16.  This is exact, since they have eight bits. */
 VFN __m512i bf16_words(__m512i d)
 {
 	const __m512 low = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(d, 16), 16));

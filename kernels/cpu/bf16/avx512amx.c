@@ -1,15 +1,16 @@
 /* avx512amx.c - the kernels of mode bf16 for AMX: sixteen rows by sixteen outputs by 32 values in one
- * instruction, which sums just as bf16.h says.  Tests compile it with BF16_EMULATED.
+ * instruction, which sums in the order of bf16.h.
+ * Tests compile it with BF16_EMULATED.
  *
- * More than 16 rows:  tile 0, 1   A: 16 rows (the second: what is left of 32) of 32 values
+ * More than 16 rows:  tile 0, 1   A: 16 rows (the second: the rest of 32) of 32 values
  *                     tile 2, 3   B: bricks of two tiles of outputs
  *                     tile 4..7   C: A 0 B 2, A 0 B 3, A 1 B 2, A 1 B 3
  * Up to 16 rows:      tile 0      A
- *                     tile 1..3   B: bricks, in turns
- *                     tile 4..7   C: one of each tile of outputs
+ *                     tile 1..3   B: bricks, in rotation
+ *                     tile 4..7   C: one for each tile of outputs
  *
- * Sums of a group are scaled and added to c while the tiles work on the next one: they would wait for one
- * another otherwise, for a third of the time. */
+ * The sums of a group are scaled and added to c while the tiles compute the next group.  Otherwise each would
+ * wait for the other, for a third of the time. */
 #include "kernels/cpu/bf16/bf16.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -19,16 +20,18 @@
 
 enum {
 	AMX_ROWS = 16,
-	AMX_SLICE = 256,       /* floats: bricks of 32 KB */
-	AMX_CODES_SLICE = 128, /* of codes, which are scaled and added to c after every group */
-	AMX_FEW_SLICE = 256,   /* up to 16 rows: stays in the first-level cache */
-	FEW_AHEAD = 2048,      /* bytes of codes */
+	AMX_SLICE = 256,       /* inputs per segment of floats: bricks of 32 KB */
+	AMX_CODES_SLICE = 128, /* inputs per segment of codes, which are scaled and added to c after every
+				  group */
+	AMX_FEW_SLICE = 256,   /* with up to 16 rows, stays in the first-level cache */
+	FEW_AHEAD = 2048,      /* prefetch distance, bytes of codes */
 	AHEAD_MAX = 8,
 };
 
 #ifndef BF16_EMULATED
 
-/* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
+/* Asm, so that no compiler has to support the extension; "memory", since a tile cannot be an operand of
+ * asm. */
 #define AMX_LOAD(t, p, stride)                                                                               \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
 			 : "memory")
@@ -39,7 +42,7 @@ enum {
 #define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #define AMX_RELEASE()    __asm__ volatile("tilerelease" ::: "memory")
 
-/* Tiles of 64 bytes by so many rows. */
+/* Configure tiles of 64 bytes by rows[i] rows. */
 static void amx_configure(const uint8_t rows[8])
 {
 	struct {
@@ -122,7 +125,7 @@ static void few_store(float *c, size_t row, size_t tile, int tn)
 	}
 }
 
-/* Floats and codes of whole rows: one chain that goes on in c. */
+/* Floats and codes of whole rows: one chain that continues in c. */
 static void few_chain(const struct seg *s)
 {
 	const struct cpu_bf16_tile *t = s->t;
@@ -138,10 +141,11 @@ static void few_chain(const struct seg *s)
 	few_store(t->c, c_row, 16, t->tn);
 }
 
-/* Codes in groups: while the tiles work on the bricks of a step, those of the next are made. */
+/* Codes in groups: while the tiles multiply the bricks of a step, the bricks of the next step are
+ * unpacked. */
 struct few {
-	const unsigned char *codes, *heads; /* of the step that is made next, of its group */
-	int left;                           /* steps of that group */
+	const unsigned char *codes, *heads; /* codes of the step to unpack next; heads of its group */
+	int left;                           /* steps left in that group */
 	walk_zero zeros[4];
 };
 
@@ -249,7 +253,7 @@ static bool few_codes(const struct cpu_bf16_tile *t)
 
 /* ---- more rows, two by two tiles ---- */
 
-/* Sums of a group that are still to be scaled and added. */
+/* Sums of a group that must still be scaled and added. */
 struct pending {
 	const float *sums; /* [A][tile][16][16] */
 	float *c;
@@ -262,7 +266,7 @@ struct square {
 	const unsigned char *a; /* 32 rows */
 	size_t a_row;
 	const unsigned char *b;
-	size_t step, tile2; /* tile2: bytes to the second tile; 0: there is none */
+	size_t step, tile2; /* tile2: bytes to the second tile; 0: there is no second tile */
 	int rows;
 	struct ahead *ahead;
 };
@@ -271,10 +275,10 @@ struct square_sums {
 	float f[4][AMX_ROWS * LANES_N], none[4 * LANES_N];
 };
 
-/* What the next segment reads comes to the second-level cache meanwhile. */
+/* Memory that the next segment reads, prefetched meanwhile to the second-level cache. */
 struct ahead {
 	const unsigned char *p, *end;
-	int some; /* lines for every step */
+	int some; /* lines to prefetch per step */
 };
 
 static inline void ahead_step(struct ahead *h)
@@ -303,7 +307,8 @@ static void scale_all(const struct pending *p)
 	}
 }
 
-/* 32 rows and two tiles of outputs; between the dots, the 32 rows and two tiles that are pending. */
+/* Multiply 32 rows by two tiles of outputs.  Between the dot products, scale the pending 32 rows and two
+ * tiles. */
 VFN void full_sums(const int n_steps, const struct square *q, int step0, const struct pending *p)
 {
 	enum { STEP_ROWS = 2 * AMX_ROWS };
@@ -358,7 +363,7 @@ static void any_sums(const struct square *q, int step0, int n_steps)
 	}
 }
 
-/* One chain that goes on in c. */
+/* Multiply as one chain that continues in c. */
 static void square_chain(const struct square *q, int n_steps, float *c, size_t c_row)
 {
 	float *second = c + AMX_ROWS * c_row;
@@ -405,7 +410,7 @@ static void square_group(const struct square *q, int step0, int n_steps, const s
 	}
 }
 
-/* The groups of a segment; what is pending at their end is left so. */
+/* Multiply the groups of a segment.  The sums of the last group remain pending. */
 static void square_groups(const struct square *q, const struct seg *s, int v, float *c,
 			  struct square_sums *sums, struct pending *p)
 {
@@ -431,13 +436,13 @@ static void square_groups(const struct square *q, const struct seg *s, int v, fl
 	}
 }
 
-/* Rows r0 to r1 - 1 in blocks of 32, by all tiles of outputs: the rows of a block stay in the first-level
- * cache for all of them, and so do the bricks of a segment for all blocks. */
+/* Multiply rows r0 to r1 - 1, in blocks of 32, by all tiles of outputs.  The rows of a block stay in the
+ * first-level cache for all tiles, and the bricks of a segment for all blocks. */
 static void squares(const struct seg *s, int r0, int r1)
 {
 	const struct cpu_bf16_tile *t = s->t;
 	_Alignas(64) struct square_sums sums;
-	/* Nothing yet: zeros times zero are added to zeros. */
+	/* Nothing is pending yet: zeros times zero are added to zeros. */
 	struct pending p = {.sums = sums.f[0], .c = sums.none, .rows = 2 * AMX_ROWS, .n_v = 2};
 	const int steps = (r1 - r0 + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS) * ((t->tn + 1) / 2) * s->n_steps;
 	const int some = (int)(s->next_bytes / 64) / steps + 1;
@@ -497,7 +502,7 @@ const struct cpu_bf16 *BF16_EMULATED(void)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The system gives a process its tiles on request only. */
+/* Request the tiles: Linux lets a process use them only on request. */
 static bool amx_granted(void)
 {
 	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };

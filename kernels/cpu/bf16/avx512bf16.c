@@ -1,6 +1,6 @@
 /* avx512bf16.c - the kernels of mode bf16 for AVX-512 BF16: two products for 16 outputs in one instruction.
- * Lines of a brick belong to the even and to the odd chain in turns (bf16.h).
- * Tests compile it with BF16_EMULATED. */
+ * Lines of a brick belong alternately to the even and the odd chain (bf16.h).  Tests compile it with
+ * BF16_EMULATED. */
 #include "kernels/cpu/bf16/bf16.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -15,7 +15,7 @@
 #include "kernels/cpu/bf16/walk.h"
 
 #ifndef BF16_EMULATED
-/* An asm and not the builtin, so that no compiler has to know the extension, and copies nothing around it. */
+/* Asm rather than the builtin: no compiler has to support the extension, or adds copies around it. */
 VFN vf vdpbf16ps512(vf acc, __m512i x, __m512i w)
 {
 	__asm__("vdpbf16ps %2,%1,%0" : "+v"(acc) : "v"(x), "v"(w));
@@ -27,7 +27,7 @@ enum {
 	VDP_TILES = 2,
 	VDP_ROWS = 4,
 	VDP_SLICE = 512,
-	VDP_FEW = 4, /* rows up to which a segment shall stay in the first-level cache */
+	VDP_FEW = 4, /* up to this many rows, a segment should stay in the first-level cache */
 	VDP_FEW_SLICE = 256,
 };
 
@@ -42,7 +42,7 @@ struct vdp_args {
 	const unsigned char *x; /* first row */
 	size_t row;
 	int n_steps;
-	const unsigned char *heads; /* scaled by these and added to c, or NULL: C goes on in c */
+	const unsigned char *heads; /* scales for C before it is added to c; NULL: C continues the sum in c */
 	const struct cpu_bf16_tile *t;
 	float *c;
 };

@@ -1,8 +1,8 @@
-/* flush.h - denormals as 0, which is how the instructions for BF16 count them. */
+/* flush.h - treats denormals as 0, as the instructions for BF16 do. */
 #ifndef QUERN_KERNELS_CPU_BF16_FLUSH_H
 #define QUERN_KERNELS_CPU_BF16_FLUSH_H
 
-/* Denormals count as 0 until flush_end(). */
+/* Treat denormals as 0 until flush_end(). */
 static inline unsigned flush_begin(void)
 {
 	unsigned was = 0;

@@ -1,13 +1,14 @@
 /* fma.h - the kernels of bf16.h on multiply-adds of 16 lanes, for machines without dot products of BF16.
  * Included once by each of plain.c, avx2.c and avx512.c, which define
- *   FMA_NAME    the table's name
- *   FMA_TILES, FMA_ROWS   tiles and rows at once, so that three accumulators of each fit the registers
+ *   FMA_NAME              the table's name
+ *   FMA_TILES, FMA_ROWS   tiles and rows at once; three accumulators for each pair must fit the registers
+ *
  * Weights are widened to F32 first: a segment in the scratch is [value][tn][16 outputs]. */
 #include "kernels/cpu/bf16/bf16.h"
 
 typedef vf walk_zero;
 
-/* A code under the exponent of 2^23 reads as 2^23 + code. */
+/* A code in the low bits under the exponent of 2^23 reads as 2^23 + code. */
 VFN vf walk_zeros(const struct cpu_bf16_tile *t, const unsigned char *head)
 {
 	return v_add(v_set1(8388608), t->f32_scales ? v_set1((float)t->zero) : v_load_u8(head + 32));
@@ -45,7 +46,7 @@ static int walk_slice(const struct cpu_bf16_tile *t)
 	return FMA_SLICE;
 }
 
-/* Bricks of floats, widened likewise. */
+/* Widen bricks of floats to F32. */
 static void fma_widen(const struct seg *s)
 {
 	const int tn = s->t->tn;
@@ -69,9 +70,9 @@ struct fma_args {
 	const float *w; /* [value][w_row] */
 	size_t w_row;
 	const float *x; /* first row */
-	size_t x_row;   /* values */
+	size_t x_row;   /* values from a row to the next */
 	int n_steps;
-	const unsigned char *heads; /* scaled by these and added to c, or NULL: C goes on in c */
+	const unsigned char *heads; /* scales for C before it is added to c; NULL: C continues the sum in c */
 	const struct cpu_bf16_tile *t;
 	float *c;
 };

@@ -1,4 +1,4 @@
-/* pack.c - operands and weights of mode bf16, as bf16.h draws them. */
+/* pack.c - packs operands and weights of mode bf16, as drawn in bf16.h. */
 #include "kernels/cpu/bf16/bf16.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ const struct cpu_bf16 *cpu_bf16_choose(const char *isa)
 	return b ? b : cpu_bf16_plain();
 }
 
-/* The input at place p of a step. */
+/* Return the input at position p of a step. */
 static int at(const struct cpu_bf16 *b, int p)
 {
 	static const int chain[4] = {2, 0, 3, 1};
@@ -38,7 +38,7 @@ static int padded(int k)
 
 size_t cpu_bf16_row(const struct cpu_bf16 *b, int k)
 {
-	/* An odd number of lines: rows that lie a power of two apart would share few sets of a cache. */
+	/* An odd number of lines: rows a power of two apart would share few cache sets. */
 	return ((size_t)padded(k) * (b->floats ? 4 : 2) + 63) / 64 * 64 | 64;
 }
 
@@ -72,7 +72,7 @@ size_t cpu_bf16_tile_bytes(int k, int group, int bits)
 	return bytes;
 }
 
-/* Four BF16, in the lower halves of v, as pairs in the table's order. */
+/* Store four BF16, in the lower halves of v, as pairs in the table's order. */
 static void put_pairs(const struct cpu_bf16 *b, ints4 v, uint32_t *to)
 {
 	const uint32_t x[4] = {(uint32_t)v[0], (uint32_t)v[1], (uint32_t)v[2], (uint32_t)v[3]};
@@ -80,7 +80,7 @@ static void put_pairs(const struct cpu_bf16 *b, ints4 v, uint32_t *to)
 	to[1] = b->chains ? x[3] | x[1] << 16 : x[2] | x[3] << 16;
 }
 
-/* Eight weights in BF16 as they are, but that denormals are 0 and NaN is quiet, as pairs. */
+/* Store eight BF16 weights as pairs.  The values stay, except that denormals become 0 and NaN quiet. */
 static void eight_pairs(const struct cpu_bf16 *b, const unsigned char *w, uint32_t *to)
 {
 	typedef int16_t shorts __attribute__((vector_size(16)));
@@ -93,7 +93,7 @@ static void eight_pairs(const struct cpu_bf16 *b, const unsigned char *w, uint32
 	memcpy(to, &v, sizeof v);
 }
 
-/* The pairs of a step of one output: n weights from w[at] on, then zeros. */
+/* Make the pairs of a step of one output: n weights from w[from] on, then zeros. */
 static void step_pairs(const struct cpu_bf16 *b, const void *w, enum kern_dtype dtype, size_t from, int n,
 		       uint32_t pairs[BF16_STEP / 2])
 {
@@ -126,7 +126,7 @@ void cpu_bf16_pack_floats(const struct cpu_bf16 *b, unsigned char *out, const vo
 		}
 }
 
-/* Output n of r in BF16: row; x: room for a row, or for two. */
+/* Convert output n of r to BF16 in row.  x: room for one row, or two with permuted inputs. */
 static void values_row(const struct cpu_bf16 *b, const struct codes *c, const struct code_rows *r, int n,
 		       codes_group_fn *floats, float *x, void *row)
 {
@@ -140,7 +140,7 @@ static void values_row(const struct cpu_bf16 *b, const struct codes *c, const st
 void cpu_bf16_pack_values(const struct cpu_bf16 *b, unsigned char *out, const struct codes *c,
 			  const struct code_rows *r, codes_group_fn *floats, int n, int tiles)
 {
-	const size_t row = (size_t)padded(c->k) * 2 | 64; /* an odd number of lines, as cpu_bf16_row() has */
+	const size_t row = (size_t)padded(c->k) * 2 | 64; /* an odd number of lines, as in cpu_bf16_row() */
 	float *x = xmalloc((size_t)c->k * sizeof *x * (c->perm ? 2 : 1));
 	unsigned char *rows = xmalloc(LANES_N * row);
 	for (int o = 0; o < n; o += LANES_N) {
@@ -166,7 +166,7 @@ void cpu_bf16_unpack(const struct cpu_bf16 *b, float *out, const unsigned char *
 								       (size_t)(p % 2));
 }
 
-/* Scales and zeros of group g of output n: those that cpu_pack() has found to fit. */
+/* Pack the scales and zeros of group g of output n; cpu_pack() has checked that they fit. */
 static void pack_head(unsigned char *head, const struct codes *c, const struct pack_rows *rows, int n, int g,
 		      bool f32_scales)
 {
@@ -183,12 +183,12 @@ static void pack_head(unsigned char *head, const struct codes *c, const struct p
 	head[32 + lane] = (unsigned char)zero;
 }
 
-/* Eight codes of 4 bits. */
+/* Pack eight codes of 4 bits. */
 static uint32_t nibbles(const struct cpu_bf16 *b, const uint8_t *code)
 {
 	uint64_t v;
 	memcpy(&v, code, sizeof v);
-	if (b->chains) { /* bytes 0, 2, 4, 6 are of two neighbours */
+	if (b->chains) { /* bytes 0, 2, 4, 6 then have two neighbours each */
 		v |= v >> 4;
 		return (uint32_t)((v >> 16 & 0xff) | (v >> 40 & 0xff00) | (v & 0xff) << 16 |
 				  (v >> 32 & 0xff) << 24);
@@ -199,7 +199,7 @@ static uint32_t nibbles(const struct cpu_bf16 *b, const uint8_t *code)
 	return (uint32_t)(((even | even >> 24) & 0xffff) | ((odd | odd >> 24) & 0xffff) << 16);
 }
 
-/* Four of 8 bits, to bytes 0, 2, 1, 3 in the table's order. */
+/* Pack four codes of 8 bits as bytes 0, 2, 1, 3, in the table's order. */
 static uint32_t bytes(const struct cpu_bf16 *b, const uint8_t *code)
 {
 	uint32_t v;
@@ -207,7 +207,7 @@ static uint32_t bytes(const struct cpu_bf16 *b, const uint8_t *code)
 	return b->chains ? v >> 16 | v << 16 : (v & 0xff0000ff) | (v & 0xff00) << 8 | (v & 0xff0000) >> 8;
 }
 
-/* The words of a step of one output: n codes, then zeros. */
+/* Make the words of a step of one output: n codes, then zeros. */
 static void step_words(const struct cpu_bf16 *b, int bits, const uint8_t *code, int n,
 		       uint32_t words[BF16_STEP / 4])
 {

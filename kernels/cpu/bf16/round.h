@@ -1,5 +1,5 @@
-/* round.h - floats to operands of bf16.h, in each of the three forms: loops that a compiler makes vectors of,
- * for the instruction set of the file that includes this. */
+/* round.h - converts floats to operands of bf16.h, in each of the three layouts.
+ * The loops are written for the compiler to vectorize, for the instruction set of the including file. */
 #ifndef QUERN_KERNELS_CPU_BF16_ROUND_H
 #define QUERN_KERNELS_CPU_BF16_ROUND_H
 
@@ -29,7 +29,7 @@ static inline void round_pairs(void *row, const float *x, int k)
 	memset(out + k, 0, (size_t)(round_padded(k) - k) * sizeof *out);
 }
 
-/* Values 2, 0, 3, 1 of every four. */
+/* Store values 2, 0, 3, 1 of every four. */
 static inline void round_chains(void *row, const float *x, int k)
 {
 	unsigned char *four = row;

@@ -1,11 +1,11 @@
-/* walk.h - a tile of bf16.h as segments: pieces of K that are brought to bricks, then multiplied by all rows.
- * Included by each kernel, which first includes its vec_*.h and afterwards defines
+/* walk.h - walks a tile of bf16.h in segments: chunks of K that are unpacked to bricks, then multiplied by
+ * all rows.  Included by each kernel, which first includes its vec_*.h, and defines
  *   WALK_BRICK     bytes of a brick as walk_codes() writes it (before this header)
- *   WALK_BEGIN(t), WALK_END(t)   around a tile (likewise)
- *   WALK_SELF(t)   true where the kernel has done a tile by itself (likewise)
+ *   WALK_BEGIN(t), WALK_END(t)   run around a tile (before this header)
+ *   WALK_SELF(t)   true if the kernel has computed the tile itself (before this header)
  *   walk_slice()   values of K in a segment, at least BF16_GROUP_MAX, so that its bricks fit the scratch
- *   walk_zero, walk_zeros(), walk_codes()   a brick of codes (before this header)
- *   walk_rows()    all rows of a segment */
+ *   walk_zero, walk_zeros(), walk_codes()   unpack a brick of codes (before this header)
+ *   walk_rows()    multiplies all rows by a segment */
 #ifndef QUERN_KERNELS_CPU_BF16_WALK_H
 #define QUERN_KERNELS_CPU_BF16_WALK_H
 
@@ -25,14 +25,14 @@
 
 struct seg {
 	const struct cpu_bf16_tile *t;
-	const unsigned char *w; /* bricks of the tiles wanted, side by side */
+	const unsigned char *w; /* bricks of the tiles wanted, adjacent */
 	size_t step;            /* bytes from a step to the next */
 	int n_steps;
-	int group_steps;            /* of a group (the last may have fewer); 0: C goes on in c */
-	const unsigned char *heads; /* of the first group; AWQ_HEAD apart */
+	int group_steps;            /* steps in a group (the last may have fewer); 0: C continues in c */
+	const unsigned char *heads; /* heads of the first group; AWQ_HEAD apart */
 	size_t group;               /* bytes from a group's heads to the next group's */
 	size_t k0;                  /* first value */
-	const unsigned char *next;  /* what the next segment reads, about next_bytes */
+	const unsigned char *next;  /* memory that the next segment reads, about next_bytes */
 	size_t next_bytes;
 };
 
@@ -72,7 +72,7 @@ VFN unsigned char *walk_bricks(const int tn, const int bits, const struct cpu_bf
 	return to;
 }
 
-/* Steps of codes, all with the same heads, to bricks at `to`. */
+/* Unpack n steps of codes, all with the same heads, to bricks at `to`. */
 static unsigned char *walk_unpack(const struct cpu_bf16_tile *t, unsigned char *to,
 				  const unsigned char *codes, const unsigned char *heads, int n)
 {
@@ -87,7 +87,7 @@ static unsigned char *walk_unpack(const struct cpu_bf16_tile *t, unsigned char *
 			    : walk_bricks(1, 4, t, to, codes, heads, n);
 }
 
-/* Groups of whole rows: one chain over all slices, scaled at its end. */
+/* Groups of whole rows: one chain over all slices, scaled at the end. */
 static void walk_row_codes(const struct cpu_bf16_tile *t)
 {
 	const int n = (t->k + BF16_STEP - 1) / BF16_STEP, slice = walk_slice(t) / BF16_STEP;

@@ -1,20 +1,20 @@
-/* amx_pass.h - passes of AMX over 17 to 32 rows; a part of avx512amx.c.
+/* amx_pass.h - passes of AMX over 17 to 32 rows.  Included by avx512amx.c.
  *
  * A pass takes its rows through segments.  A step is all rows by 2 tiles of a segment and, in int16, one
- * plane of the activations.  While its products go on, vectors scale the sums of the steps before and, where
- * the call has no more rows, unpack tiles of the next segment, a quarter of a tile beside four rows.
- * That takes an order in which no instruction waits for what is not ready, since those after it then wait
- * too: codes and rows are loaded one product ahead, a sum is stored four products after its last one. Outputs
- * of a pass, its activations of a segment and the sums of two steps fill half of the first-level cache; codes
- * pass it by where they were unpacked long before. */
+ * plane of the activations.  While the products of a step run, vector instructions scale the sums of earlier
+ * steps.  If the call has no more rows, they also unpack tiles of the next segment, a quarter of a tile with
+ * every four rows.  An instruction that waits also delays those after it, so the order avoids waiting: codes
+ * and rows are loaded one product ahead, and a sum is stored four products after its last one.  A pass's
+ * outputs, its activations of a segment and the sums of two steps fill half of the first-level cache.  Codes
+ * that were unpacked long before bypass it. */
 #ifndef QUERN_KERNELS_CPU_DOT_AMX_PASS_H
 #define QUERN_KERNELS_CPU_DOT_AMX_PASS_H
 
 struct amx_step {
-	const int32_t *high, *low; /* sums, [2 tiles][AMX_PASS][16]; low: of the second plane */
-	const float *scales;       /* [2][16] of the outputs */
-	const unsigned char *act;  /* a scale of each row, op->row apart */
-	float *c;                  /* NULL: none */
+	const int32_t *high, *low; /* sums, [2 tiles][AMX_PASS][16]; low: sums of the second plane */
+	const float *scales;       /* [2][16] scales of the outputs */
+	const unsigned char *act;  /* scale of each row, op->row apart */
+	float *c;                  /* outputs; NULL: no step */
 };
 
 /* Rows and codes of a step, in their order of use. */
@@ -23,35 +23,35 @@ struct amx_tiles {
 	int n_k;
 };
 
-/* Tiles that are unpacked beside products. */
+/* Tiles that are unpacked while products run. */
 struct amx_work {
-	struct amx_seg *g; /* NULL: none */
-	int quarter;       /* of its tiles: the next one */
+	struct amx_seg *g; /* segment to unpack; NULL: none */
+	int quarter;       /* index of the next quarter of its tiles */
 	const unsigned char *p;
 	unsigned char *to;
 	qv zero;
 };
 
-/* Between two steps. */
+/* State between two steps. */
 struct amx_state {
-	struct amx_tiles tiles;   /* of the next step; its first are loaded */
-	struct amx_step one, two; /* the step before, and the one before that */
-	int32_t *late;            /* where the sums go that are in tiles still; NULL: none are */
-	int at;                   /* of the sums: the next step's */
+	struct amx_tiles tiles;   /* tiles of the next step; the first are loaded */
+	struct amx_step one, two; /* the previous step, and the step before that */
+	int32_t *late;            /* destination of the sums that are still in tiles; NULL: none */
+	int at;                   /* index in sums[] for the next step */
 };
 
 struct amx_pass {
-	struct cpu_dot_tile t; /* of its rows alone */
-	size_t first;          /* bytes from the call's first row to the pass's */
+	struct cpu_dot_tile t; /* the call, limited to this pass's rows */
+	size_t first;          /* bytes from the call's first row to the pass's first row */
 	struct amx_seg segs[AMX_RING];
 	int n_segs;
-	const struct amx_seg *now; /* unpacked, to be multiplied; NULL: none */
+	const struct amx_seg *now; /* the unpacked segment to multiply next; NULL: none */
 	struct amx_state state;
 	struct amx_work work;
 	_Alignas(64) int32_t sums[4][2 * AMX_PASS * 16];
 };
 
-/* Rows 4 q to 4 q + 3, of `rows`. */
+/* Scale rows 4 q to 4 q + 3, of `rows`. */
 VFN void amx_unit(const struct amx_step *s, int q, int rows, size_t row, size_t out, const int wide)
 {
 	const vf scale[2] = {v_load(s->scales), v_load(s->scales + 16)};
@@ -74,7 +74,7 @@ VFN void amx_unit(const struct amx_step *s, int q, int rows, size_t row, size_t 
 	}
 }
 
-/* The next quarter of a tile; of a short segment all of it with the first. */
+/* Unpack the next quarter of a tile; for a short segment, the whole tile at once. */
 static __attribute__((noinline)) void amx_more(struct amx_work *w)
 {
 	struct amx_seg *g = w->g;
@@ -116,8 +116,9 @@ static __attribute__((noinline)) void amx_more(struct amx_work *w)
 			AMX_STORE(c, late + (at)*16, 64);                                                    \
 	} while (0)
 
-/* A step.  In tiles are its first rows and codes, and the sums of the step before, which go to late; scaled
- * are the second half of two's rows and the first of one's, where wanted. */
+/* Multiply one step.  The tiles hold its first rows and codes, and the sums of the previous step, which are
+ * stored to late.  Meanwhile scale the second half of the rows of `two`, and the first half of `one`, if
+ * wanted. */
 VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct amx_tiles *next,
 		  int32_t *late, const struct amx_step *two, const struct amx_step *one, const int with_two,
 		  const int with_one, const int wide, const int whole)
@@ -156,7 +157,8 @@ VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct 
 		AMX_DOT(6, 1, 2);
 		AMX_UNIT(with_one, one, 2);
 		AMX_LOAD(0, next->a, row);
-		AMX_LOAD_ONCE(2, next->b, 64); /* whole by now: of the tiles unpacked here, the first */
+		AMX_LOAD_ONCE(2, next->b, 64); /* unpacked by now, if it is the first tile being unpacked
+						  here */
 		AMX_DOT(7, 1, 3);
 		AMX_UNIT(with_one, one, 3);
 		return;
@@ -169,7 +171,7 @@ VFN void amx_step(struct amx_pass *p, const struct amx_tiles *now, const struct 
 	AMX_DOT(7, 1, 3);
 }
 
-/* Rows r0 to r0 + n - 1 of a call. */
+/* Begin a pass over rows r0 to r0 + n - 1 of a call. */
 static void pass_begin(struct amx_pass *p, const struct cpu_dot_tile *call, int r0, int n)
 {
 	p->t = *call;
@@ -184,7 +186,7 @@ static void pass_begin(struct amx_pass *p, const struct cpu_dot_tile *call, int 
 	p->work.g = NULL;
 }
 
-/* The sums in tiles, and what is not scaled yet. */
+/* Store the sums in tiles, and scale the remaining sums. */
 VFN void pass_last(const struct cpu_dot_tile *t, const struct amx_state *s, int rows, const int wide)
 {
 	const size_t row = t->op->row, out = (size_t)t->tn * 16;
@@ -209,7 +211,7 @@ static void pass_flush(struct amx_pass *p)
 	p->state = (struct amx_state){.late = NULL};
 }
 
-/* Multiplies segment g; after: the next one, or NULL.  whole: 32 rows, and nothing is to be unpacked. */
+/* Multiply segment g.  after: the next segment, or NULL.  whole: 32 rows, and nothing to unpack. */
 VFN void pass_steps(struct amx_pass *p, struct amx_state *s, const struct amx_seg *g,
 		    const struct amx_seg *after, const int wide, const int whole)
 {
@@ -250,7 +252,7 @@ static void pass_wide(struct amx_pass *p, const struct amx_seg *after)
 	pass_steps(p, &p->state, p->now, after, 1, 0);
 }
 
-/* The first step's tiles. */
+/* Load the first step's tiles. */
 static void pass_load(struct amx_pass *p, const struct amx_seg *g)
 {
 	p->state.tiles = (struct amx_tiles){g->s.x + p->first, g->b, g->n_k};
@@ -258,7 +260,7 @@ static void pass_load(struct amx_pass *p, const struct amx_seg *g)
 	AMX_LOAD_ONCE(2, p->state.tiles.b, 64);
 }
 
-/* Part i of n of what is written next, into the second-level cache: by then its lines are there. */
+/* Prefetch, to the second-level cache, part i of n of the memory that is written next. */
 static void pass_fetch(const struct cpu_dot_tile *t, int i, int n)
 {
 	for (int r = t->n_rows * i / n; t->next && r < t->n_rows * (i + 1) / n && r < t->n_rows; r++)
@@ -266,7 +268,7 @@ static void pass_fetch(const struct cpu_dot_tile *t, int i, int n)
 			__builtin_prefetch(t->next + (size_t)r * t->next_stride + v * 16, 0, 2);
 }
 
-/* The segment before g is multiplied (g: NULL after the last one); unpack: g is unpacked meanwhile. */
+/* Multiply the segment before g (g NULL: after the last).  unpack: unpack g meanwhile. */
 static void pass_turn(struct amx_pass *p, struct amx_seg *g, bool unpack)
 {
 	p->work = (struct amx_work){.g = unpack ? g : NULL};
@@ -286,7 +288,7 @@ static void pass_end(struct amx_pass *p)
 	pass_flush(p);
 }
 
-/* A segment with zeros of its own that are to be corrected: alone, as rows are that are left over. */
+/* Multiply a segment with zeros that need a correction, alone, in the way of leftover rows. */
 static void pass_general(struct amx_pass *p)
 {
 	const struct amx_seg *g = p->now;
@@ -317,7 +319,7 @@ static void pass_add(void *arg, const struct seg *run)
 	}
 }
 
-/* All rows of a call, 17 to 32. */
+/* Compute all rows of a call, 17 to 32. */
 static void amx_pass(const struct cpu_dot_tile *t)
 {
 	struct amx_pass p;
@@ -327,11 +329,11 @@ static void amx_pass(const struct cpu_dot_tile *t)
 	pass_end(&p);
 }
 
-/* 32 rows over n segments that are unpacked. */
+/* Multiply 32 rows by n unpacked segments. */
 VFN void pass_whole(struct amx_pass *p, const struct amx_seg *segs, int n, const int wide)
 {
 	pass_load(p, segs);
-	struct amx_state s = p->state; /* no store by an instruction of asm can be to it */
+	struct amx_state s = p->state; /* a local copy, which no asm store can alias */
 	for (int i = 0; i < n; i++) {
 		pass_fetch(&p->t, i, n);
 		pass_steps(p, &s, &segs[i], i + 1 < n ? &segs[i + 1] : NULL, wide, 1);
@@ -349,7 +351,7 @@ static void pass_whole_wide(struct amx_pass *p, const struct amx_seg *segs, int 
 	pass_whole(p, segs, n, 1);
 }
 
-/* Rows r to r + n_rows - 1, 17 to 32, over segments that are unpacked. */
+/* Multiply rows r to r + n_rows - 1, 17 to 32 of them, by unpacked segments. */
 static void pass_over(const struct cpu_dot_tile *t, struct amx_seg *segs, int n, int r, int n_rows)
 {
 	struct amx_pass p;

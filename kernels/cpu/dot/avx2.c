@@ -1,7 +1,7 @@
-/* avx2.c - the integer kernels for AVX2 with FMA and F16C.  See dots.h.
- * maddubs adds two products of an unsigned and a signed byte in 16 bits, and saturates: with codes of at most
- * 15 and bytes of at least -128, eight of its results add up to 30,720 at most, which 16 bits hold.  Codes
- * of 8 bits are split into their halves. */
+/* avx2.c - the integer kernels for AVX2 with FMA and F16C.
+ * See dots.h.  maddubs adds two products of an unsigned and a signed byte in 16 bits, and saturates.  With
+ * codes of at most 15 and bytes of at least -128, eight of its results add up to at most 30,720 in size,
+ * which 16 bits hold.  Codes of 8 bits are split into their halves. */
 #include "kernels/cpu/dot/dot.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)

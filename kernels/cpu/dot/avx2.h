@@ -1,4 +1,4 @@
-/* avx2.h - what the two kernels of 256 bits share: avx2.c, avx2vnni.c.  See dots.h. */
+/* avx2.h - shared by the two kernels of 256 bits, avx2.c and avx2vnni.c.  See dots.h. */
 #ifndef QUERN_KERNELS_CPU_DOT_AVX2_H
 #define QUERN_KERNELS_CPU_DOT_AVX2_H
 

@@ -1,5 +1,5 @@
-/* avx2vnni.c - the integer kernels for AVX-VNNI: vpdpbusd of 256 bits without AVX-512.  See dots.h.
- * Tests compile it with DOT_EMULATED, where the instruction is a function of theirs. */
+/* avx2vnni.c - the integer kernels for AVX-VNNI: vpdpbusd of 256 bits without AVX-512.
+ * See dots.h.  Tests compile it with DOT_EMULATED and provide the instruction as a function. */
 #include "kernels/cpu/dot/dot.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -7,7 +7,7 @@
 #include "kernels/cpu/dot/avx2.h"
 
 #ifndef DOT_EMULATED
-/* An asm and not the builtin, so that no compiler has to know the extension. */
+/* Asm rather than the builtin, so that no compiler has to support the extension. */
 VFN __m256i vpdpbusd256(__m256i acc, __m256i q, __m256i x)
 {
 	__asm__("%{vex%} vpdpbusd %2,%1,%0" : "+x"(acc) : "x"(q), "x"(x));

@@ -1,5 +1,5 @@
-/* avx512.h - what the kernels for AVX-512 VNNI and for AMX share.  See dots.h.
- * Tests compile them with DOT_EMULATED, where the instructions are functions of theirs. */
+/* avx512.h - shared by the kernels for AVX-512 VNNI and for AMX.
+ * See dots.h.  Tests compile them with DOT_EMULATED and provide the instructions as functions. */
 #ifndef QUERN_KERNELS_CPU_DOT_AVX512_H
 #define QUERN_KERNELS_CPU_DOT_AVX512_H
 
@@ -141,7 +141,7 @@ VFN int32_t qa_hsum(qa a)
 	return _mm512_reduce_add_epi32(a);
 }
 
-/* Sums of the same fours of a and b, in turns: a pair of lanes per 128 bits. */
+/* Within 128 bits, add the four lanes of a to two sums, and those of b, interleaved. */
 VFN qa qa_pairs(qa a, qa b)
 {
 	return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -156,7 +156,7 @@ VFN void qa_hsum8(int32_t out[16], const qa q[8])
 {
 	const qa a = qa_fours(qa_pairs(q[0], q[1]), qa_pairs(q[2], q[3]));
 	const qa b = qa_fours(qa_pairs(q[4], q[5]), qa_pairs(q[6], q[7]));
-	/* Lanes of 128 bits hold parts of four sums each. */
+	/* Each 128 bits hold partial sums of four vectors. */
 	const qa c = _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x44), _mm512_shuffle_i64x2(a, b, 0xee));
 	const qa d = _mm512_add_epi32(c, _mm512_shuffle_i64x2(c, c, 0xb1));
 	_mm512_storeu_si512(out, _mm512_shuffle_i64x2(d, d, 0x08));
@@ -166,6 +166,6 @@ VFN void qa_hsum8(int32_t out[16], const qa q[8])
 #define DOT_ROWS   6
 #define DOT_FOLD   0
 #define DOT_SPLIT8 0
-#define DOT_UNPACK 5 /* up to 4 rows the codes go through registers only */
+#define DOT_UNPACK 5 /* with up to 4 rows the codes go through registers only */
 
 #endif

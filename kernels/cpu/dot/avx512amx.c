@@ -1,17 +1,17 @@
 /* avx512amx.c - the integer kernels for AMX: sixteen rows by sixteen outputs by 64 k in one instruction.
  * Fewer than AMX_MIN rows go through VNNI: the sums are exact, so the bits are the same.  See dots.h.
  *
- * Rows that passes leave over, and all rows where codes have minimums, zeros that are to be corrected, or one
- * tile ("few rows" and amx_pass.h say what is different there):
+ * For rows left over by passes, and for all rows if codes have minimums, zeros that need a correction, or
+ * only one tile ("few rows" and amx_pass.h describe the differences):
  *
  *     tile 0, 1   A: 16 rows of 64 signed bytes, k 0 to 63 and 64 to 127 of a segment
- *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, likewise
- *     tile 4..7   C: int32 [16 rows][16 outputs], in turns
+ *     tile 2, 3   B: 16 lines of [16 outputs][4 codes] of one tile of outputs, for the same k
+ *     tile 4..7   C: int32 [16 rows][16 outputs], in rotation
  *
- * Codes become signed bytes as they are unpacked, zero already taken away.  B stays in its tiles while the
- * rows of a panel pass by.  A sum takes 50 cycles from its last instruction to memory, and its tile cannot be
- * begun again before: so four are under way, each begun, summed and stored in one go (other orders took
- * twice as long), and sums are scaled two turns later. */
+ * Codes become signed bytes as they are unpacked, with the zero already subtracted.  B stays in its tiles
+ * while the rows of a panel are multiplied.  A sum takes 50 cycles from its last instruction to memory, and
+ * its tile cannot be reused before.  So four sums are in flight, each cleared, summed and stored in one
+ * sequence (other orders took twice as long), and scaled two sums later. */
 #include "kernels/cpu/dot/dot.h"
 
 #if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)) ||     \
@@ -22,24 +22,26 @@
 enum {
 	AMX_ROWS = 16,
 	AMX_K = 64,
-	AMX_MIN = 5,       /* rows: with 4, VNNI is faster from a cache */
-	AMX_MIN_SHORT = 9, /* of groups that cut segments short */
+	AMX_MIN = 5,       /* rows; with 4, VNNI is faster from a cache */
+	AMX_MIN_SHORT = 9, /* for groups that make segments short */
 	AMX_PANEL = 64,    /* rows: outputs and a segment's operands stay in the first-level cache */
 	AMX_SEGMENTS = DOT_SCRATCH / (AMX_K * BLOCK_N), /* unpacked at once */
 	AMX_TURNS = 4,
 	AMX_DELAY = 2,
-	AMX_SUMS = 2 * BLOCK_TILES, /* of few rows: two segments; else AMX_TURNS */
-	AMX_RING = 5, /* segments: one is unpacked, one computed, those of sums that are not scaled yet */
-	AMX_PASS = 2 * AMX_ROWS, /* rows */
+	AMX_SUMS = 2 * BLOCK_TILES, /* with few rows: two segments; else AMX_TURNS */
+	AMX_RING = 5, /* segments: one being unpacked, one being computed, and those with sums not yet
+			 scaled */
+	AMX_PASS = 2 * AMX_ROWS, /* rows in a pass */
 };
 
 #ifndef DOT_EMULATED
 
-/* Asm, so that no compiler has to know the extension; "memory", since a tile is no operand of it. */
+/* Asm, so that no compiler has to support the extension; "memory", since a tile cannot be an operand of
+ * asm. */
 #define AMX_LOAD(t, p, stride)                                                                               \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))     \
 			 : "memory")
-/* Past the first-level cache. */
+/* Bypasses the first-level cache. */
 #define AMX_LOAD_ONCE(t, p, stride)                                                                          \
 	__asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t ::"r"((const void *)(p)), "r"((size_t)(stride))   \
 			 : "memory")
@@ -54,7 +56,7 @@ enum {
 	{                                                                                                    \
 		64, 64, 64, 64, 64, 64, 64, 64                                                               \
 	}
-/* Rows of all tiles but 2 and 3, which have 16: n1 of 1, 6 and 7, n0 of the others. */
+/* Set the rows of all tiles: n1 for tiles 1, 6 and 7, 16 for tiles 2 and 3, n0 for the others. */
 static void amx_configure(int n0, int n1)
 {
 	const uint8_t a = (uint8_t)n0, b = (uint8_t)n1;
@@ -77,17 +79,17 @@ static void amx_tile(const struct cpu_dot_tile *t);
 
 /* ---- codes to tiles ---- */
 
-/* A segment, its codes unpacked at b: [tile][k / 64][16 lines][64 bytes]. */
+/* A segment and its unpacked codes at b: [tile][k / 64][16 lines][64 bytes]. */
 struct amx_seg {
 	struct seg s;
 	const unsigned char *b;
 	int n_k;
-	bool fixed;                         /* a zero was not taken away as a whole: sums need a correction */
-	_Alignas(64) float scales[BLOCK_N]; /* of the outputs wanted */
+	bool fixed;                         /* a zero was only partly subtracted: sums need a correction */
+	_Alignas(64) float scales[BLOCK_N]; /* scales of the outputs wanted */
 };
 
-/* What of 16 zeros is taken away from the codes so that a byte holds the difference; the rest is corrected.
- */
+/* Return the part of 16 zeros to subtract from the codes, so that a byte holds the difference.  rest:
+ * corrected in the sums. */
 VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 {
 	const qa z = seg_zeros(s, v), near = s->t->codes.bits < 8 ? qa_and(z, qa_set1(127)) : qa_set1(128);
@@ -95,13 +97,15 @@ VFN qa amx_zeros(const struct seg *s, int v, qa *rest)
 	return near;
 }
 
-/* The zero of a whole part can be taken away; zeros of groups are looked at one by one. */
+/* Return true if the zero of a whole part can be subtracted completely; zeros per group are checked one by
+ * one. */
 static bool amx_whole_zero(const struct cpu_codes *c)
 {
 	return c->heads == HEADS_AWQ || (c->bits < 8 ? c->zero < 128 : c->zero == 128);
 }
 
-/* n rounds.  What of s is needed is read once: stores of bytes could be to it, as far as a compiler knows. */
+/* Unpack n rounds.  Fields of s are copied to locals, since for the compiler a store of bytes could alias
+ * them. */
 VFN unsigned char *amx_rounds(const struct seg *s, const unsigned char *p, qv zero, unsigned char *to,
 			      const int bits, const int n)
 {
@@ -125,8 +129,8 @@ VFN unsigned char *amx_codes(const struct seg *s, const unsigned char *p, qv zer
 				  : amx_rounds(s, p, zero, to, bits, s->rounds);
 }
 
-/* Codes of one tile as signed bytes; zeros to the end of the last 64 k, since the activations there are
- * another segment's. */
+/* Unpack the codes of one tile to signed bytes, then zeros up to a multiple of 64 k, since the activations
+ * there belong to another segment.  Returns true if sums need a correction. */
 static bool amx_unpack(const struct seg *s, int v, unsigned char *to, int n_k)
 {
 	qa rest;
@@ -149,13 +153,13 @@ static bool amx_unpack(const struct seg *s, int v, unsigned char *to, int n_k)
 /* Sums of up to 16 rows with a tile, to be scaled. */
 struct amx_sums {
 	_Alignas(64) int32_t at[2][AMX_ROWS][16]; /* [plane of the activations] */
-	const struct amx_seg *g;                  /* NULL: none */
+	const struct amx_seg *g;                  /* segment; NULL: no sums */
 	const float *a;                           /* [16] scales of the rows */
-	int v;                                    /* the tile */
-	int row, first, rows; /* row of the call that is the first here; rows from first on are wanted */
+	int v;                                    /* tile index */
+	int row, first, rows; /* row: the call's row that is row 0 here; rows first .. rows - 1 are wanted */
 };
 
-/* Row r of them, at c. */
+/* Scale row r and add it at c. */
 VFN void amx_scale(const struct amx_sums *p, int r, float *c, vf scale, const int wide)
 {
 	qa sum = qv_load((const void *)p->at[0][r]);
@@ -164,7 +168,7 @@ VFN void amx_scale(const struct amx_sums *p, int r, float *c, vf scale, const in
 	v_store(c, v_fma(v_mul(scale, v_set1(p->a[r])), qa_float(sum), v_load(c)));
 }
 
-/* With what a zero that was not taken away and minimums add. */
+/* Scale rows, with the correction for zeros not completely subtracted, and with minimums. */
 static void amx_scale_general(const struct amx_sums *p, float *c)
 {
 	const struct seg *s = &p->g->s;
@@ -220,11 +224,12 @@ struct amx {
 	const struct cpu_dot_tile *t;
 	struct amx_sums sums[AMX_SUMS];
 	_Alignas(64) float a[AMX_TURNS][AMX_PANEL + AMX_ROWS]; /* scales of the rows of a panel */
-	/* Rows are taken in passes; segments are computed as they are unpacked; likewise, in one block. */
+	/* many: rows are computed in passes; one: segments are computed as they are unpacked; few: also, in
+	 * one row block. */
 	bool many, one, few;
 	int turn, c_turn, a_turn;
 	int n_segs;
-	size_t used; /* of the scratch */
+	size_t used; /* bytes of the scratch in use */
 	struct amx_seg segs[AMX_SEGMENTS];
 };
 
@@ -237,7 +242,7 @@ struct amx {
 		AMX_STORE(c, out, 64);                                                                       \
 	} while (0)
 
-/* One row block, with the codes in their tiles. */
+/* Multiply one row block by the codes in their tiles. */
 VFN void amx_block(struct amx *m, const unsigned char *a, size_t stride, int n_k, int32_t (*out)[16])
 {
 	AMX_LOAD(0, a, stride);
@@ -258,14 +263,14 @@ VFN void amx_block(struct amx *m, const unsigned char *a, size_t stride, int n_k
 	}
 }
 
-/* Where the block begins that has row r: the last rows of a call that are no whole block are made once more
- * with rows before them. */
+/* Return the first row of the block that has row r.  A last block with fewer rows is filled with the rows
+ * before it, computed again. */
 static int amx_begin(const struct cpu_dot_tile *t, int r)
 {
 	return t->n_rows - r >= AMX_ROWS ? r : t->n_rows - AMX_ROWS;
 }
 
-/* Rows r0 to r1 of a segment. */
+/* Multiply rows r0 to r1 of a segment. */
 static void amx_rows(struct amx *m, const struct amx_seg *g, int r0, int r1)
 {
 	const struct cpu_dot_tile *t = m->t;
@@ -318,11 +323,11 @@ static void amx_finish(struct amx *m)
 
 /* ---- few rows ---- */
 
-/* Up to 16 rows: a step unpacks a segment, multiplies the one before, and scales the sums of the third
- * before, tile by tile, so that all of it runs side by side.  A sum stays in its tile until the next segment
- * (in int16, plane) needs that: no store waits for a product. */
+/* Up to 16 rows.  Step i unpacks segment i, multiplies segment i - 1, and scales the sums of segment i - 3,
+ * tile by tile, so that the three run in parallel.  A sum stays in its tile until the next segment (in int16:
+ * the next plane) needs the tile, so no store waits for a product. */
 
-/* The sums in the tile of v go to late, then those with b follow; NULL: not. */
+/* Store the sums in the tile of v to late, then compute the sums with b.  NULL: skip. */
 #define AMX_TURN(c)                                                                                          \
 	do {                                                                                                 \
 		if (late)                                                                                    \
@@ -361,7 +366,7 @@ static struct amx_sums *few_sums(struct amx *m, int seg, int v)
 	return &m->sums[seg % 2 * BLOCK_TILES + v];
 }
 
-/* Segment i begins to be multiplied: the scales of its rows, and what its sums will be. */
+/* Begin to multiply segment i: load the scales of its rows. */
 static const struct amx_seg *few_begin(struct amx *m, int i)
 {
 	const struct cpu_dot_tile *t = m->t;
@@ -373,7 +378,7 @@ static const struct amx_seg *few_begin(struct amx *m, int i)
 	return g;
 }
 
-/* Step i: unpacks segment i, if there is one, of which g has all but the codes. */
+/* Step i.  g: segment i, complete except for its codes, which are unpacked here; NULL: none left. */
 static void few_step(struct amx *m, int i, struct amx_seg *g)
 {
 	const struct cpu_dot_tile *t = m->t;
@@ -386,7 +391,7 @@ static void few_step(struct amx *m, int i, struct amx_seg *g)
 			if (now->n_k == 2)
 				AMX_LOAD(1, a + AMX_K, t->op->row);
 		}
-		/* In tiles: plane 0 of this segment, or the last one of the segment before. */
+		/* The tiles hold plane 0 of this segment, or the last plane of the previous segment. */
 		const int in_tiles = p ? i - 1 : i - 2;
 		for (int v = 0; v < t->tn; v++) {
 			if (!p && g) {
@@ -422,7 +427,7 @@ static void few_add(struct amx *m, const struct seg *s, int n_k)
 	few_step(m, m->n_segs++, g);
 }
 
-/* The segments from first on, all rows. */
+/* Compute segments first .. end - 1 for all rows. */
 static void amx_run(struct amx *m, int first, int end)
 {
 	const int n = m->t->n_rows;
@@ -439,8 +444,9 @@ static void amx_run(struct amx *m, int first, int end)
 			amx_rows(m, &m->segs[i], r, n - r < AMX_PANEL ? n : r + AMX_PANEL);
 }
 
-/* Unpacks a segment.  With one panel of rows the one before is computed then, its codes in
- * the first-level cache by then; else all that fit the scratch are, panel by panel. */
+/* Unpack a segment.  If the rows fit one panel, the segment before is then computed: its codes are in the
+ * first-level cache by then.  Otherwise segments are collected until the scratch is full, then computed panel
+ * by panel. */
 static void amx_add(struct amx *m, const struct seg *s)
 {
 	const struct cpu_dot_tile *t = m->t;
@@ -527,7 +533,7 @@ const struct cpu_dot *DOT_EMULATED(void)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The system gives a process its tiles on request only. */
+/* Request the tiles: Linux lets a process use them only on request. */
 static bool amx_granted(void)
 {
 	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };

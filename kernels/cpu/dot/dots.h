@@ -1,16 +1,17 @@
 /* dots.h - the kernels of dot.h, written once on the lanes of a vec_*.h and the dots of an instruction set.
- * Included once by each of the instruction sets, a .c file, which first includes its vec_*.h and defines
+ * Included once by each .c file of an instruction set, which first includes its vec_*.h and defines
  *   DOT_NAME, DOT_TABLE     the table
  *   DOT_ACC                 accumulators (of 16 sums, per plane) that fit the registers
- *   DOT_ROWS                at most this many rows at once, up to 6
- *   DOT_FOLD                1: products are added up in 16 bits first, 8 at most per accumulator
- *   DOT_SPLIT8              1: codes of 8 and 6 bits are two, where a product of bytes would saturate
- *   DOT_UNPACK              rows from which codes are first brought to one byte each; 0: never
+ *   DOT_ROWS                most rows at once, up to 6
+ *   DOT_FOLD                1: products are added in 16 bits first, at most 8 per accumulator
+ *   DOT_SPLIT8              1: codes of 8 and 6 bits are split in two, since products of bytes would saturate
+ *   DOT_UNPACK              from this many rows on, codes are first unpacked to one byte each; 0: never
+ *
  * and the types and functions
  *   qv   64 bytes of codes, [16 outputs][4 k]:   qv_load, qv_store, qv_low, qv_high,
- *        qv_pair(q, j) (bits 2 j and 2 j + 1), qv_join(low, q, j) (those above four bits)
+ *        qv_pair(q, j) (bits 2 j and 2 j + 1), qv_join(low, q, j) (puts these above four bits)
  *   qx   4 signed bytes, for all outputs:        qx_load
- *   qh   sums under way:                         qh_begin(qa), qh_dot(qh, qv, qx), qh_end(qa, qh)
+ *   qh   partial sums:                           qh_begin(qa), qh_dot(qh, qv, qx), qh_end(qa, qh)
  *   qa   16 int32:                               qa_zero, qa_set1, qa_add, qa_mul, qa_shl(a, n), qa_u8,
  *        qa_float, qa_bits (of floats), qa_shr8 (with the sign), qa_store8 (the low bytes),
  *        qa_hsum, qa_hsum8(out, q) (the sums of eight) */
@@ -37,11 +38,11 @@
 
 /* ---- activations ---- */
 
-/* Rounds to the nearest integer, ties to even: what is left in the low bits of 1.5 * 2^23 + x. */
+/* x + 1.5 * 2^23 has x, rounded to the nearest integer (ties to even), in its low bits. */
 #define ROUND_MAGIC 12582912.0f
 
-/* a = max |x| / top.  A group with a value that is not finite has a scale that is NaN, as its outputs shall
- * be; one whose values are all below 1e-30 counts as zeros. */
+/* a = max |x| / top.  A group with a value that is not finite gets the scale NaN, so that its outputs are
+ * NaN.  A group with all values below 1e-30 counts as zeros. */
 VFN float quant_scale(const float *x, int n, float top, float *inverse)
 {
 	vf most = v_zero(), wrong = v_zero();
@@ -56,7 +57,7 @@ VFN float quant_scale(const float *x, int n, float top, float *inverse)
 	return bad == 0 ? real ? m / top : 0 : bad;
 }
 
-/* The nearest integers of 16 values, n of which there are. */
+/* Return the nearest integers of 16 values, of which n exist. */
 VFN qa quant_lanes(const float *x, int n, float inverse)
 {
 	vf v = n >= 16 ? v_load(x) : n > 0 ? v_load_n(x, n) : v_zero();
@@ -72,16 +73,16 @@ VFN void quant_store(unsigned char *out, qa q, const struct cpu_operand *op)
 	qa_store8(out, q);
 }
 
-/* n of the ACT_GROUP values from k0 on are there. */
+/* Quantize the ACT_GROUP values from k0 on, of which n exist. */
 VFN void quant_group(unsigned char *row, const float *x, const struct cpu_operand *op, int k0, const int n)
 {
 	uint32_t *sums = (uint32_t *)(void *)(row + op->sums) + k0 / ACT_SUM + 1, sum = 0;
-	int32_t of[16]; /* ACT_GROUP / ACT_SUM, and what else a vector holds */
+	int32_t of[16]; /* ACT_GROUP / ACT_SUM sums, and the rest of a vector */
 	qa q[ACT_GROUP / ACT_SUM];
 	float inverse;
 	((float *)(void *)(row + op->scales))[k0 / ACT_GROUP] =
 		quant_scale(x, n, op->wide ? 32512 : 127, &inverse);
-	if (inverse == 0) { /* of values that are not finite nothing else is to be had */
+	if (inverse == 0) { /* zeros, or values that are not finite */
 		memset(row + k0, 0, ACT_GROUP);
 		if (op->wide)
 			memset(row + op->k_pad + k0, 0, ACT_GROUP);
@@ -124,20 +125,22 @@ static void dots_quantize(unsigned char *row, const float *x, const struct cpu_o
 
 /* ---- one segment ---- */
 
-/* A run of segments of the same length, within a super-group, one behind the other. */
+/* A run of consecutive segments of the same length, within a super-group. */
 struct seg {
-	const unsigned char *supers; /* of the first tile wanted, super_head apart */
-	const unsigned char *heads;  /* likewise, head apart */
-	const unsigned char *lines;  /* likewise, 64 apart */
-	size_t step;                 /* from a line to the next */
-	int rounds;   /* of a segment: 8 k (4 bits, a line), 16 k (6 bits, 3) or 4 k (8 bits, 1) */
-	int n;        /* segments */
-	size_t pitch; /* bytes from one to the next */
-	size_t ahead; /* as in cpu_dot_tile, for the first rows only */
+	const unsigned char *supers; /* super-heads, heads and lines from the first tile wanted on; super_head
+					apart */
+	const unsigned char *heads;  /* head apart */
+	const unsigned char *lines;  /* 64 apart */
+	size_t step;                 /* bytes from a line to the next */
+	int rounds;   /* in a segment, of 8 k (4 bits, 1 line), 16 k (6 bits, 3 lines) or 4 k (8 bits, 1
+			 line) */
+	int n;        /* segments in the run */
+	size_t pitch; /* bytes from a segment to the next */
+	size_t ahead; /* prefetch distance as in cpu_dot_tile, for the first rows only */
 	const struct cpu_dot_tile *t;
-	const unsigned char *x; /* first row, at the first value */
+	const unsigned char *x; /* first row, from the segment's first value on */
 	const unsigned char *row;
-	int k0, k1; /* of the first segment */
+	int k0, k1; /* inputs of the first segment */
 	float *c;
 };
 
@@ -172,17 +175,17 @@ VFN vf seg_minimums(const struct seg *s, int v)
 			      s->heads + (size_t)v * (size_t)c->head);
 }
 
-/* Less the sum of a row's values in the segment. */
+/* Return minus the sum of a row's values in the segment. */
 VFN int32_t seg_minus(const struct seg *s, const unsigned char *row)
 {
 	const uint32_t *sums = (const uint32_t *)(const void *)(row + s->t->op->sums);
 	return (int32_t)(sums[s->k0 / ACT_SUM] - sums[(s->k1 + ACT_SUM - 1) / ACT_SUM]);
 }
 
-/* What the sums of a segment are scaled with, row by row. */
+/* Factors that scale the sums of a segment, row by row. */
 struct seg_acts {
 	float a[DOT_ROWS];
-	int32_t minus[DOT_ROWS], zero[DOT_ROWS]; /* less the sum of the values; times the zero of the part */
+	int32_t minus[DOT_ROWS], zero[DOT_ROWS]; /* minus the sum of the values; that times the part's zero */
 	float minus_f[DOT_ROWS];
 };
 
@@ -201,8 +204,8 @@ VFN void seg_acts_of(const struct seg *s, const int m, struct seg_acts *out)
 	}
 }
 
-/* Exact sums to outputs: of tile v, m rows.  A zero is that of the part, or of HEADS_AWQ a lane's own; with
- * minimums it is 0. */
+/* Scale exact sums to outputs, for tile v and m rows.  The zero is that of the part, or each lane's own with
+ * HEADS_AWQ; with minimums it is 0. */
 VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int tn_all,
 		   const struct seg_acts *acts)
 {
@@ -236,7 +239,7 @@ VFN void seg_scale(const struct seg *s, int v, const int m, const qa *sum, int t
 	}
 }
 
-/* A round of codes: q[j] is k 4 j to 4 j + 3 of it; high[j]: their upper bits, where they are split. */
+/* Load a round of codes: q[j] has k 4 j to 4 j + 3; high[j] has their upper bits, if codes are split. */
 VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t step, qv q[4], qv high[4])
 {
 	const qv line = qv_load(p);
@@ -261,13 +264,13 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 	}
 }
 
-/* Planes of x: high and low bytes in int16; planes of codes: where they are split. */
+/* xp planes of x: high and low bytes in int16.  wp planes of codes: 2 if codes are split. */
 #define SEG_ROUND                                                                                            \
 	UNROLL for (int v = 0; v < tn; v++)                                                                  \
 	{                                                                                                    \
 		qv q[4], high[4];                                                                            \
 		seg_codes(bits, wp, p + (size_t)v * 64, step, q, high);                                      \
-		/* Into the second-level cache; with no distance, the lines that are being read. */          \
+		/* To the second-level cache; with distance 0, the lines being read. */                      \
 		__builtin_prefetch(p + (size_t)v * 64 + ahead, 0, 2);                                        \
 		if (bits == 6) {                                                                             \
 			__builtin_prefetch(p + (size_t)v * 64 + step + ahead, 0, 2);                         \
@@ -287,7 +290,7 @@ VFN void seg_codes(const int bits, const int wp, const unsigned char *p, size_t 
 	UNROLL for (int v = 0; v < tn; v++) UNROLL for (int r = 0; r < m; r++)                               \
 		UNROLL for (int b = 0; b < xp; b++) UNROLL for (int w = 0; w < wp; w++)
 
-/* Exact sums of the first segment of a run; rounds: of a segment. */
+/* Exact sums of the first segment of a run; rounds: in the segment. */
 VFN void seg_sums(const int tn, const int m, const int bits, const int wide, const int rounds,
 		  const struct seg *s, qa sum[4][DOT_ROWS])
 {
@@ -321,7 +324,7 @@ VFN void seg_sums(const int tn, const int m, const int bits, const int wide, con
 	}
 }
 
-/* The first segment of a run. */
+/* Compute the first segment of a run. */
 VFN void seg_dot(const int tn, const int m, const int bits, const int wide, const struct seg *s)
 {
 	struct seg_acts acts;
@@ -331,7 +334,7 @@ VFN void seg_dot(const int tn, const int m, const int bits, const int wide, cons
 	UNROLL for (int v = 0; v < tn; v++) seg_scale(s, v, m, sum[v], s->t->tn, &acts);
 }
 
-/* A run of short segments: outputs and the scales of the super-group stay in registers.  group: inputs of a
+/* Compute a run of short segments, with outputs and super-group scales kept in registers.  group: inputs in a
  * segment; kind, minimums: of the heads. */
 VFN void seg_short(const int tn, const int m, const int bits, const int wide, const int group,
 		   const enum cpu_heads kind, const int minimums, const struct seg *run)
@@ -376,14 +379,14 @@ VFN void seg_short(const int tn, const int m, const int bits, const int wide, co
 		v_store(s.c + (size_t)r * stride + v * 16, y[v][r]);
 }
 
-/* Whether outputs fit the registers beside sums and scales. */
+/* True if outputs fit the registers with sums and scales. */
 #define SEG_HOLDS(tn, m, bits, wide)                                                                         \
 	((tn) == 4 && 3 * (tn) * (m) * ((wide) + 1) * ((bits) != 4 ? DOT_SPLIT8 + 1 : 1) <= DOT_ACC)
 
 VFN void seg_run(const int tn, const int m, const int bits, const int wide, const struct seg *run)
 {
 	const struct cpu_codes *c = &run->t->codes;
-	if (SEG_HOLDS(tn, m, bits, wide) && run->n > 1) { /* so all are of a whole group */
+	if (SEG_HOLDS(tn, m, bits, wide) && run->n > 1) { /* so each segment is a whole group */
 		const bool super = c->heads == HEADS_SUPER;
 		if (super && c->group == 16 && !c->minimums) {
 			seg_short(tn, m, bits, wide, 16, HEADS_SUPER, 0, run);
@@ -450,20 +453,22 @@ static seg_fn *seg_find(int tn, int bits, bool wide)
 	return fns[tn / 2][bits / 2 - 2][wide];
 }
 
-/* Rows that fit beside tn tiles. */
+/* Rows that fit the registers with tn tiles. */
 static int seg_rows(int tn, int bits, bool wide)
 {
 	int n = DOT_ACC / (tn * (wide ? 2 : 1) * (bits != 4 && DOT_SPLIT8 ? 2 : 1));
 	return n < DOT_ROWS ? n : DOT_ROWS;
 }
 
-/* All rows: as many tiles at once as leave room for the rows, or for as many rows as a kernel takes.  Where
- * that takes several passes, a run is of one segment, which stays in the first-level cache. */
+/* Compute all rows, with as many tiles at once as leave registers for the rows, or for as many rows as a
+ * kernel takes.  If that takes several passes, a run has one segment, which stays in the first-level
+ * cache. */
 static void seg_all(struct seg s, int bits, int n_rows)
 {
 	const bool wide = s.t->op->wide;
 	const int enough =
-		wide ? (DOT_ROWS + 1) / 2 : DOT_ROWS; /* two planes of a row are two rows' registers */
+		wide ? (DOT_ROWS + 1) / 2 : DOT_ROWS; /* a row with two planes takes the registers of two
+							 rows */
 	int step = s.t->tn;
 	while (step > 1 && seg_rows(step, bits, wide) < (n_rows < enough ? n_rows : enough))
 		step /= 2;
@@ -494,7 +499,7 @@ static void seg_all(struct seg s, int bits, int n_rows)
 	}
 }
 
-/* The first segment of a run, one code per byte: lines of 4 k, the wanted tiles side by side. */
+/* Unpack the first segment of a run to one code per byte: lines of 4 k, the wanted tiles adjacent. */
 static struct seg seg_unpack(const struct seg *run, unsigned char *to)
 {
 	struct seg s = *run;
@@ -531,7 +536,7 @@ static void seg_any(void *arg, const struct seg *run)
 		seg_all(seg_unpack(&s, t->scratch), 8, t->n_rows);
 }
 
-/* The segments of a group of inputs from g0 on: at w is its first head. */
+/* Walk the segments of a group of inputs from g0 on; w points to its first head. */
 VFN void dots_group(const struct cpu_dot_tile *t, const unsigned char *super, const unsigned char *w, int g0,
 		    int n, size_t pitch, void (*fn)(void *arg, const struct seg *s), void *arg)
 {
@@ -563,7 +568,8 @@ VFN void dots_group(const struct cpu_dot_tile *t, const unsigned char *super, co
 	}
 }
 
-/* The runs of a block, ascending: groups one by one, but those that lie within the groups of activations. */
+/* Walk the runs of a block, ascending.  A run is one group, or several groups if they fit within the groups
+ * of activations. */
 VFN void dots_walk(const struct cpu_dot_tile *t, void (*fn)(void *arg, const struct seg *s), void *arg)
 {
 	const struct cpu_codes *c = &t->codes;

@@ -82,7 +82,7 @@ VFN qa qa_zero(void)
 	return qa_set1(0);
 }
 
-/* Modulo 2^32: a sum of products may pass through more than it ends in. */
+/* Adds modulo 2^32, since intermediate sums may exceed an int32. */
 VFN qa qa_add(qa a, qa b)
 {
 	return (qa)((vq)a + (vq)b);

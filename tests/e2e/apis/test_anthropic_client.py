@@ -17,7 +17,7 @@ INPUT = {"city": "Paris, France", "unit": "C"}
 SAYS = ("<think>\nThe user wants the weather.\n</think>\n\nLet me look.\n<tool_call>\n"
         '{"name": "get_weather", "arguments": ' + json.dumps(INPUT) + "}\n</tool_call>")
 TOOL = {"name": "get_weather", "description": "Weather of a city",
-        "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+        "input_schema": {"type": "object", "properties": {"city": {"type": "string"}, "unit": {"type": "string"}}, "required": ["city"]}}
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
 ONCE = [{"role": "user", "content": "Once upon a time"}]
 
@@ -33,13 +33,13 @@ def demo(service):
 
 
 def sampled(kw):
-    """Sampling parameters, which the client passes on as they are."""
+    """The client passes sampling parameters on unchanged."""
     return {**kw, "extra_body": {"temperature": 0, **kw.get("extra_body", {})}}
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory, service):
-    """A service with a model that says SAYS; after a call that the prompt has begun, its arguments."""
+    """A service with a model that says SAYS. After a call that the prompt has begun, it generates the call's arguments."""
     from service import Service
     tokens = ask(service, "/tokenize", {"prompt": 'x", "arguments":', "add_special_tokens": False})[2]["tokens"]
     newline = ask(service, "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]
@@ -133,7 +133,7 @@ def test_the_answer_goes_back_with_the_tools_result(messages, script):
     n = messages.count_tokens(model="script", messages=again, tools=[TOOL]).input_tokens
     m = messages.create(**request(messages=again, tools=[TOOL]))
     assert n == m.usage.input_tokens + m.usage.cache_read_input_tokens
-    # The same conversation in OpenAI's form is the same prompt.
+    # OpenAI's format of the same conversation gives the same prompt.
     openai = [*ASK, {"role": "assistant", "content": "Let me look.",
                      "reasoning_content": "The user wants the weather.",
                      "tool_calls": [{"id": first.content[2].id, "type": "function", "function":

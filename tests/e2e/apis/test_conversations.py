@@ -1,4 +1,4 @@
-"""OpenAI's conversations: the official client, on a service with keys, and through the death of every process."""
+"""OpenAI's conversations with the official client: on a service with keys, and after every process was killed."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def test_items_are_added_listed_and_deleted(api):
     assert [i.type for i in api.conversations.items.list(c.id)] == kinds[::-1]
     page = api.conversations.items.list(c.id, order="asc", limit=2)
     assert texts(page.data) == ["a", "b"] and page.has_more and page.last_id == page.data[1].id
-    assert [i.id for i in page] == [i.id for i in added.data]       # the client asks for the rest
+    assert [i.id for i in page] == [i.id for i in added.data]       # the client requests the other pages
     one = api.conversations.items.retrieve(added.data[2].id, conversation_id=c.id)
     assert one.type == "function_call" and one.call_id == "c1"
     left = api.conversations.items.delete(added.data[0].id, conversation_id=c.id)
@@ -111,7 +111,7 @@ def test_a_response_goes_on_and_adds_its_items(api, stream, store):
             return list(s)[-1].response
     first = respond("Tell me a story.")
     assert first.conversation.id == c.id and first.previous_response_id is None
-    # At once: what is on its way to the disk counts.
+    # Immediately: writes still in flight to the disk count.
     second = respond("And then?")
     by_hand = api.chat.completions.create(model="demo", max_tokens=8, temperature=0, messages=[
         {"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Tell me a story."},
@@ -131,7 +131,7 @@ def test_the_background_adds_its_items_once(api):
                              max_output_tokens=20, **SEEDED)
     end = done(api, b.id)
     assert end.conversation.id == c.id
-    for _ in range(2):      # looking again adds nothing
+    for _ in range(2):      # a second look adds nothing
         list(api.responses.retrieve(b.id, stream=True))
         assert texts(in_order(api, c.id)) == ["Go.", end.output_text]
     cancelled = api.responses.create(model="demo", input="No.", conversation=c.id, background=True,
@@ -187,7 +187,7 @@ def test_what_precedes_is_one_of_two(api):
 
 
 @pytest.mark.parametrize("method, path", [("PUT", "/ID"), ("GET", ""), ("DELETE", "/ID/items"), ("POST", "/ID/items/x"),
-                                          ("GET", "/ID/items/x/y"), ("GET", "/ID/other"), ("GET", "/ID/")])
+                                          ("GET", "/ID/items/x/y"), ("GET", "/ID/other")])
 def test_other_paths_are_not_there(stored, api, method, path):
     id = api.conversations.create().id
     status, _, _ = ask(stored, PATH + path.replace("ID", id), {} if method == "POST" else None, method=method,
@@ -211,7 +211,7 @@ def test_items_are_added_once_through_the_death_of_everything(tmp_path):
             expected = done(c, c.responses.create(**long).id).output_text
             talk = c.conversations.create(items=[said("a")])
             c.conversations.items.delete(in_order(c, talk.id)[0].id, conversation_id=talk.id)
-            for pid in named(s, "quern-worke"):     # nothing is done before the end
+            for pid in named(s, "quern-worke"):     # no response may finish before the service ends
                 os.kill(pid, signal.SIGSTOP)
             with c.responses.create(**long, stream=True, conversation=talk.id) as stream:
                 got = [e for _, e in zip(range(2), stream)]
@@ -219,14 +219,14 @@ def test_items_are_added_once_through_the_death_of_everything(tmp_path):
         kill_all(s)
         s = Service(DEMO, "--journal", tmp_path / "j")
         with client_of(s) as c:
-            # Whoever looks at the conversation begins what is left of it.
+            # A read of the conversation resumes its unfinished responses.
             eventually(lambda: len(in_order(c, talk.id)) == 2, 60, "the items of the response")
             assert texts(in_order(c, talk.id)) == ["Tell me a story.", expected]
             with c.responses.retrieve(id, stream=True, starting_after=1) as stream:
                 got += list(stream)
             assert [e.sequence_number for e in got] == list(range(len(got)))
             assert got[-1].response.output_text == expected
-        (pid,) = named(s, "quern-contr")        # and once more, the controller alone
+        (pid,) = named(s, "quern-contr")        # and again, killing only the controller
         os.kill(pid, signal.SIGKILL)
 
         def look():

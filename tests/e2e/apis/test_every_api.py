@@ -1,5 +1,5 @@
-"""What holds for every API alike: errors in its own shape, keys, limits, the access log, attacks, clients that go or
-do not read."""
+"""Rules that hold for every API: errors in its own format, keys, limits, the access log, attacks, and clients that
+disconnect or do not read."""
 
 import json
 import socket
@@ -40,8 +40,8 @@ def openai_error(reply):
     return reply["error"]["message"]
 
 
-# A path that generates: a request that is taken, one that streams for long, the message of an error, a field for the
-# number of tokens, a field that has text or messages.
+# Per path that generates: an accepted request, a request that streams for long, the message of an error, the field for
+# the number of tokens, a field that holds text or messages.
 APIS = {
     "/v1/chat/completions": ({"messages": MESSAGES, "max_tokens": 2}, {"max_tokens": 1900, "stream": True}, openai_error,
                              "max_tokens", "messages"),
@@ -58,7 +58,7 @@ APIS = {
     "/v1/responses": ({"input": "Once", "max_output_tokens": 2}, {"max_output_tokens": 1900, "stream": True}, openai_error,
                       "max_output_tokens", "input"),
 }
-# Further paths that take a body.
+# Other paths that take a body.
 OTHERS = {
     "/v1/messages/count_tokens": ({"messages": MESSAGES}, anthropic_error),
     "/api/show": ({"model": "demo"}, ollama_error),
@@ -70,14 +70,16 @@ OTHERS = {
     "/completions": ({"prompt": "Once", "n_predict": 1}, llamacpp_error),
     "/v1/chat/completions/input_tokens": ({"messages": MESSAGES}, openai_error),
     "/v1/embeddings": ({"input": "Once"}, openai_error),
+    "/chat/completions": ({"messages": MESSAGES, "max_tokens": 2}, openai_error),
+    "/responses": ({"input": "Once", "max_output_tokens": 2}, openai_error),
     "/tokenize": ({"prompt": "Once"}, openai_error),
     "/detokenize": ({"tokens": [5]}, openai_error),
 }
-# Those whose good requests need another model, keys or a journal, and what they have tests of their own in.
+# Paths where valid requests need another model, keys or a journal, and the files that test them.
 ELSEWHERE = {"/infill", "/rerank", "/v1/rerank", "/v2/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score",
              "/v1/batches", "/v1/files", "/v1/conversations", "/v1/conversations/{conversation_id}",
              "/v1/conversations/{conversation_id}/items"}
-# Bodies of these are JSON, whatever the request calls them, as `curl -d` sends them.
+# These paths parse every body as JSON, whatever its Content-Type, because `curl -d` sends another.
 ANY_TYPE = ("/api/", "/completion", "/embedding", "/apply-template")
 BODIES = {**{path: (api[0], api[2]) for path, api in APIS.items()}, **OTHERS}
 every = pytest.mark.parametrize("path", APIS)
@@ -85,13 +87,13 @@ every_body = pytest.mark.parametrize("path", BODIES)
 
 
 def serves(service, path):
-    """The API answers as ever."""
+    """The API still answers."""
     status, _, reply = ask(service, path, BODIES[path][0])
     assert status == 200, reply
 
 
 def refused(service, path, body, status, **kwargs):
-    """The message of the error, which has the API's shape."""
+    """Return the message of the error, which must have the API's format."""
     got, _, reply = ask(service, path, body, **kwargs)
     assert got == status, reply
     message = BODIES[path][1](reply)
@@ -100,7 +102,7 @@ def refused(service, path, body, status, **kwargs):
 
 
 def test_every_path_that_takes_a_body_is_here(service):
-    """A new path is tested by what stands below."""
+    """A new path must be added to the tables above."""
     paths = ask(service, "/openapi.json")[2]["paths"]
     assert {path for path, operations in paths.items() if "requestBody" in operations.get("post", {})} == set(BODIES) | ELSEWHERE
 
@@ -119,6 +121,40 @@ def test_content_types_and_codings(service, path):
 def test_a_body_that_is_no_object_is_400(service, path, body):
     refused(service, path, body, 400)
     serves(service, path)
+
+
+# Every field of any server or release that requests structured output, each with a constraint that allows "yes" or
+# "no", in JSON or not.
+GBNF, LARK = 'root ::= "yes" | "no"', 'start: "yes" | "no"'
+FORMS = [("guided_choice", ["yes", "no"]), ("guided_regex", "yes|no"), ("regex", "yes|no"), ("guided_grammar", LARK),
+         ("ebnf", GBNF), ("ebnf", "%llguidance {}\n" + LARK), ("grammar", GBNF), ("structured_outputs", {"choice": ["yes", "no"]}),
+         ("guided_json", {"enum": ["yes", "no"]}), ("json_schema", {"enum": ["yes", "no"]}), ("schema", {"enum": ["yes", "no"]}),
+         ("schema", '{"enum": ["yes", "no"]}'), ("format", {"enum": ["yes", "no"]}),
+         ("response_format", {"type": "json_object", "schema": {"enum": ["yes", "no"]}}),
+         ("response_format", {"type": "regex", "pattern": "yes|no"})]
+TEXTS = {"/v1/chat/completions": lambda r: r["choices"][0]["message"]["content"], "/v1/messages": lambda r: r["content"][0]["text"],
+         "/api/chat": lambda r: r["message"]["content"], "/api/generate": lambda r: r["response"], "/completion": lambda r: r["content"],
+         "/v1/completions": lambda r: r["choices"][0]["text"], "/v1/responses": lambda r: r["output"][-1]["content"][0]["text"]}
+OWN = {"/v1/messages": "output_config.format", "/v1/responses": "text.format"}   # replaces response_format
+
+
+@every
+def test_no_field_that_asks_for_a_form_is_ignored(service, path):
+    tokens = APIS[path][3]
+    bound = {"options": {"num_predict": 40}} if tokens == "options" else {tokens: 40}
+    for name, value in FORMS:
+        if name == "response_format" and path in OWN:
+            assert OWN[path] in refused(service, path, {**APIS[path][0], name: value}, 400)
+            continue
+        status, headers, reply = ask(service, path, {**APIS[path][0], **bound, name: value})
+        assert status == 200, (name, reply)
+        assert TEXTS[path](reply).strip('"') in ("yes", "no"), (name, reply)
+        assert name not in headers.get("x-quern-ignored", ""), (name, headers)
+    for name, value in (("regex", "("), ("ebnf", "root = 1"), ("schema", {"type": "int"}), ("format", {"type": "int"})):
+        assert name in refused(service, path, {**APIS[path][0], name: value}, 400)
+    both = {"guided_grammar": LARK, "structured_outputs": {"grammar": LARK}}
+    assert ask(service, path, {**APIS[path][0], **bound, **both})[0] == 200
+    assert "only one" in refused(service, path, {**APIS[path][0], "regex": "a", "guided_regex": "b"}, 400)
 
 
 @every_body
@@ -176,12 +212,12 @@ def test_other_methods_are_405_and_too_large_is_413(service, path):
 
 @every_body
 def test_pages_of_other_origins_may_not_write(service, path):
-    """Routes that take any Content-Type, too: a form needs no preflight."""
+    """Also on routes that accept any Content-Type: a form needs no preflight."""
     for kind in ("text/plain", "application/json"):
         refused(service, path, BODIES[path][0], 403, headers={"Origin": "https://evil.example", "Content-Type": kind})
 
 
-@pytest.mark.parametrize("path", ["/v1/messages/batches", "/api/everything", "/completion/1", "/infill/"])
+@pytest.mark.parametrize("path", ["/v1/messages/batches", "/api/everything", "/completion/1", "/infill/1"])
 def test_unknown_paths_are_404(service, path):
     assert ask(service, path, {})[0] == 404
 
@@ -290,7 +326,7 @@ def test_keys_share_no_prefixes(keys, path):
 
 
 def test_tokens_of_all_apis_count_against_a_key(keys):
-    """The first request has more than a minute's."""
+    """The first request uses more than one minute's tokens."""
     by = {"Authorization": f"Bearer {CAROL}"}
     told = set()
     for _ in range(20):
@@ -308,6 +344,6 @@ def test_a_key_s_limits_are_those_of_all_apis_together(keys):
     by = {"Authorization": f"Bearer {BOB}"}
     assert ask(keys, "/api/chat", APIS["/api/chat"][0], headers=by)[0] == 200
     for path in BODIES:
-        if path != "/api/show":    # it is not counted: nothing is computed
+        if path != "/api/show":    # it is not counted, since nothing is computed
             status, headers, reply = ask(keys, path, BODIES[path][0], headers=by)
             assert status == 429 and headers["Retry-After"] and BODIES[path][1](reply), path

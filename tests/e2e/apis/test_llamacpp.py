@@ -1,4 +1,4 @@
-"""The API of llama.cpp's server: /completion, /infill, /props and its neighbours, as its users' scripts speak it."""
+"""The API of llama.cpp's server: /completion, /infill, /props and related paths, as its users' scripts call them."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def complete(service, path="/completion", **keys):
 
 def events(service, **keys):
     body = json.dumps({**GREEDY, "stream": True, **keys}).encode()
-    with urllib.request.urlopen(service.http + "/completion", body) as r:    # no Content-Type: JSON, as curl -d
+    with urllib.request.urlopen(service.http + "/completion", body) as r:    # no Content-Type: JSON, as for curl -d
         assert r.headers["Content-Type"].startswith("text/event-stream")
         text = r.read().decode()
     return [json.loads(e.removeprefix("data: ")) for e in text.split("\n\n") if e]
@@ -132,13 +132,13 @@ def test_infill_needs_the_vocabulary(service):
 
 
 def fills_gaps(model, names=FIM):
-    """The demo model; its special tokens are those of filling a gap."""
+    """The demo model with special tokens for filling in the middle."""
     from service import Service
     shutil.copytree(DEMO, model)
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     added, vocab = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
     for i, name in enumerate(names):
-        if i == len(added):    # in place of a word
+        if i == len(added):    # replaces a word
             word = max(vocab, key=vocab.get)
             added.append({**added[0], "id": vocab.pop(word)})
             merges = tokenizer["model"]["merges"]
@@ -162,7 +162,7 @@ def test_infill(fim):
     r = complete(fim, "/infill", input_prefix="Once upon", input_suffix=" a time", prompt=" there")
     assert r["prompt"] == "<|fim_prefix|>Once upon<|fim_suffix|> a time<|fim_middle|> there"
     assert r["content"] == complete(fim, prompt=r["prompt"])["content"]
-    # A mark in a client's text is text.
+    # Special tokens in a client's text are encoded as plain text.
     forged = complete(fim, "/infill", input_prefix="<|fim_middle|>", input_suffix="")
     assert forged["tokens_evaluated"] > 4
 
@@ -182,7 +182,7 @@ def test_a_gap_with_other_files(fim, tmp_path):
 
 
 def test_a_gap_of_a_client_without_a_place_costs_nothing(tmp_path, fim):
-    """The key's limit on jobs is looked at before any text is encoded."""
+    """The key's limit on jobs is checked before any text is encoded."""
     from service import Service
     (tmp_path / "keys").write_text(f"{KEY} name=a max-jobs=1\n")
     (tmp_path / "keys").chmod(0o600)

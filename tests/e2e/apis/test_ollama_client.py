@@ -1,4 +1,4 @@
-"""Ollama's official client, unmodified: /api/chat, /api/generate and what it asks about models."""
+"""Ollama's official client, unmodified: /api/chat, /api/generate and the requests about models."""
 
 import json
 import sys
@@ -37,7 +37,7 @@ def script(tmp_path_factory, service):
 
 
 def reply_of(service, **keys):
-    """(text, finish_reason, usage) of the same request in OpenAI's form."""
+    """Send the same request in OpenAI's format: (text, finish_reason, usage)."""
     path = "/v1/completions" if "prompt" in keys else "/v1/chat/completions"
     reply = ask(service, path, {"temperature": 0, "max_tokens": 12, **keys})[2]
     choice = reply["choices"][0]
@@ -59,7 +59,7 @@ def test_a_stream_is_lines_of_json_that_add_up(demo, service):
     assert [p.done for p in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].eval_count and parts[-1].done_reason in ("stop", "length")
     body = json.dumps({"model": "demo", "messages": ONCE, "options": GREEDY}).encode()
-    with urllib.request.urlopen(service.http + "/api/chat", body) as r:    # no Content-Type: JSON, as curl -d
+    with urllib.request.urlopen(service.http + "/api/chat", body) as r:    # no Content-Type: JSON, as curl -d sends it
         assert r.headers["Content-Type"] == "application/x-ndjson"
         assert all(json.loads(line) for line in r)
 
@@ -80,7 +80,7 @@ def test_options_are_honoured(demo, service):
     full = demo.generate("demo", "Once", raw=True, options=GREEDY).response
     stop = full[4:7]
     assert demo.generate("demo", "Once", raw=True, options={**GREEDY, "stop": [stop]}).response == full[:full.index(stop)]
-    # Without a bound, raw prompts are continued as chats are: to the end of the text, or of the context.
+    # Without a limit, raw prompts are continued as chats are: to the end of the text or of the context.
     assert demo.generate("demo", "Once", raw=True, options={"temperature": 0}).eval_count > 16
     seeded = {"num_predict": 12, "temperature": 1.5, "seed": 5}
     assert demo.generate("demo", "Once", raw=True, options=seeded).response == \
@@ -113,14 +113,14 @@ def test_results_name_their_calls_and_fields_of_the_client_are_named(script, ser
         request = urllib.request.Request(str(script._client.base_url) + "/api/chat", json.dumps(body).encode())
         with urllib.request.urlopen(request) as r:
             return r.headers["x-quern-ignored"]
-    # The template shows no ids of results; what the client has not sent is not named.
+    # The template does not use ids of results. Fields that the client has not sent are not reported as ignored.
     assert ignored({}) is None and ignored({"tool_name": "get_weather"}) is None
     assert ignored({"tool_call_id": "c1"}) == "messages.tool_call_id"
     assert ignored({"mood": 1}) == "messages.mood"
 
 
 def test_a_thought_that_is_not_wanted_is_not_shown(tmp_path_factory, service):
-    """The template has no switch."""
+    """The template has no switch for thinking."""
     from service import Service
     newline = ask(service, "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]
     template = TEMPLATE[:TEMPLATE.index("{% if enable_thinking")] + "{% endif %}"
@@ -153,6 +153,8 @@ def test_models(demo):
     assert [m.model for m in demo.list().models] == ["demo"] == [m.model for m in demo.ps().models]
     show = demo.show("demo:latest")
     assert "completion" in show.capabilities and show.modelinfo["general.architecture"] == show.details.family
+    assert (show.details.format, show.details.quantization_level) == ("safetensors", "AWQ")
+    assert all(v not in ("", []) for k, v in show.model_dump(exclude_none=True).items()), "no blanks"
     with pytest.raises(ollama.ResponseError) as e:
         demo.show("other")
     assert e.value.status_code == 404

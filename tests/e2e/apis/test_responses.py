@@ -1,4 +1,4 @@
-"""OpenAI's Responses API: the official client, and replies and events against OpenAI's description."""
+"""OpenAI's Responses API: the official client, and replies and events compared with OpenAI's description."""
 
 import json
 import sys
@@ -47,7 +47,7 @@ def script(tmp_path_factory):
 
 
 def events_of(service, body):
-    """The events of a stream, as (event, data) pairs with the same names."""
+    """Return the events of a stream as (event, data) pairs. The names of both must agree."""
     status, headers, text = ask(service, PATH, {**body, "stream": True})
     assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), text
     found = []
@@ -66,7 +66,7 @@ def without_times(response):
 
 
 def put_together(events):
-    """A response's output from the deltas alone."""
+    """Build a response's output from its deltas alone."""
     items = []
     for e in events:
         if e["type"] == "response.output_item.added":
@@ -160,7 +160,7 @@ def test_the_official_client_streams(service):
 
 
 def test_calls_are_of_the_allowed_tools(script):
-    """The model writes a call of f by itself: as none of the others may be called, it has to."""
+    """The model writes a call of f. Since only f is allowed, it must."""
     other = {**TOOL, "name": "g"}
     with client(script) as api:
         for name in "fg":

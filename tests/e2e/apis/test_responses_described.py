@@ -1,5 +1,5 @@
-"""Every reply and event of Responses, whatever becomes of the response, against OpenAI's description and against the types
-of its client, strictly: as validated data, not as the client reads them."""
+"""Validate every reply and event of Responses, for every end that a response can have, against OpenAI's description and
+strictly against the types of its client (as validated data, not as the client reads them)."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ FORM = {"format": {"type": "json_schema", "name": "n", "strict": True, "schema":
 CALLED = [{"role": "user", "content": "Go."}, {"type": "reasoning", "id": "rs_1", "summary": [], "content": [
     {"type": "reasoning_text", "text": "Hm."}]}, {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "42"}]
-# What a response repeats of its request, and how its output is made.
+# Request fields that a response repeats, and fields that change its output.
 BODIES = {
     "text": STORY,
     "instructions, metadata and sampling": {**STORY, "instructions": "Be brief.", "metadata": {"a": "b"}, "temperature": 0.5,
@@ -54,7 +54,7 @@ BODIES = {
 
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory):
-    """A model that thinks, speaks and calls, and stores its responses."""
+    """A model that thinks, speaks and calls a tool; the service stores its responses."""
     d = tmp_path_factory.mktemp("described")
     template = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
     s = Service(make_script_model.make(d / "script", SAYS, template), "--reasoning-parser", "qwen3", "--journal", d / "j")
@@ -73,7 +73,7 @@ def stored(tmp_path_factory):
 
 @pytest.fixture
 def valid(described):  # noqa: F811
-    """valid(value, schema, type): of the description, and of the client."""
+    """valid(value, schema, type): validate against the description and against the client's type."""
     def check(value, schema, type):
         described.validate(value, schema)
         type.validate_json(json.dumps(value), strict=True)
@@ -140,7 +140,7 @@ def test_in_the_background(stored, valid):
 
 
 def test_cancelled_deleted_and_its_input(stored, valid):
-    with stored.paused():     # it does not end by itself
+    with stored.paused():     # it must not end by itself
         begun = good(valid, stored, PATH, {"input": CALLED[:1], "background": True})
         path = f"{PATH}/{begun['id']}"
         assert good(valid, stored, path)["status"] in ("queued", "in_progress")

@@ -1,4 +1,4 @@
-"""Responses that are stored: read again, followed, in the background, through the death of every process."""
+"""Stored responses: read again, followed, run in the background, and kept when every process is killed."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def named(service, name):
 
 
 def comparable(events):
-    """Without the times of the end, and what the prefix cache had."""
+    """The response without its end time and cached token count."""
     rows = [e.model_dump() for e in events]
     for e in rows:
         if r := e.get("response"):
@@ -106,7 +106,7 @@ def test_responses_belong_to_their_key(stored, api):
                     call(id)
         with pytest.raises(openai.BadRequestError):
             bob.responses.create(model="demo", input="?", previous_response_id=r.id)
-    assert done(api, b.id).status == "incomplete"   # nothing of the other key's has ended it
+    assert done(api, b.id).status == "incomplete"   # the other key's requests did not end it
 
 
 def test_input_items_are_listed(api, stored, described):  # noqa: F811
@@ -117,7 +117,7 @@ def test_input_items_are_listed(api, stored, described):  # noqa: F811
     assert texts(api.responses.input_items.list(r.id)) == ["c", "b", "a"]
     page = api.responses.input_items.list(r.id, order="asc", limit=2)
     assert texts(page) == ["a", "b"] and page.has_more
-    assert [i.content[0].text for i in page] == ["a", "b", "c"]     # the client asks for the rest
+    assert [i.content[0].text for i in page] == ["a", "b", "c"]     # the client requests the other pages
     raw = ask(stored, f"{PATH}/{r.id}/input_items", headers={"Authorization": "Bearer sk-alice-0123456789"})[2]
     described.validate(raw, "ResponseItemList")
 
@@ -134,7 +134,7 @@ def test_items_of_odd_types_are_listed(api, stored):
 
 
 def test_texts_with_nul_are_stored_as_others(api, stored):
-    """As escapes: JSON has them, and the tree's reader takes them only when told to."""
+    """NUL is sent as an escape: JSON allows NUL, but the JSON reader accepts it only on request."""
     head = {"Authorization": "Bearer sk-alice-0123456789"}
     body = {"input": [{"role": "user", "content": "a", "name": "\0"}], "metadata": {"a": "b\0c"}, "max_output_tokens": 2}
     status, _, first = ask(stored, PATH, body, headers=head)
@@ -147,7 +147,7 @@ def test_texts_with_nul_are_stored_as_others(api, stored):
     _, _, again = ask(stored, f"{PATH}/{b['id']}?stream=true", headers=head)
     last = json.loads(again.split("data: ")[-1])
     assert last["type"] == "response.incomplete" and last["response"]["metadata"] == body["metadata"]
-    with stored.paused():       # not done before it is cancelled
+    with stored.paused():       # must not finish before it is cancelled
         long = {**body, **SEEDED["extra_body"], "background": True, "max_output_tokens": 1500}
         _, _, b = ask(stored, PATH, long, headers=head)
         _, _, r = ask(stored, f"{PATH}/{b['id']}/cancel", {}, headers=head)
@@ -156,7 +156,7 @@ def test_texts_with_nul_are_stored_as_others(api, stored):
 
 
 def test_the_background_counts_for_the_key_until_it_ends(stored, api):
-    with stored.paused():       # neither is done before the third comes
+    with stored.paused():       # neither may finish before the third arrives
         both = [api.responses.create(**STORY, max_output_tokens=1500, background=True, **SEEDED) for _ in range(2)]
         assert both[0].status == "in_progress" and both[0].background is True
         with pytest.raises(openai.RateLimitError):
@@ -242,7 +242,7 @@ def test_a_response_survives_the_death_of_everything(tmp_path):
             assert [e.sequence_number for e in got] == list(range(len(expected)))
             assert text(got) == text(expected)
             assert done(c, unread.id).output_text == expected[-1].response.output_text
-        # The controller alone, in the middle.
+        # Kill only the controller, in the middle of a response.
         with client_of(s) as c:
             b = c.responses.create(**{**long, "stream": False})
         (pid,) = [p for p, name in marked(s.mark).items() if name.startswith("quern-contr")]
@@ -266,13 +266,15 @@ def test_the_end_of_the_service_is_no_event_of_a_response_that_goes_on(tmp_path)
         with client_of(s) as c:
             with c.responses.create(**long) as stream:
                 expected = list(stream)
-            for pid in named(s, "quern-worke"):     # so that the response is not done before the service ends
+            for pid in named(s, "quern-worke"):     # the response must not finish before the service ends
                 os.kill(pid, signal.SIGSTOP)
             stream, got = c.responses.create(**long), []
             for e in stream:
                 got.append(e)
                 if len(got) == 2:
                     s.process.send_signal(signal.SIGTERM)
+                    # A worker killed before this point would be restarted and finish the response.
+                    eventually(lambda: "quern/serve: ending" in s.log(), what="the end to begin")
                     for pid in named(s, "quern-worke"):
                         os.kill(pid, signal.SIGKILL)
         s.stop()
@@ -316,3 +318,46 @@ def test_without_a_journal_nothing_is_stored(service):
         status, _, r = ask(service, PATH, {"input": "a", name: value})
         assert status == 400 and r["error"]["param"] == name and "--journal" in r["error"]["message"]
     assert json.dumps(ask(service, PATH, {"input": "a", "max_output_tokens": 1})[2]["store"]) == "false"
+
+
+# --- a reply is a promise ---
+
+PROMISES = 200 if os.environ.get("QUERN_TEST_LONG") == "1" else 8
+
+
+def test_what_a_reply_says_is_stored_outlives_a_kill_right_after_it(tmp_path_factory):
+    """make check-full runs this 200 times."""
+    s = Service(DEMO, "--journal", tmp_path_factory.mktemp("kills") / "j")
+
+    def request(method, path, body=None):
+        def reply():
+            try:
+                status, _, o = ask(s, path, body, method=method)
+            except OSError:
+                return None
+            return None if status == 503 else (status, o)
+        return eventually(reply, what="a controller that answers")
+    try:
+        made = []
+        for i in range(PROMISES):
+            conversation = request("POST", "/v1/conversations", {})[1]["id"]
+            body = {"input": f"turn {i}", "conversation": conversation, "max_output_tokens": 4, "store": i % 3 != 2}
+            pid, = named(s, "quern-controlle")
+            if i % 2:
+                status, _, response = ask(s, PATH, body)
+                assert status == 200
+            else:
+                with client_of(s) as c:
+                    last = list(c.responses.create(model="demo", stream=True, **body))[-1]
+                assert last.type in ("response.completed", "response.incomplete")
+                response = last.response.model_dump()
+            os.kill(pid, signal.SIGKILL)
+            made.append((conversation, response["id"], body["store"]))
+            eventually(lambda: pid not in named(s, "quern-controlle"), what="the end of the controller")
+        for i, (conversation, response, stored) in enumerate(made):
+            status, items = request("GET", f"/v1/conversations/{conversation}/items")
+            assert status == 200 and len(items["data"]) == 2, (i, items)
+            assert request("GET", f"{PATH}/{response}")[0] == (200 if stored else 404), i
+    finally:
+        s.stop()
+        Service.used.remove(s)

@@ -1,4 +1,4 @@
-"""Streams that are cut and gone on with, of every API: the same key, and Last-Event-ID."""
+"""Streams of every API that are cut and resumed with the same key and Last-Event-ID."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ CHAT, TEXT, MESSAGE = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 FUNCTION = {"tools": [{"type": "function", "function": {"name": "f", "parameters": TOOL}}]}
 LONG = {"ignore_eos": True, "temperature": 1}
 
-# Of the demo model: a path and a request, without a seed where it is drawn from the key.
+# For the demo model: a path and a request. Requests without a seed draw the seed from the key.
 STREAMS = {
     "chat": (CHAT, {"messages": MESSAGES, "max_tokens": 12, **LONG}),
     "chat, usage and times": (CHAT, {
@@ -45,7 +45,7 @@ STREAMS = {
                                             "options": {"num_predict": 12}}),
     "llama.cpp": ("/completion", {"prompt": "Once", "n_predict": 12, "n_probs": 2, "ignore_eos": True}),
 }
-# Of a model that thinks, speaks and calls.
+# For a model that thinks, speaks and calls a tool.
 SCRIPTS = {
     "chat": (CHAT, {"messages": MESSAGES, "temperature": 0, **FUNCTION}),
     "chat, a call by name": (CHAT, {"messages": MESSAGES, "temperature": 0, "max_tokens": 6, **FUNCTION,
@@ -94,13 +94,13 @@ class Stream:
 
 
 def data(event):
-    """The JSON of an event."""
+    """Parse the JSON of an event."""
     line = next(ln for ln in event.split("\n") if ln.startswith(("data: ", "{")))
     return line if line == "data: [DONE]" else json.loads(line.removeprefix("data: "))
 
 
 def without_ids(x):
-    """What a stream says, whenever it does."""
+    """Remove ids and times from a stream's event, so that streams can be compared."""
     beside = {"id", "created", "created_at", "timing", "timings", "seed", "signature", "cached_tokens", "cache_read_input_tokens",
               "input_tokens", "total_duration", "prompt_eval_duration", "eval_duration", "tokens_cached"}
     if isinstance(x, dict):
@@ -152,7 +152,7 @@ def test_thoughts_and_calls_go_on(script, name):
     assert '"f"' in "".join(whole), whole
     plain = Stream(script, path, body).events()
     assert "".join(plain).count("id: ") == 0
-    if name != "ollama":    # of its lines, some have two tokens where they come at once
+    if name != "ollama":    # Ollama may put two tokens in one line if they arrive together
         assert [without_ids(data(e)) for e in plain][-3:] == [without_ids(data(e)) for e in whole][-3:]
 
 
@@ -193,7 +193,7 @@ def controller_of(service):
 
 
 def again(service, path, body, key, after):
-    """The rest, once the service is there again."""
+    """Resume the stream once the service is back."""
     def look():
         try:
             s = Stream(service, path, body, key=key, after=after)
@@ -210,12 +210,12 @@ KILLED = {"chat": (CHAT, {"messages": MESSAGES, "max_tokens": 400, "n": 2, **LON
 
 
 def test_streams_go_on_after_the_death_of_anything(tmp_path):
-    """Of the worker alone, of the controller alone, and of everything: all APIs at once."""
+    """Kill the worker alone, the controller alone, and everything, with streams of all APIs at once."""
     s = Service(DEMO, "--journal", tmp_path / "j")
     try:
         for victim in (worker_of, controller_of, None):
             streams = {name: Stream(s, *KILLED[name], key=f"{victim}{name}".replace(" ", "")) for name in KILLED}
-            os.kill(worker_of(s), signal.SIGSTOP)    # no job ends before the kill
+            os.kill(worker_of(s), signal.SIGSTOP)    # no job may end before the kill
             got = {name: x.some(2) for name, x in streams.items()}
             if victim:
                 os.kill(victim(s), signal.SIGKILL)
@@ -238,14 +238,15 @@ def test_streams_go_on_after_the_death_of_anything(tmp_path):
         s.stop()
 
 
-# Responses have a background of their own.
+# Responses have their own background mode.
 @pytest.mark.parametrize("path", sorted({*ERRORS, TEXT} - {"/v1/responses"}))
 def test_what_is_refused(durable, path):
     body, _, message, *_ = ERRORS.get(path, ({"prompt": "Once", "max_tokens": 2}, {}, openai_error))
     body = {k: v for k, v in body.items() if k != "stream"}
     key = "refused" + path
     Stream(durable, path, body, key=key).events()
-    other = Stream(durable, path, {**body, "model": "demo", "seed": 1, "options": {"num_predict": 3}}, key=key)
+    another = {"options": {"num_predict": 3}} if path.startswith("/api/") else {"seed": 1}
+    other = Stream(durable, path, {**body, "model": "demo", **another}, key=key)
     assert other.status == 422 and "Idempotency-Key" in message(other.json())
     for after in (0, 1):
         unknown = Stream(durable, path, body, key="unknown", after=after)
@@ -272,7 +273,7 @@ def test_the_limit_of_a_key_holds_until_the_job_ends(tmp_path):
     alice, bob = {"token": "sk-alice-0123456789"}, {"token": "sk-bob-0123456789abc"}
     body, short = {"messages": MESSAGES, "max_tokens": 1500, **LONG}, {"messages": MESSAGES, "max_tokens": 1}
     try:
-        with s.paused():    # the job does not end before its key is refused another one
+        with s.paused():    # the job must not end before its key is refused another job
             first = Stream(s, CHAT, body, key="a", **alice)
             begun = first.some(1)
             first.close()
@@ -282,7 +283,7 @@ def test_the_limit_of_a_key_holds_until_the_job_ends(tmp_path):
             rest = Stream(s, CHAT, body, key="a", after=1, **alice)    # the same job, with and without the header
             same = Stream(s, CHAT, body, key="a", **alice)
             assert rest.status == same.status == 200
-            theirs = Stream(s, CHAT, body, key="a", after=1, **bob)    # a key of bob's own
+            theirs = Stream(s, CHAT, body, key="a", after=1, **bob)    # bob's own key
             assert theirs.status == 404
         whole = same.events()
         assert begun + rest.events() == whole and len(whole) > 1000
@@ -306,7 +307,7 @@ def test_a_service_ends_while_streams_are_without_clients(tmp_path):
     s = Service(DEMO, "--journal", tmp_path / "j", "--api-key-file", tmp_path / "keys")
     body, alice = {"messages": MESSAGES, "max_tokens": 1500, **LONG}, {"token": "sk-alice-0123456789"}
     try:
-        with s.paused():    # neither ends before the service does
+        with s.paused():    # neither may end before the service does
             left, open_ = (Stream(s, CHAT, body, key=k, **alice) for k in "ab")
             begun = left.some(1), open_.some(1)
             left.close()

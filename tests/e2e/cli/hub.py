@@ -1,4 +1,4 @@
-"""hub.py - a model hub on loopback, with faults to order: what `quern pull` is tested against."""
+"""hub.py - a model hub on loopback that injects faults on request, to test `quern pull`."""
 
 import hashlib
 import json
@@ -14,17 +14,17 @@ def git_sha1(data):
 
 
 class Hub:
-    """Serves files = {path: bytes} as ORG/NAME.  Files above lfs_bytes are redirected to a second server (the CDN),
-    as hubs do.  `faults` holds functions fault(handler, hub) -> True if it has answered; each is asked in turn for
-    every request of a file's contents.  `requests` is what came: (server, method, path, headers)."""
+    """Serve files = {path: bytes} as ORG/NAME. Files above lfs_bytes are redirected to a second server (the CDN), as
+    hubs do. `faults` holds functions fault(handler, hub) -> True if it has answered; each is called in turn for every
+    request of a file's contents. `requests` lists the requests received: (server, method, path, headers)."""
 
     def __init__(self, files, lfs_bytes=1000, token=None, sized=True, ranges=True, tls=None):
         self.files, self.lfs_bytes, self.token, self.sized, self.ranges = dict(files), lfs_bytes, token, sized, ranges
         self.faults, self.requests, self.listing, self.commit = [], [], None, COMMIT
-        self.digests, self.page = {}, None      # digests: wrong ones, by path
+        self.digests, self.page = {}, None      # digests: wrong digests by path
         self.lock = threading.Lock()
-        self.redirect = None                    # to this address instead of the CDN
-        self.sent = 0                           # bytes of contents
+        self.redirect = None                    # redirect to this address instead of the CDN
+        self.sent = 0                           # bytes of contents sent
         self.api = self.server("hub", tls)
         self.cdn = self.server("cdn", tls)
         self.url = f"{'https' if tls else 'http'}://localhost:{self.api.server_port}"
@@ -49,7 +49,7 @@ class Hub:
             s.server_close()
 
     def of_files(self):
-        """The requests of contents."""
+        """Return the requests of file contents."""
         return [r for r in self.requests if "/resolve/" in r[2] or "/cdn/" in r[2] or "/files/" in r[2]]
 
 
@@ -147,7 +147,7 @@ class Answers(BaseHTTPRequestHandler):
         return self.send(data)
 
     def wanted(self, data):
-        """The range that was asked for, as (from, to); None: all."""
+        """Return the requested range as (from, to); None: the whole file."""
         ask = self.headers.get("Range")
         if not ask or not self.hub.ranges:
             return None
@@ -155,8 +155,8 @@ class Answers(BaseHTTPRequestHandler):
         return int(a), min(int(b), len(data) - 1)
 
     def send(self, data, cut=None, shift=0, pace=None):
-        """The contents, or the range that was asked for.  cut: only so many bytes, then the connection goes; shift: another
-        range, so many bytes behind."""
+        """Send the contents, or the requested range. cut: send only this many bytes, then close the connection. shift:
+        send a range that starts this many bytes later."""
         rng = self.wanted(data)
         if rng and shift:
             rng = (rng[0] + shift, min(rng[1] + shift, len(data) - 1))

@@ -1,4 +1,4 @@
-"""A model that cannot be served is refused in one plain line that names what is wrong."""
+"""A model that cannot be served is refused in one plain line that names the error."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from service import DEMO, QUERN, no_processes_left, spawn
 
 @pytest.fixture
 def model(tmp_path):
-    """A copy of the demo model, to be broken."""
+    """A copy of the demo model for a test to damage."""
     copy = tmp_path / "broken"
     copy.mkdir()
     for f in DEMO.iterdir():
@@ -41,7 +41,7 @@ def first_tensor(tree):
     return next(k for k in tree if k != "__metadata__")
 
 
-# --- faults: each function plants one and returns words, one of which the error must have ---
+# --- faults: each function plants a fault and returns words, one of which the error must contain ---
 
 def truncated_weights(m):
     path = m / "model.safetensors"
@@ -281,7 +281,7 @@ def test_a_single_file_is_refused_by_name(run, tmp_path):
     assert "model.gguf: GGUF version 0 is not supported (supported: 2 and 3)" in r.stderr
 
 
-# --- faults that the files do not show ---
+# --- faults that are not visible in the files ---
 
 @pytest.mark.parametrize("keys", [{}, {"logprobs": 3}, {"prompt_logprobs": 2, "logprobs": 0}, {"temperature": 0},
                                   {"use_beam_search": True, "beam_width": 3, "n": 2}])

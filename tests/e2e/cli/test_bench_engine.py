@@ -1,4 +1,4 @@
-"""`quern bench engine`: the figures of a private service for the demo model."""
+"""`quern bench engine`: its measurements of a private service with the demo model."""
 
 import json
 
@@ -34,7 +34,7 @@ def test_json_has_where_a_steps_time_goes_and_its_shares(run, tmp_path):
 
 
 def test_an_embedding_beside_the_head_is_not_counted_as_read(run):
-    """The demo's table is its head; in mode int8 the head is a second copy of it."""
+    """The demo's embedding is its output head. In mode int8 the head is a second copy."""
     tied, apart = (json.loads(bench(run, "--json", "--compute", mode)) for mode in ("int16", "int8"))
     table = 1664 * 256 * 2
     assert apart["weights_bytes"] - apart["read_bytes"] > table > tied["weights_bytes"] - tied["read_bytes"] >= 0
@@ -52,7 +52,7 @@ def test_the_table_shows_the_step_and_no_steps_leaves_it_out(run):
 
 
 def test_engine_measures_outputs_with_a_form_beside_others(run, tmp_path):
-    """Runs in pairs; the steps are those of guided outputs, and their masks take time."""
+    """Runs come in pairs. The steps of guided outputs are counted, and their masks take time."""
     (tmp_path / "schema.json").write_text(json.dumps({"type": "array", "minItems": 50, "items": {"type": "integer"}}))
     p = run("bench", "engine", "models/demo", "--batch", "3", "--prompt-tokens", "20", "--max-tokens", "24",
             "--runs", "2", "--json", "--guided", tmp_path / "schema.json", timeout=120)
@@ -64,3 +64,12 @@ def test_engine_measures_outputs_with_a_form_beside_others(run, tmp_path):
 def test_engine_names_a_schema_that_cannot_be_read(run, tmp_path):
     p = run("bench", "engine", "models/demo", "--guided", tmp_path / "none.json")
     assert p.returncode == 1 and "none.json" in p.stderr
+
+
+def test_a_step_may_take_as_long_as_it_takes(run):
+    """A step may take longer than the bench waits before it checks that the service still runs."""
+    p = run("bench", "engine", "models/demo", "--batch", "1", "--prompt-tokens", "8", "--max-tokens", "2", "--runs", "1",
+            "--least-step-ms", "700", "--json", timeout=120)
+    assert p.returncode == 0, p.stderr
+    [row] = json.loads(p.stdout)["results"]
+    assert row["ttft_ms"]["p50"] >= 700

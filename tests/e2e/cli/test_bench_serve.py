@@ -1,4 +1,4 @@
-"""`quern bench serve`: against the demo model, and against servers that misbehave."""
+"""`quern bench serve` against the demo model, and against servers that misbehave."""
 
 import json
 import socket
@@ -109,10 +109,12 @@ def test_the_report_lists_every_metric(service, run):
     (("--percentiles", "101"), "--percentiles"),
     (("--lengths", "sharegpt", "--input-len", "5"), "either --lengths or --input-len"),
     (("--trace", "x", "--request-rate", "5"), "no --request-rate"),
+    (("--replay", "x", "--input-len", "5"), "no --input-len"),
     (("--extra-body", "[]"), "--extra-body"),
     (("--burstiness", "0"), "--burstiness"),
     (("--prompts", "ids:5,4"), "--prompts"),
     (("--base-url", "ftp://x"), "http://"),
+    (("--base-url", "unix:"), "unix:PATH"),
 ])
 def test_wrong_usage_is_named(run, options, reason):
     p = run("bench", "serve", *options)
@@ -125,6 +127,8 @@ def test_a_missing_server_is_named(run):
         s.bind(("127.0.0.1", 0))
         p = run("bench", "serve", "--to", f"http://127.0.0.1:{s.getsockname()[1]}")
     assert p.returncode == 1 and "127.0.0.1" in p.stderr
+    p = run("bench", "serve", "--base-url", "unix:/no/such.sock")
+    assert p.returncode == 1 and "unix:/no/such.sock" in p.stderr
 
 
 # ---- a fake server with scripted replies ----
@@ -142,7 +146,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Fake(BaseHTTPRequestHandler):
-    """Answers by self.server.replies[nth request]: (status, type, pieces)."""
+    """Answer with self.server.replies[nth request]: (status, type, chunks)."""
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *args):
@@ -188,11 +192,11 @@ class Fake(BaseHTTPRequestHandler):
 
 
 class FakeServer(ThreadingHTTPServer):
-    request_queue_size = 1024   # connections come all at once
+    request_queue_size = 1024   # all connections arrive at once
     daemon_threads = True
 
     def handle_error(self, request, address):
-        """A client that went away, which some tests want."""
+        """Ignore a client that disconnects, which some tests cause."""
 
 
 @pytest.fixture
@@ -212,7 +216,7 @@ GOOD = (200, STREAM, [chunk("a"), chunk("b"), chunk("c", "stop"), usage(7, 5), D
 
 
 def one(fake, run, reply, *options, expect=1):
-    """A run of two requests, one good and one like that."""
+    """Run two requests: one that succeeds, and one with this reply."""
     def reply_to(body):
         with fake.lock:
             first = sum(r[0] != "/tokenize" for r in fake.requests) == 1
@@ -260,7 +264,7 @@ def test_gaps_are_measured_between_chunks(fake, run):
     r, _ = bench(run, fake.url, "-n", "2", "--warmups", "0", "--input-len", "3", "--output-len", "4",
                  "--save-detailed")
     assert all(t >= 0.149 for t in r["ttfts"])
-    # A piece that is late by the machine shortens the gap after it, never both together.
+    # If the machine delays a chunk, the gap after it becomes shorter, but never both gaps.
     assert all(sum(gaps) + t >= 0.349 for gaps, t in zip(r["itls"], r["ttfts"]))
     assert r["mean_tpot_ms"] == pytest.approx(1000 * sum(map(sum, r["itls"])) / 4, rel=1e-3)
 
@@ -297,6 +301,46 @@ def test_a_reply_that_is_not_a_stream_is_a_failure(fake, run):
 
 def test_a_stream_without_a_token_is_a_failure(fake, run):
     assert one(fake, run, (200, STREAM, [DONE])) == "the stream brought no token"
+
+
+def test_a_batch_is_replayed(fake, run, tmp_path):
+    fake.reply = lambda body: GOOD
+    lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
+              "body": {"model": "another", "temperature": 0.5, "messages": [{"role": "user", "content": str(i)}]}} for i in range(3)]
+    batch = tmp_path / "batch.jsonl"
+    batch.write_text("\n".join(map(json.dumps, lines)))
+    r, _ = bench(run, fake.url, "--replay", str(batch), "--warmups", "0", "--max-output-len", "9", "--extra-body", '{"top_p": 0.25}')
+    assert (r["completed"], r["backend"], r["prompts"]) == (3, "openai-chat", "batch")
+    assert sorted(b["messages"][0]["content"] for _, _, b in fake.requests) == ["0", "1", "2"]
+    for path, _, body in fake.requests:
+        assert path == "/v1/chat/completions" and body["model"] == "fake" and body["stream"] is True
+        assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.5, 0.25, 9)
+    r, err = bench(run, fake.url, "--replay", str(batch), "--output-len", "9", expect=1)
+    assert r is None and "a batch has its own lengths" in err
+
+
+def test_turns_of_a_conversation_are_sent_one_after_another(fake, run, tmp_path):
+    turns = [{"from": who, "value": f"{who} {i}"} for i in range(3) for who in ("human", "gpt")]
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([{"conversations": turns}, {"conversations": turns[:2]}]))
+    fake.reply = lambda body: GOOD
+    r, _ = bench(run, fake.url, "--replay", str(file), "--warmups", "0", "--output-len", "6")
+    assert (r["completed"], r["failed"], r["num_prompts"], r["prompts"]) == (4, 0, 4, "conversations")
+    of_turns = [len(body["messages"]) for _, _, body in fake.requests if len(body["messages"]) > 1]
+    assert of_turns == [3, 5], "in their order"
+    assert all(body["max_tokens"] == 6 and body["temperature"] == 0 for _, _, body in fake.requests)
+    assert fake.requests[-1][2]["messages"][1] == {"role": "assistant", "content": "gpt 0"}
+
+
+def test_turns_after_a_failed_one_fail_with_it(fake, run, tmp_path):
+    file = tmp_path / "conversations.jsonl"
+    messages = [{"role": role, "content": "x"} for _ in range(3) for role in ("user", "assistant")]
+    file.write_text(json.dumps({"messages": messages}) + "\n" + json.dumps({"messages": messages[:1]}))
+    fake.reply = lambda body: GOOD if len(body["messages"]) == 1 else (429, "json", {"error": {"message": "full"}})
+    r, _ = bench(run, fake.url, "--replay", str(file), "--warmups", "0")
+    assert (r["completed"], r["failed"]) == (2, 2)
+    assert r["failures"] == {"HTTP 429: full": 1, "a request before it, which it follows, failed": 1}
+    assert len(fake.requests) == 3
 
 
 def test_a_request_beyond_the_timeout_is_a_failure(fake, run):

@@ -17,18 +17,18 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_script_model  # noqa: E402
 
 GREEDY = ("-t", "0", "-m", "60")
-ENDLESS = ("-n", "64", "-m", "1500", "--ignore-eos")    # work for a while
+ENDLESS = ("-n", "64", "-m", "1500", "--ignore-eos")    # run for a while
 
 
 def save(t, path):
-    """/save, up to the next prompt: what is typed before it may be lost."""
+    """Type /save and wait for the next prompt: text typed before the prompt may be lost."""
     t.type(f"/save {path}\r")
     eventually(path.exists)
     t.expect(">")
 
 
 def answer_to(client, *texts, **params):
-    """The service's answers to the messages of a conversation."""
+    """Return the service's answers to the messages of a conversation."""
     messages, answers = [], []
     for text in texts:
         messages.append({"role": "user", "content": text})
@@ -186,7 +186,7 @@ def test_lines_are_edited(chat, client):
 def test_umlauts_are_characters_whatever_the_locale(chat, tmp_path):
     saved = tmp_path / "saved"
     t = chat(*GREEDY, LC_ALL="C")
-    t.type("Grüße, 東\x7f京!\r")    # one backspace takes one character
+    t.type("Grüße, 東\x7f京!\r")    # one backspace removes one character
     t.expect(">")
     save(t, saved)
     t.type("\x04")
@@ -238,7 +238,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, service, client, tmp_
     save(t, saved)
     t.type("\x04")
     assert t.end() == 0
-    # What had come is part of the conversation.
+    # The text received before the interruption is part of the conversation.
     assert [m["role"] for m in json.loads(saved.read_text())] == ["user", "assistant"] * 2
 
 
@@ -394,5 +394,5 @@ def test_a_text_cannot_control_the_terminal(chat, start, service, tmp_path):
     t.expect(">")
     t.type("\x04")
     assert t.end() == 0
-    # A pipe gets the text as it is.
+    # A pipe receives the text unchanged.
     assert piped(s, "Hi\n", "-t", "0").stdout == says + "\n"

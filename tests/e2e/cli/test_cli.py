@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 import uuid
@@ -51,7 +52,7 @@ COMMANDS = {
 
 
 def fetch(service, path, body=None):
-    """The JSON that HTTP replies; body: posted."""
+    """Return the JSON of an HTTP reply. body: posted."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:
@@ -122,7 +123,7 @@ def test_fast_is_accepted_on_a_cpu_and_changes_nothing(run):
     assert "no effect" in fast.stderr and "no effect" not in plain.stderr
 
 
-# int8 may take another turn where two words are nearly as likely.
+# int8 may choose another word where two words are nearly equally likely.
 @pytest.mark.parametrize("mode, other", [("int16", "f32"), ("bf16", "bf16"), ("int8", "int8")])
 def test_a_compute_mode_tells_its_story(run, mode, other):
     stories = [run("run", DEMO, PROMPT, "--raw", "--temperature", "0", "-n", "24", "--compute", m)
@@ -132,7 +133,7 @@ def test_a_compute_mode_tells_its_story(run, mode, other):
 
 
 def test_a_head_in_int8_is_a_class_of_its_own(run):
-    """The demo model's embedding and head are one."""
+    """The demo model's embedding is also its output head."""
     def told(*options):
         r = run("run", DEMO, PROMPT, "--raw", "--temperature", "0", "-m", "24", "--verbose", "--log-level", "info", *options)
         assert r.returncode == 0, r.stderr
@@ -173,14 +174,17 @@ def test_a_missing_device_is_named(run):
     assert "cuda:7" in r.stderr and len(r.stderr.splitlines()) == 1
 
 
-# --- words of other servers, and of the environment ---
+# --- other servers' option names, and the environment ---
 
 @pytest.mark.parametrize("arguments, ours", [
-    (["--host", "0.0.0.0"], "--http HOST:PORT"), (["--port=8000"], "--http HOST:PORT"), (["--swap-space", "4"], "--swap-bytes"),
+    (["--uds", "/run/s"], "--http unix:PATH"), (["--swap-space", "4"], "--swap-bytes"),
     (["-c", "4096"], "--context"), (["--ctx-size", "4096"], "--context"), (["-ngl", "99"], "--device cuda:0"),
     (["--n-gpu-layers", "99"], "--device cuda:0"), (["-np", "4"], "--max-seqs"), (["--parallel", "4"], "--max-seqs"),
-    (["--api-key", "sk"], "--api-key-file"), (["--data-parallel-size", "2"], "--replicas"), (["-hf", "a/b"], "MODEL is a directory"),
-    (["--trust-remote-code"], "not needed"), (["--dtype", "bfloat16"], "--compute"), (["-fa"], "not needed"),
+    (["--api-key", "sk"], "--api-key-file"), (["-hf", "a/b"], "MODEL is a directory"),
+    (["--dtype", "int3"], "--compute"), (["-O", "3"], "nothing is compiled"), (["--load-format", "pt"], "files say themselves"),
+    (["--quantization", "fp8"], "stored as awq"), (["--host", "a,b"], "one host"), (["--port", "70000"], "to 65535"),
+    (["--port", "80", "--http", "unix:/run/s"], "is not one HOST:PORT"),
+    (["--enable-prefix-caching", "--no-prefix-cache"], "--no-prefix-cache: give one"),
 ], ids=lambda a: " ".join(a) if isinstance(a, list) else "")
 def test_an_option_of_another_server_is_answered_with_ours(run, arguments, ours):
     r = run("serve", DEMO, *arguments)
@@ -189,10 +193,36 @@ def test_an_option_of_another_server_is_answered_with_ours(run, arguments, ours)
     assert arguments[0].split("=")[0] in r.stderr and ours in r.stderr
 
 
+def test_every_refusal_of_a_command_line_is_reported_at_once(run):
+    r = run("serve", DEMO, "--uds", "/run/s", "--seed", "-1", "--trust-remote-code", "--lora-modules", "a=b", "--nonsense", "-O3")
+    lines = r.stderr.splitlines()
+    assert (r.returncode, r.stdout, len(lines)) == (2, "", 5)
+    for line, name in zip(lines, ("--uds", "--seed", "--lora-modules", "--nonsense", "-O")):
+        assert line.startswith(f"quern: unknown option {name}"), line
+    assert [line.endswith("; see: quern serve --help") for line in lines] == [False] * 4 + [True]
+
+
+def test_what_is_done_anyway_is_accepted_with_one_note(run):
+    r = run("serve", DEMO.with_name("none"), "--quantization", "awq", "--dtype", "half", "--trust-remote-code", "--host", "0.0.0.0",
+            "--port", "8000", "--enable-chunked-prefill", "--tokenizer-mode", "auto")
+    note, error = r.stderr.splitlines()
+    assert r.returncode == 1 and "no such model" in error
+    assert " warn quern/serve: without effect: --dtype half: weights are read as they are stored" in note
+    assert all(name in note for name in ("; --trust-remote-code: ", "; --enable-chunked-prefill: ", "; --tokenizer-mode auto: "))
+
+
+def test_a_start_that_fails_has_its_reason_in_any_bytes(run):
+    r = run("serve", DEMO, "--compute", "f\udcff32", "--http", "none", "--jobs", "tcp://127.0.0.1:*")
+    assert r.returncode in (1, 2) and '--compute "f\ufffd32": must be one of' in r.stderr
+
+
 def test_options_of_the_same_meaning_are_accepted(start):
     s = start(None, "-m", DEMO, "--max-model-len", "512", "--max-num-seqs=3", "--tensor-parallel-size", "1", "-t", "1",
-              "--served-model-name", "gpt-4o,org/small", "--kv-cache-memory-bytes", "4M", "--enforce-eager")
-    assert s.ready["model"] == "gpt-4o"
+              "--served-model-name", "gpt-4o,org/small", "--kv-cache-memory-bytes", "4M", "--enforce-eager", "--host", "localhost",
+              "--port", "0", "--quantization", "awq_marlin", "--dtype", "float32", "--data-parallel-size", "1",
+              "--tool-call-parser", "qwen3_xml")
+    assert s.ready["model"] == "gpt-4o" and s.ready["http"].startswith(("localhost:", "127.0.0.1:"))
+    assert "without effect" not in s.log() and " compute=f32 " in s.log()
     (w,) = s.workers()
     assert (w["threads"], s.status()["max_context"]) == (1, 512)
     ids = [m["id"] for m in fetch(s, "/v1/models")["data"]]
@@ -207,7 +237,7 @@ def test_options_of_the_same_meaning_are_accepted(start):
 
 @pytest.mark.parametrize("variable, ours", [
     ("QUERN_DTYPE", "quern has --compute MODE"), ("QUERN_MAX_MODEL_LEN", "did you mean QUERN_CONTEXT?"),
-    ("QUERN_PORT", "--http HOST:PORT"), ("QUERN_N_GPU_LAYERS", "--device cuda:0")])
+    ("QUERN_UDS", "--http unix:PATH"), ("QUERN_N_GPU_LAYERS", "--device cuda:0")])
 def test_a_variable_of_another_server_is_answered_with_ours(run, monkeypatch, variable, ours):
     monkeypatch.setenv(variable, "8")
     r = run("serve", DEMO)
@@ -224,9 +254,9 @@ def test_options_come_from_the_environment_and_the_command_line_wins(start, monk
     config = tmp_path / "quern.ini"
     config.write_text("[serve]\ncontext = 300\nname = file\nmax-seqs = 7\n")
     for name, value in (("MODEL", str(DEMO)), ("CONTEXT", "512"), ("NAME", "environment"), ("THREADS", "1"), ("MAX_SEQS", ""),
-                        ("CONFIG", str(config)), ("STRICT", "true"), ("PORT", "tcp://10.0.0.1:8080")):
+                        ("CONFIG", str(config)), ("STRICT", "true"), ("PORT", "tcp://10.0.0.1:8080"), ("HOST", "0.0.0.0")):
         monkeypatch.setenv("QUERN_" + name, value)
-    s = start(None, "--name", "line")
+    s = start(None, "--name", "line")   # and --http 127.0.0.1:0; the host of the environment is not used
     assert (s.ready["model"], s.ready["max_context"]) == ("line", 512)
     assert [w["threads"] for w in s.workers()] == [1]
     with pytest.raises(urllib.error.HTTPError, match="400"):
@@ -241,7 +271,7 @@ def test_a_wrong_variable_is_named(run, monkeypatch, variable, value):
 
 
 def test_variables_of_the_shell_that_runs_the_tests_are_no_options():
-    """Of whoever runs the tests with a service of their own."""
+    """The shell that runs the tests may have variables for its own service."""
     env = {**os.environ, "QUERN_MAX_SEQS": "many", "QUERN_TO": DEAD, "NO_COLOR": "1", "QUERN_TEST_SLOW": "1"}
     script = "import os, service; print(sorted({'QUERN_MAX_SEQS', 'QUERN_TO', 'NO_COLOR', 'QUERN_TEST_SLOW'} & os.environ.keys()))"
     r = subprocess.run([sys.executable, "-c", script], env=env, cwd=ROOT / "tests" / "e2e", capture_output=True,
@@ -263,7 +293,7 @@ def test_a_missing_program_is_named(tmp_path, arguments, program):
 
 
 def stand_in(folder, name, script):
-    """A copy of quern with a shell script as the program that it starts."""
+    """A copy of quern with a shell script in place of the program that it starts."""
     shutil.copy(QUERN, folder / "quern")
     program = folder / name
     program.write_text("#!/bin/sh\n" + script)
@@ -311,11 +341,12 @@ def test_without_a_service_the_error_names_the_remedy(run, arguments):
     assert DEAD in r.stderr and "quern serve" in r.stderr
 
 
-@pytest.mark.parametrize("endpoint", ["nonsense", "http://127.0.0.1:80", "tcp://", "tcp://127.0.0.1:x", ""])
+@pytest.mark.parametrize("endpoint", ["nonsense", "http://127.0.0.1:80", "unix:/run/http.sock", "tcp://", "tcp://127.0.0.1:x", ""])
 def test_an_invalid_endpoint_is_named(run, endpoint):
     r = run("status", "--to", endpoint)
     assert r.returncode in (1, 2)
     assert endpoint in r.stderr and len(r.stderr.splitlines()) == 1
+    assert ("is HTTP's address" in r.stderr) == endpoint.startswith(("http", "unix:"))
 
 
 def test_the_service_may_be_named_by_the_environment(run, service, monkeypatch):
@@ -327,7 +358,7 @@ def test_the_service_may_be_named_by_the_environment(run, service, monkeypatch):
 
 
 def test_the_http_port_is_not_a_job_socket(run, service):
-    """HTTP's port instead of the job socket's."""
+    """Pass HTTP's port instead of the job socket's."""
     r = run("status", "--to", service.http.replace("http", "tcp"))
     assert r.returncode == 1
     assert "job socket" in r.stderr or "no service answers" in r.stderr
@@ -402,7 +433,7 @@ def test_detach_attach_result_and_cancel(run, service):
     assert result["outputs"][0]["text"].strip() == attached.stdout.strip()
     assert len(result["outputs"][0]["tokens"]) == 200
     assert run("attach", job, *to, "--from", "150").stdout.strip() != ""
-    assert run("cancel", job, *to).returncode == 0      # ended already: nothing to do
+    assert run("cancel", job, *to).returncode == 0      # it has finished: nothing to do
 
 
 def test_cancel_ends_a_detached_job(run, service, client):
@@ -744,10 +775,42 @@ def test_run_on_a_terminal_is_a_chat(tmp_path):
     t = Terminal("run", DEMO, "-t", "0", "-m", "30", HOME=str(tmp_path))
     t.expect(">")
     t.type("Hello!\n")
-    t.expect("Hello!")          # the terminal's echo
+    t.expect("Hello!")          # echo of the terminal
     t.expect("Hello")           # the answer
     t.expect(">")
     t.type("/clear\n")
     t.expect(">")
     t.type("\x04")              # Ctrl-D
     assert t.end() == 0
+
+
+# --- on a terminal ---
+
+def test_a_terminal_shows_the_prompt_and_breaks_between_words(service):
+    fields = ["--raw", PROMPT, "--seed", "7", "--max-tokens", "120", "--to", service.jobs]
+    plain = subprocess.run([QUERN, "submit", *fields], capture_output=True, text=True, timeout=100).stdout
+    t = Terminal("submit", *fields, NO_COLOR="1")
+    text = t.rest().replace("\r\n", "\n")
+    assert t.end() == 0
+    # A word that is moved to the next line is erased first.
+    shown = re.sub(r"[^ \n]*\x1b\[\d+G\x1b\[K", "", text)
+    assert shown.split() == (PROMPT + plain).split()
+    assert all(len(line) <= 100 for line in shown.split("\n")) and shown.count("\n") > plain.count("\n")
+
+
+def test_a_table_fits_a_narrow_terminal(service):
+    t = Terminal("workers", "--to", service.jobs, NO_COLOR="1")
+    lines = t.rest().splitlines()
+    assert t.end() == 0
+    assert lines[0].split() == ["WORKER", "1"] and ["STATE", "serving"] in [x.split() for x in lines]
+    wide = subprocess.run([QUERN, "workers", "--to", service.jobs], capture_output=True, text=True, timeout=60).stdout
+    assert wide.splitlines()[0].split()[:3] == ["WORKER", "REPLICA", "HOST"], "whole lines for programs"
+
+
+def test_a_service_on_a_terminal_logs_what_needs_attention():
+    for options, logs in (([], False), (["--log-level", "info"], True)):
+        t = Terminal("serve", str(DEMO), "--http", "none", "--jobs", f"ipc://{tempfile.mkdtemp()}/jobs", *options)
+        before = t.expect("Ctrl-C ends it.")
+        t.type("\x03")
+        t.rest()
+        assert t.end() == 0 and (" info " in before) == logs, before

@@ -1,4 +1,4 @@
-"""Completion for bash and zsh against the program's own --help."""
+"""Completion for bash and zsh, compared with each program's own --help."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ def rows(*command):
 
 
 def options(*command):
-    """Each spelling of each option: the name of its value, or ""."""
+    """Return each spelling of each option with the name of its value, or ""."""
     found = {"--help": ""}
     for letter, name, value in OPTION.findall(help_of(*command)):
         found.update({spelling: value for spelling in (letter, name) if spelling})
@@ -40,7 +40,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def complete(folder, tmp_path):
-    """complete("serve", "--ht"): what bash offers for the last word, in an empty folder but for a file and a folder."""
+    """complete("serve", "--ht"): the completions that bash offers for the last word, in a folder with one file and one
+    folder."""
     (tmp_path / "a-file").write_text("")
     (tmp_path / "a-folder").mkdir()
 
@@ -87,7 +88,7 @@ def test_bash_offers_values_that_the_help_names(complete):
     for option, value in options("serve").items():
         if value and value not in ("FILE", "PATH"):
             line = next(line for line in help_of("serve").splitlines() if f"{option} " in line)
-            if "..." in line:  # the rest of the formats is in the documentation
+            if "..." in line:  # the other formats are in the documentation
                 line += (ROOT / "docs" / "CHAT.md").read_text()
             for choice in complete("serve", option, ""):
                 assert re.search(rf"\b{choice.split(':')[0]}\b", line), (option, choice)

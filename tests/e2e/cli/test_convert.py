@@ -1,6 +1,6 @@
-"""`quern convert`: models go from one format to another and back with the same tensors, tokens and stories; what a format
-cannot hold is named.  Files are read by numpy here, and compared with those of tests/tools/make_gguf_family.py, which
-writes GGUF on its own."""
+"""`quern convert`: converting a model to another format and back keeps tensors, tokens and stories. Data that a format
+cannot hold is named. Files are read by numpy here, and compared with those of tests/tools/make_gguf_family.py, an
+independent writer of GGUF."""
 
 import hashlib
 import json
@@ -60,12 +60,12 @@ def ids(run, model, text):
 
 def weights(name):
     if not (WEIGHTS / name).exists():
-        pytest.skip(f"{WEIGHTS / name} is not there")
+        pytest.skip(f"weights/{name} is not there")
     return WEIGHTS / name
 
 
 def made_family(folder, name, dtype="F32"):
-    """The norms of Gemma are such that 1 can be added to them without a loss, as a trained model's are."""
+    """Gemma's norms are such that adding 1 is exact, as in a trained model."""
     made(folder, FAMILIES[name], dtype)
     if name.startswith("gemma"):
         path = folder / "model.safetensors"
@@ -101,7 +101,7 @@ def test_a_gguf_file_is_as_an_independent_writer_has_it(run, tmp_path, name):
 
 
 def without(path, *prefixes):
-    """The file without keys of these names: as another program writes it."""
+    """Copy the file without these keys, as another program writes it."""
     keys, tensors = gguf(path)
     return write_gguf(path, {k: v for k, v in keys.items() if not k.startswith(prefixes)}, tensors)
 
@@ -111,7 +111,7 @@ TOLD = ["llama3", "gemma3", "phi3-long", "glm4moe"]   # stories take most of the
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_gguf_file_of_another_program_becomes_a_directory(run, tmp_path, name):
-    """Without what quern adds to its files, configuration and tokenizer are made from GGUF's own keys."""
+    """Without the keys that quern adds, configuration and tokenizer are made from GGUF's own keys."""
     src = made_family(tmp_path / "src", name)
     file = without(convert(run, src, tmp_path / "m.gguf", "gguf"), "quern.", "tokenizer.huggingface.")
     back = convert(run, file, tmp_path / "back", "safetensors")
@@ -150,7 +150,7 @@ def test_tiny_models_without_a_tokenizer_come_back(run, tmp_path, name):
 
 
 def awq_demo(folder):
-    """The demo model with the base of RoPE that ak48 files have."""
+    """The demo model with the RoPE base that ak48 files imply."""
     shutil.copytree(DEMO, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1e6}))
@@ -215,7 +215,7 @@ def test_what_a_format_cannot_hold_is_named(run, tmp_path):
 
 
 def edit(folder, change):
-    """The header of the only file, its places kept."""
+    """Edit the header of the only file and keep its length."""
     path = folder / "model.safetensors"
     data = path.read_bytes()
     n = int.from_bytes(data[:8], "little")
@@ -227,7 +227,7 @@ def edit(folder, change):
 
 
 def append(folder, name, x):
-    """One more tensor in the only file."""
+    """Append one tensor to the only file."""
     path = folder / "model.safetensors"
     n = path.stat().st_size - 8 - int.from_bytes(path.read_bytes()[:8], "little")
     with path.open("ab") as f:
@@ -237,7 +237,7 @@ def append(folder, name, x):
 
 @pytest.mark.parametrize("name", ["model.layers.1.mlp.down_proj.weight", "model.norm.weight"])
 def test_a_model_without_one_of_its_tensors_is_no_gguf_file(run, tmp_path, name):
-    """Readers would refuse it."""
+    """Readers would refuse the result."""
     src = edit(made(tmp_path / "src", FAMILIES["llama"]), lambda h: h.update({"unused.weight": h.pop(name)}))
     refused(run, src, tmp_path / "m.gguf", "gguf", name)
 
@@ -250,7 +250,7 @@ BYTE_FALLBACK = b"\x98\2"     # field 35 of a tokenizer.model's trainer_spec, a 
 
 
 def with_tokenizer(folder, tokenizer, file):
-    """A model that has as many tokens."""
+    """A model with a vocabulary of the tokenizer's size."""
     n = 660 if file == "tokenizer.model" else 402
     made(folder, llama(64, 96, 2, 4, 2, n, 128))
     (folder / "tokenizer.json").unlink()
@@ -292,7 +292,7 @@ def test_added_tokens_whose_flags_have_no_key_are_named(run, tmp_path, flag):
 
 
 def test_a_byte_level_bpe_that_puts_a_space_before_the_text_is_refused(run, tmp_path):
-    """By its flag, and without it, as the default has it."""
+    """With the flag, and without it, where the default applies."""
     src = with_tokenizer(tmp_path / "src", "llama3", "tokenizer.json")
     tree = json.loads((src / "tokenizer.json").read_text())
     (step,) = [s for s in tree["pre_tokenizer"]["pretokenizers"] if s["type"] == "ByteLevel"]
@@ -337,7 +337,7 @@ def test_an_expert_that_is_missing_or_unlike_the_others_is_named(run, tmp_path):
     refused(run, of("shape", lambda h: h[at.format(2)].update(shape=h[at.format(2)]["shape"][::-1])), dst, "gguf", at.format(2))
     stray = made(tmp_path / "stray", FAMILIES["glm4moe"])     # its first layer has no experts
     append(stray, "model.layers.0.mlp.experts.3.up_proj.weight", np.zeros((2, 2), np.float32))
-    refused(run, stray, dst, "gguf", "layers.0.mlp.experts.3.up_proj.weight has no name")
+    refused(run, stray, dst, "gguf", "layers.0.mlp.experts.3.up_proj.weight has no place")
     for spelled in ("06", "6", "+1", "", "1.0"):
         refused(run, of(f"number{spelled}", lambda h: h.update({at.format(spelled): h.pop(at.format(5))})), dst, "gguf", ".experts.")
 
@@ -360,7 +360,7 @@ def test_a_conversion_that_is_ended_leaves_no_model(run, tmp_path):
         p.send_signal(sign)
         err = p.communicate(timeout=60 * SLOW)[1]
         if p.returncode == 0:
-            continue    # it was faster
+            continue    # the command was faster
         assert not dst.exists()
         if sign == signal.SIGINT:
             assert p.returncode == 1 and "interrupted" in err and not partial.exists()
@@ -372,7 +372,7 @@ def test_a_conversion_that_is_ended_leaves_no_model(run, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_model(run, tmp_path):
-    """Resident memory at its most, of a model four times as large, within a quarter of what it is larger by."""
+    """A larger model raises the peak resident memory by less than a quarter of the size difference."""
     def peak(layers, to):
         src = made(tmp_path / f"{layers}{to}", qwen3(512, 1024, layers, 4, 2, 512, 128, head_dim=128), "BF16")
         script = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
@@ -387,7 +387,7 @@ def test_memory_does_not_grow_with_the_model(run, tmp_path):
 
 @pytest.mark.parametrize("name", ["llama", "qwen2moe"])
 def test_the_package_gguf_has_read_this_file(run, tmp_path, name):
-    """tests/golden/make_gguf_encode_golden.py did, and compared tensors and keys."""
+    """tests/golden/make_gguf_encode_golden.py read this file with the package gguf and compared tensors and keys."""
     config = llama(64, 96, 2, 4, 2, 331, 128) if name == "llama" else FAMILIES[name]
     convert(run, made(tmp_path / "src", config, "BF16"), tmp_path / "m.gguf", "gguf")
     want = json.loads((ROOT / "tests" / "golden" / "gguf_encode.json").read_text())["file" if name == "llama" else "mixture"]

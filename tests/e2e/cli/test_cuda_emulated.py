@@ -1,4 +1,4 @@
-"""The whole service with `--device cuda:0`, on the emulated device (tests/cudasim)."""
+"""The whole service with `--device cuda:0` on the emulated device (tests/cudasim)."""
 
 import json
 
@@ -8,7 +8,7 @@ from service import BIN, DEMO, SHARED, eventually
 
 LIBRARY = BIN.parent / "lib" / "libquern-cudasim.so"
 
-# The emulated device is slow, and at the start it runs a step of every size.
+# The emulated device is slow, and when it starts a worker runs a step of every size.
 SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
 
 
@@ -31,7 +31,7 @@ def test_a_job_gets_the_same_tokens_alone_and_among_others(start):
 
 @pytest.mark.parametrize("options", [(), ("--experts", "cpu")], ids=["all on it", "experts beside it"])
 def test_a_mixture_of_gpt_oss_gives_the_same_tokens_alone_and_among_others(start, tiny, options):
-    """Sinks, windows by turns, biases, clamped gates and experts in MXFP4."""
+    """Sinks, alternating windows, biases, clamped gates, and experts in MXFP4."""
     s = start(tiny("gpt-oss-tp"), "--device", "cuda:0", "--chunk", "7", "--kv-bytes", "2M", *SMALL, *options)
     client = s.client()
     prompts = [list(range(40)), [5, 3, 300], list(range(100, 160, 2)), [7]]
@@ -50,7 +50,7 @@ def test_the_reference_story_is_generated(start, stories_model):
 
 
 def test_workers_of_one_device_share_it(start, monkeypatch):
-    """The memory fraction is divided among them; weights and scratch count."""
+    """The memory fraction is divided among the workers, including weights and scratch memory."""
     monkeypatch.setenv("QUERN_CUDASIM_MIB", "256")
     s = start(DEMO, "--device", "cuda:0,cuda:0", "--memory-fraction", "0.8", *SMALL)
 
@@ -76,7 +76,7 @@ def test_a_new_replica_may_have_its_own_memory_fraction(start, run, monkeypatch)
     s = start(DEMO, "--device", "cuda:0", "--memory-fraction", "0.5", *SMALL)
     assert run("scale", "2", "--memory-fraction", "0.25", "--to", s.jobs).returncode == 0
     total = [(w["weights_bytes"] + w["scratch_bytes"] + w["kv_bytes"]) / 2**28 for w in s.workers()]
-    # What the driver takes for the graphs, once there is a pool, lies beyond the part.
+    # The driver's memory for graphs, captured once there is a pool, comes on top of the share.
     assert [0.9 * part < t <= 1.01 * part for t, part in zip(sorted(total), [0.25, 0.5])] == [True, True], total
 
 

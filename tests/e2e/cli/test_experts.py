@@ -1,4 +1,4 @@
-"""A mixture of experts that is served: what the counters say of it, and experts by chance for measurements."""
+"""Serving a mixture of experts: its counters, and random experts for measurements."""
 
 import json
 import os
@@ -16,12 +16,12 @@ LAYERS, EXPERTS, CHOSEN = 2, 32, 4
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    """gpt-oss's form, with random weights."""
+    """A model with gpt-oss's architecture and random weights."""
     return tiny("gpt-oss-tp")
 
 
 def by_expert(service):
-    """Rows of each (layer, expert), and the imbalance of each layer."""
+    """Return the rows of each (layer, expert), and the imbalance of each layer."""
     with urllib.request.urlopen(service.http + "/metrics") as reply:
         text = reply.read().decode()
     rows = {(int(m[1]), int(m[2])): int(m[3]) for m in re.finditer(
@@ -54,7 +54,7 @@ def test_counters_grow_by_the_rows_that_were_computed(start, model):
 
 
 ROWS = 40 + 8
-# The emulated device is slow, and at the start it runs a step of every size.
+# The emulated device is slow, and when it starts a worker runs a step of every size.
 ON_GPU = "--device", "cuda:0", "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M", "--kv-bytes", "2M"
 
 
@@ -84,7 +84,7 @@ def test_rows_of_experts_on_a_gpu_add_up(start, model, options):
 
 @pytest.mark.parametrize("options", [(), ("--tp", 2), ("--tp", 2, "--ep")], ids=["one worker", "columns", "whole experts"])
 def test_rows_of_each_expert_add_up(start, model, options):
-    """In a group of ranks, too, each row once; and after the loss of a worker."""
+    """Each row counts once, also in a group of ranks and after the loss of a worker."""
     service = start(model, "--expert-metrics", "--threads", 1, *options)
 
     def all_counted(times):
@@ -116,7 +116,7 @@ def test_each_expert_is_listed_only_where_it_is_asked_for(start, model):
 
 
 def read_of(trace):
-    """Experts that the steps of three outputs read, in the mean; those of one output."""
+    """Return the mean number of experts read by steps of three outputs, and by steps of one output."""
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     assert lines[0]["experts"] == CHOSEN * LAYERS and lines[0]["expert_bytes"] > 0
     three, one = ([x["experts"] for x in lines if x.get("rows") == n == x.get("samples")] for n in (3, 1))
@@ -132,7 +132,7 @@ def test_a_skewed_router_reads_fewer_experts_than_a_uniform_one(run, model, tmp_
                 "--experts-skew", skew, "--trace-steps", trace, "--json", timeout=60)
         assert p.returncode == 0, p.stderr
         read[skew] = read_of(trace)
-    # Of 32, three rows with four each have 10.6 by even chances.
+    # If all 32 experts are equally likely, three rows with four experts each use 10.6 on average.
     assert 9.8 * LAYERS < read["uniform"] < 11.4 * LAYERS
     assert read["zipf"] < read["uniform"] - 1
 

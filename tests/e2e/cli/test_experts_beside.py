@@ -1,4 +1,4 @@
-"""A mixture with its attention on a GPU, which is the emulated one, and its experts in the host's memory."""
+"""A mixture with its attention on a (simulated) GPU and its experts in host memory (CPU offload)."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from service import BIN, DEMO, eventually, spawn
 
-# The emulated device is slow, and at the start it runs a step of every size.
+# The emulated device is slow, and when it starts a worker runs a step of every size.
 SMALL = "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M", "--kv-bytes", "2M"
 PROMPTS = [list(range(40)), list(range(7, 20)), [5, 3, 300], list(range(100, 160, 2))]
 
@@ -24,14 +24,14 @@ def model(tiny):
 
 
 def test_a_killed_worker_changes_no_token(start, model):
-    """Nor do other jobs, nor the chunks of the prompt."""
+    """Other jobs and the chunks of the prompt do not change a token either."""
     s = start(model, "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "9", *SMALL)
     client = s.client()
     options = {"max_tokens": 24, "seed": 3, "ignore_eos": True}
     alone = [client.generate(None, tokens=p, **options).tokens for p in PROMPTS]
     worker, = s.workers()
     assert worker["device"] == "cuda:0" and worker["host_weights_bytes"] > 0
-    # What was compared with the memory that is free.
+    # The sizes that were compared with the free memory.
     assert f'mode="int8 by' in s.log() and f"bytes={worker['host_weights_bytes']}\n" in s.log()
     jobs = [client.submit(None, tokens=p, **options) for p in PROMPTS]
     jobs[0].first_delta()
@@ -41,7 +41,8 @@ def test_a_killed_worker_changes_no_token(start, model):
 
 
 def counts_of(service):
-    """What /metrics has of the experts, once workers have reported all rows of the jobs before: docs/OPTIONS.md."""
+    """Return the experts' counters in /metrics (docs/OPTIONS.md), once workers have reported all rows of earlier
+    jobs."""
     def complete():
         with urllib.request.urlopen(service.http + "/metrics") as reply:
             text = reply.read().decode()
@@ -54,14 +55,14 @@ def sum_of(text, name):
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name + "{"))
 
 
-# In 16 bits on the GPU; each of the two layers has five.
+# 16-bit weights on the GPU; each of the two layers has five experts.
 EXPERT = 3 * 64 * 56 * 2
 HOT = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "9"
 
 
 def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
-    """A worker that takes over has the same experts on the GPU, also where the file of counts is gone by then.
-    The file is made as the manual says, of a service that has had prompts."""
+    """A worker that takes over keeps the same experts on the GPU, even if the counts file has since been removed. The
+    file is made as the manual says, from a service that has run prompts."""
     options = {"max_tokens": 24, "seed": 3, "ignore_eos": True}
     own = tmp_path / "metrics.txt"
     s = start(model, *HOT, "--expert-metrics", *SMALL)
@@ -93,7 +94,8 @@ def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
 
 
 def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
-    """With --fast, by steps of more rows than asked for; short ones have the tokens that they have without it."""
+    """With --fast, experts are streamed for steps with more rows than the option says. Shorter steps give the same
+    tokens as without it."""
     options = {"max_tokens": 8, "seed": 3, "ignore_eos": True}
     beside = "--device", "cuda:0", "--experts", "cpu", "--experts-compute", "int8", "--chunk", "32", *SMALL
     s = start(model, *beside)
@@ -114,7 +116,7 @@ def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
         os.kill(s.workers()[0]["pid"], signal.SIGKILL)
         assert [len(j.done().tokens) for j in jobs] == [24, 24]
         eventually(lambda: s.log().count("experts on the CPU came to the device: rows=") == 2, what="the other worker's line")
-        # Two layers of five experts, once more.
+        # A second copy of two layers of five experts.
         assert s.workers()[0]["host_weights_bytes"] - host >= 10 * EXPERT
 
 
@@ -125,14 +127,14 @@ def test_sending_experts_needs_fast_and_experts_on_the_cpu(run, model, arguments
 
 
 def test_a_worker_by_itself_sends_experts_only_from_the_cpu(run):
-    """Whether it is fast is the controller's to say."""
+    """The controller decides about --fast, so a worker checks only that experts are on the CPU."""
     p = run("worker", "--bus", "ipc:///nonexistent/bus", "--device", "cuda:0", "--send-experts-above", "9", timeout=60)
     assert p.returncode == 2 and "--send-experts-above is for experts on the CPU (--experts cpu or --place)" in p.stderr, p.stderr
 
 
 @pytest.fixture
 def counts(tmp_path):
-    """Of the model's two layers with five experts."""
+    """Counts for the model's two layers with five experts."""
     path = tmp_path / "COUNTS"
     path.write_text("".join(f'quern:expert_layer_rows_total{{model_name="m",layer="{layer}",expert="{e}"}} {e}\n'
                             for layer in (1, 3) for e in range(5)))
@@ -171,7 +173,7 @@ def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
     o = json.loads(run("inspect", model, "--no-probe", "--json").stdout)
     assert o["experts"]["bytes"] == experts < o["memory"]["weights"]
     assert "--experts cpu keeps 420 KiB of the files" in run("inspect", model, "--no-probe").stdout
-    # 420 KiB of the files are the experts of two layers on the GPU, of which one fits beside all else.
+    # 420 KiB of the files are the experts of two layers on the GPU, of which one fits with everything else.
     p = json.loads(run("inspect", model, "--no-probe", "--json", "--gpu-bytes", "650K").stdout)["placement"]
     assert (p["fits"], p["layers_on_gpu"], p["layers_on_host"]) == (True, 1, 1), p
     assert p["options"] in run("inspect", model, "--no-probe", "--gpu-bytes", "650K").stdout
@@ -179,7 +181,7 @@ def test_inspect_tells_what_a_placement_keeps_off_the_gpu(run, model):
 
 
 def test_replicas_on_machines_that_differ_compute_experts_in_one_mode(start, model, tmp_path):
-    """One without VNNI, as the instruction set that hides it shows, takes the mode of the first."""
+    """A replica without VNNI (simulated by the instruction set that hides it) uses the mode of the first replica."""
     bus = f"ipc://{tmp_path}/bus"
     s = start(model, "--device", "cuda:0", "--experts", "cpu", "--threads", "1", "--bus", bus, *SMALL)
     other = spawn([BIN / "quern-worker", "--bus", bus, "--device", "cuda:0", "--experts", "cpu", "--isa", "plain",
@@ -196,7 +198,7 @@ def test_replicas_on_machines_that_differ_compute_experts_in_one_mode(start, mod
 
 
 def test_a_placement_is_checked_before_workers_start(run, model, monkeypatch):
-    """No device is needed to find that a layer is not there."""
+    """A missing layer is found without a device."""
     monkeypatch.setenv("QUERN_CUDA_LIBRARY", "/nonexistent")
     p = run("serve", model, "--device", "cuda:0", "--http", "none", "--place", "layers.9.experts=cpu", timeout=60)
     assert p.returncode in (1, 2) and "layers.9.experts=cpu" in p.stderr and "nonexistent" not in p.stderr, p.stderr

@@ -1,4 +1,4 @@
-"""A mixture with its experts dealt out between the ranks of a group: `--tp N --ep`."""
+"""A mixture with its experts divided among the ranks of a group: `--tp N --ep`."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ OPTIONS = {"max_tokens": 40, "seed": 3, "ignore_eos": True}
 
 @pytest.fixture(scope="module")
 def model(tiny):
-    """With an expert that all rows have, and five that two ranks cannot share evenly."""
+    """A model with a shared expert, and five experts that two ranks cannot divide evenly."""
     return tiny("qwen2-moe")
 
 
@@ -31,7 +31,7 @@ def whole(model):
 
 
 def test_a_lost_rank_changes_no_token(start, model):
-    """Nor do other jobs, nor the chunks of a prompt."""
+    """Other jobs and the chunks of a prompt do not change a token either."""
     s = start(model, "--tp", 2, "--ep", "--threads", 1, "--chunk", 9, "--least-step-ms", 5)
     with s.client() as c:
         alone = [c.generate(None, tokens=p, **OPTIONS).tokens for p in PROMPTS]

@@ -6,7 +6,7 @@ import pytest
 
 from service import DEMO
 
-# Few rows and sequences: what a worker tries and captures when it loads takes long in the emulator.
+# Few rows and sequences, because the worker's trial runs and captures at load take long in the emulator.
 SMALL = "--device", "cuda:0", "--kv-bytes", "2M", "--max-batch-tokens", "32", "--max-seqs", "4", "--swap-bytes", "1M"
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -47,7 +47,7 @@ def test_a_fast_worker_uses_the_tuned_crossovers(run, start, tiny_awq, tmp_path,
     assert file["device"] == report["device"] and file["build"] == report["build"]
     assert len(file["layers"]) == len(report["layers"])
 
-    # The crossovers that count are those of the file: at 0, every step goes another way.
+    # The file's crossovers are used: with 0, every step uses the other kernels.
     for layer in file["layers"]:
         layer["above"] = 0
     written.write_text(json.dumps(file))
@@ -55,7 +55,7 @@ def test_a_fast_worker_uses_the_tuned_crossovers(run, start, tiny_awq, tmp_path,
     s.client().generate(tokens=[5, 6, 7], max_tokens=2, seed=1)
     assert f"crossovers={written} layers={len(file['layers'])}" in s.log()
 
-    # Of another build, they do not; status by name and damaged, the worker refuses.
+    # Crossovers of another build are ignored. The worker refuses a damaged file by name.
     written.write_text(json.dumps(file | {"build": "another"}))
     s = start(tiny_awq, *SMALL, "--fast")
     assert "crossovers=built-in" in s.log() and "another" in s.log()

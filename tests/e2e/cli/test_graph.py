@@ -1,4 +1,4 @@
-"""`quern inspect MODEL --graph`: what is drawn is what a step reads, by the tensors of the model's own files."""
+"""`quern inspect MODEL --graph` draws the tensors of the model's files that a step reads."""
 
 import json
 import os
@@ -37,7 +37,8 @@ def operations(model):
 
 
 def tensors_of(weight, tensors):
-    """Names of the tensors that hold a weight: W.weight, W.qweight, W.experts.3..., W_blocks of all experts."""
+    """Return the names of the tensors that hold a weight: W.weight, W.qweight, W.experts.3..., W_blocks for all
+    experts."""
     name = weight["name"] if weight["name"] != "embed_tokens" else "(model.)?(embed_tokens|token_embd)"
     at = re.compile(re.sub(r"\\?\.\*$", "", name).replace("experts.*", r"experts\.\d+") + r"[._](weight|bias|qweight|qzeros|scales|blocks)$")
     return {t for t in tensors if at.match(t)}
@@ -50,7 +51,7 @@ def draw(run, model, out, *options):
 
 
 def rows(svg):
-    """Texts of the rows by their place: {y: [name, shape, type, bytes, error]}."""
+    """Return the texts of the rows by position: {y: [name, shape, type, bytes, error]}."""
     at = {}
     for t in ElementTree.fromstring(svg).iter(SVG + "text"):
         at.setdefault(int(t.get("y")), []).append("".join(t.itertext()))
@@ -65,7 +66,7 @@ def test_operations_read_the_weights_of_the_files(run, tmp_path, kind):
     listed = operations(model)
     assert listed["layers"] == shown["layers"]
     found, total = set(), 0
-    linear = {}     # parts of gpt-oss have a name in common; a tied head is the embedding
+    linear = {}     # gpt-oss uses one name for several weights; a tied head is the embedding
     for op in listed["operations"]:
         for w in op["weights"]:
             if len(w["shape"]) == 2 and not (op["op"] == "linear" and w["name"] == "embed_tokens"):
@@ -101,7 +102,7 @@ def test_data_goes_from_an_operation_to_those_that_read_it(tmp_path, kind):
         for d in op["in"]:
             assert {k: v for k, v in d.items() if k != "from"} in listed[d["from"]]["out"] and d["from"] < i
         assert op["in"] or i == 0
-    assert read == set(range(len(listed) - 1))      # the last one gives the logits
+    assert read == set(range(len(listed) - 1))      # the last row is the logits
     assert listed[-1]["out"][0]["name"] == "logits" and listed[-1]["out"][0]["shape"][0] == "L"
     layers = [op["layer"] for op in listed if "layer" in op]
     assert layers == sorted(layers)
@@ -127,7 +128,7 @@ def types(model):
 
 @pytest.mark.parametrize("kind", ["Q6_K", "Q4_K", "Q8_0", "IQ4_XS"])
 def test_a_type_of_gguf_has_its_own_name(tmp_path, kind):
-    """Of matrices, of the embedding, and of the head that it is."""
+    """Types of matrices, of the embedding, and of the head tied to it."""
     subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf_family.py", f"llama-{kind}", tmp_path / "m.gguf"], check=True)
     found = types(tmp_path / "m.gguf")
     assert kind in found and not any("bit" in t or " g" in t for t in found), found
@@ -159,7 +160,7 @@ def test_layers_in_turns_are_drawn_once(run, tmp_path):
 
 
 def report_of(model, db):
-    """As the quantizer writes it: db(name) is a number, None for a part that is kept."""
+    """Write a report as the quantizer does. db(name) is a number, or None for a weight that is kept."""
     linears = []
     for op in operations(model)["operations"]:
         for w in op["weights"]:
@@ -181,14 +182,14 @@ def test_errors_are_colours_of_the_parts_that_have_them(run, tmp_path):
     assert ["self_attn.o_proj", "256 x 256", "AWQ g32", "37 KiB", "kept in floats"] in shown
     assert "as layer 1" in svg.replace("layer 2, as layer 1", "as layer 1") and "layer 3, as" not in svg
     fills = [r.get("fill") for r in ElementTree.fromstring(svg).iter(SVG + "rect") if r.get("fill")]
-    legend = fills[1:8]     # behind the ground
-    assert [fills[8:].count(c) for c in legend] == [0, 1, 0, 4 * 7 - 2, 0, 0, 1]    # layer 2 is as layer 1
+    legend = fills[1:8]     # after the background
+    assert [fills[8:].count(c) for c in legend] == [0, 1, 0, 4 * 7 - 2, 0, 0, 1]    # layer 2 equals layer 1
     dot = draw(run, DEMO, tmp_path / "out.dot", "--errors", report)
     assert re.search(rf'BGCOLOR="{legend[1]}">12.3 dB', dot)
 
 
 def test_parts_of_one_tensor_have_errors_of_their_own(run, tmp_path):
-    """By a report as if the quantizer had written it, and by its own."""
+    """Use a report written by the test, then one written by the quantizer."""
     model, report = model_of("phi3", tmp_path), tmp_path / "report.json"
     qkv, gateup = "model.layers.0.self_attn.qkv_proj", "model.layers.1.mlp.gate_up_proj"
     errors = {f"{qkv}: q": 11.5, f"{qkv}: k": None, f"{gateup}: up": 7.5}
@@ -234,7 +235,7 @@ print(p.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def test_weights_are_not_read(tmp_path):
-    """A file with a hole of 400 MB: its pages would count as the process's memory."""
+    """The file has a hole of 400 MB. If it were read, its pages would count as the process's memory."""
     config = dict(make_model.TINY["llama3"][0], hidden_size=1024, intermediate_size=65536, num_hidden_layers=1)
     make_model.make(str(tmp_path / "small"), make_model.TINY["llama3"][0], "BF16", seed=1)
     file, header, at = tmp_path / "small" / "model.safetensors", {}, 0
@@ -255,7 +256,7 @@ def test_weights_are_not_read(tmp_path):
     with open(file, "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text)
         f.truncate(8 + len(text) + at)
-    # By a small process of its own: what the one that forks holds counts as the child's.
+    # Start it from a small process, because the memory of the process that forks counts as the child's.
     p = subprocess.run([sys.executable, "-c", MEASURED, BIN / "quern-worker", "--operations", tmp_path / "small"],
                        capture_output=True, text=True, timeout=60)
     status, kib = map(int, p.stdout.split())

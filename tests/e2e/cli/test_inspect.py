@@ -1,4 +1,5 @@
-"""`quern inspect MODEL`: storage in words, statistics as numpy has them, memory and speed that follow from the sizes."""
+"""`quern inspect MODEL`: storage in words, statistics that match numpy's, memory and speed that follow from the
+sizes."""
 
 import json
 import subprocess
@@ -11,6 +12,7 @@ from service import DEMO, ROOT, SHARED
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import make_flat  # noqa: E402
+import make_gguf  # noqa: E402
 
 AWQ = SHARED / "weights" / "tiny_qwen3-awq-w4g32"
 FLAT = ROOT / "tests" / "golden" / "flat"
@@ -31,7 +33,7 @@ def check(shown, x):
 
 
 def awq_floats(t, name):
-    """The layout of formats/weights.h."""
+    """Read the layout of formats/weights.h."""
     order = [0, 2, 4, 6, 1, 3, 5, 7]
 
     def columns(words):
@@ -115,6 +117,7 @@ def test_a_tied_embedding_that_is_held_twice_is_told(run, tmp_path):
     assert "--compute int8 takes" in text and "for a second copy of the embedding: its rows are read as they are stored" in text
     gguf = tmp_path / "q6k.gguf"
     subprocess.run([sys.executable, ROOT / "tests/tools/make_gguf.py", gguf, "--type", "Q6_K", "--shape", "tiny"], check=True)
+    assert make_gguf.key("general.file_type", 18) in gguf.read_bytes(), "peers of quern open no file without it"
     assert inspect(run, gguf, "--no-probe")["memory"]["second_copies"] == {"bf16": 512 * 256 * 2}    # Q6_K becomes BF16 there
     assert "which the head has in the order of BF16 products" in run("inspect", gguf, "--no-probe").stdout
     assert inspect(run, FLAT / "llama2c2-head.bin", "--no-probe")["memory"]["second_copies"] == {}

@@ -1,4 +1,4 @@
-"""`make install` and `make uninstall` into a temporary DESTDIR; the programs and manual pages there."""
+"""`make install` and `make uninstall` with a temporary DESTDIR, and the installed programs and manual pages."""
 
 import os
 import re
@@ -26,13 +26,13 @@ def files(folder):
 
 
 def rows(*arguments):
-    """The names in a command's table of commands."""
+    """Return the names in a command's table of commands."""
     out = subprocess.run([QUERN, *arguments, "--help"], capture_output=True, text=True, timeout=30).stdout
     return re.findall(r"^  ([a-z]+) ", out.split(":\n", 1)[1].split("\n\n")[0], re.M)
 
 
 def command_of(page):
-    """quern-bench-serve.1: the words that print what the page is made of."""
+    """quern-bench-serve.1: return the command that the page is made from."""
     name = page.removesuffix(".1")
     if name in PROGRAMS and name != "quern-quantize":  # its commands are those of quern
         return [BIN / name]

@@ -17,7 +17,7 @@ def reference(stories_model):
 
 @pytest.fixture(scope="module")
 def stories(stories_model):
-    """In the mode of the references."""
+    """In the compute mode of the references."""
     yield from served(stories_model, ("--compute", "f32"))
 
 

@@ -1,5 +1,5 @@
-"""Files of llama2.c, KuiperLLama and ak48 are served: the story of stories260K in each form, in each compute mode, is the
-reference's."""
+"""Files of llama2.c, KuiperLLama and ak48 can be served: in each format and compute mode, stories260K tells the
+reference story."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def reference(stories_model):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, stories_model):
-    """The forms, with a tokenizer.bin beside them."""
+    """The model in each format, with a tokenizer.bin."""
     to = tmp_path_factory.mktemp("old")
     shutil.copy(STORIES / "tok512.bin", to / "tokenizer.bin")
     shutil.copy(STORIES / "stories260K.bin", to / "llama2c0.bin")
@@ -54,7 +54,7 @@ def test_the_writer_makes_the_files_of_llama2c(folder, stories_model):
 def test_the_story_is_the_references(folder, reference, run, form, compute):
     want = reference["greedy_text"].removeprefix(PROMPT)
     got = story(run, folder / f"{form}.bin", "--compute", compute, tokens=len(reference["greedy_ids"]))
-    n = len(want) if compute in ("f32", "int16") else 40    # the other modes round, and may go another way later
+    n = len(want) if compute in ("f32", "int16") else 40    # the other modes round and may differ later
     assert len(got) > 100 and want[:n] == got[:n]
 
 
@@ -91,7 +91,7 @@ def test_ak48_has_the_tensors_of_its_awq_model(run, tmp_path):
 
 @pytest.mark.parametrize("compute", ["f32", "int16", "bf16", "int8"])
 def test_an_ak48_story_is_that_of_its_awq_model(run, tmp_path, compute):
-    """The demo model, a Qwen3 in AWQ; the file has no base of RoPE, its engine takes Qwen3's."""
+    """The demo model, a Qwen3 in AWQ. The file format has no RoPE base; its engine uses Qwen3's."""
     folder = tmp_path / "awq"
     shutil.copytree(DEMO, folder)
     config = json.loads((folder / "config.json").read_text())

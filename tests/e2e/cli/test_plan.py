@@ -1,4 +1,5 @@
-"""`quern plan`: what a model and a rate need, by the cost model and the real scheduler in simulated time."""
+"""`quern plan`: the hardware that a model and a rate need, by the cost model and the real scheduler in simulated
+time."""
 
 import json
 import shlex
@@ -19,7 +20,7 @@ SLOW = ("--lengths", "fixed:300,40", "--slo", "ttft:1000,tpot:50")
 
 @pytest.fixture
 def slow(tmp_path):
-    """Costs of a slow device: a step of 20 ms and 1 ms more for each output; 2,000 tokens of prompts a second."""
+    """Costs of a slow device: 20 ms per step plus 1 ms per output; 2,000 prompt tokens a second."""
     rows = [{"batch": b, "decode_tokens_per_s": 1000 * b / (19 + b), "prefill_tokens_per_s": 2000} for b in (1, 16)]
     path = tmp_path / "engine.json"
     path.write_text(json.dumps({"results": rows}))
@@ -45,7 +46,7 @@ def test_a_rate_beyond_the_highest_is_not_served(run, slow):
     slo = ("--device", "4090", *slow, *SLOW)
     p = plan(run, "--rate", "0.5", *slo)
     assert p["served"] and p["good_share"] >= 0.95 and p["highest_rate"] > 0.5
-    # 300 tokens of a prompt take 0.15 s, of 40 outputs each at least 20 ms: prompts alone bound the rate.
+    # A prompt of 300 tokens takes 0.15 s; 40 outputs take at least 20 ms each. Prompts alone limit the rate.
     assert p["highest_rate"] < 1 / 0.15
     assert 150 <= p["ttft_ms"]["p50"] < 400 and 19 <= p["tpot_ms"]["p50"] < 50
     beyond = plan(run, "--rate", str(2 * p["highest_rate"]), *slo)

@@ -1,4 +1,4 @@
-"""`quern pull`, list and rm against a hub on loopback that has faults; and commands that find what was pulled."""
+"""`quern pull`, list and rm with a faulty hub on loopback, and the commands that find pulled models."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hub import COMMIT, Hub
-from service import DEMO, QUERN, SLOW, spawn
+from service import DEMO, QUERN, ROOT, SLOW, spawn
 from terminal import Terminal
 
 MIB = 1 << 20
@@ -65,7 +65,7 @@ def pulled(cache, files=FILES, names=SERVED, commit=COMMIT):
     assert not list((cache / "org" / "name").glob("*.part"))
 
 
-# --- what is fetched ---
+# --- files to fetch ---
 
 def test_pull_fetches_what_serving_needs_and_list_shows_it(hub, cache, run):
     h = hub()
@@ -73,7 +73,7 @@ def test_pull_fetches_what_serving_needs_and_list_shows_it(hub, cache, run):
     assert r.returncode == 0, r.stderr
     assert COMMIT[:12] in r.stdout and str(cache) in r.stdout
     pulled(cache)
-    assert sum("Range" in q[3] for q in h.of_files()) >= 9    # the large one in parts
+    assert sum("Range" in q[3] for q in h.of_files()) >= 9    # the large file in chunks
     (m,) = json.loads(run("list", "--json").stdout)
     assert m["name"] == "org/name" and m["revision"] == "main" and m["commit"] == COMMIT and not m["partial"]
     assert m["kind"] == "safetensors" and m["bytes"] >= len(BIG) and abs(m["date"] - time.time()) < 600
@@ -102,7 +102,7 @@ def test_a_revision_is_kept_beside_another(hub, cache, run):
     assert run("pull", "org/name@v1/x").returncode == 0
     pulled(cache)
     pulled(cache, h.files, commit=h.commit)
-    assert h.sent - sent < 10000            # what is the same was not fetched again
+    assert h.sent - sent < 10000            # unchanged files were not fetched again
     assert "v1%2Fx" in [q[2] for q in h.requests if "/api/" in q[2]][-1]
     names = [(m["name"], m["revision"]) for m in json.loads(run("list", "--json").stdout)]
     assert sorted(names) == [("org/name", "main"), ("org/name", "v1/x")]
@@ -115,7 +115,7 @@ def test_include_and_exclude_choose_files(hub, cache, run):
     hub()
     assert run("pull", "org/name", "--include", "*.json", "--include", "onnx/*", "--exclude", "tok*").returncode == 0
     pulled(cache, names={"config.json", "generation_config.json", "onnx/model.onnx"})
-    assert run("pull", "org/name", "--include", "README*").returncode == 0      # added to what is there
+    assert run("pull", "org/name", "--include", "README*").returncode == 0      # added to the existing files
     pulled(cache, names={"config.json", "generation_config.json", "onnx/model.onnx", "README.md"})
     r = run("pull", "org/name", "--include", "nothing*")
     assert r.returncode == 1 and "--include" in r.stderr
@@ -178,6 +178,20 @@ def test_commands_find_what_was_pulled(hub, run):
     assert r.returncode == 1 and "quern pull org/other" in r.stderr
 
 
+def test_convert_and_quantize_find_what_was_pulled(hub, run, tmp_path):
+    folder = ROOT / "models" / "demo-bf16"
+    hub({p.name: p.read_bytes() for p in folder.iterdir()})
+    assert run("pull", "org/name").returncode == 0
+    for i, word in enumerate(("org/name", "name", f"name@{COMMIT[:8]}")):
+        r = run("quantize", word, tmp_path / f"int8-{i}", "--type", "int8")
+        assert r.returncode == 0, r.stderr
+    r = run("convert", "name", tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 0, r.stderr
+    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl.\n" * 20)
+    r = run("quantize", "--compare", "name", tmp_path / "int8-0", tmp_path / "text.txt", "--json", "--eval-tokens", "64")
+    assert r.returncode == 0, r.stderr
+
+
 def test_a_service_is_named_after_the_model(hub, run, start):
     hub({f.name: f.read_bytes() for f in DEMO.iterdir() if f.suffix in (".json", ".safetensors", ".jinja")})
     assert run("pull", "org/name").returncode == 0
@@ -188,7 +202,7 @@ def test_a_service_is_named_after_the_model(hub, run, start):
 # --- faults ---
 
 def faulty(times, answer, when=lambda handler: True):
-    """A fault that happens so many times."""
+    """A fault that occurs n times."""
     left = [times]
 
     def fault(handler, hub):
@@ -209,7 +223,7 @@ def test_cut_connections_go_on_where_they_were(hub, cache, run):
     h.faults.append(faulty(6, lambda a, hub: a.send(BIG, cut=300000), large))
     assert run("pull", "org/name", "--connections", "3").returncode == 0
     pulled(cache)
-    assert h.sent < len(BIG) + 2 * MIB       # what had come was not asked for again
+    assert h.sent < len(BIG) + 2 * MIB       # received bytes were not requested again
     assert any(int(q[3]["Range"][6:].split("-")[0]) % MIB for q in h.of_files() if q[0] == "cdn")
 
 
@@ -285,7 +299,7 @@ def test_a_size_that_the_list_has_not_is_refused(hub, cache, run):
 
 
 def saved(state):
-    """Bytes that the state says are there."""
+    """Return the bytes that the state file lists as complete."""
     try:
         return sum(json.loads(state.read_text())["done"])
     except (OSError, ValueError):
@@ -293,7 +307,7 @@ def saved(state):
 
 
 def pull_until(h, sent, end, *arguments):
-    """Starts a pull and ends it when so many bytes were sent: (returncode, stderr)."""
+    """Start a pull and end it after this many bytes were sent: (returncode, stderr)."""
     slow = threading.Event()
     h.faults.append(lambda a, hub: large(a) and a.send(hub.files["model.safetensors"],
                                                        pace=lambda: time.sleep(0.001 if h.sent < sent else 0.5)))
@@ -344,7 +358,7 @@ def test_a_damaged_state_costs_a_new_fetch_only(hub, cache, run):
     pull_until(h, 4 * MIB, lambda p: p.send_signal(signal.SIGINT))
     (state,) = cache.rglob(".model.safetensors.state")
     tree = json.loads(state.read_text())
-    tree["done"] = [2**40, -5, "x"] + [MIB] * (len(tree["done"]) - 3)       # more than is there
+    tree["done"] = [2**40, -5, "x"] + [MIB] * (len(tree["done"]) - 3)       # more than exists
     state.write_text(json.dumps(tree))
     r = run("pull", "org/name")
     assert r.returncode == 0 and "fetched again" in r.stderr
@@ -361,7 +375,7 @@ def test_two_pulls_of_a_model_do_not_meet(hub, cache, run):
 
 @pytest.fixture
 def small_disk(cache):
-    """A file system of 100 MiB for the cache, in a namespace of its own: (words before a command, its path from here)."""
+    """A file system of 100 MiB for the cache, in its own namespace: (words before a command, its path from here)."""
     cache.mkdir()
     p = subprocess.Popen(["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size=100m x '{cache}' && echo mounted && exec sleep 600"],
                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -385,7 +399,7 @@ def test_a_disk_that_fills_is_named_and_costs_nothing_that_was_fetched(hub, smal
             with open(disk / "other", "wb", buffering=0) as f, pytest.raises(OSError):
                 while True:
                     f.write(bytes(MIB))
-            time.sleep(1.5)     # the state of what was fetched is written meanwhile
+            time.sleep(1.5)     # the state of the received data is written meanwhile
     h.faults.append(fill)
 
     def pull():
@@ -487,7 +501,7 @@ def test_a_file_that_may_not_grow_so_large_is_named(hub, cache, run):
     r = subprocess.run([sys.executable, "-c", code, QUERN, "pull", "org/name"], capture_output=True, text=True, timeout=60)
     assert r.returncode == 1 and "model.safetensors" in r.stderr and "ulimit -f" in r.stderr, r.stderr
     assert run("list", "--json").returncode == 0 and not list((cache / "org" / "name").glob(COMMIT))
-    assert run("pull", "org/name").returncode == 0      # with no limit it goes on
+    assert run("pull", "org/name").returncode == 0      # without a limit it continues
     pulled(cache)
 
 

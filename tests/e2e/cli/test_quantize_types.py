@@ -1,5 +1,5 @@
-"""`quern quantize` to types that are rounded to nearest: the files, against those of other programs and against what their
-specifications say; the models, served."""
+"""`quern quantize` to types that round to nearest: the files are compared with those of other programs and with the
+specifications, and the models are served."""
 
 import json
 import struct
@@ -45,7 +45,7 @@ def test_a_file_has_the_blocks_of_another_programs(run, tmp_path, kind):
     _, found = gguf(quantize(run, WEIGHTS / "stories260K-hf-f32", tmp_path / "m.gguf", kind))
     _, want = gguf(want_path)
     assert found.keys() == want.keys()
-    # The embedding, which is the head, is of a finer type here.
+    # The embedding is the output head, and has a finer type here.
     assert [n for n in want if found[n] != want[n]] == (["token_embd.weight"] if kind == "q4_0" else [])
     assert story(run, tmp_path / "m.gguf").startswith(", there was a little girl named Lily.")
 
@@ -95,7 +95,7 @@ def test_experts_that_cannot_be_written_are_named(run, tmp_path):
 
 @pytest.mark.parametrize("kind, matrix", [("q8_0", Q8_0), ("q4_0", Q4_0), ("q4_k", Q4_K), ("q6_k", Q6_K)])
 def test_experts_have_the_blocks_of_dense_layers(run, tmp_path, kind, matrix):
-    """An expert's blocks are those that a dense model with the same matrix has; routers stay floats."""
+    """An expert has the blocks of a dense model with the same matrix; routers stay floats."""
     shape = dict(head_dim=64, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=256, norm_topk_prob=True)
     src = tmp_path / "src"
     make_model.make(str(src), family("Qwen3MoeForCausalLM", "qwen3_moe", 256, 512, 1, 4, 2, 331, 128, **shape), "BF16", 1)
@@ -116,7 +116,7 @@ def test_experts_have_the_blocks_of_dense_layers(run, tmp_path, kind, matrix):
 
 
 def put(folder, tensors):
-    """Other values for some tensors of the only file."""
+    """Write other values for some tensors of the only file."""
     path = folder / "model.safetensors"
     data = bytearray(path.read_bytes())
     n = int.from_bytes(data[:8], "little")
@@ -137,12 +137,12 @@ def floats(t):
 
 
 def e4m3_values():
-    """Of codes 0 to 126."""
+    """The values of codes 0 to 126."""
     return np.array([m * 2.0**-9 if e == 0 else (1 + m / 8) * 2.0**(e - 7) for e in range(16) for m in range(8)][:127])
 
 
 def nearest_e4m3(x):
-    """Ties to even codes, which are even mantissas."""
+    """Ties go to even codes, which have even mantissas."""
     values, size = e4m3_values(), np.minimum(np.abs(x), 448)
     at = np.clip(np.searchsorted(values, size), 1, 126)
     low, high = size - values[at - 1], values[at] - size
@@ -191,7 +191,7 @@ def test_int4_rtn_is_within_half_a_step(run, tmp_path):
         assert kind == "F16" and shape == [x.shape[1] // 128, x.shape[0]]
         wide = np.repeat(scales, 128, axis=0)
         back = ((codes - np.repeat(zeros, 128, axis=0)) * wide).T
-        # Rounding of the value and of the zero, and of the scale to F16.
+        # Rounding of the value, of the zero, and of the scale to F16.
         assert (np.abs(back - x) <= 1.02 * wide.T).all() and np.abs(back - x).mean() < 0.3 * scales.mean()
     assert not got
     config = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]

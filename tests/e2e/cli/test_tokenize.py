@@ -1,4 +1,4 @@
-"""`quern tokenize` takes what a tokenizer can be: a directory, tokenizer.model, a GGUF file."""
+"""`quern tokenize` accepts every kind of tokenizer: a directory, tokenizer.model, a GGUF file."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The driver of `make deploy-check`, on parts of its own: how each ended, and what that makes of the whole."""
+"""The driver of `make deploy-check`, run with test scripts: the result of each script, and the overall result."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ PARTS = {
 
 @pytest.fixture
 def run(tmp_path):
-    """run(PART..., STRICT=): the driver in a tree of its own."""
+    """run(PART..., STRICT=): run the driver in its own tree."""
     shutil.copytree(CHECK / "lib", tmp_path / "deploy" / "check" / "lib")
     shutil.copy(CHECK / "run.sh", tmp_path / "deploy" / "check")
     for name, text in PARTS.items():

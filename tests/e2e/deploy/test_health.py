@@ -1,4 +1,4 @@
-"""`quern health`, as a container's health check has it: by its exit status."""
+"""`quern health` as a container's health check: only its exit status counts."""
 
 import subprocess
 import uuid

@@ -1,4 +1,4 @@
-"""What a service manager learns of `quern serve` by sd_notify's protocol: ready, alive, ending."""
+"""Messages of `quern serve` to a service manager by sd_notify's protocol: ready, alive, ending."""
 
 import socket
 import subprocess
@@ -45,5 +45,5 @@ def test_a_start_that_fails_says_why(manager, tmp_path):
 
 def test_a_socket_that_cannot_be_is_named(monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", "here")
-    done = subprocess.run([QUERN, "serve", DEMO], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([QUERN, "serve", DEMO, "--jobs", "tcp://127.0.0.1:*", "--http", "none"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 1 and 'NOTIFY_SOCKET is "here"' in done.stderr

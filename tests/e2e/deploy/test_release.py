@@ -1,4 +1,4 @@
-"""Versions from tags, archives that are the same twice, and the SBOM of what is built."""
+"""Versions from tags, reproducible archives, and the SBOM of the built programs."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ def sh(folder, *command, **env):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A checkout of its own with the scripts, a version and one commit."""
+    """A temporary checkout with the scripts, a version and one commit."""
     folder = tmp_path / "tree"
     (folder / "deploy").mkdir(parents=True)
     (folder / "base").mkdir()
@@ -70,7 +70,7 @@ def test_an_archive_is_the_same_twice_and_knows_its_version(tree, tmp_path):
     archive = next((tmp_path / "out").glob("*.tar.gz"))
     with tarfile.open(archive) as tar:
         assert {m.mtime for m in tar} == {1772600767}
-        # Debian 12's Python has no filters.
+        # Python in Debian 12 has no extraction filters.
         tar.extractall(tmp_path / "unpacked", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     unpacked = next((tmp_path / "unpacked").iterdir())
     assert version(unpacked) == version(tree)

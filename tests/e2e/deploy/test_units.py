@@ -1,4 +1,4 @@
-"""The systemd units of the Debian packages: what they leave exposed, by systemd's own measure (0 to 10)."""
+"""The systemd units of the Debian packages: their exposure, as systemd measures it (0 to 10)."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ def units(tmp_path_factory):
 
 
 def exposure(root, unit):
-    """Of the unit with its drop-ins."""
+    """Measure the unit with its drop-ins."""
     done = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--root={root}", "--no-pager", unit],
                           capture_output=True, text=True, timeout=60)
     last = [line for line in done.stdout.splitlines() if "Overall exposure level" in line]

@@ -1,7 +1,7 @@
-"""The examples of each API's own documentation that concern text: what becomes of each here.
+"""The examples of each API's own documentation that concern text, and their outcome on quern.
 
-Each is written anew from what the documentation shows: the fields that it has, not its texts.  (title, path, body,
-outcome): a path without a method is POST's; outcomes.py has the outcomes.  docs/apis/examples.md has the list
+Each example is rewritten from the documentation: its fields are kept, its texts are not.  (title, path, body,
+outcome): a path without a method means POST; outcomes.py defines the outcomes.  docs/apis/examples.md has the list
 (`python tests/e2e/documented/documented.py` writes it), test_documented.py runs it."""
 
 import pathlib

@@ -1,4 +1,4 @@
-"""The examples of the README of llama.cpp's server that concern text, and the options that it shows: documented.py."""
+"""The examples in the README of llama.cpp's server that concern text, and the options it shows: see documented.py."""
 
 from outcomes import RUNS, ignores, refuses
 

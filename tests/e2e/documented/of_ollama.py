@@ -1,4 +1,5 @@
-"""The examples of Ollama's documentation (docs/api.md and the pages on what models can) that concern text: documented.py."""
+"""The examples in Ollama's documentation (docs/api.md and the capability pages) that concern text: see
+documented.py."""
 
 from outcomes import RUNS, ignores, refuses
 
@@ -7,7 +8,7 @@ WEATHER = {"type": "function", "function": {"name": "get_weather", "description"
     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 AGE = {"type": "object", "properties": {"age": {"type": "integer"}, "free": {"type": "boolean"}}, "required": ["age", "free"]}
 PICTURE = ["AAAA"]
-# Every option, as an example of the documentation has them.
+# Every option, with the documentation's example values.
 OF_MODEL = {"seed": 42, "num_predict": 20, "top_k": 20, "top_p": 0.9, "min_p": 0.0, "typical_p": 0.7, "temperature": 0.8,
             "repeat_penalty": 1.2, "presence_penalty": 1.5, "frequency_penalty": 1.0, "stop": ["\n", "user:"]}
 OF_MACHINE = {"num_keep": 5, "draft_num_predict": 4, "repeat_last_n": 33, "penalize_newline": True, "numa": False,

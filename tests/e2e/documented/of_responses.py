@@ -1,5 +1,5 @@
-"""The examples of OpenAI's documentation of its Responses and Conversations (reference and guides) that concern text:
-documented.py.  RESPONSE, CONVERSATION and ITEM stand for the ids of ones that are there."""
+"""The examples in OpenAI's documentation of its Responses and Conversations (reference and guides) that concern text:
+see documented.py. RESPONSE, CONVERSATION and ITEM stand for ids of existing objects."""
 
 from outcomes import RUNS, ignores, refuses
 

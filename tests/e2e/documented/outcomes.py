@@ -1,5 +1,5 @@
-"""What becomes of an example of an API's documentation (documented.py): RUNS; ignores(FIELD, ...), the fields that the
-reply names as ignored; refuses(WORD), where the error names the field or the path, with the status."""
+"""Outcomes of a documented example (documented.py). RUNS: it works. ignores(FIELD, ...): it works, and the reply names
+these fields as ignored. refuses(WORD): it fails with this status, and the error names the field or path."""
 
 RUNS = ("runs", ())
 
@@ -13,5 +13,5 @@ def refuses(word, status=400):
 
 
 def status_of(what):
-    """The status of a refusal; None: the example runs."""
+    """Return the status of a refusal; None: the example runs."""
     return None if what.startswith("runs") else int(what.removeprefix("refused by name").removeprefix(", ") or 400)

@@ -1,16 +1,16 @@
 """Commands of the pages of docs/: read from the pages, run, and checked against each program's --help.
 
-In a page with fences, a block ```sh is run: all of a page's blocks in order, each by bash in one empty folder that has
-models/demo, with the programs in PATH.  A block that begins with `quern serve` starts the page's service, in place
-of the one before.  A block ```text behind it is its output; in it `..` stands for any text, and a line `..` for any
-lines.  A block ```python is a program.  A first line `# needs REASON` says that a block cannot be run here, and why:
+In a page with fences, all ```sh blocks are run in order by bash, in one folder that has only models/demo, with the
+programs in PATH.  A block that begins with `quern serve` starts the page's service and replaces the previous service.
+A ```text block after a ```sh block is its expected output; there `..` stands for any text, and a line `..` for any
+lines.  A ```python block is a program.  A first line `# needs REASON` means that a block cannot be run here:
 
     ```sh
     # needs a GPU
     quern serve MODEL --device cuda:0
     ```
 
-Such blocks, and the indented ones of all other pages, are parsed by bash; and everywhere each option behind a
+Such blocks, and the indented blocks of all other pages, are only parsed by bash.  On every page, each option after a
 `quern COMMAND` must be in the command's --help."""
 
 import functools
@@ -28,7 +28,7 @@ from service import BIN, ROOT, SLOW, Service
 DOCS = ROOT / "docs"
 ALL = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 NEEDS = "# needs "
-# What may stand behind "# needs ": the beginning of a reason.
+# Allowed beginnings of the reason after "# needs ".
 REASONS = ("a GPU", "root", "the network", "a cluster", "a container engine", "other machines", "a model", "a terminal",
            "an idle machine")
 # Pages that take a minute: run by `make deploy-check PARTS=documents`, or with QUERN_TEST_LONG=1.
@@ -48,7 +48,7 @@ class Block:
 
 
 def blocks(page):
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     found, inside = [], None
     for number, line in enumerate(page.read_text().split("\n"), 1):
         if line.startswith("```"):
@@ -64,7 +64,7 @@ def blocks(page):
 
 
 def indented(page):
-    """(line number, text) of the indented lines of a page, with those that continue them."""
+    """Return (line number, text) of a page's indented lines, with their continuation lines."""
     found, fenced = [], False
     for number, line in enumerate(page.read_text().split("\n"), 1):
         fenced ^= line.startswith("```")
@@ -78,7 +78,7 @@ def indented(page):
 
 
 def matches(wanted, text):
-    """Whether a page's output, with its `..`, is that text."""
+    """Return true if a page's output, with its `..`, matches the text."""
     pattern = []
     for line in wanted.strip().split("\n"):
         pattern.append(r"(?:.*\n)*" if line.strip() == ".." else
@@ -88,7 +88,7 @@ def matches(wanted, text):
 
 @functools.cache
 def options(program, command=None):
-    """The options that a command's --help lists: {"--name": takes a value}, letters too."""
+    """Return the options that a command's --help lists, also letters: {"--name": takes a value}."""
     done = subprocess.run([BIN / program, *([command] if command else []), "--help"], capture_output=True, text=True,
                           timeout=RUN_S)
     assert done.returncode == 0, f"{program} {command or ''} --help: {done.stderr}"
@@ -111,7 +111,7 @@ SEPARATORS = {"|", "||", "&&", ";", "&", "(", ")", ">", ">>", "<", "2>"}
 
 
 def calls(text):
-    """The words of each call of a program of quern in a script."""
+    """Return the words of each call of a quern program in a script."""
     for line in text.replace("\\\n", " ").split("\n"):
         line = re.sub(r"\$\([^()]*\)", "X", line)
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;()<>")
@@ -134,7 +134,7 @@ def calls(text):
 
 
 def faults(text):
-    """What is wrong with the calls in a script: commands and options that do not exist."""
+    """Return the errors in a script's calls: commands and options that do not exist."""
     for program, words in calls(text):
         command = None
         if program == "quern":
@@ -163,7 +163,7 @@ def bench_options(what):
 
 
 class Run:
-    """The blocks of a page in a folder; the port and the job socket of the page's service take the place of the defaults."""
+    """Run the blocks of a page in a folder. The port and the job socket of the page's service replace the defaults."""
 
     def __init__(self, folder):
         self.folder, self.service = Path(folder), None
@@ -174,7 +174,7 @@ class Run:
         self.floats = None
 
     def made(self):
-        """A model with floats, as MODEL stands for in QUANTIZE.md, and a text beside it."""
+        """A model with floats, for MODEL in QUANTIZE.md, and a text next to it."""
         if not self.floats:
             self.floats = "models/floats"
             subprocess.run([sys.executable, ROOT / "tests" / "tools" / "make_model.py", self.folder / self.floats, "--shape", "small-3m",
@@ -190,7 +190,8 @@ class Run:
         return env
 
     def here(self, text, page=None):
-        """The text with the addresses of the page's service, and what words of the page stand for."""
+        """Replace the addresses in the text by those of the page's service, and the page's placeholders by real
+        values."""
         if page and page.name == "QUANTIZE.md":
             text = re.sub(r"\bMODEL\b", lambda _: self.made(), text)
         if self.service:
@@ -200,7 +201,7 @@ class Run:
         return text
 
     def serve(self, block):
-        """The block's `quern serve`, in the folder, on ports of its own."""
+        """Start the block's `quern serve` in the folder, on free ports."""
         words = shlex.split(block.text.replace("\\\n", " "), comments=True)
         assert words[:2] == ["quern", "serve"], f"{block}: a service is a block of its own"
         self.stop()
@@ -213,7 +214,7 @@ class Run:
             os.chdir(before)
 
     def run(self, block):
-        """What a block prints; it must succeed."""
+        """Run a block, which must succeed, and return its output."""
         if block.text.startswith("quern serve "):
             self.serve(block)
             return None
@@ -231,7 +232,7 @@ class Run:
 
 
 def run_page(page, folder):
-    """Runs a page; AssertionError names the block."""
+    """Run a page; an AssertionError names the failing block."""
     run, printed = Run(folder), None
     try:
         for block in blocks(page):

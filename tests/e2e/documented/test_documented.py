@@ -24,7 +24,7 @@ WORDS = ["yes", "no", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
 
 
 def with_words(model):
-    """The model with a token for each word, to rank and to fill gaps."""
+    """A model with a token for each word, to rank documents and fill in the middle."""
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     added = tokenizer["added_tokens"]
     first = 1 + max(max(t["id"] for t in added), *tokenizer["model"]["vocab"].values())
@@ -37,7 +37,7 @@ def with_words(model):
 
 @pytest.fixture(scope="module")
 def speaker(tmp_path_factory):
-    """A model with a template that knows tools, and that calls one."""
+    """A model that calls a tool, with a template that supports tools."""
     template = (ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja").read_text()
     model = make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, template)
     s = Service(with_words(model), "--name", "gpt", "--journal", tmp_path_factory.mktemp("journal") / "j")
@@ -47,7 +47,7 @@ def speaker(tmp_path_factory):
 
 
 def test_the_page_has_the_examples():
-    """`python tests/e2e/documented/documented.py` writes it anew."""
+    """`python tests/e2e/documented/documented.py` regenerates the page."""
     assert documented.PAGE.read_text() == documented.page()
 
 
@@ -58,12 +58,12 @@ def test_no_example_is_there_twice():
 
 
 def last_of(text):
-    """The last event or line of a stream that has JSON; "[DONE]" is none."""
+    """Return the last event or line of a stream that holds JSON; "[DONE]" does not count."""
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("data: {", "{"))]
     return json.loads(lines[-1])
 
 
-# What the official client of an API makes of a reply, and of an event or line of a stream.
+# Types of an API's official client for a reply, and for an event or line of a stream.
 TYPES = {
     "/v1/messages": (anthropic.types.Message, anthropic.types.RawMessageStreamEvent),
     "/v1/messages/count_tokens": (anthropic.types.MessageTokensCount, None),
@@ -80,18 +80,18 @@ TYPES = {
 
 
 def is_of_its_type(path, reply):
-    """Validates the reply, or each event of the stream, as the type of the official client."""
+    """Validate the reply, or each event of the stream, as the type of the official client."""
     whole, event = TYPES.get(path, (None, None))
     if isinstance(reply, str) and event:
         for line in reply.splitlines():
-            if line.startswith(("data: {", "{")) and '"type":"ping"' not in line:    # the client passes over it
+            if line.startswith(("data: {", "{")) and '"type":"ping"' not in line:    # the client skips it
                 pydantic.TypeAdapter(event).validate_json(line.removeprefix("data: "), strict=path.startswith("/v1"))
     elif whole and not isinstance(reply, str):
         pydantic.TypeAdapter(whole).validate_json(json.dumps(reply), strict=path.startswith("/v1"))
 
 
 def ends_well(path, reply):
-    """Whether a reply of status 200 is the whole answer, in the shape of its API."""
+    """Return true if a reply with status 200 is complete, in its API's format."""
     if isinstance(reply, str) and path == "/metrics":
         return "quern" in reply
     if isinstance(reply, str):
@@ -107,7 +107,7 @@ def ends_well(path, reply):
 
 
 def with_ids(service, path, body):
-    """Path and body with the ids of a response, a conversation and an item of it, where they name one."""
+    """Insert the ids of a response, a conversation and an item into path and body, if the example names one."""
     text = json.dumps([path, body])
     if "RESPONSE" in text:
         text = text.replace("RESPONSE", ask(service, "/v1/responses", {"input": "Hello!", "max_output_tokens": 8})[2]["id"])
@@ -138,7 +138,7 @@ def test_an_example_has_its_outcome(speaker, api, title):
 
 
 def test_calls_are_called(speaker):
-    """The examples with tools are not answered by anything else than a call."""
+    """The examples with tools are answered by a call, and by nothing else."""
     for path, call in (("/v1/chat/completions", lambda r: r["choices"][0]["message"]["tool_calls"][0]["function"]["name"]),
                        ("/v1/messages", lambda r: next(b["name"] for b in r["content"] if b["type"] == "tool_use")),
                        ("/api/chat", lambda r: r["message"]["tool_calls"][0]["function"]["name"])):

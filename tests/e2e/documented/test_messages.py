@@ -1,4 +1,4 @@
-"""docs/MESSAGES.md explains messages that the programs have: the longest constant part of each is in a source."""
+"""docs/MESSAGES.md explains messages of the programs: the longest constant part of each message is in a source file."""
 
 import re
 
@@ -10,7 +10,7 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
 def literals():
-    """Every string of the sources, with those beside each other as one; a conversion of printf is a line break."""
+    """Return every string of the sources, adjacent strings joined; a printf conversion becomes a line break."""
     found = []
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.[chu]*")):
@@ -22,7 +22,8 @@ def literals():
 
 
 def constant(message):
-    """The longest part of a message of the page without what differs: capital letters, `..`, names of files and hosts."""
+    """Return the longest constant part of a message on the page. Variable parts are capital letters, `..`, names of
+    files and hosts."""
     parts = re.split(r"\.\.\.?|\b[A-Z]\b(?:-wal)?|\[\.\.\]|\b[A-Z]{2,}\b|\b\d[\d,]*\b|[\"`]|--[a-z-]+|\||\b(?:client|adapter) of\b", message)
     return max((p.strip(" :,;()[]") for p in parts), key=len)
 
@@ -33,6 +34,6 @@ def test_every_message_is_one_of_the_programs():
     page = (ROOT / "docs" / "MESSAGES.md").read_text()
     messages = [m for r in rows(page) for cell in r[:2] for m in codes(cell.replace("\\|", "|")) if cell is r[0] or "E_" in r[0]]
     assert len(messages) > 120
-    # What a conversion puts into the middle of the longest part of the page leaves parts of the source that are on the page.
+    # If a conversion falls within the longest part on the page, the source's pieces around it must be on the page.
     lost = [m for m in messages if 7 < len(constant(m)) and constant(m) not in text and not any(p in m for p in parts)]
     assert not lost, "no source has these messages:\n" + "\n".join(lost)

@@ -1,4 +1,4 @@
-"""The pages of docs/ say what is so: their commands run, their options exist, their tables are the programs'."""
+"""The pages of docs/ are correct: their commands run, their options exist, and their tables match the programs."""
 
 import os
 import re

@@ -11,7 +11,7 @@ import pages
 from service import BIN, ROOT
 from test_tables import section
 
-# Lines that are not run as they stand, and why.
+# Lines that are not run as they are, and the reason.
 LEFT = {"quern serve MODEL": "the test's service takes its place",
         "quern convert MODEL": "the demo model has no floats; tests/e2e/cli/test_convert.py",
         "quern quantize MODEL": "likewise; tests/e2e/cli/test_quantize_types.py",
@@ -19,7 +19,7 @@ LEFT = {"quern serve MODEL": "the test's service takes its place",
 
 
 def commands():
-    """The commands of "Use it": (kind, text)."""
+    """Return the commands of "Use it": (kind, text)."""
     text = section((ROOT / "README.md").read_text(), "Use it").split("\nMODEL is")[0]
     lines = re.sub(r"\\\n\s*", " ", text)
     shell = [("sh", line.strip()) for line in lines.split("\n") if re.match("    (quern|curl) ", line)]
@@ -57,7 +57,7 @@ def test_a_command_of_the_readme_runs(folder, kind, text):
 
 
 def slug(title):
-    """The anchor that GitHub makes of a title."""
+    """Return the anchor that GitHub makes from a title."""
     title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "").lower()
     return re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
 

@@ -1,4 +1,4 @@
-"""The reference of HTTP has every route of the service, and no other; the peers' page says what the service does."""
+"""The HTTP reference lists exactly the routes of the service, and the page on peers describes the service's replies."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def document(service):
 
 
 def test_the_page_of_paths_is_the_services(document):
-    """`tests/tools/api_routes.py ADDRESS` writes it."""
+    """`tests/tools/api_routes.py ADDRESS` writes the page."""
     assert api_routes.PAGE.read_text() == api_routes.page(document)
 
 
@@ -47,17 +47,44 @@ PEER_ROWS = [(peer, words, here, how) for peer in ("vLLM", "llama.cpp's server",
              for there, here, how in rows(section(PEERS, peer)) for words in [codes(there)]]
 
 
+def c_rows(path, start):
+    """Return the rows of a table in C that begin with `start`, as {field: text}; the first string is "first"."""
+    text = re.sub(r'"\s+"', "", (ROOT / path).read_text())
+    for row in re.split(r"\n\t(?=" + re.escape(start) + ")", text)[1:]:
+        first = re.match(re.escape(start) + r'\s*(?:\.\w+ =\s*)?"([^"]*)"', row).group(1)
+        yield {"first": first, **dict(re.findall(r'\.(\w+) =\s*"([^"]*)"', row))}
+
+
+OPTIONS = [r for r in c_rows("base/option_table.c", "OPT(") if "same" in r or "near" in r]
+OTHERS = [(name, r) for r in c_rows("cli/foreign.c", "{") for name in r["first"].split()]
+SAME = {name: r["first"] for r in OPTIONS for name in r.get("same", "").split()}
+NEAR = {name for r in OPTIONS for name in r.get("near", "").split()}
+WORDS = {name: r["values"].split() for name, r in OTHERS if r.get("values")}
+FLAGS = {name for name, r in OTHERS if r.get("values") == ""}
+SOME = {name: r["name"] for name, r in OTHERS if "name" in r}
+
+
+def serve_says(*arguments):
+    stderr = subprocess.run([QUERN, "serve", *arguments], capture_output=True, text=True, timeout=pages.RUN_S).stderr
+    assert stderr, f"{arguments} have no message"
+    return stderr
+
+
 def said(name, here):
-    """taken, answered or unknown: what `quern serve` makes of an option."""
+    """Return how `quern serve` treats an option: taken, some, noted, answered or unknown."""
     target = codes(here)[0].split()[0] if codes(here) else ""
     known = pages.options("quern", "serve")
-    value = [] if target in known and not known[target] and name not in known else ["1"]
+    words = [w.split("=")[0].replace("*", "7") for w in WORDS.get(name, []) if w != "?"]
+    flag = name in FLAGS or not words and target in known and not known[target] and name not in known
+    value = [] if flag else words[:1] or ["1"]
     model = [] if target.startswith("MODEL") else ["no/such/model"]
-    argv = [QUERN, "serve", *model, name, *(value if model else ["no/such/model"])]
-    stderr = subprocess.run(argv, capture_output=True, text=True, timeout=pages.RUN_S).stderr
-    assert stderr, f"{name} has no message"
+    stderr = serve_says(*model, name, *(value if model else ["no/such/model"]))
     if f"unknown option {name}:" in stderr:
         return "answered"
+    if f"without effect: {name}" in stderr:
+        return "noted"
+    if name in SOME and f'{name} is "nonsense": ' in serve_says("no/such/model", name, "nonsense"):
+        return "some"
     return "unknown" if f"unknown option {name}" in stderr else "taken"
 
 
@@ -78,13 +105,13 @@ def test_options_that_the_peers_page_names_exist():
 
 
 def test_the_page_has_every_option_that_is_answered():
-    names = set(re.findall(r'(?:SAME|HINT)\("(-[^"]+)"', (ROOT / "cli" / "foreign.c").read_text()))
-    assert len(names) > 80 and not names - {w for _, words, _, _ in PEER_ROWS for w in words}
+    names = set(SAME) | NEAR | {name for name, _ in OTHERS}
+    assert len(names) > 250 and not names - {w for _, words, _, _ in PEER_ROWS for w in words}
 
 
 def test_an_option_that_is_taken_is_the_one_that_the_page_names():
-    same = dict(re.findall(r'SAME\("(-[^"]+)", "([^"]+)"', (ROOT / "cli" / "foreign.c").read_text()))
-    told = {w: codes(here)[0] for _, words, here, how in PEER_ROWS if how == "taken" for w in words if w in same}
+    same = {**SAME, **SOME}
+    told = {w: codes(here)[0] for _, words, here, how in PEER_ROWS if how in ("taken", "some") for w in words if w in same}
     assert told == {w: "MODEL" if same[w] == "model" else f"--{same[w]}" for w in told} and set(told) == set(same)
 
 

@@ -1,4 +1,4 @@
-"""Tables and lists of the pages beside what the programs say of themselves."""
+"""Tables and lists of the pages, compared with the programs' own output."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def section(text, title):
 
 
 def rows(text):
-    """The cells of each row of the tables in a text, without heads."""
+    """Return the cells of each row of the tables in a text, without table heads."""
     found = [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in text.split("\n") if line.startswith("|")]
     heads = {i for i, r in enumerate(found) if set(r[0]) == {"-"}}
     return [r for i, r in enumerate(found) if i not in heads and i + 1 not in heads]
@@ -27,7 +27,7 @@ def codes(text):
 
 
 def supported(run, model, change):
-    """What `quern inspect` lists as supported, of the demo model with another configuration."""
+    """Return what `quern inspect` lists as supported for the demo model with another configuration."""
     shutil.copytree(DEMO, model)
     config = json.loads((model / "config.json").read_text())
     change(config)
@@ -35,21 +35,20 @@ def supported(run, model, change):
     return re.search(r"supported: ([^)]*)\)", run("inspect", model, "--no-probe").stderr).group(1)
 
 
-def test_architectures(run, tmp_path):
-    names = supported(run, tmp_path / "m", lambda c: c.update(architectures=["NoSuchForCausalLM"], model_type="no_such"))
-    known = {f"{n}ForCausalLM" for n in names.removesuffix(", ...ForCausalLM").split(", ")}
-    listed = [codes(r[1])[0] for r in rows(section(MODELS, "Architectures"))]
+def rows_of_source(name, field):
+    """Return the strings of a field in a table in the programs' sources."""
+    return set(re.findall(rf'\.{field} = "([^"]*)"', (ROOT / "formats" / name).read_text()))
+
+
+def test_architectures():
+    listed = [name for r in rows(section(MODELS, "Architectures")) for name in codes(r[1])]
+    known = rows_of_source("family.c", "arch")
     assert len(set(listed)) == len(listed) and set(listed) == known, set(listed) ^ known
 
 
-def test_architectures_of_gguf(run, tmp_path):
-    def text(s):
-        return struct.pack("<Q", len(s)) + s.encode()
-    gguf = tmp_path / "m.gguf"
-    gguf.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("general.architecture") + struct.pack("<I", 8) + text("no"))
-    known = re.search(r"supported in GGUF: ([^)]*)\)", run("inspect", gguf, "--no-probe").stderr).group(1).split(", ")
+def test_architectures_of_gguf():
     listed = {name for r in rows(section(MODELS, "Architectures")) for name in codes(r[2])}
-    assert listed == set(known), listed ^ set(known)
+    assert listed == rows_of_source("gguf_config.c", "name"), listed
 
 
 def test_quantizations(run, tmp_path):
@@ -81,3 +80,14 @@ def test_options_of_serve():
     text = (ROOT / "docs" / "OPTIONS.md").read_text()
     listed = {code.split()[0] for r in rows(section(text, "Options of `quern serve`")) for code in codes(r[0])}
     assert listed - {"--served-model-name"} == {o for o in pages.options("quern", "serve") if o.startswith("--")} - {"--help"}
+
+
+def test_defaults_of_serve(run):
+    """The column "default" of docs/OPTIONS.md has the value that `quern serve --help` names."""
+    text = (ROOT / "docs" / "OPTIONS.md").read_text()
+    shown = dict(re.findall(r"^ +(?:-\w, )?--([\w-]+) .*\(default (.*)\)$", run("serve", "--help").stdout, re.M))
+    rows_ = {c.split()[0].lstrip("-"): r[1].replace("`", "") for r in rows(section(text, "Options of `quern serve`")) for c in codes(r[0])}
+    plain = {name: words.split(", ")[0] for name, words in shown.items() if re.fullmatch(r"[\w:./-]+", words.split(", ")[0])}
+    wrong = [f"--{name}: {rows_[name]!r} is written, {value!r} is the default" for name, value in plain.items()
+             if re.split(r"[,;]? (?!\d)|[,;]$", re.sub(r"(?<=\d),(?=\d)", "", rows_[name]))[0].rstrip(",;") != value]
+    assert len(plain) > 30 and not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""A service that changes the number of its replicas by its load (--max-replicas)."""
+"""A service that adapts the number of its replicas to its load (--max-replicas)."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def n_serving(s):
 
 
 def test_replicas_follow_the_load_and_no_job_is_lost(start):
-    # A step of 10 ms at least: the load lasts, however fast the machine.
+    # A step takes at least 10 ms, so that the load lasts on any machine.
     s = start(DEMO, "--max-replicas", 4, "--scale-at", 3, "--scale-period", 1, "--scale-down-after", 1, "--max-seqs", 4,
               "--threads", 1, "--least-step-ms", 8)
     with s.client() as c:
@@ -21,7 +21,7 @@ def test_replicas_follow_the_load_and_no_job_is_lost(start):
         jobs = [c.submit(PROMPT, stream=False, **LONG) for _ in range(20)]
 
         def second():
-            """The load lasts until there is one, however slowly it starts."""
+            """The load lasts until the second replica serves, however slowly it starts."""
             if s.status()["waiting"] < 8:
                 jobs.append(c.submit(PROMPT, stream=False, **LONG))
             return n_serving(s) > 1

@@ -1,4 +1,4 @@
-"""Keys: access to a service on TCP, for listed and unlisted peers (CURVE, ZAP, the list of keys)."""
+"""Keys: access to a service on TCP for listed and unlisted peers (CURVE, ZAP, the list of keys)."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processe
 PROMPT = "Once upon a time"
 SHORT = dict(max_tokens=8, temperature=0, ignore_eos=True)
 LONG = dict(max_tokens=400, seed=3, ignore_eos=True)
-QUIET_S = 0.7   # how long a refused peer waits for an answer, which would take milliseconds
+QUIET_S = 0.7   # how long a refused peer waits for a reply; a reply would take milliseconds
 
 
 class Keys:
@@ -91,7 +91,7 @@ def keys():
 
 @pytest.fixture(scope="module")
 def locked(keys):
-    """A service with keys on job socket and bus; alice, bob are clients, wanda a worker, root an admin."""
+    """A service with keys on job socket and bus; alice and bob are clients, wanda a worker, root an admin."""
     from service import Service
     for role, name in (("client", "alice"), ("client", "bob"), ("worker", "wanda"), ("admin", "root")):
         keys.new(name, role)
@@ -126,7 +126,7 @@ def test_listed_client_is_served(alice):
 
 
 def test_key_file_is_not_an_idempotency_key(keys, locked):
-    """Two submits of the same client are two jobs, from whichever file its key is read."""
+    """Two submits of the same client are two jobs, whichever file its key is read from."""
     texts = [subprocess.run([QUERN, "submit", "--to", locked.jobs, *keys.options("alice"), "-m", "3", "-t", "0", prompt],
                             capture_output=True, text=True, timeout=60) for prompt in (PROMPT, "A dog")]
     assert [t.returncode for t in texts] == [0, 0], texts
@@ -165,7 +165,7 @@ def test_own_key_of_the_service_is_served(keys, locked):
 
 
 def test_routing_id_of_another_client_grants_nothing(keys, locked, alice):
-    """The routing id is chosen by the peer itself."""
+    """The peer chooses its routing id itself."""
     identity = b"\x01the-same-name"
     pair = keys.half("alice", "public"), keys.half("alice", "secret")
     with KeyedClient(locked.jobs, *pair, keys.public("service"), identity=identity) as real:
@@ -190,7 +190,7 @@ def test_key_removed_from_the_list_is_refused_at_once(keys, locked, alice):
         keys.remove("carol")
 
         def refused():
-            """The connection stays open; requests are refused, or not answered."""
+            """The connection stays open; requests are refused or not answered."""
             try:
                 carol.ping()
                 return False
@@ -228,12 +228,12 @@ def test_jobs_of_another_key_are_not_visible(keys, locked, alice):
         # Idempotency keys are per owner.
         assert bob.generate(PROMPT, key="once", **SHORT).job != done.job
     assert alice.generate(PROMPT, key="once", **SHORT).job == done.job
-    with keys.client(locked.jobs, "alice") as again:    # another connection, the same key
+    with keys.client(locked.jobs, "alice") as again:    # another connection with the same key
         assert again.result(done.job).tokens == done.tokens
 
 
 def live_jobs(service):
-    """The jobs in the first event of /api/live."""
+    """Return the jobs in the first event of /api/live."""
     with urllib.request.urlopen(service.http + "/api/live", timeout=30) as r:
         while not (line := r.readline()).startswith(b"data: ") or b'"rows"' not in line:
             assert line, "the stream has ended"
@@ -335,7 +335,7 @@ def test_worker_with_a_listed_key_joins(keys):
 
 
 def test_worker_joins_with_the_keys_of_a_fleet_by_one_command(run, tmp_path, monkeypatch):
-    """Made by keygen --fleet; the worker finds its two in its usual folder."""
+    """The keys are made by keygen --fleet; the worker finds both in its default folder."""
     fleet, config = tmp_path / "fleet", tmp_path / "config" / "quern"
     r = run("keygen", "--fleet", "--out", fleet)
     assert r.returncode == 0, r.stderr
@@ -378,7 +378,7 @@ def test_worker_with_half_of_its_keys_names_the_other(tmp_path):
 
 
 def test_worker_with_a_removed_key_is_lost_at_once_and_its_jobs_continue(keys):
-    """The other worker continues them; the removed one exits, and cannot join again."""
+    """The other worker continues the jobs; the removed worker exits and cannot join again."""
     mark = uuid.uuid4().hex
     bus, jobs = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
     quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -455,7 +455,7 @@ def test_raw_bytes_on_a_locked_socket_have_no_effect(locked, alice, data, where)
 
 @pytest.mark.parametrize("where", ["jobs", "bus"])
 def test_unfinished_greeting_is_dropped(locked, alice, where):
-    """Slow loris: a byte now and then.  ZeroMQ's handshake has a limit."""
+    """Slow loris: a byte now and then. ZeroMQ limits the time of a handshake."""
     lorises = [socket.create_connection(endpoint(locked.ready[where]), 10) for _ in range(50)]
     for s in lorises:
         s.setblocking(False)
@@ -531,7 +531,7 @@ print("answered" if s.poll(1500) else "nothing")
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another user")
 def test_another_user_gets_no_answer_from_a_local_socket(start):
-    """An abstract socket has no file mode: the peer credentials from the kernel decide."""
+    """An abstract socket has no file mode: the kernel's peer credentials decide."""
     name = f"ipc://@quern-test-{uuid.uuid4().hex}"
     s = start(DEMO, "--jobs", name)
     with s.client() as c:

@@ -1,4 +1,4 @@
-"""The end of a service: running requests finish first, new ones are refused (--drain-timeout)."""
+"""The end of a service: running requests finish first, new requests are refused (--drain-timeout)."""
 
 import contextlib
 import http.client
@@ -17,12 +17,12 @@ from terminal import Terminal
 
 PROMPT = "Once upon a time"
 LONG = dict(max_tokens=2000, n=4, ignore_eos=True, seed=1)     # seconds of work
-ENDLESS = dict(LONG, n=64)              # far more than a test waits for
+ENDLESS = dict(LONG, n=64)              # far longer than a test waits
 PATIENT = ("--drain-timeout", "600")    # longer than a test may take: never waited out
 
 
 def ask(service, path, body=None):
-    """(status, headers, JSON)."""
+    """Send a request: (status, headers, JSON)."""
     data = None if body is None else json.dumps({"model": "demo", **body}).encode()
     request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json"})
     try:
@@ -34,7 +34,7 @@ def ask(service, path, body=None):
 
 
 class Stream:
-    """A streamed completion, whose reply has begun; first: its first event."""
+    """A streamed completion after its reply has begun. first: its first event."""
 
     def __init__(self, service, **params):
         self.connection = http.client.HTTPConnection(service.http.removeprefix("http://"), timeout=150)
@@ -53,7 +53,7 @@ class Stream:
         return line[6:-1]
 
     def rest(self):
-        """All further events."""
+        """Return all later events."""
         events = [self.event()]
         while events[-1] != b"[DONE]" and b'"error"' not in events[-1]:
             events.append(self.event())
@@ -62,7 +62,7 @@ class Stream:
 
 
 def finished(events):
-    """How the outputs of a stream ended."""
+    """Return the finish reasons of a stream's outputs."""
     return [c["finish_reason"] for e in events if e != b"[DONE]" for c in json.loads(e)["choices"] if c["finish_reason"]]
 
 
@@ -73,7 +73,7 @@ def drains(service):
 def test_running_requests_finish_and_new_ones_are_refused(start):
     s = start(DEMO, *PATIENT)
     client = s.client()
-    with s.paused():    # neither ends before all questions are asked
+    with s.paused():    # neither may end before all requests are sent
         streamed, job = Stream(s, **LONG), client.submit(PROMPT, **LONG).accepted()
         eventually(lambda: len(client.jobs()) == 2, what="both jobs")
         s.process.send_signal(signal.SIGTERM)
@@ -131,7 +131,7 @@ def test_requests_that_take_longer_than_the_time_limit_are_cut(start):
     s = start(DEMO, "--drain-timeout", "1")
     job = s.client().submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True)
     job.first_delta()
-    os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # killed and started again: no job ends within a second
+    os.kill(s.workers()[0]["pid"], signal.SIGSTOP)      # stopped: no job ends until the worker is killed and restarted
     s.process.send_signal(signal.SIGINT)
     assert {o["finish_reason"] for o in job.done().outputs} == {"abort"}
     assert s.process.wait(60) == 0
@@ -140,7 +140,7 @@ def test_requests_that_take_longer_than_the_time_limit_are_cut(start):
 
 
 def test_nothing_that_runs_is_nothing_to_wait_for(start):
-    """Connections without a request, and the page's live stream, which has no end."""
+    """A service does not wait for connections without a request, nor for the page's live stream, which has no end."""
     s = start(DEMO, *PATIENT)
     address = s.http.removeprefix("http://")
     idle, live = (http.client.HTTPConnection(address, timeout=60) for _ in range(2))
@@ -169,7 +169,7 @@ def test_a_worker_that_dies_meanwhile_is_replaced(start):
                 if job.unfinished() and others.unfinished():
                     s.process.send_signal(signal.SIGTERM)
                     drains(s)
-                    with contextlib.suppress(ProcessLookupError):   # stopped for too long, and replaced already
+                    with contextlib.suppress(ProcessLookupError):   # stopped for too long, and already replaced
                         os.kill(worker, signal.SIGKILL)
                     break
             assert (job.done().tokens, len(others.done().outputs)) == (known, LONG["n"])
@@ -210,7 +210,7 @@ def pids(service):
 
 
 def test_sighup_ends_no_service_without_a_terminal():
-    """The controller may not have asked for the signal yet when it comes."""
+    """The signal may arrive before the controller has requested it."""
     s = Service(DEMO, wait=False)
     try:
         eventually(lambda: len(pids(s)) > 1, what="a second process")
@@ -227,7 +227,7 @@ def test_sighup_ends_no_service_without_a_terminal():
 
 
 def test_sighup_ends_a_service_of_a_terminal():
-    """Which the terminal's end sends."""
+    """The end of the terminal sends the signal."""
     t = Terminal("serve", DEMO, "--http", "127.0.0.1:0", "--jobs", "tcp://127.0.0.1:*")
     try:
         t.expect("Ctrl-C ends it.")

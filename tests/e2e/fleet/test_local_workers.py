@@ -1,4 +1,4 @@
-"""On TCP any peer can declare any host and pid: only workers with the supervisor's token are its own."""
+"""On TCP any peer can claim any host and pid. Only workers with the supervisor's token count as local."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from jobclient import CONTEXT
-from service import BIN, DEMO, eventually, free_port, marked, spawn
+from service import BIN, BUS_VERSION, DEMO, eventually, free_port, marked, spawn
 
 PROMPT = "Once upon a time"
 
@@ -27,12 +27,12 @@ def workers(s):
 
 
 def stranger_is_lost(bus, **hello):
-    """A peer that says hello and then garbage, until it is told to stop."""
+    """A peer says hello, then sends garbage until it is told to stop."""
     peer = CONTEXT.socket(zmq.DEALER)
     peer.linger, peer.rcvtimeo = 0, 60000
     peer.connect(bus)
-    peer.send(msgpack.packb([4, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
-    while msgpack.unpackb(peer.recv())[1] != 2:     # its load
+    peer.send(msgpack.packb([BUS_VERSION, 1, {"device": "cpu", "host": socket.gethostname(), "meet": "", **hello}]))
+    while msgpack.unpackb(peer.recv())[1] != 2:     # its load message
         pass
     peer.send(b"garbage")
     while msgpack.unpackb(peer.recv())[1] != 8:
@@ -45,7 +45,7 @@ def test_a_stranger_cannot_have_a_worker_killed(on_tcp, claim):
     with on_tcp.client() as c:
         (pid,) = workers(on_tcp)
         stranger_is_lost(on_tcp.bus, pid=pid, **claim)
-        # The supervisor reads the order for another worker behind what it was told of the loss.
+        # The supervisor reads the order for another worker after the report of the loss.
         c.call("scale", replicas=2)
         assert pid in workers(on_tcp)
         assert len(c.generate(PROMPT, max_tokens=3).tokens) == 3
@@ -61,6 +61,6 @@ def test_workers_on_tcp_are_scaled_as_the_supervisors_own(on_tcp):
         c.call("scale", replicas=1)
         eventually(lambda: len(workers(on_tcp)) == 1, 60, "the end of two workers")
         assert len(c.generate(PROMPT, max_tokens=3).tokens) == 3
-        if w.poll() is None:    # the one that stayed
+        if w.poll() is None:    # the worker that stayed
             os.kill(w.pid, 15)
         w.wait(60)

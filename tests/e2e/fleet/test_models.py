@@ -1,4 +1,4 @@
-"""Which model a worker serves: the controller's, at its path, from the cache, or fetched; or none.
+"""A worker's model: the controller's model from its path, from the cache, or fetched; otherwise none.
 
 "Another host" is a mount namespace in which the controller's path is an empty folder."""
 
@@ -21,7 +21,7 @@ import pytest
 import zmq
 
 from jobclient import JobClient
-from service import BIN, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
+from service import BIN, BUS_VERSION, DEMO, QUERN, eventually, free_port, marked, no_processes_left, spawn
 
 PROMPT = "Once upon a time"
 SHORT = dict(max_tokens=16, temperature=0, ignore_eos=True)
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def other_weights(model, out):
-    """The model's weights with other values; names, sizes and headers are the same."""
+    """Change the values of the model's weights; names, sizes and headers stay."""
     weights = bytearray((model / "model.safetensors").read_bytes())
     (header,) = struct.unpack("<Q", weights[:8])
     for at in range(8 + header, len(weights), 1000):
@@ -38,7 +38,7 @@ def other_weights(model, out):
 
 
 def pad(model, mib):
-    """Adds a tensor that no worker uses, so that there is something to fetch."""
+    """Add a tensor that no worker uses, so that there is more to fetch."""
     data = (model / "model.safetensors").read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
     header, body = json.loads(data[8:8 + n]), data[8 + n:]
@@ -70,7 +70,7 @@ def namespaces():
 
 
 class Relay:
-    """Between workers and the bus: it passes on `allowed` bytes of the controller, then holds the rest back."""
+    """A relay between workers and the bus. It passes on `allowed` bytes of the controller, then blocks."""
 
     def __init__(self, path, bus, allowed):
         self.bus, self.allowed, self.passed, self.more = bus, allowed, 0, threading.Condition()
@@ -137,7 +137,7 @@ class Hosts:
         self.controller_log = self.logs[-1]
 
     def worker(self, *options, mounts="", cache=None):
-        """mounts: further commands in its name space."""
+        """mounts: further commands in its mount namespace."""
         script = f'mount -t tmpfs none "$0" && {mounts or "true"} && exec "$@"'
         p = self._spawn(["unshare", "-rm", "sh", "-c", script, self.model, BIN / "quern-worker", "--bus", self.bus, "--cache",
                          cache or self.cache, *self.of_worker, *options])
@@ -153,19 +153,19 @@ class Hosts:
             return c.workers()
 
     def entries(self, cache=None):
-        """Finished entries, as quern list has them."""
+        """Return the finished cache entries, as quern list shows them."""
         r = subprocess.run([QUERN, "list", "--json"], env={**os.environ, "QUERN_MODELS": str(cache or self.cache)},
                            capture_output=True, text=True, timeout=30)
         assert r.returncode == 0, r.stderr
         return [e for e in json.loads(r.stdout) if not e["partial"]]
 
     def part(self):
-        """Bytes of the weights that are there of an unfinished fetch."""
+        """Return the number of weight bytes that an unfinished fetch has."""
         sizes = [f.stat().st_size for f in self.cache.glob("_fetched/*/.*.part/.model.safetensors.part")]
         return max(sizes, default=0)
 
     def resumed_at(self, log):
-        """MiB that were there when the last fetch in that log began."""
+        """Return the MiB present when the last fetch in that log began."""
         lines = [line for line in log.read_text().splitlines() if "fetching the model" in line]
         starts = [line for line in lines if line.endswith("mib_per_s=0.0")]
         return int(starts[-1].split("mib=")[1].split()[0])
@@ -185,7 +185,7 @@ def hosts(model, namespaces):
 
 
 def of_path(model, tmp_path):
-    """The tokens of a worker that has the path."""
+    """Return the tokens of a worker that has the path."""
     with tempfile.TemporaryDirectory(prefix="quern-path-") as d:
         h = Hosts(model, d)
         p = h._spawn([BIN / "quern-worker", "--bus", h.bus, "--fetch", "never", "--cache", Path(d) / "none"])
@@ -200,7 +200,7 @@ def test_other_weights_than_the_controllers_are_refused(start, model, tmp_path):
     """The files are replaced while the service runs."""
     s = start(model)
     other_weights(model, tmp_path / "new")
-    os.replace(tmp_path / "new", model / "model.safetensors")    # the running worker keeps what it has mapped
+    os.replace(tmp_path / "new", model / "model.safetensors")    # the running worker keeps its mapped file
     (pid,) = [pid for pid, name in marked(s.mark).items() if name.startswith("quern-work")]
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: "changed or replaced since the service started" in s.log(), what="the refusal")
@@ -228,7 +228,7 @@ def test_a_worker_fetches_the_model_and_finds_it_again(hosts, model, tmp_path):
 
 
 def test_a_worker_takes_what_was_pulled(hosts, model, tmp_path):
-    """Any entry of the cache with these contents, under whatever name."""
+    """Any cache entry with these contents is used, whatever its name."""
     place = hosts.cache / "someone" / "something" / ("0" * 40)
     shutil.copytree(model, place)
     w = hosts.worker("--fetch", "never")
@@ -237,7 +237,7 @@ def test_a_worker_takes_what_was_pulled(hosts, model, tmp_path):
 
 
 def test_a_name_means_what_was_pulled(model, tmp_path):
-    """A worker's fetched files have no tokenizer, and the name of what the controller serves."""
+    """The files that a worker fetches have no tokenizer, and carry the name of the controller's model."""
     for place in ("someone/model/" + "1" * 40, "_fetched/model/" + "2" * 64):
         shutil.copytree(model, tmp_path / "cache" / place)
     (tmp_path / "cache" / "_fetched" / "model" / ("2" * 64) / "tokenizer.json").unlink()
@@ -247,7 +247,7 @@ def test_a_name_means_what_was_pulled(model, tmp_path):
 
 
 def test_a_controller_with_pointers_serves_workers_that_have_the_model(model, namespaces, tmp_path):
-    """A clone without git lfs beside the controller, which needs the configuration and the tokenizer only."""
+    """The controller has a clone without git lfs: it needs only the configuration and the tokenizer."""
     known = of_path(model, tmp_path)
     real = shutil.copytree(model, tmp_path / "real")
     (model / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n")
@@ -289,7 +289,7 @@ def test_a_damaged_cached_file_is_found_and_fetched_again(hosts, model, tmp_path
 
 
 def test_a_path_with_another_model_is_not_served(hosts, model, tmp_path):
-    """auto: the controller's is fetched; never: refused."""
+    """auto: fetch the controller's model; never: refuse."""
     other = tmp_path / "other"
     shutil.copytree(model, other)
     other_weights(model, other / "model.safetensors")
@@ -302,7 +302,7 @@ def test_a_path_with_another_model_is_not_served(hosts, model, tmp_path):
 
 
 def test_a_fetch_goes_on_after_the_worker_or_the_controller_was_killed(model, namespaces, tmp_path):
-    """What was there at the kill is not fetched again, but for what was on its way."""
+    """Data present at the kill is not fetched again, except data in flight."""
     pad(model, 40)
     with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
         hosts = Hosts(model, d)
@@ -310,7 +310,7 @@ def test_a_fetch_goes_on_after_the_worker_or_the_controller_was_killed(model, na
         relay = Relay(Path(d) / "relayed", Path(d) / "bus", 10 * MIB)
 
         def held_back(at_least):
-            """The relay lets no more through, and the worker has written it."""
+            """The relay lets no more through, and the worker has written everything."""
             eventually(lambda: relay.passed >= relay.allowed and hosts.part() >= at_least, what="a part of the model")
             return hosts.part()
         try:
@@ -369,7 +369,7 @@ def test_a_limit_on_the_size_of_files_is_named(hosts):
 
 
 class OneHost:
-    """A mount namespace that outlives its workers: the controller's path is an empty folder, the cache a small disk."""
+    """A mount namespace that outlives its workers. The controller's path is an empty folder, the cache a small disk."""
 
     def __init__(self, hosts, mib):
         self.hosts, self.disk, ready = hosts, hosts.folder / "small", hosts.folder / "mounted"
@@ -410,7 +410,7 @@ def test_a_disk_that_fills_during_a_fetch_is_named_and_what_came_stays(model, na
             log = w.log.read_text()
             assert "the disk is full: quern rm, or --cache on another disk; what was fetched is kept" in log
             assert host.part() >= there
-            w = host.worker()      # while it is full
+            w = host.worker()      # while the disk is full
             assert w.wait(60) == 1
             assert "MiB free: quern rm, or --cache on another disk" in w.log.read_text()
             host.run('rm "$0"/others')
@@ -424,7 +424,7 @@ def test_a_disk_that_fills_during_a_fetch_is_named_and_what_came_stays(model, na
 
 @pytest.mark.parametrize("caches", [1, 2])
 def test_a_group_of_two_fetches_its_model(model, namespaces, tmp_path, caches):
-    """Its ranks share a cache, in which one waits for the other, or each has its own."""
+    """The ranks share a cache, and one waits for the other; or each rank has its own cache."""
     pad(model, 24)
     with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
         hosts = Hosts(model, d, of_controller=("--tp", "2"))
@@ -440,7 +440,7 @@ def test_a_group_of_two_fetches_its_model(model, namespaces, tmp_path, caches):
 
 
 def test_a_group_forms_when_its_last_rank_has_the_model(model, namespaces, tmp_path):
-    """The other one has it, and waits for longer than a rank may be late in a step."""
+    """The other rank has the model, and waits longer than a rank may be late in a step."""
     pad(model, 24)
     with tempfile.TemporaryDirectory(prefix="quern-hosts-") as d:
         hosts = Hosts(model, d, of_controller=("--tp", "2"), of_worker=("--rank-timeout", "1"))
@@ -466,11 +466,11 @@ def resident(pid):
 
 
 def hello(device, **more):
-    return msgpack.packb([4, 1, {"device": device, "host": "here", "pid": 1, "compute": "f32", **more}])
+    return msgpack.packb([BUS_VERSION, 1, {"device": device, "host": "here", "pid": 1, "compute": "f32", **more}])
 
 
 def test_a_worker_that_does_not_read_costs_little_memory(hosts, model):
-    """It asks for parts of the model, again and again; the controller makes it no more than a few MiB of them."""
+    """A worker requests shards of the model again and again. The controller buffers no more than a few MiB of them."""
     bus = zmq.Context.instance().socket(zmq.DEALER)
     bus.setsockopt(zmq.RCVHWM, 1)
     bus.setsockopt(zmq.LINGER, 0)
@@ -497,18 +497,18 @@ def test_a_worker_that_does_not_read_costs_little_memory(hosts, model):
         for i in range(3000):                  # unread, these would be 6 GB
             for _ in range(8):
                 want(weights, 256 << 10)
-            c.ping()                           # the controller goes on
+            c.ping()                           # the controller still answers
             if i % 50 == 0:
                 beat()
                 assert resident(hosts.controller.pid) - before < 64 * MIB
     bus.close()
-    w = hosts.worker()                         # others are served
+    w = hosts.worker()                         # other workers are served
     eventually(lambda: "serving" in [x["state"] for x in hosts.workers()], what="a worker that serves")
     assert w.poll() is None
 
 
 def test_files_that_were_replaced_are_not_given_out(hosts, model, tmp_path):
-    """The controller's own files, since its start: workers that serve already have the others."""
+    """The controller's own files were replaced since its start. Running workers already have the original files."""
     eventually(lambda: Path(hosts.bus[6:]).exists(), what="the bus")
     other_weights(model, tmp_path / "new")
     os.replace(tmp_path / "new", model / "model.safetensors")

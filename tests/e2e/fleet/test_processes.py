@@ -1,4 +1,4 @@
-"""Processes: start and end of a service, and the death of its parts."""
+"""Processes: start and end of a service, and the death of its processes."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def unfinished(client, job):
 
 
 def strike(client, sig, prompts):
-    """Jobs that are running when the worker gets the signal, and the worker's pid."""
+    """Signal the worker while jobs are running; return those jobs and the worker's pid."""
     for _ in range(20):
         jobs = [client.submit(p, **LONG) for p in prompts]
         for j in jobs:
@@ -156,13 +156,17 @@ def test_stream_of_a_killed_worker_has_no_gap_and_no_duplicate(start):
 
 
 def test_worker_killed_repeatedly_loses_no_job(start):
-    s = start(DEMO)
+    s = start(DEMO, "--least-step-ms", 5)
     with s.client() as c:
         known = c.generate(PROMPT, **LONG).tokens
-        job = c.submit(PROMPT, **LONG)
+        job = c.submit(PROMPT, stream=True, **LONG)
+        job.accepted()
         for _ in range(4):
             pid = eventually(lambda: next((w["pid"] for w in c.workers() if w["state"] == "serving"), None),
                              what="a worker that serves")
+            progress = 0 # beyond the steps in flight when the last worker died, or else the job is blamed for the death
+            while progress < 8:
+                progress += len(job.event()["tokens"])
             os.kill(pid, signal.SIGKILL)
             eventually(lambda: pid not in [w["pid"] for w in c.workers()], what="the worker's end")
         assert job.done().tokens == known
@@ -198,7 +202,7 @@ def kill_controller(s, sig=signal.SIGKILL):
 
 
 def again_ready(s, before):
-    """A client of the controller that came after `before`, once it serves."""
+    """Return a client of the controller that succeeded `before`, once it serves."""
     eventually(lambda: before not in processes(s, "quern-contr"), what="the controller's end")
     c = s.client()
     eventually(lambda: c.ping()["ready"], what="a service that is ready again")
@@ -227,7 +231,7 @@ def test_new_controller_listens_at_the_same_addresses(start):
 
 
 def test_controller_killed_repeatedly_during_jobs_serves_again(start):
-    """These jobs are not durable: clients that wait are disconnected, and submit again."""
+    """These jobs are not durable: waiting clients are disconnected, and submit again."""
     s = start(DEMO)
     with s.client() as c:
         known = c.generate(PROMPT, **LONG).tokens
@@ -338,10 +342,10 @@ def test_service_continues_when_its_log_pipe_is_closed():
 # --- addresses ---
 
 def serve(*options):
-    """A service that is expected to fail: (exit status, stdout, stderr)."""
+    """Run a service that is expected to fail: (exit status, stdout, stderr)."""
     p = spawn([QUERN, "serve", DEMO, *options], "serve", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
               stderr=subprocess.PIPE, text=True)
-    ready = p.stdout.readline()     # "" when it ends instead
+    ready = p.stdout.readline()     # "" if it ends instead
     if ready:
         p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)
@@ -388,7 +392,7 @@ def test_service_without_any_address_is_refused():
 @pytest.mark.parametrize("option, words", [("compute", "f32, bf16, int16, int8"), ("prefill", "mixed, separate"),
                                            ("preempt", "auto, swap, recompute")])
 def test_a_choice_that_is_not_one_is_refused_by_the_controller(option, words, tmp_path):
-    """Before the model is read: there is none."""
+    """The option is checked before the model is read: there is no model."""
     r = subprocess.run([BIN / "quern-controller", "--model", tmp_path, "--bus", f"ipc://{tmp_path}/bus", f"--{option}", "bogus"],
                        capture_output=True, text=True, timeout=60)
     assert r.returncode == 1 and f'--{option} "bogus": must be one of {words}' in r.stderr
@@ -454,7 +458,7 @@ def test_worker_started_by_hand_serves():
 
 
 def test_garbage_on_the_worker_bus_is_ignored(start):
-    """A bus on TCP can be reached by any process of this host."""
+    """Any process of this host can reach a bus on TCP."""
     port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}")
     with s.client() as c:

@@ -1,4 +1,4 @@
-"""Several replicas of the demo model give the tokens of one, whatever happens to them."""
+"""Several replicas of the demo model give the tokens of a single replica, whatever happens to them."""
 
 import os
 import random
@@ -136,7 +136,7 @@ def test_worker_that_gets_sigterm_moves_its_jobs_and_exits(undisturbed):
 
 
 def test_workers_wait_for_the_next_controller(undisturbed):
-    """An upgrade of the controller: the worker is the same process, with its weights loaded."""
+    """An upgrade of the controller keeps the worker process, with its weights loaded."""
     with ByHand("--keep-workers") as s, JobClient(s.jobs) as c:
         worker = s.worker("--grace", "20")
         expect_serving(c, 1)
@@ -154,7 +154,8 @@ def test_workers_wait_for_the_next_controller(undisturbed):
 
 @pytest.mark.parametrize("isas", [("avx2", "plain"), ("plain", "avx2"), (None, "plain")], ids=str)
 def test_replicas_on_machines_that_differ_compute_in_one_mode(isas):
-    """A machine without VNNI, as the instruction set that hides it shows, computes as the first one does."""
+    """A machine without VNNI (simulated by the instruction set that hides it) computes in the mode of the first
+    machine."""
     job = dict(max_tokens=40, ignore_eos=True, temperature=0, logprobs=1)
     with ByHand() as s, JobClient(s.jobs) as c:
         outputs = []
@@ -169,7 +170,8 @@ def test_replicas_on_machines_that_differ_compute_in_one_mode(isas):
 
 
 def test_a_restarted_controller_agrees_on_the_mode_that_is_loaded():
-    """The worker whose mode was agreed on ends with the controller; the other one by itself would take another."""
+    """The worker with the agreed mode ends with the controller; the other worker alone would choose another
+    mode."""
     job = dict(max_tokens=40, ignore_eos=True, temperature=0, logprobs=1)
     with ByHand("--keep-workers") as s, JobClient(s.jobs) as c:
         first = s.worker("--isa", "plain", "--grace", "1")
@@ -235,7 +237,7 @@ def test_killed_replica_of_serve_is_replaced_while_the_other_serves(start, undis
 
 
 def test_scale_to_a_device_that_cannot_start_fails_at_once_with_the_reason(start):
-    """Long before the timeout of ten minutes; the other replica continues to serve."""
+    """The order fails long before the timeout of ten minutes, and the other replica continues to serve."""
     s = start(DEMO)
     r = subprocess.run([QUERN, "scale", "2", "--device", "cuda:99", "--to", s.jobs], timeout=300, capture_output=True,
                        text=True)

@@ -1,4 +1,4 @@
-"""A rolling upgrade of two services behind one address, under load: controllers first, then workers."""
+"""A rolling upgrade of two services at one address, under load: controllers first, then workers."""
 
 import sys
 import uuid

@@ -1,4 +1,4 @@
-"""`quern scale` and `quern drain`: their requests and output, against a job socket of the test."""
+"""`quern scale` and `quern drain`: their requests and output, with a job socket of the test."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from service import QUERN, spawn
 
 
 class Socket:
-    """Answers op by op: replies[op] is called with the request and gives the reply, or None for later."""
+    """Answer each op: replies[op] is called with the request and returns the reply, or None to reply later."""
 
     def __init__(self, **replies):
         self.context = zmq.Context()
@@ -111,7 +111,7 @@ def test_refusal_is_a_failure_with_its_reason(run, command):
 
 
 def test_terminal_shows_progress():
-    """The reply comes after two status requests have been answered."""
+    """The reply is sent after two status requests have been answered."""
     def scale(q, seen):
         return {} if sum(r["op"] == "status" for r in seen) >= 3 else None
 

@@ -1,4 +1,4 @@
-"""The start of a service: what it says, and when."""
+"""The start of a service: its messages, and their times."""
 
 import http.client
 import json
@@ -15,14 +15,14 @@ import msgpack
 import pytest
 import zmq
 
-from service import BIN, DEMO, QUERN, eventually, free_port, no_processes_left, spawn
+from service import BIN, BUS_VERSION, DEMO, QUERN, eventually, free_port, no_processes_left, spawn
 
 F32 = ("--compute", "f32")
 SMALL = (*F32, "--kv-bytes", "4M")    # 51 blocks of 16 tokens
 
 
 def banner(*options):
-    """What `quern serve` prints for people."""
+    """Return the text that `quern serve` prints for people."""
     mark = uuid.uuid4().hex
     p = spawn([QUERN, "serve", DEMO, "--http", "none", "--jobs", "tcp://127.0.0.1:*", *options], mark, stdin=subprocess.DEVNULL,
               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -36,7 +36,7 @@ def banner(*options):
 
 
 def failing(*arguments):
-    """The output of a `quern serve` that cannot start."""
+    """Return the output of a `quern serve` that cannot start."""
     mark = uuid.uuid4().hex
     p = spawn([QUERN, "serve", *arguments, "--http", "none", "--jobs", "tcp://127.0.0.1:*"], mark, stdin=subprocess.DEVNULL,
               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -48,7 +48,7 @@ def failing(*arguments):
 
 @pytest.mark.parametrize("options", [(), ("--tp", "2"), ("--log-format", "json")], ids=" ".join)
 def test_the_reason_of_a_failed_start_is_printed_once(options):
-    """By no other of the four processes."""
+    """Only one of the four processes prints it."""
     text = failing(DEMO, "--kv-bytes", "900T", *options)
     assert text.count("a KV pool of") == 1, text
     assert "a KV pool of" in text.splitlines()[-1]
@@ -97,9 +97,9 @@ def test_a_log_that_is_not_for_a_terminal_has_dates_on_every_line(start):
 
 
 class LoadingWorker(threading.Thread):
-    """A worker that never has its weights together: heartbeats only."""
+    """A worker that never finishes loading its weights and sends only heartbeats."""
 
-    VERSION, HELLO, LOAD, BEAT, LOADING, PACKING = 4, 1, 2, 7, 1, 2
+    HELLO, LOAD, BEAT, LOADING, PACKING = 1, 2, 7, 1, 2
 
     def __init__(self, bus):
         super().__init__()
@@ -122,11 +122,11 @@ class LoadingWorker(threading.Thread):
         context.term()
 
     def send(self, s, kind, body):
-        s.send(msgpack.packb([self.VERSION, kind, body]))
+        s.send(msgpack.packb([BUS_VERSION, kind, body]))
 
 
 def test_a_service_that_loads_says_what_and_how_far(tmp_path):
-    """In its log, to its supervisor, and to probes."""
+    """Progress is reported in its log, to its supervisor, and to probes."""
     mark, bus = uuid.uuid4().hex, f"ipc://{tmp_path}/bus"
     address = f"127.0.0.1:{free_port()}"
     out, to_supervisor = os.pipe()
@@ -170,7 +170,7 @@ def test_a_service_that_loads_says_what_and_how_far(tmp_path):
 
 
 def on_a_terminal(*argv):
-    """What a command writes to a terminal."""
+    """Return the output of a command on a terminal."""
     mark, (mine, theirs) = uuid.uuid4().hex, pty.openpty()
     p = spawn([QUERN, *argv], mark, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)

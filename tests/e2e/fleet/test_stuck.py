@@ -20,7 +20,7 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def halt(thread):
-    """As a debugger does; the other threads of its process keep running."""
+    """Halt a thread as a debugger does; the other threads of its process keep running."""
     if libc.ptrace(SEIZE, thread, None, None) < 0:
         pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
     assert libc.ptrace(INTERRUPT, thread, None, None) == 0
@@ -72,7 +72,8 @@ def test_hung_worker_with_heartbeats_is_replaced_and_its_jobs_continue(start):
 
 
 def test_worker_held_by_a_debugger_is_kept_without_a_timeout(start):
-    """For longer than the worker waits for its controller, and the connection for its heartbeat."""
+    """The worker is held longer than it waits for its controller, and longer than its connection waits for a
+    heartbeat."""
     s = start(DEMO, "--worker-timeout", "0")
     with s.client() as c:
         known = c.generate(PROMPT, **LONG).tokens

@@ -1,5 +1,5 @@
-"""Tensor parallelism with the real controller: workers that join by themselves, as by hand or from
-systemd, form tp_groups; the same tokens on 1, 2 and 4 ranks; a lost rank costs a pause."""
+"""Tensor parallelism with the real controller. Workers started by hand or by systemd join and form tp_groups. 1, 2 and
+4 ranks give the same tokens, and a lost rank costs only a pause."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ GREEDY = {"temperature": 0, "max_tokens": 60, "ignore_eos": True}
 
 
 class Bare:
-    """A controller and workers of its own, without a supervisor."""
+    """A controller and workers without a supervisor."""
 
     def __init__(self, tp, *options, device="cpu"):
         self.mark, self.device = uuid.uuid4().hex, device

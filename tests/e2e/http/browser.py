@@ -1,4 +1,4 @@
-"""browser.py - headless Chromium, and the page at `/` in it."""
+"""browser.py - headless Chromium with the page at `/`."""
 
 import shutil
 
@@ -18,7 +18,7 @@ WAIT_S = 60
 
 
 def start_chromium(folder):
-    """A driver with a profile in folder; skips where Chromium or its driver is missing."""
+    """Start a driver with a profile in folder; skip the test if Chromium or its driver is missing."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if not program or not driver:
@@ -50,7 +50,7 @@ class Page:
         self.reload(view)
 
     def reload(self, view="service"):
-        """The view, as it is opened for the first time in a tab."""
+        """Open the view as for the first time in a tab."""
         self.d.get("about:blank")
         self.d.get(f"{self.url}/#/{view}")
 
@@ -64,7 +64,7 @@ class Page:
         return self.d.execute_script(script, *args)
 
     def text(self, css):
-        """As the page has it, in view or not; rows come and go in the meantime."""
+        """Return the text as the page has it, in view or not; rows may come and go meanwhile."""
         return self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')", css)
 
     def until(self, condition, what):
@@ -84,7 +84,7 @@ class Page:
         self.one(css).click()
 
     def set(self, **values):
-        """Fields of the settings, as if typed or clicked."""
+        """Set fields of the settings, as if typed or clicked."""
         for name, value in values.items():
             self.js("""const e = document.getElementById(arguments[0]), v = arguments[1];
                 if (typeof v === 'boolean') e.checked = v; else e.value = v;
@@ -94,7 +94,7 @@ class Page:
         self.one("#prompt").send_keys(text + Keys.ENTER)
 
     def complaints(self):
-        """Errors in the browser's console; violations of the policy are among them."""
+        """Return the errors of the browser's console, violations of the policy included."""
         self.log += self.d.get_log("browser")
         return [e["message"] for e in self.log if e["level"] == "SEVERE" and "Failed to load resource" not in e["message"]
                 and "net::ERR" not in e["message"]]

@@ -1,6 +1,6 @@
-"""Attacks that hurt other services of this kind, replayed here, one test each. After every one the
-service must serve others as before. (Those on keys are in test_curve.py, on files in test_bad_models.py
-and tests/unit/formats/test_safetensors.c, on HTTP's framing in tests/wire/test_http_framing.c, too.)"""
+"""Attacks that hurt other services of this kind, replayed here, one test each. After each attack the service must serve
+other clients as before. (Attacks on keys are in test_curve.py too, on files in test_bad_models.py and
+tests/unit/formats/test_safetensors.c, on HTTP's framing in tests/wire/test_http_framing.c.)"""
 
 import json
 import os
@@ -34,7 +34,7 @@ def resident(service):
 
 @pytest.fixture
 def others(service, client):
-    """Other clients, which are served after the attack as before, by a controller that has not died."""
+    """Check that other clients are served after the attack as before, by a controller that did not die."""
     known = client.generate(PROMPT, **SHORT).tokens
     before = [p for p, name in marked(service.mark).items() if name.startswith("quern-contr")]
     yield
@@ -79,7 +79,7 @@ def test_a_method_s_name_is_not_an_op(client, others, op):
     assert refused(client, {"op": op})["code"] == "E_BAD_REQUEST"
 
 
-# --- headers that promise more than there is (msgpack, GGUF) ---
+# --- headers that claim more data than follows (msgpack, GGUF) ---
 
 PROMISES = {
     "an array of four billion": b"\xdd\xff\xff\xff\xff",
@@ -145,7 +145,7 @@ def test_a_prompt_longer_than_the_model_takes(client, others):
 
 @pytest.mark.parametrize("service", [("--kv-bytes", "1M")], indirect=True)
 def test_a_prompt_that_fills_all_blocks(service, client, others):
-    """It runs when the others are through, or is refused; no request waits for ever."""
+    """The prompt runs when the others have finished, or is refused; no request waits forever."""
     status = service.status()
     room = status["max_context"]
     ids = [5] * (room - 8)
@@ -179,7 +179,7 @@ def test_a_client_s_patterns_and_templates_are_bounded(service, others, field):
 # --- HTTP (CVE-2025-23310/23311, smuggling, slow loris) ---
 
 def raw_http(service, data, want=b"HTTP/1.1 "):
-    """The reply's first bytes; want None: all that comes until the connection is closed."""
+    """Return the first bytes of the reply; want None: all bytes until the connection is closed."""
     host, port = service.http.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), 60) as s:
         try:
@@ -205,7 +205,8 @@ def raw_http(service, data, want=b"HTTP/1.1 "):
                                     b"Content-Length: %d\r\nX: 1\r\n Transfer-Encoding: chunked", b"Content-Length: %d\0",
                                     b"Content-Length: 5\r\nX: 1\nContent-Length: %d"])
 def test_a_request_behind_two_framings_is_not_answered(service, others, fields):
-    """Request smuggling: one reader's body is another's request.  Every byte is read until the connection is closed."""
+    """Request smuggling: one reader's body is another reader's request. Every byte is read until the connection is
+    closed."""
     inner = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     got = raw_http(service, head + fields.replace(b"%d", b"%d" % (len(inner) + 5)) + b"\r\n\r\n0\r\n\r\n" + inner + inner, want=None)
@@ -240,7 +241,7 @@ def test_many_slow_requests_delay_no_other_request(service, client, others):
 # --- the worker bus (llama.cpp RPC CVE-2024-42478/42479, CVE-2026-34159) ---
 
 def test_a_stranger_on_the_bus_writes_nowhere(start):
-    """Results and tables with absurd numbers, from a peer that never was a worker."""
+    """A peer that never was a worker sends results and tables with absurd numbers."""
     port = free_port()
     s = start(DEMO, "--bus", f"tcp://127.0.0.1:{port}")
     words = struct.pack("<8I", *[0xffffffff] * 8)
@@ -259,14 +260,14 @@ def test_a_stranger_on_the_bus_writes_nowhere(start):
     s.idle()
 
 
-# A greeting without keys and READY: from here on, ZeroMQ waits for messages without a time limit.
+# A greeting without keys, and READY: from here on, ZeroMQ waits for messages without a time limit.
 SHAKEN_HANDS = (b"\xff" + b"\0" * 8 + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" * 32
                 + b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
 
 
 @pytest.fixture
 def many_descriptors():
-    """Enough for a thousand connections of the test."""
+    """Allow enough descriptors for a thousand connections of the test."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2000:
         pytest.skip(f"a process may open {hard} files only")
@@ -295,7 +296,7 @@ def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descri
             assert len(c.generate(PROMPT, **SHORT).tokens) == SHORT["max_tokens"]
             # Connections that are not a worker's are closed.
             eventually(lambda: len(os.listdir(f"/proc/{pid}/fd")) < before + 10, 60, "the strangers' end")
-            # It is told to stop, and has confirmed it when the order is done.
+            # The worker is told to stop, and has confirmed it when the order is done.
             (last,) = [x["worker"] for x in c.workers() if x["pid"] == w.pid]
             c.call("drain", worker=last)
             assert w.wait(60) == 0
@@ -307,7 +308,7 @@ def test_a_thousand_connections_to_the_bus_keep_no_worker_out(start, many_descri
 
 
 def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors):
-    """More than its bound: connections that sent nothing are closed, others stay."""
+    """The test opens more connections than the limit: those that sent nothing are closed, the others stay."""
     with tempfile.TemporaryDirectory(prefix="quern-jobs-") as d:
         port = free_port()
         mark, jobs = uuid.uuid4().hex, f"tcp://127.0.0.1:{port}"
@@ -336,7 +337,7 @@ def test_idle_connections_to_the_job_socket_keep_no_client_out(many_descriptors)
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSTOP], ids=lambda s: s.name)
 def test_health_is_not_ok_while_the_only_worker_is_gone(sig):
-    """Started by hand, so that no supervisor starts it again."""
+    """The worker is started by hand, so that no supervisor restarts it."""
     with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
         address = f"127.0.0.1:{free_port()}"
         mark, quiet = uuid.uuid4().hex, dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""/v1/files and /v1/batches, driven by OpenAI's own client."""
+"""/v1/files and /v1/batches with OpenAI's own client."""
 
 import io
 import json
@@ -29,12 +29,12 @@ ALICE = "sk-alice-0123456789abcdef"
 
 @pytest.fixture(params=["", ALICE], ids=["open", "keyed"])
 def key(request):
-    """Without keys, and with one: jobs then have an owner."""
+    """Run without keys, and with a key: jobs then have an owner."""
     return request.param
 
 
 def options_of(key, d):
-    """--journal, and --api-key-file if there is a key."""
+    """Return --journal, and --api-key-file if there is a key."""
     if key:
         (d / "keys").write_text(key + " name=alice\n")
         (d / "keys").chmod(0o600)
@@ -107,7 +107,7 @@ def test_an_empty_file_is_a_file(client):
 
 def test_files_are_listed_youngest_first_in_pages(client):
     made = [upload(client, [line(i)], name=f"{i}.jsonl").id for i in range(5)]
-    listed = [f.id for f in client.files.list(limit=2)]     # the client asks for page after page
+    listed = [f.id for f in client.files.list(limit=2)]     # the client requests page after page
     assert [i for i in listed if i in made] == made[::-1]
     assert [f.id for f in client.files.list(order="asc", limit=3) if f.id in made] == made
     assert all(f.purpose == "batch" for f in client.files.list(purpose="batch"))
@@ -121,7 +121,7 @@ def test_expiry_of_a_file(client):
 
 
 def post(service, body, content_type):
-    """Status and JSON of a POST to /v1/files."""
+    """POST to /v1/files: (status, JSON)."""
     r = urllib.request.Request(service.http + "/v1/files", body, {"Content-Type": content_type})
     try:
         with urllib.request.urlopen(r, timeout=30) as reply:
@@ -131,7 +131,7 @@ def post(service, body, content_type):
 
 
 def form(**fields):
-    """A multipart body; a field that is a pair is a file's name and content."""
+    """Build a multipart body; a field that is a pair is a file's name and content."""
     parts = b""
     for name, value in fields.items():
         file, text = (f'; filename="{value[0]}"', value[1]) if isinstance(value, tuple) else ("", value)
@@ -236,7 +236,7 @@ def test_a_batch_of_completions_with_several_prompts_and_choices(client):
 
 
 def test_jobs_of_a_line_leave_the_journal_with_its_result(tmp_path, key):
-    """Also those of a line with several prompts: each is a job of its own."""
+    """Also the jobs of a line with several prompts: each prompt is its own job."""
     s = Service(DEMO, *options_of(key, tmp_path))
     try:
         with client_of(s, key) as c:
@@ -278,7 +278,7 @@ def test_an_invalid_input_file_fails_with_the_line(client, lines, code, number):
 
 
 @pytest.mark.parametrize("change, word", [
-    ({"endpoint": "/v1/embeddings"}, "endpoint"), ({"completion_window": "soon"}, "completion_window"),
+    ({"endpoint": "/v1/messages"}, "endpoint"), ({"completion_window": "soon"}, "completion_window"),
     ({"input_file_id": "file-none"}, "input_file_id"), ({"metadata": {"k": "v" * 600}}, "metadata"),
 ])
 def test_an_invalid_batch_is_refused_by_name(client, change, word):
@@ -372,10 +372,11 @@ def test_a_batch_survives_everything(tmp_path):
 
 
 def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
-    """A request keeps the service for seconds in which lines would be refused: none of them fails for it."""
+    """A long request delays the end of a service for seconds, during which new lines would be refused. No line may fail
+    because of it."""
     n = 300
     start = lambda *options: Service(DEMO, "--journal", tmp_path / "j", *options)
-    # Slow, however fast the machine: 300 lines of 100 tokens, 8 at a time, take 15 s.
+    # Slow on any machine: 300 lines of 100 tokens, 8 at a time, take 15 s.
     s = start("--drain-timeout", "600", "--max-seqs", "8", "--least-step-ms", "4")
     try:
         with client_of(s) as c, s.client() as jobs:
@@ -400,7 +401,7 @@ def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
 
 
 def half_done(client, **more):
-    """A batch of which 10 lines are done, and 100 take long."""
+    """A batch of which 10 lines are done, and 100 lines take long."""
     b = create(client, [line(i, **({"max_tokens": 1900, "ignore_eos": True} if i >= 10 else {})) for i in range(110)])
     eventually(lambda: client.batches.retrieve(b.id).request_counts.completed >= 10, 60, "lines that are done")
     return b

@@ -43,8 +43,9 @@ def test_a_preflight_needs_no_key(shared_with_pages):
 
 
 def test_other_origins_are_not_allowed(shared_with_pages):
-    status, headers, _ = preflight(shared_with_pages, "https://evil.example")
-    assert status == 401 and headers["Access-Control-Allow-Origin"] is None
+    status, headers, reply = preflight(shared_with_pages, "https://evil.example")
+    assert status == 403 and headers["Access-Control-Allow-Origin"] is None
+    assert "--cors-origin https://evil.example allows it" in reply["error"]["message"]
 
 
 def test_replies_to_an_allowed_page_have_the_cors_headers(shared_with_pages):
@@ -58,8 +59,10 @@ def test_replies_to_an_allowed_page_have_the_cors_headers(shared_with_pages):
 
 
 def test_without_the_option_no_origin_is_allowed(service):
-    status, headers, _ = preflight(service, PAGE)
-    assert status == 405 and headers["Access-Control-Allow-Origin"] is None
+    status, headers, reply = preflight(service, PAGE)
+    assert status == 403 and headers["Access-Control-Allow-Origin"] is None
+    assert f"--cors-origin {PAGE} allows it" in reply["error"]["message"]
+    assert ask(service, "/v1/chat/completions", method="OPTIONS")[0] == 405, "no browser's"
 
 
 def test_an_invalid_origin_is_named(start):
@@ -67,7 +70,7 @@ def test_an_invalid_origin_is_named(start):
         start(DEMO, "--cors-origin", "chat.example.org")
 
 
-# --- what pages may write ---
+# --- writes that pages may do ---
 
 def form(service, origin, **headers):
     """Requests that a page can send without a preflight."""
@@ -111,7 +114,7 @@ def test_pages_of_the_service_and_of_named_origins_write(keeps_files):
     assert form(keeps_files, PAGE)[0] == 200
     assert form(keeps_files, None)[0] == 200, "no browser"
     assert form(keeps_files, "https://quern.example.org", Host="quern.example.org")[0] == 200, "behind a proxy"
-    # Behind a proxy with another Host: Sec-Fetch-Site, which no page can set, has the same origin.
+    # Behind a proxy that changes Host, Sec-Fetch-Site shows the same origin. No page can set that header.
     assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
     for site in ("cross-site", "same-site", "none"):
         assert form(keeps_files, "https://quern.example.org", **{"Sec-Fetch-Site": site})[0] == 403
@@ -126,7 +129,7 @@ def test_the_official_client_sends_no_origin(keeps_files):
 # --- TLS ---
 
 def make_certificate(d, days=2):
-    """(certificate, key) for 127.0.0.1."""
+    """Make (certificate, key) for 127.0.0.1."""
     try:
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                         "-days", str(days), "-subj", "/CN=quern-test", "-addext", "subjectAltName=IP:127.0.0.1",
@@ -196,7 +199,8 @@ def test_closing_a_stream_cancels_the_job_over_tls(secure, certificate):
 
 
 def test_certificates_are_read_again_on_sighup(start, tmp_path):
-    """By new connections; an open one goes on, and a wrong certificate changes nothing."""
+    """New connections use the new certificate; an open connection continues, and an invalid certificate changes
+    nothing."""
     for name in ("used", "new", "other"):
         (tmp_path / name).mkdir()
     used, new, other = (make_certificate(tmp_path / name) for name in ("used", "new", "other"))
@@ -209,7 +213,7 @@ def test_certificates_are_read_again_on_sighup(start, tmp_path):
         return ssl.get_server_certificate(at, timeout=60)
 
     def reload(cert, key, words):
-        """The files are replaced one after the other; then the signal."""
+        """Replace the files one after the other, then send the signal."""
         before = s.log().count(words)
         for source, target in ((cert, used[0]), (key, used[1])):
             target.write_text(source if isinstance(source, str) else source.read_text())
@@ -243,7 +247,7 @@ def test_certificates_are_read_again_on_sighup(start, tmp_path):
         assert served() == new[0].read_text()
         reload(*new, "certificate read again: unchanged")
         before = s.log().count("certificate read again: unchanged")
-        s.process.send_signal(signal.SIGHUP)    # `quern serve`, which has no terminal, passes it on
+        s.process.send_signal(signal.SIGHUP)    # `quern serve` has no terminal, and passes the signal on
         eventually(lambda: s.log().count("certificate read again: unchanged") > before, what="the certificate, read again")
         reload(*other, "certificate read again: it is new")
         assert served() == other[0].read_text()

@@ -1,4 +1,4 @@
-"""Tool calls and reasoning through the official client, with models of scripted output."""
+"""Tool calls and reasoning with the official client, with models of scripted output."""
 
 import json
 import sys
@@ -20,13 +20,13 @@ SAYS = ("<think>\nThe user wants the weather.\n</think>\n\nLet me look.\n<tool_c
         '{"name": "get_weather", "arguments": ' + ARGUMENTS + "}\n</tool_call>")
 TOOL = {"type": "function", "function": {
     "name": "get_weather", "description": "Weather of a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "unit": {"type": "string"}}, "required": ["city"]}}}
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, service):
-    """Generates SAYS; after a call that the prompt has begun, its arguments."""
+    """A model that says SAYS. After a call that the prompt has begun, it generates the call's arguments."""
     tokens = ask(service, "/tokenize", {"prompt": 'x", "arguments":', "add_special_tokens": False})[2]["tokens"]
     newline = ask(service, "/tokenize", {"prompt": "a\n", "add_special_tokens": False})[2]["tokens"][-1]
     says = {newline: SAYS, tokens[-1]: " " + ARGUMENTS + "}\n</tool_call>\n<tool_call>"}
@@ -49,7 +49,7 @@ def chat(script):
 
 
 def added_up(stream):
-    """A stream's message: (reasoning, content, {index: [id, name, arguments]}, finish_reason)."""
+    """Merge a stream's message: (reasoning, content, {index: [id, name, arguments]}, finish_reason)."""
     reasoning, content, calls, finish = "", "", {}, None
     for chunk in stream:
         for choice in chunk.choices:
@@ -130,7 +130,7 @@ def test_thinking_may_be_turned_off(script):
 
 
 def tool_of(strict=None, **properties):
-    """A tool, all of the arguments of which are required."""
+    """Make a tool with all of its arguments required."""
     schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     function = {"name": "get_weather", "parameters": schema}
     return {"type": "function", "function": function if strict is None else {**function, "strict": strict}}
@@ -140,7 +140,7 @@ NAMED = {"type": "function", "function": {"name": "get_weather"}}
 
 
 def test_required_tools_are_called_with_arguments_of_their_schema(chat):
-    """The model would write a text and other arguments."""
+    """Without the constraint, the model would write a text and other arguments."""
     want = {"unit": "F"}
     tools = [tool_of(unit={"enum": ["F"]})]
     for kw in ({"tool_choice": "required"}, {"tool_choice": NAMED}):

@@ -1,4 +1,4 @@
-"""Other clients that ask for objects and calls, as they are published: LangChain and instructor."""
+"""Other published clients that request objects and calls: LangChain and instructor."""
 
 import shutil
 from typing import Annotated
@@ -33,7 +33,7 @@ def model(service):
 
 @pytest.fixture(scope="module")
 def hermes(tmp_path_factory):
-    """The demo model with a template that takes tools."""
+    """The demo model with a template that supports tools."""
     model = tmp_path_factory.mktemp("hermes") / "demo"
     shutil.copytree(DEMO, model, symlinks=True)
     shutil.copy(ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja", model)

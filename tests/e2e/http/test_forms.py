@@ -1,6 +1,6 @@
-"""Outputs with a form, over every way in: what they look like, streamed and whole, and what is refused.
+"""Structured outputs through every API: their text, streamed and whole, and refused constraints.
 
-The demo model writes stories: without a form none of these outputs would validate."""
+The demo model writes stories: without a constraint none of these outputs would validate."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def is_json_object(text):
 
 
 def is_spaced_story(text):
-    """Every piece of whitespace between tokens of JSON is a newline, and perhaps a tab."""
+    """Return true if all whitespace between JSON tokens is a newline, perhaps with a tab."""
     is_story(text)
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     assert re.fullmatch(r'\{(\n\t?(""|[][{}:,]|null|\d+))*\n\t?\}', outside), text
@@ -128,7 +128,7 @@ def test_a_structural_tag_leaves_the_text_free_until_a_trigger(service):
     assert any(re.search("[a-z]{3}", text) for text, _ in outputs)
     for text, reason in outputs:
         after = text.split("The")[1:]
-        for part in after if reason == "stop" else after[:-1]:     # the last one may be cut
+        for part in after if reason == "stop" else after[:-1]:     # the last line may be cut
             assert re.match(r" -?\d+!", part), text
 
 

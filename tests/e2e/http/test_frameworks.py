@@ -1,4 +1,4 @@
-"""Frameworks that speak OpenAI's API, as they are published: LiteLLM and LlamaIndex."""
+"""Published frameworks that speak OpenAI's API: LiteLLM and LlamaIndex."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from service import DEMO, ROOT, Service
 from test_http import chat
 
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # asks no server for prices
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # do not ask a server for prices
 litellm = pytest.importorskip("litellm")
 llama_index = pytest.importorskip("llama_index.llms.openai_like")
 from llama_index.core.llms import ChatMessage  # noqa: E402
@@ -36,7 +36,7 @@ def expected(service):
 
 @pytest.fixture(scope="module")
 def hermes(tmp_path_factory):
-    """The demo model with a template that takes tools."""
+    """The demo model with a template that supports tools."""
     model = tmp_path_factory.mktemp("hermes") / "demo"
     shutil.copytree(DEMO, model, symlinks=True)
     shutil.copy(ROOT / "tests" / "golden" / "chat_tools" / "chat_template.jinja", model)

@@ -1,4 +1,4 @@
-"""Clients with requests that are small to send and costly to prepare: what they do to others, and to memory
+"""Clients with requests that are small to send and costly to prepare: their effect on other clients and on memory
 (tests/tools/http_hostile.py measures the same)."""
 
 import re
@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 def quiet(service):
-    """No job waits or runs."""
+    """Wait until no job waits or runs."""
     with urllib.request.urlopen(service.http + "/metrics") as reply:
         text = reply.read().decode()
     found = re.findall(r"^quern:num_requests_(?:running|waiting|swapped)\S* (\d+)", text, re.M)
@@ -36,7 +36,7 @@ def test_costly_requests_harm_neither_others_nor_memory(service):
     def resident():
         return hostile.status_kib(pid, "VmRSS")
 
-    # The tables of as many jobs as may wait are kept.
+    # The tables of as many jobs as may wait are kept in memory.
     assert hostile.ask(address, "127.0.0.1", kinds[0]) == hostile.ask(address, "127.0.0.1", kinds[0]) == b"200"
     assert hostile.ask(address, "127.0.0.1", kinds[-1]) == b"400"
     eventually(lambda: quiet(service), 120, "no jobs")
@@ -60,7 +60,7 @@ def test_costly_requests_harm_neither_others_nor_memory(service):
         t.join()
     assert set(others) == {b"200"}
     assert set(replies) <= {b"200", b"400", b"429"}, replies
-    # Bodies, and a tree for each of the threads that prepare them.
+    # The bodies, and a tree for each thread that prepares them.
     assert hostile.status_kib(pid, "VmHWM") < 600 << 10
     eventually(lambda: quiet(service), 120, "no jobs")
     after = eventually(lambda: resident() < before * 1.25 + (8 << 10) and resident(), 90,

@@ -1,4 +1,4 @@
-"""HTTP as curl sees it: routes, shapes, errors, clients that disconnect."""
+"""HTTP as curl sees it: routes, formats, errors, clients that disconnect."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ PROMPT = "Once upon a time"
 
 
 def ask(service, path, body=None, method=None, headers=None):
-    """(status, headers, JSON or text) of one request."""
+    """Send a request: (status, headers, JSON or text)."""
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(service.http + path, data, {"Content-Type": "application/json", **(headers or {})},
                                      method=method)
@@ -48,7 +48,7 @@ def chat(service, content, **keys):
 
 
 def stream(service, path, body):
-    """The events of a streamed reply, without [DONE]."""
+    """Return the events of a streamed reply, without [DONE]."""
     status, headers, text = ask(service, path, {"model": "demo", "stream": True, **body})
     assert status == 200
     assert headers["Content-Type"].startswith("text/event-stream")
@@ -265,7 +265,7 @@ def test_strict_refuses_unknown_fields(service):
 
 @pytest.mark.parametrize("service", [("--max-seqs", "64", "--max-queued-jobs", "1")], indirect=True)
 def test_overload_is_429(service, client):
-    # The first one runs on all sequences, the second one waits; a third one is refused.
+    # The first request runs on all sequences, the second request waits, and the third is refused.
     client.submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True).first_delta()
     for job in [client.submit(PROMPT, max_tokens=2000, n=64, ignore_eos=True) for _ in range(3)]:
         try:
@@ -331,7 +331,7 @@ def test_three_megabytes_in_chunks_of_one_byte(service):
 
 
 def test_health_is_503_while_nothing_can_serve():
-    """A controller without any worker."""
+    """A controller without workers."""
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory(prefix="quern-bus-") as d:
         address = f"127.0.0.1:{free_port()}"
@@ -352,3 +352,26 @@ def test_health_is_503_while_nothing_can_serve():
             p.terminate()
             assert p.wait(30) == 0
         no_processes_left(mark)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "/v1//models", "//v1/models//"])
+def test_slashes_beyond_need_change_nothing(service, path):
+    with urllib.request.urlopen(service.http + path, timeout=60) as reply:
+        assert [m["id"] for m in json.load(reply)["data"]] == ["demo"]
+
+
+def test_more_of_a_path_is_another_path(service):
+    for path in ("/v1/modelsx", "/v1/models/x/", "/livez/x", "/v1/completions/x"):
+        with pytest.raises(urllib.error.HTTPError) as e:
+            urllib.request.urlopen(service.http + path, timeout=60)
+        assert e.value.code == 404, path
+
+
+def test_a_chat_without_v1_and_a_byte_order_mark(service):
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "seed": 1}
+    replies = []
+    for path, mark in (("/v1/chat/completions", b""), ("/chat/completions", b"\xef\xbb\xbf")):
+        r = urllib.request.Request(service.http + path, mark + json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(r, timeout=60) as reply:
+            replies.append(json.load(reply)["choices"])
+    assert replies[0] == replies[1]

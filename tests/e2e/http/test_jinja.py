@@ -1,5 +1,5 @@
-"""Real chat templates rendered by our interpreter and, in the same test, by jinja2 set up as
-transformers does it (tests/golden/make_jinja_golden.py has that set-up)."""
+"""Real chat templates rendered by quern's interpreter and by jinja2, set up as transformers does it (see
+tests/golden/make_jinja_golden.py)."""
 
 import copy
 import json
@@ -16,13 +16,12 @@ CHAT = SHARED / "chat"
 RENDER = BIN.parent / "tests" / "tools" / "render_jinja"
 TEMPLATES = sorted([*CHAT.glob("llama.cpp-templates/*.jinja"), *CHAT.glob("chujiezheng-templates/*.jinja")])
 
-pytestmark = pytest.mark.skipif(not TEMPLATES or not RENDER.exists(),
-                                reason="the shared templates are not there, or make tests was not run")
+pytestmark = pytest.mark.skipif(not TEMPLATES, reason="the shared templates are not there")
 
 
 @pytest.fixture(scope="module")
 def ours():
-    """ours(template, context) gives (text, why)."""
+    """ours(template, context) -> (text, why)."""
     with subprocess.Popen([RENDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         def render(template, context):
             job = {"template": template, "context": context, "now": reference.NOW, "input": ["messages", "tools"]}
@@ -35,7 +34,7 @@ def ours():
 
 
 def contexts():
-    """minja's contexts, those with tool calls also with arguments as objects; and what clients send."""
+    """Contexts of minja, those with tool calls also with arguments as objects, and contexts that clients send."""
     for path in sorted(CHAT.glob("minja-contexts/*.json")):
         context = json.loads(path.read_text(encoding="utf-8"))
         yield path.stem, context

@@ -1,4 +1,4 @@
-"""--api-key-file: keys and their limits; and the last events of a service that ends."""
+"""--api-key-file: keys and their limits, and the last events of a service that ends."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import stat
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -23,7 +24,7 @@ ALICE, BOB, CAROL = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef", "sk-
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
-    """A service with keys; .file may be written again."""
+    """A service with keys; tests may rewrite .file."""
     from service import Service
     d = tmp_path_factory.mktemp("keys")
     file = d / "keys"
@@ -31,7 +32,7 @@ def keys(tmp_path_factory):
     file.write_text(f"{ALICE} name=alice max-jobs=2\nsha256:{hashed} name=bob requests-per-minute=3\n"
                     f"{CAROL} name=carol tokens-per-minute=20\n")
     file.chmod(0o600)
-    s = Service(DEMO, "--api-key-file", file, "--access-log", d / "access")
+    s = Service(DEMO, "--api-key-file", file, "--access-log", d / "access", "--metrics-http", "127.0.0.1:0")
     s.file, s.access = file, d / "access"
     yield s
     s.stop()
@@ -47,7 +48,7 @@ def complete(service, key, **body):
 
 
 def live_jobs(service, key):
-    """The jobs in the first event of /api/live."""
+    """Return the jobs in the first event of /api/live."""
     request = urllib.request.Request(service.http + "/api/live", headers=by(key))
     with urllib.request.urlopen(request, timeout=30) as r:
         return json.loads(r.readline().removeprefix(b"data: "))["jobs"]["rows"]
@@ -61,6 +62,19 @@ def test_without_a_key_nothing_is_disclosed(keys):
         assert reply["error"]["code"] == "missing_api_key" and reply["error"]["type"] == "invalid_request_error"
     for path in ("/health", "/ready", "/version"):
         assert ask(keys, path)[0] == 200
+
+
+def test_metrics_have_an_address_without_keys(keys):
+    def get(path):
+        try:
+            with urllib.request.urlopen(f"http://{keys.ready['metrics_http']}{path}", timeout=30) as r:
+                return r.status, r.read().decode()
+        except urllib.error.HTTPError as e:
+            return e.code, ""
+    status, text = get("/metrics")
+    assert status == 200 and "\nquern:num_requests_running{" in text
+    assert get("/livez")[0] == get("/readyz")[0] == 200
+    assert get("/v1/models")[0] == get("/")[0] == get("/api/live")[0] == 404
 
 
 def test_a_wrong_key_is_401_before_the_body_is_read(keys):
@@ -90,7 +104,7 @@ def test_a_job_is_served_from_its_keys_share(keys):
 
 
 def test_a_keys_jobs_are_not_there_for_others(keys):
-    """Neither for other keys nor on the job socket, also for a name that a client gives as its user."""
+    """Neither other keys nor the job socket see them, not even with a name that a client gives as its user."""
     before = {row["job"] for row in live_jobs(keys, ALICE)}
     mine = Reader(keys, {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "n": 8, "stream": True}, ALICE)
     (job,) = eventually(lambda: {row["job"] for row in live_jobs(keys, ALICE)} - before, what="the job")
@@ -125,7 +139,7 @@ def test_jobs_at_once_are_bounded(keys):
     status, _, reply = complete(keys, ALICE, prompt=["a", "b", "c"])
     assert (status, reply["error"]["code"]) == (429, "rate_limit_exceeded")
     assert "2 jobs" in reply["error"]["message"]
-    for _ in range(4):      # what has ended counts no more
+    for _ in range(4):      # finished jobs no longer count
         assert complete(keys, ALICE, prompt=["a", "b"])[0] == 200
 
 
@@ -135,7 +149,7 @@ def test_requests_per_minute_are_bounded(keys):
     status, headers, reply = next(r for r in replies if r[0] == 429)
     assert reply["error"]["code"] == "rate_limit_exceeded" and 1 <= int(headers["Retry-After"]) <= 60
     assert headers["x-ratelimit-limit-requests"] == "3" and headers["x-ratelimit-remaining-requests"] == "0"
-    assert ask(keys, "/v1/models", headers=by(BOB))[0] == 200      # only what works counts
+    assert ask(keys, "/v1/models", headers=by(BOB))[0] == 200      # only valid requests count
 
 
 def test_tokens_per_minute_are_bounded(keys):
@@ -155,7 +169,7 @@ def test_a_changed_file_is_read_again(keys):
     text = keys.file.read_text()
     keys.file.write_text(text + f"{new} name=dave\n")
     eventually(lambda: complete(keys, new)[0] == 200, what="the new key")
-    # In one step: between two, no key would be known, and the next test has one.
+    # Replace the file in one step: between two steps no key would be known, and the next test uses a key.
     whole = keys.file.with_name("whole")
     whole.write_text(text)
     whole.chmod(0o600)
@@ -169,7 +183,7 @@ def test_an_invalid_file_is_named(start, tmp_path):
         start(DEMO, "--api-key-file", tmp_path / "keys")
 
 
-# --- the job socket beside keys ---
+# --- the job socket of a service with keys ---
 
 @pytest.fixture
 def runtime_dir(monkeypatch):
@@ -189,7 +203,7 @@ def test_with_keys_the_job_socket_is_for_its_user_alone(runtime_dir, start, run)
     assert s.jobs == f"ipc://{path}"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert re.search(rf"--api-key-file: the job socket .* jobs=ipc://{path} instead of tcp://127.0.0.1:7420", s.log())
-    # The commands find it without --to, and may do all that the service's user may.
+    # The commands find it without --to, and may do everything that the service's user may do.
     assert run("submit", "--raw", "Once", "--max-tokens", "2").returncode == 0
     assert json.loads(run("status", "--json").stdout)["model"] == "demo"
     r = run("scale", "1")
@@ -225,7 +239,7 @@ def test_a_deadline_is_a_504(service):
 
 
 class Reader(threading.Thread):
-    """A stream read to its end, as bytes."""
+    """Read a stream to its end, as bytes."""
 
     def __init__(self, service, body, key=None):
         super().__init__()

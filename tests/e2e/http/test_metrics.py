@@ -14,7 +14,7 @@ from test_http import ask, complete, stream
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "quern.json"
 
-# vLLM's metrics, by the contract; type, and whether they have a label of their own.
+# vLLM's metrics in the contract: type, and whether they have their own label.
 CONTRACT = {
     "num_requests_running": "gauge", "num_requests_waiting": "gauge", "kv_cache_usage_perc": "gauge",
     "num_preemptions": "counter", "prompt_tokens": "counter", "generation_tokens": "counter",
@@ -146,7 +146,7 @@ def test_each_request_is_one_line_without_its_contents(logged):
     secret = "Once upon a secret"
     ask(logged, "/v1/completions?prompt=hidden", {"prompt": [secret, "A"], "max_tokens": 3, "ignore_eos": True},
         headers={"X-Request-Id": "mine-1"})
-    # A line is written when its client has everything: another request's may come first.
+    # A line is written once its client has received everything, so another request's line may be written first.
     eventually(lambda: len(lines(logged.access)) == 1, what="a line")
     ask(logged, "/nowhere")
     eventually(lambda: len(lines(logged.access)) == 2, what="two lines")
@@ -175,7 +175,7 @@ def test_a_client_that_disconnects_is_a_line_too(logged):
 
 
 def test_closing_the_live_stream_is_its_end(logged):
-    """A browser that closes the page has cut nothing."""
+    """A browser that closes the page does not count as a cut request."""
     host, port = logged.http.removeprefix("http://").split(":")
     before = scrape(logged)
     n = len(lines(logged.access))

@@ -1,4 +1,4 @@
-"""The official OpenAI client against a running service, and replies against OpenAI's description."""
+"""The official OpenAI client with a running service, and replies compared with OpenAI's description."""
 
 import asyncio
 import json
@@ -26,21 +26,15 @@ def model(api):
 
 @pytest.fixture
 def chat(api, model):
-    """chat(**parameters): a chat completion of one user message."""
+    """chat(**parameters): request a chat completion of one user message."""
     def create(**kw):
         kw.setdefault("messages", [{"role": "user", "content": "Tell me a story."}])
         return api.chat.completions.create(model=model, **kw)
-    try:
-        create(max_tokens=1)
-    except openai.BadRequestError as e:
-        if "template" in e.message:
-            pytest.skip(f"the model has no chat style: {e.message}")
-        raise
     return create
 
 
 def raw(service, path, body=None, headers=()):
-    """(status, headers, parsed body) of a request without a library in between."""
+    """Send a request without a library: (status, headers, parsed body)."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(service.http + path, data, dict(headers))
     if data is not None:
@@ -140,8 +134,7 @@ def test_stop_strings(api, model):
     kw = dict(model=model, prompt=PROMPT, max_tokens=48, temperature=0)
     text = api.completions.create(**kw).choices[0].text
     words = text.split()
-    if len(words) < 4:
-        pytest.skip("the model says too little")
+    assert len(words) >= 4
     stop = words[3]
     r = api.completions.create(**kw, stop=[stop]).choices[0]
     assert r.finish_reason == "stop" and stop not in r.text and text.startswith(r.text)

@@ -1,4 +1,4 @@
-"""Requests and replies against OpenAI's own description of its API, and against samples of other servers."""
+"""Requests and replies compared with OpenAI's own description of its API, and with samples of other servers."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ SAYS = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 
 
 def nullable(schema):
-    """OpenAPI 3.0's `nullable` as JSON Schema."""
+    """Convert OpenAPI 3.0's `nullable` to JSON Schema."""
     if isinstance(schema, list):
         return [nullable(s) for s in schema]
     if not isinstance(schema, dict):
@@ -45,7 +45,7 @@ class Description:
         jsonschema.Draft202012Validator(schema, registry=self.registry).validate(value)
 
     def properties(self, name):
-        """{property: schema} of an object, with those that it inherits."""
+        """Return {property: schema} of an object, inherited properties included."""
         found = {}
 
         def walk(s):
@@ -105,7 +105,7 @@ def test_chat_chunks_are_as_described(service, described, more):
 
 def test_completion_chunks_are_as_described(service, described):
     for c in stream(service, "/v1/completions", {"prompt": PROMPT, "max_tokens": 4, "logprobs": 1}):
-        # The description has one schema for both; only a stream's last chunk has a reason.
+        # The description has one schema for both, but only a stream's last chunk has a reason.
         for choice in c["choices"]:
             choice["finish_reason"] = choice["finish_reason"] or "stop"
         described.validate(c, "CreateCompletionResponse")
@@ -128,7 +128,7 @@ def test_calls_of_tools_are_as_described(script, described):
 
 # --- every field of a request is honoured, or ignored and named, or refused by name ---
 
-# Values with an effect; fields that are not here have an example in the description, or a default.
+# Values with an effect. A field that is missing here has an example in the description, or a default.
 ASKS = {
     "metadata": {"a": "b"}, "temperature": 0.5, "top_p": 0.5, "user": "me", "safety_identifier": "me",
     "prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {"ttl": "30m"},
@@ -145,7 +145,7 @@ HONOURED = {"temperature", "top_p", "user", "max_completion_tokens", "frequency_
             "stop", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n", "seed", "stream_options", "tool_choice",
             "parallel_tool_calls", "best_of", "echo", "model", "messages", "prompt", "response_format"}
 REFUSED = {"modalities", "verbosity", "web_search_options", "audio", "moderation", "function_call",
-           "functions", "suffix", "tools"}      # tools: the demo's template takes none
+           "functions", "suffix", "tools"}      # tools: the demo's template supports none
 
 
 @pytest.mark.parametrize("path, schema, body", [
@@ -192,7 +192,7 @@ def test_a_sample_with_tools_is_taken_and_one_with_images_refused(script):
 
 
 def lacks(ours, theirs, at="$"):
-    """A key of theirs that ours lacks, or has with another type."""
+    """Return a key of the sample that our reply lacks, or has with another type."""
     if isinstance(theirs, dict):
         for key, value in theirs.items():
             if not isinstance(ours, dict) or key not in ours:

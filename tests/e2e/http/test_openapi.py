@@ -1,4 +1,4 @@
-"""/openapi.json: a valid document, and what it says of each field is what happens to it."""
+"""/openapi.json is a valid document, and each field behaves as the document says."""
 
 import sys
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import api_pages  # noqa: E402
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
-# A request to each path that is taken as it is.
+# An accepted request for each path.
 GOOD = {
     "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/completions": {"prompt": "Once", "max_tokens": 1},
@@ -22,7 +22,7 @@ GOOD = {
     "/tokenize": {"prompt": "Once"},
     "/detokenize": {"tokens": [5]},
 }
-# Values of each of JSON's types.
+# Values of each JSON type.
 VALUES = {"string": "no such value", "number": 0.5, "integer": 7, "boolean": True, "array": [[[]]], "object": {"no": 1}}
 
 
@@ -34,7 +34,7 @@ def document(service):
 
 
 def post(service, path, body):
-    """(status, the error's param, the fields that were ignored)"""
+    """Send a POST: (status, the error's param, the ignored fields)."""
     status, headers, reply = ask(service, path, body)
     return status, (reply.get("error") or {}).get("param"), (headers["x-quern-ignored"] or "").split(", ")
 
@@ -45,7 +45,7 @@ def test_the_document_is_valid(document):
 
 
 def test_the_pages_have_its_tables(document):
-    """tests/tools/api_pages.py writes them anew."""
+    """tests/tools/api_pages.py writes the tables."""
     differ = [path.name for path, text, wanted in api_pages.pages(document) if text != wanted]
     assert not differ
     assert all(path.read_text().count("| `") > 1 for path in api_pages.PAGES.glob("*.md") if path.stem != "README")
@@ -55,7 +55,7 @@ def test_the_pages_have_its_tables(document):
 def test_fields_are_what_the_document_says(service, document, path):
     fields = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
     status, param, ignored = post(service, path, GOOD[path])
-    if path == "/v1/score":  # the model cannot; the fields are read before
+    if path == "/v1/score":  # the model cannot score; fields are checked before that
         assert status == 400 and param != "text_1"
     else:
         assert status == 200 and ignored == [""]

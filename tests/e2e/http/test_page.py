@@ -1,8 +1,9 @@
-"""The page at `/`, driven in headless Chromium: the state of a running service, the chat, and that
-it outlives the controller.  Skipped, with the reason, where Chromium or its driver is missing."""
+"""The page at `/` in headless Chromium: the state of a running service, the chat, and a restart of the controller.
+Skipped, with the reason, if Chromium or its driver is missing."""
 
 import json
 import os
+import shlex
 import signal
 import threading
 import time
@@ -27,7 +28,7 @@ def chromium(tmp_path_factory):
 
 
 def background(http, **body):
-    """A job that runs for a while."""
+    """Submit a job that runs for a while."""
     def run():
         r = urllib.request.Request(http + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:
@@ -58,6 +59,26 @@ def test_it_shows_the_service(chromium, service):
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
+def test_an_idle_service_says_what_to_do_next(chromium, start):
+    s = start(DEMO)
+    p = Page(chromium, s.http).live()
+    p.until(lambda: p.text("#base-url"), "the base URL")
+    assert p.one("#no-jobs").is_displayed() and p.text("#base-url") == s.http + "/v1"
+    p.js("window.copied = []; navigator.clipboard.writeText = (t) => { copied.push(t); return Promise.resolve(); }")
+    for b in p.all("#no-jobs button"):
+        b.click()
+    url, line = p.js("return copied")
+    assert url == s.http + "/v1"
+    # The shown command is valid shell.
+    curl = shlex.split(line)
+    assert curl[:2] == ["curl", s.http + "/v1/chat/completions"] and curl[2:5] == ["-H", "Content-Type: application/json", "-d"]
+    request = urllib.request.Request(curl[1], curl[5].encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        assert json.load(reply)["choices"][0]["message"]["content"]
+    p.until(lambda: p.all("#jobs tr"), "the job")
+    assert not p.one("#no-jobs").is_displayed()
+
+
 def test_a_running_job_is_shown_without_its_markup_and_cancelled(chromium, service):
     p = Page(chromium, service.http).live()
     thread = background(service.http, prompt="Once", max_tokens=2000, ignore_eos=True, n=64, user=MARKUP)
@@ -66,7 +87,7 @@ def test_a_running_job_is_shown_without_its_markup_and_cancelled(chromium, servi
     assert not p.all("#jobs img, #jobs script") and chromium.title == "demo · quern"
     p.until(lambda: "L" in p.js("return live.maps[Object.keys(live.maps)[0]].device") or
             p.js("return live.replicas[0].blocks[1]") > 0, "held blocks")
-    # The row may end on its own before the button is found: then there is nothing to cancel.
+    # The job may end before the button is found: then there is nothing to cancel.
     p.js("document.querySelector('#jobs tr:first-child button').click()")
     p.until(lambda: not p.js("return live.jobs.running"), "an end of the job")
     thread.join(WAIT_S)
@@ -188,7 +209,7 @@ def test_a_key_is_requested_and_jobs_of_others_are_not_shown(chromium, start, tm
     assert not p.one("#key-dialog").is_displayed() and p.one("#key-button").is_displayed()
 
 
-# ---- many workers, by a fake server ----
+# ---- many workers, simulated by a fake server ----
 
 N_WORKERS = 100
 
@@ -223,7 +244,7 @@ class Crowd(BaseHTTPRequestHandler):
 
 
 def crowd(i):
-    """Frame i, in which every field that can change has changed."""
+    """Return frame i, in which every field that can change has changed."""
     now = 1700000000000 + i * 1000
     frame = {
         "replicas": [{"id": k, "state": "serving", "tp": 1, "workers": [k], "numerics": "x", "max_context": 4096,
@@ -265,10 +286,10 @@ def test_a_hundred_workers(chromium, service):
         assert p.js("return document.querySelectorAll('#replicas .replica').length") == N_WORKERS
         assert p.js("return document.querySelectorAll('#jobs tr').length") == 100
         assert p.text("#pill") == f"live, {N_WORKERS} of {N_WORKERS} replicas"
-        # 100 of them as the service counts, whatever the engine has of each.
+        # The service counts 100 jobs, whatever the engine reports for each.
         assert p.text("#jobs-count").startswith("100 in progress, ")
         assert p.text("#jobs tr:first-child td:nth-child(2)") == "running"
-        # Names that are markup are text.
+        # Names that contain markup are shown as text.
         assert p.text("#model") == MARKUP and p.js("return document.title") == MARKUP + " · quern"
         assert not p.all("main img, main script")
         print("milliseconds of a frame in which all has changed:", p.js("return document.body.dataset.drawMs"))
@@ -284,7 +305,7 @@ def test_a_hundred_workers(chromium, service):
 
 
 def test_states_of_jobs_agree_with_the_counts(chromium, service):
-    """Sequences run and wait; a job that was accepted is in progress, and has a sequence for each output."""
+    """Sequences run and wait. An accepted job is in progress, and has a sequence for each output."""
     p = Page(chromium, service.http).live()
     row = {"n": 1, "completion_tokens": 0, "state": "queued", "cancelled": False}
     states = [{}, {"state": "running"}, {"state": "running", "completion_tokens": 1}, {"state": "running", "completion_tokens": 1, "n": 8},
@@ -299,7 +320,7 @@ def test_states_of_jobs_agree_with_the_counts(chromium, service):
 
 
 def test_a_page_that_is_left_holds_no_stream(chromium, service):
-    """Browsers keep pages to come back to, and open six connections to a host."""
+    """Browsers keep pages to return to them, and open at most six connections to a host."""
     p = Page(chromium, service.http).live()
     stream = "return live.abort.signal.aborted"
     assert not p.js(stream)

@@ -1,4 +1,4 @@
-"""The chat of the page at `/`, driven in headless Chromium: thoughts, conversations that are kept, and what is sent."""
+"""The chat of the page at `/` in headless Chromium: thoughts, stored conversations, and the requests that are sent."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def chromium(folder):
 
 @pytest.fixture(scope="module")
 def thinker(tmp_path_factory):
-    """A model that always answers SAYS, if it is greedy."""
+    """A model that always answers SAYS if it is greedy."""
     s = Service(make_script_model.make(tmp_path_factory.mktemp("model") / "script", SAYS, TEMPLATE))
     yield s
     s.stop()
@@ -49,7 +49,7 @@ class Chat(Page):
         self.listen()
 
     def listen(self):
-        """Bodies of requests, in `sent`."""
+        """Record the bodies of requests in `sent`."""
         self.js("""window.sent = []; const real = window.fetch;
             window.fetch = (path, o) => { if (o && o.body) sent.push(JSON.parse(o.body)); return real(path, o); }""")
 
@@ -68,7 +68,7 @@ class Chat(Page):
         return self.js("return chat.current.messages")
 
     def action(self, name, nth=-1):
-        """The button of a message."""
+        """Return the button of a message."""
         buttons = [b for b in self.all(".actions button") if b.text == name]
         self.js("arguments[0].scrollIntoView({block: 'center'})", buttons[nth])
         buttons[nth].click()
@@ -123,7 +123,7 @@ def test_an_answer_that_was_stopped_in_its_thoughts_keeps_the_turns(chromium, th
     assert not p.complaints()
 
 
-# ---- what one does with messages ----
+# ---- actions on messages ----
 
 def test_an_answer_is_markdown_and_its_code_is_copied(chromium, thinker):
     p = Chat(chromium, thinker, temperature="0")
@@ -135,7 +135,7 @@ def test_an_answer_is_markdown_and_its_code_is_copied(chromium, thinker):
     p.action("Copy")
     p.until(lambda: p.js("return copied") == ["int x = 1 < 2;", ANSWER], "two copies")
     assert p.text("#say") == "Copied"
-    # Without a clipboard, as over plain HTTP from another machine.
+    # There is no clipboard, as over plain HTTP from another machine.
     p.js("navigator.clipboard.writeText = () => Promise.reject(new Error()); document.execCommand = (c) => "
          "copied.push(c + ' ' + document.activeElement.value)")
     p.action("Copy", 0)
@@ -155,7 +155,7 @@ def test_an_answer_is_regenerated(chromium, service):
     assert p.sent()[2]["messages"] == p.sent()[1]["messages"]
     assert p.messages()[:3] == before[:3] and p.messages()[3]["content"] != before[3]["content"]
     assert sum(b.text == "Regenerate" for b in p.all(".actions button")) == 1, "of the last answer"
-    # One that fails leaves the answer that was there.
+    # A failed retry leaves the previous answer.
     p.set(max_tokens="99999")
     before = p.messages()
     p.action("Regenerate")
@@ -180,7 +180,7 @@ def test_a_message_is_edited_and_asked_again(chromium, service):
     p.until(lambda: len(p.sent()) == 3 and not p.js("return Boolean(chat.answer)"), "an answer")
     assert p.sent()[2]["messages"] == [{"role": "user", "content": "Tell me a story. Of a cat."}]
     assert len(p.messages()) == 2
-    # What the model has said can be changed, too; nothing is asked.
+    # The model's text can be edited too; this sends no request.
     p.action("Edit", 1)
     p.one(".msg.model textarea").clear()
     p.one(".msg.model textarea").send_keys("There was a dog.")
@@ -199,7 +199,7 @@ def test_stop_ends_the_job(chromium, service):
     p.until(lambda: "tokens" in p.text(".msg.model .note"), "an end")
     assert service.idle()["running"] == 0
     assert p.one("#send").is_enabled() and not p.one("#stop").is_displayed()
-    # Escape does the same.
+    # Escape has the same effect.
     p.say("Once upon a time")
     p.until(lambda: len(p.all(".msg.model")) == 2 and p.all(".msg.model:last-child .tok"), "a token")
     p.one("#prompt").send_keys(Keys.ESCAPE)
@@ -209,7 +209,7 @@ def test_stop_ends_the_job(chromium, service):
 
 
 def test_an_answer_goes_on_while_another_conversation_is_shown(chromium, service):
-    """A stream that the test feeds: what is shown does not depend on how fast a model is."""
+    """The test feeds the stream, so that the result does not depend on the model's speed."""
     p = Chat(chromium, service)
     p.js("""const real = window.fetch;
         window.fetch = (path, o) => path.startsWith('/v1/')
@@ -260,7 +260,7 @@ def test_the_same_seed_gives_the_same_answer_and_settings_are_sent(chromium, ser
     p.set(max_tokens="")
     p.ask("Once upon a time")
     assert 16 < p.sent()[2]["max_tokens"] <= 512, "a text that is continued has a limit of its own"
-    # They are those of the next visit, too.
+    # The settings are kept for the next visit.
     p.reload("chat")
     p.live()
     assert p.js("return ['seed', 'top_k', 'raw'].map((x) => $(x)[x === 'raw' ? 'checked' : 'value'])") == ["42", "50", True]
@@ -296,7 +296,7 @@ def test_tokens_have_alternatives(chromium, service):
     percents = [float(x.text.split()[-2]) for x in lines[:5]]
     assert percents == sorted(percents, reverse=True) and 0 < sum(percents) <= 100.1
     assert len(p.all("#tip .line.chosen")) == 1
-    # The same without a mouse.
+    # The keyboard has the same effect.
     p.js("document.querySelector('.msg.model .tokens[tabindex]').focus()")
     ActionChains(chromium).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
     p.until(lambda: p.one(".tok.on").text.strip() == tokens[p.js(
@@ -304,6 +304,37 @@ def test_tokens_have_alternatives(chromium, service):
     ActionChains(chromium).send_keys(Keys.ESCAPE).perform()
     p.until(lambda: not p.one("#tip").is_displayed(), "no probabilities")
     assert not p.complaints()
+
+
+def test_speed_is_by_the_services_clock(chromium, service):
+    p = Chat(chromium, service, max_tokens="8")
+    p.ask("Hello")
+    assert p.js("return sent[0].return_timing") is True and "tok/s" in p.text(".msg.model .note")
+    # The whole answer may arrive at once: ten tokens in the second after the first token, whenever they were read.
+    note = "return noteOf(11, %s, 5, null, 'stop', {})"
+    assert p.js(note % "{queued_us: 0, first_token_us: 2e6, total_us: 3e6}") == "11 tokens, 10 tok/s, first after 2.00 s"
+    assert p.js(note % "null") == "11 tokens, first after 5.00 ms", "an answer that was stopped has no times"
+
+
+def test_a_sample_is_asked(chromium, service):
+    p = Chat(chromium, service, max_tokens="8")
+    first = p.one("#samples button")
+    text = first.text
+    first.click()
+    p.until(lambda: p.all(".msg.model .note:not([hidden])"), "an answer")
+    assert p.js("return sent[0].messages") == [{"role": "user", "content": text}]
+    p.set(raw=True)
+    p.click("#new")
+    assert p.text("#hello-text") == "Begin a text." and "Once upon a time" in [b.text for b in p.all("#samples button")]
+
+
+def test_lines_have_about_75_characters(chromium, service):
+    p = Chat(chromium, service, max_tokens="8")
+    p.ask("Hello")
+    p.js("const m = chat.current.messages[1]; m.content = 'The small dog ran over the hill to see what was there. '.repeat(40); paint(m)")
+    height, line = p.js("""const t = document.querySelector('.msg.model .text'), s = getComputedStyle(t);
+        return [t.getBoundingClientRect().height, parseFloat(s.lineHeight)]""")
+    assert 60 <= 40 * 55 / round(height / line) <= 85
 
 
 # ---- conversations ----
@@ -327,7 +358,7 @@ def test_conversations_are_kept_switched_and_deleted(chromium, service):
     p.all("#chats .drop")[1].click()
     chromium.switch_to.alert.accept()
     assert titles() == ["<b>Second</b> question"] and not p.messages()
-    # Not kept: nothing is left in the browser.
+    # The conversation is not kept: nothing is left in the browser.
     p.click("#keep")
     names = "return Object.keys(localStorage).filter((n) => n.startsWith('quern.chat.')).length"
     assert p.js(names) == 0
@@ -349,7 +380,7 @@ def test_what_is_kept_is_bounded(chromium, service):
         const c = newChat(); c.updated = 100 + i; c.messages = [{role: 'user', content: 'x'.repeat(600000)}]; keepChat(c); }""")
     assert p.js("return Object.values(localStorage).reduce((n, v) => n + v.length, 0)") <= 2000000
     assert p.js("return newestFirst()[0].updated") == 104, "the newest is there"
-    # One that does not fit at all is not kept; damaged ones are dropped.
+    # A conversation that does not fit is not kept; damaged conversations are dropped.
     p.js("const c = newChat(); c.updated = 200; c.messages = [{role: 'user', content: 'x'.repeat(2100000)}]; keepChat(c)")
     assert p.text("#say") == "This conversation is too long to be kept in the browser"
     p.js("""localStorage.clear(); for (const [k, v] of [['a', '{'], ['b', 'null'], ['c', '{"messages": 7}'],

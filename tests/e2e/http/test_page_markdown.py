@@ -1,5 +1,5 @@
-"""Markdown of the page at `/`, rendered by the page itself in headless Chromium: what it looks like, and that
-nothing of a text becomes markup that loads, runs or leads elsewhere."""
+"""Markdown on the page at `/`, rendered by the page itself in headless Chromium: its appearance, and that no text
+becomes markup that loads, runs or leads elsewhere."""
 
 import random
 import re
@@ -36,7 +36,7 @@ def render(page, text):
 
 
 def unwrapped(node):
-    """Code as ["pre", text]; a table without the box around it."""
+    """Return code as ["pre", text], and a table without the box around it."""
     if isinstance(node, str):
         return node
     if node[0] == "div" and node[1][0] == "pre":
@@ -100,7 +100,7 @@ def test_markdown_becomes_nodes(page, text, expected):
 
 
 def test_a_text_that_grows_looks_as_if_it_had_come_at_once(page):
-    """And blocks that are complete keep their nodes, so that what is selected stays so."""
+    """Complete blocks keep their nodes, so that a selection stays."""
     text = "# A\n\npara *one*\n\n- a\n- b\n  1. c\n\n```c\nint x;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nlast `one`"
     same, kept = page.js("""
         const grown = document.createElement('div'), md = new Markdown(grown), text = arguments[0];
@@ -117,7 +117,7 @@ def test_a_text_that_grows_looks_as_if_it_had_come_at_once(page):
     assert same and kept
 
 
-# ---- what must not happen ----
+# ---- attacks ----
 
 ATTACKS = [
     "<script>owned()</script>", "<img src=x onerror=owned()>", "<svg onload=owned()>", "<svg><script>owned()</script></svg>",
@@ -143,7 +143,7 @@ ATTACKS = [
     "<![CDATA[<img src=x onerror=owned()>]]>", "<?xml version='1.0'?><x onload=owned()/>", "<x:script xmlns:x='http://www.w3.org/1999/xhtml'>owned()</x:script>",
 ]
 
-# Elements and attributes that a text may lead to; an attribute's value is fixed or checked below.
+# Elements and attributes that a text may produce; an attribute's value is fixed or checked below.
 CHECK = """
     const may = {DIV: ['class', 'tabindex', 'role', 'aria-label'], P: ['class'], H3: [], H4: [], H5: [], H6: [], HR: [], BR: [], BLOCKQUOTE: [], UL: [], OL: ['start'], LI: [],
       TABLE: [], THEAD: [], TBODY: [], TR: [], TH: ['class'], TD: ['class'], PRE: ['tabindex'], CODE: [], SPAN: [], BUTTON: ['type', 'aria-label'],
@@ -183,7 +183,8 @@ def beacon():
 
 
 def test_attacks_are_text(page, beacon):
-    """Each alone, after some text, in every block, and as it grows; in the document, where it would load and run."""
+    """Try each attack alone, after some text, in every block, and while the text grows, in the document, where it would
+    load and run."""
     texts = [a.replace("BEACON", beacon) for a in ATTACKS]
     wrongs = page.js(CHECK + """
         window.owned = () => { window.isOwned = true; };
@@ -206,7 +207,7 @@ def test_attacks_are_text(page, beacon):
         }
         return out""", texts)
     assert not wrongs, wrongs[:5]
-    # Images and frames would have been asked for by the time a later request is answered.
+    # Images and frames would have been requested by the time a later request is answered.
     page.js("return fetch('/health').then(() => new Promise((r) => setTimeout(r, 200)))")
     assert not Beacon.asked and not page.js("return window.isOwned || false")
     assert page.js("return refused") == [], "nor did the policy have to refuse anything"
@@ -214,7 +215,7 @@ def test_attacks_are_text(page, beacon):
 
 
 def test_made_up_texts_are_harmless_and_keep_their_words(page):
-    """Pieces of Markdown and HTML in random order, from a seed."""
+    """Chunks of Markdown and HTML in random order, from a seed."""
     pieces = ["*", "**", "_", "~~", "`", "```", "\n", "\n\n", "- ", "1. ", "> ", "# ", "|", "|---|", "[", "](", "https://a.b/", ")", "!", "<", ">", "&lt;",
               "\\", " ", "    ", "\t", "word", "javascript:x", "<img src=x onerror=owned()>", "é", "\u202e", "&", ";", "(", "<https://c.d>", "---", "[ ] "]
     rng = random.Random(7)
@@ -230,7 +231,7 @@ def test_made_up_texts_are_harmless_and_keep_their_words(page):
         return [out, words]""", texts)
     assert not wrongs, wrongs[:5]
     for text, n in zip(texts, words):
-        # A word in a fence's info or beyond a table's columns is not shown as text; none appears twice.
+        # A word in a fence's info or beyond a table's columns is not shown as text; no word appears twice.
         assert n <= len(text.split("word")) or "```" in text, repr(text)
         if not re.search(r"```|~~~|\||\(", text):
             assert n == len(text.split("word")), repr(text)
@@ -249,7 +250,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_texts_take_bounded_work(page, name):
-    """Depth and number of nodes are bounded; a quadratic renderer would not end within the test's time."""
+    """Depth and number of nodes are bounded; a quadratic renderer would exceed the test's time."""
     text = HOSTILE[name]
     assert len(text) <= 200000
     depth, nodes, wrongs = page.js(CHECK + """
@@ -272,7 +273,7 @@ def test_a_very_long_text_is_shown_as_it_is(page):
 
 
 def test_the_browser_parses_no_text_as_html(page):
-    """The policy forbids what the page does not do."""
+    """The policy forbids everything that the page does not use."""
     refused = page.js("""const out = [], tries = [(e) => { e.innerHTML = '<b>x</b>'; }, (e) => e.insertAdjacentHTML('beforeend', 'x'),
           (e) => { e.outerHTML = 'x'; }, () => document.write('x'), () => new DOMParser().parseFromString('x', 'text/html'),
           () => setTimeout('x', 0), () => { document.createElement('iframe').srcdoc = 'x'; }];
@@ -284,5 +285,5 @@ def test_the_browser_parses_no_text_as_html(page):
 
 
 def test_nothing_is_looked_up_in_advance(page):
-    """A browser looks up the names of links on a page of http, unless it is told not to."""
+    """A browser looks up the host names of links on an http page, unless it is told not to."""
     assert page.js("return document.querySelector('meta[http-equiv=\"x-dns-prefetch-control\"]').content") == "off"

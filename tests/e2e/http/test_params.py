@@ -1,4 +1,4 @@
-"""Sampling parameters, one by one, against the model's output without them."""
+"""Sampling parameters, one by one, compared with the model's output without them."""
 
 import math
 
@@ -9,7 +9,7 @@ PROMPT = "Once upon a time"
 
 @pytest.fixture(scope="module")
 def plain(service):
-    """60 greedy tokens with their log-probabilities: the reference of the others."""
+    """60 greedy tokens with their log-probabilities: the reference for the other tests."""
     with service.client() as c:
         return c.generate(PROMPT, temperature=0, max_tokens=60, ignore_eos=True, logprobs=3)
 
@@ -18,7 +18,7 @@ def contains(tokens, part):
     return any(tokens[i:i + len(part)] == part for i in range(len(tokens)))
 
 
-# --- how long ---
+# --- length ---
 
 def test_max_tokens_ends_with_length(client):
     done = client.generate(PROMPT, max_tokens=7, temperature=0, ignore_eos=True)
@@ -97,11 +97,11 @@ def test_stop_token_ids_stop(client, plain):
     at = plain.tokens.index(stop)
     done = client.generate(PROMPT, temperature=0, max_tokens=60, ignore_eos=True, stop_token_ids=[stop])
     assert (done.finish_reason, done.outputs[0]["stop_reason"]) == ("stop", stop)
-    assert done.tokens == plain.tokens[:at + 1]     # the stop token is one of the output's, without text
+    assert done.tokens == plain.tokens[:at + 1]     # the stop token is part of the output, without text
     assert plain.text.startswith(done.text) and len(done.text) < len(plain.text)
 
 
-# --- which ---
+# --- choice of tokens ---
 
 def test_temperature_0_is_greedy_and_repeatable(client, plain):
     assert client.generate(PROMPT, temperature=0, max_tokens=60, ignore_eos=True).tokens == plain.tokens
@@ -172,7 +172,7 @@ def test_a_negative_penalty_makes_the_text_repeat_more(client, plain):
     assert len(set(done.tokens)) < len(set(plain.tokens))
 
 
-# --- these and not those ---
+# --- allowed and banned tokens ---
 
 def test_a_logit_bias_of_100_forces_a_token(client):
     (token,) = client.tokenize("!")
@@ -195,7 +195,7 @@ def test_only_allowed_tokens_are_generated(client):
 
 def test_bad_words_are_not_generated(client, plain):
     def say(n):
-        """n consecutive tokens of the greedy text that their own text is tokenized to."""
+        """Return n consecutive tokens of the greedy text that the tokenizer also gives for their text."""
         for i in range(len(plain.tokens) - n):
             ids = plain.tokens[i:i + n]
             text = client.detokenize(ids)
@@ -210,7 +210,7 @@ def test_bad_words_are_not_generated(client, plain):
         assert not contains(done.tokens, ids)
 
 
-# --- how likely ---
+# --- log-probabilities ---
 
 def test_logprobs_have_the_requested_number_of_alternatives(plain):
     assert len(plain.logprobs) == len(plain.tokens)

@@ -1,4 +1,4 @@
-"""Quotas of files: bytes and number, of a key's own or of the service's options."""
+"""Quotas of files, bytes and number, from a key or from the service's options."""
 
 import json
 import urllib.error
@@ -14,7 +14,7 @@ ALICE, BOB, CAROL = "sk-alice-0123456789abcdef", "sk-bob-0123456789abcdef", "sk-
 
 
 def ask(s, method, path, key, body=None, kind=None):
-    """(status, object)"""
+    """Send a request: (status, object)."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if kind:
         headers["Content-Type"] = kind
@@ -72,7 +72,7 @@ def test_a_key_is_held_to_its_quota_and_others_are_not(serve):
     assert [upload(s, BOB, 3 << 20)[0] for _ in range(2)] == [200, 200]
     refused(upload(s, BOB, 1), "2 files", "max-files", "2 are stored")
 
-    # No quota of its own: that of the service.
+    # The key has no quota: the service's quota applies.
     assert upload(s, CAROL, 1900 * KIB)[0] == 200
     refused(upload(s, CAROL, 200 * KIB), "2097152 bytes")
     assert [upload(s, CAROL, 1)[0] for _ in range(4)] == [200] * 4

@@ -1,4 +1,4 @@
-"""Fields that are wrong, unknown or not built yet are refused by name; other requests do not notice."""
+"""Invalid, unknown and unsupported fields are refused by name; other requests are not affected."""
 
 import socket
 import struct
@@ -21,7 +21,7 @@ def _still_well(service):
 
 
 def refusal(client, request):
-    """The error that a request gets, as (code, message)."""
+    """Return the error of a request as (code, message)."""
     with pytest.raises(JobError) as e:
         client.recv(client.send(request))
     return e.value.code, e.value.message
@@ -35,7 +35,7 @@ def with_params(**params):
     return submit(params={"max_tokens": 2, **params})
 
 
-# --- what outputs must look like ---
+# --- structured output ---
 
 @pytest.mark.parametrize("params, place", [
     ({"response_format": {"type": "xml"}}, "xml"),
@@ -174,7 +174,7 @@ def test_a_long_text_of_one_letter_is_tokenized_or_refused_quickly(client):
     assert code == "E_TOO_LONG"
 
 
-# --- bytes that are not a request ---
+# --- bytes that are no request ---
 
 ID = b"\xa2id\x05"
 # A map of three keys, one of which is missing.

@@ -1,4 +1,4 @@
-"""Traces: a client's context in, spans to a collector out, by OTLP over HTTP."""
+"""Traces: a client's context is read, and spans are sent to a collector by OTLP over HTTP."""
 
 import http.server
 import io
@@ -21,7 +21,7 @@ os.environ["OTEL_BSP_SCHEDULE_DELAY"] = "50"    # so that tests need not wait fo
 
 
 class Collector:
-    """Takes OTLP in JSON.  status: of its replies; hang: it never replies."""
+    """Accept OTLP in JSON. status: of its replies; hang: it never replies."""
 
     def __init__(self, status=200, hang=False):
         self.status, self.hang = status, hang
@@ -58,7 +58,7 @@ class Collector:
         return [s for b in list(self.bodies) for r in b["resourceSpans"] for c in r["scopeSpans"] for s in c["spans"]]
 
     def trace(self, trace, n):
-        """The trace's spans, as soon as there are n."""
+        """Return the trace's spans, once there are n."""
         def enough():
             of = [s for s in self.spans() if s["traceId"] == trace]
             return of if len(of) >= n else None
@@ -98,7 +98,7 @@ def attributes(span):
 
 
 def context(n, sampled=True):
-    """A trace of a test's own, and the header for it."""
+    """Return a trace id of the test, and the header for it."""
     trace = f"{n:032x}"
     return trace, f"00-{trace}-{PARENT}-{'01' if sampled else '00'}"
 
@@ -172,7 +172,7 @@ def test_a_durable_job_goes_on_in_its_trace_after_a_crash(start, collector, tmp_
     trace, parent = context(79)
     options = ("--otlp-endpoint", collector.url, "--trace-sample", "0", "--journal", tmp_path / "journal", "--threads", "1")
     first = start(DEMO, *options)
-    with first.paused(), first.client() as client:     # the job does not end before the crash
+    with first.paused(), first.client() as client:     # the job must not end before the crash
         job = client.send({"op": "submit", "prompt": PROMPT, "params": {"max_tokens": 1500, "ignore_eos": True}, "durable": True,
                            "stream": True, "traceparent": parent, "tracestate": "a=b"})
         number = client.recv(job)["job"]
@@ -261,7 +261,7 @@ def test_a_collector_that_fails_or_hangs_holds_nothing_up(start, fault):
             assert client.generate(PROMPT, max_tokens=3).finish_reason in ("length", "stop")
         if not fault.get("hang"):
             assert eventually(lambda: metric(service, "failed")) > 0
-            assert bad.seen == 1 or metric(service, "failed") > 5    # neither status is tried again
+            assert bad.seen == 1 or metric(service, "failed") > 5    # neither status is retried
             eventually(lambda: "does not take spans: it replied" in service.log())
         assert service.end() == 0
     finally:

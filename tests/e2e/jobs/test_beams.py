@@ -1,4 +1,4 @@
-"""Beam search: the hypotheses of Hugging Face transformers, also beside other jobs and after faults."""
+"""Beam search gives the hypotheses of Hugging Face transformers, also with other jobs in the batch and after faults."""
 
 import json
 import urllib.request
@@ -12,7 +12,7 @@ STORY = ("Once upon a time there was a little dog. The dog lived in a small hous
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "beams_models.json").read_text())
 
 
-# Where two hypotheses are nearly as likely, a mode with other roundings may keep the other.
+# If two hypotheses are nearly equally likely, a mode with other rounding may keep the other hypothesis.
 F32 = ("--compute", "f32")
 
 
@@ -27,7 +27,7 @@ def stories(stories_model):
 
 
 def request_of(case):
-    """A case of make_beams_golden.py as a request."""
+    """Convert a case of make_beams_golden.py to a request."""
     keys = dict(tokens=case["prompt"], use_beam_search=True, n=case["width"], max_tokens=case["max_tokens"],
                 min_tokens=case["min_tokens"], length_penalty=case["length_penalty"],
                 early_stopping=case["early_stopping"], ignore_eos=case["ignore_eos"])
@@ -59,7 +59,7 @@ def test_finds_what_transformers_finds_in_another_model(stories):
     check(stories, cases_of("stories260K-hf-f32"))
 
 
-# Pools and steps so small that hypotheses run in turns, are swapped, copied and computed again.
+# Pools and steps so small that hypotheses take turns, and are swapped, copied and recomputed.
 @pytest.mark.parametrize("options", [
     ("--kv-bytes", "1M", "--preempt", "recompute"), ("--kv-bytes", "1M", "--preempt", "swap", "--swap-bytes", "4M"),
     ("--kv-bytes", "1M", "--preempt", "swap", "--swap-bytes", "300K", "--chunk", "3"),
@@ -89,7 +89,7 @@ def test_beam_width_1_is_greedy(client):
 
 
 def test_logprobs_are_those_of_the_same_tokens_sampled(client):
-    """The reference: the same tokens as a prompt, with prompt_logprobs."""
+    """Reference: the same tokens as a prompt, with prompt_logprobs."""
     job = dict(prompt=STORY, use_beam_search=True, n=3, max_tokens=12, logprobs=4)
     done = client.generate(**job)
     prompt = client.tokenize(STORY)

@@ -1,4 +1,4 @@
-"""best_of: the likeliest of the sampled outputs are returned."""
+"""best_of returns the likeliest of the sampled outputs."""
 
 import json
 import urllib.request

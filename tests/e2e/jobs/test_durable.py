@@ -1,5 +1,5 @@
-"""Durable jobs: an accepted job is on disk, and after any crash each job's output exists once and is the one of
-an undisturbed run.  QUERN_CRASH_JOBS and QUERN_CRASH_KILLS make the storm longer (make crash)."""
+"""Durable jobs: an accepted job is on disk, and after any crash each job has exactly one output, that of an undisturbed
+run. QUERN_CRASH_JOBS and QUERN_CRASH_KILLS make the storm longer (make crash)."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def journal(tmp_path):
 
 @pytest.fixture
 def serve(journal):
-    """Starts services on the journal; all are stopped in the end."""
+    """Start services on the journal; all are stopped at the end."""
     started = []
 
     def start(*options, **kwargs):
@@ -50,7 +50,7 @@ def sweeps(tmp_path_factory):
 
 
 def patiently(service, ask, timeout=90):
-    """ask(client), again with a new client while the controller is down or has not all jobs yet."""
+    """Call ask(client), again with a new client while the controller is down or does not have all jobs yet."""
     end = time.monotonic() + timeout
     while True:
         try:
@@ -64,7 +64,7 @@ def patiently(service, ask, timeout=90):
 
 
 def saved(journal, job):
-    """The journal has tokens of the job, or its end."""
+    """Return true if the journal has tokens of the job, or its end."""
     with contextlib.closing(sqlite3.connect(journal)) as db:
         return db.execute("SELECT 1 FROM jobs WHERE id = ? AND (state = 1 OR EXISTS (SELECT 1 FROM tokens WHERE job = n AND output = 0))",
                           (job,)).fetchone()
@@ -183,7 +183,7 @@ def test_a_journal_serves_one_controller(serve, journal):
 
 
 def test_a_full_disk_refuses_durable_jobs_and_nothing_else(tmp_path):
-    """The full disk is a limit on file sizes, which the controller inherits."""
+    """A limit on file sizes, which the controller inherits, simulates the full disk."""
     import resource
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
@@ -267,7 +267,7 @@ def storm_job(i):
 
 
 def submit_storm(client, numbers):
-    """Sends those jobs; returns {request id: number}."""
+    """Submit those jobs; return {request id: number}."""
     sent = {}
     for i in numbers:
         keys = storm_job(i)
@@ -278,7 +278,7 @@ def submit_storm(client, numbers):
 
 
 def gather(client, sent, jobs, until):
-    """Records acceptances, until that time or until all jobs are accepted."""
+    """Record acceptances until that time, or until all jobs are accepted."""
     waiting = dict(sent)
     while waiting and time.monotonic() < until:
         try:
@@ -319,7 +319,7 @@ def test_every_output_exists_once_after_any_number_of_kills(serve):
             gather(c, submit_storm(c, due), jobs, time.monotonic() + 5)
     assert len(set(jobs.values())) == len(jobs) == N_JOBS
     for i in range(N_JOBS):
-        # A request that reached a dying controller is lost with it: sent again.
+        # A request that reached a dying controller is lost with it: submit it again.
         done = patiently(s, lambda c: c.attach(jobs[i]).done(timeout=20), timeout=240)
         assert outputs(done.reply) == reference[i], f"job {i} (seed {seed})"
 
@@ -334,7 +334,7 @@ def test_every_output_exists_once_after_any_number_of_kills(serve):
 # --- the sweep ---
 
 def test_finished_jobs_are_swept(sweeps):
-    """Every ten seconds, of which the tests before take most."""
+    """The sweep runs every ten seconds, most of which the earlier tests take."""
     c = sweeps.client()
 
     def gone():

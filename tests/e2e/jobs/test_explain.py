@@ -1,4 +1,4 @@
-"""`explain`: where a job's time went."""
+"""`explain`: how a job spent its time."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_job_that_waits_tells_for_what(service, client):
     assert names == ["queued", "prefill", "decode"]
     ends = [s["from_us"] + s["us"] for s in after["spans"]]
     assert ends[:-1] == [s["from_us"] for s in after["spans"]][1:]
-    # Over HTTP, the same.
+    # HTTP returns the same explanation.
     http = get(service, f"/api/explain/{queued.job}")
     assert http["phases"] == after["phases"] and http["spans"] == after["spans"]
     running.done()
@@ -93,7 +93,7 @@ def test_a_job_of_another_api_key_is_not_explained(start, tmp_path):
 
 
 def kill_under(client):
-    """A job that lost its worker while it ran, explained; on a slow machine it may end before that."""
+    """Explain a job that lost its worker while it ran; on a slow machine it may end before that."""
     job = client.submit(PROMPT, max_tokens=1500, ignore_eos=True, seed=3, stream=True)
     job.first_delta()
     busy = [r["workers"][0] for r in client.status()["replicas"] if r["running"]]

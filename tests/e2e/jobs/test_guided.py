@@ -1,4 +1,4 @@
-"""Outputs with forms: they keep them, and are the same tokens whatever happens to the job."""
+"""Structured outputs satisfy their constraints, and are the same tokens whatever happens to the job."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jobclient import JobError
-from service import DEMO, ROOT, TRIES, Service
+from service import DEMO, ROOT, TRIES, Service, eventually
 
 sys.path.insert(0, str(ROOT / "tests" / "tools"))
 import guided_outputs  # noqa: E402
@@ -21,7 +21,7 @@ PERSON = {"type": "object", "required": ["name", "age", "friends"], "additionalP
 WORDS = 'root ::= word (" " word){20,90} "."\nword ::= [a-z]{1,9}'
 LINES = 'root ::= line{300}\nline ::= [a-z]{1,9} " " [0-9]{2} "\\n"'
 
-# Greedy and sampled, several outputs, beams, and beside them one without a form.
+# Greedy and sampled, several outputs, beams, and one output without a constraint in the same batch.
 JOBS = [
     dict(prompt=STORY, guided_json=PERSON, temperature=0, max_tokens=150, logprobs=2),
     dict(prompt=STORY * 3, guided_json=PERSON, temperature=1.0, seed=1, max_tokens=150, logprobs=2),
@@ -31,7 +31,7 @@ JOBS = [
          repetition_penalty=1.2, frequency_penalty=0.3, logprobs=2),
     dict(prompt=STORY, guided_grammar=WORDS, use_beam_search=True, n=2, beam_width=4, max_tokens=30, logprobs=1),
     dict(prompt=STORY[:60], temperature=1.0, seed=4, max_tokens=60, ignore_eos=True, logprobs=2),
-    # A state of their own: mirostat's.
+    # Mirostat has its own state.
     dict(prompt=STORY[:60], temperature=1.0, seed=5, n=3, mirostat=2, mirostat_tau=3, mirostat_eta=0.7, max_tokens=90,
          ignore_eos=True, logprobs=2),
     dict(prompt="A cat", guided_grammar=WORDS, temperature=1.0, seed=6, mirostat=1, max_tokens=90, logprobs=2),
@@ -53,7 +53,7 @@ def expected(service):
         return [answer(c.generate(**job)) for job in JOBS]
 
 
-# ---- forms are kept ----
+# ---- constraints are satisfied ----
 
 def test_outputs_keep_their_forms(service):
     counts = guided_outputs.generate(service, 23 * guided_outputs.N)
@@ -97,7 +97,7 @@ def test_log_probabilities_are_those_among_what_is_allowed(client):
 
 
 def test_an_output_that_meets_a_bound_fails_alone(service):
-    """A letter of it may begin, continue or end any of the levels: ever more places in the grammar."""
+    """A letter may begin, continue or end any of the levels: the number of grammar states keeps growing."""
     with service.client() as c:
         other = c.submit("A cat", max_tokens=1500, ignore_eos=True)
         wide = c.submit("A dog", max_tokens=1500, min_tokens=1500, seed=1,
@@ -141,7 +141,7 @@ def answer_alone(service, job):
 
 
 def killed(service, times, jobs, known):
-    """So many workers are killed under the jobs, which have these answers."""
+    """Kill this many workers while the jobs run. The answers must be these."""
     with service.client() as c:
         for _ in range(TRIES):
             sent = [c.submit(**job, stream=False).accepted() for job in jobs]
@@ -187,13 +187,58 @@ def test_after_killing_every_process_a_form_is_kept_token_for_token(tmp_path):
             again.stop()
 
 
+# ---- sequences that skip steps because their mask is not ready ----
+
+def slow(k, **more):
+    """A separate constraint. Each of its masks takes some hundredths of a second."""
+    nots = [{"not": {"pattern": f"{chr(97 + (i + k) % 26)}.{{{6 + i}}}$"}} for i in range(4)]
+    a = {"type": "string", "minLength": 60 + k, "allOf": nots}
+    form = {"type": "object", "properties": {"a": a}, "required": ["a"]}
+    return {**dict(prompt="Once", guided_json=form, temperature=1.0, seed=k, max_tokens=8, logprobs=1), **more}
+
+
+def amid_held(service, client, first, act):
+    """Submit two slow jobs. While one of them skips steps and no worker runs, call act(pids of the workers). Return the
+    jobs in order, and the result of act()."""
+    def is_held():
+        return client.status()["masks"]["waiting"] > 0
+    for k in range(first, first + 2 * TRIES, 2):
+        jobs = [slow(k), slow(k + 1)]
+        sent = [client.submit(**job, stream=False).accepted() for job in jobs]
+        eventually(lambda: is_held() or not any(j.unfinished() for j in sent), what="a sequence that sits out")
+        with service.paused() as pids:
+            if is_held():
+                return jobs, sent, act(pids)
+        for job in sent:    # the jobs ended before they were seen
+            job.done()
+    raise AssertionError("no sequence was seen to sit out")
+
+
+def test_what_sits_out_and_what_goes_on_have_the_tokens_that_they_have_alone(service, expected):
+    with service.client() as c:
+        jobs, sent, others = amid_held(service, c, 0, lambda _: [c.submit(**job, stream=False).accepted() for job in JOBS])
+        assert [answer(j.done()) for j in others] == expected
+        done = [answer(j.done()) for j in sent]
+    assert service.idle()["masks"]["waiting"] == 0
+    assert [answer_alone(service, job) for job in jobs] == done
+
+
+def test_a_worker_killed_while_sequences_sit_out_does_not_change_the_tokens(service):
+    with service.client() as c:
+        jobs, sent, _ = amid_held(service, c, 2 * TRIES, lambda pids: os.kill(pids[0], signal.SIGKILL))
+        done = [answer(j.done()) for j in sent]
+    assert done == [answer_alone(service, job) for job in jobs]
+
+
 def test_two_ranks_give_the_tokens_of_one(start, expected):
-    """Greedily: the roundings of two ranks are others."""
+    """Greedy only: two ranks round differently."""
     greedy = [dict(prompt=STORY[i:], guided_json=PERSON, temperature=0, max_tokens=150) for i in range(4)]
+    greedy.append(slow(4, temperature=0))
     one = [[o["tokens"] for o in d.outputs] for d in all_of(start(DEMO, "--compute", "f32"), greedy)]
     two = start(DEMO, "--compute", "f32", "--tp", "2", "--threads", "1")
     assert [[o["tokens"] for o in d.outputs] for d in all_of(two, greedy)] == one
-    # Two runs with two ranks are the same throughout, also around the loss of one.
+    assert two.status()["masks"]["held"] > 0
+    # Two runs with two ranks are equal throughout, also around the loss of a rank.
     known = together(two)
     with two.client() as c:
         sent = [c.submit(**{"stream": False, **job}).accepted() for job in JOBS]

@@ -62,7 +62,7 @@ def test_another_client_may_cancel(service, client):
 # --- attach and result ---
 
 def follow(job):
-    """An attached job's deltas joined, and its done."""
+    """Join an attached job's deltas; return the text and the `done`."""
     done = job.done()
     return sum((d["tokens"] for d in job.deltas), []), "".join(d["text"] for d in job.deltas), done
 

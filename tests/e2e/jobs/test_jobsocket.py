@@ -1,4 +1,4 @@
-"""The job socket's protocol: which messages, in which order, with which fields."""
+"""The job socket's protocol: its messages, their order and their fields."""
 
 import msgpack
 import pytest
@@ -11,7 +11,7 @@ PROMPT = "Once upon a time"
 
 
 def conversation(client, **keys):
-    """All replies to a submit, in order."""
+    """Return all replies to a submit, in order."""
     request = client.send({"op": "submit", "prompt": PROMPT, **keys})
     replies = [client.recv(request)]
     while replies[-1]["op"] != "done":
@@ -203,7 +203,7 @@ def test_the_pieces_of_tokens(client):
     reply = client.call("detokenize", tokens=ids, pieces=True)
     assert len(reply["pieces"]) == len(ids) and reply["text"] == "Once upon \u00e9\u4e16"
     assert reply["pieces"][0] == client.detokenize(ids[:1])
-    # Bytes of a character in several tokens are not text by themselves.
+    # Single tokens hold parts of a character's bytes, which are not valid text.
     assert "".join(reply["pieces"]).replace("\ufffd", "") in "Once upon \u00e9\u4e16"
     assert all(len(p) for p in reply["pieces"])
     assert "pieces" not in client.call("detokenize", tokens=ids)

@@ -1,7 +1,7 @@
-"""The same tokens and log-probabilities whatever happens, in every compute mode.
+"""Tokens and log-probabilities are the same in every compute mode, whatever happens.
 
-`make check` runs a sample for each mode: much at once, and a killed worker.  `make check-full` (QUERN_TEST_LONG=1)
-runs everything alone."""
+`make check` runs a sample for each mode: many jobs at once, and a killed worker.  `make check-full` (QUERN_TEST_LONG=1)
+also runs each option alone."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from jobclient import JobError
 from service import DEMO, eventually, served
 from test_same_tokens import JOBS, STORY, answer
 
-# --compute, and options that make classes of their own.
+# --compute, and options that make separate numerics classes.
 MODES = ["f32", "bf16", "int16", "int8", "int16 --head-dtype int8 --kv-cache-dtype int16",
          "int8 --head-dtype stored --kv-cache-dtype int8"]
 LONG = os.environ.get("QUERN_TEST_LONG") == "1"
@@ -48,7 +48,7 @@ def together(service, jobs):
 
 
 class Known:
-    """What the jobs give one by one, in a mode."""
+    """Results of the jobs, run one by one in a mode."""
 
     def __init__(self, mode, service):
         self.mode, self.numerics = mode, numerics(service)
@@ -109,7 +109,7 @@ def test_a_killed_worker_changes_nothing(start, known):
 
 
 def test_modes_differ(request):
-    """A mode that is not heard would pass everything else here."""
+    """A mode that is ignored would pass every other test here."""
     classes = set()
     for mode in MODES:
         for service in served(DEMO, words(mode)):

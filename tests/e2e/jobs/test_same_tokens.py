@@ -1,4 +1,4 @@
-"""The same tokens with other batches, chunks, threads, preemption and cached prompts."""
+"""Tokens do not depend on other batches, chunks, threads, preemption and cached prompts."""
 
 import pytest
 
@@ -18,7 +18,7 @@ JOBS = [
 
 
 def answer(done):
-    """Everything that must not change: tokens, and logprobs to the last bit."""
+    """Return everything that must not change: tokens, and logprobs to the last bit."""
     return [(o["tokens"], o["text"], o["finish_reason"], o["logprobs"]) for o in done.outputs]
 
 
@@ -65,7 +65,7 @@ def test_options_do_not_change_the_answers(start, expected, options):
 
 
 def test_a_prompt_seen_before_gives_the_same_answer(service):
-    """Read from the cache or computed again, the output is the same."""
+    """The output is the same whether the prompt is read from the cache or recomputed."""
     job = dict(prompt=STORY * 3, temperature=0.9, seed=5, max_tokens=30, ignore_eos=True, logprobs=2)
     with service.client() as c:
         first, again = c.generate(**job, cache_salt="one"), c.generate(**job, cache_salt="one")

@@ -1,5 +1,5 @@
-"""A journal on a disk of 16 MiB: what fills it, uploads or other programs, neither stops the service nor loses a
-durable job; deletes always work, and a restart serves."""
+"""A journal on a disk of 16 MiB, filled by uploads or by other programs: the service keeps running and loses no durable
+job, deletes always work, and a restart serves."""
 
 import ctypes
 import errno
@@ -43,7 +43,7 @@ class Disk:
         return st.f_bavail * st.f_frsize
 
     def fill(self, left=0):
-        """What other programs do: so many bytes are left."""
+        """Fill the disk until this many bytes are left, as other programs would."""
         try:
             with open(self.path / "others", "ab", buffering=0) as f:
                 while self.free() > left:
@@ -56,7 +56,7 @@ class Disk:
         (self.path / "others").unlink()
 
     def read_only(self, on):
-        """A process that was killed may hold its files a moment longer than its memory: the disk is busy then."""
+        """A killed process may hold its files a moment longer than its memory: the disk is busy until then."""
         def mounted():
             try:
                 _mount(None, self.path, None, MS_REMOUNT | (MS_RDONLY if on else 0), None)
@@ -96,7 +96,7 @@ def serve(disk):
 
 
 def ask(s, method, path, body=None, kind="application/json"):
-    """(status, object)"""
+    """Send a request: (status, object)."""
     data = json.dumps(body).encode() if isinstance(body, dict) else body
     r = urllib.request.Request(s.http + path, data, {"Content-Type": kind} if data else {}, method=method)
     try:
@@ -115,7 +115,7 @@ def upload(s, content):
 
 
 def fill_with_uploads(s):
-    """The ids of what was taken, in their order, the larger ones first; and the refusal."""
+    """Upload files, the larger sizes first, until one is refused. Return the accepted ids in order, and the refusal."""
     ids = []
     for size in (MIB, MIB // 8):
         while (answer := upload(s, b"x" * size))[0] == 200:
@@ -129,7 +129,7 @@ def complete(s, prompt=PROMPT):
 
 
 class Interactive(threading.Thread):
-    """A client that asks one thing after another; errors: what it was refused."""
+    """A client that sends one request after another. errors: the refusals that it got."""
 
     def __init__(self, service):
         super().__init__()
@@ -163,7 +163,7 @@ def test_a_disk_filled_by_uploads(serve, disk):
     assert status == 507, refusal
     status, health = ask(s, "GET", "/health")
     assert status == 200 and "KiB left" in health.get("journal", ""), health
-    # Durable jobs have a margin of their own.
+    # Durable jobs have a separate margin.
     jobs.append(s.client().submit(PROMPT, durable=True, **LONG).accepted().job)
     disk.fill()
     jobs_now = {row["job"] for row in s.client().call("jobs")["jobs"]}
@@ -173,7 +173,7 @@ def test_a_disk_filled_by_uploads(serve, disk):
         assert status == 200 and o["deleted"], o
     assert interactive.end() > 0
 
-    # The room that the deletes made goes, too; and the machine fails.
+    # The room that the deletes freed is filled too, and the machine fails.
     disk.fill()
     s.kill()
     disk.fill()
@@ -251,7 +251,7 @@ def test_a_start_without_the_journal_serves_and_opens_it_later(serve, disk, disk
         assert status == 503 and cause in o["error"]["message"], (method, path, o)
     status, o = upload(s, b"{}\n")
     assert status == 503 and cause in o["error"]["message"]
-    # Jobs of now do not get the numbers of those in the journal.
+    # New jobs do not get the numbers of jobs in the journal.
     running = [s.client().submit(PROMPT, **{**LONG, "seed": n}) for n in range(3)]
 
     if disk_state == "full":
@@ -274,3 +274,61 @@ def test_a_start_without_the_journal_serves_and_opens_it_later(serve, disk, disk
     assert ask(s, "DELETE", f"/v1/files/{file['id']}")[0] == 200
     assert upload(s, b"{}\n")[0] == 200
     assert s.end() == 0
+
+
+def turn(s, conversation, text, **fields):
+    body = {"input": text, "conversation": conversation, "max_output_tokens": 4, **fields}
+    return ask(s, "POST", "/v1/responses", body)
+
+
+def test_what_a_full_disk_cannot_store_is_refused_before_it_is_answered(serve, disk):
+    s = serve()
+    status, c = ask(s, "POST", "/v1/conversations", {})
+    assert status == 200 and turn(s, c["id"], "first")[0] == 200
+    disk.fill()
+    for fields in ({}, {"store": False}, {"stream": True}, {"background": True}):
+        status, o = turn(s, c["id"], "second", **fields)
+        assert status == 507 and o["error"]["code"] == "insufficient_storage", (fields, o)
+        assert "KiB left" in o["error"]["message"] or "No space left" in o["error"]["message"], o
+    status, o = ask(s, "POST", "/v1/responses", {"input": "alone", "max_output_tokens": 4})
+    assert status == 507 and '"store": false' in o["error"]["message"], o
+    # Requests that store nothing are answered.
+    assert ask(s, "POST", "/v1/responses", {"input": "alone", "max_output_tokens": 4, "store": False})[0] == 200
+    assert complete(s)[0] == 200
+    disk.empty()
+    eventually(lambda: turn(s, c["id"], "third")[0] == 200, what="room again")
+    items = ask(s, "GET", f"/v1/conversations/{c['id']}/items?limit=100&order=asc")[1]["data"]
+    said = [i["content"][0]["text"] for i in items if i["role"] == "user"]
+    assert said == ["first", "third"] and len(items) == 4, items
+
+
+def test_a_disk_that_fills_while_answers_are_made_loses_none_that_was_promised(serve, disk):
+    """Streams in conversations that begin while there is room: those that end as stored are stored."""
+    s = serve()
+    conversations = [ask(s, "POST", "/v1/conversations", {})[1]["id"] for _ in range(6)]
+    ends = {}
+
+    def stream(id):
+        body = {"input": "Tell me a story.", "conversation": id, "max_output_tokens": 200, "stream": True}
+        r = urllib.request.Request(s.http + "/v1/responses", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(r, timeout=120) as f:
+            ends[id] = [line for line in f.read().decode().splitlines() if line.startswith("event: ")][-1]
+    threads = [threading.Thread(target=stream, args=(id,)) for id in conversations]
+    for t in threads:
+        t.start()
+    disk.fill()
+    for t in threads:
+        t.join()
+    assert set(ends) == set(conversations)
+    for id, last in ends.items():
+        status, items = ask(s, "GET", f"/v1/conversations/{id}/items?limit=10")
+        assert status == 200
+        promised = last in ("event: response.completed", "event: response.incomplete")
+        assert promised or last == "event: response.failed", last
+        assert len(items["data"]) == (2 if promised else 0), (last, items)
+    s.kill()
+    disk.empty()
+    s = serve()
+    for id, last in ends.items():
+        promised = last != "event: response.failed"
+        assert len(ask(s, "GET", f"/v1/conversations/{id}/items?limit=10")[1]["data"]) == (2 if promised else 0)

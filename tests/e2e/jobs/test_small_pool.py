@@ -1,5 +1,5 @@
-"""A pool so small that groups are swapped, computed again, evicted and copied all the time: each of 200 jobs
-of every kind has the tokens that it has alone."""
+"""A pool so small that groups are swapped, recomputed, evicted and copied all the time: each of 200 jobs of every kind
+gives the tokens that it gives alone."""
 
 import random
 
@@ -13,7 +13,7 @@ CHAT = "A boy asks his mother: why is the sky blue? She says that the sun has ma
 
 
 def kinds(rng):
-    """Parameters of one kind of job."""
+    """Make the parameters of one kind of job."""
     n = rng.randrange(1, 4)
     seed = rng.randrange(1000)
     return rng.choice([
@@ -33,7 +33,7 @@ def make_jobs(how_many):
     jobs = []
     for i in range(how_many):
         text = 2 * rng.choice([STORY, CHAT])
-        # Beginnings that others have too, with an end of its own or not.
+        # Prefixes that other jobs share, with or without a suffix of their own.
         prompt = text[:rng.randrange(4, len(text))] + rng.choice(["", "", f"And {i}", " The"])
         jobs.append((dict(prompt=prompt, max_tokens=rng.randrange(4, 30), ignore_eos=rng.random() < 0.5, **kinds(rng)),
                      dict(priority=rng.randrange(-1, 2), user=f"user {rng.randrange(4)}")))
@@ -48,7 +48,7 @@ def answer(done):
 JOBS = make_jobs(200)
 
 
-F32 = ("--compute", "f32")    # the sizes of pools below are for it
+F32 = ("--compute", "f32")    # the pool sizes below assume it
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_200_jobs_have_the_tokens_that_each_has_alone(start, alone, options):
     assert status["preemptions"] > 50
     assert status["prefix_cache"]["hit_tokens"] > 1000
     if "swap" in options:
-        assert 0 < status["swap_preemptions"] < status["preemptions"]     # some were computed again
+        assert 0 < status["swap_preemptions"] < status["preemptions"]     # some were recomputed
     if "recompute" in options:
         assert status["swap_preemptions"] == 0
 

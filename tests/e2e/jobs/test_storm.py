@@ -1,5 +1,5 @@
-"""Faults together, from a fixed seed: a small cache, cancelled jobs, clients that disconnect, a killed worker.
-Undisturbed jobs have the tokens of an idle service, and no block is lost."""
+"""Several faults at once, from a fixed seed: a small cache, cancelled jobs, clients that disconnect, a killed worker.
+Undisturbed jobs give the tokens of an idle service, and no block is lost."""
 
 import os
 import random
@@ -21,7 +21,7 @@ def tokens(done):
     return [(o["tokens"], o["finish_reason"]) for o in done.outputs]
 
 
-F32 = ("--compute", "f32")    # the size of the pool below is for it
+F32 = ("--compute", "f32")    # the pool size below assumes it
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def py(service):
 
 @pytest.fixture(scope="module")
 def llm():
-    """A private service's LLM, for tests that leave it as it is."""
+    """The LLM of a private service, for tests that do not change it."""
     import quern
     with quern.LLM(str(DEMO), bin=str(BIN)) as model:
         yield model

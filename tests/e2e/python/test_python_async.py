@@ -1,4 +1,4 @@
-"""quern.AsyncClient: as Client, awaited."""
+"""quern.AsyncClient: like Client, but awaited."""
 
 import asyncio
 import os

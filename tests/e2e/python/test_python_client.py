@@ -1,4 +1,4 @@
-"""quern.Client: jobs, their streams through any loss, refusals, time limits, keys, and peers that are not quern."""
+"""quern.Client: jobs, streams that survive any loss, refusals, time limits, keys, and peers that are not quern."""
 
 import os
 import random
@@ -23,7 +23,7 @@ ENDLESS = {"max_tokens": 2000, "n": 64, "ignore_eos": True}
 
 
 def joined(deltas, result):
-    """The deltas of each output are the outputs of the result, without a gap."""
+    """Check that the joined deltas of each output equal the outputs of the result."""
     for o in result.outputs:
         mine = [d for d in deltas if d.index == o.index]
         at = 0
@@ -99,7 +99,7 @@ def test_a_job_that_is_left_before_it_is_accepted_is_cancelled(py, service):
     for _ in range(20):
         py.submit(PROMPT, ENDLESS, user="left").close()
     py.ping()
-    service.idle()      # jobs that were left before they were sent are not known at all
+    service.idle()      # jobs abandoned before they were sent are unknown to the service
     assert all(r["cancelled"] for r in py.jobs() if r.get("user") == "left")
 
 
@@ -111,7 +111,7 @@ def test_a_cancelled_job_ends_in_abort(py):
 
 def test_a_client_that_closes_leaves_nothing_running(service):
     client = quern.Client(service.jobs)
-    jobs = [client.submit(PROMPT, {**ENDLESS, "n": 4}) for _ in range(10)]     # which run together
+    jobs = [client.submit(PROMPT, {**ENDLESS, "n": 4}) for _ in range(10)]     # the jobs run together
     next(jobs[-1])
     client.close()
     service.idle()
@@ -177,7 +177,7 @@ def test_what_cannot_be_packed_is_an_error_of_the_caller(py, params):
 
 @pytest.mark.parametrize("mib", [17, 40])
 def test_a_request_that_is_too_large_is_refused_once(py, mib):
-    """The service would disconnect its client, which would send it again, and again."""
+    """Otherwise the service would disconnect its client, which would send the request again and again."""
     with pytest.raises(quern.TooLong, match="may have 16777216"):
         py.generate("x" * (mib << 20), {"max_tokens": 1})
     assert py.ping()["ready"]
@@ -198,7 +198,7 @@ def test_an_http_address_is_not_a_job_socket(service):
 
 
 class Fake:
-    """A peer that answers each request with the frames of a function."""
+    """A peer that answers each request with the frames that a function returns."""
 
     def __init__(self, answer):
         self.socket = zmq.Context.instance().socket(zmq.ROUTER)
@@ -329,7 +329,7 @@ def test_a_plain_job_goes_on_after_the_service_has_ended_and_is_back(start, tmp_
         mine = c.submit(PROMPT, ENDLESS, stream=stream, key="mine")
         job = c.submit(PROMPT, LONG, stream=stream)
         deltas = [next(job) for _ in range(3)] if stream else []
-        os.kill(pid, signal.SIGSTOP)      # neither ends before the service does
+        os.kill(pid, signal.SIGSTOP)      # neither may end before the service does
         assert job.id and mine.id
         s.end()
         with pytest.raises(quern.NotReady, match="the service ended before the job did") as e:
@@ -373,7 +373,7 @@ def test_a_service_that_does_not_come_back(start):
 
 
 class Cutter:
-    """A proxy to a TCP address, which cuts each of its first connections after some bytes of replies."""
+    """A proxy to a TCP address that cuts each of its first connections after some bytes of replies."""
 
     def __init__(self, address, lengths):
         host, port = re.fullmatch(r"tcp://(.*):(\d+)", address).groups()
@@ -453,7 +453,7 @@ def test_an_attach_to_a_job_of_unknown_size_is_resumed(journaled):
 
 
 def test_another_process_takes_a_stream_over(journaled):
-    """Also where more has arrived than was read."""
+    """Also if more has arrived than was read."""
     params = {**LONG, "max_tokens": 100, "n": 4}    # two deltas are at most two of the outputs
     with quern.Client(journaled.jobs) as c:
         job = c.submit(PROMPT, params, durable=True)
@@ -490,7 +490,7 @@ def test_keys(keyed, tmp_path):
             c.scale(2)
     began = time.monotonic()
     with quern.Client(keyed.jobs, keys=mallory) as c:
-        for _ in range(2):    # the second begins after the refusal
+        for _ in range(2):    # the second request starts after the refusal
             with pytest.raises(quern.AuthError, match="--allow"):
                 c.ping()
     with quern.Client(keyed.jobs, connect_timeout=5) as c, \

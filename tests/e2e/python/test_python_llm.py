@@ -1,7 +1,8 @@
-"""quern.LLM: the same outputs as `quern submit --batch` and HTTP; whatever is killed; what it refuses; what it leaves."""
+"""quern.LLM: the same outputs as `quern submit --batch` and HTTP, also after kills; refusals; clean-up."""
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from quern import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from service import BIN, DEMO, MARK, QUERN, ROOT, eventually, marked, no_processes_left
 
 PROMPT = "Once upon a time"
-# generation_config.json has other values, which SamplingParams overrides, as vLLM's does.
+# generation_config.json has other values. SamplingParams overrides them, as in vLLM.
 NEUTRAL = {"temperature": 1, "top_p": 1, "top_k": 0, "min_p": 0, "repetition_penalty": 1}
 KINDS = [
     {}, {"temperature": 0}, {"n": 2, "logprobs": 2}, {"stop": ["a", " the"]}, {"top_p": 0.8, "top_k": 20},
@@ -27,7 +28,7 @@ KINDS = [
 
 
 def mixed(n):
-    """n prompts, and for each the fields of a request."""
+    """Make n prompts, and the fields of a request for each."""
     rng = random.Random(3)
     words = ["dog", "girl", "tree", "boat", "ball", "bird"]
     return [(f"{PROMPT} a {rng.choice(words)} {i}", {**NEUTRAL, "seed": i, "max_tokens": rng.randrange(4, 24),
@@ -41,10 +42,10 @@ def params_of(fields):
 
 
 def batch(service, tmp_path, lines):
-    """The choices of each line, by `quern submit --batch`."""
+    """Return the choices of each line, by `quern submit --batch`."""
     path = tmp_path / "in.jsonl"
     path.write_text("".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/completions",
-                                        "body": {"prompt": p, **fields}}) + "\n" for i, (p, fields) in enumerate(lines)))
+                                        "body": {"prompt": p, "return_tokens_as_token_ids": True, **fields}}) + "\n" for i, (p, fields) in enumerate(lines)))
     subprocess.run([QUERN, "submit", "--batch", path, "--to", service.jobs], check=True, capture_output=True, timeout=150)
     return [json.loads(x)["response"]["body"]["choices"] for x in (tmp_path / "in.out.jsonl").read_text().splitlines()]
 
@@ -60,11 +61,13 @@ def same(outputs, lines, choices):
                 assert o.logprobs is None and o.cumulative_logprob is None
                 continue
             assert [f"token_id:{t}" for t in o.token_ids] == c["logprobs"]["tokens"]
-            assert [place[t].logprob for t, place in zip(o.token_ids, o.logprobs)] == c["logprobs"]["token_logprobs"]
+            # HTTP writes floats with nine digits, which identify them.
+            assert [place[t].logprob for t, place in zip(o.token_ids, o.logprobs)] == \
+                pytest.approx(c["logprobs"]["token_logprobs"], rel=1e-7)
             assert abs(o.cumulative_logprob - sum(c["logprobs"]["token_logprobs"])) < 1e-3
             for place, top in zip(o.logprobs, c["logprobs"]["top_logprobs"]):
                 for name, logprob in top.items():
-                    assert place[int(name.split(":")[1])].logprob == logprob
+                    assert place[int(name.split(":")[1])].logprob == pytest.approx(logprob, rel=1e-7)
 
 
 def test_a_thousand_prompts_equal_submit_batch(llm, service, tmp_path):
@@ -278,7 +281,7 @@ def test_prompts_are_cut_as_asked(llm):
 
 
 def test_prefixes_are_shared_within_a_cache_salt(service):
-    """A prompt of some blocks, each time whole in the cache of its salt alone."""
+    """A prompt of some blocks is wholly cached, but only for requests with its salt."""
     with quern.LLM(address=service.jobs) as m:
         ids = m.get_tokenizer().encode(PROMPT * 20)
 
@@ -339,10 +342,10 @@ def test_an_error_names_the_prompt_and_the_field(llm):
     (lambda m: m.wait_for_completion(quern.EmbeddingRequestOutput), "output_type"),
     (lambda m: quern.LLM(address=m.address).embed("a"), "http"),
     (lambda m: quern.LLM(address=m.address, max_num_seqs=3), "max_num_seqs"),
-    (lambda m: quern.LLM("x", trust_remote_code=True), "trust_remote_code"),
-    (lambda m: quern.LLM("x", quantization="awq"), "quantization"),
+    (lambda m: quern.LLM("x", trust_remote_code="maybe"), "trust_remote_code"),
+    (lambda m: quern.LLM("x", host="0.0.0.0"), "host"),
     (lambda m: quern.LLM("x", http_port=3) if False else quern.LLM("x", jobs="tcp://*:1"), "jobs"),
-    (lambda m: quern.LLM("x", dtype="float16"), "dtype"),
+    (lambda m: quern.LLM("x", dtype="float8"), "dtype"), (lambda m: quern.LLM("x", kv_cache_dtype="half"), "kv_cache_dtype"),
 ])
 def test_what_cannot_be_honoured_is_refused_by_name(llm, ask, field):
     with pytest.raises(quern.Unsupported) as e:
@@ -371,6 +374,27 @@ def test_a_service_that_cannot_start_says_why(tmp_path, monkeypatch):
             quern.LLM(**wrong)
 
 
+def test_all_options_that_are_refused_are_named_at_once():
+    from quern._service import serve_options
+    with pytest.raises(quern.Unsupported) as e:
+        serve_options({"max_seqs": 3, "enable_lora": True, "dtype": "float8", "jobs": "x", "task": "classify", "revision": "main"})
+    assert list(e.value.fields) == ["enable_lora", "dtype", "jobs", "task", "revision"]
+    assert e.value.field == "enable_lora" and str(e.value) == "; ".join(f"{n}: {why}" for n, why in e.value.fields.items())
+    again = pickle.loads(pickle.dumps(e.value))
+    assert (str(again), again.fields, again.reason) == (str(e.value), e.value.fields, e.value.reason)
+
+
+def test_what_is_done_anyway_is_taken_with_one_line_of_the_log(caplog):
+    from quern._service import serve_options
+    assert serve_options({"quantization": "awq", "dtype": "half", "trust_remote_code": True}) == ["--quantization", "awq"]
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "quern"]
+    assert line.startswith("without effect: dtype='half': compute: ") and "; trust_remote_code=True: no code of a model is run" in line
+    caplog.clear()
+    assert serve_options({"dtype": "torch.float16"}) == [] and "dtype='float16'" in caplog.text
+    caplog.clear()
+    assert serve_options({"trust_remote_code": False, "dtype": "auto"}) == [] and not caplog.records
+
+
 def test_options_of_vllm_are_those_of_serve():
     from quern._service import serve_options
     assert serve_options({"tensor_parallel_size": 2, "max_model_len": 100, "gpu_memory_utilization": 0.5, "swap_space": 4,
@@ -381,7 +405,7 @@ def test_options_of_vllm_are_those_of_serve():
     assert serve_options({"enable_prefix_caching": True, "dtype": "auto", "enforce_eager": False}) == []
 
 
-# --- load, and what is left ---
+# --- load, and clean-up ---
 
 @pytest.mark.parametrize("service", [("--max-queued-jobs", "3", "--max-seqs", "2")], indirect=True)
 def test_a_full_queue_is_waited_for(service):
@@ -409,7 +433,7 @@ llm.generate(["a"] * 5000, LONG)
 
 
 def works(p):
-    """The program has printed its service's address, and its jobs run there."""
+    """Check that the program has printed its service's address, and that its jobs run there."""
     ready, address = p.stdout.readline().split()
     assert ready == "ready"
     with quern.Client(address) as c:
@@ -455,7 +479,7 @@ def test_the_service_ends_with_its_process(end):
     assert ready == "ready"
     p.communicate(timeout=60)
     no_processes_left(mark)
-    if "_service.pid" not in end:   # nothing is left of both that could remove it
+    if "_service.pid" not in end:   # neither process is left to remove it
         eventually(lambda: not os.path.exists(directory), what="no directory")
 
 
@@ -509,3 +533,46 @@ def test_two_threads_share_an_llm(llm):
     for i in range(2):
         assert got[i] == [o.outputs[0].text for o in llm.generate([f"{PROMPT} {k}" for k in range(50)],
                                                                   SamplingParams(seed=i, max_tokens=5))]
+
+
+LONG = PROMPT + " a" * 3000      # more than the demo model's context
+
+
+def test_errors_of_single_prompts_are_returned(service):
+    good = SamplingParams(max_tokens=5, seed=1)
+    with quern.LLM(address=service.jobs) as raises, quern.LLM(address=service.jobs, errors="return", max_in_flight=2) as llm:
+        with pytest.raises(quern.TooLong) as e:
+            raises.generate([PROMPT, LONG, PROMPT], good, use_tqdm=False)
+        assert e.value.prompt_index == 1
+        bad = SamplingParams(max_tokens=5, extra_args={"no_such_parameter": 1})
+        outputs = llm.generate([PROMPT, LONG, PROMPT, PROMPT], [good, good, bad, good], use_tqdm=False)
+        assert [type(o.error) for o in outputs] == [type(None), quern.TooLong, quern.BadRequest, type(None)]
+        assert [len(o.outputs) for o in outputs] == [1, 0, 0, 1] and all(o.finished for o in outputs)
+        assert outputs[0].outputs == outputs[3].outputs and "no_such_parameter" in str(outputs[2].error)
+        beams = llm.beam_search([LONG, PROMPT], BeamSearchParams(beam_width=2, max_tokens=3))
+        assert isinstance(beams[0].error, quern.TooLong) and not beams[0].sequences and len(beams[1].sequences) == 2
+    with pytest.raises(ValueError, match="errors must be"):
+        quern.LLM(address=service.jobs, errors="ignore")
+
+
+def test_a_reset_prefix_cache_is_empty(service):
+    prompt, params = {"prompt": " ".join(["A dog and a cat."] * 40), "cache_salt": "reset"}, SamplingParams(max_tokens=2)
+    with quern.LLM(address=service.jobs) as llm:
+        cached = [llm.generate(prompt, params, use_tqdm=False)[0].num_cached_tokens for _ in range(2)]
+        assert cached[0] == 0 and cached[1] > 100
+        assert llm.reset_prefix_cache() is True
+        assert llm.generate(prompt, params, use_tqdm=False)[0].num_cached_tokens == 0
+        assert llm.generate(prompt, params, use_tqdm=False)[0].num_cached_tokens == cached[1]
+
+
+def test_metrics_are_those_of_the_service(llm):
+    def find(name, kind, **labels):
+        m, = (m for m in llm.get_metrics() if m.name == name and labels.items() <= m.labels.items())
+        assert isinstance(m, kind)
+        return m
+    before = find("quern:generation_tokens_total", quern.Counter).value
+    llm.generate(PROMPT, SamplingParams(max_tokens=7, ignore_eos=True), use_tqdm=False)
+    assert find("quern:generation_tokens_total", quern.Counter).value == before + 7
+    h = find("quern:time_to_first_token_seconds", quern.Histogram)
+    assert h.count == h.buckets["+Inf"] > 0 and sorted(h.buckets.values()) == list(h.buckets.values())
+    assert find("quern:num_requests_running", quern.Gauge).value == 0

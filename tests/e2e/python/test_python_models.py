@@ -1,5 +1,5 @@
-"""quern.LLM with models of other kinds: rerankers and embedding models, against transformers (tests/golden/rank.json) and
-HTTP; tools in chats, with a model of scripted output."""
+"""quern.LLM with other kinds of models: rerankers and embedding models, compared with transformers
+(tests/golden/rank.json) and HTTP; tools in chats, with a model of scripted output."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ TEXTS = GOLDEN["texts"]
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """models(KIND): an LLM with one of make_rank_model.py's models."""
+    """models(KIND): an LLM with a model made by make_rank_model.py."""
     tokenizer = SHARED / "tokenizers" / "qwen3"
     if not tokenizer.is_dir():
         pytest.skip("Qwen3's tokenizer is not there")
@@ -72,7 +72,7 @@ def test_vectors_are_those_of_transformers(models):
 
 
 def test_what_the_tokenizer_adds_is_not_cut(models):
-    """The model's own end token, which its vector is read from."""
+    """The model's own end token, from which its vector is read."""
     llm = models("embedding")
     ids = llm.get_tokenizer().encode(TEXTS[0])
     for side, kept in (("right", ids[:3] + ids[-1:]), ("left", ids[-4:])):

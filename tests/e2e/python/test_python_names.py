@@ -1,4 +1,5 @@
-"""vLLM's names (tests/golden/vllm.json) and the package: each is honoured, or refused by name.  No service is needed."""
+"""Each of vLLM's names (tests/golden/vllm.json) is supported by the package, or refused by name. No service is
+needed."""
 
 import ast
 import dataclasses
@@ -32,7 +33,7 @@ def refused(table):
 
 
 def default(text):
-    """A default as a value; None where there is none that is a literal."""
+    """Return a default as a value; None if it is no literal."""
     try:
         return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError):
@@ -66,7 +67,7 @@ def test_a_method_has_vllms_parameters(name):
     mine = inspect.signature(getattr(quern.LLM, name.split(".")[1])).parameters
     for parameter, text in VLLM[name].items():
         if any(p.kind is p.VAR_KEYWORD for p in mine.values()) and parameter not in mine:
-            mine = {**mine, **inspect.signature(quern.LLM.embed).parameters}    # encode() hands the rest to embed()
+            mine = {**mine, **inspect.signature(quern.LLM.embed).parameters}    # encode() passes the rest to embed()
         assert parameter in mine, parameter
         assert mine[parameter].default == (inspect.Parameter.empty if text is None else default(text)), parameter
 
@@ -99,12 +100,12 @@ def test_an_option_of_vllm_is_one_of_the_service_or_refused(name):
         assert name in inspect.signature(quern.LLM).parameters
         return
     if row.honoured:
-        value = {"dtype": "float32", "kv_cache_dtype": "int8", "enable_prefix_caching": False}.get(name, 3)
+        value = {"quantization": "awq", "dtype": "float32", "kv_cache_dtype": "int8", "enable_prefix_caching": False}.get(name, 3)
         arguments = _service.serve_options({name: value})
         help_ = subprocess.run([QUERN, "serve", "--help"], capture_output=True, text=True, timeout=30).stdout
         assert all(f"      {a} " in help_ for a in arguments[:1]) and (arguments == []) == (name in _service._NO_EFFECT)
         return
-    for value in row.neutral + ((default(text),) if name in VLLM["LLM.__init__"] else ()):
+    for value in row.neutral + row.done + ((default(text),) if name in VLLM["LLM.__init__"] else ()):
         assert _service.serve_options({name: value}) == []
     with pytest.raises(quern.Unsupported) as e:
         _service.serve_options({name: ODD})

@@ -1,7 +1,10 @@
-"""SamplingParams and the others: vLLM's checks, and what a request has of them.  No service is needed."""
+"""SamplingParams and the other parameter classes: vLLM's checks, and the fields of the request. No service is
+needed."""
 
 import ast
+import dataclasses
 import json
+import re
 
 import pytest
 
@@ -38,7 +41,7 @@ def test_what_is_not_supported_is_named(make, field):
 
 
 def test_a_request_has_what_generation_config_would_set():
-    """vLLM's defaults count, so they are sent."""
+    """vLLM's defaults take precedence, so they are sent."""
     assert SamplingParams().to_request() == {"repetition_penalty": 1.0, "temperature": 1.0, "top_p": 1.0, "min_p": 0.0,
                                              "max_tokens": 16, "top_k": 0}
     assert "max_tokens" not in SamplingParams(max_tokens=None).to_request()
@@ -53,6 +56,39 @@ def test_a_request_has_each_parameter():
         assert request[name] == value
     assert SamplingParams(**given).clone() == SamplingParams(**given)
     assert "seed" not in SamplingParams(seed=-1).to_request()   # as in vLLM
+
+
+def table():
+    """Read name -> (type, lo, hi, neutral, above) from proto/params.c, for the parameters that a request may have."""
+    header = (ROOT / "proto" / "params.h").read_text()
+    constant = {m[1]: int(m[2]) for m in re.finditer(r"(PARAMS_\w+) = (\d+)[,\s]", header)} | {"INT_MAX_D": 2**31 - 1}
+    rows = re.findall(r'\{"(\w+)", AT\(\w+\), PARAMS_(\w+), ([\w\s|]+), \d+, ([^,]+), ([^,]+), ([^,]+),([^}]*)\}',
+                      (ROOT / "proto" / "params.c").read_text())
+    assert len(rows) == (ROOT / "proto" / "params.c").read_text().count('", AT(') - 7    # except the lists
+    return {name: (type_, *(constant[x] if x in constant else float(x) for x in (low, high, neutral)), "PARAMS_ABOVE" in flags, "PARAMS_OFF_BELOW" in flags)
+            for name, type_, flags, low, high, neutral, rest in rows if not rest.endswith("NULL")}
+
+
+def test_numbers_are_those_of_the_services_table():
+    ours = {f.name: f for f in dataclasses.fields(SamplingParams) if "lo" in f.metadata}
+    theirs = {name: row for name, row in table().items() if row[0] != "BOOL" and name != "length_penalty"}
+    assert ours.keys() == theirs.keys()
+    for name, (type_, low, high, neutral, above, below) in theirs.items():
+        m = ours[name].metadata
+        assert (m["lo"], m["hi"], m["above"]) == (-1 if below else low, high, above), name
+        assert ours[name].default == neutral and isinstance(ours[name].default, float if type_ == "FLOAT" else int), name
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(SamplingParams) if "lo" in f.metadata])
+def test_each_number_is_sent_and_kept_within_its_range(name):
+    f = next(f for f in dataclasses.fields(SamplingParams) if f.name == name)
+    kind, high = type(f.default), f.metadata["hi"]
+    given = kind(high) if f.default != high else kind(high) / 2
+    assert SamplingParams(max_tokens=None, **{name: given}).to_request()[name] == given
+    assert (name in SamplingParams().to_request()) == f.metadata["always"]
+    for wrong in (high + 1, f.metadata["lo"] - 1, float("nan"), "1", *([f.metadata["lo"]] if f.metadata["above"] else [])):
+        with pytest.raises(ValueError, match=name):
+            SamplingParams(max_tokens=None, **{name: wrong})
 
 
 def test_a_request_has_the_form():

@@ -1,5 +1,5 @@
-"""quern._protocol, without a service: what is sent for a call, whatever replies come and whenever the connection is
-lost.  The peer is a few lines below, the clock is the test's."""
+"""quern._protocol without a service: the requests that a call sends, for any replies and any loss of the connection.
+The peer is defined below, and the test sets the clock."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ TOKENS = list(range(10, 17))
 
 
 class Peer:
-    """A job socket: jobs of two outputs with TOKENS, which are lost with the connection unless they are kept."""
+    """A job socket: jobs of two outputs with TOKENS. Unless kept, the jobs are lost with the connection."""
 
     def __init__(self, kept):
         self.kept, self.jobs, self.keys, self.params = kept, {}, {}, {}
@@ -78,7 +78,7 @@ def sent(s):
 
 
 def pump(s, clock, peer, budget):
-    """Answers until nothing is left to do, or budget replies were received: the connection is then lost."""
+    """Answer until nothing is left to do, or until budget replies were received: then the connection is lost."""
     while s.outbox or s.next_at is not None and s.up and s._open:
         if not s.outbox:
             clock.now = max(clock.now, s.next_at)
@@ -156,7 +156,7 @@ def test_a_malformed_reply_ends_its_call_alone(request_, bad):
 
 
 def test_replies_with_any_bytes_changed_never_raise():
-    """What the connection's thread would die of."""
+    """An exception would end the connection's thread."""
     rng = random.Random(5)
     first = {**GOOD_DONE["outputs"][0], "logprobs": [{"token": 7, "logprob": -1.5, "rank": 1, "top": [{"token": 7, "logprob": -1.5}]}]}
     good = [done(first=first, prompt_logprobs=[None, first["logprobs"][0]], timing={"queued_us": 1}),
@@ -166,7 +166,7 @@ def test_replies_with_any_bytes_changed_never_raise():
     odd = [None, True, -1, 1 << 63, 0.5, "", "x", b"\xff", [], [None], [[]], {}, {"a": None}]
 
     def mutated(value):
-        """With something else in one place of it."""
+        """Replace one value in it."""
         if rng.random() < 0.2 or not isinstance(value, (dict, list)) or not value:
             return rng.choice(odd)
         at = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))

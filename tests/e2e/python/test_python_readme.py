@@ -1,4 +1,4 @@
-"""Every example of the package's README runs as it stands there."""
+"""Every example of the package's README runs unchanged."""
 
 import os
 import re

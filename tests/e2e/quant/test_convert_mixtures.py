@@ -1,5 +1,5 @@
-"""`quern convert` of mixtures: how rows are routed comes through, or the conversion is refused with the reason; tensors that
-are missing are named; layers that predict further tokens are left out, and a line says so."""
+"""`quern convert` of mixtures: the routing parameters are kept, or the conversion is refused with the reason. Missing
+tensors are named. Layers that predict further tokens are omitted, and a line says so."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ import make_gguf_family  # noqa: E402
 import make_model  # noqa: E402
 from make_gguf_family import FAMILIES  # noqa: E402
 
-ADDED = ("quern.", "tokenizer.huggingface.")     # what quern adds to its files
+ADDED = ("quern.", "tokenizer.huggingface.")     # added by quern to its files
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def files(tmp_path_factory):
 
 
 def edited(name, keys, edits):
-    """Of the keys of its architecture; None takes one out."""
+    """Edit keys of the file's architecture; None removes a key."""
     keys = keys | {f"{make_gguf_family.arch_of(name)}.{k}": v for k, v in edits.items()}
     return {k: v for k, v in keys.items() if v is not None}
 
@@ -58,7 +58,7 @@ THROUGH = [
     ("qwen3moe", {"expert_weights_norm": False}, {"norm_topk_prob": False}),
     ("qwen3moe", {"expert_used_count": 1}, {"num_experts_per_tok": 1}),
     ("qwen2moe", {"expert_weights_norm": True}, {"norm_topk_prob": True}),
-    ("olmoe", {"expert_gating_func": 3}, {"norm_topk_prob": True}),     # a softmax of the chosen ones
+    ("olmoe", {"expert_gating_func": 3}, {"norm_topk_prob": True}),     # a softmax over the chosen experts
     ("llama-mixtral", {"expert_used_count": 1}, {"num_experts_per_tok": 1}),
 ]
 
@@ -66,7 +66,7 @@ THROUGH = [
 @pytest.mark.parametrize("foreign", [True, False])
 @pytest.mark.parametrize("name, edits, want", THROUGH)
 def test_what_the_keys_say_of_routing_comes_through(run, files, tmp_path, name, edits, want, foreign):
-    """Also in a file that quern made, which has the old config.json, and whose keys were edited since."""
+    """Also for a file that quern made, with edited keys but the original embedded config.json."""
     keys, tensors = files(run, name, foreign)
     file = write_gguf(tmp_path / "m.gguf", edited(name, keys, edits), tensors)
     r = run("convert", file, tmp_path / "back", "--to", "safetensors")
@@ -118,7 +118,7 @@ MISSING = ["mlp.gate.", "up_proj", "down_proj", "self_attn.q_proj", "input_layer
 
 @pytest.mark.parametrize("part", MISSING)
 def test_a_part_that_is_missing_as_a_whole_is_named(run, files, tmp_path, part):
-    """The router, all experts' matrices of one kind, ...: no other tensor tells of them."""
+    """The router, one matrix of all experts, ...: no other tensor reveals that they are missing."""
     files(run, "qwen3moe")
     source = files.folder / "qwen3moe"
     gone = [k for k in safetensors(source) if k.startswith("model.layers.1.") and part in k]
@@ -138,10 +138,10 @@ def test_a_part_that_a_gguf_file_lacks_is_named(run, files, tmp_path, part):
     refused(run, write_gguf(tmp_path / "m.gguf", keys, tensors), tmp_path / "dst", "safetensors", f"blk.1.{part}", "missing")
 
 
-# --- GLM-4.5's layer behind the others ---
+# --- GLM-4.5's layer after the others ---
 
 def predicting(folder, layers=1):
-    """A model with layers that predict further tokens, of which config.json counts one."""
+    """A model with layers that predict further tokens; config.json counts one."""
     config = FAMILIES["glm4moe"] | {"num_nextn_predict_layers": 1}
     n, h, vocab = config["num_hidden_layers"], config["hidden_size"], config["vocab_size"]
     make_model.make(str(folder), config, "F32", 1)

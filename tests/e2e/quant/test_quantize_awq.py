@@ -1,5 +1,5 @@
-"""`quern quantize --type awq4` and --compare: on the demo model in floats and on a tiny model of each family.  What the
-tests expect is computed from the files with numpy, apart from the quantizer's own report."""
+"""`quern quantize --type awq4` and --compare, on the demo model in floats and on a tiny model of each family. Expected
+values are computed from the files with numpy, independently of the quantizer's report."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_the_text_loses_little_and_the_report_says_how_much(run, folder, result)
 
 
 def test_what_is_written_is_the_same_function_but_for_rounding(folder, result):
-    """Scales that the norms took up are divided out of the weights that read them: what is left is near the original."""
+    """Scales folded into the norms are divided out of the weights that read them: the rest is close to the original."""
     a, b = read(folder / "demo" / "model.safetensors"), read_raw(result[0] / "model.safetensors")
     changed = 0
     for i in range(5):
@@ -91,7 +91,7 @@ def test_what_is_written_is_the_same_function_but_for_rounding(folder, result):
 
 
 def test_the_report_in_json_agrees_with_the_weights(folder, result):
-    """A part of which no rows are scaled: the error of its weights."""
+    """For a layer without scaled rows: the error of its weights."""
     a, b = read(folder / "demo" / "model.safetensors"), read_raw(result[0] / "model.safetensors")
     for x in result[1]["linears"]:
         if x["name"].endswith("mlp.gate_proj"):
@@ -112,7 +112,8 @@ def test_the_page_has_both_charts_and_names_the_worst_first(result, folder):
 
 
 def test_the_page_is_shown_by_a_browser(result, folder, tmp_path):
-    """Both charts and the tables take room, their figures are the report's, and nothing is fetched or complained of."""
+    """Both charts and the tables are visible, their numbers are the report's, and nothing is downloaded or logged as an
+    error."""
     from browser import size, start_chromium
     d = start_chromium(tmp_path)
     try:
@@ -179,7 +180,7 @@ def test_a_run_that_is_killed_goes_on_and_gives_the_same_bytes(run, folder, resu
 
 
 def make_family(out, family):
-    """A tiny model of sizes that groups of 32 divide."""
+    """Make a tiny model with sizes that are multiples of 32."""
     config, dtype = make_model.TINY[family]
     sizes = dict(intermediate_size=96, moe_intermediate_size=64, shared_expert_intermediate_size=64)
     text = dict(config, hidden_size=32 * config["num_attention_heads"]) | {k: v for k, v in sizes.items() if k in config}
@@ -197,14 +198,14 @@ def test_a_model_of_each_family_is_quantized_and_read_again(run, folder, family)
     for x in r["linears"]:
         if x["outputs"] and x["reason"] == "":
             assert x["outputs"]["snr_db"] >= x["outputs_nearest"]["snr_db"] - 0.01, x
-    assert r["network"]["logits"]["snr_db"] > 8, r["network"]    # random weights: a scale in the wrong place gives 0
+    assert r["network"]["logits"]["snr_db"] > 8, r["network"]    # random weights: a misplaced scale gives 0
     few = [x for x in r["linears"] if ".experts." in x["name"] and x["calibration_rows"] < 64]
-    assert few or family != "glm4-moe"      # its router leaves out some experts of a layer
+    assert few or family != "glm4-moe"      # its router does not use some experts of a layer
     experts_are_nearest(folder / family, dst, few, log)
 
 
 def experts_are_nearest(source, dst, few, log):
-    """Experts with few rows of calibration are named, and their groups have the whole range that is to be rounded."""
+    """Experts with few calibration rows are named, and their groups cover the whole range of the weights."""
     a, b = read(source / "model.safetensors"), read_raw(dst / "model.safetensors")
     for x in few:
         assert "nearest" in x["reason"] and f"{x['name']}: {x['reason']}" in log, x

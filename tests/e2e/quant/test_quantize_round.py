@@ -1,5 +1,5 @@
-"""`quern quantize` with types that are rounded to nearest: what they cost, by layer and in all, and what is kept.  Errors of
-weights are computed from the files with numpy here, apart from the quantizer."""
+"""`quern quantize` with types that round to nearest: their error per layer and in total, and the layers that are kept.
+Weight errors are computed from the files with numpy, independently of the quantizer."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def quantize(run, src, dst, kind, *options):
 
 
 def measured(run, folder, source, dst, kind, *options):
-    """(what is printed, report)."""
+    """(printed output, report)."""
     report = dst.with_name(dst.name + ".json")
     out = quantize(run, folder / source, dst, kind, "--eval", folder / "text", "--eval-tokens", "300", "--report", report, *options)
     return out, json.loads(report.read_text())
@@ -66,7 +66,7 @@ def q8_0(raw, shape):
 
 
 def test_the_report_has_the_errors_of_the_files(run, folder, tmp_path):
-    """Of a GGUF file, in which rows of q and k are permuted, and of a directory."""
+    """For a GGUF file, in which rows of q and k are permuted, and for a directory."""
     out, report = measured(run, folder, "llama", tmp_path / "m.gguf", "q8_0")
     _, tensors = gguf(tmp_path / "m.gguf")
     source = read(folder / "llama" / "model.safetensors")
@@ -149,7 +149,7 @@ def test_parts_that_a_pattern_names_stay_as_they_were(run, folder, tmp_path):
         for e in range(4):
             assert (found[name.format(layer, e)] == source[name.format(layer, e)]) == ((layer, e) == (1, 2))
         assert found[f"model.layers.{layer}.self_attn.o_proj.weight"] == source[f"model.layers.{layer}.self_attn.o_proj.weight"]
-    # A GGUF file has the experts of a layer in one tensor.
+    # A GGUF file stores the experts of a layer in one tensor.
     quantize(run, folder / "mixture", tmp_path / "m.gguf", "q8_0", "--keep", "layers.1.*experts.2.up")
     _, tensors = gguf(tmp_path / "m.gguf")
     assert [tensors[f"blk.{i}.ffn_{part}_exps.weight"][0] for i in (0, 1) for part in ("up", "down")] == [Q8_0, Q8_0, F32, Q8_0]
@@ -170,7 +170,7 @@ def test_options_that_measure_need_a_text(run, folder, tmp_path):
     fails(2, "--keep does not go with --compare", "--compare", "--keep", "x")
     fails(1, "none", "--type", "int8", "--eval", tmp_path / "none")
     for kind in ("int8", "int4-rtn", "q8_0", "q4_k"):
-        for pattern in ("proj", "*"):     # of a GGUF file "proj" leaves the embedding and the head
+        for pattern in ("proj", "*"):     # in a GGUF file, "proj" does not match the embedding and the head
             fails(1, "or --keep names them all", "--type", kind, "--keep", pattern)
     (tmp_path / "dst.trial").mkdir()
     (tmp_path / "dst.trial" / "mine").write_text("mine")
@@ -190,7 +190,7 @@ def test_a_report_that_cannot_be_written_is_refused_at_once(run, folder, tmp_pat
 
 
 def test_the_width_of_a_part_that_is_kept_does_not_set_the_group(run, folder, tmp_path):
-    """Inputs of down_proj are 96, those of the others 128."""
+    """down_proj has 96 inputs, the other layers 128."""
     for keep, group in (((), 32), (("--keep", "down_proj"), 128)):
         quantize(run, folder / "llama", tmp_path / str(group), "int4-rtn", *keep)
         config = json.loads((tmp_path / str(group) / "config.json").read_text())["quantization_config"]
@@ -200,7 +200,7 @@ def test_the_width_of_a_part_that_is_kept_does_not_set_the_group(run, folder, tm
 # --- runs that end early ---
 
 def started(folder, dst, kind, until, *options):
-    """A run that measures for a while, once this path is there."""
+    """Start a run that measures for a while, and wait until this path exists."""
     p = spawn([QUERN, "quantize", folder / "demo", dst, "--type", kind, "--eval", folder / "long", "--eval-tokens", "60000", *options],
               uuid.uuid4().hex, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while p.poll() is None and not until.exists():

@@ -1,5 +1,5 @@
-/* folder.h - a directory of small files for a target, in memory where there is such a file system: made once,
- * removed at the end of the process. */
+/* folder.h - a directory of small files for a fuzz target, on a memory file system if there is one; made
+ * once, removed at the end of the process. */
 #ifndef QUERN_TESTS_FUZZ_FILES_FOLDER_H
 #define QUERN_TESTS_FUZZ_FILES_FOLDER_H
 
@@ -15,14 +15,14 @@ enum { FOLDER_PATH = 512 };
 
 static char folder_path[64];
 
-/* The path of a name in it. */
+/* Return the path of a file in the directory. */
 static inline const char *folder_name(char out[FOLDER_PATH], const char *name)
 {
 	snprintf(out, FOLDER_PATH, "%s/%s", folder_path, name);
 	return out;
 }
 
-/* A file, or a directory with its files; fine if it is not there. */
+/* Remove a file, or a directory with its files; does nothing if it is missing. */
 static inline void folder_remove(const char *path)
 {
 	char name[2 * FOLDER_PATH];

@@ -1,5 +1,5 @@
-/* Any bytes as config.json: refused with a reason, or a configuration with valid RoPE tables.  The same bytes
- * as what says how an embedding model pools.
+/* fuzz_config.c - arbitrary bytes as config.json: refused with a reason, or a configuration with valid RoPE
+ * tables.  The same bytes are also read as the pooling files of an embedding model.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_config CORPUS */
 #include "formats/config.h"
@@ -25,7 +25,7 @@ static void put(const char *dir, const char *name, const uint8_t *data, size_t n
 	fclose(f);
 }
 
-/* Once as the list of modules, once as the way of pooling that a list names. */
+/* Read the bytes as the list of modules, and as the pooling file that a valid list names. */
 static void pool(const uint8_t *data, size_t n)
 {
 	static const char list[] = "[{\"type\": \"x.Pooling\", \"path\": \"1_Pooling\"}]";

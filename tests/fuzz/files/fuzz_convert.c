@@ -1,8 +1,8 @@
-/* Any bytes as a model that `quern convert` is given: the result is complete and can be read, or is absent
- * and there is a reason.  Bytes that begin with a brace are a directory: config.json up to a zero byte, the
- * rest model.safetensors; it becomes another directory, a GGUF file and an ak48 file, and each of these a
- * directory again, with the same tensors.  Other bytes are a GGUF or ak48 file, which becomes a directory and
- * that a GGUF file.
+/* fuzz_convert.c - arbitrary bytes as the input of `quern convert`: the result is complete and can be read,
+ * or it is absent and there is a reason.  Bytes that begin with a brace are a directory: config.json up to a
+ * zero byte, then model.safetensors.  It is converted to another directory, a GGUF file and an ak48 file, and
+ * each of these back to a directory, with the same tensors.  Other bytes are a GGUF or ak48 file, which is
+ * converted to a directory, and the directory to a GGUF file.
  *
  *   make fuzz FUZZ=fuzz_convert; seeds: tests/fuzz/files/make_seeds.py */
 #include "formats/ak48.h"
@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { SHARD = 4096 }; /* bytes: models of a few kilobytes have several */
+enum { SHARD = 4096 }; /* bytes: small enough that a model of a few kilobytes has several shards */
 
 static char why[1024];
 
@@ -26,7 +26,8 @@ static bool is_there(const char *path)
 	return access(path, F_OK) == 0;
 }
 
-/* What a conversion to dst must have left behind; true: a result. */
+/* Assert that a conversion to dst left a result or a reason, and no partial result.  Return whether there is
+ * a result. */
 static bool made(int rc, const char *dst)
 {
 	char partial[FOLDER_PATH];
@@ -46,7 +47,7 @@ static bool to(enum writer_format format, const char *src, const char *dst)
 		    dst);
 }
 
-/* Inverse wave lengths of old checkpoints, which a GGUF file is made without. */
+/* Return whether a GGUF file omits the tensor: inverse frequencies of old checkpoints. */
 static bool is_left_out(const char *name)
 {
 	const size_t n = strlen(name);
@@ -58,7 +59,8 @@ static bool is_float(enum st_dtype t)
 	return t == ST_F32 || t == ST_F16 || t == ST_BF16;
 }
 
-/* The tensors of two directories.  floats: those of b are F16 where those of a are of another type. */
+/* Assert that two directories have the same tensors.  exact: all of them; else b may lack inverse
+ * frequencies. */
 static void check_same(const char *a, const char *b, bool exact)
 {
 	struct safetensors *x, *y;
@@ -82,7 +84,7 @@ static void check_same(const char *a, const char *b, bool exact)
 	safetensors_close(y);
 }
 
-/* Its tensors, but in F16 what is neither in words nor in halves. */
+/* Assert that b has tensors of a, where floats may have become F16. */
 static void check_words(const char *a, const char *b)
 {
 	struct safetensors *x, *y;

@@ -1,4 +1,5 @@
-/* Any bytes as a file of llama2.c, KuiperLLama or ak48: refused with a reason, or every tensor can be read.
+/* fuzz_flat.c - arbitrary bytes as a file of llama2.c, KuiperLLama or ak48: refused with a reason, or every
+ * tensor can be read.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_flat CORPUS */
 #include "formats/model_file.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file: refused with a reason, or its tensors lie within the file and, where they are a
- * decoder's, all of it can be read.
+/* fuzz_gguf.c - arbitrary bytes as a GGUF file: refused with a reason, or its tensors are within the file.
+ * If they are a decoder's, all of it can be read.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_gguf CORPUS */
 #include "formats/gguf.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a GGUF file with a tokenizer: refused with a reason, or a tokenizer that encodes and decodes,
- * streamed text included, which must equal the decoded text; its chat template is read, too.
+/* fuzz_gguf_vocab.c - arbitrary bytes as a GGUF file with a tokenizer: refused with a reason, or a tokenizer
+ * that encodes and decodes; streamed text must equal decoded text.  The chat template is read, too.
  * clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/gguf_*.gguf */
 #include "controller/chat/chat_template.h"
 #include "tests/fuzz/files/text_back.h"

@@ -1,7 +1,7 @@
-/* Any bytes as the tokenizer's files of a Hugging Face directory: refused with a reason, or a tokenizer that
- * encodes and decodes, and one that has become the keys of a GGUF file, or files of a directory again, can be
- * loaded, and gives the same ids.  Bytes that begin with a brace are tokenizer.json up to a zero byte, and
- * tokenizer_config.json; others are SentencePiece's tokenizer.model.
+/* fuzz_hf_vocab.c - arbitrary bytes as the tokenizer's files of a Hugging Face directory: refused with a
+ * reason, or a tokenizer that encodes and decodes.  Converted to the keys of a GGUF file, or from these back
+ * to files, it can be loaded and gives the same ids.  Bytes that begin with a brace are tokenizer.json up to
+ * a zero byte, then tokenizer_config.json; others are SentencePiece's tokenizer.model.
  *
  *   make fuzz FUZZ=fuzz_hf_vocab; seeds: tests/fuzz/files/make_seeds.py */
 #include "controller/tokenizer/tokenizer.h"
@@ -24,7 +24,7 @@ static const char text[] =
 struct encoded {
 	bool loaded;
 	uint32_t n_vocab;
-	int rc; /* of encoding */
+	int rc; /* result of encoding */
 	struct token_ids ids;
 };
 
@@ -33,7 +33,7 @@ static void encoded_fini(struct encoded *e)
 	token_ids_fini(&e->ids);
 }
 
-/* The text by the tokenizer of a path. */
+/* Encode the text with the tokenizer of a path. */
 static struct encoded encode(const char *path)
 {
 	struct encoded e = {0};
@@ -70,7 +70,7 @@ static void check_same(const struct encoded *a, const struct encoded *b, bool sa
 	abort();
 }
 
-/* A result that is complete or absent, with a reason. */
+/* Finish the result; assert that it is complete, or absent with a reason. */
 static bool finish(struct writer *w, int rc, const char *dst)
 {
 	if (!rc)
@@ -93,7 +93,7 @@ static bool to_keys(const char *dir, const struct model_config *c, const char *d
 	return finish(w, gguf_keys_vocab(w, c, dir, why, sizeof why), dst);
 }
 
-/* Files made from the keys alone, without the copy of tokenizer.json among them. */
+/* Write files from the keys alone, without the stored tokenizer.json. */
 static bool to_files(const char *file, const struct model_config *c, const char *dst)
 {
 	struct writer *w;
@@ -108,8 +108,8 @@ static bool to_files(const char *file, const struct model_config *c, const char 
 	return done;
 }
 
-/* What keys of a GGUF file do not have, and conversion leaves out: flags of added tokens, user-defined pieces
- * of normalized text, tokens of tokenizer_config.json. */
+/* Return whether conversion to keys loses nothing.  Keys lack flags of added tokens, user-defined pieces of
+ * normalized text, and tokens of tokenizer_config.json. */
 static bool is_said(const struct hf_vocab *v, const char *config)
 {
 	static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized"};

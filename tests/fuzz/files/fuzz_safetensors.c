@@ -1,6 +1,7 @@
-/* Any bytes as a safetensors file: refused with a reason, or its tensors lie within the file.  Bytes that
- * begin with a brace are a model: config.json up to a zero byte, the rest model.safetensors, quantized in any
- * of the forms of formats/quant.h; refused with a reason, or all of it can be read.
+/* fuzz_safetensors.c - arbitrary bytes as a safetensors file: refused with a reason, or its tensors are
+ * within the file.  Bytes that begin with a brace are a model: config.json up to a zero byte, then
+ * model.safetensors, in any quantized layout of formats/quant.h.  The model is refused with a reason, or all
+ * of it can be read.
  *
  *   make fuzz, or: build/asan-fuzz/fuzz/fuzz_safetensors CORPUS */
 #include "formats/safetensors.h"

@@ -1,5 +1,5 @@
-/* Any bytes as tokenizer.json: refused with a reason, or a tokenizer that encodes and decodes, streamed text
- * included, which must equal the decoded text.
+/* fuzz_tokenizer_json.c - arbitrary bytes as tokenizer.json: refused with a reason, or a tokenizer that
+ * encodes and decodes; streamed text must equal decoded text.
  * clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/<name>/tokenizer.json */
 #include "tests/fuzz/files/text_back.h"
 

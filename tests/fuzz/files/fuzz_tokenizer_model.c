@@ -1,7 +1,7 @@
-/* Any bytes as SentencePiece's tokenizer.model or, behind a zero byte, llama2.c's tokenizer.bin: refused with
- * a reason, or a tokenizer that encodes and decodes, streamed text included, which must equal the decoded
- * text. clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/spm_*'s, and files cut short
- */
+/* fuzz_tokenizer_model.c - arbitrary bytes as SentencePiece's tokenizer.model or, after a zero byte,
+ * llama2.c's tokenizer.bin: refused with a reason, or a tokenizer that encodes and decodes; streamed text
+ * must equal decoded text.
+ * clang -fsanitize=fuzzer,address,undefined; seeds: tests/golden/tokenizer/spm_*'s, and truncated files */
 #include "tests/fuzz/files/text_back.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make_seeds.py - the seeds of fuzz_convert and fuzz_hf_vocab, in tests/fuzz/seeds: models of a few kilobytes with
-made-up weights, and the tests' small tokenizers.  Needs numpy only; the same bytes each time."""
+"""make_seeds.py - make the seeds of fuzz_convert and fuzz_hf_vocab in tests/fuzz/seeds: models of a few kilobytes with
+made-up weights, and the tests' small tokenizers.  Needs only numpy; writes the same bytes each time."""
 import json
 import sys
 import tempfile
@@ -15,7 +15,7 @@ import make_gguf_family  # noqa: E402
 import make_model  # noqa: E402
 from make_model import awq, family, gemma, llama, moe, qwen2, qwen3, qwen3_moe  # noqa: E402
 
-SIZES = (32, 32, 1, 2, 1, 16, 64)   # hidden, feed-forward, layers, heads, heads of k and v, vocabulary, context
+SIZES = (32, 32, 1, 2, 1, 16, 64)   # hidden, feed-forward, layers, heads, KV heads, vocabulary, context
 LONG = dict(type="longrope", short_factor=[1 + i / 8 for i in range(8)], long_factor=[2 + i / 8 for i in range(8)])
 DIRECTORIES = {
     "llama": (llama(*SIZES, tie_word_embeddings=True), "F32"),
@@ -31,7 +31,7 @@ DIRECTORIES = {
                       moe_intermediate_size=32, shared_expert_intermediate_size=32), "F32"),
     "awq": (qwen3(*SIZES, head_dim=16, tie_word_embeddings=True, **awq(32)), "F16"),
 }
-GGUF = {"llama": "llama", "gemma3": "gemma3", "qwen3-moe": "qwen3moe"}   # architectures by names above
+GGUF = {"llama": "llama", "gemma3": "gemma3", "qwen3-moe": "qwen3moe"}   # name above: GGUF architecture
 
 
 def put(target, name, data):
@@ -45,7 +45,7 @@ def models(tmp):
         make_model.make(str(d), config, dtype, 1)
         text = json.dumps(json.loads((d / "config.json").read_text())).encode()
         put("fuzz_convert", f"{name}.dir", text + b"\0" + (d / "model.safetensors").read_bytes())
-    for name, arch in GGUF.items():     # by the writer of the tests, which is not the converter's
+    for name, arch in GGUF.items():     # written by the tests' writer, not by the converter's
         make_gguf_family.write(arch, DIRECTORIES[name][0], str(tmp / "model.gguf"))
         put("fuzz_convert", f"{name}.gguf", (tmp / "model.gguf").read_bytes())
     config = json.loads((tmp / "awq/config.json").read_text())

@@ -1,4 +1,5 @@
-/* read_weights.h - reads every tensor of a model that was opened, as a sanitizer wants it: each byte. */
+/* read_weights.h - read every byte of every tensor of an open model, so that a sanitizer sees bad
+ * pointers. */
 #ifndef QUERN_TESTS_FUZZ_FILES_READ_WEIGHTS_H
 #define QUERN_TESTS_FUZZ_FILES_READ_WEIGHTS_H
 
@@ -75,7 +76,8 @@ static inline void read_weights(const struct weights *w)
 	}
 }
 
-/* The model at `path`, of any kind: refused with a reason, or all of it is read, which is true. */
+/* Open the model at `path`, of any kind, and read all of it.  False: it was refused; asserts that there is a
+ * reason. */
 static inline bool read_model(const char *path)
 {
 	char why[512] = "";

@@ -1,4 +1,4 @@
-/* text_back.h - a text through a tokenizer and back. */
+/* text_back.h - encode a text with a tokenizer and decode it back. */
 #ifndef QUERN_TESTS_FUZZ_FILES_TEXT_BACK_H
 #define QUERN_TESTS_FUZZ_FILES_TEXT_BACK_H
 
@@ -8,8 +8,9 @@
 #include <assert.h>
 #include <string.h>
 
-/* Where it can be encoded, its ids decode, and token by token, as a stream has them, to the same bytes.  A
- * part of the text is what a template wrote; flags: of tokenizer_encode(). */
+/* If the text can be encoded, assert that decoding token by token, as a stream does, gives the same bytes as
+ * decoding all ids at once.  A span of the text is marked as written by a template; flags: of
+ * tokenizer_encode(). */
 static inline void text_back(const struct tokenizer *t, const char *text, size_t n, unsigned flags)
 {
 	struct token_ids ids = {0};

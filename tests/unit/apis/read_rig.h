@@ -1,4 +1,5 @@
-/* read_rig.h - a client's request and the request that a reader makes of it, for the tests of readers. */
+/* read_rig.h - compares a client's request with the request that a reader makes of it, for tests of
+ * readers. */
 #ifndef QUERN_TESTS_UNIT_APIS_READ_RIG_H
 #define QUERN_TESTS_UNIT_APIS_READ_RIG_H
 

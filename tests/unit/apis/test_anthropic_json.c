@@ -14,7 +14,7 @@ static void fill(struct buf *b, const char *text)
 	buf_puts(b, text);
 }
 
-/* The types of the events, with the blocks' indices: "start0 delta0 stop0 ". */
+/* Lists the event types with their block indices: "start0 delta0 stop0 ". */
 static void events(const struct buf *b, struct buf *out)
 {
 	for (const char *p = b->p; p && (p = strstr(p, "\"type\":\"")); p++) {
@@ -102,19 +102,24 @@ Test(anthropic_json, a_thought_behind_a_call_lets_it_end_first)
 	buf_fini(&got);
 }
 
-Test(anthropic_json, arguments_that_were_cut_are_an_empty_object)
+Test(anthropic_json, a_call_that_was_cut_is_text)
 {
 	struct chat_stream_call call = {.index = 0, .id = "call_0"};
 	struct chat_stream chat = {.calls = &call, .n_calls = 1, .called = true};
 	const struct output_view v = {.stop_token = -1, .finish = FINISH_LENGTH};
 	const struct answer_usage u = {0};
-	static const char *const cut[] = {"{\"a\": ", "", "[1]", "null"};
+	static const struct {
+		const char *arguments, *block;
+	} cut[] = {{"{\"a\": ", "{\"type\":\"text\",\"text\":\"f {\\\"a\\\": \"}"},
+		   {"", "\"name\":\"f\",\"input\":{}}"},
+		   {"[1]", "{\"type\":\"text\",\"text\":\"f [1]\"}"},
+		   {"null", "{\"type\":\"text\",\"text\":\"f null\"}"}};
 	fill(&call.name, "f");
 	for (size_t i = 0; i < 4; i++) {
 		struct buf b = {0};
-		fill(&call.arguments, cut[i]);
+		fill(&call.arguments, cut[i].arguments);
 		anthropic_put_message(&b, &shape, &v, &chat, &u);
-		cr_expect(strstr(b.p, "\"name\":\"f\",\"input\":{}}"), "%s", b.p);
+		cr_expect(strstr(b.p, cut[i].block), "%s", b.p);
 		cr_expect(strstr(b.p, "\"stop_reason\":\"max_tokens\""), "%s", b.p);
 		buf_fini(&b);
 	}

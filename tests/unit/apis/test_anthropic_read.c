@@ -1,4 +1,4 @@
-/* Anthropic's requests in the chat dialect. */
+/* Anthropic requests become requests of the chat dialect. */
 #include "controller/apis/anthropic/anthropic_read.h"
 #include "tests/unit/apis/read_rig.h"
 
@@ -23,7 +23,7 @@ static void becomes(const char *client, const char *want)
 	becomes_without(client, want, "");
 }
 
-/* The fields of a request that have no effect. */
+/* Expects that `without` lists the fields of the request that have no effect. */
 static void names(const char *client, const char *without)
 {
 	json_t *c = parsed(client), *out = NULL;
@@ -75,6 +75,43 @@ Test(anthropic_read, the_system_comes_first)
 	becomes("{" ASK ", \"system\": []}", "{" ASKED "}");
 }
 
+#define BILLING "x-anthropic-billing-header: cc_version=2.1.37.fbe; cc_entrypoint=cli; cch=a3f19;"
+#define SYSTEM  "{\"max_tokens\": 5, \"messages\": [{\"role\": \"system\", \"content\": "
+#define USER    "}, {\"role\": \"user\", \"content\": \"a\"}]}"
+
+/* The hash in Claude Code's first line changes with each request, which would defeat the prefix cache. */
+Test(anthropic_read, a_billing_line_at_the_start_of_the_system_prompt_is_dropped)
+{
+	static const char named[] = "system.x-anthropic-billing-header";
+	becomes_without("{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"" BILLING
+			"\"}, {\"type\": \"text\", \"text\": \"s\"}]}",
+			SYSTEM "\"s\"" USER, named);
+	becomes_without("{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"" BILLING
+			"  \\r\\ns\\nt\"}]}",
+			SYSTEM "\"s\\nt\"" USER, named);
+	becomes_without("{" ASK ", \"system\": \"" BILLING "\\ns\"}", SYSTEM "\"s\"" USER, named);
+	becomes_without("{" ASK ", \"system\": \"" BILLING "\"}", "{" ASKED "}", named);
+	becomes_without("{" ASK ", \"system\": [{\"type\": \"text\", \"text\": \"" BILLING "\"}]}",
+			"{" ASKED "}", named);
+}
+
+Test(anthropic_read, other_lines_that_name_billing_are_kept)
+{
+	static const char *const kept[] = {
+		("s\\n" BILLING),
+		"x-anthropic-billing-header",
+		"x-anthropic-billing-header: none\\ns",
+		"x-anthropic-billing-headers: cch=1;",
+		"x-anthropic-billing-header: cch=1; You are an agent.",
+	};
+	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+		char client[512], want[512];
+		snprintf(client, sizeof client, "{" ASK ", \"system\": \"%s\"}", kept[i]);
+		snprintf(want, sizeof want, SYSTEM "\"%s\"" USER, kept[i]);
+		becomes(client, want);
+	}
+}
+
 Test(anthropic_read, tool_use_and_results_become_calls_and_tool_messages)
 {
 	becomes("{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
@@ -93,6 +130,31 @@ Test(anthropic_read, tool_use_and_results_become_calls_and_tool_messages)
 		"\"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"k\\\":1}\"}}]}, "
 		"{\"role\": \"tool\", "
 		"\"tool_call_id\": \"i\", \"content\": \"r\"}, {\"role\": \"user\", \"content\": \"c\"}]}");
+}
+
+#define SAY(role, content) "{\"role\": \"" role "\", \"content\": " content "}"
+#define TALK(messages)     "{\"max_tokens\": 5, \"messages\": [" messages "]}"
+
+Test(anthropic_read, blocks_keep_their_order_and_messages_their_number)
+{
+	becomes(TALK(SAY("user", "[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"tool_result\", "
+				 "\"tool_use_id\": "
+				 "\"i\"}, {\"type\": \"text\", \"text\": \"b\"}]")),
+		TALK(SAY("user", "\"a\"") ", {\"role\": \"tool\", \"tool_call_id\": \"i\", \"content\": "
+					  "\"\"}, " SAY("user", "\"b\"")));
+	becomes(TALK(SAY("user", "[]")), TALK(SAY("user", "\"\"")));
+	becomes(TALK(SAY("user",
+			 "[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]")),
+		TALK(SAY("user",
+			 "[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]")));
+}
+
+Test(anthropic_read, a_message_that_has_called_a_tool_is_not_continued)
+{
+	becomes(TALK(SAY("assistant", "[{\"type\": \"tool_use\", \"id\": \"i\", \"name\": \"f\"}]")),
+		TALK("{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"i\", "
+		     "\"type\": "
+		     "\"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}"));
 }
 
 Test(anthropic_read, a_last_message_of_the_assistant_is_continued)
@@ -132,7 +194,11 @@ Test(anthropic_read, thinking_has_a_budget)
 		"{" ASKED ", \"enable_thinking\": false}");
 	becomes("{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"display\": \"omitted\"}}",
 		"{" ASKED ", \"include_reasoning\": false}");
+	becomes("{" ASK ", \"thinking\": {\"type\": \"adaptive\", \"display\": \"summarized\"}}",
+		"{" ASKED "}");
 	refused("{" ASK ", \"thinking\": {\"type\": \"enabled\"}}", "thinking", "budget_tokens");
+	refused("{" ASK ", \"thinking\": {\"type\": \"enabled\", \"budget_tokens\": 0}}", "thinking",
+		"from 1 to");
 	refused("{" ASK ", \"thinking\": true}", "thinking", "must be");
 }
 
@@ -145,6 +211,11 @@ Test(anthropic_read, the_output_may_have_a_form)
 		", \"reasoning_effort\": \"high\", \"response_format\": {\"type\": \"json_schema\", "
 		"\"json_schema\": {\"name\": \"output\", \"schema\": {\"type\": \"object\"}, \"strict\": "
 		"true}}}");
+	becomes("{" ASK ", \"output_config\": {\"effort\": \"xhigh\"}}",
+		"{" ASKED ", \"reasoning_effort\": \"high\"}");
+	becomes("{" ASK ", \"output_config\": {\"effort\": \"low\"}}",
+		"{" ASKED ", \"reasoning_effort\": \"low\"}");
+	refused("{" ASK ", \"stop_sequences\": [\"a\", \"\"]}", "stop_sequences", "stop_sequences[1]");
 	refused("{" ASK ", \"output_config\": {\"format\": {\"type\": \"text\"}}}", "output_config",
 		"json_schema");
 	refused("{" ASK ", \"output_config\": {\"effort\": 5}}", "output_config.effort",
@@ -235,7 +306,15 @@ Test(anthropic_read, unknown_fields_are_named_or_refused)
 	json_decref(c);
 }
 
-/* Within tools, the choice of one, thinking, forms, messages and their blocks. */
+Test(anthropic_read, each_name_without_effect_is_listed_once)
+{
+	names("{" ASK ", \"brand_new\": 1, \"brand\": 2, \"new\": 3}", "brand_new, brand, new");
+	names(TALK(SAY("assistant", "[{\"type\": \"redacted_thinking\", \"data\": \"x\"}, {\"type\": "
+				    "\"redacted_thinking\", \"data\": \"y\"}]")),
+	      "messages.redacted_thinking");
+}
+
+/* Checks members of tools, the tool choice, thinking, structured output, messages and content blocks. */
 Test(anthropic_read, members_without_effect_are_named)
 {
 	names("{" ASK ", \"tools\": [{\"name\": \"f\", \"input_schema\": {}, \"cache_control\": {}, "
@@ -288,7 +367,8 @@ Test(anthropic_read, unknown_members_are_refused_where_strict)
 
 Test(anthropic_read, counting_needs_the_prompt_only)
 {
-	json_t *c = parsed("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stream\": true}"),
+	json_t *c = parsed("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"stream\": true, "
+			   "\"max_tokens\": 5, \"metadata\": {\"user_id\": \"u\"}}"),
 	       *out = NULL;
 	const struct anthropic_reading count = {.count = true};
 	struct api_problem p = {0};

@@ -1,8 +1,12 @@
-/* llama.cpp's requests in the completions dialect. */
+/* llama.cpp requests become requests of the completions dialect. */
 #include "controller/apis/llamacpp/llamacpp_read.h"
 #include "tests/unit/apis/read_rig.h"
 
+#include "proto/params.h"
+
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 
 TestSuite(llamacpp_read, .timeout = 60);
 
@@ -43,12 +47,34 @@ Test(llamacpp_read, fields_have_other_names)
 		"\"mirostat_eta\": 0.2, \"grammar\": \"root ::= \\\"a\\\"\", \"ignore_eos\": true}");
 }
 
+Test(llamacpp_read, parameters_of_the_table_pass_under_their_own_names)
+{
+	size_t n = 0;
+	for (const struct params_row *row = params_rows; row < params_rows + n_params_rows; row++) {
+		char client[256], want[256], value[32];
+		if (!row->llamacpp)
+			continue;
+		if (row->type == PARAMS_BOOL)
+			strcpy(value, "true");
+		else
+			snprintf(value, sizeof value, "%.10g", row->hi);
+		snprintf(client, sizeof client, "{\"prompt\": \"p\", \"%s\": %s}", row->llamacpp, value);
+		snprintf(want, sizeof want, "{\"prompt\": \"p\", \"%s\": %s}", row->name, value);
+		becomes(client, want);
+		snprintf(client, sizeof client, "{\"prompt\": \"p\", \"%s\": \"x\"}", row->llamacpp);
+		refused(client, row->llamacpp);
+		n++;
+	}
+	cr_expect_eq(n, 19);
+}
+
 Test(llamacpp_read, values_that_mean_none)
 {
 	becomes("{\"prompt\": [1, 2], \"n_predict\": -1, \"seed\": -1, \"stop\": [], \"n_probs\": 0, "
 		"\"grammar\": \"\", "
 		"\"json_schema\": {}, \"lora\": [], \"response_fields\": []}",
 		"{\"prompt\": [1, 2]}");
+	becomes("{\"prompt\": \"p\", \"n_predict\": -2, \"seed\": 4294967295}", "{\"prompt\": \"p\"}");
 }
 
 Test(llamacpp_read, a_bias_of_false_is_never)
@@ -77,7 +103,7 @@ Test(llamacpp_read, what_is_not_built_is_refused_by_name)
 	refused("{\"prompt\": \"p\", \"n_cmpl\": 2}", "n_cmpl");
 }
 
-/* llama.cpp takes it. */
+/* llama.cpp accepts such a request. */
 Test(llamacpp_read, a_stream_may_have_an_array_of_one_prompt)
 {
 	becomes("{\"prompt\": [\"a\"], \"stream\": true}", "{\"prompt\": [\"a\"], \"stream\": true}");
@@ -85,7 +111,7 @@ Test(llamacpp_read, a_stream_may_have_an_array_of_one_prompt)
 	refused("{\"prompt\": [[1], [2]], \"stream\": true}", "prompt");
 }
 
-/* Each prompt's reply shows them: a small request must not become a reply of many megabytes. */
+/* Each prompt's reply repeats the stop strings, so a small request could cause a reply of many megabytes. */
 Test(llamacpp_read, stop_strings_of_many_prompts_are_bounded)
 {
 	char stop[257];

@@ -1,5 +1,6 @@
-/* Ollama's requests in the chat and completions dialects. */
+/* Ollama requests become requests of the chat and completions dialects. */
 #include "controller/apis/ollama/ollama_read.h"
+#include "proto/params.h"
 #include "tests/unit/apis/read_rig.h"
 
 TestSuite(ollama_read, .timeout = 60);
@@ -48,6 +49,8 @@ Test(ollama_read, a_chat_streams_unless_it_says_otherwise)
 	becomes(&of_chat, "{" ASK ", \"stream\": false}", "{" ASK ", \"stream\": false}");
 	becomes(&of_chat, "{\"model\": \"m:latest\", \"messages\": [], \"stream\": false}",
 		"{\"model\": \"m\", \"messages\": [], \"stream\": false}");
+	becomes(&of_chat, "{\"model\": \":latest\", \"messages\": [], \"stream\": false}",
+		"{\"model\": \":latest\", \"messages\": [], \"stream\": false}");
 	refused(&of_chat, "{\"messages\": []}", "model");
 }
 
@@ -74,6 +77,25 @@ Test(ollama_read, options_become_fields)
 	refused(&of_chat, "{" ASK ", \"options\": []}", "options");
 }
 
+Test(ollama_read, parameters_of_the_table_are_options)
+{
+	size_t n = 0;
+	for (const struct params_row *row = params_rows; row < params_rows + n_params_rows; row++) {
+		char client[256], want[256], name[64];
+		if (!row->ollama)
+			continue;
+		snprintf(client, sizeof client, "{%s, \"options\": {\"%s\": %.10g}}", ASK, row->ollama,
+			 row->hi);
+		snprintf(want, sizeof want, "{%s, \"stream\": true, \"%s\": %.10g}", ASK, row->name, row->hi);
+		becomes(&of_chat, client, want);
+		snprintf(client, sizeof client, "{%s, \"options\": {\"%s\": \"x\"}}", ASK, row->ollama);
+		snprintf(name, sizeof name, "options.%s", row->ollama);
+		refused(&of_chat, client, name);
+		n++;
+	}
+	cr_expect_eq(n, 11);
+}
+
 Test(ollama_read, what_has_no_effect_is_named)
 {
 	json_t *c = parsed(
@@ -94,22 +116,21 @@ Test(ollama_read, what_has_no_effect_is_named)
 Test(ollama_read, a_form_and_a_thought)
 {
 	becomes(&of_chat, "{" ASK ", \"stream\": false, \"format\": \"json\", \"think\": true}",
-		"{" ASK ", \"stream\": false, \"response_format\": {\"type\": \"json_object\"}, "
-		"\"enable_thinking\": true}");
+		"{" ASK ", \"stream\": false, \"format\": \"json\", \"enable_thinking\": true}");
 	becomes(&of_chat,
 		"{" ASK ", \"stream\": false, \"format\": {\"type\": \"object\"}, \"think\": \"low\"}",
 		"{" ASK
-		", \"stream\": false, \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
-		"{\"name\": \"format\", \"schema\": {\"type\": \"object\"}, \"strict\": true}}, "
-		"\"reasoning_effort\": \"low\"}");
-	becomes(&of_chat, "{" ASK ", \"stream\": false, \"format\": \"\"}", "{" ASK ", \"stream\": false}");
-	refused(&of_chat, "{" ASK ", \"format\": \"xml\"}", "format");
+		", \"stream\": false, \"format\": {\"type\": \"object\"}, \"reasoning_effort\": \"low\"}");
+	/* constraints in the syntax of other servers pass, too */
+	becomes(&of_chat, "{" ASK ", \"stream\": false, \"regex\": \"a\", \"guided_json\": {}}",
+		"{" ASK ", \"stream\": false, \"regex\": \"a\", \"guided_json\": {}}");
 	refused(&of_chat, "{" ASK ", \"think\": \"deep\"}", "think");
 	becomes(&of_chat, "{" ASK ", \"stream\": false, \"think\": \"max\"}",
 		"{" ASK ", \"stream\": false, \"reasoning_effort\": \"high\"}");
 }
 
-/* Without a switch in the template, a thought is not shown; a raw prompt's is text like any other. */
+/* If the template has no switch for thinking, the reasoning is not shown. With a raw prompt it is ordinary
+ * text. */
 Test(ollama_read, a_thought_that_cannot_be_switched_off_is_not_shown)
 {
 	const struct ollama_reading no_switch = {.chats = true}, raw = {.generate = true, .chats = true};
@@ -148,7 +169,7 @@ Test(ollama_read, results_find_their_calls)
 		"\"call_0\", \"content\": \"F\"}]}");
 }
 
-/* The client's own id names the call; where the template shows none, none is made up. */
+/* The client's own id names the call. If the template shows no ids, none is invented. */
 Test(ollama_read, a_result_may_name_its_call)
 {
 	static const char *const want[] = {"c2", "c1", NULL};
@@ -191,8 +212,8 @@ Test(ollama_read, members_of_messages_without_effect_are_named)
 		"messages.mood");
 }
 
-/* Answered out of turn, with and without a name, more often than called: the oldest open call of the name,
- * else of any. */
+/* The results come out of order, with and without a name, and outnumber the calls. Each takes the oldest open
+ * call of its name, or else the oldest open call of all. */
 Test(ollama_read, results_take_the_oldest_open_call)
 {
 	static const char *const results[] = {"g", NULL, "f", "other", "g", "f"};
@@ -218,7 +239,7 @@ Test(ollama_read, results_take_the_oldest_open_call)
 	json_decref(c);
 }
 
-/* With a search for each result, this took minutes. */
+/* A linear search for each result would take minutes here. */
 Test(ollama_read, many_calls_and_results_take_their_length)
 {
 	enum { MANY = 60000 };
@@ -271,6 +292,8 @@ Test(ollama_read, nothing_to_generate_loads_or_unloads)
 		{"{\"model\": \"m\"}", true, false},
 		{"{\"model\": \"m\", \"prompt\": \"\"}", true, false},
 		{"{\"model\": \"m\", \"prompt\": \"\", \"keep_alive\": 0}", true, true},
+		{"{\"model\": \"m\", \"prompt\": \"\", \"keep_alive\": \"0\"}", true, false},
+		{"{\"model\": \"m\", \"prompt\": \"\", \"keep_alive\": 5}", true, false},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		json_t *c = parsed(all[i].text);

@@ -1,4 +1,5 @@
-/* Responses and conversations in the journal: what is bounded, what is added once, what waits for nothing. */
+/* Responses and conversations in the journal: limits, additions that happen once, and changes that do not
+ * wait. */
 #include "controller/apis/openai/conversations_store.h"
 #include "controller/apis/openai/responses_store_impl.h"
 
@@ -50,7 +51,7 @@ TestSuite(responses_store, .init = init, .fini = fini, .timeout = 60);
 
 static const struct responses_limits plenty = {1000, 1000, 1 << 30, 1000, 1 << 30, 100, 1 << 20};
 
-/* All that was put is on the disk, or refused. */
+/* Called when all changes so far are on the disk or refused. */
 static void on_settled(void *user, int rc, const char *reason)
 {
 	int *out = user;
@@ -79,7 +80,7 @@ static void settle(void)
 	cr_assert_eq(settled(&rc), 0);
 }
 
-/* An owner's response of about this many bytes. */
+/* Store a response of an owner, of about this many bytes. */
 static void put(const char *owner, const char *id, size_t bytes, bool done, const char *conversation,
 		const char *items)
 {
@@ -92,7 +93,7 @@ static void put(const char *owner, const char *id, size_t bytes, bool done, cons
 	row.context = xcalloc(1, bytes + 1);
 	memset(row.context, ' ', bytes);
 	row.body = xstrdup("{\"status\":\"in_progress\"}");
-	responses_store_put(store, &row, items);
+	responses_store_put(store, &row, items, NULL, NULL);
 }
 
 static int has(const char *owner, const char *id)
@@ -175,7 +176,7 @@ Test(responses_store, what_is_not_done_stays)
 	cr_expect_eq(has("a", "resp_2"), 0);
 }
 
-/* However much one stores, those with little lose nothing. */
+/* An owner with much data does not displace the data of owners with little. */
 Test(responses_store, beyond_all_bounds_the_largest_owner_loses)
 {
 	struct responses_limits l = plenty;
@@ -241,16 +242,28 @@ Test(responses_store, an_end_that_is_reported_again_adds_nothing)
 	begin("a", "conv_0");
 	put("a", "resp_0", 1, false, "conv_0", NULL);
 	cr_expect_eq(n_items("a", "conv_0"), 0);
-	responses_store_finish(store, "resp_0", "{}", "conv_0", items);
+	responses_store_finish(store, "resp_0", "{}", "conv_0", items, NULL, NULL);
 	cr_expect_eq(n_items("a", "conv_0"), 2, "as soon as it is put");
-	responses_store_finish(store, "resp_0", "{}", "conv_0", "[{\"id\":\"msg_3\"}]");
+	responses_store_finish(store, "resp_0", "{}", "conv_0", "[{\"id\":\"msg_3\"}]", NULL, NULL);
 	settle();
 	cr_expect_eq(n_items("a", "conv_0"), 2);
 	put("a", "resp_1", 1, false, "conv_0", NULL);
 	responses_store_delete(store, "resp_1", NULL, NULL);
-	responses_store_finish(store, "resp_1", "{}", "conv_0", "[{\"id\":\"msg_4\"}]");
+	responses_store_finish(store, "resp_1", "{}", "conv_0", "[{\"id\":\"msg_4\"}]", NULL, NULL);
 	settle();
 	cr_expect_eq(n_items("a", "conv_0"), 2, "of one that was deleted");
+}
+
+/* This happens when a line of a batch is sent again. */
+Test(responses_store, one_that_is_put_again_adds_nothing)
+{
+	open_with(&plenty);
+	begin("a", "conv_0");
+	put("a", "resp_0", 1, true, "conv_0", items);
+	put("a", "resp_0", 1, true, "conv_0", "[{\"id\":\"msg_3\"}]");
+	settle();
+	cr_expect_eq(n_items("a", "conv_0"), 2);
+	cr_expect_eq(has("a", "resp_0"), 0);
 }
 
 Test(responses_store, a_conversation_is_bounded)
@@ -276,7 +289,7 @@ Test(responses_store, a_conversation_is_bounded)
 	json_decref(some);
 }
 
-/* Bytes and rows are counted by the tables themselves. */
+/* The store's count of bytes and rows is compared with the tables. */
 Test(responses_store, what_is_stored_is_counted_to_nothing)
 {
 	sqlite3 *raw;
@@ -284,7 +297,7 @@ Test(responses_store, what_is_stored_is_counted_to_nothing)
 	open_with(&plenty);
 	begin("a", "conv_0");
 	put("a", "resp_0", 100, false, "conv_0", NULL);
-	responses_store_finish(store, "resp_0", "{\"a\":\"\xe2\x82\xac\"}", "conv_0", items);
+	responses_store_finish(store, "resp_0", "{\"a\":\"\xe2\x82\xac\"}", "conv_0", items, NULL, NULL);
 	settle();
 	cr_assert_eq(sqlite3_open(path, &raw), SQLITE_OK);
 	sqlite3_busy_timeout(raw, 10000);
@@ -317,15 +330,15 @@ Test(responses_store, what_is_stored_is_counted_to_nothing)
 	sqlite3_close(raw);
 }
 
-/* The front end's thread puts, finishes and deletes while another waits for the disk. */
+/* The front end's thread puts, finishes and deletes while another thread reads from the database. */
 Test(responses_store, changes_do_not_wait_for_readers)
 {
 	open_with(&plenty);
 	begin("a", "conv_0");
 	cr_assert_not_null(store_read_begin(store));
 	put("a", "resp_0", 1, false, "conv_0", NULL);
-	responses_store_finish(store, "resp_0", "{}", "conv_0", items);
-	conversations_append(store, "a", "conv_0", items);
+	responses_store_finish(store, "resp_0", "{}", "conv_0", items, NULL, NULL);
+	conversations_append(store, "a", "conv_0", items, NULL, NULL);
 	responses_store_delete(store, "resp_1", NULL, NULL);
 	settle();
 	store_read_end(store);
@@ -345,12 +358,12 @@ Test(responses_store, rows_are_their_owners)
 		cr_expect_eq(conversations_read(store, "b", "conv_0", &all), -ENOENT);
 		settle();
 	}
-	conversations_append(store, "b", "conv_0", items);
+	conversations_append(store, "b", "conv_0", items, NULL, NULL);
 	settle();
 	cr_expect_eq(n_items("a", "conv_0"), 0);
 }
 
-/* The journal's thread is held up in an operation: what is put behind it waits. */
+/* Holds the journal's thread in an operation, so that later operations wait. */
 struct gate {
 	struct journal_op op;
 	pthread_mutex_t lock;
@@ -381,9 +394,9 @@ Test(responses_store, items_that_wait_for_the_disk_are_there)
 	put("a", "resp_0", 1, false, "conv_0", NULL);
 	cr_expect_eq(has("a", "resp_0"), 0);
 	cr_expect_eq(n_items("a", "conv_0"), 0);
-	responses_store_finish(store, "resp_0", "{}", "conv_0", items);
+	responses_store_finish(store, "resp_0", "{}", "conv_0", items, NULL, NULL);
 	cr_expect_eq(n_items("a", "conv_0"), 2);
-	conversations_append(store, "a", "conv_0", "[{\"id\":\"msg_3\"}]");
+	conversations_append(store, "a", "conv_0", "[{\"id\":\"msg_3\"}]", NULL, NULL);
 	cr_expect_eq(n_items("a", "conv_0"), 3);
 	struct response_row row;
 	cr_assert_eq(responses_store_get(store, "a", "resp_0", &row), 0);

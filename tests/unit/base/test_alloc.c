@@ -1,4 +1,4 @@
-/* Checked allocation: growing arrays, formatted text, the guard. */
+/* Checked allocation: growing arrays, formatted text, the size guard. */
 #include "base/alloc.h"
 #include "base/buf.h"
 
@@ -109,7 +109,7 @@ Test(alloc, formatted_text_is_the_same_in_memory_and_in_a_buffer)
 	buf_fini(&b);
 }
 
-/* ---- areas side by side ---- */
+/* ---- areas that share slabs ---- */
 
 enum { AREAS = 9, AREA = (11 << 20) + 100 };
 
@@ -117,7 +117,7 @@ Test(alloc, areas_beside_each_other_are_zeroed_and_do_not_overlap)
 {
 	unsigned char *p[AREAS];
 	const size_t before = alloc_big_bytes();
-	for (int round = 0; round < 2; round++) { /* more than one slab holds, twice */
+	for (int round = 0; round < 2; round++) { /* two rounds, each larger than one slab */
 		for (int i = 0; i < AREAS; i++) {
 			cr_assert_not_null(p[i] = alloc_beside(AREA));
 			cr_expect_eq((uintptr_t)p[i] % 64, 0);
@@ -141,7 +141,7 @@ Test(alloc, small_areas_share_a_huge_page)
 	char *a = alloc_beside(1 << 20), *b = alloc_beside((1 << 20) - 4096);
 	cr_expect_eq((uintptr_t)a >> 21, (uintptr_t)b >> 21);
 	alloc_beside_free(a, 1 << 20);
-	memset(b, 1, (1 << 20) - 4096); /* a neighbour holds its memory */
+	memset(b, 1, (1 << 20) - 4096); /* the neighbour must stay intact */
 	alloc_beside_free(b, (1 << 20) - 4096);
 	alloc_beside_free(NULL, 5);
 }

@@ -1,4 +1,4 @@
-/* The limits that control groups set to this process's memory and processors. */
+/* Memory and processor limits that control groups set for this process. */
 #include "base/cgroup.h"
 #include "base/cpus.h"
 

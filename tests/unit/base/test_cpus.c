@@ -1,4 +1,4 @@
-/* Cores by NUMA node, of a made-up machine: two nodes of 64 cores with two threads each. */
+/* Cores by NUMA node on a simulated machine: two nodes of 64 cores with two threads each. */
 #include "base/cpus.h"
 
 #include <criterion/criterion.h>
@@ -65,7 +65,7 @@ Test(cpus, cores_of_nodes_and_of_the_machine, .init = machine_new, .fini = machi
 	cr_expect_eq(cpus_cores_in(root, &second, 1), 1, "none, but one thread there must be");
 }
 
-/* --device cpu:0,cpu:1 --tp 2: each rank has its node for itself. */
+/* With --device cpu:0,cpu:1 --tp 2 each rank has a whole node. */
 Test(cpus, a_rank_shares_only_the_cores_of_its_node, .init = machine_new, .fini = machine_free)
 {
 	const cpu_set_t all = mask_of(0, 256), node = mask_of(64, 128);

@@ -1,4 +1,4 @@
-/* Files: their bound, and the standard streams that must be there. */
+/* Files: size limit of reads, and standard streams that must be open. */
 #include "base/file.h"
 
 #include <criterion/criterion.h>
@@ -42,7 +42,7 @@ Test(file, a_pipe_is_refused_and_not_waited_for, .timeout = 10)
 	unlink(path);
 }
 
-/* The next file that is opened must not become a standard stream, which messages are written to. */
+/* Otherwise the next opened file would become a standard stream and receive messages. */
 Test(file, a_closed_standard_stream_is_replaced)
 {
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {

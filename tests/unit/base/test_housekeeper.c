@@ -1,4 +1,4 @@
-/* Parts that are called when they are due, woken or ready, and memory that is given back. */
+/* Parts are called when they are due, woken or ready; freed memory is returned to the system. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/housekeeper.h"
@@ -95,7 +95,7 @@ Test(housekeeper, a_part_is_called_when_its_descriptor_is_ready)
 	housekeeper_stop(house);
 }
 
-/* --- a removal during a call --- */
+/* --- removing a part during its call --- */
 
 static atomic_uint begun, may_end, ended;
 
@@ -150,7 +150,7 @@ static size_t resident(void)
 static void *pinned;
 static atomic_uint used, may_free;
 
-/* A block that stays keeps those before it from being given back by free() alone. */
+/* One block stays allocated, so free() alone cannot return the blocks before it to the system. */
 static void *use_memory(void *arg)
 {
 	enum { N = 400000, BYTES = 150 };
@@ -180,7 +180,7 @@ static void *use_the_end(void *arg)
 	return arg;
 }
 
-/* Also once a large block was freed, and while the thread of its heap lives. */
+/* This holds also after a large block was freed, and while the thread that owns the heap runs. */
 Test(housekeeper, the_end_of_a_threads_heap_is_given_back)
 {
 	enum { LARGE = 30 << 20 };
@@ -206,13 +206,13 @@ Test(housekeeper, memory_that_was_freed_is_given_back)
 	pthread_create(&t, NULL, use_memory, NULL);
 	await(&used, 1);
 	cr_expect(resident() > before + (50 << 20), "%zu before, %zu now", before, resident());
-	/* Freed once its growth has been looked at. */
+	/* The thread frees its memory after trim_tick() has seen the growth. */
 	int64_t next = trim_tick(&trim, 1);
 	cr_expect(next > 1 && trim.kept > before + (50 << 20));
 	atomic_store(&may_free, 1);
 	pthread_join(t, NULL);
 	int part = housekeeper_add(house, &(struct house_part){.fd = -1, .tick = trim_tick, .user = &trim});
-	/* 2 MiB: what malloc keeps for itself */
+	/* malloc keeps up to 2 MiB for itself */
 	for (int i = 0; i < 2000 && resident() > before + (2 << 20); i++)
 		usleep(10000);
 	cr_expect(resident() <= before + (2 << 20), "%zu before, %zu after", before, resident());

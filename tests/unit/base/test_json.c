@@ -1,4 +1,4 @@
-/* The size of a JSON text's tree, which bounds what is built. */
+/* Measuring a JSON text bounds the tree that is built of it. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/json.h"
@@ -40,13 +40,13 @@ Test(json, values_and_depth_are_counted_exactly)
 	}
 }
 
-/* Texts that end anywhere, or are not JSON, are measured without harm. */
+/* Measuring truncated or invalid texts does no harm. */
 Test(json, any_text_can_be_measured)
 {
 	static const char *const texts[] = {
 		"\"", "\"\\", "[\"a", "]]]]}}", "::::", "{\"a\":", ",,,", "\\", "[}"};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		/* In a block of its own size: a byte behind the end would be found. */
+		/* A copy of exactly this size lets a sanitizer see a read past the end. */
 		size_t n = strlen(texts[i]);
 		char *copy = xmemdup(texts[i], n);
 		struct json_size s;
@@ -62,7 +62,7 @@ static size_t in_use(void)
 	return m.uordblks + m.hblkhd;
 }
 
-/* A tree never takes more than its measure, and at least a third of it. */
+/* A tree never takes more memory than measured, and takes at least a third of it. */
 Test(json, the_memory_of_a_tree_is_measured)
 {
 	static const char *const shapes[] = {"[]",
@@ -112,4 +112,61 @@ Test(json, a_tree_beyond_its_bound_is_not_built)
 	cr_expect_eq(in_use(), before);
 	cr_expect_eq(json_parse_within(text, sizeof text - 1, need, &tree, NULL, why, sizeof why), 0);
 	json_decref(tree);
+}
+
+/* ---- numbers that jansson cannot represent ---- */
+
+static void comes_back(const char *text, const char *want)
+{
+	json_t *v = NULL;
+	char why[256] = "";
+	cr_assert_eq(json_parse(text, strlen(text), &v, why, sizeof why), 0, "%s: %s", text, why);
+	char *back = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	cr_expect_str_eq(back, want, "%s became %s", text, back);
+	free(back);
+	json_decref(v);
+}
+
+Test(json, a_number_beyond_64_bits_is_kept_as_it_was_written)
+{
+	comes_back("{\"id\":12345678901234567890}", "{\"id\":12345678901234567890}");
+	comes_back("[9223372036854775807,9223372036854775808,-9223372036854775808,-9223372036854775809]",
+		   "[9223372036854775807,9223372036854775808,-9223372036854775808,-9223372036854775809]");
+	comes_back("123456789012345678901234567890", "123456789012345678901234567890");
+	comes_back("[1e400,-1.5E+999,18446744073709551616]", "[1e400,-1.5E+999,18446744073709551616]");
+	/* Numbers within strings stay untouched. */
+	comes_back("{\"a\\\"99999999999999999999\":\"99999999999999999999\\\\\",\"b\":99999999999999999999}",
+		   "{\"a\\\"99999999999999999999\":\"99999999999999999999\\\\\",\"b\":99999999999999999999}");
+	comes_back("[\"\xef\xb7\x90 no number\",\"\xef\xb7\x90\",99999999999999999999]",
+		   "[\"\xef\xb7\x90 no number\",\"\xef\xb7\x90\",99999999999999999999]");
+}
+
+Test(json, such_a_number_is_told_from_strings_and_comes_near_as_a_float)
+{
+	static const char text[] = "{\"a\":[18446744073709551615,\"18446744073709551615\"],\"b\":1}";
+	json_t *v = NULL;
+	cr_assert_eq(json_parse(text, sizeof text - 1, &v, NULL, 0), 0);
+	const json_t *a = json_object_get(v, "a");
+	cr_expect_str_eq(json_big(json_array_get(a, 0)), "18446744073709551615");
+	cr_expect_null(json_big(json_array_get(a, 1)));
+	cr_expect_null(json_big(json_object_get(v, "b")));
+	json_t *near = json_without_big(v);
+	cr_expect_eq(json_real_value(json_array_get(json_object_get(near, "a"), 0)), 18446744073709551615.0);
+	cr_expect(json_is_string(json_array_get(json_object_get(near, "a"), 1)));
+	cr_expect_null(json_without_big(json_object_get(v, "b")));
+	json_decref(near);
+	json_decref(v);
+}
+
+Test(json, errors_beside_such_a_number_are_errors)
+{
+	static const char *const bad[] = {"[99999999999999999999", "[99999999999999999999,]",
+					  "[099999999999999999999]", "[9999999999999999999999-1]",
+					  "{\"a\":99999999999999999999 1}"};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		json_t *v = NULL;
+		char why[256] = "";
+		cr_expect_eq(json_parse(bad[i], strlen(bad[i]), &v, why, sizeof why), -EINVAL, "%s", bad[i]);
+		json_decref(v);
+	}
 }

@@ -1,4 +1,4 @@
-/* What of JSON is ours: the bound on its depth. */
+/* The limit on the depth of JSON, which quern adds to its parser. */
 #include "base/buf.h"
 #include "base/json.h"
 
@@ -17,7 +17,7 @@ static int parse(const char *text)
 	return rc;
 }
 
-/* `before`, then n brackets open, then `after`. */
+/* Parse `before`, then n opening brackets, then `after`. */
 static int nested(const char *before, int n, const char *after)
 {
 	static char text[4096];
@@ -42,7 +42,7 @@ Test(json_depth, deeper_values_are_refused)
 	closing[JSON_DEPTH_MAX] = ']';
 	cr_expect_eq(nested("", JSON_DEPTH_MAX + 1, closing), -EINVAL);
 	cr_expect(strstr(why, "deeper than"), "%s", why);
-	/* After a string that ends in a backslash of its own. */
+	/* After a string that ends in an escaped backslash. */
 	cr_expect_eq(nested("[\"\\\\\",", JSON_DEPTH_MAX, closing), -EINVAL);
 	cr_expect(strstr(why, "deeper than"), "%s", why);
 }

@@ -1,6 +1,5 @@
-/* test_json_suite.c - JSON as RFC 8259 has it, by the files of JSONTestSuite (Nicolas Seriot): what
- * must be taken (y_) is taken, what must be refused (n_) is refused with a reason, and what is left
- * to the implementation (i_) is one of the two. */
+/* test_json_suite.c - JSON by RFC 8259, tested with the files of JSONTestSuite (Nicolas Seriot). Files y_
+ * must be accepted, files n_ must be refused with a reason, files i_ may be either. */
 #include "base/json.h"
 #include "tests/testdata.h"
 
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A folder with the suite's files, unpacked; the caller removes it. */
+/* Unpack the suite's files into a folder, which the caller removes. */
 static const char *unpack(void)
 {
 	static char dir[64], command[4096];
@@ -39,7 +38,7 @@ static bool taken(const char *path, char *why, size_t why_n)
 	cr_assert_not_null(f, "%s", path);
 	size_t n = fread(text, 1, sizeof text, f);
 	fclose(f);
-	/* An exact copy, so that a sanitizer sees a byte read beyond it. */
+	/* An exact copy lets a sanitizer see a read past its end. */
 	char *exact = malloc(n ? n : 1);
 	memcpy(exact, text, n);
 	why[0] = '\0';
@@ -63,7 +62,7 @@ Test(json, agrees_with_the_json_test_suite)
 			continue;
 		snprintf(path, sizeof path, "%s/test_parsing/%.255s", dir, e->d_name);
 		bool yes = taken(path, why, sizeof why);
-		/* Known to differ: jansson's objects have no keys with a NUL. */
+		/* Known difference: jansson's objects allow no NUL in a key. */
 		if (strcmp(e->d_name, "y_object_escaped_null_in_key.json") == 0) {
 			cr_expect(!yes && strstr(why, "NUL"), "%s", why);
 			continue;

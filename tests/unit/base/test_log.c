@@ -1,4 +1,4 @@
-/* test_log.c - one line for each call, for people or for programs. */
+/* test_log.c - each call logs one line, for people or for programs. */
 #include "base/json.h"
 #include "base/log.h"
 
@@ -28,7 +28,7 @@ static void remove_file(void)
 	unlink(path);
 }
 
-/* All that was logged. */
+/* Return the whole log. */
 static const char *logged(void)
 {
 	FILE *f = fopen(path, "r");
@@ -76,7 +76,7 @@ Test(log, json_is_one_object_a_line_whatever_the_text)
 	json_decref(o);
 }
 
-/* The longest text, cut in the middle of a character, and one that is all escapes. */
+/* Logs the longest text, cut within a character, and a text that needs escapes throughout. */
 Test(log, json_stays_json_where_a_text_is_cut)
 {
 	char why[256], long_text[4000];

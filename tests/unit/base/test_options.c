@@ -2,7 +2,10 @@
 #include "base/options.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct opt table[] = {
@@ -46,19 +49,75 @@ Test(options, long_and_short_forms_with_and_without_equals)
 {
 	cr_assert_eq(PARSE("--http=none", "-n4", "--temperature", "0.5", "-s", "--kv-bytes", "4G"), 0, "%s",
 		     why);
-	cr_expect_str_eq(opts_text(&o, "http", ""), "none");
-	cr_expect_eq(opts_int(&o, "n", 1), 4);
-	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
-	cr_expect_eq(opts_int(&o, "kv-bytes", 0), (int64_t)4 << 30);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "none");
+	cr_expect_eq(opts_int_or(&o, "n", 1), 4);
+	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
+	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), (int64_t)4 << 30);
 	cr_expect(opts_flag(&o, "strict"));
 }
 
 Test(options, options_not_given_have_defaults)
 {
 	cr_assert_eq(PARSE("word"), 0);
-	cr_expect_eq(opts_int(&o, "n", 7), 7);
-	cr_expect_str_eq(opts_text(&o, "http", "here"), "here");
+	cr_expect_eq(opts_int_or(&o, "n", 7), 7);
+	cr_expect_str_eq(opts_text_or(&o, "http", "here"), "here");
 	cr_expect_not(opts_flag(&o, "strict"));
+}
+
+Test(options, a_row_with_a_default_gives_it_until_a_value_is_given)
+{
+	static const struct opt rows[] = {
+		OPT("max-seqs", OPT_INT, "N", "run N", .lo = 1, .hi = 9, .def = "7"),
+		OPT("pool", OPT_SIZE, "SIZE", "keep SIZE", .def = "2K", .unset = "on a GPU more"),
+		OPT("rate", OPT_NUMBER, "X", "take X", .def = "0.5"),
+		OPT("where", OPT_TEXT, "ADDR", "serve at ADDR", .unset = "here"),
+	};
+	char *text;
+	size_t n;
+	opts_add(&o, rows, 4);
+	cr_expect_eq(opts_int(&o, "max-seqs"), 7);
+	cr_expect_eq(opts_int(&o, "pool"), 2048);
+	cr_expect_eq(opts_number(&o, "rate"), 0.5);
+	cr_expect_null(opts_text(&o, "where"));
+	cr_expect_eq(opts_int(&o, "n"), 0);
+	cr_expect_not(opts_has(&o, "max-seqs"));
+	cr_assert_eq(PARSE("--max-seqs", "2", "--rate=3"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "max-seqs"), 2);
+	cr_expect_eq(opts_number(&o, "rate"), 3);
+	FILE *f = open_memstream(&text, &n);
+	opts_help(&o, f);
+	fclose(f);
+	cr_expect(strstr(text, "run N (default 7)\n"), "%s", text);
+	cr_expect(strstr(text, "keep SIZE (default 2K, on a GPU more)\n"), "%s", text);
+	cr_expect(strstr(text, "serve at ADDR (default here)\n"), "%s", text);
+	free(text);
+}
+
+Test(options, a_second_default_is_a_bug, .signal = SIGABRT)
+{
+	static const struct opt row[] = {
+		OPT("max-seqs", OPT_INT, "N", "run N", .lo = 1, .hi = 9, .def = "7")};
+	cr_redirect_stderr();
+	opts_add(&o, row, 1);
+	opts_int_or(&o, "max-seqs", 8);
+}
+
+Test(options, a_row_names_the_options_of_other_programs)
+{
+	static const struct opt rows[] = {
+		OPT("max-seqs", OPT_INT, "N", "run N", .lo = 1, .hi = 9, .same = "--max-num-seqs -m",
+		    .near = "-np --parallel", .note = " N, sequences of a step"),
+	};
+	opts_add(&o, rows, 1);
+	opts_alias(&o, NULL, 0);
+	cr_assert_eq(PARSE("--max-num-seqs", "3"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "max-seqs"), 3);
+	cr_assert_eq(PARSE("-m", "4"), 0, "%s", why);
+	cr_expect_eq(opts_int(&o, "max-seqs"), 4);
+	cr_expect_eq(PARSE("--parallel", "4"), -EINVAL);
+	cr_expect_str_eq(why, "unknown option --parallel: quern has --max-seqs N, sequences of a step");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PARALLEL=4", NULL}, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "X_PARALLEL: quern has --max-seqs N"), "%s", why);
 }
 
 Test(options, arguments_keep_their_order_and_a_lone_dash_is_one)
@@ -73,14 +132,14 @@ Test(options, arguments_keep_their_order_and_a_lone_dash_is_one)
 Test(options, values_may_begin_with_a_dash)
 {
 	cr_assert_eq(PARSE("--temperature", "-1.5", "--http", "--strict"), 0, "%s", why);
-	cr_expect_eq(opts_number(&o, "temperature", 0), -1.5);
-	cr_expect_str_eq(opts_text(&o, "http", ""), "--strict");
+	cr_expect_eq(opts_number_or(&o, "temperature", 0), -1.5);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "--strict");
 }
 
 Test(options, the_last_of_several_counts_and_lists_grow)
 {
 	cr_assert_eq(PARSE("-n", "2", "-n", "3", "--stop", "a", "--stop", ""), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 0), 3);
+	cr_expect_eq(opts_int_or(&o, "n", 0), 3);
 	cr_assert_eq(opts_value(&o, "stop")->n_texts, 2);
 	cr_expect_str_eq(opts_value(&o, "stop")->texts[1], "");
 }
@@ -128,10 +187,10 @@ Test(options, a_file_sets_options_that_the_command_line_does_not)
 	cr_assert_eq(ini("# comment\n; comment\n\n[serve]\r\n n = 8 \nhttp = \"a b \"\nstrict=yes\n"
 			 "kv-bytes = 1.5M\nstop = x\nstop = y"),
 		     0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 0), 2);
-	cr_expect_str_eq(opts_text(&o, "http", ""), "a b ");
+	cr_expect_eq(opts_int_or(&o, "n", 0), 2);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "a b ");
 	cr_expect(opts_flag(&o, "strict"));
-	cr_expect_eq(opts_int(&o, "kv-bytes", 0), 3 << 19);
+	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), 3 << 19);
 	cr_expect_eq(opts_value(&o, "stop")->n_texts, 2);
 }
 
@@ -257,48 +316,52 @@ Test(options, one_option_is_set_and_unset_by_name)
 {
 	cr_assert_eq(opts_set(&o, "temperature", "0.5", why, sizeof why), 0, "%s", why);
 	cr_assert_eq(opts_set(&o, "strict", NULL, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
+	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
 	cr_expect(opts_flag(&o, "strict"));
 	cr_expect_eq(opts_set(&o, "temperature", "warm", why, sizeof why), -EINVAL);
 	cr_expect_eq(opts_set(&o, "temperature", NULL, why, sizeof why), -EINVAL);
 	cr_expect(strstr(why, "needs a value"), "%s", why);
 	cr_expect_eq(opts_set(&o, "temprature", "1", why, sizeof why), -EINVAL);
-	cr_expect_eq(opts_number(&o, "temperature", 1), 0.5);
+	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
 	opts_unset(&o, "temperature");
-	cr_expect_eq(opts_number(&o, "temperature", 1), 1);
+	cr_expect_eq(opts_number_or(&o, "temperature", 1), 1);
 }
 
 static const struct opt_alias aliases[] = {
-	{.other = "--outputs", .name = "n"},
-	{.other = "-no", .name = "n"},
-	{.other = "-x", .name = "http"},
-	{.other = "--eager", .name = "strict"},
-	{.other = "--port", .hint = "here it is --http HOST:PORT"},
-	{.other = "--far", .name = "in-no-table"},
+	{.others = "--outputs -no", .name = "n"},
+	{.others = "-x", .name = "http"},
+	{.others = "-O", .hint = "nothing is compiled"},
+	{.others = "--eager", .name = "strict"},
+	{.others = "--port", .hint = "here it is --http HOST:PORT"},
+	{.others = "--far", .name = "in-no-table"},
 };
 
 Test(options, options_of_other_programs_are_aliases_or_answered_with_ours)
 {
 	opts_alias(&o, aliases, sizeof aliases / sizeof *aliases);
 	cr_assert_eq(PARSE("--outputs", "3", "-x", "here", "--eager"), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 3);
-	cr_expect_str_eq(opts_text(&o, "http", ""), "here");
+	cr_expect_eq(opts_int_or(&o, "n", 1), 3);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "here");
 	cr_expect(opts_flag(&o, "strict"));
 	cr_assert_eq(PARSE("--outputs=4"), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 4);
+	cr_expect_eq(opts_int_or(&o, "n", 1), 4);
 	cr_assert_eq(PARSE("-no", "5"), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 5);
-	/* A letter of ours is ours. */
+	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
+	/* Quern's own one-letter option wins over an alias. */
 	cr_assert_eq(PARSE("-n6"), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 6);
+	cr_expect_eq(opts_int_or(&o, "n", 1), 6);
 	cr_expect_eq(PARSE("--outputs", "99"), -EINVAL);
 	cr_expect(strstr(why, "--outputs is \"99\""), "%s", why);
 	cr_expect_eq(PARSE("--outputs"), -EINVAL);
 	cr_expect_eq(PARSE("--port=80"), -EINVAL);
 	cr_expect_str_eq(why, "unknown option --port: here it is --http HOST:PORT");
+	cr_expect_eq(PARSE("-O3"), -EINVAL);
+	cr_expect_str_eq(why, "unknown option -O: nothing is compiled");
+	cr_assert_eq(PARSE("-xthere"), 0, "%s", why);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "there");
 	cr_expect_eq(PARSE("--far", "1"), -EINVAL);
 	cr_expect_str_eq(why, "unknown option --far");
-	/* A file has names of ours only, but an error names them. */
+	/* A file takes no aliases, but the error suggests the right option. */
 	cr_expect_eq(ini("outputs = 3"), -EINVAL);
 	cr_expect(strstr(why, "did you mean n?"), "%s", why);
 	cr_expect_eq(ini("port = 3"), -EINVAL);
@@ -311,14 +374,14 @@ Test(options, the_environment_sets_what_the_command_line_does_not)
 		       "X_OTHER=1",  "XN=7",  "X_n=8",         "X_NN=9",        NULL};
 	cr_assert_eq(PARSE("--kv-bytes", "2K"), 0, "%s", why);
 	cr_assert_eq(opts_env(&o, "X_", env, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 5);
-	cr_expect_eq(opts_int(&o, "kv-bytes", 0), 2048);
+	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
+	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), 2048);
 	cr_expect(opts_flag(&o, "strict"));
 	cr_expect_not(opts_has(&o, "http"));
-	/* A file comes last. */
+	/* A file has the lowest priority. */
 	cr_assert_eq(ini("n = 6\nhttp = there\n"), 0, "%s", why);
-	cr_expect_eq(opts_int(&o, "n", 1), 5);
-	cr_expect_str_eq(opts_text(&o, "http", ""), "there");
+	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "there");
 }
 
 Test(options, a_variable_of_another_program_s_option_is_answered_with_ours)
@@ -330,7 +393,8 @@ Test(options, a_variable_of_another_program_s_option_is_answered_with_ours)
 	cr_expect_str_eq(why, "unknown option X_OUTPUTS; did you mean X_N?");
 	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_EAGER=1", NULL}, why, sizeof why), -EINVAL);
 	cr_expect_str_eq(why, "unknown option X_EAGER; did you mean X_STRICT?");
-	/* What is empty, an alias of an option that is not there, and what Kubernetes sets for a service. */
+	/* Ignored: empty variables, aliases of absent options, and variables that Kubernetes sets for a
+	 * service. */
 	cr_expect_eq(opts_env(&o, "X_",
 			      (char *[]){"X_PORT=", "X_FAR=1", "X_PORT=tcp://10.0.0.1:80",
 					 "X_PORT_80_TCP=tcp://10.0.0.1:80", "X_SERVICE_HOST=10.0.0.1", NULL},
@@ -347,4 +411,102 @@ Test(options, a_wrong_variable_is_named)
 	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_STRICT=perhaps", NULL}, why, sizeof why), -EINVAL);
 	cr_expect(strstr(why, "X_STRICT"), "%s", why);
 	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_DURABLE=1", NULL}, why, sizeof why), -ENOSYS);
+}
+
+static const struct opt_alias taken[] = {
+	{.others = "--trust", .values = "", .unless = "strict", .hint = "not needed"},
+	{.others = "--mode", .values = "auto hf", .hint = "there is one"},
+	{.others = "--any", .values = "*", .hint = "nothing to do"},
+	{.others = "-fa", .values = "? on 1", .hint = "always on"},
+	{.others = "--amount", .name = "n", .values = "one=1 two=2 half", .hint = "here it is -n"},
+	{.others = "--port", .hint = "here it is --http HOST:PORT"},
+};
+
+Test(options, what_is_done_anyway_is_taken_and_named)
+{
+	opts_alias(&o, taken, sizeof taken / sizeof *taken);
+	cr_assert_eq(
+		PARSE("--trust", "--mode=hf", "--any", "-3", "-fa", "on", "-fa", "word", "--amount", "half"),
+		0, "%s", why);
+	static const char *const want[] = {"--trust: not needed",     "--mode hf: there is one",
+					   "--any -3: nothing to do", "-fa on: always on",
+					   "-fa: always on",          "--amount half: here it is -n"};
+	cr_assert_eq(o.n_taken, 6);
+	for (size_t i = 0; i < 6; i++)
+		cr_expect_str_eq(o.taken[i].text, want[i]);
+	cr_expect(o.n_words == 1 && !strcmp(o.words[0], "word") && !opts_has(&o, "n"));
+	cr_assert_eq(PARSE("--amount", "two"), 0, "%s", why);
+	cr_expect_eq(opts_int_or(&o, "n", 0), 2);
+	cr_expect_eq(o.n_taken, 6);
+}
+
+Test(options, what_would_not_be_kept_is_refused)
+{
+	opts_alias(&o, taken, sizeof taken / sizeof *taken);
+	cr_expect_eq(PARSE("--mode", "other"), -EINVAL);
+	cr_expect_str_eq(why, "--mode is \"other\": there is one");
+	cr_expect_eq(PARSE("--amount", "three"), -EINVAL);
+	cr_expect_str_eq(why, "--amount is \"three\": here it is -n");
+	cr_expect_eq(PARSE("--amount", "one=1"), -EINVAL);
+	cr_expect_eq(PARSE("-fa", "off"), -EINVAL);
+	cr_expect_str_eq(why, "-fa is \"off\": always on");
+	cr_expect_eq(PARSE("--mode="), -EINVAL);
+	cr_expect_eq(PARSE("--mode"), -EINVAL);
+	cr_expect_str_eq(why, "--mode needs a value");
+	cr_expect_eq(PARSE("--trust=yes"), -EINVAL);
+	cr_expect_str_eq(why, "--trust takes no value");
+	cr_expect_eq(o.n_taken, 0);
+	/* It is refused together with the opposite option, from whatever source. */
+	cr_assert_eq(PARSE("--trust"), 0, "%s", why);
+	cr_expect_eq(opts_check_taken(&o, why, sizeof why), 0);
+	cr_assert_eq(ini("strict = true"), 0, "%s", why);
+	cr_expect_eq(opts_check_taken(&o, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "--trust and --strict: give one of them");
+	/* They are refused in a file and in the environment. */
+	cr_expect_eq(ini("trust = true"), -EINVAL);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_AMOUNT=half", NULL}, why, sizeof why), -EINVAL);
+	cr_expect_str_eq(why, "unknown option X_AMOUNT: here it is -n");
+}
+
+Test(options, all_errors_of_a_command_line_are_reported)
+{
+	opts_alias(&o, taken, sizeof taken / sizeof *taken);
+	cr_expect_eq(
+		PARSE("--port", "80", "-n", "99", "--nonsense=3", "-Q", "-5", "--trust", "--kv-bytes", "2K"),
+		-EINVAL);
+	static const char *const want[] = {"unknown option --port: ", "--n is \"99\"",
+					   "unknown option --nonsense", "unknown option -Q"};
+	cr_assert_eq(o.n_refused, 4, "%s", why);
+	for (size_t i = 0; i < 4; i++) {
+		cr_expect(!strncmp(o.refused[i], want[i], strlen(want[i])), "%s", o.refused[i]);
+		cr_expect(strstr(why, o.refused[i]), "%s", why);
+	}
+	/* Valid options still apply. */
+	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), 2048);
+	/* The next command line starts without errors; --help wins over errors. */
+	cr_expect_eq(PARSE("--nonsense", "--help"), OPTS_HELP);
+	cr_expect_eq(PARSE("-n", "3"), 0);
+	cr_expect_eq(o.n_refused, 0);
+	/* An option not built yet has its own error only if there is no other error. */
+	cr_expect_eq(PARSE("--durable"), -ENOSYS);
+	cr_expect_eq(PARSE("--durable", "--nonsense"), -EINVAL);
+}
+
+Test(options, all_errors_of_the_environment_and_of_a_file_are_reported)
+{
+	char *env[] = {"X_N=many", "X_KV_BYTES=1K", "X_STRICT=perhaps", "X_N_PORT=1", NULL};
+	cr_expect_eq(opts_env(&o, "X_", env, why, sizeof why), -EINVAL);
+	cr_expect(o.n_refused == 2 && strstr(why, "X_N is \"many\"") && strstr(why, "X_STRICT"), "%s", why);
+	cr_expect_eq(ini("n = few\nhttp = here\nnonsense = 1\n"), -EINVAL);
+	cr_expect(o.n_refused == 2 && strstr(why, "line 1: n is") && strstr(why, "; line 3: unknown option"),
+		  "%s", why);
+	cr_expect_str_eq(opts_text_or(&o, "http", ""), "here");
+}
+
+/* Kubernetes sets NAME_PORT for a service called NAME. */
+Test(options, an_address_is_no_number_of_the_environment)
+{
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=tcp://10.0.0.1:80", NULL}, why, sizeof why), 0, "%s",
+		     why);
+	cr_expect_not(opts_has(&o, "n"));
 }

@@ -1,4 +1,4 @@
-/* Files that are replaced as a whole. */
+/* Files that are replaced atomically. */
 #include "base/replace.h"
 
 #include "base/file.h"
@@ -80,7 +80,7 @@ Test(replace, what_is_dropped_leaves_the_old_file)
 	expect("old", 1);
 }
 
-/* FILE.new may be a user's. */
+/* FILE.new may be a file of the user. */
 Test(replace, other_files_of_the_folder_stay_as_they_are)
 {
 	struct replace r;
@@ -108,7 +108,7 @@ Test(replace, a_failed_write_leaves_the_old_file)
 		putc('x', r.f);
 		fflush(r.f);
 	}
-	/* The last write went well again: what failed before counts. */
+	/* The last write succeeds, but the earlier failure counts. */
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
 	cr_expect_lt(replace_end(&r, why, sizeof why), 0);
 	cr_expect(strstr(why, "cannot be written"), "%s", why);

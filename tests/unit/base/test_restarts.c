@@ -1,4 +1,4 @@
-/* When a process is started again, given up, or signalled. */
+/* When a process is restarted, given up, or signalled. */
 #include "base/restarts.h"
 
 #include <criterion/criterion.h>
@@ -17,7 +17,7 @@ Test(restarts, delays_double_up_to_five_seconds)
 {
 	static const int64_t ms[] = {100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000};
 	struct restarts r = fresh();
-	/* So far apart that it is never given up. */
+	/* The deaths are so far apart that the process is never given up. */
 	for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
 		int64_t now = (int64_t)(1 + i) * 100 * second;
 		cr_assert(restarts_died(&r, false, now));

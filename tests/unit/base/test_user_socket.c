@@ -1,4 +1,4 @@
-/* The paths where a user's services listen. */
+/* The paths of a user's service sockets. */
 #include "base/user_socket.h"
 
 #include "base/alloc.h"
@@ -55,7 +55,7 @@ Test(user_socket, is_found_while_a_process_listens)
 	cr_expect_str_eq(found, path);
 	cr_expect_not(user_socket_find("other", found));
 	close(fd);
-	/* What is left of a service that was killed. */
+	/* The socket of a killed service remains, but no longer answers. */
 	cr_expect(!access(path, F_OK) && !user_socket_answers(path) && !user_socket_find("jobs", found));
 }
 
@@ -71,7 +71,7 @@ Test(user_socket, a_directory_that_others_may_use_is_refused)
 		cr_expect(!mode || strstr(why, dir), "%s", why);
 	}
 	close(fd);
-	/* Nor one behind a link, which another user may have made. */
+	/* A directory after a link is refused too: another user may have made the link. */
 	char *other = xasprintf("%s/other", base);
 	chmod(dir, 0700);
 	cr_assert(!rename(dir, other) && !symlink(other, dir));

@@ -1,4 +1,4 @@
-/* A fleet in simulated time: the controller's own code, workers of a cost model. */
+/* A fleet in simulated time: the controller's own code, with workers simulated by a cost model. */
 #include "bench/sim/fewest.h"
 #include "bench/sim/fleet_replay.h"
 
@@ -15,7 +15,7 @@ enum { SECOND = 1000000 };
 
 static char why[512];
 
-/* Low for 40 s, high for 60 s, low for 100 s. */
+/* A low rate for 40 s, a high one for 60 s, a low one for 100 s. */
 static void rise_and_fall(struct trace *t)
 {
 	static const struct {
@@ -32,7 +32,7 @@ static void rise_and_fall(struct trace *t)
 		}
 }
 
-/* A device with a few requests a second: each prompt takes 150 ms. */
+/* A device that serves a few requests per second: each prompt takes 150 ms. */
 static struct fleet_replay_config small(void)
 {
 	struct fleet_replay_config c = {.n_blocks = 2000,
@@ -142,14 +142,14 @@ Test(fleet_replay, scale_in_moves_what_runs)
 	c.schedule = schedule;
 	c.n_slots = 4;
 	c.slot_us = SECOND;
-	for (int i = 0; i < 8; i++) { /* outputs that take longer than to the scale */
+	for (int i = 0; i < 8; i++) { /* these outputs take longer than the time until the scaling */
 		t.v = realloc(t.v, (t.n + 1) * sizeof *t.v);
 		t.v[t.n++] = (struct arrival){i * 10000, 50, 1000, 0};
 	}
 	run(&c, &t, &r);
 	cr_assert_eq(r.n_done, 8);
 	cr_assert_eq(workers_at(&r, 2), 4);
-	cr_assert_eq(workers_at(&r, 4), 1); /* at once, not when the outputs are over */
+	cr_assert_eq(workers_at(&r, 4), 1); /* at once, not when the outputs have finished */
 	cr_assert_gt(r.sim_s, 5);
 	fleet_replay_report_fini(&r);
 	trace_fini(&t);
@@ -179,7 +179,7 @@ Test(fewest, schedule_keeps_the_objectives_with_fewer_workers_than_a_constant_nu
 	cr_assert_geq(f.constant, 2);
 	cr_assert_lt(f.report.worker_s, 0.8 * f.constant_worker_s);
 	cr_assert_eq(f.schedule[0], 1);
-	/* None can be left out. */
+	/* Every replica of the schedule is needed: with one fewer the run misses its target. */
 	for (size_t i = 0; i < f.n; i++) {
 		struct fleet_replay_report r;
 		if (f.schedule[i] == 1)

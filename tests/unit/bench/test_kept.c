@@ -1,5 +1,5 @@
-/* What `quern inspect` says that a layer will take (formats/place/kept.h) is what the CPU's table takes for
- * it, in every mode and for every form of its weights. */
+/* The memory that `quern inspect` predicts for a layer (formats/place/kept.h) equals the memory that the
+ * CPU's kernel table takes, in every mode and for every format of weights. */
 #include "formats/place/kept.h"
 
 #include <criterion/criterion.h>
@@ -41,7 +41,7 @@ static const uint16_t bias[256];
 static const enum kern_dtype dtypes[] = {
 	[CONFIG_F32] = KERN_F32, [CONFIG_F16] = KERN_F16, [CONFIG_BF16] = KERN_BF16};
 
-/* A layer of these parts, loaded; head NULL: it is none. */
+/* Load a layer of these parts and return its bytes. head: NULL if the layer is not the output head. */
 static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
 			 const struct weights_linear *const *parts, int n)
 {
@@ -77,7 +77,7 @@ static int64_t loaded(enum kept_mode m, const struct weights_linear *const *part
 	return loaded_as(m, NULL, parts, n);
 }
 
-/* The same as the layer that gives the logits, with each --head-dtype. */
+/* Repeat the check for the output head, with each --head-dtype. */
 static void check_head(const struct weights_linear *l, const char *what)
 {
 	for (int m = 0; m < KEPT_MODES; m++)
@@ -101,7 +101,7 @@ static void check_parts(const struct weights_linear *const *parts, int n, const 
 	}
 }
 
-/* Layers of several shapes; one has a bias. */
+/* Check layers of several shapes; one has a bias. */
 static void check(struct weights_linear l, const char *what)
 {
 	static const int outputs[] = {8, 40, 64, 200};
@@ -124,7 +124,7 @@ Test(kept, floats)
 	free(w);
 }
 
-/* A table that is the head too, or is not. */
+/* Check an embedding table that is also the output head, and one that is not. */
 static void check_table(const struct weights *w, int n, int k, const char *what)
 {
 	const struct model_config c = {.hidden = k, .n_vocab = n};
@@ -212,7 +212,7 @@ static void read_zeros(const struct codes *c, int n0, int n1, const struct code_
 	}
 }
 
-/* Of checkpoints in Hugging Face layout: zeros of each group or of all, 2 to 8 bits, E4M3, other orders. */
+/* Formats of Hugging Face checkpoints: zero points per group or shared, 2 to 8 bits, E4M3, other orders. */
 Test(kept, forms_of_codes)
 {
 	static const struct codes forms[] = {

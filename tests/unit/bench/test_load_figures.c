@@ -1,4 +1,4 @@
-/* Figures of a load test, against numpy (tests/golden/make_load_golden.py). */
+/* Statistics of a load test, compared with numpy (tests/golden/make_load_golden.py). */
 #include "base/json.h"
 #include "bench/load_figures.h"
 #include "tests/testdata.h"
@@ -133,7 +133,7 @@ static struct load_chunk chunk_of(const char *text)
 	load_chunk_read(v, &c);
 	snprintf(error, sizeof error, "%s", c.error ? c.error : "");
 	c.error = c.error ? error : NULL;
-	c.text = NULL; /* was the JSON's, which goes */
+	c.text = NULL; /* pointed into the JSON value, which is freed here */
 	json_decref(v);
 	return c;
 }

@@ -1,4 +1,4 @@
-/* What devices and models cost, for `quern plan`. */
+/* Costs of devices and models for `quern plan`. */
 #include "bench/sim/costmodel.h"
 
 #include <criterion/criterion.h>
@@ -37,7 +37,7 @@ Test(plan, devices_have_a_name_and_a_count)
 	cr_expect_not_null(strstr(why, "h200"));
 }
 
-/* A file with what bench engine writes. */
+/* Write a file in the format of bench engine's results; return its path. */
 static const char *measured(const char *text)
 {
 	static char path[64];
@@ -55,7 +55,7 @@ Test(plan, measured_costs_are_a_line_through_two_batches)
 	struct costmodel_model m = {.params = 1e9, .step_bytes = 2e9, .kv_token_bytes = 1e5, .n_layers = 10};
 	cr_assert_eq(read_device("h100", &d), 0);
 	costmodel_load(&d, &m);
-	/* A step of 1 takes 1000 us, one of 11 takes 1500; the batch between is passed over. */
+	/* A step of batch 1 takes 1000 us, a step of batch 11 takes 1500 us. The batch between is ignored. */
 	const char *path = measured(
 		"{\"results\": ["
 		"{\"batch\": 11, \"decode_tokens_per_s\": 7333.333333, \"prefill_tokens_per_s\": 9000},"
@@ -65,7 +65,7 @@ Test(plan, measured_costs_are_a_line_through_two_batches)
 	cr_expect_float_eq(d.cost.decode_row_us, 50, 0.01);
 	cr_expect_float_eq(d.cost.base_us, 950, 0.01);
 	cr_expect_eq(d.source, COSTMODEL_MEASURED);
-	/* A prompt of 1000 rows at 10000 a second beside two decodes. */
+	/* A prompt of 1000 rows at 10000 rows per second, with two decodes in the same step. */
 	struct plan p = {0};
 	*plan_add_run(&p) = (struct plan_run){.n_rows = 1000};
 	*plan_add_run(&p) = (struct plan_run){.n_rows = 1};

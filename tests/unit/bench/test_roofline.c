@@ -1,4 +1,4 @@
-/* The picture of `bench kernels --plot`, and how a kernel's measurement is taken. */
+/* The plot of `bench kernels --plot`, and the measurement of a kernel. */
 #include "bench/kernels_ops.h"
 #include "bench/roofline.h"
 
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the picture ---- */
+/* ---- the plot ---- */
 
 struct label {
 	double x, y, w;
 };
 
-/* The labels of points that the document has, in its units. */
+/* Read the labels of points from the SVG, in its units. */
 static int labels_of(const char *svg, struct label *out, int most)
 {
 	int n = 0;

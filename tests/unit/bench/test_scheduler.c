@@ -235,8 +235,8 @@ static const struct costmodel simple = {
 	.flop_per_s = 1e14,
 	.link_bytes_per_s = 1e10,
 	.memory_bytes = 1e11,
-	.weights_bytes = 4e9,   /* 4 ms */
-	.flop_per_token = 1e10, /* 0.1 ms */
+	.weights_bytes = 4e9,   /* read in 4 ms */
+	.flop_per_token = 1e10, /* computed in 0.1 ms */
 	.kv_token_bytes = 1e5,
 };
 
@@ -245,12 +245,12 @@ Test(costmodel, a_step_takes_the_longer_of_memory_and_compute)
 	struct plan p = {0};
 	*plan_add_run(&p) = (struct plan_run){.slot = 0, .pos0 = 9999, .n_rows = 1};
 	p.n_rows = 1;
-	/* 4 ms of weights, 10,000 positions are 1 ms. */
+	/* Weights take 4 ms, 10,000 positions take 1 ms. */
 	cr_assert_float_eq(costmodel_step_us(&simple, &p, 16), 1000 + 5000, 1e-6);
 	*plan_add_run(&p) = (struct plan_run){.slot = 1, .pos0 = 0, .n_rows = 100};
 	p.n_rows = 101;
 	cr_assert_float_eq(costmodel_step_us(&simple, &p, 16), 1000 + 10100, 1e-6);
-	/* A swapped block is 1.6 MB over 10 GB/s; a copied one is read and written. */
+	/* Swapping a block moves 1.6 MB at 10 GB/s; copying a block reads and writes it. */
 	*plan_add_swap_out(&p) = (struct plan_pair){0, 0};
 	*plan_add_copy(&p) = (struct plan_pair){0, 1};
 	cr_assert_float_eq(costmodel_step_us(&simple, &p, 16), 1000 + 10100 + 160 + 3.2, 1e-6);
@@ -311,7 +311,8 @@ Test(replay, one_request_takes_the_time_of_its_steps)
 	struct trace t = {.v = &one, .n = 1};
 	struct replay_report r;
 	cr_assert_eq(replay_run(&c, &t, &r, why, sizeof why), 0, "%s", why);
-	/* 128 rows of prompt, then 72: the first token.  Each decode reads weights and its context. */
+	/* The prompt takes steps of 128 and 72 rows, then comes the first token. Each decode reads the
+	 * weights and its context. */
 	cr_assert_eq(r.n_steps, 4);
 	cr_assert_float_eq(samples_max(&r.ttft_ms), (1 + 12.8) + (1 + 7.2), 0.01);
 	cr_assert_float_eq(samples_max(&r.tpot_ms), 1 + 4 + 0.0201, 0.01);
@@ -326,7 +327,7 @@ Test(replay, the_same_seed_gives_the_same_figures)
 	struct replay_config c = config();
 	c.n_turns = 3;
 	c.n_users = 4;
-	c.n_blocks = 60; /* scarce */
+	c.n_blocks = 60; /* too few for all users */
 	struct replay_report a = replay(&c, 10), b = replay(&c, 10);
 	cr_assert_eq(a.n_done, a.n_requests);
 	cr_assert_eq(a.n_steps, b.n_steps);
@@ -351,7 +352,7 @@ Test(replay, the_next_turn_of_a_chat_finds_its_history_in_the_cache)
 	c.n_turns = 4;
 	struct replay_report r = replay(&c, 2);
 	cr_assert_eq(r.n_done % 4, 0);
-	/* Prompts of 40, 100, 160, 220 tokens; all but the last block of the history is cached. */
+	/* Prompts of 40, 100, 160 and 220 tokens; the whole history but its last block is cached. */
 	cr_assert_eq(r.recomputed_tokens, 0);
 	cr_assert_eq(r.prompt_tokens, r.n_done / 4 * (40 + 100 + 160 + 220));
 	double hits = (double)r.cached_tokens / (double)r.admitted_tokens;
@@ -396,7 +397,7 @@ Test(replay, a_steady_state_runs_all_sequences_in_every_step)
 	cr_assert_eq(r.itl_ms.n, 20 * 50);
 	cr_assert_eq(r.n_preempted, 0);
 	cr_assert(samples_percentile(&r.step_cpu_us, 50) > 0);
-	/* A word of a slot, a position, a number of rows for each; now and then a table entry. */
+	/* Each sequence takes a word each for slot, position and row count, and at times a table entry. */
 	cr_assert(samples_percentile(&r.plan_bytes, 50) < 20 * 16 + 64);
 	replay_report_fini(&r);
 	c.n_blocks = 40;
@@ -417,8 +418,8 @@ Test(replay, users_are_counted_separately)
 	replay_report_fini(&r);
 }
 
-/* Two users send prompts of 3,000 tokens to an H200, one of them a hundred times as many as the
- * device can take; or the other one alone.  The second one's TTFT, p99. */
+/* Two users send prompts of 3,000 tokens to an H200. The first sends a hundred times more than the device can
+ * take, or nothing. Return the second user's p99 TTFT. */
 static double ttft_beside_a_flood(bool flood)
 {
 	struct replay_config c = config();

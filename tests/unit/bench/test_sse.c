@@ -1,4 +1,4 @@
-/* Server-sent events from bytes in pieces. */
+/* Server-sent events, parsed from bytes that arrive in chunks. */
 #include "bench/sse.h"
 
 #include <criterion/criterion.h>
@@ -18,7 +18,7 @@ static int collect(void *ctx, const char *data, size_t n)
 	return 0;
 }
 
-/* The events of text, fed in every size of pieces, must always be the same. */
+/* Expects the same events for every chunk size. */
 static void expect_events(const char *text, const char *events)
 {
 	size_t n = strlen(text);

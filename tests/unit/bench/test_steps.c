@@ -1,4 +1,4 @@
-/* Lines of a trace to the table of `bench engine`. */
+/* Trace lines become the table of `bench engine`. */
 #include "base/clock.h"
 #include "bench/steps.h"
 
@@ -19,7 +19,7 @@ static void append(const char *text)
 	fclose(f);
 }
 
-/* Of worker 5, with 100 us of linear layers for each row. */
+/* Adds a step of worker PID, with 100 us of linear layers per row. */
 static void add_step(int pid, int number, int rows, int seqs, int samples, int head_us, int message_us)
 {
 	char text[512];
@@ -66,14 +66,14 @@ Test(steps, a_step_of_outputs_counts_behind_another_of_its_kind)
 	add_step(5, 1, 2, 2, 2, 900, 7); /* before the run */
 	steps_run_begin(s, 2);
 	add_step(5, 2, 40, 2, 2, 10, 500); /* the prompts */
-	add_step(5, 3, 2, 2, 2, 900, 900); /* the first behind them */
+	add_step(5, 3, 2, 2, 2, 900, 900); /* the first step after the prompts */
 	add_step(5, 4, 2, 2, 2, 100, 17);
 	add_step(5, 5, 2, 2, 2, 100, 37);
-	add_step(6, 6, 2, 2, 2, 900, 900); /* another worker's */
-	add_step(5, 7, 2, 2, 2, 900, 900); /* one is missing before it */
+	add_step(6, 6, 2, 2, 2, 900, 900); /* a step of another worker */
+	add_step(5, 7, 2, 2, 2, 900, 900); /* the step before this one is missing */
 	add_step(5, 8, 1, 1, 1, 900, 900); /* one sequence has ended */
 	steps_run_end(s);
-	add_step(5, 9, 2, 2, 2, 900, 7); /* behind the run */
+	add_step(5, 9, 2, 2, 2, 900, 7); /* after the run */
 	end(s);
 	json_t *o = steps_json(s, 2);
 	const json_t *d = json_object_get(o, "decode"), *ms = json_object_get(d, "ms");
@@ -88,6 +88,28 @@ Test(steps, a_step_of_outputs_counts_behind_another_of_its_kind)
 	cr_expect_float_eq(number(d, "gop_per_s"), 2 * 4000200 / 330e-6 / 1e9, 1e-6);
 	cr_expect_gt(number(d, "memory_percent"), 0);
 	json_decref(o);
+	steps_free(s);
+}
+
+Test(steps, each_column_of_the_table_has_its_heading)
+{
+	struct steps *s = begin("cpu", 0);
+	struct table t = {0};
+	add_step(5, 1, 2, 2, 2, 900, 7);
+	steps_run_begin(s, 2);
+	for (int i = 2; i < 6; i++)
+		add_step(5, i, 2, 2, 2, 100, 17);
+	steps_run_end(s);
+	add_step(5, 6, 2, 2, 2, 900, 7);
+	end(s);
+	steps_table(s, &t);
+	cr_assert(t.n_lines == 2);
+	cr_expect_eq(t.lines[0].n, t.lines[1].n, "%zu headings, %zu cells", t.lines[0].n, t.lines[1].n);
+	cr_expect_str_eq(t.lines[0].cells[5], "HEAD");
+	cr_expect_str_eq(t.lines[1].cells[5], "0.100 31%");
+	cr_expect_str_eq(t.lines[0].cells[6], "MASKS");
+	cr_expect_str_eq(t.lines[1].cells[6], "0.000  0%");
+	table_fini(&t);
 	steps_free(s);
 }
 

@@ -1,4 +1,4 @@
-/* The file of crossovers that --fast reads: what is measured once holds for one device and one build. */
+/* The file of crossovers that --fast reads: one measurement holds for one device and one build. */
 #include "worker/tune.h"
 
 #include "base/file.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct tune got; /* large */
+static struct tune got; /* static: too large for the stack */
 
 static const char good[] =
 	"{\"quern_tune\": 1, \"device\": \"NVIDIA H200\", \"isa\": \"sm_90\", \"build\": \"abc\","
@@ -22,7 +22,7 @@ static const char good[] =
 	"{\"type\": \"f16\", \"k\": 4096, \"n\": 151936, \"above\": null},"
 	"{\"type\": \"bf16\", \"above\": 0}]}";
 
-/* ---- a folder of the test's own ---- */
+/* ---- a temporary folder ---- */
 
 static char folder[64];
 
@@ -154,11 +154,11 @@ Test(tune, a_written_file_is_read_back, .init = make_folder, .fini = remove_fold
 	char why[256] = "";
 	const char *path = in_folder("a/b/t.json");
 	cr_assert_eq(tune_parse(&t, good, strlen(good), why, sizeof why), 0);
-	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* makes the folders */
+	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* creates the folders */
 	cr_assert_eq(tune_read(&got, path, why, sizeof why), 0, "%s", why);
 	cr_assert(memcmp(&t, &got, sizeof t) == 0);
 	t.n = 1;
-	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* in its place */
+	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* replaces the file */
 	cr_assert_eq(tune_read(&got, path, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.n, 1);
 }
@@ -225,7 +225,7 @@ static int use(const char *file, char *why, size_t why_n)
 Test(tune, a_worker_uses_the_crossovers_of_its_device, .init = setup, .fini = remove_folder)
 {
 	char why[512] = "";
-	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why); /* nothing there */
+	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why); /* no file */
 	cr_assert_eq(n_given, -1);
 	write_file(in_folder("quern/tune-nvidia-h200.json"), good);
 	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why);

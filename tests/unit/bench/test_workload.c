@@ -1,4 +1,4 @@
-/* The requests of a load test. */
+/* Arrivals and lengths of a load test's requests. */
 #include "bench/workload.h"
 
 #include <criterion/criterion.h>
@@ -31,7 +31,7 @@ static struct load_request *make(const struct workload *w, size_t n_wanted)
 	return v;
 }
 
-/* Mean and coefficient of variation of the gaps, in seconds. */
+/* Compute the mean (in seconds) and the coefficient of variation of the gaps. */
 static void gaps(const struct load_request *v, double *mean, double *cv)
 {
 	double sum = 0, squares = 0;
@@ -45,8 +45,8 @@ static void gaps(const struct load_request *v, double *mean, double *cv)
 	*cv = sqrt(squares / (N - 1) - *mean * *mean) / *mean;
 }
 
-/* A gamma distribution of shape b has the coefficient of variation 1/sqrt(b); the bounds are five
- * standard errors of N draws, and the seed is fixed. */
+/* A gamma distribution of shape b has the coefficient of variation 1/sqrt(b). The bounds are five standard
+ * errors of N draws; the seed is fixed. */
 Test(workload, arrivals_have_the_rate_and_the_burstiness)
 {
 	static const double shapes[] = {0.5, 1, 4};

@@ -1,6 +1,7 @@
 #include "tests/unit/chat/chat_help.h"
 
 #include "base/file.h"
+#include "tests/testdata.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -58,4 +59,19 @@ int chat_help_load(const char *template, const char *bos, const char *eos, struc
 	int rc = chat_load(f.path, out, why, n);
 	chat_folder_remove(&f);
 	return rc;
+}
+
+char *chat_help_template(const char *file)
+{
+	char path[256], piece[4096];
+	struct buf text = {0};
+	snprintf(path, sizeof path, "chat/llama.cpp-templates/%s", file);
+	const char *at = testdata(path);
+	FILE *f = at ? fopen(at, "r") : NULL;
+	if (!f)
+		return NULL;
+	for (size_t n; (n = fread(piece, 1, sizeof piece, f));)
+		buf_put(&text, piece, n);
+	fclose(f);
+	return buf_take(&text);
 }

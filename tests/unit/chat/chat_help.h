@@ -11,8 +11,11 @@ void chat_folder_make(struct chat_folder *f);
 void chat_folder_write(const struct chat_folder *f, const char *name, const char *text);
 void chat_folder_remove(struct chat_folder *f);
 
-/* chat_load() of a folder with this chat_template.jinja. */
+/* Call chat_load() on a folder with this chat_template.jinja. */
 int chat_help_load(const char *template, const char *bos, const char *eos, struct chat **out, char *why,
 		   size_t n);
+
+/* Return the text of a template of the test data, owned; NULL if the test data are not installed. */
+char *chat_help_template(const char *file);
 
 #endif

@@ -1,5 +1,5 @@
-/* Outputs in messages of channels (harmony): thoughts, answers and calls, which must not depend on how the
- * text is cut into pieces. */
+/* Outputs in the messages of harmony channels: reasoning, answers and calls do not depend on how the text is
+ * split. */
 #include "controller/chat/chat_stream.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,8 @@ TestSuite(channels, .timeout = 120);
 #define CALL(f)    H("commentary to=functions." f " <|constrain|>json")
 #define THOUGHT(t) H("analysis") t NEXT
 
-/* The output as (thought) answer [name|arguments]. */
+/* Return the parsed output as (reasoning) answer [name|arguments]. The text is split at a, at b and every
+ * `step` bytes. */
 static char *parse(const struct chat_stream_rules *rules, const char *text, size_t a, size_t b, size_t step)
 {
 	struct chat_stream s;
@@ -25,7 +26,7 @@ static char *parse(const struct chat_stream_rules *rules, const char *text, size
 		if (i == n + 1) {
 			chat_stream_end(&s);
 		} else if (i == n || i == a || i == b || (step && i % step == 0)) {
-			char *piece = malloc(i - from + 1); /* of its exact size */
+			char *piece = malloc(i - from + 1); /* its exact size, for the sanitizer */
 			memcpy(piece, text + from, i - from);
 			chat_stream_push(&s, piece, i - from);
 			free(piece);
@@ -96,7 +97,7 @@ Test(channels, calls_are_read_in_every_spelling)
 {
 	expect(THOUGHT("Hm.") CALL("f") "{\"a\": \"<|\"}<|call|>", "(Hm.)[f|{\"a\": \"<|\"}]");
 	expect(CALL("f") "{\"a\": 1}", "[f|{\"a\": 1}]");
-	/* As the template writes one, and with the recipient in the role. */
+	/* A call as the template writes it, and with the recipient in the role. */
 	expect(THOUGHT("Hm.") " to=functions.get-x<|channel|>commentary json<|message|>{}<|call|>",
 	       "(Hm.)[get-x|{}]");
 	expect(H("commentary to=functions.f ") "{}", "[f|{}]");
@@ -116,10 +117,10 @@ Test(channels, text_without_a_header_is_the_answer)
 	expect("", "");
 	expect("  ", "  ");
 	expect("<|chan", "<|chan");
-	expect("<|channel|>ana", ""); /* cut */
+	expect("<|channel|>ana", ""); /* incomplete */
 	expect(H("final") "a<|end|>b", "a\nb");
 	expect(H("final") "a<|end|>\n", "a");
-	expect(H("final") "a<|start|>user<|message|>b", "a\nb"); /* its end is missing */
+	expect(H("final") "a<|start|>user<|message|>b", "a\nb"); /* the end of the message is missing */
 	expect("<|start|>assistant<|channel|>fin<|start|>assistant" H("final") "a", "a");
 }
 
@@ -170,7 +171,7 @@ Test(channels, messages_are_taken_apart_without_thoughts_and_tools)
 	expect_by(&r, "{\"a\": 1}", "[f|{\"a\": 1}]");
 }
 
-/* Also where no message ends, and where each does. */
+/* The input has no complete message, or nothing else. */
 Test(channels, headers_are_bounded_and_the_search_is_linear)
 {
 	static const char *const pieces[] = {"<|channel|>", "<|start|>", "<|start|>a<|message|>b",

@@ -1,4 +1,5 @@
-/* Messages to prompts, compared with the reference templates' output (golden/make_chat_golden.py). */
+/* Messages become prompts, compared with the output of the reference templates
+ * (golden/make_chat_golden.py). */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -16,7 +17,7 @@
 
 TestSuite(chat, .timeout = 60);
 
-/* The chujiezheng templates are written in lines to be joined. */
+/* Join the lines of chujiezheng's templates, which are written in indented lines. */
 static char *joined(const char *text)
 {
 	struct buf b = {0};

@@ -1,5 +1,5 @@
-/* OpenAI requests to prompts, and prompts to tokens: the same as transformers gives
- * (golden/make_chat_tokens_golden.py); and no request forges a special token. */
+/* OpenAI requests become prompts, and prompts become the tokens that transformers gives
+ * (golden/make_chat_tokens_golden.py). No request can forge a special token. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -29,8 +29,8 @@ static struct chat *load(const char *template)
 	return c;
 }
 
-/* request: messages, tools, documents, chat_template_kwargs, add_generation_prompt, continue_final_message.
- */
+/* request has: messages, tools, documents, chat_template_kwargs, add_generation_prompt,
+ * continue_final_message. */
 static int render(const struct chat *c, const json_t *request, struct chat_prompt *out, char *why, size_t n)
 {
 	const json_t *prompt = json_object_get(request, "add_generation_prompt");
@@ -136,7 +136,7 @@ Test(chat_requests, tool_calls_reach_the_template_with_parsed_arguments)
 	       "\"h\", \"arguments\": \"\"}}]}, {\"role\": \"tool\", \"tool_call_id\": \"i\", \"content\": "
 	       "\"c\"}]}",
 	       "i:f{\"b\": 1, \"a\": [null]};j:g{\"x\": 2};k:h{};i");
-	/* not JSON: unchanged */
+	/* arguments that are not JSON stay unchanged */
 	expect(calls,
 	       "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"i\", \"function\": "
 	       "{\"name\": "
@@ -301,7 +301,7 @@ struct model {
 	struct chat *c;
 };
 
-/* name: "demo", or a folder of the test data; false: it is missing. */
+/* name: "demo", or a folder of the test data. Returns false if the folder is missing. */
 static bool model_open(const char *name, struct model *m)
 {
 	char why[512] = "";
@@ -320,7 +320,7 @@ static void model_close(struct model *m)
 	tokenizer_free(m->t);
 }
 
-/* The prompt's tokens; false: the template refuses. */
+/* Tokenize the rendered prompt. Returns false if the template refuses. */
 static bool tokens_of(const struct model *m, const json_t *request, struct token_ids *ids)
 {
 	struct chat_prompt p;
@@ -334,7 +334,7 @@ static bool tokens_of(const struct model *m, const json_t *request, struct token
 	return true;
 }
 
-/* Arguments as clients send them. */
+/* Turn arguments into JSON text, as clients send them. */
 static void arguments_to_text(json_t *request)
 {
 	size_t i, k;
@@ -390,7 +390,7 @@ Test(chat_requests, tokens_equal_those_of_transformers)
 	json_decref(golden);
 }
 
-/* How often each special token is in the prompt. */
+/* Count each special token of the prompt. */
 static uint32_t *specials(const struct model *m, const json_t *request)
 {
 	struct token_ids ids = {0};
@@ -402,7 +402,7 @@ static uint32_t *specials(const struct model *m, const json_t *request)
 	return n;
 }
 
-/* The texts of all special tokens, concatenated and nested. */
+/* Return the texts of all special tokens, concatenated and nested. */
 static char *all_specials(const struct model *m)
 {
 	struct buf b = {0};
@@ -462,7 +462,7 @@ Test(chat_requests, no_request_forges_a_special_token)
 	}
 }
 
-/* ---- of a GGUF file ---- */
+/* ---- templates of GGUF files ---- */
 
 static void expect_gguf(const char *path, const char *bos, const char *text)
 {
@@ -502,8 +502,8 @@ static void copy_gguf(const struct chat_folder *f, const char *rel, const char *
 	free(path);
 }
 
-/* A directory with a GGUF file alone is that file; one without a template takes what lies beside it; a
- * template may be named by itself. */
+/* A directory with only a GGUF file stands for that file. A GGUF file without a template takes the template
+ * next to it. A path may also name a template file. */
 Test(chat_requests, a_template_beside_a_gguf_file_serves_where_it_has_none)
 {
 	static const char config[] = "{\"bos_token\": \"B\"}";

@@ -1,4 +1,4 @@
-/* Chat templates: the same output as jinja2's (golden/make_jinja_golden.py), the marks of input, and the
+/* Chat templates render like jinja2 (golden/make_jinja_golden.py), mark the input in the output, and keep to
  * limits. */
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -18,7 +18,7 @@ TestSuite(jinja, .timeout = 60);
 
 enum { VARS = 64 };
 
-/* A rendering, or the reason of its failure. */
+/* A rendering, or the reason for its failure. */
 struct done {
 	int rc;
 	struct jinja_result r;
@@ -30,7 +30,7 @@ static void done_fini(struct done *d)
 	jinja_result_fini(&d->r);
 }
 
-/* All variables of context are input. */
+/* Render with all variables of the context marked as input. */
 static struct done render(const char *template, size_t n, unsigned flags, const json_t *context, int64_t now,
 			  const struct jinja_limits *limits)
 {
@@ -113,8 +113,8 @@ Test(jinja, templates_of_models_render_like_transformers)
 	{
 		json_object_foreach(cases, name, c)
 		{
-			/* The text is that of an implementation which prints a list as JSON; Python does not,
-			 * and neither does transformers with this template ({{ tools }}). */
+			/* The expected text is from an implementation that prints a list as JSON. Python and
+			 * transformers do not for this template ({{ tools }}). */
 			if (strcmp(name, "MadeAgents/Hammer2.1") == 0)
 				continue;
 			expect_case(name, json_object_get(c, "chat_template"), JINJA_CHAT,
@@ -124,7 +124,7 @@ Test(jinja, templates_of_models_render_like_transformers)
 	json_decref(all);
 }
 
-/* Snippets of another implementation that no template of a model can reach. */
+/* Return why a snippet of another implementation is skipped (no model's template can reach it), or NULL. */
 static const char *left_out(const char *name, const json_t *c)
 {
 	char *text = json_dumps(c, 0);
@@ -151,7 +151,7 @@ Test(jinja, snippets_render_as_written_or_like_python)
 	size_t bytes;
 	json_t *all = NULL;
 	cr_assert_eq(file_read(path, 1 << 20, &text, &bytes, why, sizeof why), 0, "%s", why);
-	/* jansson refuses such keys: the cases that have them are skipped, but must be readable. */
+	/* jansson refuses keys with a NUL. The cases that have them are skipped, but the file must parse. */
 	for (char *at; (at = strstr(text, "\"\\u0000\\t\\n\\\"'\\\\\": \"")) != NULL;)
 		memmove(at + 1, at + 7, strlen(at + 7) + 1);
 	cr_assert_eq(json_parse(text, strlen(text), &all, why, sizeof why), 0, "%s", why);
@@ -179,9 +179,9 @@ Test(jinja, snippets_render_as_written_or_like_python)
 	json_decref(golden);
 }
 
-/* ---- marks of input ---- */
+/* ---- input spans ---- */
 
-/* The result with the input in braces. */
+/* Return the result with the input in braces. */
 static char *marked(const char *template, const json_t *context)
 {
 	struct done d = render_text(template, context);
@@ -307,8 +307,8 @@ static void refused(const char *template, int rc, const char *what)
 	json_decref(context);
 }
 
-/* The attacks of CVE-2026-55574, CVE-2025-48943, CVE-2026-5760 and CVE-2026-115911: loops, texts and
- * numbers without an end. */
+/* The attacks of CVE-2026-55574, CVE-2025-48943, CVE-2026-5760 and CVE-2026-115911: endless loops, texts and
+ * numbers. */
 Test(jinja, endless_work_is_stopped_with_a_reason)
 {
 	refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", -E2BIG,
@@ -377,7 +377,7 @@ Test(jinja, recursion_within_the_default_limits_fits_the_stack)
 	}
 }
 
-/* n times part, middle, n times close, between before and behind. */
+/* Return before, n times part, middle, n times close, behind. */
 static char *repeated(const char *before, const char *part, const char *middle, const char *close,
 		      const char *behind, int n)
 {

@@ -1,4 +1,4 @@
-/* Reasoning and answer, which must not depend on how the text is cut into pieces. */
+/* Reasoning and answer do not depend on how the text is split. */
 #include "controller/chat/reasoning.h"
 
 #include <criterion/criterion.h>
@@ -148,7 +148,7 @@ Test(reasoning, what_stands_around_an_answer_is_left_out)
 		}
 }
 
-/* n newlines */
+/* Append n newlines. */
 static void put_lines(struct buf *b, size_t n)
 {
 	while (n--)
@@ -179,7 +179,7 @@ Test(reasoning, blanks_that_are_held_back_are_bounded)
 	put_lines(&text, 1500);
 	buf_puts(&text, "<think>x</think>y");
 	expect_in_pieces(&text, false, 0, text.len);
-	expect_in_pieces(&text, true, 8, 1); /* a repeated tag comes early */
+	expect_in_pieces(&text, true, 8, 1); /* the repeated tag comes early */
 	buf_clear(&text);
 	put_lines(&text, 100000);
 	for (int inside = 0; inside < 2; inside++) {
@@ -193,4 +193,50 @@ Test(reasoning, blanks_that_are_held_back_are_bounded)
 	buf_fini(&text);
 	buf_fini(&t);
 	buf_fini(&s);
+}
+
+/* Expects this split of an output for the named marks, given whole and byte by byte. */
+static void expect_marked(const char *name, const char *text, const char *reasoning, const char *answer)
+{
+	for (size_t step = 1; step <= strlen(text); step += strlen(text) - 1) {
+		struct buf t = {0}, s = {0};
+		struct reasoning r;
+		reasoning_init(&r, false);
+		r.marks = reasoning_marks_named(name);
+		cr_assert(r.marks, "%s", name);
+		for (size_t i = 0; i < strlen(text); i += step)
+			reasoning_push(&r, text + i, i + step > strlen(text) ? strlen(text) - i : step, &t,
+				       &s);
+		reasoning_end(&r, &t, &s);
+		cr_expect_str_eq(t.p ? t.p : "", reasoning, "%s: %s", name, text);
+		cr_expect_str_eq(s.p ? s.p : "", answer, "%s: %s", name, text);
+		reasoning_fini(&r);
+		buf_fini(&t);
+		buf_fini(&s);
+	}
+}
+
+Test(reasoning, gemma_4_and_granite_have_marks_of_their_own)
+{
+	expect_marked("gemma4", "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes.");
+	expect_marked("gemma4", "<|channel>thought\n<channel|>Yes.", "", "Yes.");
+	expect_marked("gemma4", "Yes.", "", "Yes.");
+	expect_marked("granite", "Here is my thought process:\n\nHm.\n\nHere is my response:\n\nYes.", "Hm.",
+		      "Yes.");
+	expect_marked("granite", "Here is my answer.", "", "Here is my answer.");
+}
+
+Test(reasoning, a_template_s_words_name_its_marks)
+{
+	static const struct {
+		const char *text, *name;
+	} all[] = {
+		{"{{ '<|channel>thought\n' + m.reasoning + '\n<channel|>' }}", "gemma4"},
+		{"Write your thoughts after 'Here is my thought process:' and write your response after "
+		 "'Here is my response:' for each user query.",
+		 "granite"},
+		{"{{ m.content.split('</think>') }} 'Here is my response:'", "qwen3"},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		cr_expect_str_eq(reasoning_marks_of(mentions, all[i].text)->name, all[i].name);
 }

@@ -1,4 +1,4 @@
-/* Tool calls in a text, which must not depend on how the text is cut into pieces. */
+/* Tool calls in a text are found regardless of how the text is split. */
 #include "controller/chat/tools.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* The output: text as it is, a call as [name|arguments]. */
+/* The parsed output: text unchanged, a call as [name|arguments]. */
 struct out {
 	struct buf all;
 	uint32_t calls;
@@ -45,10 +45,10 @@ static void on_arguments(void *user, uint32_t call, const char *p, size_t n)
 	buf_put(&o->all, p, n);
 }
 
-/* What the request declares; NULL: nothing. */
+/* The argument types that the request declares; NULL for none. */
 static json_t *types;
 
-/* Parses the text in pieces: cut at cut_a and cut_b, and every `step` bytes if step is not 0. */
+/* Parses the text in chunks: split at cut_a and cut_b, and every `step` bytes if step is not 0. */
 static char *parse(enum tools_style style, const char *text, size_t n, size_t cut_a, size_t cut_b,
 		   size_t step)
 {
@@ -58,8 +58,7 @@ static char *parse(enum tools_style style, const char *text, size_t n, size_t cu
 	tools_init(&t, style, types);
 	for (size_t i = 0, from = 0; i <= n; i++)
 		if (i == n || i == cut_a || i == cut_b || (step && i % step == 0)) {
-			/* On the heap and of its exact size, so that AddressSanitizer finds a read beyond it.
-			 */
+			/* A heap copy of the exact size lets AddressSanitizer find a read past the end. */
 			char *piece = malloc(i - from + 1);
 			memcpy(piece, text + from, i - from);
 			tools_push(&t, piece, i - from, &to);
@@ -264,7 +263,7 @@ Test(tools, arguments_are_whole_where_a_call_breaks_off)
 	expect(TOOLS_GLM45, "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>x",
 	       "[f|{\"a\": 1}]x");
 	expect(TOOLS_QWEN3_CODER, "<function=f>\n<parameter=a>1</parameter><parameter=></parameter>",
-	       "[f|{\"a\": 1}]</parameter>");
+	       "[f|{\"a\": \"1</parameter><parameter=>\"}]");
 }
 
 Test(tools, integers_of_any_size_are_numbers)
@@ -274,7 +273,7 @@ Test(tools, integers_of_any_size_are_numbers)
 	       "[f|{\"a\": 12345678901234567890123}]");
 }
 
-/* Every format with a step for the name reads those that a request may declare. */
+/* Every format that parses the name separately accepts the names that a request may declare. */
 Test(tools, names_may_begin_with_a_digit)
 {
 	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=2fa>\n</function>\n</tool_call>", "[2fa|{}]");
@@ -292,7 +291,7 @@ Test(tools, keys_of_any_length_up_to_the_most_are_read_in_any_pieces)
 		snprintf(want, sizeof want, "[f|{\"%s\": 1]", key);
 		char *whole = parse(TOOLS_GLM45, text, strlen(text), 0, 0, 0);
 		char *bytes = parse(TOOLS_GLM45, text, strlen(text), 0, 0, 1);
-		/* Without its end only a stop text closes it. */
+		/* Without its end, only a stop text closes the call. */
 		cr_expect(!strncmp(whole, want, strlen(want) - 1), "%s", whole);
 		cr_expect_str_eq(bytes, whole);
 		free(whole);
@@ -300,14 +299,14 @@ Test(tools, keys_of_any_length_up_to_the_most_are_read_in_any_pieces)
 	}
 }
 
-/* Texts of which every piece begins a call and is none.  Quadratic searches of them, each of many gigabytes,
- * do not end within the limit of processor time by which the process would be killed. */
+/* In these texts every chunk starts like a call but is none. A quadratic search would exceed the limit of
+ * processor time, and the process would be killed. */
 Test(tools, the_search_for_calls_is_linear)
 {
 	static const struct {
 		enum tools_style style;
 		const char *piece;
-		size_t each; /* bytes in a push; 0: all */
+		size_t each; /* bytes per push; 0: all at once */
 	} all[] = {
 		{TOOLS_QWEN3_CODER, "<tool_call>", 0},
 		{TOOLS_QWEN3_CODER, "<function=", 0},
@@ -326,6 +325,32 @@ Test(tools, the_search_for_calls_is_linear)
 		free(got);
 		buf_fini(&b);
 	}
+}
+
+/* Linear time also holds for values that consist of possible ends. */
+Test(tools, the_search_for_the_end_of_a_value_is_linear)
+{
+	static const char blanks[] = "                                                            ";
+	struct buf name = {0};
+	for (int i = 0; i < 1000; i++)
+		buf_putc(&name, 'n');
+	const char *const pieces[] = {"</parameter>", "</parameter>\n<parameter=key",
+				      "</parameter>\n</function>",
+				      "</function>\n</tool_call>\n<tool_call>\n<function=", "\n"};
+	const struct rlimit cpu = {20, 20};
+	cr_assert_eq(setrlimit(RLIMIT_CPU, &cpu), 0);
+	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+		for (size_t each = 0; each <= 8; each += 8) {
+			struct buf b = {0};
+			buf_puts(&b, "<tool_call>\n<function=f>\n<parameter=text>\n");
+			while (b.len < 1 << 20)
+				buf_printf(&b, "%s%s%s", pieces[i], blanks, name.p);
+			char *got = parse(TOOLS_QWEN3_CODER, b.p, b.len, b.len, b.len, each);
+			cr_expect(!strncmp(got, "[f|", 3), "%s", pieces[i]);
+			free(got);
+			buf_fini(&b);
+		}
+	buf_fini(&name);
 }
 
 Test(tools, many_blanks_before_a_call_do_not_depend_on_pieces)
@@ -348,7 +373,10 @@ static const char declared[] =
 	"\"properties\": {\"text\": {\"type\": \"string\"}, \"maybe\": {\"type\": [\"string\", \"null\"]}, "
 	"\"n\": {\"type\": \"integer\"}, "
 	"\"opt\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}, "
-	"\"both\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"integer\"}]}}}}}]";
+	"\"both\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"integer\"}]}, "
+	"\"level\": {\"enum\": [\"1\", \"2\"]}, \"unset\": {\"enum\": [\"1\", null]}, \"yes\": {\"const\": "
+	"\"true\"}, "
+	"\"mixed\": {\"enum\": [\"1\", 2]}}}}}]";
 
 static void load_types(void)
 {
@@ -380,6 +408,11 @@ Test(tools_pairs, values_have_the_types_that_are_declared)
 	       QC("<parameter=opt>12</parameter><parameter=opt>null</parameter>"
 		  "<parameter=both>12</parameter>"),
 	       "[f|{\"opt\": \"12\", \"opt\": null, \"both\": 12}]");
+	expect(TOOLS_QWEN3_CODER,
+	       QC("<parameter=level>1</parameter><parameter=yes>true</parameter><parameter=unset>1</"
+		  "parameter>"
+		  "<parameter=unset>null</parameter><parameter=mixed>1</parameter>"),
+	       "[f|{\"level\": \"1\", \"yes\": \"true\", \"unset\": \"1\", \"unset\": null, \"mixed\": 1}]");
 }
 
 Test(tools_pairs, text_keeps_its_lines)
@@ -410,6 +443,100 @@ Test(tools_pairs, calls_without_pairs_or_with_more_calls)
 	expect(TOOLS_GLM45, "<tool_call>f</tool_call>", "[f|{}]");
 }
 
+#define BAR "\xef\xbd\x9c"
+#define ML  BAR "DSML" BAR
+
+#define SEED(args) "<seed:tool_call>\n<function=f>\n" args "</function>\n</seed:tool_call>"
+#define MINI(args) "<minimax:tool_call>\n<invoke name=\"f\">\n" args "</invoke>\n</minimax:tool_call>"
+#define GLM(args)  "<tool_call>f\n" args "</tool_call>"
+#define DEEP(args)                                                                                           \
+	"<" ML "function_calls>\n<" ML "invoke name=\"f\">\n" args "</" ML "invoke>\n</" ML "function_"      \
+	"calls>"
+
+#define QP(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
+#define SP(key, value) "<parameter=" key ">" value "</parameter>\n"
+#define MP(key, value) "<parameter name=\"" key "\">" value "</parameter>\n"
+#define GP(key, value) "<arg_key>" key "</arg_key>\n<arg_value>" value "</arg_value>\n"
+#define DP(key, value) "<" ML "parameter name=\"" key "\" string=\"true\">" value "</" ML "parameter>\n"
+
+/* A format's tag is data if the format does not allow the text that comes after it. */
+Test(tools_pairs, tags_within_a_value_are_its_text)
+{
+	static const struct {
+		enum tools_style style;
+		const char *call, *want;
+	} all[] = {
+		{TOOLS_QWEN3_CODER, QC(QP("text", "a </parameter> b") QP("maybe", "z")),
+		 "{\"text\": \"a </parameter> b\", \"maybe\": \"z\"}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "</parameter>\n</parameter>") QP("n", "1")),
+		 "{\"text\": \"</parameter>\\n</parameter>\", \"n\": 1}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "</parameter>\n<parameter=\n</parameter><parameter=>")),
+		 "{\"text\": \"</parameter>\\n<parameter=\\n</parameter><parameter=>\"}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "</parameter>\n</function>\n") QP("n", "1")),
+		 "{\"text\": \"</parameter>\\n</function>\\n\", \"n\": 1}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "<parameter=n>\n1") QP("n", "1")),
+		 "{\"text\": \"<parameter=n>\\n1\", \"n\": 1}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "</function>\n</tool_call> b") QP("n", "1")),
+		 "{\"text\": \"</function>\\n</tool_call> b\", \"n\": 1}"},
+		{TOOLS_QWEN3_CODER, QC(QP("text", "</function></tool_call><tool_call>\n<function>")),
+		 "{\"text\": \"</function></tool_call><tool_call>\\n<function>\"}"},
+		{TOOLS_QWEN3_CODER, QC(QP("tags", "[\"</parameter>\", 1]")),
+		 "{\"tags\": [\"</parameter>\", 1]}"},
+		{TOOLS_SEED_OSS, SEED(SP("text", "a </parameter> b</function>") SP("n", "1")),
+		 "{\"text\": \"a </parameter> b</function>\", \"n\": 1}"},
+		{TOOLS_SEED_OSS, SEED(SP("text", "</parameter><parameter=")),
+		 "{\"text\": \"</parameter><parameter=\"}"},
+		{TOOLS_SEED_OSS, SEED(SP("text", "</parameter></function>x</seed:tool_call>")),
+		 "{\"text\": \"</parameter></function>x</seed:tool_call>\"}"},
+		{TOOLS_MINIMAX_M2, MINI(MP("text", "<a></parameter></a>") MP("n", "1")),
+		 "{\"text\": \"<a></parameter></a>\", \"n\": 1}"},
+		{TOOLS_MINIMAX_M2, MINI(MP("text", "</invoke>\n<invoke name=\"x")),
+		 "{\"text\": \"</invoke>\\n<invoke name=\\\"x\"}"},
+		{TOOLS_GLM45, GLM(GP("text", "p </arg_value> q") GP("maybe", "r </tool_call> s")),
+		 "{\"text\": \"p </arg_value> q\", \"maybe\": \"r </tool_call> s\"}"},
+		{TOOLS_GLM45, GLM(GP("text", "</arg_value><arg_key></arg_value>")),
+		 "{\"text\": \"</arg_value><arg_key></arg_value>\"}"},
+		{TOOLS_GLM45, GLM(GP("text", "</tool_call><tool_call>") GP("n", "1")),
+		 "{\"text\": \"</tool_call><tool_call>\", \"n\": 1}"},
+		{TOOLS_DEEPSEEK_V32, DEEP(DP("text", "p </" ML "parameter> q") DP("maybe", "z")),
+		 "{\"text\": \"p </" ML "parameter> q\", \"maybe\": \"z\"}"},
+		{TOOLS_DEEPSEEK_V32, DEEP(DP("text", "</" ML "parameter></" ML "invoke> q")),
+		 "{\"text\": \"</" ML "parameter></" ML "invoke> q\"}"},
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		char want[256];
+		snprintf(want, sizeof want, "[f|%s]", all[i].want);
+		expect(all[i].style, all[i].call, want);
+	}
+}
+
+Test(tools_pairs, newlines_belong_to_a_value_where_templates_write_none)
+{
+	expect(TOOLS_SEED_OSS, SEED(SP("text", "\n  a\n") SP("maybe", "\n")),
+	       "[f|{\"text\": \"\\n  a\\n\", \"maybe\": \"\\n\"}]");
+	expect(TOOLS_MINIMAX_M2, MINI(MP("text", "\n  a\n") MP("n", "\n1\n")),
+	       "[f|{\"text\": \"\\n  a\\n\", \"n\": 1}]");
+	expect(TOOLS_GLM45, GLM(GP("text", "\n a\n")), "[f|{\"text\": \"\\n a\\n\"}]");
+	expect(TOOLS_DEEPSEEK_V32, DEEP(DP("text", "\n a\n")), "[f|{\"text\": \"\\n a\\n\"}]");
+	expect(TOOLS_QWEN3_CODER, QC(QP("text", "\n a\n")), "[f|{\"text\": \"\\n a\\n\"}]");
+}
+
+/* A stop text or the model ended the output before the format was complete. */
+Test(tools_pairs, the_end_of_the_output_ends_a_value_behind_its_tag)
+{
+	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=text>\na\n</parameter>",
+	       "[f|{\"text\": \"a\"}]");
+	expect(TOOLS_QWEN3_CODER,
+	       "<tool_call>\n<function=f>\n<parameter=text>\na\n</parameter>\n</function>\n",
+	       "[f|{\"text\": \"a\"}]");
+	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=n>\n1\n</parameter>\n<parameter=te",
+	       "[f|{\"n\": 1]");
+	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=text>\na\n</function>\n",
+	       "[f|{\"text\": \"a\"}]");
+	expect(TOOLS_QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=text>\na\n</para",
+	       "[f|{\"text\": \"a]");
+}
+
 Test(tools_pairs, what_is_not_a_call_is_text)
 {
 	static const char *const texts[] = {"<tool_call>\n<function>f",
@@ -422,11 +549,10 @@ Test(tools_pairs, what_is_not_a_call_is_text)
 		expect(TOOLS_QWEN3_CODER, texts[i], texts[i]);
 	expect(TOOLS_GLM45, "<tool_call>hello world</tool_call>", "<tool_call>hello world</tool_call>");
 	expect(TOOLS_QWEN3_CODER, QC("<parameter=n>1</parameter>\nand text "),
-	       "[f|{\"n\": 1}]and text </function>\n</tool_call>");
+	       "[f|{\"n\": \"1</parameter>\\nand text \"}]");
 	expect(TOOLS_QWEN3_CODER, "<function=f>\n<parameter=text>\ncut", "[f|{\"text\": \"cut]");
 }
 
-#define BAR      "\xef\xbd\x9c"
 #define GAP      "\xe2\x96\x81"
 #define D1(a, b) "<" BAR "tool" GAP a GAP b BAR ">"
 #define DSEP     "<" BAR "tool" GAP "sep" BAR ">"
@@ -446,7 +572,6 @@ Test(tools, deepseek_calls)
 	       "[f|{\"a\": 1}][g|{}]x");
 	expect(TOOLS_DEEPSEEK_V31, D1("calls", "begin") D1("call", "begin") "f" DSEP "no",
 	       D1("calls", "begin") D1("call", "begin") "f" DSEP "no");
-#define ML BAR "DSML" BAR
 	expect(TOOLS_DEEPSEEK_V32,
 	       "<" ML "function_calls>\n<" ML "invoke name=\"f\">\n<" ML
 	       "parameter name=\"a\" string=\"true\">12</" ML "parameter>\n<" ML
@@ -490,4 +615,7 @@ Test(tools, calls_in_lists_and_behind_ids)
 	       "<tool_call|><|tool_call>call:g{}<tool_call|>",
 	       "[f|{\"city\": \"Paris, \\\"the\\\" {city}\", \"n\": 3, \"ok\": true, \"o\": {\"k\": \"v\", "
 	       "\"l\": [1, 2]}}][g|{}]");
+	expect(TOOLS_GEMMA4,
+	       "<|tool_call>call:f{a:<|\"|>x <|\"|>y<|\"|> z<|\"|>,b:[<|\"|><|\"|><|\"|> ,1]}<tool_call|>",
+	       "[f|{\"a\": \"x <|\\\"|>y<|\\\"|> z\", \"b\": [\"<|\\\"|>\", 1]}]");
 }

@@ -1,5 +1,5 @@
-/* Forms of calls: what they accept, the parser reads as calls of declared tools with arguments of their
- * schemas; what templates write, they accept. */
+/* Structured output for calls: the parser reads accepted texts as calls of declared tools with arguments that
+ * match their schemas, and the grammar accepts the calls that templates write. */
 #include "controller/chat/thought_grammar.h"
 #include "controller/chat/tools.h"
 #include "controller/chat/tools_grammar.h"
@@ -20,7 +20,8 @@ static const char tools_text[] =
 	"  \"city\": {\"type\": \"string\", \"minLength\": 1, \"maxLength\": 9},"
 	"  \"unit\": {\"type\": \"string\", \"enum\": [\"celsius\", \"fahrenheit\"]},"
 	"  \"days\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 30},"
-	"  \"note\": {\"type\": [\"string\", \"null\"]}},"
+	"  \"note\": {\"type\": [\"string\", \"null\"]},"
+	"  \"level\": {\"enum\": [\"1\", \"true\"]}},"
 	" \"required\": [\"city\", \"days\"], \"additionalProperties\": false}}},"
 	"{\"type\": \"function\", \"function\": {\"name\": \"list-2\", \"parameters\":"
 	" {\"properties\": {\"of\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/$defs/i\"}, "
@@ -36,7 +37,7 @@ static json_t *parsed(const char *text)
 	return v;
 }
 
-/* ---- special tokens: the marks that models have as such ---- */
+/* ---- special tokens: marks that are single tokens in models ---- */
 
 static bool is_mark(const void *user, const char *p, size_t n)
 {
@@ -47,7 +48,7 @@ static bool is_mark(const void *user, const char *p, size_t n)
 	       (n == 11 && !memcmp(p, "<tool_call>", 11));
 }
 
-/* Special tokens as their text. */
+/* Return the text without the bytes that enclose special tokens. */
 static char *plain(const char *p, size_t n, size_t *out_n)
 {
 	char *out = malloc(n + 1);
@@ -150,7 +151,7 @@ static bool accepts(struct grammar *g, const char *p, size_t n)
 	return end;
 }
 
-/* The schema that arguments of a tool must satisfy. */
+/* Return the schema of the tool's arguments, compiled. */
 static struct grammar *schema_of(const json_t *tools, const char *name)
 {
 	size_t i;
@@ -184,7 +185,7 @@ static void expect_calls(enum tools_style style, const json_t *tools, const char
 	calls_fini(&c);
 }
 
-/* ---- outputs at random ---- */
+/* ---- random outputs ---- */
 
 static uint64_t random_next(uint64_t *seed)
 {
@@ -195,7 +196,8 @@ static uint64_t random_next(uint64_t *seed)
 
 enum { WALK_MAX = 700 };
 
-/* Bytes of some output, or 0: it became too long.  Pieces of the format's text are as likely as letters. */
+/* Write a random accepted output; return its bytes, or 0 if it became too long. Fragments of the format are
+ * as likely as letters. */
 static size_t walk(struct grammar *g, const struct tools_format *f, uint64_t *seed, char *out)
 {
 	const char *const pieces[] = {f->tags.value_close ? f->tags.value_close : "\"",
@@ -255,7 +257,7 @@ static unsigned try_form(enum tools_style style, json_t *tools, json_t *form, co
 	return n_ended;
 }
 
-/* The format of Gemma writes nested values in a way of its own, for which there is no schema. */
+/* Gemma's format writes nested values in its own syntax, for which there is no schema. */
 static json_t *tools_for(enum tools_style style)
 {
 	json_t *tools = parsed(tools_text);
@@ -288,7 +290,7 @@ Test(tools_grammar, a_begun_call_is_completed)
 		char begun[256];
 		unsigned n = 0;
 		snprintf(begun, sizeof begun, "%sweather%s", f->before, f->after);
-		/* Mistral's older models write lists, which no prompt begins. */
+		/* Mistral's older models write lists, which a prompt cannot begin. */
 		for (int special = s == TOOLS_MISTRAL; special < 2; special++)
 			n += try_form(
 				(enum tools_style)s, tools,
@@ -299,7 +301,7 @@ Test(tools_grammar, a_begun_call_is_completed)
 	}
 }
 
-/* ---- what templates write ---- */
+/* ---- calls written by templates ---- */
 
 #define BAR  "\xef\xbd\x9c"
 #define GAP  "\xe2\x96\x81"
@@ -322,7 +324,7 @@ static const struct {
 	 "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n"
 	 "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>"},
 	{TOOLS_MINIMAX_M2,
-	 "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">\nOslo\n</parameter>\n"
+	 "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Oslo</parameter>\n"
 	 "<parameter name=\"days\">2</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n"
 	 "</minimax:tool_call>"},
 	{TOOLS_DEEPSEEK_V3, "<" BAR "tool" GAP "calls" GAP "begin" BAR "><" BAR "tool" GAP "call" GAP
@@ -362,7 +364,7 @@ Test(tools_grammar, what_templates_write_is_accepted)
 		read_calls(written[i].style, tools, NULL, written[i].text, n, &c);
 		cr_expect_eq(c.n, 2, "style %d", written[i].style);
 		calls_fini(&c);
-		/* One call, and of one tool. */
+		/* The grammar allows one call only, and one tool only. */
 		g = compiled(GRAMMAR_FORM,
 			     form_of(written[i].style, TOOLS_REQUIRED, tools, NULL, false, false));
 		cr_expect(!accepts(g, written[i].text, n), "style %d", written[i].style);
@@ -389,7 +391,7 @@ Test(tools_grammar, text_may_stand_before_calls_that_are_not_required)
 		cr_expect(accepts(g, text.p, text.len), "style %d", s);
 		buf_puts(&text, "more");
 		cr_expect_eq(accepts(g, text.p, text.len), at_start, "style %d", s);
-		/* A mark begins a call. */
+		/* After a mark only a call is accepted. */
 		buf_clear(&text);
 		buf_printf(&text, "%snonsense", tools_format(s)->marks[0].text);
 		cr_expect(!accepts(g, text.p, text.len), "style %d", s);
@@ -452,8 +454,8 @@ Test(tools_grammar, schemas_of_strict_tools_are_kept_to_or_refused)
 		"supported in this model's format of calls");
 }
 
-/* References mean the whole schema, wherever they stand: to the root, to another property, to definitions
- * although the value has some of its own. */
+/* References resolve within the whole schema: to the root, to another property, and to definitions even if
+ * the value has its own. */
 Test(tools_grammar, values_may_refer_to_any_place_of_the_schema)
 {
 	static const char tree[] =
@@ -482,7 +484,7 @@ Test(tools_grammar, values_may_refer_to_any_place_of_the_schema)
 		       "tool f: parameters: #/properties/a: $ref \"#/x\" leads to nothing in this schema");
 }
 
-/* Values of a text's own tag cannot be written. */
+/* A value that contains its closing tag cannot be written. */
 Test(tools_grammar, values_that_hold_their_end_are_left_out_or_refused)
 {
 	json_t *tools = parsed(
@@ -501,7 +503,7 @@ Test(tools_grammar, values_that_hold_their_end_are_left_out_or_refused)
 		"model's format of calls");
 }
 
-/* Each of the members may be the first: the form does not grow with their square. */
+/* Any member may be the first, but the grammar does not grow with the square of their number. */
 Test(tools_grammar, forms_of_many_literals_are_small)
 {
 	json_t *properties = json_object();
@@ -528,7 +530,8 @@ Test(tools_grammar, forms_of_many_literals_are_small)
 	json_decref(tools);
 }
 
-/* Values that refer to large definitions, each: the form grows with their product. */
+/* Each value refers to large definitions, so the grammar grows with the product of the two; the size limit
+ * refuses it. */
 Test(tools_grammar, forms_of_values_that_refer_to_large_definitions_are_bounded)
 {
 	const size_t n_text = 1 << 20;
@@ -587,7 +590,7 @@ Test(tools_grammar, a_value_holds_no_text_that_ends_it)
 	json_decref(tools);
 }
 
-/* ---- thoughts ---- */
+/* ---- reasoning ---- */
 
 static struct grammar *thinking(enum thought_place place, int64_t budget)
 {

@@ -1,8 +1,8 @@
-/* Formats of tool calls against the models' own templates: a call that the template writes is read back as it
- * was.  The templates are an oracle that does not know this parser. */
+/* Formats of tool calls, tested with the models' own templates: a call that the template writes is read back
+ * unchanged. The templates are independent of this parser. */
 #include "controller/chat/reasoning.h"
 #include "controller/chat/tools.h"
-#include "tests/testdata.h"
+#include "controller/chat/tools_probe.h"
 #include "tests/unit/chat/chat_help.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +29,7 @@ static const char first[] =
 	"{\"city\": \"Paris, 12\\n\\\"x\\\"\", \"days\": 3, \"exact\": true, \"tags\": [\"a\", \"b\"]}";
 static const char second[] = "{\"zone\": \"7\"}";
 
-/* ---- what comes out ---- */
+/* ---- parsed calls ---- */
 
 struct calls {
 	int n;
@@ -70,7 +70,7 @@ static void expect_call(const struct calls *c, int i, const char *name, const ch
 	json_decref(want);
 }
 
-/* ---- what goes in ---- */
+/* ---- rendered prompts ---- */
 
 static char *rendered(const struct chat *c, bool with_calls, int n_calls, char *why, size_t why_n)
 {
@@ -100,21 +100,23 @@ static char *rendered(const struct chat *c, bool with_calls, int n_calls, char *
 	return text;
 }
 
-/* The assistant's message as the template writes it: what follows the text that the generation prompt shares
- * with the conversation. */
+/* Take the assistant's message as the template writes it: the text after the common start with the generation
+ * prompt. Expect the parser to read it back. */
 static void round_trip(const char *template_text, const char *name, enum tools_style want, int n_calls)
 {
 	struct chat *c;
 	char why[256] = "";
 	cr_assert_eq(chat_help_load(template_text, "<s>", "</s>", &c, why, sizeof why), 0, "%s: %s", name,
 		     why);
+	const enum tools_style probed = tools_probe(c);
+	cr_expect_eq(probed, want, "%s: probed as %s", name, probed ? tools_format(probed)->name : "none");
 	char *prompt = rendered(c, false, 0, why, sizeof why),
 	     *all = rendered(c, true, n_calls, why, sizeof why);
 	cr_assert(prompt && all, "%s: %s", name, why);
 	size_t same = 0;
 	while (prompt[same] && prompt[same] == all[same])
 		same++;
-	/* A prompt may open the thinking, which the message of a call does not show. */
+	/* The prompt may open the reasoning, which a message with a call does not show. */
 	while (prompt[same] && same && all[same - 1] != '\n' && all[same - 1] != '>')
 		same--;
 	json_t *declared = json_loads(tools, 0, NULL);
@@ -153,22 +155,6 @@ static void round_trip(const char *template_text, const char *name, enum tools_s
 static bool mentions(const void *text, const char *word)
 {
 	return strstr(text, word) != NULL;
-}
-
-static char *template_of(const char *file)
-{
-	char path[256];
-	struct buf text = {0};
-	snprintf(path, sizeof path, "chat/llama.cpp-templates/%s", file);
-	const char *at = testdata(path);
-	FILE *f = at ? fopen(at, "r") : NULL;
-	if (!f)
-		return NULL;
-	char piece[4096];
-	for (size_t n; (n = fread(piece, 1, sizeof piece, f));)
-		buf_put(&text, piece, n);
-	fclose(f);
-	return buf_take(&text);
 }
 
 Test(tools_templates, what_a_template_writes_is_read_back)
@@ -211,10 +197,10 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 		{"openai-gpt-oss-120b.jinja", TOOLS_HARMONY, 1},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		char *text = template_of(all[i].file);
+		char *text = chat_help_template(all[i].file);
 		if (!text)
 			cr_skip_test("the test data are not installed: %s", all[i].file);
-		const enum tools_style style = tools_style_of(mentions, text);
+		const enum tools_style style = tools_style_of(mentions, NULL, text);
 		cr_expect(style == all[i].style, "%s: recognized as %s", all[i].file,
 			  style ? tools_format(style)->name : "none");
 		round_trip(text, all[i].file, all[i].style, all[i].n_calls);
@@ -222,7 +208,7 @@ Test(tools_templates, what_a_template_writes_is_read_back)
 	}
 }
 
-/* Those with a template that shows no call, or with a format that is none of the table. */
+/* These templates show no call, or use a format that the table lacks. */
 Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
 {
 	static const struct {
@@ -238,10 +224,10 @@ Test(tools_templates, others_are_recognized_or_not_taken_for_a_format)
 		{"google-gemma-2-2b-it.jinja", TOOLS_NONE},
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		char *text = template_of(all[i].file);
+		char *text = chat_help_template(all[i].file);
 		if (!text)
 			cr_skip_test("the test data are not installed: %s", all[i].file);
-		const enum tools_style style = tools_style_of(mentions, text);
+		const enum tools_style style = tools_style_of(mentions, NULL, text);
 		cr_expect(style == all[i].style, "%s: recognized as %s", all[i].file,
 			  style ? tools_format(style)->name : "none");
 		free(text);

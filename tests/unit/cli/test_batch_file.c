@@ -1,6 +1,7 @@
-/* test_batch_file.c - quern submit --batch: its files, with every line done by an earlier command. */
+/* test_batch_file.c - files of quern submit --batch when an earlier command has done every line. */
 #include "cli/batch_file.h"
 
+#include "base/option_table.h"
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
@@ -20,8 +21,7 @@
 #include <zmq.h>
 
 static char dir[64];
-/* The calls that make the output durable, in their order: "fsync the new file; rename in.out.jsonl; ..."
- */
+/* The calls that make the output durable, in order: "fsync the new file; rename in.out.jsonl; ..." */
 static struct buf calls;
 
 static void note(const char *call, const char *path)
@@ -30,7 +30,7 @@ static void note(const char *call, const char *path)
 	if (!n || strncmp(path, dir, n) != 0)
 		return;
 	const char *name = path[n] ? path + n + 1 : "its directory";
-	/* A name of its own: in.out.jsonl. and 16 digits. */
+	/* A unique name: in.out.jsonl. and 16 digits. */
 	if (strncmp(name, "in.out.jsonl.", 13) == 0 && strlen(name) == 13 + 16)
 		name = "the new file";
 	buf_printf(&calls, "%s %s; ", call, name);
@@ -58,8 +58,9 @@ int unlink(const char *path)
 	return unlinkat(AT_FDCWD, path, 0);
 }
 
-/* A service that answers every request as a ping. */
+/* A service that answers every request like a ping, or with `reply`. */
 struct service {
+	json_t *reply; /* set while no request is in flight */
 	void *context, *router;
 	char endpoint[256];
 	pthread_t thread;
@@ -73,7 +74,8 @@ static void *answer(void *arg)
 	zmq_msg_init(&request);
 	while (zmq_msg_recv(&route, s->router, 0) >= 0 && zmq_msg_recv(&request, s->router, 0) >= 0) {
 		struct buf b = {0};
-		json_t *reply = json_pack("{s:s, s:i, s:s}", "op", "ok", "id", 1, "model", "m");
+		json_t *reply = s->reply ? json_incref(s->reply)
+					 : json_pack("{s:s, s:i, s:s}", "op", "ok", "id", 1, "model", "m");
 		mp_encode(&b, reply);
 		json_decref(reply);
 		zmq_send(s->router, zmq_msg_data(&route), zmq_msg_size(&route), ZMQ_SNDMORE);
@@ -85,11 +87,6 @@ static void *answer(void *arg)
 	zmq_close(s->router);
 	return NULL;
 }
-
-static const struct opt job_options[] = {
-	OPT("durable", OPT_FLAG, NULL, NULL),
-	OPT("priority", OPT_INT, "N", NULL, .lo = -9, .hi = 9),
-};
 
 static char *input, *part, *output;
 static struct service service;
@@ -113,8 +110,7 @@ static void set_up(void)
 	cr_assert_eq(zmq_getsockopt(service.router, ZMQ_LAST_ENDPOINT, service.endpoint, &n), 0);
 	cr_assert_eq(pthread_create(&service.thread, NULL, answer, &service), 0);
 	cr_assert_eq(client_open(service.endpoint, NULL, 60000, &client, why, sizeof why), 0, "%s", why);
-	opts_add(&o, batch_file_options, batch_file_n_options);
-	opts_add(&o, job_options, 2);
+	opts_add_program(&o, OPTION_SUBMIT);
 	cr_assert_eq(opts_set(&o, "batch", input, why, sizeof why), 0, "%s", why);
 }
 
@@ -144,7 +140,7 @@ static void put(const char *path, const char *text)
 	fclose(f);
 }
 
-/* The input of two lines, and an earlier command's results of both; failed: of the first. */
+/* Write the input of two lines and an earlier command's results of both. failed: the first one failed. */
 static void put_files(bool failed)
 {
 	static const char lines[] = "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
@@ -183,6 +179,24 @@ Test(batch_file, a_line_that_failed_in_an_earlier_command_counts)
 	put_files(true);
 	cr_expect_eq(batch_file_run(&client, &o), 1);
 	expect_output("line0\nline1\n");
+}
+
+/* The result has status 413 and names the limit, as over HTTP. */
+Test(batch_file, a_line_that_the_service_finds_too_large_is_413)
+{
+	char *text, why[256];
+	size_t n;
+	put(input, "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n");
+	service.reply = json_pack("{s:s, s:i, s:s, s:s}", "op", "error", "id", 1, "code", "E_TOO_LONG",
+				  "message", "the request has 30 bytes, at most 20 are accepted");
+	cr_expect_eq(batch_file_run(&client, &o), 1);
+	json_decref(service.reply);
+	service.reply = NULL;
+	cr_assert_eq(file_read(output, 4096, &text, &n, why, sizeof why), 0, "%s", why);
+	cr_expect(strstr(text, "\"status_code\":413"), "%s", text);
+	cr_expect(strstr(text, "\"code\":\"request_too_large\""), "%s", text);
+	cr_expect(strstr(text, "at most 20 are accepted"), "%s", text);
+	free(text);
 }
 
 Test(batch_file, a_part_file_has_one_writer)

@@ -1,4 +1,4 @@
-/* test_client.c - the commands' connection to a job socket, against a socket of the test. */
+/* test_client.c - the commands' connection to a job socket, tested with a fake service. */
 #include "base/buf.h"
 #include "cli/client.h"
 #include "proto/mp.h"
@@ -11,7 +11,7 @@
 
 enum { REPLIES = 500, WAIT_MS = 60000 };
 
-/* A service that answers one request with many replies, the last of them `done`, and ends. */
+/* A service that answers one request with many replies, the last of them `done`, and then closes. */
 struct service {
 	void *context, *router;
 	char endpoint[256];
@@ -26,7 +26,7 @@ static void service_start(struct service *s)
 	cr_assert_eq(zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, s->endpoint, &n), 0);
 }
 
-/* All messages have left when this returns. */
+/* Answer, and return when all messages are sent. */
 static void service_answer_and_end(struct service *s)
 {
 	zmq_msg_t route, request;
@@ -61,7 +61,7 @@ Test(client, replies_sent_before_the_service_ended_are_received)
 	cr_assert_eq(client_send(c, request, NULL, why, sizeof why), 0, "%s", why);
 	json_decref(request);
 	service_answer_and_end(&s);
-	/* Time for the end to be detected, too: no assertion depends on it. */
+	/* Leave time to detect the close; no assertion depends on it. */
 	nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
 	for (int i = 0; i < REPLIES; i++) {
 		cr_assert_eq(client_recv(c, WAIT_MS, &reply, why, sizeof why), 0, "reply %d: %s", i, why);

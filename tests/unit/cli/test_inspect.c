@@ -1,4 +1,4 @@
-/* test_inspect.c - what `quern inspect MODEL` computes without the kernels agrees with them. */
+/* test_inspect.c - the estimates of `quern inspect MODEL` agree with the kernels. */
 #include "cli/inspect.h"
 #include "cli/models/report.h"
 #include "kernels/kern.h"
@@ -37,7 +37,7 @@ Test(inspect, kv_bytes_per_token_are_those_of_the_cpu_kernels)
 	check_type(KERN_KV_F32, "");
 }
 
-/* 4 of 8 experts are chosen: one sequence reads half of their bytes, two read three quarters. */
+/* Each token uses 4 of 8 experts: one sequence reads half of their bytes, two read three quarters. */
 Test(inspect, of_experts_a_step_reads_those_that_are_chosen)
 {
 	const struct weights_linear l = {.n = 32, .k = 64, .dtype = CONFIG_F32, .w = &l};

@@ -1,4 +1,4 @@
-/* test_process.c - programs that `quern` starts: their output, their end, their absence. */
+/* test_process.c - programs that `quern` starts: their output, exit status, and absence. */
 #include "cli/process.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Runs a shell command; its status, with what it wrote in out. */
+/* Runs a shell command. Returns its exit status; out gets its output. */
 static int shell(const char *command, struct buf *out)
 {
 	char sh[] = "/bin/sh", c[] = "-c", why[256], *argv[] = {sh, c, (char *)command, NULL};

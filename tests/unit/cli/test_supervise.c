@@ -1,4 +1,4 @@
-/* test_supervise.c - processes started, restarted and ended; shell scripts stand in for the programs. */
+/* test_supervise.c - processes are started, restarted and ended; shell scripts replace the programs. */
 #include "base/clock.h"
 #include "cli/terminal/notify.h"
 #include "cli/process.h"
@@ -22,7 +22,7 @@
 #define READY     SAY("{\"ready\": true, \"jobs\": \"here\"}")
 #define ALIVE     SAY("{\"alive\": true}")
 #define WAIT      "exec sleep 60"
-/* Told to end, it waits for these. */
+/* When told to end, the program waits for these jobs. */
 #define DRAINS    "trap '" DRAINING "exit 0' TERM; "
 #define DRAINING                                                                                             \
 	"echo {\\\"draining\\\": {\\\"jobs\\\": 2, \\\"requests\\\": 1, \\\"seconds\\\": 30}} "              \
@@ -64,10 +64,11 @@ static void end_when_ready(void *user, const json_t *line)
 static const char *worker_script;
 static size_t group;
 static const char *controller_program = "/bin/sh";
-/* The program of a worker does not exist at its starts missing_first to missing_last - 1. */
+/* The worker's program is missing at starts missing_first to missing_last - 1. */
 static int n_starts, missing_first, missing_last;
 
-/* Arguments of the worker: $1 its device, $2 the number of workers on it, $3 its own part of the memory. */
+/* Arguments of the worker: $1 device, $2 number of workers on the device, $3 the worker's fraction of
+ * memory. */
 static char **worker_argv(void *launch, const char *device, size_t n, double memory_fraction)
 {
 	char number[16], part[16];
@@ -214,7 +215,7 @@ Test(supervise, a_worker_reported_lost_is_killed)
 
 Test(supervise, children_inherit_only_their_descriptors)
 {
-	/* 0, 1, 2, and 3 for the listing itself; the controller's ready descriptor is extra. */
+	/* 0, 1, 2, and 3 for the listing itself; the controller's ready descriptor is not inherited. */
 	cr_expect_eq(run_with("until [ -s note ]; do sleep 0.02; done; " READY WAIT,
 			      "ls /proc/self/fd | tail -n +4 | tr '\\n' ' ' > note; " WAIT, 5000000,
 			      end_when_ready),
@@ -226,9 +227,11 @@ Test(supervise, children_inherit_only_their_descriptors)
 	cr_expect_str_eq(text, "3 ");
 }
 
-/* A controller that records its arguments and reports that it serves, at first on a port of its choice. */
-#define NOTE_ARGS      "echo \"$*\" >> args; "
-#define CHOSEN         SAY("{\"ready\": true, \"jobs\": \"here\", \"http\": \"\", \"bus\": \"ipc:///there\"}")
+/* A controller that records its arguments and reports ready, first on ports that it chose. */
+#define NOTE_ARGS "echo \"$*\" >> args; "
+#define CHOSEN                                                                                               \
+	SAY("{\"ready\": true, \"jobs\": \"here\", \"http\": \"\", \"metrics_http\": \"m:1\", \"bus\": "     \
+	    "\"ipc:///there\"}")
 #define AFTER(n, file) "while [ $(wc -l < " file " 2>/dev/null || echo 0) -lt " #n " ]; do sleep 0.02; done; "
 
 static void end_at_the_second(void *user, const json_t *line)
@@ -249,7 +252,8 @@ Test(supervise, a_controller_that_dies_is_restarted_on_its_endpoints)
 	cr_assert(f && fgets(first, sizeof first, f) && fgets(second, sizeof second, f));
 	fclose(f);
 	cr_expect_null(strstr(first, "--jobs"), "%s", first);
-	cr_expect(strstr(second, "--jobs here --http none --bus ipc:///there"), "%s", second);
+	cr_expect(strstr(second, "--jobs here --http none --metrics-http m:1 --bus ipc:///there"), "%s",
+		  second);
 	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
 
@@ -321,7 +325,7 @@ Test(supervise, a_new_worker_may_have_its_own_part_of_a_device)
 			      "echo $1 $3 >> note; " WAIT, 5000000, end_when_ready),
 		     0, "%s", why);
 	cr_expect_eq(lines_with("note", "cpu:0 0.25"), 2);
-	cr_expect_eq(lines_with("note", "cpu:0 0"), 3); /* the first one's line begins the others', too */
+	cr_expect_eq(lines_with("note", "cpu:0 0"), 3); /* one line serves all workers of the device */
 }
 
 Test(supervise, an_invalid_scale_is_ignored)
@@ -357,7 +361,7 @@ Test(supervise, a_worker_that_never_serves_is_given_up_while_others_serve)
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
 
-/* Scripts that wait for the file `go` act once the supervisor knows that the service was ready. */
+/* Scripts wait for the file `go`, which appears when the supervisor knows that the service was ready. */
 static void go(void *user, const json_t *line)
 {
 	(void)user, (void)line;
@@ -396,7 +400,7 @@ Test(supervise, a_group_serves_without_a_worker_that_is_given_up)
 	cr_expect_eq(lines_with("note", "cpu:0"), 2);
 }
 
-/* A worker that dies after the service was ready; its successors stay. */
+/* The first worker dies after the service was ready; the next ones stay. */
 #define DIES_ONCE "echo x >> note; [ $(wc -l < note) = 1 ] && { " WAIT_GO "exit 4; }; " WAIT
 
 Test(supervise, a_worker_that_cannot_be_started_is_retried)
@@ -442,7 +446,7 @@ Test(supervise, a_controller_that_cannot_be_started_is_retried)
 	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
 
-/* Service after 2 s: a worker must then live for 4.5 s to count as having served. */
+/* The service is ready after 2 s, so a worker must then run for 4.5 s to count as having served. */
 #define SLOW_READY "sleep 2; " READY
 
 Test(supervise, a_worker_is_given_up_while_another_still_loads)
@@ -488,11 +492,12 @@ Test(supervise, a_later_worker_that_cannot_serve_costs_no_controller)
 	cr_expect_eq(lines_of("args"), 2);
 }
 
-/* The first worker of a full table is retired, and ends. */
+/* Retires the first worker of the list, which then ends. */
 #define RETIRE_P "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
 #define SCALE(n) SAY("{\"scale\": {\"workers\": " #n "}}")
 
-/* It still runs, but it is about to end: the other one, which never serves, leaves none. */
+/* The retired worker still runs, but is about to end. The second worker never serves, so no worker is
+ * left. */
 Test(supervise, a_retired_worker_does_not_keep_the_service_up)
 {
 	cr_expect_lt(run_n(AFTER(1, "note") READY RETIRE_P SCALE(1) WAIT,
@@ -530,7 +535,7 @@ Test(supervise, a_later_scale_replaces_an_earlier_one)
 	cr_expect_eq(lines_of("note"), 64);
 }
 
-/* The process on cpu:0, from the lines that workers write: DEVICE PID. */
+/* Keeps only the process on cpu:0. Its PID is in the lines that workers write: DEVICE PID. */
 #define KEEP_CPU0 "echo \"{\\\"keep\\\": [$(grep cpu:0 note | cut -d' ' -f2)]}\" >/proc/self/fd/$2; "
 
 Test(supervise, a_worker_that_is_not_kept_is_not_started_again)
@@ -555,7 +560,7 @@ Test(supervise, a_worker_that_runs_and_is_not_kept_is_ended)
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
 
-/* The controller has not detected its death yet, or does not know the next process. */
+/* The controller has not detected the death yet, or does not know the new process. */
 Test(supervise, a_kept_worker_may_have_been_restarted)
 {
 	cr_expect_eq(
@@ -584,13 +589,12 @@ static struct {
 	int fd;
 	pthread_t thread;
 	struct notify notify;
-	char states[4096]; /* the datagrams that are not signs of life, one after another, each with a newline
-			    */
+	char states[4096];  /* the datagrams other than signs of life, each with a newline */
 	atomic_int n_alive; /* signs of life */
 	atomic_bool over;
 } manager;
 
-/* Reads what it is sent.  After half a second without anything it creates the file `go`. */
+/* Receives datagrams. After half a second without any, creates the file `go`. */
 static void *manage(void *unused)
 {
 	(void)unused;
@@ -649,8 +653,8 @@ Test(supervise, the_service_manager_learns_of_a_drain_and_the_end)
 	cr_expect_not_null(strstr(extend, "STATUS=ends when 2 jobs and 1 HTTP requests have, or in 30 s\n"));
 }
 
-/* The first controller gives one sign and then hangs until the service manager has missed it, the second
- * serves. */
+/* The first controller gives one sign of life, then hangs until the service manager misses the next one. The
+ * second serves. */
 Test(supervise, no_sign_of_life_for_a_controller_that_hangs)
 {
 	open_manager("20000");
@@ -666,7 +670,7 @@ Test(supervise, no_sign_of_life_for_a_controller_that_hangs)
 			   "%s", manager.states);
 }
 
-/* As often as the controller says so: the file `go` would show a gap. */
+/* The supervisor repeats the controller's signs of life; the file `go` would show a gap. */
 Test(supervise, signs_of_life_while_the_controller_gives_them)
 {
 	open_manager("20000");

@@ -1,4 +1,4 @@
-/* The live stream: latencies, maps, frames and their changes. */
+/* The live stream: latencies, memory maps, frames and frame differences. */
 #include "controller/endpoints/live.h"
 
 #include "base/alloc.h"
@@ -63,7 +63,7 @@ Test(loghist, only_values_since_a_reading_count)
 	cr_expect_eq(loghist_quantile(now, before, 0.5), 9);
 }
 
-/* ---- maps ---- */
+/* ---- memory maps ---- */
 
 Test(live, cells_show_held_and_cached_in_eighths)
 {
@@ -315,7 +315,7 @@ static size_t rows_of(const char *owner, bool whole)
 Test(live, a_viewer_with_a_key_sees_its_own_jobs, .init = begin, .fini = end)
 {
 	struct mailbox_snapshot s = {.status = status_of(1)};
-	/* A job of the job socket may give any name as its user. */
+	/* A job of the job socket may name any user. */
 	s.jobs = json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s}, {s:s, s:s}, {s:s, s:s}]", "job", "1", "owner",
 			   "alice", "job", "2", "owner", "bob", "job", "3", "job", "4", "owner", "alice",
 			   "job", "5", "user", "alice");

@@ -1,4 +1,4 @@
-/* /metrics: buckets, text format, and the observations that jobs add. */
+/* /metrics: buckets, text format, and the observations of jobs. */
 #include "controller/metrics/metrics.h"
 
 #include "controller/jobs/jobs.h"
@@ -25,7 +25,7 @@ static void drop(void)
 
 TestSuite(metrics, .init = make, .fini = drop);
 
-/* The value of the sample `line`, a name with its labels; -1: not there. */
+/* Return the value of the sample `line` (name and labels), or -1. */
 static double value_of(const char *line, const struct engine_status *s)
 {
 	struct buf b = {0};
@@ -39,8 +39,8 @@ static double value_of(const char *line, const struct engine_status *s)
 Test(metrics, buckets_are_cumulative_and_include_their_bound)
 {
 	metrics_observe(m, METRIC_TTFT, 1000);       /* 0.001 */
-	metrics_observe(m, METRIC_TTFT, 1001);       /* above it */
-	metrics_observe(m, METRIC_TTFT, 3000000000); /* above all */
+	metrics_observe(m, METRIC_TTFT, 1001);       /* above that bucket */
+	metrics_observe(m, METRIC_TTFT, 3000000000); /* above all buckets */
 	static const char name[] = "quern:time_to_first_token_seconds";
 	char line[128];
 	static const struct {
@@ -88,13 +88,14 @@ Test(metrics, engine_metrics_are_left_out_without_its_status)
 Test(metrics, worker_memory_is_labelled_by_kind)
 {
 	struct engine_status s = {.n_workers = 2};
-	s.workers[0] = (struct engine_worker){.id = 3}; /* has loaded nothing */
+	s.workers[0] = (struct engine_worker){.id = 3}; /* has not loaded a model */
 	s.workers[1] = (struct engine_worker){.id = 4,
 					      .weights_bytes = 6000,
 					      .scratch_bytes = 500,
 					      .kv_bytes = 70,
 					      .host_bytes = 8,
 					      .host_weights_bytes = 9,
+					      .grammar_bytes = 10,
 					      .device_bytes = 9000};
 	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"weights\"}",
 			   &s) == 6000);
@@ -107,6 +108,8 @@ Test(metrics, worker_memory_is_labelled_by_kind)
 	cr_expect(
 		value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"host_weights\"}",
 			 &s) == 9);
+	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"4\",kind=\"grammars\"}",
+			   &s) == 10);
 	cr_expect(value_of("quern:worker_memory_bytes{model_name=\"demo\",worker=\"3\",kind=\"kv\"}", &s) ==
 		  -1);
 }
@@ -280,7 +283,7 @@ Test(metrics, readers_choose_the_format)
 		enum metrics_format format;
 	} readers[] = {
 		{"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2", METRICS_OPENMETRICS},
-		/* Prometheus 2 and 3 */
+		/* as sent by Prometheus 2 and 3 */
 		{"application/openmetrics-text;version=1.0.0,application/"
 		 "openmetrics-text;version=0.0.1;q=0.75,"
 		 "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",

@@ -1,8 +1,10 @@
-/* Batches in the journal. */
+/* Batches are stored in the journal. */
 #include "controller/endpoints/openai_batch_impl.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "controller/http/exchange.h"
+#include "controller/http/http.h"
 #include "tests/disk.h"
 #include "tests/journal_tables.h"
 
@@ -18,11 +20,15 @@
 static char dir[64], path[128], why[512];
 static struct journal *journal;
 static struct file_store *files;
-static struct batches *bs; /* without a thread: what it would do is the tests' */
+static struct batches *bs; /* has no thread: the tests do its work */
+
+static const struct http_route route = {.path = "/v1/completions", .allow = "POST", .flags = ROUTE_LINE};
+static struct exchange_host host = {.routes = &route, .n_routes = 1};
 
 static struct batches *batches_new(void)
 {
 	struct batches *v = xcalloc(1, sizeof *v);
+	v->host = &host;
 	v->files = files;
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->more, NULL);
@@ -58,7 +64,7 @@ static void fini(void)
 
 TestSuite(openai_batch_store, .init = init, .fini = fini, .timeout = 60);
 
-/* Until the journal has carried out every operation so far. */
+/* Wait until the journal has carried out all operations so far. */
 static void sync_journal(void)
 {
 	cr_assert_eq(openai_batch_delete_file(bs, "none"), 0);
@@ -72,7 +78,7 @@ static void on_created(void *user, int rc, const json_t *batch, const char *para
 	cr_expect_eq(rc, 0, "%s", text);
 }
 
-/* A live batch of an input of n bytes. */
+/* Create a live batch with an input of n bytes. */
 static struct openai_batch *create(size_t n)
 {
 	struct file_info info = {.purpose = "batch"};
@@ -92,7 +98,7 @@ static struct openai_batch *create(size_t n)
 	return bs->first;
 }
 
-/* Live batches that a restart would find. */
+/* Count the live batches that a restart would find. */
 static uint32_t n_live(void)
 {
 	struct batches *next = batches_new();
@@ -101,7 +107,7 @@ static uint32_t n_live(void)
 	return n;
 }
 
-/* A cancel has released the lock, and not saved yet, when the batch's thread ends it. */
+/* A cancel releases the lock before it saves, and the batch's thread ends the batch in between. */
 Test(openai_batch_store, a_batch_that_has_ended_stays_ended_when_saved_again)
 {
 	struct openai_batch *b = create(1);
@@ -116,7 +122,7 @@ Test(openai_batch_store, a_batch_that_has_ended_stays_ended_when_saved_again)
 	cr_expect_eq(n_live(), 0);
 	char id[FILE_ID_SIZE];
 	snprintf(id, sizeof id, "%s", b->id);
-	bs->first = NULL; /* it left */
+	bs->first = NULL; /* the batch has left the list */
 	openai_batch_free(b);
 	json_t *o = batches_get(bs, "", id);
 	cr_expect_str_eq(json_string_value(json_object_get(o, "status")), "completed");
@@ -137,7 +143,7 @@ static void on_created_or_not(void *user, int rc, const json_t *batch, const cha
 	snprintf(created_why, sizeof created_why, "%s", text ? text : "");
 }
 
-/* A batch of an owner's, of an input of one byte.  Returns the error. */
+/* Create a batch of this owner with an input of one byte. Returns the error. */
 static int create_by(const char *owner)
 {
 	struct file_info info = {.purpose = "batch"};
@@ -177,7 +183,7 @@ Test(openai_batch_store, lines_of_keys_are_submitted_by_their_shares)
 	static const char *const owners[] = {"alice", "bob", "carol"};
 	struct openai_batch *of[12];
 	uint32_t n[3] = {0};
-	/* Ten batches of Alice's, then one each of Bob's and of Carol's. */
+	/* Ten batches of Alice, then one of Bob and one of Carol. */
 	for (int i = 0; i < 12; i++)
 		cr_assert_eq(create_by(owners[i < 10 ? ALICE : i - 9]), 0, "%s", created_why);
 	openai_batch_take_new(bs);
@@ -262,7 +268,7 @@ Test(openai_batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
 	cr_assert_eq(pthread_create(&thread, NULL, write_large, w), 0);
 	while (n_waiting() < HELD_MAX / FILE_PART)
 		usleep(1000);
-	usleep(50000); /* no more parts are put */
+	usleep(50000); /* no further part is queued */
 	cr_expect_leq(n_waiting(), HELD_MAX / FILE_PART + 1);
 	pthread_mutex_unlock(&gate.lock);
 	pthread_join(thread, &failed);
@@ -273,7 +279,7 @@ Test(openai_batch_store, a_large_file_does_not_fill_the_queue_of_a_slow_disk)
 	cr_expect_eq(got.bytes, LARGE);
 }
 
-/* A disk that fails blocks no thread: the file is aborted, and written again later. */
+/* A failing disk blocks no thread: the file is aborted and written again later. */
 Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
 {
 	struct file_info info = {.id = "file-large", .purpose = "batch_output"};
@@ -286,7 +292,7 @@ Test(openai_batch_store, a_large_file_is_aborted_when_the_disk_fails)
 	atomic_store(&disk.fail_write, 0);
 }
 
-/* Tables of a new journal: those of format 1, the jobs' with the model's name (format 3), then those of
+/* A new journal has the tables of format 1, the model name in the table of jobs (format 3), and the tables of
  * responses. */
 Test(openai_batch_store, tables_are_those_that_older_formats_are_migrated_to)
 {

@@ -1,4 +1,4 @@
-/* The OpenAPI document beside the table of routes. */
+/* The OpenAPI document matches the table of routes. */
 #include "controller/endpoints/openapi.h"
 
 #include "controller/endpoints/endpoints.h"
@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Whether a path of the document, "/v1/files/{id}", is one that the route serves. */
+/* Return whether the route serves this path of the document, such as "/v1/files/{id}". */
 static bool serves(const struct http_route *r, const char *path)
 {
 	const size_t n = strlen(r->path);

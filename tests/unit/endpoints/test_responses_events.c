@@ -1,4 +1,4 @@
-/* The events of OpenAI's Responses API: a function of the tokens, however they come. */
+/* Events of the Responses API depend only on the tokens, not on how they are grouped. */
 #include "controller/apis/openai/responses_events.h"
 
 #include "controller/apis/openai/responses_read.h"
@@ -36,8 +36,8 @@ static void teardown(void)
 }
 TestSuite(responses_events, .init = setup, .fini = teardown, .timeout = 60);
 
-/* All events behind `after`, from pieces of a drawn number of tokens, with as much text as stop strings would
- * hold back. */
+/* Return all events after `after`. The tokens come in random groups, and some text is held back as for stop
+ * strings. */
 static char *play(unsigned seed, int64_t after, enum finish finish)
 {
 	const struct responses_about about = {.id = "resp_00",
@@ -55,7 +55,7 @@ static char *play(unsigned seed, int64_t after, enum finish finish)
 		n = n < ids.n - at ? n : ids.n - at;
 		const bool last = at + n == ids.n;
 		struct buf so_far = {0};
-		/* What is decoded of a cut character is not the text yet. */
+		/* Decoded text of an incomplete character is not final yet. */
 		tokenizer_decode(tokenizer, ids.ids, at + n, false, &so_far);
 		size_t end = so_far.len < text.len ? so_far.len : text.len;
 		while (end && memcmp(so_far.p, text.p, end) != 0)
@@ -77,7 +77,7 @@ static char *play(unsigned seed, int64_t after, enum finish finish)
 	return buf_take(&out);
 }
 
-/* Without the time of the end. */
+/* Replace the completion time by zeros. */
 static void forget_time(char *events)
 {
 	for (char *p = events; (p = strstr(p, "\"completed_at\":")); p++)

@@ -1,10 +1,10 @@
-/* One compute mode for the workers of a kind of device. */
+/* Workers on devices of one kind agree on one compute mode. */
 #include "controller/fleet/agree.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 
-static bool loaded; /* what the workers say of themselves */
+static bool loaded; /* the workers report that they have a model loaded */
 
 static void check(struct agree *a, const char *wanted, const char *device, const char *own, const char *want,
 		  bool decides)
@@ -53,14 +53,14 @@ Test(agree, kinds_beyond_those_that_are_kept_choose_for_themselves)
 	check(&a, "auto", "kind0:7", "int16", "bf16", false);
 }
 
-/* After a restart of the controller. */
+/* This happens after a restart of the controller. */
 Test(agree, a_worker_that_has_loaded_a_model_counts_more)
 {
 	struct agree a = {0};
 	check(&a, "auto", "cpu", "int16", "int16", true);
 	loaded = true;
 	check(&a, "auto", "cpu", "f32", "f32", true);
-	check(&a, "auto", "cpu", "int8", "f32", false); /* of another service: the first of them stays */
+	check(&a, "auto", "cpu", "int8", "f32", false); /* of another service: the first mode stays */
 	check(&a, "auto", "cuda:0", "bf16", "bf16", true);
 	loaded = false;
 	check(&a, "auto", "cpu", "int16", "f32", false);
@@ -85,7 +85,7 @@ static struct bus_hello hello(const char *device, const char *own, const char *e
 	return h;
 }
 
-/* A worker joins; its modes. */
+/* Join a worker; return its modes. */
 static struct agree_modes join(struct agree *a, const struct bus_hello *h)
 {
 	struct agree_modes m;
@@ -106,7 +106,7 @@ Test(agree, the_modes_of_workers_that_serve_stay)
 	cr_expect_str_eq(m.compute, "f32");
 	cr_expect_str_eq(m.experts, "int16");
 	cr_expect(agree_settle(&a, "auto", &late, &m));
-	m = join(&a, &other); /* nothing was agreed on for its kind */
+	m = join(&a, &other); /* no mode was agreed for its kind */
 	cr_expect_str_eq(m.compute, "f32");
 	cr_expect_str_eq(m.experts, "");
 }

@@ -1,15 +1,15 @@
-/* The rule by which a service changes the number of its replicas. */
+/* The rule that sets the number of a service's replicas. */
 #include "controller/fleet/autoscale.h"
 
 #include <criterion/criterion.h>
 
 enum { SECOND = 1000000, PERIOD = 15 };
 
-/* A service that is scaled by the rule alone. */
+/* A simulated service, scaled by the rule. */
 struct scaled {
 	struct autoscale rule;
 	uint32_t n;
-	int64_t s; /* seconds */
+	int64_t s; /* time, seconds */
 };
 
 static struct scaled scaled_of(struct autoscale_config cfg, uint32_t n)
@@ -22,7 +22,7 @@ static struct scaled scaled_of(struct autoscale_config cfg, uint32_t n)
 static const struct autoscale_config one_to_eight = {
 	.min = 1, .max = 8, .target = 10, .window_us = PERIOD * SECOND, .down_us = 4 * PERIOD * SECOND};
 
-/* This load for so many seconds.  The number of replicas then. */
+/* Apply this load for so many seconds. Return the number of replicas at the end. */
 static uint32_t under(struct scaled *x, double load, int64_t seconds)
 {
 	for (int64_t end = x->s + seconds; x->s < end; x->s++) {
@@ -33,7 +33,7 @@ static uint32_t under(struct scaled *x, double load, int64_t seconds)
 	return x->n;
 }
 
-/* The wish of a first decision. */
+/* Return the number of replicas of a first decision. */
 static uint32_t wish(double load, uint32_t now, uint32_t serving)
 {
 	struct autoscale_config cfg = one_to_eight;
@@ -85,7 +85,7 @@ Test(autoscale, number_stays_within_its_bounds)
 Test(autoscale, nothing_changes_within_the_tolerance)
 {
 	struct scaled x = scaled_of(one_to_eight, 4);
-	cr_assert_eq(under(&x, 48.3, 20 * PERIOD), 4); /* the root of 1.21 is a tenth above 1 */
+	cr_assert_eq(under(&x, 48.3, 20 * PERIOD), 4); /* the square root of 1.21 is a tenth above 1 */
 	cr_assert_eq(under(&x, 32.5, 20 * PERIOD), 4);
 	cr_assert_eq(under(&x, 48.5, 20 * PERIOD), 5);
 }
@@ -103,8 +103,8 @@ Test(autoscale, number_rises_at_once_and_falls_when_the_load_was_low_for_long)
 Test(autoscale, number_falls_to_the_greatest_wish_of_the_time)
 {
 	struct scaled x = scaled_of(one_to_eight, 6);
-	under(&x, 5, 2 * PERIOD);  /* wishes of 2 */
-	under(&x, 26, PERIOD + 1); /* one of 4 among them */
+	under(&x, 5, 2 * PERIOD);  /* decisions for 2 */
+	under(&x, 26, PERIOD + 1); /* one decision for 4 among them */
 	cr_assert_eq(under(&x, 5, 2 * PERIOD), 4);
 	cr_assert_eq(under(&x, 5, 20 * PERIOD), 1);
 }
@@ -113,7 +113,7 @@ Test(autoscale, a_short_peak_is_averaged)
 {
 	struct scaled x = scaled_of(one_to_eight, 1);
 	under(&x, 2, 4 * PERIOD);
-	under(&x, 60, 2); /* two of fifteen seconds: less than 10 on average */
+	under(&x, 60, 2); /* two of fifteen seconds: below 10 on average */
 	cr_assert_eq(under(&x, 2, PERIOD), 1);
 }
 

@@ -1,4 +1,4 @@
-/* Events to the front end: their contents, and that a steady state allocates nothing. */
+/* Events to the front end have the right contents, and a steady state allocates no memory. */
 #include "base/alloc.h"
 #include "controller/fleet/emit.h"
 
@@ -45,7 +45,7 @@ static struct engine_event *next(void)
 	return zmq_recv(in, &ev, sizeof ev, ZMQ_DONTWAIT) == (int)sizeof ev ? ev : NULL;
 }
 
-/* A step of n jobs: for each a token, with the two likeliest. */
+/* Emit a step of n jobs: one token each, with its two most likely tokens. */
 static void emit_step(struct sched_events *ev, struct result *r, uint32_t n)
 {
 	result_reset(r);
@@ -95,7 +95,7 @@ Test(emit, steady_state_allocates_nothing)
 	engine_event_free(next());
 	alloc_guard(true);
 	for (uint32_t step = 0; step < 1000; step++) {
-		/* The front end is up to a step behind, and steps vary in size. */
+		/* The front end lags by up to a step, and steps vary in size. */
 		emit_step(&ev, &r, 1 + step % JOBS);
 		if (step)
 			engine_event_free(next());

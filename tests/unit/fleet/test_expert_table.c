@@ -1,5 +1,4 @@
-/* The rows of each expert, over all workers: reports come in parts, again and again, from workers that end.
- */
+/* Row counts per expert over all workers: reports arrive in parts, repeatedly, and from workers that end. */
 #include "controller/fleet/expert_table.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +9,7 @@ enum { EXPERTS = 4, ALL = 12 };
 
 static struct expert_table table;
 
-/* Rows of n cells from one on, the first of which has `first` and each further one more. */
+/* Report n cells from cell `from` on. The first has `first` rows, each next cell one more. */
 static bool report(uint32_t row, uint64_t epoch, uint32_t from, uint32_t n, uint64_t first)
 {
 	static struct bus_cells c;
@@ -40,7 +39,7 @@ Test(expert_table, workers_count_side_by_side_and_from_0_after_a_load)
 {
 	report(0, 1, 0, 2, 10);
 	report(5, 2, 0, 2, 1000);
-	/* A worker that ended and came back, and another in its row of the table. */
+	/* A worker that ended and came back, and another worker in its table row. */
 	report(0, 3, 0, 2, 7);
 	report(5, 4, 1, 2, 1);
 	expect((uint64_t[ALL]){10 + 1000 + 7, 11 + 1001 + 8 + 1, 2});

@@ -1,4 +1,4 @@
-/* Forms get numbers: each is sent once, and dropped when no slot has it. */
+/* Constraints get numbers: each is sent once, and dropped when no slot uses it. */
 #include "base/alloc.h"
 #include "controller/fleet/forms.h"
 
@@ -30,7 +30,7 @@ static void end_rig(struct rig *r)
 		params_fini(&r->params[i]);
 }
 
-/* A sequence in this slot; text NULL: without a form. */
+/* Add a sequence in this slot. text: NULL for no constraint. */
 static void add_seq(struct rig *r, uint32_t slot, const char *text)
 {
 	params_fini(&r->params[slot]);
@@ -74,7 +74,7 @@ Test(forms, each_is_sent_once_and_named_by_number)
 	end_rig(&r);
 }
 
-/* One after another, each in slot 0, which the next plan gives up.  The number of the first. */
+/* Use n constraints in turn in one slot; each plan drops the previous one. Return the first number. */
 static uint32_t use_others(struct rig *r, uint32_t slot, int n)
 {
 	uint32_t first = 0;
@@ -99,14 +99,14 @@ Test(forms, those_without_a_slot_are_dropped_oldest_first)
 	*plan_add_drop(&r.plan) = 0;
 	add_seq(&r, 0, "last");
 	number(&r);
-	cr_expect_eq(r.plan.n_drop_forms, 0); /* its slot is given up by this plan */
+	cr_expect_eq(r.plan.n_drop_forms, 0); /* this plan drops its slot */
 	next_plan(&r);
 	number(&r);
 	cr_assert_eq(r.plan.n_drop_forms, 1);
 	cr_expect_eq(r.plan.drop_forms[0], first);
 	next_plan(&r);
-	add_seq(&r, 1, "1"); /* kept */
-	add_seq(&r, 2, "0"); /* sent again, under another number */
+	add_seq(&r, 1, "1"); /* still known */
+	add_seq(&r, 2, "0"); /* sent again with a new number */
 	number(&r);
 	cr_assert_eq(r.plan.n_forms, 1);
 	cr_expect_str_eq(r.plan.forms[0].form->text, "0");
@@ -130,7 +130,7 @@ Test(forms, one_in_use_is_not_dropped)
 	end_rig(&r);
 }
 
-/* A fork, and a hypothesis copied from another, have the form of the slot that they are copies of. */
+/* A forked sequence and a copied beam hypothesis share the constraint of their source slot. */
 Test(forms, copies_of_a_slot_hold_its_form)
 {
 	struct rig r = new_rig();
@@ -190,7 +190,7 @@ Test(forms, large_ones_are_not_kept)
 	end_rig(&r);
 }
 
-/* ---- a worker that does what plans say ---- */
+/* ---- a simulated worker ---- */
 
 enum { TEXTS = 200, PLANS = 5000, FORMS = 1024 };
 
@@ -200,8 +200,8 @@ struct model {
 		char text[16];
 	} forms[FORMS];
 	uint32_t n_forms;
-	int want[SLOTS];     /* text of each slot's form; -1: none, -2: no sequence */
-	uint32_t has[SLOTS]; /* number, as the worker has it */
+	int want[SLOTS];     /* text of each slot's constraint; -1: none, -2: no sequence */
+	uint32_t has[SLOTS]; /* number, as known by the worker */
 	uint64_t rng;
 };
 
@@ -211,7 +211,7 @@ static uint32_t rnd(struct model *m, uint32_t n)
 	return (uint32_t)(m->rng >> 33) % n;
 }
 
-/* A plan with some sequences that end, begin, fork and are set. */
+/* Make a plan in which some sequences end, begin, fork or are copied. */
 static void make_plan(struct rig *r, struct model *m)
 {
 	next_plan(r);

@@ -1,4 +1,4 @@
-/* The thread that reads a model for workers that lack it. */
+/* The thread that serves model files to workers that lack them. */
 #include "controller/fleet/model_server.h"
 #include "store/fingerprint.h"
 #include "tests/unit/store/store_help.h"
@@ -46,7 +46,7 @@ static void give_back(const struct model_answer *a)
 	a->release(a->bytes, a->hint);
 }
 
-/* The next answer, which is waited for. */
+/* Wait for the next answer and return its bytes. */
 static struct buf answer_of(uint64_t worker)
 {
 	const struct model_answer a = next_answer();
@@ -77,7 +77,7 @@ static struct manifest list_of(uint64_t worker)
 	return m;
 }
 
-/* The result of decoding the answer. */
+/* Request a chunk; return the result of decoding the answer. */
 static int got(uint64_t worker, struct bus_want w, struct bus_chunk *k, struct buf *b)
 {
 	ask(worker, w);
@@ -93,7 +93,7 @@ Test(model_server, gives_the_list_and_all_bytes)
 	begin();
 	cr_expect_eq(strlen(model_server_sketch(server)), SKETCH_SIZE - 1);
 	model_server_fingerprint(server, fingerprint);
-	cr_expect_str_eq(fingerprint, ""); /* nothing was read yet */
+	cr_expect_str_eq(fingerprint, ""); /* no file was read yet */
 	struct manifest m = list_of(7);
 	cr_expect_str_eq(m.model, "a_model");
 	cr_expect_eq(m.n, 2);
@@ -133,7 +133,7 @@ Test(model_server, bytes_of_no_file_are_refused)
 	end();
 }
 
-/* A file that was written since the start is not given out: workers that serve have its old contents. */
+/* A file that changed since the start is not served: running workers have its old contents. */
 Test(model_server, changed_files_are_refused)
 {
 	struct bus_chunk k;
@@ -168,12 +168,12 @@ Test(model_server, a_worker_that_asks_too_often_is_not_answered)
 	end();
 }
 
-/* Answers that were taken, and are unread. */
+/* Answers that were taken but not released. */
 static struct model_answer unread[1024];
 static size_t n_unread;
 
-/* Takes answers until this worker has one; how many come for the other.  Requests are looked at in their
- * order: what the other one can have comes first. */
+/* Takes answers until this worker has one; returns how many came for the other worker. Requests are served in
+ * order, so the other worker's come first. */
 static size_t taken_before(uint64_t worker, uint64_t other)
 {
 	size_t n = 0;
@@ -194,7 +194,7 @@ Test(model_server, a_worker_that_does_not_read_is_given_no_more)
 	ask(2, w);
 	cr_expect_eq(taken_before(2, 1), (8u << 20) / BUS_CHUNK_MAX);
 	cr_expect(!model_server_ask(server, 1, &w), "unread answers count");
-	/* One is read: one comes. */
+	/* Releasing one answer lets one more come. */
 	give_back(&unread[0]);
 	ask(3, w);
 	cr_expect_eq(taken_before(3, 1), 1u);
@@ -202,7 +202,7 @@ Test(model_server, a_worker_that_does_not_read_is_given_no_more)
 		give_back(&unread[i]);
 	manifest_fini(&m);
 	end();
-	give_back(&unread[n_unread - 1]); /* of a connection that is closed last */
+	give_back(&unread[n_unread - 1]); /* released after its connection has closed */
 }
 
 Test(model_server, workers_that_do_not_read_leave_others_their_part)
@@ -231,14 +231,14 @@ Test(model_server, workers_that_do_not_read_leave_others_their_part)
 	end();
 }
 
-/* A controller that starts again knows the fingerprint from its records, without reading the files. */
+/* A restarted controller takes the fingerprint from its records, without reading the files. */
 Test(model_server, checksums_are_known_after_a_restart)
 {
 	char fingerprint[MANIFEST_FINGERPRINT];
 	begin();
 	struct manifest m = list_of(1);
 	const struct checksums c = {.records = records};
-	for (uint32_t i = 0; i < m.n; i++) { /* as of files that are older than a few seconds */
+	for (uint32_t i = 0; i < m.n; i++) { /* as for files older than a few seconds */
 		char *path = file_join(dir, m.files[i].name);
 		checksum_record(&c, path, m.files[i].digest);
 		free(path);

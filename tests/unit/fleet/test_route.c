@@ -1,4 +1,4 @@
-/* The choice of a replica for a job. */
+/* A job's replica is chosen by load, cached prefix and speed. */
 #include "controller/fleet/route.h"
 
 #include <criterion/criterion.h>

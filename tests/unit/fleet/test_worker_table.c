@@ -1,4 +1,4 @@
-/* The table of workers: its rows, the changes of their states, and progress. */
+/* The table of workers: rows, state changes, and progress. */
 #include "controller/fleet/fleet_impl.h"
 #include "controller/fleet/worker_table.h"
 
@@ -18,7 +18,7 @@ static struct worker *add(int n, const char *device, int64_t now_us)
 	return worker_table_add(&table, &h, route, sizeof route, now_us);
 }
 
-/* Serves as that rank of two. */
+/* Return a worker that serves as this rank of two. */
 static struct worker *serving(int n, uint32_t rank, int64_t now_us)
 {
 	struct worker *k = add(n, "cpu", now_us);
@@ -73,7 +73,7 @@ Test(worker_table, ids_are_of_live_workers_and_routes_of_all)
 	cr_expect_null(worker_table_find_route(&table, route, 1));
 }
 
-/* Its meeting place is a new one, and nothing is pending: the worker has not hung. */
+/* The worker has a new meeting place and nothing is pending, so it does not count as hung. */
 Test(worker_table, hello_again_makes_a_worker_idle)
 {
 	struct worker *k = serving(1, 0, 1);
@@ -121,7 +121,7 @@ Test(worker_table, revived_worker_keeps_its_id_and_owes_nothing)
 	cr_expect(!watchdog_is_stuck(&k->watchdog, STUCK, 2 * STUCK));
 }
 
-/* A step of the tp_group that is over may hang. */
+/* A step of the ended tp_group may hang. */
 Test(worker_table, end_of_a_tp_group_leaves_the_watchdog)
 {
 	struct worker *k = serving(1, 0, 1);
@@ -148,7 +148,7 @@ Test(worker_table, results_are_steps_and_the_last_one_ends_the_watch)
 	cr_expect_eq(k->step_us, 40);
 }
 
-/* A rank without results: its heartbeats have the number of the next plan. */
+/* A rank without results reports the number of the next plan in its heartbeats. */
 Test(worker_table, executed_plans_are_steps_and_progress)
 {
 	struct worker *k = serving(1, 1, 1);
@@ -159,7 +159,7 @@ Test(worker_table, executed_plans_are_steps_and_progress)
 	worker_plans_executed(k, 4, STUCK);
 	cr_expect_eq(k->steps, 3);
 	cr_expect_eq(k->received, 3);
-	worker_plans_executed(k, 4, 2 * STUCK); /* the same again: no progress */
+	worker_plans_executed(k, 4, 2 * STUCK); /* the same number again: no progress */
 	cr_expect_eq(k->steps, 3);
 	cr_expect(!watchdog_is_stuck(&k->watchdog, STUCK, 2 * STUCK));
 	cr_expect(watchdog_is_stuck(&k->watchdog, STUCK, 2 * STUCK + 1));
@@ -177,13 +177,13 @@ Test(worker_table, flood_of_hellos_is_counted_within_a_second)
 	cr_expect(!worker_hello_flood(k, SECOND + 1));
 }
 
-/* Ranks meet at a place that rank 0 declares: none is sent to that of a worker elsewhere. */
+/* Ranks connect to an address that rank 0 declares; workers on other hosts are not sent there. */
 Test(worker_table, workers_of_one_group_connect_from_one_host)
 {
 	struct worker *a = add(1, "cpu:0", 0), *b = add(2, "cpu:1", 0), *c = add(3, "cuda:0", 0);
 	cr_expect(fleet_same_kind(a, b));
 	cr_expect_not(fleet_same_kind(a, c));
-	snprintf(b->address, sizeof b->address, "10.0.0.7"); /* its host name is as it declares it */
+	snprintf(b->address, sizeof b->address, "10.0.0.7"); /* the worker itself declares its host name */
 	cr_expect_not(fleet_same_kind(a, b));
 	cr_expect_not(fleet_same_kind(b, a));
 	snprintf(a->address, sizeof a->address, "10.0.0.7");

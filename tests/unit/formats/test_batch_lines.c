@@ -1,4 +1,4 @@
-/* The lines of a batch's input file, which arrives in parts cut anywhere. */
+/* Lines of a batch's input file, which arrives in arbitrary parts. */
 #include "formats/batch_lines.h"
 
 #include <criterion/criterion.h>
@@ -9,7 +9,7 @@
 #define URL      "/v1/completions"
 #define LINE(id) "{\"custom_id\":\"" id "\",\"method\":\"POST\",\"url\":\"" URL "\",\"body\":{}}"
 
-/* The file in parts of `part` bytes. */
+/* Scan the file in parts of `part` bytes. */
 static struct batch_scan scan(const char *text, size_t part)
 {
 	struct batch_scan s;
@@ -135,7 +135,7 @@ Test(batch_lines, results_are_json_for_any_custom_id)
 	buf_fini(&b);
 }
 
-/* As a tree, a line of empty arrays takes 48 times its bytes. */
+/* A parsed line of empty arrays would take 48 times its bytes. */
 Test(batch_lines, of_too_many_values_are_refused_unbuilt)
 {
 	struct buf text = {0};
@@ -151,4 +151,45 @@ Test(batch_lines, of_too_many_values_are_refused_unbuilt)
 	cr_expect_str_eq(problem.code, "invalid_json_line");
 	cr_expect(strstr(problem.why, "bytes of memory"), "%s", problem.why);
 	buf_fini(&text);
+}
+
+/* Expect this text of the body, byte for byte. */
+static void body(const char *line, const char *want)
+{
+	struct batch_line_request request;
+	struct batch_line_problem problem;
+	cr_assert_eq(batch_line_parse(line, strlen(line), NULL, &request, &problem), 0, "%s", line);
+	cr_expect_eq(request.body_text_n, strlen(want), "%s: %.*s", line, (int)request.body_text_n,
+		     request.body_text);
+	cr_expect_eq(strncmp(request.body_text, want, strlen(want)), 0, "%s: %.*s", line,
+		     (int)request.body_text_n, request.body_text);
+	json_decref(request.tree);
+}
+
+#define HEAD "\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/x\""
+
+Test(batch_lines, a_body_is_the_text_of_the_line)
+{
+	body("{" HEAD ",\"body\":{\"a\":1.50}}", "{\"a\":1.50}");
+	body(" { \"body\" :\t{ \"a\" : [ 1e0 , {} ] } , " HEAD " } \r", "{ \"a\" : [ 1e0 , {} ] }");
+	body("{\"x\":\"body\",\"y\":{\"body\":{\"no\":1}}," HEAD ",\"body\":{\"yes\":1}}", "{\"yes\":1}");
+	body("{" HEAD ",\"body\":{\"a\":\"}\\\\\\\"{\",\"b\":\"]\"},\"z\":\"\\\"body\\\":\"}",
+	     "{\"a\":\"}\\\\\\\"{\",\"b\":\"]\"}");
+	body("{" HEAD ",\"body\":[1],\"n\":12,\"t\":true,\"body\":{}}", "{}");
+	body("{" HEAD ",\"bo\\u0064y\":{\"e\":1}}", "{\"e\":1}");
+	body("\xef\xbb\xbf{" HEAD ",\"body\":{}}", "{}");
+}
+
+Test(batch_lines, a_byte_order_mark_begins_a_file)
+{
+	static const char mark[] = "\xef\xbb\xbf";
+	struct batch_scan s = scan("\xef\xbb\xbf" LINE("a") "\n", 2);
+	cr_assert_eq(json_array_size(s.errors), 0);
+	cr_assert_eq(s.n_lines, 1);
+	cr_expect_eq(s.lines[0].at, (int64_t)strlen(mark));
+	cr_expect_eq(s.lines[0].n, strlen(LINE("a")));
+	batch_scan_fini(&s);
+	s = scan("\xef\xbb\xbf\n" LINE("a"), 100);
+	cr_expect_eq(s.n_lines, 1);
+	batch_scan_fini(&s);
 }

@@ -1,4 +1,4 @@
-/* config.json and generation_config.json: values that are read, values that are refused by name. */
+/* config.json and generation_config.json: values are read, or refused by name. */
 #include "base/json.h"
 #include "formats/config.h"
 #include "tests/testdata.h"
@@ -46,7 +46,7 @@ static void remove_dir(void)
 
 TestSuite(config, .init = make_dir, .fini = remove_dir);
 
-/* A small Llama with some keys replaced or added (null removes a key). */
+/* Write the config of a small Llama with some keys replaced or added (null removes a key). */
 static void put_with(const char *more)
 {
 	json_t *o = json_loads(
@@ -278,9 +278,9 @@ Test(config, files_that_are_not_json_are_named)
 	cr_expect(strstr(why, "not a JSON object"), "%s", why);
 }
 
-/* ---- cos and sin ---- */
+/* ---- RoPE tables ---- */
 
-/* At high positions one rounding of an inverse frequency changes the angle visibly. */
+/* At high positions a rounding error of an inverse frequency changes the angle noticeably. */
 static float rope_tolerance(int position)
 {
 	return 2e-6f + 8e-8f * (float)position;
@@ -350,7 +350,7 @@ Test(config, configurations_of_the_test_data_are_read_or_refused)
 	}
 }
 
-/* Within the original context the base does not grow. */
+/* The base grows only beyond the original context. */
 Test(config, a_dynamic_rope_is_the_plain_one_up_to_the_original_context)
 {
 	float at[3][2 * 8 * 8];
@@ -403,7 +403,7 @@ Test(config, layers_without_rotation_are_listed_or_each_nth)
 		"no_rope_layers must be a list of 5");
 	refused("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"use_sliding_window\": true}", -ENOTSUP,
 		"without layer_types");
-	accepted("{\"no_rope_layers\": [0, 0, 0, 0, 0]}"); /* not a key of Llama's */
+	accepted("{\"no_rope_layers\": [0, 0, 0, 0, 0]}"); /* Llama has no such key */
 	cr_expect_eq(c.layer_rope[0], LAYER_ROPE);
 }
 
@@ -474,7 +474,8 @@ Test(config, mixtures_that_cannot_be_are_named)
 Test(config, a_mixture_is_sized_by_the_experts_that_a_row_has)
 {
 	accepted(QWEN3_MOE "\"moe_intermediate_size\": 40, \"head_dim\": 8, \"mlp_only_layers\": [1]}");
-	/* q and o 64 x 64, k and v 64 x 32; a dense layer of 172, four of 6 experts with a router. */
+	/* q and o are 64 x 64, k and v 64 x 32; one dense layer of width 172; four layers of 6 experts with a
+	 * router. */
 	const int64_t attention = 5 * (2 * 64 * 64 + 2 * 64 * 32), dense = 3 * 64 * 172;
 	cr_expect_eq(model_config_layer_weights(&c), attention + dense + 4 * (6 * 3 * 64 * 40 + 6 * 64));
 	cr_expect_eq(model_config_row_macs(&c), attention + dense + 4 * (2 * 3 * 64 * 40 + 6 * 64));
@@ -533,16 +534,103 @@ Test(config, layers_with_a_window_have_a_base_of_their_own)
 		-EINVAL, "an object for each type of layer");
 }
 
+#define GEMMA3_TEXT "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"model_type\": \"gemma3\", "
+
 Test(config, of_a_model_with_other_parts_the_text_is_read)
 {
-	accepted("{\"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+	accepted(GEMMA3_TEXT
 		 "\"text_config\": {\"hidden_size\": 48, \"num_hidden_layers\": 7, \"head_dim\": 32}}");
-	cr_expect(c.hidden == 48 && c.n_layers == 7 && c.head_dim == 32 && c.n_vocab == 512 && c.text_only);
-	accepted("{\"architectures\": [\"Gemma3ForConditionalGeneration\"],"
+	cr_expect(c.hidden == 48 && c.n_layers == 7 && c.head_dim == 32 && c.text_only);
+	cr_expect_eq(c.n_vocab, 262208,
+		     "what the text leaves out has the family's default, not the value at the top");
+	accepted(GEMMA3_TEXT
 		 "\"text_config\": {\"text_config\": {\"hidden_size\": 32}, \"num_hidden_layers\": 2}}");
-	cr_expect(c.n_layers == 2 && c.hidden == 64);
+	cr_expect(c.n_layers == 2 && c.hidden == 2304);
 	refused("{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": 3}", -EINVAL,
 		"text_config must be an object");
+}
+
+Test(config, the_top_decides_what_is_of_the_whole_model)
+{
+	accepted(GEMMA3_TEXT
+		 "\"tie_word_embeddings\": false, \"dtype\": \"bfloat16\", \"eos_token_id\": [1, 106], "
+		 "\"text_config\": {\"tie_word_embeddings\": true, \"dtype\": \"float32\", "
+		 "\"eos_token_id\": 2, \"bos_token_id\": 7}}");
+	cr_expect(!c.tied && c.dtype == CONFIG_BF16 && c.n_eos == 2 && c.eos[1] == 106 && c.bos == 7);
+	accepted(GEMMA3_TEXT
+		 "\"tie_word_embeddings\": null, \"text_config\": {\"tie_word_embeddings\": false}}");
+	cr_expect(!c.tied);
+	accepted(GEMMA3_TEXT "\"text_config\": {\"_sliding_window_pattern\": 3, \"sliding_window\": 8, "
+			     "\"num_hidden_layers\": 6}}");
+	cr_expect(c.tied && c.layer_window[1] && !c.layer_window[2] && c.layer_window[3] &&
+		  !c.layer_window[5]);
+}
+
+Test(config, a_value_has_any_of_its_names_and_one_meaning)
+{
+	static const char *const names[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+	static const char *const archs[] = {"Qwen3MoeForCausalLM", "MixtralForCausalLM", "OlmoeForCausalLM",
+					    "Glm4MoeForCausalLM", "Qwen2MoeForCausalLM"};
+	char more[256];
+	for (int a = 0; a < 5; a++)
+		for (int i = 0; i < 3; i++) {
+			snprintf(more, sizeof more, "{\"architectures\": [\"%s\"], \"%s\": 12}", archs[a],
+				 names[i]);
+			accepted(more);
+			cr_expect_eq(c.experts.n, 12, "%s", more);
+		}
+	accepted("{\"architectures\": [\"MixtralForCausalLM\"], \"num_experts\": 6, \"num_local_experts\": "
+		 "6}");
+	cr_expect_eq(c.experts.n, 6);
+	refused("{\"architectures\": [\"MixtralForCausalLM\"], \"num_experts\": 6, \"num_local_experts\": 7}",
+		-EINVAL, "num_experts and num_local_experts contradict each other");
+}
+
+Test(config, a_default_of_rope_does_not_hide_what_the_file_says)
+{
+	accepted(
+		"{\"architectures\": [\"GptOssForCausalLM\"], \"rope_parameters\": {\"rope_type\": \"yarn\", "
+		"\"factor\": 4.0, \"rope_theta\": 1e4, \"original_max_position_embeddings\": 128}}");
+	cr_expect(c.rope == ROPE_YARN && c.rope_factor == 4 && c.rope_original == 128 && c.rope_theta == 1e4);
+	accepted("{\"architectures\": [\"GptOssForCausalLM\"], \"rope_parameters\": {\"rope_type\": "
+		 "\"default\"}}");
+	cr_expect_eq(c.rope, ROPE_NONE);
+}
+
+Test(config, a_value_that_is_switched_off_is_not_checked)
+{
+	accepted("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 0}");
+	cr_expect_eq(c.window, 0);
+	accepted("{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"sliding_window\": -1, "
+		 "\"use_sliding_window\": false}");
+	cr_expect_eq(c.window, 0);
+	accepted("{\"architectures\": [\"Gemma2ForCausalLM\"], \"sliding_window\": 0, \"layer_types\": "
+		 "[\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\", "
+		 "\"full_attention\"]}");
+	cr_expect_eq(c.window, 0);
+	refused("{\"architectures\": [\"Qwen2ForCausalLM\"], \"sliding_window\": 0, \"use_sliding_window\": "
+		"true, "
+		"\"max_window_layers\": 2}",
+		-EINVAL, "sliding_window is 0, must be from 1 to");
+	refused("{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": 0}", -EINVAL,
+		"sliding_window is 0, must be from 1 to");
+	accepted("{\"no_rope_layer_interval\": 0}");
+	accepted("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"no_rope_layer_interval\": 0, "
+		 "\"no_rope_layers\": [1, 0, 1, 0, 1]}");
+	cr_expect(c.layer_rope[0] == LAYER_ROPE && c.layer_rope[1] == LAYER_ROPE_NONE);
+	refused("{\"architectures\": [\"SmolLM3ForCausalLM\"], \"no_rope_layer_interval\": 0}", -EINVAL,
+		"no_rope_layer_interval is 0");
+}
+
+Test(config, a_refusal_names_what_is_nearest)
+{
+	refused("{\"architectures\": [\"Qwen3NextForCausalLM\"]}", -ENOTSUP,
+		"Qwen3NextForCausalLM is not supported (nearest: Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+		"Qwen2ForCausalLM; all that are: docs/MODELS.md)");
+	refused("{\"architectures\": null, \"model_type\": \"gemma4_text\"}", -ENOTSUP,
+		"gemma4_text is not supported (nearest: Gemma2ForCausalLM, ");
+	refused("{\"architectures\": [\"ZambaForCausalLM\"]}", -ENOTSUP,
+		"supported (all that are: docs/MODELS.md)");
 }
 
 /* ---- embedding models ---- */

@@ -1,5 +1,5 @@
-/* test_flat.c - files of llama2.c, KuiperLLama and ak48 against numpy (tests/golden/make_flat_golden.py):
- * every tensor bit for bit, every file cut, lengthened, and with every header damaged. */
+/* test_flat.c - files of llama2.c, KuiperLLama and ak48, compared with numpy
+ * (tests/golden/make_flat_golden.py): every tensor bit for bit; truncated, lengthened and damaged files. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -26,7 +26,7 @@ static void tidy(void)
 
 TestSuite(flat, .fini = tidy, .timeout = 120);
 
-/* A file with these bytes, at `path`. */
+/* Write these bytes to `path`. */
 static const char *put(const void *data, size_t n)
 {
 	if (!path[0]) {
@@ -51,7 +51,7 @@ static char *file_of(const char *name)
 	return xasprintf("%s/%s.bin", repofile("tests/golden/flat"), name);
 }
 
-/* ---- as numpy reads them ---- */
+/* ---- compared with numpy ---- */
 
 static void check_floats(const json_t *want, const char *name, const float *x, size_t n)
 {
@@ -202,19 +202,19 @@ Test(flat, groups_within_rows_stay_codes)
 	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
 	cr_expect_eq(w->layers[1].down.kind, WEIGHTS_CODES);
 	cr_expect_eq(w->layers[1].down.codes.group, 8);
-	cr_expect_eq(w->head.kind, WEIGHTS_CODES); /* of the embedding, which itself is looked up in F32 */
+	cr_expect_eq(w->head.kind, WEIGHTS_CODES); /* the embedding's codes; lookups use F32 */
 	cr_expect_eq(w->n_unused, 0);
 	weights_close(w);
 	free(file);
 	file = file_of("llama2c0");
 	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0);
 	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(w->n_unused, 2); /* the tables of RoPE */
+	cr_expect_eq(w->n_unused, 2); /* the RoPE tables */
 	weights_close(w);
 	free(file);
 }
 
-/* ---- files that are not whole ---- */
+/* ---- incomplete files ---- */
 
 static int open_bytes(const void *data, size_t n)
 {
@@ -283,7 +283,7 @@ Test(flat, no_size_in_a_header_is_believed)
 				char *field = data + (magic ? 8 : 0) + 4 * i, was[4];
 				memcpy(was, field, 4);
 				memcpy(field, &values[j], 4);
-				/* The context of a file with a magic is only a limit; no size follows from
+				/* In a file with a magic the context is only a limit; no size depends on
 				 * it. */
 				if (memcmp(was, field, 4) != 0 &&
 				    !(i == 6 && strncmp(name, "llama2c0", 8) != 0))
@@ -308,7 +308,7 @@ Test(flat, sizes_that_no_memory_has_are_refused_before_they_are_multiplied)
 	cr_expect_null(model_file_of(path));
 }
 
-/* Of ak48, with one layer, 8 of everything, and the embedding as the head. */
+/* An ak48 file with one layer, every size 8, and the embedding as the head. */
 Test(flat, a_group_larger_than_any_row_is_the_row)
 {
 	char data[828] = "84ka";
@@ -329,11 +329,11 @@ Test(flat, a_group_larger_than_any_row_is_the_row)
 			cr_expect(t.n_dims == 2 && t.shape[0] == 1, "%s", t.name);
 	}
 	weights_close(w);
-	memset(data + 256, 0xff, sizeof data - 256); /* a scale that is not a number */
+	memset(data + 256, 0xff, sizeof data - 256); /* a NaN scale */
 	file = put(data, sizeof data);
 	w = NULL;
 	cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL);
-	cr_expect_null(w); /* as callers rely on, that close it whatever the result */
+	cr_expect_null(w); /* callers close w whatever the result */
 	cr_expect(strstr(why, "layers.0.wq.scales: value 0 is not a finite number"), "%s", why);
 	model_config_fini(&c);
 }
@@ -352,7 +352,7 @@ Test(flat, tokens_that_end_a_text_are_of_the_vocabulary)
 	}
 }
 
-/* Between the reading of its configuration and that of its weights. */
+/* The file is replaced after its configuration is read and before its weights are read. */
 Test(flat, a_file_that_has_been_replaced_is_refused)
 {
 	static const char *const names[] = {"ak48", "kuiper", "llama2c0", "llama2c1", "llama2c2"};

@@ -1,4 +1,4 @@
-/* GGUF files: valid ones are read, every kind of false header is refused by name. */
+/* GGUF files: valid ones are read; each kind of invalid header is refused by name. */
 #include "formats/gguf.h"
 #include "tests/gguf_make.h"
 #include "tests/testdata.h"
@@ -36,7 +36,7 @@ static const char *path_of(const char *name)
 	return path;
 }
 
-/* What b holds, as a file; b is empty then. */
+/* Open b's contents as a file; b is empty then. */
 static int opened(const char *name)
 {
 	gg_write(path_of(name), b.p ? b.p : "", b.len);
@@ -90,9 +90,10 @@ Test(gguf, every_kind_of_value_is_read)
 
 Test(gguf, a_real_file_is_read)
 {
-	const char *path = testdata("weights/stories260K-gguf/stories260K-q4_0.gguf");
+	static const char file[] = "weights/stories260K-gguf/stories260K-q4_0.gguf";
+	const char *path = testdata(file);
 	if (!path)
-		return;
+		cr_skip_test("%s is not here", file);
 	struct gguf_array tokens;
 	cr_expect(gguf_is(path));
 	cr_assert_eq(gguf_open(path, &g, why, sizeof why), 0, "%s", why);
@@ -113,7 +114,7 @@ Test(gguf, other_versions_and_byte_orders_are_named)
 	refused(-EINVAL, "not a GGUF file");
 }
 
-/* CVE-2025-53630 and the like: counts and sizes that overflow, or ask for memory beyond the file. */
+/* CVE-2025-53630 and similar: counts and sizes overflow, or demand memory beyond the file. */
 Test(gguf, huge_counts_are_refused_before_memory_is_taken)
 {
 	gg_head(&b, 3, 0, UINT64_MAX);
@@ -132,7 +133,7 @@ Test(gguf, huge_counts_are_refused_before_memory_is_taken)
 			gg_data(&b, 64);
 		refused(-EINVAL, "key k needs");
 	}
-	/* The size of all values wraps around to 0. */
+	/* The total size of the values wraps around to 0. */
 	for (uint64_t bytes = 2; bytes <= 8; bytes *= 2) {
 		static const uint32_t types[] = {[2] = 2, [4] = 4, [8] = 10};
 		gg_head(&b, 3, 0, 1);
@@ -153,7 +154,7 @@ Test(gguf, sizes_that_overflow_are_refused)
 	refused(-EINVAL, "too large");
 	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", UINT64_MAX, 1, 0, 0), gg_data(&b, 64);
 	refused(-EINVAL, "beyond 2^63");
-	/* CVE-2026-27940: an offset that wraps around. */
+	/* CVE-2026-27940: the offset wraps around. */
 	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 32, 1, 0, UINT64_MAX - 31), gg_data(&b, 128);
 	refused(-EINVAL, "tensor t needs 128 bytes");
 	gg_head(&b, 3, 1, 0), gg_tensor(&b, "t", 48, 1, GGUF_TYPE_Q4_0, 0), gg_data(&b, 64);
@@ -198,7 +199,7 @@ Test(gguf, keys_are_checked)
 	refused(-EINVAL, "nested too deeply");
 }
 
-/* A file cut at every 1/64 of its length tells what is missing. */
+/* A file cut at any 1/64 of its length is refused with the missing tensor and byte. */
 Test(gguf, a_truncated_file_is_refused_by_its_tensor_and_byte)
 {
 	gg_head(&b, 3, 3, 2);
@@ -270,8 +271,8 @@ static struct model_config config;
 static const char *arch = "llama";
 static uint32_t n_layers = 1;
 
-/* Of a model of one layer, with `n` more keys, which b holds, and a table of 32 tokens; other tensors are
- * found by the reader of weights. */
+/* Load the configuration of a one-layer model with the `n` further keys in b and a vocabulary of 32 tokens.
+ * The reader of weights finds other tensors. */
 static int configured(uint64_t n, uint64_t n_tensors, const char *const *tensors)
 {
 	const struct {
@@ -371,7 +372,7 @@ Test(gguf, a_bias_of_any_layer_is_used)
 	cr_expect(!config.qkv_bias);
 }
 
-/* ---- windows ---- */
+/* ---- sliding windows ---- */
 
 static void put_pattern(uint32_t type, const char *values, uint64_t n, size_t bytes)
 {
@@ -443,6 +444,21 @@ Test(gguf, a_head_that_classifies_is_refused_unless_it_says_yes_or_no)
 	}
 }
 
+Test(gguf, a_file_of_another_type_is_no_model)
+{
+	static const char *const types[] = {"adapter", "mmproj", "models", "model"};
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		gg_head(&b, 3, 0, 2);
+		gg_key_text(&b, "general.type", types[i]);
+		gg_key_text(&b, "general.architecture", "llama");
+		gg_write(path_of("typed.gguf"), b.p, b.len);
+		buf_clear(&b);
+		model_config_fini(&config);
+		cr_assert_lt(gguf_config_load(path_of("typed.gguf"), &config, why, sizeof why), 0);
+		cr_expect_eq(strstr(why, "is no model: general.type is ") != NULL, i < 3, "%s", why);
+	}
+}
+
 Test(gguf, a_missing_gate_is_named_where_up_is_not_both)
 {
 	static const char *const parts[] = {"attn_norm", "ffn_norm",    "attn_q", "attn_k",
@@ -482,7 +498,7 @@ Test(gguf, a_missing_gate_is_named_where_up_is_not_both)
 	}
 }
 
-/* ---- mixtures ---- */
+/* ---- mixtures of experts ---- */
 
 static const char *const routers[] = {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_gate_inp_shexp.weight",
 				      "blk.1.exp_probs_b.bias"};
@@ -543,7 +559,7 @@ Test(gguf, mixtures_that_cannot_be_are_named)
 	cr_expect_eq(configured(1, 0, NULL), -EINVAL);
 }
 
-/* Of a file with one layer of two experts, stacked: each has its own part. */
+/* In a one-layer file with two stacked experts, each expert gets its own part. */
 Test(gguf, stacked_experts_are_cut_apart)
 {
 	static const char *const parts[] = {"attn_norm",   "ffn_norm",     "attn_q",       "attn_k",

@@ -1,5 +1,4 @@
-/* Quantized types of GGUF, bit for bit as the gguf package (PyPI) has them: tests/golden/make_gguf_golden.py.
- */
+/* Quantized types of GGUF, equal bit for bit to the gguf package (PyPI): tests/golden/make_gguf_golden.py. */
 #include "base/alloc.h"
 #include "base/json.h"
 #include "formats/gguf.h"
@@ -60,7 +59,7 @@ Test(gguf_types, every_type_is_bit_for_bit_that_of_the_package)
 			memset(p + (RANDOM + i) * row, filled[i], row);
 		cr_expect_str_eq(gguf_type_name(type), name);
 		cr_assert(gguf_codes(type, ROWS, COLUMNS, p, &c), "%s", name);
-		/* In ranges, as the kernels read them. */
+		/* Read in ranges of rows, as the kernels do. */
 		codes_floats(&c, 0, 7, out);
 		codes_floats(&c, 7, ROWS, out + (size_t)7 * COLUMNS);
 		for (size_t i = 0; i < ROWS; i++) {

@@ -1,4 +1,4 @@
-/* test_model_kind.c - what a path is that is not a model, and what to do. */
+/* test_model_kind.c - a path that is not a model is identified, with advice. */
 #include "formats/model_kind.h"
 
 #include "base/alloc.h"
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/stat.h>
 
 static char dir[64], why[1024];
@@ -44,7 +45,7 @@ static void put_model(void)
 	put("tokenizer.json", "{}");
 }
 
-/* Expects the error, and the words in its reason. */
+/* Expects the error and these words in its reason. */
 #define EXPECT(path, rc, ...)                                                                                \
 	do {                                                                                                 \
 		const char *const words[] = {__VA_ARGS__};                                                   \
@@ -59,7 +60,7 @@ Test(model_kind, a_model_passes)
 {
 	put_model();
 	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
-	/* What lies beside it does not matter. */
+	/* Other files next to it do not matter. */
 	put("pytorch_model.bin", pointer);
 	put("model.gguf", "GGUF");
 	put("adapter_config.json", "{}");
@@ -68,12 +69,18 @@ Test(model_kind, a_model_passes)
 
 Test(model_kind, git_lfs_pointers_are_named)
 {
-	static const char *const names[] = {"config.json", "model-00001-of-00001.safetensors",
-					    "tokenizer.json"};
-	for (size_t k = 0; k < 3; k++) {
+	static const char *const names[] = {
+		"config.json",    "model-00001-of-00001.safetensors",
+		"tokenizer.json", "tokenizer.model",
+		"tokenizer.bin",  "chat_template.jinja",
+	};
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
 		put_model();
 		put(names[k], pointer);
 		EXPECT(dir, -EBADMSG, names[k], "git-lfs pointer", "git lfs pull");
+		char *added = xasprintf("%s/%s", dir, names[k]);
+		unlink(added);
+		free(added);
 	}
 	char *path = xasprintf("%s/config.json", dir);
 	put("config.json", pointer);

@@ -1,5 +1,5 @@
-/* Quantized checkpoints in Hugging Face layout: weights as the packages that write them read them
- * (tests/golden/quant.json), and what is refused by name. */
+/* Quantized checkpoints in Hugging Face layout: weights equal those of the packages that write them
+ * (tests/golden/quant.json); unsupported ones are refused by name. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -39,7 +39,7 @@ static uint32_t crc32_of(const void *p, size_t n)
 	return ~crc;
 }
 
-/* AWQ "gemm" of 4 bits is read by the kernels; here by its formula. */
+/* Decodes 4-bit AWQ "gemm" by its formula; only the kernels read it otherwise. */
 static float awq_at(const struct weights_linear *l, int n, int i)
 {
 	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -101,7 +101,7 @@ static const struct weights_linear *linear_at(const struct weights_layer *l, int
 }
 enum { LINEARS = 7 };
 
-/* All of a model's layers; every tensor that the package had must be there. */
+/* Check all layers of a model; every tensor of the package must be present. */
 static void check_model(const json_t *c, const char *path,
 			int (*check)(const struct weights_linear *l, const json_t *tensors,
 				     const char *model),
@@ -123,7 +123,7 @@ static void check_model(const json_t *c, const char *path,
 	if (embedding) {
 		snprintf(embed.name, sizeof embed.name, "%s", embedding);
 		const int once = check(&embed, tensors, name);
-		n += w->head.w && strcmp(w->head.name, embedding) == 0 ? 0 : once; /* tied: the head is it */
+		n += w->head.w && strcmp(w->head.name, embedding) == 0 ? 0 : once; /* counted as the head */
 	}
 	for (int k = 0; k < w->n_layers; k++)
 		for (int j = 0; j < LINEARS; j++)
@@ -140,7 +140,7 @@ Test(quant, weights_are_those_of_the_packages_bit_for_bit)
 	for (int f = 0; f < 2; f++) {
 		json_t *all = golden_of(files[f]);
 		cr_expect_geq(json_array_size(all), f ? 78 : 22);
-		/* Of the forms in three families one each, as test_model.c has them. */
+		/* Each format exists in three families; check only one of them, as test_model.c does. */
 		for (size_t i = 0; i < json_array_size(all); i++) {
 			const json_t *c = json_array_get(all, i);
 			if (!f || getenv("QUERN_TEST_LONG") || i % 3 == i / 3 % 3)
@@ -151,7 +151,7 @@ Test(quant, weights_are_those_of_the_packages_bit_for_bit)
 	}
 }
 
-/* Of a GGUF file: all matrices, whether quantized or not. */
+/* Check a matrix of a GGUF file, quantized or not. */
 static int check_gguf_layer(const struct weights_linear *l, const json_t *tensors, const char *model)
 {
 	const json_t *crc = json_object_get(tensors, l->name);
@@ -182,7 +182,7 @@ Test(quant, files_of_gguf_are_those_of_the_package_bit_for_bit)
 	json_decref(all);
 }
 
-/* ---- a file that was cut ---- */
+/* ---- truncated files ---- */
 
 Test(quant, a_file_that_was_cut_names_the_file_the_tensor_and_the_byte)
 {
@@ -223,7 +223,7 @@ Test(quant, a_file_that_was_cut_names_the_file_the_tensor_and_the_byte)
 	free(path);
 }
 
-/* A rank's parts of q and down, of two ranks where that is possible. */
+/* Check a rank's parts of q and down, with two ranks if possible. */
 Test(quant, ranks_have_the_parts_of_the_whole)
 {
 	json_t *all = golden();
@@ -290,7 +290,7 @@ static size_t size_of(const struct tensor *t)
 	return (size_t)(t->rows > 0 ? t->rows : 1) * (size_t)t->cols;
 }
 
-/* The tensors of a layer "m" as a file, and what quant_find() makes of them. */
+/* Write the tensors of a layer "m" to a file and call quant_find(). */
 static struct safetensors *files;
 static struct quant_found found;
 static struct weights_linear layer;
@@ -532,7 +532,7 @@ Test(quant, a_last_group_may_be_smaller)
 	done();
 }
 
-/* The kernels take the parts of q, k and v as AWQ with one group size. */
+/* The kernels take q, k and v as AWQ only with one group size. */
 Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 {
 	static const struct quant awq = {"AWQ", QUANT_AWQ, .n_schemes = 3,
@@ -558,7 +558,7 @@ Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 	done();
 }
 
-/* Zeros in F16 beside scales. */
+/* Zeros in F16, stored next to the scales. */
 Test(quant, zeros_of_gemv_fast_are_finite_and_of_a_type_with_the_scales)
 {
 	static const struct quant fast = {"AWQ", QUANT_AWQ_GEMV_FAST, .n_schemes = 1,
@@ -614,7 +614,7 @@ static int read_config(const char *text, struct quant *q)
 	json_t *o = json_loads(text, 0, NULL);
 	cr_assert(o, "the test's own JSON is wrong: %s", text);
 	json_t *root = json_pack("{s:o}", "quantization_config", o);
-	int rc = quant_config_read(root, q, why, sizeof why);
+	int rc = quant_config_read(root, NULL, q, why, sizeof why);
 	json_decref(root);
 	return rc;
 }
@@ -676,6 +676,72 @@ static void config_refused(const char *text, int err, const char *reason)
 	const int rc = read_config(text, &q);
 	cr_expect_eq(rc, err, "rc %d for %s", rc, text);
 	cr_expect(rc == 0 || strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+}
+
+Test(quant, a_method_that_is_not_named_follows_from_its_keys)
+{
+	static const struct {
+		const char *text, *name;
+		enum quant_layout layout;
+	} cases[] = {
+		{"{\"bits\": 4, \"group_size\": 128, \"desc_act\": false}", "GPTQ", QUANT_GPTQ},
+		{"{\"bits\": 4, \"group_size\": 64, \"damp_percent\": 0.01, \"sym\": true, "
+		 "\"true_sequential\": true, "
+		 "\"model_name_or_path\": null}",
+		 "GPTQ", QUANT_GPTQ},
+		{"{\"w_bit\": 4, \"q_group_size\": 128, \"zero_point\": true, \"version\": \"GEMM\"}", "AWQ",
+		 QUANT_AWQ},
+		{"{\"bits\": 4, \"group_size\": 128, \"zero_point\": true, \"version\": \"gemv\"}", "AWQ",
+		 QUANT_AWQ_GEMV},
+		{"{\"weight_block_size\": [128, 128], \"fmt\": \"e4m3\"}", "FP8", QUANT_FP8},
+		{"{\"quant_method\": \"GPTQ\", \"bits\": 4}", "GPTQ", QUANT_GPTQ},
+		{"{\"quant_method\": \"auto_round\", \"bits\": 4, \"packing_format\": "
+		 "\"auto_round:auto_gptq\"}",
+		 "AutoRound", QUANT_GPTQ},
+	};
+	struct quant q;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		cr_assert_eq(read_config(cases[i].text, &q), 0, "%s: %s", cases[i].text, why);
+		cr_expect(q.layout == cases[i].layout && q.n_schemes > 0, "%s", cases[i].text);
+		cr_expect_str_eq(q.name, cases[i].name);
+	}
+}
+
+Test(quant, blocks_are_lists_or_texts)
+{
+	static const char *const good[] = {"[128, 64]", "\"128x64\"", "\"128 x 64\"", "\"128X64\""};
+	static const char *const bad[] = {"\"128\"",
+					  "\"128x\"",
+					  "\"x64\"",
+					  "\"128x64x2\"",
+					  "\"-128x64\"",
+					  "\"128x63\"",
+					  "\"99999999999999999999x64\"",
+					  "\"\"",
+					  "128",
+					  "{}"};
+	char text[256];
+	struct quant q;
+	for (int where = 0; where < 2; where++) {
+		const char *form =
+			where ? "{\"quant_method\": \"fp8\", \"weight_block_size\": %s}"
+			      : "{\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", "
+				"\"ignore\": [\"re:.*lm_head\"], \"config_groups\": {\"group_0\": "
+				"{\"weights\": "
+				"{\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"block\", "
+				"\"block_structure\": %s}}}}";
+		for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+			snprintf(text, sizeof text, form, good[i]);
+			cr_assert_eq(read_config(text, &q), 0, "%s: %s", text, why);
+			cr_expect(q.n_schemes == 1 && q.schemes[0].block_n == 128 && q.schemes[0].group == 64,
+				  "%s", text);
+		}
+		for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+			snprintf(text, sizeof text, form, bad[i]);
+			cr_expect_eq(read_config(text, &q), -EINVAL, "%s", text);
+			cr_expect(strstr(why, "two sizes"), "%s", why);
+		}
+	}
 }
 
 Test(quant, what_is_not_supported_is_named)

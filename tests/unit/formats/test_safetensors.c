@@ -1,4 +1,4 @@
-/* safetensors files: valid ones are read, every kind of false header is refused by name. */
+/* safetensors files: valid ones are read; each kind of invalid header is refused by name. */
 #include "formats/safetensors.h"
 #include "tests/testdata.h"
 
@@ -263,7 +263,7 @@ Test(safetensors, edge_cases_of_the_test_data_are_read_or_refused)
 	cr_expect_eq(safetensors_files(st), 2);
 }
 
-/* A byte changed or the file cut anywhere: refused, or read within bounds. */
+/* A file with a changed byte, or cut anywhere, is refused or read within bounds. */
 Test(safetensors, damaged_files_never_crash)
 {
 	const char *header = "{\"__metadata__\":{\"format\":\"pt\"},\"b\":" F32_4
@@ -294,7 +294,7 @@ Test(safetensors, damaged_files_never_crash)
 	}
 }
 
-/* A file with holes, as long as such a header would need. */
+/* A sparse file, as long as such a header would need. */
 Test(safetensors, a_header_beyond_the_formats_limit_is_refused)
 {
 	put_raw("model.safetensors", ST_HEADER_MAX + 1, "{", 1, 0);

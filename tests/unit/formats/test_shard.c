@@ -1,4 +1,4 @@
-/* test_shard.c - parts of quantized layers against the same parts of the whole layer. */
+/* test_shard.c - parts of quantized layers, compared with the same parts of the whole layer. */
 #include "formats/shard.h"
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@ TestSuite(shard, .timeout = 20);
 
 enum { N = 6, K = 192, GROUP = 16, SUPER = 64 };
 
-/* Every value tells its place. */
+/* Each value encodes its position. */
 static void read_places(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
 	const int groups = codes_groups(c), supers = codes_supers(c);
@@ -107,11 +107,11 @@ Test(shard, codes_are_not_cut_within_a_group_or_by_permuted_inputs)
 	cr_expect(!codes_can_cut(&l.codes, 0, 32) && codes_can_cut(&l.codes, 0, K));
 }
 
-/* ---- experts dealt out ---- */
+/* ---- experts distributed over ranks ---- */
 
 enum { EXPERTS = 5, INTER = 40 };
 
-/* A layer of experts of F16 that no number of ranks cuts evenly. */
+/* A layer of F16 experts with sizes that no number of ranks divides evenly. */
 static void mixture(struct weights *w, struct weights_layer *layer, struct weights_expert *experts,
 		    struct model_config *c)
 {
@@ -154,7 +154,7 @@ Test(shard, experts_are_dealt_out_whole)
 			}
 			cr_expect_eq(shard_n_experts(&s, EXPERTS), has);
 			cr_expect(has == EXPERTS / n || has == EXPERTS / n + 1);
-			/* A rank reads its experts, and nothing of the others. */
+			/* A rank reads its own experts only. */
 			cr_expect_eq(shard_bytes(&s, &c, &w), (int64_t)has * 3 * N * INTER * 2);
 			const struct shard_cut cut = shard_cut(&s, &c, shard_of_gateup(&s), &experts[0].gate);
 			cr_expect(cut.n0 == 0 && cut.n == INTER && cut.k0 == 0 && cut.k == N);

@@ -1,4 +1,4 @@
-/* The tree that front ends build: its nodes, its bounds, its text. */
+/* The syntax tree of a grammar: its nodes, limits, and printed text. */
 #include "grammar/ast.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Expressions: what a search for a text costs.  What they accept is tested by the grammars that use them. */
+/* Expressions: the cost of finding an accepted text. The grammars' tests check what is accepted. */
 #include "base/alloc.h"
 #include "grammar/expr.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Any small letters with the word among them. */
+/* Return the expression for lower-case letters that contain the word. */
 static uint32_t holding(struct exprs *x, const char *word)
 {
 	const uint64_t letters[4] = {[1] = (((uint64_t)1 << 26) - 1) << ('a' - 64)};
@@ -25,7 +25,7 @@ static uint32_t holding_all(struct exprs *x, const char *const *words)
 
 Test(expr, a_text_with_many_words_is_found_on_the_way_to_its_end)
 {
-	struct exprs *x = exprs_new(64 << 10); /* breadth first takes 220 KB */
+	struct exprs *x = exprs_new(64 << 10); /* a breadth-first search takes 220 KB */
 	const uint32_t e = holding_all(x, (const char *const[]){"quern", "millstone", "granary", "flour",
 								"threshing", "winnowing", NULL});
 	cr_expect(expr_alive(x, e));
@@ -35,7 +35,7 @@ Test(expr, a_text_with_many_words_is_found_on_the_way_to_its_end)
 
 Test(expr, words_that_exclude_each_other_need_no_product_of_all)
 {
-	struct exprs *x = exprs_new(256 << 10); /* the product of all takes 900 KB */
+	struct exprs *x = exprs_new(256 << 10); /* the full product takes 900 KB */
 	uint32_t e = holding_all(x, (const char *const[]){"threshing", "millstone", "granary", "winnowing",
 							  "harvest", "bakeries", "flour", NULL});
 	e = expr_and(x, e, expr_not(x, holding(x, "thresh")));
@@ -66,7 +66,7 @@ Test(expr, equal_ones_are_one_number_however_many_there_are)
 	exprs_free(x);
 }
 
-/* Bytes from..to, any number of them. */
+/* Return the expression for any number of bytes from..to. */
 static uint32_t any_of(struct exprs *x, unsigned from, unsigned to)
 {
 	uint64_t set[4] = {0};
@@ -80,7 +80,7 @@ static uint32_t difference(struct exprs *x, uint32_t e, const uint32_t *taken, s
 	return expr_and(x, e, expr_not(x, expr_alt(x, taken, n)));
 }
 
-/* What is left of these is the same text of letters each time, and ever more of what is taken away. */
+/* After each step the remaining text is the same, but the subtracted expressions grow. */
 Test(expr, texts_are_looked_for_where_least_is_taken_away)
 {
 	static const char *const words[] = {"portal", "console", "signup", "libraries", "swagger"};
@@ -89,7 +89,7 @@ Test(expr, texts_are_looked_for_where_least_is_taken_away)
 	uint32_t taken[N + 1];
 	for (int i = 0; i < N; i++)
 		taken[i] = holding(x, words[i]);
-	/* All texts of letters, in two parts, so that no expression is the one they are taken from. */
+	/* All texts of letters, written in two parts, so that it differs from the minuend. */
 	taken[N] = expr_alt2(x, any_of(x, 'a', 'z'), expr_seq(x, any_of(x, 'a', 'k'), any_of(x, 'l', 'z')));
 	const uint32_t m = expr_seq(x, any_of(x, 'a', 'z'), expr_literal(x, "e", 1));
 	const uint64_t before = exprs_work(x);
@@ -98,7 +98,7 @@ Test(expr, texts_are_looked_for_where_least_is_taken_away)
 	exprs_free(x);
 }
 
-/* [ab]*c without a[a-d]*, c and b*d: "bc" is left, behind a state from which less is taken away. */
+/* [ab]*c minus a[a-d]*, c and b*d: "bc" remains, after a state from which less is subtracted. */
 Test(expr, a_text_is_found_where_less_is_taken_away_later)
 {
 	struct exprs *x = exprs_new(64 << 20);
@@ -109,15 +109,15 @@ Test(expr, a_text_is_found_where_less_is_taken_away_later)
 	exprs_free(x);
 }
 
-/* As many of the letters a to p, all but one, as both counts divide: about 65,000 states to the first text.
- */
+/* Strings over the letters a to p except one, with a length that is a multiple of 251 and of 257: about
+ * 65,000 states to the first text. */
 static uint32_t multiple(struct exprs *x, unsigned without)
 {
 	const uint64_t all = (((uint64_t)1 << 16) - 1) << ('a' - 64);
 	const uint64_t one[4] = {[1] = all},
 		       letters[4] = {[1] = all & ~((uint64_t)1 << ('a' - 64 + without))};
 	uint32_t part[2];
-	for (unsigned c = 0; c < 16; c++) /* classes of their own */
+	for (unsigned c = 0; c < 16; c++) /* one class per letter */
 		expr_set(x, (const uint64_t[4]){[1] = one[1] & (uint64_t)1 << ('a' - 64 + c)});
 	for (uint32_t i = 0; i < 2; i++)
 		part[i] = expr_repeat(x, expr_repeat(x, expr_set(x, letters), i ? 257 : 251, i ? 257 : 251),

@@ -1,5 +1,5 @@
-/* Documents that combine grammars: what each type matches, special tokens, budgets, and what is refused
- * where. */
+/* Documents that combine grammars: each type's texts, special tokens, budgets, and refusals with their
+ * place. */
 #include "tests/unit/grammar/grammar_help.h"
 #include "grammar/source.h"
 #include "base/buf.h"
@@ -140,6 +140,41 @@ Test(form, a_schema_may_leave_out_blanks)
 	grammar_free(g);
 }
 
+Test(form, schemas_are_bounded_within_a_part)
+{
+#define OBJECT                                                                                               \
+	"{\"type\": \"schema\", \"schema\": {\"properties\": {\"a\": {\"type\": \"integer\"}}, \"type\": "   \
+	"\"object\"}}"
+	struct grammar *g = form(
+		"{\"type\": \"sequence\", \"parts\": [{\"type\": \"bounded\", \"part\": {\"type\": "
+		"\"option\", \"part\": " OBJECT "}}, {\"type\": \"literal\", \"text\": \";\"}, " OBJECT "]}");
+	help_yes(g, ";{}", "{\"a\": 1};{\"a\": 1, \"b\": 2}", "{};{\"a\": 123456789012345678901}");
+	help_no(g, "{\"b\": 1};{}", "{\"a\": 123456789012345678901};{}");
+	grammar_free(g);
+	expect_refused(
+		"{\"type\": \"option\", \"part\": {\"type\": \"bounded\", \"part\": {\"type\": \"xml\"}}}",
+		-EINVAL, "form: #/part: type \"xml\" is not known");
+}
+
+Test(form, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
+{
+#define BLANKS "                    "
+	struct grammar *g = form("{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": "
+				 "{\"pattern\": \" *\"}}");
+	help_yes(g, "[" BLANKS "]");
+	help_no(g, "[" BLANKS " ]");
+	grammar_free(g);
+	g = form("{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": {\"pattern\": \" *\", "
+		 "\"max\": "
+		 "null}}");
+	help_yes(g, "[" BLANKS " ]", "[" BLANKS BLANKS BLANKS "1]");
+	grammar_free(g);
+	expect_refused(
+		"{\"type\": \"schema\", \"schema\": true, \"space\": {\"pattern\": \" \", \"max\": 1}}",
+		-EINVAL,
+		"form: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
+}
+
 Test(form, a_text_holds_none_of_its_ends)
 {
 	struct grammar *g = form("{\"type\": \"sequence\", \"parts\": ["
@@ -191,7 +226,7 @@ Test(form, strings_of_a_schema_may_be_kept_free_of_a_text)
 		       "form: #: \"without\" must be a text without quotes and backslashes");
 }
 
-/* Tokens of a small vocabulary: special ones, and all single bytes. */
+/* Make a small vocabulary: special tokens, and all single bytes. */
 static struct lexicon *lexicon(const char *const *words, size_t n)
 {
 	static char bytes[256];
@@ -257,7 +292,7 @@ static void push(struct matcher *m, const char *text)
 		cr_assert_eq(matcher_accept(m, (unsigned char)*text), 0, "%s", text);
 }
 
-/* The bytes that are allowed. */
+/* Return the allowed bytes. */
 static const char *next(struct matcher *m)
 {
 	static char list[258];
@@ -282,10 +317,10 @@ Test(form, a_spent_budget_ends_a_thought)
 	cr_expect_str_eq(next(m), "ab");
 	push(m, "ab");
 	cr_expect(allowed(m, END));
-	/* Back, and on another way. */
+	/* Roll back and continue differently. */
 	matcher_rollback(m, matcher_length(m) - 3);
 	cr_expect(allowed(m, 'z'));
-	push(m, "\xc3"); /* within a character nothing ends: behind it */
+	push(m, "\xc3"); /* within a character the budget cannot end the text, only after it */
 	cr_expect(!allowed(m, '\n'));
 	push(m, "\xa4");
 	cr_expect_str_eq(next(m), "\n");
@@ -293,7 +328,7 @@ Test(form, a_spent_budget_ends_a_thought)
 	push(copy, "\n</");
 	cr_expect_str_eq(next(copy), "t");
 	matcher_free(copy);
-	/* The same tokens, from the beginning. */
+	/* Replay the tokens from the beginning. */
 	const uint32_t tokens[] = {'a', 'b', 'c', 'd', '\n', '<'};
 	cr_expect_eq(matcher_rebuild(m, tokens, 6), 0);
 	cr_expect_str_eq(next(m), "/");
@@ -317,7 +352,7 @@ Test(form, a_thought_that_ends_in_time_spends_nothing)
 	lexicon_free(v);
 }
 
-/* Caches that are emptied on the way: the place is found again by the bytes. */
+/* After caches are emptied, the state is found again from the bytes. */
 Test(form, a_spent_budget_survives_empty_caches)
 {
 	struct lexicon *v = lexicon(words, 3);
@@ -415,5 +450,14 @@ Test(form, nesting_is_bounded)
 	char why[512] = "";
 	cr_expect_eq(grammar_parse(GRAMMAR_FORM, text.p, text.len, NULL, &a, why, sizeof why), -E2BIG);
 	cr_expect(strstr(why, "parts are nested more than 64 deep"), "%s", why);
+	buf_clear(&text);
+	/* more parts than may be nested, in one list */
+	buf_puts(&text, "{\"type\":\"sequence\",\"parts\":[");
+	for (int i = 0; i < 100; i++)
+		buf_puts(&text, i ? ",{\"type\":\"literal\",\"text\":\"a\"}"
+				  : "{\"type\":\"literal\",\"text\":\"a\"}");
+	buf_puts(&text, "]}");
+	cr_assert_eq(grammar_parse(GRAMMAR_FORM, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s", why);
+	ast_free(a);
 	buf_fini(&text);
 }

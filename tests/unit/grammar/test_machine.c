@@ -1,4 +1,4 @@
-/* Automata of trees: what they accept, with recursion of every kind, counters, products, bounds. */
+/* Automata of trees: accepted texts, recursion of every kind, counters, products, limits. */
 #include "tests/unit/grammar/grammar_help.h"
 #include "base/alloc.h"
 
@@ -43,7 +43,7 @@ Test(machine, rules_recurse_on_the_left)
 	grammar_free(g);
 }
 
-/* s ::= s s | "a" | "" : every text of a, in very many ways. */
+/* s ::= s s | "a" | "" : any number of a, with very many derivations. */
 Test(machine, an_ambiguous_grammar_stays_small)
 {
 	struct ast *a = ast_new(NULL);
@@ -63,7 +63,7 @@ Test(machine, an_ambiguous_grammar_stays_small)
 	grammar_free(g);
 }
 
-/* a ::= b "x" | "y"; b ::= c?  a;  c ::= "c": left recursion behind what may be empty, of two rules. */
+/* a ::= b "x" | "y"; b ::= c?  a;  c ::= "c": left recursion over two rules, after a nullable rule. */
 Test(machine, left_recursion_is_found_behind_nullable_rules)
 {
 	struct ast *a = ast_new(NULL);
@@ -78,8 +78,7 @@ Test(machine, left_recursion_is_found_behind_nullable_rules)
 	grammar_free(g);
 }
 
-/* A text of nested rules in the other direction: the stack does not grow where a rule ends by calling itself.
- */
+/* Right recursion: the stack does not grow if a rule ends with a call of itself. */
 Test(machine, a_call_at_the_end_of_a_rule_does_not_grow_the_stack)
 {
 	struct ast *a = ast_new(NULL);
@@ -153,7 +152,7 @@ Test(machine, products_are_exact)
 	grammar_free(g);
 }
 
-/* What cannot be completed is refused at its first byte: no mask leads into a dead end. */
+/* A text that cannot be completed is refused at its first byte: no mask leads to a dead end. */
 Test(machine, dead_ends_of_products_are_seen_before_they_are_entered)
 {
 	struct ast *a = ast_new(NULL);
@@ -215,7 +214,7 @@ Test(machine, nesting_is_bounded_by_name)
 	cr_expect_eq(matcher_accept_bytes(m, text, sizeof text, &used), -E2BIG);
 	cr_expect_eq(used, 49, "%zu", used);
 	cr_expect_str_eq(matcher_error(m), "the text is nested deeper than the grammar's bound");
-	/* What was accepted before it stands, and can end. */
+	/* The text accepted before remains valid and can end. */
 	memset(text, ')', sizeof text);
 	cr_expect_eq(matcher_accept_bytes(m, text, used, NULL), 0);
 	bool end = false;
@@ -225,7 +224,7 @@ Test(machine, nesting_is_bounded_by_name)
 	grammar_free(g);
 }
 
-/* Two matchers share caches that hold the states of either, but not of both: each goes on where it was. */
+/* Two matchers share caches that hold the states of one, but not of both. Each continues correctly. */
 Test(machine, caches_are_emptied_and_texts_followed_again)
 {
 	struct ast *a = ast_new(NULL);
@@ -249,6 +248,20 @@ Test(machine, caches_are_emptied_and_texts_followed_again)
 	cr_expect(c.bytes < 300000, "%zu", c.bytes);
 	matcher_free(m[0]);
 	matcher_free(m[1]);
+	grammar_free(g);
+}
+
+Test(machine, nothing_is_forced_where_the_text_may_end)
+{
+	struct grammar *g = help_regex("xyz?", false);
+	struct matcher *m = matcher_new(g);
+	char forced[8] = "";
+	cr_expect_eq(matcher_forced(m, forced, sizeof forced), 2);
+	cr_expect_eq(memcmp(forced, "xy", 2), 0);
+	cr_expect_eq(matcher_forced(m, forced, 1), 1, "as much as there is room for");
+	cr_expect_eq(matcher_accept_bytes(m, "xyz", 3, NULL), 0);
+	cr_expect_eq(matcher_forced(m, forced, sizeof forced), 0);
+	matcher_free(m);
 	grammar_free(g);
 }
 

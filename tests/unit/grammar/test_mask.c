@@ -1,5 +1,5 @@
-/* Masks, token by token, against a matcher that tries each token's bytes; real vocabularies and random ones.
- */
+/* Masks, compared token by token with a matcher that tries each token's bytes; real and random
+ * vocabularies. */
 #include "tests/unit/grammar/grammar_help.h"
 #include "tests/unit/grammar/vocab_help.h"
 #include "grammar/char_set.h"
@@ -20,7 +20,8 @@ static bool allowed(const uint32_t *mask, uint32_t token)
 	return mask[token >> 5] >> (token & 31) & 1;
 }
 
-/* Whether the token's bytes may follow, by a grammar without masks in which m is at the same place. */
+/* Return whether the token's bytes may follow, by a grammar without masks; its matcher m is in the same
+ * state. */
 static bool may_follow(const struct lexicon *v, struct matcher *m, uint32_t token)
 {
 	bool end;
@@ -38,7 +39,7 @@ static bool may_follow(const struct lexicon *v, struct matcher *m, uint32_t toke
 	return rc == 0;
 }
 
-/* The tokens of a mask, counted; each compared. */
+/* Compare each token of a mask; return the number of allowed tokens. */
 static uint32_t compare(const struct lexicon *v, struct matcher *m, struct matcher *slow, const char *at)
 {
 	const uint32_t *mask;
@@ -55,7 +56,7 @@ static uint32_t compare(const struct lexicon *v, struct matcher *m, struct match
 	return n;
 }
 
-/* Compares at every byte of each text of a tree, which is freed; texts up to a NULL. */
+/* Compare the masks at every byte of each text for a tree, which is freed. NULL ends the texts. */
 static void follow_tree(const struct lexicon *v, struct ast *a, int node, const char *name,
 			const char *const *texts)
 {
@@ -143,8 +144,8 @@ Test(mask, tokens_of_llama3_are_as_their_bytes, .timeout = 240)
 	real("llama3");
 }
 
-/* "a name": a text of all but few, as members of an object that have no schema of their own, beside some
- * that have. */
+/* Follow an object key that matches `all` but not `few`: members without a schema of their own, next to
+ * members with one. */
 static void follow_names(const struct lexicon *v, const char *all, const char *few, const char *text)
 {
 	struct ast *a = ast_new(NULL);
@@ -168,7 +169,7 @@ Test(mask, runs_of_a_part_are_runs_of_the_whole, .timeout = 240)
 	lexicon_free(v);
 }
 
-/* A random expression, nested at most depth deep; recursive rules among its leaves. */
+/* Return a random expression, nested up to `depth`, with recursive rules among its leaves. */
 static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 {
 	static const char *const texts[] = {"a", "b", "ab", "c ", "\"", "{\"", "0", "true"};
@@ -205,7 +206,7 @@ static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 					  : (int64_t)(r % 3 + r / 8 % 40) - 1);
 	case 9:
 		return ast_repeat(a, kids[0], 0, -1);
-	case 11: /* every byte is a unit */
+	case 11: /* every byte is one unit */
 		return ast_counted(a, kids[0], ast_set(a, any_byte), (int64_t)(r % 2),
 				   (int64_t)(1 + r / 8 % 90));
 	default:
@@ -213,8 +214,8 @@ static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 	}
 }
 
-/* Follows a random text of allowed tokens; masks are compared on the way, and the bytes are again accepted by
- * a matcher with empty caches. */
+/* Follow a random text of allowed tokens and compare the masks on the way. A matcher with empty caches
+ * accepts the bytes again. */
 static bool random_walk(const struct ast *a, const struct lexicon *v, uint64_t *seed)
 {
 	struct grammar *g, *bytes;
@@ -264,8 +265,8 @@ Test(mask, random_grammars_have_the_masks_of_their_bytes, .timeout = 240)
 	lexicon_free(v);
 }
 
-/* A mask does not depend on which states were made before, nor on what was kept. */
-/* Follows text by bytes, with a mask before each; how many states there are then. */
+/* A mask depends neither on the states made before nor on the caches. */
+/* Follow the text byte by byte, with a mask before each; return the number of states. */
 static size_t states_along(struct ast *a, int start, const struct lexicon *v, const char *text)
 {
 	struct grammar *g;
@@ -286,7 +287,7 @@ static size_t states_along(struct ast *a, int start, const struct lexicon *v, co
 	return c.n_states;
 }
 
-/* Words of a text with a bound: where it is far away, masks are those of words without a bound. */
+/* Words with a length limit: far from the limit, masks equal those of unlimited words. */
 Test(mask, a_far_bound_of_a_length_makes_no_states)
 {
 	uint64_t seed = 5;
@@ -308,7 +309,7 @@ Test(mask, a_far_bound_of_a_length_makes_no_states)
 	lexicon_free(v);
 }
 
-/* Of a repeat's alternatives, one that is an intersection may be shorter than all whose length shows. */
+/* The shortest alternative of a repeat may be an intersection, which has no known length. */
 Test(mask, what_is_repeated_may_be_short_without_showing_it)
 {
 	static const char as[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", bs[] = "bcbcbcbcbcbcbcbcbcbcbcbcbcbc";
@@ -321,7 +322,7 @@ Test(mask, what_is_repeated_may_be_short_without_showing_it)
 		bool hidden;
 		const char *other;
 		int max;
-		uint32_t allowed; /* bits */
+		uint32_t allowed; /* bit mask */
 	} cases[] = {{true, "bcdefghijk", 20, 1}, {false, "bc", 10, 8}, {false, "bc", 11, 24}};
 	struct lexicon *v;
 	cr_assert_eq(lexicon_new(tokens, 5, &v, NULL, 0), 0);
@@ -346,7 +347,7 @@ Test(mask, what_is_repeated_may_be_short_without_showing_it)
 	lexicon_free(v);
 }
 
-/* A minimum beyond all tokens is cut for the search, and must not end an output before it is met. */
+/* A minimum longer than all tokens is cut for the search, but must not let an output end early. */
 Test(mask, a_minimum_beyond_long_tokens_is_not_met_by_one)
 {
 	static const char bytes[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
@@ -375,7 +376,7 @@ Test(mask, a_minimum_beyond_long_tokens_is_not_met_by_one)
 	lexicon_free(v);
 }
 
-/* Alternatives that differ behind what they share are followed once as far as that goes. */
+/* The common start of alternatives is followed only once. */
 Test(mask, what_alternatives_share_is_followed_once)
 {
 	uint64_t seed = 6;
@@ -475,7 +476,36 @@ Test(mask, the_end_token_is_allowed_where_the_text_may_end)
 	lexicon_free(v);
 }
 
-/* Rules that end in the next one are one sequence: neither its clamp nor its life is found by recursion. */
+Test(mask, control_and_empty_tokens_are_never_taken)
+{
+	uint64_t seed = 5;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct ast *a = ast_new(NULL);
+	struct grammar *g;
+	uint32_t n_control = 0, n_empty = 0;
+	ast_start(a, regex_parse(a, "[^]*", 4, NULL));
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	ast_free(a);
+	struct matcher *m = matcher_new(g);
+	for (uint32_t t = 0; t < v->n_tokens; t++) {
+		const bool control = v->kinds[t] == LEXICON_CONTROL,
+			   empty = v->kinds[t] == LEXICON_TEXT && v->at[t + 1] == v->at[t];
+		n_control += control;
+		n_empty += empty;
+		if (control || empty)
+			cr_expect_eq(matcher_accept(m, t), -EINVAL, "%u", t);
+	}
+	cr_expect(n_control && n_empty);
+	cr_expect_eq(matcher_accept(m, v->n_tokens), -EINVAL);
+	cr_expect_eq(matcher_accept(m, UINT32_MAX), -EINVAL);
+	cr_expect_eq(matcher_length(m), 0);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+/* Rules that each end in the next rule form one sequence: neither its clamp nor its liveness is computed by
+ * recursion. */
 Test(mask, a_sequence_through_many_rules_is_not_walked_on_the_stack)
 {
 	enum { N = 150000 };
@@ -499,7 +529,7 @@ Test(mask, a_sequence_through_many_rules_is_not_walked_on_the_stack)
 	buf_fini(&text);
 }
 
-/* Of r | r | ... one r is looked at, and of [\W\W...] one \W. */
+/* In r | r | ... one r is kept, and in [\W\W...] one \W. */
 Test(mask, what_stands_beside_itself_takes_no_room)
 {
 	enum { N = 5000 };
@@ -522,4 +552,166 @@ Test(mask, what_stands_beside_itself_takes_no_room)
 	char_set_sort(&s);
 	cr_expect_eq(s.n, 5);
 	char_set_fini(&s);
+}
+
+/* ---- bounded work ---- */
+
+static struct ast *parse(enum grammar_language language, const char *text)
+{
+	struct ast *a;
+	char why[256] = "";
+	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s", why);
+	return a;
+}
+
+/* A string of at least eight characters that matches none of the end patterns: continuations are searched for
+ * in the product of the patterns. */
+static struct ast *product(void)
+{
+	static const char schema[] =
+		"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"minLength\":8,\"allOf\":["
+		"{\"not\":{\"pattern\":\"a.{3}$\"}},{\"not\":{\"pattern\":\"b.{4}$\"}},"
+		"{\"not\":{\"pattern\":\"c.{5}$\"}},{\"not\":{\"pattern\":\"d.{6}$\"}}]}},\"required\":["
+		"\"a\"]}";
+	return parse(GRAMMAR_SCHEMA, schema);
+}
+
+static bool count_and_stop(void *n)
+{
+	++*(int *)n;
+	return false;
+}
+
+static bool count_and_go_on(void *n)
+{
+	++*(int *)n;
+	return true;
+}
+
+/* Make the mask in as many attempts of `units` of work as needed; return their number. */
+static int mask_in_parts(struct grammar *g, struct matcher *m, uint64_t units, const uint32_t **mask)
+{
+	int n = 0, asked = 0, rc;
+	do {
+		grammar_allow(g, (struct grammar_work){units << n / 4, count_and_stop, &asked, NULL});
+		rc = matcher_mask(m, mask);
+		cr_assert(rc == 0 || rc == -EAGAIN, "%d", rc);
+		cr_assert_eq(asked, n + (rc == -EAGAIN), "asked once for each attempt that ends early");
+		n += rc == -EAGAIN;
+		cr_assert_lt(n, 200);
+	} while (rc);
+	return n;
+}
+
+Test(mask, work_that_ends_early_changes_no_mask, .timeout = 240)
+{
+	static const char text[] = "{\"a\":\"abxcdbbx xxyz\"}";
+	static const uint64_t units[] = {1, 50, 700, 20000};
+	uint64_t seed = 20261129;
+	struct lexicon *v = help_random_lexicon(&seed);
+	const size_t bytes = v->n_words * sizeof(uint32_t);
+	for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+		struct grammar *g = help_grammar(product(), v), *undisturbed = help_grammar(product(), v);
+		struct matcher *m = matcher_new(g), *want = matcher_new(undisturbed);
+		int ended = 0;
+		for (const char *p = text;; p++) {
+			const uint32_t *a, *b;
+			ended += mask_in_parts(g, m, units[i], &a);
+			cr_assert_eq(matcher_mask(want, &b), 0);
+			cr_assert_eq(memcmp(a, b, bytes), 0, "%" PRIu64 " units, behind %.*s", units[i],
+				     (int)(p - text), text);
+			if (!*p)
+				break;
+			grammar_allow(g, (struct grammar_work){0});
+			cr_assert_eq(matcher_accept_bytes(m, p, 1, NULL), 0);
+			cr_assert_eq(matcher_accept_bytes(want, p, 1, NULL), 0);
+		}
+		cr_assert_gt(ended, 0, "%" PRIu64 " units end nothing: this tests nothing", units[i]);
+		matcher_free(m);
+		matcher_free(want);
+		grammar_free(g);
+		grammar_free(undisturbed);
+	}
+	lexicon_free(v);
+}
+
+/* Interrupted work leaves nothing behind that spoils a later mask. The work is stopped after each unit once,
+ * also while a rule's callers are reduced to those that the longest token can reach. */
+Test(mask, work_that_ends_anywhere_leaves_nothing_wrong)
+{
+	static const char gbnf[] = "root ::= \"[\" (root | \"a\"{1,80}) \"]\" (\"a\" | \"7\"){0,90}";
+	static const char text[] = "[[[aa";
+	enum { END = 2000 };
+	uint64_t seed = 20261129, units = 1;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct grammar *undisturbed = help_grammar(parse(GRAMMAR_GBNF, gbnf), v);
+	struct matcher *want = matcher_new(undisturbed);
+	const uint32_t *a, *b;
+	cr_assert_eq(matcher_accept_bytes(want, text, sizeof text - 1, NULL), 0);
+	cr_assert_eq(matcher_mask(want, &b), 0);
+	for (int rc = -EAGAIN; rc && units < END; units++) {
+		struct grammar *g = help_grammar(parse(GRAMMAR_GBNF, gbnf), v);
+		struct matcher *m = matcher_new(g);
+		cr_assert_eq(matcher_accept_bytes(m, text, sizeof text - 1, NULL), 0);
+		grammar_allow(g, (struct grammar_work){.units = units});
+		rc = matcher_mask(m, &a);
+		grammar_allow(g, (struct grammar_work){0});
+		cr_assert_eq(matcher_mask(m, &a), 0);
+		cr_expect_eq(memcmp(a, b, v->n_words * sizeof *a), 0, "after %" PRIu64 " units", units);
+		matcher_free(m);
+		grammar_free(g);
+	}
+	cr_assert_lt(units, END);
+	cr_assert_gt(units, 10);
+	matcher_free(want);
+	grammar_free(undisturbed);
+	lexicon_free(v);
+}
+
+Test(mask, a_token_is_not_taken_where_its_work_ends)
+{
+	uint64_t seed = 1;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct grammar *g = help_grammar(product(), v);
+	struct matcher *m = matcher_new(g);
+	cr_assert_eq(matcher_accept_bytes(m, "{\"a\":\"", 6, NULL), 0);
+	grammar_allow(g, (struct grammar_work){.units = 1});
+	cr_assert_eq(matcher_accept_bytes(m, "xxxxxx", 6, NULL), -EAGAIN);
+	cr_assert_eq(matcher_length(m), 1);
+	grammar_allow(g, (struct grammar_work){0});
+	cr_assert_eq(matcher_accept_bytes(m, "xxxxxx", 6, NULL), 0);
+	cr_assert_eq(matcher_length(m), 2);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+Test(mask, work_goes_on_while_it_may)
+{
+	uint64_t seed = 1;
+	int asked = 0;
+	struct lexicon *v = help_random_lexicon(&seed);
+	struct grammar *g = help_grammar(product(), v);
+	struct matcher *m = matcher_new(g);
+	const uint32_t *mask;
+	grammar_allow(g, (struct grammar_work){100, count_and_go_on, &asked, NULL});
+	cr_assert_eq(matcher_accept_bytes(m, "{\"a\":\"a", 7, NULL), 0);
+	cr_assert_eq(matcher_mask(m, &mask), 0);
+	cr_assert_gt(asked, 1);
+	matcher_free(m);
+	grammar_free(g);
+	lexicon_free(v);
+}
+
+Test(mask, a_compilation_is_no_grammar_where_its_work_ends)
+{
+	uint64_t seed = 1;
+	struct lexicon *v = help_random_lexicon(&seed);
+	const struct grammar_limits limits = {.work = {.units = 1}};
+	struct ast *a = product();
+	struct grammar *g;
+	char why[256] = "";
+	cr_assert_eq(grammar_new(a, v, &limits, &g, why, sizeof why), -EAGAIN);
+	ast_free(a);
+	lexicon_free(v);
 }

@@ -1,5 +1,6 @@
-/* Regular expressions: what they match, and what is refused by name. */
+/* Regular expressions: their matches, and refusals by name. */
 #include "tests/unit/grammar/grammar_help.h"
+#include "grammar/char_set.h"
 #include "grammar/regex.h"
 #include "base/json.h"
 #include "tests/testdata.h"
@@ -62,6 +63,24 @@ Test(regex, classes_and_escapes)
 	grammar_free(g);
 }
 
+Test(regex, ranges_of_a_set_are_sorted_and_joined)
+{
+	struct char_set s = {0};
+	char_set_add(&s, 'e', 'g');
+	char_set_add(&s, 'a', 'b');
+	char_set_add(&s, 'c', 'd');
+	char_set_add(&s, 'f', 'f');
+	char_set_add(&s, 'x', 'x');
+	char_set_sort(&s);
+	cr_assert_eq(s.n, 2);
+	cr_expect(s.r[0].first == 'a' && s.r[0].last == 'g' && s.r[1].first == 'x');
+	char_set_negate(&s);
+	cr_assert_eq(s.n, 3);
+	cr_expect(s.r[0].first == 0 && s.r[0].last == 'a' - 1 && s.r[1].first == 'h' && s.r[1].last == 'w' &&
+		  s.r[2].first == 'y' && s.r[2].last == CHAR_MAX_CODE);
+	char_set_fini(&s);
+}
+
 Test(regex, unicode_is_matched_by_its_bytes)
 {
 	expect("[\xc3\xa4-\xc3\xbc]+", false, YES("\xc3\xa4", "\xc3\xbc\xc3\xb6"),
@@ -79,11 +98,29 @@ Test(regex, unicode_is_matched_by_its_bytes)
 		  "\xc3\xa4"
 		  "b1",
 		  "Abc"));
+	expect("\\p{gc=Lu}\\p{Lu}", false, YES("AB"), NO("ab", "aB"));
+	expect("[\\ud83d\\u0041]\\u{10ffff}", false, YES("A\xf4\x8f\xbf\xbf"), NO("a\xf4\x8f\xbf\xbf"));
 	expect("\\p{General_Category=Decimal_Number}", false, YES("7", "\xd9\xa3"), NO("x"));
 	expect("\\s\\S\\w\\W", false, YES(" xy-", "\xe3\x80\x80._ "), NO("axa "));
 }
 
-/* No state is made for each count, nor for each way to match. */
+Test(regex, flags_hold_for_a_group_or_for_the_whole)
+{
+	expect("(?i)ab|[c-d]", false, YES("ab", "AB", "aB", "C", "d"), NO("", "e"));
+	expect("a(?i:b)c", false, YES("abc", "aBc"), NO("Abc", "abC"));
+	expect("(?i:a(?-i:b)c)d", false, YES("Abcd", "abCd"), NO("aBcd", "abcD"));
+	expect("(?s:.).", false, YES("\na"), NO("a\n", "\n\n"));
+	expect("(?is:a.)b", false, YES("A\nb"), NO("A\nB"));
+	/* characters that fold to the same one, and classes that exclude them */
+	expect("(?i)k\xc3\x9f\xcf\x83", false,
+	       YES("k\xc3\x9f\xcf\x83", "\xe2\x84\xaa\xe1\xba\x9e\xcf\x82", "K\xc3\x9f\xce\xa3"),
+	       NO("kss\xcf\x83"));
+	expect("(?i)[^k]", false, YES("l", "1"), NO("k", "K", "\xe2\x84\xaa"));
+	expect("(?i)\\p{Lu}", false, YES("a", "A"), NO("1"));
+	expect("(?i)i", false, YES("i", "I"), NO("\xc4\xb1", "\xc4\xb0"));
+}
+
+/* States are made neither per count nor per way to match. */
 Test(regex, hostile_patterns_stay_small)
 {
 	static const char *const patterns[] = {"(a+)+b",   "(a|a)*b",           "(a*)*b",
@@ -111,7 +148,10 @@ Test(regex, what_is_not_supported_is_refused_by_name)
 		{"(?<=b)", "regex, byte 4: lookbehind (?<= is not supported"},
 		{"(?<!b)", "regex, byte 4: lookbehind (?<! is not supported"},
 		{"(?>b)", "regex, byte 3: atomic groups (?> are not supported"},
-		{"(?i)b", "regex, byte 1: flags (?...) are not supported"},
+		{"(?m)b", "regex, byte 2: flags (?...) other than i, s and u are not supported"},
+		{"b(?i)", "regex, byte 4: flags (?i) stand at the beginning only: use (?i:...)"},
+		{"(?i", "regex, byte 3: flags (?i) stand at the beginning only: use (?i:...)"},
+		{"(?", "regex, byte 2: flags (?i) stand at the beginning only: use (?i:...)"},
 		{"(a)\\1", "regex, byte 4: references back are not supported"},
 		{"\\bx", "regex, byte 1: word boundaries (\\b, \\B) are not supported"},
 		{"\\p{Greek}", "regex, byte 3: the property \\p{Greek} is not supported"},
@@ -127,6 +167,9 @@ Test(regex, what_is_not_supported_is_refused_by_name)
 		{"\\", "regex, byte 1: \\ at the end"},
 		{"\\q", "regex, byte 1: an unknown escape"},
 		{"\\u12", "regex, byte 4: a code point that is not one"},
+		{"\\u{110000}", "regex, byte 10: a code point that is not one"},
+		{"\\u{}", "regex, byte 3: a code point that is not one"},
+		{"\\01", "regex, byte 1: references back are not supported"},
 		{"\xff", "regex: not UTF-8"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -162,7 +205,7 @@ static void expect_all(struct grammar *g, const char *pattern, const json_t *tex
 		pattern, json_string_value(text), want ? "accepted" : "refused");
 }
 
-/* tests/golden/regex.json is by Python's re. */
+/* tests/golden/regex.json comes from Python's re. */
 Test(regex, random_patterns_match_as_another_implementation_says)
 {
 	json_t *cases, *c;

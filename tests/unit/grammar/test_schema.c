@@ -1,54 +1,138 @@
-/* JSON schemas as grammars: which texts each keyword leaves, and what is refused by name and place. */
-#include "base/json.h"
-#include "grammar/schema/schema.h"
-#include "tests/unit/grammar/grammar_help.h"
+/* JSON schemas as grammars: the texts that each keyword allows, and refusals with name and place. */
+#include "tests/unit/grammar/schema_help.h"
 
-#include <criterion/criterion.h>
-#include <errno.h>
-#include <string.h>
+/* Without these bounds a weak model might never end its output. */
+static const struct schema_options bounded = {.bounded = true};
+#define CLOSED(schema, yes, no)                                                                              \
+	do {                                                                                                 \
+		static const char *const also[] = {no, NULL};                                                \
+		expect(schema, &bounded, YES yes, also);                                                     \
+		expect(schema, NULL, YES yes, NO(NULL));                                                     \
+		expect(schema, NULL, also, NO(NULL));                                                        \
+	} while (0)
+#define LIST(...) __VA_ARGS__
 
-static int compile(const char *text, const struct schema_options *o, struct grammar **g, char *why,
-		   size_t why_n)
+Test(schema, bounded_objects_that_list_properties_have_no_others)
 {
-	json_t *schema;
-	int node, rc;
-	cr_assert_eq(json_parse(text, strlen(text), &schema, why, why_n), 0, "%s", why);
-	struct ast *a = ast_new(NULL);
-	rc = schema_node(a, schema, o, &node, why, why_n);
-	if (!rc) {
-		ast_start(a, node);
-		rc = grammar_new(a, NULL, NULL, g, why, why_n);
-	}
-	ast_free(a);
-	json_decref(schema);
-	return rc;
+	CLOSED("{\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{}},\"required\":[\"a\"],\"type\":"
+	       "\"object\"}",
+	       ("{\"a\": 1}", "{\"a\": 1, \"b\": [{\"x\": 1}]}"),
+	       LIST("{\"a\": 1, \"c\": 1}", "{\"a\": 1, \"b\": 1, \"c\": 1}"));
+	CLOSED("{\"type\":\"object\",\"properties\":{}}", ("{}"), LIST("{\"a\": 1}"));
+	/* nothing is listed, or the schema mentions other members */
+	expect("{\"type\":\"object\"}", &bounded, YES("{}", "{\"a\": 1}"), NO(NULL));
+	expect("{\"type\":\"object\",\"required\":[\"a\"]}", &bounded, YES("{\"a\": 1, \"b\": 2}"), NO("{}"));
+	expect("{\"properties\":{\"a\":{}},\"additionalProperties\":true,\"type\":\"object\"}", &bounded,
+	       YES("{\"b\": 1}"), NO(NULL));
+	expect("{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"null\"},\"type\":\"object\"}",
+	       &bounded, YES("{\"b\": null}"), NO("{\"b\": 1}"));
+	expect("{\"properties\":{\"a\":{}},\"unevaluatedProperties\":true,\"type\":\"object\"}", &bounded,
+	       YES("{\"b\": 1}"), NO(NULL));
+	/* at every depth */
+	CLOSED("{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"properties\":{"
+	       "\"b\":{}},"
+	       "\"type\":\"object\"}}}}",
+	       ("[{\"a\": {\"b\": 1}}, {}]"), LIST("[{\"a\": {\"c\": 1}}]", "[{\"c\": 1}]"));
+	/* a const value keeps its own members */
+	expect("{\"const\":{\"a\":1}}", &bounded, YES("{\"a\": 1}"), NO("{}", "{\"a\": 1, \"b\": 1}"));
 }
 
-static void expect(const char *schema, const struct schema_options *o, const char *const *yes,
-		   const char *const *no)
+Test(schema, bounded_objects_keep_the_names_of_all_their_schemas)
 {
-	struct grammar *g;
-	char why[512] = "";
-	cr_assert_eq(compile(schema, o, &g, why, sizeof why), 0, "%s: %s", schema, why);
-	help_texts(g, true, yes);
-	help_texts(g, false, no);
-	grammar_free(g);
+	CLOSED("{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"a\",\"z\"]}",
+	       ("{\"a\": 1, \"z\": 2}", "{\"a\": {}, \"z\": {}}"), LIST("{\"a\": 1, \"z\": 2, \"y\": 3}"));
+	CLOSED("{\"type\":\"object\",\"properties\":{\"a\":{}},\"patternProperties\":{\"^x-\":{\"type\":"
+	       "\"null\"}}}",
+	       ("{\"a\": 1, \"x-b\": null}", "{\"x-\": null}"), LIST("{\"y\": null}"));
+	CLOSED("{\"allOf\":[{\"properties\":{\"a\":{}},\"required\":[\"a\"]},{\"properties\":{\"b\":{}},"
+	       "\"required\":[\"b\"]}],"
+	       "\"type\":\"object\"}",
+	       ("{\"a\": 1, \"b\": 2}"), LIST("{\"a\": 1, \"b\": 2, \"c\": 3}"));
+	CLOSED("{\"$defs\":{\"base\":{\"properties\":{\"a\":{}}}},\"$ref\":\"#/$defs/"
+	       "base\",\"properties\":{\"b\":{}},"
+	       "\"required\":[\"a\",\"b\"],\"type\":\"object\"}",
+	       ("{\"b\": 1, \"a\": 2}"), LIST("{\"b\": 1, \"a\": 2, \"c\": 3}"));
+	CLOSED("{\"type\":\"object\",\"properties\":{\"k\":{}},\"required\":[\"k\"],\"anyOf\":[{"
+	       "\"properties\":{\"a\":{}},"
+	       "\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+	       ("{\"k\": 1, \"a\": 2}", "{\"k\": 1, \"b\": 2}"), LIST("{\"k\": 1, \"a\": 2, \"c\": 3}"));
+	CLOSED("{\"type\":\"object\",\"properties\":{\"k\":{\"enum\":[1,2]}},\"required\":[\"k\"],\"if\":{"
+	       "\"properties\":{"
+	       "\"k\":{\"const\":1}}},\"then\":{\"properties\":{\"v\":{\"type\":\"null\"}},\"required\":["
+	       "\"v\"]},"
+	       "\"else\":{\"required\":[\"w\"]}}",
+	       ("{\"k\": 1, \"v\": null}", "{\"k\": 2, \"w\": 0}"),
+	       LIST("{\"k\": 1, \"v\": null, \"w\": 0}", "{\"k\": 2, \"w\": 0, \"v\": 0}"));
+	CLOSED("{\"type\":\"object\",\"properties\":{\"a\":{}},\"dependentRequired\":{\"a\":[\"b\"]},"
+	       "\"dependentSchemas\":{\"a\":{\"properties\":{\"c\":{}}}}}",
+	       ("{}", "{\"a\": 1, \"c\": 1, \"b\": 1}"), LIST("{\"d\": 1}"));
+	/* one branch's rule for other members holds for the whole object */
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{}},\"anyOf\":[{\"additionalProperties\":true},{"
+	       "\"required\":"
+	       "[\"a\"]}]}",
+	       &bounded, YES("{\"b\": 1}"), NO(NULL));
+	expect("{\"type\":\"object\",\"oneOf\":[{\"properties\":{\"k\":{\"const\":\"x\"},\"n\":{\"type\":"
+	       "\"integer\"}},"
+	       "\"required\":[\"k\",\"n\"]},{\"properties\":{\"k\":{\"const\":\"y\"}},\"required\":[\"k\"]}]"
+	       "}",
+	       &bounded, YES("{\"k\": \"x\", \"n\": 1}", "{\"k\": \"y\"}"),
+	       NO("{\"k\": \"y\", \"n\": 1}", "{\"k\": \"x\", \"n\": 1, \"m\": 1}"));
+	/* not: a member that only the negated schema names */
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":[\"a\"],\"not\":{\"properties\":{"
+	       "\"b\":"
+	       "{\"type\":\"null\"}}}}",
+	       &bounded, YES("{\"a\": 1, \"b\": 2}"), NO("{\"a\": 1}", "{\"a\": 1, \"b\": null}"));
 }
-#define YES(...)                                                                                             \
-	(const char *const[])                                                                                \
-	{                                                                                                    \
-		__VA_ARGS__, NULL                                                                            \
-	}
-#define NO(...) YES(__VA_ARGS__)
 
-static void refuse(const char *schema, int err, const char *says)
+Test(schema, bounded_objects_stay_satisfiable)
 {
-	struct grammar *g = NULL;
-	char why[512] = "";
-	int rc = compile(schema, NULL, &g, why, sizeof why);
-	cr_expect_eq(rc, err, "%s: %d, %s", schema, rc, why);
-	cr_expect(strstr(why, says), "%s: \"%s\" does not say \"%s\"", schema, why, says);
-	grammar_free(g);
+	/* more members required than listed */
+	CLOSED("{\"type\":\"object\",\"properties\":{\"a\":{}},\"minProperties\":2}",
+	       ("{\"a\": 1, \"x\": 2}", "{\"x\": 1, \"y\": 2}"), LIST("{\"a\": 1, \"x\": 2, \"y\": 3}"));
+	/* as many members required as listed */
+	CLOSED("{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"minProperties\":1}",
+	       ("{\"a\": 1}", "{\"b\": 1}", "{\"a\": 1, \"b\": 1}"), LIST("{\"x\": 1}"));
+	/* an object that would nest forever */
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"minProperties\":1}", &bounded,
+	       YES("{\"x\": 1}", "{\"a\": {\"a\": {\"x\": 1}}}"), NO("{}"));
+	/* a member is required, but none of the listed ones is possible */
+	expect("{\"type\":\"object\",\"properties\":{\"a\":false},\"minProperties\":1}", &bounded,
+	       YES("{\"b\": 1}"), NO("{}", "{\"a\": 1}", "{\"b\": 1, \"c\": 1}"));
+	/* a negation that needs a member with any name */
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{}},\"not\":{\"additionalProperties\":{\"type\":"
+	       "\"null\"}}}",
+	       &bounded, YES("{\"b\": 1}"), NO("{\"b\": null}"));
+}
+
+Test(schema, bounded_numbers_end)
+{
+	static const char twenty[] = "12345678901234567890", more[] = "123456789012345678901";
+	const char *numbers[] = {"{\"type\":\"integer\"}",
+				 "{\"type\":\"number\"}",
+				 "{\"type\":\"integer\",\"minimum\":-5}",
+				 "{\"type\":\"integer\",\"minimum\":1}",
+				 "{\"type\":\"number\",\"exclusiveMinimum\":0}",
+				 "{\"type\":\"integer\",\"multipleOf\":10}",
+				 "{\"type\":\"integer\",\"not\":{\"const\":1}}"};
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		expect(numbers[i], &bounded, YES(twenty),
+		       NO("123456789012345678900", "100000000000000000000"));
+		expect(numbers[i], NULL, YES(twenty, "123456789012345678900"), NO(NULL));
+	}
+	expect("{\"type\":\"integer\",\"maximum\":5}", &bounded, YES("-12345678901234567890"),
+	       NO("-123456789012345678901"));
+	expect("{\"type\":\"number\"}", &bounded, YES("-0.12345678901234567890e-300", "1E+7"),
+	       NO("0.123456789012345678901", "1e1000"));
+	/* longer numbers in the schema itself can be reached */
+	expect("{\"type\":\"integer\",\"minimum\":1e30}", &bounded, YES("1000000000000000000000000000001"),
+	       NO(more));
+	expect("{\"type\":\"integer\",\"minimum\":1e30,\"multipleOf\":10}", &bounded,
+	       YES("1000000000000000000000000000010"), NO("1000000000000000000000000000001"));
+	expect("{\"type\":\"number\",\"exclusiveMinimum\":0,\"maximum\":1e-30}", &bounded,
+	       YES("0.0000000000000000000000000000001"), NO("0.1"));
+	expect("{\"type\":\"integer\",\"minimum\":0,\"maximum\":1e25}", &bounded,
+	       YES("9999999999999999999999999"), NO("99999999999999999999999999"));
+	expect("{\"enum\":[1e30]}", &bounded, YES("1000000000000000000000000000000"), NO("1"));
 }
 
 Test(schema, types_have_their_texts)
@@ -185,27 +269,54 @@ Test(schema, items_have_a_prefix_and_a_rest)
 	       YES("[]", "[1, \"a\"]", "[\"b\", \"a\", 1]"), NO("[1, 1]", "[\"a\", 1, \"a\"]", "[\"c\"]"));
 }
 
-Test(schema, ranges_of_numbers_are_exact)
+Test(schema, bounds_of_several_schemas_hold_together)
 {
-	expect("{\"type\":\"integer\",\"minimum\":-12,\"maximum\":205}", NULL,
-	       YES("-12", "-9", "-1", "0", "-0", "9", "10", "99", "199", "205"),
-	       NO("-13", "-20", "-100", "206", "1000", "300"));
-	expect("{\"type\":\"number\",\"minimum\":0.25,\"exclusiveMaximum\":10.5}", NULL,
-	       YES("0.25", "0.3", "0.250", "1", "9.999", "10", "10.0", "10.49", "10.4999"),
-	       NO("0.249", "0", "10.5", "10.50", "11", "-1", "100", "0.2", "1e0"));
-	expect("{\"type\":\"number\",\"exclusiveMinimum\":-1.5,\"maximum\":-1.25}", NULL,
-	       YES("-1.25", "-1.4999", "-1.3"), NO("-1.5", "-1.2", "-1", "-2", "1.3"));
-	expect("{\"type\":\"integer\",\"exclusiveMinimum\":2.5,\"exclusiveMaximum\":4}", NULL, YES("3"),
-	       NO("2", "4"));
-	expect("{\"type\":\"number\",\"minimum\":0}", NULL, YES("0", "1e5", "2.5"), NO("-1", "-0.1"));
-	expect("{\"type\":\"integer\",\"minimum\":5,\"exclusiveMinimum\":true}", NULL, YES("6"), NO("5"));
-	expect("{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":10,\"maximum\":50}", NULL,
-	       YES("14", "49", "21"), NO("7", "15", "56", "-14"));
-	expect("{\"type\":\"number\",\"multipleOf\":0.01}", NULL, YES("1", "0.5", "-12.25", "1.250"),
-	       NO("0.001", "1.255", "1e2"));
-	expect("{\"type\":\"integer\",\"multipleOf\":25}", NULL, YES("0", "-75", "1025"),
-	       NO("5", "130", "1024"));
-	refuse("{\"type\":\"integer\",\"minimum\":1.2,\"maximum\":1.8}", -EINVAL, "no value");
+	expect("{\"type\":\"array\",\"allOf\":[{\"minItems\":1},{\"minItems\":2},{\"minItems\":1},{"
+	       "\"maxItems\":4},"
+	       "{\"maxItems\":3},{\"maxItems\":5}],\"items\":{\"const\":1}}",
+	       NULL, YES("[1, 1]", "[1, 1, 1]"), NO("[]", "[1]", "[1, 1, 1, 1]"));
+	expect("{\"type\":\"string\",\"allOf\":[{\"minLength\":1},{\"minLength\":2},{\"minLength\":1},{"
+	       "\"maxLength\":"
+	       "4},{\"maxLength\":3},{\"maxLength\":5}]}",
+	       NULL, YES("\"ab\"", "\"abc\""), NO("\"\"", "\"a\"", "\"abcd\""));
+	expect("{\"allOf\":[{\"enum\":[\"a\",\"b\"]},{\"enum\":[\"b\",\"c\"]}]}", NULL, YES("\"b\""),
+	       NO("\"a\"", "\"c\""));
+	expect("{\"enum\":[\"\u00e4\u00e4\",\"\u00e4\u00e4\u00e4\"],\"minLength\":2,\"maxLength\":2}", NULL,
+	       YES("\"\xc3\xa4\xc3\xa4\""), NO("\"\xc3\xa4\xc3\xa4\xc3\xa4\""));
+	expect("{\"type\":\"object\",\"allOf\":[{\"minProperties\":1},{\"minProperties\":2},{"
+	       "\"minProperties\":1},{"
+	       "\"maxProperties\":3},{\"maxProperties\":2},{\"maxProperties\":3}]}",
+	       NULL, YES("{\"a\": 1, \"b\": 1}"), NO("{\"a\": 1}", "{\"a\": 1, \"b\": 1, \"c\": 1}"));
+	/* an unknown format asserts nothing, so its negation matches nothing */
+	refuse("{\"type\":\"string\",\"not\":{\"format\":\"favourite\"}}", -EINVAL, "no text matches");
+	refuse("{\"enum\":[\"a\",1],\"not\":{\"format\":\"favourite\"}}", -EINVAL, "no value");
+}
+
+Test(schema, items_that_are_contained_or_unique_are_counted_too)
+{
+	expect("{\"type\":\"array\",\"contains\":{\"const\":7},\"minItems\":2,\"items\":{\"enum\":[7,8]}}",
+	       NULL, YES("[7, 8]", "[8, 8, 7]", "[7, 7]"), NO("[7]", "[8, 8]", "[]"));
+	expect("{\"type\":\"array\",\"items\":{\"enum\":[1,2,3]},\"uniqueItems\":true,\"minItems\":1,"
+	       "\"maxItems\":2}",
+	       NULL, YES("[1]", "[3, 2]"), NO("[]", "[1, 1]", "[1, 2, 3]"));
+	expect("{\"type\":\"array\",\"prefixItems\":[{\"const\":1}],\"unevaluatedItems\":{\"const\":2}}",
+	       NULL, YES("[]", "[1]", "[1, 2, 2]"), NO("[2]", "[1, 1]"));
+	expect("{\"type\":\"array\",\"items\":[{\"const\":1}],\"additionalItems\":{\"const\":2}}", NULL,
+	       YES("[1, 2]"), NO("[1, 1]"));
+	expect("{\"type\":\"array\",\"uniqueItems\":true,\"maxItems\":1,\"items\":{}}", NULL,
+	       YES("[]", "[1]"), NO("[1, 2]"));
+	expect("{\"type\":\"array\",\"allOf\":[{\"contains\":{\"const\":7},\"minContains\":0},{\"contains\":{"
+	       "\"const\":"
+	       "8}}],\"items\":{\"type\":\"integer\"}}",
+	       NULL, YES("[8]", "[7, 8]"), NO("[]", "[7]"));
+	refuse("{\"type\":\"array\",\"items\":{\"enum\":[1,1.0]},\"uniqueItems\":true}", -ENOTSUP,
+	       "uniqueItems of items");
+	refuse("{\"type\":\"array\",\"items\":{\"enum\":[1,2,3,4,5,6,7,8,9,10]},\"uniqueItems\":true}",
+	       -ENOTSUP, "uniqueItems of items");
+	refuse("{\"type\":\"array\",\"items\":{\"const\":1},\"contains\":{\"const\":2}}", -EINVAL,
+	       "no value");
+	refuse("{\"type\":\"array\",\"prefixItems\":[{\"const\":1},false],\"minItems\":2}", -EINVAL,
+	       "no value");
 }
 
 Test(schema, strings_are_matched_as_json_spells_them)
@@ -318,6 +429,32 @@ Test(schema, denials_and_conditions)
 	       NULL, YES("{\"b\": 1}", "{\"a\": 1, \"b\": null}"), NO("{\"a\": 1, \"b\": 1}"));
 }
 
+/* Negating a count or a bound leaves the complement. */
+Test(schema, denied_counts_bounds_and_values_are_the_rest)
+{
+	expect("{\"type\":\"string\",\"not\":{\"maxLength\":1}}", NULL, YES("\"ab\""), NO("\"\"", "\"a\""));
+	expect("{\"type\":\"string\",\"not\":{\"minLength\":2}}", NULL, YES("\"\"", "\"a\""), NO("\"ab\""));
+	refuse("{\"type\":\"string\",\"not\":{\"minLength\":0}}", -EINVAL, "no value");
+	expect("{\"type\":\"array\",\"items\":{\"const\":1},\"not\":{\"maxItems\":1}}", NULL, YES("[1, 1]"),
+	       NO("[]", "[1]"));
+	expect("{\"type\":\"integer\",\"not\":{\"minimum\":5}}", NULL, YES("4"), NO("5", "6"));
+	expect("{\"type\":\"integer\",\"not\":{\"exclusiveMinimum\":5}}", NULL, YES("4", "5"), NO("6"));
+	expect("{\"type\":\"integer\",\"not\":{\"maximum\":5}}", NULL, YES("6"), NO("5", "4"));
+	expect("{\"enum\":[null,true,1,\"a\"],\"not\":{\"enum\":[null,1]}}", NULL, YES("true", "\"a\""),
+	       NO("null", "1"));
+}
+
+Test(schema, keywords_of_older_drafts_are_read)
+{
+	expect("{\"type\":\"integer\",\"maximum\":5,\"exclusiveMaximum\":true}", NULL, YES("4"), NO("5"));
+	expect("{\"type\":\"integer\",\"maximum\":5,\"exclusiveMaximum\":false}", NULL, YES("5"), NO("6"));
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{}},\"dependencies\":{\"a\":\"b\"}}",
+	       NULL, YES("{}", "{\"b\": 1}", "{\"a\": 1, \"b\": 1}"), NO("{\"a\": 1}"));
+	expect("{\"type\":\"object\",\"properties\":{\"a\":{\"required\":true,\"type\":\"null\"}}}", NULL,
+	       YES("{\"a\": null}"), NO("{\"a\": 1}"));
+	expect("{\"type\":\"integer\",\"enum\":[1.0,2.5]}", NULL, YES("1.0"), NO("2.5"));
+}
+
 Test(schema, references_recurse)
 {
 	expect("{\"$defs\":{\"list\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},"
@@ -338,6 +475,41 @@ Test(schema, references_recurse)
 	expect("{\"$schema\":\"http://json-schema.org/draft-07/"
 	       "schema#\",\"definitions\":{\"n\":{}},\"$ref\":\"#/definitions/n\",\"type\":\"null\"}",
 	       NULL, YES("1"), NO(""));
+}
+
+Test(schema, references_are_relative_to_the_schema_with_an_id)
+{
+	static const struct {
+		const char *base, *id, *ref;
+	} of[] = {{"http://a/x/y.json", "z.json", "z.json"},
+		  {"http://a/x/y.json", "/z.json", "http://a/z.json"},
+		  {"http://a/x/y.json", "//b/z.json", "http://b/z.json"},
+		  {"http://a", "z.json", "http://a/z.json"},
+		  {"urn:x", "http://b/z", "http://b/z"},
+		  {"x/y", "z", "z"},
+		  {"y", "z", "z"}};
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		char schema[400];
+		snprintf(schema, sizeof schema,
+			 "{\"$id\":\"%s\",\"$ref\":\"%s\",\"$defs\":{\"z\":{\"$id\":\"%s\",\"type\":\"null\"}"
+			 "}}",
+			 of[i].base, of[i].ref, of[i].id);
+		expect(schema, NULL, YES("null"), NO("1"));
+	}
+	/* pointers: lists, both kinds of escapes, and property names */
+	expect("{\"$ref\":\"#/%24defs/a%7E1b/anyOf/1\",\"$defs\":{\"a\":{\"b\":{}},\"a/"
+	       "b\":{\"anyOf\":[{},{\"$ref\":"
+	       "\"#/%24defs/t%7e01/b\"}]},\"t~1\":{\"b\":{\"type\":\"null\"}}}}",
+	       NULL, YES("null"), NO("1"));
+	refuse("{\"$ref\":\"#/anyOf/1x\",\"anyOf\":[{},{}]}", -ENOTSUP, "leads to nothing");
+	refuse("{\"$ref\":\"#/anyOf/\",\"anyOf\":[{},{}]}", -ENOTSUP, "leads to nothing");
+	refuse("{\"$ref\":\"#/title\",\"title\":\"a\"}", -EINVAL, "leads to a value that is no schema");
+	/* an $id within a plain value names no schema */
+	refuse("{\"$ref\":\"z\",\"x-not\":0,\"properties\":{\"a\":{\"const\":{\"$id\":\"z\"}}}}", -ENOTSUP,
+	       "leads to nothing");
+	/* a property may be named const */
+	expect("{\"$ref\":\"z\",\"properties\":{\"const\":{\"$id\":\"z\",\"type\":\"null\"}}}", NULL,
+	       YES("null"), NO("1"));
 }
 
 Test(schema, what_is_not_decided_is_named_with_its_place)
@@ -371,8 +543,8 @@ Test(schema, steps_are_bounded)
 	buf_fini(&b);
 }
 
-/* Whether names are left with any of the patterns and without others takes a way to the end of a text, not
- * all states of all patterns together (15,784 expressions, a second). */
+/* To decide whether any names match a pattern and not others, one accepted text is enough; the full product
+ * (15,784 expressions) takes a second. */
 Test(schema, names_that_must_hold_several_words_are_found_soon)
 {
 	char why[512];
@@ -420,8 +592,8 @@ Test(schema, what_explodes_is_refused)
 	buf_fini(&b);
 }
 
-/* {"type":"object","properties":{"k0":{"type":"string"},...},"required":["k0",...]}; without required: none.
- */
+/* {"type":"object","properties":{"k0":{"type":"string"},...},"required":["k0",...]}; properties and required
+ * are optional. */
 static void put_members(struct buf *b, int n, bool properties, bool required)
 {
 	buf_puts(b, "{\"type\":\"object\"");
@@ -433,7 +605,7 @@ static void put_members(struct buf *b, int n, bool properties, bool required)
 	buf_puts(b, required ? "]}" : "}");
 }
 
-/* Ten times the members take ten times the steps and the memory, not a hundred times. */
+/* Ten times the members take ten times the steps and memory, not a hundred times. */
 Test(schema, many_members_cost_as_much_as_they_are)
 {
 	struct buf b = {0};
@@ -459,7 +631,7 @@ Test(schema, many_members_cost_as_much_as_they_are)
 	buf_fini(&b);
 }
 
-/* What may stand first goes up to the first member that must be there. */
+/* The members up to the first required one may come first. */
 Test(schema, members_up_to_the_first_that_must_be_there_may_stand_first)
 {
 	expect("{\"properties\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{}},\"required\":[\"c\"],\"type\":"
@@ -475,7 +647,7 @@ Test(schema, members_up_to_the_first_that_must_be_there_may_stand_first)
 	       NO("{\"b\":1}", "{\"c\":1,\"a\":1}", "{,}", "{\"x\":1,\"a\":1}"));
 }
 
-/* What each of many schemas says of each name, and copies of what a denial leaves. */
+/* Limits on each schema's statement about each name, and on copies made for a negation. */
 Test(schema, names_of_many_schemas_are_bounded)
 {
 	const struct schema_options few = {.max_steps = 2000}, more = {.max_steps = 20000};
@@ -531,7 +703,7 @@ Test(schema, multiples_of_tiny_numbers_are_refused)
 	       NO("0.001", "1.0001"));
 }
 
-/* A C string would end there, and mean another pattern or name. */
+/* A C string would end at the NUL and mean another pattern or name. */
 Test(schema, a_nul_is_refused_where_it_would_cut_a_text_short)
 {
 	refuse("{\"type\":\"string\",\"pattern\":\"^a\\u0000b$\"}", -ENOTSUP, "pattern: a text with a NUL");
@@ -542,7 +714,7 @@ Test(schema, a_nul_is_refused_where_it_would_cut_a_text_short)
 	expect("{\"const\":\"\\u0000\"}", NULL, YES("\"\\u0000\""), NO("\"\""));
 }
 
-/* What is not known of a pattern is not taken for "matches nothing". */
+/* If a pattern is too large to decide, this is not taken for "matches nothing". */
 Test(schema, a_pattern_too_large_to_ask_is_an_error)
 {
 	struct buf b = {0};
@@ -557,7 +729,7 @@ Test(schema, a_pattern_too_large_to_ask_is_an_error)
 	buf_fini(&b);
 }
 
-/* The schemas of a request's values are bounded together. */
+/* All schemas of a request share one limit. */
 Test(schema, several_schemas_share_a_bound_of_steps)
 {
 	static const char text[] =

@@ -1,5 +1,5 @@
-/* Random schemas and texts that the Python package jsonschema judged (tests/golden/make_schema_golden.py): a
- * grammar takes no text that is not valid, and leaves out valid ones for their order only. */
+/* Random schemas and texts, judged by the Python package jsonschema (tests/golden/make_schema_golden.py). A
+ * grammar accepts no invalid text, and refuses valid ones only for the order of members. */
 #include "base/json.h"
 #include "base/buf.h"
 #include "grammar/schema/schema.h"
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the schemas that some value satisfies, those that are refused: denials that are not decided, mostly. */
+/* Satisfiable schemas that are refused, mostly for undecided negations. */
 enum { REFUSED_MAX = 12 };
 
-/* The number of valid texts that are not taken. */
+/* Return the number of valid texts that are not accepted. */
 static int check(const json_t *schema, const json_t *texts, struct grammar *g)
 {
 	int missed = 0;
@@ -37,7 +37,7 @@ static bool any_valid(const json_t *texts)
 	return false;
 }
 
-/* 0, or an error with the reason, and *g is NULL. */
+/* Return 0, or an error with the reason and *g NULL. */
 static int grammar_of(const json_t *schema, const struct schema_options *options, struct grammar **g,
 		      char *why, size_t why_n)
 {
@@ -52,7 +52,7 @@ static int grammar_of(const json_t *schema, const struct schema_options *options
 	return rc;
 }
 
-/* At most so many of the valid texts (about 1,700) are not taken. */
+/* At most missed_max of the valid texts (about 1,700) are not accepted. */
 static void run(unsigned any_order, int missed_max)
 {
 	const struct schema_options options = {.any_order = any_order};
@@ -84,10 +84,10 @@ Test(schema_golden, in_the_schemas_order)
 
 Test(schema_golden, in_any_order)
 {
-	run(10, 4); /* objects of which a member is denied or that are counted have the schema's order */
+	run(10, 4); /* objects with a denied member or a member count keep the schema's order */
 }
 
-/* Of MaskBench's schemas each takes and refuses what it should; five are refused by name. */
+/* Each schema of MaskBench accepts and refuses the right texts; five schemas are refused by name. */
 Test(schema_golden, schemas_that_people_wrote)
 {
 	const struct schema_options options = {.any_order = 10};
@@ -113,8 +113,8 @@ Test(schema_golden, schemas_that_people_wrote)
 	json_decref(cases);
 }
 
-/* A schema as a grammar's text, or the reason against it.  The schema's parts lie in what is free of memory
- * with holes: turn says in which order. */
+/* Print a schema's grammar, or the reason for a refusal. The heap is fragmented, in an order given by `turn`,
+ * so that the schema's parts have different addresses. */
 static void printed(const json_t *schema, unsigned turn, struct buf *out)
 {
 	enum { HOLES = 4000 };

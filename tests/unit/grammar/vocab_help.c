@@ -59,7 +59,7 @@ struct lexicon *help_random_lexicon(uint64_t *seed)
 	}
 	for (int i = 0; i < N_WORDS; i++) {
 		struct buf word = {0};
-		bool one = help_random(seed) % 4 == 0; /* long ones of one part, too */
+		bool one = help_random(seed) % 4 == 0; /* also long tokens of one repeated part */
 		unsigned part = (unsigned)(help_random(seed) % (sizeof parts / sizeof *parts));
 		unsigned most = help_random(seed) % 4 ? 4 : 40;
 		for (unsigned k = 1 + (unsigned)(help_random(seed) % most); k && word.len < 40; k--) {

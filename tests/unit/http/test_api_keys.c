@@ -1,4 +1,4 @@
-/* The file of keys, and the limits of a key.  Time is an argument. */
+/* The file of API keys, and a key's limits. Time is an argument. */
 #include "controller/http/api_keys.h"
 
 #include "base/clock.h"
@@ -47,7 +47,7 @@ static void load(const char *text)
 	cr_assert(api_keys_open(path, &keys, why, sizeof why) == 0, "%s", why);
 }
 
-/* The reason for which a file is refused. */
+/* Return the reason why this file is refused. */
 static const char *wrong(const char *text)
 {
 	static char why[512];
@@ -195,8 +195,40 @@ Test(api_keys, a_changed_file_is_read_again_and_an_invalid_one_ignored)
 	put(BOB " name=bob share=2\n");
 	t0 += 2 * SECOND;
 	cr_expect_null(find(ALICE), "a key that was dropped");
-	api_key_end(a); /* its running requests continue */
+	api_key_end(a); /* requests in flight continue */
 	api_key_end(a);
+}
+
+/* Return a key's name and all its limits as text. */
+static const char *limits_of(struct api_key *a)
+{
+	static char text[256];
+	struct api_key_terms t;
+	struct api_key_quota q;
+	struct api_key_left left;
+	api_key_terms(a, &t);
+	api_key_quota(a, &q);
+	api_key_left(a, t0, &left);
+	snprintf(text, sizeof text, "%s %u %d..%d %lld %lld %lld %lld", t.name, t.share, t.best, t.worst,
+		 (long long)q.max_files, (long long)q.max_bytes, (long long)left.max_requests,
+		 (long long)left.max_tokens);
+	return text;
+}
+
+Test(api_keys, each_limit_of_a_changed_file_applies)
+{
+	load(ALICE " name=alice\n");
+	struct api_key *a = find(ALICE);
+	cr_expect_str_eq(limits_of(a), "alice 1 0..2147483647 -1 -1 0 0");
+	put(ALICE " name=al share=3 priority=-4..9 max-files=5 max-stored-bytes=4096 requests-per-minute=6 "
+		  "tokens-per-minute=700\n");
+	t0 += 2 * SECOND;
+	cr_assert_eq(find(ALICE), a);
+	cr_expect_str_eq(limits_of(a), "al 3 -4..9 5 4096 6 700");
+	put(ALICE "\n" BOB "\n");
+	t0 += 2 * SECOND;
+	cr_assert_eq(find(ALICE), a);
+	cr_expect_str_eq(strchr(limits_of(a), ' '), " 1 0..2147483647 -1 -1 0 0");
 }
 
 Test(api_keys, jobs_at_once_are_bounded)

@@ -1,4 +1,4 @@
-/* Which origins are allowed. */
+/* The origins that CORS allows. */
 #include "controller/http/cors.h"
 
 #include <criterion/criterion.h>

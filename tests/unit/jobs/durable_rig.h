@@ -1,4 +1,4 @@
-/* durable_rig.h - the table of jobs (jobs_rig.h) with a real journal, through several lives of the
+/* durable_rig.h - the table of jobs (jobs_rig.h) with a real journal, across several runs of the
  * controller. */
 #ifndef QUERN_TESTS_UNIT_JOBS_DURABLE_RIG_H
 #define QUERN_TESTS_UNIT_JOBS_DURABLE_RIG_H
@@ -15,13 +15,13 @@
 enum { LIVES_MAX = 64 };
 
 static struct journal *journal;
-static struct jobs *crashed[LIVES_MAX]; /* tables of earlier lives, which freed nothing */
+static struct jobs *crashed[LIVES_MAX]; /* tables of crashed runs, which were never freed */
 static int n_crashed;
 static char dir[64], path[128], why[512];
 
 static const char text[] = "Once upon a time there was a caf\xc3\xa9. The end.";
 
-/* What the journal's thread has reported as settled, for the table's. */
+/* Operations that the journal's thread reported as stored or failed, for the table's thread. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t more;
@@ -45,7 +45,7 @@ static inline void on_settled(void *user, const char *id, bool end, int rc, cons
 	pthread_mutex_unlock(&settled.lock);
 }
 
-/* Waits for n more reports of the journal. */
+/* Wait for n more reports of the journal. */
 static inline void settle(int n)
 {
 	for (; n > 0; n--) {
@@ -59,7 +59,7 @@ static inline void settle(int n)
 	}
 }
 
-/* --- lives --- */
+/* --- runs of the controller --- */
 
 static inline int open_journal(void)
 {
@@ -93,7 +93,7 @@ static inline void stop_service(void)
 	jobs = NULL;
 }
 
-/* Ends the life without jobs_end(): only what is on the disk is left. */
+/* End the run without jobs_end(): only the data on the disk remain. */
 static inline void crash(void)
 {
 	journal_end(journal);
@@ -155,7 +155,7 @@ static inline struct submit *durable_request(const char *key)
 	return s;
 }
 
-/* start(), and on the disk. */
+/* Call start() and wait until the job is on the disk. */
 static inline uint64_t start_durable(struct submit *s, struct recorder *r)
 {
 	uint64_t job = start(s, r);
@@ -170,7 +170,7 @@ static inline struct job *find(const char *id)
 	return job;
 }
 
-/* Its only output has this text, and it ends, on the disk. */
+/* End the job after this text of its only output, and wait until the end is on the disk. */
 static inline void finish(uint64_t job, const char *output)
 {
 	generate(job, 0, output);

@@ -1,5 +1,5 @@
-/* jobs_rig.h - the table of jobs with listeners that record their events, and the engine's side: its commands
- * are collected, its events made by the test. */
+/* jobs_rig.h - the table of jobs with listeners that record events, and a fake engine: its commands are
+ * collected, its events are made by the test. */
 #ifndef QUERN_TESTS_UNIT_JOBS_JOBS_RIG_H
 #define QUERN_TESTS_UNIT_JOBS_JOBS_RIG_H
 
@@ -13,10 +13,10 @@ enum { SENT_MAX = 1024, OUTPUTS_MAX = 4, TOKENS_MAX = 8192 };
 
 static struct demo demo;
 static struct jobs *jobs;
-static struct engine_cmd *sent[SENT_MAX]; /* to the engine */
+static struct engine_cmd *sent[SENT_MAX]; /* commands to the engine */
 static int n_sent;
 static uint64_t last_listener;
-static const char *numerics = "class a"; /* of the replica that chooses tokens */
+static const char *numerics = "class a"; /* of the replica that samples */
 
 static inline void take_command(void *user, struct engine_cmd *c)
 {
@@ -38,23 +38,23 @@ struct recorder {
 	struct listener l;
 	struct buf events; /* "accepted delta delta done gone" */
 	char job[JOBS_ID_SIZE];
-	/* Deltas, joined, by output. */
+	/* Deltas of each output, joined. */
 	struct buf text[OUTPUTS_MAX];
 	uint32_t tokens[OUTPUTS_MAX][TOKENS_MAX];
 	uint32_t n_tokens[OUTPUTS_MAX];
 	float logprobs[TOKENS_MAX];
 	uint32_t n_logprobs;
 	enum finish finish[OUTPUTS_MAX];
-	/* Done. */
+	/* From the done event. */
 	struct buf done[OUTPUTS_MAX];
 	uint32_t n_done[OUTPUTS_MAX];
 	enum finish done_finish[OUTPUTS_MAX];
 	char stop_string[64];
-	double cumulative; /* of output 0 */
+	double cumulative; /* log-probability of output 0 */
 	uint32_t completion_tokens, n_prompt_logprobs;
 	int64_t total_us;
 	bool class_changed;
-	/* An error. */
+	/* From an error event. */
 	enum code code;
 	char why[512];
 };
@@ -138,7 +138,7 @@ static inline void recorder_free(struct recorder *r)
 	free(r);
 }
 
-/* --- the engine's side --- */
+/* --- the fake engine --- */
 
 static inline struct submit *request(bool stream)
 {
@@ -165,7 +165,7 @@ static inline void accept_job(uint64_t number)
 	jobs_event(jobs, &(struct engine_event){.kind = ENGINE_ACCEPTED, .job = number}, 0);
 }
 
-/* Submitted, and accepted by the engine; the engine's number of the job. */
+/* Submit a request, accepted by the engine. Return the engine's number of the job. */
 static inline uint64_t start(struct submit *s, struct recorder *r)
 {
 	jobs_submit(jobs, &s, &r->l, 0);
@@ -177,7 +177,7 @@ static inline uint64_t start(struct submit *s, struct recorder *r)
 	return number;
 }
 
-/* One message of n tokens, each with a logprob of -0.5. */
+/* Send one message of n tokens, each with log-probability -0.5. */
 static inline void tokens(uint64_t job, uint32_t index, const uint32_t *ids, size_t n)
 {
 	struct engine_token t[256];
@@ -216,7 +216,7 @@ static inline struct token_ids encode(const char *text)
 	return ids;
 }
 
-/* The tokens of a text, `piece` per message; how many. */
+/* Send the tokens of a text, `piece` per message; return their number. */
 static inline uint32_t generate_by(size_t piece, uint64_t job, uint32_t index, const char *text)
 {
 	struct token_ids ids = encode(text);
@@ -248,7 +248,7 @@ static inline void job_done(uint64_t job, int64_t now)
 	jobs_check(jobs);
 }
 
-/* Its only output, and it, end. */
+/* End the only output and the job. */
 static inline void finish_job(uint64_t job)
 {
 	output_done(job, 0, FINISH_LENGTH, -1);

@@ -1,11 +1,11 @@
-/* output_choose_best(): which of the sampled outputs are returned. */
+/* output_choose_best() selects the sampled outputs that are returned. */
 #include "controller/jobs/output.h"
 
 #include <criterion/criterion.h>
 
 static struct output outputs[PARAMS_N_MAX];
 
-/* An output of n tokens with this logprob each; its first token is 100 + i. */
+/* Make an output of n tokens with this log-probability each; its first token is 100 + i. */
 static void fill(uint32_t i, uint32_t n, float logprob, enum finish finish)
 {
 	struct output *o = &outputs[i];

@@ -1,4 +1,4 @@
-/* Durable jobs through several lives of the controller. */
+/* Durable jobs across several runs of the controller. */
 #include "tests/unit/jobs/durable_rig.h"
 
 TestSuite(durable, .init = init, .fini = fini, .timeout = 120);
@@ -87,7 +87,7 @@ Test(durable, refused_while_the_disk_is_full_and_running_jobs_continue)
 	finish_job(first);
 	cr_expect_str_eq(a->done[0].p, text);
 	atomic_store(&disk.fail_write, 0);
-	settle(1); /* its end, tried again */
+	settle(1); /* its end, retried */
 	start_durable(durable_request("d"), d);
 	restart();
 	struct recorder *e = recorder_new();
@@ -114,7 +114,7 @@ Test(durable, refused_at_the_stop_is_not_resumed)
 	recorder_free(e);
 }
 
-/* --- the end --- */
+/* --- ends of jobs --- */
 
 static const char *state_of(const char *id)
 {
@@ -171,7 +171,7 @@ Test(durable, failing_disk_does_not_delay_the_end)
 	jobs_sweep(jobs, 1000);
 	find(e->job);
 	atomic_store(&disk.fail_write, 0);
-	settle(1); /* it writes again */
+	settle(1); /* the disk works again */
 	restart();
 	cr_expect_eq(n_sent, 0);
 	jobs_result(jobs, find(e->job), &f->l);
@@ -195,7 +195,7 @@ Test(durable, stop_publishes_no_end_that_is_not_on_the_disk)
 	recorder_free(e);
 }
 
-/* A job with its end in memory only is kept, and no other job because of it. */
+/* A job with its end only in memory is kept, and delays no other job's removal. */
 Test(durable, unrecorded_end_does_not_delay_the_sweep)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new();
@@ -217,7 +217,7 @@ Test(durable, unrecorded_end_does_not_delay_the_sweep)
 	atomic_store(&disk.fail_write, 0);
 	settle(1);
 	jobs_sweep(jobs, 1000);
-	find(e->job); /* on the disk */
+	find(e->job); /* found on the disk */
 	recorder_free(e);
 	recorder_free(f);
 }
@@ -242,7 +242,7 @@ Test(durable, unsaved_tokens_are_retried_later_when_the_disk_fails)
 	jobs_save(jobs);
 	cr_expect_gt(jobs_save_at(jobs), now);
 	atomic_store(&disk.fail_write, 0);
-	stop_service(); /* tells the listeners */
+	stop_service(); /* reports to the listeners */
 	recorder_free(e);
 	recorder_free(f);
 }
@@ -281,7 +281,7 @@ Test(durable, resumes_with_its_request_and_tokens)
 	recorder_free(f);
 }
 
-/* The state behind the last saved token, whose bits (the rig's) follow from it. */
+/* The saved state is that after the last saved token; the rig's bits follow from it. */
 Test(durable, resumes_with_the_state_of_mirostat)
 {
 	struct recorder *e = recorder_new();
@@ -292,9 +292,9 @@ Test(durable, resumes_with_the_state_of_mirostat)
 	uint32_t n = generate(job, 0, "Once upon a");
 	jobs_save(jobs);
 	n += generate(job, 0, " time");
-	jobs_save(jobs);
 	const uint32_t stop = 1663;
-	tokens(job, 0, &stop, 1); /* its end is lost: the state is that before it */
+	tokens(job, 0, &stop,
+	       1); /* saved with the earlier tokens; its end is lost, so the state is from before it */
 	jobs_save(jobs);
 	restart();
 	cr_assert_eq(n_sent, 1);
@@ -435,7 +435,7 @@ Test(durable, cancelled_stays_cancelled)
 	recorder_free(f);
 }
 
-/* It was accepted once: it fails with a record instead of vanishing. */
+/* The job had been accepted, so it fails with a record instead of vanishing. */
 Test(durable, refused_when_it_resumes_is_a_failure)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new();
@@ -611,8 +611,7 @@ Test(durable, other_request_under_the_same_key_is_refused_in_every_life)
 	recorder_free(g);
 }
 
-/* A statement that is left open would hold the reader at the past: what is recorded later would be lost to
- * it. */
+/* A statement left open would pin the reader to an old snapshot, so later records would be invisible. */
 Test(durable, job_read_from_the_disk_hides_none_that_ends_later)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new(), *g = recorder_new();
@@ -633,7 +632,7 @@ Test(durable, job_read_from_the_disk_hides_none_that_ends_later)
 	recorder_free(g);
 }
 
-/* --- the sweep --- */
+/* --- removal of expired jobs --- */
 
 Test(durable, expired_jobs_are_swept_from_the_disk)
 {

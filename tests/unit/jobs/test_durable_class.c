@@ -1,9 +1,9 @@
-/* Durable jobs and the numerics class of their tokens, through several lives of the controller. */
+/* Durable jobs and the numerics class of their tokens, across several runs of the controller. */
 #include "tests/unit/jobs/durable_rig.h"
 
 TestSuite(durable_class, .init = init, .fini = fini, .timeout = 120);
 
-/* The class that the only job is submitted with. */
+/* Return the class that the only job is submitted with. */
 static const char *resumed_in(void)
 {
 	cr_assert_eq(n_sent, 1);

@@ -1,4 +1,4 @@
-/* Durable jobs in a damaged journal: an error, or the right result. */
+/* Durable jobs in a damaged journal give an error or the right result. */
 #include "controller/front.h"
 #include "tests/unit/jobs/durable_rig.h"
 
@@ -31,7 +31,7 @@ Test(durable_damage, damaged_request_fails_its_job_alone)
 	start_durable(durable_request("needle-in-the-journal"), e);
 	start_durable(durable_request("other"), f);
 	stop_service();
-	/* In the record: the column of the key comes before it. */
+	/* Flip a byte within the record, where the key's column comes first. */
 	static const char in_record[] = "\xc3\xc6\0\0\0\x15needle-in-the-journal";
 	flip(in_record, sizeof in_record - 1, 10);
 	cr_assert_eq(start_service(), 0, "%s", why);
@@ -80,7 +80,7 @@ Test(durable_damage, damaged_result_is_an_error)
 	recorder_free(f);
 }
 
-/* For each flipped byte: the journal is refused, or every job that is listed is right. */
+/* For each flipped byte, the journal is refused or every listed job is right. */
 Test(durable_damage, flipped_bytes_never_give_a_wrong_result)
 {
 	struct recorder *e[8];
@@ -159,7 +159,7 @@ static void start_front(int good_reads, int *rc)
 	zmq_ctx_term(zmq);
 }
 
-/* At any point of the recovery: jobs read by then are freed, and resumed by the next life. */
+/* The disk fails at any point of the recovery. Jobs read by then are freed, and the next run resumes them. */
 Test(durable_damage, unreadable_disk_at_the_start_is_an_error_and_loses_nothing)
 {
 	enum { JOBS = 6 };
@@ -173,7 +173,7 @@ Test(durable_damage, unreadable_disk_at_the_start_is_an_error_and_loses_nothing)
 			s->tokens[s->n_tokens] = 600 + s->n_tokens % 1000;
 		uint64_t job = start_durable(s, e[i]);
 		generate(job, 0, "begun");
-		if (i % 3 == 1) /* this one ends as soon as it is read */
+		if (i % 3 == 1) /* this job ends as soon as it is read */
 			jobs_cancel(jobs, find(e[i]->job));
 	}
 	jobs_save(jobs);

@@ -1,4 +1,4 @@
-/* Durable jobs and the trace that they belong to, through several lives of the controller. */
+/* Durable jobs and their trace, across several runs of the controller. */
 #include "tests/unit/jobs/durable_rig.h"
 
 #include <sqlite3.h>
@@ -14,7 +14,7 @@ static struct submit *traced_request(void)
 	return s;
 }
 
-/* The trace that `quern explain` shows of the job; "": none. */
+/* Return the trace that `quern explain` shows for the job, or "". */
 static const char *trace_of(const char *id)
 {
 	static char hex[TRACE_ID_HEX];
@@ -25,7 +25,7 @@ static const char *trace_of(const char *id)
 	return hex;
 }
 
-/* Between two lives. */
+/* Run SQL between two runs of the controller. */
 static void edit(const char *sql)
 {
 	sqlite3 *db;
@@ -75,7 +75,7 @@ Test(durable_trace, a_damaged_one_costs_the_trace_alone)
 	recorder_free(e);
 }
 
-/* Of a later version, in whose journal a job has rows that this one does not know. */
+/* A later version's journal has job rows of a kind that this version does not know. */
 Test(durable_trace, rows_of_an_unknown_kind_are_passed_over)
 {
 	struct recorder *e = recorder_new();
@@ -91,7 +91,7 @@ Test(durable_trace, rows_of_an_unknown_kind_are_passed_over)
 	recorder_free(e);
 }
 
-/* The service ends before its journal has answered: the job and its trace are on the disk, and taken back. */
+/* The service ends before its journal answers: the job and its trace reach the disk and are removed again. */
 Test(durable_trace, nothing_is_left_of_it_when_its_job_was_retracted)
 {
 	struct recorder *e = recorder_new();

@@ -1,5 +1,4 @@
-/* Quotas of files (what an owner has stored, and what is being written, together), and files that are used.
- */
+/* Quotas count an owner's stored files and files being written; files in use are kept. */
 #include "base/alloc.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
@@ -19,7 +18,7 @@ static char dir[64], path[128], why[512];
 static struct journal *journal;
 static struct file_store *files;
 
-static char kept[FILE_ID_SIZE]; /* a file that is used */
+static char kept[FILE_ID_SIZE]; /* a file in use */
 
 static int kept_by(struct journal_db *db, const char *file, char by[FILE_ID_SIZE])
 {
@@ -146,7 +145,7 @@ Test(file_store, bytes_of_files)
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 1, NULL), -E2BIG);
 }
 
-/* Many uploads at once, each within the quota. */
+/* Several uploads at once, each within the quota. */
 Test(file_store, files_that_are_being_written_count)
 {
 	struct file_writer *a = begin_file("ann", 0, 1000 * KIB, NULL),
@@ -177,7 +176,7 @@ Test(file_store, number_counts_files_that_are_being_written)
 	cr_expect_eq(store("ann", 1, 0, 1, NULL), -E2BIG);
 }
 
-/* --- between the commit of a file and the news of it --- */
+/* --- between the commit of a file and its report --- */
 
 struct gate {
 	struct journal_op op;
@@ -206,7 +205,7 @@ static int empty_run(struct journal_op *op, struct journal_db *db)
 
 static int while_committed;
 
-/* Of the same transaction as the file, and before it. */
+/* Called for an operation of the file's transaction, before the file itself is reported. */
 static void store_another(struct journal_op *op, int rc, const char *reason)
 {
 	struct file_writer *w = begin_file("ann", 2, 10, NULL);

@@ -1,4 +1,4 @@
-/* The table of jobs: streams, stop strings, ends, attaching, keys, and what is kept. */
+/* The table of jobs: streams, stop strings, ends, attaching, keys, and retention. */
 #include "tests/unit/jobs/jobs_rig.h"
 
 #include <errno.h>
@@ -87,7 +87,7 @@ Test(jobs, outputs_are_independent)
 	recorder_free(e);
 }
 
-/* Each token has -0.5: the shortest text has the highest sum. */
+/* Each token has log-probability -0.5, so the shortest text has the highest sum. */
 Test(jobs, best_of_is_published_at_the_end)
 {
 	struct recorder *e = recorder_new();
@@ -211,7 +211,7 @@ static void stopped(size_t piece, bool include, const char *expect)
 	cr_expect_str_eq(e->stop_string, "was a c");
 	cr_expect_eq(e->n_tokens[0], e->n_done[0]);
 	cr_expect_eq(e->completion_tokens, e->n_done[0]);
-	/* Every token that is left has some text. */
+	/* Every remaining token adds some text. */
 	struct buf all = {0}, but_one = {0};
 	tokenizer_decode(demo.tokenizer, e->tokens[0], e->n_tokens[0], true, &all);
 	tokenizer_decode(demo.tokenizer, e->tokens[0], e->n_tokens[0] - 1, true, &but_one);
@@ -264,8 +264,8 @@ Test(jobs, stop_strings_are_ignored_within_min_tokens)
 	recorder_free(e);
 }
 
-/* Random texts, stop strings and pieces: shown text is never taken back, and the end is where a search of the
- * whole text finds it. */
+/* With random texts, stop strings and message sizes, shown text is never withdrawn, and the output ends where
+ * a search of the whole text finds the stop string. */
 Test(jobs, streams_with_stop_strings_agree_with_the_whole_text)
 {
 	srand(3);
@@ -297,7 +297,7 @@ Test(jobs, streams_with_stop_strings_agree_with_the_whole_text)
 	}
 }
 
-/* --- ends --- */
+/* --- ends of jobs --- */
 
 Test(jobs, refused_job_leaves_no_record)
 {
@@ -424,7 +424,7 @@ Test(jobs, stopping_the_service_ends_every_job)
 	recorder_free(f);
 }
 
-/* --- attach, result, keys --- */
+/* --- attaching, results, keys --- */
 
 Test(jobs, attach_in_the_middle_misses_nothing)
 {
@@ -465,8 +465,9 @@ Test(jobs, attach_from_any_token_continues_there)
 	recorder_free(e);
 }
 
-/* A listener that leaves at any point, and one that goes on from the tokens the first one had, have the whole
- * text together: also where text was held back, be it for a stop string or for a character's last bytes. */
+/* A listener that leaves at any point, and a second listener that resumes after the first one's tokens,
+ * together get the whole text. This holds also if text was held back for a stop string or for an incomplete
+ * character. */
 static void leave_and_go_on(const struct token_ids *ids, size_t leave, const char *stop, const char *expect)
 {
 	struct recorder *e = recorder_new(), *f = recorder_new();
@@ -497,7 +498,7 @@ Test(jobs, held_text_is_not_lost_between_two_listeners)
 	struct buf cut = {0};
 	for (const char *at = said; at[1]; at++) {
 		char never[8], some[8];
-		snprintf(never, sizeof never, "%.3s\x01", at); /* begins at many places, and is never whole */
+		snprintf(never, sizeof never, "%.3s\x01", at); /* its start occurs often, the whole never */
 		snprintf(some, sizeof some, "%.4s", at);
 		buf_clear(&cut);
 		buf_put(&cut, said, (size_t)(strstr(said, some) - said));
@@ -507,7 +508,7 @@ Test(jobs, held_text_is_not_lost_between_two_listeners)
 			leave_and_go_on(&ids, leave, some, cut.p);
 		}
 	}
-	smile.n--; /* its last bytes do not come */
+	smile.n--; /* its last bytes never arrive */
 	tokenizer_decode(demo.tokenizer, smile.ids, smile.n, true, (buf_clear(&cut), &cut));
 	for (size_t leave = 0; leave <= smile.n; leave++)
 		leave_and_go_on(&smile, leave, "never", cut.p);
@@ -600,7 +601,7 @@ Test(jobs, unknown_ids_are_not_found)
 	recorder_free(e);
 }
 
-/* --- what is kept --- */
+/* --- retention --- */
 
 Test(jobs, finished_jobs_are_kept_for_a_time)
 {
@@ -652,7 +653,7 @@ Test(jobs, while_draining_new_jobs_are_refused_and_running_ones_finish)
 	jobs_submit(jobs, &s, &late->l, 0);
 	cr_expect_str_eq(late->events.p, "error gone");
 	cr_expect_eq(late->code, E_NOT_READY);
-	/* Not a new one. */
+	/* The key finds the old job. */
 	s = request(true);
 	s->key = xstrdup("mine");
 	jobs_submit(jobs, &s, &again->l, 0);
@@ -685,7 +686,7 @@ Test(jobs, table_lists_jobs_with_their_seeds)
 	recorder_free(e);
 }
 
-/* What a job is charged to: its owner's account, and its user there. */
+/* A job is charged to its owner's account and to the user within it. */
 Test(jobs, jobs_are_charged_to_accounts_and_users)
 {
 	static const struct {
@@ -728,7 +729,8 @@ Test(jobs, events_of_unknown_jobs_and_outputs_are_ignored)
 	recorder_free(e);
 }
 
-/* Random lives of many jobs: the table's invariants hold, and each listener gets exactly one end. */
+/* Random sequences of events for many jobs: the table's invariants hold, and each listener gets exactly one
+ * end. */
 Test(jobs, random_lives_end_exactly_once)
 {
 	enum { N = 200 };

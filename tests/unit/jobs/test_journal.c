@@ -1,4 +1,4 @@
-/* The journal's file and thread: when an operation is on the disk, and what happens when the disk fails. */
+/* The journal's file and thread: when an operation is on the disk, and behaviour on a failing disk. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -50,7 +50,7 @@ static struct journal *open_as(const char *file, const char *model)
 	return j;
 }
 
-/* --- an operation: one row --- */
+/* --- an operation that writes one row --- */
 
 struct row {
 	struct journal_op op;
@@ -59,7 +59,7 @@ struct row {
 	int rc;
 	char why[256];
 	bool done;
-	size_t unsynced; /* bytes, when it was done */
+	size_t unsynced; /* unsynced bytes when the operation was done */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -92,7 +92,7 @@ static int bad_run(struct journal_op *op, struct journal_db *db)
 	return journal_exec(db, "INSERT INTO meta VALUES('model', 'twice')");
 }
 
-/* Fails within a prepared statement, for n odd. */
+/* Fails within a prepared statement if n is odd. */
 static int odd_run(struct journal_op *op, struct journal_db *db)
 {
 	struct row *r = (struct row *)op;
@@ -103,7 +103,7 @@ static int odd_run(struct journal_op *op, struct journal_db *db)
 			   JOURNAL_VALUES(journal_text(name), journal_text(NULL)));
 }
 
-/* SQLite leaves the transaction open after some errors of the file, unlike after a full disk. */
+/* After some file errors SQLite leaves the transaction open, unlike after a full disk. */
 static int damaged_run(struct journal_op *op, struct journal_db *db)
 {
 	row_run(op, db);
@@ -141,7 +141,7 @@ static struct row *put(struct journal *j, int n, bool required,
 	return r;
 }
 
-/* Its code; *r is freed. */
+/* Wait for *r, free it, and return its code. */
 static int wait_for(struct row *r)
 {
 	pthread_mutex_lock(&lock);
@@ -188,7 +188,7 @@ static int64_t count(struct journal *j, const char *sql)
 
 static const char n_rows[] = "SELECT count(*) FROM meta WHERE name LIKE 'row %'";
 
-/* --- on the disk --- */
+/* --- durability --- */
 
 Test(journal, operation_is_done_when_it_is_synced)
 {
@@ -241,7 +241,7 @@ Test(journal, waiting_operations_are_one_transaction)
 		cr_expect_eq(wait_for(rows[i]), 0, "%s", why);
 	journal_end(j);
 	journal_stats(j, &after);
-	/* One more where the gate had been taken alone. */
+	/* One more if the gate was committed alone. */
 	cr_expect_leq(after.n_commits - before.n_commits, 2);
 	cr_expect_eq(after.n_ops - before.n_ops, 51);
 	cr_expect_eq(count(j, n_rows), 50);
@@ -264,7 +264,7 @@ Test(journal, failed_operation_is_undone_alone)
 	journal_close(j);
 }
 
-/* The statement is prepared once: a failure must not stick to it either. */
+/* The statement is prepared once, and a failure must not affect its next use. */
 Test(journal, failed_statement_fails_its_operation_alone)
 {
 	struct journal *j = open_as(path, "m");
@@ -307,7 +307,7 @@ Test(journal, queue_is_bounded)
 	journal_close(j);
 }
 
-/* --- the disk fails --- */
+/* --- a failing disk --- */
 
 static void expect_recovers(struct journal *j, struct row *must)
 {
@@ -323,7 +323,7 @@ Test(journal, full_disk_refuses_and_keeps_required_operations)
 	cr_expect_eq(wait_for(put(j, 0, false, row_run)), 0);
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	struct row *must = put(j, 1, true, row_run);
-	/* In the same transaction, or refused at once. */
+	/* Either in the same transaction, or refused at once. */
 	int rc = wait_for(put(j, 2, false, row_run));
 	cr_expect(rc == -ENOSPC || rc == -EAGAIN, "%d", rc);
 	cr_expect(strstr(why, "the disk is full") && strstr(why, path), "%s", why);
@@ -395,7 +395,7 @@ Test(journal, close_with_a_full_disk_ends_every_operation)
 	cr_expect_eq(wait_for(must), -ENOSPC);
 }
 
-/* Every operation is done before the service frees its tables, also on a failing disk; and nothing is written
+/* Every operation is done before the service frees its tables, even on a failing disk; nothing is written
  * after a gap. */
 Test(journal, end_writes_nothing_after_a_lost_operation)
 {
@@ -521,7 +521,7 @@ static void run_sql(const char *sql)
 	sqlite3_close(db);
 }
 
-/* The first row of a query that counts, by a connection of its own. */
+/* Return the count of a counting query, over a separate connection. */
 static int count_sql(const char *sql)
 {
 	sqlite3 *db;
@@ -539,7 +539,12 @@ static const char *const migrated_schemas[] = {"CREATE TABLE old(a)", "CREATE TA
 static const char *const migrated_from_1[] = {"DROP TABLE IF EXISTS new", "CREATE TABLE new(a, b)", NULL};
 static const char *const migrated_from_2[] = {"ALTER TABLE new ADD COLUMN c", NULL};
 
-/* A file of format 1, and the configuration of a program that knows JOURNAL_FORMAT. */
+static int add_one(struct journal_db *db)
+{
+	return journal_exec(db, "UPDATE old SET a = a + 1");
+}
+
+/* Make a file of format 1; return the configuration of a program that knows JOURNAL_FORMAT. */
 static struct journal_config of_format_1(void)
 {
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = migrated_schemas};
@@ -552,23 +557,25 @@ static struct journal_config of_format_1(void)
 
 Test(journal, a_file_of_an_old_format_goes_through_all_migrations_once)
 {
-	static const struct journal_migration steps[] = {{2, migrated_from_2}, {1, migrated_from_1}};
+	static const struct journal_migration steps[] = {
+		{2, migrated_from_2, NULL}, {1, migrated_from_1, NULL}, {3, NULL, add_one}};
 	struct journal_config cfg = of_format_1();
 	struct journal *j = NULL;
 	cfg.migrations = steps;
-	cfg.n_migrations = 2;
-	for (int i = 0; i < 2; i++) { /* what is in its tables stays */
+	cfg.n_migrations = 3;
+	for (int i = 0; i < 2; i++) { /* the tables' contents stay */
 		cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
 		journal_close(j);
 		run_sql("INSERT INTO new(a, b, c) SELECT a, a, a FROM old");
 	}
 	cr_expect_eq(count_sql("SELECT count(*) FROM new"), 2);
+	cr_expect_eq(count_sql("SELECT a FROM old"), 2);
 	cr_expect_eq(count_sql("PRAGMA user_version"), JOURNAL_FORMAT);
 }
 
 Test(journal, an_old_format_without_a_way_to_this_one_is_refused)
 {
-	static const struct journal_migration gap[] = {{1, migrated_from_1}};
+	static const struct journal_migration gap[] = {{1, migrated_from_1, NULL}};
 	struct journal_config cfg = of_format_1();
 	struct journal *j = NULL;
 	refused(path, "m", "has format 1");
@@ -583,11 +590,12 @@ Test(journal, a_migration_that_fails_leaves_the_old_format)
 {
 	static const char *const broken[] = {"ALTER TABLE new ADD COLUMN c",
 					     "ALTER TABLE nowhere ADD COLUMN c", NULL};
-	static const struct journal_migration steps[] = {{1, migrated_from_1}, {2, broken}};
+	static const struct journal_migration steps[] = {
+		{1, migrated_from_1, NULL}, {2, broken, NULL}, {3, NULL, add_one}};
 	struct journal_config cfg = of_format_1();
 	struct journal *j = NULL;
 	cfg.migrations = steps;
-	cfg.n_migrations = 2;
+	cfg.n_migrations = 3;
 	cr_expect_neq(journal_open(&cfg, &j, why, sizeof why), 0);
 	cr_expect_eq(count_sql("PRAGMA user_version"), 1);
 	cr_expect_eq(count_sql("SELECT count(x) FROM new"), 0);
@@ -598,7 +606,7 @@ Test(journal, missing_folder_is_named)
 	refused("/nowhere/at/all/j", "m", "No such file");
 }
 
-/* A refused file has no lock file beside it; the holder of a lock keeps it. */
+/* A refused file gets no lock file; an existing lock stays with its holder. */
 Test(journal, refused_file_leaves_no_lock_file)
 {
 	char name[160];
@@ -630,7 +638,7 @@ static void copy_journal(const char *to, size_t wal_bytes)
 	free(data);
 }
 
-/* The rows are 0..n-1, for some n. */
+/* Expects the rows 0..n-1 for some n. */
 static void expect_prefix(struct journal *j)
 {
 	int64_t n = count(j, n_rows);
@@ -651,7 +659,7 @@ Test(journal, truncated_log_is_a_prefix_of_the_rows)
 	cr_assert_eq(stat(wal, &st), 0);
 	snprintf(copy, sizeof copy, "%s/k", dir);
 	for (int i = 0; i < 60; i++) {
-		/* The first transactions made the tables. */
+		/* The first transactions created the tables. */
 		size_t cut = (size_t)st.st_size - (size_t)st.st_size / 2 * (size_t)i / 60 - (size_t)i % 7;
 		copy_journal(copy, cut);
 		struct journal *k = open_as(copy, "m");
@@ -694,7 +702,7 @@ Test(journal, damaged_file_is_refused_with_the_remedy)
 {
 	struct journal *j = open_as(path, "m");
 	write_rows(j, 200);
-	journal_close(j); /* all is in the file itself now */
+	journal_close(j); /* moves all data into the main file */
 	FILE *f = fopen(path, "r+");
 	for (int page = 1; page < 8; page++) {
 		fseek(f, page * 4096, SEEK_SET);

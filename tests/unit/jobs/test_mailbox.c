@@ -1,4 +1,4 @@
-/* The mailbox: the order of its commands, and its answers once it is closed. */
+/* The mailbox: the order of commands, and answers after it is closed. */
 #include "controller/jobs/mailbox.h"
 
 #include "base/alloc.h"
@@ -9,7 +9,7 @@
 
 static struct mailbox *mailbox;
 
-/* Calls of each callback, and their last arguments. */
+/* Calls of each callback, and the last arguments. */
 static struct {
 	int n_event, n_gone, n_status, n_done, n_snapshot, n_cancelled;
 	enum code event, done, cancelled;
@@ -74,7 +74,7 @@ static void stop(void)
 
 TestSuite(mailbox, .init = start, .fini = stop, .timeout = 30);
 
-/* One command of each kind that clients send. */
+/* Send one command of each kind that clients send. */
 static void send_all(void)
 {
 	struct submit *s = xcalloc(1, sizeof *s);
@@ -129,7 +129,7 @@ Test(mailbox, commands_come_in_the_order_in_which_they_were_sent)
 	cr_expect_eq(n, sizeof kinds / sizeof *kinds);
 	cr_expect_null(mailbox_take(mailbox, false));
 	cr_expect_eq(calls.n_event + calls.n_gone + calls.n_status + calls.n_done, 0);
-	/* And once more, behind an emptied list. */
+	/* Once more, after the list was emptied. */
 	mailbox_unlisten(mailbox, 7);
 	c = mailbox_take(mailbox, false);
 	cr_assert_not_null(c);
@@ -137,7 +137,7 @@ Test(mailbox, commands_come_in_the_order_in_which_they_were_sent)
 	mailbox_cmd_free(c);
 }
 
-/* The HTTP threads outlive the front end's thread: a request without an answer would never end. */
+/* The HTTP threads outlive the front end's thread, so an unanswered request would never end. */
 Test(mailbox, a_closed_mailbox_answers_each_command_once_at_once)
 {
 	cr_expect_null(mailbox_take(mailbox, true));

@@ -1,5 +1,4 @@
-/* A journal on a disk of 16 MiB: what uploads and other programs leave of it is enough for ends and deletes.
- */
+/* A journal on a disk of 16 MiB: uploads and other programs leave enough space for ends and deletes. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "controller/jobs/file_store.h"
@@ -57,7 +56,7 @@ static void end(void)
 
 TestSuite(small_disk, .init = begin, .fini = end, .timeout = 300);
 
-/* --- calls that wait --- */
+/* --- blocking calls --- */
 
 struct call {
 	atomic_bool done;
@@ -110,7 +109,7 @@ static int delete (const char *id)
 
 static char ids[FILES_MAX][FILE_ID_SIZE];
 
-/* Uploads of 1 MiB until one is refused; returns how many were taken. */
+/* Upload files of 1 MiB until one is refused; return the number accepted. */
 static int fill(void)
 {
 	int n = 0, rc = 0;
@@ -137,7 +136,7 @@ static bool takes_files(void)
 	return journal_room(journal, JOURNAL_FILE, MIB, why, sizeof why) == 0;
 }
 
-/* The file is cut, too. */
+/* Return whether the disk has the space again, which needs the journal's file to be truncated. */
 static bool room_is_back(void)
 {
 	return small_disk_free(dir) >= 14 * MIB;
@@ -150,7 +149,7 @@ static bool has_ballast(void)
 	return access(name, F_OK) == 0;
 }
 
-/* --- an end: required, whatever the disk --- */
+/* --- an end, required even on a full disk --- */
 
 enum { END_BYTES = 4096 };
 
@@ -185,7 +184,7 @@ Test(small_disk, uploads_stop_at_the_margin_and_deletes_make_room)
 {
 	int n = fill();
 	cr_expect_geq(n, 8, "only %d of 16 MiB were taken", n);
-	/* Files leave an eighth, 2 MiB; SQLite's own pages are not counted. */
+	/* Files leave an eighth free, 2 MiB, not counting SQLite's own pages. */
 	int64_t left = small_disk_free(dir);
 	cr_expect_geq(left, 2 * MIB - MIB / 4, "files left %lld bytes", (long long)left);
 	cr_expect(healthy(), "%s", why);
@@ -217,7 +216,7 @@ Test(small_disk, disk_filled_by_others_takes_ends_and_deletes)
 	cr_expect(becomes(takes_files), "%s", why);
 }
 
-/* After a start the -wal file has no blocks yet that could be written again. */
+/* After a start, the -wal file has no blocks yet that could be reused. */
 static void restart_and_fill(void)
 {
 	close_all();
@@ -237,7 +236,7 @@ Test(small_disk, disk_filled_by_others_after_a_start_takes_ends_and_deletes)
 		cr_expect_eq(delete (ids[i]), 0, "%s", why);
 }
 
-/* Ends fill what is left until they wait for room: a delete gives it. */
+/* Ends fill the remaining space until they wait; a delete frees space for them. */
 Test(small_disk, delete_goes_before_what_waits_for_room)
 {
 	int n = fill();
@@ -270,7 +269,8 @@ Test(small_disk, restart_on_a_full_disk)
 	cr_expect(becomes(takes_files), "%s", why);
 }
 
-/* No ballast, not even room for SQLite's index of the -wal file: opened when there is some. */
+/* Without ballast and without space for SQLite's index of the -wal file, the journal opens when there is
+ * space. */
 Test(small_disk, start_on_a_full_disk_opens_the_journal_later)
 {
 	char name[160];
@@ -312,7 +312,7 @@ Test(small_disk, start_on_a_read_only_disk_opens_the_journal_later)
 	cr_expect_eq(file_store_get(files, "", ids[0], &f), 0);
 }
 
-/* What never came to a journal that was never opened ends with it. */
+/* Operations of a journal that was never opened end with it. */
 Test(small_disk, end_before_the_journal_could_be_opened)
 {
 	close_all();
@@ -324,7 +324,7 @@ Test(small_disk, end_before_the_journal_could_be_opened)
 	cr_assert_eq(small_disk_read_only(dir, false), 0);
 }
 
-/* A part that is refused within the transaction of its file's row. */
+/* A part is refused within the transaction of its file's row. */
 Test(small_disk, file_without_all_its_parts_does_not_exist)
 {
 	char id[FILE_ID_SIZE];

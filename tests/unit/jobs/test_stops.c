@@ -1,4 +1,4 @@
-/* Stop strings in text that comes in pieces. */
+/* Stop strings in text that arrives in chunks. */
 #include "controller/jobs/stops.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 
 TestSuite(stops, .timeout = 60);
 
-/* Where a text ends: fed in pieces of `piece` bytes; -1: nowhere. *start: of the stop string. */
+/* Return the end of a text fed in chunks of `piece` bytes, or -1. *start: the start of the stop string. */
 static long end_of(const struct stops *s, const char *text, size_t piece, long *start, unsigned *which)
 {
 	struct stops_at at = {0};
@@ -85,7 +85,7 @@ Test(stops, holds_what_may_become_a_string)
 	stops_free(s);
 }
 
-/* The reference: at every length of the text, does it end with one of the strings? */
+/* The reference: search each prefix of the text for a stop string at its end. */
 static long naive(char *const *strings, size_t n, const char *text, unsigned *which)
 {
 	for (size_t end = 1; end <= strlen(text); end++)
@@ -106,8 +106,8 @@ static void random_text(char *out, size_t n, int letters)
 	out[n] = 0;
 }
 
-/* What is held is just enough: no shown byte is ever part of a stop string found later, and
- * nothing is held that cannot become one. */
+/* Exactly the needed text is held back: no shown byte is ever part of a stop string found later, and held
+ * text can still become a stop string. */
 Test(stops, agrees_with_the_plain_search_on_random_texts)
 {
 	srand(7);

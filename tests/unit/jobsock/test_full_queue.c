@@ -1,4 +1,4 @@
-/* A full queue: which requests are refused before their prompts are tokenized. */
+/* A full queue: the requests that are refused before their prompts are tokenized. */
 #include "controller/message/engine_msg.h"
 #include "controller/jobsock/job_request.h"
 #include "proto/mp.h"
@@ -26,7 +26,7 @@ static void stop(void)
 
 TestSuite(full_queue, .init = start, .fini = stop, .timeout = 30);
 
-/* The result of parsing a submit; CODE_OK: it goes to the table of jobs. */
+/* Return the result of parsing a submit; CODE_OK: it would go to the table of jobs. */
 static enum code submit(const char *prompt, const char *key, char *why, size_t why_n)
 {
 	struct buf b = {0};
@@ -57,7 +57,7 @@ Test(full_queue, jobs_and_tokens_are_bounded)
 	cr_expect_eq(submit("Once", NULL, why, sizeof why), CODE_OK);
 }
 
-/* It is E_TOO_LONG once it has been tokenized. */
+/* E_TOO_LONG is found only by tokenizing the prompt. */
 Test(full_queue, prompt_is_not_tokenized)
 {
 	static char prompt[20000], why[1024];

@@ -1,4 +1,4 @@
-/* W3C Trace Context: what is taken from a client, and what is not. */
+/* W3C Trace Context: the values accepted from a client, and the values ignored. */
 #include "controller/message/trace_context.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Media types by a request's Accept: RFC 9110, 12.5.1. */
+/* Media types chosen by a request's Accept header: RFC 9110, 12.5.1. */
 #include "controller/metrics/accept.h"
 
 #include <criterion/criterion.h>

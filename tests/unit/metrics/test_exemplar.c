@@ -1,18 +1,18 @@
-/* An exemplar that several threads write and read. */
+/* An exemplar that several threads write and read concurrently. */
 #include "controller/metrics/exemplar.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>
 
-/* Reads that must see whole values: enough that a lock which lets half of one through shows it in nearly
- * every read that meets a writer, and in some also where all threads take turns on one core. */
+/* Number of reads that must see whole values. A broken lock shows in nearly every read that meets a writer,
+ * and in some reads even if all threads share one core. */
 enum { WRITERS = 2, READS = 2000000, SEEN = 50000 };
 
 static struct exemplar one;
 static atomic_bool end;
 
-/* All of it says i. */
+/* Return a value in which all fields encode i. */
 static struct exemplar_value whole(uint64_t i)
 {
 	struct exemplar_value v = {.value = i, .unix_us = ~i};
@@ -64,7 +64,7 @@ Test(exemplar, is_none_before_the_first_and_the_last_one_then)
 	}
 }
 
-/* A thread that was put aside while it wrote. */
+/* A thread was preempted while it wrote. */
 Test(exemplar, is_left_out_while_another_is_written)
 {
 	struct exemplar e = {0};

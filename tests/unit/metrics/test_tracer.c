@@ -1,4 +1,4 @@
-/* The tracer's settings, and its queue before a collector that takes nothing. */
+/* The tracer's settings, and its queue when the collector accepts nothing. */
 #include "controller/metrics/metrics.h"
 #include "controller/metrics/span.h"
 #include "controller/metrics/tracer.h"
@@ -88,7 +88,7 @@ Test(tracer, variables_of_opentelemetry_are_read)
 	cr_expect_null(strstr(config.resource.p, "other"));
 	cr_expect_not_null(strstr(config.resource.p, "deployment.environment.name"));
 	fini();
-	/* Options go before variables. */
+	/* Options override environment variables. */
 	cr_assert_eq(configure("http://option:1", 0.5), 0);
 	cr_expect_str_eq(config.url, "http://option:1/v1/traces");
 	cr_expect_eq(config.rate, 0.5);
@@ -121,7 +121,7 @@ Test(tracer, disabled_sdks_send_nothing)
 	cr_expect_null(config.url);
 }
 
-/* Nothing listens there: the queue fills, and what has no room is counted. */
+/* No collector listens: the queue fills, and spans without space are counted. */
 Test(tracer, the_queue_is_bounded)
 {
 	struct metrics *m = metrics_new(1024);
@@ -150,7 +150,7 @@ Test(tracer, the_queue_is_bounded)
 	}
 	cr_expect(n_sampled > 800 && n_sampled < 1200, "%d", n_sampled);
 	tracer_stop(t);
-	/* All are accounted for: sent none, dropped, or failed. */
+	/* Every span is accounted for: none sent, the others dropped or failed. */
 	cr_expect_eq(metrics_count(m, METRIC_SPANS_SENT), 0);
 	cr_expect_eq(metrics_count(m, METRIC_SPANS_DROPPED) + metrics_count(m, METRIC_SPANS_FAILED),
 		     3 * TRACER_SPANS_MAX + 1);

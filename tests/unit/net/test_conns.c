@@ -1,4 +1,4 @@
-/* Connections of a listening socket: which are closed when there are too many. */
+/* Connections of a listening socket: the connections that are closed when there are too many. */
 #include "controller/net/conns.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ static int listening;
 static struct sockaddr_in address;
 static char endpoint[64];
 static struct conns *conns;
-static int clients[64]; /* the client's end, by the accepted descriptor */
+static int clients[64]; /* the client's end, indexed by the accepted descriptor */
 
 static void setup(void)
 {
@@ -37,7 +37,7 @@ static void finish(void)
 
 TestSuite(conns, .init = setup, .fini = finish, .timeout = 30);
 
-/* A new connection; returns the accepted descriptor. */
+/* Open a connection; return the accepted descriptor. */
 static int opened(int64_t until_us)
 {
 	int client = socket(AF_INET, SOCK_STREAM, 0);
@@ -49,7 +49,7 @@ static int opened(int64_t until_us)
 	return fd;
 }
 
-/* Whether the client sees the end of its connection. */
+/* Return whether the client sees the end of its connection. */
 static bool is_cut(int fd)
 {
 	struct pollfd p = {.fd = clients[fd], .events = POLLIN};
@@ -102,7 +102,7 @@ Test(conns, released_connection_is_the_first_to_be_closed)
 	int released = opened(INT64_MAX), older;
 	uint64_t number = conns_keep(conns, released);
 	older = opened(INT64_MAX);
-	conns_release(conns, released, number + 1, INT64_MAX); /* number of another connection: no effect */
+	conns_release(conns, released, number + 1, INT64_MAX); /* another connection's number: no effect */
 	for (int i = 0; i < MAX - 2; i++)
 		opened(INT64_MAX);
 	conns_release(conns, released, number, INT64_MAX);

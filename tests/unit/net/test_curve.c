@@ -1,4 +1,4 @@
-/* Key files of CURVE, and the list of allowed keys. */
+/* CURVE key files, and the list of allowed keys. */
 #include "controller/net/zap.h"
 #include "proto/curve.h"
 
@@ -42,7 +42,7 @@ static struct curve_key pair(void)
 	return k;
 }
 
-/* In one step: a list is read while the test runs. */
+/* Replace the file atomically, since the list is read while the test runs. */
 static void put_file(const char *name, const char *text, mode_t mode)
 {
 	char new_path[sizeof path + 4];
@@ -90,7 +90,7 @@ Test(curve, secret_key_readable_by_others_is_refused)
 	cr_expect_str_eq(r.secret, "");
 }
 
-/* As in a pod with secrets of root's that the group of its processes can read. */
+/* As in a pod, where root's secrets are readable by the group of the pod's processes. */
 Test(curve, secret_key_of_root_may_be_readable_by_the_group)
 {
 	const uid_t other = 65534;

@@ -1,4 +1,4 @@
-/* Rows of each expert, out of the text of a service's /metrics. */
+/* Rows of each expert, read from the text of a service's /metrics. */
 #include "formats/place/expert_counts.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 
 enum { LAYERS = 3, EXPERTS = 2 };
 
-/* Three layers, of which the first is dense. */
+/* Three layers; the first is dense. */
 static struct model_config mixture(void)
 {
 	struct model_config c = {.n_layers = LAYERS, .experts = {.n = EXPERTS, .n_chosen = 1}};
@@ -42,7 +42,7 @@ Test(expert_counts, are_read_among_other_metrics)
 	expert_counts_fini(&x);
 }
 
-/* The order and number of labels, marks of a time, and names with what ends a label. */
+/* Labels in any order and number, timestamps, and names that contain the end of a label. */
 Test(expert_counts, labels_are_read_as_prometheus_has_them)
 {
 	static const char text[] =

@@ -1,4 +1,4 @@
-/* Which experts of layers on the CPU are on the device: those with the most rows. */
+/* Experts of CPU layers that are also kept on the device: those with the most rows. */
 #include "formats/place/hot.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 
 enum { LAYERS = 4, EXPERTS = 3 };
 
-/* Layer 0 is dense, layer 1 on the device. */
+/* Layer 0 is dense, layer 1 is on the device. */
 static struct placement two_on_the_cpu(void)
 {
 	return (struct placement){.cpu = {[2] = true, [3] = true}, .n_cpu = 2, .n_sparse = 3};
@@ -37,7 +37,7 @@ static int choose(struct hot *h, int64_t budget)
 	return hot_choose(h, &placement, &a, why, sizeof why);
 }
 
-/* Such as "2.0 3.1". */
+/* Return the chosen experts, such as "2.0 3.1". */
 static const char *chosen(int64_t budget)
 {
 	static char out[128];
@@ -66,7 +66,7 @@ static const char *chosen(int64_t budget)
 
 Test(hot, experts_with_the_most_rows_are_taken_of_all_layers)
 {
-	/* The first of these is on the device as a whole. */
+	/* The first of these layers is on the device as a whole. */
 	static const uint64_t layers[3][EXPERTS] = {{90, 90, 90}, {5, 1, 30}, {20, 40, 2}};
 	given(layers);
 	cr_expect_str_eq(chosen(10), "3.1");
@@ -172,7 +172,7 @@ Test(hot, a_budget_that_chooses_nothing_or_all_is_refused)
 struct options {
 	struct hot_options o;
 	char spec[24];
-	char why[64]; /* "": taken */
+	char why[64]; /* "": accepted */
 };
 
 ParameterizedTestParameters(hot, options_go_together)
@@ -193,7 +193,7 @@ ParameterizedTest(struct options *x, hot, options_go_together)
 {
 	char text[512] = "";
 	const char *spec = x->spec[0] ? x->spec : NULL;
-	/* Pointers do not cross to the process of a case. */
+	/* A case runs in its own process, where its pointer is invalid: only test whether it is NULL. */
 	const struct hot_options o = {x->o.given, x->o.bytes, x->o.counts ? "rows" : NULL};
 	cr_expect_eq(hot_check_options(&o, spec, text, sizeof text), x->why[0] ? -EINVAL : 0, "%s", text);
 	cr_expect(strstr(text, x->why), "%s", text);
@@ -207,6 +207,6 @@ Test(hot, a_placement_without_experts_on_the_cpu_is_refused)
 	cr_expect(strstr(why, "leaves all experts on the device"), "%s", why);
 	cr_expect_eq(hot_check_placement(&none, &all_on_device, "cuda:0", why, sizeof why), 0);
 	cr_expect_eq(hot_check_placement(&o, &cpu, "cuda:0", why, sizeof why), 0);
-	/* One configuration serves machines of both kinds. */
+	/* One configuration serves machines with and without GPUs. */
 	cr_expect_eq(hot_check_placement(&o, &all_on_device, "cpu:0", why, sizeof why), 0);
 }

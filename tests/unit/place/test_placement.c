@@ -1,4 +1,4 @@
-/* Where experts are: the rules of --place. */
+/* The rules of --place, which decide where experts are stored. */
 #include "formats/place/placement.h"
 
 #include <criterion/criterion.h>
@@ -9,7 +9,7 @@
 
 enum { LAYERS = 6 };
 
-/* Six layers, of which the first is dense. */
+/* Six layers; the first is dense. */
 static struct model_config mixture(void)
 {
 	struct model_config c = {.n_layers = LAYERS, .experts = {.n = 8, .n_chosen = 2}};
@@ -18,7 +18,7 @@ static struct model_config mixture(void)
 	return c;
 }
 
-/* The layers with experts on the CPU, such as "1 2". */
+/* Return the layers with experts on the CPU, such as "1 2". */
 static const char *placed(const char *spec, const char *device)
 {
 	static char out[64];
@@ -66,6 +66,9 @@ Test(placement, the_same_in_other_words_has_the_same_name)
 		placement_text(&p, i ? text : first);
 		cr_expect(i == 0 || strcmp(first, text) == 0, "%s, not %s", text, first);
 	}
+	cr_assert_eq(placement_parse(&p, "*.experts=cpu", "cuda:0", &c, NULL, 0), 0);
+	placement_text(&p, text);
+	cr_expect_str_eq(text, "all");
 	cr_assert_eq(placement_parse(&p, "layers.2-4.experts=cpu", "cuda:0", &c, NULL, 0), 0);
 	placement_text(&p, text);
 	cr_expect_str_neq(first, text);
@@ -117,4 +120,33 @@ Test(placement, a_dense_model_has_no_experts_to_place)
 	const struct model_config c = {.n_layers = LAYERS};
 	cr_expect_eq(placement_parse(&p, PLACEMENT_EXPERTS_CPU, "cuda:0", &c, why, sizeof why), -EINVAL);
 	cr_expect(strstr(why, "no mixture of experts"), "%s", why);
+}
+
+Test(placement, a_group_has_no_experts_on_the_cpu)
+{
+	char why[512] = "";
+	const struct placement none = {.n_sparse = 5}, some = {.n_sparse = 5, .n_cpu = 1};
+	cr_expect_eq(placement_check_ranks(&none, 2, why, sizeof why), 0);
+	cr_expect_eq(placement_check_ranks(&some, 1, why, sizeof why), 0);
+	cr_expect_eq(placement_check_ranks(&some, 2, why, sizeof why), -ENOTSUP);
+	cr_expect(strstr(why, "leave --tp out"), "%s", why);
+}
+
+Test(placement, the_options_say_where_experts_are_once)
+{
+	char why[512] = "";
+	const char *spec;
+	cr_expect_eq(placement_options(NULL, NULL, &spec, why, sizeof why), 0);
+	cr_expect_null(spec);
+	cr_expect_eq(placement_options("cpu", NULL, &spec, why, sizeof why), 0);
+	cr_expect_str_eq(spec, PLACEMENT_EXPERTS_CPU);
+	cr_expect_eq(placement_options("device", NULL, &spec, why, sizeof why), 0);
+	cr_expect_null(spec);
+	cr_expect_eq(placement_options(NULL, "*=cuda", &spec, why, sizeof why), 0);
+	cr_expect_str_eq(spec, "*=cuda");
+	cr_expect_eq(placement_options("cpu", "*=cuda", &spec, why, sizeof why), -EINVAL);
+	cr_expect_eq(placement_options("device", "*=cuda", &spec, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "leave one out"), "%s", why);
+	cr_expect_eq(placement_options("gpu", NULL, &spec, why, sizeof why), -EINVAL);
+	cr_expect(strstr(why, "must be cpu or device"), "%s", why);
 }

@@ -1,4 +1,4 @@
-/* What is proposed for a mixture beside a GPU: rules that its reader takes, and bytes that add up. */
+/* The placement proposed for a mixture of experts on a GPU: its rules parse, and its bytes add up. */
 #include "formats/place/placement.h"
 #include "formats/place/proposal.h"
 #include "formats/shard.h"
@@ -8,7 +8,7 @@
 
 enum { LAYERS = 6, EXPERTS = 8, CHOSEN = 2, K = 64 };
 
-/* A dense layer, then five with experts; each matrix of 64 x 64 in F16 takes 8 KB. */
+/* One dense layer, then five with experts; each matrix of 64 x 64 in F16 takes 8 KB. */
 static const int64_t each = 2 * K * K;
 
 struct made {
@@ -40,7 +40,7 @@ static void make(struct made *m, enum config_dtype dtype)
 	}
 }
 
-/* Embedding, head, attention, the dense layer. */
+/* Bytes of the embedding, head, attention and dense layer. */
 static const int64_t rest = (1 + 1 + 4 * LAYERS + 3) * each, layer = 3 * EXPERTS * each;
 
 static struct proposal of(const struct made *m, int64_t gpu_bytes)
@@ -65,7 +65,8 @@ Test(proposal, a_large_gpu_has_all)
 	cr_expect_eq(p.device_token_bytes, rest - each + 5 * layer * CHOSEN / EXPERTS);
 }
 
-/* A GPU has it in 16 bits, quantized or F32 as it may be in the file; a tied one is its own head. */
+/* A GPU stores the embedding in 16 bits, even if the file has it quantized or in F32. A tied embedding is
+ * also the head. */
 Test(proposal, an_embedding_takes_16_bits_for_a_value)
 {
 	struct made m;
@@ -84,7 +85,8 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 	struct made m;
 	make(&m, CONFIG_F16);
 	const int64_t kv = 4 * LAYERS * 16 * 64;
-	/* A sixteenth stays free: two layers' experts and all else, and not a third's. */
+	/* A sixteenth stays free: the rest holds two layers' experts and everything else, but no third
+	 * layer's. */
 	const int64_t bytes = (rest + 2 * layer + kv) / 15 * 16 + 4096;
 	const struct proposal p = of(&m, bytes);
 	struct placement placed;
@@ -104,11 +106,39 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 Test(proposal, a_small_gpu_has_no_experts)
 {
 	struct made m;
-	make(&m, CONFIG_F32); /* there in 16 bits */
+	make(&m, CONFIG_F32); /* 16 bits on the GPU */
 	const struct proposal p = of(&m, (rest + layer) / 15 * 16), none = of(&m, rest);
 	cr_expect(p.fits);
 	cr_expect_eq(p.n_cpu, 5);
 	cr_expect_str_eq(p.options, "--experts cpu");
 	cr_expect_eq(p.hot_bytes, 0);
 	cr_expect(!none.fits);
+}
+
+/* The proposed rule is one range, so layers after it stay on the host even if they would fit. */
+Test(proposal, layers_on_the_device_are_those_before_the_first_that_does_not_fit)
+{
+	struct made m;
+	struct weights_expert wide[EXPERTS];
+	make(&m, CONFIG_F16);
+	const struct weights_linear l = {.n = 4 * K, .k = K, .dtype = CONFIG_F16, .w = &m};
+	for (int e = 0; e < EXPERTS; e++)
+		wide[e] = (struct weights_expert){.gate = l, .up = l, .down = l};
+	m.layers[2].experts = wide;
+	const int64_t kv = 4 * LAYERS * 16 * 64;
+	const struct proposal p = of(&m, (rest + 3 * layer + kv) / 15 * 16 + 4096);
+	cr_expect(p.fits);
+	cr_expect_eq(p.n_cpu, 4);
+	cr_expect_str_eq(p.options, "--place layers.1-1.experts=cuda,*.experts=cpu");
+	cr_expect_eq(p.device_bytes, rest + layer);
+}
+
+Test(proposal, a_tied_embedding_is_read_as_the_head)
+{
+	struct made m;
+	make(&m, CONFIG_F16);
+	m.w.head = (struct weights_linear){0};
+	const struct proposal p = of(&m, 64 << 20);
+	cr_expect_eq(p.device_bytes, rest - each + 5 * layer);
+	cr_expect_eq(p.device_token_bytes, rest - each + 5 * layer * CHOSEN / EXPERTS);
 }

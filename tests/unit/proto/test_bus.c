@@ -1,4 +1,4 @@
-/* The bus: what is encoded comes back, what is broken is refused by name. */
+/* The bus: encoded messages are decoded unchanged, and damaged messages are refused by name. */
 #include "base/alloc.h"
 #include "proto/bus.h"
 #include "proto/cursor.h"
@@ -146,8 +146,8 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	buf_fini(&b);
 }
 
-/* The tokens, blocks and parameters of all sequences stand in one store, which grows while it is read and
- * is used again by the next plan. */
+/* The tokens, blocks and parameters of all sequences share one store, which grows during decoding and is
+ * reused for the next plan. */
 Test(bus, long_sequences_come_back_plan_after_plan)
 {
 	enum { SEQS = 8, TOKENS = 4000, BLOCKS = 250 };
@@ -202,7 +202,7 @@ Test(bus, a_decoding_sequence_costs_at_most_16_bytes)
 	for (uint32_t i = 0; i < 256; i++)
 		*plan_add_run(&p) = (struct plan_run){
 			.slot = i, .pos0 = 1000, .n_rows = 1, .flags = PLAN_SAMPLE, .from = i};
-	/* Every 16th step a block is added. */
+	/* A block is added every 16th step. */
 	for (uint32_t i = 0; i < 256 / 16; i++)
 		*plan_add_table(&p) = (struct plan_table){i, 62, 7};
 	bus_encode_plan(&p, &full);
@@ -242,7 +242,7 @@ Test(bus, every_truncation_of_a_plan_is_refused)
 	fill_plan(&p, &params);
 	bus_encode_plan(&p, &b);
 	for (size_t n = 0; n < b.len; n++) {
-		void *cut = xmemdup(b.p, n); /* so that a sanitizer sees a byte too far */
+		void *cut = xmemdup(b.p, n); /* lets a sanitizer see a read past the end */
 		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, why, sizeof why), 0, "%zu bytes", n);
 		free(cut);
 	}
@@ -427,6 +427,34 @@ Test(bus, control_messages_come_back)
 	buf_fini(&b);
 }
 
+Test(bus, beats_report_masks_that_were_waited_for_and_the_memory_of_grammars)
+{
+	static struct bus_msg got;
+	static const struct bus_msg m = {
+		.type = BUS_BEAT,
+		.beat = {.state = BUS_SERVING, .mask_waits = 8, .grammar_bytes = (uint64_t)5 << 32}};
+	struct buf b = {0};
+	char why[128];
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_expect(got.beat.mask_waits == 8 && got.beat.grammar_bytes == (uint64_t)5 << 32);
+	buf_fini(&b);
+}
+
+Test(bus, slots_that_are_awake_come_back)
+{
+	static struct bus_msg got;
+	static const struct bus_msg m = {.type = BUS_AWAKE, .awake = {.epoch = 3, .n = 2, .slots = {9, 4}}};
+	struct buf b = {0};
+	char why[128];
+	bus_encode(&m, &b);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(got.awake.epoch, 3);
+	cr_assert_eq(got.awake.n, 2);
+	cr_expect(got.awake.slots[0] == 9 && got.awake.slots[1] == 4);
+	buf_fini(&b);
+}
+
 Test(bus, rows_of_experts_come_back_within_their_bound)
 {
 	static struct bus_msg m, got;
@@ -441,7 +469,7 @@ Test(bus, rows_of_experts_come_back_within_their_bound)
 	cr_assert_lt(b.len, 10u << 10);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert(!memcmp(&got.beat.cells, &m.beat.cells, sizeof got.beat.cells));
-	/* No number of cells is taken for granted: 1,025 where 1,024 have room, and half of them. */
+	/* The number of cells is checked: 1,025 exceeds the maximum, and 512 is half of the cells sent. */
 	unsigned char *n = memmem(b.p, b.len, "cells_rows", 10);
 	cr_assert(n && n[10] == 0xdc && n[11] == 4 && n[12] == 0, "an array of 16-bit length");
 	n[12] = 1;
@@ -482,7 +510,7 @@ Test(bus, a_result_comes_back_and_its_counts_are_checked)
 	buf_fini(&b);
 }
 
-/* Sums and rows of pooled runs, one behind the other. */
+/* Sums and rows of pooled runs, in sequence. */
 Test(bus, pooled_rows_come_back_and_are_bounded)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
@@ -585,7 +613,7 @@ Test(bus, top_logprobs_of_a_token_are_bounded)
 		result_add_top(&r, i % limits.n_vocab, -1);
 	bus_encode_result(&r, &b);
 	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
-	r.logprobs[0].n_top++; /* and they are there */
+	r.logprobs[0].n_top++; /* the additional entries exist */
 	bus_encode_result(&r, &b);
 	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
 	cr_expect_str_eq(why, "logprobs: out of range");

@@ -1,4 +1,4 @@
-/* The bounds of a cursor: each value is taken up to its limit, and refused just beyond. */
+/* The limits of a cursor: each value is accepted up to its limit, and refused just above. */
 #include "proto/cursor.h"
 
 #include <criterion/criterion.h>
@@ -39,7 +39,7 @@ Test(cursor, a_signed_integer_holds_63_bits)
 	cr_expect_str_eq(c.what, "x: out of range");
 }
 
-/* n arrays, one in another, and a number in the last. */
+/* Skip n nested arrays with a number in the innermost. */
 static bool skips(size_t n)
 {
 	uint8_t bytes[64];

@@ -1,4 +1,4 @@
-/* What outputs must look like, on the wire: forms and their numbers, vocabularies, sequences that fail. */
+/* Structured output on the wire: constraints and their numbers, vocabularies, failed sequences. */
 #include "base/alloc.h"
 #include "proto/bus.h"
 #include "proto/cursor.h"
@@ -26,7 +26,7 @@ static void expect_bad(int rc, const char *why, const char *reason)
 	cr_assert(strstr(why, reason), "got: %s, expected: %s", why, reason);
 }
 
-/* ---- forms ---- */
+/* ---- constraints ---- */
 
 Test(form, a_class_without_a_form_is_without_the_grammar_engine)
 {
@@ -60,7 +60,7 @@ Test(form, the_same_text_in_another_language_is_another_form)
 	form_free(d);
 }
 
-/* Whoever chooses texts can make hashes meet. */
+/* A client that chooses texts can produce hash collisions. */
 Test(form, forms_of_one_hash_are_told_apart_by_their_texts)
 {
 	struct form *a = form_new(1, "a+", 2), *b = form_new(1, "b+", 2);
@@ -102,16 +102,16 @@ Test(form, stored_parameters_hold_the_whole_text)
 	struct cursor c;
 	params_init(&p);
 	p.form = form_new(3, text, sizeof text);
-	bus_put_params(&b, &p);
+	params_pack_all(&b, &p);
 	cursor_init(&c, b.p, b.len);
-	bus_get_params(&c, &q, 100);
+	params_unpack(&c, &q, 100);
 	cr_assert(!c.bad, "%s", c.what);
 	cr_assert(form_same(p.form, q.form));
 	params_fini(&q);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
 		cursor_init(&c, cut, n);
-		bus_get_params(&c, &q, 100);
+		params_unpack(&c, &q, 100);
 		cr_expect(c.bad, "%zu bytes", n);
 		params_fini(&q);
 		free(cut);
@@ -120,45 +120,9 @@ Test(form, stored_parameters_hold_the_whole_text)
 	buf_fini(&b);
 }
 
-Test(form, stored_parameters_of_earlier_versions_have_none)
-{
-	/* no form; pool; six floats, two integers and the breakers of llama.cpp's samplers; mirostat's three
-	 */
-	enum { MIROSTAT = 1 + 2 * 5, LATER = 2 + 1 + 6 * 5 + 2 + 2 + MIROSTAT };
-	static const unsigned char head[] = {0xdc, 0, 37}, none[] = {0xc4, 0, 0};
-	struct params p, q;
-	struct buf b = {0};
-	struct cursor c;
-	params_init(&p);
-	p.max_tokens = 7;
-	bus_put_params(&b, &p);
-	cr_assert_eq(memcmp(b.p, head, sizeof head), 0);
-	cr_assert_eq(memcmp(b.p + b.len - LATER, none, sizeof none), 0);
-	b.p[2] = 23;
-	cursor_init(&c, b.p, b.len - LATER);
-	bus_get_params(&c, &q, 100);
-	cr_expect(!c.bad && c.p == c.end, "%s", c.what);
-	cr_expect_eq(q.max_tokens, 7);
-	cr_expect_null(q.form);
-	cr_expect(q.typical_p == 1 && q.dry_base == 1.75f && q.dry_last_n == -1);
-	params_fini(&q);
-	b.p[2] = 34;
-	cursor_init(&c, b.p, b.len - MIROSTAT);
-	bus_get_params(&c, &q, 100);
-	cr_expect(!c.bad && c.p == c.end, "%s", c.what);
-	cr_expect(q.max_tokens == 7 && !q.mirostat && q.mirostat_tau == 5);
-	params_fini(&q);
-	b.p[2] = 22;
-	cursor_init(&c, b.p, b.len);
-	bus_get_params(&c, &q, 100);
-	cr_expect(c.bad);
-	params_fini(&q);
-	buf_fini(&b);
-}
-
 /* ---- plans ---- */
 
-/* A plan that drops two forms, brings two, and has a sequence of each. */
+/* Encode a plan that drops two constraints, adds two, and has a sequence with each. */
 static void encode_plan(struct buf *out, struct params *params, struct form *const *forms)
 {
 	static const uint32_t tokens[] = {5, 6}, blocks[] = {3};
@@ -243,6 +207,25 @@ Test(form, forms_of_a_plan_are_numbered_and_no_more_than_slots)
 }
 
 /* ---- results ---- */
+
+Test(form, runs_that_sat_out_come_back_in_their_order)
+{
+	struct result r = {.epoch = 1, .number = 3}, got = {0};
+	struct buf b = {0};
+	char why[256] = "";
+	result_add_held(&r, 3);
+	result_add_held(&r, 0);
+	bus_encode_result(&r, &b);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(got.n_held, 2);
+	cr_expect(got.held[0] == 3 && got.held[1] == 0);
+	r.held[1] = limits.max_slots;
+	bus_encode_result(&r, &b);
+	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), why, "held");
+	result_fini(&r);
+	result_fini(&got);
+	buf_fini(&b);
+}
 
 Test(form, a_sequence_that_fails_comes_back_with_its_reason)
 {
@@ -347,7 +330,7 @@ Test(form, a_vocabulary_that_was_cut_or_changed_on_the_way_is_refused)
 	buf_fini(&b);
 }
 
-/* Each says another thing: what ends one and begins the next, what kind each is. */
+/* The vocabularies differ in bytes, token boundaries, kinds or number of tokens. */
 Test(form, the_checksum_covers_bytes_places_and_kinds)
 {
 	struct vocabulary v[5] = {0};

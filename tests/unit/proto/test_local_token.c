@@ -1,4 +1,4 @@
-/* The secret by which workers on TCP prove that the supervisor started them. */
+/* The secret by which TCP workers prove that the supervisor started them. */
 #include "proto/local_token.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* Lists of a model's files, and chunks: what a peer may name, and what comes back. */
+/* Lists of a model's files, and chunks: names that a peer may use, and decoding of valid messages. */
 #include "base/alloc.h"
 #include "proto/bus.h"
 
@@ -98,7 +98,7 @@ Test(manifest, a_list_comes_back_as_it_was_sent)
 	buf_fini(&b);
 }
 
-/* No prefix of a list is one, and a name that leaves the directory makes it none. */
+/* A truncated list is invalid, and so is a list with a name outside of the directory. */
 Test(manifest, a_damaged_list_is_refused)
 {
 	struct buf b = {0};
@@ -133,7 +133,7 @@ Test(manifest, a_chunk_comes_back_or_its_damage_shows)
 	k.n = 0;
 	bus_encode_chunk(&k, "no such bytes", &b);
 	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), -ENODATA);
-	bus_encode_chunk(&k, "", &b); /* it would be asked for for ever */
+	bus_encode_chunk(&k, "", &b); /* would be requested forever */
 	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), -EBADMSG);
 	buf_fini(&b);
 }

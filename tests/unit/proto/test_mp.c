@@ -1,4 +1,4 @@
-/* msgpack of unknown shape: what is taken, what is refused, and by which words. */
+/* msgpack of any shape: values accepted, values refused, and the error texts. */
 #include "base/json.h"
 #include "proto/mp.h"
 #include "tests/testdata.h"
@@ -20,7 +20,7 @@ static int decode(const void *bytes, size_t n, json_t **out, char *why, size_t w
 	return mp_decode(bytes, n, &limits, out, why, why_n);
 }
 
-/* Refused, with these words. */
+/* Expects a refusal with these words. */
 #define REFUSED(bytes, words)                                                                                \
 	do {                                                                                                 \
 		json_t *v_;                                                                                  \
@@ -204,7 +204,7 @@ Test(mp, the_bytes_are_bounded)
 	free(big);
 }
 
-/* An array of n elements, each one byte. */
+/* Return an array of n one-byte elements. */
 static char *array_of(uint8_t element, uint32_t n)
 {
 	char *p = malloc(5 + (size_t)n);
@@ -215,7 +215,7 @@ static char *array_of(uint8_t element, uint32_t n)
 	return p;
 }
 
-/* As a tree, an empty array takes 144 times its byte, a map 240 times. */
+/* As a tree, an empty array takes 144 times its bytes, a map 240 times. */
 Test(mp, the_memory_of_a_tree_is_bounded)
 {
 	struct mp_limits request = mp_limits_request(16 << 20);
@@ -287,7 +287,7 @@ Test(mp, floats_that_are_not_finite_are_written_as_nil)
 	buf_fini(&b);
 }
 
-/* Random damage: no crash, and a reason for every refusal. */
+/* Random damage causes no crash, and every refusal has a reason. */
 Test(mp, damaged_messages_get_a_reason)
 {
 	static const char whole[] =
@@ -309,7 +309,7 @@ Test(mp, damaged_messages_get_a_reason)
 	}
 }
 
-/* A map of n keys, all different. */
+/* Decode a map of n different keys. */
 static int decode_keys(uint32_t n, char *text, size_t text_n)
 {
 	const struct mp_limits large = {.bytes = 1 << 20, .objects = 1 << 17, .depth = 8, .tree = 1 << 24};

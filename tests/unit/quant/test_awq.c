@@ -1,5 +1,5 @@
-/* test_awq.c - the search on a layer with known inputs: the Gram matrix stands for the tokens, scales
- * repair what clipping and rounding cannot, and nothing becomes worse than rounding to nearest. */
+/* test_awq.c - the AWQ search on a layer with known inputs: the Gram matrix replaces the tokens, scales
+ * reduce errors that clipping and rounding cannot, and no result is worse than rounding to nearest. */
 #include "quant/awq.h"
 #include "quant/int4.h"
 
@@ -43,7 +43,7 @@ static void begin(void)
 		for (int k = 0; k < K; k++)
 			w[n][k] = random_at(&seed);
 	cr_assert_eq(inputs_init(&in, K, T, why, sizeof why), 0);
-	/* Two batches, as a runner gives them. */
+	/* Two batches, as from a runner. */
 	cr_assert_eq(inputs_add(&in, runner, &x[0][0], 200, why, sizeof why), 0);
 	cr_assert_eq(inputs_add(&in, runner, &x[200][0], T - 200, why, sizeof why), 0);
 	inputs_end(&in);
@@ -73,7 +73,7 @@ static struct awq_block block(void)
 				  .scales = scales};
 }
 
-/* The mean square over tokens, summed over outputs, in double precision. */
+/* Return the mean square error over tokens, summed over outputs, in double precision. */
 static double output_error(const float *effective)
 {
 	double sum = 0;

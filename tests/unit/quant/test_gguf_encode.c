@@ -1,5 +1,5 @@
-/* test_gguf_encode.c - blocks of GGUF's types against those of ggml's own quantizers (shared/data) and of the
- * package gguf (tests/golden/make_gguf_encode_golden.py), bit for bit. */
+/* test_gguf_encode.c - encoded GGUF blocks equal, bit for bit, those of ggml's quantizers (shared/data) and
+ * of the package gguf (tests/golden/make_gguf_encode_golden.py). */
 #include "base/codes.h"
 #include "formats/gguf.h"
 #include "quant/round/gguf_encode.h"
@@ -55,8 +55,8 @@ Test(gguf_encode, blocks_are_those_of_ggml)
 	}
 }
 
-/* The values that the script has, too: sums of bytes of a counter's hash, of sizes from 2^-12 to 2^3; blocks
- * of zeros, of one value, of equal values, of positive values only. */
+/* Make the script's values: sums of bytes of a hashed counter, scaled by 2^-12 to 2^3; and blocks of zeros,
+ * of one value, of equal values, and of positive values only. */
 static void make_values(float *x)
 {
 	for (uint32_t i = 0; i < N; i++) {
@@ -102,7 +102,20 @@ Test(gguf_encode, blocks_are_those_of_the_package_gguf)
 	json_decref(golden);
 }
 
-/* Largest error of a value by its block's largest, for what the reader makes of a block. */
+/* ggml's quantizers do the same. */
+Test(gguf_encode, of_two_largest_values_the_first_gives_the_sign)
+{
+	float x[32] = {-4, 4};
+	unsigned char block[18];
+	gguf_encode_q4_0(x, 32, block);
+	cr_expect(block[0] == 0 && block[1] == 0x38, "0.5 in F16");
+	x[0] = 4;
+	x[1] = -4;
+	gguf_encode_q4_0(x, 32, block);
+	cr_expect(block[0] == 0 && block[1] == 0xb8, "-0.5");
+}
+
+/* Checks the largest decoding error, relative to the block's largest value. */
 Test(gguf_encode, a_block_is_read_as_what_it_was)
 {
 	static float x[N], back[N];
@@ -120,7 +133,7 @@ Test(gguf_encode, a_block_is_read_as_what_it_was)
 				top = fmax(top, fabs((double)x[i]));
 				worst = fmax(worst, fabs((double)x[i] - (double)back[i]));
 			}
-			/* Smaller blocks have scales that F16 rounds coarsely. */
+			/* Blocks of smaller values have scales that F16 rounds coarsely. */
 			cr_assert(top < 0.01 || worst <= most[t] * top, "%s: block %d has the error %g of %g",
 				  types[t].name, b, worst, top);
 		}

@@ -1,4 +1,4 @@
-/* test_int4.c - 4-bit codes: the grid of a group, what values become, and the words that AWQ stores. */
+/* test_int4.c - 4-bit codes: the grid of a group, rounded values, and AWQ's packed words. */
 #include "formats/weights.h"
 #include "kernels/half.h"
 #include "quant/int4.h"
@@ -26,7 +26,7 @@ Test(int4, values_are_off_by_half_a_step_at_most)
 	const struct int4_group g = int4_grid(w, 128, 1);
 	int4_round(&g, w, 128, out, codes);
 	for (int i = 0; i < 128; i++) {
-		/* The ends of the range may be cut by what rounds the zero and the scale. */
+		/* Rounding the zero and the scale may clip the ends of the range. */
 		cr_assert_leq(fabsf(out[i] - w[i]), 1.01f * g.scale, "%d: %g is %g", i, (double)w[i],
 			      (double)out[i]);
 		cr_assert_leq(codes[i], 15);
@@ -84,4 +84,33 @@ Test(int4, packed_words_are_read_as_what_the_rows_become)
 		.n = N, .k = K, .kind = WEIGHTS_AWQ, .group = GROUP, .w = q, .qzeros = z, .scales = s};
 	layer_floats(&l, got);
 	cr_assert_arr_eq(got, expect, sizeof got);
+}
+
+Test(int4, values_of_one_sign_are_off_by_half_a_step_at_most)
+{
+	float w[8], out[8];
+	for (int sign = -1; sign <= 1; sign += 2) {
+		for (int i = 0; i < 8; i++)
+			w[i] = (float)sign * (1 + (float)i / 8);
+		const struct int4_group g = int4_grid(w, 8, 1);
+		int4_round(&g, w, 8, out, NULL);
+		for (int i = 0; i < 8; i++)
+			cr_expect_leq(fabsf(out[i] - w[i]), g.scale / 2 * 1.001f, "%g became %g",
+				      (double)w[i], (double)out[i]);
+	}
+}
+
+Test(int4, each_group_has_its_own_ratio)
+{
+	enum { GROUPS = 3, EACH = 8 };
+	static const float ratios[GROUPS] = {1, 0.5f, 0.75f};
+	float w[GROUPS * EACH], out[GROUPS * EACH], want[EACH];
+	for (int i = 0; i < GROUPS * EACH; i++)
+		w[i] = (float)((i * 37) % 23) - 9.5f;
+	int4_row(w, GROUPS * EACH, EACH, ratios, out);
+	for (int g = 0; g < GROUPS; g++) {
+		const struct int4_group grid = int4_grid(w + g * EACH, EACH, ratios[g]);
+		int4_round(&grid, w + g * EACH, EACH, want, NULL);
+		cr_expect_eq(memcmp(want, out + g * EACH, sizeof want), 0, "group %d", g);
+	}
 }

@@ -1,5 +1,5 @@
-/* Directories that runs have beside their results: one owner at a time, and what a killed one left is taken
- * over. */
+/* Working directories next to results have one owner at a time; the next run takes over a killed run's
+ * directory. */
 #include "quant/writer/own_dir.h"
 
 #include "base/file.h"
@@ -69,7 +69,7 @@ Test(own_dir, what_a_killed_run_left_is_emptied, .init = setup, .fini = teardown
 	cr_assert_eq(mkdir(model, 0777), 0);
 	put("model/config.json");
 	put("half");
-	close(fd); /* as its end does */
+	close(fd); /* as at the end of the process */
 	cr_assert_eq(take(&fd), 0, "%s", why);
 	cr_expect(own_dir_is_empty(fd, mark));
 	cr_expect(!own_dir_is_empty(fd, NULL));
@@ -91,7 +91,8 @@ Test(own_dir, a_directory_of_somebody_else_is_refused, .init = setup, .fini = te
 	own_dir_remove(dir, mark, &fd);
 }
 
-/* Each takes it again and again, and is alone in it: a file that only one can make says so. */
+/* Each process takes the directory repeatedly and must be its only owner: only one can create the file in
+ * it. */
 static int one_run(void)
 {
 	for (int i = 0; i < TURNS; i++) {

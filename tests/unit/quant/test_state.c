@@ -1,4 +1,4 @@
-/* test_state.c - what an interrupted run leaves, and what the next one makes of it. */
+/* test_state.c - the files of an interrupted run, and their use by the next run. */
 #include "base/file.h"
 #include "quant/state.h"
 
@@ -61,7 +61,7 @@ static struct state *open_with(uint64_t fingerprint)
 	return s;
 }
 
-/* A plan with results in all its parts but down_proj, which is kept. */
+/* Make a plan with results in all its parts but down_proj, which is kept unchanged. */
 static void plan(struct layer_plan *p, int index, bool results)
 {
 	char *keep[] = {"down_proj"};
@@ -112,7 +112,7 @@ Test(state, a_run_goes_on_behind_the_layers_that_are_there)
 	cr_assert_eq(state_rows(s, 1, &x, why, sizeof why), 0, "%s", why);
 	cr_assert_float_eq(x[ROWS * HIDDEN - 1], 42, 0);
 	state_rows_unmap(s, x);
-	cr_assert_eq(state_rows(s, 0, &x, why, sizeof why), -ENOENT); /* its layer is done */
+	cr_assert_eq(state_rows(s, 0, &x, why, sizeof why), -ENOENT); /* the layer is done */
 	plan(&p, 0, false);
 	cr_assert_eq(state_load(s, &p, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(p.linears[1].qweight[3], 78);

@@ -1,5 +1,4 @@
-/* test_writer.c - new models on disk: what the readers find of them, and what is there of one that was not
- * finished. */
+/* test_writer.c - new models on disk: the readers' view of them, and the files of an unfinished one. */
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -95,6 +94,54 @@ Test(writer, shards_are_found_through_their_index)
 	check_safetensors(2);
 }
 
+/* This holds for any header length, as readers map tensors directly. */
+Test(writer, tensors_begin_at_a_multiple_of_8)
+{
+	for (int n = 1; n <= 8; n++) {
+		char name[16] = "", path[112];
+		struct writer *w;
+		uint64_t head;
+		memset(name, 'x', (size_t)n);
+		snprintf(path, sizeof path, "%s-%d", dst, n);
+		const struct writer_tensor t = {name, "F32", 1, {5}};
+		cr_assert_eq(writer_new(path, WRITER_SAFETENSORS, &w, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(writer_declare(w, &t, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(writer_begin(w, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(writer_rows(w, 0, 0, 1, vector, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+		char *weights = file_join(path, "model.safetensors");
+		FILE *f = fopen(weights, "rb");
+		cr_assert(f && fread(&head, sizeof head, 1, f) == 1);
+		cr_expect_eq(head % 8, 0, "%d", n);
+		fclose(f);
+		free(weights);
+	}
+}
+
+Test(writer, a_tensor_larger_than_a_shard_has_one_of_its_own)
+{
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	writer_shards(w, 10);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(2);
+	char *first = file_join(dst, "model-00001-of-00002.safetensors");
+	cr_expect_eq(access(first, F_OK), 0, "no shard is empty");
+	free(first);
+}
+
+Test(writer, a_slash_behind_the_name_is_none_of_it)
+{
+	const size_t n = strlen(dst);
+	strcpy(dst + n, "//");
+	struct writer *w = begin(WRITER_SAFETENSORS);
+	dst[n] = '\0';
+	cr_expect_eq(access(partial, F_OK), 0);
+	put_rows(w);
+	cr_assert_eq(writer_commit(&w, why, sizeof why), 0, "%s", why);
+	check_safetensors(1);
+}
+
 Test(writer, a_gguf_file_is_read_back)
 {
 	struct writer *w = begin(WRITER_GGUF);
@@ -137,6 +184,13 @@ Test(writer, what_the_format_does_not_have_is_refused_by_name)
 	cr_assert_eq(writer_new(dst, WRITER_GGUF, &w, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(writer_declare(w, &odd, why, sizeof why), -EINVAL);
 	cr_assert(strstr(why, "w2") && strstr(why, "256"), "%s", why);
+	const struct writer_tensor large = {"w3", "F32", 2, {2, INT64_MAX / 16}},
+				   wraps = {"w4", "F32", 2, {INT64_MAX / 2, 3}},
+				   less = {"w5", "F32", 1, {-1}};
+	cr_assert_eq(writer_declare(w, &large, why, sizeof why), -EINVAL);
+	cr_assert_eq(writer_declare(w, &wraps, why, sizeof why), -EINVAL);
+	cr_assert_eq(writer_declare(w, &less, why, sizeof why), -EINVAL);
+	cr_assert(strstr(why, "w5 has an impossible shape"), "%s", why);
 	writer_abort(&w);
 }
 
@@ -159,14 +213,14 @@ Test(writer, what_is_there_is_never_replaced)
 	cr_assert_eq(rmdir(dst), 0);
 	char other[200];
 	snprintf(other, sizeof other, "%s/mine", partial);
-	cr_assert_eq(mkdir(partial, 0777), 0); /* not of a run: a run's first file is its mark */
+	cr_assert_eq(mkdir(partial, 0777), 0); /* not a run's: those have a mark */
 	cr_assert_eq(mkdir(other, 0777), 0);
 	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), -EEXIST);
 	cr_assert(strstr(why, partial), "%s", why);
 	cr_assert_eq(access(other, F_OK), 0);
 	cr_assert_eq(rmdir(other), 0);
 	cr_assert_eq(writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why), 0, "%s",
-		     why); /* of one that was killed at once */
+		     why); /* the directory of a run that was killed at once */
 	writer_abort(&w);
 }
 
@@ -179,7 +233,7 @@ Test(writer, an_aborted_run_leaves_nothing)
 	cr_assert(access(dst, F_OK) == -1 && access(partial, F_OK) == -1);
 }
 
-/* A child writes all rows and is killed before the end. */
+/* A child process writes all rows and is killed before the end. */
 static void killed_run(enum writer_format format)
 {
 	const pid_t pid = fork();

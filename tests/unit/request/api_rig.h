@@ -1,4 +1,4 @@
-/* api_rig.h - a request's JSON against the demo's service, for the tests of api.h. */
+/* api_rig.h - reads a request's JSON with the demo's service, for the tests of api.h. */
 #ifndef QUERN_TESTS_UNIT_REQUEST_API_RIG_H
 #define QUERN_TESTS_UNIT_REQUEST_API_RIG_H
 

@@ -1,4 +1,4 @@
-/* Requests to validated submits: defaults, precedence, bounds, and the errors of wrong ones. */
+/* Requests become validated submits: defaults, precedence, limits, and the errors of invalid ones. */
 #include "base/buf.h"
 #include "tests/unit/request/api_rig.h"
 
@@ -10,7 +10,7 @@
 
 TestSuite(api, .init = open_demo, .fini = close_demo, .timeout = 60);
 
-/* A job with these params; the caller's. */
+/* Return a job with these params; the caller owns it. */
 static struct submit *job(const char *params)
 {
 	char text[4096];
@@ -189,7 +189,7 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 				 sizeof why);
 		tokenizer_encode(demo.tokenizer, texts[i] + (i & 1), strlen(texts[i]) - (i & 1), 0, NULL, 0,
 				 &bare, why, sizeof why);
-		/* The second form only where it is as long, and begins with another token. */
+		/* The second form is expected only if it is as long and begins with a different token. */
 		if (ids.n == bare.n)
 			cr_expect(has_bad(&s->params, &ids), "%s", texts[i]);
 		token_ids_fini(&ids);
@@ -198,7 +198,7 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 	submit_free(s);
 }
 
-/* A worker takes a bounded number of bad tokens. */
+/* A worker takes a limited number of bad tokens. */
 Test(api, bad_words_of_too_many_tokens_are_refused)
 {
 	enum { WORDS = 200, BYTES = 1000 };
@@ -265,7 +265,7 @@ Test(api, llama_cpp_samplers_are_read)
 	s = job("\"top_n_sigma\": -1, \"dry_multiplier\": 1");
 	cr_expect(s->params.top_n_sigma == 0 && s->params.n_breakers >= 4);
 	submit_free(s);
-	s = job("\"dry_multiplier\": 1, \"dry_penalty_last_n\": 0"); /* none is looked at */
+	s = job("\"dry_multiplier\": 1, \"dry_penalty_last_n\": 0"); /* no token is looked at */
 	cr_expect(s->params.dry_multiplier == 0 && s->params.n_breakers == 0);
 	submit_free(s);
 	s = job("\"dry_multiplier\": 1, \"dry_sequence_breakers\": []");
@@ -702,7 +702,19 @@ Test(api, openai_fields_that_would_change_the_answer_are_refused_by_name)
 		"\"moderation\": {\"a\": 1}",
 		"\"functions\": [{\"name\": \"f\"}]",
 		"\"modalities\": [\"audio\"]",
-		"\"structural_tag\": {\"a\": 1}",
+		"\"top_a\": 0.5",
+		"\"tfs_z\": 0.9",
+		"\"dynatemp_range\": 1",
+		"\"mirostat_target\": 5",
+		"\"do_sample\": false",
+		"\"num_beams\": 2",
+		"\"stop_regex\": \"a\"",
+		"\"n_probs\": 3",
+		"\"grammar_triggers\": [{}]",
+		"\"options\": {\"temperature\": 0}",
+		"\"sampling_params\": {\"top_k\": 1}",
+		"\"parameters\": {\"grammar\": {}}",
+		"\"extra_body\": {\"guided_json\": {}}",
 		"\"logits_processors\": [\"x\"]",
 	};
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -759,7 +771,7 @@ Test(api, completion_may_have_many_prompts)
 	json_decref(one);
 }
 
-/* What comes after the reading is not looked at: the fields of a request are the same for all its prompts. */
+/* Later changes of the request have no effect: all prompts share the fields that were read. */
 Test(api, fields_are_read_once_for_all_prompts)
 {
 	json_t *r =
@@ -794,7 +806,7 @@ static int64_t cpu_us(void)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* CPU time of all prompts of a request with so many, and so many unknown fields. */
+/* Return the CPU time of a request with this many prompts and unknown fields. */
 static int64_t cost(int n_prompts, int n_unknown)
 {
 	json_t *r = json_object(), *prompts = json_array();
@@ -822,7 +834,7 @@ static int64_t cost(int n_prompts, int n_unknown)
 	return took;
 }
 
-/* Read for each prompt, they cost a hundred times as much. */
+/* Reading the fields for each prompt would cost a hundred times as much. */
 Test(api, unknown_fields_cost_nothing_per_prompt)
 {
 	cost(10, 10);

@@ -1,4 +1,4 @@
-/* What the outputs of a chat must look like, by its tools, the choice, its answer's form and its thought. */
+/* The constraint on a chat's outputs follows from its tools, tool choice, response format and reasoning. */
 #include "controller/chat/reasoning.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
@@ -10,7 +10,7 @@
 
 static struct chat *chat;
 
-/* The chat of a template. */
+/* Load a chat with this template. */
 static struct chat *chat_of(const char *template)
 {
 	char dir[] = "/tmp/quern-test-XXXXXX", path[64], why[256];
@@ -36,7 +36,7 @@ static struct chat *harmony_chat(void)
 		       "{% if add_generation_prompt %}<|start|>assistant{% endif %}");
 }
 
-/* A model that thinks, and calls tools as Qwen's do. */
+/* Open a model that reasons, and calls tools in Qwen's format. */
 static void open_thinker(void)
 {
 	open_demo();
@@ -78,7 +78,7 @@ static int ask(const char *fields, struct submit **s, struct api_reply *reply, s
 	return rc;
 }
 
-/* yes NULL: outputs are free. */
+/* yes: accepted texts; NULL: outputs are unconstrained. */
 static void expect(const char *fields, const char *const *yes, const char *const *no)
 {
 	struct submit *s;
@@ -119,6 +119,17 @@ static void refused(const char *fields, const char *param, const char *words)
 	cr_expect_str_eq(p.param, param, "%s: %s", fields, p.why);
 	cr_expect(strstr(p.why, words), "%s: %s", fields, p.why);
 	submit_free(s);
+}
+
+#define MORE "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": 2}}\n</tool_call>"
+Test(chat_form, arguments_have_no_members_that_a_tool_does_not_list)
+{
+	static const char tool[] =
+		"\"tool_choice\": \"required\", " TOOL("false", "{\"properties\": {\"a\": {}}}");
+	char text[400];
+	expect(tool, LIST(CALL, OTHER), LIST(MORE));
+	snprintf(text, sizeof text, "%s, \"schema_exact\": true", tool);
+	expect(text, LIST(CALL, OTHER, MORE), LIST(""));
 }
 
 Test(chat_form, required_calls_may_stand_behind_a_thought)
@@ -209,7 +220,7 @@ Test(chat_form, answers_and_calls_are_messages_of_channels)
 	demo.svc.chat = chat;
 }
 
-/* The prompt ends within a message and holds its header: an answer or a thought. */
+/* The prompt ends within a message and contains its header: an answer or reasoning. */
 Test(chat_form, a_message_of_a_channel_is_continued)
 {
 #define CONTINUED(name)                                                                                      \
@@ -276,7 +287,7 @@ Test(chat_form, a_thought_has_its_budget)
 	expect("\"thinking_token_budget\": 0, \"chat_template_kwargs\": {\"thinks\": true}",
 	       LIST("\n</think>\n\nHello", "</think>"), LIST("x</think>Hello", "Hello"));
 	refused("\"thinking_token_budget\": -1", "thinking_token_budget", "must be from 0");
-	/* The template can switch its thought off: no form is needed. */
+	/* The template can switch its reasoning off, so no constraint is needed. */
 	expect("\"reasoning_effort\": \"none\"", NULL, NULL);
 	demo.svc.reasoning = false;
 	cr_assert_eq(ask("\"thinking_token_budget\": 7", &s, &reply, &p), 0);
@@ -304,4 +315,25 @@ Test(chat_form, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
 		cr_expect(strncmp(p.why, "response_format: #/properties/a: uniqueItems", 44) == 0, "%s: %s",
 			  with[i], p.why);
 	}
+}
+
+/* Each name pattern doubles the states of the names that match no pattern. Even a tool that need not be
+ * strict is refused rather than given any object, since the work is already done. */
+Test(chat_form, a_tool_that_takes_too_much_work_is_refused)
+{
+	static const char *const stricts[] = {"true", "false"};
+	struct buf patterns = {0};
+	for (int i = 0; i < 30; i++)
+		buf_printf(&patterns, "%s\".*a.{%d}\": {\"type\": \"string\"}", i ? ", " : "", i);
+	for (size_t i = 0; i < 2; i++) {
+		struct buf fields = {0};
+		buf_printf(
+			&fields,
+			"\"tool_choice\": \"required\", \"tools\": [{\"type\": \"function\", \"function\": "
+			"{\"name\": \"f\", \"strict\": %s, \"parameters\": {\"patternProperties\": {%s}}}}]",
+			stricts[i], patterns.p);
+		refused(fields.p, "tools", "the limit of a request");
+		buf_fini(&fields);
+	}
+	buf_fini(&patterns);
 }

@@ -1,4 +1,4 @@
-/* What was checked for one request is not checked again for the next one. */
+/* A constraint checked for one request is not checked again for the next. */
 #include "controller/request/checked.h"
 #include "grammar/source.h"
 #include "tests/unit/request/api_rig.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORM_BYTES = 60 }; /* of all forms: three of those here */
+enum { FORM_BYTES = 60 }; /* limit for all constraints together: holds three of this test's */
 enum { ASKED_MAX = 32 };
 
 static struct form *asked[ASKED_MAX];
@@ -39,8 +39,8 @@ static struct submit *job(const char *params)
 	return s;
 }
 
-/* The form of a request for n as a constant.  Forms of all calls live until the end, so that no other one
- * gets the place in memory of one that was not kept. */
+/* Return the constraint of a request for the constant n. All constraints stay allocated until the end, so
+ * that none gets the address of one that was dropped from the cache. */
 static const struct form *form_of(int n)
 {
 	char params[100];
@@ -125,7 +125,7 @@ Test(checked, breakers_are_those_of_the_strings)
 	expect_same_breakers("\"dry_multiplier\": 1, \"dry_sequence_breakers\": [\"e\"]", true);
 }
 
-/* The usual ones need not be in a token, those that a request names must. */
+/* The default breakers need not occur in a token; breakers in the request must. */
 Test(checked, breakers_that_are_named_must_be_in_a_token)
 {
 	struct submit *s;

@@ -1,5 +1,7 @@
-/* The fields of a request as a table: types, bounds, what is ignored and what is refused. */
+/* The fields of a request as a table: types, limits, ignored and refused fields. */
 #include "controller/request/field_table.h"
+
+#include "base/json.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,7 +14,7 @@ static const struct field_row rows[] = {
 	{"tag", FIELD_ANY, FIELD_IGNORED, 0, 0, NULL, "changes nothing"},
 	{"mode", FIELD_ANY, FIELD_NEUTRAL, 0, 0, "[\"plain\", 1, []]", "only plain text"},
 };
-/* In common with other requests. */
+/* Fields common to all requests. */
 static const struct field_row more[] = {
 	{"image", FIELD_ANY, FIELD_REFUSED, 0, 0, NULL, "models here read text"},
 };
@@ -23,10 +25,11 @@ static struct api_problem problem;
 
 static int check(const char *text, bool strict)
 {
-	json_t *o = json_loads(text, JSON_DECODE_ANY, NULL);
+	json_t *o;
+	char why[128];
 	ignored[0] = 0;
 	problem = (struct api_problem){0};
-	cr_assert(o, "%s", text);
+	cr_assert_eq(json_parse(text, strlen(text), &o, why, sizeof why), 0, "%s: %s", text, why);
 	int rc = field_table_check(&table, o, strict, ignored, sizeof ignored, &problem);
 	json_decref(o);
 	return rc;
@@ -58,6 +61,15 @@ Test(field_table, types_and_bounds_are_named)
 	expect_refused("[]", "", "the request must be a map of fields to values");
 }
 
+Test(field_table, numbers_beyond_64_bits_are_named_only_where_they_are_read)
+{
+	expect_refused("{\"count\": 18446744073709551616}", "count",
+		       "count is 18446744073709551616, beyond the range of numbers");
+	expect_refused("{\"text\": -1e400}", "text", "text is -1e400, beyond the range of numbers");
+	cr_expect_eq(check("{\"tag\": 18446744073709551616, \"other\": 18446744073709551616}", false), 0);
+	cr_expect_str_eq(ignored, "tag, other");
+}
+
 Test(field_table, what_is_refused_says_why)
 {
 	expect_refused("{\"image\": {}}", "image", "image is not supported: models here read text");
@@ -84,6 +96,20 @@ Test(field_table, a_list_that_is_full_ends_at_a_whole_name)
 		field_table_ignore(ignored, sizeof ignored, "twelve_bytes");
 	cr_expect_lt(strlen(ignored), sizeof ignored);
 	cr_expect_str_eq(ignored + strlen(ignored) - 12, "twelve_bytes");
+}
+
+/* An API's own field, such as `format`, takes precedence over the common one. */
+Test(field_table, the_first_row_of_a_name_counts)
+{
+	static const struct field_row own[] = {
+		{"image", FIELD_STRING, FIELD_HONOURED, 0, 0, NULL, "its name"}};
+	static const struct field_table first = {own, 1, &common};
+	json_t *o = json_pack("{s:s}", "image", "a"), *schema = field_table_schema(&first);
+	cr_expect_eq(field_table_check(&first, o, true, ignored, sizeof ignored, &problem), 0);
+	cr_expect_str_eq(json_string_value(json_object_get(json_object_get(schema, "image"), "x-quern")),
+			 "honoured");
+	json_decref(o);
+	json_decref(schema);
 }
 
 Test(field_table, a_schema_has_every_row)

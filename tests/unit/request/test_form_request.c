@@ -1,10 +1,11 @@
-/* What a request asks its outputs to look like, in each of its spellings, and what is refused. */
+/* Structured output in a request, in each spelling, and refused values. */
 #include "controller/request/form_request.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
 #include "tests/unit/request/api_rig.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 TestSuite(form_request, .init = open_demo, .fini = close_demo, .timeout = 60);
@@ -25,7 +26,7 @@ static int ask(enum api_dialect dialect, const char *fields, struct submit **s, 
 	return rc;
 }
 
-/* text NULL: outputs are free. */
+/* text: expected constraint; NULL: outputs are unconstrained. */
 static void expect(enum api_dialect dialect, const char *fields, enum grammar_language language,
 		   const char *text)
 {
@@ -59,38 +60,39 @@ Test(form_request, response_format_is_taken_everywhere)
 	for (int i = 0; i < 3; i++) {
 		expect(dialects[i], "\"response_format\": {\"type\": \"text\"}", 0, NULL);
 		expect(dialects[i], "\"response_format\": null", 0, NULL);
-		expect(dialects[i], "\"response_format\": {\"type\": \"json_object\"}", GRAMMAR_SCHEMA,
-		       "{\"type\":\"object\"}");
+		expect(dialects[i], "\"response_format\": {\"type\": \"json_object\"}",
+		       GRAMMAR_SCHEMA_BOUNDED, "{\"type\":\"object\"}");
 		expect(dialects[i],
 		       "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
 		       "\"strict\": true, \"schema\": {\"type\": \"array\", \"items\": {\"minimum\": 0.1}}}}",
-		       GRAMMAR_SCHEMA, "{\"type\":\"array\",\"items\":{\"minimum\":0.10000000000000001}}");
+		       GRAMMAR_SCHEMA_BOUNDED,
+		       "{\"type\":\"array\",\"items\":{\"minimum\":0.10000000000000001}}");
 	}
-	/* As llama.cpp has it. */
+	/* llama.cpp's spelling. */
 	expect(API_CHAT, "\"response_format\": {\"type\": \"json_object\", \"schema\": {\"const\": 1}}",
-	       GRAMMAR_SCHEMA, "{\"const\":1}");
+	       GRAMMAR_SCHEMA_BOUNDED, "{\"const\":1}");
 }
 
 Test(form_request, vllm_s_fields)
 {
 	for (int i = 0; i < 3; i++) {
-		expect(dialects[i], "\"guided_json\": {\"type\": \"null\"}", GRAMMAR_SCHEMA,
+		expect(dialects[i], "\"guided_json\": {\"type\": \"null\"}", GRAMMAR_SCHEMA_BOUNDED,
 		       "{\"type\":\"null\"}");
-		expect(dialects[i], "\"guided_json\": \"{\\\"type\\\": \\\"null\\\"}\"", GRAMMAR_SCHEMA,
-		       "{\"type\":\"null\"}");
-		expect(dialects[i], "\"guided_json\": {}", GRAMMAR_SCHEMA, "{}");
+		expect(dialects[i], "\"guided_json\": \"{\\\"type\\\": \\\"null\\\"}\"",
+		       GRAMMAR_SCHEMA_BOUNDED, "{\"type\":\"null\"}");
+		expect(dialects[i], "\"guided_json\": {}", GRAMMAR_SCHEMA_BOUNDED, "{}");
 		expect(dialects[i], "\"guided_regex\": \"a+\"", GRAMMAR_REGEX, "a+");
 		expect(dialects[i], "\"guided_choice\": [\"yes\", \"no\"]", GRAMMAR_CHOICE,
 		       "[\"yes\",\"no\"]");
 		expect(dialects[i], "\"guided_regex\": \"\"", 0, NULL);
 		expect(dialects[i], "\"structured_outputs\": {\"regex\": \"a\", \"json\": null}",
 		       GRAMMAR_REGEX, "a");
-		expect(dialects[i], "\"structured_outputs\": {\"json_object\": true}", GRAMMAR_SCHEMA,
+		expect(dialects[i], "\"structured_outputs\": {\"json_object\": true}", GRAMMAR_SCHEMA_BOUNDED,
 		       "{\"type\":\"object\"}");
 		expect(dialects[i], "\"structured_outputs\": {\"choice\": [\"a\"], \"json_object\": false}",
 		       GRAMMAR_CHOICE, "[\"a\"]");
 		expect(dialects[i], "\"structured_outputs\": {\"json\": true, \"disable_fallback\": true}",
-		       GRAMMAR_SCHEMA, "true");
+		       GRAMMAR_SCHEMA_BOUNDED, "true");
 		expect(dialects[i], "\"structured_outputs\": {}", 0, NULL);
 	}
 }
@@ -99,35 +101,161 @@ Test(form_request, options_of_structured_outputs_change_schemas)
 {
 	expect(API_CHAT,
 	       "\"structured_outputs\": {\"json\": {\"type\": \"array\"}, \"disable_any_whitespace\": true}",
-	       GRAMMAR_FORM, "{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},\"space\":\"none\"}");
+	       GRAMMAR_FORM,
+	       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},"
+	       "\"space\":\"none\"}}");
 	expect(API_CHAT,
 	       "\"structured_outputs\": {\"json_object\": true, \"whitespace_pattern\": \"\\\\s*\"}",
 	       GRAMMAR_FORM,
-	       "{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},\"space\":{\"pattern\":\"\\\\s*\"}}");
+	       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},"
+	       "\"space\":{\"pattern\":\"\\\\s*\"}}}");
 	for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
 		expect(dialects[i],
 		       "\"guided_json\": {\"type\":\"array\"}, \"guided_whitespace_pattern\": \" ?\"",
 		       GRAMMAR_FORM,
-		       "{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},\"space\":{\"pattern\":\" "
-		       "?\"}}");
+		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},"
+		       "\"space\":{\"pattern\":\" "
+		       "?\"}}}");
 	expect(API_CHAT, "\"guided_whitespace_pattern\": \"\"", 0, NULL);
 	expect(API_CHAT, "\"structured_outputs\": {\"regex\": \"a b\", \"disable_any_whitespace\": true}",
 	       GRAMMAR_REGEX, "a b");
-	/* A property may have the name of a keyword; a constant is no schema. */
-	expect(API_CHAT,
-	       "\"structured_outputs\": {\"disable_additional_properties\": true, \"json\": {\"properties\": "
-	       "{\"properties\": {\"anyOf\": [{\"properties\": {\"a\": {}}}, {\"patternProperties\": "
-	       "{\"^x\": {}}, "
-	       "\"additionalProperties\": true}]}, \"enum\": {\"const\": {\"properties\": 1}}}}}",
-	       GRAMMAR_SCHEMA,
-	       "{\"properties\":{\"properties\":{\"anyOf\":[{\"properties\":{\"a\":{}},"
-	       "\"additionalProperties\":"
-	       "false},{\"patternProperties\":{\"^x\":{}},\"additionalProperties\":true}]},\"enum\":{"
-	       "\"const\":"
-	       "{\"properties\":1}}},\"additionalProperties\":false}");
 }
 
-/* GBNF is told from Lark by ::=, but not in a comment. */
+static const enum api_dialect http[] = {API_COMPLETIONS, API_CHAT};
+
+Test(form_request, fields_of_other_servers)
+{
+	for (size_t i = 0; i < 2; i++) {
+		expect(http[i], "\"regex\": \"a+\"", GRAMMAR_REGEX, "a+");
+		expect(http[i], "\"ebnf\": \"root ::= \\\"a\\\"\"", GRAMMAR_GBNF, "root ::= \"a\"");
+		expect(http[i], "\"ebnf\": \"start: \\\"a\\\"\"", GRAMMAR_LARK, "start: \"a\"");
+		expect(http[i], "\"json_schema\": \"{\\\"const\\\": 1}\"", GRAMMAR_SCHEMA_BOUNDED,
+		       "{\"const\":1}");
+		expect(http[i], "\"schema\": {\"const\": 1}", GRAMMAR_SCHEMA_BOUNDED, "{\"const\":1}");
+		expect(http[i], "\"format\": {\"const\": 1}", GRAMMAR_SCHEMA_BOUNDED, "{\"const\":1}");
+		expect(http[i], "\"format\": \"json\"", GRAMMAR_SCHEMA_BOUNDED, "{\"type\":\"object\"}");
+		expect(http[i], "\"format\": \"\"", 0, NULL);
+		expect(http[i], "\"grammar\": \"%llguidance {}\\nstart: \\\"a\\\"\"", GRAMMAR_LARK,
+		       "%llguidance {}\nstart: \"a\"");
+		expect(http[i], "\"grammar\": {\"type\": \"regex\", \"value\": \"a+\"}", GRAMMAR_REGEX, "a+");
+		refused(http[i], "\"format\": \"xml\"", "format", "format must be \"json\" or a JSON schema");
+		refused(http[i], "\"format\": 1", "format", "format must be \"json\" or a JSON schema");
+		refused(http[i], "\"regex\": 1", "regex", "regex must be a string");
+		refused(http[i], "\"structural_tag\": {\"a\": 1}", "structural_tag",
+			"structures and triggers");
+	}
+}
+
+Test(form_request, types_of_response_format)
+{
+	static const struct {
+		const char *format, *text;
+		enum grammar_language language;
+	} all[] = {
+		{"{\"type\": \"json_object\", \"schema\": {\"const\": 1}}", "{\"const\":1}",
+		 GRAMMAR_SCHEMA_BOUNDED},
+		{"{\"type\": \"json_object\", \"value\": {\"const\": 1}}", "{\"const\":1}",
+		 GRAMMAR_SCHEMA_BOUNDED},
+		{"{\"type\": \"json\", \"value\": {\"const\": 1}}", "{\"const\":1}", GRAMMAR_SCHEMA_BOUNDED},
+		{"{\"type\": \"json_schema\", \"value\": {\"name\": \"a\", \"schema\": {\"const\": 1}}}",
+		 "{\"const\":1}", GRAMMAR_SCHEMA_BOUNDED},
+		{"{\"type\": \"json_schema\", \"schema\": {\"const\": 1}}", "{\"const\":1}",
+		 GRAMMAR_SCHEMA_BOUNDED},
+		{"{\"type\": \"regex\", \"pattern\": \"a+\"}", "a+", GRAMMAR_REGEX},
+		{"{\"type\": \"regex\", \"value\": \"a+\"}", "a+", GRAMMAR_REGEX},
+		{"{\"type\": \"regex_schema\", \"regex_schema\": \"a+\"}", "a+", GRAMMAR_REGEX},
+		{"{\"type\": \"grammar\", \"grammar\": \"root ::= [a]\"}", "root ::= [a]", GRAMMAR_GBNF},
+	};
+	static const char *const bad[][2] = {
+		{"{\"type\": \"regex\"}", "response_format.pattern must be given"},
+		{"{\"type\": \"grammar\"}", "response_format.grammar must be given"},
+		{"{\"type\": \"text\", \"schema\": {}}",
+		 "response_format.schema does not go with the type text"},
+		{"{\"type\": \"json_object\", \"json_schema\": {}}",
+		 "response_format.json_schema does not go with the type json_object"},
+		{"{\"type\": \"json_schema\", \"json_schema\": {\"schema\": {}}, \"schema\": {}}",
+		 "response_format.schema does not go with the type json_schema and json_schema"},
+	};
+	char fields[300];
+	for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+		snprintf(fields, sizeof fields, "\"response_format\": %s", all[k].format);
+		for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
+			expect(dialects[i], fields, all[k].language, all[k].text);
+	}
+	for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+		snprintf(fields, sizeof fields, "\"response_format\": %s", bad[k][0]);
+		refused(API_CHAT, fields, "response_format", bad[k][1]);
+	}
+}
+
+/* Guidance and other clients send both, for older and newer releases of a server. */
+Test(form_request, two_fields_that_say_the_same_are_one)
+{
+	for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
+		expect(dialects[i],
+		       "\"guided_grammar\": \"start: \\\"a\\\"\", \"structured_outputs\": {\"grammar\": "
+		       "\"start: "
+		       "\\\"a\\\"\"}",
+		       GRAMMAR_LARK, "start: \"a\"");
+		expect(dialects[i],
+		       "\"guided_json\": {\"const\": 1}, \"response_format\": {\"type\": \"json_schema\", "
+		       "\"json_schema\": {\"schema\": {\"const\": 1}}}",
+		       GRAMMAR_SCHEMA_BOUNDED, "{\"const\":1}");
+		expect(dialects[i],
+		       "\"guided_json\": {\"const\": 1}, \"guided_whitespace_pattern\": \" *\", "
+		       "\"structured_outputs\": {\"json\": {\"const\": 1}, \"whitespace_pattern\": \" *\"}",
+		       GRAMMAR_FORM,
+		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"const\":1},"
+		       "\"space\":{\"pattern\":\" "
+		       "*\"}}}");
+		expect(dialects[i],
+		       "\"response_format\": {\"type\": \"json_object\"}, \"structured_outputs\": "
+		       "{\"json_object\": true, "
+		       "\"disable_any_whitespace\": true}",
+		       GRAMMAR_FORM,
+		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},"
+		       "\"space\":\"none\"}}");
+		refused(dialects[i],
+			"\"guided_json\": {\"const\": 1}, \"structured_outputs\": {\"json\": {\"const\": 2}}",
+			"guided_json", "structured_outputs and guided_json: only one");
+		refused(dialects[i],
+			"\"structured_outputs\": {\"json\": {\"const\": 1}, \"disable_any_whitespace\": "
+			"true}, "
+			"\"guided_json\": {\"const\": 1}, \"guided_whitespace_pattern\": \" *\"",
+			"guided_whitespace_pattern", "is set already");
+	}
+	refused(API_CHAT, "\"regex\": \"a\", \"ebnf\": \"root ::= [a]\"", "ebnf", "regex and ebnf: only one");
+}
+
+/* This includes tools' schemas. A constraint from an earlier version uses neither the new language nor the
+ * new part, and keeps its meaning. */
+Test(form_request, schemas_are_bounded_unless_a_request_says_otherwise)
+{
+	static const char schema[] = "\"guided_json\": {\"properties\": {}}";
+	char text[400];
+	for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++) {
+		expect(dialects[i], schema, GRAMMAR_SCHEMA_BOUNDED, "{\"properties\":{}}");
+		snprintf(text, sizeof text, "%s, \"schema_exact\": true", schema);
+		expect(dialects[i], text, GRAMMAR_SCHEMA, "{\"properties\":{}}");
+		snprintf(text, sizeof text,
+			 "%s, \"schema_exact\": true, \"guided_whitespace_pattern\": \" *\"", schema);
+		expect(dialects[i], text, GRAMMAR_FORM,
+		       "{\"type\":\"schema\",\"schema\":{\"properties\":{}},\"space\":{\"pattern\":\" "
+		       "*\",\"max\":null}}");
+		demo.svc.schema_exact = true;
+		expect(dialects[i], schema, GRAMMAR_SCHEMA, "{\"properties\":{}}");
+		snprintf(text, sizeof text, "%s, \"schema_exact\": false", schema);
+		expect(dialects[i], text, GRAMMAR_SCHEMA_BOUNDED, "{\"properties\":{}}");
+		expect(dialects[i],
+		       "\"structured_outputs\": {\"json\": {\"properties\": {}}, "
+		       "\"disable_additional_properties\": true}",
+		       GRAMMAR_SCHEMA_BOUNDED, "{\"properties\":{}}");
+		demo.svc.schema_exact = false;
+		refused(dialects[i], "\"schema_exact\": 1", "schema_exact", "true or false");
+	}
+}
+
+/* GBNF is recognized by ::= outside of comments. */
 Test(form_request, grammars_are_gbnf_or_lark)
 {
 	expect(API_CHAT, "\"guided_grammar\": \"root ::= \\\"a\\\"\"", GRAMMAR_GBNF, "root ::= \"a\"");
@@ -140,7 +268,7 @@ Test(form_request, grammars_are_gbnf_or_lark)
 	       "start: \"a\"");
 	expect(API_COMPLETIONS, "\"grammar\": \"root ::= [a-z]\"", GRAMMAR_GBNF, "root ::= [a-z]");
 	expect(API_COMPLETIONS, "\"grammar\": \"\"", 0, NULL);
-	expect(API_COMPLETIONS, "\"json_schema\": {\"type\": \"string\"}", GRAMMAR_SCHEMA,
+	expect(API_COMPLETIONS, "\"json_schema\": {\"type\": \"string\"}", GRAMMAR_SCHEMA_BOUNDED,
 	       "{\"type\":\"string\"}");
 }
 
@@ -185,7 +313,7 @@ Test(form_request, what_is_malformed_is_named)
 		 "\"disable_any_whitespace\": true}",
 		 "structured_outputs", "whitespace_pattern: the whitespace of the output is set already"},
 		{"\"structured_outputs\": {\"json\": {}, \"whitespace_pattern\": \" \"}, "
-		 "\"guided_whitespace_pattern\": \" \"",
+		 "\"guided_whitespace_pattern\": \" *\"",
 		 "guided_whitespace_pattern", "is set already"},
 		{"\"guided_whitespace_pattern\": \" \"", "guided_whitespace_pattern", "goes with a schema"},
 		{"\"guided_choice\": [\"a\"], \"guided_whitespace_pattern\": \" \"",
@@ -218,7 +346,7 @@ Test(form_request, what_is_malformed_is_named)
 		refused(API_CHAT, rows[i][0], rows[i][1], rows[i][2]);
 }
 
-/* The engine's own reason, with the place in the schema, the pattern or the grammar. */
+/* The reason is the engine's own, with the place in the schema, pattern or grammar. */
 Test(form_request, what_cannot_be_decided_is_refused_with_its_place)
 {
 	static const char *const rows[][3] = {
@@ -255,7 +383,7 @@ Test(form_request, outputs_of_several_prompts_share_one_form)
 	json_decref(request);
 }
 
-/* ---- bounds: the same reason on every machine, whatever else runs ---- */
+/* ---- limits: the same reason on every machine, under any load ---- */
 
 static void refused_large(const char *field, const struct buf *value, const char *words)
 {
@@ -288,6 +416,99 @@ Test(form_request, what_explodes_is_refused)
 	buf_fini(&b);
 }
 
+/* ---- work ---- */
+
+/* Return a schema with name patterns, each of which doubles the states of the names that match no pattern. */
+static json_t *doubling(int n)
+{
+	json_t *schema = json_pack("{s:s, s:{}}", "type", "object", "patternProperties");
+	for (int i = 0; i < n; i++) {
+		char pattern[32];
+		snprintf(pattern, sizeof pattern, ".*a.{%d}", i);
+		json_object_set_new(json_object_get(schema, "patternProperties"), pattern,
+				    json_pack("{s:s}", "type", "string"));
+	}
+	return schema;
+}
+
+static int compile_doubling(int n, struct grammar_account *account, struct api_problem *p)
+{
+	struct form *form = NULL;
+	json_t *part = json_pack("{s:s, s:o}", "type", "schema", "schema", doubling(n));
+	const int rc = form_request_compile(part, "guided_json", true, NULL, account, &form, p);
+	form_free(form);
+	json_decref(part);
+	return rc;
+}
+
+Test(form_request, the_same_work_is_counted_each_time)
+{
+	struct grammar_account all = {.units = FORM_WORK_MAX}, enough, short_by_one;
+	struct api_problem p;
+	cr_assert_eq(compile_doubling(4, &all, &p), 0, "%s", p.why);
+	cr_expect_gt(all.used, 100000, "%" PRIu64 " units: what it costs is not counted", all.used);
+	enough = (struct grammar_account){.units = all.used};
+	short_by_one = (struct grammar_account){.units = all.used - 1};
+	cr_expect_eq(compile_doubling(4, &enough, &p), 0, "%s", p.why);
+	cr_expect_eq(enough.used, all.used);
+	cr_expect_neq(compile_doubling(4, &short_by_one, &p), 0);
+	cr_expect(strncmp(p.why, "guided_json: ", 13) == 0 && strstr(p.why, "the limit of a request"), "%s",
+		  p.why);
+}
+
+Test(form_request, what_one_compilation_took_another_of_the_request_lacks)
+{
+	struct grammar_account once = {.units = FORM_WORK_MAX}, both;
+	struct api_problem p;
+	cr_assert_eq(compile_doubling(4, &once, &p), 0, "%s", p.why);
+	both = (struct grammar_account){.units = 2 * once.used - 1};
+	cr_expect_eq(compile_doubling(4, &both, &p), 0, "%s", p.why);
+	cr_expect_neq(compile_doubling(4, &both, &p), 0);
+}
+
+Test(form_request, work_without_end_is_refused_everywhere)
+{
+	static const struct {
+		enum api_dialect dialect;
+		const char *before, *after, *param;
+	} all[] = {{API_JOBS, "\"guided_json\": ", "", "guided_json"},
+		   {API_COMPLETIONS,
+		    "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": \"x\", "
+		    "\"schema\": ",
+		    "}}", "response_format"},
+		   {API_CHAT, "\"structured_outputs\": {\"json\": ", "}", "structured_outputs"}};
+	json_t *schema = doubling(30);
+	char *text = json_dumps(schema, 0);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct buf fields = {0};
+		buf_printf(&fields, "%s%s%s", all[i].before, text, all[i].after);
+		refused(all[i].dialect, fields.p, all[i].param, "44000000 units, the limit of a request");
+		buf_fini(&fields);
+	}
+	free(text);
+	json_decref(schema);
+}
+
+/* Workers, and the service after a restart, compile an accepted constraint again without an account. */
+Test(form_request, without_an_account_there_is_no_limit)
+{
+	struct ast *ast;
+	struct grammar *g;
+	struct grammar_account none_left = {0};
+	struct api_problem p;
+	char why[256] = "";
+	json_t *schema = doubling(4);
+	char *text = json_dumps(schema, 0);
+	cr_expect_neq(compile_doubling(4, &none_left, &p), 0);
+	cr_assert_eq(grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), NULL, &ast, why, sizeof why), 0, "%s",
+		     why);
+	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+	grammar_free(g);
+	ast_free(ast);
+	free(text);
+	json_decref(schema);
+}
+
 /* ---- structural tags ---- */
 
 #define TAGS                                                                                                 \
@@ -295,7 +516,7 @@ Test(form_request, what_explodes_is_refused)
 	"{\"begin\": \"<f=b>\", \"schema\": {\"const\": \"x\"}, \"end\": \"</f>\"}], \"triggers\": "         \
 	"[\"<f=\"]}"
 
-/* Whether the form takes the text as a whole. */
+/* Return whether the constraint accepts the whole text. */
 static bool takes(const struct form *f, const char *text)
 {
 	struct ast *ast;
@@ -330,7 +551,7 @@ Test(form_request, in_free_text_a_trigger_begins_a_structure)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		cr_expect(!takes(s->params.form, bad[i]), "%s", bad[i]);
 	submit_free(s);
-	/* A NUL ends none of its texts. */
+	/* A NUL does not end any of its texts. */
 	cr_assert_eq(
 		ask(API_CHAT,
 		    "\"response_format\": {\"type\": \"structural_tag\", \"structures\": [{\"begin\": "

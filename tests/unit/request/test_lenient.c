@@ -1,4 +1,4 @@
-/* What OpenAI's servers take beside their description, and clients therefore send. */
+/* Values that OpenAI's servers accept beyond their documentation, and that clients therefore send. */
 #include "tests/unit/request/api_rig.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ Test(lenient, an_empty_user_is_none)
 	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"cache_salt\": \"\"}", E_BAD_REQUEST, "cache_salt");
 }
 
-/* Their tokens, and what was ignored. */
+/* Return the submit of these messages; reply receives the ignored fields. */
 static struct submit *chat_of(const char *messages, struct api_reply *reply)
 {
 	char text[2048];
@@ -89,7 +89,7 @@ Test(lenient, unknown_fields_of_a_message_are_ignored)
 #define USER  "{\"role\": \"user\", \"content\": \"a\""
 #define REPLY "{\"role\": \"assistant\", \"content\": \"\"}"
 	expect_same_prompt(USER ", \"id\": \"msg_1\"}", USER "}", "messages.id");
-	/* Each is named once, and empty ones are not. */
+	/* Each ignored field is named once; empty ones are not named. */
 	expect_same_prompt(USER ", \"id\": 1, \"weight\": 1}, " USER
 				", \"id\": 2, \"annotations\": [], \"audio\": null}",
 			   USER "}, " USER "}", "messages.id, messages.weight");
@@ -100,4 +100,52 @@ Test(lenient, unknown_fields_of_a_message_are_ignored)
 	demo.svc.strict = true;
 	refused(API_CHAT, "{\"messages\": [" USER ", \"id\": 1}]}", E_BAD_REQUEST,
 		"messages[0].id is not taken");
+}
+
+/* Names that other servers use. */
+Test(lenient, other_names_of_parameters)
+{
+	static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], ",
+			  text[] = "{\"prompt\": \"a\", ";
+	static const char *const same[] = {
+		"\"n_predict\": 7, \"repeat_penalty\": 1.5, \"min_new_tokens\": 3, \"random_seed\": 5, "
+		"\"stop_words\": "
+		"[\"x\"], \"no_stop_trim\": true, \"typ_p\": 0.5}",
+		"\"max_new_tokens\": 7, \"max_tokens\": 7.0, \"repeat_penalty\": 1.5, "
+		"\"repetition_penalty\": 1.5, "
+		"\"min_tokens\": 3, \"seed\": 5, \"stop_sequences\": [\"x\"], \"stop\": [\"x\"], "
+		"\"include_stop_str_in_output\": true, \"typical_p\": 0.5}"};
+	for (int i = 0; i < 4; i++) {
+		struct submit *s;
+		struct api_reply reply;
+		struct api_problem p;
+		char whole[400];
+		snprintf(whole, sizeof whole, "%s%s", i % 2 ? chat : text, same[i / 2]);
+		cr_assert_eq(submit(i % 2 ? API_CHAT : API_COMPLETIONS, whole, &s, &reply, &p), 0, "%s: %s",
+			     whole, p.why);
+		cr_expect_eq(s->params.max_tokens, 7);
+		cr_expect_eq(s->params.min_tokens, 3);
+		cr_expect_float_eq(s->params.repetition, 1.5, 1e-6);
+		cr_expect_float_eq(s->params.typical_p, 0.5, 1e-6);
+		cr_expect_eq(s->params.seed, 5);
+		cr_expect(s->include_stop && s->n_stop == 1 && !strcmp(s->stop[0], "x"));
+		cr_expect_str_eq(reply.ignored, "");
+		submit_free(s);
+	}
+	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"n_predict\": 7, \"max_tokens\": 8}", E_BAD_REQUEST,
+		"n_predict and max_tokens are two names of one field, with different values");
+	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"n_predict\": 7, \"max_new_tokens\": 8}",
+		E_BAD_REQUEST, "max_new_tokens and n_predict are two names");
+	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"n_predict\": 0}", E_BAD_REQUEST, "n_predict is 0");
+	refused(API_COMPLETIONS, "{\"prompt\": \"a\", \"repeat_penalty\": \"1\"}", E_BAD_REQUEST,
+		"repeat_penalty must be a number");
+	struct submit *s;
+	struct api_reply reply;
+	struct api_problem p;
+	cr_assert_eq(submit(API_CHAT,
+			    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"n_predict\": -1}",
+			    &s, &reply, &p),
+		     0);
+	cr_expect(s->params.max_tokens > 100);
+	submit_free(s);
 }

@@ -1,6 +1,5 @@
-/* Beam search over a table: the same hypotheses as transformers finds (tests/golden/beams.json, made
- * by make_beams_golden.py), and what the file does not hold: other orders of arrival, too few
- * candidates, equal sums. */
+/* Beam search over a table of logits finds transformers' hypotheses (tests/golden/beams.json, made by
+ * make_beams_golden.py). Also tested: candidates in another order, too few candidates, and equal sums. */
 #include "base/alloc.h"
 #include "base/json.h"
 #include "controller/sched/beam.h"
@@ -42,9 +41,9 @@ TestSuite(beam, .init = load_golden, .fini = free_golden, .timeout = 60);
 struct search {
 	struct beam *b;
 	struct params p;
-	uint32_t tokens[PARAMS_N_MAX][TOKENS_MAX * 2]; /* by place */
-	uint32_t n;                                    /* of each that lives */
-	bool backwards;                                /* candidates come in another order */
+	uint32_t tokens[PARAMS_N_MAX][TOKENS_MAX * 2]; /* indexed by place */
+	uint32_t n;                                    /* tokens of each live hypothesis */
+	bool backwards;                                /* candidates arrive in another order */
 };
 
 static const float *row_of(const uint32_t *tokens, uint32_t n)
@@ -52,7 +51,7 @@ static const float *row_of(const uint32_t *tokens, uint32_t n)
 	return table + (size_t)((tokens[n - 1] * 5 + (n - 1) * 3) % rows) * vocab;
 }
 
-/* All tokens by their log-probability. */
+/* Rank all tokens by log-probability. */
 static uint32_t rank_all(const float *row, uint32_t *ids, float *logprobs)
 {
 	for (uint32_t i = 0; i < vocab; i++) {
@@ -110,7 +109,7 @@ static void open_search(struct search *s, const uint32_t *prompt, uint32_t n_pro
 	memcpy(s->tokens[0], prompt, n_prompt * sizeof *prompt);
 }
 
-/* ---- as transformers does it ---- */
+/* ---- compared with transformers ---- */
 
 static uint32_t ids_of(const json_t *array, uint32_t *out)
 {
@@ -181,7 +180,7 @@ Test(beam, the_order_of_offers_does_not_matter)
 		same_as_golden(i, true);
 }
 
-/* ---- by hand ---- */
+/* ---- worked out by hand ---- */
 
 static struct params by_hand(uint32_t width, uint32_t max_tokens, uint32_t *stop)
 {
@@ -212,7 +211,7 @@ Test(beam, equal_sums_go_by_rank_then_by_token)
 	cr_expect_eq(m[1].token, 9);
 	cr_expect_eq(m[0].place, 0);
 	cr_expect_eq(m[1].place, 1);
-	/* 3e7 swallows what is added to it: sums are equal though the log-probabilities are not. */
+	/* Adding to 3e7 loses the difference: the sums are equal although the log-probabilities are not. */
 	cr_assert_not(beam_offer(b, 1, (uint32_t[]){8, 2}, (float[]){-3e7f, -3e7f}, 2));
 	cr_assert(beam_offer(b, 0, (uint32_t[]){5, 3}, (float[]){-3e7f, -3e7f - 0.1f}, 2));
 	cr_assert_eq(beam_step(b, m), 0);
@@ -300,7 +299,7 @@ Test(beam, stop_tokens_count_only_among_the_first)
 	beam_free(b);
 }
 
-/* Where a form allows nothing but the end, workers give it although it is banned until min_tokens. */
+/* If the constraint allows only the end, workers return it although it is banned until min_tokens. */
 Test(beam, a_form_that_must_end_ends_before_min_tokens)
 {
 	uint32_t stop = 9;
@@ -314,7 +313,7 @@ Test(beam, a_form_that_must_end_ends_before_min_tokens)
 		cr_assert_eq(beam_step(b, m), 2);
 		cr_assert_not(beam_offer(b, 0, &stop, (float[]){-1}, 1));
 		cr_assert(beam_offer(b, 1, (uint32_t[]){9, 4}, (float[]){-1, -2}, 2));
-		cr_expect_eq(beam_step(b, m), 1); /* the second has another way */
+		cr_expect_eq(beam_step(b, m), 1); /* the second hypothesis can continue */
 		cr_expect_eq(m[0].token, 4);
 		cr_expect_eq(beam_n_finished(b), with_form);
 		cr_expect(!with_form || (beam_stopped(b, 0) && beam_length(b, 0) == 2));

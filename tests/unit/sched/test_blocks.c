@@ -1,4 +1,4 @@
-/* The block manager: counts agree, shared blocks are copied before they are written. */
+/* The block manager: counts agree, and shared blocks are copied before they are written. */
 #include "controller/sched/blocks.h"
 
 #include <criterion/criterion.h>
@@ -60,14 +60,14 @@ Test(blocks, a_writer_into_a_shared_block_gets_a_copy)
 	grow(b, &parent, 20, 0, &seen, &later);
 	blocks_share(b, &child, &parent, 2);
 	cr_assert_eq(blocks_n_free(b), 2);
-	/* Position 20 lies in the second block; the first one stays shared. */
+	/* Position 20 is in the second block; the first stays shared. */
 	cr_assert_eq(blocks_missing(b, &child, 21, 20), 1);
 	grow(b, &child, 21, 20, &seen, &later);
 	cr_assert_eq(seen.n_copies, 1);
 	cr_assert_eq(seen.from, parent.ids[1]);
 	cr_assert_eq(seen.to, child.ids[1]);
 	cr_assert_eq(child.ids[0], parent.ids[0]);
-	/* The plan under way still holds the parent's last block; after it, only the parent does. */
+	/* The plan in flight still holds the parent's last block; afterwards only the parent does. */
 	cr_assert_eq(blocks_missing(b, &parent, 21, 20), 1);
 	blocks_release(b, &later);
 	cr_assert_eq(blocks_missing(b, &parent, 21, 20), 0);
@@ -101,7 +101,7 @@ static void fill(uint32_t *tokens, uint32_t n, uint32_t first)
 		tokens[i] = first + i;
 }
 
-/* A sequence of n tokens that was computed and published. */
+/* Compute and publish a sequence of n tokens. */
 static void compute(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t n,
 		    uint64_t salt)
 {
@@ -121,6 +121,34 @@ static uint32_t hits(struct blocks *b, const uint32_t *tokens, uint32_t max, uin
 	blocks_drop(b, &t, NULL);
 	block_table_fini(&t);
 	return n;
+}
+
+Test(prefix, what_is_forgotten_is_not_found_and_free)
+{
+	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct block_table t = {0}, held = {0};
+	const struct block_table *tables[] = {&held};
+	uint32_t tokens[64], others[64];
+	fill(tokens, 64, 100);
+	fill(others, 64, 900);
+	compute(b, &t, tokens, 40, 0);
+	compute(b, &held, others, 40, 0);
+	blocks_drop(b, &t, NULL);
+	cr_assert_eq(blocks_n_cached(b), 2);
+	blocks_forget(b);
+	blocks_check(b, tables, 1, NULL, 0);
+	cr_expect_eq(blocks_n_cached(b), 0);
+	cr_expect_eq(blocks_n_free(b), 5, "the three held blocks stay held");
+	cr_expect_eq(hits(b, tokens, 3, 0), 0);
+	cr_expect_eq(hits(b, others, 3, 0), 0, "nor what is held");
+	blocks_drop(b, &held, NULL);
+	cr_expect_eq(blocks_n_free(b) - blocks_n_cached(b), 8, "a held block is free when it is given up");
+	compute(b, &t, tokens, 40, 0);
+	cr_expect_eq(hits(b, tokens, 3, 0), 2, "what is computed later is found");
+	blocks_drop(b, &t, NULL);
+	block_table_fini(&t);
+	block_table_fini(&held);
+	blocks_free(b);
 }
 
 Test(prefix, computed_tokens_are_found)
@@ -214,12 +242,12 @@ Test(prefix, a_block_behind_an_evicted_duplicate_is_indexed_again)
 	memcpy(c + 16, a + 32, 16 * sizeof *a);
 	fill(d, 64, 1000);
 	compute(b, &two, a, 16, 0);
-	compute(b, &one, a, 32, 0); /* its second block hangs on the first of two */
+	compute(b, &one, a, 32, 0); /* its second block follows one of two first blocks */
 	blocks_drop(b, &two, NULL);
 	compute(b, &rest, d, 64, 0);
 	cr_assert_eq(hits(b, a, 2, 0), 0, "the twin was given out");
 	blocks_drop(b, &rest, NULL);
-	/* Published once more from the beginning, as after a swap or a fork, and one block further. */
+	/* Published again from the beginning, as after a swap or fork, with one more block. */
 	compute(b, &one, a, 48, 0);
 	cr_assert_eq(hits(b, c, 2, 0), 1, "the third block was never computed behind the first");
 	cr_assert_eq(hits(b, a, 3, 0), 3);

@@ -1,5 +1,4 @@
-/* The scheduler with sequences that workers cannot go on with, with forms that fill plans, and with sums of
- * pooled prompts. */
+/* The scheduler with failed sequences, with constraints that fill plans, and with sums of pooled prompts. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 
@@ -12,7 +11,7 @@ enum { BLOCKS = 256, PROMPT = 20 };
 
 static struct sched *sched;
 static struct sched_events events;
-static struct plan plans[2]; /* under way, by number */
+static struct plan plans[2]; /* in flight, indexed by number */
 static struct result result;
 
 static void init(void)
@@ -34,7 +33,7 @@ static void fini(void)
 
 TestSuite(failed, .init = init, .fini = fini, .timeout = 60);
 
-/* A prompt of its own: nothing of it is cached. */
+/* Add a job with a prompt of its own, so that none of it is cached. */
 static void add(uint64_t job, struct params *p)
 {
 	uint32_t *prompt = xcalloc(PROMPT, sizeof *prompt);
@@ -63,7 +62,7 @@ static const struct plan *next_plan(void)
 	return p;
 }
 
-/* Token 7 for every run that chooses one; failed: slots of sequences that cannot go on. */
+/* Answer with token 7 for every run that samples; failed: slots of failed sequences. */
 static void answer(const struct plan *p, const uint32_t *failed, uint32_t n_failed)
 {
 	result_reset(&result);
@@ -114,7 +113,7 @@ Test(failed, the_job_ends_with_the_reason_and_others_go_on)
 	cr_expect_eq(count(SCHED_TOKEN, 1), 0);
 }
 
-/* The worker was sent the next plan before it could say so, and says it again. */
+/* The worker received the next plan before it could report the failure, and reports it again. */
 Test(failed, all_outputs_end_once_with_two_plans_under_way)
 {
 	add_outputs(1, 4);
@@ -131,8 +130,8 @@ Test(failed, all_outputs_end_once_with_two_plans_under_way)
 	cr_expect_eq(st.n_free + st.n_cached, BLOCKS);
 }
 
-/* The worker was sent the next plan before a stop string of the first output was found, and cannot go on with
- * what is over by then. */
+/* The worker received the next plan before a stop string of the first output was found, and fails for an
+ * output that has ended by then. */
 Test(failed, an_output_that_is_over_by_then_fails_nothing)
 {
 	add_outputs(1, 2);
@@ -147,7 +146,7 @@ Test(failed, an_output_that_is_over_by_then_fails_nothing)
 	cr_expect_eq(count(SCHED_TOKEN, 1), 3);
 }
 
-/* Of a hypothesis that fails there are no candidates. */
+/* A failed hypothesis has no candidates. */
 Test(failed, a_beam_search_ends_without_its_candidates)
 {
 	struct params p;
@@ -172,7 +171,7 @@ Test(failed, a_slot_that_no_run_has_is_passed_over)
 	cr_expect_eq(count(SCHED_TOKEN, 1), 1);
 }
 
-/* Texts of forms travel with the plan that admits their sequences. */
+/* Constraint texts travel with the plan that admits their sequences. */
 Test(failed, a_plan_brings_at_most_64_mib_of_forms)
 {
 	for (uint64_t job = 1; job <= 6; job++) {
@@ -180,7 +179,7 @@ Test(failed, a_plan_brings_at_most_64_mib_of_forms)
 		params_init(&p);
 		p.n = 2;
 		p.form = form_new(0, "x", 1);
-		p.form->n = FORM_TEXT_MAX; /* as if */
+		p.form->n = FORM_TEXT_MAX; /* pretends to be this long */
 		add(job, &p);
 	}
 	add_outputs(7, 1);
@@ -195,7 +194,7 @@ Test(failed, a_plan_brings_at_most_64_mib_of_forms)
 	slot_of(second, 6);
 }
 
-/* The sums of a plan's only run, of a prompt that is pooled. */
+/* Answer with the sums of a plan's only run, for a pooled prompt. */
 static int answer_sums(const struct plan *p, uint32_t n_words)
 {
 	result_reset(&result);
@@ -220,7 +219,7 @@ static void add_mean(uint64_t job, uint32_t n)
 	sched_add(sched, &g, 0);
 }
 
-/* Sums that no job needs any more are valid: a worker that sends them is not refused. */
+/* Sums of a cancelled job are valid: the worker that sends them is not refused. */
 Test(failed, a_mean_is_cancelled_with_two_plans_under_way)
 {
 	add_mean(1, 1024);
@@ -232,7 +231,7 @@ Test(failed, a_mean_is_cancelled_with_two_plans_under_way)
 	cr_expect_eq(count(SCHED_POOLED, 1), 0);
 }
 
-/* Of one that goes on, all sums are of one width. */
+/* All sums of one prompt have the same width. */
 Test(failed, sums_of_another_width_are_refused)
 {
 	add_mean(1, 1024);

@@ -1,5 +1,4 @@
-/* The order of waiting sequences: shares of users, and where the counter of a new or returning user starts.
- */
+/* The order of waiting sequences: shares of users, and the initial counter of a new or returning user. */
 #include "controller/sched/queue.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +11,7 @@ static enum queue_ready ready(const struct seq *s, void *user)
 	return QUEUE_READY;
 }
 
-/* Of 400 picks of one token each, how many are the first of two accounts'. */
+/* Of 400 picks of one token each, return how many are of the first of two accounts. */
 static int picks(uint32_t share_a, uint32_t share_b)
 {
 	struct queue *q = queue_new(INT64_MAX, 8);
@@ -54,9 +53,9 @@ Test(queue, accounts_are_served_by_their_shares)
 	}
 }
 
-/* ---- users that arrive, or return ---- */
+/* ---- new and returning users ---- */
 
-/* A job of one output. */
+/* A job with one output. */
 struct one {
 	struct group g;
 	struct seq s;
@@ -64,7 +63,7 @@ struct one {
 
 static uint64_t n_jobs;
 
-/* It arrives, and waits. */
+/* Let a job arrive and wait. */
 static void arrive_in(struct queue *q, struct one *o, uint64_t account, uint64_t user, int32_t priority,
 		      int64_t now_us)
 {
@@ -80,7 +79,7 @@ static void arrive_in(struct queue *q, struct one *o, uint64_t account, uint64_t
 	queue_push(q, &o->s);
 }
 
-/* Of an account's user. */
+/* Let a job of an account's user arrive. */
 static void arrive_of(struct queue *q, struct one *o, uint64_t account, uint64_t user)
 {
 	arrive_in(q, o, account, user, 0, 0);
@@ -91,7 +90,7 @@ static void arrive(struct queue *q, struct one *o, uint64_t user, int32_t priori
 	arrive_in(q, o, 0, user, priority, 0);
 }
 
-/* It runs from now on, and is served. */
+/* Let a job run and be charged for tokens. */
 static void serve(struct queue *q, struct one *o, uint32_t tokens)
 {
 	if (o->s.next)
@@ -114,8 +113,8 @@ static void leave(struct queue *q, struct one *o)
 
 /* ---- users of an account ---- */
 
-/* Each account has a job of each of its users waiting.  Of 400 picks of one token each, how many are of the
- * first account, and of its first user. */
+/* All users of both accounts have a job waiting. Of 400 picks of one token each, count those of the first
+ * account and of its first user. */
 static void divide(uint32_t n_users_a, uint32_t n_users_b, int *of_a, int *of_first)
 {
 	enum { USERS = 49, PICKS = 400 };
@@ -227,7 +226,7 @@ Test(queue, absent_user_saves_up_nothing)
 	queue_free(q);
 }
 
-/* One of its jobs is always here, so that it is never absent. */
+/* One of this user's jobs is always present, so the user is never absent. */
 Test(queue, user_of_few_tokens_saves_up_nothing)
 {
 	struct queue *q = queue_new(INT64_MAX, 8);
@@ -299,8 +298,8 @@ Test(queue, waiting_user_keeps_virtual_time_when_it_submits_more)
 	queue_free(q);
 }
 
-/* A user that was preempted for want of blocks has no new jobs waiting: others do not start at its counter,
- * it keeps its place, and its later jobs have no claim from it. */
+/* A user that was preempted for lack of blocks has no new jobs waiting: other users do not start at its
+ * counter, it keeps its position, and its later jobs gain nothing from it. */
 Test(queue, preempted_user_keeps_virtual_time)
 {
 	struct queue *q = queue_new(INT64_MAX, 8);
@@ -358,7 +357,7 @@ Test(queue, forgotten_user_starts_with_the_others)
 	queue_free(q);
 }
 
-/* The last user of a priority is forgotten, and with it the highest counter of that priority. */
+/* The last user of a priority is forgotten, and with it the priority's highest counter. */
 Test(queue, forgotten_priority_starts_at_zero)
 {
 	enum { RARE = 50000 };
@@ -386,7 +385,7 @@ Test(queue, forgotten_priority_starts_at_zero)
 
 /* ---- age ---- */
 
-/* Two old groups of a worse priority, and better ones.  On 8 slots one group is protected at a time. */
+/* Two old groups of a worse priority, and better ones. With 8 slots, one old group is protected at a time. */
 Test(queue, groups_protected_for_their_age_hold_one_slot_in_eight)
 {
 	enum { LIMIT = 80, NOW = 1000 };
@@ -422,7 +421,7 @@ struct crowd {
 	enum queue_ready is[ONES];
 	uint64_t rng;
 	int64_t now;
-	uint32_t since_aged; /* admissions */
+	uint32_t since_aged; /* in admissions */
 };
 
 static uint32_t rnd(struct crowd *c, uint32_t n)
@@ -437,7 +436,7 @@ static enum queue_ready as_chosen(const struct seq *s, void *user)
 	return c->is[s->group->job];
 }
 
-/* No sequence of its user and priority before it is ready, or holds it up. */
+/* Return whether no earlier sequence of the same user and priority is ready or blocks this one. */
 static bool leads(const struct crowd *c, uint32_t i)
 {
 	const struct group *g = &c->ones[i].g;
@@ -452,14 +451,14 @@ static bool leads(const struct crowd *c, uint32_t i)
 	return true;
 }
 
-/* Of one priority: whether g, of another account or of another user of it, goes before best. */
+/* Within one priority, return whether g goes before best, which is of another account or user. */
 static bool goes_before(const struct group *g, const struct group *best)
 {
 	int64_t lead = queue_lead(g, best) - (g->first_run_us ? BONUS : 0) + (best->first_run_us ? BONUS : 0);
 	return lead != 0 ? lead < 0 : g->order < best->order;
 }
 
-/* The best of an account at one priority. */
+/* Return the best group of an account at one priority. */
 static const struct group *best_of(const struct crowd *c, uint64_t account, int32_t priority)
 {
 	const struct group *best = NULL;

@@ -1,4 +1,4 @@
-/* The scheduler with jobs from before a crash: they continue after the tokens that they have. */
+/* The scheduler resumes jobs from before a crash: they continue after their saved tokens. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 
@@ -46,7 +46,7 @@ static bool next_plan(void)
 	return is;
 }
 
-/* Token `token` for every run that chooses one. */
+/* Answer with `token` for every run that samples. */
 static void answer(uint32_t token)
 {
 	struct result r = {.epoch = plan.epoch, .number = plan.number, .n_tokens = plan.n_samples};
@@ -132,7 +132,7 @@ Test(resume, one_that_had_many_tokens_survives_the_loss_of_its_worker)
 	cr_expect_eq(count(SCHED_GROUP_DONE, 0), 1);
 }
 
-/* A token and mirostat's mu for the plan's only sequence. */
+/* Answer with a token and mirostat's mu for the plan's only sequence. */
 static int answer_mu(uint32_t token, const int32_t *mu)
 {
 	struct result r = {.epoch = plan.epoch, .number = plan.number};
@@ -159,7 +159,7 @@ Test(resume, the_state_of_mirostat_comes_back_with_the_tokens)
 	cr_assert_eq(answer_mu(7, &next), 0);
 	cr_expect_eq(events.v[0].mu, next);
 	cr_assert(next_plan());
-	sched_lost(sched); /* a token under way is lost, and chosen again from the same state */
+	sched_lost(sched); /* the token in flight is lost and sampled again from the same state */
 	sched_start(sched, BLOCKS, 0, 2);
 	cr_assert(next_plan());
 	cr_assert_eq(plan.seqs[0].n_tokens, PROMPT + 3);

@@ -1,4 +1,4 @@
-/* Where a group's time goes: phases, what its wait was for, the events that report it. */
+/* Times of a group: phases, reasons for waiting, and the events that report them. */
 #include "base/alloc.h"
 #include "controller/sched/sched.h"
 #include "controller/sched/sched_move.h"
@@ -46,7 +46,7 @@ static void add(uint64_t job, uint32_t n_prompt, uint32_t max_tokens, int32_t pr
 	sched_add(sched, &g, now);
 }
 
-/* A plan at `from`, its result at `to`. */
+/* Make a plan at `from` and answer it at `to`. */
 static void step(int64_t from, int64_t to)
 {
 	cr_assert(sched_plan(sched, from, &plan));
@@ -57,7 +57,7 @@ static void step(int64_t from, int64_t to)
 	sched_check(sched);
 }
 
-/* The timeline of a live job at this time. */
+/* Return the timeline of a live job at this time. */
 static struct timeline times(uint64_t job, int64_t now)
 {
 	struct timeline t;
@@ -96,7 +96,7 @@ Test(times, a_job_is_unassigned_queued_prefilled_and_decoded)
 	cr_expect_eq(t->us[PHASE_PREFILL], 600);
 	cr_expect_eq(t->n_chunks, 2);
 	cr_expect_eq(t->n_rows, 100);
-	/* The event's receiver closes the last phase. */
+	/* The receiver of the event closes the last phase. */
 	struct timeline whole = *t;
 	timeline_end(&whole, 3900);
 	cr_expect_eq(whole.us[PHASE_DECODE], 300);
@@ -118,7 +118,7 @@ Test(times, a_queued_job_knows_that_slots_held_it_up)
 	cr_expect_eq(t.held_us[HOLD_SLOTS], 300);
 	cr_expect_eq(t.held_us[HOLD_BLOCKS], 0);
 	cr_expect_eq(t.us[PHASE_QUEUED], 300);
-	/* To ask has changed nothing. */
+	/* Reading the timeline changes nothing. */
 	cr_expect_eq(times(3, 1300).held_us[HOLD_SLOTS], 300);
 	step(1300, 1400);
 	step(1400, 1500);
@@ -135,7 +135,7 @@ Test(times, a_wait_belongs_to_what_held_up_the_plan_before_it)
 	add(2, 10, 9, 0, 1000);
 	step(1000, 1050);
 	add(3, 10, 9, 0, 1100);
-	step(1200, 1250); /* the first plan that finds no slot for it */
+	step(1200, 1250); /* the first plan that finds no slot for the job */
 	const struct timeline t = times(3, 1350);
 	cr_expect_eq(t.held_us[HOLD_TURN], 100);
 	cr_expect_eq(t.held_us[HOLD_SLOTS], 150);

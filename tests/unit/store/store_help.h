@@ -1,4 +1,4 @@
-/* store_help.h - folders with files, for tests.  Everything here may be unused in a test. */
+/* store_help.h - folders with files, for tests. Everything here may be unused in a test. */
 #ifndef QUERN_TESTS_UNIT_STORE_STORE_HELP_H
 #define QUERN_TESTS_UNIT_STORE_STORE_HELP_H
 
@@ -16,7 +16,7 @@
 
 static char why[1024];
 
-/* A new folder, removed by nothing: the tests' process ends in a directory of its own. */
+/* Make a new folder. It stays unless the test removes it. */
 HELP char *new_dir(void)
 {
 	char *dir = xstrdup("/tmp/quern-store-XXXXXX");
@@ -32,7 +32,7 @@ HELP void remove_dir(char *dir)
 	free(dir);
 }
 
-/* n bytes that depend on the seed, in dir/name; folders are made. */
+/* Write n bytes to dir/name, and make its folders. */
 HELP void put_bytes(const char *dir, const char *name, const void *bytes, size_t n)
 {
 	char *path = file_join(dir, name);

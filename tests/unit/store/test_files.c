@@ -1,4 +1,4 @@
-/* The files that a worker reads of a model, and their sketch. */
+/* The model files that a worker reads, and their fingerprint. */
 #include "store/files.h"
 
 #include "base/buf.h"
@@ -11,7 +11,7 @@ enum { WEIGHTS = 3 << 20 };
 
 static struct buf index_text;
 
-/* A directory in Hugging Face layout with two files of weights, and files that no worker reads. */
+/* Make a directory in Hugging Face layout with two weight files, and files that no worker reads. */
 static char *new_model(void)
 {
 	char *dir = new_dir(), *bytes = noise(WEIGHTS, 1);
@@ -67,6 +67,21 @@ Test(files, of_a_directory_are_those_that_its_index_names)
 	remove_dir(dir);
 }
 
+Test(files, a_module_of_another_folder_is_not_read)
+{
+	char *above = new_dir(), *dir = file_join(above, "model");
+	put(dir, "config.json", "{}");
+	put(dir, "model.safetensors", "one");
+	put(above, "x/config.json", "{}");
+	put(dir, ".x/config.json", "{}");
+	put(dir, "a/b/config.json", "{}");
+	put(dir, "modules.json",
+	    "[{\"path\": \"../x\"}, {\"path\": \".x\"}, {\"path\": \"a/b\"}, {\"path\": 1}, {}]");
+	expect_names(dir, "config.json model.safetensors modules.json ");
+	free(dir);
+	remove_dir(above);
+}
+
 Test(files, of_gguf_are_all_parts)
 {
 	char *dir = new_dir();
@@ -106,7 +121,7 @@ Test(files, that_are_missing_are_named)
 	cr_expect_eq(store_files_list("/nowhere/model", &l, why, sizeof why), -ENOENT);
 }
 
-/* Where the files lie and when they were written does not matter. */
+/* Neither the path nor the modification time of the files matters. */
 Test(files, copies_have_one_sketch)
 {
 	char *a = new_model(), *b = new_model(), one[SKETCH_SIZE], two[SKETCH_SIZE];
@@ -141,13 +156,13 @@ Test(files, a_sketch_shows_what_differs)
 	put(dir, "config.json", "{\"hidden_size\": 8}");
 	cr_expect_eq(store_files_check(dir, before, why, sizeof why), 0, "%s", why);
 
-	char *other = noise(WEIGHTS, 2); /* another fine-tune: names, sizes and a header in common */
+	char *other = noise(WEIGHTS, 2); /* another fine-tune with the same names, sizes and header */
 	char *same = noise(WEIGHTS, 1);
 	memcpy(other, same, 128 << 10);
 	put_bytes(dir, "model-00001-of-00002.safetensors", other, WEIGHTS);
 	expect_difference(dir, before, "weights differ");
 	put_bytes(dir, "model-00001-of-00002.safetensors", same, WEIGHTS);
-	flip(dir, "model-00002-of-00002.safetensors", 9); /* in a header */
+	flip(dir, "model-00002-of-00002.safetensors", 9); /* within a header */
 	expect_difference(dir, before, "weights differ");
 	put_bytes(dir, "model-00002-of-00002.safetensors", same, WEIGHTS / 2 - 1);
 	expect_difference(dir, before, "sizes");
@@ -156,7 +171,8 @@ Test(files, a_sketch_shows_what_differs)
 	remove_dir(dir);
 }
 
-/* Of a program with another rule, or one that knows none: it says nothing about this model. */
+/* The fingerprint is from a program with another rule or with none, so it gives no information about this
+ * model. */
 Test(files, a_sketch_of_another_version_fits_every_model)
 {
 	char mine[SKETCH_SIZE], other[SKETCH_SIZE];
@@ -179,7 +195,7 @@ Test(files, a_sketch_of_another_version_fits_every_model)
 	remove_dir(dir);
 }
 
-/* A clone without git lfs, or a download that was cut: what would be compared is not the model. */
+/* After a clone without git lfs or an interrupted download, the compared files would not be the model. */
 Test(files, pointers_and_empty_files_are_no_weights)
 {
 	static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n";
@@ -194,7 +210,7 @@ Test(files, pointers_and_empty_files_are_no_weights)
 	remove_dir(dir);
 }
 
-/* 32 samples over the weights of all files, wherever the borders between these are. */
+/* 32 samples are spread over the weights of all files, wherever the files' borders are. */
 Test(files, a_sketch_of_many_files_samples_each)
 {
 	enum { SIZE = 300 << 10, N = 8, HEAD = 64 << 10 };
@@ -236,6 +252,19 @@ Test(files, a_change_of_any_file_shows_in_its_identity)
 	store_files_fini(&a);
 	store_files_fini(&b);
 	remove_dir(dir);
+}
+
+/* All fields that stat(2) reports for a file are compared. */
+Test(files, an_identity_is_compared_in_all_its_fields)
+{
+	const struct store_id a = {1, 2, 3, 4, 5}, others[] = {{9, 2, 3, 4, 5},
+							       {1, 9, 3, 4, 5},
+							       {1, 2, 9, 4, 5},
+							       {1, 2, 3, 9, 5},
+							       {1, 2, 3, 4, 9}};
+	cr_expect(store_id_equal(&a, &a));
+	for (size_t i = 0; i < 5; i++)
+		cr_expect(!store_id_equal(&a, &others[i]), "%zu", i);
 }
 
 /* FIPS 180-4, "abc" and the empty message. */

@@ -1,12 +1,14 @@
-/* A model that is fetched: chunks to files, across interruptions, damage and a hostile peer's choices. */
+/* A fetched model: chunks become files, across interruptions, damage and a hostile peer. */
 #include "store/incoming.h"
 
 #include "proto/bus.h"
+#include "tests/synced_renames.h"
 #include "tests/unit/store/store_help.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <sys/statvfs.h>
 
 enum { WEIGHTS = 5 * BUS_CHUNK_MAX + 1234 };
 
@@ -50,7 +52,7 @@ static struct incoming *begin(struct rig *r)
 	return in;
 }
 
-/* Answers at most n requests; spoil: the first byte of each is wrong. */
+/* Answer at most n requests; spoil: the first byte of each answer is wrong. */
 static int serve(struct rig *r, struct incoming *in, int n, bool spoil)
 {
 	uint32_t file, bytes;
@@ -99,7 +101,23 @@ Test(incoming, comes_in_chunks_and_is_found)
 	rig_close(&r);
 }
 
-/* After a kill at any place: nothing of what is there comes again. */
+/* Checked for the four files, the manifest, and the folder. */
+Test(incoming, each_file_is_on_the_disk_before_it_has_its_name)
+{
+	struct rig r;
+	char path[PATH_MAX];
+	rig_open(&r);
+	synced_below = r.root;
+	struct incoming *in = begin(&r);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	cr_assert_eq(incoming_publish(in, path, why, sizeof why), 0, "%s", why);
+	synced_below = NULL;
+	cr_expect_geq(synced_expect(), 6);
+	incoming_close(in);
+	rig_close(&r);
+}
+
+/* After a kill at any point, stored bytes are not requested again. */
 Test(incoming, goes_on_where_it_was_interrupted)
 {
 	for (int n = 1; n < 8; n++) {
@@ -118,7 +136,7 @@ Test(incoming, goes_on_where_it_was_interrupted)
 	}
 }
 
-/* Answers that were under way when all was asked for again. */
+/* Answers may be in flight when everything is requested again. */
 Test(incoming, what_is_not_due_is_dropped)
 {
 	struct rig r;
@@ -130,6 +148,7 @@ Test(incoming, what_is_not_due_is_dropped)
 		cr_assert(incoming_want(in, &file, &offset, &bytes));
 	cr_expect_eq(incoming_put(in, file, offset, "x", 1, why, sizeof why), 1);
 	cr_expect_eq(incoming_put(in, MANIFEST_FILES_MAX, 0, "x", 1, why, sizeof why), 1);
+	cr_expect_eq(incoming_put(in, 1, 1, "}", 1, why, sizeof why), 1, "the file's second byte");
 	incoming_rewind(in);
 	cr_expect_eq(incoming_outstanding(in), 0);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
@@ -143,11 +162,13 @@ Test(incoming, more_bytes_than_the_list_says_are_refused)
 	rig_open(&r);
 	struct incoming *in = begin(&r);
 	cr_expect_eq(incoming_put(in, 1, 0, "{} more", 7, why, sizeof why), -EBADMSG, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 0, "{", 1, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 1, "}}", 2, why, sizeof why), -EBADMSG, "%s", why);
 	incoming_close(in);
 	rig_close(&r);
 }
 
-/* A file whose bytes are not those of its checksum comes once more, and then the fetch fails. */
+/* A file with a wrong checksum is fetched once more; then the fetch fails. */
 Test(incoming, a_wrong_checksum_costs_a_file_once)
 {
 	struct rig r;
@@ -156,7 +177,7 @@ Test(incoming, a_wrong_checksum_costs_a_file_once)
 	cr_expect_eq(serve(&r, in, 1, true), 0);
 	cr_expect_eq(incoming_done(in), 0);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
-	cr_expect_eq(r.sent, r.m.bytes + 2); /* config.json, which has two bytes */
+	cr_expect_eq(r.sent, r.m.bytes + 2); /* the two bytes of config.json are sent twice */
 	expect_published(&r, in);
 	rig_close(&r);
 	rig_open(&r);
@@ -174,7 +195,7 @@ static char *staging_of(const struct rig *r)
 	return xasprintf("%s/" CACHED_FETCHED "/demo/.%s.part", r->root, fingerprint);
 }
 
-/* What an earlier run left was damaged since, as by a power cut. */
+/* The files of an earlier run were damaged since, as by a power failure. */
 Test(incoming, a_damaged_part_is_found_at_its_end)
 {
 	struct rig r;
@@ -192,7 +213,53 @@ Test(incoming, a_damaged_part_is_found_at_its_end)
 	rig_close(&r);
 }
 
-/* A link in the place of a file or a folder does not lead out of the cache. */
+/* A link in the place of a file or folder does not lead outside of the cache. */
+/* The part is from another program, or from a longer version of the file. */
+Test(incoming, a_part_that_is_too_long_begins_again)
+{
+	struct rig r;
+	rig_open(&r);
+	struct incoming *in = begin(&r);
+	incoming_close(in);
+	char *staging = staging_of(&r), *bytes = noise(WEIGHTS + 1, 2);
+	put_bytes(staging, ".model.safetensors.part", bytes, WEIGHTS + 1);
+	in = begin(&r);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	expect_published(&r, in);
+	free(staging);
+	free(bytes);
+	rig_close(&r);
+}
+
+/* Free space of the disk, in blocks of 1 MiB; -1: the real value. */
+static int64_t free_mib = -1;
+
+int statvfs(const char *path, struct statvfs *v)
+{
+	(void)path;
+	*v = (struct statvfs){.f_bavail = free_mib < 0 ? 1 << 20 : (fsblkcnt_t)free_mib, .f_frsize = 1 << 20};
+	return 0;
+}
+
+Test(incoming, a_model_larger_than_the_disk_is_refused)
+{
+	struct rig r;
+	struct incoming *in;
+	rig_open(&r);
+	const int64_t needs = (r.m.bytes >> 20) + 1 + 16; /* including the reserve that stays free */
+	free_mib = needs - 2;
+	cr_expect_eq(incoming_open(&in, r.root, &r.m, &r.sums, why, sizeof why), -ENOSPC);
+	cr_expect(strstr(why, "quern rm, or --cache on another disk"), "%s", why);
+	free_mib = needs;
+	in = begin(&r);
+	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
+	free_mib = 0; /* no file is missing */
+	incoming_close(in);
+	in = begin(&r);
+	expect_published(&r, in);
+	rig_close(&r);
+}
+
 Test(incoming, follows_no_links)
 {
 	struct rig r;
@@ -238,7 +305,7 @@ Test(incoming, one_worker_of_a_host_at_a_time)
 	rig_close(&r);
 }
 
-/* Only the damaged file of an entry comes again. */
+/* Only the damaged file of an entry is fetched again. */
 Test(incoming, a_damaged_entry_is_replaced)
 {
 	struct rig r;
@@ -262,7 +329,7 @@ Test(incoming, a_damaged_entry_is_replaced)
 
 /* ---- fingerprints and records ---- */
 
-/* Computed by tests/golden/make_fingerprint_golden.py. */
+/* The expected value is computed by tests/golden/make_fingerprint_golden.py. */
 Test(fingerprint, is_that_of_another_implementation)
 {
 	char out[MANIFEST_FINGERPRINT], *dir = new_dir();
@@ -288,8 +355,7 @@ static void put_record(const struct checksums *c, const char *dir, const char *n
 	free(path);
 }
 
-/* A record counts until the file changes in any way that stat(2) shows; none is made of a file that was just
- * changed. */
+/* A record is valid until stat(2) shows a change of the file. A file that was just changed gets no record. */
 Test(fingerprint, records_are_of_unchanged_files)
 {
 	char *dir = new_dir(), *records = file_join(dir, "records");
@@ -312,7 +378,7 @@ Test(fingerprint, records_are_of_unchanged_files)
 	remove_dir(dir);
 }
 
-/* cp -p, touch -r and the like set the time of modification. */
+/* cp -p, touch -r and similar commands set the modification time. */
 Test(fingerprint, records_see_through_a_restored_time)
 {
 	char *dir = new_dir(), *records = file_join(dir, "records"), *path = file_join(dir, "f");
@@ -332,6 +398,61 @@ Test(fingerprint, records_see_through_a_restored_time)
 	remove_dir(dir);
 }
 
+/* Replace `from` in the only record. */
+static void edit_record(const char *path, const char *from, const char *to)
+{
+	char *command = xasprintf("sed -i 's/%s/%s/' '%s'", from, to, path);
+	cr_assert_eq(system(command), 0);
+	free(command);
+}
+
+Test(fingerprint, a_record_is_of_the_size_and_whole)
+{
+	char *dir = new_dir(), *records = file_join(dir, "records"), *path = file_join(dir, "f");
+	const struct checksums c = {.records = records};
+	uint8_t out[MANIFEST_DIGEST];
+	struct stat st;
+	put(dir, "f", "contents");
+	put_record(&c, dir, "f", 42);
+	cr_assert_eq(stat(path, &st), 0);
+	char *record = xasprintf("%s/%llx-%llx", records, (unsigned long long)st.st_dev,
+				 (unsigned long long)st.st_ino);
+	cr_expect(checksum_known(&c, dir, "f", out));
+	edit_record(record, "^8 ", "9 ");
+	cr_expect(!checksum_known(&c, dir, "f", out));
+	edit_record(record, "^9 ", "8 ");
+	cr_expect(checksum_known(&c, dir, "f", out));
+	edit_record(record, "$", "\\n0");
+	cr_expect(!checksum_known(&c, dir, "f", out));
+	free(record);
+	free(path);
+	free(records);
+	remove_dir(dir);
+}
+
+Test(cached, the_root_is_an_absolute_path)
+{
+	char cwd[PATH_MAX];
+	const struct {
+		const char *models, *cache, *home, *root;
+	} of[] = {{"/m", "/c", "/h", "/m"},
+		  {"", "/c", "/h", "/c/quern/models"},
+		  {NULL, "c", "/h", "/h/.cache/quern/models"},
+		  {NULL, NULL, "/h", "/h/.cache/quern/models"},
+		  {NULL, NULL, "", NULL},
+		  {NULL, "c", NULL, NULL}};
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		char *root = cached_root(of[i].models, of[i].cache, of[i].home);
+		cr_expect(of[i].root ? root && strcmp(root, of[i].root) == 0 : !root, "%zu: %s", i, root);
+		free(root);
+	}
+	cr_assert(getcwd(cwd, sizeof cwd));
+	char *root = cached_root("models", NULL, NULL), *want = file_join(cwd, "models");
+	cr_expect_str_eq(root, want);
+	free(root);
+	free(want);
+}
+
 Test(fingerprint, files_replaced_since_the_list_make_no_manifest)
 {
 	struct rig r;
@@ -343,7 +464,7 @@ Test(fingerprint, files_replaced_since_the_list_make_no_manifest)
 	rig_close(&r);
 }
 
-/* An entry with other files than the list's is read differently: it is not the same model. */
+/* An entry with more files than the list is read differently, so it is not the same model. */
 Test(cached, an_entry_with_more_files_is_not_taken)
 {
 	struct rig r;
@@ -353,11 +474,31 @@ Test(cached, an_entry_with_more_files_is_not_taken)
 	     *command = xasprintf("mkdir -p '%s' && cp -r '%s'/. '%s'", entry, r.model, entry);
 	cr_assert_eq(system(command), 0);
 	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), 0, "%s", why);
-	put(entry, "tokenizer.json", "{}"); /* no worker reads it */
+	put(entry, "tokenizer.json", "{}"); /* a file that no worker reads */
 	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), 0, "%s", why);
 	put(entry, "generation_config.json", "{}");
 	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), -ENOENT);
 	free(entry);
 	free(command);
 	rig_close(&r);
+}
+
+/* The listed names agree; the entry has a further file after them. */
+Test(cached, an_entry_with_a_file_behind_all_others_is_not_taken)
+{
+	struct store_files files;
+	struct manifest m;
+	const struct checksums c = {0};
+	char path[PATH_MAX], *root = new_dir(), *entry = file_join(root, "org/name/0123456789");
+	put(entry, "config.json", "{}");
+	put(entry, "model.safetensors", "weights");
+	cr_assert_eq(store_files_list(entry, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(manifest_make(&m, &files, "demo", &c, false, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(cached_find(root, &m, &c, path, why, sizeof why), 0, "%s", why);
+	put(entry, "modules.json", "[]");
+	cr_expect_eq(cached_find(root, &m, &c, path, why, sizeof why), -ENOENT);
+	manifest_fini(&m);
+	store_files_fini(&files);
+	free(entry);
+	remove_dir(root);
 }

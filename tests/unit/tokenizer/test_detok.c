@@ -1,4 +1,4 @@
-/* Ids to text, one at a time. */
+/* Token ids become text, one id at a time. */
 #include "controller/tokenizer/detok.h"
 #include "base/utf8.h"
 #include "tests/testdata.h"
@@ -12,7 +12,8 @@ static const char *const names[] = {
 	"gpt2", "qwen", "llama3", "other", "llama2", "metaspace_first", "metaspace_always", "pieces", "demo"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-/* Pushes ids; every part must be valid UTF-8, and the parts together must equal the decoded text. */
+/* Push ids one by one. Every output must be valid UTF-8, and all outputs together must equal the decoded
+ * text. */
 static void stream(const struct tokenizer *t, const struct token_ids *ids, bool skip)
 {
 	struct buf whole = {0}, parts = {0};
@@ -58,7 +59,7 @@ Test(detok, parts_of_random_ids_are_whole_and_add_up)
 			struct token_ids ids = {0};
 			for (int n = i % 20; n >= 0; n--) {
 				seed = seed * 6364136223846793005u + 1442695040888963407u;
-				/* half of them single bytes, the low ids of these vocabularies */
+				/* half of them single bytes: the low ids of these vocabularies */
 				uint32_t all = tokenizer_n_vocab(t), of = seed >> 63 && all > 260 ? 260 : all;
 				token_ids_push(&ids, (uint32_t)((seed >> 33) % of));
 			}

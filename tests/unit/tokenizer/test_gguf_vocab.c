@@ -1,4 +1,4 @@
-/* Tokenizers from GGUF: llama.cpp's vectors, and the ids of the file that a vocabulary comes from
+/* Tokenizers from GGUF, compared with llama.cpp's vectors and with the ids of the original tokenizer file
  * (tests/golden/make_gguf_vocab_golden.py). */
 #include "base/file.h"
 #include "controller/tokenizer/tokenizer_impl.h"
@@ -157,7 +157,7 @@ Test(gguf_vocab, books_by_qwen3)
 	check_books("vocab-qwen3.gguf.gz", "qwen3");
 }
 
-/* ---- the file that it comes from ---- */
+/* ---- the original tokenizer file ---- */
 
 static struct tokenizer *load(const char *rel)
 {
@@ -231,7 +231,7 @@ Test(gguf_vocab, types_of_tokens_are_read)
 	tokenizer_free(t);
 }
 
-/* What the service identifies a vocabulary by. */
+/* Compare the token texts, by which the service identifies a vocabulary. */
 static void check_texts(struct tokenizer *a, struct tokenizer *b)
 {
 	cr_assert_eq(tokenizer_n_vocab(a), tokenizer_n_vocab(b));
@@ -258,7 +258,7 @@ Test(gguf_vocab, texts_of_tokens_are_those_of_the_file_it_comes_from)
 		check_texts(t, json);
 }
 
-/* The file of the tests' data, whole. */
+/* Uses the complete file of the test data. */
 Test(gguf_vocab, qwen3_equals_its_tokenizer_json)
 {
 	struct tokenizer *json = help_shared("qwen3"),
@@ -269,7 +269,7 @@ Test(gguf_vocab, qwen3_equals_its_tokenizer_json)
 	check_same(t, json, 0, bits, 3);
 }
 
-/* Tokens that take the white space behind them: no key of the file says so. */
+/* Some tokens strip the white space after them, although no key of the file says so. */
 Test(gguf_vocab, phi3_equals_its_tokenizer_json)
 {
 	struct tokenizer *json = help_shared("phi-3-mini"),
@@ -300,7 +300,7 @@ static json_t *words_of(const struct pretok *p, const json_t *text)
 	return words;
 }
 
-/* tests/golden/make_pre_golden.py: the words of the package tokenizers, with the models' own steps. */
+/* tests/golden/make_pre_golden.py: words from the package tokenizers, with the models' own steps. */
 Test(gguf_vocab, names_of_pre_tokenizers_split_as_their_models_do)
 {
 	char why[512];
@@ -335,9 +335,9 @@ Test(gguf_vocab, names_of_pre_tokenizers_split_as_their_models_do)
 	json_decref(all);
 }
 
-/* ---- made here ---- */
+/* ---- files made here ---- */
 
-/* A GGUF file of keys alone. */
+/* A GGUF file that only has keys. */
 struct maker {
 	struct buf b;
 	uint64_t n_keys;
@@ -479,7 +479,7 @@ Test(gguf_vocab, a_minimal_vocabulary_is_read)
 	put_u64(&m, 1ull << 32 | 1);
 	put_u64(&m, 4ull << 32 | 1);
 	key(&m, "tokenizer.ggml.bos_token_id", 4);
-	put_u32(&m, 99); /* out of range: as if it were absent */
+	put_u32(&m, 99); /* out of range: treated as absent */
 	cr_assert_eq(load_bytes(m.b.p, m.b.len, &t, why, sizeof why), 0, "%s", why);
 	struct token_ids ids = help_encode(t, "aba<x>", 6, TOKENIZER_NO_SPECIAL);
 	cr_assert_eq(ids.n, 3);
@@ -509,7 +509,7 @@ Test(gguf_vocab, truncated_files_are_refused)
 	}
 }
 
-/* The tokenizer.json beside a file is taken where the file's own is not supported. */
+/* If the file's own tokenizer is unsupported, the tokenizer.json next to it is used. */
 Test(gguf_vocab, a_tokenizer_beside_serves_where_the_files_own_does_not)
 {
 	char dir[] = "/tmp/quern-vocab-XXXXXX", why[512] = "";

@@ -1,6 +1,6 @@
-/* test_same_ids.c - every form in which a model's tokenizer comes (GGUF, SentencePiece's tokenizer.model,
- * llama2.c's tokenizer.bin) gives the ids of its tokenizer.json: on 10 MB of text with QUERN_TEST_LONG=1 (as
- * `make check-full` has it), else on a sample of 400 KB. */
+/* test_same_ids.c - every format of a model's tokenizer (GGUF, SentencePiece's tokenizer.model, llama2.c's
+ * tokenizer.bin) gives the ids of its tokenizer.json: on 10 MB of text with QUERN_TEST_LONG=1 (as in `make
+ * check-full`), otherwise on 400 KB. */
 #include "base/file.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "tests/testdata.h"
@@ -24,7 +24,7 @@ static const char *const corpora[] = {
 };
 enum { N_CORPORA = sizeof corpora / sizeof *corpora };
 
-/* Books, all printable characters, hostile strings; then random text up to `n` bytes. */
+/* Make up to `n` bytes of text: books, all printable characters, hostile strings, then random text. */
 static void make_text(struct buf *out, size_t n)
 {
 	uint64_t seed = 2027;
@@ -48,7 +48,7 @@ static void make_text(struct buf *out, size_t n)
 	}
 }
 
-/* A file of the test data, alone, under `name` in a folder of its own, as the tokenizer of a model. */
+/* Load one file of the test data, alone in a folder under `name`, as a model's tokenizer. */
 static struct tokenizer *load_alone(const char *rel, const char *name)
 {
 	char dir[] = "/tmp/quern-same-ids-XXXXXX", why[512] = "";
@@ -75,7 +75,7 @@ static void check(const char *model, const char *rel, const char *name)
 	if (!json || !t)
 		cr_skip_test("the test data are not there");
 	make_text(&text, getenv("QUERN_TEST_LONG") ? 10 << 20 : 400 << 10);
-	/* Special tokens in the text are text: which are special a tokenizer.bin does not say. */
+	/* Special tokens in the text are plain text, since a tokenizer.bin does not mark them. */
 	struct token_ids want = help_encode(json, text.p, text.len, TOKENIZER_NO_SPECIAL);
 	struct token_ids have = help_encode(t, text.p, text.len, TOKENIZER_NO_SPECIAL);
 	size_t same = 0;

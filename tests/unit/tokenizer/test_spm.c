@@ -1,5 +1,5 @@
 /* SentencePiece's tokenizer.model and llama2.c's tokenizer.bin, compared with the ids of the package
- * sentencepiece (tests/golden/make_spm_golden.py) and of tokenizer.json of the same model. */
+ * sentencepiece (tests/golden/make_spm_golden.py) and of the same model's tokenizer.json. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "controller/tokenizer/detok.h"
@@ -71,7 +71,7 @@ Test(spm, small_models_give_the_golden_ids)
 	json_decref(all);
 }
 
-/* A directory and a file in it are the same tokenizer. */
+/* A directory and the file in it give the same tokenizer. */
 Test(spm, a_directory_or_its_file_may_be_named)
 {
 	struct tokenizer *a = load(repofile("tests/golden/tokenizer/spm_bpe")),
@@ -141,7 +141,7 @@ Test(spm, decoding_gives_the_text_back)
 	}
 }
 
-/* ---- configuration beside it ---- */
+/* ---- configuration next to the file ---- */
 
 static struct tokenizer *with_config(const char *name, const char *config, char *why, size_t why_n)
 {
@@ -245,8 +245,8 @@ Test(spm, books_by_llama2s_tokenizer_bin)
 	check_books("tokenizers/llama2/tokenizer.bin", "llama2");
 }
 
-/* But for special tokens within a text: that file searches for them in the normalized text, where only a
- * space or the beginning lets it find them. */
+/* Special tokens within a text are excluded: tokenizer.json searches for them in the normalized text, where
+ * it finds them only after a space or at the beginning. */
 Test(spm, llama2_equals_its_tokenizer_json)
 {
 	const char *model = testdata("tokenizers/llama2/tokenizer.model");
@@ -310,7 +310,7 @@ static void use(struct tokenizer *t)
 	tokenizer_free(t);
 }
 
-/* Cut before its normalizer_spec a file is refused; behind it only what the trainer notes is missing. */
+/* A file cut before its normalizer_spec is refused. After it, only the trainer's notes are missing. */
 Test(spm, truncated_models_are_refused)
 {
 	char *data, why[512];
@@ -321,7 +321,7 @@ Test(spm, truncated_models_are_refused)
 			struct tokenizer *t;
 			why[0] = 0;
 			char *exact =
-				xmemdup(data, cut + !cut); /* so that a sanitizer sees what lies behind */
+				xmemdup(data, cut + !cut); /* lets a sanitizer see a read past the end */
 			if (from_model(exact, cut, &t, why, sizeof why) == 0) {
 				use(t);
 				loaded++;
@@ -335,7 +335,7 @@ Test(spm, truncated_models_are_refused)
 	cr_expect(loaded < 10, "%zu", loaded);
 }
 
-/* At every 1/64 of its length, but for the first, where there is no piece to be known by. */
+/* Cut the file at every 1/64 of its length except the first, where no piece identifies the format. */
 static void check_cuts(const char *from, const char *name)
 {
 	char dir[] = "/tmp/quern-spm-cut-XXXXXX", why[512], *data;
@@ -401,12 +401,12 @@ static void refuse(const void *p, size_t n, piece_table_reader read, const char 
 }
 #define REFUSE(bytes, what) refuse(bytes, sizeof(bytes) - 1, spm_file_read, what)
 
-/* A piece: its text, and more fields of ModelProto.SentencePiece. */
+/* A vocabulary piece: its text, and further fields of ModelProto.SentencePiece. */
 #define UNK "\x0a\x09\x0a\x05<unk>\x18\x02"
 #define PIECE_A                                                                                              \
 	"\x0a\x03\x0a\x01"                                                                                   \
 	"a"
-#define END "\x1a\x00" /* a normalizer_spec, as files have it behind their pieces */
+#define END "\x1a\x00" /* a normalizer_spec, which files have after their pieces */
 
 Test(spm, bad_models_are_refused)
 {
@@ -518,7 +518,7 @@ Test(spm, bad_tokenizer_bins_are_refused)
 	buf_fini(&b);
 }
 
-/* ---- files that are none ---- */
+/* ---- other files ---- */
 
 Test(spm, files_without_a_tokenizer_are_named)
 {
@@ -540,7 +540,7 @@ Test(spm, files_without_a_tokenizer_are_named)
 	unlink(path);
 }
 
-/* A checkpoint of llama2.c has its tokenizer beside it. */
+/* A llama2.c checkpoint has its tokenizer next to it. */
 Test(spm, a_models_file_finds_the_tokenizer_beside_it)
 {
 	char dir[] = "/tmp/quern-spm-XXXXXX", why[512] = "";

@@ -1,4 +1,4 @@
-/* Tokenizing, compared with the ids of Hugging Face's tokenizers. */
+/* Token ids, compared with those of Hugging Face's tokenizers. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "controller/tokenizer/detok.h"
@@ -142,7 +142,7 @@ Test(tokenizer, naughty_strings_qwen3)
 	check_blns("qwen3", "qwen3");
 }
 
-/* Whole books, compared by a hash of their ids. */
+/* Compare whole books by a hash of their ids. */
 static void check_books(const char *dir, const char *key)
 {
 	struct buf index = {0};
@@ -191,7 +191,7 @@ Test(tokenizer, books_qwen3)
 	check_books("qwen3", "qwen3");
 }
 
-/* llama.cpp's vectors: texts with a separator between them, a line of ids for each. */
+/* llama.cpp's vectors: texts with separators, and a line of ids for each text. */
 static void check_ggml(const char *dir, const char *vector)
 {
 	static const char separator[] = "\n__ggml_vocab_test__\n";
@@ -299,7 +299,7 @@ Test(tokenizer, config_gives_bos_and_eos)
 	cr_expect_eq(tokenizer_eos(t), 128009);
 	cr_expect_eq(tokenizer_bos(q), -1);
 	cr_expect_eq(tokenizer_eos(q), 151645);
-	cr_expect_eq(tokenizer_bos(l), 1); /* its config has integers beyond 64 bits */
+	cr_expect_eq(tokenizer_bos(l), 1); /* its config has integers larger than 64 bits */
 	cr_expect_eq(tokenizer_eos(l), 2);
 	cr_expect_eq(tokenizer_n_vocab(q), 151669);
 	cr_expect_eq(tokenizer_id(q, "<|im_start|>"), 151644);
@@ -328,7 +328,7 @@ Test(tokenizer, large_vocabulary_loads_quickly)
 		best = us < best ? us : best;
 		tokenizer_free(t);
 	}
-	cr_expect(best < 1500 * 1000, "%lld us", (long long)best); /* a tenth of that; sanitizers cost more */
+	cr_expect(best < 1500 * 1000, "%lld us", (long long)best); /* usually a tenth; sanitizers are slow */
 	buf_fini(&json);
 }
 
@@ -403,7 +403,7 @@ Test(tokenizer, a_token_half_within_a_span_is_not_recognized)
 
 Test(tokenizer, spans_protect_from_tokens_found_in_normalized_text)
 {
-	/* "e U+0301" becomes one character before the search for <né>: offsets change. */
+	/* "e U+0301" becomes one character before the search for <né>, so offsets change. */
 	static const char text[] = "e\xcc\x81 <n\xc3\xa9> e\xcc\x81 <ne\xcc\x81> <n\xc3\xa9>";
 	struct tokenizer *t = help_golden("qwen");
 	int64_t id = tokenizer_id(t, "<n\xc3\xa9>");
@@ -462,7 +462,7 @@ Test(tokenizer, text_that_is_not_utf8_is_refused_with_the_offset)
 	tokenizer_free(t);
 }
 
-/* CPU milliseconds of this thread for a text of n times s. */
+/* Return the CPU milliseconds of this thread for n times the text s. */
 static double ms_for(const struct tokenizer *t, const char *s, size_t n)
 {
 	struct buf text = {0};
@@ -517,7 +517,7 @@ Test(tokenizer, a_pattern_that_explodes_is_an_error)
 	char text[3000];
 	memset(text, 'a', sizeof text);
 	text[sizeof text - 2] = 'd';
-	text[sizeof text - 1] = 'c'; /* or PCRE2 would see at once that there is no match */
+	text[sizeof text - 1] = 'c'; /* otherwise PCRE2 would see at once that nothing matches */
 	cr_expect_eq(tokenizer_encode(t, text, sizeof text, 0, NULL, 0, &ids, why, sizeof why), -E2BIG);
 	cr_expect(strstr(why, "split pattern"), "%s", why);
 	tokenizer_free(t);
@@ -669,6 +669,34 @@ static void expect_form(enum norm_kind kind, const struct buf *from, const struc
 	for (size_t i = 0; t.origin && i < t.n; i++)
 		cr_assert(t.origin[i] < from->len && (i == 0 || t.origin[i - 1] <= t.origin[i]));
 	norm_text_fini(&t);
+}
+
+/* Marks newer than the reference's Unicode tables are neither reordered nor composed, and newer characters
+ * are not decomposed. */
+Test(normalize, marks_of_later_unicode_stay_where_they_are)
+{
+	static const char *const same[] = {
+		"a\u1df6\u0323",            /* class 232 before 220 */
+		"q\u0323\u1df7\u0316",      /* 220, 228, 220 */
+		"\u1df6\u0323\u0301",       /* at the beginning */
+		"\u1abf\u0301\u0898\u0327", /* 220, 230, 220, 202 */
+		"a\u1df6\u0301",            /* a newer mark separates a from its accent */
+		"\U00011938",               /* decomposes into two characters in later tables */
+		"\U00011935\U00011930",
+	};
+	for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+		struct buf text = {0};
+		buf_puts(&text, same[i]);
+		for (int kind = NORM_NFC; kind <= NORM_NFKD; kind++)
+			expect_form((enum norm_kind)kind, &text, &text, same[i]);
+		buf_fini(&text);
+	}
+	struct buf from = {0}, to = {0};
+	buf_puts(&from, "a\u0301\u0323\u1df6\u0323\u0301\u0316");
+	buf_puts(&to, "\u1ea1\u0301\u1df6\u0323\u0316\u0301");
+	expect_form(NORM_NFC, &from, &to, "older ones on both sides do");
+	buf_fini(&from);
+	buf_fini(&to);
 }
 
 Test(normalize, unicode_conformance)

@@ -1,4 +1,4 @@
-/* Invalid tokenizer.json files: each is refused with an error that names the fault. */
+/* Invalid tokenizer.json files are refused with an error that names the fault. */
 #include "base/buf.h"
 #include "tests/testdata.h"
 #include "tests/tokenizer_help.h"
@@ -7,8 +7,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* A minimal file with one part replaced. */
+/* The parts of a minimal file; one part at a time is replaced. */
 static const char *const parts[][2] = {
 	{"added", "\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true}]"},
 	{"normalizer", "\"normalizer\":null"},
@@ -255,7 +256,7 @@ Test(tokenizer_files, every_truncation_is_refused)
 	free(text);
 }
 
-/* A file with a changed byte may still be valid; then encoding must end. */
+/* A file with a changed byte may still be valid; encoding must then terminate. */
 Test(tokenizer_files, a_changed_byte_never_crashes_or_hangs)
 {
 	static const char *const names[] = {"qwen", "llama2", "metaspace_first"};
@@ -326,4 +327,37 @@ Test(tokenizer_files, config_may_add_tokens_and_name_bos)
 	cr_expect_eq(help_load_text(text, strlen(text), "{\"bos_token\":", &t, why, sizeof why), -EINVAL);
 	cr_expect(strstr(why, "tokenizer_config.json"), "%s", why);
 	free(text);
+}
+
+Test(tokenizer_files, a_git_lfs_pointer_and_a_model_without_a_tokenizer_are_named)
+{
+	static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+	static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin"};
+	char dir[] = "/tmp/quern-lfs-XXXXXX", why[512], path[128];
+	struct tokenizer *t;
+	cr_assert(mkdtemp(dir));
+	for (size_t i = 0; i < 3; i++)
+		for (int whole = 0; whole < 2; whole++) {
+			snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+			FILE *f = fopen(path, "w");
+			fputs(pointer, f);
+			fclose(f);
+			cr_expect_eq(tokenizer_load(whole ? dir : path, &t, why, sizeof why), -EBADMSG, "%s",
+				     path);
+			cr_expect(strstr(why, names[i]) && strstr(why, "git lfs pull"), "%s", why);
+			unlink(path);
+		}
+	/* llama2.c's header: seven integers, then floats. */
+	snprintf(path, sizeof path, "%s/model.bin", dir);
+	const int32_t header[7] = {8, 16, 1, 1, 1, 4, 8};
+	static const float zeros[1200];
+	FILE *f = fopen(path, "w");
+	fwrite(header, sizeof header, 1, f);
+	fwrite(zeros, sizeof zeros, 1, f);
+	fclose(f);
+	int rc = tokenizer_load(path, &t, why, sizeof why);
+	cr_expect_eq(rc, -ENOENT, "%d %s", rc, why);
+	cr_expect(strstr(why, "model.bin") && strstr(why, "--tokenizer"), "%s", why);
+	unlink(path);
+	rmdir(dir);
 }

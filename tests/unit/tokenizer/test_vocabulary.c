@@ -1,4 +1,4 @@
-/* What workers are told of a model's tokens. */
+/* The description of a model's tokens that workers receive. */
 #include "controller/model_vocabulary.h"
 #include "tests/tokenizer_help.h"
 
@@ -16,7 +16,7 @@ static void expect(const struct vocabulary *v, uint32_t id, const char *text, en
 	cr_expect_eq(v->kinds[id], kind, "token %u", id);
 }
 
-/* A word, a special token, one that is added but not special, and one without a text. */
+/* A word, a special token, an added token that is not special, and an id without a text. */
 static const char made[] =
 	"{\"version\":\"1.0\",\"added_tokens\":["
 	"{\"id\":3,\"content\":\"<s>\",\"special\":true,\"normalized\":false},"
@@ -42,10 +42,10 @@ Test(vocabulary, tokens_are_their_bytes_and_special_ones_are_marked)
 	expect(&v, 1, " ", VOCABULARY_TEXT);
 	expect(&v, 2, " a", VOCABULARY_TEXT);
 	expect(&v, 3, "\xff<s>\xfe", VOCABULARY_TEXT);
-	expect(&v, 4, "\xff</s>\xfe", VOCABULARY_END); /* the tokenizer's */
+	expect(&v, 4, "\xff</s>\xfe", VOCABULARY_END); /* end token of the tokenizer */
 	expect(&v, 5, "<think>", VOCABULARY_TEXT);
-	expect(&v, 6, "", VOCABULARY_CONTROL);             /* of no token */
-	expect(&v, 7, "\xff<|call|>\xfe", VOCABULARY_END); /* the model's */
+	expect(&v, 6, "", VOCABULARY_CONTROL);             /* id without a token */
+	expect(&v, 7, "\xff<|call|>\xfe", VOCABULARY_END); /* end token of the model */
 	expect(&v, 8, "", VOCABULARY_CONTROL);             /* the model's table is longer */
 	vocabulary_fini(&v);
 	tokenizer_free(t);

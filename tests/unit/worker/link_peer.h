@@ -1,4 +1,4 @@
-/* link_peer.h - a worker's link as its controller sees it: the process that runs it, and a ROUTER here.
+/* link_peer.h - plays the controller for a worker's link: starts the worker's process and opens a ROUTER.
  * Everything here may be unused in a test. */
 #ifndef QUERN_TESTS_UNIT_WORKER_LINK_PEER_H
 #define QUERN_TESTS_UNIT_WORKER_LINK_PEER_H
@@ -18,11 +18,11 @@ struct peer {
 	char dir[64], bus[128];
 	pid_t pid;
 	void *ctx, *sock;
-	unsigned char id[32]; /* the worker's */
+	unsigned char id[32]; /* of the worker */
 	size_t id_n;
 	char bytes[1 << 16];
 	size_t n;
-	int64_t leave_ms;  /* of the worker; 0: a minute */
+	int64_t leave_ms;  /* the worker's option; 0: a minute */
 	const char *cache; /* as in link_args */
 	bool fetch;
 	const char *place;
@@ -43,7 +43,7 @@ DRIVER_FN void on_leave(int sig)
 	link_leave();
 }
 
-/* The worker's process; before any socket is opened here.  SIGUSR1 asks it to leave. */
+/* Start the worker's process, before any socket is opened here. SIGUSR1 makes it leave. */
 DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 {
 	strcpy(peer.dir, "/tmp/quern-link-XXXXXX");
@@ -88,8 +88,8 @@ DRIVER_FN void close_router(void)
 	zmq_ctx_term(peer.ctx);
 }
 
-/* How much longer things take than on a quiet machine without sanitizers: QUERN_TEST_SLOW, as for the tests
- * in Python. */
+/* Return how much slower this machine is than a quiet one without sanitizers: QUERN_TEST_SLOW, as for the
+ * Python tests. */
 DRIVER_FN int slow(void)
 {
 	const char *times = getenv("QUERN_TEST_SLOW");
@@ -108,7 +108,7 @@ DRIVER_FN int end_worker(void)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The next message of the worker; its type. */
+/* Receive the worker's next message; return its type. */
 DRIVER_FN int receive(void)
 {
 	int n = zmq_recv(peer.sock, peer.id, sizeof peer.id, 0);
@@ -122,7 +122,7 @@ DRIVER_FN int receive(void)
 	return type;
 }
 
-/* The next message that is no beat, which must be of this type. */
+/* Skip heartbeats; expect a message of this type. */
 DRIVER_FN void expect(int type)
 {
 	int got;
@@ -174,7 +174,7 @@ DRIVER_FN const char *model(void)
 	return dir;
 }
 
-/* A plan with one prompt; its first token is sampled. */
+/* Send a plan with one prompt, which samples its first token. */
 DRIVER_FN void send_plan(uint64_t epoch, uint64_t number, uint32_t block)
 {
 	static const uint32_t tokens[] = {5, 6, 7, 8};

@@ -1,5 +1,5 @@
-/* placed.h - a mixture with its attention on the emulated GPU and experts where a placement says: what it
- * generates, for the tests of beside.h and prefetch.h. */
+/* placed.h - generates with a mixture of experts: attention runs on the emulated GPU, and an option places
+ * the experts. For the tests of beside.h and prefetch.h. */
 #ifndef QUERN_TESTS_UNIT_WORKER_PLACED_H
 #define QUERN_TESTS_UNIT_WORKER_PLACED_H
 
@@ -13,9 +13,9 @@ enum { PROMPT = 37, NEW = 5, TOKENS = 48, OTHERS = 3, VOCAB_MAX = 512 };
 
 struct placed {
 	char model[24];
-	char place[48]; /* with one of its two layers of experts on the CPU */
+	char place[48]; /* a placement with one of the two expert layers on the CPU */
 	char compute[8];
-	float tolerance; /* of the largest logit */
+	float tolerance; /* relative to the largest logit */
 };
 
 struct trace {
@@ -25,12 +25,12 @@ struct trace {
 };
 
 static uint32_t prompt[TOKENS];
-static bool placed_unsized __attribute__((unused));  /* the KV pool is what the rest leaves */
-static bool placed_fast __attribute__((unused));     /* --fast, of steps opened from now on */
-static uint64_t placed_sent __attribute__((unused)); /* step_sent() of what generate() did last */
-static struct bus_ready ready;                       /* of the last step that was opened */
+static bool placed_unsized __attribute__((unused));  /* the KV pool takes the remaining memory */
+static bool placed_fast __attribute__((unused));     /* --fast, for steps opened from now on */
+static uint64_t placed_sent __attribute__((unused)); /* step_sent() of the last generate() */
+static struct bus_ready ready;                       /* of the last opened step */
 
-/* Before the first model: the table is opened once in a process. */
+/* Called before the first model: a process opens the table once. */
 DRIVER_FN void emulate(void)
 {
 	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
@@ -58,7 +58,8 @@ DRIVER_FN void open_placed(struct driver *d, const char *model, const char *plac
 	ready = d->ready;
 }
 
-/* Counts of a service of the model's: all experts of a layer had rows, of which the most had the last. */
+/* Write expert counts as a service of the model would: every expert of a layer has rows, the last one
+ * most. */
 DRIVER_FN void write_counts(const char *model, char *path, size_t n)
 {
 	struct model_config c;
@@ -82,7 +83,8 @@ DRIVER_FN void note(struct driver *d, struct trace *t, uint32_t n, uint32_t i)
 	t->tokens[n] = d->result.tokens[i];
 }
 
-/* The prompt in chunks, then token after token; with `others` sequences of other lengths beside it. */
+/* Generate from the prompt in chunks, then token by token, with `others` sequences of other lengths in the
+ * batch. */
 DRIVER_FN void generate(const struct placed *c, const char *place, uint32_t chunk, uint32_t others,
 			struct trace *out)
 {
@@ -112,7 +114,7 @@ DRIVER_FN void generate(const struct placed *c, const char *place, uint32_t chun
 	driver_close(&d);
 }
 
-/* How far the first logits are from each other. */
+/* Compare the first logits; return the largest difference. */
 DRIVER_FN float check_close(const struct trace *a, const struct trace *b, float tolerance)
 {
 	float most = 0, off = 0;

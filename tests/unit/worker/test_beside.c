@@ -1,5 +1,5 @@
-/* Experts on the CPU beside a GPU, which is the emulated one: each placement gives one result, whatever else
- * is in the batch, and all placements nearly the same. */
+/* Host experts with an emulated GPU: each placement gives one result whatever else is in the batch, and all
+ * placements give nearly the same. */
 #include "formats/place/kept.h"
 #include "tests/unit/worker/placed.h"
 
@@ -11,10 +11,10 @@ TestSuite(beside, .init = emulate, .timeout = 240);
 ParameterizedTestParameters(beside, each_placement_gives_one_result)
 {
 	static struct placed cases[] = {
-		/* A shared expert with a gate, in each second layer. */
+		/* Every second layer has a shared expert with a gate. */
 		{"qwen2-moe", "layers.2-3.experts=cpu", "f32", 5e-3f},
 		{"qwen3-moe-awq", "layers.1.experts=cpu", "int16", 5e-3f},
-		/* A shared expert, groups of experts, BF16. */
+		/* A shared expert, expert groups, BF16. */
 		{"glm4-moe", "layers.0-1.experts=cuda,*.experts=cpu", "int8", 5e-2f},
 	};
 	return cr_make_param_array(struct placed, cases, sizeof cases / sizeof cases[0]);
@@ -33,7 +33,7 @@ ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
 	hot.counts = counts;
 	for (int i = 0; i < PLACES; i++) {
 		driver_hot = i >= HOT ? &hot : NULL;
-		if (i >= HOT) /* half of what the experts take, and a byte that is of no use */
+		if (i >= HOT) /* half of the experts' bytes, and one byte that is of no use */
 			hot.bytes =
 				(int64_t)(as[ON_GPU].weights_bytes - as[i - HOT + ON_CPU].weights_bytes) / 2 +
 				1;
@@ -65,7 +65,7 @@ Test(beside, rows_of_hot_experts_are_counted_too)
 	static struct trace t;
 	char counts[64];
 	write_counts(c.model, counts, sizeof counts);
-	/* 2 of the layer's 5 experts with 3 matrices of 64 x 56 in 16 bits. */
+	/* 2 of the layer's 5 experts, each with 3 matrices of 64 x 56 in 16 bits. */
 	const struct hot_options hot = {true, 2 * 3 * 64 * 56 * 2, counts};
 	driver_hot = &hot;
 	generate(&c, c.place, PROMPT, 0, &t);
@@ -102,7 +102,7 @@ Test(beside, hot_experts_that_cannot_be_are_refused)
 	cr_expect(strstr(d.why, "--experts cpu or --place"), "%s", d.why);
 }
 
-/* By layer: those of one on the CPU, which counts them, and of one on the GPU, which does. */
+/* Check the counts of a CPU layer and of a GPU layer; the device of each counts its rows. */
 static void check_counts(const char *place)
 {
 	static const struct placed c = {"qwen2-moe", "", "f32", 0};
@@ -118,7 +118,7 @@ static void check_counts(const char *place)
 	cr_assert(cells && cells->n == 4 * 5 && cells->n_experts == 5);
 	for (uint32_t i = 0; i < cells->n; i++)
 		of_layers[i / 5] += atomic_load(&cells->rows[i]);
-	/* No row of the steps that the worker has tried before, and no null row of a graph. */
+	/* Rows of the worker's trial steps and null rows of a graph are not counted. */
 	cr_expect_eq(rows, 2 * (PROMPT + NEW - 1) * 3);
 	cr_expect(of_layers[1] == rows / 2 && of_layers[3] == rows / 2, "%s", place);
 	cr_expect_eq(of_layers[0] + of_layers[1] + of_layers[2] + of_layers[3], rows);
@@ -140,7 +140,7 @@ Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
 	struct driver d[2];
 	open_placed(&d[0], "qwen2-moe", NULL);
 	open_placed(&d[1], "qwen2-moe", PLACEMENT_EXPERTS_CPU);
-	/* 2 layers of 5 experts with 3 matrices of 64 x 56, which the GPU keeps in 16 bits. */
+	/* 2 layers of 5 experts, each with 3 matrices of 64 x 56, which the GPU keeps in 16 bits. */
 	const uint64_t experts = 2 * 5 * 3 * 64 * 56;
 	cr_expect_geq(d[0].ready.weights_bytes - d[1].ready.weights_bytes, 2 * experts);
 	cr_expect_geq(d[1].ready.host_weights_bytes, experts);
@@ -149,7 +149,7 @@ Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
 	driver_close(&d[1]);
 }
 
-/* What the worker compares with the memory that is free, before it loads them. */
+/* The worker compares this size with the free memory before it loads the experts. */
 Test(beside, what_experts_take_is_known_before_they_are_loaded)
 {
 	static const char *const models[] = {"qwen2-moe", "qwen3-moe-awq", "glm4-moe"};

@@ -1,4 +1,4 @@
-/* test_cache.c - how large the pools of the paged cache become, on devices that only say numbers. */
+/* test_cache.c - sizes of the paged cache's pools, on fake devices that only report numbers. */
 #include "worker/cache.h"
 
 #include <criterion/criterion.h>
@@ -20,7 +20,7 @@ static int64_t block_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int
 	return (int64_t)n_layers * 2 * n_kv_heads * head_dim * block_size * 2;
 }
 
-/* Attention's scratch: a byte for every 16 of blocks. */
+/* Attention's scratch: one byte for every 16 bytes of blocks. */
 static int64_t scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
 			     int n_blocks)
 {
@@ -44,7 +44,7 @@ static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes
 	return cache_size(c, &a, why, sizeof why);
 }
 
-/* What is left when all else is on the device. */
+/* Size the pool from the memory that is left when everything else is loaded. */
 static int size_last(struct cache *c, double fraction, uint64_t swap_bytes)
 {
 	const struct cache_args a = {.ops = &ops,
@@ -110,7 +110,7 @@ Test(cache, a_gpu_gives_its_fraction_less_what_is_in_use)
 				  .bytes_used = 100 << 20,
 				  .steps_take_memory = true};
 	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
-	/* 412 MiB, of which scratch takes one part in 16 of as many blocks */
+	/* 412 MiB; scratch takes a sixteenth of them */
 	cr_assert_eq(c.n_blocks, 412 * 64 - 412 * 64 / 16);
 	cr_assert_eq(size_last(&c, 0, 1), 0, "%s", why);
 	const int most = (int)((0.9 * (1 << 30) - (100 << 20)) / 16384);
@@ -137,7 +137,7 @@ Test(cache, fewer_blocks_than_any_service_needs_are_refused)
 				  .bytes_used = (32 << 20) - 18 * 16384,
 				  .steps_take_memory = true};
 	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
-	cr_assert_eq(c.n_blocks, 16); /* the rest is for scratch */
+	cr_assert_eq(c.n_blocks, 16); /* scratch takes the rest */
 	info.bytes_used += 16384;
 	cr_assert_eq(size_last(&c, 0.5, 1), -ENOMEM);
 	cr_assert(strstr(why, "at least 16 are needed") && strstr(why, "50% (32 MiB)"), "%s", why);
@@ -161,7 +161,7 @@ Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
 }
 
-/* --- a CPU, without a given size --- */
+/* --- a CPU without a given pool size --- */
 
 static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_context)
 {
@@ -176,7 +176,7 @@ static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_co
 	return cache_size(c, &a, why, sizeof why);
 }
 
-/* What runs beside the service differs from start to start. */
+/* Other programs' use of memory differs from start to start. */
 Test(cache, the_context_does_not_follow_the_memory_that_happens_to_be_free)
 {
 	struct cache c;
@@ -189,7 +189,7 @@ Test(cache, the_context_does_not_follow_the_memory_that_happens_to_be_free)
 		cr_assert_eq(size_cpu(&c, total, mib << 20, 1 << 20), 0, "%s", why);
 		cr_expect_eq(c.n_blocks, n_blocks, "%lld MiB free: %d blocks", (long long)mib, c.n_blocks);
 	}
-	/* The kernel's own share differs from boot to boot. */
+	/* The kernel's share of memory differs from boot to boot. */
 	cr_assert_eq(size_cpu(&c, total + (2 << 20), (int64_t)3900 << 20, 1 << 20), 0, "%s", why);
 	cr_expect_eq(c.n_blocks, n_blocks);
 }

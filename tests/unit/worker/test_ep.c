@@ -1,5 +1,5 @@
-/* Experts dealt out between the ranks of a group: a row's bits are its own, and are those of one class.  That
- * they agree with transformers: test_tp.c. */
+/* Experts distributed over the ranks of a group: a row's bits do not depend on the batch, and stay the same
+ * within a numerics class. test_tp.c compares with transformers. */
 #include "tests/driver.h"
 
 #include <criterion/criterion.h>
@@ -20,7 +20,7 @@ struct trace {
 	char numerics[256];
 };
 
-/* How the same prompt is computed. */
+/* A way to compute the same prompt. */
 struct way {
 	const char *name;
 	uint32_t chunk, others, n_threads;
@@ -41,7 +41,7 @@ static struct bus_load load_of(const char *model, uint32_t n_ranks, bool ep)
 	return load;
 }
 
-/* Token after token, with `others` sequences of other lengths beside it. */
+/* Generate token by token, with `others` sequences of other lengths in the batch. */
 static void generate(const struct ep_case *c, bool ep, const struct way *w, struct trace *out)
 {
 	struct driver d;
@@ -77,7 +77,7 @@ static void generate(const struct ep_case *c, bool ep, const struct way *w, stru
 
 ParameterizedTestParameters(ep, the_bits_of_a_row_are_its_own)
 {
-	/* On a GPU, which here is an emulated one. */
+	/* On the emulated GPU. */
 	static struct ep_case gpu_cases[] = {{"qwen2-moe", 2, "f32"}, {"qwen3-moe-awq", 2, "f32"}};
 	static struct ep_case cases[] = {
 		{"qwen2-moe", 2, "f32"},     {"qwen2-moe", 4, "int8"},   {"qwen3-moe-awq", 2, "int16"},
@@ -125,20 +125,20 @@ Test(ep, ranks_hold_their_experts_and_nothing_of_the_others)
 	cr_assert_eq(driver_open(&whole, &load), 0, "%s", whole.why);
 	load.ep = false;
 	cr_assert_eq(driver_open(&cut, &load), 0, "%s", cut.why);
-	/* Two layers of 5 experts, 3 and 2 of which are a rank's; in F32 as stored: 3 matrices of 64 x 56. */
+	/* Two layers of 5 experts, of which the ranks have 3 and 2. Stored in F32: 3 matrices of 64 x 56. */
 	const uint64_t expert = 2 * 3 * 64 * 56 * 4;
 	const struct bus_ready *r = &whole.peers[0].ready;
-	const struct bus_ready *even = &cut.peers[0].ready; /* but for the vocabulary */
+	const struct bus_ready *even = &cut.peers[0].ready; /* equals rank 0 but for the vocabulary */
 	cr_expect_eq(whole.ready.stored_bytes - r->stored_bytes,
 		     expert + cut.ready.stored_bytes - even->stored_bytes);
-	cr_expect_geq(whole.ready.weights_bytes - r->weights_bytes, /* in 16 bits on a GPU */
+	cr_expect_geq(whole.ready.weights_bytes - r->weights_bytes, /* 16 bits on a GPU */
 		      expert / 2 + cut.ready.weights_bytes - even->weights_bytes);
 	cr_expect_eq(whole.ready.stored_bytes + r->stored_bytes, cut.ready.stored_bytes + even->stored_bytes);
 	driver_close(&whole);
 	driver_close(&cut);
 }
 
-/* ---- what cannot be ---- */
+/* ---- refused loads ---- */
 
 static void refused(const char *model, uint32_t n_ranks, const char *reason)
 {
@@ -157,8 +157,8 @@ Test(ep, what_cannot_be_is_refused_by_name)
 	refused("mixtral", 8, "--tp 8 --ep");
 }
 
-/* A rank with experts whole, and one with parts of all: sums of both would miss some and have others twice.
- */
+/* One rank has whole experts, the other has parts of all. Sums of both would lack some experts and count
+ * others twice. */
 Test(ep, ranks_of_both_kinds_form_no_group)
 {
 	struct bus_load loads[2] = {load_of("qwen2-moe", 2, true), load_of("qwen2-moe", 2, false)};

@@ -1,4 +1,4 @@
-/* Counters of experts' rows: of the model that is loaded, from 0 with each epoch. */
+/* Counters of experts' rows belong to the loaded model and restart at 0 with each epoch. */
 #include "worker/experts/expert_load.h"
 
 #include <criterion/criterion.h>
@@ -20,7 +20,7 @@ Test(expert_load, rows_are_counted_by_layer_and_expert)
 	cr_expect_null(atomic_load(&load.cells));
 }
 
-/* The other thread may still read those of the model before. */
+/* The other thread may still read the cells of the previous model. */
 Test(expert_load, cells_of_a_model_before_stay_and_serve_again)
 {
 	expert_load_shape(&load, 2, 4);
@@ -29,6 +29,9 @@ Test(expert_load, cells_of_a_model_before_stay_and_serve_again)
 	expert_load_shape(&load, 2, 8);
 	struct expert_cells *second = atomic_load(&load.cells);
 	cr_expect(second != first && second->n == 16 && first->rows[7] == 1);
+	expert_load_shape(&load, 1, 8);
+	struct expert_cells *third = atomic_load(&load.cells);
+	cr_expect(third != first && third->n == 8 && third->n_experts == 8);
 	expert_load_shape(&load, 0, 0);
 	cr_expect_null(atomic_load(&load.cells));
 	expert_load_shape(&load, 2, 4);
@@ -37,7 +40,7 @@ Test(expert_load, cells_of_a_model_before_stay_and_serve_again)
 	expert_load_fini(&load);
 }
 
-/* Number of cells that the next report has, from one on that is expected; 0: there is none. */
+/* Number of cells in the next report, which must start at the expected cell; 0 if there is no report. */
 static uint32_t next(struct expert_turn *t, uint32_t expected_from)
 {
 	uint32_t from, n;
@@ -55,10 +58,10 @@ Test(expert_load, cells_are_reported_in_turns_until_all_rows_are_known)
 	cr_expect_eq(next(&t, 0), 0, "no row");
 	load.rows = 7;
 	cr_expect(next(&t, 0) == 4 && next(&t, 4) == 4);
-	load.rows = 9; /* may be in cells that this turn has passed */
+	load.rows = 9; /* perhaps in cells that this round has already reported */
 	cr_expect(next(&t, 8) == 2 && next(&t, 0) == 4 && next(&t, 4) == 4 && next(&t, 8) == 2);
 	cr_expect_eq(next(&t, 0), 0, "all is known");
-	/* Another model, in the midst of a turn. */
+	/* Another model is loaded in the middle of a round. */
 	load.rows = 10;
 	cr_expect(next(&t, 0) == 4 && next(&t, 4) == 4);
 	expert_load_shape(&load, 1, 6);

@@ -1,5 +1,5 @@
-/* Models in GGUF files of every quantized type against the same models in F32, whose weights are the
- * dequantized ones; those are bit for bit what another program makes of them (test_gguf_types.c). */
+/* GGUF models of every quantized type, compared with the same models dequantized to F32. test_gguf_types.c
+ * checks the dequantized weights bit for bit against another program. */
 #include "base/alloc.h"
 #include "formats/gguf.h"
 #include "tests/driver.h"
@@ -21,7 +21,7 @@ enum {
 	CHOSEN = 2,
 };
 
-/* Where the scales of a block are, and what they are so that weights are about 0.05. */
+/* Offsets of a block's scales, and scales that give weights of about 0.05. */
 static const struct kind {
 	enum gguf_type type;
 	int values, bytes;
@@ -44,7 +44,7 @@ enum { ARCHS = sizeof archs / sizeof *archs };
 struct tensor {
 	char name[64];
 	int n, k;    /* n 0: a vector */
-	int experts; /* as many matrices; 0: one */
+	int experts; /* number of such matrices; 0: one */
 };
 
 static uint64_t state;
@@ -96,7 +96,7 @@ static int list_tensors(const char *arch, struct tensor *t)
 	int n = 0;
 	t[n++] = (struct tensor){"token_embd.weight", VOCAB, HIDDEN, 0};
 	t[n++] = (struct tensor){"output_norm.weight", 0, HIDDEN, 0};
-	if (strcmp(arch, "llama") == 0) /* the others are tied */
+	if (strcmp(arch, "llama") == 0) /* the other architectures have tied embeddings */
 		t[n++] = (struct tensor){"output.weight", VOCAB, HIDDEN, 0};
 	for (int l = 0; l < LAYERS; l++)
 		for (size_t i = 0; i < sizeof layer / sizeof *layer; i++) {
@@ -122,7 +122,7 @@ static void key(struct buf *b, const char *arch, const char *name, uint32_t v)
 	gg_key_u32(b, text, v);
 }
 
-/* The file, with quantized matrices or with the floats that they stand for. */
+/* Write the file with quantized matrices, or with the floats that they encode. */
 static void write_model(const char *path, const char *arch, const struct kind *t, bool floats)
 {
 	static struct tensor list[64];
@@ -172,7 +172,7 @@ static void write_model(const char *path, const char *arch, const struct kind *t
 	buf_fini(&data);
 }
 
-/* Logits behind the prompt, and 64 greedy tokens: those of `follow`, where given. */
+/* Compute the logits after the prompt and 64 tokens: greedy, or those of `follow`. */
 static void run(const char *path, const uint32_t *follow, float *logits, uint32_t *tokens)
 {
 	static const uint32_t prompt[] = {7, 300, 12, 99, 5, 256, 31, 8, 77};
@@ -231,7 +231,7 @@ static void check(const char *compute, float tolerance, bool tokens_too, int fir
 	snprintf(floats, sizeof floats, "%s/f.gguf", dir);
 	for (int i = first; i < N_KINDS * ARCHS; i += step) {
 		const struct kind *t = &kinds[i / ARCHS];
-		/* Another choice of experts, where two are nearly equal, is no error of a type. */
+		/* If two experts score almost equally, a different choice is no error of the type. */
 		if (tolerance > 0.01f && strstr(archs[i % ARCHS], "moe"))
 			continue;
 		write_model(quantized, archs[i % ARCHS], t, false);

@@ -1,4 +1,4 @@
-/* The sizes of batch that steps of decoding are padded to, and which steps are. */
+/* Batch sizes that decoding steps are padded to, and the steps that are padded. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-/* No step is padded by more than a third beyond 8 rows, or to more than can be. */
+/* Beyond 8 rows a step is padded by at most a third, and never above the largest size. */
 Test(graphs, sizes_lie_close_and_end_with_the_largest)
 {
 	int sizes[GRAPHS_MAX];
@@ -32,10 +32,10 @@ Test(graphs, sizes_lie_close_and_end_with_the_largest)
 	}
 }
 
-/* ---- a device that counts ---- */
+/* ---- a fake device that counts ---- */
 
 static _Thread_local struct {
-	int kept, launched, freed, fail_at, error; /* fail_at: of the graphs, from 1; 0: none */
+	int kept, launched, freed, fail_at, error; /* fail_at: number of the failing graph, from 1; 0: none */
 	int64_t bytes_free;
 	int pad_to;
 } dev;
@@ -84,7 +84,7 @@ static void free_graph(struct kern_graph *g)
 	dev.freed += g != NULL;
 }
 
-/* The model is not asked for anything but its rows. */
+/* The fake model only records the number of rows. */
 int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, int n_rows)
 {
 	(void)m;
@@ -169,7 +169,7 @@ Test(graphs, where_memory_ends_the_small_sizes_are_kept)
 	cr_assert_eq(dev.freed, 4);
 }
 
-/* ---- a group: a rank is a thread with such a device ---- */
+/* ---- a group: each rank is a thread with a fake device ---- */
 
 struct rank {
 	struct tp_group_args join;
@@ -191,7 +191,7 @@ static void *rank_main(void *arg)
 	r->kept = graphs_count(g);
 	graphs_free(g);
 	r->freed = dev.freed;
-	bool ok = true; /* the other one reads what was said last */
+	bool ok = true; /* the other rank reads the last message */
 	tp_group_all(group, &ok);
 	tp_group_leave(group);
 	return NULL;
@@ -219,7 +219,7 @@ static void run_ranks(struct rank ranks[2])
 	tp_group_meet_free(mine);
 }
 
-/* They launch the same graphs, or none: what one of them holds beyond the other would never be answered. */
+/* All ranks launch the same graph, or none: a rank that launched alone would wait forever. */
 Test(graphs, ranks_keep_the_sizes_that_all_of_them_have)
 {
 	struct rank ranks[2] = {[1] = {.fail_at = 4, .error = -ENOMEM}};

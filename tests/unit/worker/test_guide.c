@@ -1,50 +1,22 @@
-/* Outputs with forms: masks are those of the form behind the output, however the slot came to it. */
-#include "worker/guide.h"
+/* Guided outputs: a slot's mask follows from the constraint and the text so far, however the slot came to
+ * this text. */
+#include "tests/unit/worker/guide_help.h"
 
 #include "grammar/grammar.h"
 #include "grammar/regex.h"
-#include "grammar/source.h"
 
-#include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* Token t < 256 is the byte t; then some words, and two that end a text. */
-static const char *const words[] = {"true", "false", "{\"a\":", "ab", "abc", "0123456789"};
-enum { N_WORDS = 6, AB = 256 + 3, END = 256 + N_WORDS, END2, N_TOKENS, N_VOCAB = 300, WORDS = 10 };
-enum { SLOTS = 8 };
-
-static struct guide *g;
-static struct vocabulary vocabulary;
-static char bytes[512];
-static uint32_t at[N_TOKENS + 1], mask[WORDS], other[WORDS];
-static uint8_t kinds[N_TOKENS];
-
-static void add(uint32_t *n, const char *p, size_t len, uint8_t kind)
-{
-	memcpy(bytes + at[*n], p, len);
-	kinds[*n] = kind;
-	at[*n + 1] = at[*n] + (uint32_t)len;
-	++*n;
-}
-
-static void make_vocabulary(void)
-{
-	uint32_t n = 0;
-	for (int b = 0; b < 256; b++)
-		add(&n, &(char){(char)b}, 1, VOCABULARY_TEXT);
-	for (int i = 0; i < N_WORDS; i++)
-		add(&n, words[i], strlen(words[i]), VOCABULARY_TEXT);
-	add(&n, "<eos>", 5, VOCABULARY_END);
-	add(&n, "<eot>", 5, VOCABULARY_END);
-	vocabulary = (struct vocabulary){.n = n, .at = at, .kinds = kinds, .bytes = bytes};
-}
+static uint32_t other[WORDS];
 
 static void open_with(size_t limit)
 {
 	char why[200];
-	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB, .bytes = limit});
+	const struct guide_limits limits = {.max_slots = SLOTS, .n_vocab = N_VOCAB, .bytes = limit};
+	cr_assert_eq(guide_new(&g, &limits, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(guide_words(g), WORDS);
 	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0, "%s", why);
 }
@@ -62,68 +34,10 @@ static void close_guide(void)
 
 TestSuite(guide, .init = open_guide, .fini = close_guide, .timeout = 60);
 
-static void form(uint32_t number, enum grammar_language language, const char *text)
-{
-	struct form *f = form_new((uint8_t)language, text, strlen(text));
-	guide_add(g, number, f);
-	form_free(f);
-}
-
-static void set(uint32_t slot, uint32_t number, const char *output)
-{
-	uint32_t ids[64], n = (uint32_t)strlen(output);
-	char why[200];
-	for (uint32_t i = 0; i < n; i++)
-		ids[i] = (unsigned char)output[i];
-	cr_assert_eq(guide_set(g, slot, number, ids, n, why, sizeof why), 0, "%s", why);
-}
-
-static bool allows(const uint32_t *m, uint32_t token)
-{
-	return m[token / 32] >> token % 32 & 1;
-}
-
-/* The slot may go on with exactly these tokens: bytes, 'W' + word for the words, '$' for both ends. */
-static void may(uint32_t slot, const char *tokens)
-{
-	uint32_t want[WORDS] = {0};
-	for (const char *p = tokens; *p; p++) {
-		uint32_t t = (unsigned char)*p;
-		if (*p == 'W')
-			t = 256 + (uint32_t)(*++p - '0');
-		if (*p == '$')
-			want[END2 / 32] |= 1u << END2 % 32, t = END;
-		want[t / 32] |= 1u << t % 32;
-	}
-	memset(mask, 0xa5, sizeof mask);
-	cr_assert(guide_mask(g, slot, mask), "slot %u: no mask, %s", slot, guide_take_failure(g, slot));
-	for (uint32_t t = 0; t < WORDS * 32; t++)
-		cr_assert_eq(allows(mask, t), allows(want, t), "slot %u: token %u is %s", slot, t,
-			     allows(mask, t) ? "allowed" : "not allowed");
-}
-
 static void free_slot(uint32_t slot)
 {
-	cr_assert_not(guide_mask(g, slot, mask));
+	cr_assert_not(guide_mask(g, slot, 1, mask));
 	cr_assert_null(guide_take_failure(g, slot));
-}
-
-static void fails(uint32_t slot, const char *reason)
-{
-	cr_assert_not(guide_mask(g, slot, mask));
-	const char *why = guide_take_failure(g, slot);
-	cr_assert(why && strstr(why, reason), "\"%s\" does not say \"%s\"", why ? why : "", reason);
-	cr_assert_not(guide_mask(g, slot, mask));
-	cr_assert_null(guide_take_failure(g, slot), "told twice");
-}
-
-/* The slot samples `token` as the one with this index of a plan. */
-static void sample(uint32_t slot, uint64_t plan, uint32_t index, int32_t token)
-{
-	int32_t tokens[4] = {-1, -1, -1, -1};
-	tokens[index] = token;
-	guide_expect(g, slot, plan, index);
-	guide_hear(g, plan, tokens, 4);
 }
 
 /* ---- masks ---- */
@@ -185,7 +99,7 @@ Test(guide, an_output_sent_again_has_the_masks_it_had)
 		char so_far[64] = "";
 		memcpy(so_far, text, i);
 		set(1, 1, so_far);
-		cr_assert(guide_mask(g, 0, mask) && guide_mask(g, 1, other));
+		cr_assert(guide_mask(g, 0, 1, mask) && guide_mask(g, 1, 1, other));
 		cr_assert_arr_eq(mask, other, sizeof mask, "behind %s", so_far);
 		cr_assert(allows(mask, (unsigned char)text[i]), "behind %s", so_far);
 		sample(0, i + 1, 0, text[i]);
@@ -193,7 +107,7 @@ Test(guide, an_output_sent_again_has_the_masks_it_had)
 	may(0, "$");
 }
 
-/* ---- forks, sets ---- */
+/* ---- forks and sets ---- */
 
 Test(guide, a_copy_goes_its_own_way)
 {
@@ -205,7 +119,7 @@ Test(guide, a_copy_goes_its_own_way)
 	sample(1, 1, 1, 'X');
 	may(0, "d");
 	may(1, "$");
-	guide_copy(g, 0, 1, 0); /* as it was at its beginning */
+	guide_copy(g, 0, 1, 0); /* as at its beginning */
 	may(0, "aW3");
 	guide_drop(g, 1);
 	may(0, "aW3");
@@ -217,9 +131,9 @@ Test(guide, a_token_is_set_behind_the_output_or_in_place_of_its_last)
 	set(0, 1, "a");
 	guide_put(g, 0, 1, 'b');
 	may(0, "1");
-	guide_put(g, 0, 1, 'c'); /* the matcher had it */
+	guide_put(g, 0, 1, 'c'); /* the matcher has consumed this token */
 	may(0, "2");
-	guide_put(g, 0, 1, 'b'); /* the matcher has it not yet */
+	guide_put(g, 0, 1, 'b'); /* the matcher has not consumed this token yet */
 	guide_put(g, 0, 1, 'c');
 	may(0, "2");
 	guide_copy(g, 1, 0, 1);
@@ -249,7 +163,7 @@ Test(guide, what_follows_the_end_is_taken_back_with_it)
 	may(0, "$");
 }
 
-/* ---- tokens that are not known yet ---- */
+/* ---- tokens not known yet ---- */
 
 Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 {
@@ -258,13 +172,13 @@ Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 2);
 	cr_assert(guide_waits(g, 0));
-	guide_copy(g, 1, 0, 2); /* with the token that is not known */
-	guide_copy(g, 2, 0, 1); /* without */
+	guide_copy(g, 1, 0, 2); /* a copy that includes the unknown token */
+	guide_copy(g, 2, 0, 1); /* a copy without it */
 	guide_expect(g, 0, 6, 0);
 	cr_assert(guide_waits(g, 1));
 	cr_assert_not(guide_waits(g, 2));
 	may(2, "b");
-	guide_hear(g, 4, later, 1); /* none of theirs */
+	guide_hear(g, 4, later, 1); /* concerns none of these slots */
 	guide_hear(g, 5, tokens, 3);
 	guide_hear(g, 5, later, 1);
 	cr_assert(guide_waits(g, 0));
@@ -309,7 +223,7 @@ Test(guide, a_slots_next_sequence_does_not_get_the_tokens_of_the_one_before)
 	may(0, "1");
 }
 
-/* ---- failures: of one output ---- */
+/* ---- failures of one output ---- */
 
 Test(guide, a_form_that_does_not_compile_fails_its_outputs)
 {
@@ -344,7 +258,7 @@ Test(guide, nesting_beyond_the_bound_fails_its_output)
 	cr_assert_eq(guide_set(g, 1, 1, ids, 10, why, sizeof why), 0);
 	fails(0, "the output's token ");
 	may(1, "[]");
-	guide_copy(g, 2, 0, 10); /* as it was before */
+	guide_copy(g, 2, 0, 10); /* as before the failure */
 	may(2, "[]");
 }
 
@@ -354,7 +268,7 @@ Test(guide, a_token_that_the_form_does_not_allow_fails_its_output)
 	set(0, 1, "aX");
 	fails(0, "token 1 (88)");
 	set(1, 1, "a");
-	sample(1, 1, 0, -1); /* a device that sampled nothing; the step fails by itself */
+	sample(1, 1, 0, -1); /* the device sampled nothing; the step itself fails */
 	fails(1, "token 1");
 }
 
@@ -374,7 +288,7 @@ Test(guide, a_form_that_no_token_can_follow_fails_its_output)
 	may(1, "a");
 }
 
-/* ---- forms and vocabularies ---- */
+/* ---- constraints and vocabularies ---- */
 
 Test(guide, a_form_outlives_its_number)
 {
@@ -411,7 +325,7 @@ Test(guide, a_form_sent_again_is_not_compiled_again)
 	form(1, GRAMMAR_REGEX, "ax");
 	set(1, 1, "a");
 	may(1, "x");
-	may(0, "b"); /* the one it was set with */
+	may(0, "b"); /* the constraint that the slot was set with */
 }
 
 Test(guide, forms_are_compiled_when_they_are_needed)
@@ -450,7 +364,7 @@ Test(guide, memory_is_bounded_and_masks_stay_the_same)
 	cr_assert_eq(c.compiled, 18);
 }
 
-/* One step may bring a form for every slot. */
+/* One step may bring a constraint for every slot. */
 Test(guide, memory_is_bounded_within_a_step)
 {
 	struct guide_counts c;
@@ -510,13 +424,13 @@ Test(guide, a_vocabulary_is_cut_or_filled_to_the_models)
 	set(0, 1, "");
 	may(0, "abc");
 	struct guide *few;
-	guide_new(&few, &(struct guide_limits){.max_slots = 1, .n_vocab = 'b' + 1});
+	guide_new(&few, &(struct guide_limits){.max_slots = 1, .n_vocab = 'b' + 1}, why, sizeof why);
 	make_vocabulary();
 	memset(at, 0, sizeof at);
 	make_vocabulary();
 	cr_assert_eq(guide_vocabulary(few, &vocabulary, why, sizeof why), 0);
 	guide_free(few);
-	/* Another one later: what was compiled for the first is of no use. */
+	/* A later vocabulary makes everything compiled for the first one useless. */
 	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
 	may(0, "abcdefghijklmnopqrstuvwxyz$");
 }
@@ -525,7 +439,7 @@ Test(guide, without_a_vocabulary_outputs_with_a_form_fail)
 {
 	char why[200];
 	guide_free(g);
-	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB});
+	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB}, why, sizeof why);
 	form(1, GRAMMAR_REGEX, "a");
 	set(0, 1, "");
 	fails(0, "vocabulary");
@@ -551,4 +465,381 @@ Test(guide, after_a_reset_only_the_vocabulary_is_left)
 	form(1, GRAMMAR_REGEX, "b");
 	set(0, 1, "");
 	may(0, "b");
+}
+
+/* ---- threads ---- */
+
+/* Each job waits for the gate before it begins. */
+static sem_t gate, begun;
+static struct guide_report report;
+static uint64_t plan;
+
+static void wait_gate(void *arg)
+{
+	(void)arg;
+	sem_post(&begun);
+	sem_wait(&gate);
+}
+
+/* A guide with its thread waiting at the gate; the caller itself does at_once units. */
+static void open_gated_with(uint64_t at_once, uint64_t most, size_t limit)
+{
+	char why[200] = "";
+	const struct guide_limits limits = {.max_slots = SLOTS,
+					    .n_vocab = N_VOCAB,
+					    .bytes = limit,
+					    .work = {1, at_once, most, wait_gate, NULL, &report}};
+	sem_init(&gate, 0, 0);
+	sem_init(&begun, 0, 0);
+	make_vocabulary();
+	cr_assert_eq(guide_new(&g, &limits, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0, "%s", why);
+}
+
+static void open_gated(uint64_t at_once, uint64_t most)
+{
+	open_gated_with(at_once, most, 0);
+}
+
+static void open_slow(void)
+{
+	open_gated(1, 0);
+}
+
+static void close_gated(void)
+{
+	for (int i = 0; i < 1000; i++)
+		sem_post(&gate);
+	guide_free(g);
+}
+
+TestSuite(guide_late, .init = open_slow, .fini = close_gated, .timeout = 60);
+
+/* Let one more job run; expect that exactly these slots wake up, in any order. */
+static void make_one(const char *slots)
+{
+	uint32_t slot, n = 0;
+	struct pollfd fd = {guide_fd(g), POLLIN, 0};
+	sem_post(&gate);
+	cr_assert_eq(poll(&fd, 1, -1), 1);
+	while (guide_awake(g, plan, &slot)) {
+		cr_assert(strchr(slots, (int)('0' + slot)), "slot %u", slot);
+		n++;
+	}
+	cr_assert_eq(n, strlen(slots), "%u of %s", n, slots);
+}
+
+static void is_late(uint32_t slot)
+{
+	cr_assert_eq(guide_mask(g, slot, ++plan, mask), GUIDE_LATER, "slot %u", slot);
+}
+
+Test(guide_late, a_mask_comes_later_and_is_the_same)
+{
+	uint32_t slot;
+	form(1, GRAMMAR_REGEX, "a([bc]|b{9})");
+	set(0, 1, "");
+	is_late(0);
+	is_late(0);
+	cr_assert_not(guide_awake(g, plan, &slot), "nothing was made yet");
+	make_one("0");
+	may(0, "aW3");
+	sample(0, plan, 0, 'a');
+	is_late(0);
+	make_one("0");
+	may(0, "bc");
+	struct guide_counts c;
+	guide_counts(g, &c);
+	cr_expect_eq(c.n_late, 3);
+	cr_expect_eq(c.compiled, 1);
+	cr_expect_eq(c.n_waits, 0);
+}
+
+/* The controller must learn that the row was held before it learns that the slot is awake. */
+Test(guide_late, a_slot_is_awake_after_the_plan_that_it_sat_out_in)
+{
+	uint32_t slot;
+	struct pollfd fd = {guide_fd(g), POLLIN, 0};
+	form(1, GRAMMAR_REGEX, "ab");
+	set(0, 1, "");
+	is_late(0);
+	sem_post(&gate);
+	cr_assert_eq(poll(&fd, 1, -1), 1);
+	cr_assert_not(guide_awake(g, plan - 1, &slot));
+	cr_assert(guide_awake(g, plan, &slot));
+	cr_assert_eq(slot, 0);
+	cr_assert_not(guide_awake(g, plan, &slot), "told once");
+}
+
+/* Jobs of one constraint run one after another; outputs of other constraints do not wait for them. */
+Test(guide_late, outputs_of_one_form_take_turns)
+{
+	form(1, GRAMMAR_REGEX, "[ab]{7}c");
+	set(0, 1, "");
+	set(1, 1, "aaa");
+	set(2, 1, "aaaaa");
+	is_late(0);
+	is_late(1);
+	is_late(2);
+	make_one("012"); /* now compiled, so the other jobs may run at once */
+	may(0, "abW3");
+	is_late(1);
+	is_late(2);
+	make_one("1"); /* the next slot's job begins */
+	may(1, "abW3");
+	make_one("2");
+	may(2, "abW3W4");
+}
+
+Test(guide_late, a_slot_that_changes_meanwhile_gets_the_mask_of_what_it_is)
+{
+	form(1, GRAMMAR_REGEX, "a(b|c)");
+	form(2, GRAMMAR_REGEX, "x");
+	set(0, 1, "");
+	is_late(0);
+	set(0, 2, "");
+	is_late(0);
+	make_one("");
+	make_one("0");
+	may(0, "x");
+	set(1, 1, "a");
+	guide_copy(g, 2, 1, 1);
+	guide_put(g, 1, 0, 'a'); /* as before */
+	is_late(1);
+	guide_put(g, 1, 1, 'b');
+	make_one("");
+	is_late(1);
+	make_one("1");
+	may(1, "$");
+	may(2, "bc");
+}
+
+Test(guide_late, what_fails_later_says_why)
+{
+	form(1, GRAMMAR_REGEX, "(");
+	form(2, GRAMMAR_REGEX, "ab");
+	set(0, 1, "");
+	set(1, 2, "x");
+	is_late(0);
+	is_late(1);
+	make_one("0");
+	fails(0, "");
+	make_one("1");
+	fails(1, "token 0 (120)");
+}
+
+Test(guide_late, a_reset_leaves_jobs_alone)
+{
+	form(1, GRAMMAR_REGEX, "ab");
+	set(0, 1, "");
+	is_late(0);
+	guide_reset(g);
+	form(1, GRAMMAR_REGEX, "cd");
+	set(0, 1, "");
+	is_late(0);
+	make_one("");
+	make_one("0");
+	may(0, "c");
+	struct guide_counts c;
+	guide_counts(g, &c);
+	cr_expect_eq(c.n_forms, 1);
+}
+
+Test(guide_late, another_vocabulary_comes_meanwhile)
+{
+	char why[200];
+	uint32_t slot;
+	form(1, GRAMMAR_REGEX, "ab");
+	set(0, 1, "");
+	is_late(0);
+	sem_post(&gate);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert(guide_awake(g, plan, &slot) && slot == 0);
+	is_late(0);
+	make_one("0");
+	may(0, "aW3");
+}
+
+/* The output that has waited longest is next; a slot that returns repeatedly does not overtake it. */
+Test(guide_late, the_output_that_waits_longest_is_next)
+{
+	form(1, GRAMMAR_REGEX, "[ab]{9}");
+	for (uint32_t slot = 0; slot < 3; slot++)
+		set(slot, 1, "");
+	is_late(0);
+	make_one("0");
+	may(0, "abW3");
+	sample(0, plan, 0, 'a');
+	for (uint32_t slot = 0; slot < 3; slot++)
+		is_late(slot);
+	make_one("0");
+	may(0, "abW3");
+	sample(0, plan, 0, 'a');
+	is_late(0);
+	make_one("1");
+	make_one("2");
+	make_one("0");
+	may(0, "abW3");
+}
+
+/* A change of vocabulary, like the end, waits only for jobs that have begun. */
+Test(guide_late, what_is_cancelled_is_not_begun_again)
+{
+	char why[200];
+	uint32_t slot, n = 0;
+	int n_begun;
+	form(1, GRAMMAR_REGEX, "[ab]{9}");
+	set(0, 1, "");
+	set(1, 1, "a");
+	is_late(0);
+	make_one("0");
+	may(0, "abW3");
+	sample(0, plan, 0, 'a');
+	is_late(0);
+	is_late(1);
+	for (int i = 0; i < 3; i++)
+		sem_post(&gate);
+	kinds['b'] = VOCABULARY_CONTROL;
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	sem_getvalue(&begun, &n_begun);
+	cr_assert_eq(n_begun, 2);
+	while (guide_awake(g, plan, &slot))
+		n += 1 + slot;
+	cr_assert_eq(n, 3, "both are awake");
+	is_late(0);
+	make_one("0");
+	may(0, "aW3");
+}
+
+/* Grammars are freed whatever sequences and numbers an idle service has left. */
+Test(guide_late, a_grammar_that_is_not_used_for_a_while_is_freed)
+{
+	struct guide_counts c;
+	form(1, GRAMMAR_REGEX, "ab");
+	form(2, GRAMMAR_REGEX, "cd");
+	set(0, 1, "");
+	set(1, 2, "");
+	is_late(0);
+	is_late(1);
+	make_one("0");
+	make_one("1");
+	guide_rest(g, 1000);
+	may(0, "aW3");
+	guide_rest(g, 2000);
+	guide_rest(g, 999 + GUIDE_IDLE_US);
+	guide_counts(g, &c);
+	cr_assert_eq(c.n_compiled, 2);
+	cr_assert(c.bytes && report.bytes == c.bytes);
+	guide_rest(g, 1000 + GUIDE_IDLE_US);
+	guide_counts(g, &c);
+	cr_expect(c.n_compiled == 1 && c.bytes && report.bytes == c.bytes);
+	guide_rest(g, 2000 + GUIDE_IDLE_US);
+	guide_counts(g, &c);
+	cr_expect(c.n_compiled == 0 && c.bytes == 0 && report.bytes == 0);
+	may(1, "c"); /* compiled by then */
+	is_late(0);
+	make_one("0");
+	may(0, "aW3");
+}
+
+Test(guide_bound, work_of_a_mask_is_bounded, .fini = close_gated, .timeout = 60)
+{
+	open_gated(1, 40);
+	form(1, GRAMMAR_SCHEMA,
+	     "{\"type\":\"string\",\"minLength\":8,\"allOf\":[{\"not\":{\"pattern\":\"a.{3}$\"}},"
+	     "{\"not\":{\"pattern\":\"b.{4}$\"}},{\"not\":{\"pattern\":\"c.{5}$\"}}]}");
+	form(2, GRAMMAR_REGEX, "ab");
+	set(0, 1, "\"a");
+	set(1, 2, "");
+	is_late(0);
+	is_late(1);
+	make_one("0");
+	fails(0, "more than 40 units of work");
+	make_one("1");
+	may(1, "aW3");
+}
+
+/* The caller takes no job back, as during a long step. */
+Test(guide_bound, grammars_that_are_made_meanwhile_are_bounded, .fini = close_gated, .timeout = 60)
+{
+	struct guide_counts c;
+	open_gated(1, 0);
+	form(1, GRAMMAR_REGEX, "p+");
+	set(0, 1, "");
+	is_late(0);
+	make_one("0");
+	guide_counts(g, &c);
+	guide_free(g);
+	open_gated_with(1, 0, 4 * c.bytes);
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		form(1 + slot, GRAMMAR_REGEX, (char[]){(char)('p' + slot), '+', '\0'});
+		set(slot, 1 + slot, "");
+		is_late(slot);
+	}
+	for (uint32_t slot = 1; slot < SLOTS; slot++)
+		sem_post(&gate);
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		sem_wait(&begun); /* one thread: all jobs before the last have finished */
+	guide_rest(g, 1);
+	guide_counts(g, &c);
+	cr_expect_eq(c.n_compiled, 1);
+	make_one("01234567");
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		may(slot, (char[]){(char)('p' + slot), '\0'});
+}
+
+/* No output keeps a state of the freed grammar. */
+Test(guide_bound, a_grammar_that_was_freed_beside_the_step_is_made_again, .fini = close_gated, .timeout = 60)
+{
+	struct guide_counts c;
+	uint32_t slot;
+	open_gated(1, 0);
+	form(1, GRAMMAR_REGEX, "p+");
+	set(0, 1, "");
+	is_late(0);
+	make_one("0");
+	guide_counts(g, &c);
+	guide_free(g);
+	open_gated_with(1, 0, 4 * c.bytes);
+	for (uint32_t i = 0; i < 3; i++)
+		form(1 + i, GRAMMAR_REGEX, (char[]){(char)('p' + i), '+', '\0'});
+	set(1, 2, "");
+	is_late(1);
+	make_one("1");
+	may(1, "q");
+	sample(1, plan, 0, 'q'); /* this output has a state in the second grammar */
+	set(0, 1, "");
+	for (int i = 0; i < 2; i++)
+		sem_wait(&begun); /* it has begun: the next two queue after it, in this order */
+	set(2, 2, "q");
+	is_late(0);
+	is_late(2);
+	set(3, 3, "");
+	is_late(3);
+	for (int i = 0; i < 2; i++)
+		sem_post(&gate);
+	for (int i = 0; i < 2; i++)
+		sem_wait(&begun); /* one thread: all jobs before the last have finished */
+	while (guide_awake(g, plan, &slot))
+		cr_assert(slot == 0 || slot == 2, "slot %u", slot);
+	guide_counts(g, &c);
+	cr_assert_eq(c.n_compiled, 1, "this tests nothing");
+	is_late(1);
+	make_one("3");
+	make_one("1");
+	may(1, "q$");
+}
+
+Test(guide_bound, what_is_cheap_is_made_at_once, .fini = close_gated, .timeout = 60)
+{
+	open_gated(0, 0);
+	form(1, GRAMMAR_REGEX, "[ab]*c");
+	set(0, 1, "");
+	is_late(0); /* it is compiled while the step runs */
+	make_one("0");
+	for (int i = 0; i < 5; i++) {
+		may(0, "abcW3W4");
+		sample(0, ++plan, 0, 'a');
+	}
+	may(0, "abcW3W4");
 }

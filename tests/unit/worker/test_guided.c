@@ -1,4 +1,4 @@
-/* Steps of outputs with forms: what is sampled keeps them, whatever else the step does. */
+/* Steps with structured output: sampled tokens keep to the constraint, whatever else the step does. */
 #include "base/buf.h"
 #include "base/json.h"
 #include "grammar/source.h"
@@ -41,7 +41,7 @@ static void close_guided(void)
 
 TestSuite(guided, .init = open_guided, .fini = close_guided, .timeout = 120);
 
-/* The slot's sequence, with the form of this number, in the plan. */
+/* Add the slot's sequence, with the constraint of this number, to the plan. */
 static void add(uint32_t slot, uint32_t form)
 {
 	static struct params each[SLOTS];
@@ -64,7 +64,7 @@ static void note(struct output *o, uint32_t token)
 		o->ids[o->n++] = token;
 }
 
-/* Slots from..to-1, of which the plan has the prompts, to their ends. */
+/* Run slots from..to-1 until they end; the plan has their prompts. */
 static void run(uint32_t from, uint32_t to)
 {
 	for (uint32_t k = 0; k < MOST; k++) {
@@ -89,7 +89,7 @@ static const char *text(uint32_t slot)
 	return b.p;
 }
 
-/* Matches this POSIX expression, as a whole. */
+/* Expects that the whole output matches this POSIX expression. */
 static void matches(uint32_t slot, const char *pattern)
 {
 	regex_t r;
@@ -127,7 +127,7 @@ Test(guided, outputs_keep_their_forms)
 	driver_form(&d, 4, GRAMMAR_GBNF, "root ::= w (\"=\" w){0,4}\nw ::= \"<\" [a-z]{0,9} \">\"");
 	driver_form(&d, 5, GRAMMAR_LARK, "start: \"v\" NUMBER (\".\" NUMBER)~1..3\nNUMBER: /[0-9]{1,3}/");
 	for (uint32_t i = 0; i < SLOTS; i++)
-		add(i, i % 7); /* slots 0 and 7 have none */
+		add(i, i % 7); /* slots 0 and 7 have no constraint */
 	driver_form(&d, 6, GRAMMAR_REGEX, "x{20}");
 	run(0, SLOTS);
 	matches(1, "^[a-f]{3}(-[0-9]{1,4}){2,5}$");
@@ -136,7 +136,7 @@ Test(guided, outputs_keep_their_forms)
 	matches(4, "^<[a-z]{0,9}>(=<[a-z]{0,9}>){0,4}$");
 	matches(5, "^v[0-9]{1,3}(\\.[0-9]{1,3}){1,3}$");
 	matches(6, "^x{20}$");
-	/* Whatever the others have, an output without a form is as it was. */
+	/* An output without a constraint does not depend on the constraints of others. */
 	const struct output before = outputs[7];
 	memset(outputs, 0, sizeof outputs);
 	add(7, 0);
@@ -150,7 +150,7 @@ Test(guided, a_prompts_log_probabilities_come_first)
 	driver_form(&d, 1, GRAMMAR_CHOICE, "[\"yes\", \"no\"]");
 	driver_form(&d, 2, GRAMMAR_REGEX, "x{20}");
 	for (uint32_t i = 0; i < SLOTS; i++)
-		add(i, i % 3); /* more rows of logits than are made at a time */
+		add(i, i % 3); /* more rows of logits than one pass makes */
 	run(0, SLOTS);
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		if (i % 3)
@@ -158,7 +158,7 @@ Test(guided, a_prompts_log_probabilities_come_first)
 	}
 }
 
-/* ---- log-probabilities, sets ---- */
+/* ---- log-probabilities and sets ---- */
 
 Test(guided, only_what_is_allowed_has_a_probability)
 {
@@ -180,7 +180,7 @@ Test(guided, only_what_is_allowed_has_a_probability)
 	cr_expect_leq(l->rank, 3);
 }
 
-/* Hypotheses: of the likeliest tokens each is put into a slot of its own. */
+/* Beam search: each of the most likely tokens is set in a slot of its own. */
 Test(guided, tokens_chosen_by_the_controller_are_followed)
 {
 	params.logprobs = 8;
@@ -241,7 +241,7 @@ Test(guided, an_output_that_fails_leaves_the_others_alone)
 	cr_assert_eq(d.result.n_failed, 1);
 	cr_expect_eq(d.result.failed[0].slot, 0);
 	cr_expect(strstr(d.result.failed[0].reason, "nothing"), "%s", d.result.failed[0].reason);
-	/* What was sent before the controller knew of it. */
+	/* Rows that were sent before the controller knew of the failure. */
 	driver_add_run(&d, 0, PROMPT, 1, true);
 	driver_add_run(&d, 1, PROMPT, 1, true);
 	step();
@@ -257,7 +257,7 @@ Test(guided, a_form_that_was_not_sent_contradicts)
 	add(0, 2);
 	cr_assert_eq(driver_step(&d), -EINVAL);
 	cr_expect(strstr(d.why, "form 2 is not known"), "%s", d.why);
-	/* A new epoch has none of the forms before. */
+	/* A new epoch knows none of the earlier constraints. */
 	step_reset(d.step, 1, NULL);
 	d.number = 0;
 	driver_form(&d, 1, GRAMMAR_REGEX, "a");
@@ -312,7 +312,7 @@ Test(guided, the_ranks_of_a_group_keep_forms)
 	group_keeps_forms();
 }
 
-/* Rank 0 sends a notice after every mask, as if each took long. */
+/* Rank 0 sends a notice after every mask, as if each mask took long. */
 Test(guided, the_ranks_of_a_group_wait_while_masks_are_made)
 {
 	driver_notify_us = -1;

@@ -1,4 +1,4 @@
-/* What `quern worker --join HOST` finds by itself. */
+/* Settings that `quern worker --join HOST` finds by itself. */
 #include "worker/join.h"
 
 #include <criterion/criterion.h>
@@ -74,8 +74,7 @@ Test(join, takes_both_keys_or_none, .init = open_dir, .fini = remove_dir)
 
 Test(join, a_directory_that_cannot_be_searched_is_not_one_without_keys, .init = open_dir, .fini = remove_dir)
 {
-	/* A link to itself: as with a directory of another user, nothing is known of what is in it, also by
-	 * root. */
+	/* A link to itself is unreadable even for root, like a directory of another user. */
 	char loop[64];
 	snprintf(loop, sizeof loop, "%s/loop", dir);
 	cr_assert_eq(symlink(loop, loop), 0);
@@ -88,7 +87,7 @@ Test(join, a_directory_that_cannot_be_searched_is_not_one_without_keys, .init = 
 	touch(pub_path);
 	cr_assert_eq(join_keys(dirs, 2, &key, &server, why, sizeof why), -ENOENT);
 	cr_assert(strstr(why, key_path), "%s", why);
-	/* A home that a service may not see does not hide the keys of /etc/quern. */
+	/* A home directory that the service may not read does not hide the keys in /etc/quern. */
 	touch(key_path);
 	cr_assert_eq(join_keys(dirs, 2, &key, &server, why, sizeof why), 0, "%s", why);
 	cr_assert_str_eq(key, key_path);

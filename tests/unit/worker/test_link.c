@@ -1,11 +1,10 @@
-/* The worker's side of the bus: a process that runs the link, and a ROUTER here that plays the
- * controller. */
+/* The worker's side of the bus: a process runs the link, and a ROUTER here plays the controller. */
 #include "base/clock.h"
 #include "grammar/source.h"
 #include "store/files.h"
 #include "tests/unit/worker/link_peer.h"
 
-/* A worker that serves its first controller; the model's directory. */
+/* Start a worker that serves its first controller; return the model's directory. */
 static const char *begin(void)
 {
 	const char *dir = model();
@@ -46,7 +45,7 @@ Test(link, serves_from_hello_to_stop)
 	cr_expect_eq(decoded().beat.state, BUS_SERVING);
 	cr_expect_eq(decoded().beat.progress, 2);
 	const uint64_t moves = decoded().beat.moves;
-	cr_expect_gt(moves, 0); /* of the load and two steps */
+	cr_expect_gt(moves, 0); /* of the load and of two steps */
 	send_plan(5, 3, 3);
 	expect_result(5, 3);
 	expect(BUS_BEAT);
@@ -60,7 +59,7 @@ static int by_size(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median: a busy machine delays a beat now and then, and the next one comes the sooner. */
+/* Checks the median: a busy machine may delay a heartbeat, and the next one then comes sooner. */
 Test(link, beats_every_quarter_of_a_second)
 {
 	enum { GAPS = 9 };
@@ -91,7 +90,7 @@ static void send_vocabulary(uint32_t n_tokens, bool damaged)
 	vocabulary_fini(&v);
 }
 
-/* A plan with one prompt; its output has a form. */
+/* Send a plan with one prompt and a constraint on its output. */
 static void send_plan_with_form(uint64_t number, const char *pattern)
 {
 	static const uint32_t tokens[] = {5, 6, 7, 8}, block = 3;
@@ -117,6 +116,19 @@ static void send_plan_with_form(uint64_t number, const char *pattern)
 	form_free(f);
 }
 
+/* Send the row again that slot 1's first token is sampled from. */
+static void send_row(uint64_t number)
+{
+	struct plan p = {.epoch = 1, .number = number};
+	struct buf b = {0};
+	*plan_add_run(&p) =
+		(struct plan_run){.slot = 1, .pos0 = 3, .n_rows = 1, .flags = PLAN_SAMPLE, .from = 1};
+	bus_encode_plan(&p, &b);
+	send_bytes(b.p, b.len);
+	buf_fini(&b);
+	plan_fini(&p);
+}
+
 static struct result received_result(void)
 {
 	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
@@ -126,22 +138,45 @@ static struct result received_result(void)
 	return r;
 }
 
+/* Return the result of the last plan, `number`. If its mask was not ready, return the result of the first
+ * later plan with a token. */
+static struct result received_token(uint64_t *number)
+{
+	struct result r = received_result();
+	struct bus_msg m;
+	while (r.n_held) {
+		cr_assert(r.n_held == 1 && r.held[0] == 1);
+		result_fini(&r);
+		expect(BUS_AWAKE);
+		cr_assert_eq(bus_decode(peer.bytes, peer.n, &m, why, sizeof why), 0, "%s", why);
+		cr_assert(m.awake.epoch == 1 && m.awake.n == 1 && m.awake.slots[0] == 1);
+		send_row(++*number);
+		r = received_result();
+	}
+	return r;
+}
+
 Test(link, outputs_keep_their_forms_once_the_vocabulary_is_there)
 {
+	uint64_t number = 1;
 	begin();
 	send_plan_with_form(1, "x+");
-	struct result r = received_result();
+	struct result r = received_token(&number);
 	cr_assert_eq(r.n_failed, 1);
 	cr_expect_eq(r.failed[0].slot, 1);
 	cr_expect(strstr(r.failed[0].reason, "vocabulary"), "%s", r.failed[0].reason);
 	result_fini(&r);
 	send_vocabulary(331, false);
-	send_plan_with_form(2, "x+");
-	r = received_result();
+	send_plan_with_form(++number, "x+");
+	r = received_token(&number);
 	cr_expect_eq(r.n_failed, 0);
 	cr_assert_eq(r.n_tokens, 1);
 	cr_expect_eq(r.tokens[0], 'x');
 	result_fini(&r);
+	do
+		expect(BUS_BEAT);
+	while (!decoded().beat.grammar_bytes);
+	cr_expect_eq(decoded().beat.mask_waits, 0);
 	stop();
 }
 
@@ -166,7 +201,8 @@ Test(link, a_missing_plan_is_told_by_a_beat)
 	stop();
 }
 
-/* The worker finds the next message there when it has a result. */
+/* Send both messages while the worker is stopped, so that it finds the second when it has the first's
+ * result. */
 static void send_together(void (*first)(void), void (*second)(void))
 {
 	kill(peer.pid, SIGSTOP);
@@ -195,7 +231,7 @@ Test(link, a_result_is_sent_before_a_beat_that_counts_it)
 	begin();
 	send_together(plan_1, plan_5);
 	int type = receive();
-	if (type == BUS_BEAT && decoded().beat.state == BUS_SERVING) /* due before */
+	if (type == BUS_BEAT && decoded().beat.state == BUS_SERVING) /* sent before the plan */
 		type = receive();
 	cr_expect_eq(type, BUS_RESULT);
 	expect(BUS_BEAT);
@@ -255,8 +291,10 @@ Test(link, garbage_is_passed_over)
 	expect(BUS_HELLO);
 	send_bytes("\xdd\xff\xff\xff\xff", 5);
 	send_bytes("", 0);
-	send_bytes("\x93\x04\x06\x80", 4); /* a result, which only a worker may send */
-	send_bytes("\x93\x04\x05\x90", 4); /* a plan before anything is loaded */
+	static const char result[] = {'\x93', BUS_VERSION, BUS_RESULT, '\x80'}; /* only workers may send it */
+	static const char plan[] = {'\x93', BUS_VERSION, BUS_PLAN, '\x90'};     /* before a model is loaded */
+	send_bytes(result, sizeof result);
+	send_bytes(plan, sizeof plan);
 	send_load(dir, 1);
 	expect(BUS_READY);
 	stop();
@@ -278,7 +316,7 @@ Test(link, ends_when_the_controller_is_gone)
 	open_router();
 	expect(BUS_HELLO);
 	close_router();
-	cr_expect_eq(end_worker(), 3); /* within the grace: the suite has a time limit */
+	cr_expect_eq(end_worker(), 3); /* within the grace period, as the suite has a time limit */
 }
 
 Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
@@ -292,13 +330,13 @@ Test(link, a_new_controller_gets_a_hello_and_the_weights_stay)
 	send_load(dir, 2);
 	expect(BUS_READY);
 	cr_expect_eq(decoded().ready.epoch, 2);
-	send_plan(1, 2, 3); /* of the old epoch */
+	send_plan(1, 2, 3); /* from the old epoch */
 	send_plan(2, 1, 3);
 	expect_result(2, 1);
 	stop();
 }
 
-/* A mode that was agreed on with the controller before is not forgotten with that. */
+/* The mode agreed with the previous controller is not forgotten. */
 Test(link, a_hello_names_the_mode_that_is_loaded)
 {
 	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(model())};
@@ -342,7 +380,7 @@ Test(link, a_cpu_has_no_experts_beside_itself)
 	check_experts("cuda:0", true);
 }
 
-/* A restarted controller answers a message of the time before it with stop. */
+/* A restarted controller answers a message from before the restart with stop. */
 Test(link, the_first_stop_of_a_new_controller_is_answered_by_hello)
 {
 	const char *dir = begin();
@@ -419,7 +457,7 @@ Test(link, a_leaving_worker_does_not_wait_for_a_controller_that_is_gone)
 	begin();
 	close_router();
 	kill(peer.pid, SIGUSR1);
-	cr_expect_eq(end_worker(), 0); /* in a minute, if it waited; the grace is longer still */
+	cr_expect_eq(end_worker(), 0); /* waiting would take a minute, and the grace period is longer */
 }
 
 /* ---- the model ---- */
@@ -442,7 +480,8 @@ static void expect_refused(const char *sketch, uint64_t epoch)
 	close_router();
 }
 
-/* The sketch of the model at dir, and that of another with the same configuration and sizes. */
+/* Compute the fingerprint of the model at dir, and that of another model with the same configuration and
+ * sizes. */
 static void sketches(const char *dir, char right[SKETCH_SIZE], char wrong[SKETCH_SIZE])
 {
 	struct store_files l;
@@ -465,7 +504,7 @@ Test(link, another_model_than_the_controllers_is_refused)
 	expect_refused(wrong, 1);
 }
 
-/* A copy of the model at dir, of which `less` removes the weights: what then opens it again fails. */
+/* Copy the model at dir. Removing the copy's weights (`less`) makes a later open fail. */
 static char copied[64];
 
 static void copy_of(const char *dir)
@@ -484,8 +523,8 @@ static void less(const char *glob)
 	cr_assert_eq(system(command), 0);
 }
 
-/* Controllers of several versions, one after the other: one without sketches, or with those of another rule,
- * and then one that knows the model. */
+/* Several controller versions in turn: without fingerprints or with those of another rule, then one that
+ * knows the model. */
 Test(link, weights_stay_where_a_controller_does_not_tell_the_model)
 {
 	char right[SKETCH_SIZE], wrong[SKETCH_SIZE], later[SKETCH_SIZE];
@@ -505,7 +544,7 @@ Test(link, weights_stay_where_a_controller_does_not_tell_the_model)
 		expect(BUS_READY);
 		cr_expect_eq(decoded().ready.epoch, 2 + i);
 	}
-	send_load_of(copied, wrong, 9); /* also what no controller compared */
+	send_load_of(copied, wrong, 9); /* the worker compares, although no controller did */
 	expect(BUS_FAILED);
 	cr_expect_eq(end_worker(), 1);
 	close_router();
@@ -528,7 +567,7 @@ Test(link, a_model_that_the_controller_cannot_compare_is_opened)
 	close_router();
 }
 
-/* As after a controller's restart, with other files at the same path. */
+/* As after a controller restart, with other files at the same path. */
 Test(link, a_worker_does_not_keep_the_weights_of_another_model)
 {
 	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
@@ -546,7 +585,7 @@ Test(link, a_worker_does_not_keep_the_weights_of_another_model)
 	expect_refused(wrong, 3);
 }
 
-/* The controller cannot compare: the worker compares with what it has loaded. */
+/* The controller cannot compare, so the worker compares with the loaded model. */
 Test(link, weights_that_were_replaced_on_the_disk_are_not_kept)
 {
 	char command[512];
@@ -565,7 +604,7 @@ Test(link, weights_that_were_replaced_on_the_disk_are_not_kept)
 		 copied);
 	cr_assert_eq(system(command), 0);
 	send_load_of(copied, "", 3);
-	expect(BUS_FAILED); /* of the same size, and no model: it was read again */
+	expect(BUS_FAILED); /* same size but no model: the file was read again */
 	cr_expect_eq(decoded().failed.epoch, 3);
 	cr_expect_eq(end_worker(), 1);
 	close_router();

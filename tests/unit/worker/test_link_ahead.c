@@ -1,8 +1,8 @@
-/* The worker's link while plans are under way on the device: the emulated one, which works on its own,
- * a little later. */
+/* The worker's link while plans are in flight on the emulated device, which runs asynchronously with a
+ * delay. */
 #include "tests/unit/worker/link_peer.h"
 
-/* Most plans that may be answered before a device that fails after some of them has failed. */
+/* Most plans that may be answered before a device set to fail has failed. */
 enum { PLANS = 200 };
 
 static const char *open_worker(int64_t grace_ms)
@@ -25,7 +25,7 @@ static void open_serving(int64_t grace_ms)
 	expect(BUS_READY);
 }
 
-/* The sequence of send_plan() goes on by a token. */
+/* Continue the sequence of send_plan() by one token. */
 static void send_decode(uint64_t number)
 {
 	struct plan p = {.epoch = 1, .number = number};
@@ -103,7 +103,7 @@ Test(link_ahead, a_new_epoch_comes_after_what_is_under_way)
 	expect_result(1, 2);
 	expect(BUS_READY);
 	cr_expect_eq(decoded().ready.epoch, 2);
-	send_plan(1, 3, 3); /* of the old epoch */
+	send_plan(1, 3, 3); /* from the old epoch */
 	send_plan(2, 1, 3);
 	expect_result(2, 1);
 	send_stop();
@@ -168,7 +168,7 @@ Test(link_ahead, a_new_controller_gets_no_answers_to_the_old_one)
 	close_router();
 }
 
-/* The next plan is queued when the device is lost in the one before. */
+/* The device is lost during a plan while the next plan is queued. */
 Test(link_ahead, a_device_that_is_lost_is_told_and_ends_the_worker)
 {
 	uint64_t answered = 0;
@@ -191,7 +191,7 @@ Test(link_ahead, a_device_that_is_lost_is_told_and_ends_the_worker)
 	close_router();
 }
 
-/* It says that it lives, and that it does not get on. */
+/* The worker reports that it is alive but makes no progress. */
 static void hang(int64_t grace_ms)
 {
 	setenv("QUERN_CUDASIM_HUNG", "1", 1);
@@ -234,7 +234,7 @@ Test(link_ahead, a_signal_ends_a_worker_with_plans_under_way)
 
 /* ---- modes ---- */
 
-/* What a worker with this placement says of its experts' mode once the model is loaded. */
+/* Return the hello of a worker with this placement after the model is loaded. */
 static struct bus_hello hello_of_loaded(const char *place)
 {
 	peer.place = place;
@@ -255,12 +255,12 @@ static struct bus_hello hello_of_loaded(const char *place)
 	return h;
 }
 
-/* The next controller may have a model with experts there, in the mode of all workers. */
+/* The next controller may have a model with host experts, in the mode that all workers share. */
 Test(link_ahead, a_model_without_experts_on_the_cpu_leaves_their_mode_open)
 {
 	const struct bus_hello with = hello_of_loaded("*.experts=cpu"),
 			       none = hello_of_loaded("*.experts=cuda");
 	cr_expect(with.loaded && with.experts_loaded);
 	cr_expect(none.loaded && !none.experts_loaded);
-	cr_expect_str_eq(none.experts_compute, with.experts_compute); /* of this machine, by itself */
+	cr_expect_str_eq(none.experts_compute, with.experts_compute); /* the machine's own default */
 }

@@ -1,5 +1,5 @@
-/* Several workers' side of the bus as one group: a process for each rank that runs the link, and
- * a ROUTER here that plays the controller. */
+/* Several workers form a group: one process per rank runs the link, and a ROUTER here plays the
+ * controller. */
 #include "base/buf.h"
 #include "tests/driver.h"
 #include "worker/link.h"
@@ -20,11 +20,11 @@ struct message {
 struct peer {
 	pid_t pid;
 	unsigned char id[32];
-	size_t id_n; /* 0: has not said hello yet */
+	size_t id_n; /* 0: no hello yet */
 	char meet[BUS_MEET_SIZE];
 	struct message queue[QUEUE];
 	int n_queued;
-	struct bus_msg last; /* what expect() has found */
+	struct bus_msg last; /* found by expect() */
 };
 
 static char dir[64], bus[128], why[512];
@@ -48,7 +48,7 @@ static const char *log_of(const struct peer *w)
 	return path;
 }
 
-/* Lines of the worker's log with this text.  NULL: all of them are printed, for a failure's sake. */
+/* Count the lines of the worker's log with this text. NULL: print all lines, for a failure's report. */
 static int count_lines(const struct peer *w, const char *text)
 {
 	char line[1100];
@@ -84,7 +84,7 @@ static void tear_down(void)
 
 TestSuite(link_group, .init = set_up, .fini = tear_down, .timeout = 120);
 
-/* Forked before any socket is opened here, or with the sockets left alone. */
+/* Start a worker. Forks before any socket is opened here, or leaves the sockets alone. */
 static struct peer *start(int late_ms)
 {
 	struct peer *w = &peers[n_peers++];
@@ -139,7 +139,7 @@ static struct peer *find(const unsigned char *id, size_t n, const char *bytes, s
 	return NULL;
 }
 
-/* One message into its sender's queue; beats only when it is empty, or they would fill it. */
+/* Queue one message for its sender; a heartbeat only if the queue is empty, or heartbeats would fill it. */
 static void receive(void)
 {
 	static char bytes[1 << 16];
@@ -155,7 +155,7 @@ static void receive(void)
 	w->queue[w->n_queued++] = (struct message){memcpy(malloc((size_t)n), bytes, (size_t)n), (size_t)n};
 }
 
-/* The worker's next message that is no beat must be of this type (or the next beat). */
+/* Expect this type of the worker's next message, skipping heartbeats unless a heartbeat is expected. */
 static const struct bus_msg *expect(struct peer *w, int type)
 {
 	for (;;) {
@@ -221,7 +221,7 @@ static void send_stop(const struct peer *w)
 	send_msg(w, &(struct bus_msg){.type = BUS_STOP});
 }
 
-/* The controller's own sign of life; epoch 0: it sees the worker in no group. */
+/* Send the controller's heartbeat; epoch 0: the worker is in no group. */
 static void send_beat(const struct peer *w, uint64_t epoch)
 {
 	send_msg(w, &(struct bus_msg){.type = BUS_BEAT, .beat = {.epoch = epoch, .state = BUS_SERVING}});
@@ -243,7 +243,7 @@ static void send_load(const struct peer *w, const char *name, uint64_t epoch, ui
 	send_msg(w, &m);
 }
 
-/* Plan 1: a prompt and its first token.  Later ones: the token after the one before. */
+/* Send plan 1 (a prompt and its first token) or a later plan (the next token). */
 static void send_plan(const struct peer *w, uint64_t epoch, uint64_t number)
 {
 	static const uint32_t tokens[] = {5, 6, 7, 8}, blocks[] = {3, 4};
@@ -320,7 +320,7 @@ static void stop_all(void)
 	}
 }
 
-/* What a worker alone chooses from plan 1. */
+/* Return the token that a worker alone chooses in plan 1. */
 static uint32_t token_alone(void)
 {
 	struct peer *w = start(PATIENT_MS);
@@ -337,12 +337,12 @@ static uint32_t token_alone(void)
 Test(link_group, two_workers_serve_as_one)
 {
 	form(PATIENT_MS);
-	/* Run-ahead: the second plan refers to a token that no result has yet. */
+	/* Run-ahead: the second plan refers to a token that has no result yet. */
 	send_plans(1, 1);
 	send_plans(1, 2);
 	uint32_t token = expect_token(group[0], 1, 1);
 	expect_token(group[0], 1, 2);
-	/* The other rank says nothing but that it has done as much. */
+	/* The other rank only reports that it has executed as much. */
 	do
 		expect(group[1], BUS_BEAT);
 	while (group[1]->last.beat.progress < 2);
@@ -360,14 +360,14 @@ Test(link_group, a_rank_whose_peer_died_says_hello_and_serves_again)
 	kill(group[1]->pid, SIGKILL);
 	cr_expect_eq(status_of(group[1]), 128 + SIGKILL);
 	send_plan(group[0], 1, 2);
-	expect(group[0], BUS_HELLO); /* no result, no end */
+	expect(group[0], BUS_HELLO); /* neither a result nor an exit */
 	group[1] = start(PATIENT_MS);
 	expect(group[1], BUS_HELLO);
 	load_group(2);
 	expect_ready(2);
 	cr_expect_eq(count_lines(group[0], "load model="), 1, "its weights were loaded again");
 	cr_expect_eq(count_lines(group[1], "load model="), 1);
-	send_plan(group[0], 1, 3); /* of the lost group: passed over */
+	send_plan(group[0], 1, 3); /* from the lost group: ignored */
 	send_plans(2, 1);
 	cr_expect_eq(expect_token(group[0], 2, 1), token);
 	stop_all();
@@ -391,7 +391,7 @@ Test(link_group, a_stopped_rank_is_given_up_and_comes_back)
 Test(link_group, a_load_ends_a_wait_for_a_rank_and_beats_go_on)
 {
 	form(PATIENT_MS);
-	send_plan(group[0], 1, 1); /* the other one never gets it */
+	send_plan(group[0], 1, 1); /* the other rank never gets this plan */
 	for (int i = 0; i < 4; i++) {
 		expect(group[0], BUS_BEAT);
 		cr_expect_eq(group[0]->last.beat.progress, 0);
@@ -420,7 +420,7 @@ Test(link_group, a_beat_of_no_group_ends_a_wait_for_a_rank)
 	expect(group[0], BUS_BEAT);
 	send_beat(group[0], 0);
 	expect(group[0], BUS_HELLO);
-	/* And one that has nothing to do leaves the group as well. */
+	/* An idle rank leaves the group too. */
 	send_beat(group[1], 0);
 	expect(group[1], BUS_HELLO);
 	load_group(2);
@@ -466,7 +466,7 @@ Test(link_group, a_place_that_is_given_up_brings_a_hello)
 	expect(group[1], BUS_HELLO);
 	char old[BUS_MEET_SIZE];
 	strcpy(old, group[0]->meet);
-	/* The first try uses up the place; the worker at the other end of it is not there. */
+	/* The first try uses up the meeting place, as the other worker is gone. */
 	kill(group[1]->pid, SIGKILL);
 	status_of(group[1]);
 	send_load(group[0], "llama3", 1, 0, 2, old);

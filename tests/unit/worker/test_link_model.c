@@ -1,4 +1,4 @@
-/* A worker that lacks the model, and controllers that give it files: a good one, and hostile ones. */
+/* A worker that lacks the model, with controllers that send it files: a correct one, and hostile ones. */
 #include "base/alloc.h"
 #include "store/incoming.h"
 #include "tests/unit/worker/link_peer.h"
@@ -9,9 +9,9 @@ static char cache[64], missing[] = "/nowhere/model";
 static struct manifest list;
 static struct store_files files;
 static char sketch[SKETCH_SIZE];
-static int64_t asked; /* bytes */
+static int64_t asked; /* bytes requested */
 
-/* The worker gets the tiny model, which is at dir here. */
+/* Start the worker and load the tiny model, which is stored at dir here. */
 static void begin(const char *dir, bool fetch)
 {
 	const struct checksums none = {0};
@@ -44,7 +44,7 @@ static void send_list(const struct manifest *m, const char *refusal)
 	buf_fini(&b);
 }
 
-/* The bytes that were asked for; spoil: not these. */
+/* Send the requested bytes; spoil: wrong bytes. */
 static void send_chunk(const struct bus_want *w, bool spoil)
 {
 	struct buf b = {0};
@@ -69,7 +69,7 @@ static void expect_want(uint32_t file)
 	cr_assert_eq(decoded().want.file, file);
 }
 
-/* Answers until another message comes, which is the last one received. */
+/* Serve up to `most` requests until another message comes; return its type. */
 static int serve(int most, bool spoil)
 {
 	int type;
@@ -116,7 +116,7 @@ Test(link_model, is_fetched_and_served)
 	end(0);
 }
 
-/* Of a load that a new one makes void, as after a controller's restart, what came stays. */
+/* If a new load replaces a load, as after a controller's restart, the fetched files stay. */
 Test(link_model, a_new_load_goes_on_where_the_fetch_was)
 {
 	begin(model(), true);
@@ -136,7 +136,7 @@ Test(link_model, a_new_load_goes_on_where_the_fetch_was)
 	end(0);
 }
 
-/* The weights that were fetched are kept for a load with their fingerprint, and for no other. */
+/* Fetched weights are reused for a load with their fingerprint only. */
 Test(link_model, fetched_weights_are_kept_by_their_fingerprint)
 {
 	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(missing)};
@@ -183,7 +183,7 @@ Test(link_model, a_refusal_is_passed_on)
 	expect_failed("the controller cannot give this worker the model: the disk is gone");
 }
 
-/* Bytes that are not those of the list's checksum: each file is asked for twice, then the worker fails. */
+/* Bytes do not match the list's checksum: each file is requested twice, then the worker fails. */
 Test(link_model, a_controller_with_false_bytes_is_given_up)
 {
 	begin(model(), true);
@@ -194,7 +194,7 @@ Test(link_model, a_controller_with_false_bytes_is_given_up)
 	expect_failed("has a wrong checksum, twice");
 }
 
-/* A list that names a file outside of the cache is none; nothing is written. */
+/* A list that names a file outside of the cache is invalid; nothing is written. */
 Test(link_model, a_list_that_leaves_the_cache_is_refused)
 {
 	struct buf b = {0};
@@ -217,7 +217,7 @@ Test(link_model, a_list_that_leaves_the_cache_is_refused)
 	expect_failed("not allowed");
 }
 
-/* A stop ends a fetch at once, and a beat that names no group makes a new hello. */
+/* A stop ends the fetch at once, and a heartbeat without a group causes a new hello. */
 Test(link_model, a_fetch_can_be_called_off)
 {
 	const struct bus_msg dismissed = {.type = BUS_BEAT, .beat = {.state = BUS_SERVING}};

@@ -1,36 +1,27 @@
-/* What a worker takes of a GPU's memory, and that it takes nothing once it serves: on the emulated
- * device (tests/cudasim) with memory of any size. */
+/* GPU memory that a worker takes, and that it takes no more once it serves; on the emulated device
+ * (tests/cudasim) with any memory size. */
 #include "base/alloc.h"
-#include "tests/cudasim/cudasim.h"
+#include "tests/cudasim/counted.h"
 #include "tests/driver.h"
 
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <errno.h>
 
 #define MIB ((uint64_t)1 << 20)
 
-static struct cudasim_counters (*stats)(void);
 static void (*memory)(uint64_t total, uint64_t others);
 static void (*idle)(bool is);
 static struct driver d;
 static const char *model;
 
-/* Before the first model: the table is opened once in a process. */
 static void emulate(void)
 {
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
-	if (access(library, R_OK))
-		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
+	void *so = counted_open();
 	if (!(model = tiny_model("llama3")))
 		cr_skip_test("tiny models need Python with numpy");
-	setenv("QUERN_CUDA_LIBRARY", library, 1);
-	void *so = dlopen(library, RTLD_NOW);
-	cr_assert(so, "%s", dlerror());
-	*(void **)&stats = dlsym(so, "cudasim_stats");
 	*(void **)&memory = dlsym(so, "cudasim_memory");
 	*(void **)&idle = dlsym(so, "cudasim_idle");
-	cr_assert(stats && memory && idle);
+	cr_assert(memory && idle);
 }
 
 static void close_worker(void)
@@ -40,7 +31,8 @@ static void close_worker(void)
 
 TestSuite(memory, .init = emulate, .fini = close_worker, .timeout = 240);
 
-/* A GPU of so much memory, of which others hold some; the pool is not chosen, unless kv_bytes says. */
+/* Open a worker on a GPU with `total` bytes, of which others hold some; kv_bytes 0: the pool is sized by the
+ * worker. */
 static int open_worker(uint64_t total, uint64_t others, double fraction, uint64_t kv_bytes)
 {
 	struct bus_load load = driver_load(model);
@@ -55,13 +47,13 @@ static int open_worker(uint64_t total, uint64_t others, double fraction, uint64_
 
 static uint64_t held(void)
 {
-	return stats().live_bytes;
+	return counted().live_bytes;
 }
 
 Test(memory, a_pool_is_what_a_fraction_leaves_beside_the_rest)
 {
 	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
-	/* Pages and pieces are rounded differently here and on a GPU: a little is lost. */
+	/* Pages and allocations are rounded differently here than on a GPU: a little is lost. */
 	cr_expect_leq(held(), 128 * MIB);
 	cr_expect_geq(held(), 118 * MIB);
 }
@@ -96,7 +88,7 @@ Test(memory, no_room_for_a_pool_is_told_with_the_figures_and_the_remedy)
 
 /* ---- ranks of a group ---- */
 
-/* Both ranks meet; the first `fresh` says from which on they have to load. */
+/* Make both ranks meet. Ranks from number `fresh` on load the model; earlier ranks have it and only join. */
 static void meet(uint64_t epoch, uint32_t fresh)
 {
 	struct driver_rank ranks[2] = {0};
@@ -137,11 +129,11 @@ Test(memory, a_rank_that_is_started_again_makes_its_pool_beside_one_that_has_its
 	cr_expect_leq(held(), 154 * MIB);
 }
 
-/* ---- nothing is taken once it serves ---- */
+/* ---- nothing is allocated while serving ---- */
 
 static uint32_t tokens[128];
 
-/* Eight sequences: prompts in chunks, all kinds of parameters, forks, swaps, copies, beams' steps. */
+/* Run eight sequences: chunked prompts, all kinds of parameters, forks, swaps, copies, beam steps. */
 static void work(struct params *p)
 {
 	static int32_t bias_ids[] = {3, 9}, allowed[] = {1, 2, 3, 5, 8, 13, 21}, bad[] = {4, 5, 6};
@@ -162,7 +154,7 @@ static void work(struct params *p)
 	p[7].stop_ids = stop_ids, p[7].n_stop_ids = 1, p[7].min_tokens = 5, p[7].max_tokens = 50;
 }
 
-/* armed: the host may allocate nothing either. */
+/* armed: the host may not allocate either. */
 static void step_ok(bool armed)
 {
 	alloc_guard(armed);
@@ -171,7 +163,7 @@ static void step_ok(bool armed)
 	cr_assert_eq(rc, 0, "%s", d.why);
 }
 
-/* armed: but for what is kept of new sequences.  The first time, lists grow to their sizes. */
+/* armed: the host may allocate only for new sequences. The first round grows lists to their sizes. */
 static void serve_all(struct params *p, bool armed)
 {
 	for (uint32_t s = 0; s < 8; s++)
@@ -191,7 +183,7 @@ static void serve_all(struct params *p, bool armed)
 	}
 }
 
-/* Slot 1 becomes slot 0, as of a job with two outputs, then as in a beam search. */
+/* Copy slot 0 to slot 1, first as for a job with two outputs, then as in a beam search. */
 static void fork_both_ways(void)
 {
 	*plan_add_drop(&d.plan) = 1;
@@ -243,20 +235,20 @@ Test(memory, nothing_is_allocated_once_a_worker_serves)
 {
 	struct params p[8];
 	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
-	const struct cudasim_counters before = stats();
+	const struct cudasim_counters before = counted();
 	work_twice(p);
-	const struct cudasim_counters after = stats();
+	const struct cudasim_counters after = counted();
 	cr_expect_gt(after.launches, before.launches);
 	cr_expect_eq(after.allocs, before.allocs, "%llu pieces of device or pinned memory",
 		     (unsigned long long)(after.allocs - before.allocs));
 	cr_expect_eq(after.live_bytes, before.live_bytes);
-	/* The steps on made-up input ran every kernel: the driver takes no more either. */
+	/* The warm-up steps ran every kernel, so the driver takes no more memory. */
 	cr_expect_eq(after.kernels, before.kernels);
 }
 
-/* ---- what a model costs beside its pool ---- */
+/* ---- memory of a model besides its pool ---- */
 
-/* A model's directory with holes for weights, made when it is not there yet; NULL without numpy. */
+/* Return a model's directory with sparse weight files, made on first use; NULL without numpy. */
 static const char *empty_model(const char *shape)
 {
 	static char dir[2048], cmd[8192];
@@ -273,7 +265,7 @@ static const char *empty_model(const char *shape)
 	return system(cmd) == 0 ? dir : NULL;
 }
 
-/* The sizes are those of `quern serve` without options, on a device of 80 GiB. */
+/* Check the cost with the sizes of `quern serve` without options, on a device of 80 GiB. */
 static void check_cost(const char *shape, double most)
 {
 	const char *dir = empty_model(shape);
@@ -283,6 +275,7 @@ static void check_cost(const char *shape, double most)
 	snprintf(load.model, sizeof load.model, "%s", dir);
 	const struct step_args a = {.device = "cuda:0", .load = &load};
 	memory(80ull << 30, 0);
+	setenv("QUERN_CUDASIM_SMS", "132", 1); /* the sampler has scratch per multiprocessor */
 	idle(true);
 	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
 	const struct bus_ready *r = &d.ready;
@@ -291,12 +284,12 @@ static void check_cost(const char *shape, double most)
 	       (double)r->stored_bytes / 1e6, (double)r->weights_bytes / 1e6, (double)r->scratch_bytes / 1e6,
 	       (double)r->kv_bytes / 1e6, 100 * cost);
 	cr_expect_leq(cost, most);
-	/* All that is held is accounted for: pages here are smaller than a GPU's. */
+	/* All held memory is accounted for; pages here are smaller than a GPU's. */
 	const double sum = (double)(r->weights_bytes + r->scratch_bytes + r->kv_bytes);
-	cr_expect_geq(sum, 0.999 * (double)stats().live_bytes);
-	cr_expect_leq(sum, 1.01 * (double)stats().live_bytes);
-	/* What the driver takes for graphs comes after the pool, out of what lies beyond the fraction. */
-	cr_expect_leq((double)stats().live_bytes, 0.9 * 80 * 1024 * (double)MIB);
+	cr_expect_geq(sum, 0.999 * (double)counted().live_bytes);
+	cr_expect_leq(sum, 1.01 * (double)counted().live_bytes);
+	/* The driver allocates graphs after the pool, from the memory beyond the fraction. */
+	cr_expect_leq((double)counted().live_bytes, 0.9 * 80 * 1024 * (double)MIB);
 }
 
 Test(memory, qwen3_8b_awq_serves_within_110_percent_of_its_weights_on_disk)

@@ -1,6 +1,5 @@
-/* The decoder against other implementations: tiny models against Hugging Face transformers
- * (tests/golden/models.json), trained and random ones of the shared data against a float64
- * reference. */
+/* The decoder compared with other implementations: tiny models with Hugging Face transformers
+ * (tests/golden/models.json), trained and random models of the shared data with a float64 reference. */
 #include "tests/driver.h"
 
 #include <errno.h>
@@ -8,14 +7,14 @@
 #include <criterion/parameterized.h>
 #include <math.h>
 
-/* How far logits of about 1 may be off: operands of F32, or on a GPU of F16 or BF16. */
+/* Tolerance for logits of about 1, with operands of F32, or of F16 or BF16 on a GPU. */
 static float tolerance(const struct driver *d)
 {
 	char compute[256], *kv;
 	snprintf(compute, sizeof compute, "%s", d->ready.numerics);
 	if ((kv = strstr(compute, " kv-")))
 		*kv++ = '\0';
-	/* Random weights are the worst case of int8: a layer errs by 1 to 2%. */
+	/* Random weights are the worst case for int8: a layer's error is 1 to 2%. */
 	if (strstr(compute, "int8"))
 		return 0.45f;
 	if (strstr(compute, "bf16"))
@@ -29,8 +28,8 @@ static float tolerance(const struct driver *d)
 	return strstr(d->ready.numerics, "f16") ? 3e-2f : 2e-3f;
 }
 
-/* Of a model for which transformers in float16 errs by f16 (0: not known): twice that on a device that rounds
- * to F16, since the steps that are rounded are others. */
+/* Tolerance for a model on which float16 transformers errs by f16 (0: not known). A device that rounds to F16
+ * may err by twice that, since it rounds other steps. */
 static float tolerance_of(const struct driver *d, double f16)
 {
 	const char *numerics = d->ready.numerics;
@@ -38,13 +37,13 @@ static float tolerance_of(const struct driver *d, double f16)
 	return rounds ? fmaxf(tolerance(d), (float)(2 * f16)) : tolerance(d);
 }
 
-/* Below this a greedy choice may differ by rounding, and all that follows with it. */
+/* Below this margin, rounding may change a greedy choice and all later tokens. */
 static double margin_min(const struct driver *d)
 {
 	return 2.5 * (double)tolerance(d);
 }
 
-/* Of the CPU; a GPU has the first, for its own. */
+/* Modes of the CPU; a GPU has only the first, with its own types. */
 static const struct {
 	const char *compute, *kv;
 } modes[] = {{"f32", "auto"},  {"int16", "f32"}, {"int16", "auto"}, {"int8", "auto"},
@@ -84,7 +83,8 @@ static void check_row(struct driver *d, const json_t *expected, int stride, floa
 	free(logits);
 }
 
-/* Greedy tokens, one step each, until the reference itself is undecided; how many were compared. */
+/* Compare greedy tokens, one step each, until the reference itself is undecided; return the number
+ * compared. */
 static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, const json_t *margins,
 			     const char *name)
 {
@@ -179,7 +179,7 @@ ParameterizedTest(struct golden_case *c, model, agrees_with_transformers)
 	json_decref(all);
 }
 
-/* Quantized weights: the reference has them dequantized by the packages that write them. */
+/* Quantized weights: the reference dequantizes them with the packages that write them. */
 ParameterizedTestParameters(model, quantized_weights_agree_with_transformers)
 {
 	static struct golden_case cases[CASES_MAX];
@@ -202,7 +202,7 @@ ParameterizedTest(struct golden_case *c, model, quantized_weights_agree_with_tra
 	json_decref(all);
 }
 
-/* GGUF files of the families that llama.cpp tells apart in its code. */
+/* GGUF files of the families that llama.cpp's code treats differently. */
 ParameterizedTestParameters(model, families_in_gguf_agree_with_transformers)
 {
 	static struct golden_case cases[CASES_MAX];
@@ -229,15 +229,15 @@ ParameterizedTest(struct golden_case *c, model, families_in_gguf_agree_with_tran
 	json_decref(all);
 }
 
-/* Every type of GGUF and every form of quantized checkpoints in three families, in F32: logits within 1e-4 of
- * the largest, and all 64 tokens.  `make check` has each type or form once. */
+/* Every GGUF type and every format of quantized checkpoints in three families, in F32: logits within 1e-4 of
+ * the largest, and all 64 tokens. `make check` runs each type or format once. */
 static const char *const exact_files[] = {"tests/golden/gguf_models.json", "tests/golden/quant_forms.json"};
 
 ParameterizedTestParameters(model, every_type_and_form_is_exact_in_f32)
 {
 	static struct golden_case cases[CASES_MAX];
 	const bool all_families = getenv("QUERN_TEST_LONG") != NULL;
-	if (strcmp(driver_device(), "cpu")) /* where it is skipped, and the goldens may not be there */
+	if (strcmp(driver_device(), "cpu")) /* skipped there, and the goldens may be missing */
 		return cr_make_param_array(struct golden_case, cases, 1);
 	size_t n = 0;
 	for (int file = 0; file < 2; file++) {

@@ -1,5 +1,5 @@
-/* Pooled prompts: rows, means and logits against transformers (tests/golden/pool.json), and the same bits
- * whatever else is in the batch and however the prompt is cut. */
+/* Pooled prompts: rows, means and logits agree with transformers (tests/golden/pool.json), and have the same
+ * bits whatever else is in the batch and however the prompt is split. */
 #include "tests/driver.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +12,7 @@ enum { WIDTH_MAX = 1024 };
 static const enum params_pool kinds[] = {PARAMS_POOL_LAST, PARAMS_POOL_MEAN, PARAMS_POOL_LOGITS};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
-/* What a prompt gave. */
+/* A prompt's pooled result. */
 struct pooled {
 	uint32_t n;
 	float last[WIDTH_MAX]; /* or logits */
@@ -31,7 +31,7 @@ static struct params params_of(enum params_pool pool, int32_t *ids, uint32_t n)
 	return p;
 }
 
-/* The entry of a slot in the last result, added to what is there. */
+/* Add the slot's entry of the last result to `out`. */
 static bool take(struct driver *d, uint32_t slot, const struct params *p, struct pooled *out)
 {
 	for (uint32_t i = 0; i < d->result.n_pools; i++) {
@@ -56,7 +56,7 @@ static bool take(struct driver *d, uint32_t slot, const struct params *p, struct
 	return false;
 }
 
-/* A prompt alone, in chunks. */
+/* Compute a prompt alone, in chunks. */
 static void alone(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t chunk,
 		  const struct params *p, struct pooled *out)
 {
@@ -79,7 +79,7 @@ static double value(const struct pooled *r, const struct params *p, uint32_t i, 
 					   : (double)r->last[i];
 }
 
-/* As test_model.c has it: operands of F32, or on a GPU of F16 or BF16. */
+/* As in test_model.c: operands of F32, or of F16 or BF16 on a GPU. */
 static double tolerance(const struct driver *d)
 {
 	if (strcmp(driver_device(), "cpu") == 0)
@@ -137,7 +137,7 @@ Test(pool, agrees_with_transformers)
 	json_decref(all);
 }
 
-/* ---- the same bits ---- */
+/* ---- bitwise equal results ---- */
 
 static uint32_t tokens[128];
 static int32_t ids[] = {3, 330, 77};
@@ -156,7 +156,7 @@ static void open_model(struct driver *d, const char *compute, uint32_t n_threads
 		tokens[i] = (i * 17 + 3) % 331;
 }
 
-/* Slots 0..2 are pooled in every way, in parts beside 30 others that decode or are pooled. */
+/* Pool slots 0..2 in every way, in chunks, with 30 other sequences that decode or are pooled. */
 static void in_company(struct driver *d, const struct params *p, uint32_t n, struct pooled *out)
 {
 	const struct params greedy = params_of(PARAMS_POOL_NONE, NULL, 0);
@@ -217,7 +217,7 @@ Test(pool, has_the_same_bits_in_any_company_and_any_parts)
 	}
 }
 
-/* The logits are those that a token would be chosen from. */
+/* These logits equal those that the sampler uses. */
 Test(pool, logits_are_the_samplers)
 {
 	struct driver d;
@@ -235,7 +235,7 @@ Test(pool, logits_are_the_samplers)
 	driver_close(&d);
 }
 
-/* More pooled runs than the head takes rows, and more than the plan before had. */
+/* A plan has more pooled runs than the head takes rows, and more than the previous plan. */
 Test(pool, many_runs_of_a_plan)
 {
 	struct driver d;
@@ -283,7 +283,8 @@ Test(pool, is_not_sampled_from)
 	driver_close(&d);
 }
 
-/* Of a group rank 0 has them: nearly what one worker computes, since partial rows are added. */
+/* In a group, rank 0 returns the pools. They differ slightly from one worker's, since partial rows are
+ * added. */
 Test(pool, of_a_group_are_rank_0s)
 {
 	struct driver d;

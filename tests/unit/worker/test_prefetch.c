@@ -1,19 +1,20 @@
-/* Experts on the CPU that come to the GPU, which is the emulated one, for steps of many rows: the bits of a
- * GPU that has them always, and below that those of the CPU. */
+/* Host experts streamed to the emulated GPU for steps of many rows give the bits of GPU-resident experts;
+ * below the threshold, those of the CPU. */
 #include "worker/experts/prefetch.h"
 #include "tests/cudasim/cudasim.h"
 #include "tests/kernels/experts_test.h"
 #include "tests/unit/worker/placed.h"
 
 #include <criterion/parameterized.h>
+#include <limits.h>
 
 TestSuite(prefetch, .init = emulate, .timeout = 240);
 
-/* ---- layers by themselves ---- */
+/* ---- single layers ---- */
 
 enum { LAYERS = 5, STEPS = 3, ROWS = 20, CHOSEN = 2, HIDDEN = 128 };
 
-/* Layers of other kinds, sizes and numbers of experts: the last is not the largest. */
+/* Layers of different kinds, sizes and numbers of experts; the last is not the largest. */
 static void layers_new(struct xt_set *sets)
 {
 	static const struct xt_kind kinds[LAYERS] = {{KERN_AWQ4, 32, false, KERN_SILU},
@@ -26,7 +27,7 @@ static void layers_new(struct xt_set *sets)
 	xt_set_kind(&sets[3], 2, kinds[0]);
 }
 
-/* The rows of all layers, on the device: each with two of the four experts that every layer has. */
+/* The input rows of all layers, on the device. Each row uses two of a layer's four experts. */
 static struct kern_moe_args rows_put(struct kt *t, struct xt_rows *r, const struct xt_set *s)
 {
 	const size_t picks = (size_t)ROWS * CHOSEN * 4;
@@ -44,16 +45,16 @@ static void open_table(struct kt *t)
 }
 
 static const struct kern_ops *real;
-static struct kern_stream *step_stream; /* NULL: copies come when the step waits for them */
+static struct kern_stream *step_stream; /* NULL: a copy runs when the step waits for it */
 
-/* Copies as early as they can be: done when they are queued, with what they wait for. */
+/* Copies run as early as possible: finished when they are queued, with their dependencies. */
 static int record_early(struct kern_event *e, struct kern_stream *s)
 {
 	int rc = real->event_record(e, s);
 	return rc || !step_stream || s == step_stream ? rc : real->stream_sync(s);
 }
 
-/* Steps that are queued at once: each layer's experts are there when they are computed, and until then. */
+/* Steps are queued at once: each layer's experts are present from their copy to their computation. */
 Test(prefetch, layers_take_turns_in_two_slots)
 {
 	enum { BYTES = ROWS * HIDDEN * 4 };
@@ -147,13 +148,13 @@ Test(prefetch, memory_that_is_short_is_named)
 	cr_expect_eq(prefetch_host_bytes(p), 196608);
 	no_device = true;
 	cr_expect_eq(prefetch_ready(p, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "1 x 196608 bytes on the device"), "%s", why); /* one layer takes no turns */
+	cr_expect(strstr(why, "1 x 196608 bytes on the device"), "%s", why); /* one layer takes one slot */
 	prefetch_close(p);
 	xt_set_fini(&s);
 	kt_close(&t);
 }
 
-Test(prefetch, host_memory_has_room_for_both_copies)
+Test(prefetch_figures, host_memory_has_room_for_both_copies)
 {
 	struct prefetch_room r = {100 << 20, 50 << 20, 150 << 20, 293};
 	char why[512] = "";
@@ -166,12 +167,12 @@ Test(prefetch, host_memory_has_room_for_both_copies)
 		  "%s", why);
 }
 
-/* At 4 bits, and more of them with more threads or wider weights. */
-Test(prefetch, rows_that_pay_follow_from_the_shape)
+/* The threshold at 4 bits; it grows with more threads and wider weights. */
+Test(prefetch_figures, rows_that_pay_follow_from_the_shape)
 {
 	const struct prefetch_shape m = {128, 8, 0.52, 16, false};
 	struct prefetch_shape o = m;
-	cr_expect_eq(prefetch_crossover(&m), 293); /* 18.3 rows an expert */
+	cr_expect_eq(prefetch_crossover(&m), 293); /* 18.3 rows per expert */
 	o.n_threads = 32;
 	cr_expect_eq(prefetch_crossover(&o), 586);
 	o = m;
@@ -183,6 +184,8 @@ Test(prefetch, rows_that_pay_follow_from_the_shape)
 	o = m;
 	o.amx = true;
 	cr_expect_eq(prefetch_crossover(&o), 1265);
+	o.weight_bytes = 1e12;
+	cr_expect_eq(prefetch_crossover(&o), INT_MAX);
 }
 
 /* ---- models ---- */
@@ -198,7 +201,7 @@ ParameterizedTestParameters(prefetch, long_prompts_have_the_bits_of_the_gpu)
 	return cr_make_param_array(struct placed, cases, sizeof cases / sizeof cases[0]);
 }
 
-/* The logits behind the prompt, and all that follow. */
+/* Compare the logits after the prompt. */
 static void check_first(const struct trace *a, const struct trace *b, const char *what)
 {
 	cr_expect(!memcmp(a->logits[0], b->logits[0], sizeof a->logits[0]), "%s", what);
@@ -233,11 +236,11 @@ ParameterizedTest(struct placed *c, prefetch, long_prompts_have_the_bits_of_the_
 		generate(c, place, PROMPT, 0, &got);
 		cr_expect_eq(placed_sent, 0);
 		check_all(&got, &cpu, "a prompt of as many rows");
-		/* 16, 16 and 5 rows, and 3 of others. */
+		/* Chunks of 16, 16 and 5 rows, each with 3 rows of others. */
 		driver_send_above = 18;
 		generate(c, place, 16, OTHERS, &got);
 		cr_expect_eq(placed_sent, 2);
-		check_close(&got, &cpu, c->tolerance); /* of the last layer alone: no K or V is another */
+		check_close(&got, &cpu, c->tolerance); /* only the last layer: its result enters no K or V */
 		driver_send_above = -1;
 		generate(c, place, PROMPT, 0, &got);
 		check_all(&got, &cpu, "never");
@@ -258,12 +261,13 @@ Test(prefetch, hot_experts_stay_and_the_others_come)
 	generate(&c, c.place, PROMPT, 0, &got);
 	cr_expect_eq(placed_sent, 1);
 	cr_expect(strstr(got.numerics, " hot=2:"), "%s", got.numerics);
-	/* Both sums are the GPU's, of other parts. */
+	/* Both sums are computed on the GPU, from different parts. */
 	check_close(&got, &gpu, 1e-5f);
 	unlink(counts);
 }
 
-/* A prompt in two plans, the second begun before the first is done: both have experts sent, or the first. */
+/* A prompt in two plans, the second begun before the first is done: both stream experts, or only the
+ * first. */
 Test(prefetch, steps_begun_ahead_give_the_same)
 {
 	enum { FIRST = 20 };
@@ -299,7 +303,7 @@ Test(prefetch, steps_begun_ahead_give_the_same)
 	}
 }
 
-/* By the shape: 2 bytes a weight, 2 threads, 3 of 5 experts. */
+/* Threshold by the shape: 2 bytes per weight, 2 threads, 3 of 5 experts. */
 Test(prefetch, steps_of_more_rows_than_the_shape_says_send_experts)
 {
 	static const struct placed c = {"qwen2-moe", "", "f32", 0};
@@ -312,7 +316,8 @@ Test(prefetch, steps_of_more_rows_than_the_shape_says_send_experts)
 	cr_expect_eq(placed_sent, 2);
 }
 
-/* Host memory has them twice, the device two layers of them; where no step has as many rows, neither has. */
+/* Host memory has a second copy, the device has slots for two layers; without steps of enough rows there is
+ * neither. */
 Test(prefetch, copies_and_slots_are_accounted_for)
 {
 	enum { LAYER = 5 * 3 * 64 * 56 * 2 };
@@ -349,7 +354,7 @@ Test(prefetch, the_pool_has_what_the_slots_leave)
 		  (unsigned long long)pool[0], (unsigned long long)pool[1]);
 }
 
-/* Whatever does not fit: the reason is there, and nothing stays behind. */
+/* Whichever allocation fails: there is a reason, and nothing stays allocated. */
 Test(prefetch, a_device_that_is_too_small_is_refused)
 {
 	struct cudasim_counters (*stats)(void);
@@ -389,7 +394,7 @@ Test(prefetch, a_device_that_is_too_small_is_refused)
 	cr_expect(named > 0 && refused > named, "%d of %d", named, refused);
 }
 
-/* Of steps that send them, and of those that do not. */
+/* Rows are counted in steps that stream experts and in steps that do not. */
 Test(prefetch, rows_of_experts_that_come_are_counted_too)
 {
 	static const struct placed c = {"qwen2-moe", "", "f32", 0};

@@ -1,7 +1,7 @@
-/* The same tokens, whatever happens, in every compute mode: one job's logits and tokens are the same bits
- * alone, in company, with its prompt cut anyhow, with any number of threads, with another instruction set of
- * the same numerics class, from a graph or operation by operation, recomputed, swapped, forked; likewise
- * within a group of two ranks, and where outputs keep a form. */
+/* Same tokens in every compute mode: a job's logits and tokens have the same bits alone, in a batch, with any
+ * split of its prompt, any number of threads, another instruction set of the same numerics class, graphs or
+ * single operations, recomputed, swapped or forked. The same holds within a group of two ranks and with
+ * structured output. */
 #include "grammar/source.h"
 #include "tests/driver.h"
 
@@ -16,33 +16,33 @@ struct model_case {
 	uint32_t n_prompt;
 	uint32_t n_ranks;
 	char compute[8], head[8], kv[8];
-	enum { PLAIN, FORM, MIROSTAT } how; /* the job's outputs have a form; are chosen by mirostat */
+	enum { PLAIN, FORM, MIROSTAT } how; /* plain; with a constraint; sampled by mirostat */
 };
 
-/* Words, nested, of which none ends a text soon. */
+/* Nested words, none of which ends a text soon. */
 static const char form[] = "root ::= \"[\" item (\",\" item)* \"]\"\n"
 			   "item ::= [a-z]+ | [0-9]{1,4} | \"[\" item (\", \" item)* \"]\"\n";
 
-/* What a job gave. */
+/* A job's output. */
 struct trace {
 	uint32_t tokens[N_NEW];
 	uint64_t logits[N_NEW]; /* hash of the bits */
 	uint32_t n;
 };
 
-static char numerics[256]; /* the class of the job that was alone */
+static char numerics[256]; /* numerics class of the job run alone */
 
-/* A job under way. */
+/* A running job. */
 struct job {
 	struct driver d;
 	struct params params;
-	uint32_t prompt[N_MAX]; /* and what came after */
+	uint32_t prompt[N_MAX]; /* followed by the generated tokens */
 	uint32_t n_prompt;
-	int32_t mu; /* mirostat's, behind the last token */
+	int32_t mu; /* mirostat's state after the last token */
 	struct trace got;
 };
 
-/* 300 tokens reach into the second chunk of the attention's walk over the cache. */
+/* 300 tokens reach the second chunk in which attention reads the cache. */
 static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto", "auto", PLAIN},
 					   {"qwen3-awq-g32", 70, 1, "f32", "auto", "auto", PLAIN},
 					   {"qwen3-window", 70, 1, "f32", "auto", "auto", PLAIN},
@@ -63,7 +63,7 @@ static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto",
 					   {"qwen3-tied", 300, 1, "f32", "auto", "bf16", PLAIN},
 					   {"demo", 300, 1, "int16", "auto", "int8", PLAIN},
 					   {"qwen3-awq-g32", 70, 2, "f32", "auto", "int16", PLAIN},
-					   /* Experts: other rows that come to one change nothing. */
+					   /* Experts: further rows of an expert change nothing. */
 					   {"qwen3-moe-awq", 70, 1, "f32", "auto", "auto", PLAIN},
 					   {"qwen3-moe-awq", 70, 2, "int8", "auto", "auto", FORM},
 					   {"qwen3-moe-awq", 70, 1, "int16", "auto", "auto", PLAIN},
@@ -72,7 +72,7 @@ static const struct model_case sample[] = {{"qwen3-tied", 300, 1, "f32", "auto",
 					   {"gpt-oss", 70, 1, "int8", "auto", "auto", PLAIN}};
 enum { SAMPLES = sizeof sample / sizeof sample[0], ON_ANY_DEVICE = 6, CASES_MAX = 256 };
 
-/* Every model with every mode, type of the head and of K and V. */
+/* Every model with every mode and every type of head, K and V. */
 static size_t all_cases(struct model_case *cases)
 {
 	static const struct {
@@ -108,7 +108,7 @@ ParameterizedTestParameters(same_tokens, all)
 	return cr_make_param_array(struct model_case, cases, n);
 }
 
-/* isa: NULL for the best.  False: this CPU does not have it. */
+/* Open a job. isa: NULL for the best. Returns false if this CPU lacks it. */
 static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_threads, const char *isa)
 {
 	const bool demo = strcmp(c->name, "demo") == 0;
@@ -157,7 +157,7 @@ static void job_close(struct job *j)
 	driver_close(&j->d);
 }
 
-/* Take down the i-th chosen token of the last step as the job's next one. */
+/* Record the i-th chosen token of the last step as the job's next token. */
 static void job_note(struct job *j, uint32_t i)
 {
 	static float logits[1 << 16];
@@ -182,7 +182,7 @@ static void job_prefill(struct job *j, uint32_t chunk)
 	job_note(j, 0);
 }
 
-/* One token at a time until there are n. */
+/* Decode one token at a time until there are n. */
 static void job_decode(struct job *j, uint32_t n)
 {
 	while (j->got.n < n) {
@@ -203,7 +203,7 @@ static struct trace alone(const struct model_case *c, uint32_t n_threads, uint32
 	return j.got;
 }
 
-/* With another instruction set; false where this CPU lacks it or it makes another numerics class. */
+/* Run with another instruction set; false if this CPU lacks it or its numerics class differs. */
 static bool other_isa(const struct model_case *c, const char *isa, const char *class_of, struct trace *got)
 {
 	static struct job j;
@@ -228,7 +228,7 @@ static void check_same(const struct trace *a, const struct trace *b, const char 
 
 /* ---- with other sequences ---- */
 
-/* 31 others of all lengths decode along; the job's prompt comes in chunks among them. */
+/* 31 other sequences of various lengths decode in the batch, while the job's prompt runs in chunks. */
 static struct trace in_company(const struct model_case *c)
 {
 	static struct job j;
@@ -258,9 +258,9 @@ static struct trace in_company(const struct model_case *c)
 	return j.got;
 }
 
-/* ---- moved about ---- */
+/* ---- moved in memory ---- */
 
-/* Preempted in mid-generation: everything is sent anew and computed again, in other blocks. */
+/* The job is preempted in mid-generation; everything is sent and computed again in other blocks. */
 static struct trace recomputed(const struct model_case *c)
 {
 	static struct job j;
@@ -284,7 +284,7 @@ static struct trace recomputed(const struct model_case *c)
 	return j.got;
 }
 
-/* Blocks of a sequence: its own choice, so that they can be named in swaps. */
+/* Add a sequence with chosen blocks, so that swaps can name them. */
 static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_blocks, uint32_t *blocks)
 {
 	for (uint32_t i = 0; i < n_blocks; i++)
@@ -300,7 +300,8 @@ static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_
 						      .params = &j->params};
 }
 
-/* Out to the host in mid-generation, another sequence in its blocks, and in again elsewhere. */
+/* The job is swapped out in mid-generation, another sequence uses its blocks, and it is swapped in
+ * elsewhere. */
 static struct trace swapped(const struct model_case *c)
 {
 	static struct job j;
@@ -326,7 +327,7 @@ static struct trace swapped(const struct model_case *c)
 		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 100 + i};
 	}
 	job_decode(&j, N_NEW * 3 / 4);
-	/* And once more by copies on the device, as copy-on-write does. */
+	/* Then it is moved by copies on the device, as in copy-on-write. */
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		*plan_add_copy(&j.d.plan) = (struct plan_pair){100 + i, 150 + i};
 		*plan_add_table(&j.d.plan) = (struct plan_table){0, i, 150 + i};
@@ -338,8 +339,8 @@ static struct trace swapped(const struct model_case *c)
 
 /* ---- forks ---- */
 
-/* The second output of a job of n = 2: its own index gives it other draws.  forked: from the
- * first one's prompt in the same plan; else computed on its own. */
+/* The second output of a job with n = 2 has its own index and so other random numbers. forked: from the first
+ * output's prompt in the same plan; otherwise computed alone. */
 static struct trace second_output(const struct model_case *c, bool forked)
 {
 	static struct job j;

@@ -1,7 +1,6 @@
-/* A worker's step: what it refuses, what it answers, that it allocates nothing. */
+/* A worker's step: refused plans, results, and no allocation. */
 #include "base/alloc.h"
 #include "tests/driver.h"
-#include "worker/batch.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -23,13 +22,13 @@ static void close_tiny(void)
 
 TestSuite(step, .init = open_tiny, .fini = close_tiny);
 
-/* The plan under construction must be refused, with a reason that says so. */
+/* Expects that the plan under construction is refused, with this reason. */
 static void refused(const char *reason)
 {
 	int rc = driver_step(&d);
 	cr_assert_eq(rc, -EINVAL, "rc %d, %s", rc, d.why);
 	cr_assert(strstr(d.why, reason), "\"%s\" does not say \"%s\"", d.why, reason);
-	/* It must not continue from an unknown state. */
+	/* The step must not continue from an unknown state. */
 	d.number--;
 	cr_assert_eq(driver_step(&d), -EINVAL);
 	step_reset(d.step, 1, NULL);
@@ -141,13 +140,13 @@ Test(step, tokens_and_parameters_are_checked)
 	struct params p = params;
 	p.top_p = NAN;
 	driver_seq(&d, 0, tokens, 2, 2, 16, &p);
-	refused("out of its range");
+	refused("top_p is nan, out of its range 0 to 1");
 	p = params;
 	p.allowed = &id;
 	p.n_allowed = 1;
 	driver_seq(&d, 0, tokens, 2, 2, 16, &p);
 	refused("allowed_token_ids");
-	id = 331; /* the first that there is not */
+	id = 331; /* the first invalid id */
 	driver_seq(&d, 0, tokens, 2, 2, 16, &p);
 	refused("token 331, the vocabulary has 331");
 }
@@ -178,7 +177,7 @@ Test(step, too_many_rows_are_refused)
 	refused("more than 256 rows");
 }
 
-/* ---- what is chosen ---- */
+/* ---- chosen tokens ---- */
 
 Test(step, min_tokens_holds_back_the_stop_tokens)
 {
@@ -222,8 +221,8 @@ Test(step, logprobs_are_the_models_own)
 	cr_expect_float_eq(l->logprob, log_softmax(x, 331, l->token), 1e-4);
 }
 
-/* Prompt log-probabilities in chunks of a prompt: every token once, whatever the chunks and however
- * many rows the head takes at once. */
+/* Prompt log-probabilities come once for every token, whatever the chunks and the number of rows that the
+ * head takes at once. */
 Test(step, prompt_logprobs_come_for_every_token_but_the_first)
 {
 	static struct result_logprob all[2][128];
@@ -275,7 +274,7 @@ Test(step, a_cached_prefix_may_be_skipped)
 	driver_add_run(&d, 0, 0, 40, true);
 	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
 	step_logits(d.step, 0, want);
-	blocks[2] = 12; /* the last block anew; two whole ones are there already */
+	blocks[2] = 12; /* the last block is new; the two full blocks are cached */
 	*plan_add_seq(&d.plan) = seq;
 	d.plan.seqs[0].slot = 1;
 	driver_add_run(&d, 1, 32, 8, true);
@@ -304,7 +303,7 @@ Test(step, many_forks_sample_from_one_row)
 
 /* ---- the step path ---- */
 
-/* ---- tokens that the controller chose ---- */
+/* ---- tokens chosen by the controller ---- */
 
 static float logits_of(uint32_t i, uint32_t id)
 {
@@ -313,8 +312,8 @@ static float logits_of(uint32_t i, uint32_t id)
 	return x[id];
 }
 
-/* Three hypotheses of one prompt, of which two are copies with blocks of their own for what they
- * write; each has then the logits that a sequence with these tokens has alone. */
+/* Three hypotheses of one prompt; two are copies with their own blocks for new tokens. Each has the logits of
+ * a lone sequence with the same tokens. */
 Test(step, a_set_token_is_what_a_sequence_goes_on_with)
 {
 	const uint32_t chosen[3] = {7, 300, 41};
@@ -338,7 +337,7 @@ Test(step, a_set_token_is_what_a_sequence_goes_on_with)
 	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
 	for (uint32_t i = 0; i < 3; i++)
 		cr_expect_eq(logits_of(i, 5), alone[i], "hypothesis %u", i);
-	/* Its own choice, and then another token in its place. */
+	/* The sampled token is replaced by another one. */
 	*plan_add_set(&d.plan) = (struct plan_set){1, 2, n + 1, 9};
 	*plan_add_set(&d.plan) = (struct plan_set){2, 2, n + 1, 10};
 	driver_add_run(&d, 2, n + 1, 1, true);
@@ -379,12 +378,12 @@ Test(step, up_to_128_likeliest_tokens_come_in_order)
 	struct params p = params;
 	p.logprobs = PARAMS_TOP_MAX + 1;
 	driver_seq(&d, 0, tokens, 20, 20, 32, &p);
-	refused("logprobs are from -1 to 128");
+	refused("logprobs is 129, out of its range -1 to 128");
 }
 
 Test(step, allocates_nothing_once_warm)
 {
-	const uint32_t n = driver_brief() ? 4 : 8, end = driver_brief() ? 36 : 60; /* over a block's end */
+	const uint32_t n = driver_brief() ? 4 : 8, end = driver_brief() ? 36 : 60; /* crosses a block's end */
 	params.temperature = 0.8f;
 	params.logprobs = 5;
 	for (uint32_t s = 0; s < n; s++) {
@@ -402,8 +401,8 @@ Test(step, allocates_nothing_once_warm)
 	}
 }
 
-/* Steps of one row to a sequence, each wanted once at most, on a device that keeps graphs: runs of
- * more rows, or nothing to choose, take none. */
+/* With graphs, a step with one row per sequence and at most one sampled token each is replayed. Runs of more
+ * rows and steps without sampling use no graph. */
 Test(step, decoding_is_replayed_where_the_device_keeps_graphs)
 {
 	const uint64_t one = strcmp(driver_device(), "cpu") == 0 ? 0 : 1;
@@ -477,7 +476,7 @@ Test(step, a_context_beyond_the_models_is_refused)
 	cr_expect(strstr(other.why, "the context is 257, at most 256 is possible"), "%s", other.why);
 }
 
-/* With it, cos and sin depend on the context: workers of two contexts do not give the same bits. */
+/* With a dynamic RoPE, cos and sin depend on the context, so workers of two contexts differ in bits. */
 Test(step, the_numerics_class_names_the_context_of_a_dynamic_rope)
 {
 	struct driver other;
@@ -507,7 +506,8 @@ Test(step, a_pool_that_holds_nothing_is_refused)
 
 Test(step, default_sizes_are_sensible)
 {
-	if (driver_brief()) /* takes the largest steps; on an emulated device, test_memory has the sizes */
+	if (driver_brief()) /* takes the largest steps; test_memory checks these sizes on an emulated
+			     * device */
 		cr_skip_test("takes long on the emulated device: QUERN_TEST_LONG=1");
 	struct driver other;
 	struct bus_load load = {.epoch = 1};
@@ -522,17 +522,4 @@ Test(step, default_sizes_are_sensible)
 		cr_expect_gt(l->n_blocks, 16 * 256 / 16);
 	cr_expect_geq(l->max_rows, l->max_runs);
 	driver_close(&other);
-}
-
-/* Its reason is made of a batch that is freed: found by a sanitizer. */
-Test(step_batch, tables_that_do_not_fit_are_refused_with_their_size)
-{
-	const struct bus_limits lim = {
-		.max_slots = 8, .max_rows = 64, .max_runs = 1 << 16, .max_context = UINT32_MAX};
-	struct batch *b = NULL;
-	char why[256] = "", bytes[64];
-	cr_expect_eq(batch_new(&b, &lim, 1, 8, why, sizeof why), -ENOMEM);
-	snprintf(bytes, sizeof bytes, "%zu bytes", (size_t)(1 << 16) * UINT32_MAX * sizeof(int32_t));
-	cr_expect(strstr(why, bytes), "%s", why);
-	cr_expect_null(b);
 }

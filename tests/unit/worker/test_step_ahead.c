@@ -1,6 +1,6 @@
-/* Plans begun one ahead of their results.  A made-up life of some sequences, which does not look at
- * what is chosen, is played twice: each plan waited for, and the next one queued before. The answers
- * are the same, bit for bit.  Some of the sequences have forms, of which made-up tokens break some. */
+/* Plans begun one ahead of their results. A random history of sequences, independent of the chosen tokens,
+ * runs twice: once waiting for each plan, once with the next plan queued before. The results agree bit for
+ * bit. Some sequences have constraints, which some random tokens violate. */
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "grammar/source.h"
@@ -13,23 +13,23 @@
 enum {
 	SLOTS = 6,
 	PLANS = 36,
-	BLOCKS = 6, /* of a sequence, 16 tokens each */
+	BLOCKS = 6, /* of a sequence, with 16 tokens each */
 	MAX = BLOCKS * 16 - 2,
 	LIST = 8,
 };
 
-/* A sequence as the plans so far have made it. */
+/* The state of a sequence after the plans so far. */
 struct seq {
-	bool used, forked, away; /* forked: its blocks are another's still; away: on the host */
+	bool used, forked, away; /* forked: uses the parent's blocks; away: swapped to the host */
 	uint32_t n_prompt, n_tokens, n_kv;
-	uint32_t set; /* which of its two sets of blocks it has */
+	uint32_t set; /* which of its two sets of blocks it uses */
 };
 
 struct life {
 	struct driver d;
 	uint64_t rnd, pace;
 	struct seq seqs[SLOTS];
-	/* What a plan borrows: overwritten when it has been begun. */
+	/* Memory that a plan borrows: overwritten after step_begin(). */
 	uint32_t tokens[SLOTS][MAX], blocks[SLOTS][BLOCKS];
 	struct params params[SLOTS];
 	struct buf answers[PLANS];
@@ -65,7 +65,7 @@ static uint32_t block_of(uint32_t slot, uint32_t set, uint32_t i)
 	return (slot * 2 + set) * BLOCKS + i;
 }
 
-/* ---- what happens in a plan ---- */
+/* ---- events of a plan ---- */
 
 static void make_params(struct life *l, struct params *p)
 {
@@ -128,13 +128,14 @@ static void take_blocks(struct life *l, uint32_t slot)
 			(struct plan_table){slot, i, block_of(slot, l->seqs[slot].set, i)};
 }
 
-/* A copy with a token that the controller chose, in a slot that is free or is given up for it. */
+/* Copy a sequence with a token chosen by the controller into a slot, which is free or is dropped for the
+ * copy. */
 static void add_set(struct life *l, uint32_t slot, uint32_t from)
 {
 	struct seq *s = &l->seqs[slot];
 	const struct seq *f = &l->seqs[from];
 	const uint32_t was = f->set;
-	const bool again = f->n_tokens > f->n_prompt && rnd(l, 2); /* in place of the last one */
+	const bool again = f->n_tokens > f->n_prompt && rnd(l, 2); /* replaces the last token */
 	const uint32_t position = f->n_tokens - again;
 	*plan_add_set(&l->d.plan) = (struct plan_set){slot, from, position, rnd(l, 331)};
 	if (slot != from) {
@@ -158,7 +159,7 @@ static void move(struct life *l, uint32_t slot)
 			*plan_add_swap_in(&l->d.plan) = (struct plan_pair){host, block_of(slot, to, i)};
 		else if (rnd(l, 2))
 			*plan_add_copy(&l->d.plan) = (struct plan_pair){here, block_of(slot, to, i)};
-		else /* out and in, in one plan */
+		else /* swapped out and in within one plan */
 			*plan_add_swap_out(&l->d.plan) = (struct plan_pair){here, host},
 			*plan_add_swap_in(&l->d.plan) = (struct plan_pair){host, block_of(slot, to, i)};
 	}
@@ -186,7 +187,7 @@ static void own_blocks(struct life *l, uint32_t slot, uint32_t parent)
 	take_blocks(l, slot);
 }
 
-/* The next rows, and where they end with the last token that is known, the choice of another. */
+/* Run the next rows; if they end with the last known token, sample the next one. */
 static bool add_run(struct life *l, uint32_t slot)
 {
 	struct seq *s = &l->seqs[slot];
@@ -200,13 +201,13 @@ static bool add_run(struct life *l, uint32_t slot)
 	return chosen;
 }
 
-/* The last slot is for forks: of slot 0, in the plan that chooses its next token. */
+/* Make a plan. The last slot holds forks of slot 0, made in the plan that samples its next token. */
 static void make_plan(struct life *l)
 {
 	const uint32_t child = SLOTS - 1;
 	bool ran[SLOTS] = {0};
 	if (l->seqs[child].used && l->seqs[child].forked)
-		own_blocks(l, child, 0); /* those of slot 0 have not moved since */
+		own_blocks(l, child, 0); /* slot 0's blocks have not moved since */
 	for (uint32_t i = 0; i < child; i++) {
 		struct seq *s = &l->seqs[i];
 		const uint32_t what = rnd(l, 12);
@@ -232,7 +233,7 @@ static void make_plan(struct life *l)
 		if (!s->away && i != 1 && rnd(l, 4))
 			ran[i] = true;
 	}
-	/* Slot 1 is a source of copies, so it comes last. */
+	/* Slot 1 is the source of copies, so it runs last. */
 	ran[1] = l->seqs[1].used && !l->seqs[1].away && rnd(l, 4);
 	const struct seq first = l->seqs[0];
 	bool chosen = false;
@@ -250,7 +251,7 @@ static void make_plan(struct life *l)
 	}
 }
 
-/* ---- playing it ---- */
+/* ---- running the plans ---- */
 
 static void end_one(struct life *l)
 {
@@ -326,7 +327,7 @@ static void check_model(const char *name, uint64_t seed0, uint64_t n)
 	cr_expect_gt(n_failed, 0);
 }
 
-/* The emulated device takes its time. */
+/* The emulated device is slow, so it gets fewer rounds. */
 static uint64_t lives(uint64_t n)
 {
 	return strcmp(driver_device(), "cpu") == 0 ? n : 2;

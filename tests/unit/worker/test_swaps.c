@@ -1,12 +1,12 @@
-/* Swaps beside the computation: in which order things are queued, and that no wait is missing: on the
- * CPU, and on the emulated GPU, which does what a stream holds only when the host waits for it. */
+/* Swaps that overlap computation: the order of queued work is right and no wait is missing. Tested on the CPU
+ * and on the emulated GPU, which runs a stream's work only when the host waits for it. */
 #include "worker/swaps.h"
 #include "tests/driver.h"
 #include "worker/cache.h"
 
 #include <criterion/criterion.h>
 
-/* ---- what is queued where ---- */
+/* ---- queued work ---- */
 
 static char said[512];
 static bool moved;
@@ -17,7 +17,7 @@ static void say(const char *what)
 	strcat(said, " ");
 }
 
-/* A stream and an event are their names. */
+/* Streams and events are represented by their names. */
 static struct kern_stream *stream_new(struct kern_dev *d)
 {
 	(void)d;
@@ -119,8 +119,8 @@ Test(swaps, who_does_not_touch_a_block_of_one_does_not_wait)
 {
 	struct swaps *w = under_way();
 	cr_assert_eq(swaps_reads(w, step, 2), 0);
-	cr_assert_eq(swaps_writes(w, step, 5), 0); /* a host block's number */
-	cr_assert_eq(swaps_reads(w, step, 3), 0);  /* two may read */
+	cr_assert_eq(swaps_writes(w, step, 5), 0); /* the number of a host block */
+	cr_assert_eq(swaps_reads(w, step, 3), 0);  /* two reads may overlap */
 	cr_assert_str_eq(said, "");
 	cr_assert(swaps_pending(w));
 	swaps_free(w);
@@ -165,7 +165,7 @@ Test(swaps, without_swaps_nothing_is_queued)
 	swaps_free(w);
 }
 
-/* ---- what a plan touches ---- */
+/* ---- blocks that a plan uses ---- */
 
 static struct cache cache_under_way(void)
 {
@@ -173,7 +173,7 @@ static struct cache cache_under_way(void)
 		.ops = &ops, .swaps = under_way(), .block_size = 16, .n_blocks = 10, .n_host_blocks = 10};
 }
 
-/* One row at `pos`, of a sequence in two blocks. */
+/* Settle one row at `pos` of a sequence with two blocks. */
 static void settle(int32_t first, int32_t second, int32_t pos, const char *want)
 {
 	const int32_t table[] = {first, second}, row0[] = {0, 1};
@@ -197,9 +197,9 @@ Test(swaps, the_block_that_a_row_is_written_to_has_left)
 {
 	settle(1, 3, 16, "step awaits moved "); /* the first token of the second block */
 	settle(1, 3, 20, "step awaits moved ");
-	settle(3, 1, 16, "");                   /* what leaves is only read */
-	settle(3, 1, 15, "step awaits moved "); /* the last of the first block */
-	settle(7, 1, 16, "step awaits moved "); /* what is read arrives */
+	settle(3, 1, 16, "");                   /* a block that is swapped out is only read */
+	settle(3, 1, 15, "step awaits moved "); /* the last token of the first block */
+	settle(7, 1, 16, "step awaits moved "); /* the block that is read is being swapped in */
 }
 
 static void copy(uint32_t from, uint32_t to, const char *want)
@@ -222,9 +222,9 @@ Test(swaps, the_block_that_a_copy_is_written_to_has_left)
 	copy(7, 1, "step awaits moved step copies ");
 }
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
-/* A prompt's blocks move; the one behind them, into which what is chosen goes, stays. */
+/* The prompt's blocks move; the block after them, which takes new tokens, stays. */
 enum { N_PROMPT = 48, N_BLOCKS = 3, LAST_BLOCK = 400, N_TOKENS = 6 };
 
 static struct driver d;
@@ -236,7 +236,7 @@ static void seq_at(uint32_t slot, uint32_t first, const uint32_t *prompt)
 	static uint32_t blocks[2][N_BLOCKS + 1];
 	params_init(&p);
 	p.temperature = 0;
-	p.logprobs = 0; /* tells more of the cache than a token does */
+	p.logprobs = 0; /* log-probabilities show more of the cache than tokens do */
 	for (uint32_t i = 0; i < N_BLOCKS; i++)
 		blocks[slot][i] = first + i;
 	blocks[slot][N_BLOCKS] = LAST_BLOCK + slot;
@@ -268,8 +268,8 @@ static struct chosen take(void)
 	return (struct chosen){d.result.tokens[0], d.result.logprobs[0].logprob};
 }
 
-/* One sequence's greedy tokens.  disturbed: before each, it is on the host for a while and another one
- * in its place, all queued in as few plans as can be; then it is in other blocks, or in copies. */
+/* Generate one sequence's greedy tokens. disturbed: before each token it is swapped out, another sequence
+ * takes its blocks, and it returns in other blocks or copies; all in as few plans as possible. */
 static void tokens_of(bool disturbed, struct chosen *got)
 {
 	uint32_t at = 2, host = 0;

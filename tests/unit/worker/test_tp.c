@@ -1,5 +1,5 @@
-/* Tensor parallelism: groups of ranks against the same references as a worker alone, what cannot
- * be cut, what ranks agree on, what is left when one is lost. */
+/* Tensor parallelism: groups agree with the references of a single worker. Also: refused splits, agreement
+ * between ranks, and the loss of a rank. */
 #include "tests/driver.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* As test_model's, of operands in F32, or on a GPU in BF16 or F16, in which transformers errs by f16. */
+/* As in test_model.c: operands of F32, or of BF16 or F16 on a GPU; float16 transformers errs by f16. */
 static float tolerance(const struct driver *d, double f16)
 {
 	if (strncmp(d->ready.numerics, "cuda", 4) != 0)
@@ -25,7 +25,7 @@ struct tp_case {
 	uint32_t n_ranks;
 };
 
-/* Every type of weights, biases of all layers, tied and own heads, KV heads split and replicated,
+/* All types of weights, biases in all layers, tied and separate heads, KV heads split and replicated,
  * vocabularies that no number of ranks divides. */
 static struct tp_case cases[] = {
 	{"qwen3-tied", 2},     {"qwen3-window", 2},
@@ -48,14 +48,14 @@ static struct tp_case cases[] = {
 	{"gpt-oss-tp", 4},
 };
 
-/* Experts whole: more on one rank than on another, those that cannot be cut, an expert that all rows have,
- * biases, groups.  On a GPU the first three. */
+/* Whole experts per rank: uneven numbers, experts that cannot be split, shared experts, biases, groups. A GPU
+ * runs the first three. */
 static struct tp_case ep_cases[] = {
 	{"qwen3-moe", 2}, {"qwen2-moe", 2}, {"qwen3-moe-awq", 4}, {"qwen2-moe", 4},  {"mixtral", 4},
 	{"olmoe", 2},     {"glm4-moe", 2},  {"gpt-oss", 2},       {"gpt-oss-tp", 4},
 };
 
-/* On a GPU, which here is an emulated one. */
+/* On the emulated GPU. */
 static struct tp_case gpu_cases[] = {
 	{"qwen3-awq-g32", 2},
 	{"qwen3-moe", 2},
@@ -69,7 +69,7 @@ static bool on_cpu(void)
 	return !device || !*device || strncmp(device, "cpu", 3) == 0;
 }
 
-/* ---- against transformers ---- */
+/* ---- compared with transformers ---- */
 
 static json_t *golden(const char *name)
 {
@@ -148,7 +148,7 @@ static void check_agrees(const struct tp_case *c, bool ep)
 	check_row(&d, json_get(g, "logits"), (int)json_integer_value(json_get(g, "stride")), c,
 		  tolerance(&d, json_number_value(json_object_get(g, "f16"))));
 	check_greedy(&d, n, g, c);
-	/* Ranks agree on what they hold. */
+	/* All ranks report the same pool sizes and numerics class. */
 	for (uint32_t r = 1; r < c->n_ranks; r++) {
 		cr_expect_eq(d.peers[r - 1].ready.n_blocks, d.ready.n_blocks);
 		cr_expect_eq(d.peers[r - 1].ready.n_host_blocks, d.ready.n_host_blocks);
@@ -181,7 +181,7 @@ ParameterizedTest(struct tp_case *c, tp, whole_experts_agree_with_transformers)
 	check_agrees(c, true);
 }
 
-/* ---- what a rank holds ---- */
+/* ---- memory of a rank ---- */
 
 static struct bus_ready ready_of(const char *name, uint32_t n_ranks)
 {
@@ -218,7 +218,7 @@ Test(tp, the_fingerprint_names_the_number_of_ranks)
 	cr_expect_eq(strncmp(one.numerics, two.numerics, strlen(one.numerics)), 0);
 }
 
-/* ---- what cannot be cut ---- */
+/* ---- refused splits ---- */
 
 static void refused(const char *name, uint32_t n_ranks, const char *reason, const char *possible)
 {
@@ -263,9 +263,9 @@ Test(tp, ranks_beyond_the_bound_are_refused)
 	cr_expect(strstr(why, "rank 2 of 2"), "%s", why);
 }
 
-/* ---- agreeing ---- */
+/* ---- agreement ---- */
 
-/* Two ranks that were told different things. */
+/* Open two ranks with different loads. */
 static int open_two(struct driver *d, struct bus_load *loads)
 {
 	static struct driver peers[1];
@@ -357,7 +357,7 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	uint32_t want = first_token(&d, 1);
 	step_leave(d.peers[0].step);
 	cr_expect(!step_joined(d.peers[0].step) && step_joined(d.step));
-	/* The one that stays finds out in its next step, and passes over the plan after it. */
+	/* The remaining rank detects the loss in its next step and ignores the plan after it. */
 	struct params params;
 	params_init(&params);
 	driver_seq(&d, 0, (const uint32_t[]){1, 2, 3}, 3, 3, 16, &params);
@@ -370,7 +370,7 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	d.plan.number = 3;
 	cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ESTALE);
 	plan_reset(&d.plan);
-	/* A new group, of the same two. */
+	/* Let both ranks form a new group. */
 	struct driver_rank ranks[2] = {0};
 	char meet[BUS_MEET_SIZE];
 	cr_assert_eq(tp_group_meet_new(&mine, driver_device(), meet, d.why, sizeof d.why), 0);
@@ -407,7 +407,7 @@ Test(tp, one_rank_serves_only_its_own_place)
 
 /* ---- log-probabilities ---- */
 
-/* Those of the prompt come from many rows of logits, in groups: all of them through rank 0. */
+/* Prompt log-probabilities take many rows of logits, in groups; rank 0 returns all of them. */
 Test(tp, prompt_logprobs_are_rank_0s)
 {
 	struct tp_case c = {"llama3", 4};

@@ -1,4 +1,4 @@
-/* Where the time of a step goes: the lines of a trace. */
+/* A trace's lines show the time of each operation of a step. */
 #include "base/clock.h"
 #include "tests/driver.h"
 #include "worker/trace.h"
@@ -10,7 +10,7 @@ TestSuite(trace, .timeout = 60);
 
 enum { LINES = 64 };
 
-static json_t *lines[LINES]; /* of the file read last */
+static json_t *lines[LINES]; /* of the last file read */
 
 static size_t read_lines(const char *path)
 {
@@ -117,7 +117,7 @@ Test(trace, a_step_says_once_that_the_device_is_at_work)
 	driver_close(&d);
 }
 
-/* Every kind of operation of a step has its time, and nothing is left out. */
+/* Every kind of operation has its time, and nothing is omitted. */
 Test(trace, a_step_is_divided_among_its_operations)
 {
 	static const enum trace_kind device[] = {TRACE_ROWS, TRACE_LINEAR, TRACE_ATTENTION, TRACE_HEAD,

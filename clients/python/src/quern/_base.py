@@ -11,7 +11,7 @@ from ._connection import Connection
 from ._ops import Offsets, Params
 from ._protocol import Accepted, Event, JobCall, Sink
 from .errors import ProtocolError, QuernError, RequestTimeout
-from .keys import Keys, default_address
+from .keys import Keys, default_address, whole_address
 from .outputs import Delta, Result
 
 J = TypeVar("J")
@@ -86,7 +86,7 @@ class BaseClient(Generic[J]):
     def __init__(self, address: Optional[str] = None, *, keys: Optional[Keys] = None,
                  timeout: Optional[float] = _ops.TIMEOUT_S, connect_timeout: float = 10.0,
                  reconnect_timeout: float = 120.0) -> None:
-        self.address = address or default_address()
+        self.address = whole_address(address) if address else default_address()
         self.timeout = timeout
         self._connection = Connection(self.address, keys, connect_timeout, reconnect_timeout)
         self._finalizer = weakref.finalize(self, self._connection.close)

@@ -140,6 +140,11 @@ def drain(worker: int, timeout_s: int) -> Op[None]:
               timeout=timeout_s + TIMEOUT_S)
 
 
+def reset_prefix_cache() -> Op[None]:
+    """A reset of the prefix cache."""
+    return Op({"op": "reset_prefix_cache"}, _nothing)
+
+
 # --- texts and tokens ---
 
 def tokenize(text: str, add_special: bool) -> Op[List[int]]:

@@ -11,9 +11,12 @@ from typing import Any, Callable, Deque, Dict, Generator, Iterable, List, Option
 
 from ._protocol import Accepted, Call, Event, JobCall
 from .client import Client
-from .errors import NotReady, Overloaded, QuernError, ServiceError
+from .errors import BadRequest, DeadlineExceeded, InternalError, NotReady, Overloaded, QuernError, ServiceError, WorkerLost
 
 RETRY_S, RETRY_MAX_S = 0.05, 2.0
+
+# Errors of one request, beside which the others go on.
+_OWN = (BadRequest, DeadlineExceeded, InternalError, WorkerLost)
 
 Progress = Union[bool, Callable[..., Any]]
 Request = Dict[str, Any]
@@ -65,9 +68,15 @@ class Item:
 
 
 class Pipeline:
-    """Keeps a bounded number of requests under way, and goes on where the service's queue is full."""
+    """Keeps a bounded number of requests in flight, and goes on when the service's queue is full.
 
-    def __init__(self, client: Client, most: int) -> None:
+    Args:
+        most: requests in flight.
+        failed: is called with an item's index and its error, and the others go on; None: the error is raised.
+    """
+
+    def __init__(self, client: Client, most: int, failed: Optional[Callable[[int, ServiceError], None]] = None) -> None:
+        self._failed = failed
         self._connection = client._connection
         self._most = most
         self._window = float(most)
@@ -94,7 +103,8 @@ class Pipeline:
                     if item.request is None and not item.go_on(None):
                         bar.step()
                         continue
-                    self._send(item)
+                    if not self._send(item):
+                        bar.step()
                 if exhausted and not self._running and not waiting and not again:
                     return
                 try:
@@ -102,7 +112,9 @@ class Pipeline:
                 except queue.Empty:
                     continue
                 if isinstance(reply, QuernError):
-                    self._refused(item, reply)
+                    if not self._waits(item, reply):
+                        bar.step()
+                        continue
                     heapq.heappush(waiting, (time.monotonic() + item.wait_s, next(order), item))
                     item.wait_s = min(2 * item.wait_s, RETRY_MAX_S)
                     continue
@@ -123,7 +135,8 @@ class Pipeline:
                     self._connection.forget(item.call)
             self._running.clear()
 
-    def _send(self, item: Item) -> None:
+    def _send(self, item: Item) -> bool:
+        """False: the request is refused unsent, and the item has failed."""
         request = item.request
         assert request is not None
         self._running[item.index] = item
@@ -133,14 +146,15 @@ class Pipeline:
         try:
             item.call = JobCall(request, sink) if request["op"] == "submit" else Call(request, sink)
         except ServiceError as e:
-            e.prompt_index = item.index
-            raise
+            return self._waits(item, e)
         except ValueError as e:
             raise ValueError(f"prompt {item.index}: {e}") from None
         self._connection.start(item.call)
+        return True
 
-    def _refused(self, item: Item, e: QuernError) -> None:
-        """Takes an item that is refused for now off the list; raises any other error."""
+    def _waits(self, item: Item, e: QuernError) -> bool:
+        """Takes an item with an error off the list.  True: the service is busy or away, and the item is to be tried again;
+        False: the item has failed, and `failed` knows; any other error is raised."""
         del self._running[item.index]
         now = time.monotonic()
         item.refused_at = item.refused_at or now
@@ -149,6 +163,10 @@ class Pipeline:
         if not passing:
             if isinstance(e, ServiceError):
                 e.prompt_index = item.index
+            if self._failed and isinstance(e, _OWN):
+                self._failed(item.index, e)
+                return False
             raise e
         self._window = max(1.0, min(self._window, float(len(self._running))) / 2 if isinstance(e, Overloaded)
                            else self._window)
+        return True

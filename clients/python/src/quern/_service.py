@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import selectors
@@ -19,6 +20,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from . import _vllm
 from .errors import StartError, Unsupported
 
+_LOG = logging.getLogger("quern")
+PROGRAMS = Path(__file__).resolve().parent / "programs"     # in a wheel of `make wheel`
 STOP_S = 30.0
 SOCKET_DIR_MAX = 80
 LOG_SHOWN = 4000    # bytes of the service's log in an error
@@ -31,7 +34,7 @@ _VLLM: Dict[str, str] = {
     "enable_expert_parallel": "ep",
     "max_num_queued_reqs": "max_queued_jobs", "max_num_queued_tokens": "max_queued_tokens",
 }
-_MODES = {"auto": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "f32": "f32", "bf16": "bf16", "int16": "int16",
+_MODES = {"auto": None, "half": None, "float16": None, "float32": "f32", "float": "f32", "bfloat16": "bf16", "f32": "f32", "bf16": "bf16", "int16": "int16",
           "int8": "int8"}
 _GIB = 1 << 30
 # Those that change no output, and that the service has no option for.
@@ -40,13 +43,13 @@ _NO_EFFECT = ("disable_log_stats", "use_tqdm_on_load", "async_scheduling", "disa
 # vLLM's of earlier releases: values that ask for nothing.
 _NEUTRAL: Dict[str, Tuple[Any, ...]] = {"task": ("auto", "generate", "embed", "score"), "override_pooler_config": (None,),
                                         "disable_async_output_proc": (True, False), "rope_scaling": (None,)}
-_RESERVED = ("http", "jobs", "api_key_file", "json", "drain_timeout", "config", "curve_key", "allow", "insecure", "tls_cert",
+_RESERVED = ("http", "host", "port", "jobs", "api_key_file", "json", "drain_timeout", "config", "curve_key", "allow", "insecure", "tls_cert",
              "tls_key")
 
 
 def find_program(bin: Optional[str] = None) -> str:
-    """The `quern` program: bin or $QUERN_BIN (the program, or its directory), then PATH, then beside the package
-    (build/bin of the repository that it lies in)."""
+    """The `quern` program: bin or $QUERN_BIN (the program, or its directory), then the one inside the package (`make wheel`),
+    then PATH, then build/bin of the repository that the package is in."""
     given = bin or os.environ.get("QUERN_BIN")
     if given:
         path = Path(given)
@@ -54,6 +57,8 @@ def find_program(bin: Optional[str] = None) -> str:
         if not os.access(path, os.X_OK) or path.is_dir():
             raise StartError(f"{path} is not a program; it was named by {'bin' if bin else 'QUERN_BIN'}")
         return str(path)
+    if os.access(PROGRAMS / "quern", os.X_OK):
+        return str(PROGRAMS / "quern")
     found = shutil.which("quern")
     if found:
         return found
@@ -61,13 +66,18 @@ def find_program(bin: Optional[str] = None) -> str:
         for path in (directory / "bin" / "quern", directory / "build" / "bin" / "quern"):
             if path.is_file() and os.access(path, os.X_OK):
                 return str(path)
-    raise StartError("the program quern was not found: set QUERN_BIN, or put it on PATH (make install)")
+    raise StartError("this package has no programs inside and quern is not on PATH: install a wheel that `make wheel` builds "
+                     "in quern's repository, or set QUERN_BIN to its build/bin, or run make install there")
+
+
+def _type_name(value: Any) -> str:
+    return str(value).replace("torch.", "")
 
 
 def _mode(name: str, value: Any) -> Optional[str]:
     """A compute mode, or the type of keys and values."""
-    mode = str(value).replace("torch.", "")
-    if mode not in _MODES:
+    mode = _type_name(value)
+    if mode not in _MODES or (name != "dtype" and mode in ("half", "float16")):
         raise Unsupported(name, f"{mode} is not a compute mode; there are f32, bf16, int16 and int8")
     return _MODES[mode]
 
@@ -89,21 +99,46 @@ def _option(name: str, value: Any) -> Tuple[str, Any]:
     return _VLLM.get(name, name), value
 
 
+def _refused(options: Mapping[str, Any]) -> Dict[str, str]:
+    """The reasons, by name, why options are refused."""
+    refused: Dict[str, str] = {}
+    try:
+        _vllm.check("EngineArgs", options)
+    except Unsupported as e:
+        refused = dict(e.fields)
+    for name, value in options.items():
+        if name in _NEUTRAL and value not in _NEUTRAL[name]:
+            refused[name] = f"{value!r} is not supported"
+        elif name in _RESERVED:
+            refused[name] = ("a private service sets it itself; start one with quern serve, and join it with "
+                             "LLM(address=...)")
+        elif name in ("dtype", "kv_cache_dtype") and value is not None:
+            try:
+                _mode(name, value)
+            except Unsupported as e:
+                refused[name] = e.reason
+    return {name: refused[name] for name in options if name in refused}
+
+
+def _note_done(options: Mapping[str, Any]) -> None:
+    """One line of the log for all options that have no effect."""
+    given = {n: _type_name(v) if n == "dtype" else v for n, v in options.items()}
+    done = _vllm.done_anyway("EngineArgs", given)
+    if done:
+        _LOG.warning("without effect: %s", "; ".join(f"{n}={given[n]!r}: {why}" for n, why in done.items()))
+
+
 def serve_options(options: Mapping[str, Any]) -> List[str]:
     """Keyword arguments, with vLLM's names or those of `quern serve`, as arguments of the command."""
     out: List[str] = []
-    _vllm.check("EngineArgs", options)
+    refused = _refused(options)
+    if refused:
+        raise Unsupported(*next(iter(refused.items())), refused)
+    _note_done(options)
     for name, value in options.items():
         row = _vllm.TABLE["EngineArgs"].get(name)
-        if name in _NO_EFFECT or row is not None and not row.honoured:
+        if name in _NO_EFFECT or name in _NEUTRAL or row is not None and not row.honoured:
             continue
-        if name in _NEUTRAL:
-            if value not in _NEUTRAL[name]:
-                raise Unsupported(name, f"{value!r} is not supported")
-            continue
-        if name in _RESERVED:
-            raise Unsupported(name, "a private service sets it itself; start one with quern serve, and join it with "
-                                    "LLM(address=...)")
         name, value = _option(name, value)
         if value is None or value is False:
             continue

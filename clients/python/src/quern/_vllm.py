@@ -19,15 +19,17 @@ class Name:
         note: of an honoured one, how it differs or what it becomes; of a refused one, why, and what to do instead.
         honoured: else it is refused with any value but the neutral ones.
         neutral: values that ask for nothing.
+        done: values that ask for what is done anyway: taken, and named in the log.
     """
 
     note: str = ""
     honoured: bool = True
     neutral: Tuple[Any, ...] = (None,)
+    done: Tuple[Any, ...] = ()
 
 
-def _no(note: str, *neutral: Any) -> Name:
-    return Name(note, False, neutral or (None,))
+def _no(note: str, *neutral: Any, done: Tuple[Any, ...] = ()) -> Name:
+    return Name(note, False, neutral or (None,), done)
 
 
 def _yes(*names: str) -> Dict[str, Name]:
@@ -143,9 +145,9 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "from_engine_args": _no("call LLM(**vars(args))"),
         "apply_model": _no("the model is not a module of Python"),
         "collective_rpc": _no("workers take no functions"),
-        "get_metrics": _no("use client.status(), or GET /metrics"),
+        "get_metrics": Name("Counter, Gauge and Histogram of GET /metrics, with the service's names"),
         "reset_mm_cache": _IMAGES,
-        "reset_prefix_cache": _no("give prompts another cache_salt"),
+        "reset_prefix_cache": Name("of all replicas; True"),
         "start_profile": _no("start the service with trace_steps=\"FILE\""),
         "stop_profile": _no("start the service with trace_steps=\"FILE\""),
         "sleep": _no("client.scale(0) gives the memory back"),
@@ -189,7 +191,8 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "max_num_queued_reqs": Name("max_queued_jobs"), "max_num_queued_tokens": Name("max_queued_tokens"),
         "enable_prefix_caching": Name("False: no_prefix_cache"), "enforce_eager": Name("no_graphs"),
         "enable_expert_parallel": Name("ep, with tensor_parallel_size"),
-        "dtype": Name("compute: auto, float32, bfloat16, int16, int8"),
+        "dtype": Name("compute: auto, float32, bfloat16, int16, int8; half and float16 are taken without effect: weights are "
+                      "read as they are stored", done=("half", "float16")),
         "kv_cache_dtype": Name("auto, float32, bfloat16, int16, int8"),
         "block_size": Name("16 to 256"), "tokenizer": Name("a path"), "reasoning_parser": Name("by the service's names"),
         "seed": Name("prompts without a seed get theirs from it; None: at random"),
@@ -200,11 +203,10 @@ TABLE: Dict[str, Dict[str, Name]] = {
         "convert": _no("models are used as they are asked", "auto", "none", "embed"),
         "tokenizer_mode": _no("there is one tokenizer", "auto", "hf", "slow"),
         "skip_tokenizer_init": _no("the service reads the tokenizer", False),
-        "trust_remote_code": _no("no code of a model is run", False),
+        "trust_remote_code": _no("no code of a model is run", False, done=(True,)),
         "allowed_local_media_path": _no("models here read text alone", ""), "enable_chunked_prefill": _no("prompts are chunked: prefill=\"separate\" keeps "
                                                                              "them apart from outputs", None, True),
-        "quantization": _no("weights are taken as they are stored, GGUF, AWQ, GPTQ, FP8 among them; compute=\"int8\" "
-                            "computes in 8 bits"),
+        "quantization": Name("the service refuses a model whose weights are not stored so: they are taken as they are"),
         "quantization_config": _no("weights are taken as they are stored"),
         "load_format": _no("files say themselves what they are", "auto", "safetensors", "gguf"),
         "config_format": _no("files say themselves what they are", "auto", "hf"),
@@ -288,8 +290,18 @@ TABLE["EngineArgs"].update({n: _no(note, None, False) for note, names in _REST f
 
 
 def check(table: str, given: Mapping[str, Any], prefix: str = "") -> None:
-    """Unsupported for the first of these values that is refused."""
-    for name, value in given.items():
-        row = TABLE[table].get(name)
-        if row is not None and not row.honoured and not any(value is n or value == n for n in row.neutral):
-            raise Unsupported(prefix + name, row.note)
+    """Unsupported for these values that are refused."""
+    refused = {prefix + name: row.note for name, value in given.items() for row in (TABLE[table].get(name),)
+               if row is not None and not row.honoured and not _has(row.neutral + row.done, value)}
+    if refused:
+        raise Unsupported(*next(iter(refused.items())), refused)
+
+
+def done_anyway(table: str, given: Mapping[str, Any]) -> Dict[str, str]:
+    """The reasons, by name, why these values have no effect: they ask for what is done anyway."""
+    rows = {name: TABLE[table].get(name) for name in given}
+    return {name: row.note for name, row in rows.items() if row is not None and _has(row.done, given[name])}
+
+
+def _has(values: Tuple[Any, ...], value: Any) -> bool:
+    return any(value is v or value == v for v in values)

@@ -156,6 +156,10 @@ class AsyncClient(BaseClient[AsyncJob]):
         """Returns when the worker's jobs have moved and it has ended."""
         await self._call(_ops.drain(worker, timeout_s))
 
+    async def reset_prefix_cache(self) -> None:
+        """Empties the prefix cache of every replica: later prompts find nothing that was computed before."""
+        await self._call(_ops.reset_prefix_cache())
+
     async def tokenize(self, text: str, *, add_special: bool = False) -> List[int]:
         """The ids of a text; special tokens in it are recognized."""
         return await self._call(_ops.tokenize(text, add_special))

@@ -163,6 +163,10 @@ class Client(BaseClient[Job]):
         """Returns when the worker's jobs have moved and it has ended."""
         self._call(_ops.drain(worker, timeout_s))
 
+    def reset_prefix_cache(self) -> None:
+        """Empties the prefix cache of every replica: later prompts find nothing that was computed before."""
+        self._call(_ops.reset_prefix_cache())
+
     # --- texts and tokens ---
 
     def tokenize(self, text: str, *, add_special: bool = False) -> List[int]:

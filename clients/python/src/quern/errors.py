@@ -27,17 +27,22 @@ class StartError(QuernError):
 
 
 class Unsupported(QuernError, ValueError):
-    """An argument asks for something that this package or the service cannot do.
+    """Arguments ask for something that this package or the service cannot do.
 
     Attributes:
-        field: the name of the argument.
+        field: the name of the first such argument.
         reason: why it is refused.
+        fields: the reasons of all of them, by name.
     """
 
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
+    def __init__(self, field: str, reason: str, others: Optional[Mapping[str, str]] = None) -> None:
+        self.fields = {field: reason, **(others or {})}
+        super().__init__("; ".join(f"{name}: {why}" for name, why in self.fields.items()))
         self.field = field
         self.reason = reason
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.field, self.reason, self.fields)
 
 
 class ServiceError(QuernError):

@@ -55,6 +55,13 @@ def _read(path: Union[str, Path]) -> Dict[str, str]:
     return values
 
 
+def whole_address(given: str) -> str:
+    """An address as the socket takes it: HOST:PORT is tcp://, a path ipc://."""
+    if "://" not in given:
+        given = ("ipc://" if "/" in given else "tcp://") + given
+    return given.rstrip("/") if given.startswith("tcp://") else given
+
+
 def default_address() -> str:
     """Where a service listens that was started without --jobs: this user's own path where one answers, else
     tcp://127.0.0.1:7420."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from typing import Any, Dict, Generator, List, Mapping, NoReturn, Optional, Sequence, Type, TypedDict, Union
+from typing import Any, Callable, Dict, Generator, Iterable, List, Mapping, NoReturn, Optional, Sequence, Type, TypedDict, Union
 
 from . import _ops, _vllm
 from ._http import Http
 from ._pipeline import Bar, Item, Pipeline, Progress, Request
 from ._service import PrivateService
 from .client import Client
-from .errors import ProtocolError, Unsupported
+from .errors import ProtocolError, ServiceError, Unsupported
 from .keys import Keys
+from .metrics import Metric, read_metrics
 from .outputs import BeamSearchOutput, BeamSearchSequence, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, \
     Output, RequestMetrics, RequestOutput, Result, SampleLogprobs, ScoringOutput, ScoringRequestOutput, ids_of, \
     logprobs_at
@@ -52,7 +53,7 @@ Params = Union[SamplingParams, BeamSearchParams, None]
 Ids = Generator[Request, Any, List[int]]
 
 
-class _Cut:
+class Cut:
     """What tokenization_kwargs ask: tokens that the tokenizer adds, and the most that are left of a prompt."""
 
     def __init__(self, method: str, kwargs: Optional[Mapping[str, Any]], side: str, chat: bool = False) -> None:
@@ -92,10 +93,10 @@ def _asked(op: "_ops.Op[_ops.T]") -> Generator[Request, Any, _ops.T]:
     return op.result(reply)
 
 
-class _Prompt:
+class Prompted:
     """A prompt on its way to its result."""
 
-    def __init__(self, index: int, source: Any, cut: _Cut, params: Params, priority: Optional[int],
+    def __init__(self, index: int, source: Any, cut: Cut, params: Params, priority: Optional[int],
                  chat: Optional[Mapping[str, Any]] = None) -> None:
         self.text: Optional[str] = None
         self.tokens: List[int] = []
@@ -103,8 +104,9 @@ class _Prompt:
         self.request_id = ""
         self.arrival = self.ended = 0.0
         self.result: Optional[Result] = None
-        self._index, self._source, self._cut, self._priority, self._chat = index, source, cut, priority, chat
-        self._salt: Optional[str] = None
+        self.error: Optional[ServiceError] = None   # instead of a result
+        self._index, self._source, self._cut, self.priority, self._chat = index, source, cut, priority, chat
+        self.salt: Optional[str] = None     # of the prefix cache
         self._ids: Optional[List[int]] = None
         if chat is None:
             self._read(source)
@@ -118,7 +120,7 @@ class _Prompt:
             unknown = set(source) - {"prompt", "prompt_token_ids", "cache_salt"}
             if unknown:
                 raise Unsupported(f"prompts[{self._index}].{sorted(unknown)[0]}", "is not supported")
-            self._salt = source.get("cache_salt")
+            self.salt = source.get("cache_salt")
             what, given = source.get("prompt_token_ids", source.get("prompt")), source.get("prompt")
         if _is_ids(what) and len(what) > 0:
             self._ids, self.text = list(what), given
@@ -148,7 +150,7 @@ class _Prompt:
     def run(self, params: Dict[str, Any]) -> Generator[Request, Any, None]:
         """Sets the result, too."""
         yield from self.find_tokens()
-        options = {"priority": self._priority, "cache_salt": self._salt}
+        options = {"priority": self.priority, "cache_salt": self.salt}
         reply = yield _ops.submit(None, self.tokens, None, params, False, options)
         if not isinstance(reply, Result):
             raise ProtocolError("a job ended without outputs")
@@ -159,6 +161,52 @@ class _Prompt:
         """The result, which is there."""
         assert self.result is not None
         return self.result
+
+
+class OutputMaker:
+    """Makes vLLM's outputs of the service's results; knows the texts of tokens that log-probabilities name."""
+
+    def __init__(self, seed: Optional[int]) -> None:
+        self._seeds = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._requests = itertools.count()
+        self._pieces: Dict[int, str] = {}
+
+    def _fields(self, params: Params) -> Dict[str, Any]:
+        """`params` of a submit, with a seed drawn where none is given."""
+        fields = params.to_request() if params is not None else {"max_tokens": 16}
+        if fields.get("seed") is None and "use_beam_search" not in fields:
+            fields["seed"] = self._seeds.getrandbits(SEED_BITS)
+        return fields
+
+    def _unknown(self, lists: Iterable[Any]) -> List[int]:
+        """The tokens of these lists of places that have no text yet, once each."""
+        new: Dict[int, None] = {}
+        for places in lists:
+            if places is not None:
+                new.update((t, None) for t in ids_of(places) if t not in self._pieces)
+        return list(new)
+
+    def _output(self, p: Prompted) -> RequestOutput:
+        if p.error is not None:
+            return RequestOutput(p.request_id or str(next(self._requests)), p.text, p.tokens, None, [], True, error=p.error)
+        r = p.done
+        shown = getattr(p.params, "detokenize", True)
+        outputs = [CompletionOutput(o.index, o.text if shown else "", o.tokens, o.cumulative_logprob,
+                                    self._logprobs(o.logprobs), finish_reason=o.finish_reason, stop_reason=o.stop_reason)
+                   for o in r.outputs]
+        prompt_logprobs = None
+        if r.prompt_logprobs is not None:
+            prompt_logprobs = [None if t is None else logprobs_at(t, self._pieces) for t in r.prompt_logprobs]
+        queued, first = r.timing.get("queued_us"), r.timing.get("first_token_us")
+        began = p.ended - r.timing.get("total_us", 0) / 1e6
+        metrics = RequestMetrics(p.arrival, p.ended, None if queued is None else began + queued / 1e6,
+                                 None if first is None else began + first / 1e6,
+                                 None if queued is None else queued / 1e6, p.ended)
+        return RequestOutput(p.request_id or str(next(self._requests)), p.text, p.tokens, prompt_logprobs, outputs, True,
+                             metrics, num_cached_tokens=r.cached_tokens)
+
+    def _logprobs(self, places: Optional[List[Dict[str, Any]]]) -> Optional[SampleLogprobs]:
+        return None if places is None else [logprobs_at(t, self._pieces) for t in places]
 
 
 class Tokenizer:
@@ -190,7 +238,7 @@ class Tokenizer:
         return ids if tokenize else self._client.detokenize(ids)
 
 
-class LLM:
+class LLM(OutputMaker):
     """A model for offline batches, as vLLM's LLM.
 
     With a model, a private service is started, reachable for this user only, and ended with this object, by close(),
@@ -208,14 +256,16 @@ class LLM:
     Args:
         model: what `quern serve` takes: a directory, a file, the name of a model that `quern pull` fetched.
         address: the job socket of a running service, instead of a model.
-        http: its HTTP address, for embed() and score().
+        http: its HTTP address, "http://HOST:PORT" or "unix:PATH", for embed() and score().
         api_key: the key that HTTP requires.
         keys: CURVE keys that the job socket requires.
         seed: prompts without a seed in their parameters get theirs drawn from it; None: at random.
         bin: the program quern, or its directory; else QUERN_BIN, PATH, or the repository of this package.
         start_timeout: seconds until the private service must be ready.
         log_file: where its log goes; else it is shown if it does not start.
-        max_in_flight: requests under way at a time.
+        max_in_flight: requests in flight at a time.
+        errors: "raise": the first prompt that the service refuses or that fails ends the call; "return": its output has
+            the error and no outputs, and the others go on (generate, chat, beam_search, wait_for_completion).
         reconnect_timeout: seconds for a service that went away to come back.
         options: of `quern serve`, by vLLM's names (tensor_parallel_size, max_model_len, ...) or its own
             (max_seqs=64, no_prefix_cache=True).
@@ -224,13 +274,17 @@ class LLM:
     def __init__(self, model: Optional[str] = None, *, address: Optional[str] = None, http: Optional[str] = None,
                  api_key: Optional[str] = None, keys: Optional[Keys] = None, seed: Optional[int] = None,
                  bin: Optional[str] = None, start_timeout: float = 1800.0, log_file: Optional[str] = None,
-                 max_in_flight: int = IN_FLIGHT, reconnect_timeout: float = 120.0, **options: Any) -> None:
+                 max_in_flight: int = IN_FLIGHT, reconnect_timeout: float = 120.0, errors: str = "raise",
+                 **options: Any) -> None:
+        if errors not in ("raise", "return"):
+            raise ValueError(f"errors must be \"raise\" or \"return\", got {errors!r}")
         if (model is None) == (address is None):
             raise ValueError("exactly one of model and address must be given")
         if address is not None and options:
             raise Unsupported(next(iter(options)), "a running service is joined as it is")
         if max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1, got {max_in_flight}")
+        super().__init__(seed)
         self._service: Optional[PrivateService] = None
         if model is not None:
             self._service = PrivateService(str(model), options, bin, start_timeout, log_file)
@@ -243,12 +297,10 @@ class LLM:
                 self._service.close()
             raise
         self._http = Http(http, api_key) if http else None
-        self._seeds = random.Random(seed) if seed is not None else random.SystemRandom()
         self._most = max_in_flight
+        self._returns_errors = errors == "return"
         self._patience = reconnect_timeout
-        self._requests = itertools.count()
-        self._pieces: Dict[int, str] = {}
-        self._queued: List[_Prompt] = []
+        self._queued: List[Prompted] = []
 
     @property
     def address(self) -> str:
@@ -359,9 +411,10 @@ class LLM:
         found = self._prompts("beam_search", _each(prompts), [params] * len(_each(prompts)), priority, None)
         self._run(found, use_tqdm, concurrency_limit)
         self._learn_pieces(found)
-        return [BeamSearchOutput([self._beam(p, o, params) for o in p.done.outputs]) for p in found]
+        return [BeamSearchOutput([] if p.error else [self._beam(p, o, params) for o in p.done.outputs], p.error)
+                for p in found]
 
-    def _beam(self, p: _Prompt, o: Output, params: BeamSearchParams) -> BeamSearchSequence:
+    def _beam(self, p: Prompted, o: Output, params: BeamSearchParams) -> BeamSearchSequence:
         drop = o.finish_reason == "stop" and not params.include_stop_str_in_output
         tokens = p.tokens + (o.tokens[:-1] if drop else o.tokens)
         text = self.client.detokenize(tokens, skip_special_tokens=params.skip_special_tokens)
@@ -370,13 +423,13 @@ class LLM:
                                   o.finish_reason, o.stop_reason)
 
     def _prompts(self, method: str, sources: Sequence[Any], params: Any, priority: Any,
-                 tokenization_kwargs: Optional[Mapping[str, Any]], chat: Optional[Mapping[str, Any]] = None) -> List[_Prompt]:
-        cut = _Cut(method, tokenization_kwargs, "left", chat is not None)
+                 tokenization_kwargs: Optional[Mapping[str, Any]], chat: Optional[Mapping[str, Any]] = None) -> List[Prompted]:
+        cut = Cut(method, tokenization_kwargs, "left", chat is not None)
         rows = zip(sources, one_each(params, len(sources), "sampling_params"), one_each(priority, len(sources), "priority"))
-        return [_Prompt(i, source, cut, p, order, chat) for i, (source, p, order) in enumerate(rows)]
+        return [Prompted(i, source, cut, p, order, chat) for i, (source, p, order) in enumerate(rows)]
 
     def _chats(self, messages: Any, params: Any, priority: Any, add_generation_prompt: bool, continue_final_message: bool,
-               tools: Any, chat_template_kwargs: Any, tokenization_kwargs: Optional[Mapping[str, Any]]) -> List[_Prompt]:
+               tools: Any, chat_template_kwargs: Any, tokenization_kwargs: Optional[Mapping[str, Any]]) -> List[Prompted]:
         if continue_final_message and add_generation_prompt:
             raise ValueError("continue_final_message needs add_generation_prompt=False")
         fields = _ops.given({"tools": tools, "chat_template_kwargs": chat_template_kwargs,
@@ -385,62 +438,40 @@ class LLM:
         many = [messages] if messages and isinstance(messages[0], Mapping) else messages
         return self._prompts("chat", many, params, priority, tokenization_kwargs, fields)
 
-    def _put(self, prompts: List[_Prompt]) -> List[str]:
+    def _put(self, prompts: List[Prompted]) -> List[str]:
         for p in prompts:
             p.request_id = str(next(self._requests))
         self._queued.extend(prompts)
         return [p.request_id for p in prompts]
 
-    def _run(self, prompts: Sequence[_Prompt], use_tqdm: Progress, most: Optional[int] = None) -> None:
+    def _run(self, prompts: Sequence[Prompted], use_tqdm: Progress, most: Optional[int] = None) -> None:
         items = []
         for i, p in enumerate(prompts):
             params = p.params.to_request() if p.params is not None else {"max_tokens": 16}
             if params.get("seed") is None and "use_beam_search" not in params:
                 params["seed"] = self._seeds.getrandbits(SEED_BITS)
             items.append(Item(i, p.run(params)))
-        self._work(items, use_tqdm, "Processed prompts", most)
+        def failed(index: int, error: ServiceError) -> None:
+            prompts[index].error = error
+        self._work(items, use_tqdm, "Processed prompts", most, failed if self._returns_errors else None)
 
-    def _work(self, items: Sequence[Item], use_tqdm: Progress, desc: str, most: Optional[int] = None) -> None:
+    def _work(self, items: Sequence[Item], use_tqdm: Progress, desc: str, most: Optional[int] = None,
+              failed: Optional[Callable[[int, ServiceError], None]] = None) -> None:
         bar = Bar(use_tqdm, len(items), desc)
         try:
-            Pipeline(self.client, min(self._most, most or self._most)).run(items, bar)
+            Pipeline(self.client, min(self._most, most or self._most), failed).run(items, bar)
         finally:
             bar.close()
 
-    def _outputs(self, prompts: Sequence[_Prompt], use_tqdm: Progress) -> List[RequestOutput]:
+    def _outputs(self, prompts: Sequence[Prompted], use_tqdm: Progress) -> List[RequestOutput]:
         self._run(prompts, use_tqdm)
         self._learn_pieces(prompts)
         return [self._output(p) for p in prompts]
 
-    def _output(self, p: _Prompt) -> RequestOutput:
-        r = p.done
-        shown = getattr(p.params, "detokenize", True)
-        outputs = [CompletionOutput(o.index, o.text if shown else "", o.tokens, o.cumulative_logprob,
-                                    self._logprobs(o.logprobs), finish_reason=o.finish_reason, stop_reason=o.stop_reason)
-                   for o in r.outputs]
-        prompt_logprobs = None
-        if r.prompt_logprobs is not None:
-            prompt_logprobs = [None if t is None else logprobs_at(t, self._pieces) for t in r.prompt_logprobs]
-        queued, first = r.timing.get("queued_us"), r.timing.get("first_token_us")
-        began = p.ended - r.timing.get("total_us", 0) / 1e6
-        metrics = RequestMetrics(p.arrival, p.ended, None if queued is None else began + queued / 1e6,
-                                 None if first is None else began + first / 1e6,
-                                 None if queued is None else queued / 1e6, p.ended)
-        return RequestOutput(p.request_id or str(next(self._requests)), p.text, p.tokens, prompt_logprobs, outputs, True,
-                             metrics, num_cached_tokens=r.cached_tokens)
-
-    def _logprobs(self, places: Optional[List[Dict[str, Any]]]) -> Optional[SampleLogprobs]:
-        return None if places is None else [logprobs_at(t, self._pieces) for t in places]
-
-    def _learn_pieces(self, prompts: Sequence[_Prompt]) -> None:
+    def _learn_pieces(self, prompts: Sequence[Prompted]) -> None:
         """The texts of all tokens that logprobs name."""
-        new: Dict[int, None] = {}
-        for p in prompts:
-            lists: List[Any] = [o.logprobs for o in p.done.outputs] + [p.done.prompt_logprobs]
-            for places in lists:
-                if places is not None:
-                    new.update((t, None) for t in ids_of(places) if t not in self._pieces)
-        ids = list(new)
+        ids = self._unknown(places for p in prompts if p.error is None
+                            for places in (*(o.logprobs for o in p.done.outputs), p.done.prompt_logprobs))
         for i in range(0, len(ids), PIECES_AT_ONCE):
             part = ids[i:i + PIECES_AT_ONCE]
             self._pieces.update(zip(part, self.client.pieces(part)))
@@ -461,9 +492,9 @@ class LLM:
         _vllm.check("LLM.embed", {"lora_request": lora_request})
         http = self._with_http("embed")
         sources = _each(prompts)
-        cut = _Cut("embed", {**_ops.given({"truncate_prompt_tokens": truncate_prompt_tokens}),
+        cut = Cut("embed", {**_ops.given({"truncate_prompt_tokens": truncate_prompt_tokens}),
                              **(tokenization_kwargs or {})}, "right")
-        found = [_Prompt(i, source, cut, None, None) for i, source in enumerate(sources)]
+        found = [Prompted(i, source, cut, None, None) for i, source in enumerate(sources)]
         each = [_pooled(p, "embed", {"dimensions": dimensions, "normalize": normalize})
                 for p in one_each(pooling_params, len(found), "pooling_params")]
         self._work([Item(i, p.find_tokens()) for i, p in enumerate(found)], False, "")
@@ -528,6 +559,17 @@ class LLM:
     def get_default_sampling_params(self) -> SamplingParams:
         """What generation_config.json sets, over vLLM's defaults."""
         return SamplingParams.from_optional(**self.client.ping()["sampling_defaults"])
+
+    def get_metrics(self) -> List[Metric]:
+        """The service's counters, gauges and histograms: what GET /metrics has (docs/OPTIONS.md)."""
+        return read_metrics(self._with_http("get_metrics").get("/metrics"))
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Empties the prefix cache; always True, since what running requests hold is no longer found either.  The arguments
+        are vLLM's; there is nothing else to reset."""
+        del reset_running_requests, reset_connector
+        self.client.reset_prefix_cache()
+        return True
 
     def get_world_size(self, include_dp: bool = True) -> int:
         """How many workers there are; include_dp=False: of one replica."""

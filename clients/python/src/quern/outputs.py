@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
+from .errors import QuernError
 from .params import N_MAX
 
 TokenLogprobs = List[Dict[str, Any]]
@@ -230,6 +231,7 @@ class RequestOutput:
     prompt_token_id_logprobs: None = None
     kv_transfer_params: None = None
     ec_transfer_params: None = None
+    error: Optional[QuernError] = None      # of LLM(errors="return"): outputs is empty
 
 
 @dataclass
@@ -251,6 +253,7 @@ class BeamSearchOutput:
     """The hypotheses of a prompt, best first."""
 
     sequences: List[BeamSearchSequence]
+    error: Optional[QuernError] = None      # as in RequestOutput
 
 
 @dataclass

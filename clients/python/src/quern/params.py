@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as _json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
@@ -113,14 +113,16 @@ class RequestOutputKind(Enum):
     FINAL_ONLY = 2
 
 
-# Defaults are neutral; the others are sent as they are, also if generation_config.json has another value.
-_SAME = ("n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "min_p",
-         "seed", "ignore_eos", "max_tokens", "min_tokens", "logprobs", "prompt_logprobs", "include_stop_str_in_output",
-         "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier", "dry_base",
-         "dry_allowed_length", "dry_penalty_last_n", "mirostat", "mirostat_tau", "mirostat_eta")
-_NEUTRAL = {"typical_p": 1.0, "top_n_sigma": 0.0, "xtc_probability": 0.0, "xtc_threshold": 0.1, "dry_multiplier": 0.0,
-            "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": -1, "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "ignore_eos": False, "min_tokens": 0,
-            "include_stop_str_in_output": False, "presence_penalty": 0.0, "frequency_penalty": 0.0, "n": 1}
+def _number(default: Any, lo: float, hi: float, above: bool = False, always: bool = False) -> Any:
+    """A number of the service's table of parameters (proto/params.c; a test compares both): its neutral value and range.
+    above: lo itself is refused.  always: sent even if it is neutral, since generation_config.json may have another."""
+    return field(default=default, metadata={"lo": lo, "hi": hi, "above": above, "always": always})
+
+
+INT_MAX = 2**31 - 1
+# Not in the table as they are: sent unless they have these values.
+_NEUTRAL = {"seed": None, "best_of": None, "max_tokens": None, "logprobs": None, "prompt_logprobs": None,
+            "include_stop_str_in_output": False, "ignore_eos": False}
 
 
 @dataclass
@@ -140,22 +142,22 @@ class SamplingParams:
         extra_args: further parameters of the service by its own names.
     """
 
-    n: int = 1
+    n: int = _number(1, 1, N_MAX)
     best_of: Optional[int] = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
+    presence_penalty: float = _number(0.0, -2, 2)
+    frequency_penalty: float = _number(0.0, -2, 2)
+    repetition_penalty: float = _number(1.0, 0, 1000, above=True, always=True)
+    temperature: float = _number(1.0, 0, 1000, always=True)
+    top_p: float = _number(1.0, 0, 1, above=True, always=True)
+    top_k: int = _number(0, -1, INT_MAX, always=True)
+    min_p: float = _number(0.0, 0, 1, always=True)
     seed: Optional[int] = None
     stop: Union[str, List[str], None] = None
     stop_token_ids: Optional[List[int]] = None
     bad_words: Optional[List[str]] = None
     ignore_eos: bool = False
     max_tokens: Optional[int] = 16
-    min_tokens: int = 0
+    min_tokens: int = _number(0, 0, INT_MAX)
     logprobs: Optional[int] = None
     prompt_logprobs: Optional[int] = None
     detokenize: bool = True
@@ -169,18 +171,18 @@ class SamplingParams:
     logit_bias: Optional[Mapping[int, float]] = None
     allowed_token_ids: Optional[List[int]] = None
     extra_args: Optional[Dict[str, Any]] = None
-    typical_p: float = 1.0
-    top_n_sigma: float = 0.0
-    xtc_probability: float = 0.0
-    xtc_threshold: float = 0.1
-    dry_multiplier: float = 0.0
-    dry_base: float = 1.75
-    dry_allowed_length: int = 2
-    dry_penalty_last_n: int = -1
+    typical_p: float = _number(1.0, 0, 1, above=True)
+    top_n_sigma: float = _number(0.0, -1, 1000)
+    xtc_probability: float = _number(0.0, 0, 1)
+    xtc_threshold: float = _number(0.1, 0, 1)
+    dry_multiplier: float = _number(0.0, 0, 1000)
+    dry_base: float = _number(1.75, 1, 1000)
+    dry_allowed_length: int = _number(2, 0, 1024)
+    dry_penalty_last_n: int = _number(-1, -1, INT_MAX)
     dry_sequence_breakers: Optional[List[str]] = None
-    mirostat: int = 0
-    mirostat_tau: float = 5.0
-    mirostat_eta: float = 0.1
+    mirostat: int = _number(0, 0, 2)
+    mirostat_tau: float = _number(5.0, 0, 100)
+    mirostat_eta: float = _number(0.1, 0, 10)
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     skip_clone: bool = False
     prompt_logprob_token_ids: Optional[List[int]] = None
@@ -204,20 +206,17 @@ class SamplingParams:
                 setattr(self, name, 1)
         if self.seed == -1:     # vLLM's way to say None
             self.seed = None
-        self._check_counts()
         self._check_numbers()
+        self._check_counts()
         self._check_supported()
 
     def _check_counts(self) -> None:
-        _check(_is_int(self.n) and 1 <= self.n <= N_MAX, f"n must be from 1 to {N_MAX}, got {self.n}")
         _check(self.best_of is None or _is_int(self.best_of) and self.n <= self.best_of <= N_MAX,
                f"best_of must be from n={self.n} to {N_MAX}, got {self.best_of}")
         _check(self.max_tokens is None or _is_int(self.max_tokens) and self.max_tokens >= 1,
                f"max_tokens must be at least 1, got {self.max_tokens}")
-        _check(_is_int(self.min_tokens) and self.min_tokens >= 0, f"min_tokens must be at least 0, got {self.min_tokens}")
         _check(self.max_tokens is None or self.min_tokens <= self.max_tokens,
                f"min_tokens must be at most max_tokens={self.max_tokens}, got {self.min_tokens}")
-        _check(_is_int(self.top_k) and self.top_k >= -1, f"top_k must be 0 or -1 (off), or at least 1, got {self.top_k}")
         for name in ("logprobs", "prompt_logprobs"):
             v = getattr(self, name)
             _check(v is None or _is_int(v) and 0 <= v <= N_MAX, f"{name} must be from 0 to {N_MAX}, got {v}")
@@ -227,22 +226,13 @@ class SamplingParams:
                f"truncate_prompt_tokens must be at least 1, got {self.truncate_prompt_tokens}")
 
     def _check_numbers(self) -> None:
-        def within(name: str, lo: float, hi: float, above: bool = False) -> None:
-            v = getattr(self, name)
-            _check(_is_number(v) and (lo < v if above else lo <= v) and v <= hi,
-                   f"{name} must be {'above' if above else 'from'} {lo:g} to {hi:g}, got {v}")
-        within("presence_penalty", -2, 2)
-        within("frequency_penalty", -2, 2)
-        within("repetition_penalty", 0, 1000, above=True)
-        within("temperature", 0, 1000)
-        within("top_p", 0, 1, above=True)
-        within("min_p", 0, 1)
-        within("typical_p", 0, 1, above=True)
-        within("xtc_probability", 0, 1)
-        within("xtc_threshold", 0, 1)
-        within("mirostat_tau", 0, 100)
-        within("mirostat_eta", 0, 10)
-        _check(self.mirostat in (0, 1, 2), f"mirostat must be 0, 1 or 2, got {self.mirostat}")
+        for f in fields(self):
+            if "lo" not in f.metadata:
+                continue
+            v, lo, hi, above = getattr(self, f.name), f.metadata["lo"], f.metadata["hi"], f.metadata["above"]
+            kind = _is_int(v) if isinstance(f.default, int) else _is_number(v)
+            _check(kind and (lo < v if above else lo <= v) and v <= hi,
+                   f"{f.name} must be {'above' if above else 'from'} {lo:g} to {hi:g}, got {v}")
 
     def _check_supported(self) -> None:
         stops = self.stop or []
@@ -260,11 +250,14 @@ class SamplingParams:
     def to_request(self) -> Dict[str, Any]:
         """As `params` of a submit."""
         out: Dict[str, Any] = {}
-        for name in _SAME:
+        for f in fields(self):
+            v = getattr(self, f.name)
+            if "lo" in f.metadata and (f.metadata["always"] or v != f.default):
+                out[f.name] = v
+        for name, neutral in _NEUTRAL.items():
             v = getattr(self, name)
-            if v is not None and _NEUTRAL.get(name) != v:
+            if v != neutral:
                 out[name] = v
-        out["top_k"] = self.top_k
         if self.stop:
             out["stop"] = list(self.stop)
         for name in ("stop_token_ids", "bad_words", "allowed_token_ids", "dry_sequence_breakers"):

@@ -1,0 +1,275 @@
+"""Model directories as saved by transformers 5 and other programs give the same tokens as the layout that quern always
+read, or as transformers. A directory that would be another model is refused, and the error names the tensor or key."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from model_files import safetensors, write_safetensors
+from service import SHARED
+
+FAMILIES = SHARED / "families"
+PROMPTS = [list(range(5, 40)), [7, 3, 300, 9]]
+
+
+def copy_of(model, folder, config=None, tensors=None):
+    """Copy a model and modify it: config(dict) and tensors(dict) change in place."""
+    shutil.copytree(model, folder)
+    if config:
+        read = json.loads((folder / "config.json").read_text())
+        config(read)
+        (folder / "config.json").write_text(json.dumps(read))
+    if tensors:
+        read = safetensors(folder)
+        for f in folder.glob("*.safetensors"):
+            f.unlink()
+        tensors(read)
+        write_safetensors(folder, read)
+    return folder
+
+
+def tokens(start, model, prompts=PROMPTS, n=20):
+    s = start(model, "--compute", "f32", "--threads", 1)
+    with s.client() as c:
+        jobs = [c.submit(None, tokens=p, max_tokens=n, temperature=0, ignore_eos=True) for p in prompts]
+        return [j.done().tokens for j in jobs]
+
+
+def refused(run, model, *words):
+    r = run("inspect", model, "--no-probe")
+    assert r.returncode == 1, r.stdout
+    for word in words:
+        assert word in r.stderr, r.stderr
+
+
+# ---------------------------------------------------------------- as transformers has them
+
+SAVED = ["llama_tied_head.tf5", "vl_gemma3_untied.tf5", "qwen3_moe.tf5", "qwen2_moe.tf5", "gpt_oss.tf5",
+         "mixtral_fused.tf5"]
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_the_tokens_are_those_of_transformers(start, name):
+    model = FAMILIES / name
+    if not model.is_dir():
+        pytest.skip("the shared data has no families")
+    cases = json.loads((model / "reference.json").read_text())
+    got = tokens(start, model, [c["prompt"] for c in cases], len(cases[0]["ids"]))
+    for case, ids in zip(cases, got):
+        differ = [i for i, (a, b) in enumerate(zip(case["ids"], ids)) if a != b]
+        assert not differ or case["margins"][differ[0]] < 0.002, (differ[0], case["margins"][differ[0]])
+
+
+# ---------------------------------------------------------------- heads
+
+def other_head(tensors, name="lm_head.weight"):
+    """Permute the rows of the embedding."""
+    kind, shape, raw = tensors["model.embed_tokens.weight"]
+    rows = np.frombuffer(raw, np.uint8).reshape(shape[0], -1)
+    tensors[name] = (kind, shape, rows[::-1].tobytes())
+
+
+def test_a_head_of_other_values_counts_though_the_configuration_ties(run, start, tiny, tmp_path):
+    tied = tiny("qwen3-tied")
+    both = copy_of(tied, tmp_path / "both", tensors=other_head)
+    untied = copy_of(both, tmp_path / "untied", lambda c: c.update(tie_word_embeddings=False))
+    got = tokens(start, both)
+    assert got == tokens(start, untied) != tokens(start, tied)
+    shown = run("inspect", both, "--no-probe")
+    assert "a head of its own, though tie_word_embeddings is true" in shown.stdout
+    s = start(both)
+    assert "head=own reason=" in s.log()
+
+
+def test_a_head_that_repeats_the_embedding_is_the_embedding(run, tiny, tmp_path):
+    same = copy_of(tiny("qwen3-tied"), tmp_path / "same",
+                   tensors=lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"]}))
+    shown = json.loads(run("inspect", same, "--no-probe", "--json").stdout)
+    assert shown["tied"] and shown["tensors_unused"] == 0
+    alone = json.loads(run("inspect", tiny("qwen3-tied"), "--no-probe", "--json").stdout)
+    assert shown["parameters"] == alone["parameters"]
+
+
+def test_a_head_may_be_under_the_prefix_of_the_text(run, start, tiny, tmp_path):
+    """The head is separate, and text_config ties it, which the top level overrides."""
+    kinds = {"top": ("language_model.lm_head.weight", "language_model.model."), "newer": ("lm_head.weight", "model.language_model.")}
+    plain = copy_of(tiny("gemma3"), tmp_path / "plain", lambda c: c.update(tie_word_embeddings=False), other_head)
+    want = tokens(start, plain)
+    for kind, (head, prefix) in kinds.items():
+        def whole(c):
+            text = dict(c) | {"tie_word_embeddings": True}
+            text.pop("architectures")
+            c.clear()
+            # A key at the top level that belongs to another component does not apply to the text model.
+            c.update(architectures=["Gemma3ForConditionalGeneration"], model_type="gemma3", tie_word_embeddings=False,
+                     text_config=text, sliding_window=3, vocab_size=9)
+
+        def named(t):
+            old = dict(t)
+            t.clear()
+            for name, value in old.items():
+                t[head if name == "lm_head.weight" else prefix + name.removeprefix("model.")] = value
+        model = copy_of(plain, tmp_path / kind, whole, named)
+        assert tokens(start, model) == want, kind
+
+
+# ---------------------------------------------------------------- keys
+
+def test_the_number_of_experts_has_several_names(run, start, tiny, tmp_path):
+    moe = tiny("qwen3-moe")
+    want = tokens(start, moe)
+
+    def renamed(c, name="num_local_experts"):
+        c[name] = c.pop("num_experts")
+    assert tokens(start, copy_of(moe, tmp_path / "local", renamed)) == want
+    assert tokens(start, copy_of(moe, tmp_path / "routed", lambda c: renamed(c, "n_routed_experts"))) == want
+    refused(run, copy_of(moe, tmp_path / "two", lambda c: c.update(num_local_experts=3)),
+            "num_experts and num_local_experts contradict each other")
+
+
+# ---------------------------------------------------------------- experts in one tensor
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "qwen2-moe", "mixtral", "olmoe", "glm4-moe"])
+def test_experts_in_one_tensor_are_those_of_their_own(start, tiny, tmp_path, name):
+    def stacked(t):
+        parts = {}
+        for key in list(t):
+            if ".experts." in key:
+                layer, _, rest = key.replace("block_sparse_moe", "mlp").partition(".experts.")
+                e, part, _ = rest.split(".")
+                part = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}.get(part, part)
+                parts[layer, part, int(e)] = t.pop(key)
+            elif "block_sparse_moe" in key:
+                t[key.replace("block_sparse_moe", "mlp")] = t.pop(key)
+        for layer in {k[0] for k in parts}:
+            n = 1 + max(k[2] for k in parts if k[0] == layer)
+            kind, (inter, hidden), _ = parts[layer, "gate_proj", 0]
+            raw = [b"".join(parts[layer, p, e][2] for p in ("gate_proj", "up_proj")) for e in range(n)]
+            t[layer + ".experts.gate_up_proj"] = (kind, [n, 2 * inter, hidden], b"".join(raw))
+            raw = [parts[layer, "down_proj", e][2] for e in range(n)]
+            t[layer + ".experts.down_proj"] = (kind, [n, hidden, inter], b"".join(raw))
+    assert tokens(start, copy_of(tiny(name), tmp_path / "stacked", tensors=stacked)) == tokens(start, tiny(name))
+
+
+# ---------------------------------------------------------------- tensors that are left over
+
+@pytest.mark.parametrize("name, counts", [
+    ("model.layers.0.self_attn.q_proj.bias", True),
+    ("model.layers.1.self_attn.q_norm.weight", True),
+    ("model.layers.0.mlp.experts.0.up_proj.weight", True),
+    ("model.layers.0.self_attn.sinks", True),
+    ("lm_head.bias", True),
+    ("model.layers.0.self_attn.rotary_emb.inv_freq", False),
+    ("model.layers.0.self_attn.k_scale", False),
+    ("vision_tower.layers.0.self_attn.q_proj.bias", False),
+])
+def test_a_tensor_that_would_change_the_answers_is_not_passed_over(run, tiny, tmp_path, name, counts):
+    def added(value):
+        return lambda t: t.update({name: ("F32", [4], np.full(4, value, np.float32).tobytes())})
+    model = copy_of(tiny("llama-awq-g128"), tmp_path / "model", tensors=added(1))
+    if counts:
+        refused(run, model, name, "has no place in LlamaForCausalLM")
+    else:
+        assert run("inspect", model, "--no-probe").returncode == 0
+    if name.endswith("bias"):    # older programs write zeros
+        assert run("inspect", copy_of(model, tmp_path / "zeros", tensors=added(0)), "--no-probe").returncode == 0
+
+
+# ---------------------------------------------------------------- quantized
+
+@pytest.mark.parametrize("name, file, rename", [
+    ("llama-gptq3", "quantize_config.json", {}),
+    ("llama-gptq8-rows", "quantize_config.json", {}),
+    ("llama-awq-g128", "quant_config.json", {"bits": "w_bit", "group_size": "q_group_size"}),
+])
+def test_a_quantizer_s_own_file_says_what_config_json_does_not(run, start, tiny, tmp_path, name, file, rename):
+    model = tiny(name)
+    want = tokens(start, model)
+    read = json.loads((model / "config.json").read_text())["quantization_config"]
+
+    def apart(folder, written):
+        out = copy_of(model, tmp_path / folder, lambda c: c.pop("quantization_config"))
+        (out / file).write_text(json.dumps(written))
+        return out
+    read.pop("quant_method")
+    unnamed = copy_of(model, tmp_path / "unnamed", lambda c: c["quantization_config"].pop("quant_method"))
+    own = apart("own", {rename.get(k, k): v for k, v in read.items()})
+    assert tokens(start, unnamed) == tokens(start, own) == want
+    r = run("convert", own, tmp_path / "copy", "--to", "safetensors")
+    assert r.returncode == 0 and tokens(start, tmp_path / "copy") == want
+    refused(run, apart("odd", read | {"bits": 77}), file, "bits")
+
+
+# ---------------------------------------------------------------- conversion
+
+def half(layers):
+    return ["full_attention" if i % 2 else "sliding_attention" for i in range(layers)]
+
+
+UNSAID = [
+    ("smollm3", lambda c: c.update(no_rope_layers=[0, 1, 0]), "no_rope_layers"),
+    ("smollm3", lambda c: c.update(no_rope_layer_interval=2), "no_rope_layers"),
+    ("llama3", lambda c: c.update(eos_token_id=[1, 2, 3, 4]), "4 ends in eos_token_id"),
+]
+
+
+@pytest.mark.parametrize("name, config, words", UNSAID)
+def test_what_gguf_would_say_otherwise_is_refused(run, tiny, tmp_path, name, config, words):
+    model = copy_of(tiny(name), tmp_path / "model", config)
+    (model / "generation_config.json").unlink()
+    r = run("convert", model, tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 1 and words in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr
+    assert not list(tmp_path.glob("m.gguf*"))
+
+
+SAID = [
+    ("gemma3", lambda c: c.update(rope_local_base_freq=700.0, query_pre_attn_scalar=32)),
+    ("gemma3", lambda c: c.update(layer_types=["full_attention"] * 3, query_pre_attn_scalar=32)),
+    ("gemma2", lambda c: c.update(layer_types=["full_attention"] * 3, query_pre_attn_scalar=32)),
+    ("gemma2", lambda c: c.update(layer_types=half(3), sliding_window=5, query_pre_attn_scalar=32)),
+    ("smollm3", lambda c: c.update(no_rope_layer_interval=4)),
+    ("llama3", lambda c: None),
+]
+
+
+@pytest.mark.parametrize("case", range(len(SAID)))
+def test_what_gguf_says_gives_the_same_tokens(run, start, tiny, tmp_path, case):
+    name, config = SAID[case]
+    # F32, in which both scale Gemma's embedding without rounding.
+    def widened(t):
+        for key, (kind, shape, raw) in t.items():
+            wide = np.frombuffer(raw, np.uint16).astype(np.uint32) << 16 if kind == "BF16" else np.frombuffer(
+                raw, np.float16 if kind == "F16" else np.float32).astype(np.float32)
+            t[key] = ("F32", shape, wide.tobytes())
+    model = copy_of(tiny(name), tmp_path / "model", lambda c: (config(c), c.update(torch_dtype="float32")), widened)
+    r = run("convert", model, tmp_path / "m.gguf", "--to", "gguf")
+    assert r.returncode == 0, r.stderr
+    assert tokens(start, tmp_path / "m.gguf") == tokens(start, model)
+
+
+# ---------------------------------------------------------------- a known class with other names
+
+def test_tensors_of_another_model_type_are_named_at_once(run, start, tiny, tmp_path):
+    def named(t):
+        for name in list(t):
+            t[name.replace("model.layers", "transformer.h").replace("model.embed_tokens", "transformer.wte")] = t.pop(name)
+    llama = tiny("llama2")
+    other = copy_of(llama, tmp_path / "other", lambda c: c.update(model_type="exaone"), named)
+    refused(run, other, "config.json: model_type exaone is not supported", "its tensors (transformer.h.", "LlamaForCausalLM")
+    same = copy_of(llama, tmp_path / "same", lambda c: c.update(model_type="internlm3"))
+    assert tokens(start, same) == tokens(start, llama)
+
+
+def test_layers_beyond_the_configuration_are_told(run, tiny, tmp_path):
+    short = copy_of(tiny("llama2"), tmp_path / "short", lambda c: c.update(num_hidden_layers=1))
+    assert "1 layers that the files have beyond those of config.json" in run("inspect", short, "--no-probe").stdout
+
+
+def test_the_factors_of_longrope_are_told(run, start, tiny):
+    model = tiny("phi3-longrope")
+    original = json.loads((model / "config.json").read_text())["original_max_position_embeddings"]
+    assert f"--context {original} has the short ones" in run("inspect", model, "--no-probe").stdout
+    assert f"rope=longrope factors=long context=128 original={original}" in start(model).log()
+    assert "factors=long" not in start(model, "--context", original).log()

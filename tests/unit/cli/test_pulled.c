@@ -1,0 +1,66 @@
+/* A pulled model: the disk's state when a file, and then the model, get their final names. */
+#include "cli/models/cache.h"
+#include "cli/models/part.h"
+
+#include "base/file.h"
+#include "tests/synced_renames.h"
+
+#include <sys/stat.h>
+
+#define SHA256_OF_HELLO "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+
+static char root[] = "/tmp/quern-pulled-XXXXXX", why[512];
+
+static void make(void)
+{
+	cr_assert(mkdtemp(root));
+	setenv("QUERN_MODELS", root, 1);
+}
+
+static void drop(void)
+{
+	char command[64];
+	snprintf(command, sizeof command, "rm -rf '%s'", root);
+	cr_assert_eq(system(command), 0);
+}
+
+TestSuite(pulled, .init = make, .fini = drop);
+
+/* Write a file of five bytes that arrive at once. */
+static void fetch(const char *dir, const struct file_entry *f)
+{
+	struct part p = {0};
+	bool caught_up = false;
+	cr_assert_eq(part_open(&p, dir, f, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(part_write(&p, part_free_piece(&p), "hello", 5, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(part_hash(&p, INT64_MAX, &caught_up, why, sizeof why), 0, "%s", why);
+	cr_assert(caught_up && part_is_complete(&p));
+	cr_assert_eq(part_finish(&p, why, sizeof why), 0, "%s", why);
+	part_close(&p);
+}
+
+Test(pulled, each_file_and_the_model_are_on_the_disk_before_they_have_their_names)
+{
+	struct file_entry files[] = {
+		{.path = "config.json",
+		 .size = 5,
+		 .digest = DIGEST_SHA256,
+		 .hex = SHA256_OF_HELLO,
+		 .chosen = true},
+		{.path = "1_Pooling/config.json", .size = 5, .digest = DIGEST_NONE, .chosen = true},
+	};
+	struct file_list l = {.files = files, .n = 2, .commit = "0123456789abcdef0123456789abcdef01234567"};
+	struct source s = {
+		.kind = SOURCE_HUB, .endpoint = "https://hub", .name = "org/name", .revision = "main"};
+	struct cache_place place;
+	cr_assert_eq(cache_place_open(&place, s.name, l.commit, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cache_place_stage(&place, &l, why, sizeof why), 0, "%s", why);
+	synced_below = root;
+	for (size_t i = 0; i < l.n; i++)
+		fetch(place.staging, &files[i]);
+	cr_assert_eq(cache_place_publish(&place, &s, &l, why, sizeof why), 0, "%s", why);
+	synced_below = NULL;
+	cr_expect_geq(synced_expect(), 4);
+	cr_expect(cache_place_has(&place, &l));
+	cache_place_close(&place);
+}
