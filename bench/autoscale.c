@@ -1,4 +1,4 @@
-#include "bench/autoscale.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

@@ -1,4 +1,4 @@
-#include "bench/engine.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

@@ -3,7 +3,7 @@
  * end, and every invalid text is rejected at some token.  In addition to MaskBench's rules, the grammar must
  * be able to end after a valid text.  Times are this thread's CPU time, so that other load on the machine
  * does not count. */
-#include "bench/grammar.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"

@@ -1,4 +1,4 @@
-#include "bench/kernels.h"
+#include "bench/commands.h"
 
 #include <errno.h>
 #include <jansson.h>

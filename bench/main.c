@@ -2,14 +2,7 @@
  * Its errors are printed as errors of `quern bench`. */
 #include "base/file.h"
 #include "base/version.h"
-#include "bench/autoscale.h"
-#include "bench/engine.h"
-#include "bench/grammar.h"
-#include "bench/kernels.h"
-#include "bench/plan.h"
-#include "bench/scheduler.h"
-#include "bench/serve.h"
-#include "bench/tokenizer.h"
+#include "bench/commands.h"
 #include "cli/command.h"
 #include "cli/terminal/term.h"
 

@@ -1,4 +1,4 @@
-#include "bench/plan.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

@@ -1,4 +1,4 @@
-#include "bench/serve.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

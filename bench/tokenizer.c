@@ -1,7 +1,7 @@
 /* Everything runs in one thread.  The reference runs alternate with our runs in one invocation, so that both
  * see the same load of the machine.  The reference's conversion of ids to Python lists is not counted.  The
  * ids of both are compared. */
-#include "bench/tokenizer.h"
+#include "bench/commands.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"

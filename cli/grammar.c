@@ -1,4 +1,4 @@
-#include "cli/grammar.h"
+#include "cli/commands.h"
 
 #include "base/buf.h"
 #include "base/clock.h"

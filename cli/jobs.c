@@ -1,4 +1,4 @@
-#include "cli/jobs.h"
+#include "cli/commands.h"
 
 #include "base/buf.h"
 #include "base/err.h"

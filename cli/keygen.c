@@ -1,4 +1,4 @@
-#include "cli/keygen.h"
+#include "cli/commands.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

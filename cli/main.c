@@ -5,20 +5,11 @@
 #include "base/version.h"
 #include "cli/chat.h"
 #include "cli/command.h"
-#include "cli/grammar.h"
+#include "cli/commands.h"
 #include "cli/inspect.h"
-#include "cli/jobs.h"
-#include "cli/keygen.h"
-#include "cli/models/list.h"
-#include "cli/models/pull.h"
+#include "cli/models/commands.h"
 #include "cli/process.h"
-#include "cli/run.h"
-#include "cli/scale.h"
-#include "cli/serve.h"
-#include "cli/status.h"
-#include "cli/submit.h"
 #include "cli/terminal/term.h"
-#include "cli/tokenize.h"
 
 #include <errno.h>
 #include <stdio.h>

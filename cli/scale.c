@@ -1,4 +1,4 @@
-#include "cli/scale.h"
+#include "cli/commands.h"
 
 #include "base/err.h"
 #include "base/option_table.h"

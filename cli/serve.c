@@ -1,4 +1,4 @@
-#include "cli/serve.h"
+#include "cli/commands.h"
 
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-#include "cli/status.h"
+#include "cli/commands.h"
 
 #include "base/clock.h"
 #include "base/err.h"

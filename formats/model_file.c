@@ -38,3 +38,14 @@ const struct model_file *model_file_or_dir(const char *path)
 	const struct model_file *f = model_file_of(path);
 	return f ? f : &kinds[0];
 }
+
+int model_config_load(const char *path, struct model_config *out, char *why, size_t why_n)
+{
+	return model_file_or_dir(path)->config(path, out, why, why_n);
+}
+
+int weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
+		 size_t why_n)
+{
+	return model_file_or_dir(path)->weights(path, c, out, why, why_n);
+}

@@ -4,7 +4,7 @@
 #include "cli/models/cache.h"
 #include "cli/terminal/term.h"
 #include "cli/terminal/usage.h"
-#include "quant/awq_command.h"
+#include "quant/awq_run.h"
 #include "quant/compare.h"
 #include "quant/round_run.h"
 

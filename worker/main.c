@@ -10,7 +10,6 @@
 #include "worker/join.h"
 #include "worker/link.h"
 #include "formats/place/hot.h"
-#include "worker/inspect/operations.h"
 #include "worker/trace.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "cli/models/list.h"
+#include "cli/models/commands.h"
 
 #include "base/err.h"
 #include "base/option_table.h"

@@ -1,4 +1,4 @@
-#include "cli/models/pull.h"
+#include "cli/models/commands.h"
 
 #include "base/clock.h"
 #include "base/err.h"

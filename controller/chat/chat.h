@@ -43,9 +43,9 @@ int chat_load(const char *dir, struct chat **out, char *why, size_t why_n);
 void chat_free(struct chat *c); /* NULL is fine */
 
 /* Render the prompt as transformers' apply_chat_template(tokenize=False) does, if the template accepts the
- * order of the messages and shows them all; otherwise first reorder the messages (message_turns.h). Encode
- * the result without adding BOS. -EINVAL with the reason: an error in the request (an unknown role, an
- * invalid content) or in the template (raise_exception, an error); -E2BIG: the template exceeds a limit. */
+ * order of the messages and shows them all; otherwise first reorder the messages (message_turns_fit()).
+ * Encode the result without adding BOS. -EINVAL with the reason: an error in the request (an unknown role,
+ * an invalid content) or in the template (raise_exception, an error); -E2BIG: a limit is exceeded. */
 int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out, char *why,
 		     size_t why_n);
 

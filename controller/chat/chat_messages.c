@@ -2,7 +2,6 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "controller/chat/message_turns.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "controller/chat/message_turns.h"
+#include "controller/chat/chat_messages.h"
 
 #include "base/buf.h"
 

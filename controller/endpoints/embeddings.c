@@ -1,4 +1,4 @@
-#include "controller/endpoints/embeddings.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/alloc.h"
 #include "base/json.h"

@@ -1,11 +1,10 @@
-#include "controller/endpoints/embeddings_apis.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/json.h"
 #include "controller/apis/common.h"
 #include "controller/apis/generation.h"
 #include "controller/apis/ollama/ollama_read.h"
 #include "controller/apis/translate.h"
-#include "controller/endpoints/embeddings.h"
 #include "controller/message/service.h"
 
 #include <string.h>

@@ -3,26 +3,19 @@
 #include "controller/apis/anthropic/anthropic.h"
 #include "controller/apis/llamacpp/llamacpp.h"
 #include "controller/apis/ollama/ollama.h"
-#include "controller/apis/openai/completions.h"
-#include "controller/apis/openai/conversations.h"
-#include "controller/apis/openai/responses.h"
+#include "controller/apis/openai/openai.h"
 #include "controller/apis/openai/responses_runs.h"
-#include "controller/endpoints/embeddings.h"
-#include "controller/endpoints/embeddings_apis.h"
-#include "controller/endpoints/files.h"
-#include "controller/endpoints/info.h"
+#include "controller/endpoints/routes.h"
 #include "controller/endpoints/job_lines.h"
 #include "controller/endpoints/openai_batch.h"
-#include "controller/endpoints/openapi.h"
-#include "controller/endpoints/page.h"
-#include "controller/endpoints/rerank.h"
-#include "controller/endpoints/tokenize.h"
-#include "controller/endpoints/unserved.h"
 #include "controller/endpoints/viewers.h"
 #include "controller/jobs/mailbox.h"
 #include "controller/request/request_cost.h"
 #include "controller/message/service.h"
 #include "controller/jobs/file_store.h"
+#include "controller/http/http.h"
+
+#include <string.h>
 
 enum { MAX_FILE = 200 << 20 /* limit of an upload, bytes, as in OpenAI's API */ };
 
@@ -206,4 +199,36 @@ struct http_app endpoints_monitor_app(struct endpoints *e)
 				 .n_routes = sizeof routes / sizeof routes[0],
 				 .only = ROUTE_MONITOR,
 				 .user = e};
+}
+
+/* The status is 501, llama.cpp's status for unsupported requests; but not for Anthropic's clients, which
+ * would retry after a 501. */
+static const struct {
+	const char *path; /* path of the route */
+	unsigned status;
+	const char *instead;
+} all[] = {
+	{"/v1/messages/batches", MHD_HTTP_NOT_FOUND, "/v1/batches takes batches of chats"},
+	{"/v1/messages/batches/", MHD_HTTP_NOT_FOUND, "/v1/batches takes batches of chats"},
+	{"/v1/complete", MHD_HTTP_NOT_FOUND, "use /v1/messages"},
+	{"/v1/responses/input_tokens", MHD_HTTP_NOT_FOUND,
+	 "/v1/chat/completions/input_tokens counts a chat's"},
+	{"/v1/responses/compact", MHD_HTTP_NOT_FOUND, "send a shorter input"},
+	{"/lora-adapters", MHD_HTTP_NOT_IMPLEMENTED, "merge the adapter into its base model"},
+	{"/slots/", MHD_HTTP_NOT_IMPLEMENTED, "prefixes are cached and kept without it"},
+	{"/models/load", MHD_HTTP_NOT_IMPLEMENTED, "the service has one model, which it is started with"},
+	{"/models/unload", MHD_HTTP_NOT_IMPLEMENTED, "the service has one model, which it is started with"},
+	{"/models/sse", MHD_HTTP_NOT_IMPLEMENTED, "the service has one model, which it is started with"},
+	{"/v1/chat/completions/control", MHD_HTTP_NOT_IMPLEMENTED,
+	 "bound a thought with thinking_token_budget"},
+	{"/v1/systemone", MHD_HTTP_NOT_IMPLEMENTED, "this service has no decision models"},
+};
+
+void unserved_call(struct exchange *x, const char *rest)
+{
+	(void)rest;
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (strcmp(all[i].path, x->route->path) == 0)
+			exchange_error(x, all[i].status, "invalid_request_error", NULL, "not_served",
+				       "%s is not served: %s", x->path, all[i].instead);
 }

@@ -1,4 +1,4 @@
-#include "controller/endpoints/files.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

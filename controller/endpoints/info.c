@@ -1,4 +1,4 @@
-#include "controller/endpoints/info.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/clock.h"
 #include "base/json_write.h"

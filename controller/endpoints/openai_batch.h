@@ -7,7 +7,7 @@
  *   validating --> in_progress --> finalizing --> completed
  *        |failed        |cancelling, or expired     --> cancelled, expired
  *
- * A line runs through the code of its HTTP path (controller/apis/openai/completions.h), in an exchange
+ * A line runs through the code of its HTTP path (controller/apis/openai/openai.h), in an exchange
  * without a connection. */
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H

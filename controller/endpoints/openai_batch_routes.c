@@ -5,7 +5,7 @@
 #include "controller/apis/common.h"
 #include "controller/apis/openai/openai_json.h"
 #include "controller/endpoints/endpoints.h"
-#include "controller/endpoints/files.h"
+#include "controller/endpoints/routes.h"
 #include "controller/message/service.h"
 #include "controller/http/api_keys.h"
 

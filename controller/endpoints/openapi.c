@@ -1,17 +1,13 @@
-#include "controller/endpoints/openapi.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/version.h"
 #include "controller/apis/anthropic/anthropic_read.h"
-#include "controller/apis/openai/conversations.h"
+#include "controller/apis/openai/openai.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/apis/llamacpp/llamacpp_read.h"
 #include "controller/apis/ollama/ollama.h"
 #include "controller/apis/ollama/ollama_read.h"
-#include "controller/endpoints/embeddings.h"
-#include "controller/endpoints/embeddings_apis.h"
 #include "controller/endpoints/openai_batch.h"
-#include "controller/endpoints/rerank.h"
-#include "controller/endpoints/tokenize.h"
 #include "controller/request/request_fields.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "controller/endpoints/page.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/entropy.h"
 #include "base/json.h"

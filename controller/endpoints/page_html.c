@@ -1,4 +1,4 @@
-#include "controller/endpoints/page.h"
+#include "controller/endpoints/routes.h"
 
 /* Parts of the document in order: one style, one script.  The Makefile has the dependency. */
 #define PART(file) ".incbin \"controller/endpoints/page/" file "\"\n"

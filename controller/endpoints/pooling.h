@@ -1,5 +1,5 @@
 /* pooling.h - shared code of requests that pool their prompts (params.pool) and generate nothing:
- * embeddings.h, rerank.h.  Reads their fields, makes their jobs, and computes with the jobs' vectors.
+ * embeddings.c, rerank.c.  Reads their fields, makes their jobs, and computes with the jobs' vectors.
  *
  *   pooling_begin()     reads the body, checks the model, reserves n jobs of the API key's limit
  *   pooling_encode()    turns a text or ids into a prompt

@@ -1,4 +1,4 @@
-#include "controller/endpoints/rerank.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/alloc.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "controller/endpoints/tokenize.h"
+#include "controller/endpoints/routes.h"
 
 #include "base/json.h"
 #include "base/json_write.h"

@@ -1,10 +1,14 @@
 #include "controller/message/engine_msg.h"
 
 #include "base/tsan.h"
+#include "controller/message/submit.h"
+#include "controller/message/service.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <zmq.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 /* Both loops run several times a second, even when idle. */
 static const int64_t hang_us = 60 * 1000000LL;
@@ -79,4 +83,34 @@ void *engine_msg_recv(void *socket)
 		return NULL;
 	tsan_take_over(msg);
 	return msg;
+}
+
+void submit_free(struct submit *s)
+{
+	if (!s)
+		return;
+	free(s->tokens);
+	params_fini(&s->params);
+	for (uint32_t i = 0; i < s->n_stop; i++)
+		free(s->stop[i]);
+	free(s->stop);
+	free(s->late_stop_ids);
+	free(s->user);
+	free(s->key);
+	free(s->owner);
+	free(s->cache_salt);
+	trace_context_fini(&s->trace);
+	free(s);
+}
+
+bool service_full(const struct service *svc, char *why, size_t why_n)
+{
+	if (!svc->load)
+		return false;
+	unsigned jobs = atomic_load_explicit(&svc->load->n_queued, memory_order_relaxed);
+	uint64_t tokens = atomic_load_explicit(&svc->load->queued_tokens, memory_order_relaxed);
+	if (jobs < svc->max_queued_jobs && tokens < svc->max_queued_tokens)
+		return false;
+	snprintf(why, why_n, "the queue is full: %u jobs, %" PRIu64 " tokens wait", jobs, tokens);
+	return true;
 }

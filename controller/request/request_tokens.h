@@ -6,7 +6,6 @@
 
 #include "controller/message/service.h"
 #include "controller/request/api_error.h"
-#include "controller/tokenizer/token_ids.h"
 #include "controller/tokenizer/tokenizer.h"
 
 #include <jansson.h>

@@ -9,7 +9,7 @@
 #ifndef QUERN_CONTROLLER_TOKENIZER_BPE_H
 #define QUERN_CONTROLLER_TOKENIZER_BPE_H
 
-#include "controller/tokenizer/token_ids.h"
+#include "controller/tokenizer/tokenizer.h"
 #include "controller/tokenizer/vocab.h"
 
 struct merge_slot {

@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "controller/tokenizer/piece_table.h"
-#include "controller/tokenizer/token_ids.h"
+#include "controller/tokenizer/tokenizer.h"
 #include "controller/tokenizer/vocab.h"
 
 struct spm_edge {

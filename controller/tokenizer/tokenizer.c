@@ -2,8 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "controller/tokenizer/tokenizer_impl.h"
 #include "base/utf8.h"
+#include "controller/tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

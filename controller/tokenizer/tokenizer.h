@@ -21,11 +21,20 @@
 
 #include "base/buf.h"
 #include "base/span.h"
-#include "controller/tokenizer/token_ids.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A growable array of token ids.  A zeroed struct is empty. */
+struct token_ids {
+	uint32_t *ids; /* owned */
+	size_t n;
+	size_t cap;
+};
+
+void token_ids_push(struct token_ids *t, uint32_t id);
+void token_ids_fini(struct token_ids *t);
 
 struct tokenizer;
 

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "controller/tokenizer/tokenizer.h"
 
 #include <string.h>
 
@@ -194,4 +195,16 @@ int vocab_add_token(struct vocab *v, uint32_t id, const char *p, size_t n, uint8
 	}
 	pc->flags |= flags | PIECE_ADDED;
 	return 0;
+}
+
+void token_ids_push(struct token_ids *t, uint32_t id)
+{
+	array_grow(t->ids, t->cap, t->n + 1);
+	t->ids[t->n++] = id;
+}
+
+void token_ids_fini(struct token_ids *t)
+{
+	free(t->ids);
+	*t = (struct token_ids){0};
 }

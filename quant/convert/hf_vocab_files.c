@@ -1,4 +1,4 @@
-#include "quant/convert/hf_vocab_files.h"
+#include "quant/convert/hf_files.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"

@@ -5,7 +5,7 @@
 
 DATA holds chat/ and tokenizers/.  Rendered with jinja2, set up as in transformers'
 apply_chat_template.  Where a template refuses an order of messages, or does not show one of them, the text is
-that of the messages as controller/chat/message_turns.h has them.  Templates are not copied: each case names its file."""
+that of the messages as controller/chat/message_turns.c has them.  Templates are not copied: each case names its file."""
 import json
 import sys
 from datetime import datetime

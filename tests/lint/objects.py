@@ -1,6 +1,5 @@
 """Calls between files, read from the objects with nm. Calls between folders go only downward and have no cycle; a cycle
-within a folder is allowed only among files that include the same *_impl.h. A function declared in X.h is defined in X.c
-or X_*.c."""
+within a folder is allowed only among files that include the same *_impl.h."""
 import re
 import subprocess
 from collections import defaultdict
@@ -28,7 +27,6 @@ def check(root, objects):
     yield from _arrows(calls, may)
     yield from _circles_of_folders(calls, may)
     yield from _circles_of_files(root, calls)
-    yield from _headers(root, defined, may)
 
 
 def _symbols(root, objects, sources):
@@ -99,47 +97,6 @@ def _impl_headers(root, path, seen=None):
             out.add(target)
         out |= _impl_headers(root, Path(target), seen)
     return out
-
-
-def _headers(root, defined, may):
-    for path in tree.sources(root):
-        if path.suffix not in {".h", ".cuh"} or tree.folder(path, may) not in may:
-            continue
-        stem = path.stem[:-5] if path.stem.endswith("_impl") else path.stem
-        for name in _declared(tree.read(root, path)):
-            where = defined.get(name)
-            if where is None or where.parent == path.parent and (
-                    where.stem == stem or where.stem.startswith(stem + "_") or path.parent.name == stem):
-                continue
-            yield f"{path}: declares {name}, which is defined in {where} (X.h speaks for X.c and X_*.c)"
-
-
-def _declared(text):
-    """Return the functions and variables that a header declares: statements outside braces."""
-    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
-    text = re.sub(r"//[^\n]*", " ", text)
-    text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*$", " ", text, flags=re.M)
-    text = re.sub(r'extern\s+"C"\s*\{', " ", text)
-    flat, depth = [], 0
-    for c in text:
-        if c == "{":
-            depth += 1
-        elif c == "}":
-            depth -= 1
-            if depth == 0:
-                flat.append(";")
-        elif depth <= 0:
-            flat.append(c)
-    for statement in "".join(flat).split(";"):
-        statement = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*", " ", statement, flags=re.S).strip()
-        if re.match(r"(static|typedef|template|namespace)\b", statement):
-            continue
-        m = re.match(r"[\w\s*]*?\b(\w+)\s*\(", statement)
-        if m and re.match(r"[A-Za-z]", statement) and statement.endswith(")") and " " in statement:
-            yield m.group(1)
-        m = re.match(r"extern\s+[\w\s*]*?\b(\w+)\s*(\[[^\]]*\])*$", statement)
-        if m:
-            yield m.group(1)
 
 
 def _circles(graph):

@@ -27,7 +27,6 @@ OPTIONS = "base/option_table.c"   # every option's row
 
 MAX_LINES = 900           # of a file
 MAX_FUNCTION_LINES = 80
-MAX_FOLDER_SOURCES = 25
 MAX_FOLDER_SHARE = 0.2    # of the lines of all folders
 COMMENT_COLUMNS = 110
 DRAWING_IS_FULL = 85      # columns: if the next line is prose, a formatter may have wrapped a drawing

@@ -20,7 +20,6 @@ def check(root):
         yield from _functions(path, lines)
         if path.suffix == ".h":
             yield from _guard(path, lines)
-    yield from _folders(root)
     yield from _shares(root)
     yield from _persons(root)
     yield from _options(root)
@@ -71,13 +70,6 @@ def _guard(path, lines):
     template = any("Included once by each" in line for line in lines[:20])
     if not template and f"#ifndef {guard}" not in lines:
         yield f"{path}: header guard is not {guard}"
-
-
-def _folders(root):
-    count = Counter(p.parent for p in tree.files(root) if p.suffix in {".c", ".cc", ".cu", ".py"})
-    for folder, n in sorted(count.items()):
-        if n > table.MAX_FOLDER_SOURCES:
-            yield f"{folder}: {n} sources in one folder (at most {table.MAX_FOLDER_SOURCES})"
 
 
 def lines_of_folders(root):

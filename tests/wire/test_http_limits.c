@@ -1,7 +1,7 @@
 /* The HTTP server's limits: malformed, large and slow requests, and clients that disconnect or do not
  * read. */
 #include "controller/apis/completion.h"
-#include "controller/apis/openai/completions.h"
+#include "controller/apis/openai/openai.h"
 #include "tests/wire/http_rig.h"
 
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* The web page and the paths that only it uses, with a fake front end. */
 #include "tests/wire/http_rig.h"
 
-#include "controller/endpoints/page.h"
+#include "controller/endpoints/routes.h"
 #include "controller/endpoints/viewers.h"
 
 TestSuite(page, .timeout = 60, .init = start, .fini = stop);

@@ -14,4 +14,22 @@ int inspect_devices(const char *kind, bool probe);
 /* True if this device opens, with the smallest sizes; if not, why has the reason. */
 bool inspect_opens(const char *device, char *why, size_t why_n);
 
+/* `quern-worker --operations`: list the operations of a model's step without computing them.  The model's
+ * own load and forward pass run on a table of operations (kern.h) that returns addresses without memory and
+ * lists each call with its data.  Of weights only the files' headers are read.  `quern inspect --graph`
+ * starts it and draws its output.  Prints a JSON object to stdout, or {"error": REASON}; returns the exit
+ * status:
+ *
+ *     {"architecture": "qwen3", "mode": "int16 by avx512vnni", "layers": 2, "operations": [OP, ...]}
+ *     OP      {"op": "linear", "layer": 0, "about": "...", "in": [DATA], "out": [DATA], "weights": [WEIGHT]}
+ *     DATA    {"from": 3, "name": "rows", "shape": ["T", 64], "type": "f32", "bytes": 256}
+ *     WEIGHT  {"name": "model.layers.0.self_attn.q_proj", "shape": [64, 64], "type": "BF16", "bytes": 8192}
+ *
+ * layer: absent before and after the layers.  from: in inputs, the operation that wrote the data.  Shapes
+ * begin with T, the rows of a step, or L, its rows of logits; bytes are those of one row.  Bytes of a
+ * weight are its size in the files.  For a tensor that contains several weights, "part" names the weight:
+ * q, k, v, gate or up.  The experts of a layer are one weight, "model.layers.0.mlp.experts.*.up_proj", with
+ * their number as "count" and the bytes of all. */
+int operations_print(const char *model);
+
 #endif

@@ -1,4 +1,4 @@
-#include "worker/inspect/operations.h"
+#include "worker/inspect/inspect.h"
 
 #include "base/alloc.h"
 #include "base/err.h"

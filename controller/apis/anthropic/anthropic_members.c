@@ -1,4 +1,4 @@
-#include "controller/apis/anthropic/anthropic_members.h"
+#include "controller/apis/anthropic/anthropic_read.h"
 
 #define READ(name)                                                                                           \
 	{                                                                                                    \

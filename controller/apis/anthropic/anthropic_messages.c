@@ -1,8 +1,7 @@
-#include "controller/apis/anthropic/anthropic_messages.h"
+#include "controller/apis/anthropic/anthropic_read.h"
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "controller/apis/anthropic/anthropic_members.h"
 #include "controller/chat/marker.h"
 
 #include <stdio.h>

@@ -1,8 +1,6 @@
 #include "controller/apis/anthropic/anthropic_read.h"
 
 #include "base/json.h"
-#include "controller/apis/anthropic/anthropic_members.h"
-#include "controller/apis/anthropic/anthropic_messages.h"
 #include "controller/request/request_fields.h"
 
 #include <errno.h>

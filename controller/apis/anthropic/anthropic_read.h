@@ -34,4 +34,25 @@ extern const struct generation_name anthropic_names[];
 
 extern const struct field_table anthropic_fields;
 
+/* Translate Anthropic's messages, made of content blocks, to chat messages.
+ *
+ *   system                       {role: system}
+ *   user:      text              {role: user}, consecutive texts in one message
+ *              tool_result       {role: tool, tool_call_id}
+ *   assistant: text              content            \
+ *              thinking          reasoning_content   } in one message
+ *              tool_use          tool_calls         /
+ *
+ * If the assistant has the last message, it is the beginning of the reply (continue_final_message).
+ *
+ * Sets t->out's messages.  system: NULL or any value.  -EINVAL with t->p filled. */
+int anthropic_messages_read(struct translation *t, const json_t *system, const json_t *messages);
+
+/* Tables of the members of the objects within an Anthropic request: messages and their blocks, tools,
+ * tool_choice, thinking.  Members without effect are named ("tools.cache_control"), as are unknown ones
+ * (refused with --strict).  Their values are read elsewhere.  Constant data. */
+extern const struct field_table anthropic_message_members, anthropic_text_members, anthropic_use_members,
+	anthropic_result_members, anthropic_thought_members, anthropic_tool_members, anthropic_choice_members,
+	anthropic_thinking_members, anthropic_format_members, anthropic_metadata_members;
+
 #endif

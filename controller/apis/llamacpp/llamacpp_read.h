@@ -6,7 +6,6 @@
 
 #include "controller/apis/generation.h"
 #include "controller/apis/translate.h"
-#include "controller/tokenizer/token_ids.h"
 #include "controller/tokenizer/tokenizer.h"
 
 #include <jansson.h>

@@ -1,8 +1,7 @@
-#include "controller/apis/ollama/ollama_messages.h"
+#include "controller/apis/ollama/ollama_read.h"
 
 #include "base/alloc.h"
 #include "base/json.h"
-#include "controller/apis/ollama/ollama_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

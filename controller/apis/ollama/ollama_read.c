@@ -1,7 +1,6 @@
 #include "controller/apis/ollama/ollama_read.h"
 
 #include "base/json.h"
-#include "controller/apis/ollama/ollama_messages.h"
 #include "controller/request/request_fields.h"
 
 #include <stdio.h>

@@ -47,4 +47,13 @@ extern const struct field_table ollama_chat_fields;
 extern const struct field_table ollama_generate_fields;
 extern const struct field_table ollama_option_fields;
 
+/* Translate the messages of Ollama's /api/chat to chat messages.  Pure.
+ *
+ *   tool_calls: {function: {name, arguments: {...}}}   -->  ids added, as chat messages have them
+ *   {role: tool, tool_name}                            -->  {role: tool, name, tool_call_id}: the id of the
+ *                                                           next call of that name, or of the next call */
+
+/* Set t->out's messages.  messages: an array.  -EINVAL with t->p filled. */
+int ollama_messages_read(struct translation *t, const json_t *messages);
+
 #endif

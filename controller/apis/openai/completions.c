@@ -1,4 +1,4 @@
-#include "controller/apis/openai/completions.h"
+#include "controller/apis/openai/openai.h"
 
 #include "base/alloc.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "controller/apis/openai/conversations.h"
+#include "controller/apis/openai/openai.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -7,7 +7,6 @@
 #include "controller/apis/common.h"
 #include "controller/apis/openai/conversations_store.h"
 #include "controller/apis/openai/openai_json.h"
-#include "controller/apis/openai/response_items.h"
 #include "controller/apis/openai/responses_read.h"
 #include "controller/apis/openai/responses_runs.h"
 

@@ -1,4 +1,4 @@
-#include "controller/apis/openai/response_items.h"
+#include "controller/apis/openai/responses_read.h"
 
 #include "base/json.h"
 #include "controller/jobs/file_store.h"

@@ -1,4 +1,4 @@
-#include "controller/apis/openai/responses.h"
+#include "controller/apis/openai/openai.h"
 
 #include "base/alloc.h"
 #include "base/entropy.h"
@@ -7,9 +7,8 @@
 #include "controller/apis/common.h"
 #include "controller/apis/generation.h"
 #include "controller/apis/openai/conversations_store.h"
-#include "controller/apis/openai/response_items.h"
-#include "controller/apis/openai/responses_answer.h"
 #include "controller/apis/openai/responses_read.h"
+#include "controller/apis/openai/responses_answer.h"
 #include "controller/apis/openai/responses_runs.h"
 #include "controller/http/api_keys.h"
 #include "controller/message/service.h"

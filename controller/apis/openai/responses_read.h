@@ -34,4 +34,10 @@ int responses_check_items(const json_t *items, const char *field, struct api_pro
 /* Return all request fields that a response repeats, as OpenAI describes them.  The caller owns them. */
 json_t *responses_repeat(const json_t *client);
 
+/* Return a copy of a valid item of an input or a conversation in the shape in which OpenAI lists it: with
+ * type and status, and a message's text as parts. id: used if the item has none, or NULL. */
+json_t *response_item_listed(const json_t *item, const char *id);
+/* Return copies of all items, with new ids instead of their own. */
+json_t *response_items_named(const json_t *items);
+
 #endif

@@ -8,7 +8,7 @@
 #include "formats/gguf.h"
 #include "quant/convert/gguf_keys.h"
 #include "quant/convert/hf_vocab.h"
-#include "quant/convert/hf_vocab_files.h"
+#include "quant/convert/hf_files.h"
 #include "tests/fuzz/files/folder.h"
 
 #include <assert.h>

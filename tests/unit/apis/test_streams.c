@@ -2,7 +2,7 @@
  * grouped. */
 #include "base/alloc.h"
 #include "controller/apis/event_ids.h"
-#include "controller/apis/openai/response_items.h"
+#include "controller/apis/openai/responses_read.h"
 #include "controller/apis/resume.h"
 #include "controller/apis/turns.h"
 

@@ -1,7 +1,7 @@
 /* test_scheduler.c - the parts of `quern bench scheduler`: traces, cost model, percentiles, plots,
  * simulation. */
 #include "base/err.h"
-#include "bench/scheduler.h"
+#include "bench/commands.h"
 #include "bench/plot.h"
 #include "bench/sim/replay.h"
 #include "tests/testdata.h"

@@ -1,5 +1,5 @@
 /* The OpenAPI document matches the table of routes. */
-#include "controller/endpoints/openapi.h"
+#include "controller/endpoints/routes.h"
 
 #include "controller/endpoints/endpoints.h"
 #include "controller/http/http.h"

@@ -1,6 +1,6 @@
 /* test_rounding.c - rows rounded to nearest, the numbers in config.json, and the tensors that stay in
  * floating point. */
-#include "quant/convert/hf_number.h"
+#include "quant/convert/hf_files.h"
 #include "quant/round/hf_rows.h"
 #include "quant/round/keep.h"
 
