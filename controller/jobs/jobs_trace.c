@@ -1,4 +1,4 @@
-/* jobs_trace.c - a job's spans (docs/OPERATING.md, Tracing): one for the whole job, with a child span per
+/* jobs_trace.c - a job's spans (docs/operating/monitoring.md): one for the whole job, with a child span per
  * phase. */
 #include "base/alloc.h"
 #include "base/log.h"

@@ -11,9 +11,9 @@ import urllib.request
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "apis" / "routes.md"
 HEAD = """# Every path
 
-What HTTP serves, by API: the index of this reference. `GET` is answered to `HEAD`, too. "Refused" paths are other servers' that this one
-names and does not have: the reply says what to use instead. Fields of requests are on the [pages of the APIs](README.md); what
-all have in common is in [PROTOCOL.md](../PROTOCOL.md#http). `GET /openapi.json` has all of this for programs.
+This page lists every path that HTTP serves, by API. A path with `GET` also answers `HEAD`. "Refused" paths belong to
+other servers; the reply says what to use instead. The [pages of the APIs](README.md) have the fields of requests, and
+[PROTOCOL.md](../PROTOCOL.md#http) has what all APIs share. `GET /openapi.json` has all of this for programs.
 
 Written by `tests/tools/api_routes.py`; a test compares it with the service, and with its table of routes.
 """

@@ -1,6 +1,7 @@
 """python_page.py - print docs/apis/python.md: vLLM's names, and the Python package's support for each."""
 
 import sys
+import textwrap
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
@@ -9,9 +10,11 @@ from quern import _vllm     # noqa: E402
 
 HEAD = """# vLLM's names in Python
 
-What [the Python package](../../clients/python/README.md) makes of each name of vLLM's offline API ({version}). A refused
-name raises `Unsupported`, which names it and says what to do instead; nothing is ignored. Values that ask for nothing
-({neutral}) are taken everywhere. This page is made by tests/tools/python_page.py from the tables that the package refuses by.
+This page lists the names of vLLM's offline API ({version}), and what [the Python
+package](../../clients/python/README.md) does with each. A refused name raises `Unsupported`, which names it and says
+what to do instead; no name is ignored. Neutral values ({neutral}) are accepted everywhere.
+
+Written by `tests/tools/python_page.py` from the tables by which the package refuses names.
 """
 TITLES = {"LLM": "Methods of LLM", "EngineArgs": "LLM(...)"}
 ORDER = ["EngineArgs", "LLM"]
@@ -27,7 +30,7 @@ def table(name):
     yield f"\n## {title}\n"
     plain = [n for n, r in rows.items() if r.honoured and not r.note]
     if plain:
-        yield "As in vLLM: " + ", ".join(f"`{n}`" for n in plain) + ".\n"
+        yield textwrap.fill("As in vLLM: " + ", ".join(f"`{n}`" for n in plain) + ".", 118) + "\n"
     rest = {n for _, names in _vllm._REST for n in names.split()} if name == "EngineArgs" else set()
     noted = {n: r for n, r in rows.items() if n not in plain and n not in rest}
     if noted:

@@ -32,7 +32,7 @@ NEEDS = "# needs "
 REASONS = ("a GPU", "root", "the network", "a cluster", "a container engine", "other machines", "a model", "a terminal",
            "an idle machine")
 # Pages that take a minute: run by `make deploy-check PARTS=documents`, or with QUERN_TEST_LONG=1.
-LONG = ("OPERATING.md", "QUANTIZE.md")
+LONG = ("QUANTIZE.md",)
 RUN_S = 60 * SLOW
 PROGRAMS = ("quern-controller", "quern-worker", "quern-quantize")
 

@@ -12,7 +12,7 @@ from service import ROOT
 FENCED = [p for p in pages.ALL if any(b.kind == "sh" for b in pages.blocks(p))]
 
 
-@pytest.mark.parametrize("page", FENCED, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", FENCED, ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_runs(page, tmp_path):
     if page.name in pages.LONG and not os.environ.get("QUERN_TEST_LONG"):
         pytest.skip("takes a minute: make deploy-check PARTS=documents, or QUERN_TEST_LONG=1")
