@@ -18,7 +18,7 @@ enum codes_float { CODES_F32, CODES_F16, CODES_BF16 };
 
 struct code_rows {       /* outputs n0 .. n1 - 1, filled in by read(); the caller owns the memory */
 	uint8_t *code;   /* [n1 - n0][k] */
-	int16_t *scale;  /* [n1 - n0][ceil(k / group)]; 1 if the type has floats only */
+	int16_t *scale;  /* [n1 - n0][ceil(k / group)]; all 1 if the type has no integer scales, only d */
 	int16_t *offset; /* [n1 - n0][ceil(k / group)] */
 	float *d;        /* [n1 - n0][ceil(k / super)] */
 	float *dmin;     /* [n1 - n0][ceil(k / super)]; only with minimums */

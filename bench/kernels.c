@@ -228,7 +228,8 @@ static int index_of(const char *s, const char *const *names, int n)
 	return -1;
 }
 
-/* Add the results and probe medians of a file that --json wrote, as far as they are drawn. */
+/* Add the results of a file that --json wrote, without the operations that the plot does not show, and its
+ * probe medians. */
 static void take_results(struct bench *b, const json_t *file)
 {
 	static const char *const ops[] = {"layer", "head", "attention decode", "attention prefill"};

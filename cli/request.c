@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The service accepts requests of 16 MB, including the rest of the request. */
+/* The service accepts requests of 16 MB, so a longer prompt is refused in any case. */
 static const size_t prompt_bytes_max = 16 << 20;
 
 /* Values of `params`.  A parameter's name is the option's, with '_' for '-'. */

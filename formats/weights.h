@@ -31,7 +31,7 @@ struct weights_linear {
 	char name[96]; /* "model.layers.3.mlp.up_proj" */
 	int n, k;
 	enum weights_kind kind;
-	int group;               /* AWQ: inputs per group; k: whole rows */
+	int group;               /* AWQ: inputs per group; equal to k if each row is one group */
 	enum config_dtype dtype; /* for dense weights */
 	const void *w, *qzeros, *scales;
 	struct codes codes; /* from[] is valid as long as struct weights */

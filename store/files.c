@@ -291,8 +291,8 @@ static int add_part(struct digest *d, int fd, int64_t from, int64_t n)
 
 struct sketching {
 	struct digest *config, *files, *samples;
-	/* bytes of weights from one sample to the next; bytes of weights in the files before */
-	int64_t step, at;
+	int64_t step; /* distance of two samples, in bytes of weights */
+	int64_t at;   /* bytes of weights in the files read so far */
 };
 
 static int sketch_file(struct sketching *s, const char *dir, const struct store_file *f, char *why,

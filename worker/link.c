@@ -217,7 +217,7 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	int rc = finish_all(l, why, why_n); /* they belong to the controller of the previous epoch */
 	if (rc)
 		return rc;
-	/* a group that finish_all() lost would be left now anyway: no hello for it */
+	/* If finish_all() lost a group and so set hello_due, undo that: this load leaves the group anyway. */
 	l->hello_due = hello_due;
 	link_send_answer(l); /* the last result: another controller must not receive it */
 	l->welcome = true;

@@ -132,8 +132,9 @@ struct exchange {
 	char request_id[64];                   /* header sent by the client; "": none */
 	char *idempotency_key, *last_event_id; /* headers, owned; NULL: not sent */
 	char drawn_id[40];                     /* "req_..." if the route has ROUTE_REQUEST_ID, otherwise "" */
-	struct trace_context trace;            /* owned: trace of the request; its span is the client's */
-	uint8_t span[8];                       /* span id of this exchange */
+	struct trace_context
+		trace;   /* the request's trace, owned; trace.span is the client's span, the parent */
+	uint8_t span[8]; /* span id of this exchange */
 	/* Writes an error in the API's shape; NULL: OpenAI's. */
 	void (*errors)(struct buf *b, const struct http_failure *f);
 	bool openmetrics;    /* Accept prefers OpenMetrics */

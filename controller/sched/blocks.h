@@ -75,8 +75,9 @@ uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_
  * copies of shared blocks. */
 uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens,
 			uint32_t write_from);
-/* Grow t accordingly.  The caller has checked that blocks_missing() blocks are available.  References to
- * copied blocks go to later. */
+/* Grow t to hold n_tokens: append new blocks, and replace shared blocks that will be written by copies.  The
+ * caller has checked that blocks_missing() blocks are available.  The references that t had to the originals of
+ * copies are collected in `later`. */
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later);
 /* Share the first n_blocks blocks of `from` with `to`, an empty table. */

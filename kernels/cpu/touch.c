@@ -21,7 +21,7 @@ struct cpu_touch {
 	pthread_t thread;
 	bool started;
 	_Atomic int wanted; /* touch blocks 0 .. wanted - 1 */
-	int done;           /* blocks done; the thread's, read under the lock */
+	int done;           /* blocks touched so far; the thread writes it under the lock */
 	bool quit;
 	pthread_mutex_t lock;
 	pthread_cond_t more, caught_up;

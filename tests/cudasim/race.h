@@ -35,9 +35,9 @@ enum { RACE_SHARED = 1, RACE_GLOBAL = 2 }; /* spaces of a proxy fence */
 #ifdef CUDASIM_RACE
 
 void race_launch(void);
-/* A block begins in a slot of the resident blocks; a thread of a slot's block continues. */
+/* A new block occupies a slot; there is a slot for each resident block. */
 void race_block(int slot, uint64_t block, int n_threads, unsigned char *smem, size_t bytes);
-void race_enter(int slot);
+void race_enter(int slot); /* a thread of the slot's block runs from here on */
 /* All of these threads reached a barrier. */
 void race_barrier(const int *threads, int n);
 void race_warp_sync(int warp);

@@ -25,7 +25,7 @@
 
 struct seg {
 	const struct cpu_bf16_tile *t;
-	const unsigned char *w; /* bricks of the tiles wanted, adjacent */
+	const unsigned char *w; /* first brick of these tiles; their bricks are contiguous */
 	size_t step;            /* bytes from a step to the next */
 	int n_steps;
 	int group_steps;            /* steps in a group (the last may have fewer); 0: C continues in c */
