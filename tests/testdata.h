@@ -1,5 +1,5 @@
-/* testdata.h - paths of the tests' larger data, if installed, and of files of the repository. The data is in
- * $QUERN_SHARED_DATA, or in shared/data next to the repository. */
+/* testdata.h - paths of the tests' larger data, if it is there, and of files of the repository.  The data is
+ * in $QUERN_SHARED_DATA (default ../shared/data); tests/data/fetch.py fetches it. */
 #ifndef QUERN_TESTS_TESTDATA_H
 #define QUERN_TESTS_TESTDATA_H
 

@@ -76,8 +76,8 @@ uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_
 uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uint32_t n_tokens,
 			uint32_t write_from);
 /* Grow t to hold n_tokens: append new blocks, and replace shared blocks that will be written by copies.  The
- * caller has checked that blocks_missing() blocks are available.  The references that t had to the originals of
- * copies are collected in `later`. */
+ * caller has checked that blocks_missing() blocks are available.  `later` collects the references that t
+ * had to the originals of the copies. */
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later);
 /* Share the first n_blocks blocks of `from` with `to`, an empty table. */

@@ -314,8 +314,8 @@ static __device__ __forceinline__ void tile_block(const ROWS &rows, int at_col, 
 	float4 *before = (float4 *)(void *)(ring + shape::ring_bytes) + threadIdx.x; /* [fragment][thread] */
 	const int x_at = warp_m * N_T8 * 8 * 128;
 	const int w_at = shape::x_bytes + warp_n * N_COLS * shape::col_bytes;
-	/* Units whose copies may be in flight while a unit is computed.  With minimums the next unit must have
-	 * arrived too, because its inputs are summed meanwhile. */
+	/* Units whose copies may be in flight while a unit is computed.  With minimums the next unit must
+	 * have arrived too, because its inputs are summed meanwhile. */
 	constexpr int AHEAD = code_shape<KIND>::minimums ? STAGES - 3 : STAGES - 2;
 	float *inputs = (float *)(void *)(ring + STAGES * shape::stage_bytes);
 

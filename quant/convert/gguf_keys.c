@@ -280,7 +280,8 @@ static void put_ids(struct writer *w, const struct model_config *c, const struct
 	int n_ends = 0;
 	if (bos >= 0 && bos < c->n_vocab)
 		writer_meta_u32(w, KEY("bos_token_id"), (uint32_t)bos);
-	/* Readers append the token of the first key to a text, so that key gets eos if the tokenizer appends it. */
+	/* Readers append the token of the first key to a text, so that key gets eos if the tokenizer
+	 * appends it. */
 	if (pt->add_eos && pt->eos >= 0)
 		writer_meta_u32(w, ends[n_ends++], (uint32_t)pt->eos);
 	for (int i = 0; n_ends < 3 && i < c->n_eos; i++)

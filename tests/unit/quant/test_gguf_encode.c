@@ -1,4 +1,4 @@
-/* test_gguf_encode.c - encoded GGUF blocks equal, bit for bit, those of ggml's quantizers (shared/data) and
+/* test_gguf_encode.c - encoded GGUF blocks equal, bit for bit, those of ggml's quantizers (test data) and
  * of the package gguf (tests/golden/make_gguf_encode_golden.py). */
 #include "base/codes.h"
 #include "formats/gguf.h"
