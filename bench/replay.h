@@ -20,9 +20,9 @@
 
 struct replay_request {
 	const json_t *body;     /* the batch line's body; NULL: a conversation's request */
-	const json_t *messages; /* the conversation's */
+	const json_t *messages; /* messages of the conversation */
 	size_t n_messages;      /* number of messages to send, from the first */
-	const json_t *tools;    /* the conversation's; NULL: none */
+	const json_t *tools;    /* tools of the conversation; NULL: none */
 	bool follows;           /* send when the previous request has ended */
 };
 

@@ -26,8 +26,8 @@ static const struct {
 	bool pairs;         /* RoPE rotates neighbours: q and k are permuted for that, or natively so (GLM) */
 	bool partial;       /* rotation may cover only a part of each head */
 	bool window;        /* attention.sliding_window is used */
-	int every;          /* every so-many-th layer has no window, the others have; 0: all alike */
-	int no_rope;        /* every so-many-th layer has no rotation */
+	int every;          /* layers every, 2 every, .. (from 1) have no window, others do; 0: all alike */
+	int no_rope;        /* layers no_rope, 2 no_rope, .. (from 1) have no rotation; 0: all have */
 	bool gemma;         /* scaled embedding, GELU, attention scale by the number of layers */
 	int large_layers;   /* gemma: number of layers of the size with scores scaled by hidden / heads */
 	double caps[2];     /* soft caps of scores and logits, if no key has them */

@@ -206,7 +206,7 @@ int round_run(const struct quantize_options *o, char *why, size_t why_n)
 			.why = why,
 			.why_n = why_n};
 	parallel_limit(o->n_threads);
-	interrupt_arm(); /* until the end: a signal during the commit stops the steps after it */
+	interrupt_arm(); /* up to the end, so that a signal during the commit stops what follows it */
 	int rc = report_check_all(o, why, why_n);
 	if (!rc && o->eval)
 		rc = open_source(&r);

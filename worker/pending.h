@@ -26,7 +26,7 @@ struct pending_want {
 	int32_t forced;     /* that token, if it belongs to the prompt; -1: it is sampled */
 	int32_t n_logprobs; /* -1: none; k: also the k most likely tokens */
 	bool mirostat;      /* the token changes the sequence's mu */
-	bool held;          /* the row sits out */
+	bool held;          /* the row gets no token in this step: its mask is not ready */
 	size_t top0;
 	char *failure; /* owned: the reason why the output cannot satisfy its constraint; NULL: none */
 };

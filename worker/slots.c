@@ -22,7 +22,7 @@ struct slots {
 	int32_t *prompts;    /* [max_slots, max_context + 2] */
 	int32_t *buffer;     /* [max_slots, max_context + 2] the tokens, on the device */
 	int32_t *stage;      /* pinned: SLOTS_STAGE tokens for each plan in flight */
-	int turn;            /* index of this plan's share of stage */
+	int turn;            /* which SLOTS_STAGE tokens of stage are this plan's */
 	uint32_t n_staged;
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };

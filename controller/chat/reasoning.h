@@ -39,7 +39,7 @@ enum reasoning_state {
 };
 
 struct reasoning {
-	const struct reasoning_marks *marks; /* reasoning_usual; callers set others after reasoning_init() */
+	const struct reasoning_marks *marks; /* reasoning_usual, unless the caller has set others */
 	enum reasoning_state state;
 	bool any;        /* a byte of the reasoning was passed on */
 	size_t dropped;  /* newlines dropped before the reasoning */

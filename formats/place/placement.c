@@ -11,7 +11,7 @@
 enum rule_of { RULE_RANGE, RULE_EXPERTS, RULE_ALL };
 
 struct rule {
-	const char *text; /* n bytes, in the specification */
+	const char *text; /* the rule as written: n bytes within the text of all rules */
 	int n;
 	enum rule_of of;
 	int first, last; /* RULE_RANGE */

@@ -166,7 +166,7 @@ int number_node(struct schema *s, const struct alt *alt);
 int number_is_empty(struct schema *s, const struct alt *alt);
 int string_is_empty(struct schema *s, const struct alt *alt);
 int string_node(struct schema *s, const struct alt *alt);
-/* Return body without the strings that contain the option without's text. */
+/* Return body, less the strings that contain the text of the option `without`. */
 int string_without(struct schema *s, int body);
 /* Return the text between the quotes, spelled as a value or as a member's name. */
 int string_body(struct schema *s, const struct alt *alt, bool name);

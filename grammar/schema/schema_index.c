@@ -297,7 +297,7 @@ const json_t *index_resolve(struct schema *s, const json_t *owner, const char *r
 		at = pointer_get(resource->node, fragment);
 	else if (resource)
 		at = anchor_get(s, fragment, resource);
-	/* Some generators write an id into every schema but references relative to the root. */
+	/* Some generators give every schema an id, and yet write references that are relative to the root. */
 	if (!at && ref[0] == '#' && *fragment == '/')
 		at = pointer_get(s->root, fragment);
 	if (!at && ref[0] == '#' && resource && *fragment != '/')

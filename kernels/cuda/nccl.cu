@@ -531,7 +531,7 @@ static void nccl_leave(struct coll *c)
 	/* A communicator is not reused, and a regular end would wait for the other ranks. */
 	broke(c, -ECONNRESET, "this rank has left");
 	end_comm(c);
-	if (c->s) /* aborted kernels end; kernels after them use the buffers */
+	if (c->s) /* wait for the aborted kernels, and for later ones on the stream, which use the buffers */
 		cudaStreamSynchronize(c->s);
 	shm_leave(&c->place);
 	cudaEvent_t events[] = {c->event, c->paced[0], c->paced[1]};
