@@ -29,6 +29,7 @@ MAX_LINES = 900           # of a file
 MAX_FUNCTION_LINES = 80
 MAX_FOLDER_SHARE = 0.2    # of the lines of all folders
 COMMENT_COLUMNS = 110
+PAGE_COLUMNS = 120        # of a page's prose
 DRAWING_IS_FULL = 85      # columns: if the next line is prose, a formatter may have wrapped a drawing
 MAX_SUBJECT_COLUMNS = 72
 SUBJECTS_SINCE = "2026-11-22T13:00:00Z"   # older commits were written before the rule

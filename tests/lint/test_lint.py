@@ -147,6 +147,13 @@ def test_words_for_persons_are_found(lint):
     assert "speak of who, whom, whose" in got
 
 
+def test_long_lines_of_pages_are_found(lint):
+    long = "word " * 25
+    got = lint({"docs/X.md": f"{long}\n\n| {long} |\n\n    {long}\n\n```sh\n{long}\n```\n\n- {long}\n"})
+    assert "docs/X.md:1: 125 columns (at most 120 outside tables and code)" in got and "docs/X.md:11: 127 columns" in got
+    assert got.count("docs/X.md") == 2
+
+
 ROWS = ("struct opt {\n\tconst char *name;\n};\n"
         '#define OPT(name_, ...) {name_}\n\nstatic const struct opt rows[] = {\n\tOPT("max-seqs", OPT_INT, .def = "256"),\n'
         '\tOPT("tp", OPT_INT, .def = "1"),\n\tOPT("tp", OPT_INT, .unset = "the fewest"),\n};\n'

@@ -23,6 +23,7 @@ def check(root):
     yield from _shares(root)
     yield from _persons(root)
     yield from _options(root)
+    yield from _pages(root)
 
 
 def _lines(path, lines):
@@ -135,6 +136,18 @@ def _persons(root):
         yield (f"{len(found)} lines of {n_lines} speak of who, whom, whose, nobody or somebody (at most one in "
                f"{table.LINES_PER_PERSON}): name the sequence, the worker, the request; the last: "
                + ", ".join(found[-3:]))
+
+
+def _pages(root):
+    """The prose of pages fits table.PAGE_COLUMNS; tables and blocks of code may be wider."""
+    for path in tree.files(root):
+        if path.suffix != ".md":
+            continue
+        fenced = False
+        for no, line in enumerate(tree.read(root, path).splitlines(), 1):
+            fenced ^= line.startswith("```")
+            if len(line) > table.PAGE_COLUMNS and not fenced and not re.match(r" *\||    ", line):
+                yield f"{path}:{no}: {len(line)} columns (at most {table.PAGE_COLUMNS} outside tables and code)"
 
 
 MISSING = (f"clang-format {table.CLANG_FORMAT} is not here (another version lays code out differently): "
