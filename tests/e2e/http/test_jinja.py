@@ -16,7 +16,7 @@ CHAT = SHARED / "chat"
 RENDER = BIN.parent / "tests" / "tools" / "render_jinja"
 TEMPLATES = sorted([*CHAT.glob("llama.cpp-templates/*.jinja"), *CHAT.glob("chujiezheng-templates/*.jinja")])
 
-pytestmark = pytest.mark.skipif(not TEMPLATES, reason="the shared templates are not there")
+pytestmark = pytest.mark.skipif(not TEMPLATES, reason="the templates of the test data are not there")
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ SAVED = ["llama_tied_head.tf5", "vl_gemma3_untied.tf5", "qwen3_moe.tf5", "qwen2_
 def test_the_tokens_are_those_of_transformers(start, name):
     model = FAMILIES / name
     if not model.is_dir():
-        pytest.skip("the shared data has no families")
+        pytest.skip("the test data has no families")
     cases = json.loads((model / "reference.json").read_text())
     got = tokens(start, model, [c["prompt"] for c in cases], len(cases[0]["ids"]))
     for case, ids in zip(cases, got):

@@ -1,5 +1,5 @@
 /* The decoder compared with other implementations: tiny models with Hugging Face transformers
- * (tests/golden/models.json), trained and random models of the shared data with a float64 reference. */
+ * (tests/golden/models.json), trained and random models of the test data with a float64 reference. */
 #include "tests/driver.h"
 
 #include <errno.h>
@@ -327,7 +327,7 @@ Test(model, golden_cases_cover_every_family_and_scaling)
 	json_decref(all);
 }
 
-/* ---- references of the shared data ---- */
+/* ---- references of the test data ---- */
 
 static json_t *reference(const char *file)
 {
