@@ -34,7 +34,7 @@ void inputs_fini(struct inputs *s)
 
 size_t inputs_bytes(int k)
 {
-	return (size_t)k * (size_t)k * 3 * sizeof(float); /* including the memory for a product with itself */
+	return (size_t)k * (size_t)k * 3 * sizeof(float); /* sums, and memory for a batch's product */
 }
 
 /* ---- the product of a batch with itself ---- */

@@ -57,7 +57,7 @@ static int measure(struct run *r, const char *path, struct measure *m)
 	progress_begin(&r->progress, r->from);
 	int rc = measure_model_open(&result, path, r->why, r->why_n);
 	if (!rc) {
-		result.path = r->o->dst; /* the trial's too, for messages */
+		result.path = r->o->dst; /* messages name DST, also while the trial is measured */
 		rc = measure_run(m, &r->source, &result, &r->text, r->why, r->why_n);
 	}
 	progress_end(&r->progress);

@@ -370,7 +370,7 @@ static size_t job_bytes(const struct job *job)
 	return bytes;
 }
 
-/* Count the end of an output for /metrics, for each output when the job has ended. */
+/* Add an output to the metrics.  Called for each output once its job has ended. */
 static void count_end(const struct jobs *j, const struct job *job, const struct output *o, int64_t now)
 {
 	static const enum metric_counter reasons[] = {[FINISH_STOP] = METRIC_FINISHED_STOP,

@@ -289,8 +289,8 @@ static int set_of(struct ast *a, const char *chars)
 	return ast_set(a, set);
 }
 
-/* Return the JSON whitespace, from `any`, that the pattern matches; without an intersection if the pattern
- * matches nothing else. */
+/* Return the texts that both space_pattern and `any`, the JSON whitespace, match.  If all texts of the
+ * pattern are in `any`, that is the pattern's own node, without an intersection. */
 static int matching_space(struct schema *s, int any)
 {
 	const char *p = s->o.space_pattern;
