@@ -90,7 +90,7 @@ static void *house_loop(void *arg)
 		pthread_mutex_unlock(&h->lock);
 		int n = poll(fds, 1 + HOUSEKEEPER_PARTS_MAX, ms);
 		if (n < 0 && errno != EINTR)
-			log_error("house", "poll: %s", strerror(errno));
+			log_error("house", "poll failed reason=\"%s\"", strerror(errno));
 		if (n > 0 && fds[0].revents)
 			eventfd_read(h->wake, &ignored);
 		pthread_mutex_lock(&h->lock);

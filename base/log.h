@@ -1,9 +1,18 @@
-/* log.h - one function, one line on stderr: time, level, component, key=value.
+/* log.h - one function, one line on stderr: time, level, component, what happened, key=value.
  * Any thread may call it (one write(2) per line), also when memory is out.  Never called per token.
  *
  *   text   2026-11-22T19:10:16.123+01:00 info controller/main: ready model=demo
  *   json   {"time":"2026-11-22T19:10:16.123+01:00","level":"info","program":"controller","part":"main",
- *           "message":"ready model=demo"}      one line */
+ *           "message":"ready model=demo"}      one line
+ *
+ * The text names the event; every value has a key.  Text with blanks is quoted.  A key has one name in all
+ * lines (make lint checks this):
+ *
+ *   worker, replica, job, batch, pid, device, url       which one
+ *   file; path                                          a file; a model's directory or file
+ *   jobs, files, rows; total_files                      how many; how many there are of them
+ *   ms, us, seconds, bytes, mib                         amounts
+ *   reason, remedy                                      the cause, and what to do */
 #ifndef QUERN_BASE_LOG_H
 #define QUERN_BASE_LOG_H
 

@@ -78,8 +78,8 @@ static void send_unsent(struct front *f)
 	while (f->engine && n < f->n_unsent && engine_msg_send(f->engine, f->unsent[n]) == 0)
 		n++;
 	if (f->engine && n < f->n_unsent)
-		log_warn("front", "commands to the engine wait, trying again waiting=%zu error=%s",
-			 f->n_unsent - n, zmq_strerror(zmq_errno()));
+		log_warn("front", "commands to the engine wait waiting=%zu reason=\"%s\"", f->n_unsent - n,
+			 zmq_strerror(zmq_errno()));
 	if (n)
 		memmove(f->unsent, f->unsent + n, (f->n_unsent - n) * sizeof(struct engine_cmd *));
 	f->n_unsent -= n;
@@ -100,7 +100,7 @@ static void connect_engine(struct front *f)
 	void *s = zmq_socket(f->zmq, ZMQ_PUSH);
 	if (!s || zmq_setsockopt(s, ZMQ_SNDHWM, &zero, sizeof zero) ||
 	    zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero) || zmq_connect(s, ENGINE_IN)) {
-		log_error("front", "cannot reach the engine error=%s", zmq_strerror(zmq_errno()));
+		log_error("front", "engine unreachable reason=\"%s\"", zmq_strerror(zmq_errno()));
 		if (s)
 			zmq_close(s);
 		return;
@@ -450,7 +450,7 @@ static void await_lines(struct front *f)
 {
 	struct pollfd wake = {.fd = mailbox_fd(f->mailbox), .events = POLLIN};
 	if (jobsock_n_lines(f->sock))
-		log_info("front", "waiting for requests that HTTP holds n=%u", jobsock_n_lines(f->sock));
+		log_info("front", "waiting for HTTP requests requests=%u", jobsock_n_lines(f->sock));
 	while (jobsock_n_lines(f->sock)) {
 		poll(&wake, 1, -1);
 		read_mailbox(f, true);

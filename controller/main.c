@@ -298,7 +298,8 @@ static void start_model_server(struct controller *p, const char *path)
 	const char *cache = opts_text(&p->o, "cache");
 	char *records = cache ? cached_records(cache) : NULL;
 	if (model_server_start(&p->model_server, path, p->svc.model_name, records, why, sizeof why))
-		log_info("main", "workers cannot compare their model with the controller's: %s", why);
+		log_info("main", "workers cannot compare their model with the controller's reason=\"%s\"",
+			 why);
 	free(records);
 }
 
@@ -560,18 +561,17 @@ static int set_jobs(struct controller *p, char *why, size_t why_n)
 			return err_prefix(why, why_n, rc, "job socket");
 		snprintf(p->jobs, sizeof p->jobs, "ipc://%s", path);
 		log_info("main",
-			 "--api-key-file: the job socket has no keys, so it is for this user's processes "
-			 "only jobs=%s instead of %s",
+			 "job socket is for this user only jobs=%s instead_of=%s reason=\"--api-key-file: "
+			 "the job socket has no keys\"",
 			 p->jobs, OPTION_JOBS);
 	} else if (!jobs || strcmp(jobs, "none") != 0) {
 		snprintf(p->jobs, sizeof p->jobs, "%s", jobs ? jobs : OPTION_JOBS);
 		if (is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0)
-			log_warn(
-				"main",
-				"--api-key-file does not protect the job socket: any process that reaches it "
-				"may submit jobs, but not scale or drain; ipc://PATH or --curve-key would "
-				"protect it jobs=%s",
-				p->jobs);
+			log_warn("main",
+				 "job socket is not protected jobs=%s reason=\"--api-key-file does not "
+				 "protect it: any process that reaches it may submit jobs, but not scale or "
+				 "drain; use ipc://PATH or --curve-key\"",
+				 p->jobs);
 	}
 	return 0;
 }
@@ -776,7 +776,7 @@ static bool drained(struct controller *p)
 	if (!jobs && !requests)
 		return true;
 	if (now >= p->drain_until_us) {
-		log_warn("main", "--drain-timeout is over, cutting jobs=%u requests=%u", jobs, requests);
+		log_warn("main", "--drain-timeout has passed, cutting jobs=%u requests=%u", jobs, requests);
 		return true;
 	}
 	if (jobs != UINT32_MAX && !p->drain_told) {
@@ -801,8 +801,8 @@ static void report_alive(struct controller *p)
 		engine_load_hangs(p->svc.load, mailbox_turned_us(front_mailbox(p->front)), now, &us);
 	if (thread)
 		log_error("main",
-			  "the %s thread has not run for seconds=%lld: the service manager's watchdog, or "
-			  "you, must restart the service",
+			  "thread hangs thread=%s seconds=%lld remedy=\"restart the service, unless its "
+			  "service manager does\"",
 			  thread, (long long)(us / 1000000));
 	else
 		supervisor_write(p->supervisor, json_pack("{s:b}", "alive", 1));

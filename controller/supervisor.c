@@ -62,7 +62,7 @@ static void push(struct supervisor *s)
 		const size_t left = s->pending.len - done;
 		ssize_t n = write(s->out, s->pending.p + done, left < PIPE_BUF ? left : PIPE_BUF);
 		if (n < 0) {
-			log_warn("main", "ready-fd: %s", strerror(errno));
+			log_warn("main", "ready-fd not written reason=\"%s\"", strerror(errno));
 			done = s->pending.len; /* the supervisor has gone */
 			break;
 		}
@@ -141,7 +141,7 @@ static json_t *failed_line(const char *why)
 static void wake_main(const struct supervisor *s)
 {
 	if (write(s->wake[1], "x", 1) < 0)
-		log_warn("main", "notices: %s", strerror(errno));
+		log_warn("main", "notices not written reason=\"%s\"", strerror(errno));
 }
 
 void supervisor_notice(void *user, const struct engine_notice *n)

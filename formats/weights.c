@@ -604,9 +604,14 @@ static void close_files(void *files)
 static void log_unused(const struct quant *q)
 {
 	if (q->own_activations)
-		log_info("weights", "%s: activations are computed in the worker's mode (--compute)", q->name);
+		log_info("weights",
+			 "the checkpoint's activation type is not used method=%s reason=\"activations have "
+			 "the type of --compute\"",
+			 q->name);
 	if (q->own_kv_cache)
-		log_info("weights", "%s: kv_cache_scheme is not used; the cache is of --kv-cache-dtype",
+		log_info("weights",
+			 "kv_cache_scheme is not used method=%s reason=\"the cache has the type of "
+			 "--kv-cache-dtype\"",
 			 q->name);
 }
 

@@ -215,7 +215,7 @@ static int calibrate_all(struct run *r)
 	struct runner *runner = NULL;
 	int at = state_n_done(r->state), rc = 0;
 	if (at)
-		log_info("quantize", "%d of %d layers are there from the run before", at, n);
+		log_info("quantize", "resumed from a previous run layers=%d total_layers=%d", at, n);
 	progress_begin(&r->progress, r->calibrating * at / n);
 	if (at == n)
 		return 0;
@@ -264,10 +264,11 @@ static void collect_layer(struct run *r, struct layer_plan *p)
 		r->out_by[r->n_linears++] = l->out_by;
 		l->out_by = NULL;
 		if (!l->kept && l->reason)
-			log_warn("quantize", "%s: %s rows=%d", l->name, layer_reason_text(l->reason),
-				 p->blocks[l->block].n_rows);
+			log_warn("quantize", "few calibration rows matrix=%s rows=%d reason=\"%s\"", l->name,
+				 p->blocks[l->block].n_rows, layer_reason_text(l->reason));
 		else if (l->kept && l->reason != REASON_ASKED)
-			log_warn("quantize", "%s: %s", l->name, layer_reason_text(l->reason));
+			log_warn("quantize", "not quantized matrix=%s reason=\"%s\"", l->name,
+				 layer_reason_text(l->reason));
 	}
 }
 

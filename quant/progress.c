@@ -16,17 +16,18 @@ void progress_begin(struct progress *p, double done)
 }
 
 /* Format the remaining time, as ", 12 s left" or ", 2 min left"; "" if it is not known yet. */
-static void time_left(const struct progress *p, int64_t now, char *out, size_t n)
+static double seconds_left(const struct progress *p, int64_t now)
 {
 	const double spent = (double)(now - p->begun_us) / 1e6, made = p->done - p->from;
-	const double left = made > 0 ? spent / made * (1 - p->done) : 0;
+	return made <= 0 || spent < 1 ? -1 : spent / made * (1 - p->done);
+}
+
+static void time_left(double seconds, char *out, size_t n)
+{
 	out[0] = '\0';
-	if (made <= 0 || spent < 1)
-		return;
-	if (left < 90)
-		snprintf(out, n, ", %.0f s left", left);
-	else
-		snprintf(out, n, ", %.0f min left", left / 60);
+	if (seconds >= 0)
+		snprintf(out, n, seconds < 90 ? ", %.0f s left" : ", %.0f min left",
+			 seconds < 90 ? seconds : seconds / 60);
 }
 
 void progress_step(struct progress *p, double done, const char *fmt, ...)
@@ -41,11 +42,16 @@ void progress_step(struct progress *p, double done, const char *fmt, ...)
 	va_start(ap, fmt);
 	format_text(what, sizeof what, fmt, ap);
 	va_end(ap);
-	time_left(p, now, left, sizeof left);
+	const double seconds = seconds_left(p, now);
 	if (!term_is_tty(stderr)) {
-		log_info("quantize", "%s done=%.0f%%%s", what, 100 * done, left);
+		if (seconds < 0)
+			log_info("quantize", "progress step=\"%s\" percent=%.0f", what, 100 * done);
+		else
+			log_info("quantize", "progress step=\"%s\" percent=%.0f seconds_left=%.0f", what,
+				 100 * done, seconds);
 		return;
 	}
+	time_left(seconds, left, sizeof left);
 	for (int i = 0; i < CELLS; i++)
 		bar[i] = i < (int)(CELLS * done) ? '#' : '.';
 	bar[CELLS] = '\0';

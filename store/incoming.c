@@ -122,7 +122,7 @@ static bool is_there(const struct incoming *in, uint32_t file)
 	if (yes && (!S_ISREG(st.st_mode) || st.st_size != f->size ||
 		    checksum_file(in->c, in->staging, f->name, digest, NULL, 0) ||
 		    memcmp(digest, f->digest, MANIFEST_DIGEST) != 0)) {
-		log_warn("store", "%s is not what it should be, and is fetched again", path);
+		log_warn("store", "fetching again file=%s reason=\"it has another size or checksum\"", path);
 		unlink(path);
 		yes = false;
 	}
@@ -204,7 +204,7 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 		if (ftruncate(in->fd, 0) < 0 && rc > 0)
 			rc = err_why(why, why_n, -errno, "cannot write %s: %s", part, strerror(errno));
 		if (rc > 0)
-			log_warn("store", "%s has a wrong checksum, and is fetched again", f->name);
+			log_warn("store", "fetching again file=%s reason=\"wrong checksum\"", f->name);
 	} else if (fsync(in->fd) < 0 || rename(part, path) < 0) {
 		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
 	} else {

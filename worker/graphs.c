@@ -123,9 +123,9 @@ int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size
 	const int64_t took = before - bytes_free(a);
 	g->bytes = took > 0 ? took : 0;
 	if (rc)
-		log_warn("graphs", "out of memory: steps of more than %d rows run without",
+		log_warn("graphs", "no graphs for larger steps rows=%d reason=\"out of memory\"",
 			 g->n ? g->sizes[g->n - 1] : 0);
-	log_info("graphs", "ready n=%d rows=%d bytes=%lld ms=%lld", g->n, g->n ? g->sizes[g->n - 1] : 0,
+	log_info("graphs", "ready graphs=%d rows=%d bytes=%lld ms=%lld", g->n, g->n ? g->sizes[g->n - 1] : 0,
 		 (long long)g->bytes, (long long)((clock_us() - t0) / 1000));
 	return 0;
 }

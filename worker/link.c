@@ -63,7 +63,7 @@ static bool called_away(void *arg)
 /* Handle the loss of the group: keep the weights, and send a hello unless a load or stop was received. */
 static void group_lost(struct link *l, const char *why)
 {
-	log_warn("link", "the group is lost: %s", why);
+	log_warn("link", "group lost reason=\"%s\"", why);
 	if (atomic_load(&l->calls) > 0 || link_stopping())
 		return;
 	l->hello_due = true;
@@ -88,9 +88,9 @@ static int join(struct link *l, const struct bus_load *load, struct bus_ready *r
 static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
 		     size_t why_n)
 {
-	log_info("link", "load model=%s epoch=%llu compute=%s%s rank=%u of=%u", load->model,
+	log_info("link", "load model=%s epoch=%llu compute=%s fast=%s rank=%u ranks=%u", load->model,
 		 (unsigned long long)load->epoch, load->compute[0] ? load->compute : "default",
-		 load->fast ? ",fast" : "", load->rank, load->n_ranks ? load->n_ranks : 1);
+		 load->fast ? "yes" : "no", load->rank, load->n_ranks ? load->n_ranks : 1);
 	step_close(l->step);
 	l->step = NULL;
 	atomic_store(&l->permille, 0);
@@ -258,7 +258,7 @@ static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *
 {
 	struct vocabulary v = {0};
 	if (!l->step || !l->welcome) {
-		log_warn("link", "vocabulary ignored: nothing is loaded");
+		log_warn("link", "vocabulary ignored reason=\"nothing is loaded\"");
 		return 0;
 	}
 	int rc = bus_decode_vocabulary(bytes, n, step_limits(l->step)->n_vocab, &v, why, why_n);
@@ -280,7 +280,7 @@ static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *
 static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
 {
 	if (!l->step || !l->welcome) {
-		log_warn("link", "plan ignored: nothing is loaded");
+		log_warn("link", "plan ignored reason=\"nothing is loaded\"");
 		return 0;
 	}
 	int rc = 0;
@@ -296,7 +296,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		link_reclaim(l);
 	}
 	if (rc == -ESTALE || rc == -ENXIO) {
-		log_warn("link", "%s", why);
+		log_warn("link", "plan refused reason=\"%s\"", why);
 		pthread_mutex_lock(&l->lock);
 		l->missed = l->missed || (rc == -ENXIO && l->plan.number > step_expected(l->step));
 		link_send_beat(l);
@@ -329,7 +329,7 @@ static void handle_beat(struct link *l, const struct bus_beat *b)
 	if (!l->step || !l->welcome || b->epoch != l->epoch || b->progress < step_expected(l->step) ||
 	    l->missed)
 		return;
-	log_warn("link", "plan %llu is missing", (unsigned long long)step_expected(l->step));
+	log_warn("link", "plan missing plan=%llu", (unsigned long long)step_expected(l->step));
 	pthread_mutex_lock(&l->lock);
 	l->missed = true;
 	link_send_beat(l);
@@ -353,7 +353,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		return 0; /* belongs to a void load */
 	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
 	if (rc < 0) {
-		log_warn("link", "malformed message ignored bytes=%zu: %s", n,
+		log_warn("link", "malformed message ignored bytes=%zu reason=\"%s\"", n,
 			 type == BUS_RESULT ? "a result" : why);
 		return 0;
 	}
@@ -369,7 +369,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		}
 		if ((rc = finish_all(l, why, why_n)))
 			return rc;
-		log_info("link", "stop");
+		log_info("link", "stopping reason=\"the controller's stop\"");
 		link_send(l, &(struct bus_msg){.type = BUS_STOP}); /* acknowledges the stop */
 		l->stop = true;
 		return 0;
@@ -377,7 +377,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 		handle_beat(l, &m.beat);
 		return 0;
 	default:
-		log_warn("link", "message ignored: type %d is not for a worker", m.type);
+		log_warn("link", "message ignored type=%d reason=\"it is not for a worker\"", m.type);
 		return 0;
 	}
 }
@@ -428,7 +428,7 @@ static bool has_left(struct link *l)
 		return true;
 	int64_t now_us = clock_us();
 	if (!l->leave_at_us) {
-		log_info("link", "leaving: the controller moves what runs here, for at most %lld ms",
+		log_info("link", "leaving: the controller moves the jobs timeout_ms=%lld",
 			 (long long)l->args->leave_ms);
 		l->leave_at_us = now_us + l->args->leave_ms * 1000;
 		pthread_mutex_lock(&l->lock);

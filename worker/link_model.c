@@ -68,7 +68,7 @@ static int keep(struct search *s, zmq_msg_t *m, int type)
 			       ? -ECANCELED
 			       : 0;
 	if (s->n_kept == STASH) {
-		log_warn("link", "message dropped: %d wait already", STASH);
+		log_warn("link", "message dropped waiting=%d", STASH);
 		return 0;
 	}
 	zmq_msg_init(&s->kept[s->n_kept]);
@@ -202,7 +202,7 @@ static int look_in_cache(struct search *s, struct model_found *out, char *why, s
 	if (!rc)
 		log_info("link", "model found in the cache path=%s", out->path);
 	else if (why[0])
-		log_warn("link", "not taken from the cache: %s", why);
+		log_warn("link", "model not taken from the cache reason=\"%s\"", why);
 	return rc;
 }
 
@@ -222,7 +222,7 @@ static void report(struct search *s, const struct incoming *in, struct pace *p)
 	if (now_us - p->logged_us < LOG_MS * 1000LL && !incoming_is_complete(in))
 		return;
 	p->logged_us = now_us;
-	log_info("link", "fetching the model mib=%lld of=%lld mib_per_s=%.1f", (long long)(done >> 20),
+	log_info("link", "fetching the model mib=%lld total_mib=%lld mib_per_s=%.1f", (long long)(done >> 20),
 		 (long long)(s->files.bytes >> 20),
 		 (double)(done - p->begun_bytes) / (1 << 20) / ((double)(now_us - p->begun_us + 1) / 1e6));
 }
@@ -236,7 +236,7 @@ static int take_chunk(struct search *s, struct incoming *in, zmq_msg_t *m, struc
 	if (rc == -ENODATA)
 		return err_prefix(why, why_n, rc, "the controller cannot give this worker the model");
 	if (rc && ++p->n_damaged < DAMAGED_MAX) {
-		log_warn("link", "%s; it is asked for again", why);
+		log_warn("link", "chunk requested again reason=\"%s\"", why);
 		incoming_rewind(in);
 		return 0;
 	}
@@ -268,7 +268,7 @@ static int pull(struct search *s, struct incoming *in, char *why, size_t why_n)
 		zmq_msg_init(&m);
 		rc = next_message(s, &m, p.last_us + STALL_MS * 1000LL);
 		if (rc == 0) {
-			log_warn("link", "no part of the model for %d ms: asked for again", STALL_MS);
+			log_warn("link", "chunks requested again reason=\"none arrived\" ms=%d", STALL_MS);
 			incoming_rewind(in);
 			p.last_us = clock_us();
 		} else if (rc == BUS_CHUNK) {
@@ -296,7 +296,7 @@ static int open_incoming(struct search *s, struct incoming **in, struct model_fo
 		if (rc != -EBUSY)
 			return rc;
 		if (!waits)
-			log_info("link", "%s: waiting for it", why);
+			log_info("link", "model wait reason=\"%s\"", why);
 		loading_now(&s->l->progress, BUS_DOING_WAIT);
 		const int64_t until_us = clock_us() + LOCKED_MS * 1000LL;
 		zmq_msg_t m;
@@ -358,7 +358,7 @@ static int search(struct search *s, struct model_found *out, char *why, size_t w
 	}
 	if (!s->load->offers || !s->root)
 		return without_files(s, rc, out, why, why_n);
-	log_info("link", "the model is not at the controller's path: %s", why);
+	log_info("link", "model not at the controller's path reason=\"%s\"", why);
 	if ((rc = ask_list(s, why, why_n)))
 		return rc;
 	manifest_fingerprint(&s->files, out->fingerprint);
@@ -396,7 +396,7 @@ bool link_model_unchanged(struct link *l)
 	l->ended = ended;
 	const char *what = sketch_difference(l->found.sketch, now);
 	if (what)
-		log_warn("link", "%s was replaced since it was loaded (%s): it is loaded again",
+		log_warn("link", "model replaced since it was loaded, loading again path=%s reason=\"%s\"",
 			 l->found.path, what);
 	return !what;
 }

@@ -70,7 +70,7 @@ void link_send_answer(struct link *l)
 		return; /* the controller now connected did not send the plan */
 	int rc = send_now(l, &l->answer);
 	if (rc)
-		log_warn("link", "result of plan %llu lost: %s", (unsigned long long)l->answered,
+		log_warn("link", "result lost plan=%llu reason=\"%s\"", (unsigned long long)l->answered,
 			 zmq_strerror(-rc));
 }
 
@@ -86,7 +86,7 @@ int link_send(struct link *l, const struct bus_msg *m)
 	bus_encode(m, &l->out);
 	int rc = link_send_bytes(l, &l->out);
 	if (rc)
-		log_warn("link", "message lost type=%d: %s", m->type, zmq_strerror(-rc));
+		log_warn("link", "message lost type=%d reason=\"%s\"", m->type, zmq_strerror(-rc));
 	return rc;
 }
 
@@ -102,7 +102,7 @@ static void renew_meet(struct link *l)
 	l->meet_published = false;
 	l->meet_text[0] = '\0';
 	if (tp_group_meet_new(&l->meet, l->args->device, l->meet_text, why, sizeof why))
-		log_info("link", "this worker can be in no group: %s", why);
+		log_info("link", "worker cannot join a group reason=\"%s\"", why);
 }
 
 /* Fill in the modes.  A restarted controller has forgotten the modes agreed on, so the hello has those of
@@ -197,11 +197,11 @@ void link_read_monitor(struct link *l)
 		memcpy(&what, event, sizeof what);
 		zmq_recv(l->monitor, where, sizeof where, ZMQ_DONTWAIT);
 		if (what == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-			log_info("link", "connected to %s", l->args->bus);
+			log_info("link", "connected bus=%s", l->args->bus);
 			l->hello_due = true;
 			l->welcome = l->stop_passed = false;
 		} else if (what == ZMQ_EVENT_DISCONNECTED) {
-			log_warn("link", "the link to %s is down", l->args->bus);
+			log_warn("link", "disconnected bus=%s", l->args->bus);
 			l->hello_due = false;
 		} else if (what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
 			l->unknown = true;
@@ -276,7 +276,7 @@ static struct timespec beat_time(const struct link *l)
 static void check_alone(struct link *l)
 {
 	if (link_grace_over(l)) {
-		log_error("link", "no message from the controller for %lld ms, exiting",
+		log_error("link", "no message from the controller, exiting ms=%lld",
 			  (long long)l->args->grace_ms);
 		_exit(1);
 	}
@@ -364,7 +364,7 @@ bool link_take(struct link *l, zmq_msg_t *m)
 void link_put_back(struct link *l, zmq_msg_t *m)
 {
 	if (l->n_stash == STASH) {
-		log_warn("link", "message dropped: %d wait already", STASH);
+		log_warn("link", "message dropped waiting=%d", STASH);
 		return;
 	}
 	l->stash0 = (l->stash0 + STASH - 1) % STASH;

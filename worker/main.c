@@ -110,7 +110,7 @@ static const char *find_device(const struct opts *o)
 	char why[512] = "";
 	const char *device = join_device(why, sizeof why);
 	if (why[0])
-		log_warn("main", "join device=%s: no GPU is used: %s", device, why);
+		log_warn("main", "join without a GPU device=%s reason=\"%s\"", device, why);
 	return device;
 }
 
@@ -188,7 +188,7 @@ static int run(struct opts *o, int argc, char **argv)
 	if (!rc && opts_has(o, "trace-steps"))
 		rc = trace_open(&trace, opts_text(o, "trace-steps"), why, sizeof why);
 	if (rc) {
-		log_error("main", "%s", why);
+		log_error("main", "not started reason=\"%s\"", why);
 		return 1;
 	}
 	char *cache = cached_root(opts_text_or(o, "cache", getenv("QUERN_MODELS")), getenv("XDG_CACHE_HOME"),
@@ -227,9 +227,9 @@ static int run(struct opts *o, int argc, char **argv)
 	free(cache);
 	curve_forget(&key);
 	if (rc && why[0])
-		log_error("main", "%s", why);
+		log_error("main", "failed reason=\"%s\"", why);
 	else if (rc)
-		log_info("main", "this worker cannot serve, and ends: the controller has the reason");
+		log_info("main", "exiting: this worker cannot serve reason=\"the controller has it\"");
 	return rc ? 1 : 0;
 }
 

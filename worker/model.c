@@ -150,7 +150,8 @@ static void part_unpacked(struct model *m, const struct kern_info *info, const s
 	const enum kern_dtype type = info->operand;
 	if (!m->unpacked)
 		log_info("model",
-			 "%s: the weights are unpacked to %s, since the kernels take no codes of their kind",
+			 "weights unpacked matrix=%s type=%s reason=\"the kernels do not take this "
+			 "quantization\"",
 			 l->name,
 			 type == KERN_F32    ? "F32"
 			 : type == KERN_BF16 ? "BF16"

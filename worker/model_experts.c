@@ -186,8 +186,7 @@ static int packed_load(struct model *m, struct layer *l, const struct weights_la
 	struct kern_experts *x;
 	int rc = experts_to(m, &home, w, here, &x, why, why_n);
 	if (rc == -ENOTSUP) {
-		log_warn("model", "experts of layer %d are computed by the CPU, however many the rows: %s",
-			 (int)(l - m->layers), why);
+		log_warn("model", "experts not streamed layer=%d reason=\"%s\"", (int)(l - m->layers), why);
 		return 0;
 	}
 	if (rc)
@@ -556,8 +555,7 @@ int model_experts_begin(struct model *m, int n_rows)
 	if (!m->prefetch || n_rows <= m->send_above)
 		return 0;
 	if (!m->count->paused && !m->sent++)
-		log_info("model", "experts on the CPU came to the device: rows=%d above=%d", n_rows,
-			 m->send_above);
+		log_info("model", "expert streaming begins rows=%d above_rows=%d", n_rows, m->send_above);
 	return prefetch_begin(m->prefetch);
 }
 

@@ -161,6 +161,7 @@ int profile_run(const struct profile_args *a, char *why, size_t why_n)
 						       : "a step on made-up input failed on the device");
 	profile_free(&p);
 	if (!rc)
-		log_info("profile", "rows=%d runs=%d us=%lld", rows, runs, (long long)(clock_us() - t0));
+		log_info("profile", "step profiled rows=%d runs=%d us=%lld", rows, runs,
+			 (long long)(clock_us() - t0));
 	return rc;
 }

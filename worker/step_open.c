@@ -138,12 +138,14 @@ static void log_device(const struct step *s, const char *device)
 {
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	log_info("step", "device=%s name=\"%s\" mode=\"%s\" numerics=\"%s\"", device, info.name, info.mode,
-		 info.numerics);
+	log_info("step", "device opened device=%s name=\"%s\" mode=\"%s\" numerics=\"%s\"", device, info.name,
+		 info.mode, info.numerics);
 	if (info.note[0])
-		log_warn("step", "device=%s mode=\"%s\": %s", device, info.mode, info.note);
+		log_warn("step", "slow mode device=%s mode=\"%s\" reason=\"%s\"", device, info.mode,
+			 info.note);
 	if (s->config.text_only)
-		log_warn("step", "%s: only the text part of this model is served; it sees no images",
+		log_warn("step",
+			 "only the text part is served architecture=%s reason=\"images are not supported\"",
 			 s->config.arch_name);
 }
 
@@ -239,7 +241,7 @@ static int choose_hot(struct step *s, const struct step_args *a, const struct we
 		rc = hot_choose(&s->hot, &s->placement, &choice, why, why_n);
 	expert_counts_fini(&counts);
 	if (!rc)
-		log_info("step", "hot experts on the device: n=%d of=%d bytes=%lld", s->hot.n, of,
+		log_info("step", "GPU-resident experts experts=%d total=%d bytes=%lld", s->hot.n, of,
 			 (long long)s->hot.bytes);
 	return rc;
 }
@@ -293,7 +295,7 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 		return 0;
 	int rc = expert_sizes(s, w, sizes, why, why_n);
 	if (rc == -ENOTSUP)
-		log_warn("step", "experts on the CPU stay there for all steps: %s", why);
+		log_warn("step", "experts not streamed reason=\"%s\"", why);
 	if (rc)
 		return rc == -ENOTSUP ? 0
 				      : err_prefix(why, why_n, rc,
@@ -306,16 +308,15 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 	const int above = a->send_experts_above ? a->send_experts_above : prefetch_crossover(&shape);
 	if (above >= (int)s->lim.max_rows) {
 		log_info("step",
-			 "experts on the CPU stay there for all steps: to send them pays above %d rows, and "
-			 "steps have at most %u (--max-batch-tokens)",
+			 "experts not streamed above_rows=%d max_rows=%u reason=\"no step has so many rows "
+			 "(--max-batch-tokens)\"",
 			 above, s->lim.max_rows);
 		return 0;
 	}
 	const struct prefetch_room room = {kept, bytes, cpu->bytes_free, above};
 	if ((rc = prefetch_check_room(&room, why, why_n)))
 		return rc;
-	log_info("step", "experts on the CPU come to the device: above=%d rows pinned=%lld", above,
-		 (long long)bytes);
+	log_info("step", "experts streamed above_rows=%d pinned_bytes=%lld", above, (long long)bytes);
 	s->send_above = above;
 	return 0;
 }
@@ -351,11 +352,11 @@ static int open_beside(struct step *s, const struct step_args *a, const struct w
 			(long long)(bytes >> 20), kern_compute_name(args.cpu.compute),
 			(long long)(info->bytes_total >> 20), (long long)(info->bytes_free >> 20));
 	log_info("step",
-		 "experts of %d of %d layers on the CPU: name=\"%s\" mode=\"%s\" threads=%d bytes=%lld",
+		 "experts on the CPU layers=%d total_layers=%d name=\"%s\" mode=\"%s\" threads=%d bytes=%lld",
 		 s->placement.n_cpu, s->placement.n_sparse, info->name, info->mode, info->n_threads,
 		 (long long)bytes);
 	if (info->note[0])
-		log_warn("step", "experts on the CPU: mode=\"%s\": %s", info->mode, info->note);
+		log_warn("step", "slow mode device=cpu mode=\"%s\" reason=\"%s\"", info->mode, info->note);
 	return plan_sending(s, a, w, bytes, why, why_n);
 }
 
@@ -648,19 +649,18 @@ static void log_model(const struct step *s, const struct weights *w)
 {
 	const struct model_config *c = &s->config;
 	if (w->untied)
-		log_warn("model",
-			 "head=own reason=\"tie_word_embeddings is true, but the head in the files has other "
-			 "values than the embedding\"");
+		log_warn("model", "output head not tied head=own reason=\"tie_word_embeddings is true, but "
+				  "the head in the files has other values than the embedding\"");
 	if (w->n_beyond)
 		log_warn("model",
-			 "layers=%d unused_layers=%d reason=\"config.json has fewer than the files\"",
+			 "layers not used layers=%d unused_layers=%d reason=\"config.json has fewer than the "
+			 "files\"",
 			 c->n_layers, w->n_beyond);
 	if (model_config_long_factors(c, (int)s->lim.max_context))
 		log_info("model",
-			 "rope=longrope factors=long context=%u original=%d: for prompts within the original "
-			 "context "
-			 "--context %d has the short factors",
-			 s->lim.max_context, c->rope_original, c->rope_original);
+			 "long RoPE factors rope=longrope factors=long context=%u original=%d remedy=\"for "
+			 "prompts within the original context, --context ORIGINAL has the short factors\"",
+			 s->lim.max_context, c->rope_original);
 }
 
 int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)

@@ -257,7 +257,7 @@ static void keep_counted(struct openai_batch *b, struct batch_scan *s)
 {
 	if (!json_array_size(s->errors) && (!b->n_lines || s->n_lines == b->n_lines))
 		return;
-	log_error("batch", "the input of batch=%s is lost file=%s lines=%u found=%u", b->id, b->input_file,
+	log_error("batch", "batch input lost batch=%s file=%s lines=%u found=%u", b->id, b->input_file,
 		  b->n_lines, s->n_lines);
 	free(s->lines);
 	s->lines = xcalloc(b->n_lines ? b->n_lines : 1, sizeof *s->lines);
@@ -407,8 +407,8 @@ static bool waits_for_room(struct batches *bs, struct openai_batch *b)
 	int64_t bytes = openai_batch_result_bytes(bs, b);
 	bool waits = journal_room(file_store_journal(bs->files), JOURNAL_FILE, bytes, why, sizeof why) != 0;
 	if (waits && !b->waits_for_room)
-		log_warn("batch", "batch=%s waits with its output of %" PRId64 " bytes: %s", b->id, bytes,
-			 why);
+		log_warn("batch", "batch output waits for the disk batch=%s bytes=%" PRId64 " reason=\"%s\"",
+			 b->id, bytes, why);
 	b->waits_for_room = waits;
 	if (waits)
 		b->finalize_us = clock_us() + 5 * RETRY_US;
@@ -440,7 +440,7 @@ static void finalize(struct batches *bs, struct openai_batch *b)
 	openai_batch_set_counts(b);
 	pthread_mutex_unlock(&bs->lock);
 	openai_batch_save(bs, b, true);
-	log_info("batch", "end batch=%s status=%s lines=%u failed=%u", b->id,
+	log_info("batch", "batch ended batch=%s status=%s lines=%u failed=%u", b->id,
 		 json_string_value(json_object_get(b->object, "status")), b->n_lines, n_bad);
 }
 
@@ -571,7 +571,7 @@ static bool load_late(struct batches *bs)
 	char why[512];
 	int rc = bs->loaded ? 0 : openai_batch_load(bs, why, sizeof why);
 	if (rc && rc != -EAGAIN)
-		log_error("batch", "%s", why);
+		log_error("batch", "batches not loaded reason=\"%s\"", why);
 	bs->loaded = !rc;
 	return !rc;
 }

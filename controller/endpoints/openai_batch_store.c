@@ -76,7 +76,7 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 {
 	struct openai_batch_op *o = (struct openai_batch_op *)op;
 	if (rc)
-		log_warn("batch", "cannot write to the journal: %s", why);
+		log_warn("batch", "journal not written reason=\"%s\"", why);
 	if (o->done)
 		o->done(o->user, rc, why);
 	op_free(o);
@@ -293,7 +293,7 @@ static void on_saved(struct journal_op *op, int rc, const char *why)
 	struct openai_batch_op *o = (struct openai_batch_op *)op;
 	struct batches *bs = o->bs;
 	if (rc)
-		log_warn("batch", "batch=%s cannot be written to the journal: %s", o->id, why);
+		log_warn("batch", "journal not written batch=%s reason=\"%s\"", o->id, why);
 	pthread_mutex_lock(&bs->lock);
 	o->batch->n_saving--;
 	bs->wake = true;
@@ -400,7 +400,7 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 		struct openai_batch *b = parse_record(bs->last_n, (const char *)sqlite3_column_text(s, 1),
 						      (const char *)sqlite3_column_text(s, 2));
 		if (!b) {
-			log_error("batch", "a batch in the journal cannot be read n=%" PRId64, bs->last_n);
+			log_error("batch", "batch unreadable row=%" PRId64, bs->last_n);
 			continue;
 		}
 		*last = b;
@@ -418,7 +418,7 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 		return rc;
 	}
 	if (bs->n_live)
-		log_info("batch", "resumed from the journal n=%u", bs->n_live);
+		log_info("batch", "resumed from the journal batches=%u", bs->n_live);
 	return 0;
 }
 

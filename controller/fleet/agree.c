@@ -63,39 +63,34 @@ static const char *experts_of(struct agree *a, const struct bus_hello *h, bool *
 }
 
 struct choice {
-	const char *name, *option;
-	const char *mode, *own;
+	const char *option, *mode, *own;
 	bool loaded, first;
 };
 
 static void log_choice(const struct choice *c, const char *device, uint64_t worker)
 {
 	const unsigned long long id = worker;
-	const char *reason = c->loaded               ? "has it loaded"
-			     : strcmp(c->own, "f32") ? "has VNNI or AMX"
-						     : "has no VNNI";
+	const char *reason = c->loaded               ? "it is loaded"
+			     : strcmp(c->own, "f32") ? "the worker has VNNI or AMX"
+						     : "the worker has no VNNI";
 	if (c->first)
-		log_info("bus", "%s=%s device=%s: %s auto, and worker=%llu %s", c->name, c->mode, device,
-			 c->option, id, reason);
+		log_info("bus", "mode chosen option=%s mode=%s device=%s worker=%llu reason=\"%s\"",
+			 c->option, c->mode, device, id, reason);
 	else if (strcmp(c->mode, c->own) != 0)
 		log_warn("bus",
-			 "%s=%s device=%s worker=%llu: %s %s, but replicas of one mode give the same tokens; "
-			 "%s %s: all take that",
-			 c->name, c->mode, device, id,
-			 c->loaded ? "it loads again what it has loaded in" : "by itself it would take",
-			 c->own, c->option, c->own);
+			 "mode of the first worker is used option=%s mode=%s own_mode=%s loads_again=%s "
+			 "device=%s worker=%llu",
+			 c->option, c->mode, c->own, c->loaded ? "yes" : "no", device, id);
 }
 
 void agree_join(struct agree *a, const char *wanted, const struct bus_hello *h, uint64_t worker)
 {
-	struct choice c = {.name = "compute", .option = "--compute", .own = h->compute, .loaded = h->loaded};
+	struct choice c = {.option = "--compute", .own = h->compute, .loaded = h->loaded};
 	c.mode = compute_of(a, wanted, h, &c.first);
 	if (strcmp(wanted, "auto") == 0)
 		log_choice(&c, h->device, worker);
-	c = (struct choice){.name = "experts_compute",
-			    .option = "--experts-compute",
-			    .own = h->experts_compute,
-			    .loaded = h->experts_loaded};
+	c = (struct choice){
+		.option = "--experts-compute", .own = h->experts_compute, .loaded = h->experts_loaded};
 	c.mode = experts_of(a, h, &c.first);
 	log_choice(&c, h->device, worker);
 }

@@ -92,8 +92,8 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		if (c->numerics)
 			g->numerics_class = fleet_numerics_class(e->fleet, g->params.form, c->numerics);
 		if (e->cfg.max_seqs < g->n_seqs)
-			log_debug("engine", "job=%llu n=%u runs in turns of %u", (unsigned long long)c->job,
-				  g->n_seqs, e->cfg.max_seqs);
+			log_debug("engine", "job runs in rounds job=%llu outputs=%u max_seqs=%u",
+				  (unsigned long long)c->job, g->n_seqs, e->cfg.max_seqs);
 		emit_event(e->emit, emit_event_new(ENGINE_ACCEPTED, c->job));
 		fleet_submit(e->fleet, &g, c->resumed, now_us);
 	}

@@ -89,7 +89,7 @@ void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const c
 	f->replicas[at] = f->replicas[--f->n_replicas];
 	/* The reason may be a loss that was logged already. */
 	if (why[0] && strcmp(why, f->last_loss) != 0)
-		log_warn("fleet", "replica ended replica=%llu: %s", (unsigned long long)r->id, why);
+		log_warn("fleet", "replica ended replica=%llu reason=\"%s\"", (unsigned long long)r->id, why);
 	else if (why[0])
 		log_info("fleet", "replica ended replica=%llu", (unsigned long long)r->id);
 	if (r->n_ranks > 1 && r->started && now_us - r->started_us < YOUNG_US)
@@ -222,8 +222,8 @@ static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 		 r->n_ranks, r->max_context);
 	if (r->full_kv_bytes)
 		log_warn("fleet",
-			 "replica=%llu max_context=%u instead of %u: its KV pool holds no more; all of it "
-			 "takes --kv-bytes %llu",
+			 "replica's context reduced replica=%llu max_context=%u wanted=%u full_kv_bytes=%llu "
+			 "reason=\"its KV pool holds no more; --kv-bytes sets its size\"",
 			 (unsigned long long)r->id, r->max_context, f->cfg->model_context,
 			 (unsigned long long)r->full_kv_bytes);
 	if (!f->served)
@@ -246,8 +246,7 @@ static void apply_result(struct fleet *f, struct replica *r, int64_t now_us)
 	uint32_t rows = replica_rows(r, &f->result);
 	if (replica_result(r, &f->result, now_us, &f->events)) {
 		struct worker *k = r->ranks[0];
-		log_error("fleet", "result number=%llu matches no plan",
-			  (unsigned long long)f->result.number);
+		log_error("fleet", "result matches no plan plan=%llu", (unsigned long long)f->result.number);
 		worker_link_drop(f->link, k, now_us);
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = k->local_pid});
 		lose_replica(f, r, now_us, "a worker sent a result that matches no plan");
@@ -267,9 +266,11 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 	 * why. */
 	const bool ends = failed && pid && f->cfg->supervised && !f->served;
 	if (ends)
-		log_info("fleet", "worker=%llu lost: it cannot serve", (unsigned long long)ev->worker->id);
+		log_info("fleet", "worker lost worker=%llu reason=\"it cannot serve\"",
+			 (unsigned long long)ev->worker->id);
 	else
-		log_warn("fleet", "worker=%llu lost: %s", (unsigned long long)ev->worker->id, ev->why);
+		log_warn("fleet", "worker lost worker=%llu reason=\"%s\"", (unsigned long long)ev->worker->id,
+			 ev->why);
 	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
 	/* LOST makes the supervisor kill and replace the worker.  It is not sent after LINK_FAILED: the
 	 * worker exits by itself, and a retry would fail the same way.  Nor is it sent if silence has no

@@ -41,7 +41,7 @@ void fleet_autoscale(struct fleet *f, int64_t now_us)
 	const uint32_t before = f->n_wanted ? f->n_wanted : n;
 	f->n_wanted = autoscale_decide(&f->autoscale, before, serving, now_us);
 	if (f->n_wanted != before)
-		log_info("fleet", "scales itself from=%u to=%u load=%.1f", before, f->n_wanted,
+		log_info("fleet", "autoscale from=%u to=%u load=%.1f", before, f->n_wanted,
 			 autoscale_load(&f->autoscale, now_us));
 	/* Workers may have been lost, or drained by hand. */
 	if (f->n_wanted != before || (f->n_wanted != n && !fleet_scales(f)))

@@ -73,7 +73,7 @@ void fleet_assign(struct fleet *f, struct replica *r, struct group *g, int64_t n
 	if (!g->numerics_class && g->first_run_us && g->params.prompt_logprobs >= 0)
 		emit_drop_prompt(f->emit, g->job);
 	if (g->numerics_class && g->numerics_class != fleet_class_at(r, g)) {
-		log_warn("fleet", "job=%llu continues in another numerics class", (unsigned long long)g->job);
+		log_warn("fleet", "numerics class changed job=%llu", (unsigned long long)g->job);
 		g->numerics_class = fleet_class_at(r, g);
 		g->class_changed = true;
 	}
@@ -99,7 +99,8 @@ static void place(struct fleet *f, struct group *g, int64_t now_us)
 /* Fail a group that would kill the worker of any replica. */
 static void fail_poisoned(struct fleet *f, struct replica *r, struct group *g)
 {
-	log_error("fleet", "job=%llu failed: every worker that computes it dies", (unsigned long long)g->job);
+	log_error("fleet", "job failed job=%llu reason=\"every worker that computes it dies\"",
+		  (unsigned long long)g->job);
 	sched_fail(r->sched, g, E_INTERNAL,
 		   "workers were lost three times in a row while they computed it, the third time it alone: "
 		   "it is not tried again",
@@ -115,7 +116,8 @@ void fleet_move_all(struct fleet *f, struct replica *r, int64_t now_us)
 			continue;
 		}
 		if (g->suspect)
-			log_warn("fleet", "job=%llu will run alone: it was under way when workers were lost",
+			log_warn("fleet",
+				 "job isolated job=%llu reason=\"it was in flight when workers were lost\"",
 				 (unsigned long long)g->job);
 		fleet_bind_class(r, g);
 		place(f, sched_detach(r->sched, g), now_us);

@@ -43,7 +43,8 @@ static void log_loads(struct fleet *f, int64_t now_us)
 			continue;
 		k->load_logged_us = now_us;
 		log_info("fleet",
-			 "loading worker=%" PRIu64 " device=%s doing=\"%s\" mib=%.0f of=%.0f seconds=%lld",
+			 "loading worker=%" PRIu64
+			 " device=%s doing=\"%s\" mib=%.0f total_mib=%.0f seconds=%lld",
 			 k->id, k->hello.device, doing_text(k->load.doing), mib(k->load.done),
 			 mib(k->load.total), (long long)((now_us - k->load_us) / 1000000));
 	}

@@ -29,8 +29,7 @@ __attribute__((format(printf, 4, 5))) static void answer(struct fleet *f, uint64
 		return;
 	}
 	if (code && code != E_OVERLOADED) { /* no warning if the next scale replaces it */
-		log_warn("fleet", "the service does not reach the number of replicas that it wants: %s",
-			 ev->why);
+		log_warn("fleet", "scale failed reason=\"%s\"", ev->why);
 		f->scale_failed = true;
 	}
 	engine_event_free(ev);

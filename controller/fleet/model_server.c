@@ -173,13 +173,13 @@ static int make_manifest(struct model_server *s, bool known, char *why, size_t w
 	struct manifest m;
 	char fingerprint[MANIFEST_FINGERPRINT];
 	if (!known)
-		log_info("model", "checksums of the model's files, for a worker that has none: files=%zu",
+		log_info("model", "computing checksums files=%zu reason=\"a worker has no model files\"",
 			 s->files.n);
 	int rc = manifest_make(&m, &s->files, s->name, &s->sums, known, why, why_n);
 	if (rc)
 		return rc;
 	manifest_fingerprint(&m, fingerprint);
-	log_info("model", "fingerprint=%s files=%u mib=%lld ms=%lld", fingerprint, m.n,
+	log_info("model", "checksums computed fingerprint=%s files=%u mib=%lld ms=%lld", fingerprint, m.n,
 		 (long long)(m.bytes >> 20), (long long)((clock_us() - t0) / 1000));
 	s->manifest = m;
 	pthread_mutex_lock(&s->lock);
@@ -194,7 +194,7 @@ static void answer_list(struct model_server *s, struct buf *out)
 	char why[512] = "";
 	int rc = s->manifest.n ? 0 : make_manifest(s, false, why, sizeof why);
 	if (rc)
-		log_warn("model", "no worker can fetch the model: %s", why);
+		log_warn("model", "no worker can fetch the model reason=\"%s\"", why);
 	bus_encode_files(rc ? &none : &s->manifest, rc ? why : "", out);
 }
 
@@ -253,7 +253,7 @@ static void answer_chunk(struct model_server *s, const struct bus_want *w, struc
 		const int64_t now_us = clock_us();
 		if (!s->warned_us || now_us - s->warned_us > WARN_US) {
 			s->warned_us = now_us;
-			log_warn("model", "a worker gets no part of the model: %s", why);
+			log_warn("model", "chunk refused reason=\"%s\"", why);
 		}
 		k.n = 0;
 	}

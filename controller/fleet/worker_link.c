@@ -458,7 +458,9 @@ static void on_new(struct worker_link *w, const struct sender *from, const struc
 	struct worker *k = worker_table_add(&w->table, h, from->route, from->route_n, now_us);
 	if (!k) {
 		if (may_warn(w, now_us))
-			log_warn("bus", "worker refused pid=%lld device=%s: %d are connected already",
+			log_warn("bus",
+				 "worker refused pid=%lld device=%s connected=%d reason=\"no more workers "
+				 "are possible\"",
 				 (long long)h->pid, h->device, ENGINE_WORKERS_MAX);
 		send_stop(w, from->route, from->route_n);
 		return;
@@ -540,8 +542,8 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 	k->ready = *r;
 	k->state = WORKER_SERVING;
 	log_info("bus",
-		 "worker ready worker=%llu pid=%lld rank=%u/%u device=\"%s\" isa=%s blocks=%u load_ms=%u "
-		 "numerics=%s",
+		 "worker ready worker=%llu pid=%lld rank=%u ranks=%u device=\"%s\" isa=%s blocks=%u "
+		 "load_ms=%u numerics=\"%s\"",
 		 (unsigned long long)k->id, (long long)k->hello.pid, k->rank, k->n_ranks, r->device_name,
 		 r->isa, r->n_blocks, r->load_ms, r->numerics);
 	*ev = (struct link_event){.kind = LINK_READY, .worker = k, .epoch = k->epoch};
@@ -643,8 +645,7 @@ static void on_want(struct worker_link *w, struct worker *k, const struct bus_wa
 	if (!offers_model(w) || k->state != WORKER_LOADING || want->epoch != k->epoch)
 		return;
 	if (!model_server_ask(w->cfg.model_server, k->id, want) && may_warn(w, now_us))
-		log_warn("bus", "worker=%llu asks for too many parts of the model at once",
-			 (unsigned long long)k->id);
+		log_warn("bus", "worker requests too many chunks worker=%llu", (unsigned long long)k->id);
 }
 
 /* Send an answer.  A worker requests again what it does not receive; heartbeats detect a lost worker. */
@@ -735,7 +736,7 @@ static void on_frames(struct worker_link *w, const struct sender *from, const vo
 		}
 	} else if (type < 0) {
 		if (may_warn(w, now_us))
-			log_warn("bus", "malformed message ignored: %s", text);
+			log_warn("bus", "malformed message ignored reason=\"%s\"", text);
 	} else if (k && k->silent && type != BUS_STOP && may_join(w, k->key)) {
 		revive(w, k, now_us, ev);
 	} else if (type != BUS_STOP && (k || stranger_due(w, from->route, from->route_n, now_us))) {
@@ -761,7 +762,7 @@ static bool recv_event(struct worker_link *w, int64_t now_us, struct result *res
 		if (got > 0)
 			on_frames(w, &from, zmq_msg_data(&body), zmq_msg_size(&body), now_us, result, ev);
 		else if (may_warn(w, now_us))
-			log_warn("bus", "malformed message ignored: not two frames");
+			log_warn("bus", "malformed message ignored reason=\"not two frames\"");
 		zmq_msg_close(&body);
 	}
 	return ev->kind != LINK_NONE;
@@ -818,7 +819,8 @@ bool worker_link_tick(struct worker_link *w, int64_t now_us, struct link_event *
 {
 	size_t cut = conns_expire(w->conns, now_us);
 	if (cut && may_warn(w, now_us))
-		log_warn("bus", "connections without a worker closed: n=%zu", cut);
+		log_warn("bus", "connections closed connections=%zu reason=\"no worker said hello on them\"",
+			 cut);
 	for (uint32_t i = 0; i < ENGINE_WORKERS_MAX; i++)
 		if (tick_worker(w, &w->table.rows[i], now_us, ev))
 			return true;

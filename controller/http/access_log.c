@@ -69,7 +69,7 @@ static void follow(struct access_log *a)
 		return;
 	int fd = open_file(a->path);
 	if (fd < 0) {
-		log_warn("http", "access log %s cannot be opened again: %s", a->path, strerror(errno));
+		log_warn("http", "access log not reopened file=%s reason=\"%s\"", a->path, strerror(errno));
 		return;
 	}
 	close(a->fd);
@@ -131,7 +131,7 @@ void access_log_write(struct access_log *a, const struct exchange *x, bool cut)
 	follow(a);
 	bool ok = write(a->fd, b.p, b.len) == (ssize_t)b.len;
 	if (!ok && !a->failing)
-		log_warn("http", "access log: lines are lost: %s", strerror(errno));
+		log_warn("http", "access log lines lost reason=\"%s\"", strerror(errno));
 	a->failing = !ok;
 	pthread_mutex_unlock(&a->lock);
 	buf_fini(&b);

@@ -301,8 +301,8 @@ int api_keys_open(const char *path, struct api_keys **out, char *why, size_t why
 		return rc;
 	}
 	if (stat(path, &st) == 0 && file_is_shared(&st))
-		log_warn("http", "keys file %s can be read by others: chmod 600", path);
-	log_info("http", "keys file=%s n=%zu", path, k->n);
+		log_warn("http", "keys file is readable by others file=%s remedy=\"chmod 600\"", path);
+	log_info("http", "keys read file=%s keys=%zu", path, k->n);
 	*out = k;
 	return 0;
 }
@@ -329,9 +329,9 @@ static void follow(struct api_keys *k, int64_t now)
 	if (!has_changed(k))
 		return;
 	if (read_keys(k, why, sizeof why))
-		log_error("http", "the previous keys stay in force: %s", why);
+		log_error("http", "previous keys kept file=%s reason=\"%s\"", k->path, why);
 	else
-		log_info("http", "keys file=%s read again", k->path);
+		log_info("http", "keys read again file=%s keys=%zu", k->path, k->n);
 }
 
 struct api_key *api_keys_find(struct api_keys *k, const char *authorization, int64_t now)

@@ -425,8 +425,9 @@ void exchange_written_locked(struct exchange *x, size_t unread_before)
 	bool crowded = atomic_load(&x->host->unread_bytes) > x->host->max_unread_all;
 	/* A single write may exceed the fair share. */
 	if (unread > x->host->max_unread || (crowded && unread_before > UNREAD_FAIR)) {
-		log_warn("http", "request %s cancelled: the client does not read, unread_bytes=%zu", x->id,
-			 unread);
+		log_warn("http",
+			 "request cancelled request=%s unread_bytes=%zu reason=\"the client does not read\"",
+			 x->id, unread);
 		kill_locked(x);
 	} else if (x->phase == EXCHANGE_STREAM && (unread || x->over)) {
 		wake(x);

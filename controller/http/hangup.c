@@ -49,7 +49,7 @@ static void on_ready(void *user)
 	for (int i = 0; i < n; i++)
 		notify(h, ev[i].data.u64);
 	if (n < 0 && errno != EINTR)
-		log_error("http", "epoll_wait: %s", strerror(errno));
+		log_error("http", "epoll_wait failed reason=\"%s\"", strerror(errno));
 }
 
 int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, char *why,
@@ -115,7 +115,7 @@ uint64_t hangup_add(struct hangup *h, int fd, void *user)
 	uint64_t watch = (uint64_t)s->generation << 32 | (i + 1);
 	struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = watch};
 	if (epoll_ctl(h->epoll, EPOLL_CTL_ADD, fd, &ev)) {
-		log_warn("http", "connection not watched: %s", strerror(errno));
+		log_warn("http", "connection not watched reason=\"%s\"", strerror(errno));
 		slot_give(h, i);
 		watch = 0;
 	}

@@ -158,7 +158,7 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *
 	(void)cls;
 	vsnprintf(line, sizeof line, fmt, ap);
 	line[strcspn(line, "\n")] = '\0';
-	log_debug("http", "libmicrohttpd: %s", line);
+	log_debug("http", "libmicrohttpd text=\"%s\"", line);
 }
 
 /* --- the parts of the server, in starting order --- */
@@ -243,7 +243,7 @@ static bool stop_app(struct http *h)
 	if (h->app.drain)
 		h->app.drain(h->app.user);
 	if (!exchange_wait_none(&h->host)) {
-		log_error("http", "the front end still holds requests, after 10 s");
+		log_error("http", "front end still holds requests seconds=10");
 		return false;
 	}
 	if (h->app.stop)
@@ -280,7 +280,8 @@ static unsigned connection_limit(unsigned want, size_t n)
 {
 	size_t can = conns_limit(want * n, CONNS_HTTP) / n;
 	if (can < want)
-		log_info("http", "connections=%zu instead of %u: RLIMIT_NOFILE", can, want);
+		log_info("http", "connections limited connections=%zu wanted=%u reason=RLIMIT_NOFILE", can,
+			 want);
 	return (unsigned)can;
 }
 
@@ -424,10 +425,9 @@ void http_reload(struct http *h)
 	if (!h->tls)
 		return;
 	if (tls_reload(h->tls, &changed, until, why, sizeof why))
-		log_warn("http", "the previous certificate stays in force: %s", why);
+		log_warn("http", "previous certificate kept reason=\"%s\"", why);
 	else
-		log_info("http", "certificate read again: %s until=%s", changed ? "it is new" : "unchanged",
-			 until);
+		log_info("http", "certificate read again changed=%s until=%s", changed ? "yes" : "no", until);
 }
 
 const char *http_address(const struct http *h)

@@ -14,7 +14,7 @@ enum { CHUNK_BYTES = 16 << 10 /* bytes of a stream read at once */ };
 static void add_header(struct MHD_Response *r, const char *name, const char *value)
 {
 	if (MHD_add_response_header(r, name, value) != MHD_YES)
-		log_warn("http", "header %s cannot be added to a reply", name);
+		log_warn("http", "reply header not added header=\"%s\"", name);
 }
 
 static void add_number(struct MHD_Response *r, const char *name, int64_t x)

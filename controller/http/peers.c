@@ -53,7 +53,7 @@ static int64_t sweep(void *user, int64_t now)
 		}
 	pthread_mutex_unlock(&p->lock);
 	if (n)
-		log_info("http", "connections closed, no request in time: n=%u", n);
+		log_info("http", "connections closed connections=%u reason=\"no request in time\"", n);
 	return now + SWEEP_US;
 }
 

@@ -465,7 +465,7 @@ void jobs_finish(struct jobs *j, struct job *job, enum job_state state, int64_t 
 	char trace[TRACE_ID_HEX] = "-";
 	if (job->trace.remote || job->trace.sampled)
 		trace_context_hex(&job->trace, trace);
-	log_debug("jobs", "end job=%.8s state=%s tokens=%u code=%s trace=%s", job->id,
+	log_debug("jobs", "job ended job=%.8s state=%s tokens=%u code=%s trace=%s", job->id,
 		  state == JOB_FAILED ? "failed" : "done", job->completion_tokens, code_name(job->code),
 		  trace);
 }

@@ -86,7 +86,7 @@ static void op_free(struct durable_op *o)
 static void on_done(struct journal_op *op, int rc, const char *why)
 {
 	if (rc)
-		log_warn("jobs", "cannot write to the journal: %s", why);
+		log_warn("jobs", "journal not written reason=\"%s\"", why);
 	op_free((struct durable_op *)op);
 }
 

@@ -95,7 +95,7 @@ int jobs_migrate_requests(struct journal_db *db)
 			rc = record_migrate_request(&c, &record, why, sizeof why);
 		sqlite3_reset(s);
 		if (rc) {
-			log_warn("jobs", "request unreadable n=%" PRId64 " why=\"%s\"", at, why);
+			log_warn("jobs", "request unreadable row=%" PRId64 " reason=\"%s\"", at, why);
 			rc = 0;
 		} else {
 			record_seal(&record, name);
@@ -124,7 +124,7 @@ static void damaged(struct job *job, const char *why)
 {
 	job->code = E_INTERNAL;
 	snprintf(job->why, sizeof job->why, "its record in the journal cannot be used: %.180s", why);
-	log_error("jobs", "job=%s %s", job->id, job->why);
+	log_error("jobs", "job unreadable job=%s reason=\"%s\"", job->id, job->why);
 }
 
 /* Make a job from a row.  Columns: n, id, key, accepted_at, request; the last one is owner.  The caller owns
@@ -139,7 +139,8 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	if (id && jobs_in_memory(j, id))
 		return NULL; /* loaded by an earlier attempt that failed half-way */
 	if (!id || strlen(id) != JOBS_ID_SIZE - 1 || strspn(id, "0123456789abcdef") != JOBS_ID_SIZE - 1) {
-		log_error("jobs", "the journal has a job without a valid id");
+		log_error("jobs", "job unreadable row=%lld reason=\"its id is not valid\"",
+			  (long long)sqlite3_column_int64(row, 0));
 		return NULL;
 	}
 	snprintf(name, sizeof name, "request %s", id);
@@ -199,7 +200,8 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 		job->n_saved[o->index] = o->log.n;
 	}
 	if (rc)
-		log_warn("jobs", "job=%s is computed again from token %u: %s", job->id, o->log.n, why);
+		log_warn("jobs", "job computed again job=%s from_token=%u reason=\"%s\"", job->id, o->log.n,
+			 why);
 	return !rc;
 }
 
@@ -221,7 +223,7 @@ static void take_class(struct job *job, const void *bytes, size_t n)
 	free(job->numerics);
 	job->numerics = rc || !numerics[0] ? NULL : xstrdup(numerics);
 	if (rc)
-		log_warn("jobs", "job=%s may continue in another numerics class: %s", job->id, why);
+		log_warn("jobs", "numerics class unknown job=%s reason=\"%s\"", job->id, why);
 }
 
 /* Replace the trace drawn for this run by the recorded one, if that is readable. */
@@ -238,7 +240,7 @@ static void take_trace(struct job *job, const void *bytes, size_t n)
 	}
 	if (rc) {
 		trace_context_fini(&trace);
-		log_warn("jobs", "job=%s goes on in a trace of its own: %s", job->id, why);
+		log_warn("jobs", "trace replaced job=%s reason=\"%s\"", job->id, why);
 		return;
 	}
 	trace_context_fini(&job->trace);
@@ -372,7 +374,7 @@ static int read_all(struct jobs *j, int64_t now, char *why, size_t why_n)
 		return rc;
 	}
 	if (j->unfinished.n > had)
-		log_info("jobs", "resumed from the journal n=%u", j->unfinished.n - had);
+		log_info("jobs", "resumed from the journal jobs=%u", j->unfinished.n - had);
 	return 0;
 }
 
@@ -386,7 +388,7 @@ int jobs_recover(struct jobs *j, struct journal *journal,
 	int rc = read_all(j, now, why, why_n);
 	if (rc != -EAGAIN)
 		return rc;
-	log_warn("jobs", "jobs in the journal continue when it can be opened");
+	log_warn("jobs", "journal read later reason=\"%s\"", why);
 	j->last_number = UNREAD_NUMBERS;
 	return 0;
 }
@@ -396,7 +398,7 @@ void durable_recover_late(struct jobs *j, int64_t now)
 	char why[512];
 	int rc = j->reader ? 0 : read_all(j, now, why, sizeof why);
 	if (rc && rc != -EAGAIN)
-		log_error("jobs", "%s", why);
+		log_error("jobs", "journal not read reason=\"%s\"", why);
 }
 
 bool jobs_unread(const struct jobs *j, char *why, size_t why_n)

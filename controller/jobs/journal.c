@@ -90,9 +90,9 @@ static void set_failing(struct journal *j, const char *why)
 		snprintf(j->why, sizeof j->why, "%s", why);
 	pthread_mutex_unlock(&j->lock);
 	if (why && !was)
-		log_error("journal", "durable jobs are refused: %s", why);
+		log_error("journal", "durable jobs refused file=%s reason=\"%s\"", j->file.path, why);
 	else if (!why && was)
-		log_info("journal", "durable jobs are accepted again");
+		log_info("journal", "durable jobs accepted again file=%s", j->file.path);
 }
 
 static void measure(struct journal *j)
@@ -272,7 +272,7 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 		} else if (outcomes[i].code) {
 			/* SQLITE_ABORT: the operation gave up for a known reason. */
 			log_line(outcomes[i].code == SQLITE_ABORT ? LOG_DEBUG : LOG_ERROR, "journal",
-				 "an operation failed: %s", sqlite3_errstr(outcomes[i].code));
+				 "operation failed reason=\"%s\"", sqlite3_errstr(outcomes[i].code));
 			confirm(j, op, -EIO, sqlite3_errstr(outcomes[i].code));
 		} else {
 			confirm(j, op, 0, "");

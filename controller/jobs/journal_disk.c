@@ -91,7 +91,7 @@ void journal_disk_make_ballast(struct journal_disk *d)
 	close(fd);
 	if (rc) {
 		unlink(d->ballast);
-		log_debug("journal", "no ballast: %s", strerror(rc));
+		log_debug("journal", "ballast not made reason=\"%s\"", strerror(rc));
 		return;
 	}
 	d->has_ballast = true;
@@ -105,7 +105,7 @@ bool journal_disk_drop_ballast(struct journal_disk *d)
 	d->has_ballast = false;
 	if (unlink(d->ballast))
 		return false;
-	log_warn("journal", "the disk is full: the ballast is let go file=%s", d->ballast);
+	log_warn("journal", "ballast deleted file=%s reason=\"the disk is full\"", d->ballast);
 	return true;
 }
 

@@ -64,7 +64,7 @@ static int take_lock(struct journal_file *f, char *why, size_t why_n)
 		int n = snprintf(holder, sizeof holder, "process %ld of %s\n", (long)getpid(), host);
 		/* Only for the error message above; flock() is the lock. */
 		if (ftruncate(f->lock_fd, 0) || pwrite(f->lock_fd, holder, (size_t)n, 0) < 0)
-			log_debug("journal", "cannot write %s: %s", name, strerror(errno));
+			log_debug("journal", "file not written file=%s reason=\"%s\"", name, strerror(errno));
 	}
 	free(name);
 	return rc;
@@ -140,8 +140,8 @@ static int migrate(struct journal_file *f, const struct journal_config *cfg)
 	if (!rc)
 		rc = journal_exec(f->db, "COMMIT");
 	if (!rc)
-		log_info("journal", "%s has format %d now, it had %lld", f->path, JOURNAL_FORMAT,
-			 (long long)had);
+		log_info("journal", "journal converted file=%s format=%d old_format=%lld", f->path,
+			 JOURNAL_FORMAT, (long long)had);
 	return rc;
 }
 

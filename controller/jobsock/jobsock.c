@@ -151,7 +151,7 @@ static void post(struct jobsock *s, struct client *c, bool delimiter)
 	if (rc == -EHOSTUNREACH)
 		log_debug("jobsock", "client gone fd=%d", c->fd);
 	else
-		log_warn("jobsock", "client does not read: its streams end fd=%d unsent=%zu error=%s", c->fd,
+		log_warn("jobsock", "client does not read fd=%d unsent=%zu reason=\"%s\"", c->fd,
 			 clients_unsent(c), zmq_strerror(-rc));
 	clients_lose(&s->clients, c);
 }

@@ -208,9 +208,10 @@ static void send_batch(struct tracer *t, const struct buf *body, size_t n)
 		pause_ms *= 2;
 		how = send_once(t, body, &pause_ms, why, sizeof why);
 		if (how != SENT && !t->failing)
-			log_warn("trace", "the collector %s does not take spans: %s", t->cfg.url, why);
+			log_warn("trace", "collector does not take spans url=%s reason=\"%s\"", t->cfg.url,
+				 why);
 		else if (how == SENT && t->failing)
-			log_info("trace", "the collector %s takes spans again", t->cfg.url);
+			log_info("trace", "collector takes spans again url=%s", t->cfg.url);
 		t->failing = how != SENT;
 		if (is_over(t))
 			break;
@@ -292,7 +293,7 @@ int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct trac
 		tracer_free(t);
 		return rc;
 	}
-	log_info("trace", "spans go to %s service=%s rate=%g", t->cfg.url, t->cfg.service, t->cfg.rate);
+	log_info("trace", "sending spans url=%s service=%s rate=%g", t->cfg.url, t->cfg.service, t->cfg.rate);
 	*out = t;
 	return 0;
 }

@@ -206,7 +206,7 @@ static void check_list(struct zap *z)
 	if (!requested && same_version(&now, &z->version))
 		return;
 	if (read_list(z, why, sizeof why))
-		log_error("zap", "%s; the previous list stays in force", why);
+		log_error("zap", "previous list kept reason=\"%s\"", why);
 	else
 		log_info("zap", "list read again keys=%zu", z->n_list);
 }
@@ -312,7 +312,7 @@ static void reply(struct zap *z, const struct zap_request *q)
 	char user[CURVE_SIZE];
 	const char *refused = authenticate(z, q, user);
 	if (refused && z->n_refused++ < REFUSED_LOG_MAX)
-		log_warn("zap", "refused socket=%s from=%s key=%s: %s", q->domain, q->address,
+		log_warn("zap", "peer refused socket=%s from=%s key=%s reason=\"%s\"", q->domain, q->address,
 			 user[0] ? user : "none", refused);
 	const char *frames[] = {
 		"1.0", q->id, refused ? "400" : "200", refused ? refused : "OK", refused ? "" : user, ""};
@@ -353,7 +353,7 @@ static void *zap_main(void *arg)
 		uint64_t n;
 		zmq_poll(items, 2, z->path ? CHECK_MS : -1);
 		if ((items[1].revents & ZMQ_POLLIN) && read(z->wake, &n, sizeof n) < 0)
-			log_warn("zap", "eventfd: %s", strerror(errno));
+			log_warn("zap", "eventfd failed reason=\"%s\"", strerror(errno));
 		check_list(z);
 		while (!atomic_load(&z->quit) && read_request(z, &q))
 			reply(z, &q);

@@ -124,7 +124,7 @@ run_once() {
 if run_once /usr/bin/quern inspect gpu >"$WORK/inspect"; then fail "a GPU was found: $(cat "$WORK/inspect")"; fi
 grep -q 'no NVIDIA driver is installed' "$WORK/inspect" || fail "no reason: $(cat "$WORK/inspect")"
 if run_once /usr/bin/quern worker --join 127.0.0.1:1 --grace 1 >"$WORK/join"; then fail "a worker without a controller succeeded"; fi
-grep -q 'join device=cpu: no GPU is used: .*no NVIDIA driver is installed' "$WORK/join" || fail "no reason: $(cat "$WORK/join")"
+grep -q 'join without a GPU device=cpu reason=".*no NVIDIA driver is installed' "$WORK/join" || fail "no reason: $(cat "$WORK/join")"
 cp "$WORK/config.json" "$WORK/bundle/config.json"
 start
 job -m 2

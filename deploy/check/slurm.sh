@@ -123,7 +123,7 @@ wait "${submits[@]}"
 for i in 1 2 3 4; do same left-$i.txt; done
 wait_for 60 "three workers" serving 3
 wait_for 60 "the end of the array's first task" sh -c "! squeue -h -j ${array}_0 2>/dev/null | grep -q ' R '"
-! grep -q "lost: " service.out || grep "lost: " service.out | grep -q "$victim" || fail "a worker that left was lost"
+! grep -q "worker lost " service.out || grep "worker lost " service.out | grep -q "$victim" || fail "a worker that left was lost"
 
 step "the job is ended before its limit, and goes on with its durable job"
 job=$(quern submit "${story[@]}" --durable --detach | awk '{print $1}')

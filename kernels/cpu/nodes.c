@@ -73,8 +73,7 @@ static void bind_area(const struct cpu_nodes *nodes, char *from, char *to, const
 	const uintptr_t a = (uintptr_t)from & ~(page - 1), b = ((uintptr_t)to + page - 1) & ~(page - 1);
 	const int e = from < to ? nodes->bind((char *)a, b - a, ids, n_ids) : 0;
 	if (e && !atomic_exchange(&told, true))
-		log_warn("cpu", "memory stays where the system puts it, not on its NUMA node: mbind: %s",
-			 strerror(-e));
+		log_warn("cpu", "memory not bound to its NUMA node call=mbind reason=\"%s\"", strerror(-e));
 }
 
 void cpu_nodes_place(const struct cpu_nodes *nodes, void *p, size_t bytes, size_t each, int first, int n,

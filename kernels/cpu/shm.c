@@ -223,7 +223,7 @@ static void admit(struct shm_joined *j, const struct coll_args *a, size_t bytes,
 		ok = false;
 	}
 	if (!ok) {
-		log_warn("group", "connection refused pid=%lld: %s", (long long)pid, why);
+		log_warn("group", "connection refused pid=%lld reason=\"%s\"", (long long)pid, why);
 		close(fd);
 		return;
 	}

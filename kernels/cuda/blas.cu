@@ -32,7 +32,7 @@ static int check(const struct cuda_blas *b, cublasStatus_t s, const char *what)
 {
 	if (s == CUBLAS_STATUS_SUCCESS)
 		return 0;
-	log_error("cuda", "cublas what=\"%s\" error=\"%s\"", what, b->status_string(s));
+	log_error("cuda", "cublas failed call=\"%s\" reason=\"%s\"", what, b->status_string(s));
 	return s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO;
 }
 
@@ -83,7 +83,8 @@ static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
 		e = err_why(why, why_n, s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO,
 			    "%s cannot be set up on cuda:%d: %s; is the driver new enough?", names[i], id,
 			    b->status_string(s));
-		log_warn("cuda", "%s", why ? why : names[i]);
+		log_warn("cuda", "cublas not used library=%s reason=\"%s\"", names[i],
+			 why ? why : b->status_string(s));
 	}
 	return e;
 }

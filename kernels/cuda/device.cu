@@ -87,7 +87,7 @@ static int event_sync(struct kern_event *e)
 static void CUDART_CB notify(void *arg)
 {
 	if (eventfd_write((int)(intptr_t)arg, 1))
-		log_error("cuda", "notify error=\"%s\"", strerror(errno));
+		log_error("cuda", "notify failed reason=\"%s\"", strerror(errno));
 }
 
 /* Notify on a separate stream: work queued after a host function waits until that function has returned. */

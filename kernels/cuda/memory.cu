@@ -11,7 +11,7 @@ int cuda_launched(const char *kernel)
 	cudaError_t e = cudaGetLastError();
 	if (e == cudaSuccess)
 		return 0;
-	log_error("cuda", "launch kernel=%s error=\"%s\"", kernel, cudaGetErrorString(e));
+	log_error("cuda", "launch failed kernel=%s reason=\"%s\"", kernel, cudaGetErrorString(e));
 	return -EIO;
 }
 
@@ -19,7 +19,7 @@ int cuda_check(cudaError_t e, const char *what)
 {
 	if (e == cudaSuccess)
 		return 0;
-	log_error("cuda", "call what=\"%s\" error=\"%s\"", what, cudaGetErrorString(e));
+	log_error("cuda", "call failed call=\"%s\" reason=\"%s\"", what, cudaGetErrorString(e));
 	cudaGetLastError(); /* the next launch must not report it again */
 	return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }

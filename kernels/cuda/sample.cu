@@ -521,7 +521,8 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
 	const struct sample_args all = args_of(d, logits, n_vocab, tokens, rows, n, out);
 	for (int at = 0, sent; at < n; at += sent) {
 		if (!(sent = rows_of_send(p, rows + at, n - at, n_vocab))) {
-			log_error("cuda", "sample refused=\"lists of more than %d bytes\"", (int)LISTS_BYTES);
+			log_error("cuda", "sample refused max_bytes=%d reason=\"the lists take more\"",
+				  (int)LISTS_BYTES);
 			return -EINVAL;
 		}
 		if ((e = send(s, p, rows + at, sent, n_vocab)))

@@ -72,7 +72,7 @@ def test_a_lost_worker_is_detected_and_replaced(start, long, figures, sig):
             send(pid, sig)
             assert len(under_way.done().tokens) == 1500
             eventually(lambda: len(events(s, "controller/fleet: replica serves")) == i + 1, 60, "a worker that serves")
-            lost, ready = events(s, f"worker=.* lost: worker {pid} "), events(s, "controller/fleet: replica serves")
+            lost, ready = events(s, f"worker lost worker=.* reason=\"worker {pid} "), events(s, "controller/fleet: replica serves")
             assert len(lost) == 1
             load_s = int(re.findall(r"worker ready .* load_ms=(\d+)", s.log())[-1]) / 1000
             detected.append((lost[0][0] - begin) % DAY_S)

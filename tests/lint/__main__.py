@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import includes  # noqa: E402
+import logs      # noqa: E402
 import objects   # noqa: E402
 import text      # noqa: E402
 import words     # noqa: E402
@@ -29,7 +30,8 @@ def main():
         return text.write_lines(args.root)
     if args.format:
         return text.format_all(args.root)
-    found = [*includes.check(args.root), *text.check(args.root), *words.check(args.root), *text.check_commits(args.root)]
+    found = [*includes.check(args.root), *text.check(args.root), *words.check(args.root), *logs.check(args.root),
+             *text.check_commits(args.root)]
     if not args.no_format:
         found += text.check_format(args.root)
     if args.objects:

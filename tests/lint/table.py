@@ -37,6 +37,12 @@ SUBJECTS_SINCE = "2026-11-22T13:00:00Z"   # older commits were written before th
 SUBJECTS_EXCEPT = {"89eb42fef54e530b34810edcb1c228b08dd3f6bf"}
 CLANG_FORMAT = "14.0.6"
 
+# Sources with log lines without a key, each with its reason.
+LOG_TEXTS = {"cli/terminal/term.c": "messages of a command for people: the text that a terminal would show"}
+# Keys of log lines that have one name everywhere.
+LOG_KEYS = {"n": "the noun that it counts, as jobs=", "of": "total_...=", "why": "reason=", "error": "reason=",
+            "what": "call=", "size": "bytes=", "id": "job=, worker= or another noun"}
+
 # Words for persons, used for a sequence, a worker or a request: at most one in N lines.
 PERSONS = r"\b(who|whom|whose|nobody|somebody)\b"
 LINES_PER_PERSON = 3000

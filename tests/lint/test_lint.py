@@ -194,6 +194,30 @@ def test_words_in_strings_and_labels_are_no_openings(lint):
     assert lint({"base/err.c": text + SOUND["base/err.c"]}) == ""
 
 
+LOG = ('#include "base/log.h"\n\nvoid tell(const char *s, int n);\n'
+       "void tell(const char *s, int n)\n{\n\tlog_info(\"base\", TEXT, s, n);\n}\n")
+
+
+@pytest.mark.parametrize("text, fault", [
+    ('"file lost file=%s bytes=%d"', ""),
+    ('"file lost reason=\\"%s\\" percent=%d%%"', ""),
+    ('"file lost file=%s row=%" "d" " or (so)"', ""),
+    ('"replaced now: why, or not"', "no key=value"),
+    ('"%s lost bytes=%d"', 'the value after "" has no key='),
+    ('"file lost file=%s: %d"', 'the value after "file lost file=%s: " has no key='),
+    ('"file lost rank=%s/%d"', 'the value after "file lost rank=%s/" has no key='),
+    ('"file lost reason=\\"%s of %d\\""', "of \" has no key="),
+    ('"file lost --file=%s files=%d"', 'has no key='),
+    ('"file lost file=%s why=%d"', "the key why= is reason="),
+    ("s", "its text is not a literal"),
+])
+def test_a_log_line_without_keys_is_found(lint, text, fault):
+    got = lint({"base/log.h": header("base/log.h", "void log_info(const char *part, const char *text, ...);\n"),
+                "base/log.c": '#include "base/log.h"\n\nvoid log_info(const char *part, const char *text, ...)\n{\n}\n',
+                "base/err.c": LOG.replace("TEXT", text) + SOUND["base/err.c"]})
+    assert got == "" if not fault else "base/err.c:6: a log line: " in got and fault in got
+
+
 def test_a_long_commit_subject_is_found(lint, tmp_path):
     lint({})
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", tmp_path / "tree"]

@@ -161,7 +161,7 @@ static void on_stored(void *run, int rc, const char *why)
 {
 	struct run *r = run;
 	if (rc)
-		log_warn("responses", "not stored: %s response=%s", why, r->id);
+		log_warn("responses", "response not stored response=%s reason=\"%s\"", r->id, why);
 	settle(r->responses, r, rc, why);
 	run_unref(r);
 }

@@ -299,7 +299,7 @@ static void on_done(struct journal_op *op, int rc, const char *why)
 	}
 	pthread_mutex_unlock(&o->store->lock);
 	if (rc && !o->done)
-		log_warn("responses", "not stored: %s response=%s", why, o->row.id);
+		log_warn("responses", "response not stored response=%s reason=\"%s\"", o->row.id, why);
 	if (o->done)
 		o->done(o->user, o->rc ? o->rc : rc, o->rc ? o->why : why);
 	store_op_unref(o);

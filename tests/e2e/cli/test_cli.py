@@ -147,7 +147,7 @@ def test_a_head_in_int8_is_a_class_of_its_own(run):
 def test_the_default_is_the_mode_of_the_machine_and_the_log_says_why(run, auto, isa):
     r = run("run", DEMO, PROMPT, "--raw", "-m", "4", "--verbose", "--log-level", "info", *auto, *(["--isa", isa] if isa else []))
     assert r.returncode == 0, r.stderr
-    mode, why = re.search(r'compute=(\w+) device=cpu: --compute auto, and worker=1 has (.*)', r.stderr).groups()
+    mode, why = re.search(r'option=--compute mode=(\w+) device=cpu worker=1 reason="the worker has (.*)"', r.stderr).groups()
     assert (mode, why) in (("int16", "VNNI or AMX"), ("f32", "no VNNI")) and (isa != "plain" or mode == "f32")
     assert re.search(rf'mode="{mode}( by \w+)?"', r.stderr), r.stderr
     [cpu] = json.loads(run("inspect", "cpu", "--no-probe", "--json").stdout)

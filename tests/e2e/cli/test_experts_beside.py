@@ -80,7 +80,7 @@ def test_hot_experts_outlive_a_worker_and_their_file(start, model, tmp_path):
     worker, = s.workers()
     assert worker["weights_bytes"] == weights + 4 * EXPERT
     assert worker["host_weights_bytes"] == host * 6 // 10
-    assert f"hot experts on the device: n=4 of=10 bytes={4 * EXPERT}\n" in s.log()
+    assert f"GPU-resident experts experts=4 total=10 bytes={4 * EXPERT}\n" in s.log()
     assert f"bytes={worker['host_weights_bytes']}\n" in s.log()
     numerics = client.status()["replicas"][0]["numerics"]
     assert " hot=4:" in numerics
@@ -106,16 +106,16 @@ def test_long_prompts_have_their_experts_sent_to_the_gpu(start, model):
     s = start(model, *beside, "--fast", "--send-experts-above", "20")
     with s.client() as c:
         assert [c.generate(None, tokens=p, **options).tokens for p in PROMPTS[1:3]] == short
-        assert "experts on the CPU come to the device: above=20 rows pinned=" in s.log()
-        assert "came to the device" not in s.log()
+        assert "experts streamed above_rows=20 pinned_bytes=" in s.log()
+        assert "expert streaming begins" not in s.log()
         assert len(c.generate(None, tokens=PROMPTS[0], **options).tokens) == 8
-        assert "experts on the CPU came to the device: rows=32 above=20\n" in s.log()
+        assert "expert streaming begins rows=32 above_rows=20\n" in s.log()
         assert " fast " in c.status()["replicas"][0]["numerics"]
         jobs = [c.submit(None, tokens=PROMPTS[0], **options | {"max_tokens": 24}) for _ in range(2)]
         jobs[0].first_delta()
         os.kill(s.workers()[0]["pid"], signal.SIGKILL)
         assert [len(j.done().tokens) for j in jobs] == [24, 24]
-        eventually(lambda: s.log().count("experts on the CPU came to the device: rows=") == 2, what="the other worker's line")
+        eventually(lambda: s.log().count("expert streaming begins rows=") == 2, what="the other worker's line")
         # A second copy of two layers of five experts.
         assert s.workers()[0]["host_weights_bytes"] - host >= 10 * EXPERT
 

@@ -29,7 +29,7 @@ def test_replicas_follow_the_load_and_no_job_is_lost(start):
         ended = [j.done().tokens for j in jobs]
         eventually(lambda: n_serving(s) == 1 and len(s.workers()) == 1, 60, "one replica and no more")
         assert ended == [c.generate(PROMPT, **LONG).tokens] * len(jobs)
-    assert "scales itself from=1" in s.log()
+    assert "autoscale from=1" in s.log()
     assert s.end() == 0
 
 

@@ -135,7 +135,7 @@ def test_requests_that_take_longer_than_the_time_limit_are_cut(start):
     s.process.send_signal(signal.SIGINT)
     assert {o["finish_reason"] for o in job.done().outputs} == {"abort"}
     assert s.process.wait(60) == 0
-    assert "--drain-timeout is over, cutting jobs=1" in s.log()
+    assert "--drain-timeout has passed, cutting jobs=1" in s.log()
     no_processes_left(s.mark)
 
 

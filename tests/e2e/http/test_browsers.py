@@ -233,10 +233,10 @@ def test_certificates_are_read_again_on_sighup(start, tmp_path):
     assert served() == first
     context = ssl.create_default_context(cafile=used[0])
     with socket.create_connection(at, 60) as plain, context.wrap_socket(plain, server_hostname=at[0]) as open_one:
-        reload(*new, "certificate read again: it is new until=20")
+        reload(*new, "certificate read again changed=yes until=20")
         assert served() == new[0].read_text() != first
         assert goes_on(open_one)
-        kept = "the previous certificate stays in force: --tls-"
+        kept = 'previous certificate kept reason="--tls-'
         for cert, key, why in ((other[0], new[1], "do not match|mismatch|not match"), ("nonsense", new[1], "cert: "), (new[0], "nonsense", "key: ")):
             reload(cert, key, kept)
             assert re.search(why, s.log().rpartition(kept)[2]), s.log()
@@ -245,11 +245,11 @@ def test_certificates_are_read_again_on_sighup(start, tmp_path):
         os.kill(controller, signal.SIGHUP)
         eventually(lambda: f"{kept}key: {used[1]}: " in s.log(), what="the missing key's name")
         assert served() == new[0].read_text()
-        reload(*new, "certificate read again: unchanged")
-        before = s.log().count("certificate read again: unchanged")
+        reload(*new, "certificate read again changed=no")
+        before = s.log().count("certificate read again changed=no")
         s.process.send_signal(signal.SIGHUP)    # `quern serve` has no terminal, and passes the signal on
-        eventually(lambda: s.log().count("certificate read again: unchanged") > before, what="the certificate, read again")
-        reload(*other, "certificate read again: it is new")
+        eventually(lambda: s.log().count("certificate read again changed=no") > before, what="the certificate, read again")
+        reload(*other, "certificate read again changed=yes")
         assert served() == other[0].read_text()
         assert goes_on(open_one)
 

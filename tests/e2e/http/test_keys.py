@@ -202,7 +202,7 @@ def test_with_keys_the_job_socket_is_for_its_user_alone(runtime_dir, start, run)
     path = runtime_dir / "quern" / "jobs"
     assert s.jobs == f"ipc://{path}"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert re.search(rf"--api-key-file: the job socket .* jobs=ipc://{path} instead of tcp://127.0.0.1:7420", s.log())
+    assert re.search(rf"job socket is for this user only jobs=ipc://{path} instead_of=tcp://127.0.0.1:7420", s.log())
     # The commands find it without --to, and may do everything that the service's user may do.
     assert run("submit", "--raw", "Once", "--max-tokens", "2").returncode == 0
     assert json.loads(run("status", "--json").stdout)["model"] == "demo"
@@ -215,7 +215,7 @@ def test_with_keys_the_job_socket_is_for_its_user_alone(runtime_dir, start, run)
 
 
 def test_a_job_socket_on_tcp_beside_keys_takes_no_orders(keys, run):
-    assert "--api-key-file does not protect the job socket" in keys.log()
+    assert "job socket is not protected jobs=" in keys.log()
     r = run("scale", "2", "--to", keys.jobs)
     assert r.returncode != 0 and "ipc://PATH" in r.stderr and "E_AUTH" in r.stderr
     with keys.client() as c:

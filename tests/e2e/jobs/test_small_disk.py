@@ -205,7 +205,7 @@ def test_a_batch_waits_with_its_output_for_room(serve, disk):
     status, batch = ask(s, "POST", "/v1/batches", {"input_file_id": o["id"], "endpoint": "/v1/completions",
                                                    "completion_window": "24h"})
     assert status == 200, batch
-    eventually(lambda: "waits with its output" in s.log(), what="a line of the log")
+    eventually(lambda: "batch output waits for the disk" in s.log(), what="a line of the log")
     assert ask(s, "GET", f"/v1/batches/{batch['id']}")[1]["status"] == "finalizing"
     disk.empty()
 
@@ -233,7 +233,7 @@ def test_a_start_without_the_journal_serves_and_opens_it_later(serve, disk, disk
     s = serve()
     cause = "Read-only file system" if disk_state == "read-only" else "No space left on device"
     assert complete(s)[0] == 200
-    assert "durable jobs are refused" in s.log() and cause in s.log()
+    assert "durable jobs refused" in s.log() and cause in s.log()
     status, health = ask(s, "GET", "/health")
     assert status == 200 and cause in health["journal"]
     assert not s.status()["journal"]["writes"]

@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_goes_on_and_gives_the_same_bytes(run, folder, resu
         shutil.rmtree(dst)      # it ended before it could be killed
     assert not dst.exists()
     r = quantize(run, folder, dst, "--tokens", "1024", "--eval-tokens", "0")
-    assert "of 5 layers are there from the run before" in r.stderr
+    assert re.search(r"resumed from a previous run layers=\d+ total_layers=5", r.stderr)
     assert not state.exists()
     for f in result[0].iterdir():
         assert (dst / f.name).read_bytes() == f.read_bytes(), f.name
@@ -208,7 +208,7 @@ def experts_are_nearest(source, dst, few, log):
     """Experts with few calibration rows are named, and their groups cover the whole range of the weights."""
     a, b = read(source / "model.safetensors"), read_raw(dst / "model.safetensors")
     for x in few:
-        assert "nearest" in x["reason"] and f"{x['name']}: {x['reason']}" in log, x
+        assert "nearest" in x["reason"] and re.search(rf"matrix={x['name']} rows=\d+ reason=\"{x['reason']}\"", log), x
         groups = a[x["name"] + ".weight"].T.reshape(-1, 32, b[x["name"] + ".scales"].shape[1])
         wide = (np.maximum(groups.max(1), 0) - np.minimum(groups.min(1), 0)) / 15
         np.testing.assert_allclose(b[x["name"] + ".scales"].astype(np.float32), wide, rtol=1e-3)
