@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/option_table.h"
 #include "bench/sim/costmodel.h"
-#include "bench/sim/fewest.h"
 #include "bench/sim/fleet_replay.h"
 #include "bench/sim/traces.h"
 #include "cli/command.h"
@@ -36,11 +35,8 @@ static const struct usage usage = {
 struct bench {
 	struct fleet_replay_config cfg;
 	struct trace trace;
-	double share, slot_s;
-	uint32_t most;
-	bool search;
+	double slot_s;
 	struct fleet_replay_report report;
-	struct fewest fewest;
 };
 
 /* ---- options ---- */
@@ -58,7 +54,7 @@ static int read_rule(const struct opts *o, struct bench *b, char *why, size_t wh
 {
 	struct autoscale_config *a = &b->cfg.engine.autoscale;
 	a->min = (uint32_t)opts_int(o, "replicas");
-	a->max = b->most = (uint32_t)opts_int(o, "max-replicas");
+	a->max = (uint32_t)opts_int(o, "max-replicas");
 	a->target = opts_number(o, "scale-at");
 	b->cfg.n_first = (uint32_t)opts_int_or(o, "first", a->min);
 	if (a->max < a->min || b->cfg.n_first < a->min || b->cfg.n_first > a->max)
@@ -93,10 +89,6 @@ static int read_options(const struct opts *o, struct bench *b, char *why, size_t
 	c->n_blocks = costmodel_blocks(&c->cost, costmodel_kv_bytes(&c->cost), BLOCK_SIZE);
 	c->max_context = (uint32_t)opts_int(o, "context");
 	c->seed = (uint64_t)opts_int(o, "seed");
-	b->search = opts_flag(o, "fewest");
-	b->share = opts_number(o, "share");
-	if (!(b->share > 0 && b->share <= 1))
-		return err_why(why, why_n, -EINVAL, "--share must be above 0 and at most 1");
 	rc = slo_parse(opts_text(o, "slo"), &c->slo, why, why_n);
 	if (rc)
 		return err_prefix(why, why_n, rc, "--slo");
@@ -168,28 +160,14 @@ static void print_json(struct bench *b)
 	json_object_set_new(o, "workers_by_slot", slots);
 	json_object_set_new(o, "slot_seconds", json_real(b->slot_s));
 	json_object_set_new(o, "device", json_string(b->cfg.cost.name));
-	if (b->search) {
-		json_t *few = report_json(&b->fewest.report), *numbers = json_array();
-		for (size_t i = 0; i < b->fewest.n; i++)
-			json_array_append_new(numbers, json_integer(b->fewest.schedule[i]));
-		json_object_set_new(few, "schedule", numbers);
-		json_object_set_new(few, "simulations", json_integer(b->fewest.n_runs));
-		json_object_set_new(o, "fewest", few);
-		json_object_set_new(o, "over_fewest",
-				    json_real(b->report.worker_s / b->fewest.report.worker_s));
-		json_object_set_new(o, "constant",
-				    json_pack("{s:I, s:f}", "workers", (json_int_t)b->fewest.constant,
-					      "worker_seconds", b->fewest.constant_worker_s));
-	}
 	json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(o);
 }
 
-static void print_row(struct table *t, const char *name, struct fleet_replay_report *r)
+static void print_row(struct table *t, struct fleet_replay_report *r)
 {
 	table_begin(t);
-	table_text(t, name);
 	table_format(t, "%.2f", 100 * fleet_replay_good(r));
 	table_format(t, "%.0f", samples_percentile(&r->ttft_ms, 50));
 	table_format(t, "%.0f", samples_percentile(&r->ttft_ms, 95));
@@ -206,25 +184,17 @@ static void print_slots(const struct bench *b)
 	const struct fleet_replay_report *r = &b->report;
 	struct table t = {0};
 	const size_t all = (size_t)ceil(r->sim_s / b->slot_s), step = (all + ROWS_SHOWN - 1) / ROWS_SHOWN;
-	if (b->search)
-		table_row(&t, "FROM s", "REQUESTS/s", "WORKERS", "FEWEST", NULL);
-	else
-		table_row(&t, "FROM s", "REQUESTS/s", "WORKERS", NULL);
+	table_row(&t, "FROM s", "REQUESTS/s", "WORKERS", NULL);
 	for (size_t i = 0, k = 0; i < all; i += step) {
 		const double from = (double)i * b->slot_s, s = (double)step * b->slot_s;
 		size_t n = 0;
-		double few = 0;
 		for (; k < b->trace.n && b->trace.v[k].at_us < (int64_t)((from + s) * 1e6); k++)
 			n++;
-		for (size_t j = i; j < i + step && j < b->fewest.n; j++)
-			few += b->fewest.schedule[j] / (double)step;
 		table_begin(&t);
 		table_format(&t, "%.0f", from);
 		table_format(&t, "%.1f", (double)n / s);
 		table_format(&t, "%.1f",
 			     workers_between(r, (int64_t)(from * 1e6), (int64_t)((from + s) * 1e6)) / s);
-		if (b->search)
-			table_format(&t, "%.1f", few);
 	}
 	table_print(&t, stdout);
 	table_fini(&t);
@@ -240,38 +210,13 @@ static void print_text(struct bench *b)
 	       b->cfg.engine.autoscale.target);
 	print_slots(b);
 	printf("\n");
-	table_row(&t, "", "GOOD %", "TTFT p50 ms", "p95", "p99", "TPOT p50 ms", "p95", "WORKER h", "MOST",
-		  "LOST", NULL);
-	print_row(&t, "by load", &b->report);
-	if (b->search)
-		print_row(&t, "fewest", &b->fewest.report);
+	table_row(&t, "GOOD %", "TTFT p50 ms", "p95", "p99", "TPOT p50 ms", "p95", "WORKER h", "MOST", "LOST",
+		  NULL);
+	print_row(&t, &b->report);
 	table_print(&t, stdout);
 	table_fini(&t);
 	if (r->n_refused)
 		printf("\n%" PRIu64 " requests are refused as too long\n", r->n_refused);
-	if (b->search)
-		printf("\n%.3f times the fewest found (%u simulations); a constant number that keeps the "
-		       "objectives is %u, %.3f h\n",
-		       r->worker_s / b->fewest.report.worker_s, b->fewest.n_runs, b->fewest.constant,
-		       b->fewest.constant_worker_s / 3600);
-}
-
-static void show_progress(const struct fewest *f)
-{
-	if (term_is_tty(stderr))
-		fprintf(stderr, "\r%u simulations, %.3f worker hours", f->n_runs, f->report.worker_s / 3600);
-}
-
-static int run(struct bench *b, char *why, size_t why_n)
-{
-	int rc = fleet_replay_run(&b->cfg, &b->trace, &b->report, why, why_n);
-	if (rc || !b->search)
-		return rc;
-	rc = fewest_find(&b->cfg, &b->trace, (int64_t)(b->slot_s * 1e6), b->most, b->share, show_progress,
-			 &b->fewest, why, why_n);
-	if (term_is_tty(stderr))
-		fprintf(stderr, "\r\033[K");
-	return rc;
 }
 
 int cmd_bench_autoscale(int argc, char **argv)
@@ -294,7 +239,7 @@ int cmd_bench_autoscale(int argc, char **argv)
 		goto out;
 	}
 	if (!rc)
-		rc = run(b, why, sizeof why);
+		rc = fleet_replay_run(&b->cfg, &b->trace, &b->report, why, sizeof why);
 	if (!rc && opts_flag(&o, "json"))
 		print_json(b);
 	else if (!rc)
@@ -302,7 +247,6 @@ int cmd_bench_autoscale(int argc, char **argv)
 	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
 out:
 	fleet_replay_report_fini(&b->report);
-	fewest_fini(&b->fewest);
 	trace_fini(&b->trace);
 	free(b);
 	opts_fini(&o);

@@ -2,8 +2,7 @@
 #ifndef QUERN_BENCH_COMMANDS_H
 #define QUERN_BENCH_COMMANDS_H
 
-/* `quern bench autoscale`: simulates an autoscaling service under a trace (fleet_replay.h), and compares it
- * with the fewest workers that a search finds. */
+/* `quern bench autoscale`: simulates an autoscaling service under a trace (fleet_replay.h). */
 int cmd_bench_autoscale(int argc, char **argv);
 
 /* `quern bench engine`: prefill and decode speed through the job socket of a private or a running service.

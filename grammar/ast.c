@@ -532,9 +532,3 @@ int ast_n_nodes(const struct ast *a)
 {
 	return (int)a->n_nodes;
 }
-
-size_t ast_memory(const struct ast *a)
-{
-	return sizeof *a + a->cap_nodes * sizeof *a->nodes + a->cap_data + a->cap_kids * sizeof *a->kids +
-	       a->cap_rules * sizeof *a->rules + a->name_bytes;
-}

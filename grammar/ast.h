@@ -134,7 +134,6 @@ const char *ast_rule_name(const struct ast *a, int rule);
 int ast_rule_body(const struct ast *a, int rule);
 int ast_start_of(const struct ast *a);
 int ast_n_nodes(const struct ast *a);
-size_t ast_memory(const struct ast *a); /* bytes held */
 
 /* Append the grammar as text for people, one rule per line: list ::= "[" (list ("," list)*)? "]". Stop after
  * max bytes with "...". */

@@ -59,7 +59,6 @@ uint64_t grammar_work_done(const struct grammar *g);
 struct matcher *matcher_new(struct grammar *g); /* at the beginning of a text */
 struct matcher *matcher_copy(const struct matcher *m);
 void matcher_free(struct matcher *m); /* NULL is fine */
-size_t matcher_memory(const struct matcher *m);
 
 /* Accept a token. Each accepting call, for a token or for bytes, counts as one token for ast_budget().
  * Return 0; -EINVAL if the grammar does not allow the token here; -E2BIG if a bound on the grammar's states

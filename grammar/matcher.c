@@ -56,11 +56,6 @@ void matcher_free(struct matcher *m)
 	free(m);
 }
 
-size_t matcher_memory(const struct matcher *m)
-{
-	return sizeof *m + m->text.cap + m->cap_marks * sizeof *m->marks;
-}
-
 /* Follow p[0..n) from *state as far as possible.  Return the number of bytes followed. */
 static size_t follow(struct matcher *m, uint32_t *state, const char *p, size_t n)
 {

@@ -11,7 +11,8 @@ enum { ENVELOPE = 3 };
 
 /* ---- encoding ---- */
 
-int bus_to_buf(void *data, const char *bytes, size_t n)
+/* msgpack's write callback: append to a struct buf. */
+static int to_buf(void *data, const char *bytes, size_t n)
 {
 	buf_put(data, bytes, n);
 	return 0;
@@ -20,7 +21,7 @@ int bus_to_buf(void *data, const char *bytes, size_t n)
 void bus_pack_head(msgpack_packer *pk, struct buf *out, enum bus_type type)
 {
 	buf_clear(out);
-	msgpack_packer_init(pk, out, bus_to_buf);
+	msgpack_packer_init(pk, out, to_buf);
 	msgpack_pack_array(pk, ENVELOPE);
 	msgpack_pack_uint32(pk, BUS_VERSION);
 	msgpack_pack_uint32(pk, type);

@@ -7,8 +7,6 @@
 
 #include <msgpack.h>
 
-/* msgpack's write callback: append to a struct buf. */
-int bus_to_buf(void *data, const char *bytes, size_t n);
 /* Clear out and begin a message; the body follows. */
 void bus_pack_head(msgpack_packer *pk, struct buf *out, enum bus_type type);
 void bus_pack_bin(msgpack_packer *pk, const void *p, size_t bytes);

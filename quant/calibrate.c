@@ -396,16 +396,3 @@ int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, flo
 	seen_fini(&s);
 	return rc;
 }
-
-size_t calibrate_bytes(const struct model_config *c, int n_tokens)
-{
-	const size_t hidden = (size_t)c->hidden, heads = (size_t)c->n_heads * (size_t)c->head_dim;
-	const size_t inner = (size_t)(c->intermediate > c->experts.intermediate ? c->intermediate
-										: c->experts.intermediate);
-	const size_t widest = inner > heads ? inner : heads;
-	size_t bytes = inputs_bytes((int)hidden) * 2 + inputs_bytes((int)heads) + inputs_bytes((int)inner);
-	bytes += 4 * widest * hidden * sizeof(float) * 2; /* weights of a block, and the candidates */
-	if (c->experts.n)
-		bytes += 2 * (size_t)n_tokens * (hidden + inner) * sizeof(float);
-	return bytes;
-}

@@ -14,7 +14,4 @@ enum { CALIBRATE_EXPERT_ROWS = 64 }; /* fewest rows of an expert for a search */
 int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, float *out, int n_tokens,
 		    char *why, size_t why_n);
 
-/* Return the most memory that calibrate_layer() takes, without the streams. */
-size_t calibrate_bytes(const struct model_config *c, int n_tokens);
-
 #endif

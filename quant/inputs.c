@@ -32,11 +32,6 @@ void inputs_fini(struct inputs *s)
 	*s = (struct inputs){0};
 }
 
-size_t inputs_bytes(int k)
-{
-	return (size_t)k * (size_t)k * 3 * sizeof(float); /* sums, and memory for a batch's product */
-}
-
 /* ---- the product of a batch with itself ---- */
 
 struct turn {

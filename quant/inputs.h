@@ -26,6 +26,5 @@ int inputs_init(struct inputs *s, int k, int n_rows, char *why, size_t why_n);
 void inputs_fini(struct inputs *s); /* a zeroed one is fine */
 int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, char *why, size_t why_n);
 void inputs_end(struct inputs *s);
-size_t inputs_bytes(int k); /* memory of a struct inputs with k inputs */
 
 #endif

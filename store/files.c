@@ -255,15 +255,6 @@ int store_files_list(const char *path, struct store_files *out, char *why, size_
 	return rc;
 }
 
-bool store_files_same(const struct store_files *a, const struct store_files *b)
-{
-	bool same = a->n == b->n;
-	for (size_t i = 0; same && i < a->n; i++)
-		same = strcmp(a->files[i].name, b->files[i].name) == 0 &&
-		       store_id_equal(&a->files[i].id, &b->files[i].id);
-	return same;
-}
-
 /* ---- the sketch ---- */
 
 static bool is_json(const char *name)

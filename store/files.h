@@ -43,8 +43,6 @@ struct store_files {
  * -ENODATA: a file is empty, or a git-lfs pointer. */
 int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n);
 void store_files_fini(struct store_files *l);
-/* True if no file was written or replaced between the two lists. */
-bool store_files_same(const struct store_files *a, const struct store_files *b);
 /* Compute the sketch.  Takes milliseconds, however large the model is. */
 int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n);
 /* Compare the model at path with a sketch; an unknown sketch matches every model.  -EINVAL: it is another

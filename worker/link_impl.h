@@ -113,7 +113,6 @@ void link_wake_sender(void *link);
 void link_lend(struct link *l, bool loading);
 void link_reclaim(struct link *l); /* also publishes the step's epoch and number for the heartbeats */
 
-int link_send_bytes(struct link *l, const struct buf *b); /* 0, -errno; never blocks */
 int link_send(struct link *l, const struct bus_msg *m);
 void link_send_hello(struct link *l);
 void link_send_beat(struct link *l); /* holding the lock */

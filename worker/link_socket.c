@@ -75,7 +75,8 @@ void link_send_answer(struct link *l)
 }
 
 /* Send without blocking.  A controller that missed a message requests it again. */
-int link_send_bytes(struct link *l, const struct buf *b)
+/* Return 0 or -errno; never blocks. */
+static int send_bytes(struct link *l, const struct buf *b)
 {
 	link_send_answer(l);
 	return send_now(l, b);
@@ -84,7 +85,7 @@ int link_send_bytes(struct link *l, const struct buf *b)
 int link_send(struct link *l, const struct bus_msg *m)
 {
 	bus_encode(m, &l->out);
-	int rc = link_send_bytes(l, &l->out);
+	int rc = send_bytes(l, &l->out);
 	if (rc)
 		log_warn("link", "message lost type=%d reason=\"%s\"", m->type, zmq_strerror(-rc));
 	return rc;
@@ -135,7 +136,7 @@ void link_send_hello(struct link *l)
 	if (gethostname(m.hello.host, sizeof m.hello.host - 1) < 0)
 		m.hello.host[0] = '\0';
 	bus_encode(&m, &l->out);
-	l->hello_due = link_send_bytes(l, &l->out) != 0;
+	l->hello_due = send_bytes(l, &l->out) != 0;
 	l->meet_published = !l->hello_due;
 }
 
@@ -181,7 +182,7 @@ void link_send_beat(struct link *l)
 	if (!l->loading)
 		put_cells(l, &m.beat.cells);
 	bus_encode(&m, &l->beat);
-	link_send_bytes(l, &l->beat);
+	send_bytes(l, &l->beat);
 	l->next_beat_us = clock_us() + BUS_BEAT_MS * 1000;
 }
 

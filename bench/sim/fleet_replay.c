@@ -60,7 +60,6 @@ struct sim {
 	size_t n_arrived;
 	uint64_t n_open; /* requests accepted but not ended */
 	int64_t now_us, tick_us;
-	size_t slot;
 	bool answered; /* a worker has sent something in this round */
 	struct plan plan;
 	struct buf bytes;
@@ -241,7 +240,7 @@ static void on_notice(void *user, const struct engine_notice *n)
 	struct sim *s = user;
 	const uint32_t starting = count(s, SIM_STARTING);
 	if (n->kind == ENGINE_NOTICE_SCALE && n->n_workers > starting)
-		start_workers(s, n->n_workers - starting, s->cfg->schedule ? 0 : s->cfg->start_us);
+		start_workers(s, n->n_workers - starting, s->cfg->start_us);
 	/* The scale is complete without the workers that still start. */
 	for (int i = 0; n->kind == ENGINE_NOTICE_KEEP && i < ENGINE_WORKERS_MAX; i++)
 		if (s->workers[i].state == SIM_STARTING)
@@ -339,16 +338,6 @@ static int turn(struct sim *s, char *why, size_t why_n)
 	return 0;
 }
 
-static void follow_schedule(struct sim *s)
-{
-	const struct fleet_replay_config *c = s->cfg;
-	while (s->slot < c->n_slots && (int64_t)s->slot * c->slot_us <= s->now_us) {
-		const struct engine_cmd order = {
-			.kind = ENGINE_SCALE, .tag = 1, .n_replicas = c->schedule[s->slot++]};
-		fleet_order(s->fleet, &order, s->now_us);
-	}
-}
-
 static int64_t earlier(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
@@ -381,42 +370,18 @@ static void happen(struct sim *s)
 	}
 	while (s->n_arrived < s->trace->n && s->trace->v[s->n_arrived].at_us <= s->now_us)
 		submit(s, s->n_arrived++);
-	if (s->cfg->schedule)
-		follow_schedule(s);
 	if (s->now_us >= s->tick_us)
 		s->tick_us = s->now_us + TICK_US;
 }
 
-/* Return whether too many requests are known not to be good: ended ones, and ones that have waited too
- * long. */
-static bool is_hopeless(struct sim *s)
-{
-	if (!s->cfg->n_bad_max)
-		return false;
-	uint64_t n = 0;
-	const int64_t late_us = (int64_t)(s->cfg->slo.ttft_ms * 1e3);
-	for (size_t i = 0; i < s->n_arrived; i++)
-		n += s->requests[i].bad ||
-		     (late_us && !s->requests[i].n_got && s->now_us - s->trace->v[i].at_us > late_us);
-	return n > s->cfg->n_bad_max + s->report->n_refused;
-}
-
 static int run(struct sim *s, char *why, size_t why_n)
 {
-	int64_t look_us = 0;
-	start_workers(s, s->cfg->schedule ? s->cfg->schedule[0] : s->cfg->n_first, 0);
+	start_workers(s, s->cfg->n_first, 0);
 	while (s->n_arrived < s->trace->n || s->n_open) {
 		happen(s);
 		int rc = turn(s, why, why_n);
 		if (rc)
 			return rc;
-		if (s->now_us >= look_us) {
-			look_us = s->now_us + 1000000;
-			if (is_hopeless(s)) {
-				s->report->given_up = true;
-				return 0;
-			}
-		}
 		s->now_us = next_event(s);
 	}
 	return 0;
@@ -449,8 +414,6 @@ static int open_fleet(struct sim *s, char *why, size_t why_n)
 	c->seed = s->cfg->seed;
 	c->on_notice = on_notice;
 	c->on_notice_user = s;
-	if (s->cfg->schedule)
-		c->autoscale.max = 0;
 	s->zmq = zmq_ctx_new();
 	s->events = socket_of(s, ZMQ_PULL);
 	s->emit_socket = socket_of(s, ZMQ_PUSH);
@@ -506,7 +469,7 @@ int fleet_replay_run(const struct fleet_replay_config *cfg, const struct trace *
 double fleet_replay_good(const struct fleet_replay_report *r)
 {
 	const uint64_t n = r->n_requests - r->n_refused;
-	return n && !r->given_up ? (double)r->n_good / (double)n : !n;
+	return n ? (double)r->n_good / (double)n : 1;
 }
 
 void fleet_replay_report_fini(struct fleet_replay_report *r)

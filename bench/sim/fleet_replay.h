@@ -6,9 +6,9 @@
  *                    |  '-- hello, ready: start_us after the order
  *                    '-- SCALE, KEEP: the simulated supervisor starts workers, and ends those that start
  *
- * The number of replicas is the fleet's own decision (engine.autoscale), or a schedule fixed in advance.
- * There is one thread; every message passes through the bus's real encoders over inproc sockets.  The outcome
- * depends only on the configuration and the trace. */
+ * The number of replicas is the fleet's own decision (engine.autoscale).  There is one thread; every message
+ * passes through the bus's real encoders over inproc sockets.  The outcome depends only on the configuration
+ * and the trace. */
 #ifndef QUERN_BENCH_SIM_FLEET_REPLAY_H
 #define QUERN_BENCH_SIM_FLEET_REPLAY_H
 
@@ -29,12 +29,6 @@ struct fleet_replay_config {
 	uint32_t max_context; /* longer requests are refused */
 	uint32_t n_first;     /* workers that serve at the beginning */
 	int64_t start_us;     /* time from the order of a worker until it serves */
-	/* Instead of engine.autoscale: schedule[i] replicas from i * slot_us on.  Its workers serve at
-	 * once. */
-	const uint32_t *schedule; /* [n_slots] borrowed; NULL: none */
-	size_t n_slots;
-	int64_t slot_us;
-	uint64_t n_bad_max; /* end early when more requests than this are not good; 0: never */
 	uint64_t seed;
 	struct slo slo;
 };
@@ -48,7 +42,6 @@ struct fleet_replay_point {
 struct fleet_replay_report {
 	uint64_t n_requests, n_refused, n_done, n_good;
 	uint64_t n_lost; /* accepted, but failed */
-	bool given_up;   /* ended early by n_bad_max: the figures cover a part of the trace */
 	struct samples ttft_ms, tpot_ms;
 	double worker_s; /* worker seconds, from each worker's order to its end */
 	double sim_s, wall_s;

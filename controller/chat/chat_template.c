@@ -252,8 +252,9 @@ void chat_template_fini(struct chat_template *t)
 	*t = (struct chat_template){0};
 }
 
-int chat_template_choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
-			 size_t why_n)
+/* Set *out to the template for a request.  -EINVAL: the chosen tool_use template is invalid. */
+static int choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
+		  size_t why_n)
 {
 	if (tools && t->tool_use_why[0])
 		return err_why(why, why_n, -EINVAL, "the model's tool_use template: %s", t->tool_use_why);
@@ -323,7 +324,7 @@ int chat_template_render(const struct chat_template *t, const struct chat_input 
 	struct jinja_var vars[VARS_MAX];
 	const struct jinja *which = NULL;
 	size_t n;
-	int rc = chat_template_choose(t, json_array_size(rq->tools) > 0, &which, why, why_n);
+	int rc = choose(t, json_array_size(rq->tools) > 0, &which, why, why_n);
 	if (!rc)
 		rc = variables(t, rq, messages, vars, &n, why, why_n);
 	return rc ? rc : jinja_render(which, vars, n, limits, now_us(), out, why, why_n);

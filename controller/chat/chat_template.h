@@ -24,10 +24,6 @@ struct chat_template {
 int chat_template_load(const char *path, struct chat_template *t, char *why, size_t why_n);
 void chat_template_fini(struct chat_template *t);
 
-/* Set *out to the template for a request.  -EINVAL: the chosen tool_use template is invalid. */
-int chat_template_choose(const struct chat_template *t, bool tools, const struct jinja **out, char *why,
-			 size_t why_n);
-
 /* Render messages, which replace rq->messages, with the other variables of rq. limits: NULL for the
  * defaults. Errors as jinja_render(); also -EINVAL for too many or reserved chat_template_kwargs. */
 int chat_template_render(const struct chat_template *t, const struct chat_input *rq, const json_t *messages,

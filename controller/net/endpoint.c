@@ -11,7 +11,8 @@ static bool begins(const char *s, const char *with)
 	return strncmp(s, with, strlen(with)) == 0;
 }
 
-bool endpoint_is_local(const char *e)
+/* Return whether e is reachable from this machine only. */
+static bool is_local(const char *e)
 {
 	return begins(e, "ipc://") || begins(e, "inproc://") || begins(e, "tcp://127.") ||
 	       begins(e, "tcp://localhost:") || begins(e, "tcp://[::1]:");
@@ -34,7 +35,7 @@ int endpoint_check(const char *e, const char *what, bool insecure, char *why, si
 		return err_why(why, why_n, -EINVAL, "%s %s: the path is not UTF-8", what, e);
 	if (port_too_large(e))
 		return err_why(why, why_n, -EINVAL, "%s %s: the largest port is 65535", what, e);
-	if (!insecure && !endpoint_is_local(e))
+	if (!insecure && !is_local(e))
 		return err_why(why, why_n, -EPERM,
 			       "%s %s: other machines could connect; give it keys (--curve-key), "
 			       "or allow it with --insecure",

@@ -5,10 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Return whether e is reachable from this machine only: ipc://, inproc://, or tcp:// on a loopback
- * address. */
-bool endpoint_is_local(const char *e);
-
 /* Check that e is ipc://PATH or tcp://HOST:PORT, and local unless insecure (also set for a socket with keys).
  * what: name of the socket ("job socket").  -EINVAL, -EPERM with the reason. */
 int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n);

@@ -17,7 +17,7 @@ static const struct {
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-const char *field_effect_name(enum field_effect effect)
+static const char *effect_name(enum field_effect effect)
 {
 	static const char *const names[] = {"honoured", "ignored", "only neutral values", "refused"};
 	return names[effect];
@@ -162,7 +162,7 @@ static json_t *row_schema(const struct field_row *row)
 		json_object_set_new(o, "enum", json_loads(row->neutral, 0, NULL));
 	if (row->about)
 		json_object_set_new(o, "description", json_string(row->about));
-	json_object_set_new(o, "x-quern", json_string(field_effect_name(row->effect)));
+	json_object_set_new(o, "x-quern", json_string(effect_name(row->effect)));
 	return o;
 }
 

@@ -55,9 +55,6 @@ int field_table_check(const struct field_table *t, const json_t *request, bool s
  * name that does not fit is left out. */
 void field_table_ignore(char *ignored, size_t ignored_n, const char *name);
 
-/* Return "honoured", "ignored", "only neutral values" or "refused". */
-const char *field_effect_name(enum field_effect effect);
-
 /* Return the rows as the properties of a JSON schema: type, minimum, maximum, description, and x-quern (the
  * effect).  The caller decrefs it. */
 json_t *field_table_schema(const struct field_table *t);

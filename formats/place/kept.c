@@ -229,7 +229,8 @@ int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum ke
 	return all_parts(&l, 1, m, head);
 }
 
-int64_t kept_expert(const struct weights_linear *l, enum kept_mode m)
+/* Return the bytes of one linear layer of an expert. */
+static int64_t expert_linear(const struct weights_linear *l, enum kept_mode m)
 {
 	return one_part(l, m, KEPT_HEAD_MODE, false);
 }
@@ -239,8 +240,8 @@ int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_m
 	int64_t bytes = 0;
 	for (int e = 0; e < l->n_experts; e++)
 		if (!but || !but[e])
-			bytes += kept_expert(&l->experts[e].gate, m) + kept_expert(&l->experts[e].up, m) +
-				 kept_expert(&l->experts[e].down, m);
+			bytes += expert_linear(&l->experts[e].gate, m) + expert_linear(&l->experts[e].up, m) +
+				 expert_linear(&l->experts[e].down, m);
 	return bytes;
 }
 

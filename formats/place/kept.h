@@ -25,8 +25,6 @@ enum kept_head kept_head(const char *name);
 int64_t kept_parts(const struct weights_linear *const *parts, int n, enum kept_mode m);
 /* Return the bytes of a head that is not also the embedding table. */
 int64_t kept_head_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head);
-/* Return the bytes of one linear layer of an expert. */
-int64_t kept_expert(const struct weights_linear *l, enum kept_mode m);
 /* Return the bytes of a layer's experts, without the shared expert and without the experts e with but[e]
  * (but: [n_experts] or NULL).  0: the layer is dense. */
 int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_mode m);

@@ -61,7 +61,8 @@ void decimal_from(const json_t *number, struct decimal *out)
 	out->neg = text[0] == '-' && !decimal_is_zero(out);
 }
 
-int decimal_cmp_size(const struct decimal *a, const struct decimal *b)
+/* Compare absolute values. */
+static int cmp_size(const struct decimal *a, const struct decimal *b)
 {
 	const size_t n = strlen(a->whole), m = strlen(b->whole);
 	if (n != m)
@@ -74,7 +75,7 @@ int decimal_cmp(const struct decimal *a, const struct decimal *b)
 {
 	if (a->neg != b->neg)
 		return a->neg ? -1 : 1;
-	return a->neg ? decimal_cmp_size(b, a) : decimal_cmp_size(a, b);
+	return a->neg ? cmp_size(b, a) : cmp_size(a, b);
 }
 
 static void size_up(struct decimal *d)

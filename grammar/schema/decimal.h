@@ -16,8 +16,7 @@ struct decimal {
 
 /* Convert a JSON number.  A real is read as the shortest text of the same double: 0.1 is a tenth. */
 void decimal_from(const json_t *number, struct decimal *out);
-int decimal_cmp(const struct decimal *a, const struct decimal *b);      /* <0, 0, >0 */
-int decimal_cmp_size(const struct decimal *a, const struct decimal *b); /* compares absolute values */
+int decimal_cmp(const struct decimal *a, const struct decimal *b); /* <0, 0, >0 */
 bool decimal_is_zero(const struct decimal *d);
 bool decimal_is_whole(const struct decimal *d);
 /* Round to the nearest whole number below (up < 0) or above (up > 0); whole numbers stay. */

@@ -215,7 +215,8 @@ const struct kern_linear *cpu_embed_linear(const struct kern_embed *e)
 
 /* ---- run ---- */
 
-int cpu_row_block_start(const struct cpu_linear_job *j, int b)
+/* Return the first row of row block b; n_rows for b = n_row_blocks. */
+static int row_block_start(const struct cpu_linear_job *j, int b)
 {
 	int each = j->n_rows / j->n_row_blocks, more = j->n_rows % j->n_row_blocks;
 	return b * each + (b < more ? b : more);
@@ -243,7 +244,7 @@ static void pack_operands(const struct cpu_linear_job *j, int r0, int m, float *
 
 void cpu_linear_pack(const struct cpu_linear_job *j, int b, float *out)
 {
-	const int r0 = cpu_row_block_start(j, b), m = cpu_row_block_start(j, b + 1) - r0, k = j->w->k;
+	const int r0 = row_block_start(j, b), m = row_block_start(j, b + 1) - r0, k = j->w->k;
 	out += (size_t)r0 * (size_t)k;
 	if (reads_operands(j)) {
 		pack_operands(j, r0, m, out);
@@ -286,7 +287,7 @@ static size_t weights_ahead(const struct cpu_codes *c)
 static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
 		     int b0, int b1, unsigned char *lines, float *c, const float *next)
 {
-	const int r0 = cpu_row_block_start(j, b0);
+	const int r0 = row_block_start(j, b0);
 	const struct cpu_dot_tile t = {
 		.w = p->w + (size_t)block * p->block_bytes,
 		.tiles = cpu_part_tiles(p, block),
@@ -296,7 +297,7 @@ static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, i
 		.codes = p->codes,
 		.x = j->dots + (size_t)r0 * j->op.row,
 		.op = &j->op,
-		.n_rows = cpu_row_block_start(j, b1) - r0,
+		.n_rows = row_block_start(j, b1) - r0,
 		.ahead = weights_ahead(&p->codes),
 		.next = next,
 		.next_stride = j->out_stride,
@@ -309,7 +310,7 @@ static void run_dots(const struct cpu_linear_job *j, const struct cpu_part *p, i
 static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, int block, int t0, int tn,
 		     int b0, int b1, unsigned char *scratch, float *c)
 {
-	const int r0 = cpu_row_block_start(j, b0);
+	const int r0 = row_block_start(j, b0);
 	const struct cpu_bf16_tile t = {
 		.w = p->w + (size_t)block * p->block_bytes,
 		.tiles = cpu_part_tiles(p, block),
@@ -322,7 +323,7 @@ static void run_bf16(const struct cpu_linear_job *j, const struct cpu_part *p, i
 		.zero = p->codes.zero,
 		.x = j->in + (size_t)r0 * j->row,
 		.row = j->row,
-		.n_rows = cpu_row_block_start(j, b1) - r0,
+		.n_rows = row_block_start(j, b1) - r0,
 		.scratch = scratch,
 		.c = c,
 	};
@@ -333,7 +334,7 @@ void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, i
 		     int b0, int b1, unsigned char *lines, float *c, const float *next)
 {
 	const struct kern_linear *w = j->w;
-	const int r0 = cpu_row_block_start(j, b0);
+	const int r0 = row_block_start(j, b0);
 	if (p->dots) {
 		run_dots(j, p, block, t0, tn, b0, b1, lines, c, next);
 		return;
@@ -352,7 +353,7 @@ void cpu_linear_tile(const struct cpu_linear_job *j, const struct cpu_part *p, i
 		.codes = p->codes,
 		.scratch = lines,
 		.x = j->x + (size_t)r0 * (size_t)w->k,
-		.n_rows = cpu_row_block_start(j, b1) - r0,
+		.n_rows = row_block_start(j, b1) - r0,
 		.n_row_blocks = b1 - b0,
 		.c = c,
 	};
@@ -405,7 +406,7 @@ static void linear_task(void *arg, int task, int thread)
 	int c0 = block * BLOCK_N + t0 * LANES_N, n = p->n - c0 < tn * LANES_N ? p->n - c0 : tn * LANES_N;
 	if (t0 >= tiles || n <= 0 || b0 == b1)
 		return;
-	const int r0 = cpu_row_block_start(j, b0), rows = cpu_row_block_start(j, b1) - r0;
+	const int r0 = row_block_start(j, b0), rows = row_block_start(j, b1) - r0;
 	const size_t c_stride = (size_t)tn * LANES_N;
 	float *out = j->out + (size_t)r0 * j->out_stride + (j->swiglu ? 0 : p->n0) + c0;
 	cpu_linear_tile(j, p, block, t0, tn, b0, b1, s->lines, s->c, j->swiglu ? NULL : out);

@@ -28,8 +28,6 @@ struct cpu_linear_job {
 	int n_col_tasks;
 };
 
-/* Return the first row of row block b; n_rows for b = n_row_blocks. */
-int cpu_row_block_start(const struct cpu_linear_job *j, int b);
 /* Pack the rows of block b as [k][m], so that a step along K reads m adjacent values.  out: destination of
  * row 0. */
 void cpu_linear_pack(const struct cpu_linear_job *j, int b, float *out);

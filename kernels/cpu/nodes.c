@@ -60,7 +60,8 @@ void cpu_nodes_read(const cpu_set_t *mask, int n_threads, struct cpu_nodes *out)
 	out->thread0[out->n] = n_threads;
 }
 
-int cpu_nodes_task(const struct cpu_nodes *nodes, int i, int n)
+/* Return the first of n tasks that node i's threads have (i = nodes->n: n). */
+static int first_task(const struct cpu_nodes *nodes, int i, int n)
 {
 	return (int)((int64_t)n * nodes->thread0[i] / nodes->thread0[nodes->n]);
 }
@@ -80,8 +81,7 @@ void cpu_nodes_place(const struct cpu_nodes *nodes, void *p, size_t bytes, size_
 		     int all)
 {
 	for (int i = 0; nodes && i < nodes->n; i++) {
-		int t0 = cpu_nodes_task(nodes, i, all) - first,
-		    t1 = cpu_nodes_task(nodes, i + 1, all) - first;
+		int t0 = first_task(nodes, i, all) - first, t1 = first_task(nodes, i + 1, all) - first;
 		t0 = t0 < 0 ? 0 : t0;
 		t1 = t1 > n ? n : t1;
 		if (t0 < t1)

@@ -33,8 +33,6 @@ extern int (*cpu_nodes_bind)(void *p, size_t bytes, const int *ids, int n_ids);
 /* Find the nodes in the mask, and divide the threads in proportion to their processors.  out->n is 1 with one
  * node, or fewer threads than nodes. */
 void cpu_nodes_read(const cpu_set_t *mask, int n_threads, struct cpu_nodes *out);
-/* Return the first of n tasks that node i's threads have (i = nodes->n: n). */
-int cpu_nodes_task(const struct cpu_nodes *nodes, int i, int n);
 /* Place [p, p + bytes), `each` bytes per task, on the nodes of its tasks: first .. first + n - 1 of `all`.
  * Bytes after the last task belong to it.  nodes NULL: do nothing. */
 void cpu_nodes_place(const struct cpu_nodes *nodes, void *p, size_t bytes, size_t each, int first, int n,

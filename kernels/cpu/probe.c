@@ -323,7 +323,9 @@ static size_t cache_bytes(int name, size_t otherwise)
 	return n > 0 ? (size_t)n : otherwise;
 }
 
-size_t probe_area(void)
+/* Return a size that no cache holds: 1 GB, or twice the last-level cache if that is more; at most a quarter
+ * of free memory. */
+static size_t large_area(void)
 {
 	size_t n = 2 * cache_bytes(_SC_LEVEL3_CACHE_SIZE, 0);
 	int64_t total, left;
@@ -336,7 +338,7 @@ int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t 
 {
 	const int n = n_threads > 0 ? n_threads : cpus_cores(-1) > 0 ? cpus_cores(-1) : 1;
 	struct probe *p = xcalloc(1, sizeof *p);
-	const size_t want = area ? area : probe_area(), each = want / (size_t)n / READ_CHUNK * READ_CHUNK;
+	const size_t want = area ? area : large_area(), each = want / (size_t)n / READ_CHUNK * READ_CHUNK;
 	*out = NULL;
 	p->n_threads = n;
 	p->bytes = (each ? each : READ_CHUNK) * (size_t)n;

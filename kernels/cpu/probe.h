@@ -24,14 +24,11 @@ enum probe_kind {
 
 struct probe;
 
-/* Make an area of `area` bytes (0: probe_area()) for up to n_threads threads (0: one per core of the affinity
- * mask), and write all of it once.  0, or -ENOMEM with the reason. */
+/* Make an area of `area` bytes (0: one that no cache holds) for up to n_threads threads (0: one per core of
+ * the affinity mask), and write all of it once.  0, or -ENOMEM with the reason. */
 int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t why_n);
 void probe_free(struct probe *p); /* NULL is fine */
 int probe_threads(const struct probe *p);
-/* Return a size that no cache holds: 1 GB, or twice the last-level cache if that is more; at most a quarter
- * of free memory. */
-size_t probe_area(void);
 
 const char *probe_name(enum probe_kind k); /* name in JSON: "read", "int8_amx" */
 bool probe_can(enum probe_kind k);         /* this CPU has the instruction, and the process may use it */

@@ -25,13 +25,6 @@ int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_co
 /* Copy the files other than tensors from another directory in this layout; config.json only if `config`. */
 int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, size_t why_n);
 
-/* Add the keys for c's mixture of experts to config.json. */
-void hf_experts_put(json_t *config, const struct model_config *c);
-
-/* Check that a reader of config.json routes rows as c does; omitted keys have the architecture's defaults.
- * -ENOTSUP names what differs.  0 for a dense model. */
-int hf_experts_check(const json_t *config, const struct model_config *c, char *why, size_t why_n);
-
 /* Return a number of config.json: the shortest decimal that reads back as the same float. */
 json_t *hf_number(double v);
 

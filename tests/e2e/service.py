@@ -129,6 +129,15 @@ def whole_lines(path):
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
+def slow_quern(folder, step_ms):
+    """Make quern in a folder whose workers take at least step_ms for a step, as on a slower device."""
+    shutil.copy(QUERN, folder)      # it looks for the other programs in its own folder
+    (folder / "quern-controller").symlink_to(BIN / "quern-controller")
+    (folder / "quern-worker").write_text(f'#!/bin/sh\nexec "{BIN}/quern-worker" --least-step-ms {step_ms} "$@"\n')
+    (folder / "quern-worker").chmod(0o755)
+    return folder / "quern"
+
+
 def no_processes_left(mark, timeout=20):
     left = {}
 
@@ -147,13 +156,14 @@ class Service:
 
     used = []   # by the current test: their logs are shown if the test fails
 
-    def __init__(self, model=DEMO, *options, wait=True, default=()):
-        """default: options of ("--http", "--jobs") that the service chooses itself."""
+    def __init__(self, model=DEMO, *options, wait=True, default=(), step_ms=0):
+        """default: options of ("--http", "--jobs") that the service chooses itself.  step_ms: the least time of a step."""
         self.mark = uuid.uuid4().hex
         self.dir = tempfile.TemporaryDirectory(prefix="quern-test-")
         self.log_path = Path(self.dir.name) / "log"
         self.clients = []
-        argv = [QUERN, "serve", *([] if model is None else [model]), "--json"]
+        quern = slow_quern(Path(self.dir.name), step_ms) if step_ms else QUERN
+        argv = [quern, "serve", *([] if model is None else [model]), "--json"]
         # Jobs that a test leaves running are cut at the end, unless the test sets --drain-timeout.
         for name, value in (("--http", "127.0.0.1:0"), ("--jobs", "tcp://127.0.0.1:*"), ("--drain-timeout", "0")):
             if name not in options and name not in default:
@@ -294,9 +304,9 @@ class Service:
                 pass
 
 
-def served(model, options):
+def served(model, options, **kwargs):
     """For fixtures: yield a service that is stopped when its tests are done."""
-    s = Service(model, *options)
+    s = Service(model, *options, **kwargs)
     yield s
     s.stop()
     Service.used.remove(s)

@@ -76,8 +76,8 @@ static const struct translate_rule option_rules[] = {
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 static struct field_row param_rows[PARAMS_ROWS_MAX];
 static struct field_table param_fields = {param_rows, 0, NULL};
-const struct field_table ollama_option_fields = {option_rows, COUNT(option_rows), &param_fields};
-static const struct translate_table options = {&ollama_option_fields, option_rules, COUNT(option_rules),
+static const struct field_table option_fields = {option_rows, COUNT(option_rows), &param_fields};
+static const struct translate_table options = {&option_fields, option_rules, COUNT(option_rules),
 					       offsetof(struct params_row, ollama)};
 
 static int read_options(struct translation *t, const json_t *v)

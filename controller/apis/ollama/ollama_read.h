@@ -45,7 +45,6 @@ extern struct generation_name ollama_names[]; /* filled before main() */
 /* The tables of fields, for the documentation. */
 extern const struct field_table ollama_chat_fields;
 extern const struct field_table ollama_generate_fields;
-extern const struct field_table ollama_option_fields;
 
 /* Translate the messages of Ollama's /api/chat to chat messages.  Pure.
  *

@@ -4,7 +4,7 @@
     autoscale.py [--seconds N] [--peak R] [--low R] [--step-ms MS] [--seqs N] [--scale-at N] [--json]
 
 Starts `quern serve models/demo --replicas 1 --max-replicas 4`.  Each worker has a thread and --seqs slots, and a step
-takes --step-ms at least (--least-step-ms), so that four workers do four times the work of one although they share the
+takes --step-ms at least, so that four workers do four times the work of one although they share the
 machine's cores.  `quern bench serve` sends requests as a Poisson process, at a rate that rises from --low to --peak and
 back (a sine), each with 16 tokens of prompt and 64 of output.
 
@@ -86,7 +86,7 @@ def main():
     slo = {"ttft": 1000, "tpot": 2 * a.step_ms}
     s = Service(DEMO, "--max-replicas", "4", "--scale-at", str(a.scale_at), "--scale-period", str(a.scale_period),
                 "--scale-down-after", str(a.scale_down_after), "--max-seqs", str(a.seqs), "--threads", "1",
-                "--least-step-ms", str(a.step_ms), "--context", "1024")
+                "--context", "1024", step_ms=a.step_ms)
     watch = Watch(s)
     with tempfile.TemporaryDirectory() as folder:
         trace, saved = Path(folder, "trace.csv"), Path(folder, "out.json")

@@ -186,7 +186,7 @@ def test_a_gap_of_a_client_without_a_place_costs_nothing(tmp_path, fim):
     from service import Service
     (tmp_path / "keys").write_text(f"{KEY} name=a max-jobs=1\n")
     (tmp_path / "keys").chmod(0o600)
-    s = Service(fim.argv[2], "--api-key-file", tmp_path / "keys", "--least-step-ms", "20")      # the job takes 38 s
+    s = Service(fim.argv[2], "--api-key-file", tmp_path / "keys", step_ms=20)      # the job takes 38 s
     try:
         by = {"Authorization": f"Bearer {KEY}"}
         too_long = {"input_prefix": "a " * 5000, "input_suffix": "b"}

@@ -29,7 +29,7 @@ def test_workers_follow_the_load(run, trace):
 
 @pytest.mark.parametrize("options, word", [
     ((), "--trace is missing"), (("--trace", "/nowhere.csv"), "/nowhere.csv"), (("--replicas", "3", "--max-replicas", "2"), "--max-replicas"),
-    (("--scale-at", "0"), "--scale-at"), (("--start", "-1"), "--start"), (("--share", "2"), "--share"), (("--device", "x"), "--device")], ids=str)
+    (("--scale-at", "0"), "--scale-at"), (("--start", "-1"), "--start"), (("--device", "x"), "--device")], ids=str)
 def test_what_cannot_be_is_named(run, options, word):
     r = run("bench", "autoscale", *options)
     assert r.returncode in (1, 2) and word in r.stderr

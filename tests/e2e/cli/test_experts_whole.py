@@ -32,7 +32,7 @@ def whole(model):
 
 def test_a_lost_rank_changes_no_token(start, model):
     """Other jobs and the chunks of a prompt do not change a token either."""
-    s = start(model, "--tp", 2, "--ep", "--threads", 1, "--chunk", 9, "--least-step-ms", 5)
+    s = start(model, "--tp", 2, "--ep", "--threads", 1, "--chunk", 9, step_ms=5)
     with s.client() as c:
         alone = [c.generate(None, tokens=p, **OPTIONS).tokens for p in PROMPTS]
         [replica] = c.status()["replicas"]

@@ -15,7 +15,7 @@ def n_serving(s):
 def test_replicas_follow_the_load_and_no_job_is_lost(start):
     # A step takes at least 10 ms, so that the load lasts on any machine.
     s = start(DEMO, "--max-replicas", 4, "--scale-at", 3, "--scale-period", 1, "--scale-down-after", 1, "--max-seqs", 4,
-              "--threads", 1, "--least-step-ms", 8)
+              "--threads", 1, step_ms=8)
     with s.client() as c:
         assert n_serving(s) == 1
         jobs = [c.submit(PROMPT, stream=False, **LONG) for _ in range(20)]

@@ -156,7 +156,7 @@ def test_stream_of_a_killed_worker_has_no_gap_and_no_duplicate(start):
 
 
 def test_worker_killed_repeatedly_loses_no_job(start):
-    s = start(DEMO, "--least-step-ms", 5)
+    s = start(DEMO, step_ms=5)
     with s.client() as c:
         known = c.generate(PROMPT, **LONG).tokens
         job = c.submit(PROMPT, stream=True, **LONG)

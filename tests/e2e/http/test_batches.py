@@ -375,9 +375,9 @@ def test_a_batch_waits_for_the_next_start_while_a_service_ends(tmp_path):
     """A long request delays the end of a service for seconds, during which new lines would be refused. No line may fail
     because of it."""
     n = 300
-    start = lambda *options: Service(DEMO, "--journal", tmp_path / "j", *options)
+    start = lambda *options, **kwargs: Service(DEMO, "--journal", tmp_path / "j", *options, **kwargs)
     # Slow on any machine: 300 lines of 100 tokens, 8 at a time, take 15 s.
-    s = start("--drain-timeout", "600", "--max-seqs", "8", "--least-step-ms", "4")
+    s = start("--drain-timeout", "600", "--max-seqs", "8", step_ms=4)
     try:
         with client_of(s) as c, s.client() as jobs:
             b = create(c, [line(i, max_tokens=100, ignore_eos=True) for i in range(n)])

@@ -225,7 +225,7 @@ def test_lines_need_no_listener_of_http(tmp_path, direct):
 
 
 def test_without_its_client_a_request_is_cancelled_unless_it_is_kept():
-    s = Service(DEMO, "--least-step-ms", "20")
+    s = Service(DEMO, step_ms=20)
     try:
         body = json.dumps(text(max_tokens=300, ignore_eos=True)[1])
         with s.client() as other:

@@ -129,7 +129,7 @@ def test_an_idempotency_key_makes_two_submits_one_job(service):
 @pytest.fixture(scope="module")
 def slow():
     """Workers sleep between steps: a line of 300 tokens takes at least 6 s on any machine."""
-    yield from served(DEMO, ("--least-step-ms", "20"))
+    yield from served(DEMO, (), step_ms=20)
 
 
 def begun(slow, path, part, n):

@@ -1,5 +1,4 @@
 /* A fleet in simulated time: the controller's own code, with workers simulated by a cost model. */
-#include "bench/sim/fewest.h"
 #include "bench/sim/fleet_replay.h"
 
 #include "base/log.h"
@@ -133,28 +132,6 @@ Test(fleet_replay, the_same_configuration_gives_the_same_figures)
 	trace_fini(&t);
 }
 
-Test(fleet_replay, scale_in_moves_what_runs)
-{
-	static const uint32_t schedule[] = {4, 4, 4, 1};
-	struct fleet_replay_config c = small();
-	struct fleet_replay_report r;
-	struct trace t = {0};
-	c.schedule = schedule;
-	c.n_slots = 4;
-	c.slot_us = SECOND;
-	for (int i = 0; i < 8; i++) { /* these outputs take longer than the time until the scaling */
-		t.v = realloc(t.v, (t.n + 1) * sizeof *t.v);
-		t.v[t.n++] = (struct arrival){i * 10000, 50, 1000, 0};
-	}
-	run(&c, &t, &r);
-	cr_assert_eq(r.n_done, 8);
-	cr_assert_eq(workers_at(&r, 2), 4);
-	cr_assert_eq(workers_at(&r, 4), 1); /* at once, not when the outputs have finished */
-	cr_assert_gt(r.sim_s, 5);
-	fleet_replay_report_fini(&r);
-	trace_fini(&t);
-}
-
 Test(fleet_replay, longer_requests_than_the_context_are_refused)
 {
 	struct fleet_replay_config c = small();
@@ -166,44 +143,4 @@ Test(fleet_replay, longer_requests_than_the_context_are_refused)
 	cr_assert_eq(r.n_done, 1);
 	cr_assert_float_eq(fleet_replay_good(&r), 1, 0);
 	fleet_replay_report_fini(&r);
-}
-
-Test(fewest, schedule_keeps_the_objectives_with_fewer_workers_than_a_constant_number)
-{
-	struct fleet_replay_config c = small();
-	struct fewest f;
-	struct trace t;
-	rise_and_fall(&t);
-	cr_assert_eq(fewest_find(&c, &t, 20 * SECOND, 6, 0.95, NULL, &f, why, sizeof why), 0, "%s", why);
-	cr_assert_geq(fleet_replay_good(&f.report), 0.95);
-	cr_assert_geq(f.constant, 2);
-	cr_assert_lt(f.report.worker_s, 0.8 * f.constant_worker_s);
-	cr_assert_eq(f.schedule[0], 1);
-	/* Every replica of the schedule is needed: with one fewer the run misses its target. */
-	for (size_t i = 0; i < f.n; i++) {
-		struct fleet_replay_report r;
-		if (f.schedule[i] == 1)
-			continue;
-		f.schedule[i]--;
-		c.schedule = f.schedule;
-		c.n_slots = f.n;
-		c.slot_us = f.slot_us;
-		run(&c, &t, &r);
-		cr_assert_lt(fleet_replay_good(&r), 0.95, "slot %zu", i);
-		f.schedule[i]++;
-		fleet_replay_report_fini(&r);
-	}
-	fewest_fini(&f);
-	trace_fini(&t);
-}
-
-Test(fewest, too_few_workers_are_named)
-{
-	struct fleet_replay_config c = small();
-	struct fewest f;
-	struct trace t;
-	rise_and_fall(&t);
-	cr_assert_eq(fewest_find(&c, &t, 20 * SECOND, 1, 0.95, NULL, &f, why, sizeof why), -ERANGE);
-	cr_assert(strstr(why, "1 workers do not"), "%s", why);
-	trace_fini(&t);
 }
