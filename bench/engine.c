@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/numerics.h"
 #include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/launch.h"
@@ -66,10 +67,10 @@ struct bench {
 	struct bench_job jobs[BATCH_MAX];
 	struct arrival *arrivals; /* of one run */
 	size_t n_arrivals, cap_arrivals;
-	double weights_bytes; /* the worker's weights; 0: unknown */
-	double read_bytes;    /* weights read per step if steps are measured; else weights_bytes */
-	char numerics[256];   /* numerics class of the first replica, reported with the figures */
-	struct steps *steps;  /* NULL: not measured */
+	double weights_bytes;        /* the worker's weights; 0: unknown */
+	double read_bytes;           /* weights read per step if steps are measured; else weights_bytes */
+	char numerics[NUMERICS_MAX]; /* class of the first replica, reported with the figures */
+	struct steps *steps;         /* NULL: not measured */
 };
 
 /* The results of one batch size. */

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/numerics.h"
 #include "base/option_table.h"
 #include "cli/command.h"
 #include "cli/stream.h"
@@ -97,7 +98,7 @@ static void print_numerics(const json_t *replicas)
 		for (size_t k = 0; k < i && !printed; k++) {
 			const char *other =
 				json_string_value(json_object_get(json_array_get(replicas, k), "numerics"));
-			printed = other && strcmp(mine, other) == 0;
+			printed = other && numerics_same(mine, other);
 		}
 		if (!printed)
 			printf("numerics   %s\n", mine);

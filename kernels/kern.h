@@ -27,6 +27,7 @@
 #define QUERN_KERNELS_KERN_H
 
 #include "base/codes.h"
+#include "base/numerics.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,13 +89,13 @@ struct kern_open_args {
 };
 
 struct kern_info {
-	char name[64];           /* "AMD EPYC ...", "NVIDIA H200" */
-	char isa[32];            /* "avx512", "sm_90a" */
-	char mode[32];           /* compute mode, and on a CPU its instructions: "int8 by avx512vnni", "f32,
+	char name[64];  /* "AMD EPYC ...", "NVIDIA H200" */
+	char isa[32];   /* "avx512", "sm_90a" */
+	char mode[32];  /* compute mode, and on a CPU its instructions: "int8 by avx512vnni", "f32,
 				    head int8 by amx" */
-	char note[96];           /* missing feature that makes the mode slow here; "": none */
-	char build[24];          /* version of the kernels, for measured crossovers; "": unknown */
-	char numerics[128];      /* numerics class: table, mode, and the ISA if bits depend on it */
+	char note[96];  /* missing feature that makes the mode slow here; "": none */
+	char build[24]; /* version of the kernels, for measured crossovers; "": unknown */
+	char numerics[NUMERICS_DEVICE_MAX];
 	enum kern_dtype operand; /* type of the values between operations */
 	enum kern_kv_type kv;    /* type of the cache, never KERN_KV_MODE */
 	int64_t bytes_total;     /* memory of the device */

@@ -23,6 +23,7 @@
 #define QUERN_PROTO_BUS_H
 
 #include "base/buf.h"
+#include "base/numerics.h"
 #include "proto/local_token.h"
 #include "proto/manifest.h"
 #include "proto/plan.h"
@@ -105,7 +106,7 @@ struct bus_load {
 
 struct bus_ready {
 	uint64_t epoch;
-	char numerics[256]; /* fingerprint of the numerics class */
+	char numerics[NUMERICS_MAX];
 	char device_name[64];
 	char isa[32];
 	uint32_t n_blocks; /* device pool */

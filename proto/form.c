@@ -43,11 +43,3 @@ bool form_same(const struct form *a, const struct form *b)
 	return a == b || (memcmp(a->hash, b->hash, sizeof a->hash) == 0 && a->language == b->language &&
 			  a->n == b->n && memcmp(a->text, b->text, a->n) == 0);
 }
-
-void form_class(bool has_form, const char *numerics, char *out, size_t size)
-{
-	const char *word = has_form ? NULL : strstr(numerics, " grammar=");
-	int before = (int)(word ? (size_t)(word - numerics) : strlen(numerics));
-	const char *rest = word ? word + 1 + strcspn(word + 1, " ") : "";
-	snprintf(out, size, "%.*s%s", before, numerics, rest);
-}

@@ -27,9 +27,5 @@ struct form *form_ref(struct form *f); /* adds a reference; returns f, which may
 void form_free(struct form *f);        /* drops a reference, and frees f with the last one; NULL is fine */
 /* Compare byte for byte: the hash alone does not withstand an attacker. */
 bool form_same(const struct form *a, const struct form *b);
-/* Write the numerics class of an output on a worker that reports `numerics` to out[size].  Masks do not
- * affect an output without a constraint, so its class omits the version of the grammar engine (the word
- * grammar=N). */
-void form_class(bool has_form, const char *numerics, char *out, size_t size);
 
 #endif

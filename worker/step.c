@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/numerics.h"
 #include "grammar/grammar.h"
 
 #include <assert.h>
@@ -20,27 +21,25 @@ void step_drain(struct step *s)
 	pending_clear(s->pending);
 }
 
-/* The class includes the context length if the RoPE scaling depends on it, and the layers with host
- * experts. */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n)
 {
-	size_t len = (size_t)snprintf(out, n, "%s", info->numerics);
-	if (len < n && (s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE))
-		len += (size_t)snprintf(out + len, n - len, " ctx=%u", s->rope_context);
-	/* Other masks would lead to other structured outputs. */
-	if (len < n)
-		len += (size_t)snprintf(out + len, n - len, " grammar=%d", GRAMMAR_VERSION);
-	/* The sum of partial rows depends on the number of ranks. */
-	if (len < n && s->shard.n_ranks > 1)
-		len += (size_t)snprintf(out + len, n - len, " tp=%d%s", s->shard.n_ranks,
-					s->shard.ep ? " ep" : "");
-	if (len < n && s->beside) {
-		char where[PLACEMENT_TEXT], hot[HOT_TEXT];
-		placement_text(&s->placement, where);
+	char layers[PLACEMENT_TEXT], hot[HOT_TEXT];
+	struct numerics c = {
+		.device = info->numerics,
+		.by_context = s->config.rope == ROPE_DYNAMIC || s->config.rope == ROPE_LONGROPE,
+		.context = s->rope_context,
+		.grammar = GRAMMAR_VERSION,
+		.n_ranks = s->shard.n_ranks,
+		.ep = s->shard.ep,
+	};
+	if (s->beside) {
+		placement_text(&s->placement, layers);
 		hot_text(&s->hot, s->config.n_layers, hot);
-		snprintf(out + len, n - len, " experts=%s%s%s on %s", where, hot[0] ? " " : "", hot,
-			 beside_table(s->beside)->info.numerics);
+		c.layers = layers;
+		c.hot = hot;
+		c.host = beside_table(s->beside)->info.numerics;
 	}
+	numerics_of_worker(&c, out, n);
 }
 
 /* Return the device memory that this worker has allocated besides weights and pools, with the driver's

@@ -2,6 +2,7 @@
 #include "worker/step_impl.h"
 
 #include "base/err.h"
+#include "base/numerics.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 static void same_text(const struct step *s, char *out, size_t n)
 {
 	struct kern_info info;
-	char numerics[256];
+	char numerics[NUMERICS_MAX];
 	s->ops->info(s->dev, &info);
 	step_numerics(s, &info, numerics, sizeof numerics);
 	snprintf(out, n,

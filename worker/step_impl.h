@@ -76,7 +76,7 @@ struct step {
 /* step.c */
 /* Drop all plans in flight, with their results. */
 void step_drain(struct step *s);
-/* Write the numerics class: two workers with the same class compute the same bits. */
+/* Write the worker's numerics class (base/numerics.h). */
 void step_numerics(const struct step *s, const struct kern_info *info, char *out, size_t n);
 
 /* step_open.c */

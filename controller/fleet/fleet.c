@@ -5,7 +5,6 @@
 #include "controller/fleet/fleet_impl.h"
 #include "controller/message/status_fields.h"
 #include "controller/metrics/metrics.h"
-#include "proto/form.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,9 +189,9 @@ static void form_tp_groups(struct fleet *f, int64_t now_us)
 uint32_t fleet_numerics_class(struct fleet *f, bool has_form, const char *reported)
 {
 	char numerics[sizeof f->numerics_classes[0].numerics];
-	form_class(has_form, reported, numerics, sizeof numerics);
+	numerics_of_output(has_form, reported, numerics, sizeof numerics);
 	for (uint32_t i = 0; i < f->n_numerics_classes; i++)
-		if (strcmp(f->numerics_classes[i].numerics, numerics) == 0)
+		if (numerics_same(f->numerics_classes[i].numerics, numerics))
 			return i + 1;
 	f->numerics_classes =
 		xrealloc(f->numerics_classes, f->n_numerics_classes + 1, sizeof *f->numerics_classes);

@@ -24,7 +24,7 @@ struct order {
 
 /* A numerics class, identified by the fingerprint that its workers report. */
 struct numerics_class {
-	char numerics[256];
+	char numerics[NUMERICS_MAX];
 };
 
 struct fleet {

@@ -77,7 +77,7 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	r->link_bps = first->link_bps;
 	for (uint32_t i = 1; i < r->n_ranks; i++) {
 		const struct bus_ready *b = &r->ranks[i]->ready;
-		if (strcmp(b->numerics, first->numerics) != 0) {
+		if (!numerics_same(b->numerics, first->numerics)) {
 			*odd = i;
 			return err_why(why, why_n, -EINVAL,
 				       "rank %u is of another numerics class than rank 0 (%s, not %s)", i,

@@ -11,6 +11,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_REPLICA_H
 #define QUERN_CONTROLLER_FLEET_REPLICA_H
 
+#include "base/numerics.h"
 #include "controller/fleet/engine_config.h"
 #include "controller/fleet/forms.h"
 #include "controller/sched/pace.h"
@@ -37,10 +38,10 @@ struct replica {
 	int64_t started_us;
 	bool paused; /* makes no new plans: its jobs move when no plan is in flight */
 	/* Reported by its workers with ready: */
-	char numerics[256];      /* fingerprint of its numerics class ... */
-	uint32_t numerics_class; /* ... and its number (fleet_numerics_class()) */
-	uint32_t plain_class;    /* class of outputs without structured output (form_class()) */
-	uint32_t max_context;    /* the longest sequence it accepts */
+	char numerics[NUMERICS_MAX]; /* fingerprint of its numerics class ... */
+	uint32_t numerics_class;     /* ... and its number (fleet_numerics_class()) */
+	uint32_t plain_class;        /* class of outputs without structured output (numerics_of_output()) */
+	uint32_t max_context;        /* the longest sequence it accepts */
 	uint64_t block_bytes, link_bps;
 	uint32_t send_above; /* rows of a step, as in bus_ready */
 	/* Measured: */

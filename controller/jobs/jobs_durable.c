@@ -8,10 +8,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/numerics.h"
 #include "controller/jobs/jobs_impl.h"
 #include "controller/jobs/journal.h"
 #include "controller/jobs/record.h"
-#include "proto/form.h"
 #include "proto/mp.h"
 
 #include <errno.h>
@@ -378,12 +378,12 @@ void durable_mark(struct jobs *j, struct job *job, uint32_t n_tokens, int64_t no
 
 void durable_class(struct job *job, const char *reported)
 {
-	char numerics[256], had[256];
+	char numerics[NUMERICS_MAX], had[NUMERICS_MAX];
 	if (job->restarts || !reported[0])
 		return;
-	form_class(job->has_form, reported, numerics, sizeof numerics);
-	form_class(job->has_form, job->numerics ? job->numerics : "", had, sizeof had);
-	if (strcmp(had, numerics) == 0)
+	numerics_of_output(job->has_form, reported, numerics, sizeof numerics);
+	numerics_of_output(job->has_form, job->numerics ? job->numerics : "", had, sizeof had);
+	if (numerics_same(had, numerics))
 		return;
 	job->class_changed = job->class_changed || job->numerics;
 	free(job->numerics);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/numerics.h"
 #include "controller/jobs/jobs_impl.h"
 #include "controller/jobs/journal.h"
 #include "controller/jobs/record.h"
@@ -208,7 +209,7 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 /* Set the job's numerics class.  If it is unreadable, the job may continue in any class. */
 static void take_class(struct job *job, const void *bytes, size_t n)
 {
-	char name[64], why[256], numerics[256] = "";
+	char name[64], why[256], numerics[NUMERICS_MAX] = "";
 	struct cursor c;
 	durable_name(name, sizeof name, "class", job);
 	int rc = record_open(&c, bytes, n, name, why, sizeof why);

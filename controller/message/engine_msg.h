@@ -14,6 +14,7 @@
 #ifndef QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 #define QUERN_CONTROLLER_MESSAGE_ENGINE_MSG_H
 
+#include "base/numerics.h"
 #include "controller/sched/timeline.h"
 #include "proto/codes.h"
 #include "proto/params.h"
@@ -160,7 +161,7 @@ struct engine_replica {
 	uint64_t id;        /* never reused */
 	char state[16];     /* "loading", "serving", "draining" */
 	uint32_t tp;        /* workers, one rank each */
-	char numerics[256]; /* numerics class; "" while loading */
+	char numerics[NUMERICS_MAX]; /* "" while loading */
 	uint32_t n_workers;
 	uint64_t workers[ENGINE_WORKERS_MAX]; /* [n_workers] engine_worker.id, by rank */
 	uint32_t max_context;                 /* longest sequence that fits; 0 while loading */
@@ -207,7 +208,7 @@ struct engine_event {
 	int64_t stop_token; /* OUTPUT_DONE: stop token that ended the output, its last token; -1: none */
 	enum code code;
 	char why[256];
-	char numerics[256];          /* TOKENS: numerics class of the replica that chose all of them */
+	char numerics[NUMERICS_MAX]; /* TOKENS: numerics class of the replica that chose all of them */
 	struct engine_token *tokens; /* owned */
 	uint32_t n_tokens;
 	uint32_t *top_ids;   /* owned */

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/cpus.h"
 #include "base/err.h"
+#include "base/numerics.h"
 
 /* ---- the device ---- */
 
@@ -211,14 +212,14 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->isa, sizeof out->isa, "%s", d->isa->name);
 	out->codes = out->embed_codes = true;
 	static const char *const modes[] = {"f32", "bf16", "int16", "int8"};
-	const char *mode = modes[d->args.compute], *head = "";
+	const char *mode = modes[d->args.compute], *head = NULL;
 	if (d->args.compute == KERN_COMPUTE_INT8)
-		head = d->args.head == KERN_HEAD_STORED ? " head-stored" : "";
+		head = d->args.head == KERN_HEAD_STORED ? "stored" : NULL;
 	else if (d->args.head == KERN_HEAD_INT8)
-		head = " head-int8";
+		head = "int8";
 	const char *by = d->bf16 ? d->bf16->name : d->dot ? d->dot->name : NULL;
 	snprintf(out->mode, sizeof out->mode, "%s%s%s%s", mode,
-		 strcmp(head, " head-int8") ? "" : ", head int8", by ? " by " : "", by ? by : "");
+		 head && !strcmp(head, "int8") ? ", head int8" : "", by ? " by " : "", by ? by : "");
 	if (!d->bf16 && d->dot && !is_vnni(d->dot))
 		snprintf(out->note, sizeof out->note,
 			 "no VNNI%s: dot products of bytes take several instructions",
@@ -226,13 +227,14 @@ static void cpu_info(struct kern_dev *d, struct kern_info *out)
 	if (d->bf16 && d->bf16->floats)
 		snprintf(out->note, sizeof out->note,
 			 "no AMX and no AVX-512 BF16: products of BF16 are FP32 multiply-adds");
-	/* The instruction sets agree bit for bit, so the numerics class names none. */
-	static const char *const kvs[] = {"", "", " kv-f16", " kv-bf16", " kv-int16", " kv-int8"};
+	static const char *const kvs[] = {NULL, NULL, "f16", "bf16", "int16", "int8"};
 	const enum kern_kv_type kv = cpu_kv_kind(&d->args);
-	const char *dots = d->bf16 && kv == KERN_KV_BF16 ? "-dots" : ""; /* see attention/bf16.h */
-	/* order2: in mode bf16, rows of a quantized embedding are not rounded. */
-	snprintf(out->numerics, sizeof out->numerics, "cpu %s %s draw2%s%s%s", mode,
-		 d->bf16 ? "order2" : "order1", head, kvs[kv], dots);
+	const struct numerics_cpu c = {.mode = mode,
+				       .head = head,
+				       .kv = kvs[kv],
+				       .bf16 = d->bf16 != NULL,
+				       .bf16_dots = d->bf16 && kv == KERN_KV_BF16};
+	numerics_of_cpu(&c, out->numerics, sizeof out->numerics);
 	out->operand = KERN_F32;
 	out->kv = kv;
 	out->head_max = kv == KERN_KV_INT16 || kv == KERN_KV_INT8 ? KV_INT_DIM_MAX : HEAD_MAX;

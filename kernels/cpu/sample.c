@@ -1,7 +1,7 @@
 /* sample.c - chooses a token from logits.
  * All arithmetic that decides is exact, a sum of integers (draw.h), or this folder's own exp, so that a row
  * gives the same token on every instruction set and in every batch.  Changing it makes a seed give other
- * tokens, so it needs another name in the numerics class ("draw2"). */
+ * tokens, so it needs another version in the numerics class (DRAW in base/numerics.c). */
 #include "kernels/cpu/sample_impl.h"
 
 #include <assert.h>

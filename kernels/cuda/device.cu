@@ -294,9 +294,7 @@ static void cuda_info(struct kern_dev *d, struct kern_info *out)
 	snprintf(out->name, sizeof out->name, "%s", d->name);
 	snprintf(out->isa, sizeof out->isa, "sm_%d", d->cc);
 	snprintf(out->mode, sizeof out->mode, "%s", d->operand == KERN_BF16 ? "bf16" : "f16");
-	/* the tensor cores of each generation add in a different order */
-	snprintf(out->numerics, sizeof out->numerics, "cuda sm_%d %s codes3 draw2%s", d->cc,
-		 d->operand == KERN_BF16 ? "bf16" : "f16", d->args.fast ? " fast" : "");
+	numerics_of_cuda(d->cc, d->operand == KERN_BF16, d->args.fast, out->numerics, sizeof out->numerics);
 	snprintf(out->build, sizeof out->build, "%s", CUDA_BUILD);
 	out->operand = d->operand;
 	out->kv = d->operand == KERN_BF16 ? KERN_KV_BF16 : KERN_KV_F16;

@@ -41,7 +41,7 @@ SRC_sim_cuda := $(filter-out %/blas_none.cu,$(wildcard kernels/cuda/*.cu))
 SRC_cuda := $(filter-out $(if $(NCCL_H),,%/nccl.cu) $(if $(CUBLAS_H),%/blas_none.cu,%/blas.cu),$(wildcard kernels/cuda/*.cu))
 OBJ_cuda := $(SRC_cuda:%.cu=$(BUILD)/obj/%.cu.o)
 # The parts of base that the table needs, and the meeting of ranks, as position-independent code.
-OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c base/utf8.c base/buf.c \
+OBJ_cuda_base := $(patsubst %.c,$(BUILD)/obj/cuda/%.o,base/alloc.c base/clock.c base/err.c base/log.c base/numerics.c base/utf8.c base/buf.c \
 	base/codes.c $(if $(NCCL_H),kernels/cpu/shm.c))
 
 .PHONY: cuda cudasim cudasim-tests cudarace

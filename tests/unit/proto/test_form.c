@@ -28,21 +28,6 @@ static void expect_bad(int rc, const char *why, const char *reason)
 
 /* ---- constraints ---- */
 
-Test(form, a_class_without_a_form_is_without_the_grammar_engine)
-{
-	char out[64];
-	form_class(false, "f32 fast grammar=2 tp=2", out, sizeof out);
-	cr_expect_str_eq(out, "f32 fast tp=2");
-	form_class(false, "f32 grammar=12", out, sizeof out);
-	cr_expect_str_eq(out, "f32");
-	form_class(false, "f32 tp=2", out, sizeof out);
-	cr_expect_str_eq(out, "f32 tp=2");
-	form_class(true, "f32 grammar=2", out, sizeof out);
-	cr_expect_str_eq(out, "f32 grammar=2");
-	form_class(false, "f32 fast grammar=2 tp=2", out, 8);
-	cr_expect_str_eq(out, "f32 fas");
-}
-
 Test(form, the_same_text_in_another_language_is_another_form)
 {
 	struct form *a = form_new(1, "a+", 2), *b = form_new(1, "a+", 2), *c = form_new(2, "a+", 2),
