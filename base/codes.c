@@ -6,6 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+const float codes_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+float codes_e8m0_half(uint8_t e)
+{
+	const uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+	float f;
+	memcpy(&f, &bits, sizeof f);
+	return f;
+}
+
 int codes_groups(const struct codes *c)
 {
 	return (c->k + c->group - 1) / c->group;

@@ -56,6 +56,11 @@ void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int 
 /* Return the stored codes that c was cut from, or c itself if it is not a cut. */
 const struct codes *codes_whole(const struct codes *c);
 
+/* Twice the values of E2M1, and half the value of an E8M0 exponent, 2^(e - 128), as MXFP4 has them (OCP
+ * Microscaling Formats 1.0): the product of both is exact. */
+extern const float codes_e2m1[16];
+float codes_e8m0_half(uint8_t e);
+
 /* Conversion of a group's codes to floats: by * (v - zero) - min, where v is the code or its table value.
  * Each operation is rounded separately, so that all functions of this type give the same bits. */
 struct codes_group {

@@ -1,5 +1,7 @@
 #include "base/option_table.h"
 
+#include "base/block_types.h"
+
 #include <assert.h>
 #include <stdint.h>
 #include <string.h>
@@ -515,7 +517,7 @@ const struct opt option_rows[] = {
 	OPT("to", OPT_TEXT, "FORMAT", "of DST: safetensors, gguf or ak48", .in = CONVERT),
 	OPT("shard-size", OPT_SIZE, "SIZE", "safetensors: of a file at most, if no tensor is larger",
 	    .in = CONVERT, .unset = "5 GB"),
-	OPT("type", OPT_TEXT, "TYPE", "of the new weights: q8_0, q4_0, q4_k, q6_k, int4-rtn, int8, fp8, awq4",
+	OPT("type", OPT_TEXT, "TYPE", "of the new weights: " BLOCK_NAMES_WRITTEN "int4-rtn, int8, fp8, awq4",
 	    .in = QUANTIZE),
 	OPT("keep", OPT_LIST, "PATTERN",
 	    "leave parts of such names in floats, as in --keep 'layers.0.*down_proj'", .in = QUANTIZE),
@@ -724,8 +726,7 @@ const struct opt option_rows[] = {
 	    "take the shapes of qwen3-0.6b or qwen3-8b; with --tune also of a model's directory",
 	    .in = BENCH_KERNELS, .def = "qwen3-0.6b"),
 	OPT("dtype", OPT_TEXT, "TYPE",
-	    "measure weights as awq (the head is F16), f16, bf16, f32, or a type of GGUF's blocks: q4_0, "
-	    "q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4",
+	    "measure weights as blocks of GGUF, " BLOCK_NAMES "or as awq (the head is F16), f16, bf16 or f32",
 	    .in = BENCH_KERNELS, .def = "awq"),
 	OPT("rows", OPT_TEXT, "LIST", "measure batches of these rows, ascending; the head: up to 64",
 	    .in = BENCH_KERNELS, .def = "1,2,4,8,16,64,256,512"),

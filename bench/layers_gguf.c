@@ -8,20 +8,16 @@
 #include "base/alloc.h"
 #include "formats/gguf.h"
 
-/* Values and bytes of a block, and the offsets of its F16 scales; -1: none. */
+/* at: offsets of a block's F16 scales; -1: none. */
 static const struct {
 	const char *name;
 	enum gguf_type type;
 	int values, bytes, at[2];
 } blocks[] = {
-	{"q4_0", GGUF_TYPE_Q4_0, 32, 18, {0, -1}},     {"q4_1", GGUF_TYPE_Q4_1, 32, 20, {0, 2}},
-	{"q5_0", GGUF_TYPE_Q5_0, 32, 22, {0, -1}},     {"q5_1", GGUF_TYPE_Q5_1, 32, 24, {0, 2}},
-	{"q8_0", GGUF_TYPE_Q8_0, 32, 34, {0, -1}},     {"q2_k", GGUF_TYPE_Q2_K, 256, 84, {80, 82}},
-	{"q3_k", GGUF_TYPE_Q3_K, 256, 110, {108, -1}}, {"q4_k", GGUF_TYPE_Q4_K, 256, 144, {0, 2}},
-	{"q5_k", GGUF_TYPE_Q5_K, 256, 176, {0, 2}},    {"q6_k", GGUF_TYPE_Q6_K, 256, 210, {208, -1}},
-	{"iq4_nl", GGUF_TYPE_IQ4_NL, 32, 18, {0, -1}}, {"iq4_xs", GGUF_TYPE_IQ4_XS, 256, 136, {0, -1}},
-	{"mxfp4", GGUF_TYPE_MXFP4, 32, 17, {-1, -1}},
-};
+#define ROW(number, NAME, name, values, bytes, bits, group, zero, d, table, at_d, at_dmin, ...)              \
+	{#name, GGUF_TYPE_##NAME, values, bytes, {at_d, at_dmin}},
+#define WRITTEN(...) ROW(__VA_ARGS__)
+	BLOCK_TYPES(ROW, WRITTEN)};
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
 
 int layers_gguf_find(const char *name)

@@ -11,6 +11,7 @@
 #ifndef QUERN_FORMATS_GGUF_H
 #define QUERN_FORMATS_GGUF_H
 
+#include "base/block_types.h"
 #include "formats/weights.h"
 
 #include <stdbool.h>
@@ -37,24 +38,11 @@ enum gguf_value {
 	GGUF_F64,
 };
 
-/* Tensor types, numbered as in the file.  For other types only the name and size are known. */
+/* Tensor types, numbered as in the file: GGUF_TYPE_F32, GGUF_TYPE_Q4_K, ... */
 enum gguf_type {
-	GGUF_TYPE_F32 = 0,
-	GGUF_TYPE_F16 = 1,
-	GGUF_TYPE_Q4_0 = 2,
-	GGUF_TYPE_Q4_1 = 3,
-	GGUF_TYPE_Q5_0 = 6,
-	GGUF_TYPE_Q5_1 = 7,
-	GGUF_TYPE_Q8_0 = 8,
-	GGUF_TYPE_Q2_K = 10,
-	GGUF_TYPE_Q3_K = 11,
-	GGUF_TYPE_Q4_K = 12,
-	GGUF_TYPE_Q5_K = 13,
-	GGUF_TYPE_Q6_K = 14,
-	GGUF_TYPE_IQ4_NL = 20,
-	GGUF_TYPE_IQ4_XS = 23,
-	GGUF_TYPE_BF16 = 30,
-	GGUF_TYPE_MXFP4 = 39,
+#define TYPE(number, NAME, ...) GGUF_TYPE_##NAME = (number),
+	PLAIN_TYPES(TYPE) BLOCK_TYPES(TYPE, TYPE)
+#undef TYPE
 };
 
 struct gguf_string {

@@ -8,7 +8,6 @@
 enum { SMALL = 32, LARGE = 256 }; /* values of a block, and of a super-block */
 
 static const float iq4_table[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* Output pointers for the values of one block. */
 struct block {
@@ -157,8 +156,7 @@ static void iq4_nl(const unsigned char *p, const struct block *to)
 /* exponent u8 | nibbles [16]: d is 2^(exponent - 128), since the table has doubled values */
 static void mxfp4(const unsigned char *p, const struct block *to)
 {
-	const uint32_t e = *p, bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-	memcpy(to->d, &bits, 4);
+	*to->d = codes_e8m0_half(*p);
 	one(to, 1, 0);
 	nibbles(to->code, p + 1, 16);
 }
@@ -280,27 +278,15 @@ struct kind {
 	enum gguf_type type;
 	int values, bytes; /* per block */
 	int bits, group, zero;
-	bool minimums;
 	enum codes_float d_type;
 	const float *table;
 	void (*block)(const unsigned char *p, const struct block *to);
 };
 
 static const struct kind kinds[] = {
-	{GGUF_TYPE_Q4_0, SMALL, 18, 4, 32, 8, false, CODES_F16, NULL, q4_0},
-	{GGUF_TYPE_Q4_1, SMALL, 20, 4, 32, -1, true, CODES_F16, NULL, q4_1},
-	{GGUF_TYPE_Q5_0, SMALL, 22, 5, 32, 16, false, CODES_F16, NULL, q5_0},
-	{GGUF_TYPE_Q5_1, SMALL, 24, 5, 32, -1, true, CODES_F16, NULL, q5_1},
-	{GGUF_TYPE_Q8_0, SMALL, 34, 8, 32, 128, false, CODES_F16, NULL, q8_0},
-	{GGUF_TYPE_Q2_K, LARGE, 84, 2, 16, -1, true, CODES_F16, NULL, q2_k},
-	{GGUF_TYPE_Q3_K, LARGE, 110, 3, 16, 4, false, CODES_F16, NULL, q3_k},
-	{GGUF_TYPE_Q4_K, LARGE, 144, 4, 32, -1, true, CODES_F16, NULL, q4_k},
-	{GGUF_TYPE_Q5_K, LARGE, 176, 5, 32, -1, true, CODES_F16, NULL, q5_k},
-	{GGUF_TYPE_Q6_K, LARGE, 210, 6, 16, 32, false, CODES_F16, NULL, q6_k},
-	{GGUF_TYPE_IQ4_NL, SMALL, 18, 4, 32, 0, false, CODES_F16, iq4_table, iq4_nl},
-	{GGUF_TYPE_IQ4_XS, LARGE, 136, 4, 32, 0, false, CODES_F16, iq4_table, iq4_xs},
-	{GGUF_TYPE_MXFP4, SMALL, 17, 4, 32, 0, false, CODES_BF16, mxfp4_table, mxfp4},
-};
+#define KIND(number, NAME, name, values, bytes, bits, group, zero, d, table, ...)                            \
+	{GGUF_TYPE_##NAME, values, bytes, bits, group, zero, CODES_##d, table, name},
+	BLOCK_TYPES(KIND, KIND)};
 
 static void read_rows(const struct codes *c, int n0, int n1, const struct code_rows *out)
 {
@@ -329,7 +315,7 @@ bool gguf_codes(enum gguf_type type, int n, int k, const void *data, struct code
 				      .bits = t->bits,
 				      .group = t->group,
 				      .super = t->values,
-				      .minimums = t->minimums,
+				      .minimums = t->zero < 0,
 				      .zero = t->zero,
 				      .d_type = t->d_type,
 				      .table = t->table,

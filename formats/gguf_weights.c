@@ -31,8 +31,9 @@ static int wrong_type(const struct finder *f, const struct gguf_tensor *t, const
 		       t->name, gguf_type_name(t->type), need);
 }
 
-#define FLOATS "F32, F16, BF16"
-#define CODED  FLOATS ", Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4"
+#define FLOATS                      "F32, F16, BF16"
+#define AND_TYPE(number, NAME, ...) ", " #NAME
+static const char coded[] = FLOATS BLOCK_TYPES(AND_TYPE, AND_TYPE);
 
 static void use(const struct finder *f, const struct gguf_tensor *t)
 {
@@ -85,7 +86,7 @@ static int find_matrix(const struct finder *f, const char *name, int n, int k, s
 	if (is_float(t->type, &l->dtype))
 		return 0;
 	l->kind = WEIGHTS_CODES;
-	return gguf_codes(t->type, n, k, t->data, &l->codes) ? 0 : wrong_type(f, t, CODED);
+	return gguf_codes(t->type, n, k, t->data, &l->codes) ? 0 : wrong_type(f, t, coded);
 }
 
 /* Find one matrix of all n_experts in one tensor.  Expert e's is stored in experts[e], `at` bytes from its
@@ -117,7 +118,7 @@ static int find_stack(const struct finder *f, const char *module, int n, int k, 
 			continue;
 		l->kind = WEIGHTS_CODES;
 		if (!gguf_codes(t->type, n, k, l->w, &l->codes))
-			return wrong_type(f, t, CODED);
+			return wrong_type(f, t, coded);
 	}
 	return 0;
 }

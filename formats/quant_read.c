@@ -182,8 +182,6 @@ void quant_read(const struct codes *c, int n0, int n1, const struct code_rows *o
 
 enum { MX_VALUES = 32, MX_BYTES = 16 };
 
-/* The doubled values of the codes; the scale is halved. */
-static const float mxfp4_table[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 static const int mxfp4_steps[] = {0, 1, 2};
 
 static void mxfp4_read(const struct codes *c, int n0, int n1, const struct code_rows *out)
@@ -192,8 +190,7 @@ static void mxfp4_read(const struct codes *c, int n0, int n1, const struct code_
 	const size_t each = (size_t)(c->k / MX_VALUES), step = (size_t) * (const int *)c->from[2];
 	for (size_t n = (size_t)n0, at = 0; n < (size_t)n1; n++)
 		for (size_t b = n * step * each, end = b + each; b < end; b++, at++) {
-			const uint32_t e = exponents[b], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-			memcpy(&out->d[at], &bits, 4); /* 2^(e - 128) */
+			out->d[at] = codes_e8m0_half(exponents[b]);
 			out->scale[at] = 1;
 			out->offset[at] = 0;
 			for (size_t i = 0; i < MX_BYTES; i++) {
@@ -213,7 +210,7 @@ void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void
 			      .group = MX_VALUES,
 			      .super = MX_VALUES,
 			      .d_type = CODES_BF16,
-			      .table = mxfp4_table,
+			      .table = codes_e2m1,
 			      .read = mxfp4_read,
 			      .from = {blocks, exponents, &mxfp4_steps[step]}};
 }

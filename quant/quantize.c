@@ -1,5 +1,6 @@
 #include "quant/quantize.h"
 
+#include "base/block_types.h"
 #include "base/option_table.h"
 #include "cli/models/cache.h"
 #include "cli/terminal/term.h"
@@ -19,22 +20,25 @@ static int run_round(const struct quantize_options *q, const struct opts *o, cha
 }
 
 static const struct quantize_type types[] = {
-	{"q8_0", run_round},     {"q4_0", run_round}, {"q4_k", run_round}, {"q6_k", run_round},
-	{"int4-rtn", run_round}, {"int8", run_round}, {"fp8", run_round},  {"awq4", awq_command},
-};
+#define BLOCKS(number, NAME, name, ...) {#name, run_round},
+	{"int4-rtn", run_round},
+	{"int8", run_round},
+	{"fp8", run_round},
+	{"awq4", awq_command},
+	BLOCK_TYPES(BLOCK_NONE, BLOCKS)};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static const struct usage usage = {
 	.name = "quantize",
 	.words = "MODEL DST | --compare A B TEXT",
-	.about =
-		"Writes MODEL, a directory of safetensors with floats, as a model with quantized weights to "
-		"DST,\nwhich must not exist.\n\n"
-		"  q8_0, q4_0, q4_k, q6_k  a GGUF file, rounded to nearest as llama.cpp does without a text\n"
-		"  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
-		"  int8, fp8               a directory: compressed-tensors, a scale for each output\n"
-		"  awq4                    a directory: AWQ of 4 bits, calibrated on a text\n\n"
-		"With --compare: tells how far model B is from model A on the text of a file.",
+	.about = "Writes MODEL, a directory of safetensors with floats, as a model with quantized weights to "
+		 "DST,\nwhich must not exist.\n\n"
+		 "  " BLOCK_WORDS_WRITTEN
+		 "    a GGUF file, rounded to nearest as llama.cpp does without a text\n"
+		 "  int4-rtn                a directory: AWQ of 4 bits, rounded to nearest\n"
+		 "  int8, fp8               a directory: compressed-tensors, a scale for each output\n"
+		 "  awq4                    a directory: AWQ of 4 bits, calibrated on a text\n\n"
+		 "With --compare: tells how far model B is from model A on the text of a file.",
 	.min_words = 2,
 	.max_words = 3,
 };

@@ -22,12 +22,11 @@ enum {
  * scales. */
 static bool is_mxfp4(const struct codes *c)
 {
-	static const float values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 	if (!c->table || c->perm || c->bits != 4 || c->minimums || c->zero || c->super != c->group ||
 	    c->d_type != CODES_BF16 || (c->group % 32 && c->group < c->k))
 		return false;
 	for (int i = 0; i < 16; i++)
-		if (c->table[i] < values[i] || c->table[i] > values[i])
+		if (c->table[i] < codes_e2m1[i] || c->table[i] > codes_e2m1[i])
 			return false;
 	return true;
 }

@@ -50,28 +50,22 @@ static float largest(const float *x, int n)
 	return value;
 }
 
-void gguf_encode_q8_0(const float *x, size_t n, void *out)
+static void q8_0(const float *x, uint8_t *out)
 {
-	uint8_t *to = out;
-	for (size_t b = 0; b < n / BLOCK; b++, x += BLOCK, to += 2 + BLOCK) {
-		const float d = fabsf(largest(x, BLOCK)) / 127, per = d != 0 ? 1 / d : 0;
-		put_f16(to, d);
-		for (int i = 0; i < BLOCK; i++)
-			to[2 + i] = (uint8_t)(int8_t)roundf(x[i] * per);
-	}
+	const float d = fabsf(largest(x, BLOCK)) / 127, per = d != 0 ? 1 / d : 0;
+	put_f16(out, d);
+	for (int i = 0; i < BLOCK; i++)
+		out[2 + i] = (uint8_t)(int8_t)roundf(x[i] * per);
 }
 
-void gguf_encode_q4_0(const float *x, size_t n, void *out)
+static void q4_0(const float *x, uint8_t *out)
 {
-	uint8_t *to = out;
-	for (size_t b = 0; b < n / BLOCK; b++, x += BLOCK, to += 2 + BLOCK / 2) {
-		const float d = largest(x, BLOCK) / -8, per = d != 0 ? 1 / d : 0;
-		put_f16(to, d);
-		for (int i = 0; i < BLOCK / 2; i++) {
-			const int lo = within(0, (int)(x[i] * per + 8.5f), 15);
-			const int hi = within(0, (int)(x[i + BLOCK / 2] * per + 8.5f), 15);
-			to[2 + i] = (uint8_t)(lo | hi << 4);
-		}
+	const float d = largest(x, BLOCK) / -8, per = d != 0 ? 1 / d : 0;
+	put_f16(out, d);
+	for (int i = 0; i < BLOCK / 2; i++) {
+		const int lo = within(0, (int)(x[i] * per + 8.5f), 15);
+		const int hi = within(0, (int)(x[i + BLOCK / 2] * per + 8.5f), 15);
+		out[2 + i] = (uint8_t)(lo | hi << 4);
 	}
 }
 
@@ -173,7 +167,7 @@ static void pack_scales(const int scale[8], const int min[8], uint8_t out[12])
 	}
 }
 
-static void encode_q4_k(const float *x, uint8_t *out)
+static void q4_k(const float *x, uint8_t *out)
 {
 	struct grid g[8];
 	int scale[8], min[8];
@@ -201,12 +195,6 @@ static void encode_q4_k(const float *x, uint8_t *out)
 	for (int j = 0; j < 8; j += 2)
 		for (int i = 0; i < BLOCK; i++)
 			out[16 + BLOCK / 2 * j + i] = (uint8_t)(g[j].code[i] | g[j + 1].code[i] << 4);
-}
-
-void gguf_encode_q4_k(const float *x, size_t n, void *out)
-{
-	for (size_t b = 0; b < n / SUPER; b++)
-		encode_q4_k(x + b * SUPER, (uint8_t *)out + b * 144);
 }
 
 /* ---- Q6_K ---- */
@@ -253,7 +241,7 @@ static void pack_q6(const uint8_t *code, uint8_t *low, uint8_t *high)
 	}
 }
 
-static void encode_q6_k(const float *x, uint8_t *out)
+static void q6_k(const float *x, uint8_t *out)
 {
 	int8_t code[SUPER];
 	uint8_t stored[SUPER], *scales = out + 192;
@@ -280,8 +268,12 @@ static void encode_q6_k(const float *x, uint8_t *out)
 	pack_q6(stored + 128, out + 64, out + 160);
 }
 
-void gguf_encode_q6_k(const float *x, size_t n, void *out)
-{
-	for (size_t b = 0; b < n / SUPER; b++)
-		encode_q6_k(x + b * SUPER, (uint8_t *)out + b * 210);
-}
+/* ---- blocks in a row ---- */
+
+#define BLOCKS(number, NAME, name, values, bytes, ...)                                                       \
+	void gguf_encode_##name(const float *x, size_t n, void *out)                                         \
+	{                                                                                                    \
+		for (size_t b = 0; b < n / (values); b++)                                                    \
+			name(x + b * (values), (uint8_t *)out + b * (bytes));                                \
+	}
+BLOCK_TYPES(BLOCK_NONE, BLOCKS)

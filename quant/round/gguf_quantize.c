@@ -10,22 +10,18 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 32, SUPER = 256 };
-
 struct block_type {
 	const char *option, *name;
 	int values;
 	tensor_plan_encode encode;
-	bool fine_head;
-	int file_type; /* llama.cpp's number for such files */
+	const char *head; /* option of the head's type */
+	int file_type;    /* llama.cpp's number for such files */
 };
 
 static const struct block_type types[] = {
-	{"q8_0", "Q8_0", BLOCK, gguf_encode_q8_0, false, 7},
-	{"q4_0", "Q4_0", BLOCK, gguf_encode_q4_0, true, 2},
-	{"q4_k", "Q4_K", SUPER, gguf_encode_q4_k, true, 14},
-	{"q6_k", "Q6_K", SUPER, gguf_encode_q6_k, false, 18},
-};
+#define ROW(number, NAME, name, values, bytes, bits, group, zero, d, table, at_d, at_dmin, head, file)       \
+	{#name, #NAME, values, gguf_encode_##name, #head, file},
+	BLOCK_TYPES(BLOCK_NONE, ROW)};
 
 static const struct block_type *type_of(const char *option)
 {
@@ -38,7 +34,7 @@ static const struct block_type *type_of(const char *option)
 }
 
 struct choosing {
-	const struct block_type *type;
+	const struct block_type *type, *head, *fallback; /* fallback: for rows that are not whole blocks */
 	const struct keep *keep;
 	int n_q8, n_plain; /* matrices with rows that are not whole blocks of the type, and of 32 */
 };
@@ -52,9 +48,9 @@ static void choose(void *ctx, const struct model_config *config, const struct na
 	if (keep_of(c->keep, module, config->experts.n))
 		return;
 	const bool head = n->part == NAME_HEAD || (n->part == NAME_EMBED && config->tied);
-	const struct block_type *t = head && c->type->fine_head ? type_of("q6_k") : c->type;
+	const struct block_type *t = head ? c->head : c->type;
 	if (columns % t->values) {
-		t = type_of("q8_0");
+		t = c->fallback;
 		c->n_q8++;
 	}
 	if (columns % t->values) {
@@ -69,14 +65,16 @@ static void choose(void *ctx, const struct model_config *config, const struct na
 int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep, char *why,
 		  size_t why_n)
 {
-	struct choosing c = {.type = type_of(option), .keep = keep};
-	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = c.type->file_type};
+	const struct block_type *type = type_of(option);
+	struct choosing c = {
+		.type = type, .head = type_of(type->head), .fallback = type_of("q8_0"), .keep = keep};
+	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = type->file_type};
 	const int rc = to_gguf(src, dst, &choice, why, why_n);
 	if (!rc && c.n_q8)
 		term_note("Q8_0 instead, for rows that are no whole blocks of %d values: matrices=%d",
-			  c.type->fine_head ? SUPER : c.type->values, c.n_q8);
+			  c.head->values, c.n_q8);
 	if (!rc && c.n_plain)
-		term_note("as they were, for rows that are no whole blocks of %d values: matrices=%d", BLOCK,
-			  c.n_plain);
+		term_note("as they were, for rows that are no whole blocks of %d values: matrices=%d",
+			  c.fallback->values, c.n_plain);
 	return rc;
 }

@@ -1,7 +1,8 @@
 /* gguf_quantize.h - write a float model as a GGUF file of a quantized type, rounded to nearest.
  *
- * Linear layers and the embedding get the type.  With the 4-bit types the head, or the tied embedding, is
- * Q6_K, as in llama.cpp.  A matrix with rows that are not whole blocks is Q8_0, or stays unchanged. */
+ * Linear layers and the embedding get the type.  With the 4-bit types the head, or the tied embedding, has a
+ * finer type, as in llama.cpp (base/block_types.h).  A matrix with rows that are not whole blocks is Q8_0, or
+ * stays unchanged. */
 #ifndef QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 #define QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 
@@ -9,8 +10,8 @@
 
 #include <stddef.h>
 
-/* Quantize.  type: "q8_0", "q4_0", "q4_k", "q6_k".  keep: parts that stay unchanged.  -ENOTSUP, ... with the
- * reason; also if no linear layer would be quantized. */
+/* Quantize.  type: name of a type that can be written, such as "q4_k".  keep: parts that stay unchanged.
+ * -ENOTSUP, ... with the reason; also if no linear layer would be quantized. */
 int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep, char *why,
 		  size_t why_n);
 
