@@ -2,7 +2,7 @@
  *
  * linear.cu         layers, and which kernel computes them
  * linear_pack.cu    converts stored weights to the layout that the kernels read
- * linear_codes.*    weights in small groups: GGUF's Q4_0, Q8_0, Q4_K and Q6_K, and MXFP4
+ * linear_codes.*    weights in small groups: LIN_CODE_KINDS
  * linear_stream.cu  few rows: the weights are streamed past them
  * linear_tile.cu    many rows: tiles of rows x outputs
  * linear_fast.cu    many rows with --fast: plain weights and cuBLAS
@@ -59,13 +59,31 @@ enum {
 	LIN_SLICES_MAX = 8,
 };
 
-/* Type of a segment's weights.  DENSE: F16 or BF16, like the operands.  From LIN_Q4_0 on: see
- * linear_codes.cuh. */
-enum lin_kind { LIN_DENSE, LIN_AWQ, LIN_Q4_0, LIN_Q8_0, LIN_Q4_K, LIN_Q6_K, LIN_MXFP4, LIN_KINDS };
+/* Kinds of codes that the kernels compute as they are stored; linear_codes.cuh unpacks them.
+ *
+ *     KIND(name, bits, group, super, zero, e2m1, unit_bytes)
+ *
+ * super 0: a scale per group of a multiple of 32 inputs; zero -1: minimums; unit_bytes: of a column's
+ * unit. */
+#define LIN_CODE_KINDS(KIND)                                                                                 \
+	KIND(Q4_0, 4, 32, 0, 8, false, 512)                                                                  \
+	KIND(Q8_0, 8, 32, 0, 128, false, 1024)                                                               \
+	KIND(Q4_K, 4, 32, 256, -1, false, 512)                                                               \
+	KIND(Q6_K, 6, 16, 256, 32, false, 768)                                                               \
+	KIND(MXFP4, 4, 32, 0, 0, true, 512)
+
+/* Type of a segment's weights.  DENSE: F16 or BF16, like the operands. */
+enum lin_kind {
+	LIN_DENSE,
+	LIN_AWQ,
+#define LIN_KIND(name, ...) LIN_##name,
+	LIN_CODE_KINDS(LIN_KIND) LIN_KINDS
+#undef LIN_KIND
+};
 
 static __host__ __device__ constexpr bool lin_is_codes(int kind)
 {
-	return kind >= LIN_Q4_0;
+	return kind > LIN_AWQ;
 }
 
 enum lin_out { LIN_OUT_OPERAND, LIN_OUT_F32, LIN_OUT_SWIGLU };

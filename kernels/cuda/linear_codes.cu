@@ -15,55 +15,48 @@ extern "C" {
 enum {
 	PACK_THREADS = 256,
 	CHUNK_BYTES = 8 << 20,
-	SUPER = 256, /* inputs per super-block */
 };
 
-/* Return whether codes stand for twice the values of E2M1 (OCP Microscaling Formats 1.0), with fitting
- * scales. */
-static bool is_mxfp4(const struct codes *c)
+static bool is_e2m1(const float *table)
 {
-	if (!c->table || c->perm || c->bits != 4 || c->minimums || c->zero || c->super != c->group ||
-	    c->d_type != CODES_BF16 || (c->group % 32 && c->group < c->k))
-		return false;
-	for (int i = 0; i < 16; i++)
-		if (c->table[i] < codes_e2m1[i] || c->table[i] > codes_e2m1[i])
-			return false;
-	return true;
+	bool same = table != NULL;
+	for (int i = 0; same && i < 16; i++)
+		same = table[i] <= codes_e2m1[i] && table[i] >= codes_e2m1[i];
+	return same;
+}
+
+/* Return whether groups are whole steps of the kernels, or whole rows. */
+static bool is_flat(const struct codes *c)
+{
+	return c->super == c->group && (c->group % 32 == 0 || c->group >= c->k);
 }
 
 /* Return whether codes are AWQ's except for their order: 4 bits, with a scale and a zero for each group.
  * With scales in F16 and 8 for all zeros they are Q4_0's instead. */
 static bool is_awq(const struct codes *c)
 {
-	return c->bits == 4 && !c->table && !c->perm && !c->minimums && c->super == c->group &&
-	       (c->group % 32 == 0 || c->group >= c->k) && c->zero < 16 &&
+	return c->bits == 4 && !c->table && !c->perm && !c->minimums && is_flat(c) && c->zero < 16 &&
 	       (c->d_type == CODES_BF16 || (c->d_type == CODES_F16 && c->zero != 8));
+}
+
+static bool is_kind(const struct codes *c, const struct lin_code_kind &k)
+{
+	if (c->perm || c->bits != k.bits || c->minimums != (k.zero < 0) ||
+	    c->d_type != (k.e2m1 ? CODES_BF16 : CODES_F16) ||
+	    (k.e2m1 ? !is_e2m1(c->table) : c->table != NULL))
+		return false;
+	if (!c->minimums && c->zero != k.zero)
+		return false;
+	return k.super ? c->super == k.super && c->group == k.group && c->k % k.super == 0 : is_flat(c);
 }
 
 enum lin_kind lin_kind_of_codes(const struct codes *c)
 {
-	if (is_mxfp4(c))
-		return LIN_MXFP4;
-	if (is_awq(c))
-		return LIN_AWQ;
-	if (c->table || c->perm || c->d_type != CODES_F16)
-		return LIN_KINDS;
-	if (c->super == SUPER && c->k % SUPER == 0) {
-		if (c->bits == 4 && c->group == 32 && c->minimums)
-			return LIN_Q4_K;
-		if (c->bits == 6 && c->group == 16 && !c->minimums && c->zero == 32)
-			return LIN_Q6_K;
-	}
-	if (c->minimums || c->super != c->group || (c->group % 32 && c->group < c->k))
-		return LIN_KINDS;
-	return c->bits == 4 && c->zero == 8     ? LIN_Q4_0
-	       : c->bits == 8 && c->zero == 128 ? LIN_Q8_0
-						: LIN_KINDS;
-}
-
-static int unit_pieces(enum lin_kind kind)
-{
-	return lin_by_kind(kind, [](auto tag) { return code_shape<tag.kind>::unit_pieces; });
+	int kind = LIN_AWQ;
+	if (!is_awq(c))
+		for (kind++; kind < LIN_KINDS && !is_kind(c, lin_code_kinds[kind]); kind++)
+			;
+	return (enum lin_kind)kind;
 }
 
 /* ---- kernels ---- */
@@ -79,6 +72,7 @@ struct pack_rows {
 
 struct pack_codes {
 	struct lin_seg seg;
+	struct lin_code_kind kind;
 	struct pack_rows part[3];
 	int col0, n_cols; /* columns of the segment that these outputs fill */
 	bool bf16;
@@ -104,7 +98,7 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_codes_kernel(
 	const int lane = (int)(at % 32), u = (int)(at / 32 % (size_t)s.units),
 		  col = a.col0 + (int)(at / 32 / (size_t)s.units);
 	const int g = lane >> 2, t = lane & 3;
-	const bool sixteens = s.kind == LIN_Q6_K, eight = s.kind == LIN_Q8_0;
+	const bool sixteens = a.kind.group == 16, eight = a.kind.bits == 8;
 	uint32_t word[8] = {0, 0, 0, 0, 0, 0, 0, 0}, high[2] = {0, 0};
 	for (int j = 0; j < 4; j++)
 		for (int b = 0; b < 8; b++) {
@@ -125,8 +119,7 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_codes_kernel(
 				high[h] |= (code >> 4 & 3) << (16 * second + 2 * (4 * p + r));
 			}
 		}
-	const int pieces = eight ? 64 : sixteens ? 48 : 32;
-	uint4 *to = a.w + ((size_t)col * (size_t)s.units + (size_t)u) * (size_t)pieces;
+	uint4 *to = a.w + ((size_t)col * (size_t)s.units + (size_t)u) * (size_t)(a.kind.unit_bytes / 16);
 	to[lane] = make_uint4(word[0], word[1], word[2], word[3]);
 	if (eight)
 		to[32 + lane] = make_uint4(word[4], word[5], word[6], word[7]);
@@ -143,7 +136,7 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_heads_kernel(
 		return;
 	const int g = (int)(at % 8), chunk = (int)(at / 8 % (size_t)s.quads),
 		  col = a.col0 + (int)(at / 8 / (size_t)s.quads);
-	const bool supers = s.kind == LIN_Q4_K || s.kind == LIN_Q6_K;
+	const bool supers = a.kind.super > 0, minimums = a.kind.zero < 0;
 	uint32_t word[4] = {0, 0, 0, 0}, d = 0, dmin = 0;
 	for (int e = 0; e < 2; e++) {
 		int part;
@@ -158,19 +151,19 @@ static __global__ void __launch_bounds__(PACK_THREADS) linear_pack_heads_kernel(
 			const int k = CODE_CHUNK * chunk + 32 * h, i = k / p.group;
 			if (k >= s.k)
 				break;
-			if (s.kind == LIN_Q4_K)
+			if (minimums)
 				word[h] |= (uint32_t)scale[i] << 8 * e | (uint32_t)offset[i] << (16 + 8 * e);
-			else if (s.kind == LIN_Q6_K)
+			else if (supers)
 				word[h] |= (uint32_t)(scale[i] + 128) << 8 * e |
 					   (uint32_t)(scale[i + 1] + 128) << (16 + 8 * e);
-			else if (s.kind == LIN_MXFP4)
+			else if (a.kind.e2m1)
 				word[h] |= (uint32_t)bf16_of_f32(of[k / p.super]) << 16 * e;
 			else
 				word[h] |= (uint32_t)f16_of_f32(of[k / p.super]) << 16 * e;
 		}
 		if (supers)
 			d |= (uint32_t)f16_of_f32(of[chunk / 2]) << 16 * e;
-		if (s.kind == LIN_Q4_K)
+		if (minimums)
 			dmin |= (uint32_t)f16_of_f32(
 					p.dmin[(size_t)row * (size_t)p.supers + (size_t)(chunk / 2)])
 				<< 16 * e;
@@ -265,11 +258,12 @@ static bool range_fits(const struct range *r, enum lin_kind kind, int n)
 {
 	const size_t all = (size_t)n * (size_t)codes_groups(r->c);
 	const int16_t *s = r->host.scale, *m = r->host.offset;
+	const bool supers = lin_code_kinds[kind].super > 0, minimums = lin_code_kinds[kind].zero < 0;
 	bool fits = true;
 	for (size_t i = 0; i < all; i++) {
-		if (kind == LIN_Q4_K)
+		if (minimums)
 			fits &= (s[i] & ~255) == 0 && (m[i] & ~255) == 0;
-		else if (kind == LIN_Q6_K)
+		else if (supers)
 			fits &= s[i] >= -128 && s[i] <= 127;
 		else
 			fits &= s[i] == 1 && (kind != LIN_AWQ || (m[i] & ~15) == 0);
@@ -347,12 +341,13 @@ static int pack_parts(struct kern_dev *d, struct pack_codes *a, struct range *r,
 
 static int pack_new(struct kern_linear *w, struct lin_seg *seg, struct pack_codes *a)
 {
-	const bool supers = seg->kind == LIN_Q4_K || seg->kind == LIN_Q6_K, awq = seg->kind == LIN_AWQ;
+	const struct lin_code_kind *kind = &lin_code_kinds[seg->kind];
+	const bool awq = seg->kind == LIN_AWQ;
 	const size_t cols = (size_t)seg->n_cols;
 	if (!awq)
 		seg->quads = (seg->units + 1) / 2;
-	const size_t n_w = cols * (size_t)seg->units * (size_t)unit_pieces(seg->kind) * 16;
-	const size_t n_s = cols * (size_t)seg->quads * 128, n_h = supers ? n_s / 4 : 0;
+	const size_t n_w = cols * (size_t)seg->units * (size_t)kind->unit_bytes;
+	const size_t n_s = cols * (size_t)seg->quads * 128, n_h = kind->super ? n_s / 4 : 0;
 	a->w = (uint4 *)lin_own(w, n_w);
 	a->scales = (uint4 *)lin_own(w, n_s);
 	a->heads = n_h ? (uint2 *)lin_own(w, n_h) : NULL;
@@ -362,6 +357,7 @@ static int pack_new(struct kern_linear *w, struct lin_seg *seg, struct pack_code
 	seg->heads = a->heads;
 	seg->zeros = a->zeros;
 	a->seg = *seg;
+	a->kind = *kind;
 	a->bf16 = cuda_is_bf16(w->dev);
 	return a->w && a->scales && (a->heads || !n_h) && (a->zeros || !awq) ? 0 : -ENOMEM;
 }

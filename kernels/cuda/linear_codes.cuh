@@ -51,11 +51,30 @@
 
 enum { CODE_CHUNK = 128 }; /* inputs */
 
+/* A row of LIN_CODE_KINDS. */
+struct lin_code_kind {
+	int bits, group, super, zero;
+	bool e2m1;
+	int unit_bytes;
+};
+
+static constexpr struct lin_code_kind lin_code_kinds[LIN_KINDS] = {
+	{16, 0, 0, 0, false, 2 * LIN_COL * LIN_UNIT},
+	{4, 0, 0, 0, false, 512},
+#define LIN_ROW(name, ...) {__VA_ARGS__},
+	LIN_CODE_KINDS(LIN_ROW)
+#undef LIN_ROW
+};
+
 template <int KIND> struct code_shape {
-	static constexpr bool supers = KIND == LIN_Q4_K || KIND == LIN_Q6_K;
-	static constexpr bool sixteens = KIND == LIN_Q6_K; /* groups of 16 */
-	static constexpr bool minimums = KIND == LIN_Q4_K;
-	static constexpr int unit_bytes = KIND == LIN_Q8_0 ? 1024 : KIND == LIN_Q6_K ? 768 : 512;
+	static constexpr struct lin_code_kind of = lin_code_kinds[KIND];
+	static constexpr int bits = of.bits;
+	static constexpr bool supers = of.super > 0;
+	static constexpr bool sixteens = of.group == 16;
+	static constexpr bool minimums = of.zero < 0;
+	static constexpr int zero = of.zero > 0 ? of.zero : 0;
+	static constexpr bool e2m1 = of.e2m1;
+	static constexpr int unit_bytes = of.unit_bytes;
 	static constexpr int unit_pieces = unit_bytes / 16; /* 16-byte pieces of a column's unit */
 };
 
@@ -69,16 +88,11 @@ template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
 	switch (kind) {
 	case LIN_AWQ:
 		return f(lin_tag<LIN_AWQ>());
-	case LIN_Q4_0:
-		return f(lin_tag<LIN_Q4_0>());
-	case LIN_Q8_0:
-		return f(lin_tag<LIN_Q8_0>());
-	case LIN_Q4_K:
-		return f(lin_tag<LIN_Q4_K>());
-	case LIN_Q6_K:
-		return f(lin_tag<LIN_Q6_K>());
-	case LIN_MXFP4:
-		return f(lin_tag<LIN_MXFP4>());
+#define LIN_CASE(name, ...)                                                                                  \
+	case LIN_##name:                                                                                     \
+		return f(lin_tag<LIN_##name>());
+		LIN_CODE_KINDS(LIN_CASE)
+#undef LIN_CASE
 	default:
 		return f(lin_tag<LIN_DENSE>());
 	}
@@ -86,14 +100,14 @@ template <class F> static inline int lin_by_kind(enum lin_kind kind, F f)
 
 /* A lane's share of a column's unit. */
 template <int KIND> struct code_unit {
-	uint4 w, more; /* Q8_0: both halves; Q6_K: high bits in more.x and more.y; others: only w */
+	uint4 w, more; /* 8 bits: both halves; 6 bits: high bits in more.x and more.y; others: only w */
 
 	__device__ __forceinline__ void read(const unsigned char *unit)
 	{
 		w = *(const uint4 *)(const void *)(unit + 16 * lane_id());
-		if constexpr (KIND == LIN_Q8_0)
+		if constexpr (code_shape<KIND>::bits == 8)
 			more = *(const uint4 *)(const void *)(unit + 512 + 16 * lane_id());
-		if constexpr (KIND == LIN_Q6_K) {
+		if constexpr (code_shape<KIND>::bits == 6) {
 			const uint2 high = *(const uint2 *)(const void *)(unit + 512 + 8 * lane_id());
 			more.x = high.x;
 			more.y = high.y;
@@ -159,19 +173,20 @@ template <bool BF16> static __device__ __forceinline__ void code_unpack_e2m1(uin
 template <bool BF16, int KIND, int H>
 static __device__ __forceinline__ void code_unpack(uint32_t a[2][4], const code_unit<KIND> &u)
 {
-	if constexpr (KIND == LIN_Q8_0) {
+	using shape = code_shape<KIND>;
+	if constexpr (shape::bits == 8) {
 		const uint4 w = H ? u.more : u.w;
 		code_unpack8<BF16>(a[0], w.x, w.y);
 		code_unpack8<BF16>(a[1], w.z, w.w);
-	} else if constexpr (KIND == LIN_Q6_K) {
+	} else if constexpr (shape::bits == 6) {
 		const uint32_t high = H ? u.more.y : u.more.x;
 		code_unpack6<BF16, 0>(a[0], lin_word(u.w, 2 * H), high);
 		code_unpack6<BF16, 1>(a[1], lin_word(u.w, 2 * H + 1), high);
-	} else if constexpr (KIND == LIN_MXFP4) {
+	} else if constexpr (shape::e2m1) {
 		code_unpack_e2m1<BF16>(a[0], lin_word(u.w, 2 * H));
 		code_unpack_e2m1<BF16>(a[1], lin_word(u.w, 2 * H + 1));
 	} else {
-		constexpr uint32_t zero = KIND == LIN_Q4_0 ? 8 : 0;
+		constexpr uint32_t zero = shape::zero;
 		constexpr uint32_t lo = (BF16 ? 0xc300u | zero : 0x6400u | zero) * 0x00010001u;
 		constexpr uint32_t hi = (0xd400u | zero << 4) * 0x00010001u;
 		lin_unpack<BF16>(a[0], lin_word(u.w, 2 * H), lo, hi, lo, hi);
@@ -227,15 +242,15 @@ template <int KIND> struct code_head {
 		struct code_scales v;
 		if constexpr (!code_shape<KIND>::supers) {
 			const uint16_t d0 = (uint16_t)word, d1 = (uint16_t)(word >> 16);
-			v.of[0][0] = KIND == LIN_MXFP4 ? f32_of_bf16(d0) : f32_of_f16(d0);
-			v.of[0][1] = KIND == LIN_MXFP4 ? f32_of_bf16(d1) : f32_of_f16(d1);
+			v.of[0][0] = code_shape<KIND>::e2m1 ? f32_of_bf16(d0) : f32_of_f16(d0);
+			v.of[0][1] = code_shape<KIND>::e2m1 ? f32_of_bf16(d1) : f32_of_f16(d1);
 			return v;
 		}
 		const float d0 = f32_of_f16((uint16_t)d.x), d1 = f32_of_f16((uint16_t)(d.x >> 16));
-		const float zero = KIND == LIN_Q6_K ? -128.0f : 0.0f;
+		const float zero = code_shape<KIND>::minimums ? 0.0f : -128.0f; /* scales have a sign */
 		v.of[0][0] = f32_mul_rn(d0, f32_add_rn(code_byte<0>(word), zero));
 		v.of[0][1] = f32_mul_rn(d1, f32_add_rn(code_byte<1>(word), zero));
-		if constexpr (KIND == LIN_Q6_K) {
+		if constexpr (code_shape<KIND>::sixteens) {
 			v.of[1][0] = f32_mul_rn(d0, f32_add_rn(code_byte<2>(word), zero));
 			v.of[1][1] = f32_mul_rn(d1, f32_add_rn(code_byte<3>(word), zero));
 		} else {

@@ -5,7 +5,7 @@
  * barrier, every warp keeps 5 to 8 KB in flight, and each stalls alone.  Rows are loaded through L1 into
  * registers as soon as the previous rows are used.
  *
- * A unit of Q6_K has 768 bytes per column, and lanes copy data that other lanes read, so that the warp
+ * A unit of 6 bits has 768 bytes per column, and lanes copy data that other lanes read, so that the warp
  * synchronizes twice a round.
  *
  * Speed depends on bytes in flight (4.8 TB/s at about 700 ns are 25 KB per multiprocessor) and on
@@ -24,16 +24,15 @@
 /* A stage holds one unit of F16 and BF16, two of AWQ and codes, so that the fixed cost of a round is shared
  * by at least 1 KB of weights. */
 template <int KIND, int N_COLS> struct stream_shape {
-	static constexpr int units = KIND == LIN_DENSE ? 1 : 2; /* per stage */
-	static constexpr int unit_bytes =
-		KIND == LIN_DENSE ? 2048 : code_shape<KIND>::unit_bytes; /* per column */
+	static constexpr int units = KIND == LIN_DENSE ? 1 : 2;         /* per stage */
+	static constexpr int unit_bytes = code_shape<KIND>::unit_bytes; /* per column */
 	static constexpr int pieces =
-		N_COLS * unit_bytes / 512; /* 16-byte pieces per lane in a unit; not used for Q6_K */
+		N_COLS * unit_bytes / 512; /* 16-byte pieces per lane in a unit; not used for 768 bytes */
 	static constexpr int stage_bytes = units * N_COLS * unit_bytes;
-	static constexpr int stages = KIND == LIN_DENSE || KIND == LIN_Q8_0 ? (N_COLS == 1 ? 4 : 3)
-				      : KIND == LIN_Q6_K                    ? (N_COLS == 1 ? 5 : 4)
-				      : N_COLS == 1                         ? 6
-									    : 4;
+	static constexpr int stages = unit_bytes >= 1024 ? (N_COLS == 1 ? 4 : 3)
+				      : unit_bytes > 512 ? (N_COLS == 1 ? 5 : 4)
+				      : N_COLS == 1      ? 6
+							 : 4;
 	static constexpr int ring_bytes = stages * stage_bytes; /* per warp */
 };
 
@@ -111,8 +110,8 @@ template <int KIND, int N_COLS> struct stream_code_src {
 		for (int i = 0; i < N_COLS; i++) {
 #pragma unroll
 			for (int p = 0; p < n; p++) {
-				/* the inputs of Q6_K are whole super-blocks */
-				const bool in = KIND == LIN_Q6_K || p < n / 2 || u + 1 < u1;
+				/* groups of 16 are in whole super-blocks */
+				const bool in = code_shape<KIND>::sixteens || p < n / 2 || u + 1 < u1;
 				cp_async_16_hint(stage + (i * n + p) * 512, in ? w[i] + 32 * p : w[i], policy,
 						 in);
 			}
@@ -401,7 +400,7 @@ static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, in
 	}
 }
 
-#define STREAM_BLOCKS (N_COLS * N_T8 <= 2 && !(KIND == LIN_Q6_K && N_COLS == 2) ? 2 : 1)
+#define STREAM_BLOCKS (N_COLS * N_T8 <= 2 && !(code_shape<KIND>::sixteens && N_COLS == 2) ? 2 : 1)
 
 /* grid: (blocks of columns, splits, blocks of rows) */
 template <bool BF16, int KIND, int N_COLS, int N_T8>
@@ -411,7 +410,7 @@ static __global__ void __launch_bounds__(256, STREAM_BLOCKS) linear_stream_kerne
 					       (int)blockIdx.z * N_T8);
 }
 
-#define STREAM_LIST_BLOCKS (KIND == LIN_Q4_K && N_T8 == 2 ? 1 : STREAM_BLOCKS)
+#define STREAM_LIST_BLOCKS (code_shape<KIND>::minimums && N_T8 == 2 ? 1 : STREAM_BLOCKS)
 
 /* grid: (blocks of columns, entries) */
 template <bool BF16, int KIND, int N_COLS, int N_T8>

@@ -22,8 +22,8 @@ static __device__ __forceinline__ int tile_swizzle(int row)
 	return ((row ^ row >> 1) & 1) << 2;
 }
 
-/* Swizzle of rows that are loaded by 8 bytes of slots 2 j and 2 j + 1 (Q6_K): half a warp loads four rows,
- * which need different pairs of slots. */
+/* Swizzle of rows that are loaded by 8 bytes of slots 2 j and 2 j + 1 (groups of 16): half a warp loads four
+ * rows, which need different pairs of slots. */
 template <int KIND> static __device__ __forceinline__ int tile_x_swizzle(int row)
 {
 	return code_shape<KIND>::sixteens ? (row & 3) << 1 : tile_swizzle(row);
@@ -33,8 +33,7 @@ template <int KIND, int N_COLS, int N_T8, int WARPS_N, int WARPS_M, int STAGES> 
 	static constexpr int threads = WARPS_N * WARPS_M * 32;
 	static constexpr int cols = WARPS_N * N_COLS;
 	static constexpr int rows = WARPS_M * N_T8 * 8;
-	static constexpr int col_bytes =
-		KIND == LIN_DENSE ? LIN_COL * LIN_UNIT * 2 : code_shape<KIND>::unit_bytes;
+	static constexpr int col_bytes = code_shape<KIND>::unit_bytes;
 	static constexpr int x_bytes = rows * LIN_UNIT * 2;
 	static constexpr int w_bytes = cols * col_bytes;
 	static constexpr int stage_bytes = x_bytes + w_bytes;
@@ -407,10 +406,11 @@ static __global__ void __launch_bounds__(WARPS_N *WARPS_M * 32)
  * are bound by the tensor cores: large tiles per warp, and each weight is unpacked for 64 rows.
  * TILE_64_SHORT has a shorter ring of plain weights, for devices where the longer ring and the sums of slices
  * exceed a block's shared memory. */
-#define TILE_32       2, 4, 4, 1, (KIND == LIN_DENSE || KIND == LIN_Q8_0 ? 4 : KIND == LIN_Q6_K ? 5 : 6)
-#define TILE_64       2, 8, 4, 1, (KIND == LIN_DENSE ? 3 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
-#define TILE_64_SHORT 2, 8, 4, 1, (KIND == LIN_DENSE ? 2 : KIND == LIN_Q8_0 || KIND == LIN_Q6_K ? 4 : 5)
-#define TILE_128      2, 8, 4, 2, (KIND == LIN_Q4_K ? 5 : 4)
+#define UNIT_BYTES    (code_shape<KIND>::unit_bytes)
+#define TILE_32       2, 4, 4, 1, (UNIT_BYTES >= 1024 ? 4 : UNIT_BYTES > 512 ? 5 : 6)
+#define TILE_64       2, 8, 4, 1, (UNIT_BYTES >= 2048 ? 3 : UNIT_BYTES > 512 ? 4 : 5)
+#define TILE_64_SHORT 2, 8, 4, 1, (UNIT_BYTES >= 2048 ? 2 : UNIT_BYTES > 512 ? 4 : 5)
+#define TILE_128      2, 8, 4, 2, (code_shape<KIND>::minimums ? 5 : 4)
 
 enum { TILE_COLS = 8 }; /* columns per block, in all three sizes */
 
