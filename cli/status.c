@@ -8,6 +8,7 @@
 #include "cli/stream.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/term.h"
+#include "proto/counts.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -147,6 +148,19 @@ static void print_memory(const json_t *reply)
 	table_fini(&t);
 }
 
+static void print_totals(const json_t *s)
+{
+	const char *before = "so far     ";
+	for (const struct count_row *r = counts_rows; r < counts_rows + n_counts_rows; r++) {
+		if (!r->shown)
+			continue;
+		printf("%s%lld %s", before, integer(r->map ? json_object_get(s, r->map) : s, r->key),
+		       r->shown);
+		before = ", ";
+	}
+	printf("\n\n");
+}
+
 static void print_status(const json_t *s)
 {
 	const char *model = json_string_value(json_object_get(s, "model"));
@@ -189,8 +203,7 @@ static void print_status(const json_t *s)
 		       : low ? low
 			     : "",
 		       term_style(stdout, TERM_PLAIN));
-	printf("so far     %lld prompt tokens, %lld output tokens, %lld steps\n\n",
-	       integer(s, "prompt_tokens"), integer(s, "generated_tokens"), integer(s, "steps"));
+	print_totals(s);
 	const char *note = json_string_value(json_object_get(s, "note"));
 	if (note)
 		printf("%snote%s       %s\n\n", term_style(stdout, TERM_YELLOW),

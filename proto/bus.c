@@ -107,23 +107,22 @@ static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 
 static void pack_beat(msgpack_packer *pk, const struct bus_beat *b)
 {
-	const bool loading = b->state == BUS_LOADING, rows = !loading && b->expert_rows,
-		   masks = !loading && (b->mask_waits || b->grammar_bytes), cells = !loading && b->cells.n;
-	msgpack_pack_map(pk, 5u + 3 * (loading || rows) + 2 * masks + 4 * cells);
+	const bool loading = b->state == BUS_LOADING, cells = !loading && b->cells.n;
+	struct worker_counts counts = b->counts;
+	size_t n = loading ? 3 : (b->grammar_bytes > 0) + 4 * (size_t)cells;
+	for (size_t i = 0; i < n_worker_counts && !loading; i++)
+		n += *worker_count(&counts, i) > 0;
+	msgpack_pack_map(pk, 5 + n);
 	pack_uint(pk, "epoch", b->epoch);
 	pack_uint(pk, "state", b->state);
 	pack_uint(pk, "progress", b->progress);
 	pack_uint(pk, "expected", b->expected);
 	pack_uint(pk, "moves", b->moves);
-	if (rows) {
-		pack_uint(pk, "expert_rows", b->expert_rows);
-		pack_uint(pk, "expert_reads", b->expert_reads);
-		pack_uint(pk, "expert_busiest", b->expert_busiest);
-	}
-	if (masks) {
-		pack_uint(pk, "mask_waits", b->mask_waits);
+	for (size_t i = 0; i < n_worker_counts && !loading; i++)
+		if (*worker_count(&counts, i))
+			pack_uint(pk, worker_count_keys[i], *worker_count(&counts, i));
+	if (!loading && b->grammar_bytes)
 		pack_uint(pk, "grammar_bytes", b->grammar_bytes);
-	}
 	if (cells) {
 		pack_uint(pk, "cells", b->cells.n_all);
 		pack_uint(pk, "cells_experts", b->cells.n_experts);
@@ -363,6 +362,16 @@ static void read_cells(struct cursor *c, struct bus_cells *s)
 		s->rows[s->n] = cursor_uint(c, "cells_rows", INT64_MAX);
 }
 
+static void read_count(struct cursor *c, const char *key, struct worker_counts *counts)
+{
+	for (size_t i = 0; i < n_worker_counts; i++)
+		if (strcmp(key, worker_count_keys[i]) == 0) {
+			*worker_count(counts, i) = cursor_uint(c, key, INT64_MAX);
+			return;
+		}
+	cursor_skip(c);
+}
+
 static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 {
 	if (strcmp(key, "epoch") == 0)
@@ -382,14 +391,6 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 		b->done = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "total") == 0)
 		b->total = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "expert_rows") == 0)
-		b->expert_rows = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "expert_reads") == 0)
-		b->expert_reads = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "expert_busiest") == 0)
-		b->expert_busiest = cursor_uint(c, key, INT64_MAX);
-	else if (strcmp(key, "mask_waits") == 0)
-		b->mask_waits = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "grammar_bytes") == 0)
 		b->grammar_bytes = cursor_uint(c, key, INT64_MAX);
 	else if (strcmp(key, "cells") == 0)
@@ -401,7 +402,7 @@ static void read_beat(struct cursor *c, const char *key, struct bus_beat *b)
 	else if (strcmp(key, "cells_rows") == 0)
 		read_cells(c, &b->cells);
 	else
-		cursor_skip(c);
+		read_count(c, key, &b->counts);
 }
 
 static void read_want(struct cursor *c, const char *key, struct bus_want *w)

@@ -24,6 +24,7 @@
 
 #include "base/buf.h"
 #include "base/numerics.h"
+#include "proto/counts.h"
 #include "proto/local_token.h"
 #include "proto/manifest.h"
 #include "proto/plan.h"
@@ -191,12 +192,9 @@ struct bus_beat {
 	uint32_t doing; /* enum bus_doing */
 	uint64_t done,
 		total; /* bytes of the model's files on the device, and in all; total 0: not known yet */
-	/* While serving a mixture of experts: counters since the process began
-	 * (worker/experts/expert_load.h); 0: the model has no experts. */
-	uint64_t expert_rows, expert_reads, expert_busiest;
-	/* While serving: masks of structured outputs that a step waited for, since the process began; bytes
-	 * of compiled grammars. */
-	uint64_t mask_waits, grammar_bytes;
+	/* While serving: */
+	struct worker_counts counts; /* since the process began */
+	uint64_t grammar_bytes;      /* bytes of compiled grammars */
 	struct bus_cells cells;
 };
 

@@ -2,7 +2,7 @@
 
 #include "base/json_write.h"
 #include "base/version.h"
-#include "controller/message/status_fields.h"
+#include "proto/counts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -202,12 +202,12 @@ static void put_replica(const struct engine_replica *r, struct buf *b)
 	buf_putc(b, ']');
 	key_text(b, "numerics", r->numerics);
 	key_uint(b, "max_context", r->max_context);
-	for (const struct status_field *f = status_fields; f < status_fields + n_status_fields; f++)
-		if (f->live && f->type == STATUS_DOUBLE)
-			key_number(b, f->live, status_number(f, &r->counts));
+	for (const struct count_row *f = counts_rows; f < counts_rows + n_counts_rows; f++)
+		if (f->live && f->type == COUNT_double)
+			key_number(b, f->live, count_number(f, &r->counts));
 		else if (f->live)
-			key_uint(b, f->live, status_uint(f, &r->counts));
-	const struct engine_counts *c = &r->counts;
+			key_uint(b, f->live, count_uint(f, &r->counts));
+	const struct counts *c = &r->counts;
 	key(b, "blocks");
 	buf_printf(b, "[%u,%u,%u]", c->n_blocks, c->n_held, c->n_cached);
 	key(b, "host_blocks");

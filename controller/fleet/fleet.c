@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "controller/fleet/fleet_impl.h"
-#include "controller/message/status_fields.h"
+#include "proto/counts.h"
 #include "controller/metrics/metrics.h"
 
 #include <stdio.h>
@@ -75,9 +75,9 @@ struct replica *fleet_by_epoch(const struct fleet *f, uint64_t epoch)
 
 static void keep_counters(struct fleet *f, const struct replica *r)
 {
-	struct engine_counts c;
+	struct counts c;
 	replica_counts(r, &c);
-	engine_counts_add(&f->past, &c, true);
+	counts_add(&f->past, &c, true);
 }
 
 void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const char *why)

@@ -47,7 +47,7 @@ struct fleet {
 	char last_loss[700]; /* reason of the last loss of a worker */
 	char waits[256];     /* why a fleet that is not ready waits, as last published */
 	int64_t loading_us, waits_us; /* when loads were last checked, and when waits was last published */
-	struct engine_counts past;    /* totals of replicas that have ended */
+	struct counts past;           /* totals of replicas that have ended */
 	struct order orders[FLEET_ORDERS];
 	int64_t ticked_us; /* last check of deadlines */
 	/* Autoscaling: */

@@ -1,7 +1,7 @@
 /* fleet_status.c - the status of workers and replicas, for `quern status` and /metrics. */
 #include "base/alloc.h"
 #include "controller/fleet/fleet_impl.h"
-#include "controller/message/status_fields.h"
+#include "proto/counts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void put_replicas(const struct fleet *f, int64_t now_us, struct engine_st
 	for (uint32_t i = 0; i < f->n_replicas; i++) {
 		struct engine_replica *r = &out->replicas[out->n_replicas++];
 		replica_status(f->replicas[i], now_us, r);
-		engine_counts_add(&out->counts, &r->counts, false);
+		counts_add(&out->counts, &r->counts, false);
 		steps += r->counts.n_steps;
 		weighted += r->counts.step_us_mean * (double)r->counts.n_steps;
 	}

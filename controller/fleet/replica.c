@@ -198,7 +198,7 @@ uint64_t replica_load(const struct replica *r)
 	return st.queued_tokens + st.begun_tokens + held * r->block_size;
 }
 
-static void rates(const struct replica *r, int64_t now_us, struct engine_counts *c)
+static void rates(const struct replica *r, int64_t now_us, struct counts *c)
 {
 	int64_t oldest = INT64_MAX;
 	int at = -1;
@@ -217,39 +217,14 @@ static void rates(const struct replica *r, int64_t now_us, struct engine_counts 
 	c->decode_tps = (double)(c->generated_tokens - r->rate[at].generated) / span;
 }
 
-void replica_counts(const struct replica *r, struct engine_counts *out)
+void replica_counts(const struct replica *r, struct counts *out)
 {
 	struct sched_stats st;
-	static const struct worker_experts none;
-	const struct worker_experts *x = r->n_ranks ? &r->ranks[0]->experts : &none,
-				    *before = r->n_ranks ? &r->ranks[0]->experts_before : &none;
 	sched_stats(r->sched, &st);
-	*out = (struct engine_counts){
-		.n_running = st.n_running,
-		.n_waiting = st.n_waiting,
-		.n_swapped = st.n_swapped,
-		.queued_tokens = st.queued_tokens,
-		.n_blocks = st.n_blocks,
-		.n_free = st.n_free,
-		.n_cached = st.n_cached,
-		.n_held = st.n_blocks - st.n_free - st.n_cached,
-		.n_host_blocks = st.n_host_blocks,
-		.n_host_free = st.n_host_free,
-		.n_preempted = st.n_preempted,
-		.n_swapped_out = st.n_swapped_out,
-		.prefix_queries = st.prefix_queries,
-		.prefix_hits = st.prefix_hits,
-		.prompt_tokens = st.prompt_tokens,
-		.generated_tokens = st.generated_tokens,
-		.n_steps = st.n_plans,
-		.step_us_mean = r->step_us_mean,
-		.expert_rows = x->rows - before->rows,
-		.expert_reads = x->reads - before->reads,
-		.expert_busiest = x->busiest - before->busiest,
-		.masks_waiting = st.n_held,
-		.masks_held = st.n_sat_out,
-		.mask_waits = r->n_ranks ? r->ranks[0]->mask_waits - r->ranks[0]->mask_waits_before : 0,
-	};
+	*out = st.counts;
+	out->step_us_mean = r->step_us_mean;
+	if (r->n_ranks)
+		worker_counts_since(&r->ranks[0]->counts, &r->ranks[0]->counts_before, out);
 }
 
 void replica_status(const struct replica *r, int64_t now_us, struct engine_replica *out)

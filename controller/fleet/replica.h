@@ -89,7 +89,7 @@ uint32_t replica_rows(const struct replica *r, const struct result *result);
 void replica_tick(struct replica *r, int64_t now_us);
 /* Return the tokens queued or held: the work ahead of a new job. */
 uint64_t replica_load(const struct replica *r);
-void replica_counts(const struct replica *r, struct engine_counts *out); /* all but the tokens per second */
+void replica_counts(const struct replica *r, struct counts *out); /* all but the tokens per second */
 void replica_status(const struct replica *r, int64_t now_us, struct engine_replica *out);
 
 #endif

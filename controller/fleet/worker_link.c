@@ -611,10 +611,7 @@ static void on_beat(struct worker_link *w, struct worker *k, const struct bus_be
 	}
 	if (k->state != WORKER_SERVING)
 		return;
-	if (b->expert_rows > k->experts.rows)
-		k->experts = (struct worker_experts){b->expert_rows, b->expert_reads, b->expert_busiest};
-	if (b->mask_waits > k->mask_waits)
-		k->mask_waits = b->mask_waits;
+	worker_counts_raise(&k->counts, &b->counts);
 	k->grammar_bytes = b->grammar_bytes;
 	if (k->rank == 0 && b->cells.n)
 		expert_table_add(&w->table.experts, (uint32_t)(k - w->table.rows), k->epoch, &b->cells);

@@ -155,8 +155,7 @@ void worker_load(struct worker *k, uint64_t epoch, uint32_t rank, uint32_t n_ran
 	k->progress = 0;
 	k->load = (struct bus_beat){0};
 	k->load_us = k->load_logged_us = now_us;
-	k->experts_before = k->experts;
-	k->mask_waits_before = k->mask_waits;
+	k->counts_before = k->counts;
 	k->sent = k->received = 0;
 	k->last_seen_us = now_us;
 	watchdog_expect(&k->watchdog, now_us);

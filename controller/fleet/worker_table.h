@@ -45,17 +45,13 @@ struct worker {
 	uint64_t epoch;
 	uint32_t rank, n_ranks;
 	struct agree_modes modes;
-	struct bus_ready ready;          /* valid once it has been SERVING */
-	uint32_t progress;               /* permille while loading */
-	struct bus_beat load;            /* LOADING: doing, done and total of the last heartbeat */
-	int64_t load_us, load_logged_us; /* when the load began, and when it was last logged */
-	struct worker_experts {
-		uint64_t rows, reads, busiest; /* counters as in a heartbeat */
-	} experts, experts_before;             /* of its last heartbeat; at its last load */
-	/* Masks that a step has waited for: at its last heartbeat; at its last load. */
-	uint64_t mask_waits, mask_waits_before;
-	uint64_t grammar_bytes; /* as of its last heartbeat */
-	uint64_t steps;         /* results received; for ranks that send none, plans executed */
+	struct bus_ready ready;                     /* valid once it has been SERVING */
+	uint32_t progress;                          /* permille while loading */
+	struct bus_beat load;                       /* LOADING: doing, done and total of the last heartbeat */
+	int64_t load_us, load_logged_us;            /* when the load began, and when it was last logged */
+	struct worker_counts counts, counts_before; /* as of its last heartbeat; at its last load */
+	uint64_t grammar_bytes;                     /* as of its last heartbeat */
+	uint64_t steps; /* results received; for ranks that send none, plans executed */
 	uint32_t step_us;
 	/* Fields of worker_link.c: */
 	uint8_t route[WORKER_ROUTE_MAX];

@@ -4,7 +4,7 @@
 #include "base/version.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
-#include "controller/message/status_fields.h"
+#include "proto/counts.h"
 #include "proto/mp.h"
 
 #include <string.h>
@@ -267,19 +267,19 @@ static json_t *finite(double v)
 }
 
 /* Add the counters in the order of their table, where the fields of a map are adjacent. */
-static void set_counts(json_t *m, const struct engine_counts *c)
+static void set_counts(json_t *m, const struct counts *c)
 {
 	const char *map = NULL;
 	json_t *in = m;
-	for (const struct status_field *f = status_fields; f < status_fields + n_status_fields; f++) {
-		if (!f->map)
+	for (const struct count_row *r = counts_rows; r < counts_rows + n_counts_rows; r++) {
+		if (!r->map)
 			in = m;
-		else if (!map || strcmp(map, f->map) != 0)
-			json_object_set_new(m, f->map, in = json_object());
-		map = f->map;
-		json_object_set_new(in, f->key,
-				    f->type == STATUS_DOUBLE ? finite(status_number(f, c))
-							     : json_integer((json_int_t)status_uint(f, c)));
+		else if (!map || strcmp(map, r->map) != 0)
+			json_object_set_new(m, r->map, in = json_object());
+		map = r->map;
+		json_object_set_new(in, r->key,
+				    r->type == COUNT_double ? finite(count_number(r, c))
+							    : json_integer((json_int_t)count_uint(r, c)));
 	}
 }
 

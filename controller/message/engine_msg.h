@@ -17,6 +17,7 @@
 #include "base/numerics.h"
 #include "controller/sched/timeline.h"
 #include "proto/codes.h"
+#include "proto/counts.h"
 #include "proto/params.h"
 
 #include <stdatomic.h>
@@ -128,28 +129,6 @@ struct engine_worker {
 
 enum { ENGINE_WORKERS_MAX = 64, ENGINE_REPLICAS_MAX = 64 };
 
-/* Counters of a replica; each member has a row in the table of status_fields.h. */
-struct engine_counts {
-	uint32_t n_running, n_waiting, n_swapped; /* sequences */
-	uint64_t queued_tokens;
-	uint32_t n_blocks, n_free, n_cached, n_held;
-	uint32_t n_host_blocks, n_host_free;
-	uint64_t n_preempted;                     /* sequences, since start */
-	uint64_t n_swapped_out;                   /* of these, by swapping */
-	uint64_t prefix_queries, prefix_hits;     /* prompt tokens looked up, found; since start */
-	uint64_t prompt_tokens, generated_tokens; /* since start */
-	uint64_t n_steps;                         /* since start */
-	/* Experts of a mixture, since start: the sum over rows of the experts each row used; experts that
-	 * steps read; and the rows of each layer's busiest expert. */
-	uint64_t expert_rows, expert_reads, expert_busiest;
-	uint32_t masks_waiting; /* running sequences that wait for a mask */
-	/* Since start: runs that sat out because their mask was not ready; masks that a step has waited
-	 * for. */
-	uint64_t masks_held, mask_waits;
-	double step_us_mean;           /* device time, moving average; of all replicas: weighted by steps */
-	double prompt_tps, decode_tps; /* tokens per second over the last seconds */
-};
-
 /* A cell of a block map: n consecutive blocks of the pool.  Sequences hold `held` of them, only the prefix
  * cache holds `cached`, and the rest are free. */
 struct engine_cell {
@@ -158,14 +137,14 @@ struct engine_cell {
 
 /* A group of tp workers that serves the whole model. */
 struct engine_replica {
-	uint64_t id;        /* never reused */
-	char state[16];     /* "loading", "serving", "draining" */
-	uint32_t tp;        /* workers, one rank each */
+	uint64_t id;                 /* never reused */
+	char state[16];              /* "loading", "serving", "draining" */
+	uint32_t tp;                 /* workers, one rank each */
 	char numerics[NUMERICS_MAX]; /* "" while loading */
 	uint32_t n_workers;
 	uint64_t workers[ENGINE_WORKERS_MAX]; /* [n_workers] engine_worker.id, by rank */
 	uint32_t max_context;                 /* longest sequence that fits; 0 while loading */
-	struct engine_counts counts;
+	struct counts counts;
 	struct engine_cell *map, *host_map; /* owned: [n_map], [n_host_map]; if n_cells was given */
 	uint32_t n_map, n_host_map;
 };
@@ -181,9 +160,9 @@ struct engine_status {
 	bool ready;           /* a replica can serve */
 	uint32_t max_context; /* longest job in tokens: the model's context, or what fits the largest pool */
 	uint32_t block_size;
-	bool no_cache;               /* no prefix cache */
-	struct engine_counts counts; /* sum over all replicas; STATUS_TOTAL: with removed ones */
-	char note[256];              /* for the operator: why workers are idle or jobs wait; or "" */
+	bool no_cache;        /* no prefix cache */
+	struct counts counts; /* sum over all replicas; COUNT_TOTAL: with removed ones */
+	char note[256];       /* for the operator: why workers are idle or jobs wait; or "" */
 	uint32_t n_replicas;
 	struct engine_replica replicas[ENGINE_REPLICAS_MAX];
 	uint32_t n_workers;

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "controller/message/status_fields.h"
+#include "proto/counts.h"
 #include "controller/message/trace_context.h"
 #include "controller/metrics/accept.h"
 #include "controller/metrics/exemplar.h"
@@ -306,14 +306,14 @@ static void put_counters(struct writer *w, const struct metrics *m)
 
 static void put_engine(struct writer *w, const struct engine_status *s)
 {
-	const struct engine_counts *c = &s->counts;
+	const struct counts *c = &s->counts;
 	uint32_t serving = 0;
 	for (uint32_t i = 0; i < s->n_workers && i < ENGINE_WORKERS_MAX; i++)
 		serving += strcmp(s->workers[i].state, "serving") == 0;
-	for (const struct status_field *f = status_fields; f < status_fields + n_status_fields; f++)
-		if (f->metric)
-			put_one(w, f->metric, f->flags & STATUS_TOTAL ? "counter" : "gauge", f->help,
-				status_number(f, c));
+	for (const struct count_row *r = counts_rows; r < counts_rows + n_counts_rows; r++)
+		if (r->metric)
+			put_one(w, r->metric, r->flags & COUNT_TOTAL ? "counter" : "gauge", r->help,
+				count_number(r, c));
 	put_one(w, "kv_cache_usage_perc", "gauge", "Fraction of blocks held by requests.",
 		c->n_blocks ? (double)c->n_held / c->n_blocks : 0);
 	put_one(w, "workers_serving", "gauge", "Serving workers.", serving);

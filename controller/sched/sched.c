@@ -194,7 +194,7 @@ void sched_exit(struct sched *s, struct seq *q)
 	q->n_hashed = 0;
 	q->set_due = false;
 	q->n_preempted++;
-	s->n_preempted++;
+	s->counts.n_preempted++;
 	sched_wait(s, q);
 	sched_times_exit(s, q);
 }
@@ -620,7 +620,7 @@ static void apply_token(struct sched *s, struct seq *q, uint32_t token, int32_t 
 		return; /* it ended before this token, which is discarded */
 	q->n_pending--;
 	sched_hold(s, q, false);
-	s->generated_tokens++;
+	s->counts.generated_tokens++;
 	sched_clear_strikes(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;
@@ -760,30 +760,28 @@ void sched_forget_prefixes(struct sched *s)
 void sched_stats(const struct sched *s, struct sched_stats *out)
 {
 	*out = (struct sched_stats){
-		.n_running = s->n_running,
-		.n_waiting = s->n_waiting,
+		.counts = s->counts,
 		.n_groups = s->n_groups,
-		.n_swapped = s->n_swapped,
-		.n_held = s->n_held,
-		.queued_tokens = s->all_queued.tokens,
 		.n_queued = s->all_queued.n,
 		.begun_tokens = s->begun_tokens,
-		.n_blocks = s->blocks ? blocks_total(s->blocks) : 0,
-		.n_free = s->blocks ? blocks_n_free(s->blocks) - blocks_n_cached(s->blocks) : 0,
-		.n_cached = s->blocks ? blocks_n_cached(s->blocks) : 0,
-		.n_host_blocks = s->host ? blocks_total(s->host) : 0,
-		.n_host_free = s->host ? blocks_n_free(s->host) : 0,
 		.n_inflight = s->n_flight,
-		.n_preempted = s->n_preempted,
-		.n_swapped_out = s->n_swapped_out,
-		.n_sat_out = s->n_sat_out,
-		.prefix_queries = s->prefix_queries,
-		.prefix_hits = s->prefix_hits,
-		.prompt_tokens = s->prompt_tokens,
-		.generated_tokens = s->generated_tokens,
-		.n_plans = s->n_plans,
 		.n_order_steps = s->n_order_steps + queue_order_steps(s->queue),
 	};
+	out->n_running = s->n_running;
+	out->n_waiting = s->n_waiting;
+	out->n_swapped = s->n_swapped;
+	out->queued_tokens = s->all_queued.tokens;
+	out->masks_waiting = s->n_held;
+	if (s->blocks) {
+		out->n_blocks = blocks_total(s->blocks);
+		out->n_cached = blocks_n_cached(s->blocks);
+		out->n_free = blocks_n_free(s->blocks) - out->n_cached;
+		out->n_held = out->n_blocks - out->n_free - out->n_cached;
+	}
+	if (s->host) {
+		out->n_host_blocks = blocks_total(s->host);
+		out->n_host_free = blocks_n_free(s->host);
+	}
 }
 
 static void check(bool ok, const char *what)

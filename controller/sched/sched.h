@@ -22,6 +22,7 @@
 #define QUERN_CONTROLLER_SCHED_SCHED_H
 
 #include "controller/sched/seq.h"
+#include "proto/counts.h"
 #include "proto/plan.h"
 
 #include <stdbool.h>
@@ -155,22 +156,16 @@ const struct group *sched_run_of(const struct sched *s, uint32_t slot);
 void sched_times(struct sched *s, const struct group *g, int64_t now_us, struct timeline *out);
 
 struct sched_stats {
-	uint32_t n_running, n_waiting; /* sequences */
+	union {
+		struct counts counts; /* all that the scheduler knows */
+		struct {              /* the same members, by name */
+			COUNTS(COUNT_MEMBER, COUNT_WORKER_MEMBER)
+		};
+	};
 	uint32_t n_groups;
-	uint64_t queued_tokens; /* prompt tokens of groups that have not begun */
 	uint32_t n_queued;      /* groups that have not begun */
 	uint64_t begun_tokens;  /* tokens to recompute, of waiting sequences of groups that have begun */
-	uint32_t n_swapped;     /* waiting sequences that are swapped out */
-	uint32_t n_held;        /* running sequences that wait for a mask (sched_held.c) */
-	uint32_t n_blocks, n_free, n_cached; /* free + cached + held = n_blocks */
-	uint32_t n_host_blocks, n_host_free;
-	uint32_t n_inflight;                  /* plans in flight */
-	uint64_t n_preempted;                 /* sequences, since the start */
-	uint64_t n_swapped_out;               /* those preempted by swapping */
-	uint64_t n_sat_out;                   /* runs without a token, because a mask was not ready */
-	uint64_t prefix_queries, prefix_hits; /* prompt tokens looked up, found */
-	uint64_t prompt_tokens, generated_tokens;
-	uint64_t n_plans;
+	uint32_t n_inflight;    /* plans in flight */
 	uint64_t n_order_steps; /* comparisons made to keep the lists in order: the cost of moving groups */
 };
 /* Groups of an account that have not begun, and the tokens of their prompts. */

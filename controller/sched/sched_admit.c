@@ -212,8 +212,8 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 	if (!find_room(s, p, q))
 		return false;
 	if (!g->first_run_us) {
-		s->prefix_queries += g->n_prompt;
-		s->prefix_hits += q->n_computed;
+		s->counts.prefix_queries += g->n_prompt;
+		s->counts.prefix_hits += q->n_computed;
 		g->cached_tokens = q->n_computed;
 	}
 	queue_admitted(s->queue, g, p->for_age, p->now_us);

@@ -147,7 +147,7 @@ void sched_beam_apply(struct sched *s, struct seq *q, const struct result *r, in
 	struct group *g = q->group;
 	const struct result_logprob *l = &r->logprobs[logprob];
 	q->n_pending--;
-	s->generated_tokens++;
+	s->counts.generated_tokens++;
 	sched_clear_strikes(s, q);
 	if (!g->first_token_us)
 		g->first_token_us = now_us;

@@ -28,7 +28,7 @@ bool sched_is_held(const struct result *r, uint32_t slot)
 
 void sched_held_apply(struct sched *s, struct seq *q)
 {
-	s->n_sat_out++;
+	s->counts.masks_held++;
 	if (q->state == SEQ_FINISHED)
 		return;
 	q->n_pending--;

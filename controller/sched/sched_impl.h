@@ -123,10 +123,9 @@ struct sched {
 	struct sched_queued all_queued;
 	struct map queued; /* struct sched_queued, by account */
 	uint64_t begun_tokens;
-	uint64_t n_preempted, n_swapped_out, n_sat_out, prompt_tokens, generated_tokens, n_plans;
-	uint64_t prefix_queries, prefix_hits;
-	int64_t now_us; /* the last time passed to the scheduler */
-	enum hold held; /* why the last plan admitted no further group */
+	struct counts counts; /* totals; sched_stats() adds the gauges */
+	int64_t now_us;       /* the last time passed to the scheduler */
+	enum hold held;       /* why the last plan admitted no further group */
 	int64_t held_since_us;
 	int64_t held_us[HOLDS];                 /* time by reason, since the start */
 	uint64_t n_begun;                       /* groups that have begun */

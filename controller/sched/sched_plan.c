@@ -57,7 +57,7 @@ static void add_run(struct sched *s, struct planning *p, struct seq *q, uint32_t
 	struct plan_run *r = plan_add_run(plan);
 	*r = (struct plan_run){.slot = q->slot, .pos0 = q->n_computed, .n_rows = rows, .from = from};
 	if (q->n_computed < g->n_prompt)
-		s->prompt_tokens += rows;
+		s->counts.prompt_tokens += rows;
 	if (g->phase != PHASE_DECODE)
 		sched_times_rows(q, rows);
 	q->n_before = q->n_computed;
@@ -347,7 +347,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	add_drops(s, out);
 	s->number++;
 	s->n_flight++;
-	s->n_plans++;
+	s->counts.n_steps++;
 	return true;
 }
 

@@ -95,7 +95,7 @@ static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 	}
 	q->n_before = q->n_computed;
 	s->n_swapped += used > 0;
-	s->n_swapped_out++;
+	s->counts.n_swapped_out++;
 }
 
 /* Preempt all of the group's running sequences, none of which is in this plan. */

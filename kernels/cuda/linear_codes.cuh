@@ -59,7 +59,7 @@ struct lin_code_kind {
 };
 
 static constexpr struct lin_code_kind lin_code_kinds[LIN_KINDS] = {
-	{16, 0, 0, 0, false, 2 * LIN_COL * LIN_UNIT},
+	{16, 0, 0, 0, false, 2 * LIN_COL *LIN_UNIT},
 	{4, 0, 0, 0, false, 512},
 #define LIN_ROW(name, ...) {__VA_ARGS__},
 	LIN_CODE_KINDS(LIN_ROW)

@@ -326,7 +326,7 @@ static void lose_message(const struct fake_config *c, uint64_t n_jobs, uint32_t 
 Test(fleet, totals_include_replicas_that_have_ended)
 {
 	struct rig *r = rig_new(NULL);
-	struct engine_counts before, after;
+	struct counts before, after;
 	for (uint32_t n = 1; n <= 2; n++) {
 		struct fake_worker *w = rig_worker(r, NULL);
 		rig_wait_ready(r, true);

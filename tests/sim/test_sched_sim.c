@@ -87,7 +87,7 @@ static struct {
 
 static void count(const struct sched_stats *st)
 {
-	done.plans += st->n_plans;
+	done.plans += st->n_steps;
 	done.preempted += st->n_preempted;
 	done.swapped_out += st->n_swapped_out;
 	done.prefix_hits += st->prefix_hits;

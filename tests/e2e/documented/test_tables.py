@@ -64,6 +64,17 @@ def test_types_of_gguf():
     assert listed == [*floats.split(", "), *coded]
 
 
+def test_counters():
+    """docs/PROTOCOL.md has each counter of `status`, docs/OPTIONS.md each that is a metric."""
+    table = (ROOT / "proto" / "counts.h").read_text()
+    keys, metrics = (re.findall(rf'\.{field} = "(\w+)"', table) for field in ("key", "metric"))
+    assert len(keys) > 20 and len(metrics) > 10
+    status = (ROOT / "docs" / "PROTOCOL.md").read_text().split("A row of `replicas` has")[1].split("A row of `workers`")[0]
+    assert set(keys) <= set(re.findall(r"\w+", status)), set(keys) - set(re.findall(r"\w+", status))
+    listed = codes(section((ROOT / "docs" / "OPTIONS.md").read_text(), "Metrics"))
+    assert set(metrics) <= set(listed), set(metrics) - set(listed)
+
+
 def test_formats_of_tools_and_reasoning(run):
     chat = {c for r in rows(section((ROOT / "docs" / "CHAT.md").read_text(), "Formats of tool calls")) for c in codes(r[0])}
     for option, more in (("--tool-parser", chat), ("--reasoning-parser", None)):

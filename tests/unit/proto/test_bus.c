@@ -407,12 +407,12 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.beat.expected, 5);
 	cr_assert_eq(got.beat.moves, 6);
-	cr_assert_eq(got.beat.expert_rows, 0);
-	m.beat.expert_rows = 900, m.beat.expert_reads = 70, m.beat.expert_busiest = 300;
+	cr_assert_eq(got.beat.counts.expert_rows, 0);
+	m.beat.counts.expert_rows = 900, m.beat.counts.expert_reads = 70, m.beat.counts.expert_busiest = 300;
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
-	cr_assert(got.beat.expert_rows == 900 && got.beat.expert_reads == 70 &&
-		  got.beat.expert_busiest == 300);
+	cr_assert(got.beat.counts.expert_rows == 900 && got.beat.counts.expert_reads == 70 &&
+		  got.beat.counts.expert_busiest == 300);
 	m.beat = (struct bus_beat){.epoch = 3,
 				   .state = BUS_LOADING,
 				   .progress = 500,
@@ -432,12 +432,12 @@ Test(bus, beats_report_masks_that_were_waited_for_and_the_memory_of_grammars)
 	static struct bus_msg got;
 	static const struct bus_msg m = {
 		.type = BUS_BEAT,
-		.beat = {.state = BUS_SERVING, .mask_waits = 8, .grammar_bytes = (uint64_t)5 << 32}};
+		.beat = {.state = BUS_SERVING, .counts.mask_waits = 8, .grammar_bytes = (uint64_t)5 << 32}};
 	struct buf b = {0};
 	char why[128];
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
-	cr_expect(got.beat.mask_waits == 8 && got.beat.grammar_bytes == (uint64_t)5 << 32);
+	cr_expect(got.beat.counts.mask_waits == 8 && got.beat.grammar_bytes == (uint64_t)5 << 32);
 	buf_fini(&b);
 }
 

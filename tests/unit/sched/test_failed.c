@@ -56,7 +56,7 @@ static const struct plan *next_plan(void)
 {
 	struct sched_stats st;
 	sched_stats(sched, &st);
-	struct plan *p = &plans[st.n_plans % 2];
+	struct plan *p = &plans[st.n_steps % 2];
 	cr_assert(sched_plan(sched, 1, p));
 	sched_check(sched);
 	return p;

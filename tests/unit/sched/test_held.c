@@ -54,7 +54,7 @@ static const struct plan *next_plan(void)
 {
 	struct sched_stats st;
 	sched_stats(sched, &st);
-	struct plan *p = &plans[st.n_plans % 2];
+	struct plan *p = &plans[st.n_steps % 2];
 	cr_assert(sched_plan(sched, 1, p));
 	sched_check(sched);
 	return p;
@@ -117,7 +117,7 @@ static uint64_t sat_out(void)
 {
 	struct sched_stats st;
 	sched_stats(sched, &st);
-	return st.n_sat_out;
+	return st.masks_held;
 }
 
 Test(held, others_go_on_and_the_row_is_planned_again_when_its_slot_is_awake)
@@ -176,7 +176,7 @@ Test(held, held_sequences_alone_keep_their_slots)
 	struct sched_stats st;
 	sched_stats(sched, &st);
 	cr_expect_eq(st.n_running, 2);
-	cr_expect_eq(st.n_held, 2);
+	cr_expect_eq(st.masks_waiting, 2);
 	cr_expect_eq(st.n_preempted, 0);
 	sched_awake(sched, 15); /* an unused slot */
 	expect_no_plan();

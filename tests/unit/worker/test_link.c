@@ -176,7 +176,7 @@ Test(link, outputs_keep_their_forms_once_the_vocabulary_is_there)
 	do
 		expect(BUS_BEAT);
 	while (!decoded().beat.grammar_bytes);
-	cr_expect_eq(decoded().beat.mask_waits, 0);
+	cr_expect_eq(decoded().beat.counts.mask_waits, 0);
 	stop();
 }
 
