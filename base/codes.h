@@ -56,6 +56,12 @@ void codes_cut(struct codes *out, const struct codes *whole, int n0, int n, int 
 /* Return the stored codes that c was cut from, or c itself if it is not a cut. */
 const struct codes *codes_whole(const struct codes *c);
 
+/* Nibble of AWQ's words that holds column c of eight: 0 4 1 5 2 6 3 7. */
+static inline int codes_awq_nibble(int c)
+{
+	return (c & 1) * 4 + (c >> 1);
+}
+
 /* Twice the values of E2M1, and half the value of an E8M0 exponent, 2^(e - 128), as MXFP4 has them (OCP
  * Microscaling Formats 1.0): the product of both is exact. */
 extern const float codes_e2m1[16];

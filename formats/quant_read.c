@@ -66,12 +66,11 @@ static void stream_read(const unsigned char *p, size_t stride, int bits, int n, 
 /* Read a code of AWQ "gemm": a row of words with eight or four outputs along N. */
 static uint8_t awq_at(const struct quant_stored *s, const unsigned char *p, int row, int n)
 {
-	static const int nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7},
-			 byte[4] = {0, 2, 1, 3}; /* position of output n in a word */
+	static const int byte[4] = {0, 2, 1, 3}; /* position of output n in a word */
 	if (s->bits == 8)
 		return p[(size_t)row * (size_t)s->n + (size_t)(n / 4 * 4 + byte[n % 4])];
 	const size_t at = ((size_t)row * (size_t)(s->n / 8) + (size_t)(n / 8)) * 4;
-	return (uint8_t)(word_at(p + at) >> (4 * nibble[n % 8]) & 15);
+	return (uint8_t)(word_at(p + at) >> (4 * codes_awq_nibble(n % 8)) & 15);
 }
 
 /* Read the code of input i of output n in AWQ "gemv_fast" (quant.h).  Input 8a + 2b + c of 32 goes to 8b + 4c

@@ -10,9 +10,6 @@
 
 /* ---- AWQ ---- */
 
-/* column c of eight is at nibble awq_nibble[c] of a stored word */
-static const int awq_nibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-
 static uint32_t awq_word(const void *words, int row, int n, int col)
 {
 	uint32_t v;
@@ -110,7 +107,8 @@ static void awq_read_head(const struct codes *c, int n0, int n1, const struct co
 	for (int g = 0; g < groups; g++)
 		for (int col = n0; col < n1; col++) {
 			const size_t at = (size_t)(col - n0) * (size_t)groups + (size_t)g;
-			const uint32_t z = awq_word(c->from[1], g, c->n, col) >> (4 * awq_nibble[col & 7]);
+			const uint32_t z =
+				awq_word(c->from[1], g, c->n, col) >> (4 * codes_awq_nibble(col & 7));
 			out->scale[at] = 1;
 			out->offset[at] = z & 15;
 			out->d[at] = half_load(c->from[2], KERN_F16, (size_t)g * (size_t)c->n + (size_t)col);
@@ -124,7 +122,7 @@ static void awq_read(const struct codes *c, int n0, int n1, const struct code_ro
 	for (; col % 8 && col < n1; col++) /* up to a whole word */
 		for (int i = 0; i < c->k; i++)
 			out->code[(size_t)(col - n0) * k + (size_t)i] =
-				awq_word(c->from[0], i, c->n, col) >> (4 * awq_nibble[col & 7]) & 15;
+				awq_word(c->from[0], i, c->n, col) >> (4 * codes_awq_nibble(col & 7)) & 15;
 	for (; col < n1; col += AWQ_OUTPUTS)
 		for (int i = 0; i < c->k; i += AWQ_INPUTS)
 			awq_piece(c, col, n1 - col < AWQ_OUTPUTS ? n1 - col : AWQ_OUTPUTS, i,

@@ -1,6 +1,7 @@
 #include "quant/int4.h"
 
 #include "base/alloc.h"
+#include "base/codes.h"
 #include "kernels/half.h"
 
 #include <assert.h>
@@ -8,9 +9,6 @@
 #include <string.h>
 
 enum { TOP = 15, WORD = 8 /* codes per word */, F16_MAX = 65504 };
-
-/* Nibble that holds column c of eight. */
-static const int nibble[WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
 
 static float clamp(float x, float lo, float hi)
 {
@@ -69,7 +67,7 @@ void int4_pack(const float *w, int n, int k, int group, const float *ratios, uin
 	float *out = xmalloc((size_t)group * sizeof *out);
 	uint8_t *codes = xmalloc((size_t)group);
 	for (int row = 0; row < n; row++) {
-		const int at = row / WORD, shift = 4 * nibble[row % WORD];
+		const int at = row / WORD, shift = 4 * codes_awq_nibble(row % WORD);
 		for (int j = 0; j < groups; j++) {
 			const int k0 = j * group, m = k - k0 < group ? k - k0 : group;
 			const float *from = w + (size_t)row * (size_t)k + k0;

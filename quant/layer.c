@@ -1,6 +1,7 @@
 #include "quant/layer.h"
 
 #include "base/alloc.h"
+#include "base/codes.h"
 #include "kernels/half.h"
 #include "quant/round/keep.h"
 
@@ -47,8 +48,7 @@ const char *layer_reason_text(enum layer_reason r)
 /* Extract the value of column c from word w (order: formats/weights.h). */
 static int nibble(uint32_t w, int c)
 {
-	static const int at[WORD] = {0, 4, 1, 5, 2, 6, 3, 7};
-	return (int)(w >> 4 * at[c] & 15);
+	return (int)(w >> 4 * codes_awq_nibble(c) & 15);
 }
 
 static uint32_t word_at(const void *p, size_t i)

@@ -1,6 +1,7 @@
 #include "cli/models/tensor_stats.h"
 
 #include "base/alloc.h"
+#include "base/codes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -63,7 +64,6 @@ static uint32_t word_at(const void *p, size_t i)
 /* The layout is described in weights.h. */
 static void read_awq(struct tensor_stats *s, const struct weights_linear *l)
 {
-	static const int column[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 	const size_t words = (size_t)l->n / 8;
 	float *scales = xmalloc((size_t)l->n * sizeof *scales), *x = xmalloc((size_t)l->n * sizeof *x);
 	for (int k = 0; k < l->k; k++) {
@@ -77,9 +77,10 @@ static void read_awq(struct tensor_stats *s, const struct weights_linear *l)
 		for (size_t j = 0; j < words; j++) {
 			const uint32_t q = word_at(l->w, (size_t)k * words + j),
 				       z = word_at(l->qzeros, g * words + j);
-			for (int b = 0; b < 8; b++) {
-				const size_t n = 8 * j + (size_t)column[b];
-				x[n] = scales[n] * (float)((int)(q >> 4 * b & 15) - (int)(z >> 4 * b & 15));
+			for (int c = 0; c < 8; c++) {
+				const size_t n = 8 * j + (size_t)c;
+				const int at = 4 * codes_awq_nibble(c);
+				x[n] = scales[n] * (float)((int)(q >> at & 15) - (int)(z >> at & 15));
 			}
 		}
 		add(s, x, l->n);

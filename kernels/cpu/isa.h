@@ -127,6 +127,8 @@ struct cpu_isa {
 
 /* NULL if not built, or not supported by this CPU. */
 const struct cpu_isa *cpu_isa_avx512(void);
+/* Request AMX's tiles: Linux lets a process use them only on request.  False: no tiles, or no AVX-512. */
+bool cpu_isa_amx(void);
 const struct cpu_isa *cpu_isa_avx2(void);
 const struct cpu_isa *cpu_isa_plain(void);
 

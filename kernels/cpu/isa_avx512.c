@@ -34,12 +34,24 @@ const struct cpu_isa *INNER_EMULATED(void)
 
 #else
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 const struct cpu_isa *cpu_isa_avx512(void)
 {
 	bool ok = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
 		  __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 	return ok ? &inner_table : NULL;
+}
+
+bool cpu_isa_amx(void)
+{
+	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+	unsigned a, b, c, d;
+	return cpu_isa_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) &&
+	       syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 
 #endif
@@ -49,6 +61,11 @@ const struct cpu_isa *cpu_isa_avx512(void)
 const struct cpu_isa *cpu_isa_avx512(void)
 {
 	return NULL;
+}
+
+bool cpu_isa_amx(void)
+{
+	return false;
 }
 
 #endif

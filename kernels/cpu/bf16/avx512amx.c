@@ -499,21 +499,11 @@ const struct cpu_bf16 *BF16_EMULATED(void)
 #else
 
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-/* Request the tiles: Linux lets a process use them only on request. */
-static bool amx_granted(void)
-{
-	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
-	return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
-}
 
 const struct cpu_bf16 *cpu_bf16_amx(void)
 {
 	unsigned a, b, c, d;
-	bool ok = cpu_isa_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) &&
-		  (d >> 24 & 1) && amx_granted();
+	bool ok = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && cpu_isa_amx();
 	return ok ? &amx_table : NULL;
 }
 

@@ -530,21 +530,12 @@ const struct cpu_dot *DOT_EMULATED(void)
 #else
 
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-/* Request the tiles: Linux lets a process use them only on request. */
-static bool amx_granted(void)
-{
-	enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
-	return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
-}
 
 const struct cpu_dot *cpu_dot_amx(void)
 {
 	unsigned a, b, c, d;
-	bool ok = cpu_dot_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) &&
-		  (d >> 25 & 1) && amx_granted();
+	bool ok = cpu_dot_avx512vnni() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 25 & 1) &&
+		  cpu_isa_amx();
 	return ok ? &dots_table : NULL;
 }
 

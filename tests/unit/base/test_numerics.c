@@ -12,10 +12,10 @@ Test(numerics, the_cpu_names_its_mode_and_types)
 	numerics_of_cpu(&(struct numerics_cpu){.mode = "f32"}, line, sizeof line);
 	cr_expect_str_eq(line, "cpu f32 order1 draw2");
 	numerics_of_cpu(&(struct numerics_cpu){.mode = "int8", .head = "stored", .kv = "int16"}, line,
-		     sizeof line);
+			sizeof line);
 	cr_expect_str_eq(line, "cpu int8 order1 draw2 head-stored kv-int16");
 	numerics_of_cpu(&(struct numerics_cpu){.mode = "bf16", .kv = "bf16", .bf16 = true, .bf16_dots = true},
-		     line, sizeof line);
+			line, sizeof line);
 	cr_expect_str_eq(line, "cpu bf16 order2 draw2 kv-bf16-dots");
 }
 
