@@ -37,6 +37,9 @@ CLANG := $(findstring clang,$(shell $(CC) --version 2>/dev/null | head -n 1))
 WARN := -Wall -Wextra $(if $(CLANG),-Wno-missing-field-initializers) -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wvla $(WERROR)
 FLAGS = -std=c11 -D_GNU_SOURCE -I. -ffp-contract=off $(WARN) $(CFLAGS) \
 	$(if $(SAN),-fsanitize=$(SAN) -Wno-unknown-warning-option -Wno-format-truncation -fno-omit-frame-pointer -fno-sanitize-recover=all)
+# Without lists of where each variable is at each instruction, gcc takes a sixth less time; a debugger shows lines and
+# calls as before.
+NO_VARS := $(if $(CLANG),,-fno-var-tracking)
 
 # A library per folder; mains apart.  What each folder may include and call, beside itself: no arrow points
 # upward (docs/ARCHITECTURE.md draws it, `make lint` checks it against sources and objects).
@@ -121,13 +124,11 @@ all: $(LIB_kernels) $(PROGRAMS)
 help:
 	@sed -n '2,/^$$/s/^#\( \|$$\)//p' Makefile
 
-# What the story needs comes first; then the programs that measure and convert.  Without lists of where each variable is
-# at each instruction, gcc takes a sixth less time; a debugger shows lines and calls as before.
-run: QUICK := CFLAGS='$(CFLAGS) -fno-var-tracking'
+# Only what the story needs: `make` builds the programs that measure and convert.
 run: deps
-	@$(MAKE) --no-print-directory -s -j$$(nproc) $(QUICK) $(LIB_kernels) $(STORY)
+	@$(MAKE) --no-print-directory -s -j$$(nproc) CFLAGS='$(CFLAGS) $(NO_VARS)' $(LIB_kernels) $(STORY)
 	@$(BUILD)/bin/quern run models/demo --raw "Once upon a time" --seed 7
-	@$(MAKE) --no-print-directory -s -j$$(nproc) $(QUICK) all
+	@[ -x $(BUILD)/bin/quern-quantize ] || echo "make builds the other programs: quern-bench, quern-quantize" >&2
 
 proof: deps
 	@$(MAKE) --no-print-directory -s -j$$(nproc) $(LIB_kernels) $(STORY)
@@ -198,7 +199,7 @@ clang:
 # Everything under AddressSanitizer and UBSan (ONLY=unit: the tests in C; ONLY=sample: few of them on the emulated GPU).
 # A sanitizer that gives threads signal stacks of their own cannot free them where a test has left no memory to map.
 asan: deps-test
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan CFLAGS="-O1 -g" SAN=address,undefined all tests
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan CFLAGS="-O1 -g1" SAN=address,undefined all tests
 	@ASAN_OPTIONS=use_sigaltstack=0 QUERN_TEST_SLOW=3 QUERN_TEST_TIMEOUT=720 tests/run.py $(BUILD)/asan $(ONLY)
 
 # The threads of controller and workers under ThreadSanitizer, driven by end-to-end tests (it does not
@@ -206,7 +207,7 @@ asan: deps-test
 TSAN_TESTS := $(addprefix tests/e2e/,jobs/test_jobsocket.py jobs/test_durable.py http/test_http.py \
 	http/test_batches.py fleet/test_replicas.py fleet/test_tp.py)
 tsan: deps-test
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/tsan CFLAGS="-O1 -g" SAN=thread all
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/tsan CFLAGS="-O1 -g1" SAN=thread all
 	@rm -f $(BUILD)/tsan/report.*
 	@TSAN_OPTIONS="suppressions=$(CURDIR)/tests/tsan.supp log_path=$(abspath $(BUILD))/tsan/report" QUERN_TEST_SLOW=5 QUERN_BUILD=$(BUILD)/tsan \
 		build/venv/bin/python -m pytest -q -p no:cacheprovider $(TSAN_TESTS); rc=$$?; \
@@ -234,7 +235,7 @@ FUZZ ?=
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c tests/fuzz/*/fuzz_*.c))
 fuzz:
 	@deploy/deps.sh fuzz
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g" \
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/asan-fuzz CC=clang CFLAGS="-O1 -g1" \
 		SAN=fuzzer-no-link,address,undefined KERNELS_O=-O0 fuzzers
 	@tests/fuzz/run.py $(BUILD)/asan-fuzz/fuzz $(FUZZ_SECONDS) $(FUZZ)
 fuzzers: $(FUZZERS)
@@ -267,7 +268,7 @@ INJECT ?=
 INJECT_WRAPS := $(foreach f,fsync zmq_send zmq_msg_send,-Wl,--wrap=$f)
 .PHONY: inject
 inject: deps-test
-	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/inject CFLAGS="-O1 -g" SAN=address,undefined \
+	@$(MAKE) --no-print-directory -j$$(nproc) BUILD=$(BUILD)/inject CFLAGS="-O1 -g1" SAN=address,undefined \
 		$(BUILD)/inject/inject/sweep
 	@$(BUILD)/inject/inject/sweep $(INJECT)
 $(BUILD)/inject/sweep: $(patsubst %.c,$(BUILD)/obj/%.o,tests/testdata.c $(wildcard tests/inject/*.c)) $(call libs,$(FOLDERS))
@@ -334,7 +335,9 @@ $(eval $(call program,quern-worker,worker))
 $(eval $(call program,quern-bench,bench))
 $(eval $(call program,quern-quantize,quant))
 
-$(BUILD)/obj/tests/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
+$(BUILD)/obj/tests/%.o: FLAGS += $(NO_VARS)
+# No other source knows where the tree is, so that a cache of compilations serves all trees.
+$(BUILD)/obj/tests/testdata.o $(BUILD)/obj/tests/fuzz/%.o: FLAGS += -DQUERN_ROOT='"$(CURDIR)"' -DQUERN_BUILD='"$(abspath $(BUILD))"'
 # A test of tests/unit/FOLDER links what that folder uses (and TESTS_ALSO_test_x), every other test all.
 # Its helpers: sources beside it that are not tests, and those of tests/ as a library.
 TESTS_ALSO_test_inspect        := kernels

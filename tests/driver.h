@@ -333,15 +333,15 @@ DRIVER_FN const char *tiny_model(const char *name)
 	snprintf(dir, sizeof dir, "%s", repofile(cmd));
 	if (access(dir, R_OK) == 0)
 		return dir;
-	snprintf(dir, sizeof dir, "%s/tiny/%s", QUERN_BUILD, name);
+	snprintf(dir, sizeof dir, "%s/%s", builtfile("tiny"), name);
 	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
 	if (access(cmd, R_OK) == 0)
 		return dir;
 	snprintf(cmd, sizeof cmd,
-		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
+		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
 		 "\"$p\" "
 		 "'%s' '%s' --tiny '%s' >/dev/null 2>&1; done; exit 1",
-		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
 		 name);
 	if (system(cmd) == 0)
 		return dir;
@@ -354,13 +354,13 @@ DRIVER_FN const char *tiny_model(const char *name)
 DRIVER_FN const char *tiny_gguf(const char *name)
 {
 	static char path[2048], cmd[16384];
-	snprintf(path, sizeof path, "%s/tiny/%s.gguf", QUERN_BUILD, name);
+	snprintf(path, sizeof path, "%s/%s.gguf", builtfile("tiny"), name);
 	if (access(path, R_OK) == 0)
 		return path;
 	snprintf(cmd, sizeof cmd,
-		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
+		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
 		 "\"$p\" '%s' '%s' '%s' >/dev/null 2>&1; done; exit 1",
-		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_gguf_family.py"),
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_gguf_family.py"),
 		 name, path);
 	return system(cmd) == 0 || access(path, R_OK) == 0 ? path : NULL;
 }

@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#ifndef QUERN_ROOT
-#define QUERN_ROOT "."
-#endif
-
 /* The tests also run on machines without the repository (tests/gpu/pack.sh). */
 static const char *root(void)
 {
@@ -26,6 +22,13 @@ const char *repofile(const char *rel)
 {
 	char *p = next_path();
 	snprintf(p, 4096, "%s/%s", root(), rel);
+	return p;
+}
+
+const char *builtfile(const char *rel)
+{
+	char *p = next_path();
+	snprintf(p, 4096, "%s/%s", QUERN_BUILD, rel);
 	return p;
 }
 

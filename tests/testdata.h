@@ -11,4 +11,7 @@ const char *testdata(const char *rel);
  * folder. */
 const char *repofile(const char *rel);
 
+/* Return the path of a file below the build folder. */
+const char *builtfile(const char *rel);
+
 #endif

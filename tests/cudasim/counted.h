@@ -10,6 +10,7 @@
 #define QUERN_TESTS_CUDASIM_COUNTED_H
 
 #include "tests/cudasim/cudasim.h"
+#include "tests/testdata.h"
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
@@ -26,7 +27,7 @@ static void (*counted_again)(void) __attribute__((unused));
 /* Open the library and return it, for other functions of the emulator; skip the test if it is not built. */
 COUNTED_FN void *counted_open(void)
 {
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	const char *library = builtfile("lib/libquern-cudasim.so");
 	if (access(library, R_OK))
 		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
 	setenv("QUERN_CUDA_LIBRARY", library, 1);

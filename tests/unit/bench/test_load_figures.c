@@ -40,7 +40,7 @@ Test(load_figures, are_those_of_numpy)
 	json_t *golden, *got = json_object();
 	char why[256];
 	double percentiles[8];
-	cr_assert_eq(json_read(QUERN_ROOT "/tests/golden/load.json", 1 << 20, &golden, why, sizeof why), 0,
+	cr_assert_eq(json_read(repofile("tests/golden/load.json"), 1 << 20, &golden, why, sizeof why), 0,
 		     "%s", why);
 	const json_t *list = json_object_get(golden, "requests"),
 		     *expected = json_object_get(golden, "expected");

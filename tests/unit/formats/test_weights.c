@@ -80,7 +80,7 @@ static const char *altered(const char *name, const char *from, const char *to)
 {
 	static char dir[2048];
 	char cmd[8192];
-	snprintf(dir, sizeof dir, "%s/tiny/altered-%d", QUERN_BUILD, getpid());
+	snprintf(dir, sizeof dir, "%s/altered-%d", builtfile("tiny"), getpid());
 	snprintf(cmd, sizeof cmd,
 		 "rm -rf '%s' && cp -r '%s' '%s' && LC_ALL=C sed -i 's/%s/%s/' '%s/model.safetensors'", dir,
 		 tiny(name), dir, from, to, dir);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "controller/sched/beam.h"
+#include "tests/testdata.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -18,8 +19,8 @@ static float *table; /* [rows, vocab] */
 static void load_golden(void)
 {
 	char why[256];
-	golden = json_load_file(QUERN_ROOT "/tests/golden/beams.json", 0, NULL);
-	cr_assert(golden, "beams.json: %s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/beams.json"), 16 << 20, &golden, why, sizeof why), 0, "%s",
+		     why);
 	vocab = (uint32_t)json_integer_value(json_object_get(golden, "vocab"));
 	rows = (uint32_t)json_integer_value(json_object_get(golden, "rows"));
 	const json_t *t = json_object_get(golden, "table");

@@ -33,7 +33,7 @@ static struct bus_ready ready;                       /* of the last opened step 
 /* Called before the first model: a process opens the table once. */
 DRIVER_FN void emulate(void)
 {
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	const char *library = builtfile("lib/libquern-cudasim.so");
 	if (access(library, R_OK))
 		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
 	setenv("QUERN_CUDA_LIBRARY", library, 1);

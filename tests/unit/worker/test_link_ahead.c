@@ -7,7 +7,7 @@ enum { PLANS = 200 };
 
 static const char *open_worker(int64_t grace_ms)
 {
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	const char *library = builtfile("lib/libquern-cudasim.so");
 	const char *dir = model();
 	if (access(library, R_OK))
 		cr_skip_test("the emulated CUDA device is not built: make cudasim-tests");

@@ -252,15 +252,15 @@ Test(memory, nothing_is_allocated_once_a_worker_serves)
 static const char *empty_model(const char *shape)
 {
 	static char dir[2048], cmd[8192];
-	snprintf(dir, sizeof dir, "%s/tiny/%s-awq-empty", QUERN_BUILD, shape);
+	snprintf(dir, sizeof dir, "%s/%s-awq-empty", builtfile("tiny"), shape);
 	snprintf(cmd, sizeof cmd, "%s/config.json", dir);
 	if (access(cmd, R_OK) == 0)
 		return dir;
 	snprintf(cmd, sizeof cmd,
-		 "mkdir -p '%s/tiny'; for p in '%s' python3; do \"$p\" '%s' '%s' --shape %s --type awq "
+		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" '%s' '%s' --shape %s --type awq "
 		 "--empty "
 		 ">/dev/null 2>&1 && exit 0; done; exit 1",
-		 QUERN_BUILD, repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
 		 shape);
 	return system(cmd) == 0 ? dir : NULL;
 }

@@ -329,7 +329,7 @@ Test(swaps, a_sequence_that_was_away_goes_on_as_if_it_had_stayed)
 
 Test(swaps, on_a_gpu_a_step_waits_for_the_swaps_that_it_needs, .timeout = 240)
 {
-	static const char library[] = QUERN_BUILD "/lib/libquern-cudasim.so";
+	const char *library = builtfile("lib/libquern-cudasim.so");
 	if (access(library, R_OK))
 		cr_skip_test("the emulated CUDA device is not built; make cudasim-tests");
 	setenv("QUERN_CUDA_LIBRARY", library, 1);
