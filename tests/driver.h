@@ -341,8 +341,8 @@ DRIVER_FN const char *tiny_model(const char *name)
 		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
 		 "\"$p\" "
 		 "'%s' '%s' --tiny '%s' >/dev/null 2>&1; done; exit 1",
-		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
-		 name);
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"),
+		 dir, name);
 	if (system(cmd) == 0)
 		return dir;
 	/* Another test may have made it in the meantime. */
@@ -360,8 +360,8 @@ DRIVER_FN const char *tiny_gguf(const char *name)
 	snprintf(cmd, sizeof cmd,
 		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" -c 'import numpy' 2>/dev/null && exec "
 		 "\"$p\" '%s' '%s' '%s' >/dev/null 2>&1; done; exit 1",
-		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_gguf_family.py"),
-		 name, path);
+		 builtfile("tiny"), repofile("build/venv/bin/python"),
+		 repofile("tests/tools/make_gguf_family.py"), name, path);
 	return system(cmd) == 0 || access(path, R_OK) == 0 ? path : NULL;
 }
 

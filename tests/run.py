@@ -104,6 +104,16 @@ def skipped_in(report):
         yield file, f"{file}::{case.get('name')}", reason.removeprefix("Skipped: ")
 
 
+def slowest(report, n=12):
+    """A line for each of the files in a JUnit report of pytest that took longest, with the seconds of its slowest test."""
+    files = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        files.setdefault(case.get("classname") or case.get("name"), []).append((float(case.get("time")), case.get("name")))
+    longest = sorted(((sum(s for s, _ in tests), len(tests), max(tests), file) for file, tests in files.items()), reverse=True)
+    return [f"    {s:5.0f}s {file.removeprefix('tests.')}: {k} tests, {most:.0f}s {test}"
+            for s, k, (most, test), file in longest[:n]]
+
+
 def pytests(name, folders, *options, build):
     """Tests in Python."""
     with tempfile.TemporaryDirectory() as folder:
@@ -112,11 +122,12 @@ def pytests(name, folders, *options, build):
             ["build/venv/bin/python", "-m", "pytest", "-q", "-rfEs", "--maxfail=20", "-p", "no:cacheprovider",
              f"--rootdir={ROOT}", f"--junitxml={report}", *options, *folders], {"QUERN_BUILD": str(build)})
         skipped = list(skipped_in(report)) if report.exists() else []
+        took = slowest(report) if report.exists() else []
     closing = [line for line in lines if re.search(r"(passed|failed|skipped|error).* in [\d.]+s", line)][-1:]
     count = {word: int(n) for line in closing for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", line)}
     failed = count.get("failed", 0) + count.get("error", 0) or int(status != 0)
     r = Result(name, count.get("passed", 0), failed, count.get("skipped", 0), *times)
-    r.shown = ["    " + line for line in lines] if failed else [line for line in lines if line.startswith("SKIPPED")]
+    r.shown = ["    " + line for line in lines] if failed else [line for line in lines if line.startswith("SKIPPED")] + took
     if failed:
         r.bad = [line for line in lines if re.match("(FAILED|ERROR) ", line)] or [f"pytest: exit status {status}"]
     r.check_skips(skips.Machine(build), skipped)
@@ -162,17 +173,18 @@ def programs(build, only):
 
 def results(build, only):
     if only != "e2e":
-        with ThreadPoolExecutor(2) as pool:
-            running = [pool.submit(criterion, name, program, *options, build=build, env=env)
-                       for name, program, options, env in programs(build, only)]
-            yield from (r.result() for r in running)
         sweep = build / "inject/sweep"
-        if sweep.exists():
-            yield failing_calls(sweep)
+        with ThreadPoolExecutor(2) as pool:
+            # It waits most of the time, so it begins first, beside programs that compute.
+            running = [pool.submit(failing_calls, sweep)] if sweep.exists() else []
+            running += [pool.submit(criterion, name, program, *options, build=build, env=env)
+                        for name, program, options, env in programs(build, only)]
+            yield from (r.result() for r in running)
     if only in ("all", "e2e"):
-        # Most of such a test is waiting: two files at a time.  Storms of kills and cut links have the machine alone.
-        yield pytests("end to end", ["tests/lint", "tests/sass", "tests/e2e"], "-n", os.environ.get("QUERN_TEST_JOBS", "2"),
-                      "--dist", "loadfile", build=build)
+        # Such a test waits more than half of its time: two files for each processor at a time.  Storms of kills and cut
+        # links have the machine alone.
+        at_once = os.environ.get("QUERN_TEST_JOBS") or str(min(2 * len(os.sched_getaffinity(0)), 8))
+        yield pytests("end to end", ["tests/lint", "tests/sass", "tests/e2e"], "-n", at_once, "--dist", "loadfile", build=build)
         yield pytests("end to end, chaos", ["tests/chaos"], build=build)
 
 

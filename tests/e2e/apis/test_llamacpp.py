@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from service import DEMO, ROOT
+from service import DEMO, ROOT, served
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e" / "http"))
 from test_http import ask  # noqa: E402
@@ -132,8 +132,7 @@ def test_infill_needs_the_vocabulary(service):
 
 
 def fills_gaps(model, names=FIM):
-    """The demo model with special tokens for filling in the middle."""
-    from service import Service
+    """Serve the demo model with special tokens for filling in the middle."""
     shutil.copytree(DEMO, model)
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     added, vocab = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
@@ -146,16 +145,17 @@ def fills_gaps(model, names=FIM):
         added[i]["content"] = name
     (model / "tokenizer.json").write_text(json.dumps(tokenizer))
     (model / "tokenizer_config.json").write_text("{}")
-    return Service(model)
+    yield from served(model, ())
 
 
 @pytest.fixture(scope="module")
 def fim(tmp_path_factory):
-    from service import Service
-    s = fills_gaps(tmp_path_factory.mktemp("fim") / "fim")
-    yield s
-    s.stop()
-    Service.used.remove(s)
+    yield from fills_gaps(tmp_path_factory.mktemp("fim") / "fim")
+
+
+@pytest.fixture
+def fim_files(tmp_path):
+    yield from fills_gaps(tmp_path / "files", FIM + FILES)
 
 
 def test_infill(fim):
@@ -167,13 +167,12 @@ def test_infill(fim):
     assert forged["tokens_evaluated"] > 4
 
 
-def test_a_gap_with_other_files(fim, tmp_path):
+def test_a_gap_with_other_files(fim, fim_files):
     extra = [{"filename": "a.py", "text": "x = 1"}, {"text": "y = 2"}]
     gap = {"input_prefix": "Once", "input_suffix": " time", "input_extra": extra}
     assert complete(fim, "/infill", **gap)["prompt"] == \
         "x = 1\ny = 2\n<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|>"
-    s = fills_gaps(tmp_path / "files", FIM + FILES)
-    assert complete(s, "/infill", **gap)["prompt"] == (
+    assert complete(fim_files, "/infill", **gap)["prompt"] == (
         "<|repo_name|>myproject\n<|file_sep|>a.py\nx = 1\n<|file_sep|>tmp\ny = 2\n<|file_sep|>filename\n"
         "<|fim_prefix|>Once<|fim_suffix|> time<|fim_middle|>")
     for wrong in ([5], [{}], [{"text": 5}], [{"text": "a", "filename": 5}], [{"text": "a "}] * 5000):

@@ -260,8 +260,8 @@ static const char *empty_model(const char *shape)
 		 "mkdir -p '%s'; for p in '%s' python3; do \"$p\" '%s' '%s' --shape %s --type awq "
 		 "--empty "
 		 ">/dev/null 2>&1 && exit 0; done; exit 1",
-		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"), dir,
-		 shape);
+		 builtfile("tiny"), repofile("build/venv/bin/python"), repofile("tests/tools/make_model.py"),
+		 dir, shape);
 	return system(cmd) == 0 ? dir : NULL;
 }
 
