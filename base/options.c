@@ -358,7 +358,7 @@ static int parse_short(struct opts *o, const char *arg, int *i, int argc, char *
 		return take_other(o, alias, arg[2] ? arg + 2 : NULL, i, argc, argv, why, why_n);
 	if (!v)
 		return err_why(why, why_n, -EINVAL,
-			       "unknown option %.100s (a word that begins with a dash goes behind --)", arg);
+			       "unknown option %.100s (put words that begin with a dash after --)", arg);
 	const char *text = arg[2] ? arg + 2 : NULL;
 	if (v->spec->kind == OPT_FLAG && text)
 		return err_why(why, why_n, -EINVAL, "option -%c takes no value", arg[1]);

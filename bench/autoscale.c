@@ -24,12 +24,11 @@ enum { BLOCK_SIZE = 16, MAX_ROWS = 2048, CHUNK = 512, STEP_MS = 25, ROWS_SHOWN =
 static const struct usage usage = {
 	.name = "bench autoscale",
 	.words = "",
-	.about = "Runs a service that changes the number of its replicas by its load (quern serve "
-		 "--max-replicas) under a\n"
-		 "trace, in simulated time: the controller's own code, and workers by their cost model.  "
-		 "Prints "
-		 "what clients\n"
-		 "would see, and the workers used.",
+	.about = "Simulates a service that autoscales (quern serve --max-replicas) under a trace of "
+		 "arrivals: the\n"
+		 "controller's own code, in simulated time, with workers whose speed follows from a cost "
+		 "model.  Prints\n"
+		 "the latencies that clients would see, and the number of workers.",
 };
 
 struct bench {

@@ -34,12 +34,13 @@ static const struct usage usage = {
 	.words = "[MODEL]",
 	.about = "Measures prefill and decode through the job socket: of a private service for MODEL, or of "
 		 "a\n"
-		 "running one (--to, or without MODEL).  A private service on a CPU also shows where the "
-		 "time of\n"
-		 "a step goes, and its share of the memory bandwidth and of the arithmetic peak that probes "
-		 "reach\n"
-		 "between the runs.  With --guided the steps shown are those of guided outputs; a schema\n"
-		 "that cannot end within --max-tokens keeps them busy.",
+		 "running service (with --to, or without MODEL).  For a private service on a CPU it also "
+		 "reports\n"
+		 "the time of each part of a step, and the share of this machine's measured memory bandwidth "
+		 "and\n"
+		 "arithmetic peak that it reaches.  With --guided those are the steps of structured outputs; "
+		 "use a\n"
+		 "schema whose outputs are longer than --max-tokens.",
 	.max_words = 1,
 };
 

@@ -30,9 +30,9 @@ enum { FILE_BYTES_MAX = 64 << 20, ANY_ORDER_MEMBERS = 100 };
 static const struct usage usage = {
 	.name = "bench grammar",
 	.words = "DIR",
-	.about = "Compiles the JSON schemas in DIR (files of MaskBench's form), follows their texts token by "
-		 "token "
-		 "with a mask for each, and prints MaskBench's table.",
+	.about = "Compiles the JSON schemas in DIR (files in MaskBench's format), computes a mask for every "
+		 "token of\n"
+		 "their texts, and prints MaskBench's table.",
 	.min_words = 1,
 	.max_words = 1,
 };

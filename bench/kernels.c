@@ -285,11 +285,13 @@ static const struct usage usage = {
 	.name = "bench kernels",
 	.words = "",
 	.about =
-		"Measures linear layers, head, attention, norms and sampling of a model's shapes in every "
-		"compute\nmode, and what share each reaches of its roof: the lower of memory bandwidth times "
-		"operations per\nbyte, and the peak of the instruction that it runs on. Probes of both "
-		"alternate "
-		"with what is\nmeasured; rates and shares are medians of up to 20 such pairs.",
+		"Measures the kernels of a model's shapes (linear layers, head, attention, norms, sampling) "
+		"in\n"
+		"every compute mode, and the share of the roofline that each reaches: the lower of memory\n"
+		"bandwidth times operations per byte, and the peak of the instruction that the kernel uses.\n"
+		"Measurements alternate with probes of bandwidth and peak; rates and shares are medians of "
+		"up to\n"
+		"20 such pairs.",
 };
 
 static int bad(const char *fmt, const char *arg)

@@ -11,12 +11,11 @@
 #include <string.h>
 
 static const struct command benches[] = {
-	{"autoscale", cmd_bench_autoscale, "",
-	 "a service that scales itself, in simulated time, under a trace of arrivals"},
+	{"autoscale", cmd_bench_autoscale, "", "autoscaling in simulated time, under a trace of arrivals"},
 	{"engine", cmd_bench_engine, "[MODEL]", "prefill and decode speed, latencies"},
-	{"grammar", cmd_bench_grammar, "DIR", "masks of JSON schemas: what they accept, how long they take"},
-	{"kernels", cmd_bench_kernels, "", "the kernels of this machine"},
-	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding and decoding speed"},
+	{"grammar", cmd_bench_grammar, "DIR", "masks of JSON schemas: correctness and time per token"},
+	{"kernels", cmd_bench_kernels, "", "speed of this machine's kernels, and share of the roofline"},
+	{"tokenizer", cmd_bench_tokenizer, "MODEL", "encoding speed of a tokenizer"},
 	{"scheduler", cmd_bench_scheduler, "", "the scheduler in simulated time, under a trace of arrivals"},
 	{"serve", cmd_bench_serve, "", "a running OpenAI-compatible server, under load"},
 };

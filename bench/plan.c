@@ -36,13 +36,13 @@ static const double good_enough = 0.95;
 static const struct usage usage = {
 	.name = "plan",
 	.words = "MODEL",
-	.about = "Says whether devices hold a model and serve a rate: memory, the latencies that clients "
-		 "would "
-		 "see, the\nhighest rate that meets the objectives, and the options for `quern serve`.  The "
-		 "real "
-		 "scheduler runs in\nsimulated time; how long a device takes is estimated from its data "
-		 "sheet, "
-		 "for cpu from probes of this\nmachine, or given by --measured.",
+	.about = "Estimates whether devices hold a model and serve a rate of requests: memory, latencies "
+		 "that\n"
+		 "clients would see, the highest rate that meets the objectives, and the options for `quern "
+		 "serve`.\n"
+		 "The real scheduler runs in simulated time.  The time of a step is estimated from the "
+		 "device's data\n"
+		 "sheet, for cpu from probes of this machine, or read from --measured.",
 	.min_words = 1,
 	.max_words = 1,
 };

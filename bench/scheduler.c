@@ -25,10 +25,11 @@ static const double number_min = 1e-6, number_max = 1e9;
 static const struct usage usage = {
 	.name = "bench scheduler",
 	.words = "",
-	.about = "Runs the scheduler in simulated time: arrivals of a trace or synthetic ones, a device by "
-		 "its\n"
-		 "cost model.  Prints the latencies that clients would see, and what the scheduler costs "
-		 "itself.",
+	.about = "Runs the scheduler in simulated time, with arrivals from a trace or synthetic ones, and a "
+		 "device\n"
+		 "whose speed follows from a cost model.  Prints the latencies that clients would see, and "
+		 "the\n"
+		 "processor time of the scheduler itself.",
 };
 
 struct bench {

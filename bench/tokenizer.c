@@ -30,7 +30,8 @@ enum { TEXT_MAX = 1 << 30, RUNS_MAX = 1000, REPLY_MS = 600 * 1000 };
 static const struct usage usage = {
 	.name = "bench tokenizer",
 	.words = "MODEL",
-	.about = "Measures how fast the tokenizer in directory MODEL turns --text into ids, in one thread.",
+	.about = "Measures how fast the tokenizer of the model in directory MODEL encodes --text, in one "
+		 "thread.",
 	.min_words = 1,
 	.max_words = 1,
 };

@@ -160,15 +160,16 @@ static const struct chat_command {
 	const char *name, *words, *about; /* about NULL: a synonym */
 	int (*run)(struct chat *h, char *rest, char *why, size_t why_n);
 } chat_commands[] = {
-	{"help", "", "this list", do_help},
-	{"system", "TEXT", "set the system message; \"\" removes it, without TEXT it is shown", do_system},
+	{"help", "", "list the commands", do_help},
+	{"system", "TEXT", "set the system message; \"\": remove it; without TEXT: show it", do_system},
 	{"clear", "", "start over: forget all messages but the system's", do_clear},
 	{"retry", "", "answer the last message again", do_retry},
-	{"set", "NAME VALUE", "set a sampling option, as: /set temperature 0.7; alone: show them", do_set},
-	{"unset", "NAME", "back to the model's default", do_unset},
+	{"set", "NAME VALUE", "set a sampling option, such as: /set temperature 0.7; alone: show all",
+	 do_set},
+	{"unset", "NAME", "restore the model's default of a sampling option", do_unset},
 	{"save", "FILE", "write the conversation to a file, as JSON", do_save},
-	{"load", "FILE", "go on with a saved conversation", do_load},
-	{"quit", "", "leave; so does Ctrl-D", do_quit},
+	{"load", "FILE", "continue a saved conversation", do_load},
+	{"quit", "", "end the chat; so does Ctrl-D", do_quit},
 	{"exit", "", NULL, do_quit},
 	{"bye", "", NULL, do_quit},
 };
@@ -347,9 +348,9 @@ int chat_run(struct client **c, struct opts *o, bool reopen, char *why, size_t w
 static const struct usage usage = {
 	.name = "chat",
 	.words = "",
-	.about = "Talks to the model of a running service.  Ctrl-C stops an answer, Ctrl-D leaves; /help "
-		 "lists\n"
-		 "commands.  Without a terminal, each line of stdin is a message or a command.",
+	.about = "Chats with the model of a running service.  Ctrl-C stops an answer, Ctrl-D ends the chat; "
+		 "/help\n"
+		 "lists commands.  Without a terminal, each line of stdin is a message or a command.",
 };
 
 int cmd_chat(int argc, char **argv)

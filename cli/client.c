@@ -144,11 +144,10 @@ static void complete_endpoint(const char *given, char *out, size_t n)
 static int bad_endpoint(const char *endpoint, char *why, size_t why_n)
 {
 	if (strncmp(endpoint, "http", 4) == 0 || strncmp(endpoint, "unix:", 5) == 0)
-		return err_why(
-			why, why_n, -EINVAL,
-			"%s is HTTP's address; this command speaks to the job socket, tcp://HOST:PORT or "
-			"ipc://PATH, which quern serve prints as \"jobs\"",
-			endpoint);
+		return err_why(why, why_n, -EINVAL,
+			       "%s is HTTP's address; this command needs the job socket, tcp://HOST:PORT or "
+			       "ipc://PATH, which quern serve prints as \"jobs\"",
+			       endpoint);
 	return err_why(why, why_n, -EINVAL, "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH",
 		       endpoint, zmq_strerror(errno));
 }

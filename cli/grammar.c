@@ -19,8 +19,7 @@ static const struct usage usage = {
 	.words = "",
 	.about = "Compiles a grammar for structured output: prints its states, bytes and time, or what is "
 		 "not\n"
-		 "supported and where.  One of --schema, --regex, --gbnf, --lark, --choice and --form\n"
-		 "is needed.",
+		 "supported and where.  Give one of --schema, --regex, --gbnf, --lark, --choice and --form.",
 };
 
 static const struct {

@@ -27,13 +27,13 @@
 static const struct usage usage = {
 	.name = "inspect",
 	.words = "MODEL | cpu | gpu",
-	.about =
-		"Shows what a model holds, how its weights are stored, the memory that it needs by context "
-		"and\n"
-		"number of sequences, and the speed that this machine's memory allows; or, for cpu and gpu,\n"
-		"what this machine offers and which kernels will be used.  MODEL is a directory, a file, or "
-		"the\n"
-		"name of a model that quern pull has fetched.",
+	.about = "Shows what a model contains, how its weights are stored, the memory that it needs by "
+		 "context and\n"
+		 "number of sequences, and the speed that this machine's memory bandwidth allows.  For cpu "
+		 "and gpu,\n"
+		 "shows this machine's devices and the kernels that they use.  MODEL is a directory, a file, "
+		 "or the\n"
+		 "name of a model that quern pull has fetched.",
 	.min_words = 1,
 	.max_words = 1,
 };

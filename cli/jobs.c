@@ -20,14 +20,15 @@ enum {
 static const struct usage jobs_usage = {
 	.name = "jobs",
 	.words = "",
-	.about = "Lists the jobs of a running service, youngest first.",
+	.about = "Lists the jobs of a running service, newest first.",
 };
 static const struct usage attach_usage = {
 	.name = "attach",
 	.words = "JOB",
-	.about = "Prints a job's text from its start (or --from) and follows it.  Ctrl-C leaves the job "
-		 "alone.\n"
-		 "The first digits of a job's id are enough where no other job begins with them.",
+	.about = "Prints a job's text from its start (or --from) and follows it.  Ctrl-C stops printing; the "
+		 "job\n"
+		 "continues.\n"
+		 "The first digits of a job's id are enough if they are unique.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -35,7 +36,7 @@ static const struct usage cancel_usage = {
 	.name = "cancel",
 	.words = "JOB",
 	.about = "Cancels a job; its output so far is kept as its result.\n"
-		 "The first digits of a job's id are enough where no other job begins with them.",
+		 "The first digits of a job's id are enough if they are unique.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -43,7 +44,7 @@ static const struct usage result_usage = {
 	.name = "result",
 	.words = "JOB",
 	.about = "Prints the result of a finished job.\n"
-		 "The first digits of a job's id are enough where no other job begins with them.",
+		 "The first digits of a job's id are enough if they are unique.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -51,9 +52,10 @@ static const struct usage result_usage = {
 static const struct usage explain_usage = {
 	.name = "explain",
 	.words = "JOB",
-	.about = "Shows where a job's time went: in the queue and what held it up there, prompt, output, "
-		 "preemptions,\nmoves after a worker was lost.  Of a job that runs: so far.\n"
-		 "The first digits of a job's id are enough where no other job begins with them.",
+	.about = "Shows where a job's time went: in the queue and why it waited, prompt, output, "
+		 "preemptions, moves\n"
+		 "after a worker was lost.  For a running job, shows the time so far.\n"
+		 "The first digits of a job's id are enough if they are unique.",
 	.min_words = 1,
 	.max_words = 1,
 };

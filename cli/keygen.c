@@ -18,14 +18,16 @@
 static const struct usage usage = {
 	.name = "keygen",
 	.words = "",
-	.about =
-		"Makes a key pair (CURVE): NAME.key is secret and stays where it is (serve --curve-key, and\n"
-		"--key of clients and workers), NAME.pub may be given away (--server-key; its key goes into\n"
-		"the service's --allow file).  Never overwrites a file.\n"
-		"With --fleet: the pairs service, worker and admin, and allow, which lists the last two.\n"
-		"Workers of all machines can share worker.key; `quern worker --join` finds it and "
-		"service.pub\n"
-		"in ~/.config/quern or /etc/quern.",
+	.about = "Makes a key pair (CURVE).  NAME.key is secret: keep it on this machine (serve --curve-key, "
+		 "and\n"
+		 "--key of clients and workers).  NAME.pub may be shared (--server-key; its key goes into "
+		 "the\n"
+		 "service's --allow file).  Never overwrites a file.\n"
+		 "With --fleet: makes the pairs service, worker and admin, and the file allow, which lists "
+		 "the last\n"
+		 "two.  Workers of all machines can share worker.key; `quern worker --join` finds it and "
+		 "service.pub\n"
+		 "in ~/.config/quern or /etc/quern.",
 };
 
 static bool name_fits(const char *s)

@@ -33,19 +33,20 @@ static const struct command commands[] = {
 	{"result", cmd_result, "JOB", "print the result of a finished job"},
 	{"explain", cmd_explain, "JOB", "show where a job's time went"},
 	{"status", cmd_status, "", "show what the service is doing; --watch refreshes"},
-	{"health", cmd_health, "", "succeed if a service can serve new work, for health checks"},
+	{"health", cmd_health, "", "exit with 0 if a service can serve new work"},
 	{"worker", cmd_worker, "", "join a service on another machine: --join HOST"},
 	{"workers", cmd_workers, "", "list workers"},
 	{"scale", cmd_scale, "N", "change the number of replicas"},
-	{"drain", cmd_drain, "WORKER", "take a worker out of service; its jobs are moved"},
+	{"drain", cmd_drain, "WORKER", "take a worker out of service, moving its jobs"},
 	{"keygen", cmd_keygen, "", "create a key pair for a service, a client or a worker"},
 	{"tokenize", cmd_tokenize, "MODEL", "turn text into tokens and back"},
-	{"grammar", cmd_grammar, "", "compile a grammar for structured output, try texts on it"},
-	{"inspect", cmd_inspect, "MODEL | cpu | gpu", "show what a model holds, or what this machine offers"},
+	{"grammar", cmd_grammar, "", "compile a grammar for structured output, test texts"},
+	{"inspect", cmd_inspect, "MODEL | cpu | gpu",
+	 "show a model's tensors and memory, or this machine's devices"},
 	{"pull", cmd_pull, "NAME | URL", "fetch a model by HTTP(S), from a hub or another server"},
 	{"list", cmd_list, "", "list the models that were fetched"},
 	{"rm", cmd_rm, "NAME...", "remove models that were fetched"},
-	{"plan", cmd_plan, "MODEL", "say what memory, speed and rate to expect of devices"},
+	{"plan", cmd_plan, "MODEL", "estimate the memory, speed and rate of devices"},
 	{"bench", cmd_bench, "WHAT", "measure a server, the engine, kernels, the scheduler, ..."},
 	{"quantize", cmd_quantizer, "MODEL DST", "make a smaller model with quantized weights"},
 	{"convert", cmd_quantizer, "SRC DST", "write a model in another format, value for value"},
@@ -57,7 +58,7 @@ static void help(FILE *f)
 	fprintf(f, "quern %s: an LLM inference service\n\nusage: quern COMMAND [options]\n\ncommands:\n",
 		QUERN_VERSION);
 	command_list(commands, N_COMMANDS, f);
-	fprintf(f, "\nquern COMMAND --help shows the options of a command; quern --version the version.\n\n"
+	fprintf(f, "\nquern COMMAND --help shows the options of a command, quern --version the version.\n\n"
 		   "  quern run models/demo \"Tell me a story.\"\n"
 		   "  quern serve models/demo\n"
 		   "  quern submit \"Tell me a story.\"\n"

@@ -177,7 +177,8 @@ char *process_program(const char *name, char *why, size_t why_n)
 		*slash = '\0';
 	char *path = xasprintf("%s/%s", self, name);
 	if (access(path, X_OK) < 0) {
-		err_why(why, why_n, -ENOENT, "%s is not beside quern in %s; build it with: make", name, self);
+		err_why(why, why_n, -ENOENT, "%s is not next to quern in %s; build it with: make", name,
+			self);
 		free(path);
 		return NULL;
 	}

@@ -17,14 +17,14 @@
 static const struct usage usage = {
 	.name = "run",
 	.words = "MODEL [PROMPT]",
-	.about =
-		"Starts a private service for one prompt, prints the text as it comes, and ends the "
-		"service.\n"
-		"PROMPT is a message to the model; where the model has no chat template, or with --raw, the\n"
-		"beginning of a text to complete.  PROMPT \"-\" reads it from stdin, less one newline at its "
-		"end.\n"
-		"Without PROMPT on a terminal: a chat (/clear starts over, Ctrl-C stops an answer, Ctrl-D "
-		"ends).",
+	.about = "Starts a private service for one prompt, prints the text as it is generated, and ends the "
+		 "service.\n"
+		 "PROMPT is a message to the model; if the model has no chat template, or with --raw, PROMPT "
+		 "is the\n"
+		 "beginning of a text to complete.  PROMPT \"-\" reads it from stdin, without the newline at "
+		 "its end.\n"
+		 "Without PROMPT on a terminal: a chat (/clear starts over, Ctrl-C stops an answer, Ctrl-D "
+		 "ends).",
 	.min_words = 1,
 	.max_words = 2,
 };

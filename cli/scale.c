@@ -15,20 +15,20 @@ enum { PROGRESS_MS = 300, REPLICAS_MAX = 1024 };
 static const struct usage scale_usage = {
 	.name = "scale",
 	.words = "N",
-	.about = "Starts or ends replicas of the model until there are N, and waits for that.  No job is "
-		 "lost:\n"
-		 "jobs of a replica that ends are moved to another one.  A worker that cannot serve ends "
-		 "the\n"
-		 "wait, with its reason.",
+	.about = "Starts or ends replicas of the model until there are N, and waits until that is done.  No "
+		 "job is\n"
+		 "lost: jobs of a replica that ends move to another one.  If a worker cannot serve, the "
+		 "command\n"
+		 "fails with the worker's reason.",
 	.min_words = 1,
 	.max_words = 1,
 };
 static const struct usage drain_usage = {
 	.name = "drain",
 	.words = "WORKER",
-	.about = "Takes a worker (its number in: quern workers) out of service, with the group that it "
-		 "belongs\n"
-		 "to: its jobs are moved to other replicas, then it ends.",
+	.about = "Takes a worker (its number in: quern workers) out of service, with the other workers of "
+		 "its\n"
+		 "tensor-parallel group: their jobs move to other replicas, then the workers end.",
 	.min_words = 1,
 	.max_words = 1,
 };

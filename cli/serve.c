@@ -121,18 +121,18 @@ static void announce(void *user, const json_t *line)
 static const struct usage usage = {
 	.name = "serve",
 	.words = "MODEL",
-	.about =
-		"Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
-		"its\n"
-		"endpoints, and runs until Ctrl-C; then running requests may finish (--drain-timeout), and a "
-		"second\n"
-		"Ctrl-C cuts them.\n"
-		"Every option can also come from the environment (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
-		"QUERN_STRICT=true a flag, QUERN_MODEL the model), and from --config FILE.  The command "
-		"line\n"
-		"wins, then the environment.  Options of vLLM, llama.cpp and SGLang are taken where they "
-		"mean\n"
-		"the same or ask for what is done anyway, and else answered with those here.",
+	.about = "Starts a service for MODEL (a directory in Hugging Face layout) on this machine, prints "
+		 "its\n"
+		 "endpoints, and runs until Ctrl-C.  Then running requests may finish (--drain-timeout); a "
+		 "second\n"
+		 "Ctrl-C cuts them.\n"
+		 "Every option can also be an environment variable (QUERN_MAX_SEQS=64 is --max-seqs 64,\n"
+		 "QUERN_STRICT=true is a flag, QUERN_MODEL is the model), or a line of --config FILE.  The "
+		 "command\n"
+		 "line wins, then the environment.  An option of vLLM, llama.cpp or SGLang is accepted if it "
+		 "means\n"
+		 "the same, or asks for what quern does anyway; for others, the error names the option to "
+		 "use.",
 	.max_words = 1,
 };
 

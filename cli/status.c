@@ -17,7 +17,7 @@
 static const struct usage status_usage = {
 	.name = "status",
 	.words = "",
-	.about = "Shows what a running service is doing: its workers, blocks, queues and speeds.",
+	.about = "Shows the workers, KV blocks, queues and speeds of a running service.",
 };
 static const struct usage workers_usage = {
 	.name = "workers",
@@ -290,9 +290,9 @@ int cmd_workers(int argc, char **argv)
 static const struct usage health_usage = {
 	.name = "health",
 	.words = "",
-	.about = "Succeeds (exit status 0) while a service answers and can serve new work; otherwise the "
-		 "status is 1,\n"
-		 "with the reason.  For health checks of containers and scripts; over HTTP: /readyz.",
+	.about = "Exits with status 0 if a service answers and can serve new work, else with status 1 and "
+		 "the\n"
+		 "reason.  Use it for health checks of containers and scripts; over HTTP: /readyz.",
 };
 
 int cmd_health(int argc, char **argv)

@@ -14,13 +14,13 @@
 static const struct usage usage = {
 	.name = "submit",
 	.words = "PROMPT | --batch FILE",
-	.about =
-		"Submits a job to a running service and prints its text as it comes.  PROMPT is a message to "
-		"the\n"
-		"model; where the model has no chat template, or with --raw, the beginning of a text to "
-		"complete.\n"
-		"PROMPT \"-\" reads it from stdin, less one newline at its end.  Ctrl-C cancels the job.\n"
-		"With --batch, runs a file of OpenAI batch lines; after Ctrl-C the same command continues.",
+	.about = "Submits a job to a running service and prints its text as it is generated.  PROMPT is a "
+		 "message to\n"
+		 "the model; if the model has no chat template, or with --raw, PROMPT is the beginning of a "
+		 "text to\n"
+		 "complete.  PROMPT \"-\" reads it from stdin, without the newline at its end.  Ctrl-C "
+		 "cancels the job.\n"
+		 "With --batch, runs a file of OpenAI batch lines; after Ctrl-C the same command continues.",
 	.max_words = 1,
 };
 

@@ -22,9 +22,8 @@ enum { INPUT_MAX = 1 << 30 };
 static const struct usage usage = {
 	.name = "tokenize",
 	.words = "MODEL",
-	.about = "Turns the text on stdin into tokens: one per line, with its id and its text.\n"
-		 "MODEL is a GGUF file, or a directory with tokenizer.json, tokenizer.model or "
-		 "tokenizer.bin, or "
+	.about = "Turns the text on stdin into tokens, one per line, with id and text.\n"
+		 "MODEL is a GGUF file, tokenizer.json, tokenizer.model, tokenizer.bin, or a directory with "
 		 "one of these files.",
 	.min_words = 1,
 	.max_words = 1,

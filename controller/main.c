@@ -845,7 +845,7 @@ static const struct program program = {
 	.name = "quern-controller",
 	.usage = "--model DIR --bus ENDPOINT [options]",
 	.about = "The controller of a quern service: job socket, HTTP, tokenizer, scheduler.\n"
-		 "`quern serve` starts it, with its workers.\n",
+		 "`quern serve` starts it and its workers.",
 	.program = OPTION_CONTROLLER,
 };
 

@@ -99,11 +99,11 @@ static int flat_end(const struct flat *f, char *why, size_t why_n)
 			       (unsigned long long)f->at);
 	if (f->at != f->bytes)
 		return err_why(why, why_n, -EINVAL,
-			       "%s has %zu bytes, by its header %llu: behind %s, its last tensor, %llu are "
-			       "left over",
+			       "%s has %zu bytes, by its header %llu: %llu bytes are left over after %s, "
+			       "its last tensor",
 			       f->path, f->bytes, (unsigned long long)f->at,
-			       f->n ? f->tensors[f->n - 1].name : "the header",
-			       (unsigned long long)(f->bytes - f->at));
+			       (unsigned long long)(f->bytes - f->at),
+			       f->n ? f->tensors[f->n - 1].name : "the header");
 	return 0;
 }
 

@@ -529,7 +529,7 @@ static int read_freqs(const struct reader *r, struct model_config *c)
 		return 0;
 	if (c->rope != ROPE_NONE)
 		return fail(r, -ENOTSUP, "tensor rope_freqs.weight",
-			    "beside a scaling of RoPE is not supported");
+			    "together with a scaling of RoPE is not supported");
 	const size_t n = (size_t)c->rope_dim / 2;
 	const int rc = read_factors(r, "rope_freqs.weight", n, &c->long_short);
 	if (rc)

@@ -393,8 +393,8 @@ static int read_ct_group(const struct reader *r, const json_t *g)
 	    (rc = get_str(r, g, "format", &format)))
 		return rc;
 	if (format && strcmp(format, r->q->name) != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "format %.40s beside %s is not supported", format,
-			       r->q->name);
+		return err_why(r->why, r->why_n, -ENOTSUP, "format %.40s together with %s is not supported",
+			       format, r->q->name);
 	r->q->own_activations |= in != NULL;
 	return weights ? read_ct_weights(r, weights) : 0;
 }

@@ -51,20 +51,20 @@ enum {
 	COUNT(uint64_t, generated_tokens, .key = "generated_tokens", .flags = COUNT_TOTAL, .shown = "output tokens") \
 	COUNT(uint64_t, n_steps, .key = "steps", .flags = COUNT_TOTAL, .shown = "steps") \
 	WORKER(expert_rows, .map = "experts", .key = "rows", \
-		.metric = "expert_rows_total", .help = "Rows times the experts that they had, of mixtures.") \
+		.metric = "expert_rows_total", .help = "Rows computed by experts of mixtures: each row counts once per expert that it uses.") \
 	WORKER(expert_reads, .map = "experts", .key = "reads", \
-		.metric = "expert_reads_total", .help = "Experts that some row of a step had, over all layers.") \
+		.metric = "expert_reads_total", .help = "Experts whose weights were read: per step and layer, those that at least one row uses.") \
 	WORKER(expert_busiest, .map = "experts", .key = "busiest_rows", \
 		.metric = "expert_busiest_rows_total", \
-		.help = "Of the experts' rows, those of the busiest expert of each layer.") \
+		.help = "Rows computed by the busiest expert of each step and layer.") \
 	COUNT(uint32_t, masks_waiting, .map = "masks", .key = "waiting", \
 		.metric = "num_requests_held", \
-		.help = "Running requests that sit out until the mask of their structured output is made.") \
+		.help = "Running requests that wait for the mask of their structured output.") \
 	COUNT(uint64_t, masks_held, .map = "masks", .key = "held", .flags = COUNT_TOTAL, \
 		.metric = "masks_held_total", \
-		.help = "Tokens that sat a step out since the mask of their structured output was not made yet.") \
+		.help = "Tokens delayed by a step because the mask of their structured output was not ready.") \
 	WORKER(mask_waits, .map = "masks", .key = "waits", \
-		.metric = "mask_waits_total", .help = "Masks of structured outputs that a step has waited for.") \
+		.metric = "mask_waits_total", .help = "Masks of structured outputs that a step waited for.") \
 	/* device time of a step, moving average; tokens per second over the last seconds */ \
 	COUNT(double, step_us_mean, .key = "step_us", .live = "step_us", .flags = COUNT_MEAN) \
 	COUNT(double, prompt_tps, .key = "prompt_tps", .live = "prompt_tps") \

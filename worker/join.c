@@ -61,7 +61,7 @@ static int keys_in(const char *dir, char **key, char **server_key, char *why, si
 	int rc = has_own < 0 ? has_own : has_server < 0 ? has_server : has_own && has_server;
 	if (rc == 0 && (has_own || has_server))
 		rc = err_why(why, why_n, -ENOENT,
-			     "%s is missing beside %s: copy it from where `quern keygen --fleet` "
+			     "%s is missing next to %s: copy it from where `quern keygen --fleet` "
 			     "made it, or give --key and --server-key",
 			     has_own ? server : own, has_own ? own : server);
 	if (rc == 1) {

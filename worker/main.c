@@ -20,8 +20,10 @@
 static const struct program program = {
 	.name = "quern-worker",
 	.usage = "--bus ENDPOINT | --join HOST[:PORT] [options]",
-	.about = "One device of a quern service: connects to the controller's worker bus, loads the model\n"
-		 "that the controller assigns, and executes its plans until the controller ends it.\n",
+	.about = "A worker: runs one device of a quern service.  It connects to the controller's worker bus, "
+		 "loads\n"
+		 "the model that the controller assigns, and executes its plans until the controller stops "
+		 "it.",
 	.program = OPTION_WORKER,
 };
 

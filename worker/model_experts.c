@@ -172,8 +172,8 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
 {
 	return err_prefix(why, why_n, rc,
-			  "experts on the CPU are to come to the device for steps of more than %d rows "
-			  "(--send-experts-above 0: they stay there)",
+			  "cannot stream experts from the CPU to the GPU for steps of more than %d rows "
+			  "(--send-experts-above 0 computes them on the CPU)",
 			  m->send_above);
 }
 

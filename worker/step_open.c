@@ -299,8 +299,8 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 	if (rc)
 		return rc == -ENOTSUP ? 0
 				      : err_prefix(why, why_n, rc,
-						   "experts on the CPU are to come to the device "
-						   "(--send-experts-above 0: they stay there)");
+						   "cannot stream experts from the CPU to the GPU "
+						   "(--send-experts-above 0 computes them on the CPU)");
 	const int64_t bytes = packed_bytes(s, sizes, &each);
 	const struct prefetch_shape shape = {x->n, x->n_chosen,
 					     each / (3.0 * s->config.hidden * x->intermediate),

@@ -257,7 +257,7 @@ int trace_parse(const char *text, size_t n, struct trace *out, char *why, size_t
 			add(out, a);
 	}
 	if (!rc && out->n == 0)
-		rc = err_why(why, why_n, -EINVAL, "no arrivals behind the heading");
+		rc = err_why(why, why_n, -EINVAL, "no arrivals after the heading");
 	if (rc)
 		trace_fini(out);
 	else

@@ -320,7 +320,7 @@ static int take_lock(const char *dir, int *fd, char *why, size_t why_n)
 		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
 	else if (flock(*fd, LOCK_EX | LOCK_NB) < 0) {
 		rc = err_why(why, why_n, -EBUSY,
-			     "another quern pull or rm is at work in %s; wait for its end", dir);
+			     "another quern pull or rm is running in %s; wait until it ends", dir);
 		close(*fd);
 		*fd = -1;
 	}

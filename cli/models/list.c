@@ -13,8 +13,7 @@
 static const struct usage list_usage = {
 	.name = "list",
 	.words = "",
-	.about =
-		"Lists the models that quern pull has fetched, and those that it has not finished (partial).",
+	.about = "Lists the models that quern pull has fetched, and unfinished downloads (partial).",
 };
 
 static const struct usage rm_usage = {
@@ -22,7 +21,7 @@ static const struct usage rm_usage = {
 	.words = "NAME[@REVISION]...",
 	.about = "Removes models that quern pull has fetched: all revisions of a name, or one.  A service "
 		 "that\n"
-		 "runs one keeps it until it ends.",
+		 "uses a model keeps it until the service ends.",
 	.max_words = 1000,
 };
 

@@ -186,7 +186,7 @@ static int no_space(const struct part *p, int err, char *why, size_t why_n)
 			why, why_n, -ENOSPC,
 			"the disk is full: %s; free some space (quern list, quern rm), or set QUERN_MODELS "
 			"to a "
-			"directory on another disk. What was fetched is kept: the same command goes on",
+			"directory on another disk. What was fetched is kept: the same command resumes",
 			p->part_path);
 	return err_why(why, why_n, -err, "cannot write %s: %s%s", p->part_path, strerror(err),
 		       err == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");

@@ -21,14 +21,12 @@ enum { LINE_US = 20000000 };
 static const struct usage usage = {
 	.name = "pull",
 	.words = "ORG/NAME[@REVISION] | URL",
-	.about = "Fetches a model, of which quern serve, run, inspect and bench then know the name.  URL is "
-		 "a\n"
-		 "directory or a file of any web server.  A pull that was cut goes on where it was.  A token "
-		 "is\n"
-		 "taken from $QUERN_TOKEN (for the server that is named), or $HF_TOKEN (for the hub).  "
-		 "Models are\n"
-		 "kept in $QUERN_MODELS, or quern/models in $XDG_CACHE_HOME or ~/.cache: quern list, quern "
-		 "rm.",
+	.about = "Fetches a model; quern serve, run, inspect and bench then accept its name.  URL is a "
+		 "directory\n"
+		 "or a file of any web server.  A pull that was interrupted resumes.  The token is\n"
+		 "$QUERN_TOKEN (for any server), or $HF_TOKEN (for the hub).  Models are stored in "
+		 "$QUERN_MODELS,\n"
+		 "else quern/models in $XDG_CACHE_HOME or ~/.cache; see: quern list, quern rm.",
 	.min_words = 1,
 	.max_words = 1,
 };
@@ -196,7 +194,7 @@ static int pull(struct pull *p, char *why, size_t why_n)
 		if (rc == -EINTR || rc == -EAGAIN || rc == -ECONNABORTED || rc == -ETIMEDOUT ||
 		    rc == -EHOSTUNREACH)
 			err_why(why + strlen(why), why_n - strlen(why), rc,
-				"; what was fetched is kept: the same command goes on");
+				"; what was fetched is kept: the same command resumes");
 	}
 	return rc;
 }

@@ -65,7 +65,7 @@ static void send_text(struct notify *n, const char *text, size_t bytes, int flag
 	const bool sent = sendto(n->fd, text, bytes, MSG_NOSIGNAL | flags, (const struct sockaddr *)&n->to,
 				 n->to_n) >= 0;
 	if (!sent && !n->failed)
-		term_note("the service manager cannot be told the service's state: NOTIFY_SOCKET %s: %s",
+		term_note("cannot report the service's state to the service manager: NOTIFY_SOCKET %s: %s",
 			  n->to.sun_path[0] ? n->to.sun_path : n->to.sun_path + 1, strerror(errno));
 	n->failed = !sent;
 }

@@ -179,7 +179,7 @@ static struct order *new_order(struct fleet *f, const struct engine_cmd *c, int6
 			};
 			return &f->orders[i];
 		}
-	answer(f, c->tag, E_OVERLOADED, "too many orders under way");
+	answer(f, c->tag, E_OVERLOADED, "too many orders in flight");
 	return NULL;
 }
 

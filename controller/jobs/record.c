@@ -95,7 +95,7 @@ int record_open(struct cursor *c, const void *bytes, size_t n, const char *name,
 int record_close(struct cursor *c, char *why, size_t why_n)
 {
 	if (!c->bad && c->p != c->end)
-		cursor_fail(c, "bytes behind the record");
+		cursor_fail(c, "bytes after the record");
 	return c->bad ? err_why(why, why_n, -EBADMSG, "%s", c->what) : 0;
 }
 

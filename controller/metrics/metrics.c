@@ -331,7 +331,7 @@ static void put_cache_config(struct writer *w, const struct engine_status *s)
 		",block_size=\"%u\",num_gpu_blocks=\"%u\",num_cpu_blocks=\"%u\",enable_prefix_caching=\"%s\"",
 		s->block_size, s->counts.n_blocks, s->counts.n_host_blocks, s->no_cache ? "False" : "True");
 	put_help(w, "cache_config_info", "gauge",
-		 "The KV cache, in its labels: blocks on devices and on hosts.");
+		 "Labels describe the KV cache: blocks on devices and on hosts.");
 	put_value(w, "cache_config_info", more, 1);
 }
 
@@ -377,8 +377,9 @@ static void put_experts(struct writer *w, const struct engine_experts *x)
 	char more[64];
 	if (!x->rows)
 		return;
-	put_help(w, "expert_imbalance", "gauge",
-		 "Of a layer's experts, the rows of the busiest over the mean: 1 where all are alike.");
+	put_help(
+		w, "expert_imbalance", "gauge",
+		"Rows of a layer's busiest expert, divided by the mean of its experts; 1: all have as many.");
 	for (uint32_t l = 0; l < x->n_layers; l++) {
 		uint64_t most, sum = layer_rows(x, l, &most);
 		snprintf(more, sizeof more, ",layer=\"%" PRIu32 "\"", l);
@@ -387,7 +388,7 @@ static void put_experts(struct writer *w, const struct engine_experts *x)
 	}
 	if (!x->listed)
 		return;
-	put_help(w, all, "counter", "Rows that an expert of a layer had.");
+	put_help(w, all, "counter", "Rows computed by an expert of a layer.");
 	for (uint32_t i = 0; i < x->n_layers * x->n_experts; i++) {
 		snprintf(more, sizeof more, ",layer=\"%" PRIu32 "\",expert=\"%" PRIu32 "\"", i / x->n_experts,
 			 i % x->n_experts);

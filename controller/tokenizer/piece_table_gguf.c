@@ -251,7 +251,7 @@ int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, siz
 		return err_why(
 			why, why_n, -ENOTSUP,
 			"tokenizer.ggml.model \"%.*s\" is not supported, only gpt2, llama and t5: put the "
-			"model's tokenizer.json beside the file",
+			"model's tokenizer.json next to the file",
 			(int)(model.n < 60 ? model.n : 60), model.p);
 	pt->model = kind->model;
 	pt->raw_user = true;

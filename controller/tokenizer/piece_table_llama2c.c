@@ -72,7 +72,7 @@ int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *
 	}
 	if (most != longest)
 		return err_why(why, why_n, -EINVAL,
-			       "no piece is as long as the longest: the file ends at byte %zu behind %zu "
+			       "no piece is as long as the longest: the file ends at byte %zu after %zu "
 			       "pieces; was "
 			       "the download or copy interrupted?",
 			       n, pt->n);

@@ -117,7 +117,7 @@ int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char
 		return err_why(
 			why, why_n, -ENOTSUP,
 			"tokenizer.ggml.pre \"%.*s\" is not known: how it splits text is not in the file; "
-			"put the model's tokenizer.json beside it",
+			"put the model's tokenizer.json next to it",
 			(int)(n < 60 ? n : 60), name);
 	pt->nfc = pre->flags & PRE_NFC;
 	pt->ignore_merges = pre->flags & PRE_IGNORE_MERGES;

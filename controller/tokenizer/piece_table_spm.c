@@ -219,9 +219,8 @@ static int check_end(const struct reader *whole)
 		if (f.number == 3)
 			return 0;
 	r.p = r.end;
-	return fail(&r,
-		    "the file ends behind its pieces, without a normalizer_spec; was the download or copy "
-		    "interrupted?");
+	return fail(&r, "the file ends after its pieces, without a normalizer_spec; was the download or copy "
+			"interrupted?");
 }
 
 static int find_special(const struct reader *whole, struct piece_table *pt)
@@ -250,7 +249,7 @@ int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why,
 	pt->model = TABLE_UNIGRAM;
 	int rc = each_field(&r, p, n, on_model_field, pt);
 	if (rc && pt->n)
-		rc = err_prefix(why, why_n, rc, "behind piece %zu", pt->n - 1);
+		rc = err_prefix(why, why_n, rc, "after piece %zu", pt->n - 1);
 	if (rc == 0 && pt->n == 0)
 		rc = err_why(why, why_n, -EINVAL, "no pieces: not a SentencePiece model");
 	if (rc == 0)

@@ -170,7 +170,7 @@ static int load_file(struct tokenizer *t, const char *path, char *why, size_t wh
 	else if (kind == CONTENT_OTHER)
 		rc = err_why(why, why_n, -ENOENT,
 			     "not a tokenizer: neither tokenizer.json, nor SentencePiece's tokenizer.model, "
-			     "nor llama2.c's tokenizer.bin, nor GGUF; put the model's beside it, or name it "
+			     "nor llama2.c's tokenizer.bin, nor GGUF; put the model's next to it, or name it "
 			     "by --tokenizer PATH");
 	file_unmap(data, n);
 	if (rc)
@@ -242,7 +242,7 @@ static int load_from_file(struct tokenizer *t, const char *path, char *why, size
 	} else if (rc == -ENOENT && model_file_of(path) && !gguf_is(path)) {
 		rc = err_why(why, why_n, rc,
 			     "%s has no tokenizer inside, and none of tokenizer.json, tokenizer.model and "
-			     "tokenizer.bin is beside it: name its tokenizer by --tokenizer FILE",
+			     "tokenizer.bin is next to it: name its tokenizer by --tokenizer FILE",
 			     path);
 	} else if (rc == 0) {
 		if (!gguf_is(path)) /* a GGUF file is self-contained */

@@ -190,10 +190,10 @@ int placement_check_ranks(const struct placement *p, int n_ranks, char *why, siz
 {
 	if (!p->n_cpu || n_ranks <= 1)
 		return 0;
-	return err_why(
-		why, why_n, -ENOTSUP,
-		"experts on the CPU beside a GPU work without --tp only: leave --tp out, or --experts and "
-		"--place");
+	return err_why(why, why_n, -ENOTSUP,
+		       "experts on the CPU with the rest on a GPU are not supported with --tp: leave --tp "
+		       "out, or --experts and "
+		       "--place");
 }
 
 /* ---- fingerprint ---- */

@@ -17,11 +17,12 @@
 static const struct usage usage = {
 	.name = "convert",
 	.words = "SRC DST",
-	.about = "Writes the model SRC in another format to DST, which must not exist: value for value, or "
-		 "not at\n"
-		 "all, with the tensor named that the format cannot hold. DST is a directory (of ak48 with "
-		 "the\n"
-		 "file model.ak48), or the GGUF file itself.\n\n"
+	.about = "Writes the model SRC in another format to DST, which must not exist.  All values stay "
+		 "exactly the\n"
+		 "same; a tensor that the format cannot hold is an error that names it.  DST is a directory "
+		 "(ak48: with\n"
+		 "the file model.ak48), or the GGUF file itself.\n"
+		 "\n"
 		 "  safetensors  from a directory of safetensors, a GGUF file with floats, an ak48 file\n"
 		 "  gguf         from a directory of safetensors with floats\n"
 		 "  ak48         from a directory of safetensors: Qwen3 in AWQ INT4",

@@ -414,7 +414,7 @@ int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *
 		put_vocab(w, c, &v);
 	if (flagged)
 		term_note(
-			"the keys of a GGUF file do not say which added tokens take white space beside them "
+			"the keys of a GGUF file do not say which added tokens take white space next to them "
 			"or "
 			"stand alone only (lstrip, rstrip, single_word): texts that have them may get other "
 			"ids: tokens=%d first=\"%s\"",

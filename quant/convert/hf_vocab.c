@@ -340,7 +340,7 @@ static int read_json(struct reader *r)
 static int check_spm(const struct piece_table *pt, char *why, size_t why_n)
 {
 	const bool bpe = pt->model == TABLE_SCORE_BPE;
-	const char *what = pt->whitespace_suffix                 ? "puts the space behind a word"
+	const char *what = pt->whitespace_suffix                 ? "puts the space after a word"
 			   : !pt->escape_whitespaces             ? "keeps spaces as they are"
 			   : bpe && pt->charsmap_n               ? "normalizes text, as a BPE"
 			   : bpe && pt->remove_extra_whitespaces ? "removes white space, as a BPE"

@@ -180,10 +180,11 @@ int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
 		return 0;
 	return err_why(
 		why, why_n, -ENOMEM,
-		"the experts on the CPU take %lld MiB, and %lld MiB of pinned memory once more for steps of "
-		"more than %d rows, for which --fast sends them to the GPU, but only %lld are free: leave "
-		"them on the CPU for all steps (--send-experts-above 0), or leave more layers' experts on "
-		"the GPU (--place)",
+		"the experts on the CPU take %lld MiB, and %lld MiB of pinned memory for the copy that "
+		"--fast "
+		"streams to the GPU in steps of more than %d rows, but only %lld are free: compute them on "
+		"the CPU in all steps (--send-experts-above 0), or keep more layers' experts on the GPU "
+		"(--place)",
 		(long long)(r->kept >> 20), (long long)(r->bytes >> 20), r->above,
 		(long long)(r->free >> 20));
 }

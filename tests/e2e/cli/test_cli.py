@@ -289,7 +289,7 @@ def test_a_missing_program_is_named(tmp_path, arguments, program):
     r = subprocess.run([tmp_path / "quern", *arguments], capture_output=True, text=True, timeout=30)
     assert (r.returncode, r.stdout) == (1, "")
     assert len(r.stderr.splitlines()) == 1
-    assert f"{program} is not beside quern in {tmp_path}" in r.stderr
+    assert f"{program} is not next to quern in {tmp_path}" in r.stderr
 
 
 def stand_in(folder, name, script):

@@ -311,7 +311,7 @@ def test_a_unigram_model_has_the_same_tokens_from_gguf_keys(run, tmp_path, name)
 
 
 def test_a_sentencepiece_model_that_gguf_keys_cannot_say_is_refused(run, tmp_path):
-    for name, what in (("spm_suffix", "behind a word"), ("spm_bpe_user", "normalizes"), ("spm_bpe_ties", "removes white space")):
+    for name, what in (("spm_suffix", "after a word"), ("spm_bpe_user", "normalizes"), ("spm_bpe_ties", "removes white space")):
         refused(run, with_tokenizer(tmp_path / name, name, "tokenizer.model"), tmp_path / "m.gguf", "gguf", "tokenizer.model", what)
     unused = with_tokenizer(tmp_path / "unused", "spm_unigram_bytes", "tokenizer.model")
     model = (unused / "tokenizer.model").read_bytes()

@@ -332,7 +332,7 @@ def test_a_pull_that_was_ended_goes_on(hub, cache, run, sig):
     rc, err = pull_until(h, 4 * MIB, lambda p: p.send_signal(sig), "--connections", "4")
     assert rc == (1 if sig == signal.SIGINT else -sig)
     if sig == signal.SIGINT:
-        assert "interrupted" in err and "goes on" in err
+        assert "interrupted" in err and "resumes" in err
     (m,) = json.loads(run("list", "--json").stdout)
     assert m["partial"] and m["kind"] == "partial"
     assert "no such model" in run("inspect", "org/name").stderr     # not yet
@@ -406,7 +406,7 @@ def test_a_disk_that_fills_is_named_and_costs_nothing_that_was_fetched(hub, smal
         return subprocess.run([*enter, QUERN, "pull", "org/name", "--connections", "1"], capture_output=True, text=True, timeout=60)
     r = pull()
     assert r.returncode == 1
-    assert "the disk is full" in r.stderr and ".part" in r.stderr and "QUERN_MODELS" in r.stderr and "goes on" in r.stderr
+    assert "the disk is full" in r.stderr and ".part" in r.stderr and "QUERN_MODELS" in r.stderr and "resumes" in r.stderr
     sent = h.sent
     h.faults.clear()
     assert sent >= len(BIG)

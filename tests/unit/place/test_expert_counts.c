@@ -30,7 +30,7 @@ static int parse(struct expert_counts *x, const char *text, char *why, size_t wh
 Test(expert_counts, are_read_among_other_metrics)
 {
 	static const char text[] =
-		"# HELP quern:expert_layer_rows_total Rows that an expert of a layer had.\n"
+		"# HELP quern:expert_layer_rows_total Rows computed by an expert of a layer.\n"
 		"quern:expert_imbalance{model_name=\"m\",layer=\"2\"} 1.5\n" ROWS(2, 0, 7)
 			ROWS(2, 1, 0) "quern:tokens{layer=\"1\",expert=\"0\"} 99\n";
 	struct expert_counts x;

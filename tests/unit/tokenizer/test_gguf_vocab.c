@@ -530,7 +530,7 @@ Test(gguf_vocab, a_tokenizer_beside_serves_where_the_files_own_does_not)
 	unlink(json);
 	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), -ENOTSUP);
 	cr_expect_eq(tokenizer_load(dir, &t, why, sizeof why), -ENOTSUP);
-	cr_expect(strstr(why, "superbpe") && strstr(why, "tokenizer.json beside"), "%s", why);
+	cr_expect(strstr(why, "superbpe") && strstr(why, "tokenizer.json next to"), "%s", why);
 	unlink(model);
 	rmdir(dir);
 	free(text);

@@ -428,13 +428,13 @@ Test(spm, bad_models_are_refused)
 	       "piece 1 (\"a\"): its type");
 	REFUSE(UNK "\x0a\x7f\x0a\x01"
 		   "a",
-	       "behind piece 0: byte 13: a field reaches beyond the end of the file");
+	       "after piece 0: byte 13: a field reaches beyond the end of the file");
 	REFUSE(UNK "\x0a\x03\x0a\x09"
 		   "a" END,
 	       "a field reaches beyond its message");
 	REFUSE(UNK "\x0b", "not a field of a protocol buffer");
 	REFUSE(UNK "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "a number is longer than 64 bits");
-	REFUSE(UNK PIECE_A, "byte 16: the file ends behind its pieces");
+	REFUSE(UNK PIECE_A, "byte 16: the file ends after its pieces");
 	REFUSE(UNK "\x1a\x05\x12\x03"
 		   "abc",
 	       "precompiled_charsmap has 3 bytes");

@@ -161,8 +161,8 @@ Test(prefetch_figures, host_memory_has_room_for_both_copies)
 	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), 0, "%s", why);
 	r.free--;
 	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "take 100 MiB, and 50 MiB of pinned memory once more for steps of more than "
-			      "293 rows") &&
+	cr_expect(strstr(why, "take 100 MiB, and 50 MiB of pinned memory for the copy that --fast streams to "
+			      "the GPU in steps of more than 293 rows") &&
 			  strstr(why, "but only 149 are free") && strstr(why, "--send-experts-above 0"),
 		  "%s", why);
 }
@@ -385,8 +385,7 @@ Test(prefetch, a_device_that_is_too_small_is_refused)
 			step_close(d.step);
 		} else {
 			refused++;
-			named += strstr(d.why, "are to come to the device for steps of more than 30 rows") !=
-				 NULL;
+			named += strstr(d.why, "to the GPU for steps of more than 30 rows") != NULL;
 			cr_expect(d.why[0]);
 		}
 		cr_expect_eq(stats().live_bytes, none);
