@@ -211,7 +211,6 @@ cudasim: $(SIMTESTS) $(BUILD)/lib/libquern-cudasim.so $(TABLETESTS) $(addprefix 
 
 # The kernels compiled again, with a call at each memory access: tests/cudasim/race.h.
 OBJ_race := $(OBJ_sim:$(BUILD)/obj/sim/%=$(BUILD)/obj/race/%)
-$(OBJ_race): kernels/cuda/rules.mk
 $(BUILD)/obj/race/%.o: %.cu
 	@mkdir -p $(@D)
 	$(say) RACE $<
@@ -237,8 +236,6 @@ $(RACETESTS): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(OBJ_race) $(OBJ_cuda_ba
 	$(say) LD $@
 	$(Q)$(CXX) $(LDFLAGS) $^ -lm -lpthread -ldl -lcriterion -o $@
 
-# A change of their flags rebuilds them.
-$(OBJ_sim): kernels/cuda/rules.mk
 $(BUILD)/obj/sim/%.o: %.cu
 	@mkdir -p $(@D)
 	$(say) SIM $<
@@ -354,6 +351,9 @@ sass:
 .PHONY: sass-archs
 sass-archs: $(if $(NVCC),$(BUILD)/lib/libquern-cuda.so)
 	@python3 tests/sass --archs $(if $(UPDATE),--update) $(BUILD) $(NVCC)
+
+# A change of their flags rebuilds them.
+$(OBJ_cuda) $(OBJ_cuda_base) $(OBJ_sim) $(OBJ_sim_nccl) $(OBJ_race) $(CUBINS): kernels/cuda/rules.mk
 
 -include $(CUBINS:.cubin=.d) $(BUILD)/obj/tests/sass/launches.d
 -include $(OBJ_cuda:.o=.d) $(OBJ_cuda_base:.o=.d) $(OBJ_sim:.o=.d) $(OBJ_sim_nccl:.o=.d) $(OBJ_race:.o=.d) $(RACETESTS:$(BUILD)/tests/%=$(BUILD)/obj/tests/%.d)
