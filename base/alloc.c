@@ -23,7 +23,7 @@
 
 static const size_t huge_page = (size_t)2 << 20, line = 64;
 static const size_t pages_min = (size_t)4 << 20;
-static const size_t slab_bytes = (size_t)64 << 20, beside_max = (size_t)16 << 20;
+static const size_t slab_bytes = (size_t)64 << 20, adjacent_max = (size_t)16 << 20;
 
 static _Thread_local bool guard;
 static _Thread_local unsigned long count;
@@ -231,9 +231,9 @@ static struct slab *slab_new(void)
 	return slabs = s;
 }
 
-void *alloc_beside(size_t bytes)
+void *alloc_adjacent(size_t bytes)
 {
-	if (bytes > beside_max)
+	if (bytes > adjacent_max)
 		return alloc_big(bytes);
 	const size_t n = round_up((bytes ? bytes : 1) + gap, line);
 	void *p = NULL;
@@ -252,9 +252,9 @@ void *alloc_beside(size_t bytes)
 	return p;
 }
 
-void alloc_beside_free(void *p, size_t bytes)
+void alloc_adjacent_free(void *p, size_t bytes)
 {
-	if (!p || bytes > beside_max) {
+	if (!p || bytes > adjacent_max) {
 		alloc_big_free(p, bytes);
 		return;
 	}

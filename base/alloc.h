@@ -58,12 +58,12 @@ void alloc_big_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to 
 /* alloc_big() and alloc_big_free() for areas that are allocated and freed together, such as the layers of a
  * model.  The areas are adjacent, so that areas too small for a huge page share one.  The memory is returned
  * to the system when the last of the neighbouring areas is freed. */
-void *alloc_beside(size_t bytes);
-void alloc_beside_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_beside() */
+void *alloc_adjacent(size_t bytes);
+void alloc_adjacent_free(void *p, size_t bytes); /* NULL is fine; bytes as passed to alloc_adjacent() */
 /* Make the system allocate the pages of an area now instead of at the first write.  The contents do not
  * change, even while other threads write to them. */
 void alloc_touch(void *p, size_t bytes);
-/* Bytes that this process holds from alloc_big() and alloc_beside(), touched or not. */
+/* Bytes that this process holds from alloc_big() and alloc_adjacent(), touched or not. */
 size_t alloc_big_bytes(void);
 /* Bytes of this process's resident memory on huge pages, from /proc/self/smaps_rollup; -1 if the system does
  * not report them.  root: ""; tests pass a directory that holds such a file. */

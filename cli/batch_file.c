@@ -40,7 +40,7 @@ struct result {
 	bool failed;
 };
 
-struct under_way {
+struct in_flight {
 	uint64_t id; /* id of the request */
 	uint32_t line;
 };
@@ -59,7 +59,7 @@ struct batch {
 	struct result *results; /* [n_lines] */
 	uint32_t n_lines, next, n_done, n_failed;
 	uint32_t window, window_max; /* limit of n_running; halved while the service refuses */
-	struct under_way *running;   /* [window_max] */
+	struct in_flight *running;   /* [window_max] */
 	uint32_t n_running;
 	int64_t began_us, drawn_us;
 	uint32_t n_before; /* lines done by an earlier command */
@@ -310,7 +310,7 @@ static int send_line(struct batch *b, uint32_t line, char *why, size_t why_n)
 	if (!tree)
 		return err_why(why, why_n, -EIO, "the input file has changed");
 	json_t *request = line_request(b, line, &l);
-	struct under_way *u = &b->running[b->n_running];
+	struct in_flight *u = &b->running[b->n_running];
 	u->line = line;
 	int rc = client_send(*b->client, request, &u->id, why, why_n);
 	if (!rc) {

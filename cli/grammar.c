@@ -27,7 +27,7 @@ static const struct {
 	enum grammar_language language;
 } languages[] = {
 	{"schema", GRAMMAR_SCHEMA}, {"regex", GRAMMAR_REGEX},   {"gbnf", GRAMMAR_GBNF},
-	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE}, {"form", GRAMMAR_FORM},
+	{"lark", GRAMMAR_LARK},     {"choice", GRAMMAR_CHOICE}, {"form", GRAMMAR_COMPOSITE},
 };
 enum { N_LANGUAGES = sizeof languages / sizeof *languages, PRINT_MAX = 1 << 20 };
 

@@ -66,7 +66,7 @@ enum {
 	 * both count as one signal. */
 	SIGNAL_ECHO_US = 100 * 1000,
 };
-#define CHECKED_FORM_BYTES ((size_t)64 << 20)
+#define CHECKED_CONSTRAINT_BYTES ((size_t)64 << 20)
 
 struct controller {
 	struct opts o;
@@ -149,14 +149,14 @@ static char *directory_of(const char *path)
  * model. */
 static void load_chat(struct controller *p, const char *tokenizer)
 {
-	char *beside = directory_of(tokenizer);
-	const char *paths[] = {tokenizer, beside, p->dir};
+	char *dir = directory_of(tokenizer);
+	const char *paths[] = {tokenizer, dir, p->dir};
 	int rc = -ENOTSUP;
 	for (size_t i = 0; rc == -ENOTSUP && i < sizeof paths / sizeof *paths; i++)
 		rc = chat_load(paths[i], &p->chat, p->svc.chat_why, sizeof p->svc.chat_why);
 	if (rc == 0)
 		p->svc.chat = p->chat;
-	free(beside);
+	free(dir);
 }
 
 static void encode_vocabulary(struct controller *p)
@@ -222,7 +222,7 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 	p->svc.load = &p->load;
 	p->svc.max_queued_jobs = (uint32_t)opts_int(&p->o, "max-queued-jobs");
 	p->svc.max_queued_tokens = (uint64_t)opts_int(&p->o, "max-queued-tokens");
-	p->svc.checked = checked_new(CHECKED_FORM_BYTES);
+	p->svc.checked = checked_new(CHECKED_CONSTRAINT_BYTES);
 	p->svc.lines = lines_new();
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	load_chat(p, tokenizer);
@@ -545,7 +545,7 @@ static void stop_zap(struct controller *p)
 
 /* Return whether HTTP has keys and the job socket has none: a TCP port would then be open to every local
  * user. */
-static bool is_beside_keys(const struct controller *p)
+static bool has_only_http_keys(const struct controller *p)
 {
 	return opts_has(&p->o, "api-key-file") && !opts_has(&p->o, "curve-key");
 }
@@ -555,7 +555,7 @@ static int set_jobs(struct controller *p, char *why, size_t why_n)
 {
 	char path[USER_SOCKET_SIZE];
 	const char *jobs = opts_text(&p->o, "jobs");
-	if (!jobs && is_beside_keys(p)) {
+	if (!jobs && has_only_http_keys(p)) {
 		int rc = user_socket_new("jobs", path, why, why_n);
 		if (rc)
 			return err_prefix(why, why_n, rc, "job socket");
@@ -566,7 +566,7 @@ static int set_jobs(struct controller *p, char *why, size_t why_n)
 			 p->jobs, OPTION_JOBS);
 	} else if (!jobs || strcmp(jobs, "none") != 0) {
 		snprintf(p->jobs, sizeof p->jobs, "%s", jobs ? jobs : OPTION_JOBS);
-		if (is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0)
+		if (has_only_http_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0)
 			log_warn("main",
 				 "job socket is not protected jobs=%s reason=\"--api-key-file does not "
 				 "protect it: any process that reaches it may submit jobs, but not scale or "
@@ -580,7 +580,7 @@ static int start_front(struct controller *p, char *why, size_t why_n)
 {
 	struct front_config c = {
 		.insecure = opts_flag(&p->o, "insecure"),
-		.no_orders = is_beside_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0,
+		.no_orders = has_only_http_keys(p) && strncmp(p->jobs, "tcp://", 6) == 0,
 		.journal = p->journal,
 		.zap = p->zap,
 		.on_ready = supervisor_on_ready,

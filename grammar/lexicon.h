@@ -36,7 +36,7 @@ enum {
 };
 #define LEXICON_NO_TOKEN UINT32_MAX
 
-/* Bytes that no UTF-8 text holds. A special token that grammars may name (form_source.h) has the bytes
+/* Bytes that no UTF-8 text holds. A special token that grammars may name (composite.h) has the bytes
  * LEXICON_SPECIAL_BEGIN, its text, LEXICON_SPECIAL_END. Other tokens with bytes >= LEXICON_NO_TEXT,
  * including tokens for such single bytes, are never allowed: they would spell special tokens. */
 enum { LEXICON_NO_TEXT = 0xf8, LEXICON_SPECIAL_END = 0xfe, LEXICON_SPECIAL_BEGIN = 0xff };

@@ -1,6 +1,6 @@
 /* source.c - the common entry point of all languages. */
 #include "grammar/source.h"
-#include "grammar/form_source.h"
+#include "grammar/composite.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark.h"
 #include "grammar/regex.h"
@@ -70,8 +70,8 @@ int grammar_parse(enum grammar_language language, const char *text, size_t n, co
 		node = lark_parse(a, text, n);
 	else if (language == GRAMMAR_SCHEMA || language == GRAMMAR_SCHEMA_BOUNDED)
 		rc = parse_schema(a, text, n, language == GRAMMAR_SCHEMA_BOUNDED, &node, why, why_n);
-	else if (language == GRAMMAR_FORM)
-		rc = form_source_parse(a, text, n, &node, why, why_n);
+	else if (language == GRAMMAR_COMPOSITE)
+		rc = composite_parse(a, text, n, &node, why, why_n);
 	else
 		node = parse_choice(a, text, n);
 	if (rc == 0) {

@@ -11,7 +11,7 @@ enum grammar_language {
 	GRAMMAR_LARK,           /* lark.h */
 	GRAMMAR_CHOICE,         /* a JSON array of strings: one of them */
 	GRAMMAR_SCHEMA,         /* schema/schema.h, with its default options */
-	GRAMMAR_FORM,           /* form_source.h: a JSON document that combines the others */
+	GRAMMAR_COMPOSITE,      /* composite.h: a JSON document that combines the others */
 	GRAMMAR_SCHEMA_BOUNDED, /* schema/schema.h, bounded */
 	GRAMMAR_N_LANGUAGES
 };

@@ -4,7 +4,7 @@
  * provides another (NCCL), if it was built with NCCL.  Every rank calls the same operations in the same order
  * with the same sizes; a rank that does not is detected (-EPROTO).
  *
- *     every rank:  meet_new -> (rank 0's text reaches all ranks) -> join -> operations ... -> leave
+ *     every rank:  rendezvous_new -> (rank 0's text reaches all ranks) -> join -> operations ... -> leave
  *                                                                     |
  *                               first of each kind: may be slow  -> settled: timeout_ms holds
  *
@@ -25,22 +25,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COLL_ABI = 5, COLL_RANKS_MAX = 64, COLL_MEET_SIZE = 288, COLL_FIRST_MS = 60000 };
+enum { COLL_ABI = 5, COLL_RANKS_MAX = 64, COLL_RENDEZVOUS_SIZE = 288, COLL_FIRST_MS = 60000 };
 
-struct coll;      /* one rank's handle of a group */
-struct coll_meet; /* the address where other ranks find this process, if it becomes rank 0 */
+struct coll;            /* one rank's handle of a group */
+struct coll_rendezvous; /* the address where other ranks find this process, if it becomes rank 0 */
 struct kern_dev;
 struct kern_stream;
 
 struct coll_args {
 	int rank, n_ranks;
-	uint64_t epoch;               /* epoch of the group; ranks of another epoch are refused */
-	const char *meet;             /* address text of rank 0, from its meet_new() */
-	struct coll_meet **mine;      /* rank 0: its meet, consumed by join(); other ranks: NULL */
-	struct kern_dev *dev;         /* device on which sum_rows() and gather_cols() work */
-	int max_cols;                 /* most columns that a rank passes to gather_cols() */
-	int timeout_ms;               /* a peer may be this late for an operation; see settled() */
-	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
+	uint64_t epoch;                /* epoch of the group; ranks of another epoch are refused */
+	const char *rendezvous;        /* address text of rank 0, from its rendezvous_new() */
+	struct coll_rendezvous **mine; /* rank 0: its rendezvous, consumed by join(); other ranks: NULL */
+	struct kern_dev *dev;          /* device on which sum_rows() and gather_cols() work */
+	int max_cols;                  /* most columns that a rank passes to gather_cols() */
+	int timeout_ms;                /* a peer may be this late for an operation; see settled() */
+	bool (*cancelled)(void *arg);  /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 	/* If not NULL, called once when the group has ended, by a table whose operations can be part of
 	 * graphs.  It frees all graphs that hold operations of the group, without waiting, even if a graph is
@@ -58,9 +58,9 @@ struct coll_ops {
 	int abi;          /* COLL_ABI */
 	const char *name; /* "shared memory", "NCCL" */
 
-	/* Make a new meeting place.  text: at most COLL_MEET_SIZE bytes with its NUL. */
-	int (*meet_new)(struct coll_meet **out, char *text, char *why, size_t why_n);
-	void (*meet_free)(struct coll_meet *m); /* NULL is fine */
+	/* Make a new meeting place.  text: at most COLL_RENDEZVOUS_SIZE bytes with its NUL. */
+	int (*rendezvous_new)(struct coll_rendezvous **out, char *text, char *why, size_t why_n);
+	void (*rendezvous_free)(struct coll_rendezvous *m); /* NULL is fine */
 
 	/* Wait for all ranks, without a time limit since they may be loading.  The wait ends early when
 	 * cancelled or when a peer dies.  Besides the errors above: -ESTALE: rank 0 is not, or no longer, at

@@ -72,10 +72,10 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 	pack_uint(pk, "n_ranks", l->n_ranks ? l->n_ranks : 1);
 	pack_uint(pk, "rank", l->rank);
 	pack_uint(pk, "n_sharing", l->n_sharing);
-	pack_str(pk, "meet", l->meet);
+	pack_str(pk, "meet", l->rendezvous);
 	pack_uint(pk, "ep", l->ep);
 	pack_uint(pk, "fast", l->fast);
-	pack_str(pk, "model_sketch", l->sketch);
+	pack_str(pk, "model_sketch", l->quick_fingerprint);
 	pack_str(pk, "fingerprint", l->fingerprint);
 	pack_uint(pk, "offers", l->offers);
 }
@@ -83,7 +83,7 @@ static void pack_load(msgpack_packer *pk, const struct bus_load *l)
 static void pack_ready(msgpack_packer *pk, const struct bus_ready *r)
 {
 	msgpack_pack_map(pk, 20);
-	pack_uint(pk, "send_above", r->send_above);
+	pack_uint(pk, "send_above", r->stream_above_rows);
 	pack_uint(pk, "block_bytes", r->block_bytes);
 	pack_uint(pk, "link_bps", r->link_bps);
 	pack_uint(pk, "epoch", r->epoch);
@@ -152,7 +152,7 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 		pack_uint(&pk, "experts_loaded", m->hello.experts_loaded);
 		pack_str(&pk, "device", m->hello.device);
 		pack_str(&pk, "host", m->hello.host);
-		pack_str(&pk, "meet", m->hello.meet);
+		pack_str(&pk, "meet", m->hello.rendezvous);
 		pack_str(&pk, "token", m->hello.token);
 		pack_key(&pk, "pid");
 		msgpack_pack_int64(&pk, m->hello.pid);
@@ -233,7 +233,7 @@ static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
 	else if (strcmp(key, "pid") == 0)
 		h->pid = cursor_int(c, key, 0, INT32_MAX);
 	else if (strcmp(key, "meet") == 0)
-		cursor_str(c, key, h->meet, sizeof h->meet);
+		cursor_str(c, key, h->rendezvous, sizeof h->rendezvous);
 	else if (strcmp(key, "token") == 0)
 		cursor_str(c, key, h->token, sizeof h->token);
 	else if (strcmp(key, "compute") == 0)
@@ -282,9 +282,9 @@ static void read_load(struct cursor *c, const char *key, struct bus_load *l)
 	else if (strcmp(key, "rank") == 0)
 		l->rank = (uint32_t)cursor_uint(c, key, BUS_RANKS_MAX - 1);
 	else if (strcmp(key, "meet") == 0)
-		cursor_str(c, key, l->meet, sizeof l->meet);
+		cursor_str(c, key, l->rendezvous, sizeof l->rendezvous);
 	else if (strcmp(key, "model_sketch") == 0)
-		cursor_str(c, key, l->sketch, sizeof l->sketch);
+		cursor_str(c, key, l->quick_fingerprint, sizeof l->quick_fingerprint);
 	else if (strcmp(key, "fingerprint") == 0)
 		cursor_str(c, key, l->fingerprint, sizeof l->fingerprint);
 	else if (strcmp(key, "offers") == 0)
@@ -309,7 +309,7 @@ static void read_ready(struct cursor *c, const char *key, struct bus_ready *r)
 	} words[] = {
 		{"n_blocks", &r->n_blocks},   {"n_host_blocks", &r->n_host_blocks},
 		{"n_vocab", &r->n_vocab},     {"load_ms", &r->load_ms},
-		{"n_threads", &r->n_threads}, {"send_above", &r->send_above},
+		{"n_threads", &r->n_threads}, {"send_above", &r->stream_above_rows},
 	};
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 		if (strcmp(key, words[i].key) == 0) {

@@ -52,7 +52,7 @@ enum bus_type {
 	BUS_AWAKE,
 };
 
-enum { BUS_MEET_SIZE = 288, BUS_RANKS_MAX = 64, BUS_SKETCH_SIZE = 128 };
+enum { BUS_RENDEZVOUS_SIZE = 288, BUS_RANKS_MAX = 64, BUS_QUICK_FINGERPRINT_SIZE = 128 };
 
 struct bus_hello {
 	char device[32]; /* "cpu:0" */
@@ -60,7 +60,7 @@ struct bus_hello {
 	int64_t pid;
 	/* Meeting place for the other ranks, if this worker becomes rank 0 of a group.  It is new in every
 	 * hello, and opaque to the controller (worker/tp_group.h).  "": the worker cannot join a group. */
-	char meet[BUS_MEET_SIZE];
+	char rendezvous[BUS_RENDEZVOUS_SIZE];
 	/* Over TCP: proof that the controller's supervisor started this worker.  Without it the controller
 	 * does not trust host and pid.  "": none. */
 	char token[LOCAL_TOKEN_SIZE];
@@ -93,13 +93,13 @@ struct bus_load {
 	uint32_t n_ranks;   /* workers of the group; 1: no group */
 	uint32_t rank;      /* this worker's rank, from 0 */
 	uint32_t n_sharing; /* ranks that run on the same cores, this rank included; 0: this rank alone */
-	char meet[BUS_MEET_SIZE]; /* meeting place of rank 0, from its hello */
-	bool ep;                  /* --ep: each rank holds some experts whole, rather than a shard of each */
-	bool fast;                /* --fast: results may depend on the batch */
+	char rendezvous[BUS_RENDEZVOUS_SIZE]; /* meeting place of rank 0, from its hello */
+	bool ep;   /* --ep: each rank holds some experts whole, rather than a shard of each */
+	bool fast; /* --fast: results may depend on the batch */
 	/* Fingerprint estimate of the controller's model (store/files.h), opaque here; the worker's model
 	 * must have the same.  "": not known, since the controller has no weights.  From another version of
 	 * the rule: not compared. */
-	char sketch[BUS_SKETCH_SIZE];
+	char quick_fingerprint[BUS_QUICK_FINGERPRINT_SIZE];
 	/* fingerprint of all contents (store/fingerprint.h); "": not known yet */
 	char fingerprint[MANIFEST_FINGERPRINT];
 	bool offers; /* the controller answers BUS_WANT */
@@ -127,7 +127,7 @@ struct bus_ready {
 	uint64_t link_bps;    /* bytes per second between device and host pool, measured; 0: no host pool */
 	/* Host experts are streamed to the device for steps of more rows than this; such a step's time
 	 * hardly depends on its rows.  0: never. */
-	uint32_t send_above;
+	uint32_t stream_above_rows;
 };
 
 struct bus_failed { /* the worker cannot continue, and exits after this message */

@@ -24,16 +24,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert((int)FORM_TEXT_MAX + 1 < (int)BUS_MESSAGE_MAX, "a plan holds any form");
+_Static_assert((int)CONSTRAINT_TEXT_MAX + 1 < (int)BUS_MESSAGE_MAX, "a plan holds any form");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns travel little-endian");
 
 enum {
 	PLAN_FIELDS = 14,
 	RESULT_FIELDS = 12,
 	SEQ_FIELDS = 9,
-	FORM_FIELDS = 2,
+	CONSTRAINT_FIELDS = 2,
 	FAILED_FIELDS = 2,
-	DROP_FORMS_MAX = 1 << 16, /* per plan */
+	DROP_CONSTRAINTS_MAX = 1 << 16, /* per plan */
 };
 
 enum { RUN_BYTES = 12, RUN_SLOT_BITS = 24, LOGPROB_BYTES = 32, POOL_BYTES = 16 };
@@ -44,14 +44,14 @@ struct store {
 	size_t n_words, cap_words;
 	struct params *params;
 	uint32_t n_params, cap_params;
-	struct form **forms;
-	uint32_t n_forms, cap_forms;
+	struct constraint **constraints;
+	uint32_t n_constraints, cap_constraints;
 };
 
 /* ---- encoding ---- */
 
 /* Write a constraint; NULL: an empty blob. */
-static void pack_form(msgpack_packer *pk, const struct form *f)
+static void pack_constraint(msgpack_packer *pk, const struct constraint *f)
 {
 	msgpack_pack_bin(pk, f ? (size_t)f->n + 1 : 0);
 	if (!f)
@@ -68,7 +68,7 @@ static void pack_seq(msgpack_packer *pk, const struct plan_seq *s, struct buf *o
 	msgpack_pack_uint64(pk, s->seq);
 	msgpack_pack_uint32(pk, s->index);
 	msgpack_pack_uint32(pk, s->n_prompt);
-	msgpack_pack_uint32(pk, s->form);
+	msgpack_pack_uint32(pk, s->constraint);
 	msgpack_pack_int32(pk, s->mu);
 	bus_pack_bin(pk, s->tokens, s->n_tokens * sizeof *s->tokens);
 	bus_pack_bin(pk, s->blocks, s->n_blocks * sizeof *s->blocks);
@@ -99,12 +99,12 @@ void bus_encode_plan(const struct plan *p, struct buf *out)
 	msgpack_pack_uint64(&pk, p->epoch);
 	msgpack_pack_uint64(&pk, p->number);
 	bus_pack_bin(&pk, p->drop, p->n_drop * sizeof *p->drop);
-	bus_pack_bin(&pk, p->drop_forms, p->n_drop_forms * sizeof *p->drop_forms);
-	msgpack_pack_array(&pk, p->n_forms);
-	for (uint32_t i = 0; i < p->n_forms; i++) {
-		msgpack_pack_array(&pk, FORM_FIELDS);
-		msgpack_pack_uint32(&pk, p->forms[i].number);
-		pack_form(&pk, p->forms[i].form);
+	bus_pack_bin(&pk, p->drop_constraints, p->n_drop_constraints * sizeof *p->drop_constraints);
+	msgpack_pack_array(&pk, p->n_constraints);
+	for (uint32_t i = 0; i < p->n_constraints; i++) {
+		msgpack_pack_array(&pk, CONSTRAINT_FIELDS);
+		msgpack_pack_uint32(&pk, p->constraints[i].number);
+		pack_constraint(&pk, p->constraints[i].constraint);
 	}
 	msgpack_pack_array(&pk, p->n_seqs);
 	for (uint32_t i = 0; i < p->n_seqs; i++)
@@ -165,11 +165,11 @@ void bus_encode_result(const struct result *r, struct buf *out)
 	pack_pools(&pk, r);
 }
 
-static struct form *read_form(struct cursor *c)
+static struct constraint *read_constraint(struct cursor *c)
 {
 	uint32_t n;
-	const char *p = cursor_bin(c, "form", 1, (size_t)FORM_TEXT_MAX + 1, &n);
-	return n && !c->bad ? form_new((uint8_t)p[0], p + 1, n - 1) : NULL;
+	const char *p = cursor_bin(c, "form", 1, (size_t)CONSTRAINT_TEXT_MAX + 1, &n);
+	return n && !c->bad ? constraint_new((uint8_t)p[0], p + 1, n - 1) : NULL;
 }
 
 static bool ids_below(const int32_t *ids, uint32_t n, uint32_t n_vocab)
@@ -189,9 +189,9 @@ static struct store *store_reset(struct plan *p)
 		p->store = st = xcalloc(1, sizeof *st);
 	for (uint32_t i = 0; i < st->n_params; i++)
 		params_fini(&st->params[i]);
-	for (uint32_t i = 0; i < st->n_forms; i++)
-		form_free(st->forms[i]);
-	st->n_params = st->n_forms = 0;
+	for (uint32_t i = 0; i < st->n_constraints; i++)
+		constraint_free(st->constraints[i]);
+	st->n_params = st->n_constraints = 0;
 	st->n_words = 0;
 	return st;
 }
@@ -201,7 +201,7 @@ static void store_free(struct plan *p)
 	struct store *st = store_reset(p);
 	free(st->words);
 	free(st->params);
-	free(st->forms);
+	free(st->constraints);
 	free(st);
 	p->store = NULL;
 }
@@ -235,7 +235,7 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 	s->seq = cursor_uint(c, "seq", UINT64_MAX);
 	s->index = (uint32_t)cursor_uint(c, "index", PARAMS_N_MAX - 1);
 	s->n_prompt = (uint32_t)cursor_uint(c, "n_prompt", lim->max_context);
-	s->form = (uint32_t)cursor_uint(c, "form", UINT32_MAX);
+	s->constraint = (uint32_t)cursor_uint(c, "form", UINT32_MAX);
 	s->mu = (int32_t)cursor_int(c, "mu", INT32_MIN, INT32_MAX);
 	const void *tokens = cursor_bin(c, "tokens", 4, lim->max_context, &s->n_tokens);
 	size_t tokens_at = store_words(st, tokens, s->n_tokens);
@@ -249,7 +249,7 @@ static void read_seq(struct cursor *c, const struct bus_limits *lim, struct plan
 		cursor_fail(c, "seq: a block beyond the pool");
 	array_grow(st->params, st->cap_params, st->n_params + 1);
 	params_unpack(c, &st->params[st->n_params++], lim->n_vocab);
-	if (st->params[st->n_params - 1].form)
+	if (st->params[st->n_params - 1].constraint)
 		cursor_fail(c, "seq: a form that has no number");
 	/* Offsets until resolve_seqs() turns them into pointers. */
 	s->tokens = (const uint32_t *)(uintptr_t)tokens_at;
@@ -272,32 +272,32 @@ static uint32_t word(const void *column, size_t i)
 	return w;
 }
 
-static void read_drop_forms(struct cursor *c, struct plan *p)
+static void read_drop_constraints(struct cursor *c, struct plan *p)
 {
 	uint32_t n;
-	const void *col = cursor_bin(c, "drop_forms", 4, DROP_FORMS_MAX, &n);
+	const void *col = cursor_bin(c, "drop_forms", 4, DROP_CONSTRAINTS_MAX, &n);
 	for (uint32_t i = 0; i < n; i++)
-		*plan_add_drop_form(p) = word(col, i);
+		*plan_add_drop_constraint(p) = word(col, i);
 }
 
-static void read_forms(struct cursor *c, const struct bus_limits *lim, struct plan *p, struct store *st)
+static void read_constraints(struct cursor *c, const struct bus_limits *lim, struct plan *p, struct store *st)
 {
 	uint32_t n = cursor_array(c, "forms");
 	if (n > lim->max_slots)
 		cursor_fail(c, "forms: more than slots");
 	for (uint32_t i = 0; i < n && !c->bad; i++) {
-		if (cursor_array(c, "form") != FORM_FIELDS)
+		if (cursor_array(c, "form") != CONSTRAINT_FIELDS)
 			cursor_fail(c, "form: the wrong number of fields");
 		uint32_t number = (uint32_t)cursor_uint(c, "number", UINT32_MAX);
-		struct form *form = read_form(c);
-		if (!form || number == 0) {
+		struct constraint *constraint = read_constraint(c);
+		if (!constraint || number == 0) {
 			cursor_fail(c, "forms: one without a number or a text");
-			form_free(form);
+			constraint_free(constraint);
 			return;
 		}
-		array_grow(st->forms, st->cap_forms, st->n_forms + 1);
-		st->forms[st->n_forms++] = form;
-		*plan_add_form(p) = (struct plan_form){number, form};
+		array_grow(st->constraints, st->cap_constraints, st->n_constraints + 1);
+		st->constraints[st->n_constraints++] = constraint;
+		*plan_add_constraint(p) = (struct plan_constraint){number, constraint};
 	}
 }
 
@@ -409,8 +409,8 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 			cursor_fail(&c, "drop: out of range");
 		*plan_add_drop(out) = slot;
 	}
-	read_drop_forms(&c, out);
-	read_forms(&c, lim, out, st);
+	read_drop_constraints(&c, out);
+	read_constraints(&c, lim, out, st);
 	uint32_t n_seqs = cursor_array(&c, "seqs");
 	if (n_seqs > lim->max_slots)
 		cursor_fail(&c, "seqs: more than slots");

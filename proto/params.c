@@ -160,7 +160,7 @@ void params_fini(struct params *p)
 {
 	for (size_t i = 0; i < n_params_lists; i++)
 		free(*list_of(&params_lists[i], p));
-	form_free(p->form);
+	constraint_free(p->constraint);
 	params_init(p);
 }
 
@@ -172,7 +172,7 @@ void params_copy(struct params *to, const struct params *from)
 		const void *list = list_at(&params_lists[i], from, &n);
 		*list_of(&params_lists[i], to) = n ? xmemdup(list, n * sizeof(uint32_t)) : NULL;
 	}
-	to->form = form_ref(from->form);
+	to->constraint = constraint_ref(from->constraint);
 }
 
 bool params_needs_rows(const struct params *p)
@@ -282,12 +282,12 @@ static bool is_neutral(const struct params_row *row, const struct params *p)
 	return memcmp((const char *)p + row->offset, (const char *)&neutral + row->offset, n) == 0;
 }
 
-static const char FORM[] = "form";
+static const char CONSTRAINT[] = "form";
 
 static void pack(struct buf *out, const struct params *p, bool all)
 {
-	const struct form *form = all ? p->form : NULL;
-	uint32_t n_keys = form != NULL, n;
+	const struct constraint *constraint = all ? p->constraint : NULL;
+	uint32_t n_keys = constraint != NULL, n;
 	for (size_t i = 0; i < n_params_rows; i++)
 		n_keys += all || !is_neutral(&params_rows[i], p);
 	for (size_t i = 0; i < n_params_lists; i++) {
@@ -306,12 +306,12 @@ static void pack(struct buf *out, const struct params *p, bool all)
 		mp_put_bin(out, n * sizeof(uint32_t));
 		buf_put(out, list, n * sizeof(uint32_t));
 	}
-	if (!form)
+	if (!constraint)
 		return;
-	mp_put_cstr(out, FORM);
-	mp_put_bin(out, (size_t)form->n + 1);
-	buf_put(out, &form->language, 1);
-	buf_put(out, form->text, form->n);
+	mp_put_cstr(out, CONSTRAINT);
+	mp_put_bin(out, (size_t)constraint->n + 1);
+	buf_put(out, &constraint->language, 1);
+	buf_put(out, constraint->text, constraint->n);
 }
 
 void params_pack_changed(struct buf *out, const struct params *p)
@@ -359,12 +359,12 @@ static void unpack_list(struct cursor *c, const struct params_list *l, struct pa
 	memcpy((char *)p + l->n_offset, &n, sizeof n);
 }
 
-static void unpack_form(struct cursor *c, struct params *p)
+static void unpack_constraint(struct cursor *c, struct params *p)
 {
 	uint32_t n;
-	const char *bytes = cursor_bin(c, FORM, 1, (size_t)FORM_TEXT_MAX + 1, &n);
+	const char *bytes = cursor_bin(c, CONSTRAINT, 1, (size_t)CONSTRAINT_TEXT_MAX + 1, &n);
 	if (n)
-		p->form = form_new((uint8_t)bytes[0], bytes + 1, n - 1);
+		p->constraint = constraint_new((uint8_t)bytes[0], bytes + 1, n - 1);
 	else
 		cursor_fail(c, "form: empty");
 }
@@ -379,7 +379,7 @@ static size_t key_of(const char *name)
 		return k;
 	while (k < n_params_rows + n_params_lists && strcmp(params_lists[k - n_params_rows].name, name) != 0)
 		k++;
-	return k < n_params_rows + n_params_lists || strcmp(name, FORM) == 0 ? k : k + 1;
+	return k < n_params_rows + n_params_lists || strcmp(name, CONSTRAINT) == 0 ? k : k + 1;
 }
 
 /* True if a list is missing although its count, shared with another list, is not 0. */
@@ -417,7 +417,7 @@ void params_unpack(struct cursor *c, struct params *p, uint32_t n_vocab)
 		else if (k < n_params_rows + n_params_lists)
 			unpack_list(c, &params_lists[k - n_params_rows], p);
 		else
-			unpack_form(c, p);
+			unpack_constraint(c, p);
 	}
 	if (c->bad)
 		return;

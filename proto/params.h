@@ -5,7 +5,7 @@
 #ifndef QUERN_PROTO_PARAMS_H
 #define QUERN_PROTO_PARAMS_H
 
-#include "proto/form.h"
+#include "proto/constraint.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,7 +89,7 @@ struct params {
 	uint32_t n_breakers;
 	/* constraint of the output (a reference); NULL: none.  NULL in a decoded plan, which has
 	 * constraints by number (plan.h) */
-	struct form *form;
+	struct constraint *constraint;
 };
 
 void params_init(struct params *p); /* sets the neutral values; nothing is owned */

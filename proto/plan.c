@@ -8,7 +8,8 @@
 void plan_reset(struct plan *p)
 {
 	p->epoch = p->number = 0;
-	p->n_drop = p->n_drop_forms = p->n_forms = p->n_seqs = p->n_forks = p->n_sets = p->n_tables = 0;
+	p->n_drop = p->n_drop_constraints = p->n_constraints = p->n_seqs = p->n_forks = p->n_sets =
+		p->n_tables = 0;
 	p->n_swap_out = p->n_swap_in = p->n_copies = 0;
 	p->n_runs = p->n_rows = p->n_samples = 0;
 }
@@ -16,8 +17,8 @@ void plan_reset(struct plan *p)
 void plan_fini(struct plan *p)
 {
 	free(p->drop);
-	free(p->drop_forms);
-	free(p->forms);
+	free(p->drop_constraints);
+	free(p->constraints);
 	free(p->seqs);
 	free(p->forks);
 	free(p->sets);
@@ -35,16 +36,16 @@ uint32_t *plan_add_drop(struct plan *p)
 	return &p->drop[p->n_drop++];
 }
 
-uint32_t *plan_add_drop_form(struct plan *p)
+uint32_t *plan_add_drop_constraint(struct plan *p)
 {
-	array_grow(p->drop_forms, p->cap_drop_forms, p->n_drop_forms + 1);
-	return &p->drop_forms[p->n_drop_forms++];
+	array_grow(p->drop_constraints, p->cap_drop_constraints, p->n_drop_constraints + 1);
+	return &p->drop_constraints[p->n_drop_constraints++];
 }
 
-struct plan_form *plan_add_form(struct plan *p)
+struct plan_constraint *plan_add_constraint(struct plan *p)
 {
-	array_grow(p->forms, p->cap_forms, p->n_forms + 1);
-	return &p->forms[p->n_forms++];
+	array_grow(p->constraints, p->cap_constraints, p->n_constraints + 1);
+	return &p->constraints[p->n_constraints++];
 }
 
 struct plan_seq *plan_add_seq(struct plan *p)

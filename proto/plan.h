@@ -1,12 +1,12 @@
 /* plan.h - one step: the controller's orders (struct plan) and the worker's reply (struct result).
  * A worker does nothing in a step that is not in that step's plan.
  *
- * Order within a step:  drop, drop_forms, forms, seqs, sets, tables, forks | swap_out, swap_in, copies |
- * runs.
+ * Order within a step:  drop, drop_constraints, constraints, seqs, sets, tables, forks | swap_out, swap_in,
+ * copies | runs.
  *
  *   drop     slots with sequences that this worker no longer needs
- *   drop_forms   constraints that this worker no longer needs: no slot uses them
- *   forms    constraints that are new to this worker, with the numbers by which sequences refer to them
+ *   drop_constraints   constraints that this worker no longer needs: no slot uses them
+ *   constraints   constraints that are new to this worker, with the numbers by which sequences refer to them
  *   seqs     sequences that are new to the worker, or resent: their whole state
  *   sets     (slot, from, position, token): the slot becomes a copy of slot `from` (if that is another
  *            slot) as that was before this plan's tables; then the token is written at position, which is
@@ -62,9 +62,9 @@ enum { PLAN_SAMPLE = 1, RESULT_REASON_SIZE = 256 };
 /* Constraint of structured outputs.  The controller numbers the constraints of an epoch from 1, and does
  * not reuse the number of a dropped one.  A fork, or a slot set from another slot, inherits the
  * constraint. */
-struct plan_form {
+struct plan_constraint {
 	uint32_t number;
-	struct form *form; /* borrowed; use form_ref() to keep it */
+	struct constraint *constraint; /* borrowed; use constraint_ref() to keep it */
 };
 
 struct plan_seq {
@@ -74,7 +74,7 @@ struct plan_seq {
 	uint32_t n_prompt; /* tokens of the prompt */
 	uint32_t n_tokens;
 	uint32_t n_blocks;
-	uint32_t form;               /* number of the constraint; 0: none */
+	uint32_t constraint;         /* number of the constraint; 0: none */
 	int32_t mu;                  /* with params.mirostat: mu after the last token */
 	const uint32_t *tokens;      /* [n_tokens] prompt, then output so far; borrowed */
 	const uint32_t *blocks;      /* [n_blocks] physical block of each logical one; borrowed */
@@ -120,10 +120,10 @@ struct plan {
 	uint64_t number;
 	uint32_t *drop;
 	uint32_t n_drop, cap_drop;
-	uint32_t *drop_forms;
-	uint32_t n_drop_forms, cap_drop_forms;
-	struct plan_form *forms;
-	uint32_t n_forms, cap_forms;
+	uint32_t *drop_constraints;
+	uint32_t n_drop_constraints, cap_drop_constraints;
+	struct plan_constraint *constraints;
+	uint32_t n_constraints, cap_constraints;
 	struct plan_seq *seqs;
 	uint32_t n_seqs, cap_seqs;
 	struct plan_fork *forks;
@@ -145,8 +145,8 @@ struct plan {
 void plan_reset(struct plan *p);
 void plan_fini(struct plan *p);
 uint32_t *plan_add_drop(struct plan *p);
-uint32_t *plan_add_drop_form(struct plan *p);
-struct plan_form *plan_add_form(struct plan *p);
+uint32_t *plan_add_drop_constraint(struct plan *p);
+struct plan_constraint *plan_add_constraint(struct plan *p);
 struct plan_seq *plan_add_seq(struct plan *p);
 struct plan_fork *plan_add_fork(struct plan *p);
 struct plan_set *plan_add_set(struct plan *p);

@@ -28,7 +28,7 @@ enum {
 	VERSION_TEXT = sizeof "1:" - 1,
 	POINTER_MAX = 1024, /* a git-lfs pointer is smaller, by its specification */
 };
-_Static_assert(SKETCH_SIZE == VERSION_TEXT + 3 * CUT_TEXT + 3,
+_Static_assert(QUICK_FINGERPRINT_SIZE == VERSION_TEXT + 3 * CUT_TEXT + 3,
 	       "a version, three digests, two points and a NUL");
 
 /* Must change when the content of a sketch changes. */
@@ -280,14 +280,14 @@ static int add_part(struct digest *d, int fd, int64_t from, int64_t n)
 	return 0;
 }
 
-struct sketching {
+struct fingerprinting {
 	struct digest *config, *files, *samples;
 	int64_t step; /* distance of two samples, in bytes of weights */
 	int64_t at;   /* bytes of weights in the files read so far */
 };
 
-static int sketch_file(struct sketching *s, const char *dir, const struct store_file *f, char *why,
-		       size_t why_n)
+static int quick_fingerprint_file(struct fingerprinting *s, const char *dir, const struct store_file *f,
+				  char *why, size_t why_n)
 {
 	char *path = file_join(dir, f->name);
 	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -322,16 +322,17 @@ static char *end_cut(struct digest *d, char *out, char then)
 	return out + CUT_TEXT + 1;
 }
 
-int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n)
+int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE], char *why,
+				  size_t why_n)
 {
-	struct sketching s = {digest_new(), digest_new(), digest_new(), 0, 0};
+	struct fingerprinting s = {digest_new(), digest_new(), digest_new(), 0, 0};
 	int64_t bytes = 0;
 	int rc = 0;
 	for (size_t i = 0; i < l->n; i++)
 		bytes += is_json(l->files[i].name) ? 0 : l->files[i].id.size;
 	s.step = bytes / SAMPLES + 1;
 	for (size_t i = 0; i < l->n && !rc; i++)
-		rc = sketch_file(&s, l->dir, &l->files[i], why, why_n);
+		rc = quick_fingerprint_file(&s, l->dir, &l->files[i], why, why_n);
 	memcpy(out, version, VERSION_TEXT);
 	out = end_cut(s.config, out + VERSION_TEXT, '.');
 	out = end_cut(s.files, out, '.');
@@ -339,17 +340,17 @@ int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char 
 	return rc;
 }
 
-bool sketch_is_known(const char *s)
+bool quick_fingerprint_is_known(const char *s)
 {
-	return strncmp(s, version, VERSION_TEXT) == 0 && strlen(s) == SKETCH_SIZE - 1;
+	return strncmp(s, version, VERSION_TEXT) == 0 && strlen(s) == QUICK_FINGERPRINT_SIZE - 1;
 }
 
-const char *sketch_difference(const char *a, const char *b)
+const char *quick_fingerprint_difference(const char *a, const char *b)
 {
 	static const char *const texts[] = {"their configurations (*.json) differ",
 					    "their files have other names or sizes",
 					    "their weights differ, in files of the same names and sizes"};
-	if (!sketch_is_known(a) || !sketch_is_known(b) || strcmp(a, b) == 0)
+	if (!quick_fingerprint_is_known(a) || !quick_fingerprint_is_known(b) || strcmp(a, b) == 0)
 		return NULL;
 	a += VERSION_TEXT;
 	b += VERSION_TEXT;
@@ -359,15 +360,15 @@ const char *sketch_difference(const char *a, const char *b)
 	return texts[2];
 }
 
-int store_files_check(const char *path, const char *sketch, char *why, size_t why_n)
+int store_files_check(const char *path, const char *quick_fingerprint, char *why, size_t why_n)
 {
 	struct store_files l;
-	char mine[SKETCH_SIZE];
+	char mine[QUICK_FINGERPRINT_SIZE];
 	int rc = store_files_list(path, &l, why, why_n);
 	if (rc)
 		return rc;
-	rc = store_files_sketch(&l, mine, why, why_n);
-	const char *what = rc ? NULL : sketch_difference(mine, sketch);
+	rc = store_files_quick_fingerprint(&l, mine, why, why_n);
+	const char *what = rc ? NULL : quick_fingerprint_difference(mine, quick_fingerprint);
 	if (what)
 		rc = err_why(why, why_n, -EINVAL,
 			     "%s on this host is not the model that the controller serves: %s", path, what);

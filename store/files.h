@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FILES_MAX = 8192, SKETCH_SIZE = 101 };
+enum { STORE_FILES_MAX = 8192, QUICK_FINGERPRINT_SIZE = 101 };
 
 /* Identifies a file's contents as well as stat(2) can. */
 struct store_id {
@@ -44,14 +44,15 @@ struct store_files {
 int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n);
 void store_files_fini(struct store_files *l);
 /* Compute the sketch.  Takes milliseconds, however large the model is. */
-int store_files_sketch(const struct store_files *l, char out[SKETCH_SIZE], char *why, size_t why_n);
+int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE], char *why,
+				  size_t why_n);
 /* Compare the model at path with a sketch; an unknown sketch matches every model.  -EINVAL: it is another
  * model; -ENOENT and others as above. */
-int store_files_check(const char *path, const char *sketch, char *why, size_t why_n);
+int store_files_check(const char *path, const char *quick_fingerprint, char *why, size_t why_n);
 /* True if s follows this version's rule.  A sketch from another version, or "", tells nothing. */
-bool sketch_is_known(const char *s);
+bool quick_fingerprint_is_known(const char *s);
 /* Describe the first difference: "their configurations differ", ...  NULL: none, or a sketch is unknown. */
-const char *sketch_difference(const char *a, const char *b);
+const char *quick_fingerprint_difference(const char *a, const char *b);
 
 struct stat;
 struct store_id store_id_of(const struct stat *st);

@@ -39,7 +39,7 @@ struct driver {
 	struct result result;
 	uint64_t number;
 	uint32_t next_block;
-	uint32_t form; /* number of the constraint for sequences added later; 0: none */
+	uint32_t constraint; /* number of the constraint for sequences added later; 0: none */
 	char why[512];
 	struct driver *peers; /* [n_ranks - 1] the other ranks; NULL: a single rank */
 	uint32_t n_ranks;
@@ -109,7 +109,7 @@ struct driver_rank {
 	struct bus_load load;
 	const char *isa;
 	const struct plan *plan; /* plan to run; NULL: open the step */
-	struct tp_group_meet **mine;
+	struct tp_group_rendezvous **mine;
 	bool again; /* the weights are loaded: only join */
 	double memory_fraction;
 	bool no_graphs;
@@ -160,18 +160,18 @@ DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
 DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, const char *isa)
 {
 	struct driver_rank ranks[DRIVER_RANKS] = {0};
-	struct tp_group_meet *mine = NULL;
+	struct tp_group_rendezvous *mine = NULL;
 	struct bus_load load = *l;
 	d->n_ranks = l->n_ranks;
 	d->peers = calloc(l->n_ranks - 1, sizeof *d->peers);
-	int rc = tp_group_meet_new(&mine, driver_device(), load.meet, d->why, sizeof d->why);
+	int rc = tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, d->why, sizeof d->why);
 	for (uint32_t i = 0; i < l->n_ranks; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .isa = isa, .mine = i ? NULL : &mine};
 		ranks[i].load.rank = i;
 	}
 	if (!rc)
 		rc = driver_all(d, ranks);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	return rc;
 }
 
@@ -183,7 +183,7 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 			      .load = &load,
 			      .place = driver_place,
 			      .hot = driver_hot,
-			      .send_experts_above = driver_send_above,
+			      .stream_above_rows = driver_send_above,
 			      .experts = &driver_experts,
 			      .no_graphs = driver_no_graphs};
 	char path[64];
@@ -236,12 +236,12 @@ DRIVER_FN int driver_send_vocabulary(struct driver *d)
  * added. */
 DRIVER_FN void driver_form(struct driver *d, uint32_t number, uint8_t language, const char *text)
 {
-	static struct form *forms[64];
+	static struct constraint *constraints[64];
 	static unsigned turn;
-	struct form **f = &forms[turn++ % 64];
-	form_free(*f); /* its plan was run long ago */
-	*f = form_new(language, text, strlen(text));
-	*plan_add_form(&d->plan) = (struct plan_form){number, *f};
+	struct constraint **f = &constraints[turn++ % 64];
+	constraint_free(*f); /* its plan was run long ago */
+	*f = constraint_new(language, text, strlen(text));
+	*plan_add_constraint(&d->plan) = (struct plan_constraint){number, *f};
 }
 
 DRIVER_FN void driver_close(struct driver *d)
@@ -278,7 +278,7 @@ DRIVER_FN void driver_seq(struct driver *d, uint32_t slot, const uint32_t *token
 						    .n_prompt = n_prompt,
 						    .n_tokens = n,
 						    .n_blocks = n_blocks,
-						    .form = d->form,
+						    .constraint = d->constraint,
 						    .mu = params_first_mu(p),
 						    .tokens = tokens,
 						    .blocks = mine,

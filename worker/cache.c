@@ -61,7 +61,7 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 }
 
 /* Return the blocks that fit besides the host pool, on a device that shares the host's memory. */
-static int64_t blocks_beside_swap(const struct cache *c, const struct cache_args *a, int64_t bytes)
+static int64_t blocks_besides_host_pool(const struct cache *c, const struct cache_args *a, int64_t bytes)
 {
 	if (bytes < 0)
 		return 0;
@@ -104,7 +104,8 @@ static int size_rest(struct cache *c, const struct cache_args *a, const struct k
 {
 	const struct room r = room_of(c, a, info);
 	const int64_t least = at_most(per_seq(a), LEAST_BLOCKS);
-	*blocks = info->steps_take_memory ? r.bytes / c->block_bytes : blocks_beside_swap(c, a, r.bytes);
+	*blocks =
+		info->steps_take_memory ? r.bytes / c->block_bytes : blocks_besides_host_pool(c, a, r.bytes);
 	*blocks = *blocks > 0 ? *blocks : 0;
 	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
 }

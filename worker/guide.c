@@ -22,7 +22,7 @@ enum { AT_ONCE = 1 << 14, STEP_AT_ONCE = 1 << 16 };
 /* A constraint in use. */
 struct entry {
 	struct entry *next;
-	struct form *form;
+	struct constraint *constraint;
 	uint32_t refs; /* one for the number, if it has one, and one per slot */
 	uint32_t number;
 	bool numbered;
@@ -42,8 +42,8 @@ struct expected {
 };
 
 struct track {
-	struct entry *form;      /* NULL: no constraint; the rest is then unused */
-	struct matcher *matcher; /* NULL: to be created */
+	struct entry *constraint; /* NULL: no constraint; the rest is then unused */
+	struct matcher *matcher;  /* NULL: to be created */
 	uint32_t *tokens;
 	uint32_t n, cap;
 	uint32_t n_taken;     /* accepted by the matcher */
@@ -60,7 +60,7 @@ struct track {
 struct guide {
 	struct guide_limits lim;
 	struct lexicon *lexicon; /* NULL: none yet */
-	struct entry *forms;
+	struct entry *constraints;
 	struct track *tracks;   /* [max_slots] */
 	struct mask_pool *pool; /* NULL: everything is made within the call */
 	uint64_t turn;
@@ -94,20 +94,20 @@ static void entry_unref(struct guide *g, struct entry *e)
 {
 	if (--e->refs)
 		return;
-	struct entry **at = &g->forms;
+	struct entry **at = &g->constraints;
 	while (*at != e)
 		at = &(*at)->next;
 	*at = e->next;
 	assert(!e->job);
 	free_grammar(g, e);
-	form_free(e->form);
+	constraint_free(e->constraint);
 	free(e->why);
 	free(e);
 }
 
 static struct entry *find_number(const struct guide *g, uint32_t number)
 {
-	struct entry *e = g->forms;
+	struct entry *e = g->constraints;
 	while (e && !(e->numbered && e->number == number))
 		e = e->next;
 	return e;
@@ -122,20 +122,20 @@ void guide_remove(struct guide *g, uint32_t number)
 	entry_unref(g, e);
 }
 
-void guide_add(struct guide *g, uint32_t number, struct form *f)
+void guide_add(struct guide *g, uint32_t number, struct constraint *f)
 {
 	struct entry *e = find_number(g, number);
-	if (e && form_same(e->form, f))
+	if (e && constraint_same(e->constraint, f))
 		return; /* all state was resent */
 	guide_remove(g, number);
 	e = xcalloc(1, sizeof *e);
-	*e = (struct entry){.next = g->forms,
-			    .form = form_ref(f),
+	*e = (struct entry){.next = g->constraints,
+			    .constraint = constraint_ref(f),
 			    .refs = 1,
 			    .number = number,
 			    .numbered = true,
 			    .id = ++g->last_id};
-	g->forms = e;
+	g->constraints = e;
 }
 
 static void matcher_drop(struct track *t)
@@ -149,7 +149,7 @@ static void matcher_drop(struct track *t)
 static void decompile(struct guide *g, struct entry *e)
 {
 	for (uint32_t i = 0; i < g->lim.max_slots; i++)
-		if (g->tracks[i].form == e)
+		if (g->tracks[i].constraint == e)
 			matcher_drop(&g->tracks[i]);
 	free_grammar(g, e);
 }
@@ -167,11 +167,11 @@ static size_t compiled_bytes(const struct entry *e)
 static void shrink(struct guide *g, size_t limit)
 {
 	size_t bytes = 0;
-	for (const struct entry *e = g->forms; e; e = e->next)
+	for (const struct entry *e = g->constraints; e; e = e->next)
 		bytes += compiled_bytes(e);
 	while (bytes > limit) {
 		struct entry *oldest = NULL;
-		for (struct entry *e = g->forms; e; e = e->next)
+		for (struct entry *e = g->constraints; e; e = e->next)
 			if (e->grammar && (!oldest || e->used < oldest->used))
 				oldest = e;
 		if (!oldest)
@@ -184,7 +184,7 @@ static void shrink(struct guide *g, size_t limit)
 static size_t mask_bytes(const struct guide *g)
 {
 	size_t n = 1;
-	for (const struct entry *e = g->forms; e; e = e->next)
+	for (const struct entry *e = g->constraints; e; e = e->next)
 		n += e->grammar != NULL;
 	const size_t part = g->lim.bytes / 4 / n;
 	return part < MASKS_MIN ? MASKS_MIN : part > MASKS_MAX ? MASKS_MAX : part;
@@ -221,9 +221,9 @@ static void track_settle(struct guide *g, struct track *t)
 
 static void job_init(struct guide *g, struct track *t, struct mask_job *j)
 {
-	struct entry *e = t->form;
+	struct entry *e = t->constraint;
 	*j = (struct mask_job){.lexicon = g->lexicon,
-			       .form = e->form,
+			       .constraint = e->constraint,
 			       .mask_bytes = e->grammar ? 0 : mask_bytes(g),
 			       .grammar = e->grammar,
 			       .matcher = t->matcher,
@@ -260,7 +260,7 @@ static void job_return(struct guide *g, struct track *t, struct entry *e, struct
 
 static void job_start(struct guide *g, struct track *t)
 {
-	struct entry *e = t->form;
+	struct entry *e = t->constraint;
 	struct mask_job *j = xcalloc(1, sizeof *j);
 	char name[32];
 	if (!e->grammar)
@@ -291,7 +291,7 @@ static struct track *next_late(struct guide *g, const struct entry *e)
 	struct track *next = NULL;
 	for (uint32_t i = 0; g->n_tracks_late && i < g->lim.max_slots; i++) {
 		struct track *t = &g->tracks[i];
-		if (t->form == e && t->late && !t->ready && !t->failure && !t->n_expected &&
+		if (t->constraint == e && t->late && !t->ready && !t->failure && !t->n_expected &&
 		    (!next || t->plan < next->plan))
 			next = t;
 	}
@@ -330,7 +330,7 @@ static void collect(struct guide *g)
 
 static void cancel_all(struct guide *g)
 {
-	for (struct entry *e = g->forms; e; e = e->next)
+	for (struct entry *e = g->constraints; e; e = e->next)
 		if (e->job)
 			atomic_store_explicit(&e->job->cancelled, true, memory_order_relaxed);
 	for (uint32_t i = 0; i < g->lim.max_slots; i++)
@@ -367,7 +367,7 @@ void guide_reset(struct guide *g)
 {
 	for (uint32_t i = 0; i < g->lim.max_slots; i++)
 		guide_drop(g, i);
-	for (struct entry *e = g->forms, *next; e; e = next) {
+	for (struct entry *e = g->constraints, *next; e; e = next) {
 		next = e->next;
 		if (e->numbered) {
 			e->numbered = false;
@@ -409,7 +409,7 @@ int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, siz
 	if (rc)
 		return err_prefix(why, why_n, rc, "the vocabulary");
 	cancel_all(g);
-	for (struct entry *e = g->forms; e; e = e->next) {
+	for (struct entry *e = g->constraints; e; e = e->next) {
 		decompile(g, e);
 		free(e->why);
 		e->why = NULL;
@@ -456,7 +456,7 @@ static void track_push(struct track *t, uint32_t token)
 void guide_drop(struct guide *g, uint32_t slot)
 {
 	struct track *t = &g->tracks[slot];
-	struct entry *e = t->form;
+	struct entry *e = t->constraint;
 	if (!e)
 		return;
 	track_clear(g, t);
@@ -475,7 +475,7 @@ int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *o
 		return 0;
 	if (!e)
 		return err_why(why, why_n, -EINVAL, "form %u is not known", number);
-	t->form = e;
+	t->constraint = e;
 	e->refs++;
 	for (uint32_t i = 0; i < n; i++)
 		track_push(t, output[i]);
@@ -491,11 +491,11 @@ void guide_copy(struct guide *g, uint32_t child, uint32_t parent, uint32_t n)
 	struct track *to = &g->tracks[child], *from = &g->tracks[parent];
 	assert(child != parent);
 	guide_drop(g, child);
-	if (!from->form)
+	if (!from->constraint)
 		return;
 	assert(n <= from->n);
 	*to = *from;
-	to->form->refs++;
+	to->constraint->refs++;
 	to->tokens = NULL;
 	to->cap = 0;
 	array_grow(to->tokens, to->cap, from->n);
@@ -515,7 +515,7 @@ void guide_copy(struct guide *g, uint32_t child, uint32_t parent, uint32_t n)
 void guide_put(struct guide *g, uint32_t slot, uint32_t at, uint32_t token)
 {
 	struct track *t = &g->tracks[slot];
-	if (!t->form)
+	if (!t->constraint)
 		return;
 	assert(at <= t->n);
 	track_cut(g, t, at);
@@ -525,7 +525,7 @@ void guide_put(struct guide *g, uint32_t slot, uint32_t at, uint32_t token)
 
 bool guide_has(const struct guide *g, uint32_t slot)
 {
-	return g && g->tracks[slot].form;
+	return g && g->tracks[slot].constraint;
 }
 
 /* ---- expected tokens ---- */
@@ -533,7 +533,7 @@ bool guide_has(const struct guide *g, uint32_t slot)
 void guide_expect(struct guide *g, uint32_t slot, uint64_t plan, uint32_t index)
 {
 	struct track *t = &g->tracks[slot];
-	if (!t->form)
+	if (!t->constraint)
 		return;
 	assert(t->n_expected < GUIDE_AHEAD);
 	assert(!t->job);
@@ -565,7 +565,7 @@ void guide_hear(struct guide *g, uint64_t plan, const int32_t *tokens, uint32_t 
 /* Make the mask in this call, within the bound of work. */
 static int make_at_once(struct guide *g, struct track *t, uint32_t *out)
 {
-	struct entry *e = t->form;
+	struct entry *e = t->constraint;
 	struct mask_job j;
 	const uint64_t before = e->grammar ? grammar_work_done(e->grammar) : 0;
 	const uint64_t units = g->lim.work.at_once < g->left ? g->lim.work.at_once : g->left;
@@ -599,7 +599,7 @@ static enum guide_answer be_late(struct guide *g, struct track *t, uint64_t plan
 enum guide_answer guide_mask(struct guide *g, uint32_t slot, uint64_t plan, uint32_t *out)
 {
 	struct track *t = &g->tracks[slot];
-	struct entry *e = t->form;
+	struct entry *e = t->constraint;
 	int rc = 0;
 	collect(g);
 	if (!e || t->failure)
@@ -637,7 +637,7 @@ bool guide_awake(struct guide *g, uint64_t ended, uint32_t *slot)
 	collect(g);
 	for (uint32_t i = 0; g->n_tracks_late && i < g->lim.max_slots; i++) {
 		struct track *t = &g->tracks[i];
-		if (!t->late || t->plan > ended || (!t->ready && !t->failure && t->form->job))
+		if (!t->late || t->plan > ended || (!t->ready && !t->failure && t->constraint->job))
 			continue;
 		t->late = false;
 		g->n_tracks_late--;
@@ -669,7 +669,7 @@ void guide_rest(struct guide *g, int64_t now_us)
 	size_t bytes = 0;
 	bool busy = false;
 	collect(g);
-	for (struct entry *e = g->forms; e; e = e->next) {
+	for (struct entry *e = g->constraints; e; e = e->next) {
 		if (e->grammar && e->rests_us && now_us - e->rests_us >= GUIDE_IDLE_US)
 			decompile(g, e);
 		else if (!e->rests_us)
@@ -688,8 +688,8 @@ void guide_rest(struct guide *g, int64_t now_us)
 void guide_counts(const struct guide *g, struct guide_counts *out)
 {
 	*out = (struct guide_counts){.compiled = g->compiled, .n_late = g->n_late, .n_waits = g->n_waits};
-	for (const struct entry *e = g->forms; e; e = e->next) {
-		out->n_forms++;
+	for (const struct entry *e = g->constraints; e; e = e->next) {
+		out->n_constraints++;
 		out->n_compiled += e->bytes > 0;
 		out->bytes += compiled_bytes(e);
 	}

@@ -2,7 +2,8 @@
  * far with a matcher that follows it.
  *
  *     guide_vocabulary()               once per load
- *     guide_add(7, form)               plan.forms: registers a constraint; it is compiled when needed
+ *     guide_add(7, constraint)               plan.constraints: registers a constraint; it is compiled when
+ *     needed
  *     guide_set(slot, 7, output, n)    plan.seqs; copy, put, drop: follow changes of the slot
  *     guide_mask(slot, plan, mask)     get the tokens that may come next; if later: guide_awake()
  *     guide_expect(slot, plan, i)      add the i-th token that this plan samples, not known yet
@@ -24,7 +25,7 @@
 #ifndef QUERN_WORKER_GUIDE_H
 #define QUERN_WORKER_GUIDE_H
 
-#include "proto/form.h"
+#include "proto/constraint.h"
 #include "proto/vocabulary.h"
 
 #include <stdatomic.h>
@@ -81,7 +82,7 @@ int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, siz
 
 /* Register a constraint.  A number already in use means this constraint from now on; slots set before keep
  * the previous one.  f is shared. */
-void guide_add(struct guide *g, uint32_t number, struct form *f);
+void guide_add(struct guide *g, uint32_t number, struct constraint *f);
 /* slots keep their constraints; an unknown number is fine */
 void guide_remove(struct guide *g, uint32_t number);
 
@@ -127,11 +128,11 @@ void guide_trim(struct guide *g);
 void guide_rest(struct guide *g, int64_t now_us);
 
 struct guide_counts {
-	uint32_t n_forms;    /* constraints with a number or a slot */
-	uint32_t n_compiled; /* those of n_forms that are compiled now */
-	uint64_t compiled;   /* grammars compiled since guide_new() */
-	size_t bytes;        /* memory of compiled grammars */
-	uint64_t n_late;     /* masks that were LATER */
+	uint32_t n_constraints; /* constraints with a number or a slot */
+	uint32_t n_compiled;    /* those of n_constraints that are compiled now */
+	uint64_t compiled;      /* grammars compiled since guide_new() */
+	size_t bytes;           /* memory of compiled grammars */
+	uint64_t n_late;        /* masks that were LATER */
 	/* Masks made within the call that took 16,384 units more than allowed: a step waited for them. */
 	uint64_t n_waits;
 };

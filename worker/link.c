@@ -74,14 +74,14 @@ static void group_lost(struct link *l, const char *why)
 static int join(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why, size_t why_n)
 {
 	/* The connection may go down and up meanwhile; the next hello then has a new meeting place. */
-	struct tp_group_meet *mine = l->meet;
+	struct tp_group_rendezvous *mine = l->rendezvous;
 	const struct step_group g = {
 		.mine = &mine, .timeout_ms = l->args->late_ms, .cancelled = called_away, .cancelled_arg = l};
-	l->meet = NULL;
+	l->rendezvous = NULL;
 	link_lend(l, true);
 	int rc = step_join(l->step, load, &g, ready, why, why_n);
 	link_reclaim(l);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	return rc;
 }
 
@@ -106,7 +106,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.memory_fraction = l->args->memory_fraction,
 		.place = l->args->place,
 		.hot = l->args->hot,
-		.send_experts_above = l->args->send_experts_above,
+		.stream_above_rows = l->args->stream_above_rows,
 		.no_graphs = l->args->no_graphs,
 		.load = load,
 		.path = l->found.path,
@@ -130,9 +130,9 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 
 /* ---- results ---- */
 
-static int under_way(const struct link *l)
+static int in_flight(const struct link *l)
 {
-	return l->step ? step_under_way(l->step) : 0;
+	return l->step ? step_in_flight(l->step) : 0;
 }
 
 /* Wait for the oldest plan in flight.  Its result is sent at once if the device continues with another
@@ -156,7 +156,7 @@ static int finish(struct link *l, char *why, size_t why_n)
 	bus_encode_result(&l->result, &l->answer);
 	l->answered = l->result.number;
 	l->answer_due = true;
-	if (under_way(l))
+	if (in_flight(l))
 		link_send_answer(l);
 	trace_mark(l->args->trace, TRACE_RESULT);
 	return 0;
@@ -166,7 +166,7 @@ static int finish(struct link *l, char *why, size_t why_n)
 static int finish_done(struct link *l, char *why, size_t why_n)
 {
 	int rc = 0;
-	while (!rc && under_way(l) && step_done(l->step))
+	while (!rc && in_flight(l) && step_done(l->step))
 		rc = finish(l, why, why_n);
 	return rc;
 }
@@ -174,7 +174,7 @@ static int finish_done(struct link *l, char *why, size_t why_n)
 static int finish_all(struct link *l, char *why, size_t why_n)
 {
 	int rc = 0;
-	while (!rc && under_way(l))
+	while (!rc && in_flight(l))
 		rc = finish(l, why, why_n);
 	return rc;
 }
@@ -205,9 +205,9 @@ static bool same_contents(struct link *l, const struct bus_load *load)
 {
 	if (l->found.fingerprint[0] && load->fingerprint[0])
 		return strcmp(l->found.fingerprint, load->fingerprint) == 0;
-	if (!sketch_is_known(load->sketch))
+	if (!quick_fingerprint_is_known(load->quick_fingerprint))
 		return link_model_unchanged(l);
-	return !sketch_difference(l->found.sketch, load->sketch);
+	return !quick_fingerprint_difference(l->found.quick_fingerprint, load->quick_fingerprint);
 }
 
 static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
@@ -288,7 +288,7 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	/* A step that waits for the device in each of its layers would delay the tokens of the step
 	 * before. */
 	const int most = step_waits(l->step) ? 1 : STEP_AHEAD;
-	if (under_way(l) == most && (rc = finish(l, why, why_n)))
+	if (in_flight(l) == most && (rc = finish(l, why, why_n)))
 		return rc;
 	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n))) {
 		link_lend(l, false);
@@ -389,12 +389,12 @@ static void wait_input(struct link *l)
 	zmq_pollitem_t items[] = {{l->sock, 0, ZMQ_POLLIN, 0},
 				  {l->monitor, 0, ZMQ_POLLIN, 0},
 				  {NULL, l->step ? step_awake_fd(l->step) : -1, ZMQ_POLLIN, 0},
-				  {NULL, under_way(l) ? step_fd(l->step) : -1, ZMQ_POLLIN, 0}};
-	const int64_t most = under_way(l) && step_group_size(l->step) > 1 ? LOOK_MS : BUS_BEAT_MS;
+				  {NULL, in_flight(l) ? step_fd(l->step) : -1, ZMQ_POLLIN, 0}};
+	const int64_t most = in_flight(l) && step_group_size(l->step) > 1 ? LOOK_MS : BUS_BEAT_MS;
 	int64_t ms = (l->next_beat_us - clock_us()) / 1000 + 1;
 	if (ms < 0 || ms > most)
 		ms = ms < 0 ? 0 : most;
-	zmq_poll(items, under_way(l) ? 4 : 3, l->hello_due ? HELLO_RETRY_MS : (long)ms);
+	zmq_poll(items, in_flight(l) ? 4 : 3, l->hello_due ? HELLO_RETRY_MS : (long)ms);
 	if (items[1].revents & ZMQ_POLLIN)
 		link_read_monitor(l);
 }
@@ -491,7 +491,7 @@ static int serve(struct link *l, char *why, size_t why_n)
 /* Drop the plans in flight.  If the device hangs, the beat thread ends the process. */
 static void leave_plans(struct link *l)
 {
-	if (!under_way(l))
+	if (!in_flight(l))
 		return;
 	link_lend(l, false);
 	step_close(l->step);
@@ -516,7 +516,7 @@ int link_run(const struct link_args *a, char *why, size_t why_n)
 	link_close_sockets(l);
 	step_close(l->step);
 	expert_load_fini(&l->experts);
-	tp_group_meet_free(l->meet);
+	tp_group_rendezvous_free(l->rendezvous);
 	bus_plan_fini(&l->plan);
 	result_fini(&l->result);
 	buf_fini(&l->answer);

@@ -21,7 +21,7 @@ struct link_args {
 	const char *isa;               /* NULL: the best */
 	const char *place;             /* see step_args */
 	const struct hot_options *hot; /* see step_args */
-	int send_experts_above;        /* see step_args */
+	int stream_above_rows;         /* see step_args */
 	const char *experts_compute;   /* mode of host experts beside a GPU; NULL: as the controller says */
 	bool no_graphs;                /* see step_args */
 	uint32_t n_threads;            /* 0: chosen by the controller or the device */

@@ -40,7 +40,7 @@ struct model_found {
 	char path[PATH_MAX];
 	/* set if looked up or fetched by fingerprint; "": found by its path */
 	char fingerprint[MANIFEST_FINGERPRINT];
-	char sketch[BUS_SKETCH_SIZE]; /* "": not known */
+	char quick_fingerprint[BUS_QUICK_FINGERPRINT_SIZE]; /* "": not known */
 };
 
 struct link {
@@ -57,16 +57,16 @@ struct link {
 	struct buf answer; /* the next result to send */
 	uint64_t answered; /* plan number of the answer */
 	bool answer_due;
-	bool hello_due;             /* the connection is up, and its controller has received no hello yet */
-	int64_t hello_at_us;        /* earliest time of the next hello */
-	int64_t rest_at_us;         /* time of the next step_rest() */
-	struct tp_group_meet *meet; /* meeting place for other ranks; NULL: not open */
-	char meet_text[BUS_MEET_SIZE];
-	bool meet_published; /* sent in a hello: the next hello needs a new one */
-	bool welcome;        /* a load was received since the connection came up */
-	bool stop_passed;    /* a stop was received before that load, and ignored */
-	bool unknown;        /* the controller does not accept this worker's key */
-	bool reported;       /* the controller was sent the reason why this worker cannot serve */
+	bool hello_due;      /* the connection is up, and its controller has received no hello yet */
+	int64_t hello_at_us; /* earliest time of the next hello */
+	int64_t rest_at_us;  /* time of the next step_rest() */
+	struct tp_group_rendezvous *rendezvous; /* meeting place for other ranks; NULL: not open */
+	char rendezvous_text[BUS_RENDEZVOUS_SIZE];
+	bool rendezvous_published; /* sent in a hello: the next hello needs a new one */
+	bool welcome;              /* a load was received since the connection came up */
+	bool stop_passed;          /* a stop was received before that load, and ignored */
+	bool unknown;              /* the controller does not accept this worker's key */
+	bool reported;             /* the controller was sent the reason why this worker cannot serve */
 	bool stop;
 	/* modes of the last step, static strings; NULL: no model was loaded yet */
 	const char *compute, *experts_compute;

@@ -161,7 +161,7 @@ static int check_contents(struct search *s, char *why, size_t why_n)
 static int look_at_path(struct search *s, char *why, size_t why_n)
 {
 	work_begin(s->l, BUS_DOING_OPEN, 0);
-	int rc = store_files_check(s->load->model, s->load->sketch, why, why_n);
+	int rc = store_files_check(s->load->model, s->load->quick_fingerprint, why, why_n);
 	if (!rc)
 		rc = check_contents(s, why, why_n);
 	work_end(s->l);
@@ -375,12 +375,12 @@ static int search(struct search *s, struct model_found *out, char *why, size_t w
 
 /* Compute the model's own sketch, which the controller did not compare, for a comparison with a later load.
  * "": unknown. */
-static void sketch_own(struct link *l, const char *path, char out[BUS_SKETCH_SIZE])
+static void quick_fingerprint_own(struct link *l, const char *path, char out[BUS_QUICK_FINGERPRINT_SIZE])
 {
 	struct store_files files;
 	work_begin(l, BUS_DOING_OPEN, 0);
 	if (!store_files_list(path, &files, NULL, 0)) {
-		if (store_files_sketch(&files, out, NULL, 0))
+		if (store_files_quick_fingerprint(&files, out, NULL, 0))
 			out[0] = '\0';
 		store_files_fini(&files);
 	}
@@ -389,12 +389,12 @@ static void sketch_own(struct link *l, const char *path, char out[BUS_SKETCH_SIZ
 
 bool link_model_unchanged(struct link *l)
 {
-	char now[BUS_SKETCH_SIZE] = "";
+	char now[BUS_QUICK_FINGERPRINT_SIZE] = "";
 	const uint64_t epoch = l->epoch, ended = l->ended;
-	sketch_own(l, l->found.path, now);
+	quick_fingerprint_own(l, l->found.path, now);
 	l->epoch = epoch; /* the new load's epoch; step has the previous one */
 	l->ended = ended;
-	const char *what = sketch_difference(l->found.sketch, now);
+	const char *what = quick_fingerprint_difference(l->found.quick_fingerprint, now);
 	if (what)
 		log_warn("link", "model replaced since it was loaded, loading again path=%s reason=\"%s\"",
 			 l->found.path, what);
@@ -405,20 +405,22 @@ int link_find_model(struct link *l, const struct bus_load *load, struct model_fo
 		    size_t why_n)
 {
 	struct search s = {.l = l, .load = load, .root = l->args->cache};
-	_Static_assert((int)BUS_SKETCH_SIZE >= (int)SKETCH_SIZE, "a sketch fits a message");
+	_Static_assert((int)BUS_QUICK_FINGERPRINT_SIZE >= (int)QUICK_FINGERPRINT_SIZE,
+		       "a sketch fits a message");
 	*out = (struct model_found){0};
-	if (!load->sketch[0]) {
+	if (!load->quick_fingerprint[0]) {
 		snprintf(out->path, sizeof out->path, "%s", load->model);
-		sketch_own(l, out->path, out->sketch);
+		quick_fingerprint_own(l, out->path, out->quick_fingerprint);
 		return 0;
 	}
 	s.records = s.root ? cached_records(s.root) : NULL;
 	s.sums = (struct checksums){.records = s.records, .bytes = &l->progress.done};
 	int rc = search(&s, out, why, why_n);
-	if (!rc && sketch_is_known(load->sketch))
-		snprintf(out->sketch, sizeof out->sketch, "%s", load->sketch);
+	if (!rc && quick_fingerprint_is_known(load->quick_fingerprint))
+		snprintf(out->quick_fingerprint, sizeof out->quick_fingerprint, "%s",
+			 load->quick_fingerprint);
 	else if (!rc)
-		sketch_own(l, out->path, out->sketch);
+		quick_fingerprint_own(l, out->path, out->quick_fingerprint);
 	put_back(&s);
 	manifest_fini(&s.files);
 	free(s.records);

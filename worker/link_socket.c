@@ -92,17 +92,18 @@ int link_send(struct link *l, const struct bus_msg *m)
 }
 
 /* Open a new meeting place for the ranks of a group; none if this device cannot be in a group. */
-static void renew_meet(struct link *l)
+static void renew_rendezvous(struct link *l)
 {
 	char why[256];
-	_Static_assert((int)BUS_MEET_SIZE == (int)COLL_MEET_SIZE, "a meeting place fits a message");
-	if (l->meet && !l->meet_published)
+	_Static_assert((int)BUS_RENDEZVOUS_SIZE == (int)COLL_RENDEZVOUS_SIZE,
+		       "a meeting place fits a message");
+	if (l->rendezvous && !l->rendezvous_published)
 		return;
-	tp_group_meet_free(l->meet);
-	l->meet = NULL;
-	l->meet_published = false;
-	l->meet_text[0] = '\0';
-	if (tp_group_meet_new(&l->meet, l->args->device, l->meet_text, why, sizeof why))
+	tp_group_rendezvous_free(l->rendezvous);
+	l->rendezvous = NULL;
+	l->rendezvous_published = false;
+	l->rendezvous_text[0] = '\0';
+	if (tp_group_rendezvous_new(&l->rendezvous, l->args->device, l->rendezvous_text, why, sizeof why))
 		log_info("link", "worker cannot join a group reason=\"%s\"", why);
 }
 
@@ -110,12 +111,12 @@ static void renew_meet(struct link *l)
  * the loaded model. */
 static void put_modes(const struct link *l, struct bus_hello *h)
 {
-	const bool beside = l->args->place && strncmp(l->args->device, "cpu", 3) != 0;
+	const bool host_experts = l->args->place && strncmp(l->args->device, "cpu", 3) != 0;
 	const char *own = kern_compute_name(kern_auto_compute(l->args->device, l->args->isa));
 	const char *experts = kern_compute_name(kern_auto_compute("cpu", l->args->isa));
 	h->loaded = l->compute != NULL;
 	snprintf(h->compute, sizeof h->compute, "%s", h->loaded ? l->compute : own);
-	if (!beside || l->args->experts_compute)
+	if (!host_experts || l->args->experts_compute)
 		return;
 	/* The last model may have had no host experts, and so no mode for them; the next model may have
 	 * some. */
@@ -127,8 +128,8 @@ static void put_modes(const struct link *l, struct bus_hello *h)
 void link_send_hello(struct link *l)
 {
 	struct bus_msg m = {.type = BUS_HELLO, .hello.pid = getpid()};
-	renew_meet(l);
-	snprintf(m.hello.meet, sizeof m.hello.meet, "%s", l->meet_text);
+	renew_rendezvous(l);
+	snprintf(m.hello.rendezvous, sizeof m.hello.rendezvous, "%s", l->rendezvous_text);
 	if (l->args->token)
 		snprintf(m.hello.token, sizeof m.hello.token, "%s", l->args->token);
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", l->args->device);
@@ -137,7 +138,7 @@ void link_send_hello(struct link *l)
 		m.hello.host[0] = '\0';
 	bus_encode(&m, &l->out);
 	l->hello_due = send_bytes(l, &l->out) != 0;
-	l->meet_published = !l->hello_due;
+	l->rendezvous_published = !l->hello_due;
 }
 
 /* Add the next range of the experts' cells. */

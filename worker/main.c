@@ -117,7 +117,7 @@ static const char *find_device(const struct opts *o)
 }
 
 /* Convert to the convention of struct step_args, where 0 means not given. */
-static int send_above(const struct opts *o)
+static int stream_above_rows(const struct opts *o)
 {
 	const int given = (int)opts_int(o, "send-experts-above");
 	return opts_has(o, "send-experts-above") && !given ? -1 : given;
@@ -202,7 +202,7 @@ static int run(struct opts *o, int argc, char **argv)
 		.memory_fraction = choices.fraction,
 		.place = choices.place,
 		.hot = &choices.hot,
-		.send_experts_above = send_above(o),
+		.stream_above_rows = stream_above_rows(o),
 		.experts_compute = unless_auto(opts_text(o, "experts-compute")),
 		.no_graphs = opts_flag(o, "no-graphs"),
 		.n_threads = (uint32_t)opts_int(o, "threads"),

@@ -43,12 +43,12 @@ static int compile(struct mask_job *j, struct grammar_work work)
 	int rc = 0;
 	if (!j->lexicon)
 		rc = err_why(j->why, sizeof j->why, -EINVAL, "this worker has not received a vocabulary");
-	else if (j->form->language >= GRAMMAR_N_LANGUAGES)
+	else if (j->constraint->language >= GRAMMAR_N_LANGUAGES)
 		rc = err_why(j->why, sizeof j->why, -EINVAL, "a form of language %d, which this worker lacks",
-			     j->form->language);
+			     j->constraint->language);
 	if (!rc)
-		rc = grammar_parse((enum grammar_language)j->form->language, j->form->text, j->form->n, NULL,
-				   &a, j->why, sizeof j->why);
+		rc = grammar_parse((enum grammar_language)j->constraint->language, j->constraint->text,
+				   j->constraint->n, NULL, &a, j->why, sizeof j->why);
 	if (!rc)
 		rc = grammar_new(a, j->lexicon, &limits, &j->grammar, j->why, sizeof j->why);
 	ast_free(a);

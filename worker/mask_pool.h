@@ -11,7 +11,7 @@
 
 #include "base/work_pool.h"
 #include "grammar/grammar.h"
-#include "proto/form.h"
+#include "proto/constraint.h"
 
 #include <stdatomic.h>
 
@@ -20,7 +20,7 @@ struct mask_pool;
 struct mask_job {
 	/* Set by the caller. */
 	const struct lexicon *lexicon; /* NULL: this worker has no vocabulary */
-	const struct form *form;
+	const struct constraint *constraint;
 	size_t mask_bytes;       /* limit of the compiled grammar's masks */
 	struct grammar *grammar; /* NULL: to be compiled */
 	struct matcher *matcher; /* NULL: to be created */

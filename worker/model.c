@@ -402,9 +402,9 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .observe = a->observe,
 			    .observe_arg = a->observe_arg,
 			    .unread = a->unread,
-			    .beside = a->beside,
+			    .host_experts = a->host_experts,
 			    .hot = a->hot,
-			    .send_above = a->send_above};
+			    .stream_above_rows = a->stream_above_rows};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
 	if ((rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
@@ -415,7 +415,7 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
 		const uint8_t rope = a->config->layer_rope[i];
-		m->layers[i].beside = a->beside && a->placement->cpu[i];
+		m->layers[i].host_experts = a->host_experts && a->placement->cpu[i];
 		m->layers[i].window = a->config->layer_window[i] ? a->config->window : 0;
 		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
 				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
@@ -473,7 +473,7 @@ int64_t model_weights_bytes(const struct model *m)
 	return m->weights_bytes;
 }
 
-int64_t model_beside_bytes(const struct model *m)
+int64_t model_host_experts_bytes(const struct model *m)
 {
 	return m->beside_bytes + (m->prefetch ? prefetch_host_bytes(m->prefetch) : 0);
 }

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct beside;
+struct host_experts;
 struct hot;
 struct placement;
 struct tp_group;
@@ -62,13 +62,13 @@ struct model_args {
 	/* Placement of the experts, borrowed for the call; NULL: all on the device.  beside: the table of
 	 * the host experts, borrowed for the model's life. */
 	const struct placement *placement;
-	struct beside *beside;
+	struct host_experts *host_experts;
 	/* GPU-resident experts of layers that are otherwise on the CPU; borrowed for the model's life; or
 	 * NULL. */
 	const struct hot *hot;
 	/* Host experts are streamed to the device for steps of more rows than this, if the device's table
 	 * can compute them; a second copy of them is kept in pinned memory.  0: never. */
-	int send_above;
+	int stream_above_rows;
 	/* The table only lists its arguments and computes nothing: no weights are read from the disk. */
 	bool unread;
 	bool layers_only; /* no embedding, final norm or head: for model_layers() alone */
@@ -82,7 +82,7 @@ void model_free(struct model *m); /* NULL is fine */
 int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n);
 int64_t model_weights_bytes(const struct model *m); /* on the device */
 /* Host memory of the host experts: the CPU's copy, and the copy in pinned memory. */
-int64_t model_beside_bytes(const struct model *m);
+int64_t model_host_experts_bytes(const struct model *m);
 uint64_t model_sent(const struct model *m); /* steps for which host experts were streamed */
 /* Bytes read by a step of one row: in all layers, and in the head. */
 int64_t model_layers_bytes(const struct model *m);

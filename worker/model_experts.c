@@ -52,27 +52,27 @@ static struct home home_on_device(struct model *m)
 
 static struct home home_of(struct model *m, const struct layer *l)
 {
-	if (!l->beside)
+	if (!l->host_experts)
 		return home_on_device(m);
-	const struct beside_table *t = beside_table(m->beside);
+	const struct host_experts_table *t = host_experts_table(m->host_experts);
 	return (struct home){t->ops, t->dev, &t->info, &m->beside_bytes};
 }
 
 /* Load the norm before a layer with host experts to the CPU, too. */
-static int beside_norm_load(struct model *m, struct layer *l, const struct weights_vec *v, char *why,
-			    size_t why_n)
+static int host_experts_norm_load(struct model *m, struct layer *l, const struct weights_vec *v, char *why,
+				  size_t why_n)
 {
-	const struct beside_table *t = l->beside ? beside_table(m->beside) : NULL;
+	const struct host_experts_table *t = l->host_experts ? host_experts_table(m->host_experts) : NULL;
 	const size_t bytes = (size_t)v->n * sizeof(float);
 	if (!t || !v->data)
 		return 0;
-	if (!(l->beside_norm = t->ops->mem_new(t->dev, bytes)))
+	if (!(l->host_experts_norm = t->ops->mem_new(t->dev, bytes)))
 		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a norm on the CPU", bytes);
 	float *f = xmalloc(bytes);
 	weights_to_f32(v, f);
 	for (int i = 0; i < v->n; i++)
 		f[i] += m->c->norm_offset;
-	int rc = t->ops->upload(t->stream, l->beside_norm, f, bytes);
+	int rc = t->ops->upload(t->stream, l->host_experts_norm, f, bytes);
 	if (!rc)
 		rc = t->ops->stream_sync(t->stream);
 	free(f);
@@ -174,7 +174,7 @@ static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
 	return err_prefix(why, why_n, rc,
 			  "cannot stream experts from the CPU to the GPU for steps of more than %d rows "
 			  "(--send-experts-above 0 computes them on the CPU)",
-			  m->send_above);
+			  m->stream_above_rows);
 }
 
 /* Load a layer's host experts a second time, packed by the device's table, which holds them only for that
@@ -196,7 +196,7 @@ static int packed_load(struct model *m, struct layer *l, const struct weights_la
 		return rc;
 	}
 	rc = prefetch_add(m->prefetch, &x, &l->place, why, why_n);
-	l->comes = !rc;
+	l->streams_experts = !rc;
 	return rc;
 }
 
@@ -205,18 +205,19 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 {
 	const int n = m->c->experts.n, layer = (int)(l - m->layers);
 	const struct home home = home_of(m, l), device = home_on_device(m);
-	const bool *hot = l->beside && m->hot && hot_any(m->hot, layer) ? hot_layer(m->hot, layer) : NULL;
+	const bool *hot =
+		l->host_experts && m->hot && hot_any(m->hot, layer) ? hot_layer(m->hot, layer) : NULL;
 	bool here[KERN_EXPERTS_MAX];
 	int rc;
 	for (int e = 0; e < n; e++)
 		here[e] = shard_has_expert(m->shard, e) && !(hot && hot[e]);
 	if ((rc = router_load(m, l, w, why, why_n)) ||
-	    (rc = beside_norm_load(m, l, &w->ffn_norm, why, why_n)) ||
+	    (rc = host_experts_norm_load(m, l, &w->ffn_norm, why, why_n)) ||
 	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why, why_n))))
 		return rc;
 	const bool *const those = hot || m->shard->ep ? here : NULL;
 	rc = experts_to(m, &home, w, those, &l->experts, why, why_n);
-	if (!rc && l->beside && m->send_above && (rc = packed_load(m, l, w, those, why, why_n)))
+	if (!rc && l->host_experts && m->stream_above_rows && (rc = packed_load(m, l, w, those, why, why_n)))
 		return cannot_come(m, rc, why, why_n);
 	return rc;
 }
@@ -272,15 +273,15 @@ void model_layer_experts_free(struct model *m, struct layer *l)
 		home_of(m, l).ops->experts_free(l->experts);
 	if (l->hot)
 		m->ops->experts_free(l->hot);
-	if (l->beside_norm) {
-		const struct beside_table *t = beside_table(m->beside);
-		t->ops->mem_free(t->dev, l->beside_norm, (size_t)m->c->hidden * sizeof(float));
+	if (l->host_experts_norm) {
+		const struct host_experts_table *t = host_experts_table(m->host_experts);
+		t->ops->mem_free(t->dev, l->host_experts_norm, (size_t)m->c->hidden * sizeof(float));
 	}
 }
 
 int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l)
 {
-	const struct kern_ops *ops = l->beside ? beside_table(m->beside)->ops : m->ops;
+	const struct kern_ops *ops = l->host_experts ? host_experts_table(m->host_experts)->ops : m->ops;
 	return ops->experts_bytes(l->experts) + (l->hot ? m->ops->experts_bytes(l->hot) : 0);
 }
 
@@ -545,24 +546,25 @@ void model_take_counts(struct model *m, uint64_t at)
 /* ---- the step ---- */
 
 /* True if a step of n_rows streams this layer's host experts. */
-static bool comes(const struct model *m, const struct layer *l, int n_rows)
+static bool streams_experts(const struct model *m, const struct layer *l, int n_rows)
 {
-	return l->comes && n_rows > m->send_above;
+	return l->streams_experts && n_rows > m->stream_above_rows;
 }
 
 int model_experts_begin(struct model *m, int n_rows)
 {
-	if (!m->prefetch || n_rows <= m->send_above)
+	if (!m->prefetch || n_rows <= m->stream_above_rows)
 		return 0;
 	if (!m->count->paused && !m->sent++)
-		log_info("model", "expert streaming begins rows=%d above_rows=%d", n_rows, m->send_above);
+		log_info("model", "expert streaming begins rows=%d above_rows=%d", n_rows,
+			 m->stream_above_rows);
 	return prefetch_begin(m->prefetch);
 }
 
 static int route(struct model *m, const struct layer *l, int layer, int n_rows)
 {
 	const struct config_experts *x = &m->c->experts;
-	uint32_t *const counts = l->beside && !comes(m, l, n_rows) ? NULL : m->count->device;
+	uint32_t *const counts = l->host_experts && !streams_experts(m, l, n_rows) ? NULL : m->count->device;
 	const struct kern_route_args a = {
 		.expert = m->chosen.p,
 		.weight = m->weights.p,
@@ -624,11 +626,11 @@ static int own_experts(struct model *m, const struct layer *l, int layer, int n_
 }
 
 /* Add the CPU's sum to the device's: the shared expert, and the GPU-resident experts. */
-static int beside_add(struct model *m, const struct layer *l, int n_rows)
+static int add_host_experts(struct model *m, const struct layer *l, int n_rows)
 {
 	const int hidden = m->c->hidden;
 	struct piece *to = l->hot ? &m->shared : &m->add;
-	int rc = beside_finish(m->beside, m->stream, to->p, n_rows);
+	int rc = host_experts_finish(m->host_experts, m->stream, to->p, n_rows);
 	if (rc || !(l->hot || l->gateup))
 		return rc;
 	return m->ops->add_rows(m->stream, m->add.p, m->shared.p, l->hot ? NULL : m->shared_by.p, n_rows,
@@ -636,20 +638,21 @@ static int beside_add(struct model *m, const struct layer *l, int n_rows)
 }
 
 /* The device computes the shared and the GPU-resident experts while the CPU computes the others. */
-static int beside_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+static int compute_host_experts(struct model *m, const struct layer *l, int layer, int n_rows)
 {
-	int rc = beside_send(m->beside, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
+	int rc = host_experts_send(m->host_experts, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
 	if (rc || (rc = shared_ffn(m, l, n_rows)) || (l->hot && (rc = device_moe(m, l, l->hot, n_rows))) ||
-	    (rc = beside_compute(m->beside, l->experts, l->beside_norm, m->c->rms_eps, n_rows)) ||
-	    (rc = beside_add(m, l, n_rows)))
+	    (rc = host_experts_compute(m->host_experts, l->experts, l->host_experts_norm, m->c->rms_eps,
+				       n_rows)) ||
+	    (rc = add_host_experts(m, l, n_rows)))
 		return rc;
-	count_rows(m, layer, beside_chosen(m->beside), n_rows);
+	count_rows(m, layer, host_experts_chosen(m->host_experts), n_rows);
 	return 0;
 }
 
 /* Compute all experts on the device, with the streamed host experts.  GPU-resident experts are summed
- * separately, as in beside_experts(). */
+ * separately, as in compute_host_experts(). */
 static int come_experts(struct model *m, const struct layer *l, int n_rows)
 {
 	const struct kern_experts *x;
@@ -668,7 +671,7 @@ int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_r
 	int rc = route(m, l, layer, n_rows);
 	if (rc)
 		return rc;
-	if (comes(m, l, n_rows))
+	if (streams_experts(m, l, n_rows))
 		return come_experts(m, l, n_rows);
-	return l->beside ? beside_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);
+	return l->host_experts ? compute_host_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);
 }

@@ -3,7 +3,7 @@
 #ifndef QUERN_WORKER_MODEL_IMPL_H
 #define QUERN_WORKER_MODEL_IMPL_H
 
-#include "worker/experts/beside.h"
+#include "worker/experts/host_experts.h"
 #include "worker/experts/prefetch.h"
 #include "worker/model.h"
 #include "worker/trace.h"
@@ -25,12 +25,12 @@ struct layer {
 	struct kern_linear *gateup; /* [H] to gate, up */
 	struct kern_linear *down;
 	struct kern_experts *experts; /* NULL: the layer is dense */
-	bool beside;                  /* the experts are on the CPU (CPU offload), except `hot` */
+	bool host_experts;            /* the experts are on the CPU (CPU offload), except `hot` */
 	struct kern_experts *hot;     /* GPU-resident experts of such a layer; NULL: none */
 	/* F32 [H] in the CPU's memory, the same as ffn_norm; NULL: not offloaded, or no norm */
-	void *beside_norm;
-	bool comes; /* host experts are streamed to the device for steps of many rows */
-	int place;  /* if `comes`: the layer's number in model.prefetch */
+	void *host_experts_norm;
+	bool streams_experts; /* host experts are streamed to the device for steps of many rows */
+	int place;            /* if `comes`: the layer's number in model.prefetch */
 	struct kern_linear *router;
 	struct piece choice_bias;         /* F32 [E], or none */
 	struct piece attn_norm, ffn_norm; /* F32 [H], applied to the input of attention and FFN; or none */
@@ -89,11 +89,11 @@ struct model {
 	struct piece last;             /* op  [L, H] */
 	struct piece part;             /* F32 [L, this rank's shard of V]; none if the rank has all of V */
 	struct piece logits;           /* F32 [L, V]; rank 0 only */
-	struct beside *beside;         /* borrowed; NULL: all experts are on the device */
-	const struct hot *hot;         /* borrowed; NULL: no GPU-resident experts in offloaded layers */
-	struct prefetch *prefetch;     /* streaming of host experts; NULL: none */
-	int send_above;                /* rows above which a step streams them */
-	uint64_t sent;                 /* steps that streamed experts, without trial steps */
+	struct host_experts *host_experts; /* borrowed; NULL: all experts are on the device */
+	const struct hot *hot;             /* borrowed; NULL: no GPU-resident experts in offloaded layers */
+	struct prefetch *prefetch;         /* streaming of host experts; NULL: none */
+	int stream_above_rows;             /* rows above which a step streams them */
+	uint64_t sent;                     /* steps that streamed experts, without trial steps */
 	int64_t weights_bytes;
 	int64_t beside_bytes; /* host memory of host experts */
 };

@@ -228,7 +228,7 @@ static int share_tokens(struct sampler *s, struct tp_group *g, const struct batc
 static bool may_hold(const struct sampler *s, const struct batch_want *wants, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (wants[i].forced < 0 && slots_get(s->slots, wants[i].slot, NULL, 0)->form)
+		if (wants[i].forced < 0 && slots_get(s->slots, wants[i].slot, NULL, 0)->constraint)
 			return true;
 	return false;
 }

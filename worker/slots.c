@@ -215,7 +215,7 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 		return err_prefix(why, why_n, rc, "slot %u", p->slot);
 	struct slot *slot = &s->slots[p->slot];
 	forget(s, p->slot);
-	if (s->guide && (rc = guide_set(s->guide, p->slot, p->form, p->tokens + p->n_prompt,
+	if (s->guide && (rc = guide_set(s->guide, p->slot, p->constraint, p->tokens + p->n_prompt,
 					p->n_tokens - p->n_prompt, why, why_n)))
 		return err_prefix(why, why_n, rc, "slot %u", p->slot);
 	*slot = (struct slot){.used = true,
@@ -225,7 +225,7 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 			      .n_tokens = p->n_tokens,
 			      .n_kv = -1,
 			      .n_blocks = p->n_blocks,
-			      .form = p->form != 0};
+			      .constraint = p->constraint != 0};
 	params_copy(&slot->params, p->params);
 	drop_foreign_stops(&slot->params, s->lim.n_vocab);
 	memcpy(s->prompts + p->slot * stride(s), p->tokens, p->n_prompt * sizeof(int32_t));

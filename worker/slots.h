@@ -21,7 +21,7 @@ struct slot {
 	uint32_t n_prompt;
 	uint32_t n_tokens;    /* tokens that the device has when its queued work is done */
 	bool held;            /* its last sampling run sat out: struct result */
-	bool form;            /* its output has a constraint */
+	bool constraint;      /* its output has a constraint */
 	int64_t n_kv;         /* positions with K and V in the cache; -1: set by the next run */
 	uint32_t n_blocks;    /* blocks in its table */
 	uint64_t ran;         /* number of the last plan with a run of this slot */

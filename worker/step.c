@@ -32,12 +32,12 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 		.n_ranks = s->shard.n_ranks,
 		.ep = s->shard.ep,
 	};
-	if (s->beside) {
+	if (s->host_experts) {
 		placement_text(&s->placement, layers);
 		hot_text(&s->hot, s->config.n_layers, hot);
 		c.layers = layers;
 		c.hot = hot;
-		c.host = beside_table(s->beside)->info.numerics;
+		c.host = host_experts_table(s->host_experts)->info.numerics;
 	}
 	numerics_of_worker(&c, out, n);
 }
@@ -77,15 +77,16 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 		.kv_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_blocks,
 		.stored_bytes = (uint64_t)s->stored_bytes,
 		.scratch_bytes = (uint64_t)scratch_bytes(s, &info),
-		.host_weights_bytes = (uint64_t)model_beside_bytes(s->model),
+		.host_weights_bytes = (uint64_t)model_host_experts_bytes(s->model),
 		.host_bytes = (uint64_t)s->cache.block_bytes * s->lim.n_host_blocks,
 		.device_used = (uint64_t)(info.bytes_total - info.bytes_free),
 		.device_bytes = (uint64_t)info.bytes_total,
 		.load_ms = s->load_ms,
 		.block_bytes = (uint64_t)s->cache.block_bytes,
 		.link_bps = s->cache.link_bps,
-		.send_above = (uint32_t)s->send_above,
-		.n_threads = (uint32_t)(s->beside ? beside_table(s->beside)->info.n_threads : info.n_threads),
+		.stream_above_rows = (uint32_t)s->stream_above_rows,
+		.n_threads = (uint32_t)(s->host_experts ? host_experts_table(s->host_experts)->info.n_threads
+							: info.n_threads),
 	};
 	step_numerics(s, &info, ready->numerics, sizeof ready->numerics);
 	snprintf(ready->device_name, sizeof ready->device_name, "%s", info.name);
@@ -102,12 +103,12 @@ int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_
 	return s->guide ? guide_vocabulary(s->guide, v, why, why_n) : 0;
 }
 
-static void run_forms(struct step *s, const struct plan *p)
+static void run_constraints(struct step *s, const struct plan *p)
 {
-	for (uint32_t i = 0; s->guide && i < p->n_drop_forms; i++)
-		guide_remove(s->guide, p->drop_forms[i]);
-	for (uint32_t i = 0; s->guide && i < p->n_forms; i++)
-		guide_add(s->guide, p->forms[i].number, p->forms[i].form);
+	for (uint32_t i = 0; s->guide && i < p->n_drop_constraints; i++)
+		guide_remove(s->guide, p->drop_constraints[i]);
+	for (uint32_t i = 0; s->guide && i < p->n_constraints; i++)
+		guide_add(s->guide, p->constraints[i].number, p->constraints[i].constraint);
 }
 
 static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
@@ -115,7 +116,7 @@ static int run_state(struct step *s, const struct plan *p, char *why, size_t why
 	int rc = 0;
 	for (uint32_t i = 0; !rc && i < p->n_drop; i++)
 		rc = slots_drop(s->slots, p->drop[i], why, why_n);
-	run_forms(s, p);
+	run_constraints(s, p);
 	for (uint32_t i = 0; !rc && i < p->n_seqs; i++)
 		rc = slots_set(s->slots, &p->seqs[i], why, why_n);
 	for (uint32_t i = 0; !rc && i < p->n_sets; i++)
@@ -316,10 +317,10 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 
 bool step_waits(const struct step *s)
 {
-	return s->beside;
+	return s->host_experts;
 }
 
-int step_under_way(const struct step *s)
+int step_in_flight(const struct step *s)
 {
 	return s->pending ? pending_count(s->pending) : 0;
 }
@@ -359,7 +360,7 @@ int step_awake_fd(const struct step *s)
 
 int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)
 {
-	assert(step_under_way(s) == 0);
+	assert(step_in_flight(s) == 0);
 	int rc = step_begin(s, p, why, why_n);
 	return rc ? rc : step_end(s, r, why, why_n);
 }

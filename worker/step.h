@@ -48,7 +48,7 @@ struct step_args {
 	const struct hot_options *hot;
 	/* For load->fast with host experts: stream them to the device for steps of more rows than this; 0:
 	 * than prefetch_crossover(); -1: never. */
-	int send_experts_above;
+	int stream_above_rows;
 	bool no_graphs;                                 /* run every step operation by operation */
 	struct tune_source tune;                        /* for load->fast: source of its crossovers */
 	void (*progress)(void *arg, unsigned permille); /* or NULL */
@@ -73,10 +73,10 @@ void step_close(struct step *s); /* NULL is fine; waits for plans in flight */
 
 /* How a rank finds the others, and how long it waits for them. */
 struct step_group {
-	struct tp_group_meet **mine;  /* this worker's meeting place, consumed if it is rank 0 */
-	int timeout_ms;               /* a rank later than this is lost */
-	int64_t notify_us;            /* sampler_notify_after(); 0: a quarter of timeout_ms */
-	bool (*cancelled)(void *arg); /* polled while waiting; NULL: never cancelled */
+	struct tp_group_rendezvous **mine; /* this worker's meeting place, consumed if it is rank 0 */
+	int timeout_ms;                    /* a rank later than this is lost */
+	int64_t notify_us;                 /* sampler_notify_after(); 0: a quarter of timeout_ms */
+	bool (*cancelled)(void *arg);      /* polled while waiting; NULL: never cancelled */
 	void *cancelled_arg;
 };
 
@@ -122,7 +122,7 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n);
 /* Wait for the oldest plan in flight (there must be one) and store its result in r, which is reset first.
  * -EIO: the device failed, only a reset helps.  tp_group_broke(rc): as in step_begin(). */
 int step_end(struct step *s, struct result *r, char *why, size_t why_n);
-int step_under_way(const struct step *s); /* number of plans begun and not ended */
+int step_in_flight(const struct step *s); /* number of plans begun and not ended */
 /* True if step_end() will not wait.  Clears step_fd() until the next plan is done.  Call it when step_fd()
  * is readable.  Call it also at intervals, because a device that failed, or a lost rank, may never notify;
  * and after step_begin(), because a plan that is done by then does not notify. */

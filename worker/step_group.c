@@ -40,7 +40,7 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 		.epoch = load->epoch,
 		.rank = s->shard.rank,
 		.n_ranks = s->shard.n_ranks,
-		.meet = load->meet,
+		.rendezvous = load->rendezvous,
 		.mine = g->mine,
 		.max_cols = cols,
 		.timeout_ms = g->timeout_ms,
@@ -117,7 +117,7 @@ void step_leave(struct step *s)
 		return;
 	/* Plans in flight may wait for a lost rank: they end with the group.  If there are none, the device
 	 * may still be forming the group. */
-	if (!step_under_way(s))
+	if (!step_in_flight(s))
 		tp_group_sync(s->group, s->ops, s->stream);
 	graphs_free(s->graphs);
 	s->graphs = NULL;

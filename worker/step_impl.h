@@ -8,7 +8,7 @@
 #include "formats/shard.h"
 #include "kernels/kern.h"
 #include "worker/batch.h"
-#include "worker/experts/beside.h"
+#include "worker/experts/host_experts.h"
 #include "worker/cache.h"
 #include "worker/graphs.h"
 #include "worker/guide.h"
@@ -36,8 +36,8 @@ struct step {
 	struct hot hot;
 	/* decided when loading; experts_compute only with `beside` */
 	enum kern_compute compute, experts_compute;
-	struct beside *beside; /* CPU offload of experts; NULL: none */
-	int send_above;        /* rows of a step, as in model_args; 0: experts are never streamed */
+	struct host_experts *host_experts; /* CPU offload of experts; NULL: none */
+	int stream_above_rows; /* rows of a step, as in model_args; 0: experts are never streamed */
 	struct model *model;
 	struct cache cache;
 	struct guide_work guide_work; /* see step_args */

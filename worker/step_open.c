@@ -247,7 +247,7 @@ static int choose_hot(struct step *s, const struct step_args *a, const struct we
 }
 
 /* Return the bytes of the host experts in the model's files. */
-static int64_t beside_stored(const struct step *s, const struct weights *w)
+static int64_t host_experts_stored(const struct step *s, const struct weights *w)
 {
 	int64_t n = 0;
 	for (int i = 0; i < w->n_layers; i++)
@@ -256,7 +256,8 @@ static int64_t beside_stored(const struct step *s, const struct weights *w)
 }
 
 /* Return the bytes of the host experts in the CPU's table. */
-static int64_t beside_kept(const struct step *s, const struct weights *w, enum kern_compute compute)
+static int64_t host_experts_in_memory(const struct step *s, const struct weights *w,
+				      enum kern_compute compute)
 {
 	const enum kept_mode mode = kept_mode(kern_compute_name(compute));
 	int64_t n = 0;
@@ -288,10 +289,10 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 			char *why, size_t why_n)
 {
 	const struct config_experts *x = &s->config.experts;
-	const struct kern_info *cpu = &beside_table(s->beside)->info;
+	const struct kern_info *cpu = &host_experts_table(s->host_experts)->info;
 	int64_t sizes[CONFIG_LAYERS_MAX] = {0};
 	double each;
-	if (!s->load.fast || !s->ops->experts_save || a->send_experts_above < 0)
+	if (!s->load.fast || !s->ops->experts_save || a->stream_above_rows < 0)
 		return 0;
 	int rc = expert_sizes(s, w, sizes, why, why_n);
 	if (rc == -ENOTSUP)
@@ -305,7 +306,7 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 	const struct prefetch_shape shape = {x->n, x->n_chosen,
 					     each / (3.0 * s->config.hidden * x->intermediate),
 					     cpu->n_threads, strstr(cpu->mode, " by amx") != NULL};
-	const int above = a->send_experts_above ? a->send_experts_above : prefetch_crossover(&shape);
+	const int above = a->stream_above_rows ? a->stream_above_rows : prefetch_crossover(&shape);
 	if (above >= (int)s->lim.max_rows) {
 		log_info("step",
 			 "experts not streamed above_rows=%d max_rows=%u reason=\"no step has so many rows "
@@ -317,14 +318,14 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 	if ((rc = prefetch_check_room(&room, why, why_n)))
 		return rc;
 	log_info("step", "experts streamed above_rows=%d pinned_bytes=%lld", above, (long long)bytes);
-	s->send_above = above;
+	s->stream_above_rows = above;
 	return 0;
 }
 
-static int open_beside(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-		       size_t why_n)
+static int open_host_experts(struct step *s, const struct step_args *a, const struct weights *w, char *why,
+			     size_t why_n)
 {
-	struct beside_args args = {
+	struct host_experts_args args = {
 		.ops = s->ops,
 		.dev = s->dev,
 		.cpu = {.model = s->config.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
@@ -337,11 +338,11 @@ static int open_beside(struct step *s, const struct step_args *a, const struct w
 	if (!s->placement.n_cpu)
 		return 0;
 	int rc = compute_mode(s->load.experts_compute, "cpu", a->isa, &args.cpu.compute, why, why_n);
-	if (rc || (rc = beside_open(&s->beside, &args, why, why_n)))
+	if (rc || (rc = host_experts_open(&s->host_experts, &args, why, why_n)))
 		return err_prefix(why, why_n, rc, "experts on the CPU");
 	s->experts_compute = args.cpu.compute;
-	const struct kern_info *info = &beside_table(s->beside)->info;
-	const int64_t bytes = beside_kept(s, w, args.cpu.compute);
+	const struct kern_info *info = &host_experts_table(s->host_experts)->info;
+	const int64_t bytes = host_experts_in_memory(s, w, args.cpu.compute);
 	if (bytes > info->bytes_free)
 		return err_why(
 			why, why_n, -ENOMEM,
@@ -400,7 +401,7 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
 	if (info.steps_take_memory || compute_mode(s->load.compute, a->device, a->isa, &compute, NULL, 0))
-		return s->stored_bytes - beside_stored(s, w);
+		return s->stored_bytes - host_experts_stored(s, w);
 	const int64_t all =
 		kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)), kept_head(s->load.head));
 	return (int64_t)((double)all * ((double)s->stored_bytes / (double)w->bytes));
@@ -455,7 +456,7 @@ int step_size_last(struct step *s, char *why, size_t why_n)
 /* A graph contains a whole step, so a step with layers on the CPU has none. */
 static bool wants_graphs(const struct step *s)
 {
-	return !s->no_graphs && s->ops->graph_begin && !s->beside;
+	return !s->no_graphs && s->ops->graph_begin && !s->host_experts;
 }
 
 /* Share of the progress for the layers; the rest is for the graphs. */
@@ -499,9 +500,9 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.load = a->experts,
 		.trace = a->trace,
 		.placement = &s->placement,
-		.beside = s->beside,
+		.host_experts = s->host_experts,
 		.hot = s->hot.n ? &s->hot : NULL,
-		.send_above = s->send_above,
+		.stream_above_rows = s->stream_above_rows,
 	};
 	return model_load(&s->model, &m, why, why_n);
 }
@@ -685,7 +686,7 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	    (rc = weights_open(path, &s->config, &w, why, why_n)) || (rc = choose_part(s, w, why, why_n)) ||
 	    (rc = place_experts(s, a, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
 	    (rc = open_device(s, a, why, why_n)) || (rc = choose_hot(s, a, w, why, why_n)) ||
-	    (rc = open_beside(s, a, w, why, why_n)) || (rc = fill_device(s, a, w, why, why_n))) {
+	    (rc = open_host_experts(s, a, w, why, why_n)) || (rc = fill_device(s, a, w, why, why_n))) {
 		weights_close(w);
 		step_close(s);
 		return rc;
@@ -716,7 +717,7 @@ void step_close(struct step *s)
 	cache_close(&s->cache);
 	model_free(s->model);
 	hot_fini(&s->hot);
-	beside_close(s->beside);
+	host_experts_close(s->host_experts);
 	if (s->stream)
 		s->ops->stream_free(s->stream);
 	if (s->dev)
@@ -734,14 +735,14 @@ const char *step_compute(const struct step *s)
 
 const char *step_experts_compute(const struct step *s)
 {
-	return s->beside ? kern_compute_name(s->experts_compute) : "";
+	return s->host_experts ? kern_compute_name(s->experts_compute) : "";
 }
 
 bool step_serves(const struct step *s, const struct bus_load *l)
 {
 	const struct bus_load *have = &s->load;
 	return strcmp(l->model, have->model) == 0 && strcmp(l->compute, have->compute) == 0 &&
-	       (!s->beside || strcmp(l->experts_compute, have->experts_compute) == 0) &&
+	       (!s->host_experts || strcmp(l->experts_compute, have->experts_compute) == 0) &&
 	       strcmp(l->head, have->head) == 0 && strcmp(l->kv, have->kv) == 0 && l->fast == have->fast &&
 	       l->block_size == have->block_size && l->max_context == have->max_context &&
 	       l->max_rows == have->max_rows && l->max_slots == have->max_slots &&

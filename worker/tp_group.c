@@ -22,46 +22,47 @@ struct tp_group {
 	int rc; /* 0, or the error found by tp_group_look(): the group has ended */
 };
 
-struct tp_group_meet {
+struct tp_group_rendezvous {
 	const struct coll_ops *ops;
-	struct coll_meet *meet; /* NULL once it is used */
+	struct coll_rendezvous *rendezvous; /* NULL once it is used */
 };
 
 /* ---- meeting places ---- */
 
-int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n)
+int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text, char *why,
+			    size_t why_n)
 {
-	struct tp_group_meet m = {0};
+	struct tp_group_rendezvous m = {0};
 	int rc = kern_find_coll(device, &m.ops, why, why_n);
-	if (rc || (rc = m.ops->meet_new(&m.meet, text, why, why_n)))
+	if (rc || (rc = m.ops->rendezvous_new(&m.rendezvous, text, why, why_n)))
 		return rc;
 	*out = xmemdup(&m, sizeof m);
 	return 0;
 }
 
-void tp_group_meet_free(struct tp_group_meet *m)
+void tp_group_rendezvous_free(struct tp_group_rendezvous *m)
 {
 	if (!m)
 		return;
-	m->ops->meet_free(m->meet);
+	m->ops->rendezvous_free(m->rendezvous);
 	free(m);
 }
 
 int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n)
 {
 	struct tp_group g = {.rank = a->rank, .n_ranks = a->n_ranks};
-	struct tp_group_meet *mine = a->mine ? *a->mine : NULL;
+	struct tp_group_rendezvous *mine = a->mine ? *a->mine : NULL;
 	int rc = kern_find_coll(a->device, &g.ops, why, why_n);
 	if (rc)
 		return rc;
-	if (a->rank == 0 && (!mine || !mine->meet))
+	if (a->rank == 0 && (!mine || !mine->rendezvous))
 		return err_why(why, why_n, -ESTALE, "rank 0 has no place where the others could find it");
 	const struct coll_args args = {
 		.rank = a->rank,
 		.n_ranks = a->n_ranks,
 		.epoch = a->epoch,
-		.meet = a->meet,
-		.mine = a->rank == 0 ? &mine->meet : NULL,
+		.rendezvous = a->rendezvous,
+		.mine = a->rank == 0 ? &mine->rendezvous : NULL,
 		.dev = a->dev,
 		.max_cols = a->max_cols,
 		.timeout_ms = a->timeout_ms,

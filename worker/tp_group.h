@@ -1,7 +1,7 @@
 /* tp_group.h - a worker's membership in a tensor-parallel group: joins it, agrees with the other ranks, and
  * passes the collectives of the kernels' table to the model and the sampler.
  *
- *   hello.meet      tp_group_meet_new(): where the others find this worker, if it becomes rank 0
+ *   hello.rendezvous      tp_group_rendezvous_new(): where the others find this worker, if it becomes rank 0
  *   load            tp_group_join(), tp_group_agree()
  *   each plan       tp_group_sum_rows(), tp_group_gather_cols(), tp_group_share_tokens(): all queued
  *   its result      tp_group_look() periodically, or tp_group_wait()
@@ -20,20 +20,21 @@
 #include <stdint.h>
 
 struct tp_group;
-struct tp_group_meet;
+struct tp_group_rendezvous;
 
-/* Open a new meeting place, with its address as text (COLL_MEET_SIZE).  -ENODEV, -ENOTSUP: this device
+/* Open a new meeting place, with its address as text (COLL_RENDEZVOUS_SIZE).  -ENODEV, -ENOTSUP: this device
  * cannot be part of a group. */
-int tp_group_meet_new(struct tp_group_meet **out, const char *device, char *text, char *why, size_t why_n);
-void tp_group_meet_free(struct tp_group_meet *m); /* NULL is fine */
+int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text, char *why,
+			    size_t why_n);
+void tp_group_rendezvous_free(struct tp_group_rendezvous *m); /* NULL is fine */
 
 struct tp_group_args {
 	const char *device;
 	struct kern_dev *dev;
 	uint64_t epoch;
 	int rank, n_ranks;
-	const char *meet; /* rank 0's text */
-	struct tp_group_meet *
+	const char *rendezvous; /* rank 0's text */
+	struct tp_group_rendezvous *
 		*mine;  /* this worker's meeting place, consumed if it is rank 0; may hold NULL */
 	int max_cols;   /* most columns that a rank passes to tp_group_gather_cols() */
 	int timeout_ms; /* a rank later than this for an operation is lost, after tp_group_settled() */

@@ -28,7 +28,7 @@ struct request {
 };
 
 /* A future arrival.  At equal times, the order is that of the numbers. */
-struct coming {
+struct event {
 	int64_t at_us;
 	uint32_t request;
 };
@@ -60,7 +60,7 @@ struct replay {
 	int64_t now_us, free_us; /* free_us: time when the device becomes idle */
 	struct request *requests;
 	uint32_t n_requests, cap_requests;
-	struct coming *heap;
+	struct event *heap;
 	uint32_t n_heap, cap_heap;
 	struct slot *slots;
 	struct plan plan;
@@ -115,31 +115,31 @@ static uint32_t token_at(const struct replay *r, uint64_t chat, uint32_t positio
 	return (uint32_t)((rng_next(&hash) >> 32) * REPLAY_VOCAB >> 32);
 }
 
-static bool comes_before(const struct coming *a, const struct coming *b)
+static bool event_before(const struct event *a, const struct event *b)
 {
 	return a->at_us != b->at_us ? a->at_us < b->at_us : a->request < b->request;
 }
 
-static void heap_push(struct replay *r, struct coming c)
+static void heap_push(struct replay *r, struct event c)
 {
 	array_grow(r->heap, r->cap_heap, r->n_heap + 1);
 	uint32_t i = r->n_heap++;
-	for (; i && comes_before(&c, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (; i && event_before(&c, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		r->heap[i] = r->heap[(i - 1) / 2];
 	r->heap[i] = c;
 }
 
-static struct coming heap_pop(struct replay *r)
+static struct event heap_pop(struct replay *r)
 {
-	struct coming top = r->heap[0], last = r->heap[--r->n_heap];
+	struct event top = r->heap[0], last = r->heap[--r->n_heap];
 	uint32_t i = 0;
 	for (;;) {
 		uint32_t k = 2 * i + 1;
 		if (k >= r->n_heap)
 			break;
-		if (k + 1 < r->n_heap && comes_before(&r->heap[k + 1], &r->heap[k]))
+		if (k + 1 < r->n_heap && event_before(&r->heap[k + 1], &r->heap[k]))
 			k++;
-		if (!comes_before(&r->heap[k], &last))
+		if (!event_before(&r->heap[k], &last))
 			break;
 		r->heap[i] = r->heap[k];
 		i = k;
@@ -182,7 +182,7 @@ static void add_request(struct replay *r, int64_t at_us, struct request q)
 	array_grow(r->requests, r->cap_requests, r->n_requests + 1);
 	q.arrival_us = at_us;
 	r->requests[r->n_requests] = q;
-	heap_push(r, (struct coming){at_us, r->n_requests++});
+	heap_push(r, (struct event){at_us, r->n_requests++});
 	r->report->n_requests++;
 }
 
@@ -327,11 +327,11 @@ static void take_events(struct replay *r)
 /* ---- the device ---- */
 
 /* Count rows of prompt and output.  Positions that were computed before count as recomputed. */
-static void count_rows(struct replay *r, const struct plan_run *run, bool comes)
+static void count_rows(struct replay *r, const struct plan_run *run, bool has_output)
 {
 	struct request *q = &r->requests[r->slots[run->slot].request];
 	uint32_t end = run->pos0 + run->n_rows, known = end < q->n_computed ? end : q->n_computed;
-	if (comes && !q->admitted) {
+	if (has_output && !q->admitted) {
 		r->report->admitted_tokens += q->n_prompt;
 		r->report->cached_tokens += run->pos0;
 		q->admitted = true;

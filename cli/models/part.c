@@ -38,7 +38,7 @@ static int make_folders(const char *dir, const char *path, char *why, size_t why
 }
 
 /* Return DIR/.FILE.suffix.  It cannot collide, because hidden files of a server are not fetched. */
-static char *beside(const char *path, const char *suffix)
+static char *sibling(const char *path, const char *suffix)
 {
 	const char *base = strrchr(path, '/') + 1;
 	return xasprintf("%.*s.%s.%s", (int)(base - path), path, base, suffix);
@@ -199,9 +199,9 @@ int part_open(struct part *p, const char *dir, const struct file_entry *f, char 
 	if (rc)
 		return rc;
 	p->path = file_join(dir, f->path);
-	p->part_path = beside(p->path, "part");
-	p->state_path = beside(p->path, "state");
-	p->temp_path = beside(p->path, "state~");
+	p->part_path = sibling(p->path, "part");
+	p->state_path = sibling(p->path, "state");
+	p->temp_path = sibling(p->path, "state~");
 	p->fd = open(p->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (p->fd < 0)
 		return err_why(why, why_n, -errno, "cannot write %s: %s", p->part_path, strerror(errno));
@@ -361,7 +361,7 @@ int part_finish(struct part *p, char *why, size_t why_n)
 
 int64_t part_on_disk(const char *dir, const struct file_entry *f, bool *finished)
 {
-	char *path = file_join(dir, f->path), *part = beside(path, "part");
+	char *path = file_join(dir, f->path), *part = sibling(path, "part");
 	struct stat st;
 	int64_t bytes = 0;
 	*finished = lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == f->size;

@@ -218,7 +218,8 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* Load from the directory that contains a model file or a template. */
-static int load_beside(const char *path, const char *only, struct chat_template *t, char *why, size_t why_n)
+static int load_from_parent(const char *path, const char *only, struct chat_template *t, char *why,
+			    size_t why_n)
 {
 	const char *slash = strrchr(path, '/');
 	char *dir = xstrdup(slash ? path : ".");
@@ -234,10 +235,10 @@ int chat_template_load(const char *path, struct chat_template *t, char *why, siz
 	*t = (struct chat_template){0};
 	bool is_dir = file_is_dir(path) || !file_exists(path);
 	if (!is_dir && ends_with(path, ".jinja"))
-		return load_beside(path, path, t, why, why_n);
+		return load_from_parent(path, path, t, why, why_n);
 	if (!is_dir) {
 		int rc = gguf_is(path) ? load_gguf(path, t, why, why_n) : -ENOTSUP;
-		return rc == -ENOTSUP ? load_beside(path, NULL, t, why, why_n) : rc;
+		return rc == -ENOTSUP ? load_from_parent(path, NULL, t, why, why_n) : rc;
 	}
 	int rc = load_dir(path, NULL, t, why, why_n);
 	return rc == -ENOTSUP && gguf_is(path) ? load_gguf(path, t, why, why_n) : rc;

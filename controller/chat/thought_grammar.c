@@ -7,19 +7,19 @@ static const char gap[] = "\n{0,2}";
 static void put_thought(json_t *parts, const struct thought_grammar *t)
 {
 	if (t->budget)
-		json_array_append_new(parts, form_text(json_pack("[s]", t->close)));
+		json_array_append_new(parts, composite_text(json_pack("[s]", t->close)));
 	if (t->budget > 0) {
 		/* Cut the reasoning where the budget ends. */
 		json_t *cut = json_pack("[{s:s, s:I}]", "type", "budget", "tokens", (json_int_t)t->budget);
-		json_array_append_new(cut, form_literal("\n", 1));
-		json_array_append_new(parts, form_option(form_sequence(cut)));
+		json_array_append_new(cut, composite_literal("\n", 1));
+		json_array_append_new(parts, composite_option(composite_sequence(cut)));
 	}
 	if (!t->budget)
-		json_array_append_new(parts, form_option(form_literal("\n", 1)));
-	form_put_spelled(parts, t->close, &t->specials);
-	form_put_spelled(parts, t->next, &t->specials);
+		json_array_append_new(parts, composite_option(composite_literal("\n", 1)));
+	composite_put_spelled(parts, t->close, &t->specials);
+	composite_put_spelled(parts, t->next, &t->specials);
 	if (!t->next)
-		json_array_append_new(parts, form_regex(gap));
+		json_array_append_new(parts, composite_regex(gap));
 }
 
 json_t *thought_grammar(const struct thought_grammar *t, json_t *answer)
@@ -28,12 +28,12 @@ json_t *thought_grammar(const struct thought_grammar *t, json_t *answer)
 	if (t->place == THOUGHT_OPEN) {
 		put_thought(parts, t);
 	} else if (t->place == THOUGHT_MAY && t->budget) {
-		json_array_append_new(thought, form_regex(gap));
-		form_put_spelled(thought, t->open, &t->specials);
+		json_array_append_new(thought, composite_regex(gap));
+		composite_put_spelled(thought, t->open, &t->specials);
 		put_thought(thought, t);
-		json_array_append_new(parts, form_option(form_sequence(json_incref(thought))));
+		json_array_append_new(parts, composite_option(composite_sequence(json_incref(thought))));
 	}
 	json_decref(thought);
 	json_array_append_new(parts, answer);
-	return form_sequence(parts);
+	return composite_sequence(parts);
 }

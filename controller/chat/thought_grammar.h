@@ -1,9 +1,9 @@
-/* thought_grammar.h - the reasoning before an answer as structured output (grammar/form_source.h). It ends
+/* thought_grammar.h - the reasoning before an answer as structured output (grammar/composite.h). It ends
  * where the model ends it, or when its token budget is spent. reasoning.h parses the result. Pure. */
 #ifndef QUERN_CONTROLLER_CHAT_THOUGHT_GRAMMAR_H
 #define QUERN_CONTROLLER_CHAT_THOUGHT_GRAMMAR_H
 
-#include "controller/chat/form_parts.h"
+#include "controller/chat/composite_parts.h"
 
 #include <stdint.h>
 
@@ -19,7 +19,7 @@ struct thought_grammar {
 	const char *open, *close; /* "<think>", "</think>" */
 	const char *next;         /* follows the reasoning; NULL: blank lines do */
 	int64_t budget;           /* tokens of the output; 0: no reasoning; -1: unbounded */
-	struct form_specials specials;
+	struct composite_specials specials;
 };
 
 /* Return the reasoning followed by answer.  Takes ownership of answer. */

@@ -1,4 +1,4 @@
-/* tools_grammar.h - structured output (grammar/form_source.h) for tool calls, so that they match the
+/* tools_grammar.h - structured output (grammar/composite.h) for tool calls, so that they match the
  * request's declarations. Built from the format (tools_format.h), the tools and the tool choice. tools.h
  * parses every accepted text as these calls.
  *
@@ -12,7 +12,7 @@
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_H
 
-#include "controller/chat/form_parts.h"
+#include "controller/chat/composite_parts.h"
 #include "controller/chat/tools_format.h"
 #include "grammar/work.h"
 
@@ -26,7 +26,7 @@ struct tools_grammar {
 	bool parallel;       /* more than one call is allowed */
 	/* TOOLS_FREE: an alternative to calls, which then have no text before them; NULL: text */
 	const json_t *answer;
-	struct form_specials specials;
+	struct composite_specials specials;
 	struct grammar_account *account; /* charged for the checks; NULL: unbounded */
 };
 
@@ -35,10 +35,10 @@ struct tools_grammar {
 int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n);
 
 /* Return part as the answer in messages of channels.  Takes ownership of part. */
-json_t *channels_answer(const struct channels *c, const struct form_specials *s, json_t *part);
+json_t *channels_answer(const struct channels *c, const struct composite_specials *s, json_t *part);
 
 /* Return a part for any text, including the special tokens that calls of this style use: the unconstrained
  * output of a model. without: a text that it must not contain, or NULL. */
-json_t *tools_any_text(enum tools_style style, const struct form_specials *s, const char *without);
+json_t *tools_any_text(enum tools_style style, const struct composite_specials *s, const char *without);
 
 #endif

@@ -187,7 +187,7 @@ static json_t *member_schema_part(const struct member *e)
 
 static json_t *text_value(const struct call_maker *m, const struct member *e)
 {
-	json_t *part = form_text(json_pack("[s]", m->f->tags.value_close));
+	json_t *part = composite_text(json_pack("[s]", m->f->tags.value_close));
 	if (!is_plain(e->schema))
 		put_schema(part, e);
 	return part;
@@ -205,11 +205,11 @@ static json_t *enclosed(const struct call_maker *m, const char *open, json_t *va
 {
 	const char *line = m->s->line;
 	json_t *parts = json_array();
-	form_put_spelled(parts, open, &m->g->specials);
-	form_put_spelled(parts, line, &m->g->specials);
+	composite_put_spelled(parts, open, &m->g->specials);
+	composite_put_spelled(parts, line, &m->g->specials);
 	json_array_append_new(parts, value);
-	form_put_spelled(parts, line, &m->g->specials);
-	return form_sequence(parts);
+	composite_put_spelled(parts, line, &m->g->specials);
+	return composite_sequence(parts);
 }
 
 static json_t *pair_value_part(const struct call_maker *m, const struct member *e)
@@ -222,21 +222,22 @@ static json_t *pair_value_part(const struct call_maker *m, const struct member *
 	json_t *text = enclosed(m, text_open, text_value(m, e));
 	if (kind == ARG_TEXT)
 		return text;
-	return form_either(json_pack("[o, o]", text, enclosed(m, t->value_open, form_literal("null", 4))));
+	return composite_either(
+		json_pack("[o, o]", text, enclosed(m, t->value_open, composite_literal("null", 4))));
 }
 
 static json_t *pair_part(const struct call_maker *m, json_t *key, json_t *value)
 {
 	const struct tools_tags *t = &m->f->tags;
 	json_t *parts = json_array();
-	form_put_spelled(parts, t->key_open, &m->g->specials);
+	composite_put_spelled(parts, t->key_open, &m->g->specials);
 	json_array_append_new(parts, key);
-	form_put_spelled(parts, t->key_close, &m->g->specials);
-	form_put_spelled(parts, m->s->gap, &m->g->specials);
+	composite_put_spelled(parts, t->key_close, &m->g->specials);
+	composite_put_spelled(parts, m->s->gap, &m->g->specials);
 	json_array_append_new(parts, value);
-	form_put_spelled(parts, t->value_close, &m->g->specials);
-	form_put_spelled(parts, m->s->pair_end, &m->g->specials);
-	return form_sequence(parts);
+	composite_put_spelled(parts, t->value_close, &m->g->specials);
+	composite_put_spelled(parts, m->s->pair_end, &m->g->specials);
+	return composite_sequence(parts);
 }
 
 static bool key_fits(const struct call_maker *m, const char *key, bool pairs)
@@ -286,7 +287,7 @@ static bool has_writable_value(const struct call_maker *m, const struct member *
 	struct grammar *g = NULL;
 	json_t *part = pair_value_part(m, e);
 	text = json_dumps(part, JSON_ENCODE_ANY);
-	const bool none = grammar_parse(GRAMMAR_FORM, text, strlen(text), &tree, &a, NULL, 0) == 0 &&
+	const bool none = grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), &tree, &a, NULL, 0) == 0 &&
 			  grammar_new(a, NULL, &limits, &g, NULL, 0) == -EINVAL;
 	grammar_free(g);
 	ast_free(a);
@@ -372,10 +373,10 @@ static json_t *pairs_part(const struct call_maker *m, const struct members *all)
 	json_t *parts = json_array();
 	for (size_t i = 0; i < all->n; i++) {
 		const struct member *e = &all->all[i];
-		json_t *pair = pair_part(m, form_literal(e->key, strlen(e->key)), pair_value_part(m, e));
-		json_array_append_new(parts, e->required ? pair : form_option(pair));
+		json_t *pair = pair_part(m, composite_literal(e->key, strlen(e->key)), pair_value_part(m, e));
+		json_array_append_new(parts, e->required ? pair : composite_option(pair));
 	}
-	return form_sequence(parts);
+	return composite_sequence(parts);
 }
 
 /* ---- literals ---- */
@@ -384,13 +385,13 @@ static json_t *pairs_part(const struct call_maker *m, const struct members *all)
 static json_t *quoted_text(const struct call_maker *m, const struct member *e)
 {
 	const char *quote = m->f->literals.quote;
-	json_t *parts = json_array(), *text = form_text(json_pack("[s]", quote));
+	json_t *parts = json_array(), *text = composite_text(json_pack("[s]", quote));
 	if (e && !is_plain(e->schema))
 		put_schema(text, e);
-	form_put_spelled(parts, quote, &m->g->specials);
+	composite_put_spelled(parts, quote, &m->g->specials);
 	json_array_append_new(parts, text);
-	form_put_spelled(parts, quote, &m->g->specials);
-	return form_sequence(parts);
+	composite_put_spelled(parts, quote, &m->g->specials);
+	return composite_sequence(parts);
 }
 
 static json_t *numbered_rule(const char *name, size_t n)
@@ -410,17 +411,17 @@ static void put_rule(json_t *rules, const char *name, size_t n, json_t *part)
 /* Make a list of min to max values or key:value pairs. */
 static json_t *quoted_list(const char *open, json_t *item, int min, int max, const char *close)
 {
-	json_t *comma = form_literal(",", 1), *parts = json_array();
-	json_array_append_new(parts, form_literal(open, 1));
-	json_t *more = form_sequence(json_pack("[o, O]", comma, item));
-	json_t *some = form_sequence(
-		json_pack("[o, o]", item, form_repeat(more, min > 1 ? min - 1 : 0, max < 1 ? 0 : max - 1)));
+	json_t *comma = composite_literal(",", 1), *parts = json_array();
+	json_array_append_new(parts, composite_literal(open, 1));
+	json_t *more = composite_sequence(json_pack("[o, O]", comma, item));
+	json_t *some = composite_sequence(json_pack(
+		"[o, o]", item, composite_repeat(more, min > 1 ? min - 1 : 0, max < 1 ? 0 : max - 1)));
 	if (max == 0)
 		json_decref(some);
 	else
-		json_array_append_new(parts, min ? some : form_option(some));
-	json_array_append_new(parts, form_literal(close, 1));
-	return form_sequence(parts);
+		json_array_append_new(parts, min ? some : composite_option(some));
+	json_array_append_new(parts, composite_literal(close, 1));
+	return composite_sequence(parts);
 }
 
 /* Make values of any schema, scalars and lists, as the rules any0 (the most nested), any1, ... */
@@ -433,13 +434,13 @@ static void put_quoted_any(const struct call_maker *m, json_t *rules)
 			all, schema_part(json_pack("{s:[s,s,s]}", "type", "number", "boolean", "null")));
 		if (depth < QUOTED_DEPTH_MAX) {
 			json_t *item = numbered_rule("any", depth + 1);
-			json_t *pair = form_sequence(json_pack("[o, o, O]",
-							       form_regex("[A-Za-z_][A-Za-z0-9_]{0,63}"),
-							       form_literal(":", 1), item));
+			json_t *pair = composite_sequence(
+				json_pack("[o, o, O]", composite_regex("[A-Za-z_][A-Za-z0-9_]{0,63}"),
+					  composite_literal(":", 1), item));
 			json_array_append_new(all, quoted_list("[", item, 0, 1000, "]"));
 			json_array_append_new(all, quoted_list("{", pair, 0, 1000, "}"));
 		}
-		put_rule(rules, "any", depth, form_either(all));
+		put_rule(rules, "any", depth, composite_either(all));
 	}
 }
 
@@ -451,7 +452,8 @@ static json_t *quoted_value(const struct call_maker *m, const struct member *e)
 	if (kind == ARG_ANY)
 		return member_schema_part(e);
 	json_t *text = quoted_text(m, e);
-	return kind == ARG_TEXT ? text : form_either(json_pack("[o, o]", text, form_literal("null", 4)));
+	return kind == ARG_TEXT ? text
+				: composite_either(json_pack("[o, o]", text, composite_literal("null", 4)));
 }
 
 static json_t *literal_value_part(const struct call_maker *m, const struct member *e)
@@ -467,10 +469,10 @@ static json_t *literal_value_part(const struct call_maker *m, const struct membe
 static json_t *literal_part(const struct call_maker *m, const struct member *e)
 {
 	json_t *parts = json_array();
-	json_array_append_new(parts, form_literal(e->key, strlen(e->key)));
-	json_array_append_new(parts, form_literal(&m->f->literals.between, 1));
+	json_array_append_new(parts, composite_literal(e->key, strlen(e->key)));
+	json_array_append_new(parts, composite_literal(&m->f->literals.between, 1));
 	json_array_append_new(parts, literal_value_part(m, e));
-	return form_sequence(parts);
+	return composite_sequence(parts);
 }
 
 /* Each member up to the first required one may be the first; the others follow in order:
@@ -487,23 +489,24 @@ static json_t *literals_part(const struct call_maker *m, const struct members *a
 		const struct member *e = &all->all[i];
 		put_rule(rules, "member", i, literal_part(m, e));
 		if (i) {
-			json_t *more = form_sequence(json_pack("[o, o]", form_literal(comma, strlen(comma)),
-							       numbered_rule("member", i)));
-			json_t *behind = json_pack("[o, o]", e->required ? more : form_option(more),
+			json_t *more = composite_sequence(json_pack("[o, o]",
+								    composite_literal(comma, strlen(comma)),
+								    numbered_rule("member", i)));
+			json_t *behind = json_pack("[o, o]", e->required ? more : composite_option(more),
 						   numbered_rule("behind", i));
-			put_rule(rules, "behind", i - 1, form_sequence(behind));
+			put_rule(rules, "behind", i - 1, composite_sequence(behind));
 		}
 		if (!required)
-			json_array_append_new(ways,
-					      form_sequence(json_pack("[o, o]", numbered_rule("member", i),
-								      numbered_rule("behind", i))));
+			json_array_append_new(
+				ways, composite_sequence(json_pack("[o, o]", numbered_rule("member", i),
+								   numbered_rule("behind", i))));
 		required = required || e->required;
 	}
 	if (all->n)
-		put_rule(rules, "behind", all->n - 1, form_sequence(json_array()));
+		put_rule(rules, "behind", all->n - 1, composite_sequence(json_array()));
 	if (!required)
-		json_array_append_new(ways, form_sequence(json_array()));
-	return json_pack("{s:s, s:o, s:o}", "type", "rules", "rules", rules, "part", form_either(ways));
+		json_array_append_new(ways, composite_sequence(json_array()));
+	return json_pack("{s:s, s:o, s:o}", "type", "rules", "rules", rules, "part", composite_either(ways));
 }
 
 /* ---- */

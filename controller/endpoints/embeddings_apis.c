@@ -12,25 +12,25 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 /* An API's request: its table of fields, and arguments for embeddings_start(). */
-struct api_form {
+struct api_adapter {
 	struct translate_table table;
 	enum embeddings_shape shape;
 	const struct generation_name *names;
 };
 
-static void start(struct exchange *x, const struct api_form *form)
+static void start(struct exchange *x, const struct api_adapter *adapter)
 {
 	json_t *client = common_body_object(x);
 	if (!client)
 		return;
 	struct api_problem p = {.code = E_BAD_REQUEST};
 	struct translation t = {.out = json_object(), .within = "", .strict = x->host->svc->strict, .p = &p};
-	const int rc = translate_object(&t, client, "", &form->table);
+	const int rc = translate_object(&t, client, "", &adapter->table);
 	memcpy(x->ignored, t.ignored, sizeof t.ignored);
 	if (rc)
 		exchange_fail(x, p.code, p.param, p.why);
 	else
-		embeddings_start(x, t.out, form->shape, form->names);
+		embeddings_start(x, t.out, adapter->shape, adapter->names);
 	json_decref(t.out);
 	json_decref(client);
 }
@@ -85,19 +85,19 @@ const struct field_table ollama_embeddings_fields = {one_rows, COUNT(one_rows), 
 
 void embeddings_call_ollama(struct exchange *x, const char *rest)
 {
-	static const struct api_form form = {
+	static const struct api_adapter adapter = {
 		{&ollama_embed_fields, embed_rules, COUNT(embed_rules), 0}, EMBEDDINGS_OLLAMA, NULL};
 	(void)rest;
-	start(x, &form);
+	start(x, &adapter);
 }
 
 void embeddings_call_ollama_one(struct exchange *x, const char *rest)
 {
 	static const struct generation_name names[] = {{"input", "prompt"}, {NULL, NULL}};
-	static const struct api_form form = {
+	static const struct api_adapter adapter = {
 		{&ollama_embeddings_fields, one_rules, COUNT(one_rules), 0}, EMBEDDINGS_OLLAMA_ONE, names};
 	(void)rest;
-	start(x, &form);
+	start(x, &adapter);
 }
 
 /* --- llama.cpp --- */
@@ -125,10 +125,10 @@ const struct field_table llamacpp_embedding_fields = {llamacpp_rows, COUNT(llama
 void embeddings_call_llamacpp(struct exchange *x, const char *rest)
 {
 	static const struct generation_name names[] = {{"input", "content"}, {NULL, NULL}};
-	static const struct api_form form = {
+	static const struct api_adapter adapter = {
 		{&llamacpp_embedding_fields, llamacpp_rules, COUNT(llamacpp_rules), 0},
 		EMBEDDINGS_LLAMACPP,
 		names};
 	(void)rest;
-	start(x, &form);
+	start(x, &adapter);
 }

@@ -90,7 +90,7 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		if (c->n_had)
 			group_resume(g, c->had, c->n_had, c->mus);
 		if (c->numerics)
-			g->numerics_class = fleet_numerics_class(e->fleet, g->params.form, c->numerics);
+			g->numerics_class = fleet_numerics_class(e->fleet, g->params.constraint, c->numerics);
 		if (e->cfg.max_seqs < g->n_seqs)
 			log_debug("engine", "job runs in rounds job=%llu outputs=%u max_seqs=%u",
 				  (unsigned long long)c->job, g->n_seqs, e->cfg.max_seqs);

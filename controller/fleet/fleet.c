@@ -15,7 +15,7 @@ enum {
 	TICK_US = 100 * 1000, /* interval of deadline checks, rates and autoscaling */
 	/* After a tp_group broke, its ranks send hello one by one.  The rank that has shard 0 loaded is
 	 * preferred as rank 0 if its hello arrives within this time. */
-	MEET_US = 1000 * 1000,
+	RENDEZVOUS_WAIT_US = 1000 * 1000,
 	/* If a tp_group broke within YOUNG_US of its start, none is formed for HOLD_US. */
 	YOUNG_US = 2 * 1000 * 1000,
 	HOLD_US = 500 * 1000,
@@ -121,19 +121,19 @@ bool fleet_same_kind(const struct worker *a, const struct worker *b)
 
 static bool is_idle(const struct fleet *f, const struct worker *k)
 {
-	return k->state == WORKER_JOINING && !k->broken && (f->tp == 1 || k->hello.meet[0]);
+	return k->state == WORKER_JOINING && !k->broken && (f->tp == 1 || k->hello.rendezvous[0]);
 }
 
 /* Choose a rank 0 with an unused meeting place, since the other ranks meet there.  False: there is none for
  * now. */
 static bool choose_rank0(const struct fleet *f, struct worker **ranks, int64_t now_us)
 {
-	if (f->tp == 1 || !ranks[0]->meet_used)
+	if (f->tp == 1 || !ranks[0]->rendezvous_used)
 		return true;
-	if (now_us - ranks[0]->idle_us < MEET_US)
+	if (now_us - ranks[0]->idle_us < RENDEZVOUS_WAIT_US)
 		return false;
 	for (uint32_t i = 1; i < f->tp; i++)
-		if (!ranks[i]->meet_used) {
+		if (!ranks[i]->rendezvous_used) {
 			struct worker *first = ranks[i];
 			ranks[i] = ranks[0];
 			ranks[0] = first;
@@ -186,10 +186,10 @@ static void form_tp_groups(struct fleet *f, int64_t now_us)
 	}
 }
 
-uint32_t fleet_numerics_class(struct fleet *f, bool has_form, const char *reported)
+uint32_t fleet_numerics_class(struct fleet *f, bool has_constraint, const char *reported)
 {
 	char numerics[sizeof f->numerics_classes[0].numerics];
-	numerics_of_output(has_form, reported, numerics, sizeof numerics);
+	numerics_of_output(has_constraint, reported, numerics, sizeof numerics);
 	for (uint32_t i = 0; i < f->n_numerics_classes; i++)
 		if (numerics_same(f->numerics_classes[i].numerics, numerics))
 			return i + 1;

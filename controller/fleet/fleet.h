@@ -53,7 +53,7 @@ struct fleet_queue fleet_queue_of(const struct fleet *f, uint64_t account); /* o
 
 /* Return the number of the numerics class (for group.numerics_class) of a job that began at a worker
  * reporting `numerics`.  No replica of the class need exist. */
-uint32_t fleet_numerics_class(struct fleet *f, bool has_form, const char *numerics);
+uint32_t fleet_numerics_class(struct fleet *f, bool has_constraint, const char *numerics);
 /* Take the group.  A group that is too long for every replica is rejected once the first replicas serve,
  * unless it is resumed from before a restart: a replica that is large enough may return. */
 void fleet_submit(struct fleet *f, struct group **g, bool resumed, int64_t now_us);

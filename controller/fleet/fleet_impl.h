@@ -100,7 +100,7 @@ bool fleet_fits(const struct replica *r, const struct group *g);
 /* Return the number of the numerics class that computes the group's tokens on r. */
 static inline uint32_t fleet_class_at(const struct replica *r, const struct group *g)
 {
-	return g->params.form ? r->numerics_class : r->plain_class;
+	return g->params.constraint ? r->numerics_class : r->plain_class;
 }
 
 /* If the group has its first token, bind it to the numerics class of r, which computed it. */

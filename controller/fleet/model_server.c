@@ -53,7 +53,7 @@ struct queue {
 struct model_server {
 	char *name, *records;
 	struct store_files files;
-	char sketch[SKETCH_SIZE];
+	char quick_fingerprint[QUICK_FINGERPRINT_SIZE];
 	struct checksums sums;
 	pthread_t thread;
 	int fd; /* eventfd, readable when there are answers */
@@ -335,7 +335,7 @@ int model_server_start(struct model_server **out, const char *path, const char *
 	pthread_cond_init(&s->wake, NULL);
 	int rc = store_files_list(path, &s->files, why, why_n);
 	if (!rc)
-		rc = store_files_sketch(&s->files, s->sketch, why, why_n);
+		rc = store_files_quick_fingerprint(&s->files, s->quick_fingerprint, why, why_n);
 	if (rc)
 		goto fail;
 	s->bytes = xmalloc(BUS_CHUNK_MAX);
@@ -377,9 +377,9 @@ void model_server_stop(struct model_server *s)
 
 /* ---- called by the engine's thread ---- */
 
-const char *model_server_sketch(const struct model_server *s)
+const char *model_server_quick_fingerprint(const struct model_server *s)
 {
-	return s->sketch;
+	return s->quick_fingerprint;
 }
 
 void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPRINT])

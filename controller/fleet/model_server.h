@@ -31,7 +31,7 @@ int model_server_start(struct model_server **out, const char *path, const char *
 		       char *why, size_t why_n);
 void model_server_stop(struct model_server *s); /* NULL is fine */
 
-const char *model_server_sketch(const struct model_server *s);
+const char *model_server_quick_fingerprint(const struct model_server *s);
 /* Write the fingerprint to out; "" until the checksums of all files are known. */
 void model_server_fingerprint(struct model_server *s, char out[MANIFEST_FINGERPRINT]);
 

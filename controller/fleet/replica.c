@@ -47,7 +47,7 @@ struct replica *replica_new(const struct engine_config *cfg, uint64_t id, uint64
 	r->n_ranks = n;
 	memcpy(r->ranks, ranks, n * sizeof *ranks);
 	r->sched = replica_sched_new(cfg);
-	r->forms = forms_new(cfg->max_seqs);
+	r->constraints = constraints_new(cfg->max_seqs);
 	r->block_size = cfg->block_size;
 	r->model_context = cfg->model_context;
 	return r;
@@ -58,7 +58,7 @@ void replica_free(struct replica *r)
 	if (!r)
 		return;
 	sched_free(r->sched);
-	forms_free(r->forms);
+	constraints_free(r->constraints);
 	for (uint32_t i = 0; i < SCHED_AHEAD; i++)
 		buf_fini(&r->out[i].bytes);
 	free(r);
@@ -95,8 +95,8 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 	r->full_kv_bytes = pool < r->model_context ? full * r->block_bytes : 0;
 	snprintf(r->numerics, sizeof r->numerics, "%s", first->numerics);
 	sched_start(r->sched, n_blocks, n_host, r->epoch);
-	r->send_above = first->send_above;
-	sched_send_above(r->sched, r->send_above);
+	r->stream_above_rows = first->stream_above_rows;
+	sched_stream_above_rows(r->sched, r->stream_above_rows);
 	update_speed(r);
 	r->started = true;
 	r->state = REPLICA_SERVING;
@@ -115,7 +115,7 @@ void replica_planned(struct replica *r, const struct plan *p)
 void replica_plan(struct replica *r, struct plan *scratch, int64_t now_us)
 {
 	while (r->started && !r->paused && sched_plan(r->sched, now_us, scratch)) {
-		forms_number(r->forms, scratch);
+		constraints_number(r->constraints, scratch);
 		replica_planned(r, scratch);
 		assert(r->n_out < SCHED_AHEAD);
 		bus_encode_plan(scratch, &r->out[r->n_out].bytes);
@@ -157,7 +157,7 @@ static void measure_decode(struct replica *r, const struct result *result)
 /* Steps that stream weights to the device do not show the cost of rows in other steps. */
 static void measure_pace(struct replica *r, const struct result *result)
 {
-	if (r->send_above && replica_rows(r, result) > r->send_above)
+	if (r->stream_above_rows && replica_rows(r, result) > r->stream_above_rows)
 		return;
 	pace_note(&r->pace, replica_rows(r, result), r->prompt_rows[result->number % SCHED_AHEAD],
 		  result->step_us);

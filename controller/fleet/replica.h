@@ -13,7 +13,7 @@
 
 #include "base/numerics.h"
 #include "controller/fleet/engine_config.h"
-#include "controller/fleet/forms.h"
+#include "controller/fleet/constraints.h"
 #include "controller/sched/pace.h"
 #include "controller/sched/sched.h"
 #include "controller/fleet/worker_link.h"
@@ -33,7 +33,7 @@ struct replica {
 	uint32_t n_ranks, n_ready;
 	struct worker *ranks[BUS_RANKS_MAX]; /* borrowed */
 	struct sched *sched;                 /* owned */
-	struct forms *forms;                 /* owned: the constraints that its workers have */
+	struct constraints *constraints;     /* owned: the constraints that its workers have */
 	bool started;                        /* the scheduler has blocks */
 	int64_t started_us;
 	bool paused; /* makes no new plans: its jobs move when no plan is in flight */
@@ -43,7 +43,7 @@ struct replica {
 	uint32_t plain_class;        /* class of outputs without structured output (numerics_of_output()) */
 	uint32_t max_context;        /* the longest sequence it accepts */
 	uint64_t block_bytes, link_bps;
-	uint32_t send_above; /* rows of a step, as in bus_ready */
+	uint32_t stream_above_rows; /* rows of a step, as in bus_ready */
 	/* Measured: */
 	double step_us_mean;
 	struct pace pace;

@@ -268,8 +268,8 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		snprintf(m.load.head, sizeof m.load.head, "%s", w->cfg.head);
 		snprintf(m.load.kv, sizeof m.load.kv, "%s", w->cfg.kv);
 		if (w->cfg.model_server) {
-			snprintf(m.load.sketch, sizeof m.load.sketch, "%s",
-				 model_server_sketch(w->cfg.model_server));
+			snprintf(m.load.quick_fingerprint, sizeof m.load.quick_fingerprint, "%s",
+				 model_server_quick_fingerprint(w->cfg.model_server));
 			model_server_fingerprint(w->cfg.model_server, m.load.fingerprint);
 			model_server_forget(w->cfg.model_server, k->id);
 			m.load.offers = offers_model(w);
@@ -287,7 +287,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 		m.load.n_ranks = n;
 		m.load.rank = i;
 		m.load.n_sharing = count_sharing(ranks, n, i);
-		snprintf(m.load.meet, sizeof m.load.meet, "%s", ranks[0]->hello.meet);
+		snprintf(m.load.rendezvous, sizeof m.load.rendezvous, "%s", ranks[0]->hello.rendezvous);
 		worker_load(k, epoch, i, n, now_us);
 		if (send_bytes(w, k->route, k->route_n, &m) < 0)
 			k->broken = true; /* lost at the next worker_link_tick() */
@@ -295,7 +295,7 @@ void worker_link_load(struct worker_link *w, struct worker *const *ranks, uint32
 	if (w->cfg.vocabulary)
 		send_all(w, ranks, n, w->cfg.vocabulary);
 	if (n > 1)
-		ranks[0]->meet_used = true;
+		ranks[0]->rendezvous_used = true;
 }
 
 void worker_link_send_plan(struct worker_link *w, struct worker *const *ranks, uint32_t n, uint64_t number,

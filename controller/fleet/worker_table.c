@@ -133,7 +133,7 @@ void worker_rejoin(struct worker_table *t, struct worker *k, const struct bus_he
 		k->steps = 0;
 	}
 	k->hello = *h;
-	k->meet_used = false;
+	k->rendezvous_used = false;
 	k->broken = k->silent = false;
 	k->watchdog = (struct watchdog){0};
 	set_joining(k, now_us);

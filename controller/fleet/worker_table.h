@@ -39,8 +39,8 @@ struct worker {
 	enum worker_state state;
 	uint64_t id; /* never used twice */
 	struct bus_hello hello;
-	bool meet_used;  /* hello.meet was given to a tp_group: it serves only one tp_group */
-	int64_t idle_us; /* JOINING: when it became so */
+	bool rendezvous_used; /* hello.rendezvous was given to a tp_group: it serves only one tp_group */
+	int64_t idle_us;      /* JOINING: when it became so */
 	/* Its last load.  epoch 0: in no tp_group now; n_ranks 0: never loaded. */
 	uint64_t epoch;
 	uint32_t rank, n_ranks;

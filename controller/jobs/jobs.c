@@ -289,7 +289,7 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 	c->n_tokens = s->n_tokens;
 	s->tokens = NULL;
 	c->params = s->params;
-	job->has_form = s->params.form;
+	job->has_constraint = s->params.constraint;
 	c->params.n = job->n_outputs;
 	if (job->hide_logprobs)
 		c->params.logprobs = 0;

@@ -381,8 +381,8 @@ void durable_class(struct job *job, const char *reported)
 	char numerics[NUMERICS_MAX], had[NUMERICS_MAX];
 	if (job->restarts || !reported[0])
 		return;
-	numerics_of_output(job->has_form, reported, numerics, sizeof numerics);
-	numerics_of_output(job->has_form, job->numerics ? job->numerics : "", had, sizeof had);
+	numerics_of_output(job->has_constraint, reported, numerics, sizeof numerics);
+	numerics_of_output(job->has_constraint, job->numerics ? job->numerics : "", had, sizeof had);
 	if (numerics_same(had, numerics))
 		return;
 	job->class_changed = job->class_changed || job->numerics;

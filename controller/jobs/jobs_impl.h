@@ -53,7 +53,7 @@ struct job {
 	uint32_t n_outputs;  /* more than n_returned until the best are chosen; no deltas before that */
 	struct output *outputs;
 	bool hide_logprobs;       /* logprobs are computed to choose the best, not requested */
-	bool has_form;            /* structured output: params.form is set */
+	bool has_constraint;      /* structured output: params.constraint is set */
 	struct toklog prompt_log; /* logprobs of the prompt's tokens from 1 on */
 	bool has_prompt_log, class_changed;
 	bool service_ended; /* the service stopped and cut the job */

@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/entropy.h"
 #include "controller/request/breakers.h"
-#include "controller/request/chat_form.h"
+#include "controller/request/chat_constraint.h"
 #include "controller/request/chat_request.h"
-#include "controller/request/form_request.h"
+#include "controller/request/constraint_request.h"
 #include "controller/request/request_fields.h"
 #include "controller/request/request_tokens.h"
 #include "formats/config.h"
@@ -494,14 +494,14 @@ static int get_max_tokens(struct api_request *r)
 void api_digest(const json_t *request, uint8_t out[16])
 {
 	/* Fields that do not change the result. */
-	static const char *const beside[] = {
+	static const char *const without_effect[] = {
 		"op",          "id",   "key",           "stream",      "durable",   "priority",
 		"deadline_ms", "user", "on_disconnect", "traceparent", "tracestate"};
 	json_t *body = json_copy((json_t *)request), *v;
 	const char *name;
 	void *next;
-	for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
-		json_object_del(body, beside[i]);
+	for (size_t i = 0; i < sizeof without_effect / sizeof without_effect[0]; i++)
+		json_object_del(body, without_effect[i]);
 	json_object_foreach_safe(body, next, name, v) if (json_is_null(v)) json_object_del(body, name);
 	char *text = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
 	XXH128_canonical_t sum;
@@ -516,14 +516,16 @@ static char *copy(const char *s)
 	return s ? xstrdup(s) : NULL;
 }
 
-/* Read the structured output.  For a chat it also depends on the prompt, so get_chat_form() compiles it. */
-static int get_form(struct api_request *r)
+/* Read the structured output.  For a chat it also depends on the prompt, so get_chat_constraint() compiles
+ * it. */
+static int get_constraint(struct api_request *r)
 {
-	struct grammar_account account = {.units = FORM_WORK_MAX};
-	int rc = form_request_part(&r->fields, &r->answer, &r->answer_field, r->p);
+	struct grammar_account account = {.units = CONSTRAINT_WORK_MAX};
+	int rc = constraint_request_part(&r->fields, &r->answer, &r->answer_field, r->p);
 	if (!rc && r->answer && !r->fields.messages)
-		rc = form_request_compile(r->answer, r->answer_field, form_request_exact(&r->fields),
-					  r->svc->checked, &account, &r->s->params.form, r->p);
+		rc = constraint_request_compile(r->answer, r->answer_field,
+						constraint_request_exact(&r->fields), r->svc->checked,
+						&account, &r->s->params.constraint, r->p);
 	return rc;
 }
 
@@ -538,10 +540,10 @@ static int64_t thinking_budget(const struct api_request *r)
 	return f->thinking_budget < 0 && none ? 0 : f->thinking_budget;
 }
 
-static int get_chat_form(struct api_request *r)
+static int get_chat_constraint(struct api_request *r)
 {
 	const struct service *svc = r->svc;
-	const struct chat_form form = {
+	const struct chat_constraint constraint = {
 		.svc = svc,
 		.tools = &r->tools,
 		.parallel_calls = r->fields.parallel_calls,
@@ -549,13 +551,13 @@ static int get_chat_form(struct api_request *r)
 		.thinking_budget = thinking_budget(r),
 		.answer = r->answer,
 		.answer_field = r->answer_field,
-		.exact = form_request_exact(&r->fields)};
+		.exact = constraint_request_exact(&r->fields)};
 	if (r->fields.thinking_budget >= 0 && !svc->reasoning && svc->strict)
 		return api_fail(r->p, E_BAD_REQUEST, "thinking_token_budget",
 				"thinking_token_budget: the model's chats have no thoughts");
 	if (r->fields.thinking_budget >= 0 && !svc->reasoning)
 		request_fields_ignore(&r->fields, "thinking_token_budget");
-	return r->fields.messages ? chat_form_make(&form, &r->s->params.form, r->p) : 0;
+	return r->fields.messages ? chat_constraint_make(&constraint, &r->s->params.constraint, r->p) : 0;
 }
 
 /* Read the fields that the jobs of all prompts share. */
@@ -569,7 +571,7 @@ static int read_common(struct api_request *r)
 		return rc;
 	if (r->dialect == API_CHAT)
 		rc = tool_request_read(f->tools, f->tool_choice, r->svc->tools, &r->tools, r->p);
-	if (rc || (rc = get_form(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)) ||
+	if (rc || (rc = get_constraint(r)) || (rc = get_bad_words(r)) || (rc = check_allowed(r)) ||
 	    (rc = breakers_read(f->breakers, r->svc, &s->params, r->p)))
 		return rc;
 	s->include_stop = f->include_stop;
@@ -721,7 +723,7 @@ int api_request_prompt(struct api_request *r, size_t prompt, struct submit **out
 	r->s = copy_common(r);
 	int rc = get_prompt(r, prompt);
 	if (!rc)
-		rc = get_chat_form(r);
+		rc = get_chat_constraint(r);
 	if (!rc)
 		put_off_stops(r);
 	if (rc) {

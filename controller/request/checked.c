@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMS_MAX = 256 };
+enum { CONSTRAINTS_MAX = 256 };
 
 struct known {
-	struct form *form;
+	struct constraint *constraint;
 	uint64_t asked; /* value of checked.turn at the last use */
 };
 
 struct checked {
 	pthread_mutex_t lock;
-	size_t max_bytes, bytes; /* total bytes of the forms' texts */
-	struct known forms[FORMS_MAX];
-	int n_forms;
+	size_t max_bytes, bytes; /* total bytes of the constraints' texts */
+	struct known constraints[CONSTRAINTS_MAX];
+	int n_constraints;
 	uint64_t turn;
 	char *key; /* key of the breakers; NULL: none yet */
 	size_t key_n;
@@ -25,11 +25,11 @@ struct checked {
 	uint32_t n_ids;
 };
 
-struct checked *checked_new(size_t form_bytes)
+struct checked *checked_new(size_t constraint_bytes)
 {
 	struct checked *c = xcalloc(1, sizeof *c);
 	pthread_mutex_init(&c->lock, NULL);
-	c->max_bytes = form_bytes;
+	c->max_bytes = constraint_bytes;
 	return c;
 }
 
@@ -37,32 +37,32 @@ void checked_free(struct checked *c)
 {
 	if (!c)
 		return;
-	for (int i = 0; i < c->n_forms; i++)
-		form_free(c->forms[i].form);
+	for (int i = 0; i < c->n_constraints; i++)
+		constraint_free(c->constraints[i].constraint);
 	pthread_mutex_destroy(&c->lock);
 	free(c->key);
 	free(c->ids);
 	free(c);
 }
 
-static struct known *find_form(struct checked *c, const struct form *f)
+static struct known *find_constraint(struct checked *c, const struct constraint *f)
 {
-	for (int i = 0; i < c->n_forms; i++)
-		if (form_same(c->forms[i].form, f))
-			return &c->forms[i];
+	for (int i = 0; i < c->n_constraints; i++)
+		if (constraint_same(c->constraints[i].constraint, f))
+			return &c->constraints[i];
 	return NULL;
 }
 
-struct form *checked_form(struct checked *c, const struct form *f)
+struct constraint *checked_constraint(struct checked *c, const struct constraint *f)
 {
-	struct form *same = NULL;
+	struct constraint *same = NULL;
 	if (!c)
 		return NULL;
 	pthread_mutex_lock(&c->lock);
-	struct known *k = find_form(c, f);
+	struct known *k = find_constraint(c, f);
 	if (k) {
 		k->asked = ++c->turn;
-		same = form_ref(k->form);
+		same = constraint_ref(k->constraint);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return same;
@@ -71,23 +71,24 @@ struct form *checked_form(struct checked *c, const struct form *f)
 static void drop_oldest(struct checked *c)
 {
 	int oldest = 0;
-	for (int i = 1; i < c->n_forms; i++)
-		if (c->forms[i].asked < c->forms[oldest].asked)
+	for (int i = 1; i < c->n_constraints; i++)
+		if (c->constraints[i].asked < c->constraints[oldest].asked)
 			oldest = i;
-	c->bytes -= c->forms[oldest].form->n;
-	form_free(c->forms[oldest].form);
-	c->forms[oldest] = c->forms[--c->n_forms];
+	c->bytes -= c->constraints[oldest].constraint->n;
+	constraint_free(c->constraints[oldest].constraint);
+	c->constraints[oldest] = c->constraints[--c->n_constraints];
 }
 
-void checked_keep_form(struct checked *c, struct form *f)
+void checked_keep_constraint(struct checked *c, struct constraint *f)
 {
 	if (!c || f->n > c->max_bytes)
 		return;
 	pthread_mutex_lock(&c->lock);
-	if (!find_form(c, f)) {
-		while (c->n_forms && (c->n_forms == FORMS_MAX || c->bytes + f->n > c->max_bytes))
+	if (!find_constraint(c, f)) {
+		while (c->n_constraints &&
+		       (c->n_constraints == CONSTRAINTS_MAX || c->bytes + f->n > c->max_bytes))
 			drop_oldest(c);
-		c->forms[c->n_forms++] = (struct known){form_ref(f), ++c->turn};
+		c->constraints[c->n_constraints++] = (struct known){constraint_ref(f), ++c->turn};
 		c->bytes += f->n;
 	}
 	pthread_mutex_unlock(&c->lock);

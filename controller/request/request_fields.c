@@ -11,11 +11,11 @@
 #include <xxhash.h>
 
 enum {
-	SUBMIT = 1, /* a job socket request */
-	PARAMS = 2, /* its `params` */
-	TEXT = 4,   /* /v1/completions */
-	CHAT = 8,   /* /v1/chat/completions */
-	FORM = 16,  /* structured output: routes of other APIs take it too */
+	SUBMIT = 1,      /* a job socket request */
+	PARAMS = 2,      /* its `params` */
+	TEXT = 4,        /* /v1/completions */
+	CHAT = 8,        /* /v1/chat/completions */
+	CONSTRAINT = 16, /* structured output: routes of other APIs take it too */
 	HTTP = TEXT | CHAT,
 	ALL = PARAMS | HTTP,
 
@@ -382,9 +382,9 @@ static const struct field own_fields[] = {
 	{"durable", SUBMIT, set_bool, AT(durable), 0, 0, "the job survives a restart of the service (false)"},
 	{"priority", SUBMIT | HTTP, set_int, AT(priority), -2147483648.0, INT_MAX_D,
 	 "lower ones run first (0)"},
-	{"response_format", ALL | FORM, set_any, AT(response_format), 0, 0,
+	{"response_format", ALL | CONSTRAINT, set_any, AT(response_format), 0, 0,
 	 "text, json_object, json_schema, regex, grammar or structural_tag"},
-	{"structured_outputs", ALL | FORM, set_any, AT(structured), 0, 0,
+	{"structured_outputs", ALL | CONSTRAINT, set_any, AT(structured), 0, 0,
 	 "vLLM's: json, regex, choice, grammar, json_object or structural_tag"},
 	{"tools", CHAT, set_array, AT(tools), 0, 0, "functions that the model may call"},
 	{"functions", CHAT, only_empty, 0, 0, 0, "the older name: use tools"},
@@ -417,31 +417,33 @@ static const struct field own_fields[] = {
 	{"truncate_prompt_tokens", HTTP, only_empty, 0, 0, 0,
 	 "a prompt that is too long is refused: shorten it"},
 	{"logits_processors", HTTP, only_empty, 0, 0, 0, "use logit_bias, bad_words or a form"},
-	{"guided_json", ALL | FORM, set_any, AT(guided_json), 0, 0, "a JSON schema, or its text"},
-	{"guided_regex", ALL | FORM, set_any, AT(guided_regex), 0, 0,
+	{"guided_json", ALL | CONSTRAINT, set_any, AT(guided_json), 0, 0, "a JSON schema, or its text"},
+	{"guided_regex", ALL | CONSTRAINT, set_any, AT(guided_regex), 0, 0,
 	 "a pattern that the whole output matches"},
-	{"guided_choice", ALL | FORM, set_any, AT(guided_choice), 0, 0, "an array of strings: one of them"},
-	{"guided_grammar", ALL | FORM, set_any, AT(guided_grammar), 0, 0,
+	{"guided_choice", ALL | CONSTRAINT, set_any, AT(guided_choice), 0, 0,
+	 "an array of strings: one of them"},
+	{"guided_grammar", ALL | CONSTRAINT, set_any, AT(guided_grammar), 0, 0,
 	 "GBNF where a rule is written with ::=, else Lark"},
-	{"guided_whitespace_pattern", ALL | FORM, set_user, AT(guided_space), 0, SPACE_BYTES_MAX,
+	{"guided_whitespace_pattern", ALL | CONSTRAINT, set_user, AT(guided_space), 0, SPACE_BYTES_MAX,
 	 "of JSON's whitespace, wherever it may stand, what the pattern matches, 20 characters at most (one "
 	 "blank behind "
 	 "commas and colons)"},
-	{"schema_exact", ALL | FORM, set_bool, AT(schema_exact), 0, 0,
+	{"schema_exact", ALL | CONSTRAINT, set_bool, AT(schema_exact), 0, 0,
 	 "schemas allow all that they say: members beyond those that an object lists, numbers and whitespace "
 	 "of any "
 	 "length (false, or the service's)"},
-	{"guided_decoding_backend", HTTP | FORM, NULL, 0, 0, 0, "there is one"},
-	{"grammar", HTTP | FORM, set_any, AT(gbnf), 0, 0,
+	{"guided_decoding_backend", HTTP | CONSTRAINT, NULL, 0, 0, 0, "there is one"},
+	{"grammar", HTTP | CONSTRAINT, set_any, AT(gbnf), 0, 0,
 	 "llama.cpp's: GBNF, or Lark that begins with %llguidance; TGI's: an object of type and value"},
-	{"json_schema", HTTP | FORM, set_any, AT(json_schema), 0, 0,
+	{"json_schema", HTTP | CONSTRAINT, set_any, AT(json_schema), 0, 0,
 	 "llama.cpp's and SGLang's: a JSON schema, or its text"},
-	{"schema", HTTP | FORM, set_any, AT(schema), 0, 0, "a JSON schema, or its text"},
-	{"regex", HTTP | FORM, set_any, AT(regex), 0, 0, "SGLang's: a pattern that the whole output matches"},
-	{"ebnf", HTTP | FORM, set_any, AT(ebnf), 0, 0,
+	{"schema", HTTP | CONSTRAINT, set_any, AT(schema), 0, 0, "a JSON schema, or its text"},
+	{"regex", HTTP | CONSTRAINT, set_any, AT(regex), 0, 0,
+	 "SGLang's: a pattern that the whole output matches"},
+	{"ebnf", HTTP | CONSTRAINT, set_any, AT(ebnf), 0, 0,
 	 "SGLang's: GBNF where a rule is written with ::=, else Lark"},
-	{"format", HTTP | FORM, set_any, AT(format), 0, 0, "Ollama's: json, or a JSON schema"},
-	{"structural_tag", HTTP | FORM, set_any, AT(structural), 0, 0,
+	{"format", HTTP | CONSTRAINT, set_any, AT(format), 0, 0, "Ollama's: json, or a JSON schema"},
+	{"structural_tag", HTTP | CONSTRAINT, set_any, AT(structural), 0, 0,
 	 "SGLang's: structures and triggers, or their text"},
 	{"thinking_token_budget", CHAT, set_int, AT(thinking_budget), 0, 1 << 30,
 	 "tokens after which the thought is closed"},
@@ -561,9 +563,9 @@ _Static_assert(sizeof aliases / sizeof *aliases <= 8, "there is room for them");
 static struct field fields[N_FIELDS_MAX];
 static size_t n_fields;
 
-static struct field_row text_rows[N_FIELDS_MAX], chat_rows[N_FIELDS_MAX], form_rows[N_FIELDS_MAX];
+static struct field_row text_rows[N_FIELDS_MAX], chat_rows[N_FIELDS_MAX], constraint_rows[N_FIELDS_MAX];
 static struct field_table text_table = {text_rows, 0, NULL}, chat_table = {chat_rows, 0, NULL};
-struct field_table request_form_fields = {form_rows, 0, NULL};
+struct field_table request_constraint_fields = {constraint_rows, 0, NULL};
 
 static struct field field_of(const struct params_row *row)
 {
@@ -621,8 +623,8 @@ static void fill_tables(void)
 			text_rows[text_table.n_rows++] = row_of(&fields[i]);
 		if (fields[i].where & CHAT)
 			chat_rows[chat_table.n_rows++] = row_of(&fields[i]);
-		if (fields[i].where & FORM)
-			form_rows[request_form_fields.n_rows++] = row_of(&fields[i]);
+		if (fields[i].where & CONSTRAINT)
+			constraint_rows[request_constraint_fields.n_rows++] = row_of(&fields[i]);
 	}
 }
 
@@ -641,13 +643,13 @@ size_t request_fields_params(size_t name_at, struct field_row *rows)
 	return n;
 }
 
-void request_form_fields_copy(const json_t *client, const struct field_table *own, json_t *out)
+void request_constraint_fields_copy(const json_t *client, const struct field_table *own, json_t *out)
 {
-	for (size_t i = 0; i < request_form_fields.n_rows; i++) {
-		const char *name = form_rows[i].name;
+	for (size_t i = 0; i < request_constraint_fields.n_rows; i++) {
+		const char *name = constraint_rows[i].name;
 		json_t *v = json_object_get(client, name);
-		bool taken = form_rows[i].effect == FIELD_IGNORED; /* already named as ignored */
-		for (const struct field_table *t = own; t && t != &request_form_fields; t = t->next)
+		bool taken = constraint_rows[i].effect == FIELD_IGNORED; /* already named as ignored */
+		for (const struct field_table *t = own; t && t != &request_constraint_fields; t = t->next)
 			for (size_t k = 0; k < t->n_rows; k++)
 				taken |= strcmp(t->rows[k].name, name) == 0;
 		if (v && !taken)

@@ -31,7 +31,7 @@ struct request_fields {
 	const json_t *stop, *stop_token_ids, *logit_bias, *allowed, *bad_words, *breakers;
 	const json_t *prompt, *tokens, *messages;
 	const json_t *tools, *tool_choice, *documents, *template_kwargs;
-	/* Structured output (form_request.h); gbnf is the field `grammar`. */
+	/* Structured output (constraint_request.h); gbnf is the field `grammar`. */
 	const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice,
 		*guided_grammar, *gbnf, *json_schema, *schema, *regex, *ebnf, *format, *structural;
 	const char *guided_space; /* guided_whitespace_pattern; NULL: none */
@@ -64,10 +64,10 @@ int request_fields_read(const json_t *request, enum api_dialect dialect, bool st
 const struct field_table *request_fields_table(enum api_dialect dialect);
 
 /* The fields of structured output, for the tables of other APIs' requests. */
-extern struct field_table request_form_fields;
+extern struct field_table request_constraint_fields;
 /* Copy the client's fields of structured output to out, except names for which the API has a row of its own
  * in `own`. */
-void request_form_fields_copy(const json_t *client, const struct field_table *own, json_t *out);
+void request_constraint_fields_copy(const json_t *client, const struct field_table *own, json_t *out);
 
 /* Append to rows the parameters of an API that has its own names for them; name_at is the offset of that name
  * in struct params_row.  Returns the number of rows.  rows has room for PARAMS_ROWS_MAX. */

@@ -267,7 +267,7 @@ static bool must_stop(const struct beam *b, const struct offer *o)
 	for (uint32_t i = 0; i < o->n; i++)
 		if (!params_is_stop(b->p, o->ids[i]))
 			return false;
-	return b->p->form;
+	return b->p->constraint;
 }
 
 /* Sort the candidates into finished hypotheses and `next`; return how many continue. */

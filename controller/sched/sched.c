@@ -552,9 +552,9 @@ void sched_step_costs(struct sched *s, struct sched_costs c)
 	s->costs = c;
 }
 
-void sched_send_above(struct sched *s, uint32_t rows)
+void sched_stream_above_rows(struct sched *s, uint32_t rows)
 {
-	s->send_above = rows;
+	s->stream_above_rows = rows;
 }
 
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes)

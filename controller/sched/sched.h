@@ -111,7 +111,7 @@ uint32_t sched_mixture_rows(uint32_t n_experts, uint32_t n_chosen);
  * takes about as long whatever its rows.  So with step_auto a step of prompts alone gets as many rows as
  * allowed, and other steps get chunks that stay below the limit, unless decodes leave hardly any rows for
  * prompts. */
-void sched_send_above(struct sched *s, uint32_t rows);
+void sched_stream_above_rows(struct sched *s, uint32_t rows);
 /* Set the speeds of the worker, which give SCHED_AUTO the costs of swapping and recomputing; 0: unknown
  * (recompute). */
 void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes_per_s, uint64_t block_bytes);

@@ -10,9 +10,10 @@ enum {
 	REFUSED_PLANS = 16,
 	/* Bytes of constraints that a plan's new sequences may bring in addition to the first; all fit in a
 	 * message (BUS_MESSAGE_MAX). */
-	FORM_BYTES = 64 << 20,
+	CONSTRAINT_BYTES = 64 << 20,
 };
-_Static_assert((int)FORM_BYTES + (int)FORM_TEXT_MAX <= 128 << 20, "a plan's forms are half a message");
+_Static_assert((int)CONSTRAINT_BYTES + (int)CONSTRAINT_TEXT_MAX <= 128 << 20,
+	       "a plan's forms are half a message");
 
 /* ---- whether a sequence is ready ---- */
 
@@ -23,7 +24,7 @@ static uint32_t cached_before(const struct seq *q, uint64_t number)
 }
 
 /* Return whether a sibling is computing the prompt: then q waits, to share it. */
-static bool prompt_under_way(const struct seq *q, uint64_t number)
+static bool prompt_in_flight(const struct seq *q, uint64_t number)
 {
 	struct group *g = q->group;
 	for (uint32_t i = 0; i < g->n_seqs; i++)
@@ -44,10 +45,10 @@ static bool group_has_pending(const struct group *g)
 enum queue_ready sched_is_ready(const struct seq *q, void *user)
 {
 	const struct planning *p = user;
-	const struct form *form = q->group->params.form;
+	const struct constraint *constraint = q->group->params.constraint;
 	if (!sched_may_run(p, q->group))
 		return QUEUE_SKIP;
-	if (form && p->form_bytes && p->form_bytes + form->n > FORM_BYTES)
+	if (constraint && p->constraint_bytes && p->constraint_bytes + constraint->n > CONSTRAINT_BYTES)
 		return QUEUE_SKIP;
 	if (!q->group->first_run_us)
 		return QUEUE_READY;
@@ -56,7 +57,7 @@ enum queue_ready sched_is_ready(const struct seq *q, void *user)
 	/* Preempted with a token in flight; a swapped group is swapped in as a whole. */
 	if (q->n_pending || (q->host.n && group_has_pending(q->group)))
 		return QUEUE_HOLD;
-	if (q->host.n == 0 && prompt_under_way(q, p->plan->number))
+	if (q->host.n == 0 && prompt_in_flight(q, p->plan->number))
 		return QUEUE_SKIP;
 	return QUEUE_READY;
 }
@@ -188,10 +189,10 @@ bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_
 static void send_state(struct planning *p, struct seq *q)
 {
 	const struct plan *plan = p->plan;
-	const struct form *form = q->group->params.form;
+	const struct constraint *constraint = q->group->params.constraint;
 	/* Outputs of one job are adjacent. */
-	if (form && (!plan->n_seqs || plan->seqs[plan->n_seqs - 1].params->form != form))
-		p->form_bytes += form->n;
+	if (constraint && (!plan->n_seqs || plan->seqs[plan->n_seqs - 1].params->constraint != constraint))
+		p->constraint_bytes += constraint->n;
 	*plan_add_seq(p->plan) = (struct plan_seq){
 		.slot = q->slot,
 		.seq = q->group->job,

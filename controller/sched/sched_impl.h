@@ -86,7 +86,7 @@ struct sched {
 	double prefill_tps, link_bps; /* 0: unknown */
 	struct sched_costs costs;
 	uint64_t block_bytes;
-	uint32_t send_above; /* rows, set by sched_send_above(); 0: unset */
+	uint32_t stream_above_rows; /* rows, set by sched_stream_above_rows(); 0: unset */
 
 	struct seq **running; /* [n_running] running sequences by (priority, order, index) */
 	uint32_t n_running;
@@ -142,7 +142,7 @@ struct planning {
 	int64_t now_us;
 	uint32_t budget;           /* rows that may still be added */
 	uint32_t prompt_budget;    /* rows of prompts that may still be added, within budget */
-	uint64_t form_bytes;       /* bytes of structured-output constraints of sequences in this plan */
+	uint64_t constraint_bytes; /* bytes of structured-output constraints of sequences in this plan */
 	bool for_age;              /* the sequence being admitted was chosen for its age */
 	bool blocked;              /* a running sequence got no blocks: no sequence is admitted */
 	bool refused;              /* a waiting sequence got no blocks */

@@ -288,7 +288,7 @@ static uint32_t rows_by_costs(const struct sched *s, uint32_t n, uint32_t alone)
  * streamed, unless the decodes alone nearly reach that limit. */
 static uint32_t prompt_rows(const struct sched *s, uint32_t n)
 {
-	const uint32_t above = s->send_above;
+	const uint32_t above = s->stream_above_rows;
 	if (s->cfg.prefill_separate || s->cfg.step_us == 0)
 		return s->cfg.max_rows;
 	const uint32_t least_alone = above ? s->cfg.max_rows : s->cfg.mixture_rows;

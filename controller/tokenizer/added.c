@@ -64,7 +64,7 @@ void added_fini(struct added *a)
 	free(a->by_content.nodes);
 }
 
-void added_push(struct added *a, const struct added_token *token, const char *form, size_t form_n)
+void added_push(struct added *a, const struct added_token *token, const char *content, size_t content_n)
 {
 	array_grow(a->tokens, a->cap, a->n + 1);
 	a->tokens[a->n] = *token;
@@ -72,8 +72,8 @@ void added_push(struct added *a, const struct added_token *token, const char *fo
 	memcpy(a->tokens[a->n].content, token->content, token->n);
 	a->tokens[a->n].content[token->n] = 0;
 	trie_add(&a->by_content, token->content, token->n, (int32_t)a->n);
-	if (form_n > 0)
-		trie_add(token->normalized ? &a->normalized : &a->raw, form, form_n, (int32_t)a->n);
+	if (content_n > 0)
+		trie_add(token->normalized ? &a->normalized : &a->raw, content, content_n, (int32_t)a->n);
 	a->n++;
 }
 

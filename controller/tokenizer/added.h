@@ -47,7 +47,7 @@ void added_fini(struct added *a);
 
 /* Add a copy of *token; its content must not be empty. form: the bytes to search for, the content or its
  * normalized form. */
-void added_push(struct added *a, const struct added_token *token, const char *form, size_t form_n);
+void added_push(struct added *a, const struct added_token *token, const char *content, size_t content_n);
 /* Return the token with exactly this content, or NULL. */
 const struct added_token *added_find(const struct added *a, const char *p, size_t n);
 

@@ -239,7 +239,7 @@ static size_t next_block(const struct step *st, enum norm_kind kind, size_t from
 }
 
 /* Return false, and write nothing, if the text is already in this form. */
-static bool run_form(struct norm_text *t, const struct step *st, enum norm_kind kind)
+static bool run_constraint(struct norm_text *t, const struct step *st, enum norm_kind kind)
 {
 	size_t done = 0, i = 0;
 	bool changed = false;
@@ -307,7 +307,7 @@ void norm_run(const struct norm *nm, const char *p, size_t n, bool origins, stru
 		else if (op->kind == NORM_REPLACE)
 			changed = run_replace(t, &st, op);
 		else
-			changed = run_form(t, &st, op->kind);
+			changed = run_constraint(t, &st, op->kind);
 		if (!changed)
 			continue;
 		st.p = t->out[st.w].p;

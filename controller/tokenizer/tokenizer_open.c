@@ -235,9 +235,9 @@ static int load_from_dir(struct tokenizer *t, const char *dir, char *why, size_t
 /* Load from a file.  A file without a supported tokenizer may be a model with its tokenizer next to it. */
 static int load_from_file(struct tokenizer *t, const char *path, char *why, size_t why_n)
 {
-	char *dir = dir_of(path), *beside = file_in(dir);
+	char *dir = dir_of(path), *parent = file_in(dir);
 	int rc = load_file(t, path, why, why_n);
-	if ((rc == -ENOENT || rc == -ENOTSUP) && beside && strcmp(beside, path) != 0) {
+	if ((rc == -ENOENT || rc == -ENOTSUP) && parent && strcmp(parent, path) != 0) {
 		rc = load_from_dir(t, dir, why, why_n);
 	} else if (rc == -ENOENT && model_file_of(path) && !gguf_is(path)) {
 		rc = err_why(why, why_n, rc,
@@ -250,7 +250,7 @@ static int load_from_file(struct tokenizer *t, const char *path, char *why, size
 		if (rc == 0)
 			rc = finish(t, path, why, why_n);
 	}
-	free(beside);
+	free(parent);
 	free(dir);
 	return rc;
 }

@@ -41,7 +41,7 @@ static bool to_int8(enum kept_mode m, enum kept_head head)
 }
 
 /* Memory layout of a linear layer: codes, or floats if bits is 0. */
-struct form {
+struct layout {
 	int bits, group, super; /* super: 0 if there are no headers of super-groups */
 	bool minimums, zeros;   /* per group */
 	int zero;               /* zero of all groups, if there are no zeros per group */
@@ -65,26 +65,26 @@ static bool is_whole(const float *table)
 	return true;
 }
 
-static bool awq_like(const struct form *f)
+static bool awq_like(const struct layout *f)
 {
 	return f->bits <= 4 && !f->minimums && f->super == f->group && f->f16;
 }
 
 /* Return the layout of codes that kernels read, if there is one. */
-static struct form form_of(const struct weights_linear *l)
+static struct layout layout_of(const struct weights_linear *l)
 {
 	const struct codes *c = &l->codes;
 	if (l->kind == WEIGHTS_AWQ) {
 		const int group = l->group < l->k ? l->group : l->k;
-		return (struct form){.bits = 4, .group = group, .super = group, .zeros = true, .f16 = true};
+		return (struct layout){.bits = 4, .group = group, .super = group, .zeros = true, .f16 = true};
 	}
-	struct form f = {.bits = c->bits,
-			 .group = c->group,
-			 .super = c->super,
-			 .minimums = c->minimums,
-			 .zeros = !c->minimums && c->zero < 0,
-			 .zero = c->zero,
-			 .f16 = c->d_type == CODES_F16};
+	struct layout f = {.bits = c->bits,
+			   .group = c->group,
+			   .super = c->super,
+			   .minimums = c->minimums,
+			   .zeros = !c->minimums && c->zero < 0,
+			   .zero = c->zero,
+			   .f16 = c->d_type == CODES_F16};
 	if (c->table && c->bits == 4 && c->zero == 0 && !c->minimums && is_whole(c->table)) {
 		f.bits = 8;
 		f.zero = 128;
@@ -97,17 +97,17 @@ static struct form form_of(const struct weights_linear *l)
 	return f;
 }
 
-static bool has_form(const struct weights_linear *l, const struct form *f)
+static bool has_constraint(const struct weights_linear *l, const struct layout *f)
 {
 	return l->kind == WEIGHTS_AWQ || !l->codes.table || f->bits == 8;
 }
 
-static bool takes(const struct weights_linear *l, const struct form *f, enum kept_mode m)
+static bool takes(const struct weights_linear *l, const struct layout *f, enum kept_mode m)
 {
 	const bool whole = f->group >= l->k;
 	if (f->e4m3)
 		return m == KEPT_F32 || m == KEPT_INT16;
-	if (!has_form(l, f))
+	if (!has_constraint(l, f))
 		return false;
 	if (m == KEPT_BF16)
 		return !f->minimums && (f->zeros || f->zero <= (f->bits <= 4 ? 16 : 255)) &&
@@ -118,7 +118,7 @@ static bool takes(const struct weights_linear *l, const struct form *f, enum kep
 /* ---- sizes ---- */
 
 /* Compute the header bytes of a tile, per group and per super-group. */
-static void heads(const struct form *f, int *group, int *super)
+static void heads(const struct layout *f, int *group, int *super)
 {
 	*super = 0;
 	if (awq_like(f) && (!f->dots || f->zeros)) {
@@ -133,14 +133,14 @@ static void heads(const struct form *f, int *group, int *super)
 	}
 }
 
-static int lines(const struct form *f, int inputs)
+static int lines(const struct layout *f, int inputs)
 {
 	if (f->bits <= 4)
 		return up(inputs, 8);
 	return f->bits <= 6 && f->group % 16 == 0 ? up(inputs, 16) * 3 : up(inputs, 4);
 }
 
-static int64_t tile_bytes(const struct form *f, int k, enum kept_mode m)
+static int64_t tile_bytes(const struct layout *f, int k, enum kept_mode m)
 {
 	int64_t bytes = 0;
 	int head, super;
@@ -159,7 +159,7 @@ static int64_t tile_bytes(const struct form *f, int k, enum kept_mode m)
 	return bytes;
 }
 
-static int64_t part_bytes(const struct weights_linear *l, const struct form *f, enum kept_mode m)
+static int64_t part_bytes(const struct weights_linear *l, const struct layout *f, enum kept_mode m)
 {
 	const int blocks = up(l->n, LANES * BLOCK_TILES), last = up(l->n, LANES) - (blocks - 1) * BLOCK_TILES;
 	const int tiles = (blocks - 1) * BLOCK_TILES + (last >= 3 ? BLOCK_TILES : last);
@@ -172,24 +172,24 @@ static size_t dtype_bytes(enum config_dtype t)
 	return t == CONFIG_F32 ? 4 : 2;
 }
 
-static struct form int8_of_floats(int k)
+static struct layout int8_of_floats(int k)
 {
 	const int group = k < INT8_GROUP ? k : INT8_GROUP;
-	return (struct form){.bits = 8, .group = group, .super = group, .zero = 128, .dots = true};
+	return (struct layout){.bits = 8, .group = group, .super = group, .zero = 128, .dots = true};
 }
 
 /* Return the bytes of one linear layer; ordered: permuted inputs may stay permuted. */
 static int64_t one_part(const struct weights_linear *l, enum kept_mode m, enum kept_head head, bool ordered)
 {
 	const bool integer = m == KEPT_INT16 || m == KEPT_INT8;
-	struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(l->dtype)};
+	struct layout f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(l->dtype)};
 	if (l->kind != WEIGHTS_DENSE) {
-		f = form_of(l);
+		f = layout_of(l);
 		f.dots = integer;
 		if (!takes(l, &f, m) || (l->kind == WEIGHTS_CODES && l->codes.perm && !ordered))
 			f = to_int8(m, head) && l->kind == WEIGHTS_CODES
 				    ? int8_of_floats(l->k)
-				    : (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
+				    : (struct layout){.float_bytes = m == KEPT_BF16 ? 0 : 4};
 	} else if (to_int8(m, head)) {
 		f = int8_of_floats(l->k);
 	}
@@ -201,7 +201,7 @@ static bool one_order(const struct weights_linear *const *parts, int n, enum kep
 {
 	for (int i = 0; i < n; i++) {
 		const struct weights_linear *l = parts[i];
-		const struct form f = form_of(l);
+		const struct layout f = layout_of(l);
 		if (l->kind != WEIGHTS_CODES || !l->codes.perm || !takes(l, &f, m) ||
 		    memcmp(l->codes.perm, parts[0]->codes.perm, (size_t)l->k * sizeof *l->codes.perm))
 			return false;
@@ -248,20 +248,20 @@ int64_t kept_experts(const struct weights_layer *l, const bool *but, enum kept_m
 /* ---- a model ---- */
 
 /* Return whether rows of the table can be read from the codes; other tables become F32. */
-static bool gives_rows(const struct weights_linear *l, const struct form *f)
+static bool gives_rows(const struct weights_linear *l, const struct layout *f)
 {
-	return has_form(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
+	return has_constraint(l, f) && !f->e4m3 && !l->codes.perm && !f->zeros;
 }
 
 static struct kept_table codes_table(const struct weights_linear *l, bool is_head, enum kept_mode m,
 				     enum kept_head head)
 {
-	struct form f = form_of(l);
+	struct layout f = layout_of(l);
 	struct weights_linear floats = *l;
 	if (!gives_rows(l, &f)) {
 		floats.kind = WEIGHTS_DENSE;
 		floats.dtype = CONFIG_F32;
-		f = (struct form){.float_bytes = m == KEPT_BF16 ? 0 : 4};
+		f = (struct layout){.float_bytes = m == KEPT_BF16 ? 0 : 4};
 		return (struct kept_table){part_bytes(&floats, &f, m),
 					   is_head && to_int8(m, head) ? one_part(&floats, m, head, false)
 								       : 0};
@@ -280,7 +280,7 @@ struct kept_table kept_table(const struct weights *w, const struct model_config 
 		.n = w->embed.n / c->hidden, .k = c->hidden, .dtype = w->embed.dtype};
 	if (w->embed_codes.w)
 		return codes_table(&w->embed_codes, is_head, m, head);
-	const struct form f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(floats.dtype)};
+	const struct layout f = {.float_bytes = m == KEPT_BF16 ? 0 : dtype_bytes(floats.dtype)};
 	return (struct kept_table){part_bytes(&floats, &f, m),
 				   is_head && to_int8(m, head) ? one_part(&floats, m, head, false) : 0};
 }
@@ -288,7 +288,7 @@ struct kept_table kept_table(const struct weights *w, const struct model_config 
 /* Return the bytes of a router, which stays in floats in every mode. */
 static int64_t router_bytes(const struct weights_linear *l)
 {
-	const struct form f = {.float_bytes = dtype_bytes(l->dtype)};
+	const struct layout f = {.float_bytes = dtype_bytes(l->dtype)};
 	return l->w ? part_bytes(l, &f, KEPT_F32) : 0;
 }
 

@@ -386,8 +386,8 @@ static const char *shm_why(const struct coll *c)
 const struct coll_ops coll_shm_ops = {
 	.abi = COLL_ABI,
 	.name = "shared memory",
-	.meet_new = shm_meet_new,
-	.meet_free = shm_meet_free,
+	.rendezvous_new = shm_rendezvous_new,
+	.rendezvous_free = shm_rendezvous_free,
 	.join = shm_open_coll,
 	.leave = shm_close_coll,
 	.why = shm_why,

@@ -129,7 +129,7 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 void cpu_linear_fini(struct kern_linear *w)
 {
 	for (int i = 0; i < 3; i++)
-		alloc_beside_free(w->parts[i].w, w->parts[i].bytes);
+		alloc_adjacent_free(w->parts[i].w, w->parts[i].bytes);
 	free(w->order);
 }
 

@@ -471,7 +471,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	weights = (weights + 63) & ~(size_t)63;
 	size_t bias = p->bias ? ((size_t)p->n + 15) / 16 * 64 : 0;
 	q->bytes = weights + bias;
-	q->w = alloc_beside(q->bytes);
+	q->w = alloc_adjacent(q->bytes);
 	if (!q->w)
 		return err_why(why, why_n, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name,
 			       q->bytes);

@@ -25,9 +25,9 @@ static const char prefix[] = "quern-";
 /* "shm:" PLACE ":" NAME; the place is equal for processes that can meet. */
 enum { PLACE_SIZE = 64, NAME_DIGITS = 32 };
 
-struct coll_meet {
+struct coll_rendezvous {
 	int fd; /* the listening socket */
-	char text[COLL_MEET_SIZE];
+	char text[COLL_RENDEZVOUS_SIZE];
 };
 
 struct shm_hello { /* sent by a rank that connects */
@@ -69,7 +69,7 @@ static socklen_t address(const char *name, struct sockaddr_un *out)
 }
 
 /* Return the name in a meet's text; NULL and the reason if this process cannot meet there. */
-static const char *parse_meet(const char *text, char *why, size_t why_n, int *rc)
+static const char *parse_rendezvous(const char *text, char *why, size_t why_n, int *rc)
 {
 	char place[PLACE_SIZE];
 	const char *colon;
@@ -91,7 +91,7 @@ static const char *parse_meet(const char *text, char *why, size_t why_n, int *rc
 	return colon + 1;
 }
 
-int shm_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
+int shm_rendezvous_new(struct coll_rendezvous **out, char *text, char *why, size_t why_n)
 {
 	unsigned char random[NAME_DIGITS / 2];
 	char place[PLACE_SIZE], name[NAME_DIGITS + 1];
@@ -111,15 +111,15 @@ int shm_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
 			close(fd);
 		return rc;
 	}
-	struct coll_meet *m = xcalloc(1, sizeof *m);
+	struct coll_rendezvous *m = xcalloc(1, sizeof *m);
 	m->fd = fd;
 	snprintf(m->text, sizeof m->text, "shm:%s:%s", place, name);
-	snprintf(text, COLL_MEET_SIZE, "%s", m->text);
+	snprintf(text, COLL_RENDEZVOUS_SIZE, "%s", m->text);
 	*out = m;
 	return 0;
 }
 
-void shm_meet_free(struct coll_meet *m)
+void shm_rendezvous_free(struct coll_rendezvous *m)
 {
 	if (!m)
 		return;
@@ -282,7 +282,7 @@ static int host_group(struct shm_joined *j, const struct coll_args *a, size_t by
 {
 	int memory = -1;
 	assert(a->mine && *a->mine);
-	if (strcmp(a->meet, (*a->mine)->text))
+	if (strcmp(a->rendezvous, (*a->mine)->text))
 		return err_why(why, why_n, -ESTALE, "the group's meeting place is no longer this worker's");
 	int rc = await_ranks(j, a, bytes, why, why_n);
 	if (!rc)
@@ -331,17 +331,17 @@ static int join_group(struct shm_joined *j, const struct coll_args *a, size_t by
 	const struct shm_hello h = {magic, COLL_ABI, a->rank, a->n_ranks, a->epoch, bytes};
 	struct sockaddr_un addr;
 	int rc, memory = -1;
-	const char *name = parse_meet(a->meet, why, why_n, &rc);
+	const char *name = parse_rendezvous(a->rendezvous, why, why_n, &rc);
 	if (!name)
 		return rc;
 	int fd = j->fd[0] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return err_why(why, why_n, -errno, "no socket: %s", strerror(errno));
 	if (connect(fd, (struct sockaddr *)&addr, address(name, &addr)) < 0)
-		return err_why(why, why_n, -ESTALE, "rank 0 no longer waits at %.120s: %s", a->meet,
+		return err_why(why, why_n, -ESTALE, "rank 0 no longer waits at %.120s: %s", a->rendezvous,
 			       strerror(errno));
 	if ((rc = check_user(fd, &j->pid[0], why, why_n)))
-		return err_prefix(why, why_n, rc, "at %.120s", a->meet);
+		return err_prefix(why, why_n, rc, "at %.120s", a->rendezvous);
 	if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h)
 		return err_why(why, why_n, -ECONNRESET, "rank 0 ended while the group met");
 	if ((rc = wait_input(fd, a, why, why_n)) || (rc = recv_welcome(fd, a, bytes, &memory, why, why_n)))
@@ -360,7 +360,7 @@ int shm_join(struct shm_joined *j, const struct coll_args *a, size_t bytes, char
 		j->fd[r] = -1;
 	int rc = a->rank == 0 ? host_group(j, a, bytes, why, why_n) : join_group(j, a, bytes, why, why_n);
 	if (a->mine) {
-		shm_meet_free(*a->mine);
+		shm_rendezvous_free(*a->mine);
 		*a->mine = NULL;
 	}
 	if (rc)

@@ -19,8 +19,8 @@ struct shm_joined {
 	int64_t pid[COLL_RANKS_MAX]; /* the peers' process ids, as seen here */
 };
 
-int shm_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n);
-void shm_meet_free(struct coll_meet *m);
+int shm_rendezvous_new(struct coll_rendezvous **out, char *text, char *why, size_t why_n);
+void shm_rendezvous_free(struct coll_rendezvous *m);
 
 /* Errors as in coll_ops.join. */
 int shm_join(struct shm_joined *out, const struct coll_args *a, size_t bytes, char *why, size_t why_n);

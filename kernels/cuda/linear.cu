@@ -388,7 +388,7 @@ static bool has_bias(const struct kern_linear_src *src)
 	return any;
 }
 
-int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, char *why, size_t why_n)
+int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, char *why, size_t why_n)
 {
 	int e = check(src, why, why_n);
 	if (e)
@@ -423,8 +423,8 @@ static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int 
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **out, char *why, size_t why_n)
 {
-	struct lin_likeness like;
-	int e = lin_stack_like(src, &like, why, why_n);
+	struct lin_signature signature;
+	int e = lin_stack_signature(src, &signature, why, why_n);
 	if (!e && layer == 0)
 		e = stack_new(d, src, n, out, why, why_n);
 	if (e)
@@ -433,8 +433,8 @@ int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int la
 	struct lin_seg seg = w->segs[0];
 	const int owned = w->n_owned;
 	if (layer == 0)
-		w->like = like;
-	assert(lin_alike(&w->like, &like) && src->k == w->k && src->act == w->act.act);
+		w->signature = signature;
+	assert(lin_same_signature(&w->signature, &signature) && src->k == w->k && src->act == w->act.act);
 	assert(src->n_parts == w->n_parts && src->parts[0].n == w->part_n[0]);
 	w->layer = layer;
 	w->n_owned = 0; /* lin_own() returns this layer's place in each buffer again */

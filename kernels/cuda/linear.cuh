@@ -127,7 +127,7 @@ struct lin_seg {
 };
 
 /* Properties that all layers of a stack share, apart from their shape. */
-struct lin_likeness {
+struct lin_signature {
 	enum lin_kind kind;
 	int group; /* AWQ: inputs per group; else 0 */
 	bool bias;
@@ -147,9 +147,9 @@ struct kern_linear {
 	/* Stack of experts: the number of layers, all of one shape.  Their columns follow one another in a
 	 * segment, each buffer holds all layers, and `layer` is the one being packed.  0: a single layer. */
 	int n_layers, layer;
-	struct lin_likeness like;  /* stack: its likeness */
-	struct cuda_buf stage[10]; /* stack, while packing: data copied from the host */
-	float *exact;              /* router only: [n][k] F32; a router has no segments */
+	struct lin_signature signature; /* stack: its likeness */
+	struct cuda_buf stage[10];      /* stack, while packing: data copied from the host */
+	float *exact;                   /* router only: [n][k] F32; a router has no segments */
 };
 
 /* Arguments of a launch.  The kernels document which blocks they need. */
@@ -327,8 +327,9 @@ int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
 		   struct kern_linear **w, char *why, size_t why_n);
 /* Get the likeness that a stack must have to hold src: 0, or lin_stack_load()'s error with the reason. */
-int lin_stack_like(const struct kern_linear_src *src, struct lin_likeness *out, char *why, size_t why_n);
-static inline bool lin_alike(const struct lin_likeness *a, const struct lin_likeness *b)
+int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, char *why,
+			size_t why_n);
+static inline bool lin_same_signature(const struct lin_signature *a, const struct lin_signature *b)
 {
 	return a->kind == b->kind && a->group == b->group && a->bias == b->bias;
 }

@@ -360,7 +360,7 @@ static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, in
 		      lin_slice_unit(a.seg, slice + 1),
 		      kern_smem() + warp * stream_shape<KIND, N_COLS>::ring_bytes);
 
-	float4 *meet = (float4 *)(void *)kern_smem(); /* [warp][fragment][lane] */
+	float4 *partials = (float4 *)(void *)kern_smem(); /* [warp][fragment][lane] */
 	if (!ROWS::listed && a.splits > 1) {
 #pragma unroll
 		for (int f = 0; f < FRAGS; f++)
@@ -375,7 +375,7 @@ static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, in
 		for (int f = 0; f < FRAGS; f++) {
 			const float *v = s.sum[f / N_T8][f % N_T8];
 			if (work)
-				meet[(warp * FRAGS + f) * 32 + lane_id()] =
+				partials[(warp * FRAGS + f) * 32 + lane_id()] =
 					make_float4(v[0], v[1], v[2], v[3]);
 		}
 		block_sync();
@@ -385,7 +385,8 @@ static __device__ __forceinline__ void stream_block(const ROWS &rows, int at, in
 		const int col = block_col + f / N_T8, in_warp = f % FRAGS;
 		if (col >= rows.cols() || (t8 + f % N_T8) * 8 >= rows.m())
 			continue;
-		const float4 *from = meet + (f / FRAGS * a.block_slices * FRAGS + in_warp) * 32 + lane_id();
+		const float4 *from =
+			partials + (f / FRAGS * a.block_slices * FRAGS + in_warp) * 32 + lane_id();
 		float4 sum;
 		if (!ROWS::listed && a.splits > 1) {
 			uint4 v[LIN_SLICES_MAX];

@@ -111,11 +111,11 @@ struct plan {
 	const struct kern_experts_src *src;
 	int8_t stack[KERN_EXPERTS_MAX];
 	int n_stacks;
-	struct lin_likeness like[STACKS_MAX][2]; /* gate and up's; down's */
+	struct lin_signature signature[STACKS_MAX][2]; /* gate and up's; down's */
 };
 
 static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-	       struct lin_likeness like[2], char *why, size_t why_n)
+	       struct lin_signature signature[2], char *why, size_t why_n)
 {
 	const struct kern_experts_src *src = p->src;
 	*gateup = *down = {};
@@ -125,22 +125,22 @@ static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, stru
 	assert(gateup->n_parts == 2 && gateup->k == src->hidden && gateup->parts[0].n == src->intermediate);
 	assert(gateup->parts[1].n == src->intermediate);
 	assert(down->n_parts == 1 && down->k == src->intermediate && down->parts[0].n == src->hidden);
-	rc = lin_stack_like(gateup, &like[0], why, why_n);
-	return rc ? rc : lin_stack_like(down, &like[1], why, why_n);
+	rc = lin_stack_signature(gateup, &signature[0], why, why_n);
+	return rc ? rc : lin_stack_signature(down, &signature[1], why, why_n);
 }
 
 /* Return the stack with this likeness, adding one if there is none; -1: too many. */
-static int plan_stack(struct plan *p, const struct lin_likeness like[2])
+static int plan_stack(struct plan *p, const struct lin_signature signature[2])
 {
 	int i = 0;
-	while (i < p->n_stacks &&
-	       !(lin_alike(&p->like[i][0], &like[0]) && lin_alike(&p->like[i][1], &like[1])))
+	while (i < p->n_stacks && !(lin_same_signature(&p->signature[i][0], &signature[0]) &&
+				    lin_same_signature(&p->signature[i][1], &signature[1])))
 		i++;
 	if (i == STACKS_MAX)
 		return -1;
 	if (i == p->n_stacks) {
-		p->like[i][0] = like[0];
-		p->like[i][1] = like[1];
+		p->signature[i][0] = signature[0];
+		p->signature[i][1] = signature[1];
 		p->n_stacks++;
 	}
 	return i;
@@ -150,13 +150,13 @@ static int plan_stack(struct plan *p, const struct lin_likeness like[2])
 static int plan_sort(struct plan *p, char *why, size_t why_n)
 {
 	struct kern_linear_src gateup, down;
-	struct lin_likeness like[2];
+	struct lin_signature signature[2];
 	p->n_stacks = 0;
 	for (int e = 0; e < p->src->n_experts; e++) {
-		int rc = p->stack[e] < 0 ? 0 : ask(p, e, &gateup, &down, like, why, why_n);
+		int rc = p->stack[e] < 0 ? 0 : ask(p, e, &gateup, &down, signature, why, why_n);
 		if (rc)
 			return rc;
-		const int i = p->stack[e] < 0 ? -1 : plan_stack(p, like);
+		const int i = p->stack[e] < 0 ? -1 : plan_stack(p, signature);
 		if (p->stack[e] >= 0 && i < 0)
 			return err_why(
 				why, why_n, -ENOTSUP,
@@ -172,12 +172,13 @@ static int plan_sort(struct plan *p, char *why, size_t why_n)
 static int expert_load(struct kern_experts *x, const struct plan *p, int e, int at, char *why, size_t why_n)
 {
 	struct kern_linear_src gateup, down;
-	struct lin_likeness like[2];
+	struct lin_signature signature[2];
 	struct stack *s = &x->stacks[p->stack[e]];
-	int rc = ask(p, e, &gateup, &down, like, why, why_n);
+	int rc = ask(p, e, &gateup, &down, signature, why, why_n);
 	if (rc)
 		return rc;
-	if (at && !(lin_alike(&s->gateup->like, &like[0]) && lin_alike(&s->down->like, &like[1])))
+	if (at && !(lin_same_signature(&s->gateup->signature, &signature[0]) &&
+		    lin_same_signature(&s->down->signature, &signature[1])))
 		return 1;
 	rc = lin_stack_load(x->dev, &gateup, at, s->n, &s->gateup, why, why_n);
 	return rc ? rc : lin_stack_load(x->dev, &down, at, s->n, &s->down, why, why_n);

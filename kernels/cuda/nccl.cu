@@ -513,10 +513,10 @@ static int nccl_barrier(struct coll *c)
 /* ---- meeting ---- */
 
 /* Called before other threads exist that read the environment, such as the device's threads. */
-static int nccl_meet_new(struct coll_meet **out, char *text, char *why, size_t why_n)
+static int nccl_rendezvous_new(struct coll_rendezvous **out, char *text, char *why, size_t why_n)
 {
 	stay_on_host();
-	return shm_meet_new(out, text, why, why_n);
+	return shm_rendezvous_new(out, text, why, why_n);
 }
 
 static size_t host_bytes(const struct coll *c)
@@ -653,8 +653,8 @@ static const char *nccl_why(const struct coll *c)
 extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_nccl_ops = {
 	.abi = COLL_ABI,
 	.name = "NCCL",
-	.meet_new = nccl_meet_new,
-	.meet_free = shm_meet_free,
+	.rendezvous_new = nccl_rendezvous_new,
+	.rendezvous_free = shm_rendezvous_free,
 	.join = nccl_join,
 	.leave = nccl_leave,
 	.why = nccl_why,

@@ -57,8 +57,8 @@ static void fill(struct name *out, const struct pair *p, int layer, const char *
 static const char choice_suffix[] = ".e_score_correction_bias", choice_gguf[] = "exp_probs_b";
 
 /* Find a tensor of a mixture's layer other than its experts. */
-static bool find_beside(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
-			const char *suffix, struct name *out)
+static bool find_other_tensor(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
+			      const char *suffix, struct name *out)
 {
 	const struct family_experts *x = family_of(c->arch)->experts;
 	static const char *const ffn[][2] = {{"gate_proj", "ffn_gate_shexp"},
@@ -147,7 +147,7 @@ static bool find_in_mixture(const struct model_config *c, const char *text, size
 		return false;
 	if (find_choice(c, text, n, gguf, layer, suffix, out))
 		return true;
-	return strcmp(suffix, ".weight") == 0 && (find_beside(c, text, n, gguf, layer, suffix, out) ||
+	return strcmp(suffix, ".weight") == 0 && (find_other_tensor(c, text, n, gguf, layer, suffix, out) ||
 						  find_expert(c, text, n, gguf, layer, suffix, out));
 }
 

@@ -19,7 +19,7 @@
 static const char mark[] = ".quern-partial";
 enum { COPY_BYTES = 1 << 20 };
 
-static const struct writer_form *const forms[] = {
+static const struct writer_backend *const backends[] = {
 	[WRITER_SAFETENSORS] = &writer_safetensors,
 	[WRITER_GGUF] = &writer_gguf,
 	[WRITER_AK48] = &writer_ak48,
@@ -27,8 +27,8 @@ static const struct writer_form *const forms[] = {
 
 bool writer_format_of(const char *name, enum writer_format *out)
 {
-	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-		if (strcmp(forms[i]->name, name) != 0)
+	for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+		if (strcmp(backends[i]->name, name) != 0)
 			continue;
 		*out = (enum writer_format)i;
 		return true;
@@ -46,7 +46,7 @@ int writer_new(const char *dst, enum writer_format format, struct writer **out, 
 {
 	struct stat st;
 	struct writer *w = xcalloc(1, sizeof *w);
-	w->form = forms[format];
+	w->backend = backends[format];
 	w->dst = xstrdup(dst);
 	w->dir_fd = -1;
 	w->shard_bytes = WRITER_SHARD_BYTES;
@@ -80,9 +80,9 @@ int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, s
 	struct writer_slot s = {.n_dims = t->n_dims, .n_rows = 1};
 	int values, bytes;
 	assert(!w->begun && t->n_dims >= 0 && t->n_dims <= WRITER_DIMS_MAX);
-	if (!w->form->type(t->type, &s.type, &s.code, &values, &bytes))
+	if (!w->backend->type(t->type, &s.type, &s.code, &values, &bytes))
 		return err_why(why, why_n, -ENOTSUP, "tensor %s is %s, which %s does not have", t->name,
-			       t->type, w->form->name);
+			       t->type, w->backend->name);
 	int64_t all = 1;
 	for (int d = 0; d < t->n_dims; d++) {
 		s.shape[d] = t->shape[d];
@@ -151,7 +151,7 @@ int writer_begin(struct writer *w, char *why, size_t why_n)
 {
 	int rc = check_names(w, why, why_n);
 	if (!rc)
-		rc = w->form->lay_out(w, why, why_n);
+		rc = w->backend->lay_out(w, why, why_n);
 	for (size_t i = 0; !rc && i < w->n_outs; i++) {
 		struct writer_out *o = &w->outs[i];
 		o->fd = openat(w->dir_fd, o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -191,7 +191,7 @@ int writer_preview(struct writer *w, char **path, char *why, size_t why_n)
 	assert(w->begun);
 	for (size_t i = 0; !rc && i < w->n_outs; i++)
 		rc = write_at(w->outs[i].fd, w->outs[i].head.p, w->outs[i].head.len, 0);
-	*path = rc ? NULL : w->form->single ? file_join(w->temp, w->outs[0].name) : xstrdup(w->temp);
+	*path = rc ? NULL : w->backend->single ? file_join(w->temp, w->outs[0].name) : xstrdup(w->temp);
 	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc)) : 0;
 }
 
@@ -212,7 +212,7 @@ int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, cons
 
 int writer_file(struct writer *w, const char *name, const void *data, size_t n, char *why, size_t why_n)
 {
-	assert(!w->form->single && !strchr(name, '/'));
+	assert(!w->backend->single && !strchr(name, '/'));
 	const int fd = openat(w->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return sys_why(why, why_n, name, "written");
@@ -266,7 +266,7 @@ static int finish_out(struct writer_out *o)
 static int publish(struct writer *w)
 {
 	int rc;
-	if (w->form->single) {
+	if (w->backend->single) {
 		rc = renameat2(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst, RENAME_NOREPLACE);
 		if (rc && (errno == EINVAL || errno == ENOSYS))
 			rc = renameat(w->dir_fd, w->outs[0].name, AT_FDCWD, w->dst);
@@ -318,7 +318,7 @@ int writer_commit(struct writer **wp, char *why, size_t why_n)
 		return rc;
 	}
 	*wp = NULL;
-	if (w->form->single)
+	if (w->backend->single)
 		own_dir_remove(w->temp, mark, &w->dir_fd);
 	rc = file_sync_folder(w->dst);
 	if (rc)

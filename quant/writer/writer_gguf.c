@@ -154,14 +154,14 @@ static int lay_out_gguf(struct writer *w, char *why, size_t why_n)
 	return 0;
 }
 
-const struct writer_form writer_gguf = {
+const struct writer_backend writer_gguf = {
 	.name = "gguf", .single = true, .type = type_of, .lay_out = lay_out_gguf};
 
 /* ---- ak48 ---- */
 
 void writer_header(struct writer *w, const void *head, size_t n)
 {
-	assert(!w->begun && w->form == &writer_ak48);
+	assert(!w->begun && w->backend == &writer_ak48);
 	buf_clear(&w->meta);
 	buf_put(&w->meta, head, n);
 }
@@ -194,4 +194,4 @@ static int lay_out_ak48(struct writer *w, char *why, size_t why_n)
 	return 0;
 }
 
-const struct writer_form writer_ak48 = {.name = "ak48", .type = type_of_ak48, .lay_out = lay_out_ak48};
+const struct writer_backend writer_ak48 = {.name = "ak48", .type = type_of_ak48, .lay_out = lay_out_ak48};

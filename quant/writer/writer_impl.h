@@ -13,7 +13,7 @@ struct writer_slot {
 	int64_t shape[WRITER_DIMS_MAX];
 	int64_t n_rows;
 	size_t row_bytes;
-	int file;     /* index in outs, set by writer_form.lay_out */
+	int file;     /* index in outs, set by writer_backend.lay_out */
 	uint64_t at;  /* offset in that file */
 	int64_t done; /* rows written */
 };
@@ -26,7 +26,7 @@ struct writer_out {
 };
 
 struct writer {
-	const struct writer_form *form;
+	const struct writer_backend *backend;
 	char *dst, *temp; /* owned */
 	int dir_fd;       /* temp, locked; -1: none */
 	struct writer_slot *slots;
@@ -40,7 +40,7 @@ struct writer {
 };
 
 /* An output format. */
-struct writer_form {
+struct writer_backend {
 	const char *name;
 	bool single; /* DST is the file itself, not a directory */
 	/* Find a type's code, and the values and bytes of its block.  False: the format lacks the type. */
@@ -48,7 +48,7 @@ struct writer_form {
 	/* Give every slot its file and offset; make the files with their headers. */
 	int (*lay_out)(struct writer *w, char *why, size_t why_n);
 };
-extern const struct writer_form writer_safetensors, writer_gguf, writer_ak48;
+extern const struct writer_backend writer_safetensors, writer_gguf, writer_ak48;
 
 /* Add a file to the result, empty so far.  Return its index. */
 int writer_out_new(struct writer *w, const char *name);

@@ -119,4 +119,4 @@ static int lay_out(struct writer *w, char *why, size_t why_n)
 	return n_files > 1 ? write_index(w, why, why_n) : 0;
 }
 
-const struct writer_form writer_safetensors = {.name = "safetensors", .type = type_of, .lay_out = lay_out};
+const struct writer_backend writer_safetensors = {.name = "safetensors", .type = type_of, .lay_out = lay_out};

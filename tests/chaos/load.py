@@ -35,7 +35,7 @@ class Load:
         self.lock = threading.Lock()
         self.next, self.count = 0, count
         self.ended, self.resubmitted = 0, 0
-        self.under_way = set()  # numbers of the jobs that were started and have not ended
+        self.in_flight = set()  # numbers of the jobs that were started and have not ended
         self.failures = []
         self.stopping = False
         self.results = {}       # job number -> tokens; all tokens of a job must be equal
@@ -48,12 +48,12 @@ class Load:
             if self.stopping or (self.count is not None and self.next >= self.count):
                 return None
             self.next += 1
-            self.under_way.add(self.next - 1)
+            self.in_flight.add(self.next - 1)
             return self.next - 1
 
     def jobs_under_way(self):
         with self.lock:
-            return set(self.under_way)
+            return set(self.in_flight)
 
     def wait_ended(self, numbers):
         """Wait until these jobs have ended. A job that loses its workers three times in a row without progress is not
@@ -76,7 +76,7 @@ class Load:
         got = self.run_job(client, prompt, params, f"{id(self)}-{number}")
         with self.lock:
             self.ended += 1
-            self.under_way.remove(number)
+            self.in_flight.remove(number)
             before = self.results.setdefault(which, got)
             if before != got:
                 self.failures.append(f"job {number}: other tokens than before: {got} instead of {before}")
@@ -120,5 +120,5 @@ class Load:
 def undisturbed(endpoint, jobs):
     """Return the tokens of the jobs without a disturbance: {number: tokens}."""
     with JobClient(endpoint) as c:
-        under_way = [c.submit(p, stream=False, **params) for p, params in jobs]
-        return {i: tokens_of(j.done()) for i, j in enumerate(under_way)}
+        in_flight = [c.submit(p, stream=False, **params) for p, params in jobs]
+        return {i: tokens_of(j.done()) for i, j in enumerate(in_flight)}

@@ -153,11 +153,11 @@ def cluster(hosts):
 def generate(cluster, jobs, at_once):
     """Run all jobs, several at once; return their tokens."""
     with JobClient(cluster.jobs) as c:
-        under_way = [c.submit(p, **params) for p, params in jobs[:at_once]]
-        for j in under_way:
+        in_flight = [c.submit(p, **params) for p, params in jobs[:at_once]]
+        for j in in_flight:
             j.first_delta()
-        yield under_way
-        yield {i: tokens_of(j.done()) for i, j in enumerate(under_way)}
+        yield in_flight
+        yield {i: tokens_of(j.done()) for i, j in enumerate(in_flight)}
 
 
 def during(cluster, jobs, known, disturb):
@@ -208,7 +208,7 @@ class SlowLink(threading.Thread):
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.port = self.listening.getsockname()[1]
         self.far = {}       # socket -> socket at the other end
-        self.under_way = [] # (arrival time, socket, bytes); "": the end
+        self.in_flight = [] # (arrival time, socket, bytes); "": the end
         self.carried = 0
         self.cut_now = threading.Event()
 
@@ -226,13 +226,13 @@ class SlowLink(threading.Thread):
             data = sock.recv(65536)
         except OSError:
             data = b""
-        self.under_way.append((time.monotonic() + self.delay_s, self.far[sock], data))
+        self.in_flight.append((time.monotonic() + self.delay_s, self.far[sock], data))
         if not data:
             del self.far[sock]
 
     def deliver(self):
-        while self.under_way and self.under_way[0][0] <= time.monotonic():
-            _, sock, data = self.under_way.pop(0)
+        while self.in_flight and self.in_flight[0][0] <= time.monotonic():
+            _, sock, data = self.in_flight.pop(0)
             try:
                 sock.sendall(data) if data else sock.shutdown(socket.SHUT_WR)
                 self.carried += len(data)
@@ -244,7 +244,7 @@ class SlowLink(threading.Thread):
 
     def run(self):
         while not self.ended:
-            wait = max(0.0, min(0.05, self.under_way[0][0] - time.monotonic())) if self.under_way else 0.05
+            wait = max(0.0, min(0.05, self.in_flight[0][0] - time.monotonic())) if self.in_flight else 0.05
             readable, _, _ = select.select([self.listening, *self.far], [], [], wait)
             for sock in readable:
                 self.accept() if sock is self.listening else self.take(sock)
@@ -253,7 +253,7 @@ class SlowLink(threading.Thread):
                 self.cut_now.clear()
                 for sock in self.far:
                     sock.close()
-                self.far, self.under_way = {}, []
+                self.far, self.in_flight = {}, []
         for sock in [self.listening, *self.far]:
             sock.close()
 
@@ -281,13 +281,13 @@ def test_workers_at_the_end_of_a_slow_link(dice, long, figures):
             delays = [0.02, 0.1, 0.3] * 5 if long else [0.1]
             for link.delay_s in delays:
                 with JobClient(f"ipc://{d}/jobs") as c:
-                    under_way = [c.submit(p, **params) for p, params in jobs]
-                    under_way[0].first_delta()
+                    in_flight = [c.submit(p, **params) for p, params in jobs]
+                    in_flight[0].first_delta()
                     if long:
                         time.sleep(dice.uniform(0, 3))
                         link.cut()
                         cuts += 1
-                    assert {i: tokens_of(j.done()) for i, j in enumerate(under_way)} == known
+                    assert {i: tokens_of(j.done()) for i, j in enumerate(in_flight)} == known
                 eventually(lambda: serving() == 2, 60, "two serving workers")
             figures(f"20 to 300 ms each way, {cuts} times cut, {link.carried >> 10} KiB carried: the tokens are the same")
         finally:

@@ -65,12 +65,12 @@ def test_a_lost_worker_is_detected_and_replaced(start, long, figures, sig):
     n = 20 if long else 1
     with JobClient(s.jobs) as c:
         for i in range(1, n + 1):
-            under_way = c.submit("Once upon a time", max_tokens=1500, ignore_eos=True, seed=1)
-            under_way.first_delta()
+            in_flight = c.submit("Once upon a time", max_tokens=1500, ignore_eos=True, seed=1)
+            in_flight.first_delta()
             (pid,) = processes(s, "quern-worker")
             begin = second_of_the_day()
             send(pid, sig)
-            assert len(under_way.done().tokens) == 1500
+            assert len(in_flight.done().tokens) == 1500
             eventually(lambda: len(events(s, "controller/fleet: replica serves")) == i + 1, 60, "a worker that serves")
             lost, ready = events(s, f"worker lost worker=.* reason=\"worker {pid} "), events(s, "controller/fleet: replica serves")
             assert len(lost) == 1

@@ -27,8 +27,8 @@ enum { LATE_MS = 60000 };
 
 struct ncclComm {
 	struct coll *coll;
-	struct coll_meet *mine;
-	std::string meet;
+	struct coll_rendezvous *mine;
+	std::string rendezvous;
 	int rank, n_ranks;
 	std::atomic<int> state;
 	std::atomic<bool> quit;
@@ -39,7 +39,7 @@ struct ncclComm {
 };
 
 static std::mutex lock;
-static std::map<std::string, struct coll_meet *> places; /* meeting places of this process */
+static std::map<std::string, struct coll_rendezvous *> places; /* meeting places of this process */
 
 static int slow;
 
@@ -79,11 +79,11 @@ const char *ncclGetErrorString(ncclResult_t r)
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-	struct coll_meet *m;
-	char text[COLL_MEET_SIZE];
+	struct coll_rendezvous *m;
+	char text[COLL_RENDEZVOUS_SIZE];
 	check_interface();
 	cudasim_counts.nccl_ids++;
-	if (coll_shm_ops.meet_new(&m, text, NULL, 0) || strlen(text) >= sizeof id->internal)
+	if (coll_shm_ops.rendezvous_new(&m, text, NULL, 0) || strlen(text) >= sizeof id->internal)
 		return ncclInternalError;
 	memset(id, 0, sizeof *id);
 	memcpy(id->internal, text, strlen(text));
@@ -106,7 +106,7 @@ static void join(ncclComm *c)
 	struct coll_args a = {};
 	a.rank = c->rank;
 	a.n_ranks = c->n_ranks;
-	a.meet = c->meet.c_str();
+	a.rendezvous = c->rendezvous.c_str();
 	a.mine = c->rank ? NULL : &c->mine;
 	a.timeout_ms = LATE_MS;
 	a.cancelled = must_quit;
@@ -119,14 +119,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId 
 {
 	check_interface();
 	ncclComm *c = new ncclComm();
-	c->meet = std::string(id.internal, strnlen(id.internal, sizeof id.internal));
+	c->rendezvous = std::string(id.internal, strnlen(id.internal, sizeof id.internal));
 	c->rank = rank;
 	c->n_ranks = n_ranks;
 	c->state = ncclInProgress;
 	if (rank == 0) {
 		std::lock_guard<std::mutex> hold(lock);
-		c->mine = places[c->meet];
-		places.erase(c->meet);
+		c->mine = places[c->rendezvous];
+		places.erase(c->rendezvous);
 	}
 	*comm = c;
 	if (config->blocking || (rank == 0 && !c->mine))

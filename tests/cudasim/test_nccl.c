@@ -19,7 +19,7 @@ enum { RANKS = 8, VALUES = 2200000, LATE_MS = 600000 /* longer than a test may t
 
 struct common {
 	_Atomic int met;
-	char text[COLL_MEET_SIZE];
+	char text[COLL_RENDEZVOUS_SIZE];
 	_Atomic int passed[RANKS];
 	_Atomic int done;
 };
@@ -93,20 +93,20 @@ static void start(int rank, int n, rank_fn *fn)
 	cr_assert_geq(pids[rank], 0);
 	if (pids[rank])
 		return;
-	struct coll_meet *mine = NULL;
+	struct coll_rendezvous *mine = NULL;
 	struct coll *c;
 	struct kt t;
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process outlives a failed test */
 	open_device(&t, rank);
 	if (rank == 0) {
-		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
+		CHECK(ops->rendezvous_new(&mine, common->text, why, sizeof why) == 0);
 		atomic_store(&common->met, 1);
 	}
 	while (!atomic_load(&common->met))
 		usleep(1000);
 	const struct coll_args a = {.rank = rank,
 				    .n_ranks = n,
-				    .meet = common->text,
+				    .rendezvous = common->text,
 				    .mine = rank ? NULL : &mine,
 				    .dev = t.dev,
 				    .max_cols = 1100000,
@@ -558,12 +558,12 @@ static bool at_once(void *arg)
 	return true;
 }
 
-static int try_join(struct kt *t, int rank, int n, const char *text, struct coll_meet **mine)
+static int try_join(struct kt *t, int rank, int n, const char *text, struct coll_rendezvous **mine)
 {
 	struct coll *c;
 	const struct coll_args a = {.rank = rank,
 				    .n_ranks = n,
-				    .meet = text,
+				    .rendezvous = text,
 				    .mine = mine,
 				    .dev = t->dev,
 				    .timeout_ms = 60000,
@@ -573,12 +573,12 @@ static int try_join(struct kt *t, int rank, int n, const char *text, struct coll
 
 Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 {
-	struct coll_meet *mine, *other;
-	char text[COLL_MEET_SIZE], bad[COLL_MEET_SIZE];
+	struct coll_rendezvous *mine, *other;
+	char text[COLL_RENDEZVOUS_SIZE], bad[COLL_RENDEZVOUS_SIZE];
 	struct kt t;
 	ct_open(&t, false, (struct kt_size){.rows = 4});
-	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(ops->meet_new(&other, bad, why, sizeof why), 0);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&other, bad, why, sizeof why), 0);
 	cr_expect_str_neq(text, bad);
 	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* a wrong meeting */
 	cr_expect_null(mine);
@@ -598,10 +598,10 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 Test(nccl, a_place_to_meet_takes_nothing_of_nccl)
 {
 	for (int i = 0; i < 100; i++) {
-		struct coll_meet *mine;
-		char text[COLL_MEET_SIZE];
-		cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
-		ops->meet_free(mine);
+		struct coll_rendezvous *mine;
+		char text[COLL_RENDEZVOUS_SIZE];
+		cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+		ops->rendezvous_free(mine);
 	}
 	cr_expect_eq(cudasim_stats().nccl_opened, 0);
 	cr_expect_eq(cudasim_stats().nccl_ids, 0);
@@ -643,15 +643,15 @@ Test(nccl, large_sums_move_half_of_the_bytes_that_gathering_moves)
 
 Test(nccl, where_there_is_no_nccl_it_says_what_to_install)
 {
-	struct coll_meet *mine;
-	char text[COLL_MEET_SIZE];
+	struct coll_rendezvous *mine;
+	char text[COLL_RENDEZVOUS_SIZE];
 	struct kt t;
 	cudasim_nccl_there(false);
 	ct_open(&t, false, (struct kt_size){.rows = 4}); /* the device serves alone */
-	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
 	cr_expect_eq(try_join(&t, 0, 2, text, &mine), -ENOTSUP);
 	cr_expect(strstr(why, "libnccl.so.2") && strstr(why, "--tp 1"), "%s", why);
-	ops->meet_free(mine);
+	ops->rendezvous_free(mine);
 	kt_close(&t);
 }
 

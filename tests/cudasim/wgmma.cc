@@ -36,14 +36,14 @@ struct product {
 	std::vector<uint16_t> operand[2]; /* [row][k] */
 };
 
-struct under_way {
+struct in_flight {
 	std::shared_ptr<product> what;
 	uint64_t group;
 };
 
 struct warpgroup {
 	std::vector<registers> held[GROUP], known[GROUP];
-	std::vector<under_way> products[WARPS];
+	std::vector<in_flight> products[WARPS];
 	uint64_t committed[WARPS];
 	bool fenced[WARPS];
 };

@@ -53,8 +53,8 @@ static void check_plan(const struct plan *p)
 			if (s->blocks[k] >= limits.n_blocks)
 				wrong("a block out of range");
 	}
-	for (uint32_t i = 0; i < p->n_forms; i++)
-		if (p->forms[i].number == 0 || !p->forms[i].form)
+	for (uint32_t i = 0; i < p->n_constraints; i++)
+		if (p->constraints[i].number == 0 || !p->constraints[i].constraint)
 			wrong("a form without a number or a text");
 	for (uint32_t i = 0; i < p->n_sets; i++)
 		if (p->sets[i].slot >= limits.max_slots || p->sets[i].from >= limits.max_slots ||
@@ -82,7 +82,7 @@ static void fuzz_plan(const uint8_t *data, size_t n)
 			wrong(why);
 		bus_encode_plan(&q, &two);
 		same(&one, &two);
-	} else if (p.n_runs || p.n_seqs || p.n_forms) {
+	} else if (p.n_runs || p.n_seqs || p.n_constraints) {
 		wrong("a refused plan is not empty");
 	}
 	buf_fini(&one);
@@ -205,9 +205,9 @@ static void sound_plan(struct buf *out)
 	params.allowed = allowed, params.n_allowed = 2;
 	params.bad = bad, params.n_bad_ids = 3, params.bad_len = bad_len, params.n_bad = 2;
 	*plan_add_drop(&p) = 4;
-	struct form *form = form_new(1, "a|b", 3);
-	*plan_add_drop_form(&p) = 6;
-	*plan_add_form(&p) = (struct plan_form){7, form};
+	struct constraint *constraint = constraint_new(1, "a|b", 3);
+	*plan_add_drop_constraint(&p) = 6;
+	*plan_add_constraint(&p) = (struct plan_constraint){7, constraint};
 	*plan_add_seq(&p) = (struct plan_seq){1, 77, 2, 2, 3, 1, 7, 5, tokens, blocks, &params};
 	*plan_add_set(&p) = (struct plan_set){3, 1, 3, 8};
 	*plan_add_table(&p) = (struct plan_table){1, 1, 5};
@@ -218,7 +218,7 @@ static void sound_plan(struct buf *out)
 	*plan_add_run(&p) = (struct plan_run){.slot = 1, .n_rows = 3, .flags = PLAN_SAMPLE, .from = 1};
 	*plan_add_run(&p) = (struct plan_run){.slot = 2, .pos0 = 3, .flags = PLAN_SAMPLE, .from = 1};
 	bus_encode_plan(&p, out);
-	form_free(form);
+	constraint_free(constraint);
 	plan_fini(&p);
 }
 

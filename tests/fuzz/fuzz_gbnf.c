@@ -1,5 +1,5 @@
 /* fuzz_gbnf.c - arbitrary bytes as a grammar, and a text for it: grammar_fuzz.h.  Bytes that begin with { are
- * a GRAMMAR_FORM (no GBNF grammar begins so), others are GBNF.
+ * a GRAMMAR_COMPOSITE (no GBNF grammar begins so), others are GBNF.
  *
  *   make fuzz FUZZ=fuzz_gbnf */
 #include "tests/fuzz/grammar_fuzz.h"
@@ -8,5 +8,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	return fuzz_grammar(n && data[0] == '{' ? GRAMMAR_FORM : GRAMMAR_GBNF, data, n);
+	return fuzz_grammar(n && data[0] == '{' ? GRAMMAR_COMPOSITE : GRAMMAR_GBNF, data, n);
 }

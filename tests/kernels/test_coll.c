@@ -24,7 +24,7 @@ enum { RANKS = 4, LATE_MS = 60000, FLOATS = 700000 };
 /* Memory shared by the processes of a test. */
 struct common {
 	_Atomic int met; /* set once text is written */
-	char text[COLL_MEET_SIZE];
+	char text[COLL_RENDEZVOUS_SIZE];
 	_Atomic int passed[RANKS]; /* steps that a rank has passed */
 };
 
@@ -55,15 +55,15 @@ TestSuite(coll, .init = set_up, .timeout = 120);
 static struct coll_args args_of(int rank, int n, int timeout_ms)
 {
 	return (struct coll_args){
-		.rank = rank, .n_ranks = n, .epoch = 7, .meet = common->text, .timeout_ms = timeout_ms};
+		.rank = rank, .n_ranks = n, .epoch = 7, .rendezvous = common->text, .timeout_ms = timeout_ms};
 }
 
 static struct coll *join(struct coll_args a)
 {
-	struct coll_meet *mine = NULL;
+	struct coll_rendezvous *mine = NULL;
 	struct coll *c = NULL;
 	if (a.rank == 0) {
-		CHECK(ops->meet_new(&mine, common->text, why, sizeof why) == 0);
+		CHECK(ops->rendezvous_new(&mine, common->text, why, sizeof why) == 0);
 		a.mine = &mine;
 		atomic_store(&common->met, 1);
 	}
@@ -389,11 +389,11 @@ Test(coll, a_wait_can_be_cut_short)
 
 /* ---- meeting ---- */
 
-static int try_join(int rank, int n, const char *text, struct coll_meet **mine, int *asked)
+static int try_join(int rank, int n, const char *text, struct coll_rendezvous **mine, int *asked)
 {
 	struct coll *c = NULL;
 	struct coll_args a = args_of(rank, n, LATE_MS);
-	a.meet = text;
+	a.rendezvous = text;
 	a.mine = mine;
 	a.cancelled = asked ? after_a_while : NULL;
 	a.cancelled_arg = asked;
@@ -403,26 +403,26 @@ static int try_join(int rank, int n, const char *text, struct coll_meet **mine, 
 Test(coll, meeting_can_be_cut_short)
 {
 	int asked = 0;
-	struct coll_meet *mine;
-	cr_assert_eq(ops->meet_new(&mine, common->text, why, sizeof why), 0, "%s", why);
+	struct coll_rendezvous *mine;
+	cr_assert_eq(ops->rendezvous_new(&mine, common->text, why, sizeof why), 0, "%s", why);
 	cr_expect_eq(try_join(0, 2, common->text, &mine, &asked), -ECANCELED);
 	cr_expect(strstr(why, "waiting for 1 of 2 ranks"), "%s", why);
 	cr_expect_null(mine);
 	/* Another rank's wait can be cancelled too, while its rank 0 has not joined. */
-	cr_assert_eq(ops->meet_new(&mine, common->text, why, sizeof why), 0);
+	cr_assert_eq(ops->rendezvous_new(&mine, common->text, why, sizeof why), 0);
 	asked = 0;
 	cr_expect_eq(try_join(1, 3, common->text, NULL, &asked), -ECANCELED);
-	ops->meet_free(mine);
+	ops->rendezvous_free(mine);
 }
 
 Test(coll, stale_meeting_place_is_reported)
 {
-	struct coll_meet *mine, *other;
-	char text[COLL_MEET_SIZE];
-	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(ops->meet_new(&other, common->text, why, sizeof why), 0);
+	struct coll_rendezvous *mine, *other;
+	char text[COLL_RENDEZVOUS_SIZE];
+	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&other, common->text, why, sizeof why), 0);
 	cr_expect_str_neq(text, common->text);
-	ops->meet_free(mine);
+	ops->rendezvous_free(mine);
 	cr_expect_eq(try_join(1, 2, text, NULL, NULL), -ESTALE);
 	cr_expect(strstr(why, "no longer waits"), "%s", why);
 	/* Rank 0 itself is given the address of a meeting that it has closed. */
@@ -432,9 +432,9 @@ Test(coll, stale_meeting_place_is_reported)
 
 Test(coll, a_place_that_is_none_is_refused)
 {
-	char text[COLL_MEET_SIZE], bad[COLL_MEET_SIZE];
-	struct coll_meet *mine;
-	cr_assert_eq(ops->meet_new(&mine, text, why, sizeof why), 0, "%s", why);
+	char text[COLL_RENDEZVOUS_SIZE], bad[COLL_RENDEZVOUS_SIZE];
+	struct coll_rendezvous *mine;
+	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
 	const char *const none[] = {"",
 				    "shm:",
 				    "shm::",
@@ -459,7 +459,7 @@ Test(coll, a_place_that_is_none_is_refused)
 	bad[4] = bad[4] == '0' ? '1' : '0'; /* another machine */
 	cr_expect_eq(try_join(1, 2, bad, NULL, NULL), -ENOTSUP);
 	cr_expect(strstr(why, "another host"), "%s", why);
-	ops->meet_free(mine);
+	ops->rendezvous_free(mine);
 }
 
 Test(coll, a_group_of_no_size_is_refused)
@@ -570,7 +570,7 @@ static void unseal(int listening, const char *real)
 Test(coll, memory_that_could_be_cut_is_refused)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	char place[COLL_MEET_SIZE];
+	char place[COLL_RENDEZVOUS_SIZE];
 	start(0, 2, once, LATE_MS);
 	while (!atomic_load(&common->met))
 		usleep(1000);
@@ -589,7 +589,7 @@ Test(coll, memory_that_could_be_cut_is_refused)
 	if (!pids[1]) {
 		struct coll_args a = args_of(1, 2, LATE_MS);
 		struct coll *c;
-		a.meet = place;
+		a.rendezvous = place;
 		CHECK(ops->join(&c, &a, why, sizeof why) == -EPROTO);
 		CHECK(strstr(why, "not sealed"));
 		_exit(0);

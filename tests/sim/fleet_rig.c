@@ -117,7 +117,7 @@ void rig_free(struct rig *r)
 	}
 	zmq_ctx_term(r->zmq);
 	pthread_mutex_destroy(&r->lock);
-	form_free(r->form);
+	constraint_free(r->constraint);
 	free(r);
 }
 
@@ -198,7 +198,7 @@ static struct engine_cmd *submit_command(struct rig *r, uint64_t job, uint32_t f
 	c->params.n = j->n = n;
 	c->params.seed = job;
 	c->account = r->account;
-	c->params.form = form_ref(r->form);
+	c->params.constraint = constraint_ref(r->constraint);
 	return c;
 }
 
@@ -379,7 +379,7 @@ static void send_hello(struct fake *f)
 	struct bus_msg m = {.type = BUS_HELLO};
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", f->w->c.device ? f->w->c.device : "cpu");
 	snprintf(m.hello.host, sizeof m.hello.host, "%s", f->w->c.host ? f->w->c.host : "here");
-	snprintf(m.hello.meet, sizeof m.hello.meet, "%p-%d", (void *)f->w, ++f->n_hellos);
+	snprintf(m.hello.rendezvous, sizeof m.hello.rendezvous, "%p-%d", (void *)f->w, ++f->n_hellos);
 	m.hello.pid = f->w->c.pid ? f->w->c.pid : 1;
 	snprintf(m.hello.compute, sizeof m.hello.compute, "%s", f->w->c.compute ? f->w->c.compute : "f32");
 	snprintf(m.hello.token, sizeof m.hello.token, "%s", f->w->c.token ? f->w->c.token : "");
@@ -610,7 +610,7 @@ void rig_peer_send(void *peer, const struct bus_msg *m)
 
 void rig_peer_hello(void *peer, const char *device, const char *host)
 {
-	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .meet = "place"}};
+	struct bus_msg m = {.type = BUS_HELLO, .hello = {.pid = 1, .rendezvous = "place"}};
 	snprintf(m.hello.device, sizeof m.hello.device, "%s", device);
 	snprintf(m.hello.host, sizeof m.hello.host, "%s", host);
 	rig_peer_send(peer, &m);

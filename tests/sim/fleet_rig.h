@@ -40,9 +40,9 @@ struct rig {
 	struct rig_job jobs[RIG_JOBS];
 	struct engine_status status; /* filled by rig_status() */
 	bool status_here, ready;
-	char unready_why[256];    /* reason in the last ENGINE_STATE that was not ready */
-	uint64_t account;         /* account of the next jobs; 0: none */
-	struct form *form;        /* structured output of the next jobs, owned; NULL: none */
+	char unready_why[256];         /* reason in the last ENGINE_STATE that was not ready */
+	uint64_t account;              /* account of the next jobs; 0: none */
+	struct constraint *constraint; /* structured output of the next jobs, owned; NULL: none */
 	const char *order_device; /* device for new workers in the next rig_order(); NULL: as at the start */
 	bool order_here;
 	enum code order;

@@ -146,12 +146,12 @@ Test(fleet, allowed_change_of_numerics_class_over_a_restart_is_marked)
 }
 
 /* The grammar engine's version matters only to jobs with structured output. */
-static struct rig *resume_at_newer_grammar(struct form *form, struct fake_worker **newer)
+static struct rig *resume_at_newer_grammar(struct constraint *constraint, struct fake_worker **newer)
 {
 	struct rig *r = rig_new(&short_wait);
 	*newer = rig_worker(r, &(struct fake_config){.numerics = "class a grammar=2 tp=1"});
 	rig_wait_ready(r, true);
-	r->form = form;
+	r->constraint = constraint;
 	rig_resume(r, 0, 30, 20, 5, "class a grammar=1 tp=1", false);
 	return r;
 }
@@ -169,7 +169,7 @@ Test(fleet, job_without_a_form_goes_on_with_a_newer_grammar_engine)
 Test(fleet, job_with_a_form_stays_with_its_grammar_engine)
 {
 	struct fake_worker *newer;
-	struct rig *r = resume_at_newer_grammar(form_new(1, "a+", 2), &newer);
+	struct rig *r = resume_at_newer_grammar(constraint_new(1, "a+", 2), &newer);
 	rig_wait_failed(r, 0, E_WORKER_LOST);
 	cr_assert_eq(newer->n_plans, 0);
 	cr_assert_eq(r->jobs[0].n_out, 5);
@@ -568,7 +568,7 @@ Test(fleet, ranks_of_a_group_are_told_one_mode)
 	void *peers[2];
 	for (int i = 0; i < 2; i++) { /* the second rank has loaded its mode, which takes precedence */
 		struct bus_msg m = {.type = BUS_HELLO,
-				    .hello = {.pid = 1, .host = "here", .device = "cpu", .meet = "x"}};
+				    .hello = {.pid = 1, .host = "here", .device = "cpu", .rendezvous = "x"}};
 		m.hello.loaded = i;
 		snprintf(m.hello.compute, sizeof m.hello.compute, "%s", i ? "f32" : "int16");
 		peers[i] = rig_peer(r, i ? "b" : "a");

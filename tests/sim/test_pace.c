@@ -39,8 +39,8 @@ struct sim {
 	uint32_t prompts_done;
 };
 
-static uint32_t mixture_rows, send_above; /* for replicas that sim_open() makes */
-enum { SENT_US = 600000 };                /* a step with more rows than send_above */
+static uint32_t mixture_rows, stream_above_rows; /* for replicas that sim_open() makes */
+enum { SENT_US = 600000 };                       /* a step with more rows than stream_above_rows */
 
 static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool automatic)
 {
@@ -55,7 +55,7 @@ static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool au
 	uint32_t odd;
 	char why[128];
 	*m = (struct sim){.speed = speed, .slower = 1, .rng = 1, .now_us = 1};
-	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS, .send_above = send_above};
+	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS, .stream_above_rows = stream_above_rows};
 	m->r = replica_new(&cfg, 1, 1, ranks, 1);
 	m->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
 	cr_assert_eq(replica_start(m->r, &odd, why, sizeof why), 0, "%s", why);
@@ -97,7 +97,8 @@ static double step_us(struct sim *m, uint32_t decodes, uint32_t prompts)
 	m->rng = m->rng * 6364136223846793005u + 1442695040888963407u;
 	const double more = (double)(m->rng >> 33) / (1u << 31) * m->speed.noise / 100;
 	const double rows = m->speed.fixed_us + prompts * m->speed.row_us + decodes * m->speed.decode_us;
-	return (send_above && decodes + prompts > send_above ? SENT_US : rows) * (1 + more) * m->slower;
+	return (stream_above_rows && decodes + prompts > stream_above_rows ? SENT_US : rows) * (1 + more) *
+	       m->slower;
 }
 
 /* Run one step, with a plan in flight as usual.  Return its duration; *decodes, *prompts: its rows.  0:
@@ -360,7 +361,7 @@ Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
 	struct sim m;
 	uint32_t decodes, prompts = 0, steps = 0;
 	mixture_rows = sched_mixture_rows(128, 8);
-	send_above = 290;
+	stream_above_rows = 290;
 	sim_open(&m, slow, 25000, true);
 	mixture_rows = 0;
 	for (int i = 0; i < 20; i++) {
@@ -374,7 +375,7 @@ Test(pace, prompts_alone_fill_the_steps_that_experts_come_for)
 		;
 	for (add(&m, 1000, 1), steps = 0; step(&m, &decodes, &prompts) > 0 && decodes;)
 		cr_expect_leq(prompts, 32, "%u rows beside a stream", prompts);
-	send_above = 0;
+	stream_above_rows = 0;
 	sim_close(&m);
 }
 
@@ -387,7 +388,7 @@ static uint32_t most_beside_stream(uint32_t above, uint32_t streams, int64_t ste
 	uint32_t decodes, prompts, most = 0;
 	*least = UINT32_MAX;
 	mixture_rows = sched_mixture_rows(8, 2);
-	send_above = above;
+	stream_above_rows = above;
 	sim_open(&m, cpu, step_us, automatic);
 	for (uint32_t i = 0; i < streams; i++)
 		add(&m, 20, 700);
@@ -400,7 +401,7 @@ static uint32_t most_beside_stream(uint32_t above, uint32_t streams, int64_t ste
 		most = prompts + decodes > most ? prompts + decodes : most;
 		*least = prompts < *least ? prompts : *least;
 	}
-	mixture_rows = send_above = 0;
+	mixture_rows = stream_above_rows = 0;
 	sim_close(&m);
 	return most;
 }
@@ -422,12 +423,12 @@ Test(pace, a_time_given_by_hand_sends_no_experts_for_prompts_alone)
 {
 	struct sim m;
 	uint32_t decodes, prompts;
-	send_above = 40;
+	stream_above_rows = 40;
 	sim_open(&m, cpu, 100000, false);
 	add(&m, 1000, 1);
 	while (step(&m, &decodes, &prompts) > 0)
 		cr_expect_leq(prompts, 40);
-	send_above = 0;
+	stream_above_rows = 0;
 	sim_close(&m);
 }
 

@@ -68,12 +68,12 @@ TestSuite(http_disk, .init = begin, .timeout = 60);
 
 static struct answer upload(void)
 {
-	static const char form[] = FORM "{\"custom_id\": \"1\"}\n\r\n--xyz--\r\n";
+	static const char constraint[] = FORM "{\"custom_id\": \"1\"}\n\r\n--xyz--\r\n";
 	struct buf b = {0};
 	buf_printf(&b,
 		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s",
-		   strlen(form), form);
+		   strlen(constraint), constraint);
 	struct answer a = client_raw(at, b.p, b.len);
 	buf_fini(&b);
 	return a;

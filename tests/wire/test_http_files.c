@@ -92,7 +92,7 @@ static void create(const char *file, char id[64])
 /* Upload a batch file with one line, which runs until it is cancelled; return the file's id. */
 static char *upload(void)
 {
-	static const char form[] =
+	static const char constraint[] =
 		"--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--xyz\r\n"
 		"Content-Disposition: form-data; name=\"file\"; filename=\"a.jsonl\"\r\n\r\n"
 		"{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","
@@ -101,7 +101,7 @@ static char *upload(void)
 	buf_printf(&b,
 		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 		   "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: %zu\r\n\r\n%s",
-		   strlen(form), form);
+		   strlen(constraint), constraint);
 	struct answer a = client_raw(at, b.p, b.len);
 	cr_assert_eq(a.status, 200, "%s", a.raw.p);
 	char *id = xstrdup(text_of(a.json, "id"));

@@ -260,7 +260,7 @@ static const struct translate_rule rules[] = {
 	{"metadata", NULL, read_metadata},
 };
 
-const struct field_table anthropic_fields = {rows, sizeof rows / sizeof *rows, &request_form_fields};
+const struct field_table anthropic_fields = {rows, sizeof rows / sizeof *rows, &request_constraint_fields};
 static const struct translate_table table = {&anthropic_fields, rules, sizeof rules / sizeof *rules, 0};
 
 const struct generation_name anthropic_names[] = {
@@ -283,7 +283,7 @@ static int read_all(struct translation *t, const json_t *client)
 	int rc = translate_object(t, client, "", &table);
 	if (rc)
 		return rc;
-	request_form_fields_copy(client, &anthropic_fields, t->out);
+	request_constraint_fields_copy(client, &anthropic_fields, t->out);
 	if (!json_get(client, "messages"))
 		return api_fail(t->p, E_BAD_REQUEST, "messages", "messages must be given");
 	if (how->count) {

@@ -148,7 +148,7 @@ static const struct field_row common_rows[] = {
 	{"speculative.p_min", FIELD_NUMBER, FIELD_IGNORED, 0, 0, NULL, OF_THE_SERVICE},
 };
 static struct field_row param_rows[PARAMS_ROWS_MAX];
-static struct field_table param_fields = {param_rows, 0, &request_form_fields};
+static struct field_table param_fields = {param_rows, 0, &request_constraint_fields};
 static const struct field_table common_fields = {common_rows, COUNT(common_rows), &param_fields};
 
 static const struct field_row prompt_rows[] = {
@@ -221,7 +221,7 @@ int llamacpp_read(const json_t *client, bool infill, bool strict, struct llamacp
 					      offsetof(struct params_row, llamacpp)};
 	*out = (struct llamacpp_request){0};
 	int rc = translate_object(&t, client, "", &table);
-	request_form_fields_copy(client, table.fields, t.out);
+	request_constraint_fields_copy(client, table.fields, t.out);
 	if (!rc && !infill && !json_get(client, "prompt"))
 		rc = api_fail(p, E_BAD_REQUEST, "prompt", "prompt must be given");
 	if (!rc)

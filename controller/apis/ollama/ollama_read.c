@@ -187,7 +187,7 @@ static const struct translate_rule chat_rules[] = {
 	{"format", "format", NULL},     {"options", NULL, read_options},        {"think", NULL, read_think},
 	{"logprobs", "logprobs", NULL}, {"top_logprobs", "top_logprobs", NULL},
 };
-const struct field_table ollama_chat_fields = {chat_rows, COUNT(chat_rows), &request_form_fields};
+const struct field_table ollama_chat_fields = {chat_rows, COUNT(chat_rows), &request_constraint_fields};
 static const struct translate_table chat = {&ollama_chat_fields, chat_rules, COUNT(chat_rules), 0};
 
 /* --- /api/generate --- */
@@ -242,7 +242,8 @@ static const struct translate_rule generate_rules[] = {
 	{"options", NULL, read_options},  {"think", NULL, read_think},   {"logprobs", NULL, read_logprobs},
 	{"top_logprobs", NULL, read_top},
 };
-const struct field_table ollama_generate_fields = {generate_rows, COUNT(generate_rows), &request_form_fields};
+const struct field_table ollama_generate_fields = {generate_rows, COUNT(generate_rows),
+						   &request_constraint_fields};
 static const struct translate_table generate = {&ollama_generate_fields, generate_rules,
 						COUNT(generate_rules), 0};
 
@@ -307,8 +308,8 @@ int ollama_read(const json_t *client, const struct ollama_reading *how, struct o
 		.out = json_object(), .within = "", .strict = how->strict, .p = p, .user = how};
 	*out = (struct ollama_request){0};
 	int rc = translate_object(&t, client, "", how->generate ? &generate : &chat);
-	request_form_fields_copy(client, how->generate ? &ollama_generate_fields : &ollama_chat_fields,
-				 t.out);
+	request_constraint_fields_copy(client, how->generate ? &ollama_generate_fields : &ollama_chat_fields,
+				       t.out);
 	if (!rc && !json_get(client, "model"))
 		rc = api_fail(p, E_BAD_REQUEST, "model", "model must be given");
 	if (!rc)

@@ -76,7 +76,7 @@ static const struct field_row rows[] = {
 	{"thinking_token_budget", FIELD_INTEGER, FIELD_HONOURED, 0, 0, NULL, "as in chat"},
 	{"chat_template_kwargs", FIELD_OBJECT, FIELD_HONOURED, 0, 0, NULL, "as in chat"},
 };
-const struct field_table responses_fields = {rows, sizeof rows / sizeof *rows, &request_form_fields};
+const struct field_table responses_fields = {rows, sizeof rows / sizeof *rows, &request_constraint_fields};
 
 const struct generation_name responses_names[] = {
 	{"messages", "input"},
@@ -448,7 +448,7 @@ static int read_rest(const json_t *client, json_t *request, struct api_problem *
 	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
 		if (json_get(client, same[i]))
 			json_object_set(request, same[i], json_get(client, same[i]));
-	request_form_fields_copy(client, &responses_fields, request);
+	request_constraint_fields_copy(client, &responses_fields, request);
 	if (json_get(client, "max_output_tokens"))
 		json_object_set(request, "max_completion_tokens", json_get(client, "max_output_tokens"));
 	const json_t *effort = json_get(json_get(client, "reasoning"), "effort");

@@ -137,11 +137,11 @@ class Side:
         assert done.returncode == 0, done.stderr
         return done.stdout.split()[0]
 
-    def upgrade(self, programs, under_way):
+    def upgrade(self, programs, in_flight):
         """Upgrade the controller first; its worker waits for the next controller. Then start a new worker, and the old
         worker leaves."""
         self.install(programs)
-        wait_for("a stream that is under way", under_way, 0.005)
+        wait_for("a stream that is under way", in_flight, 0.005)
         self.controller.send_signal(signal.SIGTERM)
         assert self.controller.wait(WAIT_S) == 0, "the controller did not end in order"
         self.start_controller()
@@ -253,7 +253,7 @@ class Stream:
         self.side, self.key = side, key
         self.text, self.last, self.connections, self.whole = "", 0, 0, False
 
-    def under_way(self):
+    def in_flight(self):
         """True if the stream has just begun: later, the service may already have sent everything that remains to be
         read."""
         return 0 < self.last < STREAM["max_tokens"] // 24
@@ -347,9 +347,9 @@ class Load:
                                                f"{self.want['stream'][same:same + 60]!r}; {len(s.text)} characters, not "
                                                f"{len(self.want['stream'])}")
 
-    def under_way(self, side):
+    def in_flight(self, side):
         with self.lock:
-            return any(s.side is side and s.under_way() for s in self.now.values())
+            return any(s.side is side and s.in_flight() for s in self.now.values())
 
     def finish(self):
         self.over.set()
@@ -377,7 +377,7 @@ def roll(old, new, work, popen=subprocess.Popen, rounds=1):
         for n in range(rounds):
             for s in sides:
                 durable += [(s, s.submit_durable()) for _ in range(2)]
-                s.upgrade(old if n % 2 else new, lambda s=s: load.under_way(s))
+                s.upgrade(old if n % 2 else new, lambda s=s: load.in_flight(s))
         load.finish()
         for s, job in durable:
             wait_for(f"the durable job {job}", lambda s=s, job=job: s.quern("result", job).returncode == 0)

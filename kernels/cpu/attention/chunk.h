@@ -17,7 +17,7 @@ static void scores_any(enum way way, int hn, int tn, int m, const struct scores_
 }
 
 /* Return how many of n vectors of V one kernel call takes with m queries. */
-static int wide_beside(enum way way, int m, int n)
+static int vectors_per_call(enum way way, int m, int n)
 {
 	if (n >= 8 && m <= (way == WAY_DOTS ? DOT_WIDE8 : ATTN_WIDE8))
 		return 8;
@@ -33,7 +33,7 @@ static void weighted_any(enum way way, int m, struct weighted_args a)
 	if (a.from >= a.to)
 		return;
 	for (int left = (int)(a.pad / 16), tn; left > 0; left -= tn) {
-		tn = wide_beside(way, m, left);
+		tn = vectors_per_call(way, m, left);
 		fns[way](tn, m, &a);
 		a.skip += (size_t)tn * 64;
 		a.next_skip += (size_t)tn * 64;

@@ -591,7 +591,7 @@ INT_FNS(scores)
 INT_FNS(values)
 
 /* Return how many of n tiles fit the registers with m queries. */
-static int tiles_beside(int m, int n)
+static int tiles_per_call(int m, int n)
 {
 	int tn = n >= 4 ? 4 : n >= 2 ? 2 : 1;
 	while (tn > 1 && tn * m > INT_ACC)
@@ -611,7 +611,7 @@ static void scores_rows(const struct job *j, int head, const struct scratch *s, 
 		.lines = j->lines,
 	};
 	for (int t = t0, tn; t < t1; t += tn) {
-		tn = tiles_beside(m, t1 - t);
+		tn = tiles_per_call(m, t1 - t);
 		for (int v = 0; v < tn; v++)
 			a.k[v] = j->c->k[t + v] + (size_t)head * j->c->k_bytes;
 		a.log = s->log + t * 16;
@@ -636,7 +636,7 @@ static void values_rows(const struct job *j, int head, const struct scratch *s, 
 	};
 	const int blocks = j->c->dim_pad / 16;
 	for (int d = 0, dn; d < blocks; d += dn) {
-		dn = tiles_beside(m, blocks - d);
+		dn = tiles_per_call(m, blocks - d);
 		a.at = (size_t)(d * 4 * j->planes) * 64;
 		a.o = s->o + (size_t)r0 * a.o_stride + d * 16;
 		fns[j->planes - 1][dn / 2](m, &a);

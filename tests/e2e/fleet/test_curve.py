@@ -397,11 +397,11 @@ def test_worker_with_a_removed_key_is_lost_at_once_and_its_jobs_continue(keys):
                 return {w["pid"] for w in c.workers() if w["state"] == "serving"}
             eventually(lambda: serving() == {w.pid for w in workers.values()}, 60, "two workers")
             known = [c.generate(f"{PROMPT} {i}", **LONG).tokens for i in range(6)]
-            under_way = [c.submit(f"{PROMPT} {i}", **LONG) for i in range(6)]
-            for j in under_way:
+            in_flight = [c.submit(f"{PROMPT} {i}", **LONG) for i in range(6)]
+            for j in in_flight:
                 j.first_delta()
             keys.remove("wilma")
-            assert [j.done().tokens for j in under_way] == known
+            assert [j.done().tokens for j in in_flight] == known
             assert workers["wilma"].wait(60) == 0
             eventually(lambda: serving() == {workers["wes"].pid}, what="the other worker alone")
         again = spawn_worker("wilma", stderr=subprocess.PIPE, text=True)

@@ -119,7 +119,7 @@ Test(alloc, areas_beside_each_other_are_zeroed_and_do_not_overlap)
 	const size_t before = alloc_big_bytes();
 	for (int round = 0; round < 2; round++) { /* two rounds, each larger than one slab */
 		for (int i = 0; i < AREAS; i++) {
-			cr_assert_not_null(p[i] = alloc_beside(AREA));
+			cr_assert_not_null(p[i] = alloc_adjacent(AREA));
 			cr_expect_eq((uintptr_t)p[i] % 64, 0);
 			for (int at = 0; at < AREA; at += 4096)
 				cr_assert_eq(p[i][at], 0);
@@ -131,41 +131,41 @@ Test(alloc, areas_beside_each_other_are_zeroed_and_do_not_overlap)
 			cr_expect_eq(p[i][AREA - 1], i + 1);
 		}
 		for (int i = 0; i < AREAS; i++)
-			alloc_beside_free(p[(i * 2 + 3) % AREAS], AREA);
+			alloc_adjacent_free(p[(i * 2 + 3) % AREAS], AREA);
 		cr_expect_eq(alloc_big_bytes(), before);
 	}
 }
 
 Test(alloc, small_areas_share_a_huge_page)
 {
-	char *a = alloc_beside(1 << 20), *b = alloc_beside((1 << 20) - 4096);
+	char *a = alloc_adjacent(1 << 20), *b = alloc_adjacent((1 << 20) - 4096);
 	cr_expect_eq((uintptr_t)a >> 21, (uintptr_t)b >> 21);
-	alloc_beside_free(a, 1 << 20);
+	alloc_adjacent_free(a, 1 << 20);
 	memset(b, 1, (1 << 20) - 4096); /* the neighbour must stay intact */
-	alloc_beside_free(b, (1 << 20) - 4096);
-	alloc_beside_free(NULL, 5);
+	alloc_adjacent_free(b, (1 << 20) - 4096);
+	alloc_adjacent_free(NULL, 5);
 }
 
 Test(alloc, memory_beside_others_goes_back_with_the_last)
 {
-	char *a = alloc_beside(100), *b = alloc_beside(100);
+	char *a = alloc_adjacent(100), *b = alloc_adjacent(100);
 	unsigned char in[1];
-	alloc_beside_free(b, 100);
+	alloc_adjacent_free(b, 100);
 	cr_expect_eq(mincore((void *)((uintptr_t)a & ~(uintptr_t)4095), 1, in), 0);
-	alloc_beside_free(a, 100);
+	alloc_adjacent_free(a, 100);
 	cr_expect_eq(mincore((void *)((uintptr_t)a & ~(uintptr_t)4095), 1, in), -1, "not mapped any more");
 }
 
 Test(alloc, an_area_beyond_all_slabs_is_one_of_its_own)
 {
 	const size_t bytes = (size_t)100 << 20, before = alloc_big_bytes();
-	char *p = alloc_beside(bytes);
+	char *p = alloc_adjacent(bytes);
 	cr_assert_not_null(p);
 	p[bytes - 1] = 1;
 	cr_expect_eq(alloc_big_bytes(), before + bytes);
-	alloc_beside_free(p, bytes);
+	alloc_adjacent_free(p, bytes);
 	cr_expect_eq(alloc_big_bytes(), before);
-	cr_expect_null(alloc_beside(SIZE_MAX - 10));
+	cr_expect_null(alloc_adjacent(SIZE_MAX - 10));
 }
 
 Test(alloc, huge_pages_are_counted_as_the_system_tells)

@@ -237,10 +237,10 @@ static size_t walk(struct grammar *g, const struct tools_format *f, uint64_t *se
 	return end ? n : 0;
 }
 
-static unsigned try_form(enum tools_style style, json_t *tools, json_t *form, const char *begun,
+static unsigned try_form(enum tools_style style, json_t *tools, json_t *composite, const char *begun,
 			 uint32_t most, unsigned n_walks)
 {
-	struct grammar *g = compiled(GRAMMAR_FORM, form);
+	struct grammar *g = compiled(GRAMMAR_COMPOSITE, composite);
 	uint64_t seed = 88172645463325252u + (uint64_t)style;
 	unsigned n_ended = 0;
 	for (unsigned i = 0; i < n_walks; i++) {
@@ -355,8 +355,8 @@ Test(tools_grammar, what_templates_write_is_accepted)
 		json_t *tools = tools_for(written[i].style);
 		struct calls c = {0};
 		const size_t n = strlen(written[i].text);
-		struct grammar *g = compiled(
-			GRAMMAR_FORM, form_of(written[i].style, TOOLS_REQUIRED, tools, NULL, true, false));
+		struct grammar *g = compiled(GRAMMAR_COMPOSITE, form_of(written[i].style, TOOLS_REQUIRED,
+									tools, NULL, true, false));
 		cr_expect(accepts(g, written[i].text, n), "style %d", written[i].style);
 		cr_expect(!accepts(g, written[i].text, n - 1), "style %d", written[i].style);
 		cr_expect(!accepts(g, "Hello", 5) && !accepts(g, "", 0), "style %d", written[i].style);
@@ -365,11 +365,11 @@ Test(tools_grammar, what_templates_write_is_accepted)
 		cr_expect_eq(c.n, 2, "style %d", written[i].style);
 		calls_fini(&c);
 		/* The grammar allows one call only, and one tool only. */
-		g = compiled(GRAMMAR_FORM,
+		g = compiled(GRAMMAR_COMPOSITE,
 			     form_of(written[i].style, TOOLS_REQUIRED, tools, NULL, false, false));
 		cr_expect(!accepts(g, written[i].text, n), "style %d", written[i].style);
 		grammar_free(g);
-		g = compiled(GRAMMAR_FORM,
+		g = compiled(GRAMMAR_COMPOSITE,
 			     form_of(written[i].style, TOOLS_REQUIRED, tools, "weather", true, false));
 		cr_expect(!accepts(g, written[i].text, n), "style %d", written[i].style);
 		grammar_free(g);
@@ -384,7 +384,8 @@ Test(tools_grammar, text_may_stand_before_calls_that_are_not_required)
 		const bool at_start = tools_format(s)->at_start;
 		json_t *tools = tools_for(s);
 		struct buf text = {0};
-		struct grammar *g = compiled(GRAMMAR_FORM, form_of(s, TOOLS_FREE, tools, NULL, true, false));
+		struct grammar *g =
+			compiled(GRAMMAR_COMPOSITE, form_of(s, TOOLS_FREE, tools, NULL, true, false));
 		cr_expect(accepts(g, "Hello < [x] { \n", 15) && accepts(g, "", 0), "style %d", s);
 		cr_expect(accepts(g, written[i].text, strlen(written[i].text)), "style %d", s);
 		buf_printf(&text, "Well.\n%s", written[i].text);
@@ -468,7 +469,8 @@ Test(tools_grammar, values_may_refer_to_any_place_of_the_schema)
 				  "strict", 1, "parameters", parsed(tree));
 #define VALUE(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
 #define CALL(args)        args "</function>\n</tool_call>"
-	yes_and_no(compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
+	yes_and_no(compiled(GRAMMAR_COMPOSITE,
+			    form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
 		   LIST(CALL(VALUE("below", "[{\"below\":[{}]}]")),
 			CALL(VALUE("same", "[{}]") VALUE("own", "1")), CALL(VALUE("own", "2"))),
 		   LIST(CALL(VALUE("below", "[1]")), CALL(VALUE("same", "{}")), CALL(VALUE("own", "3"))));
@@ -491,7 +493,8 @@ Test(tools_grammar, values_that_hold_their_end_are_left_out_or_refused)
 		"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": true, \"parameters\": "
 		"{\"properties\": {\"a\": {\"type\": \"string\", \"enum\": [\"x</parameter>y\", \"z\"]}, "
 		"\"b\": {\"enum\": [\"x</parameter>y\", 1]}}}}}]");
-	yes_and_no(compiled(GRAMMAR_FORM, form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
+	yes_and_no(compiled(GRAMMAR_COMPOSITE,
+			    form_of(TOOLS_QWEN3_CODER, TOOLS_BEGUN, tools, "f", false, false)),
 		   LIST(CALL(VALUE("a", "z") VALUE("b", "1"))),
 		   LIST(CALL(VALUE("a", "x</parameter>y")), CALL(VALUE("b", "\"x</parameter>y\""))));
 	json_decref(tools);
@@ -524,7 +527,7 @@ Test(tools_grammar, forms_of_many_literals_are_small)
 			 "<|tool_call>call:f{k0:[[{a:1}]],k7:[]}<tool_call|>",
 			 "<|tool_call>call:f{}<tool_call|>", "<|tool_call>call:f{k7:[],k0:[]}<tool_call|>"},
 			{"[f(k99=[1])]", "[f(k0=[[{\"a\": 1}]], k7=[])]", "[f()]", "[f(k7=[], k0=[])]"}};
-		yes_and_no(compiled(GRAMMAR_FORM, f), LIST(calls[i][0], calls[i][1], calls[i][2]),
+		yes_and_no(compiled(GRAMMAR_COMPOSITE, f), LIST(calls[i][0], calls[i][1], calls[i][2]),
 			   LIST(calls[i][3]));
 	}
 	json_decref(tools);
@@ -563,7 +566,7 @@ Test(tools_grammar, forms_of_values_that_refer_to_large_definitions_are_bounded)
 Test(tools_grammar, any_of_the_literals_may_be_the_first)
 {
 	json_t *tools = tools_for(TOOLS_PYTHONIC);
-	yes_and_no(compiled(GRAMMAR_FORM,
+	yes_and_no(compiled(GRAMMAR_COMPOSITE,
 			    form_of(TOOLS_PYTHONIC, TOOLS_REQUIRED, tools, "list-2", false, false)),
 		   LIST("[list-2()]", "[list-2(on=True)]", "[list-2(of=[1.5, None])]",
 			"[list-2(of=[], on=False)]"),
@@ -578,7 +581,7 @@ Test(tools_grammar, a_value_holds_no_text_that_ends_it)
 		"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\":"
 		" {\"a\": {\"type\": [\"string\", \"integer\"]}, \"b\": {\"type\": \"string\"}}}}}]");
 	yes_and_no(
-		compiled(GRAMMAR_FORM, form_of(TOOLS_GLM45, TOOLS_REQUIRED, tools, "f", false, false)),
+		compiled(GRAMMAR_COMPOSITE, form_of(TOOLS_GLM45, TOOLS_REQUIRED, tools, "f", false, false)),
 		LIST("<tool_call>f\n</tool_call>",
 		     "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>\"</arg_val\"</arg_value>\n</tool_call>",
 		     "<tool_call>f\n<arg_key>b</arg_key>\n<arg_value></arg_val</arg_value>\n</tool_call>"),
@@ -596,7 +599,7 @@ static struct grammar *thinking(enum thought_place place, int64_t budget)
 {
 	const struct thought_grammar t = {
 		.place = place, .open = "<think>", .close = "</think>", .budget = budget};
-	return compiled(GRAMMAR_FORM, thought_grammar(&t, form_literal("{}", 2)));
+	return compiled(GRAMMAR_COMPOSITE, thought_grammar(&t, composite_literal("{}", 2)));
 }
 
 Test(tools_grammar, a_thought_stands_before_the_answer)

@@ -91,7 +91,7 @@ Test(model_server, gives_the_list_and_all_bytes)
 	struct bus_chunk k;
 	struct buf b;
 	begin();
-	cr_expect_eq(strlen(model_server_sketch(server)), SKETCH_SIZE - 1);
+	cr_expect_eq(strlen(model_server_quick_fingerprint(server)), QUICK_FINGERPRINT_SIZE - 1);
 	model_server_fingerprint(server, fingerprint);
 	cr_expect_str_eq(fingerprint, ""); /* no file was read yet */
 	struct manifest m = list_of(7);

@@ -79,16 +79,16 @@ Test(worker_table, hello_again_makes_a_worker_idle)
 	struct worker *k = serving(1, 0, 1);
 	struct bus_hello again = k->hello;
 	uint64_t id = k->id;
-	snprintf(again.meet, sizeof again.meet, "another place");
-	k->meet_used = k->broken = true;
+	snprintf(again.rendezvous, sizeof again.rendezvous, "another place");
+	k->rendezvous_used = k->broken = true;
 	k->steps = 4;
 	worker_plan_sent(k, 1, 1);
 	worker_rejoin(&table, k, &again, 2);
 	expect_idle(k, 2);
 	cr_expect_eq(k->id, id);
 	cr_expect_eq(k->steps, 4);
-	cr_expect_str_eq(k->hello.meet, "another place");
-	cr_expect(!k->meet_used && !k->broken);
+	cr_expect_str_eq(k->hello.rendezvous, "another place");
+	cr_expect(!k->rendezvous_used && !k->broken);
 	cr_expect(!watchdog_is_stuck(&k->watchdog, STUCK, 2 * STUCK));
 }
 

@@ -160,8 +160,9 @@ static void check_migrated(const struct submit *s, uint32_t n_params)
 	cr_expect(p->n_stop_ids == 2 && p->stop_ids[1] == 9);
 	cr_expect(p->n_bias == 1 && p->bias_ids[0] == 10 && p->bias[0] == -2);
 	cr_expect(p->n_bad == 2 && p->bad_len[1] == 2 && p->n_bad_ids == 3 && p->bad[2] == 13);
-	cr_expect(n_params > 23 ? p->form && p->form->language == 3 && strcmp(p->form->text, "a|b") == 0
-				: !p->form);
+	cr_expect(n_params > 23 ? p->constraint && p->constraint->language == 3 &&
+					  strcmp(p->constraint->text, "a|b") == 0
+				: !p->constraint);
 	const bool llama = n_params > 25, mirostat = n_params > 34;
 	cr_expect(p->typical_p == (llama ? 0.75f : 1) && p->top_n_sigma == (llama ? 2.5f : 0));
 	cr_expect(p->xtc_probability == (llama ? 0.5f : 0) && p->xtc_threshold == (llama ? 0.25f : 0.1f));

@@ -325,7 +325,7 @@ Test(bus, a_hello_comes_back)
 	struct buf b = {0};
 	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:1", .host = "there", .pid = 17}}, got;
 	char why[256];
-	strcpy(m.hello.meet, "shm:/x");
+	strcpy(m.hello.rendezvous, "shm:/x");
 	strcpy(m.hello.token, "secret");
 	strcpy(m.hello.compute, "int16");
 	strcpy(m.hello.experts_compute, "int8");
@@ -334,7 +334,7 @@ Test(bus, a_hello_comes_back)
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_expect_str_eq(got.hello.device, "cpu:1");
 	cr_expect_str_eq(got.hello.host, "there");
-	cr_expect_str_eq(got.hello.meet, "shm:/x");
+	cr_expect_str_eq(got.hello.rendezvous, "shm:/x");
 	cr_expect_str_eq(got.hello.token, "secret");
 	cr_expect_str_eq(got.hello.compute, "int16");
 	cr_expect_str_eq(got.hello.experts_compute, "int8");
@@ -358,7 +358,7 @@ Test(bus, control_messages_come_back)
 	m.load.n_ranks = 4;
 	m.load.rank = 3;
 	m.load.n_sharing = 2;
-	strcpy(m.load.meet, "shm:/x");
+	strcpy(m.load.rendezvous, "shm:/x");
 	m.load.ep = true;
 	m.load.fast = true;
 	bus_encode(&m, &b);
@@ -374,9 +374,8 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.load.n_ranks, 4);
 	cr_assert_eq(got.load.rank, 3);
 	cr_assert_eq(got.load.n_sharing, 2);
-	cr_assert_str_eq(got.load.meet, "shm:/x");
-	cr_assert(got.load.ep);
-	cr_assert(got.load.fast);
+	cr_assert_str_eq(got.load.rendezvous, "shm:/x");
+	cr_assert(got.load.ep && got.load.fast);
 	m = (struct bus_msg){.type = BUS_READY,
 			     .ready = {.n_blocks = 9,
 				       .weights_bytes = 1ull << 33,
@@ -389,7 +388,7 @@ Test(bus, control_messages_come_back)
 				       .device_bytes = 1ull << 36,
 				       .block_bytes = 11,
 				       .link_bps = 13,
-				       .send_above = 19}};
+				       .stream_above_rows = 19}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(got.ready.n_blocks, 9);
@@ -401,7 +400,8 @@ Test(bus, control_messages_come_back)
 	cr_assert_eq(got.ready.host_weights_bytes, 17);
 	cr_assert_eq(got.ready.device_used, 1ull << 35);
 	cr_assert_eq(got.ready.device_bytes, 1ull << 36);
-	cr_assert(got.ready.block_bytes == 11 && got.ready.link_bps == 13 && got.ready.send_above == 19);
+	cr_assert(got.ready.block_bytes == 11 && got.ready.link_bps == 13 &&
+		  got.ready.stream_above_rows == 19);
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
 	bus_encode(&m, &b);
 	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);

@@ -67,16 +67,17 @@ Test(mp, reads_every_form_of_the_reference_suite)
 	const char *group;
 	json_t *cases;
 	size_t i, k, n_seen = 0;
-	const json_t *c, *form;
+	const json_t *c, *constraint;
 	json_object_foreach(suite, group, cases) json_array_foreach(cases, i, c)
 	{
 		bool other = json_object_get(c, "binary") || json_object_get(c, "ext") ||
 			     json_object_get(c, "timestamp");
-		json_array_foreach(json_object_get(c, "msgpack"), k, form)
+		json_array_foreach(json_object_get(c, "msgpack"), k, constraint)
 		{
 			unsigned char bytes[512];
 			size_t n = 0;
-			for (const char *p = json_string_value(form); *p && n < sizeof bytes; p += *p == '-')
+			for (const char *p = json_string_value(constraint); *p && n < sizeof bytes;
+			     p += *p == '-')
 				bytes[n++] = (unsigned char)strtoul(p, (char **)&p, 16);
 			json_t *v;
 			int rc = decode(bytes, n, &v, why, sizeof why);

@@ -9,7 +9,7 @@
 enum { FORM_BYTES = 60 }; /* limit for all constraints together: holds three of this test's */
 enum { ASKED_MAX = 32 };
 
-static struct form *asked[ASKED_MAX];
+static struct constraint *asked[ASKED_MAX];
 static int n_asked;
 
 static void open_checked(void)
@@ -21,7 +21,7 @@ static void open_checked(void)
 static void close_checked(void)
 {
 	while (n_asked)
-		form_free(asked[--n_asked]);
+		constraint_free(asked[--n_asked]);
 	checked_free(demo.svc.checked);
 	close_demo();
 }
@@ -41,32 +41,32 @@ static struct submit *job(const char *params)
 
 /* Return the constraint of a request for the constant n. All constraints stay allocated until the end, so
  * that none gets the address of one that was dropped from the cache. */
-static const struct form *form_of(int n)
+static const struct constraint *form_of(int n)
 {
 	char params[100];
 	snprintf(params, sizeof params, "\"guided_json\": {\"const\": 1000%02d}", n);
 	struct submit *s = job(params);
-	cr_assert_eq(s->params.form->n, strlen("{\"const\":100000}"), "%u", s->params.form->n);
+	cr_assert_eq(s->params.constraint->n, strlen("{\"const\":100000}"), "%u", s->params.constraint->n);
 	cr_assert_lt(n_asked, ASKED_MAX);
-	asked[n_asked] = form_ref(s->params.form);
+	asked[n_asked] = constraint_ref(s->params.constraint);
 	submit_free(s);
 	return asked[n_asked++];
 }
 
 Test(checked, the_same_form_is_shared)
 {
-	const struct form *a = form_of(1);
+	const struct constraint *a = form_of(1);
 	cr_expect(form_of(1) == a);
 	cr_expect(form_of(2) != a);
 	cr_expect(form_of(1) == a);
-	struct form *same_text = form_new(GRAMMAR_CHOICE, a->text, a->n);
-	cr_expect_null(checked_form(demo.svc.checked, same_text));
-	form_free(same_text);
+	struct constraint *same_text = constraint_new(GRAMMAR_CHOICE, a->text, a->n);
+	cr_expect_null(checked_constraint(demo.svc.checked, same_text));
+	constraint_free(same_text);
 }
 
 Test(checked, the_form_not_asked_for_the_longest_time_goes_first)
 {
-	const struct form *known[4];
+	const struct constraint *known[4];
 	for (int i = 0; i < 4; i++) {
 		known[i] = form_of(i);
 		cr_expect(form_of(0) == known[0]);
@@ -81,10 +81,10 @@ Test(checked, a_form_larger_than_all_may_be_is_taken_and_not_kept)
 	static const char params[] =
 		"\"guided_json\": {\"enum\": [\"a form with more than sixty bytes\", \"and another value\"]}";
 	struct submit *s = job(params), *t = job(params);
-	const struct form *small = form_of(1);
-	cr_expect(s->params.form->n > FORM_BYTES);
-	cr_expect(s->params.form != t->params.form);
-	cr_expect(form_same(s->params.form, t->params.form));
+	const struct constraint *small = form_of(1);
+	cr_expect(s->params.constraint->n > FORM_BYTES);
+	cr_expect(s->params.constraint != t->params.constraint);
+	cr_expect(constraint_same(s->params.constraint, t->params.constraint));
 	cr_expect(form_of(1) == small);
 	submit_free(s);
 	submit_free(t);

@@ -308,7 +308,7 @@ Test(beam, a_form_that_must_end_ends_before_min_tokens)
 	struct beam_move m[2];
 	p.min_tokens = 5;
 	for (uint32_t with_form = 0; with_form < 2; with_form++) {
-		p.form = with_form ? form_new(0, "x", 1) : NULL;
+		p.constraint = with_form ? constraint_new(0, "x", 1) : NULL;
 		struct beam *b = beam_new(&p);
 		cr_assert(beam_offer(b, 0, (uint32_t[]){1, 2, 9}, (float[]){-1, -2, -3}, 3));
 		cr_assert_eq(beam_step(b, m), 2);
@@ -320,6 +320,6 @@ Test(beam, a_form_that_must_end_ends_before_min_tokens)
 		cr_expect(!with_form || (beam_stopped(b, 0) && beam_length(b, 0) == 2));
 		beam_check(b);
 		beam_free(b);
-		form_free(p.form);
+		constraint_free(p.constraint);
 	}
 }

@@ -178,8 +178,8 @@ Test(failed, a_plan_brings_at_most_64_mib_of_forms)
 		struct params p;
 		params_init(&p);
 		p.n = 2;
-		p.form = form_new(0, "x", 1);
-		p.form->n = FORM_TEXT_MAX; /* pretends to be this long */
+		p.constraint = constraint_new(0, "x", 1);
+		p.constraint->n = CONSTRAINT_TEXT_MAX; /* pretends to be this long */
 		add(job, &p);
 	}
 	add_outputs(7, 1);

@@ -45,11 +45,11 @@ static void expect_names(const char *path, const char *names)
 	store_files_fini(&l);
 }
 
-static void sketch(const char *path, char out[SKETCH_SIZE])
+static void quick_fingerprint(const char *path, char out[QUICK_FINGERPRINT_SIZE])
 {
 	struct store_files l = list(path);
-	cr_assert_eq(store_files_sketch(&l, out, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(strlen(out), SKETCH_SIZE - 1);
+	cr_assert_eq(store_files_quick_fingerprint(&l, out, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(strlen(out), QUICK_FINGERPRINT_SIZE - 1);
 	store_files_fini(&l);
 }
 
@@ -122,14 +122,14 @@ Test(files, that_are_missing_are_named)
 }
 
 /* Neither the path nor the modification time of the files matters. */
-Test(files, copies_have_one_sketch)
+Test(files, copies_have_one_quick_fingerprint)
 {
-	char *a = new_model(), *b = new_model(), one[SKETCH_SIZE], two[SKETCH_SIZE];
+	char *a = new_model(), *b = new_model(), one[QUICK_FINGERPRINT_SIZE], two[QUICK_FINGERPRINT_SIZE];
 	put(b, "tokenizer.json", "{\"another\": 1}");
-	sketch(a, one);
-	sketch(b, two);
+	quick_fingerprint(a, one);
+	quick_fingerprint(b, two);
 	cr_expect_str_eq(one, two);
-	cr_expect_null(sketch_difference(one, two));
+	cr_expect_null(quick_fingerprint_difference(one, two));
 	cr_expect_eq(store_files_check(b, one, why, sizeof why), 0, "%s", why);
 	remove_dir(a);
 	remove_dir(b);
@@ -137,9 +137,9 @@ Test(files, copies_have_one_sketch)
 
 static void expect_difference(const char *dir, const char *before, const char *what)
 {
-	char now[SKETCH_SIZE];
-	sketch(dir, now);
-	const char *got = sketch_difference(before, now);
+	char now[QUICK_FINGERPRINT_SIZE];
+	quick_fingerprint(dir, now);
+	const char *got = quick_fingerprint_difference(before, now);
 	cr_expect(got && strstr(got, what), "%s: %s", what, got ? got : "no difference");
 	why[0] = '\0';
 	cr_expect_eq(store_files_check(dir, before, why, sizeof why), -EINVAL);
@@ -148,9 +148,9 @@ static void expect_difference(const char *dir, const char *before, const char *w
 
 Test(files, a_sketch_shows_what_differs)
 {
-	char before[SKETCH_SIZE];
+	char before[QUICK_FINGERPRINT_SIZE];
 	char *dir = new_model();
-	sketch(dir, before);
+	quick_fingerprint(dir, before);
 	put(dir, "config.json", "{\"hidden_size\": 9}");
 	expect_difference(dir, before, "configurations");
 	put(dir, "config.json", "{\"hidden_size\": 8}");
@@ -175,23 +175,23 @@ Test(files, a_sketch_shows_what_differs)
  * model. */
 Test(files, a_sketch_of_another_version_fits_every_model)
 {
-	char mine[SKETCH_SIZE], other[SKETCH_SIZE];
+	char mine[QUICK_FINGERPRINT_SIZE], other[QUICK_FINGERPRINT_SIZE];
 	char *dir = new_model();
-	sketch(dir, mine);
+	quick_fingerprint(dir, mine);
 	cr_expect_eq(strncmp(mine, "1:", 2), 0);
 	strcpy(other, mine);
 	other[0] = '2';
 	other[9] ^= 1;
 	const char *const unknown[] = {"", "1", "1:", "1:0.0.0", mine + 2, other};
 	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-		cr_expect(!sketch_is_known(unknown[i]), "%s", unknown[i]);
-		cr_expect_null(sketch_difference(mine, unknown[i]), "%s", unknown[i]);
-		cr_expect_null(sketch_difference(unknown[i], mine), "%s", unknown[i]);
+		cr_expect(!quick_fingerprint_is_known(unknown[i]), "%s", unknown[i]);
+		cr_expect_null(quick_fingerprint_difference(mine, unknown[i]), "%s", unknown[i]);
+		cr_expect_null(quick_fingerprint_difference(unknown[i], mine), "%s", unknown[i]);
 		cr_expect_eq(store_files_check(dir, unknown[i], why, sizeof why), 0, "%s: %s", unknown[i],
 			     why);
 	}
 	other[0] = '1';
-	cr_expect(sketch_is_known(other) && sketch_difference(mine, other));
+	cr_expect(quick_fingerprint_is_known(other) && quick_fingerprint_difference(mine, other));
 	remove_dir(dir);
 }
 
@@ -214,7 +214,7 @@ Test(files, pointers_and_empty_files_are_no_weights)
 Test(files, a_sketch_of_many_files_samples_each)
 {
 	enum { SIZE = 300 << 10, N = 8, HEAD = 64 << 10 };
-	char before[SKETCH_SIZE], name[32], *dir = new_dir(), *bytes = noise(SIZE, 3);
+	char before[QUICK_FINGERPRINT_SIZE], name[32], *dir = new_dir(), *bytes = noise(SIZE, 3);
 	put(dir, "config.json", "{}");
 	buf_clear(&index_text);
 	for (int i = 0; i < N; i++) {
@@ -224,7 +224,7 @@ Test(files, a_sketch_of_many_files_samples_each)
 	}
 	buf_puts(&index_text, "}}");
 	put(dir, "model.safetensors.index.json", index_text.p);
-	sketch(dir, before);
+	quick_fingerprint(dir, before);
 	memset(bytes + HEAD, 0, SIZE - HEAD);
 	for (int i = 0; i < N; i++) {
 		snprintf(name, sizeof name, "part-%d.safetensors", i);

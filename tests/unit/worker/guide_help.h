@@ -40,11 +40,11 @@ static inline void make_vocabulary(void)
 	vocabulary = (struct vocabulary){.n = n, .at = at, .kinds = kinds, .bytes = bytes};
 }
 
-static inline void form(uint32_t number, enum grammar_language language, const char *text)
+static inline void constraint(uint32_t number, enum grammar_language language, const char *text)
 {
-	struct form *f = form_new((uint8_t)language, text, strlen(text));
+	struct constraint *f = constraint_new((uint8_t)language, text, strlen(text));
 	guide_add(g, number, f);
-	form_free(f);
+	constraint_free(f);
 }
 
 static inline void set(uint32_t slot, uint32_t number, const char *output)

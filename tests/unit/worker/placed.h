@@ -1,5 +1,5 @@
 /* placed.h - generates with a mixture of experts: attention runs on the emulated GPU, and an option places
- * the experts. For the tests of beside.h and prefetch.h. */
+ * the experts. For the tests of host_experts.h and prefetch.h. */
 #ifndef QUERN_TESTS_UNIT_WORKER_PLACED_H
 #define QUERN_TESTS_UNIT_WORKER_PLACED_H
 

@@ -164,16 +164,17 @@ Test(ep, ranks_of_both_kinds_form_no_group)
 	struct bus_load loads[2] = {load_of("qwen2-moe", 2, true), load_of("qwen2-moe", 2, false)};
 	struct driver peer = {0}, d = {.peers = &peer, .n_ranks = 2};
 	struct driver_rank ranks[2];
-	struct tp_group_meet *mine;
-	cr_assert_eq(tp_group_meet_new(&mine, driver_device(), loads[0].meet, d.why, sizeof d.why), 0);
+	struct tp_group_rendezvous *mine;
+	cr_assert_eq(
+		tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, d.why, sizeof d.why), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		memcpy(loads[i].meet, loads[0].meet, sizeof loads[i].meet);
+		memcpy(loads[i].rendezvous, loads[0].rendezvous, sizeof loads[i].rendezvous);
 		loads[i].rank = i;
 		ranks[i] = (struct driver_rank){.load = loads[i], .mine = i ? NULL : &mine};
 	}
 	cr_expect_eq(driver_all(&d, ranks), -EINVAL);
 	cr_expect(strstr(d.why, "must be alike") && strstr(d.why, " ep"), "%s", d.why);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	cr_expect(step_serves(d.step, &loads[0]) && !step_serves(d.peers[0].step, &loads[0]));
 	loads[0].ep = false;
 	cr_expect(!step_serves(d.step, &loads[0]));

@@ -199,16 +199,16 @@ static void *rank_main(void *arg)
 
 static void run_ranks(struct rank ranks[2])
 {
-	struct tp_group_meet *mine = NULL;
-	char meet[COLL_MEET_SIZE], why[256];
+	struct tp_group_rendezvous *mine = NULL;
+	char rendezvous[COLL_RENDEZVOUS_SIZE], why[256];
 	pthread_t threads[2];
-	cr_assert_eq(tp_group_meet_new(&mine, "cpu", meet, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cpu", rendezvous, why, sizeof why), 0, "%s", why);
 	for (int i = 0; i < 2; i++) {
 		ranks[i].join = (struct tp_group_args){.device = "cpu",
 						       .epoch = 1,
 						       .rank = i,
 						       .n_ranks = 2,
-						       .meet = meet,
+						       .rendezvous = rendezvous,
 						       .mine = i ? NULL : &mine,
 						       .max_cols = 1,
 						       .timeout_ms = 60000};
@@ -216,7 +216,7 @@ static void run_ranks(struct rank ranks[2])
 	}
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 }
 
 /* All ranks launch the same graph, or none: a rank that launched alone would wait forever. */

@@ -44,7 +44,7 @@ static void free_slot(uint32_t slot)
 
 Test(guide, an_output_is_led_to_its_end)
 {
-	form(7, GRAMMAR_REGEX, "(abc|x1)?");
+	constraint(7, GRAMMAR_REGEX, "(abc|x1)?");
 	set(0, 7, "");
 	may(0, "axW3W4$");
 	sample(0, 1, 0, AB);
@@ -60,7 +60,7 @@ Test(guide, an_output_is_led_to_its_end)
 
 Test(guide, slots_without_a_form_are_free)
 {
-	form(7, GRAMMAR_REGEX, "abc");
+	constraint(7, GRAMMAR_REGEX, "abc");
 	free_slot(0);
 	set(0, 7, "a");
 	cr_assert(guide_has(g, 0));
@@ -77,11 +77,11 @@ Test(guide, slots_without_a_form_are_free)
 
 Test(guide, every_language_makes_masks)
 {
-	form(1, GRAMMAR_REGEX, "true");
-	form(2, GRAMMAR_GBNF, "root ::= \"true\"");
-	form(3, GRAMMAR_LARK, "start: \"true\"");
-	form(4, GRAMMAR_CHOICE, "[\"true\"]");
-	form(5, GRAMMAR_SCHEMA, "{\"const\": true}");
+	constraint(1, GRAMMAR_REGEX, "true");
+	constraint(2, GRAMMAR_GBNF, "root ::= \"true\"");
+	constraint(3, GRAMMAR_LARK, "start: \"true\"");
+	constraint(4, GRAMMAR_CHOICE, "[\"true\"]");
+	constraint(5, GRAMMAR_SCHEMA, "{\"const\": true}");
 	for (uint32_t i = 1; i <= 5; i++) {
 		set(i, i, "");
 		may(i, "tW0");
@@ -91,9 +91,9 @@ Test(guide, every_language_makes_masks)
 Test(guide, an_output_sent_again_has_the_masks_it_had)
 {
 	static const char text[] = "{\"a\":[true,false,0.25],\"b\":\"xyz\"}";
-	form(1, GRAMMAR_SCHEMA,
-	     "{\"type\": \"object\", \"required\": [\"a\", \"b\"], \"properties\": {\"a\": "
-	     "{\"type\": \"array\"}, \"b\": {\"type\": \"string\"}}}");
+	constraint(1, GRAMMAR_SCHEMA,
+		   "{\"type\": \"object\", \"required\": [\"a\", \"b\"], \"properties\": {\"a\": "
+		   "{\"type\": \"array\"}, \"b\": {\"type\": \"string\"}}}");
 	set(0, 1, "");
 	for (size_t i = 0; i < sizeof text - 1; i++) {
 		char so_far[64] = "";
@@ -111,7 +111,7 @@ Test(guide, an_output_sent_again_has_the_masks_it_had)
 
 Test(guide, a_copy_goes_its_own_way)
 {
-	form(1, GRAMMAR_REGEX, "a[bc]d|aX");
+	constraint(1, GRAMMAR_REGEX, "a[bc]d|aX");
 	set(0, 1, "a");
 	may(0, "bcX");
 	guide_copy(g, 1, 0, 1);
@@ -127,7 +127,7 @@ Test(guide, a_copy_goes_its_own_way)
 
 Test(guide, a_token_is_set_behind_the_output_or_in_place_of_its_last)
 {
-	form(1, GRAMMAR_REGEX, "a(b1|c2)|d3");
+	constraint(1, GRAMMAR_REGEX, "a(b1|c2)|d3");
 	set(0, 1, "a");
 	guide_put(g, 0, 1, 'b');
 	may(0, "1");
@@ -147,7 +147,7 @@ Test(guide, a_token_is_set_behind_the_output_or_in_place_of_its_last)
 
 Test(guide, what_follows_the_end_is_taken_back_with_it)
 {
-	form(1, GRAMMAR_REGEX, "ab?");
+	constraint(1, GRAMMAR_REGEX, "ab?");
 	set(0, 1, "a");
 	may(0, "b$");
 	sample(0, 1, 0, END);
@@ -168,7 +168,7 @@ Test(guide, what_follows_the_end_is_taken_back_with_it)
 Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 {
 	int32_t tokens[3] = {'x', 'y', 'b'}, later[1] = {'2'};
-	form(1, GRAMMAR_REGEX, "ab[12]3");
+	constraint(1, GRAMMAR_REGEX, "ab[12]3");
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 2);
 	cr_assert(guide_waits(g, 0));
@@ -191,7 +191,7 @@ Test(guide, tokens_of_a_plan_under_way_reach_all_copies)
 Test(guide, a_token_is_set_behind_one_that_is_not_known)
 {
 	int32_t tokens[1] = {'b'};
-	form(1, GRAMMAR_REGEX, "a(b1|c2)x");
+	constraint(1, GRAMMAR_REGEX, "a(b1|c2)x");
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 0);
 	guide_put(g, 0, 2, '1');
@@ -203,7 +203,7 @@ Test(guide, a_token_is_set_behind_one_that_is_not_known)
 Test(guide, a_token_that_is_set_is_not_waited_for)
 {
 	int32_t tokens[1] = {'c'};
-	form(1, GRAMMAR_REGEX, "a(b1|c2)");
+	constraint(1, GRAMMAR_REGEX, "a(b1|c2)");
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 0);
 	guide_put(g, 0, 1, 'b');
@@ -215,7 +215,7 @@ Test(guide, a_token_that_is_set_is_not_waited_for)
 Test(guide, a_slots_next_sequence_does_not_get_the_tokens_of_the_one_before)
 {
 	int32_t tokens[1] = {'c'};
-	form(1, GRAMMAR_REGEX, "a(b1|c2)");
+	constraint(1, GRAMMAR_REGEX, "a(b1|c2)");
 	set(0, 1, "a");
 	guide_expect(g, 0, 5, 0);
 	set(0, 1, "ab");
@@ -227,8 +227,8 @@ Test(guide, a_slots_next_sequence_does_not_get_the_tokens_of_the_one_before)
 
 Test(guide, a_form_that_does_not_compile_fails_its_outputs)
 {
-	form(1, GRAMMAR_SCHEMA, "{\"type\": \"nothing\"}");
-	form(2, GRAMMAR_REGEX, "a");
+	constraint(1, GRAMMAR_SCHEMA, "{\"type\": \"nothing\"}");
+	constraint(2, GRAMMAR_REGEX, "a");
 	set(0, 1, "");
 	set(1, 1, "");
 	set(2, 2, "");
@@ -241,7 +241,7 @@ Test(guide, a_form_that_does_not_compile_fails_its_outputs)
 
 Test(guide, a_language_that_is_not_known_is_refused)
 {
-	form(1, (enum grammar_language)200, "[\"a\"]");
+	constraint(1, (enum grammar_language)200, "[\"a\"]");
 	set(0, 1, "");
 	fails(0, "language 200");
 }
@@ -251,7 +251,7 @@ Test(guide, nesting_beyond_the_bound_fails_its_output)
 	enum { DEEP = 1200 };
 	uint32_t ids[DEEP];
 	char why[200];
-	form(1, GRAMMAR_GBNF, "root ::= \"[\" root* \"]\"");
+	constraint(1, GRAMMAR_GBNF, "root ::= \"[\" root* \"]\"");
 	for (int i = 0; i < DEEP; i++)
 		ids[i] = '[';
 	cr_assert_eq(guide_set(g, 0, 1, ids, DEEP, why, sizeof why), 0);
@@ -264,7 +264,7 @@ Test(guide, nesting_beyond_the_bound_fails_its_output)
 
 Test(guide, a_token_that_the_form_does_not_allow_fails_its_output)
 {
-	form(1, GRAMMAR_REGEX, "abc");
+	constraint(1, GRAMMAR_REGEX, "abc");
 	set(0, 1, "aX");
 	fails(0, "token 1 (88)");
 	set(1, 1, "a");
@@ -276,7 +276,7 @@ Test(guide, a_form_that_no_token_can_follow_fails_its_output)
 {
 	kinds['z'] = VOCABULARY_CONTROL;
 	char why[200];
-	form(1, GRAMMAR_REGEX, "az");
+	constraint(1, GRAMMAR_REGEX, "az");
 	set(0, 1, "");
 	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
 	may(0, "a");
@@ -293,7 +293,7 @@ Test(guide, a_form_that_no_token_can_follow_fails_its_output)
 Test(guide, a_form_outlives_its_number)
 {
 	char why[200];
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	may(0, "aW3");
 	guide_remove(g, 1);
@@ -307,22 +307,22 @@ Test(guide, a_form_outlives_its_number)
 	guide_drop(g, 1);
 	struct guide_counts c;
 	guide_counts(g, &c);
-	cr_assert_eq(c.n_forms, 0);
+	cr_assert_eq(c.n_constraints, 0);
 }
 
 Test(guide, a_form_sent_again_is_not_compiled_again)
 {
 	struct guide_counts c;
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	may(0, "aW3");
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "a");
 	may(0, "b");
 	guide_counts(g, &c);
 	cr_assert_eq(c.compiled, 1);
 	cr_assert_eq(c.n_compiled, 1);
-	form(1, GRAMMAR_REGEX, "ax");
+	constraint(1, GRAMMAR_REGEX, "ax");
 	set(1, 1, "a");
 	may(1, "x");
 	may(0, "b"); /* the constraint that the slot was set with */
@@ -331,7 +331,7 @@ Test(guide, a_form_sent_again_is_not_compiled_again)
 Test(guide, forms_are_compiled_when_they_are_needed)
 {
 	struct guide_counts c;
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "a");
 	guide_counts(g, &c);
 	cr_assert_eq(c.n_compiled, 0);
@@ -346,8 +346,8 @@ Test(guide, memory_is_bounded_and_masks_stay_the_same)
 	struct guide_counts c;
 	guide_free(g);
 	open_with(1);
-	form(1, GRAMMAR_REGEX, "[ab]{9}");
-	form(2, GRAMMAR_REGEX, "[bc]{9}");
+	constraint(1, GRAMMAR_REGEX, "[ab]{9}");
+	constraint(2, GRAMMAR_REGEX, "[bc]{9}");
 	set(0, 1, "");
 	set(1, 2, "");
 	for (uint64_t plan = 1; plan < 10; plan++) {
@@ -369,7 +369,7 @@ Test(guide, memory_is_bounded_within_a_step)
 {
 	struct guide_counts c;
 	uint32_t most = 0;
-	form(1, GRAMMAR_REGEX, "p+");
+	constraint(1, GRAMMAR_REGEX, "p+");
 	set(0, 1, "");
 	may(0, "p");
 	guide_counts(g, &c);
@@ -378,7 +378,7 @@ Test(guide, memory_is_bounded_within_a_step)
 	open_with(one);
 	for (uint32_t slot = 0; slot < SLOTS; slot++) {
 		const char text[] = {(char)('p' + slot), '+', '\0'};
-		form(1 + slot, GRAMMAR_REGEX, text);
+		constraint(1 + slot, GRAMMAR_REGEX, text);
 		set(slot, 1 + slot, "");
 	}
 	for (uint32_t turn = 0; turn < 2; turn++) {
@@ -395,14 +395,14 @@ Test(guide, memory_is_bounded_within_a_step)
 Test(guide, the_grammar_that_was_used_last_is_kept)
 {
 	struct guide_counts c;
-	form(1, GRAMMAR_REGEX, "a+");
+	constraint(1, GRAMMAR_REGEX, "a+");
 	set(0, 1, "");
 	may(0, "a");
 	guide_counts(g, &c);
 	guide_free(g);
 	open_with(c.bytes * 3 / 2);
-	form(1, GRAMMAR_REGEX, "a+");
-	form(2, GRAMMAR_REGEX, "b+");
+	constraint(1, GRAMMAR_REGEX, "a+");
+	constraint(2, GRAMMAR_REGEX, "b+");
 	set(0, 1, "");
 	set(1, 2, "");
 	may(0, "a");
@@ -420,7 +420,7 @@ Test(guide, a_vocabulary_is_cut_or_filled_to_the_models)
 	char why[200];
 	vocabulary.n = 'c' + 1;
 	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
-	form(1, GRAMMAR_REGEX, "[a-z]?");
+	constraint(1, GRAMMAR_REGEX, "[a-z]?");
 	set(0, 1, "");
 	may(0, "abc");
 	struct guide *few;
@@ -440,7 +440,7 @@ Test(guide, without_a_vocabulary_outputs_with_a_form_fail)
 	char why[200];
 	guide_free(g);
 	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB}, why, sizeof why);
-	form(1, GRAMMAR_REGEX, "a");
+	constraint(1, GRAMMAR_REGEX, "a");
 	set(0, 1, "");
 	fails(0, "vocabulary");
 	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
@@ -452,17 +452,17 @@ Test(guide, after_a_reset_only_the_vocabulary_is_left)
 {
 	struct guide_counts c;
 	char why[200];
-	form(1, GRAMMAR_REGEX, "a");
-	form(2, GRAMMAR_REGEX, "b");
+	constraint(1, GRAMMAR_REGEX, "a");
+	constraint(2, GRAMMAR_REGEX, "b");
 	set(0, 1, "");
 	may(0, "a");
 	guide_remove(g, 1);
 	guide_reset(g);
 	guide_counts(g, &c);
-	cr_assert_eq(c.n_forms, 0);
+	cr_assert_eq(c.n_constraints, 0);
 	free_slot(0);
 	cr_assert_eq(guide_set(g, 0, 2, NULL, 0, why, sizeof why), -EINVAL);
-	form(1, GRAMMAR_REGEX, "b");
+	constraint(1, GRAMMAR_REGEX, "b");
 	set(0, 1, "");
 	may(0, "b");
 }
@@ -537,7 +537,7 @@ static void is_late(uint32_t slot)
 Test(guide_late, a_mask_comes_later_and_is_the_same)
 {
 	uint32_t slot;
-	form(1, GRAMMAR_REGEX, "a([bc]|b{9})");
+	constraint(1, GRAMMAR_REGEX, "a([bc]|b{9})");
 	set(0, 1, "");
 	is_late(0);
 	is_late(0);
@@ -560,7 +560,7 @@ Test(guide_late, a_slot_is_awake_after_the_plan_that_it_sat_out_in)
 {
 	uint32_t slot;
 	struct pollfd fd = {guide_fd(g), POLLIN, 0};
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	is_late(0);
 	sem_post(&gate);
@@ -574,7 +574,7 @@ Test(guide_late, a_slot_is_awake_after_the_plan_that_it_sat_out_in)
 /* Jobs of one constraint run one after another; outputs of other constraints do not wait for them. */
 Test(guide_late, outputs_of_one_form_take_turns)
 {
-	form(1, GRAMMAR_REGEX, "[ab]{7}c");
+	constraint(1, GRAMMAR_REGEX, "[ab]{7}c");
 	set(0, 1, "");
 	set(1, 1, "aaa");
 	set(2, 1, "aaaaa");
@@ -593,8 +593,8 @@ Test(guide_late, outputs_of_one_form_take_turns)
 
 Test(guide_late, a_slot_that_changes_meanwhile_gets_the_mask_of_what_it_is)
 {
-	form(1, GRAMMAR_REGEX, "a(b|c)");
-	form(2, GRAMMAR_REGEX, "x");
+	constraint(1, GRAMMAR_REGEX, "a(b|c)");
+	constraint(2, GRAMMAR_REGEX, "x");
 	set(0, 1, "");
 	is_late(0);
 	set(0, 2, "");
@@ -616,8 +616,8 @@ Test(guide_late, a_slot_that_changes_meanwhile_gets_the_mask_of_what_it_is)
 
 Test(guide_late, what_fails_later_says_why)
 {
-	form(1, GRAMMAR_REGEX, "(");
-	form(2, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "(");
+	constraint(2, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	set(1, 2, "x");
 	is_late(0);
@@ -630,11 +630,11 @@ Test(guide_late, what_fails_later_says_why)
 
 Test(guide_late, a_reset_leaves_jobs_alone)
 {
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	is_late(0);
 	guide_reset(g);
-	form(1, GRAMMAR_REGEX, "cd");
+	constraint(1, GRAMMAR_REGEX, "cd");
 	set(0, 1, "");
 	is_late(0);
 	make_one("");
@@ -642,14 +642,14 @@ Test(guide_late, a_reset_leaves_jobs_alone)
 	may(0, "c");
 	struct guide_counts c;
 	guide_counts(g, &c);
-	cr_expect_eq(c.n_forms, 1);
+	cr_expect_eq(c.n_constraints, 1);
 }
 
 Test(guide_late, another_vocabulary_comes_meanwhile)
 {
 	char why[200];
 	uint32_t slot;
-	form(1, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	is_late(0);
 	sem_post(&gate);
@@ -663,7 +663,7 @@ Test(guide_late, another_vocabulary_comes_meanwhile)
 /* The output that has waited longest is next; a slot that returns repeatedly does not overtake it. */
 Test(guide_late, the_output_that_waits_longest_is_next)
 {
-	form(1, GRAMMAR_REGEX, "[ab]{9}");
+	constraint(1, GRAMMAR_REGEX, "[ab]{9}");
 	for (uint32_t slot = 0; slot < 3; slot++)
 		set(slot, 1, "");
 	is_late(0);
@@ -688,7 +688,7 @@ Test(guide_late, what_is_cancelled_is_not_begun_again)
 	char why[200];
 	uint32_t slot, n = 0;
 	int n_begun;
-	form(1, GRAMMAR_REGEX, "[ab]{9}");
+	constraint(1, GRAMMAR_REGEX, "[ab]{9}");
 	set(0, 1, "");
 	set(1, 1, "a");
 	is_late(0);
@@ -715,8 +715,8 @@ Test(guide_late, what_is_cancelled_is_not_begun_again)
 Test(guide_late, a_grammar_that_is_not_used_for_a_while_is_freed)
 {
 	struct guide_counts c;
-	form(1, GRAMMAR_REGEX, "ab");
-	form(2, GRAMMAR_REGEX, "cd");
+	constraint(1, GRAMMAR_REGEX, "ab");
+	constraint(2, GRAMMAR_REGEX, "cd");
 	set(0, 1, "");
 	set(1, 2, "");
 	is_late(0);
@@ -745,10 +745,10 @@ Test(guide_late, a_grammar_that_is_not_used_for_a_while_is_freed)
 Test(guide_bound, work_of_a_mask_is_bounded, .fini = close_gated, .timeout = 60)
 {
 	open_gated(1, 40);
-	form(1, GRAMMAR_SCHEMA,
-	     "{\"type\":\"string\",\"minLength\":8,\"allOf\":[{\"not\":{\"pattern\":\"a.{3}$\"}},"
-	     "{\"not\":{\"pattern\":\"b.{4}$\"}},{\"not\":{\"pattern\":\"c.{5}$\"}}]}");
-	form(2, GRAMMAR_REGEX, "ab");
+	constraint(1, GRAMMAR_SCHEMA,
+		   "{\"type\":\"string\",\"minLength\":8,\"allOf\":[{\"not\":{\"pattern\":\"a.{3}$\"}},"
+		   "{\"not\":{\"pattern\":\"b.{4}$\"}},{\"not\":{\"pattern\":\"c.{5}$\"}}]}");
+	constraint(2, GRAMMAR_REGEX, "ab");
 	set(0, 1, "\"a");
 	set(1, 2, "");
 	is_late(0);
@@ -764,7 +764,7 @@ Test(guide_bound, grammars_that_are_made_meanwhile_are_bounded, .fini = close_ga
 {
 	struct guide_counts c;
 	open_gated(1, 0);
-	form(1, GRAMMAR_REGEX, "p+");
+	constraint(1, GRAMMAR_REGEX, "p+");
 	set(0, 1, "");
 	is_late(0);
 	make_one("0");
@@ -772,7 +772,7 @@ Test(guide_bound, grammars_that_are_made_meanwhile_are_bounded, .fini = close_ga
 	guide_free(g);
 	open_gated_with(1, 0, 4 * c.bytes);
 	for (uint32_t slot = 0; slot < SLOTS; slot++) {
-		form(1 + slot, GRAMMAR_REGEX, (char[]){(char)('p' + slot), '+', '\0'});
+		constraint(1 + slot, GRAMMAR_REGEX, (char[]){(char)('p' + slot), '+', '\0'});
 		set(slot, 1 + slot, "");
 		is_late(slot);
 	}
@@ -794,7 +794,7 @@ Test(guide_bound, a_grammar_that_was_freed_beside_the_step_is_made_again, .fini 
 	struct guide_counts c;
 	uint32_t slot;
 	open_gated(1, 0);
-	form(1, GRAMMAR_REGEX, "p+");
+	constraint(1, GRAMMAR_REGEX, "p+");
 	set(0, 1, "");
 	is_late(0);
 	make_one("0");
@@ -802,7 +802,7 @@ Test(guide_bound, a_grammar_that_was_freed_beside_the_step_is_made_again, .fini 
 	guide_free(g);
 	open_gated_with(1, 0, 4 * c.bytes);
 	for (uint32_t i = 0; i < 3; i++)
-		form(1 + i, GRAMMAR_REGEX, (char[]){(char)('p' + i), '+', '\0'});
+		constraint(1 + i, GRAMMAR_REGEX, (char[]){(char)('p' + i), '+', '\0'});
 	set(1, 2, "");
 	is_late(1);
 	make_one("1");
@@ -833,7 +833,7 @@ Test(guide_bound, a_grammar_that_was_freed_beside_the_step_is_made_again, .fini 
 Test(guide_bound, what_is_cheap_is_made_at_once, .fini = close_gated, .timeout = 60)
 {
 	open_gated(0, 0);
-	form(1, GRAMMAR_REGEX, "[ab]*c");
+	constraint(1, GRAMMAR_REGEX, "[ab]*c");
 	set(0, 1, "");
 	is_late(0); /* it is compiled while the step runs */
 	make_one("0");

@@ -42,12 +42,12 @@ static void close_guided(void)
 TestSuite(guided, .init = open_guided, .fini = close_guided, .timeout = 120);
 
 /* Add the slot's sequence, with the constraint of this number, to the plan. */
-static void add(uint32_t slot, uint32_t form)
+static void add(uint32_t slot, uint32_t constraint)
 {
 	static struct params each[SLOTS];
 	each[slot] = params;
 	each[slot].seed += slot;
-	d.form = form;
+	d.constraint = constraint;
 	driver_seq(&d, slot, tokens + slot, PROMPT, PROMPT, PROMPT + MOST, &each[slot]);
 	driver_add_run(&d, slot, 0, PROMPT, true);
 }
@@ -264,7 +264,7 @@ Test(guided, a_form_that_was_not_sent_contradicts)
 	add(0, 1);
 	step();
 	*plan_add_drop(&d.plan) = 0;
-	*plan_add_drop_form(&d.plan) = 1;
+	*plan_add_drop_constraint(&d.plan) = 1;
 	add(1, 1);
 	cr_assert_eq(driver_step(&d), -EINVAL);
 	step_reset(d.step, 1, NULL);

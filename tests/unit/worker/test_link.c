@@ -97,14 +97,14 @@ static void send_plan_with_form(uint64_t number, const char *pattern)
 	struct params params;
 	struct plan p = {.epoch = 1, .number = number};
 	struct buf b = {0};
-	struct form *f = form_new(GRAMMAR_REGEX, pattern, strlen(pattern));
+	struct constraint *f = constraint_new(GRAMMAR_REGEX, pattern, strlen(pattern));
 	params_init(&params);
-	*plan_add_form(&p) = (struct plan_form){1, f};
+	*plan_add_constraint(&p) = (struct plan_constraint){1, f};
 	*plan_add_seq(&p) = (struct plan_seq){.slot = 1,
 					      .n_prompt = 4,
 					      .n_tokens = 4,
 					      .n_blocks = 1,
-					      .form = 1,
+					      .constraint = 1,
 					      .tokens = tokens,
 					      .blocks = &block,
 					      .params = &params};
@@ -113,7 +113,7 @@ static void send_plan_with_form(uint64_t number, const char *pattern)
 	send_bytes(b.p, b.len);
 	buf_fini(&b);
 	plan_fini(&p);
-	form_free(f);
+	constraint_free(f);
 }
 
 /* Send the row again that slot 1's first token is sampled from. */
@@ -462,41 +462,42 @@ Test(link, a_leaving_worker_does_not_wait_for_a_controller_that_is_gone)
 
 /* ---- the model ---- */
 
-static void send_load_of(const char *dir, const char *sketch, uint64_t epoch)
+static void send_load_of(const char *dir, const char *quick_fingerprint, uint64_t epoch)
 {
 	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(dir)};
 	m.load.epoch = epoch;
-	snprintf(m.load.sketch, sizeof m.load.sketch, "%s", sketch);
+	snprintf(m.load.quick_fingerprint, sizeof m.load.quick_fingerprint, "%s", quick_fingerprint);
 	send_msg(&m);
 }
 
-static void expect_refused(const char *sketch, uint64_t epoch)
+static void expect_refused(const char *quick_fingerprint, uint64_t epoch)
 {
 	expect(BUS_FAILED);
 	cr_expect_eq(decoded().failed.epoch, epoch);
 	cr_expect(strstr(decoded().failed.why, "is not the model that the controller serves: their weights"),
 		  "%s", decoded().failed.why);
-	cr_expect_eq(end_worker(), 1, "%s", sketch);
+	cr_expect_eq(end_worker(), 1, "%s", quick_fingerprint);
 	close_router();
 }
 
 /* Compute the fingerprint of the model at dir, and that of another model with the same configuration and
  * sizes. */
-static void sketches(const char *dir, char right[SKETCH_SIZE], char wrong[SKETCH_SIZE])
+static void quick_fingerprints(const char *dir, char right[QUICK_FINGERPRINT_SIZE],
+			       char wrong[QUICK_FINGERPRINT_SIZE])
 {
 	struct store_files l;
 	cr_assert_eq(store_files_list(dir, &l, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(store_files_sketch(&l, right, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_quick_fingerprint(&l, right, why, sizeof why), 0, "%s", why);
 	store_files_fini(&l);
 	strcpy(wrong, right);
-	wrong[SKETCH_SIZE - 2] = right[SKETCH_SIZE - 2] == '0' ? '1' : '0';
+	wrong[QUICK_FINGERPRINT_SIZE - 2] = right[QUICK_FINGERPRINT_SIZE - 2] == '0' ? '1' : '0';
 }
 
 Test(link, another_model_than_the_controllers_is_refused)
 {
-	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	char right[QUICK_FINGERPRINT_SIZE], wrong[QUICK_FINGERPRINT_SIZE];
 	const char *dir = model();
-	sketches(dir, right, wrong);
+	quick_fingerprints(dir, right, wrong);
 	start_worker(10000);
 	open_router();
 	expect(BUS_HELLO);
@@ -527,9 +528,9 @@ static void less(const char *glob)
  * knows the model. */
 Test(link, weights_stay_where_a_controller_does_not_tell_the_model)
 {
-	char right[SKETCH_SIZE], wrong[SKETCH_SIZE], later[SKETCH_SIZE];
+	char right[QUICK_FINGERPRINT_SIZE], wrong[QUICK_FINGERPRINT_SIZE], later[QUICK_FINGERPRINT_SIZE];
 	copy_of(model());
-	sketches(copied, right, wrong);
+	quick_fingerprints(copied, right, wrong);
 	strcpy(later, wrong);
 	later[0] = '2';
 	start_worker(10000);
@@ -553,9 +554,9 @@ Test(link, weights_stay_where_a_controller_does_not_tell_the_model)
 
 Test(link, a_model_that_the_controller_cannot_compare_is_opened)
 {
-	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	char right[QUICK_FINGERPRINT_SIZE], wrong[QUICK_FINGERPRINT_SIZE];
 	const char *dir = model();
-	sketches(dir, right, wrong);
+	quick_fingerprints(dir, right, wrong);
 	wrong[0] = '2';
 	start_worker(10000);
 	open_router();
@@ -570,9 +571,9 @@ Test(link, a_model_that_the_controller_cannot_compare_is_opened)
 /* As after a controller restart, with other files at the same path. */
 Test(link, a_worker_does_not_keep_the_weights_of_another_model)
 {
-	char right[SKETCH_SIZE], wrong[SKETCH_SIZE];
+	char right[QUICK_FINGERPRINT_SIZE], wrong[QUICK_FINGERPRINT_SIZE];
 	const char *dir = model();
-	sketches(dir, right, wrong);
+	quick_fingerprints(dir, right, wrong);
 	start_worker(10000);
 	open_router();
 	expect(BUS_HELLO);

@@ -21,7 +21,7 @@ struct peer {
 	pid_t pid;
 	unsigned char id[32];
 	size_t id_n; /* 0: no hello yet */
-	char meet[BUS_MEET_SIZE];
+	char rendezvous[BUS_RENDEZVOUS_SIZE];
 	struct message queue[QUEUE];
 	int n_queued;
 	struct bus_msg last; /* found by expect() */
@@ -172,9 +172,10 @@ static const struct bus_msg *expect(struct peer *w, int type)
 		if (type != BUS_RESULT)
 			cr_assert_eq(bus_decode(m.bytes, m.n, &w->last, why, sizeof why), 0, "%s", why);
 		if (type == BUS_HELLO) {
-			cr_assert_str_neq(w->last.hello.meet, w->meet, "a place that was said before");
-			cr_assert(w->last.hello.meet[0]);
-			strcpy(w->meet, w->last.hello.meet);
+			cr_assert_str_neq(w->last.hello.rendezvous, w->rendezvous,
+					  "a place that was said before");
+			cr_assert(w->last.hello.rendezvous[0]);
+			strcpy(w->rendezvous, w->last.hello.rendezvous);
 		}
 		free(m.bytes);
 		return &w->last;
@@ -228,7 +229,7 @@ static void send_beat(const struct peer *w, uint64_t epoch)
 }
 
 static void send_load(const struct peer *w, const char *name, uint64_t epoch, uint32_t rank, uint32_t n_ranks,
-		      const char *meet)
+		      const char *rendezvous)
 {
 	const char *model = tiny_model(name);
 	struct bus_msg m = {.type = BUS_LOAD};
@@ -239,7 +240,7 @@ static void send_load(const struct peer *w, const char *name, uint64_t epoch, ui
 	m.load.n_threads = 1;
 	m.load.rank = rank;
 	m.load.n_ranks = n_ranks;
-	snprintf(m.load.meet, sizeof m.load.meet, "%s", meet);
+	snprintf(m.load.rendezvous, sizeof m.load.rendezvous, "%s", rendezvous);
 	send_msg(w, &m);
 }
 
@@ -278,7 +279,7 @@ static struct peer *group[2];
 static void load_group(uint64_t epoch)
 {
 	for (uint32_t r = 0; r < 2; r++)
-		send_load(group[r], "llama3", epoch, r, 2, group[0]->meet);
+		send_load(group[r], "llama3", epoch, r, 2, group[0]->rendezvous);
 }
 
 static void expect_ready(uint64_t epoch)
@@ -297,7 +298,7 @@ static void send_plans(uint64_t epoch, uint64_t number)
 	send_plan(group[1], epoch, number);
 }
 
-static void form(int late_ms)
+static void constraint(int late_ms)
 {
 	if (!tiny_model("llama3"))
 		cr_skip_test("tiny models need Python with numpy");
@@ -306,7 +307,7 @@ static void form(int late_ms)
 	open_router();
 	expect(group[0], BUS_HELLO);
 	expect(group[1], BUS_HELLO);
-	cr_expect_str_neq(group[0]->meet, group[1]->meet);
+	cr_expect_str_neq(group[0]->rendezvous, group[1]->rendezvous);
 	load_group(1);
 	expect_ready(1);
 }
@@ -336,7 +337,7 @@ static uint32_t token_alone(void)
 
 Test(link_group, two_workers_serve_as_one)
 {
-	form(PATIENT_MS);
+	constraint(PATIENT_MS);
 	/* Run-ahead: the second plan refers to a token that has no result yet. */
 	send_plans(1, 1);
 	send_plans(1, 2);
@@ -354,7 +355,7 @@ Test(link_group, two_workers_serve_as_one)
 
 Test(link_group, a_rank_whose_peer_died_says_hello_and_serves_again)
 {
-	form(PATIENT_MS);
+	constraint(PATIENT_MS);
 	send_plans(1, 1);
 	uint32_t token = expect_token(group[0], 1, 1);
 	kill(group[1]->pid, SIGKILL);
@@ -375,7 +376,7 @@ Test(link_group, a_rank_whose_peer_died_says_hello_and_serves_again)
 
 Test(link_group, a_stopped_rank_is_given_up_and_comes_back)
 {
-	form(500);
+	constraint(500);
 	kill(group[1]->pid, SIGSTOP);
 	send_plans(1, 1);
 	expect(group[0], BUS_HELLO);
@@ -390,7 +391,7 @@ Test(link_group, a_stopped_rank_is_given_up_and_comes_back)
 
 Test(link_group, a_load_ends_a_wait_for_a_rank_and_beats_go_on)
 {
-	form(PATIENT_MS);
+	constraint(PATIENT_MS);
 	send_plan(group[0], 1, 1); /* the other rank never gets this plan */
 	for (int i = 0; i < 4; i++) {
 		expect(group[0], BUS_BEAT);
@@ -407,7 +408,7 @@ Test(link_group, a_load_ends_a_wait_for_a_rank_and_beats_go_on)
 
 Test(link_group, a_stop_ends_a_wait_for_a_rank)
 {
-	form(PATIENT_MS);
+	constraint(PATIENT_MS);
 	send_plan(group[0], 1, 1);
 	expect(group[0], BUS_BEAT);
 	stop_all();
@@ -415,7 +416,7 @@ Test(link_group, a_stop_ends_a_wait_for_a_rank)
 
 Test(link_group, a_beat_of_no_group_ends_a_wait_for_a_rank)
 {
-	form(PATIENT_MS);
+	constraint(PATIENT_MS);
 	send_plan(group[0], 1, 1);
 	expect(group[0], BUS_BEAT);
 	send_beat(group[0], 0);
@@ -435,7 +436,7 @@ Test(link_group, a_beat_of_no_group_ends_the_wait_for_the_group)
 	group[0] = start(PATIENT_MS);
 	open_router();
 	expect(group[0], BUS_HELLO);
-	send_load(group[0], "llama3", 1, 0, 2, group[0]->meet);
+	send_load(group[0], "llama3", 1, 0, 2, group[0]->rendezvous);
 	expect(group[0], BUS_BEAT);
 	send_beat(group[0], 0);
 	expect(group[0], BUS_HELLO);
@@ -449,7 +450,7 @@ Test(link_group, a_stop_ends_the_wait_for_the_group)
 	group[0] = start(PATIENT_MS);
 	open_router();
 	expect(group[0], BUS_HELLO);
-	send_load(group[0], "llama3", 1, 0, 2, group[0]->meet);
+	send_load(group[0], "llama3", 1, 0, 2, group[0]->rendezvous);
 	expect(group[0], BUS_BEAT);
 	cr_expect_eq(group[0]->last.beat.state, BUS_LOADING);
 	send_stop(group[0]);
@@ -464,8 +465,8 @@ Test(link_group, a_place_that_is_given_up_brings_a_hello)
 	open_router();
 	expect(group[0], BUS_HELLO);
 	expect(group[1], BUS_HELLO);
-	char old[BUS_MEET_SIZE];
-	strcpy(old, group[0]->meet);
+	char old[BUS_RENDEZVOUS_SIZE];
+	strcpy(old, group[0]->rendezvous);
 	/* The first try uses up the meeting place, as the other worker is gone. */
 	kill(group[1]->pid, SIGKILL);
 	status_of(group[1]);
@@ -487,7 +488,7 @@ Test(link_group, a_model_that_cannot_be_cut_ends_the_worker_with_the_reason)
 	group[0] = start(PATIENT_MS);
 	open_router();
 	expect(group[0], BUS_HELLO);
-	send_load(group[0], "llama3", 1, 0, 3, group[0]->meet);
+	send_load(group[0], "llama3", 1, 0, 3, group[0]->rendezvous);
 	expect(group[0], BUS_FAILED);
 	cr_expect(strstr(group[0]->last.failed.why, "num_attention_heads is 8, not a multiple of 3"), "%s",
 		  group[0]->last.failed.why);

@@ -8,7 +8,7 @@
 static char cache[64], missing[] = "/nowhere/model";
 static struct manifest list;
 static struct store_files files;
-static char sketch[SKETCH_SIZE];
+static char quick_fingerprint[QUICK_FINGERPRINT_SIZE];
 static int64_t asked; /* bytes requested */
 
 /* Start the worker and load the tiny model, which is stored at dir here. */
@@ -16,7 +16,7 @@ static void begin(const char *dir, bool fetch)
 {
 	const struct checksums none = {0};
 	cr_assert_eq(store_files_list(dir, &files, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(store_files_sketch(&files, sketch, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_quick_fingerprint(&files, quick_fingerprint, why, sizeof why), 0, "%s", why);
 	cr_assert_eq(manifest_make(&list, &files, "tiny", &none, false, why, sizeof why), 0, "%s", why);
 	strcpy(cache, "/tmp/quern-cache-XXXXXX");
 	cr_assert(mkdtemp(cache));
@@ -32,7 +32,7 @@ static void send_load_offered(uint64_t epoch)
 	struct bus_msg m = {.type = BUS_LOAD, .load = driver_load(missing)};
 	m.load.epoch = epoch;
 	m.load.offers = true;
-	snprintf(m.load.sketch, sizeof m.load.sketch, "%s", sketch);
+	snprintf(m.load.quick_fingerprint, sizeof m.load.quick_fingerprint, "%s", quick_fingerprint);
 	send_msg(&m);
 }
 
@@ -147,7 +147,7 @@ Test(link_model, fetched_weights_are_kept_by_their_fingerprint)
 	cr_assert_eq(serve(INT32_MAX, false), BUS_READY);
 	m.load.epoch = 2;
 	m.load.offers = true;
-	snprintf(m.load.sketch, sizeof m.load.sketch, "%s", sketch);
+	snprintf(m.load.quick_fingerprint, sizeof m.load.quick_fingerprint, "%s", quick_fingerprint);
 	manifest_fingerprint(&list, m.load.fingerprint);
 	send_msg(&m);
 	expect(BUS_READY);

@@ -89,25 +89,25 @@ Test(memory, no_room_for_a_pool_is_told_with_the_figures_and_the_remedy)
 /* ---- ranks of a group ---- */
 
 /* Make both ranks meet. Ranks from number `fresh` on load the model; earlier ranks have it and only join. */
-static void meet(uint64_t epoch, uint32_t fresh)
+static void rendezvous(uint64_t epoch, uint32_t fresh)
 {
 	struct driver_rank ranks[2] = {0};
-	struct tp_group_meet *mine = NULL;
+	struct tp_group_rendezvous *mine = NULL;
 	struct bus_load load = driver_load(model);
 	load.epoch = epoch;
 	load.max_rows = 48;
 	load.max_slots = load.max_runs = 8;
 	load.kv_bytes = 0;
 	load.n_ranks = 2;
-	cr_assert_eq(tp_group_meet_new(&mine, driver_device(), load.meet, d.why, sizeof d.why), 0, "%s",
-		     d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, d.why, sizeof d.why), 0,
+		     "%s", d.why);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){
 			.load = load, .mine = i ? NULL : &mine, .again = i < fresh, .memory_fraction = 0.3};
 		ranks[i].load.rank = i;
 	}
 	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	cr_expect_eq(d.ready.n_blocks, d.peers[0].ready.n_blocks);
 }
 
@@ -118,13 +118,13 @@ Test(memory, a_rank_that_is_started_again_makes_its_pool_beside_one_that_has_its
 	memset(&d, 0, sizeof d);
 	d.n_ranks = 2;
 	d.peers = calloc(1, sizeof *d.peers);
-	meet(1, 0);
+	rendezvous(1, 0);
 	const uint32_t blocks = d.ready.n_blocks;
 	cr_expect_leq(held(), 154 * MIB);
 	cr_expect_geq(held(), 140 * MIB);
 	step_close(d.peers[0].step);
 	d.peers[0].step = NULL;
-	meet(2, 1);
+	rendezvous(2, 1);
 	cr_expect_eq(d.ready.n_blocks, blocks);
 	cr_expect_leq(held(), 154 * MIB);
 }

@@ -293,8 +293,8 @@ Test(prefetch, steps_begun_ahead_give_the_same)
 			cr_assert_eq(step_begin(d.step, &d.plan, d.why, sizeof d.why), 0, "%s", d.why);
 			plan_reset(&d.plan);
 		}
-		cr_expect_eq(step_under_way(d.step), 2);
-		while (step_under_way(d.step))
+		cr_expect_eq(step_in_flight(d.step), 2);
+		while (step_in_flight(d.step))
 			cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
 		cr_assert_eq(step_logits(d.step, 0, got), 0);
 		cr_expect(!memcmp(got, want.logits[0], sizeof got), "above %d", above[i]);
@@ -366,7 +366,7 @@ Test(prefetch, a_device_that_is_too_small_is_refused)
 	cr_assert(stats && memory);
 	struct bus_load load = driver_load(tiny_model("qwen2-moe"));
 	const struct step_args a = {
-		.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .send_experts_above = 30};
+		.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .stream_above_rows = 30};
 	struct driver d = {0};
 	int named = 0, refused = 0;
 	load.fast = true;

@@ -20,8 +20,8 @@ struct model_case {
 };
 
 /* Nested words, none of which ends a text soon. */
-static const char form[] = "root ::= \"[\" item (\",\" item)* \"]\"\n"
-			   "item ::= [a-z]+ | [0-9]{1,4} | \"[\" item (\", \" item)* \"]\"\n";
+static const char constraint[] = "root ::= \"[\" item (\",\" item)* \"]\"\n"
+				 "item ::= [a-z]+ | [0-9]{1,4} | \"[\" item (\", \" item)* \"]\"\n";
 
 /* A job's output. */
 struct trace {
@@ -130,8 +130,8 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	cr_assert_eq(rc, 0, "%s", j->d.why);
 	if (c->how == FORM) {
 		cr_assert_eq(driver_send_vocabulary(&j->d), 0, "%s", j->d.why);
-		driver_form(&j->d, 3, GRAMMAR_GBNF, form);
-		j->d.form = 3;
+		driver_form(&j->d, 3, GRAMMAR_GBNF, constraint);
+		j->d.constraint = 3;
 	}
 	params_init(&j->params);
 	j->params.temperature = 1.3f;
@@ -293,7 +293,7 @@ static void add_seq_at(struct job *j, uint32_t slot, uint32_t first, uint32_t n_
 						      .n_prompt = j->n_prompt,
 						      .n_tokens = j->n_prompt,
 						      .n_blocks = n_blocks,
-						      .form = j->d.form,
+						      .constraint = j->d.constraint,
 						      .mu = j->mu,
 						      .tokens = j->prompt,
 						      .blocks = blocks,

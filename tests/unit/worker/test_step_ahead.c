@@ -43,7 +43,7 @@ enum { FORMS = 3 };
 static const struct {
 	enum grammar_language language;
 	const char *text;
-} forms[FORMS] = {
+} constraints[FORMS] = {
 	{GRAMMAR_REGEX, "[\\x00-\\x7f]*"},
 	{GRAMMAR_REGEX, "([a-z]{1,3}[^a-z])*"},
 	{GRAMMAR_GBNF, "root ::= (\"[\" root \"]\" | [a-z0-9])*"},
@@ -115,7 +115,7 @@ static void add_seq(struct life *l, uint32_t slot)
 						      .n_prompt = s->n_prompt,
 						      .n_tokens = s->n_tokens,
 						      .n_blocks = BLOCKS,
-						      .form = rnd(l, 2 + FORMS) % (1 + FORMS),
+						      .constraint = rnd(l, 2 + FORMS) % (1 + FORMS),
 						      .tokens = l->tokens[slot],
 						      .blocks = l->blocks[slot],
 						      .params = &l->params[slot]};
@@ -285,7 +285,7 @@ static void play(struct life *l, const char *model, uint64_t seed, bool ahead)
 	l->pace = seed + ahead;
 	cr_assert_eq(driver_send_vocabulary(&l->d), 0, "%s", l->d.why);
 	for (uint32_t i = 0; i < FORMS; i++)
-		driver_form(&l->d, i + 1, (uint8_t)forms[i].language, forms[i].text);
+		driver_form(&l->d, i + 1, (uint8_t)constraints[i].language, constraints[i].text);
 	for (uint32_t k = 0; k < PLANS; k++) {
 		make_plan(l);
 		l->d.plan.epoch = 1;
@@ -293,11 +293,11 @@ static void play(struct life *l, const char *model, uint64_t seed, bool ahead)
 		cr_assert_eq(step_begin(l->d.step, &l->d.plan, l->d.why, sizeof l->d.why), 0, "seed %lu: %s",
 			     (unsigned long)seed, l->d.why);
 		forget_plan(l);
-		while (step_under_way(l->d.step) == STEP_AHEAD ||
-		       (step_under_way(l->d.step) && (!ahead || !draw(&l->pace, 4))))
+		while (step_in_flight(l->d.step) == STEP_AHEAD ||
+		       (step_in_flight(l->d.step) && (!ahead || !draw(&l->pace, 4))))
 			end_one(l);
 	}
-	while (step_under_way(l->d.step))
+	while (step_in_flight(l->d.step))
 		end_one(l);
 	driver_close(&l->d);
 }
@@ -389,16 +389,16 @@ Test(step_two, a_plan_is_expected_when_the_one_before_is_begun)
 	begin_prompt(1, 1, 0);
 	cr_expect_eq(step_expected(d.step), 2);
 	cr_expect_eq(step_ended(d.step), 0);
-	cr_expect_eq(step_under_way(d.step), 1);
+	cr_expect_eq(step_in_flight(d.step), 1);
 	cr_expect_eq(begin(1, 3), -ENXIO);
 	driver_add_run(&d, 0, 20, 1, true);
 	cr_assert_eq(begin(1, 2), 0, "%s", d.why);
-	cr_expect_eq(step_under_way(d.step), 2);
+	cr_expect_eq(step_in_flight(d.step), 2);
 	cr_expect_neq(end(1), UINT32_MAX);
 	cr_expect_eq(step_ended(d.step), 1);
 	cr_expect_neq(end(2), UINT32_MAX);
 	cr_expect_eq(step_ended(d.step), 2);
-	cr_expect_eq(step_under_way(d.step), 0);
+	cr_expect_eq(step_in_flight(d.step), 0);
 	cr_expect(!step_done(d.step));
 }
 
@@ -419,7 +419,7 @@ Test(step_two, a_reset_forgets_what_is_under_way)
 	driver_add_run(&d, 1, 20, 1, true);
 	cr_assert_eq(begin(1, 3), 0, "%s", d.why);
 	step_reset(d.step, 2, NULL);
-	cr_expect_eq(step_under_way(d.step), 0);
+	cr_expect_eq(step_in_flight(d.step), 0);
 	cr_expect_eq(step_ended(d.step), 0);
 	begin_prompt(2, 1, 0);
 	cr_expect_eq(end(1), want);
@@ -433,7 +433,7 @@ Test(step_two, a_plan_that_contradicts_leaves_the_one_before_alone)
 	driver_add_run(&d, 5, 0, 1, true);
 	cr_assert_eq(begin(1, 3), -EINVAL);
 	cr_expect(strstr(d.why, "plan 3: "), "%s", d.why);
-	cr_expect_eq(step_under_way(d.step), 1);
+	cr_expect_eq(step_in_flight(d.step), 1);
 	cr_expect_eq(end(2), want);
 	driver_add_run(&d, 0, 20, 1, true);
 	cr_assert_eq(begin(1, 3), -EINVAL);

@@ -104,7 +104,7 @@ static const struct kern_ops ops = {
 static struct kern_stream *const step = (struct kern_stream *)"step";
 static const int32_t out[][2] = {{3, 0}, {4, 1}}, in[][2] = {{5, 7}};
 
-static struct swaps *under_way(void)
+static struct swaps *in_flight(void)
 {
 	struct swaps *w;
 	cr_assert_eq(swaps_new(&w, &ops, NULL, NULL, 10), 0);
@@ -117,7 +117,7 @@ static struct swaps *under_way(void)
 
 Test(swaps, who_does_not_touch_a_block_of_one_does_not_wait)
 {
-	struct swaps *w = under_way();
+	struct swaps *w = in_flight();
 	cr_assert_eq(swaps_reads(w, step, 2), 0);
 	cr_assert_eq(swaps_writes(w, step, 5), 0); /* the number of a host block */
 	cr_assert_eq(swaps_reads(w, step, 3), 0);  /* two reads may overlap */
@@ -128,7 +128,7 @@ Test(swaps, who_does_not_touch_a_block_of_one_does_not_wait)
 
 Test(swaps, a_write_waits_for_a_block_that_leaves)
 {
-	struct swaps *w = under_way();
+	struct swaps *w = in_flight();
 	cr_assert_eq(swaps_writes(w, step, 4), 0);
 	cr_assert_str_eq(said, "step awaits moved ");
 	cr_assert(!swaps_pending(w));
@@ -139,7 +139,7 @@ Test(swaps, a_write_waits_for_a_block_that_leaves)
 
 Test(swaps, a_read_waits_for_a_block_that_arrives)
 {
-	struct swaps *w = under_way();
+	struct swaps *w = in_flight();
 	cr_assert_eq(swaps_reads(w, step, 7), 0);
 	cr_assert_str_eq(said, "step awaits moved ");
 	swaps_free(w);
@@ -147,7 +147,7 @@ Test(swaps, a_read_waits_for_a_block_that_arrives)
 
 Test(swaps, what_is_done_is_not_waited_for)
 {
-	struct swaps *w = under_way();
+	struct swaps *w = in_flight();
 	moved = true;
 	cr_assert(!swaps_pending(w));
 	cr_assert_eq(swaps_writes(w, step, 3), 0);
@@ -170,7 +170,7 @@ Test(swaps, without_swaps_nothing_is_queued)
 static struct cache cache_under_way(void)
 {
 	return (struct cache){
-		.ops = &ops, .swaps = under_way(), .block_size = 16, .n_blocks = 10, .n_host_blocks = 10};
+		.ops = &ops, .swaps = in_flight(), .block_size = 16, .n_blocks = 10, .n_host_blocks = 10};
 }
 
 /* Settle one row at `pos` of a sequence with two blocks. */

@@ -270,19 +270,21 @@ static int open_two(struct driver *d, struct bus_load *loads)
 {
 	static struct driver peers[1];
 	struct driver_rank ranks[2];
-	struct tp_group_meet *mine;
+	struct tp_group_rendezvous *mine;
 	memset(d, 0, sizeof *d);
 	memset(peers, 0, sizeof peers);
 	d->peers = peers;
 	d->n_ranks = 2;
-	cr_assert_eq(tp_group_meet_new(&mine, driver_device(), loads[0].meet, d->why, sizeof d->why), 0);
+	cr_assert_eq(
+		tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, d->why, sizeof d->why),
+		0);
 	for (uint32_t i = 0; i < 2; i++) {
-		memcpy(loads[i].meet, loads[0].meet, sizeof loads[i].meet);
+		memcpy(loads[i].rendezvous, loads[0].rendezvous, sizeof loads[i].rendezvous);
 		loads[i].rank = i;
 		ranks[i] = (struct driver_rank){.load = loads[i], .mine = i ? NULL : &mine};
 	}
 	int rc = driver_all(d, ranks);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	return rc;
 }
 
@@ -349,7 +351,7 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 {
 	struct tp_case c = {"llama3", 2};
 	struct bus_load loads[2] = {load_of(&c), load_of(&c)};
-	struct tp_group_meet *mine;
+	struct tp_group_rendezvous *mine;
 	struct driver d;
 	const struct step *kept;
 	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why);
@@ -372,15 +374,15 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	plan_reset(&d.plan);
 	/* Let both ranks form a new group. */
 	struct driver_rank ranks[2] = {0};
-	char meet[BUS_MEET_SIZE];
-	cr_assert_eq(tp_group_meet_new(&mine, driver_device(), meet, d.why, sizeof d.why), 0);
+	char rendezvous[BUS_RENDEZVOUS_SIZE];
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), rendezvous, d.why, sizeof d.why), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = loads[i], .mine = i ? NULL : &mine, .again = true};
 		ranks[i].load.epoch = 2;
-		snprintf(ranks[i].load.meet, sizeof ranks[i].load.meet, "%s", meet);
+		snprintf(ranks[i].load.rendezvous, sizeof ranks[i].load.rendezvous, "%s", rendezvous);
 	}
 	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	cr_expect_eq(d.step, kept);
 	cr_expect_eq(d.ready.epoch, 2);
 	cr_expect_eq(first_token(&d, 2), want);
@@ -395,7 +397,7 @@ Test(tp, one_rank_serves_only_its_own_place)
 	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why);
 	other = loads[0];
 	other.epoch = 9;
-	snprintf(other.meet, sizeof other.meet, "elsewhere");
+	snprintf(other.rendezvous, sizeof other.rendezvous, "elsewhere");
 	cr_expect(step_serves(d.step, &other));
 	other.rank = 1;
 	cr_expect(!step_serves(d.step, &other));

@@ -134,16 +134,17 @@ Test(tp_graphs, so_have_four)
 static void form_again(void)
 {
 	struct driver_rank ranks[DRIVER_RANKS] = {0};
-	struct tp_group_meet *mine = NULL;
+	struct tp_group_rendezvous *mine = NULL;
 	struct bus_load load = load_of(2);
 	load.epoch = 2;
-	cr_assert_eq(tp_group_meet_new(&mine, "cuda:0", load.meet, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, d.why, sizeof d.why), 0, "%s",
+		     d.why);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .mine = i ? NULL : &mine, .again = true};
 		ranks[i].load.rank = i;
 	}
 	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	d.number = d.next_block = 0;
 	plan_reset(&d.plan);
 	driver_epoch = 2;
@@ -168,20 +169,21 @@ Test(tp_graphs, a_group_that_forms_again_makes_its_own)
 Test(tp_graphs, ranks_with_and_without_graphs_form_no_group)
 {
 	struct driver_rank ranks[2] = {0};
-	struct tp_group_meet *mine = NULL;
+	struct tp_group_rendezvous *mine = NULL;
 	struct bus_load load = driver_load(model);
 	memset(&d, 0, sizeof d);
 	d.n_ranks = 2;
 	d.peers = calloc(1, sizeof *d.peers);
 	load.n_ranks = 2;
-	cr_assert_eq(tp_group_meet_new(&mine, "cuda:0", load.meet, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, d.why, sizeof d.why), 0, "%s",
+		     d.why);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .mine = i ? NULL : &mine, .no_graphs = i == 1};
 		ranks[i].load.rank = i;
 	}
 	cr_expect_eq(driver_all(&d, ranks), -EINVAL, "%s", d.why);
 	cr_expect(strstr(d.why, "no graphs"), "%s", d.why);
-	tp_group_meet_free(mine);
+	tp_group_rendezvous_free(mine);
 	driver_close(&d);
 }
 
@@ -249,7 +251,7 @@ static void check_ahead(uint32_t n_ranks)
 		}
 		if (!i)
 			continue;
-		cr_expect_eq(step_under_way(d.step), i < STEPS ? 2 : 1);
+		cr_expect_eq(step_in_flight(d.step), i < STEPS ? 2 : 1);
 		all_take_turns(NULL);
 		cr_assert_eq(d.result.n_tokens, SEQS);
 		cr_expect_eq(memcmp(d.result.tokens, waited.token[i - 1], sizeof waited.token[0]), 0,
@@ -297,7 +299,7 @@ Test(tp_graphs, a_rank_lost_while_plans_are_in_flight_is_noticed_and_the_group_f
 	cr_expect_eq(step_end(d.step, &d.result, d.why, sizeof d.why), -ECONNRESET);
 	cr_expect(strstr(d.why, "rank 1"), "%s", d.why);
 	cr_expect(!step_joined(d.step));
-	cr_expect_eq(step_under_way(d.step), 0);
+	cr_expect_eq(step_in_flight(d.step), 0);
 	form_again();
 	decode(&again);
 	cr_expect_eq(memcmp(want.token, again.token, sizeof want.token), 0);
@@ -314,6 +316,6 @@ Test(tp_graphs, leaving_with_plans_in_flight_waits_for_no_rank)
 	const uint64_t asked = counted().not_ready;
 	step_leave(d.step);
 	cr_expect_eq(counted().not_ready, asked);
-	cr_expect_eq(step_under_way(d.step), 0);
+	cr_expect_eq(step_in_flight(d.step), 0);
 	driver_close(&d);
 }

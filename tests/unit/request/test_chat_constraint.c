@@ -55,7 +55,7 @@ static void close_thinker(void)
 	close_demo();
 }
 
-TestSuite(chat_form, .init = open_thinker, .fini = close_thinker, .timeout = 60);
+TestSuite(chat_constraint, .init = open_thinker, .fini = close_thinker, .timeout = 60);
 
 #define TOOL(strict, parameters)                                                                             \
 	"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": " strict           \
@@ -88,7 +88,7 @@ static void expect(const char *fields, const char *const *yes, const char *const
 	struct grammar *g;
 	char why[256];
 	cr_assert_eq(ask(fields, &s, &reply, &p), 0, "%s: %s", fields, p.why);
-	const struct form *f = s->params.form;
+	const struct constraint *f = s->params.constraint;
 	cr_expect_eq(!f, !yes, "%s", fields);
 	if (f && yes) {
 		cr_assert_eq(grammar_parse(f->language, f->text, f->n, NULL, &a, why, sizeof why), 0, "%s",
@@ -122,7 +122,7 @@ static void refused(const char *fields, const char *param, const char *words)
 }
 
 #define MORE "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": 2}}\n</tool_call>"
-Test(chat_form, arguments_have_no_members_that_a_tool_does_not_list)
+Test(chat_constraint, arguments_have_no_members_that_a_tool_does_not_list)
 {
 	static const char tool[] =
 		"\"tool_choice\": \"required\", " TOOL("false", "{\"properties\": {\"a\": {}}}");
@@ -132,7 +132,7 @@ Test(chat_form, arguments_have_no_members_that_a_tool_does_not_list)
 	expect(text, LIST(CALL, OTHER, MORE), LIST(""));
 }
 
-Test(chat_form, required_calls_may_stand_behind_a_thought)
+Test(chat_constraint, required_calls_may_stand_behind_a_thought)
 {
 	expect("\"tool_choice\": \"required\", " TOOL("false", A_IS_1),
 	       LIST(CALL, "<think>\nWell, I call.\n</think>\n\n" CALL, CALL "\n" CALL),
@@ -151,14 +151,14 @@ Test(chat_form, required_calls_may_stand_behind_a_thought)
 	refused("\"tool_choice\": \"required\"", "tool_choice", "needs tools");
 }
 
-Test(chat_form, a_named_tool_has_its_arguments)
+Test(chat_constraint, a_named_tool_has_its_arguments)
 {
 	expect("\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}, " TOOL("false",
 												   A_IS_1),
 	       LIST(" {\"a\": 1}}\n</tool_call>"), LIST("{\"a\": 2}}\n</tool_call>", " {\"a\": 1}", CALL));
 }
 
-Test(chat_form, calls_are_of_the_allowed_tools)
+Test(chat_constraint, calls_are_of_the_allowed_tools)
 {
 #define ALLOWED(mode)                                                                                        \
 	"\"tool_choice\": {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": \"" mode               \
@@ -171,7 +171,7 @@ Test(chat_form, calls_are_of_the_allowed_tools)
 	expect(ALLOWED("required") TWO, LIST(CALL), LIST("Hello", other));
 }
 
-Test(chat_form, strict_tools_are_kept_to_where_the_model_chooses)
+Test(chat_constraint, strict_tools_are_kept_to_where_the_model_chooses)
 {
 	expect(TOOL("false", A_IS_1), NULL, NULL);
 	expect(TOOL("true", A_IS_1) ", \"tool_choice\": \"none\"", NULL, NULL);
@@ -184,7 +184,7 @@ Test(chat_form, strict_tools_are_kept_to_where_the_model_chooses)
 	       LIST(OTHER), LIST("Hello"));
 }
 
-Test(chat_form, answers_and_calls_are_messages_of_channels)
+Test(chat_constraint, answers_and_calls_are_messages_of_channels)
 {
 #define MESSAGE(c) "<|channel|>" c "<|message|>"
 #define NEXT       "<|end|><|start|>assistant"
@@ -221,7 +221,7 @@ Test(chat_form, answers_and_calls_are_messages_of_channels)
 }
 
 /* The prompt ends within a message and contains its header: an answer or reasoning. */
-Test(chat_form, a_message_of_a_channel_is_continued)
+Test(chat_constraint, a_message_of_a_channel_is_continued)
 {
 #define CONTINUED(name)                                                                                      \
 	"\"messages\": [{\"role\": \"assistant\", \"name\": \"" name                                         \
@@ -257,7 +257,7 @@ Test(chat_form, a_message_of_a_channel_is_continued)
 	demo.svc.chat = chat;
 }
 
-Test(chat_form, an_answer_has_its_form_unless_a_tool_is_called)
+Test(chat_constraint, an_answer_has_its_form_unless_a_tool_is_called)
 {
 	const char *format = "\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
 			     "{\"const\": 5}}}";
@@ -273,7 +273,7 @@ Test(chat_form, an_answer_has_its_form_unless_a_tool_is_called)
 	expect(format, LIST("5"), LIST("<think>Five\n</think>\n\n5"));
 }
 
-Test(chat_form, a_thought_has_its_budget)
+Test(chat_constraint, a_thought_has_its_budget)
 {
 	struct submit *s;
 	struct api_reply reply;
@@ -281,7 +281,7 @@ Test(chat_form, a_thought_has_its_budget)
 	expect("\"thinking_token_budget\": 7", LIST("Hello", "<think>\nx</think>Hello"),
 	       LIST("<think>x", "\xff"));
 	cr_assert_eq(ask("\"thinking_token_budget\": 7", &s, &reply, &p), 0);
-	cr_expect(strstr(s->params.form->text, "\"tokens\":7"), "%s", s->params.form->text);
+	cr_expect(strstr(s->params.constraint->text, "\"tokens\":7"), "%s", s->params.constraint->text);
 	submit_free(s);
 	expect("\"thinking_token_budget\": 0", LIST("Hello"), LIST("<think>\nx</think>Hello"));
 	expect("\"thinking_token_budget\": 0, \"chat_template_kwargs\": {\"thinks\": true}",
@@ -291,14 +291,14 @@ Test(chat_form, a_thought_has_its_budget)
 	expect("\"reasoning_effort\": \"none\"", NULL, NULL);
 	demo.svc.reasoning = false;
 	cr_assert_eq(ask("\"thinking_token_budget\": 7", &s, &reply, &p), 0);
-	cr_expect_null(s->params.form);
+	cr_expect_null(s->params.constraint);
 	cr_expect(strstr(reply.ignored, "thinking_token_budget"), "%s", reply.ignored);
 	submit_free(s);
 	demo.svc.strict = true;
 	refused("\"thinking_token_budget\": 7", "thinking_token_budget", "no thoughts");
 }
 
-Test(chat_form, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
+Test(chat_constraint, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
 {
 	static const char schema[] =
 		"\"response_format\": {\"type\": \"json_schema\", \"json_schema\": {\"name\": "
@@ -319,7 +319,7 @@ Test(chat_form, what_an_answer_cannot_keep_is_named_by_its_place_in_the_request)
 
 /* Each name pattern doubles the states of the names that match no pattern. Even a tool that need not be
  * strict is refused rather than given any object, since the work is already done. */
-Test(chat_form, a_tool_that_takes_too_much_work_is_refused)
+Test(chat_constraint, a_tool_that_takes_too_much_work_is_refused)
 {
 	static const char *const stricts[] = {"true", "false"};
 	struct buf patterns = {0};

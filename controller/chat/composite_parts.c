@@ -1,23 +1,23 @@
-#include "controller/chat/form_parts.h"
+#include "controller/chat/composite_parts.h"
 
 #include <string.h>
 
-bool form_is_special(const struct form_specials *s, const char *text)
+bool composite_is_special(const struct composite_specials *s, const char *text)
 {
 	return s->is && s->is(s->user, text, strlen(text));
 }
 
-json_t *form_literal(const char *text, size_t n)
+json_t *composite_literal(const char *text, size_t n)
 {
 	return json_pack("{s:s, s:o}", "type", "literal", "text", json_stringn_nocheck(text, n));
 }
 
-json_t *form_regex(const char *pattern)
+json_t *composite_regex(const char *pattern)
 {
 	return json_pack("{s:s, s:s}", "type", "regex", "pattern", pattern);
 }
 
-json_t *form_text(json_t *until)
+json_t *composite_text(json_t *until)
 {
 	json_t *part = json_pack("{s:s}", "type", "text");
 	if (until)
@@ -25,22 +25,22 @@ json_t *form_text(json_t *until)
 	return part;
 }
 
-json_t *form_sequence(json_t *parts)
+json_t *composite_sequence(json_t *parts)
 {
 	return json_pack("{s:s, s:o}", "type", "sequence", "parts", parts);
 }
 
-json_t *form_either(json_t *parts)
+json_t *composite_either(json_t *parts)
 {
 	return json_pack("{s:s, s:o}", "type", "either", "parts", parts);
 }
 
-json_t *form_option(json_t *part)
+json_t *composite_option(json_t *part)
 {
 	return json_pack("{s:s, s:o}", "type", "option", "part", part);
 }
 
-json_t *form_repeat(json_t *part, int min, int max)
+json_t *composite_repeat(json_t *part, int min, int max)
 {
 	return json_pack("{s:s, s:o, s:i, s:i}", "type", "repeat", "part", part, "min", min, "max", max);
 }
@@ -57,7 +57,7 @@ static bool ends_special(char c)
 }
 
 /* Return the bytes of the longest special token that is a prefix of text; 0: none. */
-static size_t special_at(const char *text, const struct form_specials *s)
+static size_t special_at(const char *text, const struct composite_specials *s)
 {
 	if (!s->is || !begins_special(*text))
 		return 0;
@@ -67,7 +67,7 @@ static size_t special_at(const char *text, const struct form_specials *s)
 	return 0;
 }
 
-void form_put_spelled(json_t *parts, const char *text, const struct form_specials *s)
+void composite_put_spelled(json_t *parts, const char *text, const struct composite_specials *s)
 {
 	const char *from = text;
 	while (text && *text) {
@@ -77,20 +77,20 @@ void form_put_spelled(json_t *parts, const char *text, const struct form_special
 			continue;
 		}
 		if (text > from)
-			json_array_append_new(parts, form_literal(from, (size_t)(text - from)));
+			json_array_append_new(parts, composite_literal(from, (size_t)(text - from)));
 		json_array_append_new(parts, n ? json_pack("{s:s, s:o}", "type", "token", "text",
 							   json_stringn_nocheck(text, n))
-					       : form_regex("[0-9]{1,3}"));
+					       : composite_regex("[0-9]{1,3}"));
 		text += n ? n : 1;
 		from = text;
 	}
 	if (text > from)
-		json_array_append_new(parts, form_literal(from, (size_t)(text - from)));
+		json_array_append_new(parts, composite_literal(from, (size_t)(text - from)));
 }
 
-json_t *form_spelled(const char *text, const struct form_specials *s)
+json_t *composite_spelled(const char *text, const struct composite_specials *s)
 {
 	json_t *parts = json_array();
-	form_put_spelled(parts, text, s);
-	return form_sequence(parts);
+	composite_put_spelled(parts, text, s);
+	return composite_sequence(parts);
 }

@@ -1,5 +1,5 @@
-/* form_source.c - compiles a document part by part, one function per type. */
-#include "grammar/form_source.h"
+/* composite.c - compiles a document part by part, one function per type. */
+#include "grammar/composite.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark.h"
 #include "grammar/lexicon.h"
@@ -20,7 +20,7 @@ enum { PATH_SHOWN = 200 };
 
 struct scope;
 
-struct form_parser {
+struct composite_parser {
 	struct ast *a;
 	struct buf path; /* path of the current part, "#/parts/1" */
 	const struct scope *scope;
@@ -31,11 +31,12 @@ struct form_parser {
 	size_t why_n;
 };
 
-static int part_node(struct form_parser *f, const json_t *part);
+static int part_node(struct composite_parser *f, const json_t *part);
 
 /* Record the first error with the path.  Returns AST_FAILED. */
-static int fail(struct form_parser *f, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int fail(struct form_parser *f, int err, const char *fmt, ...)
+static int fail(struct composite_parser *f, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(struct composite_parser *f, int err, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -51,7 +52,7 @@ static int fail(struct form_parser *f, int err, const char *fmt, ...)
 }
 
 /* Extend the path by a member.  Pass the result to path_back() to restore it. */
-static size_t path_to(struct form_parser *f, const char *key, size_t i)
+static size_t path_to(struct composite_parser *f, const char *key, size_t i)
 {
 	const size_t back = f->path.len;
 	buf_printf(&f->path, "/%s", key);
@@ -60,14 +61,14 @@ static size_t path_to(struct form_parser *f, const char *key, size_t i)
 	return back;
 }
 
-static void path_back(struct form_parser *f, size_t back)
+static void path_back(struct composite_parser *f, size_t back)
 {
 	f->path.len = back;
 	f->path.p[back] = '\0';
 }
 
 /* Check a node made by another parser; errors of that parser lack the path. */
-static int checked(struct form_parser *f, int node)
+static int checked(struct composite_parser *f, int node)
 {
 	char text[512] = "";
 	if (node != AST_FAILED || f->err)
@@ -78,7 +79,7 @@ static int checked(struct form_parser *f, int node)
 
 /* ---- members ---- */
 
-static const json_t *string_of(struct form_parser *f, const json_t *part, const char *key)
+static const json_t *string_of(struct composite_parser *f, const json_t *part, const char *key)
 {
 	const json_t *v = json_object_get(part, key);
 	if (!json_is_string(v)) {
@@ -89,7 +90,7 @@ static const json_t *string_of(struct form_parser *f, const json_t *part, const 
 }
 
 /* Return the nodes of an array of strings, which the caller frees, and set *n; NULL: an error. */
-static int *strings_of(struct form_parser *f, const json_t *list, const char *key, size_t *n)
+static int *strings_of(struct composite_parser *f, const json_t *list, const char *key, size_t *n)
 {
 	size_t i;
 	json_t *v;
@@ -112,7 +113,7 @@ static int *strings_of(struct form_parser *f, const json_t *list, const char *ke
 }
 
 /* Refuse members that this type does not have, rather than ignore them. */
-static int check_members(struct form_parser *f, const json_t *part, const char *const *known)
+static int check_members(struct composite_parser *f, const json_t *part, const char *const *known)
 {
 	const char *key;
 	json_t *v;
@@ -129,7 +130,7 @@ static int check_members(struct form_parser *f, const json_t *part, const char *
 
 /* ---- types ---- */
 
-static int schema_part(struct form_parser *f, const json_t *part, struct schema_options *o)
+static int schema_part(struct composite_parser *f, const json_t *part, struct schema_options *o)
 {
 	char text[512] = "";
 	int node = AST_FAILED;
@@ -146,7 +147,7 @@ static int schema_part(struct form_parser *f, const json_t *part, struct schema_
 }
 
 /* Parse "one", "none", {"pattern": "..."} or {"pattern": "...", "max": null}. */
-static int space_of(struct form_parser *f, const json_t *v, struct schema_options *o)
+static int space_of(struct composite_parser *f, const json_t *v, struct schema_options *o)
 {
 	const json_t *pattern = json_object_get(v, "pattern");
 	const bool any_length = json_is_null(json_object_get(v, "max"));
@@ -166,7 +167,7 @@ static int space_of(struct form_parser *f, const json_t *v, struct schema_option
 	return 0;
 }
 
-static int type_schema(struct form_parser *f, const json_t *part)
+static int type_schema(struct composite_parser *f, const json_t *part)
 {
 	struct schema_options o = {0};
 	const json_t *strings = json_object_get(part, "strings");
@@ -192,7 +193,7 @@ static int type_schema(struct form_parser *f, const json_t *part)
 	return schema_part(f, part, &o);
 }
 
-static int type_language(struct form_parser *f, const json_t *part)
+static int type_language(struct composite_parser *f, const json_t *part)
 {
 	const char *type = json_string_value(json_object_get(part, "type"));
 	const bool regex = strcmp(type, "regex") == 0;
@@ -206,7 +207,7 @@ static int type_language(struct form_parser *f, const json_t *part)
 						      : lark_parse(f->a, p, n));
 }
 
-static int type_choice(struct form_parser *f, const json_t *part)
+static int type_choice(struct composite_parser *f, const json_t *part)
 {
 	size_t n;
 	int *nodes = strings_of(f, json_object_get(part, "choices"), "choices", &n);
@@ -217,21 +218,21 @@ static int type_choice(struct form_parser *f, const json_t *part)
 	return checked(f, node);
 }
 
-static int type_literal(struct form_parser *f, const json_t *part)
+static int type_literal(struct composite_parser *f, const json_t *part)
 {
 	const json_t *v = string_of(f, part, "text");
 	return v ? checked(f, ast_literal(f->a, json_string_value(v), json_string_length(v))) : AST_FAILED;
 }
 
-static int type_token(struct form_parser *f, const json_t *part)
+static int type_token(struct composite_parser *f, const json_t *part)
 {
 	const json_t *v = string_of(f, part, "text");
 	const size_t n = json_string_length(v);
-	char bytes[FORM_TOKEN_MAX + 2];
+	char bytes[COMPOSITE_TOKEN_MAX + 2];
 	if (!v)
 		return AST_FAILED;
-	if (!n || n > FORM_TOKEN_MAX)
-		return fail(f, -EINVAL, "a token's text must have 1 to %d bytes", FORM_TOKEN_MAX);
+	if (!n || n > COMPOSITE_TOKEN_MAX)
+		return fail(f, -EINVAL, "a token's text must have 1 to %d bytes", COMPOSITE_TOKEN_MAX);
 	bytes[0] = (char)LEXICON_SPECIAL_BEGIN;
 	memcpy(bytes + 1, json_string_value(v), n);
 	bytes[n + 1] = (char)LEXICON_SPECIAL_END;
@@ -239,7 +240,7 @@ static int type_token(struct form_parser *f, const json_t *part)
 }
 
 /* Make the node for texts that contain none of the strings in "until". */
-static int type_text(struct form_parser *f, const json_t *part)
+static int type_text(struct composite_parser *f, const json_t *part)
 {
 	struct schema_options raw = {.strings = SCHEMA_STRINGS_RAW,
 				     .property = json_string_value(json_object_get(part, "property"))};
@@ -260,7 +261,7 @@ static int type_text(struct form_parser *f, const json_t *part)
 	return checked(f, node);
 }
 
-static int type_parts(struct form_parser *f, const json_t *part)
+static int type_parts(struct composite_parser *f, const json_t *part)
 {
 	const bool either = strcmp(json_string_value(json_object_get(part, "type")), "either") == 0;
 	const json_t *parts = json_object_get(part, "parts");
@@ -283,7 +284,7 @@ static int type_parts(struct form_parser *f, const json_t *part)
 	return checked(f, node);
 }
 
-static int type_repeat(struct form_parser *f, const json_t *part)
+static int type_repeat(struct composite_parser *f, const json_t *part)
 {
 	const bool option = strcmp(json_string_value(json_object_get(part, "type")), "option") == 0;
 	int64_t min = 0, max = option ? 1 : -1;
@@ -297,7 +298,7 @@ static int type_repeat(struct form_parser *f, const json_t *part)
 	return node == AST_FAILED ? node : checked(f, ast_repeat(f->a, node, min, max));
 }
 
-static int type_budget(struct form_parser *f, const json_t *part)
+static int type_budget(struct composite_parser *f, const json_t *part)
 {
 	int64_t tokens = -1;
 	char text[256] = "\"tokens\" is missing";
@@ -312,7 +313,7 @@ struct scope {
 	json_t *rules; /* rule number by name */
 };
 
-static int type_rules(struct form_parser *f, const json_t *part)
+static int type_rules(struct composite_parser *f, const json_t *part)
 {
 	const json_t *rules = json_object_get(part, "rules");
 	struct scope scope = {f->scope, json_object()};
@@ -343,7 +344,7 @@ static int type_rules(struct form_parser *f, const json_t *part)
 	return node == AST_FAILED ? node : checked(f, node);
 }
 
-static int type_rule(struct form_parser *f, const json_t *part)
+static int type_rule(struct composite_parser *f, const json_t *part)
 {
 	const json_t *name = string_of(f, part, "name"), *rule = NULL;
 	for (const struct scope *s = f->scope; s && name && !rule; s = s->up)
@@ -354,7 +355,7 @@ static int type_rule(struct form_parser *f, const json_t *part)
 	return !name ? AST_FAILED : checked(f, at == AST_FAILED ? at : ast_ref(f->a, at));
 }
 
-static int type_bounded(struct form_parser *f, const json_t *part)
+static int type_bounded(struct composite_parser *f, const json_t *part)
 {
 	const bool around = f->bounded;
 	f->bounded = true;
@@ -367,7 +368,7 @@ enum { MEMBERS_MAX = 6 };
 
 static const struct {
 	const char *name;
-	int (*node)(struct form_parser *f, const json_t *part);
+	int (*node)(struct composite_parser *f, const json_t *part);
 	const char *members[MEMBERS_MAX + 1];
 } types[] = {
 	{"schema", type_schema, {"schema", "strings", "without", "space", "words", "property"}},
@@ -388,14 +389,14 @@ static const struct {
 	{"rule", type_rule, {"name"}},
 };
 
-static int part_node(struct form_parser *f, const json_t *part)
+static int part_node(struct composite_parser *f, const json_t *part)
 {
 	const char *type = json_string_value(json_object_get(part, "type"));
 	int node = AST_FAILED;
 	if (!json_is_object(part) || !type)
 		return fail(f, -EINVAL, "must be an object with a \"type\"");
-	if (++f->depth > FORM_DEPTH_MAX)
-		return fail(f, -E2BIG, "parts are nested more than %d deep", FORM_DEPTH_MAX);
+	if (++f->depth > COMPOSITE_DEPTH_MAX)
+		return fail(f, -E2BIG, "parts are nested more than %d deep", COMPOSITE_DEPTH_MAX);
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		if (strcmp(type, types[i].name) == 0) {
 			if (check_members(f, part, types[i].members) == 0)
@@ -406,9 +407,9 @@ static int part_node(struct form_parser *f, const json_t *part)
 	return fail(f, -EINVAL, "type \"%.64s\" is not known", type);
 }
 
-int form_source_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n)
+int composite_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n)
 {
-	struct form_parser f = {.a = a, .why = why, .why_n = why_n};
+	struct composite_parser f = {.a = a, .why = why, .why_n = why_n};
 	json_t *root;
 	*node = AST_FAILED;
 	int rc = json_parse_within(text, n, json_tree_max, &root, NULL, why, why_n);

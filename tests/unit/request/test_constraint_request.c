@@ -1,5 +1,5 @@
 /* Structured output in a request, in each spelling, and refused values. */
-#include "controller/request/form_request.h"
+#include "controller/request/constraint_request.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
 #include "tests/unit/request/api_rig.h"
@@ -33,7 +33,7 @@ static void expect(enum api_dialect dialect, const char *fields, enum grammar_la
 	struct submit *s;
 	struct api_problem p;
 	cr_assert_eq(ask(dialect, fields, &s, &p), 0, "%s: %s", fields, p.why);
-	const struct form *f = s->params.form;
+	const struct constraint *f = s->params.constraint;
 	cr_expect_eq(!f, !text, "%s", fields);
 	if (f && text) {
 		cr_expect_eq(f->language, language, "%s", fields);
@@ -101,18 +101,18 @@ Test(form_request, options_of_structured_outputs_change_schemas)
 {
 	expect(API_CHAT,
 	       "\"structured_outputs\": {\"json\": {\"type\": \"array\"}, \"disable_any_whitespace\": true}",
-	       GRAMMAR_FORM,
+	       GRAMMAR_COMPOSITE,
 	       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},"
 	       "\"space\":\"none\"}}");
 	expect(API_CHAT,
 	       "\"structured_outputs\": {\"json_object\": true, \"whitespace_pattern\": \"\\\\s*\"}",
-	       GRAMMAR_FORM,
+	       GRAMMAR_COMPOSITE,
 	       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},"
 	       "\"space\":{\"pattern\":\"\\\\s*\"}}}");
 	for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
 		expect(dialects[i],
 		       "\"guided_json\": {\"type\":\"array\"}, \"guided_whitespace_pattern\": \" ?\"",
-		       GRAMMAR_FORM,
+		       GRAMMAR_COMPOSITE,
 		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"array\"},"
 		       "\"space\":{\"pattern\":\" "
 		       "?\"}}}");
@@ -204,7 +204,7 @@ Test(form_request, two_fields_that_say_the_same_are_one)
 		expect(dialects[i],
 		       "\"guided_json\": {\"const\": 1}, \"guided_whitespace_pattern\": \" *\", "
 		       "\"structured_outputs\": {\"json\": {\"const\": 1}, \"whitespace_pattern\": \" *\"}",
-		       GRAMMAR_FORM,
+		       GRAMMAR_COMPOSITE,
 		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"const\":1},"
 		       "\"space\":{\"pattern\":\" "
 		       "*\"}}}");
@@ -212,7 +212,7 @@ Test(form_request, two_fields_that_say_the_same_are_one)
 		       "\"response_format\": {\"type\": \"json_object\"}, \"structured_outputs\": "
 		       "{\"json_object\": true, "
 		       "\"disable_any_whitespace\": true}",
-		       GRAMMAR_FORM,
+		       GRAMMAR_COMPOSITE,
 		       "{\"type\":\"bounded\",\"part\":{\"type\":\"schema\",\"schema\":{\"type\":\"object\"},"
 		       "\"space\":\"none\"}}");
 		refused(dialects[i],
@@ -239,7 +239,7 @@ Test(form_request, schemas_are_bounded_unless_a_request_says_otherwise)
 		expect(dialects[i], text, GRAMMAR_SCHEMA, "{\"properties\":{}}");
 		snprintf(text, sizeof text,
 			 "%s, \"schema_exact\": true, \"guided_whitespace_pattern\": \" *\"", schema);
-		expect(dialects[i], text, GRAMMAR_FORM,
+		expect(dialects[i], text, GRAMMAR_COMPOSITE,
 		       "{\"type\":\"schema\",\"schema\":{\"properties\":{}},\"space\":{\"pattern\":\" "
 		       "*\",\"max\":null}}");
 		demo.svc.schema_exact = true;
@@ -376,9 +376,9 @@ Test(form_request, outputs_of_several_prompts_share_one_form)
 	for (size_t i = 0; i < 2; i++)
 		cr_assert_eq(api_request_prompt(r, i, &s[i], &reply, &p), 0, "%s", p.why);
 	api_request_free(r);
-	cr_expect_eq(s[0]->params.form, s[1]->params.form);
+	cr_expect_eq(s[0]->params.constraint, s[1]->params.constraint);
 	submit_free(s[0]);
-	cr_expect_str_eq(s[1]->params.form->text, "x");
+	cr_expect_str_eq(s[1]->params.constraint->text, "x");
 	submit_free(s[1]);
 	json_decref(request);
 }
@@ -433,17 +433,17 @@ static json_t *doubling(int n)
 
 static int compile_doubling(int n, struct grammar_account *account, struct api_problem *p)
 {
-	struct form *form = NULL;
+	struct constraint *constraint = NULL;
 	json_t *part = json_pack("{s:s, s:o}", "type", "schema", "schema", doubling(n));
-	const int rc = form_request_compile(part, "guided_json", true, NULL, account, &form, p);
-	form_free(form);
+	const int rc = constraint_request_compile(part, "guided_json", true, NULL, account, &constraint, p);
+	constraint_free(constraint);
 	json_decref(part);
 	return rc;
 }
 
 Test(form_request, the_same_work_is_counted_each_time)
 {
-	struct grammar_account all = {.units = FORM_WORK_MAX}, enough, short_by_one;
+	struct grammar_account all = {.units = CONSTRAINT_WORK_MAX}, enough, short_by_one;
 	struct api_problem p;
 	cr_assert_eq(compile_doubling(4, &all, &p), 0, "%s", p.why);
 	cr_expect_gt(all.used, 100000, "%" PRIu64 " units: what it costs is not counted", all.used);
@@ -458,7 +458,7 @@ Test(form_request, the_same_work_is_counted_each_time)
 
 Test(form_request, what_one_compilation_took_another_of_the_request_lacks)
 {
-	struct grammar_account once = {.units = FORM_WORK_MAX}, both;
+	struct grammar_account once = {.units = CONSTRAINT_WORK_MAX}, both;
 	struct api_problem p;
 	cr_assert_eq(compile_doubling(4, &once, &p), 0, "%s", p.why);
 	both = (struct grammar_account){.units = 2 * once.used - 1};
@@ -517,7 +517,7 @@ Test(form_request, without_an_account_there_is_no_limit)
 	"[\"<f=\"]}"
 
 /* Return whether the constraint accepts the whole text. */
-static bool takes(const struct form *f, const char *text)
+static bool takes(const struct constraint *f, const char *text)
 {
 	struct ast *ast;
 	struct grammar *g;
@@ -545,11 +545,11 @@ Test(form_request, in_free_text_a_trigger_begins_a_structure)
 	struct api_problem p;
 	cr_assert_eq(ask(API_CHAT, "\"response_format\": {\"type\": \"structural_tag\", " TAGS, &s, &p), 0,
 		     "%s", p.why);
-	cr_assert_eq(s->params.form->language, GRAMMAR_FORM);
+	cr_assert_eq(s->params.constraint->language, GRAMMAR_COMPOSITE);
 	for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-		cr_expect(takes(s->params.form, good[i]), "%s", good[i]);
+		cr_expect(takes(s->params.constraint, good[i]), "%s", good[i]);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		cr_expect(!takes(s->params.form, bad[i]), "%s", bad[i]);
+		cr_expect(!takes(s->params.constraint, bad[i]), "%s", bad[i]);
 	submit_free(s);
 	/* A NUL does not end any of its texts. */
 	cr_assert_eq(
@@ -558,6 +558,6 @@ Test(form_request, in_free_text_a_trigger_begins_a_structure)
 		    "\"<f\\u0000>\", \"schema\": {\"const\": 1}, \"end\": \"\"}], \"triggers\": [\"<f\"]}",
 		    &s, &p),
 		0, "%s", p.why);
-	cr_expect(!takes(s->params.form, "<f1"));
+	cr_expect(!takes(s->params.constraint, "<f1"));
 	submit_free(s);
 }

@@ -1,9 +1,9 @@
-#include "controller/request/chat_form.h"
+#include "controller/request/chat_constraint.h"
 
 #include "controller/chat/reasoning.h"
 #include "controller/chat/tools_grammar.h"
 #include "controller/request/chat_request.h"
-#include "controller/request/form_request.h"
+#include "controller/request/constraint_request.h"
 
 #include <errno.h>
 
@@ -16,20 +16,20 @@ static bool is_special(const void *tokenizer, const char *text, size_t n)
 	return special;
 }
 
-static struct form_specials specials_of(const struct service *svc)
+static struct composite_specials specials_of(const struct service *svc)
 {
-	return (struct form_specials){is_special, svc->tokenizer};
+	return (struct composite_specials){is_special, svc->tokenizer};
 }
 
 /* Return true if the tools constrain the outputs. */
-static bool tools_ask(const struct chat_form *c)
+static bool tools_ask(const struct chat_constraint *c)
 {
 	const struct tool_request *t = c->tools;
 	return t->forced || t->required || (t->may_call && (t->strict || t->allowed || c->answer));
 }
 
 /* Build the constraint of the tools.  *part: NULL if no tool may be called, or calls are not constrained. */
-static int tools_part(const struct chat_form *c, const json_t *answer, struct grammar_account *account,
+static int tools_part(const struct chat_constraint *c, const json_t *answer, struct grammar_account *account,
 		      json_t **part, struct api_problem *p)
 {
 	const struct tool_request *t = c->tools;
@@ -51,44 +51,47 @@ static int tools_part(const struct chat_form *c, const json_t *answer, struct gr
 	int rc = tools_ask(c) ? tools_grammar(&g, part, why, sizeof why) : 0;
 	json_decref(callable);
 	if (rc == -EAGAIN)
-		return form_request_spent("tools", why, p);
+		return constraint_request_spent("tools", why, p);
 	return rc ? api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why) : 0;
 }
 
 /* If the error is in the answer's own constraint, replace *p: the position is then in the answer's field.
  * Returns -EINVAL. */
-static int answer_problem(const struct chat_form *c, struct grammar_account *account, struct api_problem *p)
+static int answer_problem(const struct chat_constraint *c, struct grammar_account *account,
+			  struct api_problem *p)
 {
 	struct api_problem own;
-	struct form *alone = NULL;
+	struct constraint *alone = NULL;
 	if (c->answer && !grammar_is_spent(account) &&
-	    form_request_compile(c->answer, c->answer_field, c->exact, c->svc->checked, account, &alone,
-				 &own))
+	    constraint_request_compile(c->answer, c->answer_field, c->exact, c->svc->checked, account, &alone,
+				       &own))
 		*p = own;
-	form_free(alone);
+	constraint_free(alone);
 	return -EINVAL;
 }
 
 /* Return the texts that may stand before an answer (first 0) or after it (1). */
-static json_t *frame_part(const struct reasoning_marks *m, int first, const struct form_specials *specials)
+static json_t *frame_part(const struct reasoning_marks *m, int first,
+			  const struct composite_specials *specials)
 {
 	json_t *ways = json_array();
 	for (int i = first; i < REASONING_FRAMES_MAX && m->frames[i]; i += 2)
-		json_array_append_new(ways, form_spelled(m->frames[i], specials));
-	return form_option(form_either(ways));
+		json_array_append_new(ways, composite_spelled(m->frames[i], specials));
+	return composite_option(composite_either(ways));
 }
 
-static json_t *framed(const struct reasoning_marks *m, const struct form_specials *specials, json_t *answer)
+static json_t *framed(const struct reasoning_marks *m, const struct composite_specials *specials,
+		      json_t *answer)
 {
 	if (!answer || !m->frames[0])
 		return answer;
-	return form_sequence(
+	return composite_sequence(
 		json_pack("[o, o, o]", frame_part(m, 0, specials), answer, frame_part(m, 1, specials)));
 }
 
 /* Return the answer's constraint with the texts around it. */
-static json_t *answer_part(const struct chat_form *c, const struct channels *channels,
-			   const struct form_specials *specials)
+static json_t *answer_part(const struct chat_constraint *c, const struct channels *channels,
+			   const struct composite_specials *specials)
 {
 	json_t *answer = framed(chat_request_marks(c->svc), specials, json_incref((json_t *)c->answer));
 	/* If a final message is continued, its header is in the prompt. */
@@ -97,47 +100,48 @@ static json_t *answer_part(const struct chat_form *c, const struct channels *cha
 }
 
 /* Return free text without another thought: a thought in the answer would have no budget. */
-static json_t *free_part(const struct chat_form *c, const struct channels *channels, const char *open,
-			 const struct form_specials *specials)
+static json_t *free_part(const struct chat_constraint *c, const struct channels *channels, const char *open,
+			 const struct composite_specials *specials)
 {
 	if (channels && !c->tools->may_call)
-		return channels_answer(channels, specials, form_text(NULL));
+		return channels_answer(channels, specials, composite_text(NULL));
 	return framed(chat_request_marks(c->svc), specials,
 		      tools_any_text(c->tools->may_call ? c->svc->tools : TOOLS_NONE, specials,
 				     c->thought == THOUGHT_MAY ? open : NULL));
 }
 
 /* Return a message that follows the one with which the prompt ends. */
-static json_t *next_message(const struct channels *c, const struct form_specials *specials, json_t *message)
+static json_t *next_message(const struct channels *c, const struct composite_specials *specials,
+			    json_t *message)
 {
 	json_t *parts = json_array();
-	form_put_spelled(parts, c->next, specials);
+	composite_put_spelled(parts, c->next, specials);
 	json_array_append_new(parts, message);
-	return form_sequence(parts);
+	return composite_sequence(parts);
 }
 
 /* Return the rest of a message that the prompt has begun, then calls.  If the answer has a constraint, return
  * calls only: the constraint covers the answer's whole text. */
-static json_t *continued_part(const struct chat_form *f, const struct channels *c,
-			      const struct form_specials *specials, json_t *answer, json_t *calls)
+static json_t *continued_part(const struct chat_constraint *f, const struct channels *c,
+			      const struct composite_specials *specials, json_t *answer, json_t *calls)
 {
 	json_t *parts = json_array(), *marks = json_pack("[s]", c->start);
 	for (int i = 0; i < CHANNELS_ENDS_MAX; i++)
 		json_array_append_new(marks, json_string(c->ends[i]));
-	form_put_spelled(parts, c->end, specials);
+	composite_put_spelled(parts, c->end, specials);
 	json_array_append_new(parts, next_message(c, specials, calls));
-	json_t *behind = form_sequence(parts);
+	json_t *behind = composite_sequence(parts);
 	if (answer && !f->tools->required) {
 		json_decref(marks);
-		return form_either(json_pack("[O, o]", answer, behind));
+		return composite_either(json_pack("[O, o]", answer, behind));
 	}
-	return form_sequence(
-		json_pack("[o, o]", form_text(marks), f->tools->required ? behind : form_option(behind)));
+	return composite_sequence(json_pack("[o, o]", composite_text(marks),
+					    f->tools->required ? behind : composite_option(behind)));
 }
 
-int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p)
+int chat_constraint_make(const struct chat_constraint *c, struct constraint **out, struct api_problem *p)
 {
-	const struct form_specials specials = specials_of(c->svc);
+	const struct composite_specials specials = specials_of(c->svc);
 	const struct reasoning_marks *marks = chat_request_marks(c->svc);
 	const struct channels *channels = marks->channels;
 	/* If the prompt ends within a thought, the thought must end, whether the reply shows it or not. */
@@ -153,7 +157,7 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 						.next = channels ? channels->next : NULL,
 						.budget = c->thinking_budget,
 						.specials = specials};
-	struct grammar_account account = {.units = FORM_WORK_MAX};
+	struct grammar_account account = {.units = CONSTRAINT_WORK_MAX};
 	json_t *part, *answer = answer_part(c, channels, &specials);
 	*out = NULL;
 	int rc = tools_part(c, answer, &account, &part, p);
@@ -168,7 +172,7 @@ int chat_form_make(const struct chat_form *c, struct form **out, struct api_prob
 	if (!rc && part && thinks)
 		part = thought_grammar(&thought, part);
 	if (!rc && part &&
-	    (rc = form_request_compile(part, field, c->exact, c->svc->checked, &account, out, p)))
+	    (rc = constraint_request_compile(part, field, c->exact, c->svc->checked, &account, out, p)))
 		rc = answer_problem(c, &account, p);
 	json_decref(answer);
 	json_decref(part);

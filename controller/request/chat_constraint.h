@@ -1,5 +1,5 @@
-/* chat_form.h - the structured output of a chat: a thought, if the model thinks, then tool calls, an answer
- * in the requested format (form_request.h), or free text.
+/* chat_constraint.h - the structured output of a chat: a thought, if the model thinks, then tool calls, an
+ * answer in the requested format (constraint_request.h), or free text.
  *
  *     named tool           the rest of the call that the prompt has begun
  *     required             calls
@@ -9,29 +9,30 @@
  *     a thinking budget    any text
  *
  * Any thread. */
-#ifndef QUERN_CONTROLLER_REQUEST_CHAT_FORM_H
-#define QUERN_CONTROLLER_REQUEST_CHAT_FORM_H
+#ifndef QUERN_CONTROLLER_REQUEST_CHAT_CONSTRAINT_H
+#define QUERN_CONTROLLER_REQUEST_CHAT_CONSTRAINT_H
 
 #include "controller/chat/thought_grammar.h"
 #include "controller/message/service.h"
 #include "controller/request/api_error.h"
 #include "controller/request/tool_request.h"
-#include "proto/form.h"
+#include "proto/constraint.h"
 
-struct chat_form {
+struct chat_constraint {
 	const struct service *svc;
 	const struct tool_request *tools;
 	bool parallel_calls;
 	enum thought_place thought; /* the prompt ends here */
 	int64_t thinking_budget;    /* tokens; -1: no limit */
-	const json_t *answer;       /* constraint of the answer, one item of a form's source; NULL: any
+	const json_t *answer;       /* constraint of the answer, one part of a composite; NULL: any
 				     * text */
 	const char *answer_field;   /* the request field that set answer, for errors */
-	bool exact; /* schemas (the tools' schemas too) allow everything they permit: form_request_exact() */
+	/* schemas (the tools' schemas too) allow everything they permit: constraint_request_exact() */
+	bool exact;
 };
 
 /* Build the constraint.  *out: the caller's reference; NULL: outputs are free.  -EINVAL with *p filled: a
  * tool's schema is not supported; *p names its place. */
-int chat_form_make(const struct chat_form *c, struct form **out, struct api_problem *p);
+int chat_constraint_make(const struct chat_constraint *c, struct constraint **out, struct api_problem *p);
 
 #endif

@@ -6,9 +6,9 @@
 #include <criterion/parameterized.h>
 #include <errno.h>
 
-TestSuite(beside, .init = emulate, .timeout = 240);
+TestSuite(host_experts, .init = emulate, .timeout = 240);
 
-ParameterizedTestParameters(beside, each_placement_gives_one_result)
+ParameterizedTestParameters(host_experts, each_placement_gives_one_result)
 {
 	static struct placed cases[] = {
 		/* Every second layer has a shared expert with a gate. */
@@ -20,7 +20,7 @@ ParameterizedTestParameters(beside, each_placement_gives_one_result)
 	return cr_make_param_array(struct placed, cases, sizeof cases / sizeof cases[0]);
 }
 
-ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
+ParameterizedTest(struct placed *c, host_experts, each_placement_gives_one_result)
 {
 	enum { ON_GPU, ON_CPU, SOME, HOT, SOME_HOT, PLACES };
 	static struct trace want[PLACES], got;
@@ -59,7 +59,7 @@ ParameterizedTest(struct placed *c, beside, each_placement_gives_one_result)
 	unlink(counts);
 }
 
-Test(beside, rows_of_hot_experts_are_counted_too)
+Test(host_experts, rows_of_hot_experts_are_counted_too)
 {
 	static const struct placed c = {"qwen2-moe", "layers.1.experts=cpu", "f32", 0};
 	static struct trace t;
@@ -74,7 +74,7 @@ Test(beside, rows_of_hot_experts_are_counted_too)
 	unlink(counts);
 }
 
-Test(beside, hot_experts_that_cannot_be_are_refused)
+Test(host_experts, hot_experts_that_cannot_be_are_refused)
 {
 	struct driver d = {0};
 	char counts[64];
@@ -128,14 +128,14 @@ static void check_counts(const char *place)
 		  (unsigned long long)busiest);
 }
 
-Test(beside, rows_of_experts_are_counted_wherever_they_are)
+Test(host_experts, rows_of_experts_are_counted_wherever_they_are)
 {
 	check_counts("layers.1.experts=cpu");
 	check_counts("*.experts=cpu");
 	check_counts("*.experts=cuda");
 }
 
-Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
+Test(host_experts, host_memory_holds_the_experts_and_not_the_gpu)
 {
 	struct driver d[2];
 	open_placed(&d[0], "qwen2-moe", NULL);
@@ -150,7 +150,7 @@ Test(beside, host_memory_holds_the_experts_and_not_the_gpu)
 }
 
 /* The worker compares this size with the free memory before it loads the experts. */
-Test(beside, what_experts_take_is_known_before_they_are_loaded)
+Test(host_experts, what_experts_take_is_known_before_they_are_loaded)
 {
 	static const char *const models[] = {"qwen2-moe", "qwen3-moe-awq", "glm4-moe"};
 	for (int i = 0; i < 3; i++)
@@ -175,7 +175,7 @@ Test(beside, what_experts_take_is_known_before_they_are_loaded)
 		}
 }
 
-Test(beside, what_cannot_be_is_refused)
+Test(host_experts, what_cannot_be_is_refused)
 {
 	struct driver d = {0};
 	struct bus_load load = driver_load(tiny_model("llama3"));

@@ -1,30 +1,30 @@
 /* Constraints get numbers: each is sent once, and dropped when no slot uses it. */
 #include "base/alloc.h"
-#include "controller/fleet/forms.h"
+#include "controller/fleet/constraints.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(forms, .timeout = 120);
+TestSuite(constraints, .timeout = 120);
 
 enum { SLOTS = 64 };
 
 struct rig {
-	struct forms *forms;
+	struct constraints *constraints;
 	struct plan plan;
 	struct params params[SLOTS];
 };
 
 static struct rig new_rig(void)
 {
-	return (struct rig){.forms = forms_new(SLOTS)};
+	return (struct rig){.constraints = constraints_new(SLOTS)};
 }
 
 static void end_rig(struct rig *r)
 {
-	forms_free(r->forms);
+	constraints_free(r->constraints);
 	plan_fini(&r->plan);
 	for (int i = 0; i < SLOTS; i++)
 		params_fini(&r->params[i]);
@@ -35,13 +35,14 @@ static void add_seq(struct rig *r, uint32_t slot, const char *text)
 {
 	params_fini(&r->params[slot]);
 	if (text)
-		r->params[slot].form = form_new(0, text, strlen(text));
-	*plan_add_seq(&r->plan) = (struct plan_seq){.slot = slot, .form = 99, .params = &r->params[slot]};
+		r->params[slot].constraint = constraint_new(0, text, strlen(text));
+	*plan_add_seq(&r->plan) =
+		(struct plan_seq){.slot = slot, .constraint = 99, .params = &r->params[slot]};
 }
 
 static void number(struct rig *r)
 {
-	forms_number(r->forms, &r->plan);
+	constraints_number(r->constraints, &r->plan);
 }
 
 static void next_plan(struct rig *r)
@@ -49,7 +50,7 @@ static void next_plan(struct rig *r)
 	plan_reset(&r->plan);
 }
 
-Test(forms, each_is_sent_once_and_named_by_number)
+Test(constraints, each_is_sent_once_and_named_by_number)
 {
 	struct rig r = new_rig();
 	add_seq(&r, 0, "a");
@@ -57,20 +58,20 @@ Test(forms, each_is_sent_once_and_named_by_number)
 	add_seq(&r, 2, "a");
 	add_seq(&r, 3, NULL);
 	number(&r);
-	cr_assert_eq(r.plan.n_forms, 2);
-	cr_expect_str_eq(r.plan.forms[0].form->text, "a");
-	cr_expect_str_eq(r.plan.forms[1].form->text, "b");
-	cr_expect_eq(r.plan.seqs[0].form, r.plan.forms[0].number);
-	cr_expect_eq(r.plan.seqs[1].form, r.plan.forms[1].number);
-	cr_expect_eq(r.plan.seqs[2].form, r.plan.forms[0].number);
-	cr_expect_eq(r.plan.seqs[3].form, 0);
-	cr_expect_neq(r.plan.forms[0].number, 0);
-	uint32_t a = r.plan.forms[0].number;
+	cr_assert_eq(r.plan.n_constraints, 2);
+	cr_expect_str_eq(r.plan.constraints[0].constraint->text, "a");
+	cr_expect_str_eq(r.plan.constraints[1].constraint->text, "b");
+	cr_expect_eq(r.plan.seqs[0].constraint, r.plan.constraints[0].number);
+	cr_expect_eq(r.plan.seqs[1].constraint, r.plan.constraints[1].number);
+	cr_expect_eq(r.plan.seqs[2].constraint, r.plan.constraints[0].number);
+	cr_expect_eq(r.plan.seqs[3].constraint, 0);
+	cr_expect_neq(r.plan.constraints[0].number, 0);
+	uint32_t a = r.plan.constraints[0].number;
 	next_plan(&r);
 	add_seq(&r, 4, "a");
 	number(&r);
-	cr_expect_eq(r.plan.n_forms, 0);
-	cr_expect_eq(r.plan.seqs[0].form, a);
+	cr_expect_eq(r.plan.n_constraints, 0);
+	cr_expect_eq(r.plan.seqs[0].constraint, a);
 	end_rig(&r);
 }
 
@@ -85,58 +86,58 @@ static uint32_t use_others(struct rig *r, uint32_t slot, int n)
 		*plan_add_drop(&r->plan) = slot;
 		add_seq(r, slot, text);
 		number(r);
-		cr_assert_eq(r->plan.n_forms, 1);
-		first = i ? first : r->plan.forms[0].number;
+		cr_assert_eq(r->plan.n_constraints, 1);
+		first = i ? first : r->plan.constraints[0].number;
 	}
 	return first;
 }
 
-Test(forms, those_without_a_slot_are_dropped_oldest_first)
+Test(constraints, those_without_a_slot_are_dropped_oldest_first)
 {
 	struct rig r = new_rig();
-	uint32_t first = use_others(&r, 0, FORMS_IDLE_MAX + 1);
+	uint32_t first = use_others(&r, 0, CONSTRAINTS_IDLE_MAX + 1);
 	next_plan(&r);
 	*plan_add_drop(&r.plan) = 0;
 	add_seq(&r, 0, "last");
 	number(&r);
-	cr_expect_eq(r.plan.n_drop_forms, 0); /* this plan drops its slot */
+	cr_expect_eq(r.plan.n_drop_constraints, 0); /* this plan drops its slot */
 	next_plan(&r);
 	number(&r);
-	cr_assert_eq(r.plan.n_drop_forms, 1);
-	cr_expect_eq(r.plan.drop_forms[0], first);
+	cr_assert_eq(r.plan.n_drop_constraints, 1);
+	cr_expect_eq(r.plan.drop_constraints[0], first);
 	next_plan(&r);
 	add_seq(&r, 1, "1"); /* still known */
 	add_seq(&r, 2, "0"); /* sent again with a new number */
 	number(&r);
-	cr_assert_eq(r.plan.n_forms, 1);
-	cr_expect_str_eq(r.plan.forms[0].form->text, "0");
-	cr_expect_neq(r.plan.forms[0].number, first);
+	cr_assert_eq(r.plan.n_constraints, 1);
+	cr_expect_str_eq(r.plan.constraints[0].constraint->text, "0");
+	cr_expect_neq(r.plan.constraints[0].number, first);
 	end_rig(&r);
 }
 
-Test(forms, one_in_use_is_not_dropped)
+Test(constraints, one_in_use_is_not_dropped)
 {
 	struct rig r = new_rig();
 	add_seq(&r, 1, "a");
 	number(&r);
-	uint32_t a = r.plan.forms[0].number;
+	uint32_t a = r.plan.constraints[0].number;
 	next_plan(&r);
-	use_others(&r, 0, 2 * FORMS_IDLE_MAX);
+	use_others(&r, 0, 2 * CONSTRAINTS_IDLE_MAX);
 	next_plan(&r);
 	add_seq(&r, 2, "a");
 	number(&r);
-	cr_expect_eq(r.plan.n_forms, 0);
-	cr_expect_eq(r.plan.seqs[0].form, a);
+	cr_expect_eq(r.plan.n_constraints, 0);
+	cr_expect_eq(r.plan.seqs[0].constraint, a);
 	end_rig(&r);
 }
 
 /* A forked sequence and a copied beam hypothesis share the constraint of their source slot. */
-Test(forms, copies_of_a_slot_hold_its_form)
+Test(constraints, copies_of_a_slot_hold_its_form)
 {
 	struct rig r = new_rig();
 	add_seq(&r, 1, "a");
 	number(&r);
-	uint32_t a = r.plan.forms[0].number;
+	uint32_t a = r.plan.constraints[0].number;
 	next_plan(&r);
 	*plan_add_fork(&r.plan) = (struct plan_fork){.parent = 1, .child = 2, .index = 1};
 	number(&r);
@@ -148,25 +149,25 @@ Test(forms, copies_of_a_slot_hold_its_form)
 	next_plan(&r);
 	*plan_add_drop(&r.plan) = 2;
 	number(&r);
-	use_others(&r, 0, 2 * FORMS_IDLE_MAX);
+	use_others(&r, 0, 2 * CONSTRAINTS_IDLE_MAX);
 	next_plan(&r);
 	add_seq(&r, 4, "a");
 	number(&r);
-	cr_expect_eq(r.plan.n_forms, 0);
-	cr_expect_eq(r.plan.seqs[0].form, a);
+	cr_expect_eq(r.plan.n_constraints, 0);
+	cr_expect_eq(r.plan.seqs[0].constraint, a);
 	next_plan(&r);
 	*plan_add_drop(&r.plan) = 3;
 	*plan_add_drop(&r.plan) = 4;
 	number(&r);
-	use_others(&r, 0, 2 * FORMS_IDLE_MAX);
+	use_others(&r, 0, 2 * CONSTRAINTS_IDLE_MAX);
 	next_plan(&r);
 	add_seq(&r, 4, "a");
 	number(&r);
-	cr_expect_eq(r.plan.n_forms, 1);
+	cr_expect_eq(r.plan.n_constraints, 1);
 	end_rig(&r);
 }
 
-Test(forms, large_ones_are_not_kept)
+Test(constraints, large_ones_are_not_kept)
 {
 	struct rig r = new_rig();
 	enum { LARGE = 12 << 20 };
@@ -178,14 +179,14 @@ Test(forms, large_ones_are_not_kept)
 		text[0] = (char)('a' + i);
 		add_seq(&r, 0, text);
 		number(&r);
-		cr_expect_eq(r.plan.n_drop_forms, 0);
+		cr_expect_eq(r.plan.n_drop_constraints, 0);
 	}
 	next_plan(&r);
 	*plan_add_drop(&r.plan) = 0;
 	number(&r);
 	next_plan(&r);
 	number(&r);
-	cr_expect_eq(r.plan.n_drop_forms, 1);
+	cr_expect_eq(r.plan.n_drop_constraints, 1);
 	free(text);
 	end_rig(&r);
 }
@@ -198,8 +199,8 @@ struct model {
 	struct {
 		uint32_t number;
 		char text[16];
-	} forms[FORMS];
-	uint32_t n_forms;
+	} constraints[FORMS];
+	uint32_t n_constraints;
 	int want[SLOTS];     /* text of each slot's constraint; -1: none, -2: no sequence */
 	uint32_t has[SLOTS]; /* number, as known by the worker */
 	uint64_t rng;
@@ -241,9 +242,9 @@ static void make_plan(struct rig *r, struct model *m)
 
 static const char *text_of(const struct model *m, uint32_t number)
 {
-	for (uint32_t i = 0; i < m->n_forms; i++)
-		if (m->forms[i].number == number)
-			return m->forms[i].text;
+	for (uint32_t i = 0; i < m->n_constraints; i++)
+		if (m->constraints[i].number == number)
+			return m->constraints[i].text;
 	return NULL;
 }
 
@@ -251,28 +252,30 @@ static void execute(struct model *m, const struct plan *p)
 {
 	for (uint32_t i = 0; i < p->n_drop; i++)
 		m->has[p->drop[i]] = 0;
-	for (uint32_t i = 0; i < p->n_drop_forms; i++) {
+	for (uint32_t i = 0; i < p->n_drop_constraints; i++) {
 		uint32_t at = 0;
-		while (at < m->n_forms && m->forms[at].number != p->drop_forms[i])
+		while (at < m->n_constraints && m->constraints[at].number != p->drop_constraints[i])
 			at++;
-		cr_assert_lt(at, m->n_forms, "a form is dropped that the worker does not have");
+		cr_assert_lt(at, m->n_constraints, "a form is dropped that the worker does not have");
 		for (uint32_t s = 0; s < SLOTS; s++)
-			cr_assert_neq(m->has[s], p->drop_forms[i], "a form is dropped that slot %u has", s);
-		m->forms[at] = m->forms[--m->n_forms];
+			cr_assert_neq(m->has[s], p->drop_constraints[i], "a form is dropped that slot %u has",
+				      s);
+		m->constraints[at] = m->constraints[--m->n_constraints];
 	}
-	for (uint32_t i = 0; i < p->n_forms; i++) {
-		cr_assert_null(text_of(m, p->forms[i].number), "a number is given twice");
-		cr_assert_lt(m->n_forms, FORMS);
-		m->forms[m->n_forms].number = p->forms[i].number;
-		snprintf(m->forms[m->n_forms++].text, 16, "%s", p->forms[i].form->text);
+	for (uint32_t i = 0; i < p->n_constraints; i++) {
+		cr_assert_null(text_of(m, p->constraints[i].number), "a number is given twice");
+		cr_assert_lt(m->n_constraints, FORMS);
+		m->constraints[m->n_constraints].number = p->constraints[i].number;
+		snprintf(m->constraints[m->n_constraints++].text, 16, "%s",
+			 p->constraints[i].constraint->text);
 	}
 	for (uint32_t i = 0; i < p->n_seqs; i++)
-		m->has[p->seqs[i].slot] = p->seqs[i].form;
+		m->has[p->seqs[i].slot] = p->seqs[i].constraint;
 	for (uint32_t i = 0; i < p->n_forks; i++)
 		m->has[p->forks[i].child] = m->has[p->forks[i].parent];
 }
 
-Test(forms, a_worker_has_every_form_that_a_slot_has)
+Test(constraints, a_worker_has_every_form_that_a_slot_has)
 {
 	struct rig r = new_rig();
 	static struct model m = {.rng = 7};
@@ -291,7 +294,7 @@ Test(forms, a_worker_has_every_form_that_a_slot_has)
 			else
 				cr_assert(text && strcmp(text, want) == 0, "plan %d slot %u", i, s);
 		}
-		cr_assert_leq(m.n_forms, SLOTS + FORMS_IDLE_MAX + 16);
+		cr_assert_leq(m.n_constraints, SLOTS + CONSTRAINTS_IDLE_MAX + 16);
 	}
 	end_rig(&r);
 }

@@ -1,4 +1,4 @@
-#include "worker/experts/beside.h"
+#include "worker/experts/host_experts.h"
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -11,10 +11,10 @@ struct shared {
 	size_t bytes;
 };
 
-struct beside {
+struct host_experts {
 	const struct kern_ops *ops; /* the GPU's table; borrowed */
 	struct kern_dev *dev;
-	struct beside_table cpu;
+	struct host_experts_table cpu;
 	int hidden, n_chosen;
 	size_t row, pairs; /* bytes of a row, and of its experts or of their weights */
 	struct kern_event *sent;
@@ -25,7 +25,7 @@ struct beside {
 
 /* ---- life ---- */
 
-static int shared_new(struct beside *b, struct shared *m, size_t bytes, char *why, size_t why_n)
+static int shared_new(struct host_experts *b, struct shared *m, size_t bytes, char *why, size_t why_n)
 {
 	m->p = b->ops->host_new(b->dev, bytes);
 	m->bytes = bytes;
@@ -37,7 +37,7 @@ static int shared_new(struct beside *b, struct shared *m, size_t bytes, char *wh
 			      bytes);
 }
 
-static int open_cpu(struct beside *b, const struct kern_open_args *args, char *why, size_t why_n)
+static int open_cpu(struct host_experts *b, const struct kern_open_args *args, char *why, size_t why_n)
 {
 	struct kern_open_args a = *args;
 	a.max_seqs = a.max_logits = a.max_blocks_per_seq = 1;
@@ -50,12 +50,13 @@ static int open_cpu(struct beside *b, const struct kern_open_args *args, char *w
 	return b->cpu.stream ? 0 : err_why(why, why_n, -EIO, "cpu: no stream could be created");
 }
 
-int beside_open(struct beside **out, const struct beside_args *a, char *why, size_t why_n)
+int host_experts_open(struct host_experts **out, const struct host_experts_args *a, char *why, size_t why_n)
 {
-	struct beside *b = xcalloc(1, sizeof *b);
+	struct host_experts *b = xcalloc(1, sizeof *b);
 	const size_t rows = (size_t)a->cpu.max_rows;
 	*out = NULL;
-	*b = (struct beside){.ops = a->ops, .dev = a->dev, .hidden = a->hidden, .n_chosen = a->n_chosen};
+	*b = (struct host_experts){
+		.ops = a->ops, .dev = a->dev, .hidden = a->hidden, .n_chosen = a->n_chosen};
 	b->row = (size_t)a->hidden * sizeof(float);
 	b->pairs = (size_t)a->n_chosen * sizeof(int32_t);
 	int rc = open_cpu(b, &a->cpu, why, why_n);
@@ -77,11 +78,11 @@ int beside_open(struct beside **out, const struct beside_args *a, char *why, siz
 	*out = b;
 	return 0;
 fail:
-	beside_close(b);
+	host_experts_close(b);
 	return rc;
 }
 
-void beside_close(struct beside *b)
+void host_experts_close(struct host_experts *b)
 {
 	if (!b)
 		return;
@@ -100,15 +101,15 @@ void beside_close(struct beside *b)
 	free(b);
 }
 
-const struct beside_table *beside_table(const struct beside *b)
+const struct host_experts_table *host_experts_table(const struct host_experts *b)
 {
 	return &b->cpu;
 }
 
 /* ---- a layer ---- */
 
-int beside_send(struct beside *b, struct kern_stream *s, const void *x, const int32_t *expert,
-		const float *weight, int n_rows)
+int host_experts_send(struct host_experts *b, struct kern_stream *s, const void *x, const int32_t *expert,
+		      const float *weight, int n_rows)
 {
 	const size_t n = (size_t)n_rows;
 	int rc;
@@ -120,10 +121,10 @@ int beside_send(struct beside *b, struct kern_stream *s, const void *x, const in
 }
 
 /* When the event is reached, the stream has done the previous layer, so its sum may be overwritten. */
-int beside_compute(struct beside *b, const struct kern_experts *experts, const void *norm, float eps,
-		   int n_rows)
+int host_experts_compute(struct host_experts *b, const struct kern_experts *experts, const void *norm,
+			 float eps, int n_rows)
 {
-	const struct beside_table *t = &b->cpu;
+	const struct host_experts_table *t = &b->cpu;
 	const struct kern_moe_args moe = {
 		.out = b->sum.p, .in = b->normed, .expert = b->expert.p, .weight = b->weight.p};
 	int rc = b->ops->event_sync(b->sent);
@@ -133,12 +134,12 @@ int beside_compute(struct beside *b, const struct kern_experts *experts, const v
 	return t->ops->stream_sync(t->stream);
 }
 
-int beside_finish(struct beside *b, struct kern_stream *s, void *out, int n_rows)
+int host_experts_finish(struct host_experts *b, struct kern_stream *s, void *out, int n_rows)
 {
 	return b->ops->upload(s, out, b->sum.p, (size_t)n_rows * b->row);
 }
 
-const int32_t *beside_chosen(const struct beside *b)
+const int32_t *host_experts_chosen(const struct host_experts *b)
 {
 	return b->expert.p;
 }

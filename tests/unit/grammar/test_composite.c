@@ -10,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(form, .timeout = 60);
+TestSuite(composite, .timeout = 60);
 
 static struct ast *parsed(const char *text)
 {
 	struct ast *a = NULL;
 	char why[512] = "";
-	cr_assert_eq(grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s: %s",
-		     text, why);
+	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, why, sizeof why), 0,
+		     "%s: %s", text, why);
 	return a;
 }
 
-static struct grammar *form(const char *text)
+static struct grammar *composite(const char *text)
 {
 	return help_grammar(parsed(text), NULL);
 }
@@ -30,55 +30,55 @@ static void expect_refused(const char *text, int err, const char *want)
 {
 	struct ast *a = NULL;
 	char why[512] = "";
-	cr_expect_eq(grammar_parse(GRAMMAR_FORM, text, strlen(text), NULL, &a, why, sizeof why), err,
+	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, why, sizeof why), err,
 		     "%.100s", text);
 	cr_expect_str_eq(why, want);
 	cr_expect_null(a);
 }
 
-Test(form, parts_in_order_and_choices_of_parts)
+Test(composite, parts_in_order_and_choices_of_parts)
 {
 	struct grammar *g =
-		form("{\"type\": \"sequence\", \"parts\": ["
-		     "{\"type\": \"either\", \"parts\": [{\"type\": \"literal\", \"text\": \"a\\n\"},"
-		     "  {\"type\": \"choice\", \"choices\": [\"b\", \"cc\"]}]},"
-		     "{\"type\": \"repeat\", \"min\": 1, \"max\": 2, \"part\": {\"type\": \"literal\", "
-		     "\"text\": \"-\"}},"
-		     "{\"type\": \"repeat\", \"part\": {\"type\": \"regex\", \"pattern\": \"[0-9]x\"}},"
-		     "{\"type\": \"option\", \"part\": {\"type\": \"gbnf\", \"grammar\": \"root ::= "
-		     "\\\"g\\\" root?\"}},"
-		     "{\"type\": \"lark\", \"grammar\": \"start: \\\"l\\\"\"}]}");
+		composite("{\"type\": \"sequence\", \"parts\": ["
+			  "{\"type\": \"either\", \"parts\": [{\"type\": \"literal\", \"text\": \"a\\n\"},"
+			  "  {\"type\": \"choice\", \"choices\": [\"b\", \"cc\"]}]},"
+			  "{\"type\": \"repeat\", \"min\": 1, \"max\": 2, \"part\": {\"type\": \"literal\", "
+			  "\"text\": \"-\"}},"
+			  "{\"type\": \"repeat\", \"part\": {\"type\": \"regex\", \"pattern\": \"[0-9]x\"}},"
+			  "{\"type\": \"option\", \"part\": {\"type\": \"gbnf\", \"grammar\": \"root ::= "
+			  "\\\"g\\\" root?\"}},"
+			  "{\"type\": \"lark\", \"grammar\": \"start: \\\"l\\\"\"}]}");
 	help_yes(g, "a\n-l", "b--l", "cc-1x2xl", "b-gggl", "b-9xgl");
 	help_no(g, "", "a-l", "c-l", "b---l", "bl", "b-1l", "b-g", "b-ll");
 	grammar_free(g);
 }
 
-Test(form, a_schema_is_its_own_root)
+Test(composite, a_schema_is_its_own_root)
 {
-	struct grammar *g =
-		form("{\"type\": \"sequence\", \"parts\": ["
-		     "{\"type\": \"schema\", \"schema\": {\"$ref\": \"#/$defs/a\","
-		     "  \"$defs\": {\"a\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}, \"maxItems\": "
-		     "1}}}},"
-		     "{\"type\": \"schema\", \"schema\": {\"const\": \"/\"}, \"strings\": \"short\"}]}");
+	struct grammar *g = composite(
+		"{\"type\": \"sequence\", \"parts\": ["
+		"{\"type\": \"schema\", \"schema\": {\"$ref\": \"#/$defs/a\","
+		"  \"$defs\": {\"a\": {\"type\": \"array\", \"items\": {\"$ref\": \"#\"}, \"maxItems\": "
+		"1}}}},"
+		"{\"type\": \"schema\", \"schema\": {\"const\": \"/\"}, \"strings\": \"short\"}]}");
 	help_yes(g, "[]\"/\"", "[[]]\"/\"");
 	help_no(g, "[]", "\"/\"", "[[],[]]\"/\"");
 	grammar_free(g);
 }
 
-Test(form, short_strings_have_one_spelling)
+Test(composite, short_strings_have_one_spelling)
 {
-	struct grammar *g =
-		form("{\"type\": \"schema\", \"schema\": {\"type\": \"string\", \"pattern\": \"^[^b]*$\"},"
-		     " \"strings\": \"short\"}");
+	struct grammar *g = composite(
+		"{\"type\": \"schema\", \"schema\": {\"type\": \"string\", \"pattern\": \"^[^b]*$\"},"
+		" \"strings\": \"short\"}");
 	help_yes(g, "\"\"", "\"a\\n/\\\"\\\\\"", "\"\\u0001\xc3\xa4\"");
 	help_no(g, "\"\\/\"", "\"\\u0061\"", "\"\\u000a\"", "\"b\"", "\"\n\"", "a");
 	grammar_free(g);
 }
 
-Test(form, rules_are_referred_to_by_name)
+Test(composite, rules_are_referred_to_by_name)
 {
-	struct grammar *g = form(
+	struct grammar *g = composite(
 		"{\"type\": \"rules\", \"rules\": {\"list\": {\"type\": \"sequence\", \"parts\": ["
 		"{\"type\": \"literal\", \"text\": \"[\"}, {\"type\": \"repeat\", \"part\": {\"type\": "
 		"\"either\", "
@@ -113,12 +113,12 @@ Test(form, rules_are_referred_to_by_name)
 	ast_free(a);
 }
 
-Test(form, a_schema_may_be_that_of_a_property_and_have_pythons_words)
+Test(composite, a_schema_may_be_that_of_a_property_and_have_pythons_words)
 {
 	struct grammar *g =
-		form("{\"type\": \"schema\", \"property\": \"a\", \"words\": \"python\", \"schema\": "
-		     "{\"properties\": {\"a\": {\"type\": [\"boolean\", \"null\"]}, \"b\": {}}, "
-		     "\"required\": [\"b\"]}}");
+		composite("{\"type\": \"schema\", \"property\": \"a\", \"words\": \"python\", \"schema\": "
+			  "{\"properties\": {\"a\": {\"type\": [\"boolean\", \"null\"]}, \"b\": {}}, "
+			  "\"required\": [\"b\"]}}");
 	help_yes(g, "True", "False", "None");
 	help_no(g, "true", "{}", "null");
 	grammar_free(g);
@@ -130,22 +130,22 @@ Test(form, a_schema_may_be_that_of_a_property_and_have_pythons_words)
 		       "form: #: \"property\" must be a string without NUL");
 }
 
-Test(form, a_schema_may_leave_out_blanks)
+Test(composite, a_schema_may_leave_out_blanks)
 {
-	struct grammar *g =
-		form("{\"type\": \"schema\", \"schema\": {\"items\": {\"const\": 1}, \"type\": \"array\"},"
-		     " \"space\": \"none\"}");
+	struct grammar *g = composite(
+		"{\"type\": \"schema\", \"schema\": {\"items\": {\"const\": 1}, \"type\": \"array\"},"
+		" \"space\": \"none\"}");
 	help_yes(g, "[]", "[1]", "[1,1]");
 	help_no(g, "[1, 1]", "[ ]");
 	grammar_free(g);
 }
 
-Test(form, schemas_are_bounded_within_a_part)
+Test(composite, schemas_are_bounded_within_a_part)
 {
 #define OBJECT                                                                                               \
 	"{\"type\": \"schema\", \"schema\": {\"properties\": {\"a\": {\"type\": \"integer\"}}, \"type\": "   \
 	"\"object\"}}"
-	struct grammar *g = form(
+	struct grammar *g = composite(
 		"{\"type\": \"sequence\", \"parts\": [{\"type\": \"bounded\", \"part\": {\"type\": "
 		"\"option\", \"part\": " OBJECT "}}, {\"type\": \"literal\", \"text\": \";\"}, " OBJECT "]}");
 	help_yes(g, ";{}", "{\"a\": 1};{\"a\": 1, \"b\": 2}", "{};{\"a\": 123456789012345678901}");
@@ -156,17 +156,18 @@ Test(form, schemas_are_bounded_within_a_part)
 		-EINVAL, "form: #/part: type \"xml\" is not known");
 }
 
-Test(form, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
+Test(composite, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
 {
 #define BLANKS "                    "
-	struct grammar *g = form("{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": "
-				 "{\"pattern\": \" *\"}}");
+	struct grammar *g = composite("{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": "
+				      "{\"pattern\": \" *\"}}");
 	help_yes(g, "[" BLANKS "]");
 	help_no(g, "[" BLANKS " ]");
 	grammar_free(g);
-	g = form("{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": {\"pattern\": \" *\", "
-		 "\"max\": "
-		 "null}}");
+	g = composite(
+		"{\"type\": \"schema\", \"schema\": {\"type\": \"array\"}, \"space\": {\"pattern\": \" *\", "
+		"\"max\": "
+		"null}}");
 	help_yes(g, "[" BLANKS " ]", "[" BLANKS BLANKS BLANKS "1]");
 	grammar_free(g);
 	expect_refused(
@@ -175,35 +176,36 @@ Test(form, whitespace_of_a_pattern_has_a_bound_that_can_be_lifted)
 		"form: #: \"space\" must be \"one\", \"none\" or {\"pattern\": a string without NUL}");
 }
 
-Test(form, a_text_holds_none_of_its_ends)
+Test(composite, a_text_holds_none_of_its_ends)
 {
-	struct grammar *g = form("{\"type\": \"sequence\", \"parts\": ["
-				 "{\"type\": \"text\", \"until\": [\"</think>\", \"<call>\"]},"
-				 "{\"type\": \"literal\", \"text\": \"</think>\"}]}");
+	struct grammar *g = composite("{\"type\": \"sequence\", \"parts\": ["
+				      "{\"type\": \"text\", \"until\": [\"</think>\", \"<call>\"]},"
+				      "{\"type\": \"literal\", \"text\": \"</think>\"}]}");
 	help_yes(g, "</think>", "a\n\"\xc3\xa4 <</thin </think>", "<call</think>", "</th</think>");
 	help_no(g, "", "a", "</think></think>", "a<call></think>", "a</think>b", "\xff</think>",
 		"\xc3</think>");
 	grammar_free(g);
-	g = form("{\"type\": \"text\"}");
+	g = composite("{\"type\": \"text\"}");
 	help_yes(g, "", "any</think>thing\n");
 	grammar_free(g);
 }
 
-Test(form, a_text_with_a_schema_is_a_string_without_quotes)
+Test(composite, a_text_with_a_schema_is_a_string_without_quotes)
 {
-	struct grammar *g =
-		form("{\"type\": \"text\", \"until\": [\"</p>\"], \"schema\":"
-		     " {\"type\": [\"string\", \"integer\"], \"minLength\": 2, \"pattern\": \"^[^b]\"}}");
+	struct grammar *g = composite(
+		"{\"type\": \"text\", \"until\": [\"</p>\"], \"schema\":"
+		" {\"type\": [\"string\", \"integer\"], \"minLength\": 2, \"pattern\": \"^[^b]\"}}");
 	help_yes(g, "a\"", "\n\\", "</p", "12");
 	help_no(g, "", "a", "bb", "</p>", "a</p>", "\"ab</p>\"");
 	grammar_free(g);
-	g = form("{\"type\": \"text\", \"schema\": {\"enum\": [\"a\\nb\", 5, \"\\\"\", null, \"c</p>\"]},"
-		 " \"until\": [\"</p>\"]}");
+	g = composite(
+		"{\"type\": \"text\", \"schema\": {\"enum\": [\"a\\nb\", 5, \"\\\"\", null, \"c</p>\"]},"
+		" \"until\": [\"</p>\"]}");
 	help_yes(g, "a\nb", "\"");
 	help_no(g, "5", "null", "a\\nb", "\\\"", "c</p>", "\"a\"");
 	grammar_free(g);
-	g = form("{\"type\": \"text\", \"schema\": {\"type\": \"string\", \"format\": \"date\","
-		 " \"not\": {\"const\": \"2024-01-01\"}}}");
+	g = composite("{\"type\": \"text\", \"schema\": {\"type\": \"string\", \"format\": \"date\","
+		      " \"not\": {\"const\": \"2024-01-01\"}}}");
 	help_yes(g, "2024-01-02");
 	help_no(g, "2024-01-01", "2024-1-1", "\"2024-01-02\"");
 	grammar_free(g);
@@ -214,11 +216,11 @@ Test(form, a_text_with_a_schema_is_a_string_without_quotes)
 	ast_free(a);
 }
 
-Test(form, strings_of_a_schema_may_be_kept_free_of_a_text)
+Test(composite, strings_of_a_schema_may_be_kept_free_of_a_text)
 {
-	struct grammar *g = form("{\"type\": \"schema\", \"without\": \"</p>\", \"schema\": {\"type\":"
-				 " [\"string\", \"object\"], \"additionalProperties\": {\"enum\":"
-				 " [\"<\", \"</p>\"]}}}");
+	struct grammar *g = composite("{\"type\": \"schema\", \"without\": \"</p>\", \"schema\": {\"type\":"
+				      " [\"string\", \"object\"], \"additionalProperties\": {\"enum\":"
+				      " [\"<\", \"</p>\"]}}}");
 	help_yes(g, "\"a</p\"", "\"<\\/p>\"", "{\"</p\": \"<\"}");
 	help_no(g, "\"a</p>b\"", "{\"a\": \"</p>\"}", "{\"</p>\": \"<\"}");
 	grammar_free(g);
@@ -253,7 +255,7 @@ static bool allowed(struct matcher *m, uint32_t t)
 enum { CALL = 256, CALL_TEXT, OTHER, END };
 static const char *const words[] = {"\xff<call>\xfe", "<call>", "\xff<other>\xfe"};
 
-Test(form, a_special_token_is_allowed_where_it_is_named)
+Test(composite, a_special_token_is_allowed_where_it_is_named)
 {
 	struct lexicon *v = lexicon(words, 3);
 	struct grammar *g = help_grammar(parsed("{\"type\": \"sequence\", \"parts\": [{\"type\": \"text\"},"
@@ -304,7 +306,7 @@ static const char *next(struct matcher *m)
 	return list;
 }
 
-Test(form, a_spent_budget_ends_a_thought)
+Test(composite, a_spent_budget_ends_a_thought)
 {
 	struct lexicon *v = lexicon(words, 3);
 	struct grammar *g = help_grammar(parsed(thought), v);
@@ -337,7 +339,7 @@ Test(form, a_spent_budget_ends_a_thought)
 	lexicon_free(v);
 }
 
-Test(form, a_thought_that_ends_in_time_spends_nothing)
+Test(composite, a_thought_that_ends_in_time_spends_nothing)
 {
 	struct lexicon *v = lexicon(words, 3);
 	struct grammar *g = help_grammar(parsed(thought), v);
@@ -353,7 +355,7 @@ Test(form, a_thought_that_ends_in_time_spends_nothing)
 }
 
 /* After caches are emptied, the state is found again from the bytes. */
-Test(form, a_spent_budget_survives_empty_caches)
+Test(composite, a_spent_budget_survives_empty_caches)
 {
 	struct lexicon *v = lexicon(words, 3);
 	struct buf text = {0};
@@ -389,7 +391,7 @@ Test(form, a_spent_budget_survives_empty_caches)
 	buf_fini(&text);
 }
 
-Test(form, what_is_wrong_is_named_by_its_path)
+Test(composite, what_is_wrong_is_named_by_its_path)
 {
 	expect_refused("{", -EINVAL,
 		       "form: not valid JSON: line 1, column 1: string or '}' expected near end of file");
@@ -438,7 +440,7 @@ Test(form, what_is_wrong_is_named_by_its_path)
 		       "form: #: \"choices\": item 1 is not a string");
 }
 
-Test(form, nesting_is_bounded)
+Test(composite, nesting_is_bounded)
 {
 	struct buf text = {0};
 	for (int i = 0; i < 100; i++)
@@ -448,7 +450,7 @@ Test(form, nesting_is_bounded)
 		buf_puts(&text, "}");
 	struct ast *a;
 	char why[512] = "";
-	cr_expect_eq(grammar_parse(GRAMMAR_FORM, text.p, text.len, NULL, &a, why, sizeof why), -E2BIG);
+	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, why, sizeof why), -E2BIG);
 	cr_expect(strstr(why, "parts are nested more than 64 deep"), "%s", why);
 	buf_clear(&text);
 	/* more parts than may be nested, in one list */
@@ -457,7 +459,8 @@ Test(form, nesting_is_bounded)
 		buf_puts(&text, i ? ",{\"type\":\"literal\",\"text\":\"a\"}"
 				  : "{\"type\":\"literal\",\"text\":\"a\"}");
 	buf_puts(&text, "]}");
-	cr_assert_eq(grammar_parse(GRAMMAR_FORM, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s",
+		     why);
 	ast_free(a);
 	buf_fini(&text);
 }

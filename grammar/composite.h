@@ -1,4 +1,4 @@
-/* form_source.h - structured output as a JSON document that combines grammars: reasoning, then tool calls;
+/* composite.h - structured output as a JSON document that combines grammars: reasoning, then tool calls;
  * free text with calls in it.
  *
  *     {"type": "sequence", "parts": [
@@ -32,18 +32,18 @@
  *     budget      nothing, once the whole output has "tokens" tokens (ast.h); one number per document
  *
  * Anything else is refused, by its path ("#/parts/1/schema"). The limits of each language apply. */
-#ifndef QUERN_GRAMMAR_FORM_SOURCE_H
-#define QUERN_GRAMMAR_FORM_SOURCE_H
+#ifndef QUERN_GRAMMAR_COMPOSITE_H
+#define QUERN_GRAMMAR_COMPOSITE_H
 
 #include "grammar/ast.h"
 
 enum {
-	FORM_DEPTH_MAX = 64,  /* nesting of parts */
-	FORM_TOKEN_MAX = 256, /* bytes of a special token's text */
+	COMPOSITE_DEPTH_MAX = 64,  /* nesting of parts */
+	COMPOSITE_TOKEN_MAX = 256, /* bytes of a special token's text */
 };
 
 /* Set *node to the node of the document text[0..n). Return 0; -EINVAL, -E2BIG, -ENOTSUP: why begins
  * with the path. */
-int form_source_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n);
+int composite_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n);
 
 #endif

@@ -1,4 +1,4 @@
-#include "controller/request/form_request.h"
+#include "controller/request/constraint_request.h"
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -419,8 +419,8 @@ static bool merge(json_t **part, const json_t *one)
 	return same;
 }
 
-int form_request_part(const struct request_fields *f, json_t **part, const char **field,
-		      struct api_problem *p)
+int constraint_request_part(const struct request_fields *f, json_t **part, const char **field,
+			    struct api_problem *p)
 {
 	const struct {
 		const char *name;
@@ -461,7 +461,7 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 	if (!rc && f->guided_space)
 		rc = apply_space(&(struct place){"guided_whitespace_pattern", NULL, p}, f->guided_space,
 				 *part);
-	if (!rc && form_request_exact(f) && json_is_object(json_object_get(*part, "space")))
+	if (!rc && constraint_request_exact(f) && json_is_object(json_object_get(*part, "space")))
 		json_object_set_new(json_object_get(*part, "space"), "max", json_null());
 	if (rc) {
 		json_decref(*part);
@@ -470,7 +470,7 @@ int form_request_part(const struct request_fields *f, json_t **part, const char 
 	return rc;
 }
 
-bool form_request_exact(const struct request_fields *f)
+bool constraint_request_exact(const struct request_fields *f)
 {
 	return f->schema_exact &&
 	       !json_is_true(json_object_get(f->structured, "disable_additional_properties"));
@@ -480,7 +480,7 @@ bool form_request_exact(const struct request_fields *f)
 static int put_bounded(const char *p, size_t n, void *user)
 {
 	struct buf *text = user;
-	if (text->len + n > FORM_TEXT_MAX)
+	if (text->len + n > CONSTRAINT_TEXT_MAX)
 		return -1;
 	buf_put(text, p, n);
 	return 0;
@@ -501,7 +501,7 @@ static char *source_of(const json_t *part, bool bounded, enum grammar_language *
 	const char *type = json_string_value(json_object_get(part, "type"));
 	json_t *whole = NULL;
 	const json_t *v = part;
-	*language = GRAMMAR_FORM;
+	*language = GRAMMAR_COMPOSITE;
 	for (size_t i = 0; i < sizeof plain / sizeof *plain && json_object_size(part) == 2; i++)
 		if (strcmp(type, plain[i].type) == 0) {
 			*language = plain[i].language;
@@ -513,7 +513,7 @@ static char *source_of(const json_t *part, bool bounded, enum grammar_language *
 	}
 	if (bounded && *language == GRAMMAR_SCHEMA)
 		*language = GRAMMAR_SCHEMA_BOUNDED;
-	if (bounded && *language == GRAMMAR_FORM)
+	if (bounded && *language == GRAMMAR_COMPOSITE)
 		v = whole = json_pack("{s:s, s:O}", "type", "bounded", "part", part);
 	/* A subtree that is referenced in several places is written in each, so the text may be far larger
 	 * than the tree. */
@@ -529,8 +529,8 @@ static char *source_of(const json_t *part, bool bounded, enum grammar_language *
 	return text.p;
 }
 
-/* Check a form.  Returns 0, or an error with the reason in why. */
-static int check(const struct form *f, struct grammar_account *account, char *why, size_t why_n)
+/* Check a constraint.  Returns 0, or an error with the reason in why. */
+static int check(const struct constraint *f, struct grammar_account *account, char *why, size_t why_n)
 {
 	const struct ast_limits tree = {.account = account};
 	const struct grammar_limits limits = {.work = {.account = account}};
@@ -544,40 +544,42 @@ static int check(const struct form *f, struct grammar_account *account, char *wh
 	return rc;
 }
 
-int form_request_spent(const char *field, const char *why, struct api_problem *p)
+int constraint_request_spent(const char *field, const char *why, struct api_problem *p)
 {
 	return api_fail(p, E_BAD_REQUEST, field,
 			"%s: %s: more than %d units, the limit of a request: use fewer or simpler patterns "
 			"(.* at the start, large counts and several patterns for the same text cost most), "
 			"or fewer alternatives",
-			field, *why ? why : "the grammar takes too much work", FORM_WORK_MAX);
+			field, *why ? why : "the grammar takes too much work", CONSTRAINT_WORK_MAX);
 }
 
-int form_request_compile(const json_t *part, const char *field, bool exact, struct checked *known,
-			 struct grammar_account *account, struct form **out, struct api_problem *p)
+int constraint_request_compile(const json_t *part, const char *field, bool exact, struct checked *known,
+			       struct grammar_account *account, struct constraint **out,
+			       struct api_problem *p)
 {
 	enum grammar_language language;
 	size_t n;
 	char why[400] = "";
 	char *text = source_of(part, !exact, &language, &n);
 	*out = NULL;
-	if (!text || n > FORM_TEXT_MAX || n > GRAMMAR_SOURCE_MAX) {
+	if (!text || n > CONSTRAINT_TEXT_MAX || n > GRAMMAR_SOURCE_MAX) {
 		free(text);
 		return api_fail(p, E_BAD_REQUEST, field, "%s is larger than %d MiB", field,
-				FORM_TEXT_MAX >> 20);
+				CONSTRAINT_TEXT_MAX >> 20);
 	}
-	struct form *f = form_new((uint8_t)language, text, n), *same = checked_form(known, f);
+	struct constraint *f = constraint_new((uint8_t)language, text, n),
+			  *same = checked_constraint(known, f);
 	free(text);
 	const int rc = same ? 0 : check(f, account, why, sizeof why);
 	if (rc) {
-		form_free(f);
-		return rc == -EAGAIN ? form_request_spent(field, why, p)
+		constraint_free(f);
+		return rc == -EAGAIN ? constraint_request_spent(field, why, p)
 				     : api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
 	}
 	if (!same)
-		checked_keep_form(known, f);
+		checked_keep_constraint(known, f);
 	else
-		form_free(f);
+		constraint_free(f);
 	*out = same ? same : f;
 	return 0;
 }

@@ -1,4 +1,4 @@
-#include "proto/form.h"
+#include "proto/constraint.h"
 
 #include "base/alloc.h"
 
@@ -8,10 +8,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-struct form *form_new(uint8_t language, const char *text, size_t n)
+struct constraint *constraint_new(uint8_t language, const char *text, size_t n)
 {
-	assert(n <= FORM_TEXT_MAX);
-	struct form *f = xmalloc(sizeof *f + n + 1);
+	assert(n <= CONSTRAINT_TEXT_MAX);
+	struct constraint *f = xmalloc(sizeof *f + n + 1);
 	atomic_init(&f->refs, 1);
 	f->language = language;
 	f->n = (uint32_t)n;
@@ -19,26 +19,26 @@ struct form *form_new(uint8_t language, const char *text, size_t n)
 		memcpy(f->text, text, n);
 	f->text[n] = '\0';
 	XXH128_canonical_t hash;
-	_Static_assert(sizeof hash == FORM_HASH_BYTES, "a hash fits");
+	_Static_assert(sizeof hash == CONSTRAINT_HASH_BYTES, "a hash fits");
 	XXH128_canonicalFromHash(&hash, XXH3_128bits_withSeed(f->text, n, language));
 	memcpy(f->hash, &hash, sizeof hash);
 	return f;
 }
 
-struct form *form_ref(struct form *f)
+struct constraint *constraint_ref(struct constraint *f)
 {
 	if (f)
 		atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
 	return f;
 }
 
-void form_free(struct form *f)
+void constraint_free(struct constraint *f)
 {
 	if (f && atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) == 1)
 		free(f);
 }
 
-bool form_same(const struct form *a, const struct form *b)
+bool constraint_same(const struct constraint *a, const struct constraint *b)
 {
 	return a == b || (memcmp(a->hash, b->hash, sizeof a->hash) == 0 && a->language == b->language &&
 			  a->n == b->n && memcmp(a->text, b->text, a->n) == 0);

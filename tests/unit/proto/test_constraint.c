@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-TestSuite(form, .timeout = 120);
+TestSuite(constraint, .timeout = 120);
 
 static const struct bus_limits limits = {
 	.max_slots = 4,
@@ -28,70 +28,70 @@ static void expect_bad(int rc, const char *why, const char *reason)
 
 /* ---- constraints ---- */
 
-Test(form, the_same_text_in_another_language_is_another_form)
+Test(constraint, the_same_text_in_another_language_is_another_form)
 {
-	struct form *a = form_new(1, "a+", 2), *b = form_new(1, "a+", 2), *c = form_new(2, "a+", 2),
-		    *d = form_new(1, "a\0", 2);
-	cr_expect(form_same(a, b));
-	cr_expect(!form_same(a, c));
-	cr_expect(!form_same(a, d));
+	struct constraint *a = constraint_new(1, "a+", 2), *b = constraint_new(1, "a+", 2),
+			  *c = constraint_new(2, "a+", 2), *d = constraint_new(1, "a\0", 2);
+	cr_expect(constraint_same(a, b));
+	cr_expect(!constraint_same(a, c));
+	cr_expect(!constraint_same(a, d));
 	cr_expect_eq(memcmp(a->hash, b->hash, sizeof a->hash), 0);
 	cr_expect_neq(memcmp(a->hash, c->hash, sizeof a->hash), 0);
 	cr_expect_neq(memcmp(a->hash, d->hash, sizeof a->hash), 0);
 	cr_expect_str_eq(a->text, "a+");
-	form_free(a);
-	form_free(b);
-	form_free(c);
-	form_free(d);
+	constraint_free(a);
+	constraint_free(b);
+	constraint_free(c);
+	constraint_free(d);
 }
 
 /* A client that chooses texts can produce hash collisions. */
-Test(form, forms_of_one_hash_are_told_apart_by_their_texts)
+Test(constraint, forms_of_one_hash_are_told_apart_by_their_texts)
 {
-	struct form *a = form_new(1, "a+", 2), *b = form_new(1, "b+", 2);
+	struct constraint *a = constraint_new(1, "a+", 2), *b = constraint_new(1, "b+", 2);
 	memcpy(b->hash, a->hash, sizeof b->hash);
-	cr_expect(!form_same(a, b));
-	form_free(a);
-	form_free(b);
+	cr_expect(!constraint_same(a, b));
+	constraint_free(a);
+	constraint_free(b);
 }
 
-Test(form, the_last_reference_frees_it)
+Test(constraint, the_last_reference_frees_it)
 {
-	struct form *f = form_new(1, "x", 1);
-	cr_expect_eq(form_ref(f), f);
-	form_free(f);
+	struct constraint *f = constraint_new(1, "x", 1);
+	cr_expect_eq(constraint_ref(f), f);
+	constraint_free(f);
 	cr_expect_str_eq(f->text, "x");
-	form_free(f);
-	cr_expect_null(form_ref(NULL));
-	form_free(NULL);
+	constraint_free(f);
+	cr_expect_null(constraint_ref(NULL));
+	constraint_free(NULL);
 }
 
-Test(form, copies_of_parameters_share_the_form)
+Test(constraint, copies_of_parameters_share_the_form)
 {
 	struct params p, q;
 	params_init(&p);
-	p.form = form_new(4, "{}", 2);
+	p.constraint = constraint_new(4, "{}", 2);
 	params_copy(&q, &p);
-	cr_expect_eq(q.form, p.form);
+	cr_expect_eq(q.constraint, p.constraint);
 	params_fini(&p);
-	cr_expect_str_eq(q.form->text, "{}");
+	cr_expect_str_eq(q.constraint->text, "{}");
 	params_fini(&q);
-	cr_expect_null(q.form);
+	cr_expect_null(q.constraint);
 }
 
-Test(form, stored_parameters_hold_the_whole_text)
+Test(constraint, stored_parameters_hold_the_whole_text)
 {
 	static const char text[] = "a\0b";
 	struct params p, q;
 	struct buf b = {0};
 	struct cursor c;
 	params_init(&p);
-	p.form = form_new(3, text, sizeof text);
+	p.constraint = constraint_new(3, text, sizeof text);
 	params_pack_all(&b, &p);
 	cursor_init(&c, b.p, b.len);
 	params_unpack(&c, &q, 100);
 	cr_assert(!c.bad, "%s", c.what);
-	cr_assert(form_same(p.form, q.form));
+	cr_assert(constraint_same(p.constraint, q.constraint));
 	params_fini(&q);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
@@ -108,20 +108,20 @@ Test(form, stored_parameters_hold_the_whole_text)
 /* ---- plans ---- */
 
 /* Encode a plan that drops two constraints, adds two, and has a sequence with each. */
-static void encode_plan(struct buf *out, struct params *params, struct form *const *forms)
+static void encode_plan(struct buf *out, struct params *params, struct constraint *const *constraints)
 {
 	static const uint32_t tokens[] = {5, 6}, blocks[] = {3};
 	struct plan p = {.epoch = 2, .number = 9};
-	*plan_add_drop_form(&p) = 3;
-	*plan_add_drop_form(&p) = 4;
-	*plan_add_form(&p) = (struct plan_form){7, forms[0]};
-	*plan_add_form(&p) = (struct plan_form){8, forms[1]};
+	*plan_add_drop_constraint(&p) = 3;
+	*plan_add_drop_constraint(&p) = 4;
+	*plan_add_constraint(&p) = (struct plan_constraint){7, constraints[0]};
+	*plan_add_constraint(&p) = (struct plan_constraint){8, constraints[1]};
 	for (uint32_t i = 0; i < 2; i++)
 		*plan_add_seq(&p) = (struct plan_seq){.slot = i,
 						      .n_prompt = 2,
 						      .n_tokens = 2,
 						      .n_blocks = 1,
-						      .form = 7 + i,
+						      .constraint = 7 + i,
 						      .tokens = tokens,
 						      .blocks = blocks,
 						      .params = params};
@@ -129,71 +129,71 @@ static void encode_plan(struct buf *out, struct params *params, struct form *con
 	plan_fini(&p);
 }
 
-Test(form, a_plan_names_forms_by_number_and_brings_each_once)
+Test(constraint, a_plan_names_forms_by_number_and_brings_each_once)
 {
-	struct form *forms[] = {form_new(1, "a|b", 3), form_new(4, "", 0)};
+	struct constraint *constraints[] = {constraint_new(1, "a|b", 3), constraint_new(4, "", 0)};
 	struct params params;
 	struct plan q = {0};
 	struct buf b = {0};
 	char why[256] = "";
 	params_init(&params);
-	params.form = form_ref(forms[0]);
-	encode_plan(&b, &params, forms);
+	params.constraint = constraint_ref(constraints[0]);
+	encode_plan(&b, &params, constraints);
 	for (int again = 0; again < 2; again++) {
 		cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
-		cr_assert_eq(q.n_drop_forms, 2);
-		cr_expect_eq(q.drop_forms[1], 4);
-		cr_assert_eq(q.n_forms, 2);
+		cr_assert_eq(q.n_drop_constraints, 2);
+		cr_expect_eq(q.drop_constraints[1], 4);
+		cr_assert_eq(q.n_constraints, 2);
 		for (uint32_t i = 0; i < 2; i++) {
-			cr_expect_eq(q.forms[i].number, 7 + i);
-			cr_expect(form_same(q.forms[i].form, forms[i]));
-			cr_expect_eq(q.seqs[i].form, 7 + i);
-			cr_expect_null(q.seqs[i].params->form);
+			cr_expect_eq(q.constraints[i].number, 7 + i);
+			cr_expect(constraint_same(q.constraints[i].constraint, constraints[i]));
+			cr_expect_eq(q.seqs[i].constraint, 7 + i);
+			cr_expect_null(q.seqs[i].params->constraint);
 		}
 	}
-	struct form *kept = form_ref(q.forms[0].form);
+	struct constraint *kept = constraint_ref(q.constraints[0].constraint);
 	bus_plan_fini(&q);
 	cr_expect_str_eq(kept->text, "a|b");
-	form_free(kept);
+	constraint_free(kept);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
 		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, why, sizeof why), 0, "%zu bytes", n);
-		cr_assert_eq(q.n_forms, 0);
+		cr_assert_eq(q.n_constraints, 0);
 		free(cut);
 	}
 	bus_plan_fini(&q);
 	params_fini(&params);
-	form_free(forms[0]);
-	form_free(forms[1]);
+	constraint_free(constraints[0]);
+	constraint_free(constraints[1]);
 	buf_fini(&b);
 }
 
-Test(form, forms_of_a_plan_are_numbered_and_no_more_than_slots)
+Test(constraint, forms_of_a_plan_are_numbered_and_no_more_than_slots)
 {
-	struct form *form = form_new(1, "a", 1);
+	struct constraint *constraint = constraint_new(1, "a", 1);
 	struct plan p = {0}, q = {0};
 	struct buf b = {0};
 	char why[256] = "";
-	*plan_add_form(&p) = (struct plan_form){0, form};
+	*plan_add_constraint(&p) = (struct plan_constraint){0, constraint};
 	bus_encode_plan(&p, &b);
 	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), why, "without a number");
 	plan_reset(&p);
 	for (uint32_t i = 0; i < limits.max_slots; i++)
-		*plan_add_form(&p) = (struct plan_form){i + 1, form};
+		*plan_add_constraint(&p) = (struct plan_constraint){i + 1, constraint};
 	bus_encode_plan(&p, &b);
 	cr_expect_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
-	*plan_add_form(&p) = (struct plan_form){9, form};
+	*plan_add_constraint(&p) = (struct plan_constraint){9, constraint};
 	bus_encode_plan(&p, &b);
 	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), why, "forms: more than slots");
 	plan_fini(&p);
 	bus_plan_fini(&q);
-	form_free(form);
+	constraint_free(constraint);
 	buf_fini(&b);
 }
 
 /* ---- results ---- */
 
-Test(form, runs_that_sat_out_come_back_in_their_order)
+Test(constraint, runs_that_sat_out_come_back_in_their_order)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
 	struct buf b = {0};
@@ -212,7 +212,7 @@ Test(form, runs_that_sat_out_come_back_in_their_order)
 	buf_fini(&b);
 }
 
-Test(form, a_sequence_that_fails_comes_back_with_its_reason)
+Test(constraint, a_sequence_that_fails_comes_back_with_its_reason)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
 	struct buf b = {0};
@@ -260,7 +260,7 @@ static void fill_vocabulary(struct vocabulary *v)
 	vocabulary_add(v, "</s>", 4, VOCABULARY_END);
 }
 
-Test(form, a_vocabulary_comes_back)
+Test(constraint, a_vocabulary_comes_back)
 {
 	struct vocabulary v = {0}, got = {0};
 	struct buf b = {0};
@@ -288,7 +288,7 @@ Test(form, a_vocabulary_comes_back)
 	buf_fini(&b);
 }
 
-Test(form, a_vocabulary_that_was_cut_or_changed_on_the_way_is_refused)
+Test(constraint, a_vocabulary_that_was_cut_or_changed_on_the_way_is_refused)
 {
 	struct vocabulary v = {0}, got = {0};
 	struct buf b = {0};
@@ -316,7 +316,7 @@ Test(form, a_vocabulary_that_was_cut_or_changed_on_the_way_is_refused)
 }
 
 /* The vocabularies differ in bytes, token boundaries, kinds or number of tokens. */
-Test(form, the_checksum_covers_bytes_places_and_kinds)
+Test(constraint, the_checksum_covers_bytes_places_and_kinds)
 {
 	struct vocabulary v[5] = {0};
 	vocabulary_add(&v[0], "ab", 2, VOCABULARY_TEXT);

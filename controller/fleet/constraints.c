@@ -1,4 +1,4 @@
-#include "controller/fleet/forms.h"
+#include "controller/fleet/constraints.h"
 
 #include "base/alloc.h"
 
@@ -6,13 +6,13 @@
 #include <stdlib.h>
 
 struct entry {
-	struct form *form; /* holds a reference */
+	struct constraint *constraint; /* holds a reference */
 	uint32_t number;
 	uint32_t n_slots;
 	uint64_t used; /* clock when a slot last got or gave up this constraint */
 };
 
-struct forms {
+struct constraints {
 	struct entry *entries; /* [n] constraints that the workers have */
 	uint32_t n, cap;
 	uint32_t *slots; /* [max_slots] number of each slot's constraint; 0: none */
@@ -21,26 +21,26 @@ struct forms {
 	uint64_t clock;
 };
 
-struct forms *forms_new(uint32_t max_slots)
+struct constraints *constraints_new(uint32_t max_slots)
 {
-	struct forms *f = xcalloc(1, sizeof *f);
+	struct constraints *f = xcalloc(1, sizeof *f);
 	f->slots = xcalloc(max_slots, sizeof *f->slots);
 	f->max_slots = max_slots;
 	return f;
 }
 
-void forms_free(struct forms *f)
+void constraints_free(struct constraints *f)
 {
 	if (!f)
 		return;
 	for (uint32_t i = 0; i < f->n; i++)
-		form_free(f->entries[i].form);
+		constraint_free(f->entries[i].constraint);
 	free(f->entries);
 	free(f->slots);
 	free(f);
 }
 
-static struct entry *by_number(struct forms *f, uint32_t number)
+static struct entry *by_number(struct constraints *f, uint32_t number)
 {
 	for (uint32_t i = 0; i < f->n; i++)
 		if (f->entries[i].number == number)
@@ -48,16 +48,16 @@ static struct entry *by_number(struct forms *f, uint32_t number)
 	return NULL;
 }
 
-static struct entry *by_form(struct forms *f, const struct form *form)
+static struct entry *by_constraint(struct constraints *f, const struct constraint *constraint)
 {
 	for (uint32_t i = 0; i < f->n; i++)
-		if (form_same(f->entries[i].form, form))
+		if (constraint_same(f->entries[i].constraint, constraint))
 			return &f->entries[i];
 	return NULL;
 }
 
 /* Give the slot the constraint with this number; 0: none. */
-static void set_slot(struct forms *f, uint32_t slot, uint32_t number)
+static void set_slot(struct constraints *f, uint32_t slot, uint32_t number)
 {
 	assert(slot < f->max_slots);
 	if (f->slots[slot] == number)
@@ -75,7 +75,7 @@ static void set_slot(struct forms *f, uint32_t slot, uint32_t number)
 }
 
 /* Return an unused number; numbers repeat only after four billion. */
-static uint32_t next_number(struct forms *f)
+static uint32_t next_number(struct constraints *f)
 {
 	do
 		f->last++;
@@ -83,22 +83,22 @@ static uint32_t next_number(struct forms *f)
 	return f->last;
 }
 
-static uint32_t number_of(struct forms *f, struct plan *p, struct form *form)
+static uint32_t number_of(struct constraints *f, struct plan *p, struct constraint *constraint)
 {
-	if (!form)
+	if (!constraint)
 		return 0;
-	struct entry *e = by_form(f, form);
+	struct entry *e = by_constraint(f, constraint);
 	if (e)
 		return e->number;
 	uint32_t number = next_number(f);
 	array_grow(f->entries, f->cap, f->n + 1);
-	f->entries[f->n++] = (struct entry){.form = form_ref(form), .number = number};
-	*plan_add_form(p) = (struct plan_form){number, form};
+	f->entries[f->n++] = (struct entry){.constraint = constraint_ref(constraint), .number = number};
+	*plan_add_constraint(p) = (struct plan_constraint){number, constraint};
 	return number;
 }
 
 /* Drop the constraints that were given up first, until few enough are without a slot. */
-static void drop_idle(struct forms *f, struct plan *p)
+static void drop_idle(struct constraints *f, struct plan *p)
 {
 	for (;;) {
 		uint32_t n_idle = 0, oldest = UINT32_MAX;
@@ -107,19 +107,19 @@ static void drop_idle(struct forms *f, struct plan *p)
 			if (f->entries[i].n_slots)
 				continue;
 			n_idle++;
-			bytes += f->entries[i].form->n;
+			bytes += f->entries[i].constraint->n;
 			if (oldest == UINT32_MAX || f->entries[i].used < f->entries[oldest].used)
 				oldest = i;
 		}
-		if (n_idle <= FORMS_IDLE_MAX && bytes <= FORMS_IDLE_BYTES)
+		if (n_idle <= CONSTRAINTS_IDLE_MAX && bytes <= CONSTRAINTS_IDLE_BYTES)
 			return;
-		*plan_add_drop_form(p) = f->entries[oldest].number;
-		form_free(f->entries[oldest].form);
+		*plan_add_drop_constraint(p) = f->entries[oldest].number;
+		constraint_free(f->entries[oldest].constraint);
 		f->entries[oldest] = f->entries[--f->n];
 	}
 }
 
-void forms_number(struct forms *f, struct plan *p)
+void constraints_number(struct constraints *f, struct plan *p)
 {
 	/* Drops only constraints without a slot since the previous plan, because workers drop constraints
 	 * before they add sequences. */
@@ -128,8 +128,8 @@ void forms_number(struct forms *f, struct plan *p)
 		set_slot(f, p->drop[i], 0);
 	for (uint32_t i = 0; i < p->n_seqs; i++) {
 		struct plan_seq *s = &p->seqs[i];
-		s->form = number_of(f, p, s->params->form);
-		set_slot(f, s->slot, s->form);
+		s->constraint = number_of(f, p, s->params->constraint);
+		set_slot(f, s->slot, s->constraint);
 	}
 	for (uint32_t i = 0; i < p->n_sets; i++)
 		set_slot(f, p->sets[i].slot, f->slots[p->sets[i].from]);
