@@ -43,7 +43,8 @@ int replace_end(struct replace *r, char *why, size_t why_n)
 	if (!rc) {
 		free(r->temp);
 		r->temp = NULL;
-		rc = file_sync_folder(r->path);
+		/* If this fails, only a power cut can bring the old file back. */
+		(void)file_sync_folder(r->path);
 	}
 	if (rc)
 		err_why(why, why_n, rc, "%s cannot be written: %s", r->path, strerror(-rc));

@@ -359,9 +359,6 @@ static int64_t experts_bytes(const struct weights *w)
 	return n;
 }
 
-/* Fraction of a GPU's memory for a worker; the default of serve. */
-static const double gpu_part = 0.9;
-
 /* Return the memory of the first GPU, or the size given by --gpu-bytes; 0: there is no GPU. */
 static int64_t gpu_bytes(const struct opts *o)
 {
@@ -383,7 +380,7 @@ static json_t *describe_placement(const struct model_config *c, const struct wei
 	struct proposal p;
 	if (bytes <= 0 || !c->experts.n)
 		return NULL;
-	proposal_make(&p, c, w, (int64_t)(gpu_part * (double)bytes), kept_mode(mode));
+	proposal_make(&p, c, w, (int64_t)(OPTION_GPU_FRACTION * (double)bytes), kept_mode(mode));
 	return json_pack("{s:I, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "gpu_bytes",
 			 (json_int_t)bytes, "fits", p.fits, "layers_on_gpu", p.n_sparse - p.n_cpu,
 			 "layers_on_host", p.n_cpu, "gpu_weights", (json_int_t)p.device_bytes, "gpu_experts",
@@ -512,7 +509,7 @@ static void print_placement(const json_t *p)
 		return;
 	}
 	printf("(%.0f%% of it): about %s of weights with the experts of %lld layers, %s for K and V\n",
-	       100 * gpu_part, bytes_text(p, "gpu_weights", b, sizeof b),
+	       100 * OPTION_GPU_FRACTION, bytes_text(p, "gpu_weights", b, sizeof b),
 	       (long long)json_integer_value(json_get(p, "layers_on_gpu")),
 	       bytes_text(p, "gpu_room", d, sizeof d));
 	if (json_integer_value(json_get(p, "layers_on_host")))

@@ -16,6 +16,7 @@
 #include "controller/request/chat_request.h"
 #include "controller/request/checked.h"
 #include "controller/net/endpoint.h"
+#include "controller/engine_options.h"
 #include "controller/fleet/engine.h"
 #include "controller/fleet/model_server.h"
 #include "base/entropy.h"
@@ -282,14 +283,6 @@ static int check_choices(const struct controller *p, char *why, size_t why_n)
 	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", kvs, why, why_n);
 }
 
-/* Return the limit without progress.  --worker-timeout 0, for a debugger, turns it off as well: a stopped
- * worker makes no progress. */
-static int64_t stuck_us(const struct opts *o)
-{
-	int64_t s = opts_int(o, "worker-timeout") ? opts_int(o, "stuck-timeout") : 0;
-	return s ? s * 1000000 : -1;
-}
-
 /* Start serving the model's files, if possible.  A controller may have no weights (its own volume): then
  * workers compare and fetch nothing. */
 static void start_model_server(struct controller *p, const char *path)
@@ -303,92 +296,41 @@ static void start_model_server(struct controller *p, const char *path)
 	free(records);
 }
 
-/* Return the configuration of autoscale.h; max is 0 without --max-replicas. */
-static struct autoscale_config autoscale_of(const struct opts *o)
-{
-	const int64_t period_us = opts_int(o, "scale-period") * 1000000;
-	return (struct autoscale_config){
-		.min = (uint32_t)opts_int(o, "min-replicas"),
-		.max = (uint32_t)opts_int(o, "max-replicas"),
-		.target = opts_number(o, "scale-at"),
-		.period_us = period_us,
-		.window_us = 2 * period_us,
-		.down_us = opts_int(o, "scale-down-after") * 1000000,
-	};
-}
-
 static int start_engine(struct controller *p, char *why, size_t why_n)
 {
 	const struct opts *o = &p->o;
-	struct engine_config c = {
-		.n_vocab = (uint32_t)p->config.n_vocab,
-		.vocabulary = &p->vocabulary,
-		.model_context = p->svc.model_context,
-		.block_size = (uint32_t)opts_int(o, "block-size"),
-		.max_seqs = (uint32_t)opts_int(o, "max-seqs"),
-		.max_rows = (uint32_t)opts_int(o, "max-batch-tokens"),
-		.chunk = (uint32_t)opts_int(o, "chunk"),
-		.step_us = opts_int(o, "max-step-ms") * 1000,
-		.step_auto = !opts_has(o, "max-step-ms"),
-		.mixture_rows = sched_mixture_rows((uint32_t)p->config.experts.n,
-						   (uint32_t)p->config.experts.n_chosen),
-		.kv_bytes = (uint64_t)opts_int(o, "kv-bytes"),
-		.swap_bytes = (uint64_t)opts_int(o, "swap-bytes"),
-		.n_threads = (uint32_t)opts_int(o, "threads"),
-		.max_jobs = p->svc.max_queued_jobs,
-		.max_tokens = p->svc.max_queued_tokens,
-		.worker_wait_us = opts_int(o, "worker-wait") * 1000000,
-		.metrics = p->metrics,
-		.load = &p->load,
-		.tp = (uint32_t)opts_int(o, "tp"),
-		.ep = opts_flag(o, "ep"),
-		.expert_metrics = opts_flag(o, "expert-metrics"),
-		.class_change = opts_flag(o, "allow-class-change"),
-		.silent_us = opts_int(o, "worker-timeout") ? opts_int(o, "worker-timeout") * 1000000 : -1,
-		.stuck_us = stuck_us(o),
-		.keep_workers = opts_flag(o, "keep-workers"),
-		.supervised = supervisor_is_there(p->supervisor),
-		.autoscale = autoscale_of(o),
-		.on_notice = supervisor_notice,
-		.on_notice_user = p->supervisor,
-	};
-	c.prefill_separate = strcmp(opts_text(o, "prefill"), "separate") == 0;
-	c.no_prefix_cache = opts_flag(o, "no-prefix-cache");
-	snprintf(c.preempt, sizeof c.preempt, "%s", opts_text(o, "preempt"));
-	c.seed = entropy_u64();
-	if (c.block_size < 16 || c.block_size & (c.block_size - 1))
-		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
-			       c.block_size);
-	if (c.ep && c.tp < 2)
-		return err_why(
-			why, why_n, -EINVAL,
-			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
+	struct engine_config c;
+	int rc = engine_options(o, &c, why, why_n);
+	if (rc)
+		return rc;
+	c.n_vocab = (uint32_t)p->config.n_vocab;
+	c.vocabulary = &p->vocabulary;
+	c.model_context = p->svc.model_context;
+	c.mixture_rows =
+		sched_mixture_rows((uint32_t)p->config.experts.n, (uint32_t)p->config.experts.n_chosen);
+	c.max_jobs = p->svc.max_queued_jobs;
+	c.max_tokens = p->svc.max_queued_tokens;
+	c.metrics = p->metrics;
+	c.load = &p->load;
+	c.supervised = supervisor_is_there(p->supervisor);
+	c.on_notice = supervisor_notice;
+	c.on_notice_user = p->supervisor;
+	c.zap = p->zap;
 	if (c.autoscale.max && !c.supervised)
 		return err_why(
 			why, why_n, -EINVAL,
 			"--max-replicas: this controller does not start workers; quern serve does, or a "
 			"scheduler by its metrics (docs/deploy/kubernetes.md)");
-	/* On the bus 0 lets the worker choose; 1, less than a block, means no swap pool. */
-	if (opts_has(o, "swap-bytes") && c.swap_bytes == 0)
-		c.swap_bytes = 1;
-	if (c.max_rows < c.max_seqs)
-		c.max_rows = c.max_seqs;
 	/* An absolute path: workers may have another working directory. */
 	char *path = realpath(p->dir, NULL);
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
-	start_model_server(p, c.model);
-	c.model_server = p->model_server;
-	snprintf(c.bus, sizeof c.bus, "%s", opts_text(o, "bus"));
 	if (opts_has(o, "local-token") &&
 	    local_token_read(opts_text(o, "local-token"), c.local_token, why, why_n))
 		return -EINVAL;
-	c.zap = p->zap;
-	snprintf(c.compute, sizeof c.compute, "%s", opts_text(o, "compute"));
-	snprintf(c.head, sizeof c.head, "%s", opts_text(o, "head-dtype"));
-	snprintf(c.kv, sizeof c.kv, "%s", opts_text(o, "kv-cache-dtype"));
-	c.fast = opts_flag(o, "fast");
-	int rc = engine_start(p->zmq, &c, &p->engine, why, why_n);
+	start_model_server(p, c.model);
+	c.model_server = p->model_server;
+	rc = engine_start(p->zmq, &c, &p->engine, why, why_n);
 	if (rc)
 		model_server_stop(p->model_server);
 	return rc;

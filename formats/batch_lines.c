@@ -216,9 +216,12 @@ static void add_line(struct batch_scan *s, const char *p, size_t n, int64_t at)
 	if (is_blank(p, n))
 		return;
 	if (s->n_lines >= s->max_lines) {
-		if (s->n_lines++ == s->max_lines)
-			add_error(s, "too_many_tasks", NULL,
-				  "the file has more lines than are accepted (50000)");
+		if (s->n_lines++ == s->max_lines) {
+			char why[80];
+			snprintf(why, sizeof why, "the file has more lines than are accepted (%" PRIu32 ")",
+				 s->max_lines);
+			add_error(s, "too_many_tasks", NULL, why);
+		}
 		return;
 	}
 	if (batch_line_parse(p, n, s->endpoint, &request, &problem))

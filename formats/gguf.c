@@ -335,14 +335,19 @@ static int wrong(const struct gguf *g, const char *key, const struct key *k, con
 		       value_names[k->type], need);
 }
 
-#define FIND_KEY                                                                                             \
-	const struct key *k = find_in(g->keys, g->n_keys, key);                                              \
-	if (!k)                                                                                              \
-	return err_why(why, why_n, -ENOENT, "%s: key %s is missing", g->path, key)
+static const struct key *find_key(const struct gguf *g, const char *key, char *why, size_t why_n)
+{
+	const struct key *k = find_in(g->keys, g->n_keys, key);
+	if (!k)
+		err_why(why, why_n, -ENOENT, "%s: key %s is missing", g->path, key);
+	return k;
+}
 
 int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, char *why, size_t why_n)
 {
-	FIND_KEY;
+	const struct key *k = find_key(g, key, why, why_n);
+	if (!k)
+		return -ENOENT;
 	if (k->type != GGUF_STRING)
 		return wrong(g, key, k, "a string", why, why_n);
 	*out = (struct gguf_string){(const char *)k->at + 8, (size_t)u64_of(k->at)};
@@ -351,8 +356,10 @@ int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *
 
 int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why, size_t why_n)
 {
+	const struct key *k = find_key(g, key, why, why_n);
 	int64_t v;
-	FIND_KEY;
+	if (!k)
+		return -ENOENT;
 	if (!int_value(k->type, k->at, 0, &v))
 		return wrong(g, key, k, "an integer below 2^63", why, why_n);
 	*out = v;
@@ -361,13 +368,17 @@ int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why
 
 int gguf_find_num(const struct gguf *g, const char *key, double *out, char *why, size_t why_n)
 {
-	FIND_KEY;
+	const struct key *k = find_key(g, key, why, why_n);
+	if (!k)
+		return -ENOENT;
 	return num_value(k->type, k->at, 0, out) ? 0 : wrong(g, key, k, "a number", why, why_n);
 }
 
 int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, size_t why_n)
 {
-	FIND_KEY;
+	const struct key *k = find_key(g, key, why, why_n);
+	if (!k)
+		return -ENOENT;
 	if (k->type != GGUF_BOOL || *k->at > 1)
 		return wrong(g, key, k, "a bool of 0 or 1", why, why_n);
 	*out = *k->at;
@@ -376,7 +387,9 @@ int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, 
 
 int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, char *why, size_t why_n)
 {
-	FIND_KEY;
+	const struct key *k = find_key(g, key, why, why_n);
+	if (!k)
+		return -ENOENT;
 	if (k->type != GGUF_ARRAY)
 		return wrong(g, key, k, "an array", why, why_n);
 	*out = k->array;

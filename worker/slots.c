@@ -27,9 +27,20 @@ struct slots {
 	size_t tables_bytes, tokens_bytes, stage_bytes;
 };
 
+/* Return the tokens that a slot has room for. */
+static size_t room(uint32_t max_context)
+{
+	return (size_t)max_context + 2;
+}
+
 static size_t stride(const struct slots *s)
 {
-	return (size_t)s->lim.max_context + 2;
+	return room(s->lim.max_context);
+}
+
+uint32_t slots_most(uint32_t max_context)
+{
+	return (uint32_t)(INT32_MAX / room(max_context));
 }
 
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
@@ -38,8 +49,7 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	struct slots *s = xcalloc(1, sizeof *s);
 	*s = (struct slots){.lim = *lim, .ops = ops, .dev = dev, .stream = stream};
 	int rc = 0;
-	/* Rows refer to their tokens by an int32 index. */
-	if ((uint64_t)lim->max_slots * stride(s) > INT32_MAX) {
+	if (lim->max_slots > slots_most(lim->max_context)) {
 		rc = err_why(why, why_n, -EINVAL, "%u slots of %u tokens are too many", lim->max_slots,
 			     lim->max_context);
 		goto fail;

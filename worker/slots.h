@@ -40,6 +40,9 @@ struct slots_limits {
 struct guide;
 struct slots;
 
+/* Return the most slots for a context: rows refer to their tokens by an int32 index. */
+uint32_t slots_most(uint32_t max_context);
+
 /* Create the slots; ops, dev and stream are borrowed.  -ENOMEM with the bytes. */
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
 	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);

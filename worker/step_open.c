@@ -73,9 +73,8 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
 		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
 			       s->block_size);
-	/* Rows refer to their tokens by an int32 index. */
 	if (!l->max_slots)
-		m->max_slots = least(m->max_slots, (uint32_t)(INT32_MAX / ((int64_t)m->max_context + 1)));
+		m->max_slots = least(m->max_slots, slots_most(m->max_context));
 	if (!l->max_runs)
 		m->max_runs = least(m->max_runs, m->max_slots);
 	m->n_vocab = (uint32_t)s->config.n_vocab;

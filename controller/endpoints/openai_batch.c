@@ -151,67 +151,101 @@ static const char *line_body(const struct batches *bs, const struct openai_batch
 	return NULL;
 }
 
-static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
+static struct line_run *line_run_new(struct batches *bs, struct openai_batch *b, uint32_t line)
 {
-	const struct http_route *route = line_exchange_route(bs->host, b->endpoint);
-	char *text, *custom_id = NULL;
-	const char *body = NULL;
-	size_t n;
-	struct buf error = {0};
-	int rc = read_line(bs, b, line, &text, &n);
-	if (rc == -EIO) {
-		line_later(bs, b, line);
-		return;
-	}
-	if (rc)
-		http_error_json(&error, "invalid_request_error", NULL, NULL,
-				"the batch's input file no longer exists");
-	else if (!route)
-		http_error_json(&error, "invalid_request_error", "endpoint", NULL,
-				"the batch's endpoint is not served");
-	else
-		body = line_body(bs, b, text, &n, &custom_id, &error);
 	struct line_run *r = xcalloc(1, sizeof *r);
 	r->bs = bs;
 	r->batch = b;
 	r->line = line;
-	r->custom_id = custom_id ? custom_id : xstrdup("");
 	r->jobs = (struct generation_line){
 		.priority = OPENAI_BATCH_PRIORITY, .owner = b->owner, .terms = b->terms, .durable = true};
 	snprintf(r->jobs.key, sizeof r->jobs.key, "%s/%u", b->id, line);
-	struct exchange *x = body ? line_exchange_new(bs->host, route, &r->jobs, body, n) : NULL;
+	return r;
+}
+
+static void line_run_free(struct line_run *r)
+{
+	free(r->custom_id);
+	free(r);
+}
+
+/* Read the line and make its exchange, r->x.  Without one, *error is the reply; an empty one means that the
+ * service stops.  -EIO: the line cannot be read now. */
+static int open_line(struct line_run *r, const struct http_route *route, struct buf *error)
+{
+	struct batches *bs = r->bs;
+	struct openai_batch *b = r->batch;
+	const char *body = NULL;
+	char *text;
+	size_t n;
+	const int rc = read_line(bs, b, r->line, &text, &n);
+	if (rc == -EIO)
+		return rc;
+	if (rc)
+		http_error_json(error, "invalid_request_error", NULL, NULL,
+				"the batch's input file no longer exists");
+	else if (!route)
+		http_error_json(error, "invalid_request_error", "endpoint", NULL,
+				"the batch's endpoint is not served");
+	else
+		body = line_body(bs, b, text, &n, &r->custom_id, error);
+	if (!r->custom_id)
+		r->custom_id = xstrdup("");
+	if (body)
+		r->x = line_exchange_new(bs->host, route, &r->jobs, body, n);
 	free(text);
+	return 0;
+}
+
+/* Count the line as running, and list its exchange.  false: the service or the batch ends. */
+static bool begin_line(struct line_run *r)
+{
+	struct batches *bs = r->bs;
+	struct openai_batch *b = r->batch;
 	pthread_mutex_lock(&bs->lock);
-	bool go = !bs->stopping && !b->ending && (x || error.len);
+	const bool go = !bs->stopping && !b->ending;
 	if (go) {
-		b->lines[line].state = LINE_RUNNING;
+		b->lines[r->line].state = LINE_RUNNING;
 		b->n_running++;
 		bs->n_running++;
 	}
-	if (go && x) {
-		r->x = x;
+	if (go && r->x) {
 		r->next = b->runs;
 		r->prev = &b->runs;
 		if (r->next)
 			r->next->prev = &r->next;
 		b->runs = r;
-		x->released = on_line_gone;
-		x->released_user = r;
+		r->x->released = on_line_gone;
+		r->x->released_user = r;
 	}
 	pthread_mutex_unlock(&bs->lock);
-	if (go && x) {
+	return go;
+}
+
+/* Run a line: call its route, or store the reply to a line that cannot run.  A line that cannot be read now
+ * runs later. */
+static void run_line(struct batches *bs, struct openai_batch *b, uint32_t line)
+{
+	const struct http_route *route = line_exchange_route(bs->host, b->endpoint);
+	struct line_run *r = line_run_new(bs, b, line);
+	struct buf error = {0}, data = {0};
+	if (open_line(r, route, &error)) {
+		line_run_free(r);
+		line_later(bs, b, line);
+		return;
+	}
+	struct exchange *x = r->x; /* r belongs to the exchange once its route is called */
+	if ((!x && !error.len) || !begin_line(r)) {
+		if (x)
+			exchange_unref(x);
+		line_run_free(r);
+	} else if (x) {
 		route->call(x, "");
 		exchange_unref(x);
-	} else if (go) {
-		struct buf data = {0};
+	} else {
 		r->failed = true;
 		batch_line_result(&data, r->custom_id, 400, "", error.p, error.len);
 		openai_batch_store_line(bs, b, line, true, &data, 0, on_line_stored, r);
-	} else {
-		if (x)
-			exchange_unref(x);
-		free(r->custom_id);
-		free(r);
 	}
 	buf_fini(&error);
 }

@@ -88,7 +88,6 @@ struct group {
 	bool decided;        /* beam search: its last step is in no plan yet */
 	uint32_t n_live;     /* sequences that have not finished; in a beam search 1 until its end */
 	uint32_t n_inflight; /* its runs in plans in flight */
-	bool failed;         /* ended by an error: no further events */
 	bool suspect;  /* was running when two workers died in a row: it is quarantined and runs alone */
 	bool poisoned; /* a third worker died, while it ran alone: its job must fail */
 	int64_t deadline_us;    /* 0: none */

@@ -12,7 +12,7 @@
 enum inject_kind {
 	INJECT_ALLOC, /* malloc and its like, mmap: ENOMEM */
 	INJECT_READ,  /* read, pread: EIO; recv: ECONNRESET */
-	INJECT_WRITE, /* write, pwrite, fsync: ENOSPC */
+	INJECT_WRITE, /* write, pwrite: ENOSPC; fsync: EIO */
 	INJECT_SEND,  /* send, sendmsg: ECONNRESET; quern's zmq_send, zmq_msg_send: EAGAIN */
 	INJECT_KINDS
 };

@@ -52,6 +52,24 @@ static void close_dir(void)
 
 TestSuite(replace, .init = open_dir, .fini = close_dir);
 
+Test(replace, a_folder_that_cannot_be_synced_is_no_error)
+{
+	struct replace r;
+	struct rlimit before, none_left;
+	char why[256];
+	put("old");
+	cr_assert_eq(replace_begin(&r, path, 0666, why, sizeof why), 0, "%s", why);
+	fputs("new", r.f);
+	getrlimit(RLIMIT_NOFILE, &before);
+	none_left = before;
+	none_left.rlim_cur = 0; /* the folder cannot be opened */
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+	const int rc = replace_end(&r, why, sizeof why);
+	setrlimit(RLIMIT_NOFILE, &before);
+	cr_expect_eq(rc, 0, "%s", why);
+	expect("new", 1);
+}
+
 Test(replace, the_new_file_appears_as_a_whole)
 {
 	struct replace r;

@@ -97,6 +97,8 @@ Test(batch_lines, too_many_lines_are_one_error)
 	struct batch_scan s = scan(text, 100);
 	cr_assert_eq(json_array_size(s.errors), 1);
 	cr_expect_str_eq(code(&s, 0), "too_many_tasks");
+	cr_expect_str_eq(json_string_value(json_object_get(json_array_get(s.errors, 0), "message")),
+			 "the file has more lines than are accepted (10)");
 	batch_scan_fini(&s);
 }
 

@@ -1,6 +1,7 @@
 /* A worker's step: refused plans, results, and no allocation. */
 #include "base/alloc.h"
 #include "tests/driver.h"
+#include "worker/slots.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -522,4 +523,12 @@ Test(step, default_sizes_are_sensible)
 		cr_expect_gt(l->n_blocks, 16 * 256 / 16);
 	cr_expect_geq(l->max_rows, l->max_runs);
 	driver_close(&other);
+}
+
+Test(step, the_most_slots_of_a_context_fit_an_index)
+{
+	for (uint32_t context = 1 << 20; context <= 1 << 24; context += 99991) {
+		const uint64_t most = slots_most(context), room = (uint64_t)context + 2;
+		cr_expect(most * room <= INT32_MAX && (most + 1) * room > INT32_MAX, "context %u", context);
+	}
 }
