@@ -14,11 +14,12 @@ def literals():
     found = []
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*.[chu]*")):
-            text = re.sub(r"\bPRI\w+\b", '""', path.read_text(errors="replace"))
+            text = path.read_text(errors="replace").replace('\\"', "\0")     # an escaped quote ends no literal
+            text = re.sub(r"\bPRI\w+\b", '""', text)
             text = re.sub(r'"\s*"', "", re.sub(r'"[ \t]*(?:\\)?\n\s*"', "", text))
             found += LITERAL.findall(text)
     return re.sub(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]", "\n",
-                  "\n\n".join(found).replace("\\\"", '"').replace("\\n", "\n"))
+                  "\n\n".join(found).replace("\0", '"').replace("\\n", "\n"))
 
 
 def constant(message):
