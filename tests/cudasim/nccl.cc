@@ -18,7 +18,7 @@
 #include <vector>
 
 extern "C" {
-#include "kernels/coll.h"
+#include "kernels/cpu/coll.h"
 }
 #include "tests/cudasim/mem.h"
 #include "tests/cudasim/sim.h"

@@ -201,13 +201,13 @@ Test(jobsock_clients, many_clients_stream_at_once)
 
 /* --- the mailbox, and the service's shutdown --- */
 
-struct counts {
+struct event_counts {
 	atomic_int accepted, tokens, done, errors, gone;
 };
 
 static void on_event(void *user, const struct job_event *e)
 {
-	struct counts *n = user;
+	struct event_counts *n = user;
 	atomic_fetch_add(&n->accepted, e->kind == JOB_ACCEPTED);
 	atomic_fetch_add(&n->done, e->kind == JOB_DONE);
 	atomic_fetch_add(&n->errors, e->kind == JOB_ERROR);
@@ -217,7 +217,7 @@ static void on_event(void *user, const struct job_event *e)
 
 static void on_gone(void *user)
 {
-	atomic_fetch_add(&((struct counts *)user)->gone, 1);
+	atomic_fetch_add(&((struct event_counts *)user)->gone, 1);
 }
 
 static struct submit *small_submit(uint32_t token, uint32_t max)
@@ -233,7 +233,7 @@ static struct submit *small_submit(uint32_t token, uint32_t max)
 }
 
 struct submitter {
-	struct counts *counts;
+	struct event_counts *counts;
 	int n;
 };
 
@@ -253,7 +253,7 @@ static void *submit_many(void *arg)
 Test(jobsock_clients, threads_submit_and_unlisten_concurrently)
 {
 	enum { THREADS = 4, EACH = 250 };
-	static struct counts counts[THREADS][EACH];
+	static struct event_counts counts[THREADS][EACH];
 	struct submitter t[THREADS];
 	pthread_t threads[THREADS];
 	for (int i = 0; i < THREADS; i++) {
@@ -264,7 +264,7 @@ Test(jobsock_clients, threads_submit_and_unlisten_concurrently)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < THREADS; i++)
 		for (int k = 0; k < EACH; k++) {
-			struct counts *e = &counts[i][k];
+			struct event_counts *e = &counts[i][k];
 			int64_t until = clock_us() + WAIT_MS * 1000LL;
 			while (!atomic_load(&e->gone) && clock_us() < until)
 				usleep(1000);
@@ -291,7 +291,7 @@ Test(jobsock_clients, readiness_follows_the_engine)
 Test(jobsock_life, stop_ends_all_jobs_and_notifies_listeners, .timeout = 60)
 {
 	struct client c;
-	static struct counts n;
+	static struct event_counts n;
 	start();
 	client_open(&c);
 	client_send_json(&c, "{'op': 'submit', 'id': 1, 'tokens': [7]}");

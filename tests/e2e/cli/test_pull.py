@@ -370,7 +370,7 @@ def test_two_pulls_of_a_model_do_not_meet(hub, cache, run):
     h.cache = cache
     seen = []
     pull_until(h, MIB, lambda p: (seen.append(run("pull", "org/name")), p.kill()))
-    assert seen[0].returncode == 1 and "at work" in seen[0].stderr
+    assert seen[0].returncode == 1 and "is running" in seen[0].stderr
 
 
 @pytest.fixture
