@@ -155,7 +155,7 @@ def test_a_service_that_loads_says_what_and_how_far(tmp_path):
         waits_for("no worker has connected yet")
         worker.start()
         waits_for("1 worker loads: packing weights, 512 of 2048 MiB, ")
-        eventually(lambda: 'loading worker=1 device=cpu doing="packing weights" mib=512 of=2048 seconds=' in
+        eventually(lambda: 'loading worker=1 device=cpu doing="packing weights" mib=512 total_mib=2048 seconds=' in
                    (tmp_path / "log").read_text(), what="a line of the log")
         worker.ended.set()
         waits_for("the last loss: ")
