@@ -2,7 +2,7 @@
 """Runs the tests that were built and adds up their results:  run.py BUILD [unit|sample|e2e]
 
     unit     the tests in C
-    sample   the same, with three programs on the emulated GPU instead of all: sanitizers make those five times as slow
+    sample   the same, with few programs on the emulated GPU instead of all: sanitizers make those five times as slow
     e2e      the programs, driven from Python
 
 Criterion runs each test in its own process with a time limit; two programs run at a time, since many tests wait.
@@ -25,9 +25,10 @@ from pathlib import Path
 import skips
 
 ROOT = Path(__file__).resolve().parent.parent
-FIRST_ON_CUDA = ("kernels/test_attention", "kernels/test_rows", "unit/worker/test_step")
-ON_CUDA = ("kernels/test_experts", "kernels/test_linear", "kernels/test_sample", "kernels/test_sample_golden",
-           "unit/worker/test_model")
+# Other programs whose kernels the emulated GPU runs for minutes under sanitizers: a sample leaves them out.
+LONG_ON_CUDA = ("cudasim/test_graph", "cudasim/test_linear_plans", "unit/worker/test_host_experts", "unit/worker/test_prefetch")
+ON_CUDA = ("kernels/test_attention", "kernels/test_rows", "unit/worker/test_step", "kernels/test_experts",
+           "kernels/test_linear", "kernels/test_sample", "kernels/test_sample_golden", "unit/worker/test_model")
 
 
 @dataclass
@@ -147,11 +148,12 @@ def programs(build, only):
     worker as a whole on the emulated CUDA device, some with the detector of races (make cudarace has all)."""
     tests, sim, race = build / "tests", build / "lib/libquern-cudasim.so", build / "lib/libquern-cudarace.so"
     for name in built(build):
-        yield name, tests / name, (), {}
+        if only != "sample" or name not in LONG_ON_CUDA:
+            yield name, tests / name, (), {}
     if not sim.exists():
         return
     env = {"QUERN_TEST_DEVICE": "cuda:0", "QUERN_CUDA_LIBRARY": str(sim)}
-    for name in FIRST_ON_CUDA if only == "sample" else FIRST_ON_CUDA + ON_CUDA:
+    for name in ("kernels/test_rows",) if only == "sample" else ON_CUDA:
         yield f"{name}, emulated CUDA", tests / name, (), env
     if only == "sample":
         return

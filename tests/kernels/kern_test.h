@@ -94,10 +94,17 @@ static inline void kt_seed(uint64_t seed)
 		kt_seeder()(seed);
 }
 
-/* Return true if sweeps must be shortened: on the emulated device, unless QUERN_TEST_LONG is set. */
+#ifdef __SANITIZE_ADDRESS__
+enum { KT_SANITIZED = 1 };
+#else
+enum { KT_SANITIZED = 0 };
+#endif
+
+/* Return true if sweeps must be shortened: on the emulated device and with AddressSanitizer, unless
+ * QUERN_TEST_LONG is set. */
 static inline bool kt_brief(void)
 {
-	return kt_seeder() && !getenv("QUERN_TEST_LONG");
+	return (KT_SANITIZED || kt_seeder()) && !getenv("QUERN_TEST_LONG");
 }
 
 static inline int kt_classes(void)
