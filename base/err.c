@@ -4,28 +4,37 @@
 #include <stdio.h>
 #include <string.h>
 
-int err_why(char *why, size_t n, int err, const char *fmt, ...)
+int err_why(struct why *why, int err, const char *fmt, ...)
 {
-	if (why && n) {
+	if (why) {
 		va_list ap;
 		va_start(ap, fmt);
-		vsnprintf(why, n, fmt, ap);
+		vsnprintf(why->text, sizeof why->text, fmt, ap);
 		va_end(ap);
 	}
 	return err;
 }
 
-int err_prefix(char *why, size_t n, int err, const char *fmt, ...)
+int err_prefix(struct why *why, int err, const char *fmt, ...)
 {
-	if (!why || !n)
+	if (!why)
 		return err;
-	char old[512];
-	snprintf(old, sizeof old, "%s", why);
+	const struct why old = *why;
 	va_list ap;
 	va_start(ap, fmt);
-	vsnprintf(why, n, fmt, ap);
+	vsnprintf(why->text, sizeof why->text, fmt, ap);
 	va_end(ap);
-	size_t len = strlen(why);
-	snprintf(why + len, n - len, ": %s", old);
+	return err_append(why, err, ": %s", old.text);
+}
+
+int err_append(struct why *why, int err, const char *fmt, ...)
+{
+	if (why) {
+		const size_t len = strlen(why->text);
+		va_list ap;
+		va_start(ap, fmt);
+		vsnprintf(why->text + len, sizeof why->text - len, fmt, ap);
+		va_end(ap);
+	}
 	return err;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,15 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_regular(const char *path, int *fd, size_t *bytes, char *why, size_t why_n)
+static int open_regular(const char *path, int *fd, size_t *bytes, struct why *why)
 {
 	struct stat st;
 	*fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* O_NONBLOCK: do not wait for a pipe's writer */
 	if (*fd < 0)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	if (fstat(*fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		close(*fd);
-		return err_why(why, why_n, -EINVAL, "%s: not a regular file", path);
+		return err_why(why, -EINVAL, "%s: not a regular file", path);
 	}
 	*bytes = (size_t)st.st_size;
 	return 0;
@@ -34,16 +35,16 @@ void file_guard_stdio(void)
 			abort();
 }
 
-int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n)
+int file_read(const char *path, size_t max, char **data, size_t *bytes, struct why *why)
 {
 	int fd;
 	size_t n, got = 0;
-	int rc = open_regular(path, &fd, &n, why, why_n);
+	int rc = open_regular(path, &fd, &n, why);
 	if (rc)
 		return rc;
 	if (n > max) {
 		close(fd);
-		return err_why(why, why_n, -EFBIG, "%s: %zu bytes, at most %zu are accepted", path, n, max);
+		return err_why(why, -EFBIG, "%s: %zu bytes, at most %zu are accepted", path, n, max);
 	}
 	char *p = xmalloc(n + 1);
 	while (got < n) {
@@ -57,7 +58,7 @@ int file_read(const char *path, size_t max, char **data, size_t *bytes, char *wh
 	close(fd);
 	if (got < n) {
 		free(p);
-		return err_why(why, why_n, -EIO, "%s: read %zu of %zu bytes", path, got, n);
+		return err_why(why, -EIO, "%s: read %zu of %zu bytes", path, got, n);
 	}
 	p[n] = '\0';
 	*data = p;
@@ -65,17 +66,23 @@ int file_read(const char *path, size_t max, char **data, size_t *bytes, char *wh
 	return 0;
 }
 
-int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n)
+int file_failed(struct why *why, const char *path, const char *done)
+{
+	const int err = errno;
+	return err_why(why, -err, "%s cannot be %s: %s", path, done, strerror(err));
+}
+
+int file_map(const char *path, const void **data, size_t *bytes, struct why *why)
 {
 	int fd;
-	int rc = open_regular(path, &fd, bytes, why, why_n);
+	int rc = open_regular(path, &fd, bytes, why);
 	if (rc)
 		return rc;
 	*data = NULL;
 	if (*bytes) {
 		void *p = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (p == MAP_FAILED) {
-			rc = err_why(why, why_n, -errno, "%s: cannot map %zu bytes: %s", path, *bytes,
+			rc = err_why(why, -errno, "%s: cannot map %zu bytes: %s", path, *bytes,
 				     strerror(errno));
 			close(fd);
 			return rc;

@@ -2,15 +2,20 @@
 #ifndef QUERN_BASE_FILE_H
 #define QUERN_BASE_FILE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 /* Read the whole file, NUL-terminated; the caller frees it.  -EFBIG if it has more than max bytes; -ENOENT,
  * -EACCES, ... as from open(2); why names the path. */
-int file_read(const char *path, size_t max, char **data, size_t *bytes, char *why, size_t why_n);
+int file_read(const char *path, size_t max, char **data, size_t *bytes, struct why *why);
+
+/* Return -errno with the reason "PATH cannot be DONE: ...", where done is "written", "opened", ... */
+int file_failed(struct why *why, const char *path, const char *done);
 
 /* Map a file, read-only and private.  An empty file gives *data = NULL, *bytes = 0. */
-int file_map(const char *path, const void **data, size_t *bytes, char *why, size_t why_n);
+int file_map(const char *path, const void **data, size_t *bytes, struct why *why);
 void file_unmap(const void *data, size_t bytes);
 /* Drop a range of a mapping from this process's memory.  For data that is not read again soon. */
 void file_forget(const void *data, size_t bytes);

@@ -102,7 +102,7 @@ static void *house_loop(void *arg)
 	return NULL;
 }
 
-int housekeeper_start(struct housekeeper **out, char *why, size_t why_n)
+int housekeeper_start(struct housekeeper **out, struct why *why)
 {
 	struct housekeeper *h = xcalloc(1, sizeof *h);
 	h->running = -1;
@@ -110,7 +110,7 @@ int housekeeper_start(struct housekeeper **out, char *why, size_t why_n)
 	int rc = h->wake < 0 ? -errno : 0;
 	if (rc) {
 		free(h);
-		return err_why(why, why_n, rc, "eventfd: %s", strerror(-rc));
+		return err_why(why, rc, "eventfd: %s", strerror(-rc));
 	}
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_cond_init(&h->called, NULL);
@@ -120,7 +120,7 @@ int housekeeper_start(struct housekeeper **out, char *why, size_t why_n)
 		pthread_mutex_destroy(&h->lock);
 		close(h->wake);
 		free(h);
-		return err_why(why, why_n, rc, "thread: %s", strerror(-rc));
+		return err_why(why, rc, "thread: %s", strerror(-rc));
 	}
 	*out = h;
 	return 0;

@@ -5,6 +5,8 @@
 #ifndef QUERN_BASE_HOUSEKEEPER_H
 #define QUERN_BASE_HOUSEKEEPER_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +24,7 @@ struct house_part {
 };
 
 /* -errno with the reason. */
-int housekeeper_start(struct housekeeper **out, char *why, size_t why_n);
+int housekeeper_start(struct housekeeper **out, struct why *why);
 void housekeeper_stop(struct housekeeper *h); /* NULL is fine; all parts must have been removed */
 
 /* Add a part and return its number.  There is always room: the number of parts in a program is fixed.  Any

@@ -211,7 +211,7 @@ char *json_text(const json_t *v, size_t flags)
 bool json_is_object_text(const char *p, size_t n)
 {
 	json_t *v = NULL;
-	const bool is = n && json_parse(p, n, &v, NULL, 0) == 0 && json_is_object(v);
+	const bool is = n && json_parse(p, n, &v, NULL) == 0 && json_is_object(v);
 	json_decref(v);
 	return is;
 }
@@ -263,7 +263,7 @@ json_t *json_without_big(const json_t *v)
 }
 
 int json_parse_within(const char *text, size_t n, size_t max_tree, json_t **out, struct json_size *size,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	struct json_size mine, *measured = size ? size : &mine;
 	json_error_t e;
@@ -275,38 +275,38 @@ int json_parse_within(const char *text, size_t n, size_t max_tree, json_t **out,
 	json_measure(text, n, measured);
 	/* The depth is limited because jansson recurses. */
 	if (measured->depth > JSON_DEPTH_MAX)
-		return err_why(why, why_n, -EINVAL, "JSON nested deeper than %d", JSON_DEPTH_MAX);
+		return err_why(why, -EINVAL, "JSON nested deeper than %d", JSON_DEPTH_MAX);
 	if (measured->tree_bytes > max_tree)
-		return err_why(why, why_n, -E2BIG,
+		return err_why(why, -E2BIG,
 			       "JSON of %zu values, which take %zu bytes of memory, at most %zu are accepted",
 			       measured->n_values, measured->tree_bytes, max_tree);
 	/* jansson would report a NUL as the end of the text. */
 	if (n && memchr(text, '\0', n))
-		return err_why(why, why_n, -EINVAL, "not valid JSON: a NUL byte");
+		return err_why(why, -EINVAL, "not valid JSON: a NUL byte");
 	*out = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 	if (!*out && json_error_code(&e) == json_error_numeric_overflow)
 		*out = parse_with_big(text, n, &e);
 	if (!*out)
-		return err_why(why, why_n, -EINVAL, "not valid JSON: line %d, column %d: %s", e.line,
-			       e.column, e.text);
+		return err_why(why, -EINVAL, "not valid JSON: line %d, column %d: %s", e.line, e.column,
+			       e.text);
 	return 0;
 }
 
-int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n)
+int json_parse(const char *text, size_t n, json_t **out, struct why *why)
 {
-	return json_parse_within(text, n, SIZE_MAX, out, NULL, why, why_n);
+	return json_parse_within(text, n, SIZE_MAX, out, NULL, why);
 }
 
-int json_read(const char *path, size_t max, json_t **out, char *why, size_t why_n)
+int json_read(const char *path, size_t max, json_t **out, struct why *why)
 {
 	char *text;
 	size_t n;
-	int rc = file_read(path, max, &text, &n, why, why_n);
+	int rc = file_read(path, max, &text, &n, why);
 	if (rc)
 		return rc;
-	rc = json_parse(text, n, out, why, why_n);
+	rc = json_parse(text, n, out, why);
 	if (rc)
-		err_prefix(why, why_n, rc, "%s", path);
+		err_prefix(why, rc, "%s", path);
 	free(text);
 	return rc;
 }
@@ -327,51 +327,50 @@ bool json_integral(const json_t *v, int64_t *out)
 	return true;
 }
 
-int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, char *why,
-		 size_t why_n)
+int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, struct why *why)
 {
 	const json_t *v = json_get(o, key);
 	if (!v)
 		return 0;
 	if (!json_is_integer(v))
-		return err_why(why, why_n, -EINVAL, "%s must be an integer", key);
+		return err_why(why, -EINVAL, "%s must be an integer", key);
 	int64_t x = json_integer_value(v);
 	if (x < lo || x > hi)
-		return err_why(why, why_n, -EINVAL, "%s is %lld, must be from %lld to %lld", key,
-			       (long long)x, (long long)lo, (long long)hi);
+		return err_why(why, -EINVAL, "%s is %lld, must be from %lld to %lld", key, (long long)x,
+			       (long long)lo, (long long)hi);
 	*out = x;
 	return 0;
 }
 
-int json_get_num(const json_t *o, const char *key, double *out, char *why, size_t why_n)
+int json_get_num(const json_t *o, const char *key, double *out, struct why *why)
 {
 	const json_t *v = json_get(o, key);
 	if (!v)
 		return 0;
 	if (!json_is_number(v))
-		return err_why(why, why_n, -EINVAL, "%s must be a number", key);
+		return err_why(why, -EINVAL, "%s must be a number", key);
 	*out = json_number_value(v);
 	return 0;
 }
 
-int json_get_bool(const json_t *o, const char *key, bool *out, char *why, size_t why_n)
+int json_get_bool(const json_t *o, const char *key, bool *out, struct why *why)
 {
 	const json_t *v = json_get(o, key);
 	if (!v)
 		return 0;
 	if (!json_is_boolean(v))
-		return err_why(why, why_n, -EINVAL, "%s must be true or false", key);
+		return err_why(why, -EINVAL, "%s must be true or false", key);
 	*out = json_is_true(v);
 	return 0;
 }
 
-int json_get_str(const json_t *o, const char *key, const char **out, char *why, size_t why_n)
+int json_get_str(const json_t *o, const char *key, const char **out, struct why *why)
 {
 	const json_t *v = json_get(o, key);
 	if (!v)
 		return 0;
 	if (!json_is_string(v))
-		return err_why(why, why_n, -EINVAL, "%s must be a string", key);
+		return err_why(why, -EINVAL, "%s must be a string", key);
 	*out = json_string_value(v);
 	return 0;
 }

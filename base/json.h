@@ -11,6 +11,8 @@
 #ifndef QUERN_BASE_JSON_H
 #define QUERN_BASE_JSON_H
 
+#include "base/err.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,13 +43,13 @@ struct json_size {
 void json_measure(const char *text, size_t n, struct json_size *out);
 
 /* Parse n bytes.  The caller owns the result (json_decref).  -EINVAL. */
-int json_parse(const char *text, size_t n, json_t **out, char *why, size_t why_n);
+int json_parse(const char *text, size_t n, json_t **out, struct why *why);
 /* json_parse(), but -E2BIG, without building anything, if the tree would take more than max_tree bytes.  size
  * may be NULL. */
 int json_parse_within(const char *text, size_t n, size_t max_tree, json_t **out, struct json_size *size,
-		      char *why, size_t why_n);
+		      struct why *why);
 /* Parse a file of at most max bytes; why names the path. */
-int json_read(const char *path, size_t max, json_t **out, char *why, size_t why_n);
+int json_read(const char *path, size_t max, json_t **out, struct why *why);
 
 /* Return the text of a number that was kept as written; NULL if v is not such a number. */
 const char *json_big(const json_t *v);
@@ -64,12 +66,11 @@ json_t *json_without_big(const json_t *v);
 
 /* Getters.  An absent or null key returns 0 and leaves *out (the caller's default) unchanged.  A wrong type
  * or range is -EINVAL, with a reason that names the key. */
-int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, char *why,
-		 size_t why_n);
-int json_get_num(const json_t *o, const char *key, double *out, char *why, size_t why_n);
-int json_get_bool(const json_t *o, const char *key, bool *out, char *why, size_t why_n);
+int json_get_int(const json_t *o, const char *key, int64_t lo, int64_t hi, int64_t *out, struct why *why);
+int json_get_num(const json_t *o, const char *key, double *out, struct why *why);
+int json_get_bool(const json_t *o, const char *key, bool *out, struct why *why);
 /* *out borrows from o. */
-int json_get_str(const json_t *o, const char *key, const char **out, char *why, size_t why_n);
+int json_get_str(const json_t *o, const char *key, const char **out, struct why *why);
 /* Store v as an integer: an integer, or a real without a fraction (5.0), which other services accept too.
  * Returns false for anything else, also for reals beyond 2^53, which may stand for another number. */
 bool json_integral(const json_t *v, int64_t *out);

@@ -125,7 +125,7 @@ static int parse_int(const char *text, int64_t lo, int64_t hi, int64_t *out)
 	return 0;
 }
 
-int size_parse(const char *text, int64_t *bytes, char *why, size_t why_n)
+int size_parse(const char *text, int64_t *bytes, struct why *why)
 {
 	static const char units[] = "KMGT";
 	char *end;
@@ -149,11 +149,11 @@ int size_parse(const char *text, int64_t *bytes, char *why, size_t why_n)
 	if (*end)
 		goto bad;
 	if (!(x < 0x1p62))
-		return err_why(why, why_n, -EINVAL, "\"%s\" is more bytes than any machine has", text);
+		return err_why(why, -EINVAL, "\"%s\" is more bytes than any machine has", text);
 	*bytes = (int64_t)x;
 	return 0;
 bad:
-	return err_why(why, why_n, -EINVAL, "\"%s\" is not a size; write bytes, or 512M, 4G", text);
+	return err_why(why, -EINVAL, "\"%s\" is not a size; write bytes, or 512M, 4G", text);
 }
 
 static int parse_flag(const char *text, int64_t *out)
@@ -170,37 +170,34 @@ static int parse_flag(const char *text, int64_t *out)
 }
 
 /* Set a value.  text NULL: a flag without a value.  shown: the option as the user wrote it. */
-static int value_set(struct opt_value *v, const char *text, const char *shown, char *why, size_t why_n)
+static int value_set(struct opt_value *v, const char *text, const char *shown, struct why *why)
 {
 	const struct opt *s = v->spec;
 	switch (s->kind) {
 	case OPT_UNBUILT:
-		return err_why(why, why_n, -ENOSYS, "%s is not built yet", shown);
+		return err_why(why, -ENOSYS, "%s is not built yet", shown);
 	case OPT_FLAG:
 		v->n = 1;
 		if (text && parse_flag(text, &v->n))
-			return err_why(why, why_n, -EINVAL, "%s is \"%.100s\", must be true or false", shown,
-				       text);
+			return err_why(why, -EINVAL, "%s is \"%.100s\", must be true or false", shown, text);
 		text = text ? text : "true";
 		break;
 	case OPT_INT:
 		if (parse_int(text, v->lo, v->hi, &v->n))
-			return err_why(why, why_n, -EINVAL,
-				       "%s is \"%.100s\", must be an integer from %lld to %lld", shown, text,
-				       (long long)v->lo, (long long)v->hi);
+			return err_why(why, -EINVAL, "%s is \"%.100s\", must be an integer from %lld to %lld",
+				       shown, text, (long long)v->lo, (long long)v->hi);
 		break;
 	case OPT_NUMBER: {
 		char *end;
 		const double x = strtod(text, &end);
 		if (end == text || *end || !isfinite(x))
-			return err_why(why, why_n, -EINVAL, "%s is \"%.100s\", must be a number", shown,
-				       text);
+			return err_why(why, -EINVAL, "%s is \"%.100s\", must be a number", shown, text);
 		v->x = x;
 		break;
 	}
 	case OPT_SIZE:
-		if (size_parse(text, &v->n, why, why_n))
-			return err_prefix(why, why_n, -EINVAL, "%s", shown);
+		if (size_parse(text, &v->n, why))
+			return err_prefix(why, -EINVAL, "%s", shown);
 		break;
 	case OPT_TEXT:
 	case OPT_LIST:
@@ -235,7 +232,7 @@ static const struct opt_other *find_other(const struct opts *o, const char *type
 }
 
 /* Report an unknown option.  typed: its name without dashes; dashes: those that the user wrote. */
-static int unknown_name(const struct opts *o, const char *typed, const char *dashes, char *why, size_t why_n)
+static int unknown_name(const struct opts *o, const char *typed, const char *dashes, struct why *why)
 {
 	const char **names = xmalloc((o->n_values + 1) * sizeof *names);
 	for (size_t i = 0; i < o->n_values; i++)
@@ -246,25 +243,24 @@ static int unknown_name(const struct opts *o, const char *typed, const char *das
 	const struct opt_other *alias = find_other(o, dashed, strlen(dashed));
 	free(dashed);
 	if (alias && alias->hint)
-		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s: %s", dashes, typed,
-			       alias->hint);
+		return err_why(why, -EINVAL, "unknown option %s%.100s: %s", dashes, typed, alias->hint);
 	near = alias ? alias->own : near;
 	if (near)
-		return err_why(why, why_n, -EINVAL, "unknown option %s%.100s; did you mean %s%s?", dashes,
-			       typed, dashes, near);
-	return err_why(why, why_n, -EINVAL, "unknown option %s%.100s", dashes, typed);
+		return err_why(why, -EINVAL, "unknown option %s%.100s; did you mean %s%s?", dashes, typed,
+			       dashes, near);
+	return err_why(why, -EINVAL, "unknown option %s%.100s", dashes, typed);
 }
 
 /* Set v from `text`, or from the next argument if text is NULL and the option needs a value. */
 static int take_value(struct opt_value *v, const char *shown, const char *text, int *i, int argc, char **argv,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	if (!text && v->spec->kind != OPT_FLAG && v->spec->kind != OPT_UNBUILT) {
 		if (*i + 1 >= argc)
-			return err_why(why, why_n, -EINVAL, "%s needs a value (%s)", shown, v->spec->arg);
+			return err_why(why, -EINVAL, "%s needs a value (%s)", shown, v->spec->arg);
 		text = argv[++*i];
 	}
-	return value_set(v, text, shown, why, why_n);
+	return value_set(v, text, shown, why);
 }
 
 /* Find the word of values that is "text" or begins with "text="; NULL if none does. */
@@ -283,12 +279,12 @@ static const char *find_word(const char *values, const char *text)
 /* Accept another program's option that lists its values.  text: the value given; NULL: it would be the next
  * argument. */
 static int take_alias(struct opts *o, const struct opt_other *a, const char *text, int *i, int argc,
-		      char **argv, char *why, size_t why_n)
+		      char **argv, struct why *why)
 {
 	const bool may_lack = a->values[0] == '?';
 	const char *words = a->values + (may_lack ? 1 : 0), *next = *i + 1 < argc ? argv[*i + 1] : NULL;
 	if (!*a->values && text)
-		return err_why(why, why_n, -EINVAL, "%s takes no value", a->name);
+		return err_why(why, -EINVAL, "%s takes no value", a->name);
 	int64_t on = 1;
 	if (*a->values && !text && next &&
 	    (!may_lack || find_word(words, next) || (!parse_flag(next, &on) && !on))) {
@@ -296,14 +292,14 @@ static int take_alias(struct opts *o, const struct opt_other *a, const char *tex
 		++*i;
 	}
 	if (*a->values && !text && !may_lack)
-		return err_why(why, why_n, -EINVAL, "%s needs a value", a->name);
+		return err_why(why, -EINVAL, "%s needs a value", a->name);
 	const char *word = text ? find_word(words, text) : a->values;
 	if (!word)
-		return err_why(why, why_n, -EINVAL, "%s is \"%.100s\": %s", a->name, text, a->hint);
+		return err_why(why, -EINVAL, "%s is \"%.100s\": %s", a->name, text, a->hint);
 	const size_t n = text ? strlen(text) : 0;
 	if (text && *word != '*' && word[n] == '=') {
 		char *ours = xasprintf("%.*s", (int)strcspn(word + n + 1, " "), word + n + 1);
-		int rc = value_set(find(o, a->own, strlen(a->own)), ours, a->name, why, why_n);
+		int rc = value_set(find(o, a->own, strlen(a->own)), ours, a->name, why);
 		free(ours);
 		return rc;
 	}
@@ -316,32 +312,30 @@ static int take_alias(struct opts *o, const struct opt_other *a, const char *tex
 
 /* Accept another program's option.  text: its value, or NULL. */
 static int take_other(struct opts *o, const struct opt_other *a, const char *text, int *i, int argc,
-		      char **argv, char *why, size_t why_n)
+		      char **argv, struct why *why)
 {
 	if (a->values)
-		return take_alias(o, a, text, i, argc, argv, why, why_n);
+		return take_alias(o, a, text, i, argc, argv, why);
 	if (!a->own)
-		return err_why(why, why_n, -EINVAL, "unknown option %s: %s", a->name, a->hint);
-	return take_value(find(o, a->own, strlen(a->own)), a->name, text, i, argc, argv, why, why_n);
+		return err_why(why, -EINVAL, "unknown option %s: %s", a->name, a->hint);
+	return take_value(find(o, a->own, strlen(a->own)), a->name, text, i, argc, argv, why);
 }
 
-static int parse_long(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why, size_t why_n)
+static int parse_long(struct opts *o, const char *arg, int *i, int argc, char **argv, struct why *why)
 {
 	const char *eq = strchr(arg, '='), *text = eq ? eq + 1 : NULL;
 	const size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
 	struct opt_value *v = find(o, arg + 2, n - 2);
 	const struct opt_other *alias = v ? NULL : find_other(o, arg, n);
 	if (alias)
-		return take_other(o, alias, text, i, argc, argv, why, why_n);
+		return take_other(o, alias, text, i, argc, argv, why);
 	char *typed = xasprintf("%.*s", (int)(n < 200 ? n : 200), arg);
-	int rc = v ? take_value(v, typed, text, i, argc, argv, why, why_n)
-		   : unknown_name(o, typed + 2, "--", why, why_n);
+	int rc = v ? take_value(v, typed, text, i, argc, argv, why) : unknown_name(o, typed + 2, "--", why);
 	free(typed);
 	return rc;
 }
 
-static int parse_short(struct opts *o, const char *arg, int *i, int argc, char **argv, char *why,
-		       size_t why_n)
+static int parse_short(struct opts *o, const char *arg, int *i, int argc, char **argv, struct why *why)
 {
 	struct opt_value *v = NULL;
 	for (size_t k = 0; k < o->n_values && !v; k++)
@@ -352,18 +346,18 @@ static int parse_short(struct opts *o, const char *arg, int *i, int argc, char *
 	const size_t n = strcspn(arg, "=");
 	const struct opt_other *alias = v && !arg[2] ? NULL : find_other(o, arg, n);
 	if (alias)
-		return take_other(o, alias, arg[n] ? arg + n + 1 : NULL, i, argc, argv, why, why_n);
+		return take_other(o, alias, arg[n] ? arg + n + 1 : NULL, i, argc, argv, why);
 	/* "-O3" is the letter O with a value. */
 	if (!v && (alias = find_other(o, arg, 2)))
-		return take_other(o, alias, arg[2] ? arg + 2 : NULL, i, argc, argv, why, why_n);
+		return take_other(o, alias, arg[2] ? arg + 2 : NULL, i, argc, argv, why);
 	if (!v)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "unknown option %.100s (put words that begin with a dash after --)", arg);
 	const char *text = arg[2] ? arg + 2 : NULL;
 	if (v->spec->kind == OPT_FLAG && text)
-		return err_why(why, why_n, -EINVAL, "option -%c takes no value", arg[1]);
+		return err_why(why, -EINVAL, "option -%c takes no value", arg[1]);
 	char *shown = xasprintf("--%s", v->spec->name);
-	int rc = take_value(v, shown, text, i, argc, argv, why, why_n);
+	int rc = take_value(v, shown, text, i, argc, argv, why);
 	free(shown);
 	return rc;
 }
@@ -377,13 +371,13 @@ static void refuse(struct opts *o, int *rc, int one, const char *why)
 	*rc = *rc && *rc != one ? -EINVAL : one;
 }
 
-static int join_refused(const struct opts *o, int rc, char *why, size_t why_n)
+static int join_refused(const struct opts *o, int rc, struct why *why)
 {
 	struct buf all = {0};
 	for (size_t i = 0; i < o->n_refused; i++)
 		buf_printf(&all, "%s%s", i ? "; " : "", o->refused[i]);
 	if (rc)
-		err_why(why, why_n, rc, "%s", all.p);
+		err_why(why, rc, "%s", all.p);
 	buf_fini(&all);
 	return rc;
 }
@@ -395,11 +389,11 @@ static bool is_negative(const char *arg)
 	return arg && arg[0] == '-' && (isdigit((unsigned char)arg[1]) || arg[1] == '.');
 }
 
-int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n)
+int opts_parse(struct opts *o, int argc, char **argv, struct why *why)
 {
 	bool only_words = false;
 	int all = 0;
-	char one[512];
+	struct why one;
 	texts_clear(&o->refused, &o->n_refused);
 	for (int i = 1; i < argc; i++) {
 		const char *a = argv[i];
@@ -411,35 +405,34 @@ int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n)
 		else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
 			return OPTS_HELP;
 		else if (a[1] == '-')
-			rc = parse_long(o, a, &i, argc, argv, one, sizeof one);
+			rc = parse_long(o, a, &i, argc, argv, &one);
 		else
-			rc = parse_short(o, a, &i, argc, argv, one, sizeof one);
-		refuse(o, &all, rc, one);
+			rc = parse_short(o, a, &i, argc, argv, &one);
+		refuse(o, &all, rc, one.text);
 		if (rc && i + 1 < argc && is_negative(argv[i + 1]))
 			i++;
 	}
-	return join_refused(o, all, why, why_n);
+	return join_refused(o, all, why);
 }
 
-int opts_check_taken(const struct opts *o, char *why, size_t why_n)
+int opts_check_taken(const struct opts *o, struct why *why)
 {
 	for (size_t i = 0; i < o->n_taken; i++) {
 		const struct opt_other *a = &o->others[o->taken[i].other];
 		if (a->unless && opts_has(o, a->unless))
-			return err_why(why, why_n, -EINVAL, "%s and --%s: give one of them", a->name,
-				       a->unless);
+			return err_why(why, -EINVAL, "%s and --%s: give one of them", a->name, a->unless);
 	}
 	return 0;
 }
 
-int opts_set(struct opts *o, const char *name, const char *text, char *why, size_t why_n)
+int opts_set(struct opts *o, const char *name, const char *text, struct why *why)
 {
 	struct opt_value *v = find(o, name, strlen(name));
 	if (!v)
-		return unknown_name(o, name, "", why, why_n);
+		return unknown_name(o, name, "", why);
 	if (!text && v->spec->kind != OPT_FLAG && v->spec->kind != OPT_UNBUILT)
-		return err_why(why, why_n, -EINVAL, "%s needs a value (%s)", name, v->spec->arg);
-	return value_set(v, text, name, why, why_n);
+		return err_why(why, -EINVAL, "%s needs a value (%s)", name, v->spec->arg);
+	return value_set(v, text, name, why);
 }
 
 void opts_unset(struct opts *o, const char *name)
@@ -461,7 +454,7 @@ static bool is_variable(const char *variable, const char *name)
 /* Refuse a variable named like another program's option, with the same error as on the command line.  text:
  * the variable's value.  Kubernetes sets NAME_PORT=tcp://... for a service called NAME, which is ignored. */
 static int foreign_variable(const struct opts *o, const char *prefix, const char *variable, const char *shown,
-			    const char *text, char *why, size_t why_n)
+			    const char *text, struct why *why)
 {
 	for (size_t i = 0; i < o->n_others; i++) {
 		const struct opt_other *a = &o->others[i];
@@ -470,19 +463,18 @@ static int foreign_variable(const struct opts *o, const char *prefix, const char
 		    (a->own && !find(o, a->own, strlen(a->own))) || strstr(text, "://"))
 			continue;
 		if (a->hint)
-			return err_why(why, why_n, -EINVAL, "unknown option %s: %s", shown, a->hint);
+			return err_why(why, -EINVAL, "unknown option %s: %s", shown, a->hint);
 		snprintf(own, sizeof own, "%s", a->own);
 		for (char *p = own; *p; p++)
 			*p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
-		return err_why(why, why_n, -EINVAL, "unknown option %s; did you mean %s%s?", shown, prefix,
-			       own);
+		return err_why(why, -EINVAL, "unknown option %s; did you mean %s%s?", shown, prefix, own);
 	}
 	return 0;
 }
 
 /* Set an option from one variable.  shown: the variable's name. */
 static int take_variable(struct opts *o, const char *prefix, const char *variable, const char *shown,
-			 const char *text, char *why, size_t why_n)
+			 const char *text, struct why *why)
 {
 	for (size_t i = 0; i < o->n_values; i++) {
 		struct opt_value *v = &o->values[i];
@@ -490,27 +482,26 @@ static int take_variable(struct opts *o, const char *prefix, const char *variabl
 			continue;
 		if (v->n_texts || (v->spec->kind == OPT_INT && strstr(text, "://")))
 			return 0;
-		return value_set(v, text, shown, why, why_n);
+		return value_set(v, text, shown, why);
 	}
-	return foreign_variable(o, prefix, variable, shown, text, why, why_n);
+	return foreign_variable(o, prefix, variable, shown, text, why);
 }
 
-int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n)
+int opts_env(struct opts *o, const char *prefix, char *const *env, struct why *why)
 {
 	const size_t n_prefix = strlen(prefix);
 	int all = 0;
-	char one[512];
+	struct why one;
 	texts_clear(&o->refused, &o->n_refused);
 	for (; *env; env++) {
 		const char *text = strchr(*env, '=');
 		if (!text || !text[1] || strncmp(*env, prefix, n_prefix) != 0)
 			continue;
 		char *shown = xasprintf("%.*s", (int)(text - *env), *env);
-		refuse(o, &all, take_variable(o, prefix, *env + n_prefix, shown, text + 1, one, sizeof one),
-		       one);
+		refuse(o, &all, take_variable(o, prefix, *env + n_prefix, shown, text + 1, &one), one.text);
 		free(shown);
 	}
-	return join_refused(o, all, why, why_n);
+	return join_refused(o, all, why);
 }
 
 static char *trim(char *s)
@@ -523,23 +514,23 @@ static char *trim(char *s)
 }
 
 /* Parse one line, which is trimmed and modifiable.  fresh[i]: option i is not set on the command line. */
-static int ini_line(struct opts *o, char *s, const char *section, const bool *fresh, char *why, size_t why_n)
+static int ini_line(struct opts *o, char *s, const char *section, const bool *fresh, struct why *why)
 {
 	size_t n = strlen(s);
 	if (!n || *s == '#' || *s == ';')
 		return 0;
 	if (*s == '[') {
 		if (s[n - 1] != ']')
-			return err_why(why, why_n, -EINVAL, "a section needs a closing bracket");
+			return err_why(why, -EINVAL, "a section needs a closing bracket");
 		s[n - 1] = '\0';
 		if (strcmp(trim(s + 1), section) != 0)
-			return err_why(why, why_n, -EINVAL, "unknown section [%.100s], only [%s] is known",
+			return err_why(why, -EINVAL, "unknown section [%.100s], only [%s] is known",
 				       trim(s + 1), section);
 		return 0;
 	}
 	char *eq = strchr(s, '=');
 	if (!eq)
-		return err_why(why, why_n, -EINVAL, "\"%.100s\" is not of the form name = value", s);
+		return err_why(why, -EINVAL, "\"%.100s\" is not of the form name = value", s);
 	*eq = '\0';
 	char *name = trim(s), *text = trim(eq + 1);
 	n = strlen(text);
@@ -549,15 +540,15 @@ static int ini_line(struct opts *o, char *s, const char *section, const bool *fr
 	}
 	struct opt_value *v = find(o, name, strlen(name));
 	if (!v || strcmp(name, "config") == 0)
-		return unknown_name(o, name, "", why, why_n);
+		return unknown_name(o, name, "", why);
 	/* The command line overrides the file; an overridden value is not checked. */
-	return fresh[v - o->values] ? value_set(v, text, name, why, why_n) : 0;
+	return fresh[v - o->values] ? value_set(v, text, name, why) : 0;
 }
 
-int opts_ini(struct opts *o, const char *text, size_t n, const char *section, char *why, size_t why_n)
+int opts_ini(struct opts *o, const char *text, size_t n, const char *section, struct why *why)
 {
 	if (memchr(text, '\0', n))
-		return err_why(why, why_n, -EINVAL, "not a text file");
+		return err_why(why, -EINVAL, "not a text file");
 	char *copy = xmalloc(n + 1);
 	memcpy(copy, text, n);
 	copy[n] = '\0';
@@ -565,31 +556,32 @@ int opts_ini(struct opts *o, const char *text, size_t n, const char *section, ch
 	for (size_t i = 0; i < o->n_values; i++)
 		fresh[i] = o->values[i].n_texts == 0;
 	int all = 0, line = 0;
-	char *rest = copy, one[512];
+	struct why one;
+	char *rest = copy;
 	texts_clear(&o->refused, &o->n_refused);
 	while (rest) {
 		char *s = strsep(&rest, "\n");
 		line++;
-		int rc = ini_line(o, trim(s), section, fresh, one, sizeof one);
+		int rc = ini_line(o, trim(s), section, fresh, &one);
 		if (rc)
-			err_prefix(one, sizeof one, rc, "line %d", line);
-		refuse(o, &all, rc, one);
+			err_prefix(&one, rc, "line %d", line);
+		refuse(o, &all, rc, one.text);
 	}
 	free(fresh);
 	free(copy);
-	return join_refused(o, all, why, why_n);
+	return join_refused(o, all, why);
 }
 
-int opts_ini_file(struct opts *o, const char *path, const char *section, char *why, size_t why_n)
+int opts_ini_file(struct opts *o, const char *path, const char *section, struct why *why)
 {
 	char *text;
 	size_t n;
-	int rc = file_read(path, ini_bytes_max, &text, &n, why, why_n);
+	int rc = file_read(path, ini_bytes_max, &text, &n, why);
 	if (rc)
 		return rc;
-	rc = opts_ini(o, text, n, section, why, why_n);
+	rc = opts_ini(o, text, n, section, why);
 	free(text);
-	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
+	return rc ? err_prefix(why, rc, "%s", path) : 0;
 }
 
 void opts_help(const struct opts *o, FILE *f)
@@ -639,7 +631,7 @@ static struct opt_value default_of(const struct opt_value *v)
 {
 	struct opt_value d = {.spec = v->spec, .lo = v->lo, .hi = v->hi};
 	if (v->spec->def) {
-		int rc = value_set(&d, v->spec->def, v->spec->name, NULL, 0);
+		int rc = value_set(&d, v->spec->def, v->spec->name, NULL);
 		assert(!rc);
 		value_clear(&d);
 	}
@@ -714,33 +706,32 @@ static bool device_valid(const char *s)
 	return false;
 }
 
-int devices_parse(const char *text, struct device_name *out, size_t *n, char *why, size_t why_n)
+int devices_parse(const char *text, struct device_name *out, size_t *n, struct why *why)
 {
 	char part[64];
 	*n = 0;
 	while (next_part(&text, part, sizeof part)) {
 		if (!device_valid(part))
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "\"%s\" is not a device; write cpu, cpu:0 (NUMA node) or cuda:0",
 				       part);
 		if (*n == DEVICES_MAX)
-			return err_why(why, why_n, -EINVAL, "more than %d devices", DEVICES_MAX);
+			return err_why(why, -EINVAL, "more than %d devices", DEVICES_MAX);
 		snprintf(out[(*n)++].name, sizeof out->name, "%.31s", strcmp(part, "cuda") ? part : "cuda:0");
 	}
 	return 0;
 }
 
-int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t max, size_t *n, char *why,
-	       size_t why_n)
+int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t max, size_t *n, struct why *why)
 {
 	char part[64];
 	*n = 0;
 	while (next_part(&text, part, sizeof part)) {
 		if (*n == max)
-			return err_why(why, why_n, -EINVAL, "more than %zu numbers", max);
+			return err_why(why, -EINVAL, "more than %zu numbers", max);
 		if (parse_int(part, lo, hi, &out[*n]))
-			return err_why(why, why_n, -EINVAL, "\"%s\" must be an integer from %lld to %lld",
-				       part, (long long)lo, (long long)hi);
+			return err_why(why, -EINVAL, "\"%s\" must be an integer from %lld to %lld", part,
+				       (long long)lo, (long long)hi);
 		(*n)++;
 	}
 	return 0;

@@ -4,6 +4,8 @@
 #ifndef QUERN_BASE_OPTIONS_H
 #define QUERN_BASE_OPTIONS_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -119,24 +121,24 @@ void opts_fini(struct opts *o);
 
 /* Parse the command line; argv[0] is skipped.  0; OPTS_HELP (even if something else is wrong); -EINVAL (wrong
  * usage) or -ENOSYS (not built yet).  All errors are in o->refused, and joined in why. */
-int opts_parse(struct opts *o, int argc, char **argv, char *why, size_t why_n);
+int opts_parse(struct opts *o, int argc, char **argv, struct why *why);
 /* Set the options that are not set yet from the environment env, {"NAME=value", ..., NULL}: with the prefix
  * "QUERN_", "QUERN_MAX_SEQS" is the option max-seqs; a flag is true or false.  Other variables and empty
  * values are ignored.  A variable named like another program's option (opts_alias()) is -EINVAL; the error
  * names our option.  An address ("tcp://10.0.0.1:80") for an integer is ignored too: Kubernetes sets
  * NAME_PORT to one for a service called NAME.  All errors are in o->refused, and joined in why. */
-int opts_env(struct opts *o, const char *prefix, char *const *env, char *why, size_t why_n);
+int opts_env(struct opts *o, const char *prefix, char *const *env, struct why *why);
 /* Set the options that are not set yet from INI text: `name = value`; '#' and ';' begin comments.  The only
  * section accepted is [section].  All errors are in o->refused, with their lines, and joined in why. */
-int opts_ini(struct opts *o, const char *text, size_t n, const char *section, char *why, size_t why_n);
-int opts_ini_file(struct opts *o, const char *path, const char *section, char *why, size_t why_n);
+int opts_ini(struct opts *o, const char *text, size_t n, const char *section, struct why *why);
+int opts_ini_file(struct opts *o, const char *path, const char *section, struct why *why);
 /* Set one option by name, as `--name text` does; text may be NULL for a flag.  -EINVAL, -ENOSYS. */
-int opts_set(struct opts *o, const char *name, const char *text, char *why, size_t why_n);
+int opts_set(struct opts *o, const char *name, const char *text, struct why *why);
 /* Reset an option to "not given". */
 void opts_unset(struct opts *o, const char *name);
 /* Call after the command line, the environment and the file were read.  -EINVAL for the first alias that
  * contradicts an option that was given (opt_alias.unless); else 0. */
-int opts_check_taken(const struct opts *o, char *why, size_t why_n);
+int opts_check_taken(const struct opts *o, struct why *why);
 void opts_help(const struct opts *o, FILE *f);
 
 /* Look up an option by name.  A name that no row has is a bug. */
@@ -154,18 +156,18 @@ int64_t opts_int_or(const struct opts *o, const char *name, int64_t otherwise);
 double opts_number_or(const struct opts *o, const char *name, double otherwise);
 
 /* Parse "512M" as bytes: K, M, G, T are powers of 1024; "iB" or "B" may follow. */
-int size_parse(const char *text, int64_t *bytes, char *why, size_t why_n);
+int size_parse(const char *text, int64_t *bytes, struct why *why);
 
 /* Split "cpu,cuda:1" into "cpu", "cuda:1". */
 enum { DEVICES_MAX = 64 };
 struct device_name {
 	char name[32];
 };
-int devices_parse(const char *text, struct device_name *out, size_t *n, char *why, size_t why_n);
+int devices_parse(const char *text, struct device_name *out, size_t *n, struct why *why);
 
 /* Parse "1,2,4" as integers in lo..hi. */
-int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t max, size_t *n, char *why,
-	       size_t why_n);
+int ints_parse(const char *text, int64_t lo, int64_t hi, int64_t *out, size_t max, size_t *n,
+	       struct why *why);
 
 /* Return the name closest to what was typed; NULL if none is close. */
 const char *nearest_name(const char *typed, const char *const *names, size_t n);

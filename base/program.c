@@ -13,16 +13,16 @@ int program_usage(const struct program *p, const char *why)
 
 int program_parse(const struct program *p, struct opts *o, int argc, char **argv)
 {
-	char why[2048];
+	struct why why;
 	opts_add_program(o, p->program);
-	int rc = opts_parse(o, argc, argv, why, sizeof why);
+	int rc = opts_parse(o, argc, argv, &why);
 	if (rc == OPTS_HELP || (rc == 0 && opts_flag(o, "help"))) {
 		printf("usage: %s %s\n\n%s\n", p->name, p->usage, p->about);
 		opts_help(o, stdout);
 		return 0;
 	}
 	if (rc)
-		return program_usage(p, why);
+		return program_usage(p, why.text);
 	if (opts_flag(o, "version")) {
 		printf("%s %s\n", p->name, QUERN_VERSION);
 		return 0;

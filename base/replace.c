@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-int replace_begin(struct replace *r, const char *path, mode_t mode, char *why, size_t why_n)
+int replace_begin(struct replace *r, const char *path, mode_t mode, struct why *why)
 {
 	char *temp = xasprintf("%s.%016" PRIx64, path, entropy_u64());
 	const int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	*r = (struct replace){.f = fd < 0 ? NULL : fdopen(fd, "w")};
 	if (!r->f) {
-		const int rc = err_why(why, why_n, -errno, "%s cannot be written: %s", path, strerror(errno));
+		const int rc = err_why(why, -errno, "%s cannot be written: %s", path, strerror(errno));
 		if (fd >= 0) {
 			close(fd);
 			unlink(temp);
@@ -31,7 +31,7 @@ int replace_begin(struct replace *r, const char *path, mode_t mode, char *why, s
 	return 0;
 }
 
-int replace_end(struct replace *r, char *why, size_t why_n)
+int replace_end(struct replace *r, struct why *why)
 {
 	const bool was_bad = ferror(r->f);
 	int rc = fflush(r->f) || fsync(fileno(r->f)) ? -errno : was_bad ? -EIO : 0;
@@ -47,7 +47,7 @@ int replace_end(struct replace *r, char *why, size_t why_n)
 		(void)file_sync_folder(r->path);
 	}
 	if (rc)
-		err_why(why, why_n, rc, "%s cannot be written: %s", r->path, strerror(-rc));
+		err_why(why, rc, "%s cannot be written: %s", r->path, strerror(-rc));
 	replace_drop(r);
 	return rc;
 }
@@ -63,15 +63,15 @@ void replace_drop(struct replace *r)
 	*r = (struct replace){0};
 }
 
-int replace_json(const char *path, const json_t *o, char *why, size_t why_n)
+int replace_json(const char *path, const json_t *o, struct why *why)
 {
 	struct replace r;
-	int rc = replace_begin(&r, path, 0666, why, why_n);
+	int rc = replace_begin(&r, path, 0666, why);
 	if (rc)
 		return rc;
 	if (!json_dumpf(o, r.f, JSON_INDENT(1)))
-		return replace_end(&r, why, why_n);
-	rc = err_why(why, why_n, errno ? -errno : -EIO, "%s cannot be written: %s", path,
+		return replace_end(&r, why);
+	rc = err_why(why, errno ? -errno : -EIO, "%s cannot be written: %s", path,
 		     strerror(errno ? errno : EIO));
 	replace_drop(&r);
 	return rc;

@@ -34,19 +34,19 @@ static int check(const char *dir)
 	return S_ISDIR(s.st_mode) && s.st_uid == geteuid() && !(s.st_mode & 077) ? 0 : -EPERM;
 }
 
-int user_socket_new(const char *name, char out[USER_SOCKET_SIZE], char *why, size_t why_n)
+int user_socket_new(const char *name, char out[USER_SOCKET_SIZE], struct why *why)
 {
 	char dir[DIR_SIZE];
 	int i = 0;
 	while (!place(i, dir))
 		i++;
 	if (mkdir(dir, 0700) && errno != EEXIST)
-		return err_why(why, why_n, -errno, "%s: %s", dir, strerror(errno));
+		return err_why(why, -errno, "%s: %s", dir, strerror(errno));
 	int rc = check(dir);
 	if (rc)
-		return err_why(why, why_n, rc, "%s: must be a directory of this user with mode 0700", dir);
+		return err_why(why, rc, "%s: must be a directory of this user with mode 0700", dir);
 	if (snprintf(out, USER_SOCKET_SIZE, "%s/%s", dir, name) >= USER_SOCKET_SIZE)
-		return err_why(why, why_n, -ENAMETOOLONG, "%s/%s: too long for a socket", dir, name);
+		return err_why(why, -ENAMETOOLONG, "%s/%s: too long for a socket", dir, name);
 	return 0;
 }
 

@@ -182,7 +182,7 @@ static void *work_loop(void *arg)
 	return NULL;
 }
 
-int work_pool_start(const struct work_limits *limits, struct work_pool **out, char *why, size_t why_n)
+int work_pool_start(const struct work_limits *limits, struct work_pool **out, struct why *why)
 {
 	struct work_pool *p = xcalloc(1, sizeof *p);
 	p->limits = *limits;
@@ -197,7 +197,7 @@ int work_pool_start(const struct work_limits *limits, struct work_pool **out, ch
 		if (e) {
 			free(t);
 			work_pool_stop(p);
-			return err_why(why, why_n, -e, "thread: %s", strerror(e));
+			return err_why(why, -e, "thread: %s", strerror(e));
 		}
 	}
 	*out = p;
@@ -219,28 +219,27 @@ void work_pool_stop(struct work_pool *p)
 	free(p);
 }
 
-static int admit(const struct work_pool *p, const struct client *c, const struct work *w, char *why,
-		 size_t why_n)
+static int admit(const struct work_pool *p, const struct client *c, const struct work *w, struct why *why)
 {
 	const struct work_limits *l = &p->limits;
 	if (c && c->n && (c->n >= l->client_items || c->bytes + w->bytes > l->client_bytes))
-		return err_why(why, why_n, -EAGAIN,
+		return err_why(why, -EAGAIN,
 			       "%zu large requests of this client (%s) with %zu bytes wait to be prepared, "
 			       "at most %zu with %zu bytes may: wait for their replies first",
 			       c->n, c->name, c->bytes, l->client_items, l->client_bytes);
 	if (p->n && (p->n >= l->items || p->bytes + w->bytes > l->bytes))
-		return err_why(why, why_n, -ENOBUFS,
+		return err_why(why, -ENOBUFS,
 			       "%zu large requests of all clients with %zu bytes wait to be prepared, at "
 			       "most %zu with %zu bytes may: try again in a moment",
 			       p->n, p->bytes, l->items, l->bytes);
 	return 0;
 }
 
-int work_pool_put(struct work_pool *p, const char *client, struct work *w, char *why, size_t why_n)
+int work_pool_put(struct work_pool *p, const char *client, struct work *w, struct why *why)
 {
 	pthread_mutex_lock(&p->lock);
 	struct client *c = client_find(p, client);
-	int rc = admit(p, c, w, why, why_n);
+	int rc = admit(p, c, w, why);
 	if (!rc) {
 		if (!c)
 			c = client_add(p, client);

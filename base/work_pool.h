@@ -11,6 +11,8 @@
 #ifndef QUERN_BASE_WORK_POOL_H
 #define QUERN_BASE_WORK_POOL_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,14 +47,14 @@ struct work {
 };
 
 /* Start the pool.  -errno with the reason. */
-int work_pool_start(const struct work_limits *limits, struct work_pool **out, char *why, size_t why_n);
+int work_pool_start(const struct work_limits *limits, struct work_pool **out, struct why *why);
 /* Finish all waiting work, then stop.  NULL is fine. */
 void work_pool_stop(struct work_pool *p);
 
 /* Queue w; the pool owns it until its run() is called.  client: the name of its queue, cut to
  * WORK_CLIENT_SIZE. -EAGAIN: this client's queue is full; -ENOBUFS: all queues together are.  Then w is
  * unchanged, and why gives the amount of waiting work.  Any thread. */
-int work_pool_put(struct work_pool *p, const char *client, struct work *w, char *why, size_t why_n);
+int work_pool_put(struct work_pool *p, const char *client, struct work *w, struct why *why);
 /* Number of items that wait or run. */
 size_t work_pool_n(struct work_pool *p);
 

@@ -40,16 +40,16 @@ struct bench {
 
 /* ---- options ---- */
 
-static int seconds(const struct opts *o, const char *name, double least, int64_t *us, char *why, size_t why_n)
+static int seconds(const struct opts *o, const char *name, double least, int64_t *us, struct why *why)
 {
 	const double s = opts_number(o, name);
 	if (!(s >= least && s <= 86400))
-		return err_why(why, why_n, -EINVAL, "--%s must be %g to 86400 seconds", name, least);
+		return err_why(why, -EINVAL, "--%s must be %g to 86400 seconds", name, least);
 	*us = (int64_t)(s * 1e6);
 	return 0;
 }
 
-static int read_rule(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int read_rule(const struct opts *o, struct bench *b, struct why *why)
 {
 	struct autoscale_config *a = &b->cfg.engine.autoscale;
 	a->min = (uint32_t)opts_int(o, "replicas");
@@ -57,25 +57,25 @@ static int read_rule(const struct opts *o, struct bench *b, char *why, size_t wh
 	a->target = opts_number(o, "scale-at");
 	b->cfg.n_first = (uint32_t)opts_int_or(o, "first", a->min);
 	if (a->max < a->min || b->cfg.n_first < a->min || b->cfg.n_first > a->max)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--replicas %u, --first %u, --max-replicas %u: must not fall in this order",
 			       a->min, b->cfg.n_first, a->max);
 	if (!(a->target >= 0.01 && a->target <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--scale-at must be 0.01 to 1000000");
-	int rc = seconds(o, "scale-period", 0.1, &a->period_us, why, why_n);
+		return err_why(why, -EINVAL, "--scale-at must be 0.01 to 1000000");
+	int rc = seconds(o, "scale-period", 0.1, &a->period_us, why);
 	if (!rc)
-		rc = seconds(o, "scale-down-after", 0.1, &a->down_us, why, why_n);
+		rc = seconds(o, "scale-down-after", 0.1, &a->down_us, why);
 	a->window_us = 2 * a->period_us;
 	return rc;
 }
 
-static int read_options(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int read_options(const struct opts *o, struct bench *b, struct why *why)
 {
 	struct fleet_replay_config *c = &b->cfg;
 	int64_t slot_us = 0;
-	int rc = costmodel_named(opts_text(o, "device"), &c->cost, why, why_n);
+	int rc = costmodel_named(opts_text(o, "device"), &c->cost, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--device");
+		return err_prefix(why, rc, "--device");
 	c->engine.block_size = BLOCK_SIZE;
 	c->engine.max_rows = MAX_ROWS;
 	c->engine.chunk = CHUNK;
@@ -88,26 +88,25 @@ static int read_options(const struct opts *o, struct bench *b, char *why, size_t
 	c->n_blocks = costmodel_blocks(&c->cost, costmodel_kv_bytes(&c->cost), BLOCK_SIZE);
 	c->max_context = (uint32_t)opts_int(o, "context");
 	c->seed = (uint64_t)opts_int(o, "seed");
-	rc = slo_parse(opts_text(o, "slo"), &c->slo, why, why_n);
+	rc = slo_parse(opts_text(o, "slo"), &c->slo, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--slo");
-	if ((rc = seconds(o, "start", 0, &c->start_us, why, why_n)) ||
-	    (rc = seconds(o, "slot", 1, &slot_us, why, why_n)))
+		return err_prefix(why, rc, "--slo");
+	if ((rc = seconds(o, "start", 0, &c->start_us, why)) || (rc = seconds(o, "slot", 1, &slot_us, why)))
 		return rc;
 	b->slot_s = (double)slot_us / 1e6;
-	return read_rule(o, b, why, why_n);
+	return read_rule(o, b, why);
 }
 
-static int read_trace(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int read_trace(const struct opts *o, struct bench *b, struct why *why)
 {
 	const double rate = opts_number(o, "rate"), duration = opts_number(o, "duration");
 	if (!opts_has(o, "trace"))
-		return err_why(why, why_n, -EINVAL, "--trace is missing: a CSV file of arrivals");
+		return err_why(why, -EINVAL, "--trace is missing: a CSV file of arrivals");
 	if (!(rate >= 1e-6 && rate <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--rate must be 1e-6 to 1e6");
+		return err_why(why, -EINVAL, "--rate must be 1e-6 to 1e6");
 	if (opts_has(o, "duration") && !(duration > 0 && duration <= 1e9))
-		return err_why(why, why_n, -EINVAL, "--duration must be above 0 and at most 1e9 seconds");
-	int rc = trace_read(opts_text(o, "trace"), &b->trace, why, why_n);
+		return err_why(why, -EINVAL, "--duration must be above 0 and at most 1e9 seconds");
+	int rc = trace_read(opts_text(o, "trace"), &b->trace, why);
 	if (rc)
 		return rc;
 	trace_scale(&b->trace, rate);
@@ -222,28 +221,28 @@ int cmd_bench_autoscale(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct bench *b = xcalloc(1, sizeof *b);
-	char why[512];
+	struct why why;
 	opts_add_program(&o, OPTION_BENCH_AUTOSCALE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
 	log_init("bench", LOG_ERROR, LOG_TEXT);
-	if (read_options(&o, b, why, sizeof why)) {
-		status = term_usage("bench autoscale", "%s", why);
+	if (read_options(&o, b, &why)) {
+		status = term_usage("bench autoscale", "%s", why.text);
 		goto out;
 	}
-	int rc = read_trace(&o, b, why, sizeof why);
+	int rc = read_trace(&o, b, &why);
 	if (rc == -EINVAL && !b->trace.n) {
-		status = term_usage("bench autoscale", "%s", why);
+		status = term_usage("bench autoscale", "%s", why.text);
 		goto out;
 	}
 	if (!rc)
-		rc = fleet_replay_run(&b->cfg, &b->trace, &b->report, why, sizeof why);
+		rc = fleet_replay_run(&b->cfg, &b->trace, &b->report, &why);
 	if (!rc && opts_flag(&o, "json"))
 		print_json(b);
 	else if (!rc)
 		print_text(b);
-	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	fleet_replay_report_fini(&b->report);
 	trace_fini(&b->trace);

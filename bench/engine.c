@@ -111,7 +111,7 @@ static json_t *schema_of(const struct bench *b, const struct bench_job *j)
 	return n ? json_array_get(b->schema, (size_t)(j - b->jobs) % n) : b->schema;
 }
 
-static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, char *why, size_t why_n)
+static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, struct why *why)
 {
 	json_t *tokens = json_array();
 	for (int64_t i = 0; i < b->prompt_tokens; i++)
@@ -122,7 +122,7 @@ static int send_job(struct bench *b, struct bench_job *j, int64_t max_tokens, ch
 	if (b->guided)
 		json_object_set(json_object_get(request, "params"), "guided_json", schema_of(b, j));
 	*j = (struct bench_job){.sent_us = clock_us()};
-	int rc = client_send(b->c, request, &j->id, why, why_n);
+	int rc = client_send(b->c, request, &j->id, why);
 	json_decref(request);
 	return rc;
 }
@@ -151,14 +151,14 @@ struct quiet {
 	int64_t begin_us;
 };
 
-static int quiet_ask(struct bench *b, struct quiet *q, char *why, size_t why_n)
+static int quiet_ask(struct bench *b, struct quiet *q, struct why *why)
 {
 	if (q->asked)
 		return clock_us() - q->asked_us < (int64_t)CALL_MS * 1000
 			       ? 0
-			       : err_why(why, why_n, -ETIMEDOUT, "the service does not answer");
+			       : err_why(why, -ETIMEDOUT, "the service does not answer");
 	json_t *request = json_pack("{s:s}", "op", "status");
-	const int rc = client_send(b->c, request, &q->asked, why, why_n);
+	const int rc = client_send(b->c, request, &q->asked, why);
 	json_decref(request);
 	q->asked_us = clock_us();
 	return rc;
@@ -175,19 +175,18 @@ static void quiet_answer(struct quiet *q, const json_t *status)
 }
 
 /* Send n jobs and receive their replies until all are done. */
-static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct samples *itl_ms, char *why,
-		    size_t why_n)
+static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct samples *itl_ms, struct why *why)
 {
 	struct quiet quiet = {.before = -1, .total = (int64_t)n * b->prompt_tokens, .begin_us = clock_us()};
 	int rc = 0;
 	b->n_arrivals = 0;
 	for (size_t i = 0; i < n && !rc; i++)
-		rc = send_job(b, &b->jobs[i], max_tokens, why, why_n);
+		rc = send_job(b, &b->jobs[i], max_tokens, why);
 	for (size_t left = n; left && !rc;) {
 		json_t *reply;
-		rc = client_recv(b->c, QUIET_MS, &reply, why, why_n);
+		rc = client_recv(b->c, QUIET_MS, &reply, why);
 		if (rc == -ETIMEDOUT) {
-			rc = quiet_ask(b, &quiet, why, why_n);
+			rc = quiet_ask(b, &quiet, why);
 			continue;
 		}
 		if (rc)
@@ -198,7 +197,7 @@ static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct sample
 		uint64_t nth = client_reply_id(reply) - b->jobs[0].id;
 		const char *op = client_reply_op(reply);
 		if (nth < n && strcmp(op, "error") == 0) {
-			client_reply_error(reply, why, why_n);
+			client_reply_error(reply, why);
 			rc = -EREMOTEIO;
 		} else if (nth < n && strcmp(op, "delta") == 0) {
 			size_t k = json_array_size(json_object_get(reply, "tokens"));
@@ -212,7 +211,7 @@ static int run_jobs(struct bench *b, size_t n, int64_t max_tokens, struct sample
 	}
 	for (size_t i = 0; i < n && !rc; i++)
 		if (!b->jobs[i].first_us)
-			rc = err_why(why, why_n, -EPROTO, "a job ended without a token");
+			rc = err_why(why, -EPROTO, "a job ended without a token");
 	term_progress_end();
 	return rc;
 }
@@ -242,10 +241,10 @@ static void measure(struct bench *b, struct figures *f)
 		samples_add(&f->decode_tps, (double)tokens * 1e6 / (double)(first_end - all_first));
 }
 
-static int bench_run(struct bench *b, struct figures *f, struct steps *steps, char *why, size_t why_n)
+static int bench_run(struct bench *b, struct figures *f, struct steps *steps, struct why *why)
 {
 	steps_run_begin(steps, f->batch);
-	int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why, why_n);
+	int rc = run_jobs(b, (size_t)f->batch, b->max_tokens, &f->itl_ms, why);
 	steps_run_end(steps);
 	if (!rc)
 		measure(b, f);
@@ -253,11 +252,11 @@ static int bench_run(struct bench *b, struct figures *f, struct steps *steps, ch
 }
 
 /* Repeat the run with outputs that follow the schema. */
-static int bench_guided(struct bench *b, struct figures *f, char *why, size_t why_n)
+static int bench_guided(struct bench *b, struct figures *f, struct why *why)
 {
 	struct figures guided = {.batch = f->batch};
 	b->guided = true;
-	int rc = bench_run(b, &guided, b->steps, why, why_n);
+	int rc = bench_run(b, &guided, b->steps, why);
 	b->guided = false;
 	if (!rc && guided.decode_tps.n && f->decode_tps.n) {
 		const double with = guided.decode_tps.x[0], without = f->decode_tps.x[f->decode_tps.n - 1];
@@ -268,23 +267,23 @@ static int bench_guided(struct bench *b, struct figures *f, char *why, size_t wh
 	return rc;
 }
 
-static int bench_batch(struct bench *b, struct figures *f, char *why, size_t why_n)
+static int bench_batch(struct bench *b, struct figures *f, struct why *why)
 {
 	int rc = 0;
 	for (int64_t r = 0; r < b->runs && !rc; r++) {
-		rc = bench_run(b, f, b->schema ? NULL : b->steps, why, why_n);
+		rc = bench_run(b, f, b->schema ? NULL : b->steps, why);
 		if (!rc && b->schema)
-			rc = bench_guided(b, f, why, why_n);
+			rc = bench_guided(b, f, why);
 	}
 	return rc;
 }
 
 /* ---- the measurements ---- */
 
-static int learn_alphabet(struct bench *b, char *why, size_t why_n)
+static int learn_alphabet(struct bench *b, struct why *why)
 {
 	json_t *reply, *request = json_pack("{s:s, s:s}", "op", "tokenize", "text", sample_text);
-	int rc = client_call(b->c, request, CALL_MS, &reply, why, why_n);
+	int rc = client_call(b->c, request, CALL_MS, &reply, why);
 	json_decref(request);
 	if (rc)
 		return rc;
@@ -294,13 +293,13 @@ static int learn_alphabet(struct bench *b, char *why, size_t why_n)
 	for (size_t i = 0; i < b->n_alphabet; i++)
 		b->alphabet[i] = json_integer_value(json_array_get(tokens, i));
 	json_decref(reply);
-	return b->n_alphabet ? 0 : err_why(why, why_n, -EPROTO, "the service tokenizes a text to nothing");
+	return b->n_alphabet ? 0 : err_why(why, -EPROTO, "the service tokenizes a text to nothing");
 }
 
 static void learn_weights(struct bench *b)
 {
 	json_t *reply, *request = json_pack("{s:s}", "op", "workers");
-	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
+	if (client_call(b->c, request, CALL_MS, &reply, NULL) == 0) {
 		const json_t *first = json_array_get(json_object_get(reply, "workers"), 0);
 		b->weights_bytes = json_number_value(json_object_get(first, "weights_bytes"));
 		b->read_bytes = b->steps ? steps_weights_bytes(b->steps) : b->weights_bytes;
@@ -312,7 +311,7 @@ static void learn_weights(struct bench *b)
 static void learn_mode(struct bench *b)
 {
 	json_t *reply, *request = json_pack("{s:s}", "op", "status");
-	if (client_call(b->c, request, CALL_MS, &reply, NULL, 0) == 0) {
+	if (client_call(b->c, request, CALL_MS, &reply, NULL) == 0) {
 		const json_t *first = json_array_get(json_object_get(reply, "replicas"), 0);
 		const char *numerics = json_string_value(json_object_get(first, "numerics"));
 		snprintf(b->numerics, sizeof b->numerics, "%s", numerics ? numerics : "");
@@ -425,65 +424,63 @@ static void print(struct bench *b, const struct opts *o, struct figures *f, size
 	table_fini(&t);
 }
 
-static int bench_at(struct bench *b, const char *endpoint, struct figures *f, size_t n, char *why,
-		    size_t why_n)
+static int bench_at(struct bench *b, const char *endpoint, struct figures *f, size_t n, struct why *why)
 {
-	int rc = client_open(endpoint, NULL, CONNECT_MS, &b->c, why, why_n);
+	int rc = client_open(endpoint, NULL, CONNECT_MS, &b->c, why);
 	if (rc)
 		return rc;
-	rc = learn_alphabet(b, why, why_n);
+	rc = learn_alphabet(b, why);
 	/* Warm-up: the first steps touch memory for the first time. */
 	if (!rc)
-		rc = run_jobs(b, 1, 8, NULL, why, why_n);
+		rc = run_jobs(b, 1, 8, NULL, why);
 	learn_weights(b);
 	learn_mode(b);
 	for (size_t i = 0; i < n && !rc; i++)
-		rc = bench_batch(b, &f[i], why, why_n);
+		rc = bench_batch(b, &f[i], why);
 	client_close(b->c);
 	return rc;
 }
 
 /* Run the benchmark with a private service.  The service writes the rest of its trace when it ends. */
 static int bench_traced(struct bench *b, const struct opts *o, struct figures *f, size_t n, const char *trace,
-			char *why, size_t why_n)
+			struct why *why)
 {
 	struct private_service s;
 	int rc;
-	if ((rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), why, why_n)))
+	if ((rc = private_start(&s, o, o->words[0], opts_flag(o, "verbose"), why)))
 		return rc;
 	interrupt_arm();
-	rc = private_wait(&s, why, why_n);
-	if (!rc && trace && (rc = steps_new(&b->steps, trace, why, why_n)) == -ENOTSUP)
+	rc = private_wait(&s, why);
+	if (!rc && trace && (rc = steps_new(&b->steps, trace, why)) == -ENOTSUP)
 		rc = 0;
 	if (!rc)
-		rc = bench_at(b, private_jobs(&s), f, n, why, why_n);
+		rc = bench_at(b, private_jobs(&s), f, n, why);
 	if (rc == -ECONNRESET)
-		private_reason(&s, why, why_n);
+		private_reason(&s, why);
 	private_stop(&s);
-	return !rc && b->steps ? steps_read(b->steps, why, why_n) : rc;
+	return !rc && b->steps ? steps_read(b->steps, why) : rc;
 }
 
 /* Run bench_traced() with a trace file.  The file is kept only if the user named it. */
-static int bench_private(struct bench *b, struct opts *o, struct figures *f, size_t n, char *why,
-			 size_t why_n)
+static int bench_private(struct bench *b, struct opts *o, struct figures *f, size_t n, struct why *why)
 {
 	struct rundir dir;
 	if (opts_flag(o, "no-steps"))
-		return bench_traced(b, o, f, n, NULL, why, why_n);
+		return bench_traced(b, o, f, n, NULL, why);
 	if (opts_has(o, "trace-steps"))
-		return bench_traced(b, o, f, n, opts_text(o, "trace-steps"), why, why_n);
-	int rc = rundir_open(&dir, why, why_n);
+		return bench_traced(b, o, f, n, opts_text(o, "trace-steps"), why);
+	int rc = rundir_open(&dir, why);
 	if (rc)
 		return rc;
 	char *trace = xasprintf("%s/steps", dir.path);
-	if (!(rc = opts_set(o, "trace-steps", trace, why, why_n)))
-		rc = bench_traced(b, o, f, n, trace, why, why_n);
+	if (!(rc = opts_set(o, "trace-steps", trace, why)))
+		rc = bench_traced(b, o, f, n, trace, why);
 	free(trace);
 	rundir_remove(&dir);
 	return rc;
 }
 
-static int bench(struct opts *o, const int64_t *batches, size_t n, char *why, size_t why_n)
+static int bench(struct opts *o, const int64_t *batches, size_t n, struct why *why)
 {
 	struct bench *b = xcalloc(1, sizeof *b);
 	struct figures f[BATCHES_MAX] = {0};
@@ -495,10 +492,10 @@ static int bench(struct opts *o, const int64_t *batches, size_t n, char *why, si
 		f[i].batch = batches[i];
 	int rc = 0;
 	if (opts_has(o, "guided"))
-		rc = json_read(opts_text(o, "guided"), SCHEMA_BYTES_MAX, &b->schema, why, why_n);
+		rc = json_read(opts_text(o, "guided"), SCHEMA_BYTES_MAX, &b->schema, why);
 	if (!rc)
-		rc = o->n_words ? bench_private(b, o, f, n, why, why_n)
-				: bench_at(b, opts_text_or(o, "to", OPTION_JOBS), f, n, why, why_n);
+		rc = o->n_words ? bench_private(b, o, f, n, why)
+				: bench_at(b, opts_text_or(o, "to", OPTION_JOBS), f, n, why);
 	if (!rc)
 		print(b, o, f, n);
 	for (size_t i = 0; i < n; i++)
@@ -516,25 +513,25 @@ int cmd_bench_engine(int argc, char **argv)
 	struct opts o = {0};
 	int64_t batches[BATCHES_MAX];
 	size_t n;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_BENCH_ENGINE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	int rc = ints_parse(opts_text(&o, "batch"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, why, sizeof why);
+	int rc = ints_parse(opts_text(&o, "batch"), 1, BATCH_MAX, batches, BATCHES_MAX, &n, &why);
 	if (rc)
-		err_prefix(why, sizeof why, rc, "--batch");
+		err_prefix(&why, rc, "--batch");
 	else if (o.n_words && opts_has(&o, "to"))
-		rc = err_why(why, sizeof why, -EINVAL, "either MODEL or --to");
+		rc = err_why(&why, -EINVAL, "either MODEL or --to");
 	else if (o.n_words)
-		rc = launch_check(&o, o.words[0], why, sizeof why);
+		rc = launch_check(&o, o.words[0], &why);
 	if (rc == -EINVAL) {
-		status = term_usage("bench engine", "%s", why);
+		status = term_usage("bench engine", "%s", why.text);
 		goto out;
 	}
 	if (!rc)
-		rc = bench(&o, batches, n, why, sizeof why);
-	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		rc = bench(&o, batches, n, &why);
+	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	opts_fini(&o);
 	return status;

@@ -53,7 +53,7 @@ struct outcome {
 	size_t n_tokens;
 	uint64_t work; /* units of compilation work (grammar/work.h) */
 	bool too_strict, too_loose;
-	char why[600];
+	struct why why;
 };
 
 static double now_us(void)
@@ -63,7 +63,7 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static int make_vocab(struct bench *b, char *why, size_t why_n)
+static int make_vocab(struct bench *b, struct why *why)
 {
 	const uint32_t n = tokenizer_n_vocab(b->tokenizer);
 	struct lexicon_token *tokens = xcalloc(n, sizeof *tokens);
@@ -81,24 +81,23 @@ static int make_vocab(struct bench *b, char *why, size_t why_n)
 				 : tokenizer_is_special(b->tokenizer, i) ? LEXICON_CONTROL
 									 : LEXICON_TEXT;
 	}
-	int rc = lexicon_new(tokens, n, &b->vocab, why, why_n);
+	int rc = lexicon_new(tokens, n, &b->vocab, why);
 	buf_fini(&bytes);
 	free(at);
 	free(tokens);
 	return rc;
 }
 
-static int compile(struct bench *b, const json_t *schema, struct grammar **g, uint64_t *work, char *why,
-		   size_t why_n)
+static int compile(struct bench *b, const json_t *schema, struct grammar **g, uint64_t *work, struct why *why)
 {
 	int node, rc;
 	struct grammar_account account = {.units = UINT64_MAX};
 	const struct grammar_limits limits = {.work = {.account = &account}};
 	struct ast *a = ast_new(&(struct ast_limits){.account = &account});
-	rc = schema_node(a, schema, &b->options, &node, why, why_n);
+	rc = schema_node(a, schema, &b->options, &node, why);
 	if (rc == 0) {
 		ast_start(a, node);
-		rc = grammar_new(a, b->vocab, &limits, g, why, why_n);
+		rc = grammar_new(a, b->vocab, &limits, g, why);
 	}
 	*work = account.used;
 	ast_free(a);
@@ -132,8 +131,8 @@ static bool follow(struct bench *b, struct grammar *g, const struct token_ids *i
 	return taken;
 }
 
-static int run_tests(struct bench *b, struct grammar *g, const json_t *tests, struct outcome *out, char *why,
-		     size_t why_n)
+static int run_tests(struct bench *b, struct grammar *g, const json_t *tests, struct outcome *out,
+		     struct why *why)
 {
 	struct token_ids ids = {0};
 	struct buf text = {0};
@@ -147,7 +146,7 @@ static int run_tests(struct bench *b, struct grammar *g, const json_t *tests, st
 		buf_clear(&text);
 		pyjson_put(&text, data);
 		rc = tokenizer_encode(b->tokenizer, text.p, text.len, TOKENIZER_NO_SPECIAL, NULL, 0, &ids,
-				      why, why_n);
+				      why);
 		if (rc)
 			break;
 		bool taken = follow(b, g, &ids, valid, out);
@@ -155,9 +154,9 @@ static int run_tests(struct bench *b, struct grammar *g, const json_t *tests, st
 			continue;
 		out->too_loose = out->too_loose || taken;
 		out->too_strict = out->too_strict || valid;
-		if (!out->why[0])
-			snprintf(out->why, sizeof out->why, "test %zu: should %s but did not", i,
-				 valid ? "accept" : "reject");
+		if (!out->why.text[0])
+			err_why(&out->why, 0, "test %zu: should %s but did not", i,
+				valid ? "accept" : "reject");
 	}
 	token_ids_fini(&ids);
 	buf_fini(&text);
@@ -171,26 +170,27 @@ static void write_result(struct bench *b, const char *name, const struct outcome
 	json_t *o = json_pack("{s:s, s:f, s:I, s:f, s:f, s:I}", "id", name, "ttfm_us", out->compile_us,
 			      "work", (json_int_t)out->work, "masks_us", out->mask_us, "max_mask_us",
 			      out->mask_max_us, "num_tokens", (json_int_t)out->n_tokens);
-	if (out->why[0])
-		json_object_set_new(o, refused ? "compile_error" : "validation_error", json_string(out->why));
+	if (out->why.text[0])
+		json_object_set_new(o, refused ? "compile_error" : "validation_error",
+				    json_string(out->why.text));
 	json_dumpf(o, b->results, JSON_COMPACT);
 	fputc('\n', b->results);
 	json_decref(o);
 }
 
-static int run_file(struct bench *b, const char *path, const char *name, char *why, size_t why_n)
+static int run_file(struct bench *b, const char *path, const char *name, struct why *why)
 {
 	struct outcome out = {0};
 	struct grammar *g = NULL;
 	json_t *file = NULL;
 	b->n_schemas++;
 	/* A file that base/json.h rejects counts as a refused schema. */
-	int rc = json_read(path, FILE_BYTES_MAX, &file, out.why, sizeof out.why);
+	int rc = json_read(path, FILE_BYTES_MAX, &file, &out.why);
 	if (rc == -ENOENT || rc == -EACCES)
-		return err_why(why, why_n, rc, "%s", out.why);
+		return err_why(why, rc, "%s", out.why.text);
 	if (rc == 0) {
 		double begin = now_us();
-		rc = compile(b, json_object_get(file, "schema"), &g, &out.work, out.why, sizeof out.why);
+		rc = compile(b, json_object_get(file, "schema"), &g, &out.work, &out.why);
 		out.compile_us = now_us() - begin;
 	}
 	if (rc) {
@@ -199,9 +199,9 @@ static int run_file(struct bench *b, const char *path, const char *name, char *w
 		json_decref(file);
 		return 0;
 	}
-	out.why[0] = 0;
+	out.why.text[0] = 0;
 	samples_add(&b->compile_us, out.compile_us);
-	rc = run_tests(b, g, json_object_get(file, "tests"), &out, why, why_n);
+	rc = run_tests(b, g, json_object_get(file, "tests"), &out, why);
 	b->n_tokens += out.n_tokens;
 	if (out.too_loose)
 		b->n_accepted++;
@@ -274,27 +274,27 @@ static int is_json(const struct dirent *e)
 	return n > 5 && !strcmp(e->d_name + n - 5, ".json");
 }
 
-static int run_dir(struct bench *b, const char *dir, size_t every, char *why, size_t why_n)
+static int run_dir(struct bench *b, const char *dir, size_t every, struct why *why)
 {
 	struct dirent **names;
 	int n = scandir(dir, &names, is_json, alphasort), rc = 0;
 	if (n < 0)
-		return err_why(why, why_n, -errno, "%s: %s", dir, strerror(errno));
+		return err_why(why, -errno, "%s: %s", dir, strerror(errno));
 	for (int i = 0; i < n; i++) {
 		if (rc == 0 && (size_t)i % every == 0) {
 			char *path = file_join(dir, names[i]->d_name);
-			rc = run_file(b, path, names[i]->d_name, why, why_n);
+			rc = run_file(b, path, names[i]->d_name, why);
 			free(path);
 		}
 		free(names[i]);
 	}
 	free(names);
 	if (rc == 0 && n == 0)
-		rc = err_why(why, why_n, -ENOENT, "%s has no .json files", dir);
+		rc = err_why(why, -ENOENT, "%s has no .json files", dir);
 	return rc;
 }
 
-static int parse_space(const char *text, struct schema_options *out, char *why, size_t why_n)
+static int parse_space(const char *text, struct schema_options *out, struct why *why)
 {
 	char *end;
 	out->space = SCHEMA_SPACE_ONE;
@@ -306,14 +306,14 @@ static int parse_space(const char *text, struct schema_options *out, char *why, 
 	out->space = SCHEMA_SPACE_FLEXIBLE;
 	out->max_space = (unsigned)strtoul(text, &end, 10);
 	if (*end || end == text || !out->max_space || out->max_space > 1000)
-		return err_why(why, why_n, -EINVAL, "--space must be none, one, or 1 to 1000");
+		return err_why(why, -EINVAL, "--space must be none, one, or 1 to 1000");
 	return 0;
 }
 
-static int parse_order(const char *text, struct schema_options *out, char *why, size_t why_n)
+static int parse_order(const char *text, struct schema_options *out, struct why *why)
 {
 	if (strcmp(text, "any") && strcmp(text, "schema"))
-		return err_why(why, why_n, -EINVAL, "--order must be schema or any");
+		return err_why(why, -EINVAL, "--order must be schema or any");
 	out->any_order = strcmp(text, "any") ? 0 : ANY_ORDER_MEMBERS;
 	return 0;
 }
@@ -321,29 +321,29 @@ static int parse_order(const char *text, struct schema_options *out, char *why, 
 static int bench_grammar(const struct opts *o)
 {
 	struct bench b = {0};
-	char why[1024];
+	struct why why;
 	const char *results = opts_text(o, "results");
-	int rc = parse_space(opts_text(o, "space"), &b.options, why, sizeof why);
+	int rc = parse_space(opts_text(o, "space"), &b.options, &why);
 	if (rc == 0)
-		rc = parse_order(opts_text(o, "order"), &b.options, why, sizeof why);
+		rc = parse_order(opts_text(o, "order"), &b.options, &why);
 	b.options.bounded = !opts_flag(o, "exact");
 	if (rc == 0)
-		rc = tokenizer_load(opts_text(o, "tokenizer"), &b.tokenizer, why, sizeof why);
+		rc = tokenizer_load(opts_text(o, "tokenizer"), &b.tokenizer, &why);
 	if (rc == 0)
-		rc = make_vocab(&b, why, sizeof why);
+		rc = make_vocab(&b, &why);
 	if (rc == 0 && results && !(b.results = fopen(results, "w")))
-		rc = err_why(why, sizeof why, -errno, "%s: %s", results, strerror(errno));
+		rc = err_why(&why, -errno, "%s: %s", results, strerror(errno));
 	if (rc == 0)
-		rc = run_dir(&b, o->words[0], (size_t)opts_int(o, "every"), why, sizeof why);
+		rc = run_dir(&b, o->words[0], (size_t)opts_int(o, "every"), &why);
 	if (b.results && fclose(b.results) && rc == 0)
-		rc = err_why(why, sizeof why, -errno, "%s: %s", results, strerror(errno));
+		rc = err_why(&why, -errno, "%s: %s", results, strerror(errno));
 	if (rc == 0)
 		report(&b, opts_flag(o, "json"));
 	samples_fini(&b.mask_us);
 	samples_fini(&b.compile_us);
 	lexicon_free(b.vocab);
 	tokenizer_free(b.tokenizer);
-	return rc ? term_error("%s", why) : 0;
+	return rc ? term_error("%s", why.text) : 0;
 }
 
 int cmd_bench_grammar(int argc, char **argv)

@@ -185,7 +185,8 @@ static int plot(struct bench *b)
 			     .read_gbs = kernels_meter_rate(&b->meter, PROBE_READ),
 			     .shapes = {"layers", "head", "attention, decode", "attention, prompt"}};
 	struct roofline_point *points = xcalloc(b->n_points + 1, sizeof *points);
-	char subtitle[256], why[512];
+	struct why why;
+	char subtitle[256];
 	snprintf(subtitle, sizeof subtitle, "%s, %d threads; shapes of %s", b->info.name, b->info.n_threads,
 		 b->o.model->name);
 	r.subtitle = subtitle;
@@ -211,9 +212,9 @@ static int plot(struct bench *b)
 		r.colours[colour] = mode_names[colour];
 	}
 	r.points = points;
-	int e = roofline_write(&r, b->o.plot, why, sizeof why);
+	int e = roofline_write(&r, b->o.plot, &why);
 	if (e)
-		fprintf(stderr, "quern bench kernels: %s\n", why);
+		fprintf(stderr, "quern bench kernels: %s\n", why.text);
 	free(points);
 	return e;
 }
@@ -264,13 +265,14 @@ static void take_results(struct bench *b, const json_t *file)
 static int draw(struct bench *b)
 {
 	enum { FILE_MAX = 16 << 20 };
-	char *list = xstrdup(b->o.from), *save = NULL, why[512];
+	struct why why;
+	char *list = xstrdup(b->o.from), *save = NULL;
 	int e = 0;
 	for (char *path = strtok_r(list, ",", &save); path && !e; path = strtok_r(NULL, ",", &save)) {
 		json_t *file = NULL;
-		e = json_read(path, FILE_MAX, &file, why, sizeof why);
+		e = json_read(path, FILE_MAX, &file, &why);
 		if (e)
-			fprintf(stderr, "quern bench kernels: %s\n", why);
+			fprintf(stderr, "quern bench kernels: %s\n", why.text);
 		else
 			take_results(b, file);
 		json_decref(file);
@@ -460,7 +462,7 @@ static int read_options(struct options *o, const struct opts *given)
 /* ---- run ---- */
 
 static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute mode, enum kern_kv_type kv,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	const struct options *o = &b->o;
 	const int rows = o->rows[o->n_rows - 1];
@@ -491,8 +493,8 @@ static int open_device(struct bench *b, struct kernels_run *r, enum kern_compute
 				  .meter = &b->meter,
 				  .report = report,
 				  .arg = b};
-	int e = kern_find(o->device, &r->ops, &a.index, why, why_n);
-	e = e ? e : r->ops->open(&r->dev, &a, why, why_n);
+	int e = kern_find(o->device, &r->ops, &a.index, why);
+	e = e ? e : r->ops->open(&r->dev, &a, why);
 	if (e)
 		return e;
 	r->stream = r->ops->stream_new(r->dev);
@@ -511,16 +513,15 @@ static void close_device(struct kernels_run *r)
 /* When the first device is open, print the machine and its probes. */
 static int begin(struct bench *b, const struct kernels_run *r)
 {
-	char why[256];
+	struct why why;
 	if (b->headed)
 		return 0;
 	b->headed = true;
 	b->info = r->info;
 	b->meter.n_threads = r->info.n_threads;
 	b->meter.seconds = b->o.ms * 1e-3;
-	if (strncmp(b->o.device, "cpu", 3) == 0 &&
-	    probe_new(&b->meter.probe, r->info.n_threads, 0, why, sizeof why)) {
-		fprintf(stderr, "quern bench kernels: %s\n", why);
+	if (strncmp(b->o.device, "cpu", 3) == 0 && probe_new(&b->meter.probe, r->info.n_threads, 0, &why)) {
+		fprintf(stderr, "quern bench kernels: %s\n", why.text);
 		return -ENOMEM;
 	}
 	kernels_meter_begin(&b->meter);
@@ -560,13 +561,13 @@ static int run_mode(struct bench *b, struct kernels_run *r)
 static int bench_mode(struct bench *b, enum kern_compute mode)
 {
 	struct kernels_run r;
-	char why[512];
+	struct why why;
 	b->mode = mode_names[mode];
-	int e = open_device(b, &r, mode, KERN_KV_MODE, why, sizeof why);
+	int e = open_device(b, &r, mode, KERN_KV_MODE, &why);
 	if (e && !b->o.modes && b->headed)
 		return 0;
 	if (e) {
-		fprintf(stderr, "quern bench kernels: %s\n", why);
+		fprintf(stderr, "quern bench kernels: %s\n", why.text);
 		return e;
 	}
 	e = run_mode(b, &r);
@@ -575,9 +576,9 @@ static int bench_mode(struct bench *b, enum kern_compute mode)
 		if (b->o.kv && !(b->o.kv >> i & 1))
 			continue;
 		b->kv = kv_names[i];
-		e = open_device(b, &r, mode, (enum kern_kv_type)(i + 1), why, sizeof why);
+		e = open_device(b, &r, mode, (enum kern_kv_type)(i + 1), &why);
 		if (e && b->o.kv)
-			fprintf(stderr, "quern bench kernels: %s\n", why);
+			fprintf(stderr, "quern bench kernels: %s\n", why.text);
 		if (e) {
 			e = b->o.kv ? e : 0;
 			continue;

@@ -80,11 +80,11 @@ static struct kern_linear *reader(const struct kernels_run *r, int k)
 {
 	enum { N = 16 };
 	struct kern_linear *w = NULL;
-	char why[256];
+	struct why why;
 	float *zeros = xcalloc((size_t)k * N, sizeof *zeros);
 	const struct kern_linear_src src = {
 		.name = "reader", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = N, .w = zeros}}};
-	r->ops->linear_load(r->dev, &src, &w, why, sizeof why);
+	r->ops->linear_load(r->dev, &src, &w, &why);
 	free(zeros);
 	return w;
 }

@@ -118,18 +118,18 @@ static void add_rank(struct tuning *t, const struct model_config *c, const struc
 		  true);
 }
 
-static int add_of_model(struct tuning *t, char *why, size_t why_n)
+static int add_of_model(struct tuning *t, struct why *why)
 {
 	struct model_config c;
 	struct weights *w = NULL;
-	int rc = model_config_load(t->a->model_dir, &c, why, why_n);
+	int rc = model_config_load(t->a->model_dir, &c, why);
 	if (rc)
 		return rc;
-	rc = weights_open(t->a->model_dir, &c, &w, why, why_n);
+	rc = weights_open(t->a->model_dir, &c, &w, why);
 	t->model = c.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16;
 	for (int r = 0; r < t->a->tp && !rc; r++) {
 		struct shard s;
-		rc = shard_init(&s, &c, w, (struct shard_rank){r, t->a->tp, false}, why, why_n);
+		rc = shard_init(&s, &c, w, (struct shard_rank){r, t->a->tp, false}, why);
 		if (!rc)
 			add_rank(t, &c, w, &s);
 	}
@@ -140,7 +140,7 @@ static int add_of_model(struct tuning *t, char *why, size_t why_n)
 
 /* ---- the device ---- */
 
-static int open_way(struct tuning *t, bool fast, int index, char *why, size_t why_n)
+static int open_way(struct tuning *t, bool fast, int index, struct why *why)
 {
 	static const struct kern_crossover always[] = {
 		{KERN_AWQ4, 0, 0, 0}, {KERN_F16, 0, 0, 0}, {KERN_BF16, 0, 0, 0}};
@@ -156,27 +156,27 @@ static int open_way(struct tuning *t, bool fast, int index, char *why, size_t wh
 		.max_blocks_per_seq = 1,
 		.fast = fast,
 	};
-	int rc = t->ops->open(&w->dev, &a, why, why_n);
+	int rc = t->ops->open(&w->dev, &a, why);
 	if (rc)
 		return rc;
 	t->ops->info(w->dev, &w->info);
 	if (fast)
 		t->ops->crossovers(w->dev, always, 3);
 	w->s = t->ops->stream_new(w->dev);
-	return w->s ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", t->a->device);
+	return w->s ? 0 : err_why(why, -EIO, "%s: no stream could be created", t->a->device);
 }
 
-static int open_both(struct tuning *t, char *why, size_t why_n)
+static int open_both(struct tuning *t, struct why *why)
 {
 	int index;
-	int rc = kern_find(t->a->device, &t->ops, &index, why, why_n);
+	int rc = kern_find(t->a->device, &t->ops, &index, why);
 	if (!rc)
-		rc = open_way(t, false, index, why, why_n);
+		rc = open_way(t, false, index, why);
 	if (!rc && !t->ways[0].info.build[0])
-		rc = err_why(why, why_n, -ENOTSUP,
+		rc = err_why(why, -ENOTSUP,
 			     "--tune: %s has no second way to compute layers; it is for --device cuda:N",
 			     t->a->device);
-	return rc ? rc : open_way(t, true, index, why, why_n);
+	return rc ? rc : open_way(t, true, index, why);
 }
 
 static void close_both(struct tuning *t)
@@ -229,7 +229,7 @@ int kernels_tune_crossover(const int *rows, const double *default_us, const doub
 	return i == n - 1 ? INT_MAX : i < 0 ? 0 : rows[i];
 }
 
-static int tune_layer(struct tuning *t, struct layer *l, char *why, size_t why_n)
+static int tune_layer(struct tuning *t, struct layer *l, struct why *why)
 {
 	const struct kernels_tune *a = t->a;
 	struct layer_copies copies[2] = {0};
@@ -243,22 +243,20 @@ static int tune_layer(struct tuning *t, struct layer *l, char *why, size_t why_n
 	     *out = t->ops->mem_new(t->ways[0].dev, out_bytes);
 	void *host = xmalloc(in_bytes);
 	int rc = in && out ? 0
-			   : err_why(why, why_n, -ENOMEM,
-				     "out of memory: %zu bytes for %zu rows of %s; see --rows",
+			   : err_why(why, -ENOMEM, "out of memory: %zu bytes for %zu rows of %s; see --rows",
 				     in_bytes + out_bytes, rows, l->shape.name);
 	layers_fill_floats(host, t->model, in_bytes / 2);
 	if (!rc && (t->ops->upload(t->ways[0].s, in, host, in_bytes) || t->ops->stream_sync(t->ways[0].s)))
-		rc = err_why(why, why_n, -EIO, "%s: the rows could not be copied to the device",
-			     l->shape.name);
+		rc = err_why(why, -EIO, "%s: the rows could not be copied to the device", l->shape.name);
 	for (int i = 0; i < 2 && !rc; i++)
 		if ((rc = layers_load(&copies[i], t->ops, t->ways[i].dev, &l->shape, l->dtype, l->group,
 				      LAYERS_COLD_BYTES)))
-			err_why(why, why_n, rc, "%s cannot be loaded", l->shape.name);
+			err_why(why, rc, "%s cannot be loaded", l->shape.name);
 	for (int r = 0; r < l->n_rows && !rc; r++)
 		for (int i = 0; i < 2; i++)
 			l->us[i][r] = measure(t, &t->ways[i], l, &copies[i], a->rows[r], out, in, &rc);
-	if (rc && !why[0])
-		err_why(why, why_n, rc, "%s: the device failed (see its log)", l->shape.name);
+	if (rc && !why->text[0])
+		err_why(why, rc, "%s: the device failed (see its log)", l->shape.name);
 	if (!rc)
 		l->above = kernels_tune_crossover(a->rows, l->us[0], l->us[1], l->n_rows);
 	for (int i = 0; i < 2; i++)
@@ -272,7 +270,7 @@ static int tune_layer(struct tuning *t, struct layer *l, char *why, size_t why_n
 /* ---- the file ---- */
 
 /* Write the file.  Its entries for other layers are kept if they are of this device and build. */
-static int save(const struct tuning *t, char *path, size_t path_n, char *why, size_t why_n)
+static int save(const struct tuning *t, char *path, size_t path_n, struct why *why)
 {
 	const struct kern_info *info = &t->ways[0].info;
 	struct tune *old = xcalloc(1, sizeof *old), *new = xcalloc(1, sizeof *new);
@@ -280,7 +278,7 @@ static int save(const struct tuning *t, char *path, size_t path_n, char *why, si
 	if (t->a->out)
 		snprintf(path, path_n, "%s", t->a->out);
 	else if ((rc = tune_path(path, path_n, t->a->xdg_cache, t->a->home, info->name)))
-		err_why(why, why_n, rc,
+		err_why(why, rc,
 			"no folder to write to: neither XDG_CACHE_HOME nor HOME is one; name a file "
 			"with --out");
 	snprintf(new->device, sizeof new->device, "%s", info->name);
@@ -289,7 +287,7 @@ static int save(const struct tuning *t, char *path, size_t path_n, char *why, si
 	for (int i = 0; i < t->n; i++)
 		new->layers[new->n++] = (struct kern_crossover){t->layers[i].dtype, t->layers[i].shape.k,
 								t->layers[i].shape.n, t->layers[i].above};
-	const bool keep = !rc && tune_read(old, path, NULL, 0) == 0 && tune_fits(old, info, NULL, 0);
+	const bool keep = !rc && tune_read(old, path, NULL) == 0 && tune_fits(old, info, NULL);
 	for (int i = 0; keep && i < old->n && new->n < TUNE_LAYERS_MAX; i++) {
 		bool again = false;
 		for (int j = 0; j < t->n; j++)
@@ -299,7 +297,7 @@ static int save(const struct tuning *t, char *path, size_t path_n, char *why, si
 			new->layers[new->n++] = old->layers[i];
 	}
 	if (!rc)
-		rc = tune_write(new, path, why, why_n);
+		rc = tune_write(new, path, why);
 	free(old);
 	free(new);
 	return rc;
@@ -371,23 +369,24 @@ static void print_json(const struct tuning *t, const char *path)
 int kernels_tune(const struct kernels_tune *a)
 {
 	struct tuning *t = xcalloc(1, sizeof *t);
-	char why[512] = "", path[4096];
+	struct why why = {""};
+	char path[4096];
 	int rc = 0;
 	t->a = a;
 	if (a->model_dir)
-		rc = add_of_model(t, why, sizeof why);
+		rc = add_of_model(t, &why);
 	else
 		add_named(t);
 	if (!rc)
-		rc = open_both(t, why, sizeof why);
+		rc = open_both(t, &why);
 	for (int i = 0; i < t->n && !rc; i++) {
 		if (!a->json && term_is_tty(stderr))
 			fprintf(stderr, "%s, %s, %d x %d\n", t->layers[i].shape.name,
 				type_name(t->layers[i].dtype), t->layers[i].shape.k, t->layers[i].shape.n);
-		rc = tune_layer(t, &t->layers[i], why, sizeof why);
+		rc = tune_layer(t, &t->layers[i], &why);
 	}
 	if (!rc)
-		rc = save(t, path, sizeof path, why, sizeof why);
+		rc = save(t, path, sizeof path, &why);
 	if (!rc && a->json)
 		print_json(t, path);
 	else if (!rc) {
@@ -396,5 +395,5 @@ int kernels_tune(const struct kernels_tune *a)
 	}
 	close_both(t);
 	free(t);
-	return term_finish(rc ? term_error("bench kernels: %s", why) : EXIT_SUCCESS);
+	return term_finish(rc ? term_error("bench kernels: %s", why.text) : EXIT_SUCCESS);
 }

@@ -55,17 +55,17 @@ void layers_fill_floats(void *p, enum kern_dtype t, size_t n)
 int layers_copy(struct layer_copies *l, const struct kern_ops *ops, struct kern_dev *dev,
 		const struct kern_linear_src *src, size_t w_bytes, size_t cold_bytes)
 {
-	char why[256] = "";
+	struct why why = {""};
 	/* Tiny layers stay in a cache in practice, too. */
 	size_t copies = w_bytes < TINY_BYTES ? 1 : cold_bytes / w_bytes + 1;
 	*l = (struct layer_copies){.copies = xcalloc(copies, sizeof *l->copies)};
 	int e = 0;
 	while (!e && l->n_copies < (int)copies) {
-		e = ops->linear_load(dev, src, &l->copies[l->n_copies], why, sizeof why);
+		e = ops->linear_load(dev, src, &l->copies[l->n_copies], &why);
 		l->n_copies += !e;
 	}
 	if (e && l->n_copies == 0)
-		fprintf(stderr, "quern bench kernels: %s\n", why);
+		fprintf(stderr, "quern bench kernels: %s\n", why.text);
 	if (l->n_copies)
 		l->bytes = (double)ops->linear_bytes(l->copies[0]);
 	return l->n_copies ? 0 : e;

@@ -9,7 +9,7 @@
 
 const char *const load_metric_names[LOAD_METRICS] = {"ttft", "tpot", "itl", "e2el"};
 
-int load_slo_parse(const char *text, struct load_slo *out, char *why, size_t why_n)
+int load_slo_parse(const char *text, struct load_slo *out, struct why *why)
 {
 	*out = (struct load_slo){0};
 	for (const char *p = text; *p;) {
@@ -22,15 +22,15 @@ int load_slo_parse(const char *text, struct load_slo *out, char *why, size_t why
 			metric++;
 		double ms = p[n] == ':' ? strtod(p + n + 1, &end) : NAN;
 		if (metric == LOAD_METRICS || !end || end == p + n + 1 || !isfinite(ms) || ms <= 0)
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "\"%.40s\": must be like ttft:200,tpot:50,e2el:3000 (ms)", p);
 		out->max_ms[metric] = ms;
 		out->any = true;
 		p = end + strspn(end, ", ");
 		if (p == end && *p)
-			return err_why(why, why_n, -EINVAL, "\"%.40s\": a comma is missing", end);
+			return err_why(why, -EINVAL, "\"%.40s\": a comma is missing", end);
 	}
-	return out->any ? 0 : err_why(why, why_n, -EINVAL, "it is empty");
+	return out->any ? 0 : err_why(why, -EINVAL, "it is empty");
 }
 
 static void note_failure(struct load_figures *f, const char *error)

@@ -11,6 +11,7 @@
 #ifndef QUERN_BENCH_LOAD_FIGURES_H
 #define QUERN_BENCH_LOAD_FIGURES_H
 
+#include "base/err.h"
 #include "bench/loadgen.h"
 #include "bench/sim/samples.h"
 
@@ -27,7 +28,7 @@ struct load_slo {
 	bool any;
 };
 /* Parse "ttft:200,tpot:50", separated by commas or spaces. */
-int load_slo_parse(const char *text, struct load_slo *out, char *why, size_t why_n);
+int load_slo_parse(const char *text, struct load_slo *out, struct why *why);
 
 struct load_figures {
 	struct samples ms[LOAD_METRICS];

@@ -150,15 +150,15 @@ static int on_event(void *ctx, const char *data, size_t n)
 	struct slot *s = ctx;
 	struct load_chunk chunk;
 	json_t *event;
-	char why[256];
+	struct why why;
 	int64_t at = clock_us() - s->sent_us;
 	if (n == 6 && memcmp(data, "[DONE]", 6) == 0) {
 		s->done = true;
 		return 0;
 	}
-	int rc = json_parse(data, n, &event, why, sizeof why);
+	int rc = json_parse(data, n, &event, &why);
 	if (rc) {
-		fail(s, "a chunk is %s", why);
+		fail(s, "a chunk is %s", why.text);
 		return rc;
 	}
 	load_chunk_read(event, &chunk);
@@ -215,7 +215,7 @@ static void fail_by_reply(struct slot *s, long status)
 {
 	json_t *reply = NULL;
 	struct load_chunk chunk = {0};
-	if (s->reply.len && json_parse(s->reply.p, s->reply.len, &reply, NULL, 0) == 0)
+	if (s->reply.len && json_parse(s->reply.p, s->reply.len, &reply, NULL) == 0)
 		load_chunk_read(reply, &chunk);
 	if (chunk.error)
 		fail(s, "HTTP %ld: %s", status, chunk.error);
@@ -508,7 +508,7 @@ static struct curl_slist *headers_new(const char *api_key)
 	return h;
 }
 
-static int open_fds(struct run *r, char *why, size_t why_n)
+static int open_fds(struct run *r, struct why *why)
 {
 	struct epoll_event timer = {.events = EPOLLIN}, interrupt = {.events = EPOLLIN};
 	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -518,12 +518,12 @@ static int open_fds(struct run *r, char *why, size_t why_n)
 	if (r->epoll_fd < 0 || r->timer_fd < 0 ||
 	    epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, r->timer_fd, &timer) ||
 	    (interrupt_fd() >= 0 && epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, interrupt_fd(), &interrupt)))
-		return err_why(why, why_n, -errno, "epoll: %s", strerror(errno));
+		return err_why(why, -errno, "epoll: %s", strerror(errno));
 	return 0;
 }
 
 int load_run(const struct load_config *c, struct load_request *v, size_t n, struct load_totals *out,
-	     char *why, size_t why_n)
+	     struct why *why)
 {
 	struct run r = {
 		.config = c, .requests = v, .n = n, .epoll_fd = -1, .timer_fd = -1, .curl_due_us = -1};
@@ -531,12 +531,12 @@ int load_run(const struct load_config *c, struct load_request *v, size_t n, stru
 	for (size_t i = 0; i < n; i++)
 		v[i].sent_us = -1;
 	raise_file_limit();
-	int rc = open_fds(&r, why, why_n);
+	int rc = open_fds(&r, why);
 	if (rc)
 		goto fail_fds;
 	r.multi = curl_multi_init();
 	if (!r.multi) {
-		rc = err_why(why, why_n, -ENOMEM, "libcurl cannot be initialized");
+		rc = err_why(why, -ENOMEM, "libcurl cannot be initialized");
 		goto fail_fds;
 	}
 	r.headers = headers_new(c->api_key);
@@ -575,7 +575,7 @@ static size_t collect(char *p, size_t size, size_t n, void *ctx)
 }
 
 int load_call(const char *url, const char *socket, const char *api_key, const char *body, json_t **out,
-	      char *why, size_t why_n)
+	      struct why *why)
 {
 	struct buf reply = {0};
 	char error[CURL_ERROR_SIZE] = "";
@@ -603,15 +603,15 @@ int load_call(const char *url, const char *socket, const char *api_key, const ch
 	CURLcode result = curl_easy_perform(easy);
 	curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
 	if (result != CURLE_OK)
-		rc = err_why(why, why_n, -ECONNREFUSED, "%s: %s", where,
+		rc = err_why(why, -ECONNREFUSED, "%s: %s", where,
 			     *error ? error : curl_easy_strerror(result));
-	else if (json_parse(reply.p ? reply.p : "", reply.len, out, NULL, 0) == 0)
+	else if (json_parse(reply.p ? reply.p : "", reply.len, out, NULL) == 0)
 		load_chunk_read(*out, &chunk);
 	if (!rc && (status != 200 || chunk.error))
-		rc = err_why(why, why_n, -EREMOTEIO, "%s: HTTP %ld%s%s", where, status,
-			     chunk.error ? ": " : "", chunk.error ? chunk.error : "");
+		rc = err_why(why, -EREMOTEIO, "%s: HTTP %ld%s%s", where, status, chunk.error ? ": " : "",
+			     chunk.error ? chunk.error : "");
 	else if (!rc && !*out)
-		rc = err_why(why, why_n, -EPROTO, "%s: the reply is not JSON", where);
+		rc = err_why(why, -EPROTO, "%s: the reply is not JSON", where);
 	if (rc) {
 		json_decref(*out);
 		*out = NULL;

@@ -5,6 +5,7 @@
 #define QUERN_BENCH_LOADGEN_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -60,13 +61,13 @@ struct load_totals {
 /* Send v[0..n) and wait until all have ended.  Failures of requests are in their `error`; -errno only if the
  * run could not start. */
 int load_run(const struct load_config *c, struct load_request *v, size_t n, struct load_totals *out,
-	     char *why, size_t why_n);
+	     struct why *why);
 
 /* Send one request and read its JSON reply: GET without a body (NULL), else POST.  The caller owns *out.
  * socket: as in struct load_config.  -ECONNREFUSED and the like; -EREMOTEIO: the server replied with an
  * error, which is in why; -EPROTO: the reply is not JSON. */
 int load_call(const char *url, const char *socket, const char *api_key, const char *body, json_t **out,
-	      char *why, size_t why_n);
+	      struct why *why);
 
 /* A parsed chunk of a stream; borrows from the JSON. */
 struct load_chunk {

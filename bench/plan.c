@@ -79,23 +79,22 @@ static bool holds(const struct planner *p, uint32_t tp)
 }
 
 /* Choose the fewest devices that hold the weights and one sequence of the full context. */
-static int choose_tp(struct planner *p, int64_t given, char *why, size_t why_n)
+static int choose_tp(struct planner *p, int64_t given, struct why *why)
 {
 	char weights[32], memory[32];
 	uint32_t tp = given ? (uint32_t)given : 1;
 	while (!given && !holds(p, tp) && tp < p->device.count)
 		tp *= 2;
 	if (tp > p->device.count)
-		return err_why(why, why_n, -EINVAL, "--tp %u: there are %u devices", tp, p->device.count);
+		return err_why(why, -EINVAL, "--tp %u: there are %u devices", tp, p->device.count);
 	if (tp > 1 && p->model.n_kv_heads % (int)tp)
-		return err_why(why, why_n, -EINVAL,
-			       "--tp %u: the model's %d KV heads cannot be divided by it", tp,
+		return err_why(why, -EINVAL, "--tp %u: the model's %d KV heads cannot be divided by it", tp,
 			       p->model.n_kv_heads);
 	p->tp = tp;
 	p->replicas = p->device.count / tp;
 	if (holds(p, tp))
 		return 0;
-	return err_why(why, why_n, -ENOSPC,
+	return err_why(why, -ENOSPC,
 		       "%s does not hold it: the weights have %s, a sequence of %u tokens %.2f GB, the "
 		       "device %s; use more "
 		       "devices, a quantized model, or a shorter --context",
@@ -105,9 +104,9 @@ static int choose_tp(struct planner *p, int64_t given, char *why, size_t why_n)
 		       term_bytes(p->device.cost.memory_bytes, memory, sizeof memory));
 }
 
-static int plan_memory(struct planner *p, int64_t tp, char *why, size_t why_n)
+static int plan_memory(struct planner *p, int64_t tp, struct why *why)
 {
-	int rc = choose_tp(p, tp, why, why_n);
+	int rc = choose_tp(p, tp, why);
 	if (rc)
 		return rc;
 	const struct costmodel c = costmodel_replica(&p->device, &p->model, p->tp);
@@ -121,7 +120,7 @@ static int plan_memory(struct planner *p, int64_t tp, char *why, size_t why_n)
 /* ---- simulation ---- */
 
 /* Simulate one replica with requests at this rate. */
-static int simulate(const struct planner *p, double rate, struct replay_report *out, char *why, size_t why_n)
+static int simulate(const struct planner *p, double rate, struct replay_report *out, struct why *why)
 {
 	struct replay_config cfg = {.cost = costmodel_replica(&p->device, &p->model, p->tp),
 				    .n_blocks = p->n_blocks,
@@ -139,7 +138,7 @@ static int simulate(const struct planner *p, double rate, struct replay_report *
 					     SECONDS_MOST));
 	trace_synthetic(&s, &t);
 	memset(out, 0, sizeof *out);
-	int rc = replay_run(&cfg, &t, out, why, why_n);
+	int rc = replay_run(&cfg, &t, out, why);
 	trace_fini(&t);
 	return rc;
 }
@@ -151,34 +150,34 @@ static double good_share(const struct replay_report *r)
 }
 
 /* Return whether one replica serves this rate.  *rc: an error. */
-static bool serves(const struct planner *p, double rate, int *rc, char *why, size_t why_n)
+static bool serves(const struct planner *p, double rate, int *rc, struct why *why)
 {
 	struct replay_report r;
-	*rc = simulate(p, rate, &r, why, why_n);
+	*rc = simulate(p, rate, &r, why);
 	const bool good = !*rc && good_share(&r) >= good_enough;
 	replay_report_fini(&r);
 	return good;
 }
 
 /* Find the highest rate that one replica serves, by doubling and bisection. */
-static int find_best(struct planner *p, char *why, size_t why_n)
+static int find_best(struct planner *p, struct why *why)
 {
 	int rc = 0;
 	double lo = 0, hi = p->rate / p->replicas;
-	for (int i = 0; i < DOUBLINGS && !rc && serves(p, hi, &rc, why, why_n); i++) {
+	for (int i = 0; i < DOUBLINGS && !rc && serves(p, hi, &rc, why); i++) {
 		lo = hi;
 		hi *= 2;
 	}
 	for (int i = 0; lo == 0 && i < DOUBLINGS && !rc; i++) {
 		const double half = hi / 2;
-		if (serves(p, half, &rc, why, why_n))
+		if (serves(p, half, &rc, why))
 			lo = half;
 		else
 			hi = half;
 	}
 	for (int i = 0; lo > 0 && i < SEARCH_STEPS && !rc; i++) {
 		const double middle = sqrt(lo * hi);
-		if (serves(p, middle, &rc, why, why_n))
+		if (serves(p, middle, &rc, why))
 			lo = middle;
 		else
 			hi = middle;
@@ -187,16 +186,16 @@ static int find_best(struct planner *p, char *why, size_t why_n)
 	return rc;
 }
 
-static int run(struct planner *p, char *why, size_t why_n)
+static int run(struct planner *p, struct why *why)
 {
 	int rc;
 	for (p->max_seqs = p->serve.max_seqs;; p->max_seqs *= 2) {
-		rc = simulate(p, p->rate / p->replicas, &p->at_rate, why, why_n);
+		rc = simulate(p, p->rate / p->replicas, &p->at_rate, why);
 		if (rc || p->at_rate.running_max < p->max_seqs || p->max_seqs >= MAX_SEQS_MOST)
 			break;
 		replay_report_fini(&p->at_rate);
 	}
-	return rc ? rc : find_best(p, why, why_n);
+	return rc ? rc : find_best(p, why);
 }
 
 /* ---- report ---- */
@@ -329,7 +328,7 @@ static void print_text(struct planner *p)
 
 /* ---- options ---- */
 
-static int read_options(const struct opts *o, struct planner *p, char *why, size_t why_n)
+static int read_options(const struct opts *o, struct planner *p, struct why *why)
 {
 	p->serve = (struct sched_config){
 		.block_size = (uint32_t)option_default(OPTION_SERVE, "block-size"),
@@ -343,33 +342,32 @@ static int read_options(const struct opts *o, struct planner *p, char *why, size
 	p->memory_fraction = opts_number(o, "memory-fraction");
 	p->seed = (uint64_t)opts_int(o, "seed");
 	if (!(p->rate >= 1e-3 && p->rate <= 1e5))
-		return err_why(why, why_n, -EINVAL, "--rate must be 0.001 to 100000 requests a second");
+		return err_why(why, -EINVAL, "--rate must be 0.001 to 100000 requests a second");
 	if (!(p->memory_fraction >= 0.01 && p->memory_fraction <= 1))
-		return err_why(why, why_n, -EINVAL, "--memory-fraction must be 0.01 to 1");
-	int rc = lengths_parse(opts_text(o, "lengths"), &p->lengths, why, why_n);
+		return err_why(why, -EINVAL, "--memory-fraction must be 0.01 to 1");
+	int rc = lengths_parse(opts_text(o, "lengths"), &p->lengths, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--lengths");
-	rc = slo_parse(opts_text(o, "slo"), &p->slo, why, why_n);
-	return rc ? err_prefix(why, why_n, rc, "--slo") : 0;
+		return err_prefix(why, rc, "--lengths");
+	rc = slo_parse(opts_text(o, "slo"), &p->slo, why);
+	return rc ? err_prefix(why, rc, "--slo") : 0;
 }
 
 /* Read the figures of the model and the devices. */
-static int read_costs(const struct opts *o, struct planner *p, char *why, size_t why_n)
+static int read_costs(const struct opts *o, struct planner *p, struct why *why)
 {
-	int rc = costmodel_device_read(opts_text(o, "device"), &p->device, why, why_n);
+	int rc = costmodel_device_read(opts_text(o, "device"), &p->device, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--device");
-	rc = costmodel_model_read(p->path, &p->device, &p->model, why, why_n);
+		return err_prefix(why, rc, "--device");
+	rc = costmodel_model_read(p->path, &p->device, &p->model, why);
 	if (rc)
 		return rc;
 	costmodel_load(&p->device, &p->model);
 	if (opts_has(o, "measured"))
-		rc = costmodel_measured(&p->device, opts_text(o, "measured"), why, why_n);
+		rc = costmodel_measured(&p->device, opts_text(o, "measured"), why);
 	const int most = p->model.max_position;
 	p->context = (uint32_t)opts_int_or(o, "context", most < CONTEXT ? most : CONTEXT);
 	if (!rc && (int64_t)p->context > most)
-		rc = err_why(why, why_n, -EINVAL, "--context %u: the model's context is %d", p->context,
-			     most);
+		rc = err_why(why, -EINVAL, "--context %u: the model's context is %d", p->context, most);
 	return rc;
 }
 
@@ -377,28 +375,28 @@ int cmd_plan(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct planner *p = xcalloc(1, sizeof *p);
-	char why[1024];
+	struct why why;
 	char path[PATH_MAX], name[CACHED_NAME];
 	opts_add_program(&o, OPTION_PLAN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	if (read_options(&o, p, why, sizeof why)) {
-		status = term_usage("plan", "%s", why);
+	if (read_options(&o, p, &why)) {
+		status = term_usage("plan", "%s", why.text);
 		goto out;
 	}
 	cache_find(o.words[0], path, name);
 	p->path = path;
-	int rc = read_costs(&o, p, why, sizeof why);
+	int rc = read_costs(&o, p, &why);
 	if (!rc)
-		rc = plan_memory(p, opts_int(&o, "tp"), why, sizeof why);
+		rc = plan_memory(p, opts_int(&o, "tp"), &why);
 	if (!rc)
-		rc = run(p, why, sizeof why);
+		rc = run(p, &why);
 	if (!rc && opts_flag(&o, "json"))
 		print_json(p);
 	else if (!rc)
 		print_text(p);
-	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	replay_report_fini(&p->at_rate);
 	free(p);

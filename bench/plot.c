@@ -204,19 +204,18 @@ void plot_svg(const struct plot *p, struct buf *out)
 	buf_puts(out, "</svg>\n");
 }
 
-int plot_write(const struct plot *p, const char *path, char *why, size_t why_n)
+int plot_write(const struct plot *p, const char *path, struct why *why)
 {
 	struct buf out = {0};
 	FILE *f = fopen(path, "w");
 	int rc = 0;
 	if (!f)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	plot_svg(p, &out);
 	bool ok = fwrite(out.p, 1, out.len, f) == out.len;
 	ok = fclose(f) == 0 && ok;
 	if (!ok)
-		rc = err_why(why, why_n, errno ? -errno : -EIO, "%s: cannot be written: %s", path,
-			     strerror(errno));
+		rc = err_why(why, errno ? -errno : -EIO, "%s: cannot be written: %s", path, strerror(errno));
 	buf_fini(&out);
 	return rc;
 }

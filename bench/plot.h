@@ -3,6 +3,7 @@
 #define QUERN_BENCH_PLOT_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +27,6 @@ struct plot {
 
 /* Append the whole document to out. */
 void plot_svg(const struct plot *p, struct buf *out);
-int plot_write(const struct plot *p, const char *path, char *why, size_t why_n);
+int plot_write(const struct plot *p, const char *path, struct why *why);
 
 #endif

@@ -28,7 +28,7 @@ static void keep(struct replay *r, json_t *tree)
 
 /* ---- batches ---- */
 
-static int add_line(struct replay *r, const char *p, size_t n, char *why, size_t why_n)
+static int add_line(struct replay *r, const char *p, size_t n, struct why *why)
 {
 	struct batch_line_request line;
 	struct batch_line_problem problem;
@@ -36,14 +36,14 @@ static int add_line(struct replay *r, const char *p, size_t n, char *why, size_t
 	if (line.tree)
 		keep(r, line.tree);
 	if (rc)
-		return err_why(why, why_n, rc, "%s", problem.why);
+		return err_why(why, rc, "%s", problem.why.text);
 	const char *url = json_string_value(json_object_get(line.tree, "url"));
 	const bool chat = strcmp(url, url_chat) == 0;
 	if (!chat && strcmp(url, url_completions) != 0)
-		return err_why(why, why_n, -EINVAL, "url \"%.80s\" is neither %s nor %s", url, url_chat,
+		return err_why(why, -EINVAL, "url \"%.80s\" is neither %s nor %s", url, url_chat,
 			       url_completions);
 	if (r->n && chat != r->chat)
-		return err_why(why, why_n, -EINVAL, "url \"%s\" is not that of the lines before", url);
+		return err_why(why, -EINVAL, "url \"%s\" is not that of the lines before", url);
 	r->chat = chat;
 	add_request(r, &(struct replay_request){.body = line.body});
 	return 0;
@@ -85,7 +85,7 @@ static bool is_asked(const json_t *message)
 
 /* Convert ShareGPT turns, {"from": .., "value": ..}, to messages, without replies before the first question.
  * The caller owns *out. */
-static int read_sharegpt(const json_t *turns, json_t **out, char *why, size_t why_n)
+static int read_sharegpt(const json_t *turns, json_t **out, struct why *why)
 {
 	const json_t *turn;
 	bool asked = false;
@@ -97,7 +97,7 @@ static int read_sharegpt(const json_t *turns, json_t **out, char *why, size_t wh
 		json_t *value = json_object_get(turn, "value");
 		if (!role || !json_is_string(value)) {
 			json_decref(*out);
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "turn %zu: from \"%.40s\" is not known, or its value is not a text",
 				       i + 1, text_of(turn, "from"));
 		}
@@ -111,14 +111,14 @@ static int read_sharegpt(const json_t *turns, json_t **out, char *why, size_t wh
 }
 
 /* Add the requests of a conversation.  A conversation without a question has none. */
-static int add_conversation(struct replay *r, const json_t *c, char *why, size_t why_n)
+static int add_conversation(struct replay *r, const json_t *c, struct why *why)
 {
 	const json_t *turns = json_object_get(c, "conversations"), *messages = json_object_get(c, "messages");
 	if (!json_is_array(turns) && !json_is_array(messages))
-		return err_why(why, why_n, -EINVAL, "it has neither \"messages\" nor \"conversations\"");
+		return err_why(why, -EINVAL, "it has neither \"messages\" nor \"conversations\"");
 	if (!json_is_array(messages)) {
 		json_t *read;
-		const int rc = read_sharegpt(turns, &read, why, why_n);
+		const int rc = read_sharegpt(turns, &read, why);
 		if (rc)
 			return rc;
 		keep(r, read);
@@ -141,11 +141,11 @@ static int add_conversation(struct replay *r, const json_t *c, char *why, size_t
 
 /* ---- files ---- */
 
-static int read_list(struct replay *r, const char *p, size_t n, size_t most, char *why, size_t why_n)
+static int read_list(struct replay *r, const char *p, size_t n, size_t most, struct why *why)
 {
 	json_t *list, *c;
 	size_t i;
-	int rc = json_parse(p, n, &list, why, why_n);
+	int rc = json_parse(p, n, &list, why);
 	if (rc)
 		return rc;
 	keep(r, list);
@@ -154,66 +154,66 @@ static int read_list(struct replay *r, const char *p, size_t n, size_t most, cha
 	{
 		if (most && i == most)
 			break;
-		rc = add_conversation(r, c, why, why_n);
+		rc = add_conversation(r, c, why);
 		if (rc)
-			return err_prefix(why, why_n, rc, "conversation %zu", i + 1);
+			return err_prefix(why, rc, "conversation %zu", i + 1);
 	}
 	return 0;
 }
 
 /* Read a line.  The first line determines the kind of all lines. */
-static int read_line(struct replay *r, bool first, const char *p, size_t n, char *why, size_t why_n)
+static int read_line(struct replay *r, bool first, const char *p, size_t n, struct why *why)
 {
 	json_t *tree;
-	const int rc = json_parse(p, n, &tree, why, why_n);
+	const int rc = json_parse(p, n, &tree, why);
 	if (rc)
 		return rc;
 	if (first)
 		r->batch = json_object_get(tree, "body") != NULL;
 	if (r->batch) {
 		json_decref(tree);
-		return add_line(r, p, n, why, why_n);
+		return add_line(r, p, n, why);
 	}
 	keep(r, tree);
 	r->chat = true;
-	return add_conversation(r, tree, why, why_n);
+	return add_conversation(r, tree, why);
 }
 
-static int read_lines(struct replay *r, const char *p, size_t n, size_t most, char *why, size_t why_n)
+static int read_lines(struct replay *r, const char *p, size_t n, size_t most, struct why *why)
 {
 	size_t number = 0, taken = 0;
 	for (const char *end = p + n; p < end && !(most && taken == most);) {
 		const char *newline = memchr(p, '\n', (size_t)(end - p)), *stop = newline ? newline : end;
 		number++;
 		if (strspn(p, " \t\r") < (size_t)(stop - p)) {
-			const int rc = read_line(r, taken++ == 0, p, (size_t)(stop - p), why, why_n);
+			const int rc = read_line(r, taken++ == 0, p, (size_t)(stop - p), why);
 			if (rc)
-				return err_prefix(why, why_n, rc, "line %zu", number);
+				return err_prefix(why, rc, "line %zu", number);
 		}
 		p = stop + 1;
 	}
 	return 0;
 }
 
-int replay_read(const char *path, size_t most, struct replay *out, char *why, size_t why_n)
+int replay_read(const char *path, size_t most, struct replay *out, struct why *why)
 {
 	char *text;
 	size_t n;
 	*out = (struct replay){0};
-	int rc = file_read(path, FILE_BYTES_MAX, &text, &n, why, why_n);
+	int rc = file_read(path, FILE_BYTES_MAX, &text, &n, why);
 	if (rc)
 		return rc;
 	const char *p = text;
 	if (n >= 3 && memcmp(p, "\xef\xbb\xbf", 3) == 0)
 		p += 3, n -= 3;
 	if (p[strspn(p, " \t\r\n")] == '[')
-		rc = read_list(out, p, n, most, why, why_n);
+		rc = read_list(out, p, n, most, why);
 	else
-		rc = read_lines(out, p, n, most, why, why_n);
+		rc = read_lines(out, p, n, most, why);
 	free(text);
 	if (!rc && !out->n)
-		rc = err_why(why, why_n, -EINVAL, "there is no request in it");
-	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
+		rc = err_why(why, -EINVAL, "there is no request in it");
+	return rc ? err_prefix(why, rc, "%s", path) : 0;
 }
 
 void replay_fini(struct replay *r)

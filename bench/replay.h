@@ -12,6 +12,7 @@
 #define QUERN_BENCH_REPLAY_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,7 +36,7 @@ struct replay {
 };
 
 /* Read the first `most` lines or conversations; 0: all.  -EINVAL: why names the line or conversation. */
-int replay_read(const char *path, size_t most, struct replay *out, char *why, size_t why_n);
+int replay_read(const char *path, size_t most, struct replay *out, struct why *why);
 void replay_fini(struct replay *r);
 
 /* Append a request's JSON.  common: members that replace the request's own.  n_output: max_tokens of a

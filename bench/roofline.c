@@ -371,17 +371,16 @@ void roofline_svg(const struct roofline *r, struct buf *out)
 	free(d.boxes);
 }
 
-int roofline_write(const struct roofline *r, const char *path, char *why, size_t why_n)
+int roofline_write(const struct roofline *r, const char *path, struct why *why)
 {
 	struct buf out = {0};
 	FILE *f = fopen(path, "w");
 	if (!f)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	roofline_svg(r, &out);
 	bool ok = fwrite(out.p, 1, out.len, f) == out.len;
 	ok = fclose(f) == 0 && ok;
 	buf_fini(&out);
 	return ok ? 0
-		  : err_why(why, why_n, errno ? -errno : -EIO, "%s: cannot be written: %s", path,
-			    strerror(errno));
+		  : err_why(why, errno ? -errno : -EIO, "%s: cannot be written: %s", path, strerror(errno));
 }

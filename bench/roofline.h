@@ -4,6 +4,7 @@
 #define QUERN_BENCH_ROOFLINE_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stddef.h>
 
@@ -35,6 +36,6 @@ struct roofline {
 
 void roofline_svg(const struct roofline *r, struct buf *out); /* appends to out */
 /* Write the plot to a file.  0 or -errno with the reason. */
-int roofline_write(const struct roofline *r, const char *path, char *why, size_t why_n);
+int roofline_write(const struct roofline *r, const char *path, struct why *why);
 
 #endif

@@ -47,40 +47,39 @@ struct bench {
 
 /* ---- options ---- */
 
-static int number_above(const struct opts *o, const char *name, double scale, double *out, char *why,
-			size_t why_n)
+static int number_above(const struct opts *o, const char *name, double scale, double *out, struct why *why)
 {
 	if (!opts_has(o, name))
 		return 0;
 	double x = opts_number(o, name);
 	if (!(x >= number_min && x <= number_max))
-		return err_why(why, why_n, -EINVAL, "--%s is not %g to %g", name, number_min, number_max);
+		return err_why(why, -EINVAL, "--%s is not %g to %g", name, number_min, number_max);
 	*out = x * scale;
 	return 0;
 }
 
-static int device_of(const struct opts *o, struct costmodel *c, char *why, size_t why_n)
+static int device_of(const struct opts *o, struct costmodel *c, struct why *why)
 {
-	int rc = costmodel_named(opts_text(o, "device"), c, why, why_n);
+	int rc = costmodel_named(opts_text(o, "device"), c, why);
 	if (!rc)
-		rc = number_above(o, "gb-per-s", 1e9, &c->bytes_per_s, why, why_n);
+		rc = number_above(o, "gb-per-s", 1e9, &c->bytes_per_s, why);
 	if (!rc)
-		rc = number_above(o, "link-gb-per-s", 1e9, &c->link_bytes_per_s, why, why_n);
+		rc = number_above(o, "link-gb-per-s", 1e9, &c->link_bytes_per_s, why);
 	if (!rc)
-		rc = number_above(o, "tflops", 1e12, &c->flop_per_s, why, why_n);
+		rc = number_above(o, "tflops", 1e12, &c->flop_per_s, why);
 	if (!rc)
-		rc = number_above(o, "step-ms", 1e3, &c->base_us, why, why_n);
+		rc = number_above(o, "step-ms", 1e3, &c->base_us, why);
 	if (!rc)
-		rc = number_above(o, "params", 2e9, &c->flop_per_token, why, why_n);
+		rc = number_above(o, "params", 2e9, &c->flop_per_token, why);
 	c->memory_bytes = (double)opts_int_or(o, "memory", (int64_t)c->memory_bytes);
 	c->weights_bytes = (double)opts_int_or(o, "weights-bytes", (int64_t)c->weights_bytes);
 	c->kv_token_bytes = (double)opts_int_or(o, "kv-token-bytes", (int64_t)c->kv_token_bytes);
 	if (!rc && c->kv_token_bytes < 1)
-		rc = err_why(why, why_n, -EINVAL, "--kv-token-bytes must be above 0");
+		rc = err_why(why, -EINVAL, "--kv-token-bytes must be above 0");
 	return rc;
 }
 
-static int policy_of(const struct opts *o, struct sched_config *s, char *why, size_t why_n)
+static int policy_of(const struct opts *o, struct sched_config *s, struct why *why)
 {
 	const char *prefill = opts_text(o, "prefill"), *preempt = opts_text(o, "preempt");
 	s->block_size = (uint32_t)opts_int(o, "block-size");
@@ -92,21 +91,19 @@ static int policy_of(const struct opts *o, struct sched_config *s, char *why, si
 	s->no_cache = opts_flag(o, "no-prefix-cache");
 	s->prefill_separate = strcmp(prefill, "separate") == 0;
 	if (!s->prefill_separate && strcmp(prefill, "mixed") != 0)
-		return err_why(why, why_n, -EINVAL, "--prefill: \"%.40s\" is neither mixed nor separate",
-			       prefill);
+		return err_why(why, -EINVAL, "--prefill: \"%.40s\" is neither mixed nor separate", prefill);
 	if (strcmp(preempt, "swap") == 0)
 		s->preempt = SCHED_SWAP;
 	else if (strcmp(preempt, "recompute") == 0)
 		s->preempt = SCHED_RECOMPUTE;
 	else if (strcmp(preempt, "auto") != 0)
-		return err_why(why, why_n, -EINVAL, "--preempt: \"%.40s\" is not swap, recompute or auto",
-			       preempt);
+		return err_why(why, -EINVAL, "--preempt: \"%.40s\" is not swap, recompute or auto", preempt);
 	return 0;
 }
 
 /* Set the size of the pool: as given, or what the weights leave of the memory.  For --running, at least what
  * the sequences need. */
-static int pool_of(const struct opts *o, struct replay_config *c, char *why, size_t why_n)
+static int pool_of(const struct opts *o, struct replay_config *c, struct why *why)
 {
 	uint32_t size = c->sched.block_size;
 	int64_t kv_bytes = opts_int_or(o, "kv-bytes", (int64_t)costmodel_kv_bytes(&c->cost));
@@ -115,27 +112,27 @@ static int pool_of(const struct opts *o, struct replay_config *c, char *why, siz
 	if (c->running && !opts_has(o, "kv-bytes")) {
 		uint64_t need = replay_running_blocks(c);
 		if (need > COSTMODEL_BLOCKS_MAX)
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "--running: that many sequences of that length need %" PRIu64
 				       " blocks",
 				       need);
 		c->n_blocks = need > c->n_blocks ? (uint32_t)need : c->n_blocks;
 	}
 	if (c->n_blocks == 0)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "no block fits: the KV cache has %" PRId64 " bytes, a block %.0f", kv_bytes,
 			       c->cost.kv_token_bytes * size);
 	return 0;
 }
 
-static int rates_of(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int rates_of(const struct opts *o, struct bench *b, struct why *why)
 {
 	b->n_rates = 1;
 	b->rates[0] = b->trace_path ? 1 : 10;
 	if (opts_has(o, "rate") && opts_has(o, "rates"))
-		return err_why(why, why_n, -EINVAL, "either --rate or --rates");
+		return err_why(why, -EINVAL, "either --rate or --rates");
 	if (!opts_has(o, "rates"))
-		return number_above(o, "rate", 1, &b->rates[0], why, why_n);
+		return number_above(o, "rate", 1, &b->rates[0], why);
 	const char *text = opts_text(o, "rates"), *p = text;
 	for (b->n_rates = 0; b->n_rates < RATES_MAX; p++) {
 		char *end;
@@ -147,12 +144,11 @@ static int rates_of(const struct opts *o, struct bench *b, char *why, size_t why
 		if (!*p)
 			return 0;
 	}
-	return err_why(why, why_n, -EINVAL,
-		       "--rates: \"%.40s\" is not a list of at most %d numbers of 1e-6 to 1e9", text,
-		       RATES_MAX);
+	return err_why(why, -EINVAL, "--rates: \"%.40s\" is not a list of at most %d numbers of 1e-6 to 1e9",
+		       text, RATES_MAX);
 }
 
-static int arrivals_of(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int arrivals_of(const struct opts *o, struct bench *b, struct why *why)
 {
 	static const char *const synthetic[] = {"arrivals", "lengths", "multi-turn"};
 	static const char *const steady[] = {"trace",      "arrivals", "rate", "rates",
@@ -161,42 +157,42 @@ static int arrivals_of(const struct opts *o, struct bench *b, char *why, size_t 
 	b->trace_path = opts_text(o, "trace");
 	for (size_t i = 0; b->trace_path && i < sizeof synthetic / sizeof *synthetic; i++)
 		if (opts_has(o, synthetic[i]))
-			return err_why(why, why_n, -EINVAL, "either --trace or --%s", synthetic[i]);
+			return err_why(why, -EINVAL, "either --trace or --%s", synthetic[i]);
 	for (size_t i = 0; opts_has(o, "running") && i < sizeof steady / sizeof *steady; i++)
 		if (opts_has(o, steady[i]))
-			return err_why(why, why_n, -EINVAL, "either --running or --%s", steady[i]);
+			return err_why(why, -EINVAL, "either --running or --%s", steady[i]);
 	s->seed = b->cfg.seed = (uint64_t)opts_int(o, "seed");
-	int rc = arrivals_parse(opts_text(o, "arrivals"), &s->shape, why, why_n);
+	int rc = arrivals_parse(opts_text(o, "arrivals"), &s->shape, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--arrivals");
-	rc = lengths_parse(opts_text(o, "lengths"), &s->lengths, why, why_n);
+		return err_prefix(why, rc, "--arrivals");
+	rc = lengths_parse(opts_text(o, "lengths"), &s->lengths, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--lengths");
-	rc = users_parse(opts_text(o, "users"), &b->users, why, why_n);
+		return err_prefix(why, rc, "--lengths");
+	rc = users_parse(opts_text(o, "users"), &b->users, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--users");
+		return err_prefix(why, rc, "--users");
 	b->only_user = opts_int_or(o, "only-user", -1);
 	if (b->only_user >= (int64_t)b->users.n)
-		return err_why(why, why_n, -EINVAL, "--only-user: there are %u users", b->users.n);
+		return err_why(why, -EINVAL, "--only-user: there are %u users", b->users.n);
 	b->duration_s = b->trace_path ? 0 : 300;
-	rc = number_above(o, "duration", 1, &b->duration_s, why, why_n);
+	rc = number_above(o, "duration", 1, &b->duration_s, why);
 	if (!rc)
-		rc = rates_of(o, b, why, why_n);
+		rc = rates_of(o, b, why);
 	for (size_t i = 0; i < b->n_rates && !rc && !b->trace_path; i++)
 		if (b->rates[i] * b->duration_s > ARRIVALS_MAX)
-			rc = err_why(why, why_n, -EINVAL, "--rate times --duration: more than %d arrivals",
+			rc = err_why(why, -EINVAL, "--rate times --duration: more than %d arrivals",
 				     ARRIVALS_MAX);
 	return rc;
 }
 
-static int config_of(const struct opts *o, struct bench *b, char *why, size_t why_n)
+static int config_of(const struct opts *o, struct bench *b, struct why *why)
 {
 	struct replay_config *c = &b->cfg;
-	int rc = arrivals_of(o, b, why, why_n);
+	int rc = arrivals_of(o, b, why);
 	if (!rc)
-		rc = device_of(o, &c->cost, why, why_n);
+		rc = device_of(o, &c->cost, why);
 	if (!rc)
-		rc = policy_of(o, &c->sched, why, why_n);
+		rc = policy_of(o, &c->sched, why);
 	if (rc)
 		return rc;
 	c->lengths = b->synthetic.lengths;
@@ -210,7 +206,7 @@ static int config_of(const struct opts *o, struct bench *b, char *why, size_t wh
 	c->running_prompt = (uint32_t)opts_int(o, "prompt-tokens");
 	double think_s = opts_number(o, "think");
 	if (think_s < 0 || think_s > 1e6)
-		return err_why(why, why_n, -EINVAL, "--think is not 0 to 1e6 seconds");
+		return err_why(why, -EINVAL, "--think is not 0 to 1e6 seconds");
 	c->think_us = think_s * 1e6;
 	if (c->running) {
 		c->sched.max_seqs = c->running > c->sched.max_seqs ? c->running : c->sched.max_seqs;
@@ -219,8 +215,8 @@ static int config_of(const struct opts *o, struct bench *b, char *why, size_t wh
 		c->max_context = most > c->max_context ? (uint32_t)most : c->max_context;
 		b->n_rates = 1;
 	}
-	rc = slo_parse(opts_text(o, "slo"), &c->slo, why, why_n);
-	return rc ? err_prefix(why, why_n, rc, "--slo") : pool_of(o, c, why, why_n);
+	rc = slo_parse(opts_text(o, "slo"), &c->slo, why);
+	return rc ? err_prefix(why, rc, "--slo") : pool_of(o, c, why);
 }
 
 /* ---- the runs ---- */
@@ -245,13 +241,13 @@ static void arrivals_at(const struct bench *b, double rate, struct trace *t)
 		trace_keep_user(t, (uint32_t)b->only_user);
 }
 
-static int run_all(struct bench *b, char *why, size_t why_n)
+static int run_all(struct bench *b, struct why *why)
 {
 	for (size_t i = 0; i < b->n_rates; i++) {
 		struct trace t = {0};
 		if (!b->cfg.running)
 			arrivals_at(b, b->rates[i], &t);
-		int rc = replay_run(&b->cfg, &t, &b->reports[i], why, why_n);
+		int rc = replay_run(&b->cfg, &t, &b->reports[i], why);
 		trace_fini(&t);
 		if (rc)
 			return rc;
@@ -504,7 +500,7 @@ static void print_text(struct bench *b, bool per_user)
 		print_users(&b->reports[0]);
 }
 
-static int draw(struct bench *b, const char *path, char *why, size_t why_n)
+static int draw(struct bench *b, const char *path, struct why *why)
 {
 	static const struct {
 		const char *name;
@@ -536,35 +532,35 @@ static int draw(struct bench *b, const char *path, char *why, size_t why_n)
 						   .colour = lines[k].tpot,
 						   .dashed = lines[k].percent > 50};
 	}
-	return plot_write(&p, path, why, why_n);
+	return plot_write(&p, path, why);
 }
 
 int cmd_bench_scheduler(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct bench *b = xcalloc(1, sizeof *b);
-	char why[512];
+	struct why why;
 	opts_add_program(&o, OPTION_BENCH_SCHEDULER);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	if (config_of(&o, b, why, sizeof why)) {
-		status = term_usage("bench scheduler", "%s", why);
+	if (config_of(&o, b, &why)) {
+		status = term_usage("bench scheduler", "%s", why.text);
 		goto out;
 	}
 	bool per_user = opts_flag(&o, "per-user");
 	int rc = 0;
 	if (b->trace_path)
-		rc = trace_read(b->trace_path, &b->trace, why, sizeof why);
+		rc = trace_read(b->trace_path, &b->trace, &why);
 	if (!rc)
-		rc = run_all(b, why, sizeof why);
+		rc = run_all(b, &why);
 	if (!rc && opts_flag(&o, "json"))
 		print_json(b, per_user);
 	else if (!rc)
 		print_text(b, per_user);
 	if (!rc && opts_has(&o, "plot"))
-		rc = draw(b, opts_text(&o, "plot"), why, sizeof why);
-	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		rc = draw(b, opts_text(&o, "plot"), &why);
+	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	for (size_t i = 0; i < RATES_MAX; i++)
 		replay_report_fini(&b->reports[i]);

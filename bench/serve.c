@@ -63,26 +63,24 @@ struct bench {
 
 /* ---- options ---- */
 
-static int parse_rate(const char *text, double *out, char *why, size_t why_n)
+static int parse_rate(const char *text, double *out, struct why *why)
 {
 	char *end;
 	*out = strtod(text, &end);
 	if (end == text || *end || isnan(*out) || *out <= 0)
-		return err_why(why, why_n, -EINVAL, "--request-rate \"%.40s\" is neither inf nor above 0",
-			       text);
+		return err_why(why, -EINVAL, "--request-rate \"%.40s\" is neither inf nor above 0", text);
 	return 0;
 }
 
-static int parse_percentiles(struct bench *b, const char *text, char *why, size_t why_n)
+static int parse_percentiles(struct bench *b, const char *text, struct why *why)
 {
 	for (const char *p = text;; p++) {
 		char *end;
 		double x = strtod(p, &end);
 		if (end == p || !(x >= 0 && x <= 100) || (*end && *end != ','))
-			return err_why(why, why_n, -EINVAL, "--percentiles \"%.40s\": numbers of 0 to 100",
-				       text);
+			return err_why(why, -EINVAL, "--percentiles \"%.40s\": numbers of 0 to 100", text);
 		if (b->n_percentiles == PERCENTILES_MAX)
-			return err_why(why, why_n, -EINVAL, "--percentiles: at most %d", PERCENTILES_MAX);
+			return err_why(why, -EINVAL, "--percentiles: at most %d", PERCENTILES_MAX);
 		b->percentiles[b->n_percentiles++] = x;
 		p = end;
 		if (!*p)
@@ -90,7 +88,7 @@ static int parse_percentiles(struct bench *b, const char *text, char *why, size_
 	}
 }
 
-static int parse_prompts(struct bench *b, const char *text, char *why, size_t why_n)
+static int parse_prompts(struct bench *b, const char *text, struct why *why)
 {
 	unsigned lo, hi;
 	int used = 0;
@@ -102,27 +100,25 @@ static int parse_prompts(struct bench *b, const char *text, char *why, size_t wh
 		b->load.id_lo = lo;
 		b->load.id_hi = hi;
 	} else if (strcmp(text, "ids") != 0)
-		return err_why(why, why_n, -EINVAL, "--prompts \"%.40s\" is none of words, ids, ids:LO,HI",
-			       text);
+		return err_why(why, -EINVAL, "--prompts \"%.40s\" is none of words, ids, ids:LO,HI", text);
 	if (b->chat && b->load.prompts != WORKLOAD_WORDS)
-		return err_why(why, why_n, -EINVAL, "--prompts: a chat takes words only");
+		return err_why(why, -EINVAL, "--prompts: a chat takes words only");
 	return 0;
 }
 
 /* Refuse options that do not apply to --replay, because the file has its own prompts. */
-static int check_replay(const struct bench *b, char *why, size_t why_n)
+static int check_replay(const struct bench *b, struct why *why)
 {
 	static const char *const others[] = {"endpoint",   "trace",         "trace-speed",
 					     "input-len",  "range-ratio",   "lengths",
 					     "prefix-len", "max-input-len", "prompts"};
 	for (size_t i = 0; opts_has(b->opts, "replay") && i < sizeof others / sizeof *others; i++)
 		if (opts_has(b->opts, others[i]))
-			return err_why(why, why_n, -EINVAL, "--replay has its own requests: no --%s",
-				       others[i]);
+			return err_why(why, -EINVAL, "--replay has its own requests: no --%s", others[i]);
 	return 0;
 }
 
-static int parse_workload(struct bench *b, char *why, size_t why_n)
+static int parse_workload(struct bench *b, struct why *why)
 {
 	static const char *const of_lengths[] = {"input-len", "output-len", "range-ratio"};
 	static const char *const of_trace[] = {"request-rate", "burstiness",  "input-len",
@@ -143,47 +139,46 @@ static int parse_workload(struct bench *b, char *why, size_t why_n)
 	w->by_lengths = opts_has(o, "lengths");
 	for (size_t i = 0; w->trace && i < sizeof of_trace / sizeof *of_trace; i++)
 		if (opts_has(o, of_trace[i]))
-			return err_why(why, why_n, -EINVAL, "--trace has its own times and lengths: no --%s",
+			return err_why(why, -EINVAL, "--trace has its own times and lengths: no --%s",
 				       of_trace[i]);
 	for (size_t i = 0; w->by_lengths && i < sizeof of_lengths / sizeof *of_lengths; i++)
 		if (opts_has(o, of_lengths[i]))
-			return err_why(why, why_n, -EINVAL, "either --lengths or --%s", of_lengths[i]);
+			return err_why(why, -EINVAL, "either --lengths or --%s", of_lengths[i]);
 	if (!w->trace && opts_has(o, "trace-speed"))
-		return err_why(why, why_n, -EINVAL, "--trace-speed is for --trace");
+		return err_why(why, -EINVAL, "--trace-speed is for --trace");
 	if (!(w->trace_speed >= 1e-6 && w->trace_speed <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--trace-speed must be 1e-6 to 1e6");
+		return err_why(why, -EINVAL, "--trace-speed must be 1e-6 to 1e6");
 	/* With smaller shapes, the power in rng_gamma() underflows. */
 	if (!(w->burstiness >= 0.01 && w->burstiness <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--burstiness must be 0.01 to 1e6");
+		return err_why(why, -EINVAL, "--burstiness must be 0.01 to 1e6");
 	if (!(w->range_ratio >= 0 && w->range_ratio < 1))
-		return err_why(why, why_n, -EINVAL, "--range-ratio must be 0 to below 1");
-	int rc = parse_rate(opts_text(o, "request-rate"), &w->rate, why, why_n);
+		return err_why(why, -EINVAL, "--range-ratio must be 0 to below 1");
+	int rc = parse_rate(opts_text(o, "request-rate"), &w->rate, why);
 	if (!rc && w->by_lengths) {
-		rc = lengths_parse(opts_text(o, "lengths"), &w->lengths, why, why_n);
+		rc = lengths_parse(opts_text(o, "lengths"), &w->lengths, why);
 		if (rc)
-			err_prefix(why, why_n, rc, "--lengths");
+			err_prefix(why, rc, "--lengths");
 	}
 	if (!rc && opts_has(o, "prompts"))
-		rc = parse_prompts(b, opts_text(o, "prompts"), why, why_n);
+		rc = parse_prompts(b, opts_text(o, "prompts"), why);
 	return rc;
 }
 
 /* Turn "http://host:port/v1/" into "http://host:port". */
-static int parse_url(struct bench *b, char *why, size_t why_n)
+static int parse_url(struct bench *b, struct why *why)
 {
 	const char *given =
 		opts_text_or(b->opts, "base-url", opts_text_or(b->opts, "to", "http://" OPTION_HTTP));
 	if (opts_has(b->opts, "base-url") && opts_has(b->opts, "to"))
-		return err_why(why, why_n, -EINVAL, "either --base-url or --to");
+		return err_why(why, -EINVAL, "either --base-url or --to");
 	const bool bare = !strstr(given, "://");
 	if (!strncmp(given, "unix:", 5)) {
 		b->socket = given + 5;
 		given = "http://localhost";
 		if (!*b->socket)
-			return err_why(why, why_n, -EINVAL, "\"unix:\": must be unix:PATH");
+			return err_why(why, -EINVAL, "\"unix:\": must be unix:PATH");
 	} else if (!bare && strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0)
-		return err_why(why, why_n, -EINVAL,
-			       "\"%.200s\": must begin with http://, https:// or unix:", given);
+		return err_why(why, -EINVAL, "\"%.200s\": must begin with http://, https:// or unix:", given);
 	b->root = xasprintf("%s%s", bare && !b->socket ? "http://" : "", given);
 	size_t n = strlen(b->root);
 	while (n && b->root[n - 1] == '/')
@@ -193,18 +188,18 @@ static int parse_url(struct bench *b, char *why, size_t why_n)
 	return 0;
 }
 
-static int parse_extra(struct bench *b, char *why, size_t why_n)
+static int parse_extra(struct bench *b, struct why *why)
 {
 	const char *text = opts_text(b->opts, "extra-body");
 	if (!text)
 		return 0;
-	int rc = json_parse(text, strlen(text), &b->extra, why, why_n);
+	int rc = json_parse(text, strlen(text), &b->extra, why);
 	if (!rc && !json_is_object(b->extra))
-		rc = err_why(why, why_n, -EINVAL, "no JSON object");
-	return rc ? err_prefix(why, why_n, -EINVAL, "--extra-body") : 0;
+		rc = err_why(why, -EINVAL, "no JSON object");
+	return rc ? err_prefix(why, -EINVAL, "--extra-body") : 0;
 }
 
-static int parse(struct bench *b, char *why, size_t why_n)
+static int parse(struct bench *b, struct why *why)
 {
 	const struct opts *o = b->opts;
 	const char *endpoint = opts_text(o, "endpoint");
@@ -213,28 +208,28 @@ static int parse(struct bench *b, char *why, size_t why_n)
 	b->json = opts_flag(o, "json");
 	b->api_key = environment_read().api_key;
 	if (!b->chat && strcmp(endpoint, "completions") != 0)
-		return err_why(why, why_n, -EINVAL, "--endpoint \"%.40s\" is neither completions nor chat",
+		return err_why(why, -EINVAL, "--endpoint \"%.40s\" is neither completions nor chat",
 			       endpoint);
 	if (!(timeout >= 0.001 && timeout <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--timeout must be 0.001 to 1e6 seconds");
-	int rc = parse_url(b, why, why_n);
+		return err_why(why, -EINVAL, "--timeout must be 0.001 to 1e6 seconds");
+	int rc = parse_url(b, why);
 	if (!rc)
-		rc = check_replay(b, why, why_n);
+		rc = check_replay(b, why);
 	if (!rc)
-		rc = parse_workload(b, why, why_n);
+		rc = parse_workload(b, why);
 	if (!rc)
-		rc = parse_percentiles(b, opts_text(o, "percentiles"), why, why_n);
+		rc = parse_percentiles(b, opts_text(o, "percentiles"), why);
 	if (!rc && opts_has(o, "goodput")) {
-		rc = load_slo_parse(opts_text(o, "goodput"), &b->slo, why, why_n);
+		rc = load_slo_parse(opts_text(o, "goodput"), &b->slo, why);
 		if (rc)
-			err_prefix(why, why_n, rc, "--goodput");
+			err_prefix(why, rc, "--goodput");
 	}
-	return rc ? rc : parse_extra(b, why, why_n);
+	return rc ? rc : parse_extra(b, why);
 }
 
 /* ---- the server ---- */
 
-static int learn_model(struct bench *b, char *why, size_t why_n)
+static int learn_model(struct bench *b, struct why *why)
 {
 	json_t *reply;
 	const char *given = opts_text(b->opts, "model");
@@ -243,14 +238,14 @@ static int learn_model(struct bench *b, char *why, size_t why_n)
 		return 0;
 	}
 	char *url = xasprintf("%s/v1/models", b->root);
-	int rc = load_call(url, b->socket, b->api_key, NULL, &reply, why, why_n);
+	int rc = load_call(url, b->socket, b->api_key, NULL, &reply, why);
 	if (!rc) {
 		const json_t *first = json_array_get(json_object_get(reply, "data"), 0);
 		const char *id = json_string_value(json_object_get(first, "id"));
 		if (id)
 			b->model = xstrdup(id);
 		else
-			rc = err_why(why, why_n, -EPROTO, "%s lists no model: give --model", url);
+			rc = err_why(why, -EPROTO, "%s lists no model: give --model", url);
 		json_decref(reply);
 	}
 	free(url);
@@ -258,13 +253,13 @@ static int learn_model(struct bench *b, char *why, size_t why_n)
 }
 
 /* Get the ids of sample_text from the server's tokenizer (/tokenize of vLLM and quern). */
-static int learn_ids(struct bench *b, char *why, size_t why_n)
+static int learn_ids(struct bench *b, struct why *why)
 {
 	json_t *reply, *request = json_pack("{s:s, s:s}", "model", b->model, "prompt", sample_text);
 	char *body = json_dumps(request, JSON_COMPACT), *url = xasprintf("%s/tokenize", b->root);
 	json_decref(request);
-	int rc = body ? load_call(url, b->socket, b->api_key, body, &reply, why, why_n)
-		      : err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
+	int rc = body ? load_call(url, b->socket, b->api_key, body, &reply, why)
+		      : err_why(why, -EILSEQ, "the model's name is not valid UTF-8");
 	free(body);
 	if (!rc) {
 		const json_t *tokens = json_object_get(reply, "tokens");
@@ -277,19 +272,19 @@ static int learn_ids(struct bench *b, char *why, size_t why_n)
 		}
 		json_decref(reply);
 		if (!n)
-			rc = err_why(why, why_n, -EPROTO,
-				     "%s reports no tokens: give --prompts words or ids:LO,HI", url);
+			rc = err_why(why, -EPROTO, "%s reports no tokens: give --prompts words or ids:LO,HI",
+				     url);
 	}
 	free(url);
 	return rc;
 }
 
-static int learn_prompts(struct bench *b, char *why, size_t why_n)
+static int learn_prompts(struct bench *b, struct why *why)
 {
 	bool given = opts_has(b->opts, "prompts");
 	if ((given && b->load.prompts != WORKLOAD_IDS) || b->chat || b->replay.n)
 		return 0;
-	int rc = learn_ids(b, why, why_n);
+	int rc = learn_ids(b, why);
 	if (rc && given)
 		return rc;
 	b->load.prompts = rc ? WORKLOAD_WORDS : WORKLOAD_IDS;
@@ -299,21 +294,21 @@ static int learn_prompts(struct bench *b, char *why, size_t why_n)
 /* ---- requests ---- */
 
 /* Make the requests of --replay.  Requests that follow no other arrive at the times of the workload. */
-static int replay_requests(struct bench *b, const char *path, char *why, size_t why_n)
+static int replay_requests(struct bench *b, const char *path, struct why *why)
 {
 	struct workload arrivals = b->load;
 	struct load_request *v;
 	size_t n = 0;
-	int rc = replay_read(path, b->load.n, &b->replay, why, why_n);
+	int rc = replay_read(path, b->load.n, &b->replay, why);
 	if (!rc && b->replay.batch && opts_has(b->opts, "output-len"))
-		rc = err_why(why, why_n, -EINVAL, "%s: a batch has its own lengths: no --output-len", path);
+		rc = err_why(why, -EINVAL, "%s: a batch has its own lengths: no --output-len", path);
 	if (rc)
 		return rc;
 	b->chat = b->replay.chat;
 	b->n_requests = b->replay.n;
 	b->requests = xcalloc(b->n_requests, sizeof *b->requests);
 	arrivals.n = b->n_requests;
-	rc = workload_make(&arrivals, &v, &arrivals.n, why, why_n);
+	rc = workload_make(&arrivals, &v, &arrivals.n, why);
 	for (size_t i = 0; !rc && i < b->n_requests; i++)
 		b->requests[i] = (struct load_request){.at_us = v[b->replay.v[i].follows ? 0 : n++].at_us,
 						       .follows = b->replay.v[i].follows};
@@ -321,22 +316,22 @@ static int replay_requests(struct bench *b, const char *path, char *why, size_t 
 	return rc;
 }
 
-static int make_requests(struct bench *b, char *why, size_t why_n)
+static int make_requests(struct bench *b, struct why *why)
 {
 	const char *path = opts_text(b->opts, "replay");
 	if (path)
-		return replay_requests(b, path, why, why_n);
-	int rc = workload_make(&b->load, &b->requests, &b->n_requests, why, why_n);
-	return rc || b->n_requests ? rc : err_why(why, why_n, -EINVAL, "%s holds no request", b->load.trace);
+		return replay_requests(b, path, why);
+	int rc = workload_make(&b->load, &b->requests, &b->n_requests, why);
+	return rc || b->n_requests ? rc : err_why(why, -EINVAL, "%s holds no request", b->load.trace);
 }
 
 /* Set the members of all requests.  Lines of a batch keep their own temperature. */
-static int make_common(struct bench *b, char *why, size_t why_n)
+static int make_common(struct bench *b, struct why *why)
 {
 	json_t *o = json_pack("{s:s, s:b, s:{s:b}}", "model", b->model, "stream", 1, "stream_options",
 			      "include_usage", 1);
 	if (!o)
-		return err_why(why, why_n, -EILSEQ, "the model's name is not valid UTF-8");
+		return err_why(why, -EILSEQ, "the model's name is not valid UTF-8");
 	if (!b->replay.batch || opts_has(b->opts, "temperature"))
 		json_object_set_new(o, "temperature", json_real(opts_number(b->opts, "temperature")));
 	if (opts_flag(b->opts, "ignore-eos"))
@@ -396,7 +391,7 @@ static struct load_config config_of(struct bench *b)
 }
 
 /* Send copies of the first request, one at a time.  A failure ends the run. */
-static int warm_up(struct bench *b, char *why, size_t why_n)
+static int warm_up(struct bench *b, struct why *why)
 {
 	struct load_config c = config_of(b);
 	int rc = 0;
@@ -405,19 +400,19 @@ static int warm_up(struct bench *b, char *why, size_t why_n)
 		struct load_request r = b->requests[0];
 		struct load_totals totals;
 		r.at_us = 0;
-		rc = load_run(&c, &r, 1, &totals, why, why_n);
+		rc = load_run(&c, &r, 1, &totals, why);
 		if (!rc && r.error)
-			rc = err_why(why, why_n, totals.interrupted ? -EINTR : -EREMOTEIO,
+			rc = err_why(why, totals.interrupted ? -EINTR : -EREMOTEIO,
 				     "the first request to %s failed: %s", b->url, r.error);
 		load_request_fini(&r);
 	}
 	return rc;
 }
 
-static int measure(struct bench *b, char *why, size_t why_n)
+static int measure(struct bench *b, struct why *why)
 {
 	struct load_config c = config_of(b);
-	int rc = load_run(&c, b->requests, b->n_requests, &b->totals, why, why_n);
+	int rc = load_run(&c, b->requests, b->n_requests, &b->totals, why);
 	if (c.progress)
 		fputs("\r\x1b[K", stderr);
 	if (!rc)
@@ -523,7 +518,7 @@ static void print_report(struct bench *b)
 }
 
 /* Check before the run that a result can be written; otherwise the error would occur only at the end. */
-static int check_writable(const char *path, char *why, size_t why_n)
+static int check_writable(const char *path, struct why *why)
 {
 	struct stat st;
 	int rc = 0;
@@ -539,20 +534,20 @@ static int check_writable(const char *path, char *why, size_t why_n)
 		if (fd >= 0)
 			unlink(path);
 	}
-	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", path, strerror(-rc)) : 0;
+	return rc ? err_why(why, rc, "%s cannot be written: %s", path, strerror(-rc)) : 0;
 }
 
-static int save(const char *path, const json_t *o, char *why, size_t why_n)
+static int save(const char *path, const json_t *o, struct why *why)
 {
 	FILE *f = fopen(path, "w");
 	if (!f)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	bool ok = json_dumpf(o, f, JSON_INDENT(1)) == 0 && fputc('\n', f) != EOF;
 	ok = fclose(f) == 0 && ok;
-	return ok ? 0 : err_why(why, why_n, -EIO, "%s: cannot be written: %s", path, strerror(errno));
+	return ok ? 0 : err_why(why, -EIO, "%s: cannot be written: %s", path, strerror(errno));
 }
 
-static int draw(struct bench *b, const char *path, char *why, size_t why_n)
+static int draw(struct bench *b, const char *path, struct why *why)
 {
 	static const char *const names[LOAD_METRICS] = {"TTFT", "TPOT", "ITL", "E2EL"};
 	double x[PLOT_POINTS + 1], y[LOAD_METRICS][PLOT_POINTS + 1];
@@ -572,16 +567,16 @@ static int draw(struct bench *b, const char *path, char *why, size_t why_n)
 								      .n = PLOT_POINTS + 1,
 								      .colour = (unsigned)m};
 	}
-	return plot_write(&p, path, why, why_n);
+	return plot_write(&p, path, why);
 }
 
-static int report(struct bench *b, char *why, size_t why_n)
+static int report(struct bench *b, struct why *why)
 {
 	json_t *o = result_json(b);
 	const char *path = opts_text(b->opts, "save"), *plot = opts_text(b->opts, "plot");
-	int rc = path ? save(path, o, why, why_n) : 0;
+	int rc = path ? save(path, o, why) : 0;
 	if (!rc && plot)
-		rc = draw(b, plot, why, why_n);
+		rc = draw(b, plot, why);
 	if (b->json) {
 		json_dumpf(o, stdout, JSON_COMPACT);
 		putchar('\n');
@@ -590,35 +585,35 @@ static int report(struct bench *b, char *why, size_t why_n)
 	}
 	json_decref(o);
 	if (!rc && b->totals.interrupted)
-		rc = err_why(why, why_n, -EINTR, "interrupted");
+		rc = err_why(why, -EINTR, "interrupted");
 	else if (!rc && !b->figures.completed)
-		rc = err_why(why, why_n, -EREMOTEIO, "no request was completed: %s",
+		rc = err_why(why, -EREMOTEIO, "no request was completed: %s",
 			     b->figures.n_failures ? b->figures.failures[0].error : "there was none");
 	return rc;
 }
 
-static int run(struct bench *b, char *why, size_t why_n)
+static int run(struct bench *b, struct why *why)
 {
-	int rc = check_writable(opts_text(b->opts, "save"), why, why_n);
+	int rc = check_writable(opts_text(b->opts, "save"), why);
 	if (!rc)
-		rc = check_writable(opts_text(b->opts, "plot"), why, why_n);
+		rc = check_writable(opts_text(b->opts, "plot"), why);
 	if (!rc)
-		rc = make_requests(b, why, why_n);
+		rc = make_requests(b, why);
 	b->url = xasprintf("%s/v1/%s", b->root, b->chat ? "chat/completions" : "completions");
 	if (!rc)
-		rc = learn_model(b, why, why_n);
+		rc = learn_model(b, why);
 	if (!rc)
-		rc = learn_prompts(b, why, why_n);
+		rc = learn_prompts(b, why);
 	if (!rc)
-		rc = make_common(b, why, why_n);
+		rc = make_common(b, why);
 	if (rc)
 		return rc;
 	interrupt_arm();
-	rc = warm_up(b, why, why_n);
+	rc = warm_up(b, why);
 	if (!rc)
-		rc = measure(b, why, why_n);
+		rc = measure(b, why);
 	interrupt_disarm();
-	return rc ? rc : report(b, why, why_n);
+	return rc ? rc : report(b, why);
 }
 
 static void bench_fini(struct bench *b)
@@ -641,16 +636,16 @@ int cmd_bench_serve(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct bench b = {.opts = &o};
-	char why[1024] = "";
+	struct why why = {""};
 	opts_add_program(&o, OPTION_BENCH_SERVE);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	if (parse(&b, why, sizeof why)) {
-		status = term_usage("bench serve", "%s", why);
+	if (parse(&b, &why)) {
+		status = term_usage("bench serve", "%s", why.text);
 		goto out;
 	}
-	status = term_finish(run(&b, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS);
+	status = term_finish(run(&b, &why) ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	bench_fini(&b);
 	opts_fini(&o);

@@ -119,15 +119,15 @@ static void add_line(struct steps *s, const json_t *o)
 
 /* Call fn for each line.  A truncated last line (the worker was killed) is skipped. */
 static int each_line(const char *path, void (*fn)(struct steps *s, const json_t *o), struct steps *s,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	char text[LINE_MAX_BYTES];
 	FILE *f = fopen(path, "r");
 	if (!f)
-		return err_why(why, why_n, -errno, "cannot read %s: %s", path, strerror(errno));
+		return err_why(why, -errno, "cannot read %s: %s", path, strerror(errno));
 	while (fgets(text, sizeof text, f)) {
 		json_t *o = NULL;
-		if (json_parse(text, strlen(text), &o, NULL, 0) == 0)
+		if (json_parse(text, strlen(text), &o, NULL) == 0)
 			fn(s, o);
 		json_decref(o);
 	}
@@ -166,14 +166,14 @@ static void take_probes(struct steps *s)
 	s->last.peak = s->peak == PROBE_KINDS ? 0 : probe_rate(s->probe, s->peak, 0, PROBE_US);
 }
 
-int steps_new(struct steps **out, const char *trace, char *why, size_t why_n)
+int steps_new(struct steps **out, const char *trace, struct why *why)
 {
 	struct steps *s = xcalloc(1, sizeof *s);
 	s->path = xstrdup(trace);
-	int rc = each_line(trace, take_load, s, why, why_n);
+	int rc = each_line(trace, take_load, s, why);
 	if (!rc && !s->pid)
-		rc = err_why(why, why_n, -ENOTSUP, "steps are measured on a CPU only");
-	if (!rc && !(rc = probe_new(&s->probe, 0, 0, why, why_n)))
+		rc = err_why(why, -ENOTSUP, "steps are measured on a CPU only");
+	if (!rc && !(rc = probe_new(&s->probe, 0, 0, why)))
 		take_probes(s);
 	if (rc) {
 		steps_free(s);
@@ -217,9 +217,9 @@ void steps_run_end(struct steps *s)
 	r->after = s->last;
 }
 
-int steps_read(struct steps *s, char *why, size_t why_n)
+int steps_read(struct steps *s, struct why *why)
 {
-	return each_line(s->path, take_step, s, why, why_n);
+	return each_line(s->path, take_step, s, why);
 }
 
 /* ---- figures ---- */

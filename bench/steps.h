@@ -8,6 +8,7 @@
 #ifndef QUERN_BENCH_STEPS_H
 #define QUERN_BENCH_STEPS_H
 
+#include "base/err.h"
 #include "cli/terminal/table.h"
 
 #include <jansson.h>
@@ -18,7 +19,7 @@ struct steps;
 
 /* Open the trace of a service that is ready.  -ENOTSUP: its device is not a CPU; -EIO, -ENOMEM with the
  * reason. */
-int steps_new(struct steps **out, const char *trace, char *why, size_t why_n);
+int steps_new(struct steps **out, const char *trace, struct why *why);
 void steps_free(struct steps *s); /* NULL is fine */
 
 /* Return the bytes of weights that a decode step reads.  If the embedding is not also the head, only its rows
@@ -30,7 +31,7 @@ void steps_run_begin(struct steps *s, int64_t batch);
 void steps_run_end(struct steps *s);
 
 /* Read the trace of all runs, after the service has ended.  -EIO with the reason. */
-int steps_read(struct steps *s, char *why, size_t why_n);
+int steps_read(struct steps *s, struct why *why);
 
 /* Add a heading to t, and for each batch size one row for decoding and one for prompts. */
 void steps_table(const struct steps *s, struct table *t);

@@ -83,8 +83,7 @@ struct bench {
 
 /* ---- the reference ---- */
 
-static int python_start(struct python *py, const char *program, const struct bench *b, char *why,
-			size_t why_n)
+static int python_start(struct python *py, const char *program, const struct bench *b, struct why *why)
 {
 	char chunk[32],
 		*argv[] = {
@@ -94,11 +93,11 @@ static int python_start(struct python *py, const char *program, const struct ben
 	posix_spawn_file_actions_t fa;
 	snprintf(chunk, sizeof chunk, "%zu", b->chunk);
 	if (pipe2(in, O_CLOEXEC))
-		return err_why(why, why_n, -errno, "pipe: %s", strerror(errno));
+		return err_why(why, -errno, "pipe: %s", strerror(errno));
 	if (pipe2(out, O_CLOEXEC)) {
 		close(in[0]);
 		close(in[1]);
-		return err_why(why, why_n, -errno, "pipe: %s", strerror(errno));
+		return err_why(why, -errno, "pipe: %s", strerror(errno));
 	}
 	posix_spawn_file_actions_init(&fa);
 	posix_spawn_file_actions_adddup2(&fa, in[0], 0);
@@ -109,20 +108,20 @@ static int python_start(struct python *py, const char *program, const struct ben
 	close(out[1]);
 	py->to = fdopen(in[1], "w");
 	py->from = out[0];
-	return rc ? err_why(why, why_n, -rc, "%s: %s", program, strerror(rc)) : 0;
+	return rc ? err_why(why, -rc, "%s: %s", program, strerror(rc)) : 0;
 }
 
 /* Read the next line of the reference's output into py->line, without the newline. */
-static int python_line(struct python *py, char *why, size_t why_n)
+static int python_line(struct python *py, struct why *why)
 {
 	char c;
 	buf_clear(&py->line);
 	for (;;) {
 		struct pollfd fd = {.fd = py->from, .events = POLLIN};
 		if (poll(&fd, 1, REPLY_MS) <= 0)
-			return err_why(why, why_n, -ETIMEDOUT, "the Python process does not answer");
+			return err_why(why, -ETIMEDOUT, "the Python process does not answer");
 		if (read(py->from, &c, 1) != 1)
-			return err_why(why, why_n, -EPIPE,
+			return err_why(why, -EPIPE,
 				       "the Python process ended (is the package tokenizers there?)");
 		if (c == '\n')
 			return 0;
@@ -130,15 +129,15 @@ static int python_line(struct python *py, char *why, size_t why_n)
 	}
 }
 
-static int python_run(struct python *py, struct run_result *r, char *why, size_t why_n)
+static int python_run(struct python *py, struct run_result *r, struct why *why)
 {
 	fputs("run\n", py->to);
 	fflush(py->to);
-	int rc = python_line(py, why, why_n);
+	int rc = python_line(py, why);
 	if (rc)
 		return rc;
 	if (sscanf(py->line.p, "%lf %" SCNu64 " %" SCNu32, &r->seconds, &r->n_ids, &r->crc) != 3)
-		return err_why(why, why_n, -EPROTO, "unexpected output of the Python process: \"%.100s\"",
+		return err_why(why, -EPROTO, "unexpected output of the Python process: \"%.100s\"",
 			       py->line.p);
 	return 0;
 }
@@ -181,13 +180,13 @@ static size_t chunk_end(const struct bench *b, size_t at)
 	return to;
 }
 
-static int our_run(struct bench *b, struct token_ids *ids, char *why, size_t why_n)
+static int our_run(struct bench *b, struct token_ids *ids, struct why *why)
 {
 	ids->n = 0;
 	int64_t begin = clock_us();
 	for (size_t at = 0, to; at < b->n; at = to) {
 		to = chunk_end(b, at);
-		int rc = tokenizer_encode(b->tokenizer, b->text + at, to - at, 0, NULL, 0, ids, why, why_n);
+		int rc = tokenizer_encode(b->tokenizer, b->text + at, to - at, 0, NULL, 0, ids, why);
 		if (rc)
 			return rc;
 	}
@@ -196,15 +195,15 @@ static int our_run(struct bench *b, struct token_ids *ids, char *why, size_t why
 	return 0;
 }
 
-static int measure(struct bench *b, struct python *py, char *why, size_t why_n)
+static int measure(struct bench *b, struct python *py, struct why *why)
 {
 	struct token_ids ids = {0};
-	int rc = our_run(b, &ids, why, why_n); /* warm-up */
+	int rc = our_run(b, &ids, why); /* warm-up */
 	for (int64_t i = 0; i < b->runs && rc == 0; i++) {
-		rc = our_run(b, &ids, why, why_n);
+		rc = our_run(b, &ids, why);
 		b->ours[i] = b->last.seconds;
 		if (rc == 0 && py) {
-			rc = python_run(py, &b->last_theirs, why, why_n);
+			rc = python_run(py, &b->last_theirs, why);
 			b->theirs[i] = b->last_theirs.seconds;
 		}
 	}
@@ -269,7 +268,7 @@ static int report(struct bench *b, const struct python *py, bool json)
 	return same ? 0 : term_error("the ids differ from the reference's");
 }
 
-static int run_bench(struct bench *b, const struct opts *o, char *why, size_t why_n)
+static int run_bench(struct bench *b, const struct opts *o, struct why *why)
 {
 	struct python py = {0};
 	bool with = opts_flag(o, "compare");
@@ -279,14 +278,14 @@ static int run_bench(struct bench *b, const struct opts *o, char *why, size_t wh
 		setenv("TOKENIZERS_PARALLELISM", "false", 1);
 		setenv("RAYON_NUM_THREADS", "1", 1);
 		signal(SIGPIPE, SIG_IGN);
-		rc = python_start(&py, opts_text(o, "python"), b, why, why_n);
+		rc = python_start(&py, opts_text(o, "python"), b, why);
 		if (rc == 0)
-			rc = python_line(&py, why, why_n);
+			rc = python_line(&py, why);
 		snprintf(py.version, sizeof py.version, "%.60s", py.line.p ? py.line.p : "");
 	}
 	if (rc == 0)
-		rc = measure(b, with ? &py : NULL, why, why_n);
-	status = rc ? term_error("%s", why) : report(b, with ? &py : NULL, opts_flag(o, "json"));
+		rc = measure(b, with ? &py : NULL, why);
+	status = rc ? term_error("%s", why->text) : report(b, with ? &py : NULL, opts_flag(o, "json"));
 	python_stop(&py);
 	return status;
 }
@@ -294,22 +293,21 @@ static int run_bench(struct bench *b, const struct opts *o, char *why, size_t wh
 static int bench_tokenizer(const struct opts *o)
 {
 	struct bench *b = xcalloc(1, sizeof *b);
-	char why[1024];
+	struct why why;
 	b->text_path = opts_text(o, "text");
 	b->runs = opts_int(o, "runs");
 	b->chunk = (size_t)opts_int(o, "chunk");
 	char dir[PATH_MAX], name[CACHED_NAME];
 	cache_find(o->words[0], dir, name);
 	b->tokenizer_path = file_join(dir, "tokenizer.json");
-	int status = 1, rc = tokenizer_load(dir, &b->tokenizer, why, sizeof why);
+	int status = 1, rc = tokenizer_load(dir, &b->tokenizer, &why);
 	if (rc == 0)
-		rc = file_read(b->text_path, TEXT_MAX, &b->text, &b->n, why, sizeof why);
+		rc = file_read(b->text_path, TEXT_MAX, &b->text, &b->n, &why);
 	if (rc == 0 && b->n == 0)
-		rc = err_why(why, sizeof why, -EINVAL, "%s is empty", b->text_path);
+		rc = err_why(&why, -EINVAL, "%s is empty", b->text_path);
 	if (rc == 0 && b->chunk > 0 && b->chunk < 4)
-		rc = err_why(why, sizeof why, -EINVAL,
-			     "--chunk must be 0 or at least 4, the bytes of a character");
-	status = rc ? term_error("%s", why) : run_bench(b, o, why, sizeof why);
+		rc = err_why(&why, -EINVAL, "--chunk must be 0 or at least 4, the bytes of a character");
+	status = rc ? term_error("%s", why.text) : run_bench(b, o, &why);
 	tokenizer_free(b->tokenizer);
 	free(b->tokenizer_path);
 	free(b->text);

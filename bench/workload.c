@@ -63,12 +63,12 @@ static void synthetic(const struct workload *w, struct load_request *v, size_t n
 	}
 }
 
-int workload_make(const struct workload *w, struct load_request **v, size_t *n, char *why, size_t why_n)
+int workload_make(const struct workload *w, struct load_request **v, size_t *n, struct why *why)
 {
 	struct trace t = {0};
 	*n = w->n;
 	if (w->trace) {
-		int rc = trace_read(w->trace, &t, why, why_n);
+		int rc = trace_read(w->trace, &t, why);
 		if (rc)
 			return rc;
 		trace_scale(&t, w->trace_speed);

@@ -4,6 +4,7 @@
 #define QUERN_BENCH_WORKLOAD_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "bench/loadgen.h"
 #include "bench/sim/traces.h"
 
@@ -41,7 +42,7 @@ struct workload {
 };
 
 /* Make arrival times and lengths.  The caller owns *v (load_request_fini() each, then free). */
-int workload_make(const struct workload *w, struct load_request **v, size_t *n, char *why, size_t why_n);
+int workload_make(const struct workload *w, struct load_request **v, size_t *n, struct why *why);
 
 /* Append the prompt of request nth, with n_prompt tokens, as JSON: a string of words, or an array of ids. */
 void workload_prompt(const struct workload *w, size_t nth, uint32_t n_prompt, struct buf *out);

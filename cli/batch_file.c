@@ -99,10 +99,10 @@ static void line_where(const struct batch *b, char *out, size_t n, size_t line)
 	snprintf(out, n, "%s: line %zu", opts_text(b->o, "batch"), line);
 }
 
-static int read_input(struct batch *b, char *why, size_t why_n)
+static int read_input(struct batch *b, struct why *why)
 {
 	struct batch_scan s;
-	int rc = file_map(opts_text(b->o, "batch"), &b->input, &b->input_n, why, why_n);
+	int rc = file_map(opts_text(b->o, "batch"), &b->input, &b->input_n, why);
 	if (rc)
 		return rc;
 	b->digest = XXH3_64bits(b->input, b->input_n);
@@ -113,8 +113,7 @@ static int read_input(struct batch *b, char *why, size_t why_n)
 	if (e) {
 		char where[300];
 		line_where(b, where, sizeof where, (size_t)json_integer_value(json_object_get(e, "line")));
-		rc = err_why(why, why_n, -EINVAL, "%s: %s", where,
-			     json_string_value(json_object_get(e, "message")));
+		rc = err_why(why, -EINVAL, "%s: %s", where, json_string_value(json_object_get(e, "message")));
 	} else {
 		b->lines = s.lines;
 		b->n_lines = s.n_lines;
@@ -137,17 +136,16 @@ static char *output_of(const char *input)
 
 /* ---- the .part file ---- */
 
-static int write_part(struct batch *b, const struct buf *text, char *why, size_t why_n)
+static int write_part(struct batch *b, const struct buf *text, struct why *why)
 {
 	if (fwrite(text->p, 1, text->len, b->part) != text->len || fflush(b->part))
-		return err_why(why, why_n, -errno, "%s: %s", b->part_path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", b->part_path, strerror(errno));
 	b->part_n += (int64_t)text->len;
 	return 0;
 }
 
 /* Append a record: "LINE FAILED BYTES\n", the result, "\n". */
-static int store(struct batch *b, uint32_t line, bool failed, const struct buf *result, char *why,
-		 size_t why_n)
+static int store(struct batch *b, uint32_t line, bool failed, const struct buf *result, struct why *why)
 {
 	struct buf text = {0};
 	buf_printf(&text, "%u %d %zu\n", line, failed, result->len);
@@ -155,7 +153,7 @@ static int store(struct batch *b, uint32_t line, bool failed, const struct buf *
 		.at = b->part_n + (int64_t)text.len, .n = (uint32_t)result->len, .failed = failed};
 	buf_put(&text, result->p, result->len);
 	buf_putc(&text, '\n');
-	int rc = write_part(b, &text, why, why_n);
+	int rc = write_part(b, &text, why);
 	buf_fini(&text);
 	b->lines[line].state = LINE_DONE;
 	b->n_done++;
@@ -175,7 +173,7 @@ static bool head_of(const char *p, size_t n, char *out, size_t out_n)
 }
 
 /* Read the records of an interrupted command.  An incomplete record at the end is cut off. */
-static int load_part(struct batch *b, const char *text, size_t n, char *why, size_t why_n)
+static int load_part(struct batch *b, const char *text, size_t n, struct why *why)
 {
 	uint64_t size, digest;
 	char head[96];
@@ -184,16 +182,16 @@ static int load_part(struct batch *b, const char *text, size_t n, char *why, siz
 		n_read = sscanf(head, "quern batch %32[0-9a-f] %" SCNu64 " %16" SCNx64, b->run, &size,
 				&digest);
 	if (n_read < 2)
-		return err_why(why, why_n, -EBADMSG,
-			       "%s is not a .part file of an interrupted batch; remove it", b->part_path);
+		return err_why(why, -EBADMSG, "%s is not a .part file of an interrupted batch; remove it",
+			       b->part_path);
 	if (n_read < 3)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"%s was written by an older quern, which did not record the input's digest; remove "
 			"it to start over",
 			b->part_path);
 	if (size != b->input_n || digest != b->digest)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s belongs to other contents of the input file; remove it to start over",
 			       b->part_path);
 	size_t good = strlen(head) + 1;
@@ -217,23 +215,23 @@ static int load_part(struct batch *b, const char *text, size_t n, char *why, siz
 	return 0;
 }
 
-static int open_part(struct batch *b, char *why, size_t why_n)
+static int open_part(struct batch *b, struct why *why)
 {
 	const void *text = NULL;
 	size_t n = 0;
 	b->part = fopen(b->part_path, "ae+");
 	if (!b->part)
-		return err_why(why, why_n, -errno, "%s: %s", b->part_path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", b->part_path, strerror(errno));
 	if (flock(fileno(b->part), LOCK_EX | LOCK_NB))
-		return err_why(why, why_n, -EBUSY, "%s is being written by another command", b->part_path);
-	int rc = file_map(b->part_path, &text, &n, why, why_n);
+		return err_why(why, -EBUSY, "%s is being written by another command", b->part_path);
+	int rc = file_map(b->part_path, &text, &n, why);
 	if (rc)
 		return rc;
 	if (n) {
-		rc = load_part(b, text, n, why, why_n);
+		rc = load_part(b, text, n, why);
 		file_unmap(text, n);
 		if (!rc && ftruncate(fileno(b->part), b->part_n))
-			rc = err_why(why, why_n, -errno, "%s: %s", b->part_path, strerror(errno));
+			rc = err_why(why, -errno, "%s: %s", b->part_path, strerror(errno));
 	} else {
 		uint8_t r[16];
 		struct buf head = {0};
@@ -242,33 +240,33 @@ static int open_part(struct batch *b, char *why, size_t why_n)
 		for (size_t i = 0; i < sizeof r; i++)
 			snprintf(b->run + 2 * i, 3, "%02x", r[i]);
 		buf_printf(&head, "quern batch %s %zu %016" PRIx64 "\n", b->run, b->input_n, b->digest);
-		rc = write_part(b, &head, why, why_n);
+		rc = write_part(b, &head, why);
 		buf_fini(&head);
 	}
 	return rc;
 }
 
 /* Write all results in the order of the input. */
-static int write_output(struct batch *b, char *why, size_t why_n)
+static int write_output(struct batch *b, struct why *why)
 {
 	struct replace out;
 	char *line = NULL;
-	int rc = replace_begin(&out, b->output, 0666, why, why_n);
+	int rc = replace_begin(&out, b->output, 0666, why);
 	size_t cap = 0;
 	for (uint32_t i = 0; !rc && i < b->n_lines; i++) {
 		const struct result *r = &b->results[i];
 		if (r->n > cap)
 			line = xrealloc(line, cap = r->n, 1);
 		if (pread(fileno(b->part), line, r->n, r->at) != (ssize_t)r->n)
-			rc = err_why(why, why_n, -EIO, "%s can no longer be read", b->part_path);
+			rc = err_why(why, -EIO, "%s can no longer be read", b->part_path);
 		else if (fwrite(line, 1, r->n, out.f) != r->n || putc('\n', out.f) == EOF)
-			rc = err_why(why, why_n, -errno, "%s: %s", b->output, strerror(errno));
+			rc = err_why(why, -errno, "%s: %s", b->output, strerror(errno));
 	}
 	free(line);
 	if (rc)
 		replace_drop(&out);
 	else
-		rc = replace_end(&out, why, why_n);
+		rc = replace_end(&out, why);
 	/* Remove the .part file only now, when the output's name is on the disk. */
 	if (!rc)
 		unlink(b->part_path);
@@ -303,16 +301,16 @@ static json_t *line_request(const struct batch *b, uint32_t line, const struct b
 	return request;
 }
 
-static int send_line(struct batch *b, uint32_t line, char *why, size_t why_n)
+static int send_line(struct batch *b, uint32_t line, struct why *why)
 {
 	struct batch_line_request l;
 	json_t *tree = parse_line(b, line, &l);
 	if (!tree)
-		return err_why(why, why_n, -EIO, "the input file has changed");
+		return err_why(why, -EIO, "the input file has changed");
 	json_t *request = line_request(b, line, &l);
 	struct in_flight *u = &b->running[b->n_running];
 	u->line = line;
-	int rc = client_send(*b->client, request, &u->id, why, why_n);
+	int rc = client_send(*b->client, request, &u->id, why);
 	if (!rc) {
 		b->lines[line].state = LINE_RUNS;
 		b->n_running++;
@@ -322,12 +320,12 @@ static int send_line(struct batch *b, uint32_t line, char *why, size_t why_n)
 	return rc;
 }
 
-static int send_lines(struct batch *b, char *why, size_t why_n)
+static int send_lines(struct batch *b, struct why *why)
 {
 	int rc = 0;
 	while (!rc && b->n_running < b->window && b->next < b->n_lines) {
 		if (b->lines[b->next].state == LINE_WAITS)
-			rc = send_line(b, b->next, why, why_n);
+			rc = send_line(b, b->next, why);
 		b->next += !rc;
 	}
 	return rc;
@@ -381,12 +379,12 @@ static bool names_field(const json_t *reply, const char *field)
 }
 
 /* Store the result of a line that has ended. */
-static int take_result(struct batch *b, uint32_t line, const json_t *reply, char *why, size_t why_n)
+static int take_result(struct batch *b, uint32_t line, const json_t *reply, struct why *why)
 {
 	struct batch_line_request l;
 	json_t *tree = parse_line(b, line, &l);
 	if (!tree)
-		return err_why(why, why_n, -EIO, "the input file has changed");
+		return err_why(why, -EIO, "the input file has changed");
 	const json_t *body = json_object_get(reply, "body");
 	const char *id = json_string_value(json_object_get(reply, "request_id"));
 	struct buf text = {0}, result = {0};
@@ -397,7 +395,7 @@ static int take_result(struct batch *b, uint32_t line, const json_t *reply, char
 		status = put_refusal(&text, reply);
 	}
 	batch_line_result(&result, l.custom_id, (unsigned)status, id ? id : "", text.p, text.len);
-	int rc = store(b, line, status != 200, &result, why, why_n);
+	int rc = store(b, line, status != 200, &result, why);
 	buf_fini(&text);
 	buf_fini(&result);
 	json_decref(tree);
@@ -406,7 +404,7 @@ static int take_result(struct batch *b, uint32_t line, const json_t *reply, char
 
 /* Handle a reply.  0, or 1: the service refuses temporarily.  Negative with the reason: the batch cannot
  * continue. */
-static int take_reply(struct batch *b, const json_t *reply, char *why, size_t why_n)
+static int take_reply(struct batch *b, const json_t *reply, struct why *why)
 {
 	const int64_t at = find_running(b, client_reply_id(reply));
 	const bool failed = strcmp(client_reply_op(reply), "error") == 0;
@@ -414,25 +412,25 @@ static int take_reply(struct batch *b, const json_t *reply, char *why, size_t wh
 		return 0;
 	if (failed && (is_code(reply, "E_OVERLOADED") || is_code(reply, "E_NOT_READY") ||
 		       is_code(reply, "E_INTERNAL"))) {
-		client_reply_error(reply, why, why_n);
+		client_reply_error(reply, why);
 		put_back(b, (uint32_t)at);
 		return 1;
 	}
 	/* Every line would be refused: the service has no journal, is older, or does not accept the key. */
 	if (failed &&
 	    (names_field(reply, "durable") || names_field(reply, "op") || is_code(reply, "E_AUTH"))) {
-		client_reply_error(reply, why, why_n);
+		client_reply_error(reply, why);
 		return -EREMOTEIO;
 	}
 	uint32_t line = b->running[at].line;
 	b->running[at] = b->running[--b->n_running];
-	return take_result(b, line, reply, why, why_n);
+	return take_result(b, line, reply, why);
 }
 
 /* ---- the run ---- */
 
 /* The service has gone away: reconnect, and submit the lines in flight again under the same keys. */
-static int reconnect(struct batch *b, char *why, size_t why_n)
+static int reconnect(struct batch *b, struct why *why)
 {
 	client_close(*b->client);
 	*b->client = NULL;
@@ -442,8 +440,8 @@ static int reconnect(struct batch *b, char *why, size_t why_n)
 		b->away = true;
 		draw(b, false);
 		if (interrupt_pending())
-			return err_why(why, why_n, -EINTR, "interrupted");
-		if (!command_open(b->o, b->client, why, why_n))
+			return err_why(why, -EINTR, "interrupted");
+		if (!command_open(b->o, b->client, why))
 			break;
 		usleep(RETRY_MS * 1000);
 	}
@@ -451,18 +449,18 @@ static int reconnect(struct batch *b, char *why, size_t why_n)
 	return 0;
 }
 
-static int run_lines(struct batch *b, char *why, size_t why_n)
+static int run_lines(struct batch *b, struct why *why)
 {
 	int64_t wait_until = 0;
 	while (b->n_done < b->n_lines) {
 		json_t *reply = NULL;
 		uint32_t n_done = b->n_done;
-		int rc = clock_us() >= wait_until ? send_lines(b, why, why_n) : 0;
+		int rc = clock_us() >= wait_until ? send_lines(b, why) : 0;
 		draw(b, false);
 		if (!rc && b->n_done < b->n_lines)
-			rc = client_recv(*b->client, RETRY_MS, &reply, why, why_n);
+			rc = client_recv(*b->client, RETRY_MS, &reply, why);
 		if (!rc && reply)
-			rc = take_reply(b, reply, why, why_n);
+			rc = take_reply(b, reply, why);
 		json_decref(reply);
 		if (b->n_done > n_done && b->window < b->window_max)
 			b->window++;
@@ -474,43 +472,43 @@ static int run_lines(struct batch *b, char *why, size_t why_n)
 			rc = 0;
 		}
 		if (rc == -ECONNRESET)
-			rc = reconnect(b, why, why_n);
+			rc = reconnect(b, why);
 		if (rc && rc != -ETIMEDOUT)
 			return rc;
 	}
 	return 0;
 }
 
-static int open_all(struct batch *b, char *why, size_t why_n)
+static int open_all(struct batch *b, struct why *why)
 {
 	const char *output = opts_text(b->o, "output");
 	b->output = output ? xstrdup(output) : output_of(opts_text(b->o, "batch"));
 	b->part_path = xasprintf("%s.part", b->output);
 	if (file_exists(b->output) && !file_exists(b->part_path))
-		return err_why(why, why_n, -EEXIST,
+		return err_why(why, -EEXIST,
 			       "%s already exists; remove it, or name another file with --output", b->output);
-	int rc = read_input(b, why, why_n);
-	return rc ? rc : open_part(b, why, why_n);
+	int rc = read_input(b, why);
+	return rc ? rc : open_part(b, why);
 }
 
 int batch_file_run(struct client **c, const struct opts *o)
 {
-	char why[1024];
+	struct why why;
 	uint32_t window = (uint32_t)opts_int(o, "concurrency");
 	struct batch b = {.client = c, .o = o, .window = window, .window_max = window};
-	int rc = open_all(&b, why, sizeof why), status;
+	int rc = open_all(&b, &why), status;
 	b.began_us = clock_us();
 	if (!rc)
-		rc = run_lines(&b, why, sizeof why);
+		rc = run_lines(&b, &why);
 	if (b.n_lines && !(rc && rc != -EINTR))
 		draw(&b, true);
 	if (!rc)
-		rc = write_output(&b, why, sizeof why);
+		rc = write_output(&b, &why);
 	if (rc == -EINTR)
 		status = term_error("interrupted: %u of %u lines are done; the same command continues",
 				    b.n_done, b.n_lines);
 	else if (rc)
-		status = term_error("%s", why);
+		status = term_error("%s", why.text);
 	else
 		status = b.n_failed ? term_error("%u of %u lines have failed; see %s", b.n_failed, b.n_lines,
 						 b.output)

@@ -38,28 +38,28 @@ static void report(struct chat *h, const char *why)
 }
 
 /* Reconnect if needed.  The service may be a different one by now. */
-static int connect_again(struct chat *h, char *why, size_t why_n)
+static int connect_again(struct chat *h, struct why *why)
 {
-	int rc = *h->c ? 0 : command_open(h->o, h->c, why, why_n);
-	return rc ? rc : client_about(*h->c, CALL_MS, &h->about, why, why_n);
+	int rc = *h->c ? 0 : command_open(h->o, h->c, why);
+	return rc ? rc : client_about(*h->c, CALL_MS, &h->about, why);
 }
 
 /* Answer the conversation, which ends with a user message, and append the answer.  On failure, drop that
  * message.  0, -ECANCELED (stopped; the text so far is the answer), -ECONNRESET, or another error. */
-static int answer(struct chat *h, char *why, size_t why_n)
+static int answer(struct chat *h, struct why *why)
 {
 	struct buf text = {0};
 	struct stream how = {.stay = true, .text = &text};
 	json_t *request = request_new(h->o);
 	json_object_set_new(request, "messages", conversation_all(&h->talk));
-	int rc = connect_again(h, why, why_n);
+	int rc = connect_again(h, why);
 	how.reasoning = h->about.reasoning;
 	how.reasoning_open = h->about.reasoning_open;
 	how.marks = h->about.marks;
 	if (!rc)
-		rc = stream_job(*h->c, request, &how, why, why_n);
+		rc = stream_job(*h->c, request, &how, why);
 	if (!rc || rc == -ECANCELED)
-		conversation_add(&h->talk, "assistant", text.p ? text.p : "", text.len, NULL, 0);
+		conversation_add(&h->talk, "assistant", text.p ? text.p : "", text.len, NULL);
 	else
 		conversation_drop_last(&h->talk, "user");
 	json_decref(request);
@@ -68,9 +68,9 @@ static int answer(struct chat *h, char *why, size_t why_n)
 }
 
 /* answer(), but errors are reported.  Returns only errors that end the chat. */
-static int answer_or_report(struct chat *h, char *why, size_t why_n)
+static int answer_or_report(struct chat *h, struct why *why)
 {
-	int rc = answer(h, why, why_n);
+	int rc = answer(h, why);
 	const bool lost = rc == -ECONNRESET || rc == -ETIMEDOUT;
 	if (lost && !h->reopen)
 		return rc;
@@ -79,8 +79,8 @@ static int answer_or_report(struct chat *h, char *why, size_t why_n)
 		*h->c = NULL;
 	}
 	if (rc && rc != -ECANCELED) {
-		const bool full = strstr(why, "E_TOO_LONG") != NULL;
-		report(h, why);
+		const bool full = strstr(why->text, "E_TOO_LONG") != NULL;
+		report(h, why->text);
 		if (full && line_editor_is_terminal(h->in))
 			term_note("the conversation fills the context: /clear starts over");
 	}
@@ -90,33 +90,33 @@ static int answer_or_report(struct chat *h, char *why, size_t why_n)
 /* ---- commands ---- */
 
 /* Commands receive the text after their name, without surrounding blanks.  0, or an error with its reason. */
-static int do_help(struct chat *h, char *rest, char *why, size_t why_n);
+static int do_help(struct chat *h, char *rest, struct why *why);
 
-static int do_quit(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_quit(struct chat *h, char *rest, struct why *why)
 {
-	(void)rest, (void)why, (void)why_n;
+	(void)rest, (void)why;
 	h->over = true;
 	return 0;
 }
 
-static int do_clear(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_clear(struct chat *h, char *rest, struct why *why)
 {
-	(void)rest, (void)why, (void)why_n;
+	(void)rest, (void)why;
 	conversation_clear(&h->talk);
 	return 0;
 }
 
-static int do_system(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_system(struct chat *h, char *rest, struct why *why)
 {
 	if (strcmp(rest, "\"\"") == 0)
-		return conversation_set_system(&h->talk, "", why, why_n);
+		return conversation_set_system(&h->talk, "", why);
 	if (*rest)
-		return conversation_set_system(&h->talk, rest, why, why_n);
+		return conversation_set_system(&h->talk, rest, why);
 	printf("%s\n", h->talk.system ? json_string_value(h->talk.system) : "no system message");
 	return 0;
 }
 
-static int do_set(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_set(struct chat *h, char *rest, struct why *why)
 {
 	if (!*rest) {
 		request_print_params(h->o, stdout);
@@ -126,39 +126,39 @@ static int do_set(struct chat *h, char *rest, char *why, size_t why_n)
 	if (*value)
 		*value++ = '\0';
 	value += strspn(value, " \t");
-	return request_set_param(h->o, rest, *value ? value : NULL, why, why_n);
+	return request_set_param(h->o, rest, *value ? value : NULL, why);
 }
 
-static int do_unset(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_unset(struct chat *h, char *rest, struct why *why)
 {
-	return request_unset_param(h->o, rest, why, why_n);
+	return request_unset_param(h->o, rest, why);
 }
 
-static int do_retry(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_retry(struct chat *h, char *rest, struct why *why)
 {
 	(void)rest;
 	if (!conversation_drop_last(&h->talk, "assistant"))
-		return err_why(why, why_n, -EINVAL, "there is no answer to replace");
-	return answer_or_report(h, why, why_n);
+		return err_why(why, -EINVAL, "there is no answer to replace");
+	return answer_or_report(h, why);
 }
 
-static int do_save(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_save(struct chat *h, char *rest, struct why *why)
 {
 	if (!*rest)
-		return err_why(why, why_n, -EINVAL, "/save needs a file name");
-	return conversation_save(&h->talk, rest, why, why_n);
+		return err_why(why, -EINVAL, "/save needs a file name");
+	return conversation_save(&h->talk, rest, why);
 }
 
-static int do_load(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_load(struct chat *h, char *rest, struct why *why)
 {
 	if (!*rest)
-		return err_why(why, why_n, -EINVAL, "/load needs a file name");
-	return conversation_load(&h->talk, rest, why, why_n);
+		return err_why(why, -EINVAL, "/load needs a file name");
+	return conversation_load(&h->talk, rest, why);
 }
 
 static const struct chat_command {
 	const char *name, *words, *about; /* about NULL: a synonym */
-	int (*run)(struct chat *h, char *rest, char *why, size_t why_n);
+	int (*run)(struct chat *h, char *rest, struct why *why);
 } chat_commands[] = {
 	{"help", "", "list the commands", do_help},
 	{"system", "TEXT", "set the system message; \"\": remove it; without TEXT: show it", do_system},
@@ -175,9 +175,9 @@ static const struct chat_command {
 };
 enum { N_CHAT_COMMANDS = sizeof chat_commands / sizeof *chat_commands };
 
-static int do_help(struct chat *h, char *rest, char *why, size_t why_n)
+static int do_help(struct chat *h, char *rest, struct why *why)
 {
-	(void)h, (void)rest, (void)why, (void)why_n;
+	(void)h, (void)rest, (void)why;
 	for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
 		char left[64];
 		snprintf(left, sizeof left, "/%s %s", chat_commands[i].name, chat_commands[i].words);
@@ -192,7 +192,7 @@ static int do_help(struct chat *h, char *rest, char *why, size_t why_n)
 }
 
 /* Run the command in line, which begins with a slash. */
-static int run_command(struct chat *h, char *line, char *why, size_t why_n)
+static int run_command(struct chat *h, char *line, struct why *why)
 {
 	const char *names[N_CHAT_COMMANDS];
 	char *name = line + 1, *rest = name + strcspn(name, " \t\n");
@@ -204,11 +204,11 @@ static int run_command(struct chat *h, char *line, char *why, size_t why_n)
 	for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
 		names[i] = chat_commands[i].name;
 		if (strcmp(chat_commands[i].name, name) == 0)
-			return chat_commands[i].run(h, rest, why, why_n);
+			return chat_commands[i].run(h, rest, why);
 	}
 	const char *near = nearest_name(name, names, N_CHAT_COMMANDS);
-	return err_why(why, why_n, -EINVAL, "unknown command /%.60s; %s%s%s", name,
-		       near ? "did you mean /" : "", near ? near : "",
+	return err_why(why, -EINVAL, "unknown command /%.60s; %s%s%s", name, near ? "did you mean /" : "",
+		       near ? near : "",
 		       near ? "?" : "/help lists them, and // begins a message with a slash");
 }
 
@@ -259,36 +259,36 @@ static bool is_blank(const struct buf *b)
 }
 
 /* Read and handle one message or command.  0 to continue; errors end the chat. */
-static int turn(struct chat *h, struct buf *message, char *why, size_t why_n)
+static int turn(struct chat *h, struct buf *message, struct why *why)
 {
 	interrupt_arm();
 	int rc = read_message(h, message);
 	if (rc == -EINTR && (!line_editor_is_terminal(h->in) || interrupt_signal() != SIGINT))
-		return err_why(why, why_n, rc, "ended by SIG%s", sigabbrev_np(interrupt_signal()));
+		return err_why(why, rc, "ended by SIG%s", sigabbrev_np(interrupt_signal()));
 	if (rc == -EINTR || (!rc && is_blank(message)))
 		return 0;
 	if (rc) {
 		if (rc != -ENODATA)
-			return err_why(why, why_n, rc, "cannot read the input: %s", strerror(-rc));
+			return err_why(why, rc, "cannot read the input: %s", strerror(-rc));
 		h->over = true;
 		return 0;
 	}
 	const bool slash = message->p[0] == '/', text = slash && message->p[1] == '/';
 	interrupt_arm();
 	if (slash && !text) {
-		rc = run_command(h, message->p, why, why_n);
+		rc = run_command(h, message->p, why);
 		if (rc && rc != -ECONNRESET && rc != -ETIMEDOUT) {
-			report(h, why);
+			report(h, why->text);
 			rc = 0;
 		}
 	} else {
-		rc = conversation_add(&h->talk, "user", message->p + text, message->len - text, why, why_n);
+		rc = conversation_add(&h->talk, "user", message->p + text, message->len - text, why);
 		if (rc)
-			report(h, why);
-		rc = rc ? 0 : answer_or_report(h, why, why_n);
+			report(h, why->text);
+		rc = rc ? 0 : answer_or_report(h, why);
 	}
 	if (!rc && interrupt_pending() && interrupt_signal() != SIGINT)
-		return err_why(why, why_n, -EINTR, "ended by SIG%s", sigabbrev_np(interrupt_signal()));
+		return err_why(why, -EINTR, "ended by SIG%s", sigabbrev_np(interrupt_signal()));
 	return rc;
 }
 
@@ -314,18 +314,18 @@ static char *history_file(void)
 	return file;
 }
 
-int chat_run(struct client **c, struct opts *o, bool reopen, char *why, size_t why_n)
+int chat_run(struct client **c, struct opts *o, bool reopen, struct why *why)
 {
 	struct chat h = {.c = c, .o = o, .reopen = reopen};
 	struct buf message = {0};
-	int rc = client_about(*c, CALL_MS, &h.about, why, why_n);
+	int rc = client_about(*c, CALL_MS, &h.about, why);
 	if (!rc && !h.about.chat)
-		rc = err_why(why, why_n, -ENOTSUP,
+		rc = err_why(why, -ENOTSUP,
 			     "%s has no chat template; give a text that it completes: quern %s",
 			     *h.about.model ? h.about.model : "the model",
 			     reopen ? "submit PROMPT" : "run MODEL PROMPT");
 	if (!rc)
-		rc = conversation_init(&h.talk, opts_text(o, "system"), why, why_n);
+		rc = conversation_init(&h.talk, opts_text(o, "system"), why);
 	if (rc)
 		return rc;
 	char *history = history_file();
@@ -335,9 +335,9 @@ int chat_run(struct client **c, struct opts *o, bool reopen, char *why, size_t w
 		printf("%s%s; /help lists commands, Ctrl-D leaves%s\n", term_style(stdout, TERM_DIM),
 		       h.about.model, term_style(stdout, TERM_PLAIN));
 	while (!rc && !h.over)
-		rc = turn(&h, &message, why, why_n);
+		rc = turn(&h, &message, why);
 	if (!rc && h.failed && !line_editor_is_terminal(h.in))
-		rc = err_why(why, why_n, -EIO, "not every line was answered");
+		rc = err_why(why, -EIO, "not every line was answered");
 	interrupt_disarm();
 	line_editor_close(h.in);
 	conversation_fini(&h.talk);
@@ -357,14 +357,14 @@ int cmd_chat(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct client *c;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_CHAT);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON)
 		status = command_connect(&o, &c);
 	if (status == COMMAND_GO_ON) {
-		int rc = chat_run(&c, &o, true, why, sizeof why);
-		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		int rc = chat_run(&c, &o, true, &why);
+		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 		client_close(c);
 	}
 	opts_fini(&o);

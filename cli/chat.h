@@ -2,6 +2,7 @@
 #ifndef QUERN_CLI_CHAT_H
 #define QUERN_CLI_CHAT_H
 
+#include "base/err.h"
 #include "base/options.h"
 #include "cli/client.h"
 
@@ -16,6 +17,6 @@ int cmd_chat(int argc, char **argv);
  * -ECONNRESET or -ETIMEDOUT.
  * -ENOTSUP: the model has no chat template; -EINTR: ended by a signal; -EIO: without a terminal, a message
  * got no answer or a command failed. */
-int chat_run(struct client **c, struct opts *o, bool reopen, char *why, size_t why_n);
+int chat_run(struct client **c, struct opts *o, bool reopen, struct why *why);
 
 #endif

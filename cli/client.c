@@ -53,16 +53,15 @@ static uint16_t next_event(struct client *c)
 	return event;
 }
 
-static int no_service(const struct client *c, int err, char *why, size_t why_n)
+static int no_service(const struct client *c, int err, struct why *why)
 {
 	if (err == -ETIMEDOUT && c->connected)
 		return err_why(
-			why, why_n, err,
+			why, err,
 			"%s answers, but not as a job socket of quern: it may be its HTTP address, or the "
 			"service hangs",
 			c->endpoint);
-	return err_why(why, why_n, err, "no service answers at %s; start one with: quern serve MODEL",
-		       c->endpoint);
+	return err_why(why, err, "no service answers at %s; start one with: quern serve MODEL", c->endpoint);
 }
 
 /* Wait for the socket, the monitor or Ctrl-C.  -EINTR, -ETIMEDOUT or 0. */
@@ -82,34 +81,34 @@ static int wait_any(struct client *c, int64_t until_us, bool *readable)
 }
 
 /* Report that the handshake was not completed. */
-static int no_handshake(const struct client *c, uint16_t event, char *why, size_t why_n)
+static int no_handshake(const struct client *c, uint16_t event, struct why *why)
 {
 	if (event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-		return err_why(why, why_n, -EACCES,
+		return err_why(why, -EACCES,
 			       "the service at %s does not accept this key: its public half must be in the "
 			       "service's --allow file",
 			       c->endpoint);
 	if (c->keyed)
-		return err_why(why, why_n, -EPROTO,
+		return err_why(why, -EPROTO,
 			       "%s answers, but not as a job socket of quern with the key given by "
 			       "--server-key",
 			       c->endpoint);
-	return err_why(why, why_n, -EPROTO,
+	return err_why(why, -EPROTO,
 		       "%s answers, but not as a job socket of quern, or it requires keys (--key, "
 		       "--server-key)",
 		       c->endpoint);
 }
 
-static int wait_connected(struct client *c, int timeout_ms, char *why, size_t why_n)
+static int wait_connected(struct client *c, int timeout_ms, struct why *why)
 {
 	int64_t until = clock_us() + timeout_ms * (int64_t)1000;
 	for (;;) {
 		bool readable;
 		int rc = wait_any(c, until, &readable);
 		if (rc == -EINTR)
-			return err_why(why, why_n, rc, "interrupted");
+			return err_why(why, rc, "interrupted");
 		if (rc)
-			return no_service(c, rc, why, why_n);
+			return no_service(c, rc, why);
 		uint16_t event = next_event(c);
 		switch (event) {
 		case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
@@ -118,12 +117,12 @@ static int wait_connected(struct client *c, int timeout_ms, char *why, size_t wh
 			c->connected = true;
 			break;
 		case ZMQ_EVENT_CONNECT_RETRIED:
-			return no_service(c, -ECONNREFUSED, why, why_n);
+			return no_service(c, -ECONNREFUSED, why);
 		case ZMQ_EVENT_DISCONNECTED:
 		case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
 		case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
 		case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-			return no_handshake(c, event, why, why_n);
+			return no_handshake(c, event, why);
 		default:
 			break;
 		}
@@ -141,19 +140,19 @@ static void complete_endpoint(const char *given, char *out, size_t n)
 		out[len - 1] = '\0';
 }
 
-static int bad_endpoint(const char *endpoint, char *why, size_t why_n)
+static int bad_endpoint(const char *endpoint, struct why *why)
 {
 	if (strncmp(endpoint, "http", 4) == 0 || strncmp(endpoint, "unix:", 5) == 0)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s is HTTP's address; this command needs the job socket, tcp://HOST:PORT or "
 			       "ipc://PATH, which quern serve prints as \"jobs\"",
 			       endpoint);
-	return err_why(why, why_n, -EINVAL, "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH",
+	return err_why(why, -EINVAL, "%s is not an endpoint (%s); write tcp://HOST:PORT or ipc://PATH",
 		       endpoint, zmq_strerror(errno));
 }
 
 int client_open(const char *endpoint, const struct client_keys *keys, int timeout_ms, struct client **out,
-		char *why, size_t why_n)
+		struct why *why)
 {
 	struct client *c = xcalloc(1, sizeof *c);
 	char events[64];
@@ -165,7 +164,7 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	c->socket = c->context ? zmq_socket(c->context, ZMQ_DEALER) : NULL;
 	c->monitor = c->socket ? zmq_socket(c->context, ZMQ_PAIR) : NULL;
 	if (!c->monitor) {
-		rc = err_why(why, why_n, -errno, "cannot make a socket: %s", zmq_strerror(errno));
+		rc = err_why(why, -errno, "cannot make a socket: %s", zmq_strerror(errno));
 		goto fail;
 	}
 	set_int(c->monitor, ZMQ_LINGER, 0);
@@ -179,20 +178,20 @@ int client_open(const char *endpoint, const struct client_keys *keys, int timeou
 	int64_t max = (int64_t)mp_limits_reply().bytes;
 	zmq_setsockopt(c->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
 	if (zmq_socket_monitor(c->socket, events, ZMQ_EVENT_ALL) < 0 || zmq_connect(c->monitor, events) < 0) {
-		rc = err_why(why, why_n, -errno, "cannot watch a socket: %s", zmq_strerror(errno));
+		rc = err_why(why, -errno, "cannot watch a socket: %s", zmq_strerror(errno));
 		goto fail;
 	}
 	c->keyed = keys && strncmp(endpoint, "tcp://", 6) == 0;
 	rc = c->keyed ? curve_client(c->socket, &keys->own, keys->server.public) : 0;
 	if (rc) {
-		err_why(why, why_n, rc, "CURVE: %s", zmq_strerror(-rc));
+		err_why(why, rc, "CURVE: %s", zmq_strerror(-rc));
 		goto fail;
 	}
 	if (zmq_connect(c->socket, endpoint) < 0) {
-		rc = bad_endpoint(endpoint, why, why_n);
+		rc = bad_endpoint(endpoint, why);
 		goto fail;
 	}
-	rc = wait_connected(c, timeout_ms, why, why_n);
+	rc = wait_connected(c, timeout_ms, why);
 	if (rc)
 		goto fail;
 	set_int(c->socket, ZMQ_LINGER, LINGER_MS);
@@ -219,12 +218,12 @@ void client_close(struct client *c)
 	free(c);
 }
 
-static int gone_away(struct client *c, char *why, size_t why_n)
+static int gone_away(struct client *c, struct why *why)
 {
 	c->gone = true;
 	/* Drop unsent requests: they must not reach the next process that listens there. */
 	set_int(c->socket, ZMQ_LINGER, 0);
-	return err_why(why, why_n, -ECONNRESET, "the service at %s has gone away", c->endpoint);
+	return err_why(why, -ECONNRESET, "the service at %s has gone away", c->endpoint);
 }
 
 /* Handle all pending events, and return whether the connection was lost. */
@@ -235,7 +234,7 @@ static bool is_gone(struct client *c)
 	return c->gone;
 }
 
-int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size_t why_n)
+int client_send(struct client *c, json_t *request, uint64_t *id, struct why *why)
 {
 	c->last_id++;
 	json_object_set_new(request, "id", json_integer((json_int_t)c->last_id));
@@ -245,11 +244,11 @@ int client_send(struct client *c, json_t *request, uint64_t *id, char *why, size
 	mp_encode(&c->bytes, request);
 	if (!is_gone(c) && zmq_send(c->socket, c->bytes.p, c->bytes.len, ZMQ_DONTWAIT) >= 0)
 		return 0;
-	return gone_away(c, why, why_n);
+	return gone_away(c, why);
 }
 
 /* Receive a reply without waiting.  -EAGAIN: no message. */
-static int take(struct client *c, json_t **reply, char *why, size_t why_n)
+static int take(struct client *c, json_t **reply, struct why *why)
 {
 	const struct mp_limits limits = mp_limits_reply();
 	zmq_msg_t m;
@@ -258,37 +257,37 @@ static int take(struct client *c, json_t **reply, char *why, size_t why_n)
 	if (zmq_msg_recv(&m, c->socket, ZMQ_DONTWAIT) < 0) {
 		rc = errno == EINTR ? -EAGAIN : -errno;
 	} else {
-		rc = mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, reply, why, why_n);
+		rc = mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, reply, why);
 		if (!rc && !json_is_object(*reply)) {
 			json_decref(*reply);
-			rc = err_why(why, why_n, -EBADMSG, "not a map");
+			rc = err_why(why, -EBADMSG, "not a map");
 		}
 		if (rc)
-			rc = err_prefix(why, why_n, -EBADMSG, "bad reply from %s", c->endpoint);
+			rc = err_prefix(why, -EBADMSG, "bad reply from %s", c->endpoint);
 	}
 	zmq_msg_close(&m);
 	return rc;
 }
 
-int client_recv(struct client *c, int timeout_ms, json_t **reply, char *why, size_t why_n)
+int client_recv(struct client *c, int timeout_ms, json_t **reply, struct why *why)
 {
 	int64_t until = timeout_ms < 0 ? -1 : clock_us() + timeout_ms * (int64_t)1000;
 	for (;;) {
 		bool readable = false;
-		int rc = take(c, reply, why, why_n);
+		int rc = take(c, reply, why);
 		if (rc != -EAGAIN)
 			return rc;
 		if (c->gone)
-			return gone_away(c, why, why_n);
+			return gone_away(c, why);
 		rc = wait_any(c, until, &readable);
 		if (rc == -EINTR)
-			return err_why(why, why_n, rc, "interrupted");
+			return err_why(why, rc, "interrupted");
 		if (rc)
-			return err_why(why, why_n, rc, "the service at %s does not answer", c->endpoint);
+			return err_why(why, rc, "the service at %s does not answer", c->endpoint);
 		/* Deliver replies received before the connection was lost first. */
 		if (!readable && is_gone(c)) {
-			rc = take(c, reply, why, why_n);
-			return rc != -EAGAIN ? rc : gone_away(c, why, why_n);
+			rc = take(c, reply, why);
+			return rc != -EAGAIN ? rc : gone_away(c, why);
 		}
 	}
 }
@@ -305,21 +304,21 @@ const char *client_reply_op(const json_t *reply)
 	return op ? op : "";
 }
 
-void client_reply_error(const json_t *reply, char *why, size_t why_n)
+void client_reply_error(const json_t *reply, struct why *why)
 {
 	const char *code = json_string_value(json_object_get(reply, "code"));
 	const char *message = json_string_value(json_object_get(reply, "message"));
-	err_why(why, why_n, 0, "%s (%s)", message ? message : "the service refused", code ? code : "no code");
+	err_why(why, 0, "%s (%s)", message ? message : "the service refused", code ? code : "no code");
 }
 
-int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, char *why, size_t why_n)
+int client_call(struct client *c, json_t *request, int timeout_ms, json_t **reply, struct why *why)
 {
 	uint64_t id;
-	int rc = client_send(c, request, &id, why, why_n);
+	int rc = client_send(c, request, &id, why);
 	if (rc)
 		return rc;
 	for (;;) {
-		rc = client_recv(c, timeout_ms, reply, why, why_n);
+		rc = client_recv(c, timeout_ms, reply, why);
 		if (rc)
 			return rc;
 		if (client_reply_id(*reply) == id)
@@ -327,7 +326,7 @@ int client_call(struct client *c, json_t *request, int timeout_ms, json_t **repl
 		json_decref(*reply); /* a late reply to an earlier request */
 	}
 	if (strcmp(client_reply_op(*reply), "error") == 0) {
-		client_reply_error(*reply, why, why_n);
+		client_reply_error(*reply, why);
 		json_decref(*reply);
 		*reply = NULL;
 		return -EREMOTEIO;
@@ -335,11 +334,11 @@ int client_call(struct client *c, json_t *request, int timeout_ms, json_t **repl
 	return 0;
 }
 
-int client_about(struct client *c, int timeout_ms, struct client_about *about, char *why, size_t why_n)
+int client_about(struct client *c, int timeout_ms, struct client_about *about, struct why *why)
 {
 	json_t *reply, *request = json_pack("{s:s}", "op", "ping");
 	*about = (struct client_about){0};
-	int rc = client_call(c, request, timeout_ms, &reply, why, why_n);
+	int rc = client_call(c, request, timeout_ms, &reply, why);
 	json_decref(request);
 	if (rc)
 		return rc;

@@ -10,20 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-int command_open(const struct opts *o, struct client **c, char *why, size_t why_n)
+int command_open(const struct opts *o, struct client **c, struct why *why)
 {
 	struct client_keys keys;
 	struct environment env = environment_read();
 	bool keyed;
 	int rc = curve_pair(&(struct curve_sources){opts_text(o, "key"), opts_text(o, "server-key"), env.key,
 						    env.server_key},
-			    &keys.own, &keys.server, &keyed, why, why_n);
+			    &keys.own, &keys.server, &keyed, why);
 	if (!rc) {
 		char local[LAUNCH_JOBS_SIZE];
 		const char *to = opts_text_or(o, "to", env.to);
 		if (!to)
 			to = keyed ? OPTION_JOBS : launch_jobs_endpoint(local);
-		rc = client_open(to, keyed ? &keys : NULL, CONNECT_MS, c, why, why_n);
+		rc = client_open(to, keyed ? &keys : NULL, CONNECT_MS, c, why);
 	}
 	curve_forget(&keys.own);
 	return rc;
@@ -31,20 +31,20 @@ int command_open(const struct opts *o, struct client **c, char *why, size_t why_
 
 int command_connect(const struct opts *o, struct client **c)
 {
-	char why[512];
-	return command_open(o, c, why, sizeof why) ? term_error("%s", why) : COMMAND_GO_ON;
+	struct why why;
+	return command_open(o, c, &why) ? term_error("%s", why.text) : COMMAND_GO_ON;
 }
 
 int command_request(const struct opts *o, const char *op, json_t **reply)
 {
 	struct client *c;
-	char why[1024];
+	struct why why;
 	int status = command_connect(o, &c);
 	if (status != COMMAND_GO_ON)
 		return status;
 	json_t *request = json_pack("{s:s}", "op", op);
-	int rc = client_call(c, request, CALL_MS, reply, why, sizeof why);
+	int rc = client_call(c, request, CALL_MS, reply, &why);
 	json_decref(request);
 	client_close(c);
-	return rc ? term_error("%s", why) : COMMAND_GO_ON;
+	return rc ? term_error("%s", why.text) : COMMAND_GO_ON;
 }

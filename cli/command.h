@@ -2,6 +2,7 @@
 #ifndef QUERN_CLI_COMMAND_H
 #define QUERN_CLI_COMMAND_H
 
+#include "base/err.h"
 #include "cli/client.h"
 #include "base/options.h"
 #include "cli/terminal/usage.h"
@@ -14,7 +15,7 @@ enum { CONNECT_MS = 5000, CALL_MS = 30000 };
  * or an error. */
 
 /* Connect according to the options and the environment, with their keys if any.  Errors as client_open(). */
-int command_open(const struct opts *o, struct client **c, char *why, size_t why_n);
+int command_open(const struct opts *o, struct client **c, struct why *why);
 /* command_open(), but errors are reported. */
 int command_connect(const struct opts *o, struct client **c);
 

@@ -15,10 +15,10 @@
 /* Size limit of a saved conversation. */
 static const size_t bytes_max = 64 << 20;
 
-int conversation_init(struct conversation *v, const char *system, char *why, size_t why_n)
+int conversation_init(struct conversation *v, const char *system, struct why *why)
 {
 	*v = (struct conversation){.messages = json_array()};
-	return system ? conversation_set_system(v, system, why, why_n) : 0;
+	return system ? conversation_set_system(v, system, why) : 0;
 }
 
 void conversation_fini(struct conversation *v)
@@ -28,22 +28,21 @@ void conversation_fini(struct conversation *v)
 	*v = (struct conversation){0};
 }
 
-int conversation_set_system(struct conversation *v, const char *text, char *why, size_t why_n)
+int conversation_set_system(struct conversation *v, const char *text, struct why *why)
 {
 	json_t *system = *text ? json_string(text) : NULL;
 	if (*text && !system)
-		return err_why(why, why_n, -EILSEQ, "the system message is not valid UTF-8");
+		return err_why(why, -EILSEQ, "the system message is not valid UTF-8");
 	json_decref(v->system);
 	v->system = system;
 	return 0;
 }
 
-int conversation_add(struct conversation *v, const char *role, const char *text, size_t n, char *why,
-		     size_t why_n)
+int conversation_add(struct conversation *v, const char *role, const char *text, size_t n, struct why *why)
 {
 	json_t *content = json_stringn(text, n);
 	if (!content)
-		return err_why(why, why_n, -EILSEQ, "the %s's text is not valid UTF-8", role);
+		return err_why(why, -EILSEQ, "the %s's text is not valid UTF-8", role);
 	json_array_append_new(v->messages, json_pack("{s:s, s:o}", "role", role, "content", content));
 	return 0;
 }
@@ -76,11 +75,11 @@ json_t *conversation_all(const struct conversation *v)
 }
 
 /* Read the messages of a saved conversation. */
-static int read_saved(const char *path, json_t **out, char *why, size_t why_n)
+static int read_saved(const char *path, json_t **out, struct why *why)
 {
 	size_t i;
 	const json_t *m;
-	int rc = json_read(path, bytes_max, out, why, why_n);
+	int rc = json_read(path, bytes_max, out, why);
 	if (rc)
 		return rc;
 	bool valid = json_is_array(*out);
@@ -94,35 +93,35 @@ static int read_saved(const char *path, json_t **out, char *why, size_t why_n)
 	if (valid)
 		return 0;
 	json_decref(*out);
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "%s is not a saved conversation: a JSON array of {\"role\", \"content\"}", path);
 }
 
-int conversation_save(const struct conversation *v, const char *path, char *why, size_t why_n)
+int conversation_save(const struct conversation *v, const char *path, struct why *why)
 {
 	json_t *before;
 	if (file_exists(path)) {
-		if (read_saved(path, &before, why, why_n))
-			return err_why(why, why_n, -EEXIST,
+		if (read_saved(path, &before, why))
+			return err_why(why, -EEXIST,
 				       "%s exists, and is not a saved conversation: choose another name",
 				       path);
 		json_decref(before);
 	}
 	struct replace file;
-	int rc = replace_begin(&file, path, 0600, why, why_n);
+	int rc = replace_begin(&file, path, 0600, why);
 	if (rc)
 		return rc;
 	json_t *all = conversation_all(v);
 	json_dumpf(all, file.f, JSON_INDENT(2));
 	putc('\n', file.f);
 	json_decref(all);
-	return replace_end(&file, why, why_n);
+	return replace_end(&file, why);
 }
 
-int conversation_load(struct conversation *v, const char *path, char *why, size_t why_n)
+int conversation_load(struct conversation *v, const char *path, struct why *why)
 {
 	json_t *all, *first;
-	int rc = read_saved(path, &all, why, why_n);
+	int rc = read_saved(path, &all, why);
 	if (rc)
 		return rc;
 	conversation_fini(v);

@@ -79,14 +79,14 @@ static int compile(const struct opts *o, enum grammar_language language, const c
 	struct ast *a;
 	struct grammar *g;
 	struct grammar_counts c;
-	char why[1024];
+	struct why why;
 	int status = EXIT_SUCCESS;
 	int64_t before = clock_thread_cpu_us();
-	if (grammar_parse(language, text, n, NULL, &a, why, sizeof why))
-		return term_error("%s", why);
-	if (grammar_new(a, NULL, NULL, &g, why, sizeof why)) {
+	if (grammar_parse(language, text, n, NULL, &a, &why))
+		return term_error("%s", why.text);
+	if (grammar_new(a, NULL, NULL, &g, &why)) {
 		ast_free(a);
-		return term_error("%s", why);
+		return term_error("%s", why.text);
 	}
 	int64_t us = clock_thread_cpu_us() - before;
 	grammar_counts(g, &c);
@@ -104,7 +104,8 @@ static int compile(const struct opts *o, enum grammar_language language, const c
 
 static int run(const struct opts *o)
 {
-	char *file, why[1024];
+	struct why why;
+	char *file;
 	size_t n;
 	int which = -1;
 	for (int i = 0; i < N_LANGUAGES; i++) {
@@ -121,8 +122,8 @@ static int run(const struct opts *o)
 	const char *text = opts_text(o, languages[which].option);
 	if (languages[which].language == GRAMMAR_REGEX)
 		return compile(o, GRAMMAR_REGEX, text, strlen(text));
-	if (file_read(text, GRAMMAR_SOURCE_MAX, &file, &n, why, sizeof why))
-		return term_error("%s", why);
+	if (file_read(text, GRAMMAR_SOURCE_MAX, &file, &n, &why))
+		return term_error("%s", why.text);
 	enum grammar_language language = languages[which].language;
 	if (language == GRAMMAR_SCHEMA && !opts_flag(o, "exact"))
 		language = GRAMMAR_SCHEMA_BOUNDED;

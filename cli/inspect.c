@@ -48,27 +48,26 @@ static void print_json(json_t *o)
 /* ---- a device ---- */
 
 /* Run quern-worker with `option` WHAT and parse the JSON that it prints.  Only a worker has the kernels. */
-static int ask_worker(const char *option, const char *what, const char *more, json_t **out, char *why,
-		      size_t why_n)
+static int ask_worker(const char *option, const char *what, const char *more, json_t **out, struct why *why)
 {
-	char *program = process_program("quern-worker", why, why_n);
+	char *program = process_program("quern-worker", why);
 	if (!program)
 		return -ENOENT;
 	struct buf text = {0};
 	char status_text[64];
 	char *argv[] = {program, (char *)option, (char *)what, (char *)more, NULL};
-	int status, rc = process_output(argv, &text, &status, why, why_n);
-	if (!rc && json_parse(text.p ? text.p : "", text.len, out, NULL, 0))
-		rc = err_why(why, why_n, -EIO, "%s %s %s: %s", program, option, what,
+	int status, rc = process_output(argv, &text, &status, why);
+	if (!rc && json_parse(text.p ? text.p : "", text.len, out, NULL))
+		rc = err_why(why, -EIO, "%s %s %s: %s", program, option, what,
 			     process_status_text(status, status_text, sizeof status_text));
 	buf_fini(&text);
 	free(program);
 	return rc;
 }
 
-static int read_devices(const char *kind, bool probe, json_t **out, char *why, size_t why_n)
+static int read_devices(const char *kind, bool probe, json_t **out, struct why *why)
 {
-	return ask_worker("--inspect", kind, probe ? NULL : "--no-probe", out, why, why_n);
+	return ask_worker("--inspect", kind, probe ? NULL : "--no-probe", out, why);
 }
 
 static void print_list(const char *label, const json_t *list)
@@ -169,10 +168,10 @@ static void print_device(const json_t *o)
 
 static int inspect_devices(const struct opts *o, const char *kind)
 {
-	char why[1024];
+	struct why why;
 	json_t *list;
-	if (read_devices(kind, !opts_flag(o, "no-probe"), &list, why, sizeof why))
-		return term_error("%s", why);
+	if (read_devices(kind, !opts_flag(o, "no-probe"), &list, &why))
+		return term_error("%s", why.text);
 	int status = 0;
 	const char *error = json_string_value(json_get(list, "error"));
 	if (error)
@@ -289,9 +288,9 @@ int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type)
  * it. */
 static json_t *read_cpu(bool probe)
 {
-	char why[1024];
+	struct why why;
 	json_t *list, *cpu = NULL;
-	if (read_devices("cpu", probe, &list, why, sizeof why) == 0) {
+	if (read_devices("cpu", probe, &list, &why) == 0) {
 		cpu = json_incref(json_array_get(list, 0));
 		json_decref(list);
 	}
@@ -362,10 +361,10 @@ static int64_t experts_bytes(const struct weights *w)
 /* Return the memory of the first GPU, or the size given by --gpu-bytes; 0: there is no GPU. */
 static int64_t gpu_bytes(const struct opts *o)
 {
-	char why[1024];
+	struct why why;
 	json_t *list;
 	const int64_t told = opts_int(o, "gpu-bytes");
-	if (told || read_devices("gpu", false, &list, why, sizeof why))
+	if (told || read_devices("gpu", false, &list, &why))
 		return told;
 	const int64_t bytes = json_integer_value(json_get(json_array_get(list, 0), "bytes_total"));
 	json_decref(list);
@@ -621,50 +620,50 @@ static bool ends_in(const char *path, const char *what)
 	return n > m && strcmp(path + n - m, what) == 0;
 }
 
-static int write_text(const char *path, const struct buf *text, char *why, size_t why_n)
+static int write_text(const char *path, const struct buf *text, struct why *why)
 {
 	struct replace file;
-	int rc = replace_begin(&file, path, 0666, why, why_n);
+	int rc = replace_begin(&file, path, 0666, why);
 	if (rc)
 		return rc;
 	fwrite(text->p, 1, text->len, file.f);
-	return replace_end(&file, why, why_n);
+	return replace_end(&file, why);
 }
 
 /* Draw a step of the model in dir; model: its name as given. */
 static int draw_step(const struct opts *o, const char *dir, const char *model)
 {
 	const char *path = opts_text(o, "graph"), *report = opts_text(o, "errors"), *error;
-	char why[1024];
+	struct why why;
 	json_t *list;
 	struct graph g;
 	struct buf text = {0};
-	if (ask_worker("--operations", dir, NULL, &list, why, sizeof why))
-		return term_error("%s", why);
+	if (ask_worker("--operations", dir, NULL, &list, &why))
+		return term_error("%s", why.text);
 	if ((error = json_string_value(json_get(list, "error")))) {
 		const int status = term_error("%s", error);
 		json_decref(list);
 		return status;
 	}
-	int rc = graph_read(&g, list, model, why, sizeof why);
+	int rc = graph_read(&g, list, model, &why);
 	json_decref(list);
 	if (rc)
-		return term_error("%s", why);
+		return term_error("%s", why.text);
 	if (report)
-		rc = graph_errors(&g, report, why, sizeof why);
+		rc = graph_errors(&g, report, &why);
 	if (!rc) {
 		graph_fold(&g);
 		if (ends_in(path, ".svg"))
 			graph_svg(&g, &text);
 		else
 			graph_dot(&g, &text);
-		rc = write_text(path, &text, why, sizeof why);
+		rc = write_text(path, &text, &why);
 	}
 	if (!rc)
 		printf("%s: the %d operations of a step, %d layers\n", path, g.n_operations, g.n_layers);
 	buf_fini(&text);
 	graph_fini(&g);
-	return rc ? term_error("%s", why) : 0;
+	return rc ? term_error("%s", why.text) : 0;
 }
 
 /* Check the use of --graph and its options.  Returns COMMAND_GO_ON if they are given correctly or not at all,
@@ -691,19 +690,19 @@ static int inspect_model(const struct opts *o, const char *model)
 	cache_find(model, dir, name);
 	struct model_config c;
 	struct weights *w;
-	char why[1024];
+	struct why why;
 	if (!file_is_dir(dir) && !model_file_of(dir)) {
-		model_kind_check(dir, why, sizeof why);
-		return term_error("%s", why);
+		model_kind_check(dir, &why);
+		return term_error("%s", why.text);
 	}
-	if (model_config_load(dir, &c, why, sizeof why)) {
-		model_kind_check(dir, why, sizeof why);
-		return term_error("%s", why);
+	if (model_config_load(dir, &c, &why)) {
+		model_kind_check(dir, &why);
+		return term_error("%s", why.text);
 	}
-	if (weights_open(dir, &c, &w, why, sizeof why)) {
+	if (weights_open(dir, &c, &w, &why)) {
 		model_config_fini(&c);
-		model_kind_check(dir, why, sizeof why); /* may give a better reason */
-		return term_error("%s", why);
+		model_kind_check(dir, &why); /* may give a better reason */
+		return term_error("%s", why.text);
 	}
 	if (opts_has(o, "graph")) {
 		weights_close(w);

@@ -76,7 +76,7 @@ static const char *age_text(json_int_t ms, char *buf, size_t n)
 
 /* Complete `typed` to the id of the only job that begins with it.  If none does, the service reports the
  * error. */
-static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], char *why, size_t why_n)
+static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], struct why *why)
 {
 	const size_t n = strlen(typed);
 	size_t i, n_found = 0;
@@ -87,7 +87,7 @@ static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], 
 	if (!n || n >= JOB_ID_SIZE - 1 || strspn(typed, "0123456789abcdef") != n)
 		return 0;
 	json_t *request = json_pack("{s:s}", "op", "jobs");
-	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	int rc = client_call(c, request, CALL_MS, &reply, why);
 	json_decref(request);
 	if (rc)
 		return rc;
@@ -103,7 +103,7 @@ static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], 
 	}
 	json_decref(reply);
 	if (n_found > 1)
-		rc = err_why(why, why_n, -EINVAL, "%s begins %zu jobs: %s%s", typed, n_found, found.p,
+		rc = err_why(why, -EINVAL, "%s begins %zu jobs: %s%s", typed, n_found, found.p,
 			     n_found > MATCHES_SHOWN ? ", ..." : "");
 	buf_fini(&found);
 	return rc;
@@ -113,19 +113,20 @@ static int find_job(struct client *c, const char *typed, char job[JOB_ID_SIZE], 
 static int request_job(const struct opts *o, const char *op, json_t **reply)
 {
 	struct client *c;
-	char job[JOB_ID_SIZE], why[1024];
+	struct why why;
+	char job[JOB_ID_SIZE];
 	int status = command_connect(o, &c);
 	if (status != COMMAND_GO_ON)
 		return status;
-	int rc = find_job(c, o->words[0], job, why, sizeof why);
+	int rc = find_job(c, o->words[0], job, &why);
 	if (!rc) {
 		json_t *request = json_pack("{s:s, s:s}", "op", op, "job", job);
-		rc = request ? client_call(c, request, CALL_MS, reply, why, sizeof why)
-			     : err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+		rc = request ? client_call(c, request, CALL_MS, reply, &why)
+			     : err_why(&why, -EILSEQ, "the job's id is not valid UTF-8");
 		json_decref(request);
 	}
 	client_close(c);
-	return rc ? term_error("%s", why) : COMMAND_GO_ON;
+	return rc ? term_error("%s", why.text) : COMMAND_GO_ON;
 }
 
 static void print_jobs(const json_t *rows)
@@ -182,7 +183,7 @@ int cmd_attach(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct client *c;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_ATTACH);
 	int status = command_parse(&o, &attach_usage, argc, argv);
 	if (status == COMMAND_GO_ON)
@@ -192,14 +193,14 @@ int cmd_attach(int argc, char **argv)
 		struct stream how = {.json = opts_flag(&o, "json"), .partial = from > 0, .watch = true};
 		char job[JOB_ID_SIZE];
 		json_t *request = NULL;
-		int rc = find_job(c, o.words[0], job, why, sizeof why);
+		int rc = find_job(c, o.words[0], job, &why);
 		if (!rc && !(request = json_pack("{s:s, s:s, s:I}", "op", "attach", "job", job, "from",
 						 (json_int_t)from)))
-			rc = err_why(why, sizeof why, -EILSEQ, "the job's id is not valid UTF-8");
+			rc = err_why(&why, -EILSEQ, "the job's id is not valid UTF-8");
 		interrupt_arm();
 		if (!rc)
-			rc = stream_job(c, request, &how, why, sizeof why);
-		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+			rc = stream_job(c, request, &how, &why);
+		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 		json_decref(request);
 		client_close(c);
 	}

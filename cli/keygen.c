@@ -55,32 +55,32 @@ static int report(const struct curve_key *k, const char *dir, const char *name, 
 enum { FLEET = 3 };
 static const char *const fleet_names[FLEET] = {"service", "worker", "admin"};
 
-static bool exists_in(const char *dir, const char *name, const char *ending, char *why, size_t why_n)
+static bool exists_in(const char *dir, const char *name, const char *ending, struct why *why)
 {
 	char *path = xasprintf("%s/%s%s", dir, name, ending);
 	const bool there = file_exists(path);
 	if (there)
-		err_why(why, why_n, -EEXIST, "%s exists: choose another --out, or move it away", path);
+		err_why(why, -EEXIST, "%s exists: choose another --out, or move it away", path);
 	free(path);
 	return there;
 }
 
 /* Return whether one of the files exists already; then nothing is written. */
-static bool fleet_exists(const char *dir, char *why, size_t why_n)
+static bool fleet_exists(const char *dir, struct why *why)
 {
-	bool there = exists_in(dir, "allow", "", why, why_n);
+	bool there = exists_in(dir, "allow", "", why);
 	for (int i = 0; i < FLEET && !there; i++)
-		there = exists_in(dir, fleet_names[i], ".key", why, why_n) ||
-			exists_in(dir, fleet_names[i], ".pub", why, why_n);
+		there = exists_in(dir, fleet_names[i], ".key", why) ||
+			exists_in(dir, fleet_names[i], ".pub", why);
 	return there;
 }
 
 /* Write the list of peers that may connect.  The service's own key has every right without a line. */
-static int write_allow(const char *path, const struct curve_key *k, char *why, size_t why_n)
+static int write_allow(const char *path, const struct curve_key *k, struct why *why)
 {
 	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	const int put = dprintf(fd, "worker %s workers\nadmin %s admin\n", k[1].public, k[2].public);
 	int rc = put < 0 || fsync(fd) < 0 ? -errno : 0;
 	if (close(fd) < 0 && !rc)
@@ -88,7 +88,7 @@ static int write_allow(const char *path, const struct curve_key *k, char *why, s
 	if (!rc)
 		return 0;
 	unlink(path);
-	return err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+	return err_why(why, rc, "%s: %s", path, strerror(-rc));
 }
 
 static void remove_pair(const char *dir, const char *name)
@@ -101,18 +101,18 @@ static void remove_pair(const char *dir, const char *name)
 }
 
 /* Make all pairs and the allow file, or nothing.  k receives the pairs; their secret halves are wiped. */
-static int make_fleet(struct curve_key k[FLEET], const char *dir, char *why, size_t why_n)
+static int make_fleet(struct curve_key k[FLEET], const char *dir, struct why *why)
 {
-	int rc = fleet_exists(dir, why, why_n) ? -EEXIST : 0, n = 0;
+	int rc = fleet_exists(dir, why) ? -EEXIST : 0, n = 0;
 	for (; !rc && n < FLEET; n += !rc) {
-		rc = curve_generate(&k[n], why, why_n);
+		rc = curve_generate(&k[n], why);
 		if (!rc)
-			rc = curve_write(&k[n], dir, fleet_names[n], why, why_n);
+			rc = curve_write(&k[n], dir, fleet_names[n], why);
 		explicit_bzero(k[n].secret, sizeof k[n].secret);
 	}
 	char *allow = xasprintf("%s/allow", dir);
 	if (!rc)
-		rc = write_allow(allow, k, why, why_n);
+		rc = write_allow(allow, k, why);
 	for (int i = 0; rc && i < n; i++)
 		remove_pair(dir, fleet_names[i]);
 	free(allow);
@@ -143,7 +143,7 @@ int cmd_keygen(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct curve_key k;
-	char why[512];
+	struct why why;
 	opts_add_program(&o, OPTION_KEYGEN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
@@ -158,17 +158,17 @@ int cmd_keygen(int argc, char **argv)
 		struct curve_key pairs[FLEET] = {0};
 		if (opts_has(&o, "name"))
 			status = term_usage("keygen", "--fleet has names of its own: leave out --name");
-		else if (make_fleet(pairs, dir, why, sizeof why))
-			status = term_error("%s", why);
+		else if (make_fleet(pairs, dir, &why))
+			status = term_error("%s", why.text);
 		else
 			status = report_fleet(pairs, dir, opts_flag(&o, "json"));
 		goto out;
 	}
-	int rc = curve_generate(&k, why, sizeof why);
+	int rc = curve_generate(&k, &why);
 	if (!rc)
-		rc = curve_write(&k, dir, name, why, sizeof why);
+		rc = curve_write(&k, dir, name, &why);
 	explicit_bzero(k.secret, sizeof k.secret);
-	status = rc ? term_error("%s", why) : report(&k, dir, name, opts_flag(&o, "json"));
+	status = rc ? term_error("%s", why.text) : report(&k, dir, name, opts_flag(&o, "json"));
 out:
 	opts_fini(&o);
 	return status;

@@ -23,27 +23,26 @@
 /* ---- checks ---- */
 
 /* Determine the number of workers and their devices. */
-static int plan_workers(const struct opts *o, struct launch *l, char *why, size_t why_n)
+static int plan_workers(const struct opts *o, struct launch *l, struct why *why)
 {
-	int rc = devices_parse(opts_text(o, "device"), l->devices, &l->n_devices, why, why_n);
+	int rc = devices_parse(opts_text(o, "device"), l->devices, &l->n_devices, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--device");
+		return err_prefix(why, rc, "--device");
 	const bool scales = opts_has(o, "max-replicas");
 	int64_t tp = opts_int(o, "tp"), n = (int64_t)l->n_devices;
 	int64_t replicas = opts_int_or(o, "replicas", n > tp && !scales ? n / tp : 1);
 	const int64_t most = opts_int_or(o, "max-replicas", replicas);
 	const char *which = scales ? "--max-replicas" : "--replicas";
 	if (most * tp > SUPERVISE_WORKERS_MAX)
-		return err_why(why, why_n, -EINVAL,
-			       "%s %" PRId64 " with --tp %" PRId64 ": more than %d workers", which, most, tp,
-			       SUPERVISE_WORKERS_MAX);
+		return err_why(why, -EINVAL, "%s %" PRId64 " with --tp %" PRId64 ": more than %d workers",
+			       which, most, tp, SUPERVISE_WORKERS_MAX);
 	if (most < replicas)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--max-replicas %" PRId64 " is below --replicas %" PRId64
 			       ", which is the least",
 			       most, replicas);
 	if (n > most * tp || (!scales && !opts_has(o, "replicas") && n > tp && n % tp))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--device names %" PRId64 " devices, some of which --tp %" PRId64
 			       " and %s %" PRId64 " leave unused",
 			       n, tp, which, most);
@@ -53,17 +52,17 @@ static int plan_workers(const struct opts *o, struct launch *l, char *why, size_
 
 /* Check that the model can be split into tp shards.  The workers would report this too, but each
  * separately. */
-static int check_parts(const char *model, int tp, bool ep, char *why, size_t why_n)
+static int check_parts(const char *model, int tp, bool ep, struct why *why)
 {
 	struct model_config c;
 	struct weights *w;
 	struct shard s;
 	/* An invalid model is left to the worker to refuse. */
-	if (model_config_load(model, &c, why, why_n))
+	if (model_config_load(model, &c, why))
 		return 0;
 	int rc = 0;
-	if (weights_open(model, &c, &w, why, why_n) == 0) {
-		rc = shard_init(&s, &c, w, (struct shard_rank){0, tp, ep}, why, why_n);
+	if (weights_open(model, &c, &w, why) == 0) {
+		rc = shard_init(&s, &c, w, (struct shard_rank){0, tp, ep}, why);
 		weights_close(w);
 	}
 	model_config_fini(&c);
@@ -73,48 +72,48 @@ static int check_parts(const char *model, int tp, bool ep, char *why, size_t why
 /* Check the rules of a placement against the model, for each device.  The workers would report errors too,
  * but each separately. */
 static int check_rules(const struct opts *o, const char *model, const char *spec,
-		       const struct hot_options *hot, char *why, size_t why_n)
+		       const struct hot_options *hot, struct why *why)
 {
 	struct expert_counts counts = {0};
 	struct launch l;
 	struct model_config c;
 	struct placement p;
-	int rc = plan_workers(o, &l, why, why_n);
-	if (rc || model_config_load(model, &c, NULL, 0))
+	int rc = plan_workers(o, &l, why);
+	if (rc || model_config_load(model, &c, NULL))
 		return rc; /* an invalid model is left to the worker to refuse */
 	for (size_t i = 0; !rc && i < l.n_devices; i++) {
-		rc = placement_parse(&p, spec, l.devices[i].name, &c, why, why_n);
+		rc = placement_parse(&p, spec, l.devices[i].name, &c, why);
 		if (!rc)
-			rc = placement_check_ranks(&p, (int)opts_int(o, "tp"), why, why_n);
+			rc = placement_check_ranks(&p, (int)opts_int(o, "tp"), why);
 		if (!rc)
-			rc = hot_check_placement(hot, &p, l.devices[i].name, why, why_n);
+			rc = hot_check_placement(hot, &p, l.devices[i].name, why);
 	}
 	if (!rc && hot->given)
-		rc = expert_counts_read(&counts, hot->counts, &c, why, why_n);
+		rc = expert_counts_read(&counts, hot->counts, &c, why);
 	expert_counts_fini(&counts);
 	model_config_fini(&c);
 	return rc;
 }
 
 /* Check the options that place the experts of a mixture-of-experts model. */
-static int check_place(const struct opts *o, const char *model, char *why, size_t why_n)
+static int check_place(const struct opts *o, const char *model, struct why *why)
 {
 	const char *spec;
 	const struct hot_options hot = {.given = opts_has(o, "hot-experts"),
 					.bytes = opts_int(o, "hot-experts"),
 					.counts = opts_text(o, "expert-counts")};
-	int rc = placement_options(opts_text(o, "experts"), opts_text(o, "place"), &spec, why, why_n);
-	if (rc || (rc = hot_check_options(&hot, spec, why, why_n)))
+	int rc = placement_options(opts_text(o, "experts"), opts_text(o, "place"), &spec, why);
+	if (rc || (rc = hot_check_options(&hot, spec, why)))
 		return rc;
 	if (opts_has(o, "send-experts-above") && !(spec && opts_flag(o, "fast")))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--send-experts-above is for --fast with experts on the CPU (--experts cpu or "
 			       "--place)");
-	return spec ? check_rules(o, model, spec, &hot, why, why_n) : 0;
+	return spec ? check_rules(o, model, spec, &hot, why) : 0;
 }
 
 /* Check --quantization, which names how the weights are stored, in vLLM's words.  It does not change them. */
-static int check_quantization(const struct opts *o, const char *model, char *why, size_t why_n)
+static int check_quantization(const struct opts *o, const char *model, struct why *why)
 {
 	static const char *const same[][2] = {{"awq_marlin", "awq"},
 					      {"gptq_marlin", "gptq"},
@@ -128,21 +127,21 @@ static int check_quantization(const struct opts *o, const char *model, char *why
 	for (size_t i = 0; given && i < sizeof same / sizeof *same; i++)
 		if (!strcmp(given, same[i][0]))
 			want = same[i][1];
-	if (!given || model_config_load(model, &c, NULL, 0))
+	if (!given || model_config_load(model, &c, NULL))
 		return 0; /* an invalid model is left to the worker to refuse */
 	if (!gguf_is(model))
 		is = c.quant.method;
 	model_config_fini(&c);
 	if (is && !strcmp(is, want))
 		return 0;
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "--quantization %.60s: the model's weights are %s%s, and are taken as they are stored "
 		       "(quern quantize writes others)",
 		       given, is ? "stored as " : "not quantized", is ? is : "");
 }
 
 /* Put --host and --port into the address of --http.  *out: owned; NULL if neither is given. */
-static int http_address(const struct opts *o, char **out, char *why, size_t why_n)
+static int http_address(const struct opts *o, char **out, struct why *why)
 {
 	const char *http = opts_text(o, "http"), *colon = strrchr(http, ':');
 	const char *host = opts_text(o, "host"), *port = opts_text(o, "port");
@@ -150,11 +149,11 @@ static int http_address(const struct opts *o, char **out, char *why, size_t why_
 	if (!host && !port)
 		return 0;
 	if (!colon || !strncmp(http, "unix:", 5) || strchr(http, ','))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: --http %.200s is not one HOST:PORT, of which it could be a part",
 			       host ? "--host" : "--port", http);
 	if (host && (!*host || strchr(host, ',') || !strncmp(host, "unix:", 5)))
-		return err_why(why, why_n, -EINVAL, "--host is \"%.200s\", must be one host", host);
+		return err_why(why, -EINVAL, "--host is \"%.200s\", must be one host", host);
 	const bool bare_v6 = host && host[0] != '[' && strchr(host, ':');
 	char *given = host ? xasprintf("%s%s%s", bare_v6 ? "[" : "", host, bare_v6 ? "]" : "")
 			   : xasprintf("%.*s", (int)(colon - http), http);
@@ -163,43 +162,41 @@ static int http_address(const struct opts *o, char **out, char *why, size_t why_
 	return 0;
 }
 
-static int check(const struct opts *o, const char *model, char *why, size_t why_n)
+static int check(const struct opts *o, const char *model, struct why *why)
 {
 	const char *level = opts_text(o, "log-level");
 	if (log_level_parse(level) < 0)
-		return err_why(why, why_n, -EINVAL,
-			       "--log-level is \"%s\", must be debug, info, warn or error", level);
+		return err_why(why, -EINVAL, "--log-level is \"%s\", must be debug, info, warn or error",
+			       level);
 	const int format = log_format_parse(opts_text(o, "log-format"));
 	if (format < 0)
-		return err_why(why, why_n, -EINVAL, "--log-format is \"%s\", must be text or json",
+		return err_why(why, -EINVAL, "--log-format is \"%s\", must be text or json",
 			       opts_text(o, "log-format"));
 	const double fraction = opts_number_or(o, "memory-fraction", 1);
 	if (!(fraction >= 0.01 && fraction <= 1))
-		return err_why(why, why_n, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1",
-			       fraction);
+		return err_why(why, -EINVAL, "--memory-fraction is %g, must be from 0.01 to 1", fraction);
 	static const char *const of_scale[] = {"scale-at", "scale-period", "scale-down-after"};
 	for (size_t i = 0; i < sizeof of_scale / sizeof *of_scale; i++)
 		if (opts_has(o, of_scale[i]) && !opts_has(o, "max-replicas"))
-			return err_why(why, why_n, -EINVAL, "--%s: only with --max-replicas", of_scale[i]);
+			return err_why(why, -EINVAL, "--%s: only with --max-replicas", of_scale[i]);
 	const double scale_at = opts_number(o, "scale-at");
 	if (!(scale_at >= 0.01 && scale_at <= 1e6))
-		return err_why(why, why_n, -EINVAL, "--scale-at is %g, must be from 0.01 to 1000000",
-			       scale_at);
-	int rc = model_kind_check(model, why, why_n);
+		return err_why(why, -EINVAL, "--scale-at is %g, must be from 0.01 to 1000000", scale_at);
+	int rc = model_kind_check(model, why);
 	if (!rc)
-		rc = check_quantization(o, model, why, why_n);
+		rc = check_quantization(o, model, why);
 	if (!rc && (opts_int(o, "tp") > 1 || opts_flag(o, "ep")))
-		rc = check_parts(model, (int)opts_int(o, "tp"), opts_flag(o, "ep"), why, why_n);
-	return rc ? rc : check_place(o, model, why, why_n);
+		rc = check_parts(model, (int)opts_int(o, "tp"), opts_flag(o, "ep"), why);
+	return rc ? rc : check_place(o, model, why);
 }
 
-int launch_check(const struct opts *o, const char *model, char *why, size_t why_n)
+int launch_check(const struct opts *o, const char *model, struct why *why)
 {
 	struct launch l;
 	char path[PATH_MAX], name[CACHED_NAME];
 	cache_find(model, path, name);
-	int rc = check(o, path, why, why_n);
-	return rc ? rc : plan_workers(o, &l, why, why_n);
+	int rc = check(o, path, why);
+	return rc ? rc : plan_workers(o, &l, why);
 }
 
 const char *launch_jobs_endpoint(char out[LAUNCH_JOBS_SIZE])
@@ -259,20 +256,20 @@ static void argv_pass(char ***argv, const struct opts *o, enum option_program to
 }
 
 /* Store the endpoint at which a local worker reaches a bus that is bound to `bus`. */
-static int bus_for_worker(const char *bus, char *out, size_t n, char *why, size_t why_n)
+static int bus_for_worker(const char *bus, char *out, size_t n, struct why *why)
 {
 	const char *tcp = "tcp://", *colon = strrchr(bus, ':');
 	if (strncmp(bus, tcp, strlen(tcp)) != 0) {
 		if (strncmp(bus, "ipc://", 6) != 0)
-			return err_why(why, why_n, -EINVAL,
-				       "--bus is \"%s\", must be ipc://PATH or tcp://HOST:PORT", bus);
+			return err_why(why, -EINVAL, "--bus is \"%s\", must be ipc://PATH or tcp://HOST:PORT",
+				       bus);
 		snprintf(out, n, "%s", bus);
 		return 0;
 	}
 	const char *host = bus + strlen(tcp);
 	if (colon < host || strspn(colon + 1, "0123456789") == 0 || strcmp(colon + 1, "0") == 0)
-		return err_why(why, why_n, -EINVAL,
-			       "--bus is \"%s\": give a port, since workers connect to it", bus);
+		return err_why(why, -EINVAL, "--bus is \"%s\": give a port, since workers connect to it",
+			       bus);
 	bool any = strncmp(host, "*:", 2) == 0 || strncmp(host, "0.0.0.0:", 8) == 0;
 	snprintf(out, n, "tcp://%s%s", any ? "127.0.0.1" : "", any ? colon : host);
 	return 0;
@@ -301,7 +298,7 @@ static char **controller_argv(const struct launch *l, const char *model, const c
 	argv_add_option(&argv, "model", path ? path : model);
 	free(path);
 	argv_add_option(&argv, "bus", bus);
-	char *cache = cache_root(NULL, 0);
+	char *cache = cache_root(NULL);
 	if (cache)
 		argv_add_option(&argv, "cache", cache);
 	free(cache);
@@ -396,58 +393,57 @@ static bool is_none(const struct opts *o, const char *name)
 
 /* Copy the expert counts for all workers of this service, so that a worker started later places the same
  * experts on the GPU even if the file has changed. */
-static int keep_counts(struct launch *l, const char *path, char *why, size_t why_n)
+static int keep_counts(struct launch *l, const char *path, struct why *why)
 {
 	char *text;
 	size_t bytes;
-	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why, why_n);
+	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--expert-counts");
+		return err_prefix(why, rc, "--expert-counts");
 	l->counts = xasprintf("%s/expert-counts", l->dir.path);
 	struct replace r;
-	if (!(rc = replace_begin(&r, l->counts, 0600, why, why_n))) {
+	if (!(rc = replace_begin(&r, l->counts, 0600, why))) {
 		fwrite(text, 1, bytes, r.f);
-		rc = replace_end(&r, why, why_n);
+		rc = replace_end(&r, why);
 	}
 	free(text);
 	return rc;
 }
 
-int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n)
+int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, struct why *why)
 {
 	*l = (struct launch){.o = o, .own = own, .dir = {.lock_fd = -1}};
 	char path[PATH_MAX], name[CACHED_NAME];
 	cache_find(model, path, name);
-	int rc = check(o, path, why, why_n);
+	int rc = check(o, path, why);
 	if (!rc && !own && is_none(o, "http") && is_none(o, "jobs"))
 		rc = err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--http none and --jobs none leave no way to reach the service: give one of them");
-	if (rc || (rc = plan_workers(o, l, why, why_n)) ||
-	    (!own && (rc = http_address(o, &l->http, why, why_n))))
+	if (rc || (rc = plan_workers(o, l, why)) || (!own && (rc = http_address(o, &l->http, why))))
 		return rc;
 	note_gpu_only(l);
-	char *controller = process_program("quern-controller", why, why_n);
+	char *controller = process_program("quern-controller", why);
 	if (!controller) {
 		rc = -ENOENT;
 		goto fail_controller;
 	}
-	l->worker = process_program("quern-worker", why, why_n);
+	l->worker = process_program("quern-worker", why);
 	if (!l->worker) {
 		rc = -ENOENT;
 		goto fail_worker;
 	}
-	rc = rundir_open(&l->dir, why, why_n);
+	rc = rundir_open(&l->dir, why);
 	if (rc)
 		goto fail_rundir;
 	char *bus = own || !opts_has(o, "bus") ? xasprintf("ipc://%s/bus", l->dir.path)
 					       : xstrdup(opts_text(o, "bus"));
-	rc = bus_for_worker(bus, l->worker_bus, sizeof l->worker_bus, why, why_n);
+	rc = bus_for_worker(bus, l->worker_bus, sizeof l->worker_bus, why);
 	if (!rc && opts_has(o, "expert-counts"))
-		rc = keep_counts(l, opts_text(o, "expert-counts"), why, why_n);
+		rc = keep_counts(l, opts_text(o, "expert-counts"), why);
 	if (!rc && strncmp(bus, "ipc://", 6) != 0) {
 		l->token = xasprintf("%s/token", l->dir.path);
-		rc = local_token_create(l->token, why, why_n);
+		rc = local_token_create(l->token, why);
 	}
 	if (!rc)
 		l->controller = controller_argv(l, path, bus, own ? &l->dir : NULL, controller);

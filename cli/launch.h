@@ -2,6 +2,7 @@
 #ifndef QUERN_CLI_LAUNCH_H
 #define QUERN_CLI_LAUNCH_H
 
+#include "base/err.h"
 #include "base/option_table.h"
 #include "base/user_socket.h"
 #include "cli/rundir.h"
@@ -30,12 +31,12 @@ struct launch {
 };
 
 /* Check the options and the model.  -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT (no model). */
-int launch_check(const struct opts *o, const char *model, char *why, size_t why_n);
+int launch_check(const struct opts *o, const char *model, struct why *why);
 
 /* Check the options, create the run directory and build the command lines.  own: start a private service for
  * this command, with its sockets in the run directory and without HTTP; o then has only the model options. o
  * must outlive l.  -EINVAL (wrong usage), -ENOSYS (not built yet), -ENOENT. */
-int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, char *why, size_t why_n);
+int launch_open(struct launch *l, const struct opts *o, const char *model, bool own, struct why *why);
 /* Fill in the members of cfg that describe the processes to start.  l must outlive cfg. */
 void launch_supervise(struct launch *l, struct supervise_config *cfg);
 void launch_close(struct launch *l);

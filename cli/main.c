@@ -68,9 +68,10 @@ static void help(FILE *f)
 /* Replace this process by a program that links the kernels. */
 static int become(const char *program, char **argv)
 {
-	char why[512], *path = process_program(program, why, sizeof why);
+	struct why why;
+	char *path = process_program(program, &why);
 	if (!path)
-		return term_error("%s", why);
+		return term_error("%s", why.text);
 	argv[0] = path;
 	execv(path, argv);
 	return term_error("cannot run %s: %s", path, strerror(errno));

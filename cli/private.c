@@ -53,8 +53,8 @@ static void on_loading(void *user, const json_t *loading)
 static int supervisor(const struct opts *o, const char *model, bool verbose, int control_fd, int report_fd)
 {
 	struct launch l;
-	char why[1024];
-	int rc = launch_open(&l, o, model, true, why, sizeof why);
+	struct why why;
+	int rc = launch_open(&l, o, model, true, &why);
 	if (!rc) {
 		struct supervise_config cfg = {
 			.log_dir = verbose ? NULL : l.dir.path,
@@ -65,11 +65,11 @@ static int supervisor(const struct opts *o, const char *model, bool verbose, int
 			.user = &report_fd,
 		};
 		launch_supervise(&l, &cfg);
-		rc = supervise(&cfg, why, sizeof why);
+		rc = supervise(&cfg, &why);
 		launch_close(&l);
 	}
 	if (rc) {
-		json_t *line = json_pack("{s:s}", "error", why);
+		json_t *line = json_pack("{s:s}", "error", why.text);
 		if (line)
 			report(report_fd, line);
 		json_decref(line);
@@ -77,17 +77,17 @@ static int supervisor(const struct opts *o, const char *model, bool verbose, int
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-int private_start(struct private_service *s, const struct opts *o, const char *model, bool verbose, char *why,
-		  size_t why_n)
+int private_start(struct private_service *s, const struct opts *o, const char *model, bool verbose,
+		  struct why *why)
 {
 	int control[2], reports[2];
 	*s = (struct private_service){.control_fd = -1, .report_fd = -1};
 	if (pipe2(control, O_CLOEXEC) < 0)
-		return err_why(why, why_n, -errno, "cannot make a pipe: %s", strerror(errno));
+		return err_why(why, -errno, "cannot make a pipe: %s", strerror(errno));
 	if (pipe2(reports, O_CLOEXEC) < 0) {
 		close(control[0]);
 		close(control[1]);
-		return err_why(why, why_n, -errno, "cannot make a pipe: %s", strerror(errno));
+		return err_why(why, -errno, "cannot make a pipe: %s", strerror(errno));
 	}
 	fflush(NULL);
 	pid_t parent = getpid();
@@ -113,7 +113,7 @@ int private_start(struct private_service *s, const struct opts *o, const char *m
 	if (s->pid < 0) {
 		s->pid = 0;
 		private_stop(s);
-		return err_why(why, why_n, -e, "cannot start a process: %s", strerror(e));
+		return err_why(why, -e, "cannot start a process: %s", strerror(e));
 	}
 	return 0;
 }
@@ -137,14 +137,14 @@ static json_t *next_report(struct private_service *s, int timeout_ms, int *rc)
 			*rc = -EPIPE;
 		else if (n > 0 && fds[0].revents && c != '\n')
 			buf_putc(&b, c);
-		else if (n > 0 && fds[0].revents && json_parse(b.p ? b.p : "", b.len, &line, NULL, 0))
+		else if (n > 0 && fds[0].revents && json_parse(b.p ? b.p : "", b.len, &line, NULL))
 			*rc = -EPIPE;
 	}
 	buf_fini(&b);
 	return line;
 }
 
-int private_wait(struct private_service *s, char *why, size_t why_n)
+int private_wait(struct private_service *s, struct why *why)
 {
 	int rc;
 	json_t *line, *loading;
@@ -154,16 +154,16 @@ int private_wait(struct private_service *s, char *why, size_t why_n)
 	}
 	term_progress_end();
 	if (rc == -EINTR)
-		return err_why(why, why_n, rc, "interrupted");
+		return err_why(why, rc, "interrupted");
 	const char *error = json_string_value(json_object_get(line, "error"));
 	if (!line || error) {
-		err_why(why, why_n, -EIO, "%s", error ? error : "the service ended before it was ready");
+		err_why(why, -EIO, "%s", error ? error : "the service ended before it was ready");
 		json_decref(line);
 		return -EIO;
 	}
 	s->ready = line;
 	if (!private_jobs(s))
-		return err_why(why, why_n, -EPROTO, "the controller did not report its job socket");
+		return err_why(why, -EPROTO, "the controller did not report its job socket");
 	return 0;
 }
 
@@ -172,7 +172,7 @@ const char *private_jobs(const struct private_service *s)
 	return json_string_value(json_object_get(s->ready, "jobs"));
 }
 
-void private_reason(struct private_service *s, char *why, size_t why_n)
+void private_reason(struct private_service *s, struct why *why)
 {
 	int rc = 0;
 	/* Further ready or loading lines may precede the reason. */
@@ -180,7 +180,7 @@ void private_reason(struct private_service *s, char *why, size_t why_n)
 		json_t *line = next_report(s, REASON_MS, &rc);
 		const char *error = json_string_value(json_object_get(line, "error"));
 		if (error) {
-			err_why(why, why_n, 0, "%s", error);
+			err_why(why, 0, "%s", error);
 			rc = -EPIPE;
 		}
 		json_decref(line);

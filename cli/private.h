@@ -8,6 +8,7 @@
 #ifndef QUERN_CLI_PRIVATE_H
 #define QUERN_CLI_PRIVATE_H
 
+#include "base/err.h"
 #include "base/options.h"
 
 #include <jansson.h>
@@ -24,14 +25,14 @@ struct private_service {
 
 /* Start the service.  o has the options of a private service (option_table.c), already checked by
  * launch_check().  verbose: logs go to our stderr. */
-int private_start(struct private_service *s, const struct opts *o, const char *model, bool verbose, char *why,
-		  size_t why_n);
+int private_start(struct private_service *s, const struct opts *o, const char *model, bool verbose,
+		  struct why *why);
 /* Wait until the service is ready.  -EINTR: interrupted (term.h); other errors with the reason. */
-int private_wait(struct private_service *s, char *why, size_t why_n);
+int private_wait(struct private_service *s, struct why *why);
 /* Return the endpoint of the service's job socket; NULL before the service is ready. */
 const char *private_jobs(const struct private_service *s);
 /* After the service went away: store the reason that the supervisor reported, if any, in why. */
-void private_reason(struct private_service *s, char *why, size_t why_n);
+void private_reason(struct private_service *s, struct why *why);
 /* End the service and wait until it has ended. */
 void private_stop(struct private_service *s);
 

@@ -61,17 +61,17 @@ static void become(char *const argv[], int keep_fd, int log_fd, pid_t parent)
 	execv(argv[0], argv);
 }
 
-int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd, char *why, size_t why_n)
+int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd, struct why *why)
 {
 	int report[2], failed = 0;
 	if (pipe2(report, O_CLOEXEC) < 0)
-		return err_why(why, why_n, -errno, "cannot start %s: %s", argv[0], strerror(errno));
+		return err_why(why, -errno, "cannot start %s: %s", argv[0], strerror(errno));
 	pid_t parent = getpid(), pid = fork();
 	if (pid < 0) {
 		int e = errno;
 		close(report[0]);
 		close(report[1]);
-		return err_why(why, why_n, -e, "cannot start %s: %s", argv[0], strerror(e));
+		return err_why(why, -e, "cannot start %s: %s", argv[0], strerror(e));
 	}
 	if (pid == 0) {
 		become(argv, keep_fd, log_fd, parent);
@@ -88,7 +88,7 @@ int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd
 	close(report[0]);
 	if (n == (ssize_t)sizeof failed) {
 		waitpid(pid, NULL, 0);
-		return err_why(why, why_n, -failed, "cannot run %s: %s", argv[0], strerror(failed));
+		return err_why(why, -failed, "cannot run %s: %s", argv[0], strerror(failed));
 	}
 	/* Older kernels and some sandboxes have no pidfd; there SIGCHLD reports the end. */
 	int fd = -1;
@@ -101,12 +101,12 @@ int process_start(struct process *p, char *const argv[], int keep_fd, int log_fd
 	return 0;
 }
 
-int process_output(char *const argv[], struct buf *out, int *status, char *why, size_t why_n)
+int process_output(char *const argv[], struct buf *out, int *status, struct why *why)
 {
 	int ends[2];
 	pid_t pid;
 	if (pipe2(ends, O_CLOEXEC) < 0)
-		return err_why(why, why_n, -errno, "cannot start %s: %s", argv[0], strerror(errno));
+		return err_why(why, -errno, "cannot start %s: %s", argv[0], strerror(errno));
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -121,7 +121,7 @@ int process_output(char *const argv[], struct buf *out, int *status, char *why, 
 			buf_put(out, part, (size_t)n);
 	close(ends[0]);
 	if (e)
-		return err_why(why, why_n, -e, "cannot run %s: %s", argv[0], strerror(e));
+		return err_why(why, -e, "cannot run %s: %s", argv[0], strerror(e));
 	while (waitpid(pid, status, 0) < 0 && errno == EINTR)
 		continue;
 	return 0;
@@ -163,12 +163,12 @@ const char *process_status_text(int status, char *buf, size_t n)
 	return buf;
 }
 
-char *process_program(const char *name, char *why, size_t why_n)
+char *process_program(const char *name, struct why *why)
 {
 	char self[4096];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
 	if (n < 0) {
-		err_why(why, why_n, -errno, "/proc/self/exe: %s", strerror(errno));
+		err_why(why, -errno, "/proc/self/exe: %s", strerror(errno));
 		return NULL;
 	}
 	self[n] = '\0';
@@ -177,8 +177,7 @@ char *process_program(const char *name, char *why, size_t why_n)
 		*slash = '\0';
 	char *path = xasprintf("%s/%s", self, name);
 	if (access(path, X_OK) < 0) {
-		err_why(why, why_n, -ENOENT, "%s is not next to quern in %s; build it with: make", name,
-			self);
+		err_why(why, -ENOENT, "%s is not next to quern in %s; build it with: make", name, self);
 		free(path);
 		return NULL;
 	}

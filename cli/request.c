@@ -46,7 +46,7 @@ static json_t *token_ids(const char *list)
 	json_t *a = json_array();
 	int64_t ids[1024];
 	size_t n;
-	if (ints_parse(list, 0, INT32_MAX, ids, 1024, &n, NULL, 0)) {
+	if (ints_parse(list, 0, INT32_MAX, ids, 1024, &n, NULL)) {
 		/* Send the text: the service refuses it with the reason. */
 		json_array_append_new(a, json_string(list));
 		return a;
@@ -97,7 +97,7 @@ json_t *request_new(const struct opts *o)
 }
 
 /* Check that a chat has a parameter of this name: 0, else -EINVAL. */
-static int find_param(const struct opts *o, const char *name, char *why, size_t why_n)
+static int find_param(const struct opts *o, const char *name, struct why *why)
 {
 	const char **names = xmalloc((o->n_values + 1) * sizeof *names);
 	size_t n = 0;
@@ -112,21 +112,21 @@ static int find_param(const struct opts *o, const char *name, char *why, size_t 
 	}
 	const char *near = nearest_name(name, names, n);
 	if (rc)
-		err_why(why, why_n, rc, "unknown option %.60s%s%s%s", name, near ? "; did you mean " : "",
+		err_why(why, rc, "unknown option %.60s%s%s%s", name, near ? "; did you mean " : "",
 			near ? near : "", near ? "?" : "");
 	free(names);
 	return rc;
 }
 
-int request_set_param(struct opts *o, const char *name, const char *text, char *why, size_t why_n)
+int request_set_param(struct opts *o, const char *name, const char *text, struct why *why)
 {
-	int rc = find_param(o, name, why, why_n);
-	return rc ? rc : opts_set(o, name, text, why, why_n);
+	int rc = find_param(o, name, why);
+	return rc ? rc : opts_set(o, name, text, why);
 }
 
-int request_unset_param(struct opts *o, const char *name, char *why, size_t why_n)
+int request_unset_param(struct opts *o, const char *name, struct why *why)
 {
-	int rc = find_param(o, name, why, why_n);
+	int rc = find_param(o, name, why);
 	if (!rc)
 		opts_unset(o, name);
 	return rc;
@@ -141,46 +141,46 @@ void request_print_params(const struct opts *o, FILE *f)
 	}
 }
 
-int request_check_mode(const struct opts *o, char *why, size_t why_n)
+int request_check_mode(const struct opts *o, struct why *why)
 {
 	const char *other = opts_flag(o, "chat") ? "chat" : opts_has(o, "system") ? "system" : NULL;
 	if (opts_flag(o, "raw") && other)
-		return err_why(why, why_n, -EINVAL, "--raw and --%s exclude each other", other);
+		return err_why(why, -EINVAL, "--raw and --%s exclude each other", other);
 	return 0;
 }
 
-int request_is_chat(const struct opts *o, struct client *c, struct client_about *about, bool *chat, char *why,
-		    size_t why_n)
+int request_is_chat(const struct opts *o, struct client *c, struct client_about *about, bool *chat,
+		    struct why *why)
 {
 	*about = (struct client_about){0};
 	*chat = false;
 	if (opts_flag(o, "raw"))
 		return 0;
-	int rc = client_about(c, CALL_MS, about, why, why_n);
+	int rc = client_about(c, CALL_MS, about, why);
 	*chat = about->chat || opts_flag(o, "chat") || opts_has(o, "system");
 	return rc;
 }
 
 int request_set_prompt(json_t *request, const struct opts *o, bool chat, const char *text, size_t n,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	if (chat) {
 		struct conversation talk;
-		int rc = conversation_init(&talk, opts_text(o, "system"), why, why_n);
+		int rc = conversation_init(&talk, opts_text(o, "system"), why);
 		if (!rc)
-			rc = conversation_add(&talk, "user", text, n, why, why_n);
+			rc = conversation_add(&talk, "user", text, n, why);
 		json_object_set_new(request, "messages", conversation_all(&talk));
 		conversation_fini(&talk);
 		return rc;
 	}
 	json_t *s = json_stringn(text, n);
 	if (!s)
-		return err_why(why, why_n, -EILSEQ, "the prompt is not valid UTF-8");
+		return err_why(why, -EILSEQ, "the prompt is not valid UTF-8");
 	json_object_set_new(request, "prompt", s);
 	return 0;
 }
 
-int request_read_prompt(const char *word, char **text, size_t *n, char *why, size_t why_n)
+int request_read_prompt(const char *word, char **text, size_t *n, struct why *why)
 {
 	struct buf b = {0};
 	if (strcmp(word, "-") != 0) {
@@ -195,14 +195,14 @@ int request_read_prompt(const char *word, char **text, size_t *n, char *why, siz
 			continue;
 		if (k < 0) {
 			buf_fini(&b);
-			return err_why(why, why_n, -errno, "cannot read the prompt: %s", strerror(errno));
+			return err_why(why, -errno, "cannot read the prompt: %s", strerror(errno));
 		}
 		if (k == 0)
 			break;
 		buf_put(&b, part, (size_t)k);
 		if (b.len > prompt_bytes_max) {
 			buf_fini(&b);
-			return err_why(why, why_n, -E2BIG, "the prompt on stdin is longer than %zu MB",
+			return err_why(why, -E2BIG, "the prompt on stdin is longer than %zu MB",
 				       prompt_bytes_max >> 20);
 		}
 	}

@@ -29,27 +29,26 @@ static const struct usage usage = {
 	.max_words = 2,
 };
 
-static int run_once(struct client *c, const struct opts *o, const char *text, size_t n, char *why,
-		    size_t why_n)
+static int run_once(struct client *c, const struct opts *o, const char *text, size_t n, struct why *why)
 {
 	json_t *request = request_new(o);
 	struct client_about about;
 	bool chat;
-	int rc = request_is_chat(o, c, &about, &chat, why, why_n);
+	int rc = request_is_chat(o, c, &about, &chat, why);
 	if (!rc)
-		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
+		rc = request_set_prompt(request, o, chat, text, n, why);
 	struct stream how = {.json = opts_flag(o, "json"),
 			     .reasoning = chat && about.reasoning,
 			     .reasoning_open = about.reasoning_open,
 			     .marks = about.marks};
 	if (!rc)
-		rc = stream_job(c, request, &how, why, why_n);
+		rc = stream_job(c, request, &how, why);
 	json_decref(request);
 	return rc;
 }
 
 /* Read the prompt while the service starts, wait for the service, and run the prompt or a chat. */
-static int serve_prompt(struct private_service *s, struct opts *o, char *why, size_t why_n)
+static int serve_prompt(struct private_service *s, struct opts *o, struct why *why)
 {
 	struct client *c = NULL;
 	char *text = NULL;
@@ -58,18 +57,18 @@ static int serve_prompt(struct private_service *s, struct opts *o, char *why, si
 	int rc = 0;
 	interrupt_arm();
 	if (!chatting)
-		rc = request_read_prompt(o->n_words < 2 ? "-" : o->words[1], &text, &n, why, why_n);
+		rc = request_read_prompt(o->n_words < 2 ? "-" : o->words[1], &text, &n, why);
 	if (!rc)
-		rc = private_wait(s, why, why_n);
+		rc = private_wait(s, why);
 	if (!rc)
-		rc = client_open(private_jobs(s), NULL, CONNECT_MS, &c, why, why_n);
+		rc = client_open(private_jobs(s), NULL, CONNECT_MS, &c, why);
 	if (!rc && chatting)
-		rc = chat_run(&c, o, false, why, why_n);
+		rc = chat_run(&c, o, false, why);
 	else if (!rc)
-		rc = run_once(c, o, text, n, why, why_n);
+		rc = run_once(c, o, text, n, why);
 	/* The supervisor knows why the service has gone away. */
 	if (rc == -ECONNRESET)
-		private_reason(s, why, why_n);
+		private_reason(s, why);
 	client_close(c);
 	free(text);
 	interrupt_disarm();
@@ -80,24 +79,24 @@ int cmd_run(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct private_service s;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_RUN);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status != COMMAND_GO_ON)
 		goto out;
-	int rc = request_check_mode(&o, why, sizeof why);
+	int rc = request_check_mode(&o, &why);
 	if (!rc)
-		rc = launch_check(&o, o.words[0], why, sizeof why);
+		rc = launch_check(&o, o.words[0], &why);
 	if (rc) {
-		status = rc == -EINVAL ? term_usage("run", "%s", why) : term_error("%s", why);
+		status = rc == -EINVAL ? term_usage("run", "%s", why.text) : term_error("%s", why.text);
 		goto out;
 	}
-	rc = private_start(&s, &o, o.words[0], opts_flag(&o, "verbose"), why, sizeof why);
+	rc = private_start(&s, &o, o.words[0], opts_flag(&o, "verbose"), &why);
 	if (!rc) {
-		rc = serve_prompt(&s, &o, why, sizeof why);
+		rc = serve_prompt(&s, &o, &why);
 		private_stop(&s);
 	}
-	status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+	status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 out:
 	opts_fini(&o);
 	return status;

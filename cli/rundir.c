@@ -66,7 +66,7 @@ static void sweep(const char *base)
 	closedir(dir);
 }
 
-int rundir_open(struct rundir *d, char *why, size_t why_n)
+int rundir_open(struct rundir *d, struct why *why)
 {
 	const char *base = environment_read().runtime_dir;
 	size_t room = sizeof d->path - sizeof "/quern-XXXXXX";
@@ -75,14 +75,13 @@ int rundir_open(struct rundir *d, char *why, size_t why_n)
 	sweep(base);
 	snprintf(d->path, sizeof d->path, "%.*s/%sXXXXXX", (int)room, base, prefix);
 	if (!mkdtemp(d->path))
-		return err_why(why, why_n, -errno, "cannot make a run directory in %s: %s", base,
-			       strerror(errno));
+		return err_why(why, -errno, "cannot make a run directory in %s: %s", base, strerror(errno));
 	char *lock = xasprintf("%s/lock", d->path);
 	d->lock_fd = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	int rc = d->lock_fd < 0 || flock(d->lock_fd, LOCK_EX) < 0 ? -errno : 0;
 	free(lock);
 	if (rc) {
-		err_why(why, why_n, rc, "cannot lock the run directory %s: %s", d->path, strerror(-rc));
+		err_why(why, rc, "cannot lock the run directory %s: %s", d->path, strerror(-rc));
 		rundir_remove(d);
 	}
 	return rc;

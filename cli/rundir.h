@@ -5,6 +5,8 @@
 #ifndef QUERN_CLI_RUNDIR_H
 #define QUERN_CLI_RUNDIR_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 
 struct rundir {
@@ -12,7 +14,7 @@ struct rundir {
 	int lock_fd;
 };
 
-int rundir_open(struct rundir *d, char *why, size_t why_n);
+int rundir_open(struct rundir *d, struct why *why);
 void rundir_remove(struct rundir *d);
 
 #endif

@@ -77,16 +77,16 @@ static void show_progress(const json_t *status)
 
 /* Send a request and wait for its reply without a time limit.  progress: poll the status meanwhile for the
  * progress line. */
-static int wait_for(struct client *c, json_t *request, bool progress, json_t **reply, char *why, size_t why_n)
+static int wait_for(struct client *c, json_t *request, bool progress, json_t **reply, struct why *why)
 {
 	uint64_t id;
 	bool polling = false, shown = false;
-	int rc = client_send(c, request, &id, why, why_n);
+	int rc = client_send(c, request, &id, why);
 	while (!rc) {
-		rc = client_recv(c, progress && !polling ? PROGRESS_MS : -1, reply, why, why_n);
+		rc = client_recv(c, progress && !polling ? PROGRESS_MS : -1, reply, why);
 		if (rc == -ETIMEDOUT) {
 			json_t *status = json_pack("{s:s}", "op", "status");
-			rc = client_send(c, status, NULL, why, why_n);
+			rc = client_send(c, status, NULL, why);
 			json_decref(status);
 			polling = true;
 			continue;
@@ -101,19 +101,19 @@ static int wait_for(struct client *c, json_t *request, bool progress, json_t **r
 	if (shown)
 		show_progress(NULL);
 	if (!rc && strcmp(client_reply_op(*reply), "error") == 0) {
-		client_reply_error(*reply, why, why_n);
+		client_reply_error(*reply, why);
 		json_decref(*reply);
 		rc = -EREMOTEIO;
 	}
 	if (rc == -EINTR)
-		err_why(why, why_n, rc, "interrupted; the service continues with the change (quern status)");
+		err_why(why, rc, "interrupted; the service continues with the change (quern status)");
 	return rc;
 }
 
-static int print_end(struct client *c, const char *what, char *why, size_t why_n)
+static int print_end(struct client *c, const char *what, struct why *why)
 {
 	json_t *status, *request = json_pack("{s:s}", "op", "status");
-	int rc = client_call(c, request, CALL_MS, &status, why, why_n);
+	int rc = client_call(c, request, CALL_MS, &status, why);
 	json_decref(request);
 	if (rc)
 		return rc;
@@ -127,7 +127,7 @@ static int print_end(struct client *c, const char *what, char *why, size_t why_n
 static int run_request(const struct opts *o, json_t *request, const char *done)
 {
 	struct client *c;
-	char why[1024];
+	struct why why;
 	json_t *reply;
 	int status = command_connect(o, &c);
 	if (status != COMMAND_GO_ON) {
@@ -138,25 +138,25 @@ static int run_request(const struct opts *o, json_t *request, const char *done)
 		json_object_set_new(request, "timeout_s", json_integer(opts_int(o, "timeout")));
 	interrupt_arm();
 	bool json = opts_flag(o, "json");
-	int rc = wait_for(c, request, !json && term_is_tty(stderr), &reply, why, sizeof why);
+	int rc = wait_for(c, request, !json && term_is_tty(stderr), &reply, &why);
 	if (!rc) {
 		if (json)
 			stream_print_json(reply);
 		else
-			rc = print_end(c, done, why, sizeof why);
+			rc = print_end(c, done, &why);
 		json_decref(reply);
 	}
 	json_decref(request);
 	client_close(c);
-	return term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+	return term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 }
 
-static json_t *device_array(const struct opts *o, char *why, size_t why_n)
+static json_t *device_array(const struct opts *o, struct why *why)
 {
 	struct device_name devices[DEVICES_MAX];
 	size_t n;
-	if (devices_parse(opts_text(o, "device"), devices, &n, why, why_n)) {
-		err_prefix(why, why_n, -EINVAL, "--device");
+	if (devices_parse(opts_text(o, "device"), devices, &n, why)) {
+		err_prefix(why, -EINVAL, "--device");
 		return NULL;
 	}
 	json_t *a = json_array();
@@ -168,26 +168,26 @@ static json_t *device_array(const struct opts *o, char *why, size_t why_n)
 int cmd_scale(int argc, char **argv)
 {
 	struct opts o = {0};
-	char why[256];
+	struct why why;
 	int64_t n;
 	size_t one;
 	opts_add_program(&o, OPTION_SCALE);
 	int status = command_parse(&o, &scale_usage, argc, argv);
-	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, why, sizeof why))
-		status = term_usage("scale", "N: %s", why);
+	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 0, REPLICAS_MAX, &n, 1, &one, &why))
+		status = term_usage("scale", "N: %s", why.text);
 	const double fraction = status == COMMAND_GO_ON ? opts_number_or(&o, "memory-fraction", 1) : 1;
 	if (status == COMMAND_GO_ON && !(fraction >= 0.01 && fraction <= 1))
 		status = term_usage("scale", "--memory-fraction is %g, must be from 0.01 to 1", fraction);
 	if (status == COMMAND_GO_ON) {
 		json_t *request = json_pack("{s:s, s:I}", "op", "scale", "replicas", (json_int_t)n);
-		json_t *devices = opts_has(&o, "device") ? device_array(&o, why, sizeof why) : NULL;
+		json_t *devices = opts_has(&o, "device") ? device_array(&o, &why) : NULL;
 		if (devices)
 			json_object_set_new(request, "devices", devices);
 		if (opts_has(&o, "memory-fraction"))
 			json_object_set_new(request, "memory_fraction", json_real(fraction));
 		if (opts_has(&o, "device") && !devices) {
 			json_decref(request);
-			status = term_usage("scale", "%s", why);
+			status = term_usage("scale", "%s", why.text);
 		} else {
 			status = run_request(&o, request, "");
 		}
@@ -199,14 +199,14 @@ int cmd_scale(int argc, char **argv)
 int cmd_drain(int argc, char **argv)
 {
 	struct opts o = {0};
-	char why[256], done[64];
+	struct why why;
+	char done[64];
 	int64_t worker;
 	size_t one;
 	opts_add_program(&o, OPTION_DRAIN);
 	int status = command_parse(&o, &drain_usage, argc, argv);
-	if (status == COMMAND_GO_ON &&
-	    ints_parse(o.words[0], 1, INT64_MAX, &worker, 1, &one, why, sizeof why))
-		status = term_usage("drain", "WORKER: %s; quern workers lists them", why);
+	if (status == COMMAND_GO_ON && ints_parse(o.words[0], 1, INT64_MAX, &worker, 1, &one, &why))
+		status = term_usage("drain", "WORKER: %s; quern workers lists them", why.text);
 	if (status == COMMAND_GO_ON) {
 		snprintf(done, sizeof done, "worker %lld has ended; ", (long long)worker);
 		status = run_request(&o, json_pack("{s:s, s:I}", "op", "drain", "worker", (json_int_t)worker),

@@ -155,7 +155,7 @@ static void keep_address(struct opts *o, struct address_parts *before)
 /* Read all options and the model.  Returns COMMAND_GO_ON, or the exit status after reporting an error. */
 static int read_options(struct opts *o, int argc, char **argv, const char **model)
 {
-	char why[2048];
+	struct why why;
 	opts_add_program(o, OPTION_SERVE);
 	opts_alias(o, foreign_options, foreign_n_options);
 	int status = command_parse(o, &usage, argc, argv);
@@ -166,15 +166,15 @@ static int read_options(struct opts *o, int argc, char **argv, const char **mode
 				  opts_text(o, "model"), o->words[0]);
 	struct address_parts parts = {0};
 	keep_address(o, &parts);
-	int rc = opts_env(o, "QUERN_", environment_all(), why, sizeof why);
+	int rc = opts_env(o, "QUERN_", environment_all(), &why);
 	if (rc)
 		return command_refused(o, "serve", rc);
 	keep_address(o, &parts);
-	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config"), "serve", why, sizeof why))
-		return term_error("%s", why);
+	if (opts_has(o, "config") && opts_ini_file(o, opts_text(o, "config"), "serve", &why))
+		return term_error("%s", why.text);
 	keep_address(o, &parts);
-	if (opts_check_taken(o, why, sizeof why))
-		return term_usage("serve", "%s", why);
+	if (opts_check_taken(o, &why))
+		return term_usage("serve", "%s", why.text);
 	*model = o->n_words ? o->words[0] : opts_text(o, "model");
 	return *model ? COMMAND_GO_ON : term_usage("serve", "MODEL is missing");
 }
@@ -194,7 +194,7 @@ int cmd_serve(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct launch l;
-	char why[1024] = "";
+	struct why why = {""};
 	const char *model;
 	struct announce a = {.notify.fd = -1};
 	int status = read_options(&o, argc, argv, &model);
@@ -208,14 +208,14 @@ int cmd_serve(int argc, char **argv)
 		term_to_log("serve");
 	note_taken(&o);
 	const struct environment env = environment_read();
-	if (notify_open(&a.notify, &env, why, sizeof why)) {
-		status = term_error("%s", why);
+	if (notify_open(&a.notify, &env, &why)) {
+		status = term_error("%s", why.text);
 		goto out;
 	}
-	int rc = launch_open(&l, &o, model, false, why, sizeof why);
+	int rc = launch_open(&l, &o, model, false, &why);
 	if (rc) {
-		notify_send(&a.notify, "STATUS=%s", why);
-		status = rc == -EINVAL ? term_usage("serve", "%s", why) : term_error("%s", why);
+		notify_send(&a.notify, "STATUS=%s", why.text);
+		status = rc == -EINVAL ? term_usage("serve", "%s", why.text) : term_error("%s", why.text);
 		goto out;
 	}
 	struct supervise_config cfg = {
@@ -230,12 +230,12 @@ int cmd_serve(int argc, char **argv)
 		.user = &a,
 	};
 	launch_supervise(&l, &cfg);
-	rc = supervise(&cfg, why, sizeof why);
+	rc = supervise(&cfg, &why);
 	term_progress_end();
 	launch_close(&l);
 	if (rc)
-		notify_send(&a.notify, "STATUS=%s", why);
-	status = rc ? term_error("%s", why) : term_finish(0);
+		notify_send(&a.notify, "STATUS=%s", why.text);
+	status = rc ? term_error("%s", why.text) : term_finish(0);
 out:
 	notify_close(&a.notify);
 	opts_fini(&o);

@@ -227,10 +227,10 @@ static bool sleep_s(double s)
 }
 
 static int show(struct client *c, const struct opts *o, const char *op, void (*print)(const json_t *),
-		char *why, size_t why_n)
+		struct why *why)
 {
 	json_t *reply, *request = json_pack("{s:s}", "op", op);
-	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	int rc = client_call(c, request, CALL_MS, &reply, why);
 	json_decref(request);
 	if (rc)
 		return rc;
@@ -253,7 +253,7 @@ static int command(const struct usage *u, enum option_program program, void (*pr
 {
 	struct opts o = {0};
 	struct client *c;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, program);
 	int status = command_parse(&o, u, argc, argv);
 	double interval = status == COMMAND_GO_ON ? opts_number(&o, "interval") : 1;
@@ -265,12 +265,12 @@ static int command(const struct usage *u, enum option_program program, void (*pr
 		int rc;
 		interrupt_arm();
 		do
-			rc = show(c, &o, u->name, print, why, sizeof why);
+			rc = show(c, &o, u->name, print, &why);
 		while (!rc && opts_flag(&o, "watch") && !ferror(stdout) && sleep_s(interval));
 		/* Ctrl-C is the normal end of --watch. */
 		if (rc == -EINTR && opts_flag(&o, "watch"))
 			rc = 0;
-		status = term_finish(rc ? term_error("%s", why) : EXIT_SUCCESS);
+		status = term_finish(rc ? term_error("%s", why.text) : EXIT_SUCCESS);
 		client_close(c);
 	}
 	opts_fini(&o);

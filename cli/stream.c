@@ -187,7 +187,7 @@ static void on_done(struct printer *p, const json_t *reply)
 		print_some(p);
 }
 
-static int outcome(const json_t *done, char *why, size_t why_n)
+static int outcome(const json_t *done, struct why *why)
 {
 	size_t i;
 	const json_t *out;
@@ -196,11 +196,10 @@ static int outcome(const json_t *done, char *why, size_t why_n)
 		const char *finish = json_string_value(json_object_get(out, "finish_reason"));
 		if (finish && strcmp(finish, "abort") == 0)
 			return json_is_true(json_object_get(done, "service_ended"))
-				       ? err_why(why, why_n, -ECANCELED,
-						 "the service ended before the job did")
-				       : err_why(why, why_n, -ECANCELED, "cancelled");
+				       ? err_why(why, -ECANCELED, "the service ended before the job did")
+				       : err_why(why, -ECANCELED, "cancelled");
 		if (finish && strcmp(finish, "error") == 0)
-			return err_why(why, why_n, -EIO, "an output ended with an error");
+			return err_why(why, -EIO, "an output ended with an error");
 	}
 	return 0;
 }
@@ -234,7 +233,7 @@ void stream_print_done(const json_t *done)
 }
 
 /* Handle one reply of the job.  *over: it was the last one. */
-static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, size_t why_n)
+static int on_reply(struct printer *p, json_t *reply, bool *over, struct why *why)
 {
 	const char *op = client_reply_op(reply);
 	if (strcmp(op, "delta") == 0) {
@@ -244,10 +243,10 @@ static int on_reply(struct printer *p, json_t *reply, bool *over, char *why, siz
 		on_done(p, reply);
 		if (p->how->json)
 			stream_print_json(reply);
-		return outcome(reply, why, why_n);
+		return outcome(reply, why);
 	} else if (strcmp(op, "error") == 0) {
 		*over = true;
-		client_reply_error(reply, why, why_n);
+		client_reply_error(reply, why);
 		return -EREMOTEIO;
 	}
 	return 0;
@@ -271,15 +270,15 @@ static void collect_answer(const struct printer *p)
 }
 
 /* Request the job's cancellation; its end arrives as `done`. */
-static int cancel(struct client *c, const char *job, char *why, size_t why_n)
+static int cancel(struct client *c, const char *job, struct why *why)
 {
 	json_t *r = json_pack("{s:s, s:s}", "op", "cancel", "job", job);
-	int rc = client_send(c, r, NULL, why, why_n);
+	int rc = client_send(c, r, NULL, why);
 	json_decref(r);
 	return rc;
 }
 
-int stream_job(struct client *c, json_t *request, const struct stream *how, char *why, size_t why_n)
+int stream_job(struct client *c, json_t *request, const struct stream *how, struct why *why)
 {
 	struct printer p = {.how = how};
 	/* Time for a cancelled job to end. */
@@ -288,12 +287,12 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 	char *job = known ? xstrdup(known) : NULL;
 	bool over = false, stop = false, cancelled = false;
 	uint64_t id;
-	int rc = client_send(c, request, &id, why, why_n);
+	int rc = client_send(c, request, &id, why);
 	if (!rc)
 		show_prompt(&p, request);
 	while (!rc && !over) {
 		json_t *reply = NULL;
-		rc = client_recv(c, stop ? cancel_ms : -1, &reply, why, why_n);
+		rc = client_recv(c, stop ? cancel_ms : -1, &reply, why);
 		if (rc == -EINTR && how->stay && interrupt_signal() == SIGINT) {
 			interrupt_arm();
 			stop = true;
@@ -307,11 +306,11 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 			const char *name = json_string_value(json_object_get(reply, "job"));
 			if (name && !job)
 				job = xstrdup(name);
-			rc = on_reply(&p, reply, &over, why, why_n);
+			rc = on_reply(&p, reply, &over, why);
 		}
 		if (!rc && stop && job && !cancelled && !over) {
 			cancelled = true;
-			rc = cancel(c, job, why, why_n);
+			rc = cancel(c, job, why);
 		}
 		json_decref(reply);
 	}
@@ -324,7 +323,7 @@ int stream_job(struct client *c, json_t *request, const struct stream *how, char
 	if (rc == -EINTR && how->watch)
 		rc = 0;
 	else if ((cancelled && over) || rc == -EINTR)
-		rc = err_why(why, why_n, -ECANCELED, "cancelled");
+		rc = err_why(why, -ECANCELED, "cancelled");
 	free(job);
 	printer_fini(&p);
 	return rc;

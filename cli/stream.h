@@ -3,6 +3,7 @@
 #define QUERN_CLI_STREAM_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "cli/client.h"
 
 #include <jansson.h>
@@ -25,7 +26,7 @@ struct stream {
  * as it arrives; several outputs are printed one after another, with a blank line between them.  Ctrl-C
  * (term.h, armed by the caller) cancels the job.  0; -ECANCELED: the job was cancelled; other errors with the
  * reason. */
-int stream_job(struct client *c, json_t *request, const struct stream *how, char *why, size_t why_n);
+int stream_job(struct client *c, json_t *request, const struct stream *how, struct why *why);
 
 /* Print the texts of a `done` reply as stream_job() does. */
 void stream_print_done(const json_t *done);

@@ -25,7 +25,7 @@ static const struct usage usage = {
 };
 
 /* Add the options of submit that are not sampling parameters. */
-static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t why_n)
+static int add_job_keys(json_t *request, const struct opts *o, struct why *why)
 {
 	static const char *const names[] = {"user", "idempotency-key", "cache-salt"};
 	static const char *const keys[] = {"user", "key", "cache_salt"};
@@ -34,7 +34,7 @@ static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t
 			continue;
 		json_t *s = json_string(opts_text(o, names[i]));
 		if (!s)
-			return err_why(why, why_n, -EILSEQ, "--%s is not valid UTF-8", names[i]);
+			return err_why(why, -EILSEQ, "--%s is not valid UTF-8", names[i]);
 		json_object_set_new(request, keys[i], s);
 	}
 	if (opts_has(o, "priority"))
@@ -48,10 +48,10 @@ static int add_job_keys(json_t *request, const struct opts *o, char *why, size_t
 	return 0;
 }
 
-static int detach(struct client *c, json_t *request, bool json, char *why, size_t why_n)
+static int detach(struct client *c, json_t *request, bool json, struct why *why)
 {
 	json_t *reply;
-	int rc = client_call(c, request, CALL_MS, &reply, why, why_n);
+	int rc = client_call(c, request, CALL_MS, &reply, why);
 	if (rc)
 		return rc;
 	const char *job = json_string_value(json_object_get(reply, "job"));
@@ -63,30 +63,30 @@ static int detach(struct client *c, json_t *request, bool json, char *why, size_
 	return 0;
 }
 
-static int submit(struct client *c, const struct opts *o, char *why, size_t why_n)
+static int submit(struct client *c, const struct opts *o, struct why *why)
 {
 	char *text;
 	size_t n;
-	int rc = request_read_prompt(o->words[0], &text, &n, why, why_n);
+	int rc = request_read_prompt(o->words[0], &text, &n, why);
 	if (rc)
 		return rc;
 	json_t *request = request_new(o);
 	struct client_about about;
 	bool chat;
-	rc = request_is_chat(o, c, &about, &chat, why, why_n);
+	rc = request_is_chat(o, c, &about, &chat, why);
 	if (!rc)
-		rc = request_set_prompt(request, o, chat, text, n, why, why_n);
+		rc = request_set_prompt(request, o, chat, text, n, why);
 	free(text);
 	if (!rc)
-		rc = add_job_keys(request, o, why, why_n);
+		rc = add_job_keys(request, o, why);
 	struct stream how = {.json = opts_flag(o, "json"),
 			     .reasoning = chat && about.reasoning,
 			     .reasoning_open = about.reasoning_open,
 			     .marks = about.marks};
 	if (!rc && opts_flag(o, "detach"))
-		rc = detach(c, request, how.json, why, why_n);
+		rc = detach(c, request, how.json, why);
 	else if (!rc)
-		rc = stream_job(c, request, &how, why, why_n);
+		rc = stream_job(c, request, &how, why);
 	json_decref(request);
 	return rc;
 }
@@ -119,9 +119,9 @@ static int check_usage(const struct opts *o)
 	if (!batch && (opts_has(o, "output") || opts_has(o, "concurrency")))
 		return term_usage("submit", "--%s is for --batch only",
 				  opts_has(o, "output") ? "output" : "concurrency");
-	char why[128];
-	if (request_check_mode(o, why, sizeof why))
-		return term_usage("submit", "%s", why);
+	struct why why;
+	if (request_check_mode(o, &why))
+		return term_usage("submit", "%s", why.text);
 	return COMMAND_GO_ON;
 }
 
@@ -129,7 +129,7 @@ int cmd_submit(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct client *c;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_SUBMIT);
 	int status = command_parse(&o, &usage, argc, argv);
 	bool batch = opts_has(&o, "batch");
@@ -139,9 +139,9 @@ int cmd_submit(int argc, char **argv)
 		status = command_connect(&o, &c);
 	if (status == COMMAND_GO_ON) {
 		interrupt_arm();
-		int rc = batch ? 0 : submit(c, &o, why, sizeof why);
+		int rc = batch ? 0 : submit(c, &o, &why);
 		status = term_finish(batch ? batch_file_run(&c, &o)
-				     : rc  ? term_error("%s", why)
+				     : rc  ? term_error("%s", why.text)
 					   : EXIT_SUCCESS);
 		client_close(c);
 	}

@@ -74,8 +74,7 @@ struct sup {
 	bool draining;   /* while ending: the controller waits for running requests and needs its workers */
 	int64_t kill_us; /* while ending: time at which processes are killed */
 	int rc;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- logs of the children ---- */
@@ -158,7 +157,7 @@ __attribute__((format(printf, 3, 4))) static void fail(struct sup *s, int64_t no
 	if (!s->rc && !s->ending) {
 		va_list ap;
 		va_start(ap, fmt);
-		vsnprintf(s->why, s->why_n, fmt, ap);
+		vsnprintf(s->why->text, sizeof s->why->text, fmt, ap);
 		va_end(ap);
 		s->rc = -ECHILD;
 	}
@@ -248,16 +247,16 @@ static char **controller_argv(const struct sup *s, char *ready_fd)
 	return argv;
 }
 
-static int start_controller(struct sup *s, char *why, size_t why_n)
+static int start_controller(struct sup *s, struct why *why)
 {
 	int fds[2];
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return err_why(why, why_n, -errno, "cannot make a pipe: %s", strerror(errno));
+		return err_why(why, -errno, "cannot make a pipe: %s", strerror(errno));
 	char number[16];
 	snprintf(number, sizeof number, "%d", fds[1]);
 	char **argv = controller_argv(s, number);
 	int log_fd = log_open(s, "controller");
-	int rc = process_start(&s->controller, argv, fds[1], log_fd, why, why_n);
+	int rc = process_start(&s->controller, argv, fds[1], log_fd, why);
 	if (log_fd >= 0)
 		close(log_fd);
 	free(argv);
@@ -298,31 +297,31 @@ static bool start_refused(struct sup *s, struct restarts *r, const char *why, in
 
 static void start_worker(struct sup *s, struct worker *w, int64_t now)
 {
-	char why[512];
+	struct why why;
 	if (w->died[0] && !s->cfg->log_dir)
 		term_note("a worker died (%s); it is started again", w->died);
 	w->died[0] = '\0';
 	int log_fd = log_open(s, "worker");
 	char **argv =
 		s->cfg->worker_argv(s->cfg->launch, w->device, count_on(s, w->device), w->memory_fraction);
-	int rc = process_start(&w->process, argv, -1, log_fd, why, sizeof why);
+	int rc = process_start(&w->process, argv, -1, log_fd, &why);
 	for (size_t i = 0; argv[i]; i++)
 		free(argv[i]);
 	free(argv);
 	if (log_fd >= 0)
 		close(log_fd);
 	w->served = false;
-	if (rc && start_refused(s, &w->again, why, now))
-		worker_lost(s, w, false, why, now);
+	if (rc && start_refused(s, &w->again, why.text, now))
+		worker_lost(s, w, false, why.text, now);
 }
 
 static void start_controller_again(struct sup *s, int64_t now)
 {
-	char why[512];
+	struct why why;
 	s->controller_served = false;
 	s->alive_us = 0;
-	if (start_controller(s, why, sizeof why) && start_refused(s, &s->again, why, now))
-		controller_lost(s, why, "", now);
+	if (start_controller(s, &why) && start_refused(s, &s->again, why.text, now))
+		controller_lost(s, why.text, "", now);
 }
 
 static void start_due(struct sup *s, int64_t now)
@@ -447,13 +446,13 @@ static void on_scale(struct sup *s, const json_t *scale)
 	size_t n = 0, i;
 	const json_t *d;
 	json_int_t workers = json_integer_value(json_object_get(scale, "workers"));
-	char why[256];
+	struct why why;
 	json_array_foreach(json_object_get(scale, "devices"), i, d)
 	{
 		size_t one;
 		const char *name = json_string_value(d);
 		if (name && n < DEVICES_MAX && !strchr(name, ',') &&
-		    devices_parse(name, &devices[n], &one, why, sizeof why) == 0)
+		    devices_parse(name, &devices[n], &one, &why) == 0)
 			n++;
 	}
 	const double fraction = json_number_value(json_object_get(scale, "memory_fraction"));
@@ -518,8 +517,8 @@ static void on_draining(struct sup *s, const json_t *line, int64_t now)
 static void on_line(struct sup *s, const char *text, size_t n, int64_t now)
 {
 	json_t *o;
-	char why[256];
-	if (json_parse(text, n, &o, why, sizeof why))
+	struct why why;
+	if (json_parse(text, n, &o, &why))
 		return; /* not from our controller; see its log */
 	const char *error = json_string_value(json_object_get(o, "error"));
 	const char *failed = json_string_value(json_object_get(o, "failed"));
@@ -680,7 +679,7 @@ static void on_signals(struct sup *s, int64_t now)
 		}
 		if (s->end_signal_us) {
 			if (!s->rc)
-				s->rc = err_why(s->why, s->why_n, -EINTR, "killed before its orderly end");
+				s->rc = err_why(s->why, -EINTR, "killed before its orderly end");
 			kill_all(s);
 			continue;
 		}
@@ -758,19 +757,19 @@ static int open_signals(struct sup *s)
 		sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 	s->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-	return s->signal_fd < 0 ? err_why(s->why, s->why_n, -errno, "signalfd: %s", strerror(errno)) : 0;
+	return s->signal_fd < 0 ? err_why(s->why, -errno, "signalfd: %s", strerror(errno)) : 0;
 }
 
-int supervise(const struct supervise_config *cfg, char *why, size_t why_n)
+int supervise(const struct supervise_config *cfg, struct why *why)
 {
-	struct sup s = {.cfg = cfg, .why = why, .why_n = why_n, .ready_fd = -1};
+	struct sup s = {.cfg = cfg, .why = why, .ready_fd = -1};
 	s.controller.pidfd = -1;
 	restarts_reset(&s.again);
 	s.rc = open_signals(&s);
 	if (s.rc)
 		return s.rc;
 	struct pollfd *fds = xcalloc(4 + SUPERVISE_WORKERS_MAX, sizeof *fds);
-	s.rc = start_controller(&s, why, why_n);
+	s.rc = start_controller(&s, why);
 	if (!s.rc) {
 		want_workers(&s, cfg->devices, cfg->n_devices, cfg->n_workers, 0);
 		start_due(&s, clock_us());

@@ -26,6 +26,7 @@
 #ifndef QUERN_CLI_SUPERVISE_H
 #define QUERN_CLI_SUPERVISE_H
 
+#include "base/err.h"
 #include "base/options.h"
 #include "cli/terminal/notify.h"
 
@@ -84,6 +85,6 @@ struct supervise_config {
  * The end: the controller gets SIGTERM.  While it waits for running requests, its workers are still
  * restarted, and a second signal ends it at once and cuts the requests.  Otherwise a second signal kills.
  * The signals stay blocked on return: the caller only cleans up and exits. */
-int supervise(const struct supervise_config *cfg, char *why, size_t why_n);
+int supervise(const struct supervise_config *cfg, struct why *why);
 
 #endif

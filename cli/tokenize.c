@@ -156,12 +156,12 @@ static void print_json(const struct tokenizer *t, const struct token_ids *ids)
 static int encode(const struct tokenizer *t, const struct opts *o, const struct buf *in)
 {
 	struct token_ids ids = {0};
-	char why[512];
+	struct why why;
 	unsigned flags = (opts_flag(o, "add-special") ? TOKENIZER_ADD_SPECIAL : 0) |
 			 (opts_flag(o, "no-special") ? TOKENIZER_NO_SPECIAL : 0);
-	int rc = tokenizer_encode(t, in->p, in->len, flags, NULL, 0, &ids, why, sizeof why);
+	int rc = tokenizer_encode(t, in->p, in->len, flags, NULL, 0, &ids, &why);
 	if (rc)
-		return term_error("%s", why);
+		return term_error("%s", why.text);
 	if (opts_flag(o, "json")) {
 		print_json(t, &ids);
 	} else if (opts_flag(o, "ids")) {
@@ -182,12 +182,12 @@ static int tokenize(const struct opts *o)
 	cache_find(opts_text_or(o, "tokenizer", o->words[0]), dir, name);
 	struct tokenizer *t;
 	struct buf in = {0};
-	char why[1024];
-	const int rc = tokenizer_load(dir, &t, why, sizeof why);
+	struct why why;
+	const int rc = tokenizer_load(dir, &t, &why);
 	if (rc == -ENOENT && (file_is_dir(dir) || !file_exists(dir)))
-		model_kind_check(dir, why, sizeof why); /* may give a better reason */
+		model_kind_check(dir, &why); /* may give a better reason */
 	if (rc)
-		return term_error("%s", why);
+		return term_error("%s", why.text);
 	int status = read_stdin(&in);
 	if (status == 0)
 		status = opts_flag(o, "decode")

@@ -69,15 +69,15 @@ static void read_options(const struct opts *o, struct engine_config *c)
 		c->max_rows = c->max_seqs;
 }
 
-int engine_options(const struct opts *o, struct engine_config *c, char *why, size_t why_n)
+int engine_options(const struct opts *o, struct engine_config *c, struct why *why)
 {
 	read_options(o, c);
 	if (c->block_size < 16 || c->block_size & (c->block_size - 1))
-		return err_why(why, why_n, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
+		return err_why(why, -EINVAL, "--block-size %u: must be 16, 32, 64, 128 or 256",
 			       c->block_size);
 	if (c->ep && c->tp < 2)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
 	return 0;
 }

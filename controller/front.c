@@ -219,16 +219,17 @@ static void on_status_reply(struct front *f, struct engine_event *e)
 
 static void explain(struct front *f, const struct mailbox_cmd *c)
 {
-	char why[320] = "no such job", reason[256];
+	struct why why;
 	struct job *job = jobs_find(f->jobs, c->job);
 	if (job && !job_is_of(job, c->owner[0] ? c->owner : NULL))
 		job = NULL;
 	if (!job) {
-		const bool unread = jobs_unread(f->jobs, reason, sizeof reason);
+		const bool unread = jobs_unread(f->jobs, &why);
 		if (unread)
-			snprintf(why, sizeof why,
-				 "no such job, but those of the journal are not known yet: %s", reason);
-		c->on_explained(c->user, NULL, unread ? E_NOT_READY : E_NO_SUCH_JOB, why);
+			err_prefix(&why, 0, "no such job, but those of the journal are not known yet");
+		else
+			err_why(&why, 0, "no such job");
+		c->on_explained(c->user, NULL, unread ? E_NOT_READY : E_NO_SUCH_JOB, why.text);
 		return;
 	}
 	if (job_has_ended(job)) {
@@ -528,17 +529,17 @@ void front_free(struct front *f)
 	free(f);
 }
 
-static int open_jobsock(struct front *f, const struct front_config *cfg, char *why, size_t why_n)
+static int open_jobsock(struct front *f, const struct front_config *cfg, struct why *why)
 {
 	struct jobsock_config c = {.endpoint = cfg->jobs,
 				   .insecure = cfg->insecure,
 				   .no_orders = cfg->no_orders,
 				   .zap = cfg->zap};
-	return jobsock_open(f->zmq, f->svc, &c, f->mailbox, f->jobs, &f->sock, why, why_n);
+	return jobsock_open(f->zmq, f->svc, &c, f->mailbox, f->jobs, &f->sock, why);
 }
 
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,
-		struct front **out, char *why, size_t why_n)
+		struct front **out, struct why *why)
 {
 	struct front *f = xcalloc(1, sizeof *f);
 	f->zmq = zmq_context;
@@ -551,18 +552,18 @@ int front_start(void *zmq_context, const struct service *svc, const struct front
 	f->mailbox = mailbox_new(svc->model_context);
 	int rc = f->mailbox ? bind_events(f) : -errno;
 	if (rc)
-		err_why(why, why_n, rc, "front end: %s", zmq_strerror(-rc));
+		err_why(why, rc, "front end: %s", zmq_strerror(-rc));
 	if (!rc && cfg->jobs[0])
-		rc = open_jobsock(f, cfg, why, why_n);
+		rc = open_jobsock(f, cfg, why);
 	if (!rc && cfg->journal)
-		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why, why_n);
+		rc = jobs_recover(f->jobs, cfg->journal, on_settled, clock_us(), why);
 	if (rc)
 		goto fail;
 	if (f->sock)
 		snprintf(f->jobs_endpoint, sizeof f->jobs_endpoint, "%s", jobsock_endpoint(f->sock));
 	rc = -pthread_create(&f->thread, NULL, front_thread, f);
 	if (rc) {
-		err_why(why, why_n, rc, "front end: cannot start its thread");
+		err_why(why, rc, "front end: cannot start its thread");
 		goto fail;
 	}
 	f->running = true;

@@ -5,6 +5,8 @@
 #ifndef QUERN_CONTROLLER_FRONT_H
 #define QUERN_CONTROLLER_FRONT_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,7 @@ struct front_config {
 };
 /* Bind ENGINE_OUT and the job socket, and start the thread. */
 int front_start(void *zmq_context, const struct service *svc, const struct front_config *cfg,
-		struct front **out, char *why, size_t why_n);
+		struct front **out, struct why *why);
 /* Connect to ENGINE_IN.  Called once, after engine_start() has bound it. */
 void front_connect(struct front *f);
 struct mailbox *front_mailbox(const struct front *f);   /* valid until front_free() */

@@ -114,16 +114,15 @@ static void base_name(const char *path, char *out, size_t n)
 }
 
 /* Set the model's name for clients.  It is part of every reply, so it must be UTF-8. */
-static int set_name(struct controller *p, const char *dir, char *why, size_t why_n)
+static int set_name(struct controller *p, const char *dir, struct why *why)
 {
 	const char *names = opts_text(&p->o, "name");
 	const size_t n = sizeof p->svc.model_name, n_first = names ? strcspn(names, ",") : 0;
 	const char *others = names && names[n_first] ? names + n_first + 1 : "";
 	if (names && (!n_first || n_first >= n))
-		return err_why(why, why_n, -EINVAL, "--name must have 1 to %zu bytes", n - 1);
+		return err_why(why, -EINVAL, "--name must have 1 to %zu bytes", n - 1);
 	if (strlen(others) >= sizeof p->svc.other_names)
-		return err_why(why, why_n, -EINVAL,
-			       "--name: the names after the first have more than %zu bytes",
+		return err_why(why, -EINVAL, "--name: the names after the first have more than %zu bytes",
 			       sizeof p->svc.other_names - 1);
 	if (names)
 		snprintf(p->svc.model_name, n, "%.*s", (int)n_first, names);
@@ -133,8 +132,7 @@ static int set_name(struct controller *p, const char *dir, char *why, size_t why
 	json_t *text = json_pack("[s, s]", p->svc.model_name, p->svc.other_names);
 	json_decref(text);
 	return text ? 0
-		    : err_why(why, why_n, -EILSEQ,
-			      "the model's name is not valid UTF-8; give it one with --name");
+		    : err_why(why, -EILSEQ, "the model's name is not valid UTF-8; give it one with --name");
 }
 
 /* Return the path if it is a directory, else the file's directory; to be freed. */
@@ -154,7 +152,7 @@ static void load_chat(struct controller *p, const char *tokenizer)
 	const char *paths[] = {tokenizer, dir, p->dir};
 	int rc = -ENOTSUP;
 	for (size_t i = 0; rc == -ENOTSUP && i < sizeof paths / sizeof *paths; i++)
-		rc = chat_load(paths[i], &p->chat, p->svc.chat_why, sizeof p->svc.chat_why);
+		rc = chat_load(paths[i], &p->chat, &p->svc.chat_why);
 	if (rc == 0)
 		p->svc.chat = p->chat;
 	free(dir);
@@ -187,25 +185,25 @@ static void find_ends(struct controller *p)
 	buf_fini(&b);
 }
 
-static int load_model(struct controller *p, char *why, size_t why_n)
+static int load_model(struct controller *p, struct why *why)
 {
 	const char *dir = p->dir;
 	p->svc.model_is_gguf = gguf_is(dir);
-	int rc = model_config_load(dir, &p->config, why, why_n);
+	int rc = model_config_load(dir, &p->config, why);
 	if (rc)
 		return rc;
 	const char *tokenizer = opts_text_or(&p->o, "tokenizer", dir);
-	rc = tokenizer_load(tokenizer, &p->tokenizer, why, why_n);
+	rc = tokenizer_load(tokenizer, &p->tokenizer, why);
 	if (rc)
 		return rc;
 	if (tokenizer_n_vocab(p->tokenizer) > (uint32_t)p->config.n_vocab)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: the tokenizer does not fit the model: it has %u tokens, the model %d",
 			       tokenizer, tokenizer_n_vocab(p->tokenizer), p->config.n_vocab);
 	int64_t context = opts_int_or(&p->o, "context", p->config.max_position);
 	if (context > p->config.max_position)
-		return err_why(why, why_n, -EINVAL, "--context %lld: the model's context is %d",
-			       (long long)context, p->config.max_position);
+		return err_why(why, -EINVAL, "--context %lld: the model's context is %d", (long long)context,
+			       p->config.max_position);
 	p->svc = (struct service){
 		.tokenizer = p->tokenizer,
 		.config = &p->config,
@@ -228,13 +226,13 @@ static int load_model(struct controller *p, char *why, size_t why_n)
 	p->svc.metrics = p->metrics = metrics_new(p->svc.model_context);
 	load_chat(p, tokenizer);
 	rc = chat_request_styles(&p->svc, opts_text(&p->o, "tool-parser"),
-				 opts_text(&p->o, "reasoning-parser"), why, why_n);
+				 opts_text(&p->o, "reasoning-parser"), why);
 	if (rc)
 		return rc;
 	chat_request_log(&p->svc);
 	find_ends(p);
 	encode_vocabulary(p);
-	return set_name(p, dir, why, why_n);
+	return set_name(p, dir, why);
 }
 
 static void unload_model(struct controller *p)
@@ -258,8 +256,7 @@ static const char *const heads[] = {"auto", "stored", "int8", NULL};
 static const char *const kvs[] = {"auto", "f32", "bf16", "int16", "int8", NULL};
 
 /* Check that the option's value is one of words. */
-static int check_choice(const struct opts *o, const char *name, const char *const *words, char *why,
-			size_t why_n)
+static int check_choice(const struct opts *o, const char *name, const char *const *words, struct why *why)
 {
 	const char *text = opts_text(o, name);
 	char all[128] = "";
@@ -268,39 +265,39 @@ static int check_choice(const struct opts *o, const char *name, const char *cons
 			return 0;
 		snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", words[i]);
 	}
-	return err_why(why, why_n, -EINVAL, "--%s \"%s\": must be one of %s", name, text, all);
+	return err_why(why, -EINVAL, "--%s \"%s\": must be one of %s", name, text, all);
 }
 
-static int check_choices(const struct controller *p, char *why, size_t why_n)
+static int check_choices(const struct controller *p, struct why *why)
 {
-	int rc = check_choice(&p->o, "prefill", prefills, why, why_n);
+	int rc = check_choice(&p->o, "prefill", prefills, why);
 	if (!rc)
-		rc = check_choice(&p->o, "preempt", preempts, why, why_n);
+		rc = check_choice(&p->o, "preempt", preempts, why);
 	if (!rc)
-		rc = check_choice(&p->o, "compute", computes, why, why_n);
+		rc = check_choice(&p->o, "compute", computes, why);
 	if (!rc)
-		rc = check_choice(&p->o, "head-dtype", heads, why, why_n);
-	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", kvs, why, why_n);
+		rc = check_choice(&p->o, "head-dtype", heads, why);
+	return rc ? rc : check_choice(&p->o, "kv-cache-dtype", kvs, why);
 }
 
 /* Start serving the model's files, if possible.  A controller may have no weights (its own volume): then
  * workers compare and fetch nothing. */
 static void start_model_server(struct controller *p, const char *path)
 {
-	char why[512];
+	struct why why;
 	const char *cache = opts_text(&p->o, "cache");
 	char *records = cache ? cached_records(cache) : NULL;
-	if (model_server_start(&p->model_server, path, p->svc.model_name, records, why, sizeof why))
+	if (model_server_start(&p->model_server, path, p->svc.model_name, records, &why))
 		log_info("main", "workers cannot compare their model with the controller's reason=\"%s\"",
-			 why);
+			 why.text);
 	free(records);
 }
 
-static int start_engine(struct controller *p, char *why, size_t why_n)
+static int start_engine(struct controller *p, struct why *why)
 {
 	const struct opts *o = &p->o;
 	struct engine_config c;
-	int rc = engine_options(o, &c, why, why_n);
+	int rc = engine_options(o, &c, why);
 	if (rc)
 		return rc;
 	c.n_vocab = (uint32_t)p->config.n_vocab;
@@ -318,19 +315,18 @@ static int start_engine(struct controller *p, char *why, size_t why_n)
 	c.zap = p->zap;
 	if (c.autoscale.max && !c.supervised)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--max-replicas: this controller does not start workers; quern serve does, or a "
 			"scheduler by its metrics (docs/deploy/kubernetes.md)");
 	/* An absolute path: workers may have another working directory. */
 	char *path = realpath(p->dir, NULL);
 	snprintf(c.model, sizeof c.model, "%s", path ? path : p->dir);
 	free(path);
-	if (opts_has(o, "local-token") &&
-	    local_token_read(opts_text(o, "local-token"), c.local_token, why, why_n))
+	if (opts_has(o, "local-token") && local_token_read(opts_text(o, "local-token"), c.local_token, why))
 		return -EINVAL;
 	start_model_server(p, c.model);
 	c.model_server = p->model_server;
-	rc = engine_start(p->zmq, &c, &p->engine, why, why_n);
+	rc = engine_start(p->zmq, &c, &p->engine, why);
 	if (rc)
 		model_server_stop(p->model_server);
 	return rc;
@@ -380,7 +376,7 @@ static int64_t margin(const struct opts *o, const char *name)
 	return opts_has(o, name) && !n ? -1 : n;
 }
 
-static int start_journal(struct controller *p, char *why, size_t why_n)
+static int start_journal(struct controller *p, struct why *why)
 {
 	char model[128];
 	const char *path = opts_text(&p->o, "journal");
@@ -400,7 +396,7 @@ static int start_journal(struct controller *p, char *why, size_t why_n)
 				     .n_migrations = sizeof migrations / sizeof *migrations,
 				     .file_margin = margin(&p->o, "file-margin"),
 				     .job_margin = margin(&p->o, "job-margin")};
-	int rc = journal_open(&cfg, &p->journal, why, why_n);
+	int rc = journal_open(&cfg, &p->journal, why);
 	p->svc.journal = p->journal;
 	return rc;
 }
@@ -410,15 +406,14 @@ static void stop_journal(struct controller *p)
 	journal_close(p->journal);
 }
 
-static int start_tracer(struct controller *p, char *why, size_t why_n)
+static int start_tracer(struct controller *p, struct why *why)
 {
 	struct tracer_config c;
 	const double rate = opts_number_or(&p->o, "trace-sample", -1);
 	if (opts_has(&p->o, "trace-sample") && !(rate >= 0 && rate <= 1))
-		return err_why(why, why_n, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
-	int rc =
-		tracer_configure(opts_text(&p->o, "otlp-endpoint"), rate, tracer_environment, &c, why, why_n);
-	return rc || !c.url ? rc : tracer_start(&c, p->metrics, &p->svc.tracer, why, why_n);
+		return err_why(why, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
+	int rc = tracer_configure(opts_text(&p->o, "otlp-endpoint"), rate, tracer_environment, &c, why);
+	return rc || !c.url ? rc : tracer_start(&c, p->metrics, &p->svc.tracer, why);
 }
 
 static void stop_tracer(struct controller *p)
@@ -426,9 +421,9 @@ static void stop_tracer(struct controller *p)
 	tracer_stop(p->svc.tracer);
 }
 
-static int start_house(struct controller *p, char *why, size_t why_n)
+static int start_house(struct controller *p, struct why *why)
 {
-	int rc = housekeeper_start(&p->svc.house, why, why_n);
+	int rc = housekeeper_start(&p->svc.house, why);
 	if (!rc)
 		p->trim_part = housekeeper_add(
 			p->svc.house, &(struct house_part){.fd = -1, .tick = trim_tick, .user = &p->trim});
@@ -442,9 +437,9 @@ static void stop_house(struct controller *p)
 }
 
 /* Start the threads that prepare large requests. */
-static int start_pool(struct controller *p, char *why, size_t why_n)
+static int start_pool(struct controller *p, struct why *why)
 {
-	return work_pool_start(&work_limits_usual, &p->svc.pool, why, why_n);
+	return work_pool_start(&work_limits_usual, &p->svc.pool, why);
 }
 
 static void stop_pool(struct controller *p)
@@ -452,10 +447,10 @@ static void stop_pool(struct controller *p)
 	work_pool_stop(p->svc.pool);
 }
 
-static int start_zmq(struct controller *p, char *why, size_t why_n)
+static int start_zmq(struct controller *p, struct why *why)
 {
 	p->zmq = zmq_ctx_new();
-	return p->zmq ? 0 : err_why(why, why_n, -errno, "ZeroMQ: %s", zmq_strerror(errno));
+	return p->zmq ? 0 : err_why(why, -errno, "ZeroMQ: %s", zmq_strerror(errno));
 }
 
 static void stop_zmq(struct controller *p)
@@ -464,20 +459,20 @@ static void stop_zmq(struct controller *p)
 }
 
 /* Start authentication of peers, before any socket is bound. */
-static int start_zap(struct controller *p, char *why, size_t why_n)
+static int start_zap(struct controller *p, struct why *why)
 {
 	const char *path = opts_text(&p->o, "curve-key"), *allow = opts_text(&p->o, "allow");
 	struct curve_key key = {0};
 	if (allow && !path)
-		return err_why(why, why_n, -EINVAL, "--allow needs the service's own key: --curve-key FILE");
+		return err_why(why, -EINVAL, "--allow needs the service's own key: --curve-key FILE");
 	if (path)
 		curve_protect();
-	int rc = path ? curve_read(path, true, &key, why, why_n) : 0;
+	int rc = path ? curve_read(path, true, &key, why) : 0;
 	if (rc)
-		return err_prefix(why, why_n, rc, "--curve-key");
-	rc = zap_start(p->zmq, path ? &key : NULL, allow, &p->zap, why, why_n);
+		return err_prefix(why, rc, "--curve-key");
+	rc = zap_start(p->zmq, path ? &key : NULL, allow, &p->zap, why);
 	curve_forget(&key);
-	return rc ? err_prefix(why, why_n, rc, "--allow") : 0;
+	return rc ? err_prefix(why, rc, "--allow") : 0;
 }
 
 static void stop_zap(struct controller *p)
@@ -493,14 +488,14 @@ static bool has_only_http_keys(const struct controller *p)
 }
 
 /* Determine the endpoint of the job socket. */
-static int set_jobs(struct controller *p, char *why, size_t why_n)
+static int set_jobs(struct controller *p, struct why *why)
 {
 	char path[USER_SOCKET_SIZE];
 	const char *jobs = opts_text(&p->o, "jobs");
 	if (!jobs && has_only_http_keys(p)) {
-		int rc = user_socket_new("jobs", path, why, why_n);
+		int rc = user_socket_new("jobs", path, why);
 		if (rc)
-			return err_prefix(why, why_n, rc, "job socket");
+			return err_prefix(why, rc, "job socket");
 		snprintf(p->jobs, sizeof p->jobs, "ipc://%s", path);
 		log_info("main",
 			 "job socket is for this user only jobs=%s instead_of=%s reason=\"--api-key-file: "
@@ -518,7 +513,7 @@ static int set_jobs(struct controller *p, char *why, size_t why_n)
 	return 0;
 }
 
-static int start_front(struct controller *p, char *why, size_t why_n)
+static int start_front(struct controller *p, struct why *why)
 {
 	struct front_config c = {
 		.insecure = opts_flag(&p->o, "insecure"),
@@ -529,7 +524,7 @@ static int start_front(struct controller *p, char *why, size_t why_n)
 		.on_ready_user = p->supervisor,
 	};
 	snprintf(c.jobs, sizeof c.jobs, "%s", p->jobs);
-	return front_start(p->zmq, &p->svc, &c, &p->front, why, why_n);
+	return front_start(p->zmq, &p->svc, &c, &p->front, why);
 }
 
 static void free_front(struct controller *p)
@@ -537,9 +532,9 @@ static void free_front(struct controller *p)
 	front_free(p->front);
 }
 
-static int connect_front(struct controller *p, char *why, size_t why_n)
+static int connect_front(struct controller *p, struct why *why)
 {
-	(void)why, (void)why_n;
+	(void)why;
 	front_connect(p->front);
 	return 0;
 }
@@ -549,7 +544,7 @@ static void stop_front(struct controller *p)
 	front_stop(p->front);
 }
 
-static int start_http(struct controller *p, char *why, size_t why_n)
+static int start_http(struct controller *p, struct why *why)
 {
 	const struct opts *o = &p->o;
 	const char *addr = opts_text(o, "http");
@@ -568,14 +563,14 @@ static int start_http(struct controller *p, char *why, size_t why_n)
 	stored->owner_rows = opts_int_or(o, "max-responses", stored->owner_rows);
 	stored->owner_bytes = opts_int_or(o, "max-response-bytes", stored->owner_bytes);
 	if (strlen(addr) >= sizeof c.addr)
-		return err_why(why, why_n, -EINVAL, "--http has more than %zu bytes", sizeof c.addr - 1);
+		return err_why(why, -EINVAL, "--http has more than %zu bytes", sizeof c.addr - 1);
 	snprintf(c.addr, sizeof c.addr, "%s", addr);
 	snprintf(c.cors, sizeof c.cors, "%s", opts_text_or(o, "cors-origin", ""));
 	snprintf(c.tls_cert, sizeof c.tls_cert, "%s", opts_text_or(o, "tls-cert", ""));
 	snprintf(c.tls_key, sizeof c.tls_key, "%s", opts_text_or(o, "tls-key", ""));
 	snprintf(c.api_keys, sizeof c.api_keys, "%s", opts_text_or(o, "api-key-file", ""));
 	snprintf(c.access_log, sizeof c.access_log, "%s", opts_text_or(o, "access-log", ""));
-	return http_start(&p->svc, &app, &c, &p->http, why, why_n);
+	return http_start(&p->svc, &app, &c, &p->http, why);
 }
 
 static void stop_http(struct controller *p)
@@ -584,13 +579,13 @@ static void stop_http(struct controller *p)
 }
 
 /* Start a separate server without key and TLS, on any given address, with routes for monitoring only. */
-static int start_metrics_http(struct controller *p, char *why, size_t why_n)
+static int start_metrics_http(struct controller *p, struct why *why)
 {
 	struct http_config c = {.insecure = true, .max_connections = METRICS_CONNECTIONS};
 	struct http_app app = endpoints_monitor_app(&p->endpoints);
 	snprintf(c.addr, sizeof c.addr, "%s", opts_text(&p->o, "metrics-http"));
-	int rc = http_start(&p->svc, &app, &c, &p->metrics_http, why, why_n);
-	return rc ? err_prefix(why, why_n, rc, "--metrics-http") : 0;
+	int rc = http_start(&p->svc, &app, &c, &p->metrics_http, why);
+	return rc ? err_prefix(why, rc, "--metrics-http") : 0;
 }
 
 static void stop_metrics_http(struct controller *p)
@@ -604,7 +599,7 @@ static void stop_metrics_http(struct controller *p)
  * which sends to it, and ends before the engine; its memory outlives the engine's last events. */
 static const struct part {
 	const char *name;
-	int (*start)(struct controller *p, char *why, size_t why_n);
+	int (*start)(struct controller *p, struct why *why);
 	void (*stop)(struct controller *p);
 } parts[] = {
 	{"model", load_model, unload_model},   {"journal", start_journal, stop_journal},
@@ -624,11 +619,11 @@ static void stop_parts(struct controller *p, size_t n)
 	}
 }
 
-static int start_parts(struct controller *p, char *why, size_t why_n)
+static int start_parts(struct controller *p, struct why *why)
 {
 	for (size_t i = 0; i < N_PARTS; i++) {
 		log_debug("main", "starting part=%s", parts[i].name);
-		int rc = parts[i].start(p, why, why_n);
+		int rc = parts[i].start(p, why);
 		if (rc) {
 			stop_parts(p, i);
 			return rc;
@@ -638,13 +633,13 @@ static int start_parts(struct controller *p, char *why, size_t why_n)
 }
 
 /* Called before anything is loaded, so that a wrong address is reported at once. */
-static int check_endpoints(struct controller *p, char *why, size_t why_n)
+static int check_endpoints(struct controller *p, struct why *why)
 {
 	bool guarded = opts_flag(&p->o, "insecure") || opts_has(&p->o, "curve-key");
-	int rc = set_jobs(p, why, why_n);
+	int rc = set_jobs(p, why);
 	if (!rc)
-		rc = endpoint_check(opts_text(&p->o, "bus"), "worker bus", guarded, why, why_n);
-	return rc || !p->jobs[0] ? rc : endpoint_check(p->jobs, "job socket", guarded, why, why_n);
+		rc = endpoint_check(opts_text(&p->o, "bus"), "worker bus", guarded, why);
+	return rc || !p->jobs[0] ? rc : endpoint_check(p->jobs, "job socket", guarded, why);
 }
 
 static void report_ready(struct controller *p, const struct supervisor_ready *r)
@@ -809,7 +804,7 @@ static int parse_options(struct opts *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static struct controller p;
-	char why[512];
+	struct why why;
 	file_guard_stdio();
 	trim_init();
 	p.started_us = clock_us();
@@ -824,13 +819,13 @@ int main(int argc, char **argv)
 	rc = supervisor_open(p.supervisor);
 	if (rc)
 		return report_error(&p, strerror(-rc));
-	rc = check_choices(&p, why, sizeof why);
+	rc = check_choices(&p, &why);
 	if (!rc)
-		rc = check_endpoints(&p, why, sizeof why);
+		rc = check_endpoints(&p, &why);
 	if (!rc)
-		rc = start_parts(&p, why, sizeof why);
+		rc = start_parts(&p, &why);
 	if (rc)
-		return report_error(&p, why);
+		return report_error(&p, why.text);
 	wait_for_end(&p);
 	stop_parts(&p, N_PARTS);
 	supervisor_free(p.supervisor);

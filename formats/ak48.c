@@ -31,12 +31,12 @@ bool ak48_is(const char *path)
 	return flat_header(path, &magic, 4) && magic == MAGIC;
 }
 
-static int read_header(const char *path, struct header *h, char *why, size_t why_n)
+static int read_header(const char *path, struct header *h, struct why *why)
 {
 	unsigned char head[HEADER];
 	int32_t version;
 	if (!flat_header(path, head, sizeof head))
-		return err_why(why, why_n, -EINVAL, "%s is shorter than a header of \"ak48\", %d bytes", path,
+		return err_why(why, -EINVAL, "%s is shorter than a header of \"ak48\", %d bytes", path,
 			       HEADER);
 	memcpy(&version, head + 4, 4);
 	memcpy(&h->s, head + 8, sizeof h->s);
@@ -44,12 +44,12 @@ static int read_header(const char *path, struct header *h, char *why, size_t why
 	memcpy(&h->head_dim, head + 37, 4);
 	memcpy(&h->group, head + 41, 4);
 	if (version != VERSION)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: version %" PRId32 " of \"ak48\"; 5, AWQ, is supported", path, version);
+		return err_why(why, -ENOTSUP, "%s: version %" PRId32 " of \"ak48\"; 5, AWQ, is supported",
+			       path, version);
 	if (!flat_sizes_valid(&h->s) || head[36] > 1 || h->head_dim <= 0 || h->head_dim > HEAD_MAX ||
 	    h->head_dim % 2 || h->group <= 0 || (int64_t)h->s.heads * h->head_dim > INT32_MAX / 2 ||
 	    h->s.dim % 8 || h->s.hidden % 8 || h->s.kv_heads * h->head_dim % 8)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: its header has sizes that no model has: dim %" PRId32 ", hidden %" PRId32
 			       ", layers %" PRId32 ", heads %" PRId32 " and %" PRId32 " of %" PRId32
 			       ", vocabulary %" PRId32 ", context %" PRId32 ", group %" PRId32,
@@ -58,10 +58,10 @@ static int read_header(const char *path, struct header *h, char *why, size_t why
 	return 0;
 }
 
-int ak48_config(const char *path, struct model_config *c, char *why, size_t why_n)
+int ak48_config(const char *path, struct model_config *c, struct why *why)
 {
 	struct header h;
-	int rc = read_header(path, &h, why, why_n);
+	int rc = read_header(path, &h, why);
 	if (rc)
 		return rc;
 	flat_config(&h.s, c);
@@ -112,44 +112,42 @@ static void take_norms(const struct reader *r, const char *name, int n, size_t o
 }
 
 /* Refuse scales that are not finite: the products would be NaN. */
-static int check_scales(const char *path, const struct weights_linear *l, char *why, size_t why_n)
+static int check_scales(const char *path, const struct weights_linear *l, struct why *why)
 {
 	const size_t n = (size_t)((l->k + l->group - 1) / l->group) * (size_t)l->n;
 	for (size_t i = 0; i < n; i++) {
 		uint16_t f16;
 		memcpy(&f16, (const char *)l->scales + i * sizeof f16, sizeof f16);
 		if ((f16 & 0x7c00) == 0x7c00)
-			return err_why(why, why_n, -EINVAL,
-				       "%s: tensor %s.scales: value %zu is not a finite number", path,
-				       l->name, i);
+			return err_why(why, -EINVAL, "%s: tensor %s.scales: value %zu is not a finite number",
+				       path, l->name, i);
 	}
 	return 0;
 }
 
-static int check_layers(const char *path, const struct weights *w, char *why, size_t why_n)
+static int check_layers(const char *path, const struct weights *w, struct why *why)
 {
 	int rc = 0;
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
 		const struct weights_linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
 		for (size_t j = 0; !rc && j < sizeof all / sizeof *all; j++)
-			rc = check_scales(path, all[j], why, why_n);
+			rc = check_scales(path, all[j], why);
 	}
 	return rc;
 }
 
 #define OF(field) offsetof(struct weights_layer, field)
 
-int ak48_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		 size_t why_n)
+int ak48_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why)
 {
 	struct reader r;
-	int rc = read_header(path, &r.h, why, why_n);
-	if (rc || (rc = flat_check(path, &r.h.s, r.h.head_dim, r.h.shared, c, why, why_n)))
+	int rc = read_header(path, &r.h, why);
+	if (rc || (rc = flat_check(path, &r.h.s, r.h.head_dim, r.h.shared, c, why)))
 		return rc;
 	const struct flat_sizes *s = &r.h.s;
 	const int dim = s->dim, q = s->heads * r.h.head_dim, kv = s->kv_heads * r.h.head_dim;
-	rc = flat_weights(path, HEADER, s->layers, &r.w, &r.f, why, why_n);
+	rc = flat_weights(path, HEADER, s->layers, &r.w, &r.f, why);
 	if (rc)
 		return rc;
 	take_norms(&r, "attention_norm", dim, OF(attn_norm));
@@ -172,8 +170,8 @@ int ak48_weights(const char *path, const struct model_config *c, struct weights 
 	take_norms(&r, "q_norm", r.h.head_dim, OF(q_norm));
 	take_norms(&r, "k_norm", r.h.head_dim, OF(k_norm));
 	struct weights *w = NULL;
-	rc = flat_finish(r.w, &w, why, why_n);
-	if (!rc && (rc = check_layers(path, w, why, why_n)))
+	rc = flat_finish(r.w, &w, why);
+	if (!rc && (rc = check_layers(path, w, why)))
 		weights_close(w);
 	else if (!rc)
 		*out = w;

@@ -15,11 +15,11 @@
 #ifndef QUERN_FORMATS_AK48_H
 #define QUERN_FORMATS_AK48_H
 
+#include "base/err.h"
 #include "formats/weights.h"
 
 bool ak48_is(const char *path);
-int ak48_config(const char *path, struct model_config *out, char *why, size_t why_n);
-int ak48_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		 size_t why_n);
+int ak48_config(const char *path, struct model_config *out, struct why *why);
+int ak48_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 
 #endif

@@ -21,7 +21,7 @@ static int invalid(struct batch_line_problem *problem, const char *code, const c
 {
 	problem->code = code;
 	problem->param = param;
-	return err_why(problem->why, sizeof problem->why, -EINVAL, "%s", text);
+	return err_why(&problem->why, -EINVAL, "%s", text);
 }
 
 static const char *skip_blank(const char *p, const char *end)
@@ -87,11 +87,11 @@ static void find_body(const char *p, size_t n, struct batch_line_request *out)
 int batch_line_parse(const char *p, size_t n, const char *endpoint, struct batch_line_request *out,
 		     struct batch_line_problem *problem)
 {
-	char reason[200];
+	struct why reason;
 	*out = (struct batch_line_request){.custom_id = ""};
-	if (json_parse_within(p, n, BATCH_LINE_TREE_MAX, &out->tree, NULL, reason, sizeof reason)) {
+	if (json_parse_within(p, n, BATCH_LINE_TREE_MAX, &out->tree, NULL, &reason)) {
 		invalid(problem, "invalid_json_line", NULL, "");
-		return err_why(problem->why, sizeof problem->why, -EINVAL, "this line is %s", reason);
+		return err_why(&problem->why, -EINVAL, "this line is %s", reason.text);
 	}
 	const json_t *id = json_object_get(out->tree, "custom_id");
 	const json_t *method = json_object_get(out->tree, "method"), *url = json_object_get(out->tree, "url");
@@ -225,7 +225,7 @@ static void add_line(struct batch_scan *s, const char *p, size_t n, int64_t at)
 		return;
 	}
 	if (batch_line_parse(p, n, s->endpoint, &request, &problem))
-		add_error(s, problem.code, problem.param, problem.why);
+		add_error(s, problem.code, problem.param, problem.why.text);
 	else if (is_duplicate(s, request.custom_id))
 		add_error(s, "duplicate_custom_id", "custom_id", "an earlier line has the same custom_id");
 	json_decref(request.tree);

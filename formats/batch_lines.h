@@ -4,6 +4,7 @@
 #define QUERN_FORMATS_BATCH_LINES_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -50,7 +51,7 @@ struct batch_line_request {
 };
 struct batch_line_problem {
 	const char *code, *param; /* OpenAI's error code; the JSON key, or NULL */
-	char why[256];
+	struct why why;
 };
 
 /* Parse and check a line.  endpoint: the URL that it must have; NULL: any.  Return -EINVAL with *problem

@@ -20,13 +20,12 @@ struct reader {
 	json_t *root; /* config.json, or its text_config with the keys of of_whole */
 	json_t *gen;  /* generation_config.json, or NULL */
 	const struct family *family;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int fail(const struct reader *r, int err, const char *text)
 {
-	return err_why(r->why, r->why_n, err, "%s", text);
+	return err_why(r->why, err, "%s", text);
 }
 
 /* Read an integer as int; need: the key is required. */
@@ -35,8 +34,8 @@ static int get_int(const struct reader *r, const json_t *o, const char *key, int
 {
 	int64_t v = *out;
 	if (need && !json_get(o, key))
-		return err_why(r->why, r->why_n, -EINVAL, "%s is missing", key);
-	int rc = json_get_int(o, key, lo, hi, &v, r->why, r->why_n);
+		return err_why(r->why, -EINVAL, "%s is missing", key);
+	int rc = json_get_int(o, key, lo, hi, &v, r->why);
 	*out = (int)v;
 	return rc;
 }
@@ -46,11 +45,11 @@ static int get_num(const struct reader *r, const json_t *o, const char *key, dou
 		   double *out)
 {
 	double v = *out;
-	int rc = json_get_num(o, key, &v, r->why, r->why_n);
+	int rc = json_get_num(o, key, &v, r->why);
 	if (rc)
 		return rc;
 	if (json_get(o, key) && !(v >= lo && v <= hi))
-		return err_why(r->why, r->why_n, -EINVAL, "%s is %g, must be from %g to %g", key, v, lo, hi);
+		return err_why(r->why, -EINVAL, "%s is %g, must be from %g to %g", key, v, lo, hi);
 	*out = v;
 	return 0;
 }
@@ -94,8 +93,8 @@ static int join_synonyms(const struct reader *r)
 		for (int j = 0; j < 3 && names[j]; j++) {
 			const json_t *v = json_get(r->root, names[j]);
 			if (v && from && !json_equal(v, json_get(r->root, from)))
-				return err_why(r->why, r->why_n, -EINVAL, "%s and %s contradict each other",
-					       from, names[j]);
+				return err_why(r->why, -EINVAL, "%s and %s contradict each other", from,
+					       names[j]);
 			from = v ? names[j] : from;
 		}
 		for (int j = 0; from && j < 3 && names[j]; j++)
@@ -153,7 +152,7 @@ static int read_arch(struct reader *r, struct model_config *c)
 			return fail(r, -EINVAL, "architectures must be a list of names");
 		name = json_string_value(json_array_get(list, 0));
 	}
-	int rc = json_get_str(r->root, "model_type", &type, r->why, r->why_n);
+	int rc = json_get_str(r->root, "model_type", &type, r->why);
 	if (rc)
 		return rc;
 	if (!name && !type)
@@ -162,16 +161,15 @@ static int read_arch(struct reader *r, struct model_config *c)
 	if (!r->family && name)
 		r->family = family_of_bare(name, &c->embeds);
 	if (!r->family && name && classifies(name))
-		return err_why(r->why, r->why_n, -ENOTSUP, "architecture %.100s: %s", name,
-			       CONFIG_CLASSIFIER);
+		return err_why(r->why, -ENOTSUP, "architecture %.100s: %s", name, CONFIG_CLASSIFIER);
 	if (!r->family) {
 		char near[160];
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "architecture %.100s is not supported (%sall that are: docs/MODELS.md)",
 			       name ? name : type, family_near(name ? name : type, near, sizeof near));
 	}
 	c->arch = r->family->id;
-	err_why(c->arch_name, sizeof c->arch_name, 0, "%s", r->family->arch);
+	snprintf(c->arch_name, sizeof c->arch_name, "%s", r->family->arch);
 	c->text_only = json_get(r->root, "text_config") != NULL;
 	return complete(r);
 }
@@ -192,19 +190,19 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	if ((rc = get_int(r, o, "num_key_value_heads", 1, c->n_heads, false, &c->n_kv_heads)))
 		return rc;
 	if (c->n_heads % c->n_kv_heads)
-		return err_why(r->why, r->why_n, -EINVAL,
+		return err_why(r->why, -EINVAL,
 			       "num_attention_heads %d is not a multiple of num_key_value_heads %d",
 			       c->n_heads, c->n_kv_heads);
 	c->head_dim = c->hidden / c->n_heads;
 	if (!json_get(o, "head_dim") && c->hidden % c->n_heads)
 		return err_why(
-			r->why, r->why_n, -EINVAL,
+			r->why, -EINVAL,
 			"hidden_size %d is not a multiple of num_attention_heads %d, and head_dim is missing",
 			c->hidden, c->n_heads);
 	if ((rc = get_int(r, o, "head_dim", 2, 1024, false, &c->head_dim)))
 		return rc;
 	if (c->head_dim % 2 || c->head_dim < 2)
-		return err_why(r->why, r->why_n, -EINVAL, "head_dim %d must be even", c->head_dim);
+		return err_why(r->why, -EINVAL, "head_dim %d must be even", c->head_dim);
 	double eps = 1e-6;
 	if ((rc = get_num(r, o, "rms_norm_eps", 0, 1, &eps)))
 		return rc;
@@ -218,13 +216,13 @@ static int read_act(const struct reader *r, struct model_config *c)
 	const char *key = r->family->gemma && json_get(r->root, "hidden_activation") ? "hidden_activation"
 										     : "hidden_act";
 	const char *act = "silu";
-	int rc = json_get_str(r->root, key, &act, r->why, r->why_n);
+	int rc = json_get_str(r->root, key, &act, r->why);
 	if (rc)
 		return rc;
 	if (strcmp(act, "gelu_pytorch_tanh") == 0)
 		c->act = ACT_GELU_TANH;
 	else if (strcmp(act, "silu") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "%s %.40s is not supported (supported: silu, gelu_pytorch_tanh)", key, act);
 	if (!r->family->clamped)
 		return 0;
@@ -242,10 +240,9 @@ static int read_biases(const struct reader *r, struct model_config *c)
 	const struct family *f = r->family;
 	bool attention = false, mlp = false;
 	int rc;
-	if (f->qkv_bias == BIAS_BY_KEY &&
-	    (rc = json_get_bool(r->root, "attention_bias", &attention, r->why, r->why_n)))
+	if (f->qkv_bias == BIAS_BY_KEY && (rc = json_get_bool(r->root, "attention_bias", &attention, r->why)))
 		return rc;
-	if (f->mlp_bias == BIAS_BY_KEY && (rc = json_get_bool(r->root, "mlp_bias", &mlp, r->why, r->why_n)))
+	if (f->mlp_bias == BIAS_BY_KEY && (rc = json_get_bool(r->root, "mlp_bias", &mlp, r->why)))
 		return rc;
 	c->qkv_bias = attention || f->qkv_bias == BIAS_ALWAYS;
 	c->o_bias = attention && f->o_bias == BIAS_BY_KEY;
@@ -276,7 +273,7 @@ static int read_gemma(const struct reader *r, struct model_config *c)
 	if ((rc = get_num(r, r->root, "attn_logit_softcapping", 1e-3, 1e6, &attn)) ||
 	    (rc = get_num(r, r->root, "final_logit_softcapping", 1e-3, 1e6, &logits)) ||
 	    (rc = get_num(r, r->root, "query_pre_attn_scalar", 1e-3, 1e6, &scalar)) ||
-	    (rc = json_get_bool(r->root, "use_bidirectional_attention", &both_ways, r->why, r->why_n)))
+	    (rc = json_get_bool(r->root, "use_bidirectional_attention", &both_ways, r->why)))
 		return rc;
 	if (both_ways)
 		return fail(r, -ENOTSUP, "use_bidirectional_attention is not supported");
@@ -294,22 +291,22 @@ static int read_switches(const struct reader *r, struct model_config *c)
 	bool mrope = false;
 	int rc = 0;
 	if ((rc = read_act(r, c)) || (rc = read_biases(r, c)) ||
-	    (rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why, r->why_n)) ||
-	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why, r->why_n)))
+	    (rc = json_get_bool(o, "tie_word_embeddings", &c->tied, r->why)) ||
+	    (rc = json_get_bool(o, "use_mrope", &mrope, r->why)))
 		return rc;
 	if (mrope)
 		return fail(r, -ENOTSUP, "use_mrope is not supported");
 	c->qk_norm = r->family->qk_norm;
 	c->sinks = r->family->sinks;
 	bool normed = !r->family->qk_norm_by_key;
-	if (!normed && (rc = json_get_bool(o, "use_qk_norm", &normed, r->why, r->why_n)))
+	if (!normed && (rc = json_get_bool(o, "use_qk_norm", &normed, r->why)))
 		return rc;
 	if (!normed)
 		c->qk_norm = QK_NORM_NONE;
 
 	const char *dtype = NULL;
-	if ((rc = json_get_str(o, "torch_dtype", &dtype, r->why, r->why_n)) ||
-	    (!dtype && (rc = json_get_str(o, "dtype", &dtype, r->why, r->why_n))))
+	if ((rc = json_get_str(o, "torch_dtype", &dtype, r->why)) ||
+	    (!dtype && (rc = json_get_str(o, "dtype", &dtype, r->why))))
 		return rc;
 	if (!dtype || strcmp(dtype, "float32") == 0)
 		c->dtype = CONFIG_F32;
@@ -318,7 +315,7 @@ static int read_switches(const struct reader *r, struct model_config *c)
 	else if (strcmp(dtype, "bfloat16") == 0)
 		c->dtype = CONFIG_BF16;
 	else
-		return err_why(r->why, r->why_n, -ENOTSUP, "torch_dtype %.40s is not supported", dtype);
+		return err_why(r->why, -ENOTSUP, "torch_dtype %.40s is not supported", dtype);
 	return 0;
 }
 
@@ -332,15 +329,14 @@ static int read_layer_types(const struct reader *r, struct model_config *c, bool
 	if (!types)
 		return 0;
 	if (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers)
-		return err_why(r->why, r->why_n, -EINVAL, "layer_types must be a list of %d names",
-			       c->n_layers);
+		return err_why(r->why, -EINVAL, "layer_types must be a list of %d names", c->n_layers);
 	for (int i = 0; i < c->n_layers; i++) {
 		const char *t = json_string_value(json_array_get(types, (size_t)i));
 		if (t && strcmp(t, "sliding_attention") == 0)
 			c->layer_window[i] = 1;
 		else if (!t || strcmp(t, "full_attention") != 0)
-			return err_why(r->why, r->why_n, -ENOTSUP, "layer_types[%d] %.40s is not supported",
-				       i, t ? t : "(not a string)");
+			return err_why(r->why, -ENOTSUP, "layer_types[%d] %.40s is not supported", i,
+				       t ? t : "(not a string)");
 	}
 	return 0;
 }
@@ -358,7 +354,7 @@ static int window_all(const struct reader *r, struct model_config *c, bool typed
 {
 	for (int i = 0; typed && i < c->n_layers; i++)
 		if (c->layer_window[i] != c->layer_window[0])
-			return err_why(r->why, r->why_n, -ENOTSUP,
+			return err_why(r->why, -ENOTSUP,
 				       "layer_types of more than one kind is not supported for %s",
 				       c->arch_name);
 	if (typed && (c->layer_window[0] != 0) != (c->window != 0))
@@ -371,7 +367,7 @@ static int window_switch(const struct reader *r, struct model_config *c, bool ty
 {
 	bool use = false;
 	int first = 0;
-	int rc = json_get_bool(r->root, "use_sliding_window", &use, r->why, r->why_n);
+	int rc = json_get_bool(r->root, "use_sliding_window", &use, r->why);
 	if (rc)
 		return rc;
 	if (!use && any_window(c))
@@ -414,11 +410,11 @@ static int read_window(const struct reader *r, struct model_config *c)
 	if (rc)
 		return rc;
 	if (r->family->window == WINDOW_NONE)
-		return any_window(c) ? err_why(r->why, r->why_n, -ENOTSUP,
+		return any_window(c) ? err_why(r->why, -ENOTSUP,
 					       "layer_types with sliding_attention is not supported for %s",
 					       c->arch_name)
 				     : 0;
-	if ((rc = json_get_int(r->root, "sliding_window", INT64_MIN, INT64_MAX, &size, r->why, r->why_n)))
+	if ((rc = json_get_int(r->root, "sliding_window", INT64_MIN, INT64_MAX, &size, r->why)))
 		return rc;
 	const bool good = size >= 1 && size <= WINDOW_MAX;
 	c->window = good ? (int)size : json_get(r->root, "sliding_window") ? -1 : 0;
@@ -427,10 +423,9 @@ static int read_window(const struct reader *r, struct model_config *c)
 						  : window_pattern(r, c, typed);
 	if (!any_window(c))
 		c->window = 0;
-	return rc || c->window >= 0
-		       ? rc
-		       : err_why(r->why, r->why_n, -EINVAL, "sliding_window is %lld, must be from 1 to %d",
-				 (long long)size, WINDOW_MAX);
+	return rc || c->window >= 0 ? rc
+				    : err_why(r->why, -EINVAL, "sliding_window is %lld, must be from 1 to %d",
+					      (long long)size, WINDOW_MAX);
 }
 
 /* ---- RoPE ---- */
@@ -439,15 +434,13 @@ static int read_factors(const struct reader *r, const json_t *o, const char *key
 {
 	const json_t *a = json_get(o, key);
 	if (!a || !json_is_array(a) || json_array_size(a) != (size_t)n)
-		return err_why(r->why, r->why_n, -EINVAL, "%s of longrope must be a list of %d numbers", key,
-			       n);
+		return err_why(r->why, -EINVAL, "%s of longrope must be a list of %d numbers", key, n);
 	*out = xcalloc((size_t)n, sizeof **out);
 	for (int i = 0; i < n; i++) {
 		const json_t *v = json_array_get(a, (size_t)i);
 		(*out)[i] = json_number_value(v);
 		if (!json_is_number(v) || !((*out)[i] > 0 && (*out)[i] <= 1e9))
-			return err_why(r->why, r->why_n, -EINVAL, "%s[%d] must be a number from 0 to 1e9",
-				       key, i);
+			return err_why(r->why, -EINVAL, "%s[%d] must be a number from 0 to 1e9", key, i);
 	}
 	return 0;
 }
@@ -462,7 +455,7 @@ static int read_yarn(const struct reader *r, const json_t *o, struct model_confi
 	    (rc = get_num(r, o, "beta_slow", 0, 1e6, &c->yarn_beta_slow)) ||
 	    (rc = get_num(r, o, "mscale", 0, 1e6, &c->yarn_mscale)) ||
 	    (rc = get_num(r, o, "mscale_all_dim", 0, 1e6, &c->yarn_mscale_all_dim)) ||
-	    (rc = json_get_bool(o, "truncate", &c->yarn_truncate, r->why, r->why_n)))
+	    (rc = json_get_bool(o, "truncate", &c->yarn_truncate, r->why)))
 		return rc;
 	if (c->yarn_beta_fast == 0)
 		c->yarn_beta_fast = 32;
@@ -494,7 +487,7 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 		return rc;
 	if (c->rope_factor <= 0) {
 		if (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE)
-			return err_why(r->why, r->why_n, -EINVAL, "factor of rope type %s is missing", type);
+			return err_why(r->why, -EINVAL, "factor of rope type %s is missing", type);
 		c->rope_factor = (double)c->max_position / c->rope_original;
 	}
 	switch (c->rope) {
@@ -534,12 +527,11 @@ static int read_no_rope(const struct reader *r, struct model_config *c)
 	if (!list && (rc = get_int(r, r->root, "no_rope_layer_interval", 1, 1 << 20, false, &every)))
 		return rc;
 	if (list && (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers))
-		return err_why(r->why, r->why_n, -EINVAL, "no_rope_layers must be a list of %d numbers",
-			       c->n_layers);
+		return err_why(r->why, -EINVAL, "no_rope_layers must be a list of %d numbers", c->n_layers);
 	for (int i = 0; i < c->n_layers; i++) {
 		const json_t *v = list ? json_array_get(list, (size_t)i) : NULL;
 		if (v && !json_is_integer(v))
-			return err_why(r->why, r->why_n, -EINVAL, "no_rope_layers[%d] must be 0 or 1", i);
+			return err_why(r->why, -EINVAL, "no_rope_layers[%d] must be 0 or 1", i);
 		if (v ? !json_integer_value(v) : (i + 1) % every == 0)
 			c->layer_rope[i] = LAYER_ROPE_NONE;
 	}
@@ -565,10 +557,10 @@ static int read_layer_ropes(const struct reader *r, struct model_config *c, cons
 		c->layer_rope[i] = c->layer_window[i] ? LAYER_ROPE_LOCAL : LAYER_ROPE;
 	if ((rc = get_num(r, r->root, "rope_local_base_freq", 1e-3, 1e15, &c->rope_local_theta)) ||
 	    (local && (rc = get_num(r, local, "rope_theta", 1e-3, 1e15, &c->rope_local_theta))) ||
-	    (local && (rc = json_get_str(local, "rope_type", &type, r->why, r->why_n))))
+	    (local && (rc = json_get_str(local, "rope_type", &type, r->why))))
 		return rc;
 	if (strcmp(type, "default") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "rope type %.40s of sliding_attention is not supported (only default)", type);
 	if (full || local)
 		*o = full;
@@ -603,15 +595,15 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	c->rope_dim = (int)(c->head_dim * partial);
 	c->rope_pairs = r->family->rope_pairs;
 	if (c->rope_dim % 2 || c->rope_dim < 2)
-		return err_why(r->why, r->why_n, -EINVAL,
+		return err_why(r->why, -EINVAL,
 			       "partial_rotary_factor %g leaves %d of %d values of a head to rotate: an even "
 			       "number is needed",
 			       partial, c->rope_dim, c->head_dim);
 	if (!o)
 		return 0;
 	const char *type = "default";
-	if ((rc = json_get_str(o, "type", &type, r->why, r->why_n)) ||
-	    (rc = json_get_str(o, "rope_type", &type, r->why, r->why_n)))
+	if ((rc = json_get_str(o, "type", &type, r->why)) ||
+	    (rc = json_get_str(o, "rope_type", &type, r->why)))
 		return rc;
 	if (json_get(o, "mrope_section"))
 		return fail(r, -ENOTSUP, "mrope_section is not supported");
@@ -621,7 +613,7 @@ static int read_rope(const struct reader *r, struct model_config *c)
 		c->rope = types[i].id;
 		return c->rope == ROPE_NONE ? 0 : read_scaling(r, o, type, c);
 	}
-	return err_why(r->why, r->why_n, -ENOTSUP,
+	return err_why(r->why, -ENOTSUP,
 		       "rope type %.40s is not supported (supported: default, linear, dynamic, llama3, yarn, "
 		       "longrope)",
 		       type);
@@ -633,7 +625,7 @@ static int read_id(const struct reader *r, const struct model_config *c, const c
 		   int64_t *out)
 {
 	if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= c->n_vocab)
-		return err_why(r->why, r->why_n, -EINVAL, "%s must be a token id below %d", key, c->n_vocab);
+		return err_why(r->why, -EINVAL, "%s must be a token id below %d", key, c->n_vocab);
 	*out = json_integer_value(v);
 	return 0;
 }
@@ -649,7 +641,7 @@ static int read_eos(const struct reader *r, const json_t *v, struct model_config
 		return 0;
 	}
 	if (json_array_size(v) > CONFIG_EOS_MAX)
-		return err_why(r->why, r->why_n, -EINVAL, "eos_token_id has %zu ids, at most %d are accepted",
+		return err_why(r->why, -EINVAL, "eos_token_id has %zu ids, at most %d are accepted",
 			       json_array_size(v), CONFIG_EOS_MAX);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		if ((rc = read_id(r, c, "eos_token_id", json_array_get(v, i), &id)))
@@ -686,10 +678,9 @@ static int read_generation(const struct reader *r, struct model_config *c)
 	    (rc = get_num(r, r->gen, "top_p", 0, 1, &c->gen_top_p)) ||
 	    (rc = get_num(r, r->gen, "min_p", 0, 1, &c->gen_min_p)) ||
 	    (rc = get_num(r, r->gen, "repetition_penalty", 1e-6, 1e6, &c->gen_repetition)) ||
-	    (rc = json_get_int(r->gen, "top_k", -1, INT32_MAX, &c->gen_top_k, r->why, r->why_n)) ||
-	    (rc = json_get_int(r->gen, "max_new_tokens", 1, INT32_MAX, &c->gen_max_new_tokens, r->why,
-			       r->why_n)) ||
-	    (rc = json_get_bool(r->gen, "do_sample", &sample, r->why, r->why_n)))
+	    (rc = json_get_int(r->gen, "top_k", -1, INT32_MAX, &c->gen_top_k, r->why)) ||
+	    (rc = json_get_int(r->gen, "max_new_tokens", 1, INT32_MAX, &c->gen_max_new_tokens, r->why)) ||
+	    (rc = json_get_bool(r->gen, "do_sample", &sample, r->why)))
 		return rc;
 	if (!sample)
 		c->gen_temperature = 0;
@@ -702,46 +693,43 @@ static int read_generation(const struct reader *r, struct model_config *c)
 static int check_type(const struct reader *r, const char *dir, const struct model_config *c)
 {
 	const char *type = json_string_value(json_get(r->root, "model_type"));
-	return !type || strcmp(type, r->family->type) == 0
-		       ? 0
-		       : hf_weights_check_names(dir, c, type, r->why, r->why_n);
+	return !type || strcmp(type, r->family->type) == 0 ? 0 : hf_weights_check_names(dir, c, type, r->why);
 }
 
-static int read_object(const char *path, json_t **out, char *why, size_t why_n)
+static int read_object(const char *path, json_t **out, struct why *why)
 {
-	int rc = json_read(path, CONFIG_BYTES_MAX, out, why, why_n);
+	int rc = json_read(path, CONFIG_BYTES_MAX, out, why);
 	if (!rc && !json_is_object(*out)) {
 		json_decref(*out);
 		*out = NULL;
-		rc = err_why(why, why_n, -EINVAL, "%s: not a JSON object", path);
+		rc = err_why(why, -EINVAL, "%s: not a JSON object", path);
 	}
 	return rc;
 }
 
-int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n)
+int hf_config_load(const char *dir, struct model_config *out, struct why *why)
 {
-	struct reader r = {.why = why, .why_n = why_n};
+	struct reader r = {.why = why};
 	char *path = file_join(dir, "config.json");
 	char *gen_path = file_join(dir, "generation_config.json");
 	const char *at = path;
 	memset(out, 0, sizeof *out);
-	int rc = read_object(path, &r.root, why, why_n);
+	int rc = read_object(path, &r.root, why);
 	if (rc)
 		goto done;
-	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why, why_n)))
+	if (file_exists(gen_path) && (rc = read_object(gen_path, &r.gen, why)))
 		goto done;
 	if ((rc = read_arch(&r, out)) || (rc = read_shape(&r, out)) || (rc = read_switches(&r, out)) ||
-	    (rc = config_experts_read(r.root, r.family, out, why, why_n)) || (rc = read_gemma(&r, out)) ||
+	    (rc = config_experts_read(r.root, r.family, out, why)) || (rc = read_gemma(&r, out)) ||
 	    (rc = read_window(&r, out)) || (rc = read_rope(&r, out)) ||
-	    (rc = quant_config_read(r.root, dir, &out->quant, why, why_n)) ||
-	    (rc = check_type(&r, dir, out))) {
-		err_prefix(why, why_n, rc, "%s", at);
+	    (rc = quant_config_read(r.root, dir, &out->quant, why)) || (rc = check_type(&r, dir, out))) {
+		err_prefix(why, rc, "%s", at);
 		goto done;
 	}
-	if ((rc = pool_config_read(dir, out, why, why_n)))
+	if ((rc = pool_config_read(dir, out, why)))
 		goto done;
 	if ((rc = read_tokens(&r, out)) || (rc = read_generation(&r, out)))
-		err_prefix(why, why_n, rc, "%s", r.gen ? gen_path : path);
+		err_prefix(why, rc, "%s", r.gen ? gen_path : path);
 done:
 	if (rc)
 		model_config_fini(out);

@@ -4,6 +4,7 @@
 #ifndef QUERN_FORMATS_CONFIG_H
 #define QUERN_FORMATS_CONFIG_H
 
+#include "base/err.h"
 #include "formats/quant.h"
 
 #include <stdbool.h>
@@ -124,9 +125,9 @@ struct model_config {
 /* Load the configuration of a model.  path: a directory or a file of any kind that formats/model_file.h
  * knows.
  * -ENOENT, -EINVAL, -ENOTSUP with the reason. */
-int model_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
+int model_config_load(const char *path, struct model_config *out, struct why *why);
 /* Load config.json and generation_config.json of a directory in Hugging Face layout. */
-int hf_config_load(const char *dir, struct model_config *out, char *why, size_t why_n);
+int hf_config_load(const char *dir, struct model_config *out, struct why *why);
 void model_config_fini(struct model_config *c);
 
 /* Return the multiply-accumulates of one row in the layers' weights; of the experts, only the chosen ones

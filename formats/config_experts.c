@@ -9,14 +9,13 @@
 struct reader {
 	const json_t *root;
 	const struct family_experts *f;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int get_int(const struct reader *r, const char *key, int lo, int hi, int *out)
 {
 	int64_t v = *out;
-	int rc = json_get_int(r->root, key, lo, hi, &v, r->why, r->why_n);
+	int rc = json_get_int(r->root, key, lo, hi, &v, r->why);
 	*out = (int)v;
 	return rc;
 }
@@ -24,7 +23,7 @@ static int get_int(const struct reader *r, const char *key, int lo, int hi, int 
 static int need_int(const struct reader *r, const char *key, int lo, int hi, int *out)
 {
 	if (!json_get(r->root, key))
-		return err_why(r->why, r->why_n, -EINVAL, "%s is missing", key);
+		return err_why(r->why, -EINVAL, "%s is missing", key);
 	return get_int(r, key, lo, hi, out);
 }
 
@@ -34,13 +33,12 @@ static int read_only_dense(const struct reader *r, struct model_config *c)
 	const json_t *list = json_get(r->root, "mlp_only_layers"), *v;
 	size_t i;
 	if (list && !json_is_array(list))
-		return err_why(r->why, r->why_n, -EINVAL, "mlp_only_layers must be a list of layers");
+		return err_why(r->why, -EINVAL, "mlp_only_layers must be a list of layers");
 	json_array_foreach((json_t *)list, i, v)
 	{
 		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= c->n_layers)
-			return err_why(r->why, r->why_n, -EINVAL,
-				       "mlp_only_layers[%zu] must be a layer, from 0 to %d", i,
-				       c->n_layers - 1);
+			return err_why(r->why, -EINVAL, "mlp_only_layers[%zu] must be a layer, from 0 to %d",
+				       i, c->n_layers - 1);
 		c->layer_sparse[json_integer_value(v)] = 0;
 	}
 	return 0;
@@ -83,7 +81,7 @@ static int read_groups(const struct reader *r, struct config_experts *x)
 		return rc;
 	if (x->n % groups || chosen > groups || x->n / groups * chosen < x->n_chosen)
 		return err_why(
-			r->why, r->why_n, -EINVAL,
+			r->why, -EINVAL,
 			"n_group %d and topk_group %d: %d experts cannot be in that many groups, or too "
 			"few are left to choose %d from",
 			groups, chosen, x->n, x->n_chosen);
@@ -102,39 +100,35 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 	x->normalize = r->f->normalize;
 	x->router_bias = x->bias = r->f->bias;
 	x->scale = 1;
-	if (!r->f->normalize &&
-	    (rc = json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why, r->why_n)))
+	if (!r->f->normalize && (rc = json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why)))
 		return rc;
 	if (!r->f->deepseek)
 		return 0;
 	x->score = SCORE_SIGMOID;
 	x->choice_bias = true;
-	if ((rc = json_get_num(r->root, "routed_scaling_factor", &scale, r->why, r->why_n)))
+	if ((rc = json_get_num(r->root, "routed_scaling_factor", &scale, r->why)))
 		return rc;
 	if (!(scale > 0 && scale <= 1e6))
-		return err_why(r->why, r->why_n, -EINVAL,
-			       "routed_scaling_factor is %g, must be from 0 to 1e6", scale);
+		return err_why(r->why, -EINVAL, "routed_scaling_factor is %g, must be from 0 to 1e6", scale);
 	x->scale = (float)scale;
 	return read_groups(r, x);
 }
 
-int config_experts_read(const json_t *root, const struct family *f, struct model_config *c, char *why,
-			size_t why_n)
+int config_experts_read(const json_t *root, const struct family *f, struct model_config *c, struct why *why)
 {
-	const struct reader r = {.root = root, .f = f->experts, .why = why, .why_n = why_n};
+	const struct reader r = {.root = root, .f = f->experts, .why = why};
 	struct config_experts *x = &c->experts;
 	int rc;
 	if (!f->experts)
 		return 0;
 	if (json_get(root, "clip_qkv"))
-		return err_why(why, why_n, -ENOTSUP, "clip_qkv is not supported");
+		return err_why(why, -ENOTSUP, "clip_qkv is not supported");
 	if ((rc = need_int(&r, f->experts->n, 1, CONFIG_EXPERTS_MAX, &x->n)) ||
 	    (rc = need_int(&r, "num_experts_per_tok", 1, CONFIG_CHOSEN_MAX, &x->n_chosen)) ||
 	    (rc = need_int(&r, f->experts->intermediate, 1, 1 << 20, &x->intermediate)))
 		return rc;
 	if (x->n_chosen > x->n)
-		return err_why(why, why_n, -EINVAL, "num_experts_per_tok is %d, of %d experts", x->n_chosen,
-			       x->n);
+		return err_why(why, -EINVAL, "num_experts_per_tok is %d, of %d experts", x->n_chosen, x->n);
 	if ((rc = read_rule(&r, x)) || (rc = read_shared(&r, x)))
 		return rc;
 	return read_layers(&r, c);

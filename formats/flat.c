@@ -38,10 +38,10 @@ struct flat {
 	size_t n, cap;
 };
 
-static int flat_open(const char *path, size_t at, struct flat **out, char *why, size_t why_n)
+static int flat_open(const char *path, size_t at, struct flat **out, struct why *why)
 {
 	struct flat *f = xcalloc(1, sizeof *f);
-	int rc = file_map(path, &f->data, &f->bytes, why, why_n);
+	int rc = file_map(path, &f->data, &f->bytes, why);
 	if (rc) {
 		free(f);
 		return rc;
@@ -88,17 +88,17 @@ const void *flat_take(struct flat *f, const char *type, size_t item, int64_t row
 	return (const unsigned char *)f->data + from;
 }
 
-static int flat_end(const struct flat *f, char *why, size_t why_n)
+static int flat_end(const struct flat *f, struct why *why)
 {
 	if (f->cut.type)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s ends at byte %zu, within or before %s, which takes %zu bytes from byte "
 			       "%zu; by its "
 			       "header the file has %llu bytes: was it cut?",
 			       f->path, f->bytes, f->cut.name, f->cut.bytes, f->cut.from,
 			       (unsigned long long)f->at);
 	if (f->at != f->bytes)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s has %zu bytes, by its header %llu: %llu bytes are left over after %s, "
 			       "its last tensor",
 			       f->path, f->bytes, (unsigned long long)f->at,
@@ -125,10 +125,10 @@ void flat_skip(struct flat *f, const char *type, size_t item, int64_t rows, int6
 		f->tensors[f->n - 1].unused = true;
 }
 
-int flat_weights(const char *path, size_t at, int n_layers, struct weights **out, struct flat **f, char *why,
-		 size_t why_n)
+int flat_weights(const char *path, size_t at, int n_layers, struct weights **out, struct flat **f,
+		 struct why *why)
 {
-	int rc = flat_open(path, at, f, why, why_n);
+	int rc = flat_open(path, at, f, why);
 	if (rc)
 		return rc;
 	struct weights *w = xcalloc(1, sizeof *w);
@@ -139,10 +139,10 @@ int flat_weights(const char *path, size_t at, int n_layers, struct weights **out
 	return 0;
 }
 
-int flat_finish(struct weights *w, struct weights **out, char *why, size_t why_n)
+int flat_finish(struct weights *w, struct weights **out, struct why *why)
 {
 	const struct flat *f = w->files.at;
-	int rc = flat_end(f, why, why_n);
+	int rc = flat_end(f, why);
 	if (rc) {
 		weights_close(w);
 		return rc;
@@ -210,13 +210,13 @@ void flat_config(const struct flat_sizes *s, struct model_config *c)
 }
 
 int flat_check(const char *path, const struct flat_sizes *s, int head_dim, bool tied,
-	       const struct model_config *c, char *why, size_t why_n)
+	       const struct model_config *c, struct why *why)
 {
 	if (s->dim == c->hidden && s->hidden == c->intermediate && s->layers == c->n_layers &&
 	    s->heads == c->n_heads && s->kv_heads == c->n_kv_heads && s->vocab == c->n_vocab &&
 	    head_dim == c->head_dim && tied == c->tied)
 		return 0;
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "%s: its header has other sizes than the configuration: was it "
 		       "replaced meanwhile?",
 		       path);

@@ -8,6 +8,7 @@
 #ifndef QUERN_FORMATS_FLAT_H
 #define QUERN_FORMATS_FLAT_H
 
+#include "base/err.h"
 #include "formats/weights.h"
 
 #include <stddef.h>
@@ -23,10 +24,10 @@ const void *flat_take(struct flat *f, const char *type, size_t item, int64_t row
 void flat_skip(struct flat *f, const char *type, size_t item, int64_t rows, int64_t cols, const char *name);
 
 /* Open a file as new weights, which own it, with n_layers layers allocated.  at: the size of the header. */
-int flat_weights(const char *path, size_t at, int n_layers, struct weights **out, struct flat **f, char *why,
-		 size_t why_n);
+int flat_weights(const char *path, size_t at, int n_layers, struct weights **out, struct flat **f,
+		 struct why *why);
 /* Finish: check the file's length and count the tensors of w.  On an error w is closed. */
-int flat_finish(struct weights *w, struct weights **out, char *why, size_t why_n);
+int flat_finish(struct weights *w, struct weights **out, struct why *why);
 
 /* Read the first n bytes of a file as little-endian int32.  False: the file is shorter or missing. */
 bool flat_header(const char *path, void *out, size_t n);
@@ -43,7 +44,7 @@ void flat_config(const struct flat_sizes *s, struct model_config *c);
 /* Check that the file still has the sizes from which c was read; a reader of weights reads the header
  * again. */
 int flat_check(const char *path, const struct flat_sizes *s, int head_dim, bool tied,
-	       const struct model_config *c, char *why, size_t why_n);
+	       const struct model_config *c, struct why *why);
 
 /* 8-bit symmetric codes: int8 [n, k], then an F32 scale per `group` values of the flattened matrix. */
 struct flat_q8 {

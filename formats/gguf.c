@@ -76,18 +76,17 @@ struct reader {
 	size_t at, n;
 	const char *path;
 	char what[160]; /* item being read, for messages */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int bad(const struct reader *r, int err, const char *text)
 {
-	return err_why(r->why, r->why_n, err, "%s: %s, at byte %zu: %s", r->path, r->what, r->at, text);
+	return err_why(r->why, err, "%s: %s, at byte %zu: %s", r->path, r->what, r->at, text);
 }
 
 static int ends(const struct reader *r, uint64_t need)
 {
-	return err_why(r->why, r->why_n, -EINVAL,
+	return err_why(r->why, -EINVAL,
 		       "%s: %s needs %llu bytes from byte %zu on, but the file ends at byte %zu; was the "
 		       "download or copy interrupted?",
 		       r->path, r->what, (unsigned long long)need, r->at, r->n);
@@ -237,7 +236,7 @@ static int read_keys(struct reader *r, uint64_t n, struct key **out)
 	qsort(k, (size_t)n, sizeof *k, by_key);
 	for (uint64_t i = 1; i < n; i++)
 		if (by_key(&k[i - 1], &k[i]) == 0)
-			return err_why(r->why, r->why_n, -EINVAL, "%s: key %.*s is there twice", r->path,
+			return err_why(r->why, -EINVAL, "%s: key %.*s is there twice", r->path,
 				       k[i].name.n < 100 ? (int)k[i].name.n : 100, k[i].name.p);
 	return 0;
 }
@@ -328,70 +327,70 @@ struct gguf_string gguf_next_string(struct gguf_array *a)
 	return s;
 }
 
-static int wrong(const struct gguf *g, const char *key, const struct key *k, const char *need, char *why,
-		 size_t why_n)
+static int wrong(const struct gguf *g, const char *key, const struct key *k, const char *need,
+		 struct why *why)
 {
-	return err_why(why, why_n, -EINVAL, "%s: key %s is %s; %s is needed", g->path, key,
-		       value_names[k->type], need);
+	return err_why(why, -EINVAL, "%s: key %s is %s; %s is needed", g->path, key, value_names[k->type],
+		       need);
 }
 
-static const struct key *find_key(const struct gguf *g, const char *key, char *why, size_t why_n)
+static const struct key *find_key(const struct gguf *g, const char *key, struct why *why)
 {
 	const struct key *k = find_in(g->keys, g->n_keys, key);
 	if (!k)
-		err_why(why, why_n, -ENOENT, "%s: key %s is missing", g->path, key);
+		err_why(why, -ENOENT, "%s: key %s is missing", g->path, key);
 	return k;
 }
 
-int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, char *why, size_t why_n)
+int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, struct why *why)
 {
-	const struct key *k = find_key(g, key, why, why_n);
+	const struct key *k = find_key(g, key, why);
 	if (!k)
 		return -ENOENT;
 	if (k->type != GGUF_STRING)
-		return wrong(g, key, k, "a string", why, why_n);
+		return wrong(g, key, k, "a string", why);
 	*out = (struct gguf_string){(const char *)k->at + 8, (size_t)u64_of(k->at)};
 	return 0;
 }
 
-int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why, size_t why_n)
+int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, struct why *why)
 {
-	const struct key *k = find_key(g, key, why, why_n);
+	const struct key *k = find_key(g, key, why);
 	int64_t v;
 	if (!k)
 		return -ENOENT;
 	if (!int_value(k->type, k->at, 0, &v))
-		return wrong(g, key, k, "an integer below 2^63", why, why_n);
+		return wrong(g, key, k, "an integer below 2^63", why);
 	*out = v;
 	return 0;
 }
 
-int gguf_find_num(const struct gguf *g, const char *key, double *out, char *why, size_t why_n)
+int gguf_find_num(const struct gguf *g, const char *key, double *out, struct why *why)
 {
-	const struct key *k = find_key(g, key, why, why_n);
+	const struct key *k = find_key(g, key, why);
 	if (!k)
 		return -ENOENT;
-	return num_value(k->type, k->at, 0, out) ? 0 : wrong(g, key, k, "a number", why, why_n);
+	return num_value(k->type, k->at, 0, out) ? 0 : wrong(g, key, k, "a number", why);
 }
 
-int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, size_t why_n)
+int gguf_find_bool(const struct gguf *g, const char *key, bool *out, struct why *why)
 {
-	const struct key *k = find_key(g, key, why, why_n);
+	const struct key *k = find_key(g, key, why);
 	if (!k)
 		return -ENOENT;
 	if (k->type != GGUF_BOOL || *k->at > 1)
-		return wrong(g, key, k, "a bool of 0 or 1", why, why_n);
+		return wrong(g, key, k, "a bool of 0 or 1", why);
 	*out = *k->at;
 	return 0;
 }
 
-int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, char *why, size_t why_n)
+int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, struct why *why)
 {
-	const struct key *k = find_key(g, key, why, why_n);
+	const struct key *k = find_key(g, key, why);
 	if (!k)
 		return -ENOENT;
 	if (k->type != GGUF_ARRAY)
-		return wrong(g, key, k, "an array", why, why_n);
+		return wrong(g, key, k, "an array", why);
 	*out = k->array;
 	return 0;
 }
@@ -404,9 +403,8 @@ static int tensor_bytes(struct reader *r, struct gguf_tensor *t)
 	const int values = types[t->type].values;
 	size_t n = 1;
 	if (t->size[0] % values)
-		return err_why(r->why, r->why_n, -EINVAL,
-			       "%s: %s has rows of %lld values; %s needs multiples of %d", r->path, r->what,
-			       (long long)t->size[0], types[t->type].name, values);
+		return err_why(r->why, -EINVAL, "%s: %s has rows of %lld values; %s needs multiples of %d",
+			       r->path, r->what, (long long)t->size[0], types[t->type].name, values);
 	for (int i = 0; i < t->n_dims; i++)
 		if (__builtin_mul_overflow(n, (size_t)t->size[i], &n) || n > INT64_MAX)
 			return bad(r, -EINVAL, "the product of its sizes is too large");
@@ -449,8 +447,7 @@ static int read_tensor(struct reader *r, uint64_t i, struct gguf_tensor *t, uint
 	if ((rc = take_u32(r, &type)) || (rc = take_u64(r, offset)))
 		return rc;
 	if (type >= N_TYPES || !types[type].name)
-		return err_why(r->why, r->why_n, -ENOTSUP, "%s: %s has the unknown type %u", r->path, r->what,
-			       type);
+		return err_why(r->why, -ENOTSUP, "%s: %s has the unknown type %u", r->path, r->what, type);
 	t->type = (enum gguf_type)type;
 	return tensor_bytes(r, t);
 }
@@ -477,7 +474,7 @@ static int place_tensors(struct reader *r, struct gguf_tensor *t, const uint64_t
 	for (uint64_t i = 0; i < n; i++) {
 		snprintf(r->what, sizeof r->what, "tensor %.120s", t[i].name);
 		if (offset[i] % align)
-			return err_why(r->why, r->why_n, -EINVAL,
+			return err_why(r->why, -EINVAL,
 				       "%s: %s is at the offset %llu, not a multiple of %llu", r->path,
 				       r->what, (unsigned long long)offset[i], (unsigned long long)align);
 		uint64_t at;
@@ -492,8 +489,8 @@ static int place_tensors(struct reader *r, struct gguf_tensor *t, const uint64_t
 	qsort(t, (size_t)n, sizeof *t, by_place);
 	for (uint64_t i = 1; i < n; i++)
 		if ((const unsigned char *)t[i - 1].data + t[i - 1].bytes > (const unsigned char *)t[i].data)
-			return err_why(r->why, r->why_n, -EINVAL, "%s: tensors %.100s and %.100s overlap",
-				       r->path, t[i - 1].name, t[i].name);
+			return err_why(r->why, -EINVAL, "%s: tensors %.100s and %.100s overlap", r->path,
+				       t[i - 1].name, t[i].name);
 	return 0;
 }
 
@@ -530,17 +527,17 @@ static int read_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_keys)
 	if (rc)
 		return rc;
 	if (memcmp(p, "GGUF", 4) != 0)
-		return err_why(r->why, r->why_n, -EINVAL, "%s: not a GGUF file", r->path);
+		return err_why(r->why, -EINVAL, "%s: not a GGUF file", r->path);
 	if ((rc = take_u32(r, &version)))
 		return rc;
 	if (version && !(version & 0xffffff))
 		return err_why(
-			r->why, r->why_n, -ENOTSUP,
+			r->why, -ENOTSUP,
 			"%s: a big-endian GGUF file is not supported; convert it with gguf_convert_endian.py "
 			"of llama.cpp",
 			r->path);
 	if (version != 2 && version != 3)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "%s: GGUF version %u is not supported (supported: 2 and 3); convert the model "
 			       "again",
 			       r->path, version);
@@ -556,20 +553,20 @@ static int key_int(const struct reader *r, const struct key *keys, size_t n, con
 	if (!k)
 		return 0;
 	if (!int_value(k->type, k->at, 0, out) || *out < lo || *out > hi)
-		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s must be an integer from %lld to %lld",
-			       r->path, name, (long long)lo, (long long)hi);
+		return err_why(r->why, -EINVAL, "%s: key %s must be an integer from %lld to %lld", r->path,
+			       name, (long long)lo, (long long)hi);
 	return 0;
 }
 
 /* Read shard `no` of the model.  The first shard's keys are kept and give the number of shards. */
-static int read_part(struct gguf *g, const char *path, int no, int64_t *n_parts, char *why, size_t why_n)
+static int read_part(struct gguf *g, const char *path, int no, int64_t *n_parts, struct why *why)
 {
-	struct reader r = {.path = path, .why = why, .why_n = why_n};
+	struct reader r = {.path = path, .why = why};
 	struct key *keys = NULL;
 	uint64_t n_tensors = 0, n_keys = 0;
 	int64_t align = 32, at = no, count = 1;
 	const void *data;
-	int rc = file_map(path, &data, &r.n, why, why_n);
+	int rc = file_map(path, &data, &r.n, why);
 	if (rc)
 		return rc;
 	r.p = data;
@@ -581,10 +578,10 @@ static int read_part(struct gguf *g, const char *path, int no, int64_t *n_parts,
 	    (rc = key_int(&r, keys, n_keys, "split.count", 0, GGUF_PARTS_MAX, &count)))
 		goto done;
 	if (align & (align - 1))
-		rc = err_why(why, why_n, -EINVAL, "%s: general.alignment %lld is no power of two", path,
+		rc = err_why(why, -EINVAL, "%s: general.alignment %lld is no power of two", path,
 			     (long long)align);
 	else if (at != no || (no && count != *n_parts))
-		rc = err_why(why, why_n, -EINVAL, "%s: is part %lld of %lld, part %d of %lld is needed", path,
+		rc = err_why(why, -EINVAL, "%s: is part %lld of %lld, part %d of %lld is needed", path,
 			     (long long)at + 1, (long long)count, no + 1, no ? (long long)*n_parts : 1);
 	if (!rc)
 		rc = read_tensors(g, &r, n_tensors, (uint64_t)align);
@@ -681,7 +678,7 @@ bool gguf_is(const char *path)
 }
 
 /* Return the path of the first shard. */
-static int first_file(const char *path, char **out, char *why, size_t why_n)
+static int first_file(const char *path, char **out, struct why *why)
 {
 	int n;
 	if (!file_is_dir(path)) {
@@ -689,9 +686,9 @@ static int first_file(const char *path, char **out, char *why, size_t why_n)
 	} else {
 		*out = find_file(path, &n);
 		if (n != 1)
-			return n ? err_why(why, why_n, -EINVAL,
-					   "%s holds %d GGUF files; name the one to read", path, n)
-				 : err_why(why, why_n, -ENOENT, "%s holds no GGUF file", path);
+			return n ? err_why(why, -EINVAL, "%s holds %d GGUF files; name the one to read", path,
+					   n)
+				 : err_why(why, -ENOENT, "%s holds no GGUF file", path);
 	}
 	if (is_split_name(*out)) {
 		unsigned of = 0;
@@ -705,36 +702,36 @@ static int first_file(const char *path, char **out, char *why, size_t why_n)
 
 /* ---- entry ---- */
 
-static int check_names(const struct gguf *g, char *why, size_t why_n)
+static int check_names(const struct gguf *g, struct why *why)
 {
 	for (size_t i = 1; i < g->n; i++)
 		if (strcmp(g->tensors[i - 1].name, g->tensors[i].name) == 0)
-			return err_why(why, why_n, -EINVAL, "%s: tensor %.200s is there twice", g->path,
+			return err_why(why, -EINVAL, "%s: tensor %.200s is there twice", g->path,
 				       g->tensors[i].name);
 	return 0;
 }
 
-int gguf_open(const char *path, struct gguf **out, char *why, size_t why_n)
+int gguf_open(const char *path, struct gguf **out, struct why *why)
 {
 	struct gguf *g = xcalloc(1, sizeof *g);
 	int64_t n_parts = 1;
 	*out = NULL;
-	int rc = first_file(path, &g->path, why, why_n);
+	int rc = first_file(path, &g->path, why);
 	if (!rc)
-		rc = read_part(g, g->path, 0, &n_parts, why, why_n);
+		rc = read_part(g, g->path, 0, &n_parts, why);
 	if (!rc && n_parts > 1 && !is_split_name(g->path))
-		rc = err_why(why, why_n, -EINVAL,
+		rc = err_why(why, -EINVAL,
 			     "%s: is the first of %lld parts, but is not named NAME-00001-of-%05lld.gguf, so "
 			     "that the others cannot be found",
 			     g->path, (long long)n_parts, (long long)n_parts);
 	for (int i = 1; !rc && i < n_parts; i++) {
 		char *part = split_name(g->path, i, n_parts);
-		rc = read_part(g, part, i, &n_parts, why, why_n);
+		rc = read_part(g, part, i, &n_parts, why);
 		free(part);
 	}
 	if (!rc) {
 		qsort(g->tensors, g->n, sizeof *g->tensors, by_name);
-		rc = check_names(g, why, why_n);
+		rc = check_names(g, why);
 	}
 	if (rc) {
 		gguf_close(g);

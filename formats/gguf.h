@@ -12,6 +12,7 @@
 #define QUERN_FORMATS_GGUF_H
 
 #include "base/block_types.h"
+#include "base/err.h"
 #include "formats/weights.h"
 
 #include <stdbool.h>
@@ -71,18 +72,18 @@ struct gguf;
 /* Open a GGUF model.  path: a file, any shard of a split file, or a directory with one GGUF file (or the
  * shards of one).
  * -ENOENT, -EINVAL, -ENOTSUP; the reason names the file, the key or tensor, and the byte. */
-int gguf_open(const char *path, struct gguf **out, char *why, size_t why_n);
+int gguf_open(const char *path, struct gguf **out, struct why *why);
 void gguf_close(struct gguf *g); /* NULL is fine */
 /* Return whether path is a GGUF file or directory, by its first bytes. */
 bool gguf_is(const char *path);
 
 /* Find a value by key.  0; -ENOENT: no such key, *out is unchanged; -EINVAL with why: another type, or too
  * large.  int takes every integer type; num takes integers and floats. */
-int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, char *why, size_t why_n);
-int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, char *why, size_t why_n);
-int gguf_find_num(const struct gguf *g, const char *key, double *out, char *why, size_t why_n);
-int gguf_find_bool(const struct gguf *g, const char *key, bool *out, char *why, size_t why_n);
-int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, char *why, size_t why_n);
+int gguf_find_string(const struct gguf *g, const char *key, struct gguf_string *out, struct why *why);
+int gguf_find_int(const struct gguf *g, const char *key, int64_t *out, struct why *why);
+int gguf_find_num(const struct gguf *g, const char *key, double *out, struct why *why);
+int gguf_find_bool(const struct gguf *g, const char *key, bool *out, struct why *why);
+int gguf_find_array(const struct gguf *g, const char *key, struct gguf_array *out, struct why *why);
 
 /* Remove and return the next value of an array of strings; a->n > 0. */
 struct gguf_string gguf_next_string(struct gguf_array *a);
@@ -105,9 +106,8 @@ bool gguf_codes(enum gguf_type t, int n, int k, const void *data, struct codes *
 
 /* ---- models (gguf_config.c, gguf_weights.c), for formats/model_file.h ---- */
 
-int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n);
-int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
-		      size_t why_n);
+int gguf_config_load(const char *path, struct model_config *out, struct why *why);
+int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 
 /* Return the value of general.architecture for an architecture; NULL: no GGUF file of it can be read.
  * *pairs: the file rotates neighbours, so q and k of a model that rotates halves are permuted. */

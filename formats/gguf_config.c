@@ -15,8 +15,7 @@ struct reader {
 	const struct gguf *g;
 	char arch[32];
 	size_t family; /* index in families[] */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Properties that no key holds: llama.cpp hard-codes them per architecture. */
@@ -131,7 +130,7 @@ bool gguf_normalizes(enum config_arch id)
 
 static int fail(const struct reader *r, int err, const char *what, const char *text)
 {
-	return err_why(r->why, r->why_n, err, "%s: %s %s", gguf_path(r->g), what, text);
+	return err_why(r->why, err, "%s: %s %s", gguf_path(r->g), what, text);
 }
 
 static const char *key_of(const struct reader *r, const char *name, char out[128])
@@ -147,7 +146,7 @@ static int get_int(const struct reader *r, const char *name, int64_t lo, int64_t
 	char key[128];
 	struct gguf_array a;
 	int64_t v = *out, next;
-	int rc = gguf_find_array(r->g, key_of(r, name, key), &a, NULL, 0);
+	int rc = gguf_find_array(r->g, key_of(r, name, key), &a, NULL);
 	if (rc == 0) {
 		if (!gguf_int_at(&a, 0, &v))
 			return fail(r, -EINVAL, key, "must be an integer, or an array of them");
@@ -156,14 +155,14 @@ static int get_int(const struct reader *r, const char *name, int64_t lo, int64_t
 				return fail(r, -ENOTSUP, key,
 					    "differs between layers, which is not supported");
 	} else {
-		rc = gguf_find_int(r->g, key, &v, r->why, r->why_n);
+		rc = gguf_find_int(r->g, key, &v, r->why);
 		if (rc == -ENOENT && !need)
 			return 0;
 		if (rc)
 			return rc;
 	}
 	if (v < lo || v > hi)
-		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s is %lld, must be from %lld to %lld",
+		return err_why(r->why, -EINVAL, "%s: key %s is %lld, must be from %lld to %lld",
 			       gguf_path(r->g), key, (long long)v, (long long)lo, (long long)hi);
 	*out = (int)v;
 	return 0;
@@ -173,14 +172,14 @@ static int get_num(const struct reader *r, const char *name, double lo, double h
 {
 	char key[128];
 	double v;
-	const int rc = gguf_find_num(r->g, key_of(r, name, key), &v, r->why, r->why_n);
+	const int rc = gguf_find_num(r->g, key_of(r, name, key), &v, r->why);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc)
 		return rc;
 	if (!(v >= lo && v <= hi))
-		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s is %g, must be from %g to %g",
-			       gguf_path(r->g), key, v, lo, hi);
+		return err_why(r->why, -EINVAL, "%s: key %s is %g, must be from %g to %g", gguf_path(r->g),
+			       key, v, lo, hi);
 	*out = v;
 	return 0;
 }
@@ -196,19 +195,19 @@ static bool has(const struct reader *r, const char *tensor)
 static int check_type(const struct reader *r)
 {
 	struct gguf_string s;
-	const int rc = gguf_find_string(r->g, "general.type", &s, r->why, r->why_n);
+	const int rc = gguf_find_string(r->g, "general.type", &s, r->why);
 	if (rc == -ENOENT)
 		return 0;
 	if (!rc && (s.n != strlen("model") || memcmp(s.p, "model", s.n) != 0))
-		return err_why(r->why, r->why_n, -ENOTSUP, "%s: is no model: general.type is %.*s",
-			       gguf_path(r->g), s.n < 60 ? (int)s.n : 60, s.p);
+		return err_why(r->why, -ENOTSUP, "%s: is no model: general.type is %.*s", gguf_path(r->g),
+			       s.n < 60 ? (int)s.n : 60, s.p);
 	return rc;
 }
 
 static int read_arch(struct reader *r, struct model_config *c)
 {
 	struct gguf_string s;
-	const int rc = gguf_find_string(r->g, "general.architecture", &s, r->why, r->why_n);
+	const int rc = gguf_find_string(r->g, "general.architecture", &s, r->why);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < N_FAMILIES; i++) {
@@ -226,7 +225,7 @@ static int read_arch(struct reader *r, struct model_config *c)
 	for (size_t i = 0; i < N_FAMILIES; i++)
 		names[i] = families[i].name;
 	snprintf(typed, sizeof typed, "%.*s", s.n < 60 ? (int)s.n : 60, s.p);
-	return err_why(r->why, r->why_n, -ENOTSUP,
+	return err_why(r->why, -ENOTSUP,
 		       "%s: architecture %s is not supported (%sall that are: docs/MODELS.md)",
 		       gguf_path(r->g), typed, family_nearest(typed, names, N_FAMILIES, near, sizeof near));
 }
@@ -381,7 +380,7 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 	if (how < SOFTMAX || how > SOFTMAX_OF_CHOSEN)
 		return fail(r, -ENOTSUP, key_of(r, "expert_gating_func", key),
 			    "is not supported (supported: 1, 2, 3)");
-	rc = gguf_find_bool(r->g, key_of(r, "expert_weights_norm", key), &x->normalize, r->why, r->why_n);
+	rc = gguf_find_bool(r->g, key_of(r, "expert_weights_norm", key), &x->normalize, r->why);
 	if (rc && rc != -ENOENT)
 		return rc;
 	x->score = how == SIGMOID ? SCORE_SIGMOID : SCORE_SOFTMAX;
@@ -442,7 +441,7 @@ static int read_pattern(const struct reader *r, struct model_config *c)
 	char key[128];
 	struct gguf_array a;
 	int every = families[r->family].every, rc;
-	if (gguf_find_array(r->g, key_of(r, name, key), &a, NULL, 0)) {
+	if (gguf_find_array(r->g, key_of(r, name, key), &a, NULL)) {
 		if ((rc = get_int(r, name, 1, 1 << 20, false, &every)))
 			return rc;
 		for (int i = 0; i < c->n_layers; i++)
@@ -450,7 +449,7 @@ static int read_pattern(const struct reader *r, struct model_config *c)
 		return 0;
 	}
 	if (a.n != (size_t)c->n_layers)
-		return err_why(r->why, r->why_n, -EINVAL, "%s: key %s has %zu values, %d layers need as many",
+		return err_why(r->why, -EINVAL, "%s: key %s has %zu values, %d layers need as many",
 			       gguf_path(r->g), key, a.n, c->n_layers);
 	for (int i = 0; i < c->n_layers; i++) {
 		int64_t v = a.type == GGUF_BOOL ? a.at[i] : -1;
@@ -570,7 +569,7 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 	char key[128];
 	struct gguf_string s = {"none", 4};
 	double factor = 0, attention = 1;
-	int rc = gguf_find_string(r->g, key_of(r, "rope.scaling.type", key), &s, r->why, r->why_n);
+	int rc = gguf_find_string(r->g, key_of(r, "rope.scaling.type", key), &s, r->why);
 	if (rc && rc != -ENOENT)
 		return rc;
 	const bool named = rc == 0;
@@ -593,7 +592,7 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 			return rc;
 	} else if (!is_text(&s, "none")) {
 		return err_why(
-			r->why, r->why_n, -ENOTSUP,
+			r->why, -ENOTSUP,
 			"%s: key %s %.*s with the factor %g is not supported (supported: none, linear, "
 			"yarn)",
 			gguf_path(r->g), key, s.n < 40 ? (int)s.n : 40, s.p, factor);
@@ -629,7 +628,7 @@ static int read_tokens(const struct reader *r, struct model_config *c)
 	static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
 					   "tokenizer.ggml.eom_token_id"};
 	int64_t id;
-	int rc = gguf_find_int(r->g, "tokenizer.ggml.bos_token_id", &id, r->why, r->why_n);
+	int rc = gguf_find_int(r->g, "tokenizer.ggml.bos_token_id", &id, r->why);
 	if (rc && rc != -ENOENT)
 		return rc;
 	c->bos = rc ? -1 : id;
@@ -637,7 +636,7 @@ static int read_tokens(const struct reader *r, struct model_config *c)
 		return fail(r, -EINVAL, "tokenizer.ggml.bos_token_id", "is no token of the vocabulary");
 	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
 		bool known = false;
-		rc = gguf_find_int(r->g, ends[i], &id, r->why, r->why_n);
+		rc = gguf_find_int(r->g, ends[i], &id, r->why);
 		if (rc == -ENOENT)
 			continue;
 		if (rc)
@@ -664,7 +663,7 @@ static int check_classes(const struct reader *r)
 		classes |= strncmp(gguf_at(r->g, i)->name, "cls.", 4) == 0;
 	if (!classes)
 		return 0;
-	if (gguf_find_array(r->g, key_of(r, "classifier.output_labels", key), &a, NULL, 0) == 0 &&
+	if (gguf_find_array(r->g, key_of(r, "classifier.output_labels", key), &a, NULL) == 0 &&
 	    a.type == GGUF_STRING && a.n == 2) {
 		const struct gguf_string yes = gguf_next_string(&a), no = gguf_next_string(&a);
 		if (is_text(&yes, "yes") && is_text(&no, "no"))
@@ -682,14 +681,14 @@ static int read_pool(const struct reader *r, struct model_config *c)
 	return rc;
 }
 
-int gguf_config_load(const char *path, struct model_config *out, char *why, size_t why_n)
+int gguf_config_load(const char *path, struct model_config *out, struct why *why)
 {
 	struct gguf *g;
 	memset(out, 0, sizeof *out);
-	int rc = gguf_open(path, &g, why, why_n);
+	int rc = gguf_open(path, &g, why);
 	if (rc)
 		return rc;
-	struct reader r = {.g = g, .why = why, .why_n = why_n};
+	struct reader r = {.g = g, .why = why};
 	if (!(rc = check_type(&r)) && !(rc = read_arch(&r, out)) && !(rc = read_shape(&r, out))) {
 		read_switches(&r, out);
 		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&

@@ -14,8 +14,7 @@ struct finder {
 	struct weights *w;
 	const struct gguf *g;
 	const struct model_config *c;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static bool is_float(enum gguf_type t, enum config_dtype *out)
@@ -26,9 +25,8 @@ static bool is_float(enum gguf_type t, enum config_dtype *out)
 
 static int wrong_type(const struct finder *f, const struct gguf_tensor *t, const char *need)
 {
-	return err_why(f->why, f->why_n, -ENOTSUP,
-		       "%s: tensor %s is %s, which is not supported (supported: %s)", gguf_path(f->g),
-		       t->name, gguf_type_name(t->type), need);
+	return err_why(f->why, -ENOTSUP, "%s: tensor %s is %s, which is not supported (supported: %s)",
+		       gguf_path(f->g), t->name, gguf_type_name(t->type), need);
 }
 
 #define FLOATS                      "F32, F16, BF16"
@@ -46,10 +44,10 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 {
 	const struct gguf_tensor *t = gguf_find(f->g, name);
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
+		return err_why(f->why, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
 	if (t->size[0] != columns || t->size[1] != (rows ? rows : 1) || t->size[2] != 1 || t->size[3] != 1)
 		return err_why(
-			f->why, f->why_n, -EINVAL,
+			f->why, -EINVAL,
 			"%s: tensor %s has the sizes [%lld, %lld, %lld, %lld], its keys need [%lld, %lld]",
 			gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
 			(long long)t->size[2], (long long)t->size[3], (long long)columns,
@@ -98,9 +96,9 @@ static int find_stack(const struct finder *f, const char *module, int n, int k, 
 	snprintf(name, sizeof name, "%s.weight", module);
 	const struct gguf_tensor *t = gguf_find(f->g, name);
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
+		return err_why(f->why, -ENOENT, "%s: tensor %s is missing", gguf_path(f->g), name);
 	if (t->size[0] != k || t->size[1] != n || t->size[2] != n_experts || t->size[3] != 1)
-		return err_why(f->why, f->why_n, -EINVAL,
+		return err_why(f->why, -EINVAL,
 			       "%s: tensor %s has the sizes [%lld, %lld, %lld, %lld], its keys need [%d, %d, "
 			       "%d]",
 			       gguf_path(f->g), name, (long long)t->size[0], (long long)t->size[1],
@@ -250,7 +248,7 @@ static int find_router(const struct finder *f, const char *name, int n, struct w
 	const int rc = find_linear(f, name, n, f->c->hidden, n > 1 && f->c->experts.router_bias, l);
 	return rc || l->kind == WEIGHTS_DENSE
 		       ? rc
-		       : err_why(f->why, f->why_n, -ENOTSUP,
+		       : err_why(f->why, -ENOTSUP,
 				 "%s: tensor %s.weight is a router, and quantized: " FLOATS " is needed",
 				 gguf_path(f->g), name);
 }
@@ -335,7 +333,7 @@ static int find_embed(const struct finder *f)
 	struct weights *w = f->w;
 	struct weights_linear l = {.name = "token_embd"};
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
-		return err_why(f->why, f->why_n, -ENOTSUP, "%s: an embedding of %d x %d values is too large",
+		return err_why(f->why, -ENOTSUP, "%s: an embedding of %d x %d values is too large",
 			       gguf_path(f->g), c->n_vocab, c->hidden);
 	const int rc = find_matrix(f, "token_embd.weight", c->n_vocab, c->hidden, &l);
 	if (rc)
@@ -382,12 +380,11 @@ static void close_files(void *files)
 	gguf_close(files);
 }
 
-int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
-		      size_t why_n)
+int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, struct why *why)
 {
 	struct weights *w = xcalloc(1, sizeof *w);
 	struct gguf *g;
-	int rc = gguf_open(path, &g, why, why_n);
+	int rc = gguf_open(path, &g, why);
 	if (rc)
 		goto fail;
 	w->files = (struct weights_files){.at = g,
@@ -398,11 +395,11 @@ int gguf_weights_open(const char *path, const struct model_config *c, struct wei
 	w->used = xcalloc((size_t)w->files.n_tensors + 1, sizeof *w->used);
 	w->n_layers = c->n_layers;
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
-	const struct finder f = {.w = w, .g = g, .c = c, .why = why, .why_n = why_n};
+	const struct finder f = {.w = w, .g = g, .c = c, .why = why};
 	if ((rc = find_all(&f)))
 		goto fail;
-	if ((rc = weights_weigh_unused(w, c, "blk.", "output", why, why_n))) {
-		err_prefix(why, why_n, rc, "%s", path);
+	if ((rc = weights_weigh_unused(w, c, "blk.", "output", why))) {
+		err_prefix(why, rc, "%s", path);
 		goto fail;
 	}
 	*out = w;

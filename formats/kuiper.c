@@ -32,12 +32,12 @@ bool kuiper_is(const char *path)
 	return read_header(path, &h, &shared);
 }
 
-int kuiper_config(const char *path, struct model_config *out, char *why, size_t why_n)
+int kuiper_config(const char *path, struct model_config *out, struct why *why)
 {
 	struct header h;
 	bool shared;
 	if (!read_header(path, &h, &shared))
-		return err_why(why, why_n, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
+		return err_why(why, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
 	flat_config(&h.s, out);
 	out->tied = shared;
 	return 0;
@@ -71,18 +71,17 @@ static void take_norms(const struct reader *r, const char *name, size_t offset)
 
 #define OF(field) offsetof(struct weights_layer, field)
 
-int kuiper_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		   size_t why_n)
+int kuiper_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why)
 {
 	struct reader r;
 	struct flat_q8 q;
 	bool shared;
 	if (!read_header(path, &r.h, &shared))
-		return err_why(why, why_n, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
+		return err_why(why, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
 	const struct flat_sizes *s = &r.h.s;
 	const int dim = s->dim, kv = dim / s->heads * s->kv_heads;
-	int rc = flat_check(path, s, dim / s->heads, shared, c, why, why_n);
-	if (rc || (rc = flat_weights(path, sizeof r.h, s->layers, &r.w, &r.f, why, why_n)))
+	int rc = flat_check(path, s, dim / s->heads, shared, c, why);
+	if (rc || (rc = flat_weights(path, sizeof r.h, s->layers, &r.w, &r.f, why)))
 		return rc;
 	take_linears(&r, "wq", dim, dim, OF(q));
 	take_linears(&r, "wk", kv, dim, OF(k));
@@ -98,5 +97,5 @@ int kuiper_weights(const char *path, const struct model_config *c, struct weight
 	take_norms(&r, "attention_norm", OF(attn_norm));
 	take_norms(&r, "ffn_norm", OF(ffn_norm));
 	r.w->norm = (struct weights_vec){flat_take(r.f, "F32", 4, 0, dim, "norm"), CONFIG_F32, dim};
-	return flat_finish(r.w, out, why, why_n);
+	return flat_finish(r.w, out, why);
 }

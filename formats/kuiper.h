@@ -12,11 +12,11 @@
 #ifndef QUERN_FORMATS_KUIPER_H
 #define QUERN_FORMATS_KUIPER_H
 
+#include "base/err.h"
 #include "formats/weights.h"
 
 bool kuiper_is(const char *path);
-int kuiper_config(const char *path, struct model_config *out, char *why, size_t why_n);
-int kuiper_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		   size_t why_n);
+int kuiper_config(const char *path, struct model_config *out, struct why *why);
+int kuiper_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 
 #endif

@@ -20,41 +20,40 @@ struct header {
 
 /* Read the header.  -EINVAL: it has the magic number, but an unknown version or impossible sizes; -ENOENT:
  * not such a file. */
-static int read_header(const char *path, struct header *h, char *why, size_t why_n)
+static int read_header(const char *path, struct header *h, struct why *why)
 {
 	unsigned char head[HEADER];
 	uint32_t magic;
 	int32_t version;
 	*h = (struct header){0};
 	if (!flat_header(path, &magic, 4))
-		return err_why(why, why_n, -ENOENT, "%s is not a file of llama2.c", path);
+		return err_why(why, -ENOENT, "%s is not a file of llama2.c", path);
 	if (magic != MAGIC) {
 		if (!flat_header(path, &h->s, HEADER0))
-			return err_why(why, why_n, -ENOENT, "%s is not a file of llama2.c", path);
+			return err_why(why, -ENOENT, "%s is not a file of llama2.c", path);
 		h->shared = h->s.vocab > 0;
 		if (h->s.vocab < 0 && h->s.vocab > INT32_MIN)
 			h->s.vocab = -h->s.vocab;
 	} else {
 		if (!flat_header(path, head, HEADER))
-			return err_why(why, why_n, -EINVAL,
-				       "%s is shorter than a header of llama2.c, %d bytes", path, HEADER);
+			return err_why(why, -EINVAL, "%s is shorter than a header of llama2.c, %d bytes",
+				       path, HEADER);
 		memcpy(&version, head + 4, 4);
 		memcpy(&h->s, head + 8, sizeof h->s);
 		h->version = version;
 		h->shared = head[36] == 1;
 		memcpy(&h->group, head + 37, 4);
 		if (version != 1 && version != 2)
-			return err_why(why, why_n, -ENOTSUP,
+			return err_why(why, -ENOTSUP,
 				       "%s: version %" PRId32
 				       " of \"ak42\"; 1 and 2, of llama2.c, are supported",
 				       path, version);
 		if (head[36] > 1 || (version == 2 && (h->group <= 0 || h->group > h->s.dim)))
-			return err_why(why, why_n, -EINVAL,
-				       "%s: its header has a flag of %d and groups of %d", path, head[36],
-				       h->group);
+			return err_why(why, -EINVAL, "%s: its header has a flag of %d and groups of %d", path,
+				       head[36], h->group);
 	}
 	if (!flat_sizes_valid(&h->s) || h->s.dim % h->s.heads || h->s.dim / h->s.heads % 2)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: its header has sizes that no model has: dim %" PRId32 ", hidden %" PRId32
 			       ", layers %" PRId32 ", heads %" PRId32 " and %" PRId32 ", vocabulary %" PRId32
 			       ", context %" PRId32,
@@ -69,13 +68,13 @@ bool llama2c_is(const char *path)
 	uint32_t magic;
 	if (flat_header(path, &magic, 4) && magic == MAGIC)
 		return true;
-	return read_header(path, &h, NULL, 0) == 0 && !kuiper_is(path);
+	return read_header(path, &h, NULL) == 0 && !kuiper_is(path);
 }
 
-int llama2c_config(const char *path, struct model_config *out, char *why, size_t why_n)
+int llama2c_config(const char *path, struct model_config *out, struct why *why)
 {
 	struct header h;
-	int rc = read_header(path, &h, why, why_n);
+	int rc = read_header(path, &h, why);
 	if (rc)
 		return rc;
 	flat_config(&h.s, out);
@@ -202,20 +201,19 @@ static void take_version1(const struct reader *r)
 	take_head(r);
 }
 
-int llama2c_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		    size_t why_n)
+int llama2c_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why)
 {
 	struct header h;
-	int rc = read_header(path, &h, why, why_n);
-	if (rc || (rc = flat_check(path, &h.s, h.s.dim / h.s.heads, h.shared, c, why, why_n)))
+	int rc = read_header(path, &h, why);
+	if (rc || (rc = flat_check(path, &h.s, h.s.dim / h.s.heads, h.shared, c, why)))
 		return rc;
 	struct reader r = {.h = &h};
-	rc = flat_weights(path, h.version ? HEADER : HEADER0, h.s.layers, &r.w, &r.f, why, why_n);
+	rc = flat_weights(path, h.version ? HEADER : HEADER0, h.s.layers, &r.w, &r.f, why);
 	if (rc)
 		return rc;
 	if (h.version)
 		take_version1(&r);
 	else
 		take_version0(&r);
-	return flat_finish(r.w, out, why, why_n);
+	return flat_finish(r.w, out, why);
 }

@@ -17,13 +17,13 @@
 #ifndef QUERN_FORMATS_LLAMA2C_H
 #define QUERN_FORMATS_LLAMA2C_H
 
+#include "base/err.h"
 #include "formats/weights.h"
 
 /* Version 0 has no magic number: it is accepted if a model can have its sizes and it has no group
  * (kuiper.h). */
 bool llama2c_is(const char *path);
-int llama2c_config(const char *path, struct model_config *out, char *why, size_t why_n);
-int llama2c_weights(const char *path, const struct model_config *c, struct weights **out, char *why,
-		    size_t why_n);
+int llama2c_config(const char *path, struct model_config *out, struct why *why);
+int llama2c_weights(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 
 #endif

@@ -39,13 +39,12 @@ const struct model_file *model_file_or_dir(const char *path)
 	return f ? f : &kinds[0];
 }
 
-int model_config_load(const char *path, struct model_config *out, char *why, size_t why_n)
+int model_config_load(const char *path, struct model_config *out, struct why *why)
 {
-	return model_file_or_dir(path)->config(path, out, why, why_n);
+	return model_file_or_dir(path)->config(path, out, why);
 }
 
-int weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
-		 size_t why_n)
+int weights_open(const char *path, const struct model_config *c, struct weights **out, struct why *why)
 {
-	return model_file_or_dir(path)->weights(path, c, out, why, why_n);
+	return model_file_or_dir(path)->weights(path, c, out, why);
 }

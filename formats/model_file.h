@@ -3,6 +3,7 @@
 #ifndef QUERN_FORMATS_MODEL_FILE_H
 #define QUERN_FORMATS_MODEL_FILE_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "formats/weights.h"
 
@@ -12,9 +13,8 @@ struct model_file {
 	const char *name;             /* "GGUF", for messages */
 	bool (*is)(const char *path); /* tests the content; a file that passes may still be refused when it
 				       * is read */
-	int (*config)(const char *path, struct model_config *out, char *why, size_t why_n);
-	int (*weights)(const char *path, const struct model_config *c, struct weights **out, char *why,
-		       size_t why_n);
+	int (*config)(const char *path, struct model_config *out, struct why *why);
+	int (*weights)(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 };
 
 /* Return the kind of a path; NULL: none in the table. */

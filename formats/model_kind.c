@@ -97,12 +97,12 @@ static void look_at(struct holding *h, const char *dir, const char *name)
 		snprintf(h->pointer, sizeof h->pointer, "%s", name);
 }
 
-static int read_holding(const char *dir, struct holding *h, char *why, size_t why_n)
+static int read_holding(const char *dir, struct holding *h, struct why *why)
 {
 	DIR *d = opendir(dir);
 	*h = (struct holding){0};
 	if (!d)
-		return err_why(why, why_n, -errno, "%s: %s", dir, strerror(errno));
+		return err_why(why, -errno, "%s: %s", dir, strerror(errno));
 	for (const struct dirent *e; (e = readdir(d));)
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
 			look_at(h, dir, e->d_name);
@@ -116,27 +116,26 @@ static bool is_empty(const char *path)
 	return stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-static int check_file(const char *path, char *why, size_t why_n)
+static int check_file(const char *path, struct why *why)
 {
 	char head[64];
 	if (model_file_of(path))
 		return 0;
 	read_head(path, head);
 	if (is_empty(path))
-		return err_why(why, why_n, -ENODATA, "%s is empty; was the download or copy interrupted?",
-			       path);
+		return err_why(why, -ENODATA, "%s is empty; was the download or copy interrupted?", path);
 	if (is_pointer(head))
-		return err_why(why, why_n, -EBADMSG,
+		return err_why(why, -EBADMSG,
 			       "%s is a git-lfs pointer, not the file itself; run in its directory: git lfs "
 			       "pull",
 			       path);
 	if (ends_with(path, ".safetensors"))
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s is one file of a model; MODEL is the directory that holds it, with its "
 			       "config.json and tokenizer.json",
 			       path);
 	return err_why(
-		why, why_n, -ENOTSUP,
+		why, -ENOTSUP,
 		"%s is a file of no kind that is known (GGUF, llama2.c, KuiperLLama, ak48): was it cut? "
 		"Or use " LAYOUT,
 		path);
@@ -148,7 +147,7 @@ static void read_base(const char *dir, char *out, size_t n)
 	json_t *root = NULL;
 	char *path = file_join(dir, "adapter_config.json");
 	out[0] = '\0';
-	if (json_read(path, 1 << 20, &root, NULL, 0) == 0) {
+	if (json_read(path, 1 << 20, &root, NULL) == 0) {
 		const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
 		if (base)
 			snprintf(out, n, " of %.150s", base);
@@ -158,90 +157,90 @@ static void read_base(const char *dir, char *out, size_t n)
 }
 
 /* Describe a directory without config.json. */
-static int name_layout(const char *dir, const struct holding *h, char *why, size_t why_n)
+static int name_layout(const char *dir, const struct holding *h, struct why *why)
 {
 	char base[200];
 	if (!h->n)
-		return err_why(why, why_n, -ENOENT, "%s is empty; MODEL is " LAYOUT, dir);
+		return err_why(why, -ENOENT, "%s is empty; MODEL is " LAYOUT, dir);
 	if (h->adapter) {
 		read_base(dir, base, sizeof base);
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s is a LoRA adapter%s, which is not a model; merge it into its base (peft: "
 			       "merge_and_unload) and serve the result",
 			       dir, base);
 	}
 	if (h->gguf[0])
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"%s holds %s, which does not begin as a GGUF file does; was it cut? Or use " LAYOUT,
 			dir, h->gguf);
 	if (h->snapshots)
-		return err_why(why, why_n, -ENOENT,
+		return err_why(why, -ENOENT,
 			       "%s is an entry of Hugging Face's cache; the model is a directory below "
 			       "%s/snapshots/, which has its config.json",
 			       dir, dir);
 	if (h->diffusers)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s makes images (model_index.json is of diffusers); config.json is missing, "
 			       "which a language model has",
 			       dir);
 	if (h->original)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s has its publisher's own layout (params.json, consolidated.*), without "
 			       "config.json; download the variant of it that is " LAYOUT,
 			       dir);
-	return err_why(why, why_n, -ENOENT, "%s holds no config.json; MODEL is " LAYOUT, dir);
+	return err_why(why, -ENOENT, "%s holds no config.json; MODEL is " LAYOUT, dir);
 }
 
-static int check_dir(const char *dir, char *why, size_t why_n)
+static int check_dir(const char *dir, struct why *why)
 {
 	struct holding h;
-	int rc = read_holding(dir, &h, why, why_n);
+	int rc = read_holding(dir, &h, why);
 	if (rc)
 		return rc;
 	if (!h.weights[0] && gguf_is(dir))
 		return 0;
 	if (h.pointer[0])
 		return err_why(
-			why, why_n, -EBADMSG,
+			why, -EBADMSG,
 			"%s/%s is a git-lfs pointer, not the file itself; run in %s: git lfs install && "
 			"git lfs pull",
 			dir, h.pointer, dir);
 	if (!h.config)
-		return name_layout(dir, &h, why, why_n);
+		return name_layout(dir, &h, why);
 	if (!h.weights[0] && h.torch[0])
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"%s has its weights in PyTorch's format only (%s), which can hold programs and "
 			"is not read; download or convert the model as *.safetensors",
 			dir, h.torch);
 	if (!h.weights[0] && h.gguf[0])
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s has its weights in %s only, which does not begin as a GGUF file does; was "
 			       "it cut? Or download the model as *.safetensors",
 			       dir, h.gguf);
 	if (!h.weights[0])
-		return err_why(why, why_n, -ENOENT,
+		return err_why(why, -ENOENT,
 			       "%s holds no *.safetensors, the weights; was the download interrupted?", dir);
 	if (!h.tokenizer)
-		return err_why(why, why_n, -ENOENT, "%s holds no tokenizer.json; %s", dir,
+		return err_why(why, -ENOENT, "%s holds no tokenizer.json; %s", dir,
 			       h.vocab ? "make it from the older files that are there: " CONVERT
 				       : "download it with the model");
 	return 0;
 }
 
-int model_kind_check(const char *path, char *why, size_t why_n)
+int model_kind_check(const char *path, struct why *why)
 {
 	if (file_is_dir(path))
-		return check_dir(path, why, why_n);
+		return check_dir(path, why);
 	if (file_exists(path))
-		return check_file(path, why, why_n);
+		return check_file(path, why);
 	const char *slash = strchr(path, '/');
 	if (slash && slash != path && *path != '.' && slash[1] && !strchr(slash + 1, '/'))
 		return err_why(
-			why, why_n, -ENOENT,
+			why, -ENOENT,
 			"%s: no such model on this machine; if that is its name at Hugging Face: quern "
 			"pull %s",
 			path, path);
-	return err_why(why, why_n, -ENOENT, "%s: no such model; MODEL is " LAYOUT, path);
+	return err_why(why, -ENOENT, "%s: no such model; MODEL is " LAYOUT, path);
 }

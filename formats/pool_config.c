@@ -18,7 +18,7 @@ static void other(struct model_config *c, const char *what)
 }
 
 /* Read the mode.  Exactly one key may be true; several would concatenate vectors. */
-static int read_modes(const json_t *o, struct model_config *c, char *why, size_t why_n)
+static int read_modes(const json_t *o, struct model_config *c, struct why *why)
 {
 	static const struct {
 		const char *key;
@@ -33,7 +33,7 @@ static int read_modes(const json_t *o, struct model_config *c, char *why, size_t
 	int n = 0, rc;
 	for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
 		bool on = false;
-		if ((rc = json_get_bool(o, modes[i].key, &on, why, why_n)))
+		if ((rc = json_get_bool(o, modes[i].key, &on, why)))
 			return rc;
 		if (!on)
 			continue;
@@ -43,7 +43,7 @@ static int read_modes(const json_t *o, struct model_config *c, char *why, size_t
 			other(c, modes[i].key);
 	}
 	/* Newer files have the mode by name. */
-	if ((rc = json_get_str(o, "pooling_mode", &mode, why, why_n)))
+	if ((rc = json_get_str(o, "pooling_mode", &mode, why)))
 		return rc;
 	if (mode && n++ == 0) {
 		c->pool = strcmp(mode, "lasttoken") == 0 ? CONFIG_POOL_LAST
@@ -62,17 +62,15 @@ static bool plain_name(const char *path)
 	return path[0] && path[0] != '.' && !strchr(path, '/');
 }
 
-static int read_pooling(const char *dir, const char *sub, struct model_config *c, char *why, size_t why_n)
+static int read_pooling(const char *dir, const char *sub, struct model_config *c, struct why *why)
 {
 	json_t *o = NULL;
 	if (!plain_name(sub))
-		return err_why(why, why_n, -EINVAL, "%s/modules.json: \"%.60s\" is not a folder's name", dir,
-			       sub);
+		return err_why(why, -EINVAL, "%s/modules.json: \"%.60s\" is not a folder's name", dir, sub);
 	char *folder = file_join(dir, sub), *path = file_join(folder, "config.json");
-	int rc = json_read(path, FILE_MAX, &o, why, why_n);
-	if (!rc && (rc = json_is_object(o) ? read_modes(o, c, why, why_n)
-					   : err_why(why, why_n, -EINVAL, "not an object")))
-		err_prefix(why, why_n, rc, "%s", path);
+	int rc = json_read(path, FILE_MAX, &o, why);
+	if (!rc && (rc = json_is_object(o) ? read_modes(o, c, why) : err_why(why, -EINVAL, "not an object")))
+		err_prefix(why, rc, "%s", path);
 	json_decref(o);
 	free(path);
 	free(folder);
@@ -80,19 +78,18 @@ static int read_pooling(const char *dir, const char *sub, struct model_config *c
 }
 
 /* Read a module; its kind is the last component of a type such as "sentence_transformers.models.Pooling". */
-static int read_module(const char *dir, const json_t *m, struct model_config *c, bool *normalizes, char *why,
-		       size_t why_n)
+static int read_module(const char *dir, const json_t *m, struct model_config *c, bool *normalizes,
+		       struct why *why)
 {
 	const char *type = NULL, *path = "";
-	int rc = json_is_object(m) ? 0 : err_why(why, why_n, -EINVAL, "not a list of objects");
-	if (rc || (rc = json_get_str(m, "type", &type, why, why_n)) ||
-	    (rc = json_get_str(m, "path", &path, why, why_n)))
-		return err_prefix(why, why_n, rc, "%s/modules.json", dir);
+	int rc = json_is_object(m) ? 0 : err_why(why, -EINVAL, "not a list of objects");
+	if (rc || (rc = json_get_str(m, "type", &type, why)) || (rc = json_get_str(m, "path", &path, why)))
+		return err_prefix(why, rc, "%s/modules.json", dir);
 	const char *last = type ? strrchr(type, '.') : NULL, *name = last ? last + 1 : type ? type : "";
 	if (strcmp(name, "Transformer") == 0)
 		return 0;
 	if (strcmp(name, "Pooling") == 0)
-		return read_pooling(dir, path ? path : "", c, why, why_n);
+		return read_pooling(dir, path ? path : "", c, why);
 	if (strcmp(name, "Normalize") == 0)
 		*normalizes = true;
 	else
@@ -100,7 +97,7 @@ static int read_module(const char *dir, const json_t *m, struct model_config *c,
 	return 0;
 }
 
-int pool_config_read(const char *dir, struct model_config *c, char *why, size_t why_n)
+int pool_config_read(const char *dir, struct model_config *c, struct why *why)
 {
 	char *path = file_join(dir, "modules.json");
 	json_t *all = NULL;
@@ -108,12 +105,12 @@ int pool_config_read(const char *dir, struct model_config *c, char *why, size_t 
 	int rc = 0;
 	if (!file_exists(path))
 		goto done;
-	if ((rc = json_read(path, FILE_MAX, &all, why, why_n)))
+	if ((rc = json_read(path, FILE_MAX, &all, why)))
 		goto done;
 	if (!json_is_array(all) || json_array_size(all) > MODULES_MAX)
-		rc = err_why(why, why_n, -EINVAL, "%s: not a list of at most %d modules", path, MODULES_MAX);
+		rc = err_why(why, -EINVAL, "%s: not a list of at most %d modules", path, MODULES_MAX);
 	for (size_t i = 0; !rc && i < json_array_size(all); i++)
-		rc = read_module(dir, json_array_get(all, i), c, &normalizes, why, why_n);
+		rc = read_module(dir, json_array_get(all, i), c, &normalizes, why);
 	c->embeds = c->embeds || c->pool != CONFIG_POOL_NONE;
 	c->pool_plain = c->embeds && !normalizes;
 	if (c->pool_why[0])

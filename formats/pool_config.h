@@ -7,11 +7,12 @@
 #ifndef QUERN_FORMATS_POOL_CONFIG_H
 #define QUERN_FORMATS_POOL_CONFIG_H
 
+#include "base/err.h"
 #include "formats/config.h"
 
 /* Fill in pool, embeds, pool_plain and pool_why.  Without modules.json they are unchanged.  -EINVAL with
  * the file and the reason. */
-int pool_config_read(const char *dir, struct model_config *c, char *why, size_t why_n);
+int pool_config_read(const char *dir, struct model_config *c, struct why *why);
 
 /* Values of GGUF's key pooling_type; others are unknown. */
 enum { GGUF_POOL_NONE, GGUF_POOL_MEAN, GGUF_POOL_CLS, GGUF_POOL_LAST, GGUF_POOL_RANK };

@@ -32,6 +32,7 @@
 #define QUERN_FORMATS_QUANT_H
 
 #include "base/codes.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -79,7 +80,7 @@ void quant_mxfp4(struct codes *out, int n, int k, const void *blocks, const void
 
 /* Read quantization_config from config.json's root, else from quantize_config.json or quant_config.json in
  * dir, which AutoGPTQ and AutoAWQ wrote.  dir may be NULL.  -EINVAL, -ENOTSUP: the reason names the key. */
-int quant_config_read(const json_t *root, const char *dir, struct quant *out, char *why, size_t why_n);
+int quant_config_read(const json_t *root, const char *dir, struct quant *out, struct why *why);
 
 /* Return whether the module has quantized tensors, whatever config.json has. */
 bool quant_has(const struct safetensors *files, const char *module);
@@ -98,7 +99,7 @@ struct quant_found {
  * with 4 bits, F16 scales and the groups of the first 4-bit scheme; else as codes.  -ENOENT, -EINVAL,
  * -ENOTSUP: the reason names the tensor. */
 int quant_find(const struct safetensors *files, const struct quant *q, struct weights_linear *l,
-	       struct quant_found *found, char *why, size_t why_n);
+	       struct quant_found *found, struct why *why);
 
 /* A layer as stored; from[0] of its codes points to it. */
 struct quant_stored {

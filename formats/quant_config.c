@@ -19,13 +19,12 @@ enum {
 
 struct reader {
 	struct quant *q;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int fail(const struct reader *r, int err, const char *text)
 {
-	return err_why(r->why, r->why_n, err, "%s", text);
+	return err_why(r->why, err, "%s", text);
 }
 
 /* ---- fields ---- */
@@ -33,26 +32,26 @@ static int fail(const struct reader *r, int err, const char *text)
 static int get_int(const struct reader *r, const json_t *o, const char *key, int lo, int hi, int *out)
 {
 	int64_t v = *out;
-	int rc = json_get_int(o, key, lo, hi, &v, r->why, r->why_n);
+	int rc = json_get_int(o, key, lo, hi, &v, r->why);
 	*out = (int)v;
 	return rc;
 }
 
 static int get_str(const struct reader *r, const json_t *o, const char *key, const char **out)
 {
-	return json_get_str(o, key, out, r->why, r->why_n);
+	return json_get_str(o, key, out, r->why);
 }
 
 static int get_bool(const struct reader *r, const json_t *o, const char *key, bool *out)
 {
-	return json_get_bool(o, key, out, r->why, r->why_n);
+	return json_get_bool(o, key, out, r->why);
 }
 
 static int get_object(const struct reader *r, const json_t *o, const char *key, const json_t **out)
 {
 	*out = json_get(o, key);
 	if (*out && !json_is_object(*out))
-		return err_why(r->why, r->why_n, -EINVAL, "%s must be an object", key);
+		return err_why(r->why, -EINVAL, "%s must be an object", key);
 	return 0;
 }
 
@@ -63,7 +62,7 @@ static int check_names(const struct reader *r, const json_t *o, const char *key)
 	bool good = !a || json_is_string(a) || (json_is_array(a) && json_array_size(a) <= RULES_MAX);
 	for (size_t i = 0; good && json_is_array(a) && i < json_array_size(a); i++)
 		good = json_is_string(json_array_get(a, i));
-	return good ? 0 : err_why(r->why, r->why_n, -EINVAL, "%s must be a list of names", key);
+	return good ? 0 : err_why(r->why, -EINVAL, "%s must be a list of names", key);
 }
 
 static bool among(int v, const int *list, int n)
@@ -81,8 +80,7 @@ static int add_scheme(const struct reader *r, struct quant_scheme s)
 		if (memcmp(&q->schemes[i], &s, sizeof s) == 0)
 			return 0;
 	if (q->n_schemes == QUANT_SCHEMES_MAX)
-		return err_why(r->why, r->why_n, -ENOTSUP, "more than %d kinds of quantized layers",
-			       QUANT_SCHEMES_MAX);
+		return err_why(r->why, -ENOTSUP, "more than %d kinds of quantized layers", QUANT_SCHEMES_MAX);
 	q->schemes[q->n_schemes++] = s;
 	return 0;
 }
@@ -90,8 +88,8 @@ static int add_scheme(const struct reader *r, struct quant_scheme s)
 static int check_group(const struct reader *r, int group)
 {
 	if (group == 0 || (group > 0 && group % 8))
-		return err_why(r->why, r->why_n, -EINVAL, "%s group_size %d must be -1 or a multiple of 8",
-			       r->q->name, group);
+		return err_why(r->why, -EINVAL, "%s group_size %d must be -1 or a multiple of 8", r->q->name,
+			       group);
 	return 0;
 }
 
@@ -106,7 +104,7 @@ static int read_awq(const struct reader *r, const json_t *o)
 	const char *version = "gemm";
 	int bits = 0, group = 128, rc;
 	bool zero_point = true, known = false;
-	err_why(r->q->name, sizeof r->q->name, 0, "%s", "AWQ");
+	snprintf(r->q->name, sizeof r->q->name, "%s", "AWQ");
 	if ((rc = get_str(r, o, "version", &version)))
 		return rc;
 	for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++)
@@ -115,21 +113,21 @@ static int read_awq(const struct reader *r, const json_t *o)
 			known = true;
 		}
 	if (!known)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "AWQ version %.40s is not supported (supported: gemm, gemv, gemv_fast)",
 			       version);
 	/* AutoAWQ's own quant_config.json spells the keys differently. */
 	const char *bits_key = json_get(o, "w_bit") && !json_get(o, "bits") ? "w_bit" : "bits";
 	const char *group_key = json_get(o, "group_size") ? "group_size" : "q_group_size";
 	if (!json_get(o, bits_key))
-		return err_why(r->why, r->why_n, -EINVAL, "%s is missing", bits_key);
+		return err_why(r->why, -EINVAL, "%s is missing", bits_key);
 	if ((rc = get_int(r, o, bits_key, 1, 64, &bits)) ||
 	    (rc = get_bool(r, o, "zero_point", &zero_point)) ||
 	    (rc = get_int(r, o, group_key, -1, GROUP_MAX, &group)) || (rc = check_group(r, group)) ||
 	    (rc = check_names(r, o, "modules_to_not_convert")))
 		return rc;
 	if (bits != 4 && !(bits == 8 && r->q->layout == QUANT_AWQ))
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "AWQ version %.40s with %d bits is not supported (only 4, and 8 of gemm)",
 			       version, bits);
 	if (!zero_point)
@@ -150,7 +148,7 @@ static int add_gptq(const struct reader *r, const json_t *o, int bits, int group
 	if (bits >= NOT_QUANTIZED)
 		return 0;
 	if (r->q->layout == QUANT_AWQ ? bits != 4 && bits != 8 : !among(bits, known, 4))
-		return err_why(r->why, r->why_n, -ENOTSUP, "%s with %d bits is not supported (supported: %s)",
+		return err_why(r->why, -ENOTSUP, "%s with %d bits is not supported (supported: %s)",
 			       r->q->name, bits, r->q->layout == QUANT_AWQ ? "4, 8" : "2, 3, 4, 8");
 	return add_scheme(r, (struct quant_scheme){bits, group, 1});
 }
@@ -169,9 +167,9 @@ static int read_rules(const struct reader *r, const json_t *o, const char *key, 
 		if (strncmp(name, "-:", 2) == 0)
 			continue; /* not quantized */
 		if (!json_is_object(rule))
-			return err_why(r->why, r->why_n, -EINVAL, "%s of %.80s must be an object", key, name);
+			return err_why(r->why, -EINVAL, "%s of %.80s must be an object", key, name);
 		if ((rc = add_gptq(r, rule, bits, group)))
-			return err_prefix(r->why, r->why_n, rc, "%s of %.80s", key, name);
+			return err_prefix(r->why, rc, "%s of %.80s", key, name);
 	}
 	return 0;
 }
@@ -188,11 +186,9 @@ static int read_gptq_fields(const struct reader *r, const json_t *o, const char 
 	    (rc = check_names(r, o, "modules_to_not_convert")))
 		return rc;
 	if (strcmp(pack, "int32") != 0 && strcmp(pack, "torch.int32") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "pack_dtype %.40s is not supported (only int32)",
-			       pack);
+		return err_why(r->why, -ENOTSUP, "pack_dtype %.40s is not supported (only int32)", pack);
 	if (strcmp(type, "int") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "data_type %.40s is not supported (only int)",
-			       type);
+		return err_why(r->why, -ENOTSUP, "data_type %.40s is not supported (only int)", type);
 	if ((rc = add_gptq(r, o, bits, group)))
 		return rc;
 	return read_rules(r, o, rules, bits, group);
@@ -203,7 +199,7 @@ static int read_gptq(const struct reader *r, const json_t *o)
 	const char *format = NULL;
 	bool marlin = false;
 	int rc;
-	err_why(r->q->name, sizeof r->q->name, 0, "%s", "GPTQ");
+	snprintf(r->q->name, sizeof r->q->name, "%s", "GPTQ");
 	r->q->layout = QUANT_GPTQ;
 	if ((rc = get_str(r, o, "format", &format)) || (rc = get_str(r, o, "checkpoint_format", &format)) ||
 	    (rc = get_bool(r, o, "is_marlin_format", &marlin)))
@@ -211,7 +207,7 @@ static int read_gptq(const struct reader *r, const json_t *o)
 	if (marlin)
 		format = "marlin";
 	if (format && strcmp(format, "gptq") != 0 && strcmp(format, "gptq_v2") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "GPTQ format %.40s is not supported (supported: gptq, gptq_v2)", format);
 	r->q->zeros_less_one = !format || strcmp(format, "gptq") == 0;
 	return read_gptq_fields(r, o, "dynamic");
@@ -230,7 +226,7 @@ static int read_auto_round(const struct reader *r, const json_t *o)
 	};
 	const char *format = NULL;
 	int rc;
-	err_why(r->q->name, sizeof r->q->name, 0, "%s", "AutoRound");
+	snprintf(r->q->name, sizeof r->q->name, "%s", "AutoRound");
 	if ((rc = get_str(r, o, "backend", &format)) || (rc = get_str(r, o, "packing_format", &format)))
 		return rc;
 	for (size_t i = 0; format && i < sizeof formats / sizeof formats[0]; i++) {
@@ -240,7 +236,7 @@ static int read_auto_round(const struct reader *r, const json_t *o)
 		r->q->zeros_less_one = formats[i].less_one;
 		return read_gptq_fields(r, o, "extra_config");
 	}
-	return err_why(r->why, r->why_n, -ENOTSUP,
+	return err_why(r->why, -ENOTSUP,
 		       "AutoRound packing_format %.40s is not supported (supported: auto_round:auto_gptq, "
 		       "auto_round:gptqmodel, auto_round:auto_awq)",
 		       format ? format : "(none named)");
@@ -275,7 +271,7 @@ static int read_block(const struct reader *r, const json_t *o, const char *key, 
 		return 0;
 	if (!two_sizes(v, &n, &k) || n < 1 || n > GROUP_MAX || k < 8 || k > GROUP_MAX || k % 8)
 		return err_why(
-			r->why, r->why_n, -EINVAL,
+			r->why, -EINVAL,
 			"%s must be two sizes, outputs and inputs, the second a multiple of 8: [128, 128] or "
 			"\"128x128\"",
 			key);
@@ -298,7 +294,7 @@ static int read_fp8(const struct reader *r, const json_t *o)
 	struct quant_scheme s = {8, -1, 1};
 	const char *fmt = "e4m3", *activations = "dynamic";
 	int rc;
-	err_why(r->q->name, sizeof r->q->name, 0, "%s", "FP8");
+	snprintf(r->q->name, sizeof r->q->name, "%s", "FP8");
 	r->q->layout = QUANT_FP8;
 	r->q->own_activations = true;
 	if ((rc = get_str(r, o, "fmt", &fmt)) || (rc = get_str(r, o, "activation_scheme", &activations)) ||
@@ -306,9 +302,9 @@ static int read_fp8(const struct reader *r, const json_t *o)
 	    (rc = check_names(r, o, "modules_to_not_convert")) || (rc = check_names(r, o, "ignored_layers")))
 		return rc;
 	if (strcmp(fmt, "e4m3") != 0 && strcmp(fmt, "float8_e4m3fn") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "fp8 fmt %.40s is not supported (only e4m3)", fmt);
+		return err_why(r->why, -ENOTSUP, "fp8 fmt %.40s is not supported (only e4m3)", fmt);
 	if (strcmp(activations, "dynamic") != 0 && strcmp(activations, "static") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP,
+		return err_why(r->why, -ENOTSUP,
 			       "activation_scheme %.40s is not supported (supported: dynamic, static)",
 			       activations);
 	return add_fp8(r, s);
@@ -317,7 +313,7 @@ static int read_fp8(const struct reader *r, const json_t *o)
 /* Read MXFP4: only experts have it, and their tensors give the rest. */
 static int read_mxfp4(const struct reader *r, const json_t *o)
 {
-	err_why(r->q->name, sizeof r->q->name, 0, "%s", "MXFP4");
+	snprintf(r->q->name, sizeof r->q->name, "%s", "MXFP4");
 	return check_names(r, o, "modules_to_not_convert");
 }
 
@@ -329,7 +325,7 @@ static int refuse_unless_empty(const struct reader *r, const json_t *o, const ch
 	if (!v || (json_is_object(v) && json_object_size(v) == 0) ||
 	    (json_is_array(v) && json_array_size(v) == 0))
 		return 0;
-	return err_why(r->why, r->why_n, -ENOTSUP, "compressed-tensors with %s is not supported", key);
+	return err_why(r->why, -ENOTSUP, "compressed-tensors with %s is not supported", key);
 }
 
 static int check_sparsity(const struct reader *r, const json_t *o)
@@ -340,8 +336,7 @@ static int check_sparsity(const struct reader *r, const json_t *o)
 	if ((rc = get_object(r, o, "sparsity_config", &s)) || (s && (rc = get_str(r, s, "format", &format))))
 		return rc;
 	if (strcmp(format, "dense") != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "sparsity_config of format %.40s is not supported",
-			       format);
+		return err_why(r->why, -ENOTSUP, "sparsity_config of format %.40s is not supported", format);
 	return 0;
 }
 
@@ -360,9 +355,8 @@ static int read_ct_weights(const struct reader *r, const json_t *w)
 	const bool fp8 = r->q->layout == QUANT_FP8;
 	if (strcmp(type, fp8 ? "float" : "int") != 0 ||
 	    (r->q->layout == QUANT_PACKED ? s.bits < 2 || s.bits > 8 : s.bits != 8))
-		return err_why(r->why, r->why_n, -ENOTSUP,
-			       "weights of type %.40s with %d bits are not supported in %s", type, s.bits,
-			       r->q->name);
+		return err_why(r->why, -ENOTSUP, "weights of type %.40s with %d bits are not supported in %s",
+			       type, s.bits, r->q->name);
 	if (strcmp(strategy, "group") == 0)
 		return (rc = check_group(r, s.group)) ? rc : add_scheme(r, s);
 	s.group = -1;
@@ -373,7 +367,7 @@ static int read_ct_weights(const struct reader *r, const json_t *w)
 	}
 	if (strcmp(strategy, "tensor") != 0 && strcmp(strategy, "channel") != 0)
 		return err_why(
-			r->why, r->why_n, -ENOTSUP,
+			r->why, -ENOTSUP,
 			"weights by strategy %.40s are not supported (supported: group, channel, tensor%s)",
 			strategy, fp8 ? ", block" : "");
 	s.block_n = strcmp(strategy, "tensor") == 0 ? 0 : 1;
@@ -393,8 +387,8 @@ static int read_ct_group(const struct reader *r, const json_t *g)
 	    (rc = get_str(r, g, "format", &format)))
 		return rc;
 	if (format && strcmp(format, r->q->name) != 0)
-		return err_why(r->why, r->why_n, -ENOTSUP, "format %.40s together with %s is not supported",
-			       format, r->q->name);
+		return err_why(r->why, -ENOTSUP, "format %.40s together with %s is not supported", format,
+			       r->q->name);
 	r->q->own_activations |= in != NULL;
 	return weights ? read_ct_weights(r, weights) : 0;
 }
@@ -427,11 +421,11 @@ static int read_ct_format(const struct reader *r, const json_t *o, const json_t 
 	for (size_t i = 0; format && i < sizeof formats / sizeof formats[0]; i++)
 		if (strcmp(format, formats[i].name) == 0) {
 			r->q->layout = formats[i].layout;
-			err_why(r->q->name, sizeof r->q->name, 0, "%s", formats[i].name);
+			snprintf(r->q->name, sizeof r->q->name, "%s", formats[i].name);
 			return 0;
 		}
 	return err_why(
-		r->why, r->why_n, -ENOTSUP,
+		r->why, -ENOTSUP,
 		"compressed-tensors format %.40s is not supported (supported: pack-quantized, int-quantized, "
 		"float-quantized)",
 		format ? format : "(none named)");
@@ -452,7 +446,7 @@ static int read_ct(const struct reader *r, const json_t *o)
 		return rc;
 	r->q->own_kv_cache = json_get(o, "kv_cache_scheme") != NULL;
 	json_object_foreach((json_t *)groups, name, g) if ((rc = read_ct_group(r, g))) return err_prefix(
-		r->why, r->why_n, rc, "config_groups: %.40s", name);
+		r->why, rc, "config_groups: %.40s", name);
 	return r->q->n_schemes ? 0 : fail(r, -EINVAL, "no group of config_groups has weights");
 }
 
@@ -509,7 +503,7 @@ static int read_method(const struct reader *r, const json_t *o, const char *meth
 			return methods[i].read(r, o);
 		}
 	}
-	return err_why(r->why, r->why_n, -ENOTSUP,
+	return err_why(r->why, -ENOTSUP,
 		       "quantization method %.40s is not supported (supported: awq, gptq, auto-round, "
 		       "compressed-tensors, fp8, mxfp4)",
 		       method);
@@ -524,23 +518,23 @@ static int read_own_file(const struct reader *r, const char *dir, json_t **out, 
 	*out = NULL;
 	for (size_t i = 0; dir && i < 2; i++) {
 		char *path = file_join(dir, files[i][0]);
-		const int rc = file_exists(path) ? json_read(path, OWN_FILE_MAX, out, r->why, r->why_n) : 0;
+		const int rc = file_exists(path) ? json_read(path, OWN_FILE_MAX, out, r->why) : 0;
 		free(path);
 		if (rc)
 			return rc;
 		*method = files[i][1];
 		if (*out)
-			return json_is_object(*out) ? 0
-						    : err_why(r->why, r->why_n, -EINVAL,
-							      "%s must be an object", files[i][0]);
+			return json_is_object(*out)
+				       ? 0
+				       : err_why(r->why, -EINVAL, "%s must be an object", files[i][0]);
 	}
 	return 0;
 }
 
-int quant_config_read(const json_t *root, const char *dir, struct quant *out, char *why, size_t why_n)
+int quant_config_read(const json_t *root, const char *dir, struct quant *out, struct why *why)
 {
 	static const char *const keys[] = {"quantization_config", "compression_config"};
-	const struct reader r = {out, why, why_n};
+	const struct reader r = {out, why};
 	const char *key = json_get(root, keys[0]) ? keys[0] : keys[1], *method = NULL, *of_file = NULL;
 	const json_t *o;
 	json_t *file = NULL;
@@ -561,7 +555,7 @@ int quant_config_read(const json_t *root, const char *dir, struct quant *out, ch
 		method = method ? method : of_file;
 		rc = read_method(&r, o, method ? method : "(none named)");
 		if (file && rc)
-			err_prefix(why, why_n, rc, "%s",
+			err_prefix(why, rc, "%s",
 				   strcmp(of_file, "gptq") == 0 ? "quantize_config.json"
 								: "quant_config.json");
 	}

@@ -20,8 +20,7 @@ struct search {
 	struct quant_scheme scheme;
 	struct quant_stored *s;
 	int groups;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static const struct st_tensor *look(const struct safetensors *files, const char *module, const char *part)
@@ -57,7 +56,7 @@ static int wrong_shape(const struct search *f, const struct st_tensor *t, const 
 	char have[160], need[64];
 	shape_text(t->shape, t->n_dims, have, sizeof have);
 	shape_text(want, n_dims, need, sizeof need);
-	return err_why(f->why, f->why_n, -EINVAL,
+	return err_why(f->why, -EINVAL,
 		       "tensor %s has the shape [%s], the configuration needs [%s]: %d x %d weights of %d "
 		       "bits in groups "
 		       "of %d, %s",
@@ -83,9 +82,9 @@ static int need(const struct search *f, const char *part, enum st_dtype dtype, i
 	const struct st_tensor *t = look(f->files, f->l->name, part);
 	const int64_t want[] = {rows ? rows : cols, cols};
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
+		return err_why(f->why, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
 	if (t->dtype != dtype)
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s is %s; %s needs %s", t->name,
+		return err_why(f->why, -EINVAL, "tensor %s is %s; %s needs %s", t->name,
 			       st_dtype_name(t->dtype), f->q->name, st_dtype_name(dtype));
 	if (!has_shape(t, rows, cols))
 		return wrong_shape(f, t, want, rows ? 2 : 1);
@@ -99,8 +98,8 @@ static int need(const struct search *f, const char *part, enum st_dtype dtype, i
 static int float_type(const struct search *f, const struct st_tensor *t, enum codes_float *out)
 {
 	if (t->dtype != ST_F32 && t->dtype != ST_F16 && t->dtype != ST_BF16)
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s is %s; F32, F16 or BF16 is needed",
-			       t->name, st_dtype_name(t->dtype));
+		return err_why(f->why, -EINVAL, "tensor %s is %s; F32, F16 or BF16 is needed", t->name,
+			       st_dtype_name(t->dtype));
 	*out = t->dtype == ST_F32 ? CODES_F32 : t->dtype == ST_F16 ? CODES_F16 : CODES_BF16;
 	return 0;
 }
@@ -131,8 +130,8 @@ static int check_floats(const struct search *f, const struct st_tensor *t, enum 
 	for (size_t i = 0; i < n; i++, one.scales += t->bytes / n) {
 		const float v = quant_scale_at(&one, 0, 0);
 		if (!isfinite(v))
-			return err_why(f->why, f->why_n, -EINVAL,
-				       "tensor %s: value %zu is not a finite number", t->name, i);
+			return err_why(f->why, -EINVAL, "tensor %s: value %zu is not a finite number",
+				       t->name, i);
 		f16 = f16 && fits_f16(v);
 	}
 	*out = f16 ? CODES_F16 : type;
@@ -145,7 +144,7 @@ static int need_scales(struct search *f, const char *part, int64_t rows, int64_t
 	const int64_t want[] = {rows, cols};
 	int rc;
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
+		return err_why(f->why, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
 	if ((rc = float_type(f, t, &f->s->scale_type)))
 		return rc;
 	if (!has_shape(t, rows, cols))
@@ -163,7 +162,7 @@ static int need_scale_grid(struct search *f, const char *part, int block_n, int 
 	struct quant_stored *s = f->s;
 	int rc;
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
+		return err_why(f->why, -ENOENT, "tensor %s.%s is missing", f->l->name, part);
 	if ((rc = float_type(f, t, &s->scale_type)))
 		return rc;
 	const int64_t values = (int64_t)(t->bytes / (s->scale_type == CODES_F32 ? 4 : 2));
@@ -203,11 +202,11 @@ static int sort_inputs(const struct search *f, const char *part, const int32_t *
 		int32_t g;
 		memcpy(&g, p + 4 * (size_t)i, 4);
 		if (g < 0 || g >= f->groups)
-			rc = err_why(f->why, f->why_n, -EINVAL, "tensor %s: input %d is in group %d of %d",
-				     t->name, i, g, f->groups);
+			rc = err_why(f->why, -EINVAL, "tensor %s: input %d is in group %d of %d", t->name, i,
+				     g, f->groups);
 		else if (next[g] >= s->k || next[g] >= (g + 1) * (int64_t)s->group)
-			rc = err_why(f->why, f->why_n, -EINVAL,
-				     "tensor %s: more than %d inputs are in group %d", t->name, s->group, g);
+			rc = err_why(f->why, -EINVAL, "tensor %s: more than %d inputs are in group %d",
+				     t->name, s->group, g);
 		else {
 			sorted = sorted && next[g] == i;
 			s->order[next[g]++] = i;
@@ -227,7 +226,7 @@ static int find_gptq(struct search *f, struct codes *c)
 	const int per = s->bits == 3 ? 32 : 32 / s->bits;
 	int rc;
 	if (s->n % per || s->k % per)
-		return err_why(f->why, f->why_n, -EINVAL,
+		return err_why(f->why, -EINVAL,
 			       "%s has %d outputs and %d inputs; %s of %d bits packs %d at a time",
 			       f->l->name, s->n, s->k, f->q->name, s->bits, per);
 	s->zero_words = (size_t)s->n / 32 * (size_t)s->bits + (size_t)(s->n % 32 * s->bits / 32);
@@ -256,8 +255,8 @@ static int find_awq(struct search *f, struct codes *c)
 	const int per = 32 / s->bits;
 	int rc;
 	if (s->n % per)
-		return err_why(f->why, f->why_n, -EINVAL, "%s has %d outputs; AWQ packs %d at a time",
-			       f->l->name, s->n, per);
+		return err_why(f->why, -EINVAL, "%s has %d outputs; AWQ packs %d at a time", f->l->name, s->n,
+			       per);
 	s->scale_n = 1;
 	s->scale_g = (size_t)s->n;
 	if ((rc = need(f, "qweight", ST_I32, s->k, s->n / per, &s->q)) ||
@@ -287,9 +286,8 @@ static int find_gemv(struct search *f, struct codes *c)
 	const int words = gemv_words(f);
 	int rc;
 	if (s->k % 8 || s->k % s->group)
-		return err_why(f->why, f->why_n, -EINVAL,
-			       "%s has %d inputs, not a multiple of 8 and of groups of %d", f->l->name, s->k,
-			       s->group);
+		return err_why(f->why, -EINVAL, "%s has %d inputs, not a multiple of 8 and of groups of %d",
+			       f->l->name, s->k, s->group);
 	s->zero_words = (size_t)words;
 	s->scale_n = (size_t)words * 8;
 	s->scale_g = 1;
@@ -305,7 +303,7 @@ static int find_gemv_fast(struct search *f, struct codes *c)
 	const int rows = gemv_words(f) * 8;
 	int rc;
 	if (s->n % 4 || s->k % 64 || s->k % s->group)
-		return err_why(f->why, f->why_n, -EINVAL,
+		return err_why(f->why, -EINVAL,
 			       "%s has %d outputs and %d inputs; gemv_fast packs 4 x 64, in groups of %d",
 			       f->l->name, s->n, s->k, s->group);
 	c->minimums = true;
@@ -330,7 +328,7 @@ static int check_weight_shape(const struct search *f)
 	if (!t)
 		return 0;
 	if ((t->dtype != ST_I64 && t->dtype != ST_I32) || !has_shape(t, 0, 2))
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s must have two integers", t->name);
+		return err_why(f->why, -EINVAL, "tensor %s must have two integers", t->name);
 	for (int i = 0; i < 2; i++) {
 		int32_t small;
 		if (t->dtype == ST_I64) {
@@ -341,7 +339,7 @@ static int check_weight_shape(const struct search *f)
 		v[i] = small;
 	}
 	if (v[0] != f->s->n || v[1] != f->s->k)
-		return err_why(f->why, f->why_n, -EINVAL,
+		return err_why(f->why, -EINVAL,
 			       "tensor %s has [%lld, %lld], the configuration needs [%d, %d]", t->name,
 			       (long long)v[0], (long long)v[1], f->s->n, f->s->k);
 	use(f, t);
@@ -381,7 +379,7 @@ static int find_int8(struct search *f, struct codes *c)
 	const int64_t rows = f->scheme.block_n ? s->n : 1;
 	const int64_t want[] = {rows, f->groups};
 	if (zeros->dtype != ST_I8)
-		return err_why(f->why, f->why_n, -EINVAL, "tensor %s is %s; %s needs I8", zeros->name,
+		return err_why(f->why, -EINVAL, "tensor %s is %s; %s needs I8", zeros->name,
 			       st_dtype_name(zeros->dtype), f->q->name);
 	if ((int64_t)zeros->bytes != rows * f->groups)
 		return wrong_shape(f, zeros, want, 2);
@@ -404,9 +402,9 @@ static int check_e4m3(const struct search *f)
 	}
 	for (; i < n; i++)
 		bad |= (f->s->q[i] & 0x7fu) + 1;
-	return bad & 0x80 * each ? err_why(f->why, f->why_n, -EINVAL,
-					   "tensor %s.weight has weights that are NaN", f->l->name)
-				 : 0;
+	return bad & 0x80 * each
+		       ? err_why(f->why, -EINVAL, "tensor %s.weight has weights that are NaN", f->l->name)
+		       : 0;
 }
 
 static int find_fp8(struct search *f, struct codes *c)
@@ -458,18 +456,17 @@ static int find_as(struct search *f, struct codes *c)
 }
 
 int quant_find(const struct safetensors *files, const struct quant *q, struct weights_linear *l,
-	       struct quant_found *found, char *why, size_t why_n)
+	       struct quant_found *found, struct why *why)
 {
 	static const char *const packed[] = {"qweight", "weight_packed"};
 	struct codes c;
 	int first = -EINVAL;
 	if (!q->n_schemes)
-		return err_why(why, why_n, -EINVAL,
-			       "%s is quantized, but config.json has no quantization_config", l->name);
+		return err_why(why, -EINVAL, "%s is quantized, but config.json has no quantization_config",
+			       l->name);
 	for (int i = 0; i < 2; i++)
 		if (look(files, l->name, packed[i]) && look(files, l->name, "weight"))
-			return err_why(why, why_n, -EINVAL, "%s has both a weight and a %s", l->name,
-				       packed[i]);
+			return err_why(why, -EINVAL, "%s has both a weight and a %s", l->name, packed[i]);
 	struct quant_stored *s = xmalloc(sizeof *s + (size_t)l->k * sizeof *s->order);
 	for (int i = 0; i < q->n_schemes; i++) {
 		struct search f = {.files = files,
@@ -478,8 +475,7 @@ int quant_find(const struct safetensors *files, const struct quant *q, struct we
 				   .found = found,
 				   .scheme = q->schemes[i],
 				   .s = s,
-				   .why = i ? NULL : why,
-				   .why_n = i ? 0 : why_n};
+				   .why = i ? NULL : why};
 		*found = (struct quant_found){.owned = s};
 		const int rc = find_as(&f, &c);
 		if (i == 0)

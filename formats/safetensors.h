@@ -10,6 +10,8 @@
 #ifndef QUERN_FORMATS_SAFETENSORS_H
 #define QUERN_FORMATS_SAFETENSORS_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,10 +48,10 @@ struct st_tensor {
 struct safetensors;
 
 /* Open one file.  -ENOENT, -EINVAL, ... with the path and the reason. */
-int safetensors_open(const char *path, struct safetensors **out, char *why, size_t why_n);
+int safetensors_open(const char *path, struct safetensors **out, struct why *why);
 /* Open the files of a model directory: model.safetensors.index.json and its shards, or model.safetensors,
  * or the only *.safetensors file. */
-int safetensors_open_dir(const char *dir, struct safetensors **out, char *why, size_t why_n);
+int safetensors_open_dir(const char *dir, struct safetensors **out, struct why *why);
 void safetensors_close(struct safetensors *s); /* NULL is fine */
 
 /* NULL: no such tensor. */

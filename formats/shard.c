@@ -32,13 +32,13 @@ static bool words_whole(const struct weights_linear *l, int n_ranks)
 	return l->kind != WEIGHTS_AWQ || l->n / n_ranks % 8 == 0;
 }
 
-static int refuse_groups(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+static int refuse_groups(const struct weights_linear *l, int n_ranks, struct why *why)
 {
 	if (l->kind == WEIGHTS_CODES && l->codes.perm)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s has its inputs in an order of its own (act-order), which cannot be cut",
 			       l->name);
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "the %d inputs of %s cannot be cut into %d parts of whole groups of %d%s", l->k,
 		       l->name, n_ranks, l->kind == WEIGHTS_CODES ? l->codes.super : l->group,
 		       l->kind == WEIGHTS_CODES ? "" : " (AWQ)");
@@ -50,101 +50,95 @@ static bool kv_even(int n_kv_heads, int n_ranks)
 	return n_kv_heads % n_ranks == 0 || n_ranks % n_kv_heads == 0;
 }
 
-static int check_outputs(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+static int check_outputs(const struct weights_linear *l, int n_ranks, struct why *why)
 {
 	if (words_whole(l, n_ranks))
 		return 0;
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "the %d outputs of %s cannot be cut into %d parts of whole words of 8 (AWQ)", l->n,
 		       l->name, n_ranks);
 }
 
-static int check_inputs(const struct weights_linear *l, int n_ranks, char *why, size_t why_n)
+static int check_inputs(const struct weights_linear *l, int n_ranks, struct why *why)
 {
-	return groups_whole(l, n_ranks) ? 0 : refuse_groups(l, n_ranks, why, why_n);
+	return groups_whole(l, n_ranks) ? 0 : refuse_groups(l, n_ranks, why);
 }
 
 /* Check a feed-forward layer; nothing if there is none. */
 static int check_ffn(const struct weights_linear *gate, const struct weights_linear *up,
-		     const struct weights_linear *down, int n_ranks, char *why, size_t why_n)
+		     const struct weights_linear *down, int n_ranks, struct why *why)
 {
 	int rc = 0;
-	if (gate->n && !(rc = check_outputs(gate, n_ranks, why, why_n)) &&
-	    !(rc = check_outputs(up, n_ranks, why, why_n)))
-		rc = check_inputs(down, n_ranks, why, why_n);
+	if (gate->n && !(rc = check_outputs(gate, n_ranks, why)) && !(rc = check_outputs(up, n_ranks, why)))
+		rc = check_inputs(down, n_ranks, why);
 	return rc;
 }
 
-static int check_linears(const struct weights *w, int n_ranks, bool ep, char *why, size_t why_n)
+static int check_linears(const struct weights *w, int n_ranks, bool ep, struct why *why)
 {
 	int rc = 0;
 	for (int i = 0; !rc && i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		if ((rc = check_outputs(&l->q, n_ranks, why, why_n)) ||
-		    (rc = check_inputs(&l->o, n_ranks, why, why_n)) ||
-		    (rc = check_ffn(&l->gate, &l->up, &l->down, n_ranks, why, why_n)))
+		if ((rc = check_outputs(&l->q, n_ranks, why)) || (rc = check_inputs(&l->o, n_ranks, why)) ||
+		    (rc = check_ffn(&l->gate, &l->up, &l->down, n_ranks, why)))
 			return rc;
 		for (int e = 0; !rc && !ep && e < l->n_experts; e++)
 			rc = check_ffn(&l->experts[e].gate, &l->experts[e].up, &l->experts[e].down, n_ranks,
-				       why, why_n);
+				       why);
 	}
 	return rc;
 }
 
 /* Check that the model's feed-forward layers divide evenly. */
-static int check_widths(const struct model_config *c, int n, bool ep, char *why, size_t why_n)
+static int check_widths(const struct model_config *c, int n, bool ep, struct why *why)
 {
 	bool dense = false, sparse = false;
 	for (int i = 0; i < c->n_layers; i++)
 		*(c->layer_sparse[i] ? &sparse : &dense) = true;
 	if (dense && c->intermediate % n)
-		return err_why(why, why_n, -EINVAL, "intermediate_size is %d, not a multiple of %d",
-			       c->intermediate, n);
+		return err_why(why, -EINVAL, "intermediate_size is %d, not a multiple of %d", c->intermediate,
+			       n);
 	if (sparse && ep && c->experts.n < n)
-		return err_why(why, why_n, -EINVAL,
-			       "there are only %d experts, and some ranks would have none", c->experts.n);
+		return err_why(why, -EINVAL, "there are only %d experts, and some ranks would have none",
+			       c->experts.n);
 	if (sparse && !ep && c->experts.intermediate % n)
-		return err_why(why, why_n, -EINVAL,
-			       "an expert's intermediate size is %d, not a multiple of %d",
+		return err_why(why, -EINVAL, "an expert's intermediate size is %d, not a multiple of %d",
 			       c->experts.intermediate, n);
 	if (sparse && c->experts.shared % n)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "the shared expert's intermediate size is %d, not a multiple of %d",
 			       c->experts.shared, n);
 	return 0;
 }
 
-static int check(const struct model_config *c, const struct weights *w, int n, bool ep, char *why,
-		 size_t why_n)
+static int check(const struct model_config *c, const struct weights *w, int n, bool ep, struct why *why)
 {
 	if (c->n_heads % n)
-		return err_why(why, why_n, -EINVAL, "num_attention_heads is %d, not a multiple of %d",
-			       c->n_heads, n);
+		return err_why(why, -EINVAL, "num_attention_heads is %d, not a multiple of %d", c->n_heads,
+			       n);
 	if (!kv_even(c->n_kv_heads, n))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
 			       c->n_kv_heads, n);
 	/* If q can be cut, so can k and v, unless a rank's KV heads are not whole words of 8. */
 	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
 	    w->layers[0].k.kind == WEIGHTS_AWQ)
-		return err_why(why, why_n, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
-	int rc = check_widths(c, n, ep, why, why_n);
+		return err_why(why, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
+	int rc = check_widths(c, n, ep, why);
 	if (rc)
 		return rc;
 	if (c->n_vocab < n)
-		return err_why(why, why_n, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
-	return check_linears(w, n, ep, why, why_n);
+		return err_why(why, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
+	return check_linears(w, n, ep, why);
 }
 
-static void add_possible(const struct model_config *c, const struct weights *w, bool ep, char *why,
-			 size_t why_n)
+static void add_possible(const struct model_config *c, const struct weights *w, bool ep, struct why *why)
 {
-	size_t len = why ? strlen(why) : 0;
 	const char *before = "; possible: --tp ";
-	for (int n = 1 + ep; n <= SHARD_RANKS_MAX && len < why_n; n++) {
-		if (check(c, w, n, ep, NULL, 0))
+	for (int n = 1 + ep; n <= SHARD_RANKS_MAX; n++) {
+		if (check(c, w, n, ep, NULL))
 			continue;
-		len += (size_t)snprintf(why + len, why_n - len, "%s%d", before, n);
+		err_append(why, 0, "%s%d", before, n);
 		before = ", ";
 	}
 }
@@ -162,22 +156,22 @@ static void cut_vocab(struct shard *s, int n_vocab)
 }
 
 int shard_init(struct shard *s, const struct model_config *c, const struct weights *w,
-	       struct shard_rank which, char *why, size_t why_n)
+	       struct shard_rank which, struct why *why)
 {
 	const int rank = which.rank, n_ranks = which.n_ranks;
 	if (which.ep && n_ranks < 2)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--ep deals a mixture's experts out between ranks: give --tp N, or leave it out");
 	if (which.ep && !c->experts.n)
-		return err_why(why, why_n, -EINVAL, "--ep: the model is no mixture of experts; leave it out");
+		return err_why(why, -EINVAL, "--ep: the model is no mixture of experts; leave it out");
 	if (n_ranks < 1 || n_ranks > SHARD_RANKS_MAX || rank < 0 || rank >= n_ranks)
-		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", rank, n_ranks,
+		return err_why(why, -EINVAL, "rank %d of %d: at most %d are possible", rank, n_ranks,
 			       SHARD_RANKS_MAX);
-	int rc = n_ranks > 1 ? check(c, w, n_ranks, which.ep, why, why_n) : 0;
+	int rc = n_ranks > 1 ? check(c, w, n_ranks, which.ep, why) : 0;
 	if (rc) {
-		err_prefix(why, why_n, rc, "--tp %d%s", n_ranks, which.ep ? " --ep" : "");
-		add_possible(c, w, which.ep, why, why_n);
+		err_prefix(why, rc, "--tp %d%s", n_ranks, which.ep ? " --ep" : "");
+		add_possible(c, w, which.ep, why);
 		return rc;
 	}
 	*s = (struct shard){.rank = rank, .n_ranks = n_ranks, .ep = which.ep};

@@ -12,6 +12,7 @@
 #ifndef QUERN_FORMATS_SHARD_H
 #define QUERN_FORMATS_SHARD_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "formats/weights.h"
 
@@ -39,7 +40,7 @@ struct shard {
 /* -EINVAL: why has the dimension that cannot be divided by n_ranks, its size and the possible numbers of
  * ranks, or why expert parallelism is impossible. */
 int shard_init(struct shard *s, const struct model_config *c, const struct weights *w,
-	       struct shard_rank which, char *why, size_t why_n);
+	       struct shard_rank which, struct why *why);
 
 /* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of a linear layer. */
 struct shard_cut {

@@ -18,8 +18,7 @@ struct finder {
 	const struct model_config *c;
 	const char *prefix; /* "model." or "" */
 	char head[64];      /* "lm_head" */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static void shape_text(const struct st_tensor *t, char *out, size_t n)
@@ -42,7 +41,7 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 	char have[128], want[64];
 	const struct st_tensor *t = safetensors_find(f->files, name);
 	if (!t)
-		return err_why(f->why, f->why_n, -ENOENT, "tensor %s is missing", name);
+		return err_why(f->why, -ENOENT, "tensor %s is missing", name);
 	bool ok = rows ? t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols
 		       : t->n_dims == 1 && t->shape[0] == cols;
 	if (!ok) {
@@ -51,9 +50,8 @@ static int find(const struct finder *f, const char *name, int64_t rows, int64_t 
 			snprintf(want, sizeof want, "%lld, %lld", (long long)rows, (long long)cols);
 		else
 			snprintf(want, sizeof want, "%lld", (long long)cols);
-		return err_why(f->why, f->why_n, -EINVAL,
-			       "tensor %s has the shape [%s], the configuration needs [%s]", name, have,
-			       want);
+		return err_why(f->why, -EINVAL, "tensor %s has the shape [%s], the configuration needs [%s]",
+			       name, have, want);
 	}
 	use(f, t);
 	*out = t;
@@ -73,8 +71,8 @@ static int float_dtype(const struct finder *f, const struct st_tensor *t, enum c
 		*out = CONFIG_BF16;
 		return 0;
 	default:
-		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 is needed",
-			       t->name, st_dtype_name(t->dtype));
+		return err_why(f->why, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 is needed", t->name,
+			       st_dtype_name(t->dtype));
 	}
 }
 
@@ -93,7 +91,7 @@ static int find_vec(const struct finder *f, const char *name, int rows, int cols
 static int find_quantized(const struct finder *f, struct weights_linear *l)
 {
 	struct quant_found found;
-	int rc = quant_find(f->files, &f->c->quant, l, &found, f->why, f->why_n);
+	int rc = quant_find(f->files, &f->c->quant, l, &found, f->why);
 	if (rc)
 		return rc;
 	if (found.owned)
@@ -158,7 +156,7 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 		const struct shard_cut cut = {n0, pieces[i].n, 0, whole->k};
 		void *copy;
 		if (whole->kind == WEIGHTS_AWQ && (n0 % 8 || cut.n % 8))
-			return err_why(f->why, f->why_n, -ENOTSUP,
+			return err_why(f->why, -ENOTSUP,
 				       "%s is AWQ in words of 8 outputs, and a part has outputs %d to %d",
 				       module, n0, n0 + cut.n - 1);
 		shard_linear(&all, whole, cut, pieces[i].to, &copy);
@@ -201,7 +199,7 @@ static int find_norms(const struct finder *f, const char *prefix, struct weights
 static int find_router(const struct finder *f, const char *module, int n, struct weights_linear *l)
 {
 	if (quant_has(f->files, module))
-		return err_why(f->why, f->why_n, -ENOTSUP,
+		return err_why(f->why, -ENOTSUP,
 			       "%s is a router, and quantized: F32, F16 or BF16 is "
 			       "needed",
 			       module);
@@ -218,7 +216,7 @@ static int find_of_experts(const struct finder *f, const char *prefix, const cha
 	bool ok = t && t->n_dims == n_dims;
 	if (!t)
 		return err_why(
-			f->why, f->why_n, -ENOENT,
+			f->why, -ENOENT,
 			"tensor %s is missing (of experts that are stored in one tensor, those in MXFP4 are "
 			"supported)",
 			whole);
@@ -226,13 +224,13 @@ static int find_of_experts(const struct finder *f, const char *prefix, const cha
 		ok = t->shape[i] == sizes[i];
 	shape_text(t, have, sizeof have);
 	if (!ok)
-		return err_why(f->why, f->why_n, -EINVAL,
+		return err_why(f->why, -EINVAL,
 			       "tensor %s has the shape [%s], the configuration needs another: %lld experts, "
 			       "%lld outputs, %lld values or blocks of 32",
 			       whole, have, (long long)sizes[0], (long long)sizes[1],
 			       n_dims > 2 ? (long long)sizes[2] : 1LL);
 	if (t->dtype != dtype)
-		return err_why(f->why, f->why_n, -ENOTSUP, "tensor %s is %s; %s is needed", whole,
+		return err_why(f->why, -ENOTSUP, "tensor %s is %s; %s is needed", whole,
 			       st_dtype_name(t->dtype), st_dtype_name(dtype));
 	use(f, t);
 	*out = t->data;
@@ -252,8 +250,8 @@ static int find_fused_experts(const struct finder *f, const char *prefix, const 
 	char part[64], whole[160];
 	int rc;
 	if (k % 32)
-		return err_why(f->why, f->why_n, -EINVAL,
-			       "%s%s has %d inputs; MXFP4 has them in blocks of 32", prefix, name, k);
+		return err_why(f->why, -EINVAL, "%s%s has %d inputs; MXFP4 has them in blocks of 32", prefix,
+			       name, k);
 	snprintf(part, sizeof part, "%s_blocks", name);
 	if ((rc = find_of_experts(f, prefix, part, ST_U8, blocks, 4, &out->blocks)))
 		return rc;
@@ -334,8 +332,7 @@ static int find_float_stack(const struct finder *f, const char *prefix, const ch
 	const int64_t sizes[] = {e, out->by_input ? k : n, out->by_input ? n : k};
 	snprintf(whole, sizeof whole, "%s%s", prefix, name);
 	const struct st_tensor *t = safetensors_find(f->files, whole);
-	int rc = t ? float_dtype(f, t, &out->dtype)
-		   : err_why(f->why, f->why_n, -ENOENT, "tensor %s is missing", whole);
+	int rc = t ? float_dtype(f, t, &out->dtype) : err_why(f->why, -ENOENT, "tensor %s is missing", whole);
 	if (!rc)
 		rc = find_of_experts(f, prefix, name, t->dtype, sizes, 3, &out->data);
 	if (rc || !f->c->experts.bias)
@@ -542,16 +539,16 @@ static bool find_prefix(struct finder *f)
 	return find_module(f, prefixes_of_text, 4, "embed_tokens", name, sizeof name, &f->prefix);
 }
 
-int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type, char *why,
-			   size_t why_n)
+int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type,
+			   struct why *why)
 {
 	struct safetensors *files;
-	if (safetensors_open_dir(dir, &files, NULL, 0))
+	if (safetensors_open_dir(dir, &files, NULL))
 		return 0;
 	struct finder f = {.files = files, .c = c};
 	int rc = 0;
 	if (safetensors_count(files) && !find_prefix(&f))
-		rc = err_why(why, why_n, -ENOTSUP,
+		rc = err_why(why, -ENOTSUP,
 			     "model_type %.60s is not supported: its tensors (%.80s) have other names than "
 			     "those of %s, "
 			     "which architectures says",
@@ -568,10 +565,10 @@ static int find_all(struct finder *f)
 	char name[96];
 	int rc = 0;
 	if (!find_prefix(f))
-		return err_why(f->why, f->why_n, -ENOENT, "tensor model.embed_tokens.weight is missing");
+		return err_why(f->why, -ENOENT, "tensor model.embed_tokens.weight is missing");
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
-		return err_why(f->why, f->why_n, -ENOTSUP, "an embedding of %d x %d values is too large",
-			       c->n_vocab, c->hidden);
+		return err_why(f->why, -ENOTSUP, "an embedding of %d x %d values is too large", c->n_vocab,
+			       c->hidden);
 	snprintf(name, sizeof name, "%sembed_tokens.weight", f->prefix);
 	if ((rc = find_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
 		return rc;
@@ -581,7 +578,7 @@ static int find_all(struct finder *f)
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);
 	snprintf(name, sizeof name, "%slayers.", f->prefix);
-	return rc ? rc : weights_weigh_unused(w, c, name, f->head, f->why, f->why_n);
+	return rc ? rc : weights_weigh_unused(w, c, name, f->head, f->why);
 }
 
 static void tensor_at(const void *files, int i, struct weights_tensor *out)
@@ -615,13 +612,12 @@ static void log_unused(const struct quant *q)
 			 q->name);
 }
 
-int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
-		    size_t why_n)
+int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, struct why *why)
 {
 	struct weights *w = xcalloc(1, sizeof *w);
-	struct finder f = {.w = w, .c = c, .why = why, .why_n = why_n};
+	struct finder f = {.w = w, .c = c, .why = why};
 	struct safetensors *files;
-	int rc = safetensors_open_dir(dir, &files, why, why_n);
+	int rc = safetensors_open_dir(dir, &files, why);
 	if (rc)
 		goto fail;
 	f.files = files;
@@ -635,7 +631,7 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 	w->layers = xcalloc((size_t)c->n_layers, sizeof *w->layers);
 	rc = find_all(&f);
 	if (rc) {
-		err_prefix(why, why_n, rc, "%s", dir);
+		err_prefix(why, rc, "%s", dir);
 		goto fail;
 	}
 	log_unused(&c->quant);
@@ -735,7 +731,7 @@ static bool counts(const struct weights_tensor *t)
 }
 
 int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
-			 const char *head, char *why, size_t why_n)
+			 const char *head, struct why *why)
 {
 	const size_t head_n = strlen(head);
 	long beyond = -1;
@@ -750,7 +746,7 @@ int weights_weigh_unused(struct weights *w, const struct model_config *c, const 
 			beyond = layer > beyond ? layer : beyond;
 		const bool of_head = strncmp(t.name, head, head_n) == 0 && t.name[head_n] == '.';
 		if ((of_head || (layer >= 0 && layer < c->n_layers)) && counts(&t))
-			return err_why(why, why_n, -ENOTSUP,
+			return err_why(why, -ENOTSUP,
 				       "tensor %s has no place in %s: without it the answers would be others "
 				       "than the "
 				       "model's",

@@ -4,6 +4,7 @@
 #define QUERN_FORMATS_WEIGHTS_H
 
 #include "base/codes.h"
+#include "base/err.h"
 #include "formats/config.h"
 
 #include <stdbool.h>
@@ -95,16 +96,14 @@ struct weights {
 
 /* Open a model's weights.  path: a directory or a file of any kind that formats/model_file.h knows.
  * -ENOENT, -EINVAL: why names the tensor that is missing or has another shape or type. */
-int weights_open(const char *path, const struct model_config *c, struct weights **out, char *why,
-		 size_t why_n);
+int weights_open(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 /* Open *.safetensors of a directory in Hugging Face layout. */
-int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, char *why,
-		    size_t why_n);
+int hf_weights_open(const char *dir, const struct model_config *c, struct weights **out, struct why *why);
 /* For a directory with the model_type of another architecture: check that it has tensors by the names of c's
  * architecture.  -ENOTSUP if not: programs that follow `architectures` alone would look for tensors that do
  * not exist.  0 also if nothing can be read. */
-int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type, char *why,
-			   size_t why_n);
+int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type,
+			   struct why *why);
 void weights_close(struct weights *w); /* NULL is fine */
 
 /* Call f for each linear layer that exists: those of the layers in order, then the head if it has its own
@@ -118,7 +117,7 @@ void weights_use(struct weights *w, int i, size_t bytes);
  * a weight, or a bias other than zeros.  layers: "model.layers."; head: "lm_head".  -ENOTSUP with the
  * tensor's name. */
 int weights_weigh_unused(struct weights *w, const struct model_config *c, const char *layers,
-			 const char *head, char *why, size_t why_n);
+			 const char *head, struct why *why);
 
 /* For readers: free p (from malloc) with w.  Return p. */
 void *weights_own(struct weights *w, void *p);

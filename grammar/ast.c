@@ -84,15 +84,15 @@ int ast_fail(struct ast *a, int err, const char *fmt, ...)
 	return AST_FAILED;
 }
 
-int ast_check(const struct ast *a, char *why, size_t why_n)
+int ast_check(const struct ast *a, struct why *why)
 {
 	if (a->err)
-		return err_why(why, why_n, a->err, "%s", a->why);
+		return err_why(why, a->err, "%s", a->why);
 	for (size_t i = 0; i < a->n_rules; i++)
 		if (a->rules[i].body == AST_FAILED)
-			return err_why(why, why_n, -EINVAL, "rule %s is not defined", a->rules[i].name);
+			return err_why(why, -EINVAL, "rule %s is not defined", a->rules[i].name);
 	if (a->start == AST_FAILED)
-		return err_why(why, why_n, -EINVAL, "the grammar has no start");
+		return err_why(why, -EINVAL, "the grammar has no start");
 	return 0;
 }
 

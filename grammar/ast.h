@@ -24,6 +24,7 @@
 #define QUERN_GRAMMAR_AST_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "grammar/work.h"
 
 #include <stdbool.h>
@@ -117,7 +118,7 @@ struct grammar_account *ast_account(const struct ast *a); /* NULL: none */
 int ast_fail(struct ast *a, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Return 0, or the first error: -E2BIG (a bound), -EAGAIN (ast_charge()), -EINVAL (a rule never set, no
  * start, a front end's error). */
-int ast_check(const struct ast *a, char *why, size_t why_n);
+int ast_check(const struct ast *a, struct why *why);
 
 /* Accessors.  Pointers to bytes, sets and ranges are invalid after the next node is made. */
 enum ast_kind ast_kind(const struct ast *a, int node);

@@ -28,8 +28,7 @@ struct compiler {
 	uint32_t *stamp;     /* [nodes]: the last rule that walked the node, + 1 */
 	bool *productive;
 	int err;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static uint32_t compile_node(struct compiler *c, int node);
@@ -38,7 +37,7 @@ static uint32_t compile_part(struct compiler *c, int node);
 static uint32_t fail(struct compiler *c, int err, const char *what)
 {
 	if (!c->err)
-		c->err = err_why(c->why, c->why_n, err, "%s", what);
+		c->err = err_why(c->why, err, "%s", what);
 	return EXPR_NEVER;
 }
 
@@ -326,12 +325,12 @@ static void fail_never(struct compiler *c)
 	fail(c, -EINVAL, "no text matches the grammar");
 }
 
-int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, char *why, size_t why_n)
+int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, struct why *why)
 {
-	struct compiler c = {.a = a, .x = x, .out = out, .why = why, .why_n = why_n};
+	struct compiler c = {.a = a, .x = x, .out = out, .why = why};
 	size_t n_nodes = (size_t)ast_n_nodes(a), n_rules = (size_t)ast_n_rules(a) + 1;
 	memset(out, 0, sizeof *out);
-	int rc = ast_check(a, why, why_n);
+	int rc = ast_check(a, why);
 	if (rc)
 		return rc;
 	c.rule_expr = xcalloc(n_rules, sizeof *c.rule_expr);

@@ -3,6 +3,7 @@
 #ifndef QUERN_GRAMMAR_COMPILE_H
 #define QUERN_GRAMMAR_COMPILE_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 #include "grammar/expr.h"
 
@@ -14,7 +15,7 @@ struct compiled {
 
 /* Add the grammar to x without sealing it. Return 0; -E2BIG; -EAGAIN if the work limit is reached; -EINVAL
  * if no text matches, or if an intersection or complement holds a recursive rule. */
-int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, char *why, size_t why_n);
+int compile_ast(const struct ast *a, struct exprs *x, struct compiled *out, struct why *why);
 void compiled_fini(struct compiled *c);
 
 /* Set out[rule] to true for each rule that derives some text.  Linear time. */

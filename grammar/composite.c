@@ -27,8 +27,7 @@ struct composite_parser {
 	bool bounded; /* the schemas of the current part are bounded */
 	int depth;
 	int err;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int part_node(struct composite_parser *f, const json_t *part);
@@ -46,8 +45,8 @@ static int fail(struct composite_parser *f, int err, const char *fmt, ...)
 	format_text(text, sizeof text, fmt, ap);
 	va_end(ap);
 	f->err = err;
-	err_why(f->why, f->why_n, err, "form: %.*s%s: %s", PATH_SHOWN, f->path.p,
-		f->path.len > PATH_SHOWN ? "..." : "", text);
+	err_why(f->why, err, "form: %.*s%s: %s", PATH_SHOWN, f->path.p, f->path.len > PATH_SHOWN ? "..." : "",
+		text);
 	return AST_FAILED;
 }
 
@@ -70,11 +69,11 @@ static void path_back(struct composite_parser *f, size_t back)
 /* Check a node made by another parser; errors of that parser lack the path. */
 static int checked(struct composite_parser *f, int node)
 {
-	char text[512] = "";
+	struct why text = {""};
 	if (node != AST_FAILED || f->err)
 		return f->err ? AST_FAILED : node;
-	int rc = ast_check(f->a, text, sizeof text);
-	return fail(f, rc ? rc : -EINVAL, "%s", text);
+	int rc = ast_check(f->a, &text);
+	return fail(f, rc ? rc : -EINVAL, "%s", text.text);
 }
 
 /* ---- members ---- */
@@ -132,16 +131,16 @@ static int check_members(struct composite_parser *f, const json_t *part, const c
 
 static int schema_part(struct composite_parser *f, const json_t *part, struct schema_options *o)
 {
-	char text[512] = "";
+	struct why text = {""};
 	int node = AST_FAILED;
 	const json_t *schema = json_object_get(part, "schema");
 	if (!schema)
 		return fail(f, -EINVAL, "\"schema\" is missing");
 	const size_t back = path_to(f, "schema", SIZE_MAX);
 	o->bounded = f->bounded;
-	int rc = schema_node(f->a, schema, o, &node, text, sizeof text);
+	int rc = schema_node(f->a, schema, o, &node, &text);
 	if (rc)
-		fail(f, rc, "%s", text);
+		fail(f, rc, "%s", text.text);
 	path_back(f, back);
 	return node;
 }
@@ -288,10 +287,10 @@ static int type_repeat(struct composite_parser *f, const json_t *part)
 {
 	const bool option = strcmp(json_string_value(json_object_get(part, "type")), "option") == 0;
 	int64_t min = 0, max = option ? 1 : -1;
-	char text[256];
-	if (json_get_int(part, "min", 0, AST_REPEAT_MAX, &min, text, sizeof text) ||
-	    json_get_int(part, "max", 0, AST_REPEAT_MAX, &max, text, sizeof text))
-		return fail(f, -EINVAL, "%s", text);
+	struct why text;
+	if (json_get_int(part, "min", 0, AST_REPEAT_MAX, &min, &text) ||
+	    json_get_int(part, "max", 0, AST_REPEAT_MAX, &max, &text))
+		return fail(f, -EINVAL, "%s", text.text);
 	const size_t back = path_to(f, "part", SIZE_MAX);
 	int node = part_node(f, json_object_get(part, "part"));
 	path_back(f, back);
@@ -301,9 +300,9 @@ static int type_repeat(struct composite_parser *f, const json_t *part)
 static int type_budget(struct composite_parser *f, const json_t *part)
 {
 	int64_t tokens = -1;
-	char text[256] = "\"tokens\" is missing";
-	if (json_get_int(part, "tokens", 1, AST_BUDGET_MAX, &tokens, text, sizeof text) || tokens < 0)
-		return fail(f, -EINVAL, "%s", text);
+	struct why text = {"\"tokens\" is missing"};
+	if (json_get_int(part, "tokens", 1, AST_BUDGET_MAX, &tokens, &text) || tokens < 0)
+		return fail(f, -EINVAL, "%s", text.text);
 	return checked(f, ast_budget(f->a, (uint32_t)tokens));
 }
 
@@ -407,14 +406,14 @@ static int part_node(struct composite_parser *f, const json_t *part)
 	return fail(f, -EINVAL, "type \"%.64s\" is not known", type);
 }
 
-int composite_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n)
+int composite_parse(struct ast *a, const char *text, size_t n, int *node, struct why *why)
 {
-	struct composite_parser f = {.a = a, .why = why, .why_n = why_n};
+	struct composite_parser f = {.a = a, .why = why};
 	json_t *root;
 	*node = AST_FAILED;
-	int rc = json_parse_within(text, n, json_tree_max, &root, NULL, why, why_n);
+	int rc = json_parse_within(text, n, json_tree_max, &root, NULL, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "form");
+		return err_prefix(why, rc, "form");
 	buf_puts(&f.path, "#");
 	*node = part_node(&f, root);
 	buf_fini(&f.path);

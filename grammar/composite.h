@@ -35,6 +35,7 @@
 #ifndef QUERN_GRAMMAR_COMPOSITE_H
 #define QUERN_GRAMMAR_COMPOSITE_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 
 enum {
@@ -44,6 +45,6 @@ enum {
 
 /* Set *node to the node of the document text[0..n). Return 0; -EINVAL, -E2BIG, -ENOTSUP: why begins
  * with the path. */
-int composite_parse(struct ast *a, const char *text, size_t n, int *node, char *why, size_t why_n);
+int composite_parse(struct ast *a, const char *text, size_t n, int *node, struct why *why);
 
 #endif

@@ -28,13 +28,13 @@ static uint32_t slice_expr(struct exprs *x, int c)
 }
 
 int grammar_new(const struct ast *a, const struct lexicon *v, const struct grammar_limits *limits,
-		struct grammar **out, char *why, size_t why_n)
+		struct grammar **out, struct why *why)
 {
 	static const struct grammar_limits none;
 	struct grammar *g = xcalloc(1, sizeof *g);
 	const struct grammar_limits *l = limits ? limits : &none;
 	struct machine_limits ml = {.bytes = l->state_bytes, .depth = l->depth, .work = l->work};
-	int rc = machine_open(a, &ml, &g->m, why, why_n);
+	int rc = machine_open(a, &ml, &g->m, why);
 	if (rc) {
 		free(g);
 		return rc;
@@ -47,7 +47,7 @@ int grammar_new(const struct ast *a, const struct lexicon *v, const struct gramm
 	if (machine_start(g->m) == MACHINE_DEAD) {
 		rc = machine_error(g->m) == -EAGAIN
 			     ? -EAGAIN
-			     : err_why(why, why_n, -E2BIG, "%s",
+			     : err_why(why, -E2BIG, "%s",
 				       machine_refusal(g->m) ? machine_refusal(g->m)
 							     : "the grammar takes too much memory");
 		machine_free(g->m);

@@ -16,6 +16,7 @@
 #ifndef QUERN_GRAMMAR_GRAMMAR_H
 #define QUERN_GRAMMAR_GRAMMAR_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 #include "grammar/lexicon.h"
 #include "grammar/work.h"
@@ -46,7 +47,7 @@ struct grammar_counts {
 /* Compile a into *out. v is borrowed; NULL makes a grammar that reads bytes only. Return 0; -EINVAL, -E2BIG
  * with the reason; -EAGAIN if the work limit is reached. */
 int grammar_new(const struct ast *a, const struct lexicon *v, const struct grammar_limits *limits,
-		struct grammar **out, char *why, size_t why_n);
+		struct grammar **out, struct why *why);
 void grammar_free(struct grammar *g); /* NULL is fine; free its matchers first */
 void grammar_counts(const struct grammar *g, struct grammar_counts *out);
 /* Limit the work of all operations of its matchers from now on; after grammar_new() there is no limit.

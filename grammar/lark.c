@@ -218,7 +218,7 @@ static int parse_regex(struct parser *r)
 static json_t *take_json(struct parser *r, const char *what)
 {
 	json_t *v = NULL;
-	char why[128];
+	struct why why;
 	int depth = 0;
 	bool quoted = false;
 	scan_space(&r->s, false);
@@ -236,7 +236,7 @@ static json_t *take_json(struct parser *r, const char *what)
 			break;
 	}
 	if (end > from && end <= r->s.n && !depth &&
-	    json_parse_within(r->s.p + from, end - from, json_tree_max, &v, NULL, why, sizeof why))
+	    json_parse_within(r->s.p + from, end - from, json_tree_max, &v, NULL, &why))
 		v = NULL;
 	if (!json_is_object(v)) {
 		json_decref(v);
@@ -315,11 +315,11 @@ static void parse_attributes(struct parser *r)
 static int parse_schema(struct parser *r)
 {
 	const struct schema_options o = {.bounded = true};
-	char why[256];
+	struct why why;
 	int node = AST_FAILED;
 	json_t *schema = take_json(r, "%json without a JSON schema");
-	if (schema && schema_node(r->s.a, schema, &o, &node, why, sizeof why)) {
-		ast_fail(r->s.a, -EINVAL, "Lark: %%json: %s", why);
+	if (schema && schema_node(r->s.a, schema, &o, &node, &why)) {
+		ast_fail(r->s.a, -EINVAL, "Lark: %%json: %s", why.text);
 		r->s.failed = true;
 		node = AST_FAILED;
 	}

@@ -147,15 +147,14 @@ static bool is_forged(const char *p, uint32_t n)
 	return false;
 }
 
-int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n)
+int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, struct why *why)
 {
 	size_t bytes = 0, n_items = 0;
 	if (n > LEXICON_TOKENS_MAX)
-		return err_why(why, why_n, -E2BIG, "a vocabulary of %zu tokens, at most %d", n,
-			       LEXICON_TOKENS_MAX);
+		return err_why(why, -E2BIG, "a vocabulary of %zu tokens, at most %d", n, LEXICON_TOKENS_MAX);
 	for (size_t i = 0; i < n; i++) {
 		if (tokens[i].n > LEXICON_TOKEN_BYTES_MAX)
-			return err_why(why, why_n, -E2BIG, "token %zu has %" PRIu32 " bytes, at most %d", i,
+			return err_why(why, -E2BIG, "token %zu has %" PRIu32 " bytes, at most %d", i,
 				       tokens[i].n, LEXICON_TOKEN_BYTES_MAX);
 		bytes += tokens[i].n;
 	}

@@ -15,6 +15,8 @@
 #ifndef QUERN_GRAMMAR_LEXICON_H
 #define QUERN_GRAMMAR_LEXICON_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -88,7 +90,7 @@ struct lexicon {
 
 /* Copy the tokens into a new lexicon. Return 0, or -E2BIG with the reason: too many tokens, or
  * one too long. */
-int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, char *why, size_t why_n);
+int lexicon_new(const struct lexicon_token *tokens, size_t n, struct lexicon **out, struct why *why);
 void lexicon_free(struct lexicon *v); /* NULL is fine */
 
 #endif

@@ -25,8 +25,8 @@ static void states_reset(struct machine *m)
 	m->states[m->n_states++] = (struct state){.clamp = MACHINE_DEAD, .mask = UINT32_MAX};
 }
 
-int machine_open(const struct ast *a, const struct machine_limits *limits, struct machine **out, char *why,
-		 size_t why_n)
+int machine_open(const struct ast *a, const struct machine_limits *limits, struct machine **out,
+		 struct why *why)
 {
 	struct machine *m = xcalloc(1, sizeof *m);
 	m->max_bytes = limits && limits->bytes ? limits->bytes : bytes_default;
@@ -34,7 +34,7 @@ int machine_open(const struct ast *a, const struct machine_limits *limits, struc
 	m->x = exprs_new(m->max_bytes);
 	if (limits)
 		exprs_allow(m->x, limits->work);
-	int rc = compile_ast(a, m->x, &m->grammar, why, why_n);
+	int rc = compile_ast(a, m->x, &m->grammar, why);
 	if (rc) {
 		rc = exprs_error(m->x) == -EAGAIN ? -EAGAIN : rc;
 		machine_free(m);
@@ -42,7 +42,7 @@ int machine_open(const struct ast *a, const struct machine_limits *limits, struc
 	}
 	if (exprs_memory(m->x) > m->max_bytes / 2) {
 		machine_free(m);
-		return err_why(why, why_n, -E2BIG, "the grammar takes too much memory");
+		return err_why(why, -E2BIG, "the grammar takes too much memory");
 	}
 	*out = m;
 	return 0;

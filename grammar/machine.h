@@ -16,6 +16,7 @@
 #ifndef QUERN_GRAMMAR_MACHINE_H
 #define QUERN_GRAMMAR_MACHINE_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 #include "grammar/work.h"
 
@@ -36,8 +37,8 @@ struct machine;
 /* Compile a. Return 0; -E2BIG, -EINVAL as compile_ast(); -EAGAIN if the work limit is reached. The tree is
  * not needed afterwards. Further expressions may be added between machine_open() and machine_seal();
  * machine_seal() must precede the first step. */
-int machine_open(const struct ast *a, const struct machine_limits *limits, struct machine **out, char *why,
-		 size_t why_n);
+int machine_open(const struct ast *a, const struct machine_limits *limits, struct machine **out,
+		 struct why *why);
 void machine_seal(struct machine *m);
 void machine_free(struct machine *m); /* NULL is fine */
 

@@ -15,12 +15,12 @@ static const size_t json_tree_max = (size_t)256 << 20;
 
 static int parse_choice(struct ast *a, const char *text, size_t n)
 {
-	char why[256];
+	struct why why;
 	json_t *list;
 	size_t i;
 	json_t *choice;
-	if (json_parse_within(text, n, json_tree_max, &list, NULL, why, sizeof why))
-		return ast_fail(a, -EINVAL, "choices: %s", why);
+	if (json_parse_within(text, n, json_tree_max, &list, NULL, &why))
+		return ast_fail(a, -EINVAL, "choices: %s", why.text);
 	int *nodes = xcalloc(json_array_size(list) + 1, sizeof *nodes), node = AST_FAILED;
 	if (!json_is_array(list) || !json_array_size(list)) {
 		ast_fail(a, -EINVAL, "choices: not an array of strings");
@@ -42,20 +42,19 @@ done:
 }
 
 /* Errors of a schema begin with the path in the schema; the tree's own errors do not. */
-static int parse_schema(struct ast *a, const char *text, size_t n, bool bounded, int *node, char *why,
-			size_t why_n)
+static int parse_schema(struct ast *a, const char *text, size_t n, bool bounded, int *node, struct why *why)
 {
 	const struct schema_options options = {.bounded = bounded};
 	json_t *schema;
-	if (json_parse_within(text, n, json_tree_max, &schema, NULL, why, why_n))
-		return err_prefix(why, why_n, -EINVAL, "schema");
-	int rc = schema_node(a, schema, &options, node, why, why_n);
+	if (json_parse_within(text, n, json_tree_max, &schema, NULL, why))
+		return err_prefix(why, -EINVAL, "schema");
+	int rc = schema_node(a, schema, &options, node, why);
 	json_decref(schema);
 	return rc;
 }
 
 int grammar_parse(enum grammar_language language, const char *text, size_t n, const struct ast_limits *limits,
-		  struct ast **out, char *why, size_t why_n)
+		  struct ast **out, struct why *why)
 {
 	struct ast *a = ast_new(limits);
 	int node = AST_FAILED, rc = 0;
@@ -69,14 +68,14 @@ int grammar_parse(enum grammar_language language, const char *text, size_t n, co
 	else if (language == GRAMMAR_LARK)
 		node = lark_parse(a, text, n);
 	else if (language == GRAMMAR_SCHEMA || language == GRAMMAR_SCHEMA_BOUNDED)
-		rc = parse_schema(a, text, n, language == GRAMMAR_SCHEMA_BOUNDED, &node, why, why_n);
+		rc = parse_schema(a, text, n, language == GRAMMAR_SCHEMA_BOUNDED, &node, why);
 	else if (language == GRAMMAR_COMPOSITE)
-		rc = composite_parse(a, text, n, &node, why, why_n);
+		rc = composite_parse(a, text, n, &node, why);
 	else
 		node = parse_choice(a, text, n);
 	if (rc == 0) {
 		ast_start(a, node);
-		rc = ast_check(a, why, why_n);
+		rc = ast_check(a, why);
 	}
 	if (rc && grammar_is_spent(ast_account(a)))
 		rc = -EAGAIN;

@@ -2,6 +2,7 @@
 #ifndef QUERN_GRAMMAR_SOURCE_H
 #define QUERN_GRAMMAR_SOURCE_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 
 /* Journals and plans store these numbers. */
@@ -21,6 +22,6 @@ enum { GRAMMAR_SOURCE_MAX = 16 << 20 };
 /* Parse text to a tree with its start set. Return 0; or -EINVAL, -E2BIG, -ENOTSUP, -EAGAIN (the account of
  * the limits is used up) with the reason, and *out is NULL. */
 int grammar_parse(enum grammar_language language, const char *text, size_t n, const struct ast_limits *limits,
-		  struct ast **out, char *why, size_t why_n);
+		  struct ast **out, struct why *why);
 
 #endif

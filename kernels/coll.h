@@ -21,6 +21,8 @@
 #ifndef QUERN_KERNELS_COLL_H
 #define QUERN_KERNELS_COLL_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,13 +61,13 @@ struct coll_ops {
 	const char *name; /* "shared memory", "NCCL" */
 
 	/* Make a new meeting place.  text: at most COLL_RENDEZVOUS_SIZE bytes with its NUL. */
-	int (*rendezvous_new)(struct coll_rendezvous **out, char *text, char *why, size_t why_n);
+	int (*rendezvous_new)(struct coll_rendezvous **out, char *text, struct why *why);
 	void (*rendezvous_free)(struct coll_rendezvous *m); /* NULL is fine */
 
 	/* Wait for all ranks, without a time limit since they may be loading.  The wait ends early when
 	 * cancelled or when a peer dies.  Besides the errors above: -ESTALE: rank 0 is not, or no longer, at
 	 * the address `meet`; -EINVAL, -ENOTSUP: permanent, do not retry. */
-	int (*join)(struct coll **out, const struct coll_args *a, char *why, size_t why_n);
+	int (*join)(struct coll **out, const struct coll_args *a, struct why *why);
 	void (*leave)(struct coll *c); /* NULL is fine; peers get -ECONNRESET */
 	/* Return why the group ended. */
 	const char *(*why)(const struct coll *c);

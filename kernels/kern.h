@@ -27,6 +27,7 @@
 #define QUERN_KERNELS_KERN_H
 
 #include "base/codes.h"
+#include "base/err.h"
 #include "base/numerics.h"
 
 #include <stdbool.h>
@@ -169,7 +170,7 @@ struct kern_experts_src {
 	 * Loaded experts are requested in ascending order, once each; with experts of several kinds, the pass
 	 * may be repeated, up to three passes.  0, or an error with the reason. */
 	int (*expert)(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-		      char *why, size_t why_n);
+		      struct why *why);
 	void *arg;
 };
 
@@ -377,7 +378,7 @@ struct kern_ops {
 	const char *name; /* "cpu", "cuda" */
 
 	/* 0, or -ENODEV, -ENOMEM, -EINVAL, -ENOTSUP (a compute mode that was not built) with the reason. */
-	int (*open)(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n);
+	int (*open)(struct kern_dev **out, const struct kern_open_args *a, struct why *why);
 	void (*close)(struct kern_dev *d); /* does not free what was made on d; NULL is fine */
 	void (*info)(struct kern_dev *d, struct kern_info *out);
 
@@ -419,12 +420,12 @@ struct kern_ops {
 
 	/* Weights.  0, or -ENOMEM, -EINVAL, -ENOTSUP with the reason. */
 	int (*linear_load)(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-			   char *why, size_t why_n);
+			   struct why *why);
 	void (*linear_free)(struct kern_linear *w);
 	int64_t (*linear_bytes)(const struct kern_linear *w); /* bytes on the device */
 	/* -ENOTSUP: this table has no kernels for experts of this kind or size. */
 	int (*experts_load)(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-			    char *why, size_t why_n);
+			    struct why *why);
 	void (*experts_free)(struct kern_experts *x); /* NULL is fine */
 	int64_t (*experts_bytes)(const struct kern_experts *x);
 	/* Host experts: stored packed in host memory and streamed to the device for each use.  All NULL in a
@@ -445,7 +446,7 @@ struct kern_ops {
 	 * codes stand for, to the bit.  embed_linear(): with src->head, the embedding as a head; the
 	 * embedding owns it. */
 	int (*embed_load)(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
-			  char *why, size_t why_n);
+			  struct why *why);
 	void (*embed_free)(struct kern_embed *e);
 	int64_t (*embed_bytes)(const struct kern_embed *e);
 	const struct kern_linear *(*embed_linear)(const struct kern_embed *e);
@@ -527,7 +528,7 @@ struct kern_ops {
 /* Find the table of a device ("cpu", "cpu:0", "cuda:1") and the index in its name (-1: none given).  The CUDA
  * table is loaded from libquern-cuda.so in the program's ../lib, or from the file that $QUERN_CUDA_LIBRARY
  * names.  -EINVAL: not a device name; -ENODEV: the table is missing; both with the reason and what to do. */
-int kern_find(const char *device, const struct kern_ops **ops, int *index, char *why, size_t why_n);
+int kern_find(const char *device, const struct kern_ops **ops, int *index, struct why *why);
 
 /* Return the mode for "auto": int16 on a CPU with VNNI or AMX (if isa, as in kern_open_args, allows them),
  * else f32.  For the modes' error and speed, see docs/performance/cpu.md. */
@@ -537,6 +538,6 @@ const char *kern_compute_name(enum kern_compute c); /* "f32", "bf16", "int16", "
 /* Find the collectives for ranks on such devices (coll.h): shared memory for "cpu...", NCCL for "cuda...".
  * Also -ENOTSUP: the CUDA kernels were built without NCCL. */
 struct coll_ops;
-int kern_find_coll(const char *device, const struct coll_ops **ops, char *why, size_t why_n);
+int kern_find_coll(const char *device, const struct coll_ops **ops, struct why *why);
 
 #endif

@@ -191,37 +191,35 @@ void bus_encode(const struct bus_msg *m, struct buf *out)
 
 /* ---- decoding ---- */
 
-int bus_read_head(struct cursor *c, const void *bytes, size_t n, char *why, size_t why_n)
+int bus_read_head(struct cursor *c, const void *bytes, size_t n, struct why *why)
 {
 	cursor_init(c, bytes, n);
 	uint32_t fields = cursor_array(c, "message");
 	uint64_t version = cursor_uint(c, "version", UINT32_MAX);
 	uint64_t type = cursor_uint(c, "type", UINT32_MAX);
 	if (c->bad)
-		return err_why(why, why_n, -EBADMSG, "%s", c->what);
+		return err_why(why, -EBADMSG, "%s", c->what);
 	if (version != BUS_VERSION)
-		return err_why(why, why_n, -EPROTO,
-			       "the peer speaks version %llu of the bus, this program %d",
+		return err_why(why, -EPROTO, "the peer speaks version %llu of the bus, this program %d",
 			       (unsigned long long)version, BUS_VERSION);
 	if (fields != ENVELOPE || type < BUS_HELLO || type > BUS_AWAKE)
-		return err_why(why, why_n, -EBADMSG, "a message of unknown type %llu",
-			       (unsigned long long)type);
+		return err_why(why, -EBADMSG, "a message of unknown type %llu", (unsigned long long)type);
 	return (int)type;
 }
 
-int bus_finish_read(const struct cursor *c, char *why, size_t why_n)
+int bus_finish_read(const struct cursor *c, struct why *why)
 {
 	if (c->bad)
-		return err_why(why, why_n, -EBADMSG, "%s", c->what);
+		return err_why(why, -EBADMSG, "%s", c->what);
 	if (c->p != c->end)
-		return err_why(why, why_n, -EBADMSG, "%zu bytes after the message", (size_t)(c->end - c->p));
+		return err_why(why, -EBADMSG, "%zu bytes after the message", (size_t)(c->end - c->p));
 	return 0;
 }
 
-int bus_peek(const void *bytes, size_t n, char *why, size_t why_n)
+int bus_peek(const void *bytes, size_t n, struct why *why)
 {
 	struct cursor c;
-	return bus_read_head(&c, bytes, n, why, why_n);
+	return bus_read_head(&c, bytes, n, why);
 }
 
 static void read_hello(struct cursor *c, const char *key, struct bus_hello *h)
@@ -434,17 +432,17 @@ static void read_awake(struct cursor *c, const char *key, struct bus_awake *a)
 }
 
 /* Decode a control message.  Unknown keys are skipped: a later program of the same version may add some. */
-int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n)
+int bus_decode(const void *bytes, size_t n, struct bus_msg *out, struct why *why)
 {
 	struct cursor c;
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	memset(out, 0, sizeof *out);
 	out->type = (enum bus_type)type;
 	if (type == BUS_PLAN || type == BUS_RESULT || type == BUS_VOCABULARY || type == BUS_FILES ||
 	    type == BUS_CHUNK)
-		return err_why(why, why_n, -EBADMSG,
+		return err_why(why, -EBADMSG,
 			       "a plan, a result, a vocabulary or files where another message was due");
 	uint32_t keys = cursor_map(&c, "body");
 	for (uint32_t i = 0; i < keys && !c.bad; i++) {
@@ -469,5 +467,5 @@ int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size
 		else
 			cursor_skip(&c);
 	}
-	return bus_finish_read(&c, why, why_n);
+	return bus_finish_read(&c, why);
 }

@@ -23,6 +23,7 @@
 #define QUERN_PROTO_BUS_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/numerics.h"
 #include "proto/counts.h"
 #include "proto/local_token.h"
@@ -227,9 +228,9 @@ void bus_encode_result(const struct result *r, struct buf *out);
 void bus_encode_vocabulary(const struct vocabulary *v, struct buf *out);
 
 /* Return the type of a message, or -EBADMSG, -EPROTO. */
-int bus_peek(const void *bytes, size_t n, char *why, size_t why_n);
+int bus_peek(const void *bytes, size_t n, struct why *why);
 /* Decode any message but plan, result, vocabulary, files and chunk. */
-int bus_decode(const void *bytes, size_t n, struct bus_msg *out, char *why, size_t why_n);
+int bus_decode(const void *bytes, size_t n, struct bus_msg *out, struct why *why);
 /* Decode into a plan, which is reset first.  The arrays that its seqs point to belong to the plan until the
  * next reset.  A message beyond a limit is rejected. */
 struct bus_limits {
@@ -241,17 +242,17 @@ struct bus_limits {
 	uint32_t n_host_blocks;
 	uint32_t n_vocab;
 };
-int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out, char *why,
-		    size_t why_n);
+int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out,
+		    struct why *why);
 /* Free a decoded plan: plan_fini(), and the arrays of its seqs. */
 void bus_plan_fini(struct plan *p);
 int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
-		      char *why, size_t why_n);
+		      struct why *why);
 
 /* Decode into a vocabulary, which is cleared first, and is empty after an error.  -EBADMSG: the checksum is
  * wrong, or there are more than n_vocab tokens. */
-int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out, char *why,
-			  size_t why_n);
+int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out,
+			  struct why *why);
 
 /* Encode the list or a chunk.  refusal: the reason why the controller cannot provide it, or ""; with a
  * refusal, m is zeroed. */
@@ -259,7 +260,7 @@ void bus_encode_files(const struct manifest *m, const char *refusal, struct buf 
 void bus_encode_chunk(const struct bus_chunk *k, const char *refusal, struct buf *out);
 /* Decode the list or a chunk.  -ENODATA: the controller refuses; why has its reason.  The caller owns the
  * list (manifest_fini()), which is empty after an error; a chunk's bytes belong to the message. */
-int bus_decode_files(const void *bytes, size_t n, struct manifest *out, char *why, size_t why_n);
-int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, char *why, size_t why_n);
+int bus_decode_files(const void *bytes, size_t n, struct manifest *out, struct why *why);
+int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, struct why *why);
 
 #endif

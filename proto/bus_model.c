@@ -41,7 +41,8 @@ void bus_encode_files(const struct manifest *m, const char *refusal, struct buf 
 
 static void read_file(struct cursor *c, struct manifest *m)
 {
-	char name[MANIFEST_NAME_MAX + 1], why[128];
+	struct why why;
+	char name[MANIFEST_NAME_MAX + 1];
 	uint32_t n;
 	if (cursor_array(c, "file") != FILE_FIELDS)
 		cursor_fail(c, "files: an entry has the wrong number of fields");
@@ -50,26 +51,26 @@ static void read_file(struct cursor *c, struct manifest *m)
 	const uint8_t *digest = cursor_bin(c, "digest", 1, MANIFEST_DIGEST, &n);
 	if (!c->bad && n != MANIFEST_DIGEST)
 		cursor_fail(c, "files: a digest of the wrong size");
-	if (!c->bad && manifest_add(m, name, (int64_t)size, digest, why, sizeof why))
-		cursor_fail(c, why);
+	if (!c->bad && manifest_add(m, name, (int64_t)size, digest, &why))
+		cursor_fail(c, why.text);
 }
 
 /* Return -ENODATA with the peer's reason if it refused, else 0. */
-static int refused(const char *text, char *why, size_t why_n)
+static int refused(const char *text, struct why *why)
 {
-	return text[0] ? err_why(why, why_n, -ENODATA, "%s", text) : 0;
+	return text[0] ? err_why(why, -ENODATA, "%s", text) : 0;
 }
 
-int bus_decode_files(const void *bytes, size_t n, struct manifest *out, char *why, size_t why_n)
+int bus_decode_files(const void *bytes, size_t n, struct manifest *out, struct why *why)
 {
 	struct cursor c;
 	char text[WHY], first[MANIFEST_NAME_MAX + 1];
 	*out = (struct manifest){0};
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	if (type != BUS_FILES)
-		return err_why(why, why_n, -EBADMSG, "not a list of files");
+		return err_why(why, -EBADMSG, "not a list of files");
 	if (cursor_array(&c, "files") != FILES_FIELDS)
 		cursor_fail(&c, "files: the wrong number of fields");
 	cursor_str(&c, "why", text, sizeof text);
@@ -80,11 +81,11 @@ int bus_decode_files(const void *bytes, size_t n, struct manifest *out, char *wh
 		read_file(&c, out);
 	if (first[0])
 		out->first = xstrdup(first);
-	int rc = bus_finish_read(&c, why, why_n);
+	int rc = bus_finish_read(&c, why);
 	if (!rc)
-		rc = refused(text, why, why_n);
+		rc = refused(text, why);
 	if (!rc)
-		rc = manifest_check(out, why, why_n);
+		rc = manifest_check(out, why);
 	if (rc)
 		manifest_fini(out);
 	return rc;
@@ -102,16 +103,16 @@ void bus_encode_chunk(const struct bus_chunk *k, const char *refusal, struct buf
 	bus_pack_bin(&pk, k->bytes, k->n);
 }
 
-int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, char *why, size_t why_n)
+int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, struct why *why)
 {
 	struct cursor c;
 	char text[WHY];
 	*out = (struct bus_chunk){0};
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	if (type != BUS_CHUNK)
-		return err_why(why, why_n, -EBADMSG, "not a chunk");
+		return err_why(why, -EBADMSG, "not a chunk");
 	if (cursor_array(&c, "chunk") != CHUNK_FIELDS)
 		cursor_fail(&c, "chunk: the wrong number of fields");
 	cursor_str(&c, "why", text, sizeof text);
@@ -119,11 +120,11 @@ int bus_decode_chunk(const void *bytes, size_t n, struct bus_chunk *out, char *w
 	out->offset = cursor_uint(&c, "offset", MANIFEST_BYTES_MAX);
 	const uint64_t sum = cursor_uint(&c, "checksum", UINT64_MAX);
 	out->bytes = cursor_bin(&c, "bytes", 1, BUS_CHUNK_MAX, &out->n);
-	int rc = bus_finish_read(&c, why, why_n);
+	int rc = bus_finish_read(&c, why);
 	if (!rc)
-		rc = refused(text, why, why_n);
+		rc = refused(text, why);
 	if (!rc && (!out->n || XXH3_64bits_withSeed(out->bytes, out->n, out->offset) != sum))
-		rc = err_why(why, why_n, -EBADMSG,
+		rc = err_why(why, -EBADMSG,
 			     "a chunk's checksum is not the one that was sent: it was damaged on the way");
 	return rc;
 }

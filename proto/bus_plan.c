@@ -386,17 +386,17 @@ static void read_runs(struct cursor *c, const struct bus_limits *lim, struct pla
 		cursor_fail(c, "runs: more names than runs without rows");
 }
 
-int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out, char *why,
-		    size_t why_n)
+int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, struct plan *out,
+		    struct why *why)
 {
 	struct cursor c;
 	plan_reset(out);
 	struct store *st = store_reset(out);
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	if (type != BUS_PLAN)
-		return err_why(why, why_n, -EBADMSG, "not a plan");
+		return err_why(why, -EBADMSG, "not a plan");
 	if (cursor_array(&c, "plan") != PLAN_FIELDS)
 		cursor_fail(&c, "plan: the wrong number of fields");
 	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
@@ -423,7 +423,7 @@ int bus_decode_plan(const void *bytes, size_t n, const struct bus_limits *lim, s
 	read_pairs(&c, "swap_in", lim->n_host_blocks, lim->n_blocks, out, plan_add_swap_in);
 	read_pairs(&c, "copies", lim->n_blocks, lim->n_blocks, out, plan_add_copy);
 	read_runs(&c, lim, out);
-	int rc = bus_finish_read(&c, why, why_n);
+	int rc = bus_finish_read(&c, why);
 	if (rc)
 		plan_reset(out);
 	else
@@ -533,16 +533,16 @@ static void read_pools(struct cursor *c, const struct bus_limits *lim, struct re
 }
 
 int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim, struct result *out,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	struct cursor c;
 	uint32_t n_tokens;
 	result_reset(out);
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	if (type != BUS_RESULT)
-		return err_why(why, why_n, -EBADMSG, "not a result");
+		return err_why(why, -EBADMSG, "not a result");
 	if (cursor_array(&c, "result") != RESULT_FIELDS)
 		cursor_fail(&c, "result: the wrong number of fields");
 	out->epoch = cursor_uint(&c, "epoch", UINT64_MAX);
@@ -563,7 +563,7 @@ int bus_decode_result(const void *bytes, size_t n, const struct bus_limits *lim,
 	read_failed(&c, lim, out);
 	read_held(&c, lim, out);
 	read_pools(&c, lim, out);
-	int rc = bus_finish_read(&c, why, why_n);
+	int rc = bus_finish_read(&c, why);
 	if (rc)
 		result_reset(out);
 	return rc;

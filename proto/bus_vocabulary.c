@@ -56,24 +56,24 @@ static void read_tokens(struct cursor *c, uint32_t n_vocab, struct vocabulary *v
 		cursor_fail(c, "vocabulary: bytes of no token");
 }
 
-int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out, char *why,
-			  size_t why_n)
+int bus_decode_vocabulary(const void *bytes, size_t n, uint32_t n_vocab, struct vocabulary *out,
+			  struct why *why)
 {
 	struct cursor c;
 	vocabulary_clear(out);
-	int type = bus_read_head(&c, bytes, n, why, why_n);
+	int type = bus_read_head(&c, bytes, n, why);
 	if (type < 0)
 		return type;
 	if (type != BUS_VOCABULARY)
-		return err_why(why, why_n, -EBADMSG, "not a vocabulary");
+		return err_why(why, -EBADMSG, "not a vocabulary");
 	if (cursor_array(&c, "vocabulary") != FIELDS)
 		cursor_fail(&c, "vocabulary: the wrong number of fields");
 	uint64_t sum = cursor_uint(&c, "checksum", UINT64_MAX);
 	read_tokens(&c, n_vocab, out);
-	int rc = bus_finish_read(&c, why, why_n);
+	int rc = bus_finish_read(&c, why);
 	if (!rc && vocabulary_checksum(out) != sum)
 		rc = err_why(
-			why, why_n, -EBADMSG,
+			why, -EBADMSG,
 			"vocabulary: its checksum is not the one that was sent: it was damaged on the way");
 	if (rc)
 		vocabulary_clear(out);

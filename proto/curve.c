@@ -18,11 +18,11 @@ enum { FILE_MAX = 4096 };
 
 /* ---- keys ---- */
 
-int curve_generate(struct curve_key *out, char *why, size_t why_n)
+int curve_generate(struct curve_key *out, struct why *why)
 {
 	if (zmq_curve_keypair(out->public, out->secret) == 0)
 		return 0;
-	return err_why(why, why_n, -ENOSYS, "the installed libzmq was built without CURVE (libsodium)");
+	return err_why(why, -ENOSYS, "the installed libzmq was built without CURVE (libsodium)");
 }
 
 bool curve_valid(const char *s, size_t n)
@@ -52,11 +52,11 @@ void curve_protect(void)
 /* ---- files ---- */
 
 /* Create a file with this mode, regardless of the umask; remove it if writing fails. */
-static int write_file(const char *path, mode_t mode, const char *text, char *why, size_t why_n)
+static int write_file(const char *path, mode_t mode, const char *text, struct why *why)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	size_t n = strlen(text);
 	int rc = fchmod(fd, mode) < 0 ? -errno : 0;
 	if (!rc) {
@@ -68,30 +68,30 @@ static int write_file(const char *path, mode_t mode, const char *text, char *why
 	if (!rc)
 		return 0;
 	unlink(path);
-	return err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+	return err_why(why, rc, "%s: %s", path, strerror(-rc));
 }
 
-int curve_write(const struct curve_key *k, const char *dir, const char *name, char *why, size_t why_n)
+int curve_write(const struct curve_key *k, const char *dir, const char *name, struct why *why)
 {
 	char text[512];
 	char *secret = xasprintf("%s/%s.key", dir, name), *public = xasprintf("%s/%s.pub", dir, name);
 	int rc = 0;
 	if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-		rc = err_why(why, why_n, -errno, "%s: %s", dir, strerror(errno));
+		rc = err_why(why, -errno, "%s: %s", dir, strerror(errno));
 	if (!rc && access(public, F_OK) == 0)
-		rc = err_why(why, why_n, -EEXIST, "%s: %s", public, strerror(EEXIST));
+		rc = err_why(why, -EEXIST, "%s: %s", public, strerror(EEXIST));
 	if (!rc) {
 		snprintf(text, sizeof text,
 			 "# quern: the key of %.100s.  Secret: its holder acts as %.100s.\n"
 			 "public = %s\nsecret = %s\n",
 			 name, name, k->public, k->secret);
-		rc = write_file(secret, 0600, text, why, why_n);
+		rc = write_file(secret, 0600, text, why);
 		explicit_bzero(text, sizeof text);
 	}
 	if (!rc) {
 		snprintf(text, sizeof text, "# quern: the public key of %.100s\npublic = %s\n", name,
 			 k->public);
-		rc = write_file(public, 0644, text, why, why_n);
+		rc = write_file(public, 0644, text, why);
 		if (rc)
 			unlink(secret);
 	}
@@ -125,11 +125,11 @@ static bool parse_line(const char *s, size_t n, const char *name, char *key)
 	return true;
 }
 
-int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, char *why, size_t why_n)
+int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, struct why *why)
 {
 	*out = (struct curve_key){0};
 	if (memchr(text, '\0', n))
-		return err_why(why, why_n, -EINVAL, "no text file");
+		return err_why(why, -EINVAL, "no text file");
 	for (size_t line = 1; n; line++) {
 		const char *end = memchr(text, '\n', n);
 		size_t k = end ? (size_t)(end - text) : n, blank = 0;
@@ -139,7 +139,7 @@ int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, 
 		    !parse_line(text, k, "secret", out->secret)) {
 			curve_forget(out);
 			return err_why(
-				why, why_n, -EINVAL,
+				why, -EINVAL,
 				"line %zu is neither \"public = KEY\" nor \"secret = KEY\" with a key of "
 				"%d characters",
 				line, CURVE_CHARS);
@@ -151,59 +151,57 @@ int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, 
 	if (out->secret[0] && zmq_curve_public(derived, out->secret) == 0) {
 		if (out->public[0] && strcmp(out->public, derived) != 0) {
 			curve_forget(out);
-			return err_why(why, why_n, -EINVAL,
-				       "its public and its secret key do not belong together");
+			return err_why(why, -EINVAL, "its public and its secret key do not belong together");
 		}
 		memcpy(out->public, derived, sizeof derived);
 	}
 	if (secret && !out->secret[0])
-		return err_why(why, why_n, -EINVAL, "holds no secret key; give the .key file");
+		return err_why(why, -EINVAL, "holds no secret key; give the .key file");
 	if (!out->public[0])
-		return err_why(why, why_n, -EINVAL, "holds no key; make one with: quern keygen");
+		return err_why(why, -EINVAL, "holds no key; make one with: quern keygen");
 	return 0;
 }
 
-int curve_read(const char *path, bool secret, struct curve_key *out, char *why, size_t why_n)
+int curve_read(const char *path, bool secret, struct curve_key *out, struct why *why)
 {
 	char text[FILE_MAX + 1];
 	struct stat st;
 	*out = (struct curve_key){0};
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	int rc = 0;
 	ssize_t n = 0;
 	if (fstat(fd, &st) < 0)
-		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "%s: %s", path, strerror(errno));
 	else if (secret && file_is_shared(&st))
-		rc = err_why(why, why_n, -EACCES,
+		rc = err_why(why, -EACCES,
 			     "%s: others can read it, which a secret key must not be; chmod 600", path);
 	else if ((n = read(fd, text, sizeof text)) < 0)
-		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "%s: %s", path, strerror(errno));
 	else if (n > FILE_MAX)
-		rc = err_why(why, why_n, -EFBIG, "%s: not a key file, it has more than %d bytes", path,
-			     FILE_MAX);
+		rc = err_why(why, -EFBIG, "%s: not a key file, it has more than %d bytes", path, FILE_MAX);
 	close(fd);
-	if (!rc && (rc = curve_parse(text, (size_t)n, secret, out, why, why_n)))
-		err_prefix(why, why_n, rc, "%s", path);
+	if (!rc && (rc = curve_parse(text, (size_t)n, secret, out, why)))
+		err_prefix(why, rc, "%s", path);
 	explicit_bzero(text, sizeof text);
 	return rc;
 }
 
 /* Read a key given directly, or as the name of its file. */
-static int read_either(const char *what, bool secret, struct curve_key *out, char *why, size_t why_n)
+static int read_either(const char *what, bool secret, struct curve_key *out, struct why *why)
 {
 	if (!curve_valid(what, strlen(what)) || access(what, F_OK) == 0)
-		return curve_read(what, secret, out, why, why_n);
+		return curve_read(what, secret, out, why);
 	*out = (struct curve_key){0};
 	memcpy(secret ? out->secret : out->public, what, CURVE_SIZE);
 	if (secret && zmq_curve_public(out->public, out->secret))
-		return err_why(why, why_n, -EINVAL, "the key is none");
+		return err_why(why, -EINVAL, "the key is none");
 	return 0;
 }
 
 int curve_pair(const struct curve_sources *t, struct curve_key *own, struct curve_key *server, bool *keyed,
-	       char *why, size_t why_n)
+	       struct why *why)
 {
 	const char *key = t->key ? t->key : t->env_key;
 	const char *server_key = t->server_key ? t->server_key : t->env_server_key;
@@ -213,18 +211,18 @@ int curve_pair(const struct curve_sources *t, struct curve_key *own, struct curv
 		return 0;
 	if (!key || !server_key)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"both are needed: one's own key (--key, QUERN_KEY) and the service's public one "
 			"(--server-key, QUERN_SERVER_KEY)");
 	curve_protect();
 	/* All users of the machine can read arguments, so --key must name a file. */
-	int rc = t->key ? curve_read(key, true, own, why, why_n) : read_either(key, true, own, why, why_n);
+	int rc = t->key ? curve_read(key, true, own, why) : read_either(key, true, own, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, t->key ? "--key" : "QUERN_KEY");
-	rc = read_either(server_key, false, server, why, why_n);
+		return err_prefix(why, rc, t->key ? "--key" : "QUERN_KEY");
+	rc = read_either(server_key, false, server, why);
 	if (rc) {
 		curve_forget(own);
-		return err_prefix(why, why_n, rc, t->server_key ? "--server-key" : "QUERN_SERVER_KEY");
+		return err_prefix(why, rc, t->server_key ? "--server-key" : "QUERN_SERVER_KEY");
 	}
 	explicit_bzero(server->secret, sizeof server->secret);
 	*keyed = true;

@@ -5,6 +5,8 @@
 #ifndef QUERN_PROTO_CURVE_H
 #define QUERN_PROTO_CURVE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,18 +18,18 @@ struct curve_key {
 };
 
 /* Generate a pair.  -ENOSYS: this libzmq has no CURVE. */
-int curve_generate(struct curve_key *out, char *why, size_t why_n);
+int curve_generate(struct curve_key *out, struct why *why);
 /* Write dir/NAME.key (mode 0600: both halves) and dir/NAME.pub (the public half); dir is created if needed.
  * -EEXIST: neither file is overwritten. */
-int curve_write(const struct curve_key *k, const char *dir, const char *name, char *why, size_t why_n);
+int curve_write(const struct curve_key *k, const char *dir, const char *name, struct why *why);
 
 /* Read either file.  secret: the secret half is required, and no other user may be able to read the file; a
  * file of root's may be readable by its group, which must then be this process's.  The reason never shows
  * the file's contents.  -ENOENT, -EACCES, -EINVAL, ... */
-int curve_read(const char *path, bool secret, struct curve_key *out, char *why, size_t why_n);
+int curve_read(const char *path, bool secret, struct curve_key *out, struct why *why);
 /* Parse the text of a key file: lines "public = KEY" and "secret = KEY"; '#' begins a comment.  Errors as
  * for curve_read(). */
-int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, char *why, size_t why_n);
+int curve_parse(const char *text, size_t n, bool secret, struct curve_key *out, struct why *why);
 /* True if s[0..n) has the syntax of a key. */
 bool curve_valid(const char *s, size_t n);
 
@@ -41,7 +43,7 @@ struct curve_sources {
 };
 /* Find both keys.  *keyed: false if no key is given.  Calls curve_protect() before it reads a secret. */
 int curve_pair(const struct curve_sources *from, struct curve_key *own, struct curve_key *server, bool *keyed,
-	       char *why, size_t why_n);
+	       struct why *why);
 
 /* Before the socket connects: authenticate as `own` (with its secret) to the peer with the public key
  * `server`. */

@@ -35,18 +35,17 @@ bool manifest_name_is_valid(const char *name)
 }
 
 int manifest_add(struct manifest *m, const char *name, int64_t size, const uint8_t digest[MANIFEST_DIGEST],
-		 char *why, size_t why_n)
+		 struct why *why)
 {
 	if (!manifest_name_is_valid(name))
-		return err_why(why, why_n, -EBADMSG,
-			       "the list of files has a name that is not allowed: %.80s", name);
-	if (m->n == MANIFEST_FILES_MAX)
-		return err_why(why, why_n, -E2BIG, "the list has more than %d files", MANIFEST_FILES_MAX);
-	if (m->n && strcmp(m->files[m->n - 1].name, name) >= 0)
-		return err_why(why, why_n, -EBADMSG, "the list of files is not in order at %.80s", name);
-	if (size < 0 || size > MANIFEST_BYTES_MAX - m->bytes)
-		return err_why(why, why_n, -EBADMSG, "the list of files has an impossible size at %.80s",
+		return err_why(why, -EBADMSG, "the list of files has a name that is not allowed: %.80s",
 			       name);
+	if (m->n == MANIFEST_FILES_MAX)
+		return err_why(why, -E2BIG, "the list has more than %d files", MANIFEST_FILES_MAX);
+	if (m->n && strcmp(m->files[m->n - 1].name, name) >= 0)
+		return err_why(why, -EBADMSG, "the list of files is not in order at %.80s", name);
+	if (size < 0 || size > MANIFEST_BYTES_MAX - m->bytes)
+		return err_why(why, -EBADMSG, "the list of files has an impossible size at %.80s", name);
 	array_grow(m->files, m->cap, m->n + 1);
 	struct manifest_file *f = &m->files[m->n++];
 	*f = (struct manifest_file){.name = xstrdup(name), .size = size};
@@ -63,15 +62,15 @@ static bool has(const struct manifest *m, const char *name)
 	return false;
 }
 
-int manifest_check(const struct manifest *m, char *why, size_t why_n)
+int manifest_check(const struct manifest *m, struct why *why)
 {
 	if (!m->n)
-		return err_why(why, why_n, -EBADMSG, "the list of files is empty");
+		return err_why(why, -EBADMSG, "the list of files is empty");
 	if (m->first && (!has(m, m->first) || strchr(m->first, '/')))
-		return err_why(why, why_n, -EBADMSG, "the list of files lacks its first one");
+		return err_why(why, -EBADMSG, "the list of files lacks its first one");
 	if (!m->model[0] || m->model[0] == '.' || m->model[0] == '-' ||
 	    m->model[strspn(m->model, model_chars)])
-		return err_why(why, why_n, -EBADMSG, "the model's name cannot be that of a folder");
+		return err_why(why, -EBADMSG, "the model's name cannot be that of a folder");
 	return 0;
 }
 

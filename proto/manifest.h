@@ -4,6 +4,8 @@
 #ifndef QUERN_PROTO_MANIFEST_H
 #define QUERN_PROTO_MANIFEST_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,9 +40,9 @@ struct manifest {
 bool manifest_name_is_valid(const char *name);
 /* Add a file; names must be in ascending order.  -EBADMSG, -E2BIG with the reason. */
 int manifest_add(struct manifest *m, const char *name, int64_t size, const uint8_t digest[MANIFEST_DIGEST],
-		 char *why, size_t why_n);
+		 struct why *why);
 /* Check the list as a whole: not empty, `first` is one of its files, `model` is a single path component. */
-int manifest_check(const struct manifest *m, char *why, size_t why_n);
+int manifest_check(const struct manifest *m, struct why *why);
 void manifest_fini(struct manifest *m);
 
 /* Turn any text into the name of one folder. */

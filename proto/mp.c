@@ -46,8 +46,7 @@ struct scan {
 	const uint8_t *begin, *p, *end;
 	size_t objects; /* remaining allowance */
 	size_t tree;    /* remaining allowance, bytes of memory */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static uint32_t be(const uint8_t *p, unsigned n)
@@ -60,7 +59,7 @@ static uint32_t be(const uint8_t *p, unsigned n)
 
 static int truncated(const struct scan *s)
 {
-	return err_why(s->why, s->why_n, -EINVAL, "msgpack: the message ends within a value at byte %zu",
+	return err_why(s->why, -EINVAL, "msgpack: the message ends within a value at byte %zu",
 		       (size_t)(s->p - s->begin));
 }
 
@@ -106,7 +105,7 @@ static int scan_head(const struct scan *s, struct head *h)
 		case 0xc4:
 		case 0xc5:
 		case 0xc6:
-			return err_why(s->why, s->why_n, -EINVAL,
+			return err_why(s->why, -EINVAL,
 				       "msgpack: the binary type at byte %zu is not accepted: send a string",
 				       at);
 		case 0xca:
@@ -140,10 +139,9 @@ static int scan_head(const struct scan *s, struct head *h)
 		case 0xdf:
 			return head_sized(s, h, KIND_MAP, 4);
 		case 0xc1:
-			return err_why(s->why, s->why_n, -EINVAL,
-				       "msgpack: byte %zu is 0xc1, which is never used", at);
+			return err_why(s->why, -EINVAL, "msgpack: byte %zu is 0xc1, which is never used", at);
 		default:
-			return err_why(s->why, s->why_n, -EINVAL,
+			return err_why(s->why, -EINVAL,
 				       "msgpack: the extension type at byte %zu is not accepted", at);
 		}
 	return 0;
@@ -171,7 +169,7 @@ static size_t utf8_char(const uint8_t *p, size_t n)
 static int scan_str(struct scan *s, const struct head *h)
 {
 	if ((size_t)(s->end - h->body) < h->count)
-		return err_why(s->why, s->why_n, -EINVAL,
+		return err_why(s->why, -EINVAL,
 			       "msgpack: a string of %u bytes at byte %zu, but %zu bytes are left", h->count,
 			       (size_t)(s->p - s->begin), (size_t)(s->end - h->body));
 	const uint8_t *p = h->body, *end = h->body + h->count;
@@ -183,7 +181,7 @@ static int scan_str(struct scan *s, const struct head *h)
 		}
 		size_t n = utf8_char(p, (size_t)(end - p));
 		if (!n)
-			return err_why(s->why, s->why_n, -EINVAL,
+			return err_why(s->why, -EINVAL,
 				       "msgpack: the string at byte %zu is not UTF-8 (its byte %zu)",
 				       (size_t)(s->p - s->begin), (size_t)(p - h->body));
 		p += n;
@@ -212,7 +210,7 @@ static int keys_unique(const struct scan *s, struct key *keys, uint32_t n)
 	qsort(keys, n, sizeof *keys, key_compare);
 	for (uint32_t i = 1; i < n; i++)
 		if (key_compare(&keys[i - 1], &keys[i]) == 0)
-			return err_why(s->why, s->why_n, -EINVAL, "msgpack: duplicate key %.*s",
+			return err_why(s->why, -EINVAL, "msgpack: duplicate key %.*s",
 				       keys[i].n < KEY_SHOWN ? (int)keys[i].n : KEY_SHOWN,
 				       (const char *)keys[i].p);
 	return 0;
@@ -221,16 +219,15 @@ static int keys_unique(const struct scan *s, struct key *keys, uint32_t n)
 static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 {
 	if (n > KEYS_MAX)
-		return err_why(s->why, s->why_n, -E2BIG, "msgpack: a map of %u keys, at most %d are accepted",
-			       n, KEYS_MAX);
+		return err_why(s->why, -E2BIG, "msgpack: a map of %u keys, at most %d are accepted", n,
+			       KEYS_MAX);
 	struct key few[32], *keys = n <= 32 ? few : xcalloc(n, sizeof *keys);
 	int rc = 0;
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		struct head h;
 		rc = scan_head(s, &h);
 		if (!rc && h.kind != KIND_STR)
-			rc = err_why(s->why, s->why_n, -EINVAL,
-				     "msgpack: the map key at byte %zu is not a string",
+			rc = err_why(s->why, -EINVAL, "msgpack: the map key at byte %zu is not a string",
 				     (size_t)(s->p - s->begin));
 		if (!rc)
 			rc = scan_str(s, &h);
@@ -238,7 +235,7 @@ static int scan_map(struct scan *s, uint32_t n, unsigned depth)
 			break;
 		keys[i] = (struct key){h.body, h.count};
 		if (memchr(h.body, 0, h.count))
-			rc = err_why(s->why, s->why_n, -EINVAL, "msgpack: a map key holds a NUL byte");
+			rc = err_why(s->why, -EINVAL, "msgpack: a map key holds a NUL byte");
 		else
 			rc = scan_value(s, depth);
 	}
@@ -264,7 +261,7 @@ static int scan_memory(struct scan *s, const struct head *h)
 		n += (size_t)h->count * JSON_BYTES_KEY;
 	if (n > s->tree)
 		return err_why(
-			s->why, s->why_n, -E2BIG,
+			s->why, -E2BIG,
 			"msgpack: the values up to byte %zu take more memory than is accepted: send fewer "
 			"values",
 			(size_t)(s->p - s->begin));
@@ -287,18 +284,18 @@ static int scan_value(struct scan *s, unsigned depth)
 		return scan_memory(s, &h);
 	}
 	if (depth == 0)
-		return err_why(s->why, s->why_n, -E2BIG, "msgpack: nested too deep at byte %zu",
+		return err_why(s->why, -E2BIG, "msgpack: nested too deep at byte %zu",
 			       (size_t)(s->p - s->begin));
 	/* Every element takes at least one byte, so a header cannot claim more elements than bytes are
 	 * left. */
 	uint64_t elements = (uint64_t)h.count * (h.kind == KIND_MAP ? 2 : 1);
 	if (elements > (uint64_t)(s->end - h.body))
-		return err_why(s->why, s->why_n, -EINVAL,
+		return err_why(s->why, -EINVAL,
 			       "msgpack: %s of %u elements at byte %zu, but %zu bytes are left",
 			       h.kind == KIND_MAP ? "a map" : "an array", h.count, (size_t)(s->p - s->begin),
 			       (size_t)(s->end - h.body));
 	if (elements > s->objects)
-		return err_why(s->why, s->why_n, -E2BIG, "msgpack: more values than are accepted (byte %zu)",
+		return err_why(s->why, -E2BIG, "msgpack: more values than are accepted (byte %zu)",
 			       (size_t)(s->p - s->begin));
 	s->objects -= elements;
 	rc = scan_memory(s, &h);
@@ -313,23 +310,22 @@ static int scan_value(struct scan *s, unsigned depth)
 	return 0;
 }
 
-static int scan(const void *bytes, size_t n, const struct mp_limits *limits, char *why, size_t why_n)
+static int scan(const void *bytes, size_t n, const struct mp_limits *limits, struct why *why)
 {
 	assert(limits->depth <= MP_DEPTH_MAX);
 	if (n > limits->bytes)
-		return err_why(why, why_n, -E2BIG, "the message has %zu bytes, at most %zu are accepted", n,
+		return err_why(why, -E2BIG, "the message has %zu bytes, at most %zu are accepted", n,
 			       limits->bytes);
-	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, limits->tree, why, why_n};
+	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, limits->objects, limits->tree, why};
 	int rc = scan_value(&s, limits->depth);
 	if (!rc && s.p != s.end)
-		rc = err_why(why, why_n, -EINVAL, "msgpack: %zu bytes follow the value",
-			     (size_t)(s.end - s.p));
+		rc = err_why(why, -EINVAL, "msgpack: %zu bytes follow the value", (size_t)(s.end - s.p));
 	return rc;
 }
 
 int mp_find(const void *bytes, size_t n, const char *key, const void **value, size_t *value_n)
 {
-	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, OBJECTS_REQUEST, SIZE_MAX, NULL, 0};
+	struct scan s = {bytes, bytes, (const uint8_t *)bytes + n, OBJECTS_REQUEST, SIZE_MAX, NULL};
 	struct head h;
 	if (scan_head(&s, &h) || h.kind != KIND_MAP)
 		return -ENOENT;
@@ -353,8 +349,7 @@ int mp_find(const void *bytes, size_t n, const char *key, const void **value, si
 /* ---- building ---- */
 
 struct build {
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static json_t *to_json(const struct build *b, const msgpack_object *o, const char *name);
@@ -386,7 +381,7 @@ static json_t *map_to_json(const struct build *b, const msgpack_object_map *from
 		free(name);
 		if (failed) {
 			if (own)
-				err_prefix(b->why, b->why_n, -EINVAL, "%.*s", KEY_SHOWN, own);
+				err_prefix(b->why, -EINVAL, "%.*s", KEY_SHOWN, own);
 			json_decref(m);
 			return NULL;
 		}
@@ -411,7 +406,7 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 	case MSGPACK_OBJECT_FLOAT32:
 	case MSGPACK_OBJECT_FLOAT64:
 		if (!isfinite(o->via.f64))
-			err_why(b->why, b->why_n, -EINVAL, "%.*s is not a finite number", KEY_SHOWN,
+			err_why(b->why, -EINVAL, "%.*s is not a finite number", KEY_SHOWN,
 				name ? name : "the message");
 		return json_real(o->via.f64); /* NULL if not finite */
 	case MSGPACK_OBJECT_STR:
@@ -426,24 +421,23 @@ static json_t *to_json(const struct build *b, const msgpack_object *o, const cha
 	}
 }
 
-int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, char *why,
-	      size_t why_n)
+int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, struct why *why)
 {
-	int rc = scan(bytes, n, limits, why, why_n);
+	int rc = scan(bytes, n, limits, why);
 	if (rc)
 		return rc;
 	msgpack_zone zone;
 	if (!msgpack_zone_init(&zone, MSGPACK_ZONE_CHUNK_SIZE))
-		return err_why(why, why_n, -ENOMEM, "out of memory for a message of %zu bytes", n);
+		return err_why(why, -ENOMEM, "out of memory for a message of %zu bytes", n);
 	msgpack_object o;
 	size_t off = 0;
 	msgpack_unpack_return r = msgpack_unpack(bytes, n, &off, &zone, &o);
 	if (r != MSGPACK_UNPACK_SUCCESS) {
-		rc = err_why(why, why_n, r == MSGPACK_UNPACK_NOMEM_ERROR ? -ENOMEM : -EINVAL,
+		rc = err_why(why, r == MSGPACK_UNPACK_NOMEM_ERROR ? -ENOMEM : -EINVAL,
 			     "msgpack: the message cannot be unpacked");
 	} else {
-		struct build b = {why, why_n};
-		err_why(why, why_n, 0, "msgpack: out of memory");
+		struct build b = {why};
+		err_why(why, 0, "msgpack: out of memory");
 		*out = to_json(&b, &o, NULL);
 		if (!*out)
 			rc = -EINVAL;

@@ -8,6 +8,7 @@
 #define QUERN_PROTO_MP_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -28,8 +29,7 @@ struct mp_limits mp_limits_reply(void);
 
 /* Scan, then build a tree; the caller owns *out.  Integers beyond 2^63-1 become reals.  -EINVAL (-E2BIG:
  * beyond the limits) with a reason that names the offset or the key. */
-int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, char *why,
-	      size_t why_n);
+int mp_decode(const void *bytes, size_t n, const struct mp_limits *limits, json_t **out, struct why *why);
 
 /* Find the encoded value of `key` in a message that is a map; the bytes after the value may be damaged.
  * *value borrows from the message.  -ENOENT: not found. */

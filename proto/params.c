@@ -200,55 +200,53 @@ bool params_is_stop(const struct params *p, uint32_t token)
 
 /* ---- checks for the sampler ---- */
 
-static int check_number(const struct params_row *row, const struct params *p, char *why, size_t why_n)
+static int check_number(const struct params_row *row, const struct params *p, struct why *why)
 {
 	const double x = row->type == PARAMS_UINT64 ? row->lo : params_get(row, p);
 	if (x >= row->lo && x <= row->hi && !(row->flags & PARAMS_ABOVE && x == row->lo))
 		return 0; /* a NaN fails the comparisons */
-	return err_why(why, why_n, -EINVAL, "%s is %g, out of its range %g to %g", row->name, x, row->lo,
-		       row->hi);
+	return err_why(why, -EINVAL, "%s is %g, out of its range %g to %g", row->name, x, row->lo, row->hi);
 }
 
-static int check_ids(const struct params_list *l, const struct params *p, uint32_t n_vocab, char *why,
-		     size_t why_n)
+static int check_ids(const struct params_list *l, const struct params *p, uint32_t n_vocab, struct why *why)
 {
 	uint32_t n;
 	const uint32_t *ids = list_at(l, p, &n);
 	for (uint32_t i = 0; l->ids && i < n; i++)
 		if (ids[i] >= n_vocab)
-			return err_why(why, why_n, -EINVAL, "%s names token %d, the vocabulary has %u",
-				       l->name, (int32_t)ids[i], n_vocab);
+			return err_why(why, -EINVAL, "%s names token %d, the vocabulary has %u", l->name,
+				       (int32_t)ids[i], n_vocab);
 	return 0;
 }
 
-static int check_bad_words(const struct params *p, char *why, size_t why_n)
+static int check_bad_words(const struct params *p, struct why *why)
 {
 	uint32_t left = p->n_bad_ids;
 	for (uint32_t i = 0; i < p->n_bad; i++) {
 		if (p->bad_len[i] < 1 || (uint32_t)p->bad_len[i] > left)
-			return err_why(why, why_n, -EINVAL, "the lengths of bad_words are wrong");
+			return err_why(why, -EINVAL, "the lengths of bad_words are wrong");
 		left -= (uint32_t)p->bad_len[i];
 	}
-	return left ? err_why(why, why_n, -EINVAL, "bad_words has ids of no word") : 0;
+	return left ? err_why(why, -EINVAL, "bad_words has ids of no word") : 0;
 }
 
-int params_check(const struct params *p, uint32_t n_vocab, char *why, size_t why_n)
+int params_check(const struct params *p, uint32_t n_vocab, struct why *why)
 {
 	int rc = 0;
 	for (size_t i = 0; i < n_params_rows && !rc; i++)
-		rc = check_number(&params_rows[i], p, why, why_n);
+		rc = check_number(&params_rows[i], p, why);
 	if (rc)
 		return rc;
 	if ((p->pool && p->prompt_logprobs >= 0) ||
 	    (p->pool == PARAMS_POOL_LOGITS && (p->n_allowed == 0 || p->n_allowed > PARAMS_POOL_IDS_MAX)))
-		return err_why(why, why_n, -EINVAL, "a sequence is pooled in a way that is not known");
+		return err_why(why, -EINVAL, "a sequence is pooled in a way that is not known");
 	for (size_t i = 0; i < n_params_lists && !rc; i++)
-		rc = check_ids(&params_lists[i], p, n_vocab, why, why_n);
-	if (rc || (rc = check_bad_words(p, why, why_n)))
+		rc = check_ids(&params_lists[i], p, n_vocab, why);
+	if (rc || (rc = check_bad_words(p, why)))
 		return rc;
 	for (uint32_t i = 1; i < p->n_breakers; i++)
 		if (p->breakers[i] <= p->breakers[i - 1])
-			return err_why(why, why_n, -EINVAL, "dry_sequence_breakers are not ascending");
+			return err_why(why, -EINVAL, "dry_sequence_breakers are not ascending");
 	return 0;
 }
 
@@ -397,7 +395,8 @@ static bool list_lacks(const struct params *p)
 void params_unpack(struct cursor *c, struct params *p, uint32_t n_vocab)
 {
 	bool had[PARAMS_ROWS_MAX + PARAMS_LISTS_MAX + 1] = {false};
-	char name[32], why[96] = "";
+	struct why why = {""};
+	char name[32];
 	params_init(p);
 	const uint32_t n_keys = cursor_map(c, "params");
 	for (uint32_t i = 0; i < n_keys && !c->bad; i++) {
@@ -406,9 +405,9 @@ void params_unpack(struct cursor *c, struct params *p, uint32_t n_vocab)
 		if (c->bad)
 			return;
 		if (k > n_params_rows + n_params_lists || had[k]) {
-			snprintf(why, sizeof why, "params: %s is %s", name,
-				 k > n_params_rows + n_params_lists ? "not known" : "there twice");
-			cursor_fail(c, why);
+			err_why(&why, 0, "params: %s is %s", name,
+				k > n_params_rows + n_params_lists ? "not known" : "there twice");
+			cursor_fail(c, why.text);
 			return;
 		}
 		had[k] = true;
@@ -423,8 +422,8 @@ void params_unpack(struct cursor *c, struct params *p, uint32_t n_vocab)
 		return;
 	if (list_lacks(p))
 		cursor_fail(c, "params: as many biases as ids are due");
-	else if (params_check(p, n_vocab, why, sizeof why))
-		cursor_fail(c, why);
+	else if (params_check(p, n_vocab, &why))
+		cursor_fail(c, why.text);
 	for (uint32_t i = 0; i < p->n_stop_ids && !c->bad; i++)
 		if (p->stop_ids[i] >= n_vocab)
 			cursor_fail(c, "params: a stop token beyond the vocabulary");

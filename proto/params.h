@@ -5,6 +5,7 @@
 #ifndef QUERN_PROTO_PARAMS_H
 #define QUERN_PROTO_PARAMS_H
 
+#include "base/err.h"
 #include "proto/constraint.h"
 
 #include <stdbool.h>
@@ -151,7 +152,7 @@ double params_get(const struct params_row *row, const struct params *p);
 void params_set(const struct params_row *row, struct params *p, double x);
 /* Return -EINVAL with a reason unless the sampler can use p with a vocabulary of n_vocab tokens.  Stop
  * tokens may be beyond the vocabulary: the model cannot produce them. */
-int params_check(const struct params *p, uint32_t n_vocab, char *why, size_t why_n);
+int params_check(const struct params *p, uint32_t n_vocab, struct why *why);
 
 /* ---- encoding ---- */
 

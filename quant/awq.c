@@ -337,7 +337,7 @@ static void no_scales(struct awq_block *b)
 		b->scales[j] = 1;
 }
 
-int awq_search(struct awq_block *b, struct runner *r, char *why, size_t why_n)
+int awq_search(struct awq_block *b, struct runner *r, struct why *why)
 {
 	struct search s = {.b = b, .r = r};
 	int most = 0, rc;
@@ -346,7 +346,7 @@ int awq_search(struct awq_block *b, struct runner *r, char *why, size_t why_n)
 		no_clipping(b, &b->parts[i]);
 	}
 	no_scales(b);
-	if ((rc = runner_load(r, b->in->gram, b->k, b->k, &s.gram, why, why_n)))
+	if ((rc = runner_load(r, b->in->gram, b->k, b->k, &s.gram, why)))
 		return rc;
 	s.rows = xmalloc((size_t)most * (size_t)b->k * sizeof *s.rows);
 	s.product = xmalloc((size_t)most * (size_t)b->k * sizeof *s.product);
@@ -363,5 +363,5 @@ int awq_search(struct awq_block *b, struct runner *r, char *why, size_t why_n)
 	free(s.rows);
 	free(s.product);
 	runner_unload(r, s.gram);
-	return rc ? err_why(why, why_n, rc, "the search failed") : 0;
+	return rc ? err_why(why, rc, "the search failed") : 0;
 }

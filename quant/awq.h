@@ -15,6 +15,7 @@
 #ifndef QUERN_QUANT_AWQ_H
 #define QUERN_QUANT_AWQ_H
 
+#include "base/err.h"
 #include "quant/inputs.h"
 #include "quant/runner.h"
 
@@ -50,7 +51,7 @@ struct awq_block {
 };
 
 /* Search scales and clipping.  -ENOMEM, ... with the reason. */
-int awq_search(struct awq_block *b, struct runner *r, char *why, size_t why_n);
+int awq_search(struct awq_block *b, struct runner *r, struct why *why);
 
 /* Compute the effective weights of a part after rounding, with the scales divided out: out [n, k]. */
 void awq_effective(const struct awq_block *b, const struct awq_part *p, float *out);

@@ -41,8 +41,7 @@ struct run {
 	float **out_by; /* [n_linears]; owned */
 	int *first;     /* [n_layers + 1] index of each layer's first part */
 	int n_linears;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- the model ---- */
@@ -58,13 +57,13 @@ static int check_source(struct run *r)
 	const struct weights *w = r->model.weights;
 	if (!file_is_dir(r->q->source))
 		return err_why(
-			r->why, r->why_n, -ENOTSUP,
+			r->why, -ENOTSUP,
 			"%s is not a directory in Hugging Face layout, which awq4 needs: make one with quern "
 			"convert %s DST --to safetensors",
 			r->q->source, r->q->source);
 	int left = 0;
 	if (r->model.config.act == ACT_GELU_SIGMOID || r->model.config.experts.bias)
-		return err_why(r->why, r->why_n, -ENOTSUP, "awq4 does not know the experts of %s",
+		return err_why(r->why, -ENOTSUP, "awq4 does not know the experts of %s",
 			       r->model.config.arch_name);
 	for (int i = 0; i < w->n_layers; i++) {
 		struct layer_plan p;
@@ -78,14 +77,14 @@ static int check_source(struct run *r)
 		layer_plan_fini(&p);
 		if (quantized)
 			return err_why(
-				r->why, r->why_n, -ENOTSUP,
+				r->why, -ENOTSUP,
 				"%s is quantized already (%s): quantize the model in floats that it was "
 				"made from",
 				r->q->source, quantized->name);
 	}
 	if (!left)
 		return err_why(
-			r->why, r->why_n, -EINVAL,
+			r->why, -EINVAL,
 			"no part of %s would be quantized: --keep names them all, or groups of %d do not "
 			"divide their inputs (--group 32 may)",
 			r->q->source, r->o->group);
@@ -94,16 +93,16 @@ static int check_source(struct run *r)
 
 static int open_model(struct run *r)
 {
-	const int rc = measure_model_open(&r->model, r->q->source, r->why, r->why_n);
+	const int rc = measure_model_open(&r->model, r->q->source, r->why);
 	return rc ? rc : check_source(r);
 }
 
 static int open_text(struct run *r)
 {
 	int rc = windows_read(&r->text, r->q->source, r->o->text, runner_window(&r->model.config),
-			      r->o->n_tokens, r->model.config.n_vocab, r->why, r->why_n);
+			      r->o->n_tokens, r->model.config.n_vocab, r->why);
 	if (!rc && r->text.n < r->o->n_tokens)
-		rc = err_why(r->why, r->why_n, -EINVAL,
+		rc = err_why(r->why, -EINVAL,
 			     "%s has %d tokens, the calibration wants %d: give it a longer text, or allow "
 			     "fewer with "
 			     "--tokens",
@@ -115,7 +114,7 @@ static int read_eval(const struct run *r, struct windows *out)
 {
 	const char *text = r->q->eval ? r->q->eval : r->o->text;
 	return windows_read(out, r->q->source, text, r->text.length, r->q->n_eval, r->model.config.n_vocab,
-			    r->why, r->why_n);
+			    r->why);
 }
 
 /* Read the evaluation text before hours of work, to find its errors early. */
@@ -187,11 +186,11 @@ static int calibrate_one(struct run *r, struct runner *runner, int layer)
 	float *out = NULL;
 	struct layer_plan p;
 	plan_init(r, layer, &p);
-	int rc = state_rows(r->state, layer, &in, r->why, r->why_n);
+	int rc = state_rows(r->state, layer, &in, r->why);
 	if (!rc)
-		rc = state_rows_new(r->state, layer + 1, &out, r->why, r->why_n);
-	if (!rc && !(rc = calibrate_layer(&p, runner, in, out, r->text.n, r->why, r->why_n)))
-		rc = state_save(r->state, &p, out, r->why, r->why_n);
+		rc = state_rows_new(r->state, layer + 1, &out, r->why);
+	if (!rc && !(rc = calibrate_layer(&p, runner, in, out, r->text.n, r->why)))
+		rc = state_save(r->state, &p, out, r->why);
 	state_rows_unmap(r->state, in);
 	state_rows_unmap(r->state, out);
 	forget(&p);
@@ -202,9 +201,9 @@ static int calibrate_one(struct run *r, struct runner *runner, int layer)
 static int embed(struct run *r, struct runner *runner)
 {
 	float *x = NULL;
-	int rc = state_rows_new(r->state, 0, &x, r->why, r->why_n);
+	int rc = state_rows_new(r->state, 0, &x, r->why);
 	if (!rc)
-		rc = runner_embed(runner, r->text.tokens, r->text.n, x, r->why, r->why_n);
+		rc = runner_embed(runner, r->text.tokens, r->text.n, x, r->why);
 	state_rows_unmap(r->state, x);
 	return rc;
 }
@@ -219,8 +218,8 @@ static int calibrate_all(struct run *r)
 	progress_begin(&r->progress, r->calibrating * at / n);
 	if (at == n)
 		return 0;
-	rc = runner_open(&runner, &r->model.config, r->model.weights, r->text.length, r->q->n_threads, r->why,
-			 r->why_n);
+	rc = runner_open(&runner, &r->model.config, r->model.weights, r->text.length, r->q->n_threads,
+			 r->why);
 	if (!rc && !at)
 		rc = embed(r, runner);
 	for (; !rc && at < n; at++) {
@@ -233,12 +232,11 @@ static int calibrate_all(struct run *r)
 
 /* ---- results of all layers ---- */
 
-static int plan_with_results(void *arg, int layer, bool results, struct layer_plan *out, char *why,
-			     size_t why_n)
+static int plan_with_results(void *arg, int layer, bool results, struct layer_plan *out, struct why *why)
 {
 	struct run *r = arg;
 	plan_init(r, layer, out);
-	int rc = results ? state_load(r->state, out, why, why_n) : 0;
+	int rc = results ? state_load(r->state, out, why) : 0;
 	for (int i = r->first[layer]; !rc && i < r->first[layer + 1]; i++)
 		if (r->linears[i].kept)
 			layer_plan_keep(out, r->linears[i].name, REASON_WORST);
@@ -288,7 +286,7 @@ static int collect(struct run *r)
 	for (int i = 0; !rc && i < n; i++) {
 		struct layer_plan p;
 		plan_init(r, i, &p);
-		if (!(rc = state_load(r->state, &p, r->why, r->why_n)))
+		if (!(rc = state_load(r->state, &p, r->why)))
 			collect_layer(r, &p);
 		r->first[i + 1] = r->n_linears;
 		layer_plan_fini(&p);
@@ -341,7 +339,7 @@ static int write_result(struct run *r)
 					 .plan = plan_with_results,
 					 .arg = r,
 					 .progress = write_progress};
-	return awq_write(&a, r->why, r->why_n);
+	return awq_write(&a, r->why);
 }
 
 static const float *out_by_of(void *arg, int layer, int i)
@@ -370,9 +368,9 @@ static int measure(struct run *r, struct measure *m)
 			      .n_threads = r->q->n_threads};
 	int rc = read_eval(r, &text);
 	if (!rc)
-		rc = measure_model_open(&result, r->q->dst, r->why, r->why_n);
+		rc = measure_model_open(&result, r->q->dst, r->why);
 	if (!rc)
-		rc = measure_run(m, &r->model, &result, &text, r->why, r->why_n);
+		rc = measure_run(m, &r->model, &result, &text, r->why);
 	if (!rc)
 		take_accumulated(r, m);
 	measure_model_close(&result);
@@ -395,12 +393,12 @@ static int finish(struct run *r, bool written)
 	report.n_linears = r->n_linears;
 	choose_worst(r, &report);
 	if (!written && !(rc = write_result(r)))
-		rc = state_written(r->state, r->q->dst, r->why, r->why_n);
+		rc = state_written(r->state, r->q->dst, r->why);
 	if (!rc && r->q->n_eval && !(rc = measure(r, &m)))
 		report.network = &m;
 	progress_end(&r->progress);
 	if (!rc)
-		rc = report_write_all(&report, r->q, r->why, r->why_n);
+		rc = report_write_all(&report, r->q, r->why);
 	if (!rc) {
 		char as[48];
 		snprintf(as, sizeof as, "INT4, groups of %d", r->o->group);
@@ -421,7 +419,7 @@ static int check_result(struct run *r, bool *there)
 	*there = file_exists(r->q->dst) || file_is_dir(r->q->dst);
 	const bool ours = file_is_dir(state);
 	free(state);
-	return *there && !ours ? err_why(r->why, r->why_n, -EEXIST,
+	return *there && !ours ? err_why(r->why, -EEXIST,
 					 "%s exists already: remove it, or name another result", r->q->dst)
 			       : 0;
 }
@@ -438,25 +436,21 @@ static void run_fini(struct run *r)
 	measure_model_close(&r->model);
 }
 
-int awq_run(const struct awq_options *o, char *why, size_t why_n)
+int awq_run(const struct awq_options *o, struct why *why)
 {
 	const struct quantize_options *q = o->all;
-	struct run r = {.o = o,
-			.q = q,
-			.calibrating = 1 - SHARE_WRITE - (q->n_eval ? SHARE_MEASURE : 0),
-			.why = why,
-			.why_n = why_n};
+	struct run r = {
+		.o = o, .q = q, .calibrating = 1 - SHARE_WRITE - (q->n_eval ? SHARE_MEASURE : 0), .why = why};
 	bool there = false;
 	parallel_limit(q->n_threads);
 	int rc = check_result(&r, &there);
-	if (!rc && !(rc = report_check_all(q, why, why_n)) && !(rc = open_model(&r)) &&
-	    !(rc = open_text(&r)) && !(rc = check_eval(&r)))
+	if (!rc && !(rc = report_check_all(q, why)) && !(rc = open_model(&r)) && !(rc = open_text(&r)) &&
+	    !(rc = check_eval(&r)))
 		rc = state_open(&r.state, q->dst, fingerprint(&r), r.model.config.n_layers, r.text.n,
-				r.model.config.hidden, why, why_n);
+				r.model.config.hidden, why);
 	if (!rc && there &&
 	    (state_n_done(r.state) < r.model.config.n_layers || !state_is_written(r.state, q->dst)))
-		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
-			     q->dst);
+		rc = err_why(why, -EEXIST, "%s exists already: remove it, or name another result", q->dst);
 	if (!rc)
 		rc = calibrate_all(&r);
 	if (!rc)
@@ -468,7 +462,7 @@ int awq_run(const struct awq_options *o, char *why, size_t why_n)
 
 enum { TOKENS_MAX = 1 << 24 };
 
-int awq_command(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n)
+int awq_command(const struct quantize_options *q, const struct opts *o, struct why *why)
 {
 	const struct awq_options a = {.all = q,
 				      .text = opts_text(o, "calibrate"),
@@ -476,13 +470,13 @@ int awq_command(const struct quantize_options *q, const struct opts *o, char *wh
 				      .group = (int)opts_int(o, "group")};
 	if (!a.text)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"awq4 is calibrated on a text: name one with --calibrate FILE, of at least %d tokens "
 			"and like those that the model will see",
 			a.n_tokens);
 	if (a.group != 32 && a.group != 64 && a.group != 128)
-		return err_why(why, why_n, -EINVAL, "--group %d must be 32, 64 or 128", a.group);
+		return err_why(why, -EINVAL, "--group %d must be 32, 64 or 128", a.group);
 	if (q->n_eval == 1)
-		return err_why(why, why_n, -EINVAL, "--eval-tokens 1: it must be 0, or 2 and more");
-	return awq_run(&a, why, why_n);
+		return err_why(why, -EINVAL, "--eval-tokens 1: it must be 0, or 2 and more");
+	return awq_run(&a, why);
 }

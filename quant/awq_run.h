@@ -7,6 +7,7 @@
 #ifndef QUERN_QUANT_AWQ_RUN_H
 #define QUERN_QUANT_AWQ_RUN_H
 
+#include "base/err.h"
 #include "base/options.h"
 #include "quant/quantize.h"
 
@@ -21,9 +22,9 @@ struct awq_options {
 };
 
 /* Run; print a summary to stdout.  -errno with the reason. */
-int awq_run(const struct awq_options *o, char *why, size_t why_n);
+int awq_run(const struct awq_options *o, struct why *why);
 
 /* The same with the command's options: a struct quantize_type.run. */
-int awq_command(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n);
+int awq_command(const struct quantize_options *q, const struct opts *o, struct why *why);
 
 #endif

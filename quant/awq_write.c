@@ -35,8 +35,7 @@ struct job {
 	int n_sources;
 	struct codes_at *codes; /* sorted by name, once all are listed */
 	int n_codes;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- look-up ---- */
@@ -82,7 +81,7 @@ static int declare(struct job *j, const char *module, const char *ending, const 
 	char name[NAME_MAX_BYTES];
 	snprintf(name, sizeof name, "%s%s", module, ending);
 	const struct writer_tensor t = {.name = name, .type = type, .n_dims = 2, .shape = {rows, columns}};
-	return writer_declare(j->w, &t, j->why, j->why_n);
+	return writer_declare(j->w, &t, j->why);
 }
 
 static int declare_codes(struct job *j, struct codes_at *c)
@@ -119,7 +118,7 @@ static int declare_all(struct job *j)
 	int rc = 0;
 	for (int i = 0; !rc && i < j->a->config->n_layers; i++) {
 		struct layer_plan p;
-		if (!(rc = j->a->plan(j->a->arg, i, false, &p, j->why, j->why_n))) {
+		if (!(rc = j->a->plan(j->a->arg, i, false, &p, j->why))) {
 			list_codes(j, &p);
 			layer_plan_fini(&p);
 		}
@@ -131,8 +130,7 @@ static int declare_all(struct job *j)
 	for (int i = 0; i < j->n_codes; i++) {
 		struct source *s = find(j, j->codes[i].name, ".weight");
 		if (!s)
-			return err_why(j->why, j->why_n, -EINVAL, "tensor %s.weight is missing",
-				       j->codes[i].name);
+			return err_why(j->why, -EINVAL, "tensor %s.weight is missing", j->codes[i].name);
 		s->to = -1;
 	}
 	for (int i = 0; i < j->n_sources; i++) {
@@ -141,10 +139,10 @@ static int declare_all(struct job *j)
 		if (s->to < 0)
 			continue;
 		if (s->t.n_dims < 1 || s->t.n_dims > WRITER_DIMS_MAX)
-			return err_why(j->why, j->why_n, -ENOTSUP, "tensor %s has %d dimensions", s->t.name,
+			return err_why(j->why, -ENOTSUP, "tensor %s has %d dimensions", s->t.name,
 				       s->t.n_dims);
 		memcpy(t.shape, s->t.shape, sizeof t.shape);
-		if ((s->to = writer_declare(j->w, &t, j->why, j->why_n)) < 0)
+		if ((s->to = writer_declare(j->w, &t, j->why)) < 0)
 			return s->to;
 	}
 	for (int i = 0; !rc && i < j->n_codes; i++)
@@ -174,13 +172,13 @@ static int write_config(struct job *j)
 {
 	char *path = file_join(j->a->source, "config.json");
 	json_t *root = NULL;
-	int rc = json_read(path, CONFIG_MAX, &root, j->why, j->why_n);
+	int rc = json_read(path, CONFIG_MAX, &root, j->why);
 	if (!rc) {
 		json_object_set_new(root, "quantization_config",
 				    json_pack("{s:i, s:i, s:o, s:s, s:s, s:b}", "bits", 4, "group_size",
 					      j->a->group, "modules_to_not_convert", not_converted(j),
 					      "quant_method", "awq", "version", "gemm", "zero_point", 1));
-		rc = writer_json(j->w, "config.json", root, j->why, j->why_n);
+		rc = writer_json(j->w, "config.json", root, j->why);
 	}
 	json_decref(root);
 	free(path);
@@ -190,14 +188,14 @@ static int write_config(struct job *j)
 static int write_files(struct job *j)
 {
 	const int rc = write_config(j);
-	return rc ? rc : hf_files_copy(j->w, j->a->source, false, j->why, j->why_n);
+	return rc ? rc : hf_files_copy(j->w, j->a->source, false, j->why);
 }
 
 /* ---- data ---- */
 
 static int put(struct job *j, int tensor, const void *data)
 {
-	return writer_rows(j->w, tensor, 0, writer_n_rows(j->w, tensor), data, j->why, j->why_n);
+	return writer_rows(j->w, tensor, 0, writer_n_rows(j->w, tensor), data, j->why);
 }
 
 static void store(enum config_dtype t, float x, void *out, size_t i)
@@ -265,7 +263,7 @@ static int write_floats(struct job *j, const struct layer_plan *p, int first, in
 				x = l->out_by ? x / l->out_by[r] : x;
 				store(l->from->dtype, x, w, r * k + c);
 			}
-		rc = writer_rows(j->w, s->to, row0, (int64_t)n, w, j->why, j->why_n);
+		rc = writer_rows(j->w, s->to, row0, (int64_t)n, w, j->why);
 		row0 += (int64_t)n;
 		free(w);
 		s->written = true;
@@ -310,7 +308,7 @@ static int write_norm(struct job *j, const struct layer_plan *p, const struct la
 {
 	struct source *s = find_data(j, b->norm->data);
 	if (!s)
-		return err_why(j->why, j->why_n, -EINVAL, "the norm of layer %d is in no tensor", p->index);
+		return err_why(j->why, -EINVAL, "the norm of layer %d is in no tensor", p->index);
 	float *values = xmalloc((size_t)b->norm->n * sizeof *values), offset = p->c->norm_offset;
 	weights_to_f32(b->norm, values);
 	for (int i = 0; i < b->norm->n; i++)
@@ -347,7 +345,7 @@ static int write_data(struct job *j)
 	int rc = 0;
 	for (int i = 0; !rc && i < n_layers; i++) {
 		struct layer_plan p;
-		if ((rc = j->a->plan(j->a->arg, i, true, &p, j->why, j->why_n)))
+		if ((rc = j->a->plan(j->a->arg, i, true, &p, j->why)))
 			break;
 		rc = write_layer(j, &p);
 		layer_plan_fini(&p);
@@ -360,19 +358,19 @@ static int write_data(struct job *j)
 	return rc;
 }
 
-int awq_write(const struct awq_write_args *a, char *why, size_t why_n)
+int awq_write(const struct awq_write_args *a, struct why *why)
 {
-	struct job j = {.a = a, .why = why, .why_n = why_n, .n_sources = a->weights->files.n_tensors};
-	int rc = writer_new(a->dst, WRITER_SAFETENSORS, &j.w, why, why_n);
+	struct job j = {.a = a, .why = why, .n_sources = a->weights->files.n_tensors};
+	int rc = writer_new(a->dst, WRITER_SAFETENSORS, &j.w, why);
 	if (rc)
 		return rc;
 	j.sources = xcalloc((size_t)j.n_sources + 1, sizeof *j.sources);
 	for (int i = 0; i < j.n_sources; i++)
 		a->weights->files.tensor(a->weights->files.at, i, &j.sources[i].t);
 	qsort(j.sources, (size_t)j.n_sources, sizeof *j.sources, by_name);
-	if (!(rc = declare_all(&j)) && !(rc = write_files(&j)) && !(rc = writer_begin(j.w, why, why_n)) &&
+	if (!(rc = declare_all(&j)) && !(rc = write_files(&j)) && !(rc = writer_begin(j.w, why)) &&
 	    !(rc = write_data(&j)))
-		rc = writer_commit(&j.w, why, why_n);
+		rc = writer_commit(&j.w, why);
 	writer_abort(&j.w);
 	free(j.sources);
 	free(j.codes);

@@ -4,6 +4,7 @@
 #ifndef QUERN_QUANT_AWQ_WRITE_H
 #define QUERN_QUANT_AWQ_WRITE_H
 
+#include "base/err.h"
 #include "quant/layer.h"
 
 #include <stdbool.h>
@@ -16,12 +17,12 @@ struct awq_write_args {
 	int group;
 	/* Get the plan of a layer, with or without its results; called for layers in any order and
 	 * repeatedly. */
-	int (*plan)(void *arg, int layer, bool results, struct layer_plan *out, char *why, size_t why_n);
+	int (*plan)(void *arg, int layer, bool results, struct layer_plan *out, struct why *why);
 	void *arg;
 	void (*progress)(void *arg, double done); /* done: from 0 to 1; may be NULL */
 };
 
 /* Write dst.  -EEXIST, -ENOSPC, ...; dst is whole or not there. */
-int awq_write(const struct awq_write_args *a, char *why, size_t why_n);
+int awq_write(const struct awq_write_args *a, struct why *why);
 
 #endif

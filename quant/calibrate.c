@@ -23,8 +23,7 @@ struct seen {
 	int32_t *routed; /* [T, n_chosen] */
 	int hidden, n_chosen;
 	int rc;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static void see(void *arg, enum model_point at, int first, int n, const void *rows)
@@ -41,7 +40,7 @@ static void see(void *arg, enum model_point at, int first, int n, const void *ro
 		memcpy(s->rows + (size_t)first * (size_t)s->hidden, rows,
 		       (size_t)n * (size_t)s->hidden * sizeof *s->rows);
 	if (s->at[at].k)
-		s->rc = inputs_add(&s->at[at], s->r, rows, n, s->why, s->why_n);
+		s->rc = inputs_add(&s->at[at], s->r, rows, n, s->why);
 }
 
 static void seen_fini(struct seen *s)
@@ -52,18 +51,14 @@ static void seen_fini(struct seen *s)
 	free(s->routed);
 }
 
-static int seen_init(struct seen *s, const struct layer_plan *p, struct runner *r, int n_tokens, char *why,
-		     size_t why_n)
+static int seen_init(struct seen *s, const struct layer_plan *p, struct runner *r, int n_tokens,
+		     struct why *why)
 {
 	const size_t n = (size_t)n_tokens;
-	*s = (struct seen){.r = r,
-			   .hidden = p->c->hidden,
-			   .n_chosen = p->c->experts.n_chosen,
-			   .why = why,
-			   .why_n = why_n};
+	*s = (struct seen){.r = r, .hidden = p->c->hidden, .n_chosen = p->c->experts.n_chosen, .why = why};
 	for (int i = 0; i < p->n_blocks; i++) {
 		const struct layer_block *b = &p->blocks[i];
-		int rc = b->expert >= 0 ? 0 : inputs_init(&s->at[b->at], b->k, n_tokens, why, why_n);
+		int rc = b->expert >= 0 ? 0 : inputs_init(&s->at[b->at], b->k, n_tokens, why);
 		if (rc)
 			return rc;
 	}
@@ -230,7 +225,7 @@ static struct layer_error error_of(double signal, double noise, double cross, do
 }
 
 /* Measure the error of weights and, if rows were seen, of outputs. */
-static int measure(struct block *x, int i, char *why, size_t why_n)
+static int measure(struct block *x, int i, struct why *why)
 {
 	struct layer_linear *l = x->parts[i];
 	const struct awq_part *part = &x->awq.parts[i];
@@ -252,7 +247,7 @@ static int measure(struct block *x, int i, char *why, size_t why_n)
 	if (x->in->n_sample) {
 		const size_t outs = (size_t)x->in->n_sample * (size_t)part->n;
 		y = xmalloc(outs * sizeof *y);
-		rc = runner_product(x->r, d, part->n, x->b->k, x->in->sample, x->in->n_sample, y, why, why_n);
+		rc = runner_product(x->r, d, part->n, x->b->k, x->in->sample, x->in->n_sample, y, why);
 		sum = 0;
 		for (size_t j = 0; !rc && j < outs; j++)
 			sum += fabsf(y[j]);
@@ -267,7 +262,7 @@ static int measure(struct block *x, int i, char *why, size_t why_n)
 }
 
 static int quantize_block(struct layer_plan *p, struct layer_block *b, struct runner *r,
-			  const struct inputs *in, char *why, size_t why_n)
+			  const struct inputs *in, struct why *why)
 {
 	struct block x = {.p = p, .b = b, .r = r, .in = in};
 	int rc = 0;
@@ -278,13 +273,13 @@ static int quantize_block(struct layer_plan *p, struct layer_block *b, struct ru
 		for (int i = 0; i < x.awq.n_parts; i++)
 			x.parts[i]->reason = in->n ? REASON_FEW_ROWS : REASON_NO_ROWS;
 	} else if (x.awq.n_parts) {
-		rc = awq_search(&x.awq, r, why, why_n);
+		rc = awq_search(&x.awq, r, why);
 	}
 	if (!rc && x.awq.n_parts)
 		fold(&x);
 	for (int i = 0; !rc && i < x.awq.n_parts; i++) {
 		pack(&x, i);
-		rc = measure(&x, i, why, why_n);
+		rc = measure(&x, i, why);
 	}
 	block_fini(&x);
 	return rc;
@@ -303,31 +298,31 @@ static int gather(const struct seen *s, int n_tokens, int expert, float *out)
 	return n;
 }
 
-static int add_all(struct inputs *in, struct runner *r, const float *rows, int n, char *why, size_t why_n)
+static int add_all(struct inputs *in, struct runner *r, const float *rows, int n, struct why *why)
 {
 	int rc = 0;
 	for (int at = 0; !rc && at < n; at += RUNNER_BATCH)
 		rc = inputs_add(in, r, rows + (size_t)at * (size_t)in->k,
-				n - at < RUNNER_BATCH ? n - at : RUNNER_BATCH, why, why_n);
+				n - at < RUNNER_BATCH ? n - at : RUNNER_BATCH, why);
 	inputs_end(in);
 	return rc;
 }
 
 /* Compute an expert's activations between gate/up and down. */
 static int between(const struct layer_plan *p, const struct weights_expert *e, struct runner *r,
-		   const float *rows, int n, float *out, char *why, size_t why_n)
+		   const float *rows, int n, float *out, struct why *why)
 {
 	const size_t size = (size_t)e->gate.n * (size_t)e->gate.k;
 	float *gate = xmalloc(2 * size * sizeof *gate), *up = gate + size;
 	layer_floats(&e->gate, gate);
 	layer_floats(&e->up, up);
-	int rc = runner_gateup(r, p->c->act, gate, up, e->gate.n, e->gate.k, rows, n, out, why, why_n);
+	int rc = runner_gateup(r, p->c->act, gate, up, e->gate.n, e->gate.k, rows, n, out, why);
 	free(gate);
 	return rc;
 }
 
 static int quantize_expert(struct layer_plan *p, struct layer_block *down, struct layer_block *gateup,
-			   struct runner *r, const struct seen *s, int n_tokens, char *why, size_t why_n)
+			   struct runner *r, const struct seen *s, int n_tokens, struct why *why)
 {
 	struct inputs in = {0}, inner = {0};
 	float *rows = xmalloc((size_t)n_tokens * (size_t)s->hidden * sizeof *rows);
@@ -335,14 +330,12 @@ static int quantize_expert(struct layer_plan *p, struct layer_block *down, struc
 	float *mid = xmalloc(((size_t)n * (size_t)down->k + 1) * sizeof *mid);
 	int rc = 0;
 	if (n)
-		rc = between(p, &p->w->experts[down->expert], r, rows, n, mid, why, why_n);
-	if (!rc && !(rc = inputs_init(&inner, down->k, n, why, why_n)) &&
-	    !(rc = add_all(&inner, r, mid, n, why, why_n)))
-		rc = quantize_block(p, down, r, &inner, why, why_n);
+		rc = between(p, &p->w->experts[down->expert], r, rows, n, mid, why);
+	if (!rc && !(rc = inputs_init(&inner, down->k, n, why)) && !(rc = add_all(&inner, r, mid, n, why)))
+		rc = quantize_block(p, down, r, &inner, why);
 	inputs_fini(&inner);
-	if (!rc && !(rc = inputs_init(&in, gateup->k, n, why, why_n)) &&
-	    !(rc = add_all(&in, r, rows, n, why, why_n)))
-		rc = quantize_block(p, gateup, r, &in, why, why_n);
+	if (!rc && !(rc = inputs_init(&in, gateup->k, n, why)) && !(rc = add_all(&in, r, rows, n, why)))
+		rc = quantize_block(p, gateup, r, &in, why);
 	inputs_fini(&in);
 	free(mid);
 	free(rows);
@@ -350,7 +343,7 @@ static int quantize_expert(struct layer_plan *p, struct layer_block *down, struc
 }
 
 /* Refuse values that other types refuse too: NaN, infinities, and values beyond F16. */
-static int check_values(const struct layer_linear *l, char *why, size_t why_n)
+static int check_values(const struct layer_linear *l, struct why *why)
 {
 	const size_t n = (size_t)l->from->n * (size_t)l->from->k;
 	float *w = xmalloc(n * sizeof *w);
@@ -361,24 +354,24 @@ static int check_values(const struct layer_linear *l, char *why, size_t why_n)
 	const float bad = j < n ? w[j] : 0;
 	free(w);
 	return j == n ? 0
-		      : err_why(why, why_n, -ERANGE,
+		      : err_why(why, -ERANGE,
 				"tensor %s.weight has the value %.9g (number %zu), which cannot be rounded",
 				l->name, (double)bad, j);
 }
 
 int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, float *out, int n_tokens,
-		    char *why, size_t why_n)
+		    struct why *why)
 {
 	for (int i = 0; i < p->n_linears; i++) {
-		int rc = p->linears[i].kept ? 0 : check_values(&p->linears[i], why, why_n);
+		int rc = p->linears[i].kept ? 0 : check_values(&p->linears[i], why);
 		if (rc)
 			return rc;
 	}
 	struct seen s;
 	const struct runner_observer observer = {see, &s};
-	int rc = seen_init(&s, p, r, n_tokens, why, why_n);
+	int rc = seen_init(&s, p, r, n_tokens, why);
 	if (!rc)
-		rc = runner_layer(r, p->index, in, out, n_tokens, &observer, why, why_n);
+		rc = runner_layer(r, p->index, in, out, n_tokens, &observer, why);
 	if (!rc)
 		rc = s.rc;
 	for (int i = 0; !rc && i < POINTS; i++)
@@ -387,9 +380,9 @@ int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, flo
 	for (int i = 0; !rc && i < p->n_blocks; i++) {
 		struct layer_block *b = &p->blocks[i];
 		if (b->expert < 0) {
-			rc = quantize_block(p, b, r, &s.at[b->at], why, why_n);
+			rc = quantize_block(p, b, r, &s.at[b->at], why);
 		} else {
-			rc = quantize_expert(p, b, b + 1, r, &s, n_tokens, why, why_n);
+			rc = quantize_expert(p, b, b + 1, r, &s, n_tokens, why);
 			i++; /* two blocks: down, then gate and up */
 		}
 	}

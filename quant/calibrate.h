@@ -4,6 +4,7 @@
 #ifndef QUERN_QUANT_CALIBRATE_H
 #define QUERN_QUANT_CALIBRATE_H
 
+#include "base/err.h"
 #include "quant/layer.h"
 #include "quant/runner.h"
 
@@ -12,6 +13,6 @@ enum { CALIBRATE_EXPERT_ROWS = 64 }; /* fewest rows of an expert for a search */
 /* Calibrate a layer.  in: the residual stream of n_tokens before the layer; out: after the original layer.
  * Fills in the plan's results.  -ENOMEM, ... with the reason. */
 int calibrate_layer(struct layer_plan *p, struct runner *r, const float *in, float *out, int n_tokens,
-		    char *why, size_t why_n);
+		    struct why *why);
 
 #endif

@@ -62,7 +62,7 @@ static void print_text(const struct compare_options *o, const struct measure *m)
 		printf("layer %-8d %.1f dB, accumulated\n", i, layer_error_db(&m->layers[i]));
 }
 
-int compare_run(const struct compare_options *o, char *why, size_t why_n)
+int compare_run(const struct compare_options *o, struct why *why)
 {
 	parallel_limit(o->n_threads);
 	struct measure_model a = {0}, b = {0};
@@ -72,17 +72,16 @@ int compare_run(const struct compare_options *o, char *why, size_t why_n)
 			    .progress_arg = &progress,
 			    .n_threads = o->n_threads,
 			    .no_linears = true};
-	int rc = measure_model_open(&a, o->a, why, why_n);
+	int rc = measure_model_open(&a, o->a, why);
 	if (!rc)
-		rc = measure_model_open(&b, o->b, why, why_n);
+		rc = measure_model_open(&b, o->b, why);
 	if (!rc) {
 		const int x = runner_window(&a.config), y = runner_window(&b.config);
-		rc = windows_read(&text, o->a, o->text, x < y ? x : y, o->n_tokens, a.config.n_vocab, why,
-				  why_n);
+		rc = windows_read(&text, o->a, o->text, x < y ? x : y, o->n_tokens, a.config.n_vocab, why);
 	}
 	progress_begin(&progress, 0);
 	if (!rc)
-		rc = measure_run(&m, &a, &b, &text, why, why_n);
+		rc = measure_run(&m, &a, &b, &text, why);
 	progress_end(&progress);
 	if (!rc && o->json)
 		print_json(o, &m);

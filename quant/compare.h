@@ -2,6 +2,8 @@
 #ifndef QUERN_QUANT_COMPARE_H
 #define QUERN_QUANT_COMPARE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,6 +16,6 @@ struct compare_options {
 
 /* Print perplexities, KL(A || B) and agreement to stdout.  Both models need vocabularies of one size; A's
  * tokenizer is used.  -errno with the reason. */
-int compare_run(const struct compare_options *o, char *why, size_t why_n);
+int compare_run(const struct compare_options *o, struct why *why);
 
 #endif

@@ -10,15 +10,15 @@
 
 enum { TILE = 64 };
 
-int inputs_init(struct inputs *s, int k, int n_rows, char *why, size_t why_n)
+int inputs_init(struct inputs *s, int k, int n_rows, struct why *why)
 {
 	const size_t kk = (size_t)k * (size_t)k * sizeof *s->gram;
 	*s = (struct inputs){.k = k, .step = (n_rows + INPUTS_SAMPLE - 1) / INPUTS_SAMPLE};
 	s->step = s->step > 0 ? s->step : 1;
 	s->gram = alloc_big(kk);
 	if (!s->gram)
-		return err_why(why, why_n, -ENOMEM,
-			       "out of memory: %zu bytes for the Gram matrix of %d inputs", kk, k);
+		return err_why(why, -ENOMEM, "out of memory: %zu bytes for the Gram matrix of %d inputs", kk,
+			       k);
 	s->sums = xcalloc((size_t)k, sizeof *s->sums);
 	s->sample = xcalloc((size_t)INPUTS_SAMPLE * (size_t)k, sizeof *s->sample);
 	return 0;
@@ -65,7 +65,7 @@ static void sum_row(void *arg, int row)
 		to[i] += from[i];
 }
 
-int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, char *why, size_t why_n)
+int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, struct why *why)
 {
 	const size_t k = (size_t)s->k;
 	for (int i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, cha
 	struct turn turn = {rows, n, s->k, across};
 	struct sum sum = {s->gram, product, s->k};
 	parallel_for((s->k + TILE - 1) / TILE, turn_tile, &turn);
-	int rc = runner_product(r, across, s->k, n, across, s->k, product, why, why_n);
+	int rc = runner_product(r, across, s->k, n, across, s->k, product, why);
 	if (!rc)
 		parallel_for(s->k, sum_row, &sum);
 	free(across);

@@ -5,6 +5,7 @@
 #ifndef QUERN_QUANT_INPUTS_H
 #define QUERN_QUANT_INPUTS_H
 
+#include "base/err.h"
 #include "quant/runner.h"
 
 #include <stddef.h>
@@ -22,9 +23,9 @@ struct inputs {
 };
 
 /* n_rows: upper limit of the rows that will be seen.  -ENOMEM. */
-int inputs_init(struct inputs *s, int k, int n_rows, char *why, size_t why_n);
+int inputs_init(struct inputs *s, int k, int n_rows, struct why *why);
 void inputs_fini(struct inputs *s); /* a zeroed one is fine */
-int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, char *why, size_t why_n);
+int inputs_add(struct inputs *s, struct runner *r, const float *rows, int n, struct why *why);
 void inputs_end(struct inputs *s);
 
 #endif

@@ -35,8 +35,7 @@ struct pass {
 	struct side side[2];
 	const struct windows *text;
 	double done, all; /* progress, in layers and heads */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static void advance(struct pass *p, double by)
@@ -49,16 +48,16 @@ static void advance(struct pass *p, double by)
 /* Return -EINTR after a signal, if the caller has armed interrupts (cli/terminal/term.h). */
 static int stopped(const struct pass *p)
 {
-	return interrupt_pending() ? err_why(p->why, p->why_n, -EINTR, "interrupted") : 0;
+	return interrupt_pending() ? err_why(p->why, -EINTR, "interrupted") : 0;
 }
 
 /* ---- models ---- */
 
-int measure_model_open(struct measure_model *m, const char *path, char *why, size_t why_n)
+int measure_model_open(struct measure_model *m, const char *path, struct why *why)
 {
 	*m = (struct measure_model){.path = path};
-	const int rc = model_config_load(path, &m->config, why, why_n);
-	return rc ? rc : weights_open(path, &m->config, &m->weights, why, why_n);
+	const int rc = model_config_load(path, &m->config, why);
+	return rc ? rc : weights_open(path, &m->config, &m->weights, why);
 }
 
 void measure_model_close(struct measure_model *m)
@@ -158,7 +157,7 @@ static void samples_fini(struct side *s)
 
 static int product(struct pass *p, int side, const float *w, int n, const struct sample *x, float *out)
 {
-	return runner_product(p->side[side].r, w, n, x->k, x->rows, x->n, out, p->why, p->why_n);
+	return runner_product(p->side[side].r, w, n, x->k, x->rows, x->n, out, p->why);
 }
 
 /* Undo the permutation of q's or k's rows in a GGUF file, from neighbours to halves. */
@@ -243,7 +242,7 @@ static int inner_rows(struct pass *p, const struct weights_expert *x, struct sam
 	layer_floats(&x->up, up);
 	if (rows->n)
 		rc = runner_gateup(p->side[0].r, p->side[0].of->config.act, gate, up, x->gate.n, x->gate.k,
-				   rows->rows, rows->n, mid, p->why, p->why_n);
+				   rows->rows, rows->n, mid, p->why);
 	free(gate);
 	free(rows->rows);
 	rows->rows = mid;
@@ -304,8 +303,7 @@ static int run_layer(struct pass *p, int side, int layer, bool observed)
 {
 	struct side *s = &p->side[side];
 	const struct runner_observer observer = {see, s};
-	int rc = runner_layer(s->r, layer, s->x, s->x, p->text->n, observed ? &observer : NULL, p->why,
-			      p->why_n);
+	int rc = runner_layer(s->r, layer, s->x, s->x, p->text->n, observed ? &observer : NULL, p->why);
 	advance(p, 1);
 	return rc;
 }
@@ -404,7 +402,7 @@ static int score_rows(struct pass *p, int first, int n, struct tally *t)
 	for (int s = 0; s < 2; s++) {
 		const size_t h = (size_t)p->side[s].of->config.hidden;
 		int rc = runner_head(p->side[s].r, p->side[s].x + (size_t)first * h, n, p->side[s].logits,
-				     p->why, p->why_n);
+				     p->why);
 		if (rc)
 			return rc;
 	}
@@ -452,16 +450,15 @@ static int side_open(struct pass *p, int side, const struct measure_model *of)
 	struct side *s = &p->side[side];
 	s->of = of;
 	s->bytes = (size_t)p->text->n * (size_t)of->config.hidden * sizeof *s->x;
-	int rc = runner_open(&s->r, &of->config, of->weights, p->text->length, p->m->n_threads, p->why,
-			     p->why_n);
+	int rc = runner_open(&s->r, &of->config, of->weights, p->text->length, p->m->n_threads, p->why);
 	if (rc)
-		return err_prefix(p->why, p->why_n, rc, "%s", of->path);
+		return err_prefix(p->why, rc, "%s", of->path);
 	s->x = alloc_big(s->bytes);
 	s->logits = xmalloc((size_t)RUNNER_LOGITS * (size_t)of->config.n_vocab * sizeof *s->logits);
 	if (!s->x)
-		return err_why(p->why, p->why_n, -ENOMEM,
-			       "out of memory: %zu bytes for the rows of %d tokens", s->bytes, p->text->n);
-	return runner_embed(s->r, p->text->tokens, p->text->n, s->x, p->why, p->why_n);
+		return err_why(p->why, -ENOMEM, "out of memory: %zu bytes for the rows of %d tokens",
+			       s->bytes, p->text->n);
+	return runner_embed(s->r, p->text->tokens, p->text->n, s->x, p->why);
 }
 
 static void side_close(struct side *s)
@@ -473,13 +470,13 @@ static void side_close(struct side *s)
 }
 
 int measure_run(struct measure *m, const struct measure_model *a, const struct measure_model *b,
-		const struct windows *text, char *why, size_t why_n)
+		const struct windows *text, struct why *why)
 {
-	struct pass p = {.m = m, .text = text, .why = why, .why_n = why_n};
+	struct pass p = {.m = m, .text = text, .why = why};
 	int rc = 0;
 	if (a->config.n_vocab != b->config.n_vocab)
-		return err_why(why, why_n, -EINVAL, "%s has %d tokens, %s has %d: they cannot be compared",
-			       a->path, a->config.n_vocab, b->path, b->config.n_vocab);
+		return err_why(why, -EINVAL, "%s has %d tokens, %s has %d: they cannot be compared", a->path,
+			       a->config.n_vocab, b->path, b->config.n_vocab);
 	m->alike = are_alike(a, b);
 	m->n_layers = m->alike ? a->config.n_layers : 0;
 	m->layers = xcalloc((size_t)m->n_layers + 1, sizeof *m->layers);

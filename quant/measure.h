@@ -9,6 +9,7 @@
 #ifndef QUERN_QUANT_MEASURE_H
 #define QUERN_QUANT_MEASURE_H
 
+#include "base/err.h"
 #include "quant/layer.h"
 #include "quant/windows.h"
 
@@ -23,7 +24,7 @@ struct measure_model {
 
 /* Open a model.  -ENOENT, -EINVAL, ... with the reason.  Call measure_model_close() after an error, too; it
  * accepts {0}. */
-int measure_model_open(struct measure_model *m, const char *path, char *why, size_t why_n);
+int measure_model_open(struct measure_model *m, const char *path, struct why *why);
 void measure_model_close(struct measure_model *m);
 
 /* A linear part of both models.  Experts have no accumulated error, since routes may differ, and are listed
@@ -63,7 +64,7 @@ struct measure {
 /* Measure.  Both models need vocabularies of one size; the text's windows fit both (runner_window()).
  * -EINVAL, -ENOMEM, -EINTR (cli/terminal/term.h), ... with the reason. */
 int measure_run(struct measure *m, const struct measure_model *a, const struct measure_model *b,
-		const struct windows *text, char *why, size_t why_n);
+		const struct windows *text, struct why *why);
 void measure_fini(struct measure *m); /* frees the results */
 
 #endif

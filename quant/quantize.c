@@ -13,10 +13,10 @@
 #include <string.h>
 
 /* Types that are rounded to nearest have no options of their own. */
-static int run_round(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n)
+static int run_round(const struct quantize_options *q, const struct opts *o, struct why *why)
 {
 	(void)o;
-	return round_run(q, why, why_n);
+	return round_run(q, why);
 }
 
 static const struct quantize_type types[] = {
@@ -46,7 +46,8 @@ static const struct usage usage = {
 
 static int compare(const struct opts *o)
 {
-	char why[1024], a[PATH_MAX], b[PATH_MAX], name[CACHED_NAME];
+	struct why why;
+	char a[PATH_MAX], b[PATH_MAX], name[CACHED_NAME];
 	if (o->n_words != 3)
 		return term_usage(usage.name, "--compare takes two models and a text: A B TEXT");
 	cache_find(o->words[0], a, name);
@@ -59,7 +60,7 @@ static int compare(const struct opts *o)
 					  .json = opts_flag(o, "json")};
 	if (c.n_tokens < 2)
 		return term_usage(usage.name, "--compare needs --eval-tokens of 2 or more");
-	return compare_run(&c, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
+	return compare_run(&c, &why) ? term_error("%s", why.text) : EXIT_SUCCESS;
 }
 
 /* Return the first given option that concerns writing a model; NULL: none. */
@@ -100,7 +101,8 @@ static int check_text(const struct opts *o)
 
 static int write_model(const struct quantize_type *type, const struct opts *o)
 {
-	char why[1024], source[PATH_MAX], name[CACHED_NAME];
+	struct why why;
+	char source[PATH_MAX], name[CACHED_NAME];
 	cache_find(o->words[0], source, name);
 	const struct opt_value *keep = opts_value(o, "keep"), *reports = opts_value(o, "report");
 	const struct quantize_options q = {.source = source,
@@ -114,7 +116,7 @@ static int write_model(const struct quantize_type *type, const struct opts *o)
 					   .keep_worst = (int)opts_int(o, "keep-worst"),
 					   .reports = reports->texts,
 					   .n_reports = reports->n_texts};
-	return type->run(&q, o, why, sizeof why) ? term_error("%s", why) : EXIT_SUCCESS;
+	return type->run(&q, o, &why) ? term_error("%s", why.text) : EXIT_SUCCESS;
 }
 
 static int run(const struct opts *o)

@@ -2,6 +2,8 @@
 #ifndef QUERN_QUANT_QUANTIZE_H
 #define QUERN_QUANT_QUANTIZE_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 
 struct opts;
@@ -23,7 +25,7 @@ struct quantize_options {
 struct quantize_type {
 	const char *name;
 	/* Writes the model; o has the options of this type alone.  -errno with the reason. */
-	int (*run)(const struct quantize_options *q, const struct opts *o, char *why, size_t why_n);
+	int (*run)(const struct quantize_options *q, const struct opts *o, struct why *why);
 };
 
 int cmd_quantize(int argc, char **argv);

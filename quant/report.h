@@ -4,6 +4,7 @@
 #define QUERN_QUANT_REPORT_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "quant/layer.h"
 #include "quant/measure.h"
 #include "quant/quantize.h"
@@ -46,9 +47,9 @@ void report_json(const struct report *r, struct buf *out);
 void report_html(const struct report *r, struct buf *out);
 
 /* Check before hours of work that the report files can be written.  They are not changed. */
-int report_check_all(const struct quantize_options *q, char *why, size_t why_n);
+int report_check_all(const struct quantize_options *q, struct why *why);
 /* Write the report files: HTML if the name ends in .html or .htm, else JSON.  Each is written whole or not at
  * all. */
-int report_write_all(const struct report *r, const struct quantize_options *q, char *why, size_t why_n);
+int report_write_all(const struct report *r, const struct quantize_options *q, struct why *why);
 
 #endif

@@ -13,7 +13,7 @@ static bool ends_in(const char *path, const char *what)
 	return n >= m && strcmp(path + n - m, what) == 0;
 }
 
-static int write_one(const struct report *r, const char *path, char *why, size_t why_n)
+static int write_one(const struct report *r, const char *path, struct why *why)
 {
 	struct replace file;
 	struct buf text = {0};
@@ -21,10 +21,10 @@ static int write_one(const struct report *r, const char *path, char *why, size_t
 		report_html(r, &text);
 	else
 		report_json(r, &text);
-	int rc = replace_begin(&file, path, 0666, why, why_n);
+	int rc = replace_begin(&file, path, 0666, why);
 	if (!rc) {
 		fwrite(text.p, 1, text.len, file.f);
-		rc = replace_end(&file, why, why_n);
+		rc = replace_end(&file, why);
 	}
 	buf_fini(&text);
 	return rc;
@@ -39,7 +39,7 @@ static bool is_in(const char *dst, const char *path)
 	return strncmp(path, dst, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
-int report_check_all(const struct quantize_options *q, char *why, size_t why_n)
+int report_check_all(const struct quantize_options *q, struct why *why)
 {
 	int rc = 0;
 	for (size_t i = 0; !rc && i < q->n_reports; i++) {
@@ -47,18 +47,18 @@ int report_check_all(const struct quantize_options *q, char *why, size_t why_n)
 		if (is_in(q->dst, q->reports[i]))
 			continue;
 		if (file_is_dir(q->reports[i]))
-			return err_why(why, why_n, -EISDIR, "--report %s is a directory: name a file",
+			return err_why(why, -EISDIR, "--report %s is a directory: name a file",
 				       q->reports[i]);
-		if (!(rc = replace_begin(&file, q->reports[i], 0666, why, why_n)))
+		if (!(rc = replace_begin(&file, q->reports[i], 0666, why)))
 			replace_drop(&file);
 	}
-	return rc ? err_prefix(why, why_n, rc, "--report") : 0;
+	return rc ? err_prefix(why, rc, "--report") : 0;
 }
 
-int report_write_all(const struct report *r, const struct quantize_options *q, char *why, size_t why_n)
+int report_write_all(const struct report *r, const struct quantize_options *q, struct why *why)
 {
 	int rc = 0;
 	for (size_t i = 0; !rc && i < q->n_reports; i++)
-		rc = write_one(r, q->reports[i], why, why_n);
+		rc = write_one(r, q->reports[i], why);
 	return rc;
 }

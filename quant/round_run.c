@@ -29,8 +29,7 @@ struct run {
 	int n_linears;
 	double from, to; /* range of the progress that the current measurement covers */
 	struct progress progress;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- writing ---- */
@@ -38,8 +37,8 @@ struct run {
 static int quantize(struct run *r, const char *dst)
 {
 	const struct quantize_options *o = r->o;
-	return r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why, r->why_n)
-		       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why, r->why_n);
+	return r->gguf ? gguf_quantize(o->source, dst, o->type, &r->keep, r->why)
+		       : hf_quantize(o->source, dst, o->type, int4_pack, &r->keep, r->why);
 }
 
 /* ---- measuring ---- */
@@ -55,10 +54,10 @@ static int measure(struct run *r, const char *path, struct measure *m)
 	struct measure_model result = {0};
 	*m = (struct measure){.progress = show_progress, .progress_arg = r, .n_threads = r->o->n_threads};
 	progress_begin(&r->progress, r->from);
-	int rc = measure_model_open(&result, path, r->why, r->why_n);
+	int rc = measure_model_open(&result, path, r->why);
 	if (!rc) {
 		result.path = r->o->dst; /* messages name DST, also while the trial is measured */
-		rc = measure_run(m, &r->source, &result, &r->text, r->why, r->why_n);
+		rc = measure_run(m, &r->source, &result, &r->text, r->why);
 	}
 	progress_end(&r->progress);
 	measure_model_close(&result);
@@ -140,7 +139,7 @@ static int try_model(struct run *r, const char *model)
 		choose_worst(r);
 	}
 	measure_fini(&m);
-	return rc == -EINTR ? err_why(r->why, r->why_n, rc, "interrupted: nothing was written") : rc;
+	return rc == -EINTR ? err_why(r->why, rc, "interrupted: nothing was written") : rc;
 }
 
 static int find_worst(struct run *r)
@@ -151,7 +150,7 @@ static int find_worst(struct run *r)
 		n--;
 	char *dir = xasprintf("%.*s.trial", (int)n, r->o->dst), *model = file_join(dir, "model");
 	int fd;
-	int rc = own_dir_take(dir, r->o->dst, mark, &fd, r->why, r->why_n);
+	int rc = own_dir_take(dir, r->o->dst, mark, &fd, r->why);
 	if (!rc)
 		rc = try_model(r, model);
 	own_dir_remove(dir, mark, &fd);
@@ -166,18 +165,18 @@ static int open_source(struct run *r)
 {
 	const struct quantize_options *o = r->o;
 	if (file_exists(o->dst) || file_is_dir(o->dst))
-		return err_why(r->why, r->why_n, -EEXIST,
-			       "%s exists already: remove it, or name another result", o->dst);
+		return err_why(r->why, -EEXIST, "%s exists already: remove it, or name another result",
+			       o->dst);
 	if (!file_is_dir(o->source))
 		return err_why(
-			r->why, r->why_n, -ENOTSUP,
+			r->why, -ENOTSUP,
 			"%s is not a directory of safetensors, which --type %s needs: make one with quern "
 			"convert %s DST --to safetensors",
 			o->source, o->type, o->source);
-	int rc = measure_model_open(&r->source, o->source, r->why, r->why_n);
+	int rc = measure_model_open(&r->source, o->source, r->why);
 	if (!rc)
 		rc = windows_read(&r->text, o->source, o->eval, runner_window(&r->source.config), o->n_eval,
-				  r->source.config.n_vocab, r->why, r->why_n);
+				  r->source.config.n_vocab, r->why);
 	return rc;
 }
 
@@ -186,28 +185,27 @@ static int measure_result(struct run *r)
 	struct measure m;
 	int rc = measure(r, r->o->dst, &m);
 	if (rc) /* also if interrupted */
-		return err_prefix(r->why, r->why_n, rc, "%s is written, but not measured", r->o->dst);
+		return err_prefix(r->why, rc, "%s is written, but not measured", r->o->dst);
 	collect(r, &m);
 	struct report report = report_of(r);
 	report.network = &m;
-	rc = report_write_all(&report, r->o, r->why, r->why_n);
+	rc = report_write_all(&report, r->o, r->why);
 	if (!rc)
 		report_summary(&report, r->o->type);
 	measure_fini(&m);
 	return rc;
 }
 
-int round_run(const struct quantize_options *o, char *why, size_t why_n)
+int round_run(const struct quantize_options *o, struct why *why)
 {
 	struct run r = {.o = o,
 			.gguf = o->type[0] == 'q',
 			.keep = {.patterns = o->keep, .n_patterns = o->n_keep},
 			.to = o->keep_worst ? 0.5 : 1,
-			.why = why,
-			.why_n = why_n};
+			.why = why};
 	parallel_limit(o->n_threads);
 	interrupt_arm(); /* up to the end, so that a signal during the commit stops what follows it */
-	int rc = report_check_all(o, why, why_n);
+	int rc = report_check_all(o, why);
 	if (!rc && o->eval)
 		rc = open_source(&r);
 	if (!rc && o->keep_worst) {

@@ -10,11 +10,12 @@
 #ifndef QUERN_QUANT_ROUND_RUN_H
 #define QUERN_QUANT_ROUND_RUN_H
 
+#include "base/err.h"
 #include "quant/quantize.h"
 
 #include <stddef.h>
 
 /* Run; print a summary to stdout if there is a text.  -errno with the reason. */
-int round_run(const struct quantize_options *o, char *why, size_t why_n);
+int round_run(const struct quantize_options *o, struct why *why);
 
 #endif

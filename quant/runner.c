@@ -33,7 +33,7 @@ static int batch_blocks(const struct runner *r)
 	return (r->window + BLOCK - 1) / BLOCK;
 }
 
-static int open_device(struct runner *r, int n_threads, char *why, size_t why_n)
+static int open_device(struct runner *r, int n_threads, struct why *why)
 {
 	struct kern_open_args args = {
 		.compute = KERN_COMPUTE_F32,
@@ -48,8 +48,8 @@ static int open_device(struct runner *r, int n_threads, char *why, size_t why_n)
 		.max_blocks_per_seq = batch_blocks(r),
 		.n_vocab = r->c->n_vocab,
 	};
-	int rc = kern_find("cpu", &r->ops, &args.index, why, why_n);
-	if (rc || (rc = r->ops->open(&r->dev, &args, why, why_n)))
+	int rc = kern_find("cpu", &r->ops, &args.index, why);
+	if (rc || (rc = r->ops->open(&r->dev, &args, why)))
 		return rc;
 	assert(r->ops->operand_bytes(r->dev, 1, 64) == 64 * sizeof(float));
 	r->stream = r->ops->stream_new(r->dev);
@@ -57,7 +57,7 @@ static int open_device(struct runner *r, int n_threads, char *why, size_t why_n)
 			       r->per_batch * batch_blocks(r), 0);
 	r->tokens = r->ops->mem_new(r->dev, RUNNER_BATCH * sizeof *r->tokens);
 	if (!r->stream || !r->kv || !r->tokens)
-		return err_why(why, why_n, -ENOMEM, "out of memory: the cache of a batch of %d tokens",
+		return err_why(why, -ENOMEM, "out of memory: the cache of a batch of %d tokens",
 			       RUNNER_BATCH);
 	return 0;
 }
@@ -68,7 +68,7 @@ int runner_window(const struct model_config *c)
 }
 
 int runner_open(struct runner **out, const struct model_config *c, const struct weights *w, int window,
-		int n_threads, char *why, size_t why_n)
+		int n_threads, struct why *why)
 {
 	assert(window > 0 && window <= runner_window(c));
 	struct runner *r = xcalloc(1, sizeof *r);
@@ -87,9 +87,9 @@ int runner_open(struct runner **out, const struct model_config *c, const struct 
 		r->tables[i] = i;
 	for (int i = 0; i < RUNNER_LOGITS; i++)
 		r->logits_row[i] = i;
-	int rc = shard_init(&r->shard, c, w, (struct shard_rank){.n_ranks = 1}, why, why_n);
+	int rc = shard_init(&r->shard, c, w, (struct shard_rank){.n_ranks = 1}, why);
 	if (!rc)
-		rc = open_device(r, n_threads, why, why_n);
+		rc = open_device(r, n_threads, why);
 	if (rc)
 		runner_close(r);
 	else
@@ -139,17 +139,17 @@ static struct model_args args_of(struct runner *r, const struct model_config *co
 				   .max_context = r->window};
 }
 
-static int ends(struct runner *r, char *why, size_t why_n)
+static int ends(struct runner *r, struct why *why)
 {
 	if (r->ends)
 		return 0;
 	r->no_layers = *r->c;
 	r->no_layers.n_layers = 0;
 	const struct model_args a = args_of(r, &r->no_layers, r->w);
-	return model_load(&r->ends, &a, why, why_n);
+	return model_load(&r->ends, &a, why);
 }
 
-static int layer_load(struct runner *r, int i, struct model **out, char *why, size_t why_n)
+static int layer_load(struct runner *r, int i, struct model **out, struct why *why)
 {
 	struct weights w = *r->w;
 	r->one = *r->c;
@@ -165,7 +165,7 @@ static int layer_load(struct runner *r, int i, struct model **out, char *why, si
 		a.observe = observe;
 		a.observe_arg = r;
 	}
-	return model_load(out, &a, why, why_n);
+	return model_load(out, &a, why);
 }
 
 /* Set a batch of windows of consecutive tokens, n_rows in all; logits for the first n_logits rows. */
@@ -192,10 +192,10 @@ static int rows_of_batch(const struct runner *r, int first, int n_tokens)
 	return n_tokens - first < most ? n_tokens - first : most;
 }
 
-int runner_embed(struct runner *r, const uint32_t *tokens, int n_tokens, float *x, char *why, size_t why_n)
+int runner_embed(struct runner *r, const uint32_t *tokens, int n_tokens, float *x, struct why *why)
 {
 	const size_t h = (size_t)r->c->hidden;
-	int rc = ends(r, why, why_n);
+	int rc = ends(r, why);
 	if (rc)
 		return rc;
 	for (int at = 0, n; !rc && at < n_tokens; at += n) {
@@ -207,16 +207,16 @@ int runner_embed(struct runner *r, const uint32_t *tokens, int n_tokens, float *
 			break;
 		rc = r->ops->stream_sync(r->stream);
 	}
-	return rc ? err_why(why, why_n, rc, "the embedding cannot be computed") : 0;
+	return rc ? err_why(why, rc, "the embedding cannot be computed") : 0;
 }
 
 int runner_layer(struct runner *r, int layer, const float *in, float *out, int n_tokens,
-		 const struct runner_observer *observer, char *why, size_t why_n)
+		 const struct runner_observer *observer, struct why *why)
 {
 	const size_t h = (size_t)r->c->hidden;
 	struct model *m = NULL;
 	r->observer = observer;
-	int rc = layer_load(r, layer, &m, why, why_n);
+	int rc = layer_load(r, layer, &m, why);
 	if (rc)
 		return rc;
 	for (int n; !rc && r->first < n_tokens; r->first += n) {
@@ -235,15 +235,15 @@ int runner_layer(struct runner *r, int layer, const float *in, float *out, int n
 	r->observer = NULL;
 	model_free(m);
 	if (rc == -EINTR)
-		return err_why(why, why_n, rc, "interrupted");
-	return rc ? err_why(why, why_n, rc, "layer %d cannot be computed", layer) : 0;
+		return err_why(why, rc, "interrupted");
+	return rc ? err_why(why, rc, "layer %d cannot be computed", layer) : 0;
 }
 
-int runner_head(struct runner *r, const float *x, int n, float *logits, char *why, size_t why_n)
+int runner_head(struct runner *r, const float *x, int n, float *logits, struct why *why)
 {
 	const size_t bytes = (size_t)n * (size_t)r->c->hidden * sizeof *x;
 	assert(n > 0 && n <= RUNNER_LOGITS);
-	int rc = ends(r, why, why_n);
+	int rc = ends(r, why);
 	if (rc)
 		return rc;
 	const int window = r->window < n ? r->window : n;
@@ -252,18 +252,17 @@ int runner_head(struct runner *r, const float *x, int n, float *logits, char *wh
 	    (rc = r->ops->download(r->stream, logits, model_logits(r->ends),
 				   (size_t)n * (size_t)r->c->n_vocab * sizeof *logits)) ||
 	    (rc = r->ops->stream_sync(r->stream)))
-		return err_why(why, why_n, rc, "the head cannot be computed");
+		return err_why(why, rc, "the head cannot be computed");
 	return 0;
 }
 
 /* ---- products ---- */
 
-int runner_load(struct runner *r, const float *w, int n, int k, struct kern_linear **out, char *why,
-		size_t why_n)
+int runner_load(struct runner *r, const float *w, int n, int k, struct kern_linear **out, struct why *why)
 {
 	const struct kern_linear_src src = {
 		.name = "a product", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = n, .w = w}}};
-	return r->ops->linear_load(r->dev, &src, out, why, why_n);
+	return r->ops->linear_load(r->dev, &src, out, why);
 }
 
 int runner_apply(struct runner *r, const struct kern_linear *w, int n, int k, const float *x, int n_rows,
@@ -285,18 +284,18 @@ void runner_unload(struct runner *r, struct kern_linear *w)
 }
 
 int runner_product(struct runner *r, const float *w, int n, int k, const float *x, int n_rows, float *out,
-		   char *why, size_t why_n)
+		   struct why *why)
 {
 	struct kern_linear *l = NULL;
-	int rc = runner_load(r, w, n, k, &l, why, why_n);
+	int rc = runner_load(r, w, n, k, &l, why);
 	if (!rc && (rc = runner_apply(r, l, n, k, x, n_rows, out)))
-		err_why(why, why_n, rc, "a product of %d x %d cannot be computed", n, k);
+		err_why(why, rc, "a product of %d x %d cannot be computed", n, k);
 	runner_unload(r, l);
 	return rc;
 }
 
 int runner_gateup(struct runner *r, enum config_act act, const float *gate, const float *up, int inter, int k,
-		  const float *x, int n_rows, float *out, char *why, size_t why_n)
+		  const float *x, int n_rows, float *out, struct why *why)
 {
 	const struct kern_linear_src src = {.name = "an expert",
 					    .k = k,
@@ -305,7 +304,7 @@ int runner_gateup(struct runner *r, enum config_act act, const float *gate, cons
 					    .parts = {{.dtype = KERN_F32, .n = inter, .w = gate},
 						      {.dtype = KERN_F32, .n = inter, .w = up}}};
 	struct kern_linear *l = NULL;
-	int rc = r->ops->linear_load(r->dev, &src, &l, why, why_n);
+	int rc = r->ops->linear_load(r->dev, &src, &l, why);
 	for (int at = 0; !rc && at < n_rows; at += RUNNER_BATCH) {
 		const int rows = n_rows - at < RUNNER_BATCH ? n_rows - at : RUNNER_BATCH;
 		rc = r->ops->gateup_swiglu(r->stream, l, out + (size_t)at * (size_t)inter,

@@ -34,22 +34,16 @@ static char *path_of(const struct state *s, const char *what, int layer)
 	return xasprintf("%s/%s-%03d", s->dir, what, layer);
 }
 
-static int sys_why(char *why, size_t why_n, const char *path, const char *what)
-{
-	const int err = errno;
-	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
-}
-
 /* ---- the directory ---- */
 
-static int write_run(const struct state *s, char *why, size_t why_n)
+static int write_run(const struct state *s, struct why *why)
 {
 	struct replace r;
 	char *path = file_join(s->dir, run_file);
-	int rc = replace_begin(&r, path, 0666, why, why_n);
+	int rc = replace_begin(&r, path, 0666, why);
 	if (!rc) {
 		fprintf(r.f, "%s %016" PRIx64 "\n", mark, s->fingerprint);
-		rc = replace_end(&r, why, why_n);
+		rc = replace_end(&r, why);
 	}
 	free(path);
 	return rc;
@@ -57,17 +51,17 @@ static int write_run(const struct state *s, char *why, size_t why_n)
 
 /* Check the run file.  1: this run's; 0: missing, or another run's; -EEXIST: not a run's directory.  A
  * temporary file ("run.*") does not count. */
-static int check_run(const struct state *s, char *why, size_t why_n)
+static int check_run(const struct state *s, struct why *why)
 {
 	char *path = file_join(s->dir, run_file), *text = NULL, want[RUN_MAX];
 	size_t n;
-	int rc = file_read(path, RUN_MAX, &text, &n, NULL, 0);
+	int rc = file_read(path, RUN_MAX, &text, &n, NULL);
 	snprintf(want, sizeof want, "%s %016" PRIx64 "\n", mark, s->fingerprint);
 	if (rc == -ENOENT && own_dir_is_empty(s->fd, "run."))
 		rc = 0;
 	else if (rc || strncmp(text, mark, sizeof mark - 1) != 0)
 		rc = err_why(
-			why, why_n, -EEXIST,
+			why, -EEXIST,
 			"%s exists, and is not what a run left behind: remove it, or name another result",
 			s->dir);
 	else
@@ -89,7 +83,7 @@ static void count_done(struct state *s)
 }
 
 int state_open(struct state **out, const char *dst, uint64_t fingerprint, int n_layers, int rows, int hidden,
-	       char *why, size_t why_n)
+	       struct why *why)
 {
 	struct state *s = xcalloc(1, sizeof *s);
 	size_t n = strlen(dst);
@@ -100,10 +94,10 @@ int state_open(struct state **out, const char *dst, uint64_t fingerprint, int n_
 			    .n_layers = n_layers,
 			    .bytes = (size_t)rows * (size_t)hidden * sizeof(float)};
 	*out = NULL;
-	int rc = own_dir_lock(s->dir, dst, &s->fd, why, why_n);
-	if (!rc && (rc = check_run(s, why, why_n)) == 0) {
+	int rc = own_dir_lock(s->dir, dst, &s->fd, why);
+	if (!rc && (rc = check_run(s, why)) == 0) {
 		own_dir_empty(s->fd, run_file);
-		rc = write_run(s, why, why_n);
+		rc = write_run(s, why);
 	}
 	if (rc < 0) {
 		state_close(s);
@@ -140,35 +134,35 @@ int state_n_done(const struct state *s)
 
 /* ---- streams ---- */
 
-int state_rows(struct state *s, int layer, const float **out, char *why, size_t why_n)
+int state_rows(struct state *s, int layer, const float **out, struct why *why)
 {
 	char *path = path_of(s, "rows", layer);
 	const void *data = NULL;
 	size_t n = 0;
-	int rc = file_map(path, &data, &n, why, why_n);
+	int rc = file_map(path, &data, &n, why);
 	if (!rc && n != s->bytes) {
 		file_unmap(data, n);
-		rc = err_why(why, why_n, -EINVAL, "%s is damaged: remove %s and start again", path, s->dir);
+		rc = err_why(why, -EINVAL, "%s is damaged: remove %s and start again", path, s->dir);
 	}
 	free(path);
 	*out = data;
 	return rc;
 }
 
-int state_rows_new(struct state *s, int layer, float **out, char *why, size_t why_n)
+int state_rows_new(struct state *s, int layer, float **out, struct why *why)
 {
 	char *path = path_of(s, "rows", layer);
 	int rc = 0;
 	void *p = MAP_FAILED;
 	const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (fd < 0)
-		rc = sys_why(why, why_n, path, "made");
+		rc = file_failed(why, path, "made");
 	if (!rc && (rc = posix_fallocate(fd, 0, (off_t)s->bytes))) {
 		errno = rc;
-		rc = sys_why(why, why_n, path, "given its room");
+		rc = file_failed(why, path, "given its room");
 	}
 	if (!rc && (p = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
-		rc = sys_why(why, why_n, path, "mapped");
+		rc = file_failed(why, path, "mapped");
 	if (fd >= 0)
 		close(fd);
 	free(path);
@@ -236,7 +230,7 @@ static void put_plan(struct buf *b, const struct state *s, const struct layer_pl
 	buf_put(b, &sum, sizeof sum);
 }
 
-int state_save(struct state *s, const struct layer_plan *p, float *next, char *why, size_t why_n)
+int state_save(struct state *s, const struct layer_plan *p, float *next, struct why *why)
 {
 	char *path = path_of(s, "layer", p->index);
 	struct replace r;
@@ -244,11 +238,11 @@ int state_save(struct state *s, const struct layer_plan *p, float *next, char *w
 	int rc = 0;
 	assert(p->index == s->n_done);
 	if (next && (msync(next, s->bytes, MS_SYNC)))
-		rc = sys_why(why, why_n, s->dir, "synced");
-	if (!rc && !(rc = replace_begin(&r, path, 0666, why, why_n))) {
+		rc = file_failed(why, s->dir, "synced");
+	if (!rc && !(rc = replace_begin(&r, path, 0666, why))) {
 		put_plan(&b, s, p);
 		fwrite(b.p, 1, b.len, r.f);
-		rc = replace_end(&r, why, why_n);
+		rc = replace_end(&r, why);
 	}
 	free(path);
 	buf_fini(&b);
@@ -273,17 +267,17 @@ static bool identify(const char *dst, char *out, size_t n)
 	return true;
 }
 
-int state_written(const struct state *s, const char *dst, char *why, size_t why_n)
+int state_written(const struct state *s, const char *dst, struct why *why)
 {
 	struct replace r;
 	char id[RUN_MAX];
 	if (!identify(dst, id, sizeof id))
-		return sys_why(why, why_n, dst, "found");
+		return file_failed(why, dst, "found");
 	char *path = file_join(s->dir, "written");
-	int rc = replace_begin(&r, path, 0666, why, why_n);
+	int rc = replace_begin(&r, path, 0666, why);
 	if (!rc) {
 		fputs(id, r.f);
-		rc = replace_end(&r, why, why_n);
+		rc = replace_end(&r, why);
 	}
 	free(path);
 	return rc;
@@ -293,7 +287,7 @@ bool state_is_written(const struct state *s, const char *dst)
 {
 	char id[RUN_MAX], *path = file_join(s->dir, "written"), *text = NULL;
 	size_t n;
-	const bool is = file_read(path, RUN_MAX, &text, &n, NULL, 0) == 0 && identify(dst, id, sizeof id) &&
+	const bool is = file_read(path, RUN_MAX, &text, &n, NULL) == 0 && identify(dst, id, sizeof id) &&
 			strcmp(text, id) == 0;
 	free(text);
 	free(path);
@@ -365,13 +359,13 @@ static void take_plan(struct cursor *c, const struct state *s, struct layer_plan
 	}
 }
 
-int state_load(const struct state *s, struct layer_plan *p, char *why, size_t why_n)
+int state_load(const struct state *s, struct layer_plan *p, struct why *why)
 {
 	char *path = path_of(s, "layer", p->index);
 	const void *data = NULL;
 	size_t n = 0;
 	uint64_t sum = 0;
-	int rc = file_map(path, &data, &n, why, why_n);
+	int rc = file_map(path, &data, &n, why);
 	if (!rc) {
 		struct cursor c = {.p = data, .n = n > sizeof sum ? n - sizeof sum : 0};
 		if (c.n)
@@ -380,8 +374,7 @@ int state_load(const struct state *s, struct layer_plan *p, char *why, size_t wh
 		if (!c.bad)
 			take_plan(&c, s, p);
 		if (c.bad || c.n)
-			rc = err_why(why, why_n, -EINVAL, "%s is damaged: remove %s and start again", path,
-				     s->dir);
+			rc = err_why(why, -EINVAL, "%s is damaged: remove %s and start again", path, s->dir);
 		file_unmap(data, n);
 	}
 	free(path);

@@ -24,13 +24,13 @@ static size_t whole(const char *text, size_t n, size_t all)
 }
 
 static int encode(const struct tokenizer *t, const char *text, size_t n, size_t wanted, struct token_ids *ids,
-		  char *why, size_t why_n)
+		  struct why *why)
 {
 	size_t part = wanted * BYTES_PER_TOKEN;
 	for (;;) {
 		const size_t bytes = part < n ? whole(text, part, n) : n;
 		ids->n = 0;
-		int rc = tokenizer_encode(t, text, bytes, 0, NULL, 0, ids, why, why_n);
+		int rc = tokenizer_encode(t, text, bytes, 0, NULL, 0, ids, why);
 		if (rc || bytes == n || ids->n >= wanted)
 			return rc;
 		part *= 4;
@@ -49,30 +49,29 @@ static int cut(struct windows *w, const struct token_ids *ids, const struct toke
 }
 
 int windows_read(struct windows *out, const char *model, const char *path, int length, int n_tokens,
-		 int n_vocab, char *why, size_t why_n)
+		 int n_vocab, struct why *why)
 {
 	struct tokenizer *t = NULL;
 	struct token_ids ids = {0}, begin = {0};
 	char *text = NULL;
 	size_t n = 0;
 	*out = (struct windows){.length = length};
-	int rc = file_read(path, TEXT_MAX, &text, &n, why, why_n);
-	if (rc || (rc = tokenizer_load(model, &t, why, why_n)))
+	int rc = file_read(path, TEXT_MAX, &text, &n, why);
+	if (rc || (rc = tokenizer_load(model, &t, why)))
 		goto done;
-	if ((rc = encode(t, text, n, (size_t)n_tokens, &ids, why, why_n)) ||
-	    (rc = tokenizer_encode(t, "", 0, TOKENIZER_ADD_SPECIAL, NULL, 0, &begin, why, why_n))) {
-		err_prefix(why, why_n, rc, "%s", path);
+	if ((rc = encode(t, text, n, (size_t)n_tokens, &ids, why)) ||
+	    (rc = tokenizer_encode(t, "", 0, TOKENIZER_ADD_SPECIAL, NULL, 0, &begin, why))) {
+		err_prefix(why, rc, "%s", path);
 		goto done;
 	}
 	begin.n = begin.n && begin.ids[0] == tokenizer_bos(t); /* drop tokens that end a text */
 	cut(out, &ids, &begin, n_tokens);
 	for (int i = 0; !rc && i < out->n; i++)
 		if (out->tokens[i] >= (uint32_t)n_vocab)
-			rc = err_why(why, why_n, -EINVAL,
-				     "the tokenizer of %s gives token %u, the model has %d", model,
-				     out->tokens[i], n_vocab);
+			rc = err_why(why, -EINVAL, "the tokenizer of %s gives token %u, the model has %d",
+				     model, out->tokens[i], n_vocab);
 	if (!rc && out->n < 2)
-		rc = err_why(why, why_n, -EINVAL, "%s has no text", path);
+		rc = err_why(why, -EINVAL, "%s has no text", path);
 	out->hash = XXH3_64bits(out->tokens, (size_t)out->n * sizeof *out->tokens);
 done:
 	if (rc)

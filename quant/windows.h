@@ -5,6 +5,8 @@
 #ifndef QUERN_QUANT_WINDOWS_H
 #define QUERN_QUANT_WINDOWS_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +20,7 @@ struct windows {
 /* Tokenize the first n_tokens of a UTF-8 file, or all if it has fewer.  model: a path that tokenizer_load()
  * takes.  -EINVAL: a token outside the vocabulary, or fewer than two tokens. */
 int windows_read(struct windows *out, const char *model, const char *path, int length, int n_tokens,
-		 int n_vocab, char *why, size_t why_n);
+		 int n_vocab, struct why *why);
 void windows_fini(struct windows *w);
 
 #endif

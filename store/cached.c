@@ -32,10 +32,10 @@ char *cached_records(const char *root)
 	return file_join(root, ".checksums");
 }
 
-int cached_path(const char *dir, const struct manifest *m, char path[PATH_MAX], char *why, size_t why_n)
+int cached_path(const char *dir, const struct manifest *m, char path[PATH_MAX], struct why *why)
 {
 	const int n = snprintf(path, PATH_MAX, "%s%s%s", dir, m->first ? "/" : "", m->first ? m->first : "");
-	return n < PATH_MAX ? 0 : err_why(why, why_n, -ENAMETOOLONG, "%s: the path is too long", dir);
+	return n < PATH_MAX ? 0 : err_why(why, -ENAMETOOLONG, "%s: the path is too long", dir);
 }
 
 static bool has_size(const char *dir, const struct manifest_file *f)
@@ -48,44 +48,42 @@ static bool has_size(const char *dir, const struct manifest_file *f)
 }
 
 /* Check that opening dir reads exactly these files: generation_config.json, for example, is optional. */
-static int same_names(const char *dir, const struct manifest *m, char *why, size_t why_n)
+static int same_names(const char *dir, const struct manifest *m, struct why *why)
 {
 	struct store_files l;
 	char path[PATH_MAX];
-	int rc = cached_path(dir, m, path, why, why_n);
-	if (rc || (rc = store_files_list(path, &l, why, why_n)))
+	int rc = cached_path(dir, m, path, why);
+	if (rc || (rc = store_files_list(path, &l, why)))
 		return rc;
 	for (uint32_t i = 0; !rc && i < m->n; i++)
 		if (l.n != m->n || strcmp(l.files[i].name, m->files[i].name) != 0)
-			rc = err_why(why, why_n, -ENOENT, "%s has other files", dir);
+			rc = err_why(why, -ENOENT, "%s has other files", dir);
 	store_files_fini(&l);
 	return rc;
 }
 
-int cached_check(const char *dir, const struct manifest *m, const struct checksums *c, char *why,
-		 size_t why_n)
+int cached_check(const char *dir, const struct manifest *m, const struct checksums *c, struct why *why)
 {
 	uint8_t digest[MANIFEST_DIGEST];
 	for (uint32_t i = 0; i < m->n; i++)
 		if (!has_size(dir, &m->files[i]))
-			return err_why(why, why_n, -ENOENT, "%s/%s is missing, or of another size", dir,
+			return err_why(why, -ENOENT, "%s/%s is missing, or of another size", dir,
 				       m->files[i].name);
 	int rc = 0;
 	for (uint32_t i = 0; !rc && i < m->n; i++) {
-		rc = checksum_file(c, dir, m->files[i].name, digest, why, why_n);
+		rc = checksum_file(c, dir, m->files[i].name, digest, why);
 		if (!rc && memcmp(digest, m->files[i].digest, MANIFEST_DIGEST) != 0)
-			rc = err_why(why, why_n, -EBADMSG, "%s/%s has another checksum than the controller's",
-				     dir, m->files[i].name);
+			rc = err_why(why, -EBADMSG, "%s/%s has another checksum than the controller's", dir,
+				     m->files[i].name);
 	}
-	return rc ? rc : same_names(dir, m, why, why_n);
+	return rc ? rc : same_names(dir, m, why);
 }
 
 struct finding {
 	const struct manifest *m;
 	const struct checksums *c;
 	char *found; /* owned */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Names that begin with a dot are skipped: entries in progress or replaced. */
@@ -94,12 +92,12 @@ static int walk(struct finding *f, const char *dir, int level)
 	int rc = 0;
 	DIR *d;
 	if (level == LEVELS) {
-		char why[512] = "";
-		rc = cached_check(dir, f->m, f->c, why, sizeof why);
+		struct why why = {""};
+		rc = cached_check(dir, f->m, f->c, &why);
 		if (!rc)
 			f->found = xstrdup(dir);
 		else if (rc == -EBADMSG)
-			err_why(f->why, f->why_n, rc, "%s", why);
+			err_why(f->why, rc, "%s", why.text);
 		return rc == -ECANCELED ? rc : 0;
 	}
 	if (!(d = opendir(dir)))
@@ -116,14 +114,14 @@ static int walk(struct finding *f, const char *dir, int level)
 }
 
 int cached_find(const char *root, const struct manifest *m, const struct checksums *c, char path[PATH_MAX],
-		char *why, size_t why_n)
+		struct why *why)
 {
-	struct finding f = {m, c, NULL, why, why_n};
-	if (why_n)
-		why[0] = '\0';
+	struct finding f = {m, c, NULL, why};
+	if (why)
+		why->text[0] = '\0';
 	int rc = walk(&f, root, 0);
 	if (!rc)
-		rc = f.found ? cached_path(f.found, m, path, why, why_n) : -ENOENT;
+		rc = f.found ? cached_path(f.found, m, path, why) : -ENOENT;
 	free(f.found);
 	return rc;
 }

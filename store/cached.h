@@ -8,6 +8,7 @@
 #ifndef QUERN_STORE_CACHED_H
 #define QUERN_STORE_CACHED_H
 
+#include "base/err.h"
 #include "store/fingerprint.h"
 
 #include <limits.h>
@@ -23,12 +24,11 @@ char *cached_records(const char *root); /* the caller frees it */
  * path as cached_path() does.  -ENOENT: there is none; why: the fault of a folder with files of the right
  * sizes, or "". */
 int cached_find(const char *root, const struct manifest *m, const struct checksums *c, char path[PATH_MAX],
-		char *why, size_t why_n);
+		struct why *why);
 /* Return 0 if dir has all files of m with the right checksums; else -EBADMSG, -ENOENT, ... with the
  * reason. */
-int cached_check(const char *dir, const struct manifest *m, const struct checksums *c, char *why,
-		 size_t why_n);
+int cached_check(const char *dir, const struct manifest *m, const struct checksums *c, struct why *why);
 /* Set path to dir, or to m->first in dir if m has one: the path to open. */
-int cached_path(const char *dir, const struct manifest *m, char path[PATH_MAX], char *why, size_t why_n);
+int cached_path(const char *dir, const struct manifest *m, char path[PATH_MAX], struct why *why);
 
 #endif

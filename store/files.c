@@ -70,28 +70,28 @@ void store_files_fini(struct store_files *l)
 }
 
 /* Reject stand-ins for weights: empty files and git-lfs pointers. */
-static int check_there(const char *path, const struct stat *st, char *why, size_t why_n)
+static int check_there(const char *path, const struct stat *st, struct why *why)
 {
 	if (!st->st_size && !ends_with(path, ".json"))
-		return err_why(why, why_n, -ENODATA, "%s is empty", path);
+		return err_why(why, -ENODATA, "%s is empty", path);
 	if (st->st_size < POINTER_MAX && model_kind_is_pointer(path))
-		return err_why(why, why_n, -ENODATA, "%s is a git-lfs pointer, not the file itself", path);
+		return err_why(why, -ENODATA, "%s is a git-lfs pointer, not the file itself", path);
 	return 0;
 }
 
-static int add(struct store_files *l, const char *name, char *why, size_t why_n)
+static int add(struct store_files *l, const char *name, struct why *why)
 {
 	struct stat st;
 	char *path = file_join(l->dir, name);
 	int rc = 0;
 	if (l->n == STORE_FILES_MAX)
-		rc = err_why(why, why_n, -E2BIG, "%s: more than %d files", l->dir, STORE_FILES_MAX);
+		rc = err_why(why, -E2BIG, "%s: more than %d files", l->dir, STORE_FILES_MAX);
 	else if (stat(path, &st) < 0)
-		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "%s: %s", path, strerror(errno));
 	else if (!S_ISREG(st.st_mode))
-		rc = err_why(why, why_n, -EINVAL, "%s is not a file", path);
+		rc = err_why(why, -EINVAL, "%s is not a file", path);
 	else
-		rc = check_there(path, &st, why, why_n);
+		rc = check_there(path, &st, why);
 	if (!rc) {
 		array_grow(l->files, l->cap, l->n + 1);
 		l->files[l->n++] = (struct store_file){xstrdup(name), store_id_of(&st)};
@@ -101,22 +101,22 @@ static int add(struct store_files *l, const char *name, char *why, size_t why_n)
 }
 
 /* Add the file if it exists. */
-static int add_optional(struct store_files *l, const char *name, char *why, size_t why_n)
+static int add_optional(struct store_files *l, const char *name, struct why *why)
 {
 	char *path = file_join(l->dir, name);
-	int rc = file_exists(path) ? add(l, name, why, why_n) : 0;
+	int rc = file_exists(path) ? add(l, name, why) : 0;
 	free(path);
 	return rc;
 }
 
 /* Add all files of the directory with this ending. */
-static int add_ending(struct store_files *l, const char *end, char *why, size_t why_n)
+static int add_ending(struct store_files *l, const char *end, struct why *why)
 {
 	DIR *d = opendir(l->dir);
-	int rc = d ? 0 : err_why(why, why_n, -errno, "%s: %s", l->dir, strerror(errno));
+	int rc = d ? 0 : err_why(why, -errno, "%s: %s", l->dir, strerror(errno));
 	for (const struct dirent *e; d && !rc && (e = readdir(d));)
 		if (e->d_name[0] != '.' && ends_with(e->d_name, end) && strncmp(e->d_name, "mmproj", 6) != 0)
-			rc = add(l, e->d_name, why, why_n);
+			rc = add(l, e->d_name, why);
 	if (d)
 		closedir(d);
 	return rc;
@@ -128,21 +128,21 @@ static bool is_plain(const char *name)
 }
 
 /* Add the files named by an index of tensors, each once. */
-static int add_indexed(struct store_files *l, const char *index, char *why, size_t why_n)
+static int add_indexed(struct store_files *l, const char *index, struct why *why)
 {
 	json_t *o = NULL, *seen = json_object();
 	const char *tensor;
 	json_t *v;
-	int rc = json_read(index, JSON_MAX, &o, why, why_n);
+	int rc = json_read(index, JSON_MAX, &o, why);
 	json_object_foreach(json_object_get(o, "weight_map"), tensor, v)
 	{
 		const char *name = json_string_value(v);
 		if (rc || (name && json_object_get(seen, name)))
 			continue;
 		if (!is_plain(name))
-			rc = err_why(why, why_n, -EINVAL, "%s: \"%.60s\" is not a file's name", index,
+			rc = err_why(why, -EINVAL, "%s: \"%.60s\" is not a file's name", index,
 				     name ? name : "");
-		else if (!(rc = add(l, name, why, why_n)))
+		else if (!(rc = add(l, name, why)))
 			json_object_set_new(seen, name, json_true());
 	}
 	json_decref(seen);
@@ -152,20 +152,20 @@ static int add_indexed(struct store_files *l, const char *index, char *why, size
 
 /* Add the files that define an embedding model's pooling: modules.json, and SUB/config.json of its
  * modules. */
-static int add_modules(struct store_files *l, char *why, size_t why_n)
+static int add_modules(struct store_files *l, struct why *why)
 {
 	char *path = file_join(l->dir, "modules.json");
 	json_t *o = NULL, *m;
 	size_t i;
 	int rc = 0;
-	if (file_exists(path) && !(rc = add(l, "modules.json", why, why_n)))
-		rc = json_read(path, JSON_MAX, &o, why, why_n);
+	if (file_exists(path) && !(rc = add(l, "modules.json", why)))
+		rc = json_read(path, JSON_MAX, &o, why);
 	json_array_foreach(o, i, m)
 	{
 		const char *sub = json_string_value(json_object_get(m, "path"));
 		char *name = is_plain(sub) ? file_join(sub, "config.json") : NULL;
 		if (name && !rc)
-			rc = add_optional(l, name, why, why_n);
+			rc = add_optional(l, name, why);
 		free(name);
 	}
 	json_decref(o);
@@ -174,24 +174,24 @@ static int add_modules(struct store_files *l, char *why, size_t why_n)
 }
 
 /* List the files that hf_config_load() and safetensors_open_dir() would read. */
-static int list_hf(struct store_files *l, char *why, size_t why_n)
+static int list_hf(struct store_files *l, struct why *why)
 {
 	static const char index_name[] = "model.safetensors.index.json", single_name[] = "model.safetensors";
 	char *index = file_join(l->dir, index_name), *single = file_join(l->dir, single_name);
-	int rc = add(l, "config.json", why, why_n);
-	if (!rc && !(rc = add_optional(l, "generation_config.json", why, why_n)))
-		rc = add_modules(l, why, why_n);
+	int rc = add(l, "config.json", why);
+	if (!rc && !(rc = add_optional(l, "generation_config.json", why)))
+		rc = add_modules(l, why);
 	const size_t n = l->n;
 	if (rc)
 		;
 	else if (file_exists(single))
-		rc = add(l, single_name, why, why_n);
+		rc = add(l, single_name, why);
 	else if (file_exists(index))
-		rc = (rc = add(l, index_name, why, why_n)) ? rc : add_indexed(l, index, why, why_n);
+		rc = (rc = add(l, index_name, why)) ? rc : add_indexed(l, index, why);
 	else
-		rc = add_ending(l, ".safetensors", why, why_n);
+		rc = add_ending(l, ".safetensors", why);
 	if (!rc && l->n == n)
-		rc = err_why(why, why_n, -ENOENT, "%s has no *.safetensors", l->dir);
+		rc = err_why(why, -ENOENT, "%s has no *.safetensors", l->dir);
 	free(index);
 	free(single);
 	return rc;
@@ -210,14 +210,14 @@ static unsigned parts_of(const char *name)
 }
 
 /* List the path's file and its other shards. */
-static int list_file(struct store_files *l, char *why, size_t why_n)
+static int list_file(struct store_files *l, struct why *why)
 {
 	const unsigned of = parts_of(l->first);
-	int rc = of ? 0 : add(l, l->first, why, why_n);
+	int rc = of ? 0 : add(l, l->first, why);
 	for (unsigned i = 1; i <= of && !rc; i++) {
 		char *name = xasprintf("%.*s-%0*u-of-%0*u.gguf", (int)(strlen(l->first) - PART_TAIL),
 				       l->first, PART_DIGITS, i, PART_DIGITS, of);
-		rc = add(l, name, why, why_n);
+		rc = add(l, name, why);
 		free(name);
 	}
 	return rc;
@@ -228,25 +228,24 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct store_file *)a)->name, ((const struct store_file *)b)->name);
 }
 
-int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n)
+int store_files_list(const char *path, struct store_files *out, struct why *why)
 {
 	struct stat st;
 	*out = (struct store_files){0};
 	if (stat(path, &st) < 0)
-		return err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		return err_why(why, -errno, "%s: %s", path, strerror(errno));
 	int rc;
 	if (S_ISDIR(st.st_mode)) {
 		const struct model_file *kind = model_file_or_dir(path);
 		out->dir = xstrdup(path);
-		rc = strcmp(kind->name, "GGUF") == 0 ? add_ending(out, ".gguf", why, why_n)
-						     : list_hf(out, why, why_n);
+		rc = strcmp(kind->name, "GGUF") == 0 ? add_ending(out, ".gguf", why) : list_hf(out, why);
 	} else {
 		const char *slash = strrchr(path, '/');
 		out->dir = !slash ? xstrdup(".") : slash == path ? xstrdup("/") : xstrdup(path);
 		if (slash && slash > path)
 			out->dir[slash - path] = '\0';
 		out->first = xstrdup(slash ? slash + 1 : path);
-		rc = list_file(out, why, why_n);
+		rc = list_file(out, why);
 	}
 	if (rc)
 		store_files_fini(out);
@@ -287,7 +286,7 @@ struct fingerprinting {
 };
 
 static int quick_fingerprint_file(struct fingerprinting *s, const char *dir, const struct store_file *f,
-				  char *why, size_t why_n)
+				  struct why *why)
 {
 	char *path = file_join(dir, f->name);
 	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -308,7 +307,7 @@ static int quick_fingerprint_file(struct fingerprinting *s, const char *dir, con
 	if (fd >= 0)
 		close(fd);
 	if (rc)
-		err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+		err_why(why, rc, "%s: %s", path, strerror(-rc));
 	free(path);
 	return rc;
 }
@@ -322,8 +321,8 @@ static char *end_cut(struct digest *d, char *out, char then)
 	return out + CUT_TEXT + 1;
 }
 
-int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE], char *why,
-				  size_t why_n)
+int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE],
+				  struct why *why)
 {
 	struct fingerprinting s = {digest_new(), digest_new(), digest_new(), 0, 0};
 	int64_t bytes = 0;
@@ -332,7 +331,7 @@ int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FI
 		bytes += is_json(l->files[i].name) ? 0 : l->files[i].id.size;
 	s.step = bytes / SAMPLES + 1;
 	for (size_t i = 0; i < l->n && !rc; i++)
-		rc = quick_fingerprint_file(&s, l->dir, &l->files[i], why, why_n);
+		rc = quick_fingerprint_file(&s, l->dir, &l->files[i], why);
 	memcpy(out, version, VERSION_TEXT);
 	out = end_cut(s.config, out + VERSION_TEXT, '.');
 	out = end_cut(s.files, out, '.');
@@ -360,18 +359,18 @@ const char *quick_fingerprint_difference(const char *a, const char *b)
 	return texts[2];
 }
 
-int store_files_check(const char *path, const char *quick_fingerprint, char *why, size_t why_n)
+int store_files_check(const char *path, const char *quick_fingerprint, struct why *why)
 {
 	struct store_files l;
 	char mine[QUICK_FINGERPRINT_SIZE];
-	int rc = store_files_list(path, &l, why, why_n);
+	int rc = store_files_list(path, &l, why);
 	if (rc)
 		return rc;
-	rc = store_files_quick_fingerprint(&l, mine, why, why_n);
+	rc = store_files_quick_fingerprint(&l, mine, why);
 	const char *what = rc ? NULL : quick_fingerprint_difference(mine, quick_fingerprint);
 	if (what)
-		rc = err_why(why, why_n, -EINVAL,
-			     "%s on this host is not the model that the controller serves: %s", path, what);
+		rc = err_why(why, -EINVAL, "%s on this host is not the model that the controller serves: %s",
+			     path, what);
 	store_files_fini(&l);
 	return rc;
 }

@@ -13,6 +13,8 @@
 #ifndef QUERN_STORE_FILES_H
 #define QUERN_STORE_FILES_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,14 +43,14 @@ struct store_files {
 /* List a directory in Hugging Face layout, a directory of GGUF files, or a file (with the other shards of a
  * split GGUF).  Links are followed.  -ENOENT and others with the reason, also if weights are missing;
  * -ENODATA: a file is empty, or a git-lfs pointer. */
-int store_files_list(const char *path, struct store_files *out, char *why, size_t why_n);
+int store_files_list(const char *path, struct store_files *out, struct why *why);
 void store_files_fini(struct store_files *l);
 /* Compute the sketch.  Takes milliseconds, however large the model is. */
-int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE], char *why,
-				  size_t why_n);
+int store_files_quick_fingerprint(const struct store_files *l, char out[QUICK_FINGERPRINT_SIZE],
+				  struct why *why);
 /* Compare the model at path with a sketch; an unknown sketch matches every model.  -EINVAL: it is another
  * model; -ENOENT and others as above. */
-int store_files_check(const char *path, const char *quick_fingerprint, char *why, size_t why_n);
+int store_files_check(const char *path, const char *quick_fingerprint, struct why *why);
 /* True if s follows this version's rule.  A sketch from another version, or "", tells nothing. */
 bool quick_fingerprint_is_known(const char *s);
 /* Describe the first difference: "their configurations differ", ...  NULL: none, or a sketch is unknown. */

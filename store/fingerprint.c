@@ -54,7 +54,7 @@ static bool read_record(const struct checksums *c, const struct store_id *id, ui
 	size_t n;
 	int64_t size, mtime, ctime;
 	int end = 0;
-	const bool yes = !file_read(path, RECORD_MAX, &text, &n, NULL, 0) &&
+	const bool yes = !file_read(path, RECORD_MAX, &text, &n, NULL) &&
 			 sscanf(text, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %64s\n%n", &size, &mtime, &ctime,
 				hex, &end) == 4 &&
 			 (size_t)end == n && size == id->size && mtime == id->mtime_ns &&
@@ -87,10 +87,10 @@ static void write_record(const struct checksums *c, const struct store_id *id,
 	char *path = record_path(c, id);
 	make_folder(c->records);
 	digest_hex(digest, DIGEST_BYTES, hex);
-	if (!replace_begin(&r, path, 0666, NULL, 0)) {
+	if (!replace_begin(&r, path, 0666, NULL)) {
 		fprintf(r.f, "%" PRId64 " %" PRId64 " %" PRId64 " %s\n", id->size, id->mtime_ns, id->ctime_ns,
 			hex);
-		replace_end(&r, NULL, 0);
+		replace_end(&r, NULL);
 	}
 	free(path);
 }
@@ -148,14 +148,14 @@ static int read_all(const struct checksums *c, int fd, uint8_t out[MANIFEST_DIGE
 }
 
 int checksum_file(const struct checksums *c, const char *dir, const char *name, uint8_t out[MANIFEST_DIGEST],
-		  char *why, size_t why_n)
+		  struct why *why)
 {
 	char *path = file_join(dir, name);
 	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat st, after;
 	int rc = fd < 0 || fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
 	if (rc) {
-		err_why(why, why_n, rc, "%s: %s", path, rc == -EINVAL ? "not a file" : strerror(-rc));
+		err_why(why, rc, "%s: %s", path, rc == -EINVAL ? "not a file" : strerror(-rc));
 		goto done;
 	}
 	const struct store_id id = store_id_of(&st);
@@ -165,12 +165,12 @@ int checksum_file(const struct checksums *c, const char *dir, const char *name, 
 		goto done;
 	}
 	if ((rc = read_all(c, fd, out))) {
-		err_why(why, why_n, rc, "%s: %s", path, strerror(-rc));
+		err_why(why, rc, "%s: %s", path, strerror(-rc));
 		goto done;
 	}
 	const struct store_id now = fstat(fd, &after) < 0 ? (struct store_id){0} : store_id_of(&after);
 	if (!store_id_equal(&id, &now))
-		rc = err_why(why, why_n, -EAGAIN, "%s was changed while it was read", path);
+		rc = err_why(why, -EAGAIN, "%s was changed while it was read", path);
 	else if (!is_young(&id))
 		write_record(c, &id, out);
 done:
@@ -181,7 +181,7 @@ done:
 }
 
 int manifest_make(struct manifest *out, const struct store_files *l, const char *model,
-		  const struct checksums *c, bool known, char *why, size_t why_n)
+		  const struct checksums *c, bool known, struct why *why)
 {
 	uint8_t digest[MANIFEST_DIGEST];
 	int rc = 0;
@@ -192,21 +192,21 @@ int manifest_make(struct manifest *out, const struct store_files *l, const char 
 		struct stat st;
 		char *path = file_join(l->dir, f->name);
 		if (!known)
-			rc = checksum_file(c, l->dir, f->name, digest, why, why_n);
+			rc = checksum_file(c, l->dir, f->name, digest, why);
 		else if (!checksum_known(c, l->dir, f->name, digest))
-			rc = err_why(why, why_n, -ENOENT, "%s has no record", path);
+			rc = err_why(why, -ENOENT, "%s has no record", path);
 		const struct store_id now =
 			rc || stat(path, &st) < 0 ? (struct store_id){0} : store_id_of(&st);
 		if (!rc && !store_id_equal(&now, &f->id))
-			rc = err_why(why, why_n, -EAGAIN,
+			rc = err_why(why, -EAGAIN,
 				     "%s was changed or replaced since the service started: restart it",
 				     path);
 		if (!rc)
-			rc = manifest_add(out, f->name, f->id.size, digest, why, why_n);
+			rc = manifest_add(out, f->name, f->id.size, digest, why);
 		free(path);
 	}
 	if (!rc)
-		rc = manifest_check(out, why, why_n);
+		rc = manifest_check(out, why);
 	if (rc)
 		manifest_fini(out);
 	return rc;

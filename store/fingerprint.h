@@ -14,6 +14,7 @@
 #ifndef QUERN_STORE_FINGERPRINT_H
 #define QUERN_STORE_FINGERPRINT_H
 
+#include "base/err.h"
 #include "proto/manifest.h"
 #include "store/files.h"
 
@@ -33,7 +34,7 @@ struct checksums {
 /* Get the checksum of dir/name, from its record or by reading the file.  -ENOENT, ...; -EAGAIN: the file
  * changed while it was read. */
 int checksum_file(const struct checksums *c, const char *dir, const char *name, uint8_t out[MANIFEST_DIGEST],
-		  char *why, size_t why_n);
+		  struct why *why);
 /* Get the checksum from the record alone; false: there is no valid record. */
 bool checksum_known(const struct checksums *c, const char *dir, const char *name,
 		    uint8_t out[MANIFEST_DIGEST]);
@@ -44,6 +45,6 @@ void checksum_record(const struct checksums *c, const char *path, const uint8_t 
 /* Make the manifest of these files.  known: from records alone, -ENOENT if a record is missing.  -EAGAIN: a
  * file has changed since it was listed. */
 int manifest_make(struct manifest *out, const struct store_files *l, const char *model,
-		  const struct checksums *c, bool known, char *why, size_t why_n);
+		  const struct checksums *c, bool known, struct why *why);
 
 #endif

@@ -59,17 +59,17 @@ static char *path_of(const struct incoming *in, uint32_t file, bool part)
 }
 
 /* Create the folders in `path` after its first n bytes; none may be a link. */
-static int make_folders(char *path, size_t n, char *why, size_t why_n)
+static int make_folders(char *path, size_t n, struct why *why)
 {
 	for (char *slash = strchr(path + n, '/'); slash; slash = strchr(slash + 1, '/')) {
 		struct stat st;
 		*slash = '\0';
 		int rc = mkdir(path, 0777) < 0 && errno != EEXIST
-				 ? err_why(why, why_n, -errno,
+				 ? err_why(why, -errno,
 					   "cannot make %s: %s; --cache names another place for models", path,
 					   strerror(errno))
 			 : lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)
-				 ? err_why(why, why_n, -ENOTDIR, "%s is not a directory", path)
+				 ? err_why(why, -ENOTDIR, "%s is not a directory", path)
 				 : 0;
 		*slash = '/';
 		if (rc)
@@ -120,7 +120,7 @@ static bool is_there(const struct incoming *in, uint32_t file)
 	char *path = path_of(in, file, false);
 	bool yes = lstat(path, &st) == 0;
 	if (yes && (!S_ISREG(st.st_mode) || st.st_size != f->size ||
-		    checksum_file(in->c, in->staging, f->name, digest, NULL, 0) ||
+		    checksum_file(in->c, in->staging, f->name, digest, NULL) ||
 		    memcmp(digest, f->digest, MANIFEST_DIGEST) != 0)) {
 		log_warn("store", "fetching again file=%s reason=\"it has another size or checksum\"", path);
 		unlink(path);
@@ -131,7 +131,7 @@ static bool is_there(const struct incoming *in, uint32_t file)
 }
 
 /* Hash the part of the open file that an earlier run fetched. */
-static int hash_begun(struct incoming *in, char *why, size_t why_n)
+static int hash_begun(struct incoming *in, struct why *why)
 {
 	enum { PIECE = 1 << 20 };
 	char *piece = xmalloc(PIECE);
@@ -143,7 +143,7 @@ static int hash_begun(struct incoming *in, char *why, size_t why_n)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			rc = err_why(why, why_n, n ? -errno : -EIO, "cannot read what was fetched of %s: %s",
+			rc = err_why(why, n ? -errno : -EIO, "cannot read what was fetched of %s: %s",
 				     in->m->files[in->file].name, n ? strerror(errno) : "it is cut");
 		else
 			digest_add(in->digest, piece, (size_t)n);
@@ -153,22 +153,22 @@ static int hash_begun(struct incoming *in, char *why, size_t why_n)
 	return rc;
 }
 
-static int open_part(struct incoming *in, char *why, size_t why_n)
+static int open_part(struct incoming *in, struct why *why)
 {
 	const struct manifest_file *f = &in->m->files[in->file];
 	struct stat st;
 	char *path = path_of(in, in->file, true);
-	int rc = make_folders(path, strlen(in->staging) + 1, why, why_n);
+	int rc = make_folders(path, strlen(in->staging) + 1, why);
 	if (!rc) {
 		in->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 		if (in->fd < 0 || fstat(in->fd, &st) < 0)
-			rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
+			rc = err_why(why, -errno, "cannot write %s: %s", path, strerror(errno));
 	}
 	if (!rc && (!S_ISREG(st.st_mode) || st.st_size > f->size) && ftruncate(in->fd, 0) < 0)
-		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "cannot write %s: %s", path, strerror(errno));
 	if (!rc) {
 		in->at = st.st_size > f->size ? 0 : st.st_size;
-		rc = hash_begun(in, why, why_n);
+		rc = hash_begun(in, why);
 	}
 	free(path);
 	return rc;
@@ -185,7 +185,7 @@ static void close_part(struct incoming *in)
 }
 
 /* Complete the current file.  1: its checksum is wrong, and it is fetched again. */
-static int finish_file(struct incoming *in, char *why, size_t why_n)
+static int finish_file(struct incoming *in, struct why *why)
 {
 	const struct manifest_file *f = &in->m->files[in->file];
 	uint8_t digest[MANIFEST_DIGEST];
@@ -194,7 +194,7 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 	digest_end(in->digest, digest);
 	in->digest = NULL;
 	if (memcmp(digest, f->digest, MANIFEST_DIGEST) != 0) {
-		rc = in->again ? err_why(why, why_n, -EBADMSG,
+		rc = in->again ? err_why(why, -EBADMSG,
 					 "%s has a wrong checksum, twice: the controller's disk or memory, "
 					 "or this "
 					 "host's, is damaged",
@@ -202,11 +202,11 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 			       : 1;
 		in->again = true;
 		if (ftruncate(in->fd, 0) < 0 && rc > 0)
-			rc = err_why(why, why_n, -errno, "cannot write %s: %s", part, strerror(errno));
+			rc = err_why(why, -errno, "cannot write %s: %s", part, strerror(errno));
 		if (rc > 0)
 			log_warn("store", "fetching again file=%s reason=\"wrong checksum\"", f->name);
 	} else if (fsync(in->fd) < 0 || rename(part, path) < 0) {
-		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "cannot write %s: %s", path, strerror(errno));
 	} else {
 		file_sync_folder(path);
 		checksum_record(in->c, path, digest);
@@ -218,17 +218,17 @@ static int finish_file(struct incoming *in, char *why, size_t why_n)
 }
 
 /* Open the next file that is incomplete. */
-static int go_on(struct incoming *in, char *why, size_t why_n)
+static int go_on(struct incoming *in, struct why *why)
 {
 	for (int rc; in->file < in->m->n; in->before += in->m->files[in->file++].size, in->again = false) {
 		if (is_there(in, in->file))
 			continue;
 		do {
-			if ((rc = open_part(in, why, why_n)))
+			if ((rc = open_part(in, why)))
 				return rc;
 			if (in->at < in->m->files[in->file].size)
 				return 0;
-		} while ((rc = finish_file(in, why, why_n)) > 0);
+		} while ((rc = finish_file(in, why)) > 0);
 		if (rc)
 			return rc;
 	}
@@ -237,21 +237,20 @@ static int go_on(struct incoming *in, char *why, size_t why_n)
 
 /* ---- lifecycle ---- */
 
-static int take_lock(struct incoming *in, char *why, size_t why_n)
+static int take_lock(struct incoming *in, struct why *why)
 {
 	char *path = file_join(in->folder, ".lock");
 	int rc = 0;
 	in->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	struct stat held, named;
 	if (in->lock < 0 && errno != ENOENT)
-		rc = err_why(why, why_n, -errno,
-			     "cannot write %s: %s; --cache names another place for models", path,
+		rc = err_why(why, -errno, "cannot write %s: %s; --cache names another place for models", path,
 			     strerror(errno));
 	/* quern rm holds the lock while it removes the folder with the lock file, so check that the name
 	 * still refers to this file. */
 	else if (in->lock < 0 || flock(in->lock, LOCK_EX | LOCK_NB) < 0 || fstat(in->lock, &held) < 0 ||
 		 stat(path, &named) < 0 || held.st_ino != named.st_ino)
-		rc = err_why(why, why_n, -EBUSY, "another worker of this host fetches %s", in->folder);
+		rc = err_why(why, -EBUSY, "another worker of this host fetches %s", in->folder);
 	free(path);
 	return rc;
 }
@@ -263,7 +262,7 @@ static void link_finished(const struct incoming *in)
 		char *from = file_join(in->final, in->m->files[i].name), *to = path_of(in, i, false);
 		struct stat st;
 		if (lstat(from, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == in->m->files[i].size &&
-		    !make_folders(to, strlen(in->staging) + 1, NULL, 0) && link(from, to) < 0)
+		    !make_folders(to, strlen(in->staging) + 1, NULL) && link(from, to) < 0)
 			errno = 0; /* it is fetched again */
 		free(from);
 		free(to);
@@ -271,7 +270,7 @@ static void link_finished(const struct incoming *in)
 }
 
 /* Check that the disk has room for the missing bytes. */
-static int check_room(const struct incoming *in, char *why, size_t why_n)
+static int check_room(const struct incoming *in, struct why *why)
 {
 	struct statvfs v;
 	const int64_t missing = in->m->bytes - incoming_done(in);
@@ -280,7 +279,7 @@ static int check_room(const struct incoming *in, char *why, size_t why_n)
 	const uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
 	if (free_bytes >= (uint64_t)missing + ROOM_BYTES)
 		return 0;
-	return err_why(why, why_n, -ENOSPC,
+	return err_why(why, -ENOSPC,
 		       "the model's files that are missing take %lld MiB, but %s has only %llu MiB free: "
 		       "quern rm, or --cache on another disk",
 		       (long long)((missing + (1 << 20) - 1) >> 20), in->folder,
@@ -288,7 +287,7 @@ static int check_room(const struct incoming *in, char *why, size_t why_n)
 }
 
 int incoming_open(struct incoming **out, const char *root, const struct manifest *m,
-		  const struct checksums *c, char *why, size_t why_n)
+		  const struct checksums *c, struct why *why)
 {
 	struct incoming *in = xcalloc(1, sizeof *in);
 	char fingerprint[MANIFEST_FINGERPRINT];
@@ -300,15 +299,15 @@ int incoming_open(struct incoming **out, const char *root, const struct manifest
 	char *inside = xasprintf("%s/", in->staging);
 	int rc = make_root(root);
 	if (rc)
-		err_why(why, why_n, rc, "cannot make %s: %s; --cache names another place for models", root,
+		err_why(why, rc, "cannot make %s: %s; --cache names another place for models", root,
 			strerror(-rc));
 	if (!rc)
-		rc = make_folders(inside, strlen(root) + 1, why, why_n);
+		rc = make_folders(inside, strlen(root) + 1, why);
 	free(inside);
-	if (!rc && !(rc = take_lock(in, why, why_n))) {
+	if (!rc && !(rc = take_lock(in, why))) {
 		link_finished(in);
-		if (!(rc = go_on(in, why, why_n)))
-			rc = check_room(in, why, why_n);
+		if (!(rc = go_on(in, why)))
+			rc = check_room(in, why);
 		incoming_rewind(in);
 	}
 	if (rc)
@@ -374,7 +373,7 @@ bool incoming_want(struct incoming *in, uint32_t *file, uint64_t *offset, uint32
 	return true;
 }
 
-static int write_all(struct incoming *in, const char *bytes, size_t n, char *why, size_t why_n)
+static int write_all(struct incoming *in, const char *bytes, size_t n, struct why *why)
 {
 	int64_t at = in->at;
 	while (n) {
@@ -382,7 +381,7 @@ static int write_all(struct incoming *in, const char *bytes, size_t n, char *why
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done <= 0)
-			return err_why(why, why_n, done ? -errno : -EIO,
+			return err_why(why, done ? -errno : -EIO,
 				       "cannot write %s in %s: %s; what was fetched is kept",
 				       in->m->files[in->file].name, in->staging,
 				       done && errno == ENOSPC
@@ -397,17 +396,17 @@ static int write_all(struct incoming *in, const char *bytes, size_t n, char *why
 }
 
 int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void *bytes, uint32_t n,
-		 char *why, size_t why_n)
+		 struct why *why)
 {
 	if (incoming_is_complete(in) || file != in->file || offset != (uint64_t)in->at)
 		return 1;
 	const int64_t size = in->m->files[file].size;
 	if (n > size - in->at)
-		return err_why(why, why_n, -EBADMSG, "%s has %lld bytes by the list, and more came",
+		return err_why(why, -EBADMSG, "%s has %lld bytes by the list, and more came",
 			       in->m->files[file].name, (long long)size);
 	if (in->outstanding)
 		in->outstanding--;
-	int rc = write_all(in, bytes, n, why, why_n);
+	int rc = write_all(in, bytes, n, why);
 	if (rc)
 		return rc;
 	digest_add(in->digest, bytes, n);
@@ -419,7 +418,7 @@ int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void
 	}
 	if (in->at < size)
 		return 0;
-	if ((rc = finish_file(in, why, why_n)) < 0)
+	if ((rc = finish_file(in, why)) < 0)
 		return rc;
 	const uint32_t next = rc ? file : file + 1;
 	if (!rc) {
@@ -427,7 +426,7 @@ int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void
 		in->file++;
 		in->again = false;
 	}
-	if ((rc = go_on(in, why, why_n)))
+	if ((rc = go_on(in, why)))
 		return rc;
 	/* Requests in flight continue at the start of the next file; if that is not the next position,
 	 * request anew. */
@@ -438,7 +437,7 @@ int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void
 
 /* ---- the end ---- */
 
-static int write_manifest(const struct incoming *in, char *why, size_t why_n)
+static int write_manifest(const struct incoming *in, struct why *why)
 {
 	char *path = file_join(in->staging, ".quern-model.json"), hex[DIGEST_TEXT];
 	json_t *digests = json_object();
@@ -450,24 +449,24 @@ static int write_manifest(const struct incoming *in, char *why, size_t why_n)
 			      in->m->model, "revision", "controller", "commit", strrchr(in->final, '/') + 1,
 			      "source", "controller", "date", (json_int_t)clock_unix(), "files",
 			      (json_int_t)in->m->n, "bytes", (json_int_t)in->m->bytes, "digests", digests);
-	int rc = replace_json(path, o, why, why_n);
+	int rc = replace_json(path, o, why);
 	json_decref(o);
 	free(path);
 	return rc;
 }
 
-int incoming_publish(struct incoming *in, char path[PATH_MAX], char *why, size_t why_n)
+int incoming_publish(struct incoming *in, char path[PATH_MAX], struct why *why)
 {
 	char *old = xasprintf("%s/.%s.old", in->folder, strrchr(in->final, '/') + 1);
-	int rc = write_manifest(in, why, why_n);
+	int rc = write_manifest(in, why);
 	remove_tree(old, 0);
 	/* A damaged entry may occupy the name. */
 	if (!rc && rename(in->staging, in->final) < 0 &&
 	    (rename(in->final, old) < 0 || rename(in->staging, in->final) < 0))
-		rc = err_why(why, why_n, -errno, "cannot rename %s to %s: %s", in->staging, in->final,
+		rc = err_why(why, -errno, "cannot rename %s to %s: %s", in->staging, in->final,
 			     strerror(errno));
 	remove_tree(old, 0);
 	file_sync_folder(in->final);
 	free(old);
-	return rc ? rc : cached_path(in->final, in->m, path, why, why_n);
+	return rc ? rc : cached_path(in->final, in->m, path, why);
 }

@@ -16,6 +16,7 @@
 #ifndef QUERN_STORE_INCOMING_H
 #define QUERN_STORE_INCOMING_H
 
+#include "base/err.h"
 #include "store/cached.h"
 
 struct incoming;
@@ -23,7 +24,7 @@ struct incoming;
 /* Create the folders, take the lock, find the files already present, and check the room for the rest.  m,
  * root and c's strings are borrowed.  -EBUSY: another worker of this host fetches the model; -ENOSPC; ... */
 int incoming_open(struct incoming **out, const char *root, const struct manifest *m,
-		  const struct checksums *c, char *why, size_t why_n);
+		  const struct checksums *c, struct why *why);
 /* Keep the files so far for a later fetch.  NULL is fine. */
 void incoming_close(struct incoming *in);
 
@@ -39,10 +40,10 @@ void incoming_rewind(struct incoming *in);
 /* Store received bytes.  1: not the bytes that are due, as after a rewind, and dropped.  -EBADMSG: they
  * contradict the request, or the file's checksum is wrong for the second time. */
 int incoming_put(struct incoming *in, uint32_t file, uint64_t offset, const void *bytes, uint32_t n,
-		 char *why, size_t why_n);
+		 struct why *why);
 
 /* Rename a complete model to its final name in the cache, with a manifest for `quern list`.  path: the path
  * to open. */
-int incoming_publish(struct incoming *in, char path[PATH_MAX], char *why, size_t why_n);
+int incoming_publish(struct incoming *in, char path[PATH_MAX], struct why *why);
 
 #endif

@@ -4,6 +4,7 @@
 #define QUERN_TESTS_DEMO_SERVICE_H
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/housekeeper.h"
 #include "base/work_pool.h"
 #include "controller/chat/chat.h"
@@ -25,12 +26,12 @@ struct demo {
 
 static inline void demo_open(struct demo *d)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const char *dir = repofile("models/demo");
 	memset(d, 0, sizeof *d);
-	cr_assert_eq(tokenizer_load(dir, &d->tokenizer, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(chat_load(dir, &d->chat, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(model_config_load(dir, &d->config, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tokenizer_load(dir, &d->tokenizer, &why), 0, "%s", why.text);
+	cr_assert_eq(chat_load(dir, &d->chat, &why), 0, "%s", why.text);
+	cr_assert_eq(model_config_load(dir, &d->config, &why), 0, "%s", why.text);
 	d->svc = (struct service){.tokenizer = d->tokenizer,
 				  .config = &d->config,
 				  .chat = d->chat,
@@ -40,8 +41,8 @@ static inline void demo_open(struct demo *d)
 				  .max_request_bytes = 16 << 20,
 				  .keep_finished_us = 60 * 1000000LL,
 				  .max_finished = 1000};
-	cr_assert_eq(housekeeper_start(&d->svc.house, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(work_pool_start(&work_limits_usual, &d->svc.pool, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(housekeeper_start(&d->svc.house, &why), 0, "%s", why.text);
+	cr_assert_eq(work_pool_start(&work_limits_usual, &d->svc.pool, &why), 0, "%s", why.text);
 }
 
 static inline void demo_close(struct demo *d)

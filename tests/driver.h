@@ -40,7 +40,7 @@ struct driver {
 	uint64_t number;
 	uint32_t next_block;
 	uint32_t constraint; /* number of the constraint for sequences added later; 0: none */
-	char why[512];
+	struct why why;
 	struct driver *peers; /* [n_ranks - 1] the other ranks; NULL: a single rank */
 	uint32_t n_ranks;
 };
@@ -89,7 +89,7 @@ DRIVER_FN bool driver_fast(char *path, size_t n)
 	struct kern_info info;
 	if (!set || strcmp(set, "1"))
 		return false;
-	if (kern_find(driver_device(), &ops, &a.index, NULL, 0) || ops->open(&dev, &a, NULL, 0))
+	if (kern_find(driver_device(), &ops, &a.index, NULL) || ops->open(&dev, &a, NULL))
 		abort();
 	ops->info(dev, &info);
 	ops->close(dev);
@@ -97,7 +97,7 @@ DRIVER_FN bool driver_fast(char *path, size_t n)
 	snprintf(t.isa, sizeof t.isa, "%s", info.isa);
 	snprintf(t.build, sizeof t.build, "%s", info.build);
 	snprintf(path, n, "/tmp/quern-test-tune-%d.json", (int)getpid());
-	if (tune_write(&t, path, NULL, 0))
+	if (tune_write(&t, path, NULL))
 		abort();
 	return true;
 }
@@ -128,12 +128,12 @@ DRIVER_FN void *driver_rank_main(void *arg)
 	const struct step_group g = {
 		.mine = r->mine, .timeout_ms = DRIVER_LATE_MS, .notify_us = driver_notify_us};
 	if (r->plan) {
-		r->rc = step_run(d->step, r->plan, &d->result, d->why, sizeof d->why);
+		r->rc = step_run(d->step, r->plan, &d->result, &d->why);
 		return NULL;
 	}
-	r->rc = r->again ? 0 : step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+	r->rc = r->again ? 0 : step_open(&d->step, &a, &d->ready, &d->why);
 	if (!r->rc)
-		r->rc = step_join(d->step, &r->load, &g, &d->ready, d->why, sizeof d->why);
+		r->rc = step_join(d->step, &r->load, &g, &d->ready, &d->why);
 	return NULL;
 }
 
@@ -152,7 +152,7 @@ DRIVER_FN int driver_all(struct driver *d, struct driver_rank *ranks)
 	for (uint32_t i = d->n_ranks; i--;) {
 		rc = ranks[i].rc ? ranks[i].rc : rc;
 		if (ranks[i].rc && i)
-			snprintf(d->why, sizeof d->why, "%s", d->peers[i - 1].why);
+			d->why = d->peers[i - 1].why;
 	}
 	return rc;
 }
@@ -164,7 +164,7 @@ DRIVER_FN int driver_open_group(struct driver *d, const struct bus_load *l, cons
 	struct bus_load load = *l;
 	d->n_ranks = l->n_ranks;
 	d->peers = calloc(l->n_ranks - 1, sizeof *d->peers);
-	int rc = tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, d->why, sizeof d->why);
+	int rc = tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, &d->why);
 	for (uint32_t i = 0; i < l->n_ranks; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .isa = isa, .mine = i ? NULL : &mine};
 		ranks[i].load.rank = i;
@@ -195,7 +195,7 @@ DRIVER_FN int driver_open_isa(struct driver *d, const struct bus_load *l, const 
 	const bool all_fast = driver_fast(path, sizeof path);
 	load.fast = load.fast || all_fast;
 	a.tune.file = all_fast ? path : NULL;
-	int rc = step_open(&d->step, &a, &d->ready, d->why, sizeof d->why);
+	int rc = step_open(&d->step, &a, &d->ready, &d->why);
 	if (all_fast)
 		unlink(path);
 	return rc;
@@ -225,9 +225,9 @@ DRIVER_FN int driver_send_vocabulary(struct driver *d)
 {
 	struct vocabulary v = {0};
 	driver_vocabulary(&v, step_limits(d->step)->n_vocab);
-	int rc = step_vocabulary(d->step, &v, d->why, sizeof d->why);
+	int rc = step_vocabulary(d->step, &v, &d->why);
 	for (uint32_t i = 1; !rc && i < d->n_ranks; i++)
-		rc = step_vocabulary(d->peers[i - 1].step, &v, d->why, sizeof d->why);
+		rc = step_vocabulary(d->peers[i - 1].step, &v, &d->why);
 	vocabulary_fini(&v);
 	return rc;
 }
@@ -304,8 +304,7 @@ DRIVER_FN int driver_step(struct driver *d)
 	struct driver_rank ranks[DRIVER_RANKS] = {0};
 	for (uint32_t i = 0; i < d->n_ranks; i++)
 		ranks[i].plan = &d->plan;
-	int rc = d->peers ? driver_all(d, ranks)
-			  : step_run(d->step, &d->plan, &d->result, d->why, sizeof d->why);
+	int rc = d->peers ? driver_all(d, ranks) : step_run(d->step, &d->plan, &d->result, &d->why);
 	plan_reset(&d->plan);
 	return rc;
 }
@@ -373,7 +372,7 @@ DRIVER_FN void driver_open_tiny(struct driver *d, struct params *params, uint32_
 	if (!dir)
 		cr_skip_test("tiny models need Python with numpy");
 	struct bus_load load = driver_load(dir);
-	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why.text);
 	params_init(params);
 	params->temperature = 0;
 	for (uint32_t i = 0; i < n; i++)

@@ -14,13 +14,14 @@
 struct tokenizer *help_golden(const char *name)
 {
 	struct tokenizer *t = NULL;
-	char why[512] = "", rel[128];
+	struct why why = {""};
+	char rel[128];
 	if (strcmp(name, "demo") == 0)
 		snprintf(rel, sizeof rel, "models/demo");
 	else
 		snprintf(rel, sizeof rel, "tests/golden/tokenizer/%s", name);
-	int rc = tokenizer_load(repofile(rel), &t, why, sizeof why);
-	cr_assert(rc == 0, "%s: %s", name, why);
+	int rc = tokenizer_load(repofile(rel), &t, &why);
+	cr_assert(rc == 0, "%s: %s", name, why.text);
 	return t;
 }
 
@@ -52,15 +53,14 @@ static void write_file(const char *dir, const char *name, const char *p, size_t 
 	free(path);
 }
 
-int help_load_text(const char *json, size_t n, const char *config, struct tokenizer **out, char *why,
-		   size_t why_n)
+int help_load_text(const char *json, size_t n, const char *config, struct tokenizer **out, struct why *why)
 {
 	char dir[] = "/tmp/quern-tokenizer-XXXXXX";
 	cr_assert(mkdtemp(dir));
 	write_file(dir, "tokenizer.json", json, n);
 	if (config)
 		write_file(dir, "tokenizer_config.json", config, strlen(config));
-	int rc = tokenizer_load(dir, out, why, why_n);
+	int rc = tokenizer_load(dir, out, why);
 	char *a = file_join(dir, "tokenizer.json"), *b = file_join(dir, "tokenizer_config.json");
 	unlink(a);
 	unlink(b);
@@ -74,7 +74,8 @@ struct tokenizer *help_shared(const char *name)
 {
 	struct buf json = {0}, config = {0};
 	struct tokenizer *t = NULL;
-	char rel[128], why[512] = "";
+	struct why why = {""};
+	char rel[128];
 	snprintf(rel, sizeof rel, "tokenizers/%s/tokenizer.json.gz", name);
 	bool there = help_read(rel, &json);
 	if (!there) {
@@ -85,8 +86,8 @@ struct tokenizer *help_shared(const char *name)
 		return NULL;
 	snprintf(rel, sizeof rel, "tokenizers/%s/tokenizer_config.json", name);
 	there = help_read(rel, &config);
-	int rc = help_load_text(json.p, json.len, there ? config.p : NULL, &t, why, sizeof why);
-	cr_assert(rc == 0, "%s: %s", name, why);
+	int rc = help_load_text(json.p, json.len, there ? config.p : NULL, &t, &why);
+	cr_assert(rc == 0, "%s: %s", name, why.text);
 	buf_fini(&json);
 	buf_fini(&config);
 	return t;
@@ -94,10 +95,11 @@ struct tokenizer *help_shared(const char *name)
 
 json_t *help_golden_json(const char *name)
 {
-	char rel[128], why[256];
+	struct why why;
+	char rel[128];
 	json_t *o;
 	snprintf(rel, sizeof rel, "tests/golden/tokenizer/%s/tokenizer.json", name);
-	cr_assert_eq(json_read(repofile(rel), 1 << 24, &o, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile(rel), 1 << 24, &o, &why), 0, "%s", why.text);
 	return o;
 }
 
@@ -109,10 +111,10 @@ char *help_golden_text(const char *name)
 	return text;
 }
 
-int help_load_json(const json_t *o, struct tokenizer **out, char *why, size_t why_n)
+int help_load_json(const json_t *o, struct tokenizer **out, struct why *why)
 {
 	char *text = json_dumps(o, JSON_COMPACT);
-	int rc = help_load_text(text, strlen(text), NULL, out, why, why_n);
+	int rc = help_load_text(text, strlen(text), NULL, out, why);
 	free(text);
 	return rc;
 }
@@ -120,8 +122,8 @@ int help_load_json(const json_t *o, struct tokenizer **out, char *why, size_t wh
 struct token_ids help_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags)
 {
 	struct token_ids ids = {0};
-	char why[256] = "";
-	cr_assert_eq(tokenizer_encode(t, text, n, flags, NULL, 0, &ids, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(tokenizer_encode(t, text, n, flags, NULL, 0, &ids, &why), 0, "%s", why.text);
 	return ids;
 }
 

@@ -4,6 +4,7 @@
 #define QUERN_TESTS_TOKENIZER_HELP_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/json.h"
 #include "controller/tokenizer/tokenizer.h"
 
@@ -12,13 +13,12 @@ struct tokenizer *help_golden(const char *name);
 /* Load a tokenizer of the test data's tokenizers/; NULL if it is missing. */
 struct tokenizer *help_shared(const char *name);
 /* Load from the text of a tokenizer.json, and of a tokenizer_config.json or NULL. */
-int help_load_text(const char *json, size_t n, const char *config, struct tokenizer **out, char *why,
-		   size_t why_n);
+int help_load_text(const char *json, size_t n, const char *config, struct tokenizer **out, struct why *why);
 /* Return the tokenizer.json of a golden tokenizer, for a test to modify. */
 json_t *help_golden_json(const char *name);
 char *help_golden_text(const char *name); /* the same as compact text; the caller frees it */
 /* Call help_load_text() with the JSON text of o. */
-int help_load_json(const json_t *o, struct tokenizer **out, char *why, size_t why_n);
+int help_load_json(const json_t *o, struct tokenizer **out, struct why *why);
 
 /* Read a file of the test data, and unpack it if it ends in .gz. Return false if it is missing. */
 bool help_read(const char *rel, struct buf *out);

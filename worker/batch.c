@@ -56,29 +56,29 @@ static struct plan_run due_run(const struct slot *s, const struct plan_run *r)
 }
 
 static int check_run(const struct batch *b, const struct slot *s, const struct plan_run *r,
-		     const struct plan *p, const struct bus_limits *lim, char *why, size_t why_n)
+		     const struct plan *p, const struct bus_limits *lim, struct why *why)
 {
 	uint64_t end = (uint64_t)r->pos0 + r->n_rows;
 	if (r->flags & ~PLAN_SAMPLE || r->reserved)
-		return err_why(why, why_n, -EINVAL, "unknown flags %#x", r->flags);
+		return err_why(why, -EINVAL, "unknown flags %#x", r->flags);
 	if (s->ran == p->number)
-		return err_why(why, why_n, -EINVAL, "a second run in one plan");
+		return err_why(why, -EINVAL, "a second run in one plan");
 	if (end > s->n_tokens)
-		return err_why(why, why_n, -EINVAL, "positions %u to %llu, but only %u tokens are known",
-			       r->pos0, (unsigned long long)end - 1, s->n_tokens);
+		return err_why(why, -EINVAL, "positions %u to %llu, but only %u tokens are known", r->pos0,
+			       (unsigned long long)end - 1, s->n_tokens);
 	if (s->n_kv >= 0 && r->pos0 > s->n_kv)
-		return err_why(why, why_n, -EINVAL, "position %u does not follow: %lld are in the cache",
-			       r->pos0, (long long)s->n_kv);
+		return err_why(why, -EINVAL, "position %u does not follow: %lld are in the cache", r->pos0,
+			       (long long)s->n_kv);
 	if ((end + b->block_size - 1) / b->block_size > s->n_blocks)
-		return err_why(why, why_n, -EINVAL, "position %llu lies outside its %u blocks",
+		return err_why(why, -EINVAL, "position %llu lies outside its %u blocks",
 			       (unsigned long long)end - 1, s->n_blocks);
 	if (r->flags & PLAN_SAMPLE && s->params.pool)
-		return err_why(why, why_n, -EINVAL, "a sequence that is pooled is not sampled from");
+		return err_why(why, -EINVAL, "a sequence that is pooled is not sampled from");
 	if (r->flags & PLAN_SAMPLE && end != s->n_tokens)
-		return err_why(why, why_n, -EINVAL, "token %llu is to be chosen, but %u are known",
+		return err_why(why, -EINVAL, "token %llu is to be chosen, but %u are known",
 			       (unsigned long long)end, s->n_tokens);
 	if ((uint64_t)b->kern.n_rows + r->n_rows > lim->max_rows)
-		return err_why(why, why_n, -EINVAL, "more than %u rows in a plan", lim->max_rows);
+		return err_why(why, -EINVAL, "more than %u rows in a plan", lim->max_rows);
 	return 0;
 }
 
@@ -137,16 +137,16 @@ static void add_run(struct batch *b, struct slots *slots, struct slot *s, const 
 /* Sample a fork's first token from the last row of the run of its parent's slot, which has the same
  * tokens. */
 static int add_sample(struct batch *b, struct slots *slots, struct slot *s, const struct plan_run *r,
-		      uint64_t number, char *why, size_t why_n)
+		      uint64_t number, struct why *why)
 {
-	const struct slot *from = slots_get(slots, r->from, why, why_n);
+	const struct slot *from = slots_get(slots, r->from, why);
 	if (!from)
 		return -EINVAL;
 	if (!(r->flags & PLAN_SAMPLE) || s->ran == number || s->params.pool)
-		return err_why(why, why_n, -EINVAL, "a run of no rows that samples nothing, or a second run");
+		return err_why(why, -EINVAL, "a run of no rows that samples nothing, or a second run");
 	if (from->ran != number || from->n_kv != s->n_tokens)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"a token is to be chosen from the run of slot %u, which does not end at %u tokens",
 			r->from, s->n_tokens);
 	s->ran = number;
@@ -157,28 +157,28 @@ static int add_sample(struct batch *b, struct slots *slots, struct slot *s, cons
 }
 
 int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim,
-		char *why, size_t why_n)
+		struct why *why)
 {
 	b->kern.n_rows = b->kern.n_seqs = b->kern.n_logits = 0;
 	slots_tables(slots, &b->kern);
 	b->n_wants = b->n_pools = 0;
 	b->row0[0] = 0;
 	if (p->n_runs > lim->max_runs)
-		return err_why(why, why_n, -EINVAL, "%u runs in a plan, at most %u are possible", p->n_runs,
+		return err_why(why, -EINVAL, "%u runs in a plan, at most %u are possible", p->n_runs,
 			       lim->max_runs);
 	for (uint32_t i = 0; i < p->n_runs; i++) {
 		const struct plan_run *r = &p->runs[i];
-		struct slot *s = slots_get(slots, r->slot, why, why_n);
+		struct slot *s = slots_get(slots, r->slot, why);
 		if (!s)
 			return -EINVAL;
 		int rc;
 		const struct plan_run run = due_run(s, r);
 		if (r->n_rows == 0)
-			rc = add_sample(b, slots, s, r, p->number, why, why_n);
-		else if (!(rc = check_run(b, s, &run, p, lim, why, why_n)))
+			rc = add_sample(b, slots, s, r, p->number, why);
+		else if (!(rc = check_run(b, s, &run, p, lim, why)))
 			add_run(b, slots, s, &run, p->number);
 		if (rc)
-			return err_prefix(why, why_n, rc, "slot %u", r->slot);
+			return err_prefix(why, rc, "slot %u", r->slot);
 	}
 	return 0;
 }

@@ -3,6 +3,7 @@
 #ifndef QUERN_WORKER_BATCH_H
 #define QUERN_WORKER_BATCH_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 #include "proto/bus.h"
 #include "proto/plan.h"
@@ -48,7 +49,7 @@ void batch_free(struct batch *b); /* NULL is fine */
 /* Build the batch from the plan's runs, after all other entries of the plan were executed, and record the
  * runs' effects in the slots.  -EINVAL with the reason. */
 int batch_build(struct batch *b, struct slots *slots, const struct plan *p, const struct bus_limits *lim,
-		char *why, size_t why_n);
+		struct why *why);
 
 /* Set the batch's logits rows to the wants from `first` on, as many as one call of the head takes; return
  * their number. */

@@ -72,10 +72,10 @@ static int64_t blocks_besides_host_pool(const struct cache *c, const struct cach
 }
 
 static int too_few(const struct cache *c, const struct kern_info *info, const struct room *r, int64_t blocks,
-		   int64_t least, char *why, size_t why_n)
+		   int64_t least, struct why *why)
 {
 	return err_why(
-		why, why_n, -ENOMEM,
+		why, -ENOMEM,
 		"no room for a KV pool: of %.0f MiB of the device this worker may use %.0f%% (%.0f "
 		"MiB), its weights and scratch take %.0f; %.0f are free, %.0f of them stay so: that "
 		"gives %lld blocks of %.3f MiB, at least %lld are needed. Give it more with "
@@ -100,14 +100,14 @@ bool cache_sized_last(const struct cache_args *a)
 
 /* Compute the device's blocks from the memory that is left now. */
 static int size_rest(struct cache *c, const struct cache_args *a, const struct kern_info *info,
-		     int64_t *blocks, char *why, size_t why_n)
+		     int64_t *blocks, struct why *why)
 {
 	const struct room r = room_of(c, a, info);
 	const int64_t least = at_most(per_seq(a), LEAST_BLOCKS);
 	*blocks =
 		info->steps_take_memory ? r.bytes / c->block_bytes : blocks_besides_host_pool(c, a, r.bytes);
 	*blocks = *blocks > 0 ? *blocks : 0;
-	return *blocks < least ? too_few(c, info, &r, *blocks, least, why, why_n) : 0;
+	return *blocks < least ? too_few(c, info, &r, *blocks, least, why) : 0;
 }
 
 /* Return the bytes of a CPU's pool if none are given.  The pool follows from the machine's memory, so that
@@ -129,29 +129,29 @@ static int64_t cpu_pool(const struct cache *c, const struct cache_args *a, const
 
 /* Compute the device's blocks: the number requested, or the CPU's rule of thumb. */
 static int size_first(const struct cache *c, const struct cache_args *a, const struct kern_info *info,
-		      int64_t *blocks, char *why, size_t why_n)
+		      int64_t *blocks, struct why *why)
 {
 	const int64_t bytes = a->kv_bytes ? (int64_t)a->kv_bytes : cpu_pool(c, a, info);
 	if (a->kv_bytes && bytes > info->bytes_total - a->weights_bytes)
 		return err_why(
-			why, why_n, -ENOMEM,
+			why, -ENOMEM,
 			"a KV pool of %lld bytes and weights of %lld exceed the %lld bytes of the device",
 			(long long)bytes, (long long)a->weights_bytes, (long long)info->bytes_total);
 	*blocks = bytes > 0 ? bytes / c->block_bytes : 0;
 	if (*blocks < 1)
-		return err_why(why, why_n, -ENOMEM,
+		return err_why(why, -ENOMEM,
 			       "a KV pool of %lld bytes holds no block: one of %d tokens needs %lld bytes",
 			       (long long)bytes, a->block_size, (long long)c->block_bytes);
 	return 0;
 }
 
 static int size_host(struct cache *c, const struct cache_args *a, const struct kern_info *info,
-		     int64_t blocks, char *why, size_t why_n)
+		     int64_t blocks, struct why *why)
 {
 	const int64_t host = host_bytes();
 	int64_t n = (int64_t)a->swap_bytes / c->block_bytes;
 	if (a->swap_bytes && n * c->block_bytes > host)
-		return err_why(why, why_n, -ENOMEM,
+		return err_why(why, -ENOMEM,
 			       "a swap pool of %lld bytes exceeds the %lld bytes of this machine",
 			       (long long)(n * c->block_bytes), (long long)host);
 	if (!a->swap_bytes) {
@@ -162,52 +162,52 @@ static int size_host(struct cache *c, const struct cache_args *a, const struct k
 	return 0;
 }
 
-static int check_head(const struct model_config *m, const struct kern_info *info, char *why, size_t why_n)
+static int check_head(const struct model_config *m, const struct kern_info *info, struct why *why)
 {
 	if ((!info->head_max || m->head_dim <= info->head_max) &&
 	    (!info->head_step || m->head_dim % info->head_step == 0))
 		return 0;
 	return err_why(
-		why, why_n, -ENOTSUP,
+		why, -ENOTSUP,
 		"a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
 		"--device cpu with --kv-cache-dtype f32 or bf16",
 		m->head_dim, info->head_step, info->head_max);
 }
 
-int cache_check(const struct cache_args *a, char *why, size_t why_n)
+int cache_check(const struct cache_args *a, struct why *why)
 {
 	struct kern_info info;
 	a->ops->info(a->dev, &info);
-	int rc = check_head(a->model, &info, why, why_n);
+	int rc = check_head(a->model, &info, why);
 	if (rc || a->weights_bytes <= info.bytes_free)
 		return rc;
 	return err_why(
-		why, why_n, -ENOMEM,
+		why, -ENOMEM,
 		"the weights take %.0f MiB, but of the %.0f MiB of the device only %.0f are free: end what "
 		"else uses it, or share the model with --tp",
 		mib(a->weights_bytes), mib(info.bytes_total), mib(info.bytes_free));
 }
 
-int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n)
+int cache_size(struct cache *c, const struct cache_args *a, struct why *why)
 {
 	const struct model_config *m = a->model;
 	struct kern_info info;
 	int64_t blocks = 0;
 	memset(c, 0, sizeof *c);
 	a->ops->info(a->dev, &info);
-	int rc = check_head(m, &info, why, why_n);
+	int rc = check_head(m, &info, why);
 	if (rc)
 		return rc;
 	c->ops = a->ops;
 	c->block_size = a->block_size;
 	c->block_bytes =
 		a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
-	rc = cache_sized_last(a) ? size_rest(c, a, &info, &blocks, why, why_n)
-				 : size_first(c, a, &info, &blocks, why, why_n);
+	rc = cache_sized_last(a) ? size_rest(c, a, &info, &blocks, why)
+				 : size_first(c, a, &info, &blocks, why);
 	if (rc)
 		return rc;
 	c->n_blocks = (int)at_most(blocks, BLOCKS_MAX);
-	return size_host(c, a, &info, c->n_blocks, why, why_n);
+	return size_host(c, a, &info, c->n_blocks, why);
 }
 
 /* Measure a swap of some blocks out and in; block 0 holds nothing yet.  The first round only touches the
@@ -233,7 +233,7 @@ static void measure_link(struct cache *c, struct kern_stream *s)
 		c->link_bps = (uint64_t)(2.0 * n * (double)c->block_bytes * 1e6 / (double)(us ? us : 1));
 }
 
-int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n)
+int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, struct why *why)
 {
 	const struct model_config *m = a->model;
 	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, c->block_size, c->n_blocks,
@@ -242,7 +242,7 @@ int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *
 		struct kern_info info;
 		c->ops->info(a->dev, &info);
 		return err_why(
-			why, why_n, -ENOMEM,
+			why, -ENOMEM,
 			"out of memory: %lld bytes for the KV pool (--kv-bytes), %lld for the swap pool "
 			"(--swap-bytes); of %lld bytes of the device %lld are free, this worker holds %lld",
 			(long long)(c->n_blocks * c->block_bytes),
@@ -251,7 +251,7 @@ int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *
 	}
 	int rc = swaps_new(&c->swaps, c->ops, a->dev, c->kv, c->n_blocks);
 	if (rc)
-		return err_why(why, why_n, rc, "no stream could be created for swaps");
+		return err_why(why, rc, "no stream could be created for swaps");
 	measure_link(c, s);
 	return 0;
 }
@@ -265,42 +265,40 @@ void cache_close(struct cache *c)
 }
 
 static int check_pairs(const struct plan_pair *p, uint32_t n, int n_from, int n_to, const char *what,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (p[i].from >= (uint32_t)n_from || p[i].to >= (uint32_t)n_to)
-			return err_why(why, why_n, -EINVAL,
-				       "%s from block %u to block %u, there are %d and %d", what, p[i].from,
-				       p[i].to, n_from, n_to);
+			return err_why(why, -EINVAL, "%s from block %u to block %u, there are %d and %d",
+				       what, p[i].from, p[i].to, n_from, n_to);
 	return 0;
 }
 
-int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n)
+int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, struct why *why)
 {
 	_Static_assert(sizeof(struct plan_pair) == 2 * sizeof(int32_t),
 		       "a pair is two int32 for the kernels");
 	typedef const int32_t(*pairs)[2];
 	int rc;
-	if ((rc = check_pairs(p->swap_out, p->n_swap_out, c->n_blocks, c->n_host_blocks, "a swap out", why,
-			      why_n)) ||
-	    (rc = check_pairs(p->swap_in, p->n_swap_in, c->n_host_blocks, c->n_blocks, "a swap in", why,
-			      why_n)) ||
-	    (rc = check_pairs(p->copies, p->n_copies, c->n_blocks, c->n_blocks, "a copy", why, why_n)))
+	if ((rc = check_pairs(p->swap_out, p->n_swap_out, c->n_blocks, c->n_host_blocks, "a swap out",
+			      why)) ||
+	    (rc = check_pairs(p->swap_in, p->n_swap_in, c->n_host_blocks, c->n_blocks, "a swap in", why)) ||
+	    (rc = check_pairs(p->copies, p->n_copies, c->n_blocks, c->n_blocks, "a copy", why)))
 		return rc;
 	rc = swaps_queue(c->swaps, s, (pairs)p->swap_out, (int)p->n_swap_out, (pairs)p->swap_in,
 			 (int)p->n_swap_in);
 	if (rc)
-		return err_why(why, why_n, rc, "swapping blocks failed");
+		return err_why(why, rc, "swapping blocks failed");
 	for (uint32_t i = 0; i < p->n_copies && swaps_pending(c->swaps); i++)
 		if ((rc = swaps_reads(c->swaps, s, (int)p->copies[i].from)) ||
 		    (rc = swaps_writes(c->swaps, s, (int)p->copies[i].to)))
-			return err_why(why, why_n, rc, "waiting for a swap failed");
+			return err_why(why, rc, "waiting for a swap failed");
 	if (p->n_copies && (rc = c->ops->kv_copy(s, c->kv, (pairs)p->copies, (int)p->n_copies)))
-		return err_why(why, why_n, rc, "copying blocks failed");
+		return err_why(why, rc, "copying blocks failed");
 	return 0;
 }
 
-int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n)
+int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, struct why *why)
 {
 	int rc = 0;
 	for (int q = 0; !rc && q < b->n_seqs && swaps_pending(c->swaps); q++) {
@@ -310,5 +308,5 @@ int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch
 			rc = i < first ? swaps_reads(c->swaps, s, table[i])
 				       : swaps_writes(c->swaps, s, table[i]);
 	}
-	return rc ? err_why(why, why_n, rc, "waiting for a swap failed") : 0;
+	return rc ? err_why(why, rc, "waiting for a swap failed") : 0;
 }

@@ -3,6 +3,7 @@
 #ifndef QUERN_WORKER_CACHE_H
 #define QUERN_WORKER_CACHE_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "kernels/kern.h"
 #include "proto/plan.h"
@@ -49,19 +50,19 @@ bool cache_sized_last(const struct cache_args *a);
 
 /* Check what is possible before anything is loaded.  -ENOTSUP as below; -ENOMEM: the weights alone exceed
  * the memory. */
-int cache_check(const struct cache_args *a, char *why, size_t why_n);
+int cache_check(const struct cache_args *a, struct why *why);
 /* Compute the numbers of blocks; allocate nothing.  -ENOMEM with the figures and the remedy: not even one
  * block fits, or a fraction leaves too few; -ENOTSUP: a head size that the device does not support. */
-int cache_size(struct cache *c, const struct cache_args *a, char *why, size_t why_n);
+int cache_size(struct cache *c, const struct cache_args *a, struct why *why);
 /* Allocate the pools of a sized cache; measure the link on s.  -ENOMEM with the bytes. */
-int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, char *why, size_t why_n);
+int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, struct why *why);
 void cache_close(struct cache *c); /* a zeroed one is fine */
 
 /* Queue the plan's swaps out, then in, on their own stream (swaps.h), and its copies on s.  -EINVAL: a
  * block beyond the pool. */
-int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, char *why, size_t why_n);
+int cache_run(struct cache *c, struct kern_stream *s, const struct plan *p, struct why *why);
 /* Call before the batch's operations are queued on s: makes s wait for the swaps of blocks that the batch
  * uses, and for no others.  -EIO. */
-int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, char *why, size_t why_n);
+int cache_settle(struct cache *c, struct kern_stream *s, const struct kern_batch *b, struct why *why);
 
 #endif

@@ -94,7 +94,7 @@ static int64_t bytes_free(const struct graphs_args *a)
 	return info.bytes_free;
 }
 
-int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size_t why_n)
+int graphs_new(struct graphs **out, const struct graphs_args *a, struct why *why)
 {
 	int sizes[GRAPHS_MAX], rc = 0;
 	*out = NULL;
@@ -115,8 +115,8 @@ int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size
 		graphs_free(g);
 		*out = NULL;
 		if (tp_group_broke(rc))
-			return err_why(why, why_n, rc, "%s", tp_group_why(a->group));
-		return err_why(why, why_n, rc,
+			return err_why(why, rc, "%s", tp_group_why(a->group));
+		return err_why(why, rc,
 			       "the device did not keep a step of decoding as a graph; start the worker with "
 			       "--no-graphs to do without");
 	}

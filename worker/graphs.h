@@ -10,6 +10,7 @@
 #ifndef QUERN_WORKER_GRAPHS_H
 #define QUERN_WORKER_GRAPHS_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 #include "worker/model.h"
 
@@ -36,7 +37,7 @@ struct graphs_args {
  * graphs; else it is set before the first graph is made, so that graphs_drop() works if the group ends
  * meanwhile.  If the memory of any rank runs out, larger steps run without a graph, which is logged.  -EIO,
  * or the error that ended the group (tp_group_broke()), with the reason. */
-int graphs_new(struct graphs **out, const struct graphs_args *a, char *why, size_t why_n);
+int graphs_new(struct graphs **out, const struct graphs_args *a, struct why *why);
 void graphs_free(struct graphs *g); /* NULL is fine, here and below; does not wait for a launch */
 /* Free all graphs, without waiting: later steps run without them. */
 void graphs_drop(struct graphs *g);

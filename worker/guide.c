@@ -247,7 +247,7 @@ static void job_return(struct guide *g, struct track *t, struct entry *e, struct
 	entry_use(g, e);
 	g->stale = true;
 	if (j->rc == -EINVAL && !e->why)
-		e->why = xstrdup(j->why);
+		e->why = xstrdup(j->why.text);
 	if (!t) {
 		matcher_free(j->matcher);
 		return;
@@ -255,7 +255,7 @@ static void job_return(struct guide *g, struct track *t, struct entry *e, struct
 	t->matcher = j->matcher;
 	t->n_taken = j->n_taken;
 	if (j->rc && j->rc != -EAGAIN)
-		track_fail(t, j->why);
+		track_fail(t, j->why.text);
 }
 
 static void job_start(struct guide *g, struct track *t)
@@ -342,7 +342,7 @@ static void cancel_all(struct guide *g)
 
 /* ---- lifecycle ---- */
 
-int guide_new(struct guide **out, const struct guide_limits *lim, char *why, size_t why_n)
+int guide_new(struct guide **out, const struct guide_limits *lim, struct why *why)
 {
 	struct guide *g = xcalloc(1, sizeof *g);
 	struct guide_work *w = &g->lim.work;
@@ -353,7 +353,7 @@ int guide_new(struct guide **out, const struct guide_limits *lim, char *why, siz
 	w->most = w->most ? w->most : GRAMMAR_MASK_WORK_MAX;
 	g->left = STEP_AT_ONCE;
 	const struct mask_pool_args a = {w->n_threads, w->most, g->lim.bytes / 4, w->begin, w->arg};
-	int rc = w->n_threads ? mask_pool_new(&g->pool, &a, why, why_n) : 0;
+	int rc = w->n_threads ? mask_pool_new(&g->pool, &a, why) : 0;
 	if (rc) {
 		free(g);
 		return rc;
@@ -393,7 +393,7 @@ uint32_t guide_words(const struct guide *g)
 	return (g->lim.n_vocab + 31) / 32;
 }
 
-int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, size_t why_n)
+int guide_vocabulary(struct guide *g, const struct vocabulary *v, struct why *why)
 {
 	struct lexicon_token *tokens = xcalloc(g->lim.n_vocab, sizeof *tokens);
 	struct lexicon *lexicon;
@@ -404,10 +404,10 @@ int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, siz
 		tokens[i] = (struct lexicon_token){v->bytes + v->at[i], v->at[i + 1] - v->at[i],
 						   (enum lexicon_kind)v->kinds[i]};
 	}
-	int rc = lexicon_new(tokens, g->lim.n_vocab, &lexicon, why, why_n);
+	int rc = lexicon_new(tokens, g->lim.n_vocab, &lexicon, why);
 	free(tokens);
 	if (rc)
-		return err_prefix(why, why_n, rc, "the vocabulary");
+		return err_prefix(why, rc, "the vocabulary");
 	cancel_all(g);
 	for (struct entry *e = g->constraints; e; e = e->next) {
 		decompile(g, e);
@@ -465,8 +465,8 @@ void guide_drop(struct guide *g, uint32_t slot)
 	entry_unref(g, e);
 }
 
-int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *output, uint32_t n, char *why,
-	      size_t why_n)
+int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *output, uint32_t n,
+	      struct why *why)
 {
 	struct track *t = &g->tracks[slot];
 	struct entry *e = number ? find_number(g, number) : NULL;
@@ -474,7 +474,7 @@ int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *o
 	if (!number)
 		return 0;
 	if (!e)
-		return err_why(why, why_n, -EINVAL, "form %u is not known", number);
+		return err_why(why, -EINVAL, "form %u is not known", number);
 	t->constraint = e;
 	e->refs++;
 	for (uint32_t i = 0; i < n; i++)

@@ -25,6 +25,7 @@
 #ifndef QUERN_WORKER_GUIDE_H
 #define QUERN_WORKER_GUIDE_H
 
+#include "base/err.h"
 #include "proto/constraint.h"
 #include "proto/vocabulary.h"
 
@@ -71,14 +72,14 @@ struct guide_limits {
 };
 
 /* Create a guide.  -errno with the reason: the threads could not be started. */
-int guide_new(struct guide **out, const struct guide_limits *lim, char *why, size_t why_n);
+int guide_new(struct guide **out, const struct guide_limits *lim, struct why *why);
 void guide_free(struct guide *g);            /* NULL is fine */
 void guide_reset(struct guide *g);           /* forgets outputs and constraints; the vocabulary stays */
 uint32_t guide_words(const struct guide *g); /* words of a mask: (n_vocab + 31) / 32 */
 
 /* Copy v.  Tokens that v lacks are never allowed; ids that the model lacks are ignored.  Grammars compiled
  * before are compiled again.  -EINVAL, -E2BIG with the reason. */
-int guide_vocabulary(struct guide *g, const struct vocabulary *v, char *why, size_t why_n);
+int guide_vocabulary(struct guide *g, const struct vocabulary *v, struct why *why);
 
 /* Register a constraint.  A number already in use means this constraint from now on; slots set before keep
  * the previous one.  f is shared. */
@@ -87,8 +88,8 @@ void guide_add(struct guide *g, uint32_t number, struct constraint *f);
 void guide_remove(struct guide *g, uint32_t number);
 
 /* Give the slot's output, so far output[0..n), this constraint; number 0: none.  -EINVAL: unknown number. */
-int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *output, uint32_t n, char *why,
-	      size_t why_n);
+int guide_set(struct guide *g, uint32_t slot, uint32_t number, const uint32_t *output, uint32_t n,
+	      struct why *why);
 /* Let child, another slot, continue after the first n tokens of the parent's output. */
 void guide_copy(struct guide *g, uint32_t child, uint32_t parent, uint32_t n);
 /* Set token `at` of the slot's output: its last token or the next one. */

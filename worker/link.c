@@ -30,7 +30,7 @@ enum {
 static void send_failed(struct link *l, uint64_t epoch, const char *why)
 {
 	struct bus_msg m = {.type = BUS_FAILED, .failed.epoch = epoch};
-	snprintf(m.failed.why, sizeof m.failed.why, "%s", why);
+	snprintf(m.failed.why, sizeof m.failed.why, "%.*s", (int)sizeof m.failed.why - 1, why);
 	l->reported = link_send(l, &m) == 0;
 }
 
@@ -71,7 +71,7 @@ static void group_lost(struct link *l, const char *why)
 }
 
 /* Join the other ranks of the group. */
-static int join(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why, size_t why_n)
+static int join(struct link *l, const struct bus_load *load, struct bus_ready *ready, struct why *why)
 {
 	/* The connection may go down and up meanwhile; the next hello then has a new meeting place. */
 	struct tp_group_rendezvous *mine = l->rendezvous;
@@ -79,14 +79,13 @@ static int join(struct link *l, const struct bus_load *load, struct bus_ready *r
 		.mine = &mine, .timeout_ms = l->args->late_ms, .cancelled = called_away, .cancelled_arg = l};
 	l->rendezvous = NULL;
 	link_lend(l, true);
-	int rc = step_join(l->step, load, &g, ready, why, why_n);
+	int rc = step_join(l->step, load, &g, ready, why);
 	link_reclaim(l);
 	tp_group_rendezvous_free(mine);
 	return rc;
 }
 
-static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, char *why,
-		     size_t why_n)
+static int open_step(struct link *l, const struct bus_load *load, struct bus_ready *ready, struct why *why)
 {
 	log_info("link", "load model=%s epoch=%llu compute=%s fast=%s rank=%u ranks=%u", load->model,
 		 (unsigned long long)load->epoch, load->compute[0] ? load->compute : "default",
@@ -95,7 +94,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 	l->step = NULL;
 	atomic_store(&l->permille, 0);
 	loading_begin(&l->progress, 0);
-	int rc = link_find_model(l, load, &l->found, why, why_n);
+	int rc = link_find_model(l, load, &l->found, why);
 	if (rc)
 		return rc;
 	link_lend(l, true);
@@ -123,7 +122,7 @@ static int open_step(struct link *l, const struct bus_load *load, struct bus_rea
 		.at_work = link_wake_sender,
 		.at_work_arg = l,
 	};
-	rc = step_open(&l->step, &a, ready, why, why_n);
+	rc = step_open(&l->step, &a, ready, why);
 	link_reclaim(l);
 	return rc;
 }
@@ -137,17 +136,17 @@ static int in_flight(const struct link *l)
 
 /* Wait for the oldest plan in flight.  Its result is sent at once if the device continues with another
  * plan; else the next plan is taken up first, if it was received. */
-static int finish(struct link *l, char *why, size_t why_n)
+static int finish(struct link *l, struct why *why)
 {
 	link_lend(l, false);
-	int rc = step_end(l->step, &l->result, why, why_n);
+	int rc = step_end(l->step, &l->result, why);
 	link_reclaim(l);
 	if (rc && !step_joined(l->step)) {
-		group_lost(l, why); /* all plans in flight are lost, too */
+		group_lost(l, why->text); /* all plans in flight are lost, too */
 		return 0;
 	}
 	if (rc) {
-		send_failed(l, step_epoch(l->step), why);
+		send_failed(l, step_epoch(l->step), why->text);
 		return rc;
 	}
 	if (step_rank(l->step))
@@ -163,19 +162,19 @@ static int finish(struct link *l, char *why, size_t why_n)
 }
 
 /* Send the results of all plans that the device has completed. */
-static int finish_done(struct link *l, char *why, size_t why_n)
+static int finish_done(struct link *l, struct why *why)
 {
 	int rc = 0;
 	while (!rc && in_flight(l) && step_done(l->step))
-		rc = finish(l, why, why_n);
+		rc = finish(l, why);
 	return rc;
 }
 
-static int finish_all(struct link *l, char *why, size_t why_n)
+static int finish_all(struct link *l, struct why *why)
 {
 	int rc = 0;
 	while (!rc && in_flight(l))
-		rc = finish(l, why, why_n);
+		rc = finish(l, why);
 	return rc;
 }
 
@@ -210,11 +209,11 @@ static bool same_contents(struct link *l, const struct bus_load *load)
 	return !quick_fingerprint_difference(l->found.quick_fingerprint, load->quick_fingerprint);
 }
 
-static int handle_load(struct link *l, struct bus_load *load, char *why, size_t why_n)
+static int handle_load(struct link *l, struct bus_load *load, struct why *why)
 {
 	struct bus_ready ready = {0};
 	const bool hello_due = l->hello_due;
-	int rc = finish_all(l, why, why_n); /* they belong to the controller of the previous epoch */
+	int rc = finish_all(l, why); /* they belong to the controller of the previous epoch */
 	if (rc)
 		return rc;
 	/* If finish_all() lost a group and so set hello_due, undo that: this load leaves the group anyway. */
@@ -230,23 +229,23 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 	if (l->args->experts_compute)
 		snprintf(load->experts_compute, sizeof load->experts_compute, "%s", l->args->experts_compute);
 	if (!l->step || !step_serves(l->step, load) || !same_contents(l, load)) {
-		rc = open_step(l, load, &ready, why, why_n);
+		rc = open_step(l, load, &ready, why);
 	} else if (load->n_ranks <= 1) {
 		step_reset(l->step, load->epoch, &ready);
 		link_reclaim(l);
 	}
 	if (!rc && load->n_ranks > 1)
-		rc = join(l, load, &ready, why, why_n);
+		rc = join(l, load, &ready, why);
 	if (rc == -ECANCELED && !l->step) {
 		group_lost(l, "the load is void");
 		return 0;
 	}
 	if (rc && l->step && tp_group_broke(rc)) {
-		group_lost(l, why);
+		group_lost(l, why->text);
 		return 0;
 	}
 	if (rc)
-		send_failed(l, load->epoch, why);
+		send_failed(l, load->epoch, why->text);
 	else
 		send_ready(l, &ready);
 	return rc;
@@ -254,22 +253,22 @@ static int handle_load(struct link *l, struct bus_load *load, char *why, size_t 
 
 /* Set the vocabulary, which precedes the plans of its load.  Without it, or with a damaged one, masks would
  * be wrong. */
-static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+static int handle_vocabulary(struct link *l, const void *bytes, size_t n, struct why *why)
 {
 	struct vocabulary v = {0};
 	if (!l->step || !l->welcome) {
 		log_warn("link", "vocabulary ignored reason=\"nothing is loaded\"");
 		return 0;
 	}
-	int rc = bus_decode_vocabulary(bytes, n, step_limits(l->step)->n_vocab, &v, why, why_n);
+	int rc = bus_decode_vocabulary(bytes, n, step_limits(l->step)->n_vocab, &v, why);
 	if (!rc) {
 		link_lend(l, false);
-		rc = step_vocabulary(l->step, &v, why, why_n);
+		rc = step_vocabulary(l->step, &v, why);
 		link_reclaim(l);
 	}
 	vocabulary_fini(&v);
 	if (rc)
-		send_failed(l, step_epoch(l->step), why);
+		send_failed(l, step_epoch(l->step), why->text);
 	return rc;
 }
 
@@ -277,7 +276,7 @@ static int handle_vocabulary(struct link *l, const void *bytes, size_t n, char *
  * when step_begin() returns, as on the CPU, is answered before the next message is handled.  A plan of
  * another epoch is ignored; a plan out of sequence is answered with the expected number.  A plan that
  * contradicts the worker's state ends the worker, because that state can no longer be trusted. */
-static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+static int handle_plan(struct link *l, const void *bytes, size_t n, struct why *why)
 {
 	if (!l->step || !l->welcome) {
 		log_warn("link", "plan ignored reason=\"nothing is loaded\"");
@@ -288,15 +287,15 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 	/* A step that waits for the device in each of its layers would delay the tokens of the step
 	 * before. */
 	const int most = step_waits(l->step) ? 1 : STEP_AHEAD;
-	if (in_flight(l) == most && (rc = finish(l, why, why_n)))
+	if (in_flight(l) == most && (rc = finish(l, why)))
 		return rc;
-	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why, why_n))) {
+	if (!(rc = bus_decode_plan(bytes, n, step_limits(l->step), &l->plan, why))) {
 		link_lend(l, false);
-		rc = step_begin(l->step, &l->plan, why, why_n);
+		rc = step_begin(l->step, &l->plan, why);
 		link_reclaim(l);
 	}
 	if (rc == -ESTALE || rc == -ENXIO) {
-		log_warn("link", "plan refused reason=\"%s\"", why);
+		log_warn("link", "plan refused reason=\"%s\"", why->text);
 		pthread_mutex_lock(&l->lock);
 		l->missed = l->missed || (rc == -ENXIO && l->plan.number > step_expected(l->step));
 		link_send_beat(l);
@@ -304,17 +303,17 @@ static int handle_plan(struct link *l, const void *bytes, size_t n, char *why, s
 		return 0;
 	}
 	if (rc && !step_joined(l->step)) {
-		group_lost(l, why);
+		group_lost(l, why->text);
 		return 0;
 	}
 	if (rc) {
 		/* The earlier plans are valid; an error in one of them is sent instead of this error. */
-		char other[256];
-		if (!finish_all(l, other, sizeof other))
-			send_failed(l, step_epoch(l->step), why);
+		struct why other;
+		if (!finish_all(l, &other))
+			send_failed(l, step_epoch(l->step), why->text);
 		return rc;
 	}
-	return finish_done(l, why, why_n);
+	return finish_done(l, why);
 }
 
 /* A heartbeat has the number of plans sent so far: plans not received by now were lost.  Epoch 0: the
@@ -336,30 +335,30 @@ static void handle_beat(struct link *l, const struct bus_beat *b)
 	pthread_mutex_unlock(&l->lock);
 }
 
-static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t why_n)
+static int handle(struct link *l, const void *bytes, size_t n, struct why *why)
 {
 	struct bus_msg m;
-	int type = bus_peek(bytes, n, why, why_n), rc;
+	int type = bus_peek(bytes, n, why), rc;
 	if (type == -EPROTO)
 		return type;
 	if (type == BUS_PLAN)
-		return handle_plan(l, bytes, n, why, why_n);
+		return handle_plan(l, bytes, n, why);
 	/* a plan usually follows a heartbeat: the answer is then sent during that plan */
 	if (type != BUS_BEAT)
 		link_send_answer(l);
 	if (type == BUS_VOCABULARY)
-		return handle_vocabulary(l, bytes, n, why, why_n);
+		return handle_vocabulary(l, bytes, n, why);
 	if (type == BUS_FILES || type == BUS_CHUNK)
 		return 0; /* belongs to a void load */
-	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why, why_n);
+	rc = type < 0 ? type : type == BUS_RESULT ? -EBADMSG : bus_decode(bytes, n, &m, why);
 	if (rc < 0) {
 		log_warn("link", "malformed message ignored bytes=%zu reason=\"%s\"", n,
-			 type == BUS_RESULT ? "a result" : why);
+			 type == BUS_RESULT ? "a result" : why->text);
 		return 0;
 	}
 	switch (m.type) {
 	case BUS_LOAD:
-		return handle_load(l, &m.load, why, why_n);
+		return handle_load(l, &m.load, why);
 	case BUS_STOP:
 		/* A restarted controller answers messages before a hello with a stop, and a stop meant for
 		 * its predecessor may have been in flight.  So the first stop only causes a new hello. */
@@ -367,7 +366,7 @@ static int handle(struct link *l, const void *bytes, size_t n, char *why, size_t
 			l->stop_passed = l->hello_due = true;
 			return 0;
 		}
-		if ((rc = finish_all(l, why, why_n)))
+		if ((rc = finish_all(l, why)))
 			return rc;
 		log_info("link", "stopping reason=\"the controller's stop\"");
 		link_send(l, &(struct bus_msg){.type = BUS_STOP}); /* acknowledges the stop */
@@ -449,21 +448,21 @@ static void rest(struct link *l)
 	l->rest_at_us = now_us + BUS_BEAT_MS * 1000;
 }
 
-static int serve(struct link *l, char *why, size_t why_n)
+static int serve(struct link *l, struct why *why)
 {
 	int rc = 0;
 	while (!rc && !l->stop && !link_stopping() && !has_left(l)) {
 		zmq_msg_t m;
 		zmq_msg_init(&m);
 		if (link_take(l, &m))
-			rc = handle(l, zmq_msg_data(&m), zmq_msg_size(&m), why, why_n);
+			rc = handle(l, zmq_msg_data(&m), zmq_msg_size(&m), why);
 		else if (l->answer_due)
 			answer_now(l);
 		else
 			wait_input(l);
 		zmq_msg_close(&m);
 		if (!rc)
-			rc = finish_done(l, why, why_n);
+			rc = finish_done(l, why);
 		if (!rc)
 			send_awake(l);
 		if (l->hello_due && clock_us() >= l->hello_at_us)
@@ -472,14 +471,13 @@ static int serve(struct link *l, char *why, size_t why_n)
 		keep_beat(l);
 		if (!rc && l->unknown)
 			rc = err_why(
-				why, why_n, -EACCES,
+				why, -EACCES,
 				"the controller at %s does not accept this worker's key: its --allow file "
 				"needs a line \"worker %s NAME\"",
 				l->args->bus, l->args->key ? l->args->key->public : "KEY");
 		if (!rc && link_grace_over(l))
-			rc = err_why(why, why_n, -ETIMEDOUT,
-				     "no message from a controller at %s for %lld ms%s", l->args->bus,
-				     (long long)l->args->grace_ms,
+			rc = err_why(why, -ETIMEDOUT, "no message from a controller at %s for %lld ms%s",
+				     l->args->bus, (long long)l->args->grace_ms,
 				     l->args->key ? " (or its key is not --server-key)"
 						  : " (or it requires a key: --key, --server-key)");
 	}
@@ -499,19 +497,19 @@ static void leave_plans(struct link *l)
 	link_reclaim(l);
 }
 
-int link_run(const struct link_args *a, char *why, size_t why_n)
+int link_run(const struct link_args *a, struct why *why)
 {
 	struct link *l = xcalloc(1, sizeof *l);
 	l->args = a;
 	l->last_seen_us = l->last_check_us = l->next_beat_us = clock_us();
-	int rc = link_open_sockets(l, why, why_n);
-	if (!rc && !(rc = link_start_beats(l, why, why_n))) {
-		rc = serve(l, why, why_n);
+	int rc = link_open_sockets(l, why);
+	if (!rc && !(rc = link_start_beats(l, why))) {
+		rc = serve(l, why);
 		link_send_answer(l);
 		leave_plans(l);
 		link_end_beats(l);
 		if (rc && l->reported && a->supervised)
-			why[0] = '\0';
+			why->text[0] = '\0';
 	}
 	link_close_sockets(l);
 	step_close(l->step);

@@ -4,6 +4,7 @@
 #ifndef QUERN_WORKER_LINK_H
 #define QUERN_WORKER_LINK_H
 
+#include "base/err.h"
 #include "proto/curve.h"
 #include "worker/experts/expert_load.h"
 #include "worker/tune.h"
@@ -45,7 +46,7 @@ struct link_args {
 /* Serve until the controller sends stop or link_stop() is called (0), the controller is silent for longer
  * than the grace period (-ETIMEDOUT), or the worker cannot continue (another error).  Errors fill in why;
  * if supervised, why is "" when the controller has received the reason. */
-int link_run(const struct link_args *a, char *why, size_t why_n);
+int link_run(const struct link_args *a, struct why *why);
 
 /* End link_run() soon; callable from a signal handler. */
 void link_stop(void);

@@ -21,6 +21,7 @@
 #define QUERN_WORKER_LINK_IMPL_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "proto/bus.h"
 #include "worker/guide.h"
 #include "worker/link.h"
@@ -101,9 +102,9 @@ struct link {
 bool link_stopping(void);
 bool link_leaving(void);
 
-int link_open_sockets(struct link *l, char *why, size_t why_n);
+int link_open_sockets(struct link *l, struct why *why);
 void link_close_sockets(struct link *l); /* drops the stash, too; sockets may be missing */
-int link_start_beats(struct link *l, char *why, size_t why_n);
+int link_start_beats(struct link *l, struct why *why);
 void link_end_beats(struct link *l);
 
 /* The functions below are for the thread that holds the socket. */
@@ -124,8 +125,7 @@ bool link_grace_over(struct link *l); /* no sign of the controller for the grace
 
 /* link_model.c: find the model of a load, on the main thread, which must hold the socket.  -ECANCELED: the
  * load is void, because of the next message or the link's state. */
-int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
-		    size_t why_n);
+int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, struct why *why);
 /* True if the files of l->found are those that were loaded, judged by their sketch; also true if the files
  * are gone, or were not compared then. */
 bool link_model_unchanged(struct link *l);

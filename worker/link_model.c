@@ -64,7 +64,7 @@ static int keep(struct search *s, zmq_msg_t *m, int type)
 {
 	struct bus_msg b;
 	if (type == BUS_BEAT)
-		return bus_decode(zmq_msg_data(m), zmq_msg_size(m), &b, NULL, 0) == 0 && b.beat.epoch == 0
+		return bus_decode(zmq_msg_data(m), zmq_msg_size(m), &b, NULL) == 0 && b.beat.epoch == 0
 			       ? -ECANCELED
 			       : 0;
 	if (s->n_kept == STASH) {
@@ -83,7 +83,7 @@ static int next_message(struct search *s, zmq_msg_t *m, int64_t until_us)
 	struct link *l = s->l;
 	for (;;) {
 		if (link_take(l, m)) {
-			const int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0);
+			const int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL);
 			if (type == BUS_FILES || type == BUS_CHUNK)
 				return type;
 			int rc = keep(s, m, type);
@@ -137,18 +137,18 @@ static void work_end(struct link *l)
 /* ---- the path ---- */
 
 /* Compare all contents, if the fingerprints of both models are known. */
-static int check_contents(struct search *s, char *why, size_t why_n)
+static int check_contents(struct search *s, struct why *why)
 {
 	struct store_files l;
 	struct manifest m;
 	char fingerprint[MANIFEST_FINGERPRINT];
 	int rc = 0;
-	if (!s->load->fingerprint[0] || store_files_list(s->load->model, &l, NULL, 0))
+	if (!s->load->fingerprint[0] || store_files_list(s->load->model, &l, NULL))
 		return 0;
-	if (!manifest_make(&m, &l, "", &s->sums, true, NULL, 0)) {
+	if (!manifest_make(&m, &l, "", &s->sums, true, NULL)) {
 		manifest_fingerprint(&m, fingerprint);
 		if (strcmp(fingerprint, s->load->fingerprint) != 0)
-			rc = err_why(why, why_n, -EINVAL,
+			rc = err_why(why, -EINVAL,
 				     "%s on this host is not the model that the controller serves: their "
 				     "contents differ",
 				     s->load->model);
@@ -158,19 +158,19 @@ static int check_contents(struct search *s, char *why, size_t why_n)
 	return rc;
 }
 
-static int look_at_path(struct search *s, char *why, size_t why_n)
+static int look_at_path(struct search *s, struct why *why)
 {
 	work_begin(s->l, BUS_DOING_OPEN, 0);
-	int rc = store_files_check(s->load->model, s->load->quick_fingerprint, why, why_n);
+	int rc = store_files_check(s->load->model, s->load->quick_fingerprint, why);
 	if (!rc)
-		rc = check_contents(s, why, why_n);
+		rc = check_contents(s, why);
 	work_end(s->l);
 	return rc;
 }
 
 /* ---- the cache ---- */
 
-static int ask_list(struct search *s, char *why, size_t why_n)
+static int ask_list(struct search *s, struct why *why)
 {
 	zmq_msg_t m;
 	int rc = 0;
@@ -187,22 +187,22 @@ static int ask_list(struct search *s, char *why, size_t why_n)
 			; /* from an earlier load */
 	}
 	if (rc == BUS_FILES)
-		rc = bus_decode_files(zmq_msg_data(&m), zmq_msg_size(&m), &s->files, why, why_n);
+		rc = bus_decode_files(zmq_msg_data(&m), zmq_msg_size(&m), &s->files, why);
 	zmq_msg_close(&m);
 	if (rc == -ENODATA)
-		return err_prefix(why, why_n, rc, "the controller cannot give this worker the model");
+		return err_prefix(why, rc, "the controller cannot give this worker the model");
 	return rc;
 }
 
-static int look_in_cache(struct search *s, struct model_found *out, char *why, size_t why_n)
+static int look_in_cache(struct search *s, struct model_found *out, struct why *why)
 {
 	work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
-	int rc = cached_find(s->root, &s->files, &s->sums, out->path, why, why_n);
+	int rc = cached_find(s->root, &s->files, &s->sums, out->path, why);
 	work_end(s->l);
 	if (!rc)
 		log_info("link", "model found in the cache path=%s", out->path);
-	else if (why[0])
-		log_warn("link", "model not taken from the cache reason=\"%s\"", why);
+	else if (why->text[0])
+		log_warn("link", "model not taken from the cache reason=\"%s\"", why->text);
 	return rc;
 }
 
@@ -228,29 +228,28 @@ static void report(struct search *s, const struct incoming *in, struct pace *p)
 }
 
 /* Handle a received chunk. */
-static int take_chunk(struct search *s, struct incoming *in, zmq_msg_t *m, struct pace *p, char *why,
-		      size_t why_n)
+static int take_chunk(struct search *s, struct incoming *in, zmq_msg_t *m, struct pace *p, struct why *why)
 {
 	struct bus_chunk k;
-	int rc = bus_decode_chunk(zmq_msg_data(m), zmq_msg_size(m), &k, why, why_n);
+	int rc = bus_decode_chunk(zmq_msg_data(m), zmq_msg_size(m), &k, why);
 	if (rc == -ENODATA)
-		return err_prefix(why, why_n, rc, "the controller cannot give this worker the model");
+		return err_prefix(why, rc, "the controller cannot give this worker the model");
 	if (rc && ++p->n_damaged < DAMAGED_MAX) {
-		log_warn("link", "chunk requested again reason=\"%s\"", why);
+		log_warn("link", "chunk requested again reason=\"%s\"", why->text);
 		incoming_rewind(in);
 		return 0;
 	}
 	if (rc)
 		return rc;
 	link_lend(s->l, true);
-	rc = incoming_put(in, k.file, k.offset, k.bytes, k.n, why, why_n);
+	rc = incoming_put(in, k.file, k.offset, k.bytes, k.n, why);
 	link_reclaim(s->l);
 	if (rc == 0)
 		p->last_us = clock_us();
 	return rc < 0 ? rc : 0;
 }
 
-static int pull(struct search *s, struct incoming *in, char *why, size_t why_n)
+static int pull(struct search *s, struct incoming *in, struct why *why)
 {
 	struct pace p = {.begun_us = clock_us(), .begun_bytes = incoming_done(in)};
 	int rc = 0;
@@ -272,7 +271,7 @@ static int pull(struct search *s, struct incoming *in, char *why, size_t why_n)
 			incoming_rewind(in);
 			p.last_us = clock_us();
 		} else if (rc == BUS_CHUNK) {
-			rc = take_chunk(s, in, &m, &p, why, why_n);
+			rc = take_chunk(s, in, &m, &p, why);
 			report(s, in, &p);
 		} else if (rc > 0) {
 			rc = 0; /* the list again: it was requested twice */
@@ -283,20 +282,19 @@ static int pull(struct search *s, struct incoming *in, char *why, size_t why_n)
 }
 
 /* Start the fetch.  If another worker of this host is fetching the model, wait for its files. */
-static int open_incoming(struct search *s, struct incoming **in, struct model_found *out, char *why,
-			 size_t why_n)
+static int open_incoming(struct search *s, struct incoming **in, struct model_found *out, struct why *why)
 {
 	for (bool waits = false;; waits = true) {
-		int rc = waits ? look_in_cache(s, out, why, why_n) : -ENOENT;
+		int rc = waits ? look_in_cache(s, out, why) : -ENOENT;
 		if (rc != -ENOENT)
 			return rc;
 		work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
-		rc = incoming_open(in, s->root, &s->files, &s->sums, why, why_n);
+		rc = incoming_open(in, s->root, &s->files, &s->sums, why);
 		work_end(s->l);
 		if (rc != -EBUSY)
 			return rc;
 		if (!waits)
-			log_info("link", "model wait reason=\"%s\"", why);
+			log_info("link", "model wait reason=\"%s\"", why->text);
 		loading_now(&s->l->progress, BUS_DOING_WAIT);
 		const int64_t until_us = clock_us() + LOCKED_MS * 1000LL;
 		zmq_msg_t m;
@@ -309,15 +307,15 @@ static int open_incoming(struct search *s, struct incoming **in, struct model_fo
 	}
 }
 
-static int fetch(struct search *s, struct model_found *out, char *why, size_t why_n)
+static int fetch(struct search *s, struct model_found *out, struct why *why)
 {
 	struct incoming *in = NULL;
-	int rc = open_incoming(s, &in, out, why, why_n);
+	int rc = open_incoming(s, &in, out, why);
 	if (rc || !in)
 		return rc;
-	if (!(rc = pull(s, in, why, why_n))) {
+	if (!(rc = pull(s, in, why))) {
 		work_begin(s->l, BUS_DOING_CHECK, s->files.bytes);
-		rc = incoming_publish(in, out->path, why, why_n);
+		rc = incoming_publish(in, out->path, why);
 		work_end(s->l);
 	}
 	if (!rc)
@@ -331,46 +329,41 @@ static int fetch(struct search *s, struct model_found *out, char *why, size_t wh
 
 /* Handle a controller that sends no files.  Files missing at the path are reported when the model is
  * opened. */
-static int without_files(const struct search *s, int rc, struct model_found *out, char *why, size_t why_n)
+static int without_files(const struct search *s, int rc, struct model_found *out, struct why *why)
 {
-	const size_t n = strlen(why);
-	if (rc == -EINVAL || s->load->offers)
-		snprintf(why + n, why_n - n,
-			 s->load->offers
-				 ? "; there is no place to fetch it to: set QUERN_MODELS, or give --cache"
-				 : "; copy the controller's files there, or restart the service if its "
-				   "model was replaced");
-	else
-		snprintf(why + n, why_n - n,
-			 "; the controller gives its files only to workers with keys (--curve-key) or on "
-			 "ipc://: "
-			 "copy them there");
+	err_append(why, rc, "%s",
+		   s->load->offers ? "; there is no place to fetch it to: set QUERN_MODELS, or give --cache"
+		   : rc == -EINVAL
+			   ? "; copy the controller's files there, or restart the service if its model "
+			     "was replaced"
+			   : "; the controller gives its files only to workers with keys (--curve-key) "
+			     "or on ipc://: copy them there");
 	(void)out;
 	return rc;
 }
 
-static int search(struct search *s, struct model_found *out, char *why, size_t why_n)
+static int search(struct search *s, struct model_found *out, struct why *why)
 {
-	int rc = look_at_path(s, why, why_n);
+	int rc = look_at_path(s, why);
 	if (!rc || rc == -ECANCELED) {
 		snprintf(out->path, sizeof out->path, "%s", s->load->model);
 		return rc;
 	}
 	if (!s->load->offers || !s->root)
-		return without_files(s, rc, out, why, why_n);
-	log_info("link", "model not at the controller's path reason=\"%s\"", why);
-	if ((rc = ask_list(s, why, why_n)))
+		return without_files(s, rc, out, why);
+	log_info("link", "model not at the controller's path reason=\"%s\"", why->text);
+	if ((rc = ask_list(s, why)))
 		return rc;
 	manifest_fingerprint(&s->files, out->fingerprint);
-	if ((rc = look_in_cache(s, out, why, why_n)) != -ENOENT)
+	if ((rc = look_in_cache(s, out, why)) != -ENOENT)
 		return rc;
 	if (!s->l->args->fetch)
 		return err_why(
-			why, why_n, -ENOENT,
+			why, -ENOENT,
 			"the controller's model is neither at %s nor in %s, and --fetch never forbids to "
 			"fetch it: copy it there, quern pull it, or leave --fetch out",
 			s->load->model, s->root);
-	return fetch(s, out, why, why_n);
+	return fetch(s, out, why);
 }
 
 /* Compute the model's own sketch, which the controller did not compare, for a comparison with a later load.
@@ -379,8 +372,8 @@ static void quick_fingerprint_own(struct link *l, const char *path, char out[BUS
 {
 	struct store_files files;
 	work_begin(l, BUS_DOING_OPEN, 0);
-	if (!store_files_list(path, &files, NULL, 0)) {
-		if (store_files_quick_fingerprint(&files, out, NULL, 0))
+	if (!store_files_list(path, &files, NULL)) {
+		if (store_files_quick_fingerprint(&files, out, NULL))
 			out[0] = '\0';
 		store_files_fini(&files);
 	}
@@ -401,8 +394,7 @@ bool link_model_unchanged(struct link *l)
 	return !what;
 }
 
-int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, char *why,
-		    size_t why_n)
+int link_find_model(struct link *l, const struct bus_load *load, struct model_found *out, struct why *why)
 {
 	struct search s = {.l = l, .load = load, .root = l->args->cache};
 	_Static_assert((int)BUS_QUICK_FINGERPRINT_SIZE >= (int)QUICK_FINGERPRINT_SIZE,
@@ -415,7 +407,7 @@ int link_find_model(struct link *l, const struct bus_load *load, struct model_fo
 	}
 	s.records = s.root ? cached_records(s.root) : NULL;
 	s.sums = (struct checksums){.records = s.records, .bytes = &l->progress.done};
-	int rc = search(&s, out, why, why_n);
+	int rc = search(&s, out, why);
 	if (!rc && quick_fingerprint_is_known(load->quick_fingerprint))
 		snprintf(out->quick_fingerprint, sizeof out->quick_fingerprint, "%s",
 			 load->quick_fingerprint);

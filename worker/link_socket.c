@@ -94,7 +94,7 @@ int link_send(struct link *l, const struct bus_msg *m)
 /* Open a new meeting place for the ranks of a group; none if this device cannot be in a group. */
 static void renew_rendezvous(struct link *l)
 {
-	char why[256];
+	struct why why;
 	_Static_assert((int)BUS_RENDEZVOUS_SIZE == (int)COLL_RENDEZVOUS_SIZE,
 		       "a meeting place fits a message");
 	if (l->rendezvous && !l->rendezvous_published)
@@ -103,8 +103,8 @@ static void renew_rendezvous(struct link *l)
 	l->rendezvous = NULL;
 	l->rendezvous_published = false;
 	l->rendezvous_text[0] = '\0';
-	if (tp_group_rendezvous_new(&l->rendezvous, l->args->device, l->rendezvous_text, why, sizeof why))
-		log_info("link", "worker cannot join a group reason=\"%s\"", why);
+	if (tp_group_rendezvous_new(&l->rendezvous, l->args->device, l->rendezvous_text, &why))
+		log_info("link", "worker cannot join a group reason=\"%s\"", why.text);
 }
 
 /* Fill in the modes.  A restarted controller has forgotten the modes agreed on, so the hello has those of
@@ -226,7 +226,7 @@ bool link_grace_over(struct link *l)
 /* True if this message ends the load or step in progress. */
 static bool is_call(zmq_msg_t *m)
 {
-	int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0);
+	int type = bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL);
 	return type == BUS_LOAD || type == BUS_STOP;
 }
 
@@ -234,7 +234,7 @@ static bool is_call(zmq_msg_t *m)
 static void stash_beat(struct link *l, zmq_msg_t *msg)
 {
 	struct bus_msg m;
-	if (bus_decode(zmq_msg_data(msg), zmq_msg_size(msg), &m, NULL, 0) == 0 && m.beat.epoch == 0)
+	if (bus_decode(zmq_msg_data(msg), zmq_msg_size(msg), &m, NULL) == 0 && m.beat.epoch == 0)
 		atomic_store(&l->dismissed, true);
 }
 
@@ -250,7 +250,7 @@ static void fill_stash(struct link *l)
 			return;
 		}
 		l->last_seen_us = clock_us();
-		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL, 0) == BUS_BEAT) {
+		if (bus_peek(zmq_msg_data(m), zmq_msg_size(m), NULL) == BUS_BEAT) {
 			stash_beat(l, m);
 			zmq_msg_close(m);
 		} else {
@@ -402,25 +402,24 @@ static int set_options(void *sock)
 		       : 0;
 }
 
-int link_open_sockets(struct link *l, char *why, size_t why_n)
+int link_open_sockets(struct link *l, struct why *why)
 {
 	const int events =
 		ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 	l->ctx = zmq_ctx_new();
 	if (!l->ctx)
-		return err_why(why, why_n, -errno, "no ZeroMQ context: %s", zmq_strerror(errno));
+		return err_why(why, -errno, "no ZeroMQ context: %s", zmq_strerror(errno));
 	l->sock = zmq_socket(l->ctx, ZMQ_DEALER);
 	l->monitor = zmq_socket(l->ctx, ZMQ_PAIR);
 	if (!l->sock || !l->monitor || set_options(l->sock) || set_int(l->monitor, ZMQ_LINGER, 0) ||
 	    zmq_socket_monitor(l->sock, "inproc://events", events) ||
 	    zmq_connect(l->monitor, "inproc://events"))
-		return err_why(why, why_n, -errno, "no socket: %s", zmq_strerror(errno));
+		return err_why(why, -errno, "no socket: %s", zmq_strerror(errno));
 	int rc = l->args->key ? curve_client(l->sock, l->args->key, l->args->server_key->public) : 0;
 	if (rc)
-		return err_why(why, why_n, rc, "CURVE: %s", zmq_strerror(-rc));
+		return err_why(why, rc, "CURVE: %s", zmq_strerror(-rc));
 	if (zmq_connect(l->sock, l->args->bus))
-		return err_why(why, why_n, -errno, "cannot connect to %s: %s", l->args->bus,
-			       zmq_strerror(errno));
+		return err_why(why, -errno, "cannot connect to %s: %s", l->args->bus, zmq_strerror(errno));
 	return 0;
 }
 
@@ -438,7 +437,7 @@ void link_close_sockets(struct link *l)
 		zmq_ctx_term(l->ctx);
 }
 
-int link_start_beats(struct link *l, char *why, size_t why_n)
+int link_start_beats(struct link *l, struct why *why)
 {
 	pthread_condattr_t attr;
 	sigset_t all, before;
@@ -452,7 +451,7 @@ int link_start_beats(struct link *l, char *why, size_t why_n)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int rc = pthread_create(&l->beater, NULL, beat_thread, l);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc ? err_why(why, why_n, -rc, "no thread for the heartbeat: %s", strerror(rc)) : 0;
+	return rc ? err_why(why, -rc, "no thread for the heartbeat: %s", strerror(rc)) : 0;
 }
 
 void link_end_beats(struct link *l)

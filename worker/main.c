@@ -67,37 +67,37 @@ static const char *unless_auto(const char *mode)
  * printed. */
 static const char *find_bus(const struct opts *o, char buf[JOIN_ENDPOINT_SIZE])
 {
-	char why[256] = "--bus or --join is missing";
+	struct why why = {"--bus or --join is missing"};
 	if (opts_has(o, "bus") && !opts_has(o, "join"))
 		return opts_text(o, "bus");
 	if (opts_has(o, "bus"))
-		snprintf(why, sizeof why, "--bus and --join exclude each other");
-	else if (opts_has(o, "join") && !join_endpoint(opts_text(o, "join"), buf, why, sizeof why))
+		err_why(&why, 0, "--bus and --join exclude each other");
+	else if (opts_has(o, "join") && !join_endpoint(opts_text(o, "join"), buf, &why))
 		return buf;
-	program_usage(&program, why);
+	program_usage(&program, why.text);
 	return NULL;
 }
 
 /* Find the keys by option and environment; with --join also in the usual directories. */
 static int find_keys(const struct opts *o, struct curve_key *key, struct curve_key *server_key, bool *keyed,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	struct curve_sources from = {opts_text(o, "key"), opts_text(o, "server-key"), getenv("QUERN_KEY"),
 				     getenv("QUERN_SERVER_KEY")};
 	const bool named = from.key || from.server_key || from.env_key || from.env_server_key;
 	if (named || !opts_has(o, "join"))
-		return curve_pair(&from, key, server_key, keyed, why, why_n);
+		return curve_pair(&from, key, server_key, keyed, why);
 	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
 	char *config = xdg && *xdg == '/'     ? file_join(xdg, "quern")
 		       : home && *home == '/' ? file_join(home, ".config/quern")
 					      : NULL;
 	const char *const dirs[] = {config, "/etc/quern"};
 	char *own, *server;
-	int rc = join_keys(dirs, 2, &own, &server, why, why_n);
+	int rc = join_keys(dirs, 2, &own, &server, why);
 	from.key = own;
 	from.server_key = server;
 	if (!rc)
-		rc = curve_pair(&from, key, server_key, keyed, why, why_n);
+		rc = curve_pair(&from, key, server_key, keyed, why);
 	free(own);
 	free(server);
 	free(config);
@@ -109,10 +109,10 @@ static const char *find_device(const struct opts *o)
 {
 	if (!opts_has(o, "join") || opts_has(o, "device"))
 		return opts_text(o, "device");
-	char why[512] = "";
-	const char *device = join_device(why, sizeof why);
-	if (why[0])
-		log_warn("main", "join without a GPU device=%s reason=\"%s\"", device, why);
+	struct why why = {""};
+	const char *device = join_device(&why);
+	if (why.text[0])
+		log_warn("main", "join without a GPU device=%s reason=\"%s\"", device, why.text);
 	return device;
 }
 
@@ -133,7 +133,7 @@ struct choices {
 };
 
 /* Check the options.  Return the error of usage, or NULL. */
-static const char *read_choices(const struct opts *o, struct choices *c, char *why, size_t why_n)
+static const char *read_choices(const struct opts *o, struct choices *c, struct why *why)
 {
 	const char *when = opts_text(o, "fetch");
 	c->fraction = opts_number(o, "memory-fraction");
@@ -145,9 +145,9 @@ static const char *read_choices(const struct opts *o, struct choices *c, char *w
 	c->hot = (struct hot_options){.given = opts_has(o, "hot-experts"),
 				      .bytes = opts_int(o, "hot-experts"),
 				      .counts = opts_text(o, "expert-counts")};
-	if (placement_options(opts_text(o, "experts"), opts_text(o, "place"), &c->place, why, why_n) ||
-	    hot_check_options(&c->hot, c->place, why, why_n))
-		return why;
+	if (placement_options(opts_text(o, "experts"), opts_text(o, "place"), &c->place, why) ||
+	    hot_check_options(&c->hot, c->place, why))
+		return why->text;
 	if (opts_has(o, "send-experts-above") && !c->place)
 		return "--send-experts-above is for experts on the CPU (--experts cpu or --place)";
 	return c->fetch || strcmp(when, "never") == 0 ? NULL : "--fetch must be auto or never";
@@ -155,7 +155,7 @@ static const char *read_choices(const struct opts *o, struct choices *c, char *w
 
 static int run(struct opts *o, int argc, char **argv)
 {
-	char why[512] = "";
+	struct why why = {""};
 	int rc = program_parse(&program, o, argc, argv);
 	if (rc != PROGRAM_GOES_ON)
 		return rc;
@@ -171,7 +171,7 @@ static int run(struct opts *o, int argc, char **argv)
 	if (!bus)
 		return PROGRAM_USAGE;
 	struct choices choices;
-	const char *wrong = read_choices(o, &choices, why, sizeof why);
+	const char *wrong = read_choices(o, &choices, &why);
 	if (wrong)
 		return program_usage(&program, wrong);
 	rc = program_start_log(&program, o, "worker");
@@ -183,14 +183,14 @@ static int run(struct opts *o, int argc, char **argv)
 	rc = 0;
 	/* On ipc:// the controller checks the user of this process instead of a key. */
 	if (strncmp(bus, "tcp://", 6) == 0)
-		rc = find_keys(o, &key, &server_key, &keyed, why, sizeof why);
+		rc = find_keys(o, &key, &server_key, &keyed, &why);
 	if (!rc && opts_has(o, "local-token"))
-		rc = local_token_read(opts_text(o, "local-token"), token, why, sizeof why);
+		rc = local_token_read(opts_text(o, "local-token"), token, &why);
 	struct trace *trace = NULL;
 	if (!rc && opts_has(o, "trace-steps"))
-		rc = trace_open(&trace, opts_text(o, "trace-steps"), why, sizeof why);
+		rc = trace_open(&trace, opts_text(o, "trace-steps"), &why);
 	if (rc) {
-		log_error("main", "not started reason=\"%s\"", why);
+		log_error("main", "not started reason=\"%s\"", why.text);
 		return 1;
 	}
 	char *cache = cached_root(opts_text_or(o, "cache", getenv("QUERN_MODELS")), getenv("XDG_CACHE_HOME"),
@@ -224,12 +224,12 @@ static int run(struct opts *o, int argc, char **argv)
 		log_info("main", "join bus=%s device=%s keys=%s", a.bus, a.device, keyed ? "yes" : "no");
 	leaves = !a.supervised && a.leave_ms > 0;
 	catch_signals();
-	rc = link_run(&a, why, sizeof why);
+	rc = link_run(&a, &why);
 	trace_close(trace);
 	free(cache);
 	curve_forget(&key);
-	if (rc && why[0])
-		log_error("main", "failed reason=\"%s\"", why);
+	if (rc && why.text[0])
+		log_error("main", "failed reason=\"%s\"", why.text);
 	else if (rc)
 		log_info("main", "exiting: this worker cannot serve reason=\"the controller has it\"");
 	return rc ? 1 : 0;

@@ -42,15 +42,15 @@ static int compile(struct mask_job *j, struct grammar_work work)
 	struct ast *a = NULL;
 	int rc = 0;
 	if (!j->lexicon)
-		rc = err_why(j->why, sizeof j->why, -EINVAL, "this worker has not received a vocabulary");
+		rc = err_why(&j->why, -EINVAL, "this worker has not received a vocabulary");
 	else if (j->constraint->language >= GRAMMAR_N_LANGUAGES)
-		rc = err_why(j->why, sizeof j->why, -EINVAL, "a form of language %d, which this worker lacks",
+		rc = err_why(&j->why, -EINVAL, "a form of language %d, which this worker lacks",
 			     j->constraint->language);
 	if (!rc)
 		rc = grammar_parse((enum grammar_language)j->constraint->language, j->constraint->text,
-				   j->constraint->n, NULL, &a, j->why, sizeof j->why);
+				   j->constraint->n, NULL, &a, &j->why);
 	if (!rc)
-		rc = grammar_new(a, j->lexicon, &limits, &j->grammar, j->why, sizeof j->why);
+		rc = grammar_new(a, j->lexicon, &limits, &j->grammar, &j->why);
 	ast_free(a);
 	return !rc || rc == -EAGAIN ? rc : -EINVAL;
 }
@@ -66,8 +66,7 @@ static int catch_up(struct mask_job *j)
 		if (rc == -EAGAIN)
 			return rc;
 		if (rc)
-			return err_why(j->why, sizeof j->why, -EPROTO, "the output's token %u (%u): %s",
-				       j->n_taken, token,
+			return err_why(&j->why, -EPROTO, "the output's token %u (%u): %s", j->n_taken, token,
 				       rc == -E2BIG ? matcher_error(j->matcher)
 						    : "its form does not allow it there");
 		j->n_taken++;
@@ -88,15 +87,11 @@ static int find_mask(struct mask_job *j)
 	}
 	int rc = matcher_mask(j->matcher, &mask);
 	if (rc)
-		return rc == -EAGAIN
-			       ? rc
-			       : err_why(j->why, sizeof j->why, -EPROTO, "%s", matcher_error(j->matcher));
+		return rc == -EAGAIN ? rc : err_why(&j->why, -EPROTO, "%s", matcher_error(j->matcher));
 	memcpy(j->mask, mask, v->n_words * sizeof *j->mask);
 	for (size_t w = 0; !any && w < v->n_words; w++)
 		any = mask[w];
-	return any ? 0
-		   : err_why(j->why, sizeof j->why, -EPROTO,
-			     "no token of the vocabulary can follow in its form");
+	return any ? 0 : err_why(&j->why, -EPROTO, "no token of the vocabulary can follow in its form");
 }
 
 int mask_make(struct mask_job *j, struct grammar_work work)
@@ -138,7 +133,7 @@ static void run(struct mask_job *j)
 		j->rc = mask_make(j, (struct grammar_work){.units = j->slice, .more = goes_on, .arg = j});
 	if (j->rc == -EAGAIN && goes_on_compiling(j))
 		j->rc = err_why(
-			j->why, sizeof j->why, -EPROTO,
+			&j->why, -EPROTO,
 			"its mask takes more than %" PRIu64
 			" units of work: the schema or grammar needs fewer or shorter patterns and counts "
 			"that exclude each other (not, allOf, {n,m})",
@@ -205,7 +200,7 @@ static void run_free(struct work *w)
 		malloc_trim(0);
 }
 
-int mask_pool_new(struct mask_pool **out, const struct mask_pool_args *a, char *why, size_t why_n)
+int mask_pool_new(struct mask_pool **out, const struct mask_pool_args *a, struct why *why)
 {
 	const struct work_limits limits = {.n_threads = a->n_threads,
 					   .items = SIZE_MAX,
@@ -216,8 +211,8 @@ int mask_pool_new(struct mask_pool **out, const struct mask_pool_args *a, char *
 	p->args = *a;
 	p->last = &p->first;
 	p->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	int rc = p->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno))
-			   : work_pool_start(&limits, &p->threads, why, why_n);
+	int rc = p->fd < 0 ? err_why(why, -errno, "no eventfd: %s", strerror(errno))
+			   : work_pool_start(&limits, &p->threads, why);
 	if (rc) {
 		if (p->fd >= 0)
 			close(p->fd);
@@ -249,8 +244,8 @@ int mask_pool_fd(const struct mask_pool *p)
 
 static void put(struct mask_pool *p, struct mask_job *j, const char *name)
 {
-	char why[64];
-	if (work_pool_put(p->threads, name, &j->work, why, sizeof why))
+	struct why why;
+	if (work_pool_put(p->threads, name, &j->work, &why))
 		assert(!"a queue without a bound is full");
 }
 

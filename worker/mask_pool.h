@@ -9,6 +9,7 @@
 #ifndef QUERN_WORKER_MASK_POOL_H
 #define QUERN_WORKER_MASK_POOL_H
 
+#include "base/err.h"
 #include "base/work_pool.h"
 #include "grammar/grammar.h"
 #include "proto/constraint.h"
@@ -28,7 +29,7 @@ struct mask_job {
 	uint32_t n, n_taken;     /* tokens in all, and accepted by the matcher so far */
 	uint32_t *mask;          /* out: [n_words] the tokens that may come next */
 	int rc;                  /* out: result of mask_make() */
-	char why[512];
+	struct why why;
 	atomic_bool cancelled;
 	uint32_t slot; /* for the caller */
 	void *owner;   /* for the caller */
@@ -58,7 +59,7 @@ struct mask_pool_args {
 };
 
 /* Start the threads.  -errno with the reason. */
-int mask_pool_new(struct mask_pool **out, const struct mask_pool_args *a, char *why, size_t why_n);
+int mask_pool_new(struct mask_pool **out, const struct mask_pool_args *a, struct why *why);
 /* Cancel all jobs and free the pool.  All jobs must have been taken back; NULL is fine. */
 void mask_pool_free(struct mask_pool *p);
 int mask_pool_fd(const struct mask_pool *p); /* readable: a job is done */

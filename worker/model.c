@@ -14,12 +14,11 @@
 
 /* ---- memory ---- */
 
-static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, char *why,
-		     size_t why_n)
+static int piece_new(struct model *m, struct piece *p, size_t bytes, const char *what, struct why *why)
 {
 	p->p = m->ops->mem_new(m->dev, bytes);
 	if (!p->p)
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for %s", bytes, what);
+		return err_why(why, -ENOMEM, "out of memory: %zu bytes for %s", bytes, what);
 	p->bytes = bytes;
 	return 0;
 }
@@ -31,7 +30,7 @@ static void piece_free(struct model *m, struct piece *p)
 	*p = (struct piece){0};
 }
 
-static int scratch_new(struct model *m, char *why, size_t why_n)
+static int scratch_new(struct model *m, struct why *why)
 {
 	const struct model_config *c = m->c;
 	const size_t t = (size_t)m->max_rows, l = (size_t)m->max_logits;
@@ -75,10 +74,10 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 		ends[all[i].turn] += (all[i].bytes + 255) & ~(size_t)255;
 	}
 	const size_t most = ends[IN_LAYERS] > ends[IN_HEAD] ? ends[IN_LAYERS] : ends[IN_HEAD];
-	int rc = piece_new(m, &m->turns, most, "the layers' rows and the logits", why, why_n);
+	int rc = piece_new(m, &m->turns, most, "the layers' rows and the logits", why);
 	for (size_t i = 0; !rc && i < N; i++) {
 		if (all[i].bytes && all[i].turn == ALWAYS)
-			rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why, why_n);
+			rc = piece_new(m, all[i].p, all[i].bytes, all[i].what, why);
 		else if (all[i].bytes)
 			all[i].p->p = (char *)m->turns.p + at[i];
 	}
@@ -89,12 +88,12 @@ static int scratch_new(struct model *m, char *why, size_t why_n)
 
 /* Load a vector to the device, as F32, with offset added. */
 static int vec_load_plus(struct model *m, const struct weights_vec *v, float offset, struct piece *out,
-			 const char *what, char *why, size_t why_n)
+			 const char *what, struct why *why)
 {
 	if (!v->data)
 		return 0;
 	size_t bytes = (size_t)v->n * sizeof(float);
-	int rc = piece_new(m, out, bytes, what, why, why_n);
+	int rc = piece_new(m, out, bytes, what, why);
 	if (rc || m->unread)
 		return rc;
 	float *f = xmalloc(bytes);
@@ -106,18 +105,18 @@ static int vec_load_plus(struct model *m, const struct weights_vec *v, float off
 		rc = m->ops->stream_sync(m->stream);
 	free(f);
 	m->weights_bytes += (int64_t)bytes;
-	return rc ? err_why(why, why_n, rc, "uploading %s failed", what) : 0;
+	return rc ? err_why(why, rc, "uploading %s failed", what) : 0;
 }
 
 int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
-		   char *why, size_t why_n)
+		   struct why *why)
 {
-	return vec_load_plus(m, v, 0, out, what, why, why_n);
+	return vec_load_plus(m, v, 0, out, what, why);
 }
 
-static int norm_load(struct model *m, const struct weights_vec *v, struct piece *out, char *why, size_t why_n)
+static int norm_load(struct model *m, const struct weights_vec *v, struct piece *out, struct why *why)
 {
-	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why, why_n);
+	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why);
 }
 
 /* Unpack codes into a matrix [n, k] of the table's operand type, for tables that do not support these
@@ -242,20 +241,20 @@ void model_source_init(struct model *m, const struct kern_info *info, struct sou
 	}
 }
 
-static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out, char *why,
-		       size_t why_n)
+static int linear_load(struct model *m, const struct part *parts, int n, struct kern_linear **out,
+		       struct why *why)
 {
 	struct source s;
 	loading_now(m->loading, BUS_DOING_READ);
 	model_source_init(m, &m->info, &s, parts, n);
 	loading_now(m->loading, BUS_DOING_PACK);
-	int rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
+	int rc = m->ops->linear_load(m->dev, &s.src, out, why);
 	if (rc == -ENOTSUP && model_source_unpack(m, &s))
-		rc = m->ops->linear_load(m->dev, &s.src, out, why, why_n);
+		rc = m->ops->linear_load(m->dev, &s.src, out, why);
 	loading_add(m->loading, s.bytes);
 	model_source_fini(&s);
 	if (rc)
-		return err_prefix(why, why_n, rc, "%s", parts[0].whole->name);
+		return err_prefix(why, rc, "%s", parts[0].whole->name);
 	m->weights_bytes += m->ops->linear_bytes(*out);
 	progress_bump(m);
 	return 0;
@@ -271,8 +270,7 @@ static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
 }
 
 /* Load the per-head vectors: norms of q and k, and sinks. */
-static int heads_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		      size_t why_n)
+static int heads_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
 	const struct shard *s = m->shard;
 	const int d = m->c->head_dim;
@@ -283,33 +281,31 @@ static int heads_load(struct model *m, struct layer *l, const struct weights_lay
 	}
 	if (sinks.data)
 		sinks = vec_cut(&sinks, s->head0, s->n_heads);
-	int rc = norm_load(m, &q, &l->q_norm, why, why_n);
+	int rc = norm_load(m, &q, &l->q_norm, why);
 	if (!rc)
-		rc = norm_load(m, &k, &l->k_norm, why, why_n);
-	return rc ? rc : model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why, why_n);
+		rc = norm_load(m, &k, &l->k_norm, why);
+	return rc ? rc : model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why);
 }
 
-static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		      size_t why_n)
+static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
 	const struct part qkv[] = {{&w->q, SHARD_Q}, {&w->k, SHARD_KV}, {&w->v, SHARD_KV}};
 	const struct part o = {&w->o, SHARD_O}, down = {&w->down, SHARD_DOWN};
 	const struct part gateup[] = {{&w->gate, SHARD_FFN}, {&w->up, SHARD_FFN}};
 	int rc = 0;
-	if ((rc = norm_load(m, &w->attn_norm, &l->attn_norm, why, why_n)) ||
-	    (rc = norm_load(m, &w->ffn_norm, &l->ffn_norm, why, why_n)) ||
-	    (rc = norm_load(m, &w->attn_post, &l->attn_post, why, why_n)) ||
-	    (rc = norm_load(m, &w->ffn_post, &l->ffn_post, why, why_n)) ||
-	    (rc = heads_load(m, l, w, why, why_n)) || (rc = linear_load(m, qkv, 3, &l->qkv, why, why_n)) ||
-	    (rc = linear_load(m, &o, 1, &l->o, why, why_n)))
+	if ((rc = norm_load(m, &w->attn_norm, &l->attn_norm, why)) ||
+	    (rc = norm_load(m, &w->ffn_norm, &l->ffn_norm, why)) ||
+	    (rc = norm_load(m, &w->attn_post, &l->attn_post, why)) ||
+	    (rc = norm_load(m, &w->ffn_post, &l->ffn_post, why)) || (rc = heads_load(m, l, w, why)) ||
+	    (rc = linear_load(m, qkv, 3, &l->qkv, why)) || (rc = linear_load(m, &o, 1, &l->o, why)))
 		return rc;
-	if (w->gate.w && ((rc = linear_load(m, gateup, 2, &l->gateup, why, why_n)) ||
-			  (rc = linear_load(m, &down, 1, &l->down, why, why_n))))
+	if (w->gate.w && ((rc = linear_load(m, gateup, 2, &l->gateup, why)) ||
+			  (rc = linear_load(m, &down, 1, &l->down, why))))
 		return rc;
-	return w->experts ? model_experts_load(m, l, w, why, why_n) : 0;
+	return w->experts ? model_experts_load(m, l, w, why) : 0;
 }
 
-static int embed_load(struct model *m, const struct weights *w, bool head, char *why, size_t why_n)
+static int embed_load(struct model *m, const struct weights *w, bool head, struct why *why)
 {
 	const struct model_config *c = m->c;
 	const struct weights_vec floats = shard_embed(m->shard, c, w);
@@ -328,48 +324,48 @@ static int embed_load(struct model *m, const struct weights *w, bool head, char 
 			file_read_ahead(l.w, (size_t)bytes);
 	}
 	loading_now(m->loading, BUS_DOING_PACK);
-	int rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
+	int rc = m->ops->embed_load(m->dev, &src, &m->embed, why);
 	if (rc == -ENOTSUP && w->embed_codes.w) {
 		struct kern_linear_part part = {.dtype = KERN_CODES};
 		part_unpacked(m, &m->info, &l, &part, &copy);
 		src.table = part.w;
 		src.dtype = part.dtype;
-		rc = m->ops->embed_load(m->dev, &src, &m->embed, why, why_n);
+		rc = m->ops->embed_load(m->dev, &src, &m->embed, why);
 	}
 	loading_add(m->loading, bytes);
 	free(copy);
 	if (rc)
-		return err_prefix(why, why_n, rc, "embed_tokens");
+		return err_prefix(why, rc, "embed_tokens");
 	m->weights_bytes += m->ops->embed_bytes(m->embed);
 	return 0;
 }
 
 /* Load embedding, final norm and head.  A quantized embedding table serves as the head if the kernels
  * accept its codes as an embedding; else the head is loaded separately from it. */
-static int ends_load(struct model *m, const struct weights *w, char *why, size_t why_n)
+static int ends_load(struct model *m, const struct weights *w, struct why *why)
 {
 	const bool tied = !w->head.w || (w->head.w == w->embed_codes.w && m->info.embed_codes);
 	const struct part head = {&w->head, SHARD_HEAD};
-	int rc = norm_load(m, &w->norm, &m->norm, why, why_n);
+	int rc = norm_load(m, &w->norm, &m->norm, why);
 	if (!rc)
-		rc = embed_load(m, w, tied, why, why_n);
+		rc = embed_load(m, w, tied, why);
 	if (!rc && !tied)
-		rc = linear_load(m, &head, 1, &m->own_head, why, why_n);
+		rc = linear_load(m, &head, 1, &m->own_head, why);
 	if (!rc)
 		m->head = tied ? m->ops->embed_linear(m->embed) : m->own_head;
 	return rc;
 }
 
-static int rope_load(struct model *m, struct piece *out, bool local, int max_context, char *why, size_t why_n)
+static int rope_load(struct model *m, struct piece *out, bool local, int max_context, struct why *why)
 {
 	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
-	int rc = piece_new(m, out, bytes, "the rotations of all positions", why, why_n);
+	int rc = piece_new(m, out, bytes, "the rotations of all positions", why);
 	if (rc || m->unread)
 		return rc;
 	float *table = alloc_big(bytes);
 	if (!table)
-		return err_why(why, why_n, -ENOMEM,
-			       "out of memory: %zu bytes for the rotations of all positions", bytes);
+		return err_why(why, -ENOMEM, "out of memory: %zu bytes for the rotations of all positions",
+			       bytes);
 	if (local)
 		model_config_rope_local(m->c, max_context, table);
 	else
@@ -378,10 +374,10 @@ static int rope_load(struct model *m, struct piece *out, bool local, int max_con
 	if (!rc)
 		rc = m->ops->stream_sync(m->stream);
 	alloc_big_free(table, bytes);
-	return rc ? err_why(why, why_n, rc, "uploading the rotations failed") : 0;
+	return rc ? err_why(why, rc, "uploading the rotations failed") : 0;
 }
 
-int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n)
+int model_load(struct model **out, const struct model_args *a, struct why *why)
 {
 	struct model *m = xcalloc(1, sizeof *m);
 	const int n_layers = a->config->n_layers;
@@ -407,11 +403,11 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 			    .stream_above_rows = a->stream_above_rows};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
-	if ((rc = scratch_new(m, why, why_n)) || (rc = model_experts_init(m, a->skew, why, why_n)) ||
-	    (rc = rope_load(m, &m->rope, false, a->max_context, why, why_n)) ||
+	if ((rc = scratch_new(m, why)) || (rc = model_experts_init(m, a->skew, why)) ||
+	    (rc = rope_load(m, &m->rope, false, a->max_context, why)) ||
 	    (a->config->rope_local_theta > 0 &&
-	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why, why_n))) ||
-	    (!a->layers_only && (rc = ends_load(m, a->weights, why, why_n))))
+	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why))) ||
+	    (!a->layers_only && (rc = ends_load(m, a->weights, why))))
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
 		const uint8_t rope = a->config->layer_rope[i];
@@ -420,12 +416,12 @@ int model_load(struct model **out, const struct model_args *a, char *why, size_t
 		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
 				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
 							       : &m->rope;
-		if ((rc = layer_load(m, &m->layers[i], &a->weights->layers[i], why, why_n)))
+		if ((rc = layer_load(m, &m->layers[i], &a->weights->layers[i], why)))
 			goto fail;
 		if (a->progress)
 			a->progress(a->progress_arg, (unsigned)(1000 * (int64_t)(i + 1) / n_layers));
 	}
-	if ((rc = model_experts_ready(m, why, why_n)))
+	if ((rc = model_experts_ready(m, why)))
 		goto fail;
 	loading_complete(m->loading);
 	m->loading = NULL;

@@ -12,6 +12,7 @@
 #ifndef QUERN_WORKER_MODEL_H
 #define QUERN_WORKER_MODEL_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "formats/shard.h"
 #include "formats/weights.h"
@@ -75,11 +76,11 @@ struct model_args {
 };
 
 /* Load the model.  -ENOMEM, -EINVAL, -ENOTSUP with the reason; out of memory, also the bytes. */
-int model_load(struct model **out, const struct model_args *a, char *why, size_t why_n);
+int model_load(struct model **out, const struct model_args *a, struct why *why);
 void model_free(struct model *m); /* NULL is fine */
 /* Measure the device memory of a layer's largest expert, by loading it for the time of the call.  Reads
  * ops, dev, stream, config, shard, weights, unread and moves of *a.  Errors as for model_load(). */
-int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n);
+int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, struct why *why);
 int64_t model_weights_bytes(const struct model *m); /* on the device */
 /* Host memory of the host experts: the CPU's copy, and the copy in pinned memory. */
 int64_t model_host_experts_bytes(const struct model *m);

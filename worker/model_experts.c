@@ -14,8 +14,7 @@
 /* ---- load ---- */
 
 /* Load the router; it is whole on every rank, and in floats. */
-static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		       size_t why_n)
+static int router_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
 	const struct weights_linear *parts[] = {&w->router, &w->shared_gate};
 	struct kern_linear_src src = {.name = w->router.name,
@@ -30,11 +29,11 @@ static int router_load(struct model *m, struct layer *l, const struct weights_la
 							 .bias_dtype = dtype_of(parts[i]->bias.dtype),
 							 .name = parts[i]->name,
 							 .bytes = shard_linear_bytes(parts[i])};
-	int rc = m->ops->linear_load(m->dev, &src, &l->router, why, why_n);
+	int rc = m->ops->linear_load(m->dev, &src, &l->router, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "%s", src.name);
+		return err_prefix(why, rc, "%s", src.name);
 	m->weights_bytes += m->ops->linear_bytes(l->router);
-	return model_vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why, why_n);
+	return model_vec_load(m, &w->choice_bias, &l->choice_bias, "the bias of a choice", why);
 }
 
 /* The device that has a layer's experts. */
@@ -59,15 +58,15 @@ static struct home home_of(struct model *m, const struct layer *l)
 }
 
 /* Load the norm before a layer with host experts to the CPU, too. */
-static int host_experts_norm_load(struct model *m, struct layer *l, const struct weights_vec *v, char *why,
-				  size_t why_n)
+static int host_experts_norm_load(struct model *m, struct layer *l, const struct weights_vec *v,
+				  struct why *why)
 {
 	const struct host_experts_table *t = l->host_experts ? host_experts_table(m->host_experts) : NULL;
 	const size_t bytes = (size_t)v->n * sizeof(float);
 	if (!t || !v->data)
 		return 0;
 	if (!(l->host_experts_norm = t->ops->mem_new(t->dev, bytes)))
-		return err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for a norm on the CPU", bytes);
+		return err_why(why, -ENOMEM, "out of memory: %zu bytes for a norm on the CPU", bytes);
 	float *f = xmalloc(bytes);
 	weights_to_f32(v, f);
 	for (int i = 0; i < v->n; i++)
@@ -111,7 +110,7 @@ static bool has_codes(const struct source *s)
 }
 
 static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	struct experts_reader *r = arg;
 	struct model *m = r->m;
@@ -119,7 +118,7 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	const enum shard_of cut = shard_of_gateup(m->shard);
 	const struct part first[] = {{&x->gate, cut}, {&x->up, cut}},
 			  last = {&x->down, shard_of_down(m->shard)};
-	(void)why, (void)why_n;
+	(void)why;
 	expert_done(r);
 	if (e <= r->last) { /* the table reads them again */
 		loading_add(m->loading, -r->added);
@@ -143,7 +142,7 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 
 /* Load the experts selected by `here` (at least one); NULL: all. */
 static int experts_to(struct model *m, const struct home *home, const struct weights_layer *w,
-		      const bool *here, struct kern_experts **out, char *why, size_t why_n)
+		      const bool *here, struct kern_experts **out, struct why *why)
 {
 	const struct config_experts *x = &m->c->experts;
 	struct experts_reader r = {.m = m, .w = w, .info = home->info, .again = !home->bytes, .last = -1};
@@ -155,23 +154,23 @@ static int experts_to(struct model *m, const struct home *home, const struct wei
 					     .here = here,
 					     .expert = expert_at,
 					     .arg = &r};
-	int rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
+	int rc = home->ops->experts_load(home->dev, &src, out, why);
 	expert_done(&r);
 	if (rc == -ENOTSUP && r.codes) {
 		r.unpack = true;
-		rc = home->ops->experts_load(home->dev, &src, out, why, why_n);
+		rc = home->ops->experts_load(home->dev, &src, out, why);
 		expert_done(&r);
 	}
 	if (rc)
-		return err_prefix(why, why_n, rc, "%s", src.name);
+		return err_prefix(why, rc, "%s", src.name);
 	if (home->bytes)
 		*home->bytes += home->ops->experts_bytes(*out);
 	return 0;
 }
 
-static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
+static int cannot_come(const struct model *m, int rc, struct why *why)
 {
-	return err_prefix(why, why_n, rc,
+	return err_prefix(why, rc,
 			  "cannot stream experts from the CPU to the GPU for steps of more than %d rows "
 			  "(--send-experts-above 0 computes them on the CPU)",
 			  m->stream_above_rows);
@@ -180,28 +179,28 @@ static int cannot_come(const struct model *m, int rc, char *why, size_t why_n)
 /* Load a layer's host experts a second time, packed by the device's table, which holds them only for that
  * time.  A layer that the device's table cannot compute stays on the CPU. */
 static int packed_load(struct model *m, struct layer *l, const struct weights_layer *w, const bool *here,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	const struct home home = {m->ops, m->dev, &m->info, NULL};
 	struct kern_experts *x;
-	int rc = experts_to(m, &home, w, here, &x, why, why_n);
+	int rc = experts_to(m, &home, w, here, &x, why);
 	if (rc == -ENOTSUP) {
-		log_warn("model", "experts not streamed layer=%d reason=\"%s\"", (int)(l - m->layers), why);
+		log_warn("model", "experts not streamed layer=%d reason=\"%s\"", (int)(l - m->layers),
+			 why->text);
 		return 0;
 	}
 	if (rc)
 		return rc;
-	if (!m->prefetch && (rc = prefetch_open(&m->prefetch, m->ops, m->dev, m->c->n_layers, why, why_n))) {
+	if (!m->prefetch && (rc = prefetch_open(&m->prefetch, m->ops, m->dev, m->c->n_layers, why))) {
 		m->ops->experts_free(x);
 		return rc;
 	}
-	rc = prefetch_add(m->prefetch, &x, &l->place, why, why_n);
+	rc = prefetch_add(m->prefetch, &x, &l->place, why);
 	l->streams_experts = !rc;
 	return rc;
 }
 
-int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		       size_t why_n)
+int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
 	const int n = m->c->experts.n, layer = (int)(l - m->layers);
 	const struct home home = home_of(m, l), device = home_on_device(m);
@@ -211,21 +210,20 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 	int rc;
 	for (int e = 0; e < n; e++)
 		here[e] = shard_has_expert(m->shard, e) && !(hot && hot[e]);
-	if ((rc = router_load(m, l, w, why, why_n)) ||
-	    (rc = host_experts_norm_load(m, l, &w->ffn_norm, why, why_n)) ||
-	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why, why_n))))
+	if ((rc = router_load(m, l, w, why)) || (rc = host_experts_norm_load(m, l, &w->ffn_norm, why)) ||
+	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why))))
 		return rc;
 	const bool *const those = hot || m->shard->ep ? here : NULL;
-	rc = experts_to(m, &home, w, those, &l->experts, why, why_n);
-	if (!rc && l->host_experts && m->stream_above_rows && (rc = packed_load(m, l, w, those, why, why_n)))
-		return cannot_come(m, rc, why, why_n);
+	rc = experts_to(m, &home, w, those, &l->experts, why);
+	if (!rc && l->host_experts && m->stream_above_rows && (rc = packed_load(m, l, w, those, why)))
+		return cannot_come(m, rc, why);
 	return rc;
 }
 
-int model_experts_ready(struct model *m, char *why, size_t why_n)
+int model_experts_ready(struct model *m, struct why *why)
 {
-	int rc = m->prefetch ? prefetch_ready(m->prefetch, why, why_n) : 0;
-	return rc ? cannot_come(m, rc, why, why_n) : 0;
+	int rc = m->prefetch ? prefetch_ready(m->prefetch, why) : 0;
+	return rc ? cannot_come(m, rc, why) : 0;
 }
 
 /* Return the layer's expert with the most bytes in the files. */
@@ -245,7 +243,7 @@ static int largest(const struct weights_layer *w)
 	return at;
 }
 
-int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, char *why, size_t why_n)
+int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, struct why *why)
 {
 	struct model m = {.ops = a->ops,
 			  .dev = a->dev,
@@ -260,7 +258,7 @@ int model_expert_size(const struct model_args *a, int layer, int64_t *bytes, cha
 	struct kern_experts *one;
 	m.ops->info(m.dev, &m.info);
 	here[largest(&a->weights->layers[layer])] = true;
-	int rc = experts_to(&m, &home, &a->weights->layers[layer], here, &one, why, why_n);
+	int rc = experts_to(&m, &home, &a->weights->layers[layer], here, &one, why);
 	if (!rc)
 		m.ops->experts_free(one);
 	*bytes = m.weights_bytes;
@@ -354,7 +352,7 @@ static void choose_by_chance(int32_t *out, int n, int n_chosen, enum experts_ske
 			*out++ = e;
 }
 
-static int device_counts_new(struct model *m, char *why, size_t why_n)
+static int device_counts_new(struct model *m, struct why *why)
 {
 	struct expert_count *c = m->count;
 	const size_t bytes = n_counts(m) * sizeof *c->device;
@@ -364,8 +362,7 @@ static int device_counts_new(struct model *m, char *why, size_t why_n)
 		c->host[i] = m->ops->host_new(m->dev, bytes);
 	return c->device && c->host[0] && c->host[1]
 		       ? 0
-		       : err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for the counters of experts",
-				 bytes);
+		       : err_why(why, -ENOMEM, "out of memory: %zu bytes for the counters of experts", bytes);
 }
 
 static void device_counts_free(struct model *m)
@@ -380,15 +377,15 @@ static void device_counts_free(struct model *m)
 	free(c->before);
 }
 
-int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_t why_n)
+int model_experts_init(struct model *m, enum experts_skew skew, struct why *why)
 {
 	const struct config_experts *x = &m->c->experts;
 	const size_t n = (size_t)x->n, chosen = (size_t)x->n_chosen;
 	uint64_t state = 1;
 	if (skew != EXPERTS_ROUTED && !x->n)
-		return err_why(why, why_n, -EINVAL, "--experts-skew: the model is no mixture of experts");
+		return err_why(why, -EINVAL, "--experts-skew: the model is no mixture of experts");
 	if (skew != EXPERTS_ROUTED && m->ops->graph_begin)
-		return err_why(why, why_n, -ENOTSUP, "--experts-skew works on the CPU only");
+		return err_why(why, -ENOTSUP, "--experts-skew works on the CPU only");
 	if (m->load) /* all ranks see the same rows: rank 0 counts for the group */
 		expert_load_shape(m->load, x->n && m->shard->rank == 0 ? (uint32_t)m->c->n_layers : 0,
 				  (uint32_t)x->n);
@@ -400,7 +397,7 @@ int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_
 	c->most = xcalloc((size_t)m->c->n_layers, sizeof *c->most);
 	c->seen = xcalloc(n, sizeof *c->seen);
 	if (m->ops->graph_begin)
-		return device_counts_new(m, why, why_n);
+		return device_counts_new(m, why);
 	if (skew == EXPERTS_ROUTED)
 		return 0;
 	c->chances = xcalloc(CHANCES * chosen, sizeof *c->chances);

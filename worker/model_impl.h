@@ -3,6 +3,7 @@
 #ifndef QUERN_WORKER_MODEL_IMPL_H
 #define QUERN_WORKER_MODEL_IMPL_H
 
+#include "base/err.h"
 #include "worker/experts/host_experts.h"
 #include "worker/experts/prefetch.h"
 #include "worker/model.h"
@@ -133,7 +134,7 @@ static inline enum kern_dtype dtype_of(enum config_dtype t)
 
 /* model.c: load a vector to the device, as F32; *out stays empty if the vector has no data. */
 int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *out, const char *what,
-		   char *why, size_t why_n);
+		   struct why *why);
 /* Prepare the parts of a layer that this rank has, for the table described by info. */
 void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
 		       const struct part *parts, int n);
@@ -145,15 +146,14 @@ int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_row
 
 /* model_experts.c: create and free the counters of a mixture, and the random choices of `skew`.  beside and
  * the layers, already set, determine the device of each layer's experts. */
-int model_experts_init(struct model *m, enum experts_skew skew, char *why, size_t why_n);
+int model_experts_init(struct model *m, enum experts_skew skew, struct why *why);
 void model_experts_fini(struct model *m);
-int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, char *why,
-		       size_t why_n);
+int model_experts_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why);
 void model_layer_experts_free(struct model *m, struct layer *l);
 /* Bytes of the layer's experts that this rank has. */
 int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l);
 /* ready: call when all layers are loaded; begin: when a step begins. */
-int model_experts_ready(struct model *m, char *why, size_t why_n);
+int model_experts_ready(struct model *m, struct why *why);
 int model_experts_begin(struct model *m, int n_rows);
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows);
 

@@ -89,7 +89,7 @@ static void plan_fini(struct pending *p, struct pending_plan *f)
 }
 
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
-		uint32_t max_top, uint32_t pool_width, char *why, size_t why_n)
+		uint32_t max_top, uint32_t pool_width, struct why *why)
 {
 	struct pending *p = xcalloc(1, sizeof *p);
 	*p = (struct pending){
@@ -98,7 +98,7 @@ int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_de
 		if (!plan_init(p, &p->plans[i])) {
 			const size_t bytes = PENDING_AHEAD * (4 * words(p) + 2 * tops(p));
 			pending_free(p);
-			return err_why(why, why_n, -ENOMEM,
+			return err_why(why, -ENOMEM,
 				       "out of memory: %zu bytes of pinned memory for sampled tokens", bytes);
 		}
 	}
@@ -186,14 +186,14 @@ uint32_t pending_pool_width(const struct pending *p)
 	return p->pool_width;
 }
 
-int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, char *why, size_t why_n)
+int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, struct why *why)
 {
 	assert(f->n_pools == 0);
 	if (n > f->cap_pools) {
 		pools_fini(p, f);
 		f->rows = p->ops->host_new(p->dev, pool_bytes(p, n));
 		if (!f->rows)
-			return err_why(why, why_n, -ENOMEM,
+			return err_why(why, -ENOMEM,
 				       "out of memory: %zu bytes of pinned memory for pooled rows",
 				       pool_bytes(p, n));
 		f->sums = xmalloc((size_t)n * p->pool_width * sizeof *f->sums);

@@ -9,6 +9,7 @@
 #ifndef QUERN_WORKER_PENDING_H
 #define QUERN_WORKER_PENDING_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 
 #include <stdbool.h>
@@ -61,7 +62,7 @@ struct pending;
 /* Create the plans' memory.  max_wants: most rows of a plan, each with up to max_top most likely tokens;
  * pool_width: most values of a pooled run.  ops and dev are borrowed.  -ENOMEM with the bytes. */
 int pending_new(struct pending **out, const struct kern_ops *ops, struct kern_dev *dev, uint32_t max_wants,
-		uint32_t max_top, uint32_t pool_width, char *why, size_t why_n);
+		uint32_t max_top, uint32_t pool_width, struct why *why);
 void pending_free(struct pending *p); /* NULL is fine; the device must have finished all plans */
 
 int pending_count(const struct pending *p);
@@ -79,7 +80,7 @@ struct pending_want *pending_room(const struct pending *p, struct pending_plan *
 /* Reserve room for n pooled runs of f, once per plan: f's pools, rows and sums, which the caller fills in.
  * The memory grows to the most runs of any plan, so a service without pooled runs needs none.  -ENOMEM with
  * the bytes. */
-int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, char *why, size_t why_n);
+int pending_pools(struct pending *p, struct pending_plan *f, uint32_t n, struct why *why);
 /* Return the number of values that a pooled run has room for. */
 uint32_t pending_pool_width(const struct pending *p);
 /* Return pinned memory for n_rows rows of that width, to be summed; shared by all plans.  NULL: out of

@@ -30,7 +30,7 @@ static size_t words(const struct profile *p)
 	return (size_t)p->a->max_logits * sizeof(int32_t);
 }
 
-static int profile_new(struct profile *p, char *why, size_t why_n)
+static int profile_new(struct profile *p, struct why *why)
 {
 	const struct profile_args *a = p->a;
 	const struct model_config *c = a->config;
@@ -59,7 +59,7 @@ static int profile_new(struct profile *p, char *why, size_t why_n)
 				       .logits_row = p->logits_row};
 	if (p->kv && p->out.token && p->out.logprob && p->out.rank && p->out.top_id && p->out.top_logprob)
 		return 0;
-	return err_why(why, why_n, -ENOMEM,
+	return err_why(why, -ENOMEM,
 		       "out of memory: a KV block and the sampler's output, to try a step with");
 }
 
@@ -149,14 +149,14 @@ static int run_all(struct profile *p, int rows, int runs)
 	return rc;
 }
 
-int profile_run(const struct profile_args *a, char *why, size_t why_n)
+int profile_run(const struct profile_args *a, struct why *why)
 {
 	struct profile p = {.a = a};
 	const int rows = (int)a->lim->max_rows, runs = at_most((int)a->lim->max_runs, rows);
 	const int64_t t0 = clock_us();
-	int rc = profile_new(&p, why, why_n);
+	int rc = profile_new(&p, why);
 	if (!rc && (rc = run_all(&p, rows, runs)))
-		err_why(why, why_n, rc, "%s",
+		err_why(why, rc, "%s",
 			a->group && tp_group_broke(rc) ? tp_group_why(a->group)
 						       : "a step on made-up input failed on the device");
 	profile_free(&p);

@@ -5,6 +5,7 @@
 #ifndef QUERN_WORKER_PROFILE_H
 #define QUERN_WORKER_PROFILE_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "kernels/kern.h"
 #include "proto/bus.h"
@@ -34,6 +35,6 @@ struct profile_args {
 /* Run a step of prompts and decodes as large as possible, one of decodes alone, and smaller steps for which
  * the device may have other kernels; each with head and sampler.  -ENOMEM, -EIO, or the error that broke
  * the group, with the reason. */
-int profile_run(const struct profile_args *a, char *why, size_t why_n);
+int profile_run(const struct profile_args *a, struct why *why);
 
 #endif

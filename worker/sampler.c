@@ -36,7 +36,7 @@ struct sampler {
 	int64_t notify_us; /* between two notices that rank 0 still makes masks */
 };
 
-int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n)
+int sampler_new(struct sampler **out, const struct sampler_args *a, struct why *why)
 {
 	struct sampler *s = xcalloc(1, sizeof *s);
 	*s = (struct sampler){.ops = a->ops,
@@ -55,7 +55,7 @@ int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, s
 		s->mask_bytes = (size_t)a->max * guide_words(s->guide) * sizeof *s->masks;
 		s->masks = alloc_big(s->mask_bytes);
 		if (!s->masks) {
-			int rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for masks of tokens",
+			int rc = err_why(why, -ENOMEM, "out of memory: %zu bytes for masks of tokens",
 					 s->mask_bytes);
 			sampler_free(s);
 			return rc;
@@ -159,7 +159,7 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 {
 	int stride = 0;
 	for (int i = 0; i < n; i++) {
-		struct slot *slot = slots_get(s->slots, wants[i].slot, NULL, 0);
+		struct slot *slot = slots_get(s->slots, wants[i].slot, NULL);
 		assert(slot);
 		s->rows[i] = wants[i].forced >= 0 ? forced_row(s, &wants[i], slot)
 						  : chosen_row(s, &wants[i], slot);
@@ -180,14 +180,14 @@ static void reserve(struct sampler *s, const struct batch_want *wants, int n, st
 }
 
 /* Set the reason: the group's, or the device's. */
-static int group_why(const struct tp_group *g, int rc, const char *what, char *why, size_t why_n)
+static int group_why(const struct tp_group *g, int rc, const char *what, struct why *why)
 {
-	return err_why(why, why_n, rc, "%s", g && tp_group_broke(rc) ? tp_group_why(g) : what);
+	return err_why(why, rc, "%s", g && tp_group_broke(rc) ? tp_group_why(g) : what);
 }
 
 /* Wait for the tokens of the plan before f, if a structured output continues after one of them. */
 static int hear_before(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		       const struct pending_plan *f, char *why, size_t why_n)
+		       const struct pending_plan *f, struct why *why)
 {
 	const struct pending_plan *before = pending_first(s->pending);
 	bool waits = false;
@@ -198,21 +198,21 @@ static int hear_before(struct sampler *s, struct tp_group *g, const struct batch
 	assert(before != f);
 	int rc = tp_group_wait(g, s->ops, before->done, clock_us());
 	if (rc)
-		return group_why(g, rc, "the device failed", why, why_n);
+		return group_why(g, rc, "the device failed", why);
 	guide_hear(s->guide, before->number, before->out.token, before->n_wants);
 	return 0;
 }
 
 /* Send the fates from rank 0 to all other ranks; waits for them. */
-static int exchange_fates(struct sampler *s, struct tp_group *g, int n, char *why, size_t why_n)
+static int exchange_fates(struct sampler *s, struct tp_group *g, int n, struct why *why)
 {
 	int rc = tp_group_broadcast(g, s->fates, (size_t)n);
-	return rc ? err_why(why, why_n, rc, "%s", tp_group_why(g)) : 0;
+	return rc ? err_why(why, rc, "%s", tp_group_why(g)) : 0;
 }
 
 /* Send the tokens chosen by rank 0 to all ranks' slot buffers, queued.  The wants are the last n of f. */
 static int share_tokens(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-			const struct pending_plan *f, char *why, size_t why_n)
+			const struct pending_plan *f, struct why *why)
 {
 	const struct pending_want *to = f->wants + f->n_wants - n;
 	int n_chosen = 0;
@@ -221,14 +221,14 @@ static int share_tokens(struct sampler *s, struct tp_group *g, const struct batc
 			s->places[n_chosen++] =
 				slots_base(s->slots, wants[i].slot) + (int32_t)wants[i].position;
 	int rc = tp_group_share_tokens(g, s->stream, slots_buffer(s->slots), s->places, n_chosen);
-	return rc ? group_why(g, rc, "sharing tokens failed", why, why_n) : 0;
+	return rc ? group_why(g, rc, "sharing tokens failed", why) : 0;
 }
 
 /* True if rows may sit out, which the ranks must know at once; only rows of structured outputs can. */
 static bool may_hold(const struct sampler *s, const struct batch_want *wants, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (wants[i].forced < 0 && slots_get(s->slots, wants[i].slot, NULL, 0)->constraint)
+		if (wants[i].forced < 0 && slots_get(s->slots, wants[i].slot, NULL)->constraint)
 			return true;
 	return false;
 }
@@ -236,7 +236,7 @@ static bool may_hold(const struct sampler *s, const struct batch_want *wants, in
 /* Make row i sample nothing, and leave its sequence unchanged. */
 static void sit_out(struct sampler *s, const struct batch_want *w, int i, struct pending_want *to)
 {
-	struct slot *slot = slots_get(s->slots, w->slot, NULL, 0);
+	struct slot *slot = slots_get(s->slots, w->slot, NULL);
 	slots_sample(s->slots, w->slot, w->position, true);
 	const struct batch_want nothing = {w->row, w->slot, w->position, 0};
 	s->rows[i] = forced_row(s, &nothing, slot);
@@ -247,10 +247,10 @@ static void sit_out(struct sampler *s, const struct batch_want *w, int i, struct
 
 /* Add the masks of n rows; their wants begin at `first` in f. */
 static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		     struct pending_plan *f, uint32_t first, char *why, size_t why_n)
+		     struct pending_plan *f, uint32_t first, struct why *why)
 {
 	int64_t noticed = clock_us();
-	int rc = hear_before(s, g, wants, n, f, why, why_n);
+	int rc = hear_before(s, g, wants, n, f, why);
 	s->fates[0] = LATER;
 	for (int i = 0; !rc && i < n; i++) {
 		const uint32_t slot = wants[i].slot, at = first + (uint32_t)i;
@@ -269,7 +269,7 @@ static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_w
 		if (s->moves)
 			atomic_fetch_add_explicit(s->moves, 1, memory_order_relaxed);
 		if (g && clock_us() - noticed >= s->notify_us) {
-			rc = exchange_fates(s, g, n, why, why_n);
+			rc = exchange_fates(s, g, n, why);
 			noticed = clock_us();
 		}
 	}
@@ -279,35 +279,34 @@ static int add_masks(struct sampler *s, struct tp_group *g, const struct batch_w
 }
 
 int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
-		  int n, struct pending_plan *f, char *why, size_t why_n)
+		  int n, struct pending_plan *f, struct why *why)
 {
 	struct kern_sample_out out;
 	const uint32_t first = f->n_wants;
 	assert(n > 0 && n <= s->max);
 	reserve(s, wants, n, f, &out);
-	int rc = s->guide ? add_masks(s, g, wants, n, f, first, why, why_n) : 0;
+	int rc = s->guide ? add_masks(s, g, wants, n, f, first, why) : 0;
 	if (!rc && g && may_hold(s, wants, n)) {
 		for (int i = 0; i < n; i++)
 			s->fates[i] = f->wants[first + (uint32_t)i].held ? HELD : CHOOSES;
-		rc = exchange_fates(s, g, n, why, why_n);
+		rc = exchange_fates(s, g, n, why);
 	}
 	if (rc)
 		return rc;
 	rc = s->ops->sample(s->stream, logits, s->n_vocab, slots_buffer(s->slots), s->rows, n, &out);
-	return rc ? err_why(why, why_n, rc, "sampling on the device failed")
-		  : share_tokens(s, g, wants, n, f, why, why_n);
+	return rc ? err_why(why, rc, "sampling on the device failed") : share_tokens(s, g, wants, n, f, why);
 }
 
-static int check_token(const struct sampler *s, int32_t token, char *why, size_t why_n)
+static int check_token(const struct sampler *s, int32_t token, struct why *why)
 {
 	if (token < 0 || token >= s->n_vocab)
-		return err_why(why, why_n, -EIO, "the device sampled token %d, the vocabulary has %d", token,
+		return err_why(why, -EIO, "the device sampled token %d, the vocabulary has %d", token,
 			       s->n_vocab);
 	return 0;
 }
 
 int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		 struct pending_plan *f, char *why, size_t why_n)
+		 struct pending_plan *f, struct why *why)
 {
 	struct kern_sample_out out;
 	const uint32_t first = f->n_wants;
@@ -317,14 +316,14 @@ int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want 
 	int rc = 0;
 	s->fates[0] = LATER;
 	while (!rc && told && s->fates[0] == LATER)
-		rc = exchange_fates(s, g, n, why, why_n);
+		rc = exchange_fates(s, g, n, why);
 	for (int i = 0; !rc && told && i < n; i++) {
 		if (wants[i].forced >= 0 || s->fates[i] != HELD)
 			continue;
 		slots_sample(s->slots, wants[i].slot, wants[i].position, true);
 		f->wants[first + (uint32_t)i].held = true;
 	}
-	return rc ? rc : share_tokens(s, g, wants, n, f, why, why_n);
+	return rc ? rc : share_tokens(s, g, wants, n, f, why);
 }
 
 /* ---- taking ---- */
@@ -350,7 +349,7 @@ static void note_logprob(const struct pending_plan *f, uint32_t i, struct result
 	}
 }
 
-int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, char *why, size_t why_n)
+int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, struct why *why)
 {
 	if (s->guide)
 		guide_hear(s->guide, f->number, f->out.token, f->n_wants);
@@ -363,7 +362,7 @@ int sampler_take(struct sampler *s, const struct pending_plan *f, struct result 
 				result_add_mu(r, 0);
 			continue;
 		}
-		int rc = chosen ? check_token(s, f->out.token[i], why, why_n) : 0;
+		int rc = chosen ? check_token(s, f->out.token[i], why) : 0;
 		if (rc)
 			return rc;
 		if (f->wants[i].n_logprobs >= 0)

@@ -7,6 +7,7 @@
 #ifndef QUERN_WORKER_SAMPLER_H
 #define QUERN_WORKER_SAMPLER_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 #include "proto/plan.h"
 #include "worker/batch.h"
@@ -34,7 +35,7 @@ struct sampler_args {
 };
 
 /* Create a sampler; all pointers are borrowed.  -ENOMEM with the bytes. */
-int sampler_new(struct sampler **out, const struct sampler_args *a, char *why, size_t why_n);
+int sampler_new(struct sampler **out, const struct sampler_args *a, struct why *why);
 void sampler_free(struct sampler *s); /* NULL is fine */
 /* Rank 0 of a group: a mask that ends this long after the last notice, or after the begin of the call,
  * sends a notice to the other ranks. */
@@ -44,16 +45,16 @@ void sampler_notify_after(struct sampler *s, int64_t us);
  * one more token.  The mask of a structured output depends on the tokens of the plan before f.  The call
  * waits for these, while the device computes the layers that are queued before the choice. */
 int sampler_queue(struct sampler *s, struct tp_group *g, const void *logits, const struct batch_want *wants,
-		  int n, struct pending_plan *f, char *why, size_t why_n);
+		  int n, struct pending_plan *f, struct why *why);
 
 /* For ranks other than 0: take part in the choice of rank 0, which calls sampler_queue() with the same
  * wants (g: NULL without a group).  The tokens go from device to device, queued.  The ranks wait for each
  * other only if there is a structured output: rank 0 then sends which rows sit out.  If masks take long, as
  * with many new constraints, rank 0 first sends notices, so that the others do not time out. */
 int sampler_hear(struct sampler *s, struct tp_group *g, const struct batch_want *wants, int n,
-		 struct pending_plan *f, char *why, size_t why_n);
+		 struct pending_plan *f, struct why *why);
 
 /* Add the chosen tokens to r, once f's event is done.  -EIO: the device returned an invalid token. */
-int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, char *why, size_t why_n);
+int sampler_take(struct sampler *s, const struct pending_plan *f, struct result *r, struct why *why);
 
 #endif

@@ -44,13 +44,13 @@ uint32_t slots_most(uint32_t max_context)
 }
 
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
-	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n)
+	      struct kern_dev *dev, struct kern_stream *stream, struct why *why)
 {
 	struct slots *s = xcalloc(1, sizeof *s);
 	*s = (struct slots){.lim = *lim, .ops = ops, .dev = dev, .stream = stream};
 	int rc = 0;
 	if (lim->max_slots > slots_most(lim->max_context)) {
-		rc = err_why(why, why_n, -EINVAL, "%u slots of %u tokens are too many", lim->max_slots,
+		rc = err_why(why, -EINVAL, "%u slots of %u tokens are too many", lim->max_slots,
 			     lim->max_context);
 		goto fail;
 	}
@@ -64,7 +64,7 @@ int slots_new(struct slots **out, const struct slots_limits *lim, const struct k
 	s->buffer = ops->mem_new(dev, s->tokens_bytes);
 	s->stage = ops->host_new(dev, s->stage_bytes);
 	if (!s->tables || !s->prompts || !s->buffer || !s->stage) {
-		rc = err_why(why, why_n, -ENOMEM, "out of memory: %zu bytes for tokens and block tables",
+		rc = err_why(why, -ENOMEM, "out of memory: %zu bytes for tokens and block tables",
 			     2 * s->tokens_bytes + s->stage_bytes + s->tables_bytes);
 		goto fail;
 	}
@@ -128,20 +128,19 @@ void slots_begin(struct slots *s)
 	s->n_staged = 0;
 }
 
-static int check_number(const struct slots *s, uint32_t slot, char *why, size_t why_n)
+static int check_number(const struct slots *s, uint32_t slot, struct why *why)
 {
 	if (slot >= s->lim.max_slots)
-		return err_why(why, why_n, -EINVAL, "slot %u of a plan, there are %u", slot,
-			       s->lim.max_slots);
+		return err_why(why, -EINVAL, "slot %u of a plan, there are %u", slot, s->lim.max_slots);
 	return 0;
 }
 
-struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n)
+struct slot *slots_get(struct slots *s, uint32_t slot, struct why *why)
 {
-	if (check_number(s, slot, why, why_n))
+	if (check_number(s, slot, why))
 		return NULL;
 	if (!s->slots[slot].used) {
-		err_why(why, why_n, -EINVAL, "slot %u of a plan holds no sequence", slot);
+		err_why(why, -EINVAL, "slot %u of a plan holds no sequence", slot);
 		return NULL;
 	}
 	return &s->slots[slot];
@@ -155,9 +154,9 @@ void slots_sample(struct slots *s, uint32_t slot, uint32_t position, bool held)
 }
 
 /* The slot may be empty: the sequence may never have reached this worker. */
-int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n)
+int slots_drop(struct slots *s, uint32_t slot, struct why *why)
 {
-	int rc = check_number(s, slot, why, why_n);
+	int rc = check_number(s, slot, why);
 	if (!rc)
 		forget(s, slot);
 	return rc;
@@ -175,27 +174,27 @@ static void drop_foreign_stops(struct params *p, uint32_t n_vocab)
 	p->n_stop_ids = n;
 }
 
-static int check_seq(const struct slots *s, const struct plan_seq *p, char *why, size_t why_n)
+static int check_seq(const struct slots *s, const struct plan_seq *p, struct why *why)
 {
-	int rc = check_number(s, p->slot, why, why_n);
+	int rc = check_number(s, p->slot, why);
 	if (rc)
 		return rc;
 	if (p->n_tokens < 1 || p->n_tokens > s->lim.max_context || p->n_prompt < 1 ||
 	    p->n_prompt > p->n_tokens)
-		return err_why(why, why_n, -EINVAL, "a sequence of %u tokens, %u of the prompt, context %u",
+		return err_why(why, -EINVAL, "a sequence of %u tokens, %u of the prompt, context %u",
 			       p->n_tokens, p->n_prompt, s->lim.max_context);
 	if (p->n_blocks > s->lim.max_blocks)
-		return err_why(why, why_n, -EINVAL, "a sequence of %u blocks, at most %u are possible",
-			       p->n_blocks, s->lim.max_blocks);
+		return err_why(why, -EINVAL, "a sequence of %u blocks, at most %u are possible", p->n_blocks,
+			       s->lim.max_blocks);
 	for (uint32_t i = 0; i < p->n_tokens; i++)
 		if (p->tokens[i] >= s->lim.n_vocab)
-			return err_why(why, why_n, -EINVAL, "token %u of a sequence, the vocabulary has %u",
+			return err_why(why, -EINVAL, "token %u of a sequence, the vocabulary has %u",
 				       p->tokens[i], s->lim.n_vocab);
 	for (uint32_t i = 0; i < p->n_blocks; i++)
 		if (p->blocks[i] >= s->lim.n_blocks)
-			return err_why(why, why_n, -EINVAL, "block %u of a sequence, the pool has %u",
-				       p->blocks[i], s->lim.n_blocks);
-	return params_check(p->params, s->lim.n_vocab, why, why_n);
+			return err_why(why, -EINVAL, "block %u of a sequence, the pool has %u", p->blocks[i],
+				       s->lim.n_blocks);
+	return params_check(p->params, s->lim.n_vocab, why);
 }
 
 /* Return the place of mu in a slot's tokens. */
@@ -206,7 +205,7 @@ static uint32_t mu_place(const struct slots *s)
 
 /* Upload ids to the slot's tokens from position `at` on.  ids may be freed after the return. */
 static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint32_t *ids, uint32_t n,
-			 char *why, size_t why_n)
+			 struct why *why)
 {
 	const void *from = ids;
 	if (n <= SLOTS_STAGE - s->n_staged) {
@@ -215,19 +214,19 @@ static int upload_tokens(struct slots *s, uint32_t slot, uint32_t at, const uint
 		s->n_staged += n;
 	}
 	int rc = s->ops->upload(s->stream, s->buffer + slots_base(s, slot) + at, from, n * sizeof(int32_t));
-	return rc ? err_why(why, why_n, rc, "uploading tokens failed") : 0;
+	return rc ? err_why(why, rc, "uploading tokens failed") : 0;
 }
 
-int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n)
+int slots_set(struct slots *s, const struct plan_seq *p, struct why *why)
 {
-	int rc = check_seq(s, p, why, why_n);
+	int rc = check_seq(s, p, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "slot %u", p->slot);
+		return err_prefix(why, rc, "slot %u", p->slot);
 	struct slot *slot = &s->slots[p->slot];
 	forget(s, p->slot);
 	if (s->guide && (rc = guide_set(s->guide, p->slot, p->constraint, p->tokens + p->n_prompt,
-					p->n_tokens - p->n_prompt, why, why_n)))
-		return err_prefix(why, why_n, rc, "slot %u", p->slot);
+					p->n_tokens - p->n_prompt, why)))
+		return err_prefix(why, rc, "slot %u", p->slot);
 	*slot = (struct slot){.used = true,
 			      .seq = p->seq,
 			      .index = p->index,
@@ -242,21 +241,21 @@ int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n
 	if (p->n_blocks)
 		memcpy(s->tables + (size_t)p->slot * s->lim.max_blocks, p->blocks,
 		       p->n_blocks * sizeof(int32_t));
-	rc = upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why, why_n);
+	rc = upload_tokens(s, p->slot, 0, p->tokens, p->n_tokens, why);
 	const uint32_t mu = (uint32_t)p->mu;
-	return rc || !p->params->mirostat ? rc : upload_tokens(s, p->slot, mu_place(s), &mu, 1, why, why_n);
+	return rc || !p->params->mirostat ? rc : upload_tokens(s, p->slot, mu_place(s), &mu, 1, why);
 }
 
 /* Copy the parent's mu to the child, on the device. */
-static int copy_mu(struct slots *s, uint32_t child, uint32_t parent, char *why, size_t why_n)
+static int copy_mu(struct slots *s, uint32_t child, uint32_t parent, struct why *why)
 {
 	int rc = s->ops->copy(s->stream, s->buffer + slots_mu_at(s, child),
 			      s->buffer + slots_mu_at(s, parent), sizeof(int32_t));
-	return rc ? err_why(why, why_n, rc, "copying mirostat's state failed") : 0;
+	return rc ? err_why(why, rc, "copying mirostat's state failed") : 0;
 }
 
 /* Make child, another slot, a copy of the parent's state with its first n tokens. */
-static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t n, char *why, size_t why_n)
+static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t n, struct why *why)
 {
 	struct slot *to = &s->slots[child];
 	const struct slot *from = &s->slots[parent];
@@ -274,59 +273,58 @@ static int copy_slot(struct slots *s, uint32_t child, uint32_t parent, uint32_t 
 	int rc = s->ops->copy(s->stream, s->buffer + slots_base(s, child), s->buffer + slots_base(s, parent),
 			      n * sizeof(int32_t));
 	if (rc)
-		return err_why(why, why_n, rc, "copying tokens failed");
-	return from->params.mirostat ? copy_mu(s, child, parent, why, why_n) : 0;
+		return err_why(why, rc, "copying tokens failed");
+	return from->params.mirostat ? copy_mu(s, child, parent, why) : 0;
 }
 
-int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n)
+int slots_fork(struct slots *s, const struct plan_fork *p, struct why *why)
 {
-	const struct slot *parent = slots_get(s, p->parent, why, why_n);
+	const struct slot *parent = slots_get(s, p->parent, why);
 	if (!parent)
 		return -EINVAL;
-	int rc = check_number(s, p->child, why, why_n);
+	int rc = check_number(s, p->child, why);
 	if (rc)
 		return rc;
 	if (p->child == p->parent)
-		return err_why(why, why_n, -EINVAL, "slot %u is forked into itself", p->parent);
-	rc = copy_slot(s, p->child, p->parent, parent->n_tokens, why, why_n);
+		return err_why(why, -EINVAL, "slot %u is forked into itself", p->parent);
+	rc = copy_slot(s, p->child, p->parent, parent->n_tokens, why);
 	s->slots[p->child].index = p->index;
 	return rc;
 }
 
-int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t why_n)
+int slots_choose(struct slots *s, const struct plan_set *p, struct why *why)
 {
-	const struct slot *from = slots_get(s, p->from, why, why_n);
+	const struct slot *from = slots_get(s, p->from, why);
 	if (!from)
 		return -EINVAL;
-	int rc = check_number(s, p->slot, why, why_n);
+	int rc = check_number(s, p->slot, why);
 	if (rc)
 		return rc;
 	if (p->position < from->n_prompt || p->position + 1 < from->n_tokens ||
 	    p->position > from->n_tokens || p->position >= s->lim.max_context)
-		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, but slot %u has %u tokens",
-			       p->slot, p->position, p->from, from->n_tokens);
+		return err_why(why, -EINVAL, "slot %u: token %u is set, but slot %u has %u tokens", p->slot,
+			       p->position, p->from, from->n_tokens);
 	if (p->token >= s->lim.n_vocab)
-		return err_why(why, why_n, -EINVAL, "slot %u: token %u is set, the vocabulary has %u",
-			       p->slot, p->token, s->lim.n_vocab);
-	if (p->slot != p->from && (rc = copy_slot(s, p->slot, p->from, p->position, why, why_n)))
+		return err_why(why, -EINVAL, "slot %u: token %u is set, the vocabulary has %u", p->slot,
+			       p->token, s->lim.n_vocab);
+	if (p->slot != p->from && (rc = copy_slot(s, p->slot, p->from, p->position, why)))
 		return rc;
 	s->slots[p->slot].n_tokens = p->position + 1;
 	if (s->guide)
 		guide_put(s->guide, p->slot, p->position - s->slots[p->slot].n_prompt, p->token);
-	return upload_tokens(s, p->slot, p->position, &p->token, 1, why, why_n);
+	return upload_tokens(s, p->slot, p->position, &p->token, 1, why);
 }
 
-int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n)
+int slots_table(struct slots *s, const struct plan_table *p, struct why *why)
 {
-	struct slot *slot = slots_get(s, p->slot, why, why_n);
+	struct slot *slot = slots_get(s, p->slot, why);
 	if (!slot)
 		return -EINVAL;
 	if (p->logical > slot->n_blocks || p->logical >= s->lim.max_blocks)
-		return err_why(why, why_n, -EINVAL,
-			       "slot %u: block %u does not follow its table of %u blocks", p->slot,
-			       p->logical, slot->n_blocks);
+		return err_why(why, -EINVAL, "slot %u: block %u does not follow its table of %u blocks",
+			       p->slot, p->logical, slot->n_blocks);
 	if (p->block >= s->lim.n_blocks)
-		return err_why(why, why_n, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,
+		return err_why(why, -EINVAL, "slot %u: block %u, the pool has %u", p->slot, p->block,
 			       s->lim.n_blocks);
 	if (p->logical < slot->n_blocks)
 		new_edition(s, p->slot);

@@ -7,6 +7,7 @@
 #ifndef QUERN_WORKER_SLOTS_H
 #define QUERN_WORKER_SLOTS_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 #include "proto/plan.h"
 
@@ -45,7 +46,7 @@ uint32_t slots_most(uint32_t max_context);
 
 /* Create the slots; ops, dev and stream are borrowed.  -ENOMEM with the bytes. */
 int slots_new(struct slots **out, const struct slots_limits *lim, const struct kern_ops *ops,
-	      struct kern_dev *dev, struct kern_stream *stream, char *why, size_t why_n);
+	      struct kern_dev *dev, struct kern_stream *stream, struct why *why);
 void slots_free(struct slots *s); /* NULL is fine */
 /* g receives every change of a slot's output; borrowed */
 void slots_follow(struct slots *s, struct guide *g);
@@ -61,16 +62,16 @@ void slots_sample(struct slots *s, uint32_t slot, uint32_t position, bool held);
 enum { SLOTS_STAGE = 1 << 16 };
 
 /* Return a slot in use; NULL with the reason otherwise. */
-struct slot *slots_get(struct slots *s, uint32_t slot, char *why, size_t why_n);
+struct slot *slots_get(struct slots *s, uint32_t slot, struct why *why);
 
 /* Begin a plan; the plan PENDING_AHEAD before it must be done. */
 void slots_begin(struct slots *s);
 /* Execute one entry of a plan; for slots_drop(), the slot may be empty.  -EINVAL, -EIO with the reason. */
-int slots_drop(struct slots *s, uint32_t slot, char *why, size_t why_n);
-int slots_set(struct slots *s, const struct plan_seq *p, char *why, size_t why_n);
-int slots_fork(struct slots *s, const struct plan_fork *p, char *why, size_t why_n);
-int slots_choose(struct slots *s, const struct plan_set *p, char *why, size_t why_n);
-int slots_table(struct slots *s, const struct plan_table *p, char *why, size_t why_n);
+int slots_drop(struct slots *s, uint32_t slot, struct why *why);
+int slots_set(struct slots *s, const struct plan_seq *p, struct why *why);
+int slots_fork(struct slots *s, const struct plan_fork *p, struct why *why);
+int slots_choose(struct slots *s, const struct plan_set *p, struct why *why);
+int slots_table(struct slots *s, const struct plan_table *p, struct why *why);
 
 void slots_tables(const struct slots *s, struct kern_batch *b);    /* sets b's tables: table i is slot i's */
 const int32_t *slots_prompt(const struct slots *s, uint32_t slot); /* tokens of the prompt, on the host */

@@ -98,9 +98,9 @@ void step_reset(struct step *s, uint64_t epoch, struct bus_ready *ready)
 _Static_assert((int)STEP_AHEAD == (int)PENDING_AHEAD && (int)STEP_AHEAD == (int)MODEL_COUNTS,
 	       "as many plans as there is memory for");
 
-int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n)
+int step_vocabulary(struct step *s, const struct vocabulary *v, struct why *why)
 {
-	return s->guide ? guide_vocabulary(s->guide, v, why, why_n) : 0;
+	return s->guide ? guide_vocabulary(s->guide, v, why) : 0;
 }
 
 static void run_constraints(struct step *s, const struct plan *p)
@@ -111,67 +111,67 @@ static void run_constraints(struct step *s, const struct plan *p)
 		guide_add(s->guide, p->constraints[i].number, p->constraints[i].constraint);
 }
 
-static int run_state(struct step *s, const struct plan *p, char *why, size_t why_n)
+static int run_state(struct step *s, const struct plan *p, struct why *why)
 {
 	int rc = 0;
 	for (uint32_t i = 0; !rc && i < p->n_drop; i++)
-		rc = slots_drop(s->slots, p->drop[i], why, why_n);
+		rc = slots_drop(s->slots, p->drop[i], why);
 	run_constraints(s, p);
 	for (uint32_t i = 0; !rc && i < p->n_seqs; i++)
-		rc = slots_set(s->slots, &p->seqs[i], why, why_n);
+		rc = slots_set(s->slots, &p->seqs[i], why);
 	for (uint32_t i = 0; !rc && i < p->n_sets; i++)
-		rc = slots_choose(s->slots, &p->sets[i], why, why_n);
+		rc = slots_choose(s->slots, &p->sets[i], why);
 	for (uint32_t i = 0; !rc && i < p->n_tables; i++)
-		rc = slots_table(s->slots, &p->tables[i], why, why_n);
+		rc = slots_table(s->slots, &p->tables[i], why);
 	for (uint32_t i = 0; !rc && i < p->n_forks; i++)
-		rc = slots_fork(s->slots, &p->forks[i], why, why_n);
+		rc = slots_fork(s->slots, &p->forks[i], why);
 	return rc;
 }
 
 /* Set the reason: the device's, or the group's. */
-static int device_why(const struct step *s, int rc, const char *what, char *why, size_t why_n)
+static int device_why(const struct step *s, int rc, const char *what, struct why *why)
 {
-	return err_why(why, why_n, rc, "%s", s->group && tp_group_broke(rc) ? tp_group_why(s->group) : what);
+	return err_why(why, rc, "%s", s->group && tp_group_broke(rc) ? tp_group_why(s->group) : what);
 }
 
 /* Set the rows of the next group of logits.  The device has few buffers for them, and would wait for one
  * without checking for lost ranks; so in a group, wait for all of them first. */
-static int set_rows(struct step *s, char *why, size_t why_n)
+static int set_rows(struct step *s, struct why *why)
 {
 	int rc = s->group ? tp_group_sync(s->group, s->ops, s->stream) : 0;
 	if (!rc)
 		rc = s->ops->batch_set(s->stream, &s->batch->kern);
-	return rc ? device_why(s, rc, "setting the batch failed", why, why_n) : 0;
+	return rc ? device_why(s, rc, "setting the batch failed", why) : 0;
 }
 
 /* Run the head on max_logits rows at a time.  Further rows (prompt log-probabilities) follow in groups, for
  * which the batch is set again with other rows. */
-static int run_head(struct step *s, struct pending_plan *f, char *why, size_t why_n)
+static int run_head(struct step *s, struct pending_plan *f, struct why *why)
 {
 	struct batch *b = s->batch;
 	int rc = 0, n;
 	for (uint32_t first = 0; first < b->n_wants; first += (uint32_t)n) {
 		n = first ? batch_group(b, first) : b->kern.n_logits;
-		if (first && (rc = set_rows(s, why, why_n)))
+		if (first && (rc = set_rows(s, why)))
 			return rc;
 		if (!b->kern.pad_to && (rc = model_head(s->model, n)))
-			return device_why(s, rc, "the head failed on the device", why, why_n);
+			return device_why(s, rc, "the head failed on the device", why);
 		if (s->shard.rank)
-			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, f, why, why_n);
+			rc = sampler_hear(s->sampler, s->group, b->wants + first, n, f, why);
 		else
 			rc = sampler_queue(s->sampler, s->group, model_logits(s->model), b->wants + first, n,
-					   f, why, why_n);
+					   f, why);
 		if (rc)
 			return rc;
 		s->group0 = first;
 		trace_mark(s->trace, TRACE_SAMPLE);
 		if ((rc = step_pool_logits(s, f, first, n)))
-			return device_why(s, rc, "logits could not be copied off the device", why, why_n);
+			return device_why(s, rc, "logits could not be copied off the device", why);
 	}
 	return 0;
 }
 
-static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t why_n)
+static int run_batch(struct step *s, struct pending_plan *f, struct why *why)
 {
 	struct kern_batch *b = &s->batch->kern;
 	int rc;
@@ -182,17 +182,17 @@ static int run_batch(struct step *s, struct pending_plan *f, char *why, size_t w
 	/* A graph contains the head, for all wanted rows or none. */
 	b->pad_to = (uint32_t)b->n_logits == s->batch->n_wants ? graphs_pick(s->graphs, b) : 0;
 	if ((rc = s->ops->batch_set(s->stream, b)))
-		return err_why(why, why_n, rc, "setting the batch failed");
+		return err_why(why, rc, "setting the batch failed");
 	rc = b->pad_to ? graphs_launch(s->graphs, b->pad_to)
 		       : model_forward(s->model, s->cache.kv, slots_buffer(s->slots), b->n_rows);
 	if (!rc && !(rc = model_queue_counts(s->model, f->number)))
 		f->counted = true;
 	if (rc)
-		return device_why(s, rc, "the model failed on the device", why, why_n);
-	if ((rc = step_pool_begin(s, f, why, why_n)) || (rc = run_head(s, f, why, why_n)))
+		return device_why(s, rc, "the model failed on the device", why);
+	if ((rc = step_pool_begin(s, f, why)) || (rc = run_head(s, f, why)))
 		return rc;
 	rc = step_pool_rows(s, f);
-	return rc ? device_why(s, rc, "pooling the rows failed", why, why_n) : 0;
+	return rc ? device_why(s, rc, "pooling the rows failed", why) : 0;
 }
 
 static bool uploads_at_once(const struct plan *p)
@@ -205,37 +205,37 @@ static bool uploads_at_once(const struct plan *p)
 
 /* An upload that waits for the device does not check for lost ranks, so wait for the plans in
  * flight first. */
-static int run_group(struct step *s, const struct plan *p, char *why, size_t why_n)
+static int run_group(struct step *s, const struct plan *p, struct why *why)
 {
 	int rc = s->group && uploads_at_once(p) ? tp_group_sync(s->group, s->ops, s->stream) : 0;
-	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
+	return rc ? device_why(s, rc, "the device failed", why) : 0;
 }
 
-static int check_turn(const struct step *s, const struct plan *p, char *why, size_t why_n)
+static int check_turn(const struct step *s, const struct plan *p, struct why *why)
 {
 	if (!step_joined(s))
-		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu: its group is lost",
+		return err_why(why, -ESTALE, "a plan of epoch %llu: its group is lost",
 			       (unsigned long long)p->epoch);
 	if (s->broken)
-		return err_why(why, why_n, -EINVAL, "an earlier plan failed");
+		return err_why(why, -EINVAL, "an earlier plan failed");
 	if (p->epoch != s->epoch)
-		return err_why(why, why_n, -ESTALE, "a plan of epoch %llu, this is %llu",
+		return err_why(why, -ESTALE, "a plan of epoch %llu, this is %llu",
 			       (unsigned long long)p->epoch, (unsigned long long)s->epoch);
 	if (p->number != s->expected)
-		return err_why(why, why_n, -ENXIO, "plan %llu received, plan %llu is due",
+		return err_why(why, -ENXIO, "plan %llu received, plan %llu is due",
 			       (unsigned long long)p->number, (unsigned long long)s->expected);
 	return 0;
 }
 
 /* All work is queued: request a notice when it is done. */
-static int run_end(struct step *s, struct pending_plan *f, char *why, size_t why_n)
+static int run_end(struct step *s, struct pending_plan *f, struct why *why)
 {
 	int rc = s->ops->event_record(f->done, s->stream);
 	if (!rc && !s->ops->event_done(f->done)) {
 		s->notified = true;
 		rc = s->ops->event_notify(f->done, s->fd);
 	}
-	return rc ? device_why(s, rc, "the device failed", why, why_n) : 0;
+	return rc ? device_why(s, rc, "the device failed", why) : 0;
 }
 
 static void trace_plan(const struct step *s, const struct plan *p)
@@ -249,10 +249,10 @@ static void trace_plan(const struct step *s, const struct plan *p)
 	trace_end(s->trace, &t);
 }
 
-int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
+int step_begin(struct step *s, const struct plan *p, struct why *why)
 {
 	const int64_t t0 = clock_us();
-	int rc = check_turn(s, p, why, why_n);
+	int rc = check_turn(s, p, why);
 	if (rc)
 		return rc;
 	struct pending_plan *f = pending_add(s->pending);
@@ -260,16 +260,16 @@ int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n)
 	f->number = p->number;
 	f->begin_us = t0;
 	slots_begin(s->slots);
-	if ((rc = run_group(s, p, why, why_n)) || (rc = run_state(s, p, why, why_n)) ||
-	    (rc = cache_run(&s->cache, s->stream, p, why, why_n)) ||
-	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why, why_n)) ||
-	    (rc = cache_settle(&s->cache, s->stream, &s->batch->kern, why, why_n)) ||
-	    (rc = run_batch(s, f, why, why_n)) || (rc = run_end(s, f, why, why_n))) {
+	if ((rc = run_group(s, p, why)) || (rc = run_state(s, p, why)) ||
+	    (rc = cache_run(&s->cache, s->stream, p, why)) ||
+	    (rc = batch_build(s->batch, s->slots, p, &s->lim, why)) ||
+	    (rc = cache_settle(&s->cache, s->stream, &s->batch->kern, why)) || (rc = run_batch(s, f, why)) ||
+	    (rc = run_end(s, f, why))) {
 		s->broken = true;
 		pending_undo(s->pending);
 		if (s->group && tp_group_broke(rc))
 			step_leave(s);
-		return err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)p->number);
+		return err_prefix(why, rc, "plan %llu", (unsigned long long)p->number);
 	}
 	f->computes = s->batch->kern.n_rows > 0;
 	trace_plan(s, p);
@@ -286,7 +286,7 @@ static int64_t at_work_since(const struct step *s, const struct pending_plan *f)
 	return f->begin_us > s->ended_us ? f->begin_us : s->ended_us;
 }
 
-int step_end(struct step *s, struct result *r, char *why, size_t why_n)
+int step_end(struct step *s, struct result *r, struct why *why)
 {
 	const struct pending_plan *f = pending_first(s->pending);
 	assert(f);
@@ -296,9 +296,9 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 	const int64_t since = at_work_since(s, f);
 	int rc = tp_group_wait(s->group, s->ops, f->done, since);
 	if (rc)
-		device_why(s, rc, "the device failed", why, why_n);
+		device_why(s, rc, "the device failed", why);
 	else if (s->shard.rank == 0)
-		rc = sampler_take(s->sampler, f, r, why, why_n);
+		rc = sampler_take(s->sampler, f, r, why);
 	if (!rc)
 		step_pool_take(s, f, r);
 	if (!rc && f->counted)
@@ -312,7 +312,7 @@ int step_end(struct step *s, struct result *r, char *why, size_t why_n)
 	pending_drop(s->pending);
 	if (s->group && tp_group_broke(rc))
 		step_leave(s);
-	return rc ? err_prefix(why, why_n, rc, "plan %llu", (unsigned long long)r->number) : 0;
+	return rc ? err_prefix(why, rc, "plan %llu", (unsigned long long)r->number) : 0;
 }
 
 bool step_waits(const struct step *s)
@@ -358,11 +358,11 @@ int step_awake_fd(const struct step *s)
 	return s->guide ? guide_fd(s->guide) : -1;
 }
 
-int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n)
+int step_run(struct step *s, const struct plan *p, struct result *r, struct why *why)
 {
 	assert(step_in_flight(s) == 0);
-	int rc = step_begin(s, p, why, why_n);
-	return rc ? rc : step_end(s, r, why, why_n);
+	int rc = step_begin(s, p, why);
+	return rc ? rc : step_end(s, r, why);
 }
 
 /* ---- look up ---- */

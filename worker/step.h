@@ -17,6 +17,7 @@
 #ifndef QUERN_WORKER_STEP_H
 #define QUERN_WORKER_STEP_H
 
+#include "base/err.h"
 #include "formats/config.h"
 #include "proto/bus.h"
 #include "proto/plan.h"
@@ -68,7 +69,7 @@ struct step_args {
 
 /* Load the model.  Fills in ready, except for a rank of a group, for which step_join() does.  -ENOENT,
  * -EINVAL, -ENOTSUP, -ENOMEM, -ENODEV with the reason. */
-int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n);
+int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, struct why *why);
 void step_close(struct step *s); /* NULL is fine; waits for plans in flight */
 
 /* How a rank finds the others, and how long it waits for them. */
@@ -84,7 +85,7 @@ struct step_group {
  * sizes of the pools, and begin load's epoch.  tp_group_broke(rc): this group failed to form, a later one
  * may succeed; the weights stay.  Any other error: no group will form with this worker. */
 int step_join(struct step *s, const struct bus_load *load, const struct step_group *g,
-	      struct bus_ready *ready, char *why, size_t why_n);
+	      struct bus_ready *ready, struct why *why);
 void step_leave(struct step *s);        /* notifies the other ranks; no effect without a group */
 bool step_joined(const struct step *s); /* true: it can run plans; always true without a group */
 int step_rank(const struct step *s);
@@ -103,7 +104,7 @@ bool step_serves(const struct step *s, const struct bus_load *load);
 
 /* Set the tokens' bytes, which structured outputs need.  Call it once the step serves, before the first
  * plan with a constraint.  -EINVAL, -E2BIG with the reason: v cannot be used. */
-int step_vocabulary(struct step *s, const struct vocabulary *v, char *why, size_t why_n);
+int step_vocabulary(struct step *s, const struct vocabulary *v, struct why *why);
 
 /* Plans that may be begun before the first of them is ended. */
 enum { STEP_AHEAD = 2 };
@@ -118,10 +119,10 @@ enum { STEP_AHEAD = 2 };
  *                                                                        in flight: step_join()
  *     -EINVAL, -EIO, ...    the plan contradicts the worker's state,     earlier plans can still be ended,
  *                           or the device failed                         then only a reset helps */
-int step_begin(struct step *s, const struct plan *p, char *why, size_t why_n);
+int step_begin(struct step *s, const struct plan *p, struct why *why);
 /* Wait for the oldest plan in flight (there must be one) and store its result in r, which is reset first.
  * -EIO: the device failed, only a reset helps.  tp_group_broke(rc): as in step_begin(). */
-int step_end(struct step *s, struct result *r, char *why, size_t why_n);
+int step_end(struct step *s, struct result *r, struct why *why);
 int step_in_flight(const struct step *s); /* number of plans begun and not ended */
 /* True if step_end() will not wait.  Clears step_fd() until the next plan is done.  Call it when step_fd()
  * is readable.  Call it also at intervals, because a device that failed, or a lost rank, may never notify;
@@ -135,7 +136,7 @@ int step_awake_fd(const struct step *s);
 /* Call several times a second, also without plans: frees unused grammars (guide_rest()). */
 void step_rest(struct step *s, int64_t now_us);
 /* Begin and end one plan; none may be in flight. */
-int step_run(struct step *s, const struct plan *p, struct result *r, char *why, size_t why_n);
+int step_run(struct step *s, const struct plan *p, struct result *r, struct why *why);
 uint64_t step_expected(const struct step *s); /* number of the plan to begin next */
 uint64_t step_ended(const struct step *s);    /* number of the last plan ended; 0: none of this epoch */
 uint64_t step_epoch(const struct step *s);

@@ -28,8 +28,8 @@ static void group_over(void *arg)
 	graphs_drop(s->graphs);
 }
 
-static int join_group(struct step *s, const struct bus_load *load, const struct step_group *g, char *why,
-		      size_t why_n)
+static int join_group(struct step *s, const struct bus_load *load, const struct step_group *g,
+		      struct why *why)
 {
 	int cols = 0;
 	for (int r = 0; r < s->shard.n_ranks; r++)
@@ -49,28 +49,28 @@ static int join_group(struct step *s, const struct bus_load *load, const struct 
 		.over = group_over,
 		.over_arg = s,
 	};
-	return tp_group_join(&s->group, &a, why, why_n);
+	return tp_group_join(&s->group, &a, why);
 }
 
 /* Open this rank's state, and detect ranks of different kinds before they compute together.  If one rank
  * has yet to size its pool from the memory left, all ranks run the profiling steps, even those with pools
  * from an earlier group.  That group's sequences are forgotten by now. */
-static int open_rank(struct step *s, const char *same, char *why, size_t why_n)
+static int open_rank(struct step *s, const char *same, struct why *why)
 {
 	const bool wants = !s->cache.kv && s->sized_last;
 	struct tp_group_pools all = {.n_blocks = !wants};
-	int rc = s->slots ? 0 : step_open_state(s, why, why_n);
-	if (rc || (rc = tp_group_agree(s->group, same, &all, why, why_n)))
+	int rc = s->slots ? 0 : step_open_state(s, why);
+	if (rc || (rc = tp_group_agree(s->group, same, &all, why)))
 		return rc;
-	if (!all.n_blocks && (rc = step_profile(s, why, why_n)))
+	if (!all.n_blocks && (rc = step_profile(s, why)))
 		return rc;
-	return wants ? step_size_last(s, why, why_n) : 0;
+	return wants ? step_size_last(s, why) : 0;
 }
 
-static int agree(struct step *s, const char *same, char *why, size_t why_n)
+static int agree(struct step *s, const char *same, struct why *why)
 {
 	struct tp_group_pools pools = {s->own_blocks, s->own_host_blocks, s->own_context};
-	int rc = tp_group_agree(s->group, same, &pools, why, why_n);
+	int rc = tp_group_agree(s->group, same, &pools, why);
 	if (rc)
 		return rc;
 	s->lim.n_blocks = pools.n_blocks;
@@ -80,17 +80,17 @@ static int agree(struct step *s, const char *same, char *why, size_t why_n)
 }
 
 int step_join(struct step *s, const struct bus_load *load, const struct step_group *g,
-	      struct bus_ready *ready, char *why, size_t why_n)
+	      struct bus_ready *ready, struct why *why)
 {
 	char same[512];
 	assert(step_serves(s, load) && s->shard.n_ranks > 1);
 	step_leave(s);
-	int rc = join_group(s, load, g, why, why_n);
+	int rc = join_group(s, load, g, why);
 	if (rc)
 		return rc;
 	model_set_group(s->model, s->group);
 	same_text(s, same, sizeof same);
-	if ((rc = open_rank(s, same, why, why_n)) || (rc = agree(s, same, why, why_n)))
+	if ((rc = open_rank(s, same, why)) || (rc = agree(s, same, why)))
 		goto fail;
 	/* Pools are made once; a later group may use less of them, but not more. */
 	if (!s->cache.kv) {
@@ -98,10 +98,10 @@ int step_join(struct step *s, const struct bus_load *load, const struct step_gro
 		s->cache.n_host_blocks = (int)s->lim.n_host_blocks;
 		s->own_blocks = s->lim.n_blocks;
 		s->own_host_blocks = s->lim.n_host_blocks;
-		if ((rc = step_open_pools(s, why, why_n)))
+		if ((rc = step_open_pools(s, why)))
 			goto fail;
 	}
-	if ((rc = step_open_graphs(s, NULL, NULL, why, why_n)))
+	if ((rc = step_open_graphs(s, NULL, NULL, why)))
 		goto fail;
 	sampler_notify_after(s->sampler, g->notify_us ? g->notify_us : (int64_t)g->timeout_ms * 1000 / 4);
 	step_reset(s, load->epoch, ready);

@@ -3,6 +3,7 @@
 #ifndef QUERN_WORKER_STEP_IMPL_H
 #define QUERN_WORKER_STEP_IMPL_H
 
+#include "base/err.h"
 #include "formats/place/hot.h"
 #include "formats/place/placement.h"
 #include "formats/shard.h"
@@ -81,21 +82,21 @@ void step_numerics(const struct step *s, const struct kern_info *info, char *out
 
 /* step_open.c */
 /* Open everything but the pools: slots, batch, sampler, pending plans. */
-int step_open_state(struct step *s, char *why, size_t why_n);
+int step_open_state(struct step *s, struct why *why);
 /* Run each kind of step once, if that allocates device memory. */
-int step_profile(struct step *s, char *why, size_t why_n);
+int step_profile(struct step *s, struct why *why);
 /* Compute the pool's size from the memory left by everything else. */
-int step_size_last(struct step *s, char *why, size_t why_n);
+int step_size_last(struct step *s, struct why *why);
 /* Open the KV pools, with the sizes in s->cache. */
-int step_open_pools(struct step *s, char *why, size_t why_n);
+int step_open_pools(struct step *s, struct why *why);
 /* Make the graphs, if the device has them and they are wanted.  progress: called with the progress; or
  * NULL. */
-int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
-		     size_t why_n);
+int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg,
+		     struct why *why);
 
 /* step_pool.c: results of a plan's pooled runs, on rank 0 only. */
 /* The batch is built: reserve room for the pooled runs in f. */
-int step_pool_begin(struct step *s, struct pending_plan *f, char *why, size_t why_n);
+int step_pool_begin(struct step *s, struct pending_plan *f, struct why *why);
 /* The logits of the n wants from `first` on are computed: copy those of pooled runs. */
 int step_pool_logits(struct step *s, struct pending_plan *f, uint32_t first, int n);
 /* After the head: compute the other pooled rows; sets the batch to other logits rows. */

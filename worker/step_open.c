@@ -34,11 +34,11 @@ enum { LOGITS_BYTES = 128 << 20, LOGITS_MIN = 8 };
 /* ---- sizes ---- */
 
 static int choose(uint32_t requested, uint32_t otherwise, uint32_t max, const char *what, uint32_t *out,
-		  char *why, size_t why_n)
+		  struct why *why)
 {
 	*out = requested ? requested : otherwise;
 	if (*out > max)
-		return err_why(why, why_n, -EINVAL, "%s is %u, at most %u is possible", what, *out, max);
+		return err_why(why, -EINVAL, "%s is %u, at most %u is possible", what, *out, max);
 	return 0;
 }
 
@@ -54,24 +54,22 @@ static uint32_t longest_context(const struct model_config *c)
 	return n < CONTEXT_MAX ? (uint32_t)n : CONTEXT_MAX;
 }
 
-static int choose_sizes(struct step *s, char *why, size_t why_n)
+static int choose_sizes(struct step *s, struct why *why)
 {
 	const struct bus_load *l = &s->load;
 	struct bus_limits *m = &s->lim;
 	const uint32_t context = (uint32_t)s->config.max_position;
 	int rc;
-	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why,
-			 why_n)) ||
+	if ((rc = choose(l->block_size, BLOCK_SIZE, BLOCK_SIZE_MAX, "the block size", &s->block_size, why)) ||
 	    (rc = choose(l->max_context, context, longest_context(&s->config), "the context", &m->max_context,
-			 why, why_n)) ||
-	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "the number of rows of a step", &m->max_rows, why,
-			 why_n)) ||
-	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "the number of slots", &m->max_slots, why, why_n)) ||
+			 why)) ||
+	    (rc = choose(l->max_rows, ROWS, ROWS_MAX, "the number of rows of a step", &m->max_rows, why)) ||
+	    (rc = choose(l->max_slots, SLOTS, SLOTS_MAX, "the number of slots", &m->max_slots, why)) ||
 	    (rc = choose(l->max_runs, least(RUNS, m->max_slots), RUNS_MAX, "the number of runs of a step",
-			 &m->max_runs, why, why_n)))
+			 &m->max_runs, why)))
 		return rc;
 	if (s->block_size < BLOCK_SIZE || s->block_size & (s->block_size - 1))
-		return err_why(why, why_n, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
+		return err_why(why, -EINVAL, "the block size is %u, must be 16, 32, 64, 128 or 256",
 			       s->block_size);
 	if (!l->max_slots)
 		m->max_slots = least(m->max_slots, slots_most(m->max_context));
@@ -85,7 +83,7 @@ static int choose_sizes(struct step *s, char *why, size_t why_n)
 
 /* Parse a compute mode; "auto" and "" depend on the device. */
 static int compute_mode(const char *name, const char *device, const char *isa, enum kern_compute *out,
-			char *why, size_t why_n)
+			struct why *why)
 {
 	if (!name[0] || strcmp(name, "auto") == 0) {
 		*out = kern_auto_compute(device, isa);
@@ -97,11 +95,10 @@ static int compute_mode(const char *name, const char *device, const char *isa, e
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -EINVAL, "compute mode %s is not known (f32, bf16, int16, int8, auto)",
-		       name);
+	return err_why(why, -EINVAL, "compute mode %s is not known (f32, bf16, int16, int8, auto)", name);
 }
 
-static int head_type(const char *name, enum kern_head *out, char *why, size_t why_n)
+static int head_type(const char *name, enum kern_head *out, struct why *why)
 {
 	static const char *const names[] = {"auto", "stored", "int8"};
 	if (!name[0])
@@ -112,10 +109,10 @@ static int head_type(const char *name, enum kern_head *out, char *why, size_t wh
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -EINVAL, "head type %s is not known (auto, stored, int8)", name);
+	return err_why(why, -EINVAL, "head type %s is not known (auto, stored, int8)", name);
 }
 
-static int kv_type(const char *name, enum kern_kv_type *out, char *why, size_t why_n)
+static int kv_type(const char *name, enum kern_kv_type *out, struct why *why)
 {
 	static const struct {
 		const char *name;
@@ -128,8 +125,7 @@ static int kv_type(const char *name, enum kern_kv_type *out, char *why, size_t w
 			return 0;
 		}
 	}
-	return err_why(why, why_n, -EINVAL, "KV cache type %s is not known (auto, f32, bf16, int16, int8)",
-		       name);
+	return err_why(why, -EINVAL, "KV cache type %s is not known (auto, f32, bf16, int16, int8)", name);
 }
 
 /* Log the device's mode, and what the device lacks for it. */
@@ -150,7 +146,7 @@ static void log_device(const struct step *s, const char *device)
 
 /* ---- loading ---- */
 
-static int open_device(struct step *s, const struct step_args *a, char *why, size_t why_n)
+static int open_device(struct step *s, const struct step_args *a, struct why *why)
 {
 	struct kern_open_args args = {
 		.model = s->config.dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
@@ -166,40 +162,39 @@ static int open_device(struct step *s, const struct step_args *a, char *why, siz
 		.n_sharing = (int)s->load.n_sharing,
 		.fast = s->load.fast,
 	};
-	int rc = compute_mode(s->load.compute, a->device, a->isa, &args.compute, why, why_n);
-	if (rc || (rc = head_type(s->load.head, &args.head, why, why_n)) ||
-	    (rc = kv_type(s->load.kv, &args.kv, why, why_n)) ||
-	    (rc = kern_find(a->device, &s->ops, &args.index, why, why_n)))
+	int rc = compute_mode(s->load.compute, a->device, a->isa, &args.compute, why);
+	if (rc || (rc = head_type(s->load.head, &args.head, why)) ||
+	    (rc = kv_type(s->load.kv, &args.kv, why)) ||
+	    (rc = kern_find(a->device, &s->ops, &args.index, why)))
 		return rc;
 	if (s->ops->abi != KERN_ABI)
-		return err_why(why, why_n, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
+		return err_why(why, -EINVAL, "the kernels of %s are of another build (ABI %d, not %d)",
 			       a->device, s->ops->abi, KERN_ABI);
-	if ((rc = s->ops->open(&s->dev, &args, why, why_n)) ||
-	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why, why_n))))
+	if ((rc = s->ops->open(&s->dev, &args, why)) ||
+	    (args.fast && (rc = tune_use(s->ops, s->dev, &a->tune, why))))
 		return rc;
 	log_device(s, a->device);
 	s->compute = args.compute;
 	s->stream = s->ops->stream_new(s->dev);
-	return s->stream ? 0 : err_why(why, why_n, -EIO, "%s: no stream could be created", a->device);
+	return s->stream ? 0 : err_why(why, -EIO, "%s: no stream could be created", a->device);
 }
 
 /* ---- host experts ---- */
 
-static int place_experts(struct step *s, const struct step_args *a, char *why, size_t why_n)
+static int place_experts(struct step *s, const struct step_args *a, struct why *why)
 {
-	int rc = placement_parse(&s->placement, a->place, a->device, &s->config, why, why_n);
-	if (rc || (rc = placement_check_ranks(&s->placement, s->shard.n_ranks, why, why_n)))
+	int rc = placement_parse(&s->placement, a->place, a->device, &s->config, why);
+	if (rc || (rc = placement_check_ranks(&s->placement, s->shard.n_ranks, why)))
 		return rc;
 	if (!a->hot)
 		return 0;
-	if ((rc = hot_check_options(a->hot, a->place, why, why_n)))
+	if ((rc = hot_check_options(a->hot, a->place, why)))
 		return rc;
-	return hot_check_placement(a->hot, &s->placement, a->device, why, why_n);
+	return hot_check_placement(a->hot, &s->placement, a->device, why);
 }
 
 /* Measure each layer's largest expert on the device, since only the table knows its layouts. */
-static int expert_sizes(const struct step *s, const struct weights *w, int64_t *bytes, char *why,
-			size_t why_n)
+static int expert_sizes(const struct step *s, const struct weights *w, int64_t *bytes, struct why *why)
 {
 	const struct model_args m = {.ops = s->ops,
 				     .dev = s->dev,
@@ -211,13 +206,12 @@ static int expert_sizes(const struct step *s, const struct weights *w, int64_t *
 	int rc = 0;
 	for (int i = 0; !rc && i < s->config.n_layers; i++)
 		if (s->placement.cpu[i])
-			rc = model_expert_size(&m, i, &bytes[i], why, why_n);
+			rc = model_expert_size(&m, i, &bytes[i], why);
 	return rc;
 }
 
 /* Choose the GPU-resident experts before anything is sized: they take no host memory. */
-static int choose_hot(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-		      size_t why_n)
+static int choose_hot(struct step *s, const struct step_args *a, const struct weights *w, struct why *why)
 {
 	int64_t sizes[CONFIG_LAYERS_MAX] = {0};
 	struct expert_counts counts;
@@ -226,18 +220,18 @@ static int choose_hot(struct step *s, const struct step_args *a, const struct we
 		return 0;
 	s->ops->info(s->dev, &info);
 	if (a->hot->bytes > info.bytes_total)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--hot-experts is %lld MiB, more than the %lld MiB of the device: give less",
 			       (long long)(a->hot->bytes >> 20), (long long)(info.bytes_total >> 20));
-	int rc = expert_counts_read(&counts, a->hot->counts, &s->config, why, why_n);
+	int rc = expert_counts_read(&counts, a->hot->counts, &s->config, why);
 	if (rc)
 		return rc;
 	const struct hot_choice choice = {&counts, sizes, a->hot->bytes};
 	const int of = s->placement.n_cpu * counts.n_experts;
-	if ((rc = expert_sizes(s, w, sizes, why, why_n)))
-		err_prefix(why, why_n, rc, "--hot-experts has experts on the device (without it: none)");
+	if ((rc = expert_sizes(s, w, sizes, why)))
+		err_prefix(why, rc, "--hot-experts has experts on the device (without it: none)");
 	else
-		rc = hot_choose(&s->hot, &s->placement, &choice, why, why_n);
+		rc = hot_choose(&s->hot, &s->placement, &choice, why);
 	expert_counts_fini(&counts);
 	if (!rc)
 		log_info("step", "GPU-resident experts experts=%d total=%d bytes=%lld", s->hot.n, of,
@@ -285,7 +279,7 @@ static int64_t packed_bytes(const struct step *s, const int64_t *sizes, double *
 /* With --fast: decide the number of rows above which host experts are streamed, from a second copy in
  * pinned memory.  kept: bytes that the CPU's table will take. */
 static int plan_sending(struct step *s, const struct step_args *a, const struct weights *w, int64_t kept,
-			char *why, size_t why_n)
+			struct why *why)
 {
 	const struct config_experts *x = &s->config.experts;
 	const struct kern_info *cpu = &host_experts_table(s->host_experts)->info;
@@ -293,12 +287,12 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 	double each;
 	if (!s->load.fast || !s->ops->experts_save || a->stream_above_rows < 0)
 		return 0;
-	int rc = expert_sizes(s, w, sizes, why, why_n);
+	int rc = expert_sizes(s, w, sizes, why);
 	if (rc == -ENOTSUP)
-		log_warn("step", "experts not streamed reason=\"%s\"", why);
+		log_warn("step", "experts not streamed reason=\"%s\"", why->text);
 	if (rc)
 		return rc == -ENOTSUP ? 0
-				      : err_prefix(why, why_n, rc,
+				      : err_prefix(why, rc,
 						   "cannot stream experts from the CPU to the GPU "
 						   "(--send-experts-above 0 computes them on the CPU)");
 	const int64_t bytes = packed_bytes(s, sizes, &each);
@@ -314,15 +308,15 @@ static int plan_sending(struct step *s, const struct step_args *a, const struct 
 		return 0;
 	}
 	const struct prefetch_room room = {kept, bytes, cpu->bytes_free, above};
-	if ((rc = prefetch_check_room(&room, why, why_n)))
+	if ((rc = prefetch_check_room(&room, why)))
 		return rc;
 	log_info("step", "experts streamed above_rows=%d pinned_bytes=%lld", above, (long long)bytes);
 	s->stream_above_rows = above;
 	return 0;
 }
 
-static int open_host_experts(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-			     size_t why_n)
+static int open_host_experts(struct step *s, const struct step_args *a, const struct weights *w,
+			     struct why *why)
 {
 	struct host_experts_args args = {
 		.ops = s->ops,
@@ -336,15 +330,15 @@ static int open_host_experts(struct step *s, const struct step_args *a, const st
 	};
 	if (!s->placement.n_cpu)
 		return 0;
-	int rc = compute_mode(s->load.experts_compute, "cpu", a->isa, &args.cpu.compute, why, why_n);
-	if (rc || (rc = host_experts_open(&s->host_experts, &args, why, why_n)))
-		return err_prefix(why, why_n, rc, "experts on the CPU");
+	int rc = compute_mode(s->load.experts_compute, "cpu", a->isa, &args.cpu.compute, why);
+	if (rc || (rc = host_experts_open(&s->host_experts, &args, why)))
+		return err_prefix(why, rc, "experts on the CPU");
 	s->experts_compute = args.cpu.compute;
 	const struct kern_info *info = &host_experts_table(s->host_experts)->info;
 	const int64_t bytes = host_experts_in_memory(s, w, args.cpu.compute);
 	if (bytes > info->bytes_free)
 		return err_why(
-			why, why_n, -ENOMEM,
+			why, -ENOMEM,
 			"the experts on the CPU take %lld MiB in mode %s, but of the %lld MiB of this "
 			"machine "
 			"only %lld are free: end what else uses them, leave more layers' experts on the GPU "
@@ -357,7 +351,7 @@ static int open_host_experts(struct step *s, const struct step_args *a, const st
 		 (long long)bytes);
 	if (info->note[0])
 		log_warn("step", "slow mode device=cpu mode=\"%s\" reason=\"%s\"", info->mode, info->note);
-	return plan_sending(s, a, w, bytes, why, why_n);
+	return plan_sending(s, a, w, bytes, why);
 }
 
 static struct cache_args cache_args_of(const struct step *s, int64_t weights_bytes)
@@ -376,9 +370,9 @@ static struct cache_args cache_args_of(const struct step *s, int64_t weights_byt
 }
 
 /* Compute the number of blocks; a default context is reduced to what they hold. */
-static int size_cache(struct step *s, const struct cache_args *ca, char *why, size_t why_n)
+static int size_cache(struct step *s, const struct cache_args *ca, struct why *why)
 {
-	int rc = cache_size(&s->cache, ca, why, why_n);
+	int rc = cache_size(&s->cache, ca, why);
 	if (rc)
 		return rc;
 	s->lim.n_blocks = (uint32_t)s->cache.n_blocks;
@@ -399,7 +393,7 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 	enum kern_compute compute;
 	struct kern_info info;
 	s->ops->info(s->dev, &info);
-	if (info.steps_take_memory || compute_mode(s->load.compute, a->device, a->isa, &compute, NULL, 0))
+	if (info.steps_take_memory || compute_mode(s->load.compute, a->device, a->isa, &compute, NULL))
 		return s->stored_bytes - host_experts_stored(s, w);
 	const int64_t all =
 		kept_weights(w, &s->config, kept_mode(kern_compute_name(compute)), kept_head(s->load.head));
@@ -407,19 +401,18 @@ static int64_t planned_bytes(const struct step *s, const struct step_args *a, co
 }
 
 /* Before anything is loaded: size the pool if possible, and reject what cannot work. */
-static int plan_cache(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-		      size_t why_n)
+static int plan_cache(struct step *s, const struct step_args *a, const struct weights *w, struct why *why)
 {
 	s->stored_bytes = shard_bytes(&s->shard, &s->config, w);
 	loading_begin(s->loading, s->stored_bytes);
 	const struct cache_args ca = cache_args_of(s, planned_bytes(s, a, w));
 	s->sized_last = cache_sized_last(&ca);
-	int rc = s->sized_last ? cache_check(&ca, why, why_n) : size_cache(s, &ca, why, why_n);
+	int rc = s->sized_last ? cache_check(&ca, why) : size_cache(s, &ca, why);
 	s->rope_context = s->lim.max_context;
 	return rc;
 }
 
-int step_profile(struct step *s, char *why, size_t why_n)
+int step_profile(struct step *s, struct why *why)
 {
 	const struct profile_args pa = {
 		.ops = s->ops,
@@ -440,16 +433,16 @@ int step_profile(struct step *s, char *why, size_t why_n)
 	if (!info.steps_take_memory)
 		return 0;
 	model_count_experts(s->model, false);
-	int rc = profile_run(&pa, why, why_n);
+	int rc = profile_run(&pa, why);
 	model_count_experts(s->model, true);
 	return rc;
 }
 
-int step_size_last(struct step *s, char *why, size_t why_n)
+int step_size_last(struct step *s, struct why *why)
 {
 	s->lim.max_context = s->rope_context; /* an earlier group may have had a smaller one */
 	const struct cache_args ca = cache_args_of(s, 0);
-	return size_cache(s, &ca, why, why_n);
+	return size_cache(s, &ca, why);
 }
 
 /* A graph contains a whole step, so a step with layers on the CPU has none. */
@@ -473,8 +466,7 @@ static void share_progress(void *arg, unsigned permille)
 		p->a->progress(p->a->progress_arg, p->from + permille * (p->to - p->from) / 1000);
 }
 
-static int load_model(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-		      size_t why_n)
+static int load_model(struct step *s, const struct step_args *a, const struct weights *w, struct why *why)
 {
 	const bool then_graphs =
 		wants_graphs(s) && s->shard.n_ranks == 1; /* a group makes its graphs when it forms */
@@ -503,15 +495,15 @@ static int load_model(struct step *s, const struct step_args *a, const struct we
 		.hot = s->hot.n ? &s->hot : NULL,
 		.stream_above_rows = s->stream_above_rows,
 	};
-	return model_load(&s->model, &m, why, why_n);
+	return model_load(&s->model, &m, why);
 }
 
 /* Choose the shard that this rank computes; without a group, everything. */
-static int choose_part(struct step *s, const struct weights *w, char *why, size_t why_n)
+static int choose_part(struct step *s, const struct weights *w, struct why *why)
 {
 	const int n_ranks = s->load.n_ranks ? (int)s->load.n_ranks : 1;
 	const struct shard_rank which = {(int)s->load.rank, n_ranks, s->load.ep};
-	int rc = shard_init(&s->shard, &s->config, w, which, why, why_n);
+	int rc = shard_init(&s->shard, &s->config, w, which, why);
 	if (rc)
 		return rc;
 	s->part = s->config;
@@ -523,8 +515,8 @@ static int choose_part(struct step *s, const struct weights *w, char *why, size_
 	return 0;
 }
 
-int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg, char *why,
-		     size_t why_n)
+int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permille), void *arg,
+		     struct why *why)
 {
 	const struct graphs_args g = {
 		.ops = s->ops,
@@ -539,7 +531,7 @@ int step_open_graphs(struct step *s, void (*progress)(void *arg, unsigned permil
 		.progress_arg = arg,
 	};
 	loading_now(s->loading, BUS_DOING_WARM_UP);
-	return wants_graphs(s) ? graphs_new(&s->graphs, &g, why, why_n) : 0;
+	return wants_graphs(s) ? graphs_new(&s->graphs, &g, why) : 0;
 }
 
 /* Return the most values of a pooled run: a row, or the logits of `allowed` tokens. */
@@ -548,7 +540,7 @@ static uint32_t pool_width(const struct step *s)
 	return s->config.hidden > PARAMS_POOL_IDS_MAX ? (uint32_t)s->config.hidden : PARAMS_POOL_IDS_MAX;
 }
 
-int step_open_state(struct step *s, char *why, size_t why_n)
+int step_open_state(struct step *s, struct why *why)
 {
 	const struct bus_limits *m = &s->lim;
 	const struct slots_limits lim = {
@@ -560,15 +552,15 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 	};
 	int rc;
 	s->batch = batch_new(m, s->block_size, s->max_logits);
-	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why, why_n)) ||
+	if ((rc = slots_new(&s->slots, &lim, s->ops, s->dev, s->stream, why)) ||
 	    (rc = pending_new(&s->pending, s->ops, s->dev, s->batch->cap_wants, PARAMS_TOP_MAX, pool_width(s),
-			      why, why_n)))
+			      why)))
 		return rc;
 	if (s->shard.rank == 0 &&
 	    (rc = guide_new(&s->guide,
 			    &(struct guide_limits){
 				    .max_slots = m->max_slots, .n_vocab = m->n_vocab, .work = s->guide_work},
-			    why, why_n)))
+			    why)))
 		return rc;
 	slots_follow(s->slots, s->guide);
 	const struct sampler_args sa = {
@@ -582,28 +574,28 @@ int step_open_state(struct step *s, char *why, size_t why_n)
 		.n_vocab = s->config.n_vocab,
 		.max = s->max_logits,
 	};
-	if ((rc = sampler_new(&s->sampler, &sa, why, why_n)))
+	if ((rc = sampler_new(&s->sampler, &sa, why)))
 		return rc;
 	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	return s->fd < 0 ? err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno)) : 0;
+	return s->fd < 0 ? err_why(why, -errno, "no eventfd: %s", strerror(errno)) : 0;
 }
 
-int step_open_pools(struct step *s, char *why, size_t why_n)
+int step_open_pools(struct step *s, struct why *why)
 {
 	const struct cache_args ca = cache_args_of(s, 0);
 	slots_pool(s->slots, s->lim.n_blocks);
-	return cache_open(&s->cache, &ca, s->stream, why, why_n);
+	return cache_open(&s->cache, &ca, s->stream, why);
 }
 
 /* Open the state and the pools of a worker that serves alone. */
-static int open_alone(struct step *s, char *why, size_t why_n)
+static int open_alone(struct step *s, struct why *why)
 {
 	loading_now(s->loading, BUS_DOING_WARM_UP);
-	int rc = step_open_state(s, why, why_n);
-	if (!rc && s->sized_last && !(rc = step_profile(s, why, why_n)))
-		rc = step_size_last(s, why, why_n);
+	int rc = step_open_state(s, why);
+	if (!rc && s->sized_last && !(rc = step_profile(s, why)))
+		rc = step_size_last(s, why);
 	loading_now(s->loading, BUS_DOING_CACHE);
-	return rc ? rc : step_open_pools(s, why, why_n);
+	return rc ? rc : step_open_pools(s, why);
 }
 
 /* Write the load's description to the trace: bytes and operations of a step. */
@@ -628,17 +620,15 @@ static void describe(const struct step *s)
 			     });
 }
 
-static int fill_device(struct step *s, const struct step_args *a, const struct weights *w, char *why,
-		       size_t why_n)
+static int fill_device(struct step *s, const struct step_args *a, const struct weights *w, struct why *why)
 {
 	struct share share = {a, LAYERS_PERMILLE, 1000};
 	int rc;
-	if ((rc = plan_cache(s, a, w, why, why_n)) || (rc = load_model(s, a, w, why, why_n)) ||
-	    (s->shard.n_ranks == 1 && ((rc = open_alone(s, why, why_n)) ||
-				       (rc = step_open_graphs(s, share_progress, &share, why, why_n)))))
+	if ((rc = plan_cache(s, a, w, why)) || (rc = load_model(s, a, w, why)) ||
+	    (s->shard.n_ranks == 1 &&
+	     ((rc = open_alone(s, why)) || (rc = step_open_graphs(s, share_progress, &share, why)))))
 		return rc == -ENOMEM && s->hot.n
-			       ? err_prefix(why, why_n, rc,
-					    "%lld MiB of experts are on the device by --hot-experts",
+			       ? err_prefix(why, rc, "%lld MiB of experts are on the device by --hot-experts",
 					    (long long)(s->hot.bytes >> 20))
 			       : rc;
 	return 0;
@@ -663,7 +653,7 @@ static void log_model(const struct step *s, const struct weights *w)
 			 s->lim.max_context, c->rope_original);
 }
 
-int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, char *why, size_t why_n)
+int step_open(struct step **out, const struct step_args *a, struct bus_ready *ready, struct why *why)
 {
 	struct step *s = xcalloc(1, sizeof *s);
 	struct weights *w = NULL;
@@ -681,11 +671,11 @@ int step_open(struct step **out, const struct step_args *a, struct bus_ready *re
 	s->moves = a->moves;
 	snprintf(s->device, sizeof s->device, "%s", a->device);
 	const char *path = a->path ? a->path : s->load.model;
-	if ((rc = model_config_load(path, &s->config, why, why_n)) ||
-	    (rc = weights_open(path, &s->config, &w, why, why_n)) || (rc = choose_part(s, w, why, why_n)) ||
-	    (rc = place_experts(s, a, why, why_n)) || (rc = choose_sizes(s, why, why_n)) ||
-	    (rc = open_device(s, a, why, why_n)) || (rc = choose_hot(s, a, w, why, why_n)) ||
-	    (rc = open_host_experts(s, a, w, why, why_n)) || (rc = fill_device(s, a, w, why, why_n))) {
+	if ((rc = model_config_load(path, &s->config, why)) ||
+	    (rc = weights_open(path, &s->config, &w, why)) || (rc = choose_part(s, w, why)) ||
+	    (rc = place_experts(s, a, why)) || (rc = choose_sizes(s, why)) || (rc = open_device(s, a, why)) ||
+	    (rc = choose_hot(s, a, w, why)) || (rc = open_host_experts(s, a, w, why)) ||
+	    (rc = fill_device(s, a, w, why))) {
 		weights_close(w);
 		step_close(s);
 		return rc;

@@ -112,16 +112,16 @@ static int take_lasts(struct step *s, struct pending_plan *f)
 	return rc;
 }
 
-int step_pool_begin(struct step *s, struct pending_plan *f, char *why, size_t why_n)
+int step_pool_begin(struct step *s, struct pending_plan *f, struct why *why)
 {
 	const struct batch *b = s->batch;
 	const uint32_t width = pending_pool_width(s->pending);
 	if (b->n_pools == 0 || s->shard.rank)
 		return 0;
-	int rc = pending_pools(s->pending, f, b->n_pools, why, why_n);
+	int rc = pending_pools(s->pending, f, b->n_pools, why);
 	for (uint32_t i = 0; !rc && i < b->n_pools; i++) {
 		const struct batch_pool *p = &b->pools[i];
-		const struct slot *slot = slots_get(s->slots, p->slot, NULL, 0);
+		const struct slot *slot = slots_get(s->slots, p->slot, NULL);
 		const bool logits = p->kind == PARAMS_POOL_LOGITS;
 		assert(slot);
 		f->pools[i] = (struct pending_pool){
@@ -146,7 +146,7 @@ int step_pool_logits(struct step *s, struct pending_plan *f, uint32_t first, int
 		const struct batch_pool *p = &b->pools[i];
 		if (p->kind != PARAMS_POOL_LOGITS || p->want < first || p->want >= first + (uint32_t)n)
 			continue;
-		const struct slot *slot = slots_get(s->slots, p->slot, NULL, 0);
+		const struct slot *slot = slots_get(s->slots, p->slot, NULL);
 		const uint32_t row = (p->want - first) * (uint32_t)s->config.n_vocab,
 			       out = i * pending_pool_width(s->pending);
 		if (n_pairs + (int)slot->params.n_allowed > KERN_PICK_MAX) {

@@ -29,12 +29,11 @@ struct tp_group_rendezvous {
 
 /* ---- meeting places ---- */
 
-int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text, char *why,
-			    size_t why_n)
+int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text, struct why *why)
 {
 	struct tp_group_rendezvous m = {0};
-	int rc = kern_find_coll(device, &m.ops, why, why_n);
-	if (rc || (rc = m.ops->rendezvous_new(&m.rendezvous, text, why, why_n)))
+	int rc = kern_find_coll(device, &m.ops, why);
+	if (rc || (rc = m.ops->rendezvous_new(&m.rendezvous, text, why)))
 		return rc;
 	*out = xmemdup(&m, sizeof m);
 	return 0;
@@ -48,15 +47,15 @@ void tp_group_rendezvous_free(struct tp_group_rendezvous *m)
 	free(m);
 }
 
-int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n)
+int tp_group_join(struct tp_group **out, const struct tp_group_args *a, struct why *why)
 {
 	struct tp_group g = {.rank = a->rank, .n_ranks = a->n_ranks};
 	struct tp_group_rendezvous *mine = a->mine ? *a->mine : NULL;
-	int rc = kern_find_coll(a->device, &g.ops, why, why_n);
+	int rc = kern_find_coll(a->device, &g.ops, why);
 	if (rc)
 		return rc;
 	if (a->rank == 0 && (!mine || !mine->rendezvous))
-		return err_why(why, why_n, -ESTALE, "rank 0 has no place where the others could find it");
+		return err_why(why, -ESTALE, "rank 0 has no place where the others could find it");
 	const struct coll_args args = {
 		.rank = a->rank,
 		.n_ranks = a->n_ranks,
@@ -71,8 +70,8 @@ int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *wh
 		.over = a->over,
 		.over_arg = a->over_arg,
 	};
-	if ((rc = g.ops->join(&g.coll, &args, why, why_n)))
-		return err_prefix(why, why_n, rc, "rank %d of %d cannot join its group", a->rank, a->n_ranks);
+	if ((rc = g.ops->join(&g.coll, &args, why)))
+		return err_prefix(why, rc, "rank %d of %d cannot join its group", a->rank, a->n_ranks);
 	*out = xmemdup(&g, sizeof g);
 	return 0;
 }
@@ -107,14 +106,13 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
-		   size_t why_n)
+int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, struct why *why)
 {
 	struct card mine = {.pools = *pools}, *all = xcalloc((size_t)g->n_ranks, sizeof *all);
 	snprintf(mine.same, sizeof mine.same, "%s", same);
 	int rc = g->ops->gather(g->coll, all, &mine, sizeof mine);
 	if (rc)
-		err_why(why, why_n, rc, "%s", tp_group_why(g));
+		err_why(why, rc, "%s", tp_group_why(g));
 	for (int r = 0; !rc && r < g->n_ranks; r++) {
 		all[r].same[SAME_SIZE - 1] = '\0';
 		pools->n_blocks = least(pools->n_blocks, all[r].pools.n_blocks);
@@ -122,7 +120,7 @@ int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *
 		pools->max_context = least(pools->max_context, all[r].pools.max_context);
 		if (strcmp(all[r].same, mine.same))
 			rc = err_why(
-				why, why_n, -EINVAL,
+				why, -EINVAL,
 				"rank %d is of another kind (%s) than rank %d (%s): the ranks of a group "
 				"must be alike",
 				r, all[r].same, g->rank, mine.same);

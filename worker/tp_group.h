@@ -12,6 +12,7 @@
 #ifndef QUERN_WORKER_TP_GROUP_H
 #define QUERN_WORKER_TP_GROUP_H
 
+#include "base/err.h"
 #include "kernels/coll.h"
 #include "kernels/kern.h"
 
@@ -24,8 +25,8 @@ struct tp_group_rendezvous;
 
 /* Open a new meeting place, with its address as text (COLL_RENDEZVOUS_SIZE).  -ENODEV, -ENOTSUP: this device
  * cannot be part of a group. */
-int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text, char *why,
-			    size_t why_n);
+int tp_group_rendezvous_new(struct tp_group_rendezvous **out, const char *device, char *text,
+			    struct why *why);
 void tp_group_rendezvous_free(struct tp_group_rendezvous *m); /* NULL is fine */
 
 struct tp_group_args {
@@ -47,7 +48,7 @@ struct tp_group_args {
 
 /* Wait until all ranks have joined.  0, -ECANCELED; -ESTALE, -ECONNRESET: this group failed to form, a
  * later one may succeed; any other error: none will. */
-int tp_group_join(struct tp_group **out, const struct tp_group_args *a, char *why, size_t why_n);
+int tp_group_join(struct tp_group **out, const struct tp_group_args *a, struct why *why);
 void tp_group_leave(struct tp_group *g); /* NULL is fine */
 
 /* True if another rank caused the error: the group has ended, but this worker can serve in a later one. */
@@ -60,8 +61,7 @@ struct tp_group_pools {
 };
 /* Set pools to the least of all ranks.  same: a line that must be equal on all ranks (numerics, sizes).
  * -EINVAL: the lines differ. */
-int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, char *why,
-		   size_t why_n);
+int tp_group_agree(struct tp_group *g, const char *same, struct tp_group_pools *pools, struct why *why);
 
 /* Set *ok to whether it is true on all ranks; every rank calls it. */
 int tp_group_all(struct tp_group *g, bool *ok);

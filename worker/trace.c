@@ -43,11 +43,11 @@ const char *trace_name(enum trace_kind k)
 	return names[k];
 }
 
-int trace_open(struct trace **out, const char *path, char *why, size_t why_n)
+int trace_open(struct trace **out, const char *path, struct why *why)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "cannot write the trace %s: %s", path, strerror(errno));
+		return err_why(why, -errno, "cannot write the trace %s: %s", path, strerror(errno));
 	struct trace *t = xcalloc(1, sizeof *t);
 	t->fd = fd;
 	t->last_ns = clock_ns();

@@ -16,6 +16,8 @@
 #ifndef QUERN_WORKER_TRACE_H
 #define QUERN_WORKER_TRACE_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,7 +39,7 @@ const char *trace_name(enum trace_kind k); /* "linear": name in the trace */
 struct trace;
 
 /* Open the file for appending; several workers may share it.  -errno with the reason. */
-int trace_open(struct trace **out, const char *path, char *why, size_t why_n);
+int trace_open(struct trace **out, const char *path, struct why *why);
 void trace_close(struct trace *t); /* writes the remaining lines; NULL is fine */
 
 /* Bytes that a step reads, and multiply-adds. */

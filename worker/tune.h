@@ -13,6 +13,7 @@
 #ifndef QUERN_WORKER_TUNE_H
 #define QUERN_WORKER_TUNE_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 
 #include <stdbool.h>
@@ -31,15 +32,15 @@ struct tune {
 int tune_path(char *out, size_t n, const char *xdg_cache, const char *home, const char *device);
 
 /* Parse n bytes of text.  -EINVAL with the reason; *t is then empty. */
-int tune_parse(struct tune *t, const char *text, size_t n, char *why, size_t why_n);
+int tune_parse(struct tune *t, const char *text, size_t n, struct why *why);
 /* Read a file.  -EINVAL, or as file_read(); why names the path and the remedy. */
-int tune_read(struct tune *t, const char *path, char *why, size_t why_n);
+int tune_read(struct tune *t, const char *path, struct why *why);
 
 /* Replace the file atomically; the folder is created if needed. */
-int tune_write(const struct tune *t, const char *path, char *why, size_t why_n);
+int tune_write(const struct tune *t, const char *path, struct why *why);
 
 /* True if t was measured on this device with these kernels; if not, why names the difference. */
-bool tune_fits(const struct tune *t, const struct kern_info *info, char *why, size_t why_n);
+bool tune_fits(const struct tune *t, const struct kern_info *info, struct why *why);
 
 /* Places where a worker looks for the file. */
 struct tune_source {
@@ -49,7 +50,7 @@ struct tune_source {
 
 /* For a device opened with fast, before weights are loaded: set the crossovers that were measured for it,
  * if any, and log which are used.  Only a file given by --tune that cannot be read is an error. */
-int tune_use(const struct kern_ops *ops, struct kern_dev *dev, const struct tune_source *from, char *why,
-	     size_t why_n);
+int tune_use(const struct kern_ops *ops, struct kern_dev *dev, const struct tune_source *from,
+	     struct why *why);
 
 #endif

@@ -35,7 +35,7 @@ static const struct costmodel devices[] = {
 };
 enum { N_DEVICES = sizeof devices / sizeof *devices };
 
-int costmodel_named(const char *name, struct costmodel *out, char *why, size_t why_n)
+int costmodel_named(const char *name, struct costmodel *out, struct why *why)
 {
 	struct buf names = {0};
 	for (size_t i = 0; i < N_DEVICES; i++) {
@@ -46,7 +46,7 @@ int costmodel_named(const char *name, struct costmodel *out, char *why, size_t w
 		}
 		buf_printf(&names, "%s%s", i ? ", " : "", devices[i].name);
 	}
-	int rc = err_why(why, why_n, -EINVAL, "no device \"%.40s\"; there are %s", name, names.p);
+	int rc = err_why(why, -EINVAL, "no device \"%.40s\"; there are %s", name, names.p);
 	buf_fini(&names);
 	return rc;
 }
@@ -93,22 +93,22 @@ static const double all_reduce_us = 12;
 /* ---- devices ---- */
 
 /* Only a worker can probe the CPU. */
-static int probe_cpu(json_t **out, char *why, size_t why_n)
+static int probe_cpu(json_t **out, struct why *why)
 {
-	char *program = process_program("quern-worker", why, why_n);
+	char *program = process_program("quern-worker", why);
 	if (!program)
 		return -ENOENT;
 	struct buf text = {0};
 	char option[] = "--inspect", kind[] = "cpu", status_text[64];
 	char *argv[] = {program, option, kind, NULL};
 	json_t *list = NULL;
-	int status, rc = process_output(argv, &text, &status, why, why_n);
-	if (!rc && json_parse(text.p ? text.p : "", text.len, &list, NULL, 0))
-		rc = err_why(why, why_n, -EIO, "%s --inspect cpu: %s", program,
+	int status, rc = process_output(argv, &text, &status, why);
+	if (!rc && json_parse(text.p ? text.p : "", text.len, &list, NULL))
+		rc = err_why(why, -EIO, "%s --inspect cpu: %s", program,
 			     process_status_text(status, status_text, sizeof status_text));
 	if (!rc) {
 		*out = json_incref(json_array_get(list, 0));
-		rc = *out ? 0 : err_why(why, why_n, -EIO, "%s --inspect cpu: no device", program);
+		rc = *out ? 0 : err_why(why, -EIO, "%s --inspect cpu: no device", program);
 	}
 	json_decref(list);
 	buf_fini(&text);
@@ -134,10 +134,10 @@ static double products_per_s(const json_t *cpu, const char *mode)
 	return probed(cpu, strcmp(mode, "bf16") == 0 ? "bf16" : "f32");
 }
 
-static int read_cpu(struct costmodel_device *d, char *why, size_t why_n)
+static int read_cpu(struct costmodel_device *d, struct why *why)
 {
 	json_t *cpu = NULL;
-	int rc = probe_cpu(&cpu, why, why_n);
+	int rc = probe_cpu(&cpu, why);
 	if (rc)
 		return rc;
 	const char *mode = json_string_value(json_object_get(cpu, "auto"));
@@ -151,13 +151,13 @@ static int read_cpu(struct costmodel_device *d, char *why, size_t why_n)
 		.memory_bytes = (double)json_integer_value(json_object_get(cpu, "bytes_free")),
 	};
 	if (!(d->cost.bytes_per_s > 0 && d->cost.flop_per_s > 0))
-		rc = err_why(why, why_n, -EIO, "quern-worker --inspect cpu measured nothing");
+		rc = err_why(why, -EIO, "quern-worker --inspect cpu measured nothing");
 	d->source = COSTMODEL_PROBED;
 	json_decref(cpu);
 	return rc;
 }
 
-int costmodel_device_read(const char *text, struct costmodel_device *out, char *why, size_t why_n)
+int costmodel_device_read(const char *text, struct costmodel_device *out, struct why *why)
 {
 	char name[32];
 	size_t n = 0;
@@ -170,15 +170,14 @@ int costmodel_device_read(const char *text, struct costmodel_device *out, char *
 	if (x && x > name && isdigit((unsigned char)x[1])) {
 		const unsigned long count = strtoul(x + 1, &end, 10);
 		if (*end || count < 1 || count > COUNT_MAX)
-			return err_why(why, why_n, -EINVAL, "\"%.40s\": must be 1 to %d devices", text,
-				       COUNT_MAX);
+			return err_why(why, -EINVAL, "\"%.40s\": must be 1 to %d devices", text, COUNT_MAX);
 		out->count = (uint32_t)count;
 		*x = '\0';
 	}
 	n = strlen(name);
 	snprintf(out->name, sizeof out->name, "%.*s", (int)n, name);
 	out->cpu = strcmp(name, "cpu") == 0;
-	return out->cpu ? read_cpu(out, why, why_n) : costmodel_named(name, &out->cost, why, why_n);
+	return out->cpu ? read_cpu(out, why) : costmodel_named(name, &out->cost, why);
 }
 
 /* ---- the model ---- */
@@ -204,14 +203,14 @@ static double idle_params(const struct weights *w, const struct config_experts *
 }
 
 int costmodel_model_read(const char *path, const struct costmodel_device *d, struct costmodel_model *out,
-			 char *why, size_t why_n)
+			 struct why *why)
 {
 	struct model_config c;
 	struct weights *w;
-	int rc = model_config_load(path, &c, why, why_n);
+	int rc = model_config_load(path, &c, why);
 	if (rc)
 		return rc;
-	rc = weights_open(path, &c, &w, why, why_n);
+	rc = weights_open(path, &c, &w, why);
 	if (rc) {
 		model_config_fini(&c);
 		return rc;
@@ -243,11 +242,11 @@ void costmodel_load(struct costmodel_device *d, const struct costmodel_model *m)
 /* ---- measured costs ---- */
 
 /* A decode step of b sequences takes base + b * row; a prompt's rows take 1 / prefill each. */
-int costmodel_measured(struct costmodel_device *d, const char *path, char *why, size_t why_n)
+int costmodel_measured(struct costmodel_device *d, const char *path, struct why *why)
 {
 	json_t *all = NULL;
 	double few_us = 0, many_us = 0, few = INFINITY, many = 0, prefill = 0;
-	int rc = json_read(path, MEASURED_MAX, &all, why, why_n);
+	int rc = json_read(path, MEASURED_MAX, &all, why);
 	const json_t *rows = json_object_get(all, "results"), *row;
 	size_t i;
 	json_array_foreach(rows, i, row)
@@ -264,7 +263,7 @@ int costmodel_measured(struct costmodel_device *d, const char *path, char *why, 
 	}
 	if (!rc && !(many > few && prefill > 0))
 		rc = err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"%s: has no two batches; write it by quern bench engine MODEL --batch 1,16 --json",
 			path);
 	json_decref(all);

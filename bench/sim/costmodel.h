@@ -10,6 +10,7 @@
 #ifndef QUERN_BENCH_SIM_COSTMODEL_H
 #define QUERN_BENCH_SIM_COSTMODEL_H
 
+#include "base/err.h"
 #include "proto/plan.h"
 
 #include <stdbool.h>
@@ -36,7 +37,7 @@ struct costmodel {
 };
 
 /* Find a named device, with Qwen3-8B AWQ.  -EINVAL: unknown; why lists the known names. */
-int costmodel_named(const char *name, struct costmodel *out, char *why, size_t why_n);
+int costmodel_named(const char *name, struct costmodel *out, struct why *why);
 
 /* Return the number of blocks that fit in kv_bytes, at most COSTMODEL_BLOCKS_MAX; 0: none. */
 uint32_t costmodel_blocks(const struct costmodel *c, double kv_bytes, uint32_t block_size);
@@ -70,15 +71,15 @@ struct costmodel_device {
 
 /* Parse "H200x2", "h100", "cpu", "cpux4".  -EINVAL: why lists the known names.  A CPU is described by running
  * a worker on this machine. */
-int costmodel_device_read(const char *text, struct costmodel_device *out, char *why, size_t why_n);
+int costmodel_device_read(const char *text, struct costmodel_device *out, struct why *why);
 /* Read a model's figures for device d.  path: a model as `serve` takes it. */
 int costmodel_model_read(const char *path, const struct costmodel_device *d, struct costmodel_model *out,
-			 char *why, size_t why_n);
+			 struct why *why);
 /* Put the model into the device's cost model. */
 void costmodel_load(struct costmodel_device *d, const struct costmodel_model *m);
 /* Read the costs measured by `quern bench engine MODEL --json` (batch size one and a larger one) from its
  * file. */
-int costmodel_measured(struct costmodel_device *d, const char *path, char *why, size_t why_n);
+int costmodel_measured(struct costmodel_device *d, const char *path, struct why *why);
 /* Return the cost model of one replica on tp of these devices. */
 struct costmodel costmodel_replica(const struct costmodel_device *d, const struct costmodel_model *m,
 				   uint32_t tp);

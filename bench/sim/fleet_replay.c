@@ -152,13 +152,13 @@ static void on_load(struct sim *s, struct sim_worker *w, const struct bus_load *
 	send_message(s, w, &m);
 }
 
-static int on_plan(struct sim *s, struct sim_worker *w, const void *bytes, size_t n, char *why, size_t why_n)
+static int on_plan(struct sim *s, struct sim_worker *w, const void *bytes, size_t n, struct why *why)
 {
 	const struct engine_config *c = &s->engine;
 	const struct bus_limits lim = {c->max_seqs,      c->max_rows, c->max_seqs, c->model_context,
 				       s->cfg->n_blocks, 0,           REPLAY_VOCAB};
 	struct plan *p = &s->plan;
-	int rc = bus_decode_plan(bytes, n, &lim, p, why, why_n);
+	int rc = bus_decode_plan(bytes, n, &lim, p, why);
 	if (rc)
 		return rc;
 	assert(w->n_flight < SCHED_AHEAD);
@@ -182,7 +182,7 @@ static int on_plan(struct sim *s, struct sim_worker *w, const void *bytes, size_
 }
 
 /* Receive one message from the controller.  1; 0: there is none; -EBADMSG. */
-static int take_message(struct sim *s, struct sim_worker *w, char *why, size_t why_n)
+static int take_message(struct sim *s, struct sim_worker *w, struct why *why)
 {
 	zmq_msg_t m;
 	struct bus_msg msg;
@@ -193,11 +193,11 @@ static int take_message(struct sim *s, struct sim_worker *w, char *why, size_t w
 	}
 	const void *bytes = zmq_msg_data(&m);
 	const size_t n = zmq_msg_size(&m);
-	int type = bus_peek(bytes, n, why, why_n), rc = type < 0 ? type : 0;
+	int type = bus_peek(bytes, n, why), rc = type < 0 ? type : 0;
 	if (!rc && type == BUS_PLAN)
-		rc = on_plan(s, w, bytes, n, why, why_n);
+		rc = on_plan(s, w, bytes, n, why);
 	else if (!rc && type != BUS_VOCABULARY)
-		rc = bus_decode(bytes, n, &msg, why, why_n);
+		rc = bus_decode(bytes, n, &msg, why);
 	if (!rc && type == BUS_LOAD)
 		on_load(s, w, &msg.load);
 	if (!rc && type == BUS_STOP) {
@@ -210,14 +210,14 @@ static int take_message(struct sim *s, struct sim_worker *w, char *why, size_t w
 
 /* Receive all messages; negative: one of them is invalid.  A device that already has SCHED_AHEAD plans
  * receives no plan, so its other messages wait for the next tick. */
-static int take_messages(struct sim *s, char *why, size_t why_n)
+static int take_messages(struct sim *s, struct why *why)
 {
 	const bool ticks = s->tick_us == s->now_us + TICK_US;
 	for (int i = 0; i < ENGINE_WORKERS_MAX; i++) {
 		struct sim_worker *w = &s->workers[i];
 		int rc;
 		while (w->state == SIM_JOINED && (ticks || w->n_flight < SCHED_AHEAD) &&
-		       (rc = take_message(s, w, why, why_n)) != 0)
+		       (rc = take_message(s, w, why)) != 0)
 			if (rc < 0)
 				return rc;
 	}
@@ -320,7 +320,7 @@ static void take_events(struct sim *s)
 
 /* Run one round of the engine (controller/fleet/engine.c), and the workers' answers, until nothing is
  * sent. */
-static int turn(struct sim *s, char *why, size_t why_n)
+static int turn(struct sim *s, struct why *why)
 {
 	for (int i = 0; i < TURNS_MAX; i++) {
 		while (fleet_receive(s->fleet, s->now_us))
@@ -331,7 +331,7 @@ static int turn(struct sim *s, char *why, size_t why_n)
 		fleet_publish(s->fleet, s->now_us);
 		take_events(s);
 		s->answered = false;
-		int rc = take_messages(s, why, why_n);
+		int rc = take_messages(s, why);
 		if (rc || !s->answered)
 			return rc;
 	}
@@ -374,12 +374,12 @@ static void happen(struct sim *s)
 		s->tick_us = s->now_us + TICK_US;
 }
 
-static int run(struct sim *s, char *why, size_t why_n)
+static int run(struct sim *s, struct why *why)
 {
 	start_workers(s, s->cfg->n_first, 0);
 	while (s->n_arrived < s->trace->n || s->n_open) {
 		happen(s);
-		int rc = turn(s, why, why_n);
+		int rc = turn(s, why);
 		if (rc)
 			return rc;
 		s->now_us = next_event(s);
@@ -399,7 +399,7 @@ static void *socket_of(struct sim *s, int type)
 	return socket;
 }
 
-static int open_fleet(struct sim *s, char *why, size_t why_n)
+static int open_fleet(struct sim *s, struct why *why)
 {
 	struct engine_config *c = &s->engine;
 	*c = s->cfg->engine;
@@ -418,9 +418,9 @@ static int open_fleet(struct sim *s, char *why, size_t why_n)
 	s->events = socket_of(s, ZMQ_PULL);
 	s->emit_socket = socket_of(s, ZMQ_PUSH);
 	if (zmq_bind(s->events, ENGINE_OUT) < 0 || zmq_connect(s->emit_socket, ENGINE_OUT) < 0)
-		return err_why(why, why_n, -errno, "simulated fleet: %s", zmq_strerror(errno));
+		return err_why(why, -errno, "simulated fleet: %s", zmq_strerror(errno));
 	s->emit = emit_new(s->emit_socket);
-	return fleet_open(s->zmq, c, s->emit, &s->fleet, why, why_n);
+	return fleet_open(s->zmq, c, s->emit, &s->fleet, why);
 }
 
 static void close_all(struct sim *s)
@@ -445,7 +445,7 @@ static void close_all(struct sim *s)
 }
 
 int fleet_replay_run(const struct fleet_replay_config *cfg, const struct trace *trace,
-		     struct fleet_replay_report *out, char *why, size_t why_n)
+		     struct fleet_replay_report *out, struct why *why)
 {
 	struct sim *s = xcalloc(1, sizeof *s);
 	const int64_t wall_us = clock_us();
@@ -454,9 +454,9 @@ int fleet_replay_run(const struct fleet_replay_config *cfg, const struct trace *
 	s->trace = trace;
 	s->report = out;
 	s->requests = xcalloc(trace->n ? trace->n : 1, sizeof *s->requests);
-	int rc = open_fleet(s, why, why_n);
+	int rc = open_fleet(s, why);
 	if (!rc)
-		rc = run(s, why, why_n);
+		rc = run(s, why);
 	out->sim_s = (double)s->now_us / 1e6;
 	close_all(s);
 	out->wall_s = (double)(clock_us() - wall_us) / 1e6;

@@ -12,6 +12,7 @@
 #ifndef QUERN_BENCH_SIM_FLEET_REPLAY_H
 #define QUERN_BENCH_SIM_FLEET_REPLAY_H
 
+#include "base/err.h"
 #include "bench/sim/costmodel.h"
 #include "bench/sim/replay.h"
 #include "bench/sim/samples.h"
@@ -51,7 +52,7 @@ struct fleet_replay_report {
 };
 
 int fleet_replay_run(const struct fleet_replay_config *cfg, const struct trace *trace,
-		     struct fleet_replay_report *out, char *why, size_t why_n);
+		     struct fleet_replay_report *out, struct why *why);
 void fleet_replay_report_fini(struct fleet_replay_report *r);
 /* Return the fraction of accepted requests that are good; 1 if there are none; 0 after an early end. */
 double fleet_replay_good(const struct fleet_replay_report *r);

@@ -149,7 +149,7 @@ static struct event heap_pop(struct replay *r)
 	return top;
 }
 
-int slo_parse(const char *text, struct slo *out, char *why, size_t why_n)
+int slo_parse(const char *text, struct slo *out, struct why *why)
 {
 	*out = (struct slo){0};
 	for (const char *p = text; *p;) {
@@ -168,8 +168,8 @@ int slo_parse(const char *text, struct slo *out, char *why, size_t why_n)
 			*at = strtod(p, &end);
 		if (!at || end == p || !isfinite(*at) || *at <= 0 || (*end && *end != ',') ||
 		    (*end == ',' && !end[1]))
-			return err_why(why, why_n, -EINVAL,
-				       "\"%.40s\" is not a list of ttft:MS, tpot:MS, e2el:MS", text);
+			return err_why(why, -EINVAL, "\"%.40s\" is not a list of ttft:MS, tpot:MS, e2el:MS",
+				       text);
 		p = *end ? end + 1 : end;
 	}
 	return 0;
@@ -409,7 +409,7 @@ static bool plan_one(struct replay *r)
 	return true;
 }
 
-static int apply_one(struct replay *r, char *why, size_t why_n)
+static int apply_one(struct replay *r, struct why *why)
 {
 	const struct replay_config *c = r->cfg;
 	const struct bus_limits lim = {c->sched.max_seqs, c->sched.max_rows, c->sched.max_seqs,
@@ -420,7 +420,7 @@ static int apply_one(struct replay *r, char *why, size_t why_n)
 	r->n_flight--;
 	unsigned long allocs = alloc_count();
 	double t0 = cpu_ns();
-	int rc = bus_decode_result(f->bytes.p, f->bytes.len, &lim, &r->decoded, why, why_n);
+	int rc = bus_decode_result(f->bytes.p, f->bytes.len, &lim, &r->decoded, why);
 	double t1 = cpu_ns();
 	if (rc)
 		return rc;
@@ -429,7 +429,7 @@ static int apply_one(struct replay *r, char *why, size_t why_n)
 	sched_step_costs(r->sched, pace_costs(&r->pace));
 	double t2 = cpu_ns();
 	if (rc)
-		return err_why(why, why_n, rc, "the scheduler refuses the result of its plan");
+		return err_why(why, rc, "the scheduler refuses the result of its plan");
 	if (r->measuring) {
 		r->spent.n_allocs += alloc_count() - allocs;
 		double decode_ns = spent_ns(r, t0, t1), apply_ns = spent_ns(r, t1, t2);
@@ -471,7 +471,7 @@ static bool steady_over(struct replay *r)
 	return false;
 }
 
-static int run(struct replay *r, char *why, size_t why_n)
+static int run(struct replay *r, struct why *why)
 {
 	for (;;) {
 		while (r->n_heap && r->heap[0].at_us <= r->now_us)
@@ -485,7 +485,7 @@ static int run(struct replay *r, char *why, size_t why_n)
 			next_us = r->heap[0].at_us;
 		advance(r, next_us);
 		if (r->n_flight && r->flight[r->first_flight].finish_us <= r->now_us) {
-			int rc = apply_one(r, why, why_n);
+			int rc = apply_one(r, why);
 			if (rc)
 				return rc;
 		}
@@ -495,10 +495,10 @@ static int run(struct replay *r, char *why, size_t why_n)
 	struct sched_stats st;
 	sched_stats(r->sched, &st);
 	if (st.n_groups)
-		return err_why(why, why_n, -EDEADLK, "%u requests wait, and the scheduler plans nothing",
+		return err_why(why, -EDEADLK, "%u requests wait, and the scheduler plans nothing",
 			       st.n_groups);
 	if (r->cfg->running)
-		return err_why(why, why_n, -ENOSPC, "%u sequences do not run at once in a pool of %u blocks",
+		return err_why(why, -ENOSPC, "%u sequences do not run at once in a pool of %u blocks",
 			       r->cfg->running, r->cfg->n_blocks);
 	return 0;
 }
@@ -545,7 +545,7 @@ static void replay_fini(struct replay *r)
 }
 
 int replay_run(const struct replay_config *cfg, const struct trace *trace, struct replay_report *out,
-	       char *why, size_t why_n)
+	       struct why *why)
 {
 	struct replay r = {.cfg = cfg, .report = out, .think = {cfg->seed ^ 0x7475726eu}};
 	int64_t wall_us = clock_us();
@@ -563,7 +563,7 @@ int replay_run(const struct replay_config *cfg, const struct trace *trace, struc
 		add_running(&r);
 	else
 		add_trace(&r, trace);
-	int rc = run(&r, why, why_n);
+	int rc = run(&r, why);
 	summarize(&r, (double)(clock_us() - wall_us) / 1e6, (cpu_ns() - cpu) / 1e9);
 	replay_fini(&r);
 	if (rc)

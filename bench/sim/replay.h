@@ -10,6 +10,7 @@
 #ifndef QUERN_BENCH_SIM_REPLAY_H
 #define QUERN_BENCH_SIM_REPLAY_H
 
+#include "base/err.h"
 #include "bench/sim/costmodel.h"
 #include "bench/sim/samples.h"
 #include "bench/sim/traces.h"
@@ -25,7 +26,7 @@ struct slo {
 	double ttft_ms, tpot_ms, e2el_ms;
 };
 /* Parse "ttft:1000,tpot:50". */
-int slo_parse(const char *text, struct slo *out, char *why, size_t why_n);
+int slo_parse(const char *text, struct slo *out, struct why *why);
 
 struct replay_config {
 	struct sched_config sched;
@@ -82,7 +83,7 @@ struct replay_report {
 /* Run the simulation.  -EDEADLK: requests wait but nothing is planned; -ENOSPC: the pool is too small for
  * `running`. */
 int replay_run(const struct replay_config *cfg, const struct trace *trace, struct replay_report *out,
-	       char *why, size_t why_n);
+	       struct why *why);
 void replay_report_fini(struct replay_report *r);
 
 #endif

@@ -39,8 +39,7 @@ struct reader {
 	const char *p, *end;
 	size_t line;
 	int column_time, column_prompt, column_output;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static void add(struct trace *t, struct arrival a)
@@ -52,7 +51,7 @@ static void add(struct trace *t, struct arrival a)
 static int bad(const struct reader *r, const char *what, const struct field *f)
 {
 	int n = f->n < 40 ? (int)f->n : 40;
-	return err_why(r->why, r->why_n, -EINVAL, "line %zu: %s: \"%.*s\"", r->line, what, n, f->p);
+	return err_why(r->why, -EINVAL, "line %zu: %s: \"%.*s\"", r->line, what, n, f->p);
 }
 
 /* Split the next line at its commas; false at the end.  n also counts fields beyond FIELDS_MAX. */
@@ -92,7 +91,7 @@ static int read_heading(struct reader *r)
 	size_t n;
 	r->column_time = r->column_prompt = r->column_output = -1;
 	if (!next_line(r, f, &n))
-		return err_why(r->why, r->why_n, -EINVAL, "it is empty");
+		return err_why(r->why, -EINVAL, "it is empty");
 	for (int i = 0; i < FIELDS_MAX && (size_t)i < n; i++) {
 		if (field_is(&f[i], "TIMESTAMP"))
 			r->column_time = i;
@@ -102,7 +101,7 @@ static int read_heading(struct reader *r)
 			r->column_output = i;
 	}
 	if (r->column_time < 0 || r->column_prompt < 0 || r->column_output < 0)
-		return err_why(r->why, r->why_n, -EINVAL,
+		return err_why(r->why, -EINVAL,
 			       "line 1: the heading lacks TIMESTAMP, ContextTokens or GeneratedTokens");
 	return 0;
 }
@@ -206,7 +205,7 @@ static int read_row(const struct reader *r, const struct field *f, size_t n, str
 	int last = r->column_time > r->column_prompt ? r->column_time : r->column_prompt;
 	last = last > r->column_output ? last : r->column_output;
 	if (n <= (size_t)last)
-		return err_why(r->why, r->why_n, -EINVAL, "line %zu: %zu fields where %d are due", r->line, n,
+		return err_why(r->why, -EINVAL, "line %zu: %zu fields where %d are due", r->line, n,
 			       last + 1);
 	const struct field *when = &f[r->column_time];
 	*a = (struct arrival){0};
@@ -241,13 +240,13 @@ static void settle(struct trace *t)
 		t->v[i].at_us -= first;
 }
 
-int trace_parse(const char *text, size_t n, struct trace *out, char *why, size_t why_n)
+int trace_parse(const char *text, size_t n, struct trace *out, struct why *why)
 {
-	struct reader r = {.p = text, .end = text + n, .why = why, .why_n = why_n};
+	struct reader r = {.p = text, .end = text + n, .why = why};
 	struct field f[FIELDS_MAX];
 	size_t n_fields;
 	*out = (struct trace){0};
-	int rc = n ? read_heading(&r) : err_why(why, why_n, -EINVAL, "it is empty");
+	int rc = n ? read_heading(&r) : err_why(why, -EINVAL, "it is empty");
 	while (!rc && next_line(&r, f, &n_fields)) {
 		struct arrival a;
 		if (n_fields == 1 && f[0].n == 0)
@@ -257,7 +256,7 @@ int trace_parse(const char *text, size_t n, struct trace *out, char *why, size_t
 			add(out, a);
 	}
 	if (!rc && out->n == 0)
-		rc = err_why(why, why_n, -EINVAL, "no arrivals after the heading");
+		rc = err_why(why, -EINVAL, "no arrivals after the heading");
 	if (rc)
 		trace_fini(out);
 	else
@@ -265,16 +264,16 @@ int trace_parse(const char *text, size_t n, struct trace *out, char *why, size_t
 	return rc;
 }
 
-int trace_read(const char *path, struct trace *out, char *why, size_t why_n)
+int trace_read(const char *path, struct trace *out, struct why *why)
 {
 	const void *data;
 	size_t n;
-	int rc = file_map(path, &data, &n, why, why_n);
+	int rc = file_map(path, &data, &n, why);
 	if (rc)
 		return rc;
-	rc = trace_parse(data, n, out, why, why_n);
+	rc = trace_parse(data, n, out, why);
 	file_unmap(data, n);
-	return rc ? err_prefix(why, why_n, rc, "%s", path) : 0;
+	return rc ? err_prefix(why, rc, "%s", path) : 0;
 }
 
 void trace_fini(struct trace *t)
@@ -340,7 +339,7 @@ double rng_gamma(struct rng *r, double shape)
 
 /* ---- synthetic arrivals ---- */
 
-int lengths_parse(const char *text, struct lengths *out, char *why, size_t why_n)
+int lengths_parse(const char *text, struct lengths *out, struct why *why)
 {
 	if (strcmp(text, "sharegpt") == 0) {
 		*out = sharegpt;
@@ -355,7 +354,7 @@ int lengths_parse(const char *text, struct lengths *out, char *why, size_t why_n
 		    out->fixed_output)
 			return 0;
 	}
-	return err_why(why, why_n, -EINVAL, "\"%.40s\" is neither sharegpt nor fixed:IN,OUT", text);
+	return err_why(why, -EINVAL, "\"%.40s\" is neither sharegpt nor fixed:IN,OUT", text);
 }
 
 static uint32_t lognormal(struct rng *r, double mu, double sigma, uint32_t max)
@@ -382,7 +381,7 @@ static bool positive(const char *text, double *out)
 	return end != text && !*end && isfinite(*out) && *out > 0;
 }
 
-int arrivals_parse(const char *text, double *shape, char *why, size_t why_n)
+int arrivals_parse(const char *text, double *shape, struct why *why)
 {
 	*shape = 1;
 	if (strcmp(text, "poisson") == 0)
@@ -390,8 +389,7 @@ int arrivals_parse(const char *text, double *shape, char *why, size_t why_n)
 	/* With smaller shapes, the power in rng_gamma() underflows. */
 	if (strncmp(text, "gamma:", 6) == 0 && positive(text + 6, shape) && *shape >= 0.01 && *shape <= 1e6)
 		return 0;
-	return err_why(why, why_n, -EINVAL, "\"%.40s\" is neither poisson nor gamma:SHAPE (0.01 to 1e6)",
-		       text);
+	return err_why(why, -EINVAL, "\"%.40s\" is neither poisson nor gamma:SHAPE (0.01 to 1e6)", text);
 }
 
 void trace_synthetic(const struct synthetic *s, struct trace *out)
@@ -409,7 +407,7 @@ void trace_synthetic(const struct synthetic *s, struct trace *out)
 	}
 }
 
-int users_parse(const char *text, struct users *out, char *why, size_t why_n)
+int users_parse(const char *text, struct users *out, struct why *why)
 {
 	char *end;
 	unsigned long n = strtoul(text, &end, 10);
@@ -420,8 +418,7 @@ int users_parse(const char *text, struct users *out, char *why, size_t why_n)
 	else
 		ok = ok && !*end;
 	if (!ok)
-		return err_why(why, why_n, -EINVAL,
-			       "\"%.40s\" is not N or N:SKEW (up to %d users, SKEW >= 1)", text,
+		return err_why(why, -EINVAL, "\"%.40s\" is not N or N:SKEW (up to %d users, SKEW >= 1)", text,
 			       TRACE_USERS_MAX);
 	return 0;
 }

@@ -5,6 +5,8 @@
 #ifndef QUERN_BENCH_SIM_TRACES_H
 #define QUERN_BENCH_SIM_TRACES_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,8 +25,8 @@ struct trace {
 };
 
 /* Parse a trace.  -EINVAL: why names the line. */
-int trace_parse(const char *text, size_t n, struct trace *out, char *why, size_t why_n);
-int trace_read(const char *path, struct trace *out, char *why, size_t why_n);
+int trace_parse(const char *text, size_t n, struct trace *out, struct why *why);
+int trace_read(const char *path, struct trace *out, struct why *why);
 void trace_fini(struct trace *t);
 
 /* Divides all times by factor. */
@@ -49,7 +51,7 @@ struct lengths {
 	uint32_t prompt_max, output_max;
 };
 /* Parse "sharegpt" or "fixed:IN,OUT". */
-int lengths_parse(const char *text, struct lengths *out, char *why, size_t why_n);
+int lengths_parse(const char *text, struct lengths *out, struct why *why);
 void lengths_draw(const struct lengths *l, struct rng *r, uint32_t *n_prompt, uint32_t *n_output);
 
 /* Users and their shares: user 0 sends skew times as much as the last user, with a geometric scale
@@ -59,7 +61,7 @@ struct users {
 	double skew;
 };
 /* Parse "4" or "2:100". */
-int users_parse(const char *text, struct users *out, char *why, size_t why_n);
+int users_parse(const char *text, struct users *out, struct why *why);
 void trace_users(struct trace *t, const struct users *u, uint64_t seed);
 /* Drop the arrivals of all other users; times do not change. */
 void trace_keep_user(struct trace *t, uint32_t user);
@@ -74,7 +76,7 @@ struct synthetic {
 	uint64_t seed;
 };
 /* Parse "poisson" or "gamma:SHAPE". */
-int arrivals_parse(const char *text, double *shape, char *why, size_t why_n);
+int arrivals_parse(const char *text, double *shape, struct why *why);
 void trace_synthetic(const struct synthetic *s, struct trace *out);
 
 #endif

@@ -22,12 +22,12 @@
 static const char manifest_name[] = ".quern-model.json";
 enum { MANIFEST_MAX = 8 << 20, DEPTH_MAX = SOURCE_DEPTH_MAX + 2 };
 
-char *cache_root(char *why, size_t why_n)
+char *cache_root(struct why *why)
 {
 	const struct environment env = environment_read();
 	char *root = cached_root(env.models_dir, env.cache_dir, env.home);
 	if (!root)
-		err_why(why, why_n, -ENOENT, "no place for models: set QUERN_MODELS to a directory");
+		err_why(why, -ENOENT, "no place for models: set QUERN_MODELS to a directory");
 	return root;
 }
 
@@ -131,9 +131,9 @@ static void read_manifest(struct cached *c)
 	char *path = file_join(c->dir, manifest_name);
 	const char *revision = NULL;
 	json_t *o = NULL;
-	if (!json_read(path, MANIFEST_MAX, &o, NULL, 0)) {
-		json_get_str(o, "revision", &revision, NULL, 0);
-		json_get_int(o, "date", 0, INT64_MAX, &c->date, NULL, 0);
+	if (!json_read(path, MANIFEST_MAX, &o, NULL)) {
+		json_get_str(o, "revision", &revision, NULL);
+		json_get_int(o, "date", 0, INT64_MAX, &c->date, NULL);
 	}
 	snprintf(c->revision, sizeof c->revision, "%s", revision ? revision : "");
 	json_decref(o);
@@ -201,7 +201,7 @@ static void read_name(void *ctx, const char *dir, const char *base)
 	struct reading *r = ctx;
 	char revision[SOURCE_REVISION], *path = file_join(dir, base),
 					*name = xasprintf("%s/%s", r->org, base);
-	if (!source_name(name, r->name, revision, NULL, 0))
+	if (!source_name(name, r->name, revision, NULL))
 		each_dir(path, read_entry, r);
 	free(name);
 	free(path);
@@ -226,17 +226,17 @@ static int by_name_and_date(const void *a, const void *b)
 	return c ? c : strcmp(x->commit, y->commit);
 }
 
-int cache_list_read(struct cache_list *l, char *why, size_t why_n)
+int cache_list_read(struct cache_list *l, struct why *why)
 {
 	*l = (struct cache_list){0};
-	char *root = cache_root(why, why_n);
+	char *root = cache_root(why);
 	if (!root)
 		return -ENOENT;
 	int rc = each_dir(root, read_org, l);
 	if (rc == -ENOENT)
 		rc = 0;
 	if (rc)
-		err_why(why, why_n, rc, "cannot read %s: %s", root, strerror(-rc));
+		err_why(why, rc, "cannot read %s: %s", root, strerror(-rc));
 	if (l->n)
 		qsort(l->entries, l->n, sizeof *l->entries, by_name_and_date);
 	free(root);
@@ -267,7 +267,7 @@ void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME])
 	const struct cached *found = NULL;
 	snprintf(out, PATH_MAX, "%s", word);
 	name[0] = '\0';
-	if (file_exists(word) || *word == '/' || *word == '.' || cache_list_read(&l, NULL, 0))
+	if (file_exists(word) || *word == '/' || *word == '.' || cache_list_read(&l, NULL))
 		return;
 	/* "NAME" alone matches only if it is unique. */
 	for (size_t i = 0; i < l.n; i++) {
@@ -295,14 +295,14 @@ void cache_find(const char *word, char out[PATH_MAX], char name[CACHED_NAME])
 
 /* ---- writing ---- */
 
-static int make_dirs(char *path, char *why, size_t why_n)
+static int make_dirs(char *path, struct why *why)
 {
 	for (char *slash = path + 1;; slash++) {
 		slash = slash + strcspn(slash, "/");
 		const char c = *slash;
 		*slash = '\0';
 		if (mkdir(path, 0777) < 0 && errno != EEXIST)
-			return err_why(why, why_n, -errno,
+			return err_why(why, -errno,
 				       "cannot make %s: %s; QUERN_MODELS names another place for models",
 				       path, strerror(errno));
 		*slash = c;
@@ -311,16 +311,16 @@ static int make_dirs(char *path, char *why, size_t why_n)
 	}
 }
 
-static int take_lock(const char *dir, int *fd, char *why, size_t why_n)
+static int take_lock(const char *dir, int *fd, struct why *why)
 {
 	char *path = file_join(dir, ".lock");
 	int rc = 0;
 	*fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (*fd < 0)
-		rc = err_why(why, why_n, -errno, "cannot write %s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "cannot write %s: %s", path, strerror(errno));
 	else if (flock(*fd, LOCK_EX | LOCK_NB) < 0) {
-		rc = err_why(why, why_n, -EBUSY,
-			     "another quern pull or rm is running in %s; wait until it ends", dir);
+		rc = err_why(why, -EBUSY, "another quern pull or rm is running in %s; wait until it ends",
+			     dir);
 		close(*fd);
 		*fd = -1;
 	}
@@ -328,18 +328,18 @@ static int take_lock(const char *dir, int *fd, char *why, size_t why_n)
 	return rc;
 }
 
-int cache_place_open(struct cache_place *p, const char *name, const char *commit, char *why, size_t why_n)
+int cache_place_open(struct cache_place *p, const char *name, const char *commit, struct why *why)
 {
 	*p = (struct cache_place){.lock = -1};
-	char *root = cache_root(why, why_n);
+	char *root = cache_root(why);
 	if (!root)
 		return -ENOENT;
 	p->dir = file_join(root, name);
 	p->final = file_join(p->dir, commit);
 	p->staging = xasprintf("%s/.%s.part", p->dir, commit);
 	free(root);
-	int rc = make_dirs(p->dir, why, why_n);
-	return rc ? rc : take_lock(p->dir, &p->lock, why, why_n);
+	int rc = make_dirs(p->dir, why);
+	return rc ? rc : take_lock(p->dir, &p->lock, why);
 }
 
 void cache_place_close(struct cache_place *p)
@@ -383,7 +383,7 @@ static int link_one(void *ctx, const char *dir, const char *name, const struct s
 	char *from = file_join(dir, name), *to = file_join(k->to, from + strlen(k->from) + 1);
 	char *slash = strrchr(to, '/');
 	*slash = '\0';
-	int rc = make_dirs(to, NULL, 0);
+	int rc = make_dirs(to, NULL);
 	*slash = '/';
 	if (!rc)
 		(void)link(from, to); /* a file that cannot be linked is fetched */
@@ -397,7 +397,7 @@ static void link_same(const struct cache_place *p, const char *other, const stru
 {
 	char *path = file_join(other, manifest_name);
 	json_t *o = NULL;
-	if (!json_read(path, MANIFEST_MAX, &o, NULL, 0))
+	if (!json_read(path, MANIFEST_MAX, &o, NULL))
 		for (size_t i = 0; i < l->n; i++) {
 			const struct file_entry *f = &l->files[i];
 			const char *hex =
@@ -408,7 +408,7 @@ static void link_same(const struct cache_place *p, const char *other, const stru
 			char *from = file_join(other, f->path), *to = file_join(p->staging, f->path);
 			char *slash = strrchr(to, '/');
 			*slash = '\0';
-			if (!make_dirs(to, NULL, 0)) {
+			if (!make_dirs(to, NULL)) {
 				*slash = '/';
 				if (link(from, to) < 0) /* the file is fetched again */
 					errno = 0;
@@ -434,9 +434,9 @@ static void link_from(void *ctx, const char *dir, const char *base)
 	free(other);
 }
 
-int cache_place_stage(const struct cache_place *p, const struct file_list *l, char *why, size_t why_n)
+int cache_place_stage(const struct cache_place *p, const struct file_list *l, struct why *why)
 {
-	int rc = make_dirs(p->staging, why, why_n);
+	int rc = make_dirs(p->staging, why);
 	if (!rc && file_is_dir(p->final)) {
 		struct linking k = {p->final, p->staging};
 		walk(p->final, 0, link_one, &k);
@@ -446,8 +446,7 @@ int cache_place_stage(const struct cache_place *p, const struct file_list *l, ch
 	return rc;
 }
 
-static int write_manifest(const char *dir, const struct source *s, const struct file_list *l, char *why,
-			  size_t why_n)
+static int write_manifest(const char *dir, const struct source *s, const struct file_list *l, struct why *why)
 {
 	char *path = file_join(dir, manifest_name);
 	json_t *digests = json_object();
@@ -462,28 +461,28 @@ static int write_manifest(const char *dir, const struct source *s, const struct 
 			      s->revision, "commit", l->commit, "source", from, strcspn(from, "?#"), "date",
 			      (json_int_t)clock_unix(), "files", (json_int_t)n, "bytes", (json_int_t)bytes,
 			      "digests", digests);
-	int rc = replace_json(path, o, why, why_n);
+	int rc = replace_json(path, o, why);
 	json_decref(o);
 	free(path);
 	return rc;
 }
 
 int cache_place_touch(const struct cache_place *p, const struct source *s, const struct file_list *l,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
-	return write_manifest(p->final, s, l, why, why_n);
+	return write_manifest(p->final, s, l, why);
 }
 
 int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
-			char *why, size_t why_n)
+			struct why *why)
 {
 	char *old = xasprintf("%s/.%s.old", p->dir, l->commit);
-	int rc = write_manifest(p->staging, s, l, why, why_n);
+	int rc = write_manifest(p->staging, s, l, why);
 	remove_tree(old);
 	if (!rc && rename(p->staging, p->final) < 0) {
 		/* A finished entry with fewer files exists. */
 		if (rename(p->final, old) < 0 || rename(p->staging, p->final) < 0)
-			rc = err_why(why, why_n, -errno, "cannot rename %s to %s: %s", p->staging, p->final,
+			rc = err_why(why, -errno, "cannot rename %s to %s: %s", p->staging, p->final,
 				     strerror(errno));
 		else
 			remove_tree(old);
@@ -493,26 +492,26 @@ int cache_place_publish(const struct cache_place *p, const struct source *s, con
 	return rc;
 }
 
-int cache_remove(const struct cached *c, int64_t *bytes, char *why, size_t why_n)
+int cache_remove(const struct cached *c, int64_t *bytes, struct why *why)
 {
 	char *dir = xstrdup(c->dir), *slash = strrchr(dir, '/');
 	int lock, rc;
 	*slash = '\0';
 	char *old = xasprintf("%s/.%s.old", dir, c->commit);
-	rc = take_lock(dir, &lock, why, why_n);
+	rc = take_lock(dir, &lock, why);
 	if (!rc) {
 		remove_tree(old);
 		if (rename(c->dir, old) < 0)
-			rc = err_why(why, why_n, -errno, "cannot remove %s: %s", c->dir, strerror(errno));
+			rc = err_why(why, -errno, "cannot remove %s: %s", c->dir, strerror(errno));
 		else if ((rc = remove_tree(old)))
-			err_why(why, why_n, rc, "cannot remove %s: %s", old, strerror(-rc));
+			err_why(why, rc, "cannot remove %s: %s", old, strerror(-rc));
 		*bytes = rc ? 0 : c->bytes;
 		/* If no other entry has this name, remove the lock, and then the folders if they are
 		 * empty. */
 		char *lock_path = file_join(dir, ".lock"), *org = xstrdup(dir);
 		*strrchr(org, '/') = '\0';
 		struct cache_list l;
-		bool last = !cache_list_read(&l, NULL, 0);
+		bool last = !cache_list_read(&l, NULL);
 		for (size_t i = 0; last && i < l.n; i++)
 			last = strcmp(l.entries[i].name, c->name) != 0;
 		if (last && unlink(lock_path) == 0 && rmdir(dir) == 0)

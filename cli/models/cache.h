@@ -15,6 +15,7 @@
 #ifndef QUERN_CLI_MODELS_CACHE_H
 #define QUERN_CLI_MODELS_CACHE_H
 
+#include "base/err.h"
 #include "cli/models/file_list.h"
 #include "cli/models/source.h"
 
@@ -43,10 +44,10 @@ struct cache_list {
 
 /* Return ROOT as an absolute path, which the caller frees.  NULL with the reason if neither a cache variable
  * nor HOME is set. */
-char *cache_root(char *why, size_t why_n);
+char *cache_root(struct why *why);
 
 /* List the whole cache.  An absent root is empty. */
-int cache_list_read(struct cache_list *l, char *why, size_t why_n);
+int cache_list_read(struct cache_list *l, struct why *why);
 void cache_list_fini(struct cache_list *l);
 /* Return whether text names the entry: "NAME" or "ORG/NAME", optionally with "@" and the revision as pulled
  * or the first digits of a commit (at least 7). */
@@ -65,21 +66,21 @@ struct cache_place {
 	int lock;
 };
 /* Make the folders and take the lock.  -EBUSY: another command holds it. */
-int cache_place_open(struct cache_place *p, const char *name, const char *commit, char *why, size_t why_n);
+int cache_place_open(struct cache_place *p, const char *name, const char *commit, struct why *why);
 /* Return whether the finished entry already has all chosen files of l. */
 bool cache_place_has(const struct cache_place *p, const struct file_list *l);
 /* Make the staging directory, with links to files that have the same digest in the finished entry or in other
  * entries of this name. */
-int cache_place_stage(const struct cache_place *p, const struct file_list *l, char *why, size_t why_n);
+int cache_place_stage(const struct cache_place *p, const struct file_list *l, struct why *why);
 /* Write the manifest and rename the staging directory to its final name, replacing any directory there. */
 int cache_place_publish(const struct cache_place *p, const struct source *s, const struct file_list *l,
-			char *why, size_t why_n);
+			struct why *why);
 /* Update the date and revision of a finished entry from which no file was missing. */
 int cache_place_touch(const struct cache_place *p, const struct source *s, const struct file_list *l,
-		      char *why, size_t why_n);
+		      struct why *why);
 void cache_place_close(struct cache_place *p);
 
 /* Remove an entry; *bytes is the space that its files took. */
-int cache_remove(const struct cached *c, int64_t *bytes, char *why, size_t why_n);
+int cache_remove(const struct cached *c, int64_t *bytes, struct why *why);
 
 #endif

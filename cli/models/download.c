@@ -27,7 +27,7 @@ struct fetch {
 	int64_t before;  /* piece->done when the call began */
 	bool whole_only; /* the server has sent a whole file although a range was requested */
 	int nth;         /* retries without a byte received */
-	char why[1024];  /* reason for aborting a body */
+	struct why why;  /* reason for aborting a body */
 };
 
 struct run {
@@ -41,11 +41,10 @@ struct run {
 			   * Retry-After */
 	int64_t finished; /* bytes of finished files */
 	int64_t total, saved_us, shown_us;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
-int download_check_space(const struct file_list *l, const char *dir, char *why, size_t why_n)
+int download_check_space(const struct file_list *l, const char *dir, struct why *why)
 {
 	struct statvfs st;
 	int64_t need = margin;
@@ -55,12 +54,12 @@ int download_check_space(const struct file_list *l, const char *dir, char *why, 
 			need += l->files[i].size - part_on_disk(dir, &l->files[i], &finished);
 	}
 	if (statvfs(dir, &st) < 0)
-		return err_why(why, why_n, -errno, "%s: %s", dir, strerror(errno));
+		return err_why(why, -errno, "%s: %s", dir, strerror(errno));
 	const double have = (double)st.f_bavail * (double)st.f_frsize;
 	char a[32], b[32];
 	if (have >= (double)need)
 		return 0;
-	return err_why(why, why_n, -ENOSPC,
+	return err_why(why, -ENOSPC,
 		       "the disk is too small: %s are still to fetch, and %s has %s free; remove models "
 		       "(quern list, "
 		       "quern rm), or set QUERN_MODELS to a directory on another disk",
@@ -75,30 +74,30 @@ static int check_reply(struct fetch *f)
 	const struct http_reply *r = &f->call.reply;
 	const struct file_entry *file = f->part->file;
 	if (file->etag[0] && r->etag[0] && strcmp(file->etag, r->etag) != 0)
-		return err_why(f->why, sizeof f->why, -ESTALE,
+		return err_why(&f->why, -ESTALE,
 			       "%s has changed on the server while it was fetched; run the command again",
 			       file->path);
 	if (file->digest == DIGEST_SHA256 && r->linked[0] && strcmp(file->hex, r->linked) != 0)
-		return err_why(f->why, sizeof f->why, -ESTALE,
+		return err_why(&f->why, -ESTALE,
 			       "%s: the server announces the checksum %.16s..., its list has %.16s...",
 			       file->path, r->linked, file->hex);
 	if (r->status == 206) {
 		if (r->total != file->size)
-			return err_why(f->why, sizeof f->why, -EBADMSG,
+			return err_why(&f->why, -EBADMSG,
 				       "%s: the server's file has %" PRId64 " bytes, its list says %" PRId64,
 				       file->path, r->total, file->size);
 		if (r->from != f->call.from || r->to > f->call.to)
-			return err_why(f->why, sizeof f->why, -ERANGE,
+			return err_why(&f->why, -ERANGE,
 				       "%s: the server sent another range than bytes %" PRId64 " to %" PRId64,
 				       file->path, f->call.from, f->call.to);
 		return 0;
 	}
 	if (f->call.from >= 0) {
 		f->whole_only = true;
-		return err_why(f->why, sizeof f->why, -ERANGE, "%s: the server sends no ranges", file->path);
+		return err_why(&f->why, -ERANGE, "%s: the server sends no ranges", file->path);
 	}
 	if (r->length >= 0 && r->length != file->size)
-		return err_why(f->why, sizeof f->why, -EBADMSG,
+		return err_why(&f->why, -EBADMSG,
 			       "%s: the server's file has %" PRId64 " bytes, its list says %" PRId64,
 			       file->path, r->length, file->size);
 	return 0;
@@ -114,9 +113,9 @@ static int take(struct http_call *c, const char *p, size_t n)
 			return rc;
 	}
 	if ((int64_t)n > room)
-		return err_why(f->why, sizeof f->why, -ERANGE, "%s: the server sent more than was asked for",
+		return err_why(&f->why, -ERANGE, "%s: the server sent more than was asked for",
 			       f->part->file->path);
-	return part_write(f->part, f->piece, p, n, f->why, sizeof f->why);
+	return part_write(f->part, f->piece, p, n, &f->why);
 }
 
 static int begin(struct run *r, struct fetch *f, struct part *p, struct part_piece *piece)
@@ -129,7 +128,7 @@ static int begin(struct run *r, struct fetch *f, struct part *p, struct part_pie
 		f->before = piece->done = 0;
 	f->call.from = p->ranges ? piece->from + piece->done : -1;
 	f->call.to = piece->to - 1;
-	int rc = http_begin(r->h, &f->call, r->why, r->why_n);
+	int rc = http_begin(r->h, &f->call, r->why);
 	piece->busy = !rc;
 	if (rc)
 		f->part = NULL;
@@ -149,7 +148,7 @@ static int restart(struct run *r, struct part *p, bool ranges)
 	for (int i = 0; i < r->d->connections; i++)
 		if (r->fetches[i].part == p)
 			end(r, &r->fetches[i]);
-	return part_restart(p, ranges, r->why, r->why_n);
+	return part_restart(p, ranges, r->why);
 }
 
 /* Schedule a retry of an incomplete chunk, which will continue where it stopped. */
@@ -180,18 +179,17 @@ static int ended(struct run *r, struct fetch *f)
 		return first ? restart(r, p, false) : 0;
 	}
 	if (c->given_up) {
-		rc = err_why(r->why, r->why_n, c->given_up, "%s", f->why);
+		rc = err_why(r->why, c->given_up, "%s", f->why.text);
 		if (rc == -ERANGE)
 			rc = try_again(r, f, rc);
 	} else if (c->code || c->reply.status / 100 != 2) {
-		rc = http_why(c, r->why, r->why_n);
+		rc = http_why(c, r->why);
 		/* A signed URL that a redirect led to has expired. */
 		const bool expired = c->n_redirects > 0 && c->reply.status == 403;
 		if (http_is_transient(c) || expired)
 			rc = try_again(r, f, rc);
 	} else if (!all) {
-		rc = err_why(r->why, r->why_n, -EBADMSG, "%s: the server sent less than was asked for",
-			     p->file->path);
+		rc = err_why(r->why, -EBADMSG, "%s: the server sent less than was asked for", p->file->path);
 		rc = try_again(r, f, rc);
 	} else {
 		r->faults = 0;
@@ -221,7 +219,7 @@ static int open_next(struct run *r, struct part **out)
 			continue;
 		}
 		*out = r->open[place] = xcalloc(1, sizeof **out);
-		int rc = part_open(*out, r->d->dir, f, r->why, r->why_n);
+		int rc = part_open(*out, r->d->dir, f, r->why);
 		if (rc)
 			return rc;
 	}
@@ -265,15 +263,15 @@ static int settle(struct run *r, bool *busy)
 		bool caught_up;
 		if (!p)
 			continue;
-		rc = part_hash(p, HASH_STEP, &caught_up, r->why, r->why_n);
+		rc = part_hash(p, HASH_STEP, &caught_up, r->why);
 		*busy = *busy || !caught_up;
 		if (rc || !caught_up || !part_is_complete(p))
 			continue;
-		rc = part_finish(p, r->why, r->why_n);
+		rc = part_finish(p, r->why);
 		if (rc == -EBADMSG && !p->corrupt_before) {
 			p->corrupt_before = true;
 			term_progress_end();
-			term_note("%s; it is fetched again", r->why);
+			term_note("%s; it is fetched again", r->why->text);
 			rc = restart(r, p, p->ranges);
 			continue;
 		}
@@ -305,7 +303,7 @@ static int look_after(struct run *r, bool last)
 		done += part_done(p);
 		doing = p->file->path;
 		if (save && !rc)
-			rc = part_save(p, r->why, r->why_n);
+			rc = part_save(p, r->why);
 	}
 	if (save)
 		r->saved_us = now;
@@ -341,26 +339,24 @@ static int step(struct run *r)
 	return rc ? rc : look_after(r, false);
 }
 
-int download_run(struct http *h, struct download *d, char *why, size_t why_n)
+int download_run(struct http *h, struct download *d, struct why *why)
 {
 	struct run *r = xcalloc(1, sizeof *r);
 	int rc = 0;
-	*r = (struct run){.d = d, .h = h, .why = why, .why_n = why_n};
+	*r = (struct run){.d = d, .h = h, .why = why};
 	d->received = 0;
 	d->unchecked = 0;
 	file_list_chosen(d->list, &r->total);
 	do {
-		rc = interrupt_pending() ? err_why(why, why_n, -EINTR, "interrupted") : step(r);
+		rc = interrupt_pending() ? err_why(why, -EINTR, "interrupted") : step(r);
 	} while (!rc && !(is_idle(r) && r->next >= d->list->n));
 	for (int i = 0; i < d->connections; i++)
 		if (r->fetches[i].part) {
 			d->received += r->fetches[i].piece->done - r->fetches[i].before;
 			end(r, &r->fetches[i]);
 		}
-	struct run *quiet = r;
-	char unheard[256];
-	quiet->why = rc ? unheard : why;
-	quiet->why_n = rc ? sizeof unheard : why_n;
+	struct why unheard;
+	r->why = rc ? &unheard : why;
 	const int saved = look_after(r, true);
 	for (size_t i = 0; i < OPEN_FILES_MAX; i++)
 		if (r->open[i]) {

@@ -6,6 +6,7 @@
 #ifndef QUERN_CLI_MODELS_DOWNLOAD_H
 #define QUERN_CLI_MODELS_DOWNLOAD_H
 
+#include "base/err.h"
 #include "cli/models/file_list.h"
 #include "cli/models/http.h"
 
@@ -28,9 +29,9 @@ struct download {
 
 /* Fetch the files.  0: all are complete under their names.  -EINTR after Ctrl-C.  After any error, the data
  * fetched so far is kept. */
-int download_run(struct http *h, struct download *d, char *why, size_t why_n);
+int download_run(struct http *h, struct download *d, struct why *why);
 
 /* -ENOSPC, with figures, if the disk of dir has no room for the rest of the files. */
-int download_check_space(const struct file_list *l, const char *dir, char *why, size_t why_n);
+int download_check_space(const struct file_list *l, const char *dir, struct why *why);
 
 #endif

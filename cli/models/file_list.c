@@ -65,26 +65,26 @@ static bool is_hidden(const char *path)
 	return false;
 }
 
-int file_list_add(struct file_list *l, const struct file_entry *f, char *why, size_t why_n)
+int file_list_add(struct file_list *l, const struct file_entry *f, struct why *why)
 {
 	int64_t bytes = 0;
 	if (is_hidden(f->path))
 		return 0;
-	int rc = source_path_check(f->path, why, why_n);
+	int rc = source_path_check(f->path, why);
 	if (rc)
 		return rc;
 	if (l->n >= FILES_MAX)
-		return err_why(why, why_n, -E2BIG, "the server lists more than %d files", FILES_MAX);
+		return err_why(why, -E2BIG, "the server lists more than %d files", FILES_MAX);
 	if (f->size < 0 || f->size > FILES_BYTES_MAX)
-		return err_why(why, why_n, -EBADMSG, "%s: the server lists a size of %" PRId64 " bytes",
-			       f->path, f->size);
+		return err_why(why, -EBADMSG, "%s: the server lists a size of %" PRId64 " bytes", f->path,
+			       f->size);
 	for (size_t i = 0; i < l->n; i++) {
 		if (strcmp(l->files[i].path, f->path) == 0)
-			return err_why(why, why_n, -EBADMSG, "the server lists %s twice", f->path);
+			return err_why(why, -EBADMSG, "the server lists %s twice", f->path);
 		bytes += l->files[i].size;
 	}
 	if (bytes > FILES_BYTES_MAX - f->size)
-		return err_why(why, why_n, -E2BIG, "the server lists more than 1024 TiB");
+		return err_why(why, -E2BIG, "the server lists more than 1024 TiB");
 	array_grow(l->files, l->cap, l->n + 1);
 	l->files[l->n] = *f;
 	l->files[l->n].path = xstrdup(f->path);
@@ -92,7 +92,7 @@ int file_list_add(struct file_list *l, const struct file_entry *f, char *why, si
 	return 0;
 }
 
-int file_list_name(struct file_list *l, const char *url, char *why, size_t why_n)
+int file_list_name(struct file_list *l, const char *url, struct why *why)
 {
 	struct buf text = {0};
 	unsigned char digest[32];
@@ -103,7 +103,7 @@ int file_list_name(struct file_list *l, const char *url, char *why, size_t why_n
 	int rc = gnutls_hash_fast(GNUTLS_DIG_SHA256, text.p, text.len, digest);
 	buf_fini(&text);
 	if (rc)
-		return err_why(why, why_n, -EIO, "SHA-256 is not available: %s", gnutls_strerror(rc));
+		return err_why(why, -EIO, "SHA-256 is not available: %s", gnutls_strerror(rc));
 	for (size_t i = 0; i < 20; i++)
 		snprintf(l->commit + 2 * i, 3, "%02x", digest[i]);
 	return 0;
@@ -172,7 +172,7 @@ static bool same_set(const char *a, const char *b)
 
 /* Mark the only model of a kind; several are an error.  A GGUF or llama2.c file, or a set of shards, is a
  * model. */
-static int choose_one(struct file_list *l, enum weights_of kind, char *why, size_t why_n)
+static int choose_one(struct file_list *l, enum weights_of kind, struct why *why)
 {
 	struct buf names = {0};
 	const char *first = NULL, *last = NULL;
@@ -191,7 +191,7 @@ static int choose_one(struct file_list *l, enum weights_of kind, char *why, size
 	}
 	int rc = 0;
 	if (n_sets > 1)
-		rc = err_why(why, why_n, -ENOENT,
+		rc = err_why(why, -ENOENT,
 			     "there are %d models to choose from (%s%s); say which with --include, such as "
 			     "--include '%.*s*'",
 			     n_sets, names.p, n_sets > 12 ? ", ..." : "", (int)set_length(first), first);
@@ -214,7 +214,7 @@ static void choose_safetensors(struct file_list *l)
 	}
 }
 
-static int choose_weights(struct file_list *l, char *why, size_t why_n)
+static int choose_weights(struct file_list *l, struct why *why)
 {
 	int n[N_WEIGHTS + 1] = {0};
 	for (size_t i = 0; i < l->n; i++)
@@ -224,19 +224,19 @@ static int choose_weights(struct file_list *l, char *why, size_t why_n)
 		return 0;
 	}
 	if (n[GGUF] || n[BIN])
-		return choose_one(l, n[GGUF] ? GGUF : BIN, why, why_n);
+		return choose_one(l, n[GGUF] ? GGUF : BIN, why);
 	if (n[TORCH])
 		return err_why(
-			why, why_n, -ENOENT,
+			why, -ENOENT,
 			"the weights are there in PyTorch's format only (*.bin, *.pth), which can hold "
 			"programs and is not read; take a repository with *.safetensors or GGUF");
-	return err_why(why, why_n, -ENOENT,
+	return err_why(why, -ENOENT,
 		       "none of its %zu files has weights that quern reads (*.safetensors, *.gguf, *.bin of "
 		       "llama2.c); --include PATTERN fetches others",
 		       l->n);
 }
 
-int file_list_choose(struct file_list *l, const struct file_globs *g, char *why, size_t why_n)
+int file_list_choose(struct file_list *l, const struct file_globs *g, struct why *why)
 {
 	int64_t bytes;
 	for (size_t i = 0; i < l->n; i++)
@@ -254,9 +254,9 @@ int file_list_choose(struct file_list *l, const struct file_globs *g, char *why,
 		memmove(l->files + i, l->files + i + 1, (--l->n - i) * sizeof *l->files);
 	}
 	if (!g->n_include)
-		rc = choose_weights(l, why, why_n);
+		rc = choose_weights(l, why);
 	if (!rc && file_list_chosen(l, &bytes) == 0)
-		rc = err_why(why, why_n, -ENOENT, "no file matches --include and --exclude, of %zu", l->n);
+		rc = err_why(why, -ENOENT, "no file matches --include and --exclude, of %zu", l->n);
 	return rc;
 }
 

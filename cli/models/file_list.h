@@ -3,6 +3,7 @@
 #ifndef QUERN_CLI_MODELS_FILE_LIST_H
 #define QUERN_CLI_MODELS_FILE_LIST_H
 
+#include "base/err.h"
 #include "cli/models/source.h"
 
 #include <jansson.h>
@@ -39,13 +40,13 @@ struct file_list {
 void file_list_fini(struct file_list *l);
 
 /* Add a copy of f; hidden files (.gitattributes) are left out.  -EBADMSG, -E2BIG with the reason. */
-int file_list_add(struct file_list *l, const struct file_entry *f, char *why, size_t why_n);
+int file_list_add(struct file_list *l, const struct file_entry *f, struct why *why);
 
 /* Convert a server's hexadecimal digest of n digits to lower case; false if it is not one. */
 bool file_list_hex(const char *text, size_t n, char out[DIGEST_HEX]);
 
 /* Name the list after its contents, if the server has no commit. */
-int file_list_name(struct file_list *l, const char *url, char *why, size_t why_n);
+int file_list_name(struct file_list *l, const char *url, struct why *why);
 
 struct file_globs {
 	char *const *include, *const *exclude;
@@ -56,7 +57,7 @@ struct file_globs {
  * the tokenizer, and one set of weights (*.safetensors, else GGUF, else *.bin of llama2.c).  Files that match
  * an exclude pattern are removed.  -ENOENT: no file is left, or there are several sets of weights to choose
  * from; why names them. */
-int file_list_choose(struct file_list *l, const struct file_globs *g, char *why, size_t why_n);
+int file_list_choose(struct file_list *l, const struct file_globs *g, struct why *why);
 
 /* Return the number of chosen files, and their bytes. */
 size_t file_list_chosen(const struct file_list *l, int64_t *bytes);

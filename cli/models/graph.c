@@ -128,7 +128,7 @@ static int edge_ascends(const void *a, const void *b)
 	return x->from != y->from ? x->from - y->from : x->to - y->to;
 }
 
-int graph_read(struct graph *g, const json_t *list, const char *title, char *why, size_t why_n)
+int graph_read(struct graph *g, const json_t *list, const char *title, struct why *why)
 {
 	const json_t *all = json_get(list, "operations");
 	int rc = json_array_size(all) ? 0 : -EINVAL;
@@ -143,7 +143,7 @@ int graph_read(struct graph *g, const json_t *list, const char *title, char *why
 		qsort(g->edges, (size_t)g->n_edges, sizeof *g->edges, edge_ascends);
 	if (rc)
 		graph_fini(g);
-	return rc ? err_why(why, why_n, rc,
+	return rc ? err_why(why, rc,
 			    "quern-worker --operations printed something else than operations: quern and "
 			    "quern-worker must be of one version")
 		  : 0;
@@ -213,12 +213,12 @@ static int row_errors(struct graph_row *r, const json_t *by_name)
 	return n;
 }
 
-int graph_errors(struct graph *g, const char *report, char *why, size_t why_n)
+int graph_errors(struct graph *g, const char *report, struct why *why)
 {
 	json_t *o;
-	int rc = json_read(report, REPORT_MAX, &o, why, why_n), found = 0;
+	int rc = json_read(report, REPORT_MAX, &o, why), found = 0;
 	if (rc == -EINVAL)
-		return err_why(why, why_n, rc,
+		return err_why(why, rc,
 			       "%s is not JSON: --errors takes the report that quern quantize --report "
 			       "REPORT.json wrote",
 			       report);
@@ -241,12 +241,12 @@ int graph_errors(struct graph *g, const char *report, char *why, size_t why_n)
 		for (int k = 0; k < g->nodes[i].n_rows; k++)
 			found += row_errors(&g->nodes[i].rows[k], by_name);
 	if (!json_object_size(by_name))
-		rc = err_why(why, why_n, -EINVAL,
+		rc = err_why(why, -EINVAL,
 			     "%s is not a report of the quantizer: --errors takes what quern quantize "
 			     "--report REPORT.json wrote",
 			     report);
 	else if (found < (int)json_object_size(by_name) || n_layers < g->n_layers)
-		rc = err_why(why, why_n, -EINVAL,
+		rc = err_why(why, -EINVAL,
 			     "%s is the report of another model (%s): %d of its %zu linear parts are in this "
 			     "one, which has %d layers",
 			     report, text_of(o, "source"), found, json_object_size(by_name), g->n_layers);

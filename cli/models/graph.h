@@ -8,6 +8,7 @@
 #define QUERN_CLI_MODELS_GRAPH_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -60,12 +61,12 @@ struct graph {
 
 /* Read list, the output of quern-worker --operations.  title: title of the drawing.  -EINVAL: list is
  * something else. */
-int graph_read(struct graph *g, const json_t *list, const char *title, char *why, size_t why_n);
+int graph_read(struct graph *g, const json_t *list, const char *title, struct why *why);
 void graph_fini(struct graph *g);
 
 /* Read the weights' errors from a quantizer's JSON report.  -EINVAL, -ENOENT, ...: it cannot be read, is not
  * a report, or is the report of another model. */
-int graph_errors(struct graph *g, const char *report, char *why, size_t why_n);
+int graph_errors(struct graph *g, const char *report, struct why *why);
 
 /* Fold layers that repeat earlier layers, either one layer or a repeating sequence, into one node. */
 void graph_fold(struct graph *g);

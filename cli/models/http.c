@@ -48,17 +48,17 @@ static void settings_free(struct http_settings *s)
 	free((char *)s->ca);
 }
 
-int http_open(const struct http_settings *s, struct http **out, char *why, size_t why_n)
+int http_open(const struct http_settings *s, struct http **out, struct why *why)
 {
 	if (s->ca && access(s->ca, R_OK) < 0)
-		return err_why(why, why_n, -errno, "%s: %s", s->ca, strerror(errno));
+		return err_why(why, -errno, "%s: %s", s->ca, strerror(errno));
 	for (const char *p = s->token; p && *p; p++)
 		if (*p <= 0x20 || *p >= 0x7f)
 			return err_why(
-				why, why_n, -EINVAL,
+				why, -EINVAL,
 				"the token (HF_TOKEN or QUERN_TOKEN) has characters that no token has");
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
-		return err_why(why, why_n, -EIO, "libcurl cannot be initialised");
+		return err_why(why, -EIO, "libcurl cannot be initialised");
 	struct http *h = xcalloc(1, sizeof *h);
 	h->s = (struct http_settings){.token = s->token ? xstrdup(s->token) : NULL,
 				      .token_origin = s->token_origin ? xstrdup(s->token_origin) : NULL,
@@ -68,7 +68,7 @@ int http_open(const struct http_settings *s, struct http **out, char *why, size_
 	if (!h->multi) {
 		settings_free(&h->s);
 		free(h);
-		return err_why(why, why_n, -ENOMEM, "libcurl cannot be initialised");
+		return err_why(why, -ENOMEM, "libcurl cannot be initialised");
 	}
 	*out = h;
 	return 0;
@@ -239,12 +239,12 @@ static void set_up(struct http *h, struct http_call *c)
 	}
 }
 
-int http_begin(struct http *h, struct http_call *c, char *why, size_t why_n)
+int http_begin(struct http *h, struct http_call *c, struct why *why)
 {
 	assert(!c->easy);
 	c->easy = curl_easy_init();
 	if (!c->easy)
-		return err_why(why, why_n, -ENOMEM, "libcurl has no memory for a request");
+		return err_why(why, -ENOMEM, "libcurl has no memory for a request");
 	c->http = h;
 	c->headers = NULL;
 	c->n_redirects = 0;
@@ -259,7 +259,7 @@ int http_begin(struct http *h, struct http_call *c, char *why, size_t why_n)
 	if (curl_multi_add_handle(h->multi, c->easy)) {
 		curl_easy_cleanup(c->easy);
 		c->easy = NULL;
-		return err_why(why, why_n, -EIO, "libcurl does not take the request");
+		return err_why(why, -EIO, "libcurl does not take the request");
 	}
 	return 0;
 }
@@ -369,7 +369,7 @@ static void origin_of(const struct http_call *c, char *out, size_t n)
 		snprintf(out, n, "the server");
 }
 
-static int why_status(const struct http_call *c, const char *said, char *why, size_t why_n)
+static int why_status(const struct http_call *c, const char *said, struct why *why)
 {
 	const struct http *h = c->http;
 	const int s = c->reply.status;
@@ -377,7 +377,7 @@ static int why_status(const struct http_call *c, const char *said, char *why, si
 	origin_of(c, origin, sizeof origin);
 	if (s == 401)
 		return err_why(
-			why, why_n, -EACCES, "%s: HTTP 401: %s%s%s", c->url,
+			why, -EACCES, "%s: HTTP 401: %s%s%s", c->url,
 			!h->s.token ? "the model needs a token, or does not exist: check its name, and set "
 				      "HF_TOKEN (of the hub) or QUERN_TOKEN (of any server)"
 			: !h->token_safe
@@ -387,57 +387,57 @@ static int why_status(const struct http_call *c, const char *said, char *why, si
 			*said ? ": " : "", said);
 	if (s == 403)
 		return err_why(
-			why, why_n, -EACCES,
+			why, -EACCES,
 			"%s: HTTP 403: access is refused%s; if the model asks to accept its terms, do that "
 			"on its page in a browser%s%s%s",
 			c->url, h->s.token ? " to this token" : "", h->s.token ? "" : ", and set HF_TOKEN",
 			*said ? ": " : "", said);
 	if (s == 404 || s == 410)
 		return err_why(
-			why, why_n, -ENOENT,
+			why, -ENOENT,
 			"%s: HTTP %d: it is not there; check the name, the revision and the server%s%s",
 			c->url, s, *said ? ": " : "", said);
 	if (s == 429)
-		return err_why(
-			why, why_n, -EAGAIN, "%s: HTTP 429: too many requests%s; try again later%s", origin,
-			c->reply.retry_after > HTTP_RETRY_AFTER_MAX ? ", and more than 10 minutes to wait"
-								    : "",
-			h->s.token ? "" : ", or set HF_TOKEN: known users may send more");
+		return err_why(why, -EAGAIN, "%s: HTTP 429: too many requests%s; try again later%s", origin,
+			       c->reply.retry_after > HTTP_RETRY_AFTER_MAX
+				       ? ", and more than 10 minutes to wait"
+				       : "",
+			       h->s.token ? "" : ", or set HF_TOKEN: known users may send more");
 	if (s / 100 == 3)
-		return err_why(why, why_n, -ELOOP, "%s: HTTP %d: redirected %s", c->url, s,
+		return err_why(why, -ELOOP, "%s: HTTP %d: redirected %s", c->url, s,
 			       c->n_redirects >= REDIRECTS_MAX ? "more than 8 times"
 							       : "to where it is not followed: from https to "
 								 "http, or to no address of HTTP");
-	return err_why(why, why_n, s >= 500 ? -EAGAIN : -EPROTO, "%s: HTTP %d%s%s", origin, s,
-		       *said ? ": " : "", said);
+	return err_why(why, s >= 500 ? -EAGAIN : -EPROTO, "%s: HTTP %d%s%s", origin, s, *said ? ": " : "",
+		       said);
 }
 
-int http_why(const struct http_call *c, char *why, size_t why_n)
+int http_why(const struct http_call *c, struct why *why)
 {
 	char origin[SOURCE_URL_MAX];
 	const char *detail = c->detail[0] ? c->detail : curl_easy_strerror((CURLcode)c->code);
 	if (!c->code)
-		return why_status(c, c->reply.error, why, why_n);
+		return why_status(c, c->reply.error, why);
 	origin_of(c, origin, sizeof origin);
 	switch (c->code) {
 	case CURLE_PEER_FAILED_VERIFICATION:
 		return err_why(
-			why, why_n, -EACCES,
+			why, -EACCES,
 			"%s: its certificate is not trusted (%s); for an authority of your own: --ca FILE, "
 			"and check this machine's date",
 			origin, detail);
 	case CURLE_SSL_CACERT_BADFILE:
-		return err_why(why, why_n, -EINVAL, "--ca: %s", detail);
+		return err_why(why, -EINVAL, "--ca: %s", detail);
 	case CURLE_COULDNT_RESOLVE_HOST:
 	case CURLE_COULDNT_RESOLVE_PROXY:
 		return err_why(
-			why, why_n, -EHOSTUNREACH,
+			why, -EHOSTUNREACH,
 			"%s: %s; is this machine online, and the name right (--endpoint, HF_ENDPOINT)?",
 			origin, detail);
 	case CURLE_OPERATION_TIMEDOUT:
-		return err_why(why, why_n, -ETIMEDOUT, "%s: no answer for %d s", origin, STALL_S);
+		return err_why(why, -ETIMEDOUT, "%s: no answer for %d s", origin, STALL_S);
 	default:
-		return err_why(why, why_n, -ECONNABORTED, "%s: %s", origin, detail);
+		return err_why(why, -ECONNABORTED, "%s: %s", origin, detail);
 	}
 }
 
@@ -472,17 +472,17 @@ static int pause_ms(int ms)
 	return interrupt_pending() ? -EINTR : 0;
 }
 
-static int get_once(struct http *h, struct http_call *c, char *why, size_t why_n)
+static int get_once(struct http *h, struct http_call *c, struct why *why)
 {
-	int rc = http_begin(h, c, why, why_n);
+	int rc = http_begin(h, c, why);
 	while (!rc && http_wait(h, 1000) != c)
 		if (interrupt_pending())
-			rc = err_why(why, why_n, -EINTR, "interrupted");
+			rc = err_why(why, -EINTR, "interrupted");
 	return rc;
 }
 
 int http_get(struct http *h, const char *url, size_t max, struct buf *out, struct http_reply *reply,
-	     char *why, size_t why_n)
+	     struct why *why)
 {
 	struct small s = {out, max};
 	const size_t before = out ? out->len : 0;
@@ -490,7 +490,7 @@ int http_get(struct http *h, const char *url, size_t max, struct buf *out, struc
 	for (int nth = 0;; nth++) {
 		struct http_call c = {.url = url, .from = max ? -1 : 0, .ctx = &s};
 		c.body = max ? take_small : take_nothing;
-		int rc = get_once(h, &c, why, why_n);
+		int rc = get_once(h, &c, why);
 		const bool ok = !rc && ((!c.code && c.reply.status / 100 == 2) || c.given_up == -ECANCELED ||
 					(!max && c.reply.status == 416));
 		bool again = false;
@@ -498,9 +498,8 @@ int http_get(struct http *h, const char *url, size_t max, struct buf *out, struc
 			again = http_is_transient(&c) &&
 				nth < (c.reply.status ? HTTP_RETRIES : UNREACHED_RETRIES) &&
 				c.reply.retry_after <= HTTP_RETRY_AFTER_MAX;
-			rc = c.given_up == -EFBIG
-				     ? err_why(why, why_n, -EFBIG, "%s: more than %zu bytes", url, max)
-				     : http_why(&c, why, why_n);
+			rc = c.given_up == -EFBIG ? err_why(why, -EFBIG, "%s: more than %zu bytes", url, max)
+						  : http_why(&c, why);
 		}
 		if (reply)
 			*reply = c.reply;
@@ -511,6 +510,6 @@ int http_get(struct http *h, const char *url, size_t max, struct buf *out, struc
 		if (out)
 			out->len = before;
 		if (pause_ms(delay))
-			return err_why(why, why_n, -EINTR, "interrupted");
+			return err_why(why, -EINTR, "interrupted");
 	}
 }

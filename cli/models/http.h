@@ -11,6 +11,7 @@
 #define QUERN_CLI_MODELS_HTTP_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "cli/models/file_list.h"
 
 #include <stdbool.h>
@@ -60,10 +61,10 @@ struct http_call {
 };
 
 /* Prepare for calls; s is copied.  -EINVAL, -ENOENT, -EIO with the reason. */
-int http_open(const struct http_settings *s, struct http **out, char *why, size_t why_n);
+int http_open(const struct http_settings *s, struct http **out, struct why *why);
 void http_close(struct http *h); /* all calls must have ended; NULL is fine */
 
-int http_begin(struct http *h, struct http_call *c, char *why, size_t why_n);
+int http_begin(struct http *h, struct http_call *c, struct why *why);
 /* Return a call that has ended; NULL: none within the time, or Ctrl-C. */
 struct http_call *http_wait(struct http *h, int timeout_ms);
 /* Release a call that http_begin() took, whether it has ended or not. */
@@ -76,11 +77,11 @@ int http_delay_ms(const struct http_call *c, int nth);
 enum { HTTP_RETRIES = 6, HTTP_RETRY_AFTER_MAX = 600 };
 
 /* Format the error of a call that failed: cause and remedy.  Returns -errno. */
-int http_why(const struct http_call *c, char *why, size_t why_n);
+int http_why(const struct http_call *c, struct why *why);
 
 /* Get the whole body, of at most max bytes, with retries and Ctrl-C (-EINTR).  The body is appended to out;
  * reply may be NULL.  max 0: fetch no body, only the reply's headers. */
 int http_get(struct http *h, const char *url, size_t max, struct buf *out, struct http_reply *reply,
-	     char *why, size_t why_n);
+	     struct why *why);
 
 #endif

@@ -7,16 +7,17 @@
 #ifndef QUERN_CLI_MODELS_HUB_H
 #define QUERN_CLI_MODELS_HUB_H
 
+#include "base/err.h"
 #include "cli/models/file_list.h"
 #include "cli/models/http.h"
 #include "cli/models/source.h"
 
 /* Fill l, which is zeroed, and its commit. */
-int hub_list(struct http *h, const struct source *s, struct file_list *l, char *why, size_t why_n);
+int hub_list(struct http *h, const struct source *s, struct file_list *l, struct why *why);
 
 /* Parse a hub's replies, without a network.  Files are added to l; url is the prefix of a file's path. */
 int hub_read_revision(const char *text, size_t n, const char *url, struct file_list *l, bool *sized,
-		      char *why, size_t why_n);
-int hub_read_tree(const char *text, size_t n, const char *url, struct file_list *l, char *why, size_t why_n);
+		      struct why *why);
+int hub_read_tree(const char *text, size_t n, const char *url, struct file_list *l, struct why *why);
 
 #endif

@@ -68,12 +68,12 @@ int cmd_list(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct cache_list l;
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_LIST);
 	int status = command_parse(&o, &list_usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
-		if (cache_list_read(&l, why, sizeof why)) {
-			status = term_error("%s", why);
+		if (cache_list_read(&l, &why)) {
+			status = term_error("%s", why.text);
 		} else {
 			if (opts_flag(&o, "json"))
 				print_json(&l);
@@ -105,12 +105,13 @@ static int remove_matching(const struct cache_list *l, const char *text, bool pa
 	for (size_t i = 0; i < l->n; i++) {
 		const struct cached *c = &l->entries[i];
 		int64_t bytes;
-		char why[1024], size[32];
+		struct why why;
+		char size[32];
 		if ((text && !cache_matches(c, text)) || (partial && !c->partial))
 			continue;
 		n++;
-		if (cache_remove(c, &bytes, why, sizeof why))
-			status = term_error("%s", why);
+		if (cache_remove(c, &bytes, &why))
+			status = term_error("%s", why.text);
 		else
 			printf("removed %s@%.12s%s: %s\n", c->name, c->commit, c->partial ? " (partial)" : "",
 			       term_bytes((double)bytes, size, sizeof size));
@@ -124,7 +125,7 @@ static int remove_matching(const struct cache_list *l, const char *text, bool pa
 int cmd_rm(int argc, char **argv)
 {
 	struct opts o = {0};
-	char why[1024];
+	struct why why;
 	opts_add_program(&o, OPTION_RM);
 	int status = command_parse(&o, &rm_usage, argc, argv);
 	if (status == COMMAND_GO_ON && o.n_words == 0 && !opts_flag(&o, "partial"))
@@ -134,8 +135,8 @@ int cmd_rm(int argc, char **argv)
 		status = 0;
 		for (size_t i = 0; i < o.n_words || (i == 0 && partial); i++) {
 			struct cache_list l;
-			if (cache_list_read(&l, why, sizeof why))
-				status = term_error("%s", why);
+			if (cache_list_read(&l, &why))
+				status = term_error("%s", why.text);
 			else if (remove_matching(&l, o.n_words ? o.words[i] : NULL, partial))
 				status = EXIT_FAILURE;
 			cache_list_fini(&l);

@@ -20,7 +20,7 @@ static const int64_t piece_min = 1 << 20, piece_max = 64 << 20;
 /* ---- folders, names ---- */
 
 /* Make the folders of dir/path below dir.  None of them may be a symbolic link. */
-static int make_folders(const char *dir, const char *path, char *why, size_t why_n)
+static int make_folders(const char *dir, const char *path, struct why *why)
 {
 	char *full = file_join(dir, path), *from = full + strlen(dir) + 1;
 	int rc = 0;
@@ -28,9 +28,9 @@ static int make_folders(const char *dir, const char *path, char *why, size_t why
 		struct stat st;
 		*slash = '\0';
 		if (mkdir(full, 0777) < 0 && errno != EEXIST)
-			rc = err_why(why, why_n, -errno, "cannot make %s: %s", full, strerror(errno));
+			rc = err_why(why, -errno, "cannot make %s: %s", full, strerror(errno));
 		else if (lstat(full, &st) < 0 || !S_ISDIR(st.st_mode))
-			rc = err_why(why, why_n, -ENOTDIR, "%s is not a directory", full);
+			rc = err_why(why, -ENOTDIR, "%s is not a directory", full);
 		*slash = '/';
 	}
 	free(full);
@@ -70,12 +70,12 @@ static void read_state(struct part *p)
 	json_t *o = NULL;
 	int64_t size = -1, each = -1;
 	const char *digest = NULL;
-	if (json_read(p->state_path, STATE_MAX, &o, NULL, 0))
+	if (json_read(p->state_path, STATE_MAX, &o, NULL))
 		return;
 	const json_t *done = json_object_get(o, "done");
-	json_get_int(o, "size", 0, INT64_MAX, &size, NULL, 0);
-	json_get_int(o, "piece", 0, INT64_MAX, &each, NULL, 0);
-	json_get_str(o, "digest", &digest, NULL, 0);
+	json_get_int(o, "size", 0, INT64_MAX, &size, NULL);
+	json_get_int(o, "piece", 0, INT64_MAX, &each, NULL);
+	json_get_str(o, "digest", &digest, NULL);
 	if (size == p->file->size && each == piece_bytes(size) && digest &&
 	    strcmp(digest, p->file->hex) == 0 && json_array_size(done) == p->n_pieces)
 		for (size_t i = 0; i < p->n_pieces; i++) {
@@ -131,7 +131,7 @@ static int write_at(const char *path, int flags, const char *text, size_t n)
 	return err;
 }
 
-int part_save(struct part *p, char *why, size_t why_n)
+int part_save(struct part *p, struct why *why)
 {
 	if (!p->dirty || !p->ranges)
 		return 0;
@@ -143,7 +143,7 @@ int part_save(struct part *p, char *why, size_t why_n)
 		err = write_at(p->state_path, 0, text, state_bytes(p));
 	free(text);
 	p->dirty = err != 0;
-	return err ? err_why(why, why_n, -err, "cannot write %s: %s", p->state_path, strerror(err)) : 0;
+	return err ? err_why(why, -err, "cannot write %s: %s", p->state_path, strerror(err)) : 0;
 }
 
 /* Reserve room for the first state: 0, or the errno. */
@@ -179,23 +179,23 @@ static void hash_start(struct part *p)
 	p->hash = h;
 }
 
-static int no_space(const struct part *p, int err, char *why, size_t why_n)
+static int no_space(const struct part *p, int err, struct why *why)
 {
 	if (err == ENOSPC || err == EDQUOT)
 		return err_why(
-			why, why_n, -ENOSPC,
+			why, -ENOSPC,
 			"the disk is full: %s; free some space (quern list, quern rm), or set QUERN_MODELS "
 			"to a "
 			"directory on another disk. What was fetched is kept: the same command resumes",
 			p->part_path);
-	return err_why(why, why_n, -err, "cannot write %s: %s%s", p->part_path, strerror(err),
+	return err_why(why, -err, "cannot write %s: %s%s", p->part_path, strerror(err),
 		       err == EFBIG ? "; raise the limit of a file's size (ulimit -f)" : "");
 }
 
-int part_open(struct part *p, const char *dir, const struct file_entry *f, char *why, size_t why_n)
+int part_open(struct part *p, const char *dir, const struct file_entry *f, struct why *why)
 {
 	*p = (struct part){.file = f, .fd = -1, .ranges = true};
-	int rc = make_folders(dir, f->path, why, why_n);
+	int rc = make_folders(dir, f->path, why);
 	if (rc)
 		return rc;
 	p->path = file_join(dir, f->path);
@@ -204,7 +204,7 @@ int part_open(struct part *p, const char *dir, const struct file_entry *f, char 
 	p->temp_path = sibling(p->path, "state~");
 	p->fd = open(p->part_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (p->fd < 0)
-		return err_why(why, why_n, -errno, "cannot write %s: %s", p->part_path, strerror(errno));
+		return err_why(why, -errno, "cannot write %s: %s", p->part_path, strerror(errno));
 	cut_into_pieces(p);
 	struct stat st;
 	if (fstat(p->fd, &st) == 0 && st.st_size == f->size)
@@ -217,7 +217,7 @@ int part_open(struct part *p, const char *dir, const struct file_entry *f, char 
 	if (!err)
 		err = reserve_state(p);
 	hash_start(p);
-	return err ? no_space(p, err, why, why_n) : 0;
+	return err ? no_space(p, err, why) : 0;
 }
 
 void part_close(struct part *p)
@@ -259,7 +259,7 @@ struct part_piece *part_free_piece(struct part *p)
 	return NULL;
 }
 
-int part_write(struct part *p, struct part_piece *piece, const char *data, size_t n, char *why, size_t why_n)
+int part_write(struct part *p, struct part_piece *piece, const char *data, size_t n, struct why *why)
 {
 	assert((int64_t)n <= piece->to - piece->from - piece->done);
 	while (n) {
@@ -267,7 +267,7 @@ int part_write(struct part *p, struct part_piece *piece, const char *data, size_
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k <= 0)
-			return no_space(p, k < 0 ? errno : EIO, why, why_n);
+			return no_space(p, k < 0 ? errno : EIO, why);
 		piece->done += k;
 		data += k;
 		n -= (size_t)k;
@@ -276,7 +276,7 @@ int part_write(struct part *p, struct part_piece *piece, const char *data, size_
 	return 0;
 }
 
-int part_restart(struct part *p, bool ranges, char *why, size_t why_n)
+int part_restart(struct part *p, bool ranges, struct why *why)
 {
 	p->ranges = ranges;
 	p->resumed = false;
@@ -284,7 +284,7 @@ int part_restart(struct part *p, bool ranges, char *why, size_t why_n)
 	hash_start(p);
 	p->dirty = false;
 	if (unlink(p->state_path) < 0 && errno != ENOENT)
-		return err_why(why, why_n, -errno, "cannot remove %s: %s", p->state_path, strerror(errno));
+		return err_why(why, -errno, "cannot remove %s: %s", p->state_path, strerror(errno));
 	return 0;
 }
 
@@ -302,7 +302,7 @@ static int64_t first_hole(const struct part *p)
 	return n;
 }
 
-int part_hash(struct part *p, int64_t max, bool *caught_up, char *why, size_t why_n)
+int part_hash(struct part *p, int64_t max, bool *caught_up, struct why *why)
 {
 	int64_t to = p->hash ? first_hole(p) : p->hashed;
 	*caught_up = to - p->hashed <= max;
@@ -314,7 +314,7 @@ int part_hash(struct part *p, int64_t max, bool *caught_up, char *why, size_t wh
 		const size_t want = to - p->hashed < READ_BYTES ? (size_t)(to - p->hashed) : READ_BYTES;
 		const ssize_t n = pread(p->fd, data, want, p->hashed);
 		if (n <= 0 && !(n < 0 && errno == EINTR))
-			rc = err_why(why, why_n, n < 0 ? -errno : -EIO, "cannot read %s: %s", p->part_path,
+			rc = err_why(why, n < 0 ? -errno : -EIO, "cannot read %s: %s", p->part_path,
 				     n < 0 ? strerror(errno) : "it has become shorter");
 		else if (n > 0) {
 			gnutls_hash(p->hash, data, (size_t)n);
@@ -325,7 +325,7 @@ int part_hash(struct part *p, int64_t max, bool *caught_up, char *why, size_t wh
 	return rc;
 }
 
-static int check_digest(struct part *p, char *why, size_t why_n)
+static int check_digest(struct part *p, struct why *why)
 {
 	unsigned char digest[32];
 	char hex[DIGEST_HEX];
@@ -339,20 +339,20 @@ static int check_digest(struct part *p, char *why, size_t why_n)
 		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 	if (strcmp(hex, p->file->hex) == 0)
 		return 0;
-	return err_why(why, why_n, -EBADMSG, "%s: wrong checksum: %s is %.16s..., the server lists %.16s...",
+	return err_why(why, -EBADMSG, "%s: wrong checksum: %s is %.16s..., the server lists %.16s...",
 		       p->file->path, git ? "Git's SHA-1" : "SHA-256", hex, p->file->hex);
 }
 
-int part_finish(struct part *p, char *why, size_t why_n)
+int part_finish(struct part *p, struct why *why)
 {
 	assert(part_is_complete(p));
-	int rc = check_digest(p, why, why_n);
+	int rc = check_digest(p, why);
 	if (rc)
 		return rc;
 	if (fsync(p->fd) < 0)
-		return no_space(p, errno, why, why_n);
+		return no_space(p, errno, why);
 	if (rename(p->part_path, p->path) < 0)
-		return err_why(why, why_n, -errno, "cannot rename %s: %s", p->part_path, strerror(errno));
+		return err_why(why, -errno, "cannot rename %s: %s", p->part_path, strerror(errno));
 	file_sync_folder(p->path);
 	unlink(p->state_path);
 	unlink(p->temp_path);

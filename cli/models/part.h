@@ -13,6 +13,7 @@
 #ifndef QUERN_CLI_MODELS_PART_H
 #define QUERN_CLI_MODELS_PART_H
 
+#include "base/err.h"
 #include "cli/models/file_list.h"
 
 #include <stdbool.h>
@@ -40,7 +41,7 @@ struct part {
 };
 
 /* Open or make .FILE.part and its folders below dir, and reserve its size.  -ENOSPC, ... with the reason. */
-int part_open(struct part *p, const char *dir, const struct file_entry *f, char *why, size_t why_n);
+int part_open(struct part *p, const char *dir, const struct file_entry *f, struct why *why);
 /* Close the part and keep its contents for another run.  A zeroed part is fine. */
 void part_close(struct part *p);
 
@@ -50,17 +51,17 @@ bool part_is_complete(const struct part *p);
 struct part_piece *part_free_piece(struct part *p);
 
 /* Append data to a chunk, at most the bytes that it lacks. */
-int part_write(struct part *p, struct part_piece *piece, const char *data, size_t n, char *why, size_t why_n);
+int part_write(struct part *p, struct part_piece *piece, const char *data, size_t n, struct why *why);
 /* Start over as one chunk.  Calls that fetch chunks must have ended. */
-int part_restart(struct part *p, bool ranges, char *why, size_t why_n);
+int part_restart(struct part *p, bool ranges, struct why *why);
 
 /* Hash at most max bytes of the contents.  *caught_up: the hash has reached the first hole or the end. */
-int part_hash(struct part *p, int64_t max, bool *caught_up, char *why, size_t why_n);
+int part_hash(struct part *p, int64_t max, bool *caught_up, struct why *why);
 /* Check, sync and rename a complete and hashed part.  -EBADMSG: the checksum is wrong. */
-int part_finish(struct part *p, char *why, size_t why_n);
+int part_finish(struct part *p, struct why *why);
 
 /* Write the state if it has changed. */
-int part_save(struct part *p, char *why, size_t why_n);
+int part_save(struct part *p, struct why *why);
 
 /* Return the bytes of f that earlier runs have stored below dir: all of f if it is finished (*finished). */
 int64_t part_on_disk(const char *dir, const struct file_entry *f, bool *finished);

@@ -136,65 +136,64 @@ static void choose_token(const struct source *s, struct http_settings *settings,
 		settings->token = env.hub_token;
 }
 
-static int list_files(struct pull *p, char *why, size_t why_n)
+static int list_files(struct pull *p, struct why *why)
 {
 	char origin[SOURCE_URL_MAX];
 	struct http_settings settings = {.ca = opts_text(p->o, "ca")};
 	const struct opt_value *include = opts_value(p->o, "include"), *exclude = opts_value(p->o, "exclude");
 	const struct file_globs globs = {include->texts, exclude->texts, include->n_texts, exclude->n_texts};
 	choose_token(&p->source, &settings, origin, sizeof origin);
-	int rc = http_open(&settings, &p->http, why, why_n);
+	int rc = http_open(&settings, &p->http, why);
 	if (!rc)
-		rc = hub_list(p->http, &p->source, &p->files, why, why_n);
+		rc = hub_list(p->http, &p->source, &p->files, why);
 	if (!rc) {
-		rc = file_list_choose(&p->files, &globs, why, why_n);
+		rc = file_list_choose(&p->files, &globs, why);
 		if (rc)
-			err_prefix(why, why_n, rc, "%s", p->source.name);
+			err_prefix(why, rc, "%s", p->source.name);
 	}
 	return rc;
 }
 
-static int fetch(struct pull *p, char *why, size_t why_n)
+static int fetch(struct pull *p, struct why *why)
 {
 	struct download d = {.list = &p->files,
 			     .connections = (int)opts_int(p->o, "connections"),
 			     .progress = show,
 			     .ctx = p};
-	int rc = cache_place_open(&p->place, p->source.name, p->files.commit, why, why_n);
+	int rc = cache_place_open(&p->place, p->source.name, p->files.commit, why);
 	if (rc)
 		return rc;
 	d.dir = p->place.staging;
 	if (!cache_place_has(&p->place, &p->files)) {
-		rc = cache_place_stage(&p->place, &p->files, why, why_n);
+		rc = cache_place_stage(&p->place, &p->files, why);
 		if (!rc)
-			rc = download_check_space(&p->files, d.dir, why, why_n);
+			rc = download_check_space(&p->files, d.dir, why);
 		p->began_us = p->line_us = clock_us();
 		if (!rc)
-			rc = download_run(p->http, &d, why, why_n);
+			rc = download_run(p->http, &d, why);
 		term_progress_end();
 	}
 	/* Also update an entry that was already complete: it is now the newest, and its revision may have
 	 * another name. */
 	if (!rc && d.received == 0 && cache_place_has(&p->place, &p->files))
-		rc = cache_place_touch(&p->place, &p->source, &p->files, why, why_n);
+		rc = cache_place_touch(&p->place, &p->source, &p->files, why);
 	else if (!rc)
-		rc = cache_place_publish(&p->place, &p->source, &p->files, why, why_n);
+		rc = cache_place_publish(&p->place, &p->source, &p->files, why);
 	if (!rc)
 		print_done(p, &d);
 	return rc;
 }
 
-static int pull(struct pull *p, char *why, size_t why_n)
+static int pull(struct pull *p, struct why *why)
 {
-	int rc = list_files(p, why, why_n);
+	int rc = list_files(p, why);
 	if (!rc && opts_flag(p->o, "dry-run"))
 		print_files(p);
 	else if (!rc) {
-		rc = fetch(p, why, why_n);
+		rc = fetch(p, why);
 		if (rc == -EINTR || rc == -EAGAIN || rc == -ECONNABORTED || rc == -ETIMEDOUT ||
 		    rc == -EHOSTUNREACH)
-			err_why(why + strlen(why), why_n - strlen(why), rc,
-				"; what was fetched is kept: the same command resumes");
+			err_append(why, rc, "; what was fetched is kept: the same command resumes");
 	}
 	return rc;
 }
@@ -203,21 +202,21 @@ int cmd_pull(int argc, char **argv)
 {
 	struct opts o = {0};
 	struct pull p = {.o = &o, .at_first = -1, .place.lock = -1};
-	char why[2048];
+	struct why why;
 	opts_add_program(&o, OPTION_PULL);
 	int status = command_parse(&o, &usage, argc, argv);
 	if (status == COMMAND_GO_ON) {
 		const char *hub = environment_read().hub;
 		if (source_parse(o.words[0], opts_text_or(&o, "endpoint", hub ? hub : HUB),
-				 opts_text(&o, "as"), &p.source, why, sizeof why)) {
-			status = term_usage("pull", "%s", why);
+				 opts_text(&o, "as"), &p.source, &why)) {
+			status = term_usage("pull", "%s", why.text);
 		} else {
 			signal(SIGPIPE, SIG_IGN); /* SIGPIPE of connections */
 			signal(SIGXFSZ, SIG_IGN); /* writes beyond RLIMIT_FSIZE return an error instead */
 			interrupt_arm();
-			const int rc = pull(&p, why, sizeof why);
+			const int rc = pull(&p, &why);
 			interrupt_disarm();
-			status = term_finish(rc ? term_error("%s", why) : 0);
+			status = term_finish(rc ? term_error("%s", why.text) : 0);
 		}
 	}
 	cache_place_close(&p.place);

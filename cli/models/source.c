@@ -51,35 +51,34 @@ static bool revision_is_valid(const char *p)
 }
 
 int source_name(const char *text, char name[2 * SOURCE_PART_MAX + 2], char revision[SOURCE_REVISION],
-		char *why, size_t why_n)
+		struct why *why)
 {
 	const char *at = strchr(text, '@'), *end = at ? at : text + strlen(text),
 		   *slash = memchr(text, '/', (size_t)(end - text));
 	if (!slash || !part_is_valid(text, (size_t)(slash - text)) ||
 	    !part_is_valid(slash + 1, (size_t)(end - slash - 1)))
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"\"%.200s\" is not the name of a model: ORG/NAME or ORG/NAME@REVISION, of letters, "
 			"digits, '.', '_' and '-'",
 			text);
 	if (at && !revision_is_valid(at + 1))
-		return err_why(why, why_n, -EINVAL,
-			       "\"%.150s\" is not a revision: a branch, a tag or a commit", at + 1);
+		return err_why(why, -EINVAL, "\"%.150s\" is not a revision: a branch, a tag or a commit",
+			       at + 1);
 	snprintf(name, 2 * SOURCE_PART_MAX + 2, "%.*s", (int)(end - text), text);
 	snprintf(revision, SOURCE_REVISION, "%s", at ? at + 1 : "");
 	return 0;
 }
 
-int source_path_check(const char *path, char *why, size_t why_n)
+int source_path_check(const char *path, struct why *why)
 {
 	int depth = 0;
 	if (!*path || strlen(path) > SOURCE_PATH_MAX)
-		return err_why(why, why_n, -EBADMSG, "a file of the server has a name of %zu bytes",
-			       strlen(path));
+		return err_why(why, -EBADMSG, "a file of the server has a name of %zu bytes", strlen(path));
 	for (const unsigned char *p = (const unsigned char *)path; *p; p++)
 		if (*p < 0x20 || *p == 0x7f || *p == '\\')
 			return err_why(
-				why, why_n, -EBADMSG,
+				why, -EBADMSG,
 				"a file of the server has a control character or a backslash in its name: %s",
 				path);
 	for (const char *p = path, *next = NULL; p; p = next) {
@@ -87,7 +86,7 @@ int source_path_check(const char *path, char *why, size_t why_n)
 		next = p[n] ? p + n + 1 : NULL;
 		if (n == 0 || *p == '.' || n > 200 || ++depth > SOURCE_DEPTH_MAX)
 			return err_why(
-				why, why_n, -EBADMSG,
+				why, -EBADMSG,
 				"a file of the server has a name that would leave the model's directory, or "
 				"is hidden, or too long or deep: %s",
 				path);
@@ -97,9 +96,9 @@ int source_path_check(const char *path, char *why, size_t why_n)
 
 /* ---- addresses ---- */
 
-static int bad_url(const char *text, char *why, size_t why_n)
+static int bad_url(const char *text, struct why *why)
 {
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "\"%.300s\" is not an address to fetch from: http[s]://HOST/PATH, without a user or a "
 		       "password in it (a token comes from $QUERN_TOKEN)",
 		       text);
@@ -167,16 +166,16 @@ static bool page_of_hub(const char *path, struct source *s)
 	return true;
 }
 
-static int parse_url(const char *text, struct source *s, char *why, size_t why_n)
+static int parse_url(const char *text, struct source *s, struct why *why)
 {
 	char origin[SOURCE_URL_MAX], hub[SOURCE_URL_MAX], host[SOURCE_PART_MAX + 1],
 		part[SOURCE_PART_MAX + 1];
 	size_t n;
 	if (strlen(text) + 2 > SOURCE_URL_MAX || !source_origin(text, origin, sizeof origin))
-		return bad_url(text, why, why_n);
+		return bad_url(text, why);
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++)
 		if (*p <= 0x20 || *p >= 0x7f)
-			return bad_url(text, why, why_n);
+			return bad_url(text, why);
 	const char *path = text + strlen(origin), *end = path + strcspn(path, "?#");
 	const size_t to_hub = strlen(s->endpoint);
 	source_origin(s->endpoint, hub, sizeof hub);
@@ -196,24 +195,22 @@ static int parse_url(const char *text, struct source *s, char *why, size_t why_n
 	return 0;
 }
 
-int source_parse(const char *text, const char *endpoint, const char *as, struct source *s, char *why,
-		 size_t why_n)
+int source_parse(const char *text, const char *endpoint, const char *as, struct source *s, struct why *why)
 {
 	char rest[SOURCE_REVISION], origin[SOURCE_URL_MAX];
 	*s = (struct source){0};
 	if (strlen(endpoint) >= sizeof s->endpoint / 2 || !source_origin(endpoint, origin, sizeof origin) ||
 	    strpbrk(endpoint, "?# "))
-		return bad_url(endpoint, why, why_n);
+		return bad_url(endpoint, why);
 	snprintf(s->endpoint, sizeof s->endpoint, "%s", endpoint);
 	for (size_t n = strlen(s->endpoint); n && s->endpoint[n - 1] == '/'; n--)
 		s->endpoint[n - 1] = '\0';
-	int rc = source_is_url(text) ? parse_url(text, s, why, why_n)
-				     : source_name(text, s->name, s->revision, why, why_n);
+	int rc = source_is_url(text) ? parse_url(text, s, why) : source_name(text, s->name, s->revision, why);
 	if (!rc && s->kind == SOURCE_HUB && !s->revision[0])
 		snprintf(s->revision, sizeof s->revision, "main");
 	if (!rc && as)
-		rc = source_name(as, s->name, rest, why, why_n);
+		rc = source_name(as, s->name, rest, why);
 	if (!rc && as && rest[0])
-		rc = err_why(why, why_n, -EINVAL, "--as is \"%.200s\": a name, without a revision", as);
+		rc = err_why(why, -EINVAL, "--as is \"%.200s\": a name, without a revision", as);
 	return rc;
 }

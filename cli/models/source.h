@@ -10,6 +10,7 @@
 #define QUERN_CLI_MODELS_SOURCE_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,17 +36,16 @@ struct source {
 };
 
 /* Parse text.  as: the model's name in the cache, or NULL for the name in text.  -EINVAL with the reason. */
-int source_parse(const char *text, const char *endpoint, const char *as, struct source *s, char *why,
-		 size_t why_n);
+int source_parse(const char *text, const char *endpoint, const char *as, struct source *s, struct why *why);
 
 /* Split "ORG/NAME" or "ORG/NAME@REVISION"; revision becomes "" if none is given. */
 int source_name(const char *text, char name[2 * SOURCE_PART_MAX + 2], char revision[SOURCE_REVISION],
-		char *why, size_t why_n);
+		struct why *why);
 
 /* Check that a server's file may be written below a model's directory under this path.  The path must be
  * relative, without "." and "..", control characters or backslashes, not hidden, and not one of the cache's
  * own names. */
-int source_path_check(const char *path, char *why, size_t why_n);
+int source_path_check(const char *path, struct why *why);
 
 /* Store the "https://host:port" of an address, in lower case; false if it is not an HTTP address. */
 bool source_origin(const char *url, char *out, size_t n);

@@ -27,7 +27,7 @@ static int64_t watchdog_of(const struct environment *env)
 	return errno || *end || us <= 0 ? 0 : us;
 }
 
-int notify_open(struct notify *n, const struct environment *env, char *why, size_t why_n)
+int notify_open(struct notify *n, const struct environment *env, struct why *why)
 {
 	*n = (struct notify){.fd = -1, .to = {.sun_family = AF_UNIX}};
 	const char *name = env->notify_socket;
@@ -36,7 +36,7 @@ int notify_open(struct notify *n, const struct environment *env, char *why, size
 	const size_t len = strlen(name);
 	if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof n->to.sun_path)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"NOTIFY_SOCKET is \"%.200s\", must be a path or @NAME of at most %zu bytes; unset it "
 			"where no service manager waits",
 			name, sizeof n->to.sun_path - 1);
@@ -46,7 +46,7 @@ int notify_open(struct notify *n, const struct environment *env, char *why, size
 	n->to_n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + (name[0] == '/'));
 	n->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (n->fd < 0)
-		return err_why(why, why_n, -errno, "NOTIFY_SOCKET: %s", strerror(errno));
+		return err_why(why, -errno, "NOTIFY_SOCKET: %s", strerror(errno));
 	/* A manager that has stopped reading must not block the service. */
 	setsockopt(n->fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){.tv_sec = 1}, sizeof(struct timeval));
 	n->watchdog_us = watchdog_of(env) / 2;

@@ -5,6 +5,7 @@
 #ifndef QUERN_CLI_TERMINAL_NOTIFY_H
 #define QUERN_CLI_TERMINAL_NOTIFY_H
 
+#include "base/err.h"
 #include "cli/terminal/environment.h"
 
 #include <stdbool.h>
@@ -23,7 +24,7 @@ struct notify {
 
 /* Open the manager's socket.  Uses env's notify_socket, watchdog_usec and watchdog_pid.  -EINVAL with the
  * reason if the socket's name is not a path. */
-int notify_open(struct notify *n, const struct environment *env, char *why, size_t why_n);
+int notify_open(struct notify *n, const struct environment *env, struct why *why);
 void notify_close(struct notify *n);
 
 /* Send one datagram: "READY=1\nSTATUS=...".  No-op without a manager or if n is NULL.  Consecutive failures

@@ -60,8 +60,8 @@ int command_refused(const struct opts *o, const char *name, int rc)
 
 int command_parse(struct opts *o, const struct usage *u, int argc, char **argv)
 {
-	char why[512];
-	int rc = opts_parse(o, argc, argv, why, sizeof why);
+	struct why why;
+	int rc = opts_parse(o, argc, argv, &why);
 	if (rc == OPTS_HELP) {
 		help(o, u);
 		return term_finish(EXIT_SUCCESS);

@@ -23,16 +23,16 @@ static size_t max_tree(const struct service *svc)
 
 int common_body(struct exchange *x, json_t **out)
 {
-	char why[256];
+	struct why why;
 	struct json_size size;
 	*out = NULL;
 	int rc = json_parse_within(x->body.p ? x->body.p : "", x->body.len, max_tree(x->host->svc), out,
-				   &size, why, sizeof why);
+				   &size, &why);
 	exchange_body_free(x);
 	if (!rc)
 		return 0;
 	exchange_error(x, MHD_HTTP_BAD_REQUEST, BAD, NULL, rc == -E2BIG ? "too_many_values" : NULL,
-		       "the request's body is %s%s", why,
+		       "the request's body is %s%s", why.text,
 		       rc == -E2BIG ? ": send fewer prompts, messages or values in a request" : "");
 	return rc;
 }

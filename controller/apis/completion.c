@@ -202,11 +202,11 @@ struct catching_up {
 	struct completion *c;
 };
 
-static int put_catching_up(struct catching_up *t, char *why, size_t why_n)
+static int put_catching_up(struct catching_up *t, struct why *why)
 {
 	char client[WORK_CLIENT_SIZE];
 	prep_client(t->c->x, client);
-	return work_pool_put(t->c->x->host->svc->pool, client, &t->work, why, why_n);
+	return work_pool_put(t->c->x->host->svc->pool, client, &t->work, why);
 }
 
 static void refuse_catching_up(struct completion *c, int rc, const char *why)
@@ -225,14 +225,14 @@ static void catch_up(struct work *w)
 	struct completion *c = t->c;
 	struct exchange *x = c->x;
 	bool more = true;
-	char why[512];
+	struct why why;
 	for (int i = 0; i < SKIP_SLICES && more; i++) {
 		pthread_mutex_lock(&x->lock);
 		more = skip(c, SKIP_AT_ONCE);
 		pthread_mutex_unlock(&x->lock);
 	}
 	pthread_mutex_lock(&x->lock);
-	const int rc = more ? put_catching_up(t, why, sizeof why) : 0;
+	const int rc = more ? put_catching_up(t, &why) : 0;
 	if (more && !rc) { /* if the task already runs, it waits for the lock */
 		pthread_mutex_unlock(&x->lock);
 		return;
@@ -241,7 +241,7 @@ static void catch_up(struct work *w)
 	const size_t unread_before = x->counted;
 	c->resume->catching_up = false;
 	if (rc)
-		refuse_catching_up(c, rc, why);
+		refuse_catching_up(c, rc, why.text);
 	else
 		pump(c);
 	if (!was_over)
@@ -257,11 +257,11 @@ static void catch_up(struct work *w)
 static void begin_catching_up(struct completion *c)
 {
 	struct catching_up *t = xcalloc(1, sizeof *t);
-	char why[512];
+	struct why why;
 	*t = (struct catching_up){.work = {.run = catch_up, .costly = true}, .c = c};
-	const int rc = put_catching_up(t, why, sizeof why);
+	const int rc = put_catching_up(t, &why);
 	if (rc) {
-		refuse_catching_up(c, rc, why);
+		refuse_catching_up(c, rc, why.text);
 		free(t);
 		return;
 	}
@@ -569,16 +569,16 @@ void completion_set_id(struct completion *c, const char *prefix, const char *id)
 bool completion_begin_key(struct completion *c, char limit[COMPLETION_LIMIT_SIZE])
 {
 	struct exchange *x = c->x;
-	char why[COMPLETION_LIMIT_SIZE];
+	struct why why;
 	if (!x->key)
 		return true;
-	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, why, sizeof why)) {
+	if (api_key_begin(x->key, (uint32_t)c->n_subs, false, clock_us(), &x->retry_s, &why)) {
 		if (limit) {
-			memcpy(limit, why, sizeof why);
+			snprintf(limit, COMPLETION_LIMIT_SIZE, "%.*s", COMPLETION_LIMIT_SIZE - 1, why.text);
 			return true;
 		}
 		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "rate_limit_exceeded",
-			       "%s", why);
+			       "%s", why.text);
 		return false;
 	}
 	c->key_jobs = (uint32_t)c->n_subs;

@@ -49,12 +49,12 @@ static const char *last_of(const struct buf *text, const char *what, size_t n)
 
 /* Cut the prompt at the mark after the last message's content. The mark ends in a space: if that is missing,
  * the template trims contents, and white space before the mark is removed too. */
-static int cut_at_mark(struct jinja_result *r, char *why, size_t why_n)
+static int cut_at_mark(struct jinja_result *r, struct why *why)
 {
 	size_t n = strlen(continue_tag);
 	const char *hit = last_of(&r->text, continue_tag, n - 1);
 	if (!hit)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "continue_final_message: the chat template does not show the final message");
 	size_t at = (size_t)(hit - r->text.p);
 	bool kept = at + n <= r->text.len && hit[n - 1] == ' ';
@@ -69,7 +69,7 @@ static int cut_at_mark(struct jinja_result *r, char *why, size_t why_n)
 	return 0;
 }
 
-static int check_role(const struct chat *c, const char *role, size_t at, char *why, size_t why_n)
+static int check_role(const struct chat *c, const char *role, size_t at, struct why *why)
 {
 	for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
 		if (strcmp(role, roles[i]) == 0)
@@ -77,31 +77,31 @@ static int check_role(const struct chat *c, const char *role, size_t at, char *w
 	if (*role && chat_mentions(c, role))
 		return 0;
 	return err_why(
-		why, why_n, -EINVAL,
+		why, -EINVAL,
 		"message %zu: unknown role %.32s; there are system, user and assistant, and what the model's "
 		"chat template mentions",
 		at, role);
 }
 
-static int check(const struct chat *c, const struct chat_input *rq, char *why, size_t why_n)
+static int check(const struct chat *c, const struct chat_input *rq, struct why *why)
 {
 	size_t i;
 	const json_t *m;
 	if (!json_is_array(rq->messages) || json_array_size(rq->messages) == 0)
-		return err_why(why, why_n, -EINVAL, "there is no message");
+		return err_why(why, -EINVAL, "there is no message");
 	if (rq->add_generation_prompt && rq->continue_final_message)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "add_generation_prompt and continue_final_message exclude each other");
 	if ((rq->tools && !json_is_array(rq->tools)) || (rq->documents && !json_is_array(rq->documents)))
-		return err_why(why, why_n, -EINVAL, "tools and documents must be arrays");
+		return err_why(why, -EINVAL, "tools and documents must be arrays");
 	if (rq->kwargs && !json_is_object(rq->kwargs))
-		return err_why(why, why_n, -EINVAL, "chat_template_kwargs must be an object");
+		return err_why(why, -EINVAL, "chat_template_kwargs must be an object");
 	json_array_foreach(rq->messages, i, m)
 	{
 		const char *role = json_string_value(json_object_get(m, "role"));
 		if (!role)
-			return err_why(why, why_n, -EINVAL, "message %zu must have a role", i);
-		int rc = check_role(c, role, i, why, why_n);
+			return err_why(why, -EINVAL, "message %zu must have a role", i);
+		int rc = check_role(c, role, i, why);
 		if (rc)
 			return rc;
 	}
@@ -109,12 +109,12 @@ static int check(const struct chat *c, const struct chat_input *rq, char *why, s
 }
 
 static int render_with_tools(const struct chat *c, enum tools_passing way, const struct chat_input *rq,
-			     json_t *messages, struct jinja_result *r, char *why, size_t why_n)
+			     json_t *messages, struct jinja_result *r, struct why *why)
 {
 	struct chat_input with = *rq;
 	json_t *variables = tools_pass(way, rq->tools, rq->kwargs, messages);
 	with.kwargs = variables;
-	const int rc = chat_template_render(&c->t, &with, messages, NULL, r, why, why_n);
+	const int rc = chat_template_render(&c->t, &with, messages, NULL, r, why);
 	json_decref(variables);
 	return rc;
 }
@@ -128,27 +128,27 @@ static const struct tools_spelling *spelling_of(const struct chat *c, const stru
 	return &f->spellings[i];
 }
 
-int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out, char *why,
-		     size_t why_n)
+int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out,
+		     struct why *why)
 {
 	struct jinja_result r = {0};
 	struct past_calls past = {0};
 	json_t *messages = NULL;
 	const struct template_facts *facts = chat_facts(c, json_array_size(rq->tools) > 0);
 	const struct tools_format *format = tools_format(rq->calls);
-	int rc = check(c, rq, why, why_n);
+	int rc = check(c, rq, why);
 	if (!rc)
 		rc = chat_messages_for(facts, rq, rq->continue_final_message ? continue_tag : NULL, &messages,
-				       why, why_n);
+				       why);
 	if (!rc && !facts->calls && format && !format->channels)
 		past_calls_take(&past, format, spelling_of(c, format), messages);
 	if (!rc)
-		rc = render_with_tools(c, facts->tools, rq, messages, &r, why, why_n);
+		rc = render_with_tools(c, facts->tools, rq, messages, &r, why);
 	if (!rc && past.n_all)
 		past_calls_put(&past, &r);
 	past_calls_fini(&past);
 	if (!rc && rq->continue_final_message)
-		rc = cut_at_mark(&r, why, why_n);
+		rc = cut_at_mark(&r, why);
 	json_decref(messages);
 	if (rc) {
 		jinja_result_fini(&r);
@@ -177,10 +177,10 @@ const struct template_facts *chat_facts(const struct chat *c, bool tools)
 
 /* ---- loading ---- */
 
-int chat_load(const char *dir, struct chat **out, char *why, size_t why_n)
+int chat_load(const char *dir, struct chat **out, struct why *why)
 {
 	struct chat *c = xcalloc(1, sizeof *c);
-	int rc = chat_template_load(dir, &c->t, why, why_n);
+	int rc = chat_template_load(dir, &c->t, why);
 	if (rc) {
 		chat_free(c);
 		return rc;

@@ -6,6 +6,7 @@
 #define QUERN_CONTROLLER_CHAT_CHAT_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "controller/chat/tools_format.h"
 #include "controller/tokenizer/tokenizer.h"
 
@@ -39,15 +40,15 @@ void chat_prompt_fini(struct chat_prompt *p);
 /* Load the template of dir: chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a
  * list of {name, template}), else chat_template.json. -ENOTSUP if there is none; -EINVAL if it is invalid:
  * why names the line. */
-int chat_load(const char *dir, struct chat **out, char *why, size_t why_n);
+int chat_load(const char *dir, struct chat **out, struct why *why);
 void chat_free(struct chat *c); /* NULL is fine */
 
 /* Render the prompt as transformers' apply_chat_template(tokenize=False) does, if the template accepts the
  * order of the messages and shows them all; otherwise first reorder the messages (message_turns_fit()).
  * Encode the result without adding BOS. -EINVAL with the reason: an error in the request (an unknown role,
  * an invalid content) or in the template (raise_exception, an error); -E2BIG: a limit is exceeded. */
-int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out, char *why,
-		     size_t why_n);
+int chat_render_json(const struct chat *c, const struct chat_input *rq, struct chat_prompt *out,
+		     struct why *why);
 
 struct template_facts;
 /* Return the template's facts for requests without or with tools (template_probe.h); borrowed. */

@@ -13,12 +13,12 @@ static bool is_text_part(const json_t *part)
 	return type && strcmp(type, "text") == 0 && json_is_string(json_object_get(part, "text"));
 }
 
-static int check_parts(const json_t *parts, size_t at, char *why, size_t why_n)
+static int check_parts(const json_t *parts, size_t at, struct why *why)
 {
 	size_t i;
 	const json_t *part;
 	json_array_foreach(parts, i, part) if (!is_text_part(part)) return err_why(
-		why, why_n, -EINVAL,
+		why, -EINVAL,
 		"messages[%zu].content[%zu]: only {\"type\": \"text\", \"text\": ...} is accepted", at, i);
 	return 0;
 }
@@ -61,15 +61,15 @@ static json_t *parts_with(const json_t *parts, const char *behind)
 }
 
 /* Convert the content to a shape that the template supports. */
-static int set_content(const struct template_facts *a, json_t *m, size_t at, const char *behind, char *why,
-		       size_t why_n)
+static int set_content(const struct template_facts *a, json_t *m, size_t at, const char *behind,
+		       struct why *why)
 {
 	json_t *content = json_object_get(m, "content"), *form;
 	bool list = json_is_array(content);
 	if (content && !json_is_null(content) && !json_is_string(content) && !list)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "messages[%zu].content must be a string or an array of text parts", at);
-	int rc = list ? check_parts(content, at, why, why_n) : 0;
+	int rc = list ? check_parts(content, at, why) : 0;
 	if (rc)
 		return rc;
 	const char *role = json_string_value(json_object_get(m, "role"));
@@ -116,7 +116,7 @@ static json_t *arguments_for(const struct template_facts *a, json_t *arguments)
 		size_t n = json_string_length(arguments);
 		if (strspn(text, " \t\r\n") == n)
 			return json_object();
-		return json_parse(text, n, &value, NULL, 0) == 0 ? value : json_incref(arguments);
+		return json_parse(text, n, &value, NULL) == 0 ? value : json_incref(arguments);
 	}
 	if (json_is_object(arguments) && a->argument_text) {
 		char *text = json_text(arguments, 0);
@@ -179,7 +179,7 @@ static void set_tool_calls(const struct template_facts *a, json_t *m)
 }
 
 static int message_for(const struct template_facts *a, const json_t *from, size_t at, const char *behind,
-		       json_t **out, char *why, size_t why_n)
+		       json_t **out, struct why *why)
 {
 	json_t *m = json_object(), *v;
 	const char *key;
@@ -192,17 +192,17 @@ static int message_for(const struct template_facts *a, const json_t *from, size_
 	if (a->short_ids)
 		shorten_id(m, "tool_call_id");
 	*out = m;
-	return set_content(a, m, at, behind, why, why_n);
+	return set_content(a, m, at, behind, why);
 }
 
 int chat_messages_for(const struct template_facts *a, const struct chat_input *rq, const char *behind,
-		      json_t **out, char *why, size_t why_n)
+		      json_t **out, struct why *why)
 {
 	json_t *all = json_array(), *m;
 	size_t n = json_array_size(rq->messages);
 	for (size_t i = 0; i < n; i++) {
 		const json_t *from = json_array_get(rq->messages, i);
-		int rc = message_for(a, from, i, i + 1 == n ? behind : NULL, &m, why, why_n);
+		int rc = message_for(a, from, i, i + 1 == n ? behind : NULL, &m, why);
 		json_array_append_new(all, m);
 		if (rc) {
 			json_decref(all);

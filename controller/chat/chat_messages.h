@@ -2,6 +2,7 @@
 #ifndef QUERN_CONTROLLER_CHAT_CHAT_MESSAGES_H
 #define QUERN_CONTROLLER_CHAT_CHAT_MESSAGES_H
 
+#include "base/err.h"
 #include "controller/chat/chat.h"
 #include "controller/chat/template_probe.h"
 
@@ -13,7 +14,7 @@
  * accepts (message_turns_fit()). behind: appended to the last content, or NULL. -EINVAL: why
  * names the message. */
 int chat_messages_for(const struct template_facts *a, const struct chat_input *rq, const char *behind,
-		      json_t **out, char *why, size_t why_n);
+		      json_t **out, struct why *why);
 
 /* Change an array of messages, with contents in supported shapes, where the template does not accept the
  * order.  Agents send several system messages, system messages in the middle, and consecutive user messages;

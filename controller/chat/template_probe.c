@@ -42,7 +42,7 @@ static bool rendered(const struct probe *p, json_t *messages, bool generation, s
 	const struct chat_input rq = {
 		.tools = p->tools, .kwargs = variables, .add_generation_prompt = generation};
 	*r = (struct jinja_result){0};
-	const int rc = chat_template_render(p->t, &rq, messages, &limits, r, NULL, 0);
+	const int rc = chat_template_render(p->t, &rq, messages, &limits, r, NULL);
 	json_decref(messages);
 	json_decref(variables);
 	return rc == 0 && r->text.p;

@@ -24,7 +24,7 @@ static int call_part(const struct call_maker *m, const json_t *tool, json_t **ou
 	int rc = arguments_part(m, function_of(tool), &args);
 	if (rc) {
 		json_decref(parts);
-		return err_prefix(m->why, m->why_n, rc, "tool %.64s", name_of(tool));
+		return err_prefix(m->why, rc, "tool %.64s", name_of(tool));
 	}
 	composite_put_spelled(parts, name_of(tool), &m->g->specials);
 	composite_put_spelled(parts, m->s->args, &m->g->specials);
@@ -99,7 +99,7 @@ static int begun_part(const struct call_maker *m, json_t **out)
 		rc = arguments_part(m, function_of(tool), &part);
 		if (rc) {
 			json_decref(parts);
-			return err_prefix(m->why, m->why_n, rc, "tool %.64s", name_of(tool));
+			return err_prefix(m->why, rc, "tool %.64s", name_of(tool));
 		}
 		json_array_append_new(parts, part);
 	}
@@ -161,18 +161,14 @@ static json_t *text_or_calls(const struct tools_format *f, const struct composit
 	return composite_sequence(json_pack("[o, o]", text, composite_option(calls)));
 }
 
-int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n)
+int tools_grammar(const struct tools_grammar *g, json_t **out, struct why *why)
 {
 	size_t bytes = 0, steps = 0;
-	struct call_maker m = {.g = g,
-			       .f = tools_format(g->style),
-			       .bytes = &bytes,
-			       .steps = &steps,
-			       .why = why,
-			       .why_n = why_n};
+	struct call_maker m = {
+		.g = g, .f = tools_format(g->style), .bytes = &bytes, .steps = &steps, .why = why};
 	*out = NULL;
 	if (!m.f)
-		return err_why(why, why_n, -ENOTSUP, "the model's format of calls is not known");
+		return err_why(why, -ENOTSUP, "the model's format of calls is not known");
 	m.s = &m.f->spellings[0];
 	for (int i = 1;
 	     i < TOOLS_SPELLINGS_MAX && m.s->needs && !composite_is_special(&g->specials, m.s->needs); i++)

@@ -12,6 +12,7 @@
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_H
 
+#include "base/err.h"
 #include "controller/chat/composite_parts.h"
 #include "controller/chat/tools_format.h"
 #include "grammar/work.h"
@@ -32,7 +33,7 @@ struct tools_grammar {
 
 /* Set *out to a new reference. -EINVAL, -E2BIG, -ENOTSUP: the schema of a strict tool; -EAGAIN: the account
  * is used up; why names the tool. */
-int tools_grammar(const struct tools_grammar *g, json_t **out, char *why, size_t why_n);
+int tools_grammar(const struct tools_grammar *g, json_t **out, struct why *why);
 
 /* Return part as the answer in messages of channels.  Takes ownership of part. */
 json_t *channels_answer(const struct channels *c, const struct composite_specials *s, json_t *part);

@@ -30,13 +30,13 @@ struct members {
 	json_t *required; /* owned: a set of the required keys without a property */
 };
 
-static int schema_usable(const json_t *schema, struct grammar_account *account, char *why, size_t why_n)
+static int schema_usable(const json_t *schema, struct grammar_account *account, struct why *why)
 {
 	const struct ast_limits tree = {.account = account};
 	struct ast *a = NULL;
 	char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-	int rc = text ? grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), &tree, &a, why, why_n)
-		      : err_why(why, why_n, -EINVAL, "the schema is not JSON");
+	int rc = text ? grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), &tree, &a, why)
+		      : err_why(why, -EINVAL, "the schema is not JSON");
 	ast_free(a);
 	free(text);
 	return rc;
@@ -49,7 +49,7 @@ static json_t *schema_part(json_t *schema)
 }
 
 /* Return the schema of the arguments as an object schema, with the type added if missing. */
-static int object_schema(const json_t *parameters, json_t **out, char *why, size_t why_n)
+static int object_schema(const json_t *parameters, json_t **out, struct why *why)
 {
 	const json_t *type = json_object_get(parameters, "type");
 	if (!json_is_object(parameters)) {
@@ -57,7 +57,7 @@ static int object_schema(const json_t *parameters, json_t **out, char *why, size
 		return 0;
 	}
 	if (type && (!json_is_string(type) || strcmp(json_string_value(type), "object") != 0))
-		return err_why(why, why_n, -EINVAL, "parameters: #: the type must be \"object\"");
+		return err_why(why, -EINVAL, "parameters: #: the type must be \"object\"");
 	*out = json_copy((json_t *)parameters);
 	if (!type)
 		json_object_set_new(*out, "type", json_string("object"));
@@ -65,12 +65,12 @@ static int object_schema(const json_t *parameters, json_t **out, char *why, size
 }
 
 static int json_arguments(json_t *schema, bool strict, struct grammar_account *account, json_t **out,
-			  char *why, size_t why_n)
+			  struct why *why)
 {
-	char text[256];
-	int rc = schema_usable(schema, account, text, sizeof text);
+	struct why text;
+	int rc = schema_usable(schema, account, &text);
 	if (rc == -EAGAIN || (rc && strict))
-		return err_why(why, why_n, rc, "parameters: %s", text);
+		return err_why(why, rc, "parameters: %s", text.text);
 	*out = schema_part(rc ? json_pack("{s:s}", "type", "object") : json_incref(schema));
 	return 0;
 }
@@ -107,7 +107,7 @@ static json_t *set_of(const json_t *list)
 }
 
 /* Refuse assertions on the object as a whole, which pairs cannot enforce. */
-static int check_whole(const json_t *schema, char *why, size_t why_n)
+static int check_whole(const json_t *schema, struct why *why)
 {
 	static const char *const fine[] = {"type",        "properties", "required", "additionalProperties",
 					   "description", "title",      "$defs",    "definitions",
@@ -122,7 +122,7 @@ static int check_whole(const json_t *schema, char *why, size_t why_n)
 			known |= strcmp(key, fine[i]) == 0;
 		if (!known)
 			return err_why(
-				why, why_n, -ENOTSUP,
+				why, -ENOTSUP,
 				"parameters: #: %.64s is not supported in this model's format of calls", key);
 	}
 	return 0;
@@ -266,7 +266,7 @@ static int charge(const struct call_maker *m, const struct member *e)
 	*m->bytes += json_dumpb(e->whole ? e->whole : e->schema, NULL, 0, JSON_COMPACT);
 	return *m->bytes <= GRAMMAR_SOURCE_MAX
 		       ? 0
-		       : err_why(m->why, m->why_n, -E2BIG,
+		       : err_why(m->why, -E2BIG,
 				 "parameters: the schemas of the values, with what they refer to, are larger "
 				 "than %d MiB",
 				 GRAMMAR_SOURCE_MAX >> 20);
@@ -287,8 +287,8 @@ static bool has_writable_value(const struct call_maker *m, const struct member *
 	struct grammar *g = NULL;
 	json_t *part = pair_value_part(m, e);
 	text = json_dumps(part, JSON_ENCODE_ANY);
-	const bool none = grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), &tree, &a, NULL, 0) == 0 &&
-			  grammar_new(a, NULL, &limits, &g, NULL, 0) == -EINVAL;
+	const bool none = grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), &tree, &a, NULL) == 0 &&
+			  grammar_new(a, NULL, &limits, &g, NULL) == -EINVAL;
 	grammar_free(g);
 	ast_free(a);
 	free(text);
@@ -297,41 +297,41 @@ static bool has_writable_value(const struct call_maker *m, const struct member *
 }
 
 /* Check that the schema of the value is supported; why names the place in the whole schema. */
-static int value_usable(const struct call_maker *m, const struct member *e, char *why, size_t why_n)
+static int value_usable(const struct call_maker *m, const struct member *e, struct why *why)
 {
 	const bool any = tools_arg_kind_of(e->schema) == ARG_ANY;
 	const struct schema_options o = {.property = e->whole ? e->key : NULL,
 					 .steps = m->steps,
 					 .without = any ? m->f->tags.value_close : NULL};
-	char text[256];
+	struct why text;
 	struct ast *a = ast_new(&(struct ast_limits){.account = m->g->account});
-	int node, rc = schema_node(a, e->whole ? e->whole : e->schema, &o, &node, text, sizeof text);
+	int node, rc = schema_node(a, e->whole ? e->whole : e->schema, &o, &node, &text);
 	ast_free(a);
 	if (rc && grammar_is_spent(m->g->account))
 		rc = -EAGAIN;
 	if (!rc && !has_writable_value(m, e))
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"#/properties/%.64s: every value holds %s, which ends it in this model's format of "
 			"calls",
 			e->key, m->f->tags.value_close);
 	if (!rc)
 		return 0;
-	if (e->whole || strncmp(text, "#", 1) != 0)
-		return err_why(why, why_n, rc, "%s", text);
-	return err_why(why, why_n, rc, "#/properties/%.64s%s", e->key, text + 1);
+	if (e->whole || strncmp(text.text, "#", 1) != 0)
+		return err_why(why, rc, "%s", text.text);
+	return err_why(why, rc, "#/properties/%.64s%s", e->key, text.text + 1);
 }
 
 /* Remove members that cannot be written, or refuse them; unsupported schemas become any value. */
 static int check_members(const struct call_maker *m, struct members *all, bool strict, bool pairs)
 {
-	char why[256];
+	struct why why;
 	size_t n = 0;
 	for (size_t i = 0; i < all->n; i++) {
 		struct member *e = &all->all[i];
 		const bool fits = key_fits(m, e->key, pairs);
 		if (!fits && (strict || e->required))
-			return err_why(m->why, m->why_n, -ENOTSUP,
+			return err_why(m->why, -ENOTSUP,
 				       "parameters: #/properties/%.64s: this name cannot be written in this "
 				       "model's format of calls",
 				       e->key);
@@ -343,15 +343,15 @@ static int check_members(const struct call_maker *m, struct members *all, bool s
 		int rc = charge(m, e);
 		if (rc)
 			return rc;
-		rc = value_usable(m, e, why, sizeof why);
+		rc = value_usable(m, e, &why);
 		if (!rc && strict && m->f->literals.quote && !is_quotable(e->schema))
 			rc = err_why(
-				why, sizeof why, -ENOTSUP,
+				&why, -ENOTSUP,
 				"#/properties/%.64s: a value that is not a text, number or boolean is not "
 				"supported in this model's format of calls",
 				e->key);
 		if (rc == -EAGAIN || (rc && strict))
-			return err_why(m->why, m->why_n, rc, "parameters: %s", why);
+			return err_why(m->why, rc, "parameters: %s", why.text);
 		if (rc) {
 			const bool text = tools_arg_kind_of(e->schema) == ARG_TEXT;
 			json_decref(e->schema);
@@ -525,13 +525,13 @@ int arguments_part(const struct call_maker *m, const json_t *function, json_t **
 	const bool pairs = op_of(m->f) == TOOLS_OP_PAIRS;
 	json_t *schema = NULL;
 	*out = NULL;
-	int rc = object_schema(json_object_get(function, "parameters"), &schema, m->why, m->why_n);
+	int rc = object_schema(json_object_get(function, "parameters"), &schema, m->why);
 	if (rc == 0 && op_of(m->f) == TOOLS_OP_JSON) {
-		rc = json_arguments(schema, strict, m->g->account, out, m->why, m->why_n);
+		rc = json_arguments(schema, strict, m->g->account, out, m->why);
 	} else if (rc == 0) {
 		struct members all = members_of(schema);
 		if (strict)
-			rc = check_whole(schema, m->why, m->why_n);
+			rc = check_whole(schema, m->why);
 		if (rc == 0)
 			rc = check_members(m, &all, strict, pairs);
 		if (rc == 0)

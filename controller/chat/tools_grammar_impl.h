@@ -2,6 +2,7 @@
 #ifndef QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_IMPL_H
 #define QUERN_CONTROLLER_CHAT_TOOLS_GRAMMAR_IMPL_H
 
+#include "base/err.h"
 #include "controller/chat/tools_grammar.h"
 
 struct call_maker {
@@ -10,8 +11,7 @@ struct call_maker {
 	const struct tools_spelling *s;
 	size_t *bytes; /* bytes of the values' schemas so far, in formats that write values separately */
 	size_t *steps; /* steps taken to expand these schemas */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Set *out to the arguments of a call in the format's syntax.  Return 0 or an error, as tools_grammar(). */

@@ -41,7 +41,7 @@ static char *render(const struct shown *s, bool with_call)
 	}
 	const struct chat_input rq = {
 		.messages = messages, .tools = s->tools, .add_generation_prompt = !with_call};
-	char *text = chat_render_json(s->c, &rq, &p, NULL, 0) ? NULL : buf_take(&p.text);
+	char *text = chat_render_json(s->c, &rq, &p, NULL) ? NULL : buf_take(&p.text);
 	chat_prompt_fini(&p);
 	json_decref(messages);
 	return text;

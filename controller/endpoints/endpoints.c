@@ -118,15 +118,15 @@ const struct http_route *endpoints_routes(size_t *n)
 	return routes;
 }
 
-static int start(void *user, struct exchange_host *host, char *why, size_t why_n)
+static int start(void *user, struct exchange_host *host, struct why *why)
 {
 	struct endpoints *e = user;
 	struct journal *journal = e->svc->journal;
-	int rc = journal ? file_store_open(journal, batches_with_input, &e->files, why, why_n) : 0;
+	int rc = journal ? file_store_open(journal, batches_with_input, &e->files, why) : 0;
 	if (rc)
 		return rc;
 	e->viewers = viewers_start(e->apis.mailbox, e->svc);
-	rc = journal ? batches_start(host, e->apis.mailbox, e->files, &e->batches, why, why_n) : 0;
+	rc = journal ? batches_start(host, e->apis.mailbox, e->files, &e->batches, why) : 0;
 	if (rc)
 		goto fail_batches;
 	e->apis.responses = journal ? responses_start(host, journal, &e->stored) : NULL;

@@ -34,7 +34,7 @@ struct upload {
 	char purpose[FIELD_MAX], anchor[FIELD_MAX], seconds[FIELD_MAX];
 	bool duplicate, too_long; /* a second file; a field longer than FIELD_MAX */
 	int refused;              /* -errno of the journal, which refused the file */
-	char why[512];            /* the reason; "": the file's writer has it */
+	struct why why;           /* the reason; "": the file's writer has it */
 	bool broken;              /* the form cannot be parsed */
 	bool full;                /* the journal has no room */
 	int64_t bytes;
@@ -81,7 +81,7 @@ static void begin_file(struct upload *u, const char *name)
 	/* Drop the directories of the client's path. */
 	const char *slash = name ? strrchr(name, '/') : NULL;
 	snprintf(u->info.name, sizeof u->info.name, "%s", slash ? slash + 1 : name ? name : "file");
-	u->refused = journal_room(file_store_journal(u->files), JOURNAL_FILE, 0, u->why, sizeof u->why);
+	u->refused = journal_room(file_store_journal(u->files), JOURNAL_FILE, 0, &u->why);
 	file_store_id(u->info.id, "file-");
 	struct file_quota quota = quota_of(u->x);
 	u->file = file_writer_new(u->files, &u->info, &quota);
@@ -222,7 +222,7 @@ static void on_uploaded(void *user, int rc, const char *why)
 }
 
 /* Return "", or the reason to refuse the form. */
-static const char *check_upload(struct upload *u, const char **param, char *why, size_t why_n)
+static const char *check_upload(struct upload *u, const char **param, struct why *why)
 {
 	char *end;
 	*param = NULL;
@@ -241,9 +241,8 @@ static const char *check_upload(struct upload *u, const char **param, char *why,
 	if (u->too_long)
 		return "a field of the form is too long";
 	if (strcmp(u->purpose, "batch") != 0) {
-		snprintf(why, why_n, "purpose must be batch%s%.32s", u->purpose[0] ? ", not " : "",
-			 u->purpose);
-		return why;
+		err_why(why, 0, "purpose must be batch%s%.32s", u->purpose[0] ? ", not " : "", u->purpose);
+		return why->text;
 	}
 	if (!u->anchor[0] && !u->seconds[0])
 		return "";
@@ -261,8 +260,8 @@ static void end_upload(struct exchange *x)
 {
 	struct upload *u = x->work_data;
 	const char *param;
-	char why[128];
-	const char *wrong = check_upload(u, &param, why, sizeof why);
+	struct why why;
+	const char *wrong = check_upload(u, &param, &why);
 	if (wrong[0]) {
 		exchange_error(x, MHD_HTTP_BAD_REQUEST, "invalid_request_error", param, NULL, "%s", wrong);
 		return;
@@ -273,7 +272,7 @@ static void end_upload(struct exchange *x)
 		return;
 	}
 	if (u->refused) {
-		refuse_file(x, u->refused, u->why[0] ? u->why : file_writer_why(u->file));
+		refuse_file(x, u->refused, u->why.text[0] ? u->why.text : file_writer_why(u->file));
 		return;
 	}
 	snprintf(u->info.purpose, sizeof u->info.purpose, "batch");
@@ -332,12 +331,12 @@ static void list(struct exchange *x)
 bool files_have_journal(struct exchange *x)
 {
 	const struct endpoints *e = endpoints_of(x);
-	char why[640] = "files and batches need the journal: ";
-	size_t n = strlen(why);
-	if (e->files && file_store_ready(e->files, why + n, sizeof why - n))
+	struct why why;
+	if (e->files && file_store_ready(e->files, &why))
 		return true;
 	if (e->files) {
-		exchange_fail(x, E_NOT_READY, NULL, why);
+		err_prefix(&why, 0, "files and batches need the journal");
+		exchange_fail(x, E_NOT_READY, NULL, why.text);
 		return false;
 	}
 	exchange_error(x, MHD_HTTP_NOT_IMPLEMENTED, "invalid_request_error", NULL, "not_implemented",

@@ -38,14 +38,14 @@ void info_call_health(struct exchange *x, const char *rest)
 		return;
 	}
 	struct buf b = {0};
-	char why[512];
+	struct why why;
 	struct journal *journal = x->host->svc->journal;
 	buf_puts(&b, "{\"status\":\"ok\"");
-	if (journal && (!journal_health(journal, why, sizeof why) ||
-			journal_room(journal, JOURNAL_FILE, FILE_PART, why, sizeof why))) {
+	if (journal &&
+	    (!journal_health(journal, &why) || journal_room(journal, JOURNAL_FILE, FILE_PART, &why))) {
 		/* The service is up, but refuses durable jobs or files. */
 		buf_puts(&b, ",\"journal\":");
-		json_write_str(&b, why);
+		json_write_str(&b, why.text);
 	}
 	buf_putc(&b, '}');
 	exchange_reply(x, MHD_HTTP_OK, &b);

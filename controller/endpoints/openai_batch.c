@@ -141,7 +141,7 @@ static const char *line_body(const struct batches *bs, const struct openai_batch
 	int rc = batch_line_parse(text, *n, b->endpoint, &request, &problem);
 	*custom_id = xstrdup(request.custom_id);
 	if (rc)
-		http_error_json(error, bad, NULL, NULL, problem.why);
+		http_error_json(error, bad, NULL, NULL, problem.why.text);
 	json_decref(request.tree);
 	*n = request.body_text_n;
 	if (rc || *n <= most)
@@ -437,12 +437,12 @@ static int write_file(struct batches *bs, struct openai_batch *b, bool failed, u
 /* Return true if the output files must wait for room on the disk, like other files. */
 static bool waits_for_room(struct batches *bs, struct openai_batch *b)
 {
-	char why[512];
+	struct why why;
 	int64_t bytes = openai_batch_result_bytes(bs, b);
-	bool waits = journal_room(file_store_journal(bs->files), JOURNAL_FILE, bytes, why, sizeof why) != 0;
+	bool waits = journal_room(file_store_journal(bs->files), JOURNAL_FILE, bytes, &why) != 0;
 	if (waits && !b->waits_for_room)
 		log_warn("batch", "batch output waits for the disk batch=%s bytes=%" PRId64 " reason=\"%s\"",
-			 b->id, bytes, why);
+			 b->id, bytes, why.text);
 	b->waits_for_room = waits;
 	if (waits)
 		b->finalize_us = clock_us() + 5 * RETRY_US;
@@ -602,10 +602,10 @@ static void drop_ended(struct batches *bs)
 /* Load the batches if the journal could not be opened when the service started. */
 static bool load_late(struct batches *bs)
 {
-	char why[512];
-	int rc = bs->loaded ? 0 : openai_batch_load(bs, why, sizeof why);
+	struct why why;
+	int rc = bs->loaded ? 0 : openai_batch_load(bs, &why);
 	if (rc && rc != -EAGAIN)
-		log_error("batch", "batches not loaded reason=\"%s\"", why);
+		log_error("batch", "batches not loaded reason=\"%s\"", why.text);
 	bs->loaded = !rc;
 	return !rc;
 }
@@ -647,7 +647,7 @@ static void *batches_thread(void *arg)
 /* --- lifecycle --- */
 
 int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct file_store *files,
-		  struct batches **out, char *why, size_t why_n)
+		  struct batches **out, struct why *why)
 {
 	struct batches *bs = xcalloc(1, sizeof *bs);
 	pthread_condattr_t monotonic;
@@ -660,11 +660,11 @@ int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct fi
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&bs->more, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	int rc = openai_batch_load(bs, why, why_n);
+	int rc = openai_batch_load(bs, why);
 	bs->loaded = !rc;
 	rc = rc == -EAGAIN ? 0 : rc;
 	if (!rc && pthread_create(&bs->thread, NULL, batches_thread, bs))
-		rc = err_why(why, why_n, -EAGAIN, "batches: cannot start their thread");
+		rc = err_why(why, -EAGAIN, "batches: cannot start their thread");
 	if (rc) {
 		batches_free(bs);
 		return rc;

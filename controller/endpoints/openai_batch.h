@@ -12,6 +12,7 @@
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_H
 
+#include "base/err.h"
 #include "controller/request/field_table.h"
 #include "controller/http/exchange.h"
 #include "controller/http/api_keys.h"
@@ -41,7 +42,7 @@ file_used_by batches_with_input;
 /* Start, and resume the journal's live batches, later if the journal cannot be opened yet.  host, mailbox and
  * files are borrowed. */
 int batches_start(struct exchange_host *host, struct mailbox *mailbox, struct file_store *files,
-		  struct batches **out, char *why, size_t why_n);
+		  struct batches **out, struct why *why);
 /* Return true once the journal has been read.  Before that, only batches_quiesce() and batches_stop() may be
  * called. */
 bool batches_ready(const struct batches *bs);

@@ -3,6 +3,7 @@
 #ifndef QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_IMPL_H
 #define QUERN_CONTROLLER_ENDPOINTS_OPENAI_BATCH_IMPL_H
 
+#include "base/err.h"
 #include "controller/endpoints/line_exchange.h"
 #include "controller/endpoints/openai_batch.h"
 #include "formats/batch_lines.h"
@@ -91,7 +92,7 @@ struct openai_batch *openai_batch_next(struct batches *bs, uint32_t *line);
 /* openai_batch_store.c */
 
 /* Load the live batches.  -EAGAIN: the journal cannot be opened yet. */
-int openai_batch_load(struct batches *bs, char *why, size_t why_n);
+int openai_batch_load(struct batches *bs, struct why *why);
 void batches_free(struct batches *bs);
 void openai_batch_free(struct openai_batch *b);
 /* Under the lock: find an owner; add or remove one of its live batches. */

@@ -219,20 +219,20 @@ void openai_batch_end(struct batches *bs, const char *owner)
 }
 
 /* Check the limits of live batches.  Under the lock. */
-static bool may_begin(struct batches *bs, const char *name, char *why, size_t n)
+static bool may_begin(struct batches *bs, const char *name, struct why *why)
 {
 	const struct batch_owner *o = openai_batch_owner(bs, name);
 	uint32_t its = o ? o->n_live : 0;
 	uint32_t left = bs->n_live < OPENAI_BATCH_LIVE_MAX ? OPENAI_BATCH_LIVE_MAX - bs->n_live : 0;
 	if (bs->stopping)
-		snprintf(why, n, "the service ends");
+		err_why(why, 0, "the service ends");
 	else if (!left)
-		snprintf(why, n, "%u batches have not ended: create another when one has", bs->n_live);
+		err_why(why, 0, "%u batches have not ended: create another when one has", bs->n_live);
 	else if (*name && its && its + 1 > OPENAI_BATCH_LIVE_PART * (left - 1))
-		snprintf(why, n,
-			 "%u batches of this key have not ended, which is its part of the %d of all keys: "
-			 "create another when one has",
-			 its, OPENAI_BATCH_LIVE_MAX);
+		err_why(why, 0,
+			"%u batches of this key have not ended, which is its part of the %d of all keys: "
+			"create another when one has",
+			its, OPENAI_BATCH_LIVE_MAX);
 	else
 		return true;
 	return false;
@@ -384,9 +384,9 @@ static struct openai_batch *parse_record(int64_t n, const char *owner, const cha
 	return b;
 }
 
-int openai_batch_load(struct batches *bs, char *why, size_t why_n)
+int openai_batch_load(struct batches *bs, struct why *why)
 {
-	int rc = journal_reader(file_store_journal(bs->files), &bs->reader, why, why_n);
+	int rc = journal_reader(file_store_journal(bs->files), &bs->reader, why);
 	if (rc)
 		return rc;
 	sqlite3_stmt *s =
@@ -409,7 +409,7 @@ int openai_batch_load(struct batches *bs, char *why, size_t why_n)
 	}
 	sqlite3_reset(s);
 	if (rc != SQLITE_DONE) {
-		rc = err_why(why, why_n, -EIO, "batches: the journal cannot be read: %s",
+		rc = err_why(why, -EIO, "batches: the journal cannot be read: %s",
 			     journal_errmsg(bs->reader));
 		free_list(&bs->first);
 		free_owners(bs);
@@ -490,8 +490,8 @@ int openai_batch_each_line(struct batches *bs, struct openai_batch *b, bool fail
 {
 	/* Use a separate connection, because this may take long. */
 	struct journal_db *db;
-	char why[256];
-	int rc = journal_reader(file_store_journal(bs->files), &db, why, sizeof why);
+	struct why why;
+	int rc = journal_reader(file_store_journal(bs->files), &db, &why);
 	if (rc)
 		return rc;
 	*n = 0;
@@ -614,30 +614,30 @@ static void on_created(void *user, int rc, const char *why)
 	free(c);
 }
 
-static bool check(struct batches *bs, const struct openai_batch_request *r, const char **param, char *why,
-		  size_t n)
+static bool check(struct batches *bs, const struct openai_batch_request *r, const char **param,
+		  struct why *why)
 {
 	struct file_info f;
 	char urls[LINE_EXCHANGE_URLS_SIZE];
 	*param = "endpoint";
 	if (!line_exchange_route(bs->host, r->endpoint)) {
 		line_exchange_urls(bs->host, urls);
-		snprintf(why, n, "endpoint %s", urls);
+		err_why(why, 0, "endpoint %s", urls);
 		return false;
 	}
 	*param = "completion_window";
 	if (window_seconds(r->window) < 0) {
-		snprintf(why, n, "completion_window must be like \"24h\" (s, m, h or d), at most 30 days");
+		err_why(why, 0, "completion_window must be like \"24h\" (s, m, h or d), at most 30 days");
 		return false;
 	}
 	*param = "input_file_id";
 	int rc = file_store_get(bs->files, r->owner, r->input_file, &f);
 	if (rc) {
-		snprintf(why, n, "input_file_id: no such file: %.64s", r->input_file);
+		err_why(why, 0, "input_file_id: no such file: %.64s", r->input_file);
 		return false;
 	}
 	if (strcmp(f.purpose, "batch") != 0) {
-		snprintf(why, n, "input_file_id: the file's purpose is %.32s, it must be batch", f.purpose);
+		err_why(why, 0, "input_file_id: the file's purpose is %.32s, it must be batch", f.purpose);
 		return false;
 	}
 	return true;
@@ -648,19 +648,19 @@ void batches_create(struct batches *bs, const struct openai_batch_request *r,
 		    void *user)
 {
 	const char *param;
-	char why[256];
-	if (!check(bs, r, &param, why, sizeof why)) {
-		done(user, -EINVAL, NULL, param, why);
+	struct why why;
+	if (!check(bs, r, &param, &why)) {
+		done(user, -EINVAL, NULL, param, why.text);
 		return;
 	}
 	pthread_mutex_lock(&bs->lock);
-	bool full = !may_begin(bs, r->owner, why, sizeof why);
+	bool full = !may_begin(bs, r->owner, &why);
 	int64_t n = full ? 0 : ++bs->last_n;
 	if (!full)
 		openai_batch_begin(bs, r->owner);
 	pthread_mutex_unlock(&bs->lock);
 	if (full) {
-		done(user, -EAGAIN, NULL, NULL, why);
+		done(user, -EAGAIN, NULL, NULL, why.text);
 		return;
 	}
 	struct openai_batch *b = xcalloc(1, sizeof *b);

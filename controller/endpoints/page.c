@@ -75,16 +75,17 @@ static void on_cancelled(void *user, enum code code)
 
 void page_call_cancel(struct exchange *x, const char *rest)
 {
-	char why[256] = "";
+	struct why why = {""};
 	char owner[COMMON_JOB_OWNER_SIZE];
 	const char *id = NULL;
 	json_t *o = NULL;
 	(void)rest;
 	if (common_body(x, &o))
 		return;
-	if (json_get_str(o, "job", &id, why, sizeof why) || !id) {
+	if (json_get_str(o, "job", &id, &why) || !id) {
 		exchange_fail(x, E_BAD_REQUEST, "job",
-			      why[0] ? why : "the body must be an object with the job's id: {\"job\": ID}");
+			      why.text[0] ? why.text
+					  : "the body must be an object with the job's id: {\"job\": ID}");
 	} else {
 		common_job_owner(x, owner);
 		exchange_ref(x);

@@ -34,10 +34,8 @@ int pooling_string(const json_t *request, const char *name, const char **out, st
 
 int pooling_bool(const json_t *request, const char *name, bool *out, struct api_problem *p)
 {
-	char why[256];
-	return json_get_bool(request, name, out, why, sizeof why)
-		       ? api_fail(p, E_BAD_REQUEST, name, "%s", why)
-		       : 0;
+	struct why why;
+	return json_get_bool(request, name, out, &why) ? api_fail(p, E_BAD_REQUEST, name, "%s", why.text) : 0;
 }
 
 int pooling_int(const json_t *request, const char *name, int64_t lo, int64_t hi, int64_t *out,

@@ -48,9 +48,9 @@ const struct field_table detokenize_fields = {detokenize_rows,
 
 static int get_bool(const json_t *request, const char *key, bool *out, struct api_problem *p)
 {
-	char why[256];
-	if (json_get_bool(request, key, out, why, sizeof why))
-		return api_fail(p, E_BAD_REQUEST, key, "%s", why);
+	struct why why;
+	if (json_get_bool(request, key, out, &why))
+		return api_fail(p, E_BAD_REQUEST, key, "%s", why.text);
 	return 0;
 }
 

@@ -41,13 +41,13 @@ static bool beam_fits(const struct params *p)
  * queue at most QUEUE_PART times as much as then remains for others: a single account gets three quarters of
  * the queue.  Further accounts divide the rest in the same way; the last place is for an account with nothing
  * queued. */
-static bool is_full(const struct engine *e, const struct engine_cmd *c, char *why, size_t why_n)
+static bool is_full(const struct engine *e, const struct engine_cmd *c, struct why *why)
 {
 	struct fleet_queue q = fleet_queue(e->fleet), its = fleet_queue_of(e->fleet, c->account);
 	uint64_t n_tokens = q.queued_tokens + c->n_tokens;
 	if (q.n_queued >= e->cfg.max_jobs || n_tokens > e->cfg.max_tokens) {
-		snprintf(why, why_n, "the queue is full: %u jobs, %llu tokens wait", q.n_queued,
-			 (unsigned long long)q.queued_tokens);
+		err_why(why, 0, "the queue is full: %u jobs, %llu tokens wait", q.n_queued,
+			(unsigned long long)q.queued_tokens);
 		return true;
 	}
 	uint64_t jobs_left = e->cfg.max_jobs - q.n_queued - 1, tokens_left = e->cfg.max_tokens - n_tokens;
@@ -55,15 +55,15 @@ static bool is_full(const struct engine *e, const struct engine_cmd *c, char *wh
 	    (its.n_queued + 1 <= QUEUE_PART * jobs_left &&
 	     its.queued_tokens + c->n_tokens <= QUEUE_PART * tokens_left))
 		return false;
-	snprintf(why, why_n, "this key's part of the queue is full: %u of its jobs, %llu tokens wait",
-		 its.n_queued, (unsigned long long)its.queued_tokens);
+	err_why(why, 0, "this key's part of the queue is full: %u of its jobs, %llu tokens wait",
+		its.n_queued, (unsigned long long)its.queued_tokens);
 	return true;
 }
 
 static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 {
 	uint64_t total = (uint64_t)c->n_tokens + c->params.max_tokens;
-	char full[160];
+	struct why full;
 	/* The replica that held a resumed job may not have returned yet. */
 	uint32_t most = c->resumed ? e->cfg.model_context : fleet_max_context(e->fleet);
 	if (c->n_tokens == 0 || c->params.max_tokens == 0 || c->params.n == 0 || c->params.n > PARAMS_N_MAX ||
@@ -75,8 +75,8 @@ static void on_submit(struct engine *e, struct engine_cmd *c, int64_t now_us)
 		snprintf(why, sizeof why, "prompt (%u) and max_tokens (%u) exceed the context of %u tokens",
 			 c->n_tokens, c->params.max_tokens, most);
 		emit_code(e->emit, ENGINE_REFUSED, c->job, E_TOO_LONG, why);
-	} else if (!c->resumed && is_full(e, c, full, sizeof full)) {
-		emit_code(e->emit, ENGINE_REFUSED, c->job, E_OVERLOADED, full);
+	} else if (!c->resumed && is_full(e, c, &full)) {
+		emit_code(e->emit, ENGINE_REFUSED, c->job, E_OVERLOADED, full.text);
 	} else {
 		struct group *g = group_new(c->job, c->tokens, c->n_tokens, &c->params);
 		c->tokens = NULL;
@@ -209,8 +209,7 @@ static void *open_socket(void *context, int type)
 	return s;
 }
 
-int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, char *why,
-		 size_t why_n)
+int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, struct why *why)
 {
 	struct engine *e = xcalloc(1, sizeof *e);
 	int rc;
@@ -219,15 +218,15 @@ int engine_start(void *zmq_context, const struct engine_config *cfg, struct engi
 	e->out = open_socket(zmq_context, ZMQ_PUSH);
 	e->emit = emit_new(e->out);
 	if (!e->in || !e->out || zmq_bind(e->in, ENGINE_IN) < 0 || zmq_connect(e->out, ENGINE_OUT) < 0) {
-		rc = err_why(why, why_n, -errno, "engine: %s", zmq_strerror(errno));
+		rc = err_why(why, -errno, "engine: %s", zmq_strerror(errno));
 		goto fail_sockets;
 	}
-	rc = fleet_open(zmq_context, &e->cfg, e->emit, &e->fleet, why, why_n);
+	rc = fleet_open(zmq_context, &e->cfg, e->emit, &e->fleet, why);
 	if (rc)
 		goto fail_sockets;
 	rc = pthread_create(&e->thread, NULL, engine_main, e);
 	if (rc) {
-		rc = err_why(why, why_n, -rc, "engine thread: %s", strerror(rc));
+		rc = err_why(why, -rc, "engine thread: %s", strerror(rc));
 		goto fail_fleet;
 	}
 	*out = e;

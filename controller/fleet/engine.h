@@ -4,6 +4,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_ENGINE_H
 #define QUERN_CONTROLLER_FLEET_ENGINE_H
 
+#include "base/err.h"
 #include "controller/fleet/engine_config.h"
 
 #include <stddef.h>
@@ -11,8 +12,7 @@
 struct engine;
 
 /* Bind the bus and ENGINE_IN, connect to ENGINE_OUT (already bound), and start the thread. */
-int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, char *why,
-		 size_t why_n);
+int engine_start(void *zmq_context, const struct engine_config *cfg, struct engine **out, struct why *why);
 /* Return the endpoint of the worker bus, with the port that replaced a wildcard. */
 const char *engine_bus(const struct engine *e);
 /* Wait for the thread, after ENGINE_QUIT was sent, and free everything. */

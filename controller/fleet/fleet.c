@@ -87,7 +87,7 @@ void fleet_take_down(struct fleet *f, struct replica *r, int64_t now_us, const c
 		at++;
 	f->replicas[at] = f->replicas[--f->n_replicas];
 	/* The reason may be a loss that was logged already. */
-	if (why[0] && strcmp(why, f->last_loss) != 0)
+	if (why[0] && strcmp(why, f->last_loss.text) != 0)
 		log_warn("fleet", "replica ended replica=%llu reason=\"%s\"", (unsigned long long)r->id, why);
 	else if (why[0])
 		log_info("fleet", "replica ended replica=%llu", (unsigned long long)r->id);
@@ -205,13 +205,13 @@ uint32_t fleet_numerics_class(struct fleet *f, bool has_constraint, const char *
 static void apply_ready(struct fleet *f, struct replica *r, int64_t now_us)
 {
 	uint32_t odd;
-	char why[700];
+	struct why why;
 	if (++r->n_ready < r->n_ranks)
 		return;
-	if (replica_start(r, &odd, why, sizeof why)) {
+	if (replica_start(r, &odd, &why)) {
 		worker_link_drop(f->link, r->ranks[odd], now_us);
-		fleet_take_down(f, r, now_us, why);
-		snprintf(f->last_loss, sizeof f->last_loss, "%s", why);
+		fleet_take_down(f, r, now_us, why.text);
+		f->last_loss = why;
 		return;
 	}
 	r->started_us = now_us;
@@ -269,18 +269,18 @@ static void apply_gone(struct fleet *f, const struct link_event *ev, int64_t now
 			 (unsigned long long)ev->worker->id);
 	else
 		log_warn("fleet", "worker lost worker=%llu reason=\"%s\"", (unsigned long long)ev->worker->id,
-			 ev->why);
-	snprintf(f->last_loss, sizeof f->last_loss, "%s", ev->why);
+			 ev->why.text);
+	f->last_loss = ev->why;
 	/* LOST makes the supervisor kill and replace the worker.  It is not sent after LINK_FAILED: the
 	 * worker exits by itself, and a retry would fail the same way.  Nor is it sent if silence has no
 	 * limit: a debugger may hold the worker, which sends hello again if it is alive. */
 	if (!failed && pid && f->cfg->silent_us >= 0)
 		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_LOST, .pid = pid});
 	if (r)
-		lose_replica(f, r, now_us, ev->why);
+		lose_replica(f, r, now_us, ev->why.text);
 	if (failed && (pid || !f->cfg->supervised)) {
-		fleet_orders_failed(f, ev->why);
-		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why});
+		fleet_orders_failed(f, ev->why.text);
+		fleet_notice(f, (struct engine_notice){.kind = ENGINE_NOTICE_FAILED, .why = ev->why.text});
 	}
 }
 
@@ -312,13 +312,13 @@ void fleet_apply(struct fleet *f, int64_t now_us)
 	case LINK_HELLO:
 		/* A rank may report that its tp_group broke before the dead rank is detected. */
 		if (r && r->n_ranks > 1)
-			lose_replica(f, r, now_us, ev->why);
+			lose_replica(f, r, now_us, ev->why.text);
 		else if (r)
-			fleet_take_down(f, r, now_us, ev->why);
+			fleet_take_down(f, r, now_us, ev->why.text);
 		break;
 	case LINK_MISSED:
 		if (r)
-			fleet_take_down(f, r, now_us, ev->why);
+			fleet_take_down(f, r, now_us, ev->why.text);
 		break;
 	case LINK_LEAVES:
 		if (r)
@@ -391,7 +391,7 @@ void fleet_retire(struct fleet *f, struct worker *k, int64_t now_us)
 /* ---- lifecycle ---- */
 
 int fleet_open(void *zmq_context, const struct engine_config *cfg, struct emit *emit, struct fleet **out,
-	       char *why, size_t why_n)
+	       struct why *why)
 {
 	struct fleet *f = xcalloc(1, sizeof *f);
 	f->cfg = cfg;
@@ -399,7 +399,7 @@ int fleet_open(void *zmq_context, const struct engine_config *cfg, struct emit *
 	f->tp = cfg->tp ? cfg->tp : 1;
 	f->max_context = cfg->model_context;
 	autoscale_init(&f->autoscale, &cfg->autoscale);
-	int rc = worker_link_open(zmq_context, cfg, &f->link, why, why_n);
+	int rc = worker_link_open(zmq_context, cfg, &f->link, why);
 	if (rc) {
 		free(f);
 		return rc;

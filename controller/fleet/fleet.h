@@ -10,6 +10,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_FLEET_H
 #define QUERN_CONTROLLER_FLEET_FLEET_H
 
+#include "base/err.h"
 #include "controller/fleet/emit.h"
 #include "controller/fleet/engine_config.h"
 #include "controller/sched/sched.h"
@@ -18,7 +19,7 @@ struct fleet;
 
 /* Bind the worker bus.  cfg and emit are borrowed until fleet_close(). */
 int fleet_open(void *zmq_context, const struct engine_config *cfg, struct emit *emit, struct fleet **out,
-	       char *why, size_t why_n);
+	       struct why *why);
 void fleet_stop_workers(struct fleet *f); /* only fleet_close() may follow */
 void fleet_close(struct fleet *f);        /* NULL is fine */
 /* Return the sockets to poll for input, and the timeout. */

@@ -43,9 +43,9 @@ struct fleet {
 	bool ready, served; /* a replica serves; a replica has served */
 	bool unsized;       /* groups may be unsized: fleet_reject_oversized() is due */
 	uint32_t max_context;
-	int64_t form_us;     /* no tp_group is formed before this time: the last one broke too soon */
-	char last_loss[700]; /* reason of the last loss of a worker */
-	char waits[256];     /* why a fleet that is not ready waits, as last published */
+	int64_t form_us;      /* no tp_group is formed before this time: the last one broke too soon */
+	struct why last_loss; /* reason of the last loss of a worker */
+	char waits[256];      /* why a fleet that is not ready waits, as last published */
 	int64_t loading_us, waits_us; /* when loads were last checked, and when waits was last published */
 	struct counts past;           /* totals of replicas that have ended */
 	struct order orders[FLEET_ORDERS];

@@ -82,8 +82,8 @@ static void describe(const struct fleet *f, const struct engine_loading *l, char
 		snprintf(out, n, "%u worker%s load%s: %s, %.0f of %.0f MiB, %lld s", l->n_workers,
 			 l->n_workers == 1 ? "" : "s", l->n_workers == 1 ? "s" : "", l->doing, mib(l->done),
 			 mib(l->total), (long long)(l->us / 1000000));
-	else if (f->last_loss[0])
-		snprintf(out, n, "no worker serves or loads; the last loss: %.200s", f->last_loss);
+	else if (f->last_loss.text[0])
+		snprintf(out, n, "no worker serves or loads; the last loss: %.200s", f->last_loss.text);
 	else
 		snprintf(out, n, "no worker has connected yet");
 }

@@ -325,7 +325,7 @@ static void time_out(struct fleet *f, const struct order *o)
 		       draining, draining == 1 ? "" : "s", draining == 1 ? "es" : "");
 	else
 		answer(f, o->tag, E_NOT_READY, "%u of %u replicas serve%s%s", serving, o->n_replicas,
-		       f->last_loss[0] ? "; last loss: " : "", f->last_loss);
+		       f->last_loss.text[0] ? "; last loss: " : "", f->last_loss.text);
 }
 
 /* Answers at once: a retry would fail the same way. */

@@ -167,7 +167,7 @@ static uint32_t drop(struct queue *q, uint64_t worker)
 /* ---- the thread ---- */
 
 /* Make the manifest; reads all files of which no record has the checksums. */
-static int make_manifest(struct model_server *s, bool known, char *why, size_t why_n)
+static int make_manifest(struct model_server *s, bool known, struct why *why)
 {
 	const int64_t t0 = clock_us();
 	struct manifest m;
@@ -175,7 +175,7 @@ static int make_manifest(struct model_server *s, bool known, char *why, size_t w
 	if (!known)
 		log_info("model", "computing checksums files=%zu reason=\"a worker has no model files\"",
 			 s->files.n);
-	int rc = manifest_make(&m, &s->files, s->name, &s->sums, known, why, why_n);
+	int rc = manifest_make(&m, &s->files, s->name, &s->sums, known, why);
 	if (rc)
 		return rc;
 	manifest_fingerprint(&m, fingerprint);
@@ -191,15 +191,15 @@ static int make_manifest(struct model_server *s, bool known, char *why, size_t w
 static void answer_list(struct model_server *s, struct buf *out)
 {
 	const struct manifest none = {0};
-	char why[512] = "";
-	int rc = s->manifest.n ? 0 : make_manifest(s, false, why, sizeof why);
+	struct why why = {""};
+	int rc = s->manifest.n ? 0 : make_manifest(s, false, &why);
 	if (rc)
-		log_warn("model", "no worker can fetch the model reason=\"%s\"", why);
-	bus_encode_files(rc ? &none : &s->manifest, rc ? why : "", out);
+		log_warn("model", "no worker can fetch the model reason=\"%s\"", why.text);
+	bus_encode_files(rc ? &none : &s->manifest, rc ? why.text : "", out);
 }
 
 /* Open the file if it is still the file of which the checksums were made. */
-static int open_file(struct model_server *s, uint32_t file, char *why, size_t why_n)
+static int open_file(struct model_server *s, uint32_t file, struct why *why)
 {
 	struct stat st;
 	char *path = file_join(s->files.dir, s->files.files[file].name);
@@ -211,11 +211,11 @@ static int open_file(struct model_server *s, uint32_t file, char *why, size_t wh
 		s->open_file = file;
 	}
 	if (s->open < 0 || fstat(s->open, &st) < 0) {
-		rc = err_why(why, why_n, -errno, "%s: %s", path, strerror(errno));
+		rc = err_why(why, -errno, "%s: %s", path, strerror(errno));
 	} else {
 		const struct store_id id = store_id_of(&st);
 		if (!store_id_equal(&id, &s->files.files[file].id))
-			rc = err_why(why, why_n, -EAGAIN,
+			rc = err_why(why, -EAGAIN,
 				     "%s was changed or replaced since the service started: restart it",
 				     path);
 	}
@@ -223,41 +223,39 @@ static int open_file(struct model_server *s, uint32_t file, char *why, size_t wh
 	return rc;
 }
 
-static int read_chunk(struct model_server *s, const struct bus_want *w, struct bus_chunk *k, char *why,
-		      size_t why_n)
+static int read_chunk(struct model_server *s, const struct bus_want *w, struct bus_chunk *k, struct why *why)
 {
 	if (!s->manifest.n || w->file >= s->manifest.n || w->bytes == 0 || w->bytes > BUS_CHUNK_MAX ||
 	    w->offset >= (uint64_t)s->manifest.files[w->file].size)
-		return err_why(why, why_n, -EBADMSG, "bytes that no file has were asked for");
-	int rc = open_file(s, w->file, why, why_n);
+		return err_why(why, -EBADMSG, "bytes that no file has were asked for");
+	int rc = open_file(s, w->file, why);
 	for (k->n = 0; !rc && k->n < w->bytes;) {
 		const ssize_t n = pread(s->open, s->bytes + k->n, w->bytes - k->n, (off_t)(w->offset + k->n));
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			rc = err_why(why, why_n, -errno, "%s: %s", s->manifest.files[w->file].name,
-				     strerror(errno));
+			rc = err_why(why, -errno, "%s: %s", s->manifest.files[w->file].name, strerror(errno));
 		if (n <= 0)
 			break;
 		k->n += (uint32_t)n;
 	}
 	k->bytes = s->bytes;
-	return rc ? rc : k->n ? 0 : err_why(why, why_n, -EIO, "%s is cut", s->manifest.files[w->file].name);
+	return rc ? rc : k->n ? 0 : err_why(why, -EIO, "%s is cut", s->manifest.files[w->file].name);
 }
 
 static void answer_chunk(struct model_server *s, const struct bus_want *w, struct buf *out)
 {
 	struct bus_chunk k = {.file = w->file < MANIFEST_FILES_MAX ? w->file : 0, .offset = w->offset};
-	char why[512] = "";
-	if (read_chunk(s, w, &k, why, sizeof why)) {
+	struct why why = {""};
+	if (read_chunk(s, w, &k, &why)) {
 		const int64_t now_us = clock_us();
 		if (!s->warned_us || now_us - s->warned_us > WARN_US) {
 			s->warned_us = now_us;
-			log_warn("model", "chunk refused reason=\"%s\"", why);
+			log_warn("model", "chunk refused reason=\"%s\"", why.text);
 		}
 		k.n = 0;
 	}
-	bus_encode_chunk(&k, k.n ? "" : why, out);
+	bus_encode_chunk(&k, k.n ? "" : why.text, out);
 }
 
 static void *serve(void *arg)
@@ -319,11 +317,11 @@ static void server_leave(struct model_server *s)
 }
 
 int model_server_start(struct model_server **out, const char *path, const char *name, const char *records,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	struct model_server *s = xcalloc(1, sizeof *s);
 	sigset_t all, before;
-	char unknown[512];
+	struct why unknown;
 	s->name = xstrdup(name);
 	s->records = records ? xstrdup(records) : NULL;
 	s->sums = (struct checksums){.records = s->records, .stop = &s->stop};
@@ -333,24 +331,24 @@ int model_server_start(struct model_server **out, const char *path, const char *
 	s->answers.last = &s->answers.first;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->wake, NULL);
-	int rc = store_files_list(path, &s->files, why, why_n);
+	int rc = store_files_list(path, &s->files, why);
 	if (!rc)
-		rc = store_files_quick_fingerprint(&s->files, s->quick_fingerprint, why, why_n);
+		rc = store_files_quick_fingerprint(&s->files, s->quick_fingerprint, why);
 	if (rc)
 		goto fail;
 	s->bytes = xmalloc(BUS_CHUNK_MAX);
 	s->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (s->fd < 0) {
-		rc = err_why(why, why_n, -errno, "no eventfd: %s", strerror(errno));
+		rc = err_why(why, -errno, "no eventfd: %s", strerror(errno));
 		goto fail;
 	}
-	make_manifest(s, true, unknown, sizeof unknown);
+	make_manifest(s, true, &unknown);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&s->thread, NULL, serve, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc) {
-		rc = err_why(why, why_n, -rc, "no thread for the model's files: %s", strerror(rc));
+		rc = err_why(why, -rc, "no thread for the model's files: %s", strerror(rc));
 		goto fail;
 	}
 	*out = s;

@@ -15,6 +15,7 @@
 #define QUERN_CONTROLLER_FLEET_MODEL_SERVER_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "proto/bus.h"
 
 #include <stdbool.h>
@@ -28,7 +29,7 @@ struct model_server;
 /* path: the model; name: the name shown to people; records: where checksums are kept (store/fingerprint.h),
  * NULL: nowhere.  -ENOENT, ... with the reason: the model has no weights here. */
 int model_server_start(struct model_server **out, const char *path, const char *name, const char *records,
-		       char *why, size_t why_n);
+		       struct why *why);
 void model_server_stop(struct model_server *s); /* NULL is fine */
 
 const char *model_server_quick_fingerprint(const struct model_server *s);

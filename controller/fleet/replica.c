@@ -69,7 +69,7 @@ static void update_speed(struct replica *r)
 	sched_speed(r->sched, r->prefill_tps, (double)r->link_bps, r->block_bytes);
 }
 
-int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
+int replica_start(struct replica *r, uint32_t *odd, struct why *why)
 {
 	const struct bus_ready *first = &r->ranks[0]->ready;
 	uint32_t n_blocks = first->n_blocks, n_host = first->n_host_blocks;
@@ -79,7 +79,7 @@ int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n)
 		const struct bus_ready *b = &r->ranks[i]->ready;
 		if (!numerics_same(b->numerics, first->numerics)) {
 			*odd = i;
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "rank %u is of another numerics class than rank 0 (%s, not %s)", i,
 				       b->numerics, first->numerics);
 		}

@@ -11,6 +11,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_REPLICA_H
 #define QUERN_CONTROLLER_FLEET_REPLICA_H
 
+#include "base/err.h"
 #include "base/numerics.h"
 #include "controller/fleet/engine_config.h"
 #include "controller/fleet/constraints.h"
@@ -74,7 +75,7 @@ void replica_free(struct replica *r); /* with the groups that it still has; NULL
 struct sched *replica_sched_new(const struct engine_config *cfg);
 
 /* All ranks are ready: from now on plans can be made.  -EINVAL: rank *odd differs from rank 0. */
-int replica_start(struct replica *r, uint32_t *odd, char *why, size_t why_n);
+int replica_start(struct replica *r, uint32_t *odd, struct why *why);
 /* Make every plan that can be made now; replica_send() sends them to all ranks. */
 void replica_plan(struct replica *r, struct plan *scratch, int64_t now_us);
 void replica_send(struct replica *r, struct worker_link *link, int64_t now_us);

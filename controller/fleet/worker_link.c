@@ -93,8 +93,8 @@ static void close_sockets(struct worker_link *w)
 	conns_free(w->conns);
 }
 
-int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct worker_link **out, char *why,
-		     size_t why_n)
+int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct worker_link **out,
+		     struct why *why)
 {
 	struct worker_link *w = xcalloc(1, sizeof *w);
 	w->cfg = *cfg;
@@ -104,7 +104,7 @@ int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct 
 	w->socket = zmq_socket(zmq_context, ZMQ_ROUTER);
 	if (!w->socket) {
 		free(w);
-		return err_why(why, why_n, -errno, "worker bus: %s", zmq_strerror(errno));
+		return err_why(why, -errno, "worker bus: %s", zmq_strerror(errno));
 	}
 	int64_t max = BUS_MESSAGE_MAX;
 	zmq_setsockopt(w->socket, ZMQ_MAXMSGSIZE, &max, sizeof max);
@@ -127,8 +127,7 @@ int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct 
 		int err = errno;
 		close_sockets(w);
 		free(w);
-		return err_why(why, why_n, -err, "worker bus: cannot listen on %s: %s", cfg->bus,
-			       zmq_strerror(err));
+		return err_why(why, -err, "worker bus: cannot listen on %s: %s", cfg->bus, zmq_strerror(err));
 	}
 	size_t n = sizeof w->endpoint;
 	zmq_getsockopt(w->socket, ZMQ_LAST_ENDPOINT, w->endpoint, &n);
@@ -429,8 +428,7 @@ static void lose_quietly(struct worker_link *w, struct worker *k, int64_t now_us
 			 const char *text, struct link_event *ev)
 {
 	*ev = (struct link_event){.kind = kind, .worker = k, .epoch = k->epoch};
-	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s: %s", (long long)k->hello.pid, k->hello.device,
-		text);
+	err_why(&ev->why, 0, "worker %lld on %s: %s", (long long)k->hello.pid, k->hello.device, text);
 	worker_lose(k, now_us);
 	conns_release(w->conns, k->fd, k->conn, INT64_MAX);
 }
@@ -481,8 +479,7 @@ static void on_return(struct worker_link *w, struct worker *k, const struct bus_
 		return;
 	}
 	*ev = (struct link_event){.kind = LINK_HELLO, .worker = k, .epoch = k->epoch};
-	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s connected again", (long long)h->pid,
-		h->device);
+	err_why(&ev->why, 0, "worker %lld on %s connected again", (long long)h->pid, h->device);
 	worker_rejoin(&w->table, k, h, now_us);
 }
 
@@ -531,7 +528,7 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 		struct agree_modes now;
 		agree_modes(&w->agree, w->cfg.compute, &k->hello, &now);
 		*ev = (struct link_event){.kind = LINK_HELLO, .worker = k, .epoch = k->epoch};
-		err_why(ev->why, sizeof ev->why, 0,
+		err_why(&ev->why, 0,
 			"worker %lld on %s loads again: it has loaded compute=%s%s%s, and all take "
 			"compute=%s%s%s by now",
 			(long long)k->hello.pid, k->hello.device, k->modes.compute,
@@ -552,14 +549,14 @@ static void on_ready(struct worker_link *w, struct worker *k, const struct bus_r
 static void missed(struct worker *k, const char *what, struct link_event *ev)
 {
 	*ev = (struct link_event){.kind = LINK_MISSED, .worker = k, .epoch = k->epoch};
-	err_why(ev->why, sizeof ev->why, 0, "worker %lld on %s: %s was lost on the way",
-		(long long)k->hello.pid, k->hello.device, what);
+	err_why(&ev->why, 0, "worker %lld on %s: %s was lost on the way", (long long)k->hello.pid,
+		k->hello.device, what);
 }
 
 static void on_result(struct worker_link *w, struct worker *k, const void *bytes, size_t n, int64_t now_us,
 		      struct result *result, struct link_event *ev)
 {
-	char text[256];
+	struct why text;
 	struct bus_limits limits = {
 		.max_slots = w->cfg.max_seqs,
 		.max_rows = w->cfg.max_rows,
@@ -572,8 +569,8 @@ static void on_result(struct worker_link *w, struct worker *k, const void *bytes
 	/* Sent before the worker learned that its tp_group has ended. */
 	if (k->state != WORKER_SERVING)
 		return;
-	if (bus_decode_result(bytes, n, &limits, result, text, sizeof text)) {
-		lose(w, k, now_us, LINK_GONE, text, ev);
+	if (bus_decode_result(bytes, n, &limits, result, &text)) {
+		lose(w, k, now_us, LINK_GONE, text.text, ev);
 		return;
 	}
 	if (result->epoch != k->epoch)
@@ -671,15 +668,15 @@ static void on_message(struct worker_link *w, struct worker *k, const void *byte
 		       int64_t now_us, struct result *result, struct link_event *ev)
 {
 	struct bus_msg m;
-	char text[256];
+	struct why text;
 	k->last_seen_us = now_us;
 	if (type == BUS_RESULT) {
 		watchdog_progress(&k->watchdog, now_us);
 		on_result(w, k, bytes, n, now_us, result, ev);
 		return;
 	}
-	if (bus_decode(bytes, n, &m, text, sizeof text)) {
-		lose(w, k, now_us, LINK_GONE, text, ev);
+	if (bus_decode(bytes, n, &m, &text)) {
+		lose(w, k, now_us, LINK_GONE, text.text, ev);
 		return;
 	}
 	if (m.type == BUS_READY)
@@ -714,16 +711,16 @@ static bool stranger_due(struct worker_link *w, const uint8_t *route, size_t n, 
 static void on_frames(struct worker_link *w, const struct sender *from, const void *bytes, size_t n,
 		      int64_t now_us, struct result *result, struct link_event *ev)
 {
-	char text[256] = "";
+	struct why text = {""};
 	struct bus_msg m;
 	struct worker *k = worker_table_find_route(&w->table, from->route, from->route_n);
-	int type = bus_peek(bytes, n, text, sizeof text);
-	if (type == BUS_HELLO && bus_decode(bytes, n, &m, text, sizeof text))
+	int type = bus_peek(bytes, n, &text);
+	if (type == BUS_HELLO && bus_decode(bytes, n, &m, &text))
 		type = -EBADMSG;
 	if (type == BUS_HELLO) {
 		on_hello(w, k, from, &m.hello, now_us, ev);
 	} else if (k && worker_is_live(k) && type < 0) {
-		lose(w, k, now_us, LINK_GONE, text, ev);
+		lose(w, k, now_us, LINK_GONE, text.text, ev);
 	} else if (k && worker_is_live(k)) {
 		on_message(w, k, bytes, n, type, now_us, result, ev);
 	} else if (k && k->state == WORKER_LEAVING) {
@@ -733,7 +730,7 @@ static void on_frames(struct worker_link *w, const struct sender *from, const vo
 		}
 	} else if (type < 0) {
 		if (may_warn(w, now_us))
-			log_warn("bus", "malformed message ignored reason=\"%s\"", text);
+			log_warn("bus", "malformed message ignored reason=\"%s\"", text.text);
 	} else if (k && k->silent && type != BUS_STOP && may_join(w, k->key)) {
 		revive(w, k, now_us, ev);
 	} else if (type != BUS_STOP && (k || stranger_due(w, from->route, from->route_n, now_us))) {
@@ -853,7 +850,7 @@ static void wait_stopped(struct worker_link *w, uint32_t n)
 		if (got == 0)
 			continue;
 		bool stopped =
-			got > 0 && bus_peek(zmq_msg_data(&body), zmq_msg_size(&body), NULL, 0) == BUS_STOP;
+			got > 0 && bus_peek(zmq_msg_data(&body), zmq_msg_size(&body), NULL) == BUS_STOP;
 		zmq_msg_close(&body);
 		struct worker *k = stopped ? worker_table_find_route(&w->table, route, route_n) : NULL;
 		if (k && k->state == WORKER_LEAVING) {

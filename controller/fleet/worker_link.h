@@ -6,6 +6,7 @@
 #ifndef QUERN_CONTROLLER_FLEET_WORKER_LINK_H
 #define QUERN_CONTROLLER_FLEET_WORKER_LINK_H
 
+#include "base/err.h"
 #include "controller/fleet/engine_config.h"
 #include "controller/fleet/worker_table.h"
 
@@ -27,14 +28,14 @@ struct link_event {
 	enum link_event_kind kind;
 	struct worker *worker;
 	uint64_t epoch; /* epoch of the tp_group that it was in; 0: none */
-	char why[640];
+	struct why why;
 };
 
 struct worker_link;
 
 /* Bind the ROUTER. */
-int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct worker_link **out, char *why,
-		     size_t why_n);
+int worker_link_open(void *zmq_context, const struct engine_config *cfg, struct worker_link **out,
+		     struct why *why);
 void worker_link_close(struct worker_link *w); /* stops all workers; NULL is fine */
 /* Return the sockets to poll for input (messages, and closed connections), and the timeout. */
 void worker_link_poll(struct worker_link *w, void **messages, void **ends);

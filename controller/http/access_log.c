@@ -31,12 +31,12 @@ static int open_file(const char *path)
 	return open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
 }
 
-int access_log_open(const char *path, struct access_log **out, char *why, size_t why_n)
+int access_log_open(const char *path, struct access_log **out, struct why *why)
 {
 	bool is_stdout = strcmp(path, "-") == 0;
 	int fd = is_stdout ? STDOUT_FILENO : open_file(path);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "--access-log %s: %s", path, strerror(errno));
+		return err_why(why, -errno, "--access-log %s: %s", path, strerror(errno));
 	struct access_log *a = xcalloc(1, sizeof *a);
 	a->path = is_stdout ? NULL : xstrdup(path);
 	a->fd = fd;

@@ -3,6 +3,7 @@
 #ifndef QUERN_CONTROLLER_HTTP_ACCESS_LOG_H
 #define QUERN_CONTROLLER_HTTP_ACCESS_LOG_H
 
+#include "base/err.h"
 #include "controller/http/exchange.h"
 
 #include <stddef.h>
@@ -11,7 +12,7 @@ struct access_log;
 
 /* Open the log.  path: a file to append to (created with mode 0640), or "-" for stdout.  -errno with the
  * reason. */
-int access_log_open(const char *path, struct access_log **out, char *why, size_t why_n);
+int access_log_open(const char *path, struct access_log **out, struct why *why);
 void access_log_close(struct access_log *a); /* NULL is fine */
 
 /* Write the line of x.  Any thread; the caller holds x->lock.  One write(2): a line that the disk does not

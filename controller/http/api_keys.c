@@ -73,64 +73,61 @@ static int parse_hex(const char *hex, unsigned char out[DIGEST])
 	return 0;
 }
 
-static int parse_key(const char *word, struct api_key *a, char *why, size_t why_n)
+static int parse_key(const char *word, struct api_key *a, struct why *why)
 {
 	static const char hashed[] = "sha256:";
 	size_t n = strlen(word);
 	if (!strncmp(word, hashed, sizeof hashed - 1)) {
 		if (parse_hex(word + sizeof hashed - 1, a->digest))
-			return err_why(why, why_n, -EINVAL,
-				       "sha256: must be followed by 64 hexadecimal digits");
+			return err_why(why, -EINVAL, "sha256: must be followed by 64 hexadecimal digits");
 	} else if (n < APIKEY_BYTES_MIN || n > APIKEY_BYTES_MAX) {
-		return err_why(why, why_n, -EINVAL, "the key has %zu bytes, must have %d to %d", n,
-			       APIKEY_BYTES_MIN, APIKEY_BYTES_MAX);
+		return err_why(why, -EINVAL, "the key has %zu bytes, must have %d to %d", n, APIKEY_BYTES_MIN,
+			       APIKEY_BYTES_MAX);
 	} else if (digest_of(word, n, a->digest)) {
-		return err_why(why, why_n, -EIO, "SHA-256 is not available");
+		return err_why(why, -EIO, "SHA-256 is not available");
 	}
 	snprintf(a->name, sizeof a->name, "key-%02x%02x%02x%02x", a->digest[0], a->digest[1], a->digest[2],
 		 a->digest[3]);
 	return 0;
 }
 
-static int parse_name(const char *text, struct api_key *a, char *why, size_t why_n)
+static int parse_name(const char *text, struct api_key *a, struct why *why)
 {
 	static const char plain[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
 	size_t n = strlen(text);
 	if (!n || n >= sizeof a->name || strspn(text, plain) != n)
-		return err_why(why, why_n, -EINVAL, "name: must be 1 to %zu of A-Za-z0-9_.-",
-			       sizeof a->name - 1);
+		return err_why(why, -EINVAL, "name: must be 1 to %zu of A-Za-z0-9_.-", sizeof a->name - 1);
 	memcpy(a->name, text, n + 1);
 	return 0;
 }
 
-static int parse_number(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out, char *why,
-			size_t why_n)
+static int parse_number(const char *name, const char *text, int64_t lo, int64_t hi, int64_t *out,
+			struct why *why)
 {
 	char *end;
 	errno = 0;
 	long long x = strtoll(text, &end, 10);
 	if (errno || end == text || *end || x < lo || x > hi)
-		return err_why(why, why_n, -EINVAL, "%s: must be an integer from %lld to %lld", name,
-			       (long long)lo, (long long)hi);
+		return err_why(why, -EINVAL, "%s: must be an integer from %lld to %lld", name, (long long)lo,
+			       (long long)hi);
 	*out = x;
 	return 0;
 }
 
 /* Parse BEST..WORST, or one priority for all requests. */
-static int parse_priority(char *text, struct api_key *a, char *why, size_t why_n)
+static int parse_priority(char *text, struct api_key *a, struct why *why)
 {
 	int64_t best = 0, worst = 0;
 	char *dots = strstr(text, "..");
 	if (dots)
 		*dots = 0;
-	int rc = parse_number("priority", text, INT32_MIN, INT32_MAX, &best, why, why_n);
+	int rc = parse_number("priority", text, INT32_MIN, INT32_MAX, &best, why);
 	if (!rc)
-		rc = parse_number("priority", dots ? dots + 2 : text, INT32_MIN, INT32_MAX, &worst, why,
-				  why_n);
+		rc = parse_number("priority", dots ? dots + 2 : text, INT32_MIN, INT32_MAX, &worst, why);
 	if (rc)
 		return rc;
 	if (best > worst)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "priority: %lld..%lld: the first number must be the lower one (it runs first)",
 			       (long long)best, (long long)worst);
 	a->best = (int32_t)best;
@@ -139,47 +136,47 @@ static int parse_priority(char *text, struct api_key *a, char *why, size_t why_n
 }
 
 /* Parse a field name=value. */
-static int parse_word(char *word, struct api_key *a, char *why, size_t why_n)
+static int parse_word(char *word, struct api_key *a, struct why *why)
 {
 	char *value = strchr(word, '=');
 	int64_t share = 1;
 	int rc;
 	if (!value) /* may be a fragment of a key: not shown */
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "the key must be followed by name=value fields, separated by blanks");
 	*value++ = 0;
 	if (!strcmp(word, "name"))
-		return parse_name(value, a, why, why_n);
+		return parse_name(value, a, why);
 	if (!strcmp(word, "share")) {
-		rc = parse_number(word, value, 1, SHARE_MAX, &share, why, why_n);
+		rc = parse_number(word, value, 1, SHARE_MAX, &share, why);
 		a->share = (uint32_t)share;
 		return rc;
 	}
 	if (!strcmp(word, "priority"))
-		return parse_priority(value, a, why, why_n);
+		return parse_priority(value, a, why);
 	if (!strcmp(word, "max-jobs"))
-		return parse_number(word, value, 0, INT32_MAX, &a->max_jobs, why, why_n);
+		return parse_number(word, value, 0, INT32_MAX, &a->max_jobs, why);
 	if (!strcmp(word, "max-files"))
-		return parse_number(word, value, 0, INT32_MAX, &a->quota.max_files, why, why_n);
+		return parse_number(word, value, 0, INT32_MAX, &a->quota.max_files, why);
 	if (!strcmp(word, "max-stored-bytes")) {
-		rc = size_parse(value, &a->quota.max_bytes, why, why_n);
-		return rc ? err_prefix(why, why_n, rc, "%s", word) : 0;
+		rc = size_parse(value, &a->quota.max_bytes, why);
+		return rc ? err_prefix(why, rc, "%s", word) : 0;
 	}
 	if (!strcmp(word, "requests-per-minute"))
-		return parse_number(word, value, 0, INT32_MAX, &a->requests.most, why, why_n);
+		return parse_number(word, value, 0, INT32_MAX, &a->requests.most, why);
 	if (!strcmp(word, "tokens-per-minute"))
-		return parse_number(word, value, 0, INT64_MAX / MINUTE_US, &a->tokens.most, why, why_n);
-	return err_why(why, why_n, -EINVAL,
+		return parse_number(word, value, 0, INT64_MAX / MINUTE_US, &a->tokens.most, why);
+	return err_why(why, -EINVAL,
 		       "unknown field: must be name, share, priority, max-jobs, requests-per-minute, "
 		       "tokens-per-minute, max-files or max-stored-bytes");
 }
 
-static int parse_line(char *line, struct api_key *a, char *why, size_t why_n)
+static int parse_line(char *line, struct api_key *a, struct why *why)
 {
 	char *rest = line, *word = strtok_r(line, " \t\r", &rest);
-	int rc = parse_key(word, a, why, why_n);
+	int rc = parse_key(word, a, why);
 	while (!rc && (word = strtok_r(NULL, " \t\r", &rest)) && word[0] != '#')
-		rc = parse_word(word, a, why, why_n);
+		rc = parse_word(word, a, why);
 	return rc;
 }
 
@@ -188,18 +185,18 @@ struct parsed {
 	size_t n;
 };
 
-static int check_unique(const struct parsed *p, const struct api_key *a, char *why, size_t why_n)
+static int check_unique(const struct parsed *p, const struct api_key *a, struct why *why)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		if (!memcmp(p->keys[i].digest, a->digest, DIGEST))
-			return err_why(why, why_n, -EINVAL, "duplicate key");
+			return err_why(why, -EINVAL, "duplicate key");
 		if (!strcmp(p->keys[i].name, a->name))
-			return err_why(why, why_n, -EINVAL, "duplicate name %s", a->name);
+			return err_why(why, -EINVAL, "duplicate name %s", a->name);
 	}
 	return 0;
 }
 
-static int parse_text(char *text, struct parsed *p, char *why, size_t why_n)
+static int parse_text(char *text, struct parsed *p, struct why *why)
 {
 	int no = 0, rc;
 	for (char *line; (line = strsep(&text, "\n"));) {
@@ -208,16 +205,16 @@ static int parse_text(char *text, struct parsed *p, char *why, size_t why_n)
 		line += strspn(line, " \t\r");
 		if (!*line || *line == '#')
 			continue;
-		rc = parse_line(line, &a, why, why_n);
+		rc = parse_line(line, &a, why);
 		if (!rc)
-			rc = check_unique(p, &a, why, why_n);
+			rc = check_unique(p, &a, why);
 		if (!rc && p->n == APIKEYS_MAX)
-			rc = err_why(why, why_n, -E2BIG, "more than %d keys", APIKEYS_MAX);
+			rc = err_why(why, -E2BIG, "more than %d keys", APIKEYS_MAX);
 		if (rc)
-			return err_prefix(why, why_n, rc, "line %d", no);
+			return err_prefix(why, rc, "line %d", no);
 		p->keys[p->n++] = a;
 	}
-	return p->n ? 0 : err_why(why, why_n, -EINVAL, "no keys in it");
+	return p->n ? 0 : err_why(why, -EINVAL, "no keys in it");
 }
 
 /* Adopt the parsed keys.  Keys known before keep their usage. */
@@ -249,21 +246,21 @@ static void adopt(struct api_keys *k, const struct parsed *p)
 	}
 }
 
-static int read_keys(struct api_keys *k, char *why, size_t why_n)
+static int read_keys(struct api_keys *k, struct why *why)
 {
 	char *text = NULL;
 	size_t n;
 	struct parsed p = {0};
-	int rc = file_read(k->path, FILE_MAX, &text, &n, why, why_n);
+	int rc = file_read(k->path, FILE_MAX, &text, &n, why);
 	if (rc)
 		return rc;
 	if (memchr(text, 0, n)) {
-		rc = err_why(why, why_n, -EINVAL, "%s: contains a NUL byte", k->path);
+		rc = err_why(why, -EINVAL, "%s: contains a NUL byte", k->path);
 	} else {
 		p.keys = xcalloc(APIKEYS_MAX, sizeof *p.keys);
-		rc = parse_text(text, &p, why, why_n);
+		rc = parse_text(text, &p, why);
 		if (rc)
-			err_prefix(why, why_n, rc, "%s", k->path);
+			err_prefix(why, rc, "%s", k->path);
 	}
 	if (!rc)
 		adopt(k, &p);
@@ -287,7 +284,7 @@ static bool has_changed(struct api_keys *k)
 	return !same;
 }
 
-int api_keys_open(const char *path, struct api_keys **out, char *why, size_t why_n)
+int api_keys_open(const char *path, struct api_keys **out, struct why *why)
 {
 	struct stat st;
 	struct api_keys *k = xcalloc(1, sizeof *k);
@@ -295,7 +292,7 @@ int api_keys_open(const char *path, struct api_keys **out, char *why, size_t why
 	pthread_mutex_init(&k->lock, NULL);
 	k->checked_us = clock_us();
 	has_changed(k);
-	int rc = read_keys(k, why, why_n);
+	int rc = read_keys(k, why);
 	if (rc) {
 		api_keys_close(k);
 		return rc;
@@ -322,14 +319,14 @@ void api_keys_close(struct api_keys *k)
 /* Read the file again if it has changed.  Under the lock. */
 static void follow(struct api_keys *k, int64_t now)
 {
-	char why[512];
+	struct why why;
 	if (now - k->checked_us < CHECK_US)
 		return;
 	k->checked_us = now;
 	if (!has_changed(k))
 		return;
-	if (read_keys(k, why, sizeof why))
-		log_error("http", "previous keys kept file=%s reason=\"%s\"", k->path, why);
+	if (read_keys(k, &why))
+		log_error("http", "previous keys kept file=%s reason=\"%s\"", k->path, why.text);
 	else
 		log_info("http", "keys read again file=%s keys=%zu", k->path, k->n);
 }
@@ -411,33 +408,33 @@ static unsigned wait_for(const struct bucket *b, double want)
 	return s > 3600 ? 3600 : s < 1 ? 1 : (unsigned)s + 1;
 }
 
-static int admit(struct api_key *a, uint32_t n_jobs, bool count, unsigned *retry_s, char *why, size_t why_n)
+static int admit(struct api_key *a, uint32_t n_jobs, bool count, unsigned *retry_s, struct why *why)
 {
 	*retry_s = 1;
 	if (a->max_jobs && n_jobs && a->n_jobs + (uint64_t)n_jobs > (uint64_t)a->max_jobs)
-		return err_why(why, why_n, -EAGAIN,
+		return err_why(why, -EAGAIN,
 			       "the key's limit of %lld jobs at once is reached: %u run, the request has %u",
 			       (long long)a->max_jobs, a->n_jobs, n_jobs);
 	if (count && a->requests.most && a->requests.left < 1) {
 		*retry_s = wait_for(&a->requests, 1);
-		return err_why(why, why_n, -EAGAIN, "the key's limit of %lld requests per minute is reached",
+		return err_why(why, -EAGAIN, "the key's limit of %lld requests per minute is reached",
 			       (long long)a->requests.most);
 	}
 	if (count && a->tokens.most && a->tokens.left <= 0) {
 		*retry_s = wait_for(&a->tokens, 1);
-		return err_why(why, why_n, -EAGAIN, "the key's limit of %lld tokens per minute is reached",
+		return err_why(why, -EAGAIN, "the key's limit of %lld tokens per minute is reached",
 			       (long long)a->tokens.most);
 	}
 	return 0;
 }
 
-int api_key_begin(struct api_key *a, uint32_t n_jobs, bool count, int64_t now, unsigned *retry_s, char *why,
-		  size_t why_n)
+int api_key_begin(struct api_key *a, uint32_t n_jobs, bool count, int64_t now, unsigned *retry_s,
+		  struct why *why)
 {
 	pthread_mutex_lock(&a->all->lock);
 	refill(&a->requests, now);
 	refill(&a->tokens, now);
-	int rc = admit(a, n_jobs, count, retry_s, why, why_n);
+	int rc = admit(a, n_jobs, count, retry_s, why);
 	if (!rc) {
 		a->n_jobs += n_jobs;
 		if (count)

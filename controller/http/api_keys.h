@@ -8,6 +8,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_API_KEYS_H
 #define QUERN_CONTROLLER_HTTP_API_KEYS_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +21,7 @@ enum { APIKEYS_MAX = 4096, APIKEY_NAME_MAX = 64, APIKEY_BYTES_MIN = 16, APIKEY_B
 
 /* Read the keys of a file.  -errno or -EINVAL with the reason, which names the file and the line, never the
  * key. */
-int api_keys_open(const char *path, struct api_keys **out, char *why, size_t why_n);
+int api_keys_open(const char *path, struct api_keys **out, struct why *why);
 void api_keys_close(struct api_keys *k); /* NULL is fine */
 
 /* Return the key of "Bearer KEY"; NULL if it is unknown.  Takes the same time for every key.  k owns the
@@ -49,8 +51,8 @@ struct api_key_left {
 
 /* Charge a request of n_jobs jobs (0: none).  count: charge requests-per-minute too.  0: the caller calls
  * api_key_end() once per job.  -EAGAIN: a limit is reached; why names it, *retry_s is the seconds to wait. */
-int api_key_begin(struct api_key *a, uint32_t n_jobs, bool count, int64_t now, unsigned *retry_s, char *why,
-		  size_t why_n);
+int api_key_begin(struct api_key *a, uint32_t n_jobs, bool count, int64_t now, unsigned *retry_s,
+		  struct why *why);
 /* Limits of all files of a key together; 0: no limit, -1: the key has no limit of its own. */
 struct api_key_quota {
 	int64_t max_files, max_bytes;

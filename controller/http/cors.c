@@ -24,7 +24,7 @@ static bool is_origin(const char *s)
 	return *host && strspn(host, plain) == strlen(host);
 }
 
-int cors_parse(const char *list, struct cors **out, char *why, size_t why_n)
+int cors_parse(const char *list, struct cors **out, struct why *why)
 {
 	struct cors *c = xcalloc(1, sizeof *c);
 	char *copy = xstrdup(list), *rest = copy;
@@ -39,7 +39,7 @@ int cors_parse(const char *list, struct cors **out, char *why, size_t why_n)
 			c->origins = xrealloc(c->origins, c->n + 1, sizeof *c->origins);
 			c->origins[c->n++] = xstrdup(one);
 		} else {
-			rc = err_why(why, why_n, -EINVAL,
+			rc = err_why(why, -EINVAL,
 				     "--cors-origin \"%s\": must be *, or origins such as "
 				     "https://chat.example.org, separated by commas",
 				     one);

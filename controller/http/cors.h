@@ -2,6 +2,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_CORS_H
 #define QUERN_CONTROLLER_HTTP_CORS_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -9,7 +11,7 @@ struct cors;
 
 /* Parse list: "https://a.example,http://localhost:3000", or "*" for all.  -EINVAL: an entry is not an origin
  * (scheme://host[:port] and nothing more); why names it. */
-int cors_parse(const char *list, struct cors **out, char *why, size_t why_n);
+int cors_parse(const char *list, struct cors **out, struct why *why);
 void cors_free(struct cors *c); /* NULL is fine */
 
 /* Return true if a request with this Origin may see the reply.  c NULL: no origin may; origin NULL: false. */

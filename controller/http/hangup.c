@@ -52,15 +52,14 @@ static void on_ready(void *user)
 		log_error("http", "epoll_wait failed reason=\"%s\"", strerror(errno));
 }
 
-int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, char *why,
-		 size_t why_n)
+int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, struct why *why)
 {
 	struct hangup *h = xcalloc(1, sizeof *h);
 	h->gone = gone;
 	h->house = house;
 	h->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (h->epoll < 0) {
-		int rc = err_why(why, why_n, -errno, "epoll: %s", strerror(errno));
+		int rc = err_why(why, -errno, "epoll: %s", strerror(errno));
 		free(h);
 		return rc;
 	}

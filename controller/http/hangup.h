@@ -5,6 +5,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_HANGUP_H
 #define QUERN_CONTROLLER_HTTP_HANGUP_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,8 +15,7 @@ struct housekeeper;
 
 /* Start.  gone(user) is called on the housekeeper's thread, at most once per hangup_add(), never after
  * hangup_del() has returned.  -errno with the reason. */
-int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, char *why,
-		 size_t why_n);
+int hangup_start(struct housekeeper *house, void (*gone)(void *user), struct hangup **out, struct why *why);
 void hangup_stop(struct hangup *h); /* NULL is fine; nothing may be watched any more */
 
 /* Watch fd, which stays open until hangup_del().  0: not watched (the kernel has no memory). */

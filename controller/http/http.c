@@ -163,11 +163,11 @@ static void __attribute__((format(printf, 2, 0))) on_log(void *cls, const char *
 
 /* --- the parts of the server, in starting order --- */
 
-static int start_listening(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_listening(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	if (strcmp(cfg->addr, "none") == 0)
 		return 0;
-	return http_listen(cfg->addr, cfg->insecure || cfg->api_keys[0], &h->listeners, why, why_n);
+	return http_listen(cfg->addr, cfg->insecure || cfg->api_keys[0], &h->listeners, why);
 }
 
 static void stop_listening(struct http *h)
@@ -175,9 +175,9 @@ static void stop_listening(struct http *h)
 	http_listeners_close(&h->listeners);
 }
 
-static int start_cors(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_cors(struct http *h, const struct http_config *cfg, struct why *why)
 {
-	return cfg->cors[0] ? cors_parse(cfg->cors, &h->cors, why, why_n) : 0;
+	return cfg->cors[0] ? cors_parse(cfg->cors, &h->cors, why) : 0;
 }
 
 static bool stop_cors(struct http *h)
@@ -192,20 +192,20 @@ static bool stop_tls(struct http *h)
 	return true;
 }
 
-static int start_tls(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_tls(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	if (!cfg->tls_cert[0] != !cfg->tls_key[0])
-		return err_why(why, why_n, -EINVAL, "--tls-cert and --tls-key belong together");
+		return err_why(why, -EINVAL, "--tls-cert and --tls-key belong together");
 	if (!cfg->tls_cert[0])
 		return 0;
 	if (MHD_is_feature_supported(MHD_FEATURE_HTTPS_CERT_CALLBACK) != MHD_YES)
-		return err_why(why, why_n, -ENOTSUP, "--tls-cert: libmicrohttpd was built without TLS");
-	return tls_open(cfg->tls_cert, cfg->tls_key, &h->tls, why, why_n);
+		return err_why(why, -ENOTSUP, "--tls-cert: libmicrohttpd was built without TLS");
+	return tls_open(cfg->tls_cert, cfg->tls_key, &h->tls, why);
 }
 
-static int start_keys(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_keys(struct http *h, const struct http_config *cfg, struct why *why)
 {
-	return cfg->api_keys[0] ? api_keys_open(cfg->api_keys, &h->host.keys, why, why_n) : 0;
+	return cfg->api_keys[0] ? api_keys_open(cfg->api_keys, &h->host.keys, why) : 0;
 }
 
 static bool stop_keys(struct http *h)
@@ -214,9 +214,9 @@ static bool stop_keys(struct http *h)
 	return true;
 }
 
-static int start_log(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_log(struct http *h, const struct http_config *cfg, struct why *why)
 {
-	return cfg->access_log[0] ? access_log_open(cfg->access_log, &h->host.log, why, why_n) : 0;
+	return cfg->access_log[0] ? access_log_open(cfg->access_log, &h->host.log, why) : 0;
 }
 
 static bool stop_log(struct http *h)
@@ -225,10 +225,10 @@ static bool stop_log(struct http *h)
 	return true;
 }
 
-static int start_app(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_app(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	(void)cfg;
-	return h->app.start ? h->app.start(h->app.user, &h->host, why, why_n) : 0;
+	return h->app.start ? h->app.start(h->app.user, &h->host, why) : 0;
 }
 
 static void quiesce_app(struct http *h)
@@ -251,10 +251,10 @@ static bool stop_app(struct http *h)
 	return true;
 }
 
-static int start_peers(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_peers(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	h->timeout_s = cfg->timeout_s ? cfg->timeout_s : TIMEOUT_S;
-	return peers_start(h->host.svc->house, h->timeout_s, &h->peers, why, why_n);
+	return peers_start(h->host.svc->house, h->timeout_s, &h->peers, why);
 }
 
 static bool stop_peers(struct http *h)
@@ -263,10 +263,10 @@ static bool stop_peers(struct http *h)
 	return true;
 }
 
-static int start_hangup(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_hangup(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	(void)cfg;
-	return hangup_start(h->host.svc->house, exchange_abort, &h->host.hangup, why, why_n);
+	return hangup_start(h->host.svc->house, exchange_abort, &h->host.hangup, why);
 }
 
 static bool stop_hangup(struct http *h)
@@ -296,8 +296,7 @@ static void close_given(int given, int own)
 }
 
 /* Start libmicrohttpd on the socket of l, which is taken: libmicrohttpd then has its own descriptor. */
-static int start_daemon(struct http_daemon *d, struct http_listener *l, unsigned limit, char *why,
-			size_t why_n)
+static int start_daemon(struct http_daemon *d, struct http_listener *l, unsigned limit, struct why *why)
 {
 	const struct http *h = d->http;
 	unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
@@ -321,7 +320,7 @@ static int start_daemon(struct http_daemon *d, struct http_listener *l, unsigned
 					      tls, MHD_OPTION_END);
 	if (!d->mhd) {
 		close_given(given, l->fd);
-		return err_why(why, why_n, -EIO, "HTTP: libmicrohttpd does not start");
+		return err_why(why, -EIO, "HTTP: libmicrohttpd does not start");
 	}
 	close(l->fd);
 	l->fd = -1;
@@ -345,7 +344,7 @@ static bool stop_daemons(struct http *h)
 	return true;
 }
 
-static int start_daemons(struct http *h, const struct http_config *cfg, char *why, size_t why_n)
+static int start_daemons(struct http *h, const struct http_config *cfg, struct why *why)
 {
 	const size_t n = h->listeners.n;
 	unsigned limit =
@@ -353,7 +352,7 @@ static int start_daemons(struct http *h, const struct http_config *cfg, char *wh
 	int rc = 0;
 	for (size_t i = 0; i < n && !rc; i++) {
 		h->daemons[i] = (struct http_daemon){.http = h, .quiet_fd = -1};
-		rc = start_daemon(&h->daemons[i], &h->listeners.at[i], limit, why, why_n);
+		rc = start_daemon(&h->daemons[i], &h->listeners.at[i], limit, why);
 		h->n_daemons += !rc;
 	}
 	if (rc) {
@@ -364,7 +363,7 @@ static int start_daemons(struct http *h, const struct http_config *cfg, char *wh
 }
 
 static const struct part {
-	int (*start)(struct http *h, const struct http_config *cfg, char *why, size_t why_n);
+	int (*start)(struct http *h, const struct http_config *cfg, struct why *why);
 	void (*quiesce)(struct http *h); /* accepts nothing new; called for all parts before the first is
 					  * stopped */
 	bool (*stop)(struct http *h);    /* false: the part is still in use, and everything it uses is kept */
@@ -394,7 +393,7 @@ static void stop_parts(struct http *h, size_t n)
 }
 
 int http_start(const struct service *svc, const struct http_app *app, const struct http_config *cfg,
-	       struct http **out, char *why, size_t why_n)
+	       struct http **out, struct why *why)
 {
 	struct http *h = xcalloc(1, sizeof *h);
 	size_t n = 0;
@@ -408,7 +407,7 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 	h->host.max_unread_all = cfg->max_unread_all_bytes ? cfg->max_unread_all_bytes : MAX_UNREAD_ALL;
 	h->host.max_bodies = (size_t)BODIES * svc->max_request_bytes;
 	while (!rc && n < sizeof parts / sizeof parts[0]) {
-		rc = parts[n].start(h, cfg, why, why_n);
+		rc = parts[n].start(h, cfg, why);
 		n += !rc;
 	}
 	if (rc)
@@ -420,12 +419,13 @@ int http_start(const struct service *svc, const struct http_app *app, const stru
 
 void http_reload(struct http *h)
 {
-	char why[512], until[16];
+	struct why why;
+	char until[16];
 	bool changed;
 	if (!h->tls)
 		return;
-	if (tls_reload(h->tls, &changed, until, why, sizeof why))
-		log_warn("http", "previous certificate kept reason=\"%s\"", why);
+	if (tls_reload(h->tls, &changed, until, &why))
+		log_warn("http", "previous certificate kept reason=\"%s\"", why.text);
 	else
 		log_info("http", "certificate read again changed=%s until=%s", changed ? "yes" : "no", until);
 }

@@ -6,6 +6,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_HTTP_H
 #define QUERN_CONTROLLER_HTTP_HTTP_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -63,7 +65,7 @@ struct http_app {
 	bool (*is_costly)(const char *body, size_t n);
 	/* Called before the first request.  From then on the application may make exchanges without a
 	 * connection. */
-	int (*start)(void *user, struct exchange_host *host, char *why, size_t why_n);
+	int (*start)(void *user, struct exchange_host *host, struct why *why);
 	/* Makes no more exchanges and aborts those in flight; afterwards all exchanges are ended. */
 	void (*quiesce)(void *user);
 	/* The connections have gone: answers the requests that wait for anything except the front end. */
@@ -92,7 +94,7 @@ struct http_config {
  * address; -EPERM: an address that needs insecure; -EADDRINUSE and the like: from binding.  why has the
  * reason. */
 int http_start(const struct service *svc, const struct http_app *app, const struct http_config *cfg,
-	       struct http **out, char *why, size_t why_n);
+	       struct http **out, struct why *why);
 
 /* Return the bound addresses, in the format of cfg->addr, with the chosen ports; "": not listening. */
 const char *http_address(const struct http *h);

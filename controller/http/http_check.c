@@ -115,13 +115,13 @@ static bool check_key(struct exchange *x, struct MHD_Connection *c)
 static void check_limits(struct exchange *x, bool queued)
 {
 	const struct service *svc = x->host->svc;
-	char why[160];
-	if (x->key && api_key_begin(x->key, 0, true, x->started_us, &x->retry_s, why, sizeof why)) {
-		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_exceeded", why);
+	struct why why;
+	if (x->key && api_key_begin(x->key, 0, true, x->started_us, &x->retry_s, &why)) {
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_exceeded", why.text);
 		return;
 	}
-	if (queued && service_full(svc, why, sizeof why))
-		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why);
+	if (queued && service_full(svc, &why))
+		refuse(x, MHD_HTTP_TOO_MANY_REQUESTS, "overloaded", why.text);
 }
 
 /* Refuse pages of an origin; the reason names the option that allows them. */

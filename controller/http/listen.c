@@ -40,14 +40,14 @@ static const struct {
 };
 
 /* Split "host:port". */
-static int split_addr(const char *addr, char host[HOST_SIZE], char port[8], char *why, size_t why_n)
+static int split_addr(const char *addr, char host[HOST_SIZE], char port[8], struct why *why)
 {
 	const char *colon = strrchr(addr, ':');
 	size_t n = colon ? (size_t)(colon - addr) : 0;
 	char *end;
 	unsigned long p = colon ? strtoul(colon + 1, &end, 10) : 0;
 	if (!colon || !colon[1] || colon[1] < '0' || colon[1] > '9' || *end || p > 65535)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "HTTP address %s: must be HOST:PORT, the port at most 65535, or unix:PATH",
 			       addr);
 	const char *h = addr;
@@ -55,11 +55,10 @@ static int split_addr(const char *addr, char host[HOST_SIZE], char port[8], char
 		h++;
 		n -= 2;
 	} else if (memchr(h, ':', n)) {
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: an IPv6 address must be in brackets",
-			       addr);
+		return err_why(why, -EINVAL, "HTTP address %s: an IPv6 address must be in brackets", addr);
 	}
 	if (n >= HOST_SIZE)
-		return err_why(why, why_n, -EINVAL, "HTTP address: the host's name is too long");
+		return err_why(why, -EINVAL, "HTTP address: the host's name is too long");
 	snprintf(host, HOST_SIZE, "%.*s", (int)n, h);
 	snprintf(port, 8, "%lu", p);
 	return 0;
@@ -110,8 +109,7 @@ static int resolve_name(const char *host, const char *port, struct targets *t)
 	return 0;
 }
 
-static int resolve(const char *addr, const char *host, const char *port, struct targets *t, char *why,
-		   size_t why_n)
+static int resolve(const char *addr, const char *host, const char *port, struct targets *t, struct why *why)
 {
 	const char *one[] = {host, NULL}, *const *hosts = one;
 	int e = 0;
@@ -122,8 +120,7 @@ static int resolve(const char *addr, const char *host, const char *port, struct 
 	for (size_t i = 0; i < 2 && hosts[i] && !e; i++)
 		e = resolve_name(hosts[i], port, t);
 	if (e || !t->n)
-		return err_why(why, why_n, -EINVAL, "HTTP address %s: %s", addr,
-			       gai_strerror(e ? e : EAI_NONAME));
+		return err_why(why, -EINVAL, "HTTP address %s: %s", addr, gai_strerror(e ? e : EAI_NONAME));
 	return 0;
 }
 
@@ -213,40 +210,40 @@ static void name_address(const struct http_listeners *l, size_t first, const cha
 }
 
 static int listen_name(const char *addr, bool guarded, struct http_listeners *l,
-		       char bound[HTTP_ADDRESS_SIZE], char *why, size_t why_n)
+		       char bound[HTTP_ADDRESS_SIZE], struct why *why)
 {
 	char host[HOST_SIZE], port[8];
 	struct targets t;
 	const size_t first = l->n;
-	int rc = split_addr(addr, host, port, why, why_n);
+	int rc = split_addr(addr, host, port, why);
 	if (!rc)
-		rc = resolve(addr, host, port, &t, why, why_n);
+		rc = resolve(addr, host, port, &t, why);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < t.n; i++)
 		if (!guarded && !is_loopback(&t.at[i].a))
 			return err_why(
-				why, why_n, -EPERM,
+				why, -EPERM,
 				"HTTP address %s is not loopback: any host that reaches it may use the "
 				"service; --insecure allows it",
 				addr);
 	rc = bind_name(&t, l);
 	if (rc)
-		return err_why(why, why_n, rc, "HTTP address %s: %s", addr, strerror(-rc));
+		return err_why(why, rc, "HTTP address %s: %s", addr, strerror(-rc));
 	name_address(l, first, host, bound);
 	return 0;
 }
 
 static int listen_path(const char *addr, bool guarded, struct http_listeners *l,
-		       char bound[HTTP_ADDRESS_SIZE], char *why, size_t why_n)
+		       char bound[HTTP_ADDRESS_SIZE], struct why *why)
 {
-	int rc = http_listen_unix(addr + strlen("unix:"), guarded, &l->at[l->n], why, why_n);
+	int rc = http_listen_unix(addr + strlen("unix:"), guarded, &l->at[l->n], why);
 	l->n += !rc;
 	snprintf(bound, HTTP_ADDRESS_SIZE, "%s", addr);
 	return rc;
 }
 
-int http_listen(const char *addrs, bool guarded, struct http_listeners *out, char *why, size_t why_n)
+int http_listen(const char *addrs, bool guarded, struct http_listeners *out, struct why *why)
 {
 	char *copy = xstrdup(addrs), *rest = copy, bound[HTTP_ADDRESS_SIZE];
 	int rc = 0;
@@ -255,15 +252,15 @@ int http_listen(const char *addrs, bool guarded, struct http_listeners *out, cha
 		const char *addr = strsep(&rest, ",");
 		const size_t n = strlen(out->address);
 		if (out->n == HTTP_LISTENERS_MAX)
-			rc = err_why(why, why_n, -E2BIG, "HTTP address %s: more than %d sockets", addr,
+			rc = err_why(why, -E2BIG, "HTTP address %s: more than %d sockets", addr,
 				     HTTP_LISTENERS_MAX);
 		else if (!strncmp(addr, "unix:", 5))
-			rc = listen_path(addr, guarded, out, bound, why, why_n);
+			rc = listen_path(addr, guarded, out, bound, why);
 		else
-			rc = listen_name(addr, guarded, out, bound, why, why_n);
+			rc = listen_name(addr, guarded, out, bound, why);
 		if (!rc && snprintf(out->address + n, sizeof out->address - n, "%s%s", n ? "," : "", bound) >=
 				   (int)(sizeof out->address - n))
-			rc = err_why(why, why_n, -ENAMETOOLONG, "HTTP addresses: more than %d bytes",
+			rc = err_why(why, -ENAMETOOLONG, "HTTP addresses: more than %d bytes",
 				     HTTP_ADDRESS_SIZE - 1);
 	}
 	free(copy);

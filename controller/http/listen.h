@@ -3,6 +3,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_LISTEN_H
 #define QUERN_CONTROLLER_HTTP_LISTEN_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -41,12 +43,12 @@ struct http_listeners {
  * file of a Unix socket has mode 0600 instead of 0666.  A file on which no process listens is replaced.
  * -EINVAL: a malformed address; -EADDRINUSE and the like: from binding.  After an error why has the reason,
  * and out is empty. */
-int http_listen(const char *addrs, bool guarded, struct http_listeners *out, char *why, size_t why_n);
+int http_listen(const char *addrs, bool guarded, struct http_listeners *out, struct why *why);
 
 /* Close the sockets that are still open and remove their files, unless another process has replaced them. */
 void http_listeners_close(struct http_listeners *l);
 
 /* Open one socket at path (listen_unix.c). */
-int http_listen_unix(const char *path, bool guarded, struct http_listener *out, char *why, size_t why_n);
+int http_listen_unix(const char *path, bool guarded, struct http_listener *out, struct why *why);
 
 #endif

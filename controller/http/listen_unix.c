@@ -44,21 +44,19 @@ static int lock_directory(const char *path)
 }
 
 /* Remove the socket file of a process that has ended.  -EADDRINUSE: a process listens on it. */
-static int remove_stale(const char *path, char *why, size_t why_n)
+static int remove_stale(const char *path, struct why *why)
 {
 	struct stat s;
 	if (lstat(path, &s))
-		return errno == ENOENT ? 0
-				       : err_why(why, why_n, -errno, "HTTP address unix:%s: %s", path,
-						 strerror(errno));
+		return errno == ENOENT
+			       ? 0
+			       : err_why(why, -errno, "HTTP address unix:%s: %s", path, strerror(errno));
 	if (!S_ISSOCK(s.st_mode))
-		return err_why(why, why_n, -EEXIST, "HTTP address unix:%s: the file is not a socket", path);
+		return err_why(why, -EEXIST, "HTTP address unix:%s: the file is not a socket", path);
 	if (user_socket_answers(path))
-		return err_why(why, why_n, -EADDRINUSE, "HTTP address unix:%s: another process listens on it",
-			       path);
+		return err_why(why, -EADDRINUSE, "HTTP address unix:%s: another process listens on it", path);
 	if (unlink(path))
-		return err_why(why, why_n, -errno, "HTTP address unix:%s: a stale file: %s", path,
-			       strerror(errno));
+		return err_why(why, -errno, "HTTP address unix:%s: a stale file: %s", path, strerror(errno));
 	return 0;
 }
 
@@ -75,25 +73,25 @@ static int bind_path(int fd, const char *path, bool guarded, struct stat *file)
 		       : 0;
 }
 
-int http_listen_unix(const char *path, bool guarded, struct http_listener *out, char *why, size_t why_n)
+int http_listen_unix(const char *path, bool guarded, struct http_listener *out, struct why *why)
 {
 	struct stat file = {0};
 	if (!*path)
-		return err_why(why, why_n, -EINVAL, "HTTP address unix:%s: must be unix:PATH", path);
+		return err_why(why, -EINVAL, "HTTP address unix:%s: must be unix:PATH", path);
 	if (strlen(path) >= USER_SOCKET_SIZE)
-		return err_why(why, why_n, -ENAMETOOLONG,
+		return err_why(why, -ENAMETOOLONG,
 			       "HTTP address unix:%s: the path of a socket has at most %d bytes", path,
 			       USER_SOCKET_SIZE - 1);
 	/* `quern serve` reads the address as JSON. */
 	if (utf8_valid(path, strlen(path)) != strlen(path))
-		return err_why(why, why_n, -EINVAL, "HTTP address unix:%s: the path is not UTF-8", path);
+		return err_why(why, -EINVAL, "HTTP address unix:%s: the path is not UTF-8", path);
 	int lock = lock_directory(path), fd = -1;
-	int rc = remove_stale(path, why, why_n);
+	int rc = remove_stale(path, why);
 	if (!rc) {
 		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 		rc = bind_path(fd, path, guarded, &file);
 		if (rc)
-			err_why(why, why_n, rc, "HTTP address unix:%s: %s", path, strerror(-rc));
+			err_why(why, rc, "HTTP address unix:%s: %s", path, strerror(-rc));
 	}
 	if (lock >= 0)
 		close(lock);

@@ -70,12 +70,12 @@ static void on_gone(void *user)
 	pthread_mutex_unlock(&c->peers->lock);
 }
 
-int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, char *why, size_t why_n)
+int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, struct why *why)
 {
 	struct peers *p = xcalloc(1, sizeof *p);
 	p->limit_us = (int64_t)limit_s * 1000000;
 	p->house = house;
-	int rc = hangup_start(house, on_gone, &p->hangup, why, why_n);
+	int rc = hangup_start(house, on_gone, &p->hangup, why);
 	if (rc) {
 		free(p);
 		return rc;

@@ -14,6 +14,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_PEERS_H
 #define QUERN_CONTROLLER_HTTP_PEERS_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,7 +24,7 @@ struct peers;
 struct peer;
 
 /* Start; the housekeeper checks the deadlines. */
-int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, char *why, size_t why_n);
+int peers_start(struct housekeeper *house, unsigned limit_s, struct peers **out, struct why *why);
 void peers_stop(struct peers *p); /* NULL is fine; all peers have been deleted */
 
 /* Add a connection.  fd stays open until peer_del(). */

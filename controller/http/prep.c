@@ -50,21 +50,22 @@ void prep_client(const struct exchange *x, char out[WORK_CLIENT_SIZE])
 void prep_put(struct exchange *x, const char *rest, bool costly)
 {
 	struct task *t = xcalloc(1, sizeof *t);
-	char client[WORK_CLIENT_SIZE], why[512];
+	struct why why;
+	char client[WORK_CLIENT_SIZE];
 	exchange_ref(x);
 	*t = (struct task){
 		.work = {.run = run, .bytes = x->body.len, .costly = costly}, .x = x, .rest = xstrdup(rest)};
 	prep_client(x, client);
-	int rc = work_pool_put(x->host->svc->pool, client, &t->work, why, sizeof why);
+	int rc = work_pool_put(x->host->svc->pool, client, &t->work, &why);
 	if (!rc)
 		return;
 	exchange_body_free(x);
 	if (rc == -EAGAIN)
 		exchange_error(x, MHD_HTTP_TOO_MANY_REQUESTS, "rate_limit_error", NULL, "too_many_preparing",
-			       "%s", why);
+			       "%s", why.text);
 	else
 		exchange_error(x, MHD_HTTP_SERVICE_UNAVAILABLE, "server_error", NULL, "overloaded", "%s",
-			       why);
+			       why.text);
 	exchange_unref(x);
 	free(t->rest);
 	free(t);

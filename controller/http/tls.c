@@ -40,32 +40,32 @@ static gnutls_datum_t datum(const char *text)
 }
 
 /* Check that cert and key belong together. */
-static int check_match(const char *cert_pem, const char *key_pem, char *why, size_t why_n)
+static int check_match(const char *cert_pem, const char *key_pem, struct why *why)
 {
 	gnutls_certificate_credentials_t both;
 	gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
 	int rc = gnutls_certificate_allocate_credentials(&both);
 	if (rc)
-		return err_why(why, why_n, -ENOMEM, "TLS: %s", gnutls_strerror(rc));
+		return err_why(why, -ENOMEM, "TLS: %s", gnutls_strerror(rc));
 	rc = gnutls_certificate_set_x509_key_mem(both, &cert, &key, GNUTLS_X509_FMT_PEM);
 	gnutls_certificate_free_credentials(both);
-	return rc < 0 ? err_why(why, why_n, -EINVAL, "--tls-cert, --tls-key: %s", gnutls_strerror(rc)) : 0;
+	return rc < 0 ? err_why(why, -EINVAL, "--tls-cert, --tls-key: %s", gnutls_strerror(rc)) : 0;
 }
 
-static int check_cert(const char *cert_pem, time_t *until, char *why, size_t why_n)
+static int check_cert(const char *cert_pem, time_t *until, struct why *why)
 {
 	gnutls_x509_crt_t cert;
 	gnutls_datum_t text = datum(cert_pem);
 	int rc = gnutls_x509_crt_init(&cert);
 	if (rc)
-		return err_why(why, why_n, -ENOMEM, "TLS: %s", gnutls_strerror(rc));
+		return err_why(why, -ENOMEM, "TLS: %s", gnutls_strerror(rc));
 	rc = gnutls_x509_crt_import(cert, &text, GNUTLS_X509_FMT_PEM);
 	*until = rc ? 0 : gnutls_x509_crt_get_expiration_time(cert);
 	gnutls_x509_crt_deinit(cert);
 	if (rc)
-		return err_why(why, why_n, -EINVAL, "--tls-cert: %s", gnutls_strerror(rc));
+		return err_why(why, -EINVAL, "--tls-cert: %s", gnutls_strerror(rc));
 	if (*until < time(NULL))
-		return err_why(why, why_n, -EINVAL, "--tls-cert: the certificate has expired");
+		return err_why(why, -EINVAL, "--tls-cert: the certificate has expired");
 	return 0;
 }
 
@@ -80,15 +80,15 @@ static void pair_free(struct pair *p)
 }
 
 /* Make a pair.  Takes cert_pem. */
-static int pair_new(char *cert_pem, const char *key_pem, struct pair **out, char *why, size_t why_n)
+static int pair_new(char *cert_pem, const char *key_pem, struct pair **out, struct why *why)
 {
 	struct pair *p = xcalloc(1, sizeof *p);
 	gnutls_datum_t cert = datum(cert_pem), key = datum(key_pem);
 	unsigned n = CHAIN_MAX;
 	p->cert_pem = cert_pem;
-	int rc = check_cert(cert_pem, &p->until, why, why_n);
+	int rc = check_cert(cert_pem, &p->until, why);
 	if (!rc)
-		rc = check_match(cert_pem, key_pem, why, why_n);
+		rc = check_match(cert_pem, key_pem, why);
 	if (rc)
 		goto fail;
 	int e = gnutls_pcert_list_import_x509_raw(p->chain, &n, &cert, GNUTLS_X509_FMT_PEM, 0);
@@ -100,7 +100,7 @@ static int pair_new(char *cert_pem, const char *key_pem, struct pair **out, char
 	if (e >= 0)
 		e = gnutls_hash_fast(GNUTLS_DIG_SHA256, key.data, key.size, p->key_hash);
 	if (e < 0) {
-		rc = err_why(why, why_n, -EINVAL, "--tls-cert, --tls-key: %s", gnutls_strerror(e));
+		rc = err_why(why, -EINVAL, "--tls-cert, --tls-key: %s", gnutls_strerror(e));
 		goto fail;
 	}
 	*out = p;
@@ -112,31 +112,31 @@ fail:
 }
 
 /* Read the pair from the files.  The key is wiped from memory before it is freed. */
-static int read_pair(const struct tls *t, struct pair **out, char *why, size_t why_n)
+static int read_pair(const struct tls *t, struct pair **out, struct why *why)
 {
 	char *cert = NULL, *key = NULL;
 	size_t n, key_n = 0;
-	int rc = file_read(t->cert_path, FILE_MAX, &cert, &n, why, why_n);
+	int rc = file_read(t->cert_path, FILE_MAX, &cert, &n, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--tls-cert");
-	rc = file_read(t->key_path, FILE_MAX, &key, &key_n, why, why_n);
+		return err_prefix(why, rc, "--tls-cert");
+	rc = file_read(t->key_path, FILE_MAX, &key, &key_n, why);
 	if (rc) {
 		free(cert);
-		return err_prefix(why, why_n, rc, "--tls-key");
+		return err_prefix(why, rc, "--tls-key");
 	}
-	rc = pair_new(cert, key, out, why, why_n);
+	rc = pair_new(cert, key, out, why);
 	explicit_bzero(key, key_n);
 	free(key);
 	return rc;
 }
 
-int tls_open(const char *cert_path, const char *key_path, struct tls **out, char *why, size_t why_n)
+int tls_open(const char *cert_path, const char *key_path, struct tls **out, struct why *why)
 {
 	struct tls *t = xcalloc(1, sizeof *t);
 	t->cert_path = xstrdup(cert_path);
 	t->key_path = xstrdup(key_path);
 	pthread_mutex_init(&t->lock, NULL);
-	int rc = read_pair(t, &t->pairs, why, why_n);
+	int rc = read_pair(t, &t->pairs, why);
 	if (rc) {
 		tls_close(t);
 		return rc;
@@ -149,11 +149,11 @@ int tls_open(const char *cert_path, const char *key_path, struct tls **out, char
 	return 0;
 }
 
-int tls_reload(struct tls *t, bool *changed, char until[16], char *why, size_t why_n)
+int tls_reload(struct tls *t, bool *changed, char until[16], struct why *why)
 {
 	struct pair *p;
 	struct tm day;
-	int rc = read_pair(t, &p, why, why_n);
+	int rc = read_pair(t, &p, why);
 	if (rc)
 		return rc;
 	strftime(until, 16, "%Y-%m-%d", gmtime_r(&p->until, &day));

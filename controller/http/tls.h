@@ -5,6 +5,8 @@
 #ifndef QUERN_CONTROLLER_HTTP_TLS_H
 #define QUERN_CONTROLLER_HTTP_TLS_H
 
+#include "base/err.h"
+
 #include <gnutls/abstract.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,10 +15,10 @@ struct tls;
 
 /* Load PEM files: the certificate with its chain, and its key.  -errno or -EINVAL with the reason: not a
  * certificate, not a key, a mismatch, or expired. */
-int tls_open(const char *cert_path, const char *key_path, struct tls **out, char *why, size_t why_n);
+int tls_open(const char *cert_path, const char *key_path, struct tls **out, struct why *why);
 /* Load both files again; after an error the previous certificate stays in force.  *changed: the certificate
  * differs from the previous one.  until: when it expires, "2027-01-31". */
-int tls_reload(struct tls *t, bool *changed, char until[16], char *why, size_t why_n);
+int tls_reload(struct tls *t, bool *changed, char until[16], struct why *why);
 void tls_close(struct tls *t); /* NULL is fine */
 
 /* The function for MHD_OPTION_HTTPS_CERT_CALLBACK. */

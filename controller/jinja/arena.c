@@ -23,7 +23,7 @@ void jinja_fail(struct jctx *c, int rc, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	c->rc = err_why(c->why, c->why_n, rc, "line %u of the chat template: %s", c->line, text);
+	c->rc = err_why(c->why, rc, "line %u of the chat template: %s", c->line, text);
 	longjmp(c->fail, 1);
 }
 

@@ -6,6 +6,8 @@
 #ifndef QUERN_CONTROLLER_JINJA_ARENA_H
 #define QUERN_CONTROLLER_JINJA_ARENA_H
 
+#include "base/err.h"
+
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,8 +25,7 @@ struct jctx {
 	struct jarena arena;
 	jmp_buf fail;
 	int rc;
-	char *why;
-	size_t why_n;
+	struct why *why;
 	unsigned line; /* current line of the template, for why */
 	unsigned depth, depth_max;
 	uint64_t steps, steps_max;

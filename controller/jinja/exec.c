@@ -440,8 +440,7 @@ void jinja_result_fini(struct jinja_result *r)
 }
 
 int jinja_render(const struct jinja *t, const struct jinja_var *vars, size_t n_vars,
-		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out, char *why,
-		 size_t why_n)
+		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out, struct why *why)
 {
 	struct jinja_limits l = limits ? *limits : defaults;
 	struct jrender *r = xcalloc(1, sizeof *r);
@@ -451,7 +450,6 @@ int jinja_render(const struct jinja *t, const struct jinja_var *vars, size_t n_v
 	r->now_us = now_us;
 	r->c = (struct jctx){.arena.max = l.memory ? l.memory : defaults.memory,
 			     .why = why,
-			     .why_n = why_n,
 			     .line = 1,
 			     .depth_max = l.depth ? l.depth : defaults.depth,
 			     .steps_max = l.steps ? l.steps : defaults.steps};

@@ -17,6 +17,7 @@
 #define QUERN_CONTROLLER_JINJA_JINJA_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/span.h"
 
 #include <jansson.h>
@@ -33,7 +34,7 @@ enum jinja_flags {
 };
 
 /* Parse a template.  text is copied.  -EINVAL: why names the line; -E2BIG: longer than 1 MiB. */
-int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, char *why, size_t why_n);
+int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, struct why *why);
 void jinja_free(struct jinja *t); /* NULL is fine */
 
 struct jinja_var {
@@ -64,7 +65,7 @@ void jinja_result_fini(struct jinja_result *r);
 /* Render the template. now_us: the time for strftime_now(), in microseconds since 1970, shown in local time.
  * -EINVAL: the template refused (raise_exception) or failed; -E2BIG: a limit. why names the line. */
 int jinja_render(const struct jinja *t, const struct jinja_var *vars, size_t n_vars,
-		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out, char *why,
-		 size_t why_n);
+		 const struct jinja_limits *limits, int64_t now_us, struct jinja_result *out,
+		 struct why *why);
 
 #endif

@@ -471,18 +471,17 @@ static struct jnodes body(struct jparser *p, const char *ends)
 
 /* ---- the template ---- */
 
-int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, char *why, size_t why_n)
+int jinja_parse(const char *text, size_t n, unsigned flags, struct jinja **out, struct why *why)
 {
 	if (n > TEXT_MAX)
-		return err_why(why, why_n, -E2BIG, "the chat template has %zu bytes, at most %d are accepted",
-			       n, TEXT_MAX);
+		return err_why(why, -E2BIG, "the chat template has %zu bytes, at most %d are accepted", n,
+			       TEXT_MAX);
 	size_t valid = utf8_valid(text, n);
 	if (valid < n)
-		return err_why(why, why_n, -EINVAL, "the chat template is not UTF-8 at byte %zu", valid);
+		return err_why(why, -EINVAL, "the chat template is not UTF-8 at byte %zu", valid);
 	struct jparser *p = xcalloc(1, sizeof *p);
 	p->c = (struct jctx){.arena.max = MEMORY_MAX,
 			     .why = why,
-			     .why_n = why_n,
 			     .line = 1,
 			     .depth_max = NESTING_MAX,
 			     .steps_max = UINT64_MAX};

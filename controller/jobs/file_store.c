@@ -115,10 +115,10 @@ static void part_done(struct file_writer *w, int rc)
 static void on_done(struct journal_op *op, int rc, const char *why)
 {
 	struct file_op *o = (struct file_op *)op;
-	char used[160];
+	struct why used;
 	if (!rc && o->user_of[0]) {
-		why = used;
-		rc = err_why(used, sizeof used, -EBUSY,
+		why = used.text;
+		rc = err_why(&used, -EBUSY,
 			     "the file is the input of %s, which has not ended: cancel that or wait for it",
 			     o->user_of);
 	}
@@ -253,9 +253,9 @@ static int run_sweep(struct journal_op *op, struct journal_db *db)
 /* --- lifecycle --- */
 
 /* Open the reader, and delete unfinished files once, before any file is written.  Under the lock. */
-static int open_reader(struct file_store *fs, char *why, size_t why_n)
+static int open_reader(struct file_store *fs, struct why *why)
 {
-	int rc = fs->reader ? 0 : journal_reader(fs->journal, &fs->reader, why, why_n);
+	int rc = fs->reader ? 0 : journal_reader(fs->journal, &fs->reader, why);
 	if (!rc && !fs->tidied) {
 		fs->tidied = true;
 		journal_put(fs->journal, &op_new(run_tidy)->op);
@@ -263,22 +263,21 @@ static int open_reader(struct file_store *fs, char *why, size_t why_n)
 	return rc;
 }
 
-bool file_store_ready(struct file_store *fs, char *why, size_t why_n)
+bool file_store_ready(struct file_store *fs, struct why *why)
 {
 	pthread_mutex_lock(&fs->lock);
-	int rc = open_reader(fs, why, why_n);
+	int rc = open_reader(fs, why);
 	pthread_mutex_unlock(&fs->lock);
 	return rc == 0;
 }
 
-int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, char *why,
-		    size_t why_n)
+int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, struct why *why)
 {
 	struct file_store *fs = xcalloc(1, sizeof *fs);
 	fs->used_by = used_by;
 	fs->journal = j;
 	pthread_mutex_init(&fs->lock, NULL);
-	int rc = open_reader(fs, why, why_n);
+	int rc = open_reader(fs, why);
 	if (rc && rc != -EAGAIN) {
 		file_store_close(fs);
 		return rc;

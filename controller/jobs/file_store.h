@@ -8,6 +8,7 @@
 #ifndef QUERN_CONTROLLER_JOBS_FILE_STORE_H
 #define QUERN_CONTROLLER_JOBS_FILE_STORE_H
 
+#include "base/err.h"
 #include "controller/jobs/journal.h"
 
 #include <stdbool.h>
@@ -41,13 +42,12 @@ typedef int file_used_by(struct journal_db *db, const char *file, char by[FILE_I
 
 /* Open the store; borrows the journal.  Removes unfinished files of an earlier run.  used_by NULL: nothing
  * uses files. */
-int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, char *why,
-		    size_t why_n);
+int file_store_open(struct journal *j, file_used_by *used_by, struct file_store **out, struct why *why);
 void file_store_close(struct file_store *fs); /* NULL is fine; no writers may be left */
 struct journal *file_store_journal(struct file_store *fs);
 /* Return true if files can be read and written; false with the reason: the journal could not be opened
  * yet. */
-bool file_store_ready(struct file_store *fs, char *why, size_t why_n);
+bool file_store_ready(struct file_store *fs, struct why *why);
 
 /* Draw an id: prefix and 128 random bits. */
 void file_store_id(char id[FILE_ID_SIZE], const char *prefix);

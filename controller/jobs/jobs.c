@@ -307,16 +307,16 @@ void jobs_send_submit(struct jobs *j, struct job *job, struct submit *s)
 }
 
 /* A key identifies one request: refuse a different request under the same key. */
-static enum code other_request(const struct job *job, const struct submit *s, char *why, size_t n)
+static enum code other_request(const struct job *job, const struct submit *s, struct why *why)
 {
 	if (memcmp(job->body, s->body, sizeof job->body) != 0)
-		snprintf(why, n,
-			 "key: another request was submitted under \"%.256s\"; use another key, or submit "
-			 "the same "
-			 "request",
-			 s->key);
+		err_why(why, 0,
+			"key: another request was submitted under \"%.256s\"; use another key, or submit "
+			"the same "
+			"request",
+			s->key);
 	else if (s->durable && !job->durable)
-		snprintf(why, n, "key: the job of \"%.256s\" is not durable; use another key", s->key);
+		err_why(why, 0, "key: the job of \"%.256s\" is not durable; use another key", s->key);
 	else
 		return CODE_OK;
 	return E_BAD_REQUEST;
@@ -329,26 +329,27 @@ void jobs_submit(struct jobs *j, struct submit **ps, const struct listener *l, i
 	assert(s->params.n >= 1 && s->params.n <= PARAMS_N_MAX && s->best_of <= PARAMS_N_MAX &&
 	       s->n_tokens > 0);
 	struct job *same = s->key ? find_key(j, s->key, s->owner) : NULL;
-	char why[512];
+	struct why why;
 	enum code code;
-	if (same && (code = other_request(same, s, why, sizeof why))) {
-		refuse_event(l, &(struct job_event){
-					.kind = JOB_ERROR, .code = code, .why = why, .other_request = true});
+	if (same && (code = other_request(same, s, &why))) {
+		refuse_event(
+			l, &(struct job_event){
+				   .kind = JOB_ERROR, .code = code, .why = why.text, .other_request = true});
 	} else if (same) {
 		same->keep = same->keep || s->keep;
 		submit_again(j, same, l, s->stream);
-	} else if (s->existing && !jobs_unread(j, why, sizeof why)) {
+	} else if (s->existing && !jobs_unread(j, &why)) {
 		refuse(l, E_NO_SUCH_JOB, "the job was refused, or is known no longer");
 	} else if (s->existing) {
-		refuse(l, E_NOT_READY, why);
+		refuse(l, E_NOT_READY, why.text);
 	} else if (j->draining) {
 		refuse(l, E_NOT_READY, SERVICE_ENDING);
 	} else if (j->unfinished.n >= JOBS_MAX) {
 		refuse(l, E_OVERLOADED, "too many jobs are unfinished");
-	} else if (service_full(j->svc, why, sizeof why)) {
-		refuse(l, E_OVERLOADED, why);
-	} else if (s->durable && (code = durable_refuses(j, why, sizeof why))) {
-		refuse(l, code, why);
+	} else if (service_full(j->svc, &why)) {
+		refuse(l, E_OVERLOADED, why.text);
+	} else if (s->durable && (code = durable_refuses(j, &why))) {
+		refuse(l, code, why.text);
 	} else {
 		struct job *job = jobs_new_job(j, s, NULL, 0, now);
 		jobs_add_listener(j, job, l, s->stream);

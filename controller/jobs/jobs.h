@@ -23,6 +23,7 @@
 #ifndef QUERN_CONTROLLER_JOBS_JOBS_H
 #define QUERN_CONTROLLER_JOBS_JOBS_H
 
+#include "base/err.h"
 #include "controller/message/engine_msg.h"
 #include "controller/message/job_event.h"
 #include "controller/message/service.h"
@@ -63,7 +64,7 @@ struct journal;
 /* If the journal cannot be opened yet, jobs_sweep() reads it later. */
 int jobs_recover(struct jobs *j, struct journal *journal,
 		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
-		 char *why, size_t why_n);
+		 struct why *why);
 void jobs_settled(struct jobs *j, const char *id, bool end, int rc, const char *why, int64_t now);
 /* Pass the tokens of durable jobs to the journal; due at jobs_save_at() (clock_us). */
 void jobs_save(struct jobs *j);
@@ -74,7 +75,7 @@ void jobs_event(struct jobs *j, const struct engine_event *e, int64_t now);
 
 struct job *jobs_find(struct jobs *j, const char *id); /* NULL: no such job */
 /* Return true, with the reason, while the journal's jobs have not been read. */
-bool jobs_unread(const struct jobs *j, char *why, size_t why_n);
+bool jobs_unread(const struct jobs *j, struct why *why);
 const char *job_id(const struct job *job);
 bool job_is_of(const struct job *job, const char *owner); /* owner NULL: true if the job has no owner */
 const char *job_api_key(const struct job *job);           /* name of its API key; NULL: none */

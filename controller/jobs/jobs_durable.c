@@ -244,31 +244,31 @@ void jobs_rows_each_unfinished(struct journal_db *db, const char *owner, const c
 
 /* --- a new job --- */
 
-enum code durable_refuses(struct jobs *j, char *why, size_t why_n)
+enum code durable_refuses(struct jobs *j, struct why *why)
 {
-	char reason[320];
+	struct why reason;
 	struct journal_stats st;
 	if (!j->journal) {
-		snprintf(why, why_n, "durable: this service keeps no journal; start it with --journal FILE");
+		err_why(why, 0, "durable: this service keeps no journal; start it with --journal FILE");
 		return E_BAD_REQUEST;
 	}
-	if (!journal_health(j->journal, reason, sizeof reason)) {
-		snprintf(why, why_n, "durable: %s", reason);
+	if (!journal_health(j->journal, &reason)) {
+		err_why(why, 0, "durable: %s", reason.text);
 		return E_INTERNAL;
 	}
-	if (jobs_unread(j, reason, sizeof reason)) {
-		snprintf(why, why_n, "durable: %s", reason);
+	if (jobs_unread(j, &reason)) {
+		err_why(why, 0, "durable: %s", reason.text);
 		return E_NOT_READY;
 	}
 	journal_stats(j->journal, &st);
 	/* The sweep keeps the journal at journal_bytes; at a quarter more it has only unfinished jobs
 	 * left. */
 	if (st.file_bytes - st.free_bytes > j->svc->journal_bytes / 4 * 5) {
-		snprintf(why, why_n, "durable: the journal is full (--journal-bytes)");
+		err_why(why, 0, "durable: the journal is full (--journal-bytes)");
 		return E_OVERLOADED;
 	}
-	if (journal_room(j->journal, JOURNAL_JOB, 0, reason, sizeof reason)) {
-		snprintf(why, why_n, "durable: %s", reason);
+	if (journal_room(j->journal, JOURNAL_JOB, 0, &reason)) {
+		err_why(why, 0, "durable: %s", reason.text);
 		return E_OVERLOADED;
 	}
 	return CODE_OK;
@@ -520,10 +520,11 @@ static void put_end(struct buf *b, const struct job *job)
 
 void durable_end(struct jobs *j, struct job *job, int64_t now)
 {
-	char name[64], why[256];
+	struct why why;
+	char name[64];
 	struct durable_op *o = op_new(j, job, run_end);
 	json_t *row = jobs_row(job, now);
-	job->recording = journal_health(j->journal, why, sizeof why);
+	job->recording = journal_health(j->journal, &why);
 	o->op.done = on_end_done;
 	o->op.held = on_end_held;
 	o->unix_us = clock_unix_us();

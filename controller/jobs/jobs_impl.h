@@ -4,6 +4,7 @@
 #ifndef QUERN_CONTROLLER_JOBS_JOBS_IMPL_H
 #define QUERN_CONTROLLER_JOBS_JOBS_IMPL_H
 
+#include "base/err.h"
 #include "controller/jobs/jobs.h"
 #include "controller/jobs/journal.h"
 #include "base/map.h"
@@ -209,7 +210,7 @@ void durable_name(char *out, size_t n, const char *what, const struct job *job);
 /* Note that tokens came from a replica that reports this numerics class. */
 void durable_class(struct job *job, const char *reported);
 /* Return CODE_OK if a durable job can be accepted now, otherwise the error, with the reason. */
-enum code durable_refuses(struct jobs *j, char *why, size_t why_n);
+enum code durable_refuses(struct jobs *j, struct why *why);
 /* Make the record of a new job, while its request still exists. */
 void durable_begin(struct job *job, const struct submit *s, int64_t now);
 /* Handle the engine's acceptance of the job. */

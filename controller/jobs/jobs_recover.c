@@ -27,13 +27,13 @@
 
 /* --- the end of a job --- */
 
-static int get_end(struct job *job, const void *bytes, size_t n, char *why, size_t why_n)
+static int get_end(struct job *job, const void *bytes, size_t n, struct why *why)
 {
 	struct cursor c;
 	struct record_tokens prompt;
 	char name[64];
 	durable_name(name, sizeof name, "end", job);
-	int rc = record_open(&c, bytes, n, name, why, why_n);
+	int rc = record_open(&c, bytes, n, name, why);
 	if (rc)
 		return rc;
 	/* Only the chosen outputs were recorded. */
@@ -41,7 +41,7 @@ static int get_end(struct job *job, const void *bytes, size_t n, char *why, size
 		output_fini(&job->outputs[--job->n_outputs]);
 	uint32_t n_fields = cursor_array(&c, "end");
 	if (cursor_uint(&c, "version", UINT32_MAX) != END_VERSION)
-		return err_why(why, why_n, -EBADMSG, "%s: written by another version of quern", name);
+		return err_why(why, -EBADMSG, "%s: written by another version of quern", name);
 	bool failed = cursor_bool(&c, "failed");
 	job->code = (enum code)cursor_uint(&c, "code", E_INTERNAL);
 	cursor_str(&c, "why", job->why, sizeof job->why);
@@ -63,7 +63,7 @@ static int get_end(struct job *job, const void *bytes, size_t n, char *why, size
 		cursor_fail(&c, "end: the wrong number of outputs");
 	for (uint32_t i = 0; !c.bad && i < job->n_outputs; i++)
 		record_get_output(&c, &job->outputs[i], &job->rules, job->n_stop);
-	rc = record_close(&c, why, why_n);
+	rc = record_close(&c, why);
 	if (!rc)
 		job->state = failed ? JOB_FAILED : JOB_FINISHED;
 	return rc;
@@ -75,7 +75,8 @@ int jobs_migrate_requests(struct journal_db *db)
 {
 	int64_t at = -1;
 	for (;;) {
-		char name[64], why[256];
+		struct why why;
+		char name[64];
 		struct cursor c;
 		struct buf record = {0};
 		sqlite3_stmt *s = journal_query(db,
@@ -90,13 +91,12 @@ int jobs_migrate_requests(struct journal_db *db)
 		at = sqlite3_column_int64(s, 0);
 		snprintf(name, sizeof name, "request %s", (const char *)sqlite3_column_text(s, 1));
 		const void *bytes = sqlite3_column_blob(s, 2);
-		rc = record_open(&c, bytes ? bytes : "", (size_t)sqlite3_column_bytes(s, 2), name, why,
-				 sizeof why);
+		rc = record_open(&c, bytes ? bytes : "", (size_t)sqlite3_column_bytes(s, 2), name, &why);
 		if (!rc)
-			rc = record_migrate_request(&c, &record, why, sizeof why);
+			rc = record_migrate_request(&c, &record, &why);
 		sqlite3_reset(s);
 		if (rc) {
-			log_warn("jobs", "request unreadable row=%" PRId64 " reason=\"%s\"", at, why);
+			log_warn("jobs", "request unreadable row=%" PRId64 " reason=\"%s\"", at, why.text);
 			rc = 0;
 		} else {
 			record_seal(&record, name);
@@ -132,7 +132,8 @@ static void damaged(struct job *job, const char *why)
  * *request; NULL: it cannot be read, for the reason in job->why. */
 static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, struct submit **request)
 {
-	char why[256] = "", name[64];
+	struct why why = {""};
+	char name[64];
 	struct cursor c;
 	struct submit *s = NULL;
 	int64_t unix_us = clock_unix_us();
@@ -146,11 +147,9 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	}
 	snprintf(name, sizeof name, "request %s", id);
 	const void *bytes = sqlite3_column_blob(row, 4);
-	int rc = record_open(&c, bytes ? bytes : "", (size_t)sqlite3_column_bytes(row, 4), name, why,
-			     sizeof why);
+	int rc = record_open(&c, bytes ? bytes : "", (size_t)sqlite3_column_bytes(row, 4), name, &why);
 	if (!rc)
-		rc = record_get_request(&c, (uint32_t)j->svc->config->n_vocab, now, unix_us, &s, why,
-					sizeof why);
+		rc = record_get_request(&c, (uint32_t)j->svc->config->n_vocab, now, unix_us, &s, &why);
 	if (rc)
 		s = unknown_request();
 	const char *key = (const char *)sqlite3_column_text(row, 2);
@@ -167,7 +166,7 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 	job->submitted_us = now - (unix_us - job->accepted_unix_us);
 	job->n_saved = xcalloc(job->n_outputs, sizeof *job->n_saved);
 	if (rc) {
-		damaged(job, why);
+		damaged(job, why.text);
 		submit_free(s);
 		s = NULL;
 	}
@@ -177,24 +176,25 @@ static struct job *job_of_row(struct jobs *j, sqlite3_stmt *row, int64_t now, st
 
 static bool take_tokens(struct job *job, struct output *o, int64_t first, const void *bytes, size_t n)
 {
-	char name[96], why[256];
+	struct why why;
+	char name[96];
 	struct cursor c;
 	snprintf(name, sizeof name, "tokens %s %u %" PRId64, job->id, o->index, first);
-	int rc = record_open(&c, bytes, n, name, why, sizeof why);
+	int rc = record_open(&c, bytes, n, name, &why);
 	if (!rc && first == OUTPUT_ENDED) {
 		/* The record has the whole output. */
 		uint32_t index = o->index;
 		output_fini(o);
 		output_init(o, index, &job->rules);
 		record_get_output(&c, o, &job->rules, job->n_stop);
-		rc = record_close(&c, why, sizeof why);
+		rc = record_close(&c, &why);
 		job->n_saved[index] = o->finish == FINISH_NONE ? 0 : SEQ_OVER;
 	} else if (!rc && first == o->log.n) {
 		struct record_tokens t;
 		record_get_tokens(&c, &t);
 		if (t.has_mu != job->rules.mirostat)
 			cursor_fail(&c, "tokens: mirostat's state is not there, or of another job");
-		rc = record_close(&c, why, sizeof why);
+		rc = record_close(&c, &why);
 		for (uint32_t i = 0; !rc && i < t.n; i++)
 			output_push(o, &job->rules, &t.tokens[i], t.top_ids, t.top_logprobs);
 		record_tokens_fini(&t);
@@ -202,46 +202,48 @@ static bool take_tokens(struct job *job, struct output *o, int64_t first, const 
 	}
 	if (rc)
 		log_warn("jobs", "job computed again job=%s from_token=%u reason=\"%s\"", job->id, o->log.n,
-			 why);
+			 why.text);
 	return !rc;
 }
 
 /* Set the job's numerics class.  If it is unreadable, the job may continue in any class. */
 static void take_class(struct job *job, const void *bytes, size_t n)
 {
-	char name[64], why[256], numerics[NUMERICS_MAX] = "";
+	struct why why;
+	char name[64], numerics[NUMERICS_MAX] = "";
 	struct cursor c;
 	durable_name(name, sizeof name, "class", job);
-	int rc = record_open(&c, bytes, n, name, why, sizeof why);
+	int rc = record_open(&c, bytes, n, name, &why);
 	if (!rc) {
 		if (cursor_array(&c, "class") != 2)
 			cursor_fail(&c, "class: the wrong number of fields");
 		bool changed = cursor_bool(&c, "changed");
 		cursor_str(&c, "numerics", numerics, sizeof numerics);
-		rc = record_close(&c, why, sizeof why);
+		rc = record_close(&c, &why);
 		job->class_changed = !rc && changed;
 	}
 	free(job->numerics);
 	job->numerics = rc || !numerics[0] ? NULL : xstrdup(numerics);
 	if (rc)
-		log_warn("jobs", "numerics class unknown job=%s reason=\"%s\"", job->id, why);
+		log_warn("jobs", "numerics class unknown job=%s reason=\"%s\"", job->id, why.text);
 }
 
 /* Replace the trace drawn for this run by the recorded one, if that is readable. */
 static void take_trace(struct job *job, const void *bytes, size_t n)
 {
-	char name[64], why[256];
+	struct why why;
+	char name[64];
 	struct cursor c;
 	struct trace_context trace = {0};
 	durable_name(name, sizeof name, "trace", job);
-	int rc = record_open(&c, bytes, n, name, why, sizeof why);
+	int rc = record_open(&c, bytes, n, name, &why);
 	if (!rc) {
 		record_get_trace(&c, &trace);
-		rc = record_close(&c, why, sizeof why);
+		rc = record_close(&c, &why);
 	}
 	if (rc) {
 		trace_context_fini(&trace);
-		log_warn("jobs", "trace replaced job=%s reason=\"%s\"", job->id, why);
+		log_warn("jobs", "trace replaced job=%s reason=\"%s\"", job->id, why.text);
 		return;
 	}
 	trace_context_fini(&job->trace);
@@ -354,10 +356,10 @@ static int resume_all(struct jobs *j, int64_t now)
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int read_all(struct jobs *j, int64_t now, char *why, size_t why_n)
+static int read_all(struct jobs *j, int64_t now, struct why *why)
 {
 	uint32_t had = j->unfinished.n;
-	int rc = journal_reader(j->journal, &j->reader, why, why_n);
+	int rc = journal_reader(j->journal, &j->reader, why);
 	if (rc)
 		return rc;
 	sqlite3_stmt *s = journal_query(j->reader, "SELECT max(n) FROM jobs", NULL, 0);
@@ -368,7 +370,7 @@ static int read_all(struct jobs *j, int64_t now, char *why, size_t why_n)
 		rc = resume_all(j, now);
 	}
 	if (rc) {
-		rc = err_why(why, why_n, -EIO, "journal %s: %s", journal_path(j->journal),
+		rc = err_why(why, -EIO, "journal %s: %s", journal_path(j->journal),
 			     journal_errmsg(j->reader));
 		journal_reader_close(j->reader);
 		j->reader = NULL;
@@ -381,48 +383,48 @@ static int read_all(struct jobs *j, int64_t now, char *why, size_t why_n)
 
 int jobs_recover(struct jobs *j, struct journal *journal,
 		 void (*settled)(void *user, const char *id, bool end, int rc, const char *why), int64_t now,
-		 char *why, size_t why_n)
+		 struct why *why)
 {
 	assert(!j->journal && j->unfinished.n == 0);
 	j->journal = journal;
 	j->settled = settled;
-	int rc = read_all(j, now, why, why_n);
+	int rc = read_all(j, now, why);
 	if (rc != -EAGAIN)
 		return rc;
-	log_warn("jobs", "journal read later reason=\"%s\"", why);
+	log_warn("jobs", "journal read later reason=\"%s\"", why->text);
 	j->last_number = UNREAD_NUMBERS;
 	return 0;
 }
 
 void durable_recover_late(struct jobs *j, int64_t now)
 {
-	char why[512];
-	int rc = j->reader ? 0 : read_all(j, now, why, sizeof why);
+	struct why why;
+	int rc = j->reader ? 0 : read_all(j, now, &why);
 	if (rc && rc != -EAGAIN)
-		log_error("jobs", "journal not read reason=\"%s\"", why);
+		log_error("jobs", "journal not read reason=\"%s\"", why.text);
 }
 
-bool jobs_unread(const struct jobs *j, char *why, size_t why_n)
+bool jobs_unread(const struct jobs *j, struct why *why)
 {
 	if (!j->journal || j->reader)
 		return false;
-	if (journal_health(j->journal, why, why_n))
-		snprintf(why, why_n, "the journal is being read");
+	if (journal_health(j->journal, why))
+		err_why(why, 0, "the journal is being read");
 	return true;
 }
 
 /* Load a finished job into memory.  row: as for job_of_row(), with end and finished_at before owner. */
 static struct job *load_finished(struct jobs *j, sqlite3_stmt *row)
 {
-	char why[256];
+	struct why why;
 	struct submit *s;
 	int64_t now = clock_us();
 	struct job *job = job_of_row(j, row, now, &s);
 	if (!job)
 		return NULL;
 	const void *end = sqlite3_column_blob(row, 5);
-	if (s && get_end(job, end ? end : "", (size_t)sqlite3_column_bytes(row, 5), why, sizeof why)) {
-		damaged(job, why);
+	if (s && get_end(job, end ? end : "", (size_t)sqlite3_column_bytes(row, 5), &why)) {
+		damaged(job, why.text);
 		job->state = JOB_FAILED;
 	} else if (!s) {
 		job->state = JOB_FAILED;

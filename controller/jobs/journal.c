@@ -112,11 +112,11 @@ static void measure(struct journal *j)
 /* Open the file if it could not be opened at first because the disk was full or read-only. */
 static bool open_late(struct journal *j)
 {
-	char why[256];
-	int rc = j->opened ? 0 : journal_file_open(&j->file, &j->cfg, why, sizeof why);
+	struct why why;
+	int rc = j->opened ? 0 : journal_file_open(&j->file, &j->cfg, &why);
 	if (rc) {
 		journal_file_close(&j->file, false);
-		set_failing(j, why);
+		set_failing(j, why.text);
 		return false;
 	}
 	if (!j->opened) {
@@ -211,13 +211,13 @@ static int transaction(struct journal *j, struct queue *q, struct outcome *outco
 }
 
 /* Try a transaction.  0, or -errno with the reason; then nothing is written. */
-static int attempt(struct journal *j, struct queue *q, struct outcome *outcomes, char *why, size_t why_n)
+static int attempt(struct journal *j, struct queue *q, struct outcome *outcomes, struct why *why)
 {
 	errno = 0;
 	int rc = transaction(j, q, outcomes);
 	if (!rc)
 		return 0;
-	rc = journal_why(j->file.path, j->file.db, rc, why, why_n);
+	rc = journal_why(j->file.path, j->file.db, rc, why);
 	if (journal_in_transaction(j->file.db))
 		journal_exec(j->file.db, "ROLLBACK");
 	return rc;
@@ -245,30 +245,29 @@ static void commit(struct journal *j, struct queue *q, size_t n, bool last)
 {
 	struct outcome *outcomes = xcalloc(n ? n : 1, sizeof *outcomes);
 	struct queue again;
-	char why[256] = "", refusal[512];
-	int err = attempt(j, q, outcomes, why, sizeof why);
+	struct why why = {""};
+	struct why refusal;
+	int err = attempt(j, q, outcomes, &why);
 	/* The room of the ballast is for ends and deletes. */
 	if (err == -ENOSPC && journal_disk_drop_ballast(&j->file.disk)) {
 		checkpoint(j);
-		err = attempt(j, q, outcomes, why, sizeof why);
+		err = attempt(j, q, outcomes, &why);
 	}
-	set_failing(j, err ? why : NULL);
+	set_failing(j, err ? why.text : NULL);
 	queue_init(&again);
 	struct journal_op *op;
 	for (size_t i = 0; (op = queue_pop(q)); i++) {
 		if (err && op->required && !last) {
 			if (op->held)
-				op->held(op, err, why);
+				op->held(op, err, why.text);
 			op->held = NULL;
 			queue_push(&again, op);
 		} else if (err) {
 			j->lost = j->lost || op->required;
-			confirm(j, op, err, why);
+			confirm(j, op, err, why.text);
 		} else if (outcomes[i].refused) {
-			confirm(j, op,
-				journal_disk_refuse(&j->file.disk, op->need, j->file.path, refusal,
-						    sizeof refusal),
-				refusal);
+			confirm(j, op, journal_disk_refuse(&j->file.disk, op->need, j->file.path, &refusal),
+				refusal.text);
 		} else if (outcomes[i].code) {
 			/* SQLITE_ABORT: the operation gave up for a known reason. */
 			log_line(outcomes[i].code == SQLITE_ABORT ? LOG_DEBUG : LOG_ERROR, "journal",
@@ -455,27 +454,27 @@ bool journal_takes(struct journal *j)
 	return takes;
 }
 
-bool journal_health(struct journal *j, char *why, size_t why_n)
+bool journal_health(struct journal *j, struct why *why)
 {
 	pthread_mutex_lock(&j->lock);
 	bool ok = !j->failing;
 	if (!ok)
-		snprintf(why, why_n, "%s", j->why);
+		err_why(why, 0, "%s", j->why);
 	pthread_mutex_unlock(&j->lock);
 	return ok;
 }
 
-int journal_room(struct journal *j, enum journal_need need, int64_t bytes, char *why, size_t why_n)
+int journal_room(struct journal *j, enum journal_need need, int64_t bytes, struct why *why)
 {
 	if (!j->opened) {
-		journal_health(j, why, why_n);
+		journal_health(j, why);
 		return -EAGAIN;
 	}
 	pthread_mutex_lock(&j->lock);
 	struct room r = {.disk = journal_disk_free(&j->file.disk), .pages = j->stats.free_bytes};
 	bool fits = has_room(j, &r, need, bytes);
 	pthread_mutex_unlock(&j->lock);
-	return fits ? 0 : journal_disk_refuse(&j->file.disk, need, j->file.path, why, why_n);
+	return fits ? 0 : journal_disk_refuse(&j->file.disk, need, j->file.path, why);
 }
 
 void journal_stats(struct journal *j, struct journal_stats *out)
@@ -505,14 +504,14 @@ void journal_end(struct journal *j)
 	pthread_mutex_unlock(&j->lock);
 }
 
-int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n)
+int journal_reader(struct journal *j, struct journal_db **out, struct why *why)
 {
-	char reason[256] = "";
+	struct why reason = {""};
 	if (!j->opened) {
-		journal_health(j, reason, sizeof reason);
-		return err_why(why, why_n, -EAGAIN, "%s", reason);
+		journal_health(j, &reason);
+		return err_why(why, -EAGAIN, "%s", reason.text);
 	}
-	return journal_db_open(j->path, SQLITE_OPEN_READONLY, out, why, why_n);
+	return journal_db_open(j->path, SQLITE_OPEN_READONLY, out, why);
 }
 
 void journal_reader_close(struct journal_db *db)
@@ -532,7 +531,7 @@ static void journal_free(struct journal *j)
 	free(j);
 }
 
-int journal_open(const struct journal_config *cfg, struct journal **out, char *why, size_t why_n)
+int journal_open(const struct journal_config *cfg, struct journal **out, struct why *why)
 {
 	struct journal *j = xcalloc(1, sizeof *j);
 	pthread_condattr_t monotonic;
@@ -546,19 +545,19 @@ int journal_open(const struct journal_config *cfg, struct journal **out, char *w
 	j->cfg = *cfg;
 	j->cfg.path = j->path = xstrdup(cfg->path);
 	j->cfg.model = j->model = xstrdup(cfg->model);
-	int rc = journal_file_open(&j->file, &j->cfg, why, why_n);
+	int rc = journal_file_open(&j->file, &j->cfg, why);
 	if (!rc) {
 		measure(j);
 		j->opened = true;
 	} else if (journal_file_may_open_later(rc)) {
 		journal_file_close(&j->file, false);
-		set_failing(j, why);
+		set_failing(j, why->text);
 		rc = 0;
 	}
 	if (!rc) {
 		int e = pthread_create(&j->thread, NULL, journal_thread, j);
 		if (e)
-			rc = err_why(why, why_n, -e, "journal: cannot start its thread");
+			rc = err_why(why, -e, "journal: cannot start its thread");
 	}
 	if (rc) {
 		journal_file_close(&j->file, true);

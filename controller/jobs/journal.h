@@ -24,6 +24,8 @@
 #ifndef QUERN_CONTROLLER_JOBS_JOURNAL_H
 #define QUERN_CONTROLLER_JOBS_JOURNAL_H
 
+#include "base/err.h"
+
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,7 +134,7 @@ struct journal_config {
  * controller holds it; -EBADMSG: not a journal, a newer version, damaged, or of another model.  A full or
  * read-only disk is not an error: the file is opened as soon as possible; until then the journal fails
  * operations and has no readers. */
-int journal_open(const struct journal_config *cfg, struct journal **out, char *why, size_t why_n);
+int journal_open(const struct journal_config *cfg, struct journal **out, struct why *why);
 /* Write the queue, one last time if the disk fails.  Every operation is done afterwards.  NULL is fine. */
 void journal_close(struct journal *j);
 /* Prepare to stop: wait until all operations put so far are done.  From then on, operations that the disk
@@ -146,10 +148,10 @@ void journal_put(struct journal *j, struct journal_op *op);
 /* Return true if the queue is less than half full and the disk works: tokens may be saved now. */
 bool journal_takes(struct journal *j);
 /* Return true if the last transaction succeeded; false with the reason.  Any thread. */
-bool journal_health(struct journal *j, char *why, size_t why_n);
+bool journal_health(struct journal *j, struct why *why);
 /* Check the room for an operation of this need that writes `bytes`.  0: it would be accepted now; -EDQUOT
  * with the reason: the disk has too little room.  Any thread. */
-int journal_room(struct journal *j, enum journal_need need, int64_t bytes, char *why, size_t why_n);
+int journal_room(struct journal *j, enum journal_need need, int64_t bytes, struct why *why);
 const char *journal_path(const struct journal *j);
 
 struct journal_stats {
@@ -162,7 +164,7 @@ void journal_stats(struct journal *j, struct journal_stats *out);
 
 /* Open a read-only connection for one thread.  It sees committed data and is never blocked.  -EAGAIN with the
  * reason: the file is not open yet. */
-int journal_reader(struct journal *j, struct journal_db **out, char *why, size_t why_n);
+int journal_reader(struct journal *j, struct journal_db **out, struct why *why);
 void journal_reader_close(struct journal_db *db); /* NULL is fine */
 
 #endif

@@ -144,24 +144,24 @@ bool journal_is_disk_error(int rc)
 	}
 }
 
-int journal_why(const char *path, const struct journal_db *db, int rc, char *why, size_t n)
+int journal_why(const char *path, const struct journal_db *db, int rc, struct why *why)
 {
 	switch (rc & 0xff) {
 	case SQLITE_NOTADB:
-		return err_why(why, n, -EBADMSG, "%s is not a journal of quern; name another file", path);
+		return err_why(why, -EBADMSG, "%s is not a journal of quern; name another file", path);
 	case SQLITE_CORRUPT:
-		return err_why(why, n, -EBADMSG,
+		return err_why(why, -EBADMSG,
 			       "%s is damaged; move it (and %s-wal) away, or recover what is left of it with "
 			       "sqlite3's .recover",
 			       path, path);
 	case SQLITE_FULL:
-		return err_why(why, n, -ENOSPC, "%s cannot be written: the disk is full", path);
+		return err_why(why, -ENOSPC, "%s cannot be written: the disk is full", path);
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-		return err_why(why, n, -EBUSY, "%s is being written by another program", path);
+		return err_why(why, -EBUSY, "%s is being written by another program", path);
 	case SQLITE_READONLY:
 	case SQLITE_PERM:
-		return err_why(why, n, -EACCES, "%s cannot be written: permission is missing", path);
+		return err_why(why, -EACCES, "%s cannot be written: permission is missing", path);
 	default:
 		break;
 	}
@@ -170,7 +170,7 @@ int journal_why(const char *path, const struct journal_db *db, int rc, char *why
 	if (!e && (rc & 0xff) == SQLITE_IOERR)
 		e = last;
 	bool full = e == ENOSPC || e == EFBIG || e == EDQUOT;
-	return err_why(why, n, full ? -ENOSPC : -EIO, "%s cannot be written: %s%s%s", path,
+	return err_why(why, full ? -ENOSPC : -EIO, "%s cannot be written: %s%s%s", path,
 		       sqlite3_errmsg(db->db), e ? ": " : "", e ? strerror(e) : "");
 }
 
@@ -186,7 +186,7 @@ void journal_db_close(struct journal_db *db)
 	free(db);
 }
 
-int journal_db_open(const char *path, int flags, struct journal_db **out, char *why, size_t why_n)
+int journal_db_open(const char *path, int flags, struct journal_db **out, struct why *why)
 {
 	struct journal_db *d = xcalloc(1, sizeof *d);
 	int on;
@@ -201,7 +201,7 @@ int journal_db_open(const char *path, int flags, struct journal_db **out, char *
 	if (!rc)
 		rc = sqlite3_exec(d->db, "PRAGMA cell_size_check = on", NULL, NULL, NULL);
 	if (rc) {
-		rc = journal_why(path, d, rc, why, why_n);
+		rc = journal_why(path, d, rc, why);
 		journal_db_close(d);
 		return rc;
 	}

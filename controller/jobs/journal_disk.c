@@ -109,10 +109,10 @@ bool journal_disk_drop_ballast(struct journal_disk *d)
 	return true;
 }
 
-int journal_disk_refuse(const struct journal_disk *d, enum journal_need need, const char *path, char *why,
-			size_t why_n)
+int journal_disk_refuse(const struct journal_disk *d, enum journal_need need, const char *path,
+			struct why *why)
 {
-	return err_why(why, why_n, -EDQUOT,
+	return err_why(why, -EDQUOT,
 		       "the disk of %s has %" PRId64 " KiB left, and %s leave %" PRId64
 		       " KiB free: free space there, delete files that are not needed, or lower %s",
 		       path, journal_disk_free(d) / KIB, need == JOURNAL_JOB ? "durable jobs" : "files",

@@ -40,21 +40,21 @@ static int lock_file(const char *name, int *fd)
 	}
 }
 
-static int take_lock(struct journal_file *f, char *why, size_t why_n)
+static int take_lock(struct journal_file *f, struct why *why)
 {
 	struct stat st;
 	if (stat(f->path, &st) == 0 && !S_ISREG(st.st_mode))
-		return err_why(why, why_n, -EINVAL, "journal %s is not a regular file", f->path);
+		return err_why(why, -EINVAL, "journal %s is not a regular file", f->path);
 	char *name = xasprintf("%s-lock", f->path), holder[160] = "";
 	int rc = lock_file(name, &f->lock_fd);
 	if (f->lock_fd < 0) {
-		rc = err_why(why, why_n, rc, "journal %s: %s", name, strerror(-rc));
+		rc = err_why(why, rc, "journal %s: %s", name, strerror(-rc));
 	} else if (rc) {
 		ssize_t n = pread(f->lock_fd, holder, sizeof holder - 1, 0);
 		holder[n > 0 ? n : 0] = 0;
 		holder[strcspn(holder, "\n")] = 0;
 		rc = err_why(
-			why, why_n, -EBUSY,
+			why, -EBUSY,
 			"journal %s is in use by %s; a journal belongs to one controller: name another file",
 			f->path, holder[0] ? holder : "another controller");
 	} else {
@@ -146,22 +146,22 @@ static int migrate(struct journal_file *f, const struct journal_config *cfg)
 }
 
 /* Check that the file is a journal of quern, of a readable version, for this model. */
-static int check_identity(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+static int check_identity(struct journal_file *f, const struct journal_config *cfg, struct why *why)
 {
 	const char *model = cfg->model;
 	int rc, rc2;
 	int64_t id = journal_get_int(f->db, "PRAGMA application_id", &rc);
 	int64_t version = journal_get_int(f->db, "PRAGMA user_version", &rc2);
 	if (rc || rc2)
-		return journal_why(f->path, f->db, rc ? rc : rc2, why, why_n);
+		return journal_why(f->path, f->db, rc ? rc : rc2, why);
 	if (id != APPLICATION_ID)
 		return err_why(
-			why, why_n, -EBADMSG,
+			why, -EBADMSG,
 			"%s is a database of another program, not a journal of quern; name another file",
 			f->path);
 	if (!can_migrate(cfg, version))
 		return err_why(
-			why, why_n, -EBADMSG,
+			why, -EBADMSG,
 			"journal %s has format %lld, this quern knows %d: use the quern that wrote it, or "
 			"another file",
 			f->path, (long long)version, JOURNAL_FORMAT);
@@ -169,9 +169,9 @@ static int check_identity(struct journal_file *f, const struct journal_config *c
 	rc = s ? sqlite3_step(s) : journal_error(f->db);
 	const char *had = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
 	if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-		rc = journal_why(f->path, f->db, rc, why, why_n);
+		rc = journal_why(f->path, f->db, rc, why);
 	else if (!had || strcmp(had, model) != 0)
-		rc = err_why(why, why_n, -EBADMSG,
+		rc = err_why(why, -EBADMSG,
 			     "journal %s belongs to another model (%.100s, this is %.100s): its jobs cannot "
 			     "continue here; name another file",
 			     f->path, had ? had : "unknown", model);
@@ -182,7 +182,7 @@ static int check_identity(struct journal_file *f, const struct journal_config *c
 }
 
 /* Find damage that SQLite can detect now, not in the middle of a job. */
-static int check_pages(struct journal_file *f, char *why, size_t why_n)
+static int check_pages(struct journal_file *f, struct why *why)
 {
 	struct stat st;
 	if (stat(f->path, &st) == 0 && st.st_size > CHECK_BYTES_MAX)
@@ -193,15 +193,14 @@ static int check_pages(struct journal_file *f, char *why, size_t why_n)
 	sqlite3_reset(s);
 	if (ok)
 		return 0;
-	return journal_why(f->path, f->db, rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, why,
-			   why_n);
+	return journal_why(f->path, f->db, rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_CORRUPT : rc, why);
 }
 
 /* --- the file --- */
 
-static int open_db(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+static int open_db(struct journal_file *f, const struct journal_config *cfg, struct why *why)
 {
-	int rc = journal_db_open(f->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &f->db, why, why_n);
+	int rc = journal_db_open(f->path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &f->db, why);
 	if (rc)
 		return rc;
 	char pragmas[384];
@@ -218,31 +217,31 @@ static int open_db(struct journal_file *f, const struct journal_config *cfg, cha
 	errno = 0;
 	int64_t n = journal_get_int(f->db, "SELECT count(*) FROM sqlite_schema", &rc);
 	if (rc)
-		return journal_why(f->path, f->db, rc, why, why_n);
-	if (n && (rc = check_identity(f, cfg, why, why_n)))
+		return journal_why(f->path, f->db, rc, why);
+	if (n && (rc = check_identity(f, cfg, why)))
 		return rc;
 	if ((rc = journal_exec(f->db, pragmas)) || (rc = n ? migrate(f, cfg) : make_tables(f, cfg)))
-		return journal_why(f->path, f->db, rc, why, why_n);
-	return check_pages(f, why, why_n);
+		return journal_why(f->path, f->db, rc, why);
+	return check_pages(f, why);
 }
 
-int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n)
+int journal_file_open(struct journal_file *f, const struct journal_config *cfg, struct why *why)
 {
 	*f = (struct journal_file){.path = xstrdup(cfg->path), .lock_fd = -1, .disk.fd = -1};
-	int rc = take_lock(f, why, why_n);
+	int rc = take_lock(f, why);
 	if (rc)
 		return rc;
 	journal_disk_init(&f->disk, cfg, f->lock_fd);
 	/* SQLite's own files take the mode of this one: readable only by its owner. */
 	int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return err_why(why, why_n, -errno, "journal %s: %s", f->path, strerror(errno));
+		return err_why(why, -errno, "journal %s: %s", f->path, strerror(errno));
 	close(fd);
-	rc = open_db(f, cfg, why, why_n);
+	rc = open_db(f, cfg, why);
 	if (rc == -ENOSPC && journal_disk_drop_ballast(&f->disk)) {
 		journal_db_close(f->db);
 		f->db = NULL;
-		rc = open_db(f, cfg, why, why_n);
+		rc = open_db(f, cfg, why);
 	}
 	if (!rc)
 		journal_disk_make_ballast(&f->disk);

@@ -3,6 +3,7 @@
 #ifndef QUERN_CONTROLLER_JOBS_JOURNAL_IMPL_H
 #define QUERN_CONTROLLER_JOBS_JOURNAL_IMPL_H
 
+#include "base/err.h"
 #include "controller/jobs/journal.h"
 
 #include <stdatomic.h>
@@ -32,8 +33,8 @@ void journal_disk_make_ballast(struct journal_disk *d);
 /* Delete the ballast.  false: there was none. */
 bool journal_disk_drop_ballast(struct journal_disk *d);
 /* Return -EDQUOT with the reason. */
-int journal_disk_refuse(const struct journal_disk *d, enum journal_need need, const char *path, char *why,
-			size_t why_n);
+int journal_disk_refuse(const struct journal_disk *d, enum journal_need need, const char *path,
+			struct why *why);
 
 /* journal_file.c */
 
@@ -45,7 +46,7 @@ struct journal_file {
 	struct journal_db *db; /* the writing connection */
 };
 /* Open the file.  The caller calls journal_file_close(), also after an error. */
-int journal_file_open(struct journal_file *f, const struct journal_config *cfg, char *why, size_t why_n);
+int journal_file_open(struct journal_file *f, const struct journal_config *cfg, struct why *why);
 /* Return true if the disk is full or read-only: try again later. */
 bool journal_file_may_open_later(int rc);
 /* Close the file.  refused: also remove the lock file, so that nothing is left next to a file that is not a
@@ -55,10 +56,10 @@ void journal_file_close(struct journal_file *f, bool refused);
 /* journal_db.c */
 
 /* Open a connection.  flags: SQLITE_OPEN_... */
-int journal_db_open(const char *path, int flags, struct journal_db **out, char *why, size_t why_n);
+int journal_db_open(const char *path, int flags, struct journal_db **out, struct why *why);
 void journal_db_close(struct journal_db *db); /* NULL is fine */
 /* Return an SQLite code as -errno, with the reason and what to do about it. */
-int journal_why(const char *path, const struct journal_db *db, int rc, char *why, size_t why_n);
+int journal_why(const char *path, const struct journal_db *db, int rc, struct why *why);
 /* Return true if the disk or the file failed, not the statement. */
 bool journal_is_disk_error(int rc);
 /* Set whether statements wait for other connections of the file (initially they do). */

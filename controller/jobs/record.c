@@ -79,24 +79,24 @@ void record_seal(struct buf *b, const char *name)
 	buf_put(b, &sum, sizeof sum);
 }
 
-int record_open(struct cursor *c, const void *bytes, size_t n, const char *name, char *why, size_t why_n)
+int record_open(struct cursor *c, const void *bytes, size_t n, const char *name, struct why *why)
 {
 	uint64_t sum;
 	if (n < sizeof sum)
-		return err_why(why, why_n, -EBADMSG, "%s: the record is cut short", name);
+		return err_why(why, -EBADMSG, "%s: the record is cut short", name);
 	n -= sizeof sum;
 	memcpy(&sum, (const char *)bytes + n, sizeof sum);
 	if (sum != checksum(bytes, n, name))
-		return err_why(why, why_n, -EBADMSG, "%s: the record is damaged", name);
+		return err_why(why, -EBADMSG, "%s: the record is damaged", name);
 	cursor_init(c, bytes, n);
 	return 0;
 }
 
-int record_close(struct cursor *c, char *why, size_t why_n)
+int record_close(struct cursor *c, struct why *why)
 {
 	if (!c->bad && c->p != c->end)
 		cursor_fail(c, "bytes after the record");
-	return c->bad ? err_why(why, why_n, -EBADMSG, "%s", c->what) : 0;
+	return c->bad ? err_why(why, -EBADMSG, "%s", c->what) : 0;
 }
 
 /* --- the request --- */
@@ -197,18 +197,18 @@ static int end_request(int rc, struct submit *s, struct submit **out)
 }
 
 int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
-		       struct submit **out, char *why, size_t why_n)
+		       struct submit **out, struct why *why)
 {
 	const uint32_t n = cursor_array(c, "request");
 	const uint64_t version = cursor_uint(c, "version", UINT32_MAX);
 	if (!c->bad && (version != REQUEST_VERSION || n != REQUEST_FIELDS))
-		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
+		return err_why(why, -EBADMSG, "it was written by another version of quern");
 	struct submit *s = xcalloc(1, sizeof *s);
 	params_init(&s->params);
 	get_tokens(c, n_vocab, s);
 	params_unpack(c, &s->params, n_vocab);
 	get_rest(c, version, now_us, unix_us, s);
-	return end_request(record_close(c, why, why_n), s, out);
+	return end_request(record_close(c, why), s, out);
 }
 
 /* --- requests of earlier formats of the journal --- */
@@ -292,7 +292,7 @@ static void get_positional(struct cursor *c, struct params *p)
 	buf_fini(&map);
 }
 
-int record_migrate_request(struct cursor *c, struct buf *out, char *why, size_t why_n)
+int record_migrate_request(struct cursor *c, struct buf *out, struct why *why)
 {
 	struct submit *s = NULL;
 	const uint32_t n = cursor_array(c, "request");
@@ -300,13 +300,13 @@ int record_migrate_request(struct cursor *c, struct buf *out, char *why, size_t 
 		       bus = cursor_uint(c, "bus", UINT32_MAX);
 	const bool known = (version == 2 && n == REQUEST_FIELDS_2) || (version == 1 && n == REQUEST_FIELDS_1);
 	if (!c->bad && (!known || bus < 1 || bus > BUS_OF_REQUESTS))
-		return err_why(why, why_n, -EBADMSG, "it was written by another version of quern");
+		return err_why(why, -EBADMSG, "it was written by another version of quern");
 	s = xcalloc(1, sizeof *s);
 	params_init(&s->params);
 	get_tokens(c, UINT32_MAX, s);
 	get_positional(c, &s->params);
 	get_rest(c, version, 0, 0, s); /* the deadline stays in wall-clock time */
-	int rc = end_request(record_close(c, why, why_n), s, &s);
+	int rc = end_request(record_close(c, why), s, &s);
 	if (rc)
 		return rc;
 	record_put_request(out, s, 0, 0);

@@ -11,6 +11,7 @@
 #define QUERN_CONTROLLER_JOBS_RECORD_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "controller/jobs/output.h"
 #include "controller/message/submit.h"
 #include "controller/message/trace_context.h"
@@ -19,19 +20,19 @@
 /* Append the checksum.  name: which record of which job; not stored. */
 void record_seal(struct buf *b, const char *name);
 /* Check the checksum and set a cursor over the record without it. */
-int record_open(struct cursor *c, const void *bytes, size_t n, const char *name, char *why, size_t why_n);
+int record_open(struct cursor *c, const void *bytes, size_t n, const char *name, struct why *why);
 /* End reading: 0 if every byte was read and valid. */
-int record_close(struct cursor *c, char *why, size_t why_n);
+int record_close(struct cursor *c, struct why *why);
 
 /* Append a validated request, with its times as wall clock.  now_us and unix_us are the current time of both
  * clocks. */
 void record_put_request(struct buf *out, const struct submit *s, int64_t now_us, int64_t unix_us);
 /* Read a request.  On success the caller owns *out. */
 int record_get_request(struct cursor *c, uint32_t n_vocab, int64_t now_us, int64_t unix_us,
-		       struct submit **out, char *why, size_t why_n);
+		       struct submit **out, struct why *why);
 
 /* Read a request of a journal before format 4 and append it as record_put_request() would. */
-int record_migrate_request(struct cursor *c, struct buf *out, char *why, size_t why_n);
+int record_migrate_request(struct cursor *c, struct buf *out, struct why *why);
 
 /* Append the trace to which a job belongs, so that the job stays in it after a restart. */
 void record_put_trace(struct buf *out, const struct trace_context *t);

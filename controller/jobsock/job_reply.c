@@ -305,16 +305,16 @@ static json_t *replicas(const struct engine_status *s)
 static json_t *journal_status(struct journal *j)
 {
 	struct journal_stats st;
-	char why[512] = "";
-	bool writes = journal_health(j, why, sizeof why);
+	struct why why = {""};
+	bool writes = journal_health(j, &why);
 	journal_stats(j, &st);
 	json_t *m = json_pack("{s:s, s:b, s:I, s:I, s:I}", "path", journal_path(j), "writes", writes, "bytes",
 			      (json_int_t)st.file_bytes, "free_bytes", (json_int_t)st.free_bytes, "waiting",
 			      (json_int_t)st.n_waiting);
 	if (m && !writes)
-		json_object_set_new(m, "error", json_string(why));
-	else if (m && journal_room(j, JOURNAL_FILE, FILE_PART, why, sizeof why))
-		json_object_set_new(m, "low", json_string(why));
+		json_object_set_new(m, "error", json_string(why.text));
+	else if (m && journal_room(j, JOURNAL_FILE, FILE_PART, &why))
+		json_object_set_new(m, "low", json_string(why.text));
 	if (m && st.disk_free >= 0)
 		json_object_set_new(m, "disk_free", json_integer(st.disk_free));
 	return m ? m : json_null(); /* a path that is not UTF-8 */

@@ -128,9 +128,9 @@ static int get_from(struct job_request *r, const json_t *m)
 
 static int get_bool(struct job_request *r, const json_t *m, const char *key, bool *out)
 {
-	char why[256];
-	if (json_get_bool(m, key, out, why, sizeof why))
-		return api_fail(&r->problem, E_BAD_REQUEST, key, "%s", why);
+	struct why why;
+	if (json_get_bool(m, key, out, &why))
+		return api_fail(&r->problem, E_BAD_REQUEST, key, "%s", why.text);
 	return 0;
 }
 
@@ -350,12 +350,12 @@ static int get_order(struct job_request *r, enum job_request_op op, const json_t
 static int parse_op(struct job_request *r, const struct op *op, const struct service *svc,
 		    uint32_t max_context, const json_t *m)
 {
-	char why[160];
+	struct why why;
 	/* Checked before the prompt is tokenized.  With an idempotency key the request may refer to an
 	 * existing job. */
 	const bool makes_jobs = op->op == OP_SUBMIT || op->op == OP_REQUEST;
-	if (makes_jobs && !json_get(m, "key") && service_full(svc, why, sizeof why))
-		return api_fail(&r->problem, E_OVERLOADED, "", "%s", why);
+	if (makes_jobs && !json_get(m, "key") && service_full(svc, &why))
+		return api_fail(&r->problem, E_OVERLOADED, "", "%s", why.text);
 	if (op->op == OP_SUBMIT)
 		return api_submit(svc, max_context, m, API_JOBS, 0, &r->submit, NULL, &r->problem);
 	int rc = check_keys(r, op, m);
@@ -395,10 +395,10 @@ static int parse(struct job_request *r, const struct service *svc, uint32_t max_
 	}
 	struct mp_limits limits = mp_limits_request(svc->max_request_bytes);
 	json_t *m = NULL;
-	char why[256];
+	struct why why;
 	int id_rc = get_id(r, bytes, n);
-	if (mp_decode(bytes, n, &limits, &m, why, sizeof why))
-		return api_fail(p, E_BAD_REQUEST, "", "%s", why);
+	if (mp_decode(bytes, n, &limits, &m, &why))
+		return api_fail(p, E_BAD_REQUEST, "", "%s", why.text);
 	const json_t *name = json_object_get(m, "op");
 	/* A name with a NUL in it is unknown, whatever precedes the NUL. */
 	bool whole = json_is_string(name) && strlen(json_string_value(name)) == json_string_length(name);

@@ -268,11 +268,10 @@ static void do_attach(struct jobsock *s, struct client *c, bool delimiter, struc
 static void do_job(struct jobsock *s, struct client *c, bool delimiter, struct job_request *r)
 {
 	struct job *job = jobs_find(s->jobs, r->job);
-	char why[320], reason[256];
-	if (!job && jobs_unread(s->jobs, reason, sizeof reason)) {
-		snprintf(why, sizeof why, "no such job, but those of the journal are not known yet: %s",
-			 reason);
-		reply_error(s, c, delimiter, &r->id, E_NOT_READY, why);
+	struct why why;
+	if (!job && jobs_unread(s->jobs, &why)) {
+		err_prefix(&why, 0, "no such job, but those of the journal are not known yet");
+		reply_error(s, c, delimiter, &r->id, E_NOT_READY, why.text);
 	} else if (!job || !job_is_of(job, clients_owner(c))) {
 		reply_error(s, c, delimiter, &r->id, E_NO_SUCH_JOB, "no such job");
 	} else if (r->op == OP_ATTACH) {
@@ -580,16 +579,17 @@ static void handle(struct jobsock *s, zmq_msg_t *route, zmq_msg_t *payload, bool
 	/* A request waits for earlier requests of its client: it may name their jobs. */
 	if ((n > PARSE_INLINE_MAX || costly || c->n_parsing) && n <= s->svc->max_request_bytes) {
 		struct letter *letter = xcalloc(1, sizeof *letter);
-		char name[WORK_CLIENT_SIZE], why[512];
+		struct why why;
+		char name[WORK_CLIENT_SIZE];
 		*letter = (struct letter){c, delimiter, now};
 		pool_name(c, name);
-		if (parser_put(s->parser, name, payload, costly, letter, why, sizeof why) == 0) {
+		if (parser_put(s->parser, name, payload, costly, letter, &why) == 0) {
 			c->n_parsing++;
 			return;
 		}
 		free(letter);
 		job_request_id(&r, zmq_msg_data(payload), n);
-		reply_error(s, c, delimiter, &r.id, E_OVERLOADED, why);
+		reply_error(s, c, delimiter, &r.id, E_OVERLOADED, why.text);
 	} else {
 		job_request_parse(&r, s->svc, mailbox_max_context(s->mailbox), zmq_msg_data(payload), n);
 		act(s, c, delimiter, &r, now, clock_us());
@@ -704,17 +704,16 @@ static int open_monitor(struct jobsock *s, void *zmq)
 }
 
 int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_config *cfg,
-		 struct mailbox *mailbox, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n)
+		 struct mailbox *mailbox, struct jobs *jobs, struct jobsock **out, struct why *why)
 {
 	const char *endpoint = cfg->endpoint;
 	bool tcp = strncmp(endpoint, "ipc://", 6) != 0;
-	int checked =
-		endpoint_check(endpoint, "job socket", cfg->insecure || zap_has_key(cfg->zap), why, why_n);
+	int checked = endpoint_check(endpoint, "job socket", cfg->insecure || zap_has_key(cfg->zap), why);
 	if (checked)
 		return checked;
 	/* libzmq would take the path over from the other service. */
 	if (!tcp && user_socket_answers(endpoint + 6))
-		return err_why(why, why_n, -EADDRINUSE,
+		return err_why(why, -EADDRINUSE,
 			       "job socket %s: another service listens there; give this one another --jobs",
 			       endpoint);
 	struct jobsock *s = xcalloc(1, sizeof *s);
@@ -744,7 +743,7 @@ int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_conf
 	if (!rc && !(s->parser = parser_new(svc, mailbox)))
 		rc = -EAGAIN;
 	if (rc) {
-		err_why(why, why_n, rc, "job socket %s: %s", endpoint, zmq_strerror(-rc));
+		err_why(why, rc, "job socket %s: %s", endpoint, zmq_strerror(-rc));
 		jobsock_close(s);
 		return rc;
 	}

@@ -10,6 +10,7 @@
 #ifndef QUERN_CONTROLLER_JOBSOCK_JOBSOCK_H
 #define QUERN_CONTROLLER_JOBSOCK_JOBSOCK_H
 
+#include "base/err.h"
 #include "controller/jobs/jobs.h"
 
 struct jobsock;
@@ -25,7 +26,7 @@ struct jobsock_config {
 
 /* Bind the endpoint.  -EPERM if other hosts can reach it, unless insecure; or an error of binding. */
 int jobsock_open(void *zmq, const struct service *svc, const struct jobsock_config *cfg,
-		 struct mailbox *mailbox, struct jobs *jobs, struct jobsock **out, char *why, size_t why_n);
+		 struct mailbox *mailbox, struct jobs *jobs, struct jobsock **out, struct why *why);
 /* Close the socket, after jobs_end() and once jobsock_n_lines() is 0.  Waits at most a second for unsent
  * messages. */
 void jobsock_close(struct jobsock *s);                 /* NULL is fine */

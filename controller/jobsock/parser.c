@@ -94,8 +94,8 @@ void parser_free(struct parser *p, void (*drop)(void *user))
 	free(p);
 }
 
-int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool costly, void *user, char *why,
-	       size_t why_n)
+int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool costly, void *user,
+	       struct why *why)
 {
 	struct item *it = xcalloc(1, sizeof *it);
 	*it = (struct item){
@@ -107,7 +107,7 @@ int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool co
 	pthread_mutex_lock(&p->lock);
 	p->n_pool++;
 	pthread_mutex_unlock(&p->lock);
-	int rc = work_pool_put(p->svc->pool, client, &it->work, why, why_n);
+	int rc = work_pool_put(p->svc->pool, client, &it->work, why);
 	if (!rc)
 		return 0;
 	pthread_mutex_lock(&p->lock);

@@ -4,6 +4,7 @@
 #ifndef QUERN_CONTROLLER_JOBSOCK_PARSER_H
 #define QUERN_CONTROLLER_JOBSOCK_PARSER_H
 
+#include "base/err.h"
 #include "controller/jobsock/job_request.h"
 
 #include <zmq.h>
@@ -21,8 +22,8 @@ void parser_free(struct parser *p, void (*drop)(void *user)); /* NULL is fine */
 /* Take the content of message, which is empty then.  client: its name for the pool.  costly: as in
  * work_pool.h.  -EAGAIN, -ENOBUFS: too many requests or bytes wait, of this client or of all; why says
  * which. */
-int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool costly, void *user, char *why,
-	       size_t why_n);
+int parser_put(struct parser *p, const char *client, zmq_msg_t *message, bool costly, void *user,
+	       struct why *why);
 /* Take the next parsed request: move it to *req and return its user.  NULL: none is ready. */
 void *parser_take(struct parser *p, struct job_request *req);
 int parser_fd(const struct parser *p); /* readable when a request is ready */

@@ -103,7 +103,7 @@ void submit_free(struct submit *s)
 	free(s);
 }
 
-bool service_full(const struct service *svc, char *why, size_t why_n)
+bool service_full(const struct service *svc, struct why *why)
 {
 	if (!svc->load)
 		return false;
@@ -111,6 +111,6 @@ bool service_full(const struct service *svc, char *why, size_t why_n)
 	uint64_t tokens = atomic_load_explicit(&svc->load->queued_tokens, memory_order_relaxed);
 	if (jobs < svc->max_queued_jobs && tokens < svc->max_queued_tokens)
 		return false;
-	snprintf(why, why_n, "the queue is full: %u jobs, %" PRIu64 " tokens wait", jobs, tokens);
+	err_why(why, 0, "the queue is full: %u jobs, %" PRIu64 " tokens wait", jobs, tokens);
 	return true;
 }

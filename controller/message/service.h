@@ -4,6 +4,7 @@
 #ifndef QUERN_CONTROLLER_MESSAGE_SERVICE_H
 #define QUERN_CONTROLLER_MESSAGE_SERVICE_H
 
+#include "base/err.h"
 #include "controller/chat/tools.h"
 
 #include <stdbool.h>
@@ -26,7 +27,7 @@ struct service {
 	const struct tokenizer *tokenizer;
 	const struct model_config *config;
 	const struct chat *chat; /* the model's chat template; NULL: none, chat_why gives the reason */
-	char chat_why[256];
+	struct why chat_why;
 	enum tools_style tools;              /* syntax of the model's tool calls; TOOLS_NONE: unknown */
 	bool reasoning;                      /* outputs may begin with reasoning */
 	const struct reasoning_marks *marks; /* marks around the reasoning; NULL: the usual <think> */
@@ -65,6 +66,6 @@ struct service {
 /* Return whether the queue is full: then the request is refused with E_OVERLOADED and `why`.  Any thread.  An
  * early check of two atomics, so that refusals under overload cost almost nothing; the engine decides
  * finally. */
-bool service_full(const struct service *svc, char *why, size_t why_n);
+bool service_full(const struct service *svc, struct why *why);
 
 #endif

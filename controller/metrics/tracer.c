@@ -154,8 +154,7 @@ static size_t on_reply(char *p, size_t size, size_t n, void *user)
 
 enum outcome { SENT, AGAIN, GIVEN_UP };
 
-static enum outcome send_once(struct tracer *t, const struct buf *body, long *pause_ms, char *why,
-			      size_t why_n)
+static enum outcome send_once(struct tracer *t, const struct buf *body, long *pause_ms, struct why *why)
 {
 	long status = 0;
 	size_t seen = 0;
@@ -170,12 +169,12 @@ static enum outcome send_once(struct tracer *t, const struct buf *body, long *pa
 	curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
 	/* A long reply was cut off, but its status is known. */
 	if (rc && !(rc == CURLE_WRITE_ERROR && status)) {
-		err_why(why, why_n, -EIO, "%s", detail[0] ? detail : curl_easy_strerror(rc));
+		err_why(why, -EIO, "%s", detail[0] ? detail : curl_easy_strerror(rc));
 		return AGAIN;
 	}
 	if (status >= 200 && status < 300)
 		return SENT;
-	err_why(why, why_n, -EIO, "it replied %ld", status);
+	err_why(why, -EIO, "it replied %ld", status);
 	if (status != 429 && (status < 502 || status > 504))
 		return GIVEN_UP;
 	curl_easy_getinfo(t->curl, CURLINFO_RETRY_AFTER, &retry_s);
@@ -199,17 +198,17 @@ static bool pause_for(struct tracer *t, long ms)
 
 static void send_batch(struct tracer *t, const struct buf *body, size_t n)
 {
-	char why[CURL_ERROR_SIZE + 32] = "";
+	struct why why = {""};
 	enum outcome how = AGAIN;
 	long pause_ms = PAUSE_MS;
 	for (int i = 0; i < TRIES && how == AGAIN; i++) {
 		if (i && !pause_for(t, pause_ms))
 			break;
 		pause_ms *= 2;
-		how = send_once(t, body, &pause_ms, why, sizeof why);
+		how = send_once(t, body, &pause_ms, &why);
 		if (how != SENT && !t->failing)
 			log_warn("trace", "collector does not take spans url=%s reason=\"%s\"", t->cfg.url,
-				 why);
+				 why.text);
 		else if (how == SENT && t->failing)
 			log_info("trace", "collector takes spans again url=%s", t->cfg.url);
 		t->failing = how != SENT;
@@ -231,7 +230,7 @@ static void *run(void *arg)
 
 /* --- lifecycle --- */
 
-static int set_up(struct tracer *t, char *why, size_t why_n)
+static int set_up(struct tracer *t, struct why *why)
 {
 	CURL *c = t->curl;
 	struct curl_slist *more = curl_slist_append(NULL, "Content-Type: application/json");
@@ -240,14 +239,14 @@ static int set_up(struct tracer *t, char *why, size_t why_n)
 	for (size_t i = 0; t->headers && i < t->cfg.n_headers; i++) {
 		more = curl_slist_append(t->headers, t->cfg.headers[i]);
 		if (!more)
-			return err_why(why, why_n, -ENOMEM, "tracing: no memory");
+			return err_why(why, -ENOMEM, "tracing: no memory");
 		t->headers = more;
 	}
 	if (!t->headers || curl_easy_setopt(c, CURLOPT_URL, t->cfg.url) ||
 	    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https") ||
 	    curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers) || curl_easy_setopt(c, CURLOPT_POST, 1L) ||
 	    (t->cfg.ca && curl_easy_setopt(c, CURLOPT_CAINFO, t->cfg.ca)))
-		return err_why(why, why_n, -EINVAL, "tracing: the address \"%s\" is not usable", t->cfg.url);
+		return err_why(why, -EINVAL, "tracing: the address \"%s\" is not usable", t->cfg.url);
 	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)t->cfg.timeout_ms);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_USERAGENT, "quern/" QUERN_VERSION);
@@ -269,8 +268,7 @@ static void tracer_free(struct tracer *t)
 	free(t);
 }
 
-int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct tracer **out, char *why,
-		 size_t why_n)
+int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct tracer **out, struct why *why)
 {
 	pthread_condattr_t monotonic;
 	struct tracer *t = xcalloc(1, sizeof *t);
@@ -285,10 +283,9 @@ int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct trac
 	pthread_condattr_destroy(&monotonic);
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 	t->curl = curl_easy_init();
-	int rc = t->curl ? set_up(t, why, why_n)
-			 : err_why(why, why_n, -ENOMEM, "tracing: libcurl does not start");
+	int rc = t->curl ? set_up(t, why) : err_why(why, -ENOMEM, "tracing: libcurl does not start");
 	if (!rc && (rc = -pthread_create(&t->thread, NULL, run, t)))
-		err_why(why, why_n, rc, "tracing: cannot start its thread");
+		err_why(why, rc, "tracing: cannot start its thread");
 	if (rc) {
 		tracer_free(t);
 		return rc;

@@ -11,6 +11,7 @@
 #define QUERN_CONTROLLER_METRICS_TRACER_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "controller/message/trace_context.h"
 
 #include <stdbool.h>
@@ -38,14 +39,13 @@ struct tracer_config {
 /* Fill the config from the options (endpoint NULL, rate -1: not given) and OpenTelemetry's environment
  * variables, read by `env` (getenv, or a test's function).  -EINVAL with the reason. */
 int tracer_configure(const char *endpoint, double rate, const char *(*env)(const char *name),
-		     struct tracer_config *out, char *why, size_t why_n);
+		     struct tracer_config *out, struct why *why);
 void tracer_config_fini(struct tracer_config *c);
 /* Return the value of an environment variable, for tracer_configure(). */
 const char *tracer_environment(const char *name);
 
 /* Start the tracer; takes the config's members. */
-int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct tracer **out, char *why,
-		 size_t why_n);
+int tracer_start(struct tracer_config *cfg, struct metrics *metrics, struct tracer **out, struct why *why);
 /* Send the queued spans, for at most 2 s, and stop.  NULL is fine. */
 void tracer_stop(struct tracer *t);
 

@@ -104,16 +104,16 @@ static int add_resource(void *user, const char *name, const char *value)
 	return 0;
 }
 
-static int set_url(struct tracer_config *c, const char *endpoint, bool whole, char *why, size_t why_n)
+static int set_url(struct tracer_config *c, const char *endpoint, bool whole, struct why *why)
 {
 	static const char path[] = "/v1/traces";
 	if (strncmp(endpoint, "http://", 7) != 0 && strncmp(endpoint, "https://", 8) != 0)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--otlp-endpoint \"%s\": must be an address as http://127.0.0.1:4318",
 			       endpoint);
 	const char *host = strstr(endpoint, "://") + 3;
 	if (memchr(host, '@', strcspn(host, "/?#"))) /* refused because the address is logged */
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "the collector's address holds credentials: they belong in "
 			       "OTEL_EXPORTER_OTLP_HEADERS");
 	size_t n = strlen(endpoint);
@@ -125,8 +125,7 @@ static int set_url(struct tracer_config *c, const char *endpoint, bool whole, ch
 	return 0;
 }
 
-static int set_rate(struct tracer_config *c, double rate, const char *(*env)(const char *), char *why,
-		    size_t why_n)
+static int set_rate(struct tracer_config *c, double rate, const char *(*env)(const char *), struct why *why)
 {
 	const char *sampler = get(env, "OTEL_TRACES_SAMPLER"), *arg = get(env, "OTEL_TRACES_SAMPLER_ARG");
 	c->rate = rate >= 0 ? rate : 1;
@@ -138,7 +137,7 @@ static int set_rate(struct tracer_config *c, double rate, const char *(*env)(con
 		char *end;
 		c->rate = arg ? strtod(arg, &end) : 1;
 		if (arg && (*end || !(c->rate >= 0 && c->rate <= 1)))
-			return err_why(why, why_n, -EINVAL,
+			return err_why(why, -EINVAL,
 				       "OTEL_TRACES_SAMPLER_ARG \"%s\": must be a number from 0 to 1", arg);
 	}
 	return 0;
@@ -150,29 +149,27 @@ static const char *choose(const char *(*env)(const char *), const char *first, c
 	return v ? v : get(env, second);
 }
 
-static int get_ms(const char *name, const char *v, int otherwise, int *out, char *why, size_t why_n)
+static int get_ms(const char *name, const char *v, int otherwise, int *out, struct why *why)
 {
 	char *end;
 	const long ms = v ? strtol(v, &end, 10) : otherwise;
 	if (v && (end == v || *end || ms < 1 || ms > MS_MAX))
-		return err_why(why, why_n, -EINVAL, "%s \"%s\": must be 1 to %d milliseconds", name, v,
-			       MS_MAX);
+		return err_why(why, -EINVAL, "%s \"%s\": must be 1 to %d milliseconds", name, v, MS_MAX);
 	*out = (int)ms;
 	return 0;
 }
 
-static int read_environment(struct tracer_config *c, const char *(*env)(const char *), char *why,
-			    size_t why_n)
+static int read_environment(struct tracer_config *c, const char *(*env)(const char *), struct why *why)
 {
 	char host[128] = "";
 	const char *v = choose(env, "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS");
 	if (v && each_pair(v, add_header, c)) /* the value is secret, so the error does not show it */
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "OTEL_EXPORTER_OTLP_HEADERS: must be a list as name=value,name=value");
 	snprintf(c->service, sizeof c->service, "quern");
 	v = get(env, "OTEL_RESOURCE_ATTRIBUTES");
 	if (v && each_pair(v, add_resource, c))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "OTEL_RESOURCE_ATTRIBUTES \"%s\": must be a list as name=value,name=value", v);
 	v = get(env, "OTEL_SERVICE_NAME");
 	if (v)
@@ -185,18 +182,18 @@ static int read_environment(struct tracer_config *c, const char *(*env)(const ch
 	v = choose(env, "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE");
 	c->ca = v ? xstrdup(v) : NULL;
 	v = choose(env, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT");
-	int rc = get_ms("OTEL_EXPORTER_OTLP_TIMEOUT", v, TIMEOUT_MS, &c->timeout_ms, why, why_n);
+	int rc = get_ms("OTEL_EXPORTER_OTLP_TIMEOUT", v, TIMEOUT_MS, &c->timeout_ms, why);
 	return rc ? rc
 		  : get_ms("OTEL_BSP_SCHEDULE_DELAY", get(env, "OTEL_BSP_SCHEDULE_DELAY"), BATCH_MS,
-			   &c->batch_ms, why, why_n);
+			   &c->batch_ms, why);
 }
 
 int tracer_configure(const char *endpoint, double rate, const char *(*env)(const char *),
-		     struct tracer_config *out, char *why, size_t why_n)
+		     struct tracer_config *out, struct why *why)
 {
 	*out = (struct tracer_config){0};
 	if (rate > 1 || (rate < 0 && rate != -1))
-		return err_why(why, why_n, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
+		return err_why(why, -EINVAL, "--trace-sample %g: must be a number from 0 to 1", rate);
 	const char *disabled = get(env, "OTEL_SDK_DISABLED"), *exporter = get(env, "OTEL_TRACES_EXPORTER");
 	const char *whole = endpoint ? NULL : get(env, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
 	const char *base = endpoint ? endpoint : get(env, "OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -205,11 +202,11 @@ int tracer_configure(const char *endpoint, double rate, const char *(*env)(const
 		return 0;
 	if (!whole && !base)
 		return 0;
-	int rc = set_url(out, whole ? whole : base, whole != NULL, why, why_n);
+	int rc = set_url(out, whole ? whole : base, whole != NULL, why);
 	if (!rc)
-		rc = set_rate(out, rate, env, why, why_n);
+		rc = set_rate(out, rate, env, why);
 	if (!rc)
-		rc = read_environment(out, env, why, why_n);
+		rc = read_environment(out, env, why);
 	if (rc)
 		tracer_config_fini(out);
 	return rc;

@@ -26,17 +26,17 @@ static bool port_too_large(const char *e)
 	return begins(e, "tcp://") && n && !digits[n] && (n > 5 || atoi(digits) > 65535);
 }
 
-int endpoint_check(const char *e, const char *what, bool insecure, char *why, size_t why_n)
+int endpoint_check(const char *e, const char *what, bool insecure, struct why *why)
 {
 	if (!begins(e, "ipc://") && !begins(e, "tcp://"))
-		return err_why(why, why_n, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
+		return err_why(why, -EINVAL, "%s %s: must be tcp://HOST:PORT or ipc://PATH", what, e);
 	/* `quern serve` reads the endpoint as JSON. */
 	if (utf8_valid(e, strlen(e)) != strlen(e))
-		return err_why(why, why_n, -EINVAL, "%s %s: the path is not UTF-8", what, e);
+		return err_why(why, -EINVAL, "%s %s: the path is not UTF-8", what, e);
 	if (port_too_large(e))
-		return err_why(why, why_n, -EINVAL, "%s %s: the largest port is 65535", what, e);
+		return err_why(why, -EINVAL, "%s %s: the largest port is 65535", what, e);
 	if (!insecure && !is_local(e))
-		return err_why(why, why_n, -EPERM,
+		return err_why(why, -EPERM,
 			       "%s %s: other machines could connect; give it keys (--curve-key), "
 			       "or allow it with --insecure",
 			       what, e);

@@ -91,7 +91,7 @@ static unsigned role_of(const char *s, size_t n)
 }
 
 /* Parse one line; out->roles 0: empty or a comment. */
-static int parse_line(const char *s, size_t n, struct zap_entry *out, char *why, size_t why_n)
+static int parse_line(const char *s, size_t n, struct zap_entry *out, struct why *why)
 {
 	size_t role_n, key_n;
 	*out = (struct zap_entry){0};
@@ -101,10 +101,9 @@ static int parse_line(const char *s, size_t n, struct zap_entry *out, char *why,
 	const char *key = next_word(&s, &n, &key_n);
 	out->roles = role_of(role, role_n);
 	if (!out->roles)
-		return err_why(why, why_n, -EINVAL,
-			       "a line must be: client, admin or worker, a public key, a name");
+		return err_why(why, -EINVAL, "a line must be: client, admin or worker, a public key, a name");
 	if (!curve_valid(key, key_n))
-		return err_why(why, why_n, -EINVAL, "the second word must be a public key of %d characters",
+		return err_why(why, -EINVAL, "the second word must be a public key of %d characters",
 			       CURVE_CHARS);
 	memcpy(out->public, key, key_n);
 	return 0;
@@ -124,18 +123,18 @@ static size_t merge(struct zap_entry *list, size_t n)
 	return kept;
 }
 
-int zap_parse(const char *text, size_t n, struct zap_entry **out, size_t *out_n, char *why, size_t why_n)
+int zap_parse(const char *text, size_t n, struct zap_entry **out, size_t *out_n, struct why *why)
 {
 	struct zap_entry *list = NULL, e;
 	size_t count = 0, room = 0;
 	if (memchr(text, '\0', n))
-		return err_why(why, why_n, -EINVAL, "not a text file");
+		return err_why(why, -EINVAL, "not a text file");
 	for (size_t line = 1; n; line++) {
 		const char *end = memchr(text, '\n', n);
 		size_t k = end ? (size_t)(end - text) : n;
-		if (parse_line(text, k, &e, why, why_n)) {
+		if (parse_line(text, k, &e, why)) {
 			free(list);
-			return err_prefix(why, why_n, -EINVAL, "line %zu", line);
+			return err_prefix(why, -EINVAL, "line %zu", line);
 		}
 		if (e.roles && count == room) {
 			room = room ? 2 * room : 16;
@@ -166,7 +165,7 @@ static bool same_version(const struct version *a, const struct version *b)
 	       a->modified.tv_sec == b->modified.tv_sec && a->modified.tv_nsec == b->modified.tv_nsec;
 }
 
-static int read_list(struct zap *z, char *why, size_t why_n)
+static int read_list(struct zap *z, struct why *why)
 {
 	char *text;
 	size_t n, n_list;
@@ -176,14 +175,14 @@ static int read_list(struct zap *z, char *why, size_t why_n)
 	 * again. */
 	z->version = version_of(z->path);
 	int rc = stat(z->path, &st) == 0 && (st.st_mode & 022)
-			 ? err_why(why, why_n, -EACCES, "%s: writable by other users; chmod go-w", z->path)
-			 : file_read(z->path, LIST_MAX, &text, &n, why, why_n);
+			 ? err_why(why, -EACCES, "%s: writable by other users; chmod go-w", z->path)
+			 : file_read(z->path, LIST_MAX, &text, &n, why);
 	if (rc)
 		return rc;
-	rc = zap_parse(text, n, &list, &n_list, why, why_n);
+	rc = zap_parse(text, n, &list, &n_list, why);
 	free(text);
 	if (rc)
-		return err_prefix(why, why_n, rc, "%s", z->path);
+		return err_prefix(why, rc, "%s", z->path);
 	pthread_mutex_lock(&z->lock);
 	free(z->list);
 	z->list = list;
@@ -197,7 +196,7 @@ static int read_list(struct zap *z, char *why, size_t why_n)
  * not lock all peers out. */
 static void check_list(struct zap *z)
 {
-	char why[512];
+	struct why why;
 	bool requested = atomic_exchange(&z->reload, false);
 	z->n_refused = 0;
 	if (!z->path)
@@ -205,8 +204,8 @@ static void check_list(struct zap *z)
 	struct version now = version_of(z->path);
 	if (!requested && same_version(&now, &z->version))
 		return;
-	if (read_list(z, why, sizeof why))
-		log_error("zap", "previous list kept reason=\"%s\"", why);
+	if (read_list(z, &why))
+		log_error("zap", "previous list kept reason=\"%s\"", why.text);
 	else
 		log_info("zap", "list read again keys=%zu", z->n_list);
 }
@@ -387,32 +386,31 @@ static void zap_free(struct zap *z)
 	free(z);
 }
 
-int zap_start(void *zmq, const struct curve_key *key, const char *allow, struct zap **out, char *why,
-	      size_t why_n)
+int zap_start(void *zmq, const struct curve_key *key, const char *allow, struct zap **out, struct why *why)
 {
 	int zero = 0, rc = 0;
 	struct zap *z = xcalloc(1, sizeof *z);
 	pthread_mutex_init(&z->lock, NULL);
 	z->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (z->wake < 0)
-		rc = err_why(why, why_n, -errno, "ZAP: %s", strerror(errno));
+		rc = err_why(why, -errno, "ZAP: %s", strerror(errno));
 	if (key)
 		z->key = *key;
 	if (!rc && allow) {
 		z->path = xstrdup(allow);
-		rc = read_list(z, why, why_n);
+		rc = read_list(z, why);
 	}
 	if (rc)
 		goto fail;
 	z->socket = zmq_socket(zmq, ZMQ_REP);
 	if (!z->socket || zmq_setsockopt(z->socket, ZMQ_LINGER, &zero, sizeof zero) ||
 	    zmq_bind(z->socket, ZAP_ENDPOINT)) {
-		rc = err_why(why, why_n, -errno, "ZAP: %s", zmq_strerror(errno));
+		rc = err_why(why, -errno, "ZAP: %s", zmq_strerror(errno));
 		goto fail;
 	}
 	rc = pthread_create(&z->thread, NULL, zap_main, z);
 	if (rc) {
-		rc = err_why(why, why_n, -rc, "ZAP thread: %s", strerror(rc));
+		rc = err_why(why, -rc, "ZAP thread: %s", strerror(rc));
 		goto fail;
 	}
 	*out = z;

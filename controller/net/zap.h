@@ -15,6 +15,7 @@
 #ifndef QUERN_CONTROLLER_NET_ZAP_H
 #define QUERN_CONTROLLER_NET_ZAP_H
 
+#include "base/err.h"
 #include "proto/curve.h"
 
 #include <stdbool.h>
@@ -32,8 +33,7 @@ enum zap_role { ZAP_CLIENT = 1, ZAP_WORKER = 2, ZAP_ADMIN = 4 };
 /* Start the thread, before any socket of the context zmq is bound.  key: the service's, copied; NULL: TCP
  * sockets are not encrypted.  allow: path of the list; NULL: only the service's own key is allowed.  -ENOENT,
  * -EINVAL (naming file and line), ... */
-int zap_start(void *zmq, const struct curve_key *key, const char *allow, struct zap **out, char *why,
-	      size_t why_n);
+int zap_start(void *zmq, const struct curve_key *key, const char *allow, struct zap **out, struct why *why);
 /* Stop the thread, after all guarded sockets are closed.  NULL is fine. */
 void zap_stop(struct zap *z);
 
@@ -54,6 +54,6 @@ struct zap_entry {
 	char public[CURVE_SIZE];
 	unsigned roles;
 };
-int zap_parse(const char *text, size_t n, struct zap_entry **out, size_t *out_n, char *why, size_t why_n);
+int zap_parse(const char *text, size_t n, struct zap_entry **out, size_t *out_n, struct why *why);
 
 #endif

@@ -10,7 +10,7 @@
 static bool is_special(const void *tokenizer, const char *text, size_t n)
 {
 	struct token_ids ids = {0};
-	tokenizer_encode(tokenizer, text, n, 0, NULL, 0, &ids, NULL, 0);
+	tokenizer_encode(tokenizer, text, n, 0, NULL, 0, &ids, NULL);
 	const bool special = ids.n == 1 && tokenizer_is_special(tokenizer, ids.ids[0]);
 	token_ids_fini(&ids);
 	return special;
@@ -46,13 +46,13 @@ static int tools_part(const struct chat_constraint *c, const json_t *answer, str
 					.answer = answer,
 					.account = account,
 					.specials = specials_of(c->svc)};
-	char why[400];
+	struct why why;
 	*part = NULL;
-	int rc = tools_ask(c) ? tools_grammar(&g, part, why, sizeof why) : 0;
+	int rc = tools_ask(c) ? tools_grammar(&g, part, &why) : 0;
 	json_decref(callable);
 	if (rc == -EAGAIN)
-		return constraint_request_spent("tools", why, p);
-	return rc ? api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why) : 0;
+		return constraint_request_spent("tools", why.text, p);
+	return rc ? api_fail(p, E_BAD_REQUEST, "tools", "tools: %s", why.text) : 0;
 }
 
 /* If the error is in the answer's own constraint, replace *p: the position is then in the answer's field.

@@ -264,14 +264,14 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 			struct chat_prompt *out, enum thought_place *thought, char *ignored, size_t ignored_n,
 			struct api_problem *p)
 {
-	char why[256] = "";
+	struct why why = {""};
 	size_t bytes;
 	json_t *kwargs = NULL, *messages = NULL;
 	int rc = check_messages(r, svc->strict, &bytes, p);
 	if (rc)
 		return rc;
 	if (!svc->chat)
-		return api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why);
+		return api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", svc->chat_why.text);
 	if (r->tools.tools && !chat_facts(svc->chat, true)->tools)
 		return api_fail(p, E_BAD_REQUEST, "tools", "the model's chat template takes no tools");
 	rc = request_tokens_check_bytes(svc, max_context, bytes, "messages", p);
@@ -288,8 +288,8 @@ int chat_request_render(const struct service *svc, uint32_t max_context, const s
 				.calls = svc->tools,
 				.add_generation_prompt = r->add_generation && !r->continue_final,
 				.continue_final_message = r->continue_final};
-	if (!rc && chat_render_json(svc->chat, &rq, out, why, sizeof why))
-		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why);
+	if (!rc && chat_render_json(svc->chat, &rq, out, &why))
+		rc = api_fail(p, E_BAD_REQUEST, "messages", "messages: %s", why.text);
 	json_decref(kwargs);
 	json_decref(messages);
 	if (rc)
@@ -331,7 +331,7 @@ static bool template_mentions(const void *chat, const char *word)
 static bool is_special(const struct tokenizer *t, const char *mark)
 {
 	struct token_ids ids = {0};
-	tokenizer_encode(t, mark, strlen(mark), 0, NULL, 0, &ids, NULL, 0);
+	tokenizer_encode(t, mark, strlen(mark), 0, NULL, 0, &ids, NULL);
 	bool special = ids.n == 1 && tokenizer_is_special(t, ids.ids[0]);
 	token_ids_fini(&ids);
 	return special;
@@ -379,7 +379,7 @@ static bool prompt_thinks(const struct chat *c, const struct reasoning_marks *ma
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
 	const struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
 	struct chat_prompt prompt = {0};
-	bool open = c && chat_render_json(c, &rq, &prompt, NULL, 0) == 0 && prompt.text.p &&
+	bool open = c && chat_render_json(c, &rq, &prompt, NULL) == 0 && prompt.text.p &&
 		    reasoning_is_open(marks, prompt.text.p, prompt.text.len);
 	chat_prompt_fini(&prompt);
 	json_decref(messages);
@@ -393,15 +393,14 @@ static bool clash(const struct service *svc)
 	return f && svc->marks && (f->channels != NULL) != (svc->marks->channels != NULL);
 }
 
-int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
-			size_t why_n)
+int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, struct why *why)
 {
 	bool guess_tools = !strcmp(tools, "auto"), guess_reasoning = !strcmp(reasoning, "auto");
 	bool r1 = !strcmp(reasoning, "deepseek_r1");
 	if (guess_tools)
 		svc->tools = guess_style(svc);
 	else if (tools_style_parse(tools, &svc->tools))
-		return err_why(why, why_n, -EINVAL, "--tool-parser \"%s\": must be auto, %s", tools,
+		return err_why(why, -EINVAL, "--tool-parser \"%s\": must be auto, %s", tools,
 			       tools_style_names());
 	const bool none = !strcmp(reasoning, "none");
 	if (guess_reasoning)
@@ -409,15 +408,15 @@ int chat_request_styles(struct service *svc, const char *tools, const char *reas
 	else
 		svc->marks = reasoning_marks_named(reasoning);
 	if (!guess_reasoning && !none && !svc->marks)
-		return err_why(why, why_n, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s",
-			       reasoning, reasoning_names());
+		return err_why(why, -EINVAL, "--reasoning-parser \"%s\": must be auto, none, %s", reasoning,
+			       reasoning_names());
 	if (clash(svc) && guess_tools) /* the template has words of both */
 		svc->tools = TOOLS_NONE;
 	if (clash(svc) && guess_reasoning)
 		svc->marks = NULL;
 	if (clash(svc))
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--tool-parser %s does not go with --reasoning-parser %s: harmony is of both, or "
 			"one of them is none",
 			tools_format(svc->tools)->name, svc->marks->name);

@@ -3,6 +3,7 @@
 #ifndef QUERN_CONTROLLER_REQUEST_CHAT_REQUEST_H
 #define QUERN_CONTROLLER_REQUEST_CHAT_REQUEST_H
 
+#include "base/err.h"
 #include "controller/chat/chat.h"
 #include "controller/chat/chat_stream.h"
 #include "controller/chat/thought_grammar.h"
@@ -39,7 +40,6 @@ void chat_request_log(const struct service *svc);
 /* Set the style of tool calls and reasoning in svc; its chat and tokenizer must be set.  tools: "auto" (from
  * the model's template), "none", or a name of tools_format.h.  reasoning: "auto", "none", "deepseek_r1" (an
  * output begins within the reasoning), or a name of reasoning.h.  -EINVAL for other values. */
-int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, char *why,
-			size_t why_n);
+int chat_request_styles(struct service *svc, const char *tools, const char *reasoning, struct why *why);
 
 #endif

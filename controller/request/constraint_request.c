@@ -30,15 +30,15 @@ static int wrong(const struct place *at, const char *must)
 static int schema_part(const struct place *at, const json_t *v, json_t **part)
 {
 	json_t *schema = NULL;
-	char why[256];
+	struct why why;
 	if (json_is_object(v) || json_is_boolean(v))
 		schema = json_incref((json_t *)v);
 	else if (!json_is_string(v))
 		return wrong(at, "a JSON schema");
 	else if (json_parse_within(json_string_value(v), json_string_length(v), schema_tree_max, &schema,
-				   NULL, why, sizeof why))
+				   NULL, &why))
 		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s: the schema is not JSON: %s", at->field,
-				why);
+				why.text);
 	*part = json_pack("{s:s, s:o}", "type", "schema", "schema", schema);
 	return 0;
 }
@@ -205,13 +205,13 @@ static int any_tags_part(const struct place *at, const json_t *v, json_t **part)
 static int tags_text_part(const struct place *at, const json_t *v, json_t **part)
 {
 	json_t *tags = NULL;
-	char why[256];
+	struct why why;
 	if (!json_is_string(v))
 		return wrong(at, "a string of JSON");
-	if (json_parse_within(json_string_value(v), json_string_length(v), schema_tree_max, &tags, NULL, why,
-			      sizeof why))
+	if (json_parse_within(json_string_value(v), json_string_length(v), schema_tree_max, &tags, NULL,
+			      &why))
 		return api_fail(at->p, E_BAD_REQUEST, at->field, "%s: the structural tag is not JSON: %s",
-				at->field, why);
+				at->field, why.text);
 	int rc = tags_part(at, tags, part);
 	json_decref(tags);
 	return rc;
@@ -530,15 +530,15 @@ static char *source_of(const json_t *part, bool bounded, enum grammar_language *
 }
 
 /* Check a constraint.  Returns 0, or an error with the reason in why. */
-static int check(const struct constraint *f, struct grammar_account *account, char *why, size_t why_n)
+static int check(const struct constraint *f, struct grammar_account *account, struct why *why)
 {
 	const struct ast_limits tree = {.account = account};
 	const struct grammar_limits limits = {.work = {.account = account}};
 	struct ast *ast = NULL;
 	struct grammar *g = NULL;
-	int rc = grammar_parse((enum grammar_language)f->language, f->text, f->n, &tree, &ast, why, why_n);
+	int rc = grammar_parse((enum grammar_language)f->language, f->text, f->n, &tree, &ast, why);
 	if (!rc)
-		rc = grammar_new(ast, NULL, &limits, &g, why, why_n);
+		rc = grammar_new(ast, NULL, &limits, &g, why);
 	grammar_free(g);
 	ast_free(ast);
 	return rc;
@@ -559,7 +559,7 @@ int constraint_request_compile(const json_t *part, const char *field, bool exact
 {
 	enum grammar_language language;
 	size_t n;
-	char why[400] = "";
+	struct why why = {""};
 	char *text = source_of(part, !exact, &language, &n);
 	*out = NULL;
 	if (!text || n > CONSTRAINT_TEXT_MAX || n > GRAMMAR_SOURCE_MAX) {
@@ -570,11 +570,11 @@ int constraint_request_compile(const json_t *part, const char *field, bool exact
 	struct constraint *f = constraint_new((uint8_t)language, text, n),
 			  *same = checked_constraint(known, f);
 	free(text);
-	const int rc = same ? 0 : check(f, account, why, sizeof why);
+	const int rc = same ? 0 : check(f, account, &why);
 	if (rc) {
 		constraint_free(f);
-		return rc == -EAGAIN ? constraint_request_spent(field, why, p)
-				     : api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why);
+		return rc == -EAGAIN ? constraint_request_spent(field, why.text, p)
+				     : api_fail(p, E_BAD_REQUEST, field, "%s: %s", field, why.text);
 	}
 	if (!same)
 		checked_keep_constraint(known, f);

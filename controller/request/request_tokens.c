@@ -54,11 +54,11 @@ int request_tokens_check_bytes(const struct service *svc, uint32_t max_context, 
 int request_tokens_encode(const struct service *svc, const struct request_text *text, struct token_ids *out,
 			  struct api_problem *p)
 {
-	char why[256] = "";
+	struct why why = {""};
 	size_t from = out->n;
 	if (tokenizer_encode(svc->tokenizer, text->p, text->n, text->flags, text->plain, text->n_plain, out,
-			     why, sizeof why))
-		return api_fail(p, E_BAD_REQUEST, text->field, "%s: %s", text->field, why);
+			     &why))
+		return api_fail(p, E_BAD_REQUEST, text->field, "%s: %s", text->field, why.text);
 	/* A tokenizer may have more tokens than the model has rows. */
 	for (size_t i = from; i < out->n; i++)
 		if (out->ids[i] >= (uint32_t)svc->config->n_vocab)

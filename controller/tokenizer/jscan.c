@@ -8,8 +8,7 @@
 
 int jscan_fail(struct jscan *j, const char *what)
 {
-	return err_why(j->why, j->why_n, -EINVAL, "not valid JSON: %s at byte %zu", what,
-		       (size_t)(j->p - j->begin));
+	return err_why(j->why, -EINVAL, "not valid JSON: %s at byte %zu", what, (size_t)(j->p - j->begin));
 }
 
 int jscan_peek(struct jscan *j)
@@ -138,17 +137,16 @@ int jscan_uint(struct jscan *j, uint64_t max, const char *what, uint64_t *out)
 	const char *start = j->p;
 	uint64_t v = 0;
 	if (c < '0' || c > '9')
-		return err_why(j->why, j->why_n, -EINVAL, "%s must be an integer from 0 to %llu (byte %zu)",
-			       what, (unsigned long long)max, (size_t)(j->p - j->begin));
+		return err_why(j->why, -EINVAL, "%s must be an integer from 0 to %llu (byte %zu)", what,
+			       (unsigned long long)max, (size_t)(j->p - j->begin));
 	while (j->p < j->end && *j->p >= '0' && *j->p <= '9') {
 		v = v * 10 + (uint64_t)(*j->p++ - '0');
 		if (v > max)
-			return err_why(j->why, j->why_n, -EINVAL,
-				       "%s is out of range, beyond %llu (byte %zu)", what,
+			return err_why(j->why, -EINVAL, "%s is out of range, beyond %llu (byte %zu)", what,
 				       (unsigned long long)max, (size_t)(start - j->begin));
 	}
 	if (j->p < j->end && (*j->p == '.' || *j->p == 'e' || *j->p == 'E'))
-		return err_why(j->why, j->why_n, -EINVAL, "%s must be an integer (byte %zu)", what,
+		return err_why(j->why, -EINVAL, "%s must be an integer (byte %zu)", what,
 			       (size_t)(start - j->begin));
 	if (*start == '0' && j->p - start > 1)
 		return jscan_fail(j, "leading zero");

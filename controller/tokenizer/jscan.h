@@ -6,6 +6,7 @@
 #define QUERN_CONTROLLER_TOKENIZER_JSCAN_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +16,7 @@ struct jscan {
 	const char *p; /* next byte */
 	const char *end;
 	const char *begin; /* the beginning of the file: errors give offsets from here */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 struct jscan_text {

@@ -2,6 +2,7 @@
 #ifndef QUERN_CONTROLLER_TOKENIZER_MERGES_H
 #define QUERN_CONTROLLER_TOKENIZER_MERGES_H
 
+#include "base/err.h"
 #include "controller/tokenizer/bpe.h"
 #include "controller/tokenizer/vocab.h"
 
@@ -18,12 +19,11 @@ struct merges {
 /* Add a merge of two pieces as the file spells them. -EINVAL: a piece, or their concatenation, is not
  * in the vocabulary. */
 int merges_push(const struct vocab *v, struct merges *ms, const char *l, size_t l_n, const char *r,
-		size_t r_n, char *why, size_t why_n);
+		size_t r_n, struct why *why);
 /* Add the merge of a line "left right"; a line "#version..." is ignored. */
-int merges_push_line(const struct vocab *v, struct merges *ms, const char *p, size_t n, char *why,
-		     size_t why_n);
+int merges_push_line(const struct vocab *v, struct merges *ms, const char *p, size_t n, struct why *why);
 /* Move all merges to b, which is initialized, and free ms. rc: the result of reading so far; if it is an
  * error, b gets none. -EINVAL: a duplicate pair. */
-int merges_finish(struct merges *ms, struct bpe *b, int rc, char *why, size_t why_n);
+int merges_finish(struct merges *ms, struct bpe *b, int rc, struct why *why);
 
 #endif

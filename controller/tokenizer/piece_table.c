@@ -53,31 +53,31 @@ static bool from_text(const struct piece_table *pt, const struct piece_row *r)
 	return r->type == ROW_NORMAL || r->type == ROW_USER_DEFINED || r->type == ROW_UNUSED;
 }
 
-static int row_error(const struct piece_table *pt, const struct piece_row *r, const char *what, char *why,
-		     size_t why_n)
+static int row_error(const struct piece_table *pt, const struct piece_row *r, const char *what,
+		     struct why *why)
 {
 	bool shown = utf8_valid(r->p, r->n) == r->n;
-	return err_why(why, why_n, -EINVAL, "piece %zu (\"%.*s\"): %s", (size_t)(r - pt->rows),
+	return err_why(why, -EINVAL, "piece %zu (\"%.*s\"): %s", (size_t)(r - pt->rows),
 		       shown ? (int)(r->n < SHOWN_MAX ? utf8_valid(r->p, r->n < SHOWN_MAX ? r->n : SHOWN_MAX)
 						      : utf8_valid(r->p, SHOWN_MAX))
 			     : 0,
 		       r->p, what);
 }
 
-static int check_row(const struct piece_table *pt, const struct piece_row *r, char *why, size_t why_n)
+static int check_row(const struct piece_table *pt, const struct piece_row *r, struct why *why)
 {
 	if (r->type < ROW_NORMAL || r->type > ROW_BYTE)
-		return row_error(pt, r, "its type is not one of 1 to 6", why, why_n);
+		return row_error(pt, r, "its type is not one of 1 to 6", why);
 	if (utf8_valid(r->p, r->n) < r->n)
-		return row_error(pt, r, "not UTF-8", why, why_n);
+		return row_error(pt, r, "not UTF-8", why);
 	if (pt->model == TABLE_BYTE_BPE)
 		return 0;
 	if (r->n == 0)
-		return row_error(pt, r, "it is empty", why, why_n);
+		return row_error(pt, r, "it is empty", why);
 	if (!isfinite(r->score))
-		return row_error(pt, r, "its score is not a number", why, why_n);
+		return row_error(pt, r, "its score is not a number", why);
 	if (from_text(pt, r) && r->n > PIECE_TEXT_MAX)
-		return row_error(pt, r, "it is longer than 1024 bytes", why, why_n);
+		return row_error(pt, r, "it is longer than 1024 bytes", why);
 	return 0;
 }
 
@@ -106,8 +106,7 @@ static void raw_text(const struct piece_table *pt, const struct piece_row *r, st
 	}
 }
 
-static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32_t id, char *why,
-		       size_t why_n)
+static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32_t id, struct why *why)
 {
 	const struct piece_row *r = &pt->rows[id];
 	struct buf raw = {0};
@@ -116,7 +115,7 @@ static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32
 	if (r->n == 0)
 		return 0;
 	if (added_find(&t->added, r->p, r->n))
-		return row_error(pt, r, "another piece has its text", why, why_n);
+		return row_error(pt, r, "another piece has its text", why);
 	raw_text(pt, r, &raw);
 	added_push(&t->added, &tok, raw.p, raw.len);
 	buf_fini(&raw);
@@ -124,11 +123,11 @@ static int add_special(struct tokenizer *t, const struct piece_table *pt, uint32
 }
 
 /* Add a row.  Control pieces and unk are found in the text as given, or not at all (TOKENIZER_NO_SPECIAL). */
-static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t id, char *why, size_t why_n)
+static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t id, struct why *why)
 {
 	const struct piece_row *r = &pt->rows[id];
 	bool special = r->type == ROW_CONTROL || r->type == ROW_UNKNOWN;
-	int rc = check_row(pt, r, why, why_n);
+	int rc = check_row(pt, r, why);
 	if (rc)
 		return rc;
 	if (pt->model == TABLE_BYTE_BPE && r->type == ROW_UNUSED)
@@ -138,55 +137,54 @@ static int add_row(struct tokenizer *t, const struct piece_table *pt, uint32_t i
 	else
 		rc = vocab_add_token(&t->vocab, id, r->p, r->n, special ? PIECE_SPECIAL : 0);
 	if (rc == -EEXIST)
-		return row_error(pt, r, "another piece has its text", why, why_n);
+		return row_error(pt, r, "another piece has its text", why);
 	if (rc)
-		return row_error(pt, r, "too large", why, why_n);
+		return row_error(pt, r, "too large", why);
 	if (special || (r->type == ROW_USER_DEFINED && pt->raw_user))
-		return add_special(t, pt, id, why, why_n);
+		return add_special(t, pt, id, why);
 	return 0;
 }
 
-static int check_size(const struct piece_table *pt, char *why, size_t why_n)
+static int check_size(const struct piece_table *pt, struct why *why)
 {
 	size_t total = 0;
 	if (pt->n == 0)
-		return err_why(why, why_n, -EINVAL, "the vocabulary is empty");
+		return err_why(why, -EINVAL, "the vocabulary is empty");
 	if (pt->n > (size_t)VOCAB_ID_MAX + 1)
-		return err_why(why, why_n, -EINVAL, "%zu pieces, at most %d are possible", pt->n,
-			       VOCAB_ID_MAX + 1);
+		return err_why(why, -EINVAL, "%zu pieces, at most %d are possible", pt->n, VOCAB_ID_MAX + 1);
 	size_t most = pt->model == TABLE_BYTE_BPE  ? VOCAB_TEXT_MAX
 		      : pt->model == TABLE_UNIGRAM ? TABLE_TEXT_MAX / 4 - 1
 						   : TABLE_TEXT_MAX;
 	for (size_t i = 0; i < pt->n && total <= most; i++)
 		total += pt->rows[i].n;
 	if (total > most)
-		return err_why(why, why_n, -EINVAL, "the pieces have more than %zu bytes", most);
+		return err_why(why, -EINVAL, "the pieces have more than %zu bytes", most);
 	return 0;
 }
 
-static int load_rows(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n)
+static int load_rows(struct tokenizer *t, const struct piece_table *pt, struct why *why)
 {
-	int rc = check_size(pt, why, why_n);
+	int rc = check_size(pt, why);
 	if (rc)
 		return rc;
 	vocab_init(&t->vocab, pt->model == TABLE_BYTE_BPE);
 	for (uint32_t id = 0; id < pt->n && rc == 0; id++)
-		rc = add_row(t, pt, id, why, why_n);
+		rc = add_row(t, pt, id, why);
 	return rc;
 }
 
 /* ---- byte-level BPE ---- */
 
-static int load_byte_bpe(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n)
+static int load_byte_bpe(struct tokenizer *t, const struct piece_table *pt, struct why *why)
 {
 	struct merges ms = {0};
 	struct pretok *p = &t->pretok;
 	int rc = 0;
 	for (size_t i = 0; i < pt->n_merges && rc == 0; i++) {
 		const struct merge_row *m = &pt->merges[i];
-		rc = merges_push_line(&t->vocab, &ms, m->p, m->n, why, why_n);
+		rc = merges_push_line(&t->vocab, &ms, m->p, m->n, why);
 	}
-	rc = merges_finish(&ms, &t->bpe, rc, why, why_n);
+	rc = merges_finish(&ms, &t->bpe, rc, why);
 	t->bpe.ignore_merges = pt->ignore_merges;
 	bpe_finish(&t->bpe, &t->vocab);
 	if (pt->nfc)
@@ -194,7 +192,7 @@ static int load_byte_bpe(struct tokenizer *t, const struct piece_table *pt, char
 	for (int i = 0; i < pt->n_splits && rc == 0; i++) {
 		struct pretok_op *op = &p->ops[p->n++];
 		*op = (struct pretok_op){.kind = PRETOK_SPLIT, .behavior = SPLIT_ISOLATED};
-		rc = splitter_init(&op->splitter, true, pt->splits[i], true, why, why_n);
+		rc = splitter_init(&op->splitter, true, pt->splits[i], true, why);
 	}
 	if (pt->prefix_space)
 		p->ops[p->n++] = (struct pretok_op){.kind = PRETOK_PREFIX, .text = xstrdup(" ")};
@@ -267,12 +265,12 @@ static void load_unigram(struct spm *s, const struct piece_table *pt)
 	}
 }
 
-static int load_spm(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n)
+static int load_spm(struct tokenizer *t, const struct piece_table *pt, struct why *why)
 {
 	struct spm *s = t->spm = xcalloc(1, sizeof(*s));
 	uint32_t byte_id[256], unk = pt->unk < 0 ? VOCAB_NONE : (uint32_t)pt->unk;
 	bool bytes = find_bytes(pt, byte_id) && pt->byte_fallback;
-	int rc = spm_init(s, pt, why, why_n);
+	int rc = spm_init(s, pt, why);
 	if (rc)
 		return rc;
 	if (pt->model == TABLE_SCORE_BPE)
@@ -295,26 +293,25 @@ static int load_spm(struct tokenizer *t, const struct piece_table *pt, char *why
 
 /* ---- the whole table ---- */
 
-static int check_id(const struct piece_table *pt, const char *name, int64_t id, char *why, size_t why_n)
+static int check_id(const struct piece_table *pt, const char *name, int64_t id, struct why *why)
 {
 	if (id < -1 || id >= (int64_t)pt->n)
-		return err_why(why, why_n, -EINVAL, "the id of %s, %lld, is not one of %zu pieces", name,
+		return err_why(why, -EINVAL, "the id of %s, %lld, is not one of %zu pieces", name,
 			       (long long)id, pt->n);
 	return 0;
 }
 
-int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n)
+int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, struct why *why)
 {
-	int rc = check_id(pt, "bos", pt->bos, why, why_n);
+	int rc = check_id(pt, "bos", pt->bos, why);
 	if (rc == 0)
-		rc = check_id(pt, "eos", pt->eos, why, why_n);
+		rc = check_id(pt, "eos", pt->eos, why);
 	if (rc == 0)
-		rc = check_id(pt, "unk", pt->unk, why, why_n);
+		rc = check_id(pt, "unk", pt->unk, why);
 	if (rc == 0)
-		rc = load_rows(t, pt, why, why_n);
+		rc = load_rows(t, pt, why);
 	if (rc == 0)
-		rc = pt->model == TABLE_BYTE_BPE ? load_byte_bpe(t, pt, why, why_n)
-						 : load_spm(t, pt, why, why_n);
+		rc = pt->model == TABLE_BYTE_BPE ? load_byte_bpe(t, pt, why) : load_spm(t, pt, why);
 	t->bos = pt->bos;
 	t->eos = pt->eos;
 	if (rc == 0 && pt->add_bos && pt->bos >= 0)

@@ -5,6 +5,7 @@
 #define QUERN_CONTROLLER_TOKENIZER_PIECE_TABLE_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,10 +76,10 @@ bool piece_table_has_bytes(const struct piece_table *pt);
 
 /* Build the model and the steps around it: t is zeroed except for added_init(). Copies what it needs.
  * -EINVAL: why names the piece or the merge. */
-int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, char *why, size_t why_n);
+int tokenizer_from_table(struct tokenizer *t, const struct piece_table *pt, struct why *why);
 
 /* TABLE_BYTE_BPE: set the patterns and flags for a name of tokenizer.ggml.pre.  -ENOTSUP: unknown name. */
-int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char *why, size_t why_n);
+int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, struct why *why);
 
 /* The inverse: write the first name for these patterns and flags.  Return false if there is none. */
 bool piece_table_pre_name(const char *const *splits, int n, bool nfc, bool ignore_merges, char *out,
@@ -87,9 +88,9 @@ bool piece_table_pre_name(const char *const *splits, int n, bool nfc, bool ignor
 struct gguf;
 
 /* Readers.  Texts are borrowed from data, which is NULL for an empty file.  -EINVAL with the reason. */
-int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
-int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n);
+int spm_file_read(const void *data, size_t n, struct piece_table *pt, struct why *why);
+int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, struct why *why);
 /* Read the keys tokenizer.ggml.*.  -ENOENT: there are none; -ENOTSUP: another kind of tokenizer; -EINVAL. */
-int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, size_t why_n);
+int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, struct why *why);
 
 #endif

@@ -13,8 +13,7 @@
 struct reader {
 	const struct gguf *g;
 	struct piece_table *pt;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 #define KEY(name) "tokenizer.ggml." name
@@ -27,13 +26,13 @@ static bool is(const struct gguf_string *s, const char *text)
 /* Read an optional value: if the key is absent, return 0 and leave *out unchanged. */
 static int get_int(const struct reader *r, const char *key, int64_t *out)
 {
-	int rc = gguf_find_int(r->g, key, out, r->why, r->why_n);
+	int rc = gguf_find_int(r->g, key, out, r->why);
 	return rc == -ENOENT ? 0 : rc;
 }
 
 static int get_bool(const struct reader *r, const char *key, bool *out)
 {
-	int rc = gguf_find_bool(r->g, key, out, r->why, r->why_n);
+	int rc = gguf_find_bool(r->g, key, out, r->why);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -41,20 +40,19 @@ static int get_bool(const struct reader *r, const char *key, bool *out)
 static int get_array(const struct reader *r, const char *key, size_t n, struct gguf_array *out)
 {
 	*out = (struct gguf_array){0};
-	int rc = gguf_find_array(r->g, key, out, r->why, r->why_n);
+	int rc = gguf_find_array(r->g, key, out, r->why);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc == 0 && out->n < n)
-		rc = err_why(r->why, r->why_n, -EINVAL, "%s has %zu values, there are %zu tokens", key,
-			     out->n, n);
+		rc = err_why(r->why, -EINVAL, "%s has %zu values, there are %zu tokens", key, out->n, n);
 	return rc;
 }
 
 static int get_strings(const struct reader *r, const char *key, struct gguf_array *out)
 {
-	int rc = gguf_find_array(r->g, key, out, r->why, r->why_n);
+	int rc = gguf_find_array(r->g, key, out, r->why);
 	if (rc == 0 && out->type != GGUF_STRING)
-		rc = err_why(r->why, r->why_n, -EINVAL, "%s is not an array of strings", key);
+		rc = err_why(r->why, -EINVAL, "%s is not an array of strings", key);
 	return rc;
 }
 
@@ -98,13 +96,12 @@ static int read_pieces(const struct reader *r)
 	if (rc)
 		return rc;
 	if (!scores.n && r->pt->model != TABLE_BYTE_BPE)
-		return err_why(r->why, r->why_n, -EINVAL, "%s is missing", KEY("scores"));
+		return err_why(r->why, -EINVAL, "%s is missing", KEY("scores"));
 	for (size_t i = 0; i < n; i++) {
 		struct gguf_string s = gguf_next_string(&tokens);
 		double score = 0;
 		if (scores.n && !gguf_num_at(&scores, i, &score))
-			return err_why(r->why, r->why_n, -EINVAL, "%s has values that are no numbers",
-				       KEY("scores"));
+			return err_why(r->why, -EINVAL, "%s has values that are no numbers", KEY("scores"));
 		piece_table_add(r->pt, s.p, s.n, (float)score, type_of(r, &types, i, &s));
 	}
 	return 0;
@@ -130,9 +127,9 @@ static int read_merges(const struct reader *r)
 static int read_byte_bpe(const struct reader *r)
 {
 	struct gguf_string pre = {"default", 7};
-	int rc = gguf_find_string(r->g, KEY("pre"), &pre, r->why, r->why_n);
+	int rc = gguf_find_string(r->g, KEY("pre"), &pre, r->why);
 	if (rc == 0 || rc == -ENOENT)
-		rc = piece_table_set_pre(r->pt, pre.p, pre.n, r->why, r->why_n);
+		rc = piece_table_set_pre(r->pt, pre.p, pre.n, r->why);
 	return rc ? rc : read_merges(r);
 }
 
@@ -163,8 +160,7 @@ static int read_unigram(const struct reader *r)
 	if (rc == 0)
 		rc = get_array(r, KEY("precompiled_charsmap"), 0, &map);
 	if (rc == 0 && map.n && map.type != GGUF_U8 && map.type != GGUF_I8)
-		rc = err_why(r->why, r->why_n, -EINVAL, "%s is not an array of bytes",
-			     KEY("precompiled_charsmap"));
+		rc = err_why(r->why, -EINVAL, "%s is not an array of bytes", KEY("precompiled_charsmap"));
 	pt->charsmap = (const char *)map.at;
 	pt->charsmap_n = map.n;
 	return rc;
@@ -215,8 +211,8 @@ static bool has_word(const struct gguf_string *s, const char *word)
 static bool is_phi3(const struct reader *r)
 {
 	struct gguf_string name = {"", 0}, arch = {"", 0};
-	gguf_find_string(r->g, "general.name", &name, NULL, 0);
-	gguf_find_string(r->g, "general.architecture", &arch, NULL, 0);
+	gguf_find_string(r->g, "general.name", &name, NULL);
+	gguf_find_string(r->g, "general.architecture", &arch, NULL);
 	return has_word(&name, "phi-3") || has_word(&name, "phi3") ||
 	       (is(&arch, "phi3") && r->pt->model == TABLE_SCORE_BPE);
 }
@@ -236,12 +232,12 @@ static void strip_behind(const struct reader *r)
 	}
 }
 
-int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, size_t why_n)
+int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, struct why *why)
 {
-	struct reader r = {g, pt, why, why_n};
+	struct reader r = {g, pt, why};
 	const struct kind *kind = NULL;
 	struct gguf_string model;
-	int rc = gguf_find_string(g, KEY("model"), &model, why, why_n);
+	int rc = gguf_find_string(g, KEY("model"), &model, why);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
@@ -249,7 +245,7 @@ int gguf_vocab_read(const struct gguf *g, struct piece_table *pt, char *why, siz
 			kind = &kinds[i];
 	if (!kind)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"tokenizer.ggml.model \"%.*s\" is not supported, only gpt2, llama and t5: put the "
 			"model's tokenizer.json next to the file",
 			(int)(model.n < 60 ? model.n : 60), model.p);

@@ -9,15 +9,15 @@
 
 enum { N_SPECIAL = 3, N_BYTES = 256, PIECE_MAX = 1 << 16 };
 
-static int fail(size_t at, const char *what, char *why, size_t why_n)
+static int fail(size_t at, const char *what, struct why *why)
 {
-	return err_why(why, why_n, -EINVAL, "byte %zu: %s", at, what);
+	return err_why(why, -EINVAL, "byte %zu: %s", at, what);
 }
 
-static int fail_cut(size_t piece, size_t at, size_t end, char *why, size_t why_n)
+static int fail_cut(size_t piece, size_t at, size_t end, struct why *why)
 {
 	return err_why(
-		why, why_n, -EINVAL,
+		why, -EINVAL,
 		"piece %zu, from byte %zu on, reaches beyond the file's end at byte %zu; was the download "
 		"or copy interrupted?",
 		piece, at, end);
@@ -45,40 +45,40 @@ static void add(struct piece_table *pt, const char *p, size_t n, float score)
 		add_spaced(pt, p, n, score, id < N_SPECIAL + N_BYTES ? ROW_BYTE : ROW_NORMAL);
 }
 
-int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n)
+int llama2c_file_read(const void *data, size_t n, struct piece_table *pt, struct why *why)
 {
 	const char *p = data;
 	uint32_t longest, length, most = 0;
 	float score;
 	if (n < sizeof longest)
-		return fail(n, "the file ends within its header", why, why_n);
+		return fail(n, "the file ends within its header", why);
 	memcpy(&longest, p, sizeof longest);
 	if (longest == 0 || longest > PIECE_MAX)
-		return fail(0, "the length of the longest piece is not one of 1 to 65536", why, why_n);
+		return fail(0, "the length of the longest piece is not one of 1 to 65536", why);
 	buf_reserve(&pt->text, 3 * n);
 	for (size_t at = sizeof longest; at < n; at += length) {
 		const size_t from = at;
 		if (n - at < sizeof score + sizeof length)
-			return fail_cut(pt->n, from, n, why, why_n);
+			return fail_cut(pt->n, from, n, why);
 		memcpy(&score, p + at, sizeof score);
 		memcpy(&length, p + at + sizeof score, sizeof length);
 		at += sizeof score + sizeof length;
 		if (length > longest)
-			return fail(at, "a piece is longer than the longest", why, why_n);
+			return fail(at, "a piece is longer than the longest", why);
 		if (length > n - at)
-			return fail_cut(pt->n, from, n, why, why_n);
+			return fail_cut(pt->n, from, n, why);
 		most = length > most ? length : most;
 		add(pt, p + at, length, score);
 	}
 	if (most != longest)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "no piece is as long as the longest: the file ends at byte %zu after %zu "
 			       "pieces; was "
 			       "the download or copy interrupted?",
 			       n, pt->n);
 	if (pt->n < N_SPECIAL + N_BYTES)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"%zu pieces up to the file's end at byte %zu: the 256 bytes are not among them; "
 			"was the download or copy interrupted?",
 			pt->n, n);

@@ -107,7 +107,7 @@ static bool listed(const char *names, const char *name, size_t n)
 	return false;
 }
 
-int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char *why, size_t why_n)
+int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, struct why *why)
 {
 	const struct pre *pre = NULL;
 	for (size_t i = 0; i < sizeof(pres) / sizeof(pres[0]) && n && !memchr(name, ' ', n); i++)
@@ -115,7 +115,7 @@ int piece_table_set_pre(struct piece_table *pt, const char *name, size_t n, char
 			pre = &pres[i];
 	if (!pre)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"tokenizer.ggml.pre \"%.*s\" is not known: how it splits text is not in the file; "
 			"put the model's tokenizer.json next to it",
 			(int)(n < 60 ? n : 60), name);

@@ -11,8 +11,7 @@
 struct reader {
 	const uint8_t *p, *end;
 	const uint8_t *begin, *file_end; /* errors give offsets from begin */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
@@ -28,7 +27,7 @@ struct field {
 
 static int fail(const struct reader *r, const char *what)
 {
-	return err_why(r->why, r->why_n, -EINVAL, "byte %zu: %s", (size_t)(r->p - r->begin), what);
+	return err_why(r->why, -EINVAL, "byte %zu: %s", (size_t)(r->p - r->begin), what);
 }
 
 static int read_varint(struct reader *r, uint64_t *out)
@@ -134,7 +133,7 @@ static int on_trainer_field(const struct reader *r, const struct field *f, struc
 			return fail(r, "an unknown kind of model");
 		if (f->value > MODEL_BPE)
 			return err_why(
-				r->why, r->why_n, -EINVAL,
+				r->why, -EINVAL,
 				"a model of SentencePiece's kind %s is not supported, only UNIGRAM and BPE",
 				names[f->value]);
 		pt->model = f->value == MODEL_BPE ? TABLE_SCORE_BPE : TABLE_UNIGRAM;
@@ -231,27 +230,27 @@ static int find_special(const struct reader *whole, struct piece_table *pt)
 		if (pt->rows[i].type != ROW_UNKNOWN)
 			continue;
 		if (pt->unk >= 0)
-			return err_why(whole->why, whole->why_n, -EINVAL,
-				       "pieces %lld and %zu are both the unknown one", (long long)pt->unk, i);
+			return err_why(whole->why, -EINVAL, "pieces %lld and %zu are both the unknown one",
+				       (long long)pt->unk, i);
 		pt->unk = (int64_t)i;
 	}
 	if (pt->unk < 0)
-		return err_why(whole->why, whole->why_n, -EINVAL, "no piece is the unknown one");
+		return err_why(whole->why, -EINVAL, "no piece is the unknown one");
 	pt->bos = control_named(pt, names.p[0], names.n[0]);
 	pt->eos = control_named(pt, names.p[1], names.n[1]);
 	return 0;
 }
 
-int spm_file_read(const void *data, size_t n, struct piece_table *pt, char *why, size_t why_n)
+int spm_file_read(const void *data, size_t n, struct piece_table *pt, struct why *why)
 {
 	const uint8_t *p = n ? data : (const uint8_t *)"";
-	struct reader r = {p, p + n, p, p + n, why, why_n};
+	struct reader r = {p, p + n, p, p + n, why};
 	pt->model = TABLE_UNIGRAM;
 	int rc = each_field(&r, p, n, on_model_field, pt);
 	if (rc && pt->n)
-		rc = err_prefix(why, why_n, rc, "after piece %zu", pt->n - 1);
+		rc = err_prefix(why, rc, "after piece %zu", pt->n - 1);
 	if (rc == 0 && pt->n == 0)
-		rc = err_why(why, why_n, -EINVAL, "no pieces: not a SentencePiece model");
+		rc = err_why(why, -EINVAL, "no pieces: not a SentencePiece model");
 	if (rc == 0)
 		rc = find_special(&r, pt);
 	if (rc == 0)

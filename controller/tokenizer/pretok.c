@@ -54,7 +54,7 @@ static int find_parts(struct pretok_run *r, int op, const char *p, size_t n, str
 	const struct pretok_op *o = &r->pt->ops[op];
 	size_t done = 0, at = 0, from, to;
 	while (at <= n) {
-		int rc = splitter_next(&o->splitter, &r->match[op], p, n, at, &from, &to, r->why, r->why_n);
+		int rc = splitter_next(&o->splitter, &r->match[op], p, n, at, &from, &to, r->why);
 		if (rc < 0)
 			return rc;
 		if (rc == 0)
@@ -122,7 +122,7 @@ static int split(struct pretok_run *r, int op, const char *p, size_t n, bool fir
 	size_t done = 0, at = 0, from = n, to = n;
 	int hit = 1, rc = 0;
 	while (hit && at <= n) {
-		hit = splitter_next(&o->splitter, &r->match[op], p, n, at, &from, &to, r->why, r->why_n);
+		hit = splitter_next(&o->splitter, &r->match[op], p, n, at, &from, &to, r->why);
 		if (hit < 0)
 			return hit;
 		if (!hit)

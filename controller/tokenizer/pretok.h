@@ -3,6 +3,7 @@
 #define QUERN_CONTROLLER_TOKENIZER_PRETOK_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "controller/tokenizer/splitter.h"
 
 #include <stdbool.h>
@@ -51,8 +52,7 @@ struct pretok_run {
 	pretok_word word;
 	void *ctx;
 	struct splitter_match match[PRETOK_OPS_MAX];
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* first: the text is at the beginning of the whole input. */

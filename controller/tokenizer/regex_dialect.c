@@ -18,14 +18,13 @@ struct dialect {
 	const char *p;
 	struct buf *out;
 	bool in_class;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int refuse(struct dialect *d, const char *what)
 {
-	return err_why(d->why, d->why_n, -EINVAL, "pattern \"%s\": %s at byte %zu is not supported",
-		       d->pattern, what, (size_t)(d->p - d->pattern));
+	return err_why(d->why, -EINVAL, "pattern \"%s\": %s at byte %zu is not supported", d->pattern, what,
+		       (size_t)(d->p - d->pattern));
 }
 
 /* Write a set, outside or within a class. Within a class its negation cannot be written exactly, so callers
@@ -174,9 +173,9 @@ static int interval(struct dialect *d)
 	return 0;
 }
 
-int regex_dialect(const char *pattern, struct buf *out, char *why, size_t why_n)
+int regex_dialect(const char *pattern, struct buf *out, struct why *why)
 {
-	struct dialect d = {.pattern = pattern, .p = pattern, .out = out, .why = why, .why_n = why_n};
+	struct dialect d = {.pattern = pattern, .p = pattern, .out = out, .why = why};
 	int rc = 0;
 	while (*d.p && !rc) {
 		if (*d.p == '\\') {

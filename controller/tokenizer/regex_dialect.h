@@ -6,8 +6,9 @@
 #define QUERN_CONTROLLER_TOKENIZER_REGEX_DIALECT_H
 
 #include "base/buf.h"
+#include "base/err.h"
 
 /* Append the translated pattern to out.  -EINVAL with the reason. */
-int regex_dialect(const char *pattern, struct buf *out, char *why, size_t why_n);
+int regex_dialect(const char *pattern, struct buf *out, struct why *why);
 
 #endif

@@ -144,10 +144,10 @@ size_t splitter_llama3(const char *p, size_t n, size_t at, int max_digits)
 
 /* ---- PCRE2 ---- */
 
-static int compile(struct splitter *s, char *why, size_t why_n)
+static int compile(struct splitter *s, struct why *why)
 {
 	struct buf pattern = {0};
-	int e, rc = regex_dialect(s->text, &pattern, why, why_n);
+	int e, rc = regex_dialect(s->text, &pattern, why);
 	PCRE2_SIZE at;
 	pcre2_compile_context *ctx = pcre2_compile_context_create(NULL);
 	if (rc)
@@ -158,7 +158,7 @@ static int compile(struct splitter *s, char *why, size_t why_n)
 	if (!s->code) {
 		PCRE2_UCHAR text[128];
 		pcre2_get_error_message(e, text, sizeof(text));
-		rc = err_why(why, why_n, -EINVAL, "pattern \"%s\": %s", s->text, (char *)text);
+		rc = err_why(why, -EINVAL, "pattern \"%s\": %s", s->text, (char *)text);
 		goto out;
 	}
 	pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE); /* if it fails, matching is slower */
@@ -168,7 +168,7 @@ out:
 	return rc;
 }
 
-int splitter_init(struct splitter *s, bool regex, const char *pattern, bool by_hand, char *why, size_t why_n)
+int splitter_init(struct splitter *s, bool regex, const char *pattern, bool by_hand, struct why *why)
 {
 	*s = (struct splitter){.kind = SPLITTER_LITERAL, .text = xstrdup(pattern), .n = strlen(pattern)};
 	if (!regex)
@@ -182,7 +182,7 @@ int splitter_init(struct splitter *s, bool regex, const char *pattern, bool by_h
 			s->max_digits = llama3_patterns[i].max_digits;
 		}
 	}
-	int rc = s->kind == SPLITTER_REGEX ? compile(s, why, why_n) : 0;
+	int rc = s->kind == SPLITTER_REGEX ? compile(s, why) : 0;
 	if (rc)
 		splitter_fini(s);
 	return rc;
@@ -214,7 +214,7 @@ static void match_init(struct splitter_match *m)
 }
 
 static int next_regex(const struct splitter *s, struct splitter_match *m, const char *p, size_t n, size_t at,
-		      size_t *from, size_t *to, char *why, size_t why_n)
+		      size_t *from, size_t *to, struct why *why)
 {
 	if (!m->data)
 		match_init(m);
@@ -224,8 +224,7 @@ static int next_regex(const struct splitter *s, struct splitter_match *m, const 
 	if (rc < 0) {
 		PCRE2_UCHAR text[128];
 		pcre2_get_error_message(rc, text, sizeof(text));
-		return err_why(why, why_n, -E2BIG,
-			       "the split pattern fails at byte %zu of a piece of text: %s", at,
+		return err_why(why, -E2BIG, "the split pattern fails at byte %zu of a piece of text: %s", at,
 			       (char *)text);
 	}
 	const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
@@ -235,11 +234,11 @@ static int next_regex(const struct splitter *s, struct splitter_match *m, const 
 }
 
 int splitter_next(const struct splitter *s, struct splitter_match *m, const char *p, size_t n, size_t at,
-		  size_t *from, size_t *to, char *why, size_t why_n)
+		  size_t *from, size_t *to, struct why *why)
 {
 	const char *hit;
 	if (s->kind == SPLITTER_REGEX)
-		return next_regex(s, m, p, n, at, from, to, why, why_n);
+		return next_regex(s, m, p, n, at, from, to, why);
 	if (at >= n)
 		return 0;
 	*from = at;

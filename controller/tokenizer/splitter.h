@@ -5,6 +5,8 @@
 #ifndef QUERN_CONTROLLER_TOKENIZER_SPLITTER_H
 #define QUERN_CONTROLLER_TOKENIZER_SPLITTER_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -29,7 +31,7 @@ struct splitter {
 
 /* Compile a pattern: a regex, or a literal string. by_hand false: use PCRE2 even for known patterns (for
  * tests). -EINVAL with the reason. */
-int splitter_init(struct splitter *s, bool regex, const char *pattern, bool by_hand, char *why, size_t why_n);
+int splitter_init(struct splitter *s, bool regex, const char *pattern, bool by_hand, struct why *why);
 void splitter_fini(struct splitter *s);
 
 /* State of one call; zero-initialized. */
@@ -43,7 +45,7 @@ void splitter_match_fini(struct splitter_match *m);
 /* Return 1 and set *from, *to to the first match in text[at..n), possibly empty; 0: no match; -E2BIG: the
  * pattern takes too long on this text. */
 int splitter_next(const struct splitter *s, struct splitter_match *m, const char *text, size_t n, size_t at,
-		  size_t *from, size_t *to, char *why, size_t why_n);
+		  size_t *from, size_t *to, struct why *why);
 
 /* Return the end of the word at text[at] under the patterns of GPT2 and LLAMA3. */
 size_t splitter_gpt2(const char *text, size_t n, size_t at);

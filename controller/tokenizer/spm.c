@@ -102,19 +102,19 @@ static void trie_fini(struct spm_trie *t)
 
 /* Read the charsmap: the size of the trie in bytes, its units (as in the library Darts-clone), the
  * replacements. All numbers are little-endian, like all supported machines. */
-static int read_charsmap(struct spm *s, const char *p, size_t n, char *why, size_t why_n)
+static int read_charsmap(struct spm *s, const char *p, size_t n, struct why *why)
 {
 	uint32_t bytes;
 	if (n < sizeof bytes)
-		return err_why(why, why_n, -EINVAL, "precompiled_charsmap has %zu bytes", n);
+		return err_why(why, -EINVAL, "precompiled_charsmap has %zu bytes", n);
 	memcpy(&bytes, p, sizeof bytes);
 	if (bytes % 4 || bytes > n - 4 || bytes == 0)
-		return err_why(why, why_n, -EINVAL,
-			       "precompiled_charsmap: a trie of %u bytes does not fit in %zu", bytes, n);
+		return err_why(why, -EINVAL, "precompiled_charsmap: a trie of %u bytes does not fit in %zu",
+			       bytes, n);
 	s->texts_n = n - 4 - bytes;
 	const char *texts = p + 4 + bytes;
 	if (s->texts_n == 0 || texts[s->texts_n - 1] != 0 || utf8_valid(texts, s->texts_n) < s->texts_n)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "precompiled_charsmap: its replacements are not NUL-terminated UTF-8");
 	s->n_units = bytes / 4;
 	s->units = xmemdup(p + 4, bytes);
@@ -390,7 +390,7 @@ void spm_finish(struct spm *s)
 	}
 }
 
-int spm_init(struct spm *s, const struct piece_table *pt, char *why, size_t why_n)
+int spm_init(struct spm *s, const struct piece_table *pt, struct why *why)
 {
 	*s = (struct spm){.model = pt->model,
 			  .add_dummy_prefix = pt->add_dummy_prefix,
@@ -402,7 +402,7 @@ int spm_init(struct spm *s, const struct piece_table *pt, char *why, size_t why_
 	edges_grow(&s->pieces);
 	new_node(&s->user);
 	new_node(&s->pieces);
-	return pt->charsmap_n ? read_charsmap(s, pt->charsmap, pt->charsmap_n, why, why_n) : 0;
+	return pt->charsmap_n ? read_charsmap(s, pt->charsmap, pt->charsmap_n, why) : 0;
 }
 
 void spm_free(struct spm *s)

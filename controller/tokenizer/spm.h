@@ -9,6 +9,7 @@
 #define QUERN_CONTROLLER_TOKENIZER_SPM_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "controller/tokenizer/piece_table.h"
 #include "controller/tokenizer/tokenizer.h"
 #include "controller/tokenizer/vocab.h"
@@ -46,7 +47,7 @@ struct spm {
 };
 
 /* Check and copy the charsmap and flags.  -EINVAL. */
-int spm_init(struct spm *s, const struct piece_table *pt, char *why, size_t why_n);
+int spm_init(struct spm *s, const struct piece_table *pt, struct why *why);
 /* Call once all user-defined pieces are added. */
 void spm_finish(struct spm *s);
 void spm_free(struct spm *s); /* NULL is fine */

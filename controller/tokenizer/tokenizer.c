@@ -24,8 +24,7 @@ struct encode {
 	bool no_special;
 	size_t base;   /* offset in the text of the stretch being normalized */
 	size_t base_n; /* length of this stretch */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Return true if a span overlaps [from, to). Spans are ascending: only the first that ends after from can. */
@@ -209,35 +208,32 @@ static int encode_text(struct encode *e, const char *text, size_t n)
 	return done < n ? encode_stretch(e, text, done, n) : 0;
 }
 
-static int check_input(const char *text, size_t n, const struct text_span *plain, size_t n_plain, char *why,
-		       size_t why_n)
+static int check_input(const char *text, size_t n, const struct text_span *plain, size_t n_plain,
+		       struct why *why)
 {
 	if (n > TEXT_MAX)
-		return err_why(why, why_n, -EINVAL, "the text has %zu bytes, at most %d are possible", n,
-			       TEXT_MAX);
+		return err_why(why, -EINVAL, "the text has %zu bytes, at most %d are possible", n, TEXT_MAX);
 	size_t valid = utf8_valid(text, n);
 	if (valid < n)
-		return err_why(why, why_n, -EINVAL, "the text is not UTF-8 at byte %zu", valid);
+		return err_why(why, -EINVAL, "the text is not UTF-8 at byte %zu", valid);
 	for (size_t i = 0; i < n_plain; i++)
 		if (plain[i].end < plain[i].start || plain[i].end > n ||
 		    (i && plain[i].start < plain[i - 1].end))
-			return err_why(why, why_n, -EINVAL, "span %zu of plain text is out of order or range",
-				       i);
+			return err_why(why, -EINVAL, "span %zu of plain text is out of order or range", i);
 	return 0;
 }
 
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
-		     const struct text_span *plain, size_t n_plain, struct token_ids *out, char *why,
-		     size_t why_n)
+		     const struct text_span *plain, size_t n_plain, struct token_ids *out, struct why *why)
 {
 	struct encode e = {.t = t,
 			   .out = out,
 			   .plain = plain,
 			   .n_plain = n_plain,
 			   .no_special = flags & TOKENIZER_NO_SPECIAL,
-			   .pretok = {.pt = &t->pretok, .word = on_word, .why = why, .why_n = why_n}};
+			   .pretok = {.pt = &t->pretok, .word = on_word, .why = why}};
 	size_t before = out->n;
-	int rc = check_input(text, n, plain, n_plain, why, why_n);
+	int rc = check_input(text, n, plain, n_plain, why);
 	if (rc)
 		return rc;
 	e.pretok.ctx = &e;

@@ -20,6 +20,7 @@
 #define QUERN_CONTROLLER_TOKENIZER_TOKENIZER_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "base/span.h"
 
 #include <stdbool.h>
@@ -45,7 +46,7 @@ enum tokenizer_flags {
 
 /* Load path: one of these files, recognized by its content; a directory that holds one, searched by name in
  * this order; or a weights file with one of them next to it. -ENOENT, -EINVAL, -EFBIG with the reason. */
-int tokenizer_load(const char *path, struct tokenizer **out, char *why, size_t why_n);
+int tokenizer_load(const char *path, struct tokenizer **out, struct why *why);
 void tokenizer_free(struct tokenizer *t); /* NULL is fine */
 
 /* Append the ids of text[0..n) to out. -EINVAL if the text is not UTF-8: why names the offset. NUL bytes are
@@ -55,8 +56,7 @@ void tokenizer_free(struct tokenizer *t); /* NULL is fine */
  * message in a rendered chat; NULL with n_plain 0. The model's files say which tokens are special: Qwen's
  * <think> and <tool_call> are added tokens, but not special. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, unsigned flags,
-		     const struct text_span *plain, size_t n_plain, struct token_ids *out, char *why,
-		     size_t why_n);
+		     const struct text_span *plain, size_t n_plain, struct token_ids *out, struct why *why);
 
 /* Append the text of all ids, as HF's decode(ids, skip_special_tokens=skip_special,
  * clean_up_tokenization_spaces=False). Bytes that do not form a whole character become U+FFFD. -EINVAL for

@@ -20,7 +20,7 @@ static int byte_piece(const char *p, size_t n)
 }
 
 /* Apply the replacements to each piece once, at load. */
-int tokenizer_decode_prepare(struct tokenizer *t, char *why, size_t why_n)
+int tokenizer_decode_prepare(struct tokenizer *t, struct why *why)
 {
 	const struct vocab *v = &t->vocab;
 	struct norm_text text = {0};
@@ -34,8 +34,7 @@ int tokenizer_decode_prepare(struct tokenizer *t, char *why, size_t why_n)
 		t->decoded[id] =
 			(struct decoded){(uint32_t)t->decoded_text.len, (uint32_t)text.n, (int16_t)byte};
 		if (text.n > VOCAB_TEXT_MAX - t->decoded_text.len)
-			rc = err_why(why, why_n, -EINVAL,
-				     "the decoder's replacements make the vocabulary too long");
+			rc = err_why(why, -EINVAL, "the decoder's replacements make the vocabulary too long");
 		else if (byte >= 0) {
 			buf_putc(&t->decoded_text, (char)byte);
 			t->decoded[id].len = 1;

@@ -2,6 +2,7 @@
 #ifndef QUERN_CONTROLLER_TOKENIZER_TOKENIZER_IMPL_H
 #define QUERN_CONTROLLER_TOKENIZER_TOKENIZER_IMPL_H
 
+#include "base/err.h"
 #include "base/json.h"
 #include "controller/tokenizer/added.h"
 #include "controller/tokenizer/bpe.h"
@@ -72,25 +73,24 @@ void decode_end(struct decode_state *s, struct buf *out);
 void decode_fini(struct decode_state *s);
 
 /* Load from the text of a tokenizer.json, without tokenizer_config.json. */
-int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, char *why, size_t why_n);
+int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, struct why *why);
 
 enum { TOKENIZER_DATA_MAX = 32 << 20 }; /* bytes of such a file; several times the largest known */
 
 /* Load from the bytes of another file (piece_table.h), without tokenizer_config.json. */
-typedef int (*piece_table_reader)(const void *data, size_t n, struct piece_table *pt, char *why,
-				  size_t why_n);
+typedef int (*piece_table_reader)(const void *data, size_t n, struct piece_table *pt, struct why *why);
 int tokenizer_from_data(piece_table_reader read, const void *data, size_t n, struct tokenizer **out,
-			char *why, size_t why_n);
+			struct why *why);
 
 /* Stages of loading.  t: zeroed except for added_init(). */
-int tokenizer_load_json(struct tokenizer *t, const char *path, char *why, size_t why_n);
+int tokenizer_load_json(struct tokenizer *t, const char *path, struct why *why);
 /* Load dir's tokenizer_config.json, if present: tokens found only there, BOS, EOS. */
-int tokenizer_load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n);
+int tokenizer_load_config(struct tokenizer *t, const char *dir, struct why *why);
 /* Do the steps that need all tokens. */
-int tokenizer_finish(struct tokenizer *t, char *why, size_t why_n);
+int tokenizer_finish(struct tokenizer *t, struct why *why);
 /* Stages of tokenizer_load_json(): each reads its member of tokenizer.json (NULL: absent). */
 int tokenizer_load_pipeline(struct tokenizer *t, const json_t *normalizer, const json_t *pre_tokenizer,
-			    const json_t *post_processor, const json_t *decoder, char *why, size_t why_n);
-int tokenizer_decode_prepare(struct tokenizer *t, char *why, size_t why_n);
+			    const json_t *post_processor, const json_t *decoder, struct why *why);
+int tokenizer_decode_prepare(struct tokenizer *t, struct why *why);
 
 #endif

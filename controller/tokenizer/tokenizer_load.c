@@ -50,12 +50,12 @@ static int small_member(struct jscan *j, const struct jscan_text *name, json_t *
 	if (rc == 0 && ignored(name))
 		return 0;
 	if (rc == 0)
-		rc = json_parse(span.p, span.n, &value, j->why, j->why_n);
+		rc = json_parse(span.p, span.n, &value, j->why);
 	if (rc)
-		return err_prefix(j->why, j->why_n, rc, "%.*s", (int)key_n, key);
+		return err_prefix(j->why, rc, "%.*s", (int)key_n, key);
 	if (json_object_getn(into, key, key_n)) {
 		json_decref(value);
-		return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"%.*s\"", (int)key_n, key);
+		return err_why(j->why, -EINVAL, "duplicate key \"%.*s\"", (int)key_n, key);
 	}
 	json_object_setn_new(into, key, key_n, value);
 	return 0;
@@ -70,14 +70,13 @@ static int scan_member(struct jscan *j, struct members *m, bool top, const struc
 								   : NULL;
 	if (large) {
 		if (large->p)
-			return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"%.*s\"", (int)key->n,
-				       key->p);
+			return err_why(j->why, -EINVAL, "duplicate key \"%.*s\"", (int)key->n, key->p);
 		return jscan_skip(j, large);
 	}
 	if (!top || m->config || !key_is(key, "model"))
 		return small_member(j, key, top ? m->top : m->model);
 	if (m->has_model)
-		return err_why(j->why, j->why_n, -EINVAL, "duplicate key \"model\"");
+		return err_why(j->why, -EINVAL, "duplicate key \"model\"");
 	m->has_model = true;
 	return scan_object(j, m, false);
 }
@@ -112,10 +111,9 @@ static int scan_object(struct jscan *j, struct members *m, bool top)
 static int vocab_error(struct jscan *j, int rc, const struct jscan_text *piece, uint64_t id)
 {
 	if (rc == -EEXIST)
-		return err_why(j->why, j->why_n, -EINVAL,
-			       "vocab: \"%.*s\" (id %" PRIu64 "): duplicate piece or id", SHOWN(*piece), id);
-	return err_why(j->why, j->why_n, -EINVAL, "vocab: \"%.*s\" (id %" PRIu64 "): too large",
-		       SHOWN(*piece), id);
+		return err_why(j->why, -EINVAL, "vocab: \"%.*s\" (id %" PRIu64 "): duplicate piece or id",
+			       SHOWN(*piece), id);
+	return err_why(j->why, -EINVAL, "vocab: \"%.*s\" (id %" PRIu64 "): too large", SHOWN(*piece), id);
 }
 
 static int load_vocab(struct tokenizer *t, struct jscan j)
@@ -132,7 +130,7 @@ static int load_vocab(struct tokenizer *t, struct jscan j)
 		if (rc == 0)
 			rc = jscan_take(&j, ':');
 		if (rc == 0 && (rc = jscan_uint(&j, VOCAB_ID_MAX, "an id", &id)) != 0)
-			err_prefix(j.why, j.why_n, rc, "vocab: \"%.*s\"", SHOWN(piece));
+			err_prefix(j.why, rc, "vocab: \"%.*s\"", SHOWN(piece));
 		if (rc == 0 && (rc = vocab_add(&t->vocab, (uint32_t)id, piece.p, piece.n)) != 0)
 			rc = vocab_error(&j, rc, &piece, id);
 		if (rc == 0)
@@ -151,7 +149,7 @@ static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms,
 	int rc;
 	if (jscan_peek(j) != '[') {
 		rc = jscan_string(j, &l, &tmp[0]);
-		return rc ? rc : merges_push_line(v, ms, l.p, l.n, j->why, j->why_n);
+		return rc ? rc : merges_push_line(v, ms, l.p, l.n, j->why);
 	}
 	rc = jscan_take(j, '[');
 	if (rc == 0)
@@ -162,7 +160,7 @@ static int read_merge(const struct vocab *v, struct jscan *j, struct merges *ms,
 		rc = jscan_string(j, &r, &tmp[1]);
 	if (rc == 0)
 		rc = jscan_take(j, ']');
-	return rc ? rc : merges_push(v, ms, l.p, l.n, r.p, r.n, j->why, j->why_n);
+	return rc ? rc : merges_push(v, ms, l.p, l.n, r.p, r.n, j->why);
 }
 
 static int load_merges(struct tokenizer *t, struct jscan j)
@@ -180,39 +178,39 @@ static int load_merges(struct tokenizer *t, struct jscan j)
 	}
 	buf_fini(&tmp[0]);
 	buf_fini(&tmp[1]);
-	return merges_finish(&ms, &t->bpe, rc, j.why, j.why_n);
+	return merges_finish(&ms, &t->bpe, rc, j.why);
 }
 
 /* ---- the model's settings ---- */
 
-static int refuse_affix(const json_t *model, const char *key, char *why, size_t why_n)
+static int refuse_affix(const json_t *model, const char *key, struct why *why)
 {
 	const char *text = NULL;
-	int rc = json_get_str(model, key, &text, why, why_n);
+	int rc = json_get_str(model, key, &text, why);
 	if (rc == 0 && text && *text)
-		rc = err_why(why, why_n, -EINVAL, "%s \"%s\" is not supported", key, text);
+		rc = err_why(why, -EINVAL, "%s \"%s\" is not supported", key, text);
 	return rc;
 }
 
-static int check_model(const struct members *m, char *why, size_t why_n)
+static int check_model(const struct members *m, struct why *why)
 {
 	const char *type = "BPE";
 	double dropout = 0;
 	if (!m->has_model)
-		return err_why(why, why_n, -EINVAL, "model is missing");
-	int rc = json_get_str(m->model, "type", &type, why, why_n);
+		return err_why(why, -EINVAL, "model is missing");
+	int rc = json_get_str(m->model, "type", &type, why);
 	if (rc)
 		return rc;
 	if (strcmp(type, "BPE") != 0)
-		return err_why(why, why_n, -EINVAL, "type \"%s\" is not supported, only BPE", type);
+		return err_why(why, -EINVAL, "type \"%s\" is not supported, only BPE", type);
 	if (!m->vocab.p || !m->merges.p)
-		return err_why(why, why_n, -EINVAL, "%s is missing", m->vocab.p ? "merges" : "vocab");
-	rc = json_get_num(m->model, "dropout", &dropout, why, why_n);
+		return err_why(why, -EINVAL, "%s is missing", m->vocab.p ? "merges" : "vocab");
+	rc = json_get_num(m->model, "dropout", &dropout, why);
 	if (rc == 0 && dropout != 0)
-		rc = err_why(why, why_n, -EINVAL, "dropout is not supported");
+		rc = err_why(why, -EINVAL, "dropout is not supported");
 	if (rc == 0)
-		rc = refuse_affix(m->model, "continuing_subword_prefix", why, why_n);
-	return rc ? rc : refuse_affix(m->model, "end_of_word_suffix", why, why_n);
+		rc = refuse_affix(m->model, "continuing_subword_prefix", why);
+	return rc ? rc : refuse_affix(m->model, "end_of_word_suffix", why);
 }
 
 static bool all_bytes_known(const struct bpe *b)
@@ -223,22 +221,21 @@ static bool all_bytes_known(const struct bpe *b)
 	return true;
 }
 
-static int load_settings(struct tokenizer *t, const json_t *model, char *why, size_t why_n)
+static int load_settings(struct tokenizer *t, const json_t *model, struct why *why)
 {
 	const char *unk = NULL;
 	struct buf tmp = {0};
-	int rc = json_get_bool(model, "byte_fallback", &t->bpe.byte_fallback, why, why_n);
+	int rc = json_get_bool(model, "byte_fallback", &t->bpe.byte_fallback, why);
 	if (rc == 0)
-		rc = json_get_bool(model, "fuse_unk", &t->bpe.fuse_unk, why, why_n);
+		rc = json_get_bool(model, "fuse_unk", &t->bpe.fuse_unk, why);
 	if (rc == 0)
-		rc = json_get_bool(model, "ignore_merges", &t->bpe.ignore_merges, why, why_n);
+		rc = json_get_bool(model, "ignore_merges", &t->bpe.ignore_merges, why);
 	if (rc == 0)
-		rc = json_get_str(model, "unk_token", &unk, why, why_n);
+		rc = json_get_str(model, "unk_token", &unk, why);
 	if (rc)
 		return rc;
 	if (t->bpe.byte_fallback && t->vocab.byte_level)
-		return err_why(why, why_n, -EINVAL,
-			       "byte_fallback with a ByteLevel pre_tokenizer is not supported");
+		return err_why(why, -EINVAL, "byte_fallback with a ByteLevel pre_tokenizer is not supported");
 	bpe_finish(&t->bpe, &t->vocab);
 	if (unk)
 		t->bpe.unk = vocab_find_spelled(&t->vocab, unk, strlen(unk), &tmp);
@@ -246,26 +243,26 @@ static int load_settings(struct tokenizer *t, const json_t *model, char *why, si
 	/* If every byte has a piece, no character is unknown. */
 	bool needed = !(t->bpe.byte_fallback || t->vocab.byte_level) || !all_bytes_known(&t->bpe);
 	if (unk && t->bpe.unk == VOCAB_NONE && needed)
-		return err_why(why, why_n, -EINVAL, "unk_token \"%s\" is not in the vocabulary", unk);
+		return err_why(why, -EINVAL, "unk_token \"%s\" is not in the vocabulary", unk);
 	return 0;
 }
 
 /* ---- added tokens ---- */
 
-static int token_flags(const json_t *o, struct added_token *tok, char *why, size_t why_n)
+static int token_flags(const json_t *o, struct added_token *tok, struct why *why)
 {
-	int rc = json_get_bool(o, "special", &tok->special, why, why_n);
+	int rc = json_get_bool(o, "special", &tok->special, why);
 	tok->normalized = !tok->special;
 	if (rc == 0)
-		rc = json_get_bool(o, "normalized", &tok->normalized, why, why_n);
+		rc = json_get_bool(o, "normalized", &tok->normalized, why);
 	if (rc == 0)
-		rc = json_get_bool(o, "single_word", &tok->single_word, why, why_n);
+		rc = json_get_bool(o, "single_word", &tok->single_word, why);
 	if (rc == 0)
-		rc = json_get_bool(o, "lstrip", &tok->lstrip, why, why_n);
-	return rc ? rc : json_get_bool(o, "rstrip", &tok->rstrip, why, why_n);
+		rc = json_get_bool(o, "lstrip", &tok->lstrip, why);
+	return rc ? rc : json_get_bool(o, "rstrip", &tok->rstrip, why);
 }
 
-static int add_token(struct tokenizer *t, const struct added_token *tok, char *why, size_t why_n)
+static int add_token(struct tokenizer *t, const struct added_token *tok, struct why *why)
 {
 	struct buf tmp = {0};
 	struct jscan_text s = {tok->content, tok->n};
@@ -276,13 +273,12 @@ static int add_token(struct tokenizer *t, const struct added_token *tok, char *w
 	if (before)
 		known = before->id;
 	if (known != VOCAB_NONE && known != tok->id)
-		return err_why(why, why_n, -EINVAL, "\"%.*s\" has the id %u here, and %u before", SHOWN(s),
-			       tok->id, known);
+		return err_why(why, -EINVAL, "\"%.*s\" has the id %u here, and %u before", SHOWN(s), tok->id,
+			       known);
 	if (before)
-		return err_why(why, why_n, -EINVAL, "duplicate token \"%.*s\"", SHOWN(s));
+		return err_why(why, -EINVAL, "duplicate token \"%.*s\"", SHOWN(s));
 	if (vocab_add_token(&t->vocab, tok->id, tok->content, tok->n, flags))
-		return err_why(why, why_n, -EINVAL, "\"%.*s\": another piece has its id %u", SHOWN(s),
-			       tok->id);
+		return err_why(why, -EINVAL, "\"%.*s\": another piece has its id %u", SHOWN(s), tok->id);
 	if (!tok->normalized) {
 		added_push(&t->added, tok, tok->content, tok->n);
 		return 0;
@@ -295,13 +291,13 @@ static int add_token(struct tokenizer *t, const struct added_token *tok, char *w
 }
 
 /* Read content and flags from o, once the id is known.  An empty content is ignored. */
-static int read_token(struct tokenizer *t, const json_t *o, struct added_token *tok, bool only_new, char *why,
-		      size_t why_n)
+static int read_token(struct tokenizer *t, const json_t *o, struct added_token *tok, bool only_new,
+		      struct why *why)
 {
 	const json_t *content = json_get(o, "content");
 	if (!json_is_string(content))
-		return err_why(why, why_n, -EINVAL, "content must be a string");
-	int rc = token_flags(o, tok, why, why_n);
+		return err_why(why, -EINVAL, "content must be a string");
+	int rc = token_flags(o, tok, why);
 	tok->content = (char *)json_string_value(content);
 	tok->n = json_string_length(content);
 	if (t->spm) /* the model's normalization does not apply to added tokens */
@@ -310,29 +306,29 @@ static int read_token(struct tokenizer *t, const json_t *o, struct added_token *
 	bool special_now = t->spm && tok->special && !added_find(&t->added, tok->content, tok->n);
 	if (rc || tok->n == 0 || (only_new && !special_now && tokenizer_id(t, tok->content) >= 0))
 		return rc;
-	return add_token(t, tok, why, why_n);
+	return add_token(t, tok, why);
 }
 
-static int load_added(struct tokenizer *t, const json_t *list, char *why, size_t why_n)
+static int load_added(struct tokenizer *t, const json_t *list, struct why *why)
 {
 	size_t i;
 	json_t *o;
 	if (!list)
 		return 0;
 	if (!json_is_array(list))
-		return err_why(why, why_n, -EINVAL, "added_tokens must be a list");
+		return err_why(why, -EINVAL, "added_tokens must be a list");
 	json_array_foreach(list, i, o)
 	{
 		struct added_token tok = {0};
 		int64_t id = -1;
-		int rc = json_get_int(o, "id", 0, VOCAB_ID_MAX, &id, why, why_n);
+		int rc = json_get_int(o, "id", 0, VOCAB_ID_MAX, &id, why);
 		if (rc == 0 && id < 0)
-			rc = err_why(why, why_n, -EINVAL, "id is missing");
+			rc = err_why(why, -EINVAL, "id is missing");
 		tok.id = (uint32_t)id;
 		if (rc == 0)
-			rc = read_token(t, o, &tok, false, why, why_n);
+			rc = read_token(t, o, &tok, false, why);
 		if (rc)
-			return err_prefix(why, why_n, rc, "added_tokens[%zu]", i);
+			return err_prefix(why, rc, "added_tokens[%zu]", i);
 	}
 	return 0;
 }
@@ -349,7 +345,7 @@ static int64_t config_token(const struct tokenizer *t, const json_t *config, con
 }
 
 /* Add tokens that only the configuration has, as transformers does. */
-static int config_added(struct tokenizer *t, json_t *config, char *why, size_t why_n)
+static int config_added(struct tokenizer *t, json_t *config, struct why *why)
 {
 	const char *key;
 	json_t *o;
@@ -360,33 +356,33 @@ static int config_added(struct tokenizer *t, json_t *config, char *why, size_t w
 		unsigned long id = strtoul(key, &end, 10);
 		int rc = 0;
 		if (*key < '0' || *key > '9' || *end || id > VOCAB_ID_MAX)
-			rc = err_why(why, why_n, -EINVAL, "not an id in range");
+			rc = err_why(why, -EINVAL, "not an id in range");
 		tok.id = (uint32_t)id;
 		if (rc == 0)
-			rc = read_token(t, o, &tok, true, why, why_n);
+			rc = read_token(t, o, &tok, true, why);
 		if (rc)
-			return err_prefix(why, why_n, rc, "added_tokens_decoder: \"%s\"", key);
+			return err_prefix(why, rc, "added_tokens_decoder: \"%s\"", key);
 	}
 	return 0;
 }
 
 /* Read a configuration.  Many have 1e30 as model_max_length, written as an integer, which jansson refuses. */
-static int read_config(const char *path, json_t **out, char *why, size_t why_n)
+static int read_config(const char *path, json_t **out, struct why *why)
 {
 	struct members m = {.top = json_object(), .config = true};
 	char *text;
 	size_t n;
-	int rc = file_read(path, CONFIG_MAX, &text, &n, why, why_n);
+	int rc = file_read(path, CONFIG_MAX, &text, &n, why);
 	if (rc == 0) {
-		struct jscan j = {text, text + n, text, why, why_n};
+		struct jscan j = {text, text + n, text, why};
 		if (utf8_valid(text, n) < n)
-			rc = err_why(why, why_n, -EINVAL, "not UTF-8 at byte %zu", utf8_valid(text, n));
+			rc = err_why(why, -EINVAL, "not UTF-8 at byte %zu", utf8_valid(text, n));
 		if (rc == 0)
 			rc = scan_object(&j, &m, true);
 		if (rc == 0 && jscan_peek(&j) >= 0)
 			rc = jscan_fail(&j, "more text after the end");
 		if (rc)
-			err_prefix(why, why_n, rc, "%s", path);
+			err_prefix(why, rc, "%s", path);
 		free(text);
 	}
 	*out = m.top;
@@ -395,7 +391,7 @@ static int read_config(const char *path, json_t **out, char *why, size_t why_n)
 
 /* Set BOS and EOS, and whether they are added: for tokenizer.json the post_processor decides that, for other
  * files the configuration. */
-static int config_ends(struct tokenizer *t, const json_t *config, char *why, size_t why_n)
+static int config_ends(struct tokenizer *t, const json_t *config, struct why *why)
 {
 	int64_t bos = config_token(t, config, "bos_token"), eos = config_token(t, config, "eos_token");
 	bool before = t->before.n > 0, behind = t->behind.n > 0;
@@ -405,9 +401,9 @@ static int config_ends(struct tokenizer *t, const json_t *config, char *why, siz
 		t->eos = eos;
 	if (!t->spm)
 		return 0;
-	int rc = json_get_bool(config, "add_bos_token", &before, why, why_n);
+	int rc = json_get_bool(config, "add_bos_token", &before, why);
 	if (rc == 0)
-		rc = json_get_bool(config, "add_eos_token", &behind, why, why_n);
+		rc = json_get_bool(config, "add_eos_token", &behind, why);
 	t->before.n = t->behind.n = 0;
 	if (before && t->bos >= 0)
 		token_ids_push(&t->before, (uint32_t)t->bos);
@@ -416,19 +412,19 @@ static int config_ends(struct tokenizer *t, const json_t *config, char *why, siz
 	return rc;
 }
 
-int tokenizer_load_config(struct tokenizer *t, const char *dir, char *why, size_t why_n)
+int tokenizer_load_config(struct tokenizer *t, const char *dir, struct why *why)
 {
 	char *path = file_join(dir, "tokenizer_config.json");
 	json_t *config = NULL;
 	int rc = 0;
 	if (file_exists(path))
-		rc = read_config(path, &config, why, why_n);
+		rc = read_config(path, &config, why);
 	if (rc == 0 && config) {
-		rc = config_added(t, config, why, why_n);
+		rc = config_added(t, config, why);
 		if (rc == 0)
-			rc = config_ends(t, config, why, why_n);
+			rc = config_ends(t, config, why);
 		if (rc)
-			err_prefix(why, why_n, rc, "%s", path);
+			err_prefix(why, rc, "%s", path);
 	}
 	json_decref(config);
 	free(path);
@@ -446,13 +442,13 @@ static void measure(struct tokenizer *t)
 	}
 }
 
-static int check_template(const struct tokenizer *t, char *why, size_t why_n)
+static int check_template(const struct tokenizer *t, struct why *why)
 {
 	const struct token_ids *lists[] = {&t->before, &t->behind};
 	for (int l = 0; l < 2; l++)
 		for (size_t i = 0; i < lists[l]->n; i++)
 			if (lists[l]->ids[i] >= t->vocab.n)
-				return err_why(why, why_n, -EINVAL,
+				return err_why(why, -EINVAL,
 					       "post_processor: id %u is out of range, the largest is %u",
 					       lists[l]->ids[i], t->vocab.n - 1);
 	return 0;
@@ -460,9 +456,9 @@ static int check_template(const struct tokenizer *t, char *why, size_t why_n)
 
 static int load_model(struct tokenizer *t, const struct members *m, struct jscan j)
 {
-	int rc = check_model(m, j.why, j.why_n);
+	int rc = check_model(m, j.why);
 	if (rc)
-		return err_prefix(j.why, j.why_n, rc, "model");
+		return err_prefix(j.why, rc, "model");
 	struct jscan vocab = j, merges = j;
 	vocab.p = m->vocab.p;
 	merges.p = m->merges.p;
@@ -470,20 +466,20 @@ static int load_model(struct tokenizer *t, const struct members *m, struct jscan
 	if (rc == 0)
 		rc = load_merges(t, merges);
 	if (rc == 0)
-		rc = load_settings(t, m->model, j.why, j.why_n);
+		rc = load_settings(t, m->model, j.why);
 	if (rc)
-		return err_prefix(j.why, j.why_n, rc, "model");
-	return t->vocab.n ? 0 : err_why(j.why, j.why_n, -EINVAL, "model: the vocabulary is empty");
+		return err_prefix(j.why, rc, "model");
+	return t->vocab.n ? 0 : err_why(j.why, -EINVAL, "model: the vocabulary is empty");
 }
 
-static int load_text(struct tokenizer *t, const char *text, size_t n, char *why, size_t why_n)
+static int load_text(struct tokenizer *t, const char *text, size_t n, struct why *why)
 {
-	struct jscan j = {text, text + n, text, why, why_n};
+	struct jscan j = {text, text + n, text, why};
 	struct members m = {.top = json_object(), .model = json_object()};
 	size_t valid = utf8_valid(text, n);
 	int rc = 0;
 	if (valid < n)
-		rc = err_why(why, why_n, -EINVAL, "not UTF-8 at byte %zu", valid);
+		rc = err_why(why, -EINVAL, "not UTF-8 at byte %zu", valid);
 	if (rc == 0)
 		rc = scan_object(&j, &m, true);
 	if (rc == 0 && jscan_peek(&j) >= 0)
@@ -491,45 +487,45 @@ static int load_text(struct tokenizer *t, const char *text, size_t n, char *why,
 	if (rc == 0)
 		rc = tokenizer_load_pipeline(
 			t, json_get(m.top, "normalizer"), json_get(m.top, "pre_tokenizer"),
-			json_get(m.top, "post_processor"), json_get(m.top, "decoder"), why, why_n);
+			json_get(m.top, "post_processor"), json_get(m.top, "decoder"), why);
 	if (rc == 0) {
 		vocab_init(&t->vocab, t->pretok.byte_level);
 		rc = load_model(t, &m, j);
 	}
 	if (rc == 0)
-		rc = load_added(t, json_get(m.top, "added_tokens"), why, why_n);
+		rc = load_added(t, json_get(m.top, "added_tokens"), why);
 	json_decref(m.top);
 	json_decref(m.model);
 	return rc;
 }
 
-int tokenizer_finish(struct tokenizer *t, char *why, size_t why_n)
+int tokenizer_finish(struct tokenizer *t, struct why *why)
 {
-	int rc = check_template(t, why, why_n);
+	int rc = check_template(t, why);
 	measure(t);
-	return rc ? rc : tokenizer_decode_prepare(t, why, why_n);
+	return rc ? rc : tokenizer_decode_prepare(t, why);
 }
 
-int tokenizer_load_json(struct tokenizer *t, const char *path, char *why, size_t why_n)
+int tokenizer_load_json(struct tokenizer *t, const char *path, struct why *why)
 {
 	char *text = NULL;
 	size_t n;
 	t->bos = t->eos = -1;
-	int rc = file_read(path, FILE_MAX, &text, &n, why, why_n);
-	if (rc == 0 && (rc = load_text(t, text, n, why, why_n)) != 0)
-		err_prefix(why, why_n, rc, "%s", path);
+	int rc = file_read(path, FILE_MAX, &text, &n, why);
+	if (rc == 0 && (rc = load_text(t, text, n, why)) != 0)
+		err_prefix(why, rc, "%s", path);
 	free(text);
 	return rc;
 }
 
-int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, char *why, size_t why_n)
+int tokenizer_from_text(const char *json, size_t n, struct tokenizer **out, struct why *why)
 {
 	struct tokenizer *t = xcalloc(1, sizeof(*t));
 	added_init(&t->added);
 	t->bos = t->eos = -1;
-	int rc = load_text(t, json, n, why, why_n);
+	int rc = load_text(t, json, n, why);
 	if (rc == 0)
-		rc = tokenizer_finish(t, why, why_n);
+		rc = tokenizer_finish(t, why);
 	if (rc)
 		tokenizer_free(t);
 	else

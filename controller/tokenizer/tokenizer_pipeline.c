@@ -11,34 +11,33 @@
 struct reading {
 	struct tokenizer *t;
 	const char *member;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Returns -EINVAL. */
 static int refuse(const struct reading *r, const char *what, const char *name)
 {
-	return err_why(r->why, r->why_n, -EINVAL, "%s: %s \"%s\" is not supported", r->member, what, name);
+	return err_why(r->why, -EINVAL, "%s: %s \"%s\" is not supported", r->member, what, name);
 }
 
 static int fail(const struct reading *r, const char *what)
 {
-	return err_why(r->why, r->why_n, -EINVAL, "%s: %s", r->member, what);
+	return err_why(r->why, -EINVAL, "%s: %s", r->member, what);
 }
 
 static int get_bool(const struct reading *r, const json_t *o, const char *key, bool *out)
 {
-	int rc = json_get_bool(o, key, out, r->why, r->why_n);
-	return rc ? err_prefix(r->why, r->why_n, rc, "%s", r->member) : 0;
+	int rc = json_get_bool(o, key, out, r->why);
+	return rc ? err_prefix(r->why, rc, "%s", r->member) : 0;
 }
 
 /* Read a string without NUL bytes; *out stays NULL if it is absent. */
 static int get_text(const struct reading *r, const json_t *o, const char *key, const char **out)
 {
 	const json_t *v = json_get(o, key);
-	int rc = json_get_str(o, key, out, r->why, r->why_n);
+	int rc = json_get_str(o, key, out, r->why);
 	if (rc)
-		return err_prefix(r->why, r->why_n, rc, "%s", r->member);
+		return err_prefix(r->why, rc, "%s", r->member);
 	if (v && strlen(*out) != json_string_length(v))
 		return fail(r, "a NUL byte in a string");
 	return 0;
@@ -196,8 +195,8 @@ static int read_split(const struct reading *r, const json_t *o)
 		return rc;
 	/* The hand-written matchers support only SPLIT_ISOLATED. */
 	bool by_hand = op->behavior == SPLIT_ISOLATED;
-	rc = splitter_init(&op->splitter, regex, pattern, by_hand, r->why, r->why_n);
-	return rc ? err_prefix(r->why, r->why_n, rc, "%s", r->member) : 0;
+	rc = splitter_init(&op->splitter, regex, pattern, by_hand, r->why);
+	return rc ? err_prefix(r->why, rc, "%s", r->member) : 0;
 }
 
 static int push_regex(const struct reading *r, const char *pattern)
@@ -207,7 +206,7 @@ static int push_regex(const struct reading *r, const char *pattern)
 		return -EINVAL;
 	op->kind = PRETOK_SPLIT;
 	op->behavior = SPLIT_ISOLATED;
-	return splitter_init(&op->splitter, true, pattern, true, r->why, r->why_n);
+	return splitter_init(&op->splitter, true, pattern, true, r->why);
 }
 
 static int read_byte_level(const struct reading *r, const json_t *o)
@@ -284,7 +283,7 @@ static int read_metaspace(const struct reading *r, const json_t *o)
 		return -EINVAL;
 	op->kind = PRETOK_SPLIT;
 	op->behavior = SPLIT_MERGED_WITH_NEXT;
-	return splitter_init(&op->splitter, false, text, true, r->why, r->why_n);
+	return splitter_init(&op->splitter, false, text, true, r->why);
 }
 
 static int read_pre_tokenizer(const struct reading *r, const json_t *o, const char *type)
@@ -312,14 +311,13 @@ static int push_template_token(const struct reading *r, const json_t *tokens, co
 	json_t *id;
 	const json_t *ids = json_get(json_get(tokens, name), "ids");
 	if (!json_is_array(ids))
-		return err_why(r->why, r->why_n, -EINVAL, "%s: special_tokens has no ids of \"%s\"",
-			       r->member, name);
+		return err_why(r->why, -EINVAL, "%s: special_tokens has no ids of \"%s\"", r->member, name);
 	json_array_foreach(ids, i, id)
 	{
 		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
 		    json_integer_value(id) > VOCAB_ID_MAX)
-			return err_why(r->why, r->why_n, -EINVAL, "%s: an id of \"%s\" is out of range",
-				       r->member, name);
+			return err_why(r->why, -EINVAL, "%s: an id of \"%s\" is out of range", r->member,
+				       name);
 		token_ids_push(to, (uint32_t)json_integer_value(id));
 	}
 	return 0;
@@ -374,9 +372,9 @@ static int read_strip(const struct reading *r, const json_t *o)
 	int64_t start = 0, stop = 0;
 	int rc = get_text(r, o, "content", &content);
 	if (rc == 0)
-		rc = json_get_int(o, "start", 0, 1000, &start, r->why, r->why_n);
+		rc = json_get_int(o, "start", 0, 1000, &start, r->why);
 	if (rc == 0)
-		rc = json_get_int(o, "stop", 0, 1000, &stop, r->why, r->why_n);
+		rc = json_get_int(o, "stop", 0, 1000, &stop, r->why);
 	if (rc)
 		return rc;
 	if (!content || strlen(content) != 1)
@@ -440,9 +438,9 @@ static int read_decoder(const struct reading *r, const json_t *o, const char *ty
 /* ---- the whole pipeline ---- */
 
 int tokenizer_load_pipeline(struct tokenizer *t, const json_t *normalizer, const json_t *pre_tokenizer,
-			    const json_t *post_processor, const json_t *decoder, char *why, size_t why_n)
+			    const json_t *post_processor, const json_t *decoder, struct why *why)
 {
-	struct reading r = {.t = t, .member = "normalizer", .why = why, .why_n = why_n};
+	struct reading r = {.t = t, .member = "normalizer", .why = why};
 	int rc = for_each_step(&r, normalizer, "normalizers", read_normalizer);
 	r.member = "pre_tokenizer";
 	if (rc == 0)

@@ -20,8 +20,7 @@ struct parser {
 	const char *from;
 	int *listed; /* [n_layers * n_experts] lines per expert */
 	int line, n_lines;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 struct sample {
@@ -31,13 +30,13 @@ struct sample {
 
 static int unreadable(const struct parser *p)
 {
-	return err_why(p->why, p->why_n, -EINVAL, "%s, line %d: no count of an expert's rows can be read",
-		       p->from, p->line);
+	return err_why(p->why, -EINVAL, "%s, line %d: no count of an expert's rows can be read", p->from,
+		       p->line);
 }
 
 static int of_another(const struct parser *p, const char *what)
 {
-	return err_why(p->why, p->why_n, -EINVAL,
+	return err_why(p->why, -EINVAL,
 		       "%s, line %d: %s; these are counts of another model. " EXPERT_COUNTS_REMEDY, p->from,
 		       p->line, what);
 }
@@ -118,24 +117,24 @@ static int check_lists(const struct parser *p)
 	const int n = p->c->experts.n;
 	for (int i = 0; i < p->c->n_layers * n; i++)
 		if (p->listed[i] != p->listed[i / n * n])
-			return err_why(p->why, p->why_n, -EINVAL,
+			return err_why(p->why, -EINVAL,
 				       "%s has %d counts of expert %d of layer %d, and %d of expert 0: a "
 				       "part of the "
 				       "text is missing, or it is of another model. " EXPERT_COUNTS_REMEDY,
 				       p->from, p->listed[i], i % n, i / n, p->listed[i / n * n]);
 	return p->n_lines ? 0
-			  : err_why(p->why, p->why_n, -EINVAL,
-				    "%s has no rows of experts. " EXPERT_COUNTS_REMEDY, p->from);
+			  : err_why(p->why, -EINVAL, "%s has no rows of experts. " EXPERT_COUNTS_REMEDY,
+				    p->from);
 }
 
 int expert_counts_parse(struct expert_counts *out, const char *text, const char *from,
-			const struct model_config *c, char *why, size_t why_n)
+			const struct model_config *c, struct why *why)
 {
-	struct parser p = {.out = out, .c = c, .from = from, .why = why, .why_n = why_n};
+	struct parser p = {.out = out, .c = c, .from = from, .why = why};
 	const size_t n = (size_t)c->n_layers * (size_t)c->experts.n;
 	*out = (struct expert_counts){.n_layers = c->n_layers, .n_experts = c->experts.n};
 	if (!n)
-		return err_why(why, why_n, -EINVAL, "%s: the model is no mixture of experts", from);
+		return err_why(why, -EINVAL, "%s: the model is no mixture of experts", from);
 	out->rows = xcalloc(n, sizeof *out->rows);
 	p.listed = xcalloc(n, sizeof *p.listed);
 	int rc = 0;
@@ -153,20 +152,20 @@ int expert_counts_parse(struct expert_counts *out, const char *text, const char 
 	return rc;
 }
 
-int expert_counts_read(struct expert_counts *out, const char *path, const struct model_config *c, char *why,
-		       size_t why_n)
+int expert_counts_read(struct expert_counts *out, const char *path, const struct model_config *c,
+		       struct why *why)
 {
 	char *text;
 	size_t bytes;
 	*out = (struct expert_counts){0};
-	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why, why_n);
+	int rc = file_read(path, EXPERT_COUNTS_MAX, &text, &bytes, why);
 	if (rc)
-		return err_prefix(why, why_n, rc, "--expert-counts");
+		return err_prefix(why, rc, "--expert-counts");
 	if (strlen(text) != bytes)
-		rc = err_why(why, why_n, -EINVAL, "--expert-counts: %s is no text: byte %zu is 0", path,
+		rc = err_why(why, -EINVAL, "--expert-counts: %s is no text: byte %zu is 0", path,
 			     strlen(text));
 	else
-		rc = expert_counts_parse(out, text, path, c, why, why_n);
+		rc = expert_counts_parse(out, text, path, c, why);
 	free(text);
 	return rc;
 }

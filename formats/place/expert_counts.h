@@ -8,6 +8,7 @@
 #ifndef QUERN_FORMATS_PLACE_EXPERT_COUNTS_H
 #define QUERN_FORMATS_PLACE_EXPERT_COUNTS_H
 
+#include "base/err.h"
 #include "formats/config.h"
 
 #include <stddef.h>
@@ -28,10 +29,10 @@ struct expert_counts {
 /* Parse the text.  from: its name, for messages.  -EINVAL with the line and the remedy: no such line, an
  * unreadable line, experts of a layer missing, or a model of another shape or without experts. */
 int expert_counts_parse(struct expert_counts *out, const char *text, const char *from,
-			const struct model_config *c, char *why, size_t why_n);
+			const struct model_config *c, struct why *why);
 /* Parse a file.  Also -ENOENT and other errors of reading, with the reason. */
-int expert_counts_read(struct expert_counts *out, const char *path, const struct model_config *c, char *why,
-		       size_t why_n);
+int expert_counts_read(struct expert_counts *out, const char *path, const struct model_config *c,
+		       struct why *why);
 void expert_counts_fini(struct expert_counts *x); /* a zeroed one is fine */
 
 #endif

@@ -11,32 +11,32 @@
 
 /* ---- options ---- */
 
-int hot_check_options(const struct hot_options *o, const char *spec, char *why, size_t why_n)
+int hot_check_options(const struct hot_options *o, const char *spec, struct why *why)
 {
 	if (!o->given)
 		return !o->counts
 			       ? 0
-			       : err_why(why, why_n, -EINVAL,
+			       : err_why(why, -EINVAL,
 					 "--expert-counts is for --hot-experts BYTES: give both, or neither");
 	if (o->bytes <= 0)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--hot-experts must be more than 0 bytes; leave it out for no hot experts");
 	if (!o->counts)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--hot-experts needs --expert-counts FILE. " EXPERT_COUNTS_REMEDY);
 	return spec ? 0
-		    : err_why(why, why_n, -EINVAL,
+		    : err_why(why, -EINVAL,
 			      "--hot-experts is for experts that are on the CPU: give --experts cpu or "
 			      "--place, "
 			      "too");
 }
 
-int hot_check_placement(const struct hot_options *o, const struct placement *p, const char *device, char *why,
-			size_t why_n)
+int hot_check_placement(const struct hot_options *o, const struct placement *p, const char *device,
+			struct why *why)
 {
 	if (!o->given || p->n_cpu || strncmp(device, "cpu", 3) == 0)
 		return 0;
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "--hot-experts: --place leaves all experts on the device; leave --hot-experts out");
 }
 
@@ -83,20 +83,20 @@ static struct sums list_candidates(struct candidate *to, const struct placement 
 	return s;
 }
 
-static int check_sums(const struct sums *s, int64_t budget, char *why, size_t why_n)
+static int check_sums(const struct sums *s, int64_t budget, struct why *why)
 {
 	if (budget >= s->bytes)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--hot-experts has room for all experts on the CPU, which take %lld MiB on the "
 			"device: leave it, --experts and --place out",
 			(long long)(s->bytes >> 20));
 	if (!s->n)
 		return err_why(
-			why, why_n, -EINVAL,
+			why, -EINVAL,
 			"--expert-counts: no expert that is on the CPU had a row. " EXPERT_COUNTS_REMEDY);
 	return budget >= s->lowest ? 0
-				   : err_why(why, why_n, -EINVAL,
+				   : err_why(why, -EINVAL,
 					     "--hot-experts is %lld bytes, and one expert takes %lld on the "
 					     "device: give more",
 					     (long long)budget, (long long)s->lowest);
@@ -117,13 +117,13 @@ static void leave_cpu(struct placement *p, const struct hot *h, int n_layers)
 	assert(p->n_cpu > 0);
 }
 
-int hot_choose(struct hot *out, struct placement *p, const struct hot_choice *a, char *why, size_t why_n)
+int hot_choose(struct hot *out, struct placement *p, const struct hot_choice *a, struct why *why)
 {
 	const size_t n = (size_t)a->counts->n_layers * (size_t)a->counts->n_experts;
 	struct candidate *all = xcalloc(n + 1, sizeof *all);
 	const struct sums s = list_candidates(all, p, a);
 	*out = (struct hot){.n_experts = a->counts->n_experts};
-	int rc = check_sums(&s, a->budget, why, why_n);
+	int rc = check_sums(&s, a->budget, why);
 	if (!rc) {
 		out->here = xcalloc(n, sizeof *out->here);
 		qsort(all, (size_t)s.n, sizeof *all, by_rows);

@@ -9,6 +9,7 @@
 #ifndef QUERN_FORMATS_PLACE_HOT_H
 #define QUERN_FORMATS_PLACE_HOT_H
 
+#include "base/err.h"
 #include "formats/place/expert_counts.h"
 #include "formats/place/placement.h"
 
@@ -25,11 +26,11 @@ struct hot_options {
 
 /* Check the options.  spec: the rules from placement_options(); NULL: no host experts.  -EINVAL with the
  * remedy: only one option is given, 0 bytes, or no host experts. */
-int hot_check_options(const struct hot_options *o, const char *spec, char *why, size_t why_n);
+int hot_check_options(const struct hot_options *o, const char *spec, struct why *why);
 /* Check the options against a parsed placement.  A CPU worker has all its experts in host memory: 0, and no
  * expert is hot. */
-int hot_check_placement(const struct hot_options *o, const struct placement *p, const char *device, char *why,
-			size_t why_n);
+int hot_check_placement(const struct hot_options *o, const struct placement *p, const char *device,
+			struct why *why);
 
 struct hot {
 	int n_experts; /* experts per layer */
@@ -47,7 +48,7 @@ struct hot_choice {
 /* Choose experts in order of falling rows; ties go to the lower layer, then the lower expert.  Experts that
  * do not fit are skipped, experts without rows are not taken.  A layer with all experts taken is no longer on
  * the CPU in p.  -EINVAL with the figures: no expert fits, all of them fit, or no host expert had a row. */
-int hot_choose(struct hot *out, struct placement *p, const struct hot_choice *a, char *why, size_t why_n);
+int hot_choose(struct hot *out, struct placement *p, const struct hot_choice *a, struct why *why);
 void hot_fini(struct hot *h); /* a zeroed one is fine */
 
 /* Return the layer's slice of h->here; NULL: no expert of any layer is hot. */

@@ -25,8 +25,7 @@ struct parser {
 	bool named[CONFIG_LAYERS_MAX]; /* named by a range */
 	bool experts, all;             /* true: such a rule was given */
 	bool rest_cpu;                 /* experts that no range names are on the CPU */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 __attribute__((format(printf, 3, 4))) static int wrong(const struct parser *p, const struct rule *r,
@@ -37,8 +36,7 @@ __attribute__((format(printf, 3, 4))) static int wrong(const struct parser *p, c
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	return err_why(p->why, p->why_n, -EINVAL, "placement \"%.*s\": %s", r->n < 80 ? r->n : 80, r->text,
-		       text);
+	return err_why(p->why, -EINVAL, "placement \"%.*s\": %s", r->n < 80 ? r->n : 80, r->text, text);
 }
 
 /* ---- one rule ---- */
@@ -149,7 +147,7 @@ static int add_rest(struct parser *p)
 	}
 	if (p->experts && n == 0)
 		return err_why(
-			p->why, p->why_n, -EINVAL,
+			p->why, -EINVAL,
 			"placement \"*.experts\": names nothing, since other rules name all layers that have "
 			"experts; leave it out");
 	for (int i = 0; i < p->c->n_layers; i++)
@@ -158,9 +156,9 @@ static int add_rest(struct parser *p)
 }
 
 int placement_parse(struct placement *out, const char *spec, const char *device_name,
-		    const struct model_config *c, char *why, size_t why_n)
+		    const struct model_config *c, struct why *why)
 {
-	struct parser p = {.out = out, .device = device_name, .c = c, .why = why, .why_n = why_n};
+	struct parser p = {.out = out, .device = device_name, .c = c, .why = why};
 	*out = (struct placement){0};
 	for (int i = 0; i < c->n_layers; i++)
 		out->n_sparse += c->layer_sparse[i];
@@ -174,23 +172,23 @@ int placement_parse(struct placement *out, const char *spec, const char *device_
 	return spec ? add_rest(&p) : 0;
 }
 
-int placement_options(const char *experts, const char *place, const char **spec, char *why, size_t why_n)
+int placement_options(const char *experts, const char *place, const char **spec, struct why *why)
 {
 	const bool cpu = experts && strcmp(experts, "cpu") == 0;
 	*spec = cpu ? PLACEMENT_EXPERTS_CPU : place;
 	if (experts && !cpu && strcmp(experts, "device") != 0)
-		return err_why(why, why_n, -EINVAL, "--experts is \"%s\", must be cpu or device", experts);
+		return err_why(why, -EINVAL, "--experts is \"%s\", must be cpu or device", experts);
 	if (experts && place)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "--experts and --place both say where experts are: leave one out");
 	return 0;
 }
 
-int placement_check_ranks(const struct placement *p, int n_ranks, char *why, size_t why_n)
+int placement_check_ranks(const struct placement *p, int n_ranks, struct why *why)
 {
 	if (!p->n_cpu || n_ranks <= 1)
 		return 0;
-	return err_why(why, why_n, -ENOTSUP,
+	return err_why(why, -ENOTSUP,
 		       "experts on the CPU with the rest on a GPU are not supported with --tp: leave --tp "
 		       "out, or --experts and "
 		       "--place");

@@ -12,6 +12,7 @@
 #ifndef QUERN_FORMATS_PLACE_PLACEMENT_H
 #define QUERN_FORMATS_PLACE_PLACEMENT_H
 
+#include "base/err.h"
 #include "formats/config.h"
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@
 
 /* Set *spec to the rules of --experts or --place, at most one of which is not NULL; NULL: all is on the
  * device.  -EINVAL: both are given, or --experts is neither cpu nor device. */
-int placement_options(const char *experts, const char *place, const char **spec, char *why, size_t why_n);
+int placement_options(const char *experts, const char *place, const char **spec, struct why *why);
 
 struct placement {
 	bool cpu[CONFIG_LAYERS_MAX]; /* this layer's experts are host experts of a GPU worker */
@@ -34,10 +35,10 @@ struct placement {
  * names layers that do not exist, a layer twice, nothing, or a device other than the worker's; or the model
  * is dense. */
 int placement_parse(struct placement *out, const char *spec, const char *device, const struct model_config *c,
-		    char *why, size_t why_n);
+		    struct why *why);
 
 /* -ENOTSUP with the reason: ranks of a group cannot have host experts. */
-int placement_check_ranks(const struct placement *p, int n_ranks, char *why, size_t why_n);
+int placement_check_ranks(const struct placement *p, int n_ranks, struct why *why);
 
 /* Write a fingerprint of the placement; different placements share one with probability 2^-64. */
 enum { PLACEMENT_TEXT = 64 };

@@ -55,7 +55,7 @@ int schema_error(struct schema *s, int err, const json_t *at, const char *fmt, .
 	va_end(ap);
 	index_path(s, at, &path);
 	s->err = err;
-	err_why(s->why, s->why_n, err, "%.*s%s: %s", 300, path.p, path.len > 300 ? "..." : "", text);
+	err_why(s->why, err, "%.*s%s: %s", 300, path.p, path.len > 300 ? "..." : "", text);
 	buf_fini(&path);
 	return err;
 }
@@ -294,11 +294,11 @@ static int set_of(struct ast *a, const char *chars)
 static int matching_space(struct schema *s, int any)
 {
 	const char *p = s->o.space_pattern;
-	char why[256];
+	struct why why;
 	int node = regex_parse(s->ast, p, strlen(p), NULL);
 	if (node == AST_FAILED) {
-		ast_check(s->ast, why, sizeof why);
-		schema_error(s, -ENOTSUP, s->root, "the pattern of whitespace \"%.100s\": %s", p, why);
+		ast_check(s->ast, &why);
+		schema_error(s, -ENOTSUP, s->root, "the pattern of whitespace \"%.100s\": %s", p, why.text);
 		return AST_FAILED;
 	}
 	const int both = ast_and(s->ast, node, any);
@@ -391,9 +391,9 @@ static int build(struct schema *s, int *node)
 }
 
 int schema_node(struct ast *a, const json_t *schema, const struct schema_options *options, int *node,
-		char *why, size_t why_n)
+		struct why *why)
 {
-	struct schema s = {.ast = a, .root = schema, .why = why, .why_n = why_n, .made = json_array()};
+	struct schema s = {.ast = a, .root = schema, .why = why, .made = json_array()};
 	if (options)
 		s.o = *options;
 	if (!s.o.max_steps)
@@ -423,7 +423,7 @@ int schema_node(struct ast *a, const json_t *schema, const struct schema_options
 	if (s.o.steps)
 		*s.o.steps = s.steps;
 	if (!rc && *node == AST_FAILED)
-		rc = ast_check(a, why, why_n);
+		rc = ast_check(a, why);
 	schema_fini(&s);
 	return rc;
 }

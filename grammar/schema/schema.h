@@ -25,6 +25,7 @@
 #ifndef QUERN_GRAMMAR_SCHEMA_SCHEMA_H
 #define QUERN_GRAMMAR_SCHEMA_SCHEMA_H
 
+#include "base/err.h"
 #include "grammar/ast.h"
 
 #include <jansson.h>
@@ -73,6 +74,6 @@ struct schema_options {
  * it; -ENOTSUP: an unsupported assertion; -E2BIG: a bound. why begins with the path in the schema
  * ("#/properties/a"). options may be NULL. */
 int schema_node(struct ast *a, const json_t *schema, const struct schema_options *options, int *node,
-		char *why, size_t why_n);
+		struct why *why);
 
 #endif

@@ -123,8 +123,7 @@ struct schema {
 		behind, /* whitespace between a value and a comma or the end; AST_FAILED: none */
 		any_name_char;
 	int err;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- schema.c ---- */

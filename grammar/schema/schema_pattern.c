@@ -23,10 +23,10 @@ int pattern_node(struct schema *s, const json_t *owner, const char *text)
 	const struct regex_options search = {.search = true};
 	int node = regex_parse(s->ast, text, strlen(text), &search);
 	if (node == AST_FAILED) {
-		char why[256];
-		const int rc = ast_check(s->ast, why, sizeof why);
+		struct why why;
+		const int rc = ast_check(s->ast, &why);
 		schema_error(s, rc == -EAGAIN ? rc : -ENOTSUP, owner, "the pattern \"%.100s\": %s", text,
-			     why);
+			     why.text);
 		return AST_FAILED;
 	}
 	struct pattern *p = schema_alloc(s, sizeof *p);

@@ -68,7 +68,7 @@ static struct regular *regular_of(struct schema *s, int node)
 {
 	struct regular *r = map_get(&s->regulars, (uint64_t)node + 1);
 	struct compiled c = {0};
-	char why[200];
+	struct why why;
 	if (r)
 		return r;
 	r = schema_alloc(s, sizeof *r);
@@ -79,9 +79,9 @@ static struct regular *regular_of(struct schema *s, int node)
 	struct ast *t = ast_new(&(struct ast_limits){.account = ast_account(s->ast)});
 	ast_charge(t, QUESTION_WORK);
 	ast_start(t, copy(s->ast, node, t));
-	int rc = ast_check(t, why, sizeof why);
+	int rc = ast_check(t, &why);
 	if (!rc)
-		rc = compile_ast(t, r->x, &c, why, sizeof why);
+		rc = compile_ast(t, r->x, &c, &why);
 	if (rc) {
 		r->empty = rc == -E2BIG || rc == -EAGAIN ? rc : 1;
 	} else {

@@ -60,7 +60,7 @@ struct coll {
 	bool (*cancelled)(void *arg);
 	void *cancelled_arg;
 	int rc; /* 0 while the group is complete */
-	char why[192];
+	struct why why;
 };
 
 static unsigned char *slot(const struct coll *c, int rank)
@@ -78,7 +78,7 @@ static void wake(_Atomic uint32_t *word)
 
 static int broke(struct coll *c, int rc, const char *fmt, int rank)
 {
-	c->rc = err_why(c->why, sizeof c->why, rc, fmt, rank);
+	c->rc = err_why(&c->why, rc, fmt, rank);
 	return rc;
 }
 
@@ -340,12 +340,12 @@ static int shm_look(struct coll *c, int64_t since_us)
 
 /* ---- joining ---- */
 
-static int shm_open_coll(struct coll **out, const struct coll_args *a, char *why, size_t why_n)
+static int shm_open_coll(struct coll **out, const struct coll_args *a, struct why *why)
 {
 	const size_t bytes = sizeof(struct shm_head) + (size_t)a->n_ranks * 2 * SLOT_BYTES;
 	if (a->n_ranks < 2 || a->n_ranks > COLL_RANKS_MAX || a->rank < 0 || a->rank >= a->n_ranks)
-		return err_why(why, why_n, -EINVAL, "rank %d of %d: a group has 2 to %d ranks", a->rank,
-			       a->n_ranks, COLL_RANKS_MAX);
+		return err_why(why, -EINVAL, "rank %d of %d: a group has 2 to %d ranks", a->rank, a->n_ranks,
+			       COLL_RANKS_MAX);
 	struct coll *c = xcalloc(1, sizeof *c);
 	*c = (struct coll){.rank = a->rank,
 			   .n_ranks = a->n_ranks,
@@ -353,7 +353,7 @@ static int shm_open_coll(struct coll **out, const struct coll_args *a, char *why
 			   .timeout_ms = a->timeout_ms,
 			   .cancelled = a->cancelled,
 			   .cancelled_arg = a->cancelled_arg};
-	int rc = shm_join(&c->shm, a, bytes, why, why_n);
+	int rc = shm_join(&c->shm, a, bytes, why);
 	if (rc) {
 		free(c);
 		return rc;
@@ -380,7 +380,7 @@ static void shm_settled(struct coll *c)
 
 static const char *shm_why(const struct coll *c)
 {
-	return c->why;
+	return c->why.text;
 }
 
 const struct coll_ops coll_shm_ops = {

@@ -19,7 +19,7 @@
 
 /* ---- the device ---- */
 
-static int choose_isa(const char *want, const struct cpu_isa **out, char *why, size_t why_n)
+static int choose_isa(const char *want, const struct cpu_isa **out, struct why *why)
 {
 	const struct cpu_isa *all[] = {cpu_isa_avx512(), cpu_isa_avx2(), cpu_isa_plain()};
 	static const char *const names[] = {"avx512", "avx2", "plain"};
@@ -31,10 +31,9 @@ static int choose_isa(const char *want, const struct cpu_isa **out, char *why, s
 			return 0;
 		}
 		if (want)
-			return err_why(why, why_n, -ENODEV, "this CPU has no %s", want);
+			return err_why(why, -ENODEV, "this CPU has no %s", want);
 	}
-	return err_why(why, why_n, -EINVAL, "'%.32s' is not an instruction set: use avx512, avx2 or plain",
-		       want);
+	return err_why(why, -EINVAL, "'%.32s' is not an instruction set: use avx512, avx2 or plain", want);
 }
 
 /* Return the best table that the chosen instruction set allows. */
@@ -56,19 +55,19 @@ static bool is_vnni(const struct cpu_dot *dot)
 bool cpu_has_vnni(const char *isa)
 {
 	const struct cpu_isa *chosen;
-	return choose_isa(isa, &chosen, NULL, 0) == 0 && is_vnni(choose_dot(chosen));
+	return choose_isa(isa, &chosen, NULL) == 0 && is_vnni(choose_dot(chosen));
 }
 
-static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
+static int check_args(const struct kern_open_args *a, struct why *why)
 {
 	if ((unsigned)a->compute > KERN_COMPUTE_INT8)
-		return err_why(why, why_n, -EINVAL, "compute mode %d is not known", (int)a->compute);
+		return err_why(why, -EINVAL, "compute mode %d is not known", (int)a->compute);
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
 	    a->max_blocks_per_seq < 1)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "rows, sequences, logits, context and blocks must be at least 1");
 	if (a->n_threads < 0 || a->n_threads > 4096)
-		return err_why(why, why_n, -EINVAL, "%d threads", a->n_threads);
+		return err_why(why, -EINVAL, "%d threads", a->n_threads);
 	return 0;
 }
 
@@ -158,18 +157,18 @@ static void open_nodes(struct kern_dev *d)
 	cpu_pool_place(d->pool, d->nodes);
 }
 
-static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
+static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, struct why *why)
 {
 	const struct cpu_isa *isa = NULL;
 	const struct cpu_kv_type *kv_type = NULL;
 	*out = NULL;
-	int e = check_args(a, why, why_n);
+	int e = check_args(a, why);
 	if (!e)
-		e = choose_isa(a->isa, &isa, why, why_n);
+		e = choose_isa(a->isa, &isa, why);
 	if (!e)
-		e = cpu_kv_type(a, isa, &kv_type, why, why_n);
+		e = cpu_kv_type(a, isa, &kv_type, why);
 	if (!e && a->index >= 0)
-		e = cpu_host_bind(a->index, why, why_n);
+		e = cpu_host_bind(a->index, why);
 	if (e)
 		return e;
 	struct kern_dev *d = xcalloc(1, sizeof *d);
@@ -189,13 +188,13 @@ static int cpu_open(struct kern_dev **out, const struct kern_open_args *a, char 
 	d->arena = alloc_big(c.at);
 	if (!d->arena) {
 		cpu_close(d);
-		return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", c.at);
+		return err_why(why, -ENOMEM, "no memory for %zu bytes of scratch", c.at);
 	}
 	c = (struct carve){.base = d->arena};
 	lay_out(d, &c);
-	e = cpu_pool_new(&d->pool, d->n_threads, why, why_n);
+	e = cpu_pool_new(&d->pool, d->n_threads, why);
 	if (!e && a->n_vocab && cpu_sample_reserve(d, a->n_vocab))
-		e = err_why(why, why_n, -ENOMEM, "no memory to sample from %d logits", a->n_vocab);
+		e = err_why(why, -ENOMEM, "no memory to sample from %d logits", a->n_vocab);
 	if (e) {
 		cpu_close(d);
 		return e;

@@ -3,6 +3,7 @@
 #ifndef QUERN_KERNELS_CPU_CPU_H
 #define QUERN_KERNELS_CPU_CPU_H
 
+#include "base/err.h"
 #include "kernels/cpu/bf16/bf16.h"
 #include "kernels/cpu/dot/dot.h"
 #include "kernels/cpu/isa.h"
@@ -150,7 +151,7 @@ bool cpu_has_vnni(const char *isa);
 /* ---- par.c ---- */
 
 /* Make a pool of the calling thread and n_threads - 1 helpers. */
-int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n);
+int cpu_pool_new(struct cpu_pool **out, int n_threads, struct why *why);
 void cpu_pool_free(struct cpu_pool *p); /* NULL is fine */
 /* Bind the helpers to their nodes; the caller is not moved.  nodes must outlive the pool. */
 void cpu_pool_place(struct cpu_pool *p, const struct cpu_nodes *nodes);
@@ -167,20 +168,20 @@ void cpu_host_name(char *out, size_t n);
 void cpu_host_memory(int node, int64_t *total, int64_t *free_now);
 
 /* Bind the calling thread, and so the threads it starts, to a NUMA node.  -ENODEV with a reason. */
-int cpu_host_bind(int node, char *why, size_t why_n);
+int cpu_host_bind(int node, struct why *why);
 
 /* ---- linear.c ---- */
 
 int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		    char *why, size_t why_n);
+		    struct why *why);
 void cpu_linear_free(struct kern_linear *w);
 int64_t cpu_linear_bytes(const struct kern_linear *w);
 int cpu_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
 	       bool out_f32);
 int cpu_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 		      int n_rows);
-int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
-		   size_t why_n);
+int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+		   struct why *why);
 void cpu_embed_free(struct kern_embed *e);
 int64_t cpu_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cpu_embed_linear(const struct kern_embed *e);
@@ -192,7 +193,7 @@ int cpu_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows
 /* ---- moe.c ---- */
 
 int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-		     char *why, size_t why_n);
+		     struct why *why);
 void cpu_experts_free(struct kern_experts *x);
 int64_t cpu_experts_bytes(const struct kern_experts *x);
 int cpu_moe(struct kern_stream *s, const struct kern_experts *x, const struct kern_moe_args *a, int n_rows);
@@ -224,7 +225,7 @@ void cpu_dequantize(float *out, const unsigned char *row, const struct cpu_opera
 /* ---- pack.c ---- */
 
 /* Pack src's parts into w->parts.  -EINVAL, -ENOMEM, -ENOTSUP with a reason. */
-int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n);
+int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, struct why *why);
 /* Return true if rows of these codes can be read out of a packed layer, to the bit: of one that is as_stored,
  * or one that computes in the device's mode. */
 bool cpu_codes_give_rows(const struct kern_dev *d, const struct codes *c);

@@ -71,21 +71,21 @@ void cpu_host_memory(int node, int64_t *total, int64_t *free_now)
 	*free_now = left < *free_now ? left : *free_now;
 }
 
-int cpu_host_bind(int node, char *why, size_t why_n)
+int cpu_host_bind(int node, struct why *why)
 {
 	cpu_set_t mask, want, both;
 	if (!cpus_of_node("", node, &want)) {
 		if (node == 0)
 			return 0; /* a kernel without NUMA has one node */
-		return err_why(why, why_n, -ENODEV, "this machine has no NUMA node %d (cpu:%d)", node, node);
+		return err_why(why, -ENODEV, "this machine has no NUMA node %d (cpu:%d)", node, node);
 	}
 	if (sched_getaffinity(0, sizeof mask, &mask))
-		return err_why(why, why_n, -errno, "cannot read the CPU affinity");
+		return err_why(why, -errno, "cannot read the CPU affinity");
 	CPU_AND(&both, &mask, &want);
 	if (!CPU_COUNT(&both))
-		return err_why(why, why_n, -ENODEV,
-			       "no CPU of NUMA node %d is in this process's affinity mask", node);
+		return err_why(why, -ENODEV, "no CPU of NUMA node %d is in this process's affinity mask",
+			       node);
 	if (sched_setaffinity(0, sizeof both, &both))
-		return err_why(why, why_n, -errno, "cannot bind to NUMA node %d", node);
+		return err_why(why, -errno, "cannot bind to NUMA node %d", node);
 	return 0;
 }

@@ -12,14 +12,14 @@
 
 /* ---- load ---- */
 
-int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n)
+int cpu_grow(void *at, size_t *has, size_t bytes, struct why *why)
 {
 	void *old, *p;
 	if (bytes <= *has)
 		return 0;
 	p = alloc_big(bytes);
 	if (!p)
-		return err_why(why, why_n, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+		return err_why(why, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
 	alloc_touch(p, bytes);
 	memcpy(&old, at, sizeof old);
 	alloc_big_free(old, *has);
@@ -36,25 +36,25 @@ static size_t ordered_row(const struct kern_dev *d, int k)
 }
 
 /* Grow the scratch that depends on the layers: rows packed for K inputs, and sampling of N logits. */
-static int reserve(struct kern_dev *d, int k, int n, bool ordered, char *why, size_t why_n)
+static int reserve(struct kern_dev *d, int k, int n, bool ordered, struct why *why)
 {
 	const int most = d->args.max_rows > d->args.max_logits ? d->args.max_rows : d->args.max_logits;
 	const int rows = most < ROWS_MAX ? most : ROWS_MAX;
 	const size_t row = (size_t)k * sizeof(float);
 	const bool integer = cpu_is_integer(d), wide = cpu_has_operands(d);
-	int e = cpu_grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why, why_n);
+	int e = cpu_grow(&d->pack, &d->pack_bytes, (size_t)rows * row, why);
 	if (!e && wide)
-		e = cpu_grow(&d->wide, &d->wide_bytes, (size_t)most * row, why, why_n);
+		e = cpu_grow(&d->wide, &d->wide_bytes, (size_t)most * row, why);
 	if (!e && d->dot && !integer)
-		e = cpu_grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why, why_n);
+		e = cpu_grow(&d->quant, &d->quant_bytes, ROWS_MAX * cpu_operand(d, k).row, why);
 	if (!e && ordered)
-		e = cpu_grow(&d->ordered_floats, &d->ordered_floats_bytes, (size_t)rows * row, why, why_n);
+		e = cpu_grow(&d->ordered_floats, &d->ordered_floats_bytes, (size_t)rows * row, why);
 	if (!e && ordered && wide)
-		e = cpu_grow(&d->ordered, &d->ordered_bytes, (size_t)rows * ordered_row(d, k), why, why_n);
+		e = cpu_grow(&d->ordered, &d->ordered_bytes, (size_t)rows * ordered_row(d, k), why);
 	if (e)
 		return e;
 	if (cpu_sample_reserve(d, n))
-		return err_why(why, why_n, -ENOMEM, "no memory to sample from %d logits", n);
+		return err_why(why, -ENOMEM, "no memory to sample from %d logits", n);
 	return 0;
 }
 
@@ -71,20 +71,20 @@ static size_t most_arrived(const struct kern_dev *d, int n)
 }
 
 /* Grow the scratch of route(): normalized rows of k values, and their n outputs. */
-static int reserve_router(struct kern_dev *d, int k, int n, char *why, size_t why_n)
+static int reserve_router(struct kern_dev *d, int k, int n, struct why *why)
 {
 	const size_t rows = (size_t)d->args.max_rows;
-	int e = cpu_grow(&d->wide, &d->wide_bytes, rows * (size_t)k * sizeof(float), why, why_n);
+	int e = cpu_grow(&d->wide, &d->wide_bytes, rows * (size_t)k * sizeof(float), why);
 	if (!e)
-		e = cpu_grow(&d->routes, &d->routes_bytes, rows * (size_t)n * sizeof(float), why, why_n);
+		e = cpu_grow(&d->routes, &d->routes_bytes, rows * (size_t)n * sizeof(float), why);
 	return e;
 }
 
-static int check_exact(const struct kern_linear_src *src, char *why, size_t why_n)
+static int check_exact(const struct kern_linear_src *src, struct why *why)
 {
 	for (int i = 0; i < src->n_parts; i++)
 		if (src->parts[i].dtype == KERN_AWQ4 || src->parts[i].dtype == KERN_CODES)
-			return err_why(why, why_n, -ENOTSUP, "a router is F32, F16 or BF16");
+			return err_why(why, -ENOTSUP, "a router is F32, F16 or BF16");
 	return 0;
 }
 
@@ -97,7 +97,7 @@ void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src)
 }
 
 int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		    char *why, size_t why_n)
+		    struct why *why)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
 	const bool pair = src->n_parts == 2 && !src->exact; /* gate and up */
@@ -106,18 +106,18 @@ int cpu_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struc
 	w->exact = src->exact;
 	w->may_order = true;
 	*out = NULL;
-	int e = src->exact ? check_exact(src, why, why_n) : 0;
+	int e = src->exact ? check_exact(src, why) : 0;
 	if (!e)
-		e = cpu_pack(w, src, why, why_n);
+		e = cpu_pack(w, src, why);
 	if (!e)
-		e = reserve(d, w->k, w->n, w->order != NULL, why, why_n);
+		e = reserve(d, w->k, w->n, w->order != NULL, why);
 	if (!e && pair) /* the results of gate and up become an operand */
-		e = reserve(d, w->parts[0].n, w->n, false, why, why_n);
+		e = reserve(d, w->parts[0].n, w->n, false, why);
 	if (!e && pair && cpu_has_operands(d))
 		e = cpu_grow(&d->arrived, &d->arrived_bytes,
-			     most_arrived(d, w->parts[0].n) * sizeof *d->arrived, why, why_n);
+			     most_arrived(d, w->parts[0].n) * sizeof *d->arrived, why);
 	if (!e && src->exact)
-		e = reserve_router(d, w->k, w->n, why, why_n);
+		e = reserve_router(d, w->k, w->n, why);
 	if (e) {
 		cpu_linear_free(w);
 		return e;
@@ -150,7 +150,7 @@ int64_t cpu_linear_bytes(const struct kern_linear *w)
 }
 
 /* Pack a table: a copy to read rows from and, if that cannot compute, another one as the head. */
-static int pack_table(struct kern_embed *e, const struct kern_embed_src *src, char *why, size_t why_n)
+static int pack_table(struct kern_embed *e, const struct kern_embed_src *src, struct why *why)
 {
 	struct kern_dev *d = e->linear.dev;
 	struct kern_linear_src from = {
@@ -165,27 +165,27 @@ static int pack_table(struct kern_embed *e, const struct kern_embed_src *src, ch
 	const bool one = !src->head || (codes ? cpu_head_gives_rows(d, src->table) : !int8_head);
 	e->linear.as_stored = !codes || !src->head || !one;
 	from.head = !e->linear.as_stored;
-	int err = cpu_pack(&e->linear, &from, why, why_n);
+	int err = cpu_pack(&e->linear, &from, why);
 	if (err || one)
 		return err;
 	from.name = "head";
 	from.head = true;
-	return cpu_pack(&e->head, &from, why, why_n);
+	return cpu_pack(&e->head, &from, why);
 }
 
-int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
-		   size_t why_n)
+int cpu_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+		   struct why *why)
 {
 	*out = NULL;
 	if (src->dtype == KERN_AWQ4 || (src->dtype == KERN_CODES && !cpu_codes_give_rows(d, src->table)))
-		return err_why(why, why_n, -ENOTSUP, "an embedding table of such codes is not supported");
+		return err_why(why, -ENOTSUP, "an embedding table of such codes is not supported");
 	struct kern_embed *e = xcalloc(1, sizeof *e);
 	e->n_vocab = src->n_vocab;
 	e->hidden = src->hidden;
 	e->linear.dev = e->head.dev = d;
-	int err = pack_table(e, src, why, why_n);
+	int err = pack_table(e, src, why);
 	if (!err)
-		err = reserve(d, src->hidden, src->n_vocab, false, why, why_n);
+		err = reserve(d, src->hidden, src->n_vocab, false, why);
 	if (err) {
 		cpu_embed_free(e);
 		return err;

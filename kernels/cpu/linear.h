@@ -2,6 +2,7 @@
 #ifndef QUERN_KERNELS_CPU_LINEAR_H
 #define QUERN_KERNELS_CPU_LINEAR_H
 
+#include "base/err.h"
 #include "kernels/cpu/cpu.h"
 
 enum { TASKS_PER_THREAD = 4 };
@@ -42,7 +43,7 @@ void cpu_linear_act(const struct cpu_linear_job *j, float *out, const float *gat
 void cpu_linear_floats(const struct kern_linear *w, float *out, const float *in, int n_rows);
 
 /* Grow a buffer to at least `bytes`; its contents are lost.  at: the address of a pointer. */
-int cpu_grow(void *at, size_t *has, size_t bytes, char *why, size_t why_n);
+int cpu_grow(void *at, size_t *has, size_t bytes, struct why *why);
 /* Set the activation of a layer of gate and up. */
 void cpu_linear_acts(struct kern_linear *w, const struct kern_linear_src *src);
 /* Free the weights, not the struct. */

@@ -85,7 +85,7 @@ static int tasks_of(const struct kern_linear *w, int cuts)
 	return cuts * w->parts[0].n_blocks * BLOCK_TILES;
 }
 
-static int reserve(struct kern_dev *d, const struct kern_experts *x, char *why, size_t why_n)
+static int reserve(struct kern_dev *d, const struct kern_experts *x, struct why *why)
 {
 	if (!d->moe)
 		d->moe = xcalloc(1, sizeof *d->moe);
@@ -111,37 +111,35 @@ static int reserve(struct kern_dev *d, const struct kern_experts *x, char *why, 
 	int e = 0;
 	if (cpu_has_operands(d)) /* normalized rows before their conversion to operands */
 		e = cpu_grow(&d->wide, &d->wide_bytes,
-			     (size_t)d->args.max_rows * (size_t)x->hidden * sizeof(float), why, why_n);
+			     (size_t)d->args.max_rows * (size_t)x->hidden * sizeof(float), why);
 	if (!e)
-		e = cpu_grow(&m->gathered, &m->gathered_bytes, cpu_operand_bytes(d, pairs, x->hidden), why,
-			     why_n);
+		e = cpu_grow(&m->gathered, &m->gathered_bytes, cpu_operand_bytes(d, pairs, x->hidden), why);
 	if (!e)
-		e = cpu_grow(&m->floats, &m->floats_bytes, n * (size_t)x->inter * sizeof(float), why, why_n);
+		e = cpu_grow(&m->floats, &m->floats_bytes, n * (size_t)x->inter * sizeof(float), why);
 	if (!e && cpu_has_operands(d))
-		e = cpu_grow(&m->mid, &m->mid_bytes, cpu_operand_bytes(d, pairs, x->inter), why, why_n);
+		e = cpu_grow(&m->mid, &m->mid_bytes, cpu_operand_bytes(d, pairs, x->inter), why);
 	if (!e && floats)
-		e = cpu_grow(&m->packed, &m->packed_bytes, n * (size_t)wide * sizeof(float), why, why_n);
+		e = cpu_grow(&m->packed, &m->packed_bytes, n * (size_t)wide * sizeof(float), why);
 	return e;
 }
 
-static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, char *why,
-		       size_t why_n)
+static int expert_load(struct kern_experts *x, const struct kern_experts_src *src, int e, struct why *why)
 {
 	struct kern_linear_src gateup = {0}, down = {0};
 	struct kern_linear *g = &x->gateup[e], *o = &x->down[e];
-	int rc = src->expert(src->arg, e, &gateup, &down, why, why_n);
+	int rc = src->expert(src->arg, e, &gateup, &down, why);
 	if (rc)
 		return rc;
 	assert(gateup.n_parts == 2 && gateup.k == src->hidden && gateup.parts[0].n == src->intermediate);
 	assert(down.n_parts == 1 && down.k == src->intermediate && down.parts[0].n == src->hidden);
 	g->dev = o->dev = x->dev;
 	cpu_linear_acts(g, &gateup);
-	rc = cpu_pack(g, &gateup, why, why_n);
-	return rc ? rc : cpu_pack(o, &down, why, why_n);
+	rc = cpu_pack(g, &gateup, why);
+	return rc ? rc : cpu_pack(o, &down, why);
 }
 
 int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	struct kern_experts *x = xcalloc(1, sizeof *x);
 	assert(src->n_experts > 0 && src->n_experts <= KERN_EXPERTS_MAX);
@@ -161,11 +159,11 @@ int cpu_experts_load(struct kern_dev *d, const struct kern_experts_src *src, str
 			continue;
 		x->here[e] = true;
 		x->first = x->n_here++ ? x->first : e;
-		rc = expert_load(x, src, e, why, why_n);
+		rc = expert_load(x, src, e, why);
 	}
 	assert(x->n_here > 0);
 	if (!rc)
-		rc = reserve(d, x, why, why_n);
+		rc = reserve(d, x, why);
 	if (rc) {
 		cpu_experts_free(x);
 		return rc;

@@ -217,12 +217,12 @@ static bool is_awq_like(const struct codes *c)
 	return c->bits <= 4 && !c->minimums && c->super == c->group && c->d_type == CODES_F16;
 }
 
-static int check_codes(const char *name, const struct codes *c, int n, int k, char *why, size_t why_n)
+static int check_codes(const char *name, const struct codes *c, int n, int k, struct why *why)
 {
 	if (c->k != k || c->n != n || c->group <= 0 || c->super < c->group || c->super % c->group ||
 	    c->bits < 2 || c->bits > 8 || c->zero > 255)
-		return err_why(why, why_n, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name,
-			       c->bits, c->n, c->k, c->group);
+		return err_why(why, -EINVAL, "%s: codes of %d bits, %d x %d in groups of %d", name, c->bits,
+			       c->n, c->k, c->group);
 	return 0;
 }
 
@@ -355,27 +355,26 @@ static bool is_order(const int32_t *perm, int k)
 	return ok;
 }
 
-static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
+static int check_part(const struct kern_linear_src *src, int i, struct why *why)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	if (p->n <= 0 || !p->w)
-		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+		return err_why(why, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
 	if (p->dtype != KERN_F32 && p->dtype != KERN_F16 && p->dtype != KERN_BF16 && p->dtype != KERN_AWQ4 &&
 	    p->dtype != KERN_CODES)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: weights of type %d are not known to the CPU kernels", src->name,
-			       (int)p->dtype);
+		return err_why(why, -ENOTSUP, "%s: weights of type %d are not known to the CPU kernels",
+			       src->name, (int)p->dtype);
 	if (p->dtype == KERN_AWQ4 && (p->n % 8 || src->group <= 0 || !p->qzeros || !p->scales))
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, "
 			       "group %d)",
 			       src->name, p->n, src->group);
 	const struct codes *c = p->w;
 	if (p->dtype == KERN_CODES && c->perm && (c->k != src->k || !is_order(c->perm, c->k)))
-		return err_why(why, why_n, -EINVAL, "%s: codes with an order that is not one of %d inputs",
+		return err_why(why, -EINVAL, "%s: codes with an order that is not one of %d inputs",
 			       src->name, src->k);
 	if (p->bias && p->bias_dtype != KERN_F32 && p->bias_dtype != KERN_F16 && p->bias_dtype != KERN_BF16)
-		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name, (int)p->bias_dtype);
+		return err_why(why, -EINVAL, "%s: a bias of type %d", src->name, (int)p->bias_dtype);
 	return 0;
 }
 
@@ -392,7 +391,7 @@ static bool to_int8(const struct kern_linear *w, const struct kern_linear_src *s
 /* Decide how a part is stored: its codes in *c, or c->read NULL for floats.  ordered: memory that c
  * borrows. */
 static int part_codes(struct codes *c, struct codes *ordered, const struct kern_linear *w,
-		      const struct kern_linear_src *src, int i, char *why, size_t why_n)
+		      const struct kern_linear_src *src, int i, struct why *why)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*c = (struct codes){0};
@@ -411,7 +410,7 @@ static int part_codes(struct codes *c, struct codes *ordered, const struct kern_
 	} else {
 		codes_awq(c, p, src->k, src->group < src->k ? src->group : src->k);
 	}
-	return check_codes(src->name, c, p->n, src->k, why, why_n);
+	return check_codes(src->name, c, p->n, src->k, why);
 }
 
 static enum cpu_heads heads_of(const struct codes *c, bool dots, bool bf16)
@@ -448,7 +447,7 @@ static struct cpu_codes codes_layout(const struct codes *c, bool dots, bool bf16
 
 /* Set the sizes of a part and allocate it; weights are packed later. */
 static int part_init(struct cpu_part *q, const struct kern_linear *w, const struct kern_linear_src *src,
-		     int i, const struct codes *c, char *why, size_t why_n)
+		     int i, const struct codes *c, struct why *why)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	*q = (struct cpu_part){.dtype = p->dtype, .n = p->n, .n0 = w->n};
@@ -473,8 +472,7 @@ static int part_init(struct cpu_part *q, const struct kern_linear *w, const stru
 	q->bytes = weights + bias;
 	q->w = alloc_adjacent(q->bytes);
 	if (!q->w)
-		return err_why(why, why_n, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name,
-			       q->bytes);
+		return err_why(why, -ENOMEM, "%s: no memory for %zu bytes of weights", src->name, q->bytes);
 	if (p->bias) {
 		q->bias = (float *)(void *)(q->w + weights);
 		for (int n = 0; n < p->n; n++)
@@ -501,28 +499,27 @@ static void place_part(const struct kern_linear *w, const struct kern_linear_src
 	cpu_nodes_place(w->dev->nodes, q->w, q->bytes, q->block_bytes, first, q->n_blocks, all);
 }
 
-static int refuse(const struct kern_linear_src *src, int part, int row, const struct cpu_part *q, char *why,
-		  size_t why_n)
+static int refuse(const struct kern_linear_src *src, int part, int row, const struct cpu_part *q,
+		  struct why *why)
 {
 	if (q->codes.heads == HEADS_SUPER)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: part %d, output %d: the scale of a super-group is no F16, or one of its "
 			       "groups is not within -128 and 127, or a minimum not within 0 and 255",
 			       src->name, part, row);
-	return err_why(why, why_n, -EINVAL,
+	return err_why(why, -EINVAL,
 		       "%s: part %d, output %d: a scale is no F16, or a zero is not within 0 and %d, the "
 		       "most for codes of %d bits in this compute mode",
 		       src->name, part, row, zero_max(q->bf16, q->codes.bits), q->codes.bits);
 }
 
-int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
+int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, struct why *why)
 {
 	if (src->k <= 0 || src->n_parts < 1 || src->n_parts > 3)
-		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k,
-			       src->n_parts);
+		return err_why(why, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k, src->n_parts);
 	w->k = src->k;
 	for (int i = 0; i < src->n_parts; i++) {
-		int e = check_part(src, i, why, why_n);
+		int e = check_part(src, i, why);
 		if (e)
 			return e;
 	}
@@ -534,9 +531,9 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 	for (int i = 0; i < src->n_parts; i++) {
 		struct cpu_part *q = &w->parts[i];
 		struct codes c, ordered;
-		int e = part_codes(&c, &ordered, w, src, i, why, why_n);
+		int e = part_codes(&c, &ordered, w, src, i, why);
 		if (!e)
-			e = part_init(q, w, src, i, &c, why, why_n);
+			e = part_init(q, w, src, i, &c, why);
 		if (e)
 			return e;
 		place_part(w, src, i);
@@ -552,7 +549,7 @@ int cpu_pack(struct kern_linear *w, const struct kern_linear_src *src, char *why
 				     .refused = &refused};
 		cpu_run(w->dev, q->n_blocks, (int64_t)q->n * w->k, pack_task, &j);
 		if (refused)
-			return refuse(src, i, refused - 1, q, why, why_n);
+			return refuse(src, i, refused - 1, q, why);
 	}
 	return 0;
 }

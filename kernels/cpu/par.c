@@ -176,7 +176,7 @@ void cpu_pool_free(struct cpu_pool *p)
 	alloc_big_free(p, sizeof *p);
 }
 
-int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
+int cpu_pool_new(struct cpu_pool **out, int n_threads, struct why *why)
 {
 	*out = NULL;
 	struct cpu_pool *p = alloc_big(sizeof *p);
@@ -184,7 +184,7 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	if (!p || !lanes) {
 		alloc_big_free(lanes, (size_t)n_threads * sizeof *lanes);
 		alloc_big_free(p, sizeof *p);
-		return err_why(why, why_n, -ENOMEM, "no memory for the threads");
+		return err_why(why, -ENOMEM, "no memory for the threads");
 	}
 	p->lanes = lanes;
 	p->n_threads = n_threads;
@@ -213,7 +213,7 @@ int cpu_pool_new(struct cpu_pool **out, int n_threads, char *why, size_t why_n)
 	if (e) {
 		int n = p->n_helpers;
 		cpu_pool_free(p);
-		return err_why(why, why_n, -e, "the system allows no more than %d threads", n + 1);
+		return err_why(why, -e, "the system allows no more than %d threads", n + 1);
 	}
 	*out = p;
 	return 0;

@@ -334,7 +334,7 @@ static size_t large_area(void)
 	return left > 0 && n > (size_t)left / 4 ? (size_t)left / 4 : n;
 }
 
-int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t why_n)
+int probe_new(struct probe **out, int n_threads, size_t area, struct why *why)
 {
 	const int n = n_threads > 0 ? n_threads : cpus_cores(-1) > 0 ? cpus_cores(-1) : 1;
 	struct probe *p = xcalloc(1, sizeof *p);
@@ -347,7 +347,7 @@ int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t 
 	p->runners = xcalloc((size_t)n, sizeof *p->runners);
 	p->area = alloc_big(p->bytes);
 	if (!p->area) {
-		int e = err_why(why, why_n, -ENOMEM, "no memory for a probe of %zu bytes", p->bytes);
+		int e = err_why(why, -ENOMEM, "no memory for a probe of %zu bytes", p->bytes);
 		probe_free(p);
 		return e;
 	}

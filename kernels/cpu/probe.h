@@ -5,6 +5,8 @@
 #ifndef QUERN_KERNELS_CPU_PROBE_H
 #define QUERN_KERNELS_CPU_PROBE_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +28,7 @@ struct probe;
 
 /* Make an area of `area` bytes (0: one that no cache holds) for up to n_threads threads (0: one per core of
  * the affinity mask), and write all of it once.  0, or -ENOMEM with the reason. */
-int probe_new(struct probe **out, int n_threads, size_t area, char *why, size_t why_n);
+int probe_new(struct probe **out, int n_threads, size_t area, struct why *why);
 void probe_free(struct probe *p); /* NULL is fine */
 int probe_threads(const struct probe *p);
 

@@ -9,6 +9,7 @@
 #ifndef QUERN_KERNELS_CPU_SHM_H
 #define QUERN_KERNELS_CPU_SHM_H
 
+#include "base/err.h"
 #include "kernels/coll.h"
 
 struct shm_joined {
@@ -19,11 +20,11 @@ struct shm_joined {
 	int64_t pid[COLL_RANKS_MAX]; /* the peers' process ids, as seen here */
 };
 
-int shm_rendezvous_new(struct coll_rendezvous **out, char *text, char *why, size_t why_n);
+int shm_rendezvous_new(struct coll_rendezvous **out, char *text, struct why *why);
 void shm_rendezvous_free(struct coll_rendezvous *m);
 
 /* Errors as in coll_ops.join. */
-int shm_join(struct shm_joined *out, const struct coll_args *a, size_t bytes, char *why, size_t why_n);
+int shm_join(struct shm_joined *out, const struct coll_args *a, size_t bytes, struct why *why);
 void shm_leave(struct shm_joined *j); /* a zeroed struct with fd all -1 is fine */
 
 /* Return true if the process at the other end has ended. */

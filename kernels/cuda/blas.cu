@@ -60,9 +60,9 @@ static bool find_all(struct cuda_blas *b)
 }
 
 /* Open the first library that can make a handle.  A library of another toolkit may need a newer driver. */
-static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
+static int open_handle(struct cuda_blas *b, int id, struct why *why)
 {
-	int e = err_why(why, why_n, -ENOTSUP,
+	int e = err_why(why, -ENOTSUP,
 			"--fast needs cuBLAS: neither libcublas.so.13 nor libcublas.so.12 can be opened; "
 			"install libcublas of the CUDA toolkit (or name its folder in LD_LIBRARY_PATH), or "
 			"serve without --fast");
@@ -70,7 +70,7 @@ static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
 		if ((i && !strcmp(names[i], names[0])) || !(b->lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL)))
 			continue;
 		if (!find_all(b)) {
-			e = err_why(why, why_n, -ENOTSUP,
+			e = err_why(why, -ENOTSUP,
 				    "--fast needs cuBLAS 12 or 13: %s lacks functions; install another one, "
 				    "or serve without --fast",
 				    names[i]);
@@ -80,26 +80,26 @@ static int open_handle(struct cuda_blas *b, int id, char *why, size_t why_n)
 		if (s == CUBLAS_STATUS_SUCCESS)
 			return 0;
 		b->handle = NULL;
-		e = err_why(why, why_n, s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO,
+		e = err_why(why, s == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -EIO,
 			    "%s cannot be set up on cuda:%d: %s; is the driver new enough?", names[i], id,
 			    b->status_string(s));
 		log_warn("cuda", "cublas not used library=%s reason=\"%s\"", names[i],
-			 why ? why : b->status_string(s));
+			 why ? why->text : b->status_string(s));
 	}
 	return e;
 }
 
-int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
+int cuda_blas_open(struct kern_dev *d, struct why *why)
 {
 	struct cuda_blas *b = (struct cuda_blas *)xcalloc(1, sizeof *b);
 	d->blas = b;
-	int e = open_handle(b, d->id, why, why_n);
+	int e = open_handle(b, d->id, why);
 	if (e)
 		goto fail;
 	b->ws.bytes = d->cc >= 90 ? WS_HOPPER : WS_BEFORE;
 	b->ws.p = cuda_mem_new(d, b->ws.bytes);
 	if (!b->ws.p) {
-		e = err_why(why, why_n, -ENOMEM, "no device memory for %zu bytes of cuBLAS's workspace",
+		e = err_why(why, -ENOMEM, "no device memory for %zu bytes of cuBLAS's workspace",
 			    b->ws.bytes);
 		goto fail;
 	}
@@ -111,7 +111,7 @@ int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n)
 		"math mode");
 	if (!e)
 		return 0;
-	err_why(why, why_n, e, "cuBLAS cannot be set up on cuda:%d", d->id);
+	err_why(why, e, "cuBLAS cannot be set up on cuda:%d", d->id);
 fail:
 	cuda_blas_close(d);
 	return e;

@@ -21,7 +21,7 @@ struct blas_gemm {
 };
 
 /* Open cuBLAS and set d->blas.  -ENOTSUP (no cuBLAS: why says what to install), -ENOMEM, -EIO. */
-int cuda_blas_open(struct kern_dev *d, char *why, size_t why_n);
+int cuda_blas_open(struct kern_dev *d, struct why *why);
 void cuda_blas_close(struct kern_dev *d); /* d->blas may be NULL */
 /* Queue the product on s.  0, or log and return -EIO. */
 int cuda_blas_gemm(struct kern_stream *s, const struct blas_gemm *g);

@@ -291,8 +291,8 @@ KERN_DEV float cuda_softcap(float x, float cap, float by)
 
 /* ---- rows.cu ---- */
 
-int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
-		    size_t why_n);
+int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+		    struct why *why);
 void cuda_embed_free(struct kern_embed *e);
 int64_t cuda_embed_bytes(const struct kern_embed *e);
 const struct kern_linear *cuda_embed_linear(const struct kern_embed *e);
@@ -337,10 +337,10 @@ int cuda_sample(struct kern_stream *s, const void *logits, int n_vocab, int32_t 
  * the F16/BF16 linear kernels must take plain row-major [N][K] weights.  embed_load() calls it;
  * cuda_linear_free() frees the view and leaves the table alone.  0, -ENOMEM, -ENOTSUP with why. */
 int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int hidden,
-			 struct kern_linear **out, char *why, size_t why_n);
+			 struct kern_linear **out, struct why *why);
 
 int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		     char *why, size_t why_n);
+		     struct why *why);
 void cuda_linear_free(struct kern_linear *w);
 int64_t cuda_linear_bytes(const struct kern_linear *w);
 int cuda_linear(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in, int n_rows,
@@ -352,13 +352,13 @@ int cuda_gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void 
 
 /* Load a router, a layer with exact F32 weights. */
 int cuda_router_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		     char *why, size_t why_n);
+		     struct why *why);
 int cuda_route(struct kern_stream *s, const struct kern_route_args *a, int n_rows);
 
 /* ---- moe.cu ---- */
 
 int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-		      char *why, size_t why_n);
+		      struct why *why);
 void cuda_experts_free(struct kern_experts *x);
 int64_t cuda_experts_bytes(const struct kern_experts *x);
 size_t cuda_experts_packed_bytes(const struct kern_experts *x);

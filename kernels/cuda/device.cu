@@ -130,21 +130,21 @@ static int copy(struct kern_stream *s, void *dst_dev, const void *src_dev, size_
 
 /* ---- opening ---- */
 
-static int check_args(const struct kern_open_args *a, char *why, size_t why_n)
+static int check_args(const struct kern_open_args *a, struct why *why)
 {
 	if (a->max_rows < 1 || a->max_seqs < 1 || a->max_logits < 1 || a->max_context < 1 ||
 	    a->max_blocks_per_seq < 1)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "a device needs max_rows, max_seqs, max_logits, max_context and "
 			       "max_blocks_per_seq of at least 1");
 	if (a->compute == KERN_COMPUTE_INT8 || a->compute == KERN_COMPUTE_INT16)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "compute mode %s is not built for CUDA: its operands are f16 or bf16",
 			       a->compute == KERN_COMPUTE_INT8 ? "int8" : "int16");
 	if (a->head == KERN_HEAD_INT8)
-		return err_why(why, why_n, -ENOTSUP, "a head in int8 is not built for CUDA");
+		return err_why(why, -ENOTSUP, "a head in int8 is not built for CUDA");
 	if (a->kv != KERN_KV_MODE)
-		return err_why(why, why_n, -ENOTSUP, "CUDA keeps K and V in the type of its operands (auto)");
+		return err_why(why, -ENOTSUP, "CUDA keeps K and V in the type of its operands (auto)");
 	return 0;
 }
 
@@ -168,16 +168,16 @@ enum { CUDA_NEEDS_DRIVER = CUDART_VERSION >= 13000 ? 580 : 525 };
 /* The first toolkit that compiles the kernels, which are C++20. */
 enum { CUDA_FIRST = 12000 };
 
-static int no_devices(cudaError_t e, char *why, size_t why_n)
+static int no_devices(cudaError_t e, struct why *why)
 {
 	char name[96], other[128] = "";
 	int has = 0;
 	if (e != cudaErrorInsufficientDriver)
-		return err_why(why, why_n, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
+		return err_why(why, -ENODEV, "no CUDA device: %s", cudaGetErrorString(e));
 	if (cudaDriverGetVersion(&has) != cudaSuccess || !has) {
 		cudaGetLastError();
 		return err_why(
-			why, why_n, -ENODEV,
+			why, -ENODEV,
 			"no CUDA device: no NVIDIA driver is installed on this machine, or this container "
 			"has no access to it; the kernels need %d or later",
 			(int)CUDA_NEEDS_DRIVER);
@@ -189,35 +189,34 @@ static int no_devices(cudaError_t e, char *why, size_t why_n)
 			 "CUDA_HOME=...)",
 			 has / 1000);
 	return err_why(
-		why, why_n, -ENODEV,
+		why, -ENODEV,
 		"the NVIDIA driver %s (CUDA %d.%d) is too old for these kernels (CUDA %d.%d): they need %d "
 		"or later; update the driver%s",
 		name, has / 1000, has % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
 		(int)CUDA_NEEDS_DRIVER, other);
 }
 
-static int find_device(struct kern_dev *d, char *why, size_t why_n)
+static int find_device(struct kern_dev *d, struct why *why)
 {
 	int n = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 	if (e != cudaSuccess) {
 		cudaGetLastError();
-		return no_devices(e, why, why_n);
+		return no_devices(e, why);
 	}
 	d->id = d->args.index < 0 ? 0 : d->args.index;
 	if (d->id >= n)
-		return err_why(why, why_n, -ENODEV, "cuda:%d is not there: this machine has %d CUDA device%s",
-			       d->id, n, n == 1 ? "" : "s");
+		return err_why(why, -ENODEV, "cuda:%d is not there: this machine has %d CUDA device%s", d->id,
+			       n, n == 1 ? "" : "s");
 	struct cudaDeviceProp p;
 	if ((e = cudaSetDevice(d->id)) != cudaSuccess ||
 	    (e = cudaGetDeviceProperties(&p, d->id)) != cudaSuccess) {
 		cudaGetLastError();
-		return err_why(why, why_n, -ENODEV, "cuda:%d cannot be used: %s", d->id,
-			       cudaGetErrorString(e));
+		return err_why(why, -ENODEV, "cuda:%d cannot be used: %s", d->id, cudaGetErrorString(e));
 	}
 	d->cc = p.major * 10 + p.minor;
 	if (d->cc < 80)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "cuda:%d (%s) has compute capability %d.%d; 8.0 or later is needed", d->id,
 			       p.name, p.major, p.minor);
 	snprintf(d->name, sizeof d->name, "%.63s", p.name);
@@ -255,17 +254,17 @@ static void cuda_crossovers(struct kern_dev *d, const struct kern_crossover *c, 
 	d->n_crossovers = n;
 }
 
-static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char *why, size_t why_n)
+static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, struct why *why)
 {
 	*out = NULL;
-	int e = check_args(a, why, why_n);
+	int e = check_args(a, why);
 	if (e)
 		return e;
 	struct kern_dev *d = (struct kern_dev *)xcalloc(1, sizeof *d);
 	d->args = *a;
 	d->fast_bytes = CUDA_FAST_BYTES;
 	d->operand = a->compute == KERN_COMPUTE_BF16 || a->model == KERN_BF16 ? KERN_BF16 : KERN_F16;
-	if ((e = find_device(d, why, why_n)) || (a->fast && (e = cuda_blas_open(d, why, why_n))))
+	if ((e = find_device(d, why)) || (a->fast && (e = cuda_blas_open(d, why))))
 		goto fail;
 	e = cuda_check(cudaStreamCreateWithFlags(&d->notes, cudaStreamNonBlocking), "stream");
 	if (!e)
@@ -275,8 +274,8 @@ static int cuda_open(struct kern_dev **out, const struct kern_open_args *a, char
 	if (!e && a->n_vocab)
 		e = cuda_sample_reserve(d, a->n_vocab);
 	if (e) {
-		err_why(why, why_n, e, "cuda:%d is out of memory for %d rows of %d sequences", d->id,
-			a->max_rows, a->max_seqs);
+		err_why(why, e, "cuda:%d is out of memory for %d rows of %d sequences", d->id, a->max_rows,
+			a->max_seqs);
 		goto fail;
 	}
 	*out = d;

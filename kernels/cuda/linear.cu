@@ -73,65 +73,62 @@ static bool is_float(int type)
 	return type == KERN_F32 || type == KERN_F16 || type == KERN_BF16;
 }
 
-static int check_codes(const struct kern_linear_src *src, const struct kern_linear_part *p, char *why,
-		       size_t why_n)
+static int check_codes(const struct kern_linear_src *src, const struct kern_linear_part *p, struct why *why)
 {
 	const struct codes *c = (const struct codes *)p->w;
 	if (c->n != p->n || c->k != src->k || c->group <= 0 || c->super <= 0)
-		return err_why(why, why_n, -EINVAL, "%s: codes of %d x %d in a layer of %d x %d", src->name,
-			       c->n, c->k, p->n, src->k);
+		return err_why(why, -EINVAL, "%s: codes of %d x %d in a layer of %d x %d", src->name, c->n,
+			       c->k, p->n, src->k);
 	if (p->bias && !is_float(type_of(&p->bias_dtype)))
-		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name,
-			       type_of(&p->bias_dtype));
+		return err_why(why, -EINVAL, "%s: a bias of type %d", src->name, type_of(&p->bias_dtype));
 	if (lin_kind_of_codes(c) == LIN_KINDS)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s: codes of %d bits in groups of %d are not known to the CUDA kernels",
 			       src->name, c->bits, c->group);
 	return 0;
 }
 
-static int check_part(const struct kern_linear_src *src, int i, char *why, size_t why_n)
+static int check_part(const struct kern_linear_src *src, int i, struct why *why)
 {
 	const struct kern_linear_part *p = &src->parts[i];
 	const int type = type_of(&p->dtype), bias_type = type_of(&p->bias_dtype);
 	if (p->n <= 0 || !p->w)
-		return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+		return err_why(why, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
 	if (type == KERN_CODES)
-		return check_codes(src, p, why, why_n);
+		return check_codes(src, p, why);
 	if (!is_float(type) && type != KERN_AWQ4)
-		return err_why(why, why_n, -ENOTSUP,
-			       "%s: weights of type %d are not known to the CUDA kernels", src->name, type);
+		return err_why(why, -ENOTSUP, "%s: weights of type %d are not known to the CUDA kernels",
+			       src->name, type);
 	if (p->bias && !is_float(bias_type))
-		return err_why(why, why_n, -EINVAL, "%s: a bias of type %d", src->name, bias_type);
+		return err_why(why, -EINVAL, "%s: a bias of type %d", src->name, bias_type);
 	if (type != KERN_AWQ4)
 		return 0;
 	if (p->n % 8 || src->group <= 0 || !p->qzeros || !p->scales)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "%s: AWQ needs outputs in eights, a group size, zeros and scales (%d outputs, "
 			       "group %d)",
 			       src->name, p->n, src->group);
 	if (src->group < src->k && src->group % 32)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"%s: groups of %d inputs: the CUDA kernels take multiples of 32, and whole rows",
 			src->name, src->group);
 	return 0;
 }
 
-static int check(const struct kern_linear_src *src, char *why, size_t why_n)
+static int check(const struct kern_linear_src *src, struct why *why)
 {
 	int64_t n = 0;
 	if (src->k <= 0 || src->k > INT_MAX - LIN_UNIT || src->n_parts < 1 || src->n_parts > 3)
-		return err_why(why, why_n, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k,
-			       src->n_parts);
+		return err_why(why, -EINVAL, "%s: %d inputs, %d parts", src->name, src->k, src->n_parts);
 	for (int i = 0; i < src->n_parts; i++) {
-		int e = check_part(src, i, why, why_n);
+		int e = check_part(src, i, why);
 		if (e)
 			return e;
 		n += src->parts[i].n;
 	}
 	if (n > INT_MAX - LIN_COL)
-		return err_why(why, why_n, -EINVAL, "%s: %lld outputs", src->name, (long long)n);
+		return err_why(why, -EINVAL, "%s: %lld outputs", src->name, (long long)n);
 	return 0;
 }
 
@@ -204,7 +201,7 @@ static void make_segs(struct kern_linear *w, const struct kern_linear_src *src)
 		w->segs[i].slices = slices_of(w->dev, &w->segs[i]);
 }
 
-static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, char *why, size_t why_n)
+static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, struct why *why)
 {
 	bool any = false;
 	for (int i = 0; i < src->n_parts; i++)
@@ -214,7 +211,7 @@ static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, c
 	const size_t bytes = (size_t)w->n * sizeof(float);
 	float *to = (float *)lin_own(w, bytes);
 	if (!to)
-		return err_why(why, why_n, -ENOMEM, "%s: no device memory for the bias", src->name);
+		return err_why(why, -ENOMEM, "%s: no device memory for the bias", src->name);
 	if (!w->layer)
 		w->bias = to;
 	float *f = (float *)xcalloc((size_t)w->n, sizeof *f);
@@ -223,7 +220,7 @@ static int load_bias(struct kern_linear *w, const struct kern_linear_src *src, c
 			f[n0 + c] = half_load(src->parts[i].bias, src->parts[i].bias_dtype, (size_t)c);
 	int e = cuda_upload_now(w->dev, to, f, bytes);
 	free(f);
-	return e ? err_why(why, why_n, e, "%s: the bias could not be copied to the device", src->name) : 0;
+	return e ? err_why(why, e, "%s: the bias could not be copied to the device", src->name) : 0;
 }
 
 /* ---- the workspace ---- */
@@ -259,7 +256,7 @@ static bool ws_needs_gate(const struct kern_linear *w)
 	return w->n_parts == 2 && w->part_n[0] == w->part_n[1] && !w->segs[0].paired;
 }
 
-static int reserve(struct kern_linear *w, const char *name, char *why, size_t why_n)
+static int reserve(struct kern_linear *w, const char *name, struct why *why)
 {
 	struct kern_dev *d = w->dev;
 	const int rows = d->args.max_rows;
@@ -272,7 +269,7 @@ static int reserve(struct kern_linear *w, const char *name, char *why, size_t wh
 				    (size_t)(w->n / 8 + 3) * ((size_t)LIN_PARTIAL_ROWS / 8) * sizeof(int));
 	if (!e)
 		e = lin_fast_reserve(w);
-	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
+	return e ? err_why(why, e, "%s: no device memory for %zu bytes of workspace", name, bytes) : 0;
 }
 
 /* Raise the shared memory limit above 48 KB for the kernels that the layer uses. */
@@ -299,32 +296,31 @@ static struct kern_linear *linear_new(struct kern_dev *d, const struct kern_line
 }
 
 static int pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
-		char *why, size_t why_n)
+		struct why *why)
 {
-	return src->parts[first].dtype == KERN_CODES ? lin_pack_codes(w, seg, src, first, why, why_n)
-						     : lin_pack(w, seg, src, first, why, why_n);
+	return src->parts[first].dtype == KERN_CODES ? lin_pack_codes(w, seg, src, first, why)
+						     : lin_pack(w, seg, src, first, why);
 }
 
 int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	*out = NULL;
 	if (src->exact)
-		return cuda_router_load(d, src, out, why, why_n);
-	int e = check(src, why, why_n);
+		return cuda_router_load(d, src, out, why);
+	int e = check(src, why);
 	if (e)
 		return e;
 	struct kern_linear *w = linear_new(d, src);
 	e = allow(w);
 	if (e)
-		err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
-			d->smem_max);
+		err_why(why, e, "%s: the device refuses %d bytes of shared memory", src->name, d->smem_max);
 	for (int i = 0, first = 0; !e && i < w->n_segs; first += w->segs[i++].n_parts)
-		e = pack(w, &w->segs[i], src, first, why, why_n);
+		e = pack(w, &w->segs[i], src, first, why);
 	if (!e)
-		e = load_bias(w, src, why, why_n);
+		e = load_bias(w, src, why);
 	if (!e)
-		e = reserve(w, src->name, why, why_n);
+		e = reserve(w, src->name, why);
 	if (e) {
 		cuda_linear_free(w);
 		return e;
@@ -334,7 +330,7 @@ int cuda_linear_load(struct kern_dev *d, const struct kern_linear_src *src, stru
 }
 
 int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int hidden,
-			 struct kern_linear **out, char *why, size_t why_n)
+			 struct kern_linear **out, struct why *why)
 {
 	struct kern_linear_src src = {};
 	src.name = "embedding";
@@ -344,7 +340,7 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 	src.parts[0].n = n_vocab;
 	src.parts[0].w = table;
 	*out = NULL;
-	int e = check(&src, why, why_n);
+	int e = check(&src, why);
 	if (e)
 		return e;
 	struct kern_linear *w = linear_new(d, &src);
@@ -366,10 +362,10 @@ int cuda_linear_of_table(struct kern_dev *d, const void *table, int n_vocab, int
 		}
 	}
 	if (e)
-		err_why(why, why_n, e,
+		err_why(why, e,
 			"the embedding cannot serve as the head: no device memory, or a failed launch");
 	else
-		e = reserve(w, src.name, why, why_n);
+		e = reserve(w, src.name, why);
 	if (e) {
 		cuda_linear_free(w);
 		return e;
@@ -388,16 +384,16 @@ static bool has_bias(const struct kern_linear_src *src)
 	return any;
 }
 
-int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, char *why, size_t why_n)
+int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, struct why *why)
 {
-	int e = check(src, why, why_n);
+	int e = check(src, why);
 	if (e)
 		return e;
 	const enum lin_kind kind = kind_of(&src->parts[0]);
 	*out = {kind, kind == LIN_AWQ ? group_of(src, &src->parts[0]) : 0, has_bias(src)};
 	if (src->n_parts == 2 && !parts_alike(src, &src->parts[0], &src->parts[1]))
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"%s: the CUDA kernels take experts with one type of gate and up; --experts cpu "
 			"computes others on the CPU",
 			src->name);
@@ -406,7 +402,7 @@ int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature 
 
 /* Make the stack from its first layer's shape and kind. */
 static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int n, struct kern_linear **out,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	struct kern_linear *w = *out = linear_new(d, src);
 	const enum lin_kind kind = w->segs[0].kind;
@@ -415,18 +411,17 @@ static int stack_new(struct kern_dev *d, const struct kern_linear_src *src, int 
 	int e = lin_stream_list_allow(kind, cuda_is_bf16(d));
 	if (!e)
 		e = lin_tile_list_allow(kind, d->smem_max, cuda_is_bf16(d));
-	return e ? err_why(why, why_n, e, "%s: the device refuses %d bytes of shared memory", src->name,
-			   d->smem_max)
+	return e ? err_why(why, e, "%s: the device refuses %d bytes of shared memory", src->name, d->smem_max)
 		 : 0;
 }
 
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
-		   struct kern_linear **out, char *why, size_t why_n)
+		   struct kern_linear **out, struct why *why)
 {
 	struct lin_signature signature;
-	int e = lin_stack_signature(src, &signature, why, why_n);
+	int e = lin_stack_signature(src, &signature, why);
 	if (!e && layer == 0)
-		e = stack_new(d, src, n, out, why, why_n);
+		e = stack_new(d, src, n, out, why);
 	if (e)
 		return e;
 	struct kern_linear *w = *out;
@@ -438,9 +433,9 @@ int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int la
 	assert(src->n_parts == w->n_parts && src->parts[0].n == w->part_n[0]);
 	w->layer = layer;
 	w->n_owned = 0; /* lin_own() returns this layer's place in each buffer again */
-	e = pack(w, &seg, src, 0, why, why_n);
+	e = pack(w, &seg, src, 0, why);
 	if (!e)
-		e = load_bias(w, src, why, why_n);
+		e = load_bias(w, src, why);
 	if (layer == 0)
 		w->segs[0] = seg;
 	else

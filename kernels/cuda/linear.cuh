@@ -325,10 +325,9 @@ int lin_tile_list_allow(enum lin_kind kind, int smem_max, bool bf16);
 /* Load layer `layer` of a stack of n layers of one shape and likeness, in ascending order.  The first call
  * makes *w; call lin_stage_free() after the last. */
 int lin_stack_load(struct kern_dev *d, const struct kern_linear_src *src, int layer, int n,
-		   struct kern_linear **w, char *why, size_t why_n);
+		   struct kern_linear **w, struct why *why);
 /* Get the likeness that a stack must have to hold src: 0, or lin_stack_load()'s error with the reason. */
-int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, char *why,
-			size_t why_n);
+int lin_stack_signature(const struct kern_linear_src *src, struct lin_signature *out, struct why *why);
 static inline bool lin_same_signature(const struct lin_signature *a, const struct lin_signature *b)
 {
 	return a->kind == b->kind && a->group == b->group && a->bias == b->bias;
@@ -349,7 +348,7 @@ int lin_fast_run(struct kern_stream *s, const struct kern_linear *w, const struc
 /* Fill seg's parts from src's parts first .. first + seg->n_parts - 1; w->owned gets the memory.  -ENOMEM,
  * -EIO with why. */
 int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
-	     char *why, size_t why_n);
+	     struct why *why);
 /* Queue a device copy of row-major 16-bit rows of k inputs to rows of ldw, with zeros after k. */
 int lin_pad_rows(cudaStream_t s, void *dst, int ldw, const void *src, int k, int rows);
 /* Allocate device memory that the layer owns, or return NULL.  For a stack: bytes of one layer. */
@@ -363,7 +362,7 @@ enum lin_kind lin_kind_of_codes(const struct codes *c);
 /* Pack a segment of codes, as lin_pack() does; also -ENOTSUP if a scale or a minimum does not fit its
  * byte. */
 int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
-		   char *why, size_t why_n);
+		   struct why *why);
 
 /* ---- shared device code ---- */
 

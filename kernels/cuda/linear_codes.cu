@@ -363,7 +363,7 @@ static int pack_new(struct kern_linear *w, struct lin_seg *seg, struct pack_code
 }
 
 int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
-		   char *why, size_t why_n)
+		   struct why *why)
 {
 	struct pack_codes a = {};
 	struct range r[3] = {};
@@ -383,9 +383,9 @@ int lin_pack_codes(struct kern_linear *w, struct lin_seg *seg, const struct kern
 	if (s)
 		cudaStreamDestroy(s);
 	if (e == -ENOMEM)
-		return err_why(why, why_n, e, "%s: no device memory for the weights", src->name);
+		return err_why(why, e, "%s: no device memory for the weights", src->name);
 	if (e == -ENOTSUP)
-		return err_why(why, why_n, e, "%s: a scale of the codes is none that the CUDA kernels know",
+		return err_why(why, e, "%s: a scale of the codes is none that the CUDA kernels know",
 			       src->name);
-	return e ? err_why(why, why_n, e, "%s: the weights could not be packed", src->name) : 0;
+	return e ? err_why(why, e, "%s: the weights could not be packed", src->name) : 0;
 }

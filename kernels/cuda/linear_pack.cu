@@ -183,38 +183,37 @@ static int stage_close(struct pack_stage *t)
 }
 
 static int stage_upload(struct pack_stage *t, const void *host, size_t bytes, const void **out,
-			const char *name, char *why, size_t why_n)
+			const char *name, struct why *why)
 {
 	struct cuda_buf *b = &t->w->stage[t->n++];
 	if (b->bytes < bytes && cuda_buf_reserve(t->w->dev, b, bytes))
-		return err_why(why, why_n, -ENOMEM, "%s: no device memory to pack %zu bytes of weights", name,
+		return err_why(why, -ENOMEM, "%s: no device memory to pack %zu bytes of weights", name,
 			       bytes);
 	*out = b->p;
 	if (cuda_upload_now(t->w->dev, b->p, host, bytes))
-		return err_why(why, why_n, -EIO, "%s: the weights could not be copied to the device", name);
+		return err_why(why, -EIO, "%s: the weights could not be copied to the device", name);
 	return 0;
 }
 
 /* ---- segments ---- */
 
-static int no_memory(const struct kern_linear_src *src, size_t bytes, char *why, size_t why_n)
+static int no_memory(const struct kern_linear_src *src, size_t bytes, struct why *why)
 {
-	return err_why(why, why_n, -ENOMEM, "%s: no device memory for %zu bytes of weights", src->name,
-		       bytes);
+	return err_why(why, -ENOMEM, "%s: no device memory for %zu bytes of weights", src->name, bytes);
 }
 
 static int stage_awq(struct pack_stage *t, struct pack_awq *a, const struct kern_linear_src *src, int first,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	for (int i = 0; i < a->seg.n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[first + i];
 		const size_t row = (size_t)(p->n / 8) * 4, groups = (size_t)a->groups;
 		const void *q, *z, *s;
-		int e = stage_upload(t, p->w, (size_t)src->k * row, &q, src->name, why, why_n);
+		int e = stage_upload(t, p->w, (size_t)src->k * row, &q, src->name, why);
 		if (!e)
-			e = stage_upload(t, p->qzeros, groups * row, &z, src->name, why, why_n);
+			e = stage_upload(t, p->qzeros, groups * row, &z, src->name, why);
 		if (!e)
-			e = stage_upload(t, p->scales, groups * (size_t)p->n * 2, &s, src->name, why, why_n);
+			e = stage_upload(t, p->scales, groups * (size_t)p->n * 2, &s, src->name, why);
 		if (e)
 			return e;
 		a->qweight[i] = (const uint32_t *)q;
@@ -225,7 +224,7 @@ static int stage_awq(struct pack_stage *t, struct pack_awq *a, const struct kern
 }
 
 static int pack_awq_seg(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src,
-			int first, struct pack_stage *t, char *why, size_t why_n)
+			int first, struct pack_stage *t, struct why *why)
 {
 	const int group = src->group < src->k ? src->group : src->k;
 	struct pack_awq a = {};
@@ -235,23 +234,23 @@ static int pack_awq_seg(struct kern_linear *w, struct lin_seg *seg, const struct
 	uint4 *out = (uint4 *)lin_own(w, n_w * 16), *scales = (uint4 *)lin_own(w, n_s * 16);
 	uint32_t *zeros = (uint32_t *)lin_own(w, n_s * 4);
 	if (!out || !scales || !zeros)
-		return no_memory(src, n_w * 16 + n_s * 20, why, why_n);
+		return no_memory(src, n_w * 16 + n_s * 20, why);
 	seg->w = out;
 	seg->scales = scales;
 	seg->zeros = zeros;
 	a.seg = *seg;
-	int e = stage_awq(t, &a, src, first, why, why_n);
+	int e = stage_awq(t, &a, src, first, why);
 	if (e)
 		return e;
 	e = KERN_LAUNCH(linear_pack_awq_kernel, dim3(pack_blocks(n_w)), dim3(PACK_THREADS), 0, t->s, a, out);
 	if (!e)
 		e = KERN_LAUNCH(linear_pack_scales_kernel, dim3(pack_blocks(n_s)), dim3(PACK_THREADS), 0,
 				t->s, a, scales, zeros);
-	return e ? err_why(why, why_n, e, "%s: the weights could not be packed", src->name) : 0;
+	return e ? err_why(why, e, "%s: the weights could not be packed", src->name) : 0;
 }
 
 static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src,
-			 int first, struct pack_stage *t, char *why, size_t why_n)
+			 int first, struct pack_stage *t, struct why *why)
 {
 	const size_t row = (size_t)seg->ldw * 2;
 	size_t rows = 0;
@@ -264,7 +263,7 @@ static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struc
 		if (w->n_layers)
 			out = (uint16_t *)lin_own(w, (size_t)lin_stack_rows(*seg) * row);
 		if (!out)
-			return no_memory(src, rows * row, why, why_n);
+			return no_memory(src, rows * row, why);
 		const struct kern_linear_part *p = &src->parts[first + i];
 		const size_t from = (size_t)p->n * (size_t)src->k * (p->dtype == KERN_F32 ? 4 : 2);
 		const size_t threads = (size_t)p->n * (size_t)seg->ldw;
@@ -272,36 +271,35 @@ static int pack_rows_seg(struct kern_linear *w, struct lin_seg *seg, const struc
 		seg->parts[i].w = out;
 		if (p->dtype == w->dev->operand && seg->ldw == src->k) {
 			if (cuda_upload_now(w->dev, out, p->w, from))
-				return err_why(why, why_n, -EIO,
-					       "%s: the weights could not be copied to the device",
+				return err_why(why, -EIO, "%s: the weights could not be copied to the device",
 					       src->name);
 			continue;
 		}
-		int e = stage_upload(t, p->w, from, &raw, src->name, why, why_n);
+		int e = stage_upload(t, p->w, from, &raw, src->name, why);
 		if (e)
 			return e;
 		const struct pack_rows a = {raw, p->dtype, out, src->k, seg->ldw, p->n, cuda_is_bf16(w->dev)};
 		e = KERN_LAUNCH(linear_pack_rows_kernel, dim3(pack_blocks(threads)), dim3(PACK_THREADS), 0,
 				t->s, a);
 		if (e)
-			return err_why(why, why_n, e, "%s: the weights could not be packed", src->name);
+			return err_why(why, e, "%s: the weights could not be packed", src->name);
 	}
 	return 0;
 }
 
 int lin_pack(struct kern_linear *w, struct lin_seg *seg, const struct kern_linear_src *src, int first,
-	     char *why, size_t why_n)
+	     struct why *why)
 {
 	struct pack_stage t;
 	int e = stage_open(&t, w);
 	if (e)
-		return err_why(why, why_n, e, "%s: no stream to pack the weights in", src->name);
+		return err_why(why, e, "%s: no stream to pack the weights in", src->name);
 	if (seg->kind == LIN_AWQ)
-		e = pack_awq_seg(w, seg, src, first, &t, why, why_n);
+		e = pack_awq_seg(w, seg, src, first, &t, why);
 	else
-		e = pack_rows_seg(w, seg, src, first, &t, why, why_n);
+		e = pack_rows_seg(w, seg, src, first, &t, why);
 	int late = stage_close(&t);
 	if (late && !e)
-		e = err_why(why, why_n, late, "%s: the weights could not be packed", src->name);
+		e = err_why(why, late, "%s: the weights could not be packed", src->name);
 	return e;
 }

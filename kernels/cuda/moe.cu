@@ -89,7 +89,7 @@ static int most_pairs(const struct kern_experts *x)
 	return min(x->dev->args.max_rows, (int)PIECE_ROWS) * x->n_chosen;
 }
 
-static int reserve(const struct kern_experts *x, const char *name, char *why, size_t why_n)
+static int reserve(const struct kern_experts *x, const char *name, struct why *why)
 {
 	const int pairs = most_pairs(x);
 	const size_t middle = (size_t)pairs * (size_t)x->ldm * 2,
@@ -101,7 +101,7 @@ static int reserve(const struct kern_experts *x, const char *name, char *why, si
 		e = cuda_ws_reserve(x->dev, CUDA_WS_MIDDLE, middle);
 	if (!e)
 		e = cuda_ws_reserve(x->dev, CUDA_WS_GIVEN, given);
-	return e ? err_why(why, why_n, e, "%s: no device memory for %zu bytes of what experts give", name,
+	return e ? err_why(why, e, "%s: no device memory for %zu bytes of what experts give", name,
 			   middle + given)
 		 : 0;
 }
@@ -115,18 +115,18 @@ struct plan {
 };
 
 static int ask(const struct plan *p, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-	       struct lin_signature signature[2], char *why, size_t why_n)
+	       struct lin_signature signature[2], struct why *why)
 {
 	const struct kern_experts_src *src = p->src;
 	*gateup = *down = {};
-	int rc = src->expert(src->arg, e, gateup, down, why, why_n);
+	int rc = src->expert(src->arg, e, gateup, down, why);
 	if (rc)
 		return rc;
 	assert(gateup->n_parts == 2 && gateup->k == src->hidden && gateup->parts[0].n == src->intermediate);
 	assert(gateup->parts[1].n == src->intermediate);
 	assert(down->n_parts == 1 && down->k == src->intermediate && down->parts[0].n == src->hidden);
-	rc = lin_stack_signature(gateup, &signature[0], why, why_n);
-	return rc ? rc : lin_stack_signature(down, &signature[1], why, why_n);
+	rc = lin_stack_signature(gateup, &signature[0], why);
+	return rc ? rc : lin_stack_signature(down, &signature[1], why);
 }
 
 /* Return the stack with this likeness, adding one if there is none; -1: too many. */
@@ -147,19 +147,19 @@ static int plan_stack(struct plan *p, const struct lin_signature signature[2])
 }
 
 /* Assign all experts that are here to stacks of their kinds. */
-static int plan_sort(struct plan *p, char *why, size_t why_n)
+static int plan_sort(struct plan *p, struct why *why)
 {
 	struct kern_linear_src gateup, down;
 	struct lin_signature signature[2];
 	p->n_stacks = 0;
 	for (int e = 0; e < p->src->n_experts; e++) {
-		int rc = p->stack[e] < 0 ? 0 : ask(p, e, &gateup, &down, signature, why, why_n);
+		int rc = p->stack[e] < 0 ? 0 : ask(p, e, &gateup, &down, signature, why);
 		if (rc)
 			return rc;
 		const int i = p->stack[e] < 0 ? -1 : plan_stack(p, signature);
 		if (p->stack[e] >= 0 && i < 0)
 			return err_why(
-				why, why_n, -ENOTSUP,
+				why, -ENOTSUP,
 				"%s: experts of more than %d kinds (types of gate, up and down, sizes of "
 				"groups, bias) in one layer; --experts cpu computes them on the CPU",
 				gateup.name, STACKS_MAX);
@@ -169,24 +169,24 @@ static int plan_sort(struct plan *p, char *why, size_t why_n)
 }
 
 /* Load expert e at index `at` of its stack; 1: it is of another kind. */
-static int expert_load(struct kern_experts *x, const struct plan *p, int e, int at, char *why, size_t why_n)
+static int expert_load(struct kern_experts *x, const struct plan *p, int e, int at, struct why *why)
 {
 	struct kern_linear_src gateup, down;
 	struct lin_signature signature[2];
 	struct stack *s = &x->stacks[p->stack[e]];
-	int rc = ask(p, e, &gateup, &down, signature, why, why_n);
+	int rc = ask(p, e, &gateup, &down, signature, why);
 	if (rc)
 		return rc;
 	if (at && !(lin_same_signature(&s->gateup->signature, &signature[0]) &&
 		    lin_same_signature(&s->down->signature, &signature[1])))
 		return 1;
-	rc = lin_stack_load(x->dev, &gateup, at, s->n, &s->gateup, why, why_n);
-	return rc ? rc : lin_stack_load(x->dev, &down, at, s->n, &s->down, why, why_n);
+	rc = lin_stack_load(x->dev, &gateup, at, s->n, &s->gateup, why);
+	return rc ? rc : lin_stack_load(x->dev, &down, at, s->n, &s->down, why);
 }
 
 /* Load a map to the device, unless it contains all experts. */
 static int place_load(const struct kern_experts *x, const int32_t *place, int32_t **out, const char *name,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	const size_t bytes = (size_t)x->n_all * sizeof *place;
 	int n = 0;
@@ -196,36 +196,35 @@ static int place_load(const struct kern_experts *x, const int32_t *place, int32_
 		return 0;
 	*out = (int32_t *)cuda_mem_new(x->dev, bytes);
 	if (!*out)
-		return err_why(why, why_n, -ENOMEM, "%s: no device memory for %zu bytes of places", name,
-			       bytes);
+		return err_why(why, -ENOMEM, "%s: no device memory for %zu bytes of places", name, bytes);
 	int e = cuda_upload_now(x->dev, *out, place, bytes);
-	return e ? err_why(why, why_n, e, "%s: places could not be copied to the device", name) : 0;
+	return e ? err_why(why, e, "%s: places could not be copied to the device", name) : 0;
 }
 
-static int places_load(struct kern_experts *x, const struct plan *p, char *why, size_t why_n)
+static int places_load(struct kern_experts *x, const struct plan *p, struct why *why)
 {
 	int32_t place[KERN_EXPERTS_MAX];
 	for (int e = 0; e < x->n_all; e++)
 		place[e] = p->stack[e];
-	int rc = place_load(x, place, &x->place, p->src->name, why, why_n);
+	int rc = place_load(x, place, &x->place, p->src->name, why);
 	for (int i = 0; i < p->n_stacks && !rc; i++) {
 		struct stack *s = &x->stacks[i];
 		for (int e = 0; e < x->n_all; e++)
 			place[e] = p->stack[e] == i ? s->n++ : -1;
 		assert(s->n > 0);
-		rc = place_load(x, place, &s->place, p->src->name, why, why_n);
+		rc = place_load(x, place, &s->place, p->src->name, why);
 	}
 	return rc;
 }
 
 /* Load all stacks; 1: an expert is of another kind than the first of its stack. */
-static int stacks_load(struct kern_experts *x, const struct plan *p, char *why, size_t why_n)
+static int stacks_load(struct kern_experts *x, const struct plan *p, struct why *why)
 {
 	int at[STACKS_MAX] = {};
 	x->n_stacks = p->n_stacks;
-	int rc = places_load(x, p, why, why_n);
+	int rc = places_load(x, p, why);
 	for (int e = 0; !rc && e < x->n_all; e++)
-		rc = p->stack[e] < 0 ? 0 : expert_load(x, p, e, at[p->stack[e]]++, why, why_n);
+		rc = p->stack[e] < 0 ? 0 : expert_load(x, p, e, at[p->stack[e]]++, why);
 	for (int i = 0; i < x->n_stacks; i++) {
 		if (x->stacks[i].gateup)
 			lin_stage_free(x->stacks[i].gateup);
@@ -254,14 +253,14 @@ static void stacks_free(struct kern_experts *x)
 }
 
 int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	assert(src->n_experts > 0 && src->n_experts <= KERN_EXPERTS_MAX);
 	assert(src->n_chosen > 0 && src->n_chosen <= KERN_CHOSEN_MAX && src->n_chosen <= src->n_experts);
 	*out = NULL;
 	if (src->hidden % 8)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"%s: the CUDA kernels take experts of a hidden size that is a multiple of 8, not %d; "
 			"--device cpu takes any",
 			src->name, src->hidden);
@@ -277,16 +276,16 @@ int cuda_experts_load(struct kern_dev *d, const struct kern_experts_src *src, st
 	p.n_stacks = 1;
 	for (int e = 0; src->here && e < src->n_experts; e++)
 		p.stack[e] = src->here[e] ? 0 : -1;
-	int rc = stacks_load(x, &p, why, why_n);
+	int rc = stacks_load(x, &p, why);
 	if (rc == 1) { /* most layers have experts of one kind; only other layers are read twice */
 		stacks_free(x);
-		rc = plan_sort(&p, why, why_n);
+		rc = plan_sort(&p, why);
 		if (!rc)
-			rc = stacks_load(x, &p, why, why_n);
+			rc = stacks_load(x, &p, why);
 		assert(rc <= 0);
 	}
 	if (!rc)
-		rc = reserve(x, src->name, why, why_n);
+		rc = reserve(x, src->name, why);
 	if (rc) {
 		cuda_experts_free(x);
 		return rc;

@@ -89,7 +89,7 @@ struct coll {
 	void (*over)(void *arg); /* NULL once called */
 	void *over_arg;
 	int rc; /* 0 while the group is intact */
-	char why[192];
+	struct why why;
 };
 
 /* ---- the library ---- */
@@ -122,7 +122,7 @@ template <typename F> static bool find(void *lib, const char *name, F *out)
 	return *out != NULL;
 }
 
-static int open_library(char *why, size_t why_n)
+static int open_library(struct why *why)
 {
 	if (nccl.open)
 		return 0;
@@ -130,7 +130,7 @@ static int open_library(char *why, size_t why_n)
 	void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"several GPUs serve a model together through NCCL, and libnccl.so.2 cannot be "
 			"opened: install NCCL (libnccl2), name its folder in LD_LIBRARY_PATH, or serve "
 			"with --tp 1");
@@ -145,7 +145,7 @@ static int open_library(char *why, size_t why_n)
 		    find(lib, "ncclRecv", &nccl.recv) && find(lib, "ncclBroadcast", &nccl.broadcast);
 	return nccl.open
 		       ? 0
-		       : err_why(why, why_n, -ENOTSUP,
+		       : err_why(why, -ENOTSUP,
 				 "libnccl.so.2 is too old: install NCCL 2.14 or later, or serve with --tp 1");
 }
 
@@ -174,7 +174,7 @@ static int broke(struct coll *c, int rc, const char *what)
 {
 	if (c->rc)
 		return c->rc;
-	c->rc = err_why(c->why, sizeof c->why, rc, "%s", what);
+	c->rc = err_why(&c->why, rc, "%s", what);
 	end_comm(c);
 	return rc;
 }
@@ -513,10 +513,10 @@ static int nccl_barrier(struct coll *c)
 /* ---- meeting ---- */
 
 /* Called before other threads exist that read the environment, such as the device's threads. */
-static int nccl_rendezvous_new(struct coll_rendezvous **out, char *text, char *why, size_t why_n)
+static int nccl_rendezvous_new(struct coll_rendezvous **out, char *text, struct why *why)
 {
 	stay_on_host();
-	return shm_rendezvous_new(out, text, why, why_n);
+	return shm_rendezvous_new(out, text, why);
 }
 
 static size_t host_bytes(const struct coll *c)
@@ -546,14 +546,14 @@ static void nccl_leave(struct coll *c)
 	free(c);
 }
 
-static int buffers_new(struct coll *c, char *why, size_t why_n)
+static int buffers_new(struct coll *c, struct why *why)
 {
 	const size_t bytes = c->piece * sizeof(float);
 	c->stage = (float *)cuda_mem_new(c->dev, bytes);
 	c->all = (float *)cuda_mem_new(c->dev, bytes * (size_t)c->n_ranks);
 	c->host = (char *)cuda_host_new(c->dev, host_bytes(c));
 	if (!c->stage || !c->all || !c->host)
-		return err_why(why, why_n, -ENOMEM,
+		return err_why(why, -ENOMEM,
 			       "out of memory: %zu bytes, and %zu of the host, to exchange with %d ranks",
 			       bytes * (size_t)(c->n_ranks + 1), host_bytes(c), c->n_ranks);
 	cudaEvent_t *const events[] = {&c->event, &c->paced[0], &c->paced[1]};
@@ -561,13 +561,13 @@ static int buffers_new(struct coll *c, char *why, size_t why_n)
 	for (size_t i = 0; !e && i < sizeof events / sizeof *events; i++)
 		e = cuda_check(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), "event");
 	if (e)
-		return err_why(why, why_n, -EIO, "no stream for the group");
+		return err_why(why, -EIO, "no stream for the group");
 	c->s = c->own;
 	return 0;
 }
 
 /* Get the id: rank 0 makes it, the other ranks wait for it. */
-static int share_id(struct coll *c, ncclUniqueId *id, char *why, size_t why_n)
+static int share_id(struct coll *c, ncclUniqueId *id, struct why *why)
 {
 	struct meeting *m = (struct meeting *)c->place.base;
 	const int64_t t0 = clock_us();
@@ -575,24 +575,24 @@ static int share_id(struct coll *c, ncclUniqueId *id, char *why, size_t why_n)
 		ncclResult_t r = nccl.get_unique_id(&m->id);
 		if (r != ncclSuccess)
 			return err_why(
-				why, why_n, -ENOTSUP,
+				why, -ENOTSUP,
 				"NCCL cannot wait for the other ranks: %s; with NCCL_DEBUG=WARN it says why",
 				nccl.error_string(r));
 		__atomic_store_n(&m->has_id, 1, __ATOMIC_RELEASE);
 	}
 	while (!__atomic_load_n(&m->has_id, __ATOMIC_ACQUIRE)) {
 		if (look(c, t0, false))
-			return err_why(why, why_n, c->rc, "%s", c->why);
+			return err_why(why, c->rc, "%s", c->why.text);
 		pause_since(t0);
 	}
 	*id = m->id;
 	return 0;
 }
 
-static int init_comm(struct coll *c, char *why, size_t why_n)
+static int init_comm(struct coll *c, struct why *why)
 {
 	ncclUniqueId id;
-	int rc = share_id(c, &id, why, why_n);
+	int rc = share_id(c, &id, why);
 	if (rc)
 		return rc;
 	const int64_t t0 = clock_us();
@@ -606,15 +606,15 @@ static int init_comm(struct coll *c, char *why, size_t why_n)
 	}
 	if (!c->rc && r != ncclSuccess)
 		broke(c, -ESTALE, nccl.error_string(r));
-	return c->rc ? err_why(why, why_n, c->rc, "%s", c->why) : 0;
+	return c->rc ? err_why(why, c->rc, "%s", c->why.text) : 0;
 }
 
-static int nccl_join(struct coll **out, const struct coll_args *a, char *why, size_t why_n)
+static int nccl_join(struct coll **out, const struct coll_args *a, struct why *why)
 {
 	if (a->n_ranks < 1 || a->n_ranks > COLL_RANKS_MAX || a->rank < 0 || a->rank >= a->n_ranks)
-		return err_why(why, why_n, -EINVAL, "rank %d of %d: at most %d are possible", a->rank,
-			       a->n_ranks, COLL_RANKS_MAX);
-	int rc = open_library(why, why_n);
+		return err_why(why, -EINVAL, "rank %d of %d: at most %d are possible", a->rank, a->n_ranks,
+			       COLL_RANKS_MAX);
+	int rc = open_library(why);
 	if (rc)
 		return rc;
 	struct coll *c = (struct coll *)xcalloc(1, sizeof *c);
@@ -628,11 +628,11 @@ static int nccl_join(struct coll **out, const struct coll_args *a, char *why, si
 	c->over = a->over;
 	c->over_arg = a->over_arg;
 	c->piece = max((size_t)PIECE, (size_t)a->max_cols);
-	if ((rc = shm_join(&c->place, a, sizeof(struct meeting), why, why_n))) {
+	if ((rc = shm_join(&c->place, a, sizeof(struct meeting), why))) {
 		free(c);
 		return rc;
 	}
-	if ((rc = buffers_new(c, why, why_n)) || (rc = init_comm(c, why, why_n))) {
+	if ((rc = buffers_new(c, why)) || (rc = init_comm(c, why))) {
 		nccl_leave(c);
 		return rc;
 	}
@@ -647,7 +647,7 @@ static void nccl_settled(struct coll *c)
 
 static const char *nccl_why(const struct coll *c)
 {
-	return c->why;
+	return c->why.text;
 }
 
 extern "C" __attribute__((visibility("default"))) const struct coll_ops coll_nccl_ops = {

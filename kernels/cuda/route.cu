@@ -25,24 +25,22 @@ enum {
 
 /* ---- load ---- */
 
-static int check(const struct kern_linear_src *src, char *why, size_t why_n)
+static int check(const struct kern_linear_src *src, struct why *why)
 {
 	int64_t n = 0;
 	if (src->k <= 0 || src->k > INT_MAX - ROUND || src->n_parts < 1 || src->n_parts > 2)
-		return err_why(why, why_n, -EINVAL, "%s: a router with %d inputs and %d parts", src->name,
-			       src->k, src->n_parts);
+		return err_why(why, -EINVAL, "%s: a router with %d inputs and %d parts", src->name, src->k,
+			       src->n_parts);
 	for (int i = 0; i < src->n_parts; i++) {
 		const struct kern_linear_part *p = &src->parts[i];
 		if (p->n <= 0 || !p->w)
-			return err_why(why, why_n, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
+			return err_why(why, -EINVAL, "%s: part %d has %d outputs", src->name, i, p->n);
 		if (p->dtype == KERN_AWQ4 || p->dtype == KERN_CODES)
-			return err_why(why, why_n, -ENOTSUP, "%s: a router has to be F32, F16 or BF16",
-				       src->name);
+			return err_why(why, -ENOTSUP, "%s: a router has to be F32, F16 or BF16", src->name);
 		n += p->n;
 	}
 	if (n > KERN_EXPERTS_MAX + 1)
-		return err_why(why, why_n, -EINVAL, "%s: a router with %lld outputs", src->name,
-			       (long long)n);
+		return err_why(why, -EINVAL, "%s: a router with %lld outputs", src->name, (long long)n);
 	return 0;
 }
 
@@ -68,10 +66,10 @@ static int fill(struct kern_linear *w, const struct kern_linear_src *src)
 }
 
 int cuda_router_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		     char *why, size_t why_n)
+		     struct why *why)
 {
 	*out = NULL;
-	int e = check(src, why, why_n);
+	int e = check(src, why);
 	if (e)
 		return e;
 	struct kern_linear *w = (struct kern_linear *)xcalloc(1, sizeof *w);
@@ -85,9 +83,9 @@ int cuda_router_load(struct kern_dev *d, const struct kern_linear_src *src, stru
 	w->bias = (float *)lin_own(w, n);
 	e = w->exact && w->bias ? cuda_ws_reserve(d, CUDA_WS_ROUTE, (size_t)d->args.max_rows * n) : -ENOMEM;
 	if (e)
-		err_why(why, why_n, e, "%s: no device memory for a router", src->name);
+		err_why(why, e, "%s: no device memory for a router", src->name);
 	else if ((e = fill(w, src)))
-		err_why(why, why_n, e, "%s: the weights could not be copied to the device", src->name);
+		err_why(why, e, "%s: the weights could not be copied to the device", src->name);
 	if (e) {
 		cuda_linear_free(w);
 		return e;

@@ -97,14 +97,14 @@ static int table_load(struct kern_dev *d, void *to, const void *from, enum kern_
 	return e;
 }
 
-int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out, char *why,
-		    size_t why_n)
+int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
+		    struct why *why)
 {
 	const int n_vocab = src->n_vocab, hidden = src->hidden;
 	assert(n_vocab > 0 && hidden > 0);
 	*out = NULL;
 	if (src->dtype == KERN_AWQ4 || src->dtype == KERN_CODES)
-		return err_why(why, why_n, -ENOTSUP, "an embedding cannot be quantized");
+		return err_why(why, -ENOTSUP, "an embedding cannot be quantized");
 	const size_t n = (size_t)n_vocab * (size_t)hidden;
 	struct kern_embed *e = (struct kern_embed *)xcalloc(1, sizeof *e);
 	e->dev = d;
@@ -116,12 +116,12 @@ int cuda_embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct
 	if (!rc)
 		rc = cuda_sample_reserve(d, n_vocab);
 	if (rc == -ENOMEM)
-		err_why(why, why_n, rc,
-			"out of memory: %zu bytes for the embedding and what the sampler needs", e->bytes);
+		err_why(why, rc, "out of memory: %zu bytes for the embedding and what the sampler needs",
+			e->bytes);
 	else if (rc)
-		err_why(why, why_n, rc, "loading the embedding failed");
+		err_why(why, rc, "loading the embedding failed");
 	else
-		rc = cuda_linear_of_table(d, e->table, n_vocab, hidden, &e->view, why, why_n);
+		rc = cuda_linear_of_table(d, e->table, n_vocab, hidden, &e->view, why);
 	if (rc) {
 		cuda_embed_free(e);
 		return rc;

@@ -119,34 +119,34 @@ json_t *ak48_tensors_quantization(const struct weights *w)
 
 /* ---- a file ---- */
 
-static int cannot(const char *what, char *why, size_t why_n)
+static int cannot(const char *what, struct why *why)
 {
-	return err_why(why, why_n, -ENOTSUP, "%s, which an ak48 file cannot hold", what);
+	return err_why(why, -ENOTSUP, "%s, which an ak48 file cannot hold", what);
 }
 
 /* Check the configuration: the file holds only sizes, everything else must be as in Qwen3. */
-static int check_config(const struct model_config *c, char *why, size_t why_n)
+static int check_config(const struct model_config *c, struct why *why)
 {
 	char text[128];
 	if (c->arch != ARCH_QWEN3) {
 		snprintf(text, sizeof text, "the model is %s", c->arch_name);
-		return cannot(text, why, why_n);
+		return cannot(text, why);
 	}
 	if (c->rope_theta != 1000000 || c->rope != ROPE_NONE) {
 		snprintf(text, sizeof text, "its RoPE has the base %g%s, not 1000000", c->rope_theta,
 			 c->rope != ROPE_NONE ? " and a scaling" : "");
-		return cannot(text, why, why_n);
+		return cannot(text, why);
 	}
 	if (c->rms_eps != 1e-6f) {
 		snprintf(text, sizeof text, "its norms have the epsilon %g, not 1e-06", (double)c->rms_eps);
-		return cannot(text, why, why_n);
+		return cannot(text, why);
 	}
 	if (c->qkv_bias || c->o_bias || c->mlp_bias || c->window)
-		return cannot("it has biases or a sliding window", why, why_n);
+		return cannot("it has biases or a sliding window", why);
 	return 0;
 }
 
-static int check_linears(const struct weights *w, char *why, size_t why_n)
+static int check_linears(const struct weights *w, struct why *why)
 {
 	const int group = group_of(w);
 	for (int i = 0; i < w->n_layers; i++)
@@ -154,19 +154,19 @@ static int check_linears(const struct weights *w, char *why, size_t why_n)
 			const struct weights_linear *l = linear_of(w, i, j);
 			if (l->kind != WEIGHTS_AWQ)
 				return err_why(
-					why, why_n, -ENOTSUP,
+					why, -ENOTSUP,
 					"%s is not AWQ \"gemm\" of 4 bits with scales in F16, which an ak48 "
 					"file needs",
 					l->name);
 			if (l->group != (group < l->k ? group : l->k))
 				return err_why(
-					why, why_n, -ENOTSUP,
+					why, -ENOTSUP,
 					"%s has groups of %d inputs, others have %d, which an ak48 file "
 					"cannot hold",
 					l->name, l->group, group);
 		}
 	if (w->embed_codes.w || (w->head.w && w->head.kind != WEIGHTS_DENSE))
-		return cannot("its embedding or its head is quantized", why, why_n);
+		return cannot("its embedding or its head is quantized", why);
 	return 0;
 }
 
@@ -187,43 +187,43 @@ static void put_header(struct writer *w, const struct model_config *c, int group
 }
 
 static int write_file(const char *src, const char *dst, const struct weights *weights,
-		      const struct model_config *c, char *why, size_t why_n)
+		      const struct model_config *c, struct why *why)
 {
 	struct tensor_plan plan = {0};
 	struct writer *w;
-	int rc = writer_new(dst, WRITER_AK48, &w, why, why_n);
+	int rc = writer_new(dst, WRITER_AK48, &w, why);
 	if (rc)
 		return rc;
 	ak48_tensors_plan(&plan, weights, c);
 	put_header(w, c, group_of(weights));
-	rc = hf_files_copy(w, src, false, why, why_n);
+	rc = hf_files_copy(w, src, false, why);
 	if (!rc)
-		rc = tensor_plan_declare(&plan, w, why, why_n);
+		rc = tensor_plan_declare(&plan, w, why);
 	if (!rc)
-		rc = writer_begin(w, why, why_n);
+		rc = writer_begin(w, why);
 	if (!rc)
-		rc = tensor_plan_run(&plan, w, dst, why, why_n);
+		rc = tensor_plan_run(&plan, w, dst, why);
 	if (!rc)
-		rc = writer_commit(&w, why, why_n);
+		rc = writer_commit(&w, why);
 	writer_abort(&w);
 	tensor_plan_fini(&plan);
 	return rc;
 }
 
-int to_ak48(const char *src, const char *dst, char *why, size_t why_n)
+int to_ak48(const char *src, const char *dst, struct why *why)
 {
 	struct model_config c;
 	struct weights *weights = NULL;
-	int rc = hf_config_load(src, &c, why, why_n);
+	int rc = hf_config_load(src, &c, why);
 	if (rc)
 		return rc;
-	rc = check_config(&c, why, why_n);
+	rc = check_config(&c, why);
 	if (!rc)
-		rc = hf_weights_open(src, &c, &weights, why, why_n);
+		rc = hf_weights_open(src, &c, &weights, why);
 	if (!rc)
-		rc = check_linears(weights, why, why_n);
+		rc = check_linears(weights, why);
 	if (!rc)
-		rc = write_file(src, dst, weights, &c, why, why_n);
+		rc = write_file(src, dst, weights, &c, why);
 	weights_close(weights);
 	model_config_fini(&c);
 	return rc;

@@ -4,6 +4,7 @@
 #ifndef QUERN_QUANT_CONVERT_AK48_TENSORS_H
 #define QUERN_QUANT_CONVERT_AK48_TENSORS_H
 
+#include "base/err.h"
 #include "formats/weights.h"
 #include "quant/convert/tensor_plan.h"
 
@@ -16,6 +17,6 @@ json_t *ak48_tensors_quantization(const struct weights *w);
 
 /* Convert.  src: a directory in Hugging Face layout.  dst: a directory with model.ak48 and the tokenizer's
  * files.  -ENOTSUP names the feature that the file cannot hold. */
-int to_ak48(const char *src, const char *dst, char *why, size_t why_n);
+int to_ak48(const char *src, const char *dst, struct why *why);
 
 #endif

@@ -119,14 +119,13 @@ static const char *rotation(const struct model_config *a, const struct model_con
 }
 
 int config_match(const struct model_config *source, const struct model_config *back, const char *format,
-		 char *why, size_t why_n)
+		 struct why *why)
 {
 	const char *what = scalars(source, back);
 	what = what ? what : experts(&source->experts, &back->experts);
 	what = what ? what : layers(source, back);
 	what = what ? what : rotation(source, back);
-	return what ? err_why(why, why_n, -ENOTSUP,
-			      "%s of %s would not come through: %s would say something else", what,
-			      source->arch_name, format)
+	return what ? err_why(why, -ENOTSUP, "%s of %s would not come through: %s would say something else",
+			      what, source->arch_name, format)
 		    : 0;
 }

@@ -2,11 +2,12 @@
 #ifndef QUERN_QUANT_CONVERT_CONFIG_MATCH_H
 #define QUERN_QUANT_CONVERT_CONFIG_MATCH_H
 
+#include "base/err.h"
 #include "formats/config.h"
 
 /* Compare all fields that affect the outputs.  back: the configuration read from the converted file; format:
  * "a GGUF file", for the message.  -ENOTSUP names the field that differs. */
 int config_match(const struct model_config *source, const struct model_config *back, const char *format,
-		 char *why, size_t why_n);
+		 struct why *why);
 
 #endif

@@ -49,7 +49,7 @@ static int run(const struct opts *o)
 	char src[PATH_MAX], name[CACHED_NAME];
 	const int64_t shard = opts_has(o, "shard-size") ? opts_value(o, "shard-size")->n : WRITER_SHARD_BYTES;
 	enum writer_format format;
-	char why[1024];
+	struct why why;
 	int rc;
 	if (!to)
 		return term_usage(usage.name, "--to is missing: safetensors, gguf or ak48");
@@ -61,11 +61,11 @@ static int run(const struct opts *o)
 	if (format != WRITER_SAFETENSORS && (rc = check_directory(src, format)) != COMMAND_GO_ON)
 		return rc;
 	interrupt_arm();
-	rc = format == WRITER_SAFETENSORS ? to_safetensors(src, dst, shard, why, sizeof why)
-	     : format == WRITER_GGUF      ? to_gguf(src, dst, NULL, why, sizeof why)
-					  : to_ak48(src, dst, why, sizeof why);
+	rc = format == WRITER_SAFETENSORS ? to_safetensors(src, dst, shard, &why)
+	     : format == WRITER_GGUF      ? to_gguf(src, dst, NULL, &why)
+					  : to_ak48(src, dst, &why);
 	interrupt_disarm();
-	return rc ? term_error("%s", why) : EXIT_SUCCESS;
+	return rc ? term_error("%s", why.text) : EXIT_SUCCESS;
 }
 
 int cmd_convert(int argc, char **argv)

@@ -86,7 +86,7 @@ bool gguf_keys_factors(const struct model_config *c, const char *tensor, float *
 	return true;
 }
 
-static int put_rope(const struct keys *k, const struct model_config *c, char *why, size_t why_n)
+static int put_rope(const struct keys *k, const struct model_config *c, struct why *why)
 {
 	static const char *const names[] = {"none", "linear", "dynamic", "llama3", "yarn", "longrope"};
 	const bool plain_yarn = c->rope == ROPE_YARN && c->yarn_attention_factor <= 0 &&
@@ -124,7 +124,7 @@ static int put_rope(const struct keys *k, const struct model_config *c, char *wh
 	default:
 		break;
 	}
-	return err_why(why, why_n, -ENOTSUP,
+	return err_why(why, -ENOTSUP,
 		       "its RoPE is scaled by %s%s, which the keys of a GGUF file of %s cannot say",
 		       names[c->rope], c->rope == ROPE_YARN ? " with other than the usual factors" : "",
 		       c->arch_name);
@@ -154,13 +154,13 @@ static const char *not_of_mixtures(const struct model_config *c)
 }
 
 /* Properties that llama.cpp hard-codes must be those of the model. */
-int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
+int gguf_keys_check(const struct model_config *c, struct why *why)
 {
 	const bool gemma = family_of(c->arch)->gemma;
 	bool pairs;
 	const char *what = NULL;
 	if (!gguf_arch(c->arch, &pairs))
-		return err_why(why, why_n, -ENOTSUP, "%s is in no GGUF file that quern reads", c->arch_name);
+		return err_why(why, -ENOTSUP, "%s is in no GGUF file that quern reads", c->arch_name);
 	what = not_of_mixtures(c);
 	if (c->text_only)
 		what = "parts other than text";
@@ -174,18 +174,18 @@ int gguf_keys_check(const struct model_config *c, char *why, size_t why_n)
 		what = "scaled scores or a scaled embedding";
 	if (c->quant.name[0])
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"the model is quantized (%s), and no type of GGUF has the same values: convert the "
 			"model that it was made of, and quantize the result",
 			c->quant.name);
-	return what ? err_why(why, why_n, -ENOTSUP, "%s has %s, which quern does not convert to GGUF",
-			      c->arch_name, what)
+	return what ? err_why(why, -ENOTSUP, "%s has %s, which quern does not convert to GGUF", c->arch_name,
+			      what)
 		    : 0;
 }
 
 /* Write the window.  Gemma's layers with a window follow from the architecture; another pattern needs a
  * list. */
-static int put_window(const struct keys *k, const struct model_config *c, char *why, size_t why_n)
+static int put_window(const struct keys *k, const struct model_config *c, struct why *why)
 {
 	const int every = c->arch == ARCH_GEMMA2 ? 2 : c->arch == ARCH_GEMMA3 ? 6 : 0;
 	bool usual = true, list[CONFIG_LAYERS_MAX];
@@ -200,7 +200,7 @@ static int put_window(const struct keys *k, const struct model_config *c, char *
 		usual &= list[i] == (!every || (i + 1) % every != 0);
 	}
 	if (c->arch != ARCH_MISTRAL && c->arch != ARCH_PHI3 && !every)
-		return err_why(why, why_n, -ENOTSUP,
+		return err_why(why, -ENOTSUP,
 			       "%s has a sliding window, which GGUF files of this architecture do not have",
 			       c->arch_name);
 	put_u32(k, "attention.sliding_window", c->window);
@@ -251,8 +251,7 @@ static void put_experts(const struct keys *k, const struct model_config *c)
 	put_u32(k, "expert_group_used_count", x->groups_chosen);
 }
 
-int gguf_keys_config(struct writer *w, const struct model_config *c, const char *name, char *why,
-		     size_t why_n)
+int gguf_keys_config(struct writer *w, const struct model_config *c, const char *name, struct why *why)
 {
 	bool pairs;
 	const struct keys k = {.w = w, .arch = gguf_arch(c->arch, &pairs)};
@@ -265,8 +264,8 @@ int gguf_keys_config(struct writer *w, const struct model_config *c, const char 
 		put_f32(&k, "attn_logit_softcapping", c->attn_cap);
 	if (c->logit_cap != 0)
 		put_f32(&k, "final_logit_softcapping", c->logit_cap);
-	const int rc = put_window(&k, c, why, why_n);
-	return rc ? rc : put_rope(&k, c, why, why_n);
+	const int rc = put_window(&k, c, why);
+	return rc ? rc : put_rope(&k, c, why);
 }
 
 /* ---- the tokenizer ---- */
@@ -338,11 +337,11 @@ static void put_vocab(struct writer *w, const struct model_config *c, const stru
 }
 
 /* Read a file of the directory as text; NULL: it is missing. */
-static int read_text(const char *dir, const char *name, char **out, size_t *n, char *why, size_t why_n)
+static int read_text(const char *dir, const char *name, char **out, size_t *n, struct why *why)
 {
 	char *path = file_join(dir, name);
 	*out = NULL;
-	const int rc = file_exists(path) ? file_read(path, SOURCE_MAX, out, n, why, why_n) : 0;
+	const int rc = file_exists(path) ? file_read(path, SOURCE_MAX, out, n, why) : 0;
 	free(path);
 	return rc;
 }
@@ -357,7 +356,7 @@ static void put_template(struct writer *w, const char *jinja, const char *config
 	const json_t *t;
 	if (jinja)
 		writer_meta_str(w, key, jinja);
-	if (!config || json_parse(config, strlen(config), &root, NULL, 0))
+	if (!config || json_parse(config, strlen(config), &root, NULL))
 		return;
 	const json_t *v = json_object_get(root, "chat_template");
 	if (json_is_string(v) && !jinja)
@@ -374,14 +373,14 @@ static void put_template(struct writer *w, const char *jinja, const char *config
 	json_decref(root);
 }
 
-static int put_sources(struct writer *w, const char *dir, char *why, size_t why_n)
+static int put_sources(struct writer *w, const char *dir, struct why *why)
 {
 	char *jinja = NULL, *config = NULL, *tokenizer = NULL;
 	size_t n;
 	int rc = 0;
 	for (const char *const *f = gguf_source_files; !rc && *f; f++) {
 		char key[96], *text;
-		rc = read_text(dir, *f, &text, &n, why, why_n);
+		rc = read_text(dir, *f, &text, &n, why);
 		if (rc || !text)
 			continue;
 		snprintf(key, sizeof key, GGUF_SOURCE_KEY "%s", *f);
@@ -389,11 +388,11 @@ static int put_sources(struct writer *w, const char *dir, char *why, size_t why_
 		free(text);
 	}
 	if (!rc)
-		rc = read_text(dir, "chat_template.jinja", &jinja, &n, why, why_n);
+		rc = read_text(dir, "chat_template.jinja", &jinja, &n, why);
 	if (!rc)
-		rc = read_text(dir, "tokenizer_config.json", &config, &n, why, why_n);
+		rc = read_text(dir, "tokenizer_config.json", &config, &n, why);
 	if (!rc)
-		rc = read_text(dir, "tokenizer.json", &tokenizer, &n, why, why_n);
+		rc = read_text(dir, "tokenizer.json", &tokenizer, &n, why);
 	if (!rc)
 		put_template(w, jinja, config);
 	if (!rc && tokenizer)
@@ -404,10 +403,10 @@ static int put_sources(struct writer *w, const char *dir, char *why, size_t why_
 	return rc;
 }
 
-int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *dir, char *why, size_t why_n)
+int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *dir, struct why *why)
 {
 	struct hf_vocab v;
-	int rc = hf_vocab_read(dir, &v, why, why_n);
+	int rc = hf_vocab_read(dir, &v, why);
 	const char *first = NULL;
 	const int flagged = rc ? 0 : hf_vocab_flagged(&v, c->arch == ARCH_PHI3, &first);
 	if (!rc)
@@ -420,5 +419,5 @@ int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *
 			"ids: tokens=%d first=\"%s\"",
 			flagged, first);
 	hf_vocab_fini(&v);
-	return rc && rc != -ENOENT ? rc : put_sources(w, dir, why, why_n);
+	return rc && rc != -ENOENT ? rc : put_sources(w, dir, why);
 }

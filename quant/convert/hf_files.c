@@ -115,7 +115,7 @@ static bool difference(const struct model_config *a, const struct model_config *
 
 /* Check that a reader of config.json routes rows as c does; omitted keys have the architecture's defaults.
  * -ENOTSUP names what differs.  0 for a dense model. */
-static int check_experts(const json_t *config, const struct model_config *c, char *why, size_t why_n)
+static int check_experts(const json_t *config, const struct model_config *c, struct why *why)
 {
 	const struct family *f = family_of(c->arch);
 	struct model_config back = {.n_layers = c->n_layers, .intermediate = c->intermediate};
@@ -126,10 +126,10 @@ static int check_experts(const json_t *config, const struct model_config *c, cha
 	json_t *defaults = f->defaults ? json_loads(f->defaults, 0, NULL) : NULL;
 	if (defaults)
 		json_object_update_missing(whole, defaults);
-	int rc = c->experts.n ? config_experts_read(whole, f, &back, why, why_n) : 0;
+	int rc = c->experts.n ? config_experts_read(whole, f, &back, why) : 0;
 	if (!rc && (!c->experts.n || difference(c, &back, what, sizeof what)))
-		rc = err_why(why, why_n, -ENOTSUP, "the model has %s, which config.json of %s cannot say",
-			     what, f->arch);
+		rc = err_why(why, -ENOTSUP, "the model has %s, which config.json of %s cannot say", what,
+			     f->arch);
 	json_decref(defaults);
 	json_decref(whole);
 	return rc;
@@ -254,7 +254,7 @@ static bool source_of(const struct gguf *g, const char *name, struct gguf_string
 {
 	char key[96];
 	snprintf(key, sizeof key, GGUF_SOURCE_KEY "%s", name);
-	return gguf_find_string(g, key, out, NULL, 0) == 0;
+	return gguf_find_string(g, key, out, NULL) == 0;
 }
 
 static bool same_number(const json_t *o, const char *key, double v)
@@ -274,54 +274,52 @@ static bool is_of(const json_t *o, const struct model_config *c)
 	       same_number(o, "head_dim", c->head_dim) &&
 	       same_number(o, "max_position_embeddings", c->max_position) &&
 	       same_number(o, "rms_norm_eps", (double)c->rms_eps) &&
-	       same_number(o, "rope_theta", c->rope_theta) && !check_experts(o, c, NULL, 0);
+	       same_number(o, "rope_theta", c->rope_theta) && !check_experts(o, c, NULL);
 }
 
-static int write_source(struct writer *w, const struct gguf *g, const char *name, char *why, size_t why_n)
+static int write_source(struct writer *w, const struct gguf *g, const char *name, struct why *why)
 {
 	struct gguf_string text;
-	return source_of(g, name, &text) ? writer_file(w, name, text.p, text.n, why, why_n) : 0;
+	return source_of(g, name, &text) ? writer_file(w, name, text.p, text.n, why) : 0;
 }
 
-int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
-		    size_t why_n)
+int hf_files_config(struct writer *w, const struct gguf *g, const struct model_config *c, struct why *why)
 {
 	static const char predict[] = "num_nextn_predict_layers"; /* such layers are not in the file */
 	struct gguf_string text;
 	json_t *old = NULL, *o;
 	int rc;
-	if (source_of(g, "config.json", &text) && json_parse(text.p, text.n, &old, NULL, 0) == 0 &&
+	if (source_of(g, "config.json", &text) && json_parse(text.p, text.n, &old, NULL) == 0 &&
 	    json_is_object(old) && is_of(old, c)) {
 		if (json_integer_value(json_object_get(old, predict)) == 0) {
-			rc = writer_file(w, "config.json", text.p, text.n, why, why_n);
+			rc = writer_file(w, "config.json", text.p, text.n, why);
 		} else {
 			put_int(old, predict, 0);
-			rc = writer_json(w, "config.json", old, why, why_n);
+			rc = writer_json(w, "config.json", old, why);
 		}
 		json_decref(old);
-		return rc ? rc : write_source(w, g, "generation_config.json", why, why_n);
+		return rc ? rc : write_source(w, g, "generation_config.json", why);
 	}
 	json_decref(old);
 	o = hf_config_tree(c);
-	if (!(rc = check_experts(o, c, why, why_n)))
-		rc = writer_json(w, "config.json", o, why, why_n);
+	if (!(rc = check_experts(o, c, why)))
+		rc = writer_json(w, "config.json", o, why);
 	json_decref(o);
 	return rc;
 }
 
-int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
-		   size_t why_n)
+int hf_files_vocab(struct writer *w, const struct gguf *g, const struct model_config *c, struct why *why)
 {
 	struct gguf_string text;
-	if (gguf_find_string(g, GGUF_TOKENIZER_KEY, &text, NULL, 0))
-		return hf_vocab_files(w, g, c, why, why_n);
-	int rc = writer_file(w, "tokenizer.json", text.p, text.n, why, why_n);
+	if (gguf_find_string(g, GGUF_TOKENIZER_KEY, &text, NULL))
+		return hf_vocab_files(w, g, c, why);
+	int rc = writer_file(w, "tokenizer.json", text.p, text.n, why);
 	for (const char *const *f = gguf_source_files + 2; !rc && *f; f++)
-		rc = write_source(w, g, *f, why, why_n);
+		rc = write_source(w, g, *f, why);
 	return rc;
 }
 
-int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, size_t why_n)
+int hf_files_copy(struct writer *w, const char *dir, bool config, struct why *why)
 {
 	static const char *const names[] = {"config.json",
 					    "quantize_config.json",
@@ -342,7 +340,7 @@ int hf_files_copy(struct writer *w, const char *dir, bool config, char *why, siz
 	bool copied;
 	int rc = 0;
 	for (size_t i = config ? 0 : 3; !rc && i < sizeof names / sizeof *names; i++)
-		rc = writer_copy(w, dir, names[i], &copied, why, why_n);
+		rc = writer_copy(w, dir, names[i], &copied, why);
 	return rc;
 }
 

@@ -17,14 +17,13 @@ enum { JSON_MAX = 256 << 20, IDS_MAX = 1 << 24 };
 struct reader {
 	struct hf_vocab *v;
 	const json_t *model, *vocab, *merges, *added;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 static int cannot(const struct reader *r, const char *what)
 {
-	return err_why(r->why, r->why_n, -ENOTSUP,
-		       "tokenizer.json: %s, which the keys of a GGUF file cannot say", what);
+	return err_why(r->why, -ENOTSUP, "tokenizer.json: %s, which the keys of a GGUF file cannot say",
+		       what);
 }
 
 static const char *text_of(const json_t *o, const char *key)
@@ -51,8 +50,7 @@ static int put_row(const struct reader *r, const char *text, const json_t *id, i
 	struct piece_table *pt = &r->v->table;
 	const int64_t n = json_integer_value(id);
 	if (!json_is_integer(id) || n < 0 || n >= IDS_MAX)
-		return err_why(r->why, r->why_n, -EINVAL, "tokenizer.json: the token \"%.40s\" has no id",
-			       text);
+		return err_why(r->why, -EINVAL, "tokenizer.json: the token \"%.40s\" has no id", text);
 	while ((int64_t)pt->n <= n)
 		piece_table_add(pt, NULL, 0, 0, ROW_UNUSED);
 	pt->rows[n] = (struct piece_row){.p = text, .n = strlen(text), .type = type};
@@ -124,7 +122,7 @@ static int read_merges(const struct reader *r)
 	for (size_t i = 0; i < n; i++) {
 		const char *text = merge_text(r, i), *space = text ? strchr(text, ' ') : NULL;
 		if (!space || strchr(space + 1, ' '))
-			return err_why(r->why, r->why_n, -EINVAL, "tokenizer.json: merge %zu is no pair", i);
+			return err_why(r->why, -EINVAL, "tokenizer.json: merge %zu is no pair", i);
 		pt->merges[pt->n_merges++] = (struct merge_row){text, strlen(text)};
 	}
 	return 0;
@@ -215,7 +213,7 @@ static int score_merges(const struct reader *r, json_t *pairs, json_t *scores)
 	for (size_t i = 0; !rc && i < json_array_size(r->merges); i++) {
 		const char *text = merge_text(r, i), *space = text ? strchr(text, ' ') : NULL;
 		if (!space) {
-			rc = err_why(r->why, r->why_n, -EINVAL, "tokenizer.json: merge %zu is no pair", i);
+			rc = err_why(r->why, -EINVAL, "tokenizer.json: merge %zu is no pair", i);
 			break;
 		}
 		char *whole = xasprintf("%.*s%s", (int)(space - text), text, space + 1);
@@ -337,7 +335,7 @@ static int read_json(struct reader *r)
 
 /* ---- tokenizer.model ---- */
 
-static int check_spm(const struct piece_table *pt, char *why, size_t why_n)
+static int check_spm(const struct piece_table *pt, struct why *why)
 {
 	const bool bpe = pt->model == TABLE_SCORE_BPE;
 	const char *what = pt->whitespace_suffix                 ? "puts the space after a word"
@@ -347,35 +345,35 @@ static int check_spm(const struct piece_table *pt, char *why, size_t why_n)
 			   : !pt->byte_fallback && piece_table_has_bytes(pt)
 				   ? "has pieces of all bytes and does not use them"
 				   : NULL;
-	return what ? err_why(why, why_n, -ENOTSUP,
+	return what ? err_why(why, -ENOTSUP,
 			      "tokenizer.model: it %s, which the keys of a GGUF file cannot say", what)
 		    : 0;
 }
 
-static int read_spm(struct hf_vocab *v, const char *path, char *why, size_t why_n)
+static int read_spm(struct hf_vocab *v, const char *path, struct why *why)
 {
-	int rc = file_map(path, &v->mapped, &v->mapped_n, why, why_n);
+	int rc = file_map(path, &v->mapped, &v->mapped_n, why);
 	if (rc)
 		return rc;
-	rc = spm_file_read(v->mapped, v->mapped_n, &v->table, why, why_n);
-	return rc ? err_prefix(why, why_n, rc, "%s", path) : check_spm(&v->table, why, why_n);
+	rc = spm_file_read(v->mapped, v->mapped_n, &v->table, why);
+	return rc ? err_prefix(why, rc, "%s", path) : check_spm(&v->table, why);
 }
 
-int hf_vocab_read(const char *dir, struct hf_vocab *v, char *why, size_t why_n)
+int hf_vocab_read(const char *dir, struct hf_vocab *v, struct why *why)
 {
-	struct reader r = {.v = v, .why = why, .why_n = why_n};
+	struct reader r = {.v = v, .why = why};
 	char *json = file_join(dir, "tokenizer.json"), *spm = file_join(dir, "tokenizer.model");
 	int rc;
 	*v = (struct hf_vocab){0};
 	piece_table_init(&v->table);
 	if (file_exists(json)) {
-		rc = json_read(json, JSON_MAX, &v->tree, why, why_n);
+		rc = json_read(json, JSON_MAX, &v->tree, why);
 		if (!rc)
 			rc = read_json(&r);
 	} else if (file_exists(spm)) {
-		rc = read_spm(v, spm, why, why_n);
+		rc = read_spm(v, spm, why);
 	} else {
-		rc = err_why(why, why_n, -ENOENT, "%s has no tokenizer.json or tokenizer.model", dir);
+		rc = err_why(why, -ENOENT, "%s has no tokenizer.json or tokenizer.model", dir);
 	}
 	free(json);
 	free(spm);

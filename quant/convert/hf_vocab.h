@@ -3,6 +3,7 @@
 #ifndef QUERN_QUANT_CONVERT_HF_VOCAB_H
 #define QUERN_QUANT_CONVERT_HF_VOCAB_H
 
+#include "base/err.h"
 #include "controller/tokenizer/piece_table.h"
 
 #include <jansson.h>
@@ -19,7 +20,7 @@ struct hf_vocab {
 
 /* Read tokenizer.json, or else tokenizer.model.  -ENOENT: neither exists; -ENOTSUP: the reason has the
  * feature that GGUF's keys cannot express, and what to do. */
-int hf_vocab_read(const char *dir, struct hf_vocab *out, char *why, size_t why_n);
+int hf_vocab_read(const char *dir, struct hf_vocab *out, struct why *why);
 void hf_vocab_fini(struct hf_vocab *v);
 
 /* Count added tokens with flags that GGUF's keys lack: lstrip, single_word, and rstrip except Phi-3's, which

@@ -123,7 +123,7 @@ static void put_model(struct buf *b, const struct piece_table *pt)
 	buf_puts(b, "]}");
 }
 
-static int write_json(struct writer *w, const struct piece_table *pt, char *why, size_t why_n)
+static int write_json(struct writer *w, const struct piece_table *pt, struct why *why)
 {
 	struct buf b = {0};
 	buf_puts(&b, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n");
@@ -132,7 +132,7 @@ static int write_json(struct writer *w, const struct piece_table *pt, char *why,
 	put_template(&b, pt);
 	put_model(&b, pt);
 	buf_puts(&b, "}\n");
-	const int rc = writer_file(w, "tokenizer.json", b.p, b.len, why, why_n);
+	const int rc = writer_file(w, "tokenizer.json", b.p, b.len, why);
 	buf_fini(&b);
 	return rc;
 }
@@ -159,7 +159,7 @@ static void put_bytes(struct buf *b, unsigned field, const void *p, size_t n)
 	buf_put(b, p, n);
 }
 
-static int write_spm(struct writer *w, const struct piece_table *pt, char *why, size_t why_n)
+static int write_spm(struct writer *w, const struct piece_table *pt, struct why *why)
 {
 	struct buf b = {0}, part = {0};
 	for (size_t i = 0; i < pt->n; i++) {
@@ -189,7 +189,7 @@ static int write_spm(struct writer *w, const struct piece_table *pt, char *why, 
 	put_number(&part, 4, pt->remove_extra_whitespaces);
 	put_number(&part, 5, pt->escape_whitespaces);
 	put_bytes(&b, 3, part.p, part.len);
-	const int rc = writer_file(w, "tokenizer.model", b.p, b.len, why, why_n);
+	const int rc = writer_file(w, "tokenizer.model", b.p, b.len, why);
 	buf_fini(&part);
 	buf_fini(&b);
 	return rc;
@@ -204,7 +204,7 @@ static void set_token(json_t *o, const char *key, const struct piece_table *pt, 
 }
 
 static int write_config(struct writer *w, const struct gguf *g, const struct piece_table *pt,
-			const struct model_config *c, char *why, size_t why_n)
+			const struct model_config *c, struct why *why)
 {
 	struct gguf_string text;
 	json_t *o = json_object();
@@ -219,24 +219,22 @@ static int write_config(struct writer *w, const struct gguf *g, const struct pie
 			    json_string(pt->model == TABLE_BYTE_BPE    ? "PreTrainedTokenizerFast"
 					: pt->model == TABLE_SCORE_BPE ? "LlamaTokenizer"
 								       : "T5Tokenizer"));
-	if (gguf_find_string(g, "tokenizer.chat_template", &text, NULL, 0) == 0)
+	if (gguf_find_string(g, "tokenizer.chat_template", &text, NULL) == 0)
 		json_object_set_new(o, "chat_template", json_stringn(text.p, text.n));
-	const int rc = writer_json(w, "tokenizer_config.json", o, why, why_n);
+	const int rc = writer_json(w, "tokenizer_config.json", o, why);
 	json_decref(o);
 	return rc;
 }
 
-int hf_vocab_files(struct writer *w, const struct gguf *g, const struct model_config *c, char *why,
-		   size_t why_n)
+int hf_vocab_files(struct writer *w, const struct gguf *g, const struct model_config *c, struct why *why)
 {
 	struct piece_table pt;
 	piece_table_init(&pt);
-	int rc = gguf_vocab_read(g, &pt, why, why_n);
+	int rc = gguf_vocab_read(g, &pt, why);
 	if (!rc)
-		rc = pt.model == TABLE_BYTE_BPE ? write_json(w, &pt, why, why_n)
-						: write_spm(w, &pt, why, why_n);
+		rc = pt.model == TABLE_BYTE_BPE ? write_json(w, &pt, why) : write_spm(w, &pt, why);
 	if (!rc)
-		rc = write_config(w, g, &pt, c, why, why_n);
+		rc = write_config(w, g, &pt, c, why);
 	piece_table_fini(&pt);
 	return rc == -ENOENT ? 0 : rc;
 }

@@ -30,12 +30,12 @@ void tensor_plan_fini(struct tensor_plan *p)
 	*p = (struct tensor_plan){0};
 }
 
-int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why, size_t why_n)
+int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, struct why *why)
 {
 	struct tensor_plan_item *item = tensor_plan_add(p);
 	if (strlen(t->name) >= sizeof item->name || t->n_dims > WRITER_DIMS_MAX)
 		return err_why(
-			why, why_n, -ENOTSUP,
+			why, -ENOTSUP,
 			"tensor %.200s has %d dimensions, or too long a name; up to %d and %zu bytes can "
 			"be written",
 			t->name, t->n_dims, WRITER_DIMS_MAX, sizeof item->name - 1);
@@ -50,7 +50,7 @@ int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why
 }
 
 int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
-			bool halves, char *why, size_t why_n)
+			bool halves, struct why *why)
 {
 	bool pairs = false;
 	gguf_arch(c->arch, &pairs);
@@ -60,14 +60,14 @@ int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c
 	p->halves = halves;
 	return p->shape[0] == (int64_t)p->heads * c->head_dim
 		       ? 0
-		       : err_why(why, why_n, -EINVAL, "tensor %s is not of %d heads of %d values", p->source,
+		       : err_why(why, -EINVAL, "tensor %s is not of %d heads of %d values", p->source,
 				 p->heads, c->head_dim);
 }
 
-int tensor_plan_check(const char *src, const struct model_config *c, char *why, size_t why_n)
+int tensor_plan_check(const char *src, const struct model_config *c, struct why *why)
 {
 	struct weights *w = NULL;
-	const int rc = weights_open(src, c, &w, why, why_n);
+	const int rc = weights_open(src, c, &w, why);
 	weights_close(w);
 	return rc;
 }
@@ -78,7 +78,7 @@ void tensor_plan_leave_out(struct tensor_plan *p, const struct model_config *c)
 	p->left_out_from = c->n_layers;
 }
 
-int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n)
+int tensor_plan_declare(struct tensor_plan *p, struct writer *w, struct why *why)
 {
 	if (p->n_left_out)
 		term_note(
@@ -95,7 +95,7 @@ int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size
 		}
 		to.shape[0] = t->stack;
 		memcpy(to.shape + outer, t->shape, sizeof to.shape - (size_t)outer * sizeof *to.shape);
-		t->slot = writer_declare(w, &to, why, why_n);
+		t->slot = writer_declare(w, &to, why);
 		if (t->slot < 0)
 			return t->slot;
 	}
@@ -188,8 +188,7 @@ struct run {
 	const char *doing;
 	int64_t started_us, drawn_us;
 	double done, total;
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Return the source row that becomes this row. */
@@ -206,11 +205,11 @@ static int inexact(const struct run *r, float value, int64_t at)
 {
 	const struct tensor_plan_item *t = r->t;
 	if (t->add != 0)
-		return err_why(r->why, r->why_n, -ERANGE,
+		return err_why(r->why, -ERANGE,
 			       "tensor %s has the value %.9g (number %" PRId64
 			       "), to which %g cannot be added without a loss",
 			       t->source, (double)value, at, (double)t->add);
-	return err_why(r->why, r->why_n, -ERANGE,
+	return err_why(r->why, -ERANGE,
 		       "tensor %s has the value %.9g (number %" PRId64 ") in %s, which %s does not hold",
 		       t->source, (double)value, at, t->source_type, t->type);
 }
@@ -294,12 +293,12 @@ static int run_item(struct run *r)
 		const int64_t n = piece < r->n_rows - row ? piece : r->n_rows - row;
 		const void *data;
 		if (interrupt_pending())
-			rc = err_why(r->why, r->why_n, -EINTR, "interrupted: nothing was written");
+			rc = err_why(r->why, -EINTR, "interrupted: nothing was written");
 		if (!rc)
 			rc = change(r, row, n, &data);
 		if (!rc)
 			rc = writer_rows(r->w, t->slot, w_rows == 1 ? row0 : row0 + row, w_rows == 1 ? 1 : n,
-					 data, r->why, r->why_n);
+					 data, r->why);
 		if (!t->heads && t->mapped)
 			file_forget((const char *)t->data + (size_t)row * r->from_row,
 				    (size_t)n * r->from_row);
@@ -327,14 +326,10 @@ static double source_bytes(const struct tensor_plan *p, const struct writer *w)
 	return all;
 }
 
-int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, char *why, size_t why_n)
+int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, struct why *why)
 {
-	struct run r = {.w = w,
-			.doing = doing,
-			.started_us = clock_us(),
-			.total = source_bytes(p, w),
-			.why = why,
-			.why_n = why_n};
+	struct run r = {
+		.w = w, .doing = doing, .started_us = clock_us(), .total = source_bytes(p, w), .why = why};
 	int rc = 0;
 	for (size_t i = 0; !rc && i < p->n; i++) {
 		r.t = &p->items[i];

@@ -3,6 +3,7 @@
 #ifndef QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 #define QUERN_QUANT_CONVERT_TENSOR_PLAN_H
 
+#include "base/err.h"
 #include "formats/safetensors.h"
 #include "quant/convert/names.h"
 #include "quant/writer/writer.h"
@@ -44,24 +45,23 @@ struct tensor_plan_item *tensor_plan_add(struct tensor_plan *p);
 void tensor_plan_fini(struct tensor_plan *p);
 
 /* Add an item that copies the tensor.  -ENOTSUP: its name is too long, or it has too many dimensions. */
-int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, char *why, size_t why_n);
+int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, struct why *why);
 /* Permute the rows of q or k if the model rotates halves and the GGUF file neighbours.  halves: to halves,
  * else from them.  Other parts and models are left alone.  -EINVAL: wrong number of rows. */
 int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
-			bool halves, char *why, size_t why_n);
+			bool halves, struct why *why);
 
 /* Check that the model src is complete, so that the converted model can be loaded.  -ENOENT, -EINVAL, ...
  * with the reason: the loader names what is missing. */
-int tensor_plan_check(const char *src, const struct model_config *c, char *why, size_t why_n);
+int tensor_plan_check(const char *src, const struct model_config *c, struct why *why);
 /* Count a skipped tensor (name_is_of_predictor()); a log line reports the count when the tensors are
  * declared. */
 void tensor_plan_leave_out(struct tensor_plan *p, const struct model_config *c);
 /* Declare all tensors to the writer. */
-int tensor_plan_declare(struct tensor_plan *p, struct writer *w, char *why, size_t why_n);
+int tensor_plan_declare(struct tensor_plan *p, struct writer *w, struct why *why);
 /* Write all tensors, with a progress bar, after writer_begin().  -ERANGE names a value that the new type does
  * not hold exactly; -EINTR: interrupted (cli/terminal/term.h). */
-int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, char *why,
-		    size_t why_n);
+int tensor_plan_run(const struct tensor_plan *p, struct writer *w, const char *doing, struct why *why);
 
 /* Return whether the type is a float: "F32", "F16", "BF16". */
 bool tensor_plan_is_float(const char *type);

@@ -23,8 +23,7 @@ struct job {
 	struct writer *w;
 	float *factors[3]; /* owned; values of those tensors */
 	bool quantized;    /* some linear layer is quantized, not only the embedding or the head */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* Return whether it is a tensor of old checkpoints with inverse frequencies, which follow from the
@@ -52,7 +51,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	p->n_dims = vector ? 1 : t->n_dims;
 	if (t->n_dims < 1 || t->n_dims > 2 || !tensor_plan_is_float(p->source_type))
 		return err_why(
-			j->why, j->why_n, -ENOTSUP,
+			j->why, -ENOTSUP,
 			"tensor %s is %s in %d dimensions; a vector or matrix in F32, F16 or BF16 can be "
 			"converted",
 			t->name, p->source_type, t->n_dims);
@@ -67,7 +66,7 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 		p->type = type ? type : p->type;
 		j->quantized |= type && name->part != NAME_EMBED && name->part != NAME_HEAD;
 	}
-	return tensor_plan_permute(p, c, name->part, false, j->why, j->why_n);
+	return tensor_plan_permute(p, c, name->part, false, j->why);
 }
 
 /* Add a stack: the same matrix of all experts, in order. */
@@ -79,13 +78,13 @@ static int add_stack(struct job *j, struct name name)
 		name_expert(&name, e);
 		const struct st_tensor *t = safetensors_find(j->files, name.hf);
 		if (!t)
-			return err_why(j->why, j->why_n, -ENOENT, "tensor %s is missing", name.hf);
+			return err_why(j->why, -ENOENT, "tensor %s is missing", name.hf);
 		if (!(rc = add_item(j, t, &name)) && t->n_dims != 2)
-			rc = err_why(j->why, j->why_n, -EINVAL, "tensor %s is not a matrix", t->name);
+			rc = err_why(j->why, -EINVAL, "tensor %s is not a matrix", t->name);
 		first = e ? first : t;
 		if (!rc && (t->dtype != first->dtype || t->shape[0] != first->shape[0] ||
 			    t->shape[1] != first->shape[1]))
-			rc = err_why(j->why, j->why_n, -ENOTSUP,
+			rc = err_why(j->why, -ENOTSUP,
 				     "tensor %s has another type or shape than %s, with which a GGUF file "
 				     "has it in one tensor",
 				     t->name, first->name);
@@ -99,8 +98,8 @@ static int add_tensor(struct job *j, const struct st_tensor *t)
 {
 	struct name name;
 	if (!name_of_hf(&j->c, t->name, &name))
-		return err_why(j->why, j->why_n, -ENOTSUP,
-			       "tensor %s has no name in a GGUF file of this architecture", t->name);
+		return err_why(j->why, -ENOTSUP, "tensor %s has no name in a GGUF file of this architecture",
+			       t->name);
 	if (name.part != NAME_EXPERT)
 		return add_item(j, t, &name);
 	return name.expert == 0 ? add_stack(j, name) : 0; /* the stack of expert 0 includes the others */
@@ -155,14 +154,14 @@ static int put_keys(struct job *j)
 {
 	char name[256];
 	model_name(j->src, name, sizeof name);
-	const int rc = gguf_keys_config(j->w, &j->c, name, j->why, j->why_n);
+	const int rc = gguf_keys_config(j->w, &j->c, name, j->why);
 	if (rc)
 		return rc;
 	if (j->quantized) {
 		writer_meta_u32(j->w, "general.quantization_version", 2);
 		writer_meta_u32(j->w, "general.file_type", (uint32_t)j->choice->file_type);
 	}
-	return gguf_keys_vocab(j->w, &j->c, j->src, j->why, j->why_n);
+	return gguf_keys_vocab(j->w, &j->c, j->src, j->why);
 }
 
 /* Write the names of vectors and routers that are now F32, grouped by their original type. */
@@ -206,14 +205,14 @@ static int check_keys(struct job *j)
 {
 	struct model_config back;
 	char *path;
-	int rc = writer_preview(j->w, &path, j->why, j->why_n);
+	int rc = writer_preview(j->w, &path, j->why);
 	if (rc)
 		return rc;
-	if (!(rc = gguf_config_load(path, &back, j->why, j->why_n))) {
-		rc = config_match(&j->c, &back, "a GGUF file", j->why, j->why_n);
+	if (!(rc = gguf_config_load(path, &back, j->why))) {
+		rc = config_match(&j->c, &back, "a GGUF file", j->why);
 		if (!rc && !has_ends(&j->c, &back))
 			rc = err_why(
-				j->why, j->why_n, -ENOTSUP,
+				j->why, -ENOTSUP,
 				"the model has %d ends in eos_token_id, and a GGUF file has keys for three",
 				j->c.n_eos);
 		model_config_fini(&back);
@@ -224,14 +223,14 @@ static int check_keys(struct job *j)
 
 static int run(struct job *j, const char *dst)
 {
-	int rc = gguf_keys_check(&j->c, j->why, j->why_n);
+	int rc = gguf_keys_check(&j->c, j->why);
 	if (!rc)
-		rc = tensor_plan_check(j->src, &j->c, j->why, j->why_n);
+		rc = tensor_plan_check(j->src, &j->c, j->why);
 	if (!rc)
 		rc = make_plan(j);
 	if (!rc && j->choice && !j->quantized)
 		rc = err_why(
-			j->why, j->why_n, -ENOTSUP,
+			j->why, -ENOTSUP,
 			"no linear layer of the model has rows of whole blocks, which the type needs, or "
 			"--keep names them all");
 	if (!rc)
@@ -239,31 +238,31 @@ static int run(struct job *j, const char *dst)
 	if (!rc)
 		put_widened(j);
 	if (!rc)
-		rc = tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
+		rc = tensor_plan_declare(&j->plan, j->w, j->why);
 	if (!rc)
-		rc = tensor_plan_declare(&j->made, j->w, j->why, j->why_n);
+		rc = tensor_plan_declare(&j->made, j->w, j->why);
 	if (!rc)
-		rc = writer_begin(j->w, j->why, j->why_n);
+		rc = writer_begin(j->w, j->why);
 	if (!rc)
-		rc = tensor_plan_run(&j->made, j->w, dst, j->why, j->why_n);
+		rc = tensor_plan_run(&j->made, j->w, dst, j->why);
 	if (!rc)
 		rc = check_keys(j);
 	if (!rc)
-		rc = tensor_plan_run(&j->plan, j->w, dst, j->why, j->why_n);
+		rc = tensor_plan_run(&j->plan, j->w, dst, j->why);
 	return rc;
 }
 
-int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, char *why, size_t why_n)
+int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, struct why *why)
 {
-	struct job j = {.src = src, .choice = choice, .why = why, .why_n = why_n};
-	int rc = hf_config_load(src, &j.c, why, why_n);
+	struct job j = {.src = src, .choice = choice, .why = why};
+	int rc = hf_config_load(src, &j.c, why);
 	if (rc)
 		return rc;
-	if (!(rc = safetensors_open_dir(src, &j.files, why, why_n)) &&
-	    !(rc = writer_new(dst, WRITER_GGUF, &j.w, why, why_n)))
+	if (!(rc = safetensors_open_dir(src, &j.files, why)) &&
+	    !(rc = writer_new(dst, WRITER_GGUF, &j.w, why)))
 		rc = run(&j, dst);
 	if (!rc)
-		rc = writer_commit(&j.w, why, why_n);
+		rc = writer_commit(&j.w, why);
 	writer_abort(&j.w);
 	tensor_plan_fini(&j.plan);
 	tensor_plan_fini(&j.made);

@@ -2,6 +2,7 @@
 #ifndef QUERN_QUANT_CONVERT_TO_GGUF_H
 #define QUERN_QUANT_CONVERT_TO_GGUF_H
 
+#include "base/err.h"
 #include "quant/convert/tensor_plan.h"
 
 #include <stddef.h>
@@ -16,6 +17,6 @@ struct gguf_choice {
 };
 
 /* Convert.  choice NULL: every matrix keeps its type.  Vectors become F32, which holds their values. */
-int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, char *why, size_t why_n);
+int to_gguf(const char *src, const char *dst, const struct gguf_choice *choice, struct why *why);
 
 #endif

@@ -3,10 +3,12 @@
 #ifndef QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
 #define QUERN_QUANT_CONVERT_TO_SAFETENSORS_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
 /* Convert.  shard: bytes of a file.  -ENOTSUP names a tensor with a type that safetensors lack. */
-int to_safetensors(const char *src, const char *dst, int64_t shard, char *why, size_t why_n);
+int to_safetensors(const char *src, const char *dst, int64_t shard, struct why *why);
 
 #endif

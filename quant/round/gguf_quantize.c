@@ -62,14 +62,14 @@ static void choose(void *ctx, const struct model_config *config, const struct na
 	*encode = t->encode;
 }
 
-int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep, char *why,
-		  size_t why_n)
+int gguf_quantize(const char *src, const char *dst, const char *option, const struct keep *keep,
+		  struct why *why)
 {
 	const struct block_type *type = type_of(option);
 	struct choosing c = {
 		.type = type, .head = type_of(type->head), .fallback = type_of("q8_0"), .keep = keep};
 	const struct gguf_choice choice = {.type = choose, .ctx = &c, .file_type = type->file_type};
-	const int rc = to_gguf(src, dst, &choice, why, why_n);
+	const int rc = to_gguf(src, dst, &choice, why);
 	if (!rc && c.n_q8)
 		term_note("Q8_0 instead, for rows that are no whole blocks of %d values: matrices=%d",
 			  c.head->values, c.n_q8);

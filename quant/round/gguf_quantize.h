@@ -6,13 +6,14 @@
 #ifndef QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 #define QUERN_QUANT_ROUND_GGUF_QUANTIZE_H
 
+#include "base/err.h"
 #include "quant/round/keep.h"
 
 #include <stddef.h>
 
 /* Quantize.  type: name of a type that can be written, such as "q4_k".  keep: parts that stay unchanged.
  * -ENOTSUP, ... with the reason; also if no linear layer would be quantized. */
-int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep, char *why,
-		  size_t why_n);
+int gguf_quantize(const char *src, const char *dst, const char *type, const struct keep *keep,
+		  struct why *why);
 
 #endif

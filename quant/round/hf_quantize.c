@@ -45,8 +45,7 @@ struct job {
 	int group;
 	struct writer *w;
 	int64_t done, total, started_us; /* bytes, for the progress bar */
-	char *why;
-	size_t why_n;
+	struct why *why;
 };
 
 /* ---- choosing layers ---- */
@@ -129,7 +128,7 @@ static int declare(struct job *j, const struct module *m, const char *suffix, co
 	char name[NAME_SIZE];
 	snprintf(name, sizeof name, "%.*s.%s", NAME_SIZE - 20, m->name, suffix);
 	const struct writer_tensor t = {.name = name, .type = type, .n_dims = 2, .shape = {rows, columns}};
-	return writer_declare(j->w, &t, j->why, j->why_n);
+	return writer_declare(j->w, &t, j->why);
 }
 
 static int add_module(struct job *j, const struct st_tensor *t, const char *name)
@@ -138,9 +137,8 @@ static int add_module(struct job *j, const struct st_tensor *t, const char *name
 	struct module m = {.t = t, .zeros = -1};
 	snprintf(m.name, sizeof m.name, "%s", name);
 	if (!tensor_plan_is_float(st_dtype_name(t->dtype)))
-		return err_why(j->why, j->why_n, -ENOTSUP,
-			       "tensor %s is %s; F32, F16 or BF16 can be quantized", t->name,
-			       st_dtype_name(t->dtype));
+		return err_why(j->why, -ENOTSUP, "tensor %s is %s; F32, F16 or BF16 can be quantized",
+			       t->name, st_dtype_name(t->dtype));
 	if (j->type == INT4) {
 		m.codes = declare(j, &m, "qweight", "I32", k, n / WORD);
 		m.zeros = declare(j, &m, "qzeros", "I32", k / j->group, n / WORD);
@@ -165,8 +163,8 @@ static int check_apart(const struct job *j)
 	const char *name;
 	json_t *v;
 	json_object_foreach(j->linear, name, v) if (json_is_true(v)) return err_why(
-		j->why, j->why_n, -ENOTSUP,
-		"layer %.150s is stored within a tensor of several, which is not quantized", name);
+		j->why, -ENOTSUP, "layer %.150s is stored within a tensor of several, which is not quantized",
+		name);
 	return 0;
 }
 
@@ -180,7 +178,7 @@ static int declare_all(struct job *j)
 		if (whole)
 			rc = add_module(j, t, name);
 		else
-			rc = tensor_plan_copy(&j->plan, t, j->why, j->why_n);
+			rc = tensor_plan_copy(&j->plan, t, j->why);
 		if (name && !whole) {
 			json_object_set_new(j->kept, name, json_true());
 			json_object_set_new(j->linear, name, json_false());
@@ -192,10 +190,10 @@ static int declare_all(struct job *j)
 		rc = check_apart(j);
 	if (!rc && !j->n)
 		rc = err_why(
-			j->why, j->why_n, -ENOTSUP,
+			j->why, -ENOTSUP,
 			"no linear layer of the model has the shape that the type needs, or --keep names "
 			"them all");
-	return rc ? rc : tensor_plan_declare(&j->plan, j->w, j->why, j->why_n);
+	return rc ? rc : tensor_plan_declare(&j->plan, j->w, j->why);
 }
 
 /* ---- config.json ---- */
@@ -233,14 +231,14 @@ static int write_files(struct job *j)
 {
 	char *path = file_join(j->src, "config.json");
 	json_t *root = NULL;
-	int rc = json_read(path, CONFIG_BYTES, &root, j->why, j->why_n);
+	int rc = json_read(path, CONFIG_BYTES, &root, j->why);
 	free(path);
 	if (rc)
 		return rc;
 	json_object_set_new(root, "quantization_config", scheme(j));
-	rc = writer_json(j->w, "config.json", root, j->why, j->why_n);
+	rc = writer_json(j->w, "config.json", root, j->why);
 	json_decref(root);
-	return rc ? rc : hf_files_copy(j->w, j->src, false, j->why, j->why_n);
+	return rc ? rc : hf_files_copy(j->w, j->src, false, j->why);
 }
 
 /* ---- values ---- */
@@ -261,11 +259,11 @@ static int read_rows(struct job *j, const struct st_tensor *t, int64_t row0, int
 	const char *from = (const char *)t->data + (size_t)row0 * row_bytes(t);
 	const int64_t values = n * t->shape[1];
 	if (interrupt_pending())
-		return err_why(j->why, j->why_n, -EINTR, "interrupted: nothing was written");
+		return err_why(j->why, -EINTR, "interrupted: nothing was written");
 	for (int64_t i = 0; i < values; i++) {
 		out[i] = half_load(from, dtype_of(t), (size_t)i);
 		if (!(fabsf(out[i]) <= 65504))
-			return err_why(j->why, j->why_n, -ERANGE,
+			return err_why(j->why, -ERANGE,
 				       "tensor %s has the value %.9g (number %" PRId64
 				       "), which cannot be rounded",
 				       t->name, (double)out[i], row0 * t->shape[1] + i);
@@ -292,9 +290,9 @@ static int write_rows_8(struct job *j, const struct module *m, float *x, int8_t 
 				round_fp8_row(x + i * k, (int)k, (uint8_t *)code + i * k, &scale[i]);
 		}
 		if (!rc)
-			rc = writer_rows(j->w, m->codes, row, some, code, j->why, j->why_n);
+			rc = writer_rows(j->w, m->codes, row, some, code, j->why);
 		if (!rc)
-			rc = writer_rows(j->w, m->scales, row, some, scale, j->why, j->why_n);
+			rc = writer_rows(j->w, m->scales, row, some, scale, j->why);
 	}
 	return rc;
 }
@@ -325,12 +323,12 @@ static int run_4(struct job *j, const struct module *m)
 		rc = read_rows(j, m->t, row, piece < n - row ? piece : n - row, x + row * k);
 	if (!rc) {
 		j->pack(x, (int)n, (int)k, j->group, NULL, codes, zeros, scales);
-		rc = writer_rows(j->w, m->codes, 0, k, codes, j->why, j->why_n);
+		rc = writer_rows(j->w, m->codes, 0, k, codes, j->why);
 	}
 	if (!rc)
-		rc = writer_rows(j->w, m->zeros, 0, groups, zeros, j->why, j->why_n);
+		rc = writer_rows(j->w, m->zeros, 0, groups, zeros, j->why);
 	if (!rc)
-		rc = writer_rows(j->w, m->scales, 0, groups, scales, j->why, j->why_n);
+		rc = writer_rows(j->w, m->scales, 0, groups, scales, j->why);
 	free(x);
 	free(codes);
 	free(zeros);
@@ -344,39 +342,39 @@ static int run(struct job *j)
 	if (!rc)
 		rc = write_files(j);
 	if (!rc)
-		rc = writer_begin(j->w, j->why, j->why_n);
+		rc = writer_begin(j->w, j->why);
 	j->started_us = clock_us();
 	for (size_t i = 0; !rc && i < j->n; i++)
 		rc = j->type == INT4 ? run_4(j, &j->modules[i]) : run_8(j, &j->modules[i]);
 	term_progress_end();
-	return rc ? rc : tensor_plan_run(&j->plan, j->w, "copying what stays", j->why, j->why_n);
+	return rc ? rc : tensor_plan_run(&j->plan, j->w, "copying what stays", j->why);
 }
 
 /* ---- entry ---- */
 
 static int open_all(struct job *j)
 {
-	int rc = hf_config_load(j->src, &j->c, j->why, j->why_n);
+	int rc = hf_config_load(j->src, &j->c, j->why);
 	if (rc)
 		return rc;
 	if (j->c.quant.name[0])
-		return err_why(j->why, j->why_n, -ENOTSUP,
+		return err_why(j->why, -ENOTSUP,
 			       "the model is quantized (%s) already: quantize the model that it was made of",
 			       j->c.quant.name);
-	if ((rc = hf_weights_open(j->src, &j->c, &j->weights, j->why, j->why_n)) ||
-	    (rc = safetensors_open_dir(j->src, &j->files, j->why, j->why_n)))
+	if ((rc = hf_weights_open(j->src, &j->c, &j->weights, j->why)) ||
+	    (rc = safetensors_open_dir(j->src, &j->files, j->why)))
 		return rc;
 	j->linear = json_object();
 	j->kept = json_object();
 	weights_each(j->weights, note_linear, j);
 	if (j->type == INT4 && !(j->group = choose_group(j)))
-		return err_why(j->why, j->why_n, -ENOTSUP,
+		return err_why(j->why, -ENOTSUP,
 			       "the inputs of its layers are no multiples of 32, which groups of AWQ need");
 	return 0;
 }
 
 int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, const struct keep *keep,
-		char *why, size_t why_n)
+		struct why *why)
 {
 	struct job j = {.src = src,
 			.type = strcmp(type, "int8") == 0  ? INT8
@@ -384,13 +382,12 @@ int hf_quantize(const char *src, const char *dst, const char *type, int4_packer 
 							   : INT4,
 			.pack = pack,
 			.keep = keep,
-			.why = why,
-			.why_n = why_n};
+			.why = why};
 	int rc = open_all(&j);
-	if (!rc && !(rc = writer_new(dst, WRITER_SAFETENSORS, &j.w, why, why_n)))
+	if (!rc && !(rc = writer_new(dst, WRITER_SAFETENSORS, &j.w, why)))
 		rc = run(&j);
 	if (!rc)
-		rc = writer_commit(&j.w, why, why_n);
+		rc = writer_commit(&j.w, why);
 	writer_abort(&j.w);
 	tensor_plan_fini(&j.plan);
 	free(j.modules);

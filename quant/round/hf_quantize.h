@@ -10,6 +10,7 @@
 #ifndef QUERN_QUANT_ROUND_HF_QUANTIZE_H
 #define QUERN_QUANT_ROUND_HF_QUANTIZE_H
 
+#include "base/err.h"
 #include "quant/round/keep.h"
 
 #include <stddef.h>
@@ -22,6 +23,6 @@ typedef void (*int4_packer)(const float *w, int n, int k, int group, const float
 
 /* Quantize.  type: "int8", "fp8", "int4-rtn"; pack: for int4-rtn.  keep: parts that stay unchanged. */
 int hf_quantize(const char *src, const char *dst, const char *type, int4_packer pack, const struct keep *keep,
-		char *why, size_t why_n);
+		struct why *why);
 
 #endif

@@ -1,6 +1,7 @@
 #include "quant/writer/own_dir.h"
 
 #include "base/err.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,12 +11,6 @@
 #include <unistd.h>
 
 enum { TRIES = 100 };
-
-static int sys_why(char *why, size_t why_n, const char *path, const char *what)
-{
-	const int err = errno;
-	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
-}
 
 static int drop(int *fd, int rc)
 {
@@ -89,15 +84,15 @@ static bool is_at(int fd, const char *path)
 	return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-int own_dir_lock(const char *path, const char *dst, int *fd, char *why, size_t why_n)
+int own_dir_lock(const char *path, const char *dst, int *fd, struct why *why)
 {
 	for (int i = 0; i < TRIES; i++) {
 		*fd = -1;
 		if (mkdir(path, 0777) && errno != EEXIST)
-			return sys_why(why, why_n, path, "made");
+			return file_failed(why, path, "made");
 		*fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (*fd < 0 && errno != ENOENT)
-			return sys_why(why, why_n, path, "opened");
+			return file_failed(why, path, "opened");
 		if (*fd < 0)
 			continue;
 		if (flock(*fd, LOCK_EX | LOCK_NB))
@@ -106,24 +101,23 @@ int own_dir_lock(const char *path, const char *dst, int *fd, char *why, size_t w
 			return 0;
 		drop(fd, 0);
 	}
-	const int rc =
-		err_why(why, why_n, -EBUSY, "%s is being written by another run: wait for its end", dst);
+	const int rc = err_why(why, -EBUSY, "%s is being written by another run: wait for its end", dst);
 	return *fd < 0 ? rc : drop(fd, rc);
 }
 
-int own_dir_take(const char *path, const char *dst, const char *mark, int *fd, char *why, size_t why_n)
+int own_dir_take(const char *path, const char *dst, const char *mark, int *fd, struct why *why)
 {
-	int rc = own_dir_lock(path, dst, fd, why, why_n);
+	int rc = own_dir_lock(path, dst, fd, why);
 	if (rc)
 		return rc;
 	if (faccessat(*fd, mark, F_OK, 0) && !own_dir_is_empty(*fd, NULL))
-		return drop(fd, err_why(why, why_n, -EEXIST,
+		return drop(fd, err_why(why, -EEXIST,
 					"%s exists, and is not what a run left behind: remove it, or name "
 					"another result",
 					path));
 	const int made = openat(*fd, mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (made < 0) {
-		rc = sys_why(why, why_n, path, "written");
+		rc = file_failed(why, path, "written");
 		rmdir(path); /* if it is empty */
 		return drop(fd, rc);
 	}

@@ -10,14 +10,16 @@
 #ifndef QUERN_QUANT_WRITER_OWN_DIR_H
 #define QUERN_QUANT_WRITER_OWN_DIR_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
 /* Make the directory if it is missing, and lock it.  *fd holds the lock until it is closed; -1 after an
  * error.  dst: the result, for the message of -EBUSY.  The content is left alone. */
-int own_dir_lock(const char *path, const char *dst, int *fd, char *why, size_t why_n);
+int own_dir_lock(const char *path, const char *dst, int *fd, struct why *why);
 /* Lock the directory, and empty it except for the mark; -EEXIST: not a run's. */
-int own_dir_take(const char *path, const char *dst, const char *mark, int *fd, char *why, size_t why_n);
+int own_dir_take(const char *path, const char *dst, const char *mark, int *fd, struct why *why);
 
 /* Return whether it has no entries other than those that begin with `but` (NULL: no exception). */
 bool own_dir_is_empty(int fd, const char *but);

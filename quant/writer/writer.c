@@ -36,13 +36,7 @@ bool writer_format_of(const char *name, enum writer_format *out)
 	return false;
 }
 
-static int sys_why(char *why, size_t why_n, const char *path, const char *what)
-{
-	const int err = errno;
-	return err_why(why, why_n, -err, "%s cannot be %s: %s", path, what, strerror(err));
-}
-
-int writer_new(const char *dst, enum writer_format format, struct writer **out, char *why, size_t why_n)
+int writer_new(const char *dst, enum writer_format format, struct writer **out, struct why *why)
 {
 	struct stat st;
 	struct writer *w = xcalloc(1, sizeof *w);
@@ -56,10 +50,9 @@ int writer_new(const char *dst, enum writer_format format, struct writer **out, 
 	*out = NULL;
 	int rc = 0;
 	if (lstat(w->dst, &st) == 0)
-		rc = err_why(why, why_n, -EEXIST, "%s exists already: remove it, or name another result",
-			     w->dst);
+		rc = err_why(why, -EEXIST, "%s exists already: remove it, or name another result", w->dst);
 	if (!rc)
-		rc = own_dir_take(w->temp, w->dst, mark, &w->dir_fd, why, why_n);
+		rc = own_dir_take(w->temp, w->dst, mark, &w->dir_fd, why);
 	if (rc) {
 		writer_abort(&w);
 		return rc;
@@ -75,25 +68,25 @@ void writer_shards(struct writer *w, int64_t bytes)
 
 /* ---- tensors ---- */
 
-int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, size_t why_n)
+int writer_declare(struct writer *w, const struct writer_tensor *t, struct why *why)
 {
 	struct writer_slot s = {.n_dims = t->n_dims, .n_rows = 1};
 	int values, bytes;
 	assert(!w->begun && t->n_dims >= 0 && t->n_dims <= WRITER_DIMS_MAX);
 	if (!w->backend->type(t->type, &s.type, &s.code, &values, &bytes))
-		return err_why(why, why_n, -ENOTSUP, "tensor %s is %s, which %s does not have", t->name,
-			       t->type, w->backend->name);
+		return err_why(why, -ENOTSUP, "tensor %s is %s, which %s does not have", t->name, t->type,
+			       w->backend->name);
 	int64_t all = 1;
 	for (int d = 0; d < t->n_dims; d++) {
 		s.shape[d] = t->shape[d];
 		if (t->shape[d] < 0 || __builtin_mul_overflow(all, t->shape[d], &all) || all > INT64_MAX / 16)
-			return err_why(why, why_n, -EINVAL, "tensor %s has an impossible shape", t->name);
+			return err_why(why, -EINVAL, "tensor %s has an impossible shape", t->name);
 		if (d < t->n_dims - 1)
 			s.n_rows *= t->shape[d];
 	}
 	const int64_t columns = t->n_dims ? t->shape[t->n_dims - 1] : 1;
 	if (columns % values)
-		return err_why(why, why_n, -EINVAL,
+		return err_why(why, -EINVAL,
 			       "tensor %s has rows of %" PRId64 " values; %s needs multiples of %d", t->name,
 			       columns, s.type, values);
 	s.row_bytes = (size_t)(columns / values) * (size_t)bytes;
@@ -133,7 +126,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int check_names(const struct writer *w, char *why, size_t why_n)
+static int check_names(const struct writer *w, struct why *why)
 {
 	int rc = 0;
 	char **names = xcalloc(w->n_slots + 1, sizeof *names);
@@ -142,27 +135,27 @@ static int check_names(const struct writer *w, char *why, size_t why_n)
 	qsort(names, w->n_slots, sizeof *names, by_name);
 	for (size_t i = 1; !rc && i < w->n_slots; i++)
 		if (strcmp(names[i - 1], names[i]) == 0)
-			rc = err_why(why, why_n, -EINVAL, "tensor %s is declared twice", names[i]);
+			rc = err_why(why, -EINVAL, "tensor %s is declared twice", names[i]);
 	free(names);
 	return rc;
 }
 
-int writer_begin(struct writer *w, char *why, size_t why_n)
+int writer_begin(struct writer *w, struct why *why)
 {
-	int rc = check_names(w, why, why_n);
+	int rc = check_names(w, why);
 	if (!rc)
-		rc = w->backend->lay_out(w, why, why_n);
+		rc = w->backend->lay_out(w, why);
 	for (size_t i = 0; !rc && i < w->n_outs; i++) {
 		struct writer_out *o = &w->outs[i];
 		o->fd = openat(w->dir_fd, o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 		if (o->fd < 0)
-			return sys_why(why, why_n, w->dst, "written");
+			return file_failed(why, w->dst, "written");
 		rc = -posix_fallocate(o->fd, 0, (off_t)o->bytes);
 		if (rc == -EOPNOTSUPP || rc == -EINVAL) /* not supported by the file system, or an empty
 							 * file */
 			rc = ftruncate(o->fd, (off_t)o->bytes) ? -errno : 0;
 		if (rc)
-			err_why(why, why_n, rc, "%s needs %" PRId64 " bytes: %s", w->dst, writer_bytes(w),
+			err_why(why, rc, "%s needs %" PRId64 " bytes: %s", w->dst, writer_bytes(w),
 				strerror(-rc));
 	}
 	w->begun = !rc;
@@ -185,64 +178,62 @@ static int write_at(int fd, const void *data, size_t n, uint64_t at)
 	return 0;
 }
 
-int writer_preview(struct writer *w, char **path, char *why, size_t why_n)
+int writer_preview(struct writer *w, char **path, struct why *why)
 {
 	int rc = 0;
 	assert(w->begun);
 	for (size_t i = 0; !rc && i < w->n_outs; i++)
 		rc = write_at(w->outs[i].fd, w->outs[i].head.p, w->outs[i].head.len, 0);
 	*path = rc ? NULL : w->backend->single ? file_join(w->temp, w->outs[0].name) : xstrdup(w->temp);
-	return rc ? err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc)) : 0;
+	return rc ? err_why(why, rc, "%s cannot be written: %s", w->dst, strerror(-rc)) : 0;
 }
 
-int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data, char *why,
-		size_t why_n)
+int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data, struct why *why)
 {
 	struct writer_slot *s = &w->slots[tensor];
 	assert(w->begun && row0 == s->done && n_rows >= 0 && n_rows <= s->n_rows - row0);
 	const int rc = write_at(w->outs[s->file].fd, data, (size_t)n_rows * s->row_bytes,
 				s->at + (uint64_t)row0 * s->row_bytes);
 	if (rc)
-		return err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
+		return err_why(why, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
 	s->done += n_rows;
 	return 0;
 }
 
 /* ---- whole files ---- */
 
-int writer_file(struct writer *w, const char *name, const void *data, size_t n, char *why, size_t why_n)
+int writer_file(struct writer *w, const char *name, const void *data, size_t n, struct why *why)
 {
 	assert(!w->backend->single && !strchr(name, '/'));
 	const int fd = openat(w->dir_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return sys_why(why, why_n, name, "written");
+		return file_failed(why, name, "written");
 	int rc = write_at(fd, data, n, 0);
 	if (!rc && fsync(fd))
 		rc = -errno;
 	close(fd);
-	return rc ? err_why(why, why_n, rc, "%s/%s cannot be written: %s", w->dst, name, strerror(-rc)) : 0;
+	return rc ? err_why(why, rc, "%s/%s cannot be written: %s", w->dst, name, strerror(-rc)) : 0;
 }
 
-int writer_json(struct writer *w, const char *name, const json_t *tree, char *why, size_t why_n)
+int writer_json(struct writer *w, const char *name, const json_t *tree, struct why *why)
 {
 	char *text = json_dumps(tree, JSON_INDENT(2));
 	if (!text)
-		return err_why(why, why_n, -EINVAL, "%s is no JSON", name);
-	const int rc = writer_file(w, name, text, strlen(text), why, why_n);
+		return err_why(why, -EINVAL, "%s is no JSON", name);
+	const int rc = writer_file(w, name, text, strlen(text), why);
 	free(text);
 	return rc;
 }
 
-int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *copied, char *why,
-		size_t why_n)
+int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *copied, struct why *why)
 {
 	char *path = file_join(from_dir, name);
 	const void *data;
 	size_t n;
 	*copied = file_exists(path);
-	int rc = *copied ? file_map(path, &data, &n, why, why_n) : 0;
+	int rc = *copied ? file_map(path, &data, &n, why) : 0;
 	if (*copied && !rc) {
-		rc = writer_file(w, name, data, n, why, why_n);
+		rc = writer_file(w, name, data, n, why);
 		file_unmap(data, n);
 	}
 	free(path);
@@ -301,7 +292,7 @@ static void forget(struct writer *w)
 	free(w);
 }
 
-int writer_commit(struct writer **wp, char *why, size_t why_n)
+int writer_commit(struct writer **wp, struct why *why)
 {
 	struct writer *w = *wp;
 	int rc = 0;
@@ -313,7 +304,7 @@ int writer_commit(struct writer **wp, char *why, size_t why_n)
 	if (!rc)
 		rc = publish(w);
 	if (rc) {
-		err_why(why, why_n, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
+		err_why(why, rc, "%s cannot be written: %s", w->dst, strerror(-rc));
 		writer_abort(wp);
 		return rc;
 	}
@@ -322,7 +313,7 @@ int writer_commit(struct writer **wp, char *why, size_t why_n)
 		own_dir_remove(w->temp, mark, &w->dir_fd);
 	rc = file_sync_folder(w->dst);
 	if (rc)
-		err_why(why, why_n, rc, "%s is written, but not synced: %s", w->dst, strerror(-rc));
+		err_why(why, rc, "%s is written, but not synced: %s", w->dst, strerror(-rc));
 	forget(w);
 	return rc;
 }

@@ -14,6 +14,8 @@
 #ifndef QUERN_QUANT_WRITER_WRITER_H
 #define QUERN_QUANT_WRITER_WRITER_H
 
+#include "base/err.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +43,7 @@ struct writer_tensor {
 bool writer_format_of(const char *name, enum writer_format *out);
 
 /* Start a result.  dst must not exist.  -EEXIST, -EBUSY (another run writes it), -errno with the reason. */
-int writer_new(const char *dst, enum writer_format format, struct writer **out, char *why, size_t why_n);
+int writer_new(const char *dst, enum writer_format format, struct writer **out, struct why *why);
 
 /* Set the size limit of a safetensors file, in bytes; a tensor that would exceed it starts the next shard.
  * Default: WRITER_SHARD_BYTES. */
@@ -49,15 +51,14 @@ void writer_shards(struct writer *w, int64_t bytes);
 
 /* Declare a tensor; return its index for writer_rows().  -EINVAL: a duplicate, or a shape that its type
  * cannot have; -ENOTSUP: the format lacks the type. */
-int writer_declare(struct writer *w, const struct writer_tensor *t, char *why, size_t why_n);
+int writer_declare(struct writer *w, const struct writer_tensor *t, struct why *why);
 
 /* Write a whole file into the directory DST; no "/" in its name.  Not for GGUF. */
-int writer_file(struct writer *w, const char *name, const void *data, size_t n, char *why, size_t why_n);
+int writer_file(struct writer *w, const char *name, const void *data, size_t n, struct why *why);
 /* Write a JSON tree as a file: config.json, to which the caller has added "quantization_config". */
-int writer_json(struct writer *w, const char *name, const json_t *tree, char *why, size_t why_n);
+int writer_json(struct writer *w, const char *name, const json_t *tree, struct why *why);
 /* Copy a file from another directory; *copied false: it does not exist. */
-int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *copied, char *why,
-		size_t why_n);
+int writer_copy(struct writer *w, const char *from_dir, const char *name, bool *copied, struct why *why);
 
 /* Add a key of a GGUF file; keys are in the order of the calls.  general.alignment is the default, 32. */
 void writer_meta_string(struct writer *w, const char *key, const char *s, size_t n);
@@ -77,23 +78,23 @@ void writer_meta_item(struct writer *w, const char *s, size_t n);
 void writer_header(struct writer *w, const void *head, size_t n);
 
 /* End declarations, files and keys.  -ENOSPC if the disk has too little room. */
-int writer_begin(struct writer *w, char *why, size_t why_n);
+int writer_begin(struct writer *w, struct why *why);
 
 /* Before the tensors are written: return the path of the unfinished result with its headers, so that it can
  * be read.  GGUF: the file; else the directory.  The caller frees *path. */
-int writer_preview(struct writer *w, char **path, char *why, size_t why_n);
+int writer_preview(struct writer *w, char **path, struct why *why);
 
 /* Write rows row0 .. row0 + n_rows - 1 of a tensor, as stored.  A row runs along the last dimension; a vector
  * is one row.  row0 must be the number of rows written so far. */
-int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data, char *why,
-		size_t why_n);
+int writer_rows(struct writer *w, int tensor, int64_t row0, int64_t n_rows, const void *data,
+		struct why *why);
 int64_t writer_n_rows(const struct writer *w, int tensor);
 size_t writer_row_bytes(const struct writer *w, int tensor);
 int64_t writer_bytes(const struct writer *w); /* all tensors */
 
 /* Finish the result; free *w.  A missing row is a bug of the caller.  After an error nothing of DST
  * exists. */
-int writer_commit(struct writer **w, char *why, size_t why_n);
+int writer_commit(struct writer **w, struct why *why);
 /* Remove DST.partial and free *w; NULL is fine. */
 void writer_abort(struct writer **w);
 

@@ -120,10 +120,10 @@ void writer_meta_item(struct writer *w, const char *s, size_t n)
 
 /* ---- the file ---- */
 
-static int lay_out_gguf(struct writer *w, char *why, size_t why_n)
+static int lay_out_gguf(struct writer *w, struct why *why)
 {
 	(void)why;
-	(void)why_n;
+
 	const int f = writer_out_new(w, "model.gguf");
 	struct writer_out *o = &w->outs[f];
 	struct buf *b = &o->head;
@@ -178,10 +178,10 @@ static bool type_of_ak48(const char *name, const char **own, uint32_t *code, int
 	return true;
 }
 
-static int lay_out_ak48(struct writer *w, char *why, size_t why_n)
+static int lay_out_ak48(struct writer *w, struct why *why)
 {
 	(void)why;
-	(void)why_n;
+
 	const int f = writer_out_new(w, "model.ak48");
 	struct writer_out *o = &w->outs[f];
 	buf_put(&o->head, w->meta.p, w->meta.len);

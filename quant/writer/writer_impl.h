@@ -3,6 +3,7 @@
 #define QUERN_QUANT_WRITER_WRITER_IMPL_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "quant/writer/writer.h"
 
 struct writer_slot {
@@ -46,7 +47,7 @@ struct writer_backend {
 	/* Find a type's code, and the values and bytes of its block.  False: the format lacks the type. */
 	bool (*type)(const char *name, const char **own, uint32_t *code, int *values, int *bytes);
 	/* Give every slot its file and offset; make the files with their headers. */
-	int (*lay_out)(struct writer *w, char *why, size_t why_n);
+	int (*lay_out)(struct writer *w, struct why *why);
 };
 extern const struct writer_backend writer_safetensors, writer_gguf, writer_ak48;
 

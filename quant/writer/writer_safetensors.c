@@ -82,7 +82,7 @@ static int split(struct writer *w)
 	return file + 1;
 }
 
-static int write_index(struct writer *w, char *why, size_t why_n)
+static int write_index(struct writer *w, struct why *why)
 {
 	struct buf b = {0};
 	buf_printf(&b, "{\"metadata\":{\"total_size\":%" PRId64 "},\"weight_map\":{", writer_bytes(w));
@@ -93,16 +93,16 @@ static int write_index(struct writer *w, char *why, size_t why_n)
 		json_write_str(&b, w->outs[w->slots[i].file].name);
 	}
 	buf_puts(&b, "\n}}\n");
-	const int rc = writer_file(w, "model.safetensors.index.json", b.p, b.len, why, why_n);
+	const int rc = writer_file(w, "model.safetensors.index.json", b.p, b.len, why);
 	buf_fini(&b);
 	return rc;
 }
 
-static int lay_out(struct writer *w, char *why, size_t why_n)
+static int lay_out(struct writer *w, struct why *why)
 {
 	const int n_files = split(w);
 	if (n_files > ST_SHARDS_MAX)
-		return err_why(why, why_n, -EINVAL, "%d shards; at most %d are possible: larger ones needed",
+		return err_why(why, -EINVAL, "%d shards; at most %d are possible: larger ones needed",
 			       n_files, ST_SHARDS_MAX);
 	size_t n0 = 0;
 	for (int f = 0; f < n_files; f++) {
@@ -116,7 +116,7 @@ static int lay_out(struct writer *w, char *why, size_t why_n)
 		lay_out_file(w, &w->outs[i], n0, n1);
 		n0 = n1;
 	}
-	return n_files > 1 ? write_index(w, why, why_n) : 0;
+	return n_files > 1 ? write_index(w, why) : 0;
 }
 
 const struct writer_backend writer_safetensors = {.name = "safetensors", .type = type_of, .lay_out = lay_out};

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_CUDASIM_CUDA_TEST_H
 #define QUERN_TESTS_CUDASIM_CUDA_TEST_H
 
+#include "base/err.h"
 #include "tests/kernels/kern_test.h"
 
 #ifdef QUERN_CUDASIM
@@ -28,7 +29,7 @@ static inline bool ct_brief(void)
 
 static inline void ct_open(struct kt *t, bool bf16, struct kt_size z)
 {
-	char why[256] = "";
+	struct why why = {""};
 	const int bs = z.block_size ? z.block_size : 16;
 	struct kern_open_args a = {
 		.index = -1,
@@ -41,7 +42,7 @@ static inline void ct_open(struct kt *t, bool bf16, struct kt_size z)
 	a.max_blocks_per_seq = (a.max_context + bs - 1) / bs;
 	*t = (struct kt){
 		.ops = &kern_cuda_ops, .op = bf16 ? KERN_BF16 : KERN_F16, .isa = bf16 ? "bf16" : "f16"};
-	cr_assert_eq(t->ops->open(&t->dev, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(t->ops->open(&t->dev, &a, &why), 0, "%s", why.text);
 	t->s = t->ops->stream_new(t->dev);
 	cr_assert(t->s != NULL);
 }

@@ -32,8 +32,8 @@ void linear_smem(struct kern_dev *d, int bytes)
 
 int linear_of_table(struct kern_dev *d, const void *table, int n, int k, struct kern_linear **out)
 {
-	char why[256];
-	return cuda_linear_of_table(d, table, n, k, out, why, sizeof why);
+	struct why why;
+	return cuda_linear_of_table(d, table, n, k, out, &why);
 }
 
 void linear_fast_bytes(struct kern_dev *d, size_t bytes)

@@ -83,7 +83,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 	char text[COLL_RENDEZVOUS_SIZE];
 	check_interface();
 	cudasim_counts.nccl_ids++;
-	if (coll_shm_ops.rendezvous_new(&m, text, NULL, 0) || strlen(text) >= sizeof id->internal)
+	if (coll_shm_ops.rendezvous_new(&m, text, NULL) || strlen(text) >= sizeof id->internal)
 		return ncclInternalError;
 	memset(id, 0, sizeof *id);
 	memcpy(id->internal, text, strlen(text));
@@ -111,7 +111,7 @@ static void join(ncclComm *c)
 	a.timeout_ms = LATE_MS;
 	a.cancelled = must_quit;
 	a.cancelled_arg = c;
-	c->state = result_of(coll_shm_ops.join(&c->coll, &a, NULL, 0));
+	c->state = result_of(coll_shm_ops.join(&c->coll, &a, NULL));
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,

@@ -141,7 +141,7 @@ Test(device, info_names_the_operand_type_and_what_decides_bits)
 
 Test(device, a_model_trained_in_bf16_gets_operands_of_its_range)
 {
-	char why[256];
+	struct why why;
 	const struct kern_open_args a = {.index = -1,
 					 .compute = KERN_COMPUTE_F32,
 					 .model = KERN_BF16,
@@ -152,7 +152,7 @@ Test(device, a_model_trained_in_bf16_gets_operands_of_its_range)
 					 .max_blocks_per_seq = 1};
 	struct kern_dev *d;
 	struct kern_info in;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), 0, "%s", why.text);
 	kern_cuda_ops.info(d, &in);
 	cr_assert_eq(in.operand, KERN_BF16);
 	kern_cuda_ops.close(d);
@@ -160,41 +160,41 @@ Test(device, a_model_trained_in_bf16_gets_operands_of_its_range)
 
 Test(device, what_cannot_be_opened_is_refused_with_the_reason)
 {
-	char why[256];
+	struct why why;
 	struct kern_dev *d;
 	struct kern_open_args a = {.index = -1};
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -EINVAL);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -EINVAL);
 	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
 	a.index = 900;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENODEV);
-	cr_assert(strstr(why, "cuda:900"), "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENODEV);
+	cr_assert(strstr(why.text, "cuda:900"), "%s", why.text);
 	a.index = 0;
 	a.compute = KERN_COMPUTE_INT8;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "int8") && d == NULL, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "int8") && d == NULL, "%s", why.text);
 	a.compute = KERN_COMPUTE_INT16;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "int16") && d == NULL, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "int16") && d == NULL, "%s", why.text);
 	a.compute = KERN_COMPUTE_F32;
 	a.head = KERN_HEAD_INT8;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "head") && d == NULL, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "head") && d == NULL, "%s", why.text);
 	a.head = KERN_HEAD_MODE;
 	a.kv = KERN_KV_INT8;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "K and V") && d == NULL, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "K and V") && d == NULL, "%s", why.text);
 }
 
 #ifdef QUERN_CUDASIM
 static const char *refusal(int cuda)
 {
-	static char why[256];
+	static struct why why;
 	struct kern_dev *d;
 	struct kern_open_args a = {.index = -1};
 	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
 	cudasim_driver(cuda);
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENODEV);
-	return why;
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENODEV);
+	return why.text;
 }
 
 Test(device, a_driver_that_is_too_old_is_named_with_the_one_needed_and_the_remedy)
@@ -374,7 +374,7 @@ static size_t kept_words(const struct world *w)
 
 static void world_open(struct world *w, uint64_t random)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_open_args a = {.index = -1,
 				   .max_rows = ROWS,
 				   .max_seqs = SEQS,
@@ -385,7 +385,7 @@ static void world_open(struct world *w, uint64_t random)
 	memset(w, 0, sizeof *w);
 	w->random = random;
 	w->t = (struct kt){.ops = &kern_cuda_ops, .op = KERN_F16, .isa = "f16"};
-	cr_assert_eq(w->t.ops->open(&w->t.dev, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(w->t.ops->open(&w->t.dev, &a, &why), 0, "%s", why.text);
 	w->t.s = w->t.ops->stream_new(w->t.dev);
 	w->kv = w->t.ops->kv_new(w->t.dev, 1, 1, 32, BLOCK, POOL, 0);
 	cr_assert(w->t.s && w->kv);

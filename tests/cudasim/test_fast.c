@@ -22,7 +22,7 @@ enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
 
 static struct kt open_with(bool bf16, bool fast, const struct kern_crossover *c, int n)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const struct kern_open_args a = {
 		.compute = bf16 ? KERN_COMPUTE_BF16 : KERN_COMPUTE_F32,
 		.max_rows = MAX_ROWS,
@@ -33,8 +33,8 @@ static struct kt open_with(bool bf16, bool fast, const struct kern_crossover *c,
 		.fast = fast,
 	};
 	struct kt t = {.ops = &kern_cuda_ops, .isa = bf16 ? "bf16" : "f16"};
-	int e = t.ops->open(&t.dev, &a, why, sizeof why);
-	cr_assert(e == 0, "%s", why);
+	int e = t.ops->open(&t.dev, &a, &why);
+	cr_assert(e == 0, "%s", why.text);
 	t.ops->crossovers(t.dev, c, n);
 	t.s = t.ops->stream_new(t.dev);
 	return t;
@@ -358,12 +358,12 @@ Test(cuda_fast, an_embedding_serves_as_the_head)
 	for (int i = 0; i < 2; i++) {
 		const int k = shapes[i][0], n = shapes[i][1];
 		struct layer l = layer_new(&t, (struct kind){KERN_F16, 0}, k, n, false);
-		char why[256] = "";
+		struct why why = {""};
 		struct kern_embed *e;
 		cr_assert_eq(t.ops->embed_load(t.dev,
 					       &(struct kern_embed_src){l.parts[0].w, KERN_F16, n, k, true},
-					       &e, why, sizeof why),
-			     0, "%s", why);
+					       &e, &why),
+			     0, "%s", why.text);
 		check_linear(&t, t.ops->embed_linear(e), &l, 60, true, "a table");
 		t.ops->embed_free(e);
 		layer_fini(&l);
@@ -449,7 +449,7 @@ Test(cuda_fast, the_default_mode_never_opens_cublas)
 
 Test(cuda_fast, where_there_is_no_cublas_it_says_what_to_install)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct kern_dev *d;
 	struct kern_open_args a = {.max_rows = 1,
 				   .max_seqs = 1,
@@ -459,11 +459,11 @@ Test(cuda_fast, where_there_is_no_cublas_it_says_what_to_install)
 				   .fast = true};
 	const uint64_t before = cudasim_stats().live_pieces;
 	cudasim_cublas(0, 0);
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "libcublas.so.13") && strstr(why, "install"), "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "libcublas.so.13") && strstr(why.text, "install"), "%s", why.text);
 	cr_assert_eq(cudasim_stats().live_pieces, before);
 	a.fast = false;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), 0, "%s", why.text);
 	kern_cuda_ops.close(d);
 }
 
@@ -486,7 +486,7 @@ Test(cuda_fast, a_cublas_that_gives_no_handle_is_passed_over)
 	struct kt t = dev_open(false, true);
 	cr_assert_eq(cudasim_stats().cublas_opened, 2);
 	kt_close(&t);
-	char why[512] = "";
+	struct why why = {""};
 	struct kern_open_args a = {.max_rows = 1,
 				   .max_seqs = 1,
 				   .max_logits = 1,
@@ -495,8 +495,8 @@ Test(cuda_fast, a_cublas_that_gives_no_handle_is_passed_over)
 				   .fast = true};
 	cudasim_cublas(CUDASIM_CUBLAS_12, CUDASIM_CUBLAS_12);
 	struct kern_dev *d;
-	cr_assert_eq(kern_cuda_ops.open(&d, &a, why, sizeof why), -EIO);
-	cr_assert(strstr(why, "libcublas.so.12") && strstr(why, "driver"), "%s", why);
+	cr_assert_eq(kern_cuda_ops.open(&d, &a, &why), -EIO);
+	cr_assert(strstr(why.text, "libcublas.so.12") && strstr(why.text, "driver"), "%s", why.text);
 	cr_assert_eq(cudasim_stats().live_pieces, 0);
 }
 

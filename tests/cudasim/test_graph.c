@@ -44,13 +44,13 @@ struct seqs {
 
 static void weights_open(struct net *n)
 {
-	char why[256] = "";
+	struct why why = {""};
 	const struct shape *m = &n->m;
 	const enum kern_dtype type = m->bf16 ? KERN_BF16 : KERN_F16;
 	struct kt_part emb = kt_part(type, H, V, 0, false);
 	cr_assert_eq(n->t.ops->embed_load(n->t.dev, &(struct kern_embed_src){emb.w, type, V, H, true},
-					  &n->embed, why, sizeof why),
-		     0, "%s", why);
+					  &n->embed, &why),
+		     0, "%s", why.text);
 	kt_part_fini(&emb);
 	for (int l = 0; l < LAYERS; l++) {
 		n->layers[l].qkv = ct_layer(&n->t, m->dtype, H, (m->heads + 2 * m->kv_heads) * m->dim, 0);

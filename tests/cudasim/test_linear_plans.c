@@ -381,12 +381,12 @@ Test(linear_plans, groups_of_different_sizes_lie_side_by_side)
 	kt_close(&t);
 }
 
-static int load_codes(struct kt *t, const struct codes *c, char *why)
+static int load_codes(struct kt *t, const struct codes *c, struct why *why)
 {
 	struct kern_linear *w = NULL;
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 256, .n_parts = 1};
 	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = c};
-	const int e = t->ops->linear_load(t->dev, &src, &w, why, 256);
+	const int e = t->ops->linear_load(t->dev, &src, &w, why);
 	t->ops->linear_free(w);
 	return e;
 }
@@ -414,7 +414,7 @@ Test(linear_plans, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 {
 	static const float table[16] = {0};
 	static const int32_t perm[256] = {0};
-	char why[256];
+	struct why why;
 	struct kt t = open_rows();
 	struct kt_part p = kt_part(KERN_CODES, 256, 8, KT_Q4_K, false);
 	const struct codes good = *(struct codes *)p.w;
@@ -429,29 +429,29 @@ Test(linear_plans, codes_that_no_kernel_takes_are_refused_with_the_layers_name)
 	bad[5].super = 128;
 	bad[6].read = read_scales_of_nine_bits;
 	bad[7].minimums = false;
-	cr_assert_eq(load_codes(&t, &good, why), 0, "%s", why);
+	cr_assert_eq(load_codes(&t, &good, &why), 0, "%s", why.text);
 	for (int i = 0; i < 8; i++) {
-		cr_assert_eq(load_codes(&t, &bad[i], why), -ENOTSUP, "%d", i);
-		cr_expect(strstr(why, "layers.3.mlp.down"), "%s", why);
+		cr_assert_eq(load_codes(&t, &bad[i], &why), -ENOTSUP, "%d", i);
+		cr_expect(strstr(why.text, "layers.3.mlp.down"), "%s", why.text);
 	}
 	struct kt_part w4 = kt_part(KERN_CODES, 256, 8, KT_W4_BF16, false),
 		       zeros = kt_part(KERN_CODES, 256, 8, KT_ZEROS, false);
 	bad[0] = *(struct codes *)w4.w;
-	cr_assert_eq(load_codes(&t, &bad[0], why), 0, "%s", why);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), 0, "%s", why.text);
 	bad[0].read = read_scales_below_f16;
-	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), -ENOTSUP);
 	bad[0] = *(struct codes *)zeros.w;
-	cr_assert_eq(load_codes(&t, &bad[0], why), 0, "%s", why);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), 0, "%s", why.text);
 	bad[0].perm = perm;
-	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), -ENOTSUP);
 	bad[0] = *(struct codes *)zeros.w;
 	bad[0].read = read_zeros_of_five_bits;
-	cr_assert_eq(load_codes(&t, &bad[0], why), -ENOTSUP);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), -ENOTSUP);
 	kt_part_fini(&w4);
 	kt_part_fini(&zeros);
 	bad[0] = good;
 	bad[0].n = 9;
-	cr_assert_eq(load_codes(&t, &bad[0], why), -EINVAL);
+	cr_assert_eq(load_codes(&t, &bad[0], &why), -EINVAL);
 	kt_part_fini(&p);
 	kt_close(&t);
 }
@@ -490,15 +490,15 @@ Test(linear_plans, a_table_on_the_device_serves_as_the_head)
 
 Test(linear_plans, a_group_that_no_kernel_takes_is_refused_with_its_size)
 {
-	char why[256];
+	struct why why;
 	const uint32_t q[256] = {0};
 	struct kt t = open_rows();
 	struct kern_linear *w;
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 48, .group = 24, .n_parts = 1};
 	src.parts[0] =
 		(struct kern_linear_part){.dtype = KERN_AWQ4, .n = 8, .w = q, .qzeros = q, .scales = q};
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "24") && strstr(why, "layers.3.mlp.down"), "%s", why);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "24") && strstr(why.text, "layers.3.mlp.down"), "%s", why.text);
 	kt_close(&t);
 }
 
@@ -603,7 +603,7 @@ Test(linear_plans, a_graph_gives_the_bits_of_single_rows_and_null_rows_have_no_e
 
 static void experts_refused(struct kt *t, struct xt_set *s, int e, const char *reason)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_experts *x = NULL;
 	struct kern_info before, after;
 	const struct kern_experts_src src = {.name = "experts",
@@ -615,8 +615,8 @@ static void experts_refused(struct kt *t, struct xt_set *s, int e, const char *r
 					     .arg = s};
 	s->asked = -1;
 	t->ops->info(t->dev, &before);
-	cr_expect_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), e, "%s", why);
-	cr_expect(strstr(why, reason), "%s", why);
+	cr_expect_eq(t->ops->experts_load(t->dev, &src, &x, &why), e, "%s", why.text);
+	cr_expect(strstr(why.text, reason), "%s", why.text);
 	cr_expect_null(x);
 	t->ops->info(t->dev, &after);
 	cr_expect_eq(after.bytes_used, before.bytes_used, "refused experts keep memory");

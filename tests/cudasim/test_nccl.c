@@ -26,12 +26,12 @@ struct common {
 
 static struct common *common;
 static pid_t pids[RANKS];
-static char why[512];
+static struct why why;
 
 #define CHECK(ok)                                                                                            \
 	do {                                                                                                 \
 		if (!(ok)) {                                                                                 \
-			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #ok, why);                   \
+			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #ok, why.text);              \
 			_exit(1);                                                                            \
 		}                                                                                            \
 	} while (0)
@@ -59,7 +59,7 @@ static void open_device(struct kt *t, int rank)
 					 .max_context = 16,
 					 .max_blocks_per_seq = 1};
 	*t = (struct kt){.ops = &kern_cuda_ops};
-	CHECK(t->ops->open(&t->dev, &a, why, sizeof why) == 0);
+	CHECK(t->ops->open(&t->dev, &a, &why) == 0);
 	t->s = t->ops->stream_new(t->dev);
 	CHECK(t->s != NULL);
 }
@@ -99,7 +99,7 @@ static void start(int rank, int n, rank_fn *fn)
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no process outlives a failed test */
 	open_device(&t, rank);
 	if (rank == 0) {
-		CHECK(ops->rendezvous_new(&mine, common->text, why, sizeof why) == 0);
+		CHECK(ops->rendezvous_new(&mine, common->text, &why) == 0);
 		atomic_store(&common->met, 1);
 	}
 	while (!atomic_load(&common->met))
@@ -114,7 +114,7 @@ static void start(int rank, int n, rank_fn *fn)
 				    .cancelled = called_away,
 				    .over = free_graphs,
 				    .over_arg = &t};
-	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
+	CHECK(ops->join(&c, &a, &why) == 0);
 	CHECK(mine == NULL);
 	fn(c, &t, rank, n);
 	/* A rank that leaves ends the group, also for ranks that have not finished. */
@@ -148,7 +148,7 @@ static int gpus(void)
 					   .max_logits = 1,
 					   .max_context = 16,
 					   .max_blocks_per_seq = 1};
-		for (struct kern_dev *d; n < RANKS && kern_cuda_ops.open(&d, &a, NULL, 0) == 0; a.index = ++n)
+		for (struct kern_dev *d; n < RANKS && kern_cuda_ops.open(&d, &a, NULL) == 0; a.index = ++n)
 			kern_cuda_ops.close(d);
 		_exit(n);
 	}
@@ -568,7 +568,7 @@ static int try_join(struct kt *t, int rank, int n, const char *text, struct coll
 				    .dev = t->dev,
 				    .timeout_ms = 60000,
 				    .cancelled = at_once};
-	return ops->join(&c, &a, why, sizeof why);
+	return ops->join(&c, &a, &why);
 }
 
 Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
@@ -577,12 +577,12 @@ Test(nccl, meeting_can_be_cut_short_and_hostile_places_are_refused)
 	char text[COLL_RENDEZVOUS_SIZE], bad[COLL_RENDEZVOUS_SIZE];
 	struct kt t;
 	ct_open(&t, false, (struct kt_size){.rows = 4});
-	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(ops->rendezvous_new(&other, bad, why, sizeof why), 0);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, &why), 0, "%s", why.text);
+	cr_assert_eq(ops->rendezvous_new(&other, bad, &why), 0);
 	cr_expect_str_neq(text, bad);
-	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why); /* a wrong meeting */
+	cr_expect_eq(try_join(&t, 0, 2, bad, &mine), -ESTALE, "%s", why.text); /* a wrong meeting */
 	cr_expect_null(mine);
-	cr_expect_eq(try_join(&t, 0, 2, bad, &other), -ECANCELED, "%s", why);
+	cr_expect_eq(try_join(&t, 0, 2, bad, &other), -ECANCELED, "%s", why.text);
 	const char *const none[] = {"", "shm:", "nccl:00", "shm:0123456789abcdef0123456789abcdef"};
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
 		cr_expect_eq(try_join(&t, 1, 2, none[i], NULL), -EINVAL, "%s", none[i]);
@@ -600,7 +600,7 @@ Test(nccl, a_place_to_meet_takes_nothing_of_nccl)
 	for (int i = 0; i < 100; i++) {
 		struct coll_rendezvous *mine;
 		char text[COLL_RENDEZVOUS_SIZE];
-		cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(ops->rendezvous_new(&mine, text, &why), 0, "%s", why.text);
 		ops->rendezvous_free(mine);
 	}
 	cr_expect_eq(cudasim_stats().nccl_opened, 0);
@@ -648,9 +648,9 @@ Test(nccl, where_there_is_no_nccl_it_says_what_to_install)
 	struct kt t;
 	cudasim_nccl_there(false);
 	ct_open(&t, false, (struct kt_size){.rows = 4}); /* the device serves alone */
-	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, &why), 0, "%s", why.text);
 	cr_expect_eq(try_join(&t, 0, 2, text, &mine), -ENOTSUP);
-	cr_expect(strstr(why, "libnccl.so.2") && strstr(why, "--tp 1"), "%s", why);
+	cr_expect(strstr(why.text, "libnccl.so.2") && strstr(why.text, "--tp 1"), "%s", why.text);
 	ops->rendezvous_free(mine);
 	kt_close(&t);
 }

@@ -20,15 +20,15 @@ struct net {
 
 static void net_open(struct net *n)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kt_part emb = kt_part(KERN_F16, H, V, 0, false);
 	float ones[H], rope[CONTEXT * D];
 	int32_t tokens[CONTEXT] = {5, 17, 3, 88};
 	memset(n, 0, sizeof *n);
 	ct_open(&n->t, false, (struct kt_size){.rows = ROWS, .logits = ROWS, .context = CONTEXT});
 	cr_assert_eq(n->t.ops->embed_load(n->t.dev, &(struct kern_embed_src){emb.w, KERN_F16, V, H, true},
-					  &n->embed, why, sizeof why),
-		     0, "%s", why);
+					  &n->embed, &why),
+		     0, "%s", why.text);
 	kt_part_fini(&emb);
 	n->qkv = ct_layer(&n->t, KERN_AWQ4, H, (HQ + 2 * HKV) * D, 0);
 	n->o = ct_layer(&n->t, KERN_AWQ4, HQ * D, H, 0);

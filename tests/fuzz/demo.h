@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_FUZZ_DEMO_H
 #define QUERN_TESTS_FUZZ_DEMO_H
 
+#include "base/err.h"
 #include "controller/chat/chat.h"
 #include "controller/message/service.h"
 #include "controller/tokenizer/tokenizer.h"
@@ -21,13 +22,13 @@ static inline struct service *fuzz_demo(const char *chat_dir)
 	static struct service svc;
 	struct tokenizer *t;
 	struct chat *chat = NULL;
-	char why[512] = "";
+	struct why why = {""};
 	if (svc.tokenizer)
 		return &svc;
 	const char *dir = QUERN_ROOT "/models/demo";
-	if (tokenizer_load(dir, &t, why, sizeof why) || model_config_load(dir, &config, why, sizeof why) ||
-	    chat_load(chat_dir ? chat_dir : dir, &chat, why, sizeof why)) {
-		fprintf(stderr, "the demo model: %s\n", why);
+	if (tokenizer_load(dir, &t, &why) || model_config_load(dir, &config, &why) ||
+	    chat_load(chat_dir ? chat_dir : dir, &chat, &why)) {
+		fprintf(stderr, "the demo model: %s\n", why.text);
 		exit(2);
 	}
 	svc = (struct service){.tokenizer = t,

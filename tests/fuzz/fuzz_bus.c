@@ -74,12 +74,12 @@ static void fuzz_plan(const uint8_t *data, size_t n)
 {
 	static struct plan p, q; /* reused, as in the worker */
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode_plan(data, n, &limits, &p, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode_plan(data, n, &limits, &p, &why) == 0) {
 		check_plan(&p);
 		bus_encode_plan(&p, &one);
-		if (bus_decode_plan(one.p, one.len, &limits, &q, why, sizeof why))
-			wrong(why);
+		if (bus_decode_plan(one.p, one.len, &limits, &q, &why))
+			wrong(why.text);
 		bus_encode_plan(&q, &two);
 		same(&one, &two);
 	} else if (p.n_runs || p.n_seqs || p.n_constraints) {
@@ -93,14 +93,14 @@ static void fuzz_result(const uint8_t *data, size_t n)
 {
 	static struct result r, s;
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode_result(data, n, &limits, &r, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode_result(data, n, &limits, &r, &why) == 0) {
 		for (uint32_t i = 0; i < r.n_logprobs; i++)
 			if ((uint64_t)r.logprobs[i].top0 + r.logprobs[i].n_top > r.n_top)
 				wrong("entries that are not there");
 		bus_encode_result(&r, &one);
-		if (bus_decode_result(one.p, one.len, &limits, &s, why, sizeof why))
-			wrong(why);
+		if (bus_decode_result(one.p, one.len, &limits, &s, &why))
+			wrong(why.text);
 		bus_encode_result(&s, &two);
 		same(&one, &two);
 	}
@@ -112,15 +112,15 @@ static void fuzz_vocabulary(const uint8_t *data, size_t n)
 {
 	static struct vocabulary v, w;
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode_vocabulary(data, n, limits.n_vocab, &v, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode_vocabulary(data, n, limits.n_vocab, &v, &why) == 0) {
 		for (uint32_t i = 0; i < v.n; i++)
 			if (v.at[i + 1] - v.at[i] > VOCABULARY_TOKEN_BYTES_MAX ||
 			    v.kinds[i] >= N_VOCABULARY_KINDS)
 				wrong("a token out of range");
 		bus_encode_vocabulary(&v, &one);
-		if (bus_decode_vocabulary(one.p, one.len, limits.n_vocab, &w, why, sizeof why))
-			wrong(why);
+		if (bus_decode_vocabulary(one.p, one.len, limits.n_vocab, &w, &why))
+			wrong(why.text);
 		bus_encode_vocabulary(&w, &two);
 		same(&one, &two);
 	} else if (v.n) {
@@ -134,15 +134,15 @@ static void fuzz_files(const uint8_t *data, size_t n)
 {
 	struct manifest m, k;
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode_files(data, n, &m, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode_files(data, n, &m, &why) == 0) {
 		for (uint32_t i = 0; i < m.n; i++)
 			if (!manifest_name_is_valid(m.files[i].name) ||
 			    strstr(m.files[i].name, "..") == m.files[i].name || m.files[i].size < 0)
 				wrong("a file out of range");
 		bus_encode_files(&m, "", &one);
-		if (bus_decode_files(one.p, one.len, &k, why, sizeof why))
-			wrong(why);
+		if (bus_decode_files(one.p, one.len, &k, &why))
+			wrong(why.text);
 		bus_encode_files(&k, "", &two);
 		same(&one, &two);
 		manifest_fini(&k);
@@ -158,13 +158,13 @@ static void fuzz_chunk(const uint8_t *data, size_t n)
 {
 	struct bus_chunk k, again;
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode_chunk(data, n, &k, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode_chunk(data, n, &k, &why) == 0) {
 		if (k.n == 0 || k.n > BUS_CHUNK_MAX)
 			wrong("a chunk out of range");
 		bus_encode_chunk(&k, "", &one);
-		if (bus_decode_chunk(one.p, one.len, &again, why, sizeof why))
-			wrong(why);
+		if (bus_decode_chunk(one.p, one.len, &again, &why))
+			wrong(why.text);
 		bus_encode_chunk(&again, "", &two);
 		same(&one, &two);
 	}
@@ -176,11 +176,11 @@ static void fuzz_message(const uint8_t *data, size_t n)
 {
 	struct bus_msg m, k;
 	struct buf one = {0}, two = {0};
-	char why[64];
-	if (bus_decode(data, n, &m, why, sizeof why) == 0) {
+	struct why why;
+	if (bus_decode(data, n, &m, &why) == 0) {
 		bus_encode(&m, &one);
-		if (bus_decode(one.p, one.len, &k, why, sizeof why))
-			wrong(why);
+		if (bus_decode(one.p, one.len, &k, &why))
+			wrong(why.text);
 		bus_encode(&k, &two);
 		same(&one, &two);
 	}
@@ -251,9 +251,9 @@ static void sound_files(struct buf *out)
 {
 	static const uint8_t digest[MANIFEST_DIGEST] = {1, 2, 3};
 	struct manifest m = {.model = "demo"};
-	manifest_add(&m, "1_Pooling/config.json", 5, digest, NULL, 0);
-	manifest_add(&m, "config.json", 100, digest, NULL, 0);
-	manifest_add(&m, "model.safetensors", (int64_t)5 << 30, digest, NULL, 0);
+	manifest_add(&m, "1_Pooling/config.json", 5, digest, NULL);
+	manifest_add(&m, "config.json", 100, digest, NULL);
+	manifest_add(&m, "model.safetensors", (int64_t)5 << 30, digest, NULL);
 	bus_encode_files(&m, "", out);
 	manifest_fini(&m);
 }

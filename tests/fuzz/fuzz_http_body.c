@@ -55,8 +55,8 @@ static void tokenize(const json_t *request)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	json_t *request;
-	char why[256];
-	if (n == 0 || json_parse((const char *)data + 1, n - 1, &request, why, sizeof why))
+	struct why why;
+	if (n == 0 || json_parse((const char *)data + 1, n - 1, &request, &why))
 		return 0;
 	size_t prompts = data[0] == 'c' ? 1 : api_n_prompts(request);
 	if (data[0] == 't')

@@ -91,12 +91,12 @@ static const char *const seeds[SEEDS] = {
 
 static void one(const struct service *svc, const char *text, size_t n, enum api_dialect dialect)
 {
-	char why[256];
+	struct why why;
 	json_t *request, *shown;
 	struct submit *s = NULL;
 	struct api_reply reply = {0};
 	struct api_problem p = {.code = CODE_OK};
-	if (json_parse(text, n, &request, why, sizeof why))
+	if (json_parse(text, n, &request, &why))
 		return;
 	size_t prompts = api_n_prompts(request);
 	for (size_t i = 0; i < (prompts < 3 ? prompts : 3); i++) {
@@ -119,10 +119,11 @@ static void one(const struct service *svc, const char *text, size_t n, enum api_
 /* Convert a body of the Responses API to a chat body; assert that a refusal has a reason. */
 static void responses(const struct service *svc, const char *text, size_t n)
 {
-	char why[256], ignored[512] = "";
+	struct why why;
+	char ignored[512] = "";
 	json_t *client, *request, *items, *shown;
 	struct api_problem p = {.code = CODE_OK};
-	if (json_parse(text, n, &client, why, sizeof why))
+	if (json_parse(text, n, &client, &why))
 		return;
 	int rc = field_table_check(&responses_fields, client, false, ignored, sizeof ignored, &p);
 	if (!rc)
@@ -177,10 +178,10 @@ static json_t *foreign(const json_t *client, size_t api, enum api_dialect *diale
 
 static void other(const struct service *svc, const char *text, size_t n, size_t api)
 {
-	char why[256];
+	struct why why;
 	json_t *client, *request;
 	enum api_dialect dialect;
-	if (json_parse(text, n, &client, why, sizeof why))
+	if (json_parse(text, n, &client, &why))
 		return;
 	request = json_is_object(client) ? foreign(client, api, &dialect) : NULL;
 	if (request) {
@@ -196,10 +197,10 @@ static void other(const struct service *svc, const char *text, size_t n, size_t 
 static const struct service *demo(void)
 {
 	static struct service *svc;
-	char why[512];
+	struct why why;
 	if (!svc) {
 		svc = fuzz_demo(QUERN_ROOT "/tests/golden/chat_tools");
-		chat_request_styles(svc, "auto", "auto", why, sizeof why);
+		chat_request_styles(svc, "auto", "auto", &why);
 	}
 	return svc;
 }

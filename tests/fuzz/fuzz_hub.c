@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 static void check(struct file_list *l)
 {
 	char none[] = "*.txt", *exclude[] = {none};
-	char why[512];
+	struct why why;
 	int64_t before, bytes;
 	for (size_t i = 0; i < l->n; i++) {
 		const char *p = l->files[i].path;
@@ -26,28 +26,28 @@ static void check(struct file_list *l)
 	}
 	file_list_chosen(l, &before);
 	assert(before >= 0 && before <= FILES_BYTES_MAX);
-	why[0] = 1;
-	int rc = file_list_choose(l, &(struct file_globs){.exclude = exclude, .n_exclude = 1}, why,
-				  sizeof why);
-	assert(rc ? why[0] > 1 : file_list_chosen(l, &bytes) > 0);
+	why.text[0] = 1;
+	int rc = file_list_choose(l, &(struct file_globs){.exclude = exclude, .n_exclude = 1}, &why);
+	assert(rc ? why.text[0] > 1 : file_list_chosen(l, &bytes) > 0);
 	file_list_fini(l);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
 	struct file_list l = {0};
-	char why[512], name[2 * SOURCE_PART_MAX + 2], revision[SOURCE_REVISION];
+	struct why why;
+	char name[2 * SOURCE_PART_MAX + 2], revision[SOURCE_REVISION];
 	struct source s;
 	bool sized;
-	if (!hub_read_revision((const char *)bytes, n, "http://h/", &l, &sized, why, sizeof why))
+	if (!hub_read_revision((const char *)bytes, n, "http://h/", &l, &sized, &why))
 		assert(strlen(l.commit) >= 40);
 	check(&l);
-	hub_read_tree((const char *)bytes, n, "http://h/", &l, why, sizeof why);
+	hub_read_tree((const char *)bytes, n, "http://h/", &l, &why);
 	check(&l);
 	char *text = strndup((const char *)bytes, n);
-	if (!source_name(text, name, revision, why, sizeof why))
+	if (!source_name(text, name, revision, &why))
 		assert(strchr(name, '/') && *name != '.' && !strstr(name, "/.") && !strstr(revision, ".."));
-	if (!source_parse(text, "https://h", NULL, &s, why, sizeof why))
+	if (!source_parse(text, "https://h", NULL, &s, &why))
 		assert(strchr(s.name, '/') && *s.name != '.' && !strstr(s.name, "/.") &&
 		       !strstr(s.file, "/"));
 	free(text);

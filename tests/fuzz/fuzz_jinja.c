@@ -32,13 +32,13 @@ static int render(const struct jinja *t, const json_t *context, bool input, stru
 		.steps = 100000, .memory = 8 << 20, .output = 1 << 20, .depth = 300};
 	struct jinja_var vars[VARS_MAX];
 	size_t n = 0;
-	char why[256] = "";
+	struct why why = {""};
 	const char *name;
 	json_t *value;
 	json_object_foreach((json_t *)context, name, value) if (n < VARS_MAX) vars[n++] =
 		(struct jinja_var){name, value, input, "role", words};
-	int rc = jinja_render(t, vars, n, &small, 1752148800000000, out, why, sizeof why);
-	assert(rc == 0 || why[0]);
+	int rc = jinja_render(t, vars, n, &small, 1752148800000000, out, &why);
+	assert(rc == 0 || why.text[0]);
 	assert(rc == 0 || rc == -EINVAL || rc == -E2BIG);
 	return rc;
 }
@@ -68,12 +68,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	struct jinja_result marked = {0}, plain = {0};
 	struct jinja *t = NULL;
 	json_t *context = NULL;
-	char why[256] = "";
-	if (jinja_parse((const char *)data, n_template, n & 3, &t, why, sizeof why)) {
-		assert(why[0]);
+	struct why why = {""};
+	if (jinja_parse((const char *)data, n_template, n & 3, &t, &why)) {
+		assert(why.text[0]);
 		return 0;
 	}
-	if (json_parse(variables, n_variables, &context, NULL, 0))
+	if (json_parse(variables, n_variables, &context, NULL))
 		context = NULL;
 	int rc = render(t, context, true, &marked), other = render(t, context, false, &plain);
 	/* Marks take memory too: the rendering with marks alone may exceed the limit. */

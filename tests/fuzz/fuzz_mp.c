@@ -18,19 +18,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 	static const struct mp_limits limits = {
 		.bytes = 1 << 20, .objects = 100000, .depth = MP_DEPTH_MAX, .tree = SIZE_MAX};
 	json_t *v = NULL, *again = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	const void *id;
 	size_t id_n;
 	if (mp_find(bytes, n, "id", &id, &id_n) == 0)
 		assert((const uint8_t *)id >= bytes && (const uint8_t *)id + id_n <= bytes + n && id_n > 0);
-	int rc = mp_decode(bytes, n, &limits, &v, why, sizeof why);
+	int rc = mp_decode(bytes, n, &limits, &v, &why);
 	assert((rc == 0) == (v != NULL));
-	assert(rc == 0 || why[0]);
+	assert(rc == 0 || why.text[0]);
 	if (rc)
 		return 0;
 	struct buf b = {0};
 	mp_encode(&b, v);
-	rc = mp_decode(b.p, b.len, &limits, &again, why, sizeof why);
+	rc = mp_decode(b.p, b.len, &limits, &again, &why);
 	assert(rc == 0 && json_equal(v, again));
 	buf_fini(&b);
 	json_decref(v);

@@ -16,9 +16,9 @@ enum { VOCAB = 1664, N_STOP = 2 };
 static const struct tokenizer *demo(void)
 {
 	static struct tokenizer *t;
-	char why[512] = "";
-	if (!t && tokenizer_load(QUERN_ROOT "/models/demo", &t, why, sizeof why)) {
-		fprintf(stderr, "fuzz_record: %s\n", why);
+	struct why why = {""};
+	if (!t && tokenizer_load(QUERN_ROOT "/models/demo", &t, &why)) {
+		fprintf(stderr, "fuzz_record: %s\n", why.text);
 		exit(2);
 	}
 	return t;
@@ -27,9 +27,9 @@ static const struct tokenizer *demo(void)
 static void request(struct cursor *c)
 {
 	struct submit *s = NULL;
-	char why[256] = "";
-	if (record_get_request(c, VOCAB, 1000, 2000, &s, why, sizeof why)) {
-		assert(why[0]);
+	struct why why = {""};
+	if (record_get_request(c, VOCAB, 1000, 2000, &s, &why)) {
+		assert(why.text[0]);
 		return;
 	}
 	assert(s->n_tokens > 0 && s->params.n >= 1 && s->params.n <= PARAMS_N_MAX &&
@@ -42,7 +42,7 @@ static void request(struct cursor *c)
 	struct submit *t = NULL;
 	record_put_request(&b, s, 1000, 2000);
 	cursor_init(&again, b.p, b.len);
-	int rc = record_get_request(&again, VOCAB, 1000, 2000, &t, why, sizeof why);
+	int rc = record_get_request(&again, VOCAB, 1000, 2000, &t, &why);
 	assert(rc == 0 && t->n_tokens == s->n_tokens);
 	submit_free(t);
 	submit_free(s);
@@ -55,13 +55,13 @@ static void old_request(struct cursor *c)
 	struct submit *s = NULL;
 	struct buf b = {0};
 	struct cursor again;
-	char why[256] = "";
-	if (record_migrate_request(c, &b, why, sizeof why)) {
-		assert(why[0] && b.len == 0);
+	struct why why = {""};
+	if (record_migrate_request(c, &b, &why)) {
+		assert(why.text[0] && b.len == 0);
 		return;
 	}
 	cursor_init(&again, b.p, b.len);
-	int rc = record_get_request(&again, UINT32_MAX, 1000, 2000, &s, why, sizeof why);
+	int rc = record_get_request(&again, UINT32_MAX, 1000, 2000, &s, &why);
 	assert(rc == 0);
 	submit_free(s);
 	buf_fini(&b);

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static void follow(struct grammar *g, const uint8_t *data, size_t n)
 {
 	struct matcher *m = matcher_new(g);
-	char text[TEXT_MAX + 1], why[256];
+	struct why why;
+	char text[TEXT_MAX + 1];
 	size_t len = 0;
 	bool end = false;
 	for (; len < TEXT_MAX && !end; len++) {
@@ -36,8 +37,8 @@ static void follow(struct grammar *g, const uint8_t *data, size_t n)
 	}
 	if (end) {
 		json_t *value;
-		assert(json_parse(text, len, &value, why, sizeof why) == 0 || strstr(why, "too big") ||
-		       strstr(why, "NUL") || strstr(why, "real number"));
+		assert(json_parse(text, len, &value, &why) == 0 || strstr(why.text, "too big") ||
+		       strstr(why.text, "NUL") || strstr(why.text, "real number"));
 		json_decref(value);
 	}
 	matcher_free(m);
@@ -51,20 +52,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 					       .max_steps = 20000};
 	const struct ast_limits tree = {.nodes = 50000, .rules = 5000};
 	const struct grammar_limits limits = {.state_bytes = 8 << 20, .depth = 50};
-	char why[512] = "";
+	struct why why = {""};
 	json_t *schema;
 	int node;
-	if (n < 1 || n > SCHEMA_MAX || json_parse((const char *)data, n, &schema, why, sizeof why))
+	if (n < 1 || n > SCHEMA_MAX || json_parse((const char *)data, n, &schema, &why))
 		return 0;
 	struct ast *a = ast_new(&tree);
 	struct grammar *g = NULL;
-	why[0] = 0;
-	int rc = schema_node(a, schema, &options, &node, why, sizeof why);
-	assert(rc == 0 || why[0]);
+	why.text[0] = 0;
+	int rc = schema_node(a, schema, &options, &node, &why);
+	assert(rc == 0 || why.text[0]);
 	if (rc == 0) {
 		ast_start(a, node);
-		rc = grammar_new(a, NULL, &limits, &g, why, sizeof why);
-		assert(rc == 0 || why[0]);
+		rc = grammar_new(a, NULL, &limits, &g, &why);
+		assert(rc == 0 || why.text[0]);
 	}
 	ast_free(a);
 	json_decref(schema);

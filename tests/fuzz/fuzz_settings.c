@@ -30,19 +30,19 @@ static const struct opt table[] = {
 static void ini(const char *text, size_t n)
 {
 	struct opts o = {0};
-	char why[256] = "";
+	struct why why = {""};
 	opts_add(&o, table, sizeof table / sizeof *table);
-	if (opts_ini(&o, text, n, "serve", why, sizeof why))
-		assert(why[0]);
+	if (opts_ini(&o, text, n, "serve", &why))
+		assert(why.text[0]);
 	opts_fini(&o);
 }
 
 static void key(const char *text, size_t n, bool secret)
 {
 	struct curve_key k;
-	char why[256] = "";
-	if (curve_parse(text, n, secret, &k, why, sizeof why)) {
-		assert(why[0] && !k.secret[0]);
+	struct why why = {""};
+	if (curve_parse(text, n, secret, &k, &why)) {
+		assert(why.text[0] && !k.secret[0]);
 		return;
 	}
 	assert(strlen(k.public) == CURVE_CHARS && (!secret || strlen(k.secret) == CURVE_CHARS));
@@ -52,9 +52,9 @@ static void list(const char *text, size_t n)
 {
 	struct zap_entry *e;
 	size_t count;
-	char why[256] = "";
-	if (zap_parse(text, n, &e, &count, why, sizeof why)) {
-		assert(why[0]);
+	struct why why = {""};
+	if (zap_parse(text, n, &e, &count, &why)) {
+		assert(why.text[0]);
 		return;
 	}
 	for (size_t i = 0; i < count; i++)
@@ -67,7 +67,7 @@ static void api_keys(const char *text, size_t n)
 {
 	static char dir[64], path[96];
 	struct api_keys *k;
-	char why[512] = "";
+	struct why why = {""};
 	if (!dir[0]) {
 		strcpy(dir, "/tmp/fuzz_settings_XXXXXX");
 		if (!mkdtemp(dir))
@@ -80,8 +80,8 @@ static void api_keys(const char *text, size_t n)
 	fwrite(text, 1, n, f);
 	fclose(f);
 	chmod(path, 0600);
-	if (api_keys_open(path, &k, why, sizeof why)) {
-		assert(why[0]);
+	if (api_keys_open(path, &k, &why)) {
+		assert(why.text[0]);
 		return;
 	}
 	api_keys_find(k, "Bearer sk-0123456789abcdef", 0);
@@ -93,14 +93,15 @@ static void words(const char *text, size_t n)
 	struct device_name devices[DEVICES_MAX];
 	int64_t x, ints[8];
 	size_t count;
-	char why[256], *s = malloc(n + 1);
+	struct why why;
+	char *s = malloc(n + 1);
 	memcpy(s, text, n);
 	s[n] = '\0';
-	if (devices_parse(s, devices, &count, why, sizeof why) == 0)
+	if (devices_parse(s, devices, &count, &why) == 0)
 		assert(count <= DEVICES_MAX);
-	if (size_parse(s, &x, why, sizeof why) == 0)
+	if (size_parse(s, &x, &why) == 0)
 		assert(x >= 0);
-	if (ints_parse(s, -5, 5, ints, 8, &count, why, sizeof why) == 0)
+	if (ints_parse(s, -5, 5, ints, 8, &count, &why) == 0)
 		assert(count <= 8);
 	free(s);
 }

@@ -21,7 +21,7 @@ static int collect(void *ctx, const char *data, size_t n)
 	json_t *v;
 	assert(data[n] == 0);
 	buf_put(ctx, data, n + 1);
-	if (json_parse(data, n, &v, NULL, 0) == 0) {
+	if (json_parse(data, n, &v, NULL) == 0) {
 		load_chunk_read(v, &chunk);
 		assert(chunk.text && (!chunk.error || *chunk.error));
 		json_decref(v);

@@ -13,12 +13,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static struct tune t;
-	char why[256] = "", *text = malloc(n + 1); /* exact size, so that a read beyond the end is detected */
+	struct why why = {""};
+	char *text = malloc(n + 1); /* exact size, so that a read beyond the end is detected */
 	if (n)
 		memcpy(text, data, n);
 	text[n] = 0;
-	if (tune_parse(&t, text, n, why, sizeof why))
-		assert(why[0] && t.n == 0);
+	if (tune_parse(&t, text, n, &why))
+		assert(why.text[0] && t.n == 0);
 	else
 		assert(t.device[0] && t.isa[0] && t.build[0]);
 	for (int i = 0; i < t.n; i++)

@@ -4,6 +4,7 @@
 #ifndef QUERN_TESTS_FUZZ_GRAMMAR_FUZZ_H
 #define QUERN_TESTS_FUZZ_GRAMMAR_FUZZ_H
 
+#include "base/err.h"
 #include "grammar/grammar.h"
 #include "grammar/source.h"
 
@@ -25,7 +26,7 @@ static inline struct lexicon *fuzz_lexicon(void)
 		tokens[b] = (struct lexicon_token){&bytes[b], 1, LEXICON_TEXT};
 	}
 	tokens[256] = (struct lexicon_token){"", 0, LEXICON_END};
-	int rc = lexicon_new(tokens, 257, &v, NULL, 0);
+	int rc = lexicon_new(tokens, 257, &v, NULL);
 	assert(rc == 0);
 	return v;
 }
@@ -64,18 +65,18 @@ static inline int fuzz_grammar(enum grammar_language language, const uint8_t *da
 	static const struct grammar_limits small = {.state_bytes = 8 << 20, .mask_bytes = 1};
 	const uint8_t *nul = memchr(data, 0, n);
 	size_t n_grammar = nul ? (size_t)(nul - data) : n;
-	char why[256] = "";
+	struct why why = {""};
 	struct ast *a;
 	struct grammar *g;
-	int rc = grammar_parse(language, (const char *)data, n_grammar, &limits, &a, why, sizeof why);
+	int rc = grammar_parse(language, (const char *)data, n_grammar, &limits, &a, &why);
 	if (rc) {
-		assert(why[0] && !a);
+		assert(why.text[0] && !a);
 		return 0;
 	}
-	rc = grammar_new(a, fuzz_lexicon(), &small, &g, why, sizeof why);
+	rc = grammar_new(a, fuzz_lexicon(), &small, &g, &why);
 	ast_free(a);
 	if (rc) {
-		assert(why[0] && (rc == -EINVAL || rc == -E2BIG));
+		assert(why.text[0] && (rc == -EINVAL || rc == -E2BIG));
 		return 0;
 	}
 	fuzz_follow(g, nul ? nul + 1 : data, nul ? n - n_grammar - 1 : n < 64 ? n : 64);

@@ -34,7 +34,7 @@ struct bench {
 	uint64_t number;
 	uint32_t *tokens, *blocks; /* [prompt]; [most][blocks per sequence] */
 	struct params params;
-	char why[512];
+	struct why why;
 };
 
 enum how { GRAPHS, OPERATIONS, STAMPS };
@@ -68,8 +68,8 @@ static void open_step(struct bench *b, bool no_graphs)
 				.max_runs = (uint32_t)b->most};
 	const struct step_args a = {.device = "cuda:0", .load = &load, .no_graphs = no_graphs};
 	snprintf(load.model, sizeof load.model, "%s", b->model);
-	if (step_open(&b->step, &a, &b->ready, b->why, sizeof b->why))
-		die(b->model, b->why);
+	if (step_open(&b->step, &a, &b->ready, &b->why))
+		die(b->model, b->why.text);
 	if (b->ready.n_blocks < blocks_of(b) * (uint32_t)b->most)
 		die(b->model, "the device's memory cannot hold this many sequences");
 	b->number = 0;
@@ -79,15 +79,15 @@ static void begin(struct bench *b)
 {
 	b->plan.epoch = 1;
 	b->plan.number = ++b->number;
-	if (step_begin(b->step, &b->plan, b->why, sizeof b->why))
-		die("a step", b->why);
+	if (step_begin(b->step, &b->plan, &b->why))
+		die("a step", b->why.text);
 	plan_reset(&b->plan);
 }
 
 static void end(struct bench *b)
 {
-	if (step_end(b->step, &b->result, b->why, sizeof b->why))
-		die("a step", b->why);
+	if (step_end(b->step, &b->result, &b->why))
+		die("a step", b->why.text);
 }
 
 static void add_run(struct bench *b, int slot, int pos, int rows, bool sample)

@@ -80,7 +80,7 @@ int driver_facts(struct driver_facts *out)
 
 /* ---- cuBLAS ---- */
 
-int blas_open(struct blas **out, void *ws, size_t bytes, char *why, size_t why_n)
+int blas_open(struct blas **out, void *ws, size_t bytes, struct why *why)
 {
 	int (*create)(void **) = NULL, (*set_stream)(void *, void *) = NULL,
 			   (*set_workspace)(void *, void *, size_t) = NULL;
@@ -93,7 +93,7 @@ int blas_open(struct blas **out, void *ws, size_t bytes, char *why, size_t why_n
 		const char *missing = b->lib ? "libcuda.so.1 is not here"
 					     : "neither libcublas.so.13 nor libcublas.so.12 is here";
 		free(b);
-		return err_why(why, why_n, -ENOTSUP, "%s", missing);
+		return err_why(why, -ENOTSUP, "%s", missing);
 	}
 	if (!find(b->lib, "cublasCreate_v2", &create) || !find(b->lib, "cublasDestroy_v2", &b->destroy) ||
 	    !find(b->lib, "cublasSetStream_v2", &set_stream) ||
@@ -102,7 +102,7 @@ int blas_open(struct blas **out, void *ws, size_t bytes, char *why, size_t why_n
 	    b->cu.stream_new(&b->stream, STREAM_NON_BLOCKING) || set_stream(b->handle, b->stream) ||
 	    set_workspace(b->handle, ws, bytes)) {
 		free(b);
-		return err_why(why, why_n, -EIO, "cuBLAS is here but cannot be set up");
+		return err_why(why, -EIO, "cuBLAS is here but cannot be set up");
 	}
 	*out = b;
 	return 0;

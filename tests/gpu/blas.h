@@ -2,13 +2,14 @@
 #ifndef QUERN_TESTS_GPU_BLAS_H
 #define QUERN_TESTS_GPU_BLAS_H
 
+#include "base/err.h"
 #include "tests/gpu/measure.h"
 
 struct blas;
 
 /* Open cuBLAS on the device that the table has opened, with a workspace of `bytes` at ws.  -ENOTSUP, -EIO
  * with the reason. */
-int blas_open(struct blas **out, void *ws, size_t bytes, char *why, size_t why_n);
+int blas_open(struct blas **out, void *ws, size_t bytes, struct why *why);
 void blas_close(struct blas *b);
 /* Queue out [m][n] = in [m][k] w [n][k]^T, F16 or BF16, summed in F32. */
 int blas_linear(struct blas *b, void *out, const void *in, const void *w, int m, int n, int k, bool bf16);

@@ -32,7 +32,7 @@ void measure_must(int rc, const char *what)
 
 /* ---- the device ---- */
 
-int measure_try(struct measure *m, bool fast, char *why, size_t why_n)
+int measure_try(struct measure *m, bool fast, struct why *why)
 {
 	const int rows = m->small ? 128 : MEASURE_ROWS, seqs = m->small ? 16 : MEASURE_SEQS,
 		  context = m->small ? 512 : MEASURE_CONTEXT;
@@ -45,9 +45,9 @@ int measure_try(struct measure *m, bool fast, char *why, size_t why_n)
 				   .max_blocks_per_seq = context / MEASURE_BLOCK,
 				   .n_vocab = m->model->shapes[LAYERS_SHAPES - 1].n,
 				   .fast = fast};
-	int rc = kern_find(m->device, &m->ops, &a.index, why, why_n);
+	int rc = kern_find(m->device, &m->ops, &a.index, why);
 	if (!rc)
-		rc = m->ops->open(&m->dev, &a, why, why_n);
+		rc = m->ops->open(&m->dev, &a, why);
 	if (rc)
 		return rc;
 	m->s = m->ops->stream_new(m->dev);
@@ -57,9 +57,9 @@ int measure_try(struct measure *m, bool fast, char *why, size_t why_n)
 
 void measure_open(struct measure *m, bool fast)
 {
-	char why[512] = "";
-	if (measure_try(m, fast, why, sizeof why))
-		measure_die(m->device, why);
+	struct why why = {""};
+	if (measure_try(m, fast, &why))
+		measure_die(m->device, why.text);
 }
 
 void measure_close(struct measure *m)

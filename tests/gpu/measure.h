@@ -5,6 +5,7 @@
 #ifndef QUERN_TESTS_GPU_MEASURE_H
 #define QUERN_TESTS_GPU_MEASURE_H
 
+#include "base/err.h"
 #include "bench/layers.h"
 #include "kernels/kern.h"
 
@@ -33,7 +34,7 @@ struct measure {
 /* Open the device; on failure, end the program with the reason. */
 void measure_open(struct measure *m, bool fast);
 /* Open the device, or return the error. */
-int measure_try(struct measure *m, bool fast, char *why, size_t why_n);
+int measure_try(struct measure *m, bool fast, struct why *why);
 void measure_close(struct measure *m);
 /* Return whether the selected part includes a case; first: the case is one of the most informative. */
 bool measure_has(const struct measure *m, bool first);

@@ -115,18 +115,18 @@ static void skipped(struct measure *m, const char *what, const char *why)
 int measure_linear(struct measure *m)
 {
 	const enum kern_dtype plain_type = m->bf16 ? KERN_BF16 : KERN_F16;
-	char why[512] = "";
+	struct why why = {""};
 	struct measure fast = *m;
 	struct linear x = {0};
 	int most_k = 0, most_n = 0;
 	measure_open(m, false);
 	x.copy_gbps = measure_copy_gbps(m);
-	const bool has_fast = measure_try(&fast, true, why, sizeof why) == 0;
+	const bool has_fast = measure_try(&fast, true, &why) == 0;
 	if (!has_fast)
-		skipped(m, "--fast", why);
+		skipped(m, "--fast", why.text);
 	void *ws = measure_mem(m, WORKSPACE);
-	if (blas_open(&x.blas, ws, WORKSPACE, why, sizeof why))
-		skipped(m, "cuBLAS", why);
+	if (blas_open(&x.blas, ws, WORKSPACE, &why))
+		skipped(m, "cuBLAS", why.text);
 	for (int i = 0; i < LAYERS_SHAPES; i++) {
 		const struct layer_shape *l = &m->model->shapes[i];
 		most_k = l->k > most_k ? l->k : most_k;

@@ -40,10 +40,11 @@ static json_t *text(const char *s)
  * lines. */
 static json_t *read_table(const char *dir, const char *name, const char *const keys[], int n_keys)
 {
-	char *path = file_join(dir, name), *data = NULL, *lines = NULL, why[256];
+	struct why why;
+	char *path = file_join(dir, name), *data = NULL, *lines = NULL;
 	json_t *all = json_array();
 	size_t bytes;
-	if (!file_read(path, FILE_MAX, &data, &bytes, why, sizeof why))
+	if (!file_read(path, FILE_MAX, &data, &bytes, &why))
 		for (char *line = strtok_r(data, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
 			json_t *o = json_object();
 			for (int i = 0; i < n_keys; i++) {
@@ -78,16 +79,18 @@ static json_t *read_pairs(const char *dir, const char *name)
 static json_t *read_lines(char *data)
 {
 	json_t *all = json_array(), *o;
-	char *lines = NULL, why[256];
+	struct why why;
+	char *lines = NULL;
 	for (char *line = strtok_r(data, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines))
-		if (!json_parse(line, strlen(line), &o, why, sizeof why))
+		if (!json_parse(line, strlen(line), &o, &why))
 			json_array_append_new(all, o);
 	return all;
 }
 
 static json_t *read_data(const char *from)
 {
-	char *dir = file_join(from, "data"), why[256];
+	struct why why;
+	char *dir = file_join(from, "data");
 	struct dirent **names;
 	json_t *all = json_object();
 	const int n = scandir(dir, &names, NULL, alphasort);
@@ -96,10 +99,10 @@ static json_t *read_data(const char *from)
 		     *data = NULL;
 		size_t bytes;
 		json_t *o = NULL;
-		if (dot && dot > name && !file_read(path, FILE_MAX, &data, &bytes, why, sizeof why)) {
+		if (dot && dot > name && !file_read(path, FILE_MAX, &data, &bytes, &why)) {
 			if (!strcmp(dot, ".jsonl"))
 				o = read_lines(data);
-			else if (strcmp(dot, ".json") || json_parse(data, bytes, &o, why, sizeof why))
+			else if (strcmp(dot, ".json") || json_parse(data, bytes, &o, &why))
 				o = NULL;
 			*dot = 0;
 			if (o)

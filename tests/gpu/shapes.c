@@ -282,15 +282,15 @@ static void check_linear(struct shapes *z, const struct layer_shape *l, enum ker
 	const int *rows = z->small ? few : all, n_rows = z->small ? 4 : 24, most = l->head ? 128 : MAX_ROWS;
 	const size_t n = (size_t)l->n / (size_t)l->parts,
 		     row_bytes = n * (f32_out(l) ? 4 : side_op_bytes(&z->dev));
-	char why[256] = "";
+	struct why why = {""};
 	struct weights x;
 	struct kern_linear *on_cpu = NULL, *on_dev = NULL;
 	uint16_t *inputs = xmalloc((size_t)PERIOD * (size_t)l->k * 2);
 	shapes_fill(inputs, z->type, (size_t)PERIOD * (size_t)l->k, 5);
 	weights_make(&x, l, type);
-	if ((z->cpu.ops && z->cpu.ops->linear_load(z->cpu.dev, &x.src, &on_cpu, why, sizeof why)) ||
-	    (z->dev.ops && z->dev.ops->linear_load(z->dev.dev, &x.src, &on_dev, why, sizeof why)))
-		die(l->name, why);
+	if ((z->cpu.ops && z->cpu.ops->linear_load(z->cpu.dev, &x.src, &on_cpu, &why)) ||
+	    (z->dev.ops && z->dev.ops->linear_load(z->dev.dev, &x.src, &on_dev, &why)))
+		die(l->name, why.text);
 	weights_free(&x);
 	float *expected = on_cpu ? run_linear(&z->cpu, l, on_cpu, inputs, z->type, PERIOD, n * 4)
 				 : xcalloc((size_t)PERIOD * n, sizeof *expected);
@@ -336,7 +336,7 @@ static void check_linear(struct shapes *z, const struct layer_shape *l, enum ker
 static void open_side(struct side *d, const char *device, const struct shapes *z)
 {
 	const bool small = z->small;
-	char why[512] = "";
+	struct why why = {""};
 	struct kern_info info;
 	struct kern_open_args a = {.compute = KERN_COMPUTE_F32,
 				   .model = z->type,
@@ -346,9 +346,8 @@ static void open_side(struct side *d, const char *device, const struct shapes *z
 				   .max_logits = small ? 16 : MAX_SEQS,
 				   .max_context = small ? 1024 : MAX_CONTEXT};
 	a.max_blocks_per_seq = a.max_context / BLOCK;
-	if (kern_find(device, &d->ops, &a.index, why, sizeof why) ||
-	    d->ops->open(&d->dev, &a, why, sizeof why))
-		die(device, why);
+	if (kern_find(device, &d->ops, &a.index, &why) || d->ops->open(&d->dev, &a, &why))
+		die(device, why.text);
 	d->s = d->ops->stream_new(d->dev);
 	d->ops->info(d->dev, &info);
 	d->op = info.operand;

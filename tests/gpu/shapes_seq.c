@@ -56,7 +56,7 @@ void shapes_check_embed(struct shapes *z)
 	static const int rows[] = {PERIOD, 100};
 	const struct side *d = &z->dev;
 	const size_t hidden = (size_t)z->m->shapes[0].k, vocab = (size_t)z->m->shapes[4].n;
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_embed *e;
 	int32_t ids[PERIOD];
 	uint16_t *table = xmalloc(vocab * hidden * 2);
@@ -64,8 +64,8 @@ void shapes_check_embed(struct shapes *z)
 	for (int i = 0; i < PERIOD; i++)
 		ids[i] = (int32_t)(i ? shapes_random(7, (uint64_t)i) % vocab : vocab - 1);
 	const struct kern_embed_src src = {table, z->type, (int)vocab, (int)hidden, false};
-	if (d->ops->embed_load(d->dev, &src, &e, why, sizeof why)) {
-		fprintf(stderr, "gpu_shapes: %s\n", why);
+	if (d->ops->embed_load(d->dev, &src, &e, &why)) {
+		fprintf(stderr, "gpu_shapes: %s\n", why.text);
 		exit(1);
 	}
 	float *expected = xmalloc(PERIOD * hidden * 4), *got = xmalloc(100 * hidden * 4);

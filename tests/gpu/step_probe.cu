@@ -162,10 +162,10 @@ void linear_name(char out[NAME_SIZE], const struct kern_linear_src *src)
 	snprintf(out, NAME_SIZE, "%.*s", (int)(end - from), from);
 }
 
-int linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out, char *why,
-		size_t why_n)
+int linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
+		struct why *why)
 {
-	const int rc = kern_cuda_ops.linear_load(d, src, out, why, why_n);
+	const int rc = kern_cuda_ops.linear_load(d, src, out, why);
 	if (!rc && n_linears < LINEARS) {
 		linears[n_linears].w = *out;
 		linear_name(linears[n_linears++].name, src);
@@ -325,11 +325,11 @@ int probe_operations(struct probe_operation out[PROBE_NAMES], double *empty_us)
 	return n;
 }
 
-extern "C" int kern_find(const char *device, const struct kern_ops **ops, int *index, char *why, size_t why_n)
+extern "C" int kern_find(const char *device, const struct kern_ops **ops, int *index, struct why *why)
 {
 	(void)device;
 	(void)why;
-	(void)why_n;
+
 	probed = kern_cuda_ops;
 	probed.batch_set = batch_set;
 	probed.event_record = event_record;
@@ -351,8 +351,8 @@ extern "C" int kern_find(const char *device, const struct kern_ops **ops, int *i
 	return 0;
 }
 
-extern "C" int kern_find_coll(const char *device, const struct coll_ops **ops, char *why, size_t why_n)
+extern "C" int kern_find_coll(const char *device, const struct coll_ops **ops, struct why *why)
 {
 	(void)ops;
-	return err_why(why, why_n, -ENOTSUP, "%s: one GPU alone is measured", device);
+	return err_why(why, -ENOTSUP, "%s: one GPU alone is measured", device);
 }

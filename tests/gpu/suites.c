@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/err.h"
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -274,16 +275,16 @@ static int receive(int fd, struct message *m, int64_t until)
 }
 
 /* Describe how a child ended during a test; "" if as the test expects. */
-static void end_of(const struct entry *e, int status, bool late, char *why, size_t n)
+static void end_of(const struct entry *e, int status, bool late, struct why *why)
 {
 	const struct criterion_test_extra_data *d = e->test->data;
-	*why = 0;
+	*why->text = 0;
 	if (late)
-		snprintf(why, n, "not done in time");
+		err_why(why, 0, "not done in time");
 	else if (WIFSIGNALED(status) && WTERMSIG(status) != d->signal)
-		snprintf(why, n, "crashed: %s", strsignal(WTERMSIG(status)));
+		err_why(why, 0, "crashed: %s", strsignal(WTERMSIG(status)));
 	else if (WIFEXITED(status) && (d->signal || !d->exit_code || WEXITSTATUS(status) != d->exit_code))
-		snprintf(why, n, "exit status %d", WEXITSTATUS(status));
+		err_why(why, 0, "exit status %d", WEXITSTATUS(status));
 }
 
 static void count(struct suites *s, int i, enum verdict v, const char *why, double seconds)
@@ -301,7 +302,7 @@ static void count(struct suites *s, int i, enum verdict v, const char *why, doub
 static int run_child(struct suites *s, int from)
 {
 	int fds[2], status = 0, at = from, open = -1;
-	char why[128] = "";
+	struct why why = {""};
 	bool late = false;
 	struct message m;
 	if (pipe(fds)) {
@@ -341,8 +342,8 @@ static int run_child(struct suites *s, int from)
 	close(fds[0]);
 	waitpid(child, &status, 0);
 	if (open >= 0) {
-		end_of(&s->all[open], status, late, why, sizeof why);
-		count(s, open, *why ? FAILED : PASSED, why, 1e-6 * (double)(clock_us() - began));
+		end_of(&s->all[open], status, late, &why);
+		count(s, open, *why.text ? FAILED : PASSED, why.text, 1e-6 * (double)(clock_us() - began));
 		return open + 1;
 	}
 	if (at == from) { /* the child did not begin a test */

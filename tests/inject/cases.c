@@ -13,39 +13,39 @@
 #include "tests/driver.h"
 #include "tests/testdata.h"
 
-static int run_config(char *why, size_t why_n)
+static int run_config(struct why *why)
 {
 	static struct model_config c;
-	int rc = model_config_load(repofile("models/demo"), &c, why, why_n);
+	int rc = model_config_load(repofile("models/demo"), &c, why);
 	if (!rc)
 		model_config_fini(&c);
 	return rc;
 }
 
-static int run_weights(char *why, size_t why_n)
+static int run_weights(struct why *why)
 {
 	static struct model_config c;
 	struct weights *w = NULL;
-	int rc = model_config_load(repofile("models/demo"), &c, why, why_n);
+	int rc = model_config_load(repofile("models/demo"), &c, why);
 	if (rc)
 		return rc;
-	rc = weights_open(repofile("models/demo"), &c, &w, why, why_n);
+	rc = weights_open(repofile("models/demo"), &c, &w, why);
 	if (!rc)
 		weights_close(w);
 	model_config_fini(&c);
 	return rc;
 }
 
-static int run_tokenizer(char *why, size_t why_n)
+static int run_tokenizer(struct why *why)
 {
 	static const char text[] = "Once upon a time <|im_end|> caf\xc3\xa9 12345";
 	struct tokenizer *t = NULL;
 	struct token_ids ids = {0};
 	struct buf out = {0};
-	int rc = tokenizer_load(repofile("models/demo"), &t, why, why_n);
+	int rc = tokenizer_load(repofile("models/demo"), &t, why);
 	if (rc)
 		return rc;
-	rc = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &ids, why, why_n);
+	rc = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &ids, why);
 	if (!rc)
 		rc = tokenizer_decode(t, ids.ids, ids.n, false, &out);
 	token_ids_fini(&ids);
@@ -54,7 +54,7 @@ static int run_tokenizer(char *why, size_t why_n)
 	return rc;
 }
 
-static int run_chat(char *why, size_t why_n)
+static int run_chat(struct why *why)
 {
 	struct chat *chat = NULL;
 	struct chat_prompt prompt = {0};
@@ -62,12 +62,12 @@ static int run_chat(char *why, size_t why_n)
 	static const char text[] =
 		"[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", "
 		"\"content\": [{\"type\": \"text\", \"text\": \"Hello\"}]}]";
-	int rc = chat_load(repofile("models/demo"), &chat, why, why_n);
+	int rc = chat_load(repofile("models/demo"), &chat, why);
 	if (!rc)
-		rc = json_parse(text, sizeof text - 1, &messages, why, why_n);
+		rc = json_parse(text, sizeof text - 1, &messages, why);
 	if (!rc) {
 		struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
-		rc = chat_render_json(chat, &rq, &prompt, why, why_n);
+		rc = chat_render_json(chat, &rq, &prompt, why);
 	}
 	chat_prompt_fini(&prompt);
 	json_decref(messages);
@@ -91,12 +91,12 @@ static void prepare_mp(void)
 	json_decref(v);
 }
 
-static int run_mp(char *why, size_t why_n)
+static int run_mp(struct why *why)
 {
 	struct mp_limits limits = mp_limits_request(1 << 20);
 	struct buf again = {0};
 	json_t *v = NULL;
-	int rc = mp_decode(request.p, request.len, &limits, &v, why, why_n);
+	int rc = mp_decode(request.p, request.len, &limits, &v, why);
 	if (!rc)
 		mp_encode(&again, v);
 	json_decref(v);
@@ -144,19 +144,19 @@ static void prepare_bus(void)
 	params_fini(&params);
 }
 
-static int run_bus(char *why, size_t why_n)
+static int run_bus(struct why *why)
 {
 	struct plan p = {0};
 	struct result r = {0};
 	struct bus_msg m;
 	struct buf again = {0};
-	int rc = bus_decode_plan(plan_bytes.p, plan_bytes.len, &limits, &p, why, why_n);
+	int rc = bus_decode_plan(plan_bytes.p, plan_bytes.len, &limits, &p, why);
 	if (!rc)
 		bus_encode_plan(&p, &again);
 	if (!rc)
-		rc = bus_decode_result(result_bytes.p, result_bytes.len, &limits, &r, why, why_n);
+		rc = bus_decode_result(result_bytes.p, result_bytes.len, &limits, &r, why);
 	if (!rc)
-		rc = bus_decode(hello_bytes.p, hello_bytes.len, &m, why, why_n);
+		rc = bus_decode(hello_bytes.p, hello_bytes.len, &m, why);
 	bus_plan_fini(&p);
 	result_fini(&r);
 	buf_fini(&again);
@@ -165,7 +165,7 @@ static int run_bus(char *why, size_t why_n)
 
 /* ---- a worker that loads the model and runs a prompt ---- */
 
-static int run_step(char *why, size_t why_n)
+static int run_step(struct why *why)
 {
 	static const uint32_t tokens[] = {5, 6, 7, 8, 9};
 	struct bus_load load = driver_load(repofile("models/demo"));
@@ -178,7 +178,7 @@ static int run_step(char *why, size_t why_n)
 	int rc = driver_open(&d, &load);
 	if (!rc)
 		rc = driver_prompt(&d, tokens, 5, 16, 5, &params);
-	snprintf(why, why_n, "%s", d.why);
+	err_why(why, 0, "%s", d.why.text);
 	driver_close(&d);
 	params_fini(&params);
 	return rc;

@@ -2,6 +2,8 @@
 #ifndef QUERN_TESTS_INJECT_CASES_H
 #define QUERN_TESTS_INJECT_CASES_H
 
+#include "base/err.h"
+
 #include <stddef.h>
 
 struct inject_case {
@@ -9,7 +11,7 @@ struct inject_case {
 	/* Set-up that is not part of the path; called once per process.  May be NULL. */
 	void (*prepare)(void);
 	/* Run the path; free everything, also after an error.  0, or an error with its reason in why. */
-	int (*run)(char *why, size_t why_n);
+	int (*run)(struct why *why);
 	/* Return the problem with the files left in its folder, however the path ended; NULL: none.  May be
 	 * NULL. */
 	const char *(*left)(const char *dir);
@@ -21,28 +23,28 @@ extern const size_t n_inject_cases;
 /* ---- serving (serving.c): front end, HTTP, journal ---- */
 void serving_prepare(void);
 void serving_cleanup(void);
-int serving_http(char *why, size_t why_n);
-int serving_upload(char *why, size_t why_n);
-int serving_jobs(char *why, size_t why_n);
-int serving_journal(char *why, size_t why_n);
+int serving_http(struct why *why);
+int serving_upload(struct why *why);
+int serving_jobs(struct why *why);
+int serving_journal(struct why *why);
 
 /* ---- keys in files, the list of allowed clients (keys.c) ---- */
 void keys_prepare(void);
-int keys_files(char *why, size_t why_n);
-int keys_api(char *why, size_t why_n);
-int keys_allow(char *why, size_t why_n);
+int keys_files(struct why *why);
+int keys_api(struct why *why);
+int keys_allow(struct why *why);
 
 /* ---- workers and their engine (workers.c): one worker; scaling up and draining; a tp_group of two ---- */
 void workers_prepare(void);
-int workers_serve(char *why, size_t why_n);
-int workers_scale(char *why, size_t why_n);
-int workers_group(char *why, size_t why_n);
+int workers_serve(struct why *why);
+int workers_scale(struct why *why);
+int workers_group(struct why *why);
 
 /* ---- conversion and quantization of models (quantize.c) ---- */
 void quantize_prepare(void);
 void quantize_cleanup(void);
-int quantize_conversions(char *why, size_t why_n);
-int quantize_models(char *why, size_t why_n);
+int quantize_conversions(struct why *why);
+int quantize_models(struct why *why);
 const char *quantize_conversions_left(const char *dir);
 const char *quantize_left(const char *dir);
 

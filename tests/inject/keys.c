@@ -23,18 +23,18 @@ int __real_zmq_send(void *s, const void *p, size_t n, int flags);
 
 enum { ALLOW_MS = 3000, READ_AGAIN_MS = 3000 };
 
-int keys_files(char *why, size_t why_n)
+int keys_files(struct why *why)
 {
 	struct curve_key key, back;
 	char path[128];
-	int rc = curve_generate(&key, why, why_n);
+	int rc = curve_generate(&key, why);
 	if (!rc)
-		rc = curve_write(&key, inject_dir(), "k", why, why_n);
+		rc = curve_write(&key, inject_dir(), "k", why);
 	snprintf(path, sizeof path, "%s/k.key", inject_dir());
-	return rc ? rc : curve_read(path, true, &back, why, why_n);
+	return rc ? rc : curve_read(path, true, &back, why);
 }
 
-int keys_api(char *why, size_t why_n)
+int keys_api(struct why *why)
 {
 	static const char text[] = "0123456789abcdef0123 name=ann share=2 requests-per-minute=60\n"
 				   "abcdef0123456789abcd name=bob tokens-per-minute=1000\n";
@@ -46,7 +46,7 @@ int keys_api(char *why, size_t why_n)
 		abort();
 	inject_pause(false);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	int rc = api_keys_open(path, &k, why, why_n);
+	int rc = api_keys_open(path, &k, why);
 	if (!rc)
 		api_keys_close(k);
 	close(fd);
@@ -59,10 +59,10 @@ static struct curve_key service, clients[2];
 
 void keys_prepare(void)
 {
-	char why[256];
-	if (curve_generate(&service, why, sizeof why) || curve_generate(&clients[0], why, sizeof why) ||
-	    curve_generate(&clients[1], why, sizeof why)) {
-		fprintf(stderr, "sweep: %s\n", why);
+	struct why why;
+	if (curve_generate(&service, &why) || curve_generate(&clients[0], &why) ||
+	    curve_generate(&clients[1], &why)) {
+		fprintf(stderr, "sweep: %s\n", why.text);
 		exit(2);
 	}
 }
@@ -78,7 +78,7 @@ static void write_list(const char *path, int n)
 }
 
 /* Check that a message of this client arrives. */
-static int check_allowed(void *zmq, void *router, const struct curve_key *key, char *why, size_t why_n)
+static int check_allowed(void *zmq, void *router, const struct curve_key *key, struct why *why)
 {
 	int zero = 0;
 	char endpoint[128], part[256];
@@ -94,10 +94,10 @@ static int check_allowed(void *zmq, void *router, const struct curve_key *key, c
 	if (!rc)
 		zmq_recv(router, part, sizeof part, 0);
 	zmq_close(s);
-	return rc ? err_why(why, why_n, rc, "a client of the list was rejected: %s", zmq_strerror(-rc)) : 0;
+	return rc ? err_why(why, rc, "a client of the list was rejected: %s", zmq_strerror(-rc)) : 0;
 }
 
-static int read_again(struct zap *z, const char *path, char *why, size_t why_n)
+static int read_again(struct zap *z, const char *path, struct why *why)
 {
 	uint64_t before = zap_generation(z);
 	write_list(path, 2);
@@ -109,10 +109,10 @@ static int read_again(struct zap *z, const char *path, char *why, size_t why_n)
 			return 0;
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	}
-	return err_why(why, why_n, -EIO, "the list was not read again");
+	return err_why(why, -EIO, "the list was not read again");
 }
 
-int keys_allow(char *why, size_t why_n)
+int keys_allow(struct why *why)
 {
 	struct zap *z = NULL;
 	char path[128];
@@ -122,7 +122,7 @@ int keys_allow(char *why, size_t why_n)
 	write_list(path, 1);
 	void *zmq = zmq_ctx_new();
 	inject_pause(false);
-	int rc = zap_start(zmq, &service, path, &z, why, why_n);
+	int rc = zap_start(zmq, &service, path, &z, why);
 	inject_pause(true);
 	void *router = rc ? NULL : zmq_socket(zmq, ZMQ_ROUTER);
 	if (!rc) {
@@ -131,14 +131,14 @@ int keys_allow(char *why, size_t why_n)
 		if (!rc && zmq_bind(router, "tcp://127.0.0.1:*"))
 			rc = -errno;
 		if (rc)
-			err_why(why, why_n, rc, "no socket: %s", zmq_strerror(-rc));
+			err_why(why, rc, "no socket: %s", zmq_strerror(-rc));
 	}
 	if (!rc)
-		rc = check_allowed(zmq, router, &clients[0], why, why_n);
+		rc = check_allowed(zmq, router, &clients[0], why);
 	if (!rc)
-		rc = read_again(z, path, why, why_n);
+		rc = read_again(z, path, why);
 	if (!rc)
-		rc = check_allowed(zmq, router, &clients[1], why, why_n);
+		rc = check_allowed(zmq, router, &clients[1], why);
 	if (router)
 		zmq_close(router);
 	inject_pause(false);

@@ -36,43 +36,43 @@ static const char *join(char out[PATH], const char *dir, const char *name)
 
 struct step {
 	const char *name, *source; /* source: name in `kept` */
-	int (*run)(const char *src, const char *dst, char *why, size_t why_n);
+	int (*run)(const char *src, const char *dst, struct why *why);
 };
 
-static int gguf(const char *src, const char *dst, char *why, size_t why_n)
+static int gguf(const char *src, const char *dst, struct why *why)
 {
-	return to_gguf(src, dst, NULL, why, why_n);
+	return to_gguf(src, dst, NULL, why);
 }
 
-static int safetensors(const char *src, const char *dst, char *why, size_t why_n)
+static int safetensors(const char *src, const char *dst, struct why *why)
 {
-	return to_safetensors(src, dst, SHARD, why, why_n);
+	return to_safetensors(src, dst, SHARD, why);
 }
 
-static int nearest(const char *type, const char *src, const char *dst, char *why, size_t why_n)
+static int nearest(const char *type, const char *src, const char *dst, struct why *why)
 {
 	return round_run(&(struct quantize_options){.source = src, .dst = dst, .type = type, .n_threads = 1},
-			 why, why_n);
+			 why);
 }
 
-static int q8_0(const char *src, const char *dst, char *why, size_t why_n)
+static int q8_0(const char *src, const char *dst, struct why *why)
 {
-	return nearest("q8_0", src, dst, why, why_n);
+	return nearest("q8_0", src, dst, why);
 }
 
-static int int8(const char *src, const char *dst, char *why, size_t why_n)
+static int int8(const char *src, const char *dst, struct why *why)
 {
-	return nearest("int8", src, dst, why, why_n);
+	return nearest("int8", src, dst, why);
 }
 
-static int awq4(const char *src, const char *dst, char *why, size_t why_n)
+static int awq4(const char *src, const char *dst, struct why *why)
 {
 	char text[PATH];
 	const struct quantize_options all = {.source = src, .dst = dst, .type = "awq4", .n_threads = 1};
 	return awq_run(
 		&(struct awq_options){
 			.all = &all, .text = join(text, kept, "text"), .n_tokens = CALIBRATION, .group = 32},
-		why, why_n);
+		why);
 }
 
 static const struct step conversions[] = {{"m.gguf", "qwen2", gguf},
@@ -89,9 +89,9 @@ static bool same_file(const char *a, const char *b)
 {
 	char *x, *y;
 	size_t n, m;
-	if (file_read(a, SIZE_MAX / 2, &x, &n, NULL, 0))
+	if (file_read(a, SIZE_MAX / 2, &x, &n, NULL))
 		return false;
-	bool same = file_read(b, SIZE_MAX / 2, &y, &m, NULL, 0) == 0;
+	bool same = file_read(b, SIZE_MAX / 2, &y, &m, NULL) == 0;
 	if (same) {
 		same = n == m && memcmp(x, y, n) == 0;
 		free(y);
@@ -175,11 +175,12 @@ static void unpack(const char *name)
 		"\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": "
 		"true}, "
 		"\"decoder\": {\"type\": \"ByteLevel\"}}";
-	char *data, path[PATH], dir[PATH], why[256];
+	struct why why;
+	char *data, path[PATH], dir[PATH];
 	char *seed = xasprintf("tests/fuzz/seeds/fuzz_convert/%s.dir", name);
 	size_t n;
-	if (file_read(repofile(seed), 1 << 20, &data, &n, why, sizeof why)) {
-		fprintf(stderr, "sweep: %s\n", why);
+	if (file_read(repofile(seed), 1 << 20, &data, &n, &why)) {
+		fprintf(stderr, "sweep: %s\n", why.text);
 		exit(2);
 	}
 	const size_t head = strlen(data);
@@ -213,13 +214,14 @@ static void quiet(bool on)
 
 static void run_undisturbed(const struct step *s)
 {
-	char src[PATH], dst[PATH], why[1024] = "";
+	char src[PATH], dst[PATH];
+	struct why why = {""};
 	for (; s->name; s++) {
 		quiet(true);
-		const int rc = s->run(join(src, kept, s->source), join(dst, kept, s->name), why, sizeof why);
+		const int rc = s->run(join(src, kept, s->source), join(dst, kept, s->name), &why);
 		quiet(false);
 		if (rc) {
-			fprintf(stderr, "sweep: %s: %s\n", s->name, why);
+			fprintf(stderr, "sweep: %s: %s\n", s->name, why.text);
 			exit(2);
 		}
 	}
@@ -256,27 +258,27 @@ static void wrong(const char *name, const char *what, const char *why)
 	_exit(EXIT_WRONG);
 }
 
-static int run(const struct step *s, char *why, size_t why_n)
+static int run(const struct step *s, struct why *why)
 {
 	int rc = 0;
 	for (; !rc && s->name; s++) {
 		char src[PATH], dst[PATH], partial[PATH + 16];
-		rc = s->run(join(src, kept, s->source), join(dst, inject_dir(), s->name), why, why_n);
+		rc = s->run(join(src, kept, s->source), join(dst, inject_dir(), s->name), why);
 		snprintf(partial, sizeof partial, "%s.partial", dst);
 		if (!access(partial, F_OK))
-			wrong(s->name, "leaves an unfinished result", why);
+			wrong(s->name, "leaves an unfinished result", why->text);
 		if (!rc && access(dst, F_OK))
 			wrong(s->name, "leaves no result, without an error", "");
 	}
 	return rc;
 }
 
-int quantize_conversions(char *why, size_t why_n)
+int quantize_conversions(struct why *why)
 {
-	return run(conversions, why, why_n);
+	return run(conversions, why);
 }
 
-int quantize_models(char *why, size_t why_n)
+int quantize_models(struct why *why)
 {
-	return run(quantizations, why, why_n);
+	return run(quantizations, why);
 }

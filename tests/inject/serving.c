@@ -45,13 +45,13 @@ struct rig {
 
 void serving_prepare(void)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const char *dir = repofile("models/demo");
 	if (tokenizer)
 		return;
-	if (tokenizer_load(dir, &tokenizer, why, sizeof why) || chat_load(dir, &chat, why, sizeof why) ||
-	    model_config_load(dir, &config, why, sizeof why)) {
-		fprintf(stderr, "sweep: %s\n", why);
+	if (tokenizer_load(dir, &tokenizer, &why) || chat_load(dir, &chat, &why) ||
+	    model_config_load(dir, &config, &why)) {
+		fprintf(stderr, "sweep: %s\n", why.text);
 		exit(2);
 	}
 	svc = (struct service){.tokenizer = tokenizer,
@@ -95,7 +95,7 @@ static void rig_stop(struct rig *r)
 	zmq_ctx_term(r->zmq);
 }
 
-static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
+static int rig_start(struct rig *r, bool with_http, struct why *why)
 {
 	struct http_config http = {.addr = "127.0.0.1:0"};
 	struct front_config cfg = {.jobs = "tcp://127.0.0.1:*"};
@@ -103,14 +103,14 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 	snprintf(r->path, sizeof r->path, "%s/j", inject_dir());
 	r->zmq = zmq_ctx_new();
 	r->metrics = svc.metrics = metrics_new(2048);
-	int rc = journal_with_tables(r->path, "demo", &r->journal, why, why_n);
+	int rc = journal_with_tables(r->path, "demo", &r->journal, why);
 	svc.journal = cfg.journal = r->journal;
 	if (!rc)
-		rc = housekeeper_start(&svc.house, why, why_n);
+		rc = housekeeper_start(&svc.house, why);
 	if (!rc)
-		rc = work_pool_start(&work_limits_usual, &svc.pool, why, why_n);
+		rc = work_pool_start(&work_limits_usual, &svc.pool, why);
 	if (!rc)
-		rc = front_start(r->zmq, &svc, &cfg, &r->front, why, why_n);
+		rc = front_start(r->zmq, &svc, &cfg, &r->front, why);
 	if (!rc) {
 		inject_pause(true);
 		r->engine = xcalloc(1, sizeof *r->engine);
@@ -120,21 +120,21 @@ static int rig_start(struct rig *r, bool with_http, char *why, size_t why_n)
 	}
 	if (!rc && with_http) {
 		struct http_app app = endpoints_app(&r->endpoints, front_mailbox(r->front), &svc, 0);
-		rc = http_start(&svc, &app, &http, &r->http, why, why_n);
+		rc = http_start(&svc, &app, &http, &r->http, why);
 	}
 	if (rc)
 		rig_stop(r);
 	return rc;
 }
 
-int serving_journal(char *why, size_t why_n)
+int serving_journal(struct why *why)
 {
 	struct rig r = {0};
 	snprintf(r.path, sizeof r.path, "%s/j", inject_dir());
 	int rc = 0;
 	/* Create the journal, then open it again. */
 	for (int i = 0; i < 2 && !rc; i++) {
-		rc = journal_with_tables(r.path, "demo", &r.journal, why, why_n);
+		rc = journal_with_tables(r.path, "demo", &r.journal, why);
 		if (!rc)
 			journal_close(r.journal);
 	}
@@ -143,7 +143,7 @@ int serving_journal(char *why, size_t why_n)
 
 /* Send a request; expect a reply or a closed connection, never a client left waiting. */
 static int ask(struct rig *r, const char *method, const char *path, const char *type, const char *body,
-	       char *why, size_t why_n)
+	       struct why *why)
 {
 	struct buf b = {0}, reply = {0};
 	bool ready = false;
@@ -172,32 +172,32 @@ static int ask(struct rig *r, const char *method, const char *path, const char *
 	buf_fini(&b);
 	int rc = status == 200 ? 0 : -EIO;
 	if (rc)
-		snprintf(why, why_n, "%s: status %d, engine %sready: %s", path, status, ready ? "" : "not ",
-			 reply.p ? reply.p : "");
+		err_why(why, 0, "%s: status %d, engine %sready: %s", path, status, ready ? "" : "not ",
+			reply.p ? reply.p : "");
 	buf_fini(&reply);
 	return rc;
 }
 
-int serving_http(char *why, size_t why_n)
+int serving_http(struct why *why)
 {
 	struct rig r;
-	int rc = rig_start(&r, true, why, why_n);
+	int rc = rig_start(&r, true, why);
 	if (rc)
 		return rc;
 	rc = ask(&r, "POST", "/v1/completions", "application/json",
-		 "{\"model\": \"demo\", \"prompt\": \"Once\", \"max_tokens\": 4}", why, why_n);
+		 "{\"model\": \"demo\", \"prompt\": \"Once\", \"max_tokens\": 4}", why);
 	if (!rc)
 		rc = ask(&r, "POST", "/v1/chat/completions", "application/json",
 			 "{\"model\": \"demo\", \"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], "
 			 "\"max_tokens\": 4, \"stream\": true}",
-			 why, why_n);
+			 why);
 	if (!rc)
-		rc = ask(&r, "GET", "/metrics", NULL, NULL, why, why_n);
+		rc = ask(&r, "GET", "/metrics", NULL, NULL, why);
 	rig_stop(&r);
 	return rc;
 }
 
-int serving_upload(char *why, size_t why_n)
+int serving_upload(struct why *why)
 {
 	static const char form[] =
 		"--xyz\r\nContent-Disposition: form-data; "
@@ -207,19 +207,19 @@ int serving_upload(char *why, size_t why_n)
 		"\"url\": \"/v1/completions\", \"body\": {\"model\": \"demo\", \"prompt\": "
 		"\"Once\"}}\n\r\n--xyz--\r\n";
 	struct rig r;
-	int rc = rig_start(&r, true, why, why_n);
+	int rc = rig_start(&r, true, why);
 	if (rc)
 		return rc;
-	rc = ask(&r, "POST", "/v1/files", "multipart/form-data; boundary=xyz", form, why, why_n);
+	rc = ask(&r, "POST", "/v1/files", "multipart/form-data; boundary=xyz", form, why);
 	if (!rc)
-		rc = ask(&r, "GET", "/v1/files", NULL, NULL, why, why_n);
+		rc = ask(&r, "GET", "/v1/files", NULL, NULL, why);
 	rig_stop(&r);
 	return rc;
 }
 
 /* Run a durable job over the job socket.  A lost message may leave this client waiting, so it gives up soon;
  * the service must still end. */
-int serving_jobs(char *why, size_t why_n)
+int serving_jobs(struct why *why)
 {
 	enum { REPLY_MS = 3000, REPLIES_MAX = 64 };
 	struct mp_limits limits = mp_limits_reply();
@@ -227,7 +227,7 @@ int serving_jobs(char *why, size_t why_n)
 	char part[65536];
 	int ms = REPLY_MS, zero = 0;
 	bool done = false;
-	int rc = rig_start(&r, false, why, why_n);
+	int rc = rig_start(&r, false, why);
 	if (rc)
 		return rc;
 	inject_pause(true);
@@ -244,15 +244,15 @@ int serving_jobs(char *why, size_t why_n)
 	zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof zero);
 	zmq_connect(s, front_jobs_endpoint(r.front));
 	zmq_send(s, b.p, b.len, 0);
-	snprintf(why, why_n, "no reply to a submit in %d ms", ms);
+	err_why(why, 0, "no reply to a submit in %d ms", ms);
 	for (int i = 0; i < REPLIES_MAX && !done; i++) {
 		int n = zmq_recv(s, part, sizeof part, 0);
 		json_t *reply = NULL;
-		if (n <= 0 || mp_decode(part, (size_t)n, &limits, &reply, why, why_n))
+		if (n <= 0 || mp_decode(part, (size_t)n, &limits, &reply, why))
 			break;
 		const char *event = json_string_value(json_object_get(reply, "op"));
 		char *text = json_dumps(reply, 0);
-		snprintf(why, why_n, "%s", text);
+		err_why(why, 0, "%s", text);
 		done = event && !strcmp(event, "done");
 		bool error = event && !strcmp(event, "error");
 		free(text);

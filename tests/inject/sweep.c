@@ -55,16 +55,16 @@ static bool leaks(void)
 /* Run a case with the nth call failing.  nth 0: undisturbed, which counts the calls. */
 static int attempt(const struct inject_case *c, enum inject_kind kind, unsigned long nth)
 {
-	char why[1024] = "";
+	struct why why = {""};
 	inject_arm(kind, nth);
-	int rc = c->run(why, sizeof why);
+	int rc = c->run(&why);
 	bool failed = inject_disarm();
 	for (int k = 0; nth == 0 && k < INJECT_KINDS; k++)
 		calls[k] = inject_count((enum inject_kind)k);
-	fprintf(stderr, "rc %d: %s\n", rc, why);
+	fprintf(stderr, "rc %d: %s\n", rc, why.text);
 	if (nth == 0 && rc)
 		return UNDISTURBED_FAILED;
-	if (rc && !why[0])
+	if (rc && !why.text[0])
 		return UNEXPLAINED;
 	if (leaks())
 		return LEAKED;

@@ -23,10 +23,10 @@ static uint32_t n_vocab;
 
 void workers_prepare(void)
 {
-	char why[512];
+	struct why why;
 	struct model_config c;
-	if (model_config_load(repofile("models/demo"), &c, why, sizeof why)) {
-		fprintf(stderr, "sweep: %s\n", why);
+	if (model_config_load(repofile("models/demo"), &c, &why)) {
+		fprintf(stderr, "sweep: %s\n", why.text);
 		exit(2);
 	}
 	n_vocab = (uint32_t)c.n_vocab;
@@ -49,7 +49,7 @@ enum {
 struct hand {
 	pthread_t thread;
 	struct link_args args;
-	char why[512];
+	struct why why;
 	int rc;
 	_Atomic bool ended;
 };
@@ -66,7 +66,7 @@ struct crew {
 static void *hand_main(void *arg)
 {
 	struct hand *h = arg;
-	h->rc = link_run(&h->args, h->why, sizeof h->why);
+	h->rc = link_run(&h->args, &h->why);
 	atomic_store(&h->ended, true);
 	return NULL;
 }
@@ -101,7 +101,7 @@ static const char *no_worker_left(const struct crew *w)
 	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
 		if (atomic_load(&w->hands[i].ended)) {
 			ended++;
-			why = w->hands[i].rc ? w->hands[i].why : "a worker was stopped";
+			why = w->hands[i].rc ? w->hands[i].why.text : "a worker was stopped";
 		}
 	return ended > w->n_retired ? why : NULL;
 }
@@ -131,7 +131,7 @@ static struct engine_cmd *new_command(enum engine_cmd_kind kind)
 
 /* Wait for the next event of these kinds; it is the caller's.  NULL: no worker is left; why has the
  * reason. */
-static struct engine_event *await(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
+static struct engine_event *await(struct crew *w, unsigned kinds, const char *what, struct why *why)
 {
 	for (int ms = 0; ms < WAIT_MS; ms += TURN_MS) {
 		struct engine_event *e;
@@ -143,7 +143,7 @@ static struct engine_event *await(struct crew *w, unsigned kinds, const char *wh
 			engine_event_free(e);
 		}
 		if (why_none) {
-			snprintf(why, why_n, "%s: %s", what, why_none);
+			err_why(why, 0, "%s: %s", what, why_none);
 			return NULL;
 		}
 	}
@@ -151,19 +151,19 @@ static struct engine_event *await(struct crew *w, unsigned kinds, const char *wh
 	return NULL;
 }
 
-static int await_code(struct crew *w, unsigned kinds, const char *what, char *why, size_t why_n)
+static int await_code(struct crew *w, unsigned kinds, const char *what, struct why *why)
 {
-	struct engine_event *e = await(w, kinds, what, why, why_n);
+	struct engine_event *e = await(w, kinds, what, why);
 	int rc = !e ? -EPIPE : e->code ? -EIO : 0;
 	if (e && rc)
-		snprintf(why, why_n, "%s: %s", what, e->why);
+		err_why(why, 0, "%s: %s", what, e->why);
 	engine_event_free(e);
 	return rc;
 }
 
 /* ---- commands ---- */
 
-static int job(struct crew *w, uint64_t number, char *why, size_t why_n)
+static int job(struct crew *w, uint64_t number, struct why *why)
 {
 	static const uint32_t prompt[] = {5, 6, 7, 8, 9};
 	struct engine_cmd *c = new_command(ENGINE_SUBMIT);
@@ -174,37 +174,37 @@ static int job(struct crew *w, uint64_t number, char *why, size_t why_n)
 	c->params.ignore_eos = true;
 	command(w, c);
 	return await_code(w, 1u << ENGINE_REFUSED | 1u << ENGINE_JOB_DONE | 1u << ENGINE_JOB_FAILED, "job",
-			  why, why_n);
+			  why);
 }
 
-static int scale(struct crew *w, uint32_t n, char *why, size_t why_n)
+static int scale(struct crew *w, uint32_t n, struct why *why)
 {
 	struct engine_cmd *c = new_command(ENGINE_SCALE);
 	c->n_replicas = n;
 	command(w, c);
-	return await_code(w, 1u << ENGINE_ORDER_DONE, "scale", why, why_n);
+	return await_code(w, 1u << ENGINE_ORDER_DONE, "scale", why);
 }
 
-static int drain(struct crew *w, uint64_t worker, char *why, size_t why_n)
+static int drain(struct crew *w, uint64_t worker, struct why *why)
 {
 	struct engine_cmd *c = new_command(ENGINE_DRAIN);
 	c->worker = worker;
 	w->n_retired++;
 	command(w, c);
-	return await_code(w, 1u << ENGINE_ORDER_DONE, "drain", why, why_n);
+	return await_code(w, 1u << ENGINE_ORDER_DONE, "drain", why);
 }
 
-static int status(struct crew *w, char *why, size_t why_n)
+static int status(struct crew *w, struct why *why)
 {
 	struct engine_cmd *c = new_command(ENGINE_STATUS);
 	c->n_cells = 8;
 	command(w, c);
-	return await_code(w, 1u << ENGINE_STATUS_REPLY, "status", why, why_n);
+	return await_code(w, 1u << ENGINE_STATUS_REPLY, "status", why);
 }
 
 /* ---- lifecycle ---- */
 
-static int crew_start(struct crew *w, unsigned tp, char *why, size_t why_n)
+static int crew_start(struct crew *w, unsigned tp, struct why *why)
 {
 	int ms = TURN_MS;
 	*w = (struct crew){.zmq = zmq_ctx_new()};
@@ -235,7 +235,7 @@ static int crew_start(struct crew *w, unsigned tp, char *why, size_t why_n)
 	snprintf(c.model, sizeof c.model, "%s", repofile("models/demo"));
 	snprintf(c.bus, sizeof c.bus, "%s", w->bus);
 	inject_pause(false);
-	int rc = engine_start(w->zmq, &c, &w->engine, why, why_n);
+	int rc = engine_start(w->zmq, &c, &w->engine, why);
 	inject_pause(true);
 	if (rc)
 		return rc;
@@ -273,13 +273,13 @@ static void crew_stop(struct crew *w)
 }
 
 /* Check that a worker that failed has a reason, even if the engine has ended. */
-static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
+static int crew_end(struct crew *w, int rc, struct why *why)
 {
 	crew_stop(w);
 	for (unsigned i = 0; i < atomic_load(&w->n_hands); i++)
-		if (w->hands[i].rc && !w->hands[i].why[0]) {
+		if (w->hands[i].rc && !w->hands[i].why.text[0]) {
 			rc = w->hands[i].rc;
-			snprintf(why, why_n, "%s", "");
+			err_why(why, 0, "%s", "");
 		}
 	inject_pause(false);
 	return rc;
@@ -287,39 +287,39 @@ static int crew_end(struct crew *w, int rc, char *why, size_t why_n)
 
 /* ---- cases ---- */
 
-int workers_serve(char *why, size_t why_n)
+int workers_serve(struct why *why)
 {
 	struct crew w;
 	inject_pause(true);
-	int rc = crew_start(&w, 1, why, why_n);
+	int rc = crew_start(&w, 1, why);
 	if (!rc)
-		rc = job(&w, 1, why, why_n);
-	return crew_end(&w, rc, why, why_n);
+		rc = job(&w, 1, why);
+	return crew_end(&w, rc, why);
 }
 
-int workers_scale(char *why, size_t why_n)
+int workers_scale(struct why *why)
 {
 	struct crew w;
 	inject_pause(true);
-	int rc = crew_start(&w, 1, why, why_n);
+	int rc = crew_start(&w, 1, why);
 	if (!rc)
-		rc = scale(&w, 2, why, why_n);
+		rc = scale(&w, 2, why);
 	if (!rc)
-		rc = status(&w, why, why_n);
+		rc = status(&w, why);
 	if (!rc)
-		rc = drain(&w, 1, why, why_n);
+		rc = drain(&w, 1, why);
 	if (!rc)
-		rc = job(&w, 1, why, why_n);
-	return crew_end(&w, rc, why, why_n);
+		rc = job(&w, 1, why);
+	return crew_end(&w, rc, why);
 }
 
 /* Run two ranks, which meet and reduce. */
-int workers_group(char *why, size_t why_n)
+int workers_group(struct why *why)
 {
 	struct crew w;
 	inject_pause(true);
-	int rc = crew_start(&w, 2, why, why_n);
+	int rc = crew_start(&w, 2, why);
 	if (!rc)
-		rc = job(&w, 1, why, why_n);
-	return crew_end(&w, rc, why, why_n);
+		rc = job(&w, 1, why);
+	return crew_end(&w, rc, why);
 }

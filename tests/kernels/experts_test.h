@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_KERNELS_EXPERTS_TEST_H
 #define QUERN_TESTS_KERNELS_EXPERTS_TEST_H
 
+#include "base/err.h"
 #include "tests/kernels/kern_test.h"
 
 /* ---- experts ---- */
@@ -73,10 +74,10 @@ static inline void xt_set_fini(struct xt_set *s)
 }
 
 static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, struct kern_linear_src *down,
-			  char *why, size_t why_n)
+			  struct why *why)
 {
 	struct xt_set *s = arg;
-	(void)why, (void)why_n;
+	(void)why;
 	if (e <= s->asked) { /* the requests start again */
 		s->asked = -1;
 		s->rounds++;
@@ -103,7 +104,7 @@ static inline int xt_give(void *arg, int e, struct kern_linear_src *gateup, stru
 
 static inline struct kern_experts *xt_load(struct kt *t, struct xt_set *s, int chosen)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_experts *x = NULL;
 	const struct kern_experts_src src = {.name = "experts",
 					     .n_experts = s->n,
@@ -115,7 +116,7 @@ static inline struct kern_experts *xt_load(struct kt *t, struct xt_set *s, int c
 					     .arg = s};
 	s->asked = -1;
 	s->rounds = 0;
-	cr_assert_eq(t->ops->experts_load(t->dev, &src, &x, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(t->ops->experts_load(t->dev, &src, &x, &why), 0, "%s", why.text);
 	for (int e = s->asked + 1; e < s->n; e++)
 		cr_assert(!xt_is_here(s, e), "expert %d was not asked for", e);
 	return x;

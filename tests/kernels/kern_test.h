@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "kernels/codes.h"
 #include "kernels/half.h"
 #include "kernels/kern.h"
@@ -67,9 +68,9 @@ static inline bool kt_on_cpu(void)
 static inline const struct kern_ops *kt_ops(int *index)
 {
 	const struct kern_ops *ops = NULL;
-	char why[512] = "";
-	int e = kern_find(kt_device(), &ops, index, why, sizeof why);
-	cr_assert(e == 0, "%s", why);
+	struct why why = {""};
+	int e = kern_find(kt_device(), &ops, index, &why);
+	cr_assert(e == 0, "%s", why.text);
 	return ops;
 }
 
@@ -121,7 +122,7 @@ static inline enum kern_dtype kt_operand(int c)
 static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 {
 	static const char *const isas[KT_WAYS] = {"avx512", "avx2", "plain"};
-	char why[256] = "";
+	struct why why = {""};
 	const int bs = z.block_size ? z.block_size : 16;
 	struct kern_open_args a = {
 		.compute = kt_operand(c) == KERN_BF16 ? KERN_COMPUTE_BF16 : KERN_COMPUTE_F32,
@@ -141,9 +142,9 @@ static inline bool kt_open(struct kt *t, int c, int way, struct kt_size z)
 			return false;
 		kt_seed((uint64_t)way);
 	}
-	int e = t->ops->open(&t->dev, &a, why, sizeof why);
+	int e = t->ops->open(&t->dev, &a, &why);
 	if (e) {
-		cr_assert(kt_on_cpu() && strstr(why, isas[way]), "%s", why);
+		cr_assert(kt_on_cpu() && strstr(why.text, isas[way]), "%s", why.text);
 		return false;
 	}
 	t->s = t->ops->stream_new(t->dev);
@@ -521,7 +522,7 @@ static inline struct kern_info kt_info(void)
 static inline struct kern_linear *kt_load_act(struct kt *t, int k, int group, struct kt_part *const *parts,
 					      int n, enum kern_act act)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_linear *w = NULL;
 	struct kern_linear_src src = {.name = "test", .k = k, .group = group, .act = act, .n_parts = n};
 	if (act == KERN_GELU_SIGMOID) {
@@ -530,8 +531,8 @@ static inline struct kern_linear *kt_load_act(struct kt *t, int k, int group, st
 	}
 	for (int i = 0; i < n; i++)
 		src.parts[i] = parts[i]->part;
-	int e = t->ops->linear_load(t->dev, &src, &w, why, sizeof why);
-	cr_assert(e == 0, "%s", why);
+	int e = t->ops->linear_load(t->dev, &src, &w, &why);
+	cr_assert(e == 0, "%s", why.text);
 	return w;
 }
 

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_KERNELS_SAMPLE_TEST_H
 #define QUERN_TESTS_KERNELS_SAMPLE_TEST_H
 
+#include "base/err.h"
 #include "tests/kernels/kern_test.h"
 
 #include "kernels/cpu/cpu.h"
@@ -159,8 +160,8 @@ static inline void run_plain(const float *logits, int n_vocab, int n_logits,
 					 .max_context = 1,
 					 .max_blocks_per_seq = 1};
 	struct kt t = {.ops = &kern_cpu_ops, .op = KERN_F32, .isa = "plain"};
-	char why[256];
-	cr_assert_eq(t.ops->open(&t.dev, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(t.ops->open(&t.dev, &a, &why), 0, "%s", why.text);
 	t.s = t.ops->stream_new(t.dev);
 	run_rows(&t, logits, n_vocab, n_logits, rows, n, tokens, n_tokens, got);
 	kt_close(&t);

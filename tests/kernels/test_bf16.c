@@ -174,8 +174,8 @@ static struct kern_dev *device(int threads, int rows, enum kern_head head)
 				   .max_context = 1,
 				   .max_blocks_per_seq = 1};
 	struct kern_dev *d;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 	return d;
 }
 
@@ -185,8 +185,8 @@ static struct kern_linear *load(struct kern_dev *d, const struct matrix *m)
 	src.parts[0] = (struct kern_linear_part){
 		.dtype = m->dtype, .n = m->n, .w = m->group ? (const void *)&m->c : m->stored};
 	struct kern_linear *w;
-	char why[256] = "";
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), 0, "%s", why.text);
 	return w;
 }
 
@@ -333,7 +333,7 @@ Test(bf16, an_operand_keeps_its_values_in_every_order)
 Test(bf16, embeddings_are_rounded_and_found_again)
 {
 	enum { V = 150, H = 72 };
-	char why[256];
+	struct why why;
 	for (int i = 0; i < N_TABLES; i++) {
 		if (!table_at(i))
 			continue;
@@ -342,7 +342,7 @@ Test(bf16, embeddings_are_rounded_and_found_again)
 		float *table = kt_floats(V * H), row[H];
 		d->bf16 = table_at(i);
 		cr_assert_eq(kern_cpu_ops.embed_load(d, &(struct kern_embed_src){table, KERN_F32, V, H, true},
-						     &e, why, sizeof why),
+						     &e, &why),
 			     0);
 		for (int t = 0; t < V; t++) {
 			cpu_unpack_row(&e->linear, t, row);
@@ -388,7 +388,7 @@ Test(bf16, codes_err_by_what_their_activations_lose)
 Test(bf16, a_head_in_int8_takes_the_same_operands)
 {
 	enum { V = 100, H = 256, ROWS = 3 };
-	char why[256];
+	struct why why;
 	float *table = kt_floats(V * H), *x = kt_floats(ROWS * H), want[ROWS * V], y[ROWS * V];
 	for (int i = 0, first = 1; i < N_TABLES; i++) {
 		if (!table_at(i))
@@ -397,7 +397,7 @@ Test(bf16, a_head_in_int8_takes_the_same_operands)
 		struct kern_embed *e;
 		d->bf16 = table_at(i);
 		cr_assert_eq(kern_cpu_ops.embed_load(d, &(struct kern_embed_src){table, KERN_F32, V, H, true},
-						     &e, why, sizeof why),
+						     &e, &why),
 			     0);
 		run(d, kern_cpu_ops.embed_linear(e), x, ROWS, first ? want : y);
 		if (!first)
@@ -443,10 +443,10 @@ Test(bf16, groups_that_are_no_whole_steps_become_floats)
 		struct kern_dev *d = device(1, ROWS, KERN_HEAD_MODE);
 		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = K, .n_parts = 1};
 		struct kern_linear *w = load(d, m), *v;
-		char why[256];
+		struct why why;
 		codes_floats(&m->c, 0, N, floats);
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_F32, .n = N, .w = floats};
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &v, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &v, &why), 0, "%s", why.text);
 		run(d, w, x, ROWS, y);
 		run(d, v, x, ROWS, want);
 		cr_expect_arr_eq(y, want, sizeof y, "groups of %d", groups[i]);
@@ -475,14 +475,14 @@ Test(bf16, zeros_and_scales_that_are_not_held_are_refused)
 		struct kern_dev *d = device(2, 1, KERN_HEAD_MODE);
 		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = K, .n_parts = 1};
 		struct kern_linear *w;
-		char why[256] = "";
+		struct why why = {""};
 		m->offset[AT * 4 + 3] = (int16_t)cases[i].offset;
 		m->scale[AT * 4 + 3] = cases[i].scale;
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = N, .w = &m->c};
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), cases[i].result, "%s",
-			     why);
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), cases[i].result, "%s", why.text);
 		if (cases[i].result)
-			cr_assert(strstr(why, "layers.1.mlp.up") && strstr(why, "output 70"), "%s", why);
+			cr_assert(strstr(why.text, "layers.1.mlp.up") && strstr(why.text, "output 70"), "%s",
+				  why.text);
 		else
 			kern_cpu_ops.linear_free(w);
 		kern_cpu_ops.close(d);

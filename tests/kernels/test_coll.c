@@ -31,7 +31,7 @@ struct common {
 static struct common *common;
 static pid_t pids[RANKS];
 static const struct coll_ops *ops = &coll_shm_ops;
-static char why[512];
+static struct why why;
 
 typedef void rank_fn(struct coll *c, int rank, int n);
 
@@ -47,7 +47,7 @@ TestSuite(coll, .init = set_up, .timeout = 120);
 #define CHECK(ok)                                                                                            \
 	do {                                                                                                 \
 		if (!(ok)) {                                                                                 \
-			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #ok, why);                   \
+			fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #ok, why.text);              \
 			_exit(1);                                                                            \
 		}                                                                                            \
 	} while (0)
@@ -63,13 +63,13 @@ static struct coll *join(struct coll_args a)
 	struct coll_rendezvous *mine = NULL;
 	struct coll *c = NULL;
 	if (a.rank == 0) {
-		CHECK(ops->rendezvous_new(&mine, common->text, why, sizeof why) == 0);
+		CHECK(ops->rendezvous_new(&mine, common->text, &why) == 0);
 		a.mine = &mine;
 		atomic_store(&common->met, 1);
 	}
 	while (!atomic_load(&common->met))
 		usleep(1000);
-	CHECK(ops->join(&c, &a, why, sizeof why) == 0);
+	CHECK(ops->join(&c, &a, &why) == 0);
 	CHECK(mine == NULL);
 	return c;
 }
@@ -397,19 +397,19 @@ static int try_join(int rank, int n, const char *text, struct coll_rendezvous **
 	a.mine = mine;
 	a.cancelled = asked ? after_a_while : NULL;
 	a.cancelled_arg = asked;
-	return ops->join(&c, &a, why, sizeof why);
+	return ops->join(&c, &a, &why);
 }
 
 Test(coll, meeting_can_be_cut_short)
 {
 	int asked = 0;
 	struct coll_rendezvous *mine;
-	cr_assert_eq(ops->rendezvous_new(&mine, common->text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&mine, common->text, &why), 0, "%s", why.text);
 	cr_expect_eq(try_join(0, 2, common->text, &mine, &asked), -ECANCELED);
-	cr_expect(strstr(why, "waiting for 1 of 2 ranks"), "%s", why);
+	cr_expect(strstr(why.text, "waiting for 1 of 2 ranks"), "%s", why.text);
 	cr_expect_null(mine);
 	/* Another rank's wait can be cancelled too, while its rank 0 has not joined. */
-	cr_assert_eq(ops->rendezvous_new(&mine, common->text, why, sizeof why), 0);
+	cr_assert_eq(ops->rendezvous_new(&mine, common->text, &why), 0);
 	asked = 0;
 	cr_expect_eq(try_join(1, 3, common->text, NULL, &asked), -ECANCELED);
 	ops->rendezvous_free(mine);
@@ -419,12 +419,12 @@ Test(coll, stale_meeting_place_is_reported)
 {
 	struct coll_rendezvous *mine, *other;
 	char text[COLL_RENDEZVOUS_SIZE];
-	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(ops->rendezvous_new(&other, common->text, why, sizeof why), 0);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, &why), 0, "%s", why.text);
+	cr_assert_eq(ops->rendezvous_new(&other, common->text, &why), 0);
 	cr_expect_str_neq(text, common->text);
 	ops->rendezvous_free(mine);
 	cr_expect_eq(try_join(1, 2, text, NULL, NULL), -ESTALE);
-	cr_expect(strstr(why, "no longer waits"), "%s", why);
+	cr_expect(strstr(why.text, "no longer waits"), "%s", why.text);
 	/* Rank 0 itself is given the address of a meeting that it has closed. */
 	cr_expect_eq(try_join(0, 2, text, &other, NULL), -ESTALE);
 	cr_expect_null(other);
@@ -434,7 +434,7 @@ Test(coll, a_place_that_is_none_is_refused)
 {
 	char text[COLL_RENDEZVOUS_SIZE], bad[COLL_RENDEZVOUS_SIZE];
 	struct coll_rendezvous *mine;
-	cr_assert_eq(ops->rendezvous_new(&mine, text, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ops->rendezvous_new(&mine, text, &why), 0, "%s", why.text);
 	const char *const none[] = {"",
 				    "shm:",
 				    "shm::",
@@ -458,7 +458,7 @@ Test(coll, a_place_that_is_none_is_refused)
 	snprintf(bad, sizeof bad, "%s", text);
 	bad[4] = bad[4] == '0' ? '1' : '0'; /* another machine */
 	cr_expect_eq(try_join(1, 2, bad, NULL, NULL), -ENOTSUP);
-	cr_expect(strstr(why, "another host"), "%s", why);
+	cr_expect(strstr(why.text, "another host"), "%s", why.text);
 	ops->rendezvous_free(mine);
 }
 
@@ -500,7 +500,7 @@ Test(coll, strangers_are_turned_away)
 	struct coll_args old = args_of(1, 2, LATE_MS);
 	struct coll *c;
 	old.epoch = 6;
-	cr_expect_eq(ops->join(&c, &old, why, sizeof why), -ECONNRESET, "%s", why);
+	cr_expect_eq(ops->join(&c, &old, &why), -ECONNRESET, "%s", why.text);
 	start(1, 2, once, LATE_MS);
 	cr_expect_eq(status_of(0), 0);
 	cr_expect_eq(status_of(1), 0);
@@ -520,7 +520,7 @@ Test(coll, a_process_of_another_user_is_turned_away)
 		struct coll_args a = args_of(1, 2, LATE_MS);
 		struct coll *c;
 		CHECK(setuid(65534) == 0);
-		CHECK(ops->join(&c, &a, why, sizeof why) == -EACCES);
+		CHECK(ops->join(&c, &a, &why) == -EACCES);
 		_exit(0);
 	}
 	cr_expect_eq(status_of(2), 0);
@@ -590,8 +590,8 @@ Test(coll, memory_that_could_be_cut_is_refused)
 		struct coll_args a = args_of(1, 2, LATE_MS);
 		struct coll *c;
 		a.rendezvous = place;
-		CHECK(ops->join(&c, &a, why, sizeof why) == -EPROTO);
-		CHECK(strstr(why, "not sealed"));
+		CHECK(ops->join(&c, &a, &why) == -EPROTO);
+		CHECK(strstr(why.text, "not sealed"));
 		_exit(0);
 	}
 	unseal(fd, common->text);

@@ -139,8 +139,8 @@ static struct kern_dev *device(enum kern_compute compute, int threads, int rows)
 				   .max_context = 1,
 				   .max_blocks_per_seq = 1};
 	struct kern_dev *d;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 	return d;
 }
 
@@ -148,8 +148,8 @@ static struct kern_linear *load(struct kern_dev *d, const struct kern_linear_par
 {
 	struct kern_linear_src src = {.name = "test", .k = k, .group = k, .n_parts = 1, .parts = {*p}};
 	struct kern_linear *w;
-	char why[256] = "";
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), 0, "%s", why.text);
 	return w;
 }
 
@@ -441,12 +441,12 @@ Test(dot, codes_of_another_number_of_outputs_are_refused)
 {
 	struct made_codes *c = codes_new(&formats[0], 256, 48);
 	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
-	char why[256];
+	struct why why;
 	for (int n = 32; n <= 64; n += 8) {
 		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 256, .n_parts = 1};
 		struct kern_linear *w;
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = n, .w = &c->c};
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), n == 48 ? 0 : -EINVAL);
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), n == 48 ? 0 : -EINVAL);
 		kern_cpu_ops.linear_free(w);
 	}
 	kern_cpu_ops.close(d);
@@ -459,11 +459,11 @@ Test(dot, a_bias_of_no_known_type_is_refused)
 	struct kern_dev *d = device(KERN_COMPUTE_INT8, 1, 1);
 	struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 256, .n_parts = 1};
 	struct kern_linear *w;
-	char why[256];
+	struct why why;
 	src.parts[0] = (struct kern_linear_part){
 		.dtype = KERN_CODES, .n = 48, .w = &c->c, .bias = c->d, .bias_dtype = KERN_AWQ4};
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "bias"), "%s", why);
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), -EINVAL);
+	cr_assert(strstr(why.text, "bias"), "%s", why.text);
 	kern_cpu_ops.close(d);
 	codes_free(c);
 }
@@ -478,16 +478,16 @@ Test(dot, scales_that_no_head_holds_are_refused)
 		struct kern_dev *d = device(i % 2 ? KERN_COMPUTE_INT8 : KERN_COMPUTE_F32, 1, 1);
 		struct kern_linear_src src = {.name = "layers.1.mlp.up", .k = 512, .n_parts = 1};
 		struct kern_linear *w;
-		char why[256] = "";
+		struct why why = {""};
 		c->scale[40] = (int16_t)(i == 0 ? 127 : i == 1 ? -128 : i == 2 ? 128 : i == 3 ? -129 : 1);
 		c->offset[40] = (int16_t)(i == 5 ? 255 : i == 6 ? 256 : i == 7 ? -1 : 0);
 		c->d[3] = i == 4 ? 1.0f / 3 : 1;
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 48, .w = &c->c};
-		const int e = kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why);
+		const int e = kern_cpu_ops.linear_load(d, &src, &w, &why);
 		cr_expect_eq(e, i < 2 || i == 5 ? 0 : -EINVAL, "%d: %d", i, e);
-		cr_expect(!e || (strstr(why, "layers.1.mlp.up") &&
-				 strstr(why, i < 5 ? "output 1" : "output 2")),
-			  "%d: %s", i, why);
+		cr_expect(!e || (strstr(why.text, "layers.1.mlp.up") &&
+				 strstr(why.text, i < 5 ? "output 1" : "output 2")),
+			  "%d: %s", i, why.text);
 		if (!e)
 			kern_cpu_ops.linear_free(w);
 		kern_cpu_ops.close(d);
@@ -537,9 +537,9 @@ Test(dot, floats_take_as_many_rows_as_there_are_logits)
 	struct kern_linear_part p = {.dtype = KERN_F32, .n = N, .w = f};
 	for (int int16 = 0; int16 < 2; int16++) {
 		struct kern_dev *d;
-		char why[256];
+		struct why why;
 		a.compute = int16 ? KERN_COMPUTE_INT16 : KERN_COMPUTE_F32;
-		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 		struct kern_stream s = {.dev = d};
 		struct kern_linear *w = load(d, &p, K);
 		const size_t row = cpu_operand_bytes(d, 1, K);

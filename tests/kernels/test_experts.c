@@ -35,7 +35,7 @@ static const struct mode *mode_at(int m)
 /* Return false if this machine lacks the instruction set. */
 static bool open_mode(struct kt *t, const struct mode *m)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_open_args a = {.compute = m->compute,
 				   .isa = kt_on_cpu() ? m->isa : NULL,
 				   .n_threads = m->threads,
@@ -46,8 +46,8 @@ static bool open_mode(struct kt *t, const struct mode *m)
 				   .max_blocks_per_seq = 1};
 	*t = (struct kt){.ops = kt_ops(&a.index), .op = KERN_F32, .isa = m->isa};
 	cr_assert(t->ops->moe && t->ops->route, "every table computes experts");
-	if (t->ops->open(&t->dev, &a, why, sizeof why)) {
-		cr_assert(kt_on_cpu() && strstr(why, m->isa), "%s", why);
+	if (t->ops->open(&t->dev, &a, &why)) {
+		cr_assert(kt_on_cpu() && strstr(why.text, m->isa), "%s", why.text);
 		return false;
 	}
 	t->s = t->ops->stream_new(t->dev);
@@ -443,8 +443,8 @@ static void check_rule(struct kt *t, const struct rule *rule, const struct route
 	struct kern_linear *router = NULL;
 	int32_t expert[ROUTED * 8], one_expert[8];
 	float weight[ROUTED * 8], shared[ROUTED], one_weight[8], one_shared[1];
-	char why[256] = "";
-	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, &why), 0, "%s", why.text);
 	route(t, rule, router, x, norm, add, ROUTED, &(struct routed){expert, weight, shared});
 	for (int r = 0; r < ROUTED; r++) {
 		double y[HIDDEN], z[128], w[128];
@@ -507,13 +507,13 @@ static void check_equal_scores(struct kt *t)
 	struct kern_linear_src src = {
 		.name = "router", .k = HIDDEN, .exact = true, .n_parts = 1, .parts = {p.part}};
 	struct kern_linear *router = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	float x[2 * HIDDEN] = {0}, norm[HIDDEN], weight[10];
 	int32_t expert[10];
 	for (int i = 0; i < HIDDEN; i++)
 		norm[i] = 1;
 	x[HIDDEN] = NAN;
-	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, &why), 0, "%s", why.text);
 	struct kern_route_args a = {.expert = kt_new(t, sizeof expert),
 				    .weight = kt_new(t, sizeof weight),
 				    .x = kt_put(t, x, sizeof x),
@@ -557,11 +557,11 @@ static void route_zeros(struct kt *t, const float *add, int32_t *expert)
 	struct kern_linear_src src = {
 		.name = "router", .k = HIDDEN, .exact = true, .n_parts = 1, .parts = {p.part}};
 	struct kern_linear *router = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	float x[HIDDEN] = {0}, norm[HIDDEN];
 	for (int i = 0; i < HIDDEN; i++)
 		norm[i] = 1;
-	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(t->ops->linear_load(t->dev, &src, &router, &why), 0, "%s", why.text);
 	struct kern_route_args a = {.expert = kt_new(t, CHOSEN * 4),
 				    .weight = kt_new(t, CHOSEN * 4),
 				    .x = kt_put(t, x, sizeof x),
@@ -617,7 +617,7 @@ Test(experts, outputs_far_below_zero_are_not_chosen)
 		struct kt t;
 		float w[9 * HIDDEN] = {0}, x[HIDDEN] = {1}, weight[4], shared;
 		int32_t expert[4];
-		char why[256] = "";
+		struct why why = {""};
 		if (!open_mode(&t, mode_at(m)))
 			continue;
 		for (int e = 0; e < 9; e++)
@@ -629,7 +629,7 @@ Test(experts, outputs_far_below_zero_are_not_chosen)
 					      .n_parts = 2,
 					      .parts = {{.dtype = KERN_F32, .n = 8, .w = w},
 							{.dtype = KERN_F32, .n = 1, .w = w + 8 * HIDDEN}}};
-		cr_assert_eq(t.ops->linear_load(t.dev, &src, &router, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &router, &why), 0, "%s", why.text);
 		struct kern_route_args a = {.expert = kt_new(&t, sizeof expert),
 					    .weight = kt_new(&t, sizeof weight),
 					    .shared = kt_new(&t, sizeof shared),
@@ -665,9 +665,9 @@ Test(experts, a_router_of_codes_is_refused)
 	struct kern_linear_src src = {
 		.name = "router", .k = HIDDEN, .group = 32, .exact = true, .n_parts = 1, .parts = {p.part}};
 	struct kern_linear *router = NULL;
-	char why[256] = "";
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &router, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "F32, F16 or BF16"), "%s", why);
+	struct why why = {""};
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &router, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "F32, F16 or BF16"), "%s", why.text);
 	kt_part_fini(&p);
 	kt_close(&t);
 }

@@ -5,11 +5,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static int open_with(struct kern_open_args a, char *why, size_t n)
+static int open_with(struct kern_open_args a, struct why *why)
 {
 	struct kern_dev *d = NULL;
 	a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
-	int e = kern_cpu_ops.open(&d, &a, why, n);
+	int e = kern_cpu_ops.open(&d, &a, why);
 	kern_cpu_ops.close(d);
 	return e;
 }
@@ -18,10 +18,10 @@ Test(kern, a_device_name_leads_to_its_table)
 {
 	const struct kern_ops *ops;
 	int index;
-	char why[512];
-	cr_assert_eq(kern_find("cpu", &ops, &index, why, sizeof why), 0);
+	struct why why;
+	cr_assert_eq(kern_find("cpu", &ops, &index, &why), 0);
 	cr_assert(ops == &kern_cpu_ops && index == -1 && ops->abi == KERN_ABI);
-	cr_assert_eq(kern_find("cpu:3", &ops, &index, why, sizeof why), 0);
+	cr_assert_eq(kern_find("cpu:3", &ops, &index, &why), 0);
 	cr_assert_eq(index, 3);
 }
 
@@ -31,10 +31,10 @@ Test(kern, what_is_no_device_is_refused)
 					    "cpu:1x", "cpu:99999", "cuda:x", "CPU",  "cpus"};
 	const struct kern_ops *ops;
 	int index;
-	char why[512];
+	struct why why;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		cr_assert_eq(kern_find(names[i], &ops, &index, why, sizeof why), -EINVAL, "%s", names[i]);
-		cr_assert(strstr(why, "is not a device"), "%s", why);
+		cr_assert_eq(kern_find(names[i], &ops, &index, &why), -EINVAL, "%s", names[i]);
+		cr_assert(strstr(why.text, "is not a device"), "%s", why.text);
 	}
 }
 
@@ -43,13 +43,14 @@ Test(kern, missing_cuda_kernels_name_the_remedy)
 {
 	const struct kern_ops *ops = NULL;
 	int index;
-	char why[512] = "";
-	int e = kern_find("cuda:1", &ops, &index, why, sizeof why);
+	struct why why = {""};
+	int e = kern_find("cuda:1", &ops, &index, &why);
 	if (!e)
 		cr_skip_test("the CUDA kernels are built here");
 	cr_assert_eq(e, -ENODEV);
-	cr_assert(strstr(why, "CUDA") && (strstr(why, "make cuda") || strstr(why, "--device cpu")), "%s",
-		  why);
+	cr_assert(strstr(why.text, "CUDA") &&
+			  (strstr(why.text, "make cuda") || strstr(why.text, "--device cpu")),
+		  "%s", why.text);
 }
 
 Test(kern, unbuilt_modes_and_types_are_refused_by_name)
@@ -60,26 +61,24 @@ Test(kern, unbuilt_modes_and_types_are_refused_by_name)
 	} cases[] = {
 		{{.index = -1, .kv = KERN_KV_F16}, "f16"},
 	};
-	char why[256];
+	struct why why;
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		cr_assert_eq(open_with(cases[i].a, why, sizeof why), -ENOTSUP);
-		cr_assert(strstr(why, cases[i].word), "%s", why);
+		cr_assert_eq(open_with(cases[i].a, &why), -ENOTSUP);
+		cr_assert(strstr(why.text, cases[i].word), "%s", why.text);
 	}
 }
 
 Test(kern, wrong_arguments_are_refused)
 {
-	char why[256];
+	struct why why;
 	struct kern_dev *d;
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .isa = "sse9"}, why, sizeof why),
-		     -EINVAL);
-	cr_assert(strstr(why, "sse9"), "%s", why);
-	cr_assert_eq(open_with((struct kern_open_args){.index = 4000}, why, sizeof why), -ENODEV);
-	cr_assert(strstr(why, "4000"), "%s", why);
-	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .n_threads = -1}, why, sizeof why),
-		     -EINVAL);
-	cr_assert_eq(kern_cpu_ops.open(&d, &(struct kern_open_args){.index = -1}, why, sizeof why), -EINVAL);
-	cr_assert_eq(open_with((struct kern_open_args){.index = 0}, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .isa = "sse9"}, &why), -EINVAL);
+	cr_assert(strstr(why.text, "sse9"), "%s", why.text);
+	cr_assert_eq(open_with((struct kern_open_args){.index = 4000}, &why), -ENODEV);
+	cr_assert(strstr(why.text, "4000"), "%s", why.text);
+	cr_assert_eq(open_with((struct kern_open_args){.index = -1, .n_threads = -1}, &why), -EINVAL);
+	cr_assert_eq(kern_cpu_ops.open(&d, &(struct kern_open_args){.index = -1}, &why), -EINVAL);
+	cr_assert_eq(open_with((struct kern_open_args){.index = 0}, &why), 0, "%s", why.text);
 }
 
 Test(kern, info_tells_the_device_and_one_numerics_class_for_all_instruction_sets)
@@ -128,9 +127,9 @@ Test(kern, a_mode_that_the_cpu_lacks_instructions_for_has_a_note)
 		struct kern_open_args a = {.index = -1, .compute = cases[i].compute, .isa = cases[i].isa};
 		struct kern_dev *d;
 		struct kern_info in;
-		char why[256];
+		struct why why;
 		a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
-		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 		kern_cpu_ops.info(d, &in);
 		cr_expect_eq(in.note[0] != 0, cases[i].noted, "%s: '%s'", in.mode, in.note);
 		kern_cpu_ops.close(d);
@@ -166,11 +165,11 @@ Test(kern, a_mode_and_the_types_of_head_and_cache_are_classes_of_their_own)
 			struct kern_open_args a = cases[i].a;
 			struct kern_dev *d;
 			struct kern_info in;
-			char why[256];
+			struct why why;
 			a.index = -1;
 			a.isa = isas[isa];
 			a.max_rows = a.max_seqs = a.max_logits = a.max_context = a.max_blocks_per_seq = 1;
-			if (kern_cpu_ops.open(&d, &a, why, sizeof why) && isa)
+			if (kern_cpu_ops.open(&d, &a, &why) && isa)
 				continue;
 			kern_cpu_ops.info(d, &in);
 			cr_assert_str_eq(in.numerics, cases[i].numerics);
@@ -226,8 +225,7 @@ Test(kern, a_step_makes_no_allocation)
 	struct kt_part emb = kt_part(KERN_F16, H, V, 0, false), lin = kt_part(KERN_AWQ4, H, 64, 32, false);
 	kt_open_any(&t, 0, (struct kt_size){.rows = 4, .context = 16});
 	cr_assert_eq(
-		t.ops->embed_load(t.dev, &(struct kern_embed_src){emb.w, KERN_F16, V, H, true}, &e, NULL, 0),
-		0);
+		t.ops->embed_load(t.dev, &(struct kern_embed_src){emb.w, KERN_F16, V, H, true}, &e, NULL), 0);
 	struct kern_linear *w = kt_load(&t, H, 32, &(struct kt_part *){&lin}, 1);
 	struct kern_kv *kv = t.ops->kv_new(t.dev, 1, 1, 16, 16, 1, 0);
 	int32_t row0[] = {0, 4}, pos0[] = {0}, table[] = {0}, token_at[] = {0, 1, 2, 3}, want[] = {3};

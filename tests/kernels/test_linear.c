@@ -693,7 +693,7 @@ Test(linear, codes_of_every_form_are_their_floats)
 	for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
 		struct kt t;
 		struct kern_linear *w, *v;
-		char why[256];
+		struct why why;
 		const struct codes c = {.n = N,
 					.k = K,
 					.bits = forms[f].bits,
@@ -707,10 +707,10 @@ Test(linear, codes_of_every_form_are_their_floats)
 		struct kern_linear_src src = {.name = "down", .k = K, .n_parts = 1};
 		kt_open_any(&t, 2, (struct kt_size){.rows = ROWS});
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = N, .w = &c};
-		cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), 0, "%s", why.text);
 		codes_floats(&c, 0, N, floats);
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_F32, .n = N, .w = floats};
-		cr_assert_eq(t.ops->linear_load(t.dev, &src, &v, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(t.ops->linear_load(t.dev, &src, &v, &why), 0, "%s", why.text);
 		for (int rows = 1; rows <= ROWS; rows += 4) {
 			cr_assert_eq(t.ops->linear(t.s, w, y, x, rows, true), 0);
 			cr_assert_eq(t.ops->linear(t.s, v, want, x, rows, true), 0);
@@ -729,7 +729,7 @@ Test(linear, codes_of_every_form_are_their_floats)
 
 Test(linear, codes_of_a_wrong_shape_are_refused_with_the_layers_name)
 {
-	char why[256];
+	struct why why;
 	struct kt t;
 	struct kern_linear *w;
 	if (!kt_on_cpu())
@@ -741,13 +741,13 @@ Test(linear, codes_of_a_wrong_shape_are_refused_with_the_layers_name)
 	src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = 8, .w = &c};
 	kt_open_any(&t, 0, (struct kt_size){.rows = 1});
 	c.bits = 9;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "layers.3.mlp.down"), "%s", why);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -EINVAL);
+	cr_assert(strstr(why.text, "layers.3.mlp.down"), "%s", why.text);
 	c.bits = 4;
 	c.k = 32;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -EINVAL);
 	c.k = 64;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), 0, "%s", why.text);
 	t.ops->linear_free(w);
 	kt_close(&t);
 	kt_part_fini(&awq);
@@ -781,7 +781,7 @@ Test(linear, awq_nibbles_stand_in_autoawq_order)
 
 Test(linear, what_cannot_be_packed_is_refused_with_its_name)
 {
-	char why[256];
+	struct why why;
 	struct kt t;
 	struct kern_linear *w;
 	const uint32_t q[4] = {0};
@@ -789,13 +789,13 @@ Test(linear, what_cannot_be_packed_is_refused_with_its_name)
 	struct kern_linear_src src = {.name = "layers.3.mlp.down", .k = 4, .group = 4, .n_parts = 1};
 	src.parts[0] =
 		(struct kern_linear_part){.dtype = KERN_AWQ4, .n = 12, .w = q, .qzeros = q, .scales = q};
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "layers.3.mlp.down"), "%s", why);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -EINVAL);
+	cr_assert(strstr(why.text, "layers.3.mlp.down"), "%s", why.text);
 	src.parts[0].n = 0;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -EINVAL);
 	src.parts[0] = (struct kern_linear_part){.dtype = (enum kern_dtype)9, .n = 8, .w = q};
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -ENOTSUP);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -ENOTSUP);
 	src.k = 0;
-	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, why, sizeof why), -EINVAL);
+	cr_assert_eq(t.ops->linear_load(t.dev, &src, &w, &why), -EINVAL);
 	kt_close(&t);
 }

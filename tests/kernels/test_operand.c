@@ -17,8 +17,8 @@ static struct kern_dev *device(enum kern_compute compute, int threads)
 					 .max_context = MOST_ROWS,
 					 .max_blocks_per_seq = (MOST_ROWS + 15) / 16};
 	struct kern_dev *d;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 	return d;
 }
 
@@ -29,8 +29,8 @@ static struct kern_linear *reader(struct kern_dev *d, int k)
 	const struct kern_linear_src src = {
 		.name = "reader", .k = k, .n_parts = 1, .parts = {{.dtype = KERN_F32, .n = 16, .w = w}}};
 	struct kern_linear *l;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, &why), 0, "%s", why.text);
 	free(w);
 	return l;
 }
@@ -87,8 +87,8 @@ static struct kern_linear *gate_and_up(struct kern_dev *d, int k, int n)
 		.parts = {{.dtype = KERN_F32, .n = n, .w = w},
 			  {.dtype = KERN_F32, .n = n, .w = w + (size_t)k * (size_t)n}}};
 	struct kern_linear *l;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, &why), 0, "%s", why.text);
 	free(w);
 	return l;
 }

@@ -19,8 +19,8 @@ static struct kern_dev *device(enum kern_compute compute, const char *isa)
 				   .max_context = 1,
 				   .max_blocks_per_seq = 1};
 	struct kern_dev *d;
-	char why[256];
-	return kern_cpu_ops.open(&d, &a, why, sizeof why) ? NULL : d;
+	struct why why;
+	return kern_cpu_ops.open(&d, &a, &why) ? NULL : d;
 }
 
 static struct kern_linear *load(struct kern_dev *d, enum kern_dtype dtype, const void *const *parts,
@@ -28,10 +28,10 @@ static struct kern_linear *load(struct kern_dev *d, enum kern_dtype dtype, const
 {
 	struct kern_linear_src src = {.name = "test", .k = k, .n_parts = n_parts};
 	struct kern_linear *w;
-	char why[256] = "";
+	struct why why = {""};
 	for (int i = 0; i < n_parts; i++)
 		src.parts[i] = (struct kern_linear_part){.dtype = dtype, .n = n, .w = parts[i]};
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), 0, "%s", why.text);
 	return w;
 }
 
@@ -399,10 +399,10 @@ Test(pack, an_order_that_is_none_is_refused)
 		const struct codes c = ordered(0, bad[i]);
 		struct kern_linear_src src = {.name = "layers.2.mlp.up", .k = K, .n_parts = 1};
 		struct kern_linear *w;
-		char why[256] = "";
+		struct why why = {""};
 		src.parts[0] = (struct kern_linear_part){.dtype = KERN_CODES, .n = N, .w = &c};
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), -EINVAL);
-		cr_expect(strstr(why, "layers.2.mlp.up") && strstr(why, "order"), "%s", why);
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), -EINVAL);
+		cr_expect(strstr(why.text, "layers.2.mlp.up") && strstr(why.text, "order"), "%s", why.text);
 		kern_cpu_ops.close(d);
 	}
 }

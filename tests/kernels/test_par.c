@@ -36,9 +36,9 @@ static void mark(void *arg, int task, int thread)
 
 static void open_dev(struct kern_dev *d, int threads)
 {
-	char why[128];
+	struct why why;
 	*d = (struct kern_dev){.n_threads = threads};
-	cr_assert_eq(cpu_pool_new(&d->pool, threads, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cpu_pool_new(&d->pool, threads, &why), 0, "%s", why.text);
 }
 
 static void run_jobs(struct kern_dev *d, int jobs, long pause_ns)
@@ -517,15 +517,15 @@ Test(par, a_device_over_several_nodes_binds_its_weights_and_gives_the_same_bits)
 	for (int two = 0; two < 2; two++) {
 		struct kern_dev *d;
 		struct kern_linear *l;
-		char why[256];
+		struct why why;
 		machine_node(0, two ? "0,2,4,6,8" : "0-1023");
 		if (two)
 			machine_node(1, "1,3,5,7,9");
 		bound.n = 0;
-		cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 		if (two && !d->nodes)
 			cr_skip_test("one processor");
-		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &l, &why), 0, "%s", why.text);
 		cr_expect_eq(bound.n, 2 * two);
 		if (two) {
 			cr_expect_eq(bound.v[0].id, 0);

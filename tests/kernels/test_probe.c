@@ -14,8 +14,8 @@ enum { AREA = 4 << 20, PASS_US = 200 };
 static struct probe *probe(int n_threads)
 {
 	struct probe *p;
-	char why[256];
-	cr_assert_eq(probe_new(&p, n_threads, AREA, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(probe_new(&p, n_threads, AREA, &why), 0, "%s", why.text);
 	return p;
 }
 
@@ -54,9 +54,9 @@ Test(probe, has_as_many_threads_as_asked_for_or_one_per_core)
 Test(probe, an_area_that_no_memory_holds_is_refused_with_its_size)
 {
 	struct probe *p;
-	char why[256];
-	cr_expect_eq(probe_new(&p, 1, (size_t)1 << 60, why, sizeof why), -12);
-	cr_expect(strstr(why, "1152921504606846976"), "%s", why);
+	struct why why;
+	cr_expect_eq(probe_new(&p, 1, (size_t)1 << 60, &why), -12);
+	cr_expect(strstr(why.text, "1152921504606846976"), "%s", why.text);
 	cr_expect_null(p);
 }
 

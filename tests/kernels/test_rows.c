@@ -552,7 +552,7 @@ static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_p
 	static const int32_t row0[] = {0, ROWS}, pos0[] = {0}, table[] = {0}, wanted[] = {3, 0, 3};
 	struct kt t;
 	struct kern_embed *e;
-	char why[256] = "";
+	struct why why = {""};
 	float *f = xmemdup(p->f, V * H * 4), x[ROWS * H], y[V], g[3 * H];
 	if (!kt_open(&t, c, way,
 		     (struct kt_size){.threads = 2, .rows = ROWS, .logits = 3, .context = ROWS})) {
@@ -560,9 +560,8 @@ static void check_embedding(int c, int way, enum kern_dtype d, const struct kt_p
 		return;
 	}
 	kt_round(t.op, f, V * H);
-	cr_assert_eq(
-		t.ops->embed_load(t.dev, &(struct kern_embed_src){p->w, d, V, H, true}, &e, why, sizeof why),
-		0, "%s", why);
+	cr_assert_eq(t.ops->embed_load(t.dev, &(struct kern_embed_src){p->w, d, V, H, true}, &e, &why), 0,
+		     "%s", why.text);
 	void *dt = kt_put(&t, tokens, sizeof tokens), *dx = kt_new(&t, sizeof x), *dy = kt_new(&t, sizeof g);
 	const struct kern_batch b = {.n_rows = ROWS,
 				     .n_seqs = 1,
@@ -617,11 +616,11 @@ Test(rows, an_embedding_is_not_awq)
 	static const int32_t words[64];
 	struct kt t;
 	struct kern_embed *e;
-	char why[256];
+	struct why why;
 	kt_open_any(&t, 0, (struct kt_size){0});
-	cr_assert_eq(t.ops->embed_load(t.dev, &(struct kern_embed_src){words, KERN_AWQ4, 8, 8, true}, &e, why,
-				       sizeof why),
-		     -ENOTSUP);
+	cr_assert_eq(
+		t.ops->embed_load(t.dev, &(struct kern_embed_src){words, KERN_AWQ4, 8, 8, true}, &e, &why),
+		-ENOTSUP);
 	kt_close(&t);
 }
 
@@ -651,11 +650,11 @@ static void open_coded(struct coded *o, enum kern_compute compute, enum kern_hea
 					 .max_context = 2,
 					 .max_blocks_per_seq = 1};
 	const struct kern_embed_src src = {c, KERN_CODES, c->n, c->k, head};
-	char why[256] = "";
+	struct why why = {""};
 	*o = (struct coded){.t = {.ops = cpu_ops()}};
-	cr_assert_eq(cpu_ops()->open(&o->t.dev, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cpu_ops()->open(&o->t.dev, &a, &why), 0, "%s", why.text);
 	o->t.s = cpu_ops()->stream_new(o->t.dev);
-	cr_assert_eq(cpu_ops()->embed_load(o->t.dev, &src, &o->e, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cpu_ops()->embed_load(o->t.dev, &src, &o->e, &why), 0, "%s", why.text);
 }
 
 static void close_coded(struct coded *o)
@@ -708,8 +707,8 @@ static void check_coded_head(const struct coded *o, struct kt_part *p, int n_voc
 	struct kern_linear *w;
 	float *x = kt_floats((size_t)h), *got = kt_floats((size_t)n_vocab),
 	      *want = kt_floats((size_t)n_vocab);
-	char why[256] = "";
-	cr_assert_eq(cpu_ops()->linear_load(o->t.dev, &src, &w, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(cpu_ops()->linear_load(o->t.dev, &src, &w, &why), 0, "%s", why.text);
 	coded_logits(o, w, x, want, h);
 	coded_logits(o, NULL, x, got, h);
 	kt_same(got, want, (size_t)n_vocab, "the head");
@@ -780,11 +779,11 @@ Test(rows, an_embedding_that_is_not_the_head_has_no_copy_for_it)
 	struct kt_part p = kt_part(KERN_F16, H, V, 0, false);
 	struct kern_dev *d;
 	int64_t bytes[2];
-	cr_assert_eq(cpu_ops()->open(&d, &a, NULL, 0), 0);
+	cr_assert_eq(cpu_ops()->open(&d, &a, NULL), 0);
 	for (int head = 0; head < 2; head++) {
 		struct kern_embed *e;
 		const struct kern_embed_src src = {p.w, KERN_F16, V, H, head};
-		cr_assert_eq(cpu_ops()->embed_load(d, &src, &e, NULL, 0), 0);
+		cr_assert_eq(cpu_ops()->embed_load(d, &src, &e, NULL), 0);
 		bytes[head] = cpu_ops()->embed_bytes(e);
 		cpu_ops()->embed_free(e);
 	}

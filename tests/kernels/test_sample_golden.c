@@ -25,8 +25,8 @@ struct golden {
 static json_t *read_golden(const char *path)
 {
 	json_t *all = NULL;
-	char why[256];
-	cr_assert_eq(json_read(repofile(path), 4 << 20, &all, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(repofile(path), 4 << 20, &all, &why), 0, "%s", why.text);
 	return all;
 }
 

@@ -69,7 +69,7 @@ static struct kern_linear *awq(int k, int n0, int n1, int n2)
 	const int n[3] = {n0, n1, n2};
 	struct kern_linear_src src = {};
 	struct kern_linear *w = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	src.name = "layer";
 	src.k = k;
 	src.group = GROUP;
@@ -81,7 +81,7 @@ static struct kern_linear *awq(int k, int n0, int n1, int n2)
 		p->qzeros = zeros((size_t)k / GROUP * (size_t)n[i] / 2);
 		p->scales = zeros((size_t)k / GROUP * (size_t)n[i] * 2);
 	}
-	must(ops->linear_load(dev, &src, &w, why, sizeof why), why);
+	must(ops->linear_load(dev, &src, &w, &why), why.text);
 	return w;
 }
 
@@ -94,7 +94,7 @@ struct net {
 
 static void open_net(struct net *n)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct kern_open_args a = {};
 	a.index = -1;
 	a.model = KERN_F16;
@@ -106,7 +106,7 @@ static void open_net(struct net *n)
 	cudasim_memory((uint64_t)141 << 30, 0);
 	cudasim_idle(true);
 	cudasim_sms(SMS);
-	must(ops->open(&dev, &a, why, sizeof why), why);
+	must(ops->open(&dev, &a, &why), why.text);
 	stream = ops->stream_new(dev);
 	n->qkv = awq(HIDDEN, HEADS * DIM, KV_HEADS * DIM, KV_HEADS * DIM);
 	n->o = awq(HEADS * DIM, HIDDEN, 0, 0);
@@ -114,7 +114,7 @@ static void open_net(struct net *n)
 	n->down = awq(INTERMEDIATE, HIDDEN, 0, 0);
 	const struct kern_embed_src embed = {zeros((size_t)VOCAB * HIDDEN * 2), KERN_F16, VOCAB, HIDDEN,
 					     true};
-	must(ops->embed_load(dev, &embed, &n->embed, why, sizeof why), why);
+	must(ops->embed_load(dev, &embed, &n->embed, &why), why.text);
 	n->kv = ops->kv_new(dev, 1, KV_HEADS, DIM, BLOCK, SEQS * CONTEXT / BLOCK, 0);
 	n->x = ops->mem_new(dev, (size_t)ROWS * HIDDEN * 4);
 	n->op = ops->mem_new(dev, (size_t)ROWS * 2 * INTERMEDIATE * 2);

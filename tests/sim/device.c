@@ -444,7 +444,7 @@ void device_submit(struct device *d, const struct plan *p)
 {
 	struct bus_limits lim = {d->n_slots,  MAX_ROWS,  d->n_slots,  d->max_context,
 				 d->n_blocks, d->n_host, DEVICE_VOCAB};
-	char why[256];
+	struct why why;
 	if (p->epoch == d->epoch && p->number != d->number + 1)
 		wrong("a plan is missing", p->number, 0);
 	if (d->n_queued == LEASES_AHEAD)
@@ -453,8 +453,8 @@ void device_submit(struct device *d, const struct plan *p)
 	d->number = p->number;
 	leases_begin(d->leases, p);
 	bus_encode_plan(p, &d->encoded);
-	if (bus_decode_plan(d->encoded.p, d->encoded.len, &lim, &d->queued[d->n_queued++], why, sizeof why))
-		wrong(why, p->number, 0);
+	if (bus_decode_plan(d->encoded.p, d->encoded.len, &lim, &d->queued[d->n_queued++], &why))
+		wrong(why.text, p->number, 0);
 }
 
 void device_answer(struct device *d, struct result *r)

@@ -47,7 +47,7 @@ struct rig *rig_new(const struct engine_config *given)
 {
 	struct rig *r = xcalloc(1, sizeof *r);
 	struct engine_config c = given ? *given : (struct engine_config){0};
-	char why[256];
+	struct why why;
 	int timeout = 20;
 	log_init("test", getenv("QUERN_TEST_LOG") ? LOG_DEBUG : LOG_ERROR, LOG_TEXT);
 	pthread_mutex_init(&r->lock, NULL);
@@ -72,7 +72,7 @@ struct rig *rig_new(const struct engine_config *given)
 	c.stop_us = c.stop_us ? c.stop_us : 500 * 1000; /* for workers that hang */
 	c.on_notice = on_notice;
 	c.on_notice_user = r;
-	cr_assert_eq(engine_start(r->zmq, &c, &r->engine, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(engine_start(r->zmq, &c, &r->engine, &why), 0, "%s", why.text);
 	r->commands = zmq_socket(r->zmq, ZMQ_PUSH);
 	cr_assert_eq(zmq_connect(r->commands, ENGINE_IN), 0);
 	return r;
@@ -440,8 +440,8 @@ static uint32_t step_us(const struct fake *f)
 static void on_plan(struct fake *f, const void *bytes, size_t n)
 {
 	struct bus_limits lim = {RIG_SLOTS, MAX_ROWS, RIG_SLOTS, RIG_CONTEXT, f->n_blocks, 0, DEVICE_VOCAB};
-	char why[256];
-	cr_assert_eq(bus_decode_plan(bytes, n, &lim, &f->plan, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(bus_decode_plan(bytes, n, &lim, &f->plan, &why), 0, "%s", why.text);
 	if (f->plan.epoch != f->load.epoch)
 		return;
 	const struct fake_config *c = &f->w->c;
@@ -497,15 +497,15 @@ static void on_beat(struct fake *f, const struct bus_beat *b)
 static void on_message(struct fake *f, const void *bytes, size_t n)
 {
 	struct bus_msg m;
-	char why[256];
-	int type = bus_peek(bytes, n, why, sizeof why);
+	struct why why;
+	int type = bus_peek(bytes, n, &why);
 	if (f->stuck)
 		return;
 	if (type == BUS_PLAN) {
 		on_plan(f, bytes, n);
 		return;
 	}
-	cr_assert_eq(bus_decode(bytes, n, &m, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(bytes, n, &m, &why), 0, "%s", why.text);
 	if (type == BUS_LOAD) {
 		on_load(f, &m.load);
 	} else if (type == BUS_BEAT) {
@@ -627,14 +627,14 @@ void rig_peer_ready(void *peer, const struct bus_load *load)
 enum bus_type rig_peer_recv(void *peer, struct bus_load *load)
 {
 	static char bytes[1 << 16];
-	char why[256];
+	struct why why;
 	for (;;) {
 		int n = zmq_recv(peer, bytes, sizeof bytes, 0);
 		cr_assert_gt(n, 0, "no message in time");
-		int type = bus_peek(bytes, (size_t)n, why, sizeof why);
+		int type = bus_peek(bytes, (size_t)n, &why);
 		struct bus_msg m;
 		if (type == BUS_LOAD && load) {
-			cr_assert_eq(bus_decode(bytes, (size_t)n, &m, why, sizeof why), 0, "%s", why);
+			cr_assert_eq(bus_decode(bytes, (size_t)n, &m, &why), 0, "%s", why.text);
 			*load = m.load;
 		}
 		if (type != BUS_BEAT)

@@ -53,12 +53,12 @@ static void sim_open(struct sim *m, struct speed speed, int64_t step_us, bool au
 				    .mixture_rows = mixture_rows};
 	struct worker *ranks[] = {&m->worker};
 	uint32_t odd;
-	char why[128];
+	struct why why;
 	*m = (struct sim){.speed = speed, .slower = 1, .rng = 1, .now_us = 1};
 	m->worker.ready = (struct bus_ready){.n_blocks = BLOCKS, .stream_above_rows = stream_above_rows};
 	m->r = replica_new(&cfg, 1, 1, ranks, 1);
 	m->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
-	cr_assert_eq(replica_start(m->r, &odd, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replica_start(m->r, &odd, &why), 0, "%s", why.text);
 }
 
 static void sim_close(struct sim *m)

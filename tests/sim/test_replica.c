@@ -24,11 +24,11 @@ static void one_start(struct one *o)
 		.block_size = 16, .max_seqs = SEQS, .max_rows = ROWS, .model_context = CONTEXT};
 	struct worker *ranks[] = {&o->worker};
 	uint32_t odd;
-	char why[128];
+	struct why why;
 	o->worker.ready = (struct bus_ready){.n_blocks = BLOCKS};
 	o->r = replica_new(&cfg, 1, 1, ranks, 1);
 	o->device = device_new(SEQS, BLOCKS, 0, 16, CONTEXT);
-	cr_assert_eq(replica_start(o->r, &odd, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replica_start(o->r, &odd, &why), 0, "%s", why.text);
 }
 
 static void one_end(struct one *o)

@@ -103,7 +103,7 @@ Test(watchdog, hung_rank_is_lost_however_often_its_tp_group_forms_again)
 	for (int type = 0; type != BUS_STOP;) {
 		static char bytes[1 << 16];
 		int n = zmq_recv(peer, bytes, sizeof bytes, 0);
-		type = n > 0 ? bus_peek(bytes, (size_t)n, NULL, 0) : 0;
+		type = n > 0 ? bus_peek(bytes, (size_t)n, NULL) : 0;
 		if (n < 0) {
 			rig_peer_send(peer, &beat);
 			a->hello_again = ++n_beats % 4 == 0;

@@ -80,10 +80,10 @@ static void take_error(struct flood *f, const json_t *m, unsigned id)
 static void take(struct flood *f, zmq_msg_t *msg)
 {
 	struct mp_limits limits = mp_limits_reply();
-	char why[256];
+	struct why why;
 	json_t *m;
-	if (mp_decode(zmq_msg_data(msg), zmq_msg_size(msg), &limits, &m, why, sizeof why))
-		fail(why);
+	if (mp_decode(zmq_msg_data(msg), zmq_msg_size(msg), &limits, &m, &why))
+		fail(why.text);
 	const char *op = json_string_value(json_object_get(m, "op"));
 	json_int_t id = json_integer_value(json_object_get(m, "id"));
 	if (!op || id < 0 || id >= (json_int_t)f->at_once)

@@ -25,20 +25,20 @@ static json_t *render(const json_t *job)
 	struct jinja_result out = {0};
 	struct jinja *t = NULL;
 	size_t n = 0;
-	char why[512] = "";
+	struct why why = {""};
 	const char *name;
 	json_t *value;
 	json_object_foreach(json_object_get(job, "context"), name, value) if (n < VARS_MAX) vars[n++] =
 		(struct jinja_var){
 			.name = name, .value = value, .input = is_input(json_object_get(job, "input"), name)};
 	int rc = jinja_parse(json_string_value(template), json_string_length(template),
-			     flags ? (unsigned)json_integer_value(flags) : JINJA_CHAT, &t, why, sizeof why);
+			     flags ? (unsigned)json_integer_value(flags) : JINJA_CHAT, &t, &why);
 	if (rc == 0)
 		rc = jinja_render(t, vars, n, NULL, json_integer_value(json_object_get(job, "now")) * 1000000,
-				  &out, why, sizeof why);
+				  &out, &why);
 	jinja_free(t);
 	if (rc)
-		return json_pack("{s:s}", "error", why);
+		return json_pack("{s:s}", "error", why.text);
 	json_t *spans = json_array();
 	for (size_t i = 0; i < out.n_input; i++)
 		json_array_append_new(spans, json_pack("[I, I]", (json_int_t)out.input[i].start,
@@ -55,9 +55,9 @@ int main(void)
 	ssize_t n;
 	while ((n = getline(&line, &cap, stdin)) > 0) {
 		json_t *job;
-		char why[256];
-		if (json_parse(line, (size_t)n, &job, why, sizeof why)) {
-			fprintf(stderr, "render_jinja: %s\n", why);
+		struct why why;
+		if (json_parse(line, (size_t)n, &job, &why)) {
+			fprintf(stderr, "render_jinja: %s\n", why.text);
 			return 1;
 		}
 		json_t *reply = render(job);

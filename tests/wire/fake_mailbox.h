@@ -116,7 +116,7 @@ void mailbox_submit(struct mailbox *f, struct submit **s, const struct listener 
 	j->outputs = xcalloc(j->s->params.n, sizeof *j->outputs);
 	if (j->s->user && !strcmp(j->s->user, "say"))
 		tokenizer_encode(f->tokenizer, j->s->cache_salt, strlen(j->s->cache_salt), 0, NULL, 0,
-				 &j->say, NULL, 0);
+				 &j->say, NULL);
 	atomic_fetch_add(&f->n_live, 1);
 	pthread_mutex_lock(&f->lock);
 	fake_see(f, j->s);

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_WIRE_HTTP_RIG_H
 #define QUERN_TESTS_WIRE_HTTP_RIG_H
 
+#include "base/err.h"
 #include "controller/endpoints/endpoints.h"
 #include "controller/http/http.h"
 
@@ -30,35 +31,34 @@ static struct http *http;
 static const char *at; /* the server's address */
 
 /* Start the server with all routes. Each server has its own objects, which stay allocated when it ends. */
-static int start_http(struct mailbox *m, const struct http_config *cfg, struct http **out, char *why,
-		      size_t why_n)
+static int start_http(struct mailbox *m, const struct http_config *cfg, struct http **out, struct why *why)
 {
 	static struct endpoints objects[8];
 	static size_t n;
 	struct http_app app = endpoints_app(&objects[n], m, &svc, 0);
-	int rc = http_start(&svc, &app, cfg, out, why, why_n);
+	int rc = http_start(&svc, &app, cfg, out, why);
 	n += !rc;
 	return rc;
 }
 
 static void start_with(const struct http_config *cfg)
 {
-	char why[512] = "";
+	struct why why = {""};
 	mailbox = fake_start(tokenizer);
-	int rc = start_http(mailbox, cfg, &http, why, sizeof why);
-	cr_assert(rc == 0, "%s", why);
+	int rc = start_http(mailbox, cfg, &http, &why);
+	cr_assert(rc == 0, "%s", why.text);
 	at = http_address(http);
 }
 
 static void load(void)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const char *dir = repofile("models/demo");
-	cr_assert(tokenizer_load(dir, &tokenizer, why, sizeof why) == 0, "%s", why);
-	cr_assert(model_config_load(dir, &config, why, sizeof why) == 0, "%s", why);
-	cr_assert(chat_load(dir, &chat, why, sizeof why) == 0, "%s", why);
-	cr_assert(housekeeper_start(&svc.house, why, sizeof why) == 0, "%s", why);
-	cr_assert(work_pool_start(&work_limits_usual, &svc.pool, why, sizeof why) == 0, "%s", why);
+	cr_assert(tokenizer_load(dir, &tokenizer, &why) == 0, "%s", why.text);
+	cr_assert(model_config_load(dir, &config, &why) == 0, "%s", why.text);
+	cr_assert(chat_load(dir, &chat, &why) == 0, "%s", why.text);
+	cr_assert(housekeeper_start(&svc.house, &why) == 0, "%s", why.text);
+	cr_assert(work_pool_start(&work_limits_usual, &svc.pool, &why) == 0, "%s", why.text);
 	svc.tokenizer = tokenizer;
 	svc.metrics = metrics_new(FAKE_CONTEXT);
 	svc.config = &config;

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_WIRE_JOBSOCK_RIG_H
 #define QUERN_TESTS_WIRE_JOBSOCK_RIG_H
 
+#include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/front.h"
@@ -26,11 +27,11 @@ static struct fake_engine engine;
 static inline void start_at(const char *endpoint)
 {
 	struct front_config cfg = {0};
-	char why[256];
+	struct why why;
 	demo_open(&demo);
 	zmq = zmq_ctx_new();
 	snprintf(cfg.jobs, sizeof cfg.jobs, "%s", endpoint);
-	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, &why), 0, "%s", why.text);
 	fake_start(&engine, zmq);
 	front_connect(front);
 	mailbox = front_mailbox(front);
@@ -81,12 +82,13 @@ static inline void client_close(struct client *c)
 static inline void client_send_json(struct client *c, const char *text)
 {
 	json_t *v;
-	char why[256], *quoted = xstrdup(text);
+	struct why why;
+	char *quoted = xstrdup(text);
 	struct buf b = {0};
 	for (char *p = quoted; *p; p++)
 		if (*p == '\'')
 			*p = '"';
-	cr_assert_eq(json_parse(quoted, strlen(quoted), &v, why, sizeof why), 0, "%s: %s", text, why);
+	cr_assert_eq(json_parse(quoted, strlen(quoted), &v, &why), 0, "%s: %s", text, why.text);
 	mp_encode(&b, v);
 	cr_assert_geq(zmq_send(c->socket, b.p, b.len, 0), 0);
 	json_decref(v);
@@ -100,14 +102,13 @@ static inline json_t *client_receive_within(struct client *c, int ms)
 	struct mp_limits limits = mp_limits_reply();
 	zmq_msg_t m;
 	json_t *v = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	if (zmq_poll(&item, 1, ms) <= 0)
 		return NULL;
 	zmq_msg_init(&m);
 	cr_assert_geq(zmq_msg_recv(&m, c->socket, 0), 0);
 	cr_assert_not(zmq_msg_more(&m));
-	cr_assert_eq(mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, &v, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(mp_decode(zmq_msg_data(&m), zmq_msg_size(&m), &limits, &v, &why), 0, "%s", why.text);
 	zmq_msg_close(&m);
 	return v;
 }

@@ -95,11 +95,11 @@ static void on_ready(void *user, uint32_t max_context, uint64_t full_kv_bytes)
 static void start(void)
 {
 	struct front_config cfg = {.on_ready = on_ready};
-	char why[256];
+	struct why why;
 	demo_open(&demo);
 	demo.svc.model_context = 4096; /* more than the engine's replica holds */
 	zmq = zmq_ctx_new();
-	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, &why), 0, "%s", why.text);
 	fake_start(&engine, zmq);
 	front_connect(front);
 }

@@ -23,7 +23,8 @@ static char dir[] = "/tmp/quern-chat-XXXXXX";
 static void start_chat(void)
 {
 	struct http_config cfg = {.addr = "127.0.0.1:0"};
-	char path[64], why[512] = "";
+	struct why why = {""};
+	char path[64];
 	load();
 	chat_free(chat);
 	cr_assert_not_null(mkdtemp(dir));
@@ -31,12 +32,12 @@ static void start_chat(void)
 	FILE *f = fopen(path, "w");
 	fputs(template, f);
 	fclose(f);
-	int rc = chat_load(dir, &chat, why, sizeof why);
+	int rc = chat_load(dir, &chat, &why);
 	unlink(path);
 	rmdir(dir);
-	cr_assert(rc == 0, "%s", why);
+	cr_assert(rc == 0, "%s", why.text);
 	svc.chat = chat;
-	cr_assert(chat_request_styles(&svc, "auto", "auto", why, sizeof why) == 0, "%s", why);
+	cr_assert(chat_request_styles(&svc, "auto", "auto", &why) == 0, "%s", why.text);
 	cr_assert(svc.tools == TOOLS_HERMES && svc.reasoning);
 	start_with(&cfg);
 }
@@ -235,21 +236,20 @@ Test(http_chat, a_prompt_that_opens_the_reasoning_is_recognized)
 
 Test(http_chat, deepseeks_outputs_begin_within_the_reasoning)
 {
-	char why[256];
+	struct why why;
 	start_chat();
-	cr_assert(chat_request_styles(&svc, "auto", "deepseek_r1", why, sizeof why) == 0);
+	cr_assert(chat_request_styles(&svc, "auto", "deepseek_r1", &why) == 0);
 	expect_message("Hm.\n</think>\n\nYes.", "", (struct want){"Hm.", "Yes.", {0}, "stop"});
-	cr_assert(chat_request_styles(&svc, "none", "none", why, sizeof why) == 0);
+	cr_assert(chat_request_styles(&svc, "none", "none", &why) == 0);
 	expect_message("<think>a</think>b", "", (struct want){"", "<think>a</think>b", {0}, "stop"});
-	cr_expect(chat_request_styles(&svc, "harmony", "none", why, sizeof why) == 0 && !svc.reasoning);
+	cr_expect(chat_request_styles(&svc, "harmony", "none", &why) == 0 && !svc.reasoning);
 	expect_message("<|channel|>final<|message|>b", "", (struct want){"", "b", {0}, "stop"});
-	cr_expect(chat_request_styles(&svc, "hermes", "harmony", why, sizeof why) < 0);
-	cr_expect(strstr(why, "does not go with"), "%s", why);
-	cr_expect(chat_request_styles(&svc, "auto", "harmony", why, sizeof why) == 0 &&
-		  svc.tools == TOOLS_NONE);
-	cr_expect(chat_request_styles(&svc, "harmony", "auto", why, sizeof why) == 0 && !svc.reasoning);
-	cr_expect(chat_request_styles(&svc, "xml", "none", why, sizeof why) < 0);
-	cr_expect(chat_request_styles(&svc, "auto", "loud", why, sizeof why) < 0);
+	cr_expect(chat_request_styles(&svc, "hermes", "harmony", &why) < 0);
+	cr_expect(strstr(why.text, "does not go with"), "%s", why.text);
+	cr_expect(chat_request_styles(&svc, "auto", "harmony", &why) == 0 && svc.tools == TOOLS_NONE);
+	cr_expect(chat_request_styles(&svc, "harmony", "auto", &why) == 0 && !svc.reasoning);
+	cr_expect(chat_request_styles(&svc, "xml", "none", &why) < 0);
+	cr_expect(chat_request_styles(&svc, "auto", "loud", &why) < 0);
 }
 
 Test(http_chat, messages_may_hold_calls_and_their_results)

@@ -14,12 +14,12 @@ static struct journal *journal;
 
 static void begin(void)
 {
-	char why[512] = "";
+	struct why why = {""};
 	snprintf(dir, sizeof dir, "/tmp/quern-disk-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	disk_install();
-	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, &why), 0, "%s", why.text);
 	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	load();
 	svc.journal = journal;
@@ -93,10 +93,10 @@ Test(http_disk, a_file_is_stored_when_its_upload_is_answered)
 /* Wait until the journal holds n parts of files; -1: any number. */
 static bool parts_become(int want)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct journal_db *db;
 	int n = -1;
-	cr_assert_eq(journal_reader(journal, &db, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_reader(journal, &db, &why), 0, "%s", why.text);
 	for (int i = 0; i < 3000; i++) {
 		sqlite3_stmt *s = journal_query(db, "SELECT count(*) FROM chunks", NULL, 0);
 		cr_assert_not_null(s);
@@ -114,7 +114,8 @@ static bool parts_become(int want)
 Test(http_disk, parts_of_a_failed_upload_are_removed_when_the_disk_writes_again)
 {
 	enum { THIRD = 1 << 20 };
-	char *third = xmalloc(THIRD), why[256];
+	struct why why;
+	char *third = xmalloc(THIRD);
 	struct buf b = {0};
 	memset(third, 'x', THIRD);
 	buf_printf(&b,
@@ -127,9 +128,9 @@ Test(http_disk, parts_of_a_failed_upload_are_removed_when_the_disk_writes_again)
 	cr_assert(parts_become(-1), "no part of the file came to the disk");
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	cr_assert(client_send(fd, third, THIRD));
-	for (int i = 0; i < 3000 && journal_health(journal, why, sizeof why); i++)
+	for (int i = 0; i < 3000 && journal_health(journal, &why); i++)
 		usleep(10000);
-	cr_assert_not(journal_health(journal, why, sizeof why));
+	cr_assert_not(journal_health(journal, &why));
 	cr_assert(client_send(fd, third, THIRD));
 	cr_assert(client_send(fd, "\r\n--xyz--\r\n", strlen("\r\n--xyz--\r\n")));
 	struct answer a = client_answer(fd);
@@ -160,7 +161,8 @@ Test(http_disk, a_result_that_the_disk_does_not_take_goes_before_its_batch)
 {
 	static const char line[] = "{\"custom_id\":\"1\",\"method\":\"POST\",\"url\":\"/v1/completions\","
 				   "\"body\":{\"prompt\":\"Once\"}}\n\r\n--xyz--\r\n";
-	char text[512], why[256];
+	struct why why;
+	char text[512];
 	struct buf b = {0};
 	buf_printf(&b,
 		   "POST /v1/files HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -180,8 +182,8 @@ Test(http_disk, a_result_that_the_disk_does_not_take_goes_before_its_batch)
 	cr_expect(becomes(&mailbox->n_submitted, 1));
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	fake_stall(mailbox, false);
-	for (int i = 0; i < 3000 && journal_health(journal, why, sizeof why); i++)
+	for (int i = 0; i < 3000 && journal_health(journal, &why); i++)
 		usleep(10000);
-	cr_expect_not(journal_health(journal, why, sizeof why));
+	cr_expect_not(journal_health(journal, &why));
 	end();
 }

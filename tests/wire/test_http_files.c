@@ -42,8 +42,8 @@ struct MHD_Daemon *MHD_start_daemon(unsigned flags, uint16_t port, MHD_AcceptPol
 
 static void open_journal(void)
 {
-	char why[512] = "";
-	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(journal_with_tables(path, "m", &journal, &why), 0, "%s", why.text);
 	svc.journal = journal;
 }
 
@@ -188,7 +188,8 @@ Test(http_files, lists_with_large_bodies_of_disconnected_clients_do_no_harm)
 /* Lines are resumed before HTTP listens. If it cannot listen, the front end still has them. */
 Test(http_files, a_server_that_does_not_start_drops_the_lines_that_it_resumed)
 {
-	char id[64], where[256], why[512] = "", *file = upload();
+	struct why why = {""};
+	char id[64], where[256], *file = upload();
 	create(file, id);
 	http_stop(http);
 	fake_stop(mailbox);
@@ -198,8 +199,8 @@ Test(http_files, a_server_that_does_not_start_drops_the_lines_that_it_resumed)
 	mailbox = fake_start(tokenizer);
 	struct http_config cfg = {.addr = "127.0.0.1:0"};
 	start_fails = true;
-	cr_expect_eq(start_http(mailbox, &cfg, &http, why, sizeof why), -EIO);
-	cr_expect_not_null(strstr(why, "libmicrohttpd"), "%s", why);
+	cr_expect_eq(start_http(mailbox, &cfg, &http, &why), -EIO);
+	cr_expect_not_null(strstr(why.text, "libmicrohttpd"), "%s", why.text);
 	cr_expect_eq(atomic_load(&mailbox->n_live), 0, "the front end has listeners that are gone");
 	pthread_join(later, NULL);
 	fake_stop(mailbox);

@@ -16,7 +16,7 @@ static struct journal *journal;
 static void begin(void)
 {
 	struct http_config cfg = {.addr = "127.0.0.1:0"};
-	char why[512] = "";
+	struct why why = {""};
 	snprintf(dir, sizeof dir, "/tmp/quern-http-keys-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
@@ -27,7 +27,7 @@ static void begin(void)
 		    " name=carol priority=7\n",
 	      f);
 	fclose(f);
-	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, &why), 0, "%s", why.text);
 	svc.journal = journal;
 	svc.max_request_bytes = 16 << 20;
 	load();
@@ -213,11 +213,11 @@ Test(http_keys, a_server_for_monitoring_has_its_routes_without_a_key_and_no_othe
 	static struct endpoints objects;
 	struct http_config cfg = {.addr = "127.0.0.1:0", .insecure = true};
 	struct http *monitor;
-	char why[512] = "";
+	struct why why = {""};
 	size_t n;
 	endpoints_app(&objects, mailbox, &svc, 0);
 	struct http_app app = endpoints_monitor_app(&objects);
-	cr_assert_eq(http_start(&svc, &app, &cfg, &monitor, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(http_start(&svc, &app, &cfg, &monitor, &why), 0, "%s", why.text);
 	const char *where = http_address(monitor);
 	const struct http_route *r = endpoints_routes(&n);
 	for (size_t i = 0; i < n; i++) {

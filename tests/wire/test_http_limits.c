@@ -598,19 +598,19 @@ Test(http_limits, damaged_requests_do_no_harm)
 Test(http_limits, only_loopback_unless_insecure)
 {
 	load();
-	char why[512] = "";
+	struct why why = {""};
 	struct http_config cfg = {.addr = "0.0.0.0:0"};
 	mailbox = fake_start(tokenizer);
-	cr_expect(start_http(mailbox, &cfg, &http, why, sizeof why) == -EPERM);
-	cr_expect_not_null(strstr(why, "--insecure"), "%s", why);
+	cr_expect(start_http(mailbox, &cfg, &http, &why) == -EPERM);
+	cr_expect_not_null(strstr(why.text, "--insecure"), "%s", why.text);
 	cfg.insecure = true;
-	cr_assert(start_http(mailbox, &cfg, &http, why, sizeof why) == 0, "%s", why);
+	cr_assert(start_http(mailbox, &cfg, &http, &why) == 0, "%s", why.text);
 }
 
 Test(http_limits, malformed_addresses_are_named)
 {
 	load();
-	char why[512];
+	struct why why;
 	static const char *const bad[] = {"",
 					  "8080",
 					  "localhost",
@@ -625,20 +625,20 @@ Test(http_limits, malformed_addresses_are_named)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct http_config cfg = {0};
 		snprintf(cfg.addr, sizeof cfg.addr, "%s", bad[i]);
-		cr_expect(start_http(NULL, &cfg, &h, why, sizeof why) == -EINVAL, "%s", bad[i]);
-		cr_expect_not_null(strstr(why, bad[i]), "%s", why);
+		cr_expect(start_http(NULL, &cfg, &h, &why) == -EINVAL, "%s", bad[i]);
+		cr_expect_not_null(strstr(why.text, bad[i]), "%s", why.text);
 	}
 }
 
 Test(http_limits, a_port_in_use_is_named)
 {
 	start();
-	char why[512] = "";
+	struct why why = {""};
 	struct http *other = NULL;
 	struct http_config cfg = {0};
 	snprintf(cfg.addr, sizeof cfg.addr, "%s", at);
-	cr_expect(start_http(mailbox, &cfg, &other, why, sizeof why) == -EADDRINUSE);
-	cr_expect_not_null(strstr(why, at), "%s", why);
+	cr_expect(start_http(mailbox, &cfg, &other, &why) == -EADDRINUSE);
+	cr_expect_not_null(strstr(why.text, at), "%s", why.text);
 }
 
 /* One server on several sockets: each serves, streams, and appears in the access log under its own
@@ -719,10 +719,10 @@ Test(http_limits, a_server_leaves_no_descriptor_and_no_thread_behind)
 	mailbox = fake_start(tokenizer);
 	unsigned fds = entries("/proc/self/fd"), threads = entries("/proc/self/task");
 	for (size_t i = 0; i < sizeof cfgs / sizeof cfgs[0]; i++) {
-		char why[512] = "";
+		struct why why = {""};
 		struct http *h = NULL;
-		int rc = start_http(mailbox, &cfgs[i], &h, why, sizeof why);
-		cr_expect(i ? rc < 0 && why[0] && !h : rc == 0, "%zu: %d %s", i, rc, why);
+		int rc = start_http(mailbox, &cfgs[i], &h, &why);
+		cr_expect(i ? rc < 0 && why.text[0] && !h : rc == 0, "%zu: %d %s", i, rc, why.text);
 		http_stop(h);
 		cr_expect(falls_to("/proc/self/fd", fds), "%zu: %u", i, entries("/proc/self/fd"));
 		cr_expect(falls_to("/proc/self/task", threads), "%zu", i);

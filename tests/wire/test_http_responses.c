@@ -10,11 +10,11 @@ static struct journal *journal;
 
 static void begin(void)
 {
-	char why[512] = "";
+	struct why why = {""};
 	snprintf(dir, sizeof dir, "/tmp/quern-responses-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
-	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, &why), 0, "%s", why.text);
 	struct http_config cfg = {.addr = "127.0.0.1:0", .max_unread_bytes = 32 << 10};
 	load();
 	svc.journal = journal;

@@ -46,9 +46,9 @@ static int send_post(const char *path, const char *key, const char *body)
 
 static void use_pool(struct work_limits limits)
 {
-	char why[256];
+	struct why why;
 	work_pool_stop(svc.pool);
-	cr_assert(work_pool_start(&limits, &svc.pool, why, sizeof why) == 0, "%s", why);
+	cr_assert(work_pool_start(&limits, &svc.pool, &why) == 0, "%s", why.text);
 }
 
 static void await_pool(size_t n)
@@ -297,13 +297,13 @@ static void pass(struct work *w)
 /* Block the only thread of the pool until the gate is opened. */
 static void close_pool(struct gate *g)
 {
-	char why[256];
+	struct why why;
 	use_pool((struct work_limits){
 		.n_threads = 1, .items = 10, .bytes = 1 << 30, .client_items = 10, .client_bytes = 1 << 30});
 	*g = (struct gate){.w = {.run = pass, .bytes = 1}};
 	sem_init(&g->begun, 0, 0);
 	sem_init(&g->open, 0, 0);
-	cr_assert_eq(work_pool_put(svc.pool, "gate", &g->w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(work_pool_put(svc.pool, "gate", &g->w, &why), 0, "%s", why.text);
 	sem_wait(&g->begun);
 }
 

@@ -317,13 +317,13 @@ Test(jobsock_life, stop_ends_all_jobs_and_notifies_listeners, .timeout = 60)
 Test(jobsock_life, other_machines_are_refused_unless_insecure, .timeout = 60)
 {
 	struct front_config cfg = {.jobs = "tcp://0.0.0.0:*"};
-	char why[256];
+	struct why why;
 	demo_open(&demo);
 	zmq = zmq_ctx_new();
-	cr_expect_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), -EPERM);
-	cr_expect(strstr(why, "--insecure"), "%s", why);
+	cr_expect_eq(front_start(zmq, &demo.svc, &cfg, &front, &why), -EPERM);
+	cr_expect(strstr(why.text, "--insecure"), "%s", why.text);
 	cfg.insecure = true;
-	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(front_start(zmq, &demo.svc, &cfg, &front, &why), 0, "%s", why.text);
 	front_stop(front);
 	front_free(front);
 	zmq_ctx_term(zmq);
@@ -334,12 +334,12 @@ Test(jobsock_life, endpoint_in_use_is_named, .timeout = 60)
 {
 	struct front_config cfg = {0};
 	struct front *other;
-	char why[256];
+	struct why why;
 	start();
 	snprintf(cfg.jobs, sizeof cfg.jobs, "%s", front_jobs_endpoint(front));
 	void *zmq2 = zmq_ctx_new();
-	cr_expect_eq(front_start(zmq2, &demo.svc, &cfg, &other, why, sizeof why), -EADDRINUSE);
-	cr_expect(strstr(why, cfg.jobs), "%s", why);
+	cr_expect_eq(front_start(zmq2, &demo.svc, &cfg, &other, &why), -EADDRINUSE);
+	cr_expect(strstr(why.text, cfg.jobs), "%s", why.text);
 	zmq_ctx_term(zmq2);
 	stop();
 }

@@ -16,9 +16,9 @@ static struct peers *peers;
 
 static void start(unsigned limit_s)
 {
-	char why[256] = "";
-	cr_assert(housekeeper_start(&house, why, sizeof why) == 0, "%s", why);
-	cr_assert(peers_start(house, limit_s, &peers, why, sizeof why) == 0, "%s", why);
+	struct why why = {""};
+	cr_assert(housekeeper_start(&house, &why) == 0, "%s", why.text);
+	cr_assert(peers_start(house, limit_s, &peers, &why) == 0, "%s", why.text);
 }
 
 static void stop(void)

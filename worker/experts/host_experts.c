@@ -25,32 +25,32 @@ struct host_experts {
 
 /* ---- life ---- */
 
-static int shared_new(struct host_experts *b, struct shared *m, size_t bytes, char *why, size_t why_n)
+static int shared_new(struct host_experts *b, struct shared *m, size_t bytes, struct why *why)
 {
 	m->p = b->ops->host_new(b->dev, bytes);
 	m->bytes = bytes;
 	return m->p ? 0
-		    : err_why(why, why_n, -ENOMEM,
+		    : err_why(why, -ENOMEM,
 			      "out of memory: %zu bytes of pinned memory for the rows of experts on the CPU; "
 			      "lower "
 			      "--max-batch-tokens",
 			      bytes);
 }
 
-static int open_cpu(struct host_experts *b, const struct kern_open_args *args, char *why, size_t why_n)
+static int open_cpu(struct host_experts *b, const struct kern_open_args *args, struct why *why)
 {
 	struct kern_open_args a = *args;
 	a.max_seqs = a.max_logits = a.max_blocks_per_seq = 1;
 	a.max_context = 16;
-	int rc = kern_find("cpu", &b->cpu.ops, &a.index, why, why_n);
-	if (rc || (rc = b->cpu.ops->open(&b->cpu.dev, &a, why, why_n)))
+	int rc = kern_find("cpu", &b->cpu.ops, &a.index, why);
+	if (rc || (rc = b->cpu.ops->open(&b->cpu.dev, &a, why)))
 		return rc;
 	b->cpu.ops->info(b->cpu.dev, &b->cpu.info);
 	b->cpu.stream = b->cpu.ops->stream_new(b->cpu.dev);
-	return b->cpu.stream ? 0 : err_why(why, why_n, -EIO, "cpu: no stream could be created");
+	return b->cpu.stream ? 0 : err_why(why, -EIO, "cpu: no stream could be created");
 }
 
-int host_experts_open(struct host_experts **out, const struct host_experts_args *a, char *why, size_t why_n)
+int host_experts_open(struct host_experts **out, const struct host_experts_args *a, struct why *why)
 {
 	struct host_experts *b = xcalloc(1, sizeof *b);
 	const size_t rows = (size_t)a->cpu.max_rows;
@@ -59,21 +59,21 @@ int host_experts_open(struct host_experts **out, const struct host_experts_args 
 		.ops = a->ops, .dev = a->dev, .hidden = a->hidden, .n_chosen = a->n_chosen};
 	b->row = (size_t)a->hidden * sizeof(float);
 	b->pairs = (size_t)a->n_chosen * sizeof(int32_t);
-	int rc = open_cpu(b, &a->cpu, why, why_n);
+	int rc = open_cpu(b, &a->cpu, why);
 	if (rc)
 		goto fail;
 	b->normed_bytes = b->cpu.ops->operand_bytes(b->cpu.dev, a->cpu.max_rows, a->hidden);
 	b->normed = b->cpu.ops->mem_new(b->cpu.dev, b->normed_bytes);
 	b->sent = a->ops->event_new(a->dev);
 	if (!b->normed || !b->sent) {
-		rc = err_why(why, why_n, -ENOMEM,
-			     "out of memory: %zu bytes for the rows of experts on the CPU", b->normed_bytes);
+		rc = err_why(why, -ENOMEM, "out of memory: %zu bytes for the rows of experts on the CPU",
+			     b->normed_bytes);
 		goto fail;
 	}
-	if ((rc = shared_new(b, &b->x, rows * b->row, why, why_n)) ||
-	    (rc = shared_new(b, &b->sum, rows * b->row, why, why_n)) ||
-	    (rc = shared_new(b, &b->expert, rows * b->pairs, why, why_n)) ||
-	    (rc = shared_new(b, &b->weight, rows * b->pairs, why, why_n)))
+	if ((rc = shared_new(b, &b->x, rows * b->row, why)) ||
+	    (rc = shared_new(b, &b->sum, rows * b->row, why)) ||
+	    (rc = shared_new(b, &b->expert, rows * b->pairs, why)) ||
+	    (rc = shared_new(b, &b->weight, rows * b->pairs, why)))
 		goto fail;
 	*out = b;
 	return 0;

@@ -10,6 +10,7 @@
 #ifndef QUERN_WORKER_EXPERTS_HOST_EXPERTS_H
 #define QUERN_WORKER_EXPERTS_HOST_EXPERTS_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 
 #include <stddef.h>
@@ -33,7 +34,7 @@ struct host_experts_table {
 };
 
 /* Open the CPU's table and allocate the memory.  -ENOMEM, -ENOTSUP, ... with the reason. */
-int host_experts_open(struct host_experts **out, const struct host_experts_args *a, char *why, size_t why_n);
+int host_experts_open(struct host_experts **out, const struct host_experts_args *a, struct why *why);
 void host_experts_close(struct host_experts *b); /* NULL is fine; free everything loaded to its table first */
 const struct host_experts_table *host_experts_table(const struct host_experts *b);
 

@@ -38,7 +38,7 @@ struct prefetch {
 /* ---- life ---- */
 
 int prefetch_open(struct prefetch **out, const struct kern_ops *ops, struct kern_dev *dev, int n_layers,
-		  char *why, size_t why_n)
+		  struct why *why)
 {
 	struct prefetch *p = xcalloc(1, sizeof *p);
 	bool there = true;
@@ -55,7 +55,7 @@ int prefetch_open(struct prefetch **out, const struct kern_ops *ops, struct kern
 		return 0;
 	prefetch_close(p);
 	*out = NULL;
-	return err_why(why, why_n, -EIO, "no stream could be created for experts on their way to the device");
+	return err_why(why, -EIO, "no stream could be created for experts on their way to the device");
 }
 
 void prefetch_close(struct prefetch *p)
@@ -84,7 +84,7 @@ void prefetch_close(struct prefetch *p)
 
 /* ---- load ---- */
 
-int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, char *why, size_t why_n)
+int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, struct why *why)
 {
 	struct packed l = {.x = *x, .bytes = p->ops->experts_packed_bytes(*x)};
 	int rc;
@@ -92,12 +92,12 @@ int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, char *
 	*x = NULL;
 	if (!(l.host = p->ops->host_new(p->dev, l.bytes)))
 		rc = err_why(
-			why, why_n, -ENOMEM,
+			why, -ENOMEM,
 			"out of memory: %zu bytes of pinned memory for a layer's experts, after %lld MiB "
 			"of other layers'",
 			l.bytes, (long long)(prefetch_host_bytes(p) >> 20));
 	else if ((rc = p->ops->experts_save(l.x, l.host)))
-		err_why(why, why_n, rc, "the packed experts could not be copied from the device");
+		err_why(why, rc, "the packed experts could not be copied from the device");
 	if (rc) {
 		p->ops->experts_free(l.x);
 		if (l.host)
@@ -109,7 +109,7 @@ int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, char *
 	return 0;
 }
 
-int prefetch_ready(struct prefetch *p, char *why, size_t why_n)
+int prefetch_ready(struct prefetch *p, struct why *why)
 {
 	const int n_slots = p->n < SLOTS ? p->n : SLOTS;
 	size_t most = 0;
@@ -118,7 +118,7 @@ int prefetch_ready(struct prefetch *p, char *why, size_t why_n)
 	p->slot_bytes = most;
 	for (int i = 0; i < n_slots; i++)
 		if (!(p->slots[i].p = p->ops->mem_new(p->dev, most)))
-			return err_why(why, why_n, -ENOMEM,
+			return err_why(why, -ENOMEM,
 				       "out of memory: %d x %zu bytes on the device for a layer's experts",
 				       n_slots, most);
 	for (int i = 0; i < p->n; i++)
@@ -174,12 +174,12 @@ int prefetch_give(struct prefetch *p, struct kern_stream *s, int place)
 
 /* ---- planning ---- */
 
-int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n)
+int prefetch_check_room(const struct prefetch_room *r, struct why *why)
 {
 	if (r->kept + r->bytes <= r->free)
 		return 0;
 	return err_why(
-		why, why_n, -ENOMEM,
+		why, -ENOMEM,
 		"the experts on the CPU take %lld MiB, and %lld MiB of pinned memory for the copy that "
 		"--fast "
 		"streams to the GPU in steps of more than %d rows, but only %lld are free: compute them on "

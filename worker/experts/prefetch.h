@@ -12,6 +12,7 @@
 #ifndef QUERN_WORKER_EXPERTS_PREFETCH_H
 #define QUERN_WORKER_EXPERTS_PREFETCH_H
 
+#include "base/err.h"
 #include "kernels/kern.h"
 
 #include <stdbool.h>
@@ -22,16 +23,16 @@ struct prefetch;
 
 /* Open for at most n_layers layers.  0, -EIO with the reason. */
 int prefetch_open(struct prefetch **out, const struct kern_ops *ops, struct kern_dev *dev, int n_layers,
-		  char *why, size_t why_n);
+		  struct why *why);
 /* Close and free the experts; waits for copies in flight.  The streams of steps must be idle.  NULL is
  * fine. */
 void prefetch_close(struct prefetch *p);
 
 /* While a model is loaded: add the next layer's experts, which are consumed; *place: the layer's number,
  * from 0.  -ENOMEM: no pinned memory; -EIO. */
-int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, char *why, size_t why_n);
+int prefetch_add(struct prefetch *p, struct kern_experts **x, int *place, struct why *why);
 /* All layers are added: allocate the slots.  -ENOMEM with the bytes. */
-int prefetch_ready(struct prefetch *p, char *why, size_t why_n);
+int prefetch_ready(struct prefetch *p, struct why *why);
 int64_t prefetch_host_bytes(const struct prefetch *p);
 
 /* For a step on stream s: begin; then, for each layer in the order of their numbers, take, moe() on s with
@@ -47,7 +48,7 @@ struct prefetch_room {
 	int64_t kept, bytes, free;
 	int above; /* rows above which steps stream experts, for the message */
 };
-int prefetch_check_room(const struct prefetch_room *r, char *why, size_t why_n);
+int prefetch_check_room(const struct prefetch_room *r, struct why *why);
 
 /* Return the number of rows above which streaming a layer's experts is faster than computing them on the
  * CPU, by the rates in docs/performance/moe.md. */

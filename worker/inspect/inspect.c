@@ -12,7 +12,7 @@
 
 /* Open a device with the smallest sizes, only to query it. */
 static int open_device(const char *name, const char *isa, enum kern_compute compute,
-		       const struct kern_ops **ops, struct kern_dev **dev, char *why, size_t why_n)
+		       const struct kern_ops **ops, struct kern_dev **dev, struct why *why)
 {
 	struct kern_open_args a = {.compute = compute,
 				   .isa = isa,
@@ -22,15 +22,15 @@ static int open_device(const char *name, const char *isa, enum kern_compute comp
 				   .max_logits = 1,
 				   .max_context = 16,
 				   .max_blocks_per_seq = 1};
-	int rc = kern_find(name, ops, &a.index, why, why_n);
-	return rc ? rc : (*ops)->open(dev, &a, why, why_n);
+	int rc = kern_find(name, ops, &a.index, why);
+	return rc ? rc : (*ops)->open(dev, &a, why);
 }
 
-static bool opens(const char *name, const char *isa, enum kern_compute compute, char *why, size_t why_n)
+static bool opens(const char *name, const char *isa, enum kern_compute compute, struct why *why)
 {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
-	if (open_device(name, isa, compute, &ops, &dev, why, why_n))
+	if (open_device(name, isa, compute, &ops, &dev, why))
 		return false;
 	ops->close(dev);
 	return true;
@@ -41,9 +41,9 @@ static json_t *isas_that_open(const char *device)
 {
 	static const char *const isa[] = {"avx512", "avx2", "plain"};
 	json_t *list = json_array();
-	char why[512];
+	struct why why;
 	for (int i = 0; i < 3; i++)
-		if (opens(device, isa[i], KERN_COMPUTE_F32, why, sizeof why))
+		if (opens(device, isa[i], KERN_COMPUTE_F32, &why))
 			json_array_append_new(list, json_string(isa[i]));
 	return list;
 }
@@ -62,8 +62,8 @@ static json_t *modes_that_open(const char *device)
 		const struct kern_ops *ops;
 		struct kern_dev *dev;
 		struct kern_info info;
-		char why[512];
-		if (open_device(device, NULL, (enum kern_compute)i, &ops, &dev, why, sizeof why))
+		struct why why;
+		if (open_device(device, NULL, (enum kern_compute)i, &ops, &dev, &why))
 			continue;
 		ops->info(dev, &info);
 		ops->close(dev);
@@ -115,8 +115,8 @@ static double median_rate(struct probe *p, enum probe_kind k, int n_threads)
 static json_t *describe_probes(void)
 {
 	struct probe *p;
-	char why[256];
-	if (probe_new(&p, 0, 0, why, sizeof why))
+	struct why why;
+	if (probe_new(&p, 0, 0, &why))
 		return NULL;
 	json_t *o = json_object();
 	for (int k = 0; k < PROBE_KINDS; k++)
@@ -143,12 +143,12 @@ static void describe_cpu(json_t *o, const char *name, bool probe)
 /* ---- any device ---- */
 
 /* Describe a device; NULL with the reason if it does not open. */
-static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
+static json_t *describe(const char *name, bool probe, struct why *why)
 {
 	const struct kern_ops *ops;
 	struct kern_dev *dev;
 	struct kern_info info;
-	if (open_device(name, NULL, kern_auto_compute(name, NULL), &ops, &dev, why, why_n))
+	if (open_device(name, NULL, kern_auto_compute(name, NULL), &ops, &dev, why))
 		return NULL;
 	ops->info(dev, &info);
 	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i}", "device", name, "name", info.name,
@@ -162,19 +162,20 @@ static json_t *describe(const char *name, bool probe, char *why, size_t why_n)
 	return o;
 }
 
-bool inspect_opens(const char *device, char *why, size_t why_n)
+bool inspect_opens(const char *device, struct why *why)
 {
-	return opens(device, NULL, KERN_COMPUTE_F32, why, why_n);
+	return opens(device, NULL, KERN_COMPUTE_F32, why);
 }
 
 int inspect_devices(const char *kind, bool probe)
 {
 	const bool gpu = strcmp(kind, "gpu") == 0;
-	char why[512] = "", name[16];
+	struct why why = {""};
+	char name[16];
 	json_t *out = json_array();
 	for (int i = 0; i < (gpu ? DEVICES_MAX : 1); i++) {
 		snprintf(name, sizeof name, gpu ? "cuda:%d" : "cpu", i);
-		json_t *device = describe(name, probe, why, sizeof why);
+		json_t *device = describe(name, probe, &why);
 		if (!device)
 			break;
 		json_array_append_new(out, device);
@@ -182,7 +183,7 @@ int inspect_devices(const char *kind, bool probe)
 	const bool none = json_array_size(out) == 0;
 	if (none) {
 		json_decref(out);
-		out = json_pack("{s:s}", "error", why);
+		out = json_pack("{s:s}", "error", why.text);
 	}
 	int rc = json_dumpf(out, stdout, JSON_INDENT(2));
 	putchar('\n');

@@ -3,6 +3,8 @@
 #ifndef QUERN_WORKER_INSPECT_INSPECT_H
 #define QUERN_WORKER_INSPECT_INSPECT_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,7 +14,7 @@
 int inspect_devices(const char *kind, bool probe);
 
 /* True if this device opens, with the smallest sizes; if not, why has the reason. */
-bool inspect_opens(const char *device, char *why, size_t why_n);
+bool inspect_opens(const char *device, struct why *why);
 
 /* `quern-worker --operations`: list the operations of a model's step without computing them.  The model's
  * own load and forward pass run on a table of operations (kern.h) that returns addresses without memory and

@@ -259,10 +259,10 @@ static json_t *part_json(const struct kern_dev *d, const struct kern_linear_src 
 }
 
 static int linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
-		       char *why, size_t why_n)
+		       struct why *why)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
-	(void)why, (void)why_n;
+	(void)why;
 	*w = (struct kern_linear){.weights = json_array(), .k = src->k};
 	for (int i = 0; i < src->n_parts; i++) {
 		json_array_append_new(w->weights, part_json(d, src, i));
@@ -301,7 +301,7 @@ static void name_all(json_t *weight)
 }
 
 static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
-			char *why, size_t why_n)
+			struct why *why)
 {
 	struct kern_experts *x = xcalloc(1, sizeof *x);
 	int64_t bytes[3] = {0};
@@ -311,7 +311,7 @@ static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, 
 	for (int e = 0; e < src->n_experts; e++) {
 		struct kern_linear_src gateup, down;
 		/* calls expert_at() of model_experts.c, which cannot fail */
-		src->expert(src->arg, e, &gateup, &down, why, why_n);
+		src->expert(src->arg, e, &gateup, &down, why);
 		for (int i = 0; i < 3; i++) {
 			const struct kern_linear_src *from = i < 2 ? &gateup : &down;
 			const struct kern_linear_part *p = &from->parts[i % 2];
@@ -350,7 +350,7 @@ static int64_t experts_bytes(const struct kern_experts *x)
 }
 
 static int embed_load(struct kern_dev *d, const struct kern_embed_src *src, struct kern_embed **out,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	struct kern_embed *e = xcalloc(1, sizeof *e);
 	const int64_t values = (int64_t)src->n_vocab * src->hidden;
@@ -363,7 +363,7 @@ static int embed_load(struct kern_dev *d, const struct kern_embed_src *src, stru
 			   .w = src->table,
 			   .bytes = src->dtype == KERN_CODES ? (int64_t)d->w->embed_codes.bytes
 							     : values * (src->dtype == KERN_F32 ? 4 : 2)}}};
-	(void)why, (void)why_n;
+	(void)why;
 	e->rows = (struct kern_linear){json_array(), src->n_vocab, src->hidden};
 	json_array_append_new(e->rows.weights, part_json(d, &table, 0));
 	e->hidden = src->hidden;
@@ -615,7 +615,7 @@ static void see(void *arg, enum model_point at, const void *rows, int n_rows)
 		json_object_set_new(d->op, "layer", json_integer(++d->layer));
 }
 
-static int real_open(struct kern_dev *d, const struct model_config *c, char *why, size_t why_n)
+static int real_open(struct kern_dev *d, const struct model_config *c, struct why *why)
 {
 	struct kern_open_args a = {.compute = kern_auto_compute("cpu", NULL),
 				   .model = c->dtype == CONFIG_BF16 ? KERN_BF16 : KERN_F16,
@@ -626,20 +626,20 @@ static int real_open(struct kern_dev *d, const struct model_config *c, char *why
 				   .max_context = CONTEXT,
 				   .max_blocks_per_seq = 1,
 				   .n_vocab = c->n_vocab};
-	int rc = kern_find("cpu", &d->real, &a.index, why, why_n);
-	if (rc || (rc = d->real->open(&d->real_dev, &a, why, why_n)))
+	int rc = kern_find("cpu", &d->real, &a.index, why);
+	if (rc || (rc = d->real->open(&d->real_dev, &a, why)))
 		return rc;
 	d->real->info(d->real_dev, &d->info);
 	d->info.codes = d->info.embed_codes = true; /* all kinds of codes: weights are listed as stored */
 	return 0;
 }
 
-static int list_step(struct kern_dev *d, const struct model_config *c, const struct weights *w, char *why,
-		     size_t why_n)
+static int list_step(struct kern_dev *d, const struct model_config *c, const struct weights *w,
+		     struct why *why)
 {
 	struct shard shard;
 	struct model *m = NULL;
-	int rc = shard_init(&shard, c, w, (struct shard_rank){.n_ranks = 1}, why, why_n);
+	int rc = shard_init(&shard, c, w, (struct shard_rank){.n_ranks = 1}, why);
 	if (rc)
 		return rc;
 	const struct model_args a = {.ops = &listing,
@@ -654,7 +654,7 @@ static int list_step(struct kern_dev *d, const struct model_config *c, const str
 				     .observe = see,
 				     .observe_arg = d,
 				     .unread = true};
-	if ((rc = model_load(&m, &a, why, why_n)))
+	if ((rc = model_load(&m, &a, why)))
 		return rc;
 	d->kv = d->next;
 	rc = model_forward(m, NULL, NULL, 1);
@@ -663,24 +663,24 @@ static int list_step(struct kern_dev *d, const struct model_config *c, const str
 	if (!rc)
 		rc = model_head(m, 1);
 	model_free(m);
-	return rc ? err_why(why, why_n, rc, "the step could not be listed") : 0;
+	return rc ? err_why(why, rc, "the step could not be listed") : 0;
 }
 
-static int list(const char *model, json_t **out, char *why, size_t why_n)
+static int list(const char *model, json_t **out, struct why *why)
 {
 	struct kern_dev d = {.next = 1 << 20, .layer = -1, .rows = "T", .list = json_array()};
 	struct model_config c;
 	struct weights *w = NULL;
 	d.stream.d = &d;
-	int rc = model_config_load(model, &c, why, why_n);
+	int rc = model_config_load(model, &c, why);
 	if (rc)
 		goto fail;
-	if (!(rc = weights_open(model, &c, &w, why, why_n))) {
+	if (!(rc = weights_open(model, &c, &w, why))) {
 		d.w = w;
-		rc = real_open(&d, &c, why, why_n);
+		rc = real_open(&d, &c, why);
 	}
 	if (!rc)
-		rc = list_step(&d, &c, w, why, why_n);
+		rc = list_step(&d, &c, w, why);
 	if (!rc)
 		*out = json_pack("{s:s, s:s, s:i, s:O}", "architecture", c.arch_name, "mode", d.info.mode,
 				 "layers", c.n_layers, "operations", d.list);
@@ -697,11 +697,11 @@ fail:
 
 int operations_print(const char *model)
 {
-	char why[1024] = "";
+	struct why why = {""};
 	json_t *out = NULL;
-	const int rc = list(model, &out, why, sizeof why);
+	const int rc = list(model, &out, &why);
 	if (rc)
-		out = json_pack("{s:s}", "error", why);
+		out = json_pack("{s:s}", "error", why.text);
 	const int bad = json_dumpf(out, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(out);

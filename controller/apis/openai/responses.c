@@ -208,12 +208,12 @@ static void create(struct exchange *x, struct creation *c)
 		return;
 	}
 	if (c->stored || c->conversation) {
-		char why[512];
-		if (responses_store_room(responses_store_of(apis_of(x)->responses), why, sizeof why)) {
+		struct why why;
+		if (responses_store_room(responses_store_of(apis_of(x)->responses), &why)) {
 			responses_writer.free(a);
 			exchange_error(x, MHD_HTTP_INSUFFICIENT_STORAGE, "server_error", NULL,
 				       "insufficient_storage", "%s cannot be stored: %s%s",
-				       c->conversation ? "the conversation's turn" : "the response", why,
+				       c->conversation ? "the conversation's turn" : "the response", why.text,
 				       c->conversation ? "" : "; with \"store\": false it is not stored");
 			return;
 		}

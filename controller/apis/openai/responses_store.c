@@ -83,7 +83,7 @@ void response_row_copy(struct response_row *out, const struct response_row *r)
 json_t *response_json(const char *text)
 {
 	json_t *v = NULL;
-	json_parse(text, strlen(text), &v, NULL, 0);
+	json_parse(text, strlen(text), &v, NULL);
 	return v;
 }
 
@@ -353,11 +353,11 @@ void responses_store_close(struct responses_store *s)
 	free(s);
 }
 
-int responses_store_room(struct responses_store *s, char *why, size_t why_n)
+int responses_store_room(struct responses_store *s, struct why *why)
 {
-	if (!journal_health(s->journal, why, why_n))
+	if (!journal_health(s->journal, why))
 		return -EIO;
-	return journal_room(s->journal, JOURNAL_JOB, 0, why, why_n);
+	return journal_room(s->journal, JOURNAL_JOB, 0, why);
 }
 
 void responses_store_put(struct responses_store *s, struct response_row *row, const char *items,
@@ -404,9 +404,9 @@ void responses_store_delete(struct responses_store *s, const char *id, responses
 
 struct journal_db *store_read_begin(struct responses_store *s)
 {
-	char why[256];
+	struct why why;
 	pthread_mutex_lock(&s->reading);
-	if (s->reader || journal_reader(s->journal, &s->reader, why, sizeof why) == 0)
+	if (s->reader || journal_reader(s->journal, &s->reader, &why) == 0)
 		return s->reader;
 	pthread_mutex_unlock(&s->reading);
 	return NULL;

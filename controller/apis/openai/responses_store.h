@@ -12,6 +12,7 @@
 #ifndef QUERN_CONTROLLER_APIS_OPENAI_RESPONSES_STORE_H
 #define QUERN_CONTROLLER_APIS_OPENAI_RESPONSES_STORE_H
 
+#include "base/err.h"
 #include "controller/jobs/file_store.h"
 #include "controller/jobs/journal.h"
 
@@ -62,7 +63,7 @@ typedef void responses_done(void *user, int rc, const char *why);
 
 /* Return 0 if a response can be stored now; -errno: the disk is full or fails, with the reason and the
  * remedy. */
-int responses_store_room(struct responses_store *s, char *why, size_t why_n);
+int responses_store_room(struct responses_store *s, struct why *why);
 /* Add a row; takes its texts.  items: an array's text, added to row->conversation; NULL: none.  done is
  * called on the journal's thread when the row is on disk or the disk has refused it, or at once. */
 void responses_store_put(struct responses_store *s, struct response_row *row, const char *items,

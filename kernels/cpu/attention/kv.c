@@ -25,7 +25,7 @@ enum kern_kv_type cpu_kv_kind(const struct kern_open_args *a)
 }
 
 int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const struct cpu_kv_type **out,
-		char *why, size_t why_n)
+		struct why *why)
 {
 	switch (cpu_kv_kind(a)) {
 	case KERN_KV_F32:
@@ -35,7 +35,7 @@ int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const
 		*out = a->compute == KERN_COMPUTE_BF16 ? cpu_kv_bf16(isa) : isa->kv_bf16;
 		return 0;
 	case KERN_KV_F16:
-		return err_why(why, why_n, -ENOTSUP, "the CPU does not keep K and V in f16: use f32 or bf16");
+		return err_why(why, -ENOTSUP, "the CPU does not keep K and V in f16: use f32 or bf16");
 	case KERN_KV_INT16:
 		*out = &cpu_kv_ints(isa)->int16;
 		return 0;
@@ -45,7 +45,7 @@ int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const
 	case KERN_KV_MODE:
 		break;
 	}
-	return err_why(why, why_n, -EINVAL, "type %d of K and V is not known", (int)a->kv);
+	return err_why(why, -EINVAL, "type %d of K and V is not known", (int)a->kv);
 }
 
 /* ---- the pools ---- */

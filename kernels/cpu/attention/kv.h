@@ -3,6 +3,7 @@
 #ifndef QUERN_KERNELS_CPU_ATTENTION_KV_H
 #define QUERN_KERNELS_CPU_ATTENTION_KV_H
 
+#include "base/err.h"
 #include "kernels/cpu/attention/kvtype.h"
 #include "kernels/cpu/cpu.h"
 
@@ -25,7 +26,7 @@ struct kern_kv {
 enum kern_kv_type cpu_kv_kind(const struct kern_open_args *a); /* never KERN_KV_MODE */
 /* Find the table for that type.  -EINVAL, -ENOTSUP (not built for the CPU) with a reason. */
 int cpu_kv_type(const struct kern_open_args *a, const struct cpu_isa *isa, const struct cpu_kv_type **out,
-		char *why, size_t why_n);
+		struct why *why);
 
 struct kern_kv *cpu_kv_new(struct kern_dev *d, int n_layers, int n_kv_heads, int head_dim, int block_size,
 			   int n_blocks, int n_host_blocks);

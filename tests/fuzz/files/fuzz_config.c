@@ -31,7 +31,8 @@ static void pool(const uint8_t *data, size_t n)
 	static const char list[] = "[{\"type\": \"x.Pooling\", \"path\": \"1_Pooling\"}]";
 	static char dir[64];
 	static struct model_config c;
-	char why[256], folder[96];
+	struct why why;
+	char folder[96];
 	if (!dir[0]) {
 		strcpy(dir, "/tmp/fuzz_pool_XXXXXX");
 		if (!mkdtemp(dir))
@@ -43,7 +44,7 @@ static void pool(const uint8_t *data, size_t n)
 	for (int i = 0; i < 2; i++) {
 		put(dir, "modules.json", i ? (const uint8_t *)list : data, i ? sizeof list - 1 : n);
 		memset(&c, 0, sizeof c);
-		pool_config_read(dir, &c, why, sizeof why);
+		pool_config_read(dir, &c, &why);
 	}
 }
 
@@ -51,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
 	static char dir[64], path[96];
 	static struct model_config c;
-	char why[256];
+	struct why why;
 	if (!dir[0]) {
 		strcpy(dir, "/tmp/fuzz_config_XXXXXX");
 		if (!mkdtemp(dir))
@@ -64,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	fwrite(data, 1, n, f);
 	fclose(f);
 	pool(data, n);
-	if (model_config_load(dir, &c, why, sizeof why) == 0) {
+	if (model_config_load(dir, &c, &why) == 0) {
 		float *rope = malloc((size_t)c.rope_dim * 4 * sizeof *rope);
 		if (rope)
 			model_config_rope(&c, 4, c.max_position, rope);

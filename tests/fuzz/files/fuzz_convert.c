@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { SHARD = 4096 }; /* bytes: small enough that a model of a few kilobytes has several shards */
 
-static char why[1024];
+static struct why why;
 
 static bool is_there(const char *path)
 {
@@ -33,17 +33,17 @@ static bool made(int rc, const char *dst)
 	char partial[FOLDER_PATH];
 	snprintf(partial, sizeof partial, "%.*s.partial", FOLDER_PATH - 16, dst);
 	assert(!is_there(partial));
-	assert(rc ? !is_there(dst) && why[0] : is_there(dst));
+	assert(rc ? !is_there(dst) && why.text[0] : is_there(dst));
 	return !rc;
 }
 
 static bool to(enum writer_format format, const char *src, const char *dst)
 {
 	folder_remove(dst);
-	why[0] = '\0';
-	return made(format == WRITER_GGUF   ? to_gguf(src, dst, NULL, why, sizeof why)
-		    : format == WRITER_AK48 ? to_ak48(src, dst, why, sizeof why)
-					    : to_safetensors(src, dst, SHARD, why, sizeof why),
+	why.text[0] = '\0';
+	return made(format == WRITER_GGUF   ? to_gguf(src, dst, NULL, &why)
+		    : format == WRITER_AK48 ? to_ak48(src, dst, &why)
+					    : to_safetensors(src, dst, SHARD, &why),
 		    dst);
 }
 
@@ -65,8 +65,8 @@ static void check_same(const char *a, const char *b, bool exact)
 {
 	struct safetensors *x, *y;
 	int n = 0;
-	assert(safetensors_open_dir(a, &x, why, sizeof why) == 0);
-	assert(safetensors_open_dir(b, &y, why, sizeof why) == 0);
+	assert(safetensors_open_dir(a, &x, &why) == 0);
+	assert(safetensors_open_dir(b, &y, &why) == 0);
 	for (int i = 0; i < safetensors_count(x); i++) {
 		const struct st_tensor *s = safetensors_at(x, i), *t = safetensors_find(y, s->name);
 		if (!exact && !t) {
@@ -88,8 +88,8 @@ static void check_same(const char *a, const char *b, bool exact)
 static void check_words(const char *a, const char *b)
 {
 	struct safetensors *x, *y;
-	assert(safetensors_open_dir(a, &x, why, sizeof why) == 0);
-	assert(safetensors_open_dir(b, &y, why, sizeof why) == 0);
+	assert(safetensors_open_dir(a, &x, &why) == 0);
+	assert(safetensors_open_dir(b, &y, &why) == 0);
 	for (int i = 0; i < safetensors_count(y); i++) {
 		const struct st_tensor *t = safetensors_at(y, i), *s = safetensors_find(x, t->name);
 		assert(s && (s->dtype == t->dtype || (is_float(s->dtype) && t->dtype == ST_F16)));

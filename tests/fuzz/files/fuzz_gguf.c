@@ -13,17 +13,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	char path[64], why[512] = "";
+	struct why why = {""};
+	char path[64];
 	struct gguf *g = NULL;
 	int fd = memfd_create("fuzz.gguf", MFD_CLOEXEC);
 	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
 		return 0;
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	if (gguf_open(path, &g, why, sizeof why) == 0) {
+	if (gguf_open(path, &g, &why) == 0) {
 		gguf_close(g);
 		read_model(path);
 	} else {
-		assert(why[0]);
+		assert(why.text[0]);
 	}
 	close(fd);
 	return 0;

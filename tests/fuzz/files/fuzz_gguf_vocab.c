@@ -17,18 +17,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 				   "<s>donkey  \xef\xac\x81 x ";
 	struct tokenizer *t;
 	struct chat_template template;
-	char why[512] = "", path[64];
+	struct why why = {""};
+	char path[64];
 	int fd = memfd_create("vocab", 0);
 	assert(fd >= 0 && write(fd, data, n) == (ssize_t)n);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	if (tokenizer_load(path, &t, why, sizeof why)) {
-		assert(why[0]);
+	if (tokenizer_load(path, &t, &why)) {
+		assert(why.text[0]);
 	} else {
 		text_back(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL);
 		text_back(t, text, sizeof text - 1, TOKENIZER_NO_SPECIAL);
 		tokenizer_free(t);
 	}
-	if (chat_template_load(path, &template, why, sizeof why) == 0)
+	if (chat_template_load(path, &template, &why) == 0)
 		chat_template_fini(&template);
 	close(fd);
 	return 0;

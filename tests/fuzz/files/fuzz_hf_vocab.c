@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static char why[1024];
+static struct why why;
 
 static const char text[] =
 	"The cat's <|im_start|> A\xcc\x8a \xf0\x9f\xa6\x99  \xe2\x96\x81 12345\n\n <s>donkey<|end|> "
@@ -39,15 +39,14 @@ static struct encoded encode(const char *path)
 	struct encoded e = {0};
 	struct tokenizer *t;
 	struct buf out = {0};
-	why[0] = '\0';
-	if (tokenizer_load(path, &t, why, sizeof why)) {
-		assert(why[0]);
+	why.text[0] = '\0';
+	if (tokenizer_load(path, &t, &why)) {
+		assert(why.text[0]);
 		return e;
 	}
 	e.loaded = true;
 	e.n_vocab = tokenizer_n_vocab(t);
-	e.rc = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &e.ids, why,
-				sizeof why);
+	e.rc = tokenizer_encode(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &e.ids, &why);
 	for (size_t i = 0; !e.rc && i < e.ids.n; i++)
 		assert(e.ids.ids[i] < e.n_vocab);
 	assert(e.rc || tokenizer_decode(t, e.ids.ids, e.ids.n, false, &out) == 0);
@@ -63,7 +62,7 @@ static void check_same(const struct encoded *a, const struct encoded *b, bool sa
 	if (b->loaded && a->rc == b->rc && a->ids.n == b->ids.n &&
 	    (!a->ids.n || memcmp(a->ids.ids, b->ids.ids, a->ids.n * sizeof *a->ids.ids) == 0))
 		return;
-	fprintf(stderr, "%s: %s; %d and %d, ids:\n", of, why, a->rc, b->rc);
+	fprintf(stderr, "%s: %s; %d and %d, ids:\n", of, why.text, a->rc, b->rc);
 	for (size_t i = 0; i < a->ids.n || i < b->ids.n; i++)
 		fprintf(stderr, " %d/%d", i < a->ids.n ? (int)a->ids.ids[i] : -1,
 			i < b->ids.n ? (int)b->ids.ids[i] : -1);
@@ -74,11 +73,11 @@ static void check_same(const struct encoded *a, const struct encoded *b, bool sa
 static bool finish(struct writer *w, int rc, const char *dst)
 {
 	if (!rc)
-		rc = writer_begin(w, why, sizeof why);
+		rc = writer_begin(w, &why);
 	if (!rc)
-		rc = writer_commit(&w, why, sizeof why);
+		rc = writer_commit(&w, &why);
 	writer_abort(&w);
-	assert(rc ? why[0] && access(dst, F_OK) : !access(dst, F_OK));
+	assert(rc ? why.text[0] && access(dst, F_OK) : !access(dst, F_OK));
 	return !rc;
 }
 
@@ -86,11 +85,11 @@ static bool to_keys(const char *dir, const struct model_config *c, const char *d
 {
 	struct writer *w;
 	folder_remove(dst);
-	why[0] = '\0';
-	if (writer_new(dst, WRITER_GGUF, &w, why, sizeof why))
+	why.text[0] = '\0';
+	if (writer_new(dst, WRITER_GGUF, &w, &why))
 		abort();
 	writer_meta_str(w, "general.architecture", "llama");
-	return finish(w, gguf_keys_vocab(w, c, dir, why, sizeof why), dst);
+	return finish(w, gguf_keys_vocab(w, c, dir, &why), dst);
 }
 
 /* Write files from the keys alone, without the stored tokenizer.json. */
@@ -99,11 +98,11 @@ static bool to_files(const char *file, const struct model_config *c, const char 
 	struct writer *w;
 	struct gguf *g;
 	folder_remove(dst);
-	why[0] = '\0';
-	assert(gguf_open(file, &g, why, sizeof why) == 0);
-	if (writer_new(dst, WRITER_SAFETENSORS, &w, why, sizeof why))
+	why.text[0] = '\0';
+	assert(gguf_open(file, &g, &why) == 0);
+	if (writer_new(dst, WRITER_SAFETENSORS, &w, &why))
 		abort();
-	const bool done = finish(w, hf_vocab_files(w, g, c, why, sizeof why), dst);
+	const bool done = finish(w, hf_vocab_files(w, g, c, &why), dst);
 	gguf_close(g);
 	return done;
 }
@@ -129,9 +128,9 @@ static void check(const char *dir)
 	static struct model_config c;
 	struct hf_vocab v;
 	struct encoded a = encode(dir);
-	const bool read = hf_vocab_read(dir, &v, why, sizeof why) == 0;
+	const bool read = hf_vocab_read(dir, &v, &why) == 0;
 	const bool said = read && is_said(&v, folder_name(file, "hf/tokenizer_config.json"));
-	assert(read || why[0]);
+	assert(read || why.text[0]);
 	hf_vocab_fini(&v);
 	folder_name(file, "vocab.gguf");
 	folder_name(back, "back");

@@ -43,7 +43,8 @@ static void one_model(const uint8_t *data, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	char path[64], why[256];
+	struct why why;
+	char path[64];
 	struct safetensors *st = NULL;
 	if (n && data[0] == '{') {
 		one_model(data, n);
@@ -53,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	if (fd < 0 || write(fd, data, n) != (ssize_t)n)
 		return 0;
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	if (safetensors_open(path, &st, why, sizeof why) == 0)
+	if (safetensors_open(path, &st, &why) == 0)
 		safetensors_close(st);
 	close(fd);
 	return 0;

@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static const char text[] =
 		"The cat's <|im_start|> e\xcc\x81 \xf0\x9f\xa6\x99  \xe2\x96\x81 12345\n\n <s>donk <mask>  x";
 	struct tokenizer *t;
-	char why[256] = "";
-	if (tokenizer_from_text((const char *)data, n, &t, why, sizeof why)) {
-		assert(why[0]);
+	struct why why = {""};
+	if (tokenizer_from_text((const char *)data, n, &t, &why)) {
+		assert(why.text[0]);
 		return 0;
 	}
 	text_back(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL);

@@ -13,11 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	static const char text[] = "The cat's <|user|> A\xcc\x8a CDE \xf0\x9f\xa6\x99  \xe2\x96\x81 "
 				   "12345\n\n <s>donkey  \xef\xac\x81 x ";
 	struct tokenizer *t;
-	char why[256] = "";
+	struct why why = {""};
 	bool bin = n && !data[0];
-	if (tokenizer_from_data(bin ? llama2c_file_read : spm_file_read, data + bin, n - bin, &t, why,
-				sizeof why)) {
-		assert(why[0]);
+	if (tokenizer_from_data(bin ? llama2c_file_read : spm_file_read, data + bin, n - bin, &t, &why)) {
+		assert(why.text[0]);
 		return 0;
 	}
 	text_back(t, text, sizeof text - 1, TOKENIZER_ADD_SPECIAL);

@@ -4,6 +4,7 @@
 #define QUERN_TESTS_FUZZ_FILES_READ_WEIGHTS_H
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "formats/weights.h"
 
 #include <assert.h>
@@ -80,19 +81,19 @@ static inline void read_weights(const struct weights *w)
  * reason. */
 static inline bool read_model(const char *path)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct model_config c;
 	struct weights *w;
-	int rc = model_config_load(path, &c, why, sizeof why);
+	int rc = model_config_load(path, &c, &why);
 	if (!rc) {
-		rc = weights_open(path, &c, &w, why, sizeof why);
+		rc = weights_open(path, &c, &w, &why);
 		if (!rc) {
 			read_weights(w);
 			weights_close(w);
 		}
 		model_config_fini(&c);
 	}
-	assert(!rc || why[0]);
+	assert(!rc || why.text[0]);
 	return !rc;
 }
 

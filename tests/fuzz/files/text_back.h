@@ -16,7 +16,7 @@ static inline void text_back(const struct tokenizer *t, const char *text, size_t
 	struct token_ids ids = {0};
 	struct buf whole = {0}, parts = {0};
 	struct text_span span = {n / 3, n / 2};
-	if (tokenizer_encode(t, text, n, flags, &span, 1, &ids, NULL, 0) == 0) {
+	if (tokenizer_encode(t, text, n, flags, &span, 1, &ids, NULL) == 0) {
 		struct detok *d = detok_new(t, true, false);
 		assert(tokenizer_decode(t, ids.ids, ids.n, true, &whole) == 0);
 		for (size_t i = 0; i < ids.n; i++)

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_UNIT_APIS_READ_RIG_H
 #define QUERN_TESTS_UNIT_APIS_READ_RIG_H
 
+#include "base/err.h"
 #include "base/json.h"
 #include "controller/request/api_error.h"
 
@@ -13,8 +14,8 @@
 static inline json_t *parsed(const char *text)
 {
 	json_t *v;
-	char why[256];
-	cr_assert_eq(json_parse(text, strlen(text), &v, why, sizeof why), 0, "%s: %s", text, why);
+	struct why why;
+	cr_assert_eq(json_parse(text, strlen(text), &v, &why), 0, "%s: %s", text, why.text);
 	return v;
 }
 

@@ -28,12 +28,13 @@ static void write_file(const char *dir, const char *name, const char *text)
 static struct chat *load(const char *name, const char *template)
 {
 	static const char *const files[] = {"chat_template.jinja", "tokenizer_config.json"};
-	char dir[] = "/tmp/quern-agents-XXXXXX", why[256] = "";
+	struct why why = {""};
+	char dir[] = "/tmp/quern-agents-XXXXXX";
 	struct chat *c = NULL;
 	cr_assert_not_null(mkdtemp(dir));
 	write_file(dir, files[0], template);
 	write_file(dir, files[1], "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
-	cr_assert_eq(chat_load(dir, &c, why, sizeof why), 0, "%s: %s", name, why);
+	cr_assert_eq(chat_load(dir, &c, &why), 0, "%s: %s", name, why.text);
 	for (int i = 0; i < 2; i++) {
 		char *path = file_join(dir, files[i]);
 		unlink(path);
@@ -99,8 +100,9 @@ static void expect_shown(const struct chat *c, enum tools_style style, const jso
 				      .calls = style,
 				      .add_generation_prompt = true};
 	struct chat_prompt p = {0};
-	char why[256] = "", needle[16];
-	cr_expect_eq(chat_render_json(c, &rq, &p, why, sizeof why), 0, "%s: %s", what, why);
+	struct why why = {""};
+	char needle[16];
+	cr_expect_eq(chat_render_json(c, &rq, &p, &why), 0, "%s: %s", what, why.text);
 	char *text = json_dumps(messages, 0);
 	for (const char *at = text; p.text.p && (at = strstr(at, "NEEDLE-")); at++) {
 		snprintf(needle, sizeof needle, "%.8s", at);
@@ -117,7 +119,7 @@ static bool answers(const struct chat *c, const json_t *tools)
 				     "role", "assistant", "content", "b", "role", "user", "content", "c");
 	const struct chat_input rq = {.messages = messages, .tools = tools, .add_generation_prompt = true};
 	struct chat_prompt p = {0};
-	const bool does = chat_render_json(c, &rq, &p, NULL, 0) == 0;
+	const bool does = chat_render_json(c, &rq, &p, NULL) == 0;
 	chat_prompt_fini(&p);
 	json_decref(messages);
 	return does;
@@ -160,7 +162,8 @@ static int run_folder(const char *folder, bool lines, const json_t *agents, int 
 {
 	const json_t *agent;
 	const char *name;
-	char why[256], *text;
+	struct why why;
+	char *text;
 	int taken = 0;
 	DIR *d = opendir(folder);
 	cr_assert_not_null(d);
@@ -169,7 +172,7 @@ static int run_folder(const char *folder, bool lines, const json_t *agents, int 
 		if (!strstr(e->d_name, ".jinja"))
 			continue;
 		char *path = file_join(folder, e->d_name);
-		cr_assert_eq(file_read(path, 1 << 20, &text, &n, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(file_read(path, 1 << 20, &text, &n, &why), 0, "%s", why.text);
 		char *one = lines ? joined(text) : strdup(text);
 		struct chat *c = load(e->d_name, one);
 		json_object_foreach((json_t *)agents, name, agent)
@@ -197,9 +200,9 @@ Test(agents, every_template_shows_their_first_requests_and_rounds_of_tools)
 		{"chat/chujiezheng-templates", true, 90, 42},
 	};
 	json_t *agents;
-	char why[256];
-	cr_assert_eq(json_read(repofile("tests/golden/agents.json"), 1 << 20, &agents, why, sizeof why), 0,
-		     "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(repofile("tests/golden/agents.json"), 1 << 20, &agents, &why), 0, "%s",
+		     why.text);
 	for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
 		int all = 0;
 		const char *at = testdata(sets[i].folder);

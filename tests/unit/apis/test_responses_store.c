@@ -14,7 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 static struct journal *journal;
 static struct responses_store *store;
 
@@ -22,7 +23,7 @@ static void open_with(const struct responses_limits *l)
 {
 	static const char *const tables[] = {responses_schema, NULL};
 	const struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
-	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_open(&cfg, &journal, &why), 0, "%s", why.text);
 	store = responses_store_open(journal, l);
 }
 

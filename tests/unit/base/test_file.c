@@ -13,32 +13,34 @@
 
 Test(file, a_file_is_read_up_to_the_limit_and_no_further)
 {
-	char path[] = "/tmp/quern-file-XXXXXX", why[256] = "";
+	struct why why = {""};
+	char path[] = "/tmp/quern-file-XXXXXX";
 	char *data;
 	size_t n;
 	int fd = mkstemp(path);
 	cr_assert_eq(write(fd, "0123456789", 10), 10);
 	close(fd);
-	cr_assert_eq(file_read(path, 10, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 10, &data, &n, &why), 0, "%s", why.text);
 	cr_expect(n == 10 && strcmp(data, "0123456789") == 0);
 	free(data);
-	cr_expect_eq(file_read(path, 9, &data, &n, why, sizeof why), -EFBIG);
-	cr_expect(strstr(why, "10 bytes, at most 9"), "%s", why);
+	cr_expect_eq(file_read(path, 9, &data, &n, &why), -EFBIG);
+	cr_expect(strstr(why.text, "10 bytes, at most 9"), "%s", why.text);
 	unlink(path);
 }
 
 Test(file, a_pipe_is_refused_and_not_waited_for, .timeout = 10)
 {
-	char path[] = "/tmp/quern-file-XXXXXX", why[256] = "";
+	struct why why = {""};
+	char path[] = "/tmp/quern-file-XXXXXX";
 	const void *data;
 	char *text;
 	size_t n;
 	close(mkstemp(path));
 	unlink(path);
 	cr_assert_eq(mkfifo(path, 0600), 0);
-	cr_expect_eq(file_read(path, 10, &text, &n, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "not a regular file"), "%s", why);
-	cr_expect_eq(file_map(path, &data, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(file_read(path, 10, &text, &n, &why), -EINVAL);
+	cr_expect(strstr(why.text, "not a regular file"), "%s", why.text);
+	cr_expect_eq(file_map(path, &data, &n, &why), -EINVAL);
 	unlink(path);
 }
 

@@ -19,8 +19,8 @@ static struct housekeeper *house;
 
 static void start(void)
 {
-	char why[256];
-	cr_assert_eq(housekeeper_start(&house, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(housekeeper_start(&house, &why), 0, "%s", why.text);
 }
 
 static void await(const atomic_uint *x, unsigned at_least)

@@ -91,7 +91,7 @@ Test(json, the_memory_of_a_tree_is_measured)
 				buf_printf(&text, ",%s", shapes[i]);
 			buf_putc(&text, ']');
 			size_t before = in_use();
-			cr_assert_eq(json_parse_within(text.p, text.len, SIZE_MAX, &tree, &s, NULL, 0), 0);
+			cr_assert_eq(json_parse_within(text.p, text.len, SIZE_MAX, &tree, &s, NULL), 0);
 			size_t took = in_use() - before;
 			cr_expect(took <= s.tree_bytes && took >= s.tree_bytes / 3, "%s: %zu of %zu bytes",
 				  shapes[i], took, s.tree_bytes);
@@ -103,14 +103,13 @@ Test(json, the_memory_of_a_tree_is_measured)
 Test(json, a_tree_beyond_its_bound_is_not_built)
 {
 	static const char text[] = "[[],[],{\"a\":\"text\"}]";
-	char why[256] = "";
+	struct why why = {""};
 	json_t *tree = NULL;
 	size_t need = measured(text).tree_bytes, before = in_use();
-	cr_expect_eq(json_parse_within(text, sizeof text - 1, need - 1, &tree, NULL, why, sizeof why),
-		     -E2BIG);
-	cr_expect(!tree && strstr(why, "5 values"), "%s", why);
+	cr_expect_eq(json_parse_within(text, sizeof text - 1, need - 1, &tree, NULL, &why), -E2BIG);
+	cr_expect(!tree && strstr(why.text, "5 values"), "%s", why.text);
 	cr_expect_eq(in_use(), before);
-	cr_expect_eq(json_parse_within(text, sizeof text - 1, need, &tree, NULL, why, sizeof why), 0);
+	cr_expect_eq(json_parse_within(text, sizeof text - 1, need, &tree, NULL, &why), 0);
 	json_decref(tree);
 }
 
@@ -119,8 +118,8 @@ Test(json, a_tree_beyond_its_bound_is_not_built)
 static void comes_back(const char *text, const char *want)
 {
 	json_t *v = NULL;
-	char why[256] = "";
-	cr_assert_eq(json_parse(text, strlen(text), &v, why, sizeof why), 0, "%s: %s", text, why);
+	struct why why = {""};
+	cr_assert_eq(json_parse(text, strlen(text), &v, &why), 0, "%s: %s", text, why.text);
 	char *back = json_text(v, JSON_COMPACT | JSON_ENCODE_ANY);
 	cr_expect_str_eq(back, want, "%s became %s", text, back);
 	free(back);
@@ -145,7 +144,7 @@ Test(json, such_a_number_is_told_from_strings_and_comes_near_as_a_float)
 {
 	static const char text[] = "{\"a\":[18446744073709551615,\"18446744073709551615\"],\"b\":1}";
 	json_t *v = NULL;
-	cr_assert_eq(json_parse(text, sizeof text - 1, &v, NULL, 0), 0);
+	cr_assert_eq(json_parse(text, sizeof text - 1, &v, NULL), 0);
 	const json_t *a = json_object_get(v, "a");
 	cr_expect_str_eq(json_big(json_array_get(a, 0)), "18446744073709551615");
 	cr_expect_null(json_big(json_array_get(a, 1)));
@@ -165,8 +164,8 @@ Test(json, errors_beside_such_a_number_are_errors)
 					  "{\"a\":99999999999999999999 1}"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		json_t *v = NULL;
-		char why[256] = "";
-		cr_expect_eq(json_parse(bad[i], strlen(bad[i]), &v, why, sizeof why), -EINVAL, "%s", bad[i]);
+		struct why why = {""};
+		cr_expect_eq(json_parse(bad[i], strlen(bad[i]), &v, &why), -EINVAL, "%s", bad[i]);
 		json_decref(v);
 	}
 }

@@ -6,13 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
-static char why[256];
+static struct why why;
 
 static int parse(const char *text)
 {
 	json_t *v = NULL;
-	why[0] = '\0';
-	int rc = json_parse(text, strlen(text), &v, why, sizeof why);
+	why.text[0] = '\0';
+	int rc = json_parse(text, strlen(text), &v, &why);
 	json_decref(v);
 	return rc;
 }
@@ -29,20 +29,20 @@ static int nested(const char *before, int n, const char *after)
 
 Test(json_depth, brackets_in_strings_do_not_count)
 {
-	cr_expect_eq(nested("\"", 3 * JSON_DEPTH_MAX, "\""), 0, "%s", why);
-	cr_expect_eq(nested("\"\\\"", 3 * JSON_DEPTH_MAX, "\""), 0, "a quote with a backslash: %s", why);
-	cr_expect_eq(nested("{\"\\\\\":\"", 3 * JSON_DEPTH_MAX, "\"}"), 0, "two of them: %s", why);
+	cr_expect_eq(nested("\"", 3 * JSON_DEPTH_MAX, "\""), 0, "%s", why.text);
+	cr_expect_eq(nested("\"\\\"", 3 * JSON_DEPTH_MAX, "\""), 0, "a quote with a backslash: %s", why.text);
+	cr_expect_eq(nested("{\"\\\\\":\"", 3 * JSON_DEPTH_MAX, "\"}"), 0, "two of them: %s", why.text);
 }
 
 Test(json_depth, deeper_values_are_refused)
 {
 	static char closing[JSON_DEPTH_MAX + 2];
 	memset(closing, ']', JSON_DEPTH_MAX);
-	cr_expect_eq(nested("", JSON_DEPTH_MAX, closing), 0, "%s", why);
+	cr_expect_eq(nested("", JSON_DEPTH_MAX, closing), 0, "%s", why.text);
 	closing[JSON_DEPTH_MAX] = ']';
 	cr_expect_eq(nested("", JSON_DEPTH_MAX + 1, closing), -EINVAL);
-	cr_expect(strstr(why, "deeper than"), "%s", why);
+	cr_expect(strstr(why.text, "deeper than"), "%s", why.text);
 	/* After a string that ends in an escaped backslash. */
 	cr_expect_eq(nested("[\"\\\\\",", JSON_DEPTH_MAX, closing), -EINVAL);
-	cr_expect(strstr(why, "deeper than"), "%s", why);
+	cr_expect(strstr(why.text, "deeper than"), "%s", why.text);
 }

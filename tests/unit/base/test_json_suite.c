@@ -30,7 +30,7 @@ static void clear_away(const char *dir)
 	cr_expect_eq(system(command), 0);
 }
 
-static bool taken(const char *path, char *why, size_t why_n)
+static bool taken(const char *path, struct why *why)
 {
 	static char text[1 << 20];
 	json_t *v = NULL;
@@ -41,8 +41,8 @@ static bool taken(const char *path, char *why, size_t why_n)
 	/* An exact copy lets a sanitizer see a read past its end. */
 	char *exact = malloc(n ? n : 1);
 	memcpy(exact, text, n);
-	why[0] = '\0';
-	int rc = json_parse(exact, n, &v, why, why_n);
+	why->text[0] = '\0';
+	int rc = json_parse(exact, n, &v, why);
 	free(exact);
 	json_decref(v);
 	cr_expect((rc == 0) == (v != NULL), "%s", path);
@@ -52,7 +52,8 @@ static bool taken(const char *path, char *why, size_t why_n)
 Test(json, agrees_with_the_json_test_suite)
 {
 	const char *dir = unpack();
-	char path[512], why[256];
+	struct why why;
+	char path[512];
 	int n[3] = {0};
 	snprintf(path, sizeof path, "%s/test_parsing", dir);
 	DIR *d = opendir(path);
@@ -61,17 +62,17 @@ Test(json, agrees_with_the_json_test_suite)
 		if (strlen(e->d_name) < 2 || e->d_name[1] != '_')
 			continue;
 		snprintf(path, sizeof path, "%s/test_parsing/%.255s", dir, e->d_name);
-		bool yes = taken(path, why, sizeof why);
+		bool yes = taken(path, &why);
 		/* Known difference: jansson's objects allow no NUL in a key. */
 		if (strcmp(e->d_name, "y_object_escaped_null_in_key.json") == 0) {
-			cr_expect(!yes && strstr(why, "NUL"), "%s", why);
+			cr_expect(!yes && strstr(why.text, "NUL"), "%s", why.text);
 			continue;
 		}
 		if (e->d_name[0] == 'y')
-			cr_expect(yes, "%s is refused: %s", e->d_name, why);
+			cr_expect(yes, "%s is refused: %s", e->d_name, why.text);
 		else if (e->d_name[0] == 'n')
 			cr_expect(!yes, "%s is taken", e->d_name);
-		cr_expect(yes || why[0], "%s is refused without a reason", e->d_name);
+		cr_expect(yes || why.text[0], "%s is refused without a reason", e->d_name);
 		n[e->d_name[0] == 'y' ? 0 : e->d_name[0] == 'n' ? 1 : 2]++;
 	}
 	closedir(d);

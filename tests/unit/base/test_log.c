@@ -60,13 +60,13 @@ Test(log, a_line_has_its_date_and_zone)
 
 Test(log, json_is_one_object_a_line_whatever_the_text)
 {
-	char why[256];
+	struct why why;
 	json_t *o;
 	log_init("worker", LOG_DEBUG, LOG_JSON);
 	log_error("link", "a \"path\\\" of\tcaf\xc3\xa9 and \xff\xc3 \x1f bytes\n{}");
 	const char *line = logged();
 	cr_assert_eq(strchr(line, '\n'), line + strlen(line) - 1, "%s", line);
-	cr_assert_eq(json_parse(line, strlen(line) - 1, &o, why, sizeof why), 0, "%s: %s", why, line);
+	cr_assert_eq(json_parse(line, strlen(line) - 1, &o, &why), 0, "%s: %s", why.text, line);
 	expect_match("^" TIME "$", json_string_value(json_object_get(o, "time")));
 	cr_expect_str_eq(json_string_value(json_object_get(o, "level")), "error");
 	cr_expect_str_eq(json_string_value(json_object_get(o, "program")), "worker");
@@ -79,7 +79,8 @@ Test(log, json_is_one_object_a_line_whatever_the_text)
 /* Logs the longest text, cut within a character, and a text that needs escapes throughout. */
 Test(log, json_stays_json_where_a_text_is_cut)
 {
-	char why[256], long_text[4000];
+	struct why why;
+	char long_text[4000];
 	json_t *o;
 	log_init("worker", LOG_DEBUG, LOG_JSON);
 	memset(long_text, 'x', sizeof long_text);
@@ -92,7 +93,7 @@ Test(log, json_stays_json_where_a_text_is_cut)
 	const char *line = logged();
 	for (int i = 0; i < 2; i++) {
 		const size_t n = strcspn(line, "\n");
-		cr_assert_eq(json_parse(line, n, &o, why, sizeof why), 0, "%s: %.*s", why, (int)n, line);
+		cr_assert_eq(json_parse(line, n, &o, &why), 0, "%s: %.*s", why.text, (int)n, line);
 		cr_expect_geq(json_string_length(json_object_get(o, "message")), 1000);
 		json_decref(o);
 		line += n + 1;

@@ -21,10 +21,10 @@ Test(option_table, every_default_is_a_value_of_its_option)
 		struct opts o = of((enum option_program)p);
 		for (size_t i = 0; i < o.n_values; i++) {
 			const struct opt *s = o.values[i].spec;
-			char why[256] = "";
+			struct why why = {""};
 			if (!s->def)
 				continue;
-			cr_expect_eq(opts_set(&o, s->name, s->def, why, sizeof why), 0, "%s", why);
+			cr_expect_eq(opts_set(&o, s->name, s->def, &why), 0, "%s", why.text);
 			n++;
 		}
 		opts_fini(&o);
@@ -65,12 +65,12 @@ Test(option_table, programs_of_a_service_have_one_default_of_an_option)
 Test(option_table, a_range_may_be_wider_in_one_program)
 {
 	struct opts serve = of(OPTION_SERVE), scheduler = of(OPTION_BENCH_SCHEDULER);
-	char why[256];
-	cr_expect_eq(opts_set(&serve, "max-seqs", "5000", why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "max-seqs is \"5000\", must be an integer from 1 to 4096");
-	cr_expect_eq(opts_set(&scheduler, "max-seqs", "5000", why, sizeof why), 0);
-	cr_expect_eq(opts_set(&scheduler, "chunk", "0", why, sizeof why), 0);
-	cr_expect_eq(opts_set(&serve, "chunk", "0", why, sizeof why), -EINVAL);
+	struct why why;
+	cr_expect_eq(opts_set(&serve, "max-seqs", "5000", &why), -EINVAL);
+	cr_expect_str_eq(why.text, "max-seqs is \"5000\", must be an integer from 1 to 4096");
+	cr_expect_eq(opts_set(&scheduler, "max-seqs", "5000", &why), 0);
+	cr_expect_eq(opts_set(&scheduler, "chunk", "0", &why), 0);
+	cr_expect_eq(opts_set(&serve, "chunk", "0", &why), -EINVAL);
 	opts_fini(&serve);
 	opts_fini(&scheduler);
 }

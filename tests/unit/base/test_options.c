@@ -20,12 +20,12 @@ static const struct opt table[] = {
 };
 
 static struct opts o;
-static char why[512];
+static struct why why;
 
 static void set_up(void)
 {
 	o = (struct opts){0};
-	why[0] = '\0';
+	why.text[0] = '\0';
 	opts_add(&o, table, sizeof table / sizeof *table);
 }
 
@@ -38,17 +38,17 @@ TestSuite(options, .init = set_up, .fini = tear_down, .timeout = 10);
 
 #define PARSE(...)                                                                                           \
 	opts_parse(&o, (int)(sizeof((char *[]){"quern", __VA_ARGS__}) / sizeof(char *)),                     \
-		   (char *[]){"quern", __VA_ARGS__}, why, sizeof why)
+		   (char *[]){"quern", __VA_ARGS__}, &why)
 
 static int ini(const char *text)
 {
-	return opts_ini(&o, text, strlen(text), "serve", why, sizeof why);
+	return opts_ini(&o, text, strlen(text), "serve", &why);
 }
 
 Test(options, long_and_short_forms_with_and_without_equals)
 {
 	cr_assert_eq(PARSE("--http=none", "-n4", "--temperature", "0.5", "-s", "--kv-bytes", "4G"), 0, "%s",
-		     why);
+		     why.text);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "none");
 	cr_expect_eq(opts_int_or(&o, "n", 1), 4);
 	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
@@ -81,7 +81,7 @@ Test(options, a_row_with_a_default_gives_it_until_a_value_is_given)
 	cr_expect_null(opts_text(&o, "where"));
 	cr_expect_eq(opts_int(&o, "n"), 0);
 	cr_expect_not(opts_has(&o, "max-seqs"));
-	cr_assert_eq(PARSE("--max-seqs", "2", "--rate=3"), 0, "%s", why);
+	cr_assert_eq(PARSE("--max-seqs", "2", "--rate=3"), 0, "%s", why.text);
 	cr_expect_eq(opts_int(&o, "max-seqs"), 2);
 	cr_expect_eq(opts_number(&o, "rate"), 3);
 	FILE *f = open_memstream(&text, &n);
@@ -110,19 +110,19 @@ Test(options, a_row_names_the_options_of_other_programs)
 	};
 	opts_add(&o, rows, 1);
 	opts_alias(&o, NULL, 0);
-	cr_assert_eq(PARSE("--max-num-seqs", "3"), 0, "%s", why);
+	cr_assert_eq(PARSE("--max-num-seqs", "3"), 0, "%s", why.text);
 	cr_expect_eq(opts_int(&o, "max-seqs"), 3);
-	cr_assert_eq(PARSE("-m", "4"), 0, "%s", why);
+	cr_assert_eq(PARSE("-m", "4"), 0, "%s", why.text);
 	cr_expect_eq(opts_int(&o, "max-seqs"), 4);
 	cr_expect_eq(PARSE("--parallel", "4"), -EINVAL);
-	cr_expect_str_eq(why, "unknown option --parallel: quern has --max-seqs N, sequences of a step");
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PARALLEL=4", NULL}, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "X_PARALLEL: quern has --max-seqs N"), "%s", why);
+	cr_expect_str_eq(why.text, "unknown option --parallel: quern has --max-seqs N, sequences of a step");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PARALLEL=4", NULL}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "X_PARALLEL: quern has --max-seqs N"), "%s", why.text);
 }
 
 Test(options, arguments_keep_their_order_and_a_lone_dash_is_one)
 {
-	cr_assert_eq(PARSE("model", "--n", "2", "-", "--", "--http"), 0, "%s", why);
+	cr_assert_eq(PARSE("model", "--n", "2", "-", "--", "--http"), 0, "%s", why.text);
 	cr_assert_eq(o.n_words, 3);
 	cr_expect_str_eq(o.words[0], "model");
 	cr_expect_str_eq(o.words[1], "-");
@@ -131,14 +131,14 @@ Test(options, arguments_keep_their_order_and_a_lone_dash_is_one)
 
 Test(options, values_may_begin_with_a_dash)
 {
-	cr_assert_eq(PARSE("--temperature", "-1.5", "--http", "--strict"), 0, "%s", why);
+	cr_assert_eq(PARSE("--temperature", "-1.5", "--http", "--strict"), 0, "%s", why.text);
 	cr_expect_eq(opts_number_or(&o, "temperature", 0), -1.5);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "--strict");
 }
 
 Test(options, the_last_of_several_counts_and_lists_grow)
 {
-	cr_assert_eq(PARSE("-n", "2", "-n", "3", "--stop", "a", "--stop", ""), 0, "%s", why);
+	cr_assert_eq(PARSE("-n", "2", "-n", "3", "--stop", "a", "--stop", ""), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 0), 3);
 	cr_assert_eq(opts_value(&o, "stop")->n_texts, 2);
 	cr_expect_str_eq(opts_value(&o, "stop")->texts[1], "");
@@ -154,22 +154,22 @@ Test(options, help_has_a_result_of_its_own)
 Test(options, an_option_that_is_not_built_is_named)
 {
 	cr_expect_eq(PARSE("--durable"), -ENOSYS);
-	cr_expect(strstr(why, "--durable is not built yet"), "%s", why);
+	cr_expect(strstr(why.text, "--durable is not built yet"), "%s", why.text);
 }
 
 Test(options, an_unknown_option_gets_the_nearest_name)
 {
 	cr_expect_eq(PARSE("--temprature", "1"), -EINVAL);
-	cr_expect(strstr(why, "--temperature"), "%s", why);
+	cr_expect(strstr(why.text, "--temperature"), "%s", why.text);
 	cr_expect_eq(PARSE("--nothing-like-it"), -EINVAL);
-	cr_expect_not(strstr(why, "did you mean"), "%s", why);
+	cr_expect_not(strstr(why.text, "did you mean"), "%s", why.text);
 	cr_expect_eq(PARSE("-x"), -EINVAL);
 }
 
 Test(options, bad_values_are_refused_with_the_name)
 {
 	cr_expect_eq(PARSE("--n", "65"), -EINVAL);
-	cr_expect(strstr(why, "--n") && strstr(why, "64"), "%s", why);
+	cr_expect(strstr(why.text, "--n") && strstr(why.text, "64"), "%s", why.text);
 	cr_expect_eq(PARSE("--n", "3x"), -EINVAL);
 	cr_expect_eq(PARSE("--n", ""), -EINVAL);
 	cr_expect_eq(PARSE("--n", "99999999999999999999"), -EINVAL);
@@ -186,7 +186,7 @@ Test(options, a_file_sets_options_that_the_command_line_does_not)
 	cr_assert_eq(PARSE("--n", "2"), 0);
 	cr_assert_eq(ini("# comment\n; comment\n\n[serve]\r\n n = 8 \nhttp = \"a b \"\nstrict=yes\n"
 			 "kv-bytes = 1.5M\nstop = x\nstop = y"),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 0), 2);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "a b ");
 	cr_expect(opts_flag(&o, "strict"));
@@ -196,35 +196,36 @@ Test(options, a_file_sets_options_that_the_command_line_does_not)
 
 Test(options, a_flag_can_be_switched_off_in_a_file)
 {
-	cr_assert_eq(ini("strict = false\n"), 0, "%s", why);
+	cr_assert_eq(ini("strict = false\n"), 0, "%s", why.text);
 	cr_expect_not(opts_flag(&o, "strict"));
 }
 
 Test(options, mistakes_in_a_file_are_named_with_the_line)
 {
 	cr_expect_eq(ini("n = 1\n\nhtpt = x\n"), -EINVAL);
-	cr_expect(strstr(why, "line 3") && strstr(why, "htpt") && strstr(why, "http"), "%s", why);
+	cr_expect(strstr(why.text, "line 3") && strstr(why.text, "htpt") && strstr(why.text, "http"), "%s",
+		  why.text);
 	cr_expect_eq(ini("n 1\n"), -EINVAL);
-	cr_expect(strstr(why, "line 1"), "%s", why);
+	cr_expect(strstr(why.text, "line 1"), "%s", why.text);
 	cr_expect_eq(ini("temperature = cold\n"), -EINVAL);
-	cr_expect(strstr(why, "temperature") && !strstr(why, "--"), "%s", why);
+	cr_expect(strstr(why.text, "temperature") && !strstr(why.text, "--"), "%s", why.text);
 	cr_expect_eq(ini("[other]\n"), -EINVAL);
 	cr_expect_eq(ini("[serve\n"), -EINVAL);
 	cr_expect_eq(ini("config = more.ini\n"), -EINVAL);
 	cr_expect_eq(ini("durable = true\n"), -ENOSYS);
-	cr_expect_eq(opts_ini(&o, "n = 1\0\n", 7, "serve", why, sizeof why), -EINVAL);
+	cr_expect_eq(opts_ini(&o, "n = 1\0\n", 7, "serve", &why), -EINVAL);
 }
 
 Test(options, a_missing_file_is_named)
 {
-	cr_expect_eq(opts_ini_file(&o, "/nowhere/quern.ini", "serve", why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "/nowhere/quern.ini"), "%s", why);
+	cr_expect_eq(opts_ini_file(&o, "/nowhere/quern.ini", "serve", &why), -ENOENT);
+	cr_expect(strstr(why.text, "/nowhere/quern.ini"), "%s", why.text);
 }
 
 static int64_t size_of(const char *text)
 {
 	int64_t n;
-	return size_parse(text, &n, why, sizeof why) ? -1 : n;
+	return size_parse(text, &n, &why) ? -1 : n;
 }
 
 Test(options, sizes_take_units_of_1024)
@@ -253,7 +254,7 @@ Test(options, devices_are_named_and_numbered)
 {
 	struct device_name d[DEVICES_MAX];
 	size_t n;
-	cr_assert_eq(devices_parse("cpu,cpu:1,cuda,cuda:3", d, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(devices_parse("cpu,cpu:1,cuda,cuda:3", d, &n, &why), 0, "%s", why.text);
 	cr_assert_eq(n, 4);
 	cr_expect_str_eq(d[0].name, "cpu");
 	cr_expect_str_eq(d[1].name, "cpu:1");
@@ -277,7 +278,7 @@ Test(options, bad_devices_are_refused)
 	struct device_name d[DEVICES_MAX];
 	size_t n;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		cr_expect_eq(devices_parse(bad[i], d, &n, why, sizeof why), -EINVAL, "\"%s\"", bad[i]);
+		cr_expect_eq(devices_parse(bad[i], d, &n, &why), -EINVAL, "\"%s\"", bad[i]);
 }
 
 Test(options, more_devices_than_any_machine_has_are_refused)
@@ -287,19 +288,19 @@ Test(options, more_devices_than_any_machine_has_are_refused)
 	size_t n;
 	for (int i = 0; i < DEVICES_MAX; i++)
 		strcat(list, ",cpu");
-	cr_expect_eq(devices_parse(list, d, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(devices_parse(list, d, &n, &why), -EINVAL);
 }
 
 Test(options, lists_of_integers)
 {
 	int64_t x[3];
 	size_t n;
-	cr_assert_eq(ints_parse("1,16,4", 1, 16, x, 3, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(ints_parse("1,16,4", 1, 16, x, 3, &n, &why), 0, "%s", why.text);
 	cr_assert_eq(n, 3);
 	cr_expect_eq(x[1], 16);
-	cr_expect_eq(ints_parse("1,17", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
-	cr_expect_eq(ints_parse("1,2,3,4", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
-	cr_expect_eq(ints_parse("", 1, 16, x, 3, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(ints_parse("1,17", 1, 16, x, 3, &n, &why), -EINVAL);
+	cr_expect_eq(ints_parse("1,2,3,4", 1, 16, x, 3, &n, &why), -EINVAL);
+	cr_expect_eq(ints_parse("", 1, 16, x, 3, &n, &why), -EINVAL);
 }
 
 Test(options, typos_get_the_nearest_name)
@@ -314,14 +315,14 @@ Test(options, typos_get_the_nearest_name)
 
 Test(options, one_option_is_set_and_unset_by_name)
 {
-	cr_assert_eq(opts_set(&o, "temperature", "0.5", why, sizeof why), 0, "%s", why);
-	cr_assert_eq(opts_set(&o, "strict", NULL, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(opts_set(&o, "temperature", "0.5", &why), 0, "%s", why.text);
+	cr_assert_eq(opts_set(&o, "strict", NULL, &why), 0, "%s", why.text);
 	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
 	cr_expect(opts_flag(&o, "strict"));
-	cr_expect_eq(opts_set(&o, "temperature", "warm", why, sizeof why), -EINVAL);
-	cr_expect_eq(opts_set(&o, "temperature", NULL, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "needs a value"), "%s", why);
-	cr_expect_eq(opts_set(&o, "temprature", "1", why, sizeof why), -EINVAL);
+	cr_expect_eq(opts_set(&o, "temperature", "warm", &why), -EINVAL);
+	cr_expect_eq(opts_set(&o, "temperature", NULL, &why), -EINVAL);
+	cr_expect(strstr(why.text, "needs a value"), "%s", why.text);
+	cr_expect_eq(opts_set(&o, "temprature", "1", &why), -EINVAL);
 	cr_expect_eq(opts_number_or(&o, "temperature", 1), 0.5);
 	opts_unset(&o, "temperature");
 	cr_expect_eq(opts_number_or(&o, "temperature", 1), 1);
@@ -339,47 +340,47 @@ static const struct opt_alias aliases[] = {
 Test(options, options_of_other_programs_are_aliases_or_answered_with_ours)
 {
 	opts_alias(&o, aliases, sizeof aliases / sizeof *aliases);
-	cr_assert_eq(PARSE("--outputs", "3", "-x", "here", "--eager"), 0, "%s", why);
+	cr_assert_eq(PARSE("--outputs", "3", "-x", "here", "--eager"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 3);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "here");
 	cr_expect(opts_flag(&o, "strict"));
-	cr_assert_eq(PARSE("--outputs=4"), 0, "%s", why);
+	cr_assert_eq(PARSE("--outputs=4"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 4);
-	cr_assert_eq(PARSE("-no", "5"), 0, "%s", why);
+	cr_assert_eq(PARSE("-no", "5"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
 	/* Quern's own one-letter option wins over an alias. */
-	cr_assert_eq(PARSE("-n6"), 0, "%s", why);
+	cr_assert_eq(PARSE("-n6"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 6);
 	cr_expect_eq(PARSE("--outputs", "99"), -EINVAL);
-	cr_expect(strstr(why, "--outputs is \"99\""), "%s", why);
+	cr_expect(strstr(why.text, "--outputs is \"99\""), "%s", why.text);
 	cr_expect_eq(PARSE("--outputs"), -EINVAL);
 	cr_expect_eq(PARSE("--port=80"), -EINVAL);
-	cr_expect_str_eq(why, "unknown option --port: here it is --http HOST:PORT");
+	cr_expect_str_eq(why.text, "unknown option --port: here it is --http HOST:PORT");
 	cr_expect_eq(PARSE("-O3"), -EINVAL);
-	cr_expect_str_eq(why, "unknown option -O: nothing is compiled");
-	cr_assert_eq(PARSE("-xthere"), 0, "%s", why);
+	cr_expect_str_eq(why.text, "unknown option -O: nothing is compiled");
+	cr_assert_eq(PARSE("-xthere"), 0, "%s", why.text);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "there");
 	cr_expect_eq(PARSE("--far", "1"), -EINVAL);
-	cr_expect_str_eq(why, "unknown option --far");
+	cr_expect_str_eq(why.text, "unknown option --far");
 	/* A file takes no aliases, but the error suggests the right option. */
 	cr_expect_eq(ini("outputs = 3"), -EINVAL);
-	cr_expect(strstr(why, "did you mean n?"), "%s", why);
+	cr_expect(strstr(why.text, "did you mean n?"), "%s", why.text);
 	cr_expect_eq(ini("port = 3"), -EINVAL);
-	cr_expect(strstr(why, "--http HOST:PORT"), "%s", why);
+	cr_expect(strstr(why.text, "--http HOST:PORT"), "%s", why.text);
 }
 
 Test(options, the_environment_sets_what_the_command_line_does_not)
 {
 	char *env[] = {"HOME=/root", "X_N=5", "X_KV_BYTES=1K", "X_STRICT=true", "X_HTTP=",
 		       "X_OTHER=1",  "XN=7",  "X_n=8",         "X_NN=9",        NULL};
-	cr_assert_eq(PARSE("--kv-bytes", "2K"), 0, "%s", why);
-	cr_assert_eq(opts_env(&o, "X_", env, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(PARSE("--kv-bytes", "2K"), 0, "%s", why.text);
+	cr_assert_eq(opts_env(&o, "X_", env, &why), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
 	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), 2048);
 	cr_expect(opts_flag(&o, "strict"));
 	cr_expect_not(opts_has(&o, "http"));
 	/* A file has the lowest priority. */
-	cr_assert_eq(ini("n = 6\nhttp = there\n"), 0, "%s", why);
+	cr_assert_eq(ini("n = 6\nhttp = there\n"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 1), 5);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "there");
 }
@@ -387,30 +388,31 @@ Test(options, the_environment_sets_what_the_command_line_does_not)
 Test(options, a_variable_of_another_program_s_option_is_answered_with_ours)
 {
 	opts_alias(&o, aliases, sizeof aliases / sizeof *aliases);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PORT=80", NULL}, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "unknown option X_PORT: ") && strstr(why, "--http HOST:PORT"), "%s", why);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_OUTPUTS=3", NULL}, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "unknown option X_OUTPUTS; did you mean X_N?");
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_EAGER=1", NULL}, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "unknown option X_EAGER; did you mean X_STRICT?");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_PORT=80", NULL}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "unknown option X_PORT: ") && strstr(why.text, "--http HOST:PORT"), "%s",
+		  why.text);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_OUTPUTS=3", NULL}, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "unknown option X_OUTPUTS; did you mean X_N?");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_EAGER=1", NULL}, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "unknown option X_EAGER; did you mean X_STRICT?");
 	/* Ignored: empty variables, aliases of absent options, and variables that Kubernetes sets for a
 	 * service. */
 	cr_expect_eq(opts_env(&o, "X_",
 			      (char *[]){"X_PORT=", "X_FAR=1", "X_PORT=tcp://10.0.0.1:80",
 					 "X_PORT_80_TCP=tcp://10.0.0.1:80", "X_SERVICE_HOST=10.0.0.1", NULL},
-			      why, sizeof why),
-		     0, "%s", why);
+			      &why),
+		     0, "%s", why.text);
 }
 
 Test(options, a_wrong_variable_is_named)
 {
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=many", NULL}, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "X_N is \"many\""), "%s", why);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_KV_BYTES=lots", NULL}, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "X_KV_BYTES"), "%s", why);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_STRICT=perhaps", NULL}, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "X_STRICT"), "%s", why);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_DURABLE=1", NULL}, why, sizeof why), -ENOSYS);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=many", NULL}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "X_N is \"many\""), "%s", why.text);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_KV_BYTES=lots", NULL}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "X_KV_BYTES"), "%s", why.text);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_STRICT=perhaps", NULL}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "X_STRICT"), "%s", why.text);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_DURABLE=1", NULL}, &why), -ENOSYS);
 }
 
 static const struct opt_alias taken[] = {
@@ -427,7 +429,7 @@ Test(options, what_is_done_anyway_is_taken_and_named)
 	opts_alias(&o, taken, sizeof taken / sizeof *taken);
 	cr_assert_eq(
 		PARSE("--trust", "--mode=hf", "--any", "-3", "-fa", "on", "-fa", "word", "--amount", "half"),
-		0, "%s", why);
+		0, "%s", why.text);
 	static const char *const want[] = {"--trust: not needed",     "--mode hf: there is one",
 					   "--any -3: nothing to do", "-fa on: always on",
 					   "-fa: always on",          "--amount half: here it is -n"};
@@ -435,7 +437,7 @@ Test(options, what_is_done_anyway_is_taken_and_named)
 	for (size_t i = 0; i < 6; i++)
 		cr_expect_str_eq(o.taken[i].text, want[i]);
 	cr_expect(o.n_words == 1 && !strcmp(o.words[0], "word") && !opts_has(&o, "n"));
-	cr_assert_eq(PARSE("--amount", "two"), 0, "%s", why);
+	cr_assert_eq(PARSE("--amount", "two"), 0, "%s", why.text);
 	cr_expect_eq(opts_int_or(&o, "n", 0), 2);
 	cr_expect_eq(o.n_taken, 6);
 }
@@ -444,28 +446,28 @@ Test(options, what_would_not_be_kept_is_refused)
 {
 	opts_alias(&o, taken, sizeof taken / sizeof *taken);
 	cr_expect_eq(PARSE("--mode", "other"), -EINVAL);
-	cr_expect_str_eq(why, "--mode is \"other\": there is one");
+	cr_expect_str_eq(why.text, "--mode is \"other\": there is one");
 	cr_expect_eq(PARSE("--amount", "three"), -EINVAL);
-	cr_expect_str_eq(why, "--amount is \"three\": here it is -n");
+	cr_expect_str_eq(why.text, "--amount is \"three\": here it is -n");
 	cr_expect_eq(PARSE("--amount", "one=1"), -EINVAL);
 	cr_expect_eq(PARSE("-fa", "off"), -EINVAL);
-	cr_expect_str_eq(why, "-fa is \"off\": always on");
+	cr_expect_str_eq(why.text, "-fa is \"off\": always on");
 	cr_expect_eq(PARSE("--mode="), -EINVAL);
 	cr_expect_eq(PARSE("--mode"), -EINVAL);
-	cr_expect_str_eq(why, "--mode needs a value");
+	cr_expect_str_eq(why.text, "--mode needs a value");
 	cr_expect_eq(PARSE("--trust=yes"), -EINVAL);
-	cr_expect_str_eq(why, "--trust takes no value");
+	cr_expect_str_eq(why.text, "--trust takes no value");
 	cr_expect_eq(o.n_taken, 0);
 	/* It is refused together with the opposite option, from whatever source. */
-	cr_assert_eq(PARSE("--trust"), 0, "%s", why);
-	cr_expect_eq(opts_check_taken(&o, why, sizeof why), 0);
-	cr_assert_eq(ini("strict = true"), 0, "%s", why);
-	cr_expect_eq(opts_check_taken(&o, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "--trust and --strict: give one of them");
+	cr_assert_eq(PARSE("--trust"), 0, "%s", why.text);
+	cr_expect_eq(opts_check_taken(&o, &why), 0);
+	cr_assert_eq(ini("strict = true"), 0, "%s", why.text);
+	cr_expect_eq(opts_check_taken(&o, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "--trust and --strict: give one of them");
 	/* They are refused in a file and in the environment. */
 	cr_expect_eq(ini("trust = true"), -EINVAL);
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_AMOUNT=half", NULL}, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "unknown option X_AMOUNT: here it is -n");
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_AMOUNT=half", NULL}, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "unknown option X_AMOUNT: here it is -n");
 }
 
 Test(options, all_errors_of_a_command_line_are_reported)
@@ -476,10 +478,10 @@ Test(options, all_errors_of_a_command_line_are_reported)
 		-EINVAL);
 	static const char *const want[] = {"unknown option --port: ", "--n is \"99\"",
 					   "unknown option --nonsense", "unknown option -Q"};
-	cr_assert_eq(o.n_refused, 4, "%s", why);
+	cr_assert_eq(o.n_refused, 4, "%s", why.text);
 	for (size_t i = 0; i < 4; i++) {
 		cr_expect(!strncmp(o.refused[i], want[i], strlen(want[i])), "%s", o.refused[i]);
-		cr_expect(strstr(why, o.refused[i]), "%s", why);
+		cr_expect(strstr(why.text, o.refused[i]), "%s", why.text);
 	}
 	/* Valid options still apply. */
 	cr_expect_eq(opts_int_or(&o, "kv-bytes", 0), 2048);
@@ -495,18 +497,19 @@ Test(options, all_errors_of_a_command_line_are_reported)
 Test(options, all_errors_of_the_environment_and_of_a_file_are_reported)
 {
 	char *env[] = {"X_N=many", "X_KV_BYTES=1K", "X_STRICT=perhaps", "X_N_PORT=1", NULL};
-	cr_expect_eq(opts_env(&o, "X_", env, why, sizeof why), -EINVAL);
-	cr_expect(o.n_refused == 2 && strstr(why, "X_N is \"many\"") && strstr(why, "X_STRICT"), "%s", why);
+	cr_expect_eq(opts_env(&o, "X_", env, &why), -EINVAL);
+	cr_expect(o.n_refused == 2 && strstr(why.text, "X_N is \"many\"") && strstr(why.text, "X_STRICT"),
+		  "%s", why.text);
 	cr_expect_eq(ini("n = few\nhttp = here\nnonsense = 1\n"), -EINVAL);
-	cr_expect(o.n_refused == 2 && strstr(why, "line 1: n is") && strstr(why, "; line 3: unknown option"),
-		  "%s", why);
+	cr_expect(o.n_refused == 2 && strstr(why.text, "line 1: n is") &&
+			  strstr(why.text, "; line 3: unknown option"),
+		  "%s", why.text);
 	cr_expect_str_eq(opts_text_or(&o, "http", ""), "here");
 }
 
 /* Kubernetes sets NAME_PORT for a service called NAME. */
 Test(options, an_address_is_no_number_of_the_environment)
 {
-	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=tcp://10.0.0.1:80", NULL}, why, sizeof why), 0, "%s",
-		     why);
+	cr_expect_eq(opts_env(&o, "X_", (char *[]){"X_N=tcp://10.0.0.1:80", NULL}, &why), 0, "%s", why.text);
 	cr_expect_not(opts_has(&o, "n"));
 }

@@ -31,10 +31,11 @@ static void put(const char *text)
 
 static void expect(const char *text, int files)
 {
-	char *got, why[256];
+	struct why why;
+	char *got;
 	size_t n;
 	int found = -2; /* . and .. */
-	cr_assert_eq(file_read(path, 1 << 20, &got, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 1 << 20, &got, &n, &why), 0, "%s", why.text);
 	cr_expect_str_eq(got, text);
 	free(got);
 	DIR *d = opendir(dir);
@@ -56,17 +57,17 @@ Test(replace, a_folder_that_cannot_be_synced_is_no_error)
 {
 	struct replace r;
 	struct rlimit before, none_left;
-	char why[256];
+	struct why why;
 	put("old");
-	cr_assert_eq(replace_begin(&r, path, 0666, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_begin(&r, path, 0666, &why), 0, "%s", why.text);
 	fputs("new", r.f);
 	getrlimit(RLIMIT_NOFILE, &before);
 	none_left = before;
 	none_left.rlim_cur = 0; /* the folder cannot be opened */
 	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &none_left), 0);
-	const int rc = replace_end(&r, why, sizeof why);
+	const int rc = replace_end(&r, &why);
 	setrlimit(RLIMIT_NOFILE, &before);
-	cr_expect_eq(rc, 0, "%s", why);
+	cr_expect_eq(rc, 0, "%s", why.text);
 	expect("new", 1);
 }
 
@@ -74,14 +75,14 @@ Test(replace, the_new_file_appears_as_a_whole)
 {
 	struct replace r;
 	struct stat s;
-	char why[256];
+	struct why why;
 	put("old");
 	umask(027);
-	cr_assert_eq(replace_begin(&r, path, 0666, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_begin(&r, path, 0666, &why), 0, "%s", why.text);
 	fputs("new", r.f);
 	fflush(r.f);
 	expect("old", 2);
-	cr_assert_eq(replace_end(&r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_end(&r, &why), 0, "%s", why.text);
 	expect("new", 1);
 	cr_expect(stat(path, &s) == 0 && (s.st_mode & 0777) == 0640);
 	replace_drop(&r);
@@ -90,9 +91,9 @@ Test(replace, the_new_file_appears_as_a_whole)
 Test(replace, what_is_dropped_leaves_the_old_file)
 {
 	struct replace r;
-	char why[256];
+	struct why why;
 	put("old");
-	cr_assert_eq(replace_begin(&r, path, 0600, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_begin(&r, path, 0600, &why), 0, "%s", why.text);
 	fputs("new", r.f);
 	replace_drop(&r);
 	expect("old", 1);
@@ -102,13 +103,14 @@ Test(replace, what_is_dropped_leaves_the_old_file)
 Test(replace, other_files_of_the_folder_stay_as_they_are)
 {
 	struct replace r;
-	char other[160], why[256];
+	struct why why;
+	char other[160];
 	struct stat s;
 	put("old");
 	snprintf(other, sizeof other, "%s.new", path);
 	cr_assert_eq(link(path, other), 0);
-	cr_assert_eq(replace_begin(&r, path, 0600, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(replace_end(&r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_begin(&r, path, 0600, &why), 0, "%s", why.text);
+	cr_assert_eq(replace_end(&r, &why), 0, "%s", why.text);
 	cr_expect(stat(other, &s) == 0 && s.st_size == 3);
 	unlink(other);
 	expect("", 1);
@@ -117,27 +119,27 @@ Test(replace, other_files_of_the_folder_stay_as_they_are)
 Test(replace, a_failed_write_leaves_the_old_file)
 {
 	struct replace r;
-	char why[256] = "";
+	struct why why = {""};
 	put("old");
 	signal(SIGXFSZ, SIG_IGN);
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){10, RLIM_INFINITY});
-	cr_assert_eq(replace_begin(&r, path, 0600, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replace_begin(&r, path, 0600, &why), 0, "%s", why.text);
 	for (int i = 0; i < 20; i++) {
 		putc('x', r.f);
 		fflush(r.f);
 	}
 	/* The last write succeeds, but the earlier failure counts. */
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-	cr_expect_lt(replace_end(&r, why, sizeof why), 0);
-	cr_expect(strstr(why, "cannot be written"), "%s", why);
+	cr_expect_lt(replace_end(&r, &why), 0);
+	cr_expect(strstr(why.text, "cannot be written"), "%s", why.text);
 	expect("old", 1);
 }
 
 Test(replace, a_folder_that_is_missing_is_named)
 {
 	struct replace r;
-	char why[256] = "";
-	cr_expect_eq(replace_begin(&r, "/nowhere/file", 0600, why, sizeof why), -ENOENT);
-	cr_expect_str_eq(why, "/nowhere/file cannot be written: No such file or directory");
+	struct why why = {""};
+	cr_expect_eq(replace_begin(&r, "/nowhere/file", 0600, &why), -ENOENT);
+	cr_expect_str_eq(why.text, "/nowhere/file cannot be written: No such file or directory");
 	replace_drop(&r);
 }

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 static char base[] = "/tmp/quern-test-XXXXXX";
-static char path[USER_SOCKET_SIZE], why[256];
+static struct why why;
+static char path[USER_SOCKET_SIZE];
 
 static void begin(void)
 {
@@ -44,7 +45,7 @@ Test(user_socket, is_found_while_a_process_listens)
 {
 	char found[USER_SOCKET_SIZE];
 	struct stat s;
-	cr_assert_eq(user_socket_new("jobs", path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(user_socket_new("jobs", path, &why), 0, "%s", why.text);
 	cr_expect(!strncmp(path, base, strlen(base)) && strstr(path, "/quern/jobs"), "%s", path);
 	char *dir = xasprintf("%s/quern", base);
 	cr_expect(!stat(dir, &s) && (s.st_mode & 07777) == 0700);
@@ -67,15 +68,15 @@ Test(user_socket, a_directory_that_others_may_use_is_refused)
 	for (int mode = 0; mode < 0100; mode++) {
 		chmod(dir, (mode_t)(0700 | mode));
 		cr_expect_eq(user_socket_find("jobs", path), mode == 0, "%03o", mode);
-		cr_expect_eq(user_socket_new("jobs", path, why, sizeof why), mode ? -EPERM : 0);
-		cr_expect(!mode || strstr(why, dir), "%s", why);
+		cr_expect_eq(user_socket_new("jobs", path, &why), mode ? -EPERM : 0);
+		cr_expect(!mode || strstr(why.text, dir), "%s", why.text);
 	}
 	close(fd);
 	/* A directory after a link is refused too: another user may have made the link. */
 	char *other = xasprintf("%s/other", base);
 	chmod(dir, 0700);
 	cr_assert(!rename(dir, other) && !symlink(other, dir));
-	cr_expect_eq(user_socket_new("jobs", path, why, sizeof why), -EPERM);
+	cr_expect_eq(user_socket_new("jobs", path, &why), -EPERM);
 	free(other);
 	free(dir);
 }
@@ -89,7 +90,7 @@ Test(user_socket, without_a_runtime_directory_it_is_in_tmp)
 		else
 			unsetenv("XDG_RUNTIME_DIR");
 		char *want = xasprintf("/tmp/quern-%u/x", (unsigned)geteuid());
-		cr_expect_eq(user_socket_new("x", path, why, sizeof why), 0, "%s", why);
+		cr_expect_eq(user_socket_new("x", path, &why), 0, "%s", why.text);
 		cr_expect_str_eq(path, want);
 		free(want);
 	}

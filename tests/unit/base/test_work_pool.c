@@ -15,7 +15,7 @@
 TestSuite(work_pool, .timeout = 60);
 
 static struct work_pool *pool;
-static char why[256];
+static struct why why;
 
 static void start(unsigned n_threads, size_t client_items, size_t items)
 {
@@ -24,7 +24,7 @@ static void start(unsigned n_threads, size_t client_items, size_t items)
 				.bytes = 1 << 30,
 				.client_items = client_items,
 				.client_bytes = 10 << 20};
-	cr_assert_eq(work_pool_start(&l, &pool, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(work_pool_start(&l, &pool, &why), 0, "%s", why.text);
 }
 
 /* --- work that blocks until the test continues --- */
@@ -46,7 +46,7 @@ static void close_gate_costly(struct gate *g, const char *client, size_t bytes, 
 	*g = (struct gate){.w = {.run = pass, .bytes = bytes, .costly = costly}};
 	sem_init(&g->begun, 0, 0);
 	sem_init(&g->open, 0, 0);
-	cr_assert_eq(work_pool_put(pool, client, &g->w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(work_pool_put(pool, client, &g->w, &why), 0, "%s", why.text);
 }
 
 static void close_gate(struct gate *g, const char *client, size_t bytes)
@@ -74,7 +74,7 @@ static int put(const char *client, char name, size_t bytes)
 {
 	struct note *n = xcalloc(1, sizeof *n);
 	*n = (struct note){.w = {.run = note, .bytes = bytes}, .name = name};
-	int rc = work_pool_put(pool, client, &n->w, why, sizeof why);
+	int rc = work_pool_put(pool, client, &n->w, &why);
 	if (rc)
 		free(n);
 	return rc;
@@ -112,7 +112,7 @@ static void start_with_clock(void)
 				.client_items = 100,
 				.client_bytes = 10 << 20,
 				.cpu_us = read_cpu};
-	cr_assert_eq(work_pool_start(&l, &pool, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(work_pool_start(&l, &pool, &why), 0, "%s", why.text);
 }
 
 static void note_slow(struct work *w)
@@ -131,7 +131,7 @@ static void put_costing(const char *client, char name, size_t bytes, void (*run)
 {
 	struct note *n = xcalloc(1, sizeof *n);
 	*n = (struct note){.w = {.run = run, .bytes = bytes}, .name = name};
-	cr_assert_eq(work_pool_put(pool, client, &n->w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(work_pool_put(pool, client, &n->w, &why), 0, "%s", why.text);
 }
 
 /* A client with costly work gets fewer turns, even if the work has few bytes. */
@@ -175,14 +175,15 @@ Test(work_pool, a_clients_queue_is_bounded_and_named)
 	for (int i = 0; i < 3; i++)
 		cr_expect_eq(put("key alice", 'a', 100), 0);
 	cr_expect_eq(put("key alice", 'a', 100), -EAGAIN);
-	cr_expect(strstr(why, "key alice") && strstr(why, "wait for their replies"), "%s", why);
+	cr_expect(strstr(why.text, "key alice") && strstr(why.text, "wait for their replies"), "%s",
+		  why.text);
 	/* Each client has its own limit. */
 	cr_expect_eq(put("key bob", 'b', 100), 0);
 	cr_expect_eq(put("key carol", 'c', 20 << 20), 0,
 		     "work of any size is taken from a client that has none");
 	cr_expect_eq(put("key carol", 'c', 1), -EAGAIN);
 	cr_expect_eq(put("key dave", 'd', 100), -ENOBUFS);
-	cr_expect(strstr(why, "of all clients"), "%s", why);
+	cr_expect(strstr(why.text, "of all clients"), "%s", why.text);
 	sem_post(&g.open);
 	work_pool_stop(pool);
 	cr_expect_eq(atomic_load(&n_noted), 5);
@@ -241,7 +242,7 @@ Test(work_pool, work_in_order_waits_for_the_piece_before_it)
 	sem_wait(&g.begun);
 	struct note *b = xcalloc(1, sizeof *b);
 	*b = (struct note){.w = {.run = note, .bytes = 100, .in_order = true}, .name = 'b'};
-	cr_assert_eq(work_pool_put(pool, "jobs 1", &b->w, why, sizeof why), 0);
+	cr_assert_eq(work_pool_put(pool, "jobs 1", &b->w, &why), 0);
 	cr_assert_eq(put("jobs 2", 'c', 100), 0);
 	while (!atomic_load(&n_noted))
 		usleep(1000);
@@ -256,7 +257,7 @@ Test(work_pool, work_in_order_runs_one_piece_at_a_time)
 	for (int i = 0; i < 1000; i++) {
 		struct work *w = xcalloc(1, sizeof *w);
 		*w = (struct work){.run = count, .bytes = i % 3 ? 1 : WORK_SMALL_BYTES + 1, .in_order = true};
-		while (work_pool_put(pool, "jobs 1", w, why, sizeof why) == -EAGAIN)
+		while (work_pool_put(pool, "jobs 1", w, &why) == -EAGAIN)
 			usleep(100); /* wait until the queued bytes allow another put */
 	}
 	work_pool_stop(pool);

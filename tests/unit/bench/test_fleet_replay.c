@@ -12,7 +12,7 @@
 
 enum { SECOND = 1000000 };
 
-static char why[512];
+static struct why why;
 
 /* A low rate for 40 s, a high one for 60 s, a low one for 100 s. */
 static void rise_and_fall(struct trace *t)
@@ -68,7 +68,7 @@ static struct fleet_replay_config small(void)
 
 static void run(const struct fleet_replay_config *c, const struct trace *t, struct fleet_replay_report *r)
 {
-	cr_assert_eq(fleet_replay_run(c, t, r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(fleet_replay_run(c, t, r, &why), 0, "%s", why.text);
 	cr_assert_eq(r->n_done + r->n_lost + r->n_refused, r->n_requests);
 }
 

@@ -30,8 +30,8 @@ static struct kern_dev *device(enum kept_mode m, enum kept_head head)
 				   .max_context = 1,
 				   .max_blocks_per_seq = 1};
 	struct kern_dev *d;
-	char why[256];
-	cr_assert_eq(kern_cpu_ops.open(&d, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_cpu_ops.open(&d, &a, &why), 0, "%s", why.text);
 	cr_assert_str_eq(kept_mode_name(m), kern_compute_name(modes[m]));
 	return d;
 }
@@ -52,7 +52,7 @@ static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
 				      .n_parts = n,
 				      .head = head};
 	struct kern_linear *w;
-	char why[256] = "";
+	struct why why = {""};
 	for (int i = 0; i < n; i++) {
 		const struct weights_linear *l = parts[i];
 		src.parts[i] = (struct kern_linear_part){.dtype = l->kind == WEIGHTS_DENSE ? dtypes[l->dtype]
@@ -65,7 +65,7 @@ static int64_t loaded_as(enum kept_mode m, const enum kept_head *head,
 							 .bias = l->bias.data,
 							 .bias_dtype = KERN_F16};
 	}
-	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(kern_cpu_ops.linear_load(d, &src, &w, &why), 0, "%s", why.text);
 	const int64_t bytes = kern_cpu_ops.linear_bytes(w);
 	kern_cpu_ops.linear_free(w);
 	kern_cpu_ops.close(d);
@@ -136,8 +136,8 @@ static void check_table(const struct weights *w, int n, int k, const char *what)
 			const struct kern_embed_src src = {w->embed.data, dtypes[w->embed.dtype], n, k,
 							   is_head};
 			struct kern_embed *e;
-			char why[256] = "";
-			cr_assert_eq(kern_cpu_ops.embed_load(d, &src, &e, why, sizeof why), 0, "%s", why);
+			struct why why = {""};
+			cr_assert_eq(kern_cpu_ops.embed_load(d, &src, &e, &why), 0, "%s", why.text);
 			const int64_t want = kern_cpu_ops.embed_bytes(e);
 			cr_expect_eq(got.rows + got.head, want,
 				     "%s, head %d, %s, %d: %lld and %lld, not %lld", what, is_head,

@@ -38,10 +38,10 @@ static struct load_request *requests_of(const json_t *list)
 Test(load_figures, are_those_of_numpy)
 {
 	json_t *golden, *got = json_object();
-	char why[256];
+	struct why why;
 	double percentiles[8];
-	cr_assert_eq(json_read(repofile("tests/golden/load.json"), 1 << 20, &golden, why, sizeof why), 0,
-		     "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/load.json"), 1 << 20, &golden, &why), 0, "%s",
+		     why.text);
 	const json_t *list = json_object_get(golden, "requests"),
 		     *expected = json_object_get(golden, "expected");
 	const json_t *wanted = json_object_get(golden, "percentiles"), *slos = json_object_get(golden, "slo");
@@ -111,15 +111,15 @@ Test(load_figures, the_detail_has_an_entry_for_each_request_sent)
 Test(load_figures, objectives_are_parsed_or_refused)
 {
 	struct load_slo slo;
-	char why[200];
-	cr_assert_eq(load_slo_parse("ttft:200,tpot:50.5 e2el:3000", &slo, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(load_slo_parse("ttft:200,tpot:50.5 e2el:3000", &slo, &why), 0, "%s", why.text);
 	cr_expect_eq(slo.max_ms[LOAD_TTFT], 200);
 	cr_expect_eq(slo.max_ms[LOAD_TPOT], 50.5);
 	cr_expect_eq(slo.max_ms[LOAD_E2EL], 3000);
 	static const char *const bad[] = {"",         "ttft",  "ttft:", "ttft:x",   "ttft:-1",    "ttft:0",
 					  "ttft:inf", "itl:5", "ttf:5", "ttft:5ms", "ttft:5,tpot"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		cr_expect_neq(load_slo_parse(bad[i], &slo, why, sizeof why), 0, "\"%s\"", bad[i]);
+		cr_expect_neq(load_slo_parse(bad[i], &slo, &why), 0, "\"%s\"", bad[i]);
 }
 
 /* ---- chunks ---- */

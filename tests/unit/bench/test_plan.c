@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static char why[512];
+static struct why why;
 
 static int read_device(const char *text, struct costmodel_device *d)
 {
-	return costmodel_device_read(text, d, why, sizeof why);
+	return costmodel_device_read(text, d, &why);
 }
 
 Test(plan, devices_have_a_name_and_a_count)
@@ -34,7 +34,7 @@ Test(plan, devices_have_a_name_and_a_count)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		cr_expect_eq(read_device(bad[i], &d), -EINVAL, "%s", bad[i]);
 	cr_expect_eq(read_device("h999", &d), -EINVAL);
-	cr_expect_not_null(strstr(why, "h200"));
+	cr_expect_not_null(strstr(why.text, "h200"));
 }
 
 /* Write a file in the format of bench engine's results; return its path. */
@@ -61,7 +61,7 @@ Test(plan, measured_costs_are_a_line_through_two_batches)
 		"{\"batch\": 11, \"decode_tokens_per_s\": 7333.333333, \"prefill_tokens_per_s\": 9000},"
 		"{\"batch\": 1, \"decode_tokens_per_s\": 1000, \"prefill_tokens_per_s\": 10000},"
 		"{\"batch\": 4, \"decode_tokens_per_s\": 1, \"prefill_tokens_per_s\": 5000}]}");
-	cr_assert_eq(costmodel_measured(&d, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(costmodel_measured(&d, path, &why), 0, "%s", why.text);
 	cr_expect_float_eq(d.cost.decode_row_us, 50, 0.01);
 	cr_expect_float_eq(d.cost.base_us, 950, 0.01);
 	cr_expect_eq(d.source, COSTMODEL_MEASURED);
@@ -89,9 +89,9 @@ Test(plan, measurements_of_one_batch_are_refused)
 		"{\"results\": [{\"batch\": 1, \"decode_tokens_per_s\": 0}, {\"batch\": 2}]}"};
 	cr_assert_eq(read_device("h100", &d), 0);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		cr_expect_neq(costmodel_measured(&d, measured(bad[i]), why, sizeof why), 0, "%s", bad[i]);
+		cr_expect_neq(costmodel_measured(&d, measured(bad[i]), &why), 0, "%s", bad[i]);
 	unlink(measured(""));
-	cr_expect_eq(costmodel_measured(&d, "/nothing/there", why, sizeof why), -ENOENT);
+	cr_expect_eq(costmodel_measured(&d, "/nothing/there", &why), -ENOENT);
 }
 
 Test(plan, devices_that_share_a_model_divide_it_and_wait_for_each_other)

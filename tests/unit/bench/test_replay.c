@@ -9,13 +9,13 @@
 
 TestSuite(replay, .timeout = 60);
 
-static int read_text(const char *text, size_t most, struct replay *out, char *why, size_t why_n)
+static int read_text(const char *text, size_t most, struct replay *out, struct why *why)
 {
 	char path[] = "/tmp/quern-replay-XXXXXX";
 	FILE *f = fdopen(mkstemp(path), "w");
 	fputs(text, f);
 	fclose(f);
-	const int rc = replay_read(path, most, out, why, why_n);
+	const int rc = replay_read(path, most, out, why);
 	unlink(path);
 	return rc;
 }
@@ -23,8 +23,8 @@ static int read_text(const char *text, size_t most, struct replay *out, char *wh
 static struct replay replay_of(const char *text, size_t most)
 {
 	struct replay r;
-	char why[256] = "";
-	cr_assert_eq(read_text(text, most, &r, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(read_text(text, most, &r, &why), 0, "%s", why.text);
 	return r;
 }
 
@@ -146,9 +146,10 @@ Test(replay, a_file_that_is_none_is_refused_with_its_place)
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		struct replay r;
-		char why[256] = "";
-		cr_expect_neq(read_text(all[i][0], 0, &r, why, sizeof why), 0, "%s", all[i][0]);
-		cr_expect(strstr(why, "/tmp/quern-replay-") && strstr(why, all[i][1]), "%s", why);
+		struct why why = {""};
+		cr_expect_neq(read_text(all[i][0], 0, &r, &why), 0, "%s", all[i][0]);
+		cr_expect(strstr(why.text, "/tmp/quern-replay-") && strstr(why.text, all[i][1]), "%s",
+			  why.text);
 		replay_fini(&r);
 	}
 }

@@ -178,7 +178,7 @@ Test(kernels, beside_a_probe_it_has_a_share_of_its_roof)
 	const struct kern_ops ops = {.stream_sync = sync_counted};
 	struct kernels_meter m = {.ops = &ops, .n_threads = 1};
 	struct kernels_point p;
-	char why[256];
+	struct why why;
 	int last = 0;
 	struct kernels_case c = {.op = "work",
 				 .rows = 1,
@@ -187,7 +187,7 @@ Test(kernels, beside_a_probe_it_has_a_share_of_its_roof)
 				 .peak = PROBE_KINDS,
 				 .call = count_call,
 				 .arg = &last};
-	cr_assert_eq(probe_new(&m.probe, 1, 1 << 20, why, sizeof why), 0);
+	cr_assert_eq(probe_new(&m.probe, 1, 1 << 20, &why), 0);
 	kernels_meter_begin(&m);
 	kernels_measure(&m, &c, &p);
 	cr_expect(p.share > 0 && p.roof_gbs > 0);

@@ -13,19 +13,19 @@
 
 #define HEADING "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
-static char why[512];
+static struct why why;
 
 static int parse(const char *text, struct trace *t)
 {
-	why[0] = '\0';
-	return trace_parse(text, strlen(text), t, why, sizeof why);
+	why.text[0] = '\0';
+	return trace_parse(text, strlen(text), t, &why);
 }
 
 static void refused(const char *text, const char *because)
 {
 	struct trace t;
 	cr_assert_eq(parse(text, &t), -EINVAL, "taken: %s", text);
-	cr_assert(strstr(why, because), "\"%s\" does not say \"%s\"", why, because);
+	cr_assert(strstr(why.text, because), "\"%s\" does not say \"%s\"", why.text, because);
 	cr_assert_null(t.v);
 }
 
@@ -38,7 +38,7 @@ Test(traces, a_file_is_read_with_times_from_its_first_arrival)
 			   "2023-11-16 23:59:59.6805900,374,44\r\n"
 			   "2023-11-17 00:00:01.0000000,396,109\r\n",
 			   &t),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_assert_eq(t.n, 2);
 	cr_assert_eq(t.v[0].at_us, 0);
 	cr_assert_eq(t.v[0].n_prompt, 374);
@@ -51,7 +51,7 @@ Test(traces, columns_have_any_order_and_others_are_ignored)
 {
 	struct trace t;
 	cr_assert_eq(parse("id,GeneratedTokens,TIMESTAMP,ContextTokens,x\na,5,1.5,6,\nb,7,2,8,", &t), 0, "%s",
-		     why);
+		     why.text);
 	cr_assert_eq(t.n, 2);
 	cr_assert_eq(t.v[0].n_prompt, 6);
 	cr_assert_eq(t.v[1].n_output, 7);
@@ -65,7 +65,7 @@ Test(traces, time_zones_are_applied)
 	cr_assert_eq(parse(HEADING "2024-02-29T01:00:00+01:00,1,1\n2024-02-29T00:00:02Z,1,1\n"
 				   "2024-02-28 20:00:03.25-04:00,1,1\n",
 			   &t),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_assert_eq(t.v[1].at_us, 2000000);
 	cr_assert_eq(t.v[2].at_us, 3250000);
 	trace_fini(&t);
@@ -74,7 +74,7 @@ Test(traces, time_zones_are_applied)
 Test(traces, arrivals_out_of_order_are_sorted)
 {
 	struct trace t;
-	cr_assert_eq(parse(HEADING "3,1,1\n\n1,2,0\n2,3,1\n", &t), 0, "%s", why);
+	cr_assert_eq(parse(HEADING "3,1,1\n\n1,2,0\n2,3,1\n", &t), 0, "%s", why.text);
 	cr_assert_eq(t.n, 3);
 	cr_assert_eq(t.v[0].n_prompt, 2);
 	cr_assert_eq(t.v[0].n_output, 1, "an output of nothing is one token");
@@ -104,8 +104,8 @@ Test(traces, bad_input_is_refused_by_line)
 Test(traces, a_missing_file_is_named)
 {
 	struct trace t = {0};
-	cr_assert_eq(trace_read("/nowhere/trace.csv", &t, why, sizeof why), -ENOENT);
-	cr_assert(strstr(why, "/nowhere/trace.csv"));
+	cr_assert_eq(trace_read("/nowhere/trace.csv", &t, &why), -ENOENT);
+	cr_assert(strstr(why.text, "/nowhere/trace.csv"));
 }
 
 Test(traces, published_traces_are_read)
@@ -114,7 +114,7 @@ Test(traces, published_traces_are_read)
 	const char *path = testdata("traces/AzureLLMInferenceTrace_conv.csv");
 	if (!path)
 		cr_skip_test("no traces");
-	cr_assert_eq(trace_read(path, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(trace_read(path, &t, &why), 0, "%s", why.text);
 	cr_assert_eq(t.n, 19366);
 	trace_scale(&t, 2);
 	trace_cut(&t, 10000000);
@@ -150,7 +150,7 @@ Test(traces, sharegpt_lengths_have_their_means)
 	struct lengths l;
 	struct rng r = {5};
 	double prompts = 0, outputs = 0;
-	cr_assert_eq(lengths_parse("sharegpt", &l, why, sizeof why), 0);
+	cr_assert_eq(lengths_parse("sharegpt", &l, &why), 0);
 	for (int i = 0; i < 200000; i++) {
 		uint32_t in, out;
 		lengths_draw(&l, &r, &in, &out);
@@ -170,7 +170,7 @@ Test(traces, the_first_user_sends_skew_times_as_much)
 	size_t n[2] = {0};
 	s.lengths.fixed_prompt = s.lengths.fixed_output = 1;
 	trace_synthetic(&s, &t);
-	cr_assert_eq(users_parse("2:100", &u, why, sizeof why), 0);
+	cr_assert_eq(users_parse("2:100", &u, &why), 0);
 	trace_users(&t, &u, 1);
 	for (size_t i = 0; i < t.n; i++)
 		n[t.v[i].user]++;
@@ -195,15 +195,14 @@ Test(traces, invalid_descriptions_are_refused)
 	struct slo s;
 	double shape;
 	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-		cr_assert_eq(lengths_parse(lengths[i], &l, why, sizeof why), -EINVAL, "%s", lengths[i]);
+		cr_assert_eq(lengths_parse(lengths[i], &l, &why), -EINVAL, "%s", lengths[i]);
 	for (size_t i = 0; i < sizeof arrivals / sizeof *arrivals; i++)
-		cr_assert_eq(arrivals_parse(arrivals[i], &shape, why, sizeof why), -EINVAL, "%s",
-			     arrivals[i]);
+		cr_assert_eq(arrivals_parse(arrivals[i], &shape, &why), -EINVAL, "%s", arrivals[i]);
 	for (size_t i = 0; i < sizeof users / sizeof *users; i++)
-		cr_assert_eq(users_parse(users[i], &u, why, sizeof why), -EINVAL, "%s", users[i]);
+		cr_assert_eq(users_parse(users[i], &u, &why), -EINVAL, "%s", users[i]);
 	for (size_t i = 0; i < sizeof slos / sizeof *slos; i++)
-		cr_assert_eq(slo_parse(slos[i], &s, why, sizeof why), -EINVAL, "%s", slos[i]);
-	cr_assert_eq(slo_parse("tpot:50,ttft:1000.5", &s, why, sizeof why), 0);
+		cr_assert_eq(slo_parse(slos[i], &s, &why), -EINVAL, "%s", slos[i]);
+	cr_assert_eq(slo_parse("tpot:50,ttft:1000.5", &s, &why), 0);
 	cr_assert_eq(s.tpot_ms, 50);
 	cr_assert_eq(s.ttft_ms, 1000.5);
 }
@@ -264,10 +263,10 @@ Test(costmodel, the_pool_is_the_memory_without_the_weights)
 	cr_assert_eq(costmodel_blocks(&simple, 8.6e10, 16), 53750);
 	cr_assert_eq(costmodel_blocks(&simple, 1.5e6, 16), 0);
 	cr_assert_eq(costmodel_blocks(&simple, 1e300, 16), COSTMODEL_BLOCKS_MAX);
-	cr_assert_eq(costmodel_named("h200", &c, why, sizeof why), 0);
+	cr_assert_eq(costmodel_named("h200", &c, &why), 0);
 	cr_assert_eq(c.base_us, 1300);
-	cr_assert_eq(costmodel_named("h2000", &c, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "h200, h100"), "%s", why);
+	cr_assert_eq(costmodel_named("h2000", &c, &why), -EINVAL);
+	cr_assert(strstr(why.text, "h200, h100"), "%s", why.text);
 }
 
 /* ---- the simulation ---- */
@@ -299,7 +298,7 @@ static struct replay_report replay(const struct replay_config *c, double rate)
 	struct users u = {.n = c->n_users, .skew = 1};
 	trace_synthetic(&s, &t);
 	trace_users(&t, &u, c->seed);
-	cr_assert_eq(replay_run(c, &t, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replay_run(c, &t, &r, &why), 0, "%s", why.text);
 	trace_fini(&t);
 	return r;
 }
@@ -310,7 +309,7 @@ Test(replay, one_request_takes_the_time_of_its_steps)
 	struct arrival one = {.at_us = 0, .n_prompt = 200, .n_output = 3};
 	struct trace t = {.v = &one, .n = 1};
 	struct replay_report r;
-	cr_assert_eq(replay_run(&c, &t, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replay_run(&c, &t, &r, &why), 0, "%s", why.text);
 	/* The prompt takes steps of 128 and 72 rows, then comes the first token. Each decode reads the
 	 * weights and its context. */
 	cr_assert_eq(r.n_steps, 4);
@@ -380,7 +379,7 @@ Test(replay, requests_beyond_the_pool_are_refused_and_the_others_run)
 	struct arrival v[] = {{.n_prompt = 4000, .n_output = 97}, {.n_prompt = 4000, .n_output = 96}};
 	struct trace t = {.v = v, .n = 2};
 	struct replay_report r;
-	cr_assert_eq(replay_run(&c, &t, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replay_run(&c, &t, &r, &why), 0, "%s", why.text);
 	cr_assert_eq(r.n_refused, 1);
 	cr_assert_eq(r.n_done, 1);
 	replay_report_fini(&r);
@@ -392,7 +391,7 @@ Test(replay, a_steady_state_runs_all_sequences_in_every_step)
 	c.running = 20;
 	c.n_blocks = (uint32_t)replay_running_blocks(&c);
 	struct replay_report r;
-	cr_assert_eq(replay_run(&c, NULL, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replay_run(&c, NULL, &r, &why), 0, "%s", why.text);
 	cr_assert_eq(r.step_cpu_us.n, 50);
 	cr_assert_eq(r.itl_ms.n, 20 * 50);
 	cr_assert_eq(r.n_preempted, 0);
@@ -401,7 +400,7 @@ Test(replay, a_steady_state_runs_all_sequences_in_every_step)
 	cr_assert(samples_percentile(&r.plan_bytes, 50) < 20 * 16 + 64);
 	replay_report_fini(&r);
 	c.n_blocks = 40;
-	cr_assert_eq(replay_run(&c, NULL, &r, why, sizeof why), -ENOSPC);
+	cr_assert_eq(replay_run(&c, NULL, &r, &why), -ENOSPC);
 	cr_assert_null(r.users, "nothing is left of a run that failed");
 }
 
@@ -423,7 +422,7 @@ Test(replay, users_are_counted_separately)
 static double ttft_beside_a_flood(bool flood)
 {
 	struct replay_config c = config();
-	cr_assert_eq(costmodel_named("h200", &c.cost, why, sizeof why), 0);
+	cr_assert_eq(costmodel_named("h200", &c.cost, &why), 0);
 	c.sched = (struct sched_config){
 		.block_size = 16, .max_seqs = 256, .max_rows = 2048, .chunk = 512, .step_us = 25000};
 	c.n_blocks = 50000;
@@ -438,7 +437,7 @@ static double ttft_beside_a_flood(bool flood)
 	trace_users(&t, &u, 1);
 	if (!flood)
 		trace_keep_user(&t, 1);
-	cr_assert_eq(replay_run(&c, &t, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(replay_run(&c, &t, &r, &why), 0, "%s", why.text);
 	cr_assert(r.users[1].n_done > 20);
 	double p99 = samples_percentile(&r.users[1].ttft_ms, 99);
 	replay_report_fini(&r);
@@ -455,7 +454,7 @@ Test(replay, a_flood_of_one_user_delays_another_less_than_twice)
 Test(replay, max_step_ms_bounds_steps_with_prompts)
 {
 	struct replay_config c = config();
-	cr_assert_eq(costmodel_named("h200", &c.cost, why, sizeof why), 0);
+	cr_assert_eq(costmodel_named("h200", &c.cost, &why), 0);
 	c.sched.max_rows = 4096;
 	c.sched.chunk = 0;
 	c.sched.step_us = 25000;
@@ -497,8 +496,8 @@ Test(plot, values_that_are_not_finite_are_left_out_and_text_is_escaped)
 Test(plot, a_file_that_cannot_be_written_is_named)
 {
 	struct plot p = {.title = "", .x_label = "", .y_label = ""};
-	cr_assert_eq(plot_write(&p, "/nowhere/plot.svg", why, sizeof why), -ENOENT);
-	cr_assert(strstr(why, "/nowhere/plot.svg"));
+	cr_assert_eq(plot_write(&p, "/nowhere/plot.svg", &why), -ENOENT);
+	cr_assert(strstr(why.text, "/nowhere/plot.svg"));
 }
 
 /* ---- the command ---- */

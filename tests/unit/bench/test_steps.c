@@ -35,21 +35,22 @@ static void add_step(int pid, int number, int rows, int seqs, int samples, int h
 static struct steps *begin(const char *device, int want)
 {
 	struct steps *s = NULL;
-	char text[512], why[256];
+	struct why why;
+	char text[512];
 	close(mkstemp(path));
 	snprintf(text, sizeof text,
 		 "{\"load\":1,\"pid\":5,\"device\":\"%s\",\"mode\":\"f32\",\"layers_bytes\":1000000,"
 		 "\"head_bytes\":500000,\"kv_token_bytes\":1000,\"layers_macs\":2000000,\"head_macs\":100}\n",
 		 device);
 	append(text);
-	cr_assert_eq(steps_new(&s, path, why, sizeof why), want, "%s", why);
+	cr_assert_eq(steps_new(&s, path, &why), want, "%s", why.text);
 	return s;
 }
 
 static void end(struct steps *s)
 {
-	char why[256];
-	cr_assert_eq(steps_read(s, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(steps_read(s, &why), 0, "%s", why.text);
 	unlink(path);
 }
 

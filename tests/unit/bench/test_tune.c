@@ -60,8 +60,8 @@ static void write_file(const char *path, const char *text)
 
 Test(tune, a_file_has_the_crossovers_of_layers)
 {
-	char why[256];
-	cr_assert_eq(tune_parse(&got, good, strlen(good), why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(tune_parse(&got, good, strlen(good), &why), 0, "%s", why.text);
 	cr_assert_str_eq(got.device, "NVIDIA H200");
 	cr_assert_str_eq(got.isa, "sm_90");
 	cr_assert_str_eq(got.build, "abc");
@@ -114,36 +114,38 @@ Test(tune, an_error_is_named_and_nothing_is_kept)
 		{LAYERS "{\"type\": \"awq\", \"k\": 8, \"n\": 8, \"above\": 2}]}", "the same layer as 0"},
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		char why[256] = "";
+		struct why why = {""};
 		memset(&got, 0x55, sizeof got);
-		cr_assert_eq(tune_parse(&got, bad[i].text, strlen(bad[i].text), why, sizeof why), -EINVAL,
-			     "%s", bad[i].text);
-		cr_assert(strstr(why, bad[i].word), "%s: %s", bad[i].text, why);
+		cr_assert_eq(tune_parse(&got, bad[i].text, strlen(bad[i].text), &why), -EINVAL, "%s",
+			     bad[i].text);
+		cr_assert(strstr(why.text, bad[i].word), "%s: %s", bad[i].text, why.text);
 		cr_assert_eq(got.n, 0);
 	}
 }
 
 Test(tune, too_many_layers_are_refused)
 {
-	char why[256] = "", *text = malloc(TUNE_LAYERS_MAX * 80), *p = text;
+	struct why why = {""};
+	char *text = malloc(TUNE_LAYERS_MAX * 80), *p = text;
 	p += sprintf(p, HEAD "[");
 	for (int i = 0; i <= TUNE_LAYERS_MAX; i++)
 		p += sprintf(p, "%s{\"type\": \"awq\", \"k\": %d, \"n\": 8, \"above\": 1}", i ? "," : "",
 			     i + 1);
 	sprintf(p, "]}");
-	cr_assert_eq(tune_parse(&got, text, strlen(text), why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "layers"), "%s", why);
+	cr_assert_eq(tune_parse(&got, text, strlen(text), &why), -EINVAL);
+	cr_assert(strstr(why.text, "layers"), "%s", why.text);
 	free(text);
 }
 
 Test(tune, an_invalid_file_is_named_with_the_remedy, .init = make_folder, .fini = remove_folder)
 {
-	char why[512] = "";
+	struct why why = {""};
 	write_file(in_folder("x.json"), "{\"quern_tune\": 9}");
-	cr_assert_eq(tune_read(&got, in_folder("x.json"), why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "x.json") && strstr(why, "quern_tune") && strstr(why, "--tune"), "%s", why);
-	cr_assert_eq(tune_read(&got, in_folder("none.json"), why, sizeof why), -ENOENT);
-	cr_assert(strstr(why, "none.json"), "%s", why);
+	cr_assert_eq(tune_read(&got, in_folder("x.json"), &why), -EINVAL);
+	cr_assert(strstr(why.text, "x.json") && strstr(why.text, "quern_tune") && strstr(why.text, "--tune"),
+		  "%s", why.text);
+	cr_assert_eq(tune_read(&got, in_folder("none.json"), &why), -ENOENT);
+	cr_assert(strstr(why.text, "none.json"), "%s", why.text);
 }
 
 /* ---- writing ---- */
@@ -151,26 +153,26 @@ Test(tune, an_invalid_file_is_named_with_the_remedy, .init = make_folder, .fini 
 Test(tune, a_written_file_is_read_back, .init = make_folder, .fini = remove_folder)
 {
 	static struct tune t;
-	char why[256] = "";
+	struct why why = {""};
 	const char *path = in_folder("a/b/t.json");
-	cr_assert_eq(tune_parse(&t, good, strlen(good), why, sizeof why), 0);
-	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* creates the folders */
-	cr_assert_eq(tune_read(&got, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tune_parse(&t, good, strlen(good), &why), 0);
+	cr_assert_eq(tune_write(&t, path, &why), 0, "%s", why.text); /* creates the folders */
+	cr_assert_eq(tune_read(&got, path, &why), 0, "%s", why.text);
 	cr_assert(memcmp(&t, &got, sizeof t) == 0);
 	t.n = 1;
-	cr_assert_eq(tune_write(&t, path, why, sizeof why), 0, "%s", why); /* replaces the file */
-	cr_assert_eq(tune_read(&got, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tune_write(&t, path, &why), 0, "%s", why.text); /* replaces the file */
+	cr_assert_eq(tune_read(&got, path, &why), 0, "%s", why.text);
 	cr_assert_eq(got.n, 1);
 }
 
 Test(tune, a_failure_to_write_has_its_reason, .init = make_folder, .fini = remove_folder)
 {
 	static struct tune t;
-	char why[512] = "";
-	cr_assert_eq(tune_parse(&t, good, strlen(good), why, sizeof why), 0);
+	struct why why = {""};
+	cr_assert_eq(tune_parse(&t, good, strlen(good), &why), 0);
 	write_file(in_folder("file"), "");
-	cr_assert_lt(tune_write(&t, in_folder("file/t.json"), why, sizeof why), 0);
-	cr_assert(strstr(why, "file/t.json"), "%s", why);
+	cr_assert_lt(tune_write(&t, in_folder("file/t.json"), &why), 0);
+	cr_assert(strstr(why.text, "file/t.json"), "%s", why.text);
 }
 
 Test(tune, the_file_name_is_of_the_device_and_stays_in_its_folder)
@@ -216,57 +218,57 @@ static void setup(void)
 	cr_assert_eq(mkdir(in_folder("quern"), 0700), 0);
 }
 
-static int use(const char *file, char *why, size_t why_n)
+static int use(const char *file, struct why *why)
 {
 	const struct tune_source from = {.file = file, .xdg_cache = folder};
-	return tune_use(&fake, NULL, &from, why, why_n);
+	return tune_use(&fake, NULL, &from, why);
 }
 
 Test(tune, a_worker_uses_the_crossovers_of_its_device, .init = setup, .fini = remove_folder)
 {
-	char why[512] = "";
-	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why); /* no file */
+	struct why why = {""};
+	cr_assert_eq(use(NULL, &why), 0, "%s", why.text); /* no file */
 	cr_assert_eq(n_given, -1);
 	write_file(in_folder("quern/tune-nvidia-h200.json"), good);
-	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(use(NULL, &why), 0, "%s", why.text);
 	cr_assert_eq(n_given, 3);
 	cr_assert(given[0].k == 4096 && given[0].rows == 96);
 }
 
 Test(tune, crossovers_of_another_device_or_build_are_ignored, .init = setup, .fini = remove_folder)
 {
-	char why[512] = "";
+	struct why why = {""};
 	write_file(in_folder("t.json"), good);
 	snprintf(info.name, sizeof info.name, "NVIDIA A100");
-	cr_assert_eq(use(in_folder("t.json"), why, sizeof why), 0, "%s", why);
+	cr_assert_eq(use(in_folder("t.json"), &why), 0, "%s", why.text);
 	snprintf(info.name, sizeof info.name, "NVIDIA H200");
 	snprintf(info.build, sizeof info.build, "abd");
-	cr_assert_eq(use(in_folder("t.json"), why, sizeof why), 0, "%s", why);
+	cr_assert_eq(use(in_folder("t.json"), &why), 0, "%s", why.text);
 	snprintf(info.build, sizeof info.build, "abc");
 	snprintf(info.isa, sizeof info.isa, "sm_100");
-	cr_assert_eq(use(in_folder("t.json"), why, sizeof why), 0, "%s", why);
+	cr_assert_eq(use(in_folder("t.json"), &why), 0, "%s", why.text);
 	cr_assert_eq(n_given, -1);
-	cr_assert_eq(tune_parse(&got, good, strlen(good), NULL, 0), 0);
-	cr_assert(!tune_fits(&got, &info, why, sizeof why));
-	cr_assert(strstr(why, "sm_90") && strstr(why, "sm_100"), "%s", why);
+	cr_assert_eq(tune_parse(&got, good, strlen(good), NULL), 0);
+	cr_assert(!tune_fits(&got, &info, &why));
+	cr_assert(strstr(why.text, "sm_90") && strstr(why.text, "sm_100"), "%s", why.text);
 }
 
 Test(tune, a_file_named_by_tune_must_be_valid_the_default_need_not, .init = setup, .fini = remove_folder)
 {
-	char why[512] = "";
+	struct why why = {""};
 	write_file(in_folder("quern/tune-nvidia-h200.json"), "nonsense");
-	cr_assert_eq(use(NULL, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(use(in_folder("quern/tune-nvidia-h200.json"), why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "--tune") && strstr(why, "h200.json"), "%s", why);
-	cr_assert_eq(use(in_folder("none"), why, sizeof why), -ENOENT);
+	cr_assert_eq(use(NULL, &why), 0, "%s", why.text);
+	cr_assert_eq(use(in_folder("quern/tune-nvidia-h200.json"), &why), -EINVAL);
+	cr_assert(strstr(why.text, "--tune") && strstr(why.text, "h200.json"), "%s", why.text);
+	cr_assert_eq(use(in_folder("none"), &why), -ENOENT);
 	cr_assert_eq(n_given, -1);
 }
 
 Test(tune, a_device_without_fast_kernels_needs_no_file, .init = setup, .fini = remove_folder)
 {
-	char why[512] = "";
+	struct why why = {""};
 	info.build[0] = 0;
-	cr_assert_eq(use(in_folder("none"), why, sizeof why), 0, "%s", why);
+	cr_assert_eq(use(in_folder("none"), &why), 0, "%s", why.text);
 	cr_assert_eq(n_given, -1);
 }
 

@@ -24,9 +24,9 @@ static struct workload of_rate(double rate, double burstiness)
 static struct load_request *make(const struct workload *w, size_t n_wanted)
 {
 	struct load_request *v;
-	char why[200];
+	struct why why;
 	size_t n;
-	cr_assert_eq(workload_make(w, &v, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(workload_make(w, &v, &n, &why), 0, "%s", why.text);
 	cr_assert_eq(n, n_wanted);
 	return v;
 }
@@ -90,10 +90,10 @@ Test(workload, lengths_lie_in_their_range_and_reach_its_ends)
 Test(workload, sharegpt_lengths_have_its_means)
 {
 	struct workload w = of_rate(INFINITY, 1);
-	char why[200];
+	struct why why;
 	double in = 0, out = 0;
 	w.by_lengths = true;
-	cr_assert_eq(lengths_parse("sharegpt", &w.lengths, why, sizeof why), 0);
+	cr_assert_eq(lengths_parse("sharegpt", &w.lengths, &why), 0);
 	struct load_request *v = make(&w, N);
 	for (size_t i = 0; i < N; i++) {
 		in += v[i].n_prompt;

@@ -46,8 +46,7 @@ void chat_folder_remove(struct chat_folder *f)
 	rmdir(f->path);
 }
 
-int chat_help_load(const char *template, const char *bos, const char *eos, struct chat **out, char *why,
-		   size_t n)
+int chat_help_load(const char *template, const char *bos, const char *eos, struct chat **out, struct why *why)
 {
 	struct chat_folder f;
 	char config[256];
@@ -56,7 +55,7 @@ int chat_help_load(const char *template, const char *bos, const char *eos, struc
 		 eos);
 	chat_folder_write(&f, "chat_template.jinja", template);
 	chat_folder_write(&f, "tokenizer_config.json", config);
-	int rc = chat_load(f.path, out, why, n);
+	int rc = chat_load(f.path, out, why);
 	chat_folder_remove(&f);
 	return rc;
 }

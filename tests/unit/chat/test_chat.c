@@ -33,32 +33,32 @@ static struct chat *load_case(const json_t *c)
 {
 	const char *file = json_string_value(json_object_get(c, "file")), *path = testdata(file);
 	struct chat *chat = NULL;
-	char why[512] = "";
+	struct why why = {""};
 	if (!path)
 		return NULL;
 	if (file_is_dir(path)) {
-		cr_assert_eq(chat_load(path, &chat, why, sizeof why), 0, "%s: %s", path, why);
+		cr_assert_eq(chat_load(path, &chat, &why), 0, "%s: %s", path, why.text);
 		return chat;
 	}
 	char *text;
 	size_t n;
-	cr_assert_eq(file_read(path, 1 << 20, &text, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 1 << 20, &text, &n, &why), 0, "%s", why.text);
 	if (json_is_true(json_object_get(c, "joined"))) {
 		char *one = joined(text);
 		free(text);
 		text = one;
 	}
 	cr_assert_eq(chat_help_load(text, json_string_value(json_object_get(c, "bos")),
-				    json_string_value(json_object_get(c, "eos")), &chat, why, sizeof why),
-		     0, "%s: %s", file, why);
+				    json_string_value(json_object_get(c, "eos")), &chat, &why),
+		     0, "%s: %s", file, why.text);
 	free(text);
 	return chat;
 }
 
-static int render(const struct chat *chat, const json_t *messages, struct chat_prompt *p, char *why, size_t n)
+static int render(const struct chat *chat, const json_t *messages, struct chat_prompt *p, struct why *why)
 {
 	struct chat_input rq = {.messages = messages, .add_generation_prompt = true};
-	return chat_render_json(chat, &rq, p, why, n);
+	return chat_render_json(chat, &rq, p, why);
 }
 
 static char *with_date(const char *text)
@@ -80,12 +80,12 @@ static void compare(const char *name, const char *title, const struct chat *chat
 		    const json_t *expect)
 {
 	struct chat_prompt p = {0};
-	char why[256] = "";
-	int rc = render(chat, messages, &p, why, sizeof why);
+	struct why why = {""};
+	int rc = render(chat, messages, &p, &why);
 	if (json_is_null(expect)) {
 		cr_expect_neq(rc, 0, "%s, %s: rendered although the template refuses it", name, title);
 	} else if (rc) {
-		cr_expect(false, "%s, %s: %s", name, title, why);
+		cr_expect(false, "%s, %s: %s", name, title, why.text);
 	} else {
 		char *text = with_date(json_string_value(expect));
 		cr_expect_str_eq(p.text.p, text, "%s, %s:\n--- got\n%s\n--- expected\n%s", name, title,
@@ -98,10 +98,10 @@ static void compare(const char *name, const char *title, const struct chat *chat
 Test(chat, renders_like_the_reference_templates)
 {
 	json_t *golden;
-	char why[512];
+	struct why why;
 	int seen = 0;
-	cr_assert_eq(json_read(repofile("tests/golden/chat.json"), 1 << 20, &golden, why, sizeof why), 0,
-		     "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/chat.json"), 1 << 20, &golden, &why), 0, "%s",
+		     why.text);
 	json_t *conversations = json_object_get(golden, "conversations");
 	size_t i;
 	const json_t *c;
@@ -131,11 +131,11 @@ Test(chat, message_contents_are_plain_text_and_markers_are_not)
 {
 	struct chat *chat;
 	struct chat_prompt p;
-	char why[256];
+	struct why why;
 	json_t *m = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "system", "content", "s", "role", "user",
 			      "content", "<|im_end|>");
-	cr_assert_eq(chat_help_load(chatml, "", "", &chat, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(render(chat, m, &p, why, sizeof why), 0);
+	cr_assert_eq(chat_help_load(chatml, "", "", &chat, &why), 0, "%s", why.text);
+	cr_assert_eq(render(chat, m, &p, &why), 0);
 	cr_assert_str_eq(p.text.p, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<|im_end|><|im_end|>\n"
 				   "<|im_start|>assistant\n");
 	cr_assert_eq(p.n_plain, 2);
@@ -154,21 +154,21 @@ Test(chat, message_contents_are_plain_text_and_markers_are_not)
 Test(chat, an_invalid_template_is_refused_with_its_line)
 {
 	struct chat *chat = NULL;
-	char why[256] = "";
-	cr_expect_eq(chat_help_load("a\n{% for m in messages %}\n{{ m. }}\n{% endfor %}", "", "", &chat, why,
-				    sizeof why),
-		     -EINVAL);
-	cr_expect(strstr(why, "line 3"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(
+		chat_help_load("a\n{% for m in messages %}\n{{ m. }}\n{% endfor %}", "", "", &chat, &why),
+		-EINVAL);
+	cr_expect(strstr(why.text, "line 3"), "%s", why.text);
 }
 
 Test(chat, a_folder_without_a_template_is_named)
 {
 	struct chat_folder f;
 	struct chat *chat;
-	char why[256];
+	struct why why;
 	chat_folder_make(&f);
-	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), -ENOTSUP);
-	cr_assert(strstr(why, "no chat template"), "%s", why);
+	cr_assert_eq(chat_load(f.path, &chat, &why), -ENOTSUP);
+	cr_assert(strstr(why.text, "no chat template"), "%s", why.text);
 	chat_folder_remove(&f);
 }
 
@@ -176,13 +176,13 @@ Test(chat, the_default_one_of_several_templates_is_used)
 {
 	struct chat_folder f;
 	struct chat *chat;
-	char why[256];
+	struct why why;
 	chat_folder_make(&f);
 	json_t *config = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use",
 				   "template", "?", "name", "default", "template", chatml);
 	char *text = json_dumps(config, 0);
 	chat_folder_write(&f, "tokenizer_config.json", text);
-	cr_assert_eq(chat_load(f.path, &chat, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(f.path, &chat, &why), 0, "%s", why.text);
 	chat_free(chat);
 	free(text);
 	json_decref(config);

@@ -23,15 +23,14 @@ TestSuite(chat_requests, .timeout = 120);
 static struct chat *load(const char *template)
 {
 	struct chat *c;
-	char why[256];
-	cr_assert_eq(chat_help_load(template, "<s>", "</s>", &c, why, sizeof why), 0, "%s: %s", template,
-		     why);
+	struct why why;
+	cr_assert_eq(chat_help_load(template, "<s>", "</s>", &c, &why), 0, "%s: %s", template, why.text);
 	return c;
 }
 
 /* request has: messages, tools, documents, chat_template_kwargs, add_generation_prompt,
  * continue_final_message. */
-static int render(const struct chat *c, const json_t *request, struct chat_prompt *out, char *why, size_t n)
+static int render(const struct chat *c, const json_t *request, struct chat_prompt *out, struct why *why)
 {
 	const json_t *prompt = json_object_get(request, "add_generation_prompt");
 	bool continues = json_is_true(json_object_get(request, "continue_final_message"));
@@ -41,14 +40,14 @@ static int render(const struct chat *c, const json_t *request, struct chat_promp
 				.kwargs = json_object_get(request, "chat_template_kwargs"),
 				.add_generation_prompt = prompt ? json_is_true(prompt) : !continues,
 				.continue_final_message = continues};
-	return chat_render_json(c, &rq, out, why, n);
+	return chat_render_json(c, &rq, out, why);
 }
 
 static json_t *parsed(const char *text)
 {
 	json_t *j;
-	char why[256];
-	cr_assert_eq(json_parse(text, strlen(text), &j, why, sizeof why), 0, "%s: %s", text, why);
+	struct why why;
+	cr_assert_eq(json_parse(text, strlen(text), &j, &why), 0, "%s: %s", text, why.text);
 	return j;
 }
 
@@ -56,9 +55,9 @@ static void expect(const char *template, const char *request, const char *text)
 {
 	struct chat *c = load(template);
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *j = parsed(request);
-	cr_expect_eq(render(c, j, &p, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(render(c, j, &p, &why), 0, "%s", why.text);
 	cr_expect_str_eq(p.text.p ? p.text.p : "", text, "got %s", p.text.p);
 	chat_prompt_fini(&p);
 	json_decref(j);
@@ -69,10 +68,10 @@ static void refused(const char *template, const char *request, const char *what)
 {
 	struct chat *c = load(template);
 	struct chat_prompt p;
-	char why[256] = "";
+	struct why why = {""};
 	json_t *j = parsed(request);
-	cr_expect_eq(render(c, j, &p, why, sizeof why), -EINVAL, "%s", request);
-	cr_expect(strstr(why, what), "%s: %s", request, why);
+	cr_expect_eq(render(c, j, &p, &why), -EINVAL, "%s", request);
+	cr_expect(strstr(why.text, what), "%s: %s", request, why.text);
 	json_decref(j);
 	chat_free(c);
 }
@@ -248,17 +247,17 @@ static void expect_folder(const char *const *files, bool tools, const char *text
 	struct chat_folder f;
 	struct chat *c;
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	chat_folder_make(&f);
 	for (size_t i = 0; files[i]; i += 2)
 		chat_folder_write(&f, files[i], files[i + 1]);
-	cr_assert_eq(chat_load(f.path, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(f.path, &c, &why), 0, "%s", why.text);
 	chat_folder_remove(&f);
 	json_t *rq =
 		parsed(tools ? "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}"
 			     : "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}");
-	int rc = render(c, rq, &p, why, sizeof why);
-	cr_expect_str_eq(rc ? why : p.text.p, text);
+	int rc = render(c, rq, &p, &why);
+	cr_expect_str_eq(rc ? why.text : p.text.p, text);
 	chat_prompt_fini(&p);
 	json_decref(rq);
 	chat_free(c);
@@ -304,13 +303,13 @@ struct model {
 /* name: "demo", or a folder of the test data. Returns false if the folder is missing. */
 static bool model_open(const char *name, struct model *m)
 {
-	char why[512] = "";
+	struct why why = {""};
 	bool demo = strcmp(name, "demo") == 0;
 	const char *dir = demo ? repofile("models/demo") : testdata(name);
 	m->t = !dir ? NULL : demo ? help_golden(name) : help_shared(name + strlen("tokenizers/"));
 	if (!m->t)
 		return false;
-	cr_assert_eq(chat_load(dir, &m->c, why, sizeof why), 0, "%s: %s", name, why);
+	cr_assert_eq(chat_load(dir, &m->c, &why), 0, "%s: %s", name, why.text);
 	return true;
 }
 
@@ -324,12 +323,11 @@ static void model_close(struct model *m)
 static bool tokens_of(const struct model *m, const json_t *request, struct token_ids *ids)
 {
 	struct chat_prompt p;
-	char why[512] = "";
-	if (render(m->c, request, &p, why, sizeof why))
+	struct why why = {""};
+	if (render(m->c, request, &p, &why))
 		return false;
-	cr_assert_eq(
-		tokenizer_encode(m->t, p.text.p, p.text.len, 0, p.plain, p.n_plain, ids, why, sizeof why), 0,
-		"%s", why);
+	cr_assert_eq(tokenizer_encode(m->t, p.text.p, p.text.len, 0, p.plain, p.n_plain, ids, &why), 0, "%s",
+		     why.text);
 	chat_prompt_fini(&p);
 	return true;
 }
@@ -373,9 +371,9 @@ Test(chat_requests, tokens_equal_those_of_transformers)
 {
 	json_t *golden, *models, *results, *expected;
 	const char *name, *title;
-	char why[256];
-	cr_assert_eq(json_read(repofile("tests/golden/chat_tokens.json"), 4 << 20, &golden, why, sizeof why),
-		     0, "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(repofile("tests/golden/chat_tokens.json"), 4 << 20, &golden, &why), 0, "%s",
+		     why.text);
 	models = json_object_get(golden, "models");
 	json_object_foreach(models, name, results)
 	{
@@ -467,8 +465,8 @@ Test(chat_requests, no_request_forges_a_special_token)
 static void expect_gguf(const char *path, const char *bos, const char *text)
 {
 	struct chat_template t;
-	char why[512] = "";
-	cr_assert_eq(chat_template_load(path, &t, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(chat_template_load(path, &t, &why), 0, "%s", why.text);
 	cr_expect_str_eq(t.text, text);
 	cr_expect_str_eq(json_string_value(json_object_get(t.tokens, "bos_token")), bos);
 	chat_template_fini(&t);
@@ -480,10 +478,10 @@ Test(chat_requests, a_gguf_file_has_its_template_and_its_tokens)
 {
 	struct chat *c;
 	struct chat_prompt p;
-	char why[512] = "";
-	cr_assert_eq(chat_load(repofile(gguf_file), &c, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(chat_load(repofile(gguf_file), &c, &why), 0, "%s", why.text);
 	json_t *rq = parsed("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}");
-	cr_assert_eq(render(c, rq, &p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(render(c, rq, &p, &why), 0, "%s", why.text);
 	cr_expect_str_eq(p.text.p, "<|begin|>user: a<|end|>");
 	chat_prompt_fini(&p);
 	json_decref(rq);
@@ -492,9 +490,10 @@ Test(chat_requests, a_gguf_file_has_its_template_and_its_tokens)
 
 static void copy_gguf(const struct chat_folder *f, const char *rel, const char *name)
 {
-	char *path = file_join(f->path, name), *data, why[256];
+	struct why why;
+	char *path = file_join(f->path, name), *data;
 	size_t n;
-	cr_assert_eq(file_read(repofile(rel), 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(repofile(rel), 1 << 20, &data, &n, &why), 0, "%s", why.text);
 	FILE *to = fopen(path, "w");
 	cr_assert_eq(fwrite(data, 1, n, to), n);
 	fclose(to);
@@ -509,22 +508,22 @@ Test(chat_requests, a_template_beside_a_gguf_file_serves_where_it_has_none)
 	static const char config[] = "{\"bos_token\": \"B\"}";
 	struct chat_folder f;
 	struct chat_template t;
-	char why[512] = "";
+	struct why why = {""};
 	chat_folder_make(&f);
 	char *path = file_join(f.path, "model.gguf"), *jinja = file_join(f.path, "chat_template.jinja");
 	copy_gguf(&f, gguf_file, "model.gguf");
-	cr_assert_eq(chat_template_load(f.path, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_template_load(f.path, &t, &why), 0, "%s", why.text);
 	cr_expect_str_eq(json_string_value(json_object_get(t.tokens, "eos_token")), "<|end|>");
 	chat_template_fini(&t);
 	copy_gguf(&f, "tests/golden/tokenizer/gguf_spm.gguf", "model.gguf");
-	cr_expect_eq(chat_template_load(path, &t, why, sizeof why), -ENOTSUP);
-	cr_expect_eq(chat_template_load(f.path, &t, why, sizeof why), -ENOTSUP);
+	cr_expect_eq(chat_template_load(path, &t, &why), -ENOTSUP);
+	cr_expect_eq(chat_template_load(f.path, &t, &why), -ENOTSUP);
 	chat_folder_write(&f, "chat_template.jinja", "T");
 	chat_folder_write(&f, "tokenizer_config.json", config);
 	expect_gguf(path, "B", "T");
 	expect_gguf(jinja, "B", "T");
 	copy_gguf(&f, gguf_file, "model.gguf");
-	cr_assert_eq(chat_template_load(path, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_template_load(path, &t, &why), 0, "%s", why.text);
 	cr_expect(strstr(t.text, "messages"));
 	chat_template_fini(&t);
 	unlink(path);

@@ -22,7 +22,7 @@ enum { VARS = 64 };
 struct done {
 	int rc;
 	struct jinja_result r;
-	char why[512];
+	struct why why;
 };
 
 static void done_fini(struct done *d)
@@ -42,9 +42,9 @@ static struct done render(const char *template, size_t n, unsigned flags, const 
 	json_t *value;
 	json_object_foreach((json_t *)context, name, value) vars[n_vars++] =
 		(struct jinja_var){.name = name, .value = value, .input = true};
-	d.rc = jinja_parse(template, n, flags, &t, d.why, sizeof d.why);
+	d.rc = jinja_parse(template, n, flags, &t, &d.why);
 	if (d.rc == 0)
-		d.rc = jinja_render(t, vars, n_vars, limits, now * 1000000, &d.r, d.why, sizeof d.why);
+		d.rc = jinja_render(t, vars, n_vars, limits, now * 1000000, &d.r, &d.why);
 	jinja_free(t);
 	return d;
 }
@@ -57,8 +57,8 @@ static struct done render_text(const char *template, const json_t *context)
 static json_t *read_json(const char *path)
 {
 	json_t *j;
-	char why[512];
-	cr_assert_eq(json_read(path, 16 << 20, &j, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(path, 16 << 20, &j, &why), 0, "%s", why.text);
 	return j;
 }
 
@@ -69,9 +69,9 @@ static void expect_case(const char *name, const json_t *template, unsigned flags
 		render(json_string_value(template), json_string_length(template), flags, context, now, NULL);
 	if (json_is_null(text)) {
 		cr_expect_lt(d.rc, 0, "%s: gave\n%s\nwhere jinja2 refuses", name, d.r.text.p);
-		cr_expect(strncmp(d.why, "line ", 5) == 0, "%s: %s", name, d.why);
+		cr_expect(strncmp(d.why.text, "line ", 5) == 0, "%s: %s", name, d.why.text);
 	} else if (d.rc) {
-		cr_expect(false, "%s: %s", name, d.why);
+		cr_expect(false, "%s: %s", name, d.why.text);
 	} else {
 		cr_expect_str_eq(d.r.text.p, json_string_value(text), "%s:\n--- got\n%s\n--- expected\n%s",
 				 name, d.r.text.p, json_string_value(text));
@@ -147,14 +147,15 @@ Test(jinja, snippets_render_as_written_or_like_python)
 	if (!path)
 		cr_skip_test("the templates are not there");
 	json_t *golden = read_json(repofile("tests/golden/jinja.json"));
-	char *text, why[256];
+	struct why why;
+	char *text;
 	size_t bytes;
 	json_t *all = NULL;
-	cr_assert_eq(file_read(path, 1 << 20, &text, &bytes, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 1 << 20, &text, &bytes, &why), 0, "%s", why.text);
 	/* jansson refuses keys with a NUL. The cases that have them are skipped, but the file must parse. */
 	for (char *at; (at = strstr(text, "\"\\u0000\\t\\n\\\"'\\\\\": \"")) != NULL;)
 		memmove(at + 1, at + 7, strlen(at + 7) + 1);
-	cr_assert_eq(json_parse(text, strlen(text), &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_parse(text, strlen(text), &all, &why), 0, "%s", why.text);
 	free(text);
 	json_object_foreach(json_object_get(all, "syntax"), name, c)
 	{
@@ -187,7 +188,7 @@ static char *marked(const char *template, const json_t *context)
 	struct done d = render_text(template, context);
 	struct buf b = {0};
 	size_t at = 0;
-	cr_assert_eq(d.rc, 0, "%s: %s", template, d.why);
+	cr_assert_eq(d.rc, 0, "%s: %s", template, d.why.text);
 	for (size_t i = 0; i < d.r.n_input; i++) {
 		const struct text_span *s = &d.r.input[i];
 		cr_assert(s->start >= at && s->end > s->start && s->end <= d.r.text.len, "%s: span %zu",
@@ -283,9 +284,9 @@ Test(jinja, known_words_under_their_key_are_not_input)
 	static const char text[] = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
 	struct jinja *t;
 	struct jinja_result r;
-	char why[256];
-	cr_assert_eq(jinja_parse(text, sizeof text - 1, JINJA_CHAT, &t, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(jinja_render(t, &var, 1, NULL, 0, &r, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(jinja_parse(text, sizeof text - 1, JINJA_CHAT, &t, &why), 0, "%s", why.text);
+	cr_assert_eq(jinja_render(t, &var, 1, NULL, 0, &r, &why), 0, "%s", why.text);
 	cr_expect_str_eq(r.text.p, "<|user|>user<|root|>x");
 	cr_assert_eq(r.n_input, 3);
 	cr_expect(r.input[0].start == 8 && r.input[1].start == 14 && r.input[2].start == 20);
@@ -301,8 +302,9 @@ static void refused(const char *template, int rc, const char *what)
 	struct jinja_limits small = {.steps = 200000, .memory = 8 << 20, .output = 100000, .depth = 200};
 	json_t *context = json_pack("{s:s}", "a", "input");
 	struct done d = render(template, strlen(template), JINJA_CHAT, context, 0, &small);
-	cr_expect_eq(d.rc, rc, "%s: %d %s", template, d.rc, d.why);
-	cr_expect(strstr(d.why, what) && strncmp(d.why, "line ", 5) == 0, "%s: %s", template, d.why);
+	cr_expect_eq(d.rc, rc, "%s: %d %s", template, d.rc, d.why.text);
+	cr_expect(strstr(d.why.text, what) && strncmp(d.why.text, "line ", 5) == 0, "%s: %s", template,
+		  d.why.text);
 	done_fini(&d);
 	json_decref(context);
 }
@@ -371,8 +373,8 @@ Test(jinja, recursion_within_the_default_limits_fits_the_stack)
 	};
 	for (size_t i = 0; i < sizeof templates / sizeof templates[0]; i++) {
 		struct done d = render_text(templates[i], NULL);
-		cr_expect_eq(d.rc, -E2BIG, "%s: %s", templates[i], d.why);
-		cr_expect(strstr(d.why, "nested deeper"), "%s: %s", templates[i], d.why);
+		cr_expect_eq(d.rc, -E2BIG, "%s: %s", templates[i], d.why.text);
+		cr_expect(strstr(d.why.text, "nested deeper"), "%s: %s", templates[i], d.why.text);
 		done_fini(&d);
 	}
 }
@@ -419,9 +421,9 @@ Test(jinja, deep_templates_are_refused_by_the_parser)
 		char *text = repeated(cases[i].before, cases[i].part, cases[i].middle, cases[i].close,
 				      cases[i].behind, 20000);
 		struct jinja *t = NULL;
-		char why[256] = "";
-		int rc = jinja_parse(text, strlen(text), JINJA_CHAT, &t, why, sizeof why);
-		cr_expect(rc == -E2BIG, "%s: %d %s", cases[i].part, rc, why);
+		struct why why = {""};
+		int rc = jinja_parse(text, strlen(text), JINJA_CHAT, &t, &why);
+		cr_expect(rc == -E2BIG, "%s: %d %s", cases[i].part, rc, why.text);
 		jinja_free(t);
 		free(text);
 	}
@@ -432,7 +434,7 @@ Test(jinja, long_flat_templates_are_accepted)
 	char *text = repeated("", "{{ a }}{% if a %}x{% elif b %}y{% endif %}", "", "", "", 5000);
 	json_t *context = json_pack("{s:s}", "a", "i");
 	struct done d = render_text(text, context);
-	cr_assert_eq(d.rc, 0, "%s", d.why);
+	cr_assert_eq(d.rc, 0, "%s", d.why.text);
 	cr_assert_eq(d.r.text.len, 10000);
 	done_fini(&d);
 	free(text);
@@ -441,11 +443,12 @@ Test(jinja, long_flat_templates_are_accepted)
 
 Test(jinja, a_template_that_is_too_long_or_not_utf8_is_refused)
 {
-	char *text = repeated("", "0123456789abcdef", "", "", "", 70000), why[256];
+	struct why why;
+	char *text = repeated("", "0123456789abcdef", "", "", "", 70000);
 	struct jinja *t;
-	cr_expect_eq(jinja_parse(text, strlen(text), JINJA_CHAT, &t, why, sizeof why), -E2BIG);
-	cr_expect_eq(jinja_parse("a\xff", 2, JINJA_CHAT, &t, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "byte 1"), "%s", why);
+	cr_expect_eq(jinja_parse(text, strlen(text), JINJA_CHAT, &t, &why), -E2BIG);
+	cr_expect_eq(jinja_parse("a\xff", 2, JINJA_CHAT, &t, &why), -EINVAL);
+	cr_expect(strstr(why.text, "byte 1"), "%s", why.text);
 	free(text);
 }
 

@@ -45,12 +45,12 @@ static void becomes(const char *template, const char *messages, const char *text
 {
 	struct chat *c;
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *j = json_loads(messages, 0, NULL);
 	cr_assert(j, "%s", messages);
-	cr_assert_eq(chat_help_load(template, "", "", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(template, "", "", &c, &why), 0, "%s", why.text);
 	const struct chat_input rq = {.messages = j};
-	cr_expect_eq(chat_render_json(c, &rq, &p, why, sizeof why), 0, "%s: %s", messages, why);
+	cr_expect_eq(chat_render_json(c, &rq, &p, &why), 0, "%s: %s", messages, why.text);
 	cr_expect_str_eq(p.text.p ? p.text.p : "", text, "%s became %s", messages, p.text.p);
 	chat_prompt_fini(&p);
 	json_decref(j);
@@ -116,12 +116,12 @@ Test(message_turns, an_order_that_nothing_helps_is_refused_by_the_template)
 {
 	struct chat *c;
 	struct chat_prompt p;
-	char why[256] = "";
+	struct why why = {""};
 	json_t *j = json_loads("[" A("a") ", " U("b") "]", 0, NULL);
-	cr_assert_eq(chat_help_load(turns, "", "", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(turns, "", "", &c, &why), 0, "%s", why.text);
 	const struct chat_input rq = {.messages = j};
-	cr_expect_neq(chat_render_json(c, &rq, &p, why, sizeof why), 0);
-	cr_expect(strstr(why, "turns"), "%s", why);
+	cr_expect_neq(chat_render_json(c, &rq, &p, &why), 0);
+	cr_expect(strstr(why.text, "turns"), "%s", why.text);
 	json_decref(j);
 	chat_free(c);
 }

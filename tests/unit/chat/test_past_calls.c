@@ -42,12 +42,12 @@ static json_t *conversation(const char *text, json_t *calls)
 static void render(enum tools_style style, json_t *messages, struct chat_prompt *p)
 {
 	struct chat *c;
-	char why[256] = "";
+	struct why why = {""};
 	json_t *declared = json_loads(tools, 0, NULL);
-	cr_assert_eq(chat_help_load(template, "", "", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(template, "", "", &c, &why), 0, "%s", why.text);
 	cr_assert_not(chat_facts(c, true)->calls);
 	const struct chat_input rq = {.messages = messages, .tools = declared, .calls = style};
-	cr_assert_eq(chat_render_json(c, &rq, p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_render_json(c, &rq, p, &why), 0, "%s", why.text);
 	chat_free(c);
 	json_decref(declared);
 	json_decref(messages);

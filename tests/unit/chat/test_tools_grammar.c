@@ -113,12 +113,13 @@ static void read_calls(enum tools_style style, const json_t *tools, const char *
 
 static struct grammar *compiled(enum grammar_language language, json_t *source)
 {
-	char *text = json_dumps(source, JSON_ENCODE_ANY), why[512] = "";
+	struct why why = {""};
+	char *text = json_dumps(source, JSON_ENCODE_ANY);
 	struct ast *a;
 	struct grammar *g;
-	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s\n%s", why,
+	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, &why), 0, "%s\n%s", why.text,
 		     text);
-	cr_assert_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, NULL, NULL, &g, &why), 0, "%s", why.text);
 	ast_free(a);
 	free(text);
 	json_decref(source);
@@ -134,9 +135,9 @@ static json_t *form_of(enum tools_style style, enum tools_need need, const json_
 					.named = named,
 					.parallel = parallel,
 					.specials = {special ? is_mark : NULL, NULL}};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *out;
-	cr_assert_eq(tools_grammar(&g, &out, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tools_grammar(&g, &out, &why), 0, "%s", why.text);
 	return out;
 }
 
@@ -419,9 +420,9 @@ static void expect_refused(enum tools_style style, const char *parameters, bool 
 	json_t *tools = json_pack("[{s:s, s:{s:s, s:b, s:o}}]", "type", "function", "function", "name", "f",
 				  "strict", strict, "parameters", p);
 	const struct tools_grammar g = {.style = style, .need = TOOLS_REQUIRED, .tools = tools};
-	char why[256] = "";
-	cr_expect_eq(tools_grammar(&g, &out, why, sizeof why), err, "%s", parameters);
-	cr_expect_str_eq(why, want);
+	struct why why = {""};
+	cr_expect_eq(tools_grammar(&g, &out, &why), err, "%s", parameters);
+	cr_expect_str_eq(why.text, want);
 	json_decref(out);
 	json_decref(tools);
 }

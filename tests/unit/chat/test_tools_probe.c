@@ -20,8 +20,8 @@ TestSuite(tools_probe, .timeout = 60);
 static void expect(const char *template, enum tools_style want)
 {
 	struct chat *c;
-	char why[256] = "";
-	cr_assert_eq(chat_help_load(template, "", "", &c, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(chat_help_load(template, "", "", &c, &why), 0, "%s", why.text);
 	const enum tools_style is = tools_probe(c);
 	cr_expect_eq(is, want, "%s: %s", template, is ? tools_format(is)->name : "none");
 	chat_free(c);
@@ -74,14 +74,14 @@ Test(tools_probe, arguments_are_text_where_others_come_out_as_python)
 {
 	struct chat *c;
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *m = json_pack("[{s:s, s:s}, {s:s, s:s, s:[{s:s, s:{s:s, s:s}}]}]", "role", "user", "content",
 			      "a", "role", "assistant", "content", "", "tool_calls", "id", "i", "function",
 			      "name", "f", "arguments", "{\"x\": true}");
-	cr_assert_eq(chat_help_load(SHOWS("", "{{ f.name }}{{ f.arguments }}"), "", "", &c, why, sizeof why),
-		     0, "%s", why);
+	cr_assert_eq(chat_help_load(SHOWS("", "{{ f.name }}{{ f.arguments }}"), "", "", &c, &why), 0, "%s",
+		     why.text);
 	const struct chat_input rq = {.messages = m};
-	cr_assert_eq(chat_render_json(c, &rq, &p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_render_json(c, &rq, &p, &why), 0, "%s", why.text);
 	cr_expect(strstr(p.text.p, "f{\"x\": true}"), "%s", p.text.p);
 	chat_prompt_fini(&p);
 	chat_free(c);
@@ -102,8 +102,8 @@ Test(tools_probe, tools_must_be_shown)
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		struct chat *c;
-		char why[256] = "";
-		cr_assert_eq(chat_help_load(all[i].template, "", "", &c, why, sizeof why), 0, "%s", why);
+		struct why why = {""};
+		cr_assert_eq(chat_help_load(all[i].template, "", "", &c, &why), 0, "%s", why.text);
 		cr_expect_eq(chat_facts(c, true)->tools, all[i].way, "%s", all[i].template);
 		chat_free(c);
 	}
@@ -113,12 +113,12 @@ static void expect_tools(const char *template, const char *messages, const char 
 {
 	struct chat *c;
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *m = json_loads(messages, 0, NULL);
 	json_t *tools = json_pack("[{s:s, s:{s:s}}]", "type", "function", "function", "name", "f");
-	cr_assert_eq(chat_help_load(template, "", "", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(template, "", "", &c, &why), 0, "%s", why.text);
 	const struct chat_input rq = {.messages = m, .tools = tools};
-	cr_assert_eq(chat_render_json(c, &rq, &p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_render_json(c, &rq, &p, &why), 0, "%s", why.text);
 	cr_expect_str_eq(p.text.p, text);
 	chat_prompt_fini(&p);
 	chat_free(c);
@@ -152,12 +152,12 @@ Test(tools_probe, trial_renderings_have_limits_of_their_own)
 		"{% for i in range(2000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}" SHOWS("", "");
 	struct chat *c;
 	struct chat_prompt p = {0};
-	char why[256] = "";
+	struct why why = {""};
 	json_t *m = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
 	const struct chat_input rq = {.messages = m};
-	cr_assert_eq(chat_help_load(slow, "", "", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(slow, "", "", &c, &why), 0, "%s", why.text);
 	cr_expect_eq(chat_facts(c, true)->tools, TOOLS_PASS_NONE);
-	cr_expect_eq(chat_render_json(c, &rq, &p, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(chat_render_json(c, &rq, &p, &why), 0, "%s", why.text);
 	cr_expect_str_eq(p.text.p, "<|user|>a<|end|>");
 	chat_prompt_fini(&p);
 	chat_free(c);

@@ -72,7 +72,7 @@ static void expect_call(const struct calls *c, int i, const char *name, const ch
 
 /* ---- rendered prompts ---- */
 
-static char *rendered(const struct chat *c, bool with_calls, int n_calls, char *why, size_t why_n)
+static char *rendered(const struct chat *c, bool with_calls, int n_calls, struct why *why)
 {
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "What is the weather?");
 	struct chat_prompt p = {0};
@@ -92,7 +92,7 @@ static char *rendered(const struct chat *c, bool with_calls, int n_calls, char *
 	json_t *declared = json_loads(tools, 0, NULL);
 	struct chat_input rq = {
 		.messages = messages, .tools = declared, .add_generation_prompt = !with_calls};
-	const int rc = chat_render_json(c, &rq, &p, why, why_n);
+	const int rc = chat_render_json(c, &rq, &p, why);
 	char *text = rc ? NULL : strdup(p.text.p ? p.text.p : "");
 	chat_prompt_fini(&p);
 	json_decref(messages);
@@ -105,14 +105,12 @@ static char *rendered(const struct chat *c, bool with_calls, int n_calls, char *
 static void round_trip(const char *template_text, const char *name, enum tools_style want, int n_calls)
 {
 	struct chat *c;
-	char why[256] = "";
-	cr_assert_eq(chat_help_load(template_text, "<s>", "</s>", &c, why, sizeof why), 0, "%s: %s", name,
-		     why);
+	struct why why = {""};
+	cr_assert_eq(chat_help_load(template_text, "<s>", "</s>", &c, &why), 0, "%s: %s", name, why.text);
 	const enum tools_style probed = tools_probe(c);
 	cr_expect_eq(probed, want, "%s: probed as %s", name, probed ? tools_format(probed)->name : "none");
-	char *prompt = rendered(c, false, 0, why, sizeof why),
-	     *all = rendered(c, true, n_calls, why, sizeof why);
-	cr_assert(prompt && all, "%s: %s", name, why);
+	char *prompt = rendered(c, false, 0, &why), *all = rendered(c, true, n_calls, &why);
+	cr_assert(prompt && all, "%s: %s", name, why.text);
 	size_t same = 0;
 	while (prompt[same] && prompt[same] == all[same])
 		same++;

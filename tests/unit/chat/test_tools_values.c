@@ -244,7 +244,7 @@ struct written {
 
 static char *rendered(const struct written *w, const json_t *calls)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct chat_prompt p = {0};
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "Edit it.");
 	if (calls) {
@@ -255,7 +255,7 @@ static char *rendered(const struct written *w, const json_t *calls)
 	}
 	const struct chat_input rq = {
 		.messages = messages, .tools = w->tools, .add_generation_prompt = !calls};
-	cr_assert_eq(chat_render_json(w->chat, &rq, &p, why, sizeof why), 0, "%s: %s", w->name, why);
+	cr_assert_eq(chat_render_json(w->chat, &rq, &p, &why), 0, "%s: %s", w->name, why.text);
 	char *text = xstrdup(text_of(&p.text));
 	chat_prompt_fini(&p);
 	json_decref(messages);
@@ -346,11 +346,11 @@ static json_t *calls_of(struct source *s, int n, bool random)
 static void try_template(const char *text, const char *name, enum tools_style style, int n_calls,
 			 int n_rounds)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct source s;
 	struct written w = {.tools = json_loads(tools_text, 0, NULL), .name = name};
 	source_init(&s, style, 88172645463325252u);
-	cr_assert_eq(chat_help_load(text, "<s>", "</s>", &w.chat, why, sizeof why), 0, "%s: %s", name, why);
+	cr_assert_eq(chat_help_load(text, "<s>", "</s>", &w.chat, &why), 0, "%s: %s", name, why.text);
 	w.prompt = rendered(&w, NULL);
 	struct buf plain = {0};
 	json_t *calls = calls_of(&s, n_calls, false);

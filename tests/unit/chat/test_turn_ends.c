@@ -10,7 +10,7 @@ static struct tokenizer *tokens(const char *const *names)
 {
 	struct buf b = {0};
 	struct tokenizer *t;
-	char why[256] = "";
+	struct why why = {""};
 	buf_puts(&b, "{\"version\":\"1.0\",\"added_tokens\":[");
 	for (int i = 0; names[i]; i++)
 		buf_printf(&b, "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"normalized\":false}",
@@ -19,8 +19,7 @@ static struct tokenizer *tokens(const char *const *names)
 		 "],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":"
 		 "true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
 		 "\"b\":1,\"c\":2},\"merges\":[]}}");
-	cr_assert_eq(help_load_text(b.p, b.len, "{\"bos_token\":\"<bos>\"}", &t, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(help_load_text(b.p, b.len, "{\"bos_token\":\"<bos>\"}", &t, &why), 0, "%s", why.text);
 	buf_fini(&b);
 	return t;
 }
@@ -28,14 +27,15 @@ static struct tokenizer *tokens(const char *const *names)
 /* Expects these end ids for a template that writes `after` at the end of each message. */
 static void expect(const char *after, const char *thoughts, const char *const *names, const char *want)
 {
-	char template[512], why[256] = "", got[64] = "";
+	struct why why = {""};
+	char template[512], got[64] = "";
 	uint32_t ids[16];
 	int n = 0;
 	struct chat *c;
 	struct tokenizer *t = tokens(names);
 	snprintf(template, sizeof template,
 		 "{%% for m in messages %%}<|{{ m.role }}|>{{ m.content }}%s{%% endfor %%}", after);
-	cr_assert_eq(chat_help_load(template, "<bos>", "</s>", &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_help_load(template, "<bos>", "</s>", &c, &why), 0, "%s", why.text);
 	turn_ends_add(c, thoughts ? reasoning_marks_named(thoughts) : NULL, t, ids, &n, 16);
 	for (int i = 0; i < n; i++)
 		snprintf(got + strlen(got), sizeof got - strlen(got), "%s%u", i ? "," : "", ids[i]);

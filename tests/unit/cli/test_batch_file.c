@@ -95,7 +95,7 @@ static struct opts o;
 
 static void set_up(void)
 {
-	char why[256];
+	struct why why;
 	size_t n = sizeof service.endpoint;
 	cr_redirect_stderr();
 	cr_redirect_stdout();
@@ -109,9 +109,9 @@ static void set_up(void)
 	cr_assert_eq(zmq_bind(service.router, "tcp://127.0.0.1:*"), 0);
 	cr_assert_eq(zmq_getsockopt(service.router, ZMQ_LAST_ENDPOINT, service.endpoint, &n), 0);
 	cr_assert_eq(pthread_create(&service.thread, NULL, answer, &service), 0);
-	cr_assert_eq(client_open(service.endpoint, NULL, 60000, &client, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(client_open(service.endpoint, NULL, 60000, &client, &why), 0, "%s", why.text);
 	opts_add_program(&o, OPTION_SUBMIT);
-	cr_assert_eq(opts_set(&o, "batch", input, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(opts_set(&o, "batch", input, &why), 0, "%s", why.text);
 }
 
 static void tear_down(void)
@@ -157,9 +157,10 @@ static void put_files(bool failed)
 
 static void expect_output(const char *expected)
 {
-	char *text, why[256];
+	struct why why;
+	char *text;
 	size_t n;
-	cr_assert_eq(file_read(output, 4096, &text, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(output, 4096, &text, &n, &why), 0, "%s", why.text);
 	cr_expect_str_eq(text, expected);
 	free(text);
 }
@@ -184,7 +185,8 @@ Test(batch_file, a_line_that_failed_in_an_earlier_command_counts)
 /* The result has status 413 and names the limit, as over HTTP. */
 Test(batch_file, a_line_that_the_service_finds_too_large_is_413)
 {
-	char *text, why[256];
+	struct why why;
+	char *text;
 	size_t n;
 	put(input, "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}\n");
 	service.reply = json_pack("{s:s, s:i, s:s, s:s}", "op", "error", "id", 1, "code", "E_TOO_LONG",
@@ -192,7 +194,7 @@ Test(batch_file, a_line_that_the_service_finds_too_large_is_413)
 	cr_expect_eq(batch_file_run(&client, &o), 1);
 	json_decref(service.reply);
 	service.reply = NULL;
-	cr_assert_eq(file_read(output, 4096, &text, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(output, 4096, &text, &n, &why), 0, "%s", why.text);
 	cr_expect(strstr(text, "\"status_code\":413"), "%s", text);
 	cr_expect(strstr(text, "\"code\":\"request_too_large\""), "%s", text);
 	cr_expect(strstr(text, "at most 20 are accepted"), "%s", text);

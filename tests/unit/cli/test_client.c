@@ -54,22 +54,22 @@ Test(client, replies_sent_before_the_service_ended_are_received)
 {
 	struct service s;
 	struct client *c;
-	char why[256];
+	struct why why;
 	service_start(&s);
-	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, &why), 0, "%s", why.text);
 	json_t *request = json_pack("{s:s}", "op", "submit"), *reply;
-	cr_assert_eq(client_send(c, request, NULL, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(client_send(c, request, NULL, &why), 0, "%s", why.text);
 	json_decref(request);
 	service_answer_and_end(&s);
 	/* Leave time to detect the close; no assertion depends on it. */
 	nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
 	for (int i = 0; i < REPLIES; i++) {
-		cr_assert_eq(client_recv(c, WAIT_MS, &reply, why, sizeof why), 0, "reply %d: %s", i, why);
+		cr_assert_eq(client_recv(c, WAIT_MS, &reply, &why), 0, "reply %d: %s", i, why.text);
 		cr_assert_str_eq(client_reply_op(reply), i + 1 < REPLIES ? "delta" : "done");
 		json_decref(reply);
 	}
-	cr_assert_eq(client_recv(c, WAIT_MS, &reply, why, sizeof why), -ECONNRESET);
-	cr_assert(strstr(why, "has gone away"));
+	cr_assert_eq(client_recv(c, WAIT_MS, &reply, &why), -ECONNRESET);
+	cr_assert(strstr(why.text, "has gone away"));
 	client_close(c);
 }
 
@@ -78,12 +78,12 @@ Test(client, requests_to_a_slow_service_are_queued_without_a_bound)
 {
 	struct service s;
 	struct client *c;
-	char why[256];
+	struct why why;
 	service_start(&s);
-	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, &why), 0, "%s", why.text);
 	json_t *request = json_pack("{s:s}", "op", "submit");
 	for (int i = 0; i < 65536; i++)
-		cr_assert_eq(client_send(c, request, NULL, why, sizeof why), 0, "request %d: %s", i, why);
+		cr_assert_eq(client_send(c, request, NULL, &why), 0, "request %d: %s", i, why.text);
 	json_decref(request);
 	client_close(c);
 	zmq_close(s.router);
@@ -94,14 +94,14 @@ Test(client, nothing_is_sent_to_a_service_that_has_ended)
 {
 	struct service s;
 	struct client *c;
-	char why[256];
+	struct why why;
 	service_start(&s);
-	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(client_open(s.endpoint, NULL, WAIT_MS, &c, &why), 0, "%s", why.text);
 	zmq_close(s.router);
 	zmq_ctx_term(s.context);
 	json_t *request = json_pack("{s:s}", "op", "submit"), *reply;
-	cr_assert_eq(client_recv(c, WAIT_MS, &reply, why, sizeof why), -ECONNRESET);
-	cr_assert_eq(client_send(c, request, NULL, why, sizeof why), -ECONNRESET);
+	cr_assert_eq(client_recv(c, WAIT_MS, &reply, &why), -ECONNRESET);
+	cr_assert_eq(client_send(c, request, NULL, &why), -ECONNRESET);
 	json_decref(request);
 	client_close(c);
 }

@@ -15,9 +15,9 @@ static void check_type(enum kern_kv_type type, const char *name)
 				   .max_logits = 1,
 				   .max_context = 16,
 				   .max_blocks_per_seq = 1};
-	char why[256];
-	cr_assert_eq(kern_find("cpu", &ops, &a.index, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(ops->open(&dev, &a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(kern_find("cpu", &ops, &a.index, &why), 0, "%s", why.text);
+	cr_assert_eq(ops->open(&dev, &a, &why), 0, "%s", why.text);
 	const int dims[] = {1, 15, 16, 17, 64, 80, 128, 256};
 	for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
 		const struct model_config c = {.n_layers = 5, .n_kv_heads = 3, .head_dim = dims[i]};

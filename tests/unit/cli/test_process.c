@@ -10,9 +10,10 @@
 /* Runs a shell command. Returns its exit status; out gets its output. */
 static int shell(const char *command, struct buf *out)
 {
-	char sh[] = "/bin/sh", c[] = "-c", why[256], *argv[] = {sh, c, (char *)command, NULL};
+	struct why why;
+	char sh[] = "/bin/sh", c[] = "-c", *argv[] = {sh, c, (char *)command, NULL};
 	int status = -1;
-	cr_assert_eq(process_output(argv, out, &status, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(process_output(argv, out, &status, &why), 0, "%s", why.text);
 	return status;
 }
 
@@ -54,10 +55,11 @@ Test(process, output_of_a_killed_program_ends_with_its_signal)
 
 Test(process, output_of_a_missing_program_names_it)
 {
-	char program[] = "/nonexistent/quern-worker", why[256], *argv[] = {program, NULL};
+	struct why why;
+	char program[] = "/nonexistent/quern-worker", *argv[] = {program, NULL};
 	struct buf out = {0};
 	int status;
-	cr_assert_eq(process_output(argv, &out, &status, why, sizeof why), -ENOENT);
-	cr_assert(strstr(why, program));
+	cr_assert_eq(process_output(argv, &out, &status, &why), -ENOENT);
+	cr_assert(strstr(why.text, program));
 	cr_assert_eq(out.len, 0);
 }

@@ -9,7 +9,8 @@
 
 #define SHA256_OF_HELLO "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
-static char root[] = "/tmp/quern-pulled-XXXXXX", why[512];
+static struct why why;
+static char root[] = "/tmp/quern-pulled-XXXXXX";
 
 static void make(void)
 {
@@ -31,11 +32,11 @@ static void fetch(const char *dir, const struct file_entry *f)
 {
 	struct part p = {0};
 	bool caught_up = false;
-	cr_assert_eq(part_open(&p, dir, f, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(part_write(&p, part_free_piece(&p), "hello", 5, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(part_hash(&p, INT64_MAX, &caught_up, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(part_open(&p, dir, f, &why), 0, "%s", why.text);
+	cr_assert_eq(part_write(&p, part_free_piece(&p), "hello", 5, &why), 0, "%s", why.text);
+	cr_assert_eq(part_hash(&p, INT64_MAX, &caught_up, &why), 0, "%s", why.text);
 	cr_assert(caught_up && part_is_complete(&p));
-	cr_assert_eq(part_finish(&p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(part_finish(&p, &why), 0, "%s", why.text);
 	part_close(&p);
 }
 
@@ -53,12 +54,12 @@ Test(pulled, each_file_and_the_model_are_on_the_disk_before_they_have_their_name
 	struct source s = {
 		.kind = SOURCE_HUB, .endpoint = "https://hub", .name = "org/name", .revision = "main"};
 	struct cache_place place;
-	cr_assert_eq(cache_place_open(&place, s.name, l.commit, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(cache_place_stage(&place, &l, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cache_place_open(&place, s.name, l.commit, &why), 0, "%s", why.text);
+	cr_assert_eq(cache_place_stage(&place, &l, &why), 0, "%s", why.text);
 	synced_below = root;
 	for (size_t i = 0; i < l.n; i++)
 		fetch(place.staging, &files[i]);
-	cr_assert_eq(cache_place_publish(&place, &s, &l, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(cache_place_publish(&place, &s, &l, &why), 0, "%s", why.text);
 	synced_below = NULL;
 	cr_expect_geq(synced_expect(), 4);
 	cr_expect(cache_place_has(&place, &l));

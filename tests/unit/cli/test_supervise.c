@@ -28,7 +28,8 @@
 	"echo {\\\"draining\\\": {\\\"jobs\\\": 2, \\\"requests\\\": 1, \\\"seconds\\\": 30}} "              \
 	">/proc/self/fd/$2; "
 
-static char dir[64], why[512];
+static struct why why;
+static char dir[64];
 static int end_pipe[2];
 static int n_ready;
 
@@ -111,8 +112,8 @@ static int run_n(const char *controller, const char *worker, size_t n_workers, i
 		.notify = notify,
 		.alive_us = alive_us,
 	};
-	why[0] = '\0';
-	return supervise(&cfg, why, sizeof why);
+	why.text[0] = '\0';
+	return supervise(&cfg, &why);
 }
 
 static int run_with(const char *controller, const char *worker, int64_t grace_us,
@@ -134,13 +135,13 @@ static int lines_of(const char *name)
 
 Test(supervise, end_fd_ends_it_in_order)
 {
-	cr_expect_eq(run_with(READY WAIT, WAIT, 5000000, end_when_ready), 0, "%s", why);
+	cr_expect_eq(run_with(READY WAIT, WAIT, 5000000, end_when_ready), 0, "%s", why.text);
 	cr_expect_eq(n_ready, 1);
 }
 
 Test(supervise, a_signal_ends_it_in_order)
 {
-	cr_expect_eq(run_with("kill -TERM $PPID; " WAIT, WAIT, 5000000, NULL), 0, "%s", why);
+	cr_expect_eq(run_with("kill -TERM $PPID; " WAIT, WAIT, 5000000, NULL), 0, "%s", why.text);
 }
 
 Test(supervise, processes_that_linger_are_killed_after_the_grace)
@@ -148,7 +149,7 @@ Test(supervise, processes_that_linger_are_killed_after_the_grace)
 	int64_t begin = clock_us();
 	cr_expect_eq(
 		run_with("trap '' TERM; " READY "while :; do sleep 0.05; done", WAIT, 300000, end_when_ready),
-		0, "%s", why);
+		0, "%s", why.text);
 	int64_t took = clock_us() - begin;
 	cr_expect_geq(took, 300000, "took %lld us", (long long)took);
 }
@@ -156,19 +157,19 @@ Test(supervise, processes_that_linger_are_killed_after_the_grace)
 Test(supervise, an_error_of_the_controller_is_the_reason)
 {
 	cr_expect_lt(run_with(SAY("{\"error\": \"no such model\"}") "exit 1", WAIT, 5000000, NULL), 0);
-	cr_expect_str_eq(why, "no such model");
+	cr_expect_str_eq(why.text, "no such model");
 }
 
 Test(supervise, the_last_log_line_is_the_reason_of_a_dead_controller)
 {
 	cr_expect_lt(run_with("echo first >&2; echo last words >&2; exit 3", WAIT, 5000000, NULL), 0);
-	cr_expect_str_eq(why, "the controller ended (exit status 3): last words");
+	cr_expect_str_eq(why.text, "the controller ended (exit status 3): last words");
 }
 
 Test(supervise, lines_that_are_not_json_are_ignored)
 {
 	cr_expect_eq(run_with(SAY("garbage {") SAY("[]") READY WAIT, WAIT, 5000000, end_when_ready), 0, "%s",
-		     why);
+		     why.text);
 	cr_expect_eq(n_ready, 1);
 }
 
@@ -180,7 +181,7 @@ Test(supervise, a_worker_that_dies_is_started_again)
 				 WAIT,
 			 "echo x >> note; [ $(wc -l < note) -lt 3 ] && kill -9 $$; " WAIT, 5000000,
 			 end_when_ready),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 3);
 }
 
@@ -188,8 +189,9 @@ Test(supervise, a_worker_that_never_serves_is_given_up)
 {
 	cr_expect_lt(run_with(WAIT, "echo x >> note; echo out of luck >&2; exit 4", 5000000, NULL), 0);
 	cr_expect_eq(lines_of("note"), 5);
-	cr_expect(strstr(why, "5 times") && strstr(why, "exit status 4") && strstr(why, "out of luck"), "%s",
-		  why);
+	cr_expect(strstr(why.text, "5 times") && strstr(why.text, "exit status 4") &&
+			  strstr(why.text, "out of luck"),
+		  "%s", why.text);
 }
 
 Test(supervise, a_stopped_worker_is_killed_and_replaced)
@@ -199,7 +201,7 @@ Test(supervise, a_stopped_worker_is_killed_and_replaced)
 				 WAIT,
 			 "echo x >> note; [ $(wc -l < note) -lt 2 ] && kill -STOP $$; " WAIT, 5000000,
 			 end_when_ready),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 2);
 }
 
@@ -209,7 +211,7 @@ Test(supervise, a_worker_reported_lost_is_killed)
 			      "echo \"{\\\"lost\\\": $p}\" >/proc/self/fd/$2; "
 			      "while [ $(wc -l < note) -lt 2 ]; do sleep 0.02; done; " READY WAIT,
 			      "echo $$ >> note; " WAIT, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 2);
 }
 
@@ -219,7 +221,7 @@ Test(supervise, children_inherit_only_their_descriptors)
 	cr_expect_eq(run_with("until [ -s note ]; do sleep 0.02; done; " READY WAIT,
 			      "ls /proc/self/fd | tail -n +4 | tr '\\n' ' ' > note; " WAIT, 5000000,
 			      end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	FILE *f = fopen("note", "r");
 	char text[64] = "";
 	cr_assert(f && fgets(text, sizeof text, f));
@@ -247,7 +249,7 @@ Test(supervise, a_controller_that_dies_is_restarted_on_its_endpoints)
 	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") CHOSEN
 			      "[ $(wc -l < args) -lt 2 ] && kill -9 $$; " WAIT,
 			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	FILE *f = fopen("args", "r");
 	cr_assert(f && fgets(first, sizeof first, f) && fgets(second, sizeof second, f));
 	fclose(f);
@@ -264,7 +266,8 @@ Test(supervise, a_controller_that_no_longer_serves_is_given_up)
 			      "echo x >> note; " WAIT, 5000000, NULL),
 		     0);
 	cr_expect_eq(lines_of("args"), 6);
-	cr_expect(strstr(why, "controller ended 5 times") && strstr(why, "no more"), "%s", why);
+	cr_expect(strstr(why.text, "controller ended 5 times") && strstr(why.text, "no more"), "%s",
+		  why.text);
 }
 
 Test(supervise, an_error_of_a_later_controller_is_followed_by_a_restart)
@@ -273,7 +276,7 @@ Test(supervise, an_error_of_a_later_controller_is_followed_by_a_restart)
 							 "kill -9 $$;; 2) " SAY("{\"error\": \"in use\"}")
 								 WAIT ";; *) " CHOSEN WAIT ";; esac",
 			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("args"), 3);
 }
 
@@ -282,7 +285,7 @@ Test(supervise, a_stopped_controller_is_killed_and_replaced)
 	cr_expect_eq(run_with(NOTE_ARGS AFTER(1, "note") CHOSEN
 			      "[ $(wc -l < args) -lt 2 ] && kill -STOP $$; " WAIT,
 			      "echo x >> note; " WAIT, 5000000, end_at_the_second),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("args"), 2);
 }
 
@@ -302,7 +305,7 @@ Test(supervise, workers_are_assigned_to_the_devices_in_turn)
 {
 	cr_expect_eq(run_n(AFTER(3, "note") READY WAIT, "echo $1 of $2 >> note; " WAIT, 3, 5000000,
 			   end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0 of 2"), 2);
 	cr_expect_eq(lines_with("note", "cpu:1 of 1"), 1);
 }
@@ -314,7 +317,7 @@ Test(supervise, scaling_starts_missing_workers)
 					      3, "note")
 					      SAY("{\"scale\": {\"workers\": 1}}") "sleep 0.3; " READY WAIT,
 			      "echo $1 >> note; " WAIT, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 3);
 }
 
@@ -323,7 +326,7 @@ Test(supervise, a_new_worker_may_have_its_own_part_of_a_device)
 	cr_expect_eq(run_with(AFTER(1, "note") SAY("{\"scale\": {\"workers\": 3, \"devices\": [\"cpu:0\"], "
 						   "\"memory_fraction\": 0.25}}") AFTER(3, "note") READY WAIT,
 			      "echo $1 $3 >> note; " WAIT, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0 0.25"), 2);
 	cr_expect_eq(lines_with("note", "cpu:0 0"), 3); /* one line serves all workers of the device */
 }
@@ -334,7 +337,7 @@ Test(supervise, an_invalid_scale_is_ignored)
 				      "{\"scale\": {\"workers\": 99999999}}") SAY("{\"scale\": []}")
 				      SAY("{\"retire\": -1}") SAY("{\"retire\": 1}") "sleep 0.3; " READY WAIT,
 			      "echo $1 >> note; " WAIT, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 1);
 }
 
@@ -345,7 +348,7 @@ Test(supervise, a_retired_worker_is_not_started_again)
 			       "note") "p=$(head -1 note); echo \"{\\\"retire\\\": $p}\" >/proc/self/fd/$2; "
 				       "sleep 0.3; kill $p; sleep 1; " READY WAIT,
 			 "echo $$ >> note; " WAIT, 5000000, end_when_ready),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 1);
 }
 
@@ -356,7 +359,7 @@ Test(supervise, a_worker_that_never_serves_is_given_up_while_others_serve)
 		      "sleep 0.2; " SAY("{\"scale\": {\"workers\": 2, \"devices\": [\"cpu:0\", \"cuda:0\"]}}")
 			      AFTER(6, "note") "sleep 1; " READY WAIT,
 		      "echo $1 >> note; [ $1 = cpu:0 ] && " WAIT "; exit 4", 1, 5000000, end_at_the_second),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cuda:0"), 5);
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
@@ -385,7 +388,8 @@ Test(supervise, an_incomplete_group_does_not_serve)
 	cr_expect_lt(run_n(AFTER(2, "note") READY WAIT,
 			   "echo $1 >> note; [ $1 = cpu:1 ] && " WAIT "; " WAIT_GO "exit 4", 2, 5000000, go),
 		     0);
-	cr_expect(strstr(why, "cpu:0 died 5 times") && strstr(why, "exit status 4"), "%s", why);
+	cr_expect(strstr(why.text, "cpu:0 died 5 times") && strstr(why.text, "exit status 4"), "%s",
+		  why.text);
 	cr_expect_eq(lines_with("note", "cpu:1"), 1);
 }
 
@@ -395,7 +399,7 @@ Test(supervise, a_group_serves_without_a_worker_that_is_given_up)
 	cr_expect_eq(run_n(AFTER(3, "note") READY AFTER(8, "note") "sleep 1; " READY WAIT,
 			   "echo $1 >> note; [ $1 = cpu:0 ] && " WAIT "; " WAIT_GO "exit 4", 3, 5000000,
 			   go_then_end),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:1"), 6);
 	cr_expect_eq(lines_with("note", "cpu:0"), 2);
 }
@@ -409,7 +413,7 @@ Test(supervise, a_worker_that_cannot_be_started_is_retried)
 	missing_last = 3;
 	cr_expect_eq(
 		run_with(AFTER(1, "note") READY AFTER(2, "note") READY WAIT, DIES_ONCE, 5000000, go_then_end),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 2);
 	cr_expect_eq(n_starts, 3);
 }
@@ -419,7 +423,8 @@ Test(supervise, a_worker_that_can_no_longer_be_started_is_given_up_with_the_reas
 	missing_first = 2;
 	missing_last = 1000;
 	cr_expect_lt(run_with(AFTER(1, "note") READY WAIT, DIES_ONCE, 5000000, go), 0);
-	cr_expect(strstr(why, "5 times") && strstr(why, "cannot run /nowhere/worker"), "%s", why);
+	cr_expect(strstr(why.text, "5 times") && strstr(why.text, "cannot run /nowhere/worker"), "%s",
+		  why.text);
 	cr_expect_eq(n_starts, 6);
 }
 
@@ -428,7 +433,7 @@ Test(supervise, a_first_worker_that_cannot_be_started_ends_the_service)
 	missing_first = 1;
 	missing_last = 1000;
 	cr_expect_lt(run_with(WAIT, WAIT, 5000000, NULL), 0);
-	cr_expect_eq(strncmp(why, "cannot run /nowhere/worker", 26), 0, "%s", why);
+	cr_expect_eq(strncmp(why.text, "cannot run /nowhere/worker", 26), 0, "%s", why.text);
 	cr_expect_eq(n_starts, 1);
 }
 
@@ -441,7 +446,7 @@ Test(supervise, a_controller_that_cannot_be_started_is_retried)
 			      "echo x >> note; while [ -e sh ]; do sleep 0.02; done; sleep 0.5; ln -s "
 			      "/bin/sh sh; " WAIT,
 			      5000000, end_at_the_second),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("args"), 2);
 	cr_expect_eq(lines_of("note"), 1, "the worker was kept");
 }
@@ -454,7 +459,7 @@ Test(supervise, a_worker_is_given_up_while_another_still_loads)
 	cr_expect_eq(run_n(AFTER(2, "note") SLOW_READY AFTER(8, "note") "sleep 1; " READY WAIT,
 			   "echo $1 >> note; [ $1 = cpu:0 -a -e go ] && " WAIT "; " WAIT_GO "exit 4", 2,
 			   5000000, go_then_end),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0"), 2);
 	cr_expect_eq(lines_with("note", "cpu:1"), 6);
 }
@@ -464,20 +469,20 @@ Test(supervise, the_service_ends_when_all_workers_are_given_up)
 	cr_expect_lt(run_n(AFTER(2, "note") SLOW_READY WAIT,
 			   "echo $1 >> note; " WAIT_GO "[ $1 = cpu:0 ] && sleep 0.2; exit 4", 2, 5000000, go),
 		     0);
-	cr_expect(strstr(why, "cpu:0 died 5 times"), "%s", why);
+	cr_expect(strstr(why.text, "cpu:0 died 5 times"), "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0"), 6);
 }
 
 Test(supervise, a_worker_given_up_before_service_ends_the_service)
 {
 	cr_expect_lt(run_n(WAIT, "[ $1 = cpu:0 ] && " WAIT "; exit 4", 2, 5000000, NULL), 0);
-	cr_expect(strstr(why, "cpu:1 died 5 times"), "%s", why);
+	cr_expect(strstr(why.text, "cpu:1 died 5 times"), "%s", why.text);
 }
 
 Test(supervise, a_first_worker_that_cannot_serve_is_the_reason)
 {
 	cr_expect_lt(run_with(SAY("{\"failed\": \"no such weights\"}") WAIT, WAIT, 5000000, NULL), 0);
-	cr_expect_str_eq(why, "no such weights");
+	cr_expect_str_eq(why.text, "no such weights");
 }
 
 Test(supervise, a_later_worker_that_cannot_serve_costs_no_controller)
@@ -488,7 +493,7 @@ Test(supervise, a_later_worker_that_cannot_serve_costs_no_controller)
 					    "kill -9 $$; }; " SAY(
 						    "{\"failed\": \"broken\"}") "sleep 0.5; " CHOSEN WAIT,
 			 "echo x >> note; " WAIT, 5000000, end_at_the_second),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_of("args"), 2);
 }
 
@@ -504,7 +509,7 @@ Test(supervise, a_retired_worker_does_not_keep_the_service_up)
 			   "echo $$ >> note; [ $(wc -l < note) = 1 ] && exec sleep 60; exit 4", 1, 5000000,
 			   NULL),
 		     0);
-	cr_expect(strstr(why, "died 5 times"), "%s", why);
+	cr_expect(strstr(why.text, "died 5 times"), "%s", why.text);
 	cr_expect_eq(lines_of("note"), 6);
 }
 
@@ -513,7 +518,7 @@ Test(supervise, a_worker_beyond_the_table_is_started_when_another_ends)
 	cr_expect_eq(run_n(AFTER(64, "note") RETIRE_P SCALE(64) "sleep 0.5; kill $p; " AFTER(65, "note")
 				   READY WAIT,
 			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 65);
 }
 
@@ -522,7 +527,7 @@ Test(supervise, a_scale_may_count_a_worker_about_to_end)
 	cr_expect_eq(run_n(AFTER(64, "note") SCALE(65) RETIRE_P
 			   "sleep 0.5; kill $p; " AFTER(65, "note") "sleep 0.5; " READY WAIT,
 			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 65);
 }
 
@@ -531,7 +536,7 @@ Test(supervise, a_later_scale_replaces_an_earlier_one)
 	cr_expect_eq(run_n(AFTER(64, "note") SCALE(66) SCALE(64) RETIRE_P
 			   "sleep 0.5; kill $p; sleep 1; " READY WAIT,
 			   "echo $$ >> note; " WAIT, SUPERVISE_WORKERS_MAX, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_of("note"), 64);
 }
 
@@ -545,7 +550,7 @@ Test(supervise, a_worker_that_is_not_kept_is_not_started_again)
 					    "-n 1); do "
 					    "sleep 0.02; done; " READY WAIT,
 			   "echo $1 $$ >> note; " WAIT, 2, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
 
@@ -555,7 +560,7 @@ Test(supervise, a_worker_that_runs_and_is_not_kept_is_ended)
 			   "echo $1 $$ >> note; trap 'echo ended >> note; exit 0' TERM; while :; do sleep "
 			   "0.05; done",
 			   2, 5000000, end_when_ready),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:1"), 1);
 	cr_expect_eq(lines_with("note", "cpu:0"), 1);
 }
@@ -571,7 +576,7 @@ Test(supervise, a_kept_worker_may_have_been_restarted)
 					 "kill -9 $(tail -n 1 note | cut -d' ' -f2); " AFTER(4, "note")
 						 READY WAIT,
 		      "echo $1 $$ >> note; " WAIT, 2, 5000000, end_when_ready),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect_eq(lines_with("note", "cpu:0"), 3);
 }
 
@@ -579,8 +584,8 @@ Test(supervise, a_program_that_cannot_be_run_is_named)
 {
 	struct process p;
 	char *argv[] = {"/nowhere/quern-worker", NULL};
-	cr_expect_eq(process_start(&p, argv, -1, -1, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "/nowhere/quern-worker"), "%s", why);
+	cr_expect_eq(process_start(&p, argv, -1, -1, &why), -ENOENT);
+	cr_expect(strstr(why.text, "/nowhere/quern-worker"), "%s", why.text);
 }
 
 /* ---- the service manager ---- */
@@ -624,7 +629,7 @@ static void open_manager(const char *watchdog_usec)
 	cr_assert_eq(bind(manager.fd, (struct sockaddr *)&at, sizeof at), 0);
 	snprintf(path, sizeof path, "%s/notify", dir);
 	struct environment env = {.notify_socket = path, .watchdog_usec = watchdog_usec};
-	cr_assert_eq(notify_open(&manager.notify, &env, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(notify_open(&manager.notify, &env, &why), 0, "%s", why.text);
 	notify = &manager.notify;
 	cr_assert_eq(pthread_create(&manager.thread, NULL, manage, NULL), 0);
 }
@@ -643,7 +648,7 @@ Test(supervise, the_service_manager_learns_of_a_drain_and_the_end)
 	long long us = 0;
 	open_manager(NULL);
 	int rc = run_with(DRAINS READY "while :; do sleep 0.01; done", WAIT, 1000000, end_when_ready);
-	cr_expect_eq(rc, 0, "%s", why);
+	cr_expect_eq(rc, 0, "%s", why.text);
 	close_manager();
 	const char *extend = strstr(manager.states, "EXTEND_TIMEOUT_USEC=");
 	cr_expect_not_null(strstr(manager.states, "STOPPING=1\nSTATUS=ends\n"), "%s", manager.states);
@@ -662,7 +667,7 @@ Test(supervise, no_sign_of_life_for_a_controller_that_hangs)
 	int rc = run_with("echo >>note; " READY ALIVE "if [ $(wc -l <note) = 1 ]; then "
 			  "while [ ! -e go ]; do sleep 0.05; done; kill -9 $$; fi; " WAIT,
 			  WAIT, 1000000, end_at_the_second);
-	cr_expect_eq(rc, 0, "%s", why);
+	cr_expect_eq(rc, 0, "%s", why.text);
 	close_manager();
 	cr_expect_gt(manager.n_alive, 0);
 	cr_expect_not_null(strstr(manager.states,
@@ -677,7 +682,7 @@ Test(supervise, signs_of_life_while_the_controller_gives_them)
 	alive_us = 60 * 1000000LL;
 	int rc = run_with(READY "for i in 1 2 3 4; do " ALIVE "sleep 0.2; done; " READY WAIT, WAIT, 1000000,
 			  end_at_the_second);
-	cr_expect_eq(rc, 0, "%s", why);
+	cr_expect_eq(rc, 0, "%s", why.text);
 	close_manager();
 	cr_expect_gt(manager.n_alive, 3);
 }
@@ -686,7 +691,7 @@ Test(supervise, without_a_service_manager_nothing_is_sent)
 {
 	struct notify n;
 	struct environment env = {.watchdog_usec = "1000"};
-	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_assert_eq(notify_open(&n, &env, &why), 0);
 	cr_expect_eq(n.fd, -1);
 	notify_send(&n, "READY=1");
 	notify_alive(&n, 1);
@@ -698,13 +703,13 @@ Test(supervise, the_watchdog_of_another_process_is_not_answered)
 	struct notify n;
 	struct environment env = {
 		.notify_socket = "@quern-test", .watchdog_usec = "1000", .watchdog_pid = "1"};
-	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_assert_eq(notify_open(&n, &env, &why), 0);
 	cr_expect_eq(n.watchdog_us, 0);
 	cr_expect_eq(n.to.sun_path[0], '\0', "the abstract namespace");
 	notify_close(&n);
 	env.watchdog_usec = "soon";
 	env.watchdog_pid = NULL;
-	cr_assert_eq(notify_open(&n, &env, why, sizeof why), 0);
+	cr_assert_eq(notify_open(&n, &env, &why), 0);
 	cr_expect_eq(n.watchdog_us, 0);
 	notify_close(&n);
 }
@@ -717,7 +722,7 @@ Test(supervise, a_socket_that_is_none_is_refused_by_its_name)
 	for (size_t i = 0; i < 3; i++) {
 		struct notify n;
 		struct environment env = {.notify_socket = names[i]};
-		cr_expect_eq(notify_open(&n, &env, why, sizeof why), -EINVAL);
-		cr_expect_not_null(strstr(why, names[i]), "%s", why);
+		cr_expect_eq(notify_open(&n, &env, &why), -EINVAL);
+		cr_expect_not_null(strstr(why.text, names[i]), "%s", why.text);
 	}
 }

@@ -175,9 +175,9 @@ static void tokens(struct jobs *j, uint32_t index, int64_t now)
 
 Test(metrics, finished_job_adds_its_latencies_and_finish_reasons)
 {
-	char why[256];
+	struct why why;
 	struct tokenizer *tok = NULL;
-	cr_assert(tokenizer_load(repofile("models/demo"), &tok, why, sizeof why) == 0, "%s", why);
+	cr_assert(tokenizer_load(repofile("models/demo"), &tok, &why) == 0, "%s", why.text);
 	struct service svc = {.tokenizer = tok, .metrics = m, .max_finished = 10, .keep_finished_us = 1};
 	struct jobs *j = jobs_new(&svc, on_command, NULL);
 	struct submit *s = calloc(1, sizeof *s);

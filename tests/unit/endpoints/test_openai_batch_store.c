@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 static struct journal *journal;
 static struct file_store *files;
 static struct batches *bs; /* has no thread: the tests do its work */
@@ -32,7 +33,7 @@ static struct batches *batches_new(void)
 	v->files = files;
 	pthread_mutex_init(&v->lock, NULL);
 	pthread_cond_init(&v->more, NULL);
-	cr_assert_eq(openai_batch_load(v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(openai_batch_load(v, &why), 0, "%s", why.text);
 	return v;
 }
 
@@ -42,8 +43,8 @@ static void init(void)
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	disk_install();
-	cr_assert_eq(journal_with_tables(path, "m", &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, batches_with_input, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_with_tables(path, "m", &journal, &why), 0, "%s", why.text);
+	cr_assert_eq(file_store_open(journal, batches_with_input, &files, &why), 0, "%s", why.text);
 	bs = batches_new();
 }
 
@@ -319,7 +320,7 @@ Test(openai_batch_store, tables_are_those_that_older_formats_are_migrated_to)
 		"data BLOB NOT NULL, PRIMARY KEY(batch, line))\n";
 	struct journal_db *db;
 	struct buf tables = {0};
-	cr_assert_eq(journal_reader(journal, &db, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_reader(journal, &db, &why), 0, "%s", why.text);
 	sqlite3_stmt *s = journal_query(
 		db, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid", NULL, 0);
 	while (sqlite3_step(s) == SQLITE_ROW)

@@ -20,7 +20,7 @@ static void begin(void)
 		put(dir, "config.json", "{}");
 		put_bytes(dir, "model.safetensors", bytes, WEIGHTS);
 	}
-	cr_assert_eq(model_server_start(&server, dir, "a model", records, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_server_start(&server, dir, "a model", records, &why), 0, "%s", why);
 	free(bytes);
 }
 
@@ -72,7 +72,7 @@ static struct manifest list_of(uint64_t worker)
 	struct manifest m;
 	ask(worker, chunk(BUS_WANT_LIST, 0, 0));
 	struct buf b = answer_of(worker);
-	cr_assert_eq(bus_decode_files(b.p, b.len, &m, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_files(b.p, b.len, &m, &why), 0, "%s", why);
 	buf_fini(&b);
 	return m;
 }
@@ -82,7 +82,7 @@ static int got(uint64_t worker, struct bus_want w, struct bus_chunk *k, struct b
 {
 	ask(worker, w);
 	*b = answer_of(worker);
-	return bus_decode_chunk(b->p, b->len, k, why, sizeof why);
+	return bus_decode_chunk(b->p, b->len, k, &why);
 }
 
 Test(model_server, gives_the_list_and_all_bytes)
@@ -145,7 +145,7 @@ Test(model_server, changed_files_are_refused)
 	buf_fini(&b);
 	flip(dir, "model.safetensors", 50);
 	cr_expect_eq(got(1, chunk(1, 0, 10), &k, &b), -ENODATA);
-	cr_expect(strstr(why, "changed or replaced"), "%s", why);
+	cr_expect(strstr(why.text, "changed or replaced"), "%s", why);
 	buf_fini(&b);
 	manifest_fini(&m);
 	end();
@@ -256,10 +256,10 @@ Test(model_server, a_model_without_weights_has_none)
 	struct model_server *none;
 	char *empty = new_dir();
 	put(empty, "config.json", "{}");
-	cr_expect_eq(model_server_start(&none, empty, "x", NULL, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "no *.safetensors"), "%s", why);
+	cr_expect_eq(model_server_start(&none, empty, "x", NULL, &why), -ENOENT);
+	cr_expect(strstr(why.text, "no *.safetensors"), "%s", why);
 	put(empty, "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n");
-	cr_expect_eq(model_server_start(&none, empty, "x", NULL, why, sizeof why), -ENODATA);
-	cr_expect(strstr(why, "git-lfs pointer"), "%s", why);
+	cr_expect_eq(model_server_start(&none, empty, "x", NULL, &why), -ENODATA);
+	cr_expect(strstr(why.text, "git-lfs pointer"), "%s", why);
 	remove_dir(empty);
 }

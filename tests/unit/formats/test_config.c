@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static char dir[64];
-static char why[512];
+static struct why why;
 static struct model_config c;
 
 static void make_dir(void)
@@ -67,23 +67,23 @@ static void put_with(const char *more)
 static int load(void)
 {
 	model_config_fini(&c);
-	return model_config_load(dir, &c, why, sizeof why);
+	return model_config_load(dir, &c, &why);
 }
 
 static void accepted(const char *more)
 {
 	put_with(more);
 	int rc = load();
-	cr_assert_eq(rc, 0, "%s: %s", more, why);
+	cr_assert_eq(rc, 0, "%s: %s", more, why.text);
 }
 
 static void refused(const char *more, int err, const char *reason)
 {
 	put_with(more);
 	int rc = load();
-	cr_assert_eq(rc, err, "%s: rc %d, %s", more, rc, why);
-	cr_assert(strstr(why, reason), "%s: \"%s\" does not contain \"%s\"", more, why, reason);
-	cr_assert(strstr(why, "config.json"), "\"%s\" does not name the file", why);
+	cr_assert_eq(rc, err, "%s: rc %d, %s", more, rc, why.text);
+	cr_assert(strstr(why.text, reason), "%s: \"%s\" does not contain \"%s\"", more, why.text, reason);
+	cr_assert(strstr(why.text, "config.json"), "\"%s\" does not name the file", why.text);
 }
 
 Test(config, a_small_llama_is_read)
@@ -149,7 +149,8 @@ Test(config, unsupported_options_are_named)
 		char more[128];
 		snprintf(more, sizeof more, "{\"architectures\": [\"%s\"]}", heads[i]);
 		refused(more, -ENOTSUP, heads[i]);
-		cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
+		cr_expect_not_null(strstr(why.text, "a head that classifies is not supported"), "%s",
+				   why.text);
 	}
 	refused("{\"hidden_act\": \"gelu\"}", -ENOTSUP, "hidden_act gelu");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
@@ -198,7 +199,7 @@ Test(config, windows_follow_the_family)
 	    "{\"architectures\": [\"MistralForCausalLM\"], \"sliding_window\": null, \"hidden_size\": 64,"
 	    "\"intermediate_size\": 172, \"num_hidden_layers\": 5, \"num_attention_heads\": 8,"
 	    "\"vocab_size\": 512, \"max_position_embeddings\": 256}");
-	cr_assert_eq(load(), 0, "%s", why);
+	cr_assert_eq(load(), 0, "%s", why.text);
 	cr_expect(c.window == 0 && !c.layer_window[0]);
 	accepted("{\"architectures\": [\"MistralForCausalLM\"]}");
 	cr_expect_eq(c.window, 4096);
@@ -253,16 +254,16 @@ Test(config, generation_config_overrides_the_configuration)
 	put("generation_config.json",
 	    "{\"eos_token_id\": [7, 9], \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, "
 	    "\"do_sample\": true, \"max_new_tokens\": 99}");
-	cr_assert_eq(load(), 0, "%s", why);
+	cr_assert_eq(load(), 0, "%s", why.text);
 	cr_expect(c.n_eos == 2 && c.eos[0] == 7 && c.eos[1] == 9 && c.bos == 1);
 	cr_expect_float_eq(c.gen_temperature, 0.6, 1e-9);
 	cr_expect(c.gen_top_k == 20 && c.gen_max_new_tokens == 99 && isnan(c.gen_min_p));
 	put("generation_config.json", "{\"do_sample\": false}");
-	cr_assert_eq(load(), 0, "%s", why);
+	cr_assert_eq(load(), 0, "%s", why.text);
 	cr_expect(c.n_eos == 1 && c.eos[0] == 2 && c.gen_temperature == 0);
 	put("generation_config.json", "{\"eos_token_id\": 512}");
 	cr_assert_eq(load(), -EINVAL);
-	cr_expect(strstr(why, "generation_config.json: eos_token_id"), "%s", why);
+	cr_expect(strstr(why.text, "generation_config.json: eos_token_id"), "%s", why.text);
 	put("generation_config.json", "[]");
 	cr_assert_eq(load(), -EINVAL);
 }
@@ -270,12 +271,12 @@ Test(config, generation_config_overrides_the_configuration)
 Test(config, files_that_are_not_json_are_named)
 {
 	cr_assert_eq(load(), -ENOENT);
-	cr_expect(strstr(why, "config.json"), "%s", why);
+	cr_expect(strstr(why.text, "config.json"), "%s", why.text);
 	put("config.json", "{\"a\": ");
 	cr_assert_eq(load(), -EINVAL);
 	put("config.json", "[1, 2]");
 	cr_assert_eq(load(), -EINVAL);
-	cr_expect(strstr(why, "not a JSON object"), "%s", why);
+	cr_expect(strstr(why.text, "not a JSON object"), "%s", why.text);
 }
 
 /* ---- RoPE tables ---- */
@@ -291,7 +292,7 @@ static void check_rope(const json_t *k)
 	char *text = json_dumps(json_object_get(k, "config"), 0);
 	put("config.json", text);
 	free(text);
-	cr_assert_eq(load(), 0, "%s", why);
+	cr_assert_eq(load(), 0, "%s", why.text);
 	int context = (int)json_integer_value(json_object_get(k, "context"));
 	size_t stride = (size_t)json_integer_value(json_object_get(k, "stride"));
 	const json_t *positions = json_object_get(k, "positions");
@@ -319,8 +320,7 @@ static void check_rope(const json_t *k)
 Test(config, rope_agrees_with_transformers)
 {
 	json_t *all;
-	cr_assert_eq(json_read(repofile("tests/golden/rope.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile("tests/golden/rope.json"), 4 << 20, &all, &why), 0, "%s", why.text);
 	cr_assert_geq(json_array_size(all), 10);
 	for (size_t i = 0; i < json_array_size(all); i++)
 		check_rope(json_array_get(all, i));
@@ -346,7 +346,7 @@ Test(config, configurations_of_the_test_data_are_read_or_refused)
 		if (!path)
 			cr_skip_test("%s is not here", all[i].dir);
 		model_config_fini(&c);
-		cr_expect_eq(model_config_load(path, &c, why, sizeof why), all[i].rc, "%s: %s", path, why);
+		cr_expect_eq(model_config_load(path, &c, &why), all[i].rc, "%s: %s", path, why.text);
 	}
 }
 
@@ -646,7 +646,7 @@ static int load_modules(const char *modules, const char *pooling)
 	put("1_Pooling/config.json", pooling);
 	model_config_fini(&c);
 	put_with("{}");
-	return model_config_load(dir, &c, why, sizeof why);
+	return model_config_load(dir, &c, &why);
 }
 
 Test(config, an_embedding_model_says_how_it_pools)
@@ -673,10 +673,10 @@ Test(config, an_embedding_model_says_how_it_pools)
 		{dense, "{\"pooling_mode_lasttoken\": true}", CONFIG_POOL_OTHER, true, "a module Dense"},
 	};
 	put_with("{}");
-	cr_assert_eq(model_config_load(dir, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(dir, &c, &why), 0, "%s", why.text);
 	cr_expect(!c.embeds && !c.pool_plain && c.pool == CONFIG_POOL_NONE);
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		cr_assert_eq(load_modules(cases[i].modules, cases[i].pooling), 0, "%zu: %s", i, why);
+		cr_assert_eq(load_modules(cases[i].modules, cases[i].pooling), 0, "%zu: %s", i, why.text);
 		cr_expect(c.embeds, "%zu", i);
 		cr_expect_eq(c.pool, cases[i].pool, "%zu", i);
 		cr_expect_eq(c.pool_plain, cases[i].plain, "%zu", i);
@@ -703,17 +703,18 @@ Test(config, modules_that_are_malformed_are_named)
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		cr_expect_neq(load_modules(cases[i].modules, cases[i].pooling), 0, "%zu", i);
-		cr_expect(strstr(why, cases[i].why), "%zu: \"%s\" does not say \"%s\"", i, why, cases[i].why);
+		cr_expect(strstr(why.text, cases[i].why), "%zu: \"%s\" does not say \"%s\"", i, why.text,
+			  cases[i].why);
 	}
 }
 
 Test(config, a_decoder_without_a_head_is_an_embedding_model)
 {
 	put_with("{\"architectures\": [\"LlamaModel\"]}");
-	cr_assert_eq(model_config_load(dir, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(dir, &c, &why), 0, "%s", why.text);
 	cr_expect(c.embeds);
 	cr_expect_eq(c.arch, ARCH_LLAMA);
 	model_config_fini(&c);
 	put_with("{\"architectures\": [\"BertModel\"]}");
-	cr_expect_eq(model_config_load(dir, &c, why, sizeof why), -ENOTSUP);
+	cr_expect_eq(model_config_load(dir, &c, &why), -ENOTSUP);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char why[1024];
+static struct why why;
 static char path[64];
 
 static void tidy(void)
@@ -41,8 +41,7 @@ static const char *put(const void *data, size_t n)
 static json_t *golden(void)
 {
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile("tests/golden/flat.json"), 1 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile("tests/golden/flat.json"), 1 << 20, &all, &why), 0, "%s", why.text);
 	return all;
 }
 
@@ -152,9 +151,9 @@ Test(flat, every_tensor_reads_as_numpy_has_it)
 		const json_t *want = json_object_get(g, "tensors");
 		struct model_config c;
 		struct weights *w;
-		cr_assert_eq(model_kind_check(file, why, sizeof why), 0, "%s", why);
-		cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s: %s", name, why);
-		cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s: %s", name, why);
+		cr_assert_eq(model_kind_check(file, &why), 0, "%s", why.text);
+		cr_assert_eq(model_config_load(file, &c, &why), 0, "%s: %s", name, why.text);
+		cr_assert_eq(weights_open(file, &c, &w, &why), 0, "%s: %s", name, why.text);
 		cr_expect_eq(c.tied, json_is_true(json_object_get(g, "tied")), "%s", name);
 		cr_expect_eq(c.rope_pairs, json_is_true(json_object_get(g, "pairs")), "%s", name);
 		cr_expect_eq(c.head_dim, json_integer_value(json_object_get(g, "head_dim")), "%s", name);
@@ -198,8 +197,8 @@ Test(flat, groups_within_rows_stay_codes)
 	char *file = file_of("llama2c2");
 	struct model_config c;
 	struct weights *w;
-	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0);
-	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(file, &c, &why), 0);
+	cr_assert_eq(weights_open(file, &c, &w, &why), 0, "%s", why.text);
 	cr_expect_eq(w->layers[1].down.kind, WEIGHTS_CODES);
 	cr_expect_eq(w->layers[1].down.codes.group, 8);
 	cr_expect_eq(w->head.kind, WEIGHTS_CODES); /* the embedding's codes; lookups use F32 */
@@ -207,8 +206,8 @@ Test(flat, groups_within_rows_stay_codes)
 	weights_close(w);
 	free(file);
 	file = file_of("llama2c0");
-	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0);
-	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(file, &c, &why), 0);
+	cr_assert_eq(weights_open(file, &c, &w, &why), 0, "%s", why.text);
 	cr_expect_eq(w->n_unused, 2); /* the RoPE tables */
 	weights_close(w);
 	free(file);
@@ -221,11 +220,11 @@ static int open_bytes(const void *data, size_t n)
 	struct model_config c;
 	struct weights *w;
 	const char *file = put(data, n);
-	why[0] = '\0';
-	int rc = model_config_load(file, &c, why, sizeof why);
+	why.text[0] = '\0';
+	int rc = model_config_load(file, &c, &why);
 	if (rc)
 		return rc;
-	rc = weights_open(file, &c, &w, why, sizeof why);
+	rc = weights_open(file, &c, &w, &why);
 	if (!rc)
 		weights_close(w);
 	model_config_fini(&c);
@@ -241,24 +240,25 @@ Test(flat, a_file_that_is_cut_names_the_tensor_and_the_byte)
 	{
 		char *file = file_of(name), *data, at[32];
 		size_t n;
-		cr_assert_eq(file_read(file, 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(file_read(file, 1 << 20, &data, &n, &why), 0, "%s", why.text);
 		for (size_t i = 0; i < 64; i++) {
 			const size_t cut = n * i / 64;
 			cr_assert_neq(open_bytes(data, cut), 0, "%s cut at %zu", name, cut);
 			if (cut < 256)
 				continue;
 			snprintf(at, sizeof at, "byte %zu", cut);
-			cr_expect(strstr(why, at) && strstr(why, path), "%s cut at %zu: %s", name, cut, why);
-			cr_expect(strstr(why, "layers.") || strstr(why, "tok_embeddings") ||
-					  strstr(why, "norm") || strstr(why, "output") ||
-					  strstr(why, "freqs"),
-				  "%s", why);
+			cr_expect(strstr(why.text, at) && strstr(why.text, path), "%s cut at %zu: %s", name,
+				  cut, why.text);
+			cr_expect(strstr(why.text, "layers.") || strstr(why.text, "tok_embeddings") ||
+					  strstr(why.text, "norm") || strstr(why.text, "output") ||
+					  strstr(why.text, "freqs"),
+				  "%s", why.text);
 		}
 		cr_assert_neq(open_bytes(data, n - 1), 0);
 		data = xrealloc(data, n + 4, 1);
 		memset(data + n, 0, 4);
 		cr_assert_eq(open_bytes(data, n + 4), -EINVAL);
-		cr_expect(strstr(why, "left over"), "%s", why);
+		cr_expect(strstr(why.text, "left over"), "%s", why.text);
 		free(data);
 		free(file);
 	}
@@ -275,7 +275,7 @@ Test(flat, no_size_in_a_header_is_believed)
 	{
 		char *file = file_of(name), *data;
 		size_t n;
-		cr_assert_eq(file_read(file, 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(file_read(file, 1 << 20, &data, &n, &why), 0, "%s", why.text);
 		const bool magic = strncmp(name, "kuiper", 6) != 0 && strncmp(name, "llama2c0", 8) != 0;
 		const int words = strncmp(name, "kuiper", 6) == 0 ? 8 : 7;
 		for (int i = 0; i < words; i++)
@@ -293,7 +293,7 @@ Test(flat, no_size_in_a_header_is_believed)
 					open_bytes(data, n);
 				memcpy(field, was, 4);
 			}
-		cr_assert_eq(open_bytes(data, n), 0, "%s", why);
+		cr_assert_eq(open_bytes(data, n), 0, "%s", why.text);
 		free(data);
 		free(file);
 	}
@@ -304,7 +304,7 @@ Test(flat, sizes_that_no_memory_has_are_refused_before_they_are_multiplied)
 {
 	const int32_t words[8] = {1 << 17, 16, 1, 1, 1, 1 << 24, 32, 8};
 	struct model_config c;
-	cr_expect_neq(model_config_load(put(words, sizeof words), &c, why, sizeof why), 0);
+	cr_expect_neq(model_config_load(put(words, sizeof words), &c, &why), 0);
 	cr_expect_null(model_file_of(path));
 }
 
@@ -319,8 +319,8 @@ Test(flat, a_group_larger_than_any_row_is_the_row)
 	data[36] = 1;
 	memcpy(data + 37, more, sizeof more);
 	const char *file = put(data, sizeof data);
-	cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(file, &c, &why), 0, "%s", why.text);
+	cr_assert_eq(weights_open(file, &c, &w, &why), 0, "%s", why.text);
 	cr_expect_eq(w->layers[0].down.group, 8);
 	for (int i = 0; i < w->files.n_tensors; i++) {
 		struct weights_tensor t;
@@ -332,9 +332,9 @@ Test(flat, a_group_larger_than_any_row_is_the_row)
 	memset(data + 256, 0xff, sizeof data - 256); /* a NaN scale */
 	file = put(data, sizeof data);
 	w = NULL;
-	cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL);
+	cr_expect_eq(weights_open(file, &c, &w, &why), -EINVAL);
 	cr_expect_null(w); /* callers close w whatever the result */
-	cr_expect(strstr(why, "layers.0.wq.scales: value 0 is not a finite number"), "%s", why);
+	cr_expect(strstr(why.text, "layers.0.wq.scales: value 0 is not a finite number"), "%s", why.text);
 	model_config_fini(&c);
 }
 
@@ -343,7 +343,7 @@ Test(flat, tokens_that_end_a_text_are_of_the_vocabulary)
 	for (int32_t vocab = 1; vocab < 4; vocab++) {
 		const int32_t words[7] = {8, 8, 1, 1, 1, vocab, 8};
 		struct model_config c;
-		cr_assert_eq(model_config_load(put(words, sizeof words), &c, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(model_config_load(put(words, sizeof words), &c, &why), 0, "%s", why.text);
 		cr_expect_eq(c.n_eos, vocab < 3 ? vocab - 1 : 2);
 		cr_expect_lt(c.bos, vocab);
 		for (int i = 0; i < c.n_eos; i++)
@@ -365,20 +365,19 @@ Test(flat, a_file_that_has_been_replaced_is_refused)
 		char *file = file_of(name);
 		struct model_config c;
 		struct weights *w;
-		cr_assert_eq(model_config_load(file, &c, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(model_config_load(file, &c, &why), 0, "%s", why.text);
 		int *const sizes[] = {&c.n_layers,   &c.hidden,   &c.intermediate, &c.n_heads,
 				      &c.n_kv_heads, &c.head_dim, &c.n_vocab};
 		for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 			++*sizes[i];
-			cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL, "%s: %zu", name,
-				     i);
-			cr_expect(strstr(why, "replaced") && strstr(why, file), "%s", why);
+			cr_expect_eq(weights_open(file, &c, &w, &why), -EINVAL, "%s: %zu", name, i);
+			cr_expect(strstr(why.text, "replaced") && strstr(why.text, file), "%s", why.text);
 			--*sizes[i];
 		}
 		c.tied = !c.tied;
-		cr_expect_eq(weights_open(file, &c, &w, why, sizeof why), -EINVAL, "%s", name);
+		cr_expect_eq(weights_open(file, &c, &w, &why), -EINVAL, "%s", name);
 		c.tied = !c.tied;
-		cr_assert_eq(weights_open(file, &c, &w, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(weights_open(file, &c, &w, &why), 0, "%s", why.text);
 		weights_close(w);
 		model_config_fini(&c);
 		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -396,8 +395,8 @@ Test(flat, other_versions_are_named)
 	memcpy(head, "24ka", 4);
 	memcpy(head + 4, &version, 4);
 	cr_expect_eq(open_bytes(head, sizeof head), -ENOTSUP);
-	cr_expect(strstr(why, "version 4"), "%s", why);
+	cr_expect(strstr(why.text, "version 4"), "%s", why.text);
 	memcpy(head, "84ka", 4);
 	cr_expect_eq(open_bytes(head, sizeof head), -ENOTSUP);
-	cr_expect(strstr(why, "version 4"), "%s", why);
+	cr_expect(strstr(why.text, "version 4"), "%s", why.text);
 }

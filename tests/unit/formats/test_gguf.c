@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static char dir[64];
-static char why[1024];
+static struct why why;
 static struct gguf *g;
 static struct buf b;
 
@@ -42,15 +42,15 @@ static int opened(const char *name)
 	gg_write(path_of(name), b.p ? b.p : "", b.len);
 	buf_clear(&b);
 	gguf_close(g);
-	return gguf_open(path_of(name), &g, why, sizeof why);
+	return gguf_open(path_of(name), &g, &why);
 }
 
 static void refused(int err, const char *part)
 {
-	cr_expect_eq(opened("bad.gguf"), err, "%s: %s", part, why);
-	cr_expect_not_null(strstr(why, part), "%s", why);
-	cr_expect_not_null(strstr(why, "bad.gguf"), "%s", why);
-	why[0] = '\0';
+	cr_expect_eq(opened("bad.gguf"), err, "%s: %s", part, why.text);
+	cr_expect_not_null(strstr(why.text, part), "%s", why.text);
+	cr_expect_not_null(strstr(why.text, "bad.gguf"), "%s", why.text);
+	why.text[0] = '\0';
 }
 
 Test(gguf, every_kind_of_value_is_read)
@@ -70,22 +70,21 @@ Test(gguf, every_kind_of_value_is_read)
 		gg_text(&b, "");
 	gg_text(&b, "nested"), gg_u32(&b, 9), gg_u32(&b, 9), gg_u64(&b, 1), gg_u32(&b, 0), gg_u64(&b, 1),
 		buf_put(&b, "x", 1);
-	cr_assert_eq(opened("all.gguf"), 0, "%s", why);
-	cr_expect(gguf_find_int(g, "u32", &i, why, sizeof why) == 0 && i == 4000000000ll);
-	cr_expect(gguf_find_num(g, "u32", &d, why, sizeof why) == 0 && d == 4e9);
-	cr_expect(gguf_find_num(g, "f32", &d, why, sizeof why) == 0 && d == 0.5);
-	cr_expect(gguf_find_bool(g, "bool", &yes, why, sizeof why) == 0 && yes);
-	cr_expect(gguf_find_string(g, "text", &s, why, sizeof why) == 0 && s.n == 4 &&
-		  !memcmp(s.p, "a\xff z", 4));
-	cr_assert_eq(gguf_find_array(g, "i8s", &a, why, sizeof why), 0);
+	cr_assert_eq(opened("all.gguf"), 0, "%s", why.text);
+	cr_expect(gguf_find_int(g, "u32", &i, &why) == 0 && i == 4000000000ll);
+	cr_expect(gguf_find_num(g, "u32", &d, &why) == 0 && d == 4e9);
+	cr_expect(gguf_find_num(g, "f32", &d, &why) == 0 && d == 0.5);
+	cr_expect(gguf_find_bool(g, "bool", &yes, &why) == 0 && yes);
+	cr_expect(gguf_find_string(g, "text", &s, &why) == 0 && s.n == 4 && !memcmp(s.p, "a\xff z", 4));
+	cr_assert_eq(gguf_find_array(g, "i8s", &a, &why), 0);
 	cr_expect(a.n == 3 && gguf_int_at(&a, 2, &i) && i == -128 && !gguf_int_at(&a, 3, &i));
-	cr_assert_eq(gguf_find_array(g, "texts", &a, why, sizeof why), 0);
+	cr_assert_eq(gguf_find_array(g, "texts", &a, &why), 0);
 	cr_expect(a.n == 2 && (s = gguf_next_string(&a)).n == 3 && !memcmp(s.p, "one", 3));
 	cr_expect(a.n == 1 && gguf_next_string(&a).n == 0 && a.n == 0);
-	cr_expect(gguf_find_array(g, "nested", &a, why, sizeof why) == 0 && a.type == GGUF_ARRAY && a.n == 1);
-	cr_expect_eq(gguf_find_int(g, "absent", &i, why, sizeof why), -ENOENT);
-	cr_expect_eq(gguf_find_int(g, "f32", &i, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(strstr(why, "key"), "key f32 is float32; an integer below 2^63 is needed");
+	cr_expect(gguf_find_array(g, "nested", &a, &why) == 0 && a.type == GGUF_ARRAY && a.n == 1);
+	cr_expect_eq(gguf_find_int(g, "absent", &i, &why), -ENOENT);
+	cr_expect_eq(gguf_find_int(g, "f32", &i, &why), -EINVAL);
+	cr_expect_str_eq(strstr(why.text, "key"), "key f32 is float32; an integer below 2^63 is needed");
 }
 
 Test(gguf, a_real_file_is_read)
@@ -96,8 +95,8 @@ Test(gguf, a_real_file_is_read)
 		cr_skip_test("%s is not here", file);
 	struct gguf_array tokens;
 	cr_expect(gguf_is(path));
-	cr_assert_eq(gguf_open(path, &g, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(gguf_find_array(g, "tokenizer.ggml.tokens", &tokens, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(gguf_open(path, &g, &why), 0, "%s", why.text);
+	cr_assert_eq(gguf_find_array(g, "tokenizer.ggml.tokens", &tokens, &why), 0, "%s", why.text);
 	cr_expect_eq(tokens.n, 512);
 	const struct gguf_tensor *t = gguf_find(g, "token_embd.weight");
 	cr_assert(t);
@@ -165,7 +164,7 @@ Test(gguf, tensors_lie_apart_in_the_file)
 {
 	gg_head(&b, 3, 2, 0), gg_tensor(&b, "x", 16, 1, 0, 0), gg_tensor(&b, "y", 8, 1, 0, 64),
 		gg_data(&b, 96);
-	cr_expect_eq(opened("good.gguf"), 0, "%s", why);
+	cr_expect_eq(opened("good.gguf"), 0, "%s", why.text);
 	gg_head(&b, 3, 2, 0), gg_tensor(&b, "x", 16, 1, 0, 0), gg_tensor(&b, "y", 8, 1, 0, 32),
 		gg_data(&b, 96);
 	refused(-EINVAL, "tensors x and y overlap");
@@ -213,17 +212,17 @@ Test(gguf, a_truncated_file_is_refused_by_its_tensor_and_byte)
 	gg_data(&b, 3 * 576);
 	char *all = memcpy(malloc(b.len), b.p, b.len);
 	const size_t n = b.len;
-	cr_assert_eq(opened("whole.gguf"), 0, "%s", why);
+	cr_assert_eq(opened("whole.gguf"), 0, "%s", why.text);
 	for (size_t i = 1; i < 64; i++) {
 		buf_put(&b, all, n * i / 64);
 		const size_t at = b.len;
 		char end[64];
 		cr_expect_neq(opened("cut.gguf"), 0);
-		cr_expect_not_null(strstr(why, "cut.gguf"));
+		cr_expect_not_null(strstr(why.text, "cut.gguf"));
 		snprintf(end, sizeof end, "the file ends at byte %zu", at);
-		cr_expect(strstr(why, end) || strstr(why, "too many"), "%s", why);
+		cr_expect(strstr(why.text, end) || strstr(why.text, "too many"), "%s", why.text);
 		if (at > 400)
-			cr_expect_not_null(strstr(why, "tensor tensor."), "%s", why);
+			cr_expect_not_null(strstr(why.text, "tensor tensor."), "%s", why.text);
 	}
 	free(all);
 }
@@ -244,25 +243,25 @@ Test(gguf, parts_are_read_from_any_of_them_or_their_directory)
 	const char *paths[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "."};
 	for (int i = 0; i < 3; i++) {
 		cr_expect(gguf_is(path_of(paths[i])));
-		cr_assert_eq(gguf_open(path_of(paths[i]), &g, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(gguf_open(path_of(paths[i]), &g, &why), 0, "%s", why.text);
 		cr_expect(gguf_files(g) == 2 && gguf_count(g) == 2 && gguf_find(g, "x") && gguf_find(g, "y"));
 		gguf_close(g);
 		g = NULL;
 	}
 	put_part("m-00002-of-00002.gguf", 1, 2, "x");
-	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, "tensor x is there twice"), "%s", why);
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, "tensor x is there twice"), "%s", why.text);
 	put_part("m-00002-of-00002.gguf", 1, 3, "y");
-	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, "is part 2 of 3, part 2 of 2 is needed"), "%s", why);
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, "is part 2 of 3, part 2 of 2 is needed"), "%s", why.text);
 	unlink(path_of("m-00002-of-00002.gguf"));
-	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, why, sizeof why), -ENOENT);
-	cr_expect_not_null(strstr(why, "m-00002-of-00002.gguf"), "%s", why);
+	cr_expect_eq(gguf_open(path_of("m-00001-of-00002.gguf"), &g, &why), -ENOENT);
+	cr_expect_not_null(strstr(why.text, "m-00002-of-00002.gguf"), "%s", why.text);
 	put_part("other.gguf", 0, 2, "x");
-	cr_expect_eq(gguf_open(path_of("other.gguf"), &g, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, "is not named NAME-00001-of-00002.gguf"), "%s", why);
-	cr_expect_eq(gguf_open(path_of("."), &g, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, "holds 2 GGUF files"), "%s", why);
+	cr_expect_eq(gguf_open(path_of("other.gguf"), &g, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, "is not named NAME-00001-of-00002.gguf"), "%s", why.text);
+	cr_expect_eq(gguf_open(path_of("."), &g, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, "holds 2 GGUF files"), "%s", why.text);
 }
 
 /* ---- configurations ---- */
@@ -302,28 +301,28 @@ static int configured(uint64_t n, uint64_t n_tensors, const char *const *tensors
 	buf_fini(&more);
 	buf_clear(&b);
 	model_config_fini(&config);
-	return gguf_config_load(path_of("config.gguf"), &config, why, sizeof why);
+	return gguf_config_load(path_of("config.gguf"), &config, &why);
 }
 
 Test(gguf, a_scaling_of_rope_without_a_type_is_linear)
 {
-	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why.text);
 	cr_expect_eq(config.rope, ROPE_NONE);
 	gg_key_f32(&b, "llama.rope.scaling.factor", 4);
-	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why.text);
 	cr_expect(config.rope == ROPE_LINEAR && config.rope_factor == 4);
 	gg_key_f32(&b, "llama.rope.scale_linear", 2);
-	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why.text);
 	cr_expect(config.rope == ROPE_LINEAR && config.rope_factor == 2);
 	gg_key_f32(&b, "llama.rope.scaling.factor", 1);
-	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(1, 0, NULL), 0, "%s", why.text);
 	cr_expect_eq(config.rope, ROPE_NONE);
 	gg_key_text(&b, "llama.rope.scaling.type", "none"), gg_key_f32(&b, "llama.rope.scaling.factor", 4);
-	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why.text);
 	cr_expect_eq(config.rope, ROPE_NONE);
 	gg_key_text(&b, "llama.rope.scaling.type", "longrope");
 	cr_expect_eq(configured(1, 0, NULL), -ENOTSUP);
-	cr_expect_not_null(strstr(why, "rope.scaling.type longrope"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "rope.scaling.type longrope"), "%s", why.text);
 }
 
 static void put_yarn(const char *key, float v)
@@ -335,20 +334,20 @@ static void put_yarn(const char *key, float v)
 Test(gguf, the_keys_of_yarn_are_read_or_refused)
 {
 	put_yarn("llama.rope.scaling.yarn_beta_fast", 16);
-	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why.text);
 	cr_expect(config.rope == ROPE_YARN && config.yarn_beta_fast == 16 && config.yarn_beta_slow == 1);
 	put_yarn("llama.rope.scaling.yarn_beta_slow", 2);
-	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(3, 0, NULL), 0, "%s", why.text);
 	cr_expect(config.yarn_beta_fast == 32 && config.yarn_beta_slow == 2);
 	put_yarn("llama.rope.scaling.yarn_beta_slow", 0);
 	cr_expect_eq(configured(3, 0, NULL), -EINVAL);
-	cr_expect_not_null(strstr(why, "yarn_beta_slow is 0"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "yarn_beta_slow is 0"), "%s", why.text);
 	const char *const factors[] = {"llama.rope.scaling.yarn_attn_factor",
 				       "llama.rope.scaling.yarn_ext_factor",
 				       "llama.rope.scaling.attn_factor"};
 	for (int i = 0; i < 3; i++) {
 		put_yarn(factors[i], 1);
-		cr_expect_eq(configured(3, 0, NULL), 0, "%s", why);
+		cr_expect_eq(configured(3, 0, NULL), 0, "%s", why.text);
 		put_yarn(factors[i], 0.5f);
 		cr_expect_eq(configured(3, 0, NULL), -ENOTSUP, "%s", factors[i]);
 	}
@@ -361,14 +360,14 @@ Test(gguf, a_bias_of_any_layer_is_used)
 					    "blk.9.attn_output.bias", "blk.0.ffn_up.bias",
 					    "blk.1.ffn_down.bias",    "blk.0.attn_k_norm.weight"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		cr_assert_eq(configured(0, 1, &names[i]), 0, "%s", why);
+		cr_assert_eq(configured(0, 1, &names[i]), 0, "%s", why.text);
 		cr_expect(config.qkv_bias == (i < 4) && config.o_bias == (i == 4) &&
 				  config.mlp_bias == (i == 5 || i == 6) &&
 				  config.qk_norm == (i == 7 ? QK_NORM_HEADS : QK_NORM_NONE),
 			  "%s", names[i]);
 	}
 	static const char *const other = "attn_q.bias";
-	cr_assert_eq(configured(0, 1, &other), 0, "%s", why);
+	cr_assert_eq(configured(0, 1, &other), 0, "%s", why.text);
 	cr_expect(!config.qkv_bias);
 }
 
@@ -398,49 +397,49 @@ Test(gguf, a_list_says_which_layers_have_a_window)
 	for (int i = 0; i < 4; i++) {
 		arch = archs[i];
 		put_pattern(7, "\1\1\1\1\1\1\1", 7, 7);
-		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why.text);
 		has_windows("1111111");
 		put_pattern(7, "\0\1\1\0\1\1\1", 7, 7);
-		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why.text);
 		has_windows("0110111");
 		cr_expect_eq(config.layer_rope[1], i ? LAYER_ROPE : LAYER_ROPE_LOCAL);
 		cr_expect_eq(config.layer_rope[3], LAYER_ROPE);
 		put_pattern(5, ints, 7, 28);
-		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+		cr_assert_eq(configured(2, 0, NULL), 0, "%s", why.text);
 		has_windows("1101111");
 	}
 	arch = "gemma3";
 	put_pattern(7, "\1\1\1\1\1\1", 6, 6);
 	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
-	cr_expect_not_null(strstr(why, "sliding_window_pattern has 6 values, 7 layers"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "sliding_window_pattern has 6 values, 7 layers"), "%s", why.text);
 	put_pattern(7, "\1\1\1\1\1\1\2", 7, 7);
 	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
-	cr_expect_not_null(strstr(why, "sliding_window_pattern must be an array of true and false"), "%s",
-			   why);
+	cr_expect_not_null(strstr(why.text, "sliding_window_pattern must be an array of true and false"),
+			   "%s", why.text);
 	gg_key_u32(&b, "gemma3.attention.sliding_window", 16);
 	gg_key_u32(&b, "gemma3.attention.sliding_window_pattern", 3);
-	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(2, 0, NULL), 0, "%s", why.text);
 	has_windows("1101101");
 }
 
 Test(gguf, a_window_that_is_not_computed_is_refused)
 {
 	arch = "olmo2";
-	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why);
+	cr_assert_eq(configured(0, 0, NULL), 0, "%s", why.text);
 	gg_key_u32(&b, "olmo2.attention.sliding_window", 16);
 	cr_expect_eq(configured(1, 0, NULL), -ENOTSUP);
-	cr_expect_not_null(strstr(why, "OLMo 3"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "OLMo 3"), "%s", why.text);
 }
 
 Test(gguf, a_head_that_classifies_is_refused_unless_it_says_yes_or_no)
 {
 	static const char *const head = "cls.output.weight";
 	cr_expect_eq(configured(0, 1, &head), -ENOTSUP);
-	cr_expect_not_null(strstr(why, "a head that classifies is not supported"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "a head that classifies is not supported"), "%s", why.text);
 	for (int yes = 0; yes < 2; yes++) {
 		gg_text(&b, "llama.classifier.output_labels"), gg_u32(&b, 9), gg_u32(&b, 8), gg_u64(&b, 2);
 		gg_text(&b, yes ? "yes" : "good"), gg_text(&b, yes ? "no" : "bad");
-		cr_expect_eq(configured(1, 1, &head), yes ? 0 : -ENOTSUP, "%s", why);
+		cr_expect_eq(configured(1, 1, &head), yes ? 0 : -ENOTSUP, "%s", why.text);
 	}
 }
 
@@ -454,8 +453,9 @@ Test(gguf, a_file_of_another_type_is_no_model)
 		gg_write(path_of("typed.gguf"), b.p, b.len);
 		buf_clear(&b);
 		model_config_fini(&config);
-		cr_assert_lt(gguf_config_load(path_of("typed.gguf"), &config, why, sizeof why), 0);
-		cr_expect_eq(strstr(why, "is no model: general.type is ") != NULL, i < 3, "%s", why);
+		cr_assert_lt(gguf_config_load(path_of("typed.gguf"), &config, &why), 0);
+		cr_expect_eq(strstr(why.text, "is no model: general.type is ") != NULL, i < 3, "%s",
+			     why.text);
 	}
 }
 
@@ -486,14 +486,14 @@ Test(gguf, a_missing_gate_is_named_where_up_is_not_both)
 		gg_write(path_of("gate.gguf"), b.p, b.len);
 		buf_clear(&b);
 		model_config_fini(&config);
-		cr_assert_eq(gguf_config_load(path_of("gate.gguf"), &config, why, sizeof why), 0, "%s", why);
-		const int rc = gguf_weights_open(path_of("gate.gguf"), &config, &w, why, sizeof why);
-		cr_expect_eq(rc, rows == 8 ? -ENOENT : rows == 16 ? 0 : -EINVAL, "%s", why);
+		cr_assert_eq(gguf_config_load(path_of("gate.gguf"), &config, &why), 0, "%s", why.text);
+		const int rc = gguf_weights_open(path_of("gate.gguf"), &config, &w, &why);
+		cr_expect_eq(rc, rows == 8 ? -ENOENT : rows == 16 ? 0 : -EINVAL, "%s", why.text);
 		if (rc)
-			cr_expect_not_null(strstr(why, rows == 8
-							       ? "tensor blk.0.ffn_gate.weight is missing"
-							       : "blk.0.ffn_up.weight has the sizes [8, 24"),
-					   "%s", why);
+			cr_expect_not_null(
+				strstr(why.text, rows == 8 ? "tensor blk.0.ffn_gate.weight is missing"
+							   : "blk.0.ffn_up.weight has the sizes [8, 24"),
+				"%s", why.text);
 		weights_close(w);
 	}
 }
@@ -516,25 +516,25 @@ Test(gguf, layers_with_a_router_have_experts)
 	const struct config_experts *x = &config.experts;
 	n_layers = 3;
 	put_experts("qwen3moe", 6, 2), gg_key_u32(&b, "qwen3moe.expert_feed_forward_length", 5);
-	cr_assert_eq(configured(3, 1, routers), 0, "%s", why);
+	cr_assert_eq(configured(3, 1, routers), 0, "%s", why.text);
 	cr_expect(x->n == 6 && x->n_chosen == 2 && x->intermediate == 5 && x->shared == 0);
 	cr_expect(x->normalize && x->score == SCORE_SOFTMAX && x->scale == 1 && !x->choice_bias);
 	cr_expect(!config.layer_sparse[0] && config.layer_sparse[1] && !config.layer_sparse[2]);
 	put_experts("qwen2moe", 6, 2), gg_key_u32(&b, "qwen2moe.expert_shared_feed_forward_length", 7);
-	cr_assert_eq(configured(3, 2, routers), 0, "%s", why);
+	cr_assert_eq(configured(3, 2, routers), 0, "%s", why.text);
 	cr_expect(!x->normalize && x->shared == 7 && x->shared_gate && x->intermediate == 8);
 	put_experts("llama", 4, 2);
-	cr_assert_eq(configured(2, 1, routers), 0, "%s", why);
+	cr_assert_eq(configured(2, 1, routers), 0, "%s", why.text);
 	cr_expect(config.arch == ARCH_MIXTRAL && x->normalize && x->intermediate == 8);
 	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_shared_count", 2);
 	gg_key_u32(&b, "glm4moe.expert_group_count", 4), gg_key_u32(&b, "glm4moe.expert_group_used_count", 2);
 	gg_key_f32(&b, "glm4moe.expert_weights_scale", 2.5f);
 	gg_key_u32(&b, "glm4moe.nextn_predict_layers", 1);
-	cr_assert_eq(configured(7, 3, routers), 0, "%s", why);
+	cr_assert_eq(configured(7, 3, routers), 0, "%s", why.text);
 	cr_expect(x->score == SCORE_SIGMOID && x->choice_bias && x->normalize && x->scale == 2.5f);
 	cr_expect(x->shared == 16 && x->n_groups == 4 && x->groups_chosen == 2 && config.n_layers == 2);
 	put_experts("gpt-oss", 4, 2), gg_key_u32(&b, "gpt-oss.attention.sliding_window", 16);
-	cr_assert_eq(configured(3, 1, routers), 0, "%s", why);
+	cr_assert_eq(configured(3, 1, routers), 0, "%s", why.text);
 	cr_expect(config.sinks && config.act == ACT_GELU_SIGMOID && config.act_limit == 7 &&
 		  config.up_plus == 1);
 	has_windows("101");
@@ -544,15 +544,15 @@ Test(gguf, mixtures_that_cannot_be_are_named)
 {
 	put_experts("qwen3moe", 6, 7);
 	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
-	cr_expect_not_null(strstr(why, "expert_used_count is larger than expert_count"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "expert_used_count is larger than expert_count"), "%s", why.text);
 	put_experts("qwen3moe", 2000, 2);
 	cr_expect_eq(configured(2, 0, NULL), -EINVAL);
-	cr_expect_not_null(strstr(why, "expert_count is 2000, must be from 0 to 1024"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "expert_count is 2000, must be from 0 to 1024"), "%s", why.text);
 	put_experts("gemma2", 6, 2);
 	cr_expect_eq(configured(2, 0, NULL), -ENOTSUP);
 	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_gating_func", 4);
 	cr_expect_eq(configured(3, 0, NULL), -ENOTSUP);
-	cr_expect_not_null(strstr(why, "expert_gating_func is not supported"), "%s", why);
+	cr_expect_not_null(strstr(why.text, "expert_gating_func is not supported"), "%s", why.text);
 	put_experts("glm4moe", 8, 3), gg_key_u32(&b, "glm4moe.expert_group_count", 3);
 	cr_expect_eq(configured(3, 0, NULL), -EINVAL);
 	arch = "glm4moe", n_layers = 2, gg_key_u32(&b, "glm4moe.nextn_predict_layers", 2);
@@ -593,12 +593,12 @@ Test(gguf, stacked_experts_are_cut_apart)
 		gg_write(path_of("stack.gguf"), b.p, b.len);
 		buf_clear(&b);
 		model_config_fini(&config);
-		cr_assert_eq(gguf_config_load(path_of("stack.gguf"), &config, why, sizeof why), 0, "%s", why);
-		const int rc = gguf_weights_open(path_of("stack.gguf"), &config, &w, why, sizeof why);
-		cr_expect_eq(rc, n == EXPERTS ? 0 : -EINVAL, "%s", why);
+		cr_assert_eq(gguf_config_load(path_of("stack.gguf"), &config, &why), 0, "%s", why.text);
+		const int rc = gguf_weights_open(path_of("stack.gguf"), &config, &w, &why);
+		cr_expect_eq(rc, n == EXPERTS ? 0 : -EINVAL, "%s", why.text);
 		if (rc) {
-			cr_expect_not_null(strstr(why, "ffn_gate_exps.weight has the sizes [8, 8"), "%s",
-					   why);
+			cr_expect_not_null(strstr(why.text, "ffn_gate_exps.weight has the sizes [8, 8"), "%s",
+					   why.text);
 			continue;
 		}
 		const struct weights_layer *l = &w->layers[0];

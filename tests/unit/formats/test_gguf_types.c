@@ -41,11 +41,11 @@ static uint64_t hash(const float *f, int n)
 Test(gguf_types, every_type_is_bit_for_bit_that_of_the_package)
 {
 	static const unsigned char filled[FILLED] = {0x00, 0xff, 0x7b, 0x80, 0x01};
-	char why[256];
+	struct why why;
 	const char *name;
 	json_t *all, *one;
-	cr_assert_eq(json_read(repofile("tests/golden/gguf_types.json"), 1 << 20, &all, why, sizeof why), 0,
-		     "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/gguf_types.json"), 1 << 20, &all, &why), 0, "%s",
+		     why.text);
 	cr_assert_eq(json_object_size(all), 13);
 	json_object_foreach(all, name, one)
 	{

@@ -11,7 +11,8 @@
 #include <unistd.h>
 #include <sys/stat.h>
 
-static char dir[64], why[1024];
+static struct why why;
+static char dir[64];
 
 static void set_up(void)
 {
@@ -49,9 +50,9 @@ static void put_model(void)
 #define EXPECT(path, rc, ...)                                                                                \
 	do {                                                                                                 \
 		const char *const words[] = {__VA_ARGS__};                                                   \
-		cr_expect_eq(model_kind_check(path, why, sizeof why), rc, "%s", why);                        \
+		cr_expect_eq(model_kind_check(path, &why), rc, "%s", why.text);                              \
 		for (size_t i = 0; i < sizeof words / sizeof *words; i++)                                    \
-			cr_expect(strstr(why, words[i]), "no \"%s\" in: %s", words[i], why);                 \
+			cr_expect(strstr(why.text, words[i]), "no \"%s\" in: %s", words[i], why.text);       \
 	} while (0)
 
 static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:1234\nsize 4096\n";
@@ -59,12 +60,12 @@ static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid s
 Test(model_kind, a_model_passes)
 {
 	put_model();
-	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(model_kind_check(dir, &why), 0, "%s", why.text);
 	/* Other files next to it do not matter. */
 	put("pytorch_model.bin", pointer);
 	put("model.gguf", "GGUF");
 	put("adapter_config.json", "{}");
-	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(model_kind_check(dir, &why), 0, "%s", why.text);
 }
 
 Test(model_kind, git_lfs_pointers_are_named)
@@ -103,8 +104,8 @@ Test(model_kind, other_formats_are_named)
 	EXPECT(path, -ENOTSUP, "GGUF", "Hugging Face layout");
 	EXPECT(dir, -ENOTSUP, "GGUF", "m.gguf");
 	put("m.gguf", "GGUF\3");
-	cr_expect_eq(model_kind_check(path, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(model_kind_check(path, &why), 0, "%s", why.text);
+	cr_expect_eq(model_kind_check(dir, &why), 0, "%s", why.text);
 	put("m.gguf", "<html>");
 	free(path);
 	put("config.json", "{}");
@@ -141,16 +142,16 @@ Test(model_kind, missing_parts_are_named)
 	put("vocab.json", "x");
 	EXPECT(dir, -ENOENT, "tokenizer.json", "save_pretrained");
 	put("tokenizer.model", "x");
-	cr_expect_eq(model_kind_check(dir, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(model_kind_check(dir, &why), 0, "%s", why.text);
 }
 
 Test(model_kind, a_name_of_hugging_face_is_no_path)
 {
 	EXPECT("org/no-such-model", -ENOENT, "no such model", "quern pull org/no-such-model");
 	EXPECT("/no/such/model", -ENOENT, "no such model");
-	cr_expect_null(strstr(why, "quern pull"));
+	cr_expect_null(strstr(why.text, "quern pull"));
 	EXPECT("./model", -ENOENT, "no such model");
-	cr_expect_null(strstr(why, "quern pull"));
+	cr_expect_null(strstr(why.text, "quern pull"));
 }
 
 Test(model_kind, a_pipe_is_not_waited_for)

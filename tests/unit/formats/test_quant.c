@@ -19,7 +19,7 @@
 
 TestSuite(quant, .timeout = 120);
 
-static char why[512];
+static struct why why;
 
 /* ---- whole models ---- */
 
@@ -85,7 +85,7 @@ static int check_layer(const struct weights_linear *l, const json_t *tensors, co
 static json_t *golden_of(const char *file)
 {
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, &why), 0, "%s", why.text);
 	return all;
 }
 
@@ -113,8 +113,8 @@ static void check_model(const json_t *c, const char *path,
 	struct weights *w;
 	if (!path)
 		cr_skip_test("tiny models need Python with numpy");
-	cr_assert_eq(model_config_load(path, &config, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(weights_open(path, &config, &w, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(model_config_load(path, &config, &why), 0, "%s", why.text);
+	cr_assert_eq(weights_open(path, &config, &w, &why), 0, "%s", why.text);
 	struct weights_linear embed = w->embed_codes;
 	if (!embed.w)
 		embed = (struct weights_linear){
@@ -199,20 +199,20 @@ Test(quant, a_file_that_was_cut_names_the_file_the_tensor_and_the_byte)
 		char *data;
 		if (!model)
 			cr_skip_test("tiny models need Python with numpy");
-		cr_assert_eq(model_config_load(model, &c, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(model_config_load(model, &c, &why), 0, "%s", why.text);
 		char *whole = file_join(model, "model.safetensors");
-		cr_assert_eq(file_read(whole, 1 << 24, &data, &n, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(file_read(whole, 1 << 24, &data, &n, &why), 0, "%s", why.text);
 		const size_t head = 8 + (size_t)(unsigned char)data[0] + 256 * (size_t)(unsigned char)data[1];
 		for (size_t i = 0; i < 64; i++) {
 			const size_t cut = n * i / 64;
 			FILE *f = fopen(path, "wb");
 			cr_assert(fwrite(data, 1, cut, f) == cut && fclose(f) == 0);
-			cr_assert_neq(weights_open(dir, &c, &w, why, sizeof why), 0, "%s: %zu", names[k],
-				      cut);
+			cr_assert_neq(weights_open(dir, &c, &w, &why), 0, "%s: %zu", names[k], cut);
 			snprintf(part, sizeof part, cut > head ? "end at byte %zu;" : "%zu bytes", cut);
-			cr_expect(strstr(why, path) && strstr(why, part) && strstr(why, "interrupted?") &&
-					  (cut <= head || strstr(why, "tensor ")),
-				  "cut at %zu: %s", cut, why);
+			cr_expect(strstr(why.text, path) && strstr(why.text, part) &&
+					  strstr(why.text, "interrupted?") &&
+					  (cut <= head || strstr(why.text, "tensor ")),
+				  "cut at %zu: %s", cut, why.text);
 		}
 		model_config_fini(&c);
 		free(whole);
@@ -236,11 +236,11 @@ Test(quant, ranks_have_the_parts_of_the_whole)
 		struct shard s;
 		if (!dir)
 			cr_skip_test("tiny models need Python with numpy");
-		cr_assert_eq(model_config_load(dir, &config, why, sizeof why), 0, "%s", why);
-		cr_assert_eq(weights_open(dir, &config, &w, why, sizeof why), 0, "%s", why);
-		const int rc = shard_init(&s, &config, w, (struct shard_rank){1, 2, false}, why, sizeof why);
+		cr_assert_eq(model_config_load(dir, &config, &why), 0, "%s", why.text);
+		cr_assert_eq(weights_open(dir, &config, &w, &why), 0, "%s", why.text);
+		const int rc = shard_init(&s, &config, w, (struct shard_rank){1, 2, false}, &why);
 		if (rc && w->layers[0].down.kind == WEIGHTS_CODES && w->layers[0].down.codes.perm)
-			cr_expect(strstr(why, "order of its own"), "%s", why);
+			cr_expect(strstr(why.text, "order of its own"), "%s", why.text);
 		for (int down = 0; !rc && down < 2; down++) {
 			const struct weights_linear *whole = down ? &w->layers[0].down : &w->layers[0].q;
 			struct weights_linear part;
@@ -321,14 +321,14 @@ static int find(const struct quant *q, int n, int k, const struct tensor *t)
 	for (int i = 0; i < TENSORS && t[i].part; i++)
 		fwrite(t[i].data ? t[i].data : zeros, size_of(&t[i]), 1, f);
 	fclose(f);
-	cr_assert_eq(safetensors_open(path, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(safetensors_open(path, &files, &why), 0, "%s", why.text);
 	unlink(path);
 	free(text);
 	json_decref(o);
 	layer = (struct weights_linear){.name = "m", .n = n, .k = k};
 	cr_assert(quant_has(files, "m"));
 	found = (struct quant_found){0};
-	int rc = quant_find(files, q, &layer, &found, why, sizeof why);
+	int rc = quant_find(files, q, &layer, &found, &why);
 	if (rc)
 		found.owned = NULL;
 	return rc;
@@ -346,8 +346,8 @@ static void refused(const struct quant *q, int n, int k, const struct tensor *t,
 {
 	const int rc = find(q, n, k, t);
 	done();
-	cr_expect_eq(rc, err, "rc %d: %s", rc, rc ? why : "accepted");
-	cr_expect(rc == 0 || strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+	cr_expect_eq(rc, err, "rc %d: %s", rc, rc ? why.text : "accepted");
+	cr_expect(rc == 0 || strstr(why.text, reason), "\"%s\" does not contain \"%s\"", why.text, reason);
 }
 
 static const struct quant gptq4 = {"GPTQ", QUANT_GPTQ, .zeros_less_one = true, .n_schemes = 1,
@@ -371,7 +371,7 @@ Test(quant, zero_scales_give_zero_weights)
 {
 	struct tensor t[TENSORS];
 	gptq_layer(t, NULL);
-	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why.text);
 	float *w = floats_of(&layer);
 	for (int i = 0; i < 8 * 64; i++)
 		cr_expect_eq(w[i], 0);
@@ -392,13 +392,13 @@ Test(quant, a_zero_of_format_gptq_wraps_and_one_of_v2_does_not)
 		ones[i] = 0x3c00;
 	t[QZ].data = zeros;
 	t[SC].data = ones;
-	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why.text);
 	float *w = floats_of(&layer);
 	cr_expect(w[0] == 0 && w[63] == -8, "%g %g", (double)w[0], (double)w[63]);
 	free(w);
 	done();
 	v2.zeros_less_one = false;
-	cr_assert_eq(find(&v2, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&v2, 8, 64, t), 0, "%s", why.text);
 	w = floats_of(&layer);
 	cr_expect(w[0] == -15 && w[63] == -7, "%g %g", (double)w[0], (double)w[63]);
 	free(w);
@@ -412,14 +412,14 @@ Test(quant, inputs_out_of_order_are_sorted_by_their_groups)
 	for (int i = 0; i < 64; i++)
 		g_idx[i] = i % 2;
 	gptq_layer(t, g_idx);
-	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why.text);
 	cr_assert(layer.codes.perm);
 	for (int i = 0; i < 64; i++)
 		cr_expect_eq(layer.codes.perm[i], i < 32 ? 2 * i : 2 * (i - 32) + 1);
 	done();
 	for (int i = 0; i < 64; i++)
 		g_idx[i] = i / 32;
-	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why.text);
 	cr_expect_null(layer.codes.perm);
 	done();
 }
@@ -498,7 +498,7 @@ Test(quant, scales_that_f16_has_are_f16_and_others_are_not)
 			scales[j] = j == 5 ? cases[i].value : 1;
 		gptq_layer(t, NULL);
 		t[SC] = (struct tensor){"scales", "F32", 2, 8, scales};
-		cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why);
+		cr_assert_eq(find(&gptq4, 8, 64, t), 0, "%s", why.text);
 		cr_expect_eq(layer.codes.d_type, cases[i].fits ? CODES_F16 : CODES_F32, "%g",
 			     (double)cases[i].value);
 		done();
@@ -511,7 +511,7 @@ Test(quant, weight_shape_must_be_the_layers)
 	struct tensor t[TENSORS] = {{"weight_packed", "I32", 9, 8, NULL},
 				    {"weight_scale", "BF16", 9, 2, NULL},
 				    {"weight_shape", "I64", 0, 2, good}};
-	cr_assert_eq(find(&packed4, 9, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&packed4, 9, 64, t), 0, "%s", why.text);
 	cr_expect_eq(layer.codes.zero, 8);
 	done();
 	t[2].data = bad;
@@ -525,7 +525,7 @@ Test(quant, a_last_group_may_be_smaller)
 {
 	struct tensor t[TENSORS] = {{"weight_packed", "I32", 3, 6, NULL},
 				    {"weight_scale", "F32", 3, 2, NULL}};
-	cr_assert_eq(find(&packed4, 3, 45, t), 0, "%s", why);
+	cr_assert_eq(find(&packed4, 3, 45, t), 0, "%s", why.text);
 	cr_expect_eq(codes_groups(&layer.codes), 2);
 	float *w = floats_of(&layer);
 	free(w);
@@ -545,11 +545,11 @@ Test(quant, awq_of_a_second_group_size_is_read_as_codes)
 	struct tensor t[TENSORS] = {{"qweight", "I32", 64, 1, words},
 				    {"qzeros", "I32", 1, 1, NULL},
 				    {"scales", "F16", 1, 8, scales}};
-	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why.text);
 	cr_expect(layer.kind == WEIGHTS_AWQ && layer.group == 64);
 	done();
 	t[1].rows = t[2].rows = 2;
-	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why);
+	cr_assert_eq(find(&awq, 8, 64, t), 0, "%s", why.text);
 	cr_assert(layer.kind == WEIGHTS_CODES && layer.codes.group == 32);
 	float *w = floats_of(&layer);
 	for (int i = 0; i < 8 * 64; i++)
@@ -569,11 +569,11 @@ Test(quant, zeros_of_gemv_fast_are_finite_and_of_a_type_with_the_scales)
 				    {"scales", "BF16", 8, 4, scales}};
 	for (int i = 0; i < 32; i++)
 		scales[i] = 0x3f80;
-	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why);
+	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why.text);
 	cr_expect_eq(layer.codes.d_type, CODES_F16);
 	done();
 	scales[7] = 0x7f00;
-	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why);
+	cr_assert_eq(find(&fast, 4, 128, t), 0, "%s", why.text);
 	cr_expect_eq(layer.codes.d_type, CODES_F32);
 	done();
 	zeros[11] = 0x7c00;
@@ -584,7 +584,7 @@ Test(quant, fp8_weights_that_are_nan_are_refused)
 {
 	unsigned char w[3 * 8] = {0};
 	struct tensor t[TENSORS] = {{"weight", "F8_E4M3", 3, 8, w}, {"weight_scale_inv", "F32", 1, 1, NULL}};
-	cr_assert_eq(find(&fp8, 3, 8, t), 0, "%s", why);
+	cr_assert_eq(find(&fp8, 3, 8, t), 0, "%s", why.text);
 	done();
 	for (int i = 0; i < 24; i++)
 		for (int sign = 0; sign < 256; sign += 128) {
@@ -614,7 +614,7 @@ static int read_config(const char *text, struct quant *q)
 	json_t *o = json_loads(text, 0, NULL);
 	cr_assert(o, "the test's own JSON is wrong: %s", text);
 	json_t *root = json_pack("{s:o}", "quantization_config", o);
-	int rc = quant_config_read(root, NULL, q, why, sizeof why);
+	int rc = quant_config_read(root, NULL, q, &why);
 	json_decref(root);
 	return rc;
 }
@@ -627,7 +627,7 @@ Test(quant, methods_and_their_options_are_read)
 			    "\"dynamic\": {\"-:.*o_proj\": {}, \"+:.*down\": {\"bits\": 8}, \"up\": "
 			    "{\"group_size\": 32}}}",
 			    &q),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect(q.layout == QUANT_GPTQ && q.zeros_less_one && q.n_schemes == 3);
 	cr_expect(q.schemes[1].bits == 8 && q.schemes[1].group == 64 && q.schemes[2].group == 32);
 	cr_assert_eq(
@@ -639,14 +639,14 @@ Test(quant, methods_and_their_options_are_read)
 				 "\"auto_round:auto_awq\", \"extra_config\": {\"x\": {\"bits\": 16}, \"y\": "
 				 "{\"bits\": 8}}}",
 				 &q),
-		     0, "%s", why);
+		     0, "%s", why.text);
 	cr_expect(q.layout == QUANT_AWQ && q.n_schemes == 2);
 	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 64]}", &q), 0,
-		     "%s", why);
+		     "%s", why.text);
 	cr_expect(q.n_schemes == 1 && q.schemes[0].block_n == 128 && q.schemes[0].group == 64 &&
 		  q.own_activations);
 	cr_assert_eq(read_config("{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", &q), 0,
-		     "%s", why);
+		     "%s", why.text);
 	cr_expect(q.n_schemes == 2 && q.schemes[0].block_n == 1 && q.schemes[1].block_n == 0);
 }
 
@@ -665,7 +665,7 @@ Test(quant, compressed_tensors_are_read)
 			"\"input_activations\":"
 			"{\"num_bits\": 8}}}}",
 			&q),
-		0, "%s", why);
+		0, "%s", why.text);
 	cr_expect(q.layout == QUANT_PACKED && q.own_kv_cache && q.own_activations);
 	cr_expect(q.schemes[0].group == 32 && q.schemes[1].bits == 8 && q.schemes[1].group == -1);
 }
@@ -675,7 +675,7 @@ static void config_refused(const char *text, int err, const char *reason)
 	struct quant q;
 	const int rc = read_config(text, &q);
 	cr_expect_eq(rc, err, "rc %d for %s", rc, text);
-	cr_expect(rc == 0 || strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+	cr_expect(rc == 0 || strstr(why.text, reason), "\"%s\" does not contain \"%s\"", why.text, reason);
 }
 
 Test(quant, a_method_that_is_not_named_follows_from_its_keys)
@@ -701,7 +701,7 @@ Test(quant, a_method_that_is_not_named_follows_from_its_keys)
 	};
 	struct quant q;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		cr_assert_eq(read_config(cases[i].text, &q), 0, "%s: %s", cases[i].text, why);
+		cr_assert_eq(read_config(cases[i].text, &q), 0, "%s: %s", cases[i].text, why.text);
 		cr_expect(q.layout == cases[i].layout && q.n_schemes > 0, "%s", cases[i].text);
 		cr_expect_str_eq(q.name, cases[i].name);
 	}
@@ -732,14 +732,14 @@ Test(quant, blocks_are_lists_or_texts)
 				"\"block_structure\": %s}}}}";
 		for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
 			snprintf(text, sizeof text, form, good[i]);
-			cr_assert_eq(read_config(text, &q), 0, "%s: %s", text, why);
+			cr_assert_eq(read_config(text, &q), 0, "%s: %s", text, why.text);
 			cr_expect(q.n_schemes == 1 && q.schemes[0].block_n == 128 && q.schemes[0].group == 64,
 				  "%s", text);
 		}
 		for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 			snprintf(text, sizeof text, form, bad[i]);
 			cr_expect_eq(read_config(text, &q), -EINVAL, "%s", text);
-			cr_expect(strstr(why, "two sizes"), "%s", why);
+			cr_expect(strstr(why.text, "two sizes"), "%s", why.text);
 		}
 	}
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static char dir[64];
-static char why[512];
+static struct why why;
 static struct safetensors *st;
 
 static void make_dir(void)
@@ -56,14 +56,14 @@ static int open_one(const char *name)
 {
 	safetensors_close(st);
 	st = NULL;
-	return safetensors_open(path_of(name), &st, why, sizeof why);
+	return safetensors_open(path_of(name), &st, &why);
 }
 
 static int open_all(void)
 {
 	safetensors_close(st);
 	st = NULL;
-	return safetensors_open_dir(dir, &st, why, sizeof why);
+	return safetensors_open_dir(dir, &st, &why);
 }
 
 static void refused(const char *header, size_t data_n, const char *reason)
@@ -71,8 +71,8 @@ static void refused(const char *header, size_t data_n, const char *reason)
 	put("a.safetensors", header, data_n);
 	int rc = open_one("a.safetensors");
 	cr_assert(rc == -EINVAL || rc == -ENOTSUP, "%s: rc %d", header, rc);
-	cr_assert(strstr(why, reason), "%s: \"%s\" does not contain \"%s\"", header, why, reason);
-	cr_assert(strstr(why, "a.safetensors"), "\"%s\" does not name the file", why);
+	cr_assert(strstr(why.text, reason), "%s: \"%s\" does not contain \"%s\"", header, why.text, reason);
+	cr_assert(strstr(why.text, "a.safetensors"), "\"%s\" does not name the file", why.text);
 }
 
 #define F32_4 "{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}"
@@ -84,7 +84,7 @@ Test(safetensors, tensors_are_found_by_name)
 	    ",\"a\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[16,24]},"
 	    "\"c\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[24,26]}}   ",
 	    26);
-	cr_assert_eq(open_one("a.safetensors"), 0, "%s", why);
+	cr_assert_eq(open_one("a.safetensors"), 0, "%s", why.text);
 	cr_expect_eq(safetensors_count(st), 3);
 	cr_expect_eq(safetensors_bytes(st), 26);
 	cr_expect_eq(safetensors_files(st), 1);
@@ -101,7 +101,7 @@ Test(safetensors, an_empty_tensor_takes_no_room)
 {
 	put("a.safetensors",
 	    "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,8],\"data_offsets\":[0,0]},\"b\":" F32_4 "}", 16);
-	cr_expect_eq(open_one("a.safetensors"), 0, "%s", why);
+	cr_expect_eq(open_one("a.safetensors"), 0, "%s", why.text);
 }
 
 Test(safetensors, header_lengths_that_do_not_fit_are_refused)
@@ -110,14 +110,14 @@ Test(safetensors, header_lengths_that_do_not_fit_are_refused)
 	cr_expect_eq(open_one("a.safetensors"), -EINVAL);
 	put_raw("a.safetensors", UINT64_MAX, "{}", 2, 0);
 	cr_expect_eq(open_one("a.safetensors"), -EINVAL);
-	cr_expect(strstr(why, "header's length"), "%s", why);
+	cr_expect(strstr(why.text, "header's length"), "%s", why.text);
 	put_raw("a.safetensors", 3, "{}", 2, 0);
 	cr_expect_eq(open_one("a.safetensors"), -EINVAL);
 	FILE *f = fopen(path_of("a.safetensors"), "wb");
 	fputs("short", f);
 	fclose(f);
 	cr_expect_eq(open_one("a.safetensors"), -EINVAL);
-	cr_expect(strstr(why, "too short"), "%s", why);
+	cr_expect(strstr(why.text, "too short"), "%s", why.text);
 	cr_expect_eq(open_one("absent.safetensors"), -ENOENT);
 }
 
@@ -197,7 +197,7 @@ Test(safetensors, shards_are_one_set)
 	put("x-2.safetensors", "{\"b\":" F32_4 "}", 16);
 	put_text("model.safetensors.index.json", "{\"metadata\": {\"total_size\": 32}, \"weight_map\": "
 						 "{\"a\": \"x-1.safetensors\", \"b\": \"x-2.safetensors\"}}");
-	cr_assert_eq(open_all(), 0, "%s", why);
+	cr_assert_eq(open_all(), 0, "%s", why.text);
 	cr_expect_eq(safetensors_count(st), 2);
 	cr_expect_eq(safetensors_files(st), 2);
 	cr_expect(safetensors_find(st, "a") && safetensors_find(st, "b"));
@@ -210,16 +210,16 @@ Test(safetensors, a_false_index_is_refused)
 	const char *index = "model.safetensors.index.json";
 	put_text(index, "{\"weight_map\": {\"a\": \"x-1.safetensors\", \"b\": \"x-1.safetensors\"}}");
 	cr_expect_eq(open_all(), -EINVAL);
-	cr_expect(strstr(why, "tensor b is not in x-1.safetensors"), "%s", why);
+	cr_expect(strstr(why.text, "tensor b is not in x-1.safetensors"), "%s", why.text);
 	put_text(index, "{\"weight_map\": {\"a\": \"x-1.safetensors\", \"c\": \"x-2.safetensors\"}}");
 	cr_expect_eq(open_all(), -EINVAL);
-	cr_expect(strstr(why, "tensor a is in two files"), "%s", why);
+	cr_expect(strstr(why.text, "tensor a is in two files"), "%s", why.text);
 	put_text(index, "{\"weight_map\": {\"a\": \"../x-1.safetensors\"}}");
 	cr_expect_eq(open_all(), -EINVAL);
-	cr_expect(strstr(why, "not a file name"), "%s", why);
+	cr_expect(strstr(why.text, "not a file name"), "%s", why.text);
 	put_text(index, "{\"weight_map\": {\"a\": \"gone.safetensors\"}}");
 	cr_expect_eq(open_all(), -ENOENT);
-	cr_expect(strstr(why, "gone.safetensors"), "%s", why);
+	cr_expect(strstr(why.text, "gone.safetensors"), "%s", why.text);
 	put_text(index, "{}");
 	cr_expect_eq(open_all(), -EINVAL);
 	put_text(index, "{\"weight_map\": {\"a\": 3}}");
@@ -230,10 +230,10 @@ Test(safetensors, a_single_file_may_have_any_name)
 {
 	cr_expect_eq(open_all(), -ENOENT);
 	put("weights.safetensors", "{\"a\":" F32_4 "}", 16);
-	cr_expect_eq(open_all(), 0, "%s", why);
+	cr_expect_eq(open_all(), 0, "%s", why.text);
 	put("more.safetensors", "{\"a\":" F32_4 "}", 16);
 	cr_expect_eq(open_all(), -ENOENT);
-	cr_expect(strstr(why, "several"), "%s", why);
+	cr_expect(strstr(why.text, "several"), "%s", why.text);
 }
 
 Test(safetensors, edge_cases_of_the_test_data_are_read_or_refused)
@@ -254,12 +254,12 @@ Test(safetensors, edge_cases_of_the_test_data_are_read_or_refused)
 			cr_skip_test("%s is not here", rel);
 		safetensors_close(st);
 		st = NULL;
-		cr_expect_eq(safetensors_open(path, &st, why, sizeof why), all[i].rc, "%s: %s", rel, why);
+		cr_expect_eq(safetensors_open(path, &st, &why), all[i].rc, "%s: %s", rel, why.text);
 	}
 	const char *sharded = testdata("weights/tiny-random/tiny_qwen3_sharded");
 	safetensors_close(st);
 	st = NULL;
-	cr_expect(sharded && safetensors_open_dir(sharded, &st, why, sizeof why) == 0, "%s", why);
+	cr_expect(sharded && safetensors_open_dir(sharded, &st, &why) == 0, "%s", why.text);
 	cr_expect_eq(safetensors_files(st), 2);
 }
 
@@ -300,7 +300,7 @@ Test(safetensors, a_header_beyond_the_formats_limit_is_refused)
 	put_raw("model.safetensors", ST_HEADER_MAX + 1, "{", 1, 0);
 	cr_assert_eq(truncate(path_of("model.safetensors"), (off_t)ST_HEADER_MAX + 1000), 0);
 	cr_expect_eq(open_all(), -EINVAL);
-	cr_expect(strstr(why, "the header's length 100000001"), "%s", why);
+	cr_expect(strstr(why.text, "the header's length 100000001"), "%s", why.text);
 }
 
 Test(safetensors, too_many_files_are_refused)
@@ -312,5 +312,5 @@ Test(safetensors, too_many_files_are_refused)
 	fprintf(f, "}}");
 	fclose(f);
 	cr_expect_eq(open_all(), -EINVAL);
-	cr_expect(strstr(why, "more than 4096 files"), "%s", why);
+	cr_expect(strstr(why.text, "more than 4096 files"), "%s", why.text);
 }

@@ -139,15 +139,15 @@ Test(shard, experts_are_dealt_out_whole)
 	static struct weights_layer layer;
 	static struct model_config c;
 	struct weights w;
-	char why[512];
+	struct why why;
 	mixture(&w, &layer, experts, &c);
 	for (int n = 2; n <= 4; n++) {
 		int owners[EXPERTS] = {0};
 		for (int r = 0; r < n; r++) {
 			struct shard s;
 			int has = 0;
-			cr_assert_eq(shard_init(&s, &c, &w, (struct shard_rank){r, n, true}, why, sizeof why),
-				     0, "%s", why);
+			cr_assert_eq(shard_init(&s, &c, &w, (struct shard_rank){r, n, true}, &why), 0, "%s",
+				     why.text);
 			for (int e = 0; e < EXPERTS; e++) {
 				owners[e] += shard_has_expert(&s, e);
 				has += shard_has_expert(&s, e);
@@ -167,9 +167,9 @@ Test(shard, experts_are_dealt_out_whole)
 static void not_dealt(const struct model_config *c, const struct weights *w, int n, const char *reason)
 {
 	struct shard s;
-	char why[512] = "";
-	cr_expect_eq(shard_init(&s, c, w, (struct shard_rank){0, n, true}, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, reason), "\"%s\" does not say \"%s\"", why, reason);
+	struct why why = {""};
+	cr_expect_eq(shard_init(&s, c, w, (struct shard_rank){0, n, true}, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, reason), "\"%s\" does not say \"%s\"", why.text, reason);
 }
 
 Test(shard, experts_that_cannot_be_dealt_out_are_named)
@@ -179,13 +179,13 @@ Test(shard, experts_that_cannot_be_dealt_out_are_named)
 	static struct model_config c;
 	struct weights w;
 	struct shard s;
-	char why[512];
+	struct why why;
 	mixture(&w, &layer, experts, &c);
 	not_dealt(&c, &w, 6, "--tp 6 --ep: there are only 5 experts, and some ranks would have none");
 	not_dealt(&c, &w, 6, "; possible: --tp 2, 3, 4");
-	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 3, false}, why, sizeof why), -EINVAL);
-	cr_expect_not_null(strstr(why, "an expert's intermediate size is 40, not a multiple of 3"), "%s",
-			   why);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 3, false}, &why), -EINVAL);
+	cr_expect_not_null(strstr(why.text, "an expert's intermediate size is 40, not a multiple of 3"), "%s",
+			   why.text);
 	c.experts.n = 0;
 	not_dealt(&c, &w, 2, "the model is no mixture of experts");
 	c.experts.n = EXPERTS;
@@ -202,18 +202,18 @@ Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 	const struct model_config c = {
 		.n_heads = 4, .n_kv_heads = 4, .head_dim = 48, .hidden = N, .intermediate = K, .n_vocab = 64};
 	struct shard s;
-	char why[512];
+	struct why why;
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		*all[i] = layer_of(false, GROUP, SUPER);
 	snprintf(layer.down.name, sizeof layer.down.name, "%s", "down");
 	layer.o.codes.super = K;
-	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), -EINVAL);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, &why), -EINVAL);
 	cr_expect_not_null(
-		strstr(why, "the 192 inputs of down cannot be cut into 2 parts of whole groups of 64"), "%s",
-		why);
+		strstr(why.text, "the 192 inputs of down cannot be cut into 2 parts of whole groups of 64"),
+		"%s", why.text);
 	layer.down.codes.super = 32;
-	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, &why), 0, "%s", why.text);
 	layer.down.codes.perm = perm;
-	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, why, sizeof why), -ENOTSUP);
-	cr_expect_not_null(strstr(why, "down has its inputs in an order of its own"), "%s", why);
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, &why), -ENOTSUP);
+	cr_expect_not_null(strstr(why.text, "down has its inputs in an order of its own"), "%s", why.text);
 }

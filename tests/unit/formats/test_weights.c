@@ -9,14 +9,14 @@
 #include <errno.h>
 #include <math.h>
 
-static char why[512];
+static struct why why;
 static struct model_config c;
 static struct weights *w;
 
 static int load(const char *dir)
 {
-	cr_assert_eq(model_config_load(dir, &c, why, sizeof why), 0, "%s", why);
-	return weights_open(dir, &c, &w, why, sizeof why);
+	cr_assert_eq(model_config_load(dir, &c, &why), 0, "%s", why.text);
+	return weights_open(dir, &c, &w, &why);
 }
 
 static void done(void)
@@ -39,7 +39,7 @@ Test(weights, every_tensor_of_a_model_is_used)
 {
 	const char *names[] = {"qwen3-tied", "llama2", "qwen2", "llama-awq-g128"};
 	for (int i = 0; i < 4; i++) {
-		cr_assert_eq(load(tiny(names[i])), 0, "%s", why);
+		cr_assert_eq(load(tiny(names[i])), 0, "%s", why.text);
 		cr_expect_eq(w->n_unused, 0, "%s", names[i]);
 		cr_expect_eq(w->bytes, safetensors_bytes(w->files.at), "%s", names[i]);
 		weights_close(w);
@@ -50,7 +50,7 @@ Test(weights, every_tensor_of_a_model_is_used)
 
 Test(weights, a_tied_head_is_the_embedding)
 {
-	cr_assert_eq(load(tiny("qwen3-tied")), 0, "%s", why);
+	cr_assert_eq(load(tiny("qwen3-tied")), 0, "%s", why.text);
 	cr_expect_null(w->head.w);
 	cr_expect_eq(w->embed.n, 331 * 96);
 	cr_expect_eq(w->layers[1].q.n, 6 * 32);
@@ -61,7 +61,7 @@ Test(weights, a_tied_head_is_the_embedding)
 
 Test(weights, awq_and_plain_layers_can_be_mixed)
 {
-	cr_assert_eq(load(tiny("qwen3-awq-g32")), 0, "%s", why);
+	cr_assert_eq(load(tiny("qwen3-awq-g32")), 0, "%s", why.text);
 	cr_expect(w->layers[0].v.kind == WEIGHTS_AWQ && w->layers[0].v.group == 32);
 	cr_expect(w->layers[1].v.kind == WEIGHTS_DENSE && w->layers[1].v.dtype == CONFIG_F16);
 	cr_expect(w->layers[0].down.kind == WEIGHTS_DENSE && w->layers[1].down.kind == WEIGHTS_AWQ);
@@ -70,7 +70,7 @@ Test(weights, awq_and_plain_layers_can_be_mixed)
 
 Test(weights, whole_rows_are_one_group)
 {
-	cr_assert_eq(load(tiny("llama-awq-rows")), 0, "%s", why);
+	cr_assert_eq(load(tiny("llama-awq-rows")), 0, "%s", why.text);
 	cr_expect_eq(w->layers[0].down.group, 176);
 	cr_expect_eq(w->layers[0].q.group, 96);
 }
@@ -100,8 +100,8 @@ static void refused(const char *name, const char *from, const char *to, int err,
 	const char *dir = altered(name, from, to);
 	int rc = load(dir);
 	remove_altered(dir);
-	cr_assert_eq(rc, err, "rc %d: %s", rc, why);
-	cr_assert(strstr(why, reason), "\"%s\" does not contain \"%s\"", why, reason);
+	cr_assert_eq(rc, err, "rc %d: %s", rc, why.text);
+	cr_assert(strstr(why.text, reason), "\"%s\" does not contain \"%s\"", why.text, reason);
 	model_config_fini(&c);
 }
 
@@ -142,7 +142,7 @@ static void strip_prefix(const char *dir)
 	size_t n, to = 0;
 	uint64_t header;
 	snprintf(path, sizeof path, "%s/model.safetensors", dir);
-	cr_assert_eq(file_read(path, 1 << 24, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 1 << 24, &data, &n, &why), 0, "%s", why.text);
 	memcpy(&header, data, 8);
 	char *h = data + 8;
 	for (size_t i = 0; i < header; i++) {
@@ -166,7 +166,7 @@ Test(weights, the_prefix_may_be_missing)
 	strip_prefix(dir);
 	int rc = load(dir);
 	remove_altered(dir);
-	cr_assert_eq(rc, 0, "%s", why);
+	cr_assert_eq(rc, 0, "%s", why.text);
 	cr_expect_str_eq(w->layers[0].q.name, "layers.0.self_attn.q_proj");
 }
 
@@ -239,10 +239,10 @@ Test(weights, a_layer_both_packed_and_plain_is_refused)
 {
 	char dir[] = "/tmp/quern-weights-XXXXXX";
 	const char *from = tiny("llama-awq-g128");
-	cr_assert_eq(load(from), 0, "%s", why);
+	cr_assert_eq(load(from), 0, "%s", why.text);
 	copy_with(from, dir, "model.layers.0.self_attn.q_proj.weight", w->layers[0].q.n, w->layers[0].q.k);
 	cr_expect_eq(load(dir), -EINVAL);
-	cr_expect(strstr(why, "q_proj has both a weight and a qweight"), "%s", why);
+	cr_expect(strstr(why.text, "q_proj has both a weight and a qweight"), "%s", why.text);
 	remove_copy(dir);
 }
 
@@ -251,12 +251,12 @@ Test(weights, a_layer_of_experts_takes_no_fused_gate_and_up)
 {
 	char dir[] = "/tmp/quern-weights-XXXXXX";
 	const char *from = tiny("qwen3-moe");
-	cr_assert_eq(load(from), 0, "%s", why);
+	cr_assert_eq(load(from), 0, "%s", why.text);
 	cr_assert(c.layer_sparse[0] && !c.experts.shared);
 	copy_with(from, dir, "model.layers.0.mlp.gate_up_proj.weight", 0, c.hidden);
 	cr_expect_eq(load(dir), -ENOTSUP);
-	cr_expect(strstr(why,
+	cr_expect(strstr(why.text,
 			 "tensor model.layers.0.mlp.gate_up_proj.weight has no place in Qwen3MoeForCausalLM"),
-		  "%s", why);
+		  "%s", why.text);
 	remove_copy(dir);
 }

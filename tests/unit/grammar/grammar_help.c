@@ -8,8 +8,8 @@
 struct grammar *help_grammar(struct ast *a, const struct lexicon *v)
 {
 	struct grammar *g = NULL;
-	char why[256] = "";
-	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(grammar_new(a, v, NULL, &g, &why), 0, "%s", why.text);
 	ast_free(a);
 	return g;
 }

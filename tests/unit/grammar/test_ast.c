@@ -21,8 +21,8 @@ Test(ast, a_recursive_grammar_is_built_and_printed)
 	int some = ast_option(a, ast_seq2(a, ast_ref(a, list), more));
 	ast_rule_set(a, list, ast_seq3(a, ast_text(a, "["), some, ast_text(a, "]")));
 	ast_start(a, ast_ref(a, list));
-	char why[128];
-	cr_assert_eq(ast_check(a, why, sizeof why), 0, "%s", why);
+	struct why why;
+	cr_assert_eq(ast_check(a, &why), 0, "%s", why.text);
 	struct buf out = {0};
 	ast_print(a, &out, 1000);
 	cr_expect_str_eq(out.p, "start ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"\n");
@@ -66,33 +66,33 @@ Test(ast, repeats_sets_and_products_print)
 Test(ast, the_first_error_stays)
 {
 	struct ast *a = ast_new(NULL);
-	char why[128];
-	cr_expect_eq(ast_check(a, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "the grammar has no start");
+	struct why why;
+	cr_expect_eq(ast_check(a, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "the grammar has no start");
 	int r = ast_rule(a, "value");
 	ast_start(a, ast_ref(a, r));
-	cr_expect_eq(ast_check(a, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "rule value is not defined");
+	cr_expect_eq(ast_check(a, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "rule value is not defined");
 	ast_rule_set(a, r, ast_text(a, "x"));
-	cr_expect_eq(ast_check(a, why, sizeof why), 0);
+	cr_expect_eq(ast_check(a, &why), 0);
 	cr_expect_eq(ast_repeat(a, ast_text(a, "x"), 3, 2), AST_FAILED);
 	cr_expect_eq(ast_text(a, "y"), AST_FAILED);
 	cr_expect_eq(ast_fail(a, -E2BIG, "later"), AST_FAILED);
-	cr_expect_eq(ast_check(a, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "a repeat of 3 to 2 times");
+	cr_expect_eq(ast_check(a, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "a repeat of 3 to 2 times");
 	ast_free(a);
 }
 
 static void expect_bound(const struct ast_limits *l, const char *want)
 {
 	struct ast *a = ast_new(l);
-	char why[128] = "";
+	struct why why = {""};
 	for (int i = 0, x = ast_empty(a); i < 1000 && x != AST_FAILED; i++) {
 		x = ast_repeat(a, ast_seq2(a, x, ast_text(a, "some text")), 2, 3);
 		ast_rule_set(a, ast_rule(a, "r"), x);
 	}
-	cr_expect_eq(ast_check(a, why, sizeof why), -E2BIG);
-	cr_expect_str_eq(why, want);
+	cr_expect_eq(ast_check(a, &why), -E2BIG);
+	cr_expect_str_eq(why.text, want);
 	ast_free(a);
 }
 

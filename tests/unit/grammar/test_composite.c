@@ -15,9 +15,9 @@ TestSuite(composite, .timeout = 60);
 static struct ast *parsed(const char *text)
 {
 	struct ast *a = NULL;
-	char why[512] = "";
-	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, why, sizeof why), 0,
-		     "%s: %s", text, why);
+	struct why why = {""};
+	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, &why), 0, "%s: %s", text,
+		     why.text);
 	return a;
 }
 
@@ -29,10 +29,10 @@ static struct grammar *composite(const char *text)
 static void expect_refused(const char *text, int err, const char *want)
 {
 	struct ast *a = NULL;
-	char why[512] = "";
-	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, why, sizeof why), err,
-		     "%.100s", text);
-	cr_expect_str_eq(why, want);
+	struct why why = {""};
+	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text, strlen(text), NULL, &a, &why), err, "%.100s",
+		     text);
+	cr_expect_str_eq(why.text, want);
 	cr_expect_null(a);
 }
 
@@ -107,9 +107,9 @@ Test(composite, rules_are_referred_to_by_name)
 		"\"literal\", \"text\": \"a\"}, {\"type\": \"rule\", \"name\": \"x\"}]}}, \"part\": "
 		"{\"type\": "
 		"\"rule\", \"name\": \"x\"}}");
-	char why[256];
-	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "no text matches the grammar: x needs itself, and so never ends");
+	struct why why;
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "no text matches the grammar: x needs itself, and so never ends");
 	ast_free(a);
 }
 
@@ -210,9 +210,9 @@ Test(composite, a_text_with_a_schema_is_a_string_without_quotes)
 	help_no(g, "2024-01-01", "2024-1-1", "\"2024-01-02\"");
 	grammar_free(g);
 	struct ast *a = parsed("{\"type\": \"text\", \"schema\": {\"type\": \"integer\"}}");
-	char why[256];
-	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "no text matches the grammar");
+	struct why why;
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "no text matches the grammar");
 	ast_free(a);
 }
 
@@ -241,7 +241,7 @@ static struct lexicon *lexicon(const char *const *words, size_t n)
 	for (size_t i = 0; i < n; i++)
 		tokens[256 + i] = (struct lexicon_token){words[i], (uint32_t)strlen(words[i]), LEXICON_TEXT};
 	tokens[256 + n] = (struct lexicon_token){"", 0, LEXICON_END};
-	cr_assert_eq(lexicon_new(tokens, 257 + n, &v, NULL, 0), 0);
+	cr_assert_eq(lexicon_new(tokens, 257 + n, &v, NULL), 0);
 	return v;
 }
 
@@ -362,14 +362,14 @@ Test(composite, a_spent_budget_survives_empty_caches)
 	const struct grammar_limits limits = {.state_bytes = 1 << 20, .mask_bytes = 1};
 	struct grammar *g;
 	struct grammar_counts c;
-	char why[256] = "";
+	struct why why = {""};
 	buf_printf(&text, "{\"type\": \"sequence\", \"parts\": [%s, {\"type\": \"regex\", \"pattern\": \"",
 		   thought);
 	for (int i = 0; i < 26; i++)
 		buf_printf(&text, "%c[0-9]{0,2000}%c|", 'A' + i, 'A' + i);
 	buf_puts(&text, "-\"}]}");
 	struct ast *a = parsed(text.p);
-	cr_assert_eq(grammar_new(a, v, &limits, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, v, &limits, &g, &why), 0, "%s", why.text);
 	ast_free(a);
 	struct matcher *m = matcher_new(g);
 	push(m, "abcd\n");
@@ -449,9 +449,9 @@ Test(composite, nesting_is_bounded)
 	for (int i = 0; i < 100; i++)
 		buf_puts(&text, "}");
 	struct ast *a;
-	char why[512] = "";
-	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "parts are nested more than 64 deep"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, &why), -E2BIG);
+	cr_expect(strstr(why.text, "parts are nested more than 64 deep"), "%s", why.text);
 	buf_clear(&text);
 	/* more parts than may be nested, in one list */
 	buf_puts(&text, "{\"type\":\"sequence\",\"parts\":[");
@@ -459,8 +459,7 @@ Test(composite, nesting_is_bounded)
 		buf_puts(&text, i ? ",{\"type\":\"literal\",\"text\":\"a\"}"
 				  : "{\"type\":\"literal\",\"text\":\"a\"}");
 	buf_puts(&text, "]}");
-	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(grammar_parse(GRAMMAR_COMPOSITE, text.p, text.len, NULL, &a, &why), 0, "%s", why.text);
 	ast_free(a);
 	buf_fini(&text);
 }

@@ -172,12 +172,12 @@ Test(machine, an_intersection_of_a_recursive_rule_is_refused)
 {
 	struct ast *a = ast_new(NULL);
 	struct grammar *g;
-	char why[256];
+	struct why why;
 	int s = ast_rule(a, "s");
 	ast_rule_set(a, s, ast_seq3(a, ast_text(a, "("), maybe(a, ast_ref(a, s)), ast_text(a, ")")));
 	ast_start(a, ast_and(a, ast_ref(a, s), ast_text(a, "()")));
-	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "recursive rule"), "%s", why);
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, &why), -EINVAL);
+	cr_expect(strstr(why.text, "recursive rule"), "%s", why.text);
 	ast_free(a);
 }
 
@@ -185,10 +185,10 @@ Test(machine, a_grammar_without_texts_is_refused)
 {
 	struct ast *a = ast_new(NULL);
 	struct grammar *g;
-	char why[256];
+	struct why why;
 	ast_start(a, ast_and(a, ast_text(a, "a"), ast_text(a, "b")));
-	cr_expect_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, "no text matches the grammar");
+	cr_expect_eq(grammar_new(a, NULL, NULL, &g, &why), -EINVAL);
+	cr_expect_str_eq(why.text, "no text matches the grammar");
 	ast_free(a);
 }
 
@@ -199,7 +199,7 @@ static struct grammar *brackets(const struct grammar_limits *l)
 	int s = ast_rule(a, "s");
 	ast_rule_set(a, s, ast_seq3(a, ast_text(a, "("), maybe(a, ast_ref(a, s)), ast_text(a, ")")));
 	ast_start(a, ast_ref(a, s));
-	cr_assert_eq(grammar_new(a, NULL, l, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, NULL, l, &g, NULL), 0);
 	ast_free(a);
 	return g;
 }
@@ -232,7 +232,7 @@ Test(machine, caches_are_emptied_and_texts_followed_again)
 	int x = ast_seq2(a, ast_text(a, "x"), ast_repeat(a, ast_text(a, "ab"), 10, 1000000));
 	ast_start(a, ast_alt2(a, x,
 			      ast_seq2(a, ast_text(a, "y"), ast_repeat(a, ast_text(a, "c"), 10, 1000000))));
-	cr_assert_eq(grammar_new(a, NULL, &(struct grammar_limits){.state_bytes = 170000}, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, NULL, &(struct grammar_limits){.state_bytes = 170000}, &g, NULL), 0);
 	ast_free(a);
 	struct matcher *m[2] = {matcher_new(g), matcher_new(g)};
 	cr_assert_eq(matcher_accept_bytes(m[0], "x", 1, NULL), 0);

@@ -61,10 +61,10 @@ static void follow_tree(const struct lexicon *v, struct ast *a, int node, const 
 			const char *const *texts)
 {
 	struct grammar *g, *bytes;
-	char why[256] = "";
+	struct why why = {""};
 	ast_start(a, node);
-	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, &why), 0, "%s", why.text);
+	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, &why), 0, "%s", why.text);
 	ast_free(a);
 	for (; *texts; texts++) {
 		struct matcher *m = matcher_new(g), *slow = matcher_new(bytes);
@@ -219,11 +219,10 @@ static int random_node(struct ast *a, uint64_t *seed, int depth, int rule)
 static bool random_walk(const struct ast *a, const struct lexicon *v, uint64_t *seed)
 {
 	struct grammar *g, *bytes;
-	char why[256] = "";
-	if (grammar_new(a, v, &(struct grammar_limits){.state_bytes = 4 << 20, .mask_bytes = 1}, &g, why,
-			sizeof why))
+	struct why why = {""};
+	if (grammar_new(a, v, &(struct grammar_limits){.state_bytes = 4 << 20, .mask_bytes = 1}, &g, &why))
 		return false;
-	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, NULL, NULL, &bytes, &why), 0, "%s", why.text);
 	struct matcher *m = matcher_new(g), *slow = matcher_new(bytes);
 	for (int step = 0; step < 12; step++) {
 		const uint32_t *mask;
@@ -271,9 +270,9 @@ static size_t states_along(struct ast *a, int start, const struct lexicon *v, co
 {
 	struct grammar *g;
 	struct grammar_counts c;
-	char why[256] = "";
+	struct why why = {""};
 	ast_start(a, start);
-	cr_assert_eq(grammar_new(a, v, NULL, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, &why), 0, "%s", why.text);
 	ast_free(a);
 	struct matcher *m = matcher_new(g);
 	for (const char *p = text; *p; p++) {
@@ -325,7 +324,7 @@ Test(mask, what_is_repeated_may_be_short_without_showing_it)
 		uint32_t allowed; /* bit mask */
 	} cases[] = {{true, "bcdefghijk", 20, 1}, {false, "bc", 10, 8}, {false, "bc", 11, 24}};
 	struct lexicon *v;
-	cr_assert_eq(lexicon_new(tokens, 5, &v, NULL, 0), 0);
+	cr_assert_eq(lexicon_new(tokens, 5, &v, NULL), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct ast *a = ast_new(NULL);
 		struct grammar *g;
@@ -336,7 +335,7 @@ Test(mask, what_is_repeated_may_be_short_without_showing_it)
 				a, body,
 				ast_and(a, regex_parse(a, "a|xx", 4, NULL), regex_parse(a, "a|yy", 4, NULL)));
 		ast_start(a, ast_repeat(a, body, 0, cases[i].max));
-		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL), 0);
 		ast_free(a);
 		struct matcher *m = matcher_new(g);
 		cr_assert_eq(matcher_mask(m, &mask), 0);
@@ -356,12 +355,12 @@ Test(mask, a_minimum_beyond_long_tokens_is_not_met_by_one)
 					 {.bytes = bytes, .n = 1, .kind = LEXICON_TEXT},
 					 {.bytes = bytes + 40, .n = 1, .kind = LEXICON_TEXT}};
 	struct lexicon *v;
-	cr_assert_eq(lexicon_new(tokens, 4, &v, NULL, 0), 0);
+	cr_assert_eq(lexicon_new(tokens, 4, &v, NULL), 0);
 	struct ast *a = ast_new(NULL);
 	struct grammar *g;
 	const uint32_t *mask;
 	ast_start(a, regex_parse(a, "a{500,}b", 8, NULL));
-	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL), 0);
 	ast_free(a);
 	struct matcher *m = matcher_new(g);
 	for (int i = 0; i < 12; i++) {
@@ -398,7 +397,7 @@ Test(mask, what_alternatives_share_is_followed_once)
 			kids[i] = ast_seq3(a, ast_text(a, "{"), inner, ast_text(a, "}"));
 		}
 		ast_start(a, ast_alt(a, kids, (size_t)n_kids));
-		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+		cr_assert_eq(grammar_new(a, v, NULL, &g, NULL), 0);
 		ast_free(a);
 		struct matcher *m = matcher_new(g);
 		grammar_counts(g, &before);
@@ -422,7 +421,7 @@ Test(mask, a_rebuilt_matcher_has_the_same_masks)
 	struct ast *a = ast_new(NULL);
 	struct grammar *g;
 	ast_start(a, ast_repeat(a, regex_parse(a, string_body, strlen(string_body), NULL), 0, -1));
-	cr_assert_eq(grammar_new(a, v, &(struct grammar_limits){.mask_bytes = 1}, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, v, &(struct grammar_limits){.mask_bytes = 1}, &g, NULL), 0);
 	ast_free(a);
 	struct matcher *m = matcher_new(g), *again = matcher_new(g);
 	uint32_t tokens[100], n = 0;
@@ -456,7 +455,7 @@ Test(mask, the_end_token_is_allowed_where_the_text_may_end)
 	const uint32_t *mask;
 	uint32_t end = v->ends[0];
 	ast_start(a, regex_parse(a, "ab?", 3, NULL));
-	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL), 0);
 	ast_free(a);
 	struct matcher *m = matcher_new(g);
 	cr_expect_eq(matcher_accept(m, end), -EINVAL);
@@ -484,7 +483,7 @@ Test(mask, control_and_empty_tokens_are_never_taken)
 	struct grammar *g;
 	uint32_t n_control = 0, n_empty = 0;
 	ast_start(a, regex_parse(a, "[^]*", 4, NULL));
-	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL, 0), 0);
+	cr_assert_eq(grammar_new(a, v, NULL, &g, NULL), 0);
 	ast_free(a);
 	struct matcher *m = matcher_new(g);
 	for (uint32_t t = 0; t < v->n_tokens; t++) {
@@ -512,13 +511,13 @@ Test(mask, a_sequence_through_many_rules_is_not_walked_on_the_stack)
 	struct buf text = {0};
 	uint64_t seed = 5;
 	const uint32_t *mask;
-	char why[256] = "";
+	struct why why = {""};
 	struct ast *a;
 	buf_puts(&text, "root ::= r0\n");
 	for (int i = 0; i < N; i++)
 		buf_printf(&text, "r%d ::= \"a\" r%d\n", i, i + 1);
 	buf_printf(&text, "r%d ::= \"x\"{0,1000}\n", N);
-	cr_assert_eq(grammar_parse(GRAMMAR_GBNF, text.p, text.len, NULL, &a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_parse(GRAMMAR_GBNF, text.p, text.len, NULL, &a, &why), 0, "%s", why.text);
 	struct lexicon *v = help_random_lexicon(&seed);
 	struct grammar *g = help_grammar(a, v);
 	struct matcher *m = matcher_new(g);
@@ -559,8 +558,8 @@ Test(mask, what_stands_beside_itself_takes_no_room)
 static struct ast *parse(enum grammar_language language, const char *text)
 {
 	struct ast *a;
-	char why[256] = "";
-	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, &why), 0, "%s", why.text);
 	return a;
 }
 
@@ -710,8 +709,8 @@ Test(mask, a_compilation_is_no_grammar_where_its_work_ends)
 	const struct grammar_limits limits = {.work = {.units = 1}};
 	struct ast *a = product();
 	struct grammar *g;
-	char why[256] = "";
-	cr_assert_eq(grammar_new(a, v, &limits, &g, why, sizeof why), -EAGAIN);
+	struct why why = {""};
+	cr_assert_eq(grammar_new(a, v, &limits, &g, &why), -EAGAIN);
 	ast_free(a);
 	lexicon_free(v);
 }

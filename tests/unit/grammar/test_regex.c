@@ -174,11 +174,11 @@ Test(regex, what_is_not_supported_is_refused_by_name)
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct ast *a = ast_new(NULL);
-		char why[256] = "";
+		struct why why = {""};
 		cr_expect_eq(regex_parse(a, cases[i][0], strlen(cases[i][0]), NULL), AST_FAILED, "%s",
 			     cases[i][0]);
-		cr_expect_eq(ast_check(a, why, sizeof why), -EINVAL);
-		cr_expect_str_eq(why, cases[i][1]);
+		cr_expect_eq(ast_check(a, &why), -EINVAL);
+		cr_expect_str_eq(why.text, cases[i][1]);
 		ast_free(a);
 	}
 }
@@ -186,13 +186,13 @@ Test(regex, what_is_not_supported_is_refused_by_name)
 Test(regex, nesting_is_bounded)
 {
 	char deep[2001];
-	char why[256] = "";
+	struct why why = {""};
 	memset(deep, '(', 1000);
 	memset(deep + 1000, ')', 1000);
 	struct ast *a = ast_new(NULL);
 	cr_expect_eq(regex_parse(a, deep, 2000, NULL), AST_FAILED);
-	cr_expect_eq(ast_check(a, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "groups are nested too deep"), "%s", why);
+	cr_expect_eq(ast_check(a, &why), -E2BIG);
+	cr_expect(strstr(why.text, "groups are nested too deep"), "%s", why.text);
 	ast_free(a);
 }
 
@@ -210,9 +210,9 @@ Test(regex, random_patterns_match_as_another_implementation_says)
 {
 	json_t *cases, *c;
 	size_t i;
-	char why[256];
-	cr_assert_eq(json_read(repofile("tests/golden/regex.json"), 16 << 20, &cases, why, sizeof why), 0,
-		     "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(repofile("tests/golden/regex.json"), 16 << 20, &cases, &why), 0, "%s",
+		     why.text);
 	cr_assert(json_array_size(cases) >= 400);
 	json_array_foreach(cases, i, c)
 	{

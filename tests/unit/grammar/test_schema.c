@@ -532,14 +532,14 @@ Test(schema, steps_are_bounded)
 {
 	const struct schema_options few = {.max_steps = 50};
 	struct buf b = {0};
-	char why[512];
+	struct why why;
 	struct grammar *g;
 	buf_puts(&b, "{\"allOf\":[{}");
 	for (int i = 0; i < 100; i++)
 		buf_puts(&b, ",{\"type\":\"object\"}");
 	buf_puts(&b, "]}");
-	cr_expect_eq(compile(b.p, &few, &g, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "steps"), "%s", why);
+	cr_expect_eq(compile(b.p, &few, &g, &why), -E2BIG);
+	cr_expect(strstr(why.text, "steps"), "%s", why.text);
 	buf_fini(&b);
 }
 
@@ -547,13 +547,13 @@ Test(schema, steps_are_bounded)
  * (15,784 expressions) takes a second. */
 Test(schema, names_that_must_hold_several_words_are_found_soon)
 {
-	char why[512];
+	struct why why;
 	struct grammar *g;
 	struct grammar_counts counts;
 	cr_assert_eq(compile("{\"type\":\"object\",\"patternProperties\":{\"rties\":{},\"propertyNames\":{},"
 			     "\"minProperties\":{},\"if\":{},\"thProperties\":{\"type\":\"null\"}}}",
-			     NULL, &g, why, sizeof why),
-		     0, "%s", why);
+			     NULL, &g, &why),
+		     0, "%s", why.text);
 	grammar_counts(g, &counts);
 	cr_expect_leq(counts.n_exprs, 5000);
 	help_yes(g, "{}", "{\"if\": 1}", "{\"thProperties\": null}");
@@ -564,29 +564,29 @@ Test(schema, names_that_must_hold_several_words_are_found_soon)
 Test(schema, what_explodes_is_refused)
 {
 	struct buf b = {0};
-	char why[512];
+	struct why why;
 	struct grammar *g;
 	buf_puts(&b, "{\"allOf\":[");
 	for (int i = 0; i < 40; i++)
 		buf_printf(&b, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}",
 			   i ? "," : "", i, i);
 	buf_puts(&b, "],\"type\":\"object\"}");
-	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "alternatives") || strstr(why, "steps"), "%s", why);
+	cr_expect_eq(compile(b.p, NULL, &g, &why), -E2BIG);
+	cr_expect(strstr(why.text, "alternatives") || strstr(why.text, "steps"), "%s", why.text);
 	buf_clear(&b);
 	buf_puts(&b, "{\"anyOf\":[{}");
 	for (int i = 0; i < 100000; i++)
 		buf_puts(&b, ",{\"type\":\"object\"}");
 	buf_puts(&b, "]}");
-	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
+	cr_expect_eq(compile(b.p, NULL, &g, &why), -E2BIG);
 	buf_clear(&b);
 	for (int i = 0; i < 120; i++)
 		buf_puts(&b, "{\"not\":");
 	buf_puts(&b, "{}");
 	for (int i = 0; i < 120; i++)
 		buf_puts(&b, "}");
-	int rc = compile(b.p, NULL, &g, why, sizeof why);
-	cr_expect(rc == 0 || rc == -EINVAL || rc == -E2BIG, "%d: %s", rc, why);
+	int rc = compile(b.p, NULL, &g, &why);
+	cr_expect(rc == 0 || rc == -EINVAL || rc == -E2BIG, "%d: %s", rc, why.text);
 	if (!rc)
 		grammar_free(g);
 	buf_fini(&b);
@@ -609,7 +609,7 @@ static void put_members(struct buf *b, int n, bool properties, bool required)
 Test(schema, many_members_cost_as_much_as_they_are)
 {
 	struct buf b = {0};
-	char why[512] = "";
+	struct why why = {""};
 	for (int form = 1; form <= 3; form++) {
 		size_t steps[2] = {0}, bytes[2];
 		for (int large = 0; large < 2; large++) {
@@ -618,7 +618,7 @@ Test(schema, many_members_cost_as_much_as_they_are)
 			const struct schema_options o = {.steps = &steps[large]};
 			buf_clear(&b);
 			put_members(&b, large ? 20000 : 2000, form & 1, form & 2);
-			cr_assert_eq(compile(b.p, &o, &g, why, sizeof why), 0, "form %d: %s", form, why);
+			cr_assert_eq(compile(b.p, &o, &g, &why), 0, "form %d: %s", form, why.text);
 			grammar_counts(g, &counts);
 			bytes[large] = counts.bytes;
 			if (form == 3)
@@ -653,21 +653,21 @@ Test(schema, names_of_many_schemas_are_bounded)
 	const struct schema_options few = {.max_steps = 2000}, more = {.max_steps = 20000};
 	struct buf b = {0};
 	struct grammar *g = NULL;
-	char why[512] = "";
+	struct why why = {""};
 	buf_puts(&b, "{\"type\":\"object\",\"allOf\":[{}");
 	for (int i = 0; i < 400; i++)
 		buf_printf(&b, ",{\"properties\":{\"k%d\":{}}}", i);
 	buf_puts(&b, "]}");
-	cr_expect_eq(compile(b.p, &few, &g, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "steps"), "%s", why);
+	cr_expect_eq(compile(b.p, &few, &g, &why), -E2BIG);
+	cr_expect(strstr(why.text, "steps"), "%s", why.text);
 	buf_clear(&b);
 	buf_puts(&b, "{\"type\":\"object\",\"not\":{\"additionalProperties\":{\"type\":\"string\"}},"
 		     "\"required\":[\"k\"");
 	for (int i = 0; i < 200; i++)
 		buf_printf(&b, ",\"k%d\"", i);
 	buf_puts(&b, "]}");
-	cr_expect_eq(compile(b.p, &more, &g, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "steps"), "%s", why);
+	cr_expect_eq(compile(b.p, &more, &g, &why), -E2BIG);
+	cr_expect(strstr(why.text, "steps"), "%s", why.text);
 	buf_fini(&b);
 }
 
@@ -675,7 +675,7 @@ Test(schema, long_enums_are_not_searched_for_their_own_values)
 {
 	struct buf b = {0}, list = {0};
 	struct grammar *g;
-	char why[512] = "";
+	struct why why = {""};
 	for (int strings = 0; strings < 2; strings++) {
 		buf_clear(&list);
 		for (int i = 0; i < 20000; i++)
@@ -683,13 +683,13 @@ Test(schema, long_enums_are_not_searched_for_their_own_values)
 		buf_puts(&list, "]");
 		buf_clear(&b);
 		buf_printf(&b, "{\"enum\":%s}", list.p);
-		cr_assert_eq(compile(b.p, NULL, &g, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(compile(b.p, NULL, &g, &why), 0, "%s", why.text);
 		help_texts(g, true, strings ? YES("\"v0\"", "\"v19999\"") : YES("0", "19999"));
 		grammar_free(g);
 		buf_clear(&b);
 		buf_printf(&b, "{\"allOf\":[{\"enum\":%s},{\"enum\":%s}]}", list.p, list.p);
-		cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
-		cr_expect(strstr(why, "steps"), "%s", why);
+		cr_expect_eq(compile(b.p, NULL, &g, &why), -E2BIG);
+		cr_expect(strstr(why.text, "steps"), "%s", why.text);
 	}
 	buf_fini(&b);
 	buf_fini(&list);
@@ -719,13 +719,13 @@ Test(schema, a_pattern_too_large_to_ask_is_an_error)
 {
 	struct buf b = {0};
 	struct grammar *g;
-	char why[512] = "";
+	struct why why = {""};
 	buf_puts(&b, "{\"type\":\"object\",\"properties\":{\"k5\":{}},\"patternProperties\":{\"^(k0");
 	for (int i = 1; i < 100000; i++)
 		buf_printf(&b, "|k%d", i);
 	buf_puts(&b, ")$\":{\"type\":\"null\"}}}");
-	cr_expect_eq(compile(b.p, NULL, &g, why, sizeof why), -E2BIG);
-	cr_expect(strstr(why, "takes more than"), "%s", why);
+	cr_expect_eq(compile(b.p, NULL, &g, &why), -E2BIG);
+	cr_expect(strstr(why.text, "takes more than"), "%s", why.text);
 	buf_fini(&b);
 }
 
@@ -738,16 +738,16 @@ Test(schema, several_schemas_share_a_bound_of_steps)
 	size_t steps = 0;
 	const struct schema_options each = {.max_steps = 50}, shared = {.max_steps = 50, .steps = &steps};
 	struct grammar *g;
-	char why[512] = "";
+	struct why why = {""};
 	int taken = 0;
 	for (int i = 0; i < 100; i++) {
-		cr_assert_eq(compile(text, &each, &g, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(compile(text, &each, &g, &why), 0, "%s", why.text);
 		grammar_free(g);
 	}
-	while (taken < 100 && !compile(text, &shared, &g, why, sizeof why)) {
+	while (taken < 100 && !compile(text, &shared, &g, &why)) {
 		grammar_free(g);
 		taken++;
 	}
 	cr_expect(taken > 0 && taken < 100, "%d", taken);
-	cr_expect(strstr(why, "takes more than 50 steps"), "%s", why);
+	cr_expect(strstr(why.text, "takes more than 50 steps"), "%s", why.text);
 }

@@ -39,14 +39,14 @@ static bool any_valid(const json_t *texts)
 
 /* Return 0, or an error with the reason and *g NULL. */
 static int grammar_of(const json_t *schema, const struct schema_options *options, struct grammar **g,
-		      char *why, size_t why_n)
+		      struct why *why)
 {
 	struct ast *a = ast_new(NULL);
-	int node, rc = schema_node(a, schema, options, &node, why, why_n);
+	int node, rc = schema_node(a, schema, options, &node, why);
 	*g = NULL;
 	if (rc == 0) {
 		ast_start(a, node);
-		rc = grammar_new(a, NULL, NULL, g, why, why_n);
+		rc = grammar_new(a, NULL, NULL, g, why);
 	}
 	ast_free(a);
 	return rc;
@@ -56,20 +56,20 @@ static int grammar_of(const json_t *schema, const struct schema_options *options
 static void run(unsigned any_order, int missed_max)
 {
 	const struct schema_options options = {.any_order = any_order};
-	char why[512];
+	struct why why;
 	json_t *cases;
 	int refused = 0, missed = 0;
-	cr_assert_eq(json_read("tests/golden/schema.json", 16 << 20, &cases, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read("tests/golden/schema.json", 16 << 20, &cases, &why), 0, "%s", why.text);
 	for (size_t i = 0; i < json_array_size(cases); i++) {
 		const json_t *schema = json_object_get(json_array_get(cases, i), "schema");
 		const json_t *texts = json_object_get(json_array_get(cases, i), "texts");
 		struct grammar *g;
-		const int rc = grammar_of(schema, &options, &g, why, sizeof why);
+		const int rc = grammar_of(schema, &options, &g, &why);
 		if (rc == 0)
 			missed += check(schema, texts, g);
 		else if (any_valid(texts))
 			refused++;
-		cr_expect(rc != -EINVAL || !any_valid(texts), "case %zu: %s", i, why);
+		cr_expect(rc != -EINVAL || !any_valid(texts), "case %zu: %s", i, why.text);
 		grammar_free(g);
 	}
 	cr_expect_leq(refused, REFUSED_MAX, "%d refused", refused);
@@ -91,19 +91,18 @@ Test(schema_golden, in_any_order)
 Test(schema_golden, schemas_that_people_wrote)
 {
 	const struct schema_options options = {.any_order = 10};
-	char why[512];
+	struct why why;
 	json_t *cases;
 	int refused = 0;
-	cr_assert_eq(json_read("tests/golden/maskbench.json", 16 << 20, &cases, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read("tests/golden/maskbench.json", 16 << 20, &cases, &why), 0, "%s", why.text);
 	cr_expect_eq(json_array_size(cases), 200);
 	for (size_t i = 0; i < json_array_size(cases); i++) {
 		const json_t *one = json_array_get(cases, i), *schema = json_object_get(one, "schema");
 		const char *id = json_string_value(json_object_get(one, "id"));
 		struct grammar *g;
-		const int rc = grammar_of(schema, &options, &g, why, sizeof why);
-		cr_expect(rc == 0 || (rc == -ENOTSUP && strstr(why, "the denial of several schemas")),
-			  "%s: %s", id, why);
+		const int rc = grammar_of(schema, &options, &g, &why);
+		cr_expect(rc == 0 || (rc == -ENOTSUP && strstr(why.text, "the denial of several schemas")),
+			  "%s: %s", id, why.text);
 		refused += rc != 0;
 		cr_expect(rc || check(schema, json_object_get(one, "texts"), g) == 0,
 			  "%s: a valid text is not taken", id);
@@ -119,17 +118,18 @@ static void printed(const json_t *schema, unsigned turn, struct buf *out)
 {
 	enum { HOLES = 4000 };
 	void *held[HOLES];
-	char why[512], *text = json_dumps(schema, 0);
+	struct why why;
+	char *text = json_dumps(schema, 0);
 	json_t *copy;
 	int node;
 	for (unsigned i = 0; i < HOLES; i++)
 		held[i] = malloc(24 + (i * 7 + turn) % 6 * 16);
 	for (unsigned i = 0; i < HOLES; i++) /* a permutation: 1103 has no factor of HOLES */
 		free(held[(turn ? HOLES - 1 - i : i * 1103 % HOLES)]);
-	cr_assert_eq(json_parse(text, strlen(text), &copy, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_parse(text, strlen(text), &copy, &why), 0, "%s", why.text);
 	struct ast *a = ast_new(NULL);
-	if (schema_node(a, copy, NULL, &node, why, sizeof why)) {
-		buf_puts(out, why);
+	if (schema_node(a, copy, NULL, &node, &why)) {
+		buf_puts(out, why.text);
 	} else {
 		ast_start(a, node);
 		ast_print(a, out, 1 << 20);
@@ -141,9 +141,9 @@ static void printed(const json_t *schema, unsigned turn, struct buf *out)
 
 Test(schema_golden, where_a_schema_lies_in_memory_decides_nothing)
 {
-	char why[512];
+	struct why why;
 	json_t *cases;
-	cr_assert_eq(json_read("tests/golden/schema.json", 16 << 20, &cases, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read("tests/golden/schema.json", 16 << 20, &cases, &why), 0, "%s", why.text);
 	for (size_t i = 0; i < json_array_size(cases); i++) {
 		struct buf text[2] = {0};
 		for (unsigned turn = 0; turn < 2; turn++)

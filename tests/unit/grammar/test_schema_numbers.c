@@ -26,9 +26,9 @@ Test(schema_numbers, fractional_bounds_of_integers_are_rounded_into_the_range)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char schema[100];
 		struct grammar *g;
-		char why[256];
+		struct why why;
 		snprintf(schema, sizeof schema, "{\"type\":\"integer\",%s}", cases[i].bound);
-		cr_assert_eq(compile(schema, NULL, &g, why, sizeof why), 0, "%s: %s", schema, why);
+		cr_assert_eq(compile(schema, NULL, &g, &why), 0, "%s: %s", schema, why.text);
 		for (int v = -4; v <= 4; v++) {
 			char text[8];
 			snprintf(text, sizeof text, "%d", v);

@@ -15,18 +15,17 @@
 static struct grammar *source(enum grammar_language language, const char *text)
 {
 	struct ast *a = NULL;
-	char why[256] = "";
-	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(grammar_parse(language, text, strlen(text), NULL, &a, &why), 0, "%s", why.text);
 	return help_grammar(a, NULL);
 }
 
 static void expect_refused(enum grammar_language language, const char *text, int err, const char *want)
 {
 	struct ast *a = NULL;
-	char why[256] = "";
-	cr_expect_eq(grammar_parse(language, text, strlen(text), NULL, &a, why, sizeof why), err, "%.100s",
-		     text);
-	cr_expect_str_eq(why, want);
+	struct why why = {""};
+	cr_expect_eq(grammar_parse(language, text, strlen(text), NULL, &a, &why), err, "%.100s", text);
+	cr_expect_str_eq(why.text, want);
 	cr_expect_null(a);
 }
 
@@ -142,10 +141,10 @@ Test(source, a_source_is_bounded)
 	const size_t n = GRAMMAR_SOURCE_MAX + 1;
 	char *text = xmalloc(n);
 	struct ast *a = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	memset(text, 'a', n);
-	cr_expect_eq(grammar_parse(GRAMMAR_REGEX, text, n, NULL, &a, why, sizeof why), -E2BIG);
-	cr_expect_str_eq(why, "a grammar of 16777217 bytes, at most 16777216");
+	cr_expect_eq(grammar_parse(GRAMMAR_REGEX, text, n, NULL, &a, &why), -E2BIG);
+	cr_expect_str_eq(why.text, "a grammar of 16777217 bytes, at most 16777216");
 	cr_expect_null(a);
 	free(text);
 }
@@ -301,12 +300,12 @@ static void refused_at_a_page_end(enum grammar_language language, const char *te
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE), n = strlen(text);
 	char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ast *a = NULL;
-	char why[256] = "";
+	struct why why = {""};
 	cr_assert(p != MAP_FAILED);
 	cr_assert_eq(mprotect(p + page, page, PROT_NONE), 0);
 	memcpy(p + page - n, text, n);
-	cr_expect_eq(grammar_parse(language, p + page - n, n, NULL, &a, why, sizeof why), -EINVAL);
-	cr_expect_str_eq(why, want);
+	cr_expect_eq(grammar_parse(language, p + page - n, n, NULL, &a, &why), -EINVAL);
+	cr_expect_str_eq(why.text, want);
 	munmap(p, 2 * page);
 }
 
@@ -377,12 +376,11 @@ Test(choice, one_of_the_strings)
 static int parse_within(const char *schema, struct grammar_account *account, size_t nodes)
 {
 	struct ast *a = NULL;
-	char why[256] = "";
-	const int rc =
-		grammar_parse(GRAMMAR_SCHEMA, schema, strlen(schema),
-			      &(struct ast_limits){.account = account, .nodes = nodes}, &a, why, sizeof why);
-	cr_expect((rc == 0) == (a != NULL) && (rc == 0) == (why[0] == '\0'), "%.100s: %d, %s", schema, rc,
-		  why);
+	struct why why = {""};
+	const int rc = grammar_parse(GRAMMAR_SCHEMA, schema, strlen(schema),
+				     &(struct ast_limits){.account = account, .nodes = nodes}, &a, &why);
+	cr_expect((rc == 0) == (a != NULL) && (rc == 0) == (why.text[0] == '\0'), "%.100s: %d, %s", schema,
+		  rc, why.text);
 	ast_free(a);
 	return rc;
 }
@@ -421,7 +419,7 @@ static uint64_t units_of(enum grammar_language language, const char *first, cons
 	struct ast *a = NULL;
 	struct grammar *g = NULL;
 	struct buf text = {0};
-	char why[256] = "";
+	struct why why = {""};
 	buf_puts(&text, first);
 	for (int i = 0; i < n; i++) {
 		if (i)
@@ -429,8 +427,8 @@ static uint64_t units_of(enum grammar_language language, const char *first, cons
 		buf_printf(&text, part, i);
 	}
 	buf_puts(&text, last);
-	cr_assert_eq(grammar_parse(language, text.p, text.len, &tree, &a, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(grammar_new(a, NULL, &limits, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_parse(language, text.p, text.len, &tree, &a, &why), 0, "%s", why.text);
+	cr_assert_eq(grammar_new(a, NULL, &limits, &g, &why), 0, "%s", why.text);
 	grammar_free(g);
 	ast_free(a);
 	buf_fini(&text);
@@ -455,14 +453,14 @@ static uint64_t units_parsed(const char *first, const char *part, int n, const c
 	struct grammar_account account = {.units = units};
 	struct ast *a = NULL;
 	struct buf text = {0};
-	char why[256] = "";
+	struct why why = {""};
 	buf_puts(&text, first);
 	for (int i = 0; i < n; i++)
 		buf_puts(&text, part);
 	buf_puts(&text, last);
 	const int rc = grammar_parse(GRAMMAR_REGEX, text.p, text.len,
-				     &(struct ast_limits){.account = &account}, &a, why, sizeof why);
-	cr_assert_eq(rc, want, "%d %s", rc, why);
+				     &(struct ast_limits){.account = &account}, &a, &why);
+	cr_assert_eq(rc, want, "%d %s", rc, why.text);
 	ast_free(a);
 	buf_fini(&text);
 	return account.used;

@@ -26,7 +26,7 @@ struct lexicon *help_real_lexicon(const char *name)
 										  : LEXICON_TEXT};
 	}
 	struct lexicon *v = NULL;
-	cr_assert_eq(lexicon_new(tokens, n, &v, NULL, 0), 0);
+	cr_assert_eq(lexicon_new(tokens, n, &v, NULL), 0);
 	for (uint32_t i = 0; i < n; i++)
 		free((char *)tokens[i].bytes);
 	free(tokens);
@@ -72,7 +72,7 @@ struct lexicon *help_random_lexicon(uint64_t *seed)
 	tokens[N - 3] = (struct lexicon_token){"", 0, LEXICON_TEXT};
 	tokens[N - 2] = (struct lexicon_token){"a", 1, LEXICON_CONTROL};
 	tokens[N - 1] = (struct lexicon_token){"</s>", 4, LEXICON_END};
-	cr_assert_eq(lexicon_new(tokens, N, &v, NULL, 0), 0);
+	cr_assert_eq(lexicon_new(tokens, N, &v, NULL), 0);
 	for (int i = 0; i < N_WORDS; i++)
 		free((char *)tokens[256 + i].bytes);
 	free(tokens);

@@ -42,20 +42,20 @@ TestSuite(api_keys, .init = make, .fini = drop);
 
 static void load(const char *text)
 {
-	char why[512] = "";
+	struct why why = {""};
 	put(text);
-	cr_assert(api_keys_open(path, &keys, why, sizeof why) == 0, "%s", why);
+	cr_assert(api_keys_open(path, &keys, &why) == 0, "%s", why.text);
 }
 
 /* Return the reason why this file is refused. */
 static const char *wrong(const char *text)
 {
-	static char why[512];
+	static struct why why;
 	put(text);
-	why[0] = 0;
-	cr_expect(api_keys_open(path, &keys, why, sizeof why) < 0, "taken: %s", text);
-	cr_expect_not_null(strstr(why, path));
-	return why;
+	why.text[0] = 0;
+	cr_expect(api_keys_open(path, &keys, &why) < 0, "taken: %s", text);
+	cr_expect_not_null(strstr(why.text, path));
+	return why.text;
 }
 
 static struct api_key *find(const char *key)
@@ -182,13 +182,13 @@ Test(api_keys, a_changed_file_is_read_again_and_an_invalid_one_ignored)
 	load(ALICE " name=alice max-jobs=1\n");
 	struct api_key *a = find(ALICE);
 	unsigned retry;
-	char why[256];
-	cr_expect(api_key_begin(a, 1, false, t0, &retry, why, sizeof why) == 0);
+	struct why why;
+	cr_expect(api_key_begin(a, 1, false, t0, &retry, &why) == 0);
 	put(ALICE " name=al max-jobs=2\n" BOB " name=bob\n");
 	t0 += 2 * SECOND;
 	cr_expect_not_null(find(BOB));
 	cr_expect(find(ALICE) == a, "a key that stays is the same");
-	cr_expect(api_key_begin(a, 1, false, t0, &retry, why, sizeof why) == 0, "%s", why);
+	cr_expect(api_key_begin(a, 1, false, t0, &retry, &why) == 0, "%s", why.text);
 	put("nonsense\n");
 	t0 += 2 * SECOND;
 	cr_expect_not_null(find(BOB));
@@ -236,15 +236,15 @@ Test(api_keys, jobs_at_once_are_bounded)
 	load(ALICE " max-jobs=3\n");
 	struct api_key *a = find(ALICE);
 	unsigned retry = 0;
-	char why[256] = "";
-	cr_expect(api_key_begin(a, 2, false, t0, &retry, why, sizeof why) == 0);
-	cr_expect(api_key_begin(a, 2, false, t0, &retry, why, sizeof why) == -EAGAIN);
-	cr_expect(strstr(why, "limit of 3 jobs") && retry == 1, "%s", why);
-	cr_expect(api_key_begin(a, 1, false, t0, &retry, why, sizeof why) == 0);
-	cr_expect(api_key_begin(a, 1, false, t0, &retry, why, sizeof why) == -EAGAIN);
-	cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == 0, "no job");
+	struct why why = {""};
+	cr_expect(api_key_begin(a, 2, false, t0, &retry, &why) == 0);
+	cr_expect(api_key_begin(a, 2, false, t0, &retry, &why) == -EAGAIN);
+	cr_expect(strstr(why.text, "limit of 3 jobs") && retry == 1, "%s", why.text);
+	cr_expect(api_key_begin(a, 1, false, t0, &retry, &why) == 0);
+	cr_expect(api_key_begin(a, 1, false, t0, &retry, &why) == -EAGAIN);
+	cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == 0, "no job");
 	api_key_end(a);
-	cr_expect(api_key_begin(a, 1, false, t0, &retry, why, sizeof why) == 0);
+	cr_expect(api_key_begin(a, 1, false, t0, &retry, &why) == 0);
 }
 
 Test(api_keys, requests_per_minute_refill_evenly)
@@ -252,13 +252,13 @@ Test(api_keys, requests_per_minute_refill_evenly)
 	load(ALICE " requests-per-minute=6\n");
 	struct api_key *a = find(ALICE);
 	unsigned retry = 0;
-	char why[256] = "";
+	struct why why = {""};
 	for (int i = 0; i < 6; i++)
-		cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == 0);
-	cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == -EAGAIN);
+		cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == 0);
+	cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == -EAGAIN);
 	cr_expect(retry >= 10 && retry <= 11, "%u", retry);
-	cr_expect(api_key_begin(a, 0, true, t0 + 9 * SECOND, &retry, why, sizeof why) == -EAGAIN);
-	cr_expect(api_key_begin(a, 0, true, t0 + 11 * SECOND, &retry, why, sizeof why) == 0);
+	cr_expect(api_key_begin(a, 0, true, t0 + 9 * SECOND, &retry, &why) == -EAGAIN);
+	cr_expect(api_key_begin(a, 0, true, t0 + 11 * SECOND, &retry, &why) == 0);
 	struct api_key_left left;
 	api_key_left(a, t0 + 1000 * SECOND, &left);
 	cr_expect(left.requests == 6 && left.max_requests == 6 && left.tokens == -1);
@@ -269,13 +269,13 @@ Test(api_keys, tokens_are_charged_when_known_and_refill)
 	load(ALICE " tokens-per-minute=600\n");
 	struct api_key *a = find(ALICE);
 	unsigned retry = 0;
-	char why[256] = "";
-	cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == 0);
+	struct why why = {""};
+	cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == 0);
 	api_key_charge(a, 1000, t0);
-	cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == -EAGAIN);
+	cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == -EAGAIN);
 	cr_expect(retry >= 40 && retry <= 42, "%u", retry);
-	cr_expect(api_key_begin(a, 0, true, t0 + 39 * SECOND, &retry, why, sizeof why) == -EAGAIN);
-	cr_expect(api_key_begin(a, 0, true, t0 + 41 * SECOND, &retry, why, sizeof why) == 0);
+	cr_expect(api_key_begin(a, 0, true, t0 + 39 * SECOND, &retry, &why) == -EAGAIN);
+	cr_expect(api_key_begin(a, 0, true, t0 + 41 * SECOND, &retry, &why) == 0);
 }
 
 Test(api_keys, use_without_a_limit_is_not_owed_later)
@@ -283,11 +283,11 @@ Test(api_keys, use_without_a_limit_is_not_owed_later)
 	load(ALICE "\n");
 	struct api_key *a = find(ALICE);
 	unsigned retry = 0;
-	char why[256] = "";
+	struct why why = {""};
 	api_key_charge(a, 1000000000, t0);
 	for (int i = 0; i < 1000; i++)
-		cr_expect(api_key_begin(a, 0, true, t0, &retry, why, sizeof why) == 0);
+		cr_expect(api_key_begin(a, 0, true, t0, &retry, &why) == 0);
 	put(ALICE " requests-per-minute=6 tokens-per-minute=100\n");
 	cr_assert_eq(api_keys_find(keys, "Bearer " ALICE, t0 + 100 * SECOND), a);
-	cr_expect(api_key_begin(a, 0, true, t0 + 100 * SECOND, &retry, why, sizeof why) == 0, "%s", why);
+	cr_expect(api_key_begin(a, 0, true, t0 + 100 * SECOND, &retry, &why) == 0, "%s", why.text);
 }

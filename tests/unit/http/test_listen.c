@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static char dir[] = "/tmp/quern-test-XXXXXX";
-static char why[1024];
+static struct why why;
 static struct http_listeners l;
 
 static void begin(void)
@@ -70,8 +70,8 @@ static bool has_v6(void)
 
 static void open_all(const char *addrs, bool guarded)
 {
-	int rc = http_listen(addrs, guarded, &l, why, sizeof why);
-	cr_assert_eq(rc, 0, "%s: %s", addrs, why);
+	int rc = http_listen(addrs, guarded, &l, &why);
+	cr_assert_eq(rc, 0, "%s: %s", addrs, why.text);
 }
 
 /* Return a path in the test's directory. */
@@ -106,8 +106,8 @@ Test(listen, localhost_is_both_loopback_addresses_on_one_port)
 
 Test(listen, a_star_is_every_address_and_needs_a_guard)
 {
-	cr_expect_eq(http_listen("*:0", false, &l, why, sizeof why), -EPERM);
-	cr_expect(l.n == 0 && strstr(why, "--insecure"), "%s", why);
+	cr_expect_eq(http_listen("*:0", false, &l, &why), -EPERM);
+	cr_expect(l.n == 0 && strstr(why.text, "--insecure"), "%s", why.text);
 	open_all("*:0", true);
 	cr_expect_eq(l.n, has_v6() ? 2 : 1);
 	cr_expect_eq(connect_tcp("127.0.0.1", l.at[0].port), 0);
@@ -160,10 +160,10 @@ Test(listen, a_list_has_addresses_of_both_kinds)
 Test(listen, a_part_that_fails_closes_the_others)
 {
 	char *path = path_of("http"), *addrs = xasprintf("unix:%s,127.0.0.1:0,nonsense", path);
-	cr_expect_eq(http_listen(addrs, false, &l, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "nonsense"), "%s", why);
+	cr_expect_eq(http_listen(addrs, false, &l, &why), -EINVAL);
+	cr_expect(strstr(why.text, "nonsense"), "%s", why.text);
 	cr_expect(l.n == 0 && !*l.address && access(path, F_OK));
-	cr_expect_eq(http_listen("127.0.0.1:0,", false, &l, why, sizeof why), -EINVAL);
+	cr_expect_eq(http_listen("127.0.0.1:0,", false, &l, &why), -EINVAL);
 	free(addrs);
 	free(path);
 }
@@ -174,10 +174,10 @@ Test(listen, a_port_in_use_on_one_of_two_addresses_is_an_error)
 	struct http_listeners other;
 	if (!has_v6())
 		cr_skip_test("no IPv6 here");
-	cr_assert_eq(http_listen("[::1]:0", false, &other, why, sizeof why), 0);
+	cr_assert_eq(http_listen("[::1]:0", false, &other, &why), 0);
 	char *addrs = xasprintf("localhost:%d", other.at[0].port);
-	cr_expect_eq(http_listen(addrs, false, &l, why, sizeof why), -EADDRINUSE);
-	cr_expect(strstr(why, addrs) && l.n == 0, "%s", why);
+	cr_expect_eq(http_listen(addrs, false, &l, &why), -EADDRINUSE);
+	cr_expect(strstr(why.text, addrs) && l.n == 0, "%s", why.text);
 	cr_expect_eq(connect_tcp("127.0.0.1", other.at[0].port), -ECONNREFUSED);
 	http_listeners_close(&other);
 	free(addrs);
@@ -204,13 +204,13 @@ Test(listen, a_stale_file_is_replaced_and_a_live_one_is_not)
 	char *path = path_of("http"), *addr = address_of("http");
 	struct http_listeners second;
 	open_all(addr, false);
-	cr_expect_eq(http_listen(addr, false, &second, why, sizeof why), -EADDRINUSE);
-	cr_expect(strstr(why, path) && strstr(why, "another process"), "%s", why);
+	cr_expect_eq(http_listen(addr, false, &second, &why), -EADDRINUSE);
+	cr_expect(strstr(why.text, path) && strstr(why.text, "another process"), "%s", why.text);
 	cr_expect_eq(connect_path(path), 0);
 	/* As after kill -9: the file remains, but no process listens on it. */
 	cr_assert_eq(shutdown(l.at[0].fd, SHUT_RDWR), 0);
 	cr_expect_eq(connect_path(path), -ECONNREFUSED);
-	cr_assert_eq(http_listen(addr, false, &second, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(http_listen(addr, false, &second, &why), 0, "%s", why.text);
 	cr_expect_eq(connect_path(path), 0);
 	/* Closing the first listener does not remove the second listener's file. */
 	http_listeners_close(&l);
@@ -237,8 +237,8 @@ Test(listen, a_path_that_cannot_be_a_socket_is_named)
 			   {"unix:", -EINVAL},
 			   {"unix:/tmp/\xff", -EINVAL}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		cr_expect_eq(http_listen(cases[i].addr, false, &l, why, sizeof why), cases[i].rc, "%s", why);
-		cr_expect(strstr(why, cases[i].addr) && l.n == 0, "%s", why);
+		cr_expect_eq(http_listen(cases[i].addr, false, &l, &why), cases[i].rc, "%s", why.text);
+		cr_expect(strstr(why.text, cases[i].addr) && l.n == 0, "%s", why.text);
 	}
 	cr_expect_eq(access(path, F_OK), 0);
 	free(path);
@@ -251,5 +251,5 @@ Test(listen, more_sockets_than_there_is_room_for_are_refused)
 	open_all(":0,:0,:0,:0,:0,:0,:0,:0", false);
 	cr_expect_eq(l.n, HTTP_LISTENERS_MAX);
 	http_listeners_close(&l);
-	cr_expect_eq(http_listen(":0,:0,:0,:0,:0,:0,:0,:0,:0", false, &l, why, sizeof why), -E2BIG);
+	cr_expect_eq(http_listen(":0,:0,:0,:0,:0,:0,:0,:0,:0", false, &l, &why), -E2BIG);
 }

@@ -3,6 +3,7 @@
 #ifndef QUERN_TESTS_UNIT_JOBS_DURABLE_RIG_H
 #define QUERN_TESTS_UNIT_JOBS_DURABLE_RIG_H
 
+#include "base/err.h"
 #include "controller/jobs/journal.h"
 #include "tests/disk.h"
 #include "tests/unit/jobs/jobs_rig.h"
@@ -17,7 +18,8 @@ enum { LIVES_MAX = 64 };
 static struct journal *journal;
 static struct jobs *crashed[LIVES_MAX]; /* tables of crashed runs, which were never freed */
 static int n_crashed;
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 
 static const char text[] = "Once upon a time there was a caf\xc3\xa9. The end.";
 
@@ -65,7 +67,7 @@ static inline int open_journal(void)
 {
 	static const char *const tables[] = {jobs_schema, NULL};
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
-	return journal_open(&cfg, &journal, why, sizeof why);
+	return journal_open(&cfg, &journal, &why);
 }
 
 static inline int start_service(void)
@@ -76,8 +78,8 @@ static inline int start_service(void)
 	if (rc)
 		return rc;
 	jobs = jobs_new(&demo.svc, take_command, NULL);
-	rc = jobs_recover(jobs, journal, on_settled, 0, why, sizeof why);
-	cr_assert_eq(rc, 0, "%s", why);
+	rc = jobs_recover(jobs, journal, on_settled, 0, &why);
+	cr_assert_eq(rc, 0, "%s", why.text);
 	jobs_check(jobs);
 	return 0;
 }
@@ -107,7 +109,7 @@ static inline void crash(void)
 static inline void restart(void)
 {
 	crash();
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 }
 
 static inline void init(void)
@@ -119,7 +121,7 @@ static inline void init(void)
 	snprintf(dir, sizeof dir, "/tmp/quern-durable-XXXXXX");
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
-	cr_assert_eq(start_service(), 0, "%s", why);
+	cr_assert_eq(start_service(), 0, "%s", why.text);
 }
 
 static inline void fini(void)

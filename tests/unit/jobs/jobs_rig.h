@@ -4,6 +4,7 @@
 #define QUERN_TESTS_UNIT_JOBS_JOBS_RIG_H
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "controller/jobs/jobs.h"
 #include "tests/demo_service.h"
 
@@ -210,9 +211,8 @@ static inline void tokens(uint64_t job, uint32_t index, const uint32_t *ids, siz
 static inline struct token_ids encode(const char *text)
 {
 	struct token_ids ids = {0};
-	char why[256];
-	cr_assert_eq(tokenizer_encode(demo.tokenizer, text, strlen(text), 0, NULL, 0, &ids, why, sizeof why),
-		     0);
+	struct why why;
+	cr_assert_eq(tokenizer_encode(demo.tokenizer, text, strlen(text), 0, NULL, 0, &ids, &why), 0);
 	return ids;
 }
 

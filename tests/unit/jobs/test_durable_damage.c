@@ -148,9 +148,9 @@ static void start_front(int good_reads, int *rc)
 	struct front *front;
 	struct front_config cfg = {.journal = journal};
 	void *zmq = zmq_ctx_new();
-	why[0] = '\0';
+	why.text[0] = '\0';
 	atomic_store(&disk.good_reads, good_reads);
-	*rc = front_start(zmq, &demo.svc, &cfg, &front, why, sizeof why);
+	*rc = front_start(zmq, &demo.svc, &cfg, &front, &why);
 	atomic_store(&disk.good_reads, -1);
 	if (!*rc) {
 		front_stop(front);
@@ -181,7 +181,7 @@ Test(durable_damage, unreadable_disk_at_the_start_is_an_error_and_loses_nothing)
 	for (int n = 0; rc; n++) {
 		cr_assert_eq(open_journal(), 0, "%s", why);
 		start_front(n, &rc);
-		cr_expect(!rc || why[0], "%d without a reason", rc);
+		cr_expect(!rc || why.text[0], "%d without a reason", rc);
 		n_failed += rc != 0;
 		journal_close(journal);
 	}

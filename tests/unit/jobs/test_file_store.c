@@ -14,7 +14,8 @@
 
 enum { KIB = 1 << 10 };
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 static struct journal *journal;
 static struct file_store *files;
 
@@ -34,8 +35,8 @@ static void begin(void)
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/j", dir);
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
-	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, kept_by, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_open(&cfg, &journal, &why), 0, "%s", why.text);
+	cr_assert_eq(file_store_open(journal, kept_by, &files, &why), 0, "%s", why.text);
 }
 
 static void end(void)
@@ -71,7 +72,7 @@ static int put(struct file_writer *w, size_t n)
 	char *p = xcalloc(1, n + 1);
 	int rc = file_writer_put(w, p, n);
 	free(p);
-	snprintf(why, sizeof why, "%s", file_writer_why(w));
+	err_why(&why, 0, "%s", file_writer_why(w));
 	return rc;
 }
 
@@ -124,13 +125,13 @@ Test(file_store, number_of_files)
 	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0);
 	cr_expect_eq(store("ann", 2, 0, 1, id), 0);
 	cr_expect_eq(store("ann", 2, 0, 1, NULL), -E2BIG);
-	cr_expect(strstr(why, "quota of 2 files") && strstr(why, "max-files") &&
-			  strstr(why, "2 are stored") && strstr(why, "delete"),
-		  "%s", why);
+	cr_expect(strstr(why.text, "quota of 2 files") && strstr(why.text, "max-files") &&
+			  strstr(why.text, "2 are stored") && strstr(why.text, "delete"),
+		  "%s", why.text);
 	cr_expect_eq(store("bob", 2, 0, 1, NULL), 0, "files of another owner count");
 	file_store_delete(files, "ann", id, on_done, NULL);
 	cr_expect_eq(wait_for_call(), 0);
-	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0, "%s", why);
+	cr_expect_eq(store("ann", 2, 0, 1, NULL), 0, "%s", why.text);
 	cr_expect_eq(store("ann", 0, 0, 1, NULL), 0, "a quota of 0 is none");
 }
 
@@ -138,10 +139,10 @@ Test(file_store, bytes_of_files)
 {
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 600 * KIB, NULL), 0);
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB + 1, NULL), -E2BIG);
-	cr_expect(strstr(why, "quota of 1024000 bytes of files") && strstr(why, "614400 are stored") &&
-			  strstr(why, "max-stored-bytes"),
-		  "%s", why);
-	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB, NULL), 0, "%s", why);
+	cr_expect(strstr(why.text, "quota of 1024000 bytes of files") &&
+			  strstr(why.text, "614400 are stored") && strstr(why.text, "max-stored-bytes"),
+		  "%s", why.text);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 400 * KIB, NULL), 0, "%s", why.text);
 	cr_expect_eq(store("ann", 0, 1000 * KIB, 1, NULL), -E2BIG);
 }
 
@@ -163,7 +164,7 @@ Test(file_store, files_that_are_being_written_count)
 	cr_expect_eq(commit(&b), 0);
 	cr_expect_eq(put(a, 200 * KIB), -E2BIG, "a file that was stored since does not count");
 	file_writer_abort(&a);
-	cr_expect_eq(store("ann", 0, 1000 * KIB, 100 * KIB, NULL), 0, "an aborted file counts: %s", why);
+	cr_expect_eq(store("ann", 0, 1000 * KIB, 100 * KIB, NULL), 0, "an aborted file counts: %s", why.text);
 }
 
 Test(file_store, number_counts_files_that_are_being_written)
@@ -228,7 +229,7 @@ Test(file_store, a_file_that_was_just_committed_counts_once)
 	file_writer_commit(&a, NULL, on_done, NULL);
 	sem_post(&first.open);
 	cr_expect_eq(wait_for_call(), 0);
-	cr_expect_eq(while_committed, 0, "%s", why);
+	cr_expect_eq(while_committed, 0, "%s", why.text);
 }
 
 static int store_expired(char id[FILE_ID_SIZE])

@@ -17,7 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 
 static void make_dir(void)
 {
@@ -44,9 +45,9 @@ TestSuite(journal, .init = make_dir, .fini = remove_dir, .timeout = 60);
 static struct journal *open_as(const char *file, const char *model)
 {
 	struct journal *j = NULL;
-	why[0] = 0;
+	why.text[0] = 0;
 	struct journal_config cfg = {.path = file, .model = model};
-	journal_open(&cfg, &j, why, sizeof why);
+	journal_open(&cfg, &j, &why);
 	return j;
 }
 
@@ -149,7 +150,7 @@ static int wait_for(struct row *r)
 		pthread_cond_wait(&done, &lock);
 	pthread_mutex_unlock(&lock);
 	int rc = r->rc;
-	snprintf(why, sizeof why, "%s", r->why);
+	err_why(&why, 0, "%s", r->why);
 	free(r);
 	return rc;
 }
@@ -179,7 +180,7 @@ static void set_gate(bool open)
 static int64_t count(struct journal *j, const char *sql)
 {
 	struct journal_db *db;
-	cr_assert_eq(journal_reader(j, &db, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_reader(j, &db, &why), 0, "%s", why.text);
 	sqlite3_stmt *s = journal_query(db, sql, NULL, 0);
 	int64_t n = s && sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_int64(s, 0) : -1;
 	journal_reader_close(db);
@@ -193,7 +194,7 @@ static const char n_rows[] = "SELECT count(*) FROM meta WHERE name LIKE 'row %'"
 Test(journal, operation_is_done_when_it_is_synced)
 {
 	struct journal *j = open_as(path, "m");
-	cr_assert_not_null(j, "%s", why);
+	cr_assert_not_null(j, "%s", why.text);
 	for (int i = 0; i < 20; i++) {
 		size_t syncs = atomic_load(&disk.n_syncs);
 		struct row *r = put(j, i, false, row_run);
@@ -203,7 +204,7 @@ Test(journal, operation_is_done_when_it_is_synced)
 		pthread_mutex_unlock(&lock);
 		cr_expect_eq(r->unsynced, 0, "done with %zu bytes not synced", r->unsynced);
 		cr_expect_gt(atomic_load(&disk.n_syncs), syncs, "done without a sync");
-		cr_expect_eq(wait_for(r), 0, "%s", why);
+		cr_expect_eq(wait_for(r), 0, "%s", why.text);
 	}
 	journal_close(j);
 }
@@ -220,7 +221,7 @@ Test(journal, done_operations_survive_a_crash)
 	}
 	cr_assert_eq(waitpid(pid, NULL, 0), pid);
 	struct journal *j = open_as(path, "m");
-	cr_assert_not_null(j, "%s", why);
+	cr_assert_not_null(j, "%s", why.text);
 	cr_expect_eq(count(j, n_rows), 30);
 	journal_close(j);
 }
@@ -238,7 +239,7 @@ Test(journal, waiting_operations_are_one_transaction)
 	set_gate(true);
 	wait_for(first);
 	for (int i = 0; i < 50; i++)
-		cr_expect_eq(wait_for(rows[i]), 0, "%s", why);
+		cr_expect_eq(wait_for(rows[i]), 0, "%s", why.text);
 	journal_end(j);
 	journal_stats(j, &after);
 	/* One more if the gate was committed alone. */
@@ -260,7 +261,7 @@ Test(journal, failed_operation_is_undone_alone)
 	cr_expect_eq(wait_for(bad), -EIO);
 	cr_expect_eq(wait_for(b), 0);
 	cr_expect_eq(count(j, n_rows), 2);
-	cr_expect(journal_health(j, why, sizeof why));
+	cr_expect(journal_health(j, &why));
 	journal_close(j);
 }
 
@@ -277,7 +278,7 @@ Test(journal, failed_statement_fails_its_operation_alone)
 	cr_expect_eq(wait_for(good), 0);
 	cr_expect_eq(wait_for(again), -EIO);
 	cr_expect_eq(count(j, n_rows), 2);
-	cr_expect(journal_health(j, why, sizeof why));
+	cr_expect(journal_health(j, &why));
 	journal_close(j);
 }
 
@@ -285,9 +286,9 @@ Test(journal, failed_transaction_is_undone_and_the_next_one_begins)
 {
 	struct journal *j = open_as(path, "m");
 	cr_expect_eq(wait_for(put(j, 1, false, damaged_run)), -EBADMSG);
-	cr_expect_not(journal_health(j, why, sizeof why));
+	cr_expect_not(journal_health(j, &why));
 	cr_expect_eq(wait_for(put(j, 2, true, row_run)), 0);
-	cr_expect(journal_health(j, why, sizeof why));
+	cr_expect(journal_health(j, &why));
 	cr_expect_eq(count(j, n_rows), 1);
 	journal_close(j);
 }
@@ -301,7 +302,7 @@ Test(journal, queue_is_bounded)
 	large->op = (struct journal_op){.run = row_run, .done = row_done, .bytes = (size_t)1 << 40};
 	journal_put(j, &large->op);
 	cr_expect_eq(wait_for(large), -EAGAIN);
-	cr_expect(strstr(why, "too much"), "%s", why);
+	cr_expect(strstr(why.text, "too much"), "%s", why.text);
 	set_gate(true);
 	wait_for(gate);
 	journal_close(j);
@@ -312,7 +313,7 @@ Test(journal, queue_is_bounded)
 static void expect_recovers(struct journal *j, struct row *must)
 {
 	cr_expect(!is_done(must));
-	cr_expect(!journal_health(j, why, sizeof why));
+	cr_expect(!journal_health(j, &why));
 	struct row *refused = put(j, 3, false, row_run);
 	cr_expect_eq(wait_for(refused), -EAGAIN);
 }
@@ -326,12 +327,12 @@ Test(journal, full_disk_refuses_and_keeps_required_operations)
 	/* Either in the same transaction, or refused at once. */
 	int rc = wait_for(put(j, 2, false, row_run));
 	cr_expect(rc == -ENOSPC || rc == -EAGAIN, "%d", rc);
-	cr_expect(strstr(why, "the disk is full") && strstr(why, path), "%s", why);
+	cr_expect(strstr(why.text, "the disk is full") && strstr(why.text, path), "%s", why.text);
 	expect_recovers(j, must);
 	atomic_store(&disk.fail_write, 0);
-	cr_expect_eq(wait_for(must), 0, "%s", why);
-	cr_expect(journal_health(j, why, sizeof why));
-	cr_expect_eq(wait_for(put(j, 4, false, row_run)), 0, "%s", why);
+	cr_expect_eq(wait_for(must), 0, "%s", why.text);
+	cr_expect(journal_health(j, &why));
+	cr_expect_eq(wait_for(put(j, 4, false, row_run)), 0, "%s", why.text);
 	cr_expect_eq(count(j, n_rows), 3);
 	journal_close(j);
 }
@@ -342,7 +343,7 @@ Test(journal, recovered_disk_is_detected_without_operations)
 	atomic_store(&disk.fail_write, SQLITE_FULL);
 	cr_expect_eq(wait_for(put(j, 0, false, row_run)), -ENOSPC);
 	atomic_store(&disk.fail_write, 0);
-	while (!journal_health(j, why, sizeof why))
+	while (!journal_health(j, &why))
 		usleep(10000);
 	cr_expect_eq(wait_for(put(j, 1, false, row_run)), 0);
 	journal_close(j);
@@ -354,9 +355,9 @@ Test(journal, failed_sync_is_an_error)
 	wait_for(put(j, 0, false, row_run));
 	atomic_store(&disk.fail_sync, SQLITE_IOERR_FSYNC);
 	cr_expect_eq(wait_for(put(j, 1, false, row_run)), -EIO);
-	cr_expect(strstr(why, "cannot be written"), "%s", why);
+	cr_expect(strstr(why.text, "cannot be written"), "%s", why.text);
 	atomic_store(&disk.fail_sync, 0);
-	while (!journal_health(j, why, sizeof why))
+	while (!journal_health(j, &why))
 		usleep(10000);
 	cr_expect_eq(count(j, n_rows), 1);
 	journal_close(j);
@@ -378,10 +379,10 @@ Test(journal, file_size_limit_is_a_full_disk)
 	journal_put(j, &large->op);
 	int rc = wait_for(large);
 	setrlimit(RLIMIT_FSIZE, &old);
-	cr_expect_eq(rc, -ENOSPC, "%d %s", rc, why);
-	while (!journal_health(j, why, sizeof why))
+	cr_expect_eq(rc, -ENOSPC, "%d %s", rc, why.text);
+	while (!journal_health(j, &why))
 		usleep(10000);
-	cr_expect_eq(wait_for(put(j, 2, false, row_run)), 0, "%s", why);
+	cr_expect_eq(wait_for(put(j, 2, false, row_run)), 0, "%s", why.text);
 	cr_expect_eq(count(j, n_rows), 2);
 	journal_close(j);
 }
@@ -410,7 +411,7 @@ Test(journal, end_writes_nothing_after_a_lost_operation)
 	cr_expect_eq(wait_for(must), -ENOSPC);
 	atomic_store(&disk.fail_write, 0);
 	cr_expect_eq(wait_for(put(j, 3, true, row_run)), -EIO);
-	cr_expect(strstr(why, "the disk is full"), "%s", why);
+	cr_expect(strstr(why.text, "the disk is full"), "%s", why.text);
 	journal_end(j);
 	journal_close(j);
 	j = open_as(path, "m");
@@ -437,7 +438,7 @@ static void refused(const char *file, const char *model, const char *text)
 {
 	struct journal *j = open_as(file, model);
 	cr_expect_null(j, "opened");
-	cr_expect(strstr(why, text) && strstr(why, file), "%s", why);
+	cr_expect(strstr(why.text, text) && strstr(why.text, file), "%s", why.text);
 	journal_close(j);
 }
 
@@ -457,7 +458,7 @@ Test(journal, belongs_to_one_controller)
 	refused(path, "m", holder);
 	journal_close(j);
 	j = open_as(path, "m");
-	cr_expect_not_null(j, "%s", why);
+	cr_expect_not_null(j, "%s", why.text);
 	journal_close(j);
 }
 
@@ -489,7 +490,7 @@ Test(journal, other_files_are_refused_and_unchanged)
 	refused(path, "m", "not a journal of quern");
 	char *data;
 	size_t n;
-	cr_assert_eq(file_read(path, 1000, &data, &n, why, sizeof why), 0);
+	cr_assert_eq(file_read(path, 1000, &data, &n, &why), 0);
 	cr_expect(n == sizeof text && memcmp(data, text, n) == 0);
 	free(data);
 }
@@ -549,7 +550,7 @@ static struct journal_config of_format_1(void)
 {
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = migrated_schemas};
 	struct journal *j = NULL;
-	cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_open(&cfg, &j, &why), 0, "%s", why.text);
 	journal_close(j);
 	run_sql("INSERT INTO old VALUES(1); DROP TABLE new; CREATE TABLE new(x); PRAGMA user_version = 1");
 	return cfg;
@@ -564,7 +565,7 @@ Test(journal, a_file_of_an_old_format_goes_through_all_migrations_once)
 	cfg.migrations = steps;
 	cfg.n_migrations = 3;
 	for (int i = 0; i < 2; i++) { /* the tables' contents stay */
-		cr_assert_eq(journal_open(&cfg, &j, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(journal_open(&cfg, &j, &why), 0, "%s", why.text);
 		journal_close(j);
 		run_sql("INSERT INTO new(a, b, c) SELECT a, a, a FROM old");
 	}
@@ -581,7 +582,7 @@ Test(journal, an_old_format_without_a_way_to_this_one_is_refused)
 	refused(path, "m", "has format 1");
 	cfg.migrations = gap;
 	cfg.n_migrations = 1;
-	cr_expect_eq(journal_open(&cfg, &j, why, sizeof why), -EBADMSG);
+	cr_expect_eq(journal_open(&cfg, &j, &why), -EBADMSG);
 	cr_expect_eq(count_sql("PRAGMA user_version"), 1);
 	cr_expect_eq(count_sql("SELECT count(x) FROM new"), 0, "nothing was migrated");
 }
@@ -596,7 +597,7 @@ Test(journal, a_migration_that_fails_leaves_the_old_format)
 	struct journal *j = NULL;
 	cfg.migrations = steps;
 	cfg.n_migrations = 3;
-	cr_expect_neq(journal_open(&cfg, &j, why, sizeof why), 0);
+	cr_expect_neq(journal_open(&cfg, &j, &why), 0);
 	cr_expect_eq(count_sql("PRAGMA user_version"), 1);
 	cr_expect_eq(count_sql("SELECT count(x) FROM new"), 0);
 }
@@ -630,10 +631,10 @@ static void copy_journal(const char *to, size_t wal_bytes)
 	size_t n;
 	snprintf(from_wal, sizeof from_wal, "%s-wal", path);
 	snprintf(to_wal, sizeof to_wal, "%s-wal", to);
-	cr_assert_eq(file_read(path, 1 << 28, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(path, 1 << 28, &data, &n, &why), 0, "%s", why.text);
 	write_file(to, data, n);
 	free(data);
-	cr_assert_eq(file_read(from_wal, 1 << 28, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(from_wal, 1 << 28, &data, &n, &why), 0, "%s", why.text);
 	write_file(to_wal, data, wal_bytes < n ? wal_bytes : n);
 	free(data);
 }
@@ -663,9 +664,9 @@ Test(journal, truncated_log_is_a_prefix_of_the_rows)
 		size_t cut = (size_t)st.st_size - (size_t)st.st_size / 2 * (size_t)i / 60 - (size_t)i % 7;
 		copy_journal(copy, cut);
 		struct journal *k = open_as(copy, "m");
-		cr_assert_not_null(k, "cut at %zu: %s", cut, why);
+		cr_assert_not_null(k, "cut at %zu: %s", cut, why.text);
 		expect_prefix(k);
-		cr_expect_eq(wait_for(put(k, (int)count(k, n_rows), false, row_run)), 0, "%s", why);
+		cr_expect_eq(wait_for(put(k, (int)count(k, n_rows), false, row_run)), 0, "%s", why.text);
 		journal_close(k);
 	}
 	journal_close(j);
@@ -691,7 +692,7 @@ Test(journal, flipped_byte_in_the_log_ends_it_there)
 		fputc(byte ^ (1 << i % 8), f);
 		fclose(f);
 		struct journal *k = open_as(copy, "m");
-		cr_assert_not_null(k, "flipped at %ld: %s", at, why);
+		cr_assert_not_null(k, "flipped at %ld: %s", at, why.text);
 		expect_prefix(k);
 		journal_close(k);
 	}

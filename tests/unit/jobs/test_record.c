@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char why[256];
+static struct why why;
 
 static int read_request(const struct buf *b, struct submit **got)
 {
 	struct cursor c;
 	*got = NULL;
 	cursor_init(&c, b->p, b->len);
-	return record_get_request(&c, 100, 1, 1, got, why, sizeof why);
+	return record_get_request(&c, 100, 1, 1, got, &why);
 }
 
 Test(record, a_request_comes_back_and_one_of_another_version_does_not)
@@ -29,7 +29,7 @@ Test(record, a_request_comes_back_and_one_of_another_version_does_not)
 	s.params.max_tokens = 7;
 	s.params.temperature = 0.5f;
 	record_put_request(&b, &s, 1, 1);
-	cr_assert_eq(read_request(&b, &got), 0, "%s", why);
+	cr_assert_eq(read_request(&b, &got), 0, "%s", why.text);
 	cr_expect(got->n_tokens == 3 && got->tokens[2] == 3);
 	cr_expect(got->params.max_tokens == 7 && got->params.temperature == 0.5f);
 	submit_free(got);
@@ -39,7 +39,7 @@ Test(record, a_request_comes_back_and_one_of_another_version_does_not)
 		b.p[VERSION_BYTE] = (char)other;
 		if (!same) {
 			cr_expect_eq(read_request(&b, &got), -EBADMSG);
-			cr_expect_not_null(strstr(why, "another version"), "%s", why);
+			cr_expect_not_null(strstr(why.text, "another version"), "%s", why.text);
 			cr_expect_null(got);
 		}
 		b.p[VERSION_BYTE] = had;
@@ -140,7 +140,7 @@ static int migrate(const struct buf *old, struct buf *out)
 {
 	struct cursor c;
 	cursor_init(&c, old->p, old->len);
-	return record_migrate_request(&c, out, why, sizeof why);
+	return record_migrate_request(&c, out, &why);
 }
 
 static void check_migrated(const struct submit *s, uint32_t n_params)
@@ -183,8 +183,8 @@ Test(record, requests_of_earlier_formats_are_migrated)
 		struct buf old = {0}, now = {0};
 		struct submit *s;
 		put_old(&old, had[i].version, had[i].bus, had[i].n_params);
-		cr_assert_eq(migrate(&old, &now), 0, "%zu: %s", i, why);
-		cr_assert_eq(read_request(&now, &s), 0, "%zu: %s", i, why);
+		cr_assert_eq(migrate(&old, &now), 0, "%zu: %s", i, why.text);
+		cr_assert_eq(read_request(&now, &s), 0, "%zu: %s", i, why.text);
 		check_migrated(s, had[i].n_params);
 		cr_expect_eq(s->thought, had[i].version == 1 ? SUBMIT_THOUGHT_NONE : SUBMIT_THOUGHT_MAY);
 		cr_expect_eq(s->n_late_stop_ids, had[i].version - 1);
@@ -207,7 +207,7 @@ Test(record, what_no_earlier_format_has_is_not_migrated)
 		struct buf old = {0}, now = {0};
 		put_old(&old, had[i].version, had[i].bus, had[i].n_params);
 		cr_expect_eq(migrate(&old, &now), -EBADMSG);
-		cr_expect_not_null(strstr(why, had[i].why), "%zu: %s", i, why);
+		cr_expect_not_null(strstr(why.text, had[i].why), "%zu: %s", i, why.text);
 		cr_expect_eq(now.len, 0);
 		buf_fini(&old);
 		buf_fini(&now);
@@ -222,7 +222,7 @@ Test(record, a_request_of_an_earlier_format_that_is_cut_short_is_refused)
 		struct cursor c;
 		char *cut = xmemdup(old.p, n ? n : 1);
 		cursor_init(&c, cut, n);
-		cr_expect_eq(record_migrate_request(&c, &now, why, sizeof why), -EBADMSG, "%zu", n);
+		cr_expect_eq(record_migrate_request(&c, &now, &why), -EBADMSG, "%zu", n);
 		free(cut);
 	}
 	cr_expect_eq(now.len, 0);
@@ -242,7 +242,7 @@ Test(record, a_trace_comes_back_and_what_is_none_is_refused)
 		record_put_trace(&b, &t);
 		cursor_init(&c, b.p, b.len);
 		record_get_trace(&c, &got);
-		cr_assert_eq(record_close(&c, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(record_close(&c, &why), 0, "%s", why.text);
 		cr_expect(memcmp(got.trace, t.trace, 16) == 0 && memcmp(got.span, t.span, 8) == 0);
 		cr_expect(got.set && got.remote && got.sampled);
 		cr_expect((!got.state && !t.state) || strcmp(got.state, t.state) == 0);
@@ -250,7 +250,7 @@ Test(record, a_trace_comes_back_and_what_is_none_is_refused)
 		for (size_t n = 0; n < b.len; n++) {
 			cursor_init(&c, b.p, n);
 			record_get_trace(&c, &got);
-			cr_expect(record_close(&c, why, sizeof why) == -EBADMSG && !got.set);
+			cr_expect(record_close(&c, &why) == -EBADMSG && !got.set);
 			trace_context_fini(&got);
 		}
 		trace_context_fini(&t);

@@ -11,7 +11,8 @@
 
 enum { MIB = 1 << 20, DISK_MIB = 16, FILES_MAX = 64, LONG_MS = 60000 };
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 static struct journal *journal;
 static struct file_store *files;
 
@@ -21,8 +22,8 @@ static void open_all(void)
 	files = NULL;
 	static const char *const tables[] = {file_store_schema, NULL};
 	struct journal_config cfg = {.path = path, .model = "m", .schemas = tables};
-	cr_assert_eq(journal_open(&cfg, &journal, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(file_store_open(journal, NULL, &files, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(journal_open(&cfg, &journal, &why), 0, "%s", why.text);
+	cr_assert_eq(file_store_open(journal, NULL, &files, &why), 0, "%s", why.text);
 }
 
 static void close_all(void)
@@ -77,7 +78,7 @@ static int wait_for(struct call *c)
 	for (int i = 0; i < LONG_MS / 5 && !atomic_load(&c->done); i++)
 		usleep(5000);
 	cr_assert(atomic_load(&c->done), "the journal does not answer");
-	snprintf(why, sizeof why, "%s", c->why);
+	err_why(&why, 0, "%s", c->why);
 	return c->rc;
 }
 
@@ -115,7 +116,7 @@ static int fill(void)
 	int n = 0, rc = 0;
 	while (n < FILES_MAX && !(rc = upload(ids[n], MIB)))
 		n++;
-	cr_expect_eq(rc, -EDQUOT, "%d %s", rc, why);
+	cr_expect_eq(rc, -EDQUOT, "%d %s", rc, why.text);
 	return n;
 }
 
@@ -128,12 +129,12 @@ static bool becomes(bool (*is)(void))
 
 static bool healthy(void)
 {
-	return journal_health(journal, why, sizeof why);
+	return journal_health(journal, &why);
 }
 
 static bool takes_files(void)
 {
-	return journal_room(journal, JOURNAL_FILE, MIB, why, sizeof why) == 0;
+	return journal_room(journal, JOURNAL_FILE, MIB, &why) == 0;
 }
 
 /* Return whether the disk has the space again, which needs the journal's file to be truncated. */
@@ -187,14 +188,14 @@ Test(small_disk, uploads_stop_at_the_margin_and_deletes_make_room)
 	/* Files leave an eighth free, 2 MiB, not counting SQLite's own pages. */
 	int64_t left = small_disk_free(dir);
 	cr_expect_geq(left, 2 * MIB - MIB / 4, "files left %lld bytes", (long long)left);
-	cr_expect(healthy(), "%s", why);
-	cr_expect_eq(journal_room(journal, JOURNAL_FILE, MIB, why, sizeof why), -EDQUOT);
-	cr_expect(strstr(why, "--file-margin") && strstr(why, path), "%s", why);
-	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 4096, why, sizeof why), 0, "%s", why);
+	cr_expect(healthy(), "%s", why.text);
+	cr_expect_eq(journal_room(journal, JOURNAL_FILE, MIB, &why), -EDQUOT);
+	cr_expect(strstr(why.text, "--file-margin") && strstr(why.text, path), "%s", why.text);
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 4096, &why), 0, "%s", why.text);
 	cr_expect(has_ballast(), "uploads took the ballast");
-	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why);
+	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why.text);
 	for (int i = 0; i < n; i++)
-		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+		cr_expect_eq(delete (ids[i]), 0, "%s", why.text);
 	cr_expect(becomes(room_is_back), "the disk has %lld bytes free", (long long)small_disk_free(dir));
 	int again = fill();
 	cr_expect_geq(again, n - 1, "deleted files hold their space: %d after %d", again, n);
@@ -204,16 +205,16 @@ Test(small_disk, disk_filled_by_others_takes_ends_and_deletes)
 {
 	int n = fill();
 	small_disk_fill(dir, "others", 0);
-	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, why, sizeof why), -EDQUOT);
-	cr_expect(strstr(why, "--job-margin"), "%s", why);
-	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why);
-	cr_expect_eq(delete (ids[0]), 0, "%s", why);
-	cr_expect_eq(wait_for(put_end(&ends[1])), 0, "%s", why);
-	cr_expect(healthy(), "%s", why);
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, &why), -EDQUOT);
+	cr_expect(strstr(why.text, "--job-margin"), "%s", why.text);
+	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why.text);
+	cr_expect_eq(delete (ids[0]), 0, "%s", why.text);
+	cr_expect_eq(wait_for(put_end(&ends[1])), 0, "%s", why.text);
+	cr_expect(healthy(), "%s", why.text);
 	for (int i = 1; i < n; i++)
-		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+		cr_expect_eq(delete (ids[i]), 0, "%s", why.text);
 	cr_expect(becomes(has_ballast), "the ballast is not made again");
-	cr_expect(becomes(takes_files), "%s", why);
+	cr_expect(becomes(takes_files), "%s", why.text);
 }
 
 /* After a start, the -wal file has no blocks yet that could be reused. */
@@ -229,11 +230,11 @@ Test(small_disk, disk_filled_by_others_after_a_start_takes_ends_and_deletes)
 {
 	int n = fill();
 	restart_and_fill();
-	cr_expect_eq(delete (ids[0]), 0, "%s", why);
-	cr_expect(healthy(), "%s", why);
-	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why);
+	cr_expect_eq(delete (ids[0]), 0, "%s", why.text);
+	cr_expect(healthy(), "%s", why.text);
+	cr_expect_eq(wait_for(put_end(&ends[0])), 0, "%s", why.text);
 	for (int i = 1; i < n; i++)
-		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+		cr_expect_eq(delete (ids[i]), 0, "%s", why.text);
 }
 
 /* Ends fill the remaining space until they wait; a delete frees space for them. */
@@ -248,12 +249,12 @@ Test(small_disk, delete_goes_before_what_waits_for_room)
 		usleep(1000);
 	}
 	cr_assert_lt(m, 4000, "the disk was never full");
-	cr_expect_eq(delete (ids[0]), 0, "%s", why);
+	cr_expect_eq(delete (ids[0]), 0, "%s", why.text);
 	small_disk_empty(dir, "others");
 	for (int i = 0; i < m; i++)
-		cr_expect_eq(wait_for(&many[i].call), 0, "%s", why);
+		cr_expect_eq(wait_for(&many[i].call), 0, "%s", why.text);
 	for (int i = 1; i < n; i++)
-		cr_expect_eq(delete (ids[i]), 0, "%s", why);
+		cr_expect_eq(delete (ids[i]), 0, "%s", why.text);
 	free(many);
 }
 
@@ -265,8 +266,8 @@ Test(small_disk, restart_on_a_full_disk)
 	small_disk_fill(dir, "others", 0);
 	open_all();
 	for (int i = 0; i < n; i++)
-		cr_expect_eq(delete (ids[i]), 0, "%s", why);
-	cr_expect(becomes(takes_files), "%s", why);
+		cr_expect_eq(delete (ids[i]), 0, "%s", why.text);
+	cr_expect(becomes(takes_files), "%s", why.text);
 }
 
 /* Without ballast and without space for SQLite's index of the -wal file, the journal opens when there is
@@ -275,40 +276,40 @@ Test(small_disk, start_on_a_full_disk_opens_the_journal_later)
 {
 	char name[160];
 	struct file_info f;
-	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why);
+	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why.text);
 	close_all();
 	snprintf(name, sizeof name, "%s-ballast", path);
 	unlink(name);
 	small_disk_fill(dir, "others", 0);
 	open_all();
 	cr_assert(!healthy());
-	cr_expect(strstr(why, path), "%s", why);
-	cr_expect(!file_store_ready(files, why, sizeof why));
-	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, why, sizeof why), -EAGAIN);
+	cr_expect(strstr(why.text, path), "%s", why.text);
+	cr_expect(!file_store_ready(files, &why));
+	cr_expect_eq(journal_room(journal, JOURNAL_JOB, 1, &why), -EAGAIN);
 	cr_expect_neq(upload(ids[1], 1), 0);
 	struct call *must = put_end(&ends[0]);
 	small_disk_empty(dir, "others");
-	cr_expect_eq(wait_for(must), 0, "%s", why);
-	cr_expect(becomes(healthy), "%s", why);
-	cr_expect(file_store_ready(files, why, sizeof why), "%s", why);
+	cr_expect_eq(wait_for(must), 0, "%s", why.text);
+	cr_expect(becomes(healthy), "%s", why.text);
+	cr_expect(file_store_ready(files, &why), "%s", why.text);
 	cr_expect_eq(file_store_get(files, "", ids[0], &f), 0);
-	cr_expect_eq(upload(ids[2], MIB), 0, "%s", why);
+	cr_expect_eq(upload(ids[2], MIB), 0, "%s", why.text);
 	cr_expect(becomes(has_ballast), "no ballast");
 }
 
 Test(small_disk, start_on_a_read_only_disk_opens_the_journal_later)
 {
 	struct file_info f;
-	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why);
+	cr_assert_eq(upload(ids[0], MIB), 0, "%s", why.text);
 	close_all();
 	cr_assert_eq(small_disk_read_only(dir, true), 0);
 	open_all();
 	cr_assert(!healthy());
-	cr_expect(strstr(why, path) && strstr(why, "Read-only"), "%s", why);
-	cr_expect(!file_store_ready(files, why, sizeof why));
+	cr_expect(strstr(why.text, path) && strstr(why.text, "Read-only"), "%s", why.text);
+	cr_expect(!file_store_ready(files, &why));
 	cr_assert_eq(small_disk_read_only(dir, false), 0);
-	cr_expect(becomes(healthy), "%s", why);
-	cr_expect(file_store_ready(files, why, sizeof why), "%s", why);
+	cr_expect(becomes(healthy), "%s", why.text);
+	cr_expect(file_store_ready(files, &why), "%s", why.text);
 	cr_expect_eq(file_store_get(files, "", ids[0], &f), 0);
 }
 

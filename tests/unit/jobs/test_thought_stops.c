@@ -30,9 +30,9 @@ struct about {
 static char *text_of(const char *says, char *stop, const struct about *a, enum finish *finish)
 {
 	struct token_ids ids = {0};
-	char why[256];
-	cr_assert_eq(tokenizer_encode(demo.tokenizer, says, strlen(says), 0, NULL, 0, &ids, why, sizeof why),
-		     0, "%s", why);
+	struct why why;
+	cr_assert_eq(tokenizer_encode(demo.tokenizer, says, strlen(says), 0, NULL, 0, &ids, &why), 0, "%s",
+		     why.text);
 	struct output_rules r = {.tokenizer = demo.tokenizer,
 				 .stop = &stop,
 				 .stops = stop ? stops_new(&stop, 1) : NULL,
@@ -114,9 +114,9 @@ Test(thought_stops, messages_of_channels)
 Test(thought_stops, stop_tokens_count_from_the_end_of_the_thought)
 {
 	struct token_ids ids = {0};
-	char why[256];
+	struct why why;
 	struct about a = {.open = true, .marks = &reasoning_usual};
-	cr_assert_eq(tokenizer_encode(demo.tokenizer, " dog", 4, 0, NULL, 0, &ids, why, sizeof why), 0);
+	cr_assert_eq(tokenizer_encode(demo.tokenizer, " dog", 4, 0, NULL, 0, &ids, &why), 0);
 	cr_assert_eq(ids.n, 1, "the test needs a word of one token");
 	a.late = ids.ids[0];
 	token_ids_fini(&ids);
@@ -131,14 +131,14 @@ Test(thought_stops, a_journal_keeps_them)
 	struct submit *got = NULL;
 	struct buf b = {0};
 	struct cursor c;
-	char why[256] = "";
+	struct why why = {""};
 	params_init(&s.params);
 	s.tokens = (uint32_t[]){1};
 	s.n_tokens = 1;
 	s.params.max_tokens = 3;
 	record_put_request(&b, &s, 1, 1);
 	cursor_init(&c, b.p, b.len);
-	cr_assert_eq(record_get_request(&c, 100, 1, 1, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(record_get_request(&c, 100, 1, 1, &got, &why), 0, "%s", why.text);
 	cr_expect_eq(got->thought, SUBMIT_THOUGHT_OPEN);
 	cr_expect(got->n_late_stop_ids == 2 && got->late_stop_ids[1] == 9);
 	submit_free(got);

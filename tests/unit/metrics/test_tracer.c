@@ -27,11 +27,11 @@ static void set(const char *name, const char *value)
 }
 
 static struct tracer_config config;
-static char why[256];
+static struct why why;
 
 static int configure(const char *endpoint, double rate)
 {
-	return tracer_configure(endpoint, rate, env, &config, why, sizeof why);
+	return tracer_configure(endpoint, rate, env, &config, &why);
 }
 
 static void fini(void)
@@ -60,7 +60,7 @@ Test(tracer, an_endpoint_is_a_base)
 		fini();
 	}
 	cr_expect_eq(configure("a:4318", -1), -EINVAL);
-	cr_expect_not_null(strstr(why, "--otlp-endpoint"));
+	cr_expect_not_null(strstr(why.text, "--otlp-endpoint"));
 }
 
 Test(tracer, variables_of_opentelemetry_are_read)
@@ -101,7 +101,7 @@ Test(tracer, malformed_variables_are_refused_and_secrets_not_shown)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		values[0] = bad[i];
 		cr_expect_eq(configure("http://a:1", -1), -EINVAL, "%s", bad[i]);
-		cr_expect_null(strstr(why, "sec"));
+		cr_expect_null(strstr(why.text, "sec"));
 	}
 	n_vars = 0;
 	set("OTEL_TRACES_SAMPLER", "traceidratio");
@@ -127,7 +127,7 @@ Test(tracer, the_queue_is_bounded)
 	struct metrics *m = metrics_new(1024);
 	struct tracer *t;
 	cr_assert_eq(configure("http://127.0.0.1:1", 0.5), 0);
-	cr_assert_eq(tracer_start(&config, m, &t, why, sizeof why), 0);
+	cr_assert_eq(tracer_start(&config, m, &t, &why), 0);
 	for (int i = 0; i < 3 * TRACER_SPANS_MAX; i++) {
 		struct buf spans = {0};
 		buf_puts(&spans, "{}");

@@ -11,7 +11,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static char dir[64], path[128], why[512];
+static struct why why;
+static char dir[64], path[128];
 
 static void set_up(void)
 {
@@ -38,7 +39,7 @@ static const char *in_dir(const char *name)
 static struct curve_key pair(void)
 {
 	struct curve_key k;
-	cr_assert_eq(curve_generate(&k, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(curve_generate(&k, &why), 0, "%s", why.text);
 	return k;
 }
 
@@ -57,13 +58,13 @@ Test(curve, written_keys_are_read_back)
 {
 	struct curve_key k = pair(), r;
 	struct stat st;
-	cr_assert_eq(curve_write(&k, dir, "alice", why, sizeof why), 0, "%s", why);
-	cr_assert_eq(curve_read(in_dir("alice.key"), true, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(curve_write(&k, dir, "alice", &why), 0, "%s", why.text);
+	cr_assert_eq(curve_read(in_dir("alice.key"), true, &r, &why), 0, "%s", why.text);
 	cr_expect_str_eq(r.public, k.public);
 	cr_expect_str_eq(r.secret, k.secret);
 	cr_expect_eq(stat(path, &st), 0);
 	cr_expect_eq(st.st_mode & 0777, 0600);
-	cr_assert_eq(curve_read(in_dir("alice.pub"), false, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(curve_read(in_dir("alice.pub"), false, &r, &why), 0, "%s", why.text);
 	cr_expect_str_eq(r.public, k.public);
 	cr_expect_str_eq(r.secret, "");
 }
@@ -71,22 +72,22 @@ Test(curve, written_keys_are_read_back)
 Test(curve, existing_files_are_not_overwritten)
 {
 	struct curve_key k = pair(), other = pair(), r;
-	cr_assert_eq(curve_write(&k, dir, "a", why, sizeof why), 0);
-	cr_expect_eq(curve_write(&other, dir, "a", why, sizeof why), -EEXIST);
+	cr_assert_eq(curve_write(&k, dir, "a", &why), 0);
+	cr_expect_eq(curve_write(&other, dir, "a", &why), -EEXIST);
 	unlink(in_dir("a.key"));
-	cr_expect_eq(curve_write(&other, dir, "a", why, sizeof why), -EEXIST);
+	cr_expect_eq(curve_write(&other, dir, "a", &why), -EEXIST);
 	cr_expect_eq(access(in_dir("a.key"), F_OK), -1);
-	cr_assert_eq(curve_read(in_dir("a.pub"), false, &r, why, sizeof why), 0);
+	cr_assert_eq(curve_read(in_dir("a.pub"), false, &r, &why), 0);
 	cr_expect_str_eq(r.public, k.public);
 }
 
 Test(curve, secret_key_readable_by_others_is_refused)
 {
 	struct curve_key k = pair(), r;
-	cr_assert_eq(curve_write(&k, dir, "a", why, sizeof why), 0);
+	cr_assert_eq(curve_write(&k, dir, "a", &why), 0);
 	cr_assert_eq(chmod(in_dir("a.key"), 0640), 0);
-	cr_expect_eq(curve_read(path, true, &r, why, sizeof why), -EACCES);
-	cr_expect(strstr(why, "chmod"), "%s", why);
+	cr_expect_eq(curve_read(path, true, &r, &why), -EACCES);
+	cr_expect(strstr(why.text, "chmod"), "%s", why.text);
 	cr_expect_str_eq(r.secret, "");
 }
 
@@ -97,7 +98,7 @@ Test(curve, secret_key_of_root_may_be_readable_by_the_group)
 	struct curve_key k = pair(), r;
 	if (getuid() != 0)
 		cr_skip_test("needs root, to change the owner of a file");
-	cr_assert_eq(curve_write(&k, dir, "a", why, sizeof why), 0);
+	cr_assert_eq(curve_write(&k, dir, "a", &why), 0);
 	cr_assert_eq(chmod(dir, 0711), 0);
 	cr_assert_eq(chown(in_dir("a.key"), 0, other), 0);
 	cr_assert_eq(setegid(other), 0);
@@ -106,8 +107,8 @@ Test(curve, secret_key_of_root_may_be_readable_by_the_group)
 		cr_assert_eq(seteuid(0), 0);
 		cr_assert_eq(chmod(path, modes[i]), 0);
 		cr_assert_eq(seteuid(other), 0);
-		cr_expect_eq(curve_read(path, true, &r, why, sizeof why), modes[i] == 0440 ? 0 : -EACCES,
-			     "mode %o: %s", modes[i], why);
+		cr_expect_eq(curve_read(path, true, &r, &why), modes[i] == 0440 ? 0 : -EACCES, "mode %o: %s",
+			     modes[i], why.text);
 	}
 	cr_assert_eq(seteuid(0), 0);
 }
@@ -115,10 +116,10 @@ Test(curve, secret_key_of_root_may_be_readable_by_the_group)
 Test(curve, public_key_file_is_refused_as_a_secret_key)
 {
 	struct curve_key k = pair(), r;
-	cr_assert_eq(curve_write(&k, dir, "a", why, sizeof why), 0);
+	cr_assert_eq(curve_write(&k, dir, "a", &why), 0);
 	cr_assert_eq(chmod(in_dir("a.pub"), 0600), 0);
-	cr_expect_eq(curve_read(path, true, &r, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, ".key"), "%s", why);
+	cr_expect_eq(curve_read(path, true, &r, &why), -EINVAL);
+	cr_expect(strstr(why.text, ".key"), "%s", why.text);
 }
 
 Test(curve, public_key_is_derived_from_the_secret_key)
@@ -126,7 +127,7 @@ Test(curve, public_key_is_derived_from_the_secret_key)
 	struct curve_key k = pair(), r;
 	char text[128];
 	snprintf(text, sizeof text, "  secret=%s\r\n", k.secret);
-	cr_assert_eq(curve_parse(text, strlen(text), true, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(curve_parse(text, strlen(text), true, &r, &why), 0, "%s", why.text);
 	cr_expect_str_eq(r.public, k.public);
 }
 
@@ -135,7 +136,7 @@ Test(curve, mismatched_public_and_secret_keys_are_refused)
 	struct curve_key k = pair(), other = pair(), r;
 	char text[256];
 	snprintf(text, sizeof text, "public = %s\nsecret = %s\n", other.public, k.secret);
-	cr_expect_eq(curve_parse(text, strlen(text), true, &r, why, sizeof why), -EINVAL);
+	cr_expect_eq(curve_parse(text, strlen(text), true, &r, &why), -EINVAL);
 	cr_expect_str_eq(r.secret, "");
 }
 
@@ -144,15 +145,15 @@ Test(curve, errors_name_the_line_without_showing_the_secret)
 	struct curve_key k = pair(), r;
 	char text[256];
 	snprintf(text, sizeof text, "# a comment\npublic = %s\nsceret = %s\n", k.public, k.secret);
-	cr_expect_eq(curve_parse(text, strlen(text), true, &r, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "line 3"), "%s", why);
-	cr_expect_null(strstr(why, k.secret));
+	cr_expect_eq(curve_parse(text, strlen(text), true, &r, &why), -EINVAL);
+	cr_expect(strstr(why.text, "line 3"), "%s", why.text);
+	cr_expect_null(strstr(why.text, k.secret));
 	snprintf(text, sizeof text, "secret = %.39s\n", k.secret);
-	cr_expect_eq(curve_parse(text, strlen(text), true, &r, why, sizeof why), -EINVAL);
+	cr_expect_eq(curve_parse(text, strlen(text), true, &r, &why), -EINVAL);
 	k.secret[20] = '\0';
-	cr_expect_null(strstr(why, k.secret), "%s", why);
-	cr_expect_eq(curve_parse("", 0, false, &r, why, sizeof why), -EINVAL);
-	cr_expect_eq(curve_parse("\0", 1, false, &r, why, sizeof why), -EINVAL);
+	cr_expect_null(strstr(why.text, k.secret), "%s", why.text);
+	cr_expect_eq(curve_parse("", 0, false, &r, &why), -EINVAL);
+	cr_expect_eq(curve_parse("\0", 1, false, &r, &why), -EINVAL);
 }
 
 Test(curve, errors_name_the_file)
@@ -163,11 +164,11 @@ Test(curve, errors_name_the_file)
 	big[9000] = '\0';
 	put_file("big", big, 0600);
 	free(big);
-	cr_expect_eq(curve_read(path, false, &r, why, sizeof why), -EFBIG);
-	cr_expect(strstr(why, path), "%s", why);
-	cr_expect_eq(curve_read(in_dir("none"), false, &r, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, path), "%s", why);
-	cr_expect_lt(curve_read(dir, false, &r, why, sizeof why), 0);
+	cr_expect_eq(curve_read(path, false, &r, &why), -EFBIG);
+	cr_expect(strstr(why.text, path), "%s", why.text);
+	cr_expect_eq(curve_read(in_dir("none"), false, &r, &why), -ENOENT);
+	cr_expect(strstr(why.text, path), "%s", why.text);
+	cr_expect_lt(curve_read(dir, false, &r, &why), 0);
 }
 
 Test(curve, secret_key_is_not_accepted_as_an_argument)
@@ -175,10 +176,10 @@ Test(curve, secret_key_is_not_accepted_as_an_argument)
 	struct curve_key k = pair(), server = pair(), own, of;
 	bool keyed;
 	struct curve_sources from = {.key = k.secret, .server_key = server.public};
-	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, why, sizeof why), -ENOENT);
+	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, &why), -ENOENT);
 	cr_expect_not(keyed);
 	from = (struct curve_sources){.env_key = k.secret, .server_key = server.public};
-	cr_assert_eq(curve_pair(&from, &own, &of, &keyed, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(curve_pair(&from, &own, &of, &keyed, &why), 0, "%s", why.text);
 	cr_expect(keyed);
 	cr_expect_str_eq(own.public, k.public);
 	cr_expect_str_eq(of.public, server.public);
@@ -189,11 +190,11 @@ Test(curve, own_key_and_server_key_are_needed_together)
 	struct curve_key k = pair(), own, of;
 	bool keyed;
 	struct curve_sources from = {.env_key = k.secret};
-	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, why, sizeof why), -EINVAL);
+	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, &why), -EINVAL);
 	from = (struct curve_sources){.server_key = k.public};
-	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, why, sizeof why), -EINVAL);
+	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, &why), -EINVAL);
 	from = (struct curve_sources){0};
-	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, why, sizeof why), 0);
+	cr_expect_eq(curve_pair(&from, &own, &of, &keyed, &why), 0);
 	cr_expect_not(keyed);
 }
 
@@ -201,7 +202,7 @@ Test(curve, own_key_and_server_key_are_needed_together)
 
 static int parse(const char *text, struct zap_entry **list, size_t *n)
 {
-	return zap_parse(text, strlen(text), list, n, why, sizeof why);
+	return zap_parse(text, strlen(text), list, n, &why);
 }
 
 Test(zap, list_assigns_roles_to_keys)
@@ -213,7 +214,7 @@ Test(zap, list_assigns_roles_to_keys)
 	snprintf(text, sizeof text,
 		 "# allowed keys\n\n  client\t%s\talice of accounting\r\nworker %s\nadmin %s b, too\n",
 		 a.public, b.public, b.public);
-	cr_assert_eq(parse(text, &list, &n), 0, "%s", why);
+	cr_assert_eq(parse(text, &list, &n), 0, "%s", why.text);
 	cr_assert_eq(n, 2);
 	const struct zap_entry *of_a = strcmp(list[0].public, a.public) == 0 ? &list[0] : &list[1];
 	const struct zap_entry *of_b = of_a == &list[0] ? &list[1] : &list[0];
@@ -231,10 +232,10 @@ Test(zap, errors_name_the_line)
 	size_t n;
 	snprintf(text, sizeof text, "client %s\nclent %s\n", a.public, a.public);
 	cr_expect_eq(parse(text, &list, &n), -EINVAL);
-	cr_expect(strstr(why, "line 2"), "%s", why);
+	cr_expect(strstr(why.text, "line 2"), "%s", why.text);
 	cr_expect_eq(parse("client\n", &list, &n), -EINVAL);
 	cr_expect_eq(parse("client short name\n", &list, &n), -EINVAL);
-	cr_expect_eq(zap_parse("a\0b", 3, &list, &n, why, sizeof why), -EINVAL);
+	cr_expect_eq(zap_parse("a\0b", 3, &list, &n, &why), -EINVAL);
 	cr_assert_eq(parse("", &list, &n), 0);
 	cr_expect_eq(n, 0);
 	free(list);
@@ -252,7 +253,7 @@ static struct rig start(const char *format)
 	char text[256];
 	snprintf(text, sizeof text, format, r.a.public);
 	put_file("allow", text, 0600);
-	cr_assert_eq(zap_start(r.zmq, &r.server, path, &r.zap, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(zap_start(r.zmq, &r.server, path, &r.zap, &why), 0, "%s", why.text);
 	return r;
 }
 
@@ -321,7 +322,7 @@ Test(zap, list_writable_by_others_is_refused)
 	struct zap *z;
 	void *zmq = zmq_ctx_new();
 	put_file("allow", "", 0666);
-	cr_expect_eq(zap_start(zmq, &k, path, &z, why, sizeof why), -EACCES);
-	cr_expect(strstr(why, path), "%s", why);
+	cr_expect_eq(zap_start(zmq, &k, path, &z, &why), -EACCES);
+	cr_expect(strstr(why.text, path), "%s", why.text);
 	zmq_ctx_term(zmq);
 }

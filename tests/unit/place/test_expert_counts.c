@@ -21,10 +21,10 @@ static struct model_config mixture(void)
 #define ROWS(layer, expert, n)                                                                               \
 	"quern:expert_layer_rows_total{model_name=\"m\",layer=\"" #layer "\",expert=\"" #expert "\"} " #n "\n"
 
-static int parse(struct expert_counts *x, const char *text, char *why, size_t why_n)
+static int parse(struct expert_counts *x, const char *text, struct why *why)
 {
 	const struct model_config c = mixture();
-	return expert_counts_parse(x, text, "rows.txt", &c, why, why_n);
+	return expert_counts_parse(x, text, "rows.txt", &c, why);
 }
 
 Test(expert_counts, are_read_among_other_metrics)
@@ -34,8 +34,8 @@ Test(expert_counts, are_read_among_other_metrics)
 		"quern:expert_imbalance{model_name=\"m\",layer=\"2\"} 1.5\n" ROWS(2, 0, 7)
 			ROWS(2, 1, 0) "quern:tokens{layer=\"1\",expert=\"0\"} 99\n";
 	struct expert_counts x;
-	char why[512] = "";
-	cr_assert_eq(parse(&x, text, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(parse(&x, text, &why), 0, "%s", why.text);
 	cr_expect(x.n_layers == LAYERS && x.n_experts == EXPERTS);
 	const uint64_t want[LAYERS * EXPERTS] = {0, 0, 0, 0, 7, 0};
 	cr_expect(memcmp(x.rows, want, sizeof want) == 0);
@@ -50,8 +50,8 @@ Test(expert_counts, labels_are_read_as_prometheus_has_them)
 		"1700000000\r\n"
 		"quern:expert_layer_rows_total{model_name=\"x\",layer=\"1\",expert=\"0\",} 1e3";
 	struct expert_counts x;
-	char why[512] = "";
-	cr_assert_eq(parse(&x, text, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(parse(&x, text, &why), 0, "%s", why.text);
 	cr_expect(x.rows[2] == 1000 && x.rows[3] == 5);
 	expert_counts_fini(&x);
 }
@@ -59,9 +59,9 @@ Test(expert_counts, labels_are_read_as_prometheus_has_them)
 Test(expert_counts, of_several_services_are_added)
 {
 	struct expert_counts x;
-	char why[512] = "";
-	cr_assert_eq(parse(&x, ROWS(1, 0, 4) ROWS(1, 1, 1) ROWS(1, 0, 3) ROWS(1, 1, 0), why, sizeof why), 0,
-		     "%s", why);
+	struct why why = {""};
+	cr_assert_eq(parse(&x, ROWS(1, 0, 4) ROWS(1, 1, 1) ROWS(1, 0, 3) ROWS(1, 1, 0), &why), 0, "%s",
+		     why.text);
 	cr_expect(x.rows[2] == 7 && x.rows[3] == 1);
 	expert_counts_fini(&x);
 }
@@ -105,9 +105,9 @@ ParameterizedTestParameters(expert_counts, what_cannot_be_is_refused)
 ParameterizedTest(struct refusal *r, expert_counts, what_cannot_be_is_refused)
 {
 	struct expert_counts x;
-	char why[512] = "";
-	cr_expect_eq(parse(&x, r->text, why, sizeof why), -EINVAL, "%s", r->text);
-	cr_expect(strstr(why, r->why), "%s: %s", r->text, why);
+	struct why why = {""};
+	cr_expect_eq(parse(&x, r->text, &why), -EINVAL, "%s", r->text);
+	cr_expect(strstr(why.text, r->why), "%s: %s", r->text, why.text);
 	cr_expect_null(x.rows);
 }
 
@@ -115,9 +115,9 @@ Test(expert_counts, of_a_dense_model_are_refused)
 {
 	const struct model_config dense = {.n_layers = LAYERS};
 	struct expert_counts x;
-	char why[512] = "";
-	cr_expect_eq(expert_counts_parse(&x, "", "rows.txt", &dense, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "no mixture of experts"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(expert_counts_parse(&x, "", "rows.txt", &dense, &why), -EINVAL);
+	cr_expect(strstr(why.text, "no mixture of experts"), "%s", why.text);
 	cr_expect_null(x.rows);
 }
 
@@ -126,11 +126,12 @@ Test(expert_counts, a_file_with_a_zero_byte_is_no_text)
 	static const char text[] = ROWS(1, 0, 1) ROWS(1, 1, 1) "\0" ROWS(2, 0, 1);
 	const struct model_config c = mixture();
 	struct expert_counts x;
-	char why[512] = "", path[] = "/tmp/quern-counts-XXXXXX";
+	struct why why = {""};
+	char path[] = "/tmp/quern-counts-XXXXXX";
 	FILE *f = fdopen(mkstemp(path), "wb");
 	cr_assert(f && fwrite(text, 1, sizeof text - 1, f) == sizeof text - 1 && fclose(f) == 0);
-	cr_expect_eq(expert_counts_read(&x, path, &c, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "is no text"), "%s", why);
+	cr_expect_eq(expert_counts_read(&x, path, &c, &why), -EINVAL);
+	cr_expect(strstr(why.text, "is no text"), "%s", why.text);
 	cr_expect_null(x.rows);
 	remove(path);
 }
@@ -139,8 +140,9 @@ Test(expert_counts, a_missing_file_is_named)
 {
 	const struct model_config c = mixture();
 	struct expert_counts x;
-	char why[512] = "";
-	cr_expect_eq(expert_counts_read(&x, "/nonexistent/rows", &c, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "--expert-counts") && strstr(why, "/nonexistent/rows"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(expert_counts_read(&x, "/nonexistent/rows", &c, &why), -ENOENT);
+	cr_expect(strstr(why.text, "--expert-counts") && strstr(why.text, "/nonexistent/rows"), "%s",
+		  why.text);
 	cr_expect_null(x.rows);
 }

@@ -19,7 +19,7 @@ static struct placement two_on_the_cpu(void)
 static uint64_t rows[LAYERS * EXPERTS];
 static int64_t sizes[LAYERS] = {[2] = 10, [3] = 10};
 static struct placement placement;
-static char why[512];
+static struct why why;
 
 static void given(const uint64_t (*layers)[EXPERTS])
 {
@@ -27,14 +27,14 @@ static void given(const uint64_t (*layers)[EXPERTS])
 	memcpy(rows + 1 * EXPERTS, layers, 3 * sizeof *layers);
 	sizes[2] = sizes[3] = 10;
 	placement = two_on_the_cpu();
-	why[0] = 0;
+	why.text[0] = 0;
 }
 
 static int choose(struct hot *h, int64_t budget)
 {
 	const struct expert_counts counts = {LAYERS, EXPERTS, rows};
 	const struct hot_choice a = {&counts, sizes, budget};
-	return hot_choose(h, &placement, &a, why, sizeof why);
+	return hot_choose(h, &placement, &a, &why);
 }
 
 /* Return the chosen experts, such as "2.0 3.1". */
@@ -45,7 +45,7 @@ static const char *chosen(int64_t budget)
 	int n = 0;
 	int64_t bytes = 0;
 	out[0] = 0;
-	cr_assert_eq(choose(&h, budget), 0, "%s", why);
+	cr_assert_eq(choose(&h, budget), 0, "%s", why.text);
 	for (int l = 0; l < LAYERS; l++)
 		for (int e = 0; e < EXPERTS; e++)
 			if (hot_layer(&h, l)[e]) {
@@ -142,7 +142,7 @@ Test(hot, a_choice_has_a_name_of_its_own)
 	cr_expect_str_eq(text[0], "");
 	for (int i = 0; i < 3; i++) {
 		given(all[i]);
-		cr_assert_eq(choose(&h, 20), 0, "%s", why);
+		cr_assert_eq(choose(&h, 20), 0, "%s", why.text);
 		hot_text(&h, LAYERS, text[i]);
 		hot_fini(&h);
 	}
@@ -158,13 +158,14 @@ Test(hot, a_budget_that_chooses_nothing_or_all_is_refused)
 	struct hot h;
 	given(layers);
 	cr_expect_eq(choose(&h, 60), -EINVAL);
-	cr_expect(strstr(why, "has room for all experts"), "%s", why);
+	cr_expect(strstr(why.text, "has room for all experts"), "%s", why.text);
 	cr_expect_eq(choose(&h, 9), -EINVAL);
-	cr_expect(strstr(why, "is 9 bytes, and one expert takes 10"), "%s", why);
+	cr_expect(strstr(why.text, "is 9 bytes, and one expert takes 10"), "%s", why.text);
 	given(none);
 	cr_expect_eq(choose(&h, 20), -EINVAL);
-	cr_expect(strstr(why, "no expert that is on the CPU had a row") && strstr(why, "--expert-metrics"),
-		  "%s", why);
+	cr_expect(strstr(why.text, "no expert that is on the CPU had a row") &&
+			  strstr(why.text, "--expert-metrics"),
+		  "%s", why.text);
 	cr_expect_null(h.here);
 	cr_expect_eq(placement.n_cpu, 2);
 }
@@ -191,22 +192,22 @@ ParameterizedTestParameters(hot, options_go_together)
 
 ParameterizedTest(struct options *x, hot, options_go_together)
 {
-	char text[512] = "";
+	struct why text = {""};
 	const char *spec = x->spec[0] ? x->spec : NULL;
 	/* A case runs in its own process, where its pointer is invalid: only test whether it is NULL. */
 	const struct hot_options o = {x->o.given, x->o.bytes, x->o.counts ? "rows" : NULL};
-	cr_expect_eq(hot_check_options(&o, spec, text, sizeof text), x->why[0] ? -EINVAL : 0, "%s", text);
-	cr_expect(strstr(text, x->why), "%s", text);
+	cr_expect_eq(hot_check_options(&o, spec, &text), x->why[0] ? -EINVAL : 0, "%s", text.text);
+	cr_expect(strstr(text.text, x->why), "%s", text.text);
 }
 
 Test(hot, a_placement_without_experts_on_the_cpu_is_refused)
 {
 	const struct hot_options o = {true, 1 << 20, "rows"}, none = {0};
 	const struct placement all_on_device = {.n_sparse = 3}, cpu = two_on_the_cpu();
-	cr_expect_eq(hot_check_placement(&o, &all_on_device, "cuda:0", why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "leaves all experts on the device"), "%s", why);
-	cr_expect_eq(hot_check_placement(&none, &all_on_device, "cuda:0", why, sizeof why), 0);
-	cr_expect_eq(hot_check_placement(&o, &cpu, "cuda:0", why, sizeof why), 0);
+	cr_expect_eq(hot_check_placement(&o, &all_on_device, "cuda:0", &why), -EINVAL);
+	cr_expect(strstr(why.text, "leaves all experts on the device"), "%s", why.text);
+	cr_expect_eq(hot_check_placement(&none, &all_on_device, "cuda:0", &why), 0);
+	cr_expect_eq(hot_check_placement(&o, &cpu, "cuda:0", &why), 0);
 	/* One configuration serves machines with and without GPUs. */
-	cr_expect_eq(hot_check_placement(&o, &all_on_device, "cpu:0", why, sizeof why), 0);
+	cr_expect_eq(hot_check_placement(&o, &all_on_device, "cpu:0", &why), 0);
 }

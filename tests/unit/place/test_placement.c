@@ -22,10 +22,10 @@ static struct model_config mixture(void)
 static const char *placed(const char *spec, const char *device)
 {
 	static char out[64];
-	char why[512] = "";
+	struct why why = {""};
 	struct placement p;
 	const struct model_config c = mixture();
-	cr_assert_eq(placement_parse(&p, spec, device, &c, why, sizeof why), 0, "%s: %s", spec, why);
+	cr_assert_eq(placement_parse(&p, spec, device, &c, &why), 0, "%s: %s", spec, why.text);
 	out[0] = 0;
 	int n = 0;
 	for (int i = 0; i < CONFIG_LAYERS_MAX; i++)
@@ -62,14 +62,14 @@ Test(placement, the_same_in_other_words_has_the_same_name)
 	char first[PLACEMENT_TEXT], text[PLACEMENT_TEXT];
 	struct placement p;
 	for (int i = 0; i < 3; i++) {
-		cr_assert_eq(placement_parse(&p, same[i], "cuda:0", &c, NULL, 0), 0);
+		cr_assert_eq(placement_parse(&p, same[i], "cuda:0", &c, NULL), 0);
 		placement_text(&p, i ? text : first);
 		cr_expect(i == 0 || strcmp(first, text) == 0, "%s, not %s", text, first);
 	}
-	cr_assert_eq(placement_parse(&p, "*.experts=cpu", "cuda:0", &c, NULL, 0), 0);
+	cr_assert_eq(placement_parse(&p, "*.experts=cpu", "cuda:0", &c, NULL), 0);
 	placement_text(&p, text);
 	cr_expect_str_eq(text, "all");
-	cr_assert_eq(placement_parse(&p, "layers.2-4.experts=cpu", "cuda:0", &c, NULL, 0), 0);
+	cr_assert_eq(placement_parse(&p, "layers.2-4.experts=cpu", "cuda:0", &c, NULL), 0);
 	placement_text(&p, text);
 	cr_expect_str_neq(first, text);
 }
@@ -106,47 +106,47 @@ ParameterizedTestParameters(placement, what_cannot_be_is_refused)
 
 ParameterizedTest(struct refusal *r, placement, what_cannot_be_is_refused)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct placement p;
 	const struct model_config c = mixture();
-	cr_expect_eq(placement_parse(&p, r->spec, "cuda:0", &c, why, sizeof why), -EINVAL, "%s", r->spec);
-	cr_expect(strstr(why, r->why), "%s: %s", r->spec, why);
+	cr_expect_eq(placement_parse(&p, r->spec, "cuda:0", &c, &why), -EINVAL, "%s", r->spec);
+	cr_expect(strstr(why.text, r->why), "%s: %s", r->spec, why.text);
 }
 
 Test(placement, a_dense_model_has_no_experts_to_place)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct placement p;
 	const struct model_config c = {.n_layers = LAYERS};
-	cr_expect_eq(placement_parse(&p, PLACEMENT_EXPERTS_CPU, "cuda:0", &c, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "no mixture of experts"), "%s", why);
+	cr_expect_eq(placement_parse(&p, PLACEMENT_EXPERTS_CPU, "cuda:0", &c, &why), -EINVAL);
+	cr_expect(strstr(why.text, "no mixture of experts"), "%s", why.text);
 }
 
 Test(placement, a_group_has_no_experts_on_the_cpu)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const struct placement none = {.n_sparse = 5}, some = {.n_sparse = 5, .n_cpu = 1};
-	cr_expect_eq(placement_check_ranks(&none, 2, why, sizeof why), 0);
-	cr_expect_eq(placement_check_ranks(&some, 1, why, sizeof why), 0);
-	cr_expect_eq(placement_check_ranks(&some, 2, why, sizeof why), -ENOTSUP);
-	cr_expect(strstr(why, "leave --tp out"), "%s", why);
+	cr_expect_eq(placement_check_ranks(&none, 2, &why), 0);
+	cr_expect_eq(placement_check_ranks(&some, 1, &why), 0);
+	cr_expect_eq(placement_check_ranks(&some, 2, &why), -ENOTSUP);
+	cr_expect(strstr(why.text, "leave --tp out"), "%s", why.text);
 }
 
 Test(placement, the_options_say_where_experts_are_once)
 {
-	char why[512] = "";
+	struct why why = {""};
 	const char *spec;
-	cr_expect_eq(placement_options(NULL, NULL, &spec, why, sizeof why), 0);
+	cr_expect_eq(placement_options(NULL, NULL, &spec, &why), 0);
 	cr_expect_null(spec);
-	cr_expect_eq(placement_options("cpu", NULL, &spec, why, sizeof why), 0);
+	cr_expect_eq(placement_options("cpu", NULL, &spec, &why), 0);
 	cr_expect_str_eq(spec, PLACEMENT_EXPERTS_CPU);
-	cr_expect_eq(placement_options("device", NULL, &spec, why, sizeof why), 0);
+	cr_expect_eq(placement_options("device", NULL, &spec, &why), 0);
 	cr_expect_null(spec);
-	cr_expect_eq(placement_options(NULL, "*=cuda", &spec, why, sizeof why), 0);
+	cr_expect_eq(placement_options(NULL, "*=cuda", &spec, &why), 0);
 	cr_expect_str_eq(spec, "*=cuda");
-	cr_expect_eq(placement_options("cpu", "*=cuda", &spec, why, sizeof why), -EINVAL);
-	cr_expect_eq(placement_options("device", "*=cuda", &spec, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "leave one out"), "%s", why);
-	cr_expect_eq(placement_options("gpu", NULL, &spec, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "must be cpu or device"), "%s", why);
+	cr_expect_eq(placement_options("cpu", "*=cuda", &spec, &why), -EINVAL);
+	cr_expect_eq(placement_options("device", "*=cuda", &spec, &why), -EINVAL);
+	cr_expect(strstr(why.text, "leave one out"), "%s", why.text);
+	cr_expect_eq(placement_options("gpu", NULL, &spec, &why), -EINVAL);
+	cr_expect(strstr(why.text, "must be cpu or device"), "%s", why.text);
 }

@@ -90,12 +90,12 @@ Test(proposal, what_does_not_fit_is_left_to_the_host)
 	const int64_t bytes = (rest + 2 * layer + kv) / 15 * 16 + 4096;
 	const struct proposal p = of(&m, bytes);
 	struct placement placed;
-	char why[256] = "";
+	struct why why = {""};
 	cr_expect(p.fits);
 	cr_expect_eq(p.n_cpu, 3);
 	cr_expect_str_eq(p.options, "--place layers.1-2.experts=cuda,*.experts=cpu");
-	cr_assert_eq(placement_parse(&placed, strchr(p.options, ' ') + 1, "cuda:0", &m.c, why, sizeof why), 0,
-		     "%s", why);
+	cr_assert_eq(placement_parse(&placed, strchr(p.options, ' ') + 1, "cuda:0", &m.c, &why), 0, "%s",
+		     why.text);
 	cr_expect_eq(placed.n_cpu, 3);
 	cr_expect(!placed.cpu[1] && !placed.cpu[2] && placed.cpu[3]);
 	cr_expect_eq(p.host_bytes, 3 * kept_experts(&m.layers[1], NULL, KEPT_F32));

@@ -21,9 +21,9 @@ static const struct bus_limits limits = {
 static void refuse(const struct buf *b, const char *expect)
 {
 	struct plan p = {0};
-	char why[256] = "";
-	cr_assert_eq(bus_decode_plan(b->p, b->len, &limits, &p, why, sizeof why), -EBADMSG);
-	cr_assert(strstr(why, expect), "got: %s, expected: %s", why, expect);
+	struct why why = {""};
+	cr_assert_eq(bus_decode_plan(b->p, b->len, &limits, &p, &why), -EBADMSG);
+	cr_assert(strstr(why.text, expect), "got: %s, expected: %s", why.text, expect);
 	cr_assert_eq(p.n_runs, 0);
 	bus_plan_fini(&p);
 }
@@ -105,11 +105,11 @@ Test(bus, a_plan_comes_back_as_it_was_sent)
 	struct plan p = {0}, q = {0};
 	struct params params;
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	fill_params(&params);
 	fill_plan(&p, &params);
 	bus_encode_plan(&p, &b);
-	cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, &why), 0, "%s", why.text);
 	cr_assert_eq(q.epoch, 2);
 	cr_assert_eq(q.number, 9);
 	cr_assert_eq(q.drop[0], 4);
@@ -161,7 +161,7 @@ Test(bus, long_sequences_come_back_plan_after_plan)
 	struct plan q = {0};
 	struct params params;
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	fill_params(&params);
 	for (uint32_t i = 0; i < TOKENS; i++)
 		tokens[i] = i % 100;
@@ -178,7 +178,7 @@ Test(bus, long_sequences_come_back_plan_after_plan)
 							      .blocks = blocks,
 							      .params = &params};
 		bus_encode_plan(&p, &b);
-		cr_assert_eq(bus_decode_plan(b.p, b.len, &wide, &q, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(bus_decode_plan(b.p, b.len, &wide, &q, &why), 0, "%s", why.text);
 		cr_assert_eq(q.n_seqs, n);
 		for (uint32_t i = 0; i < n; i++) {
 			cr_assert_eq(q.seqs[i].n_tokens, TOKENS - i);
@@ -237,13 +237,13 @@ Test(bus, every_truncation_of_a_plan_is_refused)
 	struct plan p = {0}, q = {0};
 	struct params params;
 	struct buf b = {0};
-	char why[256];
+	struct why why;
 	fill_params(&params);
 	fill_plan(&p, &params);
 	bus_encode_plan(&p, &b);
 	for (size_t n = 0; n < b.len; n++) {
 		void *cut = xmemdup(b.p, n); /* lets a sanitizer see a read past the end */
-		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, why, sizeof why), 0, "%zu bytes", n);
+		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, &why), 0, "%zu bytes", n);
 		free(cut);
 	}
 	plan_fini(&p);
@@ -257,14 +257,14 @@ Test(bus, flipped_bytes_do_no_harm)
 	struct plan p = {0}, q = {0};
 	struct params params;
 	struct buf b = {0};
-	char why[256];
+	struct why why;
 	fill_params(&params);
 	fill_plan(&p, &params);
 	bus_encode_plan(&p, &b);
 	for (size_t i = 0; i < b.len; i++)
 		for (int bit = 0; bit < 8; bit++) {
 			b.p[i] ^= (char)(1 << bit);
-			bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why);
+			bus_decode_plan(b.p, b.len, &limits, &q, &why);
 			for (uint32_t k = 0; k < q.n_runs; k++)
 				cr_assert_lt(q.runs[k].slot, limits.max_slots);
 			b.p[i] ^= (char)(1 << bit);
@@ -306,8 +306,8 @@ Test(bus, an_array_of_four_billion_is_refused_at_once)
 {
 	static const unsigned char bytes[] = {0x93, BUS_VERSION, BUS_PLAN, 0xdd, 0xff, 0xff, 0xff, 0xff};
 	struct plan q = {0};
-	char why[256];
-	cr_assert_eq(bus_decode_plan(bytes, sizeof bytes, &limits, &q, why, sizeof why), -EBADMSG);
+	struct why why;
+	cr_assert_eq(bus_decode_plan(bytes, sizeof bytes, &limits, &q, &why), -EBADMSG);
 	bus_plan_fini(&q);
 }
 
@@ -315,23 +315,23 @@ Test(bus, another_version_is_refused_by_name)
 {
 	static const unsigned char bytes[] = {0x93, 0x63, 0x01, 0x80};
 	struct bus_msg m;
-	char why[256];
-	cr_assert_eq(bus_decode(bytes, sizeof bytes, &m, why, sizeof why), -EPROTO);
-	cr_assert(strstr(why, "version 99"), "%s", why);
+	struct why why;
+	cr_assert_eq(bus_decode(bytes, sizeof bytes, &m, &why), -EPROTO);
+	cr_assert(strstr(why.text, "version 99"), "%s", why.text);
 }
 
 Test(bus, a_hello_comes_back)
 {
 	struct buf b = {0};
 	struct bus_msg m = {.type = BUS_HELLO, .hello = {.device = "cpu:1", .host = "there", .pid = 17}}, got;
-	char why[256];
+	struct why why;
 	strcpy(m.hello.rendezvous, "shm:/x");
 	strcpy(m.hello.token, "secret");
 	strcpy(m.hello.compute, "int16");
 	strcpy(m.hello.experts_compute, "int8");
 	m.hello.loaded = m.hello.experts_loaded = true;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_expect_str_eq(got.hello.device, "cpu:1");
 	cr_expect_str_eq(got.hello.host, "there");
 	cr_expect_str_eq(got.hello.rendezvous, "shm:/x");
@@ -347,7 +347,7 @@ Test(bus, control_messages_come_back)
 {
 	struct buf b = {0};
 	struct bus_msg m = {.type = BUS_LOAD}, got;
-	char why[256];
+	struct why why;
 	strcpy(m.load.model, "/models/x");
 	strcpy(m.load.compute, "f32");
 	strcpy(m.load.head, "int8");
@@ -362,8 +362,8 @@ Test(bus, control_messages_come_back)
 	m.load.ep = true;
 	m.load.fast = true;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_LOAD);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_peek(b.p, b.len, &why), BUS_LOAD);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert_str_eq(got.load.model, "/models/x");
 	cr_assert_str_eq(got.load.compute, "f32");
 	cr_assert_str_eq(got.load.head, "int8");
@@ -390,7 +390,7 @@ Test(bus, control_messages_come_back)
 				       .link_bps = 13,
 				       .stream_above_rows = 19}};
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.ready.n_blocks, 9);
 	cr_assert_eq(got.ready.weights_bytes, 1ull << 33);
 	cr_assert_eq(got.ready.kv_bytes, 1ull << 34);
@@ -404,13 +404,13 @@ Test(bus, control_messages_come_back)
 		  got.ready.stream_above_rows == 19);
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {3, BUS_SERVING, 4, 5, 6}};
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.beat.expected, 5);
 	cr_assert_eq(got.beat.moves, 6);
 	cr_assert_eq(got.beat.counts.expert_rows, 0);
 	m.beat.counts.expert_rows = 900, m.beat.counts.expert_reads = 70, m.beat.counts.expert_busiest = 300;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert(got.beat.counts.expert_rows == 900 && got.beat.counts.expert_reads == 70 &&
 		  got.beat.counts.expert_busiest == 300);
 	m.beat = (struct bus_beat){.epoch = 3,
@@ -420,7 +420,7 @@ Test(bus, control_messages_come_back)
 				   .done = 1 << 20,
 				   .total = (uint64_t)7 << 32};
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.beat.doing, BUS_DOING_PACK);
 	cr_assert_eq(got.beat.done, 1 << 20);
 	cr_assert_eq(got.beat.total, (uint64_t)7 << 32);
@@ -434,9 +434,9 @@ Test(bus, beats_report_masks_that_were_waited_for_and_the_memory_of_grammars)
 		.type = BUS_BEAT,
 		.beat = {.state = BUS_SERVING, .counts.mask_waits = 8, .grammar_bytes = (uint64_t)5 << 32}};
 	struct buf b = {0};
-	char why[128];
+	struct why why;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_expect(got.beat.counts.mask_waits == 8 && got.beat.grammar_bytes == (uint64_t)5 << 32);
 	buf_fini(&b);
 }
@@ -446,9 +446,9 @@ Test(bus, slots_that_are_awake_come_back)
 	static struct bus_msg got;
 	static const struct bus_msg m = {.type = BUS_AWAKE, .awake = {.epoch = 3, .n = 2, .slots = {9, 4}}};
 	struct buf b = {0};
-	char why[128];
+	struct why why;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_expect_eq(got.awake.epoch, 3);
 	cr_assert_eq(got.awake.n, 2);
 	cr_expect(got.awake.slots[0] == 9 && got.awake.slots[1] == 4);
@@ -459,7 +459,7 @@ Test(bus, rows_of_experts_come_back_within_their_bound)
 {
 	static struct bus_msg m, got;
 	struct buf b = {0};
-	char why[128];
+	struct why why;
 	m = (struct bus_msg){.type = BUS_BEAT, .beat = {.epoch = 3, .state = BUS_SERVING}};
 	m.beat.cells =
 		(struct bus_cells){.n_all = BUS_CELLS_MAX, .n_experts = 128, .from = 256, .n = BUS_CELLS};
@@ -467,16 +467,16 @@ Test(bus, rows_of_experts_come_back_within_their_bound)
 		m.beat.cells.rows[i] = (uint64_t)i << 33 | 5;
 	bus_encode(&m, &b);
 	cr_assert_lt(b.len, 10u << 10);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_assert(!memcmp(&got.beat.cells, &m.beat.cells, sizeof got.beat.cells));
 	/* The number of cells is checked: 1,025 exceeds the maximum, and 512 is half of the cells sent. */
 	unsigned char *n = memmem(b.p, b.len, "cells_rows", 10);
 	cr_assert(n && n[10] == 0xdc && n[11] == 4 && n[12] == 0, "an array of 16-bit length");
 	n[12] = 1;
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), -EBADMSG);
-	cr_assert(strstr(why, "cells_rows"), "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), -EBADMSG);
+	cr_assert(strstr(why.text, "cells_rows"), "%s", why.text);
 	n[11] = 2, n[12] = 0;
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), -EBADMSG);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), -EBADMSG);
 	buf_fini(&b);
 }
 
@@ -484,7 +484,7 @@ Test(bus, a_result_comes_back_and_its_counts_are_checked)
 {
 	struct result r = {0}, got = {0};
 	struct buf b = {0};
-	char why[256];
+	struct why why;
 	r.epoch = 1;
 	r.number = 3;
 	r.step_us = 1234;
@@ -494,17 +494,17 @@ Test(bus, a_result_comes_back_and_its_counts_are_checked)
 	result_add_top(&r, 42, -0.5f);
 	result_add_top(&r, 43, -1.5f);
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.tokens[0], 42);
 	cr_assert_eq(got.logprobs[0].logprob, -0.5f);
 	cr_assert_eq(got.top_ids[1], 43);
 	r.logprobs[0].n_top = 3;
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
 	r.logprobs[0].n_top = 2;
 	r.tokens[0] = 100;
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
 	result_fini(&r);
 	result_fini(&got);
 	buf_fini(&b);
@@ -515,7 +515,7 @@ Test(bus, pooled_rows_come_back_and_are_bounded)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	for (uint32_t i = 0; i < 3; i++) {
 		struct result_pool *p = result_add_pool(&r, 2 * i);
 		p->slot = i;
@@ -525,7 +525,7 @@ Test(bus, pooled_rows_come_back_and_are_bounded)
 			r.pool_words[p->at + k] = 100 * i + k;
 	}
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.n_pools, 3);
 	cr_assert_eq(got.pools[2].slot, 2);
 	cr_assert_eq(got.pools[2].pos0, 20);
@@ -549,8 +549,8 @@ Test(bus, pooled_rows_come_back_and_are_bounded)
 		*cases[i].field = cases[i].bad;
 		bus_encode_result(&r, &b);
 		*cases[i].field = good;
-		cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
-		cr_expect_str_eq(why, cases[i].why);
+		cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
+		cr_expect_str_eq(why.text, cases[i].why);
 		cr_expect_eq(got.n_pools, 0);
 	}
 	result_fini(&r);
@@ -578,14 +578,14 @@ Test(bus, sequences_of_a_plan_are_no_more_than_slots)
 	struct plan p = {.epoch = 1, .number = 1}, got = {0};
 	struct params params;
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	params_init(&params);
 	params.max_tokens = 1;
 	for (uint32_t i = 0; i <= limits.max_slots; i++) {
 		int rc = 0;
 		bus_encode_plan(&p, &b);
-		rc = bus_decode_plan(b.p, b.len, &limits, &got, why, sizeof why);
-		cr_expect_eq(rc, 0, "%u sequences: %s", i, why);
+		rc = bus_decode_plan(b.p, b.len, &limits, &got, &why);
+		cr_expect_eq(rc, 0, "%u sequences: %s", i, why.text);
 		*plan_add_seq(&p) = (struct plan_seq){.slot = i % limits.max_slots,
 						      .seq = i,
 						      .n_prompt = 2,
@@ -607,16 +607,16 @@ Test(bus, top_logprobs_of_a_token_are_bounded)
 {
 	struct result r = {.epoch = 1, .number = 1}, got = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	*result_add_logprob(&r) = (struct result_logprob){.slot = 1, .token = 42, .n_top = PARAMS_TOP_MAX};
 	for (uint32_t i = 0; i <= PARAMS_TOP_MAX; i++)
 		result_add_top(&r, i % limits.n_vocab, -1);
 	bus_encode_result(&r, &b);
-	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	r.logprobs[0].n_top++; /* the additional entries exist */
 	bus_encode_result(&r, &b);
-	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), -EBADMSG);
-	cr_expect_str_eq(why, "logprobs: out of range");
+	cr_expect_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), -EBADMSG);
+	cr_expect_str_eq(why.text, "logprobs: out of range");
 	result_fini(&r);
 	result_fini(&got);
 	buf_fini(&b);

@@ -135,12 +135,12 @@ Test(constraint, a_plan_names_forms_by_number_and_brings_each_once)
 	struct params params;
 	struct plan q = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	params_init(&params);
 	params.constraint = constraint_ref(constraints[0]);
 	encode_plan(&b, &params, constraints);
 	for (int again = 0; again < 2; again++) {
-		cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(bus_decode_plan(b.p, b.len, &limits, &q, &why), 0, "%s", why.text);
 		cr_assert_eq(q.n_drop_constraints, 2);
 		cr_expect_eq(q.drop_constraints[1], 4);
 		cr_assert_eq(q.n_constraints, 2);
@@ -157,7 +157,7 @@ Test(constraint, a_plan_names_forms_by_number_and_brings_each_once)
 	constraint_free(kept);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
-		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, why, sizeof why), 0, "%zu bytes", n);
+		cr_assert_lt(bus_decode_plan(cut, n, &limits, &q, &why), 0, "%zu bytes", n);
 		cr_assert_eq(q.n_constraints, 0);
 		free(cut);
 	}
@@ -173,18 +173,18 @@ Test(constraint, forms_of_a_plan_are_numbered_and_no_more_than_slots)
 	struct constraint *constraint = constraint_new(1, "a", 1);
 	struct plan p = {0}, q = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	*plan_add_constraint(&p) = (struct plan_constraint){0, constraint};
 	bus_encode_plan(&p, &b);
-	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), why, "without a number");
+	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, &why), why.text, "without a number");
 	plan_reset(&p);
 	for (uint32_t i = 0; i < limits.max_slots; i++)
 		*plan_add_constraint(&p) = (struct plan_constraint){i + 1, constraint};
 	bus_encode_plan(&p, &b);
-	cr_expect_eq(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(bus_decode_plan(b.p, b.len, &limits, &q, &why), 0, "%s", why.text);
 	*plan_add_constraint(&p) = (struct plan_constraint){9, constraint};
 	bus_encode_plan(&p, &b);
-	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, why, sizeof why), why, "forms: more than slots");
+	expect_bad(bus_decode_plan(b.p, b.len, &limits, &q, &why), why.text, "forms: more than slots");
 	plan_fini(&p);
 	bus_plan_fini(&q);
 	constraint_free(constraint);
@@ -197,16 +197,16 @@ Test(constraint, runs_that_sat_out_come_back_in_their_order)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	result_add_held(&r, 3);
 	result_add_held(&r, 0);
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.n_held, 2);
 	cr_expect(got.held[0] == 3 && got.held[1] == 0);
 	r.held[1] = limits.max_slots;
 	bus_encode_result(&r, &b);
-	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), why, "held");
+	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, &why), why.text, "held");
 	result_fini(&r);
 	result_fini(&got);
 	buf_fini(&b);
@@ -216,32 +216,32 @@ Test(constraint, a_sequence_that_fails_comes_back_with_its_reason)
 {
 	struct result r = {.epoch = 1, .number = 3}, got = {0};
 	struct buf b = {0};
-	char why[256] = "", reason[2 * RESULT_REASON_SIZE];
+	struct why why = {""};
+	char reason[2 * RESULT_REASON_SIZE];
 	memset(reason, 'x', sizeof reason - 1);
 	reason[sizeof reason - 1] = '\0';
 	result_add_failed(&r, 3, "nested 1,000 deep");
 	result_add_failed(&r, 0, reason);
 	bus_encode_result(&r, &b);
-	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(b.p, b.len, &limits, &got, &why), 0, "%s", why.text);
 	cr_assert_eq(got.n_failed, 2);
 	cr_expect_eq(got.failed[0].slot, 3);
 	cr_expect_str_eq(got.failed[0].reason, "nested 1,000 deep");
 	cr_expect_eq(strlen(got.failed[1].reason), RESULT_REASON_SIZE - 1);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
-		cr_assert_lt(bus_decode_result(cut, n, &limits, &got, why, sizeof why), 0, "%zu bytes", n);
+		cr_assert_lt(bus_decode_result(cut, n, &limits, &got, &why), 0, "%zu bytes", n);
 		cr_assert_eq(got.n_failed, 0);
 		free(cut);
 	}
 	r.failed[0].slot = limits.max_slots;
 	bus_encode_result(&r, &b);
-	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), why, "failed: slot");
+	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, &why), why.text, "failed: slot");
 	result_reset(&r);
 	for (uint32_t i = 0; i <= limits.max_slots; i++)
 		result_add_failed(&r, i % limits.max_slots, "");
 	bus_encode_result(&r, &b);
-	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, why, sizeof why), why,
-		   "failed: more than slots");
+	expect_bad(bus_decode_result(b.p, b.len, &limits, &got, &why), why.text, "failed: more than slots");
 	result_fini(&r);
 	result_fini(&got);
 	buf_fini(&b);
@@ -264,25 +264,25 @@ Test(constraint, a_vocabulary_comes_back)
 {
 	struct vocabulary v = {0}, got = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	fill_vocabulary(&v);
 	bus_encode_vocabulary(&v, &b);
-	cr_assert_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_VOCABULARY);
+	cr_assert_eq(bus_peek(b.p, b.len, &why), BUS_VOCABULARY);
 	for (int again = 0; again < 2; again++) {
-		cr_assert_eq(bus_decode_vocabulary(b.p, b.len, 5, &got, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(bus_decode_vocabulary(b.p, b.len, 5, &got, &why), 0, "%s", why.text);
 		cr_assert_eq(got.n, 5);
 		cr_expect_eq(memcmp(got.at, v.at, 6 * sizeof *v.at), 0);
 		cr_expect_eq(memcmp(got.kinds, v.kinds, 5), 0);
 		cr_expect_eq(memcmp(got.bytes, v.bytes, v.at[5]), 0);
 		cr_expect_eq(vocabulary_checksum(&got), vocabulary_checksum(&v));
 	}
-	expect_bad(bus_decode_vocabulary(b.p, b.len, 4, &got, why, sizeof why), why, "lengths");
+	expect_bad(bus_decode_vocabulary(b.p, b.len, 4, &got, &why), why.text, "lengths");
 	cr_expect_eq(got.n, 0);
 	struct bus_msg m;
-	cr_expect_eq(bus_decode(b.p, b.len, &m, why, sizeof why), -EBADMSG);
+	cr_expect_eq(bus_decode(b.p, b.len, &m, &why), -EBADMSG);
 	vocabulary_clear(&v);
 	bus_encode_vocabulary(&v, &b);
-	cr_expect_eq(bus_decode_vocabulary(b.p, b.len, 5, &got, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(bus_decode_vocabulary(b.p, b.len, 5, &got, &why), 0, "%s", why.text);
 	vocabulary_fini(&v);
 	vocabulary_fini(&got);
 	buf_fini(&b);
@@ -292,20 +292,20 @@ Test(constraint, a_vocabulary_that_was_cut_or_changed_on_the_way_is_refused)
 {
 	struct vocabulary v = {0}, got = {0};
 	struct buf b = {0};
-	char why[256] = "";
+	struct why why = {""};
 	vocabulary_add(&v, "ab", 2, VOCABULARY_TEXT);
 	vocabulary_add(&v, "\xff<call>\xfe", 8, VOCABULARY_TEXT);
 	vocabulary_add(&v, "</s>", 4, VOCABULARY_END);
 	bus_encode_vocabulary(&v, &b);
 	for (size_t n = 0; n < b.len; n++) {
 		char *cut = xmemdup(b.p, n);
-		cr_assert_lt(bus_decode_vocabulary(cut, n, 5, &got, why, sizeof why), 0, "%zu bytes", n);
+		cr_assert_lt(bus_decode_vocabulary(cut, n, 5, &got, &why), 0, "%zu bytes", n);
 		free(cut);
 	}
 	for (size_t i = 0; i < b.len; i++)
 		for (int bit = 0; bit < 8; bit++) {
 			b.p[i] ^= (char)(1 << bit);
-			cr_assert_lt(bus_decode_vocabulary(b.p, b.len, 5, &got, why, sizeof why), 0,
+			cr_assert_lt(bus_decode_vocabulary(b.p, b.len, 5, &got, &why), 0,
 				     "bit %d of byte %zu", bit, i);
 			cr_assert_eq(got.n, 0);
 			b.p[i] ^= (char)(1 << bit);

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/quern-token-XXXXXX", path[64], why[256];
+static struct why why;
+static char dir[] = "/tmp/quern-token-XXXXXX", path[64];
 
 static void open_dir(void)
 {
@@ -30,7 +31,7 @@ static int read_text(const char *text)
 	fputs(text, f);
 	fclose(f);
 	chmod(path, 0600);
-	int rc = local_token_read(path, token, why, sizeof why);
+	int rc = local_token_read(path, token, &why);
 	cr_expect(rc == 0 || !token[0], "a token from \"%s\"", text);
 	return rc;
 }
@@ -39,15 +40,15 @@ Test(local_token, created_once_and_read_back, .init = open_dir, .fini = remove_d
 {
 	char a[LOCAL_TOKEN_SIZE], b[LOCAL_TOKEN_SIZE];
 	struct stat st;
-	cr_assert_eq(local_token_create(path, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(local_token_create(path, why, sizeof why), -EEXIST);
+	cr_assert_eq(local_token_create(path, &why), 0, "%s", why.text);
+	cr_assert_eq(local_token_create(path, &why), -EEXIST);
 	cr_assert_eq(stat(path, &st), 0);
 	cr_assert_eq(st.st_mode & 0777, 0600);
-	cr_assert_eq(local_token_read(path, a, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(local_token_read(path, a, &why), 0, "%s", why.text);
 	cr_assert_eq(strlen(a), LOCAL_TOKEN_CHARS);
 	unlink(path);
-	cr_assert_eq(local_token_create(path, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(local_token_read(path, b, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(local_token_create(path, &why), 0, "%s", why.text);
+	cr_assert_eq(local_token_read(path, b, &why), 0, "%s", why.text);
 	cr_assert_not(local_token_equal(a, b));
 	cr_assert(local_token_equal(b, b));
 }
@@ -55,13 +56,13 @@ Test(local_token, created_once_and_read_back, .init = open_dir, .fini = remove_d
 Test(local_token, must_be_private_and_whole, .init = open_dir, .fini = remove_dir)
 {
 	char token[LOCAL_TOKEN_SIZE];
-	cr_assert_eq(local_token_read(path, token, why, sizeof why), -ENOENT);
-	cr_assert_eq(local_token_create(path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(local_token_read(path, token, &why), -ENOENT);
+	cr_assert_eq(local_token_create(path, &why), 0, "%s", why.text);
 	chmod(path, 0640);
-	cr_assert_eq(local_token_read(path, token, why, sizeof why), -EACCES);
+	cr_assert_eq(local_token_read(path, token, &why), -EACCES);
 	char text[128];
 	snprintf(text, sizeof text, "%064d\n", 7);
-	cr_assert_eq(read_text(text), 0, "%s", why);
+	cr_assert_eq(read_text(text), 0, "%s", why.text);
 	text[63] = 'x';
 	cr_assert_eq(read_text(text), -EINVAL);
 	cr_assert_eq(read_text(""), -EINVAL);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const uint8_t digest[MANIFEST_DIGEST] = {7, 8, 9};
-static char why[256];
+static struct why why;
 
 Test(manifest, names_stay_below_the_models_directory)
 {
@@ -33,23 +33,23 @@ Test(manifest, names_stay_below_the_models_directory)
 Test(manifest, entries_are_ordered_and_bounded)
 {
 	struct manifest m = {.model = "m"};
-	cr_expect_eq(manifest_check(&m, why, sizeof why), -EBADMSG); /* empty */
-	cr_expect_eq(manifest_add(&m, "b", 5, digest, why, sizeof why), 0);
-	cr_expect_eq(manifest_add(&m, "b", 5, digest, why, sizeof why), -EBADMSG);
-	cr_expect_eq(manifest_add(&m, "a", 5, digest, why, sizeof why), -EBADMSG);
-	cr_expect_eq(manifest_add(&m, "c", -1, digest, why, sizeof why), -EBADMSG);
-	cr_expect_eq(manifest_add(&m, "c", MANIFEST_BYTES_MAX - 4, digest, why, sizeof why), -EBADMSG);
-	cr_expect_eq(manifest_add(&m, "c", MANIFEST_BYTES_MAX - 5, digest, why, sizeof why), 0);
+	cr_expect_eq(manifest_check(&m, &why), -EBADMSG); /* empty */
+	cr_expect_eq(manifest_add(&m, "b", 5, digest, &why), 0);
+	cr_expect_eq(manifest_add(&m, "b", 5, digest, &why), -EBADMSG);
+	cr_expect_eq(manifest_add(&m, "a", 5, digest, &why), -EBADMSG);
+	cr_expect_eq(manifest_add(&m, "c", -1, digest, &why), -EBADMSG);
+	cr_expect_eq(manifest_add(&m, "c", MANIFEST_BYTES_MAX - 4, digest, &why), -EBADMSG);
+	cr_expect_eq(manifest_add(&m, "c", MANIFEST_BYTES_MAX - 5, digest, &why), 0);
 	cr_expect_eq(m.bytes, MANIFEST_BYTES_MAX);
-	cr_expect_eq(manifest_check(&m, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(manifest_check(&m, &why), 0, "%s", why.text);
 	m.first = xstrdup("x");
-	cr_expect_eq(manifest_check(&m, why, sizeof why), -EBADMSG);
+	cr_expect_eq(manifest_check(&m, &why), -EBADMSG);
 	strcpy(m.first, "b");
-	cr_expect_eq(manifest_check(&m, why, sizeof why), 0);
+	cr_expect_eq(manifest_check(&m, &why), 0);
 	strcpy(m.model, "a/b");
-	cr_expect_eq(manifest_check(&m, why, sizeof why), -EBADMSG);
+	cr_expect_eq(manifest_check(&m, &why), -EBADMSG);
 	strcpy(m.model, "..");
-	cr_expect_eq(manifest_check(&m, why, sizeof why), -EBADMSG);
+	cr_expect_eq(manifest_check(&m, &why), -EBADMSG);
 	manifest_fini(&m);
 }
 
@@ -71,8 +71,8 @@ static void encode_list(struct buf *b, const char *refusal)
 	struct manifest m = {.model = "demo"};
 	if (!refusal[0]) {
 		m.first = xstrdup("model.gguf");
-		manifest_add(&m, "config.json", 3, digest, why, sizeof why);
-		manifest_add(&m, "model.gguf", (int64_t)7 << 32, digest, why, sizeof why);
+		manifest_add(&m, "config.json", 3, digest, &why);
+		manifest_add(&m, "model.gguf", (int64_t)7 << 32, digest, &why);
 	}
 	bus_encode_files(&m, refusal, b);
 	manifest_fini(&m);
@@ -83,8 +83,8 @@ Test(manifest, a_list_comes_back_as_it_was_sent)
 	struct buf b = {0};
 	struct manifest m;
 	encode_list(&b, "");
-	cr_expect_eq(bus_peek(b.p, b.len, why, sizeof why), BUS_FILES);
-	cr_assert_eq(bus_decode_files(b.p, b.len, &m, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(bus_peek(b.p, b.len, &why), BUS_FILES);
+	cr_assert_eq(bus_decode_files(b.p, b.len, &m, &why), 0, "%s", why.text);
 	cr_expect_str_eq(m.model, "demo");
 	cr_expect_str_eq(m.first, "model.gguf");
 	cr_expect_eq(m.n, 2);
@@ -93,8 +93,8 @@ Test(manifest, a_list_comes_back_as_it_was_sent)
 	cr_expect_eq(memcmp(m.files[1].digest, digest, sizeof digest), 0);
 	manifest_fini(&m);
 	encode_list(&b, "the file is gone");
-	cr_expect_eq(bus_decode_files(b.p, b.len, &m, why, sizeof why), -ENODATA);
-	cr_expect_str_eq(why, "the file is gone");
+	cr_expect_eq(bus_decode_files(b.p, b.len, &m, &why), -ENODATA);
+	cr_expect_str_eq(why.text, "the file is gone");
 	buf_fini(&b);
 }
 
@@ -105,13 +105,13 @@ Test(manifest, a_damaged_list_is_refused)
 	struct manifest m;
 	encode_list(&b, "");
 	for (size_t n = 0; n < b.len; n++) {
-		cr_expect_lt(bus_decode_files(b.p, n, &m, why, sizeof why), 0, "%zu bytes", n);
+		cr_expect_lt(bus_decode_files(b.p, n, &m, &why), 0, "%zu bytes", n);
 		cr_expect_eq(m.n, 0);
 	}
 	char *name = memmem(b.p, b.len, "config.json", 11);
 	memcpy(name, "../../x.jsn", 11);
-	cr_expect_eq(bus_decode_files(b.p, b.len, &m, why, sizeof why), -EBADMSG);
-	cr_expect(strstr(why, "not allowed"), "%s", why);
+	cr_expect_eq(bus_decode_files(b.p, b.len, &m, &why), -EBADMSG);
+	cr_expect(strstr(why.text, "not allowed"), "%s", why.text);
 	buf_fini(&b);
 }
 
@@ -120,21 +120,21 @@ Test(manifest, a_chunk_comes_back_or_its_damage_shows)
 	struct buf b = {0};
 	struct bus_chunk k = {3, 1 << 20, "twelve bytes", 12}, got;
 	bus_encode_chunk(&k, "", &b);
-	cr_assert_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_chunk(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_expect_eq(got.file, 3);
 	cr_expect_eq(got.offset, 1 << 20);
 	cr_expect_eq(got.n, 12);
 	cr_expect_eq(memcmp(got.bytes, "twelve bytes", 12), 0);
 	b.p[b.len - 1] ^= 1;
-	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), -EBADMSG);
-	cr_expect(strstr(why, "checksum"), "%s", why);
+	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, &why), -EBADMSG);
+	cr_expect(strstr(why.text, "checksum"), "%s", why.text);
 	for (size_t n = 0; n < b.len; n++)
-		cr_expect_lt(bus_decode_chunk(b.p, n, &got, why, sizeof why), 0);
+		cr_expect_lt(bus_decode_chunk(b.p, n, &got, &why), 0);
 	k.n = 0;
 	bus_encode_chunk(&k, "no such bytes", &b);
-	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), -ENODATA);
+	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, &why), -ENODATA);
 	bus_encode_chunk(&k, "", &b); /* would be requested forever */
-	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, why, sizeof why), -EBADMSG);
+	cr_expect_eq(bus_decode_chunk(b.p, b.len, &got, &why), -EBADMSG);
 	buf_fini(&b);
 }
 
@@ -143,11 +143,11 @@ Test(manifest, a_request_comes_back_within_bounds)
 	struct buf b = {0};
 	struct bus_msg m = {.type = BUS_WANT, .want = {5, BUS_WANT_LIST, 0, 0}}, got;
 	bus_encode(&m, &b);
-	cr_assert_eq(bus_decode(b.p, b.len, &got, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(b.p, b.len, &got, &why), 0, "%s", why.text);
 	cr_expect_eq(got.want.file, BUS_WANT_LIST);
 	cr_expect_eq(got.want.epoch, 5);
 	m.want = (struct bus_want){5, 2, 1 << 20, BUS_CHUNK_MAX + 1};
 	bus_encode(&m, &b);
-	cr_expect_eq(bus_decode(b.p, b.len, &got, why, sizeof why), -EBADMSG);
+	cr_expect_eq(bus_decode(b.p, b.len, &got, &why), -EBADMSG);
 	buf_fini(&b);
 }

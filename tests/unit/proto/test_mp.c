@@ -13,31 +13,30 @@ TestSuite(mp, .timeout = 60);
 
 static const struct mp_limits limits = {.bytes = 1 << 20, .objects = 1000, .depth = 8, .tree = 1 << 20};
 
-static int decode(const void *bytes, size_t n, json_t **out, char *why, size_t why_n)
+static int decode(const void *bytes, size_t n, json_t **out, struct why *why)
 {
-	why[0] = 0;
+	why->text[0] = 0;
 	*out = NULL;
-	return mp_decode(bytes, n, &limits, out, why, why_n);
+	return mp_decode(bytes, n, &limits, out, why);
 }
 
 /* Expects a refusal with these words. */
 #define REFUSED(bytes, words)                                                                                \
 	do {                                                                                                 \
 		json_t *v_;                                                                                  \
-		char why_[256];                                                                              \
-		cr_expect_lt(decode(bytes, sizeof(bytes) - 1, &v_, why_, sizeof why_), 0, "taken: %s",       \
-			     #bytes);                                                                        \
-		cr_expect(strstr(why_, words), "\"%s\" does not say \"%s\"", why_, words);                   \
+		struct why why_;                                                                             \
+		cr_expect_lt(decode(bytes, sizeof(bytes) - 1, &v_, &why_), 0, "taken: %s", #bytes);          \
+		cr_expect(strstr(why_.text, words), "\"%s\" does not say \"%s\"", why_.text, words);         \
 	} while (0)
 
 static void same(const char *json)
 {
 	json_t *in, *out;
-	char why[256];
+	struct why why;
 	struct buf b = {0};
-	cr_assert_eq(json_parse(json, strlen(json), &in, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_parse(json, strlen(json), &in, &why), 0, "%s", why.text);
 	mp_encode(&b, in);
-	cr_assert_eq(decode(b.p, b.len, &out, why, sizeof why), 0, "%s: %s", json, why);
+	cr_assert_eq(decode(b.p, b.len, &out, &why), 0, "%s: %s", json, why.text);
 	cr_expect(json_equal(in, out), "%s", json);
 	json_decref(in);
 	json_decref(out);
@@ -60,10 +59,10 @@ Test(mp, reads_every_form_of_the_reference_suite)
 {
 	const char *path = testdata("conformance/msgpack-test-suite.json");
 	json_t *suite;
-	char why[256];
+	struct why why;
 	if (!path)
 		cr_skip_test("the msgpack test suite is not there");
-	cr_assert_eq(json_read(path, 1 << 20, &suite, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(path, 1 << 20, &suite, &why), 0, "%s", why.text);
 	const char *group;
 	json_t *cases;
 	size_t i, k, n_seen = 0;
@@ -80,9 +79,9 @@ Test(mp, reads_every_form_of_the_reference_suite)
 			     p += *p == '-')
 				bytes[n++] = (unsigned char)strtoul(p, (char **)&p, 16);
 			json_t *v;
-			int rc = decode(bytes, n, &v, why, sizeof why);
-			cr_expect_eq(rc != 0, other || strstr(why, "not a string"), "%s %zu: %s", group, i,
-				     why);
+			int rc = decode(bytes, n, &v, &why);
+			cr_expect_eq(rc != 0, other || strstr(why.text, "not a string"), "%s %zu: %s", group,
+				     i, why.text);
 			n_seen++;
 			const json_t *number = json_object_get(c, "number");
 			if (!rc && number)
@@ -119,13 +118,13 @@ Test(mp, truncated_messages)
 		"\x83\xa2op\xa6submit\xa2id\xcd\x01\x00\xa1x\x92\xcb\x3f\xf0\0\0\0\0\0\0\xd9\x01"
 		"a";
 	json_t *v;
-	char why[256];
+	struct why why;
 	size_t n = sizeof whole - 1;
-	cr_assert_eq(decode(whole, n, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(decode(whole, n, &v, &why), 0, "%s", why.text);
 	json_decref(v);
 	for (size_t i = 0; i < n; i++) {
-		cr_expect_lt(decode(whole, i, &v, why, sizeof why), 0, "%zu bytes are taken", i);
-		cr_expect_neq(why[0], 0);
+		cr_expect_lt(decode(whole, i, &v, &why), 0, "%zu bytes are taken", i);
+		cr_expect_neq(why.text[0], 0);
 	}
 }
 
@@ -173,12 +172,12 @@ Test(mp, depth_is_bounded)
 {
 	char deep[100000];
 	json_t *v;
-	char why[256];
+	struct why why;
 	memset(deep, 0x91, sizeof deep);
-	cr_assert_eq(decode(deep, sizeof deep, &v, why, sizeof why), -E2BIG);
-	cr_assert(strstr(why, "nested too deep"), "%s", why);
+	cr_assert_eq(decode(deep, sizeof deep, &v, &why), -E2BIG);
+	cr_assert(strstr(why.text, "nested too deep"), "%s", why.text);
 	deep[8] = 1;
-	cr_assert_eq(decode(deep, 9, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(decode(deep, 9, &v, &why), 0, "%s", why.text);
 	json_decref(v);
 }
 
@@ -186,11 +185,11 @@ Test(mp, the_number_of_values_is_bounded)
 {
 	char many[2048] = "\xdc\x03\xe9";
 	json_t *v;
-	char why[256];
-	cr_assert_eq(decode(many, 3 + 1001, &v, why, sizeof why), -E2BIG);
-	cr_assert(strstr(why, "more values"), "%s", why);
+	struct why why;
+	cr_assert_eq(decode(many, 3 + 1001, &v, &why), -E2BIG);
+	cr_assert(strstr(why.text, "more values"), "%s", why.text);
 	many[2] = '\xe8';
-	cr_assert_eq(decode(many, 3 + 1000, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(decode(many, 3 + 1000, &v, &why), 0, "%s", why.text);
 	cr_assert_eq(json_array_size(v), 1000);
 	json_decref(v);
 }
@@ -199,9 +198,9 @@ Test(mp, the_bytes_are_bounded)
 {
 	char *big = calloc(1, limits.bytes + 1);
 	json_t *v;
-	char why[256];
-	cr_assert_eq(decode(big, limits.bytes + 1, &v, why, sizeof why), -E2BIG);
-	cr_assert(strstr(why, "1048577 bytes"), "%s", why);
+	struct why why;
+	cr_assert_eq(decode(big, limits.bytes + 1, &v, &why), -E2BIG);
+	cr_assert(strstr(why.text, "1048577 bytes"), "%s", why.text);
 	free(big);
 }
 
@@ -230,11 +229,12 @@ Test(mp, the_memory_of_a_tree_is_bounded)
 		     {0x80, 400000, false},
 		     {0xa0, 900000, false}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		char *p = array_of(cases[i].element, cases[i].n), why[256] = "";
+		struct why why = {""};
+		char *p = array_of(cases[i].element, cases[i].n);
 		json_t *v = NULL;
-		int rc = mp_decode(p, 5 + (size_t)cases[i].n, &request, &v, why, sizeof why);
-		cr_expect_eq(rc, cases[i].fits ? 0 : -E2BIG, "%zu: %d %s", i, rc, why);
-		cr_expect(cases[i].fits || (!v && strstr(why, "send fewer values")), "%s", why);
+		int rc = mp_decode(p, 5 + (size_t)cases[i].n, &request, &v, &why);
+		cr_expect_eq(rc, cases[i].fits ? 0 : -E2BIG, "%zu: %d %s", i, rc, why.text);
+		cr_expect(cases[i].fits || (!v && strstr(why.text, "send fewer values")), "%s", why.text);
 		json_decref(v);
 		free(p);
 	}
@@ -245,15 +245,15 @@ Test(mp, depth_of_a_request_fits_the_unpackers_stack)
 	struct mp_limits request = mp_limits_request(1 << 20);
 	char deep[64];
 	json_t *v;
-	char why[256];
+	struct why why;
 	memset(deep, 0x91, sizeof deep);
 	deep[MP_DEPTH_MAX] = 1;
-	cr_assert_eq(mp_decode(deep, MP_DEPTH_MAX + 1, &request, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(mp_decode(deep, MP_DEPTH_MAX + 1, &request, &v, &why), 0, "%s", why.text);
 	json_decref(v);
 	for (int i = 0; i < MP_DEPTH_MAX; i++)
 		memcpy(deep + 2 * i, "\x81\xa0", 2);
 	deep[2 * MP_DEPTH_MAX] = 1;
-	cr_assert_eq(mp_decode(deep, 2 * MP_DEPTH_MAX + 1, &request, &v, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(mp_decode(deep, 2 * MP_DEPTH_MAX + 1, &request, &v, &why), 0, "%s", why.text);
 	json_decref(v);
 }
 
@@ -272,8 +272,8 @@ Test(mp, a_value_before_damage_is_found)
 Test(mp, numbers_beyond_2_to_the_63_become_reals)
 {
 	json_t *v;
-	char why[256];
-	cr_assert_eq(decode("\xcf\xff\xff\xff\xff\xff\xff\xff\xff", 9, &v, why, sizeof why), 0);
+	struct why why;
+	cr_assert_eq(decode("\xcf\xff\xff\xff\xff\xff\xff\xff\xff", 9, &v, &why), 0);
 	cr_assert(json_is_real(v));
 	json_decref(v);
 }
@@ -301,17 +301,17 @@ Test(mp, damaged_messages_get_a_reason)
 		for (int i = rand() % 4; i >= 0; i--)
 			bytes[(size_t)rand() % (sizeof whole - 1)] = (char)rand();
 		json_t *v;
-		char why[256];
+		struct why why;
 		size_t n = (size_t)rand() % sizeof whole;
-		int rc = decode(bytes, n, &v, why, sizeof why);
+		int rc = decode(bytes, n, &v, &why);
 		cr_assert((rc == 0) == (v != NULL));
-		cr_assert(rc == 0 || why[0]);
+		cr_assert(rc == 0 || why.text[0]);
 		json_decref(v);
 	}
 }
 
 /* Decode a map of n different keys. */
-static int decode_keys(uint32_t n, char *text, size_t text_n)
+static int decode_keys(uint32_t n, struct why *why)
 {
 	const struct mp_limits large = {.bytes = 1 << 20, .objects = 1 << 17, .depth = 8, .tree = 1 << 24};
 	struct buf b = {0};
@@ -323,7 +323,7 @@ static int decode_keys(uint32_t n, char *text, size_t text_n)
 		mp_put_cstr(&b, key);
 		mp_put_nil(&b);
 	}
-	int rc = mp_decode(b.p, b.len, &large, &v, text, text_n);
+	int rc = mp_decode(b.p, b.len, &large, &v, why);
 	cr_expect(rc || json_object_size(v) == n);
 	json_decref(v);
 	buf_fini(&b);
@@ -332,10 +332,10 @@ static int decode_keys(uint32_t n, char *text, size_t text_n)
 
 Test(mp, the_keys_of_a_map_are_bounded)
 {
-	char text[256] = "";
-	cr_expect_eq(decode_keys(4096, text, sizeof text), 0, "%s", text);
-	cr_expect_eq(decode_keys(4097, text, sizeof text), -E2BIG);
-	cr_expect_str_eq(text, "msgpack: a map of 4097 keys, at most 4096 are accepted");
+	struct why why;
+	cr_expect_eq(decode_keys(4096, &why), 0, "%s", why.text);
+	cr_expect_eq(decode_keys(4097, &why), -E2BIG);
+	cr_expect_str_eq(why.text, "msgpack: a map of 4097 keys, at most 4096 are accepted");
 }
 
 Test(mp, every_message_is_nested_24_deep_at_most)
@@ -343,12 +343,13 @@ Test(mp, every_message_is_nested_24_deep_at_most)
 	const struct mp_limits all[] = {mp_limits_request(1 << 20), mp_limits_reply()};
 	for (size_t i = 0; i < 2; i++)
 		for (uint32_t n = 24; n <= 25; n++) {
-			char bytes[32], text[256] = "";
+			struct why text = {""};
+			char bytes[32];
 			json_t *v = NULL;
 			memset(bytes, '\x91', n);
 			bytes[n] = 7;
-			cr_expect_eq(mp_decode(bytes, n + 1, &all[i], &v, text, sizeof text),
-				     n == 24 ? 0 : -E2BIG, "%u deep: %s", n, text);
+			cr_expect_eq(mp_decode(bytes, n + 1, &all[i], &v, &text), n == 24 ? 0 : -E2BIG,
+				     "%u deep: %s", n, text.text);
 			json_decref(v);
 		}
 }

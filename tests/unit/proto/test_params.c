@@ -91,21 +91,21 @@ Test(params, what_is_neutral_is_valid_and_set_by_init)
 		cr_expect_eq(params_get(row, &p), row->neutral, "%s", row->name);
 	cr_expect(p.n == 1 && p.temperature == 1 && p.top_p == 1 && p.typical_p == 1 && p.dry_base == 1.75f);
 	cr_expect(p.logprobs == -1 && p.prompt_logprobs == -1 && p.dry_last_n == -1 && p.seed == 0);
-	cr_expect_eq(params_check(&p, VOCAB, NULL, 0), 0);
+	cr_expect_eq(params_check(&p, VOCAB, NULL), 0);
 }
 
 /* ---- ranges ---- */
 
 static void expect_refused(const struct params_row *row, double x)
 {
-	char why[128] = "";
+	struct why why = {""};
 	struct params p;
 	params_init(&p);
 	params_set(row, &p, x);
 	if (params_get(row, &p) != x && !isnan(x))
 		return; /* the type cannot hold the value */
-	cr_expect_eq(params_check(&p, VOCAB, why, sizeof why), -EINVAL, "%s %g", row->name, x);
-	cr_expect_eq(strncmp(why, row->name, strlen(row->name)), 0, "%s: %s", row->name, why);
+	cr_expect_eq(params_check(&p, VOCAB, &why), -EINVAL, "%s %g", row->name, x);
+	cr_expect_eq(strncmp(why.text, row->name, strlen(row->name)), 0, "%s: %s", row->name, why.text);
 }
 
 Test(params, a_number_out_of_its_range_is_refused_by_name)
@@ -117,7 +117,7 @@ Test(params, a_number_out_of_its_range_is_refused_by_name)
 			continue;
 		params_init(&p);
 		set_other(row, &p);
-		cr_expect_eq(params_check(&p, VOCAB, NULL, 0), 0, "%s", row->name);
+		cr_expect_eq(params_check(&p, VOCAB, NULL), 0, "%s", row->name);
 		if (row->type == PARAMS_BOOL)
 			continue;
 		if (row->hi < 2147483647 || row->type == PARAMS_UINT32)
@@ -131,7 +131,7 @@ Test(params, a_number_out_of_its_range_is_refused_by_name)
 		expect_refused(row, NAN);
 		expect_refused(row, INFINITY);
 		params_set(row, &p, row->lo);
-		cr_expect_eq(params_check(&p, VOCAB, NULL, 0) != 0, (row->flags & PARAMS_ABOVE) != 0, "%s",
+		cr_expect_eq(params_check(&p, VOCAB, NULL) != 0, (row->flags & PARAMS_ABOVE) != 0, "%s",
 			     row->name);
 	}
 }
@@ -157,7 +157,7 @@ Test(params, lists_that_the_sampler_cannot_use_are_refused)
 		{{.pool = PARAMS_POOL_LOGITS}, "pooled in a way"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		char why[128] = "";
+		struct why why = {""};
 		struct params p;
 		params_init(&p);
 		const struct params *from = &cases[i].p;
@@ -167,8 +167,8 @@ Test(params, lists_that_the_sampler_cannot_use_are_refused)
 		p.bad = from->bad, p.n_bad_ids = from->n_bad_ids;
 		p.bad_len = from->bad_len, p.n_bad = from->n_bad;
 		p.breakers = from->breakers, p.n_breakers = from->n_breakers;
-		cr_expect_eq(params_check(&p, VOCAB, why, sizeof why), -EINVAL, "case %zu", i);
-		cr_expect_not_null(strstr(why, cases[i].why), "case %zu: %s", i, why);
+		cr_expect_eq(params_check(&p, VOCAB, &why), -EINVAL, "case %zu", i);
+		cr_expect_not_null(strstr(why.text, cases[i].why), "case %zu: %s", i, why.text);
 	}
 }
 

@@ -23,7 +23,7 @@ static struct weights weights = {.layers = &layer, .n_layers = 1};
 static struct runner *runner;
 static struct inputs in;
 static float x[T][K], w[N][K], ratios[N * K / GROUP], scales[K];
-static char why[512];
+static struct why why;
 
 static float random_at(unsigned *seed)
 {
@@ -35,17 +35,17 @@ static float random_at(unsigned *seed)
 static void begin(void)
 {
 	unsigned seed = 11;
-	cr_assert_eq(runner_open(&runner, &config, &weights, 128, 1, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(runner_open(&runner, &config, &weights, 128, 1, &why), 0, "%s", why.text);
 	for (int t = 0; t < T; t++)
 		for (int k = 0; k < K; k++)
 			x[t][k] = random_at(&seed) * (k == 5 || k == 40 ? 30 : 1);
 	for (int n = 0; n < N; n++)
 		for (int k = 0; k < K; k++)
 			w[n][k] = random_at(&seed);
-	cr_assert_eq(inputs_init(&in, K, T, why, sizeof why), 0);
+	cr_assert_eq(inputs_init(&in, K, T, &why), 0);
 	/* Two batches, as from a runner. */
-	cr_assert_eq(inputs_add(&in, runner, &x[0][0], 200, why, sizeof why), 0);
-	cr_assert_eq(inputs_add(&in, runner, &x[200][0], T - 200, why, sizeof why), 0);
+	cr_assert_eq(inputs_add(&in, runner, &x[0][0], 200, &why), 0);
+	cr_assert_eq(inputs_add(&in, runner, &x[200][0], T - 200, &why), 0);
 	inputs_end(&in);
 }
 
@@ -109,7 +109,7 @@ Test(awq, noise_is_the_error_of_outputs)
 {
 	struct awq_block b = block();
 	static float effective[N * K], nearest[N * K];
-	cr_assert_eq(awq_search(&b, runner, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(awq_search(&b, runner, &why), 0, "%s", why.text);
 	awq_effective(&b, &b.parts[0], effective);
 	for (int n = 0; n < N; n++)
 		int4_row(w[n], K, GROUP, NULL, nearest + n * K);
@@ -121,7 +121,7 @@ Test(awq, noise_is_the_error_of_outputs)
 Test(awq, large_inputs_are_protected)
 {
 	struct awq_block b = block();
-	cr_assert_eq(awq_search(&b, runner, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(awq_search(&b, runner, &why), 0, "%s", why.text);
 	cr_assert_gt(scales[5], 2 * scales[6]);
 	cr_assert_gt(scales[40], 2 * scales[41]);
 	cr_assert_lt(b.parts[0].error.noise, 0.5 * b.parts[0].nearest);
@@ -131,7 +131,7 @@ Test(awq, without_scales_clipping_is_never_worse_than_rounding_to_nearest)
 {
 	struct awq_block b = block();
 	b.fit = NULL;
-	cr_assert_eq(awq_search(&b, runner, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(awq_search(&b, runner, &why), 0, "%s", why.text);
 	for (int k = 0; k < K; k++)
 		cr_assert_float_eq(scales[k], 1, 0);
 	cr_assert_leq(b.parts[0].error.noise, b.parts[0].nearest);
@@ -145,7 +145,7 @@ Test(awq, tied_inputs_have_one_scale)
 		tie[k] = k % 32;
 	b.tie = tie;
 	b.n_ties = 32;
-	cr_assert_eq(awq_search(&b, runner, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(awq_search(&b, runner, &why), 0, "%s", why.text);
 	for (int k = 0; k < 32; k++)
 		cr_assert_float_eq(scales[k], scales[k + 32], 0, "%d", k);
 	cr_assert_gt(scales[5], scales[6]);

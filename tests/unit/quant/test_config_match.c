@@ -38,11 +38,11 @@ static struct model_config plain(void)
 
 static const char *differs(const struct model_config *b)
 {
-	static char why[512];
+	static struct why why;
 	const struct model_config a = plain();
-	why[0] = '\0';
-	cr_expect_eq(config_match(&a, b, "a GGUF file", why, sizeof why), -ENOTSUP, "nothing differs");
-	return why;
+	why.text[0] = '\0';
+	cr_expect_eq(config_match(&a, b, "a GGUF file", &why), -ENOTSUP, "nothing differs");
+	return why.text;
 }
 
 #define DIFFERS(field, value, name)                                                                          \
@@ -56,8 +56,8 @@ static const char *differs(const struct model_config *b)
 Test(config_match, each_field_that_decides_an_output_is_compared)
 {
 	const struct model_config a = plain(), b = plain();
-	char why[512] = "";
-	cr_expect_eq(config_match(&a, &b, "a GGUF file", why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_expect_eq(config_match(&a, &b, "a GGUF file", &why), 0, "%s", why.text);
 	DIFFERS(n_layers, 2, "num_hidden_layers");
 	DIFFERS(hidden, 65, "hidden_size");
 	DIFFERS(intermediate, 1, "intermediate_size");
@@ -102,7 +102,7 @@ Test(config_match, other_words_for_the_same_are_no_difference)
 {
 	const struct model_config a = plain();
 	struct model_config b = plain();
-	char why[512] = "";
+	struct why why = {""};
 	b.tied = true;
 	b.norm_offset = 1;
 	b.rope_pairs = true;
@@ -110,9 +110,9 @@ Test(config_match, other_words_for_the_same_are_no_difference)
 	b.embed_scale = 8.03f; /* rounded to the checkpoint's type */
 	b.rope = ROPE_LINEAR;
 	b.rope_factor = 1;
-	cr_expect_eq(config_match(&a, &b, "a GGUF file", why, sizeof why), 0, "%s", why);
+	cr_expect_eq(config_match(&a, &b, "a GGUF file", &why), 0, "%s", why.text);
 	b.rope_factor = 2;
-	cr_expect_eq(config_match(&a, &b, "a GGUF file", why, sizeof why), -ENOTSUP);
+	cr_expect_eq(config_match(&a, &b, "a GGUF file", &why), -ENOTSUP);
 }
 
 /* --- windows --- */
@@ -135,7 +135,8 @@ Test(windows, are_the_texts_first_tokens_wherever_it_is_cut)
 	/* 16 bytes per token are encoded at first; this may end within a character. */
 	static const char text[] = "\xe4\xb8\xad\xe6\x96\x87\xf0\x9f\x98\x80 Once upon a time ";
 	enum { TIMES = 100, TOKENS = 64, LENGTH = 10 };
-	char why[512] = "", all[8192] = "";
+	struct why why = {""};
+	char all[8192] = "";
 	int with_bos = 0;
 	put_text(text, TIMES);
 	for (int i = 0; i < TIMES; i++)
@@ -146,22 +147,20 @@ Test(windows, are_the_texts_first_tokens_wherever_it_is_cut)
 		struct tokenizer *t;
 		struct token_ids ids = {0}, begin = {0};
 		size_t from = 0;
-		cr_assert_eq(tokenizer_load(model, &t, why, sizeof why), 0, "%s", why);
-		cr_assert_eq(tokenizer_encode(t, all, strlen(all), 0, NULL, 0, &ids, why, sizeof why), 0);
-		cr_assert_eq(
-			tokenizer_encode(t, "", 0, TOKENIZER_ADD_SPECIAL, NULL, 0, &begin, why, sizeof why),
-			0);
+		cr_assert_eq(tokenizer_load(model, &t, &why), 0, "%s", why.text);
+		cr_assert_eq(tokenizer_encode(t, all, strlen(all), 0, NULL, 0, &ids, &why), 0);
+		cr_assert_eq(tokenizer_encode(t, "", 0, TOKENIZER_ADD_SPECIAL, NULL, 0, &begin, &why), 0);
 		const bool bos = begin.n && begin.ids[0] == tokenizer_bos(t);
 		with_bos += bos;
-		cr_assert_eq(windows_read(&w, model, text_path, LENGTH, TOKENS, 1 << 20, why, sizeof why), 0,
-			     "%s", why);
+		cr_assert_eq(windows_read(&w, model, text_path, LENGTH, TOKENS, 1 << 20, &why), 0, "%s",
+			     why.text);
 		cr_expect(w.n == TOKENS && w.length == LENGTH);
 		for (int i = 0; i < w.n; i++)
 			cr_expect_eq(w.tokens[i], bos && i % LENGTH == 0 ? begin.ids[0] : ids.ids[from++],
 				     "%d", i);
 		windows_fini(&w);
-		cr_expect_eq(windows_read(&w, model, text_path, LENGTH, TOKENS, 3, why, sizeof why), -EINVAL);
-		cr_expect(strstr(why, "the model has 3"), "%s", why);
+		cr_expect_eq(windows_read(&w, model, text_path, LENGTH, TOKENS, 3, &why), -EINVAL);
+		cr_expect(strstr(why.text, "the model has 3"), "%s", why.text);
 		token_ids_fini(&ids);
 		token_ids_fini(&begin);
 		tokenizer_free(t);
@@ -173,11 +172,10 @@ Test(windows, are_the_texts_first_tokens_wherever_it_is_cut)
 Test(windows, a_file_without_a_text_is_refused)
 {
 	struct windows w;
-	char why[512] = "";
+	struct why why = {""};
 	put_text("", 1);
-	cr_expect_eq(windows_read(&w, repofile("models/demo"), text_path, 10, 64, 1 << 20, why, sizeof why),
-		     -EINVAL);
-	cr_expect(strstr(why, "has no text"), "%s", why);
+	cr_expect_eq(windows_read(&w, repofile("models/demo"), text_path, 10, 64, 1 << 20, &why), -EINVAL);
+	cr_expect(strstr(why.text, "has no text"), "%s", why.text);
 	cr_expect_null(w.tokens);
 	unlink(text_path);
 }

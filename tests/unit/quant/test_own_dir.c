@@ -17,7 +17,8 @@
 enum { RUNS = 4, TURNS = 20000 };
 
 static const char mark[] = ".mark";
-static char folder[64], dir[96], why[512];
+static struct why why;
+static char folder[64], dir[96];
 
 static void setup(void)
 {
@@ -42,17 +43,17 @@ static void put(const char *name)
 
 static int take(int *fd)
 {
-	return own_dir_take(dir, "dst", mark, fd, why, sizeof why);
+	return own_dir_take(dir, "dst", mark, fd, &why);
 }
 
 Test(own_dir, another_run_waits_and_leaves_it_alone, .init = setup, .fini = teardown)
 {
 	int mine, other;
-	cr_assert_eq(take(&mine), 0, "%s", why);
+	cr_assert_eq(take(&mine), 0, "%s", why.text);
 	put("model");
 	cr_expect_eq(take(&other), -EBUSY);
 	cr_expect_eq(other, -1);
-	cr_expect_str_eq(why, "dst is being written by another run: wait for its end");
+	cr_expect_str_eq(why.text, "dst is being written by another run: wait for its end");
 	own_dir_remove(dir, mark, &other);
 	cr_expect(!own_dir_is_empty(mine, mark));
 	own_dir_remove(dir, mark, &mine);
@@ -64,13 +65,13 @@ Test(own_dir, what_a_killed_run_left_is_emptied, .init = setup, .fini = teardown
 {
 	int fd;
 	char model[128];
-	cr_assert_eq(take(&fd), 0, "%s", why);
+	cr_assert_eq(take(&fd), 0, "%s", why.text);
 	snprintf(model, sizeof model, "%s/model", dir);
 	cr_assert_eq(mkdir(model, 0777), 0);
 	put("model/config.json");
 	put("half");
 	close(fd); /* as at the end of the process */
-	cr_assert_eq(take(&fd), 0, "%s", why);
+	cr_assert_eq(take(&fd), 0, "%s", why.text);
 	cr_expect(own_dir_is_empty(fd, mark));
 	cr_expect(!own_dir_is_empty(fd, NULL));
 	own_dir_remove(dir, mark, &fd);
@@ -84,10 +85,10 @@ Test(own_dir, a_directory_of_somebody_else_is_refused, .init = setup, .fini = te
 	put("mine");
 	cr_expect_eq(take(&fd), -EEXIST);
 	cr_expect_eq(fd, -1);
-	cr_expect(strstr(why, "is not what a run left behind"));
+	cr_expect(strstr(why.text, "is not what a run left behind"));
 	snprintf(path, sizeof path, "%s/mine", dir);
 	cr_expect_eq(unlink(path), 0, "it is gone");
-	cr_assert_eq(take(&fd), 0, "an empty one is taken: %s", why);
+	cr_assert_eq(take(&fd), 0, "an empty one is taken: %s", why.text);
 	own_dir_remove(dir, mark, &fd);
 }
 

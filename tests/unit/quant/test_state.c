@@ -21,7 +21,8 @@ static struct model_config config = {.n_layers = LAYERS,
 				     .head_dim = HIDDEN};
 static float values[HIDDEN * HIDDEN];
 static struct weights_layer layer;
-static char dir[64], dst[96], why[512];
+static struct why why;
+static char dir[64], dst[96];
 
 static void linear(struct weights_linear *l, const char *name)
 {
@@ -57,7 +58,7 @@ TestSuite(state, .init = begin, .fini = end);
 static struct state *open_with(uint64_t fingerprint)
 {
 	struct state *s = NULL;
-	cr_assert_eq(state_open(&s, dst, fingerprint, LAYERS, ROWS, HIDDEN, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_open(&s, dst, fingerprint, LAYERS, ROWS, HIDDEN, &why), 0, "%s", why.text);
 	return s;
 }
 
@@ -89,12 +90,12 @@ static void save(struct state *s, int index)
 	float *x = NULL;
 	plan(&p, index, true);
 	if (index == 0) {
-		cr_assert_eq(state_rows_new(s, 0, &x, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(state_rows_new(s, 0, &x, &why), 0, "%s", why.text);
 		state_rows_unmap(s, x);
 	}
-	cr_assert_eq(state_rows_new(s, index + 1, &x, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_rows_new(s, index + 1, &x, &why), 0, "%s", why.text);
 	x[ROWS * HIDDEN - 1] = 42;
-	cr_assert_eq(state_save(s, &p, x, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_save(s, &p, x, &why), 0, "%s", why.text);
 	state_rows_unmap(s, x);
 	layer_plan_fini(&p);
 }
@@ -109,12 +110,12 @@ Test(state, a_run_goes_on_behind_the_layers_that_are_there)
 	state_close(s);
 	s = open_with(5);
 	cr_assert_eq(state_n_done(s), 1);
-	cr_assert_eq(state_rows(s, 1, &x, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_rows(s, 1, &x, &why), 0, "%s", why.text);
 	cr_assert_float_eq(x[ROWS * HIDDEN - 1], 42, 0);
 	state_rows_unmap(s, x);
-	cr_assert_eq(state_rows(s, 0, &x, why, sizeof why), -ENOENT); /* the layer is done */
+	cr_assert_eq(state_rows(s, 0, &x, &why), -ENOENT); /* the layer is done */
 	plan(&p, 0, false);
-	cr_assert_eq(state_load(s, &p, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_load(s, &p, &why), 0, "%s", why.text);
 	cr_assert_eq(p.linears[1].qweight[3], 78);
 	cr_assert_float_eq(p.linears[1].outputs.cosine, 0.25, 0);
 	cr_assert_float_eq(p.blocks[0].in_by[1], 3, 0);
@@ -142,7 +143,7 @@ Test(state, another_fingerprint_begins_anew)
 Test(state, one_run_at_a_time)
 {
 	struct state *s = open_with(5), *other = NULL;
-	cr_assert_eq(state_open(&other, dst, 5, LAYERS, ROWS, HIDDEN, why, sizeof why), -EBUSY);
+	cr_assert_eq(state_open(&other, dst, 5, LAYERS, ROWS, HIDDEN, &why), -EBUSY);
 	cr_assert_null(other);
 	state_close(s);
 }
@@ -155,7 +156,7 @@ Test(state, a_directory_that_is_not_ours_is_left_alone)
 	mkdir(path, 0777);
 	strcat(path, "/thesis.txt");
 	close(open(path, O_CREAT | O_WRONLY, 0666));
-	cr_assert_eq(state_open(&s, dst, 5, LAYERS, ROWS, HIDDEN, why, sizeof why), -EEXIST);
+	cr_assert_eq(state_open(&s, dst, 5, LAYERS, ROWS, HIDDEN, &why), -EEXIST);
 	cr_assert(file_exists(path));
 }
 
@@ -175,7 +176,7 @@ Test(state, damage_is_noticed_wherever_it_is)
 		b ^= 16;
 		cr_assert_eq(pwrite(fd, &b, 1, at), 1);
 		plan(&p, 0, false);
-		cr_assert_eq(state_load(s, &p, why, sizeof why), -EINVAL, "byte %ld", (long)at);
+		cr_assert_eq(state_load(s, &p, &why), -EINVAL, "byte %ld", (long)at);
 		layer_plan_fini(&p);
 		b ^= 16;
 		cr_assert_eq(pwrite(fd, &b, 1, at), 1);
@@ -184,7 +185,7 @@ Test(state, damage_is_noticed_wherever_it_is)
 	struct layer_plan p;
 	cr_assert_eq(truncate(path, st.st_size - 1), 0);
 	plan(&p, 0, false);
-	cr_assert_eq(state_load(s, &p, why, sizeof why), -EINVAL, "one byte short");
+	cr_assert_eq(state_load(s, &p, &why), -EINVAL, "one byte short");
 	layer_plan_fini(&p);
 	state_close(s);
 }
@@ -195,7 +196,7 @@ Test(state, result_of_another_run_is_told_apart)
 	cr_expect(!state_is_written(s, dst));
 	cr_assert_eq(mkdir(dst, 0700), 0);
 	cr_expect(!state_is_written(s, dst));
-	cr_assert_eq(state_written(s, dst, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(state_written(s, dst, &why), 0, "%s", why.text);
 	cr_expect(state_is_written(s, dst));
 	char old[200];
 	snprintf(old, sizeof old, "%s.old", dst);

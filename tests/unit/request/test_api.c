@@ -184,11 +184,10 @@ Test(api, bad_words_are_banned_with_and_without_a_space)
 	static const char *const texts[] = {"dog", " dog", "cat", " cat"};
 	for (int i = 0; i < 4; i++) {
 		struct token_ids ids = {0}, bare = {0};
-		char why[256];
-		tokenizer_encode(demo.tokenizer, texts[i], strlen(texts[i]), 0, NULL, 0, &ids, why,
-				 sizeof why);
+		struct why why;
+		tokenizer_encode(demo.tokenizer, texts[i], strlen(texts[i]), 0, NULL, 0, &ids, &why);
 		tokenizer_encode(demo.tokenizer, texts[i] + (i & 1), strlen(texts[i]) - (i & 1), 0, NULL, 0,
-				 &bare, why, sizeof why);
+				 &bare, &why);
 		/* The second form is expected only if it is as long and begins with a different token. */
 		if (ids.n == bare.n)
 			cr_expect(has_bad(&s->params, &ids), "%s", texts[i]);
@@ -572,7 +571,7 @@ Test(api, wrong_messages_are_named)
 		"[{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}]}",
 		E_BAD_REQUEST, "takes no tool_calls");
 	demo.svc.chat = NULL;
-	strcpy(demo.svc.chat_why, "no template here");
+	strcpy(demo.svc.chat_why.text, "no template here");
 	refused(API_JOBS, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}", E_BAD_REQUEST,
 		"no template here");
 }

@@ -13,14 +13,15 @@ static struct chat *chat;
 /* Load a chat with this template. */
 static struct chat *chat_of(const char *template)
 {
-	char dir[] = "/tmp/quern-test-XXXXXX", path[64], why[256];
+	struct why why;
+	char dir[] = "/tmp/quern-test-XXXXXX", path[64];
 	struct chat *c;
 	cr_assert_not_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
 	FILE *f = fopen(path, "w");
 	fputs(template, f);
 	fclose(f);
-	cr_assert_eq(chat_load(dir, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(dir, &c, &why), 0, "%s", why.text);
 	unlink(path);
 	rmdir(dir);
 	return c;
@@ -86,14 +87,13 @@ static void expect(const char *fields, const char *const *yes, const char *const
 	struct api_problem p;
 	struct ast *a;
 	struct grammar *g;
-	char why[256];
+	struct why why;
 	cr_assert_eq(ask(fields, &s, &reply, &p), 0, "%s: %s", fields, p.why);
 	const struct constraint *f = s->params.constraint;
 	cr_expect_eq(!f, !yes, "%s", fields);
 	if (f && yes) {
-		cr_assert_eq(grammar_parse(f->language, f->text, f->n, NULL, &a, why, sizeof why), 0, "%s",
-			     why);
-		cr_assert_eq(grammar_new(a, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(grammar_parse(f->language, f->text, f->n, NULL, &a, &why), 0, "%s", why.text);
+		cr_assert_eq(grammar_new(a, NULL, NULL, &g, &why), 0, "%s", why.text);
 		for (int want = 1; want >= 0; want--)
 			for (const char *const *t = want ? yes : no; *t; t++) {
 				struct matcher *m = matcher_new(g);

@@ -26,15 +26,16 @@ static void remove_file(const char *dir, const char *name)
 /* Serve the demo with another template, and detect its tool style alone. */
 static struct chat *serve(const char *template)
 {
-	char dir[] = "/tmp/quern-styles-XXXXXX", why[256] = "";
+	struct why why = {""};
+	char dir[] = "/tmp/quern-styles-XXXXXX";
 	struct chat *c = NULL;
 	cr_assert_not_null(mkdtemp(dir));
 	write_file(dir, "chat_template.jinja", template);
-	cr_assert_eq(chat_load(dir, &c, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_load(dir, &c, &why), 0, "%s", why.text);
 	remove_file(dir, "chat_template.jinja");
 	rmdir(dir);
 	demo.svc.chat = c;
-	cr_assert_eq(chat_request_styles(&demo.svc, "auto", "auto", why, sizeof why), 0, "%s", why);
+	cr_assert_eq(chat_request_styles(&demo.svc, "auto", "auto", &why), 0, "%s", why.text);
 	return c;
 }
 
@@ -90,12 +91,13 @@ Test(chat_styles, a_loop_of_tools_goes_on_where_the_template_shows_no_calls)
 /* LFM2.5's template has no keyword of a format. */
 Test(chat_styles, a_mark_among_the_special_tokens_names_the_format)
 {
-	char dir[] = "/tmp/quern-tokens-XXXXXX", why[256] = "", *text;
+	struct why why = {""};
+	char dir[] = "/tmp/quern-tokens-XXXXXX", *text;
 	size_t n;
 	struct buf b = {0};
 	struct tokenizer *t;
-	cr_assert_eq(file_read(repofile("models/demo/tokenizer.json"), 64 << 20, &text, &n, why, sizeof why),
-		     0, "%s", why);
+	cr_assert_eq(file_read(repofile("models/demo/tokenizer.json"), 64 << 20, &text, &n, &why), 0, "%s",
+		     why.text);
 	for (const char *at = text, *next; *at; at = next) {
 		static const char old[] = "<|im_end|>";
 		next = strstr(at, old);
@@ -106,7 +108,7 @@ Test(chat_styles, a_mark_among_the_special_tokens_names_the_format)
 	}
 	cr_assert_not_null(mkdtemp(dir));
 	write_file(dir, "tokenizer.json", b.p);
-	cr_assert_eq(tokenizer_load(dir, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tokenizer_load(dir, &t, &why), 0, "%s", why.text);
 	remove_file(dir, "tokenizer.json");
 	rmdir(dir);
 	demo.svc.tokenizer = t;

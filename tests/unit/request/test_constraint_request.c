@@ -496,13 +496,12 @@ Test(form_request, without_an_account_there_is_no_limit)
 	struct grammar *g;
 	struct grammar_account none_left = {0};
 	struct api_problem p;
-	char why[256] = "";
+	struct why why = {""};
 	json_t *schema = doubling(4);
 	char *text = json_dumps(schema, 0);
 	cr_expect_neq(compile_doubling(4, &none_left, &p), 0);
-	cr_assert_eq(grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), NULL, &ast, why, sizeof why), 0, "%s",
-		     why);
-	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_parse(GRAMMAR_SCHEMA, text, strlen(text), NULL, &ast, &why), 0, "%s", why.text);
+	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, &why), 0, "%s", why.text);
 	grammar_free(g);
 	ast_free(ast);
 	free(text);
@@ -521,12 +520,11 @@ static bool takes(const struct constraint *f, const char *text)
 {
 	struct ast *ast;
 	struct grammar *g;
-	char why[256] = "";
+	struct why why = {""};
 	bool end = false;
-	cr_assert_eq(
-		grammar_parse((enum grammar_language)f->language, f->text, f->n, NULL, &ast, why, sizeof why),
-		0, "%s", why);
-	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(grammar_parse((enum grammar_language)f->language, f->text, f->n, NULL, &ast, &why), 0,
+		     "%s", why.text);
+	cr_assert_eq(grammar_new(ast, NULL, NULL, &g, &why), 0, "%s", why.text);
 	struct matcher *m = matcher_new(g);
 	bool taken = matcher_accept_bytes(m, text, strlen(text), NULL) == 0 &&
 		     matcher_can_end(m, &end) == 0 && end;

@@ -26,10 +26,10 @@ static struct api_problem problem;
 static int check(const char *text, bool strict)
 {
 	json_t *o;
-	char why[128];
+	struct why why;
 	ignored[0] = 0;
 	problem = (struct api_problem){0};
-	cr_assert_eq(json_parse(text, strlen(text), &o, why, sizeof why), 0, "%s: %s", text, why);
+	cr_assert_eq(json_parse(text, strlen(text), &o, &why), 0, "%s: %s", text, why.text);
 	int rc = field_table_check(&table, o, strict, ignored, sizeof ignored, &problem);
 	json_decref(o);
 	return rc;

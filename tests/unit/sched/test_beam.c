@@ -18,9 +18,9 @@ static float *table; /* [rows, vocab] */
 
 static void load_golden(void)
 {
-	char why[256];
-	cr_assert_eq(json_read(repofile("tests/golden/beams.json"), 16 << 20, &golden, why, sizeof why), 0,
-		     "%s", why);
+	struct why why;
+	cr_assert_eq(json_read(repofile("tests/golden/beams.json"), 16 << 20, &golden, &why), 0, "%s",
+		     why.text);
 	vocab = (uint32_t)json_integer_value(json_object_get(golden, "vocab"));
 	rows = (uint32_t)json_integer_value(json_object_get(golden, "rows"));
 	const json_t *t = json_object_get(golden, "table");

@@ -3,6 +3,7 @@
 #define QUERN_TESTS_UNIT_STORE_STORE_HELP_H
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "base/file.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +15,7 @@
 
 #define HELP __attribute__((unused)) static
 
-static char why[1024];
+static struct why why;
 
 /* Make a new folder. It stays unless the test removes it. */
 HELP char *new_dir(void)

@@ -32,8 +32,8 @@ static void rig_open(struct rig *r)
 	free(bytes);
 	r->records = cached_records(r->root);
 	r->sums.records = r->records;
-	cr_assert_eq(store_files_list(r->model, &r->files, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&r->m, &r->files, "demo", &r->sums, false, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_list(r->model, &r->files, &why), 0, "%s", why);
+	cr_assert_eq(manifest_make(&r->m, &r->files, "demo", &r->sums, false, &why), 0, "%s", why);
 }
 
 static void rig_close(struct rig *r)
@@ -48,7 +48,7 @@ static void rig_close(struct rig *r)
 static struct incoming *begin(struct rig *r)
 {
 	struct incoming *in;
-	cr_assert_eq(incoming_open(&in, r->root, &r->m, &r->sums, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(incoming_open(&in, r->root, &r->m, &r->sums, &why), 0, "%s", why);
 	return in;
 }
 
@@ -64,7 +64,7 @@ static int serve(struct rig *r, struct incoming *in, int n, bool spoil)
 		cr_assert_eq(fread(data, 1, bytes, f), bytes);
 		fclose(f);
 		data[0] = (char)(data[0] ^ spoil);
-		rc = incoming_put(in, file, offset, data, bytes, why, sizeof why);
+		rc = incoming_put(in, file, offset, data, bytes, &why);
 		r->sent += bytes;
 		free(data);
 		free(path);
@@ -79,10 +79,10 @@ static void expect_published(struct rig *r, struct incoming *in)
 	char path[PATH_MAX], found[PATH_MAX];
 	cr_assert(incoming_is_complete(in));
 	cr_expect_eq(incoming_done(in), r->m.bytes);
-	cr_assert_eq(incoming_publish(in, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why);
 	incoming_close(in);
-	cr_expect_eq(cached_check(path, &r->m, &r->sums, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(cached_find(r->root, &r->m, &r->sums, found, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(cached_check(path, &r->m, &r->sums, &why), 0, "%s", why);
+	cr_assert_eq(cached_find(r->root, &r->m, &r->sums, found, &why), 0, "%s", why);
 	cr_expect_str_eq(found, path);
 	char *command = xasprintf("diff -r -x .quern-model.json '%s' '%s'", r->model, path);
 	cr_expect_eq(system(command), 0);
@@ -110,7 +110,7 @@ Test(incoming, each_file_is_on_the_disk_before_it_has_its_name)
 	synced_below = r.root;
 	struct incoming *in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
-	cr_assert_eq(incoming_publish(in, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(incoming_publish(in, path, &why), 0, "%s", why);
 	synced_below = NULL;
 	cr_expect_geq(synced_expect(), 6);
 	incoming_close(in);
@@ -146,9 +146,9 @@ Test(incoming, what_is_not_due_is_dropped)
 	struct incoming *in = begin(&r);
 	while (incoming_outstanding(in) < 4)
 		cr_assert(incoming_want(in, &file, &offset, &bytes));
-	cr_expect_eq(incoming_put(in, file, offset, "x", 1, why, sizeof why), 1);
-	cr_expect_eq(incoming_put(in, MANIFEST_FILES_MAX, 0, "x", 1, why, sizeof why), 1);
-	cr_expect_eq(incoming_put(in, 1, 1, "}", 1, why, sizeof why), 1, "the file's second byte");
+	cr_expect_eq(incoming_put(in, file, offset, "x", 1, &why), 1);
+	cr_expect_eq(incoming_put(in, MANIFEST_FILES_MAX, 0, "x", 1, &why), 1);
+	cr_expect_eq(incoming_put(in, 1, 1, "}", 1, &why), 1, "the file's second byte");
 	incoming_rewind(in);
 	cr_expect_eq(incoming_outstanding(in), 0);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
@@ -161,9 +161,9 @@ Test(incoming, more_bytes_than_the_list_says_are_refused)
 	struct rig r;
 	rig_open(&r);
 	struct incoming *in = begin(&r);
-	cr_expect_eq(incoming_put(in, 1, 0, "{} more", 7, why, sizeof why), -EBADMSG, "%s", why);
-	cr_expect_eq(incoming_put(in, 1, 0, "{", 1, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(incoming_put(in, 1, 1, "}}", 2, why, sizeof why), -EBADMSG, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 0, "{} more", 7, &why), -EBADMSG, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 0, "{", 1, &why), 0, "%s", why);
+	cr_expect_eq(incoming_put(in, 1, 1, "}}", 2, &why), -EBADMSG, "%s", why);
 	incoming_close(in);
 	rig_close(&r);
 }
@@ -183,7 +183,7 @@ Test(incoming, a_wrong_checksum_costs_a_file_once)
 	rig_open(&r);
 	in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, true), -EBADMSG);
-	cr_expect(strstr(why, "config.json has a wrong checksum, twice"), "%s", why);
+	cr_expect(strstr(why.text, "config.json has a wrong checksum, twice"), "%s", why);
 	incoming_close(in);
 	rig_close(&r);
 }
@@ -248,8 +248,8 @@ Test(incoming, a_model_larger_than_the_disk_is_refused)
 	rig_open(&r);
 	const int64_t needs = (r.m.bytes >> 20) + 1 + 16; /* including the reserve that stays free */
 	free_mib = needs - 2;
-	cr_expect_eq(incoming_open(&in, r.root, &r.m, &r.sums, why, sizeof why), -ENOSPC);
-	cr_expect(strstr(why, "quern rm, or --cache on another disk"), "%s", why);
+	cr_expect_eq(incoming_open(&in, r.root, &r.m, &r.sums, &why), -ENOSPC);
+	cr_expect(strstr(why.text, "quern rm, or --cache on another disk"), "%s", why);
 	free_mib = needs;
 	in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
@@ -278,10 +278,10 @@ Test(incoming, follows_no_links)
 	char *command = xasprintf("rm -rf '%s' && ln -s /tmp '%s'", folder, folder);
 	cr_assert_eq(system(command), 0);
 	struct incoming *none;
-	cr_expect_eq(incoming_open(&none, r.root, &r.m, &r.sums, why, sizeof why), -ENOTDIR, "%s", why);
+	cr_expect_eq(incoming_open(&none, r.root, &r.m, &r.sums, &why), -ENOTDIR, "%s", why);
 	char *text;
 	size_t n;
-	cr_assert_eq(file_read(victim, 100, &text, &n, why, sizeof why), 0);
+	cr_assert_eq(file_read(victim, 100, &text, &n, &why), 0);
 	cr_expect_str_eq(text, "precious");
 	free(text);
 	free(command);
@@ -298,7 +298,7 @@ Test(incoming, one_worker_of_a_host_at_a_time)
 	struct incoming *second;
 	rig_open(&r);
 	struct incoming *in = begin(&r);
-	cr_expect_eq(incoming_open(&second, r.root, &r.m, &r.sums, why, sizeof why), -EBUSY);
+	cr_expect_eq(incoming_open(&second, r.root, &r.m, &r.sums, &why), -EBUSY);
 	incoming_close(in);
 	in = begin(&r);
 	incoming_close(in);
@@ -313,12 +313,12 @@ Test(incoming, a_damaged_entry_is_replaced)
 	rig_open(&r);
 	struct incoming *in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
-	cr_assert_eq(incoming_publish(in, path, why, sizeof why), 0);
+	cr_assert_eq(incoming_publish(in, path, &why), 0);
 	incoming_close(in);
 	flip(path, "modules.json", 3);
 	char found[PATH_MAX];
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, found, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "modules.json has another checksum"), "%s", why);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, found, &why), -ENOENT);
+	cr_expect(strstr(why.text, "modules.json has another checksum"), "%s", why);
 	r.sent = 0;
 	in = begin(&r);
 	cr_expect_eq(serve(&r, in, 1000, false), 0, "%s", why);
@@ -338,8 +338,8 @@ Test(fingerprint, is_that_of_another_implementation)
 	const struct checksums none = {0};
 	put(dir, "config.json", "{\"a\": 1}\n");
 	put(dir, "model.safetensors", "weights");
-	cr_assert_eq(store_files_list(dir, &l, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&m, &l, "x", &none, false, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_list(dir, &l, &why), 0, "%s", why);
+	cr_assert_eq(manifest_make(&m, &l, "x", &none, false, &why), 0, "%s", why);
 	manifest_fingerprint(&m, out);
 	cr_expect_str_eq(out, "489d318e9febe1472adf70b89a2f897132b81d46bb816ccaa0cf4c00180133dc");
 	manifest_fini(&m);
@@ -362,18 +362,18 @@ Test(fingerprint, records_are_of_unchanged_files)
 	const struct checksums c = {.records = records};
 	uint8_t out[MANIFEST_DIGEST];
 	put(dir, "f", "contents");
-	cr_expect_eq(checksum_file(&c, dir, "f", out, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(checksum_file(&c, dir, "f", out, &why), 0, "%s", why);
 	cr_expect(!checksum_known(&c, dir, "f", out), "the file is young");
 	put_record(&c, dir, "f", 42);
 	cr_expect(checksum_known(&c, dir, "f", out));
 	cr_expect_eq(out[0], 42);
-	cr_expect_eq(checksum_file(&c, dir, "f", out, why, sizeof why), 0);
+	cr_expect_eq(checksum_file(&c, dir, "f", out, &why), 0);
 	cr_expect_eq(out[0], 42, "it was not read again");
 	put(dir, "f", "Contents");
 	cr_expect(!checksum_known(&c, dir, "f", out));
-	cr_expect_eq(checksum_file(&c, dir, "f", out, why, sizeof why), 0);
+	cr_expect_eq(checksum_file(&c, dir, "f", out, &why), 0);
 	cr_expect_neq(out[0], 42);
-	cr_expect_eq(checksum_file(&c, dir, "absent", out, why, sizeof why), -ENOENT);
+	cr_expect_eq(checksum_file(&c, dir, "absent", out, &why), -ENOENT);
 	free(records);
 	remove_dir(dir);
 }
@@ -459,8 +459,8 @@ Test(fingerprint, files_replaced_since_the_list_make_no_manifest)
 	struct manifest m;
 	rig_open(&r);
 	flip(r.model, "model.safetensors", 99);
-	cr_expect_eq(manifest_make(&m, &r.files, "x", &r.sums, false, why, sizeof why), -EAGAIN);
-	cr_expect(strstr(why, "changed or replaced"), "%s", why);
+	cr_expect_eq(manifest_make(&m, &r.files, "x", &r.sums, false, &why), -EAGAIN);
+	cr_expect(strstr(why.text, "changed or replaced"), "%s", why);
 	rig_close(&r);
 }
 
@@ -473,11 +473,11 @@ Test(cached, an_entry_with_more_files_is_not_taken)
 	char *entry = file_join(r.root, "org/name/0123456789"),
 	     *command = xasprintf("mkdir -p '%s' && cp -r '%s'/. '%s'", entry, r.model, entry);
 	cr_assert_eq(system(command), 0);
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why);
 	put(entry, "tokenizer.json", "{}"); /* a file that no worker reads */
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), 0, "%s", why);
 	put(entry, "generation_config.json", "{}");
-	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, why, sizeof why), -ENOENT);
+	cr_expect_eq(cached_find(r.root, &r.m, &r.sums, path, &why), -ENOENT);
 	free(entry);
 	free(command);
 	rig_close(&r);
@@ -492,11 +492,11 @@ Test(cached, an_entry_with_a_file_behind_all_others_is_not_taken)
 	char path[PATH_MAX], *root = new_dir(), *entry = file_join(root, "org/name/0123456789");
 	put(entry, "config.json", "{}");
 	put(entry, "model.safetensors", "weights");
-	cr_assert_eq(store_files_list(entry, &files, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&m, &files, "demo", &c, false, why, sizeof why), 0, "%s", why);
-	cr_expect_eq(cached_find(root, &m, &c, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_list(entry, &files, &why), 0, "%s", why);
+	cr_assert_eq(manifest_make(&m, &files, "demo", &c, false, &why), 0, "%s", why);
+	cr_expect_eq(cached_find(root, &m, &c, path, &why), 0, "%s", why);
 	put(entry, "modules.json", "[]");
-	cr_expect_eq(cached_find(root, &m, &c, path, why, sizeof why), -ENOENT);
+	cr_expect_eq(cached_find(root, &m, &c, path, &why), -ENOENT);
 	manifest_fini(&m);
 	store_files_fini(&files);
 	free(entry);

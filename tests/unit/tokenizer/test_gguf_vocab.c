@@ -20,14 +20,14 @@ TestSuite(gguf_vocab, .timeout = 120);
 	} while (0)
 
 /* Writes a temporary file, loads it, removes it. */
-static int load_bytes(const void *p, size_t n, struct tokenizer **t, char *why, size_t why_n)
+static int load_bytes(const void *p, size_t n, struct tokenizer **t, struct why *why)
 {
 	char path[] = "/tmp/quern-vocab-XXXXXX";
 	int fd = mkstemp(path);
 	cr_assert(fd >= 0);
 	cr_assert_eq(write(fd, p, n), (ssize_t)n);
 	close(fd);
-	int rc = tokenizer_load(path, t, why, why_n);
+	int rc = tokenizer_load(path, t, why);
 	unlink(path);
 	return rc;
 }
@@ -36,10 +36,10 @@ static struct tokenizer *shared(const char *rel)
 {
 	struct buf data = {0};
 	struct tokenizer *t = NULL;
-	char why[512] = "";
+	struct why why = {""};
 	if (!help_read(rel, &data))
 		return NULL;
-	cr_assert_eq(load_bytes(data.p, data.len, &t, why, sizeof why), 0, "%s: %s", rel, why);
+	cr_assert_eq(load_bytes(data.p, data.len, &t, &why), 0, "%s: %s", rel, why.text);
 	buf_fini(&data);
 	return t;
 }
@@ -112,13 +112,14 @@ Test(gguf_vocab, vectors_of_deepseek_r1_qwen_by_qwen3)
 static void check_books(const char *file, const char *key)
 {
 	struct buf index = {0};
-	char why[256], hex[65], rel[128];
+	struct why why;
+	char hex[65], rel[128];
 	json_t *all, *o;
 	const char *text_rel;
 	snprintf(rel, sizeof rel, "tokenizers/ggml-vocab/%s", file);
 	struct tokenizer *t = shared(rel);
 	NEED(t && help_read("tokenizers/vectors/golden-corpora.json", &index));
-	cr_assert_eq(json_parse(index.p, index.len, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_parse(index.p, index.len, &all, &why), 0, "%s", why.text);
 	size_t n = 0;
 	json_object_foreach(json_object_get(all, "files"), text_rel, o)
 	{
@@ -162,8 +163,8 @@ Test(gguf_vocab, books_by_qwen3)
 static struct tokenizer *load(const char *rel)
 {
 	struct tokenizer *t = NULL;
-	char why[512] = "";
-	cr_assert_eq(tokenizer_load(repofile(rel), &t, why, sizeof why), 0, "%s: %s", rel, why);
+	struct why why = {""};
+	cr_assert_eq(tokenizer_load(repofile(rel), &t, &why), 0, "%s: %s", rel, why.text);
 	return t;
 }
 
@@ -290,12 +291,12 @@ static void on_word(void *ctx, const char *word, size_t n)
 
 static json_t *words_of(const struct pretok *p, const json_t *text)
 {
-	char why[256] = "";
+	struct why why = {""};
 	json_t *words = json_array();
-	struct pretok_run run = {.pt = p, .word = on_word, .ctx = words, .why = why, .why_n = sizeof why};
+	struct pretok_run run = {.pt = p, .word = on_word, .ctx = words, .why = &why};
 	if (json_string_length(text))
 		cr_assert_eq(pretok_run(&run, json_string_value(text), json_string_length(text), true), 0,
-			     "%s", why);
+			     "%s", why.text);
 	pretok_run_fini(&run);
 	return words;
 }
@@ -303,11 +304,11 @@ static json_t *words_of(const struct pretok *p, const json_t *text)
 /* tests/golden/make_pre_golden.py: words from the package tokenizers, with the models' own steps. */
 Test(gguf_vocab, names_of_pre_tokenizers_split_as_their_models_do)
 {
-	char why[512];
+	struct why why;
 	json_t *all, *c;
 	size_t i, n = 0;
-	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/pre.json"), 1 << 24, &all, why, sizeof why),
-		     0, "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/pre.json"), 1 << 24, &all, &why), 0, "%s",
+		     why.text);
 	json_array_foreach(all, i, c)
 	{
 		const char *name = json_string_value(json_object_get(c, "pre"));
@@ -315,12 +316,12 @@ Test(gguf_vocab, names_of_pre_tokenizers_split_as_their_models_do)
 		struct piece_table pt;
 		struct pretok p = {0};
 		piece_table_init(&pt);
-		cr_assert_eq(piece_table_set_pre(&pt, name, strlen(name), why, sizeof why), 0, "%s", why);
+		cr_assert_eq(piece_table_set_pre(&pt, name, strlen(name), &why), 0, "%s", why.text);
 		for (int k = 0; k < pt.n_splits; k++) {
 			struct pretok_op *op = &p.ops[p.n++];
 			*op = (struct pretok_op){.kind = PRETOK_SPLIT, .behavior = SPLIT_ISOLATED};
-			cr_assert_eq(splitter_init(&op->splitter, true, pt.splits[k], true, why, sizeof why),
-				     0, "%s: %s", name, why);
+			cr_assert_eq(splitter_init(&op->splitter, true, pt.splits[k], true, &why), 0,
+				     "%s: %s", name, why.text);
 		}
 		json_t *words = words_of(&p, text);
 		char *got = json_dumps(words, 0), *want = json_dumps(json_object_get(c, "words"), 0);
@@ -396,9 +397,9 @@ static void texts_key(struct maker *m, const char *name, const char *const *text
 static void refuse(struct maker *m, int rc, const char *what)
 {
 	struct tokenizer *t;
-	char why[512] = "";
-	cr_expect_eq(load_bytes(m->b.p, m->b.len, &t, why, sizeof why), rc, "%s: %s", what, why);
-	cr_expect(strstr(why, what), "\"%s\" does not contain \"%s\"", why, what);
+	struct why why = {""};
+	cr_expect_eq(load_bytes(m->b.p, m->b.len, &t, &why), rc, "%s: %s", what, why.text);
+	cr_expect(strstr(why.text, what), "\"%s\" does not contain \"%s\"", why.text, what);
 	buf_fini(&m->b);
 	m->n_keys = 0;
 }
@@ -473,14 +474,14 @@ Test(gguf_vocab, a_minimal_vocabulary_is_read)
 {
 	struct maker m = {0};
 	struct tokenizer *t = NULL;
-	char why[512] = "";
+	struct why why = {""};
 	put_bpe(&m, "gpt-2");
 	array_key(&m, "tokenizer.ggml.token_type", 5, 4);
 	put_u64(&m, 1ull << 32 | 1);
 	put_u64(&m, 4ull << 32 | 1);
 	key(&m, "tokenizer.ggml.bos_token_id", 4);
 	put_u32(&m, 99); /* out of range: treated as absent */
-	cr_assert_eq(load_bytes(m.b.p, m.b.len, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(load_bytes(m.b.p, m.b.len, &t, &why), 0, "%s", why.text);
 	struct token_ids ids = help_encode(t, "aba<x>", 6, TOKENIZER_NO_SPECIAL);
 	cr_assert_eq(ids.n, 3);
 	cr_expect(ids.ids[0] == 2 && ids.ids[1] == 0 && ids.ids[2] == 3);
@@ -494,16 +495,17 @@ Test(gguf_vocab, a_minimal_vocabulary_is_read)
 Test(gguf_vocab, truncated_files_are_refused)
 {
 	static const char *const files[] = {"llama3", "spm", "unigram"};
-	char why[512], rel[64], *data;
+	struct why why;
+	char rel[64], *data;
 	size_t n;
 	for (size_t k = 0; k < 3; k++) {
 		snprintf(rel, sizeof rel, "tests/golden/tokenizer/gguf_%s.gguf", files[k]);
-		cr_assert_eq(file_read(repofile(rel), 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(file_read(repofile(rel), 1 << 20, &data, &n, &why), 0, "%s", why.text);
 		for (size_t i = 0; i < 64; i++) {
 			struct tokenizer *t;
-			why[0] = 0;
-			cr_expect_neq(load_bytes(data, n * i / 64, &t, why, sizeof why), 0, "%zu", i);
-			cr_expect(strstr(why, "/tmp/quern-vocab"), "%s", why);
+			why.text[0] = 0;
+			cr_expect_neq(load_bytes(data, n * i / 64, &t, &why), 0, "%zu", i);
+			cr_expect(strstr(why.text, "/tmp/quern-vocab"), "%s", why.text);
 		}
 		free(data);
 	}
@@ -512,7 +514,8 @@ Test(gguf_vocab, truncated_files_are_refused)
 /* If the file's own tokenizer is unsupported, the tokenizer.json next to it is used. */
 Test(gguf_vocab, a_tokenizer_beside_serves_where_the_files_own_does_not)
 {
-	char dir[] = "/tmp/quern-vocab-XXXXXX", why[512] = "";
+	struct why why = {""};
+	char dir[] = "/tmp/quern-vocab-XXXXXX";
 	struct maker m = {0};
 	struct tokenizer *t;
 	cr_assert(mkdtemp(dir));
@@ -524,13 +527,13 @@ Test(gguf_vocab, a_tokenizer_beside_serves_where_the_files_own_does_not)
 	fputs(text, g);
 	fclose(f);
 	fclose(g);
-	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(tokenizer_load(model, &t, &why), 0, "%s", why.text);
 	cr_expect_eq(tokenizer_n_vocab(t), 402);
 	tokenizer_free(t);
 	unlink(json);
-	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), -ENOTSUP);
-	cr_expect_eq(tokenizer_load(dir, &t, why, sizeof why), -ENOTSUP);
-	cr_expect(strstr(why, "superbpe") && strstr(why, "tokenizer.json next to"), "%s", why);
+	cr_expect_eq(tokenizer_load(model, &t, &why), -ENOTSUP);
+	cr_expect_eq(tokenizer_load(dir, &t, &why), -ENOTSUP);
+	cr_expect(strstr(why.text, "superbpe") && strstr(why.text, "tokenizer.json next to"), "%s", why.text);
 	unlink(model);
 	rmdir(dir);
 	free(text);

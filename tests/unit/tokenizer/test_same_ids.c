@@ -51,7 +51,8 @@ static void make_text(struct buf *out, size_t n)
 /* Load one file of the test data, alone in a folder under `name`, as a model's tokenizer. */
 static struct tokenizer *load_alone(const char *rel, const char *name)
 {
-	char dir[] = "/tmp/quern-same-ids-XXXXXX", why[512] = "";
+	struct why why = {""};
+	char dir[] = "/tmp/quern-same-ids-XXXXXX";
 	struct buf data = {0};
 	struct tokenizer *t = NULL;
 	if (!help_read(rel, &data))
@@ -60,7 +61,7 @@ static struct tokenizer *load_alone(const char *rel, const char *name)
 	char *path = file_join(dir, name);
 	FILE *f = fopen(path, "wb");
 	cr_assert(f && fwrite(data.p, 1, data.len, f) == data.len && fclose(f) == 0);
-	cr_assert_eq(tokenizer_load(path, &t, why, sizeof why), 0, "%s: %s", rel, why);
+	cr_assert_eq(tokenizer_load(path, &t, &why), 0, "%s: %s", rel, why.text);
 	unlink(path);
 	rmdir(dir);
 	free(path);

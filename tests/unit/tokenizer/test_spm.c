@@ -24,8 +24,8 @@ TestSuite(spm, .timeout = 120);
 static struct tokenizer *load(const char *path)
 {
 	struct tokenizer *t = NULL;
-	char why[512] = "";
-	cr_assert_eq(tokenizer_load(path, &t, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(tokenizer_load(path, &t, &why), 0, "%s", why.text);
 	return t;
 }
 
@@ -43,12 +43,12 @@ static const char *model_of(const char *name)
 
 Test(spm, small_models_give_the_golden_ids)
 {
-	char why[256];
+	struct why why;
 	json_t *all, *c;
 	struct tokenizer *t[N_SMALL];
 	size_t i, n = 0;
-	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/spm.json"), 1 << 24, &all, why, sizeof why),
-		     0, "%s", why);
+	cr_assert_eq(json_read(repofile("tests/golden/tokenizer/spm.json"), 1 << 24, &all, &why), 0, "%s",
+		     why.text);
 	for (i = 0; i < N_SMALL; i++)
 		t[i] = load(model_of(small[i]));
 	json_array_foreach(all, i, c)
@@ -143,13 +143,13 @@ Test(spm, decoding_gives_the_text_back)
 
 /* ---- configuration next to the file ---- */
 
-static struct tokenizer *with_config(const char *name, const char *config, char *why, size_t why_n)
+static struct tokenizer *with_config(const char *name, const char *config, struct why *why)
 {
 	char dir[] = "/tmp/quern-spm-XXXXXX", *data;
 	size_t n;
 	struct tokenizer *t = NULL;
 	cr_assert(mkdtemp(dir));
-	cr_assert_eq(file_read(model_of(name), 1 << 20, &data, &n, why, why_n), 0, "%s", why);
+	cr_assert_eq(file_read(model_of(name), 1 << 20, &data, &n, why), 0, "%s", why->text);
 	char *model = file_join(dir, "tokenizer.model"), *other = file_join(dir, "tokenizer_config.json");
 	FILE *f = fopen(model, "w"), *g = fopen(other, "w");
 	cr_assert(f && g);
@@ -157,7 +157,7 @@ static struct tokenizer *with_config(const char *name, const char *config, char 
 	fputs(config, g);
 	fclose(f);
 	fclose(g);
-	if (tokenizer_load(dir, &t, why, why_n))
+	if (tokenizer_load(dir, &t, why))
 		t = NULL;
 	unlink(model);
 	unlink(other);
@@ -170,13 +170,13 @@ static struct tokenizer *with_config(const char *name, const char *config, char 
 
 Test(spm, the_configuration_adds_tokens_and_says_what_is_added)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct tokenizer *t =
 		with_config("spm_bpe",
 			    "{\"add_bos_token\":false,\"add_eos_token\":true,\"added_tokens_decoder\":"
 			    "{\"500\":{\"content\":\"<|x|>\",\"special\":true}},\"eos_token\":\"<|x|>\"}",
-			    why, sizeof why);
-	cr_assert(t, "%s", why);
+			    &why);
+	cr_assert(t, "%s", why.text);
 	cr_expect_eq(tokenizer_n_vocab(t), 501);
 	cr_expect_eq(tokenizer_eos(t), 500);
 	expect_ids(t, "<|x|>", 0, "500");
@@ -186,7 +186,7 @@ Test(spm, the_configuration_adds_tokens_and_says_what_is_added)
 
 Test(spm, the_configuration_may_call_user_defined_pieces_special)
 {
-	char why[512] = "";
+	struct why why = {""};
 	struct tokenizer *plain = load(model_of("spm_bpe_user"));
 	int64_t user = tokenizer_id(plain, "<|user|>");
 	char config[256];
@@ -195,8 +195,8 @@ Test(spm, the_configuration_may_call_user_defined_pieces_special)
 	snprintf(config, sizeof config,
 		 "{\"added_tokens_decoder\":{\"%d\":{\"content\":\"<|user|>\",\"special\":true}}}",
 		 (int)user);
-	struct tokenizer *t = with_config("spm_bpe_user", config, why, sizeof why);
-	cr_assert(t, "%s", why);
+	struct tokenizer *t = with_config("spm_bpe_user", config, &why);
+	cr_assert(t, "%s", why.text);
 	cr_expect(tokenizer_is_special(t, (uint32_t)user));
 	tokenizer_free(t);
 	tokenizer_free(plain);
@@ -207,13 +207,14 @@ Test(spm, the_configuration_may_call_user_defined_pieces_special)
 static void check_books(const char *rel, const char *key)
 {
 	struct buf index = {0};
-	char why[256], hex[65];
+	struct why why;
+	char hex[65];
 	json_t *all, *file;
 	const char *text_rel;
 	const char *path = testdata(rel);
 	NEED(path && help_read("tokenizers/vectors/golden-corpora.json", &index));
 	struct tokenizer *t = load(path);
-	cr_assert_eq(json_parse(index.p, index.len, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_parse(index.p, index.len, &all, &why), 0, "%s", why.text);
 	size_t n = 0;
 	json_object_foreach(json_object_get(all, "files"), text_rel, file)
 	{
@@ -291,9 +292,9 @@ Test(spm, tokenizer_bin_equals_tokenizer_model)
 
 /* ---- damage ---- */
 
-static int from_model(const void *p, size_t n, struct tokenizer **t, char *why, size_t why_n)
+static int from_model(const void *p, size_t n, struct tokenizer **t, struct why *why)
 {
-	return tokenizer_from_data(spm_file_read, p, n, t, why, why_n);
+	return tokenizer_from_data(spm_file_read, p, n, t, why);
 }
 
 static void use(struct tokenizer *t)
@@ -302,8 +303,8 @@ static void use(struct tokenizer *t)
 		"The cat <|user|>and \xef\xac\x81 the donkey \xf0\x9f\xa6\x99 <s> A\xcc\x8a 12\n";
 	struct token_ids ids = {0};
 	struct buf out = {0};
-	char why[256];
-	cr_expect_eq(tokenizer_encode(t, text, sizeof text - 1, 0, NULL, 0, &ids, why, sizeof why), 0);
+	struct why why;
+	cr_expect_eq(tokenizer_encode(t, text, sizeof text - 1, 0, NULL, 0, &ids, &why), 0);
 	cr_expect_eq(tokenizer_decode(t, ids.ids, ids.n, true, &out), 0);
 	token_ids_fini(&ids);
 	buf_fini(&out);
@@ -313,20 +314,21 @@ static void use(struct tokenizer *t)
 /* A file cut before its normalizer_spec is refused. After it, only the trainer's notes are missing. */
 Test(spm, truncated_models_are_refused)
 {
-	char *data, why[512];
+	struct why why;
+	char *data;
 	size_t n, loaded = 0;
 	for (size_t k = 0; k < N_SMALL; k++) {
-		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, why, sizeof why), 0);
+		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, &why), 0);
 		for (size_t cut = 0; cut < n; cut += 7) {
 			struct tokenizer *t;
-			why[0] = 0;
+			why.text[0] = 0;
 			char *exact =
 				xmemdup(data, cut + !cut); /* lets a sanitizer see a read past the end */
-			if (from_model(exact, cut, &t, why, sizeof why) == 0) {
+			if (from_model(exact, cut, &t, &why) == 0) {
 				use(t);
 				loaded++;
 			} else {
-				cr_expect(why[0]);
+				cr_expect(why.text[0]);
 			}
 			free(exact);
 		}
@@ -338,20 +340,20 @@ Test(spm, truncated_models_are_refused)
 /* Cut the file at every 1/64 of its length except the first, where no piece identifies the format. */
 static void check_cuts(const char *from, const char *name)
 {
-	char dir[] = "/tmp/quern-spm-cut-XXXXXX", why[512], *data;
+	struct why why;
+	char dir[] = "/tmp/quern-spm-cut-XXXXXX", *data;
 	size_t n;
 	cr_assert(mkdtemp(dir));
 	char *path = file_join(dir, name);
-	cr_assert_eq(file_read(from, 1 << 20, &data, &n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(file_read(from, 1 << 20, &data, &n, &why), 0, "%s", why.text);
 	for (size_t i = 1; i < 64; i++) {
 		struct tokenizer *t;
 		FILE *f = fopen(path, "wb");
 		cr_assert(fwrite(data, 1, n * i / 64, f) == n * i / 64 && fclose(f) == 0);
-		cr_assert_neq(tokenizer_load(path, &t, why, sizeof why), 0, "%s cut at %zu", name,
-			      n * i / 64);
-		cr_expect(strstr(why, path) && strstr(why, "byte ") && strstr(why, "piece") &&
-				  strstr(why, "interrupted?"),
-			  "cut at %zu: %s", n * i / 64, why);
+		cr_assert_neq(tokenizer_load(path, &t, &why), 0, "%s cut at %zu", name, n * i / 64);
+		cr_expect(strstr(why.text, path) && strstr(why.text, "byte ") && strstr(why.text, "piece") &&
+				  strstr(why.text, "interrupted?"),
+			  "cut at %zu: %s", n * i / 64, why.text);
 	}
 	unlink(path);
 	rmdir(dir);
@@ -370,18 +372,19 @@ Test(spm, a_file_that_was_cut_names_the_file_the_piece_and_the_byte)
 
 Test(spm, a_changed_byte_never_crashes_or_hangs)
 {
-	char *data, why[512];
+	struct why why;
+	char *data;
 	size_t n, loaded = 0;
 	uint64_t seed = 4711;
 	for (size_t k = 0; k < N_SMALL; k++) {
-		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, why, sizeof why), 0);
+		cr_assert_eq(file_read(model_of(small[k]), 1 << 20, &data, &n, &why), 0);
 		for (int i = 0; i < 300; i++) {
 			struct tokenizer *t;
 			seed = seed * 6364136223846793005u + 1442695040888963407u;
 			size_t at = i % 2 ? (seed >> 33) % n : n - 1 - (seed >> 33) % (n / 8);
 			char was = data[at];
 			data[at] = (char)(seed >> 20);
-			if (from_model(data, n, &t, why, sizeof why) == 0) {
+			if (from_model(data, n, &t, &why) == 0) {
 				use(t);
 				loaded++;
 			}
@@ -395,9 +398,9 @@ Test(spm, a_changed_byte_never_crashes_or_hangs)
 static void refuse(const void *p, size_t n, piece_table_reader read, const char *what)
 {
 	struct tokenizer *t;
-	char why[512] = "";
-	cr_expect_eq(tokenizer_from_data(read, p, n, &t, why, sizeof why), -EINVAL, "%s", what);
-	cr_expect(strstr(why, what), "\"%s\" does not contain \"%s\"", why, what);
+	struct why why = {""};
+	cr_expect_eq(tokenizer_from_data(read, p, n, &t, &why), -EINVAL, "%s", what);
+	cr_expect(strstr(why.text, what), "\"%s\" does not contain \"%s\"", why.text, what);
 }
 #define REFUSE(bytes, what) refuse(bytes, sizeof(bytes) - 1, spm_file_read, what)
 
@@ -484,9 +487,9 @@ Test(spm, tokenizer_bin_is_read)
 {
 	struct buf b = {0};
 	struct tokenizer *t;
-	char why[256] = "";
+	struct why why = {""};
 	put_vocab(&b, 6);
-	cr_assert_eq(tokenizer_from_data(llama2c_file_read, b.p, b.len, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tokenizer_from_data(llama2c_file_read, b.p, b.len, &t, &why), 0, "%s", why.text);
 	expect_ids(t, "a a", TOKENIZER_ADD_SPECIAL, "1 261 261");
 	expect_ids(t, "b", 0, "260 101");
 	expect_ids(t, "<s>a", 0, "1 261");
@@ -500,12 +503,14 @@ Test(spm, bad_tokenizer_bins_are_refused)
 	put_vocab(&b, 6);
 	for (size_t cut = 0; cut < b.len; cut++) {
 		struct tokenizer *t;
-		char why[256] = "", *exact = xmemdup(b.p, cut + !cut);
-		int rc = tokenizer_from_data(llama2c_file_read, exact, cut, &t, why, sizeof why);
+		struct why why = {""};
+		char *exact = xmemdup(b.p, cut + !cut);
+		int rc = tokenizer_from_data(llama2c_file_read, exact, cut, &t, &why);
 		if (rc == 0)
 			tokenizer_free(t);
 		else
-			cr_expect(strstr(why, "byte") || strstr(why, "pieces"), "%zu: %s", cut, why);
+			cr_expect(strstr(why.text, "byte") || strstr(why.text, "pieces"), "%zu: %s", cut,
+				  why.text);
 		cr_expect(rc || cut > 4 + 3 * 8 + 256 * 14);
 		free(exact);
 	}
@@ -530,12 +535,12 @@ Test(spm, files_without_a_tokenizer_are_named)
 	close(mkstemp(path));
 	for (size_t i = 0; i < 4; i++) {
 		struct tokenizer *t;
-		char why[512] = "";
+		struct why why = {""};
 		FILE *f = fopen(path, "w");
 		fputs(cases[i][0], f);
 		fclose(f);
-		cr_expect_neq(tokenizer_load(path, &t, why, sizeof why), 0);
-		cr_expect(strstr(why, path) && strstr(why, cases[i][1]), "%s", why);
+		cr_expect_neq(tokenizer_load(path, &t, &why), 0);
+		cr_expect(strstr(why.text, path) && strstr(why.text, cases[i][1]), "%s", why.text);
 	}
 	unlink(path);
 }
@@ -543,7 +548,8 @@ Test(spm, files_without_a_tokenizer_are_named)
 /* A llama2.c checkpoint has its tokenizer next to it. */
 Test(spm, a_models_file_finds_the_tokenizer_beside_it)
 {
-	char dir[] = "/tmp/quern-spm-XXXXXX", why[512] = "";
+	struct why why = {""};
+	char dir[] = "/tmp/quern-spm-XXXXXX";
 	struct buf b = {0};
 	struct tokenizer *t;
 	cr_assert(mkdtemp(dir));
@@ -554,12 +560,13 @@ Test(spm, a_models_file_finds_the_tokenizer_beside_it)
 	fwrite("\x40\0\0\0\x10\0\0\0\5\0\0\0weights", 1, 19, g);
 	fclose(f);
 	fclose(g);
-	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), 0, "%s", why);
+	cr_expect_eq(tokenizer_load(model, &t, &why), 0, "%s", why.text);
 	cr_expect_eq(tokenizer_n_vocab(t), 262);
 	tokenizer_free(t);
 	unlink(bin);
-	cr_expect_eq(tokenizer_load(model, &t, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "model.bin: not a tokenizer") && strstr(why, "--tokenizer PATH"), "%s", why);
+	cr_expect_eq(tokenizer_load(model, &t, &why), -ENOENT);
+	cr_expect(strstr(why.text, "model.bin: not a tokenizer") && strstr(why.text, "--tokenizer PATH"),
+		  "%s", why.text);
 	unlink(model);
 	rmdir(dir);
 	free(bin);

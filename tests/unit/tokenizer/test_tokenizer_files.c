@@ -22,7 +22,7 @@ static const char *const parts[][2] = {
 	{"merges", "\"merges\":[\"a b\",[\"ab\",\"ab\"]]"},
 };
 
-static int load_with(const char *part, const char *text, struct tokenizer **t, char *why, size_t why_n)
+static int load_with(const char *part, const char *text, struct tokenizer **t, struct why *why)
 {
 	struct buf b = {0};
 	buf_puts(&b, "{\"version\":\"1.0\"");
@@ -34,7 +34,7 @@ static int load_with(const char *part, const char *text, struct tokenizer **t, c
 		buf_puts(&b, part && strcmp(parts[i][0], part) == 0 ? text : parts[i][1]);
 	}
 	buf_puts(&b, "}}");
-	int rc = help_load_text(b.p, b.len, NULL, t, why, why_n);
+	int rc = help_load_text(b.p, b.len, NULL, t, why);
 	buf_fini(&b);
 	return rc;
 }
@@ -47,12 +47,12 @@ static void expect_refused(const struct bad *bad, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct tokenizer *t = NULL;
-		char why[512] = "";
-		int rc = load_with(bad[i].part, bad[i].text, &t, why, sizeof why);
+		struct why why = {""};
+		int rc = load_with(bad[i].part, bad[i].text, &t, &why);
 		cr_expect_eq(rc, -EINVAL, "%s", bad[i].text);
-		cr_expect(strstr(why, bad[i].what), "%s: \"%s\" does not contain \"%s\"", bad[i].text, why,
-			  bad[i].what);
-		cr_expect(strstr(why, "tokenizer.json"), "%s", why);
+		cr_expect(strstr(why.text, bad[i].what), "%s: \"%s\" does not contain \"%s\"", bad[i].text,
+			  why.text, bad[i].what);
+		cr_expect(strstr(why.text, "tokenizer.json"), "%s", why.text);
 		if (rc == 0)
 			tokenizer_free(t);
 	}
@@ -62,8 +62,8 @@ static void expect_refused(const struct bad *bad, size_t n)
 Test(tokenizer_files, the_minimal_file_loads)
 {
 	struct tokenizer *t;
-	char why[512] = "";
-	cr_assert_eq(load_with(NULL, NULL, &t, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_assert_eq(load_with(NULL, NULL, &t, &why), 0, "%s", why.text);
 	struct token_ids ids = help_encode(t, "ababa<s>zb", 10, 0);
 	cr_assert_eq(ids.n, 4);
 	cr_expect(ids.ids[0] == 3 && ids.ids[1] == 0 && ids.ids[2] == 4 && ids.ids[3] == 1);
@@ -74,9 +74,9 @@ Test(tokenizer_files, the_minimal_file_loads)
 Test(tokenizer_files, a_directory_without_a_tokenizer_is_refused)
 {
 	struct tokenizer *t;
-	char why[512] = "";
-	cr_expect_eq(tokenizer_load("/nonexistent/model", &t, why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "/nonexistent/model/tokenizer.json"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(tokenizer_load("/nonexistent/model", &t, &why), -ENOENT);
+	cr_expect(strstr(why.text, "/nonexistent/model/tokenizer.json"), "%s", why.text);
 }
 
 Test(tokenizer_files, bad_vocabularies_are_refused)
@@ -225,10 +225,10 @@ Test(tokenizer_files, invalid_json_is_refused)
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct tokenizer *t;
-		char why[512] = "";
-		cr_expect_eq(help_load_text(bad[i].text, bad[i].n, NULL, &t, why, sizeof why), -EINVAL, "%s",
+		struct why why = {""};
+		cr_expect_eq(help_load_text(bad[i].text, bad[i].n, NULL, &t, &why), -EINVAL, "%s",
 			     bad[i].text);
-		cr_expect(strstr(why, bad[i].what), "%s: %s", bad[i].text, why);
+		cr_expect(strstr(why.text, bad[i].what), "%s: %s", bad[i].text, why.text);
 	}
 }
 
@@ -236,23 +236,23 @@ Test(tokenizer_files, deep_nesting_is_refused)
 {
 	struct buf b = {0};
 	struct tokenizer *t;
-	char why[512] = "";
+	struct why why = {""};
 	buf_puts(&b, "{\"x\":");
 	for (int i = 0; i < 1000000; i++)
 		buf_putc(&b, '[');
-	cr_expect_eq(help_load_text(b.p, b.len, NULL, &t, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "deep"), "%s", why);
+	cr_expect_eq(help_load_text(b.p, b.len, NULL, &t, &why), -EINVAL);
+	cr_expect(strstr(why.text, "deep"), "%s", why.text);
 	buf_fini(&b);
 }
 
 Test(tokenizer_files, every_truncation_is_refused)
 {
-	char why[512];
+	struct why why;
 	struct tokenizer *t;
 	char *text = help_golden_text("qwen");
 	size_t n = strlen(text);
 	for (size_t k = 0; k < n; k += 31)
-		cr_expect_eq(help_load_text(text, k, NULL, &t, why, sizeof why), -EINVAL, "cut at %zu", k);
+		cr_expect_eq(help_load_text(text, k, NULL, &t, &why), -EINVAL, "cut at %zu", k);
 	free(text);
 }
 
@@ -267,18 +267,18 @@ Test(tokenizer_files, a_changed_byte_never_crashes_or_hangs)
 		size_t n = strlen(text);
 		for (int i = 0; i < 400; i++) {
 			struct tokenizer *t;
-			char why[512];
+			struct why why;
 			seed = seed * 6364136223846793005u + 1442695040888963407u;
 			size_t at = (seed >> 33) % n;
 			char was = text[at];
 			text[at] = "\"0a{}[],: \\9-x"[seed >> 20 & 13];
-			if (help_load_text(text, n, NULL, &t, why, sizeof why) == 0) {
+			if (help_load_text(text, n, NULL, &t, &why) == 0) {
 				struct token_ids ids = {0};
 				struct buf out = {0};
 				static const char s[] =
 					"The cat <|im_start|>and e\xcc\x81 the donkey <s> 12\n";
 				tokenizer_encode(t, s, sizeof s - 1, TOKENIZER_ADD_SPECIAL, NULL, 0, &ids,
-						 why, sizeof why);
+						 &why);
 				tokenizer_decode(t, ids.ids, ids.n, true, &out);
 				buf_fini(&out);
 				token_ids_fini(&ids);
@@ -296,10 +296,10 @@ Test(tokenizer_files, missing_flags_are_false)
 {
 	struct buf json = {0};
 	struct tokenizer *t;
-	char why[512] = "";
+	struct why why = {""};
 	if (!help_read("tokenizers/tiny/mini_llama.json", &json))
 		cr_skip_test("the test data are not there");
-	cr_assert_eq(help_load_text(json.p, json.len, NULL, &t, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(help_load_text(json.p, json.len, NULL, &t, &why), 0, "%s", why.text);
 	struct token_ids ids = help_encode(t, "<|begin_of_text|>the", 20, 0);
 	cr_expect_eq(ids.ids[0], 128000);
 	cr_expect_eq(tokenizer_n_vocab(t), 128002);
@@ -315,8 +315,9 @@ Test(tokenizer_files, config_may_add_tokens_and_name_bos)
 		"\"bos_token\":{\"content\":\"<new>\"},\"eos_token\":\"<|im_end|>\","
 		"\"model_max_length\":1000000000000000019884624838656}";
 	struct tokenizer *t;
-	char why[512] = "", *text = help_golden_text("qwen");
-	cr_assert_eq(help_load_text(text, strlen(text), config, &t, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	char *text = help_golden_text("qwen");
+	cr_assert_eq(help_load_text(text, strlen(text), config, &t, &why), 0, "%s", why.text);
 	struct token_ids ids = help_encode(t, "<new>", 5, 0);
 	cr_expect(ids.n == 1 && ids.ids[0] == 700);
 	cr_expect_eq(tokenizer_bos(t), 700);
@@ -324,8 +325,8 @@ Test(tokenizer_files, config_may_add_tokens_and_name_bos)
 	cr_expect_eq(tokenizer_n_vocab(t), 701);
 	token_ids_fini(&ids);
 	tokenizer_free(t);
-	cr_expect_eq(help_load_text(text, strlen(text), "{\"bos_token\":", &t, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "tokenizer_config.json"), "%s", why);
+	cr_expect_eq(help_load_text(text, strlen(text), "{\"bos_token\":", &t, &why), -EINVAL);
+	cr_expect(strstr(why.text, "tokenizer_config.json"), "%s", why.text);
 	free(text);
 }
 
@@ -333,7 +334,8 @@ Test(tokenizer_files, a_git_lfs_pointer_and_a_model_without_a_tokenizer_are_name
 {
 	static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
 	static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin"};
-	char dir[] = "/tmp/quern-lfs-XXXXXX", why[512], path[128];
+	struct why why;
+	char dir[] = "/tmp/quern-lfs-XXXXXX", path[128];
 	struct tokenizer *t;
 	cr_assert(mkdtemp(dir));
 	for (size_t i = 0; i < 3; i++)
@@ -342,9 +344,9 @@ Test(tokenizer_files, a_git_lfs_pointer_and_a_model_without_a_tokenizer_are_name
 			FILE *f = fopen(path, "w");
 			fputs(pointer, f);
 			fclose(f);
-			cr_expect_eq(tokenizer_load(whole ? dir : path, &t, why, sizeof why), -EBADMSG, "%s",
-				     path);
-			cr_expect(strstr(why, names[i]) && strstr(why, "git lfs pull"), "%s", why);
+			cr_expect_eq(tokenizer_load(whole ? dir : path, &t, &why), -EBADMSG, "%s", path);
+			cr_expect(strstr(why.text, names[i]) && strstr(why.text, "git lfs pull"), "%s",
+				  why.text);
 			unlink(path);
 		}
 	/* llama2.c's header: seven integers, then floats. */
@@ -355,9 +357,9 @@ Test(tokenizer_files, a_git_lfs_pointer_and_a_model_without_a_tokenizer_are_name
 	fwrite(header, sizeof header, 1, f);
 	fwrite(zeros, sizeof zeros, 1, f);
 	fclose(f);
-	int rc = tokenizer_load(path, &t, why, sizeof why);
-	cr_expect_eq(rc, -ENOENT, "%d %s", rc, why);
-	cr_expect(strstr(why, "model.bin") && strstr(why, "--tokenizer"), "%s", why);
+	int rc = tokenizer_load(path, &t, &why);
+	cr_expect_eq(rc, -ENOENT, "%d %s", rc, why.text);
+	cr_expect(strstr(why.text, "model.bin") && strstr(why.text, "--tokenizer"), "%s", why.text);
 	unlink(path);
 	rmdir(dir);
 }

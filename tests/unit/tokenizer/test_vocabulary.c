@@ -31,11 +31,11 @@ static const char made[] =
 Test(vocabulary, tokens_are_their_bytes_and_special_ones_are_marked)
 {
 	struct tokenizer *t;
-	char why[256] = "";
+	struct why why = {""};
 	struct vocabulary v = {0};
 	struct model_config c = {.n_vocab = 10, .eos = {7}, .n_eos = 1};
-	cr_assert_eq(help_load_text(made, strlen(made), "{\"eos_token\":\"</s>\"}", &t, why, sizeof why), 0,
-		     "%s", why);
+	cr_assert_eq(help_load_text(made, strlen(made), "{\"eos_token\":\"</s>\"}", &t, &why), 0, "%s",
+		     why.text);
 	model_vocabulary(t, &c, &v);
 	cr_assert_eq(v.n, 10);
 	expect(&v, 0, "a", VOCABULARY_TEXT);

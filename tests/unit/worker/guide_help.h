@@ -2,6 +2,7 @@
 #ifndef QUERN_TESTS_UNIT_WORKER_GUIDE_HELP_H
 #define QUERN_TESTS_UNIT_WORKER_GUIDE_HELP_H
 
+#include "base/err.h"
 #include "worker/guide.h"
 
 #include "grammar/source.h"
@@ -50,10 +51,10 @@ static inline void constraint(uint32_t number, enum grammar_language language, c
 static inline void set(uint32_t slot, uint32_t number, const char *output)
 {
 	uint32_t ids[64], n = (uint32_t)strlen(output);
-	char why[200];
+	struct why why;
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = (unsigned char)output[i];
-	cr_assert_eq(guide_set(g, slot, number, ids, n, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(guide_set(g, slot, number, ids, n, &why), 0, "%s", why.text);
 }
 
 static inline bool allows(const uint32_t *m, uint32_t token)

@@ -4,6 +4,7 @@
 #define QUERN_TESTS_UNIT_WORKER_LINK_PEER_H
 
 #include "base/buf.h"
+#include "base/err.h"
 #include "tests/driver.h"
 #include "worker/link.h"
 
@@ -29,7 +30,7 @@ struct peer {
 };
 
 static struct peer peer;
-static char why[512];
+static struct why why;
 
 static void on_term(int sig)
 {
@@ -60,9 +61,9 @@ DRIVER_FN void start_worker_on(const char *device, int64_t grace_ms)
 					    .place = peer.place,
 					    .fetch = peer.fetch,
 					    .leave_ms = peer.leave_ms ? peer.leave_ms : 60000};
-		int rc = link_run(&a, why, sizeof why);
+		int rc = link_run(&a, &why);
 		if (rc)
-			fprintf(stderr, "worker: %s\n", why);
+			fprintf(stderr, "worker: %s\n", why.text);
 		_exit(rc == 0 ? 0 : rc == -ETIMEDOUT ? 3 : rc == -EPROTO ? 4 : 1);
 	}
 }
@@ -117,8 +118,8 @@ DRIVER_FN int receive(void)
 	n = zmq_recv(peer.sock, peer.bytes, sizeof peer.bytes, 0);
 	cr_assert(n > 0 && n <= (int)sizeof peer.bytes);
 	peer.n = (size_t)n;
-	int type = bus_peek(peer.bytes, peer.n, why, sizeof why);
-	cr_assert_gt(type, 0, "%s", why);
+	int type = bus_peek(peer.bytes, peer.n, &why);
+	cr_assert_gt(type, 0, "%s", why.text);
 	return type;
 }
 
@@ -135,7 +136,7 @@ DRIVER_FN void expect(int type)
 DRIVER_FN struct bus_msg decoded(void)
 {
 	struct bus_msg m;
-	cr_assert_eq(bus_decode(peer.bytes, peer.n, &m, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(peer.bytes, peer.n, &m, &why), 0, "%s", why.text);
 	return m;
 }
 
@@ -202,7 +203,7 @@ DRIVER_FN void expect_result(uint64_t epoch, uint64_t number)
 	struct result r = {0};
 	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
 	expect(BUS_RESULT);
-	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode_result(peer.bytes, peer.n, &lim, &r, &why), 0, "%s", why.text);
 	cr_expect_eq(r.epoch, epoch);
 	cr_expect_eq(r.number, number);
 	cr_expect_eq(r.n_tokens, 1);

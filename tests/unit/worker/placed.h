@@ -54,7 +54,7 @@ DRIVER_FN void open_placed(struct driver *d, const char *model, const char *plac
 	load.max_slots = load.max_runs = OTHERS + 1;
 	load.max_context = 64;
 	driver_place = place;
-	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why.text);
 	ready = d->ready;
 }
 
@@ -63,7 +63,7 @@ DRIVER_FN void open_placed(struct driver *d, const char *model, const char *plac
 DRIVER_FN void write_counts(const char *model, char *path, size_t n)
 {
 	struct model_config c;
-	cr_assert_eq(model_config_load(tiny_model(model), &c, NULL, 0), 0);
+	cr_assert_eq(model_config_load(tiny_model(model), &c, NULL), 0);
 	snprintf(path, n, "/tmp/quern-test-counts-%d", (int)getpid());
 	FILE *f = fopen(path, "w");
 	cr_assert(f);
@@ -105,7 +105,7 @@ DRIVER_FN void generate(const struct placed *c, const char *place, uint32_t chun
 		for (uint32_t s = 1; s <= others; s++)
 			driver_add_run(&d, s, pos[s]++, 1, true);
 		driver_add_run(&d, 0, at, rows, at + rows >= PROMPT);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 		at += rows;
 		if (at >= PROMPT)
 			note(&d, out, n++, others);

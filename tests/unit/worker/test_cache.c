@@ -6,7 +6,7 @@
 #include <string.h>
 
 static struct kern_info info;
-static char why[256];
+static struct why why;
 
 static void say_info(struct kern_dev *d, struct kern_info *out)
 {
@@ -40,8 +40,8 @@ static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes
 				     .weights_bytes = 1 << 20,
 				     .kv_bytes = kv_bytes,
 				     .swap_bytes = swap_bytes};
-	why[0] = '\0';
-	return cache_size(c, &a, why, sizeof why);
+	why.text[0] = '\0';
+	return cache_size(c, &a, &why);
 }
 
 /* Size the pool from the memory that is left when everything else is loaded. */
@@ -53,9 +53,9 @@ static int size_last(struct cache *c, double fraction, uint64_t swap_bytes)
 				     .max_context = 1024,
 				     .swap_bytes = swap_bytes,
 				     .fraction = fraction};
-	why[0] = '\0';
+	why.text[0] = '\0';
 	cr_assert(cache_sized_last(&a));
-	return cache_size(c, &a, why, sizeof why);
+	return cache_size(c, &a, &why);
 }
 
 static void gpu(void)
@@ -69,7 +69,7 @@ TestSuite(cache, .init = gpu);
 Test(cache, a_pool_that_was_asked_for_is_given)
 {
 	struct cache c;
-	cr_assert_eq(size(&c, &model, 1 << 20, 1 << 19), 0, "%s", why);
+	cr_assert_eq(size(&c, &model, 1 << 20, 1 << 19), 0, "%s", why.text);
 	cr_assert_eq(c.block_bytes, 16384);
 	cr_assert_eq(c.n_blocks, 64);
 	cr_assert_eq(c.n_host_blocks, 32);
@@ -79,14 +79,14 @@ Test(cache, a_pool_larger_than_the_device_is_refused_with_both_figures)
 {
 	struct cache c;
 	cr_assert_eq(size(&c, &model, (uint64_t)1 << 31, 1), -ENOMEM);
-	cr_assert(strstr(why, "2147483648") && strstr(why, "1073741824"), "%s", why);
+	cr_assert(strstr(why.text, "2147483648") && strstr(why.text, "1073741824"), "%s", why.text);
 }
 
 Test(cache, a_pool_without_room_for_a_block_is_refused)
 {
 	struct cache c;
 	cr_assert_eq(size(&c, &model, 100, 1), -ENOMEM);
-	cr_assert(strstr(why, "16384"), "%s", why);
+	cr_assert(strstr(why.text, "16384"), "%s", why.text);
 }
 
 Test(cache, a_head_size_that_the_device_cannot_do_is_refused_by_its_number)
@@ -95,11 +95,11 @@ Test(cache, a_head_size_that_the_device_cannot_do_is_refused_by_its_number)
 	struct model_config m = model;
 	m.head_dim = 320;
 	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
-	cr_assert(strstr(why, "320") && strstr(why, "256"), "%s", why);
+	cr_assert(strstr(why.text, "320") && strstr(why.text, "256"), "%s", why.text);
 	m.head_dim = 20;
 	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
 	info.head_max = info.head_step = 0;
-	cr_assert_eq(size(&c, &m, 1 << 20, 1), 0, "%s", why);
+	cr_assert_eq(size(&c, &m, 1 << 20, 1), 0, "%s", why.text);
 }
 
 Test(cache, a_gpu_gives_its_fraction_less_what_is_in_use)
@@ -109,10 +109,10 @@ Test(cache, a_gpu_gives_its_fraction_less_what_is_in_use)
 				  .bytes_free = 900 << 20,
 				  .bytes_used = 100 << 20,
 				  .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why.text);
 	/* 412 MiB; scratch takes a sixteenth of them */
 	cr_assert_eq(c.n_blocks, 412 * 64 - 412 * 64 / 16);
-	cr_assert_eq(size_last(&c, 0, 1), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0, 1), 0, "%s", why.text);
 	const int most = (int)((0.9 * (1 << 30) - (100 << 20)) / 16384);
 	cr_assert_eq(c.n_blocks, (int)((0.9 * (1 << 30) - (100 << 20) - most * 1024.0) / 16384));
 }
@@ -124,7 +124,7 @@ Test(cache, what_is_not_free_is_not_taken)
 				  .bytes_free = 200 << 20,
 				  .bytes_used = 100 << 20,
 				  .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.9, 1), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.9, 1), 0, "%s", why.text);
 	cr_assert_leq(c.n_blocks, (200 - 16) * 64); /* a 64th of the device stays free */
 	cr_assert_geq(c.n_blocks, (200 - 16) * 60 - 1);
 }
@@ -136,29 +136,30 @@ Test(cache, fewer_blocks_than_any_service_needs_are_refused)
 				  .bytes_free = 40 << 20,
 				  .bytes_used = (32 << 20) - 18 * 16384,
 				  .steps_take_memory = true};
-	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 1), 0, "%s", why.text);
 	cr_assert_eq(c.n_blocks, 16); /* scratch takes the rest */
 	info.bytes_used += 16384;
 	cr_assert_eq(size_last(&c, 0.5, 1), -ENOMEM);
-	cr_assert(strstr(why, "at least 16 are needed") && strstr(why, "50% (32 MiB)"), "%s", why);
+	cr_assert(strstr(why.text, "at least 16 are needed") && strstr(why.text, "50% (32 MiB)"), "%s",
+		  why.text);
 }
 
 Test(cache, the_host_pool_of_a_cpu_comes_out_of_the_same_fraction)
 {
 	struct cache c;
 	info = (struct kern_info){.bytes_total = 1 << 30, .bytes_free = 900 << 20, .bytes_used = 100 << 20};
-	cr_assert_eq(size_last(&c, 0.5, 100 << 20), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 100 << 20), 0, "%s", why.text);
 	cr_assert_eq(c.n_host_blocks, 100 * 64);
 	cr_assert_eq(c.n_blocks, 312 * 64 - 412 * 64 / 16);
-	cr_assert_eq(size_last(&c, 0.5, 0), 0, "%s", why);
+	cr_assert_eq(size_last(&c, 0.5, 0), 0, "%s", why.text);
 	cr_assert_leq((int64_t)(c.n_blocks + c.n_host_blocks) * c.block_bytes, (int64_t)412 << 20);
 }
 
 Test(cache, weights_beyond_what_is_free_are_refused_before_they_are_loaded)
 {
 	const struct cache_args a = {.ops = &ops, .model = &model, .weights_bytes = (int64_t)600 << 20};
-	cr_assert_eq(cache_check(&a, why, sizeof why), -ENOMEM);
-	cr_assert(strstr(why, "600 MiB") && strstr(why, "only 512 are free"), "%s", why);
+	cr_assert_eq(cache_check(&a, &why), -ENOMEM);
+	cr_assert(strstr(why.text, "600 MiB") && strstr(why.text, "only 512 are free"), "%s", why.text);
 }
 
 /* --- a CPU without a given pool size --- */
@@ -172,8 +173,8 @@ static int size_cpu(struct cache *c, int64_t total, int64_t free_now, int max_co
 				     .weights_bytes = 100 << 20,
 				     .swap_bytes = 1};
 	info = (struct kern_info){.bytes_total = total, .bytes_free = free_now};
-	why[0] = '\0';
-	return cache_size(c, &a, why, sizeof why);
+	why.text[0] = '\0';
+	return cache_size(c, &a, &why);
 }
 
 /* Other programs' use of memory differs from start to start. */
@@ -181,16 +182,16 @@ Test(cache, the_context_does_not_follow_the_memory_that_happens_to_be_free)
 {
 	struct cache c;
 	const int64_t total = (int64_t)4001 << 20;
-	cr_assert_eq(size_cpu(&c, total, (int64_t)3900 << 20, 1 << 20), 0, "%s", why);
+	cr_assert_eq(size_cpu(&c, total, (int64_t)3900 << 20, 1 << 20), 0, "%s", why.text);
 	const int n_blocks = c.n_blocks;
 	cr_expect_eq(n_blocks * 16, 1000 * 1024, "a quarter of the memory, in steps: %d tokens",
 		     n_blocks * 16);
 	for (int64_t mib = 3200; mib < 3900; mib += 7) {
-		cr_assert_eq(size_cpu(&c, total, mib << 20, 1 << 20), 0, "%s", why);
+		cr_assert_eq(size_cpu(&c, total, mib << 20, 1 << 20), 0, "%s", why.text);
 		cr_expect_eq(c.n_blocks, n_blocks, "%lld MiB free: %d blocks", (long long)mib, c.n_blocks);
 	}
 	/* The kernel's share of memory differs from boot to boot. */
-	cr_assert_eq(size_cpu(&c, total + (2 << 20), (int64_t)3900 << 20, 1 << 20), 0, "%s", why);
+	cr_assert_eq(size_cpu(&c, total + (2 << 20), (int64_t)3900 << 20, 1 << 20), 0, "%s", why.text);
 	cr_expect_eq(c.n_blocks, n_blocks);
 }
 
@@ -198,7 +199,7 @@ Test(cache, a_pool_of_the_cpu_leaves_two_thirds_of_the_free_memory)
 {
 	struct cache c;
 	for (int64_t mib = 200; mib < 4000; mib += 101) {
-		cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, mib << 20, 1 << 20), 0, "%s", why);
+		cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, mib << 20, 1 << 20), 0, "%s", why.text);
 		cr_expect_leq(c.n_blocks * c.block_bytes, (mib - 100) * (1 << 20) / 3, "%lld MiB free",
 			      (long long)mib);
 	}
@@ -208,6 +209,6 @@ Test(cache, a_pool_of_the_cpu_leaves_two_thirds_of_the_free_memory)
 Test(cache, a_pool_of_the_cpu_holds_sixteen_contexts_at_most)
 {
 	struct cache c;
-	cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, (int64_t)3900 << 20, 2048), 0, "%s", why);
+	cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, (int64_t)3900 << 20, 2048), 0, "%s", why.text);
 	cr_expect_eq(c.n_blocks, 16 * 2048 / 16);
 }

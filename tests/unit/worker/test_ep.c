@@ -53,7 +53,7 @@ static void generate(const struct ep_case *c, bool ep, const struct way *w, stru
 	params_init(&p);
 	p.temperature = 0;
 	memset(out, 0, sizeof *out);
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 	snprintf(out->numerics, sizeof out->numerics, "%s", d.ready.numerics);
 	for (uint32_t i = 0; i < TOKENS; i++)
 		tokens[i] = (i * i * 31 + i * 7 + 5) % 330;
@@ -65,7 +65,7 @@ static void generate(const struct ep_case *c, bool ep, const struct way *w, stru
 		for (uint32_t s = 1; s <= w->others; s++)
 			driver_add_run(&d, s, pos[s]++, 1, true);
 		driver_add_run(&d, 0, at, rows, at + rows >= PROMPT);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 		at += rows;
 		if (at < PROMPT)
 			continue;
@@ -122,9 +122,9 @@ Test(ep, ranks_hold_their_experts_and_nothing_of_the_others)
 {
 	struct driver whole, cut;
 	struct bus_load load = load_of("qwen2-moe", 2, true);
-	cr_assert_eq(driver_open(&whole, &load), 0, "%s", whole.why);
+	cr_assert_eq(driver_open(&whole, &load), 0, "%s", whole.why.text);
 	load.ep = false;
-	cr_assert_eq(driver_open(&cut, &load), 0, "%s", cut.why);
+	cr_assert_eq(driver_open(&cut, &load), 0, "%s", cut.why.text);
 	/* Two layers of 5 experts, of which the ranks have 3 and 2. Stored in F32: 3 matrices of 64 x 56. */
 	const uint64_t expert = 2 * 3 * 64 * 56 * 4;
 	const struct bus_ready *r = &whole.peers[0].ready;
@@ -145,9 +145,9 @@ static void refused(const char *model, uint32_t n_ranks, const char *reason)
 	struct bus_load load = load_of(model, n_ranks, true);
 	const struct step_args a = {.device = driver_device(), .load = &load};
 	struct step *s;
-	char why[512] = "";
-	cr_expect_eq(step_open(&s, &a, NULL, why, sizeof why), -EINVAL, "%s", why);
-	cr_expect(strstr(why, reason), "\"%s\" does not say \"%s\"", why, reason);
+	struct why why = {""};
+	cr_expect_eq(step_open(&s, &a, NULL, &why), -EINVAL, "%s", why.text);
+	cr_expect(strstr(why.text, reason), "\"%s\" does not say \"%s\"", why.text, reason);
 }
 
 Test(ep, what_cannot_be_is_refused_by_name)
@@ -165,15 +165,14 @@ Test(ep, ranks_of_both_kinds_form_no_group)
 	struct driver peer = {0}, d = {.peers = &peer, .n_ranks = 2};
 	struct driver_rank ranks[2];
 	struct tp_group_rendezvous *mine;
-	cr_assert_eq(
-		tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, d.why, sizeof d.why), 0);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, &d.why), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		memcpy(loads[i].rendezvous, loads[0].rendezvous, sizeof loads[i].rendezvous);
 		loads[i].rank = i;
 		ranks[i] = (struct driver_rank){.load = loads[i], .mine = i ? NULL : &mine};
 	}
 	cr_expect_eq(driver_all(&d, ranks), -EINVAL);
-	cr_expect(strstr(d.why, "must be alike") && strstr(d.why, " ep"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "must be alike") && strstr(d.why.text, " ep"), "%s", d.why.text);
 	tp_group_rendezvous_free(mine);
 	cr_expect(step_serves(d.step, &loads[0]) && !step_serves(d.peers[0].step, &loads[0]));
 	loads[0].ep = false;

@@ -180,17 +180,17 @@ static void run(const char *path, const uint32_t *follow, float *logits, uint32_
 	struct driver d;
 	struct params p;
 	struct bus_load load = driver_load(path);
-	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", path, d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", path, d.why.text);
 	params_init(&p);
 	p.temperature = 0;
-	cr_assert_eq(driver_prompt(&d, prompt, N, N + TOKENS, CONTEXT, &p), 0, "%s: %s", path, d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, N, N + TOKENS, CONTEXT, &p), 0, "%s: %s", path, d.why.text);
 	cr_assert_eq(step_logits(d.step, 0, logits), 0);
 	for (uint32_t i = 0; i < TOKENS; i++) {
 		tokens[i] = d.result.tokens[0];
 		if (follow)
 			cr_assert_eq(tokens[i], follow[i], "%s: token %u", path, i);
 		driver_add_run(&d, 0, N + i, 1, true);
-		cr_assert_eq(driver_step(&d), 0, "%s: %s", path, d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s: %s", path, d.why.text);
 	}
 	driver_close(&d);
 }

@@ -120,11 +120,11 @@ static void progress(void *arg, unsigned permille)
 	rising = (int)permille;
 }
 
-static int make(struct graphs **g, const struct kern_ops *with, int max_rows, char *why, size_t why_n)
+static int make(struct graphs **g, const struct kern_ops *with, int max_rows, struct why *why)
 {
 	const struct graphs_args a = {.ops = with, .max_rows = max_rows, .progress = progress};
 	dev.bytes_free = 100000;
-	return graphs_new(g, &a, why, why_n);
+	return graphs_new(g, &a, why);
 }
 
 static int pick(const struct graphs *g, int rows, int seqs, int logits)
@@ -135,9 +135,9 @@ static int pick(const struct graphs *g, int rows, int seqs, int logits)
 
 Test(graphs, a_step_takes_the_least_size_that_holds_its_rows_and_logits)
 {
-	char why[128] = "";
+	struct why why = {""};
 	struct graphs *g;
-	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(make(&g, &ops, 40, &why), 0, "%s", why.text);
 	cr_assert_eq(rising, 1000);
 	cr_assert_eq(graphs_count(g), 8);
 	cr_assert_eq(graphs_bytes(g), 8000);
@@ -157,11 +157,11 @@ Test(graphs, a_step_takes_the_least_size_that_holds_its_rows_and_logits)
 
 Test(graphs, where_memory_ends_the_small_sizes_are_kept)
 {
-	char why[128] = "";
+	struct why why = {""};
 	struct graphs *g;
 	dev.fail_at = 5;
 	dev.error = -ENOMEM;
-	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(make(&g, &ops, 40, &why), 0, "%s", why.text);
 	cr_assert_eq(graphs_count(g), 4);
 	cr_assert_eq(pick(g, 8, 8, 8), 8);
 	cr_assert_eq(pick(g, 9, 9, 9), 0);
@@ -174,7 +174,7 @@ Test(graphs, where_memory_ends_the_small_sizes_are_kept)
 struct rank {
 	struct tp_group_args join;
 	int fail_at, error, kept, freed, rc;
-	char why[256];
+	struct why why;
 };
 
 static void *rank_main(void *arg)
@@ -182,12 +182,12 @@ static void *rank_main(void *arg)
 	struct rank *r = arg;
 	struct tp_group *group;
 	struct graphs *g;
-	if ((r->rc = tp_group_join(&group, &r->join, r->why, sizeof r->why)))
+	if ((r->rc = tp_group_join(&group, &r->join, &r->why)))
 		return NULL;
 	const struct graphs_args a = {.ops = &ops, .group = group, .max_rows = 40};
 	dev.fail_at = r->fail_at;
 	dev.error = r->error;
-	r->rc = graphs_new(&g, &a, r->why, sizeof r->why);
+	r->rc = graphs_new(&g, &a, &r->why);
 	r->kept = graphs_count(g);
 	graphs_free(g);
 	r->freed = dev.freed;
@@ -200,9 +200,10 @@ static void *rank_main(void *arg)
 static void run_ranks(struct rank ranks[2])
 {
 	struct tp_group_rendezvous *mine = NULL;
-	char rendezvous[COLL_RENDEZVOUS_SIZE], why[256];
+	struct why why;
+	char rendezvous[COLL_RENDEZVOUS_SIZE];
 	pthread_t threads[2];
-	cr_assert_eq(tp_group_rendezvous_new(&mine, "cpu", rendezvous, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cpu", rendezvous, &why), 0, "%s", why.text);
 	for (int i = 0; i < 2; i++) {
 		ranks[i].join = (struct tp_group_args){.device = "cpu",
 						       .epoch = 1,
@@ -225,7 +226,7 @@ Test(graphs, ranks_keep_the_sizes_that_all_of_them_have)
 	struct rank ranks[2] = {[1] = {.fail_at = 4, .error = -ENOMEM}};
 	run_ranks(ranks);
 	for (int i = 0; i < 2; i++) {
-		cr_expect_eq(ranks[i].rc, 0, "rank %d: %s", i, ranks[i].why);
+		cr_expect_eq(ranks[i].rc, 0, "rank %d: %s", i, ranks[i].why.text);
 		cr_expect_eq(ranks[i].kept, 3, "rank %d keeps %d", i, ranks[i].kept);
 	}
 	cr_expect_eq(ranks[0].freed, 4, "also the one that the other could not make");
@@ -233,22 +234,22 @@ Test(graphs, ranks_keep_the_sizes_that_all_of_them_have)
 
 Test(graphs, a_device_that_cannot_keep_a_step_is_told_with_what_to_do)
 {
-	char why[256] = "";
+	struct why why = {""};
 	struct graphs *g;
 	dev.fail_at = 2;
 	dev.error = -EIO;
-	cr_assert_eq(make(&g, &ops, 40, why, sizeof why), -EIO);
-	cr_assert(g == NULL && strstr(why, "--no-graphs"), "%s", why);
+	cr_assert_eq(make(&g, &ops, 40, &why), -EIO);
+	cr_assert(g == NULL && strstr(why.text, "--no-graphs"), "%s", why.text);
 	cr_assert_eq(dev.freed, 1);
 }
 
 Test(graphs, a_table_without_graphs_has_none)
 {
-	char why[128] = "";
+	struct why why = {""};
 	struct graphs *g;
 	struct kern_ops without = ops;
 	without.graph_begin = NULL;
-	cr_assert_eq(make(&g, &without, 40, why, sizeof why), 0);
+	cr_assert_eq(make(&g, &without, 40, &why), 0);
 	cr_assert(g == NULL);
 	cr_assert_eq(pick(g, 1, 1, 1), 0);
 	cr_assert_eq(graphs_bytes(g), 0);

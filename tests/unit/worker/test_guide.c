@@ -14,11 +14,11 @@ static uint32_t other[WORDS];
 
 static void open_with(size_t limit)
 {
-	char why[200];
+	struct why why;
 	const struct guide_limits limits = {.max_slots = SLOTS, .n_vocab = N_VOCAB, .bytes = limit};
-	cr_assert_eq(guide_new(&g, &limits, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(guide_new(&g, &limits, &why), 0, "%s", why.text);
 	cr_assert_eq(guide_words(g), WORDS);
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0, "%s", why.text);
 }
 
 static void open_guide(void)
@@ -250,12 +250,12 @@ Test(guide, nesting_beyond_the_bound_fails_its_output)
 {
 	enum { DEEP = 1200 };
 	uint32_t ids[DEEP];
-	char why[200];
+	struct why why;
 	constraint(1, GRAMMAR_GBNF, "root ::= \"[\" root* \"]\"");
 	for (int i = 0; i < DEEP; i++)
 		ids[i] = '[';
-	cr_assert_eq(guide_set(g, 0, 1, ids, DEEP, why, sizeof why), 0);
-	cr_assert_eq(guide_set(g, 1, 1, ids, 10, why, sizeof why), 0);
+	cr_assert_eq(guide_set(g, 0, 1, ids, DEEP, &why), 0);
+	cr_assert_eq(guide_set(g, 1, 1, ids, 10, &why), 0);
 	fails(0, "the output's token ");
 	may(1, "[]");
 	guide_copy(g, 2, 0, 10); /* as before the failure */
@@ -275,10 +275,10 @@ Test(guide, a_token_that_the_form_does_not_allow_fails_its_output)
 Test(guide, a_form_that_no_token_can_follow_fails_its_output)
 {
 	kinds['z'] = VOCABULARY_CONTROL;
-	char why[200];
+	struct why why;
 	constraint(1, GRAMMAR_REGEX, "az");
 	set(0, 1, "");
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	may(0, "a");
 	sample(0, 1, 0, 'a');
 	fails(0, "no token of the vocabulary");
@@ -292,7 +292,7 @@ Test(guide, a_form_that_no_token_can_follow_fails_its_output)
 
 Test(guide, a_form_outlives_its_number)
 {
-	char why[200];
+	struct why why;
 	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	may(0, "aW3");
@@ -302,8 +302,8 @@ Test(guide, a_form_outlives_its_number)
 	guide_copy(g, 1, 0, 0);
 	guide_drop(g, 0);
 	may(1, "aW3");
-	cr_assert_eq(guide_set(g, 0, 1, NULL, 0, why, sizeof why), -EINVAL);
-	cr_assert(strstr(why, "form 1"), "%s", why);
+	cr_assert_eq(guide_set(g, 0, 1, NULL, 0, &why), -EINVAL);
+	cr_assert(strstr(why.text, "form 1"), "%s", why.text);
 	guide_drop(g, 1);
 	struct guide_counts c;
 	guide_counts(g, &c);
@@ -417,33 +417,33 @@ Test(guide, the_grammar_that_was_used_last_is_kept)
 
 Test(guide, a_vocabulary_is_cut_or_filled_to_the_models)
 {
-	char why[200];
+	struct why why;
 	vocabulary.n = 'c' + 1;
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	constraint(1, GRAMMAR_REGEX, "[a-z]?");
 	set(0, 1, "");
 	may(0, "abc");
 	struct guide *few;
-	guide_new(&few, &(struct guide_limits){.max_slots = 1, .n_vocab = 'b' + 1}, why, sizeof why);
+	guide_new(&few, &(struct guide_limits){.max_slots = 1, .n_vocab = 'b' + 1}, &why);
 	make_vocabulary();
 	memset(at, 0, sizeof at);
 	make_vocabulary();
-	cr_assert_eq(guide_vocabulary(few, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(few, &vocabulary, &why), 0);
 	guide_free(few);
 	/* A later vocabulary makes everything compiled for the first one useless. */
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	may(0, "abcdefghijklmnopqrstuvwxyz$");
 }
 
 Test(guide, without_a_vocabulary_outputs_with_a_form_fail)
 {
-	char why[200];
+	struct why why;
 	guide_free(g);
-	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB}, why, sizeof why);
+	guide_new(&g, &(struct guide_limits){.max_slots = SLOTS, .n_vocab = N_VOCAB}, &why);
 	constraint(1, GRAMMAR_REGEX, "a");
 	set(0, 1, "");
 	fails(0, "vocabulary");
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	set(0, 1, "");
 	may(0, "a");
 }
@@ -451,7 +451,7 @@ Test(guide, without_a_vocabulary_outputs_with_a_form_fail)
 Test(guide, after_a_reset_only_the_vocabulary_is_left)
 {
 	struct guide_counts c;
-	char why[200];
+	struct why why;
 	constraint(1, GRAMMAR_REGEX, "a");
 	constraint(2, GRAMMAR_REGEX, "b");
 	set(0, 1, "");
@@ -461,7 +461,7 @@ Test(guide, after_a_reset_only_the_vocabulary_is_left)
 	guide_counts(g, &c);
 	cr_assert_eq(c.n_constraints, 0);
 	free_slot(0);
-	cr_assert_eq(guide_set(g, 0, 2, NULL, 0, why, sizeof why), -EINVAL);
+	cr_assert_eq(guide_set(g, 0, 2, NULL, 0, &why), -EINVAL);
 	constraint(1, GRAMMAR_REGEX, "b");
 	set(0, 1, "");
 	may(0, "b");
@@ -484,7 +484,7 @@ static void wait_gate(void *arg)
 /* A guide with its thread waiting at the gate; the caller itself does at_once units. */
 static void open_gated_with(uint64_t at_once, uint64_t most, size_t limit)
 {
-	char why[200] = "";
+	struct why why = {""};
 	const struct guide_limits limits = {.max_slots = SLOTS,
 					    .n_vocab = N_VOCAB,
 					    .bytes = limit,
@@ -492,8 +492,8 @@ static void open_gated_with(uint64_t at_once, uint64_t most, size_t limit)
 	sem_init(&gate, 0, 0);
 	sem_init(&begun, 0, 0);
 	make_vocabulary();
-	cr_assert_eq(guide_new(&g, &limits, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(guide_new(&g, &limits, &why), 0, "%s", why.text);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0, "%s", why.text);
 }
 
 static void open_gated(uint64_t at_once, uint64_t most)
@@ -647,13 +647,13 @@ Test(guide_late, a_reset_leaves_jobs_alone)
 
 Test(guide_late, another_vocabulary_comes_meanwhile)
 {
-	char why[200];
+	struct why why;
 	uint32_t slot;
 	constraint(1, GRAMMAR_REGEX, "ab");
 	set(0, 1, "");
 	is_late(0);
 	sem_post(&gate);
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	cr_assert(guide_awake(g, plan, &slot) && slot == 0);
 	is_late(0);
 	make_one("0");
@@ -685,7 +685,7 @@ Test(guide_late, the_output_that_waits_longest_is_next)
 /* A change of vocabulary, like the end, waits only for jobs that have begun. */
 Test(guide_late, what_is_cancelled_is_not_begun_again)
 {
-	char why[200];
+	struct why why;
 	uint32_t slot, n = 0;
 	int n_begun;
 	constraint(1, GRAMMAR_REGEX, "[ab]{9}");
@@ -700,7 +700,7 @@ Test(guide_late, what_is_cancelled_is_not_begun_again)
 	for (int i = 0; i < 3; i++)
 		sem_post(&gate);
 	kinds['b'] = VOCABULARY_CONTROL;
-	cr_assert_eq(guide_vocabulary(g, &vocabulary, why, sizeof why), 0);
+	cr_assert_eq(guide_vocabulary(g, &vocabulary, &why), 0);
 	sem_getvalue(&begun, &n_begun);
 	cr_assert_eq(n_begun, 2);
 	while (guide_awake(g, plan, &slot))

@@ -28,7 +28,7 @@ static void open_guided(void)
 	driver_open_tiny(&d, &params, tokens, 128);
 	params.temperature = 1;
 	params.seed = 7;
-	cr_assert_eq(driver_send_vocabulary(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_send_vocabulary(&d), 0, "%s", d.why.text);
 	driver_vocabulary(&vocabulary, 331);
 	memset(outputs, 0, sizeof outputs);
 }
@@ -54,7 +54,7 @@ static void add(uint32_t slot, uint32_t constraint)
 
 static void step(void)
 {
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 }
 
 static void note(struct output *o, uint32_t token)
@@ -108,10 +108,9 @@ static const char object[] = "{\"type\": \"object\", \"properties\": {\"n\": {\"
 static void check_object(uint32_t slot)
 {
 	json_t *o;
-	char why[200];
+	struct why why;
 	cr_expect(outputs[slot].ended, "slot %u has no end: %s", slot, text(slot));
-	cr_assert_eq(json_parse(text(slot), strlen(text(slot)), &o, why, sizeof why), 0, "%s: %s", why,
-		     text(slot));
+	cr_assert_eq(json_parse(text(slot), strlen(text(slot)), &o, &why), 0, "%s: %s", why.text, text(slot));
 	const json_int_t n = json_integer_value(json_object_get(o, "n"));
 	cr_expect(json_is_integer(json_object_get(o, "n")) && n >= -50 && n <= 999);
 	cr_expect(json_is_string(json_object_get(o, "s")) && json_is_boolean(json_object_get(o, "b")));
@@ -256,7 +255,7 @@ Test(guided, a_form_that_was_not_sent_contradicts)
 	driver_form(&d, 1, GRAMMAR_REGEX, "a");
 	add(0, 2);
 	cr_assert_eq(driver_step(&d), -EINVAL);
-	cr_expect(strstr(d.why, "form 2 is not known"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "form 2 is not known"), "%s", d.why.text);
 	/* A new epoch knows none of the earlier constraints. */
 	step_reset(d.step, 1, NULL);
 	d.number = 0;
@@ -271,14 +270,14 @@ Test(guided, a_form_that_was_not_sent_contradicts)
 	d.number = 0;
 	add(0, 1);
 	cr_assert_eq(driver_step(&d), -EINVAL);
-	cr_expect(strstr(d.why, "form 1 is not known"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "form 1 is not known"), "%s", d.why.text);
 }
 
 Test(guided, without_a_vocabulary_an_output_with_a_form_fails)
 {
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	driver_close(&d);
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 	driver_form(&d, 1, GRAMMAR_REGEX, "a");
 	add(0, 1);
 	step();
@@ -295,9 +294,9 @@ static void group_keeps_forms(void)
 		cr_skip_test("groups of ranks are tested on the CPU");
 	driver_close(&d);
 	load.n_ranks = 2;
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 	cr_expect(strstr(d.ready.numerics, " grammar=2 tp=2"), "%s", d.ready.numerics);
-	cr_assert_eq(driver_send_vocabulary(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_send_vocabulary(&d), 0, "%s", d.why.text);
 	driver_form(&d, 1, GRAMMAR_REGEX, "[a-f]{3}(-[0-9]{1,4}){2,5}");
 	driver_form(&d, 2, GRAMMAR_SCHEMA, object);
 	for (uint32_t i = 0; i < 3; i++)

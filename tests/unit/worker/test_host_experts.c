@@ -82,24 +82,24 @@ Test(host_experts, hot_experts_that_cannot_be_are_refused)
 	struct bus_load load = driver_load(tiny_model("qwen2-moe"));
 	struct hot_options hot = {true, (int64_t)1 << 50, counts};
 	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU, .hot = &hot};
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "of the device: give less"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "of the device: give less"), "%s", d.why);
 	hot.bytes = 2 * 5 * 3 * 64 * 56 * 2;
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "room for all experts"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "room for all experts"), "%s", d.why);
 	hot.bytes = 100;
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "one expert takes 21504 on the device"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "one expert takes 21504 on the device"), "%s", d.why);
 	hot.bytes = 1 << 16;
 	write_counts("glm4-moe", counts, sizeof counts);
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "another model"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "another model"), "%s", d.why);
 	unlink(counts);
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -ENOENT);
-	cr_expect(strstr(d.why, counts), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -ENOENT);
+	cr_expect(strstr(d.why.text, counts), "%s", d.why);
 	a.place = NULL;
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "--experts cpu or --place"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "--experts cpu or --place"), "%s", d.why);
 }
 
 /* Check the counts of a CPU layer and of a GPU layer; the device of each counts its rows. */
@@ -162,8 +162,8 @@ Test(host_experts, what_experts_take_is_known_before_they_are_loaded)
 			int64_t bytes = 0;
 			driver_experts_compute = kept_mode_name((enum kept_mode)m);
 			open_placed(&d, models[i], PLACEMENT_EXPERTS_CPU);
-			cr_assert_eq(model_config_load(dir, &c, NULL, 0), 0);
-			cr_assert_eq(weights_open(dir, &c, &w, NULL, 0), 0);
+			cr_assert_eq(model_config_load(dir, &c, NULL), 0);
+			cr_assert_eq(weights_open(dir, &c, &w, NULL), 0);
 			for (int l = 0; l < w->n_layers; l++)
 				bytes += kept_experts(&w->layers[l], NULL, (enum kept_mode)m);
 			cr_expect_eq((int64_t)d.ready.host_weights_bytes, bytes, "%s in %s: %lld, not %lld",
@@ -180,14 +180,14 @@ Test(host_experts, what_cannot_be_is_refused)
 	struct driver d = {0};
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	struct step_args a = {.device = "cuda:0", .load = &load, .place = PLACEMENT_EXPERTS_CPU};
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "no mixture of experts"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "no mixture of experts"), "%s", d.why);
 	load = driver_load(tiny_model("qwen2-moe"));
 	load.n_ranks = 2;
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -ENOTSUP);
-	cr_expect(strstr(d.why, "--tp"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -ENOTSUP);
+	cr_expect(strstr(d.why.text, "--tp"), "%s", d.why);
 	load.n_ranks = 1;
 	strcpy(load.experts_compute, "int4");
-	cr_expect_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), -EINVAL);
-	cr_expect(strstr(d.why, "experts on the CPU: compute mode int4"), "%s", d.why);
+	cr_expect_eq(step_open(&d.step, &a, &d.ready, &d.why), -EINVAL);
+	cr_expect(strstr(d.why.text, "experts on the CPU: compute mode int4"), "%s", d.why);
 }

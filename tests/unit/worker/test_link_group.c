@@ -27,7 +27,8 @@ struct peer {
 	struct bus_msg last; /* found by expect() */
 };
 
-static char dir[64], bus[128], why[512];
+static struct why why;
+static char dir[64], bus[128];
 static void *ctx, *sock;
 static struct peer peers[WORKERS];
 static int n_peers;
@@ -93,9 +94,9 @@ static struct peer *start(int late_ms)
 		cr_assert(freopen(log_of(w), "w", stderr));
 		const struct link_args a = {
 			.bus = bus, .device = "cpu", .n_threads = 1, .late_ms = late_ms, .grace_ms = 30000};
-		int rc = link_run(&a, why, sizeof why);
+		int rc = link_run(&a, &why);
 		if (rc)
-			fprintf(stderr, "worker: %s\n", why);
+			fprintf(stderr, "worker: %s\n", why.text);
 		_exit(rc ? 1 : 0);
 	}
 	return w;
@@ -127,7 +128,7 @@ static struct peer *find(const unsigned char *id, size_t n, const char *bytes, s
 	for (int i = 0; i < n_peers; i++)
 		if (peers[i].id_n == n && memcmp(peers[i].id, id, n) == 0)
 			return &peers[i];
-	cr_assert_eq(bus_decode(bytes, bytes_n, &m, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(bus_decode(bytes, bytes_n, &m, &why), 0, "%s", why.text);
 	cr_assert_eq(m.type, BUS_HELLO);
 	for (int i = 0; i < n_peers; i++)
 		if (peers[i].pid == m.hello.pid) {
@@ -149,7 +150,7 @@ static void receive(void)
 	int n = zmq_recv(sock, bytes, sizeof bytes, 0);
 	cr_assert(n > 0 && n <= (int)sizeof bytes);
 	struct peer *w = find(id, (size_t)id_n, bytes, (size_t)n);
-	if (w->n_queued && bus_peek(bytes, (size_t)n, NULL, 0) == BUS_BEAT)
+	if (w->n_queued && bus_peek(bytes, (size_t)n, NULL) == BUS_BEAT)
 		return;
 	cr_assert_lt(w->n_queued, QUEUE);
 	w->queue[w->n_queued++] = (struct message){memcpy(malloc((size_t)n), bytes, (size_t)n), (size_t)n};
@@ -163,14 +164,14 @@ static const struct bus_msg *expect(struct peer *w, int type)
 			receive();
 		struct message m = w->queue[0];
 		memmove(w->queue, w->queue + 1, (size_t)--w->n_queued * sizeof m);
-		int got = bus_peek(m.bytes, m.n, why, sizeof why);
+		int got = bus_peek(m.bytes, m.n, &why);
 		if (got == BUS_BEAT && type != BUS_BEAT) {
 			free(m.bytes);
 			continue;
 		}
 		cr_assert_eq(got, type, "type %d, not %d", got, type);
 		if (type != BUS_RESULT)
-			cr_assert_eq(bus_decode(m.bytes, m.n, &w->last, why, sizeof why), 0, "%s", why);
+			cr_assert_eq(bus_decode(m.bytes, m.n, &w->last, &why), 0, "%s", why.text);
 		if (type == BUS_HELLO) {
 			cr_assert_str_neq(w->last.hello.rendezvous, w->rendezvous,
 					  "a place that was said before");
@@ -186,14 +187,13 @@ static uint32_t expect_token(struct peer *w, uint64_t epoch, uint64_t number)
 {
 	const struct bus_limits lim = {40, 256, 40, 256, 1 << 20, 1 << 20, 331};
 	struct result r = {0};
-	while (!w->n_queued || bus_peek(w->queue[0].bytes, w->queue[0].n, NULL, 0) == BUS_BEAT) {
+	while (!w->n_queued || bus_peek(w->queue[0].bytes, w->queue[0].n, NULL) == BUS_BEAT) {
 		if (w->n_queued)
 			expect(w, BUS_BEAT);
 		else
 			receive();
 	}
-	cr_assert_eq(bus_decode_result(w->queue[0].bytes, w->queue[0].n, &lim, &r, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(bus_decode_result(w->queue[0].bytes, w->queue[0].n, &lim, &r, &why), 0, "%s", why.text);
 	cr_expect_eq(r.epoch, epoch);
 	cr_expect_eq(r.number, number);
 	cr_assert_eq(r.n_tokens, 1);

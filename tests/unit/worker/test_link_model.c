@@ -15,9 +15,9 @@ static int64_t asked; /* bytes requested */
 static void begin(const char *dir, bool fetch)
 {
 	const struct checksums none = {0};
-	cr_assert_eq(store_files_list(dir, &files, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(store_files_quick_fingerprint(&files, quick_fingerprint, why, sizeof why), 0, "%s", why);
-	cr_assert_eq(manifest_make(&list, &files, "tiny", &none, false, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(store_files_list(dir, &files, &why), 0, "%s", why);
+	cr_assert_eq(store_files_quick_fingerprint(&files, quick_fingerprint, &why), 0, "%s", why);
+	cr_assert_eq(manifest_make(&list, &files, "tiny", &none, false, &why), 0, "%s", why);
 	strcpy(cache, "/tmp/quern-cache-XXXXXX");
 	cr_assert(mkdtemp(cache));
 	peer.cache = cache;
@@ -97,7 +97,7 @@ static void end(int status)
 
 static void expect_failed(const char *text)
 {
-	cr_assert_eq(bus_peek(peer.bytes, peer.n, why, sizeof why), BUS_FAILED);
+	cr_assert_eq(bus_peek(peer.bytes, peer.n, &why), BUS_FAILED);
 	cr_expect(strstr(decoded().failed.why, text), "%s", decoded().failed.why);
 	end(1);
 }

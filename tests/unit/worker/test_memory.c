@@ -42,7 +42,7 @@ static int open_worker(uint64_t total, uint64_t others, double fraction, uint64_
 	const struct step_args a = {.device = "cuda:0", .load = &load, .memory_fraction = fraction};
 	memory(total, others);
 	memset(&d, 0, sizeof d);
-	return step_open(&d.step, &a, &d.ready, d.why, sizeof d.why);
+	return step_open(&d.step, &a, &d.ready, &d.why);
 }
 
 static uint64_t held(void)
@@ -52,7 +52,7 @@ static uint64_t held(void)
 
 Test(memory, a_pool_is_what_a_fraction_leaves_beside_the_rest)
 {
-	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why.text);
 	/* Pages and allocations are rounded differently here than on a GPU: a little is lost. */
 	cr_expect_leq(held(), 128 * MIB);
 	cr_expect_geq(held(), 118 * MIB);
@@ -60,21 +60,21 @@ Test(memory, a_pool_is_what_a_fraction_leaves_beside_the_rest)
 
 Test(memory, nine_tenths_are_for_a_worker_that_nobody_told)
 {
-	cr_assert_eq(open_worker(256 * MIB, 0, 0, 0), 0, "%s", d.why);
+	cr_assert_eq(open_worker(256 * MIB, 0, 0, 0), 0, "%s", d.why.text);
 	cr_expect_leq(held(), 231 * MIB);
 	cr_expect_geq(held(), 220 * MIB);
 }
 
 Test(memory, what_others_hold_is_left_to_them)
 {
-	cr_assert_eq(open_worker(256 * MIB, 100 * MIB, 0.9, 0), 0, "%s", d.why);
+	cr_assert_eq(open_worker(256 * MIB, 100 * MIB, 0.9, 0), 0, "%s", d.why.text);
 	cr_expect_leq(held(), 152 * MIB); /* a margin stays free */
 	cr_expect_geq(held(), 140 * MIB);
 }
 
 Test(memory, an_explicit_pool_wins_over_the_fraction)
 {
-	cr_assert_eq(open_worker(256 * MIB, 0, 0.01, 8 * MIB), 0, "%s", d.why);
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.01, 8 * MIB), 0, "%s", d.why.text);
 	cr_expect_leq(d.ready.kv_bytes, 8 * MIB);
 	cr_expect_gt(d.ready.kv_bytes, 7 * MIB);
 }
@@ -82,8 +82,9 @@ Test(memory, an_explicit_pool_wins_over_the_fraction)
 Test(memory, no_room_for_a_pool_is_told_with_the_figures_and_the_remedy)
 {
 	cr_assert_eq(open_worker(256 * MIB, 0, 0.01, 0), -ENOMEM);
-	cr_expect(strstr(d.why, "of 256 MiB of the device this worker may use 1% (3 MiB)"), "%s", d.why);
-	cr_expect(strstr(d.why, "--memory-fraction"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "of 256 MiB of the device this worker may use 1% (3 MiB)"), "%s",
+		  d.why.text);
+	cr_expect(strstr(d.why.text, "--memory-fraction"), "%s", d.why.text);
 }
 
 /* ---- ranks of a group ---- */
@@ -99,14 +100,14 @@ static void rendezvous(uint64_t epoch, uint32_t fresh)
 	load.max_slots = load.max_runs = 8;
 	load.kv_bytes = 0;
 	load.n_ranks = 2;
-	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, d.why, sizeof d.why), 0,
-		     "%s", d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), load.rendezvous, &d.why), 0, "%s",
+		     d.why.text);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){
 			.load = load, .mine = i ? NULL : &mine, .again = i < fresh, .memory_fraction = 0.3};
 		ranks[i].load.rank = i;
 	}
-	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
+	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why.text);
 	tp_group_rendezvous_free(mine);
 	cr_expect_eq(d.ready.n_blocks, d.peers[0].ready.n_blocks);
 }
@@ -160,7 +161,7 @@ static void step_ok(bool armed)
 	alloc_guard(armed);
 	int rc = driver_step(&d);
 	alloc_guard(false);
-	cr_assert_eq(rc, 0, "%s", d.why);
+	cr_assert_eq(rc, 0, "%s", d.why.text);
 }
 
 /* armed: the host may allocate only for new sequences. The first round grows lists to their sizes. */
@@ -225,7 +226,7 @@ Test(memory, a_worker_on_the_cpu_takes_no_more_once_it_serves)
 	struct bus_load load = driver_load(model);
 	const struct step_args a = {.device = "cpu", .load = &load};
 	memset(&d, 0, sizeof d);
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	const size_t before = alloc_big_bytes();
 	work_twice(p);
 	cr_expect_eq(alloc_big_bytes(), before);
@@ -234,7 +235,7 @@ Test(memory, a_worker_on_the_cpu_takes_no_more_once_it_serves)
 Test(memory, nothing_is_allocated_once_a_worker_serves)
 {
 	struct params p[8];
-	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why);
+	cr_assert_eq(open_worker(256 * MIB, 0, 0.5, 0), 0, "%s", d.why.text);
 	const struct cudasim_counters before = counted();
 	work_twice(p);
 	const struct cudasim_counters after = counted();
@@ -277,7 +278,7 @@ static void check_cost(const char *shape, double most)
 	memory(80ull << 30, 0);
 	setenv("QUERN_CUDASIM_SMS", "132", 1); /* the sampler has scratch per multiprocessor */
 	idle(true);
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	const struct bus_ready *r = &d.ready;
 	const double cost = (double)(r->weights_bytes + r->scratch_bytes) / (double)r->stored_bytes;
 	printf("%s: on disk %.1f MB, weights %.1f, scratch %.1f, KV pool %.1f: %.1f%%\n", shape,

@@ -104,7 +104,7 @@ static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, c
 		if (i + 1 == n)
 			break;
 		driver_add_run(d, 0, at + i, 1, true);
-		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why);
+		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why.text);
 	}
 	free(want);
 	return n;
@@ -114,9 +114,9 @@ static uint32_t check_greedy(struct driver *d, uint32_t at, const json_t *ids, c
 
 static json_t *golden_of(const char *file)
 {
-	char why[256];
+	struct why why;
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(repofile(file), 4 << 20, &all, &why), 0, "%s", why.text);
 	return all;
 }
 
@@ -134,16 +134,16 @@ static void run_model(const json_t *c, const char *dir)
 	struct bus_load load = driver_load(dir);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
 	const int rc = driver_open(&d, &load);
-	cr_assert_eq(rc, 0, "%s: %s", name, d.why);
+	cr_assert_eq(rc, 0, "%s: %s", name, d.why.text);
 	const float most_off = tolerance_of(&d, json_number_value(json_object_get(c, "f16")));
 	struct params p;
 	params_init(&p);
 	p.temperature = 0;
 	uint32_t n;
 	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n);
-	cr_assert_eq(driver_prompt(&d, prompt, cut, cut + 1, cut, &p), 0, "%s: %s", name, d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, cut, cut + 1, cut, &p), 0, "%s: %s", name, d.why.text);
 	check_row(&d, json_get(c, "logits_cut"), stride, most_off, name, "first tokens");
-	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why.text);
 	check_row(&d, json_get(c, "logits"), stride, most_off, name, "prompt");
 	check_greedy(&d, n, json_get(c, "greedy"), json_get(c, "margins"), name);
 	free(prompt);
@@ -288,19 +288,19 @@ ParameterizedTest(struct golden_case *g, model, every_type_and_form_is_exact_in_
 	driver_compute = "f32";
 	struct bus_load load = driver_load(path);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
-	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why.text);
 	params_init(&p);
 	p.temperature = 0;
 	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n);
 	uint32_t *tokens = json_ids(json_get(c, "greedy"), &n_tokens);
-	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s: %s", name, d.why.text);
 	const float off = largest_off(&d, json_get(c, "logits"), stride, &largest);
 	cr_expect(off <= 1e-4f * largest, "%s: off by %g of %g", name, off, largest);
 	cr_expect_eq(n_tokens, 64);
 	for (uint32_t i = 0; i < n_tokens; i++) {
 		cr_assert_eq(d.result.tokens[0], tokens[i], "%s: token %u", name, i);
 		driver_add_run(&d, 0, n + i, 1, true);
-		cr_assert_eq(driver_step(&d), 0, "%s: %s", name, d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s: %s", name, d.why.text);
 	}
 	free(prompt);
 	free(tokens);
@@ -332,11 +332,11 @@ Test(model, golden_cases_cover_every_family_and_scaling)
 static json_t *reference(const char *file)
 {
 	const char *path = testdata(file);
-	char why[256];
+	struct why why;
 	json_t *o = NULL;
 	if (!path)
 		cr_skip_test("%s is not here", file);
-	cr_assert_eq(json_read(path, 4 << 20, &o, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(json_read(path, 4 << 20, &o, &why), 0, "%s", why.text);
 	return o;
 }
 
@@ -347,13 +347,13 @@ static uint32_t run_reference(const char *dir, const json_t *c, const char *logi
 	if (!path)
 		cr_skip_test("%s is not here", dir);
 	struct bus_load load = driver_load(path);
-	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", dir, d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", dir, d.why.text);
 	struct params p;
 	params_init(&p);
 	p.temperature = 0;
 	uint32_t n;
 	uint32_t *prompt = json_ids(json_get(c, "prompt_ids"), &n);
-	cr_assert_eq(driver_prompt(&d, prompt, n, n + 64, 256, &p), 0, "%s: %s", dir, d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, n, n + 64, 256, &p), 0, "%s: %s", dir, d.why.text);
 	check_row(&d, json_get(c, logits), 1, tolerance(&d), dir, "prompt");
 	uint32_t compared = check_greedy(&d, n, json_get(c, "greedy_ids"), margins, dir);
 	free(prompt);

@@ -65,7 +65,7 @@ static void alone(struct driver *d, const uint32_t *tokens, uint32_t n, uint32_t
 	for (uint32_t at = 0; at < n; at += chunk) {
 		uint32_t rows = n - at < chunk ? n - at : chunk;
 		driver_add_run(d, 0, at, rows, false);
-		cr_assert_eq(driver_step(d), 0, "%s", d->why);
+		cr_assert_eq(driver_step(d), 0, "%s", d->why.text);
 		cr_assert_eq(d->result.n_tokens, 0);
 		const bool has = take(d, 0, p, out), due = at + rows == n || p->pool == PARAMS_POOL_MEAN;
 		cr_assert_eq(has, due);
@@ -113,7 +113,7 @@ static void check_case(const json_t *c)
 		 *ids = json_ids(json_get(c, "tokens"), &n_ids);
 	struct bus_load load = driver_load(dir);
 	load.max_context = (uint32_t)json_integer_value(json_get(c, "context"));
-	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s: %s", name, d.why.text);
 	for (int k = 0; k < KINDS; k++) {
 		const struct params p = params_of(kinds[k], (int32_t *)ids, n_ids);
 		const int stride =
@@ -128,10 +128,9 @@ static void check_case(const json_t *c)
 
 Test(pool, agrees_with_transformers)
 {
-	char why[256];
+	struct why why;
 	json_t *all = NULL;
-	cr_assert_eq(json_read(repofile("tests/golden/pool.json"), 4 << 20, &all, why, sizeof why), 0, "%s",
-		     why);
+	cr_assert_eq(json_read(repofile("tests/golden/pool.json"), 4 << 20, &all, &why), 0, "%s", why.text);
 	for (size_t i = 0; i < json_array_size(all); i += driver_brief() ? 5 : 1)
 		check_case(json_array_get(all, i));
 	json_decref(all);
@@ -151,7 +150,7 @@ static void open_model(struct driver *d, const char *compute, uint32_t n_threads
 	struct bus_load load = driver_load(dir);
 	load.n_threads = n_threads;
 	load.n_ranks = n_ranks;
-	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why);
+	cr_assert_eq(driver_open(d, &load), 0, "%s", d->why.text);
 	for (uint32_t i = 0; i < 128; i++)
 		tokens[i] = (i * 17 + 3) % 331;
 }
@@ -166,7 +165,7 @@ static void in_company(struct driver *d, const struct params *p, uint32_t n, str
 		driver_seq(d, s, tokens + s, 2 + s % 5, 2 + s % 5, 64, s % 3 ? &greedy : &p[s % KINDS]);
 		driver_add_run(d, s, 0, 2 + s % 5, s % 3);
 	}
-	cr_assert_eq(driver_step(d), 0, "%s", d->why);
+	cr_assert_eq(driver_step(d), 0, "%s", d->why.text);
 	for (uint32_t k = 0; k < KINDS; k++)
 		driver_seq(d, k, tokens, n, n, n + 1, &p[k]);
 	for (uint32_t turn = 0; at < n; turn++) {
@@ -178,7 +177,7 @@ static void in_company(struct driver *d, const struct params *p, uint32_t n, str
 				driver_add_run(d, s, 2 + s % 5 + turn, 1, true);
 		}
 		at += rows;
-		cr_assert_eq(driver_step(d), 0, "%s", d->why);
+		cr_assert_eq(driver_step(d), 0, "%s", d->why.text);
 		for (uint32_t k = 0; k < KINDS; k++)
 			take(d, k, &p[k], &out[k]);
 	}
@@ -227,7 +226,7 @@ Test(pool, logits_are_the_samplers)
 			    greedy = params_of(PARAMS_POOL_NONE, NULL, 0);
 	open_model(&d, "f32", 2, 0);
 	alone(&d, tokens, 50, 50, &p, &got);
-	cr_assert_eq(driver_prompt(&d, tokens, 50, 64, 50, &greedy), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 50, 64, 50, &greedy), 0, "%s", d.why.text);
 	cr_assert_eq(step_logits(d.step, 0, logits), 0);
 	cr_assert_eq(got.n, 3);
 	for (int i = 0; i < 3; i++)
@@ -250,7 +249,7 @@ Test(pool, many_runs_of_a_plan)
 		driver_seq(&d, s, tokens, 6, 6, 16, &p[s % KINDS]);
 		driver_add_run(&d, s, 0, 6, false);
 	}
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_pools, 40);
 	for (uint32_t s = 0; s < 40; s++) {
 		cr_expect_eq(d.result.pools[s].slot, s);
@@ -270,7 +269,7 @@ Test(pool, is_not_sampled_from)
 	driver_seq(&d, 0, tokens, 6, 6, 16, &p);
 	driver_add_run(&d, 0, 0, 6, true);
 	cr_expect_eq(driver_step(&d), -EINVAL);
-	cr_expect(strstr(d.why, "a sequence that is pooled is not sampled from"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "a sequence that is pooled is not sampled from"), "%s", d.why.text);
 	for (int i = 0; i < 3; i++) {
 		step_reset(d.step, 1, NULL);
 		d.number = 0;
@@ -278,7 +277,7 @@ Test(pool, is_not_sampled_from)
 		odd.prompt_logprobs = i == 2 ? 0 : -1;
 		driver_seq(&d, 0, tokens, 6, 6, 16, &odd);
 		cr_expect_eq(driver_step(&d), -EINVAL);
-		cr_expect(strstr(d.why, "pooled in a way that is not known"), "%s", d.why);
+		cr_expect(strstr(d.why.text, "pooled in a way that is not known"), "%s", d.why.text);
 	}
 	driver_close(&d);
 }

@@ -75,19 +75,19 @@ Test(prefetch, layers_take_turns_in_two_slots)
 	for (uint64_t seed = 1; seed <= 4; seed++) {
 		struct prefetch *p;
 		const struct kern_experts *x;
-		char why[256] = "";
+		struct why why = {""};
 		int place;
 		kt_seed(seed);
 		step_stream = seed % 2 ? NULL : t.s;
 		t.ops->info(t.dev, &before);
-		cr_assert_eq(prefetch_open(&p, &ops, t.dev, LAYERS, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(prefetch_open(&p, &ops, t.dev, LAYERS, &why), 0, "%s", why.text);
 		for (int i = 0; i < LAYERS; i++) {
 			struct kern_experts *loaded = xt_load(&t, &sets[i], CHOSEN);
 			xt_run(&t, loaded, &r, ROWS, CHOSEN, want[i]);
-			cr_assert_eq(prefetch_add(p, &loaded, &place, why, sizeof why), 0, "%s", why);
+			cr_assert_eq(prefetch_add(p, &loaded, &place, &why), 0, "%s", why.text);
 			cr_assert(place == i && !loaded);
 		}
-		cr_assert_eq(prefetch_ready(p, why, sizeof why), 0, "%s", why);
+		cr_assert_eq(prefetch_ready(p, &why), 0, "%s", why.text);
 		for (int n = 0; n < STEPS; n++) {
 			cr_assert_eq(prefetch_begin(p), 0);
 			for (int i = 0; i < LAYERS; i++) {
@@ -128,7 +128,7 @@ Test(prefetch, memory_that_is_short_is_named)
 	struct kt t;
 	struct xt_set s;
 	struct prefetch *p;
-	char why[256] = "";
+	struct why why = {""};
 	int place;
 	open_table(&t);
 	real = t.ops;
@@ -136,19 +136,20 @@ Test(prefetch, memory_that_is_short_is_named)
 	ops.host_new = host_new;
 	ops.mem_new = mem_new;
 	xt_set_new(&s, 4, (struct xt_kind){KERN_F16, 0, false, KERN_SILU}, HIDDEN, 64);
-	cr_assert_eq(prefetch_open(&p, &ops, t.dev, 2, why, sizeof why), 0);
+	cr_assert_eq(prefetch_open(&p, &ops, t.dev, 2, &why), 0);
 	struct kern_experts *x = xt_load(&t, &s, CHOSEN);
 	no_host = true;
-	cr_expect_eq(prefetch_add(p, &x, &place, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "196608 bytes of pinned memory"), "%s", why);
+	cr_expect_eq(prefetch_add(p, &x, &place, &why), -ENOMEM);
+	cr_expect(strstr(why.text, "196608 bytes of pinned memory"), "%s", why.text);
 	cr_expect_null(x);
 	no_host = false;
 	x = xt_load(&t, &s, CHOSEN);
-	cr_assert_eq(prefetch_add(p, &x, &place, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(prefetch_add(p, &x, &place, &why), 0, "%s", why.text);
 	cr_expect_eq(prefetch_host_bytes(p), 196608);
 	no_device = true;
-	cr_expect_eq(prefetch_ready(p, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "1 x 196608 bytes on the device"), "%s", why); /* one layer takes one slot */
+	cr_expect_eq(prefetch_ready(p, &why), -ENOMEM);
+	cr_expect(strstr(why.text, "1 x 196608 bytes on the device"), "%s",
+		  why.text); /* one layer takes one slot */
 	prefetch_close(p);
 	xt_set_fini(&s);
 	kt_close(&t);
@@ -157,14 +158,16 @@ Test(prefetch, memory_that_is_short_is_named)
 Test(prefetch_figures, host_memory_has_room_for_both_copies)
 {
 	struct prefetch_room r = {100 << 20, 50 << 20, 150 << 20, 293};
-	char why[512] = "";
-	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), 0, "%s", why);
+	struct why why = {""};
+	cr_expect_eq(prefetch_check_room(&r, &why), 0, "%s", why.text);
 	r.free--;
-	cr_expect_eq(prefetch_check_room(&r, why, sizeof why), -ENOMEM);
-	cr_expect(strstr(why, "take 100 MiB, and 50 MiB of pinned memory for the copy that --fast streams to "
-			      "the GPU in steps of more than 293 rows") &&
-			  strstr(why, "but only 149 are free") && strstr(why, "--send-experts-above 0"),
-		  "%s", why);
+	cr_expect_eq(prefetch_check_room(&r, &why), -ENOMEM);
+	cr_expect(strstr(why.text,
+			 "take 100 MiB, and 50 MiB of pinned memory for the copy that --fast streams to "
+			 "the GPU in steps of more than 293 rows") &&
+			  strstr(why.text, "but only 149 are free") &&
+			  strstr(why.text, "--send-experts-above 0"),
+		  "%s", why.text);
 }
 
 /* The threshold at 4 bits; it grows with more threads and wider weights. */
@@ -290,12 +293,12 @@ Test(prefetch, steps_begun_ahead_give_the_same)
 			driver_add_run(&d, 0, at, rows, at + rows == PROMPT);
 			d.plan.epoch = driver_epoch;
 			d.plan.number = ++d.number;
-			cr_assert_eq(step_begin(d.step, &d.plan, d.why, sizeof d.why), 0, "%s", d.why);
+			cr_assert_eq(step_begin(d.step, &d.plan, &d.why), 0, "%s", d.why);
 			plan_reset(&d.plan);
 		}
 		cr_expect_eq(step_in_flight(d.step), 2);
 		while (step_in_flight(d.step))
-			cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+			cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why);
 		cr_assert_eq(step_logits(d.step, 0, got), 0);
 		cr_expect(!memcmp(got, want.logits[0], sizeof got), "above %d", above[i]);
 		cr_expect_eq(step_sent(d.step), i ? 1 : 2);
@@ -374,19 +377,19 @@ Test(prefetch, a_device_that_is_too_small_is_refused)
 	load.max_slots = load.max_runs = 4;
 	load.max_context = 64;
 	load.kv_bytes = 1 << 20;
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why);
 	const uint64_t all = stats().live_bytes;
 	step_close(d.step);
 	const uint64_t none = stats().live_bytes;
 	for (uint64_t less = 900 << 10; less < 1900 << 10; less += 48 << 10) {
 		memory(all - less, 0);
-		d.why[0] = 0;
-		if (step_open(&d.step, &a, &d.ready, d.why, sizeof d.why) == 0) {
+		d.why.text[0] = 0;
+		if (step_open(&d.step, &a, &d.ready, &d.why) == 0) {
 			step_close(d.step);
 		} else {
 			refused++;
-			named += strstr(d.why, "to the GPU for steps of more than 30 rows") != NULL;
-			cr_expect(d.why[0]);
+			named += strstr(d.why.text, "to the GPU for steps of more than 30 rows") != NULL;
+			cr_expect(d.why.text[0]);
 		}
 		cr_expect_eq(stats().live_bytes, none);
 	}

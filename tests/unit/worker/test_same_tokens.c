@@ -127,9 +127,9 @@ static bool job_open_isa(struct job *j, const struct model_case *c, uint32_t n_t
 	int rc = driver_open_isa(&j->d, &load, isa);
 	if (rc && isa)
 		return false;
-	cr_assert_eq(rc, 0, "%s", j->d.why);
+	cr_assert_eq(rc, 0, "%s", j->d.why.text);
 	if (c->how == FORM) {
-		cr_assert_eq(driver_send_vocabulary(&j->d), 0, "%s", j->d.why);
+		cr_assert_eq(driver_send_vocabulary(&j->d), 0, "%s", j->d.why.text);
 		driver_form(&j->d, 3, GRAMMAR_GBNF, constraint);
 		j->d.constraint = 3;
 	}
@@ -172,13 +172,13 @@ static void job_note(struct job *j, uint32_t i)
 
 static void job_step(struct job *j)
 {
-	cr_assert_eq(driver_step(&j->d), 0, "%s", j->d.why);
+	cr_assert_eq(driver_step(&j->d), 0, "%s", j->d.why.text);
 }
 
 static void job_prefill(struct job *j, uint32_t chunk)
 {
 	cr_assert_eq(driver_prompt(&j->d, j->prompt, j->n_prompt, N_MAX, chunk, &j->params), 0, "%s",
-		     j->d.why);
+		     j->d.why.text);
 	job_note(j, 0);
 }
 

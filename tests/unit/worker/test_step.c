@@ -27,14 +27,14 @@ TestSuite(step, .init = open_tiny, .fini = close_tiny);
 static void refused(const char *reason)
 {
 	int rc = driver_step(&d);
-	cr_assert_eq(rc, -EINVAL, "rc %d, %s", rc, d.why);
-	cr_assert(strstr(d.why, reason), "\"%s\" does not say \"%s\"", d.why, reason);
+	cr_assert_eq(rc, -EINVAL, "rc %d, %s", rc, d.why.text);
+	cr_assert(strstr(d.why.text, reason), "\"%s\" does not say \"%s\"", d.why.text, reason);
 	/* The step must not continue from an unknown state. */
 	d.number--;
 	cr_assert_eq(driver_step(&d), -EINVAL);
 	step_reset(d.step, 1, NULL);
 	d.number = 0;
-	cr_assert_eq(driver_prompt(&d, tokens, 5, 16, 5, &params), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 5, 16, 5, &params), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_tokens, 1);
 }
 
@@ -55,7 +55,7 @@ Test(step, a_plan_of_another_epoch_is_passed_over)
 	for (int i = 0; i < 2; i++) {
 		d.plan.epoch = others[i];
 		d.plan.number = 1;
-		cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ESTALE);
+		cr_expect_eq(step_run(d.step, &d.plan, &d.result, &d.why), -ESTALE);
 	}
 	cr_expect_eq(driver_prompt(&d, tokens, 5, 16, 5, &params), 0);
 }
@@ -72,7 +72,7 @@ Test(step, a_missing_plan_is_reported_and_nothing_is_done)
 
 Test(step, an_empty_plan_has_an_empty_result)
 {
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_expect_eq(d.result.number, 1);
 	cr_expect_eq(d.result.n_tokens, 0);
 }
@@ -93,7 +93,7 @@ Test(step, positions_that_do_not_follow_are_named)
 {
 	driver_seq(&d, 0, tokens, 20, 20, 32, &params);
 	driver_add_run(&d, 0, 0, 5, false);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	driver_add_run(&d, 0, 6, 5, false);
 	refused("position 6 does not follow");
 }
@@ -188,7 +188,7 @@ Test(step, min_tokens_holds_back_the_stop_tokens)
 	p.stop_ids = stop;
 	p.n_stop_ids = 2;
 	p.min_tokens = 1;
-	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &p), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &p), 0, "%s", d.why.text);
 	cr_expect_neq(d.result.tokens[0], first);
 	p.min_tokens = 0;
 	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &p), 0);
@@ -236,7 +236,7 @@ Test(step, prompt_logprobs_come_for_every_token_but_the_first)
 		for (uint32_t at = 0; at < 100; at += chunk) {
 			uint32_t rows = 100 - at < chunk ? 100 - at : chunk;
 			driver_add_run(&d, 0, at, rows, at + rows == 100);
-			cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+			cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 			for (uint32_t i = 0; i < d.result.n_logprobs; i++, n++) {
 				const struct result_logprob *l = &d.result.logprobs[i];
 				all[k][n] = *l;
@@ -273,13 +273,13 @@ Test(step, a_cached_prefix_may_be_skipped)
 				     .params = &params};
 	*plan_add_seq(&d.plan) = seq;
 	driver_add_run(&d, 0, 0, 40, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	step_logits(d.step, 0, want);
 	blocks[2] = 12; /* the last block is new; the two full blocks are cached */
 	*plan_add_seq(&d.plan) = seq;
 	d.plan.seqs[0].slot = 1;
 	driver_add_run(&d, 1, 32, 8, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	step_logits(d.step, 0, got);
 	cr_expect_arr_eq(want, got, sizeof want);
 }
@@ -294,7 +294,7 @@ Test(step, many_forks_sample_from_one_row)
 		*plan_add_fork(&d.plan) = (struct plan_fork){0, i, i};
 		*plan_add_run(&d.plan) = (struct plan_run){i, 20, 0, PLAN_SAMPLE, 0, 0};
 	}
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_tokens, 40);
 	bool differ = false;
 	for (uint32_t i = 1; i < 40; i++)
@@ -322,10 +322,10 @@ Test(step, a_set_token_is_what_a_sequence_goes_on_with)
 	uint32_t n = 20;
 	for (int i = 0; i < 3; i++) {
 		tokens[n] = chosen[i];
-		cr_assert_eq(driver_prompt(&d, tokens, n + 1, 32, n + 1, &params), 0, "%s", d.why);
+		cr_assert_eq(driver_prompt(&d, tokens, n + 1, 32, n + 1, &params), 0, "%s", d.why.text);
 		alone[i] = logits_of(0, 5);
 	}
-	cr_assert_eq(driver_prompt(&d, tokens, n, 32, n, &params), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, n, 32, n, &params), 0, "%s", d.why.text);
 	const uint32_t own = 500;
 	for (uint32_t i = 1; i < 3; i++) {
 		*plan_add_set(&d.plan) = (struct plan_set){i, 0, n, chosen[i]};
@@ -335,14 +335,14 @@ Test(step, a_set_token_is_what_a_sequence_goes_on_with)
 	*plan_add_set(&d.plan) = (struct plan_set){0, 0, n, chosen[0]};
 	for (uint32_t i = 0; i < 3; i++)
 		driver_add_run(&d, i, n, 1, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	for (uint32_t i = 0; i < 3; i++)
 		cr_expect_eq(logits_of(i, 5), alone[i], "hypothesis %u", i);
 	/* The sampled token is replaced by another one. */
 	*plan_add_set(&d.plan) = (struct plan_set){1, 2, n + 1, 9};
 	*plan_add_set(&d.plan) = (struct plan_set){2, 2, n + 1, 10};
 	driver_add_run(&d, 2, n + 1, 1, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 }
 
 Test(step, tokens_that_cannot_be_set_are_named)
@@ -369,7 +369,7 @@ Test(step, tokens_that_cannot_be_set_are_named)
 Test(step, up_to_128_likeliest_tokens_come_in_order)
 {
 	params.logprobs = PARAMS_TOP_MAX;
-	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &params), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 30, 64, 30, &params), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_logprobs, 1);
 	cr_assert_eq(d.result.logprobs[0].n_top, PARAMS_TOP_MAX);
 	for (uint32_t i = 1; i < PARAMS_TOP_MAX; i++)
@@ -391,14 +391,14 @@ Test(step, allocates_nothing_once_warm)
 		driver_seq(&d, s, tokens, 20, 20, 100, &params);
 		driver_add_run(&d, s, 0, 20, true);
 	}
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	for (uint32_t pos = 20; pos < end; pos++) {
 		for (uint32_t s = 0; s < n; s++)
 			driver_add_run(&d, s, pos, 1, true);
 		alloc_guard(pos >= 22);
 		int rc = driver_step(&d);
 		alloc_guard(false);
-		cr_assert_eq(rc, 0, "%s", d.why);
+		cr_assert_eq(rc, 0, "%s", d.why.text);
 	}
 }
 
@@ -407,25 +407,25 @@ Test(step, allocates_nothing_once_warm)
 Test(step, decoding_is_replayed_where_the_device_keeps_graphs)
 {
 	const uint64_t one = strcmp(driver_device(), "cpu") == 0 ? 0 : 1;
-	cr_assert_eq(driver_prompt(&d, tokens, 9, 64, 9, &params), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 9, 64, 9, &params), 0, "%s", d.why.text);
 	driver_seq(&d, 1, tokens, 3, 3, 64, &params);
 	driver_add_run(&d, 1, 0, 2, false);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(step_replayed(d.step), 0, "prompts are not");
 	driver_add_run(&d, 1, 2, 1, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(step_replayed(d.step), one, "a prompt's last row is");
 	for (uint32_t i = 0; i < 4; i++) {
 		driver_add_run(&d, 0, 9 + i, 1, true);
 		driver_add_run(&d, 1, 3 + i, 1, true);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 		cr_assert_eq(d.result.n_tokens, 2);
 	}
 	cr_assert_eq(step_replayed(d.step), 5 * one);
 	driver_seq(&d, 2, tokens, 3, 3, 64, &params);
 	driver_add_run(&d, 2, 0, 3, true);
 	driver_add_run(&d, 0, 13, 1, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(step_replayed(d.step), 5 * one, "a prompt among them");
 }
 
@@ -451,11 +451,11 @@ static void check_mode(const char *name, const char *same_as)
 	struct driver by_name, other;
 	char numerics[sizeof by_name.ready.numerics];
 	snprintf(load.compute, sizeof load.compute, "%s", name);
-	cr_assert_eq(driver_open(&by_name, &load), 0, "%s", by_name.why);
+	cr_assert_eq(driver_open(&by_name, &load), 0, "%s", by_name.why.text);
 	snprintf(numerics, sizeof numerics, "%s", by_name.ready.numerics);
 	driver_close(&by_name);
 	snprintf(load.compute, sizeof load.compute, "%s", same_as);
-	cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why);
+	cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why.text);
 	cr_expect_str_eq(numerics, other.ready.numerics, "mode \"%s\"", name);
 	driver_close(&other);
 }
@@ -474,7 +474,8 @@ Test(step, a_context_beyond_the_models_is_refused)
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	load.max_context = 257;
 	cr_expect_eq(driver_open(&other, &load), -EINVAL);
-	cr_expect(strstr(other.why, "the context is 257, at most 256 is possible"), "%s", other.why);
+	cr_expect(strstr(other.why.text, "the context is 257, at most 256 is possible"), "%s",
+		  other.why.text);
 }
 
 /* With a dynamic RoPE, cos and sin depend on the context, so workers of two contexts differ in bits. */
@@ -489,7 +490,7 @@ Test(step, the_numerics_class_names_the_context_of_a_dynamic_rope)
 	for (int i = 0; i < 2; i++) {
 		struct bus_load load = driver_load(dir);
 		load.max_context = contexts[i];
-		cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why);
+		cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why.text);
 		strcpy(numerics[i], other.ready.numerics);
 		driver_close(&other);
 	}
@@ -502,7 +503,7 @@ Test(step, a_pool_that_holds_nothing_is_refused)
 	struct bus_load load = driver_load(tiny_model("llama3"));
 	load.kv_bytes = 100;
 	cr_expect_eq(driver_open(&other, &load), -ENOMEM);
-	cr_expect(strstr(other.why, "holds no block"), "%s", other.why);
+	cr_expect(strstr(other.why.text, "holds no block"), "%s", other.why.text);
 }
 
 Test(step, default_sizes_are_sensible)
@@ -513,7 +514,7 @@ Test(step, default_sizes_are_sensible)
 	struct driver other;
 	struct bus_load load = {.epoch = 1};
 	snprintf(load.model, sizeof load.model, "%s", tiny_model("llama3"));
-	cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why);
+	cr_assert_eq(driver_open(&other, &load), 0, "%s", other.why.text);
 	const struct bus_limits *l = step_limits(other.step);
 	cr_expect_eq(l->max_context, 256);
 	cr_expect_eq(step_block_size(other.step), 16);

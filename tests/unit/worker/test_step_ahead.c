@@ -259,7 +259,7 @@ static void end_one(struct life *l)
 	if (draw(&l->pace, 2))
 		while (!step_done(l->d.step))
 			poll(&p, 1, 1000);
-	cr_assert_eq(step_end(l->d.step, &l->d.result, l->d.why, sizeof l->d.why), 0, "%s", l->d.why);
+	cr_assert_eq(step_end(l->d.step, &l->d.result, &l->d.why), 0, "%s", l->d.why);
 	cr_assert_eq(l->d.result.number, l->n_answers + 1);
 	l->d.result.step_us = 0;
 	l->n_failed += l->d.result.n_failed;
@@ -290,7 +290,7 @@ static void play(struct life *l, const char *model, uint64_t seed, bool ahead)
 		make_plan(l);
 		l->d.plan.epoch = 1;
 		l->d.plan.number = k + 1;
-		cr_assert_eq(step_begin(l->d.step, &l->d.plan, l->d.why, sizeof l->d.why), 0, "seed %lu: %s",
+		cr_assert_eq(step_begin(l->d.step, &l->d.plan, &l->d.why), 0, "seed %lu: %s",
 			     (unsigned long)seed, l->d.why);
 		forget_plan(l);
 		while (step_in_flight(l->d.step) == STEP_AHEAD ||
@@ -365,7 +365,7 @@ static int begin(uint64_t epoch, uint64_t number)
 {
 	d.plan.epoch = epoch;
 	d.plan.number = number;
-	int rc = step_begin(d.step, &d.plan, d.why, sizeof d.why);
+	int rc = step_begin(d.step, &d.plan, &d.why);
 	plan_reset(&d.plan);
 	return rc;
 }
@@ -374,12 +374,12 @@ static void begin_prompt(uint64_t epoch, uint64_t number, uint32_t slot)
 {
 	driver_seq(&d, slot, tokens, 20, 20, 64, &params);
 	driver_add_run(&d, slot, 0, 20, true);
-	cr_assert_eq(begin(epoch, number), 0, "%s", d.why);
+	cr_assert_eq(begin(epoch, number), 0, "%s", d.why.text);
 }
 
 static uint32_t end(uint64_t number)
 {
-	cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.number, number);
 	return d.result.n_tokens ? d.result.tokens[0] : UINT32_MAX;
 }
@@ -392,7 +392,7 @@ Test(step_two, a_plan_is_expected_when_the_one_before_is_begun)
 	cr_expect_eq(step_in_flight(d.step), 1);
 	cr_expect_eq(begin(1, 3), -ENXIO);
 	driver_add_run(&d, 0, 20, 1, true);
-	cr_assert_eq(begin(1, 2), 0, "%s", d.why);
+	cr_assert_eq(begin(1, 2), 0, "%s", d.why.text);
 	cr_expect_eq(step_in_flight(d.step), 2);
 	cr_expect_neq(end(1), UINT32_MAX);
 	cr_expect_eq(step_ended(d.step), 1);
@@ -417,7 +417,7 @@ Test(step_two, a_reset_forgets_what_is_under_way)
 	const uint32_t want = end(1);
 	begin_prompt(1, 2, 1);
 	driver_add_run(&d, 1, 20, 1, true);
-	cr_assert_eq(begin(1, 3), 0, "%s", d.why);
+	cr_assert_eq(begin(1, 3), 0, "%s", d.why.text);
 	step_reset(d.step, 2, NULL);
 	cr_expect_eq(step_in_flight(d.step), 0);
 	cr_expect_eq(step_ended(d.step), 0);
@@ -432,12 +432,12 @@ Test(step_two, a_plan_that_contradicts_leaves_the_one_before_alone)
 	begin_prompt(1, 2, 1);
 	driver_add_run(&d, 5, 0, 1, true);
 	cr_assert_eq(begin(1, 3), -EINVAL);
-	cr_expect(strstr(d.why, "plan 3: "), "%s", d.why);
+	cr_expect(strstr(d.why.text, "plan 3: "), "%s", d.why.text);
 	cr_expect_eq(step_in_flight(d.step), 1);
 	cr_expect_eq(end(2), want);
 	driver_add_run(&d, 0, 20, 1, true);
 	cr_assert_eq(begin(1, 3), -EINVAL);
-	cr_expect(strstr(d.why, "an earlier plan failed"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "an earlier plan failed"), "%s", d.why.text);
 	step_reset(d.step, 2, NULL);
 	begin_prompt(2, 1, 0);
 	cr_expect_eq(end(1), want);
@@ -447,7 +447,7 @@ Test(step_two, what_is_under_way_may_be_closed)
 {
 	begin_prompt(1, 1, 0);
 	driver_add_run(&d, 0, 20, 1, true);
-	cr_assert_eq(begin(1, 2), 0, "%s", d.why);
+	cr_assert_eq(begin(1, 2), 0, "%s", d.why.text);
 }
 
 Test(step_two, a_slot_is_given_away_while_its_last_token_is_chosen)
@@ -462,7 +462,7 @@ Test(step_two, a_slot_is_given_away_while_its_last_token_is_chosen)
 	params.logprobs = -1;
 	driver_seq(&d, 0, tokens + 7, 30, 30, 32, &params);
 	driver_add_run(&d, 0, 0, 30, true);
-	cr_assert_eq(begin(1, 3), 0, "%s", d.why);
+	cr_assert_eq(begin(1, 3), 0, "%s", d.why.text);
 	cr_expect_eq(end(2), want);
 	cr_expect_eq(d.result.n_logprobs, 1);
 	cr_expect_eq(d.result.logprobs[0].logprob, logprob);
@@ -479,9 +479,9 @@ Test(step_two, allocates_nothing_once_warm)
 		alloc_guard(k > 6);
 		int rc = begin(1, k);
 		if (!rc)
-			rc = step_end(d.step, &d.result, d.why, sizeof d.why);
+			rc = step_end(d.step, &d.result, &d.why);
 		alloc_guard(false);
-		cr_assert_eq(rc, 0, "%s", d.why);
+		cr_assert_eq(rc, 0, "%s", d.why.text);
 	}
 	end(29);
 }

@@ -35,7 +35,7 @@ static void open_worker(uint32_t rows, bool graphs)
 	load.max_context = 256;
 	const struct step_args a = {.device = "cuda:0", .load = &load, .no_graphs = !graphs};
 	memset(&d, 0, sizeof d);
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 }
 
 /* All kinds of sampling: greedy, all tokens, top tokens, penalties and lists, log-probabilities. */
@@ -55,7 +55,7 @@ static void send(uint32_t *n_begun)
 {
 	d.plan.epoch = 1;
 	d.plan.number = ++*n_begun;
-	cr_assert_eq(step_begin(d.step, &d.plan, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_begin(d.step, &d.plan, &d.why), 0, "%s", d.why.text);
 	plan_reset(&d.plan);
 }
 
@@ -83,7 +83,7 @@ static void decode(uint32_t rows, uint32_t got[ROWS_MAX][STEPS])
 		for (uint32_t i = first; i < rows && i < first + rows / PROMPT; i++)
 			driver_add_run(&d, i, 0, PROMPT, true);
 		send(&n_begun);
-		cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 	}
 	for (uint32_t s = 0; s <= STEPS; s++) {
 		if (s < STEPS) { /* before the previous result is taken */
@@ -97,7 +97,7 @@ static void decode(uint32_t rows, uint32_t got[ROWS_MAX][STEPS])
 		}
 		if (s == 0)
 			continue;
-		cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 		cr_assert_eq(d.result.n_tokens, rows);
 		for (uint32_t i = 0; i < rows; i++)
 			got[i][s - 1] = d.result.tokens[i];
@@ -169,7 +169,7 @@ static struct cudasim_counters count_step(uint32_t rows, bool prompt, uint32_t *
 		}
 		counted_again();
 		send(n_begun);
-		cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 	}
 	return counted();
 }
@@ -243,7 +243,7 @@ Test(step_host, pooled_logits_come_without_copies)
 		}
 		counted_again();
 		send(&n_begun);
-		cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 		cr_expect_eq(counted().copies, 0, "%d copies", (int)counted().copies);
 		for (uint32_t i = 0; !pooled && i < SEQS; i++)
 			cr_assert_eq(step_logits(d.step, i, logits[i]), 0);
@@ -380,7 +380,7 @@ static struct expected run(void *kept)
 	}
 	d.plan.epoch = 1;
 	d.plan.number = ++d.number;
-	cr_assert_eq(step_begin(d.step, &d.plan, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_begin(d.step, &d.plan, &d.why), 0, "%s", d.why.text);
 	plan_reset(&d.plan);
 	/* Copied after the plan's kernels and before those of the next plan. */
 	cr_assert_eq(d.step->ops->copy(d.step->stream, kept, peek.tables, table_bytes()), 0);
@@ -418,10 +418,10 @@ Test(step_host, tables_on_the_device_are_the_slots_whatever_plans_do)
 	x[0] = run(kept[0]);
 	for (int plan = 1; plan < PLANS; plan++) {
 		x[plan % 2] = run(kept[plan % 2]); /* before the previous result is taken */
-		cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 		check_tables(kept[(plan - 1) % 2], got, &x[(plan - 1) % 2], plan - 1);
 	}
-	cr_assert_eq(step_end(d.step, &d.result, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_end(d.step, &d.result, &d.why), 0, "%s", d.why.text);
 	cr_expect_gt(step_replayed(d.step), PLANS / 2);
 	for (int i = 0; i < 2; i++)
 		d.step->ops->mem_free(d.step->dev, kept[i], table_bytes());

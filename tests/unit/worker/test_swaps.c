@@ -178,7 +178,7 @@ static void settle(int32_t first, int32_t second, int32_t pos, const char *want)
 {
 	const int32_t table[] = {first, second}, row0[] = {0, 1};
 	struct cache c = cache_under_way();
-	char why[128];
+	struct why why;
 	cr_assert_eq(cache_settle(&c, step,
 				  &(struct kern_batch){.n_rows = 1,
 						       .n_seqs = 1,
@@ -186,7 +186,7 @@ static void settle(int32_t first, int32_t second, int32_t pos, const char *want)
 						       .pos0 = &pos,
 						       .tables = table,
 						       .table_stride = 2},
-				  why, sizeof why),
+				  &why),
 		     0);
 	cr_expect_str_eq(said, want, "blocks %d %d, position %d: %s", first, second, pos, said);
 	said[0] = '\0';
@@ -206,9 +206,9 @@ static void copy(uint32_t from, uint32_t to, const char *want)
 {
 	struct cache c = cache_under_way();
 	struct plan p = {0};
-	char why[128];
+	struct why why;
 	*plan_add_copy(&p) = (struct plan_pair){from, to};
-	cr_assert_eq(cache_run(&c, step, &p, why, sizeof why), 0);
+	cr_assert_eq(cache_run(&c, step, &p, &why), 0);
 	cr_expect_str_eq(said, want, "%u to %u: %s", from, to, said);
 	said[0] = '\0';
 	plan_fini(&p);
@@ -262,7 +262,7 @@ struct chosen {
 
 static struct chosen take(void)
 {
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_tokens, 1);
 	cr_assert_eq(d.result.n_logprobs, 1);
 	return (struct chosen){d.result.tokens[0], d.result.logprobs[0].logprob};
@@ -308,7 +308,7 @@ static void check_tokens(const char *device)
 		cr_skip_test("tiny models need Python with numpy");
 	struct bus_load load = driver_load(dir);
 	const struct step_args a = {.device = device, .load = &load};
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	for (uint32_t i = 0; i < N_PROMPT; i++) {
 		tokens[i] = (i * 17 + 3) % 331;
 		others[i] = (i * 29 + 5) % 331;

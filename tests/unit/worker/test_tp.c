@@ -74,10 +74,10 @@ static bool on_cpu(void)
 static json_t *golden(const char *name)
 {
 	static json_t *all;
-	char why[256];
+	struct why why;
 	if (!all)
-		cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, why, sizeof why),
-			     0, "%s", why);
+		cr_assert_eq(json_read(repofile("tests/golden/models.json"), 4 << 20, &all, &why), 0, "%s",
+			     why.text);
 	for (size_t i = json_array_size(all); i--;)
 		if (strcmp(json_string_value(json_get(json_array_get(all, i), "name")), name) == 0)
 			return json_array_get(all, i);
@@ -115,7 +115,7 @@ static void check_greedy(struct driver *d, uint32_t at, const json_t *c, const s
 			     i);
 		driver_add_run(d, 0, at + i, 1, true);
 		if (i + 1 < n)
-			cr_assert_eq(driver_step(d), 0, "%s", d->why);
+			cr_assert_eq(driver_step(d), 0, "%s", d->why.text);
 	}
 	free(want);
 }
@@ -140,11 +140,11 @@ static void check_agrees(const struct tp_case *c, bool ep)
 	uint32_t n;
 	load.ep = ep;
 	load.max_context = (uint32_t)json_integer_value(json_get(g, "context"));
-	cr_assert_eq(driver_open(&d, &load), 0, "%s of %u ranks: %s", c->name, c->n_ranks, d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s of %u ranks: %s", c->name, c->n_ranks, d.why.text);
 	params_init(&p);
 	p.temperature = 0;
 	uint32_t *prompt = json_ids(json_get(g, "prompt"), &n);
-	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, prompt, n, load.max_context, 23, &p), 0, "%s", d.why.text);
 	check_row(&d, json_get(g, "logits"), (int)json_integer_value(json_get(g, "stride")), c,
 		  tolerance(&d, json_number_value(json_object_get(g, "f16"))));
 	check_greedy(&d, n, g, c);
@@ -189,7 +189,7 @@ static struct bus_ready ready_of(const char *name, uint32_t n_ranks)
 	struct driver d;
 	snprintf(c.name, sizeof c.name, "%s", name);
 	struct bus_load load = load_of(&c);
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 	struct bus_ready r = d.ready;
 	driver_close(&d);
 	return r;
@@ -228,8 +228,8 @@ static void refused(const char *name, uint32_t n_ranks, const char *reason, cons
 	struct bus_load load = load_of(&c);
 	int rc = driver_open(&d, &load);
 	cr_expect_eq(rc, -EINVAL, "%s of %u ranks: %d", name, n_ranks, rc);
-	cr_expect(strstr(d.why, reason), "\"%s\" does not say \"%s\"", d.why, reason);
-	cr_expect(strstr(d.why, possible), "\"%s\" does not say \"%s\"", d.why, possible);
+	cr_expect(strstr(d.why.text, reason), "\"%s\" does not say \"%s\"", d.why.text, reason);
+	cr_expect(strstr(d.why.text, possible), "\"%s\" does not say \"%s\"", d.why.text, possible);
 	driver_close(&d);
 }
 
@@ -255,12 +255,12 @@ Test(tp, ranks_beyond_the_bound_are_refused)
 	struct bus_load load = load_of(&c);
 	const struct step_args a = {.device = "cpu", .load = &load};
 	struct step *s;
-	char why[256];
-	cr_expect_eq(step_open(&s, &a, NULL, why, sizeof why), -EINVAL);
+	struct why why;
+	cr_expect_eq(step_open(&s, &a, NULL, &why), -EINVAL);
 	load.n_ranks = 2;
 	load.rank = 2;
-	cr_expect_eq(step_open(&s, &a, NULL, why, sizeof why), -EINVAL);
-	cr_expect(strstr(why, "rank 2 of 2"), "%s", why);
+	cr_expect_eq(step_open(&s, &a, NULL, &why), -EINVAL);
+	cr_expect(strstr(why.text, "rank 2 of 2"), "%s", why.text);
 }
 
 /* ---- agreement ---- */
@@ -275,9 +275,7 @@ static int open_two(struct driver *d, struct bus_load *loads)
 	memset(peers, 0, sizeof peers);
 	d->peers = peers;
 	d->n_ranks = 2;
-	cr_assert_eq(
-		tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, d->why, sizeof d->why),
-		0);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), loads[0].rendezvous, &d->why), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		memcpy(loads[i].rendezvous, loads[0].rendezvous, sizeof loads[i].rendezvous);
 		loads[i].rank = i;
@@ -304,7 +302,7 @@ Test(tp, ranks_agree_on_the_least_of_their_pools)
 	struct driver d;
 	loads[1].kv_bytes /= 3;
 	loads[0].swap_bytes /= 2;
-	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why);
+	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why.text);
 	cr_expect_eq(d.ready.n_blocks, loads[1].kv_bytes / d.ready.block_bytes);
 	cr_expect_eq(d.ready.n_host_blocks, loads[0].swap_bytes / d.ready.block_bytes);
 	cr_expect_eq(d.peers[0].ready.n_blocks, d.ready.n_blocks);
@@ -320,7 +318,7 @@ Test(tp, ranks_of_different_kinds_are_refused)
 	struct driver d;
 	loads[1].max_rows = 77;
 	cr_expect_eq(open_two(&d, loads), -EINVAL);
-	cr_expect(strstr(d.why, "must be alike") && strstr(d.why, "rows 77"), "%s", d.why);
+	cr_expect(strstr(d.why.text, "must be alike") && strstr(d.why.text, "rows 77"), "%s", d.why.text);
 	close_two(&d);
 }
 
@@ -342,7 +340,7 @@ static uint32_t first_token(struct driver *d, uint64_t epoch)
 	d->plan.number = 1;
 	for (uint32_t i = 0; i < d->n_ranks; i++)
 		ranks[i].plan = &d->plan;
-	cr_assert_eq(driver_all(d, ranks), 0, "%s", d->why);
+	cr_assert_eq(driver_all(d, ranks), 0, "%s", d->why.text);
 	plan_reset(&d->plan);
 	return d->result.tokens[0];
 }
@@ -354,7 +352,7 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	struct tp_group_rendezvous *mine;
 	struct driver d;
 	const struct step *kept;
-	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why);
+	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why.text);
 	kept = d.step;
 	uint32_t want = first_token(&d, 1);
 	step_leave(d.peers[0].step);
@@ -366,22 +364,22 @@ Test(tp, a_group_that_lost_a_rank_meets_again_with_its_weights)
 	driver_add_run(&d, 0, 0, 3, false);
 	d.plan.epoch = 1;
 	d.plan.number = 2;
-	cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ECONNRESET);
-	cr_expect(strstr(d.why, "rank 1"), "%s", d.why);
+	cr_expect_eq(step_run(d.step, &d.plan, &d.result, &d.why), -ECONNRESET);
+	cr_expect(strstr(d.why.text, "rank 1"), "%s", d.why.text);
 	cr_expect(!step_joined(d.step));
 	d.plan.number = 3;
-	cr_expect_eq(step_run(d.step, &d.plan, &d.result, d.why, sizeof d.why), -ESTALE);
+	cr_expect_eq(step_run(d.step, &d.plan, &d.result, &d.why), -ESTALE);
 	plan_reset(&d.plan);
 	/* Let both ranks form a new group. */
 	struct driver_rank ranks[2] = {0};
 	char rendezvous[BUS_RENDEZVOUS_SIZE];
-	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), rendezvous, d.why, sizeof d.why), 0);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, driver_device(), rendezvous, &d.why), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = loads[i], .mine = i ? NULL : &mine, .again = true};
 		ranks[i].load.epoch = 2;
 		snprintf(ranks[i].load.rendezvous, sizeof ranks[i].load.rendezvous, "%s", rendezvous);
 	}
-	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
+	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why.text);
 	tp_group_rendezvous_free(mine);
 	cr_expect_eq(d.step, kept);
 	cr_expect_eq(d.ready.epoch, 2);
@@ -394,7 +392,7 @@ Test(tp, one_rank_serves_only_its_own_place)
 	struct tp_case c = {"llama3", 2};
 	struct bus_load loads[2] = {load_of(&c), load_of(&c)}, other;
 	struct driver d;
-	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why);
+	cr_assert_eq(open_two(&d, loads), 0, "%s", d.why.text);
 	other = loads[0];
 	other.epoch = 9;
 	snprintf(other.rendezvous, sizeof other.rendezvous, "elsewhere");
@@ -417,14 +415,14 @@ Test(tp, prompt_logprobs_are_rank_0s)
 	struct driver d;
 	struct params p;
 	uint32_t tokens[100];
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 	params_init(&p);
 	p.prompt_logprobs = 2;
 	p.logprobs = 0;
 	p.temperature = 0;
 	for (uint32_t i = 0; i < 100; i++)
 		tokens[i] = (i * 17 + 3) % 331;
-	cr_assert_eq(driver_prompt(&d, tokens, 100, 128, 100, &p), 0, "%s", d.why);
+	cr_assert_eq(driver_prompt(&d, tokens, 100, 128, 100, &p), 0, "%s", d.why.text);
 	cr_assert_eq(d.result.n_logprobs, 100);
 	for (uint32_t i = 0; i < 99; i++)
 		cr_expect(d.result.logprobs[i].prompt && d.result.logprobs[i].token == tokens[i + 1] &&

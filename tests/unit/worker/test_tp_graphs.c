@@ -50,7 +50,7 @@ static void open_group(uint32_t n_ranks, bool no_graphs)
 {
 	struct bus_load load = load_of(n_ranks);
 	driver_no_graphs = no_graphs;
-	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why);
+	cr_assert_eq(driver_open(&d, &load), 0, "%s", d.why.text);
 }
 
 static uint64_t n_launches;
@@ -73,7 +73,7 @@ static void prompts(void)
 	for (uint32_t s = 0; s < SEQS; s++) {
 		driver_seq(&d, s, tokens, PROMPT - s, PROMPT - s, 64, &params);
 		driver_add_run(&d, s, 0, PROMPT - s, true);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	}
 }
 
@@ -86,7 +86,7 @@ static void decode(struct output *out)
 	for (uint32_t i = 0; i < STEPS; i++) {
 		for (uint32_t s = 0; s < SEQS; s++)
 			driver_add_run(&d, s, PROMPT - s + i, 1, true);
-		cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+		cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 		cr_assert_eq(d.result.n_tokens, SEQS);
 		memcpy(out->token[i], d.result.tokens, sizeof out->token[i]);
 		cr_assert_eq(step_logits(d.step, SEQS - 1, out->logits[i]), 0);
@@ -137,13 +137,12 @@ static void form_again(void)
 	struct tp_group_rendezvous *mine = NULL;
 	struct bus_load load = load_of(2);
 	load.epoch = 2;
-	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, d.why, sizeof d.why), 0, "%s",
-		     d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, &d.why), 0, "%s", d.why.text);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .mine = i ? NULL : &mine, .again = true};
 		ranks[i].load.rank = i;
 	}
-	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why);
+	cr_assert_eq(driver_all(&d, ranks), 0, "%s", d.why.text);
 	tp_group_rendezvous_free(mine);
 	d.number = d.next_block = 0;
 	plan_reset(&d.plan);
@@ -175,14 +174,13 @@ Test(tp_graphs, ranks_with_and_without_graphs_form_no_group)
 	d.n_ranks = 2;
 	d.peers = calloc(1, sizeof *d.peers);
 	load.n_ranks = 2;
-	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, d.why, sizeof d.why), 0, "%s",
-		     d.why);
+	cr_assert_eq(tp_group_rendezvous_new(&mine, "cuda:0", load.rendezvous, &d.why), 0, "%s", d.why.text);
 	for (uint32_t i = 0; i < 2; i++) {
 		ranks[i] = (struct driver_rank){.load = load, .mine = i ? NULL : &mine, .no_graphs = i == 1};
 		ranks[i].load.rank = i;
 	}
-	cr_expect_eq(driver_all(&d, ranks), -EINVAL, "%s", d.why);
-	cr_expect(strstr(d.why, "no graphs"), "%s", d.why);
+	cr_expect_eq(driver_all(&d, ranks), -EINVAL, "%s", d.why.text);
+	cr_expect(strstr(d.why.text, "no graphs"), "%s", d.why.text);
 	tp_group_rendezvous_free(mine);
 	driver_close(&d);
 }
@@ -210,8 +208,7 @@ static void *take_turn(void *arg)
 {
 	struct turn *t = arg;
 	struct driver *r = t->d;
-	t->rc = t->plan ? step_begin(r->step, t->plan, r->why, sizeof r->why)
-			: step_end(r->step, &r->result, r->why, sizeof r->why);
+	t->rc = t->plan ? step_begin(r->step, t->plan, &r->why) : step_end(r->step, &r->result, &r->why);
 	return NULL;
 }
 
@@ -225,7 +222,7 @@ static void all_take_turns(const struct plan *p)
 	}
 	for (uint32_t r = 0; r < d.n_ranks; r++) {
 		pthread_join(threads[r], NULL);
-		cr_assert_eq(turns[r].rc, 0, "rank %u: %s", r, turns[r].d->why);
+		cr_assert_eq(turns[r].rc, 0, "rank %u: %s", r, turns[r].d->why.text);
 	}
 }
 
@@ -276,7 +273,7 @@ static void begin_stuck(struct plan plans[2])
 	nccl_stuck(true);
 	for (uint32_t i = 0; i < 2; i++) {
 		step_plan(i, &plans[i]);
-		cr_assert_eq(step_begin(d.step, &plans[i], d.why, sizeof d.why), 0, "%s", d.why);
+		cr_assert_eq(step_begin(d.step, &plans[i], &d.why), 0, "%s", d.why.text);
 		plan_fini(&plans[i]);
 	}
 	nccl_stuck(false);
@@ -296,8 +293,8 @@ Test(tp_graphs, a_rank_lost_while_plans_are_in_flight_is_noticed_and_the_group_f
 	step_leave(d.peers[0].step);
 	while (!step_done(d.step))
 		usleep(1000);
-	cr_expect_eq(step_end(d.step, &d.result, d.why, sizeof d.why), -ECONNRESET);
-	cr_expect(strstr(d.why, "rank 1"), "%s", d.why);
+	cr_expect_eq(step_end(d.step, &d.result, &d.why), -ECONNRESET);
+	cr_expect(strstr(d.why.text, "rank 1"), "%s", d.why.text);
 	cr_expect(!step_joined(d.step));
 	cr_expect_eq(step_in_flight(d.step), 0);
 	form_again();

@@ -19,7 +19,7 @@ static size_t read_lines(const char *path)
 	FILE *f = fopen(path, "r");
 	cr_assert(f);
 	while (n < LINES && fgets(text, sizeof text, f))
-		cr_assert_eq(json_parse(text, strlen(text), &lines[n++], NULL, 0), 0, "%s", text);
+		cr_assert_eq(json_parse(text, strlen(text), &lines[n++], NULL), 0, "%s", text);
 	fclose(f);
 	return n;
 }
@@ -39,10 +39,10 @@ static int64_t ns_of(const json_t *line, enum trace_kind k)
 static struct trace *open_trace(char path[32])
 {
 	struct trace *t = NULL;
-	char why[256];
+	struct why why;
 	strcpy(path, "/tmp/quern-trace-XXXXXX");
 	close(mkstemp(path));
-	cr_assert_eq(trace_open(&t, path, why, sizeof why), 0, "%s", why);
+	cr_assert_eq(trace_open(&t, path, &why), 0, "%s", why.text);
 	return t;
 }
 
@@ -72,9 +72,10 @@ Test(trace, a_mark_ends_the_time_of_its_kind)
 
 Test(trace, traces_of_several_workers_share_a_file)
 {
-	char path[32], why[256];
+	struct why why;
+	char path[32];
 	struct trace *a = open_trace(path), *b = NULL;
-	cr_assert_eq(trace_open(&b, path, why, sizeof why), 0);
+	cr_assert_eq(trace_open(&b, path, &why), 0);
 	for (uint64_t i = 0; i < 20; i++) {
 		trace_end(a, &(struct trace_step){.number = i});
 		trace_end(b, &(struct trace_step){.number = i});
@@ -88,9 +89,9 @@ Test(trace, traces_of_several_workers_share_a_file)
 Test(trace, a_file_that_cannot_be_written_is_named)
 {
 	struct trace *t = NULL;
-	char why[256] = "";
-	cr_expect_eq(trace_open(&t, "/nowhere/steps", why, sizeof why), -ENOENT);
-	cr_expect(strstr(why, "/nowhere/steps"), "%s", why);
+	struct why why = {""};
+	cr_expect_eq(trace_open(&t, "/nowhere/steps", &why), -ENOENT);
+	cr_expect(strstr(why.text, "/nowhere/steps"), "%s", why.text);
 }
 
 static void count(void *arg)
@@ -106,13 +107,13 @@ Test(trace, a_step_says_once_that_the_device_is_at_work)
 	struct bus_load load = driver_load(repofile("models/demo"));
 	int n = 0;
 	const struct step_args a = {.device = "cpu", .load = &load, .at_work = count, .at_work_arg = &n};
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	params_init(&params);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_expect_eq(n, 0, "a step without rows");
 	driver_seq(&d, 0, tokens, 3, 3, 16, &params);
 	driver_add_run(&d, 0, 0, 3, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	cr_expect_eq(n, 1);
 	driver_close(&d);
 }
@@ -129,16 +130,16 @@ Test(trace, a_step_is_divided_among_its_operations)
 	struct bus_load load = driver_load(repofile("models/demo"));
 	struct trace *t = open_trace(path);
 	const struct step_args a = {.device = "cpu", .load = &load, .trace = t};
-	cr_assert_eq(step_open(&d.step, &a, &d.ready, d.why, sizeof d.why), 0, "%s", d.why);
+	cr_assert_eq(step_open(&d.step, &a, &d.ready, &d.why), 0, "%s", d.why.text);
 	params_init(&params);
 	params.max_tokens = 8;
 	driver_seq(&d, 0, tokens, 3, 3, 16, &params);
 	driver_add_run(&d, 0, 0, 3, true);
 	const int64_t t0 = clock_ns();
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	const int64_t t1 = clock_ns();
 	driver_add_run(&d, 0, 3, 1, true);
-	cr_assert_eq(driver_step(&d), 0, "%s", d.why);
+	cr_assert_eq(driver_step(&d), 0, "%s", d.why.text);
 	driver_close(&d);
 	trace_close(t);
 	cr_assert_eq(read_lines(path), 3);
