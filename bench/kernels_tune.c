@@ -98,24 +98,26 @@ static void add_rank(struct tuning *t, const struct model_config *c, const struc
 {
 	for (int i = 0; i < w->n_layers; i++) {
 		const struct weights_layer *l = &w->layers[i];
-		const struct shard_cut q = shard_cut(s, c, SHARD_Q, NULL),
-				       kv = shard_cut(s, c, SHARD_KV, NULL),
-				       o = shard_cut(s, c, SHARD_O, NULL),
-				       ffn = shard_cut(s, c, SHARD_FFN, &l->gate),
-				       down = shard_cut(s, c, SHARD_DOWN, &l->down);
+		const struct config_layer plan = shard_layer(s, &c->layers[i]);
+		const struct shard_cut q = shard_cut(s, &plan, SHARD_Q, &l->q),
+				       kv = shard_cut(s, &plan, SHARD_KV, &l->k),
+				       o = shard_cut(s, &plan, SHARD_O, &l->o),
+				       ffn = shard_cut(s, &plan, SHARD_FFN, &l->up),
+				       down = shard_cut(s, &plan, SHARD_DOWN, &l->down);
 		if (l->q.kind == l->k.kind && l->q.kind == l->v.kind)
 			add_layer(t, "qkv", dtype_of(t, &l->q), l->q.group, q.k, q.n + 2 * kv.n, 1, false);
 		add_layer(t, "o", dtype_of(t, &l->o), l->o.group, o.k, o.n, 1, false);
-		if (!l->gate.w) /* experts without a shared expert */
+		if (!l->up.w) /* experts without a shared expert */
 			continue;
-		if (l->gate.kind == l->up.kind)
+		if (!l->gate.w)
+			add_layer(t, "up", dtype_of(t, &l->up), l->up.group, ffn.k, ffn.n, 1, false);
+		else if (l->gate.kind == l->up.kind)
 			add_layer(t, "gate+up", dtype_of(t, &l->gate), l->gate.group, ffn.k, 2 * ffn.n, 2,
 				  false);
 		add_layer(t, "down", dtype_of(t, &l->down), l->down.group, down.k, down.n, 1, false);
 	}
-	const struct shard_cut head = shard_cut(s, c, SHARD_HEAD, NULL);
-	add_layer(t, "head", w->head.w ? dtype_of(t, &w->head) : t->model, w->head.group, head.k, head.n, 1,
-		  true);
+	add_layer(t, "head", w->head.w ? dtype_of(t, &w->head) : t->model, w->head.group, c->hidden,
+		  s->widths[s->rank], 1, true);
 }
 
 static int add_of_model(struct tuning *t, struct why *why)

@@ -280,8 +280,13 @@ int64_t inspect_kv_token_bytes(const struct model_config *c, const char *type)
 	const int value = int8 ? 1 : int16 || strcmp(type, "bf16") == 0 ? 2 : 4;
 	/* K's rows are padded, and in the integer types the scales of K and V follow them. */
 	const int together = int8 || int16 ? 4 : 2, scales = int8 || int16 ? 8 : 0;
-	const int k = (c->head_dim + together - 1) / together * together, v = (c->head_dim + 15) / 16 * 16;
-	return (int64_t)c->n_layers * c->n_kv_heads * ((k + v) * value + scales);
+	int64_t bytes = 0;
+	for (int i = 0; i < c->n_layers; i++) {
+		const int d = c->layers[i].dim, k = (d + together - 1) / together * together,
+			  v = (d + 15) / 16 * 16;
+		bytes += (int64_t)c->layers[i].kv_heads * ((k + v) * value + scales);
+	}
+	return bytes;
 }
 
 /* Return the description of this machine's CPU, with its bandwidth if probe is set; NULL if no worker reports
@@ -345,7 +350,7 @@ static int n_sparse(const struct model_config *c)
 {
 	int n = 0;
 	for (int i = 0; i < c->n_layers; i++)
-		n += c->layer_sparse[i];
+		n += c->layers[i].sparse;
 	return n;
 }
 
@@ -458,9 +463,9 @@ static void print_layers(const struct model_config *c)
 {
 	int windows = 0, local = 0, none = 0;
 	for (int i = 0; i < c->n_layers; i++) {
-		windows += c->layer_window[i] != 0;
-		local += c->layer_rope[i] == LAYER_ROPE_LOCAL;
-		none += c->layer_rope[i] == LAYER_ROPE_NONE;
+		windows += c->layers[i].window != 0;
+		local += c->layers[i].rope == LAYER_ROPE_LOCAL;
+		none += c->layers[i].rope == LAYER_ROPE_NONE;
 	}
 	if (windows)
 		printf(", sliding window of %d", c->window);

@@ -1,6 +1,7 @@
 #include "formats/ak48.h"
 
 #include "base/err.h"
+#include "formats/family.h"
 #include "formats/flat.h"
 
 #include <inttypes.h>
@@ -65,8 +66,8 @@ int ak48_config(const char *path, struct model_config *c, struct why *why)
 	if (rc)
 		return rc;
 	flat_config(&h.s, c);
-	c->arch = ARCH_QWEN3;
-	snprintf(c->arch_name, sizeof c->arch_name, "Qwen3ForCausalLM");
+	c->family = family_find_file("ak48");
+	snprintf(c->arch_name, sizeof c->arch_name, "%s", c->family->arch);
 	c->head_dim = c->rope_dim = h.head_dim;
 	c->rms_eps = 1e-6f;
 	c->rope_theta = 1000000;
@@ -81,6 +82,7 @@ int ak48_config(const char *path, struct model_config *c, struct why *why)
 		c->eos[1] = QWEN_END_OF_TEXT;
 		c->n_eos = 2;
 	}
+	model_config_plan(c);
 	return 0;
 }
 

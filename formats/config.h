@@ -11,28 +11,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum config_arch {
-	ARCH_LLAMA,
-	ARCH_MISTRAL,
-	ARCH_QWEN2,
-	ARCH_QWEN3,
-	ARCH_OLMO2,
-	ARCH_SMOLLM3,
-	ARCH_PHI3,
-	ARCH_GLM,
-	ARCH_GLM4,
-	ARCH_GEMMA2,
-	ARCH_GEMMA3,
-	ARCH_QWEN2_MOE,
-	ARCH_QWEN3_MOE,
-	ARCH_MIXTRAL,
-	ARCH_OLMOE,
-	ARCH_GLM4_MOE,
-	ARCH_GPT_OSS,
-};
-enum config_act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_SIGMOID };
-/* RMS norm of q and k before the rotation: per head, or over all heads of a row (OLMo 2). */
-enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS };
+struct family; /* formats/family.h */
+
+/* Activation functions (enum kern_act, kernels/kern.h).  XIELU has parameters per layer
+ * (weights_layer.act_args). */
+enum config_act { ACT_SILU, ACT_GELU_TANH, ACT_GELU_SIGMOID, ACT_GELU, ACT_RELU, ACT_RELU2, ACT_XIELU };
+/* Kind of all norms: x / rms(x), or (x - mean(x)) / sd(x). */
+enum config_norm { CONFIG_NORM_RMS, CONFIG_NORM_LAYER };
+/* Norm of q and k: per head with one weight vector for all heads, over all heads of a row (OLMo 2), or per
+ * head with a weight vector for each head (Cohere). */
+enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS, QK_NORM_EACH };
+/* How a layer adds attention and the feed-forward layer (FFN) to the residual stream x.  Each norm is optional.
+ *   SERIAL         x += post(attn(norm(x))), then x += post(ffn(norm(x)))
+ *   PARALLEL       y = norm(x), x += attn(y) + ffn(y): one norm for both
+ *   PARALLEL_TWO   x += attn(norm(x)) + ffn(ffn_norm(x)): both norms read the same x
+ *   POST           x = norm(x + attn(x)), then x = norm(x + ffn(x)): attn_post and ffn_post norm the sum */
+enum config_block { BLOCK_SERIAL, BLOCK_PARALLEL, BLOCK_PARALLEL_TWO, BLOCK_POST };
 enum config_layer_rope { LAYER_ROPE, LAYER_ROPE_LOCAL, LAYER_ROPE_NONE };
 enum config_rope { ROPE_NONE, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN, ROPE_LONGROPE };
 enum config_dtype { CONFIG_F32, CONFIG_F16, CONFIG_BF16 };
@@ -49,6 +43,8 @@ enum config_pool { CONFIG_POOL_NONE, CONFIG_POOL_LAST, CONFIG_POOL_MEAN, CONFIG_
 enum { CONFIG_EOS_MAX = 16, CONFIG_LAYERS_MAX = 1024, CONFIG_EXPERTS_MAX = 1024, CONFIG_CHOSEN_MAX = 64 };
 
 enum config_score { SCORE_SOFTMAX, SCORE_SIGMOID };
+/* Score of a group of experts: the sum of its two best (DeepSeek-V3), or its best (DeepSeek-V2). */
+enum config_groups { GROUPS_TOP2, GROUPS_MAX };
 
 /* A mixture of experts: n_chosen of n experts compute each row; see struct kern_route_args
  * (kernels/kern.h). */
@@ -62,37 +58,64 @@ struct config_experts {
 	bool choice_bias;            /* the router has a bias that affects the choice only */
 	bool router_bias, bias;      /* the router has a bias; the experts' gate, up and down have biases */
 	int n_groups, groups_chosen; /* expert groups, and how many are chosen; 0: none */
+	enum config_groups groups;
 	bool normalize;
 	float scale;
 };
 
+/* The plan of one layer.  Code that computes, sizes or cuts a layer reads the plan, never the model's scalars
+ * of the same name. */
+struct config_layer {
+	int heads, kv_heads, dim; /* of attention: query heads, KV heads, values of a head */
+	int head0, kv_head0;      /* first heads, in the plan of a rank (shard_layer()); else 0 */
+	int window;               /* sliding window, in tokens; 0: none */
+	int inter;                /* intermediate values of the dense FFN, or of the shared expert; 0: none */
+	bool sparse;              /* experts in place of the dense FFN */
+	uint8_t rope;             /* enum config_layer_rope */
+};
+
 struct model_config {
-	enum config_arch arch;
+	const struct family *family;
 	char arch_name[64]; /* "Qwen3ForCausalLM" */
 	bool text_only;     /* the model also has parts that are not read (vision) */
-	int n_layers, hidden, intermediate, n_heads, n_kv_heads, head_dim, n_vocab;
+	char unread[512]; /* keys of config.json that are neither read nor harmless: "key=value key=value" */
+	int n_layers, hidden, n_vocab;
+	/* Values of the files, for layers whose plan does not differ. */
+	int intermediate, n_heads, n_kv_heads, head_dim;
+	struct config_layer layers[CONFIG_LAYERS_MAX];
 	int n_predict;    /* extra layers after the decoder that predict further tokens (MTP); not read */
 	int max_position; /* context of the model, in tokens */
 	float rms_eps;
 	struct config_experts experts;
-	uint8_t layer_sparse[CONFIG_LAYERS_MAX]; /* 1: this layer has experts in place of the
-						  * dense feed-forward layer */
-	bool tied;                               /* the head is the embedding */
-	bool qkv_bias, o_bias, mlp_bias;
+	bool tied; /* the head is the embedding */
+	bool qkv_bias, o_bias, mlp_bias, head_bias;
+	enum config_norm norm;
+	bool norm_bias; /* the norms of layers and the final norm have biases */
 	enum config_qk_norm qk_norm;
+	bool qk_norm_bias;
+	bool qk_norm_after; /* q and k are normed after the rotation, else before */
+	enum config_block block;
 	enum config_act act;
+	bool ffn_plain;           /* the FFN is down(act(up(x))), without a gate */
 	float act_limit, up_plus; /* limit on gate and up, and addend of up (kern_linear_src,
 				   * kernels/kern.h); 0: none */
 	bool sinks;               /* each head has an attention sink (kern_attn_args) */
 	/* Most models have 0 in each of these. */
-	float norm_offset;                       /* added to the norm weights (Gemma: 1) */
-	float embed_scale;                       /* factor of the embedding's rows (Gemma) */
-	float attn_scale;                        /* scale of the attention scores; 0: 1 / sqrt(head_dim) */
-	float attn_cap, logit_cap;               /* x becomes cap * tanh(x / cap) (Gemma 2); 0: none */
-	int window;                              /* sliding window, in tokens; 0: none */
-	uint8_t layer_window[CONFIG_LAYERS_MAX]; /* 1: this layer uses the window */
-	enum config_dtype dtype;                 /* torch_dtype */
-	uint8_t layer_rope[CONFIG_LAYERS_MAX];   /* enum config_layer_rope */
+	float norm_offset;         /* added to the norm weights (Gemma: 1) */
+	float embed_scale;         /* factor of the embedding's rows (Gemma) */
+	float residual_scale;      /* factor of each addend of the residual stream (Granite) */
+	float attn_scale;          /* scale of the attention scores; 0: 1 / sqrt(head_dim) */
+	float attn_cap, logit_cap; /* x becomes cap * tanh(x / cap) (Gemma 2); 0: none */
+	float logit_scale;         /* factor of the logits, before logit_cap; 0: none (1) */
+	float qkv_clip;            /* q, k and v are clipped to -qkv_clip .. qkv_clip, after
+						  * their norm and before the rotation; 0: not */
+	float q_scale_beta;        /* q of position p times 1 + beta * ln(1 + floor(p / */
+	int q_scale_floor;         /* q_scale_floor)), after the rotation; beta 0: not */
+	bool learned;              /* a learned embedding of the position is added
+						  * (weights.positions) */
+	bool alibi;                /* ALiBi: a bias per head and distance (weights.alibi) */
+	int window;                /* sliding window of the files, in tokens; 0: none */
+	enum config_dtype dtype;   /* torch_dtype */
 
 	double rope_theta;
 	double rope_local_theta; /* for layers with LAYER_ROPE_LOCAL, which are never scaled; 0: none */
@@ -129,12 +152,17 @@ int model_config_load(const char *path, struct model_config *out, struct why *wh
 /* Load config.json and generation_config.json of a directory in Hugging Face layout. */
 int hf_config_load(const char *dir, struct model_config *out, struct why *why);
 void model_config_fini(struct model_config *c);
+/* For readers, at the end: complete the plan of each layer from the model's scalars.  Readers have set rope,
+ * window and sparse; heads, kv_heads and dim of 0 become n_heads, n_kv_heads and head_dim. */
+void model_config_plan(struct model_config *c);
 
 /* Return the multiply-accumulates of one row in the layers' weights; of the experts, only the chosen ones
  * count. */
 int64_t model_config_row_macs(const struct model_config *c);
 /* Return the number of weights in the layers' linear layers. */
 int64_t model_config_layer_weights(const struct model_config *c);
+/* Return the values of K and V of one position, in all layers. */
+int64_t model_config_kv_values(const struct model_config *c);
 /* Return the width of the widest dense feed-forward layer or shared expert; 0: there is none. */
 int model_config_ffn_width(const struct model_config *c);
 

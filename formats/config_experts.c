@@ -39,20 +39,42 @@ static int read_only_dense(const struct reader *r, struct model_config *c)
 		if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= c->n_layers)
 			return err_why(r->why, -EINVAL, "mlp_only_layers[%zu] must be a layer, from 0 to %d",
 				       i, c->n_layers - 1);
-		c->layer_sparse[json_integer_value(v)] = 0;
+		c->layers[json_integer_value(v)].sparse = 0;
 	}
 	return 0;
 }
 
+/* Read mlp_layer_types: "sparse" or "dense" for each layer. */
+static int read_types(const struct reader *r, const json_t *list, struct model_config *c)
+{
+	if (!json_is_array(list) || json_array_size(list) != (size_t)c->n_layers)
+		return err_why(r->why, -EINVAL, "mlp_layer_types must be a list of %d names", c->n_layers);
+	for (int i = 0; i < c->n_layers; i++) {
+		const char *t = json_string_value(json_array_get(list, (size_t)i));
+		c->layers[i].sparse = t && strcmp(t, "sparse") == 0;
+		if (!t || (!c->layers[i].sparse && strcmp(t, "dense") != 0))
+			return err_why(r->why, -ENOTSUP, "mlp_layer_types[%d] %.40s is not supported", i,
+				       t ? t : "(not a string)");
+	}
+	return 0;
+}
+
+/* Mark the layers with experts.  mlp_layer_types comes before the older keys. */
 static int read_layers(const struct reader *r, struct model_config *c)
 {
-	int step = 1, dense = 0, rc;
+	int step = 1, dense = 0, last = -1, rc;
+	const json_t *types = json_get(r->root, "mlp_layer_types");
+	if (types)
+		return read_types(r, types, c);
 	if (r->f->steps && (rc = get_int(r, "decoder_sparse_step", 1, 1 << 20, &step)))
 		return rc;
 	if (r->f->first_dense && (rc = get_int(r, "first_k_dense_replace", 0, 1 << 20, &dense)))
 		return rc;
+	if ((rc = get_int(r, "#last_sparse", -1, 1 << 20, &last)))
+		return rc;
+	last = last < 0 ? c->n_layers - 1 : last;
 	for (int i = 0; i < c->n_layers; i++)
-		c->layer_sparse[i] = i >= dense && (i + 1) % step == 0;
+		c->layers[i].sparse = i >= dense && i <= last && (i + 1) % step == 0;
 	return r->f->steps ? read_only_dense(r, c) : 0;
 }
 
@@ -97,21 +119,20 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 {
 	double scale = 1;
 	int rc;
-	x->normalize = r->f->normalize;
+	x->normalize = r->f->normalize == NORMALIZE_ALWAYS;
 	x->router_bias = x->bias = r->f->bias;
 	x->scale = 1;
-	if (!r->f->normalize && (rc = json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why)))
+	x->score = r->f->score;
+	x->choice_bias = r->f->choice != NULL;
+	if (r->f->normalize == NORMALIZE_BY_KEY &&
+	    (rc = json_get_bool(r->root, "norm_topk_prob", &x->normalize, r->why)))
 		return rc;
-	if (!r->f->deepseek)
-		return 0;
-	x->score = SCORE_SIGMOID;
-	x->choice_bias = true;
-	if ((rc = json_get_num(r->root, "routed_scaling_factor", &scale, r->why)))
+	if (r->f->scaled && (rc = json_get_num(r->root, "routed_scaling_factor", &scale, r->why)))
 		return rc;
 	if (!(scale > 0 && scale <= 1e6))
 		return err_why(r->why, -EINVAL, "routed_scaling_factor is %g, must be from 0 to 1e6", scale);
 	x->scale = (float)scale;
-	return read_groups(r, x);
+	return r->f->groups ? read_groups(r, x) : 0;
 }
 
 int config_experts_read(const json_t *root, const struct family *f, struct model_config *c, struct why *why)
@@ -121,8 +142,6 @@ int config_experts_read(const json_t *root, const struct family *f, struct model
 	int rc;
 	if (!f->experts)
 		return 0;
-	if (json_get(root, "clip_qkv"))
-		return err_why(why, -ENOTSUP, "clip_qkv is not supported");
 	if ((rc = need_int(&r, f->experts->n, 1, CONFIG_EXPERTS_MAX, &x->n)) ||
 	    (rc = need_int(&r, "num_experts_per_tok", 1, CONFIG_CHOSEN_MAX, &x->n_chosen)) ||
 	    (rc = need_int(&r, f->experts->intermediate, 1, 1 << 20, &x->intermediate)))
@@ -131,27 +150,39 @@ int config_experts_read(const json_t *root, const struct family *f, struct model
 		return err_why(why, -EINVAL, "num_experts_per_tok is %d, of %d experts", x->n_chosen, x->n);
 	if ((rc = read_rule(&r, x)) || (rc = read_shared(&r, x)))
 		return rc;
-	return read_layers(&r, c);
+	if ((rc = read_layers(&r, c)))
+		return rc;
+	for (int i = 0; i < c->n_layers && !c->intermediate; i++)
+		if (!c->layers[i].sparse)
+			return err_why(why, -EINVAL, "intermediate_size is missing, and layer %d is dense",
+				       i);
+	return 0;
 }
 
-/* ---- sizes ---- */
+/* ---- the plan, and sizes ---- */
 
-/* Width of a layer's feed-forward layer; experts: how many of its experts count. */
-static int64_t ffn_values(const struct model_config *c, int layer, int experts)
+void model_config_plan(struct model_config *c)
 {
-	const struct config_experts *x = &c->experts;
-	return c->layer_sparse[layer] ? (int64_t)experts * x->intermediate + x->shared : c->intermediate;
+	for (int i = 0; i < c->n_layers; i++) {
+		struct config_layer *l = &c->layers[i];
+		l->heads = l->heads ? l->heads : c->n_heads;
+		l->kv_heads = l->kv_heads ? l->kv_heads : c->n_kv_heads;
+		l->dim = l->dim ? l->dim : c->head_dim;
+		l->inter = l->sparse ? c->experts.shared : c->intermediate;
+	}
 }
 
+/* Return the weights of all layers; experts: how many experts of a layer count. */
 static int64_t layer_weights(const struct model_config *c, int experts)
 {
-	const int64_t h = c->hidden, q = (int64_t)c->n_heads * c->head_dim,
-		      kv = (int64_t)c->n_kv_heads * c->head_dim;
+	const int64_t h = c->hidden, matrices = c->ffn_plain ? 2 : 3;
 	int64_t sum = 0;
 	for (int i = 0; i < c->n_layers; i++) {
-		sum += 2 * h * (q + kv) + 3 * h * ffn_values(c, i, experts);
-		if (c->layer_sparse[i])
-			sum += h * (c->experts.n + c->experts.shared_gate);
+		const struct config_layer *l = &c->layers[i];
+		sum += 2 * h * l->dim * (l->heads + l->kv_heads) + matrices * h * l->inter;
+		if (l->sparse)
+			sum += matrices * h * experts * c->experts.intermediate +
+			       h * (c->experts.n + c->experts.shared_gate);
 	}
 	return sum;
 }
@@ -166,12 +197,18 @@ int64_t model_config_layer_weights(const struct model_config *c)
 	return layer_weights(c, c->experts.n);
 }
 
+int64_t model_config_kv_values(const struct model_config *c)
+{
+	int64_t n = 0;
+	for (int i = 0; i < c->n_layers; i++)
+		n += 2 * c->layers[i].kv_heads * c->layers[i].dim;
+	return n;
+}
+
 int model_config_ffn_width(const struct model_config *c)
 {
 	int width = 0;
-	for (int i = 0; i < c->n_layers; i++) {
-		const int n = c->layer_sparse[i] ? c->experts.shared : c->intermediate;
-		width = n > width ? n : width;
-	}
+	for (int i = 0; i < c->n_layers; i++)
+		width = c->layers[i].inter > width ? c->layers[i].inter : width;
 	return width;
 }

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "formats/family.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -182,8 +183,7 @@ bool flat_sizes_valid(const struct flat_sizes *s)
 void flat_config(const struct flat_sizes *s, struct model_config *c)
 {
 	*c = (struct model_config){
-		.arch = ARCH_LLAMA,
-		.arch_name = "LlamaForCausalLM",
+		.family = family_find_file("flat"),
 		.n_layers = s->layers,
 		.hidden = s->dim,
 		.intermediate = s->hidden,
@@ -207,6 +207,7 @@ void flat_config(const struct flat_sizes *s, struct model_config *c)
 		.gen_top_k = -1,
 		.gen_max_new_tokens = -1,
 	};
+	snprintf(c->arch_name, sizeof c->arch_name, "%s", c->family->arch);
 }
 
 int flat_check(const char *path, const struct flat_sizes *s, int head_dim, bool tied,

@@ -109,15 +109,6 @@ bool gguf_codes(enum gguf_type t, int n, int k, const void *data, struct codes *
 int gguf_config_load(const char *path, struct model_config *out, struct why *why);
 int gguf_weights_open(const char *path, const struct model_config *c, struct weights **out, struct why *why);
 
-/* Return the value of general.architecture for an architecture; NULL: no GGUF file of it can be read.
- * *pairs: the file rotates neighbours, so q and k of a model that rotates halves are permuted. */
-const char *gguf_arch(enum config_arch id, bool *pairs);
-/* Return whether the weights of a row's experts are divided by their sum, for a mixture of this
- * architecture. */
-bool gguf_normalizes(enum config_arch id);
-/* Return the names of a layer's norms, in the order of NORM_ATTN .. NORM_FFN_POST; NULL: none. */
-const char *const *gguf_norm_names(enum config_arch arch);
-
 const char *gguf_type_name(enum gguf_type t); /* "Q4_K"; "?" for an unknown type */
 /* Find a type by name, with the values and bytes of its block.  False: no such type. */
 bool gguf_type_of(const char *name, enum gguf_type *out, int *values, int *bytes);

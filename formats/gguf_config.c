@@ -14,119 +14,9 @@
 struct reader {
 	const struct gguf *g;
 	char arch[32];
-	size_t family; /* index in families[] */
+	const struct family *family;
 	struct why *why;
 };
-
-/* Properties that no key holds: llama.cpp hard-codes them per architecture. */
-static const struct {
-	const char *name, *arch_name;
-	enum config_arch id;
-	bool pairs;         /* RoPE rotates neighbours: q and k are permuted for that, or natively so (GLM) */
-	bool partial;       /* rotation may cover only a part of each head */
-	bool window;        /* attention.sliding_window is used */
-	int every;          /* layers every, 2 every, .. (from 1) have no window, others do; 0: all alike */
-	int no_rope;        /* layers no_rope, 2 no_rope, .. (from 1) have no rotation; 0: all have */
-	bool gemma;         /* scaled embedding, GELU, attention scale by the number of layers */
-	int large_layers;   /* gemma: number of layers of the size with scores scaled by hidden / heads */
-	double caps[2];     /* soft caps of scores and logits, if no key has them */
-	double local_theta; /* RoPE base of layers with a window; 0: as in other layers */
-	bool norm_rows;     /* q and k are normed over all heads */
-	bool experts;       /* may be a mixture of experts: expert_count */
-	bool normalize;     /* default: the weights of a row's experts are divided by their sum */
-	enum config_score score; /* default */
-	bool sinks, clamped;     /* attention sinks and clamped gates, as in gpt-oss (config.h) */
-	bool yarn_exact;         /* yarn_truncate is false */
-} families[] = {
-	{.name = "llama",
-	 .arch_name = "LlamaForCausalLM",
-	 .id = ARCH_LLAMA,
-	 .pairs = true,
-	 .window = true,
-	 .experts = true, /* Mixtral */
-	 .normalize = true},
-	{.name = "qwen2", .arch_name = "Qwen2ForCausalLM", .id = ARCH_QWEN2},
-	{.name = "qwen3", .arch_name = "Qwen3ForCausalLM", .id = ARCH_QWEN3},
-	{.name = "gemma2",
-	 .arch_name = "Gemma2ForCausalLM",
-	 .id = ARCH_GEMMA2,
-	 .window = true,
-	 .every = 2,
-	 .gemma = true,
-	 .large_layers = 46,
-	 .caps = {50, 30}},
-	{.name = "gemma3",
-	 .arch_name = "Gemma3ForCausalLM",
-	 .id = ARCH_GEMMA3,
-	 .window = true,
-	 .every = 6,
-	 .gemma = true,
-	 .large_layers = 62,
-	 .local_theta = 10000},
-	{.name = "phi3", .arch_name = "Phi3ForCausalLM", .id = ARCH_PHI3, .partial = true, .window = true},
-	{.name = "glm4", .arch_name = "Glm4ForCausalLM", .id = ARCH_GLM4, .pairs = true, .partial = true},
-	{.name = "olmo2", .arch_name = "Olmo2ForCausalLM", .id = ARCH_OLMO2, .norm_rows = true},
-	{.name = "smollm3",
-	 .arch_name = "SmolLM3ForCausalLM",
-	 .id = ARCH_SMOLLM3,
-	 .pairs = true,
-	 .no_rope = 4},
-	{.name = "qwen2moe", .arch_name = "Qwen2MoeForCausalLM", .id = ARCH_QWEN2_MOE, .experts = true},
-	{.name = "qwen3moe",
-	 .arch_name = "Qwen3MoeForCausalLM",
-	 .id = ARCH_QWEN3_MOE,
-	 .experts = true,
-	 .normalize = true},
-	{.name = "olmoe",
-	 .arch_name = "OlmoeForCausalLM",
-	 .id = ARCH_OLMOE,
-	 .norm_rows = true,
-	 .experts = true},
-	{.name = "glm4moe",
-	 .arch_name = "Glm4MoeForCausalLM",
-	 .id = ARCH_GLM4_MOE,
-	 .partial = true,
-	 .experts = true,
-	 .normalize = true,
-	 .score = SCORE_SIGMOID},
-	{.name = "gpt-oss",
-	 .arch_name = "GptOssForCausalLM",
-	 .id = ARCH_GPT_OSS,
-	 .window = true,
-	 .every = 2,
-	 .experts = true,
-	 .normalize = true,
-	 .sinks = true,
-	 .clamped = true,
-	 .yarn_exact = true},
-};
-enum { N_FAMILIES = sizeof families / sizeof *families };
-
-/* Return the index in families; -1: none. */
-static int index_of(enum config_arch id)
-{
-	if (id == ARCH_MISTRAL || id == ARCH_MIXTRAL)
-		id = ARCH_LLAMA;
-	for (int i = 0; i < (int)N_FAMILIES; i++)
-		if (families[i].id == id)
-			return i;
-	return -1;
-}
-
-const char *gguf_arch(enum config_arch id, bool *pairs)
-{
-	const int i = index_of(id);
-	if (i < 0)
-		return NULL;
-	*pairs = families[i].pairs;
-	return families[i].name;
-}
-
-bool gguf_normalizes(enum config_arch id)
-{
-	const int i = index_of(id);
-	return i >= 0 && families[i].normalize;
-}
 
 static int fail(const struct reader *r, int err, const char *what, const char *text)
 {
@@ -207,27 +97,25 @@ static int check_type(const struct reader *r)
 static int read_arch(struct reader *r, struct model_config *c)
 {
 	struct gguf_string s;
-	const int rc = gguf_find_string(r->g, "general.architecture", &s, r->why);
+	int rc = gguf_find_string(r->g, "general.architecture", &s, r->why);
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < N_FAMILIES; i++) {
-		if (s.n != strlen(families[i].name) || memcmp(s.p, families[i].name, s.n) != 0)
-			continue;
-		c->arch = families[i].id;
-		c->rope_pairs = families[i].pairs;
-		snprintf(c->arch_name, sizeof c->arch_name, "%s", families[i].arch_name);
-		snprintf(r->arch, sizeof r->arch, "%s", families[i].name);
-		r->family = i;
-		return 0;
-	}
-	const char *names[N_FAMILIES];
 	char near[160], typed[64];
-	for (size_t i = 0; i < N_FAMILIES; i++)
-		names[i] = families[i].name;
+	int experts = 0;
 	snprintf(typed, sizeof typed, "%.*s", s.n < 60 ? (int)s.n : 60, s.p);
-	return err_why(r->why, -ENOTSUP,
-		       "%s: architecture %s is not supported (%sall that are: docs/MODELS.md)",
-		       gguf_path(r->g), typed, family_nearest(typed, names, N_FAMILIES, near, sizeof near));
+	r->family = s.n < sizeof r->arch ? family_find_gguf(typed, false) : NULL;
+	if (!r->family)
+		return err_why(r->why, -ENOTSUP,
+			       "%s: architecture %s is not supported (%sall that are: docs/MODELS.md)",
+			       gguf_path(r->g), typed, family_near(typed, true, near, sizeof near));
+	snprintf(r->arch, sizeof r->arch, "%.31s", typed);
+	if ((rc = get_int(r, "expert_count", 0, CONFIG_EXPERTS_MAX, false, &experts)))
+		return rc;
+	r->family = family_find_gguf(typed, experts > 0);
+	c->family = r->family;
+	c->rope_pairs = r->family->rope_pairs || r->family->gguf->permuted;
+	snprintf(c->arch_name, sizeof c->arch_name, "%s", r->family->arch);
+	return 0;
 }
 
 static int read_shape(const struct reader *r, struct model_config *c)
@@ -282,8 +170,8 @@ static bool is_of_layer(const struct gguf_tensor *t, const char *part)
 static void read_switches(const struct reader *r, struct model_config *c)
 {
 	bool f32 = true, bf16 = false, f16 = false;
-	c->sinks = families[r->family].sinks;
-	if (families[r->family].clamped) {
+	c->sinks = r->family->sinks;
+	if (r->family->clamped) {
 		c->act = ACT_GELU_SIGMOID;
 		c->act_limit = 7;
 		c->up_plus = 1;
@@ -297,7 +185,7 @@ static void read_switches(const struct reader *r, struct model_config *c)
 		c->mlp_bias |= is_of_layer(t, ".ffn_gate.bias") || is_of_layer(t, ".ffn_up.bias") ||
 			       is_of_layer(t, ".ffn_down.bias");
 		if (is_of_layer(t, ".attn_q_norm.weight") || is_of_layer(t, ".attn_k_norm.weight"))
-			c->qk_norm = families[r->family].norm_rows ? QK_NORM_ROWS : QK_NORM_HEADS;
+			c->qk_norm = r->family->qk_norm ? r->family->qk_norm : QK_NORM_HEADS;
 		if (t->n_dims < 2)
 			continue;
 		f32 &= t->type == GGUF_TYPE_F32;
@@ -323,7 +211,7 @@ static void read_sparse(const struct reader *r, struct model_config *c)
 {
 	struct config_experts *x = &c->experts;
 	for (int i = 0; i < c->n_layers; i++) {
-		c->layer_sparse[i] = layer_has(r, i, "ffn_gate_inp.weight");
+		c->layers[i].sparse = layer_has(r, i, "ffn_gate_inp.weight");
 		x->shared_gate |= layer_has(r, i, "ffn_gate_inp_shexp.weight");
 		x->choice_bias |= layer_has(r, i, "exp_probs_b.bias");
 		x->router_bias |= layer_has(r, i, "ffn_gate_inp.bias");
@@ -372,8 +260,8 @@ static int read_rule(const struct reader *r, struct config_experts *x)
 	enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 };
 	char key[128];
 	double scale = 1;
-	int how = families[r->family].score == SCORE_SIGMOID ? SIGMOID : SOFTMAX, rc;
-	x->normalize = families[r->family].normalize;
+	int how = r->family->experts->score == SCORE_SIGMOID ? SIGMOID : SOFTMAX, rc;
+	x->normalize = r->family->gguf->normalize;
 	if ((rc = get_int(r, "expert_gating_func", 0, 255, false, &how)) ||
 	    (rc = get_num(r, "expert_weights_scale", 0, 1e6, &scale)))
 		return rc;
@@ -397,12 +285,8 @@ static int read_experts(const struct reader *r, struct model_config *c)
 	int rc = get_int(r, "expert_count", 0, CONFIG_EXPERTS_MAX, false, &x->n);
 	if (rc || !x->n)
 		return rc;
-	if (!families[r->family].experts)
+	if (!r->family->experts)
 		return fail(r, -ENOTSUP, r->arch, "with experts (a mixture) is not supported");
-	if (c->arch == ARCH_LLAMA) {
-		c->arch = ARCH_MIXTRAL;
-		snprintf(c->arch_name, sizeof c->arch_name, "MixtralForCausalLM");
-	}
 	x->intermediate = c->intermediate;
 	if ((rc = get_int(r, "expert_used_count", 1, CONFIG_CHOSEN_MAX, true, &x->n_chosen)) ||
 	    (rc = get_int(r, "expert_feed_forward_length", 1, 1 << 20, false, &x->intermediate)))
@@ -418,14 +302,14 @@ static int read_experts(const struct reader *r, struct model_config *c)
  * rounded. */
 static int read_gemma(const struct reader *r, struct model_config *c)
 {
-	double attn = families[r->family].caps[0], logits = families[r->family].caps[1];
+	double attn = r->family->gguf->caps[0], logits = r->family->gguf->caps[1];
 	int rc;
-	if (!families[r->family].gemma)
+	if (r->family->embed == EMBED_PLAIN)
 		return 0;
 	if ((rc = get_num(r, "attn_logit_softcapping", 0, 1e6, &attn)) ||
 	    (rc = get_num(r, "final_logit_softcapping", 0, 1e6, &logits)))
 		return rc;
-	const bool large = c->n_layers == families[r->family].large_layers;
+	const bool large = c->n_layers == r->family->gguf->large_layers;
 	c->act = ACT_GELU_TANH;
 	c->attn_cap = (float)attn;
 	c->logit_cap = (float)logits;
@@ -440,12 +324,12 @@ static int read_pattern(const struct reader *r, struct model_config *c)
 	static const char name[] = "attention.sliding_window_pattern";
 	char key[128];
 	struct gguf_array a;
-	int every = families[r->family].every, rc;
+	int every = r->family->gguf->every, rc;
 	if (gguf_find_array(r->g, key_of(r, name, key), &a, NULL)) {
 		if ((rc = get_int(r, name, 1, 1 << 20, false, &every)))
 			return rc;
 		for (int i = 0; i < c->n_layers; i++)
-			c->layer_window[i] = c->window && (!every || (i + 1) % every);
+			c->layers[i].window = !every || (i + 1) % every ? c->window : 0;
 		return 0;
 	}
 	if (a.n != (size_t)c->n_layers)
@@ -455,7 +339,7 @@ static int read_pattern(const struct reader *r, struct model_config *c)
 		int64_t v = a.type == GGUF_BOOL ? a.at[i] : -1;
 		if ((v < 0 && !gguf_int_at(&a, (size_t)i, &v)) || v < 0 || v > 1)
 			return fail(r, -EINVAL, key, "must be an array of true and false");
-		c->layer_window[i] = c->window && v;
+		c->layers[i].window = v ? c->window : 0;
 	}
 	return 0;
 }
@@ -466,21 +350,23 @@ static int read_layers(const struct reader *r, struct model_config *c)
 	int rc = get_int(r, "attention.sliding_window", 0, 1 << 30, false, &c->window);
 	if (rc)
 		return rc;
-	if (c->window && c->arch == ARCH_OLMO2)
-		return fail(r, -ENOTSUP, "olmo2.attention.sliding_window", "(OLMo 3) is not supported");
-	if (!families[r->family].window) {
+	if (!r->family->gguf->window) {
+		const bool given = c->window != 0 && !r->family->window;
+		char key[128];
 		c->window = 0;
-		return 0;
+		return given ? fail(r, -ENOTSUP, key_of(r, "attention.sliding_window", key),
+				    "is not supported")
+			     : 0;
 	}
 	if ((rc = read_pattern(r, c)))
 		return rc;
-	if (families[r->family].local_theta == 0)
+	if (r->family->gguf->local_theta == 0)
 		return 0;
-	c->rope_local_theta = families[r->family].local_theta;
+	c->rope_local_theta = r->family->gguf->local_theta;
 	if ((rc = get_num(r, "rope.freq_base_swa", 1e-3, 1e15, &c->rope_local_theta)))
 		return rc;
 	for (int i = 0; i < c->n_layers; i++)
-		c->layer_rope[i] = c->layer_window[i] ? LAYER_ROPE_LOCAL : LAYER_ROPE;
+		c->layers[i].rope = c->layers[i].window ? LAYER_ROPE_LOCAL : LAYER_ROPE;
 	return 0;
 }
 
@@ -550,7 +436,7 @@ static int read_yarn(const struct reader *r, struct model_config *c, double atte
 	double more = 1, ext = 1;
 	int rc;
 	c->rope = ROPE_YARN;
-	c->yarn_truncate = !families[r->family].yarn_exact;
+	c->yarn_truncate = !r->family->gguf->yarn_exact;
 	c->yarn_beta_fast = 32;
 	c->yarn_beta_slow = 1;
 	if ((rc = get_num(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c->yarn_beta_fast)) ||
@@ -583,7 +469,7 @@ static int read_scaling(const struct reader *r, struct model_config *c)
 		return rc;
 	if (!named && factor > 0 && factor != 1)
 		s = (struct gguf_string){"linear", 6};
-	if (c->arch == ARCH_PHI3 && has(r, "rope_factors_long.weight"))
+	if (r->family->gguf->longrope && has(r, "rope_factors_long.weight"))
 		return read_longrope(r, c);
 	if (is_text(&s, "linear") && factor > 0) {
 		c->rope = ROPE_LINEAR;
@@ -610,16 +496,15 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	    (rc = get_int(r, "rope.dimension_count", 2, 1024, false, &c->rope_dim)))
 		return rc;
 	if (c->rope_dim > c->head_dim || c->rope_dim % 2 ||
-	    (c->rope_dim != c->head_dim && !families[r->family].partial))
+	    (c->rope_dim != c->head_dim && !r->family->partial))
 		return fail(r, -ENOTSUP, "rope.dimension_count",
 			    "other than the size of a head is not supported");
-	if (c->arch == ARCH_GEMMA2)
-		c->window = 4096;
+	c->window = r->family->gguf->default_window;
 	if ((rc = read_scaling(r, c)) || (rc = read_layers(r, c)))
 		return rc;
-	const int no_rope = families[r->family].no_rope;
+	const int no_rope = r->family->gguf->no_rope;
 	for (int i = 0; no_rope && i < c->n_layers; i++)
-		c->layer_rope[i] = (i + 1) % no_rope ? LAYER_ROPE : LAYER_ROPE_NONE;
+		c->layers[i].rope = (i + 1) % no_rope ? LAYER_ROPE : LAYER_ROPE_NONE;
 	return 0;
 }
 
@@ -694,6 +579,7 @@ int gguf_config_load(const char *path, struct model_config *out, struct why *why
 		if (!(rc = read_experts(&r, out)) && !(rc = read_gemma(&r, out)) &&
 		    !(rc = read_rope(&r, out)) && !(rc = read_pool(&r, out)))
 			rc = read_tokens(&r, out);
+		model_config_plan(out);
 	}
 	gguf_close(g);
 	if (rc)

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/family.h"
 #include "formats/shard.h"
 
 #include <stddef.h>
@@ -182,24 +183,11 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 	return rc;
 }
 
-const char *const *gguf_norm_names(enum config_arch arch)
-{
-	static const char *const before[] = {"attn_norm", NULL, "ffn_norm", NULL},
-				 *const behind[] = {NULL, "post_attention_norm", NULL, "post_ffw_norm"},
-				 *const both[] = {"attn_norm", "post_attention_norm", "ffn_norm",
-						  "post_ffw_norm"};
-	/* post_attention_norm follows attention by name, but is applied before the feed-forward layer. */
-	static const char *const next[] = {"attn_norm", NULL, "post_attention_norm", NULL};
-	return arch == ARCH_OLMO2                                                ? behind
-	       : arch == ARCH_GLM4_MOE || arch == ARCH_GPT_OSS                   ? next
-	       : arch == ARCH_GEMMA2 || arch == ARCH_GEMMA3 || arch == ARCH_GLM4 ? both
-										 : before;
-}
-
 static int find_norms(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
-	const char *const *names = gguf_norm_names(c->arch);
+	const struct config_layer *plan = &c->layers[i];
+	const char *const *names = c->family->gguf->norms;
 	const bool rows = c->qk_norm == QK_NORM_ROWS;
 	const struct {
 		const char *name;
@@ -210,8 +198,8 @@ static int find_norms(const struct finder *f, int i, struct weights_layer *l)
 		{names[1], c->hidden, &l->attn_post},
 		{names[2], c->hidden, &l->ffn_norm},
 		{names[3], c->hidden, &l->ffn_post},
-		{c->qk_norm ? "attn_q_norm" : NULL, c->head_dim * (rows ? c->n_heads : 1), &l->q_norm},
-		{c->qk_norm ? "attn_k_norm" : NULL, c->head_dim * (rows ? c->n_kv_heads : 1), &l->k_norm},
+		{c->qk_norm ? "attn_q_norm" : NULL, plan->dim * (rows ? plan->heads : 1), &l->q_norm},
+		{c->qk_norm ? "attn_k_norm" : NULL, plan->dim * (rows ? plan->kv_heads : 1), &l->k_norm},
 	};
 	char name[96];
 	int rc = 0;
@@ -288,9 +276,9 @@ static int find_experts(const struct finder *f, int i, struct weights_layer *l)
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
-	const bool sparse = c->layer_sparse[i];
-	const int inter = sparse ? c->experts.shared : c->intermediate;
-	const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+	const bool sparse = c->layers[i].sparse;
+	const int inter = c->layers[i].inter;
+	const int q = c->layers[i].heads * c->layers[i].dim, kv = c->layers[i].kv_heads * c->layers[i].dim;
 	const struct {
 		const char *name;
 		int n, k;
@@ -311,7 +299,7 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 	int rc = find_norms(f, i, l);
 	snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", i);
 	if (!rc && c->sinks)
-		rc = find_vec(f, name, c->n_heads, &l->sinks);
+		rc = find_vec(f, name, c->layers[i].heads, &l->sinks);
 	snprintf(name, sizeof name, "blk.%d.attn_qkv", i);
 	if (!rc && has(f, i, "attn_qkv"))
 		rc = find_fused(f, name, qkv, 3, c->qkv_bias);

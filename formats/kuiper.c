@@ -40,6 +40,7 @@ int kuiper_config(const char *path, struct model_config *out, struct why *why)
 		return err_why(why, -EINVAL, "%s is not an INT8 file of KuiperLLama", path);
 	flat_config(&h.s, out);
 	out->tied = shared;
+	model_config_plan(out);
 	return 0;
 }
 

@@ -79,6 +79,7 @@ int llama2c_config(const char *path, struct model_config *out, struct why *why)
 		return rc;
 	flat_config(&h.s, out);
 	out->tied = h.shared;
+	model_config_plan(out);
 	return 0;
 }
 

@@ -68,8 +68,8 @@ static int check_inputs(const struct weights_linear *l, int n_ranks, struct why 
 static int check_ffn(const struct weights_linear *gate, const struct weights_linear *up,
 		     const struct weights_linear *down, int n_ranks, struct why *why)
 {
-	int rc = 0;
-	if (gate->n && !(rc = check_outputs(gate, n_ranks, why)) && !(rc = check_outputs(up, n_ranks, why)))
+	int rc = gate->n ? check_outputs(gate, n_ranks, why) : 0;
+	if (!rc && up->n && !(rc = check_outputs(up, n_ranks, why)))
 		rc = check_inputs(down, n_ranks, why);
 	return rc;
 }
@@ -89,43 +89,46 @@ static int check_linears(const struct weights *w, int n_ranks, bool ep, struct w
 	return rc;
 }
 
-/* Check that the model's feed-forward layers divide evenly. */
-static int check_widths(const struct model_config *c, int n, bool ep, struct why *why)
+/* Check that a layer's attention and FFN divide evenly. */
+static int check_layer(const struct model_config *c, const struct weights *w, int i, int n, struct why *why)
 {
-	bool dense = false, sparse = false;
+	const struct config_layer *l = &c->layers[i];
+	if (l->heads % n)
+		return err_why(why, -EINVAL, "num_attention_heads is %d, not a multiple of %d", l->heads, n);
+	if (!kv_even(l->kv_heads, n))
+		return err_why(why, -EINVAL,
+			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
+			       l->kv_heads, n);
+	/* If q can be cut, so can k and v, unless a rank's KV heads are not whole words of 8. */
+	if (l->dim * (l->kv_heads > n ? l->kv_heads / n : 1) % 8 && w->layers[i].k.kind == WEIGHTS_AWQ)
+		return err_why(why, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", l->dim);
+	if (l->inter % n)
+		return err_why(why, -EINVAL, "%s is %d, not a multiple of %d",
+			       l->sparse ? "the shared expert's intermediate size" : "intermediate_size",
+			       l->inter, n);
+	return 0;
+}
+
+static int check_experts(const struct model_config *c, int n, bool ep, struct why *why)
+{
+	bool sparse = false;
 	for (int i = 0; i < c->n_layers; i++)
-		*(c->layer_sparse[i] ? &sparse : &dense) = true;
-	if (dense && c->intermediate % n)
-		return err_why(why, -EINVAL, "intermediate_size is %d, not a multiple of %d", c->intermediate,
-			       n);
+		sparse |= c->layers[i].sparse;
 	if (sparse && ep && c->experts.n < n)
 		return err_why(why, -EINVAL, "there are only %d experts, and some ranks would have none",
 			       c->experts.n);
 	if (sparse && !ep && c->experts.intermediate % n)
 		return err_why(why, -EINVAL, "an expert's intermediate size is %d, not a multiple of %d",
 			       c->experts.intermediate, n);
-	if (sparse && c->experts.shared % n)
-		return err_why(why, -EINVAL,
-			       "the shared expert's intermediate size is %d, not a multiple of %d",
-			       c->experts.shared, n);
 	return 0;
 }
 
 static int check(const struct model_config *c, const struct weights *w, int n, bool ep, struct why *why)
 {
-	if (c->n_heads % n)
-		return err_why(why, -EINVAL, "num_attention_heads is %d, not a multiple of %d", c->n_heads,
-			       n);
-	if (!kv_even(c->n_kv_heads, n))
-		return err_why(why, -EINVAL,
-			       "num_key_value_heads is %d, neither a multiple nor a divisor of %d",
-			       c->n_kv_heads, n);
-	/* If q can be cut, so can k and v, unless a rank's KV heads are not whole words of 8. */
-	if (c->head_dim * (c->n_kv_heads > n ? c->n_kv_heads / n : 1) % 8 &&
-	    w->layers[0].k.kind == WEIGHTS_AWQ)
-		return err_why(why, -EINVAL, "head_dim is %d, not a multiple of 8 (AWQ)", c->head_dim);
-	int rc = check_widths(c, n, ep, why);
-	if (rc)
+	int rc = 0;
+	for (int i = 0; !rc && i < c->n_layers; i++)
+		rc = check_layer(c, w, i, n, why);
+	if (rc || (rc = check_experts(c, n, ep, why)))
 		return rc;
 	if (c->n_vocab < n)
 		return err_why(why, -EINVAL, "vocab_size is %d, less than %d", c->n_vocab, n);
@@ -175,35 +178,50 @@ int shard_init(struct shard *s, const struct model_config *c, const struct weigh
 		return rc;
 	}
 	*s = (struct shard){.rank = rank, .n_ranks = n_ranks, .ep = which.ep};
-	s->n_heads = c->n_heads / n_ranks;
-	s->head0 = rank * s->n_heads;
-	s->n_kv_heads = c->n_kv_heads > n_ranks ? c->n_kv_heads / n_ranks : 1;
-	s->kv_head0 = (int)((int64_t)rank * c->n_kv_heads / n_ranks);
 	cut_vocab(s, c->n_vocab);
 	return 0;
 }
 
-struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of,
+struct config_layer shard_layer(const struct shard *s, const struct config_layer *whole)
+{
+	struct config_layer l = *whole;
+	l.heads = whole->heads / s->n_ranks;
+	l.head0 = s->rank * l.heads;
+	l.kv_heads = whole->kv_heads > s->n_ranks ? whole->kv_heads / s->n_ranks : 1;
+	l.kv_head0 = (int)((int64_t)s->rank * whole->kv_heads / s->n_ranks);
+	l.inter /= s->n_ranks;
+	return l;
+}
+
+void shard_config(const struct shard *s, const struct model_config *whole, struct model_config *part)
+{
+	*part = *whole;
+	for (int i = 0; i < whole->n_layers; i++)
+		part->layers[i] = shard_layer(s, &whole->layers[i]);
+	part->experts.intermediate /= s->ep ? 1 : s->n_ranks;
+	part->experts.shared /= s->n_ranks;
+}
+
+struct shard_cut shard_cut(const struct shard *s, const struct config_layer *plan, enum shard_of of,
 			   const struct weights_linear *l)
 {
-	const int d = c->head_dim, h = c->hidden;
 	switch (of) {
 	case SHARD_Q:
-		return (struct shard_cut){s->head0 * d, s->n_heads * d, 0, h};
+		return (struct shard_cut){plan->head0 * plan->dim, plan->heads * plan->dim, 0, l->k};
 	case SHARD_KV:
-		return (struct shard_cut){s->kv_head0 * d, s->n_kv_heads * d, 0, h};
+		return (struct shard_cut){plan->kv_head0 * plan->dim, plan->kv_heads * plan->dim, 0, l->k};
 	case SHARD_O:
-		return (struct shard_cut){0, h, s->head0 * d, s->n_heads * d};
+		return (struct shard_cut){0, l->n, plan->head0 * plan->dim, plan->heads * plan->dim};
 	case SHARD_FFN:
-		return (struct shard_cut){s->rank * (l->n / s->n_ranks), l->n / s->n_ranks, 0, h};
+		return (struct shard_cut){s->rank * (l->n / s->n_ranks), l->n / s->n_ranks, 0, l->k};
 	case SHARD_DOWN:
-		return (struct shard_cut){0, h, s->rank * (l->k / s->n_ranks), l->k / s->n_ranks};
+		return (struct shard_cut){0, l->n, s->rank * (l->k / s->n_ranks), l->k / s->n_ranks};
 	case SHARD_WHOLE:
 		return (struct shard_cut){0, l->n, 0, l->k};
 	case SHARD_HEAD:
 		break;
 	}
-	return (struct shard_cut){s->vocab[s->rank], s->widths[s->rank], 0, h};
+	return (struct shard_cut){s->vocab[s->rank], s->widths[s->rank], 0, l->k};
 }
 
 bool shard_has_expert(const struct shard *s, int e)
@@ -256,8 +274,6 @@ int64_t shard_experts_bytes(const struct weights_layer *l, const bool *but)
 
 static double part_bytes(const struct weights_linear *l, struct shard_cut c)
 {
-	if (!l->w)
-		return 0;
 	return linear_bytes(l) * ((double)c.n / l->n) * ((double)c.k / l->k);
 }
 
@@ -348,43 +364,41 @@ struct weights_vec shard_embed(const struct shard *s, const struct model_config 
 	return v;
 }
 
-static double expert_bytes(const struct shard *s, const struct model_config *c,
-			   const struct weights_expert *x)
+static double cut_bytes(const struct shard *s, const struct config_layer *plan, enum shard_of of,
+			const struct weights_linear *l)
 {
-	return part_bytes(&x->gate, shard_cut(s, c, shard_of_gateup(s), &x->gate)) +
-	       part_bytes(&x->up, shard_cut(s, c, shard_of_gateup(s), &x->up)) +
-	       part_bytes(&x->down, shard_cut(s, c, shard_of_down(s), &x->down));
+	return l->w ? part_bytes(l, shard_cut(s, plan, of, l)) : 0;
 }
 
-static double ffn_bytes(const struct shard *s, const struct model_config *c,
-			const struct weights_linear *gate, const struct weights_linear *up,
-			const struct weights_linear *down)
+static double layer_bytes(const struct shard *s, const struct config_layer *whole,
+			  const struct weights_layer *l)
 {
-	return part_bytes(gate, shard_cut(s, c, SHARD_FFN, gate)) +
-	       part_bytes(up, shard_cut(s, c, SHARD_FFN, up)) +
-	       part_bytes(down, shard_cut(s, c, SHARD_DOWN, down));
+	const struct config_layer plan = shard_layer(s, whole);
+	double sum = cut_bytes(s, &plan, SHARD_Q, &l->q) + cut_bytes(s, &plan, SHARD_KV, &l->k) +
+		     cut_bytes(s, &plan, SHARD_KV, &l->v) + cut_bytes(s, &plan, SHARD_O, &l->o) +
+		     cut_bytes(s, &plan, SHARD_FFN, &l->gate) + cut_bytes(s, &plan, SHARD_FFN, &l->up) +
+		     cut_bytes(s, &plan, SHARD_DOWN, &l->down) + linear_bytes(&l->router) +
+		     linear_bytes(&l->shared_gate);
+	for (int e = 0; e < l->n_experts; e++) {
+		const struct weights_expert *x = &l->experts[e];
+		if (shard_has_expert(s, e))
+			sum += cut_bytes(s, &plan, shard_of_gateup(s), &x->gate) +
+			       cut_bytes(s, &plan, shard_of_gateup(s), &x->up) +
+			       cut_bytes(s, &plan, shard_of_down(s), &x->down);
+	}
+	return sum;
 }
 
 int64_t shard_bytes(const struct shard *s, const struct model_config *c, const struct weights *w)
 {
 	if (s->n_ranks == 1)
 		return w->bytes;
-	const struct shard_cut vocab = shard_cut(s, c, SHARD_HEAD, NULL);
-	double sum = w->embed_codes.w ? part_bytes(&w->embed_codes, vocab)
-				      : (double)w->embed.n * (double)dtype_bytes(w->embed.dtype) * vocab.n /
-						c->n_vocab;
-	if (w->head.w && w->head.w != w->embed_codes.w)
-		sum += part_bytes(&w->head, vocab);
-	for (int i = 0; i < w->n_layers; i++) {
-		const struct weights_layer *l = &w->layers[i];
-		sum += part_bytes(&l->q, shard_cut(s, c, SHARD_Q, NULL)) +
-		       part_bytes(&l->k, shard_cut(s, c, SHARD_KV, NULL)) +
-		       part_bytes(&l->v, shard_cut(s, c, SHARD_KV, NULL)) +
-		       part_bytes(&l->o, shard_cut(s, c, SHARD_O, NULL)) +
-		       ffn_bytes(s, c, &l->gate, &l->up, &l->down) + linear_bytes(&l->router) +
-		       linear_bytes(&l->shared_gate);
-		for (int e = 0; e < l->n_experts; e++)
-			sum += shard_has_expert(s, e) ? expert_bytes(s, c, &l->experts[e]) : 0;
-	}
+	double sum = w->embed_codes.w ? cut_bytes(s, NULL, SHARD_HEAD, &w->embed_codes)
+				      : (double)w->embed.n * (double)dtype_bytes(w->embed.dtype) *
+						s->widths[s->rank] / c->n_vocab;
+	if (w->head.w != w->embed_codes.w)
+		sum += cut_bytes(s, NULL, SHARD_HEAD, &w->head);
+	for (int i = 0; i < w->n_layers; i++)
+		sum += layer_bytes(s, &c->layers[i], &w->layers[i]);
 	return (int64_t)sum;
 }

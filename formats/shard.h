@@ -31,8 +31,6 @@ struct shard_rank {
 struct shard {
 	int rank, n_ranks;
 	bool ep;
-	int head0, n_heads; /* query heads of this rank */
-	int kv_head0, n_kv_heads;
 	int vocab[SHARD_RANKS_MAX + 1]; /* rank r has tokens vocab[r] to vocab[r + 1] - 1 */
 	int widths[SHARD_RANKS_MAX];    /* vocab[r + 1] - vocab[r] */
 };
@@ -42,14 +40,18 @@ struct shard {
 int shard_init(struct shard *s, const struct model_config *c, const struct weights *w,
 	       struct shard_rank which, struct why *why);
 
+/* Return the plan of the rank's shard of a layer. */
+struct config_layer shard_layer(const struct shard *s, const struct config_layer *whole);
+/* Make the configuration of the rank's shard: its plans, and the sizes of its experts. */
+void shard_config(const struct shard *s, const struct model_config *whole, struct model_config *part);
+
 /* Outputs n0 .. n0 + n - 1 and inputs k0 .. k0 + k - 1 of a linear layer. */
 struct shard_cut {
 	int n0, n, k0, k;
 };
 enum shard_of { SHARD_Q, SHARD_KV, SHARD_O, SHARD_FFN, SHARD_DOWN, SHARD_HEAD, SHARD_WHOLE };
-/* l: the layer.  Only SHARD_FFN and SHARD_DOWN, which divide l evenly, and SHARD_WHOLE read it; else it may
- * be NULL. */
-struct shard_cut shard_cut(const struct shard *s, const struct model_config *c, enum shard_of of,
+/* Return the rank's cut of l.  plan: from shard_layer(); only SHARD_Q, SHARD_KV and SHARD_O read it. */
+struct shard_cut shard_cut(const struct shard *s, const struct config_layer *plan, enum shard_of of,
 			   const struct weights_linear *l);
 
 /* Return whether the rank has (a slice of) expert e.  shard_of_gateup(), shard_of_down(): how the linear

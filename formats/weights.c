@@ -7,6 +7,7 @@
 #include "formats/safetensors.h"
 #include "formats/shard.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,9 +129,34 @@ static int find_linear(const struct finder *f, const char *module, int n, int k,
 	return find_vec(f, name, 0, n, &l->bias);
 }
 
+/* find_linear() of a layer whose weight may be stored as [inputs, outputs]. */
+static int find_stored(const struct finder *f, const char *module, int n, int k, bool bias,
+		       struct weights_linear *l)
+{
+	int rc;
+	if (!f->c->family->transposed || quant_has(f->files, module))
+		return find_linear(f, module, n, k, bias, l);
+	if ((rc = find_linear(f, module, k, n, false, l)))
+		return rc;
+	const size_t each = l->dtype == CONFIG_F32 ? 4 : 2, rows = (size_t)n, columns = (size_t)k;
+	unsigned char *turned = weights_own(f->w, xmalloc(rows * columns * each));
+	for (size_t i = 0; i < rows; i++)
+		for (size_t j = 0; j < columns; j++)
+			memcpy(turned + (i * columns + j) * each,
+			       (const unsigned char *)l->w + (j * rows + i) * each, each);
+	l->n = n;
+	l->k = k;
+	l->w = turned;
+	if (!bias)
+		return 0;
+	char name[160];
+	snprintf(name, sizeof name, "%s.bias", module);
+	return find_vec(f, name, 0, n, &l->bias);
+}
+
 static bool has_module(const struct finder *f, const char *module)
 {
-	char name[128];
+	char name[208];
 	snprintf(name, sizeof name, "%s.weight", module);
 	return quant_has(f->files, module) || safetensors_find(f->files, name);
 }
@@ -151,7 +177,7 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 	int n = 0;
 	for (int i = 0; i < n_pieces; i++)
 		n += pieces[i].n;
-	int rc = find_linear(f, module, n, f->c->hidden, bias, whole);
+	int rc = find_stored(f, module, n, f->c->hidden, bias, whole);
 	for (int i = 0, n0 = 0; !rc && i < n_pieces; n0 += pieces[i++].n) {
 		const struct shard_cut cut = {n0, pieces[i].n, 0, whole->k};
 		void *copy;
@@ -166,33 +192,131 @@ static int find_fused(const struct finder *f, const char *module, const struct p
 	return rc;
 }
 
-static int find_norms(const struct finder *f, const char *prefix, struct weights_layer *l)
+/* Make a vector of n ones, for norms without weights. */
+static struct weights_vec ones(const struct finder *f, int n)
+{
+	float *v = weights_own(f->w, xmalloc((size_t)n * sizeof *v));
+	for (int i = 0; i < n; i++)
+		v[i] = 1;
+	return (struct weights_vec){v, CONFIG_F32, n};
+}
+
+/* Find the weight of a norm, and its bias if `bias` is not NULL.  plain: it has neither. */
+static int find_norm(const struct finder *f, const char *module, int n, bool plain, struct weights_vec *to,
+		     struct weights_vec *bias)
+{
+	char name[160];
+	if (plain) {
+		*to = ones(f, n);
+		return 0;
+	}
+	snprintf(name, sizeof name, "%s.weight", module);
+	int rc = find_vec(f, name, 0, n, to);
+	snprintf(name, sizeof name, "%s.bias", module);
+	return rc || !bias ? rc : find_vec(f, name, 0, n, bias);
+}
+
+/* Find a norm with a weight vector for each head: one tensor [heads, dim], or one module per head
+ * ("q_layernorm.norms.0"). */
+static int find_norm_of_heads(const struct finder *f, const char *module, int heads, int dim,
+			      struct weights_vec *to, struct weights_vec *bias)
+{
+	const size_t n = (size_t)heads * (size_t)dim;
+	char name[192];
+	snprintf(name, sizeof name, "%s.weight", module);
+	if (safetensors_find(f->files, name))
+		return find_vec(f, name, heads, dim, to);
+	float *all[2] = {weights_own(f->w, xcalloc(n, sizeof **all)), NULL};
+	if (bias)
+		all[1] = weights_own(f->w, xcalloc(n, sizeof **all));
+	for (int h = 0; h < heads; h++) {
+		struct weights_vec v = {0}, b = {0};
+		snprintf(name, sizeof name, "%s.norms.%d", module, h);
+		const int rc = find_norm(f, name, dim, false, &v, bias ? &b : NULL);
+		if (rc)
+			return rc;
+		weights_to_f32(&v, all[0] + (size_t)h * (size_t)dim);
+		if (bias)
+			weights_to_f32(&b, all[1] + (size_t)h * (size_t)dim);
+	}
+	*to = (struct weights_vec){all[0], CONFIG_F32, (int)n};
+	if (bias)
+		*bias = (struct weights_vec){all[1], CONFIG_F32, (int)n};
+	return 0;
+}
+
+static int find_qk_norm(const struct finder *f, const char *prefix, enum family_part part, int heads, int dim,
+			struct weights_vec *to, struct weights_vec *bias)
 {
 	const struct model_config *c = f->c;
-	const struct family *family = family_of(c->arch);
-	const bool rows = c->qk_norm == QK_NORM_ROWS;
+	char name[128];
+	snprintf(name, sizeof name, "%s%s", prefix, family_name(c->family, part));
+	if (!c->qk_norm_bias)
+		bias = NULL;
+	if (c->qk_norm == QK_NORM_EACH)
+		return find_norm_of_heads(f, name, heads, dim, to, bias);
+	return find_norm(f, name, dim * (c->qk_norm == QK_NORM_ROWS ? heads : 1), c->family->qk_norm_plain,
+			 to, bias);
+}
+
+static int find_norms(const struct finder *f, const char *prefix, const struct config_layer *plan,
+		      struct weights_layer *l)
+{
+	const struct model_config *c = f->c;
 	const struct {
-		const char *name;
-		int n;
-		struct weights_vec *to;
-	} norms[] = {
-		{family->norms[NORM_ATTN], c->hidden, &l->attn_norm},
-		{family->norms[NORM_ATTN_POST], c->hidden, &l->attn_post},
-		{family->norms[NORM_FFN], c->hidden, &l->ffn_norm},
-		{family->norms[NORM_FFN_POST], c->hidden, &l->ffn_post},
-		{c->qk_norm ? "self_attn.q_norm" : NULL, c->head_dim * (rows ? c->n_heads : 1), &l->q_norm},
-		{c->qk_norm ? "self_attn.k_norm" : NULL, c->head_dim * (rows ? c->n_kv_heads : 1),
-		 &l->k_norm},
-	};
+		struct weights_vec *to, *bias;
+	} norms[NORMS] = {{&l->attn_norm, &l->attn_norm_bias},
+			  {&l->attn_post, &l->attn_post_bias},
+			  {&l->ffn_norm, &l->ffn_norm_bias},
+			  {&l->ffn_post, &l->ffn_post_bias}};
 	char name[128];
 	int rc = 0;
-	for (size_t j = 0; !rc && j < sizeof norms / sizeof norms[0]; j++) {
-		if (!norms[j].name)
+	for (int j = 0; !rc && j < NORMS; j++) {
+		const char *module = c->family->norms[j];
+		if (!module || (j == NORM_FFN && c->block == BLOCK_PARALLEL))
 			continue;
-		snprintf(name, sizeof name, "%s%s.weight", prefix, norms[j].name);
-		rc = find_vec(f, name, 0, norms[j].n, norms[j].to);
+		snprintf(name, sizeof name, "%s%s", prefix, module);
+		rc = find_norm(f, name, c->hidden, c->family->norm_plain, norms[j].to,
+			       c->norm_bias ? norms[j].bias : NULL);
 	}
-	return rc;
+	if (rc || !c->qk_norm ||
+	    (rc = find_qk_norm(f, prefix, PART_Q_NORM, plan->heads, plan->dim, &l->q_norm, &l->q_norm_bias)))
+		return rc;
+	return find_qk_norm(f, prefix, PART_K_NORM, plan->kv_heads, plan->dim, &l->k_norm, &l->k_norm_bias);
+}
+
+/* Read the parameters of xIELU in a layer. */
+static int find_act_args(const struct finder *f, const char *prefix, struct weights_layer *l)
+{
+	static const char *const names[] = {"alpha_p", "alpha_n", "beta", "eps"};
+	float *args = weights_own(f->w, xcalloc(4, sizeof *args));
+	args[2] = 0.5f;
+	args[3] = -1e-6f;
+	for (int i = 0; i < 4; i++) {
+		char name[128];
+		struct weights_vec v = {.n = 1};
+		snprintf(name, sizeof name, "%smlp.act_fn.%s", prefix, names[i]);
+		const struct st_tensor *t = safetensors_find(f->files, name);
+		int rc = 0;
+		if (!t && i < 2)
+			rc = err_why(f->why, -ENOENT, "tensor %s is missing", name);
+		else if (t && (t->n_dims > 1 || (t->n_dims == 1 && t->shape[0] != 1)))
+			rc = err_why(f->why, -EINVAL, "tensor %s is no single value", name);
+		else if (t)
+			rc = float_dtype(f, t, &v.dtype);
+		if (rc || !t) {
+			if (rc)
+				return rc;
+			continue;
+		}
+		v.data = t->data;
+		weights_to_f32(&v, &args[i]);
+		use(f, t);
+	}
+	args[0] = log1pf(expf(args[0]));
+	args[1] = log1pf(expf(args[1])) + args[2];
+	l->act_args = (struct weights_vec){args, CONFIG_F32, 4};
+	return 0;
 }
 
 /* Find a router: always in plain floats. */
@@ -206,20 +330,16 @@ static int find_router(const struct finder *f, const char *module, int n, struct
 	return find_linear(f, module, n, f->c->hidden, f->c->experts.router_bias, l);
 }
 
-/* Find a tensor of gpt-oss's experts, with n_dims sizes; the first size is the number of experts. */
+/* Find a stack of experts, with n_dims sizes; the first size is the number of experts. */
 static int find_of_experts(const struct finder *f, const char *prefix, const char *name, enum st_dtype dtype,
 			   const int64_t *sizes, int n_dims, const unsigned char **out)
 {
-	char whole[160], have[128];
+	char whole[192], have[128];
 	snprintf(whole, sizeof whole, "%s%s", prefix, name);
 	const struct st_tensor *t = safetensors_find(f->files, whole);
 	bool ok = t && t->n_dims == n_dims;
 	if (!t)
-		return err_why(
-			f->why, -ENOENT,
-			"tensor %s is missing (of experts that are stored in one tensor, those in MXFP4 are "
-			"supported)",
-			whole);
+		return err_why(f->why, -ENOENT, "tensor %s is missing", whole);
 	for (int i = 0; ok && i < n_dims; i++)
 		ok = t->shape[i] == sizes[i];
 	shape_text(t, have, sizeof have);
@@ -247,7 +367,7 @@ static int find_fused_experts(const struct finder *f, const char *prefix, const 
 			      struct fused *out)
 {
 	const int64_t e = f->c->experts.n, blocks[] = {e, n, k / 32, 16};
-	char part[64], whole[160];
+	char part[96], whole[192];
 	int rc;
 	if (k % 32)
 		return err_why(f->why, -EINVAL, "%s%s has %d inputs; MXFP4 has them in blocks of 32", prefix,
@@ -291,30 +411,28 @@ static void take_fused(const struct finder *f, const struct fused *from, const c
 	quant_mxfp4(&l->codes, n, k, l->w, from->exponents + row * each, step);
 }
 
-/* Find gpt-oss's experts: the rows of gate_up_proj alternate between gate and up. */
-static int find_fused_layer(const struct finder *f, const char *prefix, struct weights_layer *l)
+/* Find experts in MXFP4: the rows of gate_up alternate between gate and up. */
+static int find_mxfp4_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const int h = f->c->hidden, inter = f->c->experts.intermediate;
-	char at[96], name[128];
+	const struct family_stack *stack = &f->c->family->experts->stack;
+	char name[160];
 	struct fused gateup, down;
-	snprintf(at, sizeof at, "%s%s.experts.", prefix, family_of(f->c->arch)->experts->module);
-	int rc = find_fused_experts(f, at, "gate_up_proj", 2 * inter, h, &gateup);
-	if (rc || (rc = find_fused_experts(f, at, "down_proj", h, inter, &down)))
+	int rc = find_fused_experts(f, prefix, stack->gate_up, 2 * inter, h, &gateup);
+	if (rc || (rc = find_fused_experts(f, prefix, stack->down, h, inter, &down)))
 		return rc;
 	for (int e = 0; e < l->n_experts; e++) {
 		struct weights_expert *x = &l->experts[e];
-		snprintf(name, sizeof name, "%sgate_up_proj", at);
+		snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
 		take_fused(f, &gateup, name, e, 0, 2, inter, h, &x->gate);
 		take_fused(f, &gateup, name, e, 1, 2, inter, h, &x->up);
-		snprintf(name, sizeof name, "%sdown_proj", at);
+		snprintf(name, sizeof name, "%s%s", prefix, stack->down);
 		take_fused(f, &down, name, e, 0, 1, h, inter, &x->down);
 	}
 	return 0;
 }
 
-/* Float experts, with each matrix of all experts in one tensor: gate_up_proj [experts, 2 inter, hidden], gate
- * before up, and down_proj [experts, hidden, inter].  gpt-oss: [experts, inputs, outputs], alternating gate
- * and up. */
+/* Float experts, with each matrix of all experts in one tensor. */
 struct float_stack {
 	const unsigned char *data;
 	enum config_dtype dtype;
@@ -323,13 +441,13 @@ struct float_stack {
 	struct weights_vec bias; /* [experts * n], or none */
 };
 
-static int find_float_stack(const struct finder *f, const char *prefix, const char *name, int n, int k,
-			    struct float_stack *out)
+static int find_float_stack(const struct finder *f, const char *prefix, const char *name, bool by_input,
+			    int n, int k, struct float_stack *out)
 {
 	const int64_t e = f->c->experts.n;
-	char whole[160];
-	*out = (struct float_stack){.n = n, .k = k, .by_input = family_of(f->c->arch)->experts->fused};
-	const int64_t sizes[] = {e, out->by_input ? k : n, out->by_input ? n : k};
+	char whole[192];
+	*out = (struct float_stack){.n = n, .k = k, .by_input = by_input};
+	const int64_t sizes[] = {e, by_input ? k : n, by_input ? n : k};
 	snprintf(whole, sizeof whole, "%s%s", prefix, name);
 	const struct st_tensor *t = safetensors_find(f->files, whole);
 	int rc = t ? float_dtype(f, t, &out->dtype) : err_why(f->why, -ENOENT, "tensor %s is missing", whole);
@@ -355,29 +473,33 @@ static void take_floats(const struct finder *f, const struct float_stack *s, con
 	l->w = from + first * k * each;
 	if (s->bias.data)
 		l->bias = every(f, &s->bias, (size_t)e * all + first, n, step);
-	if (!s->by_input)
+	if (!s->by_input && step == 1)
 		return;
 	unsigned char *copy = weights_own(f->w, xmalloc((size_t)n * k * each));
 	for (size_t i = 0; i < (size_t)n; i++)
-		for (size_t j = 0; j < k; j++)
-			memcpy(copy + (i * k + j) * each, from + (j * all + first + i * step) * each, each);
+		for (size_t j = 0; j < k; j++) {
+			const size_t row = first + i * step;
+			memcpy(copy + (i * k + j) * each,
+			       from + (s->by_input ? j * all + row : row * k + j) * each, each);
+		}
 	l->w = copy;
 }
 
-static int find_float_experts(const struct finder *f, const char *at, struct weights_layer *l)
+static int find_float_experts(const struct finder *f, const char *prefix, const struct family_stack *stack,
+			      struct weights_layer *l)
 {
 	const int h = f->c->hidden, inter = f->c->experts.intermediate;
 	struct float_stack gateup, down;
-	char name[128];
-	int rc = find_float_stack(f, at, "gate_up_proj", 2 * inter, h, &gateup);
-	if (rc || (rc = find_float_stack(f, at, "down_proj", h, inter, &down)))
+	char name[160];
+	int rc = find_float_stack(f, prefix, stack->gate_up, stack->by_input, 2 * inter, h, &gateup);
+	if (rc || (rc = find_float_stack(f, prefix, stack->down, stack->by_input, h, inter, &down)))
 		return rc;
-	const size_t step = gateup.by_input ? 2 : 1, up = gateup.by_input ? 1 : (size_t)inter;
+	const size_t step = stack->turns ? 2 : 1, up = stack->turns ? 1 : (size_t)inter;
 	for (int e = 0; e < l->n_experts; e++) {
-		snprintf(name, sizeof name, "%sgate_up_proj", at);
+		snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
 		take_floats(f, &gateup, name, e, 0, step, inter, &l->experts[e].gate);
 		take_floats(f, &gateup, name, e, up, step, inter, &l->experts[e].up);
-		snprintf(name, sizeof name, "%sdown_proj", at);
+		snprintf(name, sizeof name, "%s%s", prefix, stack->down);
 		take_floats(f, &down, name, e, 0, 1, h, &l->experts[e].down);
 	}
 	return 0;
@@ -386,7 +508,7 @@ static int find_float_experts(const struct finder *f, const char *at, struct wei
 static int find_expert(const struct finder *f, const char *prefix, int e, struct weights_expert *x)
 {
 	const struct model_config *c = f->c;
-	const struct family_experts *names = family_of(c->arch)->experts;
+	const struct family_experts *names = c->family->experts;
 	struct weights_linear *to[] = {&x->gate, &x->up, &x->down};
 	char name[128];
 	int rc = 0;
@@ -398,22 +520,32 @@ static int find_expert(const struct finder *f, const char *prefix, int e, struct
 	return rc;
 }
 
+/* Stacks as transformers 5 saves them, for families that have none of their own. */
+static const struct family_stack usual_stack = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj", false,
+						false};
+
 /* Find all tensors of a mixture except the shared expert. */
 static int find_experts(const struct finder *f, const char *prefix, struct weights_layer *l)
 {
 	const struct config_experts *x = &f->c->experts;
-	const struct family_experts *names = family_of(f->c->arch)->experts;
-	char name[128], at[96], stack[128];
-	snprintf(at, sizeof at, "%smlp.experts.", prefix);
-	snprintf(stack, sizeof stack, "%sgate_up_proj", at);
-	const bool stacked = safetensors_find(f->files, stack) != NULL;
-	const char *module = stacked ? "mlp" : names->module;
-	snprintf(name, sizeof name, "%s%s%s", prefix, names->router ? names->router : module,
-		 names->router ? "" : ".gate");
+	const struct family_experts *names = f->c->family->experts;
+	const struct family_stack *stack = names->stack.gate_up ? &names->stack : &usual_stack;
+	char name[160];
+	snprintf(name, sizeof name, "%s%s", prefix, stack->gate_up);
+	const struct st_tensor *gate_up = safetensors_find(f->files, name);
+	const bool stacked = gate_up != NULL;
+	struct family_stack found = *stack;
+	/* Some vision models have these stacks by input; the shape tells. */
+	if (stacked && stack == &usual_stack)
+		found.by_input = gate_up->n_dims == 3 && gate_up->shape[1] == f->c->hidden &&
+				 f->c->hidden != 2 * x->intermediate;
+	const char *module = stacked && stack == &usual_stack ? "mlp" : names->module;
+	snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->router ? names->router : "gate");
 	int rc = find_router(f, name, x->n, &l->router);
 	if (!rc && x->choice_bias) {
-		snprintf(name, sizeof name, "%s%s.gate.e_score_correction_bias", prefix, names->module);
-		rc = find_vec(f, name, 0, x->n, &l->choice_bias);
+		snprintf(name, sizeof name, "%s%s.%s", prefix, module, names->choice);
+		const struct st_tensor *t = safetensors_find(f->files, name);
+		rc = find_vec(f, name, t && t->n_dims == 2, x->n, &l->choice_bias);
 	}
 	if (!rc && x->shared_gate) {
 		snprintf(name, sizeof name, "%s%s_gate", prefix, names->shared);
@@ -422,34 +554,113 @@ static int find_experts(const struct finder *f, const char *prefix, struct weigh
 	l->experts = weights_own(f->w, xcalloc((size_t)x->n, sizeof *l->experts));
 	l->n_experts = x->n;
 	if (!rc && stacked)
-		return find_float_experts(f, at, l);
-	if (!rc && names->fused)
-		return find_fused_layer(f, prefix, l);
+		return find_float_experts(f, prefix, &found, l);
+	if (!rc && names->mxfp4)
+		return find_mxfp4_experts(f, prefix, l);
 	for (int e = 0; !rc && e < x->n; e++)
 		rc = find_expert(f, prefix, e, &l->experts[e]);
 	return rc;
 }
 
+/* Copy rows of a stored layer, and their biases: row i of `to` is row_of(ctx, i). */
+static void copy_rows(const struct finder *f, const struct weights_linear *whole, const int *rows, int n,
+		      struct weights_linear *to)
+{
+	const size_t each = whole->dtype == CONFIG_F32 ? 4 : 2, row = (size_t)whole->k * each;
+	const size_t of_bias = whole->bias.dtype == CONFIG_F32 ? 4 : 2;
+	unsigned char *w = weights_own(f->w, xmalloc((size_t)n * row));
+	*to = *whole;
+	to->n = n;
+	to->w = w;
+	for (int i = 0; i < n; i++)
+		memcpy(w + (size_t)i * row, (const unsigned char *)whole->w + (size_t)rows[i] * row, row);
+	if (!whole->bias.data)
+		return;
+	unsigned char *b = weights_own(f->w, xmalloc((size_t)n * of_bias));
+	for (int i = 0; i < n; i++)
+		memcpy(b + (size_t)i * of_bias,
+		       (const unsigned char *)whole->bias.data + (size_t)rows[i] * of_bias, of_bias);
+	to->bias.data = b;
+	to->bias.n = n;
+}
+
+/* Return the row of the stored q, k and v that is row i of q (which 0), k (1) or v (2). */
+static int row_of_qkv(const struct model_config *c, int which, int i)
+{
+	const int d = c->head_dim, group = c->n_heads / c->n_kv_heads, head = i / d;
+	if (c->family->qkv == QKV_BY_GROUP) {
+		const int first = (which ? head : head / group) * (group + 2);
+		return (first + (which ? group + which - 1 : head % group)) * d + i % d;
+	}
+	const int quarter = c->n_heads / 4 * d, place = which == 0 ? 0 : 3 - which; /* q, v, k */
+	return (i / quarter * 3 + place) * quarter + i % quarter;
+}
+
+static int find_packed_qkv(const struct finder *f, const char *module, const struct piece *pieces, bool bias)
+{
+	const struct model_config *c = f->c;
+	struct weights_linear whole = {0};
+	int n = 0;
+	for (int i = 0; i < 3; i++)
+		n += pieces[i].n;
+	if (quant_has(f->files, module))
+		return err_why(
+			f->why, -ENOTSUP,
+			"%s is quantized, and has the rows of q, k and v in turns: plain floats are needed",
+			module);
+	const int rc = find_stored(f, module, n, c->hidden, bias, &whole);
+	for (int i = 0; !rc && i < 3; i++) {
+		int *rows = xcalloc((size_t)pieces[i].n, sizeof *rows);
+		for (int j = 0; j < pieces[i].n; j++)
+			rows[j] = row_of_qkv(c, i, j);
+		copy_rows(f, &whole, rows, pieces[i].n, pieces[i].to);
+		free(rows);
+	}
+	return rc;
+}
+
+/* Find q, k and v, or gate and up, that are stored as one layer. */
+static int find_whole(const struct finder *f, const char *module, const struct piece *pieces, int n,
+		      bool bias)
+{
+	return n == 3 && f->c->family->qkv != QKV_SIDE_BY_SIDE ? find_packed_qkv(f, module, pieces, bias)
+							       : find_fused(f, module, pieces, n, bias);
+}
+
 static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 {
 	const struct model_config *c = f->c;
-	const bool sparse = c->layer_sparse[i];
-	const int inter = sparse ? c->experts.shared : c->intermediate;
-	const char *ffn = sparse ? family_of(c->arch)->experts->shared : "mlp";
-	const int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+	const struct family *family = c->family;
+	const bool sparse = c->layers[i].sparse;
+	const int inter = c->layers[i].inter;
+	const struct family_experts *x = sparse ? family->experts : NULL;
+	static const char *const usual[] = {"gate_proj", "up_proj", "down_proj"};
+	const int q = c->layers[i].heads * c->layers[i].dim, kv = c->layers[i].kv_heads * c->layers[i].dim;
+	char ffn[3][96], gate_up[96];
+	for (int j = 0; j < 3; j++)
+		if (x)
+			snprintf(ffn[j], sizeof ffn[j], "%s.%s", x->shared ? x->shared : "",
+				 x->shared_names[1] ? x->shared_names[j] ? x->shared_names[j] : ""
+						    : usual[j]);
+		else
+			snprintf(ffn[j], sizeof ffn[j], "%s",
+				 family_name(family, (enum family_part)(j < 2 ? PART_GATE + j : PART_DOWN)));
+	/* A shared expert without a name for its gate has gate and up in one. */
+	snprintf(gate_up, sizeof gate_up, "%s", x ? ffn[1] : family_name(family, PART_GATE_UP));
+	const bool one = !x || (x->shared_names[1] && !x->shared_names[0]);
 	const struct {
-		const char *module, *name;
+		const char *name;
 		int n, k;
 		bool bias;
 		struct weights_linear *to;
 	} linears[] = {
-		{"self_attn", "q_proj", q, c->hidden, c->qkv_bias, &l->q},
-		{"self_attn", "k_proj", kv, c->hidden, c->qkv_bias, &l->k},
-		{"self_attn", "v_proj", kv, c->hidden, c->qkv_bias, &l->v},
-		{"self_attn", "o_proj", c->hidden, q, c->o_bias, &l->o},
-		{ffn, "gate_proj", inter, c->hidden, c->mlp_bias, &l->gate},
-		{ffn, "up_proj", inter, c->hidden, c->mlp_bias, &l->up},
-		{ffn, "down_proj", c->hidden, inter, c->mlp_bias, &l->down},
+		{family_name(family, PART_Q), q, c->hidden, c->qkv_bias, &l->q},
+		{family_name(family, PART_K), kv, c->hidden, c->qkv_bias, &l->k},
+		{family_name(family, PART_V), kv, c->hidden, c->qkv_bias, &l->v},
+		{family_name(family, PART_O), c->hidden, q, c->o_bias, &l->o},
+		{ffn[0], c->ffn_plain ? 0 : inter, c->hidden, c->mlp_bias, &l->gate},
+		{ffn[1], inter, c->hidden, c->mlp_bias, &l->up},
+		{ffn[2], c->hidden, inter, c->mlp_bias, &l->down},
 	};
 	const struct {
 		const char *name;
@@ -457,26 +668,28 @@ static int find_layer(const struct finder *f, int i, struct weights_layer *l)
 		int n;
 		bool bias;
 	} fused[] = {
-		{"self_attn.qkv_proj", {{q, &l->q}, {kv, &l->k}, {kv, &l->v}}, 3, c->qkv_bias},
-		{"mlp.gate_up_proj", {{inter, &l->gate}, {inter, &l->up}}, 2, c->mlp_bias},
+		{family_name(family, PART_QKV), {{q, &l->q}, {kv, &l->k}, {kv, &l->v}}, 3, c->qkv_bias},
+		{gate_up, {{inter, &l->gate}, {inter, &l->up}}, 2, c->mlp_bias},
 	};
-	const size_t n_fused = sparse ? 1 : sizeof fused / sizeof fused[0]; /* q, k and v only */
-	char prefix[64], name[96];
-	snprintf(prefix, sizeof prefix, "%slayers.%d.", f->prefix, i);
-	int rc = find_norms(f, prefix, l);
+	const size_t n_fused = inter && one && !c->ffn_plain ? 2 : 1;
+	char prefix[64], name[160];
+	snprintf(prefix, sizeof prefix, "%s%s.%d.", f->prefix, family_name(family, PART_LAYERS), i);
+	int rc = find_norms(f, prefix, &c->layers[i], l);
+	if (!rc && c->act == ACT_XIELU)
+		rc = find_act_args(f, prefix, l);
 	snprintf(name, sizeof name, "%sself_attn.sinks", prefix);
 	if (!rc && c->sinks)
-		rc = find_vec(f, name, 0, c->n_heads, &l->sinks);
+		rc = find_vec(f, name, 0, c->layers[i].heads, &l->sinks);
 	for (size_t j = 0; !rc && j < n_fused; j++) {
 		snprintf(name, sizeof name, "%s%s", prefix, fused[j].name);
 		if (has_module(f, name))
-			rc = find_fused(f, name, fused[j].pieces, fused[j].n, fused[j].bias);
+			rc = find_whole(f, name, fused[j].pieces, fused[j].n, fused[j].bias);
 	}
 	for (size_t j = 0; !rc && j < sizeof linears / sizeof linears[0]; j++) {
 		if (linears[j].to->w || !linears[j].n || !linears[j].k) /* fused, or no shared expert */
 			continue;
-		snprintf(name, sizeof name, "%s%s.%s", prefix, linears[j].module, linears[j].name);
-		rc = find_linear(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
+		snprintf(name, sizeof name, "%s%s", prefix, linears[j].name);
+		rc = find_stored(f, name, linears[j].n, linears[j].k, linears[j].bias, linears[j].to);
 	}
 	return rc || !sparse ? rc : find_experts(f, prefix, l);
 }
@@ -515,9 +728,11 @@ static int find_head(struct finder *f)
 	static const char *const prefixes[] = {"", "language_model.", "model.language_model.", "model."};
 	const struct model_config *c = f->c;
 	char name[96];
-	const bool there = find_module(f, prefixes, 4, "lm_head", f->head, sizeof f->head, NULL);
+	const char *const module = family_name(c->family, PART_HEAD);
+	const bool there = find_module(f, prefixes, 4, module, f->head, sizeof f->head, NULL) ||
+			   find_module(f, prefixes, 4, "lm_head", f->head, sizeof f->head, NULL);
 	if (!there)
-		snprintf(f->head, sizeof f->head, "lm_head");
+		snprintf(f->head, sizeof f->head, "%s", module);
 	if (!there && (c->tied || c->embeds))
 		return 0;
 	if (there && c->tied && is_embedding(f, f->head)) {
@@ -526,17 +741,17 @@ static int find_head(struct finder *f)
 		return 0;
 	}
 	f->w->untied = c->tied;
-	return find_linear(f, f->head, c->n_vocab, c->hidden, false, &f->w->head);
+	return find_linear(f, f->head, c->n_vocab, c->hidden, c->head_bias, &f->w->head);
 }
 
 /* The last two are for the text part of a larger model. */
-static const char *const prefixes_of_text[] = {"model.", "", "language_model.model.",
-					       "model.language_model."};
-
 static bool find_prefix(struct finder *f)
 {
+	const struct family *family = f->c->family;
+	const char *const prefixes[] = {family->prefix ? family->prefix : "model.", "model.", "",
+					"language_model.model.", "model.language_model."};
 	char name[96];
-	return find_module(f, prefixes_of_text, 4, "embed_tokens", name, sizeof name, &f->prefix);
+	return find_module(f, prefixes, 5, family_name(family, PART_EMBED), name, sizeof name, &f->prefix);
 }
 
 int hf_weights_check_names(const char *dir, const struct model_config *c, const char *model_type,
@@ -558,6 +773,42 @@ int hf_weights_check_names(const char *dir, const struct model_config *c, const 
 	return rc;
 }
 
+/* Return the slope of head i of n in ALiBi: a geometric series, and for heads beyond the largest power of two
+ * the values between. */
+static float alibi_slope(int i, int n)
+{
+	int power = 1;
+	while (2 * power <= n)
+		power *= 2;
+	return i < power ? (float)pow(2, -8.0 * (i + 1) / power)
+			 : (float)pow(2, -4.0 * (2 * (i - power) + 1) / power);
+}
+
+/* Find learned positions, or compute the slopes of ALiBi. */
+static int find_positions(const struct finder *f)
+{
+	const struct model_config *c = f->c;
+	char name[96];
+	if (c->alibi) {
+		float *slopes = weights_own(f->w, xcalloc((size_t)c->n_heads, sizeof *slopes));
+		for (int i = 0; i < c->n_heads; i++)
+			slopes[i] = alibi_slope(i, c->n_heads);
+		f->w->alibi = (struct weights_vec){slopes, CONFIG_F32, c->n_heads};
+	}
+	if (!c->learned)
+		return 0;
+	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_POSITIONS));
+	const int skip = c->family->position_offset;
+	const int rc = find_vec(f, name, c->max_position + skip, c->hidden, &f->w->positions);
+	if (rc)
+		return rc;
+	const size_t each = f->w->positions.dtype == CONFIG_F32 ? 4 : 2;
+	f->w->positions.data =
+		(const unsigned char *)f->w->positions.data + (size_t)skip * (size_t)c->hidden * each;
+	f->w->positions.n = c->max_position * c->hidden;
+	return 0;
+}
+
 static int find_all(struct finder *f)
 {
 	const struct model_config *c = f->c;
@@ -565,19 +816,23 @@ static int find_all(struct finder *f)
 	char name[96];
 	int rc = 0;
 	if (!find_prefix(f))
-		return err_why(f->why, -ENOENT, "tensor model.embed_tokens.weight is missing");
+		return err_why(f->why, -ENOENT, "tensor %s%s.weight is missing",
+			       c->family->prefix ? c->family->prefix : "model.",
+			       family_name(c->family, PART_EMBED));
 	if ((int64_t)c->n_vocab * c->hidden > INT32_MAX)
 		return err_why(f->why, -ENOTSUP, "an embedding of %d x %d values is too large", c->n_vocab,
 			       c->hidden);
-	snprintf(name, sizeof name, "%sembed_tokens.weight", f->prefix);
+	snprintf(name, sizeof name, "%s%s.weight", f->prefix, family_name(c->family, PART_EMBED));
 	if ((rc = find_vec(f, name, c->n_vocab, c->hidden, &w->embed)))
 		return rc;
-	snprintf(name, sizeof name, "%snorm.weight", f->prefix);
-	if ((rc = find_vec(f, name, 0, c->hidden, &w->norm)) || (rc = find_head(f)))
+	snprintf(name, sizeof name, "%s%s", f->prefix, family_name(c->family, PART_FINAL_NORM));
+	if ((rc = find_norm(f, name, c->hidden, c->family->norm_plain, &w->norm,
+			    c->norm_bias ? &w->norm_bias : NULL)) ||
+	    (rc = find_head(f)) || (rc = find_positions(f)))
 		return rc;
 	for (int i = 0; !rc && i < c->n_layers; i++)
 		rc = find_layer(f, i, &w->layers[i]);
-	snprintf(name, sizeof name, "%slayers.", f->prefix);
+	snprintf(name, sizeof name, "%s%s.", f->prefix, family_name(c->family, PART_LAYERS));
 	return rc ? rc : weights_weigh_unused(w, c, name, f->head, f->why);
 }
 
@@ -598,8 +853,11 @@ static void close_files(void *files)
 }
 
 /* Log settings of the checkpoint that are not used. */
-static void log_unused(const struct quant *q)
+static void log_unused(const struct model_config *c)
 {
+	const struct quant *q = &c->quant;
+	if (c->unread[0])
+		log_info("weights", "keys of config.json are not read %s", c->unread);
 	if (q->own_activations)
 		log_info("weights",
 			 "the checkpoint's activation type is not used method=%s reason=\"activations have "
@@ -634,7 +892,7 @@ int hf_weights_open(const char *dir, const struct model_config *c, struct weight
 		err_prefix(why, rc, "%s", dir);
 		goto fail;
 	}
-	log_unused(&c->quant);
+	log_unused(c);
 	*out = w;
 	return 0;
 fail:

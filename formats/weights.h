@@ -50,9 +50,15 @@ struct weights_layer {
 	struct weights_vec attn_post, ffn_post; /* on the output of each, before the residual addition; or
 						 * none */
 	struct weights_vec q_norm, k_norm;      /* [head_dim], or over all heads (qk_norm, config.h) */
-	struct weights_vec sinks;               /* [n_heads] or none */
+	/* Biases of these norms, or none. */
+	struct weights_vec attn_norm_bias, ffn_norm_bias, attn_post_bias, ffn_post_bias, q_norm_bias,
+		k_norm_bias;
+	struct weights_vec sinks;    /* [n_heads] or none */
+	struct weights_vec act_args; /* xIELU: F32 [4], alpha_p and alpha_n (both after softplus; alpha_n with
+				      * beta added), beta, eps; or none */
 	struct weights_linear q, k, v, o;
-	/* Dense feed-forward layer, or the shared expert of a layer with experts; w NULL: none. */
+	/* Dense feed-forward layer, or the shared expert of a layer with experts; w NULL: none.  gate.w NULL
+	 * alone: the layer has no gate (ffn_plain, config.h). */
 	struct weights_linear gate, up, down;
 	struct weights_expert *experts; /* [n_experts], owned by struct weights; or NULL */
 	int n_experts;
@@ -81,8 +87,14 @@ struct weights {
 	void **owned; /* [n_owned] memory of tensors that are not in the files; freed with free() */
 	int n_owned;
 	struct weights_vec embed; /* [n_vocab, hidden], n = n_vocab * hidden; data NULL: see embed_codes */
-	struct weights_linear embed_codes; /* a quantized table with n_vocab outputs; w NULL: see `embed` */
-	struct weights_vec norm;
+	struct weights_linear embed_codes;  /* a quantized table with n_vocab outputs; w NULL: see `embed` */
+	struct weights_vec norm, norm_bias; /* final norm; or none */
+	struct weights_vec embed_norm, embed_norm_bias; /* norm of the embedded rows (BLOOM); or none */
+	/* Learned positions [max_position, hidden], row i for position i; or none.  The files' table may begin
+	 * with rows that are never used (OPT: two); this one does not.  Tables that are computed (sinusoids)
+	 * are owned. */
+	struct weights_vec positions;
+	struct weights_vec alibi;     /* F32 [n_heads], slopes of ALiBi; or none */
 	struct weights_linear head;   /* w NULL or w == embed_codes.w: tied to the embedding */
 	bool untied;                  /* the configuration ties the head, but the files have a head of their
 				       * own */

@@ -35,7 +35,7 @@
 #include <stdint.h>
 
 enum { KERN_PICK_MAX = 4096 }; /* most pairs in one pick() */
-enum { KERN_ABI = 22 };        /* version of this header; a shared object of another version is refused */
+enum { KERN_ABI = 23 };        /* version of this header; a shared object of another version is refused */
 
 enum kern_dtype { KERN_F32, KERN_F16, KERN_BF16, KERN_AWQ4, KERN_CODES };
 
@@ -112,10 +112,15 @@ struct kern_info {
 	int head_step;           /* head sizes are multiples of this; 0: any */
 };
 
-/* Activation of a gate g.  silu(g) = g / (1 + e^-g).  Gelu by tanh: g / (1 + e^-2u), u = sqrt(2 / pi) (g +
+/* Activation of a gate g, by gateup_swiglu(), or of each value, by activate().  silu(g) = g / (1 + e^-g).  Gelu by tanh: g / (1 + e^-2u), u = sqrt(2 / pi) (g +
  * 0.044715 g^3) (Hendrycks and Gimpel, arXiv:1606.08415).  Gelu by sigmoid, from the same paper: g / (1 +
- * e^-1.702g). */
-enum kern_act { KERN_SILU, KERN_GELU_TANH, KERN_GELU_SIGMOID };
+ * e^-1.702g).  By activate() only: gelu g (1 + erf(g / sqrt(2))) / 2; relu max(g, 0) and its square; xIELU
+ * (arXiv:2411.13010), with alpha_p g^2 + beta g for g > 0, else alpha_n (e^min(g, eps) - 1 - g) + beta g. */
+enum kern_act { KERN_SILU, KERN_GELU_TANH, KERN_GELU_SIGMOID, KERN_GELU, KERN_RELU, KERN_RELU2, KERN_XIELU };
+struct kern_act_args {
+	enum kern_act act;
+	float alpha_p, alpha_n, beta, eps; /* for KERN_XIELU */
+};
 
 /* Function that map() applies to each value x: x * by, or by * tanh(x / by). */
 enum kern_map { KERN_MAP_SCALE, KERN_MAP_SOFTCAP };
@@ -266,11 +271,24 @@ static inline const int32_t *kern_batch_table(const struct kern_batch *b, int q)
 	return b->tables + (size_t)(b->table_at ? b->table_at[q] : q) * (size_t)b->table_stride;
 }
 
+/* Kind of a norm: x / rms(x), or (x - mean(x)) / sd(x). */
+enum kern_norm { KERN_NORM_RMS, KERN_NORM_LAYER };
+
+/* q = rotate(clip(norm(q))), or norm(rotate(q)) if norm_after; k likewise; v = clip(v). */
 struct kern_qkv_args {      /* pointers: device memory */
-	void *q;            /* out [T, Hq*D], values: normalized, rotated */
+	void *q;            /* out [T, Hq*D], values */
 	const void *qkv;    /* in [T, (Hq + 2 Hkv)*D], values: q, k, v in this order */
-	const void *q_norm; /* [D] F32 or NULL: RMS norm per head before the rotation (Qwen3) */
+	const void *q_norm; /* [D] F32 or NULL: norm per head (Qwen3) */
 	const void *k_norm;
+	const void *q_norm_bias, *k_norm_bias; /* as the norms, for KERN_NORM_LAYER; or NULL */
+	enum kern_norm norm;
+	bool norm_each;  /* q_norm [Hq*D], k_norm [Hkv*D] and their biases: each head has weights of its own
+			    (Cohere) */
+	bool norm_after; /* without squares */
+	float clip;      /* > 0: values are clipped to -clip .. clip; 0: not */
+	/* beta > 0: q of position p is multiplied by 1 + q_beta ln(1 + floor(p / q_floor)) (Ministral 3). */
+	float q_beta;
+	int q_floor;
 	const void *squares;  /* F32 [T, 2], from qkv_squares(): one norm over all heads (OLMo 2), with q_norm
 				 [Hq*D] and k_norm [Hkv*D]; NULL: a norm per head */
 	int q_width, k_width; /* number of values in each sum of squares, over all ranks */
@@ -298,6 +316,17 @@ struct kern_attn_args {
 	 * added to the softmax denominator and has no value (gpt-oss; Xiao et al. 2023, arXiv:2309.17453).
 	 * It is added last, after all positions.  NULL: none. */
 	const void *sinks;
+};
+
+/* x += add, if add is not NULL; then out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias
+ * for each row. */
+struct kern_layernorm_args { /* pointers: device memory */
+	void *out;           /* an operand; NULL: x becomes the result */
+	void *x;             /* F32 [n_rows, hidden], as is add */
+	const void *add;
+	const void *weight, *bias; /* F32 [hidden]; bias NULL: zeros */
+	int hidden;
+	float eps;
 };
 
 /* How to choose one token from one row of logits.  Order: mask, penalties, DRY, bias, bans, temperature,
@@ -477,10 +506,16 @@ struct kern_ops {
 	 * weight is NULL.  out: an operand; weight: F32 [H]. */
 	int (*rmsnorm)(struct kern_stream *s, void *out, void *x, const void *add, const void *weight,
 		       int n_rows, int hidden, float eps);
+	int (*layernorm)(struct kern_stream *s, const struct kern_layernorm_args *a, int n_rows);
 	/* x = x / rms(x) * weight, both F32: the norm of a layer's output before it is added to the
 	 * residual. */
 	int (*rmsnorm_f32)(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden,
 			   float eps);
+	/* x [T, hidden] F32 += row p of table [*, hidden] F32, p the row's position in the batch. */
+	int (*positions)(struct kern_stream *s, void *x, const void *table, int hidden);
+	/* out [n_rows, width], an operand, = the activation of each value of x F32, which is overwritten. */
+	int (*activate)(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+			const struct kern_act_args *a);
 	/* x += by[row] * y, all F32; x and y [n_rows, width], by [n_rows].  by NULL: x += y. */
 	int (*add_rows)(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows,
 			int width);

@@ -149,11 +149,11 @@ static void fold_norm(struct layer_block *b, const struct weights_vec *norm)
 }
 
 /* For o: input (head, i) is computed from row (the head's group, i) of v. */
-static int *tie_heads(const struct model_config *c)
+static int *tie_heads(const struct config_layer *l)
 {
-	const int d = c->head_dim, per = c->n_heads / c->n_kv_heads;
-	int *tie = xcalloc((size_t)c->n_heads * (size_t)d, sizeof *tie);
-	for (int i = 0; i < c->n_heads * d; i++)
+	const int d = l->dim, per = l->heads / l->kv_heads;
+	int *tie = xcalloc((size_t)l->heads * (size_t)d, sizeof *tie);
+	for (int i = 0; i < l->heads * d; i++)
 		tie[i] = i / d / per * d + i % d;
 	return tie;
 }
@@ -193,9 +193,9 @@ void layer_plan_init(struct layer_plan *p, const struct model_config *c, const s
 	if (o && qkv) {
 		o->fold = FOLD_ROWS;
 		o->rows_of = qkv->first + 2;
-		o->tie = tie_heads(c);
+		o->tie = tie_heads(&c->layers[index]);
 	}
-	if (w->gate.w)
+	if (w->up.w)
 		add_ffn(&b, &w->gate, &w->up, &w->down, w->n_experts ? NULL : &w->ffn_norm, -1);
 	for (int e = 0; e < w->n_experts; e++)
 		add_ffn(&b, &w->experts[e].gate, &w->experts[e].up, &w->experts[e].down, NULL, e);

@@ -179,13 +179,13 @@ static void unpermute(float *w, int n, int k, int heads)
 /* Convert part i of B's plan to floats, with its rows in A's order. */
 static void floats_of_b(const struct pass *p, const struct layer_plan *b, int i, float *out)
 {
-	const struct model_config *c = b->c;
+	const struct config_layer *plan = &b->c->layers[b->index];
 	const struct layer_block *block = &b->blocks[b->linears[i].block];
 	const struct weights_linear *l = b->linears[i].from;
 	const int part = i - block->first;
 	layer_floats(l, out);
-	if (block->at == MODEL_AT_QKV && part < 2 && c->rope_pairs && !p->side[0].of->config.rope_pairs)
-		unpermute(out, l->n, l->k, part ? c->n_kv_heads : c->n_heads);
+	if (block->at == MODEL_AT_QKV && part < 2 && b->c->rope_pairs && !p->side[0].of->config.rope_pairs)
+		unpermute(out, l->n, l->k, part ? plan->kv_heads : plan->heads);
 }
 
 static int compare_linear(struct pass *p, struct measure_linear *out, const struct layer_plan *plan_a,
@@ -336,11 +336,12 @@ static int run_pair(struct pass *p, int layer)
 static bool are_alike(const struct measure_model *a, const struct measure_model *b)
 {
 	const struct model_config *x = &a->config, *y = &b->config;
-	bool alike = x->n_layers == y->n_layers && x->hidden == y->hidden && x->n_heads == y->n_heads &&
-		     x->n_kv_heads == y->n_kv_heads && x->head_dim == y->head_dim &&
-		     x->intermediate == y->intermediate && x->experts.n == y->experts.n;
-	for (int i = 0; alike && i < x->n_layers; i++)
-		alike = x->layer_sparse[i] == y->layer_sparse[i];
+	bool alike = x->n_layers == y->n_layers && x->hidden == y->hidden && x->experts.n == y->experts.n;
+	for (int i = 0; alike && i < x->n_layers; i++) {
+		const struct config_layer *k = &x->layers[i], *l = &y->layers[i];
+		alike = k->sparse == l->sparse && k->heads == l->heads && k->kv_heads == l->kv_heads &&
+			k->dim == l->dim && k->inter == l->inter;
+	}
 	return alike;
 }
 

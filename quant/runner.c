@@ -53,7 +53,7 @@ static int open_device(struct runner *r, int n_threads, struct why *why)
 		return rc;
 	assert(r->ops->operand_bytes(r->dev, 1, 64) == 64 * sizeof(float));
 	r->stream = r->ops->stream_new(r->dev);
-	r->kv = r->ops->kv_new(r->dev, 1, r->c->n_kv_heads, r->c->head_dim, BLOCK,
+	r->kv = r->ops->kv_new(r->dev, 1, r->c->layers[0].kv_heads, r->c->layers[0].dim, BLOCK,
 			       r->per_batch * batch_blocks(r), 0);
 	r->tokens = r->ops->mem_new(r->dev, RUNNER_BATCH * sizeof *r->tokens);
 	if (!r->stream || !r->kv || !r->tokens)
@@ -154,9 +154,7 @@ static int layer_load(struct runner *r, int i, struct model **out, struct why *w
 	struct weights w = *r->w;
 	r->one = *r->c;
 	r->one.n_layers = 1;
-	r->one.layer_rope[0] = r->c->layer_rope[i];
-	r->one.layer_window[0] = r->c->layer_window[i];
-	r->one.layer_sparse[0] = r->c->layer_sparse[i];
+	r->one.layers[0] = r->c->layers[i];
 	w.layers = &r->w->layers[i];
 	w.n_layers = 1;
 	struct model_args a = args_of(r, &r->one, &w);

@@ -54,9 +54,9 @@ static struct room room_of(const struct cache *c, const struct cache_args *a, co
 	int64_t most = at_most(r.share - info->bytes_used, info->bytes_free - r.margin);
 	int64_t blocks = at_most(most > 0 ? most / c->block_bytes : 0, BLOCKS_MAX);
 	/* The scratch of that many blocks: an upper bound, since there will be fewer. */
-	r.bytes =
-		most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, a->model->n_kv_heads,
-						a->model->head_dim, a->block_size, blocks ? (int)blocks : 1);
+	const struct config_layer *l = &a->model->layers[0];
+	r.bytes = most - a->ops->kv_scratch_bytes(a->dev, a->model->n_layers, l->kv_heads, l->dim,
+						  a->block_size, blocks ? (int)blocks : 1);
 	return r;
 }
 
@@ -162,23 +162,33 @@ static int size_host(struct cache *c, const struct cache_args *a, const struct k
 	return 0;
 }
 
-static int check_head(const struct model_config *m, const struct kern_info *info, struct why *why)
+/* Check that the device can store the heads, which have the same number and size in all layers: the cache has
+ * one shape. */
+static int check_heads(const struct model_config *m, const struct kern_info *info, struct why *why)
 {
-	if ((!info->head_max || m->head_dim <= info->head_max) &&
-	    (!info->head_step || m->head_dim % info->head_step == 0))
+	const struct config_layer *first = &m->layers[0];
+	for (int i = 1; i < m->n_layers; i++)
+		if (m->layers[i].kv_heads != first->kv_heads || m->layers[i].dim != first->dim)
+			return err_why(
+				why, -ENOTSUP,
+				"layer %d has %d KV heads of %d values, layer 0 has %d of %d: layers that "
+				"differ are not supported",
+				i, m->layers[i].kv_heads, m->layers[i].dim, first->kv_heads, first->dim);
+	if ((!info->head_max || first->dim <= info->head_max) &&
+	    (!info->head_step || first->dim % info->head_step == 0))
 		return 0;
 	return err_why(
 		why, -ENOTSUP,
 		"a head size of %d is more than this device's kernels can do: multiples of %d up to %d; use "
 		"--device cpu with --kv-cache-dtype f32 or bf16",
-		m->head_dim, info->head_step, info->head_max);
+		first->dim, info->head_step, info->head_max);
 }
 
 int cache_check(const struct cache_args *a, struct why *why)
 {
 	struct kern_info info;
 	a->ops->info(a->dev, &info);
-	int rc = check_head(a->model, &info, why);
+	int rc = check_heads(a->model, &info, why);
 	if (rc || a->weights_bytes <= info.bytes_free)
 		return rc;
 	return err_why(
@@ -195,13 +205,13 @@ int cache_size(struct cache *c, const struct cache_args *a, struct why *why)
 	int64_t blocks = 0;
 	memset(c, 0, sizeof *c);
 	a->ops->info(a->dev, &info);
-	int rc = check_head(m, &info, why);
+	int rc = check_heads(m, &info, why);
 	if (rc)
 		return rc;
 	c->ops = a->ops;
 	c->block_size = a->block_size;
-	c->block_bytes =
-		a->ops->kv_block_bytes(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, a->block_size);
+	c->block_bytes = a->ops->kv_block_bytes(a->dev, m->n_layers, m->layers[0].kv_heads, m->layers[0].dim,
+						a->block_size);
 	rc = cache_sized_last(a) ? size_rest(c, a, &info, &blocks, why)
 				 : size_first(c, a, &info, &blocks, why);
 	if (rc)
@@ -236,8 +246,8 @@ static void measure_link(struct cache *c, struct kern_stream *s)
 int cache_open(struct cache *c, const struct cache_args *a, struct kern_stream *s, struct why *why)
 {
 	const struct model_config *m = a->model;
-	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->n_kv_heads, m->head_dim, c->block_size, c->n_blocks,
-			       c->n_host_blocks);
+	c->kv = c->ops->kv_new(a->dev, m->n_layers, m->layers[0].kv_heads, m->layers[0].dim, c->block_size,
+			       c->n_blocks, c->n_host_blocks);
 	if (!c->kv) {
 		struct kern_info info;
 		c->ops->info(a->dev, &info);

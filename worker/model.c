@@ -35,11 +35,19 @@ static int scratch_new(struct model *m, struct why *why)
 	const struct model_config *c = m->c;
 	const size_t t = (size_t)m->max_rows, l = (size_t)m->max_logits;
 	const size_t val = m->info.operand == KERN_F32 ? 4 : 2;
-	const size_t h = (size_t)c->hidden, d = (size_t)c->head_dim;
-	const size_t hq = (size_t)c->n_heads * d, hkv = (size_t)c->n_kv_heads * d;
+	const size_t h = (size_t)c->hidden;
+	size_t hq = 0, hqkv = 0; /* most values of a row in any layer */
 	const bool alone = m->shard->n_ranks == 1;
+	const bool parallel = c->block == BLOCK_PARALLEL || c->block == BLOCK_PARALLEL_TWO;
 	const int ffn = model_config_ffn_width(c);
 	size_t (*const op)(struct kern_dev *, int, int) = m->ops->operand_bytes;
+	for (int i = 0; i < c->n_layers; i++) {
+		const struct config_layer *p = &c->layers[i];
+		const size_t q = (size_t)p->heads * (size_t)p->dim,
+			     qkv = q + 2 * (size_t)p->kv_heads * (size_t)p->dim;
+		hq = q > hq ? q : hq;
+		hqkv = qkv > hqkv ? qkv : hqkv;
+	}
 	const struct {
 		struct piece *p;
 		enum turn turn;
@@ -49,11 +57,16 @@ static int scratch_new(struct model *m, struct why *why)
 		{&m->x, ALWAYS, t * h * 4, "the residual stream"},
 		{&m->add, ALWAYS, t * h * 4, "the residual's addend"},
 		{&m->normed, IN_LAYERS, op(m->dev, m->max_rows, c->hidden), "normalized rows"},
-		{&m->qkv, IN_LAYERS, t * (hq + 2 * hkv) * val, "q, k and v"},
+		{&m->qkv, IN_LAYERS, t * hqkv * val, "q, k and v"},
 		{&m->q, IN_LAYERS, t * hq * val, "queries"},
 		{&m->squares, IN_LAYERS, c->qk_norm == QK_NORM_ROWS ? t * 2 * sizeof(float) : 0,
 		 "squares of q and k"},
-		{&m->att, IN_LAYERS, op(m->dev, m->max_rows, (int)hq), "attention's output"},
+		{&m->att, IN_LAYERS, hq ? op(m->dev, m->max_rows, (int)hq) : 0, "attention's output"},
+		{&m->wide, IN_LAYERS, c->ffn_plain ? t * (size_t)ffn * 4 : 0,
+		 "the FFN before its activation"},
+		{&m->branch, IN_LAYERS, parallel ? t * h * 4 : 0, "attention's rows"},
+		{&m->routed, IN_LAYERS, c->norm == CONFIG_NORM_LAYER && c->experts.n ? t * h * 4 : 0,
+		 "the router's rows"},
 		{&m->ffn, IN_LAYERS, ffn ? op(m->dev, m->max_rows, ffn) : 0, "the feed-forward layer"},
 		{&m->chosen, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the rows' experts"},
 		{&m->weights, IN_LAYERS, t * (size_t)c->experts.n_chosen * 4, "the experts' weights"},
@@ -114,9 +127,17 @@ int model_vec_load(struct model *m, const struct weights_vec *v, struct piece *o
 	return vec_load_plus(m, v, 0, out, what, why);
 }
 
-static int norm_load(struct model *m, const struct weights_vec *v, struct piece *out, struct why *why)
+static int norm_load(struct model *m, const struct weights_vec *v, const struct weights_vec *bias,
+		     struct norm *out, struct why *why)
 {
-	return vec_load_plus(m, v, m->c->norm_offset, out, "a norm", why);
+	int rc = vec_load_plus(m, v, m->c->norm_offset, &out->weight, "a norm", why);
+	return rc ? rc : model_vec_load(m, bias, &out->bias, "the bias of a norm", why);
+}
+
+static void norm_free(struct model *m, struct norm *n)
+{
+	piece_free(m, &n->weight);
+	piece_free(m, &n->bias);
 }
 
 /* Unpack codes into a matrix [n, k] of the table's operand type, for tables that do not support these
@@ -214,23 +235,32 @@ static void read_ahead(const struct weights_linear *l, bool whole)
 		file_read_ahead(l->w, (size_t)shard_linear_bytes(l));
 }
 
-void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
-		       const struct part *parts, int n)
+static enum kern_act act_of(enum config_act a)
 {
 	static const enum kern_act acts[] = {[ACT_SILU] = KERN_SILU,
 					     [ACT_GELU_TANH] = KERN_GELU_TANH,
-					     [ACT_GELU_SIGMOID] = KERN_GELU_SIGMOID};
+					     [ACT_GELU_SIGMOID] = KERN_GELU_SIGMOID,
+					     [ACT_GELU] = KERN_GELU,
+					     [ACT_RELU] = KERN_RELU,
+					     [ACT_RELU2] = KERN_RELU2,
+					     [ACT_XIELU] = KERN_XIELU};
+	return acts[a];
+}
+
+void model_source_init(struct model *m, const struct kern_info *info, struct source *s,
+		       const struct part *parts, int n)
+{
 	*s = (struct source){.info = info,
 			     .src = {.name = parts[0].whole->name,
 				     .n_parts = n,
 				     .head = parts[0].of == SHARD_HEAD,
-				     .act = acts[m->c->act],
+				     .act = act_of(m->c->act),
 				     .limit = m->c->act_limit,
 				     .up_plus = m->c->up_plus}};
 	for (int i = 0; i < n; i++) {
 		struct weights_linear *l = &s->linears[i];
 		const struct weights_linear *whole = parts[i].whole;
-		shard_linear(m->shard, whole, shard_cut(m->shard, m->c, parts[i].of, whole), l,
+		shard_linear(m->shard, whole, shard_cut(m->shard, parts[i].plan, parts[i].of, whole), l,
 			     &s->copies[i]);
 		assert(i == 0 || l->k == s->src.k);
 		if (!m->unread)
@@ -272,35 +302,44 @@ static struct weights_vec vec_cut(const struct weights_vec *v, int first, int n)
 /* Load the per-head vectors: norms of q and k, and sinks. */
 static int heads_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
-	const struct shard *s = m->shard;
-	const int d = m->c->head_dim;
-	struct weights_vec q = w->q_norm, k = w->k_norm, sinks = w->sinks;
-	if (m->c->qk_norm == QK_NORM_ROWS) {
-		q = vec_cut(&q, s->head0 * d, s->n_heads * d);
-		k = vec_cut(&k, s->kv_head0 * d, s->n_kv_heads * d);
-	}
+	const struct config_layer *p = l->plan;
+	struct weights_vec sinks = w->sinks;
+	struct weights_vec all[] = {w->q_norm, w->q_norm_bias, w->k_norm, w->k_norm_bias};
+	const bool each = m->c->qk_norm == QK_NORM_ROWS || m->c->qk_norm == QK_NORM_EACH;
+	for (int i = 0; each && i < 4; i++)
+		if (all[i].data && i < 2)
+			all[i] = vec_cut(&all[i], p->head0 * p->dim, p->heads * p->dim);
+		else if (all[i].data)
+			all[i] = vec_cut(&all[i], p->kv_head0 * p->dim, p->kv_heads * p->dim);
 	if (sinks.data)
-		sinks = vec_cut(&sinks, s->head0, s->n_heads);
-	int rc = norm_load(m, &q, &l->q_norm, why);
+		sinks = vec_cut(&sinks, p->head0, p->heads);
+	int rc = norm_load(m, &all[0], &all[1], &l->q_norm, why);
 	if (!rc)
-		rc = norm_load(m, &k, &l->k_norm, why);
+		rc = norm_load(m, &all[2], &all[3], &l->k_norm, why);
 	return rc ? rc : model_vec_load(m, &sinks, &l->sinks, "the sinks of attention", why);
 }
 
 static int layer_load(struct model *m, struct layer *l, const struct weights_layer *w, struct why *why)
 {
-	const struct part qkv[] = {{&w->q, SHARD_Q}, {&w->k, SHARD_KV}, {&w->v, SHARD_KV}};
-	const struct part o = {&w->o, SHARD_O}, down = {&w->down, SHARD_DOWN};
-	const struct part gateup[] = {{&w->gate, SHARD_FFN}, {&w->up, SHARD_FFN}};
+	const struct part qkv[] = {
+		{&w->q, SHARD_Q, l->plan}, {&w->k, SHARD_KV, l->plan}, {&w->v, SHARD_KV, l->plan}};
+	const struct part o = {&w->o, SHARD_O, l->plan}, down = {&w->down, SHARD_DOWN, l->plan};
+	const struct part gateup[] = {{&w->gate, SHARD_FFN, l->plan}, {&w->up, SHARD_FFN, l->plan}};
+	const bool plain = m->c->ffn_plain;
+	float args[4] = {0};
 	int rc = 0;
-	if ((rc = norm_load(m, &w->attn_norm, &l->attn_norm, why)) ||
-	    (rc = norm_load(m, &w->ffn_norm, &l->ffn_norm, why)) ||
-	    (rc = norm_load(m, &w->attn_post, &l->attn_post, why)) ||
-	    (rc = norm_load(m, &w->ffn_post, &l->ffn_post, why)) || (rc = heads_load(m, l, w, why)) ||
-	    (rc = linear_load(m, qkv, 3, &l->qkv, why)) || (rc = linear_load(m, &o, 1, &l->o, why)))
+	if (w->act_args.data)
+		weights_to_f32(&w->act_args, args);
+	l->act = (struct kern_act_args){act_of(m->c->act), args[0], args[1], args[2], args[3]};
+	if ((rc = norm_load(m, &w->attn_norm, &w->attn_norm_bias, &l->attn_norm, why)) ||
+	    (rc = norm_load(m, &w->ffn_norm, &w->ffn_norm_bias, &l->ffn_norm, why)) ||
+	    (rc = norm_load(m, &w->attn_post, &w->attn_post_bias, &l->attn_post, why)) ||
+	    (rc = norm_load(m, &w->ffn_post, &w->ffn_post_bias, &l->ffn_post, why)) ||
+	    (rc = heads_load(m, l, w, why)) || (rc = linear_load(m, qkv, 3, &l->qkv, why)) ||
+	    (rc = linear_load(m, &o, 1, &l->o, why)))
 		return rc;
-	if (w->gate.w && ((rc = linear_load(m, gateup, 2, &l->gateup, why)) ||
-			  (rc = linear_load(m, &down, 1, &l->down, why))))
+	if (w->up.w && ((rc = linear_load(m, gateup + plain, 2 - plain, &l->gateup, why)) ||
+			(rc = linear_load(m, &down, 1, &l->down, why))))
 		return rc;
 	return w->experts ? model_experts_load(m, l, w, why) : 0;
 }
@@ -316,7 +355,8 @@ static int embed_load(struct model *m, const struct weights *w, bool head, struc
 	void *copy = NULL;
 	loading_now(m->loading, BUS_DOING_READ);
 	if (w->embed_codes.w) {
-		shard_linear(m->shard, &w->embed_codes, shard_cut(m->shard, c, SHARD_HEAD, NULL), &l, &copy);
+		shard_linear(m->shard, &w->embed_codes,
+			     shard_cut(m->shard, NULL, SHARD_HEAD, &w->embed_codes), &l, &copy);
 		src.table = &l.codes;
 		src.dtype = KERN_CODES;
 		bytes = shard_linear_bytes(&l);
@@ -340,13 +380,30 @@ static int embed_load(struct model *m, const struct weights *w, bool head, struc
 	return 0;
 }
 
+/* Load the learned positions of the served context. */
+static int positions_load(struct model *m, const struct weights_vec *v, struct why *why)
+{
+	const int64_t n = (int64_t)m->max_context * m->c->hidden;
+	const struct weights_vec some = {v->data, v->dtype, v->n < n ? v->n : (int)n};
+	if (v->data && v->n < n)
+		return err_why(
+			why, -EINVAL,
+			"the model has embeddings of %d positions, the context needs %d: lower --context",
+			v->n / m->c->hidden, m->max_context);
+	return model_vec_load(m, &some, &m->positions, "the embeddings of positions", why);
+}
+
 /* Load embedding, final norm and head.  A quantized embedding table serves as the head if the kernels
  * accept its codes as an embedding; else the head is loaded separately from it. */
 static int ends_load(struct model *m, const struct weights *w, struct why *why)
 {
 	const bool tied = !w->head.w || (w->head.w == w->embed_codes.w && m->info.embed_codes);
-	const struct part head = {&w->head, SHARD_HEAD};
-	int rc = norm_load(m, &w->norm, &m->norm, why);
+	const struct part head = {&w->head, SHARD_HEAD, NULL};
+	int rc = norm_load(m, &w->norm, &w->norm_bias, &m->norm, why);
+	if (!rc)
+		rc = norm_load(m, &w->embed_norm, &w->embed_norm_bias, &m->embed_norm, why);
+	if (!rc)
+		rc = positions_load(m, &w->positions, why);
 	if (!rc)
 		rc = embed_load(m, w, tied, why);
 	if (!rc && !tied)
@@ -377,6 +434,20 @@ static int rope_load(struct model *m, struct piece *out, bool local, int max_con
 	return rc ? err_why(why, rc, "uploading the rotations failed") : 0;
 }
 
+/* Check for combinations that no operation computes. */
+static int check_parts(const struct model_config *c, struct why *why)
+{
+	if (c->ffn_plain ? c->experts.n > 0 : c->act > ACT_GELU_SIGMOID)
+		return err_why(why, -ENOTSUP, "%s: %s is not supported", c->arch_name,
+			       c->ffn_plain ? "a mixture of experts without gates"
+					    : "a gate with another activation than silu and gelu by tanh");
+	if (c->block == BLOCK_POST && c->norm != CONFIG_NORM_LAYER)
+		return err_why(why, -ENOTSUP,
+			       "%s: RMS norms of the sum with the residual stream are not supported",
+			       c->arch_name);
+	return 0;
+}
+
 int model_load(struct model **out, const struct model_args *a, struct why *why)
 {
 	struct model *m = xcalloc(1, sizeof *m);
@@ -389,6 +460,7 @@ int model_load(struct model **out, const struct model_args *a, struct why *why)
 			    .shard = a->shard,
 			    .max_rows = a->max_rows,
 			    .max_logits = a->max_logits,
+			    .max_context = a->max_context,
 			    .loading = a->loading,
 			    .moves = a->moves,
 			    .at_work = a->at_work,
@@ -403,16 +475,17 @@ int model_load(struct model **out, const struct model_args *a, struct why *why)
 			    .stream_above_rows = a->stream_above_rows};
 	m->ops->info(m->dev, &m->info);
 	m->layers = xcalloc((size_t)n_layers, sizeof *m->layers);
-	if ((rc = scratch_new(m, why)) || (rc = model_experts_init(m, a->skew, why)) ||
+	if ((rc = check_parts(m->c, why)) || (rc = scratch_new(m, why)) ||
+	    (rc = model_experts_init(m, a->skew, why)) ||
 	    (rc = rope_load(m, &m->rope, false, a->max_context, why)) ||
 	    (a->config->rope_local_theta > 0 &&
 	     (rc = rope_load(m, &m->rope_local, true, a->max_context, why))) ||
 	    (!a->layers_only && (rc = ends_load(m, a->weights, why))))
 		goto fail;
 	for (int i = 0; i < n_layers; i++) {
-		const uint8_t rope = a->config->layer_rope[i];
+		const uint8_t rope = a->config->layers[i].rope;
+		m->layers[i].plan = &a->config->layers[i];
 		m->layers[i].host_experts = a->host_experts && a->placement->cpu[i];
-		m->layers[i].window = a->config->layer_window[i] ? a->config->window : 0;
 		m->layers[i].rope = rope == LAYER_ROPE_NONE    ? NULL
 				    : rope == LAYER_ROPE_LOCAL ? &m->rope_local
 							       : &m->rope;
@@ -436,7 +509,7 @@ void model_free(struct model *m)
 {
 	if (!m)
 		return;
-	struct piece *pieces[] = {&m->norm, &m->rope, &m->rope_local, &m->x, &m->add, &m->turns};
+	struct piece *pieces[] = {&m->positions, &m->rope, &m->rope_local, &m->x, &m->add, &m->turns};
 	for (int i = 0; i < m->c->n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kern_linear *linears[] = {l->qkv, l->o, l->gateup, l->down, l->router};
@@ -444,15 +517,15 @@ void model_free(struct model *m)
 			if (linears[j])
 				m->ops->linear_free(linears[j]);
 		model_layer_experts_free(m, l);
+		struct norm *norms[] = {&l->attn_norm, &l->ffn_norm, &l->attn_post,
+					&l->ffn_post,  &l->q_norm,   &l->k_norm};
+		for (size_t j = 0; j < sizeof norms / sizeof norms[0]; j++)
+			norm_free(m, norms[j]);
 		piece_free(m, &l->choice_bias);
-		piece_free(m, &l->attn_norm);
-		piece_free(m, &l->ffn_norm);
-		piece_free(m, &l->attn_post);
-		piece_free(m, &l->ffn_post);
-		piece_free(m, &l->q_norm);
-		piece_free(m, &l->k_norm);
 		piece_free(m, &l->sinks);
 	}
+	norm_free(m, &m->norm);
+	norm_free(m, &m->embed_norm);
 	if (m->own_head)
 		m->ops->linear_free(m->own_head);
 	if (m->embed)
@@ -506,35 +579,43 @@ void model_set_group(struct model *m, struct tp_group *g)
 /* ---- the step ---- */
 
 /* Compute the sums of squares for a norm over all heads of all ranks. */
-static int squares(struct model *m, int n_rows)
+static int squares(struct model *m, const struct layer *l, int n_rows)
 {
-	const struct model_config *c = m->c;
 	if (!m->squares.p)
 		return 0;
-	int rc = m->ops->qkv_squares(m->stream, m->squares.p, m->qkv.p, n_rows, c->n_heads, c->n_kv_heads,
-				     c->head_dim);
+	int rc = m->ops->qkv_squares(m->stream, m->squares.p, m->qkv.p, n_rows, l->plan->heads,
+				     l->plan->kv_heads, l->plan->dim);
 	return rc ? rc : tp_group_sum_rows(m->group, m->stream, m->squares.p, n_rows, 2);
 }
 
 static int attention(struct model *m, const struct layer *l, int layer, struct kern_kv *kv)
 {
 	const struct model_config *c = m->c;
+	const struct config_layer *p = l->plan;
 	const int n_ranks = m->shard->n_ranks;
 	const struct kern_qkv_args qkv = {
 		.q = m->q.p,
 		.qkv = m->qkv.p,
-		.q_norm = l->q_norm.p,
-		.k_norm = l->k_norm.p,
+		.q_norm = l->q_norm.weight.p,
+		.k_norm = l->k_norm.weight.p,
+		.q_norm_bias = l->q_norm.bias.p,
+		.k_norm_bias = l->k_norm.bias.p,
+		.norm = c->norm == CONFIG_NORM_LAYER ? KERN_NORM_LAYER : KERN_NORM_RMS,
+		.norm_each = c->qk_norm == QK_NORM_EACH,
+		.norm_after = c->qk_norm_after,
+		.clip = c->qkv_clip,
+		.q_beta = c->q_scale_beta,
+		.q_floor = c->q_scale_floor,
 		.squares = m->squares.p,
-		.q_width = n_ranks * c->n_heads * c->head_dim,
-		.k_width = n_ranks * c->n_kv_heads * c->head_dim,
+		.q_width = n_ranks * p->heads * p->dim,
+		.k_width = n_ranks * p->kv_heads * p->dim,
 		.eps = c->rms_eps,
 		.rope = l->rope ? l->rope->p : NULL,
 		.rope_dim = l->rope ? c->rope_dim : 0,
 		.style = c->rope_pairs ? KERN_ROPE_PAIRS : KERN_ROPE_HALVES,
-		.n_q_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads,
-		.head_dim = c->head_dim,
+		.n_q_heads = p->heads,
+		.n_kv_heads = p->kv_heads,
+		.head_dim = p->dim,
 		.kv = kv,
 		.layer = layer,
 	};
@@ -543,12 +624,12 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 		.q = m->q.p,
 		.kv = kv,
 		.layer = layer,
-		.n_q_heads = c->n_heads,
-		.n_kv_heads = c->n_kv_heads,
-		.head_dim = c->head_dim,
-		.scale = c->attn_scale > 0 ? c->attn_scale : 1 / sqrtf((float)c->head_dim),
+		.n_q_heads = p->heads,
+		.n_kv_heads = p->kv_heads,
+		.head_dim = p->dim,
+		.scale = c->attn_scale > 0 ? c->attn_scale : 1 / sqrtf((float)p->dim),
 		.cap = c->attn_cap,
-		.window = l->window,
+		.window = p->window,
 		.sinks = l->sinks.p,
 	};
 	int rc = m->ops->qkv(m->stream, &qkv);
@@ -559,25 +640,56 @@ static int attention(struct model *m, const struct layer *l, int layer, struct k
 	return rc;
 }
 
-/* Sum the partial results of the ranks' linear layers; post: norm applied to the sum, or none. */
-static int sum(struct model *m, const struct piece *post, int n_rows)
+/* Norm rows F32 [n_rows, H] in place, after adding `add` (layer norms only) or NULL. */
+static int norm_in_place(struct model *m, void *rows, const void *add, const struct norm *w, int n_rows)
+{
+	const struct model_config *c = m->c;
+	const struct kern_layernorm_args a = {NULL, rows, add, w->weight.p, w->bias.p, c->hidden, c->rms_eps};
+	int rc = c->norm == CONFIG_NORM_LAYER
+			 ? m->ops->layernorm(m->stream, &a, n_rows)
+			 : m->ops->rmsnorm_f32(m->stream, rows, w->weight.p, n_rows, c->hidden, c->rms_eps);
+	trace_mark(m->trace, TRACE_ROWS);
+	return rc;
+}
+
+/* Sum the partial results of the ranks' linear layers in `add`. */
+static int sum_ranks(struct model *m, int n_rows)
 {
 	trace_mark(m->trace, TRACE_LINEAR);
 	int rc = tp_group_sum_rows(m->group, m->stream, m->add.p, n_rows, m->c->hidden);
 	if (m->group)
 		trace_mark(m->trace, TRACE_GROUP);
-	if (!rc && post->p) {
-		rc = m->ops->rmsnorm_f32(m->stream, m->add.p, post->p, n_rows, m->c->hidden, m->c->rms_eps);
-		trace_mark(m->trace, TRACE_ROWS);
-	}
 	progress_bump(m);
 	return rc;
 }
 
-static int norm(struct model *m, const void *add, const struct piece *weight, int n_rows)
+/* Complete an addend of the residual stream; post: norm applied to it, or none. */
+static int sum(struct model *m, const struct norm *post, int n_rows)
 {
-	int rc = m->ops->rmsnorm(m->stream, m->normed.p, m->x.p, add, weight->p, n_rows, m->c->hidden,
-				 m->c->rms_eps);
+	int rc = sum_ranks(m, n_rows);
+	if (!rc && post->weight.p)
+		rc = norm_in_place(m, m->add.p, NULL, post, n_rows);
+	if (!rc && m->c->residual_scale > 0) {
+		rc = m->ops->map(m->stream, m->add.p, n_rows, m->c->hidden, KERN_MAP_SCALE,
+				 m->c->residual_scale);
+		trace_mark(m->trace, TRACE_ROWS);
+	}
+	return rc;
+}
+
+/* Add `add` (or NULL) to the rows x, and norm them to the operand `out`. */
+static int norm_to(struct model *m, void *out, void *x, const void *add, const struct norm *w, int n_rows)
+{
+	const struct model_config *c = m->c;
+	const struct kern_layernorm_args a = {out, x, add, w->weight.p, w->bias.p, c->hidden, c->rms_eps};
+	return w->weight.p && c->norm == CONFIG_NORM_LAYER
+		       ? m->ops->layernorm(m->stream, &a, n_rows)
+		       : m->ops->rmsnorm(m->stream, out, x, add, w->weight.p, n_rows, c->hidden, c->rms_eps);
+}
+
+static int norm(struct model *m, const void *add, const struct norm *w, int n_rows)
+{
+	int rc = norm_to(m, m->normed.p, m->x.p, add, w, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
 	return rc;
 }
@@ -593,7 +705,10 @@ static int qkv(struct model *m, const struct layer *l, int n_rows)
 int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_rows)
 {
 	observe(m, MODEL_AT_GATEUP, &m->normed, n_rows);
-	int rc = m->ops->gateup_swiglu(m->stream, l->gateup, m->ffn.p, m->normed.p, n_rows);
+	int rc = m->c->ffn_plain ? m->ops->linear(m->stream, l->gateup, m->wide.p, m->normed.p, n_rows, true)
+				 : m->ops->gateup_swiglu(m->stream, l->gateup, m->ffn.p, m->normed.p, n_rows);
+	if (!rc && m->c->ffn_plain)
+		rc = m->ops->activate(m->stream, m->ffn.p, m->wide.p, n_rows, l->plan->inter, &l->act);
 	observe(m, MODEL_AT_DOWN, &m->ffn, n_rows);
 	if (!rc)
 		rc = m->ops->linear(m->stream, l->down, out, m->ffn.p, n_rows, true);
@@ -601,27 +716,87 @@ int model_dense_ffn(struct model *m, const struct layer *l, void *out, int n_row
 	return rc;
 }
 
+/* Compute attention from the normed rows; out: F32 [n_rows, H], this rank's part. */
+static int attend(struct model *m, const struct layer *l, int layer, struct kern_kv *kv, void *out,
+		  int n_rows)
+{
+	int rc = qkv(m, l, n_rows);
+	if (rc)
+		return rc;
+	if (layer == 0 && m->at_work)
+		m->at_work(m->at_work_arg);
+	if ((rc = squares(m, l, n_rows)) || (rc = attention(m, l, layer, kv)))
+		return rc;
+	observe(m, MODEL_AT_O, &m->att, n_rows);
+	return m->ops->linear(m->stream, l->o, out, m->att.p, n_rows, true);
+}
+
+/* Compute the FFN from the normed rows, into `add`. */
+static int feed_forward(struct model *m, const struct layer *l, int layer, int n_rows)
+{
+	return l->experts ? model_experts_ffn(m, l, layer, n_rows) : model_dense_ffn(m, l, m->add.p, n_rows);
+}
+
+/* The functions for the forms of enum config_block.  add: the previous layer's output, not yet added to the
+ * residual stream, or NULL; this layer's stays in m->add. */
+
+static int serial(struct model *m, const struct layer *l, int layer, struct kern_kv *kv, const void *add,
+		  int n_rows)
+{
+	int rc;
+	if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = attend(m, l, layer, kv, m->add.p, n_rows)) ||
+	    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
+	    (rc = feed_forward(m, l, layer, n_rows)))
+		return rc;
+	return sum(m, &l->ffn_post, n_rows);
+}
+
+static int parallel(struct model *m, const struct layer *l, int layer, struct kern_kv *kv, const void *add,
+		    int n_rows)
+{
+	const struct norm none = {0};
+	int rc;
+	if ((rc = norm(m, add, &l->attn_norm, n_rows)) ||
+	    (rc = attend(m, l, layer, kv, m->branch.p, n_rows)) ||
+	    (m->c->block == BLOCK_PARALLEL_TWO && (rc = norm(m, NULL, &l->ffn_norm, n_rows))) ||
+	    (rc = feed_forward(m, l, layer, n_rows)) ||
+	    (rc = m->ops->add_rows(m->stream, m->add.p, m->branch.p, NULL, n_rows, m->c->hidden)))
+		return rc;
+	return sum(m, &none, n_rows);
+}
+
+/* The layer's output is in the residual stream; m->add has nothing to add. */
+static int post(struct model *m, const struct layer *l, int layer, struct kern_kv *kv, int n_rows)
+{
+	const struct norm none = {0};
+	int rc;
+	if ((rc = norm(m, NULL, &none, n_rows)) || (rc = attend(m, l, layer, kv, m->add.p, n_rows)) ||
+	    (rc = sum_ranks(m, n_rows)) || (rc = norm_in_place(m, m->x.p, m->add.p, &l->attn_post, n_rows)) ||
+	    (rc = norm(m, NULL, &none, n_rows)) || (rc = feed_forward(m, l, layer, n_rows)) ||
+	    (rc = sum_ranks(m, n_rows)))
+		return rc;
+	return norm_in_place(m, m->x.p, m->add.p, &l->ffn_post, n_rows);
+}
+
 /* Run all layers.  The last layer's output stays in `add`, for the next norm. */
 static int layers(struct model *m, struct kern_kv *kv, int n_rows)
 {
-	const void *add = NULL;
 	int rc = model_experts_begin(m, n_rows);
 	for (int i = 0; !rc && i < m->c->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		if ((rc = norm(m, add, &l->attn_norm, n_rows)) || (rc = qkv(m, l, n_rows)))
-			return rc;
-		if (i == 0 && m->at_work)
-			m->at_work(m->at_work_arg);
-		if ((rc = squares(m, n_rows)) || (rc = attention(m, l, i, kv)))
-			return rc;
-		observe(m, MODEL_AT_O, &m->att, n_rows);
-		if ((rc = m->ops->linear(m->stream, l->o, m->add.p, m->att.p, n_rows, true)) ||
-		    (rc = sum(m, &l->attn_post, n_rows)) || (rc = norm(m, m->add.p, &l->ffn_norm, n_rows)) ||
-		    (rc = l->experts ? model_experts_ffn(m, l, i, n_rows)
-				     : model_dense_ffn(m, l, m->add.p, n_rows)) ||
-		    (rc = sum(m, &l->ffn_post, n_rows)))
-			return rc;
-		add = m->add.p;
+		const void *add = i ? m->add.p : NULL;
+		switch (m->c->block) {
+		case BLOCK_SERIAL:
+			rc = serial(m, l, i, kv, add, n_rows);
+			break;
+		case BLOCK_PARALLEL:
+		case BLOCK_PARALLEL_TWO:
+			rc = parallel(m, l, i, kv, add, n_rows);
+			break;
+		case BLOCK_POST:
+			rc = post(m, l, i, kv, n_rows);
+			break;
+		}
 	}
 	return rc;
 }
@@ -640,16 +815,20 @@ int model_forward(struct model *m, struct kern_kv *kv, const int32_t *tokens, in
 		rc = tp_group_sum_rows(m->group, s, m->x.p, n_rows, c->hidden);
 	if (!rc && c->embed_scale > 0)
 		rc = k->map(s, m->x.p, n_rows, c->hidden, KERN_MAP_SCALE, c->embed_scale);
+	if (!rc && m->positions.p)
+		rc = k->positions(s, m->x.p, m->positions.p, c->hidden);
+	if (!rc && m->embed_norm.weight.p)
+		rc = norm_in_place(m, m->x.p, NULL, &m->embed_norm, n_rows);
 	return rc ? rc : layers(m, kv, n_rows);
 }
 
 /* The norm without weights only adds the last layer's output. */
 int model_layers(struct model *m, struct kern_kv *kv, int n_rows)
 {
-	const struct piece none = {0};
+	const struct norm none = {0};
 	assert(n_rows > 0 && n_rows <= m->max_rows && m->c->n_layers > 0);
 	int rc = layers(m, kv, n_rows);
-	return rc ? rc : norm(m, m->add.p, &none, n_rows);
+	return rc || m->c->block == BLOCK_POST ? rc : norm(m, m->add.p, &none, n_rows);
 }
 
 void *model_residual(struct model *m)
@@ -658,21 +837,31 @@ void *model_residual(struct model *m)
 }
 
 /* Gather the rows before the final norm, both residual and addend, so that the norm and the head process
- * only the rows to sample from. */
+ * only the rows to sample from.  The norm's output is an operand in `last`. */
+static int last_rows(struct model *m, int n_rows)
+{
+	const struct kern_ops *k = m->ops;
+	const struct model_config *c = m->c;
+	const bool adds = c->block != BLOCK_POST;
+	int rc;
+	if ((rc = k->gather(m->stream, m->last_x.p, m->x.p, c->hidden)) ||
+	    (adds && (rc = k->gather(m->stream, m->last_add.p, m->add.p, c->hidden))))
+		return rc;
+	return norm_to(m, m->last.p, m->last_x.p, adds ? m->last_add.p : NULL, &m->norm, n_rows);
+}
+
 static int head(struct model *m, int n_logits)
 {
 	const struct kern_ops *k = m->ops;
 	const struct model_config *c = m->c;
 	struct kern_stream *s = m->stream;
-	int rc;
-	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
-	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
-	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_logits, c->hidden,
-			     c->rms_eps)))
+	int rc = last_rows(m, n_logits);
+	if (rc)
 		return rc;
 	void *const out = m->part.p ? m->part.p : m->logits.p;
 	const int width = m->part.p ? m->shard->widths[m->shard->rank] : c->n_vocab;
 	if ((rc = k->linear(s, m->head, out, m->last.p, n_logits, true)) ||
+	    (c->logit_scale > 0 && (rc = k->map(s, out, n_logits, width, KERN_MAP_SCALE, c->logit_scale))) ||
 	    (c->logit_cap > 0 && (rc = k->map(s, out, n_logits, width, KERN_MAP_SOFTCAP, c->logit_cap))) ||
 	    !m->part.p)
 		return rc;
@@ -687,21 +876,14 @@ int model_head(struct model *m, int n_logits)
 	return rc;
 }
 
+/* The norm in last_rows() is only used for its sum, since its output is an operand, possibly of integers. */
 int model_rows(struct model *m, int n_rows, const void **out)
 {
-	const struct kern_ops *k = m->ops;
-	const struct model_config *c = m->c;
-	struct kern_stream *s = m->stream;
-	int rc;
 	assert(n_rows > 0 && n_rows <= m->max_logits);
 	*out = m->last_x.p;
-	/* The first norm is only used for its sum, since its output is an operand, possibly of integers. */
-	if ((rc = k->gather(s, m->last_x.p, m->x.p, c->hidden)) ||
-	    (rc = k->gather(s, m->last_add.p, m->add.p, c->hidden)) ||
-	    (rc = k->rmsnorm(s, m->last.p, m->last_x.p, m->last_add.p, m->norm.p, n_rows, c->hidden,
-			     c->rms_eps)))
-		return rc;
-	rc = k->rmsnorm_f32(s, m->last_x.p, m->norm.p, n_rows, c->hidden, c->rms_eps);
+	int rc = last_rows(m, n_rows);
+	if (!rc && m->norm.weight.p)
+		rc = norm_in_place(m, m->last_x.p, NULL, &m->norm, n_rows);
 	trace_mark(m->trace, TRACE_HEAD);
 	return rc;
 }

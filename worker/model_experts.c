@@ -63,7 +63,7 @@ static int host_experts_norm_load(struct model *m, struct layer *l, const struct
 {
 	const struct host_experts_table *t = l->host_experts ? host_experts_table(m->host_experts) : NULL;
 	const size_t bytes = (size_t)v->n * sizeof(float);
-	if (!t || !v->data)
+	if (!t || !v->data || m->c->norm == CONFIG_NORM_LAYER)
 		return 0;
 	if (!(l->host_experts_norm = t->ops->mem_new(t->dev, bytes)))
 		return err_why(why, -ENOMEM, "out of memory: %zu bytes for a norm on the CPU", bytes);
@@ -116,8 +116,8 @@ static int expert_at(void *arg, int e, struct kern_linear_src *gateup, struct ke
 	struct model *m = r->m;
 	const struct weights_expert *x = &r->w->experts[e];
 	const enum shard_of cut = shard_of_gateup(m->shard);
-	const struct part first[] = {{&x->gate, cut}, {&x->up, cut}},
-			  last = {&x->down, shard_of_down(m->shard)};
+	const struct part first[] = {{&x->gate, cut, NULL}, {&x->up, cut, NULL}},
+			  last = {&x->down, shard_of_down(m->shard), NULL};
 	(void)why;
 	expert_done(r);
 	if (e <= r->last) { /* the table reads them again */
@@ -210,7 +210,9 @@ int model_experts_load(struct model *m, struct layer *l, const struct weights_la
 	int rc;
 	for (int e = 0; e < n; e++)
 		here[e] = shard_has_expert(m->shard, e) && !(hot && hot[e]);
-	if ((rc = router_load(m, l, w, why)) || (rc = host_experts_norm_load(m, l, &w->ffn_norm, why)) ||
+	if ((rc = router_load(m, l, w, why)) ||
+	    (rc = host_experts_norm_load(m, l, m->c->block == BLOCK_PARALLEL ? &w->attn_norm : &w->ffn_norm,
+					 why)) ||
 	    (hot && (rc = experts_to(m, &device, w, hot, &l->hot, why))))
 		return rc;
 	const bool *const those = hot || m->shard->ep ? here : NULL;
@@ -558,7 +560,27 @@ int model_experts_begin(struct model *m, int n_rows)
 	return prefetch_begin(m->prefetch);
 }
 
-static int route(struct model *m, const struct layer *l, int layer, int n_rows)
+/* The rows that the router reads: the residual stream and the norm before the FFN, or (a layer norm) rows that
+ * are normed already, and NULL. */
+struct routed {
+	const void *x, *norm;
+};
+
+static int routed_rows(struct model *m, const struct layer *l, int n_rows, struct routed *out)
+{
+	const struct norm *w = model_ffn_norm(m, l);
+	*out = (struct routed){m->x.p, w->weight.p};
+	if (m->c->norm != CONFIG_NORM_LAYER || !w->weight.p)
+		return 0;
+	const size_t bytes = (size_t)n_rows * (size_t)m->c->hidden * sizeof(float);
+	const struct kern_layernorm_args a = {NULL,      m->routed.p,  NULL,         w->weight.p,
+					      w->bias.p, m->c->hidden, m->c->rms_eps};
+	*out = (struct routed){m->routed.p, NULL};
+	int rc = m->ops->copy(m->stream, m->routed.p, m->x.p, bytes);
+	return rc ? rc : m->ops->layernorm(m->stream, &a, n_rows);
+}
+
+static int route(struct model *m, const struct layer *l, const struct routed *rows, int layer, int n_rows)
 {
 	const struct config_experts *x = &m->c->experts;
 	uint32_t *const counts = l->host_experts && !streams_experts(m, l, n_rows) ? NULL : m->count->device;
@@ -567,8 +589,8 @@ static int route(struct model *m, const struct layer *l, int layer, int n_rows)
 		.weight = m->weights.p,
 		.shared = m->shared_by.p,
 		.counts = counts ? counts + (size_t)layer * (size_t)x->n : NULL,
-		.x = m->x.p,
-		.norm = l->ffn_norm.p,
+		.x = rows->x,
+		.norm = rows->norm,
 		.eps = m->c->rms_eps,
 		.router = l->router,
 		.choice_bias = l->choice_bias.p,
@@ -635,9 +657,10 @@ static int add_host_experts(struct model *m, const struct layer *l, int n_rows)
 }
 
 /* The device computes the shared and the GPU-resident experts while the CPU computes the others. */
-static int compute_host_experts(struct model *m, const struct layer *l, int layer, int n_rows)
+static int compute_host_experts(struct model *m, const struct layer *l, const struct routed *rows, int layer,
+				int n_rows)
 {
-	int rc = host_experts_send(m->host_experts, m->stream, m->x.p, m->chosen.p, m->weights.p, n_rows);
+	int rc = host_experts_send(m->host_experts, m->stream, rows->x, m->chosen.p, m->weights.p, n_rows);
 	trace_mark(m->trace, TRACE_ROWS);
 	if (rc || (rc = shared_ffn(m, l, n_rows)) || (l->hot && (rc = device_moe(m, l, l->hot, n_rows))) ||
 	    (rc = host_experts_compute(m->host_experts, l->experts, l->host_experts_norm, m->c->rms_eps,
@@ -665,10 +688,12 @@ static int come_experts(struct model *m, const struct layer *l, int n_rows)
 
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows)
 {
-	int rc = route(m, l, layer, n_rows);
-	if (rc)
+	struct routed rows;
+	int rc = routed_rows(m, l, n_rows, &rows);
+	if (rc || (rc = route(m, l, &rows, layer, n_rows)))
 		return rc;
 	if (streams_experts(m, l, n_rows))
 		return come_experts(m, l, n_rows);
-	return l->host_experts ? compute_host_experts(m, l, layer, n_rows) : own_experts(m, l, layer, n_rows);
+	return l->host_experts ? compute_host_experts(m, l, &rows, layer, n_rows)
+			       : own_experts(m, l, layer, n_rows);
 }

@@ -19,27 +19,34 @@ struct piece {
  * stream, so the logits and the layers' rows share one block. */
 enum turn { ALWAYS, IN_LAYERS, IN_HEAD, TURNS };
 
+/* A norm's weights, F32.  weight.p NULL: there is no norm. */
+struct norm {
+	struct piece weight, bias; /* bias: for layer norms, or none */
+};
+
 struct layer {
-	struct kern_linear *qkv; /* [H] to q, k, v, concatenated */
+	const struct config_layer *plan; /* this rank's */
+	struct kern_linear *qkv;         /* [H] to q, k, v, concatenated */
 	struct kern_linear *o;
 	/* FFN of a dense layer; in a layer with experts the shared expert, NULL if there is none. */
-	struct kern_linear *gateup; /* [H] to gate, up */
+	struct kern_linear *gateup; /* [H] to gate, up; ffn_plain: to up */
 	struct kern_linear *down;
 	struct kern_experts *experts; /* NULL: the layer is dense */
 	bool host_experts;            /* the experts are on the CPU (CPU offload), except `hot` */
 	struct kern_experts *hot;     /* GPU-resident experts of such a layer; NULL: none */
-	/* F32 [H] in the CPU's memory, the same as ffn_norm; NULL: not offloaded, or no norm */
+	/* F32 [H] in the CPU's memory, the norm of the router's input; NULL: not offloaded, or no RMS norm */
 	void *host_experts_norm;
 	bool streams_experts; /* host experts are streamed to the device for steps of many rows */
 	int place;            /* if `comes`: the layer's number in model.prefetch */
 	struct kern_linear *router;
-	struct piece choice_bias;         /* F32 [E], or none */
-	struct piece attn_norm, ffn_norm; /* F32 [H], applied to the input of attention and FFN; or none */
-	struct piece attn_post, ffn_post; /* F32 [H], applied to their output; or none */
-	struct piece q_norm, k_norm;      /* F32 [D], or [Hq D] and [Hkv D], or none */
-	struct piece sinks;               /* F32 [Hq], or none */
-	const struct piece *rope;         /* NULL: no rotation */
-	int window;
+	struct piece choice_bias;        /* F32 [E], or none */
+	struct norm attn_norm, ffn_norm; /* [H], applied to the input of attention and FFN; or none */
+	struct norm attn_post, ffn_post; /* [H], applied to their output, or (BLOCK_POST) to its sum with the
+					  * residual stream; or none */
+	struct norm q_norm, k_norm;      /* [D], or [Hq D] and [Hkv D], or none */
+	struct piece sinks;              /* F32 [Hq], or none */
+	const struct piece *rope;        /* NULL: no rotation */
+	struct kern_act_args act;        /* activation of an FFN without a gate */
 };
 
 struct model {
@@ -54,9 +61,10 @@ struct model {
 	struct kern_embed *embed;
 	struct kern_linear *own_head; /* NULL: tied */
 	const struct kern_linear *head;
-	struct piece norm;             /* F32 [H] */
+	struct norm norm, embed_norm;  /* [H]; or none */
+	struct piece positions;        /* F32 [max_context, H], learned; or none */
 	struct piece rope, rope_local; /* F32 [max_context, rope_dim/2, 2] */
-	int max_rows, max_logits;
+	int max_rows, max_logits, max_context;
 	bool unread;                /* see model_args */
 	bool unpacked;              /* unpacking of codes was logged already */
 	struct loading *loading;    /* borrowed during the load; or NULL */
@@ -80,6 +88,9 @@ struct model {
 	struct piece squares;
 	struct piece att;     /* op  [T, Hq D] */
 	struct piece ffn;     /* op  [T, I] */
+	struct piece wide;    /* F32 [T, I], ffn_plain: outputs of up before the activation */
+	struct piece branch;  /* F32 [T, H], parallel blocks: attention's output */
+	struct piece routed;  /* F32 [T, H], layer norms: the router's input */
 	struct piece chosen;  /* int32 [T, C] experts of each row */
 	struct piece weights; /* F32 [T, C] weights of the experts */
 	/* F32 [T, H] output of the shared expert; then, in layers with GPU-resident experts, of the host
@@ -99,10 +110,11 @@ struct model {
 	int64_t beside_bytes; /* host memory of host experts */
 };
 
-/* A linear layer as stored, and the shard of it that a rank has. */
+/* A linear layer as stored, and the shard of it that a rank has.  plan: of q, k, v and o. */
 struct part {
 	const struct weights_linear *whole;
 	enum shard_of of;
+	const struct config_layer *plan;
 };
 
 /* A linear layer for a table of operations, made of up to three stored ones, and the memory to free after
@@ -155,6 +167,11 @@ int64_t model_layer_expert_bytes(const struct model *m, const struct layer *l);
 /* ready: call when all layers are loaded; begin: when a step begins. */
 int model_experts_ready(struct model *m, struct why *why);
 int model_experts_begin(struct model *m, int n_rows);
+/* Return the norm before the FFN. */
+static inline const struct norm *model_ffn_norm(const struct model *m, const struct layer *l)
+{
+	return m->c->block == BLOCK_PARALLEL ? &l->attn_norm : &l->ffn_norm;
+}
 int model_experts_ffn(struct model *m, const struct layer *l, int layer, int n_rows);
 
 #endif

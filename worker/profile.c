@@ -37,8 +37,8 @@ static int profile_new(struct profile *p, struct why *why)
 	const size_t runs = a->lim->max_runs,
 		     blocks = (a->lim->max_context + a->block_size - 1) / a->block_size;
 	p->kv = a->kv ? a->kv
-		      : a->ops->kv_new(a->dev, c->n_layers, c->n_kv_heads, c->head_dim, (int)a->block_size, 1,
-				       0);
+		      : a->ops->kv_new(a->dev, c->n_layers, c->layers[0].kv_heads, c->layers[0].dim,
+				       (int)a->block_size, 1, 0);
 	p->token_at = xcalloc(a->lim->max_rows, sizeof *p->token_at);
 	p->row0 = xcalloc(runs + 1, sizeof *p->row0);
 	p->pos0 = xcalloc(runs, sizeof *p->pos0);

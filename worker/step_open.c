@@ -506,12 +506,7 @@ static int choose_part(struct step *s, const struct weights *w, struct why *why)
 	int rc = shard_init(&s->shard, &s->config, w, which, why);
 	if (rc)
 		return rc;
-	s->part = s->config;
-	s->part.n_heads = s->shard.n_heads;
-	s->part.n_kv_heads = s->shard.n_kv_heads;
-	s->part.intermediate /= n_ranks;
-	s->part.experts.intermediate /= which.ep ? 1 : n_ranks;
-	s->part.experts.shared /= n_ranks;
+	shard_config(&s->shard, &s->config, &s->part);
 	return 0;
 }
 

@@ -217,7 +217,7 @@ int costmodel_model_read(const char *path, const struct costmodel_device *d, str
 	}
 	*out = (struct costmodel_model){.stored_bytes = (double)w->bytes,
 					.n_layers = c.n_layers,
-					.n_kv_heads = c.n_kv_heads,
+					.n_kv_heads = c.layers[0].kv_heads,
 					.max_position = c.max_position};
 	weights_each(w, add_params, &out->params);
 	out->params -= idle_params(w, &c.experts);
@@ -226,7 +226,7 @@ int costmodel_model_read(const char *path, const struct costmodel_device *d, str
 	out->step_bytes = (double)report_step_bytes(&c, w, d->cpu ? d->mode : "bf16", 8);
 	out->kv_token_bytes =
 		d->cpu ? (double)inspect_kv_token_bytes(&c, strcmp(d->mode, "int8") ? d->mode : "int16")
-		       : 2.0 * c.n_layers * c.n_kv_heads * c.head_dim * 2;
+		       : 2.0 * (double)model_config_kv_values(&c);
 	weights_close(w);
 	model_config_fini(&c);
 	return 0;

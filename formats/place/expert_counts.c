@@ -98,7 +98,7 @@ static int add_line(struct parser *p, const char *line)
 			 (long long)x.layer, (long long)x.expert, p->c->n_layers, p->c->experts.n);
 		return of_another(p, what);
 	}
-	if (!p->c->layer_sparse[x.layer]) {
+	if (!p->c->layers[x.layer].sparse) {
 		snprintf(what, sizeof what, "layer %lld has no experts", (long long)x.layer);
 		return of_another(p, what);
 	}

@@ -296,11 +296,17 @@ static int64_t layer_bytes(const struct weights_layer *l, enum kept_mode m)
 {
 	const struct weights_linear *qkv[] = {&l->q, &l->k, &l->v}, *gateup[] = {&l->gate, &l->up},
 				    *o = &l->o, *down = &l->down;
-	int64_t bytes = 4 * ((int64_t)l->attn_norm.n + l->ffn_norm.n + l->attn_post.n + l->ffn_post.n +
-			     l->q_norm.n + l->k_norm.n + l->choice_bias.n + l->sinks.n);
+	const struct weights_vec *vecs[] = {
+		&l->attn_norm,   &l->ffn_norm,       &l->attn_post,     &l->ffn_post,       &l->q_norm,
+		&l->k_norm,      &l->attn_norm_bias, &l->ffn_norm_bias, &l->attn_post_bias, &l->ffn_post_bias,
+		&l->q_norm_bias, &l->k_norm_bias,    &l->choice_bias,   &l->sinks};
+	const int plain = !l->gate.w; /* up alone */
+	int64_t bytes = 0;
+	for (size_t i = 0; i < sizeof vecs / sizeof *vecs; i++)
+		bytes += 4 * (int64_t)vecs[i]->n;
 	bytes += kept_parts(qkv, 3, m) + kept_parts(&o, 1, m);
-	if (l->gate.w)
-		bytes += kept_parts(gateup, 2, m) + kept_parts(&down, 1, m);
+	if (l->up.w)
+		bytes += kept_parts(gateup + plain, 2 - plain, m) + kept_parts(&down, 1, m);
 	return bytes + kept_experts(l, NULL, m) + router_bytes(&l->router) + router_bytes(&l->shared_gate);
 }
 
@@ -308,7 +314,9 @@ int64_t kept_weights(const struct weights *w, const struct model_config *c, enum
 		     enum kept_head head)
 {
 	const struct kept_table table = kept_table(w, c, m, head);
-	int64_t bytes = table.rows + table.head + 4 * (int64_t)w->norm.n;
+	int64_t bytes = table.rows + table.head +
+			4 * ((int64_t)w->norm.n + w->norm_bias.n + w->embed_norm.n + w->embed_norm_bias.n +
+			     w->positions.n);
 	if (w->head.w && w->head.w != w->embed_codes.w)
 		bytes += kept_head_part(&w->head, m, head);
 	for (int i = 0; i < w->n_layers; i++)

@@ -104,8 +104,8 @@ static int add_range(struct parser *p, const struct rule *r)
 		if (p->named[i])
 			return wrong(p, r, "another rule names layer %d, too", i);
 		p->named[i] = true;
-		n += p->c->layer_sparse[i];
-		p->out->cpu[i] = r->cpu && p->c->layer_sparse[i];
+		n += p->c->layers[i].sparse;
+		p->out->cpu[i] = r->cpu && p->c->layers[i].sparse;
 	}
 	if (n == 0)
 		return wrong(p, r, "names nothing: there are no experts in such layers");
@@ -140,7 +140,7 @@ static int add_rest(struct parser *p)
 {
 	int n = 0;
 	for (int i = 0; i < p->c->n_layers; i++) {
-		if (p->named[i] || !p->c->layer_sparse[i])
+		if (p->named[i] || !p->c->layers[i].sparse)
 			continue;
 		p->out->cpu[i] = p->rest_cpu;
 		n++;
@@ -161,7 +161,7 @@ int placement_parse(struct placement *out, const char *spec, const char *device_
 	struct parser p = {.out = out, .device = device_name, .c = c, .why = why};
 	*out = (struct placement){0};
 	for (int i = 0; i < c->n_layers; i++)
-		out->n_sparse += c->layer_sparse[i];
+		out->n_sparse += c->layers[i].sparse;
 	for (const char *at = spec; at; at = *at ? at + 1 : NULL) {
 		struct rule r = {.text = at, .n = (int)strcspn(at, ",")};
 		int rc = read_rule(&p, &r);

@@ -34,13 +34,13 @@ static int64_t layer_bytes(const struct weights_layer *l)
 static int64_t room_wanted(const struct model_config *c, int64_t gpu_bytes)
 {
 	const int tokens = c->max_position < TOKENS ? c->max_position : TOKENS;
-	return (int64_t)4 * c->n_layers * c->n_kv_heads * c->head_dim * tokens + gpu_bytes / SCRATCH_SHARE;
+	return 2 * model_config_kv_values(c) * tokens + gpu_bytes / SCRATCH_SHARE;
 }
 
 static void put_options(struct proposal *p, const struct model_config *c)
 {
 	int first = 0;
-	while (first < c->n_layers && !c->layer_sparse[first])
+	while (first < c->n_layers && !c->layers[first].sparse)
 		first++;
 	p->options[0] = '\0';
 	if (p->n_cpu == p->n_sparse)

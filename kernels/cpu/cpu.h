@@ -242,6 +242,10 @@ int cpu_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t *
 int cpu_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		int hidden, float eps);
 int cpu_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps);
+int cpu_layernorm(struct kern_stream *s, const struct kern_layernorm_args *a, int n_rows);
+int cpu_positions(struct kern_stream *s, void *x, const void *table, int hidden);
+int cpu_activate(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+		 const struct kern_act_args *a);
 int cpu_add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width);
 int cpu_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
 int cpu_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,

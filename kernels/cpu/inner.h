@@ -611,28 +611,80 @@ static void inner_scale(float *out, const float *x, const float *w, int n, float
 		v_store_n(out + i, v_mul(v_mul(v_load_n(x + i, n - i), s), v_load_n(w + i, n - i)), n - i);
 }
 
+/* x += add */
+static void inner_add(float *x, const float *add, int n)
+{
+	int i = 0;
+	for (; i + 16 <= n; i += 16)
+		v_store(x + i, v_add(v_load(x + i), v_load(add + i)));
+	if (i < n)
+		v_store_n(x + i, v_add(v_load_n(x + i, n - i), v_load_n(add + i, n - i)), n - i);
+}
+
 static void inner_rmsnorm(float *out, float *x, const float *add, const float *w, int n, float eps)
 {
-	if (add) {
-		int i = 0;
-		for (; i + 16 <= n; i += 16)
-			v_store(x + i, v_add(v_load(x + i), v_load(add + i)));
-		if (i < n)
-			v_store_n(x + i, v_add(v_load_n(x + i, n - i), v_load_n(add + i, n - i)), n - i);
-	}
+	if (add)
+		inner_add(x, add, n);
 	inner_scale(out, x, w, n, 1.0f / sqrtf(inner_square_sum(x, n) / (float)n + eps));
+}
+
+/* Layer norm of x to out, which may be x. */
+static void inner_center(float *out, const float *x, const float *w, const float *b, int n, float eps)
+{
+	vf sum = v_zero(), squares = v_zero();
+	for (int i = 0; i < n; i += 16)
+		sum = v_add(sum, n - i >= 16 ? v_load(x + i) : v_load_n(x + i, n - i));
+	const vf mean = v_set1(v_hsum(sum) / (float)n);
+	for (int i = 0; i < n; i += 16) {
+		const vf d = n - i >= 16
+				     ? v_sub(v_load(x + i), mean)
+				     : v_keep_range(v_sub(v_load_n(x + i, n - i), mean), 0, n - i, v_zero());
+		squares = v_fma(d, d, squares);
+	}
+	const vf by = v_set1(1.0f / sqrtf(v_hsum(squares) / (float)n + eps));
+	for (int i = 0; i < n; i += 16) {
+		const int left = n - i;
+		vf y = left >= 16
+			       ? v_mul(v_mul(v_sub(v_load(x + i), mean), by), v_load(w + i))
+			       : v_mul(v_mul(v_sub(v_load_n(x + i, left), mean), by), v_load_n(w + i, left));
+		if (b)
+			y = v_add(y, left >= 16 ? v_load(b + i) : v_load_n(b + i, left));
+		if (left >= 16)
+			v_store(out + i, y);
+		else
+			v_store_n(out + i, y, left);
+	}
+}
+
+static void inner_layernorm(float *out, float *x, const float *add, const float *w, const float *b, int n,
+			    float eps)
+{
+	if (add)
+		inner_add(x, add, n);
+	inner_center(out, x, w, b, n, eps);
+}
+
+/* Norm of a head to y, which may be x. */
+static void head_norm(const struct cpu_head *h, float *y, const float *x)
+{
+	if (h->layer)
+		inner_center(y, x, h->norm, h->bias, h->dim, h->eps);
+	else
+		inner_scale(y, x, h->norm, h->dim,
+			    h->by > 0 ? h->by
+				      : 1.0f / sqrtf(inner_square_sum(x, h->dim) / (float)h->dim + h->eps));
 }
 
 static void inner_head(const struct cpu_head *h)
 {
 	const float *x = h->src, *rope = h->rope;
 	float *y = h->dst;
-	if (h->norm)
-		inner_scale(y, x, h->norm, h->dim,
-			    h->by > 0 ? h->by
-				      : 1.0f / sqrtf(inner_square_sum(x, h->dim) / (float)h->dim + h->eps));
+	if (h->norm && !h->after)
+		head_norm(h, y, x);
 	else
 		memcpy(y, x, (size_t)h->dim * sizeof *y);
+	for (int i = 0; h->clip > 0 && i < h->dim; i++)
+		y[i] = y[i] > h->clip ? h->clip : y[i] < -h->clip ? -h->clip : y[i];
 	const int half = h->rope_dim / 2, step = h->style == KERN_ROPE_HALVES ? 1 : 2;
 	float *a = y, *b = h->style == KERN_ROPE_HALVES ? y + half : y + 1;
 	for (int i = 0; i < half; i++) {
@@ -640,6 +692,10 @@ static void inner_head(const struct cpu_head *h)
 		a[i * step] = fmaf(ai, cs, -(bi * sn));
 		b[i * step] = fmaf(bi, cs, ai * sn);
 	}
+	if (h->norm && h->after)
+		head_norm(h, y, y);
+	for (int i = 0; h->scale > 0 && i < h->dim; i++)
+		y[i] *= h->scale;
 }
 
 /* ---- attention ---- */
@@ -746,6 +802,7 @@ static const struct cpu_isa inner_table = {
 	.store_geglu = inner_store_geglu,
 	.store_clamped = inner_store_clamped,
 	.rmsnorm = inner_rmsnorm,
+	.layernorm = inner_layernorm,
 	.square_sum = inner_square_sum,
 	.softcap = inner_softcap,
 	.head = inner_head,

@@ -75,6 +75,11 @@ struct cpu_head {
 	const float *src; /* [dim] */
 	int dim;
 	const float *norm; /* [dim] or NULL */
+	const float *bias; /* of a layer norm: [dim] or NULL */
+	bool layer;        /* a layer norm, else an RMS norm */
+	bool after;        /* norm after the rotation, else before */
+	float clip;        /* > 0: limit of the values before the rotation */
+	float scale;       /* factor of the result; 0: 1 */
 	float by;          /* > 0: factor of the norm; 0: 1 / sqrt(mean(src^2) + eps) */
 	float eps;
 	const float *rope; /* [rope_dim/2][2] for the row's position */
@@ -106,6 +111,9 @@ struct cpu_isa {
 			      int n, float limit, float plus);
 	/* x += add (or NULL); out = x / sqrt(mean(x^2) + eps) * w */
 	void (*rmsnorm)(float *out, float *x, const float *add, const float *w, int n, float eps);
+	/* x += add (or NULL); out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b (or NULL) */
+	void (*layernorm)(float *out, float *x, const float *add, const float *w, const float *b, int n,
+			  float eps);
 	float (*square_sum)(const float *x, int n);
 	void (*softcap)(float *x, int n, float cap); /* x = cap * tanh(x / cap) */
 	void (*head)(const struct cpu_head *h);      /* norm and rotation of one head */

@@ -154,6 +154,117 @@ int cpu_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_ro
 	return 0;
 }
 
+struct layernorm_job {
+	struct kern_dev *dev;
+	const struct kern_layernorm_args *a;
+	size_t row; /* bytes of a row of out */
+};
+
+static void layernorm_row(void *arg, int t, int thread)
+{
+	const struct layernorm_job *j = arg;
+	const struct kern_layernorm_args *a = j->a;
+	struct kern_dev *d = j->dev;
+	const size_t at = (size_t)t * (size_t)a->hidden;
+	float *x = (float *)a->x + at, *out = x;
+	const bool operand = a->out && cpu_has_operands(d);
+	if (a->out)
+		out = operand ? wide_row(d, t, thread, a->hidden) : (float *)a->out + at;
+	d->isa->layernorm(out, x, a->add ? (const float *)a->add + at : NULL, a->weight, a->bias, a->hidden,
+			  a->eps);
+	if (operand)
+		cpu_quantize_row(d, (unsigned char *)a->out + (size_t)t * j->row, out, a->hidden);
+}
+
+int cpu_layernorm(struct kern_stream *s, const struct kern_layernorm_args *a, int n_rows)
+{
+	struct layernorm_job j = {s->dev, a, cpu_operand_bytes(s->dev, 1, a->hidden)};
+	assert(!a->out || !cpu_has_operands(s->dev) ||
+	       (size_t)n_rows * (size_t)a->hidden * sizeof(float) <= s->dev->wide_bytes);
+	cpu_run(s->dev, n_rows, (int64_t)n_rows * a->hidden * 3, layernorm_row, &j);
+	return 0;
+}
+
+int cpu_positions(struct kern_stream *s, void *x, const void *table, int hidden)
+{
+	const struct cpu_batch *b = &s->dev->batch;
+	for (int t = 0; t < b->n_rows; t++) {
+		const int seq = b->row_seq[t], pos = b->pos0[seq] + t - b->row0[seq];
+		const float *from = (const float *)table + (size_t)pos * (size_t)hidden;
+		float *to = (float *)x + (size_t)t * (size_t)hidden;
+		for (int i = 0; i < hidden; i++)
+			to[i] += from[i];
+	}
+	return 0;
+}
+
+enum { ACT_PIECE = 4 * ACT_GROUP }; /* values of a task of activate() */
+
+struct act_job {
+	struct kern_dev *dev;
+	const struct kern_act_args *a;
+	unsigned char *out;
+	float *x;
+	size_t row; /* bytes of a row of out */
+	int width, pieces;
+};
+
+/* The same code for every instruction set, so that the bits are the same. */
+static float activated(const struct kern_act_args *a, float g)
+{
+	switch (a->act) {
+	case KERN_SILU:
+		return g / (1 + expf(-g));
+	case KERN_GELU_TANH:
+		return g / (1 + expf(-g * (1.5957691216057f + 0.0713548162726f * g * g)));
+	case KERN_GELU_SIGMOID:
+		return g / (1 + expf(-1.702f * g));
+	case KERN_GELU:
+		return 0.5f * g * (1 + erff(g * 0.70710678118655f));
+	case KERN_RELU:
+		return g > 0 ? g : 0 * g; /* NaN stays */
+	case KERN_RELU2:
+		return g > 0 ? g * g : 0 * g;
+	case KERN_XIELU:
+		break;
+	}
+	return g > 0 ? a->alpha_p * g * g + a->beta * g
+		     : (expm1f(g < a->eps ? g : a->eps) - g) * a->alpha_n + a->beta * g;
+}
+
+static void act_piece(void *arg, int task, int thread)
+{
+	const struct act_job *j = arg;
+	const int t = task / j->pieces, k0 = task % j->pieces * ACT_PIECE;
+	const int n = j->width - k0 < ACT_PIECE ? j->width - k0 : ACT_PIECE;
+	float *x = j->x + (size_t)t * (size_t)j->width + k0;
+	unsigned char *out = j->out + (size_t)t * j->row;
+	(void)thread;
+	for (int i = 0; i < n; i++)
+		x[i] = activated(j->a, x[i]);
+	if (cpu_has_operands(j->dev))
+		cpu_quantize_piece(j->dev, out, x, j->width, k0, n);
+	else
+		memcpy((float *)(void *)out + k0, x, (size_t)n * sizeof *x);
+}
+
+int cpu_activate(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+		 const struct kern_act_args *a)
+{
+	struct kern_dev *d = s->dev;
+	struct act_job j = {.dev = d,
+			    .a = a,
+			    .out = out,
+			    .x = x,
+			    .row = cpu_operand_bytes(d, 1, width),
+			    .width = width,
+			    .pieces = (width + ACT_PIECE - 1) / ACT_PIECE};
+	cpu_run(d, n_rows * j.pieces, (int64_t)n_rows * width * 8, act_piece, &j);
+	if (cpu_has_operands(d))
+		cpu_quantize_end(d, out, n_rows, width);
+	return 0;
+}
+
 struct add_job {
 	float *x;
 	const float *y, *by;
@@ -252,24 +363,36 @@ static void qkv_task(void *arg, int task, int thread)
 		.dim = dim,
 		.norm = a->q_norm,
 		.by = norm_by(a, t, 0, a->q_width),
+		.layer = a->norm == KERN_NORM_LAYER,
+		.after = a->norm_after,
+		.clip = a->clip,
 		.eps = a->eps,
 		.rope = a->rope_dim ? (const float *)a->rope + (size_t)pos * (size_t)a->rope_dim : NULL,
 		.rope_dim = a->rope_dim,
 		.style = a->style,
 	};
 	/* A norm over all heads has separate weights for each head. */
-	const size_t next = a->squares ? (size_t)dim : 0;
+	const size_t next = a->squares || a->norm_each ? (size_t)dim : 0;
+	if (a->q_beta > 0)
+		h.scale = 1 + a->q_beta * logf((float)(1 + pos / a->q_floor));
 	for (int i = q0; i < q1; i++, h.dst += dim, h.src += dim) {
 		h.norm = a->q_norm ? (const float *)a->q_norm + (size_t)i * next : NULL;
+		h.bias = a->q_norm_bias ? (const float *)a->q_norm_bias + (size_t)i * next : NULL;
 		j->dev->isa->head(&h);
 	}
 	h.by = norm_by(a, t, 1, a->k_width);
+	h.scale = 0;
 	h.src = row + (size_t)(a->n_q_heads + k0) * (size_t)dim;
 	for (int i = k0; i < k1; i++, h.src += dim) {
 		h.dst = k;
 		h.norm = a->k_norm ? (const float *)a->k_norm + (size_t)i * next : NULL;
+		h.bias = a->k_norm_bias ? (const float *)a->k_norm_bias + (size_t)i * next : NULL;
 		j->dev->isa->head(&h);
-		cpu_kv_store(a->kv, a->layer, block, at, i, k, h.src + (size_t)a->n_kv_heads * (size_t)dim);
+		const float *v = h.src + (size_t)a->n_kv_heads * (size_t)dim;
+		float clipped[HEAD_MAX];
+		for (int e = 0; a->clip > 0 && e < dim; e++)
+			clipped[e] = v[e] > a->clip ? a->clip : v[e] < -a->clip ? -a->clip : v[e];
+		cpu_kv_store(a->kv, a->layer, block, at, i, k, a->clip > 0 ? clipped : v);
 	}
 }
 
@@ -279,6 +402,7 @@ int cpu_qkv(struct kern_stream *s, const struct kern_qkv_args *a)
 	struct rows_job j = {.dev = s->dev, .qkv = a, .pieces = 1};
 	assert(a->head_dim == a->kv->dim && a->n_kv_heads == a->kv->n_kv_heads && a->head_dim <= HEAD_MAX);
 	assert(a->layer >= 0 && a->layer < a->kv->n_layers && a->kv->block_size == s->dev->block_size);
+	assert(!(a->squares && (a->norm_after || a->norm == KERN_NORM_LAYER)));
 	assert(a->rope_dim >= 0 && a->rope_dim % 2 == 0 && a->rope_dim <= a->head_dim);
 	if (n < 2 * n_threads)
 		j.pieces = n_threads < a->n_kv_heads ? n_threads : a->n_kv_heads;

@@ -300,6 +300,10 @@ int cuda_embed(struct kern_stream *s, const struct kern_embed *e, const int32_t 
 int cuda_rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		 int hidden, float eps);
 int cuda_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps);
+int cuda_layernorm(struct kern_stream *s, const struct kern_layernorm_args *a, int n_rows);
+int cuda_positions(struct kern_stream *s, void *x, const void *table, int hidden);
+int cuda_activate(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+		  const struct kern_act_args *a);
 int cuda_add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width);
 int cuda_map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_map what, float by);
 int cuda_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,

@@ -50,6 +50,12 @@ KERN_DEV float block_sum(float v, float *sums)
 	return all;
 }
 
+/* Return a norm's factor, from the sum of n squares. */
+KERN_DEV float norm_by(float sum, int n, float eps)
+{
+	return f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)n), eps)));
+}
+
 /* ---- the embedding ---- */
 
 template <bool BF16>
@@ -290,7 +296,131 @@ int cuda_rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_r
 	return n_rows ? launch_norm<false, NORM_IN_PLACE>(s, a, n_rows) : 0;
 }
 
+struct layernorm_args {
+	uint16_t *out; /* NULL: in place */
+	float *x;
+	const float *add, *weight, *bias; /* add and bias: or NULL */
+	int hidden;
+	float eps;
+};
+
+/* One row per block.  A thread takes the same elements in all passes, so that it reads back only values of x
+ * that it wrote. */
+template <bool BF16>
+static __global__ void __launch_bounds__(ROW_THREADS) layernorm_kernel(struct layernorm_args a)
+{
+	const size_t row = (size_t)blockIdx.x * (size_t)a.hidden;
+	float *x = a.x + row, *sums = (float *)(void *)kern_smem(), sum = 0, squares = 0;
+	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
+		if (a.add)
+			x[i] = f32_add_rn(x[i], a.add[row + (size_t)i]);
+		sum = f32_add_rn(sum, x[i]);
+	}
+	const float mean = f32_div_rn(block_sum(sum, sums), (float)a.hidden);
+	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
+		const float d = f32_add_rn(x[i], -mean);
+		squares = f32_fma_rn(d, d, squares);
+	}
+	const float by = norm_by(block_sum(squares, sums + ROW_THREADS / WARP), a.hidden, a.eps);
+	for (int i = (int)threadIdx.x; i < a.hidden; i += ROW_THREADS) {
+		float y = f32_mul_rn(f32_mul_rn(f32_add_rn(x[i], -mean), by), a.weight[i]);
+		if (a.bias)
+			y = f32_add_rn(y, a.bias[i]);
+		if (a.out)
+			a.out[row + (size_t)i] = op_of_f32<BF16>(y);
+		else
+			x[i] = y;
+	}
+}
+
+int cuda_layernorm(struct kern_stream *s, const struct kern_layernorm_args *in, int n_rows)
+{
+	const struct layernorm_args a = {(uint16_t *)in->out,
+					 (float *)in->x,
+					 (const float *)in->add,
+					 (const float *)in->weight,
+					 (const float *)in->bias,
+					 in->hidden,
+					 in->eps};
+	const size_t smem = 2 * ROW_THREADS / WARP * sizeof(float);
+	if (!n_rows)
+		return 0;
+	if (cuda_is_bf16(s->dev))
+		return KERN_LAUNCH(layernorm_kernel<true>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
+	return KERN_LAUNCH(layernorm_kernel<false>, (unsigned)n_rows, ROW_THREADS, smem, s->s, a);
+}
+
+/* One row per block.  A null row has no position. */
+static __global__ void positions_kernel(float *x, const float *table, const int32_t *token_at,
+					const int32_t *row_pos, int hidden)
+{
+	if (token_at[blockIdx.x] < 0)
+		return;
+	x += (size_t)blockIdx.x * (size_t)hidden;
+	table += (size_t)row_pos[blockIdx.x] * (size_t)hidden;
+	for (int i = (int)threadIdx.x; i < hidden; i += ROW_THREADS)
+		x[i] = f32_add_rn(x[i], table[i]);
+}
+
+int cuda_positions(struct kern_stream *s, void *x, const void *table, int hidden)
+{
+	const struct cuda_batch *b = &s->dev->batch;
+	if (!b->n_rows)
+		return 0;
+	return KERN_LAUNCH(positions_kernel, (unsigned)b->n_rows, ROW_THREADS, 0, s->s, (float *)x,
+			   (const float *)table, b->token_at, b->row_pos, hidden);
+}
+
 /* ---- value by value ---- */
+
+KERN_DEV float activated(const struct kern_act_args &a, float g)
+{
+	switch (a.act) {
+	case KERN_SILU:
+		return f32_div_rn(g, f32_add_rn(1.0f, expf(-g)));
+	case KERN_GELU_TANH: {
+		const float u = f32_fma_rn(f32_mul_rn(g, g), 0.0713548162726f, 1.5957691216057f);
+		return f32_div_rn(g, f32_add_rn(1.0f, expf(-f32_mul_rn(g, u))));
+	}
+	case KERN_GELU_SIGMOID:
+		return f32_div_rn(g, f32_add_rn(1.0f, expf(-f32_mul_rn(g, 1.702f))));
+	case KERN_GELU:
+		return f32_mul_rn(f32_mul_rn(0.5f, g),
+				  f32_add_rn(1.0f, erff(f32_mul_rn(g, 0.70710678118655f))));
+	case KERN_RELU:
+		return g > 0 ? g : f32_mul_rn(0.0f, g); /* NaN stays */
+	case KERN_RELU2:
+		return g > 0 ? f32_mul_rn(g, g) : f32_mul_rn(0.0f, g);
+	case KERN_XIELU:
+		break;
+	}
+	const float linear = f32_mul_rn(a.beta, g);
+	if (g > 0)
+		return f32_fma_rn(f32_mul_rn(a.alpha_p, g), g, linear);
+	return f32_fma_rn(f32_add_rn(expm1f(g < a.eps ? g : a.eps), -g), a.alpha_n, linear);
+}
+
+template <bool BF16>
+static __global__ void activate_kernel(uint16_t *out, const float *x, size_t n, struct kern_act_args a)
+{
+	const size_t i = (size_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+	if (i < n)
+		out[i] = op_of_f32<BF16>(activated(a, x[i]));
+}
+
+int cuda_activate(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+		  const struct kern_act_args *a)
+{
+	const size_t n = (size_t)n_rows * (size_t)width;
+	const unsigned blocks = (unsigned)((n + ROW_THREADS - 1) / ROW_THREADS);
+	if (!n)
+		return 0;
+	if (cuda_is_bf16(s->dev))
+		return KERN_LAUNCH(activate_kernel<true>, blocks, ROW_THREADS, 0, s->s, (uint16_t *)out,
+				   (const float *)x, n, *a);
+	return KERN_LAUNCH(activate_kernel<false>, blocks, ROW_THREADS, 0, s->s, (uint16_t *)out,
+			   (const float *)x, n, *a);
+}
 
 static __global__ void map_kernel(float *x, size_t n, enum kern_map what, float by)
 {
@@ -371,7 +501,10 @@ int cuda_qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int 
 struct qkv_args {
 	uint16_t *q;
 	const uint16_t *qkv;
-	const float *q_norm, *k_norm, *squares, *rope;
+	const float *q_norm, *k_norm, *q_norm_bias, *k_norm_bias, *squares, *rope;
+	bool layer, each, after; /* as norm, norm_each and norm_after of kern_qkv_args */
+	float clip, q_beta;
+	int q_floor;
 	int q_width, k_width;
 	float eps;
 	int rope_dim, n_q, n_kv, dim, dim_pad;
@@ -390,28 +523,57 @@ template <bool BF16> KERN_DEV float finite(float v)
 	return v > most ? most : v < -most ? -most : v;
 }
 
-/* Return a norm's factor, from the sum of n squares. */
-KERN_DEV float norm_by(float sum, int n, float eps)
+/* Clip x [dim] in shared memory. */
+KERN_DEV void head_clip(const struct qkv_args &a, float *x)
 {
-	return f32_div_rn(1.0f, f32_sqrt_rn(f32_add_rn(f32_div_rn(sum, (float)n), eps)));
+	for (int i = lane_id(); a.clip > 0 && i < a.dim; i += WARP)
+		x[i] = x[i] > a.clip ? a.clip : x[i] < -a.clip ? -a.clip : x[i];
+	warp_sync();
 }
 
-/* Normalize and rotate x [dim] in shared memory, in place, by one warp.  by > 0: factor of a norm over all
- * heads. */
-KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, float by,
-			      const float *rope)
+/* Layer norm of x [dim] in shared memory, in place, by one warp. */
+KERN_DEV void head_center(const struct qkv_args &a, float *x, const float *norm, const float *bias)
 {
-	if (norm) {
-		if (by == 0) {
-			float sum = 0;
-			for (int i = lane_id(); i < a.dim; i += WARP)
-				sum = f32_fma_rn(x[i], x[i], sum);
-			by = norm_by(warp_sum(sum), a.dim, a.eps);
-		}
-		for (int i = lane_id(); i < a.dim; i += WARP)
-			x[i] = f32_mul_rn(f32_mul_rn(x[i], by), norm[i]);
+	float sum = 0, squares = 0;
+	for (int i = lane_id(); i < a.dim; i += WARP)
+		sum = f32_add_rn(sum, x[i]);
+	const float mean = f32_div_rn(warp_sum(sum), (float)a.dim);
+	for (int i = lane_id(); i < a.dim; i += WARP) {
+		const float d = f32_add_rn(x[i], -mean);
+		squares = f32_fma_rn(d, d, squares);
 	}
+	const float by = norm_by(warp_sum(squares), a.dim, a.eps);
+	for (int i = lane_id(); i < a.dim; i += WARP) {
+		const float y = f32_mul_rn(f32_mul_rn(f32_add_rn(x[i], -mean), by), norm[i]);
+		x[i] = bias ? f32_add_rn(y, bias[i]) : y;
+	}
+}
+
+/* Normalize x [dim] in shared memory, in place, by one warp.  by > 0: factor of a norm over all heads. */
+KERN_DEV void head_norm(const struct qkv_args &a, float *x, const float *norm, const float *bias, float by)
+{
+	if (a.layer) {
+		head_center(a, x, norm, bias);
+		return;
+	}
+	if (by == 0) {
+		float sum = 0;
+		for (int i = lane_id(); i < a.dim; i += WARP)
+			sum = f32_fma_rn(x[i], x[i], sum);
+		by = norm_by(warp_sum(sum), a.dim, a.eps);
+	}
+	for (int i = lane_id(); i < a.dim; i += WARP)
+		x[i] = f32_mul_rn(f32_mul_rn(x[i], by), norm[i]);
+}
+
+/* Normalize, clip and rotate x [dim] in shared memory, in place, by one warp. */
+KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *norm, const float *bias,
+			      float by, const float *rope)
+{
+	if (norm && !a.after)
+		head_norm(a, x, norm, bias, by);
 	warp_sync();
+	head_clip(a, x);
 	const int half = a.rope_dim / 2;
 	for (int i = lane_id(); i < half; i += WARP) {
 		const int ia = a.pairs ? 2 * i : i, ib = a.pairs ? 2 * i + 1 : i + half;
@@ -419,6 +581,18 @@ KERN_DEV void norm_and_rotate(const struct qkv_args &a, float *x, const float *n
 		x[ia] = f32_fma_rn(va, c, -f32_mul_rn(vb, s));
 		x[ib] = f32_fma_rn(vb, c, f32_mul_rn(va, s));
 	}
+	warp_sync();
+	if (norm && a.after)
+		head_norm(a, x, norm, bias, by);
+	warp_sync();
+}
+
+/* Multiply q by the factor of its position. */
+KERN_DEV void scale_query(const struct qkv_args &a, float *x, int pos)
+{
+	const float by = f32_fma_rn(a.q_beta, logf((float)(1 + pos / a.q_floor)), 1.0f);
+	for (int i = lane_id(); i < a.dim; i += WARP)
+		x[i] = f32_mul_rn(x[i], by);
 	warp_sync();
 }
 
@@ -440,13 +614,17 @@ template <bool BF16> static __global__ void qkv_kernel(struct qkv_args a)
 		x[i] = op_f32<BF16>(in[i]);
 	warp_sync();
 	if (!is_v) {
-		const float *norm = is_q ? a.q_norm : a.k_norm;
+		const float *norm = is_q ? a.q_norm : a.k_norm, *bias = is_q ? a.q_norm_bias : a.k_norm_bias;
+		const int first = a.squares || a.each ? (is_q ? head : head - a.n_q) * a.dim : 0;
 		float by = 0;
-		if (a.squares) {
+		if (a.squares)
 			by = norm_by(a.squares[2 * row + !is_q], is_q ? a.q_width : a.k_width, a.eps);
-			norm += (is_q ? head : head - a.n_q) * a.dim;
-		}
-		norm_and_rotate(a, x, norm, by, a.rope + (size_t)pos * (size_t)a.rope_dim);
+		norm_and_rotate(a, x, norm ? norm + first : NULL, bias ? bias + first : NULL, by,
+				a.rope + (size_t)pos * (size_t)a.rope_dim);
+		if (is_q && a.q_beta > 0)
+			scale_query(a, x, pos);
+	} else {
+		head_clip(a, x);
 	}
 	uint16_t *out;
 	if (is_q) {
@@ -473,6 +651,7 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	const struct kern_kv *kv = in->kv;
 	assert(in->head_dim == kv->dim && in->n_kv_heads == kv->n_kv_heads);
 	assert(in->layer >= 0 && in->layer < kv->n_layers && kv->block_size == d->block_size);
+	assert(!(in->squares && (in->norm_after || in->norm == KERN_NORM_LAYER)));
 	assert(in->rope_dim >= 0 && in->rope_dim % 2 == 0 && in->rope_dim <= in->head_dim);
 	if (!b->n_rows)
 		return 0;
@@ -481,6 +660,14 @@ int cuda_qkv(struct kern_stream *s, const struct kern_qkv_args *in)
 	a.qkv = (const uint16_t *)in->qkv;
 	a.q_norm = (const float *)in->q_norm;
 	a.k_norm = (const float *)in->k_norm;
+	a.q_norm_bias = (const float *)in->q_norm_bias;
+	a.k_norm_bias = (const float *)in->k_norm_bias;
+	a.layer = in->norm == KERN_NORM_LAYER;
+	a.each = in->norm_each;
+	a.after = in->norm_after;
+	a.clip = in->clip;
+	a.q_beta = in->q_beta;
+	a.q_floor = in->q_floor;
 	a.squares = (const float *)in->squares;
 	a.q_width = in->q_width;
 	a.k_width = in->k_width;

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "formats/family.h"
 #include "quant/convert/hf_files.h"
 
 #include <stdarg.h>
@@ -128,7 +129,7 @@ static int cannot(const char *what, struct why *why)
 static int check_config(const struct model_config *c, struct why *why)
 {
 	char text[128];
-	if (c->arch != ARCH_QWEN3) {
+	if (c->family != family_find_file("ak48")) {
 		snprintf(text, sizeof text, "the model is %s", c->arch_name);
 		return cannot(text, why);
 	}

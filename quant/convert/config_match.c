@@ -80,13 +80,13 @@ static const char *layers(const struct model_config *a, const struct model_confi
 {
 	bool local = false;
 	for (int i = 0; i < a->n_layers; i++) {
-		if (a->layer_sparse[i] != b->layer_sparse[i])
+		if (a->layers[i].sparse != b->layers[i].sparse)
 			return "layers with experts";
-		if (a->layer_window[i] != b->layer_window[i])
+		if (a->layers[i].window != b->layers[i].window)
 			return "layers with a sliding window";
-		if (a->layer_rope[i] != b->layer_rope[i])
+		if (a->layers[i].rope != b->layers[i].rope)
 			return "layers without rotation (no_rope_layers)";
-		local |= a->layer_rope[i] == LAYER_ROPE_LOCAL;
+		local |= a->layers[i].rope == LAYER_ROPE_LOCAL;
 	}
 	return local && !close_to(a->rope_local_theta, b->rope_local_theta, precise)
 		       ? "rope_theta of layers with a sliding window"

@@ -104,7 +104,7 @@ static int put_rope(const struct keys *k, const struct model_config *c, struct w
 		put_f32(k, "rope.scaling.factor", c->rope_factor);
 		return 0;
 	case ROPE_LONGROPE:
-		if (c->arch != ARCH_PHI3)
+		if (!c->family->gguf->longrope)
 			break;
 		put_u32(k, "rope.scaling.original_context_length", c->rope_original);
 		put_f32(k, "rope.scaling.attn_factor",
@@ -139,16 +139,16 @@ static const char *not_of_mixtures(const struct model_config *c)
 	int dense = 0;
 	if (!x->n)
 		return NULL;
-	if (family_of(c->arch)->experts->fused)
+	if (c->family->experts->mxfp4)
 		return "experts in MXFP4, several in one tensor";
-	while (dense < c->n_layers && !c->layer_sparse[dense])
+	while (dense < c->n_layers && !c->layers[dense].sparse)
 		dense++;
-	if (dense && !family_of(c->arch)->experts->first_dense)
+	if (dense && !c->family->experts->first_dense)
 		return "layers without experts";
 	for (int i = dense; i < c->n_layers; i++)
-		if (!c->layer_sparse[i])
+		if (!c->layers[i].sparse)
 			return "layers without experts among those that have some";
-	if (!family_of(c->arch)->experts->deepseek && x->normalize != gguf_normalizes(c->arch))
+	if (!c->family->experts->scaled && x->normalize != c->family->gguf->normalize)
 		return x->normalize ? "norm_topk_prob" : "no norm_topk_prob";
 	return NULL;
 }
@@ -156,17 +156,16 @@ static const char *not_of_mixtures(const struct model_config *c)
 /* Properties that llama.cpp hard-codes must be those of the model. */
 int gguf_keys_check(const struct model_config *c, struct why *why)
 {
-	const bool gemma = family_of(c->arch)->gemma;
-	bool pairs;
+	const bool gemma = c->family->gguf && c->family->gguf->large_layers > 0;
 	const char *what = NULL;
-	if (!gguf_arch(c->arch, &pairs))
+	if (!c->family->gguf)
 		return err_why(why, -ENOTSUP, "%s is in no GGUF file that quern reads", c->arch_name);
 	what = not_of_mixtures(c);
 	if (c->text_only)
 		what = "parts other than text";
 	if (c->pool == CONFIG_POOL_OTHER || c->embeds)
 		what = "no head, or a way of pooling";
-	const bool large = c->n_layers == (c->arch == ARCH_GEMMA2 ? 46 : 62);
+	const bool large = c->n_layers == c->family->gguf->large_layers;
 	const int scored = large && c->n_heads ? c->hidden / c->n_heads : c->head_dim;
 	if (gemma && c->attn_scale != 1 / sqrtf((float)scored))
 		what = "a query_pre_attn_scalar other than that of the known sizes";
@@ -187,7 +186,7 @@ int gguf_keys_check(const struct model_config *c, struct why *why)
  * list. */
 static int put_window(const struct keys *k, const struct model_config *c, struct why *why)
 {
-	const int every = c->arch == ARCH_GEMMA2 ? 2 : c->arch == ARCH_GEMMA3 ? 6 : 0;
+	const int every = c->family->gguf->every;
 	bool usual = true, list[CONFIG_LAYERS_MAX];
 	char key[128];
 	if (!c->window) {
@@ -196,10 +195,10 @@ static int put_window(const struct keys *k, const struct model_config *c, struct
 		return 0;
 	}
 	for (int i = 0; i < c->n_layers; i++) {
-		list[i] = c->layer_window[i];
+		list[i] = c->layers[i].window != 0;
 		usual &= list[i] == (!every || (i + 1) % every != 0);
 	}
-	if (c->arch != ARCH_MISTRAL && c->arch != ARCH_PHI3 && !every)
+	if (!c->family->gguf->window)
 		return err_why(why, -ENOTSUP,
 			       "%s has a sliding window, which GGUF files of this architecture do not have",
 			       c->arch_name);
@@ -228,7 +227,7 @@ static void put_experts(const struct keys *k, const struct model_config *c)
 {
 	enum { SIGMOID = 2 };
 	const struct config_experts *x = &c->experts;
-	const struct family_experts *f = family_of(c->arch)->experts;
+	const struct family_experts *f = c->family->experts;
 	int dense = 0;
 	put_u32(k, "expert_count", x->n);
 	put_u32(k, "expert_used_count", x->n_chosen);
@@ -236,9 +235,9 @@ static void put_experts(const struct keys *k, const struct model_config *c)
 		put_u32(k, "expert_feed_forward_length", x->intermediate);
 	if (f->shared_size)
 		put_u32(k, "expert_shared_feed_forward_length", x->shared);
-	if (!f->deepseek)
+	if (!f->scaled)
 		return;
-	while (dense < c->n_layers && !c->layer_sparse[dense])
+	while (dense < c->n_layers && !c->layers[dense].sparse)
 		dense++;
 	put_u32(k, "leading_dense_block_count", dense);
 	put_u32(k, "expert_shared_count", x->shared / x->intermediate);
@@ -253,8 +252,7 @@ static void put_experts(const struct keys *k, const struct model_config *c)
 
 int gguf_keys_config(struct writer *w, const struct model_config *c, const char *name, struct why *why)
 {
-	bool pairs;
-	const struct keys k = {.w = w, .arch = gguf_arch(c->arch, &pairs)};
+	const struct keys k = {.w = w, .arch = c->family->gguf->name};
 	writer_meta_str(w, "general.architecture", k.arch);
 	writer_meta_str(w, "general.name", name);
 	put_shape(&k, c);
@@ -408,7 +406,7 @@ int gguf_keys_vocab(struct writer *w, const struct model_config *c, const char *
 	struct hf_vocab v;
 	int rc = hf_vocab_read(dir, &v, why);
 	const char *first = NULL;
-	const int flagged = rc ? 0 : hf_vocab_flagged(&v, c->arch == ARCH_PHI3, &first);
+	const int flagged = rc ? 0 : hf_vocab_flagged(&v, c->family->gguf->rstrip, &first);
 	if (!rc)
 		put_vocab(w, c, &v);
 	if (flagged)

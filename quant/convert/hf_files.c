@@ -35,7 +35,7 @@ static void put_float(json_t *o, const char *key, double v)
 static int first_sparse(const struct model_config *c)
 {
 	int i = 0;
-	while (i < c->n_layers && !c->layer_sparse[i])
+	while (i < c->n_layers && !c->layers[i].sparse)
 		i++;
 	return i;
 }
@@ -44,7 +44,7 @@ static json_t *dense_layers(const struct model_config *c)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < c->n_layers; i++)
-		if (!c->layer_sparse[i])
+		if (!c->layers[i].sparse)
 			json_array_append_new(list, json_integer(i));
 	return list;
 }
@@ -53,13 +53,13 @@ static json_t *dense_layers(const struct model_config *c)
 static void put_experts(json_t *config, const struct model_config *c)
 {
 	const struct config_experts *x = &c->experts;
-	const struct family_experts *f = family_of(c->arch)->experts;
+	const struct family_experts *f = c->family->experts;
 	if (!f || !x->n)
 		return;
 	put_int(config, f->n, x->n);
 	put_int(config, "num_experts_per_tok", x->n_chosen);
 	put_int(config, f->intermediate, x->intermediate);
-	if (!f->normalize)
+	if (f->normalize == NORMALIZE_BY_KEY)
 		json_object_set_new(config, "norm_topk_prob", json_boolean(x->normalize));
 	if (f->shared_size)
 		put_int(config, f->shared_size, x->shared);
@@ -71,7 +71,7 @@ static void put_experts(json_t *config, const struct model_config *c)
 		put_int(config, "decoder_sparse_step", 1);
 		json_object_set_new(config, "mlp_only_layers", dense_layers(c));
 	}
-	if (f->deepseek) {
+	if (f->scaled) {
 		json_object_set_new(config, "routed_scaling_factor", hf_number((double)x->scale));
 		put_int(config, "n_group", x->n_groups ? x->n_groups : 1);
 		put_int(config, "topk_group", x->n_groups ? x->groups_chosen : 1);
@@ -108,8 +108,8 @@ static bool difference(const struct model_config *a, const struct model_config *
 	else if (x->router_bias != y->router_bias || x->bias != y->bias)
 		snprintf(out, n, "biases of a router or of experts");
 	for (int i = 0; !out[0] && i < a->n_layers; i++)
-		if (a->layer_sparse[i] != b->layer_sparse[i])
-			snprintf(out, n, "%s in layer %d", a->layer_sparse[i] ? "experts" : "no experts", i);
+		if (a->layers[i].sparse != b->layers[i].sparse)
+			snprintf(out, n, "%s in layer %d", a->layers[i].sparse ? "experts" : "no experts", i);
 	return out[0] != '\0';
 }
 
@@ -117,7 +117,7 @@ static bool difference(const struct model_config *a, const struct model_config *
  * -ENOTSUP names what differs.  0 for a dense model. */
 static int check_experts(const json_t *config, const struct model_config *c, struct why *why)
 {
-	const struct family *f = family_of(c->arch);
+	const struct family *f = c->family;
 	struct model_config back = {.n_layers = c->n_layers, .intermediate = c->intermediate};
 	char what[96] = "no experts";
 	if (!f->experts)
@@ -176,19 +176,62 @@ static void put_window(json_t *o, const struct model_config *c, enum family_wind
 	json_t *types = json_array();
 	for (int i = 0; i < c->n_layers; i++)
 		json_array_append_new(
-			types, json_string(c->layer_window[i] ? "sliding_attention" : "full_attention"));
+			types, json_string(c->layers[i].window ? "sliding_attention" : "full_attention"));
 	put(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
 	if (kind == WINDOW_PATTERN)
 		json_object_set(o, "layer_types", types);
 	json_decref(types);
 }
 
-static void put_gemma(json_t *o, const struct model_config *c)
+static const char *act_name(enum config_act act)
 {
-	put(o, "hidden_activation", json_string("gelu_pytorch_tanh"));
-	put_float(o, "query_pre_attn_scalar", round(1 / ((double)c->attn_scale * (double)c->attn_scale)));
-	put(o, "attn_logit_softcapping", c->attn_cap != 0 ? json_real(c->attn_cap) : json_null());
-	put(o, "final_logit_softcapping", c->logit_cap != 0 ? json_real(c->logit_cap) : json_null());
+	static const char *const names[] = {[ACT_SILU] = "silu",  [ACT_GELU_TANH] = "gelu_pytorch_tanh",
+					    [ACT_GELU] = "gelu",  [ACT_GELU_SIGMOID] = "silu",
+					    [ACT_RELU] = "relu",  [ACT_RELU2] = "relu2",
+					    [ACT_XIELU] = "xielu"};
+	return names[act];
+}
+
+/* Return the value of a key that only the table of families names (struct family_key); NULL: none. */
+static json_t *special_value(const struct model_config *c, const struct family_key *k)
+{
+	const struct {
+		const char *key;
+		double value;
+		bool factor;
+	} all[] = {
+		{"#embed_scale", (double)c->embed_scale, true},
+		{"#residual_scale", (double)c->residual_scale, true},
+		{"#attn_scale", (double)c->attn_scale, false},
+		{"#attn_cap", (double)c->attn_cap, false},
+		{"#logit_cap", (double)c->logit_cap, false},
+		{"#logit_scale", (double)c->logit_scale, true},
+		{"#qkv_clip", (double)c->qkv_clip, false},
+	};
+	if (strcmp(k->ours, "#qk_norm") == 0)
+		return json_boolean(c->qk_norm != QK_NORM_NONE);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		if (strcmp(k->ours, all[i].key) != 0)
+			continue;
+		const double v = all[i].value == 0 && all[i].factor ? 1 : all[i].value;
+		return v == 0                       ? json_null()
+		       : k->how == KEY_INVERSE_ROOT ? hf_number(round(1 / (v * v)))
+		       : k->how == KEY_INVERSE      ? hf_number(1 / v)
+						    : hf_number(v);
+	}
+	return NULL;
+}
+
+/* Add the keys that the family has other names for. */
+static void put_renamed(json_t *o, const struct model_config *c, const struct family *f)
+{
+	for (size_t i = 0; i < sizeof f->keys / sizeof *f->keys && f->keys[i].ours; i++) {
+		const struct family_key *k = &f->keys[i];
+		json_t *same = json_object_get(o, k->ours);
+		json_t *v = k->ours[0] == '#' ? special_value(c, k) : json_incref(same);
+		if (v)
+			put(o, k->theirs, v);
+	}
 	if (c->rope_local_theta != 0)
 		put_float(o, "rope_local_base_freq", c->rope_local_theta);
 }
@@ -209,8 +252,7 @@ static void put_tokens(json_t *o, const struct model_config *c)
 json_t *hf_config_tree(const struct model_config *c)
 {
 	static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
-	const bool mistral = c->arch == ARCH_LLAMA && c->window;
-	const struct family *f = family_of(mistral ? ARCH_MISTRAL : c->arch);
+	const struct family *f = c->window ? family_with_window(c->family) : c->family;
 	json_t *o = json_pack("{s:[s],s:s}", "architectures", f->arch, "model_type", f->type), *scaling;
 	put_int(o, "vocab_size", c->n_vocab);
 	put_int(o, "hidden_size", c->hidden);
@@ -228,23 +270,19 @@ json_t *hf_config_tree(const struct model_config *c)
 		put(o, "attention_bias", json_boolean(c->qkv_bias));
 	if (f->mlp_bias == BIAS_BY_KEY)
 		put(o, "mlp_bias", json_boolean(c->mlp_bias));
-	if (f->gemma)
-		put_gemma(o, c);
-	else
-		put(o, "hidden_act", json_string("silu"));
+	put(o, "hidden_act", json_string(act_name(c->act)));
 	if (f->window == WINDOW_ALL || f->window == WINDOW_PATTERN)
 		put_window(o, c, f->window);
 	if (f->partial)
 		put(o, "partial_rotary_factor", json_real((double)c->rope_dim / c->head_dim));
 	put_experts(o, c);
-	if (f->qk_norm_by_key)
-		put(o, "use_qk_norm", json_boolean(c->qk_norm != QK_NORM_NONE));
-	if (f->no_rope)
+	if (f->nope == NOPE_KEYS)
 		put_int(o, "no_rope_layer_interval", 4);
 	if ((scaling = scaling_tree(c)))
 		put(o, "rope_scaling", scaling);
 	if (c->rope == ROPE_LONGROPE)
 		put_int(o, "original_max_position_embeddings", c->rope_original);
+	put_renamed(o, c, f);
 	put_tokens(o, c);
 	return o;
 }

@@ -380,7 +380,7 @@ int hf_vocab_read(const char *dir, struct hf_vocab *v, struct why *why)
 	return rc;
 }
 
-int hf_vocab_flagged(const struct hf_vocab *v, bool phi3, const char **first)
+int hf_vocab_flagged(const struct hf_vocab *v, bool rstrip, const char **first)
 {
 	const json_t *token;
 	size_t i;
@@ -390,7 +390,7 @@ int hf_vocab_flagged(const struct hf_vocab *v, bool phi3, const char **first)
 		const char *text = text_of(token, "content");
 		const bool flagged = json_is_true(json_object_get(token, "lstrip")) ||
 				     json_is_true(json_object_get(token, "single_word")) ||
-				     (!phi3 && json_is_true(json_object_get(token, "rstrip")));
+				     (!rstrip && json_is_true(json_object_get(token, "rstrip")));
 		if (flagged && text && n++ == 0)
 			*first = text;
 	}

@@ -26,6 +26,6 @@ void hf_vocab_fini(struct hf_vocab *v);
 /* Count added tokens with flags that GGUF's keys lack: lstrip, single_word, and rstrip except Phi-3's, which
  * readers know by the model's name.  *first: the text of the first one, borrowed.  A reader that has only the
  * keys may give other ids to a text with these tokens. */
-int hf_vocab_flagged(const struct hf_vocab *v, bool phi3, const char **first);
+int hf_vocab_flagged(const struct hf_vocab *v, bool rstrip, const char **first);
 
 #endif

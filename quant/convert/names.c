@@ -28,10 +28,10 @@ static const struct pair parts[] = {
 };
 enum { N_ENDS = sizeof ends / sizeof *ends, N_PARTS = sizeof parts / sizeof *parts };
 
-/* Return whether gate and up are one tensor named gate_up_proj (ffn_up in GGUF): Phi-3 and GLM-4. */
+/* Return whether gate and up are one tensor named gate_up_proj (ffn_up in GGUF). */
 static bool is_fused(const struct model_config *c)
 {
-	return c->arch == ARCH_PHI3 || c->arch == ARCH_GLM4;
+	return c->family->gguf && c->family->gguf->gate_up;
 }
 
 static bool is(const char *text, size_t n, const char *name)
@@ -60,7 +60,7 @@ static const char choice_suffix[] = ".e_score_correction_bias", choice_gguf[] = 
 static bool find_other_tensor(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 			      const char *suffix, struct name *out)
 {
-	const struct family_experts *x = family_of(c->arch)->experts;
+	const struct family_experts *x = c->family->experts;
 	static const char *const ffn[][2] = {{"gate_proj", "ffn_gate_shexp"},
 					     {"up_proj", "ffn_up_shexp"},
 					     {"down_proj", "ffn_down_shexp"}};
@@ -99,7 +99,7 @@ static size_t expert_number(const char *text, size_t n, int *out)
 static bool find_expert(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 			const char *suffix, struct name *out)
 {
-	const struct family_experts *x = family_of(c->arch)->experts;
+	const struct family_experts *x = c->family->experts;
 	static const char *const stacks[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
 	char hf[96];
 	int expert = 0;
@@ -129,7 +129,7 @@ static bool find_choice(const struct model_config *c, const char *text, size_t n
 			const char *suffix, struct name *out)
 {
 	char hf[96];
-	snprintf(hf, sizeof hf, "%s.gate", family_of(c->arch)->experts->module);
+	snprintf(hf, sizeof hf, "%s.gate", c->family->experts->module);
 	if (!c->experts.choice_bias || !is(text, n, gguf ? choice_gguf : hf) ||
 	    strcmp(suffix, gguf ? ".bias" : choice_suffix) != 0)
 		return false;
@@ -142,8 +142,8 @@ static bool find_choice(const struct model_config *c, const char *text, size_t n
 static bool find_in_mixture(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 			    const char *suffix, struct name *out)
 {
-	const struct family_experts *x = family_of(c->arch)->experts;
-	if (layer < 0 || !x || x->fused || !c->layer_sparse[layer])
+	const struct family_experts *x = c->family->experts;
+	if (layer < 0 || !x || x->mxfp4 || !c->layers[layer].sparse)
 		return false;
 	if (find_choice(c, text, n, gguf, layer, suffix, out))
 		return true;
@@ -188,8 +188,9 @@ bool name_is_of_predictor(const struct model_config *c, const char *name)
 static bool find(const struct model_config *c, const char *text, size_t n, bool gguf, int layer,
 		 const char *suffix, struct name *out)
 {
-	const char *const *hf_norms = family_of(c->arch)->norms, *const *gguf_norms =
-									 gguf_norm_names(c->arch);
+	const char *const *hf_norms = c->family->norms, *const *gguf_norms = c->family->gguf
+										     ? c->family->gguf->norms
+										     : NULL;
 	const struct pair *table = layer < 0 ? ends : parts;
 	for (int i = 0; i < (layer < 0 ? N_ENDS : N_PARTS); i++) {
 		const bool fused = strcmp(table[i].hf, "mlp.gate_up_proj") == 0;
@@ -200,7 +201,7 @@ static bool find(const struct model_config *c, const char *text, size_t n, bool 
 		fill(out, &table[i], layer, suffix);
 		return true;
 	}
-	for (int i = 0; layer >= 0 && i < NORMS; i++) {
+	for (int i = 0; gguf_norms && layer >= 0 && i < NORMS; i++) {
 		const struct pair p = {hf_norms[i], gguf_norms[i], NAME_NORM};
 		if (!p.hf || !p.gguf || !is(text, n, gguf ? p.gguf : p.hf))
 			continue;

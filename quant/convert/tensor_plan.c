@@ -52,9 +52,7 @@ int tensor_plan_copy(struct tensor_plan *p, const struct st_tensor *t, struct wh
 int tensor_plan_permute(struct tensor_plan_item *p, const struct model_config *c, enum name_part part,
 			bool halves, struct why *why)
 {
-	bool pairs = false;
-	gguf_arch(c->arch, &pairs);
-	if (!pairs || family_of(c->arch)->rope_pairs || (part != NAME_Q && part != NAME_K))
+	if (!family_permutes(c->family) || (part != NAME_Q && part != NAME_K))
 		return 0;
 	p->heads = part == NAME_Q ? c->n_heads : c->n_kv_heads;
 	p->halves = halves;

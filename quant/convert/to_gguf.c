@@ -58,8 +58,8 @@ static int add_item(struct job *j, const struct st_tensor *t, const struct name 
 	memcpy(p->shape, t->shape + (t->n_dims - p->n_dims), (size_t)p->n_dims * sizeof *p->shape);
 	snprintf(p->name, sizeof p->name, "%s", name->gguf);
 	p->type = vector || name->part == NAME_ROUTER ? "F32" : p->source_type;
-	if (family_of(c->arch)->gemma && name->part == NAME_NORM)
-		p->add = 1;
+	if (name->part == NAME_NORM)
+		p->add = c->family->norm_offset;
 	if (j->choice && !vector && name->part != NAME_ROUTER) {
 		const char *type = NULL;
 		j->choice->type(j->choice->ctx, c, name, t->shape[1], &type, &p->encode);

@@ -133,8 +133,8 @@ static int add_item(struct job *j, const struct gguf_tensor *t, const struct nam
 	p->type = json_object_get(w->f16, t->name)    ? "F16"
 		  : json_object_get(w->bf16, t->name) ? "BF16"
 						      : p->source_type;
-	if (family_of(j->c.arch)->gemma && name->part == NAME_NORM)
-		p->add = -1;
+	if (name->part == NAME_NORM)
+		p->add = -j->c.family->norm_offset;
 	return tensor_plan_permute(p, &j->c, name->part, true, j->why);
 }
 
@@ -187,7 +187,7 @@ static int from_gguf(struct job *j, const char *dst)
 	int rc = gguf_config_load(j->src, &j->c, j->why);
 	if (rc)
 		return rc;
-	if (family_of(j->c.arch)->experts && family_of(j->c.arch)->experts->fused)
+	if (j->c.family->experts && j->c.family->experts->mxfp4)
 		return err_why(
 			j->why, -ENOTSUP,
 			"%s has experts in MXFP4 (%s), which quern does not convert from GGUF: convert the "

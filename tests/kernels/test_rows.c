@@ -276,36 +276,65 @@ struct qk {
 	int dim, rope_dim, heads, kv_heads;
 	enum kern_rope_style style;
 	enum { NO_NORM, OF_HEADS, OF_ALL } norm; /* OF_HEADS: of each head; OF_ALL: one over all heads */
+	bool layer, bias, each,
+		after; /* layer norms; with biases; weights for each head; after the rotation */
+	float clip, beta;
 };
 
-enum { QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
+enum { QK_FLOOR = 7, QK_ROWS = 20, QK_POS = 3, QK_CONTEXT = QK_ROWS + QK_POS };
 
 struct qk_case {
 	struct qk m;
-	float *in, *q_norm, *k_norm, *rope;
+	float *in, *q_norm, *k_norm, *q_bias, *k_bias, *rope;
 	double *q, *k; /* reference, [rows][heads][dim] */
 	float *v;      /* result of attention with a window of 1 */
 };
 
+/* Norm x [m->dim], in place; all: the n values that the norm is computed from. */
+static void qk_norm(const struct qk *m, double *x, const double *all, int n, const float *norm,
+		    const float *bias)
+{
+	double mean = 0, ss = 0;
+	for (int d = 0; m->layer && d < n; d++)
+		mean += all[d] / n;
+	for (int d = 0; d < n; d++)
+		ss += (all[d] - mean) * (all[d] - mean);
+	for (int d = 0; d < m->dim; d++)
+		x[d] = (x[d] - mean) / sqrt(ss / n + 1e-6) * (double)norm[d] +
+		       (m->bias ? (double)bias[d] : 0);
+}
+
+static double qk_clip(const struct qk *m, double x)
+{
+	return m->clip > 0 ? fmax(-(double)m->clip, fmin((double)m->clip, x)) : x;
+}
+
 /* Compute head h of `heads` heads, which start at in. */
 static void qk_reference(const struct qk *m, const float *in, int h, int heads, const float *norm,
-			 const float *rope, double *out)
+			 const float *bias, const float *rope, double *out)
 {
-	const int n = m->norm == OF_ALL ? heads * m->dim : m->dim;
+	const int n = m->norm == OF_ALL ? heads * m->dim : m->dim,
+		  own = m->norm == OF_ALL || m->each ? h * m->dim : 0;
 	const float *first = m->norm == OF_ALL ? in : in + h * m->dim;
-	double ss = 0;
+	double all[2048];
 	for (int d = 0; d < n; d++)
-		ss += (double)first[d] * (double)first[d];
-	in += h * m->dim;
-	norm += m->norm == OF_ALL ? h * m->dim : 0;
+		all[d] = (double)first[d];
 	for (int d = 0; d < m->dim; d++)
-		out[d] = (double)in[d] * (m->norm ? (double)norm[d] / sqrt(ss / n + 1e-6) : 1);
+		out[d] = (double)in[h * m->dim + d];
+	if (m->norm && !m->after)
+		qk_norm(m, out, all, n, norm + own, bias + own);
+	for (int d = 0; d < m->dim; d++)
+		out[d] = qk_clip(m, out[d]);
 	for (int i = 0; i < m->rope_dim / 2; i++) {
 		int a = m->style == KERN_ROPE_HALVES ? i : 2 * i;
 		int b = m->style == KERN_ROPE_HALVES ? i + m->rope_dim / 2 : 2 * i + 1;
 		double c = (double)rope[2 * i], s = (double)rope[2 * i + 1], x = out[a], y = out[b];
 		out[a] = x * c - y * s;
 		out[b] = y * c + x * s;
+	}
+	if (m->norm && m->after) {
+		memcpy(all, out, (size_t)m->dim * sizeof *all);
+		qk_norm(m, out, all, m->dim, norm + own, bias + own);
 	}
 }
 
@@ -322,6 +351,8 @@ static struct qk_case qk_new(struct qk m, enum kern_dtype op)
 	kt_round(op, c.in, (size_t)(QK_ROWS * width));
 	c.q_norm = kt_floats((size_t)qw);
 	c.k_norm = kt_floats((size_t)kw);
+	c.q_bias = kt_floats((size_t)qw);
+	c.k_bias = kt_floats((size_t)kw);
 	c.rope = xcalloc((size_t)(QK_CONTEXT * m.rope_dim) + 1, sizeof *c.rope);
 	for (int i = 0; i < QK_CONTEXT * m.rope_dim; i += 2) {
 		c.rope[i] = cosf((float)i);
@@ -334,14 +365,18 @@ static struct qk_case qk_new(struct qk m, enum kern_dtype op)
 		const float *row = c.in + r * width, *rope = c.rope + (r + QK_POS) * m.rope_dim;
 		for (int h = 0; h < m.heads; h++) {
 			const int kv = h / (m.heads / m.kv_heads);
-			qk_reference(&m, row, h, m.heads, c.q_norm, rope, c.q + r * qw + h * m.dim);
-			memcpy(c.v + r * qw + h * m.dim, row + (m.heads + m.kv_heads + kv) * m.dim,
-			       (size_t)m.dim * sizeof *c.v);
+			double *q = c.q + r * qw + h * m.dim;
+			qk_reference(&m, row, h, m.heads, c.q_norm, c.q_bias, rope, q);
+			for (int d = 0; d < m.dim; d++) {
+				q[d] *= 1 + (double)m.beta * log(1 + floor((double)(r + QK_POS) / QK_FLOOR));
+				c.v[r * qw + h * m.dim + d] = (float)qk_clip(
+					&m, (double)row[(m.heads + m.kv_heads + kv) * m.dim + d]);
+			}
 		}
 		for (int i = 0; i < qw; i++)
 			c.v[r * qw + i] += 0.0f; /* attention returns +0 for -0 */
 		for (int h = 0; h < m.kv_heads; h++)
-			qk_reference(&m, row + m.heads * m.dim, h, m.kv_heads, c.k_norm, rope,
+			qk_reference(&m, row + m.heads * m.dim, h, m.kv_heads, c.k_norm, c.k_bias, rope,
 				     c.k + r * kw + h * m.dim);
 	}
 	return c;
@@ -352,6 +387,8 @@ static void qk_free(struct qk_case *c)
 	free(c->in);
 	free(c->q_norm);
 	free(c->k_norm);
+	free(c->q_bias);
+	free(c->k_bias);
 	free(c->rope);
 	free(c->q);
 	free(c->k);
@@ -370,6 +407,8 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 	void *dev_out = kt_new(t, n * kt_op_size(t->op));
 	void *q_norm = kt_put(t, c->q_norm, (size_t)(m->heads * m->dim) * 4),
 	     *k_norm = kt_put(t, c->k_norm, (size_t)(m->kv_heads * m->dim) * 4),
+	     *q_bias = kt_put(t, c->q_bias, (size_t)(m->heads * m->dim) * 4),
+	     *k_bias = kt_put(t, c->k_bias, (size_t)(m->kv_heads * m->dim) * 4),
 	     *squares = kt_new(t, QK_ROWS * 2 * sizeof(float));
 	const struct kern_batch b = {.n_rows = QK_ROWS,
 				     .n_seqs = 1,
@@ -383,6 +422,14 @@ static void qk_run(struct kt *t, const struct qk_case *c, float *q, float *v, fl
 		.qkv = in,
 		.q_norm = m->norm ? q_norm : NULL,
 		.k_norm = m->norm ? k_norm : NULL,
+		.q_norm_bias = m->bias ? q_bias : NULL,
+		.k_norm_bias = m->bias ? k_bias : NULL,
+		.norm = m->layer ? KERN_NORM_LAYER : KERN_NORM_RMS,
+		.norm_each = m->each,
+		.norm_after = m->after,
+		.clip = m->clip,
+		.q_beta = m->beta,
+		.q_floor = QK_FLOOR,
 		.squares = m->norm == OF_ALL ? squares : NULL,
 		.q_width = m->heads * m->dim,
 		.k_width = m->kv_heads * m->dim,
@@ -488,15 +535,34 @@ Test(rows, qkv_normalizes_rotates_and_stores)
 		for (int style = KERN_ROPE_HALVES; style <= KERN_ROPE_PAIRS; style++)
 			for (int norm = NO_NORM; norm <= OF_ALL; norm++) {
 				enum kern_rope_style s = (enum kern_rope_style)style;
-				check_qkv(c, (struct qk){8, 8, 4, 2, s, norm});
-				check_qkv(c, (struct qk){64, 64, 2, 2, s, norm});
-				check_qkv(c, (struct qk){128, 128, 2, 1, s, norm});
-				check_qkv(c, (struct qk){40, 40, 6, 3, s, norm});
-				check_qkv(c, (struct qk){256, 64, 1, 1, s, norm});
-				check_qkv(c,
-					  (struct qk){24, 10, 3, 1, s, norm}); /* rotates part of the head */
-				check_qkv(c, (struct qk){16, 0, 2, 1, s, norm});
+				check_qkv(c, (struct qk){8, 8, 4, 2, s, norm, .clip = 0});
+				check_qkv(c, (struct qk){64, 64, 2, 2, s, norm, .clip = 0});
+				check_qkv(c, (struct qk){128, 128, 2, 1, s, norm, .clip = 0});
+				check_qkv(c, (struct qk){40, 40, 6, 3, s, norm, .clip = 0});
+				check_qkv(c, (struct qk){256, 64, 1, 1, s, norm, .clip = 0});
+				/* rotates part of the head */
+				check_qkv(c, (struct qk){24, 10, 3, 1, s, norm, .clip = 0});
+				check_qkv(c, (struct qk){16, 0, 2, 1, s, norm, .clip = 0});
 			}
+}
+
+Test(rows, qkv_has_the_norms_clips_and_scales_of_other_families)
+{
+	static const struct qk forms[] = {
+		{40, 20, 6, 3, KERN_ROPE_HALVES, OF_HEADS, .layer = true},
+		{40, 20, 6, 3, KERN_ROPE_HALVES, OF_HEADS, .layer = true, .bias = true},
+		{64, 64, 4, 2, KERN_ROPE_PAIRS, OF_HEADS, .layer = true, .each = true},
+		{64, 64, 4, 2, KERN_ROPE_HALVES, OF_HEADS, .layer = true, .bias = true, .each = true},
+		{64, 64, 4, 2, KERN_ROPE_HALVES, OF_HEADS, .after = true},
+		{24, 10, 3, 1, KERN_ROPE_PAIRS, OF_HEADS, .after = true, .layer = true},
+		{128, 128, 2, 2, KERN_ROPE_HALVES, OF_ALL, .clip = 0.4f},
+		{24, 24, 4, 2, KERN_ROPE_HALVES, NO_NORM, .clip = 0.3f},
+		{64, 32, 4, 1, KERN_ROPE_PAIRS, NO_NORM, .beta = 0.3f},
+		{16, 0, 2, 1, KERN_ROPE_HALVES, OF_HEADS, .beta = 0.1f},
+	};
+	for (int c = 0; c < kt_classes(); c++)
+		for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+			check_qkv(c, forms[i]);
 }
 
 /* ---- embedding and gather ---- */

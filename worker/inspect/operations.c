@@ -426,6 +426,51 @@ static int rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n
 	return 0;
 }
 
+static int layernorm(struct kern_stream *s, const struct kern_layernorm_args *a, int n_rows)
+{
+	(void)n_rows;
+	op_begin(s, "layernorm");
+	if (a->add)
+		op_about(s, "adds to the residual stream, then norms it");
+	op_vector(s, a->weight, "norm", a->hidden);
+	op_vector(s, a->bias, "norm bias", a->hidden);
+	op_reads(s, (uintptr_t)a->x);
+	op_reads(s, (uintptr_t)a->add);
+	if (a->add || !a->out)
+		writes_f32(s, a->x, a->out ? "residual" : "normed", a->hidden);
+	if (a->out)
+		writes_operand(s, a->out, "normed", a->hidden);
+	return 0;
+}
+
+static int positions(struct kern_stream *s, void *x, const void *table, int hidden)
+{
+	op_begin(s, "positions");
+	op_about(s, "adds the embedding of each row's position");
+	op_reads(s, (uintptr_t)table);
+	op_reads(s, (uintptr_t)x);
+	writes_f32(s, x, "residual", hidden);
+	return 0;
+}
+
+static const char *act_name(enum kern_act a)
+{
+	static const char *const names[] = {"silu",         "gelu by tanh", "gelu by sigmoid", "gelu", "relu",
+					    "relu squared", "xIELU"};
+	return names[a];
+}
+
+static int activate(struct kern_stream *s, void *out, void *x, int n_rows, int width,
+		    const struct kern_act_args *a)
+{
+	(void)n_rows;
+	op_begin(s, "activate");
+	op_about(s, act_name(a->act));
+	op_reads(s, (uintptr_t)x);
+	writes_operand(s, out, "rows", width);
+	return 0;
+}
+
 static int add_rows(struct kern_stream *s, void *x, const void *y, const float *by, int n_rows, int width)
 {
 	(void)n_rows;
@@ -490,8 +535,9 @@ static int qkv(struct kern_stream *s, const struct kern_qkv_args *a)
 		 a->rope_dim ? "rotates; " : "no rotation; ", a->n_q_heads, a->n_kv_heads, a->head_dim);
 	op_begin(s, "qkv");
 	op_about(s, about);
-	op_vector(s, a->q_norm, "q_norm", a->squares ? a->n_q_heads * a->head_dim : a->head_dim);
-	op_vector(s, a->k_norm, "k_norm", a->squares ? a->n_kv_heads * a->head_dim : a->head_dim);
+	const bool each = a->squares || a->norm_each;
+	op_vector(s, a->q_norm, "q_norm", each ? a->n_q_heads * a->head_dim : a->head_dim);
+	op_vector(s, a->k_norm, "k_norm", each ? a->n_kv_heads * a->head_dim : a->head_dim);
 	op_reads(s, (uintptr_t)a->qkv);
 	op_reads(s, (uintptr_t)a->squares);
 	writes_values(s, a->q, "q", a->n_q_heads * a->head_dim);
@@ -592,6 +638,9 @@ static const struct kern_ops listing = {
 	.embed = embed,
 	.rmsnorm = rmsnorm,
 	.rmsnorm_f32 = rmsnorm_f32,
+	.layernorm = layernorm,
+	.positions = positions,
+	.activate = activate,
 	.add_rows = add_rows,
 	.map = map,
 	.linear = linear,

@@ -35,22 +35,6 @@ def supported(run, model, change):
     return re.search(r"supported: ([^)]*)\)", run("inspect", model, "--no-probe").stderr).group(1)
 
 
-def rows_of_source(name, field):
-    """Return the strings of a field in a table in the programs' sources."""
-    return set(re.findall(rf'\.{field} = "([^"]*)"', (ROOT / "formats" / name).read_text()))
-
-
-def test_architectures():
-    listed = [name for r in rows(section(MODELS, "Architectures")) for name in codes(r[1])]
-    known = rows_of_source("family.c", "arch")
-    assert len(set(listed)) == len(listed) and set(listed) == known, set(listed) ^ known
-
-
-def test_architectures_of_gguf():
-    listed = {name for r in rows(section(MODELS, "Architectures")) for name in codes(r[2])}
-    assert listed == rows_of_source("gguf_config.c", "name"), listed
-
-
 def test_quantizations(run, tmp_path):
     names = supported(run, tmp_path / "m", lambda c: c.update(quantization_config={"quant_method": "no_such"}))
     listed = [c for r in rows(section(MODELS, "Quantizations")) for c in codes(r[0])]

@@ -5,6 +5,7 @@
  *
  *   make fuzz FUZZ=fuzz_hf_vocab; seeds: tests/fuzz/files/make_seeds.py */
 #include "controller/tokenizer/tokenizer.h"
+#include "formats/family.h"
 #include "formats/gguf.h"
 #include "quant/convert/gguf_keys.h"
 #include "quant/convert/hf_vocab.h"
@@ -134,7 +135,7 @@ static void check(const char *dir)
 	hf_vocab_fini(&v);
 	folder_name(file, "vocab.gguf");
 	folder_name(back, "back");
-	c = (struct model_config){.arch = ARCH_LLAMA, .n_vocab = (int)a.n_vocab, .bos = -1};
+	c = (struct model_config){.family = family_find(NULL, "llama"), .n_vocab = (int)a.n_vocab, .bos = -1};
 	if (a.loaded && read) {
 		assert(to_keys(dir, &c, file));
 		struct encoded b = encode(file);

@@ -20,7 +20,8 @@ static void check_type(enum kern_kv_type type, const char *name)
 	cr_assert_eq(ops->open(&dev, &a, &why), 0, "%s", why.text);
 	const int dims[] = {1, 15, 16, 17, 64, 80, 128, 256};
 	for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-		const struct model_config c = {.n_layers = 5, .n_kv_heads = 3, .head_dim = dims[i]};
+		struct model_config c = {.n_layers = 5, .n_heads = 3, .n_kv_heads = 3, .head_dim = dims[i]};
+		model_config_plan(&c);
 		cr_expect_eq(inspect_kv_token_bytes(&c, name),
 			     ops->kv_block_bytes(dev, 5, 3, dims[i], 16) / 16, "%s, head_dim %d", name,
 			     dims[i]);

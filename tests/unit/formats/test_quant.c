@@ -247,7 +247,8 @@ Test(quant, ranks_have_the_parts_of_the_whole)
 			void *copy;
 			if (whole->kind == WEIGHTS_DENSE)
 				continue;
-			shard_linear(&s, whole, shard_cut(&s, &config, down ? SHARD_DOWN : SHARD_Q, whole),
+			const struct config_layer plan = shard_layer(&s, &config.layers[0]);
+			shard_linear(&s, whole, shard_cut(&s, &plan, down ? SHARD_DOWN : SHARD_Q, whole),
 				     &part, &copy);
 			float *a = floats_of(whole), *b = floats_of(&part);
 			const int n0 = down ? 0 : whole->n / 2, k0 = down ? whole->k / 2 : 0;

@@ -129,8 +129,9 @@ static void mixture(struct weights *w, struct weights_layer *layer, struct weigh
 				   .hidden = N,
 				   .n_vocab = 64,
 				   .n_layers = 1,
-				   .layer_sparse = {true},
+				   .layers = {{.sparse = true}},
 				   .experts = {.n = EXPERTS, .n_chosen = 2, .intermediate = INTER}};
+	model_config_plan(c);
 }
 
 Test(shard, experts_are_dealt_out_whole)
@@ -156,7 +157,8 @@ Test(shard, experts_are_dealt_out_whole)
 			cr_expect(has == EXPERTS / n || has == EXPERTS / n + 1);
 			/* A rank reads its own experts only. */
 			cr_expect_eq(shard_bytes(&s, &c, &w), (int64_t)has * 3 * N * INTER * 2);
-			const struct shard_cut cut = shard_cut(&s, &c, shard_of_gateup(&s), &experts[0].gate);
+			const struct shard_cut cut =
+				shard_cut(&s, NULL, shard_of_gateup(&s), &experts[0].gate);
 			cr_expect(cut.n0 == 0 && cut.n == INTER && cut.k0 == 0 && cut.k == N);
 		}
 		for (int e = 0; e < EXPERTS; e++)
@@ -199,8 +201,14 @@ Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 	struct weights_linear *all[] = {&layer.q,    &layer.k,  &layer.v,   &layer.o,
 					&layer.gate, &layer.up, &layer.down};
 	const struct weights w = {.layers = &layer, .n_layers = 1};
-	const struct model_config c = {
-		.n_heads = 4, .n_kv_heads = 4, .head_dim = 48, .hidden = N, .intermediate = K, .n_vocab = 64};
+	struct model_config c = {.n_layers = 1,
+				 .n_heads = 4,
+				 .n_kv_heads = 4,
+				 .head_dim = 48,
+				 .hidden = N,
+				 .intermediate = K,
+				 .n_vocab = 64};
+	model_config_plan(&c);
 	struct shard s;
 	struct why why;
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -216,4 +224,38 @@ Test(shard, layers_of_codes_that_cannot_be_cut_are_named)
 	layer.down.codes.perm = perm;
 	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, &why), -ENOTSUP);
 	cr_expect_not_null(strstr(why.text, "down has its inputs in an order of its own"), "%s", why.text);
+}
+
+/* Two layers with different attention and FFN: a rank's plan and its cuts follow the layer. */
+Test(shard, each_layer_is_cut_by_its_own_plan)
+{
+	static struct model_config c, part;
+	struct weights_layer layers[2] = {0};
+	const struct weights w = {.layers = layers, .n_layers = 2};
+	struct shard s;
+	struct why why;
+	c = (struct model_config){.n_layers = 2,
+				  .n_heads = 8,
+				  .n_kv_heads = 2,
+				  .head_dim = 16,
+				  .intermediate = 96,
+				  .hidden = 64,
+				  .n_vocab = 64,
+				  .layers = {{.heads = 4, .kv_heads = 4, .dim = 32, .window = 7}}};
+	model_config_plan(&c);
+	cr_assert_eq(shard_init(&s, &c, &w, (struct shard_rank){1, 2, false}, &why), 0, "%s", why.text);
+	shard_config(&s, &c, &part);
+	const struct config_layer *a = &part.layers[0], *b = &part.layers[1];
+	cr_expect(a->heads == 2 && a->head0 == 2 && a->kv_heads == 2 && a->kv_head0 == 2 && a->dim == 32);
+	cr_expect(a->window == 7 && a->inter == 48);
+	cr_expect(b->heads == 4 && b->head0 == 4 && b->kv_heads == 1 && b->kv_head0 == 1 && b->dim == 16);
+	cr_expect(b->window == 0 && b->inter == 48);
+	const struct weights_linear l = {.n = 128, .k = 64};
+	const struct shard_cut q = shard_cut(&s, b, SHARD_Q, &l), o = shard_cut(&s, a, SHARD_O, &l);
+	cr_expect(q.n0 == 64 && q.n == 64 && q.k0 == 0 && q.k == 64);
+	cr_expect(o.n0 == 0 && o.n == 128 && o.k0 == 64 && o.k == 64);
+	/* One layer that cannot be cut is enough. */
+	c.layers[1].inter = 97;
+	cr_expect_eq(shard_init(&s, &c, &w, (struct shard_rank){0, 2, false}, &why), -EINVAL);
+	cr_expect(strstr(why.text, "intermediate_size is 97, not a multiple of 2"), "%s", why.text);
 }

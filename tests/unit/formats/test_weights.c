@@ -252,7 +252,7 @@ Test(weights, a_layer_of_experts_takes_no_fused_gate_and_up)
 	char dir[] = "/tmp/quern-weights-XXXXXX";
 	const char *from = tiny("qwen3-moe");
 	cr_assert_eq(load(from), 0, "%s", why.text);
-	cr_assert(c.layer_sparse[0] && !c.experts.shared);
+	cr_assert(c.layers[0].sparse && !c.experts.shared);
 	copy_with(from, dir, "model.layers.0.mlp.gate_up_proj.weight", 0, c.hidden);
 	cr_expect_eq(load(dir), -ENOTSUP);
 	cr_expect(strstr(why.text,

@@ -14,7 +14,7 @@ enum { LAYERS = 3, EXPERTS = 2 };
 static struct model_config mixture(void)
 {
 	struct model_config c = {.n_layers = LAYERS, .experts = {.n = EXPERTS, .n_chosen = 1}};
-	c.layer_sparse[1] = c.layer_sparse[2] = 1;
+	c.layers[1].sparse = c.layers[2].sparse = 1;
 	return c;
 }
 

@@ -14,7 +14,7 @@ static struct model_config mixture(void)
 {
 	struct model_config c = {.n_layers = LAYERS, .experts = {.n = 8, .n_chosen = 2}};
 	for (int i = 1; i < LAYERS; i++)
-		c.layer_sparse[i] = 1;
+		c.layers[i].sparse = 1;
 	return c;
 }
 

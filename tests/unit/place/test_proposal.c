@@ -30,7 +30,7 @@ static void make(struct made *m, enum config_dtype dtype)
 		m->experts[e] = (struct weights_expert){.gate = l, .up = l, .down = l};
 	for (int i = 0; i < LAYERS; i++) {
 		m->layers[i] = (struct weights_layer){.q = l, .k = l, .v = l, .o = l};
-		m->c.layer_sparse[i] = i > 0;
+		m->c.layers[i].sparse = i > 0;
 		if (!i)
 			m->layers[i].gate = m->layers[i].up = m->layers[i].down = l;
 		if (i) {
@@ -38,6 +38,7 @@ static void make(struct made *m, enum config_dtype dtype)
 			m->layers[i].n_experts = EXPERTS;
 		}
 	}
+	model_config_plan(&m->c);
 }
 
 /* Bytes of the embedding, head, attention and dense layer. */

@@ -35,6 +35,7 @@ static float random_at(unsigned *seed)
 static void begin(void)
 {
 	unsigned seed = 11;
+	model_config_plan(&config);
 	cr_assert_eq(runner_open(&runner, &config, &weights, 128, 1, &why), 0, "%s", why.text);
 	for (int t = 0; t < T; t++)
 		for (int k = 0; k < K; k++)

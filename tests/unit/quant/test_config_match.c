@@ -32,7 +32,7 @@ static struct model_config plain(void)
 				 .rope_local_theta = 1000,
 				 .rope_dim = 16,
 				 .rope_original = 64};
-	c.layer_rope[1] = LAYER_ROPE_LOCAL;
+	c.layers[1].rope = LAYER_ROPE_LOCAL;
 	return c;
 }
 
@@ -91,9 +91,9 @@ Test(config_match, experts_and_layers_are_compared_one_by_one)
 	DIFFERS(experts.n_groups, 2, "choice of experts");
 	DIFFERS(experts.normalize, true, "norm_topk_prob or the scale");
 	DIFFERS(experts.scale, 2, "norm_topk_prob or the scale");
-	DIFFERS(layer_sparse[2], 1, "layers with experts");
-	DIFFERS(layer_window[2], 1, "layers with a sliding window");
-	DIFFERS(layer_rope[2], LAYER_ROPE_NONE, "layers without rotation");
+	DIFFERS(layers[2].sparse, 1, "layers with experts");
+	DIFFERS(layers[2].window, 1, "layers with a sliding window");
+	DIFFERS(layers[2].rope, LAYER_ROPE_NONE, "layers without rotation");
 	DIFFERS(rope_local_theta, 2000, "rope_theta of layers with a sliding window");
 	DIFFERS(rope_theta, 20000, "scaling of RoPE");
 }

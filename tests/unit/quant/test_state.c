@@ -36,6 +36,7 @@ static void begin(void)
 	strcpy(dir, "/tmp/quern-state-XXXXXX");
 	cr_assert(mkdtemp(dir));
 	snprintf(dst, sizeof dst, "%s/out", dir);
+	model_config_plan(&config);
 	layer.attn_norm = layer.ffn_norm = (struct weights_vec){values, CONFIG_F32, HIDDEN};
 	linear(&layer.q, "self_attn.q_proj");
 	linear(&layer.k, "self_attn.k_proj");

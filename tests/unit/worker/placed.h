@@ -68,7 +68,7 @@ DRIVER_FN void write_counts(const char *model, char *path, size_t n)
 	FILE *f = fopen(path, "w");
 	cr_assert(f);
 	for (int l = 0; l < c.n_layers; l++)
-		for (int e = 0; c.layer_sparse[l] && e < c.experts.n; e++)
+		for (int e = 0; c.layers[l].sparse && e < c.experts.n; e++)
 			fprintf(f,
 				"quern:expert_layer_rows_total{model_name=\"m\",layer=\"%d\",expert=\"%d\"} "
 				"%d\n",

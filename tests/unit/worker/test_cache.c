@@ -29,7 +29,8 @@ static int64_t scratch_bytes(struct kern_dev *d, int n_layers, int n_kv_heads, i
 
 static const struct kern_ops ops = {
 	.info = say_info, .kv_block_bytes = block_bytes, .kv_scratch_bytes = scratch_bytes};
-static const struct model_config model = {.n_layers = 2, .n_kv_heads = 2, .head_dim = 64};
+static const struct model_config model = {.n_layers = 2,
+					  .layers = {{.kv_heads = 2, .dim = 64}, {.kv_heads = 2, .dim = 64}}};
 
 static int size(struct cache *c, const struct model_config *m, uint64_t kv_bytes, uint64_t swap_bytes)
 {
@@ -93,10 +94,10 @@ Test(cache, a_head_size_that_the_device_cannot_do_is_refused_by_its_number)
 {
 	struct cache c;
 	struct model_config m = model;
-	m.head_dim = 320;
+	m.layers[0].dim = m.layers[1].dim = 320;
 	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
 	cr_assert(strstr(why.text, "320") && strstr(why.text, "256"), "%s", why.text);
-	m.head_dim = 20;
+	m.layers[0].dim = m.layers[1].dim = 20;
 	cr_assert_eq(size(&c, &m, 1 << 20, 1), -ENOTSUP);
 	info.head_max = info.head_step = 0;
 	cr_assert_eq(size(&c, &m, 1 << 20, 1), 0, "%s", why.text);
@@ -211,4 +212,14 @@ Test(cache, a_pool_of_the_cpu_holds_sixteen_contexts_at_most)
 	struct cache c;
 	cr_assert_eq(size_cpu(&c, (int64_t)4000 << 20, (int64_t)3900 << 20, 2048), 0, "%s", why.text);
 	cr_expect_eq(c.n_blocks, 16 * 2048 / 16);
+}
+
+Test(cache, layers_of_different_shape_are_refused)
+{
+	struct model_config m = model;
+	struct cache c;
+	m.layers[1].kv_heads = 4;
+	cr_expect_eq(size(&c, &m, 1 << 20, 1 << 19), -ENOTSUP);
+	cr_expect(strstr(why.text, "layer 1 has 4 KV heads of 64 values, layer 0 has 2 of 64"), "%s",
+		  why.text);
 }

@@ -2,9 +2,10 @@
  * (tests/golden/models.json), trained and random models of the test data with a float64 reference. */
 #include "tests/driver.h"
 
-#include <errno.h>
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 
 /* Tolerance for logits of about 1, with operands of F32, or of F16 or BF16 on a GPU. */
@@ -325,6 +326,132 @@ Test(model, golden_cases_cover_every_family_and_scaling)
 	json_t *all = golden();
 	cr_expect_geq(json_array_size(all), 32);
 	json_decref(all);
+}
+
+/* ---- families of the test data, as transformers saves them ---- */
+
+enum { FAMILIES_MAX = 200 };
+
+/* Return the number of directories with a model below `root`, sorted by name; names: at most FAMILIES_MAX. */
+static int family_dirs(const char *root, char (*names)[64])
+{
+	struct dirent **entries;
+	const int all = scandir(root, &entries, NULL, alphasort);
+	int n = 0;
+	for (int i = 0; i < all; i++) {
+		char path[4096];
+		snprintf(path, sizeof path, "%s/%s/reference.json", root, entries[i]->d_name);
+		if (n < FAMILIES_MAX && access(path, R_OK) == 0)
+			snprintf(names[n++], sizeof names[0], "%.63s", entries[i]->d_name);
+		free(entries[i]);
+	}
+	if (all >= 0)
+		free(entries);
+	return n;
+}
+
+/* QUERN_TEST_FAMILIES names another directory of such models, for F32 only. */
+static const char *families_root(void)
+{
+	const char *set = getenv("QUERN_TEST_FAMILIES");
+	return set && set[0] ? set : testdata("families");
+}
+
+/* Families that quern does not read yet: each is refused by name. */
+static const char *const refused_families[] = {"none"};
+
+static bool is_refused_family(const char *name)
+{
+	for (size_t i = 0; i < sizeof refused_families / sizeof *refused_families; i++)
+		if (strcmp(name, refused_families[i]) == 0)
+			return true;
+	return false;
+}
+
+ParameterizedTestParameters(model, families_give_the_tokens_of_transformers)
+{
+	static struct golden_case cases[FAMILIES_MAX * MODES];
+	static char names[FAMILIES_MAX][64];
+	const char *root = families_root();
+	const int n_dirs = root ? family_dirs(root, names) : 0;
+	size_t n = 0;
+	const bool one = strcmp(driver_device(), "cpu") != 0 || getenv("QUERN_TEST_FAMILIES");
+	for (int i = 0; i < n_dirs; i++)
+		for (size_t m = 0; m < (one ? 1 : MODES); m++)
+			if (modes[m].kv[0] == 'a')
+				cases[n++] = (struct golden_case){i, (int)m};
+	return cr_make_param_array(struct golden_case, cases, n ? n : 1);
+}
+
+/* Compare the first logits of a prompt and its greedy tokens; chunks of 23 tokens cross blocks and windows. */
+static void check_family(struct driver *d, const json_t *c, const char *name)
+{
+	struct params p;
+	uint32_t n, n_ids;
+	uint32_t *prompt = json_ids(json_get(c, "prompt"), &n), *ids = json_ids(json_get(c, "ids"), &n_ids);
+	const bool exact = strcmp(driver_compute, "f32") == 0 && strcmp(driver_device(), "cpu") == 0;
+	float largest = 0, most = 0;
+	float *logits = malloc((size_t)step_config(d->step)->n_vocab * sizeof *logits);
+	params_init(&p);
+	p.temperature = 0;
+	cr_assert_eq(driver_prompt(d, prompt, n, n + n_ids, 23, &p), 0, "%s: %s", name, d->why);
+	cr_assert_eq(step_logits(d->step, 0, logits), 0);
+	const json_t *first = json_get(c, "first_logits");
+	for (size_t i = 0; i < json_array_size(first); i++) {
+		const float want = (float)json_number_value(json_array_get(first, i));
+		largest = fmaxf(largest, fabsf(want));
+		most = fmaxf(most, fabsf(logits[i] - want));
+	}
+	free(logits);
+	/* The tolerance is for logits of about 4, as the tiny models have. */
+	const float allowed = tolerance(d) * fmaxf(1, largest / 4);
+	cr_expect(most <= allowed, "%s: a prompt of %u tokens: a logit of at most %g differs by %g", name, n,
+		  (double)largest, (double)most);
+	if (driver_brief() && n_ids > BRIEF_TOKENS)
+		n_ids = BRIEF_TOKENS;
+	for (uint32_t i = 0; i < n_ids; i++) {
+		const double margin = json_number_value(json_array_get(json_get(c, "margins"), i));
+		if (d->result.tokens[0] != ids[i]) {
+			cr_assert(margin < (exact ? 0.002 : 2.5 * (double)allowed),
+				  "%s: a prompt of %u tokens: token %u is %u, not %u (margin %g)", name, n, i,
+				  d->result.tokens[0], ids[i], margin);
+			break;
+		}
+		driver_add_run(d, 0, n + i, 1, true);
+		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why);
+	}
+	free(prompt);
+	free(ids);
+}
+
+ParameterizedTest(struct golden_case *c, model, families_give_the_tokens_of_transformers)
+{
+	static char names[FAMILIES_MAX][64];
+	const char *root = families_root();
+	struct why why;
+	char dir[4096], path[4200];
+	struct driver d;
+	json_t *all;
+	if (!root || c->model >= family_dirs(root, names))
+		cr_skip_test("families is not here");
+	const char *name = names[c->model];
+	snprintf(dir, sizeof dir, "%s/%s", root, name);
+	snprintf(path, sizeof path, "%s/reference.json", dir);
+	driver_compute = modes[c->mode].compute;
+	driver_kv = modes[c->mode].kv;
+	struct bus_load load = driver_load(dir);
+	load.max_context = 256;
+	const int rc = driver_open(&d, &load);
+	if (is_refused_family(name)) {
+		cr_assert_eq(rc, -ENOTSUP, "%s is not refused (%d): %s", name, rc, d.why);
+		return;
+	}
+	cr_assert_eq(rc, 0, "%s: %s", name, d.why);
+	cr_assert_eq(json_read(path, 4 << 20, &all, &why), 0, "%s", why.text);
+	for (size_t i = 0; i < json_array_size(all) && (i < 2 || !driver_brief()); i++)
+		check_family(&d, json_array_get(all, i), name);
+	json_decref(all);
+	driver_close(&d);
 }
 
 /* ---- references of the test data ---- */

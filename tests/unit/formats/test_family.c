@@ -1,0 +1,117 @@
+/* test_family.c - the table of families: its rows are well formed, and docs/MODELS.md lists them.  With
+ * QUERN_TEST_UPDATE=1 the page is written. */
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/family.h"
+#include "tests/testdata.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char begin[] = "<!-- families -->\n", end[] = "<!-- end -->\n";
+
+static bool is_json_or_none(const char *text)
+{
+	json_t *o = text ? json_loads(text, 0, NULL) : NULL;
+	const bool good = !text || json_is_object(o);
+	json_decref(o);
+	return good;
+}
+
+Test(family, rows_are_well_formed)
+{
+	static const char *const ours[] = {"#embed_scale", "#residual_scale", "#attn_scale",  "#attn_cap",
+					   "#logit_cap",   "#logit_scale",    "#qkv_clip",    "#parallel",
+					   "#qk_norm",     "#qkv_bias",       "#o_bias",      "#mlp_bias",
+					   "#head_bias",   "#rope_dim",       "#multi_query", "#last_sparse",
+					   "#alibi"};
+	const struct family *f;
+	for (size_t i = 0; (f = family_at(i)); i++) {
+		cr_expect(f->arch && f->type && f->models, "row %zu", i);
+		cr_expect(is_json_or_none(f->defaults), "defaults of %s", f->arch);
+		cr_expect(is_json_or_none(f->require), "require of %s", f->arch);
+		cr_expect(is_json_or_none(f->when), "when of %s", f->arch);
+		cr_expect(f->norms[NORM_ATTN] || f->norms[NORM_ATTN_POST], "norms of %s", f->arch);
+		for (int k = 0; k < 12 && f->keys[k].ours; k++) {
+			bool known = f->keys[k].ours[0] != '#';
+			for (size_t j = 0; j < sizeof ours / sizeof *ours; j++)
+				known |= strcmp(f->keys[k].ours, ours[j]) == 0;
+			cr_expect(known, "key %s of %s", f->keys[k].ours, f->arch);
+		}
+		if (f->experts)
+			cr_expect(f->experts->names[2] || f->experts->stack.down, "experts of %s", f->arch);
+	}
+}
+
+Test(family, every_architecture_is_found_and_the_first_row_without_conditions)
+{
+	const struct family *f;
+	for (size_t i = 0; (f = family_at(i)); i++) {
+		cr_expect_str_eq(family_find(f->arch, NULL)->arch, f->arch);
+		cr_expect_str_eq(family_find(NULL, f->type)->type, f->type);
+		for (int j = 0; j < 6 && f->also[j] && !f->when; j++)
+			cr_expect_eq(family_find(f->also[j], NULL), f, "%s", f->also[j]);
+	}
+	cr_expect_null(family_find("NoSuchForCausalLM", NULL));
+	cr_expect_str_eq(family_find_gguf("llama", true)->arch, "MixtralForCausalLM");
+	cr_expect_str_eq(family_find_gguf("llama", false)->arch, "LlamaForCausalLM");
+	cr_expect_null(family_find_gguf("nosuch", false));
+}
+
+/* Return whether an earlier row has the same models, and so shares a line of the page. */
+static bool has_line(size_t i)
+{
+	for (size_t j = 0; j < i; j++)
+		if (strcmp(family_at(j)->models, family_at(i)->models) == 0)
+			return true;
+	return false;
+}
+
+static void put_table(struct buf *b)
+{
+	const struct family *f, *other;
+	buf_printf(b, "%s| models | architecture | in GGUF |\n|---|---|---|\n", begin);
+	for (size_t i = 0; (f = family_at(i)); i++) {
+		if (has_line(i))
+			continue;
+		buf_printf(b, "| %s | `%s`", f->models, f->arch);
+		for (size_t j = i + 1; (other = family_at(j)); j++)
+			if (strcmp(other->models, f->models) == 0 && strcmp(other->arch, f->arch) != 0)
+				buf_printf(b, ", `%s`", other->arch);
+		if (f->gguf)
+			buf_printf(b, " | `%s` |\n", f->gguf->name);
+		else
+			buf_printf(b, " | - |\n");
+	}
+	buf_printf(b, "%s", end);
+}
+
+Test(family, the_page_lists_the_table)
+{
+	const char *path = repofile("docs/MODELS.md");
+	struct why why;
+	char *page;
+	size_t n;
+	cr_assert_eq(file_read(path, 1 << 20, &page, &n, &why), 0, "%s", why.text);
+	char *from = strstr(page, begin), *to = from ? strstr(from, end) : NULL;
+	cr_assert(from && to, "docs/MODELS.md has no place for the table");
+	to += strlen(end);
+	struct buf table = {0};
+	put_table(&table);
+	const bool same = table.len == (size_t)(to - from) && memcmp(table.p, from, table.len) == 0;
+	if (!same && getenv("QUERN_TEST_UPDATE")) {
+		FILE *f = fopen(path, "w");
+		fwrite(page, 1, (size_t)(from - page), f);
+		fwrite(table.p, 1, table.len, f);
+		fwrite(to, 1, n - (size_t)(to - page), f);
+		fclose(f);
+	} else {
+		cr_expect(same, "docs/MODELS.md is not what formats/family.c says: QUERN_TEST_UPDATE=1 "
+				"build/tests/unit/formats/test_family writes it");
+	}
+	buf_fini(&table);
+	free(page);
+}
