@@ -32,6 +32,14 @@ static const struct family_experts qwen3_experts = {
 	.names = EXPERT_NAMES,
 	.steps = true,
 };
+static const struct family_experts qwen3_vl_experts = {
+	.n = "num_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.steps = true,
+	.normalize = NORMALIZE_ALWAYS,
+};
 static const struct family_experts mixtral_experts = {
 	.n = "num_local_experts",
 	.intermediate = "intermediate_size",
@@ -384,7 +392,6 @@ static const struct family families[] = {
 	 .experts = &qwen2_experts},
 	{.arch = "Qwen3MoeForCausalLM",
 	 .type = "qwen3_moe",
-	 .also = {"qwen3_vl_moe_text"},
 	 .models = "Qwen3-MoE",
 	 .gguf = &gguf_qwen3moe,
 	 .defaults = "{\"num_key_value_heads\": 4, \"sliding_window\": 4096, \"max_window_layers\": 28, "
@@ -396,6 +403,17 @@ static const struct family families[] = {
 	 .o_bias = BIAS_BY_KEY,
 	 .window = WINDOW_SWITCH,
 	 .experts = &qwen3_experts},
+	{.arch = "Qwen3VLMoeForConditionalGeneration",
+	 .type = "qwen3_vl_moe",
+	 .also = {"qwen3_vl_moe_text"},
+	 .models = "Qwen3-VL-MoE",
+	 .defaults = "{\"num_key_value_heads\": 4, \"num_experts\": 60, \"num_experts_per_tok\": 4, "
+		     "\"moe_intermediate_size\": 1408, \"decoder_sparse_step\": 1}",
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .o_bias = BIAS_BY_KEY,
+	 .experts = &qwen3_vl_experts},
 	{.arch = "MixtralForCausalLM",
 	 .type = "mixtral",
 	 .models = "Mixtral",
@@ -630,7 +648,10 @@ static const struct family families[] = {
 	{.arch = "HyperCLOVAXForCausalLM",
 	 .type = "hyperclovax",
 	 .models = "HyperCLOVA X SEED",
-	 .keys = GRANITE_KEYS,
+	 .keys = {{"#embed_scale", "embedding_multiplier"},
+		  {"#residual_scale", "residual_multiplier"},
+		  {"#attn_scale", "attention_multiplier"},
+		  {"#logit_scale", "logits_scaling"}},
 	 .require = "{\"use_post_norm\": true}",
 	 .norms = {"input_layernorm", "post_norm1", "post_attention_layernorm", "post_norm2"},
 	 .qkv_bias = BIAS_BY_KEY,
@@ -697,7 +718,7 @@ static const struct family families[] = {
 		     "\"num_shared_experts\": 1, \"norm_topk_prob\": true, "
 		     "\"routed_scaling_factor\": 2.5}",
 	 .keys = {{"n_shared_experts", "num_shared_experts"}},
-	 .norms = POST_NORMS,
+	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .window = WINDOW_PATTERN,
 	 .nope = NOPE_FULL,

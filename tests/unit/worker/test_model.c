@@ -358,7 +358,10 @@ static const char *families_root(void)
 }
 
 /* Families that quern does not read yet: each is refused by name. */
-static const char *const refused_families[] = {"none"};
+static const char *const refused_families[] = {
+	"deepseek_v3",      "falcon_h1",   "gemma3n",   "gemma4",   "glm4_moe_lite",
+	"granitemoehybrid", "kimi_linear", "lfm2",      "lfm2_moe", "nemotron_h",
+	"qwen3_5",          "qwen3_5_moe", "qwen3_next"};
 
 static bool is_refused_family(const char *name)
 {
