@@ -256,8 +256,8 @@ def test_tensors_of_another_model_type_are_named_at_once(run, start, tiny, tmp_p
         for name in list(t):
             t[name.replace("model.layers", "transformer.h").replace("model.embed_tokens", "transformer.wte")] = t.pop(name)
     llama = tiny("llama2")
-    other = copy_of(llama, tmp_path / "other", lambda c: c.update(model_type="exaone"), named)
-    refused(run, other, "config.json: model_type exaone is not supported", "its tensors (transformer.h.", "LlamaForCausalLM")
+    other = copy_of(llama, tmp_path / "other", lambda c: c.update(model_type="other"), named)
+    refused(run, other, "config.json: model_type other is not supported", "its tensors (transformer.h.", "LlamaForCausalLM")
     same = copy_of(llama, tmp_path / "same", lambda c: c.update(model_type="internlm3"))
     assert tokens(start, same) == tokens(start, llama)
 
