@@ -21,7 +21,8 @@ enum config_norm { CONFIG_NORM_RMS, CONFIG_NORM_LAYER };
 /* Norm of q and k: per head with one weight vector for all heads, over all heads of a row (OLMo 2), or per
  * head with a weight vector for each head (Cohere). */
 enum config_qk_norm { QK_NORM_NONE, QK_NORM_HEADS, QK_NORM_ROWS, QK_NORM_EACH };
-/* How a layer adds attention and the feed-forward layer (FFN) to the residual stream x.  Each norm is optional.
+/* How a layer adds attention and the feed-forward layer (FFN) to the residual stream x.  Each norm is
+ * optional.
  *   SERIAL         x += post(attn(norm(x))), then x += post(ffn(norm(x)))
  *   PARALLEL       y = norm(x), x += attn(y) + ffn(y): one norm for both
  *   PARALLEL_TWO   x += attn(norm(x)) + ffn(ffn_norm(x)): both norms read the same x
@@ -66,7 +67,7 @@ struct config_experts {
 /* The plan of one layer.  Code that computes, sizes or cuts a layer reads the plan, never the model's scalars
  * of the same name. */
 struct config_layer {
-	int heads, kv_heads, dim; /* of attention: query heads, KV heads, values of a head */
+	int heads, kv_heads, dim; /* attention: query heads, KV heads, values of a head */
 	int head0, kv_head0;      /* first heads, in the plan of a rank (shard_layer()); else 0 */
 	int window;               /* sliding window, in tokens; 0: none */
 	int inter;                /* intermediate values of the dense FFN, or of the shared expert; 0: none */

@@ -1,6 +1,6 @@
-/* family.h - the table of architectures: one row for a family's models in Hugging Face layout and in GGUF files,
- * which loading, converting and docs/MODELS.md read.  A new architecture that combines known features is a new
- * row; no code outside of the table names a family. */
+/* family.h - the table of architectures: one row for a family's models in Hugging Face layout and in GGUF
+ * files, which loading, converting and docs/MODELS.md read.  A new architecture that combines known features
+ * is a new row; no code outside of the table names a family. */
 #ifndef QUERN_FORMATS_FAMILY_H
 #define QUERN_FORMATS_FAMILY_H
 
@@ -39,7 +39,7 @@ enum { NORM_ATTN, NORM_ATTN_POST, NORM_FFN, NORM_FFN_POST, NORMS };
  * `ours`.  ours is a usual key, or one of these values that no usual key has:
  *   #embed_scale #residual_scale #attn_scale #attn_cap #logit_cap #logit_scale #qkv_clip
  *                              the members of struct model_config with these names
- *   #parallel                  attention and FFN are computed side by side (the row's block); else BLOCK_SERIAL
+ *   #parallel                  attention and FFN are side by side (the row's block); else BLOCK_SERIAL
  *   #qk_norm                   q and k are normed, as the row says; else they are not
  *   #qkv_bias #o_bias #mlp_bias #head_bias   in place of attention_bias, attention_bias, mlp_bias and nothing
  *   #rope_dim                  rotated values of a head
@@ -88,7 +88,8 @@ enum family_qkv {
 	QKV_IN_FOUR,  /* for each quarter of the heads: q, v, k */
 };
 
-/* Stacks: each matrix of all experts in one tensor, [experts, outputs, inputs] or [experts, inputs, outputs]. */
+/* Stacks: each matrix of all experts in one tensor, [experts, outputs, inputs] or [experts, inputs,
+ * outputs]. */
 struct family_stack {
 	const char *gate_up, *down; /* names in a layer */
 	bool by_input;              /* [experts, inputs, outputs] */
@@ -150,7 +151,7 @@ struct family {
 					  * precede the family's row for all others. */
 	struct family_key keys[12];
 	struct family_name names[16];
-	const char *prefix;       /* of all names but the head's; NULL: "model." */
+	const char *prefix;       /* comes before all names but the head's; NULL: "model." */
 	const char *norms[NORMS]; /* "input_layernorm"; NULL: none */
 	enum config_norm norm;
 	bool norm_bias;
@@ -169,7 +170,6 @@ struct family {
 	bool rope_pairs;    /* RoPE rotates neighbouring values */
 	bool rope_by_layer; /* layers with a window have their own base (rope_local_base_freq) */
 	bool learned;       /* learned positions in place of RoPE */
-	bool alibi;         /* ALiBi in place of RoPE */
 	enum family_nope nope;
 	bool sinks;      /* attention sinks: "self_attn.sinks" */
 	bool clamped;    /* sigmoid gate, clamped to swiglu_limit; 1 is added to up */

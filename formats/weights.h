@@ -90,9 +90,9 @@ struct weights {
 	struct weights_linear embed_codes;  /* a quantized table with n_vocab outputs; w NULL: see `embed` */
 	struct weights_vec norm, norm_bias; /* final norm; or none */
 	struct weights_vec embed_norm, embed_norm_bias; /* norm of the embedded rows (BLOOM); or none */
-	/* Learned positions [max_position, hidden], row i for position i; or none.  The files' table may begin
-	 * with rows that are never used (OPT: two); this one does not.  Tables that are computed (sinusoids)
-	 * are owned. */
+	/* Learned positions [max_position, hidden], row i for position i; or none.  The files' table may
+	 * begin with rows that are never used (OPT: two); this one does not.  Tables that are computed
+	 * (sinusoids) are owned. */
 	struct weights_vec positions;
 	struct weights_vec alibi;     /* F32 [n_heads], slopes of ALiBi; or none */
 	struct weights_linear head;   /* w NULL or w == embed_codes.w: tied to the embedding */

@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import families  # noqa: E402
 import includes  # noqa: E402
 import logs      # noqa: E402
 import objects   # noqa: E402
@@ -30,7 +31,7 @@ def main():
         return text.write_lines(args.root)
     if args.format:
         return text.format_all(args.root)
-    found = [*includes.check(args.root), *text.check(args.root), *words.check(args.root), *logs.check(args.root),
+    found = [*includes.check(args.root), *text.check(args.root), *words.check(args.root), *logs.check(args.root), *families.check(args.root),
              *text.check_commits(args.root)]
     if not args.no_format:
         found += text.check_format(args.root)

@@ -218,6 +218,12 @@ def test_a_log_line_without_keys_is_found(lint, text, fault):
     assert got == "" if not fault else "base/err.c:6: a log line: " in got and fault in got
 
 
+def test_a_family_outside_of_the_table_is_found(lint):
+    code = "base/more.c", "const char *more(void);\nconst char *more(void) /* \"QwenForCausalLM\" */\n{\n\treturn \"%s\";\n}\n"
+    assert "names a family" in lint({code[0]: code[1] % "QwenForCausalLM"})
+    assert "names a family" not in lint({code[0]: code[1] % "a model"})
+
+
 def test_a_long_commit_subject_is_found(lint, tmp_path):
     lint({})
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", tmp_path / "tree"]

@@ -1,6 +1,6 @@
-/* The forms of decoder that families of models have, each as a tiny random model: norms, blocks, FFNs, biases,
- * positions and factors.  The decoder's logits are compared with a reference in double precision, in every
- * mode of the CPU, or on the device that QUERN_TEST_DEVICE names. */
+/* The forms of decoder that families of models have, each as a tiny random model: norms, blocks, FFNs,
+ * biases, positions and factors.  The decoder's logits are compared with a reference in double precision, in
+ * every mode of the CPU, or on the device that QUERN_TEST_DEVICE names. */
 #include "base/alloc.h"
 #include "worker/model.h"
 

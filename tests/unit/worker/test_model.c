@@ -386,8 +386,9 @@ ParameterizedTestParameters(model, families_give_the_tokens_of_transformers)
 	return cr_make_param_array(struct golden_case, cases, n ? n : 1);
 }
 
-/* Compare the first logits of a prompt and its greedy tokens; chunks of 23 tokens cross blocks and windows. */
-static void check_family(struct driver *d, const json_t *c, const char *name)
+/* Return whether the first logits of a prompt and its greedy tokens are those of transformers; if they must
+ * be, their difference is a failure.  Chunks of 23 tokens cross blocks and windows. */
+static bool check_family(struct driver *d, const json_t *c, const char *name, bool must)
 {
 	struct params p;
 	uint32_t n, n_ids;
@@ -408,16 +409,19 @@ static void check_family(struct driver *d, const json_t *c, const char *name)
 	free(logits);
 	/* The tolerance is for logits of about 4, as the tiny models have. */
 	const float allowed = tolerance(d) * fmaxf(1, largest / 4);
-	cr_expect(most <= allowed, "%s: a prompt of %u tokens: a logit of at most %g differs by %g", name, n,
-		  (double)largest, (double)most);
+	bool good = most <= allowed;
+	cr_expect(good || !must, "%s, %s: a prompt of %u tokens: a logit of at most %g differs by %g", name,
+		  driver_compute, n, (double)largest, (double)most);
 	if (driver_brief() && n_ids > BRIEF_TOKENS)
 		n_ids = BRIEF_TOKENS;
 	for (uint32_t i = 0; i < n_ids; i++) {
 		const double margin = json_number_value(json_array_get(json_get(c, "margins"), i));
 		if (d->result.tokens[0] != ids[i]) {
-			cr_assert(margin < (exact ? 0.002 : 2.5 * (double)allowed),
-				  "%s: a prompt of %u tokens: token %u is %u, not %u (margin %g)", name, n, i,
-				  d->result.tokens[0], ids[i], margin);
+			const bool close = margin < (exact ? 0.002 : 2.5 * (double)allowed);
+			cr_expect(close || !must,
+				  "%s, %s: a prompt of %u tokens: token %u is %u, not %u (margin %g)", name,
+				  driver_compute, n, i, d->result.tokens[0], ids[i], margin);
+			good = good && close;
 			break;
 		}
 		driver_add_run(d, 0, n + i, 1, true);
@@ -425,6 +429,7 @@ static void check_family(struct driver *d, const json_t *c, const char *name)
 	}
 	free(prompt);
 	free(ids);
+	return good;
 }
 
 ParameterizedTest(struct golden_case *c, model, families_give_the_tokens_of_transformers)
@@ -451,8 +456,13 @@ ParameterizedTest(struct golden_case *c, model, families_give_the_tokens_of_tran
 	}
 	cr_assert_eq(rc, 0, "%s: %s", name, d.why);
 	cr_assert_eq(json_read(path, 4 << 20, &all, &why), 0, "%s", why.text);
-	for (size_t i = 0; i < json_array_size(all) && (i < 2 || !driver_brief()); i++)
-		check_family(&d, json_array_get(all, i), name);
+	/* In a mode of lower precision a row of a mixture may get other experts, and then other logits. */
+	const bool must = strcmp(driver_compute, "f32") == 0 || !step_config(d.step)->experts.n;
+	size_t n = 0, n_good = 0;
+	for (; n < json_array_size(all) && (n < 2 || !driver_brief()); n++)
+		n_good += check_family(&d, json_array_get(all, n), name, must);
+	cr_expect(2 * n_good >= n, "%s, %s: %zu of %zu prompts are those of transformers", name,
+		  driver_compute, n_good, n);
 	json_decref(all);
 	driver_close(&d);
 }

@@ -1,0 +1,16 @@
+/* config_keys.h - find the family of a config.json, and give its values the names that the other readers use:
+ * values of text_config, synonyms, other names of the family, defaults.  What the family does not support is
+ * refused. */
+#ifndef QUERN_FORMATS_CONFIG_KEYS_H
+#define QUERN_FORMATS_CONFIG_KEYS_H
+
+#include "base/json.h"
+
+struct model_config;
+struct why;
+
+/* Complete *root, which may be replaced, and set c->family, arch_name, text_only, embeds and unread.
+ * -EINVAL, -ENOTSUP with the reason. */
+int config_keys_read(json_t **root, struct model_config *c, struct why *why);
+
+#endif
