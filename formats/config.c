@@ -75,7 +75,7 @@ static int read_shape(const struct reader *r, struct model_config *c)
 	if ((rc = json_get_bool(o, "#multi_query", &one, r->why)))
 		return rc;
 	c->n_kv_heads = one ? 1 : c->n_heads;
-	if ((rc = get_int(r, o, "num_key_value_heads", 1, c->n_heads, false, &c->n_kv_heads)))
+	if (!one && (rc = get_int(r, o, "num_key_value_heads", 1, c->n_heads, false, &c->n_kv_heads)))
 		return rc;
 	if (c->n_heads % c->n_kv_heads)
 		return err_why(r->why, -EINVAL,

@@ -634,7 +634,7 @@ Test(config, a_refusal_names_what_is_nearest)
 {
 	refused("{\"architectures\": [\"Qwen3NextForCausalLM\"]}", -ENOTSUP,
 		"Qwen3NextForCausalLM is not supported (nearest: Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
-		"Qwen2ForCausalLM; all that are: docs/MODELS.md)");
+		"Qwen3VLMoeForConditionalGeneration; all that are: docs/MODELS.md)");
 	refused("{\"architectures\": null, \"model_type\": \"gemma4_text\"}", -ENOTSUP,
 		"gemma4_text is not supported (nearest: Gemma2ForCausalLM, ");
 	refused("{\"architectures\": [\"ZambaForCausalLM\"]}", -ENOTSUP,
