@@ -398,7 +398,7 @@ static bool check_family(struct driver *d, const json_t *c, const char *name, bo
 	float *logits = malloc((size_t)step_config(d->step)->n_vocab * sizeof *logits);
 	params_init(&p);
 	p.temperature = 0;
-	cr_assert_eq(driver_prompt(d, prompt, n, n + n_ids, 23, &p), 0, "%s: %s", name, d->why);
+	cr_assert_eq(driver_prompt(d, prompt, n, n + n_ids, 23, &p), 0, "%s: %s", name, d->why.text);
 	cr_assert_eq(step_logits(d->step, 0, logits), 0);
 	const json_t *first = json_get(c, "first_logits");
 	for (size_t i = 0; i < json_array_size(first); i++) {
@@ -425,7 +425,7 @@ static bool check_family(struct driver *d, const json_t *c, const char *name, bo
 			break;
 		}
 		driver_add_run(d, 0, n + i, 1, true);
-		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why);
+		cr_assert_eq(driver_step(d), 0, "%s: %s", name, d->why.text);
 	}
 	free(prompt);
 	free(ids);
@@ -451,10 +451,10 @@ ParameterizedTest(struct golden_case *c, model, families_give_the_tokens_of_tran
 	load.max_context = 256;
 	const int rc = driver_open(&d, &load);
 	if (is_refused_family(name)) {
-		cr_assert_eq(rc, -ENOTSUP, "%s is not refused (%d): %s", name, rc, d.why);
+		cr_assert_eq(rc, -ENOTSUP, "%s is not refused (%d): %s", name, rc, d.why.text);
 		return;
 	}
-	cr_assert_eq(rc, 0, "%s: %s", name, d.why);
+	cr_assert_eq(rc, 0, "%s: %s", name, d.why.text);
 	cr_assert_eq(json_read(path, 4 << 20, &all, &why), 0, "%s", why.text);
 	/* In a mode of lower precision a row of a mixture may get other experts, and then other logits. */
 	const bool must = strcmp(driver_compute, "f32") == 0 || !step_config(d.step)->experts.n;
