@@ -128,6 +128,11 @@ static int read_act(const struct reader *r, struct model_config *c)
 	if (c->act == ACT_GELU && r->family->gelu_tanh)
 		c->act = ACT_GELU_TANH;
 	c->ffn_plain = r->family->ffn_plain;
+	if (!c->ffn_plain && c->act != ACT_SILU && c->act != ACT_GELU_TANH)
+		return err_why(r->why, -ENOTSUP,
+			       "hidden_act %.40s of a gate is not supported (supported: silu, "
+			       "gelu_pytorch_tanh)",
+			       act);
 	if (!r->family->clamped)
 		return 0;
 	double limit = 0;
@@ -459,7 +464,8 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 	    (rc = get_num(r, o, "attention_factor", 0, 1e6, &c->yarn_attention_factor)))
 		return rc;
 	if (c->rope_factor <= 0) {
-		if (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE && !json_get(o, "alpha"))
+		if (c->rope != ROPE_YARN && c->rope != ROPE_LONGROPE &&
+		    !(r->family->ntk_alpha && json_get(o, "alpha")))
 			return err_why(r->why, -EINVAL, "factor of rope type %s is missing", type);
 		c->rope_factor = (double)c->max_position / c->rope_original;
 	}
@@ -482,7 +488,7 @@ static int read_scaling(const struct reader *r, const json_t *o, const char *typ
 			return rc;
 		return read_factors(r, o, "long_factor", c->rope_dim / 2, &c->long_long);
 	case ROPE_DYNAMIC:
-		if (json_get(o, "alpha"))
+		if (r->family->ntk_alpha && json_get(o, "alpha"))
 			return read_alpha(r, o, c);
 		if (c->rope_dim < 4)
 			return fail(r, -EINVAL, "head_dim must be at least 4 with dynamic rope");
@@ -594,7 +600,7 @@ static int read_rope(const struct reader *r, struct model_config *c)
 	if (!o)
 		return 0;
 	double beta = 0;
-	if ((rc = get_num(r, o, "llama_4_scaling_beta", 0, 1e3, &beta)))
+	if (r->family->q_scaled && (rc = get_num(r, o, "llama_4_scaling_beta", 0, 1e3, &beta)))
 		return rc;
 	if (beta != 0) {
 		c->q_scale_beta = (float)beta;

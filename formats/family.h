@@ -170,6 +170,8 @@ struct family {
 	bool rope_pairs;    /* RoPE rotates neighbouring values */
 	bool rope_by_layer; /* layers with a window have their own base (rope_local_base_freq) */
 	bool learned;       /* learned positions in place of RoPE */
+	bool q_scaled;      /* queries are scaled by position: llama_4_scaling_beta */
+	bool ntk_alpha;     /* alpha of dynamic RoPE only changes the base */
 	enum family_nope nope;
 	bool sinks;      /* attention sinks: "self_attn.sinks" */
 	bool clamped;    /* sigmoid gate, clamped to swiglu_limit; 1 is added to up */

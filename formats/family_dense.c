@@ -235,7 +235,8 @@ const struct family family_dense[] = {
 	 .defaults = "{\"num_key_value_heads\": 8, \"head_dim\": 128, \"max_position_embeddings\": 262144, "
 		     "\"rms_norm_eps\": 1e-5}",
 	 .norms = PRE_NORMS,
-	 .window = WINDOW_ALL},
+	 .window = WINDOW_ALL,
+	 .q_scaled = true},
 	{.arch = "CwmForCausalLM",
 	 .type = "cwm",
 	 .models = "CWM",
@@ -303,6 +304,7 @@ const struct family family_dense[] = {
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qk_norm_after = true,
+	 .ntk_alpha = true,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY},
 	{.arch = "Exaone4ForCausalLM",

@@ -366,6 +366,7 @@ const struct family family_mixtures[] = {
 	 .norms = PRE_NORMS,
 	 .qk_norm = QK_NORM_HEADS,
 	 .qk_norm_after = true,
+	 .ntk_alpha = true,
 	 .qkv_bias = BIAS_BY_KEY,
 	 .o_bias = BIAS_BY_KEY,
 	 .experts = &hunyuan_experts},

@@ -34,7 +34,17 @@ static const char *scalars(const struct model_config *a, const struct model_conf
 		{"attention_bias", a->qkv_bias, b->qkv_bias},
 		{"bias of o_proj", a->o_bias, b->o_bias},
 		{"mlp_bias", a->mlp_bias, b->mlp_bias},
+		{"bias of the head", a->head_bias, b->head_bias},
 		{"norms of q and k", (int)a->qk_norm, (int)b->qk_norm},
+		{"norms of q and k after the rotation", a->qk_norm_after, b->qk_norm_after},
+		{"biases of the norms of q and k", a->qk_norm_bias, b->qk_norm_bias},
+		{"kind of norms", (int)a->norm, (int)b->norm},
+		{"biases of norms", a->norm_bias, b->norm_bias},
+		{"order of attention and feed-forward layer", (int)a->block, (int)b->block},
+		{"gate of the feed-forward layer", a->ffn_plain, b->ffn_plain},
+		{"learned positions", a->learned, b->learned},
+		{"ALiBi", a->alibi, b->alibi},
+		{"scale of queries by position", a->q_scale_floor, b->q_scale_floor},
 		{"hidden_act", (int)a->act, (int)b->act},
 		{"attention sinks", a->sinks, b->sinks},
 		{"sliding_window", a->window, b->window},
@@ -51,6 +61,10 @@ static const char *scalars(const struct model_config *a, const struct model_conf
 		{"query_pre_attn_scalar", (double)a->attn_scale, (double)b->attn_scale, precise},
 		{"attn_logit_softcapping", (double)a->attn_cap, (double)b->attn_cap, precise},
 		{"final_logit_softcapping", (double)a->logit_cap, (double)b->logit_cap, precise},
+		{"scale of the logits", (double)a->logit_scale, (double)b->logit_scale, precise},
+		{"scale of the residual", (double)a->residual_scale, (double)b->residual_scale, precise},
+		{"clip_qkv", (double)a->qkv_clip, (double)b->qkv_clip, precise},
+		{"llama_4_scaling_beta", (double)a->q_scale_beta, (double)b->q_scale_beta, precise},
 	};
 	for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
 		if (ints[i].a != ints[i].b)

@@ -140,6 +140,28 @@ Test(config, missing_and_out_of_range_values_are_named)
 	refused("{\"architectures\": \"LlamaForCausalLM\"}", -EINVAL, "architectures must be a list");
 }
 
+Test(config, a_family_names_keys_as_it_likes)
+{
+	accepted("{\"architectures\": [\"GraniteForCausalLM\"], \"logits_scaling\": 4.0, "
+		 "\"attention_multiplier\": 0.5, \"residual_multiplier\": 1.0}");
+	cr_expect(c.logit_scale == 0.25f && c.attn_scale == 0.5f && c.residual_scale == 0 && c.embed_scale == 0);
+	accepted("{\"architectures\": [\"HunYuanDenseV1ForCausalLM\"], "
+		 "\"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 16.0}}");
+	cr_expect(c.rope == ROPE_NONE && fabs(c.rope_theta - 10000 * pow(16, 8.0 / 6)) < 1 && c.qk_norm_after);
+	accepted("{\"rope_parameters\": {\"rope_theta\": 1e4, \"rope_type\": \"default\", "
+		 "\"llama_4_scaling_beta\": 0.1}}");
+	cr_expect_eq(c.q_scale_beta, 0);
+	accepted("{\"architectures\": [\"Exaone4ForCausalLM\"], \"sliding_window\": 8, "
+		 "\"sliding_window_pattern\": 2}");
+	for (int i = 0; i < 5; i++)
+		cr_expect(c.layers[i].rope == (i % 2 ? LAYER_ROPE_NONE : LAYER_ROPE) &&
+				  c.layers[i].window == (i % 2 ? 0 : 8),
+			  "layer %d", i);
+	refused("{\"architectures\": [\"StableLmForCausalLM\"], \"layer_norm_eps\": 1e-5, "
+		"\"rms_norm_eps\": 1e-6}",
+		-EINVAL, "rms_norm_eps and layer_norm_eps contradict each other");
+}
+
 Test(config, keys_that_are_not_read_are_listed_with_their_values)
 {
 	accepted("{\"use_cache\": true, \"logit_scale\": 0.5, \"mystery\": {\"a\": 1}}");
@@ -162,6 +184,11 @@ Test(config, unsupported_options_are_named)
 				   why.text);
 	}
 	refused("{\"hidden_act\": \"quick_gelu\"}", -ENOTSUP, "hidden_act quick_gelu");
+	refused("{\"hidden_act\": \"relu\"}", -ENOTSUP, "hidden_act relu of a gate");
+	refused("{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"alpha\": 1000.0}}", -EINVAL,
+		"factor of rope type dynamic is missing");
+	refused("{\"architectures\": [\"OPTForCausalLM\"], \"do_layer_norm_before\": false}", -ENOTSUP,
+		"do_layer_norm_before false is not supported for OPTForCausalLM (only true)");
 	refused("{\"torch_dtype\": \"float8_e4m3fn\"}", -ENOTSUP, "torch_dtype float8_e4m3fn");
 	refused("{\"partial_rotary_factor\": 0.5}", -ENOTSUP, "partial_rotary_factor");
 	refused("{\"architectures\": [\"Qwen2ForCausalLM\"], \"use_mrope\": true}", -ENOTSUP, "use_mrope");
