@@ -142,6 +142,19 @@ static const struct family_experts ernie_experts = {
 	.normalize = NORMALIZE_ALWAYS,
 };
 
+static const struct family_experts sarvam_experts = {
+	.n = "n_routed_experts",
+	.intermediate = "moe_intermediate_size",
+	.module = "mlp",
+	.names = EXPERT_NAMES,
+	.choice = "gate.expert_bias",
+	.shared = "mlp.shared_experts",
+	.first_dense = true,
+	.score = SCORE_SIGMOID,
+	.groups = true,
+	.scaled = true,
+};
+
 static const struct family_experts gpt_oss_experts = {
 	.n = "num_local_experts",
 	.intermediate = "intermediate_size",
@@ -242,6 +255,29 @@ const struct family family_mixtures[] = {
 	 .qkv_bias = BIAS_BY_KEY,
 	 .partial = true,
 	 .experts = &glm4_experts},
+	{.arch = "SarvamMoEForCausalLM",
+	 .type = "sarvam_moe",
+	 .also = {"Glm4MoeForCausalLM"},
+	 .models = "Sarvam",
+	 .when = "{\"model_type\": \"sarvam_moe\"}",
+	 .defaults = "{\"num_key_value_heads\": 4, \"head_dim\": 64, \"rope_theta\": 8e6, "
+		     "\"moe_intermediate_size\": 1024, \"num_experts_per_tok\": 6, \"n_shared_experts\": 1, "
+		     "\"n_routed_experts\": 128, \"routed_scaling_factor\": 2.5, "
+		     "\"first_k_dense_replace\": 1, \"norm_topk_prob\": true, \"use_qk_norm\": true}",
+	 .keys = {{"num_nextn_predict_layers", "num_mtp_layers"},
+		  {"n_shared_experts", "num_shared_experts"},
+		  {"attention_bias", "use_qkv_bias"},
+		  {"#qk_norm", "use_qk_norm"}},
+	 .names = {{PART_EMBED, "word_embeddings"},
+		   {PART_QKV, "attention.query_key_value"},
+		   {PART_O, "attention.dense"},
+		   {PART_Q_NORM, "attention.query_layernorm"},
+		   {PART_K_NORM, "attention.key_layernorm"}},
+	 .norms = PRE_NORMS,
+	 .qk_norm = QK_NORM_HEADS,
+	 .qkv_bias = BIAS_BY_KEY,
+	 .partial = true,
+	 .experts = &sarvam_experts},
 	{.arch = "GptOssForCausalLM",
 	 .type = "gpt_oss",
 	 .models = "gpt-oss",

@@ -73,6 +73,9 @@ static bool counts(const struct weights_tensor *t)
 					    "sinks",  "_proj",   "_blocks"};
 	if (!t->bytes)
 		return false;
+	/* The causal masks that older programs stored under these names. */
+	if (ends_with(t->name, ".masked_bias") || (ends_with(t->name, ".bias") && t->n_dims > 2))
+		return false;
 	if (ends_with(t->name, "bias"))
 		return !is_zero(t);
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

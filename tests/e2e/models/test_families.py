@@ -161,13 +161,16 @@ def test_experts_in_one_tensor_are_those_of_their_own(start, tiny, tmp_path, nam
     ("model.layers.0.mlp.experts.0.up_proj.weight", True),
     ("model.layers.0.self_attn.sinks", True),
     ("lm_head.bias", True),
+    ("model.layers.0.attn.bias", False),     # a mask: see `added`
+    ("model.layers.0.attn.masked_bias", False),
     ("model.layers.0.self_attn.rotary_emb.inv_freq", False),
     ("model.layers.0.self_attn.k_scale", False),
     ("vision_tower.layers.0.self_attn.q_proj.bias", False),
 ])
 def test_a_tensor_that_would_change_the_answers_is_not_passed_over(run, tiny, tmp_path, name, counts):
     def added(value):
-        return lambda t: t.update({name: ("F32", [4], np.full(4, value, np.float32).tobytes())})
+        shape = [1, 1, 2, 2] if ".attn." in name else [4]
+        return lambda t: t.update({name: ("F32", shape, np.full(4, value, np.float32).tobytes())})
     model = copy_of(tiny("llama-awq-g128"), tmp_path / "model", tensors=added(1))
     if counts:
         refused(run, model, name, "has no place in LlamaForCausalLM")

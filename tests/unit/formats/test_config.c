@@ -144,10 +144,12 @@ Test(config, a_family_names_keys_as_it_likes)
 {
 	accepted("{\"architectures\": [\"GraniteForCausalLM\"], \"logits_scaling\": 4.0, "
 		 "\"attention_multiplier\": 0.5, \"residual_multiplier\": 1.0}");
-	cr_expect(c.logit_scale == 0.25f && c.attn_scale == 0.5f && c.residual_scale == 0 && c.embed_scale == 0);
+	cr_expect(c.logit_scale == 0.25f && c.attn_scale == 0.5f && c.residual_scale == 0 &&
+		  c.embed_scale == 0);
 	accepted("{\"architectures\": [\"HunYuanDenseV1ForCausalLM\"], "
 		 "\"rope_scaling\": {\"type\": \"dynamic\", \"alpha\": 16.0}}");
-	cr_expect(c.rope == ROPE_NONE && fabs(c.rope_theta - 10000 * pow(16, 8.0 / 6)) < 1 && c.qk_norm_after);
+	cr_expect(c.rope == ROPE_NONE && fabs(c.rope_theta - 10000 * pow(16, 8.0 / 6)) < 1 &&
+		  c.qk_norm_after);
 	accepted("{\"rope_parameters\": {\"rope_theta\": 1e4, \"rope_type\": \"default\", "
 		 "\"llama_4_scaling_beta\": 0.1}}");
 	cr_expect_eq(c.q_scale_beta, 0);
