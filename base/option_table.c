@@ -528,7 +528,7 @@ const struct opt option_rows[] = {
 	    .in = INSPECT, .unset = "this machine's first"),
 	OPT("graph", OPT_TEXT, "FILE",
 	    "draw a step instead: its operations, their weights and data (FILE.svg, or FILE.dot for "
-	    "Graphviz)",
+	    "Graphviz); or write them as data (FILE.json)",
 	    .in = INSPECT),
 	OPT("errors", OPT_TEXT, "FILE",
 	    "with --graph: colour the operations by the errors in a report of quern quantize (FILE.json)",

@@ -651,16 +651,23 @@ static int draw_step(const struct opts *o, const char *dir, const char *model)
 		return status;
 	}
 	int rc = graph_read(&g, list, model, &why);
+	if (!rc && ends_in(path, ".json")) {
+		char *json = json_dumps(list, JSON_INDENT(1));
+		buf_puts(&text, json);
+		buf_puts(&text, "\n");
+		free(json);
+	}
 	json_decref(list);
 	if (rc)
 		return term_error("%s", why.text);
 	if (report)
 		rc = graph_errors(&g, report, &why);
 	if (!rc) {
-		graph_fold(&g);
+		if (!text.len)
+			graph_fold(&g);
 		if (ends_in(path, ".svg"))
 			graph_svg(&g, &text);
-		else
+		else if (ends_in(path, ".dot"))
 			graph_dot(&g, &text);
 		rc = write_text(path, &text, &why);
 	}
@@ -684,8 +691,11 @@ static int check_graph(const struct opts *o, bool device)
 		return term_usage("inspect", "--graph draws a step of a model, not a device: name a model");
 	if (opts_flag(o, "json") || opts_flag(o, "tensors"))
 		return term_usage("inspect", "--graph is not given with --json or --tensors");
-	if (!ends_in(path, ".svg") && !ends_in(path, ".dot"))
-		return term_usage("inspect", "--graph %s: the file's name must end in .svg or .dot", path);
+	if (!ends_in(path, ".svg") && !ends_in(path, ".dot") && !ends_in(path, ".json"))
+		return term_usage("inspect", "--graph %s: the file's name must end in .svg, .dot or .json",
+				  path);
+	if (opts_has(o, "errors") && ends_in(path, ".json"))
+		return term_usage("inspect", "--errors colours a drawing: give --graph FILE.svg");
 	return COMMAND_GO_ON;
 }
 

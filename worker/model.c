@@ -107,6 +107,8 @@ static int vec_load_plus(struct model *m, const struct weights_vec *v, float off
 		return 0;
 	size_t bytes = (size_t)v->n * sizeof(float);
 	int rc = piece_new(m, out, bytes, what, why);
+	if (!rc && m->loaded)
+		m->loaded(m->observe_arg, out->p, v, offset);
 	if (rc || m->unread)
 		return rc;
 	float *f = xmalloc(bytes);
@@ -417,6 +419,8 @@ static int rope_load(struct model *m, struct piece *out, bool local, int max_con
 {
 	size_t bytes = (size_t)max_context * (size_t)m->c->rope_dim * sizeof(float);
 	int rc = piece_new(m, out, bytes, "the rotations of all positions", why);
+	if (!rc && m->loaded)
+		m->loaded(m->observe_arg, out->p, NULL, local);
 	if (rc || m->unread)
 		return rc;
 	float *table = alloc_big(bytes);
@@ -468,6 +472,7 @@ int model_load(struct model **out, const struct model_args *a, struct why *why)
 			    .load = a->load,
 			    .trace = a->trace,
 			    .observe = a->observe,
+			    .loaded = a->loaded,
 			    .observe_arg = a->observe_arg,
 			    .unread = a->unread,
 			    .host_experts = a->host_experts,

@@ -59,7 +59,11 @@ struct model_args {
 	struct trace *trace; /* borrowed for the model's life: marks the operations of a step; or NULL */
 	/* Called in a forward pass with device memory that the next operation may overwrite; or NULL. */
 	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
-	void *observe_arg;
+	/* Called in a load for every vector with device memory: at, the stored vector, and what is added to
+	 * each value; for the rotations of all positions v is NULL, and plus is 1 for LAYER_ROPE_LOCAL; or
+	 * NULL. */
+	void (*loaded)(void *arg, const void *at, const struct weights_vec *v, float plus);
+	void *observe_arg; /* of both */
 	/* Placement of the experts, borrowed for the call; NULL: all on the device.  beside: the table of
 	 * the host experts, borrowed for the model's life. */
 	const struct placement *placement;

@@ -75,6 +75,7 @@ struct model {
 	struct expert_count *count; /* see model_experts.c; NULL: dense */
 	struct expert_load *load;   /* borrowed; or NULL */
 	void (*observe)(void *arg, enum model_point at, const void *rows, int n_rows);
+	void (*loaded)(void *arg, const void *at, const struct weights_vec *v, float plus);
 	void *observe_arg;
 
 	/* Scratch; T = max_rows, L = max_logits; "op": an operand, "val": values of the table's type. */

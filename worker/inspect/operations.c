@@ -5,10 +5,12 @@
 #include "formats/config.h"
 #include "formats/weights.h"
 #include "kernels/kern.h"
+#include "worker/inspect/stored.h"
 #include "worker/model.h"
 
 #include <assert.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +24,18 @@ struct written {
 	json_t *data; /* owned: an element of "out" */
 };
 
+/* A stored vector, and its memory on the device. */
+struct loaded {
+	const void *at;
+	struct weights_vec v;
+	float plus; /* added to each value */
+};
+
 struct kern_linear {
 	json_t *weights; /* owned: one element per part */
 	int n, k;
+	enum kern_act act;
+	float limit, up_plus;
 };
 
 struct kern_embed {
@@ -35,6 +46,8 @@ struct kern_embed {
 struct kern_experts {
 	json_t *weights; /* owned: gate, up, down */
 	int hidden, n, n_chosen;
+	enum kern_act act;
+	float limit, up_plus;
 };
 
 struct kern_stream {
@@ -53,9 +66,12 @@ struct kern_dev {
 	uintptr_t kv;
 	struct written written[WRITTEN_MAX];
 	int n_written;
-	json_t *list; /* owned: the operations so far */
-	json_t *op;   /* the last operation */
-	int layer;    /* -1: none */
+	struct loaded *loaded; /* owned */
+	int n_loaded;
+	const void *rope_local; /* address of the rotations of layers with LAYER_ROPE_LOCAL */
+	json_t *list;           /* owned: the operations so far */
+	json_t *op;             /* the last operation */
+	int layer;              /* -1: none */
 	const char *rows;
 };
 
@@ -80,13 +96,41 @@ static void op_weights(struct kern_stream *s, json_t *weights)
 	json_array_extend(json_object_get(s->d->op, "weights"), weights);
 }
 
-/* Add a vector, named by its use, since the model does not pass vectors' names. */
+/* Set an attribute of the last operation. */
+static void op_set(struct kern_stream *s, const char *name, json_t *value)
+{
+	json_t *all = json_object_get(s->d->op, "attributes");
+	if (!all)
+		json_object_set_new(s->d->op, "attributes", all = json_object());
+	json_object_set_new(all, name, value);
+}
+
+static void op_set_int(struct kern_stream *s, const char *name, int64_t v)
+{
+	op_set(s, name, json_integer(v));
+}
+
+static void op_set_num(struct kern_stream *s, const char *name, double v)
+{
+	op_set(s, name, json_real(v));
+}
+
+/* Add a vector, named by its use. */
 static void op_vector(struct kern_stream *s, const void *p, const char *name, int n)
 {
-	if (p)
-		json_array_append_new(json_object_get(s->d->op, "weights"),
-				      json_pack("{s:s, s:[i], s:s, s:I}", "name", name, "shape", n, "type",
-						"F32", "bytes", (json_int_t)n * 4));
+	if (!p)
+		return;
+	json_t *v = json_pack("{s:s, s:[i], s:s, s:I}", "name", name, "shape", n, "type", "F32", "bytes",
+			      (json_int_t)n * 4);
+	for (int i = 0; i < s->d->n_loaded; i++) {
+		const struct loaded *l = &s->d->loaded[i];
+		if (l->at != p)
+			continue;
+		stored_add(s->d->w, v, "tensor", l->v.data);
+		if (l->plus != 0)
+			json_object_set_new(v, "plus", json_real((double)l->plus));
+	}
+	json_array_append_new(json_object_get(s->d->op, "weights"), v);
 }
 
 static struct written *find(struct kern_dev *d, uintptr_t at)
@@ -195,77 +239,14 @@ static size_t operand_bytes(struct kern_dev *d, int n_rows, int width)
 
 /* ---- weights ---- */
 
-/* Return the type of the codes' tensor in the file, if it says more than the bits: a GGUF type, which also
- * gives the groups, or FP8. */
-static void codes_type(const struct kern_dev *d, const struct codes *c, const char *name, char *out, size_t n)
-{
-	const struct weights_files *f = &d->w->files;
-	const size_t len = strlen(name);
-	snprintf(out, n, "%d-bit", c->bits);
-	for (int i = 0; i < f->n_tensors; i++) {
-		struct weights_tensor t;
-		f->tensor(f->at, i, &t);
-		const char *p = t.data, *at = codes_whole(c)->from[0];
-		if (at >= p && at < p + t.bytes) {
-			snprintf(out, n, "%s", t.type);
-			return;
-		}
-		if (strncmp(t.name, name, len) == 0 && strcmp(t.name + len, ".weight") == 0 &&
-		    strncmp(t.type, "F8_", 3) == 0)
-			snprintf(out, n, "%s", t.type);
-	}
-	if (c->group < c->k)
-		snprintf(out + strlen(out), n - strlen(out), " g%d", c->group);
-}
-
-static void part_type(const struct kern_dev *d, const struct kern_linear_src *src,
-		      const struct kern_linear_part *p, char *out, size_t n)
-{
-	if (p->dtype == KERN_CODES)
-		codes_type(d, p->w, p->name ? p->name : src->name, out, n);
-	else if (p->dtype == KERN_AWQ4)
-		snprintf(out, n, "AWQ g%d", src->group);
-	else
-		snprintf(out, n, "%s", p->dtype == KERN_F32 ? "F32" : p->dtype == KERN_F16 ? "F16" : "BF16");
-}
-
-static int64_t part_bytes(const struct kern_linear_src *src, const struct kern_linear_part *p)
-{
-	const int64_t values = (int64_t)p->n * src->k, bias = p->bias_dtype == KERN_F32 ? 4 : 2;
-	const int64_t groups = src->group ? (src->k + src->group - 1) / src->group : 0;
-	return (p->dtype == KERN_AWQ4 ? values / 2 + groups * p->n / 2 + groups * p->n * 2 : p->bytes) +
-	       (p->bias ? bias * p->n : 0);
-}
-
-/* Return the name of part i if the file stores it in one tensor with others (Phi-3, gpt-oss); NULL: the
- * tensor's own name is enough. */
-static const char *part_of_tensor(const struct kern_linear_src *src, int i)
-{
-	static const char *const qkv_parts[] = {"q", "k", "v"}, *const gateup_parts[] = {"gate", "up"};
-	const char *name = src->parts[i].name, *other = src->parts[i ? 0 : 1].name;
-	if (src->n_parts < 2 || !name || !other || strcmp(name, other) != 0)
-		return NULL;
-	return src->n_parts == 3 ? qkv_parts[i] : gateup_parts[i];
-}
-
-static json_t *part_json(const struct kern_dev *d, const struct kern_linear_src *src, int i)
-{
-	const struct kern_linear_part *p = &src->parts[i];
-	char type[64];
-	part_type(d, src, p, type, sizeof type);
-	return json_pack("{s:s, s:s*, s:[i,i], s:s, s:I}", "name", p->name ? p->name : src->name, "part",
-			 part_of_tensor(src, i), "shape", p->n, src->k, "type", type, "bytes",
-			 (json_int_t)part_bytes(src, p));
-}
-
 static int linear_load(struct kern_dev *d, const struct kern_linear_src *src, struct kern_linear **out,
 		       struct why *why)
 {
 	struct kern_linear *w = xcalloc(1, sizeof *w);
 	(void)why;
-	*w = (struct kern_linear){.weights = json_array(), .k = src->k};
+	*w = (struct kern_linear){json_array(), 0, src->k, src->act, src->limit, src->up_plus};
 	for (int i = 0; i < src->n_parts; i++) {
-		json_array_append_new(w->weights, part_json(d, src, i));
+		json_array_append_new(w->weights, stored_part(d->w, src, i));
 		w->n += src->parts[i].n;
 	}
 	*out = w;
@@ -285,21 +266,6 @@ static int64_t linear_bytes(const struct kern_linear *w)
 	return 0;
 }
 
-/* Make the name of all experts from the first expert's: replace its number, which is between dots or at the
- * end. */
-static void name_all(json_t *weight)
-{
-	char name[128];
-	snprintf(name, sizeof name, "%s", json_string_value(json_object_get(weight, "name")));
-	const size_t n = strlen(name);
-	char *at = strstr(name, ".experts.0.");
-	if (at)
-		at[strlen(".experts.")] = '*';
-	else if (n > 2 && strcmp(name + n - 2, ".0") == 0)
-		name[n - 1] = '*';
-	json_object_set_new(weight, "name", json_string(name));
-}
-
 static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, struct kern_experts **out,
 			struct why *why)
 {
@@ -307,7 +273,10 @@ static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, 
 	int64_t bytes[3] = {0};
 	enum kern_dtype first[3] = {KERN_F32};
 	bool mixed[3] = {false};
-	*x = (struct kern_experts){json_array(), src->hidden, src->n_experts, src->n_chosen};
+	*x = (struct kern_experts){.weights = json_array(),
+				   .hidden = src->hidden,
+				   .n = src->n_experts,
+				   .n_chosen = src->n_chosen};
 	for (int e = 0; e < src->n_experts; e++) {
 		struct kern_linear_src gateup, down;
 		/* calls expert_at() of model_experts.c, which cannot fail */
@@ -316,16 +285,22 @@ static int experts_load(struct kern_dev *d, const struct kern_experts_src *src, 
 			const struct kern_linear_src *from = i < 2 ? &gateup : &down;
 			const struct kern_linear_part *p = &from->parts[i % 2];
 			if (e == 0) {
-				json_array_append_new(x->weights, part_json(d, from, i % 2));
+				json_array_append_new(x->weights, stored_part(d->w, from, i % 2));
 				first[i] = p->dtype;
+				x->act = gateup.act;
+				x->limit = gateup.limit;
+				x->up_plus = gateup.up_plus;
 			}
+			if (e == 1)
+				stored_stack(json_array_get(x->weights, (size_t)i),
+					     stored_part(d->w, from, i % 2));
 			mixed[i] = mixed[i] || p->dtype != first[i];
-			bytes[i] += part_bytes(from, p);
+			bytes[i] += stored_bytes(from, p);
 		}
 	}
 	for (size_t i = 0; i < 3; i++) {
 		json_t *weight = json_array_get(x->weights, i);
-		name_all(weight);
+		stored_all(weight);
 		json_object_set_new(weight, "bytes", json_integer((json_int_t)bytes[i]));
 		json_object_set_new(weight, "count", json_integer(src->n_experts));
 		if (mixed[i])
@@ -364,8 +339,8 @@ static int embed_load(struct kern_dev *d, const struct kern_embed_src *src, stru
 			   .bytes = src->dtype == KERN_CODES ? (int64_t)d->w->embed_codes.bytes
 							     : values * (src->dtype == KERN_F32 ? 4 : 2)}}};
 	(void)why;
-	e->rows = (struct kern_linear){json_array(), src->n_vocab, src->hidden};
-	json_array_append_new(e->rows.weights, part_json(d, &table, 0));
+	e->rows = (struct kern_linear){.weights = json_array(), .n = src->n_vocab, .k = src->hidden};
+	json_array_append_new(e->rows.weights, stored_part(d->w, &table, 0));
 	e->hidden = src->hidden;
 	*out = e;
 	return 0;
@@ -402,8 +377,9 @@ static int embed(struct kern_stream *s, const struct kern_embed *e, const int32_
 static int rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, const void *weight, int n_rows,
 		   int hidden, float eps)
 {
-	(void)n_rows, (void)eps;
+	(void)n_rows;
 	op_begin(s, "rmsnorm");
+	op_set_num(s, "eps", (double)eps);
 	if (add)
 		op_about(s, weight ? "adds to the residual stream, then norms it"
 				   : "adds to the residual stream");
@@ -418,8 +394,9 @@ static int rmsnorm(struct kern_stream *s, void *out, void *x, const void *add, c
 
 static int rmsnorm_f32(struct kern_stream *s, void *x, const void *weight, int n_rows, int hidden, float eps)
 {
-	(void)n_rows, (void)eps;
+	(void)n_rows;
 	op_begin(s, "rmsnorm_f32");
+	op_set_num(s, "eps", (double)eps);
 	op_vector(s, weight, "norm", hidden);
 	op_reads(s, (uintptr_t)x);
 	writes_f32(s, x, "normed", hidden);
@@ -430,6 +407,7 @@ static int layernorm(struct kern_stream *s, const struct kern_layernorm_args *a,
 {
 	(void)n_rows;
 	op_begin(s, "layernorm");
+	op_set_num(s, "eps", (double)a->eps);
 	if (a->add)
 		op_about(s, "adds to the residual stream, then norms it");
 	op_vector(s, a->weight, "norm", a->hidden);
@@ -447,6 +425,7 @@ static int positions(struct kern_stream *s, void *x, const void *table, int hidd
 {
 	op_begin(s, "positions");
 	op_about(s, "adds the embedding of each row's position");
+	op_vector(s, table, "positions", CONTEXT * hidden);
 	op_reads(s, (uintptr_t)table);
 	op_reads(s, (uintptr_t)x);
 	writes_f32(s, x, "residual", hidden);
@@ -466,6 +445,11 @@ static int activate(struct kern_stream *s, void *out, void *x, int n_rows, int w
 	(void)n_rows;
 	op_begin(s, "activate");
 	op_about(s, act_name(a->act));
+	op_set(s, "activation", json_string(act_name(a->act)));
+	if (a->act == KERN_XIELU)
+		op_set(s, "arguments",
+		       json_pack("[f,f,f,f]", (double)a->alpha_p, (double)a->alpha_n, (double)a->beta,
+				 (double)a->eps));
 	op_reads(s, (uintptr_t)x);
 	writes_operand(s, out, "rows", width);
 	return 0;
@@ -488,6 +472,7 @@ static int map(struct kern_stream *s, void *x, int n_rows, int width, enum kern_
 	(void)n_rows;
 	snprintf(text, sizeof text, what == KERN_MAP_SCALE ? "times %g" : "soft cap of %g", (double)by);
 	op_begin(s, "map");
+	op_set_num(s, what == KERN_MAP_SCALE ? "times" : "cap", (double)by);
 	op_about(s, text);
 	op_reads(s, (uintptr_t)x);
 	writes_f32(s, x, what == KERN_MAP_SCALE ? "residual" : "logits", width);
@@ -513,8 +498,10 @@ static int linear(struct kern_stream *s, const struct kern_linear *w, void *out,
 static int qkv_squares(struct kern_stream *s, void *squares, const void *qkv, int n_rows, int n_q_heads,
 		       int n_kv_heads, int head_dim)
 {
-	(void)n_rows, (void)n_q_heads, (void)n_kv_heads, (void)head_dim;
+	(void)n_rows, (void)head_dim;
 	op_begin(s, "qkv_squares");
+	op_set_int(s, "heads", n_q_heads);
+	op_set_int(s, "kv_heads", n_kv_heads);
 	op_about(s, "of q and of k, over all heads");
 	op_reads(s, (uintptr_t)qkv);
 	writes_f32(s, squares, "squares", 2);
@@ -534,6 +521,18 @@ static int qkv(struct kern_stream *s, const struct kern_qkv_args *a)
 	snprintf(about, sizeof about, "%s%d heads, %d KV heads of %d",
 		 a->rope_dim ? "rotates; " : "no rotation; ", a->n_q_heads, a->n_kv_heads, a->head_dim);
 	op_begin(s, "qkv");
+	op_set_int(s, "heads", a->n_q_heads);
+	op_set_int(s, "kv_heads", a->n_kv_heads);
+	op_set_int(s, "head_dim", a->head_dim);
+	op_set_num(s, "eps", (double)a->eps);
+	op_set(s, "norm", json_string(a->norm == KERN_NORM_LAYER ? "layer" : "rms"));
+	op_set(s, "norm_after", json_boolean(a->norm_after));
+	op_set_num(s, "clip", (double)a->clip);
+	op_set_num(s, "q_beta", (double)a->q_beta);
+	op_set_int(s, "q_floor", a->q_floor);
+	op_set_int(s, "rope_dim", a->rope_dim);
+	op_set(s, "rope_pairs", json_boolean(a->style == KERN_ROPE_PAIRS));
+	op_set(s, "rotation", json_string(a->rope == d->rope_local ? "local" : "full"));
 	op_about(s, about);
 	const bool each = a->squares || a->norm_each;
 	op_vector(s, a->q_norm, "q_norm", each ? a->n_q_heads * a->head_dim : a->head_dim);
@@ -553,6 +552,12 @@ static int attention(struct kern_stream *s, const struct kern_attn_args *a)
 		snprintf(window, sizeof window, "a window of %d", a->window);
 	snprintf(about, sizeof about, "a row sees %s", window);
 	op_begin(s, "attention");
+	op_set_int(s, "heads", a->n_q_heads);
+	op_set_int(s, "kv_heads", a->n_kv_heads);
+	op_set_int(s, "head_dim", a->head_dim);
+	op_set_num(s, "scale", (double)a->scale);
+	op_set_num(s, "cap", (double)a->cap);
+	op_set_int(s, "window", a->window);
 	op_about(s, about);
 	op_vector(s, a->sinks, "sinks", a->n_q_heads);
 	op_reads(s, (uintptr_t)a->q);
@@ -561,11 +566,19 @@ static int attention(struct kern_stream *s, const struct kern_attn_args *a)
 	return 0;
 }
 
+static void op_gate(struct kern_stream *s, enum kern_act act, float limit, float up_plus)
+{
+	op_set(s, "activation", json_string(act_name(act)));
+	op_set_num(s, "limit", (double)limit);
+	op_set_num(s, "up_plus", (double)up_plus);
+}
+
 static int gateup_swiglu(struct kern_stream *s, const struct kern_linear *w, void *out, const void *in,
 			 int n_rows)
 {
 	(void)n_rows;
 	op_begin(s, "gateup_swiglu");
+	op_gate(s, w->act, w->limit, w->up_plus);
 	op_weights(s, w->weights);
 	op_reads(s, (uintptr_t)in);
 	writes_operand(s, out, "rows", w->n / 2);
@@ -578,6 +591,13 @@ static int route(struct kern_stream *s, const struct kern_route_args *a, int n_r
 	(void)n_rows;
 	snprintf(about, sizeof about, "%d of %d experts", a->n_chosen, a->n_experts);
 	op_begin(s, "route");
+	op_set_num(s, "eps", (double)a->eps);
+	op_set_int(s, "chosen", a->n_chosen);
+	op_set_int(s, "groups", a->n_groups);
+	op_set_int(s, "groups_chosen", a->groups_chosen);
+	op_set(s, "score", json_string(a->score == KERN_SCORE_SIGMOID ? "sigmoid" : "softmax"));
+	op_set(s, "normalize", json_boolean(a->normalize));
+	op_set_num(s, "scale", (double)a->scale);
 	op_about(s, about);
 	op_weights(s, a->router->weights);
 	op_vector(s, a->norm, "norm", a->hidden);
@@ -595,6 +615,7 @@ static int moe(struct kern_stream *s, const struct kern_experts *x, const struct
 	(void)n_rows;
 	snprintf(about, sizeof about, "a row is computed by %d of %d", x->n_chosen, x->n);
 	op_begin(s, "moe");
+	op_gate(s, x->act, x->limit, x->up_plus);
 	op_about(s, about);
 	op_weights(s, x->weights);
 	op_reads(s, (uintptr_t)a->in);
@@ -664,6 +685,35 @@ static void see(void *arg, enum model_point at, const void *rows, int n_rows)
 		json_object_set_new(d->op, "layer", json_integer(++d->layer));
 }
 
+static void note_loaded(void *arg, const void *at, const struct weights_vec *v, float plus)
+{
+	struct kern_dev *d = arg;
+	if (!v) {
+		d->rope_local = plus > 0 ? at : d->rope_local;
+		return;
+	}
+	d->loaded = xrealloc(d->loaded, (size_t)d->n_loaded + 1, sizeof *d->loaded);
+	d->loaded[d->n_loaded++] = (struct loaded){at, *v, plus};
+}
+
+/* The rotation of a head's pairs per position: its angles, and the factor of its length. */
+static json_t *rotation(const struct model_config *c, bool local)
+{
+	float *table = xcalloc((size_t)CONTEXT * (size_t)c->rope_dim, sizeof *table);
+	const float *one = table + c->rope_dim; /* of position 1: cos, sin of each pair */
+	json_t *angles = json_array();
+	if (local)
+		model_config_rope_local(c, CONTEXT, table);
+	else
+		model_config_rope(c, CONTEXT, CONTEXT, table);
+	for (int i = 0; i < c->rope_dim / 2; i++)
+		json_array_append_new(angles, json_real(atan2((double)one[2 * i + 1], (double)one[2 * i])));
+	json_t *o =
+		json_pack("{s:o, s:f}", "angles", angles, "length", hypot((double)one[0], (double)one[1]));
+	free(table);
+	return o;
+}
+
 static int real_open(struct kern_dev *d, const struct model_config *c, struct why *why)
 {
 	struct kern_open_args a = {.compute = kern_auto_compute("cpu", NULL),
@@ -701,6 +751,7 @@ static int list_step(struct kern_dev *d, const struct model_config *c, const str
 				     .max_logits = 1,
 				     .max_context = CONTEXT,
 				     .observe = see,
+				     .loaded = note_loaded,
 				     .observe_arg = d,
 				     .unread = true};
 	if ((rc = model_load(&m, &a, why)))
@@ -731,10 +782,12 @@ static int list(const char *model, json_t **out, struct why *why)
 	if (!rc)
 		rc = list_step(&d, &c, w, why);
 	if (!rc)
-		*out = json_pack("{s:s, s:s, s:i, s:O}", "architecture", c.arch_name, "mode", d.info.mode,
-				 "layers", c.n_layers, "operations", d.list);
+		*out = json_pack("{s:s, s:s, s:i, s:{s:o, s:o}, s:O}", "architecture", c.arch_name, "mode",
+				 d.info.mode, "layers", c.n_layers, "rotations", "full", rotation(&c, false),
+				 "local", rotation(&c, true), "operations", d.list);
 	for (int i = 0; i < d.n_written; i++)
 		json_decref(d.written[i].data);
+	free(d.loaded);
 	if (d.real_dev)
 		d.real->close(d.real_dev);
 	weights_close(w);

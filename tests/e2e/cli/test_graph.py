@@ -269,8 +269,8 @@ def test_what_cannot_be_drawn_is_refused_with_a_remedy(run, tmp_path):
         assert r.returncode == status and text in r.stderr, (r.stdout, r.stderr)
     out, other = tmp_path / "out.svg", tmp_path / "other"
     out.write_text("as it was")
-    fails(2, "must end in .svg or .dot", DEMO, "--graph", tmp_path / "out.png")
-    fails(2, "must end in .svg or .dot", DEMO, "--graph", ".svg")
+    fails(2, "must end in .svg, .dot or .json", DEMO, "--graph", tmp_path / "out.png")
+    fails(2, "must end in .svg, .dot or .json", DEMO, "--graph", ".svg")
     fails(2, "give --graph FILE.svg", DEMO, "--errors", other)
     fails(2, "not a device: name a model", "cpu", "--graph", out)
     fails(2, "not given with --json", DEMO, "--graph", out, "--json")
