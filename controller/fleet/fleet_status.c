@@ -103,7 +103,8 @@ void fleet_maps(const struct fleet *f, uint32_t n_cells, struct engine_status *o
 {
 	for (uint32_t i = 0; i < f->n_replicas && i < out->n_replicas; i++) {
 		struct engine_replica *r = &out->replicas[i];
-		r->map = map_new(sched_blocks(f->replicas[i]->sched), n_cells, &r->n_map);
-		r->host_map = map_new(sched_host_blocks(f->replicas[i]->sched), n_cells, &r->n_host_map);
+		r->map = map_new(sched_blocks(f->replicas[i]->sched, STORE_DEVICE), n_cells, &r->n_map);
+		r->host_map =
+			map_new(sched_blocks(f->replicas[i]->sched, STORE_HOST), n_cells, &r->n_host_map);
 	}
 }

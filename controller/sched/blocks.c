@@ -1,7 +1,6 @@
 #include "controller/sched/blocks.h"
 
 #include "base/alloc.h"
-#include "controller/sched/prefix.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -14,19 +13,19 @@ struct blocks {
 	uint32_t n_free;
 	uint32_t *free; /* [n_free] stack: the block freed last is taken first, as its cache lines are warm */
 	uint32_t *refs; /* [n] references */
-	struct prefix *prefix; /* NULL: no cache */
+	struct contents *contents;
+	enum contents_store store;
 	uint32_t n_cached;
 	/* [n + 1] ring of the cached blocks, least recently used first; [n] is the head. */
 	struct {
 		uint32_t prev, next;
 	} * lru;
+	/* [n] how often a block was counted in the survey of that number. */
+	struct {
+		uint32_t number, n;
+	} * counted;
+	uint32_t n_surveys;
 };
-
-static void push(uint32_t **ids, uint32_t *n, uint32_t *cap, uint32_t id)
-{
-	array_grow(*ids, *cap, *n + 1);
-	(*ids)[(*n)++] = id;
-}
 
 static void lru_add(struct blocks *b, uint32_t id)
 {
@@ -44,17 +43,26 @@ static void lru_remove(struct blocks *b, uint32_t id)
 	b->n_cached--;
 }
 
+static void set_free(struct blocks *b, uint32_t id)
+{
+	contents_lost(b->contents, b->store, id);
+	b->free[b->n_free++] = id;
+}
+
+/* Make the least recently used cached block free. */
+static void evict(struct blocks *b)
+{
+	const uint32_t id = b->lru[b->n].next;
+	lru_remove(b, id);
+	set_free(b, id);
+}
+
 uint32_t blocks_take(struct blocks *b)
 {
-	uint32_t id;
 	assert(b->n_free + b->n_cached > 0);
-	if (b->n_free) {
-		id = b->free[--b->n_free];
-	} else {
-		id = b->lru[b->n].next;
-		lru_remove(b, id);
-		prefix_remove(b->prefix, id);
-	}
+	if (b->n_free == 0)
+		evict(b);
+	const uint32_t id = b->free[--b->n_free];
 	assert(b->refs[id] == 0);
 	b->refs[id] = 1;
 	return id;
@@ -67,41 +75,37 @@ void blocks_ref(struct blocks *b, uint32_t id)
 		lru_remove(b, id); /* a block without references can only be a cached one */
 }
 
-static void unref(struct blocks *b, uint32_t id)
+void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later)
 {
 	assert(id < b->n && b->refs[id] > 0);
+	if (later) {
+		array_grow(later->ids, later->cap, later->n + 1);
+		later->ids[later->n++] = id;
+		return;
+	}
 	if (--b->refs[id])
 		return;
-	if (b->prefix && prefix_has(b->prefix, id))
+	if (contents_kept(b->contents, b->store, id))
 		lru_add(b, id);
 	else
-		b->free[b->n_free++] = id;
+		set_free(b, id);
 }
 
-/* Make everything free. */
-static void reset(struct blocks *b)
-{
-	memset(b->refs, 0, b->n * sizeof *b->refs);
-	for (uint32_t i = 0; i < b->n; i++)
-		b->free[i] = b->n - 1 - i;
-	b->n_free = b->n;
-	b->n_cached = 0;
-	b->lru[b->n].prev = b->lru[b->n].next = b->n;
-	if (b->prefix)
-		prefix_reset(b->prefix);
-}
-
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, bool cache, uint64_t seed)
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct contents *c,
+			  enum contents_store store)
 {
 	struct blocks *b = xcalloc(1, sizeof *b);
-	b->n = n_blocks;
+	b->n = b->n_free = n_blocks;
 	b->size = block_size;
+	b->contents = c;
+	b->store = store;
 	b->free = xmalloc(n_blocks * sizeof *b->free);
-	b->refs = xmalloc(n_blocks * sizeof *b->refs);
+	b->refs = xcalloc(n_blocks, sizeof *b->refs);
 	b->lru = xmalloc((n_blocks + 1) * sizeof *b->lru);
-	if (cache)
-		b->prefix = prefix_new(n_blocks, block_size, seed);
-	reset(b);
+	b->counted = xcalloc(n_blocks, sizeof *b->counted);
+	for (uint32_t i = 0; i < n_blocks; i++)
+		b->free[i] = n_blocks - 1 - i;
+	b->lru[n_blocks].prev = b->lru[n_blocks].next = n_blocks;
 	return b;
 }
 
@@ -109,10 +113,10 @@ void blocks_free(struct blocks *b)
 {
 	if (!b)
 		return;
-	prefix_free(b->prefix);
 	free(b->free);
 	free(b->refs);
 	free(b->lru);
+	free(b->counted);
 	free(b);
 }
 
@@ -141,6 +145,11 @@ uint32_t blocks_for(const struct blocks *b, uint32_t n_tokens)
 	return n_tokens / b->size + (n_tokens % b->size != 0);
 }
 
+static bool has_node(const struct blocks *b, uint32_t id)
+{
+	return contents_node(b->contents, b->store, id) != CONTENTS_NONE;
+}
+
 uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_t n_cells)
 {
 	uint32_t n = n_cells < b->n ? n_cells : b->n, id = 0;
@@ -149,7 +158,7 @@ uint32_t blocks_cells(const struct blocks *b, struct blocks_cell *cells, uint32_
 		struct blocks_cell c = {.n = end - id};
 		for (; id < end; id++) {
 			c.held += b->refs[id] > 0;
-			c.cached += b->refs[id] == 0 && b->prefix && prefix_has(b->prefix, id);
+			c.cached += b->refs[id] == 0 && has_node(b, id);
 		}
 		cells[i] = c;
 	}
@@ -166,6 +175,12 @@ uint32_t blocks_missing(const struct blocks *b, const struct block_table *t, uin
 	return missing;
 }
 
+static void push(struct block_table *t, uint32_t id)
+{
+	array_grow(t->ids, t->cap, t->n + 1);
+	t->ids[t->n++] = id;
+}
+
 void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uint32_t write_from,
 		 const struct blocks_change *change, struct blocks_later *later)
 {
@@ -177,10 +192,10 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 		t->ids[i] = blocks_take(b);
 		change->copy(change->user, old, t->ids[i]);
 		change->entry(change->user, i, t->ids[i]);
-		push(&later->ids, &later->n, &later->cap, old);
+		blocks_unref(b, old, later);
 	}
 	while (t->n < want) {
-		blocks_push(t, blocks_take(b));
+		push(t, blocks_take(b));
 		change->entry(change->user, t->n - 1, t->ids[t->n - 1]);
 	}
 	t->n_writable = want * b->size;
@@ -192,13 +207,8 @@ void blocks_share(struct blocks *b, struct block_table *to, struct block_table *
 	from->n_writable = to->n_writable = 0;
 	for (uint32_t i = 0; i < n_blocks; i++) {
 		blocks_ref(b, from->ids[i]);
-		blocks_push(to, from->ids[i]);
+		push(to, from->ids[i]);
 	}
-}
-
-void blocks_push(struct block_table *t, uint32_t id)
-{
-	push(&t->ids, &t->n, &t->cap, id);
 }
 
 void block_table_reserve(struct block_table *t, uint32_t n)
@@ -209,66 +219,23 @@ void block_table_reserve(struct block_table *t, uint32_t n)
 	t->cap = n;
 }
 
-uint64_t blocks_root(const struct blocks *b, uint64_t salt)
-{
-	return b->prefix ? prefix_root(b->prefix, salt) : 0;
-}
-
-uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t max,
-		      uint64_t *chain)
-{
-	uint32_t n = 0;
-	assert(t->n == 0);
-	for (; b->prefix && n < max; n++) {
-		int64_t id = prefix_find(b->prefix, *chain, tokens + (size_t)n * b->size);
-		if (id == PREFIX_NONE)
-			break;
-		blocks_ref(b, (uint32_t)id);
-		blocks_push(t, (uint32_t)id);
-		*chain = prefix_number(b->prefix, (uint32_t)id);
-	}
-	return n;
-}
-
-uint32_t blocks_find(const struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt)
-{
-	uint64_t chain = blocks_root(b, salt);
-	uint32_t n = 0;
-	for (; b->prefix && n < max; n++) {
-		int64_t id = prefix_find(b->prefix, chain, tokens + (size_t)n * b->size);
-		if (id == PREFIX_NONE)
-			break;
-		chain = prefix_number(b->prefix, (uint32_t)id);
-	}
-	return n;
-}
-
-void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain)
-{
-	if (!b->prefix)
-		return;
-	/* Two sequences may have computed the same tokens at the same time: only one of the blocks is
-	 * indexed. */
-	int64_t known = prefix_find(b->prefix, *chain, tokens);
-	if (known != PREFIX_NONE) {
-		*chain = prefix_number(b->prefix, (uint32_t)known);
-		return;
-	}
-	/* The block may still be indexed under such a duplicate of its predecessor that is gone. */
-	prefix_remove(b->prefix, id);
-	*chain = prefix_insert(b->prefix, id, *chain, tokens);
-}
-
 void blocks_forget(struct blocks *b)
 {
-	if (!b->prefix)
-		return;
-	while (b->n_cached) {
-		const uint32_t id = b->lru[b->n].next;
-		lru_remove(b, id);
-		b->free[b->n_free++] = id;
-	}
-	prefix_reset(b->prefix);
+	while (b->n_cached)
+		evict(b);
+}
+
+void blocks_survey(struct blocks *b)
+{
+	b->n_surveys++;
+}
+
+uint32_t blocks_count(struct blocks *b, uint32_t id)
+{
+	if (b->counted[id].number != b->n_surveys)
+		b->counted[id].n = 0;
+	b->counted[id].number = b->n_surveys;
+	return ++b->counted[id].n;
 }
 
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later)
@@ -276,25 +243,15 @@ void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *l
 	t->n_writable = 0;
 	/* Backwards, so that the end of a cached chain is evicted before its beginning, which stays
 	 * usable. */
-	while (t->n > 0) {
-		uint32_t id = t->ids[--t->n];
-		if (later)
-			push(&later->ids, &later->n, &later->cap, id);
-		else
-			unref(b, id);
-	}
+	while (t->n > 0)
+		blocks_unref(b, t->ids[--t->n], later);
 }
 
 void blocks_release(struct blocks *b, struct blocks_later *later)
 {
 	for (uint32_t i = 0; i < later->n; i++)
-		unref(b, later->ids[i]);
+		blocks_unref(b, later->ids[i], NULL);
 	later->n = 0;
-}
-
-void block_table_forget(struct block_table *t)
-{
-	t->n = t->n_writable = 0;
 }
 
 void block_table_fini(struct block_table *t)
@@ -318,9 +275,7 @@ static void broken(const char *what, uint32_t block, uint32_t have, uint32_t wan
 void blocks_check(const struct blocks *b, const struct block_table *const *tables, size_t n_tables,
 		  const struct blocks_later *const *laters, size_t n_laters)
 {
-	uint32_t *refs = calloc(b->n ? b->n : 1, sizeof *refs);
-	uint32_t n_held = 0;
-	assert(refs);
+	uint32_t *refs = xcalloc(b->n + 1, sizeof *refs), n_held = 0;
 	for (size_t i = 0; i < n_tables; i++)
 		for (uint32_t k = 0; k < tables[i]->n; k++)
 			refs[tables[i]->ids[k]]++;
@@ -331,14 +286,17 @@ void blocks_check(const struct blocks *b, const struct block_table *const *table
 		if (refs[id] != b->refs[id])
 			broken("references", id, b->refs[id], refs[id]);
 		n_held += refs[id] > 0;
+		const int32_t node = contents_node(b->contents, b->store, id);
+		if (node != CONTENTS_NONE && contents_at(b->contents, node, b->store) != (int32_t)id)
+			broken("the node has another copy", id, (uint32_t)node, id);
 	}
 	for (uint32_t i = 0; i < b->n_free; i++)
-		if (b->refs[b->free[i]] != 0)
-			broken("free, but held", b->free[i], b->refs[b->free[i]], 0);
+		if (b->refs[b->free[i]] != 0 || has_node(b, b->free[i]))
+			broken("free, but held or with a content", b->free[i], b->refs[b->free[i]], 0);
 	uint32_t n_cached = 0;
 	for (uint32_t id = b->lru[b->n].next; id != b->n; id = b->lru[id].next, n_cached++)
-		if (b->refs[id] != 0 || !prefix_has(b->prefix, id))
-			broken("cached, but held or unknown", id, b->refs[id], 0);
+		if (b->refs[id] != 0 || !has_node(b, id))
+			broken("cached, but held or without content", id, b->refs[id], 0);
 	if (n_cached != b->n_cached || n_held + n_cached + b->n_free != b->n)
 		broken("free + cached + held != total", b->n, n_held + n_cached + b->n_free, b->n);
 	free(refs);

@@ -17,8 +17,8 @@
  * A block that a plan in flight may use is freed only after that plan's result: references that are given up
  * earlier are collected in the plan's struct blocks_later.
  *
- * Full blocks can be published, so that later prompts find them by their tokens (prefix.h).  A published
- * block without references is cached.  When no block is free, cached blocks are allocated, least recently
+ * A pool is a store of contents (contents.h): blocks that hold a node are found by their tokens.  Without
+ * references such a block is cached.  When no block is free, cached blocks are allocated, least recently
  * used first.
  *
  * After every step: free + cached + held == total, and the reference count of a block equals the number of
@@ -26,9 +26,7 @@
 #ifndef QUERN_CONTROLLER_SCHED_BLOCKS_H
 #define QUERN_CONTROLLER_SCHED_BLOCKS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "controller/sched/contents.h"
 
 struct blocks;
 
@@ -52,8 +50,9 @@ struct blocks_change {
 	void *user;
 };
 
-/* cache: keep published blocks; seed: of the prefix hashes. */
-struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, bool cache, uint64_t seed);
+/* c: the contents that this pool stores. */
+struct blocks *blocks_new(uint32_t n_blocks, uint32_t block_size, struct contents *c,
+			  enum contents_store store);
 void blocks_free(struct blocks *b); /* NULL is fine */
 uint32_t blocks_total(const struct blocks *b);
 uint32_t blocks_n_free(const struct blocks *b); /* available: free or cached */
@@ -83,34 +82,26 @@ void blocks_grow(struct blocks *b, struct block_table *t, uint32_t n_tokens, uin
 /* Share the first n_blocks blocks of `from` with `to`, an empty table. */
 void blocks_share(struct blocks *b, struct block_table *to, struct block_table *from, uint32_t n_blocks);
 /* For callers that fill tables themselves.  blocks_take: return a block with one reference.  blocks_ref: add
- * a reference to a block.  blocks_push: append a block to t; counts are unchanged. */
+ * a reference to a block.  blocks_unref: give one up, at blocks_release(later), or at once if later is NULL. */
 uint32_t blocks_take(struct blocks *b);
 void blocks_ref(struct blocks *b, uint32_t id);
-void blocks_push(struct block_table *t, uint32_t id);
+void blocks_unref(struct blocks *b, uint32_t id, struct blocks_later *later);
 
 /* Reserve capacity for n blocks, so that growing to n allocates nothing. */
 void block_table_reserve(struct block_table *t, uint32_t n);
 
-/* The prefix cache.  chain identifies the tokens before a block; its first value is blocks_root(salt). */
-uint64_t blocks_root(const struct blocks *b, uint64_t salt);
-/* Fill t, an empty table, with the published blocks that hold the first tokens, at most max.  Return their
- * number; *chain then identifies the tokens up to the end of the last block. */
-uint32_t blocks_match(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t max,
-		      uint64_t *chain);
-/* Return how many blocks blocks_match() would find; takes none. */
-uint32_t blocks_find(const struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt);
-/* Publish block id: it holds these tokens [block_size] after *chain, and will not be written again. */
-void blocks_publish(struct blocks *b, uint32_t id, const uint32_t *tokens, uint64_t *chain);
-
-/* Clear the prefix cache: cached blocks become free, and later prompts find nothing.  Held blocks stay
- * held. */
+/* Make all cached blocks free; their contents are lost. */
 void blocks_forget(struct blocks *b);
+
+/* A survey counts references without changing them.  blocks_count: return how often id has been counted since
+ * blocks_survey(), this time included. */
+void blocks_survey(struct blocks *b);
+uint32_t blocks_count(struct blocks *b, uint32_t id);
 
 /* Give up all blocks of t: at blocks_release(later), or at once if later is NULL. */
 void blocks_drop(struct blocks *b, struct block_table *t, struct blocks_later *later);
 void blocks_release(struct blocks *b, struct blocks_later *later);
 
-void block_table_forget(struct block_table *t); /* empty; counts unchanged */
 void block_table_fini(struct block_table *t);
 void blocks_later_fini(struct blocks_later *l);
 

@@ -35,21 +35,10 @@ void sched_events_fini(struct sched_events *e)
 	*e = (struct sched_events){0};
 }
 
-static struct inflight *newest(struct sched *s)
+struct blocks_later *sched_later(struct sched *s, enum contents_store store)
 {
-	return s->n_flight ? &s->flight[(s->first_flight + s->n_flight - 1) % SCHED_AHEAD] : NULL;
-}
-
-struct blocks_later *sched_later(struct sched *s)
-{
-	struct inflight *f = newest(s);
-	return f ? &f->later : NULL;
-}
-
-struct blocks_later *sched_host_later(struct sched *s)
-{
-	struct inflight *f = newest(s);
-	return f ? &f->host_later : NULL;
+	return s->n_flight ? &s->flight[(s->first_flight + s->n_flight - 1) % SCHED_AHEAD].later[store]
+			   : NULL;
 }
 
 /* ---- waiting and running ---- */
@@ -191,7 +180,6 @@ void sched_exit(struct sched *s, struct seq *q)
 {
 	release_slot(s, q);
 	q->planned = 0;
-	q->n_hashed = 0;
 	q->set_due = false;
 	q->n_preempted++;
 	s->counts.n_preempted++;
@@ -207,24 +195,51 @@ void sched_wait(struct sched *s, struct seq *q)
 	enqueue(s, q);
 }
 
-void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later)
+void sched_forget(struct sched *s, struct seq *q, enum contents_store store)
 {
-	blocks_drop(s->blocks, &q->table, later);
+	s->n_swapped -= seq_is_swapped(q);
+	blocks_drop(sched_blocks(s, store), &q->table, sched_later(s, store));
+	sched_name(s, q, 0, CONTENTS_NONE);
 	q->n_computed = q->n_before = 0;
+}
+
+void sched_recompute(struct sched *s, struct seq *q)
+{
+	sched_forget(s, q, STORE_DEVICE);
 	sched_exit(s, q);
+}
+
+/* Without a cache, groups find nothing of each other; the outputs of one group still share its contents. */
+struct contents_root sched_root(const struct sched *s, const struct group *g)
+{
+	return (struct contents_root){.salt = g->salt, .owner = s->cfg.no_cache ? g->job + 1 : 0};
+}
+
+void sched_name(struct sched *s, struct seq *q, uint32_t n, int32_t node)
+{
+	if (node == q->node)
+		return;
+	contents_hold(s->contents, node);
+	contents_release(s->contents, q->node);
+	q->n_named = n;
+	q->node = node;
 }
 
 void sched_publish(struct sched *s, struct seq *q)
 {
 	uint32_t size = s->cfg.block_size;
 	uint32_t known = q->n_computed < q->n_tokens ? q->n_computed : q->n_tokens;
-	if (s->cfg.no_cache)
-		return;
-	if (q->n_hashed == 0)
-		q->chain = blocks_root(s->blocks, q->group->salt);
-	for (; (q->n_hashed + 1) * size <= known; q->n_hashed++)
-		blocks_publish(s->blocks, q->table.ids[q->n_hashed], q->tokens + (size_t)q->n_hashed * size,
-			       &q->chain);
+	for (; (q->n_named + 1) * size <= known; q->n_named++) {
+		const struct contents_root root = sched_root(s, q->group);
+		const uint32_t id = q->table.ids[q->n_named], *tokens = q->tokens + (size_t)q->n_named * size;
+		const int32_t node = contents_add(s->contents, &root, q->node, tokens);
+		if (node == CONTENTS_NONE)
+			return;
+		/* If two sequences compute the same tokens at the same time, one block gets the name. */
+		if (contents_at(s->contents, node, STORE_DEVICE) == CONTENTS_NONE)
+			contents_put(s->contents, node, STORE_DEVICE, id);
+		q->node = node;
+	}
 }
 
 /* ---- groups: lifecycle ---- */
@@ -264,10 +279,9 @@ static void free_pools(struct sched *s)
 {
 	blocks_free(s->blocks);
 	blocks_free(s->host);
-	free(s->to_host);
-	free(s->to_device);
+	contents_free(s->contents);
 	s->blocks = s->host = NULL;
-	s->to_host = s->to_device = NULL;
+	s->contents = NULL;
 }
 
 void sched_free(struct sched *s)
@@ -287,8 +301,8 @@ void sched_free(struct sched *s)
 	for (int i = 0; i < SCHED_AHEAD; i++) {
 		free(s->flight[i].samples);
 		free(s->flight[i].runs);
-		blocks_later_fini(&s->flight[i].later);
-		blocks_later_fini(&s->flight[i].host_later);
+		for (int k = 0; k < STORES; k++)
+			blocks_later_fini(&s->flight[i].later[k]);
 	}
 	free_pools(s);
 	map_fini(&s->by_job);
@@ -410,14 +424,12 @@ void sched_end(struct sched *s, struct seq *q)
 {
 	if (q->state == SEQ_RUNNING) {
 		release_slot(s, q);
-		blocks_drop(s->blocks, &q->table, sched_later(s));
+		sched_forget(s, q, STORE_DEVICE);
 	} else if (q->state == SEQ_WAITING) {
 		dequeue(s, q);
 		remove_backlog(s, q);
 		s->n_waiting--;
-		s->n_swapped -= q->host.n > 0;
-		if (q->host.n)
-			blocks_drop(s->host, &q->host, sched_host_later(s));
+		sched_forget(s, q, STORE_HOST);
 	}
 	if (s->refused == q)
 		s->refused = NULL;
@@ -520,22 +532,14 @@ void sched_fail(struct sched *s, struct group *g, enum code code, const char *wh
 
 /* ---- worker ---- */
 
-static uint32_t *new_block_map(uint32_t n)
-{
-	uint32_t *to = xmalloc((n ? n : 1) * sizeof *to);
-	for (uint32_t i = 0; i < n; i++)
-		to[i] = SCHED_UNMAPPED;
-	return to;
-}
-
 void sched_start(struct sched *s, uint32_t n_blocks, uint32_t n_host_blocks, uint64_t epoch)
 {
 	assert(s->n_running == 0 && s->n_flight == 0);
 	free_pools(s);
-	s->blocks = blocks_new(n_blocks, s->cfg.block_size, !s->cfg.no_cache, s->cfg.seed);
-	s->host = blocks_new(n_host_blocks, s->cfg.block_size, false, 0);
-	s->to_host = new_block_map(n_blocks);
-	s->to_device = new_block_map(n_host_blocks);
+	s->contents = contents_new((uint32_t[STORES]){n_blocks, n_host_blocks}, s->cfg.block_size,
+				   !s->cfg.no_cache, s->cfg.seed);
+	s->blocks = blocks_new(n_blocks, s->cfg.block_size, s->contents, STORE_DEVICE);
+	s->host = blocks_new(n_host_blocks, s->cfg.block_size, s->contents, STORE_HOST);
 	s->epoch = epoch;
 	s->number = s->fair_number = s->victim_number = 0;
 	s->served_us = 0;
@@ -564,20 +568,6 @@ void sched_speed(struct sched *s, double prefill_tokens_per_s, double link_bytes
 	s->block_bytes = block_bytes;
 }
 
-/* Forget swapped blocks, which are lost with the worker. */
-static void forget_host(struct sched *s)
-{
-	for (struct group *g = s->all.next; g != &s->all; g = g->next)
-		for (uint32_t i = 0; i < g->n_seqs; i++) {
-			struct seq *q = &g->seqs[i];
-			if (q->host.n == 0)
-				continue;
-			block_table_forget(&q->host);
-			q->n_computed = q->n_before = 0;
-			s->n_swapped--;
-		}
-}
-
 void sched_lost(struct sched *s)
 {
 	for (uint32_t i = 0; i < s->n_flight; i++) {
@@ -586,15 +576,18 @@ void sched_lost(struct sched *s)
 			f->samples[k].seq->n_pending = 0;
 		for (uint32_t k = 0; k < f->n_runs; k++)
 			f->runs[k].group->n_inflight--;
-		blocks_release(s->blocks, &f->later);
-		blocks_release(s->host, &f->host_later);
+		for (int k = 0; k < STORES; k++)
+			blocks_release(sched_blocks(s, k), &f->later[k]);
 	}
 	s->n_flight = 0;
 	for (uint32_t i = 0; i < s->n_running; i++)
 		sched_times_phase(s->running[i]->group, PHASE_MOVED, s->now_us);
 	while (s->n_running)
-		sched_recompute(s, s->running[s->n_running - 1], NULL);
-	forget_host(s);
+		sched_recompute(s, s->running[s->n_running - 1]);
+	/* Swapped blocks are lost with the worker. */
+	for (struct group *g = s->all.next; g != &s->all; g = g->next)
+		for (uint32_t i = 0; i < g->n_seqs; i++)
+			sched_forget(s, &g->seqs[i], STORE_HOST);
 	free_dead(s);
 	free_pools(s);
 }
@@ -707,8 +700,8 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	sched_clock(s, now_us);
 	s->first_flight = (s->first_flight + 1) % SCHED_AHEAD;
 	s->n_flight--;
-	blocks_release(s->blocks, &f->later);
-	blocks_release(s->host, &f->host_later);
+	for (int k = 0; k < STORES; k++)
+		blocks_release(sched_blocks(s, k), &f->later[k]);
 	for (uint32_t i = 0; i < r->n_failed; i++)
 		apply_failed(s, f, &r->failed[i], ev);
 	uint32_t at = 0, n_mus = 0, n_held = 0;
@@ -741,20 +734,18 @@ int sched_apply(struct sched *s, const struct result *r, int64_t now_us, struct 
 	return 0;
 }
 
-const struct blocks *sched_blocks(const struct sched *s)
+struct blocks *sched_blocks(const struct sched *s, enum contents_store store)
 {
-	return s->blocks;
-}
-
-const struct blocks *sched_host_blocks(const struct sched *s)
-{
-	return s->host;
+	return store == STORE_HOST ? s->host : s->blocks;
 }
 
 void sched_forget_prefixes(struct sched *s)
 {
-	if (s->blocks)
-		blocks_forget(s->blocks);
+	if (!s->blocks)
+		return;
+	contents_forget(s->contents);
+	blocks_forget(s->blocks);
+	blocks_forget(s->host);
 }
 
 void sched_stats(const struct sched *s, struct sched_stats *out)
@@ -777,14 +768,12 @@ void sched_stats(const struct sched *s, struct sched_stats *out)
 		out->n_cached = blocks_n_cached(s->blocks);
 		out->n_free = blocks_n_free(s->blocks) - out->n_cached;
 		out->n_held = out->n_blocks - out->n_free - out->n_cached;
-	}
-	if (s->host) {
 		out->n_host_blocks = blocks_total(s->host);
 		out->n_host_free = blocks_n_free(s->host);
 	}
 }
 
-static void check(bool ok, const char *what)
+void sched_ensure(bool ok, const char *what)
 {
 	if (ok)
 		return;
@@ -795,31 +784,30 @@ static void check(bool ok, const char *what)
 static void check_seq(const struct sched *s, const struct seq *q)
 {
 	bool runs = q->state == SEQ_RUNNING;
-	check(runs || q->table.n == 0, "blocks held by a sequence that does not run");
-	check(q->state == SEQ_WAITING || q->host.n == 0, "host blocks held by a sequence that does not wait");
-	check(!runs || q->n_computed <= q->table.n * s->cfg.block_size,
-	      "a token computed without a block for it");
-	check(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
-	      "a shared block counted as writable");
-	check(!q->set_due || (runs && q->group->decided), "a token to set that no plan has");
-	check(runs || q->host.n || q->state == SEQ_FINISHED || q->n_computed == 0,
-	      "computed positions of a waiting sequence without blocks");
-	check(runs || !q->held, "held, but not running");
-	check(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
-	check(!q->backlog || q->state == SEQ_WAITING, "backlog, but not waiting");
-	check(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us, "waiting, but not queued");
+	sched_ensure(runs || q->state == SEQ_WAITING || q->table.n == 0,
+		     "blocks of a sequence that has ended");
+	sched_ensure(q->n_computed <= q->table.n * s->cfg.block_size,
+		     "a token computed without a block for it");
+	sched_ensure((q->n_named > 0) == (q->node != CONTENTS_NONE), "the node of the named blocks");
+	sched_ensure(!runs || blocks_missing(s->blocks, &q->table, q->table.n_writable, q->n_computed) == 0,
+		     "a shared block counted as writable");
+	sched_ensure(!q->set_due || (runs && q->group->decided), "a token to set that no plan has");
+	sched_ensure(runs || !q->held, "held, but not running");
+	sched_ensure(!q->queued || q->state == SEQ_WAITING, "queued, but not waiting");
+	sched_ensure(!q->backlog || q->state == SEQ_WAITING, "backlog, but not waiting");
+	sched_ensure(q->state != SEQ_WAITING || q->queued || !q->group->first_run_us,
+		     "waiting, but not queued");
 }
 
 void sched_check(const struct sched *s)
 {
 	uint32_t n_running = 0, n_waiting = 0, n_swapped = 0, n_suspects = 0, n_held = 0;
 	uint64_t begun_tokens = 0;
-	size_t n_seqs = 0, n_tables = 0, n_hosts = 0;
+	size_t n_seqs = 0, n_tables[STORES] = {0}, n_holds = 0;
 	for (struct group *g = s->all.next; g != &s->all; g = g->next)
 		n_seqs += g->n_seqs;
-	const struct block_table **tables = calloc(2 * n_seqs + 1, sizeof(struct block_table *));
-	check(tables != NULL, "memory for the check");
-	const struct block_table **hosts = tables + n_seqs;
+	const struct block_table **tables = xcalloc(STORES * n_seqs + 1, sizeof(struct block_table *));
+	int32_t *holds = xcalloc(n_seqs + 1, sizeof *holds);
 	for (struct group *g = s->all.next; g != &s->all; g = g->next) {
 		uint32_t live = 0;
 		n_suspects += g->suspect;
@@ -828,35 +816,34 @@ void sched_check(const struct sched *s)
 			live += q->state != SEQ_FINISHED && q->state != SEQ_IDLE;
 			n_running += q->state == SEQ_RUNNING;
 			n_waiting += q->state == SEQ_WAITING;
-			n_swapped += q->host.n > 0;
+			n_swapped += seq_is_swapped(q);
+			holds[n_holds++] = q->node;
 			n_held += q->held;
 			begun_tokens += q->backlog;
 			check_seq(s, q);
-			if (q->state == SEQ_RUNNING)
-				tables[n_tables++] = &q->table;
-			if (q->host.n)
-				hosts[n_hosts++] = &q->host;
+			const enum contents_store store = seq_is_swapped(q) ? STORE_HOST : STORE_DEVICE;
+			tables[store * n_seqs + n_tables[store]++] = &q->table;
 		}
 		if (g->beam)
 			sched_beam_check(g);
-		check((g->beam ? g->n_live == 1 : live == g->n_live) && live > 0,
-		      "a group's count of live sequences");
+		sched_ensure((g->beam ? g->n_live == 1 : live == g->n_live) && live > 0,
+			     "a group's count of live sequences");
 	}
-	check(n_running == s->n_running, "the running list");
-	check(n_held == s->n_held, "the count of held sequences");
-	check(n_waiting == s->n_waiting, "the count of waiting sequences");
-	check(begun_tokens == s->begun_tokens, "the backlog of groups that have begun");
-	check(n_suspects == s->n_suspects, "the count of suspects");
-	check(n_swapped == s->n_swapped, "the count of swapped sequences");
-	check(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
-	const struct blocks_later *laters[SCHED_AHEAD], *host_laters[SCHED_AHEAD];
-	for (uint32_t i = 0; i < s->n_flight; i++) {
-		laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].later;
-		host_laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].host_later;
+	sched_ensure(n_running == s->n_running, "the running list");
+	sched_ensure(n_held == s->n_held, "the count of held sequences");
+	sched_ensure(n_waiting == s->n_waiting, "the count of waiting sequences");
+	sched_ensure(begun_tokens == s->begun_tokens, "the backlog of groups that have begun");
+	sched_ensure(n_suspects == s->n_suspects, "the count of suspects");
+	sched_ensure(n_swapped == s->n_swapped, "the count of swapped sequences");
+	sched_ensure(!s->blocks || s->n_slots + s->n_running == s->cfg.max_seqs, "slots");
+	for (int k = 0; s->blocks && k < STORES; k++) {
+		const struct blocks_later *laters[SCHED_AHEAD];
+		for (uint32_t i = 0; i < s->n_flight; i++)
+			laters[i] = &s->flight[(s->first_flight + i) % SCHED_AHEAD].later[k];
+		blocks_check(sched_blocks(s, k), tables + k * n_seqs, n_tables[k], laters, s->n_flight);
 	}
-	if (s->blocks) {
-		blocks_check(s->blocks, tables, n_tables, laters, s->n_flight);
-		blocks_check(s->host, hosts, n_hosts, host_laters, s->n_flight);
-	}
+	if (s->contents)
+		contents_check(s->contents, holds, n_holds);
+	free(holds);
 	free(tables);
 }

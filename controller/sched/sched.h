@@ -15,7 +15,7 @@
  *
  * A sequence with params.pool ends with its prompt (sched_pool.c): nothing is sampled.
  *
- * Common prefixes are computed once: full blocks are found by their tokens (prefix.h).  The outputs of a
+ * Common prefixes are computed once: full blocks are found by their tokens (contents.h).  The outputs of a
  * group share the prompt's blocks: the first output computes them, the others fork from it and get copies of
  * blocks that they write into (copy-on-write). */
 #ifndef QUERN_CONTROLLER_SCHED_SCHED_H
@@ -174,9 +174,8 @@ struct sched_queued {
 	uint64_t tokens;
 };
 struct sched_queued sched_queued(const struct sched *s, uint64_t account);
-/* Return the block pools, read-only; NULL until a worker serves. */
-const struct blocks *sched_blocks(const struct sched *s);
-const struct blocks *sched_host_blocks(const struct sched *s);
+/* Return a block pool; NULL until a worker serves.  Only the scheduler changes it. */
+struct blocks *sched_blocks(const struct sched *s, enum contents_store store);
 void sched_stats(const struct sched *s, struct sched_stats *out);
 /* Empty the prefix cache.  Running sequences continue; blocks computed earlier are not found again. */
 void sched_forget_prefixes(struct sched *s);

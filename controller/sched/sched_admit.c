@@ -55,9 +55,9 @@ enum queue_ready sched_is_ready(const struct seq *q, void *user)
 	if (sched_beam_stalled(q))
 		return QUEUE_SKIP;
 	/* Preempted with a token in flight; a swapped group is swapped in as a whole. */
-	if (q->n_pending || (q->host.n && group_has_pending(q->group)))
+	if (q->n_pending || (seq_is_swapped(q) && group_has_pending(q->group)))
 		return QUEUE_HOLD;
-	if (q->host.n == 0 && prompt_in_flight(q, p->plan->number))
+	if (!seq_is_swapped(q) && prompt_in_flight(q, p->plan->number))
 		return QUEUE_SKIP;
 	return QUEUE_READY;
 }
@@ -78,35 +78,6 @@ static struct seq *prompt_holder(const struct seq *q, uint64_t number)
 	return NULL;
 }
 
-/* Take the part of q that need not be computed: the prompt from a sibling (true), or blocks found by their
- * tokens (false). */
-static bool take_prefix(struct sched *s, struct planning *p, struct seq *q)
-{
-	struct group *g = q->group;
-	struct seq *holder = prompt_holder(q, p->plan->number);
-	uint32_t total = seq_total(q), size = s->cfg.block_size;
-	if (holder) {
-		blocks_share(s->blocks, &q->table, &holder->table, blocks_for(s->blocks, g->n_prompt));
-		/* At least one row is computed, to sample a token from. */
-		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
-		return true;
-	}
-	/* The prompt's own rows are needed, as for prompt logprobs: all are computed. */
-	if (params_needs_rows(&g->params))
-		return false;
-	q->chain = blocks_root(s->blocks, g->salt);
-	q->n_hashed = blocks_match(s->blocks, &q->table, q->tokens, (total - 1) / size, &q->chain);
-	q->n_computed = q->n_hashed * size;
-	return false;
-}
-
-static void drop_prefix(struct sched *s, struct seq *q)
-{
-	blocks_drop(s->blocks, &q->table, NULL);
-	q->n_computed = 0;
-	q->n_hashed = 0;
-}
-
 /* Return the admission watermark: blocks for running sequences, which grow, and for partly prefilled
  * prompts. */
 static uint32_t watermark(const struct sched *s)
@@ -120,65 +91,80 @@ static uint32_t watermark(const struct sched *s)
 	return n;
 }
 
-/* Take the cached part of q, if the blocks for the rest are free. */
-static bool find_room(struct sched *s, struct planning *p, struct seq *q)
+/* Return whether there is room for q.  take: take the part of it that need not be computed: the prompt of a
+ * sibling, or blocks found by their tokens. */
+static bool find_room(struct sched *s, struct planning *p, struct seq *q, bool take)
 {
-	uint32_t n_free = blocks_n_free(s->blocks);
+	struct group *g = q->group;
+	const uint32_t n_free = blocks_n_free(s->blocks), total = seq_total(q), size = s->cfg.block_size;
 	if (q == s->refused && n_free <= s->refused_free && s->number - s->refused_number < REFUSED_PLANS)
 		return false;
 	seq_own_tokens(q);
-	bool shares = take_prefix(s, p, q);
+	block_table_reserve(&q->table, total / size);
+	struct seq *holder = prompt_holder(q, p->plan->number);
+	const uint32_t *ids = holder ? holder->table.ids : q->table.ids;
+	const struct contents_root root = sched_root(s, g);
+	/* If the prompt's own rows are needed, as for prompt logprobs, all are computed. */
+	const bool looks = !s->cfg.no_cache && !params_needs_rows(&g->params);
+	int32_t node;
+	const uint32_t n =
+		holder ? blocks_for(s->blocks, g->n_prompt)
+		       : contents_match(s->contents, &root, q->tokens, looks ? (total - 1) / size : 0,
+					STORE_DEVICE, q->table.ids, &node);
 	/* Blocks for all its tokens and the next; the last block of a shared prompt will be copied. */
-	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + shares;
-	need += watermark(s);
-	if (need > blocks_n_free(s->blocks)) {
-		s->refused_lacks = need - blocks_n_free(s->blocks);
-		drop_prefix(s, q);
+	uint32_t need = blocks_for(s->blocks, total + 1) + (holder != NULL) + watermark(s);
+	for (uint32_t k = 0; k < n; k++)
+		need -= blocks_n_refs(s->blocks, ids[k]) > 0;
+	if (need > n_free) {
+		s->refused_lacks = need - n_free;
 		s->refused = q;
 		s->refused_free = n_free;
 		s->refused_number = s->number;
 		return false;
 	}
+	if (take && holder) {
+		blocks_share(s->blocks, &q->table, &holder->table, n);
+		/* At least one row is computed, to sample a token from. */
+		q->n_computed = g->n_prompt < total ? g->n_prompt : total - 1;
+	} else if (take) {
+		for (; q->table.n < n; q->table.n++)
+			blocks_ref(s->blocks, ids[q->table.n]);
+		sched_name(s, q, n, node);
+		q->n_computed = n * size;
+	}
 	return true;
 }
 
-/* Take the first blocks that q had computed, as far as the prefix cache has them. */
-static void take_computed(struct sched *s, struct seq *q)
+/* Return the number of blocks that the swapped sequences of a group need to return and continue. */
+static uint32_t swapped_need(struct sched *s, const struct group *g)
 {
-	q->chain = blocks_root(s->blocks, q->group->salt);
-	q->n_hashed =
-		blocks_match(s->blocks, &q->table, q->tokens, q->n_computed / s->cfg.block_size, &q->chain);
-}
-
-static void drop_computed(struct sched *s, struct seq *q)
-{
-	blocks_drop(s->blocks, &q->table, NULL);
-	q->n_hashed = 0;
+	uint32_t need = watermark(s);
+	blocks_survey(s->host);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		if (!seq_is_swapped(q))
+			continue;
+		for (uint32_t k = 0; k < q->table.n; k++)
+			need += sched_swap_takes(s, STORE_HOST, q->table.ids[k],
+						 blocks_count(s->host, q->table.ids[k]));
+		/* Blocks for the next token, and for a copy of a shared last block. */
+		need += blocks_for(s->blocks, seq_total(q) + 1) - q->table.n + 1;
+	}
+	return need;
 }
 
 bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks)
 {
-	uint32_t n_free = blocks_n_free(s->blocks);
-	uint32_t need = blocks_for(s->blocks, seq_total(q) + 1) + watermark(s);
-	*lacks = 0;
-	if (s->n_slots == 0)
-		return false;
-	if (need <= n_free)
-		return true;
-	*lacks = need - n_free;
-	if (q->host.n) {
-		take_computed(s, q);
-		need -= q->table.n;
-		n_free = blocks_n_free(s->blocks);
-		drop_computed(s, q);
-		*lacks = need > n_free ? need - n_free : 0;
-		return need <= n_free;
-	}
+	const uint32_t n_free = blocks_n_free(s->blocks);
+	const bool swapped = seq_is_swapped(q);
+	const uint32_t need =
+		swapped ? swapped_need(s, q->group) : blocks_for(s->blocks, seq_total(q) + 1) + watermark(s);
+	*lacks = s->n_slots && need > n_free ? need - n_free : 0;
+	if (swapped || *lacks == 0)
+		return s->n_slots && *lacks == 0;
 	/* Running sequences may share many of the blocks that q needs. */
-	if (find_room(s, p, q)) {
-		drop_prefix(s, q);
+	if (find_room(s, p, q, false))
 		return true;
-	}
 	*lacks = s->refused_lacks + s->refused_free - n_free;
 	return false;
 }
@@ -210,7 +196,7 @@ static void send_state(struct planning *p, struct seq *q)
 static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 {
 	struct group *g = q->group;
-	if (!find_room(s, p, q))
+	if (!find_room(s, p, q, true))
 		return false;
 	if (!g->first_run_us) {
 		s->counts.prefix_queries += g->n_prompt;
@@ -228,98 +214,32 @@ static bool admit_new(struct sched *s, struct planning *p, struct seq *q)
 
 /* ---- swapping in ---- */
 
-/* Swap in the blocks that the prefix cache does not have. */
-static void swap_in_seq(struct sched *s, struct planning *p, struct seq *q)
-{
-	for (uint32_t k = q->table.n; k < q->host.n; k++) {
-		uint32_t h = q->host.ids[k];
-		if (s->to_device[h] == SCHED_UNMAPPED) {
-			s->to_device[h] = blocks_take(s->blocks);
-			*plan_add_swap_in(p->plan) = (struct plan_pair){h, s->to_device[h]};
-		} else {
-			blocks_ref(s->blocks, s->to_device[h]);
-		}
-		blocks_push(&q->table, s->to_device[h]);
-	}
-	s->n_swapped--;
-}
-
-static bool is_swapped(const struct seq *q)
-{
-	return q->state == SEQ_WAITING && q->host.n > 0;
-}
-
-/* Count the distinct host blocks of the group, except those that the prefix cache has. */
-static uint32_t count_host_blocks(struct sched *s, const struct group *g)
-{
-	uint32_t n = 0;
-	for (int pass = 0; pass < 2; pass++)
-		for (uint32_t i = 0; i < g->n_seqs; i++)
-			for (uint32_t k = g->seqs[i].table.n; k < g->seqs[i].host.n; k++) {
-				uint32_t *m = &s->to_device[g->seqs[i].host.ids[k]];
-				n += pass == 0 && *m == SCHED_UNMAPPED;
-				*m = pass == 0 ? SCHED_MARKED : SCHED_UNMAPPED;
-			}
-	return n;
-}
-
-/* Give up the host blocks of a group that does not fit although nothing else runs, since its outputs have
- * grown: its tokens are recomputed, and its outputs continue one after another. */
-static void forget_swapped(struct sched *s, struct group *g)
-{
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		struct seq *q = &g->seqs[i];
-		if (!is_swapped(q))
-			continue;
-		blocks_drop(s->host, &q->host, sched_host_later(s));
-		q->n_computed = q->n_before = 0;
-		s->n_swapped--;
-	}
-	sched_times_phase(g, PHASE_PREEMPTED, s->now_us);
-}
-
-/* Return whether slots and blocks for the group are free; if so, its cached blocks have been taken. */
-static bool find_swapped_room(struct sched *s, const struct planning *p, struct group *g)
-{
-	uint32_t n = 0, need = 0;
-	for (uint32_t i = 0; i < g->n_seqs; i++) {
-		struct seq *q = &g->seqs[i];
-		if (!is_swapped(q))
-			continue;
-		/* Blocks for all its tokens and the next; a shared last block will be copied. */
-		n++;
-		need += blocks_for(s->blocks, seq_total(q) + 1) - q->host.n + 1;
-		take_computed(s, q);
-	}
-	need += count_host_blocks(s, g) + watermark(s);
-	if (n <= s->n_slots && p->plan->n_runs + n <= s->cfg.max_seqs && n <= p->budget &&
-	    need <= blocks_n_free(s->blocks))
-		return true;
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		if (is_swapped(&g->seqs[i]))
-			drop_computed(s, &g->seqs[i]);
-	return false;
-}
-
-/* Swap in all of the group's swapped sequences, sharing blocks as before. */
+/* Swap in all of the group's swapped sequences.  A group that does not fit although nothing else runs, since
+ * its outputs have grown, gives its host blocks up: its tokens are recomputed, and its outputs continue one
+ * after another. */
 static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 {
-	if (!find_swapped_room(s, p, g)) {
-		if (s->n_running == 0 && s->n_flight == 0 && p->plan->n_runs == 0)
-			forget_swapped(s, g);
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < g->n_seqs; i++)
+		n += seq_is_swapped(&g->seqs[i]);
+	if (n > s->n_slots || p->plan->n_runs + n > s->cfg.max_seqs || n > p->budget ||
+	    swapped_need(s, g) > blocks_n_free(s->blocks)) {
+		if (s->n_running || s->n_flight || p->plan->n_runs)
+			return false;
+		for (uint32_t i = 0; i < g->n_seqs; i++)
+			sched_forget(s, &g->seqs[i], STORE_HOST);
+		sched_times_phase(g, PHASE_PREEMPTED, s->now_us);
 		return false;
 	}
 	queue_admitted(s->queue, g, p->for_age, p->now_us);
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		if (is_swapped(&g->seqs[i]))
-			swap_in_seq(s, p, &g->seqs[i]);
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		struct seq *q = &g->seqs[i];
-		if (!is_swapped(q))
+		if (!seq_is_swapped(q))
 			continue;
-		for (uint32_t k = 0; k < q->host.n; k++)
-			s->to_device[q->host.ids[k]] = SCHED_UNMAPPED;
-		blocks_drop(s->host, &q->host, &p->flight->host_later);
+		/* Forwards: its first blocks, which are cached longest, are not taken for others. */
+		for (uint32_t k = 0; k < q->table.n; k++)
+			sched_swap_block(s, p, STORE_HOST, &q->table.ids[k]);
+		s->n_swapped--;
 		sched_enter(s, q);
 		bool ran = sched_run_seq(s, p, q, true);
 		assert(ran || p->budget == 0 || p->prompt_budget == 0 || sched_beam_stalled(q));
@@ -330,5 +250,5 @@ static bool admit_swapped(struct sched *s, struct planning *p, struct group *g)
 
 bool sched_admit(struct sched *s, struct planning *p, struct seq *q)
 {
-	return q->host.n ? admit_swapped(s, p, q->group) : admit_new(s, p, q);
+	return seq_is_swapped(q) ? admit_swapped(s, p, q->group) : admit_new(s, p, q);
 }

@@ -4,7 +4,6 @@
 #include "controller/sched/sched_impl.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +94,6 @@ static void vacate(struct sched *s, struct seq *q)
 {
 	sched_end(s, q);
 	q->state = SEQ_IDLE;
-	q->n_computed = q->n_before = q->n_hashed = 0;
 	q->planned = 0;
 	q->set_due = false;
 	q->fork_of = SEQ_NO_PLACE;
@@ -179,8 +177,7 @@ static void fork_slot(struct sched *s, struct plan *plan, struct seq *child, str
 	blocks_share(s->blocks, &child->table, &parent->table, parent->table.n);
 	sched_enter(s, child);
 	child->n_computed = child->n_before = parent->n_computed;
-	child->n_hashed = parent->n_hashed;
-	child->chain = parent->chain;
+	sched_name(s, child, parent->n_named, parent->node);
 	set_token(plan, child, parent->slot);
 }
 
@@ -210,18 +207,10 @@ bool sched_beam_yield(struct sched *s, const struct group *g, uint64_t number)
 		struct seq *q = s->running[i];
 		if ((g && q->group != g) || !sched_beam_stalled(q) || q->entered == number)
 			continue;
-		sched_recompute(s, q, sched_later(s));
+		sched_recompute(s, q);
 		return true;
 	}
 	return false;
-}
-
-static void check(bool ok, const char *what)
-{
-	if (ok)
-		return;
-	fprintf(stderr, "sched: broken: %s\n", what);
-	abort();
 }
 
 void sched_beam_check(const struct group *g)
@@ -230,11 +219,11 @@ void sched_beam_check(const struct group *g)
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		const struct seq *q = &g->seqs[i];
 		bool lives = beam_lives(g->beam, i), offered = beam_offered(g->beam, i);
-		check(lives == (q->state == SEQ_RUNNING || q->state == SEQ_WAITING),
-		      "a hypothesis without a sequence, or a sequence without a hypothesis");
-		check(!offered || lives, "candidates of a dead hypothesis");
-		check(!offered || q->n_pending == 0, "candidates offered twice");
-		check(q->fork_of == SEQ_NO_PLACE || (g->decided && q->state == SEQ_WAITING),
-		      "a fork that no plan has");
+		sched_ensure(lives == (q->state == SEQ_RUNNING || q->state == SEQ_WAITING),
+			     "a hypothesis without a sequence, or a sequence without a hypothesis");
+		sched_ensure(!offered || lives, "candidates of a dead hypothesis");
+		sched_ensure(!offered || q->n_pending == 0, "candidates offered twice");
+		sched_ensure(q->fork_of == SEQ_NO_PLACE || (g->decided && q->state == SEQ_WAITING),
+			     "a fork that no plan has");
 	}
 }

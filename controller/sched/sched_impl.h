@@ -3,7 +3,7 @@
  *   sched.c          groups, waiting and running sequences, slots; results
  *   sched_plan.c     the next plan: rows of running sequences and of prompts
  *   sched_admit.c    admits waiting sequences: slots and blocks; swapping in
- *   sched_preempt.c  preempts running sequences; swapping out
+ *   sched_preempt.c  preempts running sequences; swapping
  *   sched_beam.c     beam searches
  *   sched_suspect.c  sequences that were running when a worker died
  *   sched_move.c     groups that move to another scheduler
@@ -64,21 +64,14 @@ struct inflight {
 	uint32_t n_pooled;   /* runs that result in pooled rows */
 	struct run *runs;
 	uint32_t n_runs, cap_runs;
-	struct blocks_later later; /* references released by its result */
-	struct blocks_later host_later;
+	struct blocks_later later[STORES]; /* references released by its result */
 };
-
-/* Values in sched.to_host and to_device that are not block numbers. */
-#define SCHED_UNMAPPED UINT32_MAX
-#define SCHED_MARKED   (UINT32_MAX - 1)
 
 struct sched {
 	struct sched_config cfg;
-	struct blocks *blocks; /* NULL until a worker serves */
-	struct blocks *host;   /* host blocks of the same worker; no prefix cache */
-	/* Scratch of swaps: to_host[n_blocks] maps device blocks to host blocks, to_device[n_host_blocks]
-	 * maps back; SCHED_UNMAPPED between swaps. */
-	uint32_t *to_host, *to_device;
+	struct contents *contents; /* NULL until a worker serves, as the pools */
+	struct blocks *blocks;     /* device blocks of the worker: STORE_DEVICE */
+	struct blocks *host;       /* its host blocks: STORE_HOST */
 	uint64_t epoch;
 	uint64_t number;              /* number of the last plan */
 	int64_t served_us;            /* when the first plan was requested; 0: not yet */
@@ -218,11 +211,20 @@ void sched_unlink(struct sched *s, struct group *g);
 
 /* Return the list that holds blocks which are given up now until no plan in flight can use them; NULL: no
  * plan is in flight. */
-struct blocks_later *sched_later(struct sched *s);
-struct blocks_later *sched_host_later(struct sched *s);
+struct blocks_later *sched_later(struct sched *s, enum contents_store store);
+
+/* Abort with a message unless ok: an invariant is broken. */
+void sched_ensure(bool ok, const char *what);
 
 struct sched_event *sched_add_event(struct sched_events *ev, enum sched_event_kind kind,
 				    const struct group *g);
+
+/* Return the root of the group's contents. */
+struct contents_root sched_root(const struct sched *s, const struct group *g);
+/* The first n blocks of q have names, the last of them that of this node, which q holds from now on. */
+void sched_name(struct sched *s, struct seq *q, uint32_t n, int32_t node);
+/* Give up the blocks of q, which are in this store, and with them all computed positions. */
+void sched_forget(struct sched *s, struct seq *q, enum contents_store store);
 
 /* Put the sequence into the queue, as waiting. */
 void sched_wait(struct sched *s, struct seq *q);
@@ -237,11 +239,11 @@ void sched_finish(struct sched *s, struct seq *q, enum finish finish, int64_t st
 /* Give a waiting sequence a slot, or take a running sequence's slot away.  The caller handles the blocks. */
 void sched_enter(struct sched *s, struct seq *q);
 void sched_exit(struct sched *s, struct seq *q);
-/* Preempt by recomputation: blocks go to later (NULL: are freed at once), and the tokens are recomputed. */
-void sched_recompute(struct sched *s, struct seq *q, struct blocks_later *later);
+/* Preempt by recomputation: its blocks are given up, and its tokens are recomputed. */
+void sched_recompute(struct sched *s, struct seq *q);
 /* The group has its first run: from now on all of its waiting sequences are in the queue. */
 void sched_begin(struct sched *s, struct group *g, int64_t now_us);
-/* Publish the full blocks with known tokens. */
+/* Name the full blocks with known tokens, so that they are found by their tokens. */
 void sched_publish(struct sched *s, struct seq *q);
 
 /* ---- sched_plan.c ---- */
@@ -264,6 +266,13 @@ bool sched_admit(struct sched *s, struct planning *p, struct seq *q);
 bool sched_can_admit(struct sched *s, struct planning *p, struct seq *q, uint32_t *lacks);
 
 /* ---- sched_preempt.c ---- */
+
+/* Return whether swapping this block of a table takes a free or cached block of the other store.  count: how
+ * often a survey of the tables to swap has counted it; a content is swapped once. */
+bool sched_swap_takes(const struct sched *s, enum contents_store from, uint32_t id, uint32_t count);
+/* Replace *id, a block of a table, by the copy in the other store, or by a new block there, to which the plan
+ * copies it. */
+void sched_swap_block(struct sched *s, struct planning *p, enum contents_store from, uint32_t *id);
 
 /* Make room for `rows` more tokens of q, preempting sequences after q if necessary.  False: not now. */
 bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_t rows);

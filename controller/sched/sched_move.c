@@ -14,14 +14,8 @@ void sched_adopt(struct sched *s, struct group **gp)
 
 static void seq_forget(struct sched *s, struct seq *q)
 {
-	assert(q->state != SEQ_RUNNING && q->table.n == 0 && q->n_pending == 0);
-	if (q->host.n) {
-		blocks_drop(s->host, &q->host, sched_host_later(s));
-		s->n_swapped--;
-	}
-	q->n_computed = q->n_before = 0;
-	q->n_hashed = 0;
-	q->chain = 0;
+	assert(q->state != SEQ_RUNNING && q->n_pending == 0);
+	sched_forget(s, q, STORE_HOST);
 	q->planned = q->entered = 0;
 }
 
@@ -55,7 +49,7 @@ bool sched_is_idle(const struct group *g)
 	bool idle = g->n_inflight == 0;
 	for (uint32_t i = 0; idle && i < g->n_seqs; i++) {
 		const struct seq *q = &g->seqs[i];
-		idle = q->state != SEQ_RUNNING && q->host.n == 0 && q->n_pending == 0;
+		idle = q->state != SEQ_RUNNING && q->table.n == 0 && q->n_pending == 0;
 	}
 	return idle;
 }
@@ -94,10 +88,12 @@ void sched_running(const struct sched *s, struct sched_ahead *out)
 
 uint32_t sched_cached(const struct sched *s, const uint32_t *tokens, uint32_t n, uint64_t salt)
 {
+	const struct contents_root root = {.salt = salt};
+	const uint32_t size = s->cfg.block_size;
+	if (!s->contents || n == 0)
+		return 0;
 	/* At least one token must be computed, to sample the next from. */
-	return s->blocks && n
-		       ? blocks_find(s->blocks, tokens, (n - 1) / s->cfg.block_size, salt) * s->cfg.block_size
-		       : 0;
+	return contents_match(s->contents, &root, tokens, (n - 1) / size, STORE_DEVICE, NULL, NULL) * size;
 }
 
 bool sched_quiet(const struct sched *s)

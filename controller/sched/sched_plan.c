@@ -100,8 +100,7 @@ static void fork_siblings(struct sched *s, struct planning *p, struct seq *leade
 		blocks_share(s->blocks, &q->table, &leader->table, leader->table.n);
 		sched_enter(s, q);
 		q->n_computed = g->n_prompt;
-		q->n_hashed = leader->n_hashed;
-		q->chain = leader->chain;
+		sched_name(s, q, leader->n_named, leader->node);
 		*plan_add_fork(p->plan) = (struct plan_fork){leader->slot, q->slot, q->index};
 		add_run(s, p, q, 0, leader->slot);
 		q->n_before = leader->n_before;
@@ -129,7 +128,7 @@ bool sched_run_seq(struct sched *s, struct planning *p, struct seq *q, bool whol
 		struct growth growth = {p->plan, q->slot, whole_table};
 		struct blocks_change change = {on_entry, on_copy, &growth};
 		blocks_grow(s->blocks, &q->table, q->n_computed + rows, q->n_computed, &change,
-			    &p->flight->later);
+			    &p->flight->later[STORE_DEVICE]);
 	}
 	bool first = seq_n_out(q) == 0 && q->n_pending == 0;
 	if (!seq_decodes(q))
@@ -320,7 +319,7 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	p.alone = alone;
 	plan_reset(out);
 	f->n_samples = f->n_runs = f->n_searched = f->n_mirostat = f->n_pooled = 0;
-	assert(f->later.n == 0 && f->host_later.n == 0);
+	assert(f->later[STORE_DEVICE].n == 0 && f->later[STORE_HOST].n == 0);
 	out->epoch = s->epoch;
 	out->number = f->number = s->number + 1;
 	sched_preempt_for_next(s, &p);
@@ -340,8 +339,9 @@ static bool plan_once(struct sched *s, const struct group *alone, int64_t now_us
 	}
 	s->starved = p.blocked;
 	sched_times_plan(s, held_by(s, &p));
-	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0 && out->n_sets == 0) {
-		assert(f->later.n == 0 && f->host_later.n == 0);
+	if (out->n_runs == 0 && out->n_swap_out == 0 && out->n_swap_in == 0 && out->n_sets == 0 &&
+	    out->n_seqs == 0) {
+		assert(f->later[STORE_DEVICE].n == 0 && f->later[STORE_HOST].n == 0);
 		return false;
 	}
 	add_drops(s, out);
@@ -381,7 +381,7 @@ bool sched_plan(struct sched *s, int64_t now_us, struct plan *out)
 			continue;
 		struct seq *q = last_preemptible(s, alone);
 		if (q)
-			sched_recompute(s, q, NULL);
+			sched_recompute(s, q);
 		else if (s->n_running || queue_n(s->queue) == 0 || tries++ > 1)
 			return false;
 	}

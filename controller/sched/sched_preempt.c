@@ -9,6 +9,42 @@ enum {
 	FAIR_PLANS = 8, /* plans between two preemptions for a waiting sequence */
 };
 
+/* ---- swapping a block ---- */
+
+#define OTHER(store) (store == STORE_HOST ? STORE_DEVICE : STORE_HOST)
+
+/* Return the block of the other store with the content of a block, or CONTENTS_NONE. */
+static int32_t copy_of(const struct sched *s, enum contents_store from, uint32_t id)
+{
+	const int32_t node = contents_node(s->contents, from, id);
+	return node == CONTENTS_NONE ? node : contents_at(s->contents, node, OTHER(from));
+}
+
+bool sched_swap_takes(const struct sched *s, enum contents_store from, uint32_t id, uint32_t count)
+{
+	const int32_t copy = copy_of(s, from, id);
+	if (copy == CONTENTS_NONE)
+		return count == 1 || contents_node(s->contents, from, id) == CONTENTS_NONE;
+	return count == 1 && blocks_n_refs(sched_blocks(s, OTHER(from)), (uint32_t)copy) == 0;
+}
+
+void sched_swap_block(struct sched *s, struct planning *p, enum contents_store from, uint32_t *id)
+{
+	struct blocks *to = sched_blocks(s, OTHER(from));
+	const int32_t node = contents_node(s->contents, from, *id), copy = copy_of(s, from, *id);
+	const struct plan_pair pair = {*id, copy == CONTENTS_NONE ? blocks_take(to) : (uint32_t)copy};
+	*id = pair.to;
+	if (copy == CONTENTS_NONE)
+		*(from == STORE_DEVICE ? plan_add_swap_out : plan_add_swap_in)(p->plan) = pair;
+	else
+		blocks_ref(to, pair.to);
+	if (copy == CONTENTS_NONE && node != CONTENTS_NONE)
+		contents_put(s->contents, node, OTHER(from), pair.to);
+	/* What this plan copies is freed after it. */
+	blocks_unref(sched_blocks(s, from), pair.from,
+		     copy == CONTENTS_NONE ? &p->flight->later[from] : sched_later(s, from));
+}
+
 /* ---- preempting a group ---- */
 
 /* Return whether the plan has a run of q, or changes its slot: then the slot cannot be dropped in this
@@ -26,99 +62,74 @@ static bool group_in_plan(const struct group *g, uint64_t number)
 	return false;
 }
 
-/* The positions that a group has computed. */
-struct computed {
-	uint32_t n_blocks; /* distinct blocks that hold them */
-	uint32_t n_kept;   /* those also held elsewhere, which are found again by their tokens */
-	double tokens;     /* tokens in the remaining blocks */
+/* Costs of swapping a group out and in again, or of computing its tokens again. */
+struct costs {
+	uint32_t n_host;   /* host blocks to take */
+	uint32_t n_copies; /* blocks to copy out and in */
+	double tokens;     /* tokens in the blocks that nobody else holds; the others are found again */
 };
 
-/* Count the group's blocks, and mark each in to_host. */
-static struct computed mark_blocks(struct sched *s, const struct group *g)
+static struct costs costs_of(struct sched *s, const struct group *g)
 {
-	struct computed c = {0};
-	uint32_t size = s->cfg.block_size;
-	for (int pass = 0; pass < 2; pass++)
-		for (uint32_t i = 0; i < g->n_seqs; i++) {
-			const struct seq *q = &g->seqs[i];
-			uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
-			for (uint32_t k = 0; k < used; k++) {
-				uint32_t id = q->table.ids[k], *m = &s->to_host[id];
-				if (pass == 0) { /* count its references in this group */
-					*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
-					continue;
-				}
-				if (*m == SCHED_MARKED)
-					continue;
-				bool kept = k < q->n_hashed && blocks_n_refs(s->blocks, id) > *m;
-				uint32_t rest = q->n_computed - k * size;
-				*m = SCHED_MARKED;
-				c.n_blocks++;
-				c.n_kept += kept;
-				c.tokens += kept ? 0 : rest < size ? rest : size;
-			}
+	struct costs c = {0};
+	const uint32_t size = s->cfg.block_size;
+	blocks_survey(s->blocks);
+	for (uint32_t i = 0; i < g->n_seqs; i++) {
+		const struct seq *q = &g->seqs[i];
+		const uint32_t used = q->state == SEQ_RUNNING ? blocks_for(s->blocks, q->n_computed) : 0;
+		for (uint32_t k = 0; k < used; k++) {
+			const uint32_t id = q->table.ids[k], rest = q->n_computed - k * size;
+			const uint32_t count = blocks_count(s->blocks, id);
+			const bool takes = sched_swap_takes(s, STORE_DEVICE, id, count);
+			c.n_host += takes;
+			c.n_copies += takes && copy_of(s, STORE_DEVICE, id) == CONTENTS_NONE;
+			if (contents_node(s->contents, STORE_DEVICE, id) != CONTENTS_NONE &&
+			    count < blocks_n_refs(s->blocks, id))
+				continue;
+			c.n_copies++;
+			c.tokens += rest < size ? rest : size;
 		}
+	}
 	return c;
 }
 
-static void unmark_blocks(struct sched *s, const struct group *g)
-{
-	for (uint32_t i = 0; i < g->n_seqs; i++)
-		for (uint32_t k = 0; k < g->seqs[i].table.n; k++)
-			s->to_host[g->seqs[i].table.ids[k]] = SCHED_UNMAPPED;
-}
-
-static bool swapping_pays(const struct sched *s, const struct computed *c)
+static bool swapping_pays(const struct sched *s, const struct costs *c)
 {
 	if (s->cfg.preempt != SCHED_AUTO)
 		return s->cfg.preempt == SCHED_SWAP;
 	if (s->prefill_tps <= 0 || s->link_bps <= 0)
 		return false;
-	/* Copied out, and in again except for the kept blocks. */
-	double n_copies = 2.0 * c->n_blocks - c->n_kept;
-	return n_copies * (double)s->block_bytes / s->link_bps < c->tokens / s->prefill_tps;
+	return c->n_copies * (double)s->block_bytes / s->link_bps < c->tokens / s->prefill_tps;
 }
 
-/* Copy the sequence's blocks to the host pool; blocks shared within the group are copied once. */
 static void swap_out_seq(struct sched *s, struct planning *p, struct seq *q)
 {
-	uint32_t used = blocks_for(s->blocks, q->n_computed);
-	for (uint32_t k = 0; k < used; k++) {
-		uint32_t id = q->table.ids[k];
-		if (s->to_host[id] == SCHED_MARKED) {
-			s->to_host[id] = blocks_take(s->host);
-			*plan_add_swap_out(p->plan) = (struct plan_pair){id, s->to_host[id]};
-		} else {
-			blocks_ref(s->host, s->to_host[id]);
-		}
-		blocks_push(&q->host, s->to_host[id]);
-	}
+	const uint32_t used = blocks_for(s->blocks, q->n_computed);
+	/* Backwards, as blocks_drop(). */
+	while (q->table.n > used)
+		blocks_unref(s->blocks, q->table.ids[--q->table.n], sched_later(s, STORE_DEVICE));
+	for (uint32_t k = used; k-- > 0;)
+		sched_swap_block(s, p, STORE_DEVICE, &q->table.ids[k]);
+	q->table.n_writable = 0;
 	q->n_before = q->n_computed;
 	s->n_swapped += used > 0;
 	s->counts.n_swapped_out++;
+	sched_exit(s, q);
 }
 
 /* Preempt all of the group's running sequences, none of which is in this plan. */
 static void preempt_group(struct sched *s, struct planning *p, struct group *g)
 {
-	struct computed c = mark_blocks(s, g);
-	bool swap = c.n_blocks && c.n_blocks <= blocks_n_free(s->host) && swapping_pays(s, &c);
-	if (swap)
-		for (uint32_t i = 0; i < g->n_seqs; i++)
-			if (g->seqs[i].state == SEQ_RUNNING)
-				swap_out_seq(s, p, &g->seqs[i]);
-	unmark_blocks(s, g);
+	const struct costs c = costs_of(s, g);
+	const bool swap = c.n_copies && c.n_host <= blocks_n_free(s->host) && swapping_pays(s, &c);
 	for (uint32_t i = g->n_seqs; i-- > 0;) {
 		struct seq *q = &g->seqs[i];
 		if (q->state != SEQ_RUNNING)
 			continue;
-		if (!swap) {
-			sched_recompute(s, q, sched_later(s));
-			continue;
-		}
-		/* Freed after this plan, because its copies read the device blocks. */
-		blocks_drop(s->blocks, &q->table, &p->flight->later);
-		sched_exit(s, q);
+		if (swap)
+			swap_out_seq(s, p, q);
+		else
+			sched_recompute(s, q);
 	}
 }
 
@@ -136,7 +147,7 @@ static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q
 		if (v->group == q->group) {
 			if (seq_in_plan(v, number))
 				continue;
-			sched_recompute(s, v, sched_later(s));
+			sched_recompute(s, v);
 			return true;
 		}
 		if (group_in_plan(v->group, number))
@@ -149,9 +160,9 @@ static bool preempt_for(struct sched *s, struct planning *p, const struct seq *q
 
 static uint32_t n_later(const struct sched *s, const struct planning *p)
 {
-	uint32_t n = p->flight->later.n;
+	uint32_t n = p->flight->later[STORE_DEVICE].n;
 	for (uint32_t i = 0; i < s->n_flight; i++)
-		n += s->flight[(s->first_flight + i) % SCHED_AHEAD].later.n;
+		n += s->flight[(s->first_flight + i) % SCHED_AHEAD].later[STORE_DEVICE].n;
 	return n;
 }
 
@@ -178,17 +189,12 @@ bool sched_make_room(struct sched *s, struct planning *p, struct seq *q, uint32_
 static bool lower_priority_holds(struct sched *s, const struct seq *q, uint32_t n_blocks)
 {
 	uint32_t n = 0, first = s->n_running;
+	blocks_survey(s->blocks);
 	while (n < n_blocks && first > 0 && s->running[first - 1]->group->priority > q->group->priority) {
 		const struct block_table *t = &s->running[--first]->table;
-		for (uint32_t k = 0; k < t->n; k++) {
-			uint32_t *m = &s->to_host[t->ids[k]]; /* references counted so far */
-			*m = *m == SCHED_UNMAPPED ? 1 : *m + 1;
-			n += *m == blocks_n_refs(s->blocks, t->ids[k]);
-		}
+		for (uint32_t k = 0; k < t->n; k++)
+			n += blocks_count(s->blocks, t->ids[k]) == blocks_n_refs(s->blocks, t->ids[k]);
 	}
-	for (uint32_t i = first; i < s->n_running; i++)
-		for (uint32_t k = 0; k < s->running[i]->table.n; k++)
-			s->to_host[s->running[i]->table.ids[k]] = SCHED_UNMAPPED;
 	return n >= n_blocks;
 }
 

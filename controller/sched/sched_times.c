@@ -118,7 +118,7 @@ void sched_times_exit(struct sched *s, const struct seq *q)
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		if (g->seqs[i].state == SEQ_RUNNING)
 			return;
-		swapped = swapped || g->seqs[i].host.n;
+		swapped = swapped || seq_is_swapped(&g->seqs[i]);
 	}
 	sched_times_phase(g, swapped ? PHASE_SWAPPED : PHASE_PREEMPTED, s->now_us);
 }

@@ -35,6 +35,7 @@ struct group *group_new(uint64_t job, uint32_t *prompt, uint32_t n_prompt, struc
 		g->seqs[i].n_tokens = n_prompt;
 		g->seqs[i].mu = params_first_mu(&g->params);
 		g->seqs[i].fork_of = SEQ_NO_PLACE;
+		g->seqs[i].node = CONTENTS_NONE;
 		if (g->beam && i)
 			g->seqs[i].state = SEQ_IDLE;
 	}
@@ -68,7 +69,6 @@ void group_free(struct group *g)
 	for (uint32_t i = 0; i < g->n_seqs; i++) {
 		free(g->seqs[i].tokens);
 		block_table_fini(&g->seqs[i].table);
-		block_table_fini(&g->seqs[i].host);
 	}
 	beam_free(g->beam);
 	params_fini(&g->params);

@@ -7,8 +7,8 @@
  *          +--- preempted, or -----+         +-- deadline, error: the whole group fails -+
  *               the worker died              (all but max_tokens end a waiting sequence, too)
  *
- *   WAITING with host blocks (host.n > 0) is "swapped": the whole group is swapped in again, with its K
- *   and V; without host blocks, its tokens are recomputed.
+ *   WAITING with blocks is "swapped": they are host blocks, and the whole group is swapped in again, with its
+ *   K and V.  WAITING without blocks: its tokens are recomputed.
  *
  *   A beam search has a sequence for each place: IDLE until a hypothesis forks into it (then WAITING, or
  *   RUNNING at once in a copy of its parent's slot), and IDLE again when that hypothesis dies.
@@ -53,14 +53,13 @@ struct seq {
 	uint64_t planned;    /* number of the last plan with a run of this sequence */
 	uint64_t entered;    /* number of the plan that gave it its slot, or set its token in that slot */
 	uint32_t n_entered;  /* n_tokens at that time */
-	struct block_table table;
-	struct block_table host; /* if swapped out: host blocks of positions 0..n_computed-1; else empty */
-	uint32_t n_hashed;       /* blocks of the table that were published, or found in the prefix cache */
-	uint64_t chain;          /* prefix chain after these blocks (blocks.h) */
-	bool queued;             /* is in the queue */
-	bool held;               /* running; its last run sat out because its mask is not ready */
-	bool set_due;            /* beam search: its last token is chosen but not set in its slot */
-	uint32_t slot;           /* slot on the worker, while running */
+	struct block_table table; /* of device blocks while running, of host blocks while swapped */
+	uint32_t n_named;         /* its first blocks, whose contents have a node */
+	int32_t node;             /* node of the last of these, held; n_named is 0: CONTENTS_NONE */
+	bool queued;              /* is in the queue */
+	bool held;                /* running; its last run sat out because its mask is not ready */
+	bool set_due;             /* beam search: its last token is chosen but not set in its slot */
+	uint32_t slot;            /* slot on the worker, while running */
 	uint32_t n_preempted;
 	uint32_t backlog; /* while waiting: tokens to recompute, counted in sched_stats.begun_tokens */
 	/* Workers lost in a row while this sequence was in flight at the same place, positions
@@ -133,6 +132,12 @@ static inline uint32_t seq_total(const struct seq *s)
 static inline bool seq_decodes(const struct seq *s)
 {
 	return seq_total(s) - s->n_computed == 1;
+}
+
+/* Return whether the sequence is swapped out. */
+static inline bool seq_is_swapped(const struct seq *s)
+{
+	return s->state == SEQ_WAITING && s->table.n > 0;
 }
 
 /* Return the number of known output tokens. */

@@ -214,7 +214,8 @@ void rig_lose_worker(struct sched_rig *r)
 static void poison_free(struct sched_rig *r)
 {
 	if (r->n_blocks + r->n_host < POISON_ALWAYS || r->now % 8 == 0)
-		device_poison(r->device, sched_blocks(r->sched), sched_host_blocks(r->sched));
+		device_poison(r->device, sched_blocks(r->sched, STORE_DEVICE),
+			      sched_blocks(r->sched, STORE_HOST));
 }
 
 bool rig_plan(struct sched_rig *r)

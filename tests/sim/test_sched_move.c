@@ -194,7 +194,7 @@ static void run_replica(struct sim *m, struct replica *r)
 	sched_check(r->sched);
 	if (r->n_under_way == 0 || (r->n_under_way < SCHED_AHEAD && rnd(m, 2)))
 		return;
-	device_poison(r->device, sched_blocks(r->sched), sched_host_blocks(r->sched));
+	device_poison(r->device, sched_blocks(r->sched, STORE_DEVICE), sched_blocks(r->sched, STORE_HOST));
 	device_answer(r->device, &r->result);
 	cr_assert_eq(sched_apply(r->sched, &r->result, m->now, &m->ev), 0);
 	r->n_under_way--;

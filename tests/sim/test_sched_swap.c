@@ -109,53 +109,142 @@ Test(sched_swap, whichever_is_estimated_to_cost_less)
 
 /* ---- shared blocks ---- */
 
-static uint32_t n_held(const struct sched_rig *r)
+enum { SHARED = 1600, SHARING = 4, ALL = 450 };
+
+/* Return the blocks that the outputs of the first n jobs need if they share SHARED tokens; check that they
+ * share these blocks. */
+static uint32_t sharing(const struct sched_rig *r, uint32_t n)
 {
-	struct sched_stats st = stats(r);
-	return st.n_blocks - st.n_free - st.n_cached;
+	uint32_t blocks = SHARED / BLOCK;
+	const struct block_table *first = &sched_find(r->sched, 0)->seqs[0].table;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct group *g = sched_find(r->sched, i);
+		for (uint32_t k = 0; k < g->n_seqs; k++) {
+			const struct block_table *t = &g->seqs[k].table;
+			cr_assert_geq(t->n, SHARED / BLOCK);
+			cr_expect_arr_eq(t->ids, first->ids, SHARED / BLOCK * sizeof *t->ids);
+			blocks += t->n - SHARED / BLOCK;
+		}
+	}
+	return blocks;
 }
 
-/* Let four jobs share a prompt of 1,600 tokens; a job of a higher priority needs nearly all blocks for a
- * while. */
-static void share(enum sched_preempt how, uint32_t *before, uint32_t *after, uint64_t *swapped)
+static uint32_t n_held(const struct sched_rig *r)
 {
-	enum { N = 4, SHARED = 1600, ALL = 450 };
-	struct sched_rig r;
-	open_rig(&r, ALL, 2 * ALL);
-	r.cfg.no_cache = false;
-	r.cfg.preempt = how;
-	r.max_context = ALL * BLOCK;
-	start(&r);
-	sched_speed(r.sched, 1000, 1e6, BLOCK_BYTES);
-	for (int i = 0; i < N; i++) {
-		submit(&r, LOW, SHARED + 1, 300, 1);
+	return stats(r).n_held;
+}
+
+static uint32_t n_host_held(const struct sched_rig *r)
+{
+	return stats(r).n_host_blocks - stats(r).n_host_free;
+}
+
+struct copies {
+	uint32_t out, in;
+};
+
+static void step_counted(struct sched_rig *r, struct copies *c)
+{
+	if (!step(r))
+		return;
+	c->out += r->plan.n_swap_out;
+	c->in += r->plan.n_swap_in;
+}
+
+/* Swap out all outputs of the first n jobs, for a job of a higher priority that needs nearly all blocks for a
+ * while, until they are back. */
+static struct copies swap_all(struct sched_rig *r, uint32_t n, bool forget)
+{
+	struct copies c = {0};
+	const uint64_t n_preempted = stats(r).n_preempted;
+	cr_expect_eq(n_held(r), sharing(r, n), "before");
+	const uint32_t big = submit(r, HIGH, (ALL - 50) * BLOCK, 20, 2);
+	for (int i = 0; i < 500 && stats(r).n_preempted < n_preempted + SHARING; i++)
+		step_counted(r, &c);
+	cr_assert_eq(stats(r).n_swapped, SHARING);
+	cr_expect_eq(n_host_held(r), sharing(r, n), "swapped out");
+	if (forget)
+		sched_forget_prefixes(r->sched);
+	while (!r->jobs[big].done)
+		step_counted(r, &c);
+	for (int i = 0; i < 100 && stats(r).n_running < SHARING; i++)
+		step_counted(r, &c);
+	cr_assert_eq(stats(r).n_running, SHARING);
+	cr_expect_eq(n_held(r), sharing(r, n), "back again");
+	cr_expect_eq(n_host_held(r), 0);
+	return c;
+}
+
+/* Four jobs share a prompt of 1,600 tokens. */
+static void start_sharing(struct sched_rig *r)
+{
+	open_rig(r, ALL, 2 * ALL);
+	r->cfg.no_cache = false;
+	r->max_context = ALL * BLOCK;
+	start(r);
+	for (int i = 0; i < SHARING; i++) {
+		submit(r, LOW, SHARED + 1, 300, 1);
 		for (int k = 0; k < 6; k++)
-			step(&r);
+			step(r);
 	}
-	*before = n_held(&r);
-	uint32_t big = submit(&r, HIGH, (ALL - 50) * BLOCK, 20, 2);
-	for (int i = 0; i < 500 && stats(&r).n_preempted < N; i++)
-		step(&r);
-	cr_assert_eq(stats(&r).n_preempted, N);
-	*swapped = stats(&r).n_swapped_out;
-	while (!r.jobs[big].done)
-		step(&r);
-	for (int i = 0; i < 100 && stats(&r).n_running < N; i++)
-		step(&r);
-	cr_assert_eq(stats(&r).n_running, N);
-	*after = n_held(&r);
+}
+
+Test(sched_swap, jobs_share_their_blocks_before_a_swap_after_it_and_when_they_are_back)
+{
+	struct sched_rig r;
+	start_sharing(&r);
+	const struct copies c = swap_all(&r, SHARING, false);
+	cr_expect(c.out >= SHARED / BLOCK && c.out <= SHARED / BLOCK + SHARING * 5, "%u copies", c.out);
+	cr_expect_leq(c.in, c.out);
 	finish(&r);
 	close_rig(&r);
 }
 
-Test(sched_swap, swapped_jobs_share_their_blocks_again)
+/* What was swapped out once is still in the host pool: only new blocks are copied. */
+Test(sched_swap, a_second_swap_copies_only_what_is_new)
 {
-	uint32_t before, after;
-	uint64_t swapped;
-	share(SCHED_SWAP, &before, &after, &swapped);
-	cr_expect_eq(swapped, 4);
-	cr_expect_leq(before, 100 + 4 * 3, "%u", before);
-	cr_expect_leq(after, 100 + 4 * 4, "%u blocks, %u before", after, before);
+	struct sched_rig r;
+	start_sharing(&r);
+	swap_all(&r, SHARING, false);
+	const struct copies c = swap_all(&r, SHARING, false);
+	cr_expect(c.out > 0 && c.out <= SHARING * 8, "%u copies", c.out);
+	finish(&r);
+	close_rig(&r);
+}
+
+/* The prefix cache is emptied while the jobs are swapped out. */
+Test(sched_swap, jobs_share_their_blocks_again_although_prefixes_are_forgotten)
+{
+	struct sched_rig r;
+	start_sharing(&r);
+	swap_all(&r, SHARING, true);
+	finish(&r);
+	cr_expect_eq(stats(&r).n_cached, 0, "nor are blocks that follow forgotten ones kept");
+	close_rig(&r);
+}
+
+/* Without a prefix cache the outputs of one job share its prompt, and nothing is cached. */
+Test(sched_swap, outputs_share_their_prompt_again_without_a_cache)
+{
+	struct sched_rig r;
+	open_rig(&r, ALL, 2 * ALL);
+	r.max_context = ALL * BLOCK;
+	start(&r);
+	struct rig_job *j = rig_job(&r);
+	j->params.n = SHARING;
+	j->params.max_tokens = j->params.min_tokens = 300;
+	j->params.seed = 1;
+	j->n_prompt = SHARED + 1;
+	j->prompt = xcalloc(j->n_prompt, sizeof *j->prompt);
+	struct group *g = rig_group(&r, j);
+	g->priority = LOW;
+	sched_add(r.sched, &g, r.now);
+	for (int k = 0; k < 24; k++)
+		step(&r);
+	swap_all(&r, 1, false);
+	finish(&r);
+	cr_expect_eq(stats(&r).n_cached, 0);
+	close_rig(&r);
 }
 
 /* Blocks that others hold need not be recomputed: a job that shares nearly all blocks is not swapped,

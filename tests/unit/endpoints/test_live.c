@@ -100,17 +100,18 @@ static void ignore_copy(void *user, uint32_t from, uint32_t to)
 
 Test(live, blocks_are_counted_cell_by_cell)
 {
-	struct blocks *b = blocks_new(10, 4, true, 1);
+	struct contents *c = contents_new((uint32_t[STORES]){10}, 4, true, 0);
+	struct blocks *b = blocks_new(10, 4, c, STORE_DEVICE);
 	struct block_table held = {0}, cached = {0};
 	struct blocks_later later = {0};
 	struct blocks_change change = {ignore_entry, ignore_copy, NULL};
 	struct blocks_cell cells[16];
 	uint32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8}, n[3] = {0};
-	uint64_t chain = blocks_root(b, 0);
 	blocks_grow(b, &held, 12, 0, &change, &later);
 	blocks_grow(b, &cached, 8, 0, &change, &later);
-	blocks_publish(b, cached.ids[0], tokens, &chain);
-	blocks_publish(b, cached.ids[1], tokens + 4, &chain);
+	for (uint32_t i = 0; i < 2; i++)
+		contents_put(c, contents_add(c, &(struct contents_root){0}, CONTENTS_NONE, tokens + 4 * i),
+			     STORE_DEVICE, cached.ids[i]);
 	blocks_drop(b, &cached, NULL);
 	for (uint32_t n_cells = 1; n_cells <= 16; n_cells++) {
 		uint32_t got = blocks_cells(b, cells, n_cells);
@@ -129,6 +130,7 @@ Test(live, blocks_are_counted_cell_by_cell)
 	block_table_fini(&cached);
 	blocks_later_fini(&later);
 	blocks_free(b);
+	contents_free(c);
 }
 
 Test(live, all_maps_together_have_a_bound)

@@ -30,9 +30,29 @@ static void grow(struct blocks *b, struct block_table *t, uint32_t n, uint32_t w
 	blocks_grow(b, t, n, write_from, &change, later);
 }
 
+/* A pool with a prefix cache. */
+struct cached {
+	struct contents *c;
+	struct blocks *b;
+};
+
+static struct cached open_cached(uint32_t n)
+{
+	struct contents *c = contents_new((uint32_t[STORES]){n}, 16, true, 1);
+	return (struct cached){c, blocks_new(n, 16, c, STORE_DEVICE)};
+}
+
+static void close_cached(struct cached *p)
+{
+	contents_check(p->c, NULL, 0);
+	blocks_free(p->b);
+	contents_free(p->c);
+}
+
 Test(blocks, a_sequence_takes_a_block_when_the_last_is_full)
 {
-	struct blocks *b = blocks_new(4, 16, false, 0);
+	struct cached p = open_cached(4);
+	struct blocks *b = p.b;
 	struct block_table t = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -48,12 +68,13 @@ Test(blocks, a_sequence_takes_a_block_when_the_last_is_full)
 	cr_assert_eq(blocks_n_free(b), 4);
 	block_table_fini(&t);
 	blocks_later_fini(&later);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(blocks, a_writer_into_a_shared_block_gets_a_copy)
 {
-	struct blocks *b = blocks_new(4, 16, false, 0);
+	struct cached p = open_cached(4);
+	struct blocks *b = p.b;
 	struct block_table parent = {0}, child = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -76,12 +97,13 @@ Test(blocks, a_writer_into_a_shared_block_gets_a_copy)
 	block_table_fini(&parent);
 	block_table_fini(&child);
 	blocks_later_fini(&later);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(blocks, blocks_of_a_plan_are_freed_by_its_result)
 {
-	struct blocks *b = blocks_new(2, 16, false, 0);
+	struct cached p = open_cached(2);
+	struct blocks *b = p.b;
 	struct block_table t = {0};
 	struct blocks_later later = {0};
 	struct seen seen = {0};
@@ -92,7 +114,7 @@ Test(blocks, blocks_of_a_plan_are_freed_by_its_result)
 	cr_assert_eq(blocks_n_free(b), 2);
 	block_table_fini(&t);
 	blocks_later_fini(&later);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 static void fill(uint32_t *tokens, uint32_t n, uint32_t first)
@@ -101,160 +123,174 @@ static void fill(uint32_t *tokens, uint32_t n, uint32_t first)
 		tokens[i] = first + i;
 }
 
-/* Compute and publish a sequence of n tokens. */
-static void compute(struct blocks *b, struct block_table *t, const uint32_t *tokens, uint32_t n,
+/* Compute a sequence of n tokens, and name its full blocks. */
+static void compute(struct cached *p, struct block_table *t, const uint32_t *tokens, uint32_t n,
 		    uint64_t salt)
 {
 	struct blocks_later later = {0};
 	struct seen seen = {0};
-	uint64_t chain = blocks_root(b, salt);
-	grow(b, t, n, 0, &seen, &later);
-	for (uint32_t i = 0; i < n / 16; i++)
-		blocks_publish(b, t->ids[i], tokens + i * 16, &chain);
+	const struct contents_root root = {.salt = salt};
+	int32_t at = CONTENTS_NONE;
+	grow(p->b, t, n, 0, &seen, &later);
+	for (uint32_t i = 0; i < n / 16; i++) {
+		at = contents_add(p->c, &root, at, tokens + i * 16);
+		if (contents_at(p->c, at, STORE_DEVICE) == CONTENTS_NONE)
+			contents_put(p->c, at, STORE_DEVICE, t->ids[i]);
+	}
+	contents_release(p->c, at);
 }
 
-static uint32_t hits(struct blocks *b, const uint32_t *tokens, uint32_t max, uint64_t salt)
+static uint32_t hits(struct cached *p, const uint32_t *tokens, uint32_t max, uint64_t salt)
 {
 	struct block_table t = {0};
-	uint64_t chain = blocks_root(b, salt);
-	uint32_t n = blocks_match(b, &t, tokens, max, &chain);
-	blocks_drop(b, &t, NULL);
+	const struct contents_root root = {.salt = salt};
+	block_table_reserve(&t, max);
+	const uint32_t n = contents_match(p->c, &root, tokens, max, STORE_DEVICE, t.ids, NULL);
+	for (; t.n < n; t.n++)
+		blocks_ref(p->b, t.ids[t.n]);
+	blocks_drop(p->b, &t, NULL);
 	block_table_fini(&t);
 	return n;
 }
 
 Test(prefix, what_is_forgotten_is_not_found_and_free)
 {
-	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct cached p = open_cached(8);
+	struct blocks *b = p.b;
 	struct block_table t = {0}, held = {0};
 	const struct block_table *tables[] = {&held};
 	uint32_t tokens[64], others[64];
 	fill(tokens, 64, 100);
 	fill(others, 64, 900);
-	compute(b, &t, tokens, 40, 0);
-	compute(b, &held, others, 40, 0);
+	compute(&p, &t, tokens, 40, 0);
+	compute(&p, &held, others, 40, 0);
 	blocks_drop(b, &t, NULL);
 	cr_assert_eq(blocks_n_cached(b), 2);
+	contents_forget(p.c);
 	blocks_forget(b);
 	blocks_check(b, tables, 1, NULL, 0);
 	cr_expect_eq(blocks_n_cached(b), 0);
 	cr_expect_eq(blocks_n_free(b), 5, "the three held blocks stay held");
-	cr_expect_eq(hits(b, tokens, 3, 0), 0);
-	cr_expect_eq(hits(b, others, 3, 0), 0, "nor what is held");
+	cr_expect_eq(hits(&p, tokens, 3, 0), 0);
+	cr_expect_eq(hits(&p, others, 3, 0), 0, "nor what is held");
 	blocks_drop(b, &held, NULL);
 	cr_expect_eq(blocks_n_free(b) - blocks_n_cached(b), 8, "a held block is free when it is given up");
-	compute(b, &t, tokens, 40, 0);
-	cr_expect_eq(hits(b, tokens, 3, 0), 2, "what is computed later is found");
+	compute(&p, &t, tokens, 40, 0);
+	cr_expect_eq(hits(&p, tokens, 3, 0), 2, "what is computed later is found");
 	blocks_drop(b, &t, NULL);
 	block_table_fini(&t);
 	block_table_fini(&held);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(prefix, computed_tokens_are_found)
 {
-	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct cached p = open_cached(8);
+	struct blocks *b = p.b;
 	struct block_table t = {0};
 	uint32_t tokens[64];
 	fill(tokens, 64, 100);
-	compute(b, &t, tokens, 40, 0);
-	cr_assert_eq(hits(b, tokens, 3, 0), 2, "two blocks are full");
+	compute(&p, &t, tokens, 40, 0);
+	cr_assert_eq(hits(&p, tokens, 3, 0), 2, "two blocks are full");
 	blocks_drop(b, &t, NULL);
 	cr_assert_eq(blocks_n_cached(b), 2);
 	cr_assert_eq(blocks_n_free(b), 8);
-	cr_assert_eq(hits(b, tokens, 3, 0), 2);
+	cr_assert_eq(hits(&p, tokens, 3, 0), 2);
 	tokens[20]++;
-	cr_assert_eq(hits(b, tokens, 3, 0), 1, "the second block differs");
+	cr_assert_eq(hits(&p, tokens, 3, 0), 1, "the second block differs");
 	tokens[0]++;
 	tokens[20]--;
-	cr_assert_eq(hits(b, tokens, 3, 0), 0, "the second block is the same, but not what is before it");
+	cr_assert_eq(hits(&p, tokens, 3, 0), 0, "the second block is the same, but not what is before it");
 	const struct block_table *tables[] = {&t};
 	blocks_check(b, tables, 1, NULL, 0);
 	block_table_fini(&t);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(prefix, another_tenant_finds_nothing)
 {
-	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct cached p = open_cached(8);
 	struct block_table t = {0};
 	uint32_t tokens[32];
 	fill(tokens, 32, 5);
-	compute(b, &t, tokens, 32, 77);
-	cr_assert_eq(hits(b, tokens, 2, 77), 2);
-	cr_assert_eq(hits(b, tokens, 2, 78), 0);
+	compute(&p, &t, tokens, 32, 77);
+	cr_assert_eq(hits(&p, tokens, 2, 77), 2);
+	cr_assert_eq(hits(&p, tokens, 2, 78), 0);
 	block_table_fini(&t);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(prefix, eviction_takes_the_least_recently_used_from_its_end)
 {
-	struct blocks *b = blocks_new(4, 16, true, 1);
+	struct cached p = open_cached(4);
+	struct blocks *b = p.b;
 	struct block_table one = {0}, two = {0}, three = {0};
 	uint32_t a[32], c[32], d[64];
 	fill(a, 32, 0);
 	fill(c, 32, 1000);
 	fill(d, 64, 2000);
-	compute(b, &one, a, 32, 0);
-	compute(b, &two, c, 32, 0);
+	compute(&p, &one, a, 32, 0);
+	compute(&p, &two, c, 32, 0);
 	blocks_drop(b, &one, NULL);
 	blocks_drop(b, &two, NULL);
-	cr_assert_eq(hits(b, a, 2, 0), 2, "which makes it the more recently used");
-	compute(b, &three, d, 16, 0);
-	cr_assert_eq(hits(b, c, 2, 0), 1, "its end went first");
-	cr_assert_eq(hits(b, a, 2, 0), 2);
+	cr_assert_eq(hits(&p, a, 2, 0), 2, "which makes it the more recently used");
+	compute(&p, &three, d, 16, 0);
+	cr_assert_eq(hits(&p, c, 2, 0), 1, "its end went first");
+	cr_assert_eq(hits(&p, a, 2, 0), 2);
 	blocks_drop(b, &three, NULL);
-	compute(b, &three, d, 64, 0);
-	cr_assert_eq(hits(b, a, 2, 0), 0, "all were needed");
+	compute(&p, &three, d, 64, 0);
+	cr_assert_eq(hits(&p, a, 2, 0), 0, "all were needed");
 	const struct block_table *tables[] = {&three};
 	blocks_check(b, tables, 1, NULL, 0);
 	block_table_fini(&one);
 	block_table_fini(&two);
 	block_table_fini(&three);
-	blocks_free(b);
+	close_cached(&p);
 }
 
 Test(prefix, tokens_computed_twice_at_a_time_are_indexed_once)
 {
-	struct blocks *b = blocks_new(8, 16, true, 1);
+	struct cached p = open_cached(8);
+	struct blocks *b = p.b;
 	struct block_table one = {0}, two = {0};
 	uint32_t a[48];
 	fill(a, 48, 0);
-	compute(b, &one, a, 32, 0);
-	compute(b, &two, a, 48, 0);
-	cr_assert_eq(hits(b, a, 3, 0), 3, "the third block hangs on the first two of the other");
+	compute(&p, &one, a, 32, 0);
+	compute(&p, &two, a, 48, 0);
+	cr_assert_eq(hits(&p, a, 3, 0), 3, "the third block hangs on the first two of the other");
 	blocks_drop(b, &two, NULL);
 	cr_assert_eq(blocks_n_cached(b), 1);
 	blocks_drop(b, &one, NULL);
 	cr_assert_eq(blocks_n_cached(b), 3);
 	block_table_fini(&one);
 	block_table_fini(&two);
-	blocks_free(b);
+	close_cached(&p);
 }
 
-Test(prefix, a_block_behind_an_evicted_duplicate_is_indexed_again)
+/* The names of duplicates: a block follows the twin of its predecessor, which is evicted. */
+Test(prefix, a_block_after_an_evicted_twin_is_found_once_the_twin_is_computed_again)
 {
-	struct blocks *b = blocks_new(6, 16, true, 1);
+	struct cached p = open_cached(6);
+	struct blocks *b = p.b;
 	struct block_table one = {0}, two = {0}, rest = {0};
 	uint32_t a[48], c[32], d[64];
 	fill(a, 48, 0);
 	memcpy(c, a, 16 * sizeof *a); /* the first block of a, then its third */
 	memcpy(c + 16, a + 32, 16 * sizeof *a);
 	fill(d, 64, 1000);
-	compute(b, &two, a, 16, 0);
-	compute(b, &one, a, 32, 0); /* its second block follows one of two first blocks */
+	compute(&p, &two, a, 16, 0);
+	compute(&p, &one, a, 32, 0); /* its second block follows one of two first blocks */
 	blocks_drop(b, &two, NULL);
-	compute(b, &rest, d, 64, 0);
-	cr_assert_eq(hits(b, a, 2, 0), 0, "the twin was given out");
+	compute(&p, &rest, d, 64, 0);
+	cr_assert_eq(hits(&p, a, 2, 0), 0, "the twin was taken");
 	blocks_drop(b, &rest, NULL);
-	/* Published again from the beginning, as after a swap or fork, with one more block. */
-	compute(b, &one, a, 48, 0);
-	cr_assert_eq(hits(b, c, 2, 0), 1, "the third block was never computed behind the first");
-	cr_assert_eq(hits(b, a, 3, 0), 3);
+	compute(&p, &one, a, 48, 0);
+	cr_assert_eq(hits(&p, c, 2, 0), 1, "the third block was never computed after the first");
+	cr_assert_eq(hits(&p, a, 3, 0), 3);
 	const struct block_table *tables[] = {&one};
 	blocks_check(b, tables, 1, NULL, 0);
 	block_table_fini(&one);
 	block_table_fini(&two);
 	block_table_fini(&rest);
-	blocks_free(b);
+	close_cached(&p);
 }

@@ -1,0 +1,83 @@
+/* contents.h - what has been computed, by its tokens, and in which stores its bytes are.
+ * Owns the index of the prefix cache; knows no references of blocks.  Allocates in contents_new() only.
+ *
+ * A node is the content of one full block: its tokens, after those of its parent.  A first block has no
+ * parent, but a root: the tenant and the adapter.
+ *
+ *   root {salt, adapter} --[t0 .. t15]--> node 1 --[t16 .. t31]--> node 2: device block 9, host block 4
+ *                                            |
+ *                                            +-----[u16 .. u31]--> node 3: host block 5
+ *
+ * A lookup walks from the root.  It compares all tokens of each node and the whole root, never hashes alone.
+ *
+ * A store is a pool of blocks that holds the bytes of one kind of layers in one tier.  A store has at most
+ * one copy of a node under its name.  Other blocks with the same bytes have no name: two sequences that
+ * computed the same tokens at the same time each keep their own block.
+ *
+ * A node exists while it has a copy, a child, or a holder (contents_hold): so a path from a root to a node
+ * never has a gap, even if some of its nodes have no copy.
+ *
+ * The hash table is not base/map.h: keys are tokens, and the hash chains run through the nodes, so that
+ * adding and removing in the step path allocates nothing. */
+#ifndef QUERN_CONTROLLER_SCHED_CONTENTS_H
+#define QUERN_CONTROLLER_SCHED_CONTENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct contents;
+
+enum contents_store { STORE_DEVICE, STORE_HOST, STORES }; /* one kind of layers so far */
+
+enum { CONTENTS_NONE = -1 }; /* no node, or no block */
+
+/* Equal tokens under different roots are different contents. */
+struct contents_root {
+	uint64_t salt;    /* tenant of the prefix cache */
+	uint64_t adapter; /* adapter with which the tokens are computed; 0: none */
+	uint64_t owner;   /* 0, or a number for each group, so that groups find nothing of each other */
+};
+
+/* n_blocks: blocks of each store; there are as many nodes as blocks.  cache: keep copies that no sequence uses
+ * (contents_kept).  seed: seeds the hashes, so that clients cannot choose prompts that collide. */
+struct contents *contents_new(const uint32_t n_blocks[STORES], uint32_t block_size, bool cache,
+			      uint64_t seed);
+void contents_free(struct contents *c); /* NULL is fine */
+
+/* Return the node of tokens [block_size] after parent, or CONTENTS_NONE.  parent is CONTENTS_NONE for a first
+ * block; root is read only then. */
+int32_t contents_find(const struct contents *c, const struct contents_root *root, int32_t parent,
+		      const uint32_t *tokens);
+/* Find the longest prefix of the tokens, of at most max blocks, that a store has copies of.  Return its
+ * length in blocks.  ids [max]: the blocks; last: the node of the last block, or CONTENTS_NONE.  Both may be
+ * NULL. */
+uint32_t contents_match(const struct contents *c, const struct contents_root *root, const uint32_t *tokens,
+			uint32_t max, enum contents_store store, uint32_t *ids, int32_t *last);
+/* Return the node of tokens after parent; add it if it is new.  The caller's hold moves from the parent to it.
+ * CONTENTS_NONE: there is no room for a new node, which happens only if many nodes have no copy; the parent
+ * stays held. */
+int32_t contents_add(struct contents *c, const struct contents_root *root, int32_t parent,
+		     const uint32_t *tokens);
+/* Hold a node, or give a hold back.  No-op for CONTENTS_NONE. */
+void contents_hold(struct contents *c, int32_t node);
+void contents_release(struct contents *c, int32_t node);
+
+/* Return the block of this store that holds the node, or the node that a block holds; or CONTENTS_NONE. */
+int32_t contents_at(const struct contents *c, int32_t node, enum contents_store store);
+int32_t contents_node(const struct contents *c, enum contents_store store, uint32_t id);
+/* Record that block id of this store holds the node.  Neither the store has a copy, nor the block a name. */
+void contents_put(struct contents *c, int32_t node, enum contents_store store, uint32_t id);
+/* The block no longer holds its node.  No-op if it has no name. */
+void contents_lost(struct contents *c, enum contents_store store, uint32_t id);
+
+/* Return whether a block that no sequence uses stays cached for its content. */
+bool contents_kept(const struct contents *c, enum contents_store store, uint32_t id);
+/* From now on nothing that was computed before is found from a root, and none of it is kept.  Sequences that
+ * hold nodes continue. */
+void contents_forget(struct contents *c);
+
+/* Abort with a message if the counts disagree with these holds. */
+void contents_check(const struct contents *c, const int32_t *holds, size_t n_holds);
+
+#endif

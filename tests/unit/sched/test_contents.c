@@ -1,0 +1,182 @@
+/* The contents: nodes are distinguished by all tokens and the whole root, and exist as long as needed. */
+#include "controller/sched/contents.h"
+
+#include <criterion/criterion.h>
+
+enum { BLOCKS = 64, SIZE = 4, NONE = CONTENTS_NONE };
+
+static const struct contents_root nobody = {0};
+
+static struct contents *open_contents(uint32_t n_device, uint32_t n_host)
+{
+	return contents_new((uint32_t[STORES]){n_device, n_host}, SIZE, true, 5);
+}
+
+static const uint32_t *content(uint32_t i)
+{
+	static uint32_t tokens[SIZE];
+	for (uint32_t k = 0; k < SIZE; k++)
+		tokens[k] = i >> 2 * k & 3;
+	return tokens;
+}
+
+/* Add a node, held by the caller. */
+static int32_t add(struct contents *c, int32_t parent, uint32_t i)
+{
+	contents_hold(c, parent);
+	return contents_add(c, &nobody, parent, content(i));
+}
+
+/* Add a node with its copy in a block; nobody holds it. */
+static int32_t compute(struct contents *c, const struct contents_root *root, int32_t parent, uint32_t i,
+		       enum contents_store store, uint32_t block)
+{
+	contents_hold(c, parent);
+	const int32_t node = contents_add(c, root, parent, content(i));
+	contents_put(c, node, store, block);
+	contents_release(c, node);
+	return node;
+}
+
+/* 64 of 256 possible contents: most buckets are shared. */
+Test(contents, a_node_is_found_by_all_of_its_tokens)
+{
+	struct contents *c = open_contents(BLOCKS, 0);
+	int32_t nodes[BLOCKS];
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		nodes[i] = compute(c, &nobody, NONE, 4 * i + 1, STORE_DEVICE, i);
+	for (uint32_t i = 0; i < 4 * BLOCKS; i++)
+		cr_expect_eq(contents_find(c, &nobody, NONE, content(i)), i % 4 == 1 ? nodes[i / 4] : NONE,
+			     "content %u", i);
+	contents_check(c, NULL, 0);
+	contents_free(c);
+}
+
+Test(contents, roots_are_compared_whole)
+{
+	struct contents *c = open_contents(BLOCKS, 0);
+	const struct contents_root roots[] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {1, 1, 0}};
+	enum { N = sizeof roots / sizeof *roots };
+	int32_t nodes[N];
+	for (uint32_t i = 0; i < N; i++) {
+		cr_expect_eq(contents_find(c, &roots[i], NONE, content(7)), NONE, "root %u", i);
+		nodes[i] = compute(c, &roots[i], NONE, 7, STORE_DEVICE, i);
+	}
+	for (uint32_t i = 0; i < N; i++)
+		cr_expect_eq(contents_find(c, &roots[i], NONE, content(7)), nodes[i], "root %u", i);
+	contents_free(c);
+}
+
+/* Equal tokens after different nodes are different contents. */
+Test(contents, a_node_is_found_after_its_parent_only)
+{
+	struct contents *c = open_contents(BLOCKS, 0);
+	int32_t parents[BLOCKS / 2], children[BLOCKS / 2];
+	for (uint32_t i = 0; i < BLOCKS / 2; i++) {
+		parents[i] = compute(c, &nobody, NONE, i, STORE_DEVICE, i);
+		children[i] = i % 3 ? compute(c, &nobody, parents[i], 9, STORE_DEVICE, BLOCKS / 2 + i) : NONE;
+	}
+	for (uint32_t i = 0; i < BLOCKS / 2; i++)
+		cr_expect_eq(contents_find(c, &nobody, parents[i], content(9)), children[i], "parent %u", i);
+	/* Removed nodes are gone, the rest of their buckets is not. */
+	for (uint32_t i = 0; i < BLOCKS / 2; i += 2)
+		contents_lost(c, STORE_DEVICE, BLOCKS / 2 + i);
+	for (uint32_t i = 0; i < BLOCKS / 2; i++)
+		cr_expect_eq(contents_find(c, &nobody, parents[i], content(9)), i % 2 ? children[i] : NONE,
+			     "parent %u", i);
+	contents_check(c, NULL, 0);
+	contents_free(c);
+}
+
+Test(contents, each_store_has_its_own_copy)
+{
+	struct contents *c = open_contents(8, 8);
+	const int32_t node = compute(c, &nobody, NONE, 1, STORE_DEVICE, 3);
+	contents_put(c, node, STORE_HOST, 5);
+	cr_expect_eq(contents_at(c, node, STORE_DEVICE), 3);
+	cr_expect_eq(contents_at(c, node, STORE_HOST), 5);
+	cr_expect_eq(contents_node(c, STORE_HOST, 5), node);
+	cr_expect_eq(contents_node(c, STORE_HOST, 3), NONE);
+	contents_lost(c, STORE_DEVICE, 3);
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), node, "the host has a copy");
+	cr_expect_eq(contents_at(c, node, STORE_DEVICE), NONE);
+	contents_check(c, NULL, 0);
+	contents_lost(c, STORE_HOST, 5);
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE, "nobody has a copy");
+	contents_check(c, NULL, 0);
+	contents_free(c);
+}
+
+Test(contents, a_path_has_no_gap)
+{
+	struct contents *c = open_contents(8, 8);
+	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
+	const int32_t second = compute(c, &nobody, first, 2, STORE_DEVICE, 1);
+	uint32_t tokens[2 * SIZE], ids[2] = {0};
+	int32_t last;
+	for (uint32_t k = 0; k < 2 * SIZE; k++)
+		tokens[k] = content(k < SIZE ? 1 : 2)[k % SIZE];
+	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, ids, &last), 2);
+	cr_expect(ids[0] == 0 && ids[1] == 1 && last == second);
+	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_HOST, NULL, NULL), 0);
+	contents_lost(c, STORE_DEVICE, 0);
+	contents_check(c, NULL, 0);
+	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, NULL, &last), 0);
+	cr_expect_eq(last, NONE);
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), first, "its child has a copy");
+	/* Computed again in another block, both are found. */
+	cr_expect_eq(compute(c, &nobody, NONE, 1, STORE_DEVICE, 4), first);
+	cr_expect_eq(contents_match(c, &nobody, tokens, 2, STORE_DEVICE, ids, NULL), 2);
+	cr_expect(ids[0] == 4 && ids[1] == 1);
+	contents_free(c);
+}
+
+Test(contents, a_held_node_stays_with_all_before_it)
+{
+	struct contents *c = open_contents(8, 0);
+	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
+	const int32_t second = add(c, first, 2);
+	contents_lost(c, STORE_DEVICE, 0);
+	contents_check(c, &second, 1);
+	cr_expect_eq(add(c, NONE, 1), first);
+	contents_release(c, first);
+	contents_release(c, second);
+	contents_check(c, NULL, 0);
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE);
+	contents_free(c);
+}
+
+/* There are as many nodes as blocks.  More are refused, until one of them goes. */
+Test(contents, nodes_are_limited)
+{
+	struct contents *c = open_contents(2, 1);
+	int32_t at = NONE, holds[3];
+	for (uint32_t i = 0; i < 3; i++)
+		at = holds[i] = add(c, at, i);
+	cr_expect_neq(at, NONE);
+	cr_expect_eq(contents_add(c, &nobody, at, content(3)), NONE);
+	contents_check(c, holds, 3);
+	cr_expect_eq(add(c, NONE, 0), holds[0], "what is known needs no room");
+	contents_release(c, holds[0]);
+	contents_check(c, holds, 3);
+	contents_release(c, holds[2]);
+	cr_expect_neq(add(c, holds[1], 3), NONE);
+	contents_free(c);
+}
+
+Test(contents, what_is_forgotten_is_not_found_nor_kept)
+{
+	struct contents *c = open_contents(8, 0);
+	const int32_t first = compute(c, &nobody, NONE, 1, STORE_DEVICE, 0);
+	cr_expect(contents_kept(c, STORE_DEVICE, 0));
+	contents_forget(c);
+	cr_expect_not(contents_kept(c, STORE_DEVICE, 0));
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), NONE);
+	compute(c, &nobody, first, 2, STORE_DEVICE, 1);
+	cr_expect_not(contents_kept(c, STORE_DEVICE, 1), "nor what is computed after it");
+	const int32_t again = compute(c, &nobody, NONE, 1, STORE_DEVICE, 2);
+	cr_expect_neq(again, first);
+	cr_expect(contents_kept(c, STORE_DEVICE, 2));
+	cr_expect_eq(contents_find(c, &nobody, NONE, content(1)), again);
+	contents_free(c);
+}
